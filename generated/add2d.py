@@ -17,7 +17,7 @@ from tritongen import lib, runtime
 
 @triton.jit
 def add2d_float_flat_block(x_ptr, y_ptr, z_ptr, x_i, y_i, z_i, COMPUTE: tl.constexpr, i, inside):
-    """The elements i: where they are inside, or all of a whole block, for which inside is None."""
+    """Computes the elements at i. `inside` masks them; it is None for a whole block."""
     x = tl.load(x_ptr + i * x_i, mask=inside).to(COMPUTE)
     y = tl.load(y_ptr + i * y_i, mask=inside).to(COMPUTE)
     # z[m, n] = x[m, n] + y[m, n]
@@ -30,9 +30,9 @@ def add2d_float_flat(
     x_ptr, y_ptr, z_ptr, total, x_i, y_i, z_i,
     COMPUTE: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """BLOCK elements a program."""
+    """Each program computes BLOCK elements."""
     i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    # A mask that ends at any element makes accesses narrow: whole blocks go without.
+    # A mask that may end at any element makes accesses narrow, so whole blocks have no mask.
     if tl.program_id(0) < total // BLOCK:
         add2d_float_flat_block(x_ptr, y_ptr, z_ptr, x_i, y_i, z_i, COMPUTE, i, None)
     else:
@@ -46,8 +46,8 @@ def add2d_float_strided(
     COMPUTE: tl.constexpr, VEC_X: tl.constexpr, VEC_Y: tl.constexpr, VEC_Z: tl.constexpr,
     OUTER: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """A tile of OUTER x ROWS x BLOCK elements a program."""
-    # VEC_X, VEC_Y, VEC_Z divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    """Each program computes a tile of OUTER x ROWS x BLOCK elements."""
+    # VEC_X, VEC_Y, VEC_Z divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     x_outer_at, x_middle_at = x_outer_at // VEC_X * VEC_X, x_middle_at // VEC_X * VEC_X
     y_outer_at, y_middle_at = y_outer_at // VEC_Y * VEC_Y, y_middle_at // VEC_Y * VEC_Y
     z_outer_at, z_middle_at = z_outer_at // VEC_Z * VEC_Z, z_middle_at // VEC_Z * VEC_Z
@@ -75,7 +75,7 @@ def add2d_float_strided(
 
 @triton.jit
 def add2d_int_flat_block(x_ptr, y_ptr, z_ptr, x_i, y_i, z_i, i, inside):
-    """The elements i: where they are inside, or all of a whole block, for which inside is None."""
+    """Computes the elements at i. `inside` masks them; it is None for a whole block."""
     x = tl.load(x_ptr + i * x_i, mask=inside)
     y = tl.load(y_ptr + i * y_i, mask=inside)
     # z[m, n] = x[m, n] + y[m, n]
@@ -85,9 +85,9 @@ def add2d_int_flat_block(x_ptr, y_ptr, z_ptr, x_i, y_i, z_i, i, inside):
 
 @triton.jit
 def add2d_int_flat(x_ptr, y_ptr, z_ptr, total, x_i, y_i, z_i, BLOCK: tl.constexpr):
-    """BLOCK elements a program."""
+    """Each program computes BLOCK elements."""
     i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    # A mask that ends at any element makes accesses narrow: whole blocks go without.
+    # A mask that may end at any element makes accesses narrow, so whole blocks have no mask.
     if tl.program_id(0) < total // BLOCK:
         add2d_int_flat_block(x_ptr, y_ptr, z_ptr, x_i, y_i, z_i, i, None)
     else:
@@ -101,8 +101,8 @@ def add2d_int_strided(
     VEC_X: tl.constexpr, VEC_Y: tl.constexpr, VEC_Z: tl.constexpr, OUTER: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """A tile of OUTER x ROWS x BLOCK elements a program."""
-    # VEC_X, VEC_Y, VEC_Z divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    """Each program computes a tile of OUTER x ROWS x BLOCK elements."""
+    # VEC_X, VEC_Y, VEC_Z divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     x_outer_at, x_middle_at = x_outer_at // VEC_X * VEC_X, x_middle_at // VEC_X * VEC_X
     y_outer_at, y_middle_at = y_outer_at // VEC_Y * VEC_Y, y_middle_at // VEC_Y * VEC_Y
     z_outer_at, z_middle_at = z_outer_at // VEC_Z * VEC_Z, z_middle_at // VEC_Z * VEC_Z
@@ -131,7 +131,7 @@ def add2d_int_strided(
 def choose_add2d_float(
     outer: int, middle: int, inner: int, transposed: bool, itemsize: int,
 ) -> tuple[str, dict]:  # fmt: skip
-    """The variant for one call and its config; first match wins."""
+    """Returns (variant, config) of a call: the first variant whose rule holds."""
     # every operand lies in one run
     if outer * middle == 1:
         return "flat", dict(BLOCK=2048 // itemsize, num_warps=4)
@@ -158,7 +158,7 @@ def choose_add2d_float(
 
 
 def launch_add2d_float(x, y, z) -> None:
-    """Computes z by the variant that fits, unchecked."""
+    """Computes z with the variant that `choose` returns. Does not check operands."""
     x, y, z = lib.three_dims(x, y, z)
     outer, middle, inner = z.shape
     total = z.numel()
@@ -190,7 +190,7 @@ choose_add2d_int = choose_add2d_float
 
 
 def launch_add2d_int(x, y, z) -> None:
-    """Computes z by the variant that fits, unchecked."""
+    """Computes z with the variant that `choose` returns. Does not check operands."""
     x, y, z = lib.three_dims(x, y, z)
     outer, middle, inner = z.shape
     total = z.numel()
@@ -218,7 +218,7 @@ def launch_add2d_int(x, y, z) -> None:
 
 
 def allocate_add2d(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    """Checks the operands of add2d and allocates what it returns."""
+    """Checks the operands of add2d and allocates its results. Raises ValueError if an operand does not fit."""
     lib.check_dtype(
         x,
         "add2d: x",
@@ -244,7 +244,7 @@ def allocate_add2d(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 
 
 def add2d_reference(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    """What add2d means: its spec, line by line."""
+    """The spec of add2d in torch, line by line."""
     if x.is_floating_point():
         T = x.dtype
         compute = torch.float64 if x.dtype == torch.float64 else torch.float32
@@ -266,7 +266,7 @@ def add2d_reference(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 
 
 def add2d_torch(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    """What add2d equals, by its ref: CPU tensors go this way, which is faster."""
+    """The `ref` of add2d: the torch call that it must equal. CPU tensors use it."""
     if x.is_floating_point():
         T = x.dtype
         compute = torch.float64 if x.dtype == torch.float64 else torch.float32
@@ -290,9 +290,9 @@ def add2d_torch(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     backward=runtime.Backward("", wrt=(), outputs=("z",), handed_on={"x": "z", "y": "z"}),
 )
 def add2d(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    """z: T[M, N] from x: T[M, N], y: T[M, N].
+    """Returns z: T[M, N], given x: T[M, N], y: T[M, N].
 
-    T is f64, f32, f16 or bf16; any strides. Raises ValueError where operands do not fit.
+    T is f64, f32, f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
     """
     z = allocate_add2d(x, y)
     if not lib.runs_kernels(x):

@@ -27,7 +27,7 @@ def attention_s_persistent(
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
     PARTS: tl.constexpr = 1, CHUNK=0, s_sum_parts_ptr=None,
 ):  # fmt: skip
-    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, BLOCK_K terms at a time, of a CHUNK where PARTS share one."""
+    """Each program computes tiles of BLOCK_M x BLOCK_N sums, one after another, BLOCK_K terms at a time, of one CHUNK if PARTS programs share a sum."""
     tiles_m, tiles_n = tl.cdiv(S, BLOCK_M), tl.cdiv(L, BLOCK_N)
     tiles = tiles_m * tiles_n
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
@@ -87,11 +87,11 @@ def attention_s_subtiles(
     SCALE_IS_TENSOR: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
-    """Tiles of 3 subtiles of BLOCK_M x BLOCK_N sums, which share the right factor, one after another a program."""
+    """Each program computes tiles of 3 subtiles of BLOCK_M x BLOCK_N sums, which share the right factor, one after another."""
     tiles_m, tiles_n = tl.cdiv(S, 3 * BLOCK_M), tl.cdiv(L, BLOCK_N)
     tiles = tiles_m * tiles_n
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
-    # Not flattened: where one loop sets several sums back to 0, ptxas lets no two products overlap.
+    # Not flattened: if one loop resets several sums, ptxas does not overlap their products.
     for work in range(tl.program_id(0), batches * tiles, tl.num_programs(0)):
         tile = work % tiles
         batch = tl.cast(work // tiles, tl.int64)
@@ -151,7 +151,7 @@ def attention_s_tiles(
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
     LANES: tl.constexpr = False, PARTS: tl.constexpr = 1, CHUNK=0, s_sum_parts_ptr=None,
 ):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time, of a CHUNK where PARTS share one."""
+    """Each program computes a tile of BLOCK_M x BLOCK_N sums, BLOCK_K terms at a time, of one CHUNK if PARTS programs share a sum."""
     tiles_m, tiles_n = lib.blocks(S, BLOCK_M), lib.blocks(L, BLOCK_N)
     part, begin, end = (tl.program_id(0) // (tiles_m * tiles_n * batches)).to(tl.int64), 0, E
     if s_sum_parts_ptr is not None:
@@ -195,7 +195,7 @@ def attention_s_combine(
     SCALE_IS_TENSOR: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     PARTS: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
-    """Adds up what PARTS programs left of each sum, AHEAD at a time: BLOCK_M x BLOCK_N of them a program."""
+    """Each program adds the PARTS partial sums of BLOCK_M x BLOCK_N results, AHEAD parts at a time."""
     tiles_m, tiles_n = lib.blocks(S, BLOCK_M), lib.blocks(L, BLOCK_N)
     tile = tl.program_id(0)
     m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
@@ -219,8 +219,8 @@ def attention_m_rows(
     s_ptr, m_ptr, o_sum2_ptr, rows, L, s_row, s_col, m_row, o_sum2_row,
     HALF: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """ROWS whole rows a program, held in registers: every element is read once."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    """Each program holds ROWS whole rows in registers, and reads every element once."""
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     L, s_row = L // VEC * VEC, s_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -243,11 +243,11 @@ def attention_m_loop(
     PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
     m_part_ptr=None, o_sum2_part_ptr=None,
 ):  # fmt: skip
-    """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row.
+    """Each program handles ROWS rows of any width, BLOCK elements at a time, in one pass over each row.
 
-    With a PASS, PARTS programs share these rows: launches before the last leave what a CHUNK of columns comes to.
+    With PASS > 0, PARTS programs share the rows. Each launch before the last stores the state of one CHUNK of columns.
     """
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     L, s_row = L // VEC * VEC, s_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part, begin, end = 0, 0, tl.cast(L, tl.int64)
@@ -287,7 +287,7 @@ def attention_o_tiles(
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
     PARTS: tl.constexpr = 1, CHUNK=0, o_sum_parts_ptr=None,
 ):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time, of a CHUNK where PARTS share one."""
+    """Each program computes a tile of BLOCK_M x BLOCK_N sums, BLOCK_K terms at a time, of one CHUNK if PARTS programs share a sum."""
     tiles_m, tiles_n = lib.blocks(S, BLOCK_M), lib.blocks(E, BLOCK_N)
     part, begin, end = (tl.program_id(0) // (tiles_m * tiles_n * batches)).to(tl.int64), 0, L
     if o_sum_parts_ptr is not None:
@@ -334,7 +334,7 @@ def attention_o_combine(
     o_n,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, PARTS: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
-    """Adds up what PARTS programs left of each sum, AHEAD at a time: BLOCK_M x BLOCK_N of them a program."""
+    """Each program adds the PARTS partial sums of BLOCK_M x BLOCK_N results, AHEAD parts at a time."""
     tiles_m, tiles_n = lib.blocks(S, BLOCK_M), lib.blocks(E, BLOCK_N)
     tile = tl.program_id(0)
     m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
@@ -359,14 +359,14 @@ def choose_attention_s(
     batches: int, M: int, N: int, K: int, tma: bool, itemsize: int, stored_bytes: int,
     copied_bytes: int, transposed_bytes: int, vectorized: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
-    """The variant for one call and its config: of those that may run, the one of the least estimate."""
+    """Returns (variant, config) of a call: of the variants that may run, the one with the least estimate."""
     call = (
         (batches, M, N, K), itemsize, stored_bytes, copied_bytes, transposed_bytes, vectorized,
         False, gpu,
     )  # fmt: skip
     return lib.least(
         lib.product_us, call,
-        # variant, whether it may run, its config, how its factors come, bytes written ahead, sums
+        # variant, may it run, its config, how its factors are loaded, bytes written before it, sums
         ("split", tma and itemsize <= 4, lib.tile(
             BLOCK_M := max(16, min(128, lib.pow2(M))), BLOCK_N := max(16, min(128, lib.pow2(N))),
             BLOCK_K := 256 // itemsize if itemsize <= 2 else 32,
@@ -439,7 +439,7 @@ def choose_attention_s(
 
 
 def launch_attention_s(q, k_, s, scale) -> None:
-    """Computes s by the variant that fits, unchecked."""
+    """Computes s with the variant that `choose` returns. Does not check operands."""
     B, H, S, E = q.shape
     L = k_.shape[2]
     k_ = lib.reshaped(k_, B * H, L, E)
@@ -515,8 +515,8 @@ def launch_attention_s(q, k_, s, scale) -> None:
 def choose_attention_m(
     rows: int, cols: int, strided: bool, aligned: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
-    """The variant for one call and its config; first match wins."""
-    # too few rows to fill the GPU: several programs share one
+    """Returns (variant, config) of a call: the first variant whose rule holds."""
+    # too few rows to fill the GPU: several programs share a row
     if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (
         (512 if 32 <= rows < 16 * gpu.sms else 2048) if strided else 8192
     ):
@@ -529,7 +529,7 @@ def choose_attention_m(
             ROWS=ROWS, BLOCK=BLOCK, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
             MERGE=1 if PARTS > 16 else 16, num_warps=8,
         )  # fmt: skip
-    # short rows whose elements lie far apart: memory runs along the rows' own axis
+    # short rows with elements far apart in memory: neighbouring rows are adjacent
     if strided and 0 < cols <= 512:
         return "strided", dict(
             BLOCK=(BLOCK := max(16, lib.pow2(cols))),
@@ -564,7 +564,7 @@ def choose_attention_m(
 
 
 def launch_attention_m(q, k_, s, m_, o_sum2) -> None:
-    """Computes m_, o_sum2 by the variant that fits, unchecked."""
+    """Computes m_, o_sum2 with the variant that `choose` returns. Does not check operands."""
     B, H, S, _ = q.shape
     L = k_.shape[2]
     s = lib.reshaped(s, B * H * S, L)
@@ -603,7 +603,7 @@ def launch_attention_m(q, k_, s, m_, o_sum2) -> None:
 def choose_attention_o(
     batches: int, M: int, N: int, K: int, itemsize: int, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
-    """The variant for one call and its config; first match wins."""
+    """Returns (variant, config) of a call: the first variant whose rule holds."""
     # by pointers, in parts of K: several programs share a tile, and a second kernel adds up
     if (
         gpu.shared >= (163 if itemsize <= 2 else 99)
@@ -666,7 +666,7 @@ def choose_attention_o(
 
 
 def launch_attention_o(q, k_, v, s, m_, o_sum2, o) -> None:
-    """Computes o by the variant that fits, unchecked."""
+    """Computes o with the variant that `choose` returns. Does not check operands."""
     B, H, S, E = q.shape
     L = k_.shape[2]
     m_ = lib.reshaped(m_, B * H, S)
@@ -698,7 +698,7 @@ def launch_attention_o(q, k_, v, s, m_, o_sum2, o) -> None:
 
 
 def launch_attention(q, k_, v, o, scale) -> None:
-    """3 steps, unchecked; what passes between them is in scratch storage."""
+    """Runs 3 steps, with scratch memory between them. Does not check operands."""
     B, H, S, _ = q.shape
     L = k_.shape[2]
     s = torch.empty((B, H, S, L), dtype=torch.float32, device=q.device)
@@ -712,7 +712,7 @@ def launch_attention(q, k_, v, o, scale) -> None:
 def allocate_attention(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float | torch.Tensor
 ) -> torch.Tensor:
-    """Checks the operands of attention and allocates what it returns."""
+    """Checks the operands of attention and allocates its results. Raises ValueError if an operand does not fit."""
     lib.check_dtype(q, "attention: q", torch.float16, torch.bfloat16)
     lib.check_rank(q, "attention: q", 4, "[B, H, S, E]")
     lib.check_dtype(k, "attention: k", q.dtype, source=" (T, from q)")
@@ -745,7 +745,7 @@ def allocate_attention(
 def attention_reference(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float | torch.Tensor
 ) -> torch.Tensor:
-    """What attention means: its spec, line by line."""
+    """The spec of attention in torch, line by line."""
     T = q.dtype
     compute = torch.float32
     q = q.to(compute)
@@ -788,9 +788,9 @@ def attention_reference(
 def attention(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float | torch.Tensor
 ) -> torch.Tensor:
-    """o: T[B, H, S, E] from q: T[B, H, S, E], k: T[B, H, L, E], v: T[B, H, L, E].
+    """Returns o: T[B, H, S, E], given q: T[B, H, S, E], k: T[B, H, L, E], v: T[B, H, L, E].
 
-    T is f16 or bf16; any strides. Raises ValueError where operands do not fit.
+    T is f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
     """
     o = allocate_attention(q, k, v, scale)
     if not lib.runs_kernels(q):
@@ -810,7 +810,7 @@ def attention_backward_s_sum_persistent(
     GROUP_M: tl.constexpr,
     PARTS: tl.constexpr = 1, CHUNK=0, s_sum_parts_ptr=None,
 ):  # fmt: skip
-    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, BLOCK_K terms at a time, of a CHUNK where PARTS share one."""
+    """Each program computes tiles of BLOCK_M x BLOCK_N sums, one after another, BLOCK_K terms at a time, of one CHUNK if PARTS programs share a sum."""
     tiles_m, tiles_n = tl.cdiv(S, BLOCK_M), tl.cdiv(L, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Flattened, so that the loads of the next tile start before this one is stored.
@@ -873,10 +873,10 @@ def attention_backward_s_sum_subtiles(
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr,
 ):  # fmt: skip
-    """Tiles of 3 subtiles of BLOCK_M x BLOCK_N sums, which share the right factor, one after another a program."""
+    """Each program computes tiles of 3 subtiles of BLOCK_M x BLOCK_N sums, which share the right factor, one after another."""
     tiles_m, tiles_n = tl.cdiv(S, 3 * BLOCK_M), tl.cdiv(L, BLOCK_N)
     tiles = tiles_m * tiles_n
-    # Not flattened: where one loop sets several sums back to 0, ptxas lets no two products overlap.
+    # Not flattened: if one loop resets several sums, ptxas does not overlap their products.
     for work in range(tl.program_id(0), batches * tiles, tl.num_programs(0)):
         tile = work % tiles
         batch = tl.cast(work // tiles, tl.int64)
@@ -937,7 +937,7 @@ def attention_backward_s_sum_tiles(
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
     LANES: tl.constexpr = False, PARTS: tl.constexpr = 1, CHUNK=0, s_sum_parts_ptr=None,
 ):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time, of a CHUNK where PARTS share one."""
+    """Each program computes a tile of BLOCK_M x BLOCK_N sums, BLOCK_K terms at a time, of one CHUNK if PARTS programs share a sum."""
     tiles_m, tiles_n = lib.blocks(S, BLOCK_M), lib.blocks(L, BLOCK_N)
     part, begin, end = (tl.program_id(0) // (tiles_m * tiles_n * batches)).to(tl.int64), 0, E
     if s_sum_parts_ptr is not None:
@@ -978,7 +978,7 @@ def attention_backward_s_sum_combine(
     s_sum_parts_ptr, s_sum_ptr, batches, S, L, s_sum_batch, s_sum_m, s_sum_n,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, PARTS: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
-    """Adds up what PARTS programs left of each sum, AHEAD at a time: BLOCK_M x BLOCK_N of them a program."""
+    """Each program adds the PARTS partial sums of BLOCK_M x BLOCK_N results, AHEAD parts at a time."""
     tiles_m, tiles_n = lib.blocks(S, BLOCK_M), lib.blocks(L, BLOCK_N)
     tile = tl.program_id(0)
     m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
@@ -1001,8 +1001,8 @@ def attention_backward_m_rows(
     SCALE_IS_TENSOR: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """ROWS whole rows a program, held in registers: every element is read once."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    """Each program holds ROWS whole rows in registers, and reads every element once."""
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     L, s_sum_row = L // VEC * VEC, s_sum_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -1029,11 +1029,11 @@ def attention_backward_m_loop(
     PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
     m_part_ptr=None, o_sum2_part_ptr=None,
 ):  # fmt: skip
-    """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row.
+    """Each program handles ROWS rows of any width, BLOCK elements at a time, in one pass over each row.
 
-    With a PASS, PARTS programs share these rows: launches before the last leave what a CHUNK of columns comes to.
+    With PASS > 0, PARTS programs share the rows. Each launch before the last stores the state of one CHUNK of columns.
     """
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     L, s_sum_row = L // VEC * VEC, s_sum_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part, begin, end = 0, 0, tl.cast(L, tl.int64)
@@ -1075,8 +1075,8 @@ def attention_backward_do_sum_rows(
     o_col, do_sum_row, o_sum2_row, do_sum2_row, do_sum2_col,
     VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """ROWS whole rows a program, held in registers: every element is read once."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    """Each program holds ROWS whole rows in registers, and reads every element once."""
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     E, do_row = E // VEC * VEC, do_row // VEC * VEC
     o_row, do_sum2_row = o_row // VEC * VEC, do_sum2_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -1101,11 +1101,11 @@ def attention_backward_do_sum_loop(
     PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
     do_sum_part_ptr=None,
 ):  # fmt: skip
-    """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row.
+    """Each program handles ROWS rows of any width, BLOCK elements at a time, in one pass over each row.
 
-    With a PASS, PARTS programs share these rows: launches before the last leave what a CHUNK of columns comes to.
+    With PASS > 0, PARTS programs share the rows. Each launch before the last stores the state of one CHUNK of columns.
     """
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     E, do_row = E // VEC * VEC, do_row // VEC * VEC
     o_row, do_sum2_row = o_row // VEC * VEC, do_sum2_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -1151,7 +1151,7 @@ def attention_backward_dp_sum_persistent(
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
     PARTS: tl.constexpr = 1, CHUNK=0, dp_sum_parts_ptr=None,
 ):  # fmt: skip
-    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, BLOCK_K terms at a time, of a CHUNK where PARTS share one."""
+    """Each program computes tiles of BLOCK_M x BLOCK_N sums, one after another, BLOCK_K terms at a time, of one CHUNK if PARTS programs share a sum."""
     tiles_m, tiles_n = tl.cdiv(S, BLOCK_M), tl.cdiv(L, BLOCK_N)
     tiles = tiles_m * tiles_n
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
@@ -1251,11 +1251,11 @@ def attention_backward_dp_sum_subtiles(
     SCALE_IS_TENSOR: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
-    """Tiles of 3 subtiles of BLOCK_M x BLOCK_N sums, which share the right factor, one after another a program."""
+    """Each program computes tiles of 3 subtiles of BLOCK_M x BLOCK_N sums, which share the right factor, one after another."""
     tiles_m, tiles_n = tl.cdiv(S, 3 * BLOCK_M), tl.cdiv(L, BLOCK_N)
     tiles = tiles_m * tiles_n
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
-    # Not flattened: where one loop sets several sums back to 0, ptxas lets no two products overlap.
+    # Not flattened: if one loop resets several sums, ptxas does not overlap their products.
     for work in range(tl.program_id(0), batches * tiles, tl.num_programs(0)):
         tile = work % tiles
         batch = tl.cast(work // tiles, tl.int64)
@@ -1362,7 +1362,7 @@ def attention_backward_dp_sum_tiles(
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
     LANES: tl.constexpr = False, PARTS: tl.constexpr = 1, CHUNK=0, dp_sum_parts_ptr=None,
 ):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time, of a CHUNK where PARTS share one."""
+    """Each program computes a tile of BLOCK_M x BLOCK_N sums, BLOCK_K terms at a time, of one CHUNK if PARTS programs share a sum."""
     tiles_m, tiles_n = lib.blocks(S, BLOCK_M), lib.blocks(L, BLOCK_N)
     part, begin, end = (tl.program_id(0) // (tiles_m * tiles_n * batches)).to(tl.int64), 0, E
     if dp_sum_parts_ptr is not None:
@@ -1428,7 +1428,7 @@ def attention_backward_dp_sum_combine(
     SCALE_IS_TENSOR: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     PARTS: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
-    """Adds up what PARTS programs left of each sum, AHEAD at a time: BLOCK_M x BLOCK_N of them a program."""
+    """Each program adds the PARTS partial sums of BLOCK_M x BLOCK_N results, AHEAD parts at a time."""
     tiles_m, tiles_n = lib.blocks(S, BLOCK_M), lib.blocks(L, BLOCK_N)
     tile = tl.program_id(0)
     m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
@@ -1470,7 +1470,7 @@ def attention_backward_dq_persistent(
     GROUP_M: tl.constexpr,
     PARTS: tl.constexpr = 1, CHUNK=0, dq_sum_parts_ptr=None,
 ):  # fmt: skip
-    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, BLOCK_K terms at a time, of a CHUNK where PARTS share one."""
+    """Each program computes tiles of BLOCK_M x BLOCK_N sums, one after another, BLOCK_K terms at a time, of one CHUNK if PARTS programs share a sum."""
     tiles_m, tiles_n = tl.cdiv(S, BLOCK_M), tl.cdiv(E, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Flattened, so that the loads of the next tile start before this one is stored.
@@ -1530,10 +1530,10 @@ def attention_backward_dq_subtiles(
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr,
 ):  # fmt: skip
-    """Tiles of 3 subtiles of BLOCK_M x BLOCK_N sums, which share the right factor, one after another a program."""
+    """Each program computes tiles of 3 subtiles of BLOCK_M x BLOCK_N sums, which share the right factor, one after another."""
     tiles_m, tiles_n = tl.cdiv(S, 3 * BLOCK_M), tl.cdiv(E, BLOCK_N)
     tiles = tiles_m * tiles_n
-    # Not flattened: where one loop sets several sums back to 0, ptxas lets no two products overlap.
+    # Not flattened: if one loop resets several sums, ptxas does not overlap their products.
     for work in range(tl.program_id(0), batches * tiles, tl.num_programs(0)):
         tile = work % tiles
         batch = tl.cast(work // tiles, tl.int64)
@@ -1602,7 +1602,7 @@ def attention_backward_dq_tiles(
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
     LANES: tl.constexpr = False, PARTS: tl.constexpr = 1, CHUNK=0, dq_sum_parts_ptr=None,
 ):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time, of a CHUNK where PARTS share one."""
+    """Each program computes a tile of BLOCK_M x BLOCK_N sums, BLOCK_K terms at a time, of one CHUNK if PARTS programs share a sum."""
     tiles_m, tiles_n = lib.blocks(S, BLOCK_M), lib.blocks(E, BLOCK_N)
     part, begin, end = (tl.program_id(0) // (tiles_m * tiles_n * batches)).to(tl.int64), 0, L
     if dq_sum_parts_ptr is not None:
@@ -1643,7 +1643,7 @@ def attention_backward_dq_combine(
     dq_sum_parts_ptr, dq_ptr, batches, S, E, dq_batch, dq_m, dq_n,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, PARTS: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
-    """Adds up what PARTS programs left of each sum, AHEAD at a time: BLOCK_M x BLOCK_N of them a program."""
+    """Each program adds the PARTS partial sums of BLOCK_M x BLOCK_N results, AHEAD parts at a time."""
     tiles_m, tiles_n = lib.blocks(S, BLOCK_M), lib.blocks(E, BLOCK_N)
     tile = tl.program_id(0)
     m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
@@ -1668,7 +1668,7 @@ def attention_backward_dk_persistent(
     GROUP_M: tl.constexpr,
     PARTS: tl.constexpr = 1, CHUNK=0, dk_sum_parts_ptr=None,
 ):  # fmt: skip
-    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, BLOCK_K terms at a time, of a CHUNK where PARTS share one."""
+    """Each program computes tiles of BLOCK_M x BLOCK_N sums, one after another, BLOCK_K terms at a time, of one CHUNK if PARTS programs share a sum."""
     tiles_m, tiles_n = tl.cdiv(L, BLOCK_M), tl.cdiv(E, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Flattened, so that the loads of the next tile start before this one is stored.
@@ -1728,10 +1728,10 @@ def attention_backward_dk_subtiles(
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr,
 ):  # fmt: skip
-    """Tiles of 3 subtiles of BLOCK_M x BLOCK_N sums, which share the right factor, one after another a program."""
+    """Each program computes tiles of 3 subtiles of BLOCK_M x BLOCK_N sums, which share the right factor, one after another."""
     tiles_m, tiles_n = tl.cdiv(L, 3 * BLOCK_M), tl.cdiv(E, BLOCK_N)
     tiles = tiles_m * tiles_n
-    # Not flattened: where one loop sets several sums back to 0, ptxas lets no two products overlap.
+    # Not flattened: if one loop resets several sums, ptxas does not overlap their products.
     for work in range(tl.program_id(0), batches * tiles, tl.num_programs(0)):
         tile = work % tiles
         batch = tl.cast(work // tiles, tl.int64)
@@ -1796,7 +1796,7 @@ def attention_backward_dk_tiles(
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
     LANES: tl.constexpr = False, PARTS: tl.constexpr = 1, CHUNK=0, dk_sum_parts_ptr=None,
 ):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time, of a CHUNK where PARTS share one."""
+    """Each program computes a tile of BLOCK_M x BLOCK_N sums, BLOCK_K terms at a time, of one CHUNK if PARTS programs share a sum."""
     tiles_m, tiles_n = lib.blocks(L, BLOCK_M), lib.blocks(E, BLOCK_N)
     part, begin, end = (tl.program_id(0) // (tiles_m * tiles_n * batches)).to(tl.int64), 0, S
     if dk_sum_parts_ptr is not None:
@@ -1837,7 +1837,7 @@ def attention_backward_dk_combine(
     dk_sum_parts_ptr, dk_ptr, batches, L, E, dk_batch, dk_m, dk_n,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, PARTS: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
-    """Adds up what PARTS programs left of each sum, AHEAD at a time: BLOCK_M x BLOCK_N of them a program."""
+    """Each program adds the PARTS partial sums of BLOCK_M x BLOCK_N results, AHEAD parts at a time."""
     tiles_m, tiles_n = lib.blocks(L, BLOCK_M), lib.blocks(E, BLOCK_N)
     tile = tl.program_id(0)
     m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
@@ -1862,7 +1862,7 @@ def attention_backward_dv_tiles(
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
     PARTS: tl.constexpr = 1, CHUNK=0, dv_sum_parts_ptr=None,
 ):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time, of a CHUNK where PARTS share one."""
+    """Each program computes a tile of BLOCK_M x BLOCK_N sums, BLOCK_K terms at a time, of one CHUNK if PARTS programs share a sum."""
     tiles_m, tiles_n = lib.blocks(E, BLOCK_M), lib.blocks(L, BLOCK_N)
     part, begin, end = (tl.program_id(0) // (tiles_m * tiles_n * batches)).to(tl.int64), 0, S
     if dv_sum_parts_ptr is not None:
@@ -1904,7 +1904,7 @@ def attention_backward_dv_combine(
     dv_sum_parts_ptr, dv_ptr, batches, E, L, dv_batch, dv_n, dv_m,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, PARTS: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
-    """Adds up what PARTS programs left of each sum, AHEAD at a time: BLOCK_M x BLOCK_N of them a program."""
+    """Each program adds the PARTS partial sums of BLOCK_M x BLOCK_N results, AHEAD parts at a time."""
     tiles_m, tiles_n = lib.blocks(E, BLOCK_M), lib.blocks(L, BLOCK_N)
     tile = tl.program_id(0)
     m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
@@ -1928,8 +1928,8 @@ def attention_backward_dscale_rows(
     SCALE_IS_TENSOR: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """ROWS whole rows a program, held in registers: every element is read once."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    """Each program holds ROWS whole rows in registers, and reads every element once."""
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     cols = cols // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
@@ -1964,11 +1964,11 @@ def attention_backward_dscale_loop(
     PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
     dscale_sum_part_ptr=None,
 ):  # fmt: skip
-    """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row.
+    """Each program handles ROWS rows of any width, BLOCK elements at a time, in one pass over each row.
 
-    With a PASS, PARTS programs share these rows: launches before the last leave what a CHUNK of columns comes to.
+    With PASS > 0, PARTS programs share the rows. Each launch before the last stores the state of one CHUNK of columns.
     """
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     L = L // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = lib.blocks(L, BLOCK)
@@ -2017,14 +2017,14 @@ def choose_attention_backward_s_sum(
     batches: int, M: int, N: int, K: int, tma: bool, itemsize: int, stored_bytes: int,
     copied_bytes: int, transposed_bytes: int, vectorized: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
-    """The variant for one call and its config: of those that may run, the one of the least estimate."""
+    """Returns (variant, config) of a call: of the variants that may run, the one with the least estimate."""
     call = (
         (batches, M, N, K), itemsize, stored_bytes, copied_bytes, transposed_bytes, vectorized,
         False, gpu,
     )  # fmt: skip
     return lib.least(
         lib.product_us, call,
-        # variant, whether it may run, its config, how its factors come, bytes written ahead, sums
+        # variant, may it run, its config, how its factors are loaded, bytes written before it, sums
         ("split", tma and itemsize <= 4, lib.tile(
             BLOCK_M := max(16, min(128, lib.pow2(M))), BLOCK_N := max(16, min(128, lib.pow2(N))),
             BLOCK_K := 256 // itemsize if itemsize <= 2 else 32,
@@ -2094,7 +2094,7 @@ def choose_attention_backward_s_sum(
 
 
 def launch_attention_backward_s_sum(q, k_, s_sum) -> None:
-    """Computes s_sum by the variant that fits, unchecked."""
+    """Computes s_sum with the variant that `choose` returns. Does not check operands."""
     B, H, S, E = q.shape
     L = k_.shape[2]
     k_ = lib.reshaped(k_, B * H, L, E)
@@ -2161,7 +2161,7 @@ choose_attention_backward_m = choose_attention_m
 
 
 def launch_attention_backward_m(q, k_, s_sum, m_, o_sum2, scale) -> None:
-    """Computes m_, o_sum2 by the variant that fits, unchecked."""
+    """Computes m_, o_sum2 with the variant that `choose` returns. Does not check operands."""
     B, H, S, _ = q.shape
     L = k_.shape[2]
     s_sum = lib.reshaped(s_sum, B * H * S, L)
@@ -2206,8 +2206,8 @@ def launch_attention_backward_m(q, k_, s_sum, m_, o_sum2, scale) -> None:
 def choose_attention_backward_do_sum(
     rows: int, cols: int, strided: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
-    """The variant for one call and its config; first match wins."""
-    # too few rows to fill the GPU: several programs share one
+    """Returns (variant, config) of a call: the first variant whose rule holds."""
+    # too few rows to fill the GPU: several programs share a row
     if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (
         (512 if 32 <= rows < 16 * gpu.sms else 2048) if strided else 8192
     ):
@@ -2240,7 +2240,7 @@ def choose_attention_backward_do_sum(
 
 
 def launch_attention_backward_do_sum(q, o, do, o_sum2, do_sum, do_sum2) -> None:
-    """Computes do_sum, do_sum2 by the variant that fits, unchecked."""
+    """Computes do_sum, do_sum2 with the variant that `choose` returns. Does not check operands."""
     B, H, S, E = q.shape
     do = lib.reshaped(do, B * H * S, E)
     o = lib.reshaped(o, B * H * S, E)
@@ -2289,14 +2289,14 @@ def choose_attention_backward_dp_sum(
     batches: int, M: int, N: int, K: int, tma: bool, itemsize: int, stored_bytes: int,
     copied_bytes: int, transposed_bytes: int, vectorized: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
-    """The variant for one call and its config: of those that may run, the one of the least estimate."""
+    """Returns (variant, config) of a call: of the variants that may run, the one with the least estimate."""
     call = (
         (batches, M, N, K), itemsize, stored_bytes, copied_bytes, transposed_bytes, vectorized,
         False, gpu,
     )  # fmt: skip
     return lib.least(
         lib.product_us, call,
-        # variant, whether it may run, its config, how its factors come, bytes written ahead, sums
+        # variant, may it run, its config, how its factors are loaded, bytes written before it, sums
         ("split", tma and itemsize <= 4, lib.tile(
             BLOCK_M := max(16, min(128, lib.pow2(M))), BLOCK_N := max(16, min(128, lib.pow2(N))),
             BLOCK_K := 256 // itemsize if itemsize <= 2 else 32,
@@ -2370,7 +2370,7 @@ def choose_attention_backward_dp_sum(
 def launch_attention_backward_dp_sum(
     q, k_, v, s_sum, m_, o_sum2, do_sum, do_sum2, dp_sum, ds_sum, scale
 ) -> None:
-    """Computes dp_sum, ds_sum by the variant that fits, unchecked."""
+    """Computes dp_sum, ds_sum with the variant that `choose` returns. Does not check operands."""
     B, H, S, E = q.shape
     L = k_.shape[2]
     do_sum2 = lib.reshaped(do_sum2, B * H, S, E)
@@ -2463,14 +2463,14 @@ def choose_attention_backward_dq(
     batches: int, M: int, N: int, K: int, tma: bool, itemsize: int, stored_bytes: int,
     copied_bytes: int, transposed_bytes: int, vectorized: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
-    """The variant for one call and its config: of those that may run, the one of the least estimate."""
+    """Returns (variant, config) of a call: of the variants that may run, the one with the least estimate."""
     call = (
         (batches, M, N, K), itemsize, stored_bytes, copied_bytes, transposed_bytes, vectorized,
         False, gpu,
     )  # fmt: skip
     return lib.least(
         lib.product_us, call,
-        # variant, whether it may run, its config, how its factors come, bytes written ahead, sums
+        # variant, may it run, its config, how its factors are loaded, bytes written before it, sums
         ("split", tma and itemsize <= 4, lib.tile(
             BLOCK_M := max(16, min(128, lib.pow2(M))), BLOCK_N := max(16, min(128, lib.pow2(N))),
             BLOCK_K := 256 // itemsize if itemsize <= 2 else 32,
@@ -2540,7 +2540,7 @@ def choose_attention_backward_dq(
 
 
 def launch_attention_backward_dq(q, k_, ds_sum, dq) -> None:
-    """Computes dq by the variant that fits, unchecked."""
+    """Computes dq with the variant that `choose` returns. Does not check operands."""
     B, H, S, E = q.shape
     L = k_.shape[2]
     ds_sum = lib.reshaped(ds_sum, B * H, S, L)
@@ -2608,7 +2608,7 @@ choose_attention_backward_dk = choose_attention_backward_dq
 
 
 def launch_attention_backward_dk(q, k_, ds_sum, dk) -> None:
-    """Computes dk by the variant that fits, unchecked."""
+    """Computes dk with the variant that `choose` returns. Does not check operands."""
     B, H, S, E = q.shape
     L = k_.shape[2]
     ds_sum = lib.reshaped(ds_sum, B * H, S, L)
@@ -2675,7 +2675,7 @@ choose_attention_backward_dv = choose_attention_o
 
 
 def launch_attention_backward_dv(q, k_, s_sum, m_, do_sum2, dv, scale) -> None:
-    """Computes dv by the variant that fits, unchecked."""
+    """Computes dv with the variant that `choose` returns. Does not check operands."""
     B, H, S, E = q.shape
     L = k_.shape[2]
     do_sum2 = lib.reshaped(do_sum2, B * H, S, E)
@@ -2709,8 +2709,8 @@ def choose_attention_backward_dscale(
     rows: int, cols: int, col_run: int, col_runs: int, strided: bool, aligned: bool,
     gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
-    """The variant for one call and its config; first match wins."""
-    # too few rows to fill the GPU: several programs share one
+    """Returns (variant, config) of a call: the first variant whose rule holds."""
+    # too few rows to fill the GPU: several programs share a row
     if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (
         (512 if 32 <= rows < 16 * gpu.sms else 2048) if strided else 8192
     ):
@@ -2726,7 +2726,7 @@ def choose_attention_backward_dscale(
             CHUNK=lib.cdiv(col_runs * lib.cdiv(col_run, BLOCK), PARTS),
             MERGE=1 if PARTS > 16 else 16, num_warps=8 if strided else 4,
         )  # fmt: skip
-    # short rows whose elements lie far apart: memory runs along the rows' own axis
+    # short rows with elements far apart in memory: neighbouring rows are adjacent
     if strided and 0 < cols <= 512:
         return "strided", dict(
             BLOCK=(BLOCK := max(16, lib.pow2(cols))),
@@ -2758,7 +2758,7 @@ def choose_attention_backward_dscale(
 def launch_attention_backward_dscale(
     q, k_, s_sum, m_, o_sum2, do_sum, dp_sum, dscale, scale
 ) -> None:
-    """Computes dscale by the variant that fits, unchecked."""
+    """Computes dscale with the variant that `choose` returns. Does not check operands."""
     B, H, S, _ = q.shape
     L = k_.shape[2]
     do_sum = lib.reshaped(do_sum, B * H * S)
@@ -2803,7 +2803,7 @@ def launch_attention_backward_dscale(
 
 
 def launch_attention_backward(q, k_, v, o, do, dq, dk, dv, dscale, scale) -> None:
-    """8 steps, unchecked; what passes between them is in scratch storage."""
+    """Runs 8 steps, with scratch memory between them. Does not check operands."""
     B, H, S, E = q.shape
     L = k_.shape[2]
     s_sum = torch.empty((B, H, S, L), dtype=torch.float32, device=q.device)
@@ -2850,7 +2850,7 @@ def allocate_attention_backward(
     need_dv: bool = True,
     need_dscale: bool = True,
 ) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:
-    """Checks the operands of attention_backward and allocates what it returns."""
+    """Checks the operands of attention_backward and allocates its results. Raises ValueError if an operand does not fit."""
     lib.check_dtype(q, "attention_backward: q", torch.float16, torch.bfloat16)
     lib.check_rank(q, "attention_backward: q", 4, "[B, H, S, E]")
     lib.check_dtype(k, "attention_backward: k", q.dtype, source=" (T, from q)")
@@ -2905,7 +2905,7 @@ def attention_backward_reference(
     o: torch.Tensor,
     do: torch.Tensor,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-    """What attention_backward means: its spec, line by line."""
+    """The spec of attention_backward in torch, line by line."""
     T = q.dtype
     compute = torch.float32
     q = q.to(compute)
@@ -2983,9 +2983,9 @@ def attention_backward(
     need_dv: bool = True,
     need_dscale: bool = True,
 ) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:
-    """dq: T[B, H, S, E], dk: T[B, H, L, E], dv: T[B, H, L, E], dscale: f32 from q: T[B, H, S, E], k: T[B, H, L, E], v: T[B, H, L, E], o: T[B, H, S, E], do: T[B, H, S, E].
+    """Returns dq: T[B, H, S, E], dk: T[B, H, L, E], dv: T[B, H, L, E], dscale: f32, given q: T[B, H, S, E], k: T[B, H, L, E], v: T[B, H, L, E], o: T[B, H, S, E], do: T[B, H, S, E].
 
-    T is f16 or bf16; any strides. Raises ValueError where operands do not fit.
+    T is f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
     """
     dq, dk, dv, dscale = allocate_attention_backward(
         q, k, v, scale, o, do, need_dq, need_dk, need_dv, need_dscale

@@ -25,7 +25,7 @@ def avg_pool2d_channels(
     COMPUTE: tl.constexpr, win: tl.constexpr, stride: tl.constexpr, pad: tl.constexpr,
     ROWS: tl.constexpr, STEPS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """The windows of STEPS x ROWS x BLOCK places a program: what neighbours share is loaded once."""
+    """Each program computes the windows of STEPS x ROWS x BLOCK places, and loads shared elements once."""
     tile = tl.program_id(0)
     tiles, spans = tl.cdiv(C, BLOCK), tl.cdiv(Q, STEPS)
     row = tile // (tiles * spans) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -55,7 +55,7 @@ def avg_pool2d_channels(
             y_sum += y_sum_line
         y = y_sum / (win * win)
         kept = kept + (y,)
-    # Behind all steps: across a store, no load is merged with an equal one.
+    # Stores come last: Triton does not merge equal loads across a store.
     for i in tl.static_range(STEPS):
         tl.store(
             y_ptr + n * y_0 + tl.cast(col, tl.int64) * y_1 + p * y_2 + (step + i) * y_3,
@@ -71,13 +71,13 @@ def avg_pool2d_runs(
     pad: tl.constexpr, VEC_X: tl.constexpr, ROWS: tl.constexpr, STEPS: tl.constexpr,
     BLOCK: tl.constexpr, PER_THREAD: tl.constexpr,
 ):  # fmt: skip
-    """The windows of STEPS x ROWS x BLOCK places a program: what neighbours share is loaded once, in whole runs of a line."""
+    """Each program computes the windows of STEPS x ROWS x BLOCK places, and loads shared elements once, in whole runs of a line."""
     tile = tl.program_id(0)
     tiles, spans = tl.cdiv(Q, BLOCK), tl.cdiv(P, STEPS)
     row = tile // (tiles * spans) * ROWS + tl.arange(0, ROWS)[:, None]
     step = (tile // tiles % spans).to(tl.int64) * STEPS
     col = tile % tiles * BLOCK + tl.arange(0, BLOCK)[None, :]
-    # The windows of PER_THREAD neighbouring columns, a lane's, begin and end in its runs FIRST to LAST.
+    # The windows of a lane's PER_THREAD neighbouring columns lie in its runs FIRST to LAST.
     RUN: tl.constexpr = PER_THREAD * stride
     FIRST: tl.constexpr = (-pad) // RUN
     LAST: tl.constexpr = ((PER_THREAD - 1) * stride + win - pad - 1) // RUN
@@ -116,7 +116,7 @@ def avg_pool2d_runs(
             y_sum += y_sum_line
         y = y_sum / (win * win)
         kept = kept + (y,)
-    # Behind all steps: across a store, no load is merged with an equal one.
+    # Stores come last: Triton does not merge equal loads across a store.
     for i in tl.static_range(STEPS):
         tl.store(
             y_ptr + n * y_0 + c * y_1 + (step + i) * y_2 + tl.cast(col, tl.int64) * y_3,
@@ -131,7 +131,7 @@ def avg_pool2d_window(
     COMPUTE: tl.constexpr, win: tl.constexpr, stride: tl.constexpr, pad: tl.constexpr,
     ROWS: tl.constexpr, STEPS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """The windows of STEPS x ROWS x BLOCK places a program: what neighbours share is loaded once."""
+    """Each program computes the windows of STEPS x ROWS x BLOCK places, and loads shared elements once."""
     tile = tl.program_id(0)
     tiles, spans = tl.cdiv(Q, BLOCK), tl.cdiv(P, STEPS)
     row = tile // (tiles * spans) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -161,7 +161,7 @@ def avg_pool2d_window(
             y_sum += y_sum_line
         y = y_sum / (win * win)
         kept = kept + (y,)
-    # Behind all steps: across a store, no load is merged with an equal one.
+    # Stores come last: Triton does not merge equal loads across a store.
     for i in tl.static_range(STEPS):
         tl.store(
             y_ptr + n * y_0 + c * y_1 + (step + i) * y_2 + tl.cast(col, tl.int64) * y_3,
@@ -176,8 +176,8 @@ def avg_pool2d_box(
     INDEX: tl.constexpr, COMPUTE: tl.constexpr, win: tl.constexpr, stride: tl.constexpr,
     pad: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """A tile of ROWS x BLOCK elements a program, reducers as loops."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    """Each program computes a tile of ROWS x BLOCK elements. Reducers are loops."""
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     Q, x_0 = Q // VEC * VEC, x_0 // VEC * VEC
     x_1, x_2 = x_1 // VEC * VEC, x_2 // VEC * VEC
     y_0, y_1 = y_0 // VEC * VEC, y_1 // VEC * VEC
@@ -211,7 +211,7 @@ def choose_avg_pool2d(
     lines: int, cols: int, cols_extent: int, steps: int, stride_p: int, lane_stride: int,
     dilation: int, line: int, channels_last: bool, stored_last: bool, itemsize: int,
 ) -> tuple[str, dict]:  # fmt: skip
-    """The variant for one call and its config; first match wins."""
+    """Returns (variant, config) of a call: the first variant whose rule holds."""
     # a window small enough to unroll, memory running along the channels
     if channels_last and stored_last and 0 < terms <= 128 and max(outer, lanes_extent) < 1 << 30:
         return "channels", dict(
@@ -251,7 +251,7 @@ def choose_avg_pool2d(
 
 
 def launch_avg_pool2d(x, y, win, stride, pad) -> None:
-    """Computes y by the variant that fits, unchecked."""
+    """Computes y with the variant that `choose` returns. Does not check operands."""
     N, C, H, W = x.shape
     _, _, P, Q = y.shape
     outer = N * P
@@ -302,7 +302,7 @@ def launch_avg_pool2d(x, y, win, stride, pad) -> None:
 def allocate_avg_pool2d(
     x: torch.Tensor, win: int = 2, stride: int = 2, pad: int = 0
 ) -> torch.Tensor:
-    """Checks the operands of avg_pool2d and allocates what it returns."""
+    """Checks the operands of avg_pool2d and allocates its results. Raises ValueError if an operand does not fit."""
     lib.check_dtype(x, "avg_pool2d: x", torch.float64, torch.float32, torch.float16, torch.bfloat16)
     lib.check_rank(x, "avg_pool2d: x", 4, "[N, C, H, W]")
     if type(win) is not int:
@@ -333,7 +333,7 @@ def allocate_avg_pool2d(
 def avg_pool2d_reference(
     x: torch.Tensor, win: int = 2, stride: int = 2, pad: int = 0
 ) -> torch.Tensor:
-    """What avg_pool2d means: its spec, line by line."""
+    """The spec of avg_pool2d in torch, line by line."""
     T = x.dtype
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
     x = x.to(compute)
@@ -381,7 +381,7 @@ def avg_pool2d_reference(
 
 
 def avg_pool2d_torch(x: torch.Tensor, win: int = 2, stride: int = 2, pad: int = 0) -> torch.Tensor:
-    """What avg_pool2d equals, by its ref: CPU tensors go this way, which is faster."""
+    """The `ref` of avg_pool2d: the torch call that it must equal. CPU tensors use it."""
     T = x.dtype
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
     x = x.to(compute)
@@ -399,9 +399,9 @@ def avg_pool2d_torch(x: torch.Tensor, win: int = 2, stride: int = 2, pad: int = 
     backward=runtime.Backward("avg_pool2d_backward", wrt=("x",), outputs=("y",)),
 )
 def avg_pool2d(x: torch.Tensor, win: int = 2, stride: int = 2, pad: int = 0) -> torch.Tensor:
-    """y: T[N, C, P, Q] from x: T[N, C, H, W].
+    """Returns y: T[N, C, P, Q], given x: T[N, C, H, W].
 
-    T is f64, f32, f16 or bf16; any strides. Raises ValueError where operands do not fit.
+    T is f64, f32, f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
     """
     y = allocate_avg_pool2d(x, win, stride, pad)
     if not lib.runs_kernels(x):
@@ -418,7 +418,7 @@ def avg_pool2d_backward_channels(
     COMPUTE: tl.constexpr, win: tl.constexpr, pad: tl.constexpr, stride: tl.constexpr,
     ROWS: tl.constexpr, STEPS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """The windows of STEPS x ROWS x BLOCK places a program."""
+    """Each program computes the windows of STEPS x ROWS x BLOCK places."""
     tile = tl.program_id(0)
     tiles = tl.cdiv(C, STEPS * BLOCK)
     row = tile // tiles * ROWS + tl.arange(0, ROWS)[:, None]
@@ -456,7 +456,7 @@ def avg_pool2d_backward_channels(
                 dx_sum += dy
         dx = dx_sum / (win * win)
         kept = kept + (dx,)
-    # Behind all steps: across a store, no load is merged with an equal one.
+    # Stores come last: Triton does not merge equal loads across a store.
     for i in tl.static_range(STEPS):
         tl.store(
             dx_ptr + n * dx_0 + tl.cast(col + i * BLOCK, tl.int64) * dx_1 + h * dx_2 + w * dx_3,
@@ -471,7 +471,7 @@ def avg_pool2d_backward_window(
     COMPUTE: tl.constexpr, win: tl.constexpr, pad: tl.constexpr, stride: tl.constexpr,
     ROWS: tl.constexpr, STEPS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """The windows of STEPS x ROWS x BLOCK places a program."""
+    """Each program computes the windows of STEPS x ROWS x BLOCK places."""
     tile = tl.program_id(0)
     tiles = tl.cdiv(W, STEPS * BLOCK)
     row = tile // tiles * ROWS + tl.arange(0, ROWS)[:, None]
@@ -511,7 +511,7 @@ def avg_pool2d_backward_window(
                 dx_sum += dy
         dx = dx_sum / (win * win)
         kept = kept + (dx,)
-    # Behind all steps: across a store, no load is merged with an equal one.
+    # Stores come last: Triton does not merge equal loads across a store.
     for i in tl.static_range(STEPS):
         tl.store(
             dx_ptr + n * dx_0 + c * dx_1 + h * dx_2 + tl.cast(col + i * BLOCK, tl.int64) * dx_3,
@@ -526,8 +526,8 @@ def avg_pool2d_backward_box(
     INDEX: tl.constexpr, COMPUTE: tl.constexpr, win: tl.constexpr, pad: tl.constexpr,
     stride: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """A tile of ROWS x BLOCK elements a program, reducers as loops."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    """Each program computes a tile of ROWS x BLOCK elements. Reducers are loops."""
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     W, dy_0 = W // VEC * VEC, dy_0 // VEC * VEC
     dy_1, dy_2 = dy_1 // VEC * VEC, dy_2 // VEC * VEC
     dx_0, dx_1 = dx_0 // VEC * VEC, dx_1 // VEC * VEC
@@ -570,7 +570,7 @@ def choose_avg_pool2d_backward(
     terms: int, outer: int, lanes: int, lanes_extent: int, lines: int, cols: int,
     cols_extent: int, channels_last: bool, stored_last: bool, itemsize: int,
 ) -> tuple[str, dict]:  # fmt: skip
-    """The variant for one call and its config; first match wins."""
+    """Returns (variant, config) of a call: the first variant whose rule holds."""
     # a window small enough to unroll, memory running along the channels
     if channels_last and stored_last and 0 < terms <= 128 and max(outer, lanes_extent) < 1 << 30:
         return "channels", dict(
@@ -594,7 +594,7 @@ def choose_avg_pool2d_backward(
 
 
 def launch_avg_pool2d_backward(x, dy, dx, win, stride, pad) -> None:
-    """Computes dx by the variant that fits, unchecked."""
+    """Computes dx with the variant that `choose` returns. Does not check operands."""
     N, C, H, W = x.shape
     _, _, P, Q = dy.shape
     outer = H * N * W
@@ -634,7 +634,7 @@ def launch_avg_pool2d_backward(x, dy, dx, win, stride, pad) -> None:
 def allocate_avg_pool2d_backward(
     x: torch.Tensor, dy: torch.Tensor, win: int = 2, stride: int = 2, pad: int = 0
 ) -> torch.Tensor:
-    """Checks the operands of avg_pool2d_backward and allocates what it returns."""
+    """Checks the operands of avg_pool2d_backward and allocates its results. Raises ValueError if an operand does not fit."""
     lib.check_dtype(
         x, "avg_pool2d_backward: x", torch.float64, torch.float32, torch.float16, torch.bfloat16
     )
@@ -675,7 +675,7 @@ def allocate_avg_pool2d_backward(
 def avg_pool2d_backward_reference(
     x: torch.Tensor, dy: torch.Tensor, win: int = 2, stride: int = 2, pad: int = 0
 ) -> torch.Tensor:
-    """What avg_pool2d_backward means: its spec, line by line."""
+    """The spec of avg_pool2d_backward in torch, line by line."""
     T = x.dtype
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
     x = x.to(compute)
@@ -739,9 +739,9 @@ def avg_pool2d_backward_reference(
 def avg_pool2d_backward(
     x: torch.Tensor, dy: torch.Tensor, win: int = 2, stride: int = 2, pad: int = 0
 ) -> torch.Tensor:
-    """dx: T[N, C, H, W] from x: T[N, C, H, W], dy: T[N, C, P, Q].
+    """Returns dx: T[N, C, H, W], given x: T[N, C, H, W], dy: T[N, C, P, Q].
 
-    T is f64, f32, f16 or bf16; any strides. Raises ValueError where operands do not fit.
+    T is f64, f32, f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
     """
     dx = allocate_avg_pool2d_backward(x, dy, win, stride, pad)
     if not lib.runs_kernels(x):

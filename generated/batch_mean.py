@@ -22,8 +22,8 @@ def batch_mean_rows(
     x_ptr, y_ptr, rows, cols, x_row, x_col, y_row,
     COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """ROWS whole rows a program, held in registers: every element is read once."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    """Each program holds ROWS whole rows in registers, and reads every element once."""
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     cols, x_row = cols // VEC * VEC, x_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -41,11 +41,11 @@ def batch_mean_loop(
     PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
     y_sum_part_ptr=None,
 ):  # fmt: skip
-    """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row.
+    """Each program handles ROWS rows of any width, BLOCK elements at a time, in one pass over each row.
 
-    With a PASS, PARTS programs share these rows: launches before the last leave what a CHUNK of columns comes to.
+    With PASS > 0, PARTS programs share the rows. Each launch before the last stores the state of one CHUNK of columns.
     """
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     cols, x_row = cols // VEC * VEC, x_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part, begin, end = 0, 0, tl.cast(cols, tl.int64)
@@ -76,8 +76,8 @@ def batch_mean_loop(
 def choose_batch_mean(
     rows: int, cols: int, strided: bool, aligned: bool, in_f64: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
-    """The variant for one call and its config; first match wins."""
-    # too few rows to fill the GPU: several programs share one
+    """Returns (variant, config) of a call: the first variant whose rule holds."""
+    # too few rows to fill the GPU: several programs share a row
     if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (
         (512 if 32 <= rows < 16 * gpu.sms else 2048) if strided else 8192
     ):
@@ -90,7 +90,7 @@ def choose_batch_mean(
             ROWS=ROWS, BLOCK=BLOCK, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
             MERGE=1 if PARTS > 16 else 16, num_warps=8,
         )  # fmt: skip
-    # short rows whose elements lie far apart: memory runs along the rows' own axis
+    # short rows with elements far apart in memory: neighbouring rows are adjacent
     if strided and 0 < cols <= 512:
         return "strided", dict(
             BLOCK=(BLOCK := max(16, lib.pow2(cols))),
@@ -124,7 +124,7 @@ def choose_batch_mean(
 
 
 def launch_batch_mean(x, y) -> None:
-    """Computes y by the variant that fits, unchecked."""
+    """Computes y with the variant that `choose` returns. Does not check operands."""
     H = x.shape[-2]
     W = x.shape[-1]
     batch = math.prod(y.shape)
@@ -163,7 +163,7 @@ def launch_batch_mean(x, y) -> None:
 
 
 def allocate_batch_mean(x: torch.Tensor) -> torch.Tensor:
-    """Checks the operands of batch_mean and allocates what it returns."""
+    """Checks the operands of batch_mean and allocates its results. Raises ValueError if an operand does not fit."""
     lib.check_dtype(x, "batch_mean: x", torch.float64, torch.float32, torch.float16, torch.bfloat16)
     lib.check_rank(x, "batch_mean: x", 2, "[..., H, W]")
     H = x.shape[-2]
@@ -173,7 +173,7 @@ def allocate_batch_mean(x: torch.Tensor) -> torch.Tensor:
 
 
 def batch_mean_reference(x: torch.Tensor) -> torch.Tensor:
-    """What batch_mean means: its spec, line by line."""
+    """The spec of batch_mean in torch, line by line."""
     T = x.dtype
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
     x = x.to(compute)
@@ -190,7 +190,7 @@ def batch_mean_reference(x: torch.Tensor) -> torch.Tensor:
 
 
 def batch_mean_torch(x: torch.Tensor) -> torch.Tensor:
-    """What batch_mean equals, by its ref: CPU tensors go this way, which is faster."""
+    """The `ref` of batch_mean: the torch call that it must equal. CPU tensors use it."""
     T = x.dtype
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
     x = x.to(compute)
@@ -209,9 +209,9 @@ def batch_mean_torch(x: torch.Tensor) -> torch.Tensor:
     backward=runtime.Backward("batch_mean_backward", wrt=("x",), outputs=("y",)),
 )
 def batch_mean(x: torch.Tensor) -> torch.Tensor:
-    """y: T[...] from x: T[..., H, W].
+    """Returns y: T[...], given x: T[..., H, W].
 
-    T is f64, f32, f16 or bf16; any strides. Raises ValueError where operands do not fit.
+    T is f64, f32, f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
     """
     y = allocate_batch_mean(x)
     if not lib.runs_kernels(x):
@@ -229,8 +229,8 @@ def batch_mean_backward_strided(
     COMPUTE: tl.constexpr, VEC_DY: tl.constexpr, VEC_DX: tl.constexpr, OUTER: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """A tile of OUTER x ROWS x BLOCK elements a program."""
-    # VEC_DY, VEC_DX divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    """Each program computes a tile of OUTER x ROWS x BLOCK elements."""
+    # VEC_DY, VEC_DX divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     dy_outer_at, dy_middle_at = dy_outer_at // VEC_DY * VEC_DY, dy_middle_at // VEC_DY * VEC_DY
     dx_outer_at, dx_middle_at = dx_outer_at // VEC_DX * VEC_DX, dx_middle_at // VEC_DX * VEC_DX
     inner = inner // VEC_DX * VEC_DX
@@ -256,7 +256,7 @@ def batch_mean_backward_strided(
 def choose_batch_mean_backward(
     outer: int, middle: int, inner: int, transposed: bool,
 ) -> tuple[str, dict]:  # fmt: skip
-    """The variant for one call and its config; first match wins."""
+    """Returns (variant, config) of a call: the first variant whose rule holds."""
     # any strides: a square tile where memory runs along the middle dim of an operand
     BLOCK = lib.pow2(
         max(
@@ -280,7 +280,7 @@ def choose_batch_mean_backward(
 
 
 def launch_batch_mean_backward(x, dy, dx) -> None:
-    """Computes dx by the variant that fits, unchecked."""
+    """Computes dx with the variant that `choose` returns. Does not check operands."""
     H = x.shape[-2]
     W = x.shape[-1]
     dy, dx = lib.three_dims(*torch.broadcast_tensors(dy[..., None, None], dx))
@@ -303,7 +303,7 @@ def launch_batch_mean_backward(x, dy, dx) -> None:
 
 
 def allocate_batch_mean_backward(x: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
-    """Checks the operands of batch_mean_backward and allocates what it returns."""
+    """Checks the operands of batch_mean_backward and allocates its results. Raises ValueError if an operand does not fit."""
     lib.check_dtype(
         x, "batch_mean_backward: x", torch.float64, torch.float32, torch.float16, torch.bfloat16
     )
@@ -321,7 +321,7 @@ def allocate_batch_mean_backward(x: torch.Tensor, dy: torch.Tensor) -> torch.Ten
 
 
 def batch_mean_backward_reference(x: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
-    """What batch_mean_backward means: its spec, line by line."""
+    """The spec of batch_mean_backward in torch, line by line."""
     T = x.dtype
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
     x = x.to(compute)
@@ -351,9 +351,9 @@ def batch_mean_backward_reference(x: torch.Tensor, dy: torch.Tensor) -> torch.Te
     no_gradient="second derivatives are derived for what comes from tritongen.compile_op, compile_expr and load",
 )
 def batch_mean_backward(x: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
-    """dx: T[..., H, W] from x: T[..., H, W], dy: T[...].
+    """Returns dx: T[..., H, W], given x: T[..., H, W], dy: T[...].
 
-    T is f64, f32, f16 or bf16; any strides. Raises ValueError where operands do not fit.
+    T is f64, f32, f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
     """
     dx = allocate_batch_mean_backward(x, dy)
     if not lib.runs_kernels(x):

@@ -26,8 +26,8 @@ def batch_norm_train_rows(
     COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """ROWS whole rows a program, held in registers: every element is read once."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    """Each program holds ROWS whole rows in registers, and reads every element once."""
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     cols, x_n = cols // VEC * VEC, x_n // VEC * VEC
     x_row, y_n = x_row // VEC * VEC, y_n // VEC * VEC
     y_row = y_row // VEC * VEC
@@ -59,8 +59,8 @@ def batch_norm_train_lines(
     COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
     LINES: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """One row a program, held in registers as LINES lines of BLOCK elements."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    """Each program holds one row in registers, as LINES lines of BLOCK elements."""
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     cols, x_n = cols // VEC * VEC, x_n // VEC * VEC
     x_row, y_n = x_row // VEC * VEC, y_n // VEC * VEC
     y_row = y_row // VEC * VEC
@@ -100,8 +100,8 @@ def batch_norm_train_lines_loop(
     COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
     LINES: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """One row a program, LINES lines of BLOCK elements at a time: two passes over each row."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    """Each program handles one row, LINES lines of BLOCK elements at a time, in two passes."""
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     cols, x_n = cols // VEC * VEC, x_n // VEC * VEC
     x_row, y_n = x_row // VEC * VEC, y_n // VEC * VEC
     y_row = y_row // VEC * VEC
@@ -152,11 +152,11 @@ def batch_norm_train_loop(
     PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
     mu_part_ptr=None, var_sum_part_ptr=None, var_sum_count_ptr=None,
 ):  # fmt: skip
-    """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row.
+    """Each program handles ROWS rows of any width, BLOCK elements at a time, in two passes over each row.
 
-    With a PASS, PARTS programs share these rows: launches before the last leave what a CHUNK of columns comes to.
+    With PASS > 0, PARTS programs share the rows. Each launch before the last stores the state of one CHUNK of columns.
     """
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     cols, x_n = cols // VEC * VEC, x_n // VEC * VEC
     x_row, y_n = x_row // VEC * VEC, y_n // VEC * VEC
     y_row = y_row // VEC * VEC
@@ -227,7 +227,7 @@ def batch_norm_train_per_thread_part(
     PARTS: tl.constexpr,
 ):  # fmt: skip
     """Program (part, row): mu, var_sum over one CHUNK of ROWS rows, a state a lane."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     cols, x_n = cols // VEC * VEC, x_n // VEC * VEC
     x_row = x_row // VEC * VEC
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -281,7 +281,7 @@ def choose_batch_norm_train(
     rows: int, cols: int, col_run: int, col_runs: int, strided: bool, aligned: bool,
     in_f64: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
-    """The variant for one call and its config; first match wins."""
+    """Returns (variant, config) of a call: the first variant whose rule holds."""
     # few rows that lie across memory: several programs share them, each lane keeps a state
     if strided and lib.cdiv(rows, 32) < 2 * gpu.sms and cols > 512:
         return "per_thread", dict(
@@ -312,7 +312,7 @@ def choose_batch_norm_train(
             LINES=(LINES := lib.pow2(col_runs)), BLOCK=(BLOCK := max(16, lib.pow2(col_run))),
             num_warps=min(16, max(1, LINES * BLOCK // 1024)),
         )  # fmt: skip
-    # too few rows to fill the GPU: several programs share one
+    # too few rows to fill the GPU: several programs share a row
     if rows < 2 * gpu.sms and cols > 8192:
         return "split", dict(
             BLOCK=(BLOCK := min(4096 // min(4, lib.pow2(max(1, rows))), max(16, lib.pow2(col_run)))),
@@ -321,7 +321,7 @@ def choose_batch_norm_train(
             CHUNK=lib.cdiv(col_runs * lib.cdiv(col_run, BLOCK), PARTS), PARTS_POW2=max(PARTS, 256),
             num_warps=4,
         )  # fmt: skip
-    # short rows whose elements lie far apart: memory runs along the rows' own axis
+    # short rows with elements far apart in memory: neighbouring rows are adjacent
     if strided and 0 < cols <= 512:
         return "strided", dict(
             BLOCK=(BLOCK := max(16, lib.pow2(cols))),
@@ -343,7 +343,7 @@ def choose_batch_norm_train(
 
 
 def launch_batch_norm_train(x, gain, bias, y, eps) -> None:
-    """Computes y by the variant that fits, unchecked."""
+    """Computes y with the variant that `choose` returns. Does not check operands."""
     N, C, H, W = x.shape
     x = lib.reshaped(x, N, C, H * W)
     y = y.view(N, C, H * W)
@@ -440,7 +440,7 @@ def launch_batch_norm_train(x, gain, bias, y, eps) -> None:
 def allocate_batch_norm_train(
     x: torch.Tensor, gain: torch.Tensor, bias: torch.Tensor, eps: float | torch.Tensor = 1e-05
 ) -> torch.Tensor:
-    """Checks the operands of batch_norm_train and allocates what it returns."""
+    """Checks the operands of batch_norm_train and allocates its results. Raises ValueError if an operand does not fit."""
     lib.check_dtype(
         x, "batch_norm_train: x", torch.float64, torch.float32, torch.float16, torch.bfloat16
     )
@@ -469,7 +469,7 @@ def allocate_batch_norm_train(
 def batch_norm_train_reference(
     x: torch.Tensor, gain: torch.Tensor, bias: torch.Tensor, eps: float | torch.Tensor = 1e-05
 ) -> torch.Tensor:
-    """What batch_norm_train means: its spec, line by line."""
+    """The spec of batch_norm_train in torch, line by line."""
     T = x.dtype
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
     x = x.to(compute)
@@ -496,7 +496,7 @@ def batch_norm_train_reference(
 def batch_norm_train_torch(
     x: torch.Tensor, gain: torch.Tensor, bias: torch.Tensor, eps: float | torch.Tensor = 1e-05
 ) -> torch.Tensor:
-    """What batch_norm_train equals, by its ref: CPU tensors go this way, which is faster."""
+    """The `ref` of batch_norm_train: the torch call that it must equal. CPU tensors use it."""
     T = x.dtype
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
     x = x.to(compute)
@@ -524,9 +524,9 @@ def batch_norm_train_torch(
 def batch_norm_train(
     x: torch.Tensor, gain: torch.Tensor, bias: torch.Tensor, eps: float | torch.Tensor = 1e-05
 ) -> torch.Tensor:
-    """y: T[N, C, H, W] from x: T[N, C, H, W], gain: T[C], bias: T[C].
+    """Returns y: T[N, C, H, W], given x: T[N, C, H, W], gain: T[C], bias: T[C].
 
-    T is f64, f32, f16 or bf16; any strides. Raises ValueError where operands do not fit.
+    T is f64, f32, f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
     """
     y = allocate_batch_norm_train(x, gain, bias, eps)
     if not lib.runs_kernels(x):
@@ -545,8 +545,8 @@ def batch_norm_train_backward_var_sum_rows(
     COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """ROWS whole rows a program, held in registers: every element is read once."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    """Each program holds ROWS whole rows in registers, and reads every element once."""
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     cols, x_n = cols // VEC * VEC, x_n // VEC * VEC
     x_row, dy_n = x_row // VEC * VEC, dy_n // VEC * VEC
     dy_row, dx_n = dy_row // VEC * VEC, dx_n // VEC * VEC
@@ -598,8 +598,8 @@ def batch_norm_train_backward_var_sum_lines(
     COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
     LINES: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """One row a program, held in registers as LINES lines of BLOCK elements."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    """Each program holds one row in registers, as LINES lines of BLOCK elements."""
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     cols, x_n = cols // VEC * VEC, x_n // VEC * VEC
     x_row, dy_n = x_row // VEC * VEC, dy_n // VEC * VEC
     dy_row, dx_n = dy_row // VEC * VEC, dx_n // VEC * VEC
@@ -666,11 +666,11 @@ def batch_norm_train_backward_var_sum_loop(
     mu_part_ptr=None, var_sum_part_ptr=None, var_sum_count_ptr=None, dmu_sum_part_ptr=None,
     dy_rsqrt_sum_part_ptr=None, dgain_sum_part_ptr=None,
 ):  # fmt: skip
-    """ROWS rows a program, of any width, BLOCK elements at a time: three passes over each row.
+    """Each program handles ROWS rows of any width, BLOCK elements at a time, in three passes over each row.
 
-    With a PASS, PARTS programs share these rows: launches before the last leave what a CHUNK of columns comes to.
+    With PASS > 0, PARTS programs share the rows. Each launch before the last stores the state of one CHUNK of columns.
     """
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     cols, x_n = cols // VEC * VEC, x_n // VEC * VEC
     x_row, dy_n = x_row // VEC * VEC, dy_n // VEC * VEC
     dy_row, dx_n = dy_row // VEC * VEC, dx_n // VEC * VEC
@@ -817,8 +817,8 @@ def batch_norm_train_backward_deps_rows(
     EPS_IS_TENSOR: tl.constexpr, COMPUTE: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """ROWS whole rows a program, held in registers: every element is read once."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    """Each program holds ROWS whole rows in registers, and reads every element once."""
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     C = C // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -850,11 +850,11 @@ def batch_norm_train_backward_deps_loop(
     PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
     deps_sum_part_ptr=None,
 ):  # fmt: skip
-    """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row.
+    """Each program handles ROWS rows of any width, BLOCK elements at a time, in one pass over each row.
 
-    With a PASS, PARTS programs share these rows: launches before the last leave what a CHUNK of columns comes to.
+    With PASS > 0, PARTS programs share the rows. Each launch before the last stores the state of one CHUNK of columns.
     """
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     C = C // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part, begin, end = 0, 0, tl.cast(C, tl.int64)
@@ -895,7 +895,7 @@ def choose_batch_norm_train_backward_var_sum(
     rows: int, cols: int, col_run: int, col_runs: int, strided: bool, aligned: bool,
     in_f64: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
-    """The variant for one call and its config; first match wins."""
+    """Returns (variant, config) of a call: the first variant whose rule holds."""
     # a row fits in registers, its runs as lines
     if (
         512 <= cols
@@ -906,7 +906,7 @@ def choose_batch_norm_train_backward_var_sum(
             LINES=(LINES := lib.pow2(col_runs)), BLOCK=(BLOCK := max(16, lib.pow2(col_run))),
             num_warps=min(16, max(1, LINES * BLOCK // 1024)),
         )  # fmt: skip
-    # too few rows to fill the GPU: several programs share one
+    # too few rows to fill the GPU: several programs share a row
     if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (
         (512 if 32 <= rows < 16 * gpu.sms else 2048) if strided else 8192
     ):
@@ -922,7 +922,7 @@ def choose_batch_norm_train_backward_var_sum(
             CHUNK=lib.cdiv(col_runs * lib.cdiv(col_run, BLOCK), PARTS), PARTS_POW2=max(PARTS, 256),
             num_warps=8 if strided else 4,
         )  # fmt: skip
-    # short rows whose elements lie far apart: memory runs along the rows' own axis
+    # short rows with elements far apart in memory: neighbouring rows are adjacent
     if strided and 0 < cols <= 512:
         return "strided", dict(
             BLOCK=(BLOCK := max(16, lib.pow2(cols))),
@@ -953,7 +953,7 @@ def choose_batch_norm_train_backward_var_sum(
 def launch_batch_norm_train_backward_var_sum(
     x, gain, dy, var_sum, dy_rsqrt_sum, dx, dgain, dbias, eps
 ) -> None:
-    """Computes var_sum, dy_rsqrt_sum, dx, dgain, dbias by the variant that fits, unchecked."""
+    """Computes var_sum, dy_rsqrt_sum, dx, dgain, dbias with the variant that `choose` returns. Does not check operands."""
     N, C, H, W = x.shape
     x = lib.reshaped(x, N, C, H * W)
     dy = lib.reshaped(dy, N, C, H * W)
@@ -1024,8 +1024,8 @@ def launch_batch_norm_train_backward_var_sum(
 def choose_batch_norm_train_backward_deps(
     rows: int, cols: int, strided: bool, aligned: bool, in_f64: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
-    """The variant for one call and its config; first match wins."""
-    # too few rows to fill the GPU: several programs share one
+    """Returns (variant, config) of a call: the first variant whose rule holds."""
+    # too few rows to fill the GPU: several programs share a row
     if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (
         (512 if 32 <= rows < 16 * gpu.sms else 2048) if strided else 8192
     ):
@@ -1038,7 +1038,7 @@ def choose_batch_norm_train_backward_deps(
             ROWS=ROWS, BLOCK=BLOCK, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
             MERGE=1 if PARTS > 16 else 16, num_warps=8,
         )  # fmt: skip
-    # short rows whose elements lie far apart: memory runs along the rows' own axis
+    # short rows with elements far apart in memory: neighbouring rows are adjacent
     if strided and 0 < cols <= 512:
         return "strided", dict(
             BLOCK=(BLOCK := max(16, lib.pow2(cols))),
@@ -1072,7 +1072,7 @@ def choose_batch_norm_train_backward_deps(
 
 
 def launch_batch_norm_train_backward_deps(x, gain, dy, var_sum, dy_rsqrt_sum, deps, eps) -> None:
-    """Computes deps by the variant that fits, unchecked."""
+    """Computes deps with the variant that `choose` returns. Does not check operands."""
     N, C, H, W = x.shape
     rows = 1
     in_f64 = torch.float64 in (x.dtype, gain.dtype, dy.dtype)
@@ -1116,7 +1116,7 @@ def launch_batch_norm_train_backward_deps(x, gain, dy, var_sum, dy_rsqrt_sum, de
 
 
 def launch_batch_norm_train_backward(x, gain, dy, dx, dgain, dbias, deps, eps) -> None:
-    """2 steps, unchecked; what passes between them is in scratch storage."""
+    """Runs 2 steps, with scratch memory between them. Does not check operands."""
     C = x.shape[1]
     compute = torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32
     var_sum = torch.empty((C,), dtype=compute, device=x.device)
@@ -1138,7 +1138,7 @@ def allocate_batch_norm_train_backward(
     need_dbias: bool = True,
     need_deps: bool = True,
 ) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:
-    """Checks the operands of batch_norm_train_backward and allocates what it returns."""
+    """Checks the operands of batch_norm_train_backward and allocates its results. Raises ValueError if an operand does not fit."""
     lib.check_dtype(
         x,
         "batch_norm_train_backward: x",
@@ -1190,7 +1190,7 @@ def allocate_batch_norm_train_backward(
 def batch_norm_train_backward_reference(
     x: torch.Tensor, gain: torch.Tensor, dy: torch.Tensor, eps: float | torch.Tensor = 1e-05
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-    """What batch_norm_train_backward means: its spec, line by line."""
+    """The spec of batch_norm_train_backward in torch, line by line."""
     T = x.dtype
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
     x = x.to(compute)
@@ -1264,9 +1264,9 @@ def batch_norm_train_backward(
     need_dbias: bool = True,
     need_deps: bool = True,
 ) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:
-    """dx: T[N, C, H, W], dgain: T[C], dbias: T[C], deps: f32 from x: T[N, C, H, W], gain: T[C], dy: T[N, C, H, W].
+    """Returns dx: T[N, C, H, W], dgain: T[C], dbias: T[C], deps: f32, given x: T[N, C, H, W], gain: T[C], dy: T[N, C, H, W].
 
-    T is f64, f32, f16 or bf16; any strides. Raises ValueError where operands do not fit.
+    T is f64, f32, f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
     """
     dx, dgain, dbias, deps = allocate_batch_norm_train_backward(
         x, gain, dy, eps, need_dx, need_dgain, need_dbias, need_deps

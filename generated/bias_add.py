@@ -24,8 +24,8 @@ def bias_add_strided(
     COMPUTE: tl.constexpr, VEC_X: tl.constexpr, VEC_B: tl.constexpr, VEC_Y: tl.constexpr,
     OUTER: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """A tile of OUTER x ROWS x BLOCK elements a program."""
-    # VEC_X, VEC_B, VEC_Y divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    """Each program computes a tile of OUTER x ROWS x BLOCK elements."""
+    # VEC_X, VEC_B, VEC_Y divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     x_outer_at, x_middle_at = x_outer_at // VEC_X * VEC_X, x_middle_at // VEC_X * VEC_X
     b_outer_at, b_middle_at = b_outer_at // VEC_B * VEC_B, b_middle_at // VEC_B * VEC_B
     y_outer_at, y_middle_at = y_outer_at // VEC_Y * VEC_Y, y_middle_at // VEC_Y * VEC_Y
@@ -54,7 +54,7 @@ def bias_add_strided(
 def choose_bias_add(
     outer: int, middle: int, inner: int, transposed: bool,
 ) -> tuple[str, dict]:  # fmt: skip
-    """The variant for one call and its config; first match wins."""
+    """Returns (variant, config) of a call: the first variant whose rule holds."""
     # any strides: a square tile where memory runs along the middle dim of an operand
     BLOCK = lib.pow2(
         max(
@@ -78,7 +78,7 @@ def choose_bias_add(
 
 
 def launch_bias_add(x, b, y) -> None:
-    """Computes y by the variant that fits, unchecked."""
+    """Computes y with the variant that `choose` returns. Does not check operands."""
     x, b, y = lib.three_dims(*torch.broadcast_tensors(x, b[:, None, None], y))
     outer, middle, inner = y.shape
     _, config = choose_bias_add(
@@ -100,7 +100,7 @@ def launch_bias_add(x, b, y) -> None:
 
 
 def allocate_bias_add(x: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """Checks the operands of bias_add and allocates what it returns."""
+    """Checks the operands of bias_add and allocates its results. Raises ValueError if an operand does not fit."""
     lib.check_dtype(x, "bias_add: x", torch.float64, torch.float32, torch.float16, torch.bfloat16)
     lib.check_rank(x, "bias_add: x", 4, "[N, C, H, W]")
     lib.check_dtype(b, "bias_add: b", x.dtype, source=" (T, from x)")
@@ -113,7 +113,7 @@ def allocate_bias_add(x: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 
 
 def bias_add_reference(x: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """What bias_add means: its spec, line by line."""
+    """The spec of bias_add in torch, line by line."""
     T = x.dtype
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
     x = x.to(compute)
@@ -127,7 +127,7 @@ def bias_add_reference(x: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 
 
 def bias_add_torch(x: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """What bias_add equals, by its ref: CPU tensors go this way, which is faster."""
+    """The `ref` of bias_add: the torch call that it must equal. CPU tensors use it."""
     T = x.dtype
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
     x = x.to(compute)
@@ -148,9 +148,9 @@ def bias_add_torch(x: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     ),
 )
 def bias_add(x: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """y: T[N, C, H, W] from x: T[N, C, H, W], b: T[C].
+    """Returns y: T[N, C, H, W], given x: T[N, C, H, W], b: T[C].
 
-    T is f64, f32, f16 or bf16; any strides. Raises ValueError where operands do not fit.
+    T is f64, f32, f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
     """
     y = allocate_bias_add(x, b)
     if not lib.runs_kernels(x):
@@ -166,8 +166,8 @@ def bias_add_backward_rows(
     dy_ptr, db_ptr, C, cols, HW, dy_n, dy_row, dy_hw, db_row,
     COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """ROWS whole rows a program, held in registers: every element is read once."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    """Each program holds ROWS whole rows in registers, and reads every element once."""
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     cols, dy_n = cols // VEC * VEC, dy_n // VEC * VEC
     dy_row = dy_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -188,11 +188,11 @@ def bias_add_backward_loop(
     PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
     db_sum_part_ptr=None,
 ):  # fmt: skip
-    """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row.
+    """Each program handles ROWS rows of any width, BLOCK elements at a time, in one pass over each row.
 
-    With a PASS, PARTS programs share these rows: launches before the last leave what a CHUNK of columns comes to.
+    With PASS > 0, PARTS programs share the rows. Each launch before the last stores the state of one CHUNK of columns.
     """
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     cols, dy_n = cols // VEC * VEC, dy_n // VEC * VEC
     dy_row = dy_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -229,8 +229,8 @@ def choose_bias_add_backward(
     rows: int, cols: int, col_run: int, col_runs: int, strided: bool, aligned: bool,
     in_f64: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
-    """The variant for one call and its config; first match wins."""
-    # too few rows to fill the GPU: several programs share one
+    """Returns (variant, config) of a call: the first variant whose rule holds."""
+    # too few rows to fill the GPU: several programs share a row
     if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (
         (512 if 32 <= rows < 16 * gpu.sms else 2048) if strided else 8192
     ):
@@ -246,7 +246,7 @@ def choose_bias_add_backward(
             CHUNK=lib.cdiv(col_runs * lib.cdiv(col_run, BLOCK), PARTS),
             MERGE=1 if PARTS > 16 else 16, num_warps=8 if strided else 4,
         )  # fmt: skip
-    # short rows whose elements lie far apart: memory runs along the rows' own axis
+    # short rows with elements far apart in memory: neighbouring rows are adjacent
     if strided and 0 < cols <= 512:
         return "strided", dict(
             BLOCK=(BLOCK := max(16, lib.pow2(cols))),
@@ -276,7 +276,7 @@ def choose_bias_add_backward(
 
 
 def launch_bias_add_backward(dy, db) -> None:
-    """Computes db by the variant that fits, unchecked."""
+    """Computes db with the variant that `choose` returns. Does not check operands."""
     N, C, H, W = dy.shape
     dy = lib.reshaped(dy, N, C, H * W)
     aligned = math.gcd(H * N * W, dy.stride(1)) * dy.element_size() % 8 == 0
@@ -319,7 +319,7 @@ def launch_bias_add_backward(dy, db) -> None:
 
 
 def allocate_bias_add_backward(dy: torch.Tensor) -> torch.Tensor:
-    """Checks the operands of bias_add_backward and allocates what it returns."""
+    """Checks the operands of bias_add_backward and allocates its results. Raises ValueError if an operand does not fit."""
     lib.check_dtype(
         dy, "bias_add_backward: dy", torch.float64, torch.float32, torch.float16, torch.bfloat16
     )
@@ -330,7 +330,7 @@ def allocate_bias_add_backward(dy: torch.Tensor) -> torch.Tensor:
 
 
 def bias_add_backward_reference(dy: torch.Tensor) -> torch.Tensor:
-    """What bias_add_backward means: its spec, line by line."""
+    """The spec of bias_add_backward in torch, line by line."""
     T = dy.dtype
     compute = torch.float64 if dy.dtype == torch.float64 else torch.float32
     dy = dy.to(compute)
@@ -351,9 +351,9 @@ def bias_add_backward_reference(dy: torch.Tensor) -> torch.Tensor:
     no_gradient="second derivatives are derived for what comes from tritongen.compile_op, compile_expr and load",
 )
 def bias_add_backward(dy: torch.Tensor) -> torch.Tensor:
-    """db: T[C] from dy: T[N, C, H, W].
+    """Returns db: T[C], given dy: T[N, C, H, W].
 
-    T is f64, f32, f16 or bf16; any strides. Raises ValueError where operands do not fit.
+    T is f64, f32, f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
     """
     db = allocate_bias_add_backward(dy)
     if not lib.runs_kernels(dy):

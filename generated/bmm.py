@@ -21,10 +21,10 @@ def bmm_tf32x3(
     COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr, TERMS: tl.constexpr,
 ):  # fmt: skip
-    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, of factors in two TF32 parts."""
+    """Each program computes tiles of BLOCK_M x BLOCK_N sums, one after another, of factors split in two TF32 parts."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
     tiles = tiles_m * tiles_n
-    # Not flattened: where one loop sets several sums back to 0, ptxas lets no two products overlap.
+    # Not flattened: if one loop resets several sums, ptxas does not overlap their products.
     for work in range(tl.program_id(0), B * tiles, tl.num_programs(0)):
         tile = work % tiles
         batch = tl.cast(work // tiles, tl.int64)
@@ -33,8 +33,8 @@ def bmm_tf32x3(
         # y[i, m, n] = sum[k](a[i, m, k] * b[i, k, n])
         y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for first_k in range(0, K, TERMS):
-            # TERMS terms three times: lo x hi, hi x lo, hi x hi. One product a step, or the tensor cores would wait
-            # between them.
+            # Each block of TERMS terms is multiplied three times: lo x hi, hi x lo, hi x hi. One product a step, because
+            # the tensor cores would wait between two.
             y_sum_terms = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
             for step in range(0, 3 * TERMS, BLOCK_K):
                 product = step // TERMS
@@ -78,7 +78,7 @@ def bmm_presplit_one(
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr, LHS: tl.constexpr,
 ):  # fmt: skip
-    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, of factors in two TF32 parts: the left one ahead, or the right one."""
+    """Each program computes tiles of BLOCK_M x BLOCK_N sums, one after another, of factors split in two TF32 parts, the left or the right one ahead."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Flattened, so that the loads of the next tile start before this one is stored.
@@ -155,7 +155,7 @@ def bmm_persistent(
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
     PARTS: tl.constexpr = 1, CHUNK=0, y_sum_parts_ptr=None,
 ):  # fmt: skip
-    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, BLOCK_K terms at a time, of a CHUNK where PARTS share one."""
+    """Each program computes tiles of BLOCK_M x BLOCK_N sums, one after another, BLOCK_K terms at a time, of one CHUNK if PARTS programs share a sum."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Flattened, so that the loads of the next tile start before this one is stored.
@@ -211,10 +211,10 @@ def bmm_subtiles(
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
-    """Tiles of 3 subtiles of BLOCK_M x BLOCK_N sums, which share the right factor, one after another a program."""
+    """Each program computes tiles of 3 subtiles of BLOCK_M x BLOCK_N sums, which share the right factor, one after another."""
     tiles_m, tiles_n = tl.cdiv(M, 3 * BLOCK_M), tl.cdiv(N, BLOCK_N)
     tiles = tiles_m * tiles_n
-    # Not flattened: where one loop sets several sums back to 0, ptxas lets no two products overlap.
+    # Not flattened: if one loop resets several sums, ptxas does not overlap their products.
     for work in range(tl.program_id(0), B * tiles, tl.num_programs(0)):
         tile = work % tiles
         batch = tl.cast(work // tiles, tl.int64)
@@ -273,7 +273,7 @@ def bmm_tiles(
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
     LANES: tl.constexpr = False, PARTS: tl.constexpr = 1, CHUNK=0, y_sum_parts_ptr=None,
 ):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time, of a CHUNK where PARTS share one."""
+    """Each program computes a tile of BLOCK_M x BLOCK_N sums, BLOCK_K terms at a time, of one CHUNK if PARTS programs share a sum."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(N, BLOCK_N)
     part, begin, end = (tl.program_id(0) // (tiles_m * tiles_n * B)).to(tl.int64), 0, K
     if y_sum_parts_ptr is not None:
@@ -315,7 +315,7 @@ def bmm_combine(
     COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     PARTS: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
-    """Adds up what PARTS programs left of each sum, AHEAD at a time: BLOCK_M x BLOCK_N of them a program."""
+    """Each program adds the PARTS partial sums of BLOCK_M x BLOCK_N results, AHEAD parts at a time."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(N, BLOCK_N)
     tile = tl.program_id(0)
     m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
@@ -337,14 +337,14 @@ def choose_bmm(
     stored_bytes: int, copied_bytes: int, transposed_bytes: int, vectorized: bool,
     gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
-    """The variant for one call and its config: of those that may run, the one of the least estimate."""
+    """Returns (variant, config) of a call: of the variants that may run, the one with the least estimate."""
     call = (
         (batches, M, N, K), itemsize, stored_bytes, copied_bytes, transposed_bytes, vectorized,
         tf32x3, gpu,
     )  # fmt: skip
     return lib.least(
         lib.product_us, call,
-        # variant, whether it may run, its config, how its factors come, bytes written ahead, sums
+        # variant, may it run, its config, how its factors are loaded, bytes written before it, sums
         ("presplit_lhs", tma and tf32x3 and itemsize == 4, lib.tile(
             BLOCK_M := 128 if M > 64 and lib.filled(batches * lib.cdiv(M, 128) * lib.cdiv(N, 128), gpu.sms) else 64,
             BLOCK_M,
@@ -429,7 +429,7 @@ def choose_bmm(
 
 
 def launch_bmm(a, b, y) -> None:
-    """Computes y by the variant that fits, unchecked."""
+    """Computes y with the variant that `choose` returns. Does not check operands."""
     B, M, K = a.shape
     N = b.shape[2]
     PRECISION = runtime.f32_precision("matmul")
@@ -508,7 +508,7 @@ def launch_bmm(a, b, y) -> None:
 
 
 def allocate_bmm(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """Checks the operands of bmm and allocates what it returns."""
+    """Checks the operands of bmm and allocates its results. Raises ValueError if an operand does not fit."""
     lib.check_dtype(a, "bmm: a", torch.float64, torch.float32, torch.float16, torch.bfloat16)
     lib.check_rank(a, "bmm: a", 3, "[B, M, K]")
     lib.check_dtype(b, "bmm: b", a.dtype, source=" (T, from a)")
@@ -523,7 +523,7 @@ def allocate_bmm(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 
 
 def bmm_reference(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """What bmm means: its spec, line by line."""
+    """The spec of bmm in torch, line by line."""
     T = a.dtype
     compute = torch.float64 if a.dtype == torch.float64 else torch.float32
     a = a.to(compute)
@@ -539,7 +539,7 @@ def bmm_reference(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 
 
 def bmm_torch(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """What bmm equals, by its ref: CPU tensors go this way, which is faster."""
+    """The `ref` of bmm: the torch call that it must equal. CPU tensors use it."""
     T = a.dtype
     compute = torch.float64 if a.dtype == torch.float64 else torch.float32
     a = a.to(compute)
@@ -561,9 +561,9 @@ def bmm_torch(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     ),
 )
 def bmm(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """y: T[B, M, N] from a: T[B, M, K], b: T[B, K, N].
+    """Returns y: T[B, M, N], given a: T[B, M, K], b: T[B, K, N].
 
-    T is f64, f32, f16 or bf16; any strides. Raises ValueError where operands do not fit.
+    T is f64, f32, f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
     """
     y = allocate_bmm(a, b)
     if not lib.runs_kernels(a):
@@ -580,10 +580,10 @@ def bmm_backward_da_tf32x3(
     COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr, TERMS: tl.constexpr,
 ):  # fmt: skip
-    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, of factors in two TF32 parts."""
+    """Each program computes tiles of BLOCK_M x BLOCK_N sums, one after another, of factors split in two TF32 parts."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(K, BLOCK_N)
     tiles = tiles_m * tiles_n
-    # Not flattened: where one loop sets several sums back to 0, ptxas lets no two products overlap.
+    # Not flattened: if one loop resets several sums, ptxas does not overlap their products.
     for work in range(tl.program_id(0), B * tiles, tl.num_programs(0)):
         tile = work % tiles
         batch = tl.cast(work // tiles, tl.int64)
@@ -592,8 +592,8 @@ def bmm_backward_da_tf32x3(
         # da[i, m, k] = sum[n](dy[i, m, n] * b[i, k, n])
         da_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for first_k in range(0, N, TERMS):
-            # TERMS terms three times: lo x hi, hi x lo, hi x hi. One product a step, or the tensor cores would wait
-            # between them.
+            # Each block of TERMS terms is multiplied three times: lo x hi, hi x lo, hi x hi. One product a step, because
+            # the tensor cores would wait between two.
             da_sum_terms = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
             for step in range(0, 3 * TERMS, BLOCK_K):
                 product = step // TERMS
@@ -637,7 +637,7 @@ def bmm_backward_da_presplit_one(
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr, LHS: tl.constexpr,
 ):  # fmt: skip
-    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, of factors in two TF32 parts: the left one ahead, or the right one."""
+    """Each program computes tiles of BLOCK_M x BLOCK_N sums, one after another, of factors split in two TF32 parts, the left or the right one ahead."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(K, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Flattened, so that the loads of the next tile start before this one is stored.
@@ -714,7 +714,7 @@ def bmm_backward_da_persistent(
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
     PARTS: tl.constexpr = 1, CHUNK=0, da_sum_parts_ptr=None,
 ):  # fmt: skip
-    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, BLOCK_K terms at a time, of a CHUNK where PARTS share one."""
+    """Each program computes tiles of BLOCK_M x BLOCK_N sums, one after another, BLOCK_K terms at a time, of one CHUNK if PARTS programs share a sum."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(K, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Flattened, so that the loads of the next tile start before this one is stored.
@@ -770,10 +770,10 @@ def bmm_backward_da_subtiles(
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
-    """Tiles of 3 subtiles of BLOCK_M x BLOCK_N sums, which share the right factor, one after another a program."""
+    """Each program computes tiles of 3 subtiles of BLOCK_M x BLOCK_N sums, which share the right factor, one after another."""
     tiles_m, tiles_n = tl.cdiv(M, 3 * BLOCK_M), tl.cdiv(K, BLOCK_N)
     tiles = tiles_m * tiles_n
-    # Not flattened: where one loop sets several sums back to 0, ptxas lets no two products overlap.
+    # Not flattened: if one loop resets several sums, ptxas does not overlap their products.
     for work in range(tl.program_id(0), B * tiles, tl.num_programs(0)):
         tile = work % tiles
         batch = tl.cast(work // tiles, tl.int64)
@@ -832,7 +832,7 @@ def bmm_backward_da_tiles(
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
     LANES: tl.constexpr = False, PARTS: tl.constexpr = 1, CHUNK=0, da_sum_parts_ptr=None,
 ):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time, of a CHUNK where PARTS share one."""
+    """Each program computes a tile of BLOCK_M x BLOCK_N sums, BLOCK_K terms at a time, of one CHUNK if PARTS programs share a sum."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(K, BLOCK_N)
     part, begin, end = (tl.program_id(0) // (tiles_m * tiles_n * B)).to(tl.int64), 0, N
     if da_sum_parts_ptr is not None:
@@ -874,7 +874,7 @@ def bmm_backward_da_combine(
     COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     PARTS: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
-    """Adds up what PARTS programs left of each sum, AHEAD at a time: BLOCK_M x BLOCK_N of them a program."""
+    """Each program adds the PARTS partial sums of BLOCK_M x BLOCK_N results, AHEAD parts at a time."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(K, BLOCK_N)
     tile = tl.program_id(0)
     m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
@@ -897,10 +897,10 @@ def bmm_backward_db_tf32x3(
     COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr, TERMS: tl.constexpr,
 ):  # fmt: skip
-    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, of factors in two TF32 parts."""
+    """Each program computes tiles of BLOCK_M x BLOCK_N sums, one after another, of factors split in two TF32 parts."""
     tiles_m, tiles_n = tl.cdiv(N, BLOCK_M), tl.cdiv(K, BLOCK_N)
     tiles = tiles_m * tiles_n
-    # Not flattened: where one loop sets several sums back to 0, ptxas lets no two products overlap.
+    # Not flattened: if one loop resets several sums, ptxas does not overlap their products.
     for work in range(tl.program_id(0), B * tiles, tl.num_programs(0)):
         tile = work % tiles
         batch = tl.cast(work // tiles, tl.int64)
@@ -909,8 +909,8 @@ def bmm_backward_db_tf32x3(
         # db[i, k, n] = sum[m](dy[i, m, n] * a[i, m, k])
         db_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for first_k in range(0, M, TERMS):
-            # TERMS terms three times: lo x hi, hi x lo, hi x hi. One product a step, or the tensor cores would wait
-            # between them.
+            # Each block of TERMS terms is multiplied three times: lo x hi, hi x lo, hi x hi. One product a step, because
+            # the tensor cores would wait between two.
             db_sum_terms = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
             for step in range(0, 3 * TERMS, BLOCK_K):
                 product = step // TERMS
@@ -948,7 +948,7 @@ def bmm_backward_db_presplit_one(
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr, LHS: tl.constexpr,
 ):  # fmt: skip
-    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, of factors in two TF32 parts: the left one ahead, or the right one."""
+    """Each program computes tiles of BLOCK_M x BLOCK_N sums, one after another, of factors split in two TF32 parts, the left or the right one ahead."""
     tiles_m, tiles_n = tl.cdiv(N, BLOCK_M), tl.cdiv(K, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Flattened, so that the loads of the next tile start before this one is stored.
@@ -1019,7 +1019,7 @@ def bmm_backward_db_persistent(
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
     PARTS: tl.constexpr = 1, CHUNK=0, db_sum_parts_ptr=None,
 ):  # fmt: skip
-    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, BLOCK_K terms at a time, of a CHUNK where PARTS share one."""
+    """Each program computes tiles of BLOCK_M x BLOCK_N sums, one after another, BLOCK_K terms at a time, of one CHUNK if PARTS programs share a sum."""
     tiles_m, tiles_n = tl.cdiv(N, BLOCK_M), tl.cdiv(K, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Flattened, so that the loads of the next tile start before this one is stored.
@@ -1069,10 +1069,10 @@ def bmm_backward_db_subtiles(
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
-    """Tiles of 3 subtiles of BLOCK_M x BLOCK_N sums, which share the right factor, one after another a program."""
+    """Each program computes tiles of 3 subtiles of BLOCK_M x BLOCK_N sums, which share the right factor, one after another."""
     tiles_m, tiles_n = tl.cdiv(N, 3 * BLOCK_M), tl.cdiv(K, BLOCK_N)
     tiles = tiles_m * tiles_n
-    # Not flattened: where one loop sets several sums back to 0, ptxas lets no two products overlap.
+    # Not flattened: if one loop resets several sums, ptxas does not overlap their products.
     for work in range(tl.program_id(0), B * tiles, tl.num_programs(0)):
         tile = work % tiles
         batch = tl.cast(work // tiles, tl.int64)
@@ -1125,7 +1125,7 @@ def bmm_backward_db_tiles(
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
     LANES: tl.constexpr = False, PARTS: tl.constexpr = 1, CHUNK=0, db_sum_parts_ptr=None,
 ):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time, of a CHUNK where PARTS share one."""
+    """Each program computes a tile of BLOCK_M x BLOCK_N sums, BLOCK_K terms at a time, of one CHUNK if PARTS programs share a sum."""
     tiles_m, tiles_n = lib.blocks(N, BLOCK_M), lib.blocks(K, BLOCK_N)
     part, begin, end = (tl.program_id(0) // (tiles_m * tiles_n * B)).to(tl.int64), 0, M
     if db_sum_parts_ptr is not None:
@@ -1167,7 +1167,7 @@ def bmm_backward_db_combine(
     COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     PARTS: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
-    """Adds up what PARTS programs left of each sum, AHEAD at a time: BLOCK_M x BLOCK_N of them a program."""
+    """Each program adds the PARTS partial sums of BLOCK_M x BLOCK_N results, AHEAD parts at a time."""
     tiles_m, tiles_n = lib.blocks(N, BLOCK_M), lib.blocks(K, BLOCK_N)
     tile = tl.program_id(0)
     m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
@@ -1188,7 +1188,7 @@ choose_bmm_backward_da = choose_bmm
 
 
 def launch_bmm_backward_da(a, b, dy, da) -> None:
-    """Computes da by the variant that fits, unchecked."""
+    """Computes da with the variant that `choose` returns. Does not check operands."""
     B, M, K = a.shape
     N = b.shape[2]
     PRECISION = runtime.f32_precision("matmul")
@@ -1271,7 +1271,7 @@ choose_bmm_backward_db = choose_bmm
 
 
 def launch_bmm_backward_db(a, b, dy, db) -> None:
-    """Computes db by the variant that fits, unchecked."""
+    """Computes db with the variant that `choose` returns. Does not check operands."""
     B, M, K = a.shape
     N = b.shape[2]
     PRECISION = runtime.f32_precision("matmul")
@@ -1347,7 +1347,7 @@ def launch_bmm_backward_db(a, b, dy, db) -> None:
 
 
 def launch_bmm_backward(a, b, dy, da, db) -> None:
-    """2 steps, unchecked; what passes between them is in scratch storage."""
+    """Runs 2 steps, with scratch memory between them. Does not check operands."""
     if da is not None:
         launch_bmm_backward_da(a, b, dy, da)
     if db is not None:
@@ -1357,7 +1357,7 @@ def launch_bmm_backward(a, b, dy, da, db) -> None:
 def allocate_bmm_backward(
     a: torch.Tensor, b: torch.Tensor, dy: torch.Tensor, need_da: bool = True, need_db: bool = True
 ) -> tuple[torch.Tensor | None, torch.Tensor | None]:
-    """Checks the operands of bmm_backward and allocates what it returns."""
+    """Checks the operands of bmm_backward and allocates its results. Raises ValueError if an operand does not fit."""
     lib.check_dtype(
         a, "bmm_backward: a", torch.float64, torch.float32, torch.float16, torch.bfloat16
     )
@@ -1383,7 +1383,7 @@ def allocate_bmm_backward(
 def bmm_backward_reference(
     a: torch.Tensor, b: torch.Tensor, dy: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """What bmm_backward means: its spec, line by line."""
+    """The spec of bmm_backward in torch, line by line."""
     T = a.dtype
     compute = torch.float64 if a.dtype == torch.float64 else torch.float32
     a = a.to(compute)
@@ -1413,9 +1413,9 @@ def bmm_backward_reference(
 def bmm_backward(
     a: torch.Tensor, b: torch.Tensor, dy: torch.Tensor, need_da: bool = True, need_db: bool = True
 ) -> tuple[torch.Tensor | None, torch.Tensor | None]:
-    """da: T[B, M, K], db: T[B, K, N] from a: T[B, M, K], b: T[B, K, N], dy: T[B, M, N].
+    """Returns da: T[B, M, K], db: T[B, K, N], given a: T[B, M, K], b: T[B, K, N], dy: T[B, M, N].
 
-    T is f64, f32, f16 or bf16; any strides. Raises ValueError where operands do not fit.
+    T is f64, f32, f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
     """
     da, db = allocate_bmm_backward(a, b, dy, need_da, need_db)
     if not lib.runs_kernels(a):

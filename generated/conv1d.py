@@ -31,15 +31,15 @@ def conv1d_patches(
     PRECISION: tl.constexpr, VEC_Y: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, FLAT: tl.constexpr,
 ):  # fmt: skip
-    """Sums over BLOCK_N columns and patches of BLOCK_M places, one tap and BLOCK_K channels at a time."""
-    # VEC_Y divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    """Each program computes the sums of BLOCK_N columns and a patch of BLOCK_M places, one tap and BLOCK_K channels at a time."""
+    # VEC_Y divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     y_0, y_1 = y_0 // VEC_Y * VEC_Y, y_1 // VEC_Y * VEC_Y
     P = P // VEC_Y * VEC_Y
     patches_n_ = lib.blocks(N, PATCH_N_)
     patches_p = lib.blocks(P, PATCH_P)
     tiles_n = lib.blocks(N2, BLOCK_N)
     tiles = patches_n_ * patches_p * tiles_n
-    # FLAT, the loads of the next tile start before this one is stored: the price is more to decide a step.
+    # If FLAT, the loads of the next tile start before this one is stored. Each step then has more to decide.
     for tile in tl.range(tl.program_id(0), groups * tiles, tl.num_programs(0), flatten=FLAT):
         first_n = tile % tiles_n * BLOCK_N
         corner_p = tile // tiles_n % patches_p * PATCH_P
@@ -90,7 +90,7 @@ def conv1d_taps(
     GROUP_M: tl.constexpr,
     PARTS: tl.constexpr = 1, CHUNK=0, y_sum_parts_ptr=None,
 ):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums a program, one tap and BLOCK_K channels at a time, of a CHUNK where PARTS share one."""
+    """Each program computes a tile of BLOCK_M x BLOCK_N sums, one tap and BLOCK_K channels at a time, of one CHUNK if PARTS programs share a sum."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(N2, BLOCK_N)
     chunks = lib.blocks(c_padded, BLOCK_K)
     part, begin, end = (tl.program_id(0) // (tiles_m * tiles_n * groups)), 0, R * chunks
@@ -159,7 +159,7 @@ def conv1d_rows(
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
-    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, BLOCK_K terms at a time."""
+    """Each program computes tiles of BLOCK_M x BLOCK_N sums, one after another, BLOCK_K terms at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(F, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Flattened, so that the loads of the next tile start before this one is stored.
@@ -196,7 +196,7 @@ def conv1d_planes(
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
-    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, BLOCK_K terms at a time."""
+    """Each program computes tiles of BLOCK_M x BLOCK_N sums, one after another, BLOCK_K terms at a time."""
     tiles_m, tiles_n = tl.cdiv(P, BLOCK_M), tl.cdiv(F, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Flattened, so that the loads of the next tile start before this one is stored.
@@ -237,7 +237,7 @@ def conv1d_channels(
     stride: tl.constexpr, pad: tl.constexpr, dil: tl.constexpr, ROWS: tl.constexpr,
     STEPS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """The windows of STEPS x ROWS x BLOCK places a program: what neighbours share is loaded once."""
+    """Each program computes the windows of STEPS x ROWS x BLOCK places, and loads shared elements once."""
     tile = tl.program_id(0)
     tiles, spans = tl.cdiv(groups, BLOCK), tl.cdiv(P, STEPS)
     row = tile // (tiles * spans) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -271,7 +271,7 @@ def conv1d_channels(
         b = tl.load(b_ptr + b_f * b_0, mask=(row < rows) & (col < groups)).to(COMPUTE)
         y = b + y_sum
         kept = kept + (y,)
-    # Behind all steps: across a store, no load is merged with an equal one.
+    # Stores come last: Triton does not merge equal loads across a store.
     for i in tl.static_range(STEPS):
         y_f = f0 + col * (F // groups)
         tl.store(
@@ -290,12 +290,12 @@ def conv1d_runs(
     VEC_X: tl.constexpr, ROWS: tl.constexpr, STEPS: tl.constexpr, BLOCK: tl.constexpr,
     PER_THREAD: tl.constexpr,
 ):  # fmt: skip
-    """The windows of STEPS x ROWS x BLOCK places a program, in whole runs of a line."""
+    """Each program computes the windows of STEPS x ROWS x BLOCK places, in whole runs of a line."""
     tile = tl.program_id(0)
     tiles = tl.cdiv(P, STEPS * BLOCK)
     row = tile // tiles * ROWS + tl.arange(0, ROWS)[:, None]
     col = tile % tiles * (STEPS * BLOCK) + tl.arange(0, BLOCK)[None, :]
-    # The windows of PER_THREAD neighbouring columns, a lane's, begin and end in its runs FIRST to LAST.
+    # The windows of a lane's PER_THREAD neighbouring columns lie in its runs FIRST to LAST.
     RUN: tl.constexpr = PER_THREAD * stride
     FIRST: tl.constexpr = (-pad) // RUN
     LAST: tl.constexpr = ((PER_THREAD - 1) * stride + R * dil - dil - pad) // RUN
@@ -338,7 +338,7 @@ def conv1d_runs(
         b = tl.load(b_ptr + b_f * b_0, mask=row < rows).to(COMPUTE)
         y = b + y_sum
         kept = kept + (y,)
-    # Behind all steps: across a store, no load is merged with an equal one.
+    # Stores come last: Triton does not merge equal loads across a store.
     for i in tl.static_range(STEPS):
         y_f = f0 + f1 * (F // groups)
         tl.store(
@@ -356,7 +356,7 @@ def conv1d_window(
     stride: tl.constexpr, pad: tl.constexpr, dil: tl.constexpr, ROWS: tl.constexpr,
     STEPS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """The windows of STEPS x ROWS x BLOCK places a program."""
+    """Each program computes the windows of STEPS x ROWS x BLOCK places."""
     tile = tl.program_id(0)
     tiles = tl.cdiv(P, STEPS * BLOCK)
     row = tile // tiles * ROWS + tl.arange(0, ROWS)[:, None]
@@ -390,7 +390,7 @@ def conv1d_window(
         b = tl.load(b_ptr + b_f * b_0, mask=row < rows).to(COMPUTE)
         y = b + y_sum
         kept = kept + (y,)
-    # Behind all steps: across a store, no load is merged with an equal one.
+    # Stores come last: Triton does not merge equal loads across a store.
     for i in tl.static_range(STEPS):
         y_f = f0 + f1 * (F // groups)
         tl.store(
@@ -406,7 +406,7 @@ def conv1d_combine(
     groups: tl.constexpr, COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, PARTS: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
-    """Adds up what PARTS programs left of each sum, AHEAD at a time: BLOCK_M x BLOCK_N of them a program."""
+    """Each program adds the PARTS partial sums of BLOCK_M x BLOCK_N results, AHEAD parts at a time."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(N2, BLOCK_N)
     tile = tl.program_id(0)
     m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
@@ -440,7 +440,7 @@ def conv1d_tiles(
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
     PARTS: tl.constexpr = 1, CHUNK=0, y_sum_parts_ptr=None,
 ):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time, of a CHUNK where PARTS share one."""
+    """Each program computes a tile of BLOCK_M x BLOCK_N sums, BLOCK_K terms at a time, of one CHUNK if PARTS programs share a sum."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(N2, BLOCK_N)
     part, begin, end = (tl.program_id(0) // (tiles_m * tiles_n * groups)).to(INDEX), 0, Cg * R
     if y_sum_parts_ptr is not None:
@@ -517,11 +517,11 @@ def choose_conv1d(
     itemsize: int, stored_bytes: int, operand_bytes: int, packed_bytes: int,
     pad4_bytes: int, padded_bytes: int, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
-    """The variant for one call and its config: of those that may run, the one of the least estimate."""
+    """Returns (variant, config) of a call: of the variants that may run, the one with the least estimate."""
     call = ((batches, M, N), phases, channels, operand_bytes, itemsize, stored_bytes, gpu)
     return lib.least(
         lib.convolution_us, call,
-        # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front, indices of a term, elements a load, places, whether they store one
+        # variant, may it run, its config, how the image is loaded, terms, bytes packed before it, indices per term, elements per load, places, one element per store
         ("channels", channels_last and stored_last and 0 < terms <= 128 and max(outer, lanes_extent) < 1 << 30, dict(
             BLOCK=(BLOCK := max(1, min(64 if terms <= 10 else 32, lib.pow2(lanes)))),
             ROWS=(ROWS := max(1, (128 if terms <= 10 else 64 if terms <= 64 else 32) // BLOCK)),
@@ -602,7 +602,7 @@ def choose_conv1d(
 
 
 def launch_conv1d(x, w, b, y, stride, pad, dil, groups) -> None:
-    """Computes y by the variant that fits, unchecked."""
+    """Computes y with the variant that `choose` returns. Does not check operands."""
     N, _, L = x.shape
     F, Cg, R = w.shape
     P = y.shape[2]
@@ -788,7 +788,7 @@ def allocate_conv1d(
     dil: int = 1,
     groups: int = 1,
 ) -> torch.Tensor:
-    """Checks the operands of conv1d and allocates what it returns."""
+    """Checks the operands of conv1d and allocates its results. Raises ValueError if an operand does not fit."""
     lib.check_dtype(x, "conv1d: x", torch.float64, torch.float32, torch.float16, torch.bfloat16)
     lib.check_rank(x, "conv1d: x", 3, "[N, C, L]")
     lib.check_dtype(w, "conv1d: w", x.dtype, source=" (T, from x)")
@@ -834,7 +834,7 @@ def conv1d_reference(
     dil: int = 1,
     groups: int = 1,
 ) -> torch.Tensor:
-    """What conv1d means: its spec, line by line."""
+    """The spec of conv1d in torch, line by line."""
     T = x.dtype
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
     x = x.to(compute)
@@ -897,7 +897,7 @@ def conv1d_torch(
     dil: int = 1,
     groups: int = 1,
 ) -> torch.Tensor:
-    """What conv1d equals, by its ref: CPU tensors go this way, which is faster."""
+    """The `ref` of conv1d: the torch call that it must equal. CPU tensors use it."""
     T = x.dtype
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
     x = x.to(compute)
@@ -931,9 +931,9 @@ def conv1d(
     dil: int = 1,
     groups: int = 1,
 ) -> torch.Tensor:
-    """y: T[N, F, P] from x: T[N, C, L], w: T[F, Cg, R], b: T[F].
+    """Returns y: T[N, F, P], given x: T[N, C, L], w: T[F, Cg, R], b: T[F].
 
-    T is f64, f32, f16 or bf16; any strides. Raises ValueError where operands do not fit.
+    T is f64, f32, f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
     """
     y = allocate_conv1d(x, w, b, stride, pad, dil, groups)
     if not lib.runs_kernels(x):
@@ -955,7 +955,7 @@ def conv1d_backward_dx_taps(
     GROUP_M: tl.constexpr,
     PARTS: tl.constexpr = 1, CHUNK=0, dx_sum_parts_ptr=None,
 ):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums a program, one tap and BLOCK_K channels at a time, of a CHUNK where PARTS share one."""
+    """Each program computes a tile of BLOCK_M x BLOCK_N sums, one tap and BLOCK_K channels at a time, of one CHUNK if PARTS programs share a sum."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(Cg, BLOCK_N)
     chunks = lib.blocks(f0_padded, BLOCK_K)
     part, begin, end = (tl.program_id(0) // (tiles_m * tiles_n * groups)), 0, R * chunks
@@ -1022,7 +1022,7 @@ def conv1d_backward_dx_rows(
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
-    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, BLOCK_K terms at a time."""
+    """Each program computes tiles of BLOCK_M x BLOCK_N sums, one after another, BLOCK_K terms at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(Cg, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Flattened, so that the loads of the next tile start before this one is stored.
@@ -1058,7 +1058,7 @@ def conv1d_backward_dx_planes(
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
-    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, BLOCK_K terms at a time."""
+    """Each program computes tiles of BLOCK_M x BLOCK_N sums, one after another, BLOCK_K terms at a time."""
     tiles_m, tiles_n = tl.cdiv(L, BLOCK_M), tl.cdiv(Cg, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Flattened, so that the loads of the next tile start before this one is stored.
@@ -1098,7 +1098,7 @@ def conv1d_backward_dx_channels(
     pad: tl.constexpr, dil: tl.constexpr, stride: tl.constexpr, ROWS: tl.constexpr,
     STEPS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """The windows of STEPS x ROWS x BLOCK places a program."""
+    """Each program computes the windows of STEPS x ROWS x BLOCK places."""
     tile = tl.program_id(0)
     tiles = tl.cdiv(groups, STEPS * BLOCK)
     row = tile // tiles * ROWS + tl.arange(0, ROWS)[:, None]
@@ -1135,7 +1135,7 @@ def conv1d_backward_dx_channels(
                 ).to(COMPUTE)
                 dx_sum += dy * w
         kept = kept + (dx_sum,)
-    # Behind all steps: across a store, no load is merged with an equal one.
+    # Stores come last: Triton does not merge equal loads across a store.
     for i in tl.static_range(STEPS):
         dx_c = dx_c0 + ((i * BLOCK) * Cg)
         tl.store(
@@ -1153,7 +1153,7 @@ def conv1d_backward_dx_window(
     pad: tl.constexpr, dil: tl.constexpr, stride: tl.constexpr, ROWS: tl.constexpr,
     STEPS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """The windows of STEPS x ROWS x BLOCK places a program."""
+    """Each program computes the windows of STEPS x ROWS x BLOCK places."""
     tile = tl.program_id(0)
     tiles = tl.cdiv(L, STEPS * BLOCK)
     row = tile // tiles * ROWS + tl.arange(0, ROWS)[:, None]
@@ -1188,7 +1188,7 @@ def conv1d_backward_dx_window(
                 ).to(COMPUTE)
                 dx_sum += dy * w
         kept = kept + (dx_sum,)
-    # Behind all steps: across a store, no load is merged with an equal one.
+    # Stores come last: Triton does not merge equal loads across a store.
     for i in tl.static_range(STEPS):
         dx_c = c20 + f1 * Cg
         tl.store(
@@ -1204,7 +1204,7 @@ def conv1d_backward_dx_combine(
     groups: tl.constexpr, COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, PARTS: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
-    """Adds up what PARTS programs left of each sum, AHEAD at a time: BLOCK_M x BLOCK_N of them a program."""
+    """Each program adds the PARTS partial sums of BLOCK_M x BLOCK_N results, AHEAD parts at a time."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(Cg, BLOCK_N)
     tile = tl.program_id(0)
     m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
@@ -1236,7 +1236,7 @@ def conv1d_backward_dx_tiles(
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
     PARTS: tl.constexpr = 1, CHUNK=0, dx_sum_parts_ptr=None,
 ):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time, of a CHUNK where PARTS share one."""
+    """Each program computes a tile of BLOCK_M x BLOCK_N sums, BLOCK_K terms at a time, of one CHUNK if PARTS programs share a sum."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(Cg, BLOCK_N)
     part, begin, end = (tl.program_id(0) // (tiles_m * tiles_n * groups)).to(INDEX), 0, R * f0_count
     if dx_sum_parts_ptr is not None:
@@ -1310,15 +1310,15 @@ def conv1d_backward_dw_patches(
     PRECISION: tl.constexpr, VEC_DW: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, FLAT: tl.constexpr,
 ):  # fmt: skip
-    """Sums over BLOCK_N columns and patches of BLOCK_M places, one tap and BLOCK_K channels at a time."""
-    # VEC_DW divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    """Each program computes the sums of BLOCK_N columns and a patch of BLOCK_M places, one tap and BLOCK_K channels at a time."""
+    # VEC_DW divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     dw_0, dw_1 = dw_0 // VEC_DW * VEC_DW, dw_1 // VEC_DW * VEC_DW
     R = R // VEC_DW * VEC_DW
     patches_c = lib.blocks(Cg, PATCH_C)
     patches_r = lib.blocks(R, PATCH_R)
     tiles_n = lib.blocks(N2, BLOCK_N)
     tiles = patches_c * patches_r * tiles_n
-    # FLAT, the loads of the next tile start before this one is stored: the price is more to decide a step.
+    # If FLAT, the loads of the next tile start before this one is stored. Each step then has more to decide.
     for tile in tl.range(tl.program_id(0), groups * tiles, tl.num_programs(0), flatten=FLAT):
         first_n = tile % tiles_n * BLOCK_N
         corner_r = tile // tiles_n % patches_r * PATCH_R
@@ -1366,7 +1366,7 @@ def conv1d_backward_dw_taps(
     GROUP_M: tl.constexpr,
     PARTS: tl.constexpr = 1, CHUNK=0, dw_sum_parts_ptr=None,
 ):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums a program, one tap and BLOCK_K channels at a time, of a CHUNK where PARTS share one."""
+    """Each program computes a tile of BLOCK_M x BLOCK_N sums, one tap and BLOCK_K channels at a time, of one CHUNK if PARTS programs share a sum."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(N2, BLOCK_N)
     chunks = lib.blocks(n__padded, BLOCK_K)
     part, begin, end = (tl.program_id(0) // (tiles_m * tiles_n * groups)), 0, P * chunks
@@ -1433,12 +1433,12 @@ def conv1d_backward_dw_runs(
     groups: tl.constexpr, ROWS: tl.constexpr, STEPS: tl.constexpr, BLOCK: tl.constexpr,
     PER_THREAD: tl.constexpr,
 ):  # fmt: skip
-    """The windows of STEPS x ROWS x BLOCK places a program, in whole runs of a line."""
+    """Each program computes the windows of STEPS x ROWS x BLOCK places, in whole runs of a line."""
     tile = tl.program_id(0)
     tiles = tl.cdiv(R, STEPS * BLOCK)
     row = tile // tiles * ROWS + tl.arange(0, ROWS)[:, None]
     col = tile % tiles * (STEPS * BLOCK) + tl.arange(0, BLOCK)[None, :]
-    # The windows of PER_THREAD neighbouring columns, a lane's, begin and end in its runs FIRST to LAST.
+    # The windows of a lane's PER_THREAD neighbouring columns lie in its runs FIRST to LAST.
     RUN: tl.constexpr = PER_THREAD * dil
     FIRST: tl.constexpr = (-pad) // RUN
     LAST: tl.constexpr = ((PER_THREAD - 1) * dil + P * stride - pad - stride) // RUN
@@ -1480,7 +1480,7 @@ def conv1d_backward_dw_runs(
                 ).to(COMPUTE)
                 dw_sum += x * dy
         kept = kept + (dw_sum,)
-    # Behind all steps: across a store, no load is merged with an equal one.
+    # Stores come last: Triton does not merge equal loads across a store.
     for i in tl.static_range(STEPS):
         dw_f = f0 + f1 * (F // groups)
         tl.store(
@@ -1498,7 +1498,7 @@ def conv1d_backward_dw_window(
     dil: tl.constexpr, pad: tl.constexpr, stride: tl.constexpr, ROWS: tl.constexpr,
     STEPS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """The windows of STEPS x ROWS x BLOCK places a program."""
+    """Each program computes the windows of STEPS x ROWS x BLOCK places."""
     tile = tl.program_id(0)
     tiles = tl.cdiv(R, STEPS * BLOCK)
     row = tile // tiles * ROWS + tl.arange(0, ROWS)[:, None]
@@ -1531,7 +1531,7 @@ def conv1d_backward_dw_window(
                 ).to(COMPUTE)
                 dw_sum += x * dy
         kept = kept + (dw_sum,)
-    # Behind all steps: across a store, no load is merged with an equal one.
+    # Stores come last: Triton does not merge equal loads across a store.
     for i in tl.static_range(STEPS):
         dw_f = f0 + f1 * (F // groups)
         tl.store(
@@ -1547,7 +1547,7 @@ def conv1d_backward_dw_combine(
     groups: tl.constexpr, COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, PARTS: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
-    """Adds up what PARTS programs left of each sum, AHEAD at a time: BLOCK_M x BLOCK_N of them a program."""
+    """Each program adds the PARTS partial sums of BLOCK_M x BLOCK_N results, AHEAD parts at a time."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(N2, BLOCK_N)
     tile = tl.program_id(0)
     m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
@@ -1579,7 +1579,7 @@ def conv1d_backward_dw_tiles(
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
     PARTS: tl.constexpr = 1, CHUNK=0, dw_sum_parts_ptr=None,
 ):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time, of a CHUNK where PARTS share one."""
+    """Each program computes a tile of BLOCK_M x BLOCK_N sums, BLOCK_K terms at a time, of one CHUNK if PARTS programs share a sum."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(N2, BLOCK_N)
     part, begin, end = (tl.program_id(0) // (tiles_m * tiles_n * groups)).to(INDEX), 0, N * P
     if dw_sum_parts_ptr is not None:
@@ -1650,8 +1650,8 @@ def conv1d_backward_db_rows(
     dy_ptr, db_ptr, rows, cols, P, dy_n_, dy_row, dy_p, db_row,
     COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """ROWS whole rows a program, held in registers: every element is read once."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    """Each program holds ROWS whole rows in registers, and reads every element once."""
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     cols, dy_n_ = cols // VEC * VEC, dy_n_ // VEC * VEC
     dy_row = dy_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -1672,11 +1672,11 @@ def conv1d_backward_db_loop(
     PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
     db_sum_part_ptr=None,
 ):  # fmt: skip
-    """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row.
+    """Each program handles ROWS rows of any width, BLOCK elements at a time, in one pass over each row.
 
-    With a PASS, PARTS programs share these rows: launches before the last leave what a CHUNK of columns comes to.
+    With PASS > 0, PARTS programs share the rows. Each launch before the last stores the state of one CHUNK of columns.
     """
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     P, dy_n_ = P // VEC * VEC, dy_n_ // VEC * VEC
     dy_row = dy_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -1716,11 +1716,11 @@ def choose_conv1d_backward_dx(
     one_tap: bool, as_rows: bool, itemsize: int, stored_bytes: int, operand_bytes: int,
     packed_bytes: int, pad4_bytes: int, padded_bytes: int, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
-    """The variant for one call and its config: of those that may run, the one of the least estimate."""
+    """Returns (variant, config) of a call: of the variants that may run, the one with the least estimate."""
     call = ((batches, M, N), phases, channels, operand_bytes, itemsize, stored_bytes, gpu)
     return lib.least(
         lib.convolution_us, call,
-        # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front, indices of a term, elements a load, places, whether they store one
+        # variant, may it run, its config, how the image is loaded, terms, bytes packed before it, indices per term, elements per load, places, one element per store
         ("channels", channels_last and stored_last and 0 < terms <= 128 and max(outer, lanes_extent) < 1 << 30, dict(
             BLOCK=(BLOCK := max(1, min(64 if terms <= 10 else 32, lib.pow2(lanes)))),
             ROWS=(ROWS := max(1, (128 if terms <= 10 else 64 if terms <= 64 else 32) // BLOCK)),
@@ -1789,7 +1789,7 @@ def choose_conv1d_backward_dx(
 
 
 def launch_conv1d_backward_dx(x, w, dy, dx, stride, pad, dil, groups) -> None:
-    """Computes dx by the variant that fits, unchecked."""
+    """Computes dx with the variant that `choose` returns. Does not check operands."""
     N, _, L = x.shape
     F, Cg, R = w.shape
     P = dy.shape[2]
@@ -1935,11 +1935,11 @@ def choose_conv1d_backward_dw(
     patched: bool, covered: int, itemsize: int, stored_bytes: int, operand_bytes: int,
     packed_bytes: int, pad4_bytes: int, padded_bytes: int, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
-    """The variant for one call and its config: of those that may run, the one of the least estimate."""
+    """Returns (variant, config) of a call: of the variants that may run, the one with the least estimate."""
     call = ((batches, M, N), phases, channels, operand_bytes, itemsize, stored_bytes, gpu)
     return lib.least(
         lib.convolution_us, call,
-        # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front, indices of a term, elements a load, places, whether they store one
+        # variant, may it run, its config, how the image is loaded, terms, bytes packed before it, indices per term, elements per load, places, one element per store
         ("runs", terms <= 40 and (line % 2 == 0 or lane_stride == 1 and abreast >= 4) and 1 <= lane_stride <= 8 and lib.pow2(lane_stride) == lane_stride and dilation >= 0 and 0 < terms <= 128 and max(lines, cols_extent) < 1 << 30, dict(
             BLOCK=(BLOCK := max(1, min(128, lib.pow2(cols)))), ROWS=(ROWS := max(1, 128 // BLOCK)),
             STEPS=(STEPS := max(1, min(8, lib.cdiv(lib.pow2(cols), BLOCK), 256 // max(1, terms)))),
@@ -1995,7 +1995,7 @@ def choose_conv1d_backward_dw(
 
 
 def launch_conv1d_backward_dw(x, w, dy, dw, stride, pad, dil, groups) -> None:
-    """Computes dw by the variant that fits, unchecked."""
+    """Computes dw with the variant that `choose` returns. Does not check operands."""
     N, _, L = x.shape
     F, Cg, R = w.shape
     P = dy.shape[2]
@@ -2104,8 +2104,8 @@ def choose_conv1d_backward_db(
     rows: int, cols: int, col_run: int, col_runs: int, strided: bool, aligned: bool,
     in_f64: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
-    """The variant for one call and its config; first match wins."""
-    # too few rows to fill the GPU: several programs share one
+    """Returns (variant, config) of a call: the first variant whose rule holds."""
+    # too few rows to fill the GPU: several programs share a row
     if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (
         (512 if 32 <= rows < 16 * gpu.sms else 2048) if strided else 8192
     ):
@@ -2121,7 +2121,7 @@ def choose_conv1d_backward_db(
             CHUNK=lib.cdiv(col_runs * lib.cdiv(col_run, BLOCK), PARTS),
             MERGE=1 if PARTS > 16 else 16, num_warps=8 if strided else 4,
         )  # fmt: skip
-    # short rows whose elements lie far apart: memory runs along the rows' own axis
+    # short rows with elements far apart in memory: neighbouring rows are adjacent
     if strided and 0 < cols <= 512:
         return "strided", dict(
             BLOCK=(BLOCK := max(16, lib.pow2(cols))),
@@ -2151,7 +2151,7 @@ def choose_conv1d_backward_db(
 
 
 def launch_conv1d_backward_db(x, w, dy, db, stride, groups) -> None:
-    """Computes db by the variant that fits, unchecked."""
+    """Computes db with the variant that `choose` returns. Does not check operands."""
     N = x.shape[0]
     F = w.shape[0]
     P = dy.shape[2]
@@ -2197,7 +2197,7 @@ def launch_conv1d_backward_db(x, w, dy, db, stride, groups) -> None:
 
 
 def launch_conv1d_backward(x, w, dy, dx, dw, db, stride, pad, dil, groups) -> None:
-    """3 steps, unchecked; what passes between them is in scratch storage."""
+    """Runs 3 steps, with scratch memory between them. Does not check operands."""
     if dx is not None:
         launch_conv1d_backward_dx(x, w, dy, dx, stride, pad, dil, groups)
     if dw is not None:
@@ -2218,7 +2218,7 @@ def allocate_conv1d_backward(
     need_dw: bool = True,
     need_db: bool = True,
 ) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:
-    """Checks the operands of conv1d_backward and allocates what it returns."""
+    """Checks the operands of conv1d_backward and allocates its results. Raises ValueError if an operand does not fit."""
     lib.check_dtype(
         x, "conv1d_backward: x", torch.float64, torch.float32, torch.float16, torch.bfloat16
     )
@@ -2269,7 +2269,7 @@ def conv1d_backward_reference(
     dil: int = 1,
     groups: int = 1,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """What conv1d_backward means: its spec, line by line."""
+    """The spec of conv1d_backward in torch, line by line."""
     T = x.dtype
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
     x = x.to(compute)
@@ -2365,9 +2365,9 @@ def conv1d_backward(
     need_dw: bool = True,
     need_db: bool = True,
 ) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:
-    """dx: T[N, C, L], dw: T[F, Cg, R], db: T[F] from x: T[N, C, L], w: T[F, Cg, R], dy: T[N, F, P].
+    """Returns dx: T[N, C, L], dw: T[F, Cg, R], db: T[F], given x: T[N, C, L], w: T[F, Cg, R], dy: T[N, F, P].
 
-    T is f64, f32, f16 or bf16; any strides. Raises ValueError where operands do not fit.
+    T is f64, f32, f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
     """
     dx, dw, db = allocate_conv1d_backward(
         x, w, dy, stride, pad, dil, groups, need_dx, need_dw, need_db

@@ -29,8 +29,8 @@ def conv_group_norm_silu_conv2d_patches(
     PRECISION: tl.constexpr, VEC_CONV2D: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, FLAT: tl.constexpr,
 ):  # fmt: skip
-    """Sums over BLOCK_N columns and patches of BLOCK_M places, one tap and BLOCK_K channels at a time."""
-    # VEC_CONV2D divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    """Each program computes the sums of BLOCK_N columns and a patch of BLOCK_M places, one tap and BLOCK_K channels at a time."""
+    # VEC_CONV2D divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     conv2d_0, conv2d_1 = conv2d_0 // VEC_CONV2D * VEC_CONV2D, conv2d_1 // VEC_CONV2D * VEC_CONV2D
     conv2d_2, Q = conv2d_2 // VEC_CONV2D * VEC_CONV2D, Q // VEC_CONV2D * VEC_CONV2D
     patches_n_ = lib.blocks(N, PATCH_N_)
@@ -38,7 +38,7 @@ def conv_group_norm_silu_conv2d_patches(
     patches_q = lib.blocks(Q, PATCH_Q)
     tiles_n = lib.blocks(F, BLOCK_N)
     tiles = patches_n_ * patches_p * patches_q * tiles_n
-    # FLAT, the loads of the next tile start before this one is stored: the price is more to decide a step.
+    # If FLAT, the loads of the next tile start before this one is stored. Each step then has more to decide.
     for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=FLAT):
         first_n = tile % tiles_n * BLOCK_N
         corner_q = tile // tiles_n % patches_q * PATCH_Q
@@ -84,7 +84,7 @@ def conv_group_norm_silu_conv2d_taps(
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
     PARTS: tl.constexpr = 1, CHUNK=0, conv2d_sum_parts_ptr=None,
 ):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums a program, one tap and BLOCK_K channels at a time, of a CHUNK where PARTS share one."""
+    """Each program computes a tile of BLOCK_M x BLOCK_N sums, one tap and BLOCK_K channels at a time, of one CHUNK if PARTS programs share a sum."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(F, BLOCK_N)
     chunks = lib.blocks(c2_padded, BLOCK_K)
     part, begin, end = (tl.program_id(0) // (tiles_m * tiles_n)), 0, R * S * chunks
@@ -172,7 +172,7 @@ def conv_group_norm_silu_conv2d_rows(
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
-    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, BLOCK_K terms at a time."""
+    """Each program computes tiles of BLOCK_M x BLOCK_N sums, one after another, BLOCK_K terms at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(F, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Flattened, so that the loads of the next tile start before this one is stored.
@@ -210,7 +210,7 @@ def conv_group_norm_silu_conv2d_planes(
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
-    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, BLOCK_K terms at a time."""
+    """Each program computes tiles of BLOCK_M x BLOCK_N sums, one after another, BLOCK_K terms at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(F, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Flattened, so that the loads of the next tile start before this one is stored.
@@ -253,7 +253,7 @@ def conv_group_norm_silu_conv2d_combine(
     COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     PARTS: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
-    """Adds up what PARTS programs left of each sum, AHEAD at a time: BLOCK_M x BLOCK_N of them a program."""
+    """Each program adds the PARTS partial sums of BLOCK_M x BLOCK_N results, AHEAD parts at a time."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(F, BLOCK_N)
     tile = tl.program_id(0)
     m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
@@ -288,7 +288,7 @@ def conv_group_norm_silu_conv2d_tiles(
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
     PARTS: tl.constexpr = 1, CHUNK=0, conv2d_sum_parts_ptr=None,
 ):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time, of a CHUNK where PARTS share one."""
+    """Each program computes a tile of BLOCK_M x BLOCK_N sums, BLOCK_K terms at a time, of one CHUNK if PARTS programs share a sum."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(F, BLOCK_N)
     part, begin, end = (tl.program_id(0) // (tiles_m * tiles_n)).to(INDEX), 0, C * R * S
     if conv2d_sum_parts_ptr is not None:
@@ -378,8 +378,8 @@ def conv_group_norm_silu_y_rows(
     groups: tl.constexpr, COMPUTE: tl.constexpr, HALF: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """ROWS whole rows a program, held in registers: every element is read once."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    """Each program holds ROWS whole rows in registers, and reads every element once."""
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     cols, conv2d_row = cols // VEC * VEC, conv2d_row // VEC * VEC
     y_row = y_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -414,8 +414,8 @@ def conv_group_norm_silu_y_lines(
     groups: tl.constexpr, COMPUTE: tl.constexpr, HALF: tl.constexpr, VEC: tl.constexpr,
     LINES: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """One row a program, held in registers as LINES lines of BLOCK elements."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    """Each program holds one row in registers, as LINES lines of BLOCK elements."""
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     cols, conv2d_row = cols // VEC * VEC, conv2d_row // VEC * VEC
     y_row = y_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64)
@@ -456,8 +456,8 @@ def conv_group_norm_silu_y_lines_loop(
     COMPUTE: tl.constexpr, groups: tl.constexpr, HALF: tl.constexpr, VEC: tl.constexpr,
     LINES: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """One row a program, LINES lines of BLOCK elements at a time: two passes over each row."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    """Each program handles one row, LINES lines of BLOCK elements at a time, in two passes."""
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     cols, conv2d_row = cols // VEC * VEC, conv2d_row // VEC * VEC
     y_row = y_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64)
@@ -512,11 +512,11 @@ def conv_group_norm_silu_y_loop(
     PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
     mu_part_ptr=None, var_sum_part_ptr=None, var_sum_count_ptr=None,
 ):  # fmt: skip
-    """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row.
+    """Each program handles ROWS rows of any width, BLOCK elements at a time, in two passes over each row.
 
-    With a PASS, PARTS programs share these rows: launches before the last leave what a CHUNK of columns comes to.
+    With PASS > 0, PARTS programs share the rows. Each launch before the last stores the state of one CHUNK of columns.
     """
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     cols, conv2d_row = cols // VEC * VEC, conv2d_row // VEC * VEC
     y_row = y_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -590,8 +590,8 @@ def conv_group_norm_silu_y_channels_rows(
     groups: tl.constexpr, COMPUTE: tl.constexpr, HALF: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """ROWS whole rows a program, held in registers: every element is read once."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    """Each program holds ROWS whole rows in registers, and reads every element once."""
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     conv2d_n_, conv2d_f1 = conv2d_n_ // VEC * VEC, conv2d_f1 // VEC * VEC
     conv2d_f0, y_n_ = conv2d_f0 // VEC * VEC, y_n_ // VEC * VEC
     y_f1, y_f0 = y_f1 // VEC * VEC, y_f0 // VEC * VEC
@@ -633,11 +633,11 @@ def conv_group_norm_silu_y_channels_loop(
     PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
     mu_part_ptr=None, var_sum_part_ptr=None, var_sum_count_ptr=None,
 ):  # fmt: skip
-    """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row.
+    """Each program handles ROWS rows of any width, BLOCK elements at a time, in two passes over each row.
 
-    With a PASS, PARTS programs share these rows: launches before the last leave what a CHUNK of columns comes to.
+    With PASS > 0, PARTS programs share the rows. Each launch before the last stores the state of one CHUNK of columns.
     """
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     conv2d_n_, conv2d_f1 = conv2d_n_ // VEC * VEC, conv2d_f1 // VEC * VEC
     conv2d_f0, y_n_ = conv2d_f0 // VEC * VEC, y_n_ // VEC * VEC
     y_f1, y_f0 = y_f1 // VEC * VEC, y_f0 // VEC * VEC
@@ -709,11 +709,11 @@ def choose_conv_group_norm_silu_conv2d(
     itemsize: int, stored_bytes: int, operand_bytes: int, packed_bytes: int,
     pad4_bytes: int, padded_bytes: int, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
-    """The variant for one call and its config: of those that may run, the one of the least estimate."""
+    """Returns (variant, config) of a call: of the variants that may run, the one with the least estimate."""
     call = ((1, M, N), phases, channels, operand_bytes, itemsize, stored_bytes, gpu)
     return lib.least(
         lib.convolution_us, call,
-        # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front, indices of a term, elements a load, places, whether they store one
+        # variant, may it run, its config, how the image is loaded, terms, bytes packed before it, indices per term, elements per load, places, one element per store
         ("rows_stream", one_tap and as_rows and M < 2**31 - 2**16 and itemsize <= 4, lib.tile(
             64, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize, 4,
             2 if BLOCK_N == 128 and itemsize <= 2 else 3, PROGRAMS=3,
@@ -777,7 +777,7 @@ def choose_conv_group_norm_silu_conv2d(
 
 
 def launch_conv_group_norm_silu_conv2d(x, w, b, gain, bias, conv2d, y, pad) -> None:
-    """Computes conv2d by the variant that fits, unchecked."""
+    """Computes conv2d with the variant that `choose` returns. Does not check operands."""
     N, C, H, W = x.shape
     F, _, R, S = w.shape
     _, _, P, Q = y.shape
@@ -906,7 +906,7 @@ def choose_conv_group_norm_silu_y(
     rows: int, cols: int, col_run: int, col_runs: int, channels_last: bool, strided: bool,
     aligned: bool, in_f64: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
-    """The variant for one call and its config; first match wins."""
+    """Returns (variant, config) of a call: the first variant whose rule holds."""
     # short runs: many of them a tile
     if (
         not channels_last
@@ -929,7 +929,7 @@ def choose_conv_group_norm_silu_y(
             LINES=(LINES := lib.pow2(col_runs)), BLOCK=(BLOCK := max(16, lib.pow2(col_run))),
             num_warps=min(16, max(1, LINES * BLOCK // 1024)),
         )  # fmt: skip
-    # too few rows to fill the GPU: several programs share one
+    # too few rows to fill the GPU: several programs share a row
     if not channels_last and rows < 2 * gpu.sms and cols > 8192:
         return "split", dict(
             BLOCK=(BLOCK := min(4096 // min(4, lib.pow2(max(1, rows))), max(16, lib.pow2(col_run)))),
@@ -996,7 +996,7 @@ def choose_conv_group_norm_silu_y(
 
 
 def launch_conv_group_norm_silu_y(x, w, b, gain, bias, conv2d, y, groups) -> None:
-    """Computes y by the variant that fits, unchecked."""
+    """Computes y with the variant that `choose` returns. Does not check operands."""
     N = x.shape[0]
     _, _, P, Q = y.shape
     F = w.shape[0]
@@ -1109,7 +1109,7 @@ def launch_conv_group_norm_silu_y(x, w, b, gain, bias, conv2d, y, groups) -> Non
 
 
 def launch_conv_group_norm_silu(x, w, b, gain, bias, y, pad, groups) -> None:
-    """2 steps, unchecked; what passes between them is in scratch storage."""
+    """Runs 2 steps, with scratch memory between them. Does not check operands."""
     compute = (
         torch.float64
         if torch.float64 in (x.dtype, w.dtype, b.dtype, gain.dtype, bias.dtype)
@@ -1129,7 +1129,7 @@ def allocate_conv_group_norm_silu(
     pad: int = 1,
     groups: int = 8,
 ) -> torch.Tensor:
-    """Checks the operands of conv_group_norm_silu and allocates what it returns."""
+    """Checks the operands of conv_group_norm_silu and allocates its results. Raises ValueError if an operand does not fit."""
     lib.check_dtype(
         x, "conv_group_norm_silu: x", torch.float64, torch.float32, torch.float16, torch.bfloat16
     )
@@ -1184,7 +1184,7 @@ def conv_group_norm_silu_reference(
     pad: int = 1,
     groups: int = 8,
 ) -> torch.Tensor:
-    """What conv_group_norm_silu means: its spec, line by line."""
+    """The spec of conv_group_norm_silu in torch, line by line."""
     T = x.dtype
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
     x = x.to(compute)
@@ -1266,7 +1266,7 @@ def conv_group_norm_silu_torch(
     pad: int = 1,
     groups: int = 8,
 ) -> torch.Tensor:
-    """What conv_group_norm_silu equals, by its ref: CPU tensors go this way, which is faster."""
+    """The `ref` of conv_group_norm_silu: the torch call that it must equal. CPU tensors use it."""
     T = x.dtype
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
     x = x.to(compute)
@@ -1297,9 +1297,9 @@ def conv_group_norm_silu(
     pad: int = 1,
     groups: int = 8,
 ) -> torch.Tensor:
-    """y: T[N, F, P, Q] from x: T[N, C, H, W], w: T[F, C, R, S], b: T[F], gain: T[F], bias: T[F].
+    """Returns y: T[N, F, P, Q], given x: T[N, C, H, W], w: T[F, C, R, S], b: T[F], gain: T[F], bias: T[F].
 
-    T is f64, f32, f16 or bf16; any strides. Raises ValueError where operands do not fit.
+    T is f64, f32, f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
     """
     y = allocate_conv_group_norm_silu(x, w, b, gain, bias, pad, groups)
     if not lib.runs_kernels(x):
@@ -1322,8 +1322,8 @@ def conv_group_norm_silu_forward_conv2d_patches(
     PRECISION: tl.constexpr, VEC_CONV2D: tl.constexpr, VEC_CONV2D_KEPT: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, FLAT: tl.constexpr,
 ):  # fmt: skip
-    """Sums over BLOCK_N columns and patches of BLOCK_M places, one tap and BLOCK_K channels at a time."""
-    # VEC_CONV2D, VEC_CONV2D_KEPT divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    """Each program computes the sums of BLOCK_N columns and a patch of BLOCK_M places, one tap and BLOCK_K channels at a time."""
+    # VEC_CONV2D, VEC_CONV2D_KEPT divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     conv2d_0, conv2d_1 = conv2d_0 // VEC_CONV2D * VEC_CONV2D, conv2d_1 // VEC_CONV2D * VEC_CONV2D
     conv2d_2 = conv2d_2 // VEC_CONV2D * VEC_CONV2D
     conv2d_kept_0, conv2d_kept_1 = (
@@ -1339,7 +1339,7 @@ def conv_group_norm_silu_forward_conv2d_patches(
     patches_q = lib.blocks(Q, PATCH_Q)
     tiles_n = lib.blocks(F, BLOCK_N)
     tiles = patches_n_ * patches_p * patches_q * tiles_n
-    # FLAT, the loads of the next tile start before this one is stored: the price is more to decide a step.
+    # If FLAT, the loads of the next tile start before this one is stored. Each step then has more to decide.
     for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=FLAT):
         first_n = tile % tiles_n * BLOCK_N
         corner_q = tile // tiles_n % patches_q * PATCH_Q
@@ -1390,7 +1390,7 @@ def conv_group_norm_silu_forward_conv2d_taps(
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
     PARTS: tl.constexpr = 1, CHUNK=0, conv2d_sum_parts_ptr=None,
 ):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums a program, one tap and BLOCK_K channels at a time, of a CHUNK where PARTS share one."""
+    """Each program computes a tile of BLOCK_M x BLOCK_N sums, one tap and BLOCK_K channels at a time, of one CHUNK if PARTS programs share a sum."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(F, BLOCK_N)
     chunks = lib.blocks(c2_padded, BLOCK_K)
     part, begin, end = (tl.program_id(0) // (tiles_m * tiles_n)), 0, R * S * chunks
@@ -1486,7 +1486,7 @@ def conv_group_norm_silu_forward_conv2d_rows(
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
-    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, BLOCK_K terms at a time."""
+    """Each program computes tiles of BLOCK_M x BLOCK_N sums, one after another, BLOCK_K terms at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(F, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Flattened, so that the loads of the next tile start before this one is stored.
@@ -1531,7 +1531,7 @@ def conv_group_norm_silu_forward_conv2d_planes(
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
-    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, BLOCK_K terms at a time."""
+    """Each program computes tiles of BLOCK_M x BLOCK_N sums, one after another, BLOCK_K terms at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(F, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Flattened, so that the loads of the next tile start before this one is stored.
@@ -1580,7 +1580,7 @@ def conv_group_norm_silu_forward_conv2d_combine(
     COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     PARTS: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
-    """Adds up what PARTS programs left of each sum, AHEAD at a time: BLOCK_M x BLOCK_N of them a program."""
+    """Each program adds the PARTS partial sums of BLOCK_M x BLOCK_N results, AHEAD parts at a time."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(F, BLOCK_N)
     tile = tl.program_id(0)
     m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
@@ -1625,7 +1625,7 @@ def conv_group_norm_silu_forward_conv2d_tiles(
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
     PARTS: tl.constexpr = 1, CHUNK=0, conv2d_sum_parts_ptr=None,
 ):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time, of a CHUNK where PARTS share one."""
+    """Each program computes a tile of BLOCK_M x BLOCK_N sums, BLOCK_K terms at a time, of one CHUNK if PARTS programs share a sum."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(F, BLOCK_N)
     part, begin, end = (tl.program_id(0) // (tiles_m * tiles_n)).to(INDEX), 0, C * R * S
     if conv2d_sum_parts_ptr is not None:
@@ -1722,8 +1722,8 @@ def conv_group_norm_silu_forward_y_rows(
     groups: tl.constexpr, COMPUTE: tl.constexpr, HALF: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """ROWS whole rows a program, held in registers: every element is read once."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    """Each program holds ROWS whole rows in registers, and reads every element once."""
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     cols, conv2d_row = cols // VEC * VEC, conv2d_row // VEC * VEC
     y_row = y_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -1758,8 +1758,8 @@ def conv_group_norm_silu_forward_y_lines(
     groups: tl.constexpr, COMPUTE: tl.constexpr, HALF: tl.constexpr, VEC: tl.constexpr,
     LINES: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """One row a program, held in registers as LINES lines of BLOCK elements."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    """Each program holds one row in registers, as LINES lines of BLOCK elements."""
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     cols, conv2d_row = cols // VEC * VEC, conv2d_row // VEC * VEC
     y_row = y_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64)
@@ -1800,8 +1800,8 @@ def conv_group_norm_silu_forward_y_lines_loop(
     COMPUTE: tl.constexpr, groups: tl.constexpr, HALF: tl.constexpr, VEC: tl.constexpr,
     LINES: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """One row a program, LINES lines of BLOCK elements at a time: two passes over each row."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    """Each program handles one row, LINES lines of BLOCK elements at a time, in two passes."""
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     cols, conv2d_row = cols // VEC * VEC, conv2d_row // VEC * VEC
     y_row = y_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64)
@@ -1856,11 +1856,11 @@ def conv_group_norm_silu_forward_y_loop(
     PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
     mu_part_ptr=None, var_sum_part_ptr=None, var_sum_count_ptr=None,
 ):  # fmt: skip
-    """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row.
+    """Each program handles ROWS rows of any width, BLOCK elements at a time, in two passes over each row.
 
-    With a PASS, PARTS programs share these rows: launches before the last leave what a CHUNK of columns comes to.
+    With PASS > 0, PARTS programs share the rows. Each launch before the last stores the state of one CHUNK of columns.
     """
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     cols, conv2d_row = cols // VEC * VEC, conv2d_row // VEC * VEC
     y_row = y_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -1934,8 +1934,8 @@ def conv_group_norm_silu_forward_y_channels_rows(
     groups: tl.constexpr, COMPUTE: tl.constexpr, HALF: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """ROWS whole rows a program, held in registers: every element is read once."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    """Each program holds ROWS whole rows in registers, and reads every element once."""
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     conv2d_n_, conv2d_f1 = conv2d_n_ // VEC * VEC, conv2d_f1 // VEC * VEC
     conv2d_f0, y_n_ = conv2d_f0 // VEC * VEC, y_n_ // VEC * VEC
     y_f1, y_f0 = y_f1 // VEC * VEC, y_f0 // VEC * VEC
@@ -1977,11 +1977,11 @@ def conv_group_norm_silu_forward_y_channels_loop(
     PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
     mu_part_ptr=None, var_sum_part_ptr=None, var_sum_count_ptr=None,
 ):  # fmt: skip
-    """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row.
+    """Each program handles ROWS rows of any width, BLOCK elements at a time, in two passes over each row.
 
-    With a PASS, PARTS programs share these rows: launches before the last leave what a CHUNK of columns comes to.
+    With PASS > 0, PARTS programs share the rows. Each launch before the last stores the state of one CHUNK of columns.
     """
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     conv2d_n_, conv2d_f1 = conv2d_n_ // VEC * VEC, conv2d_f1 // VEC * VEC
     conv2d_f0, y_n_ = conv2d_f0 // VEC * VEC, y_n_ // VEC * VEC
     y_f1, y_f0 = y_f1 // VEC * VEC, y_f0 // VEC * VEC
@@ -2053,11 +2053,11 @@ def choose_conv_group_norm_silu_forward_conv2d(
     itemsize: int, stored_bytes: int, operand_bytes: int, packed_bytes: int,
     pad4_bytes: int, padded_bytes: int, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
-    """The variant for one call and its config: of those that may run, the one of the least estimate."""
+    """Returns (variant, config) of a call: of the variants that may run, the one with the least estimate."""
     call = ((1, M, N), phases, channels, operand_bytes, itemsize, stored_bytes, gpu)
     return lib.least(
         lib.convolution_us, call,
-        # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front, indices of a term, elements a load, places, whether they store one
+        # variant, may it run, its config, how the image is loaded, terms, bytes packed before it, indices per term, elements per load, places, one element per store
         ("rows_stream", one_tap and as_rows and M < 2**31 - 2**16 and itemsize <= 4, lib.tile(
             64, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize, 4,
             2 if BLOCK_N == 128 and itemsize <= 2 else 3, PROGRAMS=3,
@@ -2123,7 +2123,7 @@ def choose_conv_group_norm_silu_forward_conv2d(
 def launch_conv_group_norm_silu_forward_conv2d(
     x, w, b, gain, bias, conv2d, conv2d_kept, pad
 ) -> None:
-    """Computes conv2d, conv2d_kept by the variant that fits, unchecked."""
+    """Computes conv2d, conv2d_kept with the variant that `choose` returns. Does not check operands."""
     N, C, H, W = x.shape
     F, _, R, S = w.shape
     _, _, P, Q = conv2d_kept.shape
@@ -2265,7 +2265,7 @@ choose_conv_group_norm_silu_forward_y = choose_conv_group_norm_silu_y
 def launch_conv_group_norm_silu_forward_y(
     x, w, b, gain, bias, conv2d, y, conv2d_kept, groups
 ) -> None:
-    """Computes y by the variant that fits, unchecked."""
+    """Computes y with the variant that `choose` returns. Does not check operands."""
     N = x.shape[0]
     _, _, P, Q = conv2d_kept.shape
     F = w.shape[0]
@@ -2378,7 +2378,7 @@ def launch_conv_group_norm_silu_forward_y(
 
 
 def launch_conv_group_norm_silu_forward(x, w, b, gain, bias, y, conv2d_kept, pad, groups) -> None:
-    """2 steps, unchecked; what passes between them is in scratch storage."""
+    """Runs 2 steps, with scratch memory between them. Does not check operands."""
     compute = (
         torch.float64
         if torch.float64 in (x.dtype, w.dtype, b.dtype, gain.dtype, bias.dtype)
@@ -2398,7 +2398,7 @@ def allocate_conv_group_norm_silu_forward(
     pad: int = 1,
     groups: int = 8,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Checks the operands of conv_group_norm_silu_forward and allocates what it returns."""
+    """Checks the operands of conv_group_norm_silu_forward and allocates its results. Raises ValueError if an operand does not fit."""
     lib.check_dtype(
         x,
         "conv_group_norm_silu_forward: x",
@@ -2467,7 +2467,7 @@ def conv_group_norm_silu_forward_reference(
     pad: int = 1,
     groups: int = 8,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """What conv_group_norm_silu_forward means: its spec, line by line."""
+    """The spec of conv_group_norm_silu_forward in torch, line by line."""
     T = x.dtype
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
     x = x.to(compute)
@@ -2565,9 +2565,9 @@ def conv_group_norm_silu_forward(
     pad: int = 1,
     groups: int = 8,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """conv_group_norm_silu, keeping conv2d for its gradient.
+    """conv_group_norm_silu, which also returns conv2d for its gradient.
 
-    T is f64, f32, f16 or bf16; any strides. Raises ValueError where operands do not fit.
+    T is f64, f32, f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
     """
     y, conv2d_kept = allocate_conv_group_norm_silu_forward(x, w, b, gain, bias, pad, groups)
     if not lib.runs_kernels(x):
@@ -2586,8 +2586,8 @@ def conv_group_norm_silu_backward_mu_rows(
     COMPUTE: tl.constexpr, groups: tl.constexpr, HALF: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """ROWS whole rows a program, held in registers: every element is read once."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    """Each program holds ROWS whole rows in registers, and reads every element once."""
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     cols, conv2d_kept_row = cols // VEC * VEC, conv2d_kept_row // VEC * VEC
     dy_row = dy_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -2639,11 +2639,11 @@ def conv_group_norm_silu_backward_mu_loop(
     PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
     mu_part_ptr=None, var_sum_part_ptr=None, var_sum_count_ptr=None, dmu_sum_part_ptr=None,
 ):  # fmt: skip
-    """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row.
+    """Each program handles ROWS rows of any width, BLOCK elements at a time, in two passes over each row.
 
-    With a PASS, PARTS programs share these rows: launches before the last leave what a CHUNK of columns comes to.
+    With PASS > 0, PARTS programs share the rows. Each launch before the last stores the state of one CHUNK of columns.
     """
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     cols, conv2d_kept_row = cols // VEC * VEC, conv2d_kept_row // VEC * VEC
     dy_row = dy_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -2746,8 +2746,8 @@ def conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum_rows(
     COMPUTE: tl.constexpr, HALF: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """ROWS whole rows a program, held in registers: every element is read once."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    """Each program holds ROWS whole rows in registers, and reads every element once."""
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     cols, conv2d_kept_row = cols // VEC * VEC, conv2d_kept_row // VEC * VEC
     dy_row = dy_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -2798,11 +2798,11 @@ def conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum_loop(
     PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
     dgroup_norm_rsqrt_sum_part_ptr=None,
 ):  # fmt: skip
-    """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row.
+    """Each program handles ROWS rows of any width, BLOCK elements at a time, in one pass over each row.
 
-    With a PASS, PARTS programs share these rows: launches before the last leave what a CHUNK of columns comes to.
+    With PASS > 0, PARTS programs share the rows. Each launch before the last stores the state of one CHUNK of columns.
     """
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     cols, conv2d_kept_row = cols // VEC * VEC, conv2d_kept_row // VEC * VEC
     dy_row = dy_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -2870,8 +2870,8 @@ def conv_group_norm_silu_backward_dvar_sum_rows(
     groups: tl.constexpr, COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """ROWS whole rows a program, held in registers: every element is read once."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    """Each program holds ROWS whole rows in registers, and reads every element once."""
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     Cg, dgroup_norm_rsqrt_sum_row = Cg // VEC * VEC, dgroup_norm_rsqrt_sum_row // VEC * VEC
     gain_c1 = gain_c1 // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -2912,11 +2912,11 @@ def conv_group_norm_silu_backward_dvar_sum_loop(
     PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
     dvar_sum_part_ptr=None,
 ):  # fmt: skip
-    """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row.
+    """Each program handles ROWS rows of any width, BLOCK elements at a time, in one pass over each row.
 
-    With a PASS, PARTS programs share these rows: launches before the last leave what a CHUNK of columns comes to.
+    With PASS > 0, PARTS programs share the rows. Each launch before the last stores the state of one CHUNK of columns.
     """
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     Cg, dgroup_norm_rsqrt_sum_row = Cg // VEC * VEC, dgroup_norm_rsqrt_sum_row // VEC * VEC
     gain_c1 = gain_c1 // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -2971,8 +2971,8 @@ def conv_group_norm_silu_backward_dconv2d_rows(
     COMPUTE: tl.constexpr, HALF: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """ROWS whole rows a program, held in registers: every element is read once."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    """Each program holds ROWS whole rows in registers, and reads every element once."""
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     cols, conv2d_kept_n_ = cols // VEC * VEC, conv2d_kept_n_ // VEC * VEC
     conv2d_kept_row, dy_n_ = conv2d_kept_row // VEC * VEC, dy_n_ // VEC * VEC
     dy_row, dconv2d_n_ = dy_row // VEC * VEC, dconv2d_n_ // VEC * VEC
@@ -3046,11 +3046,11 @@ def conv_group_norm_silu_backward_dconv2d_loop(
     PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
     db_sum_part_ptr=None, dgain_sum_part_ptr=None, dbias_sum_part_ptr=None,
 ):  # fmt: skip
-    """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row.
+    """Each program handles ROWS rows of any width, BLOCK elements at a time, in one pass over each row.
 
-    With a PASS, PARTS programs share these rows: launches before the last leave what a CHUNK of columns comes to.
+    With PASS > 0, PARTS programs share the rows. Each launch before the last stores the state of one CHUNK of columns.
     """
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     cols, conv2d_kept_n_ = cols // VEC * VEC, conv2d_kept_n_ // VEC * VEC
     conv2d_kept_row, dy_n_ = conv2d_kept_row // VEC * VEC, dy_n_ // VEC * VEC
     dy_row, dconv2d_n_ = dy_row // VEC * VEC, dconv2d_n_ // VEC * VEC
@@ -3158,8 +3158,8 @@ def conv_group_norm_silu_backward_dconv2d_channels_rows(
     COMPUTE: tl.constexpr, HALF: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """ROWS whole rows a program, held in registers: every element is read once."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    """Each program holds ROWS whole rows in registers, and reads every element once."""
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     cols, conv2d_kept_n_ = cols // VEC * VEC, conv2d_kept_n_ // VEC * VEC
     conv2d_kept_row, dy_n_ = conv2d_kept_row // VEC * VEC, dy_n_ // VEC * VEC
     dy_row, dconv2d_n_ = dy_row // VEC * VEC, dconv2d_n_ // VEC * VEC
@@ -3233,11 +3233,11 @@ def conv_group_norm_silu_backward_dconv2d_channels_loop(
     PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
     db_sum_part_ptr=None, dgain_sum_part_ptr=None, dbias_sum_part_ptr=None,
 ):  # fmt: skip
-    """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row.
+    """Each program handles ROWS rows of any width, BLOCK elements at a time, in one pass over each row.
 
-    With a PASS, PARTS programs share these rows: launches before the last leave what a CHUNK of columns comes to.
+    With PASS > 0, PARTS programs share the rows. Each launch before the last stores the state of one CHUNK of columns.
     """
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     cols, conv2d_kept_n_ = cols // VEC * VEC, conv2d_kept_n_ // VEC * VEC
     conv2d_kept_row, dy_n_ = conv2d_kept_row // VEC * VEC, dy_n_ // VEC * VEC
     dy_row, dconv2d_n_ = dy_row // VEC * VEC, dconv2d_n_ // VEC * VEC
@@ -3336,8 +3336,8 @@ def conv_group_norm_silu_backward_dx_patches(
     PRECISION: tl.constexpr, VEC_DX: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, FLAT: tl.constexpr,
 ):  # fmt: skip
-    """Sums over BLOCK_N columns and patches of BLOCK_M places, one tap and BLOCK_K channels at a time."""
-    # VEC_DX divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    """Each program computes the sums of BLOCK_N columns and a patch of BLOCK_M places, one tap and BLOCK_K channels at a time."""
+    # VEC_DX divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     dx_0, dx_1 = dx_0 // VEC_DX * VEC_DX, dx_1 // VEC_DX * VEC_DX
     dx_2, W = dx_2 // VEC_DX * VEC_DX, W // VEC_DX * VEC_DX
     patches_n_ = lib.blocks(N, PATCH_N_)
@@ -3345,7 +3345,7 @@ def conv_group_norm_silu_backward_dx_patches(
     patches_w2 = lib.blocks(W, PATCH_W2)
     tiles_n = lib.blocks(C, BLOCK_N)
     tiles = patches_n_ * patches_h * patches_w2 * tiles_n
-    # FLAT, the loads of the next tile start before this one is stored: the price is more to decide a step.
+    # If FLAT, the loads of the next tile start before this one is stored. Each step then has more to decide.
     for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=FLAT):
         first_n = tile % tiles_n * BLOCK_N
         corner_w2 = tile // tiles_n % patches_w2 * PATCH_W2
@@ -3388,7 +3388,7 @@ def conv_group_norm_silu_backward_dx_taps(
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
     PARTS: tl.constexpr = 1, CHUNK=0, dx_sum_parts_ptr=None,
 ):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums a program, one tap and BLOCK_K channels at a time, of a CHUNK where PARTS share one."""
+    """Each program computes a tile of BLOCK_M x BLOCK_N sums, one tap and BLOCK_K channels at a time, of one CHUNK if PARTS programs share a sum."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(C, BLOCK_N)
     chunks = lib.blocks(c_padded, BLOCK_K)
     part, begin, end = (tl.program_id(0) // (tiles_m * tiles_n)), 0, R * S * chunks
@@ -3473,7 +3473,7 @@ def conv_group_norm_silu_backward_dx_rows(
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
-    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, BLOCK_K terms at a time."""
+    """Each program computes tiles of BLOCK_M x BLOCK_N sums, one after another, BLOCK_K terms at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(C, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Flattened, so that the loads of the next tile start before this one is stored.
@@ -3512,7 +3512,7 @@ def conv_group_norm_silu_backward_dx_planes(
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
-    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, BLOCK_K terms at a time."""
+    """Each program computes tiles of BLOCK_M x BLOCK_N sums, one after another, BLOCK_K terms at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(C, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Flattened, so that the loads of the next tile start before this one is stored.
@@ -3551,7 +3551,7 @@ def conv_group_norm_silu_backward_dx_combine(
     COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     PARTS: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
-    """Adds up what PARTS programs left of each sum, AHEAD at a time: BLOCK_M x BLOCK_N of them a program."""
+    """Each program adds the PARTS partial sums of BLOCK_M x BLOCK_N results, AHEAD parts at a time."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(C, BLOCK_N)
     tile = tl.program_id(0)
     m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
@@ -3582,7 +3582,7 @@ def conv_group_norm_silu_backward_dx_tiles(
     GROUP_M: tl.constexpr,
     PARTS: tl.constexpr = 1, CHUNK=0, dx_sum_parts_ptr=None,
 ):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time, of a CHUNK where PARTS share one."""
+    """Each program computes a tile of BLOCK_M x BLOCK_N sums, BLOCK_K terms at a time, of one CHUNK if PARTS programs share a sum."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(C, BLOCK_N)
     part, begin, end = (tl.program_id(0) // (tiles_m * tiles_n)).to(INDEX), 0, F * R * S
     if dx_sum_parts_ptr is not None:
@@ -3673,8 +3673,8 @@ def conv_group_norm_silu_backward_dw_patches(
     PRECISION: tl.constexpr, VEC_DW: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, FLAT: tl.constexpr,
 ):  # fmt: skip
-    """Sums over BLOCK_N columns and patches of BLOCK_M places, one tap and BLOCK_K channels at a time."""
-    # VEC_DW divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    """Each program computes the sums of BLOCK_N columns and a patch of BLOCK_M places, one tap and BLOCK_K channels at a time."""
+    # VEC_DW divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     dw_0, dw_1 = dw_0 // VEC_DW * VEC_DW, dw_1 // VEC_DW * VEC_DW
     dw_2, S = dw_2 // VEC_DW * VEC_DW, S // VEC_DW * VEC_DW
     patches_c2 = lib.blocks(C, PATCH_C2)
@@ -3682,7 +3682,7 @@ def conv_group_norm_silu_backward_dw_patches(
     patches_s = lib.blocks(S, PATCH_S)
     tiles_n = lib.blocks(F, BLOCK_N)
     tiles = patches_c2 * patches_r * patches_s * tiles_n
-    # FLAT, the loads of the next tile start before this one is stored: the price is more to decide a step.
+    # If FLAT, the loads of the next tile start before this one is stored. Each step then has more to decide.
     for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=FLAT):
         first_n = tile % tiles_n * BLOCK_N
         corner_s = tile // tiles_n % patches_s * PATCH_S
@@ -3725,7 +3725,7 @@ def conv_group_norm_silu_backward_dw_taps(
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
     PARTS: tl.constexpr = 1, CHUNK=0, dw_sum_parts_ptr=None,
 ):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums a program, one tap and BLOCK_K channels at a time, of a CHUNK where PARTS share one."""
+    """Each program computes a tile of BLOCK_M x BLOCK_N sums, one tap and BLOCK_K channels at a time, of one CHUNK if PARTS programs share a sum."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(F, BLOCK_N)
     chunks = lib.blocks(n__padded, BLOCK_K)
     part, begin, end = (tl.program_id(0) // (tiles_m * tiles_n)), 0, P * Q * chunks
@@ -3809,7 +3809,7 @@ def conv_group_norm_silu_backward_dw_combine(
     COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     PARTS: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
-    """Adds up what PARTS programs left of each sum, AHEAD at a time: BLOCK_M x BLOCK_N of them a program."""
+    """Each program adds the PARTS partial sums of BLOCK_M x BLOCK_N results, AHEAD parts at a time."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(F, BLOCK_N)
     tile = tl.program_id(0)
     m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
@@ -3839,7 +3839,7 @@ def conv_group_norm_silu_backward_dw_tiles(
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
     PARTS: tl.constexpr = 1, CHUNK=0, dw_sum_parts_ptr=None,
 ):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time, of a CHUNK where PARTS share one."""
+    """Each program computes a tile of BLOCK_M x BLOCK_N sums, BLOCK_K terms at a time, of one CHUNK if PARTS programs share a sum."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(F, BLOCK_N)
     part, begin, end = (tl.program_id(0) // (tiles_m * tiles_n)).to(INDEX), 0, N * P * Q
     if dw_sum_parts_ptr is not None:
@@ -3926,8 +3926,8 @@ def choose_conv_group_norm_silu_backward_mu(
     rows: int, cols: int, col_run: int, col_runs: int, strided: bool, aligned: bool,
     in_f64: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
-    """The variant for one call and its config; first match wins."""
-    # too few rows to fill the GPU: several programs share one
+    """Returns (variant, config) of a call: the first variant whose rule holds."""
+    # too few rows to fill the GPU: several programs share a row
     if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (
         (512 if 32 <= rows < 16 * gpu.sms else 2048) if strided else 8192
     ):
@@ -3943,7 +3943,7 @@ def choose_conv_group_norm_silu_backward_mu(
             CHUNK=lib.cdiv(col_runs * lib.cdiv(col_run, BLOCK), PARTS), PARTS_POW2=max(PARTS, 256),
             MERGE=1 if PARTS > 16 else 16, num_warps=8 if strided else 4,
         )  # fmt: skip
-    # short rows whose elements lie far apart: memory runs along the rows' own axis
+    # short rows with elements far apart in memory: neighbouring rows are adjacent
     if strided and 0 < cols <= 512:
         return "strided", dict(
             BLOCK=(BLOCK := max(16, lib.pow2(cols))),
@@ -3974,7 +3974,7 @@ def choose_conv_group_norm_silu_backward_mu(
 def launch_conv_group_norm_silu_backward_mu(
     x, w, gain, bias, conv2d_kept, dy, mu, var_sum, dmu_sum, groups
 ) -> None:
-    """Computes mu, var_sum, dmu_sum by the variant that fits, unchecked."""
+    """Computes mu, var_sum, dmu_sum with the variant that `choose` returns. Does not check operands."""
     N = x.shape[0]
     _, _, P, Q = conv2d_kept.shape
     F = w.shape[0]
@@ -4052,8 +4052,8 @@ def launch_conv_group_norm_silu_backward_mu(
 def choose_conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum(
     rows: int, cols: int, strided: bool, aligned: bool, in_f64: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
-    """The variant for one call and its config; first match wins."""
-    # too few rows to fill the GPU: several programs share one
+    """Returns (variant, config) of a call: the first variant whose rule holds."""
+    # too few rows to fill the GPU: several programs share a row
     if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (
         (512 if 32 <= rows < 16 * gpu.sms else 2048) if strided else 8192
     ):
@@ -4066,7 +4066,7 @@ def choose_conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum(
             ROWS=ROWS, BLOCK=BLOCK, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
             MERGE=1 if PARTS > 16 else 16, num_warps=8,
         )  # fmt: skip
-    # short rows whose elements lie far apart: memory runs along the rows' own axis
+    # short rows with elements far apart in memory: neighbouring rows are adjacent
     if strided and 0 < cols <= 512:
         return "strided", dict(
             BLOCK=(BLOCK := max(16, lib.pow2(cols))),
@@ -4101,7 +4101,7 @@ def choose_conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum(
 def launch_conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum(
     x, w, gain, bias, conv2d_kept, dy, mu, var_sum, dgroup_norm_rsqrt_sum, groups
 ) -> None:
-    """Computes dgroup_norm_rsqrt_sum by the variant that fits, unchecked."""
+    """Computes dgroup_norm_rsqrt_sum with the variant that `choose` returns. Does not check operands."""
     N = x.shape[0]
     _, _, P, Q = conv2d_kept.shape
     F = w.shape[0]
@@ -4177,7 +4177,7 @@ choose_conv_group_norm_silu_backward_dvar_sum = (
 def launch_conv_group_norm_silu_backward_dvar_sum(
     x, w, gain, bias, conv2d_kept, dy, var_sum, dgroup_norm_rsqrt_sum, dvar_sum, groups
 ) -> None:
-    """Computes dvar_sum by the variant that fits, unchecked."""
+    """Computes dvar_sum with the variant that `choose` returns. Does not check operands."""
     N = x.shape[0]
     _, _, P, Q = conv2d_kept.shape
     F = w.shape[0]
@@ -4240,8 +4240,8 @@ def choose_conv_group_norm_silu_backward_dconv2d(
     rows: int, cols: int, col_run: int, col_runs: int, channels_last: bool, strided: bool,
     gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
-    """The variant for one call and its config; first match wins."""
-    # too few rows to fill the GPU: several programs share one
+    """Returns (variant, config) of a call: the first variant whose rule holds."""
+    # too few rows to fill the GPU: several programs share a row
     if (
         not channels_last
         and lib.cdiv(rows, 32 if strided else 2048 // min(2048, max(16, lib.pow2(col_run))))
@@ -4272,7 +4272,7 @@ def choose_conv_group_norm_silu_backward_dconv2d(
             BLOCK=(BLOCK := min(32 if strided else 2048, max(16, lib.pow2(col_run)))),
             ROWS=64 if strided else 2048 // BLOCK, num_warps=8,
         )  # fmt: skip
-    # too few rows to fill the GPU: several programs share one
+    # too few rows to fill the GPU: several programs share a row
     if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (
         (512 if 32 <= rows < 16 * gpu.sms else 2048) if strided else 32768
     ):
@@ -4323,7 +4323,7 @@ def launch_conv_group_norm_silu_backward_dconv2d(
     dbias,
     groups,
 ) -> None:
-    """Computes dconv2d, db, dgain, dbias by the variant that fits, unchecked."""
+    """Computes dconv2d, db, dgain, dbias with the variant that `choose` returns. Does not check operands."""
     N = x.shape[0]
     _, _, P, Q = conv2d_kept.shape
     F = w.shape[0]
@@ -4438,11 +4438,11 @@ def choose_conv_group_norm_silu_backward_dx(
     itemsize: int, stored_bytes: int, operand_bytes: int, packed_bytes: int,
     pad4_bytes: int, padded_bytes: int, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
-    """The variant for one call and its config: of those that may run, the one of the least estimate."""
+    """Returns (variant, config) of a call: of the variants that may run, the one with the least estimate."""
     call = ((1, M, N), phases, channels, operand_bytes, itemsize, stored_bytes, gpu)
     return lib.least(
         lib.convolution_us, call,
-        # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front, indices of a term, elements a load, places, whether they store one
+        # variant, may it run, its config, how the image is loaded, terms, bytes packed before it, indices per term, elements per load, places, one element per store
         ("rows_stream", one_tap and as_rows and M < 2**31 - 2**16 and itemsize <= 4, lib.tile(
             64, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize, 4,
             2 if BLOCK_N == 128 and itemsize <= 2 else 3, PROGRAMS=3,
@@ -4508,7 +4508,7 @@ def choose_conv_group_norm_silu_backward_dx(
 def launch_conv_group_norm_silu_backward_dx(
     x, w, gain, bias, conv2d_kept, dy, dconv2d, dx, pad
 ) -> None:
-    """Computes dx by the variant that fits, unchecked."""
+    """Computes dx with the variant that `choose` returns. Does not check operands."""
     N, C, H, W = x.shape
     F, _, R, S = w.shape
     _, _, P, Q = conv2d_kept.shape
@@ -4641,11 +4641,11 @@ def choose_conv_group_norm_silu_backward_dw(
     row: int, patched: bool, covered: int, itemsize: int, stored_bytes: int,
     operand_bytes: int, packed_bytes: int, pad4_bytes: int, padded_bytes: int, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
-    """The variant for one call and its config: of those that may run, the one of the least estimate."""
+    """Returns (variant, config) of a call: of the variants that may run, the one with the least estimate."""
     call = ((1, M, N), phases, channels, operand_bytes, itemsize, stored_bytes, gpu)
     return lib.least(
         lib.convolution_us, call,
-        # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front, indices of a term, elements a load, places, whether they store one
+        # variant, may it run, its config, how the image is loaded, terms, bytes packed before it, indices per term, elements per load, places, one element per store
         ("patches", patched and 2 <= itemsize <= 4, dict(
             BLOCK_M=256 if itemsize <= 2 and N > 64 and padded % 64 == 0 and (row if packed_bytes else N) * stored_bytes % 16 == 0 and lib.cdiv(M, 256) * lib.cdiv(N, 128) >= 4 * gpu.sms else 128,
             BLOCK_N=(BLOCK_N := max(16, min(128, lib.pow2(N)))),
@@ -4691,7 +4691,7 @@ def choose_conv_group_norm_silu_backward_dw(
 def launch_conv_group_norm_silu_backward_dw(
     x, w, gain, bias, conv2d_kept, dy, dconv2d, dw, pad
 ) -> None:
-    """Computes dw by the variant that fits, unchecked."""
+    """Computes dw with the variant that `choose` returns. Does not check operands."""
     N, C, H, W = x.shape
     F, _, R, S = w.shape
     _, _, P, Q = conv2d_kept.shape
@@ -4788,7 +4788,7 @@ def launch_conv_group_norm_silu_backward_dw(
 def launch_conv_group_norm_silu_backward(
     x, w, gain, bias, conv2d_kept, dy, dx, dw, db, dgain, dbias, pad, groups
 ) -> None:
-    """6 steps, unchecked; what passes between them is in scratch storage."""
+    """Runs 6 steps, with scratch memory between them. Does not check operands."""
     N = x.shape[0]
     F = w.shape[0]
     _, _, P, Q = conv2d_kept.shape
@@ -4856,7 +4856,7 @@ def allocate_conv_group_norm_silu_backward(
     torch.Tensor | None,
     torch.Tensor | None,
 ]:
-    """Checks the operands of conv_group_norm_silu_backward and allocates what it returns."""
+    """Checks the operands of conv_group_norm_silu_backward and allocates its results. Raises ValueError if an operand does not fit."""
     lib.check_dtype(
         x,
         "conv_group_norm_silu_backward: x",
@@ -4980,7 +4980,7 @@ def conv_group_norm_silu_backward_reference(
     pad: int = 1,
     groups: int = 8,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-    """What conv_group_norm_silu_backward means: its spec, line by line."""
+    """The spec of conv_group_norm_silu_backward in torch, line by line."""
     T = x.dtype
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
     x = x.to(compute)
@@ -5168,9 +5168,9 @@ def conv_group_norm_silu_backward(
     torch.Tensor | None,
     torch.Tensor | None,
 ]:
-    """dx: T[N, C, H, W], dw: T[F, C, R, S], db: T[F], dgain: T[F], dbias: T[F] from x: T[N, C, H, W], w: T[F, C, R, S], gain: T[F], bias: T[F], conv2d_kept: T[N, F, P, Q], dy: T[N, F, P, Q].
+    """Returns dx: T[N, C, H, W], dw: T[F, C, R, S], db: T[F], dgain: T[F], dbias: T[F], given x: T[N, C, H, W], w: T[F, C, R, S], gain: T[F], bias: T[F], conv2d_kept: T[N, F, P, Q], dy: T[N, F, P, Q].
 
-    T is f64, f32, f16 or bf16; any strides. Raises ValueError where operands do not fit.
+    T is f64, f32, f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
     """
     dx, dw, db, dgain, dbias = allocate_conv_group_norm_silu_backward(
         x,

@@ -31,7 +31,7 @@ def conv_transpose1d_taps(
     GROUP_M: tl.constexpr,
     PARTS: tl.constexpr = 1, CHUNK=0, y_sum_parts_ptr=None,
 ):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums a program, one tap and BLOCK_K channels at a time, of a CHUNK where PARTS share one."""
+    """Each program computes a tile of BLOCK_M x BLOCK_N sums, one tap and BLOCK_K channels at a time, of one CHUNK if PARTS programs share a sum."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(F, BLOCK_N)
     chunks = lib.blocks(c_padded, BLOCK_K)
     part, begin, end = (tl.program_id(0) // (tiles_m * tiles_n)), 0, R * chunks
@@ -96,7 +96,7 @@ def conv_transpose1d_combine(
     COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     PARTS: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
-    """Adds up what PARTS programs left of each sum, AHEAD at a time: BLOCK_M x BLOCK_N of them a program."""
+    """Each program adds the PARTS partial sums of BLOCK_M x BLOCK_N results, AHEAD parts at a time."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(F, BLOCK_N)
     tile = tl.program_id(0)
     m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
@@ -129,7 +129,7 @@ def conv_transpose1d_tiles(
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
     PARTS: tl.constexpr = 1, CHUNK=0, y_sum_parts_ptr=None,
 ):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time, of a CHUNK where PARTS share one."""
+    """Each program computes a tile of BLOCK_M x BLOCK_N sums, BLOCK_K terms at a time, of one CHUNK if PARTS programs share a sum."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(F, BLOCK_N)
     part, begin, end = (tl.program_id(0) // (tiles_m * tiles_n)).to(INDEX), 0, C * R
     if y_sum_parts_ptr is not None:
@@ -197,11 +197,11 @@ def choose_conv_transpose1d(
     itemsize: int, stored_bytes: int, operand_bytes: int, packed_bytes: int,
     pad4_bytes: int, padded_bytes: int, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
-    """The variant for one call and its config: of those that may run, the one of the least estimate."""
+    """Returns (variant, config) of a call: of the variants that may run, the one with the least estimate."""
     call = ((1, M, N), phases, channels, operand_bytes, itemsize, stored_bytes, gpu)
     return lib.least(
         lib.convolution_us, call,
-        # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front, indices of a term, elements a load, places, whether they store one
+        # variant, may it run, its config, how the image is loaded, terms, bytes packed before it, indices per term, elements per load, places, one element per store
         ("wide", gpu.shared >= 99 and itemsize <= 2 and (N % 16 == 0 or depth >= 3072), lib.tile(
             128, 256, BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
             8, 3,
@@ -238,7 +238,7 @@ def choose_conv_transpose1d(
 
 
 def launch_conv_transpose1d(x, w, b, y, stride, pad, out_pad, dil) -> None:
-    """Computes y by the variant that fits, unchecked."""
+    """Computes y with the variant that `choose` returns. Does not check operands."""
     N, C, L = x.shape
     _, F, R = w.shape
     P = y.shape[2]
@@ -304,7 +304,7 @@ def allocate_conv_transpose1d(
     out_pad: int = 0,
     dil: int = 1,
 ) -> torch.Tensor:
-    """Checks the operands of conv_transpose1d and allocates what it returns."""
+    """Checks the operands of conv_transpose1d and allocates its results. Raises ValueError if an operand does not fit."""
     lib.check_dtype(
         x, "conv_transpose1d: x", torch.float64, torch.float32, torch.float16, torch.bfloat16
     )
@@ -347,7 +347,7 @@ def conv_transpose1d_reference(
     out_pad: int = 0,
     dil: int = 1,
 ) -> torch.Tensor:
-    """What conv_transpose1d means: its spec, line by line."""
+    """The spec of conv_transpose1d in torch, line by line."""
     T = x.dtype
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
     x = x.to(compute)
@@ -416,7 +416,7 @@ def conv_transpose1d_torch(
     out_pad: int = 0,
     dil: int = 1,
 ) -> torch.Tensor:
-    """What conv_transpose1d equals, by its ref: CPU tensors go this way, which is faster."""
+    """The `ref` of conv_transpose1d: the torch call that it must equal. CPU tensors use it."""
     T = x.dtype
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
     x = x.to(compute)
@@ -450,9 +450,9 @@ def conv_transpose1d(
     out_pad: int = 0,
     dil: int = 1,
 ) -> torch.Tensor:
-    """y: T[N, F, P] from x: T[N, C, L], w: T[C, F, R], b: T[F].
+    """Returns y: T[N, F, P], given x: T[N, C, L], w: T[C, F, R], b: T[F].
 
-    T is f64, f32, f16 or bf16; any strides. Raises ValueError where operands do not fit.
+    T is f64, f32, f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
     """
     y = allocate_conv_transpose1d(x, w, b, stride, pad, out_pad, dil)
     if not lib.runs_kernels(x):
@@ -472,15 +472,15 @@ def conv_transpose1d_backward_dx_patches(
     VEC_DX: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, FLAT: tl.constexpr,
 ):  # fmt: skip
-    """Sums over BLOCK_N columns and patches of BLOCK_M places, one tap and BLOCK_K channels at a time."""
-    # VEC_DX divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    """Each program computes the sums of BLOCK_N columns and a patch of BLOCK_M places, one tap and BLOCK_K channels at a time."""
+    # VEC_DX divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     dx_0, dx_1 = dx_0 // VEC_DX * VEC_DX, dx_1 // VEC_DX * VEC_DX
     L = L // VEC_DX * VEC_DX
     patches_n_ = lib.blocks(N, PATCH_N_)
     patches_l = lib.blocks(L, PATCH_L)
     tiles_n = lib.blocks(C, BLOCK_N)
     tiles = patches_n_ * patches_l * tiles_n
-    # FLAT, the loads of the next tile start before this one is stored: the price is more to decide a step.
+    # If FLAT, the loads of the next tile start before this one is stored. Each step then has more to decide.
     for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=FLAT):
         first_n = tile % tiles_n * BLOCK_N
         corner_l = tile // tiles_n % patches_l * PATCH_L
@@ -523,7 +523,7 @@ def conv_transpose1d_backward_dx_taps(
     GROUP_M: tl.constexpr,
     PARTS: tl.constexpr = 1, CHUNK=0, dx_sum_parts_ptr=None,
 ):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums a program, one tap and BLOCK_K channels at a time, of a CHUNK where PARTS share one."""
+    """Each program computes a tile of BLOCK_M x BLOCK_N sums, one tap and BLOCK_K channels at a time, of one CHUNK if PARTS programs share a sum."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(C, BLOCK_N)
     chunks = lib.blocks(f_padded, BLOCK_K)
     part, begin, end = (tl.program_id(0) // (tiles_m * tiles_n)), 0, R * chunks
@@ -584,7 +584,7 @@ def conv_transpose1d_backward_dx_combine(
     COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     PARTS: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
-    """Adds up what PARTS programs left of each sum, AHEAD at a time: BLOCK_M x BLOCK_N of them a program."""
+    """Each program adds the PARTS partial sums of BLOCK_M x BLOCK_N results, AHEAD parts at a time."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(C, BLOCK_N)
     tile = tl.program_id(0)
     m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
@@ -613,7 +613,7 @@ def conv_transpose1d_backward_dx_tiles(
     GROUP_M: tl.constexpr,
     PARTS: tl.constexpr = 1, CHUNK=0, dx_sum_parts_ptr=None,
 ):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time, of a CHUNK where PARTS share one."""
+    """Each program computes a tile of BLOCK_M x BLOCK_N sums, BLOCK_K terms at a time, of one CHUNK if PARTS programs share a sum."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(C, BLOCK_N)
     part, begin, end = (tl.program_id(0) // (tiles_m * tiles_n)).to(INDEX), 0, F * R
     if dx_sum_parts_ptr is not None:
@@ -680,7 +680,7 @@ def conv_transpose1d_backward_dw_taps(
     GROUP_M: tl.constexpr,
     PARTS: tl.constexpr = 1, CHUNK=0, dw_sum_parts_ptr=None,
 ):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums a program, one tap and BLOCK_K channels at a time, of a CHUNK where PARTS share one."""
+    """Each program computes a tile of BLOCK_M x BLOCK_N sums, one tap and BLOCK_K channels at a time, of one CHUNK if PARTS programs share a sum."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(F, BLOCK_N)
     chunks = lib.blocks(n__padded, BLOCK_K)
     part, begin, end = (tl.program_id(0) // (tiles_m * tiles_n)), 0, P * chunks
@@ -741,7 +741,7 @@ def conv_transpose1d_backward_dw_combine(
     COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     PARTS: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
-    """Adds up what PARTS programs left of each sum, AHEAD at a time: BLOCK_M x BLOCK_N of them a program."""
+    """Each program adds the PARTS partial sums of BLOCK_M x BLOCK_N results, AHEAD parts at a time."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(F, BLOCK_N)
     tile = tl.program_id(0)
     m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
@@ -769,7 +769,7 @@ def conv_transpose1d_backward_dw_tiles(
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
     PARTS: tl.constexpr = 1, CHUNK=0, dw_sum_parts_ptr=None,
 ):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time, of a CHUNK where PARTS share one."""
+    """Each program computes a tile of BLOCK_M x BLOCK_N sums, BLOCK_K terms at a time, of one CHUNK if PARTS programs share a sum."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(F, BLOCK_N)
     part, begin, end = (tl.program_id(0) // (tiles_m * tiles_n)).to(INDEX), 0, N * P
     if dw_sum_parts_ptr is not None:
@@ -833,8 +833,8 @@ def conv_transpose1d_backward_db_rows(
     dy_ptr, db_ptr, F, cols, P, dy_n_, dy_row, dy_p, db_row,
     COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """ROWS whole rows a program, held in registers: every element is read once."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    """Each program holds ROWS whole rows in registers, and reads every element once."""
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     cols, dy_n_ = cols // VEC * VEC, dy_n_ // VEC * VEC
     dy_row = dy_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -855,11 +855,11 @@ def conv_transpose1d_backward_db_loop(
     PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
     db_sum_part_ptr=None,
 ):  # fmt: skip
-    """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row.
+    """Each program handles ROWS rows of any width, BLOCK elements at a time, in one pass over each row.
 
-    With a PASS, PARTS programs share these rows: launches before the last leave what a CHUNK of columns comes to.
+    With PASS > 0, PARTS programs share the rows. Each launch before the last stores the state of one CHUNK of columns.
     """
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     P, dy_n_ = P // VEC * VEC, dy_n_ // VEC * VEC
     dy_row = dy_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -898,11 +898,11 @@ def choose_conv_transpose1d_backward_dx(
     stored_bytes: int, operand_bytes: int, packed_bytes: int, pad4_bytes: int,
     padded_bytes: int, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
-    """The variant for one call and its config: of those that may run, the one of the least estimate."""
+    """Returns (variant, config) of a call: of the variants that may run, the one with the least estimate."""
     call = ((1, M, N), phases, channels, operand_bytes, itemsize, stored_bytes, gpu)
     return lib.least(
         lib.convolution_us, call,
-        # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front, indices of a term, elements a load, places, whether they store one
+        # variant, may it run, its config, how the image is loaded, terms, bytes packed before it, indices per term, elements per load, places, one element per store
         ("patches", patched and 2 <= itemsize <= 4 and 0 < conv_stride and over == 0, dict(
             BLOCK_M=256 if itemsize <= 2 and N > 64 and padded % 64 == 0 and (row if packed_bytes else N) * stored_bytes % 16 == 0 and lib.cdiv(M, 256) * lib.cdiv(N, 128) >= 4 * gpu.sms else 128,
             BLOCK_N=(BLOCK_N := max(16, min(128, lib.pow2(N)))),
@@ -946,7 +946,7 @@ def choose_conv_transpose1d_backward_dx(
 
 
 def launch_conv_transpose1d_backward_dx(x, w, dy, dx, stride, pad, dil) -> None:
-    """Computes dx by the variant that fits, unchecked."""
+    """Computes dx with the variant that `choose` returns. Does not check operands."""
     N, C, L = x.shape
     _, F, R = w.shape
     P = dy.shape[2]
@@ -1034,7 +1034,7 @@ choose_conv_transpose1d_backward_dw = choose_conv_transpose1d
 
 
 def launch_conv_transpose1d_backward_dw(x, w, dy, dw, stride, pad, dil) -> None:
-    """Computes dw by the variant that fits, unchecked."""
+    """Computes dw with the variant that `choose` returns. Does not check operands."""
     N, C, L = x.shape
     _, F, R = w.shape
     P = dy.shape[2]
@@ -1095,8 +1095,8 @@ def choose_conv_transpose1d_backward_db(
     rows: int, cols: int, col_run: int, col_runs: int, strided: bool, aligned: bool,
     in_f64: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
-    """The variant for one call and its config; first match wins."""
-    # too few rows to fill the GPU: several programs share one
+    """Returns (variant, config) of a call: the first variant whose rule holds."""
+    # too few rows to fill the GPU: several programs share a row
     if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (
         (512 if 32 <= rows < 16 * gpu.sms else 2048) if strided else 8192
     ):
@@ -1112,7 +1112,7 @@ def choose_conv_transpose1d_backward_db(
             CHUNK=lib.cdiv(col_runs * lib.cdiv(col_run, BLOCK), PARTS),
             MERGE=1 if PARTS > 16 else 16, num_warps=8 if strided else 4,
         )  # fmt: skip
-    # short rows whose elements lie far apart: memory runs along the rows' own axis
+    # short rows with elements far apart in memory: neighbouring rows are adjacent
     if strided and 0 < cols <= 512:
         return "strided", dict(
             BLOCK=(BLOCK := max(16, lib.pow2(cols))),
@@ -1142,7 +1142,7 @@ def choose_conv_transpose1d_backward_db(
 
 
 def launch_conv_transpose1d_backward_db(x, w, dy, db, stride) -> None:
-    """Computes db by the variant that fits, unchecked."""
+    """Computes db with the variant that `choose` returns. Does not check operands."""
     N = x.shape[0]
     F = w.shape[1]
     P = dy.shape[2]
@@ -1185,7 +1185,7 @@ def launch_conv_transpose1d_backward_db(x, w, dy, db, stride) -> None:
 
 
 def launch_conv_transpose1d_backward(x, w, dy, dx, dw, db, stride, pad, out_pad, dil) -> None:
-    """3 steps, unchecked; what passes between them is in scratch storage."""
+    """Runs 3 steps, with scratch memory between them. Does not check operands."""
     if dx is not None:
         launch_conv_transpose1d_backward_dx(x, w, dy, dx, stride, pad, dil)
     if dw is not None:
@@ -1206,7 +1206,7 @@ def allocate_conv_transpose1d_backward(
     need_dw: bool = True,
     need_db: bool = True,
 ) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:
-    """Checks the operands of conv_transpose1d_backward and allocates what it returns."""
+    """Checks the operands of conv_transpose1d_backward and allocates its results. Raises ValueError if an operand does not fit."""
     lib.check_dtype(
         x,
         "conv_transpose1d_backward: x",
@@ -1257,7 +1257,7 @@ def conv_transpose1d_backward_reference(
     out_pad: int = 0,
     dil: int = 1,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """What conv_transpose1d_backward means: its spec, line by line."""
+    """The spec of conv_transpose1d_backward in torch, line by line."""
     T = x.dtype
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
     x = x.to(compute)
@@ -1346,9 +1346,9 @@ def conv_transpose1d_backward(
     need_dw: bool = True,
     need_db: bool = True,
 ) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:
-    """dx: T[N, C, L], dw: T[C, F, R], db: T[F] from x: T[N, C, L], w: T[C, F, R], dy: T[N, F, P].
+    """Returns dx: T[N, C, L], dw: T[C, F, R], db: T[F], given x: T[N, C, L], w: T[C, F, R], dy: T[N, F, P].
 
-    T is f64, f32, f16 or bf16; any strides. Raises ValueError where operands do not fit.
+    T is f64, f32, f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
     """
     dx, dw, db = allocate_conv_transpose1d_backward(
         x, w, dy, stride, pad, out_pad, dil, need_dx, need_dw, need_db

@@ -30,8 +30,8 @@ def conv_transpose2d_patches(
     PRECISION: tl.constexpr, VEC_Y: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, FLAT: tl.constexpr,
 ):  # fmt: skip
-    """Sums over BLOCK_N columns and patches of BLOCK_M places, one tap and BLOCK_K channels at a time."""
-    # VEC_Y divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    """Each program computes the sums of BLOCK_N columns and a patch of BLOCK_M places, one tap and BLOCK_K channels at a time."""
+    # VEC_Y divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     y_0, y_1 = y_0 // VEC_Y * VEC_Y, y_1 // VEC_Y * VEC_Y
     y_2, q_steps = y_2 // VEC_Y * VEC_Y, q_steps // VEC_Y * VEC_Y
     patches_n_ = lib.blocks(N, PATCH_N_)
@@ -39,9 +39,9 @@ def conv_transpose2d_patches(
     patches_q1 = lib.blocks(q_steps, PATCH_Q1)
     tiles_n = lib.blocks(F, BLOCK_N)
     tiles = patches_n_ * patches_p1 * patches_q1 * tiles_n
-    # FLAT, the loads of the next tile start before this one is stored: the price is more to decide a step.
+    # If FLAT, the loads of the next tile start before this one is stored. Each step then has more to decide.
     for tile in tl.range(tl.program_id(0), batches * tiles, tl.num_programs(0), flatten=FLAT):
-        # Phases of a transposed convolution lie between one another in memory: those of one patch run side by side,
+        # The phases of a transposed convolution interleave in memory. Those of one patch run side by side,
         # so that L2 reads it once and sees whole sectors.
         batch = tl.cast(tile % batches, tl.int64)
         patch = tile // batches
@@ -115,10 +115,10 @@ def conv_transpose2d_taps(
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums a program, one tap and BLOCK_K channels at a time."""
+    """Each program computes a tile of BLOCK_M x BLOCK_N sums, one tap and BLOCK_K channels at a time."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(F, BLOCK_N)
     chunks = lib.blocks(c_padded, BLOCK_K)
-    # Phases of a transposed convolution lie between one another in memory: those of one place run side by side,
+    # The phases of a transposed convolution interleave in memory. Those of one place run side by side,
     # so that L2 sees whole sectors.
     batch = (tl.program_id(0) % batches).to(tl.int64)
     tile = tl.program_id(0) // batches
@@ -208,9 +208,9 @@ def conv_transpose2d_tiles(
     COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
+    """Each program computes a tile of BLOCK_M x BLOCK_N sums, BLOCK_K terms at a time."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(F, BLOCK_N)
-    # Phases of a transposed convolution lie between one another in memory: those of one place run side by side,
+    # The phases of a transposed convolution interleave in memory. Those of one place run side by side,
     # so that L2 sees whole sectors.
     batch = (tl.program_id(0) % batches).to(tl.int64)
     tile = tl.program_id(0) // batches
@@ -296,11 +296,11 @@ def choose_conv_transpose2d(
     patched: bool, covered: int, itemsize: int, stored_bytes: int, operand_bytes: int,
     packed_bytes: int, pad4_bytes: int, padded_bytes: int, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
-    """The variant for one call and its config: of those that may run, the one of the least estimate."""
+    """Returns (variant, config) of a call: of the variants that may run, the one with the least estimate."""
     call = ((batches, M, N), phases, channels, operand_bytes, itemsize, stored_bytes, gpu)
     return lib.least(
         lib.convolution_us, call,
-        # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front, indices of a term, elements a load, places, whether they store one
+        # variant, may it run, its config, how the image is loaded, terms, bytes packed before it, indices per term, elements per load, places, one element per store
         ("patches", patched and 2 <= itemsize <= 4, dict(
             BLOCK_M=256 if itemsize <= 2 and N > 64 and padded % 64 == 0 and batches * lib.cdiv(M, 256) * lib.cdiv(N, 128) >= 4 * gpu.sms else 128,
             BLOCK_N=(BLOCK_N := max(16, min(128, lib.pow2(N)))),
@@ -332,7 +332,7 @@ def choose_conv_transpose2d(
 
 
 def launch_conv_transpose2d(x, w, y, stride, pad, out_pad) -> None:
-    """Computes y by the variant that fits, unchecked."""
+    """Computes y with the variant that `choose` returns. Does not check operands."""
     N, C, H, W = x.shape
     _, F, R, S = w.shape
     _, _, P, Q = y.shape
@@ -422,7 +422,7 @@ def launch_conv_transpose2d(x, w, y, stride, pad, out_pad) -> None:
 def allocate_conv_transpose2d(
     x: torch.Tensor, w: torch.Tensor, stride: int = 1, pad: int = 0, out_pad: int = 0
 ) -> torch.Tensor:
-    """Checks the operands of conv_transpose2d and allocates what it returns."""
+    """Checks the operands of conv_transpose2d and allocates its results. Raises ValueError if an operand does not fit."""
     lib.check_dtype(
         x, "conv_transpose2d: x", torch.float64, torch.float32, torch.float16, torch.bfloat16
     )
@@ -460,7 +460,7 @@ def allocate_conv_transpose2d(
 def conv_transpose2d_reference(
     x: torch.Tensor, w: torch.Tensor, stride: int = 1, pad: int = 0, out_pad: int = 0
 ) -> torch.Tensor:
-    """What conv_transpose2d means: its spec, line by line."""
+    """The spec of conv_transpose2d in torch, line by line."""
     T = x.dtype
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
     x = x.to(compute)
@@ -522,7 +522,7 @@ def conv_transpose2d_reference(
 def conv_transpose2d_torch(
     x: torch.Tensor, w: torch.Tensor, stride: int = 1, pad: int = 0, out_pad: int = 0
 ) -> torch.Tensor:
-    """What conv_transpose2d equals, by its ref: CPU tensors go this way, which is faster."""
+    """The `ref` of conv_transpose2d: the torch call that it must equal. CPU tensors use it."""
     T = x.dtype
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
     x = x.to(compute)
@@ -546,9 +546,9 @@ def conv_transpose2d_torch(
 def conv_transpose2d(
     x: torch.Tensor, w: torch.Tensor, stride: int = 1, pad: int = 0, out_pad: int = 0
 ) -> torch.Tensor:
-    """y: T[N, F, P, Q] from x: T[N, C, H, W], w: T[C, F, R, S].
+    """Returns y: T[N, F, P, Q], given x: T[N, C, H, W], w: T[C, F, R, S].
 
-    T is f64, f32, f16 or bf16; any strides. Raises ValueError where operands do not fit.
+    T is f64, f32, f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
     """
     y = allocate_conv_transpose2d(x, w, stride, pad, out_pad)
     if not lib.runs_kernels(x):
@@ -568,8 +568,8 @@ def conv_transpose2d_backward_dx_patches(
     PRECISION: tl.constexpr, VEC_DX: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, FLAT: tl.constexpr,
 ):  # fmt: skip
-    """Sums over BLOCK_N columns and patches of BLOCK_M places, one tap and BLOCK_K channels at a time."""
-    # VEC_DX divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    """Each program computes the sums of BLOCK_N columns and a patch of BLOCK_M places, one tap and BLOCK_K channels at a time."""
+    # VEC_DX divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     dx_0, dx_1 = dx_0 // VEC_DX * VEC_DX, dx_1 // VEC_DX * VEC_DX
     dx_2, W = dx_2 // VEC_DX * VEC_DX, W // VEC_DX * VEC_DX
     patches_n_ = lib.blocks(N, PATCH_N_)
@@ -577,7 +577,7 @@ def conv_transpose2d_backward_dx_patches(
     patches_w2 = lib.blocks(W, PATCH_W2)
     tiles_n = lib.blocks(C, BLOCK_N)
     tiles = patches_n_ * patches_h * patches_w2 * tiles_n
-    # FLAT, the loads of the next tile start before this one is stored: the price is more to decide a step.
+    # If FLAT, the loads of the next tile start before this one is stored. Each step then has more to decide.
     for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=FLAT):
         first_n = tile % tiles_n * BLOCK_N
         corner_w2 = tile // tiles_n % patches_w2 * PATCH_W2
@@ -633,7 +633,7 @@ def conv_transpose2d_backward_dx_taps(
     GROUP_M: tl.constexpr,
     PARTS: tl.constexpr = 1, CHUNK=0, dx_sum_parts_ptr=None,
 ):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums a program, one tap and BLOCK_K channels at a time, of a CHUNK where PARTS share one."""
+    """Each program computes a tile of BLOCK_M x BLOCK_N sums, one tap and BLOCK_K channels at a time, of one CHUNK if PARTS programs share a sum."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(C, BLOCK_N)
     chunks = lib.blocks(f_padded, BLOCK_K)
     part, begin, end = (tl.program_id(0) // (tiles_m * tiles_n)), 0, R * S * chunks
@@ -715,7 +715,7 @@ def conv_transpose2d_backward_dx_combine(
     COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     PARTS: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
-    """Adds up what PARTS programs left of each sum, AHEAD at a time: BLOCK_M x BLOCK_N of them a program."""
+    """Each program adds the PARTS partial sums of BLOCK_M x BLOCK_N results, AHEAD parts at a time."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(C, BLOCK_N)
     tile = tl.program_id(0)
     m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
@@ -746,7 +746,7 @@ def conv_transpose2d_backward_dx_tiles(
     GROUP_M: tl.constexpr,
     PARTS: tl.constexpr = 1, CHUNK=0, dx_sum_parts_ptr=None,
 ):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time, of a CHUNK where PARTS share one."""
+    """Each program computes a tile of BLOCK_M x BLOCK_N sums, BLOCK_K terms at a time, of one CHUNK if PARTS programs share a sum."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(C, BLOCK_N)
     part, begin, end = (tl.program_id(0) // (tiles_m * tiles_n)).to(INDEX), 0, F * R * S
     if dx_sum_parts_ptr is not None:
@@ -839,7 +839,7 @@ def conv_transpose2d_backward_dw_taps(
     GROUP_M: tl.constexpr,
     PARTS: tl.constexpr = 1, CHUNK=0, dw_sum_parts_ptr=None,
 ):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums a program, one tap and BLOCK_K channels at a time, of a CHUNK where PARTS share one."""
+    """Each program computes a tile of BLOCK_M x BLOCK_N sums, one tap and BLOCK_K channels at a time, of one CHUNK if PARTS programs share a sum."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(F, BLOCK_N)
     chunks = lib.blocks(n__padded, BLOCK_K)
     part, begin, end = (tl.program_id(0) // (tiles_m * tiles_n)), 0, P * Q * chunks
@@ -914,7 +914,7 @@ def conv_transpose2d_backward_dw_combine(
     COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     PARTS: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
-    """Adds up what PARTS programs left of each sum, AHEAD at a time: BLOCK_M x BLOCK_N of them a program."""
+    """Each program adds the PARTS partial sums of BLOCK_M x BLOCK_N results, AHEAD parts at a time."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(F, BLOCK_N)
     tile = tl.program_id(0)
     m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
@@ -944,7 +944,7 @@ def conv_transpose2d_backward_dw_tiles(
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
     PARTS: tl.constexpr = 1, CHUNK=0, dw_sum_parts_ptr=None,
 ):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time, of a CHUNK where PARTS share one."""
+    """Each program computes a tile of BLOCK_M x BLOCK_N sums, BLOCK_K terms at a time, of one CHUNK if PARTS programs share a sum."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(F, BLOCK_N)
     part, begin, end = (tl.program_id(0) // (tiles_m * tiles_n)).to(INDEX), 0, N * P * Q
     if dw_sum_parts_ptr is not None:
@@ -1023,11 +1023,11 @@ def choose_conv_transpose2d_backward_dx(
     stored_bytes: int, operand_bytes: int, packed_bytes: int, pad4_bytes: int,
     padded_bytes: int, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
-    """The variant for one call and its config: of those that may run, the one of the least estimate."""
+    """Returns (variant, config) of a call: of the variants that may run, the one with the least estimate."""
     call = ((1, M, N), phases, channels, operand_bytes, itemsize, stored_bytes, gpu)
     return lib.least(
         lib.convolution_us, call,
-        # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front, indices of a term, elements a load, places, whether they store one
+        # variant, may it run, its config, how the image is loaded, terms, bytes packed before it, indices per term, elements per load, places, one element per store
         ("patches", patched and 2 <= itemsize <= 4 and 0 < conv_stride and over == 0, dict(
             BLOCK_M=256 if itemsize <= 2 and N > 64 and padded % 64 == 0 and (row if packed_bytes else N) * stored_bytes % 16 == 0 and lib.cdiv(M, 256) * lib.cdiv(N, 128) >= 4 * gpu.sms else 128,
             BLOCK_N=(BLOCK_N := max(16, min(128, lib.pow2(N)))),
@@ -1071,7 +1071,7 @@ def choose_conv_transpose2d_backward_dx(
 
 
 def launch_conv_transpose2d_backward_dx(x, w, dy, dx, stride, pad) -> None:
-    """Computes dx by the variant that fits, unchecked."""
+    """Computes dx with the variant that `choose` returns. Does not check operands."""
     N, C, H, W = x.shape
     _, F, R, S = w.shape
     _, _, P, Q = dy.shape
@@ -1165,11 +1165,11 @@ def choose_conv_transpose2d_backward_dw(
     itemsize: int, stored_bytes: int, operand_bytes: int, packed_bytes: int,
     pad4_bytes: int, padded_bytes: int, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
-    """The variant for one call and its config: of those that may run, the one of the least estimate."""
+    """Returns (variant, config) of a call: of the variants that may run, the one with the least estimate."""
     call = ((1, M, N), phases, channels, operand_bytes, itemsize, stored_bytes, gpu)
     return lib.least(
         lib.convolution_us, call,
-        # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front, indices of a term, elements a load, places, whether they store one
+        # variant, may it run, its config, how the image is loaded, terms, bytes packed before it, indices per term, elements per load, places, one element per store
         ("wide", gpu.shared >= 99 and itemsize <= 2 and (N % 16 == 0 or depth >= 3072), lib.tile(
             128, 256, BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
             8, 3,
@@ -1206,7 +1206,7 @@ def choose_conv_transpose2d_backward_dw(
 
 
 def launch_conv_transpose2d_backward_dw(x, w, dy, dw, stride, pad) -> None:
-    """Computes dw by the variant that fits, unchecked."""
+    """Computes dw with the variant that `choose` returns. Does not check operands."""
     N, C, H, W = x.shape
     _, F, R, S = w.shape
     _, _, P, Q = dy.shape
@@ -1267,7 +1267,7 @@ def launch_conv_transpose2d_backward_dw(x, w, dy, dw, stride, pad) -> None:
 
 
 def launch_conv_transpose2d_backward(x, w, dy, dx, dw, stride, pad, out_pad) -> None:
-    """2 steps, unchecked; what passes between them is in scratch storage."""
+    """Runs 2 steps, with scratch memory between them. Does not check operands."""
     if dx is not None:
         launch_conv_transpose2d_backward_dx(x, w, dy, dx, stride, pad)
     if dw is not None:
@@ -1284,7 +1284,7 @@ def allocate_conv_transpose2d_backward(
     need_dx: bool = True,
     need_dw: bool = True,
 ) -> tuple[torch.Tensor | None, torch.Tensor | None]:
-    """Checks the operands of conv_transpose2d_backward and allocates what it returns."""
+    """Checks the operands of conv_transpose2d_backward and allocates its results. Raises ValueError if an operand does not fit."""
     lib.check_dtype(
         x,
         "conv_transpose2d_backward: x",
@@ -1347,7 +1347,7 @@ def conv_transpose2d_backward_reference(
     pad: int = 0,
     out_pad: int = 0,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """What conv_transpose2d_backward means: its spec, line by line."""
+    """The spec of conv_transpose2d_backward in torch, line by line."""
     T = x.dtype
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
     x = x.to(compute)
@@ -1442,9 +1442,9 @@ def conv_transpose2d_backward(
     need_dx: bool = True,
     need_dw: bool = True,
 ) -> tuple[torch.Tensor | None, torch.Tensor | None]:
-    """dx: T[N, C, H, W], dw: T[C, F, R, S] from x: T[N, C, H, W], w: T[C, F, R, S], dy: T[N, F, P, Q].
+    """Returns dx: T[N, C, H, W], dw: T[C, F, R, S], given x: T[N, C, H, W], w: T[C, F, R, S], dy: T[N, F, P, Q].
 
-    T is f64, f32, f16 or bf16; any strides. Raises ValueError where operands do not fit.
+    T is f64, f32, f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
     """
     dx, dw = allocate_conv_transpose2d_backward(x, w, dy, stride, pad, out_pad, need_dx, need_dw)
     if not lib.runs_kernels(x):

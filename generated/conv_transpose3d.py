@@ -33,8 +33,8 @@ def conv_transpose3d_patches(
     COMPUTE: tl.constexpr, PRECISION: tl.constexpr, VEC_Y: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, FLAT: tl.constexpr,
 ):  # fmt: skip
-    """Sums over BLOCK_N columns and patches of BLOCK_M places, one tap and BLOCK_K channels at a time."""
-    # VEC_Y divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    """Each program computes the sums of BLOCK_N columns and a patch of BLOCK_M places, one tap and BLOCK_K channels at a time."""
+    # VEC_Y divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     y_0, y_1 = y_0 // VEC_Y * VEC_Y, y_1 // VEC_Y * VEC_Y
     y_2, y_3 = y_2 // VEC_Y * VEC_Y, y_3 // VEC_Y * VEC_Y
     q_steps = q_steps // VEC_Y * VEC_Y
@@ -44,9 +44,9 @@ def conv_transpose3d_patches(
     patches_q1 = lib.blocks(q_steps, PATCH_Q1)
     tiles_n = lib.blocks(F, BLOCK_N)
     tiles = patches_n_ * patches_o1 * patches_p1 * patches_q1 * tiles_n
-    # FLAT, the loads of the next tile start before this one is stored: the price is more to decide a step.
+    # If FLAT, the loads of the next tile start before this one is stored. Each step then has more to decide.
     for tile in tl.range(tl.program_id(0), batches * tiles, tl.num_programs(0), flatten=FLAT):
-        # Phases of a transposed convolution lie between one another in memory: those of one patch run side by side,
+        # The phases of a transposed convolution interleave in memory. Those of one patch run side by side,
         # so that L2 reads it once and sees whole sectors.
         batch = tl.cast(tile % batches, tl.int64)
         patch = tile // batches
@@ -148,10 +148,10 @@ def conv_transpose3d_taps(
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums a program, one tap and BLOCK_K channels at a time."""
+    """Each program computes a tile of BLOCK_M x BLOCK_N sums, one tap and BLOCK_K channels at a time."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(F, BLOCK_N)
     chunks = lib.blocks(c_padded, BLOCK_K)
-    # Phases of a transposed convolution lie between one another in memory: those of one place run side by side,
+    # The phases of a transposed convolution interleave in memory. Those of one place run side by side,
     # so that L2 sees whole sectors.
     batch = (tl.program_id(0) % batches).to(tl.int64)
     tile = tl.program_id(0) // batches
@@ -264,9 +264,9 @@ def conv_transpose3d_tiles(
     COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
+    """Each program computes a tile of BLOCK_M x BLOCK_N sums, BLOCK_K terms at a time."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(F, BLOCK_N)
-    # Phases of a transposed convolution lie between one another in memory: those of one place run side by side,
+    # The phases of a transposed convolution interleave in memory. Those of one place run side by side,
     # so that L2 sees whole sectors.
     batch = (tl.program_id(0) % batches).to(tl.int64)
     tile = tl.program_id(0) // batches
@@ -389,11 +389,11 @@ def choose_conv_transpose3d(
     patched: bool, covered: int, itemsize: int, stored_bytes: int, operand_bytes: int,
     packed_bytes: int, pad4_bytes: int, padded_bytes: int, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
-    """The variant for one call and its config: of those that may run, the one of the least estimate."""
+    """Returns (variant, config) of a call: of the variants that may run, the one with the least estimate."""
     call = ((batches, M, N), phases, channels, operand_bytes, itemsize, stored_bytes, gpu)
     return lib.least(
         lib.convolution_us, call,
-        # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front, indices of a term, elements a load, places, whether they store one
+        # variant, may it run, its config, how the image is loaded, terms, bytes packed before it, indices per term, elements per load, places, one element per store
         ("patches", patched and 2 <= itemsize <= 4, dict(
             BLOCK_M=256 if itemsize <= 2 and N > 64 and padded % 64 == 0 and batches * lib.cdiv(M, 256) * lib.cdiv(N, 128) >= 4 * gpu.sms else 128,
             BLOCK_N=(BLOCK_N := max(16, min(128, lib.pow2(N)))),
@@ -425,7 +425,7 @@ def choose_conv_transpose3d(
 
 
 def launch_conv_transpose3d(x, w, b, y, stride, pad, out_pad) -> None:
-    """Computes y by the variant that fits, unchecked."""
+    """Computes y with the variant that `choose` returns. Does not check operands."""
     N, C, D, H, W = x.shape
     _, F, K, R, S = w.shape
     _, _, O, P, Q = y.shape
@@ -528,7 +528,7 @@ def allocate_conv_transpose3d(
     pad: int = 0,
     out_pad: int = 0,
 ) -> torch.Tensor:
-    """Checks the operands of conv_transpose3d and allocates what it returns."""
+    """Checks the operands of conv_transpose3d and allocates its results. Raises ValueError if an operand does not fit."""
     lib.check_dtype(
         x, "conv_transpose3d: x", torch.float64, torch.float32, torch.float16, torch.bfloat16
     )
@@ -580,7 +580,7 @@ def conv_transpose3d_reference(
     pad: int = 0,
     out_pad: int = 0,
 ) -> torch.Tensor:
-    """What conv_transpose3d means: its spec, line by line."""
+    """The spec of conv_transpose3d in torch, line by line."""
     T = x.dtype
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
     x = x.to(compute)
@@ -656,7 +656,7 @@ def conv_transpose3d_torch(
     pad: int = 0,
     out_pad: int = 0,
 ) -> torch.Tensor:
-    """What conv_transpose3d equals, by its ref: CPU tensors go this way, which is faster."""
+    """The `ref` of conv_transpose3d: the torch call that it must equal. CPU tensors use it."""
     T = x.dtype
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
     x = x.to(compute)
@@ -689,9 +689,9 @@ def conv_transpose3d(
     pad: int = 0,
     out_pad: int = 0,
 ) -> torch.Tensor:
-    """y: T[N, F, O, P, Q] from x: T[N, C, D, H, W], w: T[C, F, K, R, S], b: T[F].
+    """Returns y: T[N, F, O, P, Q], given x: T[N, C, D, H, W], w: T[C, F, K, R, S], b: T[F].
 
-    T is f64, f32, f16 or bf16; any strides. Raises ValueError where operands do not fit.
+    T is f64, f32, f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
     """
     y = allocate_conv_transpose3d(x, w, b, stride, pad, out_pad)
     if not lib.runs_kernels(x):
@@ -712,8 +712,8 @@ def conv_transpose3d_backward_dx_patches(
     VEC_DX: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, FLAT: tl.constexpr,
 ):  # fmt: skip
-    """Sums over BLOCK_N columns and patches of BLOCK_M places, one tap and BLOCK_K channels at a time."""
-    # VEC_DX divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    """Each program computes the sums of BLOCK_N columns and a patch of BLOCK_M places, one tap and BLOCK_K channels at a time."""
+    # VEC_DX divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     dx_0, dx_1 = dx_0 // VEC_DX * VEC_DX, dx_1 // VEC_DX * VEC_DX
     dx_2, dx_3 = dx_2 // VEC_DX * VEC_DX, dx_3 // VEC_DX * VEC_DX
     W = W // VEC_DX * VEC_DX
@@ -723,7 +723,7 @@ def conv_transpose3d_backward_dx_patches(
     patches_w2 = lib.blocks(W, PATCH_W2)
     tiles_n = lib.blocks(C, BLOCK_N)
     tiles = patches_n_ * patches_d * patches_h * patches_w2 * tiles_n
-    # FLAT, the loads of the next tile start before this one is stored: the price is more to decide a step.
+    # If FLAT, the loads of the next tile start before this one is stored. Each step then has more to decide.
     for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=FLAT):
         first_n = tile % tiles_n * BLOCK_N
         corner_w2 = tile // tiles_n % patches_w2 * PATCH_W2
@@ -787,7 +787,7 @@ def conv_transpose3d_backward_dx_taps(
     GROUP_M: tl.constexpr,
     PARTS: tl.constexpr = 1, CHUNK=0, dx_sum_parts_ptr=None,
 ):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums a program, one tap and BLOCK_K channels at a time, of a CHUNK where PARTS share one."""
+    """Each program computes a tile of BLOCK_M x BLOCK_N sums, one tap and BLOCK_K channels at a time, of one CHUNK if PARTS programs share a sum."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(C, BLOCK_N)
     chunks = lib.blocks(f_padded, BLOCK_K)
     part, begin, end = (tl.program_id(0) // (tiles_m * tiles_n)), 0, K * R * S * chunks
@@ -880,7 +880,7 @@ def conv_transpose3d_backward_dx_combine(
     COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     PARTS: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
-    """Adds up what PARTS programs left of each sum, AHEAD at a time: BLOCK_M x BLOCK_N of them a program."""
+    """Each program adds the PARTS partial sums of BLOCK_M x BLOCK_N results, AHEAD parts at a time."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(C, BLOCK_N)
     tile = tl.program_id(0)
     m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
@@ -913,7 +913,7 @@ def conv_transpose3d_backward_dx_tiles(
     GROUP_M: tl.constexpr,
     PARTS: tl.constexpr = 1, CHUNK=0, dx_sum_parts_ptr=None,
 ):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time, of a CHUNK where PARTS share one."""
+    """Each program computes a tile of BLOCK_M x BLOCK_N sums, BLOCK_K terms at a time, of one CHUNK if PARTS programs share a sum."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(C, BLOCK_N)
     part, begin, end = (tl.program_id(0) // (tiles_m * tiles_n)).to(INDEX), 0, F * K * R * S
     if dx_sum_parts_ptr is not None:
@@ -1018,7 +1018,7 @@ def conv_transpose3d_backward_dw_taps(
     GROUP_M: tl.constexpr,
     PARTS: tl.constexpr = 1, CHUNK=0, dw_sum_parts_ptr=None,
 ):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums a program, one tap and BLOCK_K channels at a time, of a CHUNK where PARTS share one."""
+    """Each program computes a tile of BLOCK_M x BLOCK_N sums, one tap and BLOCK_K channels at a time, of one CHUNK if PARTS programs share a sum."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(F, BLOCK_N)
     chunks = lib.blocks(n__padded, BLOCK_K)
     part, begin, end = (tl.program_id(0) // (tiles_m * tiles_n)), 0, O * P * Q * chunks
@@ -1103,7 +1103,7 @@ def conv_transpose3d_backward_dw_combine(
     COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     PARTS: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
-    """Adds up what PARTS programs left of each sum, AHEAD at a time: BLOCK_M x BLOCK_N of them a program."""
+    """Each program adds the PARTS partial sums of BLOCK_M x BLOCK_N results, AHEAD parts at a time."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(F, BLOCK_N)
     tile = tl.program_id(0)
     m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
@@ -1135,7 +1135,7 @@ def conv_transpose3d_backward_dw_tiles(
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
     PARTS: tl.constexpr = 1, CHUNK=0, dw_sum_parts_ptr=None,
 ):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time, of a CHUNK where PARTS share one."""
+    """Each program computes a tile of BLOCK_M x BLOCK_N sums, BLOCK_K terms at a time, of one CHUNK if PARTS programs share a sum."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(F, BLOCK_N)
     part, begin, end = (tl.program_id(0) // (tiles_m * tiles_n)).to(INDEX), 0, N * O * P * Q
     if dw_sum_parts_ptr is not None:
@@ -1224,8 +1224,8 @@ def conv_transpose3d_backward_db_rows(
     dy_ptr, db_ptr, F, cols, OPQ, dy_n_, dy_row, dy_opq, db_row,
     COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """ROWS whole rows a program, held in registers: every element is read once."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    """Each program holds ROWS whole rows in registers, and reads every element once."""
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     cols, dy_n_ = cols // VEC * VEC, dy_n_ // VEC * VEC
     dy_row = dy_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -1248,11 +1248,11 @@ def conv_transpose3d_backward_db_loop(
     PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
     db_sum_part_ptr=None,
 ):  # fmt: skip
-    """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row.
+    """Each program handles ROWS rows of any width, BLOCK elements at a time, in one pass over each row.
 
-    With a PASS, PARTS programs share these rows: launches before the last leave what a CHUNK of columns comes to.
+    With PASS > 0, PARTS programs share the rows. Each launch before the last stores the state of one CHUNK of columns.
     """
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     cols, dy_n_ = cols // VEC * VEC, dy_n_ // VEC * VEC
     dy_row = dy_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -1291,11 +1291,11 @@ def choose_conv_transpose3d_backward_dx(
     stored_bytes: int, operand_bytes: int, packed_bytes: int, pad4_bytes: int,
     padded_bytes: int, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
-    """The variant for one call and its config: of those that may run, the one of the least estimate."""
+    """Returns (variant, config) of a call: of the variants that may run, the one with the least estimate."""
     call = ((1, M, N), phases, channels, operand_bytes, itemsize, stored_bytes, gpu)
     return lib.least(
         lib.convolution_us, call,
-        # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front, indices of a term, elements a load, places, whether they store one
+        # variant, may it run, its config, how the image is loaded, terms, bytes packed before it, indices per term, elements per load, places, one element per store
         ("patches", patched and 2 <= itemsize <= 4 and 0 < conv_stride and over == 0, dict(
             BLOCK_M=256 if itemsize <= 2 and N > 64 and padded % 64 == 0 and (row if packed_bytes else N) * stored_bytes % 16 == 0 and lib.cdiv(M, 256) * lib.cdiv(N, 128) >= 4 * gpu.sms else 128,
             BLOCK_N=(BLOCK_N := max(16, min(128, lib.pow2(N)))),
@@ -1339,7 +1339,7 @@ def choose_conv_transpose3d_backward_dx(
 
 
 def launch_conv_transpose3d_backward_dx(x, w, dy, dx, stride, pad) -> None:
-    """Computes dx by the variant that fits, unchecked."""
+    """Computes dx with the variant that `choose` returns. Does not check operands."""
     N, C, D, H, W = x.shape
     _, F, K, R, S = w.shape
     _, _, O, P, Q = dy.shape
@@ -1445,11 +1445,11 @@ def choose_conv_transpose3d_backward_dw(
     itemsize: int, stored_bytes: int, operand_bytes: int, packed_bytes: int,
     pad4_bytes: int, padded_bytes: int, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
-    """The variant for one call and its config: of those that may run, the one of the least estimate."""
+    """Returns (variant, config) of a call: of the variants that may run, the one with the least estimate."""
     call = ((1, M, N), phases, channels, operand_bytes, itemsize, stored_bytes, gpu)
     return lib.least(
         lib.convolution_us, call,
-        # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front, indices of a term, elements a load, places, whether they store one
+        # variant, may it run, its config, how the image is loaded, terms, bytes packed before it, indices per term, elements per load, places, one element per store
         ("wide", gpu.shared >= 99 and itemsize <= 2 and (N % 16 == 0 or depth >= 3072), lib.tile(
             128, 256, BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
             8, 3,
@@ -1486,7 +1486,7 @@ def choose_conv_transpose3d_backward_dw(
 
 
 def launch_conv_transpose3d_backward_dw(x, w, dy, dw, stride, pad) -> None:
-    """Computes dw by the variant that fits, unchecked."""
+    """Computes dw with the variant that `choose` returns. Does not check operands."""
     N, C, D, H, W = x.shape
     _, F, K, R, S = w.shape
     _, _, O, P, Q = dy.shape
@@ -1551,8 +1551,8 @@ def choose_conv_transpose3d_backward_db(
     rows: int, cols: int, col_run: int, col_runs: int, strided: bool, aligned: bool,
     in_f64: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
-    """The variant for one call and its config; first match wins."""
-    # too few rows to fill the GPU: several programs share one
+    """Returns (variant, config) of a call: the first variant whose rule holds."""
+    # too few rows to fill the GPU: several programs share a row
     if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (
         (512 if 32 <= rows < 16 * gpu.sms else 2048) if strided else 8192
     ):
@@ -1568,7 +1568,7 @@ def choose_conv_transpose3d_backward_db(
             CHUNK=lib.cdiv(col_runs * lib.cdiv(col_run, BLOCK), PARTS),
             MERGE=1 if PARTS > 16 else 16, num_warps=8 if strided else 4,
         )  # fmt: skip
-    # short rows whose elements lie far apart: memory runs along the rows' own axis
+    # short rows with elements far apart in memory: neighbouring rows are adjacent
     if strided and 0 < cols <= 512:
         return "strided", dict(
             BLOCK=(BLOCK := max(16, lib.pow2(cols))),
@@ -1598,7 +1598,7 @@ def choose_conv_transpose3d_backward_db(
 
 
 def launch_conv_transpose3d_backward_db(x, w, dy, db, stride) -> None:
-    """Computes db by the variant that fits, unchecked."""
+    """Computes db with the variant that `choose` returns. Does not check operands."""
     N = x.shape[0]
     F = w.shape[1]
     _, _, O, P, Q = dy.shape
@@ -1643,7 +1643,7 @@ def launch_conv_transpose3d_backward_db(x, w, dy, db, stride) -> None:
 
 
 def launch_conv_transpose3d_backward(x, w, dy, dx, dw, db, stride, pad, out_pad) -> None:
-    """3 steps, unchecked; what passes between them is in scratch storage."""
+    """Runs 3 steps, with scratch memory between them. Does not check operands."""
     if dx is not None:
         launch_conv_transpose3d_backward_dx(x, w, dy, dx, stride, pad)
     if dw is not None:
@@ -1663,7 +1663,7 @@ def allocate_conv_transpose3d_backward(
     need_dw: bool = True,
     need_db: bool = True,
 ) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:
-    """Checks the operands of conv_transpose3d_backward and allocates what it returns."""
+    """Checks the operands of conv_transpose3d_backward and allocates its results. Raises ValueError if an operand does not fit."""
     lib.check_dtype(
         x,
         "conv_transpose3d_backward: x",
@@ -1731,7 +1731,7 @@ def conv_transpose3d_backward_reference(
     pad: int = 0,
     out_pad: int = 0,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """What conv_transpose3d_backward means: its spec, line by line."""
+    """The spec of conv_transpose3d_backward in torch, line by line."""
     T = x.dtype
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
     x = x.to(compute)
@@ -1839,9 +1839,9 @@ def conv_transpose3d_backward(
     need_dw: bool = True,
     need_db: bool = True,
 ) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:
-    """dx: T[N, C, D, H, W], dw: T[C, F, K, R, S], db: T[F] from x: T[N, C, D, H, W], w: T[C, F, K, R, S], dy: T[N, F, O, P, Q].
+    """Returns dx: T[N, C, D, H, W], dw: T[C, F, K, R, S], db: T[F], given x: T[N, C, D, H, W], w: T[C, F, K, R, S], dy: T[N, F, O, P, Q].
 
-    T is f64, f32, f16 or bf16; any strides. Raises ValueError where operands do not fit.
+    T is f64, f32, f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
     """
     dx, dw, db = allocate_conv_transpose3d_backward(
         x, w, dy, stride, pad, out_pad, need_dx, need_dw, need_db

@@ -26,8 +26,8 @@ def cross_entropy_rows(
     COMPUTE: tl.constexpr, ignore: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """ROWS whole rows a program, held in registers: every element is read once."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    """Each program holds ROWS whole rows in registers, and reads every element once."""
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     N, x_1 = N // VEC * VEC, x_1 // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -57,11 +57,11 @@ def cross_entropy_loop(
     PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
     m_part_ptr=None, lse_sum_part_ptr=None,
 ):  # fmt: skip
-    """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row.
+    """Each program handles ROWS rows of any width, BLOCK elements at a time, in one pass over each row.
 
-    With a PASS, PARTS programs share these rows: launches before the last leave what a CHUNK of columns comes to.
+    With PASS > 0, PARTS programs share the rows. Each launch before the last stores the state of one CHUNK of columns.
     """
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     N, x_1 = N // VEC * VEC, x_1 // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part, begin, end = 0, 0, tl.cast(V, tl.int64)
@@ -108,8 +108,8 @@ def cross_entropy_loop(
 def choose_cross_entropy(
     rows: int, cols: int, strided: bool, aligned: bool, in_f64: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
-    """The variant for one call and its config; first match wins."""
-    # too few rows to fill the GPU: several programs share one
+    """Returns (variant, config) of a call: the first variant whose rule holds."""
+    # too few rows to fill the GPU: several programs share a row
     if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (
         (512 if 32 <= rows < 16 * gpu.sms else 2048) if strided else 8192
     ):
@@ -122,7 +122,7 @@ def choose_cross_entropy(
             ROWS=ROWS, BLOCK=BLOCK, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
             MERGE=1 if PARTS > 16 else 16, num_warps=8,
         )  # fmt: skip
-    # short rows whose elements lie far apart: memory runs along the rows' own axis
+    # short rows with elements far apart in memory: neighbouring rows are adjacent
     if strided and 0 < cols <= 512:
         return "strided", dict(
             BLOCK=(BLOCK := max(16, lib.pow2(cols))),
@@ -149,7 +149,7 @@ def choose_cross_entropy(
 
 
 def launch_cross_entropy(x, target, loss, ignore) -> None:
-    """Computes loss by the variant that fits, unchecked."""
+    """Computes loss with the variant that `choose` returns. Does not check operands."""
     N, V = x.shape
     in_f64 = x.dtype == torch.float64
     variant, config = choose_cross_entropy(
@@ -193,7 +193,7 @@ def launch_cross_entropy(x, target, loss, ignore) -> None:
 def allocate_cross_entropy(
     x: torch.Tensor, target: torch.Tensor, ignore: int = -100
 ) -> torch.Tensor:
-    """Checks the operands of cross_entropy and allocates what it returns."""
+    """Checks the operands of cross_entropy and allocates its results. Raises ValueError if an operand does not fit."""
     lib.check_dtype(
         x, "cross_entropy: x", torch.float64, torch.float32, torch.float16, torch.bfloat16
     )
@@ -214,7 +214,7 @@ def allocate_cross_entropy(
 def cross_entropy_reference(
     x: torch.Tensor, target: torch.Tensor, ignore: int = -100
 ) -> torch.Tensor:
-    """What cross_entropy means: its spec, line by line."""
+    """The spec of cross_entropy in torch, line by line."""
     T = x.dtype
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
     x = x.to(compute)
@@ -248,7 +248,7 @@ def cross_entropy_reference(
 
 
 def cross_entropy_torch(x: torch.Tensor, target: torch.Tensor, ignore: int = -100) -> torch.Tensor:
-    """What cross_entropy equals, by its ref: CPU tensors go this way, which is faster."""
+    """The `ref` of cross_entropy: the torch call that it must equal. CPU tensors use it."""
     T = x.dtype
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
     x = x.to(compute)
@@ -265,9 +265,9 @@ def cross_entropy_torch(x: torch.Tensor, target: torch.Tensor, ignore: int = -10
     backward=runtime.Backward("cross_entropy_backward", wrt=("x",), outputs=("loss",)),
 )
 def cross_entropy(x: torch.Tensor, target: torch.Tensor, ignore: int = -100) -> torch.Tensor:
-    """loss: T[N] from x: T[N, V], target: i64[N].
+    """Returns loss: T[N], given x: T[N, V], target: i64[N].
 
-    T is f64, f32, f16 or bf16; any strides. Raises ValueError where operands do not fit.
+    T is f64, f32, f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
     """
     loss = allocate_cross_entropy(x, target, ignore)
     if not lib.runs_kernels(x):
@@ -285,8 +285,8 @@ def cross_entropy_backward_rows(
     COMPUTE: tl.constexpr, HALF: tl.constexpr, ignore: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """ROWS whole rows a program, held in registers: every element is read once."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    """Each program holds ROWS whole rows in registers, and reads every element once."""
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     V, x_row = V // VEC * VEC, x_row // VEC * VEC
     dx_row = dx_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -320,11 +320,11 @@ def cross_entropy_backward_loop(
     PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
     m_part_ptr=None, lse_sum_part_ptr=None,
 ):  # fmt: skip
-    """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row.
+    """Each program handles ROWS rows of any width, BLOCK elements at a time, in two passes over each row.
 
-    With a PASS, PARTS programs share these rows: launches before the last leave what a CHUNK of columns comes to.
+    With PASS > 0, PARTS programs share the rows. Each launch before the last stores the state of one CHUNK of columns.
     """
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     V, x_row = V // VEC * VEC, x_row // VEC * VEC
     dx_row = dx_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -385,12 +385,12 @@ def cross_entropy_backward_two_pass(
     ignore: tl.constexpr, COMPUTE: tl.constexpr, HALF: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS_POW2: tl.constexpr, LAG: tl.constexpr,
 ):  # fmt: skip
-    """Program `ticket`: m, lse_sum over a block; then a block further back, read again from L2."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    """Program `ticket` reduces a block to m, lse_sum. Then it writes an earlier block, which L2 still holds."""
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     V, x_row = V // VEC * VEC, x_row // VEC * VEC
     dx_row = dx_row // VEC * VEC
     blocks = lib.blocks(V, BLOCK)
-    # Tickets in the order in which programs start: none waits for one that has yet to start.
+    # Tickets are in the order in which programs start, so no program waits for one that has not started.
     ticket = tl.atomic_add(tickets_ptr, 1, sem="relaxed")
 
     if ticket < lib.blocks(N, ROWS) * blocks:
@@ -416,7 +416,7 @@ def cross_entropy_backward_two_pass(
         m, lse_sum = lib.take_sumexp(m, lse_sum, x, HALF)
         tl.store(m_part_ptr + row * blocks + part, m, mask=row < N)
         tl.store(lse_sum_part_ptr + row * blocks + part, lse_sum, mask=row < N)
-        tl.debug_barrier()  # all is stored before it counts
+        tl.debug_barrier()  # store everything before counting it
         tl.atomic_add(tickets_ptr + 1 + tile, 1, sem="release")
 
     lagging = ticket - blocks - LAG
@@ -427,7 +427,7 @@ def cross_entropy_backward_two_pass(
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (row < N) & (col < V)
         parts = tl.arange(0, PARTS_POW2)[None, :]
-        # Until every block of these rows has left its folds.
+        # Wait until every block of these rows has stored its partial results.
         while tl.atomic_add(tickets_ptr + 1 + tile, 0, sem="acquire") < blocks:
             pass
         there = (row < N) & (parts < blocks)
@@ -455,8 +455,8 @@ def choose_cross_entropy_backward(
     rows: int, cols: int, strided: bool, aligned: bool, in_f64: bool, itemsize: int,
     gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
-    """The variant for one call and its config; first match wins."""
-    # x does not fit in L2, but what lies between its two reads does
+    """Returns (variant, config) of a call: the first variant whose rule holds."""
+    # x does not fit in L2, but the data between its two reads does
     if (
         not strided
         and gpu.forward_progress
@@ -468,7 +468,7 @@ def choose_cross_entropy_backward(
             BLOCK=(BLOCK := 8192), ROWS=1, LAG=2 * gpu.sms, num_warps=(num_warps := 4),
             PARTS_POW2=max(lib.pow2(lib.cdiv(cols, BLOCK)), 32 * num_warps), maxnreg=80,
         )  # fmt: skip
-    # too few rows to fill the GPU: several programs share one
+    # too few rows to fill the GPU: several programs share a row
     if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (
         (512 if 32 <= rows < 16 * gpu.sms else 2048) if strided else 32768
     ):
@@ -483,7 +483,7 @@ def choose_cross_entropy_backward(
             ROWS=ROWS, BLOCK=BLOCK, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
             PARTS_POW2=max(PARTS, 256), num_warps=8,
         )  # fmt: skip
-    # short rows whose elements lie far apart: memory runs along the rows' own axis
+    # short rows with elements far apart in memory: neighbouring rows are adjacent
     if strided and 0 < cols <= 512:
         return "strided", dict(
             BLOCK=(BLOCK := max(16, lib.pow2(cols))),
@@ -516,7 +516,7 @@ def choose_cross_entropy_backward(
 
 
 def launch_cross_entropy_backward(x, target, dloss, dx, ignore) -> None:
-    """Computes dx by the variant that fits, unchecked."""
+    """Computes dx with the variant that `choose` returns. Does not check operands."""
     N, V = x.shape
     in_f64 = torch.float64 in (x.dtype, dloss.dtype)
     variant, config = choose_cross_entropy_backward(
@@ -570,7 +570,7 @@ def launch_cross_entropy_backward(x, target, dloss, dx, ignore) -> None:
 def allocate_cross_entropy_backward(
     x: torch.Tensor, target: torch.Tensor, dloss: torch.Tensor, ignore: int = -100
 ) -> torch.Tensor:
-    """Checks the operands of cross_entropy_backward and allocates what it returns."""
+    """Checks the operands of cross_entropy_backward and allocates its results. Raises ValueError if an operand does not fit."""
     lib.check_dtype(
         x, "cross_entropy_backward: x", torch.float64, torch.float32, torch.float16, torch.bfloat16
     )
@@ -595,7 +595,7 @@ def allocate_cross_entropy_backward(
 def cross_entropy_backward_reference(
     x: torch.Tensor, target: torch.Tensor, dloss: torch.Tensor, ignore: int = -100
 ) -> torch.Tensor:
-    """What cross_entropy_backward means: its spec, line by line."""
+    """The spec of cross_entropy_backward in torch, line by line."""
     T = x.dtype
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
     x = x.to(compute)
@@ -638,9 +638,9 @@ def cross_entropy_backward_reference(
 def cross_entropy_backward(
     x: torch.Tensor, target: torch.Tensor, dloss: torch.Tensor, ignore: int = -100
 ) -> torch.Tensor:
-    """dx: T[N, V] from x: T[N, V], target: i64[N], dloss: T[N].
+    """Returns dx: T[N, V], given x: T[N, V], target: i64[N], dloss: T[N].
 
-    T is f64, f32, f16 or bf16; any strides. Raises ValueError where operands do not fit.
+    T is f64, f32, f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
     """
     dx = allocate_cross_entropy_backward(x, target, dloss, ignore)
     if not lib.runs_kernels(x):

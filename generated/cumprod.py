@@ -23,8 +23,8 @@ def cumprod_scan(
     COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     STAGES: tl.constexpr,
 ):  # fmt: skip
-    """ROWS rows a program, BLOCK elements at a time; what came before a block is in the carry."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    """Each program scans ROWS rows, BLOCK elements at a time. A carry holds the result of earlier blocks."""
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     D, x_row = D // VEC * VEC, x_row // VEC * VEC
     y_row = y_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -45,8 +45,8 @@ def cumprod_part(
     COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PARTS: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
-    """Program (part, rows): the total of one CHUNK of y_prod."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    """Program (part, rows) computes the total of one CHUNK of y_prod."""
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     D, x_row = D // VEC * VEC, x_row // VEC * VEC
     part = tl.program_id(0).to(tl.int64)
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -70,8 +70,8 @@ def cumprod_finish(
     COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PARTS: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
-    """Program (part, rows): one CHUNK, from the totals of the parts before it."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    """Program (part, rows) scans one CHUNK. It starts from the totals of the earlier parts."""
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     D, x_row = D // VEC * VEC, x_row // VEC * VEC
     y_row = y_row // VEC * VEC
     part = tl.program_id(0).to(tl.int64)
@@ -93,8 +93,8 @@ def cumprod_finish(
 def choose_cumprod(
     rows: int, cols: int, strided: bool, aligned: bool, itemsize: int, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
-    """The variant for one call and its config; first match wins."""
-    # too few rows to fill the GPU: several programs share one
+    """Returns (variant, config) of a call: the first variant whose rule holds."""
+    # too few rows to fill the GPU: several programs share a row
     if lib.cdiv(rows, 64 if strided else 1) < (1 if strided else 2) * gpu.sms and cols > (
         256 if strided else 16384
     ):
@@ -107,7 +107,7 @@ def choose_cumprod(
             ROWS=ROWS, BLOCK=BLOCK, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
             STAGES=1, num_warps=1 if strided else 8,
         )  # fmt: skip
-    # memory runs across the walk: rows side by side make whole lines
+    # memory runs across the rows: adjacent rows make whole cache lines
     if strided:
         return "strided", dict(
             ROWS=max(1, min(32 if itemsize <= 2 else 16, lib.pow2(rows))),
@@ -117,7 +117,7 @@ def choose_cumprod(
     # few rows: wide blocks keep enough bytes in flight
     if rows < (8 if aligned else 2) * gpu.sms and cols > 4096:
         return "few", dict(ROWS=1, BLOCK=8192, STAGES=1, num_warps=8)
-    # a row is walked in blocks, once where it fits
+    # a row is scanned in blocks, or at once if it fits
     return "blocks", dict(
         BLOCK=(BLOCK := min(1024 if aligned else 256 if 512 < cols <= 1024 else 512, max(4, lib.pow2(cols)))),
         ROWS=max(1, (1024 if aligned else 512) // BLOCK), STAGES=1,
@@ -126,7 +126,7 @@ def choose_cumprod(
 
 
 def launch_cumprod(x, y) -> None:
-    """Computes y by the variant that fits, unchecked."""
+    """Computes y with the variant that `choose` returns. Does not check operands."""
     D = x.shape[-1]
     batch = math.prod(y.shape[:-1])
     x = lib.reshaped(x, batch, D)
@@ -161,7 +161,7 @@ def launch_cumprod(x, y) -> None:
 
 
 def allocate_cumprod(x: torch.Tensor) -> torch.Tensor:
-    """Checks the operands of cumprod and allocates what it returns."""
+    """Checks the operands of cumprod and allocates its results. Raises ValueError if an operand does not fit."""
     lib.check_dtype(x, "cumprod: x", torch.float64, torch.float32, torch.float16, torch.bfloat16)
     lib.check_rank(x, "cumprod: x", 1, "[..., D]")
     D = x.shape[-1]
@@ -170,7 +170,7 @@ def allocate_cumprod(x: torch.Tensor) -> torch.Tensor:
 
 
 def cumprod_reference(x: torch.Tensor) -> torch.Tensor:
-    """What cumprod means: its spec, line by line."""
+    """The spec of cumprod in torch, line by line."""
     T = x.dtype
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
     x = x.to(compute)
@@ -186,7 +186,7 @@ def cumprod_reference(x: torch.Tensor) -> torch.Tensor:
 
 
 def cumprod_torch(x: torch.Tensor) -> torch.Tensor:
-    """What cumprod equals, by its ref: CPU tensors go this way, which is faster."""
+    """The `ref` of cumprod: the torch call that it must equal. CPU tensors use it."""
     T = x.dtype
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
     x = x.to(compute)
@@ -204,9 +204,9 @@ def cumprod_torch(x: torch.Tensor) -> torch.Tensor:
     backward=runtime.Backward("cumprod_backward", wrt=("x",), outputs=("y",)),
 )
 def cumprod(x: torch.Tensor) -> torch.Tensor:
-    """y: T[..., D] from x: T[..., D].
+    """Returns y: T[..., D], given x: T[..., D].
 
-    T is f64, f32, f16 or bf16; any strides. Raises ValueError where operands do not fit.
+    T is f64, f32, f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
     """
     y = allocate_cumprod(x)
     if not lib.runs_kernels(x):
@@ -223,8 +223,8 @@ def cumprod_backward_dx_prod_scan(
     COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     STAGES: tl.constexpr,
 ):  # fmt: skip
-    """ROWS rows a program, BLOCK elements at a time; what came before a block is in the carry."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    """Each program scans ROWS rows, BLOCK elements at a time. A carry holds the result of earlier blocks."""
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     D, x_b = D // VEC * VEC, x_b // VEC * VEC
     dx_prod_row = dx_prod_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -248,8 +248,8 @@ def cumprod_backward_dx_prod_part(
     COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PARTS: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
-    """Program (part, rows): the total of one CHUNK of dx_prod."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    """Program (part, rows) computes the total of one CHUNK of dx_prod."""
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     D, x_b = D // VEC * VEC, x_b // VEC * VEC
     part = tl.program_id(0).to(tl.int64)
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -277,8 +277,8 @@ def cumprod_backward_dx_prod_finish(
     COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PARTS: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
-    """Program (part, rows): one CHUNK, from the totals of the parts before it."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    """Program (part, rows) scans one CHUNK. It starts from the totals of the earlier parts."""
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     D, x_b = D // VEC * VEC, x_b // VEC * VEC
     dx_prod_row = dx_prod_row // VEC * VEC
     part = tl.program_id(0).to(tl.int64)
@@ -305,8 +305,8 @@ def cumprod_backward_dx_rows(
     dy_ptr, dx_prod_ptr, dx_ptr, rows, D, dy_b, dy_col, dx_prod_row, dx_prod_col, dx_row,
     COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """ROWS whole rows a program, held in registers: every element is read once."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    """Each program holds ROWS whole rows in registers, and reads every element once."""
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     D, dy_b = D // VEC * VEC, dy_b // VEC * VEC
     dx_prod_row = dx_prod_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -329,11 +329,11 @@ def cumprod_backward_dx_loop(
     PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
     dx_sum_part_ptr=None,
 ):  # fmt: skip
-    """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row.
+    """Each program handles ROWS rows of any width, BLOCK elements at a time, in one pass over each row.
 
-    With a PASS, PARTS programs share these rows: launches before the last leave what a CHUNK of columns comes to.
+    With PASS > 0, PARTS programs share the rows. Each launch before the last stores the state of one CHUNK of columns.
     """
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     D, dy_b = D // VEC * VEC, dy_b // VEC * VEC
     dx_prod_row = dx_prod_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -369,7 +369,7 @@ choose_cumprod_backward_dx_prod = choose_cumprod
 
 
 def launch_cumprod_backward_dx_prod(x, dy, dx_prod, dx) -> None:
-    """Computes dx_prod by the variant that fits, unchecked."""
+    """Computes dx_prod with the variant that `choose` returns. Does not check operands."""
     D = x.shape[-1]
     batch = math.prod(dx.shape[:-1])
     x = lib.reshaped(x, batch, D)
@@ -407,8 +407,8 @@ def launch_cumprod_backward_dx_prod(x, dy, dx_prod, dx) -> None:
 def choose_cumprod_backward_dx(
     rows: int, cols: int, strided: bool, aligned: bool, in_f64: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
-    """The variant for one call and its config; first match wins."""
-    # too few rows to fill the GPU: several programs share one
+    """Returns (variant, config) of a call: the first variant whose rule holds."""
+    # too few rows to fill the GPU: several programs share a row
     if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (
         (512 if 32 <= rows < 16 * gpu.sms else 2048) if strided else 8192
     ):
@@ -421,7 +421,7 @@ def choose_cumprod_backward_dx(
             ROWS=ROWS, BLOCK=BLOCK, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
             MERGE=1 if PARTS > 16 else 16, num_warps=8,
         )  # fmt: skip
-    # short rows whose elements lie far apart: memory runs along the rows' own axis
+    # short rows with elements far apart in memory: neighbouring rows are adjacent
     if strided and 0 < cols <= 512:
         return "strided", dict(
             BLOCK=(BLOCK := max(16, lib.pow2(cols))),
@@ -454,7 +454,7 @@ def choose_cumprod_backward_dx(
 
 
 def launch_cumprod_backward_dx(x, dy, dx_prod, dx) -> None:
-    """Computes dx by the variant that fits, unchecked."""
+    """Computes dx with the variant that `choose` returns. Does not check operands."""
     D = x.shape[-1]
     batch = math.prod(dx.shape[:-1])
     dx_prod = lib.reshaped(dx_prod, batch * D, D)
@@ -498,7 +498,7 @@ def launch_cumprod_backward_dx(x, dy, dx_prod, dx) -> None:
 
 
 def launch_cumprod_backward(x, dy, dx) -> None:
-    """2 steps, unchecked; what passes between them is in scratch storage."""
+    """Runs 2 steps, with scratch memory between them. Does not check operands."""
     D = x.shape[-1]
     batch = math.prod(dx.shape[:-1])
     compute = torch.float64 if torch.float64 in (x.dtype, dy.dtype) else torch.float32
@@ -508,7 +508,7 @@ def launch_cumprod_backward(x, dy, dx) -> None:
 
 
 def allocate_cumprod_backward(x: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
-    """Checks the operands of cumprod_backward and allocates what it returns."""
+    """Checks the operands of cumprod_backward and allocates its results. Raises ValueError if an operand does not fit."""
     lib.check_dtype(
         x, "cumprod_backward: x", torch.float64, torch.float32, torch.float16, torch.bfloat16
     )
@@ -527,7 +527,7 @@ def allocate_cumprod_backward(x: torch.Tensor, dy: torch.Tensor) -> torch.Tensor
 
 
 def cumprod_backward_reference(x: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
-    """What cumprod_backward means: its spec, line by line."""
+    """The spec of cumprod_backward in torch, line by line."""
     T = x.dtype
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
     x = x.to(compute)
@@ -581,9 +581,9 @@ def cumprod_backward_reference(x: torch.Tensor, dy: torch.Tensor) -> torch.Tenso
     no_gradient="second derivatives are derived for what comes from tritongen.compile_op, compile_expr and load",
 )
 def cumprod_backward(x: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
-    """dx: T[..., D] from x: T[..., D], dy: T[..., D].
+    """Returns dx: T[..., D], given x: T[..., D], dy: T[..., D].
 
-    T is f64, f32, f16 or bf16; any strides. Raises ValueError where operands do not fit.
+    T is f64, f32, f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
     """
     dx = allocate_cumprod_backward(x, dy)
     if not lib.runs_kernels(x):

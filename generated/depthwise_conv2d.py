@@ -28,7 +28,7 @@ def depthwise_conv2d_channels(
     COMPUTE: tl.constexpr, R: tl.constexpr, S: tl.constexpr, stride: tl.constexpr,
     pad: tl.constexpr, ROWS: tl.constexpr, STEPS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """The windows of STEPS x ROWS x BLOCK places a program: what neighbours share is loaded once."""
+    """Each program computes the windows of STEPS x ROWS x BLOCK places, and loads shared elements once."""
     tile = tl.program_id(0)
     tiles, spans = tl.cdiv(C, BLOCK), tl.cdiv(Q, STEPS)
     row = tile // (tiles * spans) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -66,7 +66,7 @@ def depthwise_conv2d_channels(
         #     q * stride + s - pad] else 0.0) * w[c, r, s])
         y = b + y_sum
         kept = kept + (y,)
-    # Behind all steps: across a store, no load is merged with an equal one.
+    # Stores come last: Triton does not merge equal loads across a store.
     for i in tl.static_range(STEPS):
         tl.store(
             y_ptr + n * y_0 + tl.cast(col, tl.int64) * y_1 + p * y_2 + (step + i) * y_3,
@@ -83,13 +83,13 @@ def depthwise_conv2d_runs(
     pad: tl.constexpr, S: tl.constexpr, VEC_X: tl.constexpr, ROWS: tl.constexpr,
     STEPS: tl.constexpr, BLOCK: tl.constexpr, PER_THREAD: tl.constexpr,
 ):  # fmt: skip
-    """The windows of STEPS x ROWS x BLOCK places a program: what neighbours share is loaded once, in whole runs of a line."""
+    """Each program computes the windows of STEPS x ROWS x BLOCK places, and loads shared elements once, in whole runs of a line."""
     tile = tl.program_id(0)
     tiles, spans = tl.cdiv(Q, BLOCK), tl.cdiv(P, STEPS)
     row = tile // (tiles * spans) * ROWS + tl.arange(0, ROWS)[:, None]
     step = (tile // tiles % spans).to(tl.int64) * STEPS
     col = tile % tiles * BLOCK + tl.arange(0, BLOCK)[None, :]
-    # The windows of PER_THREAD neighbouring columns, a lane's, begin and end in its runs FIRST to LAST.
+    # The windows of a lane's PER_THREAD neighbouring columns lie in its runs FIRST to LAST.
     RUN: tl.constexpr = PER_THREAD * stride
     FIRST: tl.constexpr = (-pad) // RUN
     LAST: tl.constexpr = ((PER_THREAD - 1) * stride + S - pad - 1) // RUN
@@ -133,7 +133,7 @@ def depthwise_conv2d_runs(
         #     q * stride + s - pad] else 0.0) * w[c, r, s])
         y = b + y_sum
         kept = kept + (y,)
-    # Behind all steps: across a store, no load is merged with an equal one.
+    # Stores come last: Triton does not merge equal loads across a store.
     for i in tl.static_range(STEPS):
         tl.store(
             y_ptr + n * y_0 + c * y_1 + (step + i) * y_2 + tl.cast(col, tl.int64) * y_3,
@@ -149,7 +149,7 @@ def depthwise_conv2d_window(
     COMPUTE: tl.constexpr, R: tl.constexpr, S: tl.constexpr, stride: tl.constexpr,
     pad: tl.constexpr, ROWS: tl.constexpr, STEPS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """The windows of STEPS x ROWS x BLOCK places a program: what neighbours share is loaded once."""
+    """Each program computes the windows of STEPS x ROWS x BLOCK places, and loads shared elements once."""
     tile = tl.program_id(0)
     tiles, spans = tl.cdiv(Q, BLOCK), tl.cdiv(P, STEPS)
     row = tile // (tiles * spans) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -184,7 +184,7 @@ def depthwise_conv2d_window(
         #     q * stride + s - pad] else 0.0) * w[c, r, s])
         y = b + y_sum
         kept = kept + (y,)
-    # Behind all steps: across a store, no load is merged with an equal one.
+    # Stores come last: Triton does not merge equal loads across a store.
     for i in tl.static_range(STEPS):
         tl.store(
             y_ptr + n * y_0 + c * y_1 + (step + i) * y_2 + tl.cast(col, tl.int64) * y_3,
@@ -200,8 +200,8 @@ def depthwise_conv2d_box(
     INDEX: tl.constexpr, COMPUTE: tl.constexpr, stride: tl.constexpr, pad: tl.constexpr,
     VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """A tile of ROWS x BLOCK elements a program, reducers as loops."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    """Each program computes a tile of ROWS x BLOCK elements. Reducers are loops."""
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     Q, x_0 = Q // VEC * VEC, x_0 // VEC * VEC
     x_1, x_2 = x_1 // VEC * VEC, x_2 // VEC * VEC
     y_0, y_1 = y_0 // VEC * VEC, y_1 // VEC * VEC
@@ -242,7 +242,7 @@ def choose_depthwise_conv2d(
     cols: int, cols_extent: int, steps: int, stride_p: int, lane_stride: int, dilation: int,
     line: int, abreast: int, channels_last: bool, stored_last: bool, itemsize: int,
 ) -> tuple[str, dict]:  # fmt: skip
-    """The variant for one call and its config; first match wins."""
+    """Returns (variant, config) of a call: the first variant whose rule holds."""
     # a window small enough to unroll, memory running along the channels
     if channels_last and stored_last and 0 < terms <= 128 and max(outer, lanes_extent) < 1 << 30:
         return "channels", dict(
@@ -280,7 +280,7 @@ def choose_depthwise_conv2d(
 
 
 def launch_depthwise_conv2d(x, w, b, y, stride, pad) -> None:
-    """Computes y by the variant that fits, unchecked."""
+    """Computes y with the variant that `choose` returns. Does not check operands."""
     N, C, H, W = x.shape
     _, R, S = w.shape
     _, _, P, Q = y.shape
@@ -332,7 +332,7 @@ def launch_depthwise_conv2d(x, w, b, y, stride, pad) -> None:
 def allocate_depthwise_conv2d(
     x: torch.Tensor, w: torch.Tensor, b: torch.Tensor, stride: int = 1, pad: int = 0
 ) -> torch.Tensor:
-    """Checks the operands of depthwise_conv2d and allocates what it returns."""
+    """Checks the operands of depthwise_conv2d and allocates its results. Raises ValueError if an operand does not fit."""
     lib.check_dtype(
         x, "depthwise_conv2d: x", torch.float64, torch.float32, torch.float16, torch.bfloat16
     )
@@ -372,7 +372,7 @@ def allocate_depthwise_conv2d(
 def depthwise_conv2d_reference(
     x: torch.Tensor, w: torch.Tensor, b: torch.Tensor, stride: int = 1, pad: int = 0
 ) -> torch.Tensor:
-    """What depthwise_conv2d means: its spec, line by line."""
+    """The spec of depthwise_conv2d in torch, line by line."""
     T = x.dtype
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
     x = x.to(compute)
@@ -430,7 +430,7 @@ def depthwise_conv2d_reference(
 def depthwise_conv2d_torch(
     x: torch.Tensor, w: torch.Tensor, b: torch.Tensor, stride: int = 1, pad: int = 0
 ) -> torch.Tensor:
-    """What depthwise_conv2d equals, by its ref: CPU tensors go this way, which is faster."""
+    """The `ref` of depthwise_conv2d: the torch call that it must equal. CPU tensors use it."""
     T = x.dtype
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
     x = x.to(compute)
@@ -457,9 +457,9 @@ def depthwise_conv2d_torch(
 def depthwise_conv2d(
     x: torch.Tensor, w: torch.Tensor, b: torch.Tensor, stride: int = 1, pad: int = 0
 ) -> torch.Tensor:
-    """y: T[N, C, P, Q] from x: T[N, C, H, W], w: T[C, R, S], b: T[C].
+    """Returns y: T[N, C, P, Q], given x: T[N, C, H, W], w: T[C, R, S], b: T[C].
 
-    T is f64, f32, f16 or bf16; any strides. Raises ValueError where operands do not fit.
+    T is f64, f32, f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
     """
     y = allocate_depthwise_conv2d(x, w, b, stride, pad)
     if not lib.runs_kernels(x):
@@ -477,7 +477,7 @@ def depthwise_conv2d_backward_dx_channels(
     COMPUTE: tl.constexpr, R: tl.constexpr, S: tl.constexpr, pad: tl.constexpr,
     stride: tl.constexpr, ROWS: tl.constexpr, STEPS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """The windows of STEPS x ROWS x BLOCK places a program."""
+    """Each program computes the windows of STEPS x ROWS x BLOCK places."""
     tile = tl.program_id(0)
     tiles = tl.cdiv(C, STEPS * BLOCK)
     row = tile // tiles * ROWS + tl.arange(0, ROWS)[:, None]
@@ -521,7 +521,7 @@ def depthwise_conv2d_backward_dx_channels(
                 ).to(COMPUTE)
                 dx_sum += dy * w
         kept = kept + (dx_sum,)
-    # Behind all steps: across a store, no load is merged with an equal one.
+    # Stores come last: Triton does not merge equal loads across a store.
     for i in tl.static_range(STEPS):
         tl.store(
             dx_ptr + n * dx_0 + tl.cast(col + i * BLOCK, tl.int64) * dx_1 + h * dx_2 + w2 * dx_3,
@@ -537,7 +537,7 @@ def depthwise_conv2d_backward_dx_window(
     COMPUTE: tl.constexpr, R: tl.constexpr, S: tl.constexpr, pad: tl.constexpr,
     stride: tl.constexpr, ROWS: tl.constexpr, STEPS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """The windows of STEPS x ROWS x BLOCK places a program."""
+    """Each program computes the windows of STEPS x ROWS x BLOCK places."""
     tile = tl.program_id(0)
     tiles = tl.cdiv(W, STEPS * BLOCK)
     row = tile // tiles * ROWS + tl.arange(0, ROWS)[:, None]
@@ -580,7 +580,7 @@ def depthwise_conv2d_backward_dx_window(
                 ).to(COMPUTE)
                 dx_sum += dy * w
         kept = kept + (dx_sum,)
-    # Behind all steps: across a store, no load is merged with an equal one.
+    # Stores come last: Triton does not merge equal loads across a store.
     for i in tl.static_range(STEPS):
         tl.store(
             dx_ptr + n * dx_0 + c * dx_1 + h * dx_2 + tl.cast(col + i * BLOCK, tl.int64) * dx_3,
@@ -596,8 +596,8 @@ def depthwise_conv2d_backward_dx_box(
     INDEX: tl.constexpr, COMPUTE: tl.constexpr, pad: tl.constexpr, stride: tl.constexpr,
     VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """A tile of ROWS x BLOCK elements a program, reducers as loops."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    """Each program computes a tile of ROWS x BLOCK elements. Reducers are loops."""
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     W, dy_0 = W // VEC * VEC, dy_0 // VEC * VEC
     dy_1, dy_2 = dy_1 // VEC * VEC, dy_2 // VEC * VEC
     dx_0, dx_1 = dx_0 // VEC * VEC, dx_1 // VEC * VEC
@@ -646,8 +646,8 @@ def depthwise_conv2d_backward_dw_rows(
     COMPUTE: tl.constexpr, stride: tl.constexpr, pad: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """ROWS whole rows a program, held in registers: every element is read once."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    """Each program holds ROWS whole rows in registers, and reads every element once."""
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     cols, dy_n = cols // VEC * VEC, dy_n // VEC * VEC
     dy_c, x_0 = dy_c // VEC * VEC, x_0 // VEC * VEC
     x_1, x_2 = x_1 // VEC * VEC, x_2 // VEC * VEC
@@ -684,11 +684,11 @@ def depthwise_conv2d_backward_dw_loop(
     PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
     dw_sum_part_ptr=None,
 ):  # fmt: skip
-    """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row.
+    """Each program handles ROWS rows of any width, BLOCK elements at a time, in one pass over each row.
 
-    With a PASS, PARTS programs share these rows: launches before the last leave what a CHUNK of columns comes to.
+    With PASS > 0, PARTS programs share the rows. Each launch before the last stores the state of one CHUNK of columns.
     """
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     cols, dy_n = cols // VEC * VEC, dy_n // VEC * VEC
     dy_c, x_0 = dy_c // VEC * VEC, x_0 // VEC * VEC
     x_1, x_2 = x_1 // VEC * VEC, x_2 // VEC * VEC
@@ -742,8 +742,8 @@ def depthwise_conv2d_backward_dw_box(
     INDEX: tl.constexpr, COMPUTE: tl.constexpr, stride: tl.constexpr, pad: tl.constexpr,
     VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """A tile of ROWS x BLOCK elements a program, reducers as loops."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    """Each program computes a tile of ROWS x BLOCK elements. Reducers are loops."""
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     S, x_0 = S // VEC * VEC, x_0 // VEC * VEC
     x_1, x_2 = x_1 // VEC * VEC, x_2 // VEC * VEC
     dw_0, dw_1 = dw_0 // VEC * VEC, dw_1 // VEC * VEC
@@ -783,8 +783,8 @@ def depthwise_conv2d_backward_db_rows(
     dy_ptr, db_ptr, C, cols, PQ, dy_n, dy_row, dy_pq, db_row,
     COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """ROWS whole rows a program, held in registers: every element is read once."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    """Each program holds ROWS whole rows in registers, and reads every element once."""
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     cols, dy_n = cols // VEC * VEC, dy_n // VEC * VEC
     dy_row = dy_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -805,11 +805,11 @@ def depthwise_conv2d_backward_db_loop(
     PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
     db_sum_part_ptr=None,
 ):  # fmt: skip
-    """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row.
+    """Each program handles ROWS rows of any width, BLOCK elements at a time, in one pass over each row.
 
-    With a PASS, PARTS programs share these rows: launches before the last leave what a CHUNK of columns comes to.
+    With PASS > 0, PARTS programs share the rows. Each launch before the last stores the state of one CHUNK of columns.
     """
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     cols, dy_n = cols // VEC * VEC, dy_n // VEC * VEC
     dy_row = dy_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -846,7 +846,7 @@ def choose_depthwise_conv2d_backward_dx(
     terms: int, outer: int, lanes: int, lanes_extent: int, lines: int, cols: int,
     cols_extent: int, channels_last: bool, stored_last: bool,
 ) -> tuple[str, dict]:  # fmt: skip
-    """The variant for one call and its config; first match wins."""
+    """Returns (variant, config) of a call: the first variant whose rule holds."""
     # a window small enough to unroll, memory running along the channels
     if channels_last and stored_last and 0 < terms <= 128 and max(outer, lanes_extent) < 1 << 30:
         return "channels", dict(
@@ -869,7 +869,7 @@ def choose_depthwise_conv2d_backward_dx(
 
 
 def launch_depthwise_conv2d_backward_dx(x, w, dy, dx, stride, pad) -> None:
-    """Computes dx by the variant that fits, unchecked."""
+    """Computes dx with the variant that `choose` returns. Does not check operands."""
     N, C, H, W = x.shape
     _, R, S = w.shape
     _, _, P, Q = dy.shape
@@ -912,13 +912,13 @@ def choose_depthwise_conv2d_backward_dw(
     rows: int, cols: int, col_run: int, col_runs: int, line: int, slid: int, strided: bool,
     gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
-    """The variant for one call and its config; first match wins."""
+    """Returns (variant, config) of a call: the first variant whose rule holds."""
     # lines of terms are shorter than what they slide along: lanes run along that
     if line < slid:
         return "box", dict(
             BLOCK=(BLOCK := max(1, min(256, lib.pow2(slid)))), ROWS=256 // BLOCK, num_warps=4,
         )  # fmt: skip
-    # too few rows to fill the GPU: several programs share one
+    # too few rows to fill the GPU: several programs share a row
     if lib.cdiv(
         rows, 32 if strided else 2048 // min(2048, max(16, lib.pow2(col_run)))
     ) < 2 * gpu.sms and cols > ((512 if 32 <= rows < 16 * gpu.sms else 2048) if strided else 8192):
@@ -954,7 +954,7 @@ def choose_depthwise_conv2d_backward_dw(
 
 
 def launch_depthwise_conv2d_backward_dw(x, w, dy, dw, stride, pad) -> None:
-    """Computes dw by the variant that fits, unchecked."""
+    """Computes dw with the variant that `choose` returns. Does not check operands."""
     N, C, H, W = x.shape
     _, R, S = w.shape
     _, _, P, Q = dy.shape
@@ -1025,8 +1025,8 @@ def choose_depthwise_conv2d_backward_db(
     rows: int, cols: int, col_run: int, col_runs: int, strided: bool, aligned: bool,
     in_f64: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
-    """The variant for one call and its config; first match wins."""
-    # too few rows to fill the GPU: several programs share one
+    """Returns (variant, config) of a call: the first variant whose rule holds."""
+    # too few rows to fill the GPU: several programs share a row
     if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (
         (512 if 32 <= rows < 16 * gpu.sms else 2048) if strided else 8192
     ):
@@ -1042,7 +1042,7 @@ def choose_depthwise_conv2d_backward_db(
             CHUNK=lib.cdiv(col_runs * lib.cdiv(col_run, BLOCK), PARTS),
             MERGE=1 if PARTS > 16 else 16, num_warps=8 if strided else 4,
         )  # fmt: skip
-    # short rows whose elements lie far apart: memory runs along the rows' own axis
+    # short rows with elements far apart in memory: neighbouring rows are adjacent
     if strided and 0 < cols <= 512:
         return "strided", dict(
             BLOCK=(BLOCK := max(16, lib.pow2(cols))),
@@ -1072,7 +1072,7 @@ def choose_depthwise_conv2d_backward_db(
 
 
 def launch_depthwise_conv2d_backward_db(x, w, dy, db, stride) -> None:
-    """Computes db by the variant that fits, unchecked."""
+    """Computes db with the variant that `choose` returns. Does not check operands."""
     N, C, _, _ = x.shape
     _, _, P, Q = dy.shape
     dy = lib.reshaped(dy, N, C, P * Q)
@@ -1116,7 +1116,7 @@ def launch_depthwise_conv2d_backward_db(x, w, dy, db, stride) -> None:
 
 
 def launch_depthwise_conv2d_backward(x, w, dy, dx, dw, db, stride, pad) -> None:
-    """3 steps, unchecked; what passes between them is in scratch storage."""
+    """Runs 3 steps, with scratch memory between them. Does not check operands."""
     if dx is not None:
         launch_depthwise_conv2d_backward_dx(x, w, dy, dx, stride, pad)
     if dw is not None:
@@ -1135,7 +1135,7 @@ def allocate_depthwise_conv2d_backward(
     need_dw: bool = True,
     need_db: bool = True,
 ) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:
-    """Checks the operands of depthwise_conv2d_backward and allocates what it returns."""
+    """Checks the operands of depthwise_conv2d_backward and allocates its results. Raises ValueError if an operand does not fit."""
     lib.check_dtype(
         x,
         "depthwise_conv2d_backward: x",
@@ -1186,7 +1186,7 @@ def allocate_depthwise_conv2d_backward(
 def depthwise_conv2d_backward_reference(
     x: torch.Tensor, w: torch.Tensor, dy: torch.Tensor, stride: int = 1, pad: int = 0
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """What depthwise_conv2d_backward means: its spec, line by line."""
+    """The spec of depthwise_conv2d_backward in torch, line by line."""
     T = x.dtype
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
     x = x.to(compute)
@@ -1282,9 +1282,9 @@ def depthwise_conv2d_backward(
     need_dw: bool = True,
     need_db: bool = True,
 ) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:
-    """dx: T[N, C, H, W], dw: T[C, R, S], db: T[C] from x: T[N, C, H, W], w: T[C, R, S], dy: T[N, C, P, Q].
+    """Returns dx: T[N, C, H, W], dw: T[C, R, S], db: T[C], given x: T[N, C, H, W], w: T[C, R, S], dy: T[N, C, P, Q].
 
-    T is f64, f32, f16 or bf16; any strides. Raises ValueError where operands do not fit.
+    T is f64, f32, f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
     """
     dx, dw, db = allocate_depthwise_conv2d_backward(
         x, w, dy, stride, pad, need_dx, need_dw, need_db

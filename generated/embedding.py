@@ -25,8 +25,8 @@ def embedding_tile(
     table_ptr, idx_ptr, y_ptr, N, D, V, idx_0, table_0, table_1, y_row, y_col,
     COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """A tile of ROWS x BLOCK elements a program."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    """Each program computes a tile of ROWS x BLOCK elements."""
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     D, table_0 = D // VEC * VEC, table_0 // VEC * VEC
     y_row = y_row // VEC * VEC
     tiles = lib.blocks(D, BLOCK)
@@ -41,7 +41,7 @@ def embedding_tile(
 
 
 def choose_embedding(cols: int, aligned: bool) -> tuple[str, dict]:
-    """The variant for one call and its config; first match wins."""
+    """Returns (variant, config) of a call: the first variant whose rule holds."""
     # rows of the fastest axis
     return "tile", dict(
         BLOCK=(BLOCK := min(1024, max(16, lib.pow2(cols))) if aligned else min(128, max(4, lib.pow2(cols)))),
@@ -50,7 +50,7 @@ def choose_embedding(cols: int, aligned: bool) -> tuple[str, dict]:
 
 
 def launch_embedding(table, idx, y) -> None:
-    """Computes y by the variant that fits, unchecked."""
+    """Computes y with the variant that `choose` returns. Does not check operands."""
     V, D = table.shape
     N = idx.shape[0]
     _, config = choose_embedding(
@@ -66,7 +66,7 @@ def launch_embedding(table, idx, y) -> None:
 
 
 def allocate_embedding(table: torch.Tensor, idx: torch.Tensor) -> torch.Tensor:
-    """Checks the operands of embedding and allocates what it returns."""
+    """Checks the operands of embedding and allocates its results. Raises ValueError if an operand does not fit."""
     lib.check_dtype(
         table, "embedding: table", torch.float64, torch.float32, torch.float16, torch.bfloat16
     )
@@ -81,7 +81,7 @@ def allocate_embedding(table: torch.Tensor, idx: torch.Tensor) -> torch.Tensor:
 
 
 def embedding_reference(table: torch.Tensor, idx: torch.Tensor) -> torch.Tensor:
-    """What embedding means: its spec, line by line."""
+    """The spec of embedding in torch, line by line."""
     T = table.dtype
     compute = torch.float64 if table.dtype == torch.float64 else torch.float32
     table = table.to(compute)
@@ -108,7 +108,7 @@ def embedding_reference(table: torch.Tensor, idx: torch.Tensor) -> torch.Tensor:
 
 
 def embedding_torch(table: torch.Tensor, idx: torch.Tensor) -> torch.Tensor:
-    """What embedding equals, by its ref: CPU tensors go this way, which is faster."""
+    """The `ref` of embedding: the torch call that it must equal. CPU tensors use it."""
     T = table.dtype
     compute = torch.float64 if table.dtype == torch.float64 else torch.float32
     table = table.to(compute)
@@ -129,9 +129,9 @@ def embedding_torch(table: torch.Tensor, idx: torch.Tensor) -> torch.Tensor:
     backward=runtime.Backward("embedding_backward", wrt=("table",), outputs=("y",)),
 )
 def embedding(table: torch.Tensor, idx: torch.Tensor) -> torch.Tensor:
-    """y: T[N, D] from table: T[V, D], idx: i64[N].
+    """Returns y: T[N, D], given table: T[V, D], idx: i64[N].
 
-    T is f64, f32, f16 or bf16; any strides. Raises ValueError where operands do not fit.
+    T is f64, f32, f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
     """
     y = allocate_embedding(table, idx)
     if not lib.runs_kernels(table):
@@ -147,8 +147,8 @@ def embedding_backward_box(
     dy_ptr, idx_ptr, dtable_ptr, V, D, N, dy_0, dy_1, idx_0, dtable_0, dtable_1,
     COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """A tile of ROWS x BLOCK elements a program, reducers as loops."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    """Each program computes a tile of ROWS x BLOCK elements. Reducers are loops."""
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     D, dy_0 = D // VEC * VEC, dy_0 // VEC * VEC
     dtable_0 = dtable_0 // VEC * VEC
     tiles = lib.blocks(D, BLOCK)
@@ -169,8 +169,8 @@ def embedding_backward_scatter(
     idx_ptr, dy_ptr, dtable_sum_ptr, N, D, V, idx_0, dy_0, dy_1, dtable_sum_0, dtable_sum_1,
     COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """A tile of ROWS x BLOCK terms a program, each added where it belongs."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    """Each program computes a tile of ROWS x BLOCK terms, and adds each to its place with an atomic add."""
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     D, dy_0 = D // VEC * VEC, dy_0 // VEC * VEC
     dtable_sum_0 = dtable_sum_0 // VEC * VEC
     tiles = lib.blocks(D, BLOCK)
@@ -193,8 +193,8 @@ def embedding_backward_epilogue(
     dtable_sum_ptr, dtable_ptr, V, D, dtable_sum_0, dtable_sum_1, dtable_0, dtable_1,
     VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """A tile of ROWS x BLOCK elements a program."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    """Each program computes a tile of ROWS x BLOCK elements."""
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     D, dtable_sum_0 = D // VEC * VEC, dtable_sum_0 // VEC * VEC
     dtable_0 = dtable_0 // VEC * VEC
     tiles = lib.blocks(D, BLOCK)
@@ -211,8 +211,8 @@ def embedding_backward_deal(
     dtable_sum_copies_0, dtable_sum_copies_1, dtable_sum_copies_2,
     COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """A tile of ROWS x BLOCK terms a program, each added where it belongs."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    """Each program computes a tile of ROWS x BLOCK terms, and adds each to its place with an atomic add."""
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     D, dy_0 = D // VEC * VEC, dy_0 // VEC * VEC
     dtable_sum_copies_0, dtable_sum_copies_1 = (
         dtable_sum_copies_0 // VEC * VEC,
@@ -244,8 +244,8 @@ def embedding_backward_merge(
     dtable_sum_copies_1, dtable_sum_copies_2, dtable_0, dtable_1,
     VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """ROWS whole rows a program, held in registers: every element is read once."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    """Each program holds ROWS whole rows in registers, and reads every element once."""
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     rows, dtable_sum_copies_0 = rows // VEC * VEC, dtable_sum_copies_0 // VEC * VEC
     dtable_sum_copies_1, dtable_0 = dtable_sum_copies_1 // VEC * VEC, dtable_0 // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -271,7 +271,7 @@ def embedding_backward_last(
     idx_ptr, dtable_sum_last_ptr, N, V, idx_0, dtable_sum_last_0,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """A tile of ROWS x BLOCK terms a program, of which each place keeps the greatest."""
+    """Each program computes a tile of ROWS x BLOCK terms, and keeps the greatest at each place with an atomic max."""
     tiles = lib.blocks(N, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
@@ -291,8 +291,8 @@ def embedding_backward_sparse(
     dtable_sum_last_0, dy_0, dy_1, dtable_sum_kept_0, dtable_sum_kept_1,
     COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """A tile of ROWS x BLOCK terms a program, each added where it belongs."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    """Each program computes a tile of ROWS x BLOCK terms, and adds each to its place with an atomic add."""
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     D, dy_0 = D // VEC * VEC, dy_0 // VEC * VEC
     dtable_sum_kept_0 = dtable_sum_kept_0 // VEC * VEC
     tiles = lib.blocks(D, BLOCK)
@@ -323,8 +323,8 @@ def embedding_backward_gather(
     dtable_sum_kept_0, dtable_sum_kept_1, dtable_0, dtable_1,
     VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """A tile of ROWS x BLOCK elements a program."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    """Each program computes a tile of ROWS x BLOCK elements."""
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     D, dtable_sum_kept_0 = D // VEC * VEC, dtable_sum_kept_0 // VEC * VEC
     dtable_0 = dtable_0 // VEC * VEC
     tiles = lib.blocks(D, BLOCK)
@@ -345,7 +345,7 @@ def choose_embedding_backward(
     cols: int, points: int, width: int, places: int, stored_bytes: int, added_bytes: int,
     deterministic: bool,
 ) -> tuple[str, dict]:  # fmt: skip
-    """The variant for one call and its config; first match wins."""
+    """Returns (variant, config) of a call: the first variant whose rule holds."""
     # many terms at few places: they are added atomically to copies of them, in no fixed order: the last bits may differ from run to run
     if places <= 32768 and points * width > 16 * places and not deterministic:
         return "copies", dict(
@@ -377,7 +377,7 @@ def choose_embedding_backward(
 
 
 def launch_embedding_backward(table, idx, dy, dtable) -> None:
-    """Computes dtable by the variant that fits, unchecked."""
+    """Computes dtable with the variant that `choose` returns. Does not check operands."""
     V, D = table.shape
     N = idx.shape[0]
     places = D * V
@@ -461,7 +461,7 @@ def launch_embedding_backward(table, idx, dy, dtable) -> None:
 def allocate_embedding_backward(
     table: torch.Tensor, idx: torch.Tensor, dy: torch.Tensor
 ) -> torch.Tensor:
-    """Checks the operands of embedding_backward and allocates what it returns."""
+    """Checks the operands of embedding_backward and allocates its results. Raises ValueError if an operand does not fit."""
     lib.check_dtype(
         table,
         "embedding_backward: table",
@@ -488,7 +488,7 @@ def allocate_embedding_backward(
 def embedding_backward_reference(
     table: torch.Tensor, idx: torch.Tensor, dy: torch.Tensor
 ) -> torch.Tensor:
-    """What embedding_backward means: its spec, line by line."""
+    """The spec of embedding_backward in torch, line by line."""
     T = table.dtype
     compute = torch.float64 if table.dtype == torch.float64 else torch.float32
     table = table.to(compute)
@@ -525,9 +525,9 @@ def embedding_backward_reference(
     no_gradient="second derivatives are derived for what comes from tritongen.compile_op, compile_expr and load",
 )
 def embedding_backward(table: torch.Tensor, idx: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
-    """dtable: T[V, D] from table: T[V, D], idx: i64[N], dy: T[N, D].
+    """Returns dtable: T[V, D], given table: T[V, D], idx: i64[N], dy: T[N, D].
 
-    T is f64, f32, f16 or bf16; any strides. Raises ValueError where operands do not fit.
+    T is f64, f32, f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
     """
     dtable = allocate_embedding_backward(table, idx, dy)
     if not lib.runs_kernels(table):

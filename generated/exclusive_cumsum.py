@@ -23,8 +23,8 @@ def exclusive_cumsum_scan(
     COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     STAGES: tl.constexpr,
 ):  # fmt: skip
-    """ROWS rows a program, BLOCK elements at a time; what came before a block is in the carry."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    """Each program scans ROWS rows, BLOCK elements at a time. A carry holds the result of earlier blocks."""
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     D, x_0 = D // VEC * VEC, x_0 // VEC * VEC
     y_row = y_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -47,8 +47,8 @@ def exclusive_cumsum_part(
     COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PARTS: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
-    """Program (part, rows): the total of one CHUNK of y_sum."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    """Program (part, rows) computes the total of one CHUNK of y_sum."""
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     D, x_0 = D // VEC * VEC, x_0 // VEC * VEC
     part = tl.program_id(0).to(tl.int64)
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -70,8 +70,8 @@ def exclusive_cumsum_finish(
     COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PARTS: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
-    """Program (part, rows): one CHUNK, from the totals of the parts before it."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    """Program (part, rows) scans one CHUNK. It starts from the totals of the earlier parts."""
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     D, x_0 = D // VEC * VEC, x_0 // VEC * VEC
     y_row = y_row // VEC * VEC
     part = tl.program_id(0).to(tl.int64)
@@ -95,8 +95,8 @@ def exclusive_cumsum_finish(
 def choose_exclusive_cumsum(
     rows: int, cols: int, strided: bool, aligned: bool, itemsize: int, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
-    """The variant for one call and its config; first match wins."""
-    # too few rows to fill the GPU: several programs share one
+    """Returns (variant, config) of a call: the first variant whose rule holds."""
+    # too few rows to fill the GPU: several programs share a row
     if lib.cdiv(rows, 64 if strided else 1) < (1 if strided else 2) * gpu.sms and cols > (
         256 if strided else 16384
     ):
@@ -109,7 +109,7 @@ def choose_exclusive_cumsum(
             ROWS=ROWS, BLOCK=BLOCK, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
             STAGES=1, num_warps=1 if strided else 8,
         )  # fmt: skip
-    # memory runs across the walk: rows side by side make whole lines
+    # memory runs across the rows: adjacent rows make whole cache lines
     if strided:
         return "strided", dict(
             ROWS=max(1, min(32 if itemsize <= 2 else 16, lib.pow2(rows))),
@@ -119,7 +119,7 @@ def choose_exclusive_cumsum(
     # few rows: wide blocks keep enough bytes in flight
     if rows < (8 if aligned else 2) * gpu.sms and cols > 4096:
         return "few", dict(ROWS=1, BLOCK=8192, STAGES=1, num_warps=8)
-    # a row is walked in blocks, once where it fits
+    # a row is scanned in blocks, or at once if it fits
     return "blocks", dict(
         BLOCK=(BLOCK := min(1024 if aligned else 256 if 512 < cols <= 1024 else 512, max(4, lib.pow2(cols)))),
         ROWS=max(1, (1024 if aligned else 512) // BLOCK), STAGES=1,
@@ -128,7 +128,7 @@ def choose_exclusive_cumsum(
 
 
 def launch_exclusive_cumsum(x, y) -> None:
-    """Computes y by the variant that fits, unchecked."""
+    """Computes y with the variant that `choose` returns. Does not check operands."""
     D = x.shape[-1]
     batch = math.prod(y.shape[:-1])
     x = lib.reshaped(x, batch, D)
@@ -163,7 +163,7 @@ def launch_exclusive_cumsum(x, y) -> None:
 
 
 def allocate_exclusive_cumsum(x: torch.Tensor) -> torch.Tensor:
-    """Checks the operands of exclusive_cumsum and allocates what it returns."""
+    """Checks the operands of exclusive_cumsum and allocates its results. Raises ValueError if an operand does not fit."""
     lib.check_dtype(
         x, "exclusive_cumsum: x", torch.float64, torch.float32, torch.float16, torch.bfloat16
     )
@@ -174,7 +174,7 @@ def allocate_exclusive_cumsum(x: torch.Tensor) -> torch.Tensor:
 
 
 def exclusive_cumsum_reference(x: torch.Tensor) -> torch.Tensor:
-    """What exclusive_cumsum means: its spec, line by line."""
+    """The spec of exclusive_cumsum in torch, line by line."""
     T = x.dtype
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
     x = x.to(compute)
@@ -190,7 +190,7 @@ def exclusive_cumsum_reference(x: torch.Tensor) -> torch.Tensor:
 
 
 def exclusive_cumsum_torch(x: torch.Tensor) -> torch.Tensor:
-    """What exclusive_cumsum equals, by its ref: CPU tensors go this way, which is faster."""
+    """The `ref` of exclusive_cumsum: the torch call that it must equal. CPU tensors use it."""
     T = x.dtype
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
     x = x.to(compute)
@@ -209,9 +209,9 @@ def exclusive_cumsum_torch(x: torch.Tensor) -> torch.Tensor:
     backward=runtime.Backward("exclusive_cumsum_backward", wrt=("x",), outputs=("y",)),
 )
 def exclusive_cumsum(x: torch.Tensor) -> torch.Tensor:
-    """y: T[..., D] from x: T[..., D].
+    """Returns y: T[..., D], given x: T[..., D].
 
-    T is f64, f32, f16 or bf16; any strides. Raises ValueError where operands do not fit.
+    T is f64, f32, f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
     """
     y = allocate_exclusive_cumsum(x)
     if not lib.runs_kernels(x):
@@ -228,14 +228,14 @@ def exclusive_cumsum_backward_scan(
     COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     STAGES: tl.constexpr, RUN: tl.constexpr,
 ):  # fmt: skip
-    """ROWS rows a program, BLOCK elements at a time; what came before a block is in the carry."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    """Each program scans ROWS rows, BLOCK elements at a time. A carry holds the result of earlier blocks."""
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     D, dy_0 = D // VEC * VEC, dy_0 // VEC * VEC
     dx_row = dx_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     last = (lib.blocks(D, BLOCK) - 1) * BLOCK
     lane = tl.arange(0, BLOCK)[None, :]
-    # Runs of RUN elements, the last one first: each a load, and no lanes to turn over.
+    # Load runs of RUN elements, the last run first. Each run is one load, and no lanes are reversed.
     backwards = (BLOCK - RUN - lane // RUN * RUN + lane % RUN).to(tl.int64)
     carry = tl.full((ROWS, 1), 0.0, COMPUTE)
     for start in tl.range(0, tl.cast(D, tl.int64), BLOCK, num_stages=STAGES):
@@ -257,8 +257,8 @@ def exclusive_cumsum_backward_part(
     COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PARTS: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
-    """Program (part, rows): the total of one CHUNK of dx_sum."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    """Program (part, rows) computes the total of one CHUNK of dx_sum."""
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     D, dy_0 = D // VEC * VEC, dy_0 // VEC * VEC
     part = tl.program_id(0).to(tl.int64)
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -280,8 +280,8 @@ def exclusive_cumsum_backward_finish(
     COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PARTS: tl.constexpr, STAGES: tl.constexpr, RUN: tl.constexpr,
 ):  # fmt: skip
-    """Program (part, rows): one CHUNK, from the totals of the parts before it."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    """Program (part, rows) scans one CHUNK. It starts from the totals of the earlier parts."""
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     D, dy_0 = D // VEC * VEC, dy_0 // VEC * VEC
     dx_row = dx_row // VEC * VEC
     part = tl.program_id(0).to(tl.int64)
@@ -289,7 +289,7 @@ def exclusive_cumsum_backward_finish(
     parts = tl.arange(0, PARTS)[None, :]
     last = (part + 1) * CHUNK - BLOCK
     lane = tl.arange(0, BLOCK)[None, :]
-    # Runs of RUN elements, the last one first: each a load, and no lanes to turn over.
+    # Load runs of RUN elements, the last run first. Each run is one load, and no lanes are reversed.
     backwards = (BLOCK - RUN - lane // RUN * RUN + lane % RUN).to(tl.int64)
     there = (row < rows) & (parts > part)
     dx_sum_parts = tl.load(dx_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
@@ -310,8 +310,8 @@ def exclusive_cumsum_backward_finish(
 def choose_exclusive_cumsum_backward(
     rows: int, cols: int, strided: bool, aligned: bool, itemsize: int, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
-    """The variant for one call and its config; first match wins."""
-    # too few rows to fill the GPU: several programs share one
+    """Returns (variant, config) of a call: the first variant whose rule holds."""
+    # too few rows to fill the GPU: several programs share a row
     if lib.cdiv(rows, 64 if strided else 1) < (1 if strided else 2) * gpu.sms and cols > (
         256 if strided else 16384
     ):
@@ -324,7 +324,7 @@ def choose_exclusive_cumsum_backward(
             ROWS=ROWS, BLOCK=BLOCK, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
             STAGES=1, num_warps=1 if strided else 8, RUN=8 if strided else min(8, 16 // itemsize),
         )  # fmt: skip
-    # memory runs across the walk: rows side by side make whole lines
+    # memory runs across the rows: adjacent rows make whole cache lines
     if strided:
         return "strided", dict(
             ROWS=max(1, min(16, lib.pow2(rows))), BLOCK=max(16, min(64, lib.pow2(cols))), STAGES=1,
@@ -335,7 +335,7 @@ def choose_exclusive_cumsum_backward(
         return "few", dict(
             ROWS=1, BLOCK=4096, STAGES=1, num_warps=8, RUN=min(8, 16 // itemsize),
         )  # fmt: skip
-    # a row is walked in blocks, once where it fits
+    # a row is scanned in blocks, or at once if it fits
     BLOCK = min(1024 if aligned else 256 if 512 < cols <= 1024 else 512, max(16, lib.pow2(cols)))
     return "blocks", dict(
         BLOCK=BLOCK, ROWS=max(1, (1024 if aligned else 512) // BLOCK),
@@ -346,7 +346,7 @@ def choose_exclusive_cumsum_backward(
 
 
 def launch_exclusive_cumsum_backward(dy, dx) -> None:
-    """Computes dx by the variant that fits, unchecked."""
+    """Computes dx with the variant that `choose` returns. Does not check operands."""
     D = dy.shape[-1]
     batch = math.prod(dx.shape[:-1])
     dy = lib.reshaped(dy, batch, D)
@@ -381,7 +381,7 @@ def launch_exclusive_cumsum_backward(dy, dx) -> None:
 
 
 def allocate_exclusive_cumsum_backward(dy: torch.Tensor) -> torch.Tensor:
-    """Checks the operands of exclusive_cumsum_backward and allocates what it returns."""
+    """Checks the operands of exclusive_cumsum_backward and allocates its results. Raises ValueError if an operand does not fit."""
     lib.check_dtype(
         dy,
         "exclusive_cumsum_backward: dy",
@@ -397,7 +397,7 @@ def allocate_exclusive_cumsum_backward(dy: torch.Tensor) -> torch.Tensor:
 
 
 def exclusive_cumsum_backward_reference(dy: torch.Tensor) -> torch.Tensor:
-    """What exclusive_cumsum_backward means: its spec, line by line."""
+    """The spec of exclusive_cumsum_backward in torch, line by line."""
     T = dy.dtype
     compute = torch.float64 if dy.dtype == torch.float64 else torch.float32
     dy = dy.to(compute)
@@ -427,9 +427,9 @@ def exclusive_cumsum_backward_reference(dy: torch.Tensor) -> torch.Tensor:
     no_gradient="second derivatives are derived for what comes from tritongen.compile_op, compile_expr and load",
 )
 def exclusive_cumsum_backward(dy: torch.Tensor) -> torch.Tensor:
-    """dx: T[..., D] from dy: T[..., D].
+    """Returns dx: T[..., D], given dy: T[..., D].
 
-    T is f64, f32, f16 or bf16; any strides. Raises ValueError where operands do not fit.
+    T is f64, f32, f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
     """
     dx = allocate_exclusive_cumsum_backward(dy)
     if not lib.runs_kernels(dy):

@@ -22,8 +22,8 @@ def full_sum_rows(
     x_ptr, y_ptr, cols, x_col,
     COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """ROWS whole rows a program, held in registers: every element is read once."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    """Each program holds ROWS whole rows in registers, and reads every element once."""
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     cols = cols // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -41,11 +41,11 @@ def full_sum_loop(
     PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
     y_sum_part_ptr=None,
 ):  # fmt: skip
-    """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row.
+    """Each program handles ROWS rows of any width, BLOCK elements at a time, in one pass over each row.
 
-    With a PASS, PARTS programs share these rows: launches before the last leave what a CHUNK of columns comes to.
+    With PASS > 0, PARTS programs share the rows. Each launch before the last stores the state of one CHUNK of columns.
     """
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     cols = cols // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part, begin, end = 0, 0, tl.cast(cols, tl.int64)
@@ -75,8 +75,8 @@ def full_sum_loop(
 def choose_full_sum(
     rows: int, cols: int, strided: bool, aligned: bool, in_f64: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
-    """The variant for one call and its config; first match wins."""
-    # too few rows to fill the GPU: several programs share one
+    """Returns (variant, config) of a call: the first variant whose rule holds."""
+    # too few rows to fill the GPU: several programs share a row
     if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (
         (512 if 32 <= rows < 16 * gpu.sms else 2048) if strided else 8192
     ):
@@ -89,7 +89,7 @@ def choose_full_sum(
             ROWS=ROWS, BLOCK=BLOCK, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
             MERGE=1 if PARTS > 16 else 16, num_warps=8,
         )  # fmt: skip
-    # short rows whose elements lie far apart: memory runs along the rows' own axis
+    # short rows with elements far apart in memory: neighbouring rows are adjacent
     if strided and 0 < cols <= 512:
         return "strided", dict(
             BLOCK=(BLOCK := max(16, lib.pow2(cols))),
@@ -123,7 +123,7 @@ def choose_full_sum(
 
 
 def launch_full_sum(x, y) -> None:
-    """Computes y by the variant that fits, unchecked."""
+    """Computes y with the variant that `choose` returns. Does not check operands."""
     batch = math.prod(x.shape)
     (x,) = lib.flattened(x)
     rows = 1
@@ -157,14 +157,14 @@ def launch_full_sum(x, y) -> None:
 
 
 def allocate_full_sum(x: torch.Tensor) -> torch.Tensor:
-    """Checks the operands of full_sum and allocates what it returns."""
+    """Checks the operands of full_sum and allocates its results. Raises ValueError if an operand does not fit."""
     lib.check_dtype(x, "full_sum: x", torch.float64, torch.float32, torch.float16, torch.bfloat16)
     y = torch.empty((), dtype=x.dtype, device=x.device)
     return y
 
 
 def full_sum_reference(x: torch.Tensor) -> torch.Tensor:
-    """What full_sum means: its spec, line by line."""
+    """The spec of full_sum in torch, line by line."""
     T = x.dtype
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
     x = x.to(compute)
@@ -179,7 +179,7 @@ def full_sum_reference(x: torch.Tensor) -> torch.Tensor:
 
 
 def full_sum_torch(x: torch.Tensor) -> torch.Tensor:
-    """What full_sum equals, by its ref: CPU tensors go this way, which is faster."""
+    """The `ref` of full_sum: the torch call that it must equal. CPU tensors use it."""
     T = x.dtype
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
     x = x.to(compute)
@@ -197,9 +197,9 @@ def full_sum_torch(x: torch.Tensor) -> torch.Tensor:
     backward=runtime.Backward("full_sum_backward", wrt=("x",), outputs=("y",)),
 )
 def full_sum(x: torch.Tensor) -> torch.Tensor:
-    """y: T from x: T[...].
+    """Returns y: T, given x: T[...].
 
-    T is f64, f32, f16 or bf16; any strides. Raises ValueError where operands do not fit.
+    T is f64, f32, f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
     """
     y = allocate_full_sum(x)
     if not lib.runs_kernels(x):
@@ -214,7 +214,7 @@ def full_sum(x: torch.Tensor) -> torch.Tensor:
 def full_sum_backward_flat_block(
     dx_ptr, dy, dx_i, DY_IS_TENSOR: tl.constexpr, COMPUTE: tl.constexpr, i, inside
 ):
-    """The elements i: where they are inside, or all of a whole block, for which inside is None."""
+    """Computes the elements at i. `inside` masks them; it is None for a whole block."""
     dy = lib.scalar(dy, DY_IS_TENSOR, COMPUTE)
     tl.store(dx_ptr + i * dx_i, dy, mask=inside)
 
@@ -224,9 +224,9 @@ def full_sum_backward_flat(
     dx_ptr, dy, total, dx_i,
     DY_IS_TENSOR: tl.constexpr, COMPUTE: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """BLOCK elements a program."""
+    """Each program computes BLOCK elements."""
     i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    # A mask that ends at any element makes accesses narrow: whole blocks go without.
+    # A mask that may end at any element makes accesses narrow, so whole blocks have no mask.
     if tl.program_id(0) < total // BLOCK:
         full_sum_backward_flat_block(dx_ptr, dy, dx_i, DY_IS_TENSOR, COMPUTE, i, None)
     else:
@@ -239,8 +239,8 @@ def full_sum_backward_strided(
     DY_IS_TENSOR: tl.constexpr, COMPUTE: tl.constexpr, VEC_DX: tl.constexpr,
     OUTER: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """A tile of OUTER x ROWS x BLOCK elements a program."""
-    # VEC_DX divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    """Each program computes a tile of OUTER x ROWS x BLOCK elements."""
+    # VEC_DX divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     dx_outer_at, dx_middle_at = dx_outer_at // VEC_DX * VEC_DX, dx_middle_at // VEC_DX * VEC_DX
     inner = inner // VEC_DX * VEC_DX
     tile = tl.program_id(0)
@@ -260,7 +260,7 @@ def full_sum_backward_strided(
 def choose_full_sum_backward(
     outer: int, middle: int, inner: int, transposed: bool, itemsize: int,
 ) -> tuple[str, dict]:  # fmt: skip
-    """The variant for one call and its config; first match wins."""
+    """Returns (variant, config) of a call: the first variant whose rule holds."""
     # every operand lies in one run
     if outer * middle == 1:
         return "flat", dict(BLOCK=2048 // itemsize, num_warps=4)
@@ -287,7 +287,7 @@ def choose_full_sum_backward(
 
 
 def launch_full_sum_backward(x, dx, dy) -> None:
-    """Computes dx by the variant that fits, unchecked."""
+    """Computes dx with the variant that `choose` returns. Does not check operands."""
     (dx,) = lib.three_dims(dx)
     outer, middle, inner = dx.shape
     total = dx.numel()
@@ -320,7 +320,7 @@ def launch_full_sum_backward(x, dx, dy) -> None:
 
 
 def allocate_full_sum_backward(x: torch.Tensor, dy: float | torch.Tensor) -> torch.Tensor:
-    """Checks the operands of full_sum_backward and allocates what it returns."""
+    """Checks the operands of full_sum_backward and allocates its results. Raises ValueError if an operand does not fit."""
     lib.check_dtype(
         x, "full_sum_backward: x", torch.float64, torch.float32, torch.float16, torch.bfloat16
     )
@@ -335,7 +335,7 @@ def allocate_full_sum_backward(x: torch.Tensor, dy: float | torch.Tensor) -> tor
 
 
 def full_sum_backward_reference(x: torch.Tensor, dy: float | torch.Tensor) -> torch.Tensor:
-    """What full_sum_backward means: its spec, line by line."""
+    """The spec of full_sum_backward in torch, line by line."""
     T = x.dtype
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
     x = x.to(compute)
@@ -360,9 +360,9 @@ def full_sum_backward_reference(x: torch.Tensor, dy: float | torch.Tensor) -> to
     no_gradient="second derivatives are derived for what comes from tritongen.compile_op, compile_expr and load",
 )
 def full_sum_backward(x: torch.Tensor, dy: float | torch.Tensor) -> torch.Tensor:
-    """dx: T[...] from x: T[...].
+    """Returns dx: T[...], given x: T[...].
 
-    T is f64, f32, f16 or bf16; any strides. Raises ValueError where operands do not fit.
+    T is f64, f32, f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
     """
     dx = allocate_full_sum_backward(x, dy)
     if not lib.runs_kernels(x):

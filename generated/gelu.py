@@ -17,7 +17,7 @@ from tritongen import lib, runtime
 
 @triton.jit
 def gelu_flat_block(x_ptr, y_ptr, x_i, y_i, HALF: tl.constexpr, COMPUTE: tl.constexpr, i, inside):
-    """The elements i: where they are inside, or all of a whole block, for which inside is None."""
+    """Computes the elements at i. `inside` masks them; it is None for a whole block."""
     x = tl.load(x_ptr + i * x_i, mask=inside).to(COMPUTE)
     # y[...] = x[...] * ndtr(x[...])
     y = lib.times_ndtr(x, HALF)
@@ -29,9 +29,9 @@ def gelu_flat(
     x_ptr, y_ptr, total, x_i, y_i,
     HALF: tl.constexpr, COMPUTE: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """BLOCK elements a program."""
+    """Each program computes BLOCK elements."""
     i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    # A mask that ends at any element makes accesses narrow: whole blocks go without.
+    # A mask that may end at any element makes accesses narrow, so whole blocks have no mask.
     if tl.program_id(0) < total // BLOCK:
         gelu_flat_block(x_ptr, y_ptr, x_i, y_i, HALF, COMPUTE, i, None)
     else:
@@ -45,8 +45,8 @@ def gelu_strided(
     HALF: tl.constexpr, COMPUTE: tl.constexpr, VEC_X: tl.constexpr, VEC_Y: tl.constexpr,
     OUTER: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """A tile of OUTER x ROWS x BLOCK elements a program."""
-    # VEC_X, VEC_Y divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    """Each program computes a tile of OUTER x ROWS x BLOCK elements."""
+    # VEC_X, VEC_Y divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     x_outer_at, x_middle_at = x_outer_at // VEC_X * VEC_X, x_middle_at // VEC_X * VEC_X
     y_outer_at, y_middle_at = y_outer_at // VEC_Y * VEC_Y, y_middle_at // VEC_Y * VEC_Y
     inner = inner // VEC_Y * VEC_Y
@@ -71,7 +71,7 @@ def gelu_strided(
 def choose_gelu(
     outer: int, middle: int, inner: int, transposed: bool, itemsize: int,
 ) -> tuple[str, dict]:  # fmt: skip
-    """The variant for one call and its config; first match wins."""
+    """Returns (variant, config) of a call: the first variant whose rule holds."""
     # every operand lies in one run
     if outer * middle == 1:
         return "flat", dict(BLOCK=4096 // itemsize, num_warps=4)
@@ -98,7 +98,7 @@ def choose_gelu(
 
 
 def launch_gelu(x, y) -> None:
-    """Computes y by the variant that fits, unchecked."""
+    """Computes y with the variant that `choose` returns. Does not check operands."""
     x, y = lib.three_dims(x, y)
     outer, middle, inner = y.shape
     total = y.numel()
@@ -127,14 +127,14 @@ def launch_gelu(x, y) -> None:
 
 
 def allocate_gelu(x: torch.Tensor) -> torch.Tensor:
-    """Checks the operands of gelu and allocates what it returns."""
+    """Checks the operands of gelu and allocates its results. Raises ValueError if an operand does not fit."""
     lib.check_dtype(x, "gelu: x", torch.float64, torch.float32, torch.float16, torch.bfloat16)
     y = torch.empty_like(x)
     return y
 
 
 def gelu_reference(x: torch.Tensor) -> torch.Tensor:
-    """What gelu means: its spec, line by line."""
+    """The spec of gelu in torch, line by line."""
     T = x.dtype
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
     x = x.to(compute)
@@ -149,7 +149,7 @@ def gelu_reference(x: torch.Tensor) -> torch.Tensor:
 
 
 def gelu_torch(x: torch.Tensor) -> torch.Tensor:
-    """What gelu equals, by its ref: CPU tensors go this way, which is faster."""
+    """The `ref` of gelu: the torch call that it must equal. CPU tensors use it."""
     T = x.dtype
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
     x = x.to(compute)
@@ -167,9 +167,9 @@ def gelu_torch(x: torch.Tensor) -> torch.Tensor:
     backward=runtime.Backward("gelu_backward", wrt=("x",), outputs=("y",)),
 )
 def gelu(x: torch.Tensor) -> torch.Tensor:
-    """y: T[...] from x: T[...].
+    """Returns y: T[...], given x: T[...].
 
-    T is f64, f32, f16 or bf16; any strides. Raises ValueError where operands do not fit.
+    T is f64, f32, f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
     """
     y = allocate_gelu(x)
     if not lib.runs_kernels(x):
@@ -184,7 +184,7 @@ def gelu(x: torch.Tensor) -> torch.Tensor:
 def gelu_backward_flat_block(
     dy_ptr, x_ptr, dx_ptr, dy_i, x_i, dx_i, COMPUTE: tl.constexpr, HALF: tl.constexpr, i, inside
 ):
-    """The elements i: where they are inside, or all of a whole block, for which inside is None."""
+    """Computes the elements at i. `inside` masks them; it is None for a whole block."""
     dy = tl.load(dy_ptr + i * dy_i, mask=inside).to(COMPUTE)
     x = tl.load(x_ptr + i * x_i, mask=inside).to(COMPUTE)
     # dx[...] = dy[...] * ndtr(x[...]) + dy[...] * x[...] * (0.3989422804014327 *
@@ -198,9 +198,9 @@ def gelu_backward_flat(
     dy_ptr, x_ptr, dx_ptr, total, dy_i, x_i, dx_i,
     COMPUTE: tl.constexpr, HALF: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """BLOCK elements a program."""
+    """Each program computes BLOCK elements."""
     i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    # A mask that ends at any element makes accesses narrow: whole blocks go without.
+    # A mask that may end at any element makes accesses narrow, so whole blocks have no mask.
     if tl.program_id(0) < total // BLOCK:
         gelu_backward_flat_block(dy_ptr, x_ptr, dx_ptr, dy_i, x_i, dx_i, COMPUTE, HALF, i, None)
     else:
@@ -216,8 +216,8 @@ def gelu_backward_strided(
     COMPUTE: tl.constexpr, HALF: tl.constexpr, VEC_DY: tl.constexpr, VEC_X: tl.constexpr,
     VEC_DX: tl.constexpr, OUTER: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """A tile of OUTER x ROWS x BLOCK elements a program."""
-    # VEC_DY, VEC_X, VEC_DX divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    """Each program computes a tile of OUTER x ROWS x BLOCK elements."""
+    # VEC_DY, VEC_X, VEC_DX divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     dy_outer_at, dy_middle_at = dy_outer_at // VEC_DY * VEC_DY, dy_middle_at // VEC_DY * VEC_DY
     x_outer_at, x_middle_at = x_outer_at // VEC_X * VEC_X, x_middle_at // VEC_X * VEC_X
     dx_outer_at, dx_middle_at = dx_outer_at // VEC_DX * VEC_DX, dx_middle_at // VEC_DX * VEC_DX
@@ -249,7 +249,7 @@ choose_gelu_backward = choose_gelu
 
 
 def launch_gelu_backward(x, dy, dx) -> None:
-    """Computes dx by the variant that fits, unchecked."""
+    """Computes dx with the variant that `choose` returns. Does not check operands."""
     dy, x, dx = lib.three_dims(dy, x, dx)
     outer, middle, inner = dx.shape
     total = dx.numel()
@@ -279,7 +279,7 @@ def launch_gelu_backward(x, dy, dx) -> None:
 
 
 def allocate_gelu_backward(x: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
-    """Checks the operands of gelu_backward and allocates what it returns."""
+    """Checks the operands of gelu_backward and allocates its results. Raises ValueError if an operand does not fit."""
     lib.check_dtype(
         x, "gelu_backward: x", torch.float64, torch.float32, torch.float16, torch.bfloat16
     )
@@ -294,7 +294,7 @@ def allocate_gelu_backward(x: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
 
 
 def gelu_backward_reference(x: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
-    """What gelu_backward means: its spec, line by line."""
+    """The spec of gelu_backward in torch, line by line."""
     T = x.dtype
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
     x = x.to(compute)
@@ -324,9 +324,9 @@ def gelu_backward_reference(x: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
     no_gradient="second derivatives are derived for what comes from tritongen.compile_op, compile_expr and load",
 )
 def gelu_backward(x: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
-    """dx: T[...] from x: T[...], dy: T[...].
+    """Returns dx: T[...], given x: T[...], dy: T[...].
 
-    T is f64, f32, f16 or bf16; any strides. Raises ValueError where operands do not fit.
+    T is f64, f32, f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
     """
     dx = allocate_gelu_backward(x, dy)
     if not lib.runs_kernels(x):

@@ -28,8 +28,8 @@ def group_norm_rows(
     COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, groups: tl.constexpr,
     VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """ROWS whole rows a program, held in registers: every element is read once."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    """Each program holds ROWS whole rows in registers, and reads every element once."""
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     cols, x_row = cols // VEC * VEC, x_row // VEC * VEC
     y_row = y_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -60,8 +60,8 @@ def group_norm_lines(
     COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, groups: tl.constexpr,
     VEC: tl.constexpr, LINES: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """One row a program, held in registers as LINES lines of BLOCK elements."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    """Each program holds one row in registers, as LINES lines of BLOCK elements."""
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     cols, x_row = cols // VEC * VEC, x_row // VEC * VEC
     y_row = y_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64)
@@ -100,8 +100,8 @@ def group_norm_lines_loop(
     COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, groups: tl.constexpr,
     VEC: tl.constexpr, LINES: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """One row a program, LINES lines of BLOCK elements at a time: two passes over each row."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    """Each program handles one row, LINES lines of BLOCK elements at a time, in two passes."""
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     cols, x_row = cols // VEC * VEC, x_row // VEC * VEC
     y_row = y_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64)
@@ -149,11 +149,11 @@ def group_norm_loop(
     PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
     mu_part_ptr=None, var_sum_part_ptr=None, var_sum_count_ptr=None,
 ):  # fmt: skip
-    """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row.
+    """Each program handles ROWS rows of any width, BLOCK elements at a time, in two passes over each row.
 
-    With a PASS, PARTS programs share these rows: launches before the last leave what a CHUNK of columns comes to.
+    With PASS > 0, PARTS programs share the rows. Each launch before the last stores the state of one CHUNK of columns.
     """
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     cols, x_row = cols // VEC * VEC, x_row // VEC * VEC
     y_row = y_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -223,8 +223,8 @@ def group_norm_channels_rows(
     groups: tl.constexpr, COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr,
     VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """ROWS whole rows a program, held in registers: every element is read once."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    """Each program holds ROWS whole rows in registers, and reads every element once."""
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     x_n, x_c1 = x_n // VEC * VEC, x_c1 // VEC * VEC
     x_c0, y_n = x_c0 // VEC * VEC, y_n // VEC * VEC
     y_c1, y_c0 = y_c1 // VEC * VEC, y_c0 // VEC * VEC
@@ -262,11 +262,11 @@ def group_norm_channels_loop(
     PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
     mu_part_ptr=None, var_sum_part_ptr=None, var_sum_count_ptr=None,
 ):  # fmt: skip
-    """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row.
+    """Each program handles ROWS rows of any width, BLOCK elements at a time, in two passes over each row.
 
-    With a PASS, PARTS programs share these rows: launches before the last leave what a CHUNK of columns comes to.
+    With PASS > 0, PARTS programs share the rows. Each launch before the last stores the state of one CHUNK of columns.
     """
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     x_n, x_c1 = x_n // VEC * VEC, x_c1 // VEC * VEC
     x_c0, y_n = x_c0 // VEC * VEC, y_n // VEC * VEC
     y_c1, y_c0 = y_c1 // VEC * VEC, y_c0 // VEC * VEC
@@ -334,7 +334,7 @@ def choose_group_norm(
     rows: int, cols: int, col_run: int, col_runs: int, channels_last: bool, strided: bool,
     aligned: bool, in_f64: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
-    """The variant for one call and its config; first match wins."""
+    """Returns (variant, config) of a call: the first variant whose rule holds."""
     # short runs: many of them a tile
     if (
         not channels_last
@@ -357,7 +357,7 @@ def choose_group_norm(
             LINES=(LINES := lib.pow2(col_runs)), BLOCK=(BLOCK := max(16, lib.pow2(col_run))),
             num_warps=min(16, max(1, LINES * BLOCK // 1024)),
         )  # fmt: skip
-    # too few rows to fill the GPU: several programs share one
+    # too few rows to fill the GPU: several programs share a row
     if not channels_last and rows < 2 * gpu.sms and cols > 8192:
         return "split", dict(
             BLOCK=(BLOCK := min(4096 // min(4, lib.pow2(max(1, rows))), max(16, lib.pow2(col_run)))),
@@ -424,7 +424,7 @@ def choose_group_norm(
 
 
 def launch_group_norm(x, gain, bias, y, eps, groups) -> None:
-    """Computes y by the variant that fits, unchecked."""
+    """Computes y with the variant that `choose` returns. Does not check operands."""
     N = x.shape[0]
     C = x.shape[1]
     Cg = C // groups
@@ -546,7 +546,7 @@ def allocate_group_norm(
     groups: int = 1,
     eps: float | torch.Tensor = 1e-05,
 ) -> torch.Tensor:
-    """Checks the operands of group_norm and allocates what it returns."""
+    """Checks the operands of group_norm and allocates its results. Raises ValueError if an operand does not fit."""
     lib.check_dtype(x, "group_norm: x", torch.float64, torch.float32, torch.float16, torch.bfloat16)
     lib.check_rank(x, "group_norm: x", 2, "[N, C, ...]")
     lib.check_dtype(
@@ -589,7 +589,7 @@ def group_norm_reference(
     groups: int = 1,
     eps: float | torch.Tensor = 1e-05,
 ) -> torch.Tensor:
-    """What group_norm means: its spec, line by line."""
+    """The spec of group_norm in torch, line by line."""
     T = x.dtype
     compute = torch.float64 if torch.float64 in (x.dtype, gain.dtype) else torch.float32
     x = x.to(compute)
@@ -627,7 +627,7 @@ def group_norm_torch(
     groups: int = 1,
     eps: float | torch.Tensor = 1e-05,
 ) -> torch.Tensor:
-    """What group_norm equals, by its ref: CPU tensors go this way, which is faster."""
+    """The `ref` of group_norm: the torch call that it must equal. CPU tensors use it."""
     T = x.dtype
     compute = torch.float64 if torch.float64 in (x.dtype, gain.dtype) else torch.float32
     x = x.to(compute)
@@ -660,9 +660,9 @@ def group_norm(
     groups: int = 1,
     eps: float | torch.Tensor = 1e-05,
 ) -> torch.Tensor:
-    """y: T[N, C, ...] from x: T[N, C, ...], gain: U[C], bias: U[C].
+    """Returns y: T[N, C, ...], given x: T[N, C, ...], gain: U[C], bias: U[C].
 
-    T is f64, f32, f16 or bf16; U is f64, f32, f16 or bf16; any strides. Raises ValueError where operands do not fit.
+    T is f64, f32, f16 or bf16; U is f64, f32, f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
     """
     y = allocate_group_norm(x, gain, bias, groups, eps)
     if not lib.runs_kernels(x):
@@ -680,8 +680,8 @@ def group_norm_backward_mu_rows(
     COMPUTE: tl.constexpr, groups: tl.constexpr, EPS_IS_TENSOR: tl.constexpr,
     VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """ROWS whole rows a program, held in registers: every element is read once."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    """Each program holds ROWS whole rows in registers, and reads every element once."""
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     cols, x_row = cols // VEC * VEC, x_row // VEC * VEC
     dy_row = dy_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -718,11 +718,11 @@ def group_norm_backward_mu_loop(
     PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
     mu_part_ptr=None, var_sum_part_ptr=None, var_sum_count_ptr=None, dmu_sum_part_ptr=None,
 ):  # fmt: skip
-    """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row.
+    """Each program handles ROWS rows of any width, BLOCK elements at a time, in two passes over each row.
 
-    With a PASS, PARTS programs share these rows: launches before the last leave what a CHUNK of columns comes to.
+    With PASS > 0, PARTS programs share the rows. Each launch before the last stores the state of one CHUNK of columns.
     """
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     cols, x_row = cols // VEC * VEC, x_row // VEC * VEC
     dy_row = dy_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -799,8 +799,8 @@ def group_norm_backward_dy_rsqrt_sum_rows(
     mu_nc1, dy_rsqrt_sum_row,
     COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """ROWS whole rows a program, held in registers: every element is read once."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    """Each program holds ROWS whole rows in registers, and reads every element once."""
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     cols, dy_row = cols // VEC * VEC, dy_row // VEC * VEC
     x_row = x_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -823,11 +823,11 @@ def group_norm_backward_dy_rsqrt_sum_loop(
     PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
     dy_rsqrt_sum_part_ptr=None,
 ):  # fmt: skip
-    """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row.
+    """Each program handles ROWS rows of any width, BLOCK elements at a time, in one pass over each row.
 
-    With a PASS, PARTS programs share these rows: launches before the last leave what a CHUNK of columns comes to.
+    With PASS > 0, PARTS programs share the rows. Each launch before the last stores the state of one CHUNK of columns.
     """
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     cols, dy_row = cols // VEC * VEC, dy_row // VEC * VEC
     x_row = x_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -867,8 +867,8 @@ def group_norm_backward_dvar_sum_rows(
     EPS_IS_TENSOR: tl.constexpr, COMPUTE: tl.constexpr, groups: tl.constexpr,
     VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """ROWS whole rows a program, held in registers: every element is read once."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    """Each program holds ROWS whole rows in registers, and reads every element once."""
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     Cg, dy_rsqrt_sum_row = Cg // VEC * VEC, dy_rsqrt_sum_row // VEC * VEC
     gain_c1 = gain_c1 // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -903,11 +903,11 @@ def group_norm_backward_dvar_sum_loop(
     PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
     dvar_sum_part_ptr=None,
 ):  # fmt: skip
-    """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row.
+    """Each program handles ROWS rows of any width, BLOCK elements at a time, in one pass over each row.
 
-    With a PASS, PARTS programs share these rows: launches before the last leave what a CHUNK of columns comes to.
+    With PASS > 0, PARTS programs share the rows. Each launch before the last stores the state of one CHUNK of columns.
     """
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     Cg, dy_rsqrt_sum_row = Cg // VEC * VEC, dy_rsqrt_sum_row // VEC * VEC
     gain_c1 = gain_c1 // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -956,8 +956,8 @@ def group_norm_backward_dx_rows(
     COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """ROWS whole rows a program, held in registers: every element is read once."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    """Each program holds ROWS whole rows in registers, and reads every element once."""
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     cols, dy_n = cols // VEC * VEC, dy_n // VEC * VEC
     dy_row, x_n = dy_row // VEC * VEC, x_n // VEC * VEC
     x_row, dx_n = x_row // VEC * VEC, dx_n // VEC * VEC
@@ -1010,11 +1010,11 @@ def group_norm_backward_dx_loop(
     PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
     dgain_sum_part_ptr=None, dbias_sum_part_ptr=None,
 ):  # fmt: skip
-    """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row.
+    """Each program handles ROWS rows of any width, BLOCK elements at a time, in one pass over each row.
 
-    With a PASS, PARTS programs share these rows: launches before the last leave what a CHUNK of columns comes to.
+    With PASS > 0, PARTS programs share the rows. Each launch before the last stores the state of one CHUNK of columns.
     """
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     cols, dy_n = cols // VEC * VEC, dy_n // VEC * VEC
     dy_row, x_n = dy_row // VEC * VEC, x_n // VEC * VEC
     x_row, dx_n = x_row // VEC * VEC, dx_n // VEC * VEC
@@ -1093,8 +1093,8 @@ def group_norm_backward_dx_channels_rows(
     COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """ROWS whole rows a program, held in registers: every element is read once."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    """Each program holds ROWS whole rows in registers, and reads every element once."""
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     cols, dy_n = cols // VEC * VEC, dy_n // VEC * VEC
     dy_row, x_n = dy_row // VEC * VEC, x_n // VEC * VEC
     x_row, dx_n = x_row // VEC * VEC, dx_n // VEC * VEC
@@ -1147,11 +1147,11 @@ def group_norm_backward_dx_channels_loop(
     PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
     dgain_sum_part_ptr=None, dbias_sum_part_ptr=None,
 ):  # fmt: skip
-    """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row.
+    """Each program handles ROWS rows of any width, BLOCK elements at a time, in one pass over each row.
 
-    With a PASS, PARTS programs share these rows: launches before the last leave what a CHUNK of columns comes to.
+    With PASS > 0, PARTS programs share the rows. Each launch before the last stores the state of one CHUNK of columns.
     """
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     cols, dy_n = cols // VEC * VEC, dy_n // VEC * VEC
     dy_row, x_n = dy_row // VEC * VEC, x_n // VEC * VEC
     x_row, dx_n = x_row // VEC * VEC, dx_n // VEC * VEC
@@ -1223,8 +1223,8 @@ def group_norm_backward_deps_rows(
     EPS_IS_TENSOR: tl.constexpr, COMPUTE: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """ROWS whole rows a program, held in registers: every element is read once."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    """Each program holds ROWS whole rows in registers, and reads every element once."""
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     cols = cols // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
@@ -1256,11 +1256,11 @@ def group_norm_backward_deps_loop(
     PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
     deps_sum_part_ptr=None,
 ):  # fmt: skip
-    """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row.
+    """Each program handles ROWS rows of any width, BLOCK elements at a time, in one pass over each row.
 
-    With a PASS, PARTS programs share these rows: launches before the last leave what a CHUNK of columns comes to.
+    With PASS > 0, PARTS programs share the rows. Each launch before the last stores the state of one CHUNK of columns.
     """
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     Cg = Cg // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = lib.blocks(Cg, BLOCK)
@@ -1305,8 +1305,8 @@ def choose_group_norm_backward_mu(
     rows: int, cols: int, col_run: int, col_runs: int, strided: bool, aligned: bool,
     in_f64: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
-    """The variant for one call and its config; first match wins."""
-    # too few rows to fill the GPU: several programs share one
+    """Returns (variant, config) of a call: the first variant whose rule holds."""
+    # too few rows to fill the GPU: several programs share a row
     if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (
         (512 if 32 <= rows < 16 * gpu.sms else 2048) if strided else 8192
     ):
@@ -1322,7 +1322,7 @@ def choose_group_norm_backward_mu(
             CHUNK=lib.cdiv(col_runs * lib.cdiv(col_run, BLOCK), PARTS), PARTS_POW2=max(PARTS, 256),
             MERGE=1 if PARTS > 16 else 16, num_warps=8 if strided else 4,
         )  # fmt: skip
-    # short rows whose elements lie far apart: memory runs along the rows' own axis
+    # short rows with elements far apart in memory: neighbouring rows are adjacent
     if strided and 0 < cols <= 512:
         return "strided", dict(
             BLOCK=(BLOCK := max(16, lib.pow2(cols))),
@@ -1351,7 +1351,7 @@ def choose_group_norm_backward_mu(
 
 
 def launch_group_norm_backward_mu(x, gain, dy, mu, var_sum, dmu_sum, eps, groups) -> None:
-    """Computes mu, var_sum, dmu_sum by the variant that fits, unchecked."""
+    """Computes mu, var_sum, dmu_sum with the variant that `choose` returns. Does not check operands."""
     N = x.shape[0]
     C = x.shape[1]
     Cg = C // groups
@@ -1421,8 +1421,8 @@ def launch_group_norm_backward_mu(x, gain, dy, mu, var_sum, dmu_sum, eps, groups
 def choose_group_norm_backward_dy_rsqrt_sum(
     rows: int, cols: int, strided: bool, aligned: bool, in_f64: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
-    """The variant for one call and its config; first match wins."""
-    # too few rows to fill the GPU: several programs share one
+    """Returns (variant, config) of a call: the first variant whose rule holds."""
+    # too few rows to fill the GPU: several programs share a row
     if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (
         (512 if 32 <= rows < 16 * gpu.sms else 2048) if strided else 8192
     ):
@@ -1435,7 +1435,7 @@ def choose_group_norm_backward_dy_rsqrt_sum(
             ROWS=ROWS, BLOCK=BLOCK, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
             MERGE=1 if PARTS > 16 else 16, num_warps=8,
         )  # fmt: skip
-    # short rows whose elements lie far apart: memory runs along the rows' own axis
+    # short rows with elements far apart in memory: neighbouring rows are adjacent
     if strided and 0 < cols <= 512:
         return "strided", dict(
             BLOCK=(BLOCK := max(16, lib.pow2(cols))),
@@ -1468,7 +1468,7 @@ def choose_group_norm_backward_dy_rsqrt_sum(
 
 
 def launch_group_norm_backward_dy_rsqrt_sum(x, gain, dy, mu, dy_rsqrt_sum, groups) -> None:
-    """Computes dy_rsqrt_sum by the variant that fits, unchecked."""
+    """Computes dy_rsqrt_sum with the variant that `choose` returns. Does not check operands."""
     N = x.shape[0]
     C = x.shape[1]
     Cg = C // groups
@@ -1522,7 +1522,7 @@ choose_group_norm_backward_dvar_sum = choose_group_norm_backward_dy_rsqrt_sum
 def launch_group_norm_backward_dvar_sum(
     x, gain, dy, var_sum, dy_rsqrt_sum, dvar_sum, eps, groups
 ) -> None:
-    """Computes dvar_sum by the variant that fits, unchecked."""
+    """Computes dvar_sum with the variant that `choose` returns. Does not check operands."""
     N = x.shape[0]
     C = x.shape[1]
     Cg = C // groups
@@ -1577,8 +1577,8 @@ def choose_group_norm_backward_dx(
     rows: int, cols: int, col_run: int, col_runs: int, channels_last: bool, strided: bool,
     gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
-    """The variant for one call and its config; first match wins."""
-    # too few rows to fill the GPU: several programs share one
+    """Returns (variant, config) of a call: the first variant whose rule holds."""
+    # too few rows to fill the GPU: several programs share a row
     if (
         not channels_last
         and lib.cdiv(rows, 32 if strided else 2048 // min(2048, max(16, lib.pow2(col_run))))
@@ -1609,7 +1609,7 @@ def choose_group_norm_backward_dx(
             BLOCK=(BLOCK := min(32 if strided else 2048, max(16, lib.pow2(col_run)))),
             ROWS=64 if strided else 2048 // BLOCK, num_warps=8,
         )  # fmt: skip
-    # too few rows to fill the GPU: several programs share one
+    # too few rows to fill the GPU: several programs share a row
     if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (
         (512 if 32 <= rows < 16 * gpu.sms else 2048) if strided else 32768
     ):
@@ -1646,7 +1646,7 @@ def choose_group_norm_backward_dx(
 def launch_group_norm_backward_dx(
     x, gain, dy, mu, var_sum, dmu_sum, dvar_sum, dx, dgain, dbias, eps, groups
 ) -> None:
-    """Computes dx, dgain, dbias by the variant that fits, unchecked."""
+    """Computes dx, dgain, dbias with the variant that `choose` returns. Does not check operands."""
     N = x.shape[0]
     C = x.shape[1]
     Cg = C // groups
@@ -1757,8 +1757,8 @@ def choose_group_norm_backward_deps(
     rows: int, cols: int, col_run: int, col_runs: int, strided: bool, aligned: bool,
     in_f64: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
-    """The variant for one call and its config; first match wins."""
-    # too few rows to fill the GPU: several programs share one
+    """Returns (variant, config) of a call: the first variant whose rule holds."""
+    # too few rows to fill the GPU: several programs share a row
     if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (
         (512 if 32 <= rows < 16 * gpu.sms else 2048) if strided else 8192
     ):
@@ -1774,7 +1774,7 @@ def choose_group_norm_backward_deps(
             CHUNK=lib.cdiv(col_runs * lib.cdiv(col_run, BLOCK), PARTS),
             MERGE=1 if PARTS > 16 else 16, num_warps=8 if strided else 4,
         )  # fmt: skip
-    # short rows whose elements lie far apart: memory runs along the rows' own axis
+    # short rows with elements far apart in memory: neighbouring rows are adjacent
     if strided and 0 < cols <= 512:
         return "strided", dict(
             BLOCK=(BLOCK := max(16, lib.pow2(cols))),
@@ -1804,7 +1804,7 @@ def choose_group_norm_backward_deps(
 
 
 def launch_group_norm_backward_deps(x, gain, dy, var_sum, dy_rsqrt_sum, deps, eps, groups) -> None:
-    """Computes deps by the variant that fits, unchecked."""
+    """Computes deps with the variant that `choose` returns. Does not check operands."""
     N = x.shape[0]
     C = x.shape[1]
     Cg = C // groups
@@ -1861,7 +1861,7 @@ def launch_group_norm_backward_deps(x, gain, dy, var_sum, dy_rsqrt_sum, deps, ep
 
 
 def launch_group_norm_backward(x, gain, dy, dx, dgain, dbias, deps, eps, groups) -> None:
-    """5 steps, unchecked; what passes between them is in scratch storage."""
+    """Runs 5 steps, with scratch memory between them. Does not check operands."""
     N = x.shape[0]
     C = x.shape[1]
     compute = torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32
@@ -1899,7 +1899,7 @@ def allocate_group_norm_backward(
     need_dbias: bool = True,
     need_deps: bool = True,
 ) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:
-    """Checks the operands of group_norm_backward and allocates what it returns."""
+    """Checks the operands of group_norm_backward and allocates its results. Raises ValueError if an operand does not fit."""
     lib.check_dtype(
         x, "group_norm_backward: x", torch.float64, torch.float32, torch.float16, torch.bfloat16
     )
@@ -1972,7 +1972,7 @@ def group_norm_backward_reference(
     groups: int = 1,
     eps: float | torch.Tensor = 1e-05,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-    """What group_norm_backward means: its spec, line by line."""
+    """The spec of group_norm_backward in torch, line by line."""
     T = x.dtype
     U = gain.dtype
     compute = torch.float64 if torch.float64 in (gain.dtype, x.dtype) else torch.float32
@@ -2078,9 +2078,9 @@ def group_norm_backward(
     need_dbias: bool = True,
     need_deps: bool = True,
 ) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:
-    """dx: T[N, C, ...], dgain: U[C], dbias: U[C], deps: f32 from x: T[N, C, ...], gain: U[C], dy: T[N, C, ...].
+    """Returns dx: T[N, C, ...], dgain: U[C], dbias: U[C], deps: f32, given x: T[N, C, ...], gain: U[C], dy: T[N, C, ...].
 
-    T is f64, f32, f16 or bf16; U is f64, f32, f16 or bf16; any strides. Raises ValueError where operands do not fit.
+    T is f64, f32, f16 or bf16; U is f64, f32, f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
     """
     dx, dgain, dbias, deps = allocate_group_norm_backward(
         x, gain, dy, groups, eps, need_dx, need_dgain, need_dbias, need_deps

@@ -24,8 +24,8 @@ def huber_rows(
     COMPUTE: tl.constexpr, DELTA_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """ROWS whole rows a program, held in registers: every element is read once."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    """Each program holds ROWS whole rows in registers, and reads every element once."""
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     cols = cols // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -56,11 +56,11 @@ def huber_loop(
     PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
     loss_sum_part_ptr=None,
 ):  # fmt: skip
-    """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row.
+    """Each program handles ROWS rows of any width, BLOCK elements at a time, in one pass over each row.
 
-    With a PASS, PARTS programs share these rows: launches before the last leave what a CHUNK of columns comes to.
+    With PASS > 0, PARTS programs share the rows. Each launch before the last stores the state of one CHUNK of columns.
     """
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     cols = cols // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part, begin, end = 0, 0, tl.cast(cols, tl.int64)
@@ -98,8 +98,8 @@ def huber_loop(
 def choose_huber(
     rows: int, cols: int, strided: bool, aligned: bool, in_f64: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
-    """The variant for one call and its config; first match wins."""
-    # too few rows to fill the GPU: several programs share one
+    """Returns (variant, config) of a call: the first variant whose rule holds."""
+    # too few rows to fill the GPU: several programs share a row
     if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (
         (512 if 32 <= rows < 16 * gpu.sms else 2048) if strided else 8192
     ):
@@ -112,7 +112,7 @@ def choose_huber(
             ROWS=ROWS, BLOCK=BLOCK, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
             MERGE=1 if PARTS > 16 else 16, num_warps=8,
         )  # fmt: skip
-    # short rows whose elements lie far apart: memory runs along the rows' own axis
+    # short rows with elements far apart in memory: neighbouring rows are adjacent
     if strided and 0 < cols <= 512:
         return "strided", dict(
             BLOCK=(BLOCK := max(16, lib.pow2(cols))),
@@ -146,7 +146,7 @@ def choose_huber(
 
 
 def launch_huber(x, t, loss, delta) -> None:
-    """Computes loss by the variant that fits, unchecked."""
+    """Computes loss with the variant that `choose` returns. Does not check operands."""
     batch_shape = torch.broadcast_shapes(x.shape, t.shape)
     batch = math.prod(batch_shape)
     t, x = lib.flattened(t.expand(batch_shape), x.expand(batch_shape))
@@ -189,7 +189,7 @@ def launch_huber(x, t, loss, delta) -> None:
 def allocate_huber(
     x: torch.Tensor, t: torch.Tensor, delta: float | torch.Tensor = 1.0
 ) -> torch.Tensor:
-    """Checks the operands of huber and allocates what it returns."""
+    """Checks the operands of huber and allocates its results. Raises ValueError if an operand does not fit."""
     lib.check_dtype(x, "huber: x", torch.float64, torch.float32, torch.float16, torch.bfloat16)
     lib.check_dtype(t, "huber: t", x.dtype, source=" (T, from x)")
     lib.check_device(t, "huber: t", x.device, " (from x)")
@@ -212,7 +212,7 @@ def allocate_huber(
 def huber_reference(
     x: torch.Tensor, t: torch.Tensor, delta: float | torch.Tensor = 1.0
 ) -> torch.Tensor:
-    """What huber means: its spec, line by line."""
+    """The spec of huber in torch, line by line."""
     T = x.dtype
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
     x = x.to(compute)
@@ -235,7 +235,7 @@ def huber_reference(
 def huber_torch(
     x: torch.Tensor, t: torch.Tensor, delta: float | torch.Tensor = 1.0
 ) -> torch.Tensor:
-    """What huber equals, by its ref: CPU tensors go this way, which is faster."""
+    """The `ref` of huber: the torch call that it must equal. CPU tensors use it."""
     T = x.dtype
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
     x = x.to(compute)
@@ -254,9 +254,9 @@ def huber_torch(
     backward=runtime.Backward("huber_backward", wrt=("x", "t", "delta"), outputs=("loss",)),
 )
 def huber(x: torch.Tensor, t: torch.Tensor, delta: float | torch.Tensor = 1.0) -> torch.Tensor:
-    """loss: T from x: T[...], t: T[...].
+    """Returns loss: T, given x: T[...], t: T[...].
 
-    T is f64, f32, f16 or bf16; any strides. Raises ValueError where operands do not fit.
+    T is f64, f32, f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
     """
     loss = allocate_huber(x, t, delta)
     if not lib.runs_kernels(x):
@@ -274,8 +274,8 @@ def huber_backward_rows(
     COMPUTE: tl.constexpr, DLOSS_IS_TENSOR: tl.constexpr, DELTA_IS_TENSOR: tl.constexpr,
     VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """ROWS whole rows a program, held in registers: every element is read once."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    """Each program holds ROWS whole rows in registers, and reads every element once."""
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     cols = cols // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -327,11 +327,11 @@ def huber_backward_loop(
     PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
     ddelta_sum_part_ptr=None,
 ):  # fmt: skip
-    """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row.
+    """Each program handles ROWS rows of any width, BLOCK elements at a time, in one pass over each row.
 
-    With a PASS, PARTS programs share these rows: launches before the last leave what a CHUNK of columns comes to.
+    With PASS > 0, PARTS programs share the rows. Each launch before the last stores the state of one CHUNK of columns.
     """
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     cols = cols // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part, begin, end = 0, 0, tl.cast(cols, tl.int64)
@@ -389,8 +389,8 @@ def huber_backward_loop(
 def choose_huber_backward(
     rows: int, cols: int, strided: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
-    """The variant for one call and its config; first match wins."""
-    # too few rows to fill the GPU: several programs share one
+    """Returns (variant, config) of a call: the first variant whose rule holds."""
+    # too few rows to fill the GPU: several programs share a row
     if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (
         (512 if 32 <= rows < 16 * gpu.sms else 2048) if strided else 8192
     ):
@@ -423,7 +423,7 @@ def choose_huber_backward(
 
 
 def launch_huber_backward(x, t, dx, dt, ddelta, delta, dloss) -> None:
-    """Computes dx, dt, ddelta by the variant that fits, unchecked."""
+    """Computes dx, dt, ddelta with the variant that `choose` returns. Does not check operands."""
     batch_shape = dx.shape
     batch = math.prod(batch_shape)
     t = lib.reshaped(t.expand(batch_shape), batch)
@@ -476,7 +476,7 @@ def launch_huber_backward(x, t, dx, dt, ddelta, delta, dloss) -> None:
 def allocate_huber_backward(
     x: torch.Tensor, t: torch.Tensor, dloss: float | torch.Tensor, delta: float | torch.Tensor = 1.0
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Checks the operands of huber_backward and allocates what it returns."""
+    """Checks the operands of huber_backward and allocates its results. Raises ValueError if an operand does not fit."""
     lib.check_dtype(
         x, "huber_backward: x", torch.float64, torch.float32, torch.float16, torch.bfloat16
     )
@@ -509,7 +509,7 @@ def allocate_huber_backward(
 def huber_backward_reference(
     x: torch.Tensor, t: torch.Tensor, dloss: float | torch.Tensor, delta: float | torch.Tensor = 1.0
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """What huber_backward means: its spec, line by line."""
+    """The spec of huber_backward in torch, line by line."""
     T = x.dtype
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
     x = x.to(compute)
@@ -566,9 +566,9 @@ def huber_backward_reference(
 def huber_backward(
     x: torch.Tensor, t: torch.Tensor, dloss: float | torch.Tensor, delta: float | torch.Tensor = 1.0
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """dx: T[...], dt: T[...], ddelta: f32 from x: T[...], t: T[...].
+    """Returns dx: T[...], dt: T[...], ddelta: f32, given x: T[...], t: T[...].
 
-    T is f64, f32, f16 or bf16; any strides. Raises ValueError where operands do not fit.
+    T is f64, f32, f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
     """
     dx, dt, ddelta = allocate_huber_backward(x, t, dloss, delta)
     if not lib.runs_kernels(x):

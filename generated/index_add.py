@@ -25,8 +25,8 @@ def index_add_box(
     x_ptr, index_ptr, y0_ptr, y_ptr, V, D, N, x_0, x_1, index_0, y0_0, y0_1, y_0, y_1,
     COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """A tile of ROWS x BLOCK elements a program, reducers as loops."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    """Each program computes a tile of ROWS x BLOCK elements. Reducers are loops."""
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     D, x_0 = D // VEC * VEC, x_0 // VEC * VEC
     y0_0, y_0 = y0_0 // VEC * VEC, y_0 // VEC * VEC
     tiles = lib.blocks(D, BLOCK)
@@ -50,8 +50,8 @@ def index_add_scatter(
     index_ptr, x_ptr, y_sum_ptr, N, D, V, index_0, x_0, x_1, y_sum_0, y_sum_1,
     COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """A tile of ROWS x BLOCK terms a program, each added where it belongs."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    """Each program computes a tile of ROWS x BLOCK terms, and adds each to its place with an atomic add."""
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     D, x_0 = D // VEC * VEC, x_0 // VEC * VEC
     y_sum_0 = y_sum_0 // VEC * VEC
     tiles = lib.blocks(D, BLOCK)
@@ -74,8 +74,8 @@ def index_add_epilogue(
     y0_ptr, y_sum_ptr, y_ptr, V, D, y0_0, y0_1, y_sum_0, y_sum_1, y_0, y_1,
     COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """A tile of ROWS x BLOCK elements a program."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    """Each program computes a tile of ROWS x BLOCK elements."""
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     D, y0_0 = D // VEC * VEC, y0_0 // VEC * VEC
     y_sum_0, y_0 = y_sum_0 // VEC * VEC, y_0 // VEC * VEC
     tiles = lib.blocks(D, BLOCK)
@@ -95,8 +95,8 @@ def index_add_deal(
     y_sum_copies_1, y_sum_copies_2,
     COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """A tile of ROWS x BLOCK terms a program, each added where it belongs."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    """Each program computes a tile of ROWS x BLOCK terms, and adds each to its place with an atomic add."""
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     D, x_0 = D // VEC * VEC, x_0 // VEC * VEC
     y_sum_copies_0, y_sum_copies_1 = y_sum_copies_0 // VEC * VEC, y_sum_copies_1 // VEC * VEC
     tiles = lib.blocks(D, BLOCK)
@@ -122,8 +122,8 @@ def index_add_merge(
     y_sum_copies_2, y0_0, y0_1, y_0, y_1,
     COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """ROWS whole rows a program, held in registers: every element is read once."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    """Each program holds ROWS whole rows in registers, and reads every element once."""
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     rows, y_sum_copies_0 = rows // VEC * VEC, y_sum_copies_0 // VEC * VEC
     y_sum_copies_1, y0_0 = y_sum_copies_1 // VEC * VEC, y0_0 // VEC * VEC
     y_0 = y_0 // VEC * VEC
@@ -148,7 +148,7 @@ def index_add_last(
     index_ptr, y_sum_last_ptr, N, V, index_0, y_sum_last_0,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """A tile of ROWS x BLOCK terms a program, of which each place keeps the greatest."""
+    """Each program computes a tile of ROWS x BLOCK terms, and keeps the greatest at each place with an atomic max."""
     tiles = lib.blocks(N, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
@@ -168,8 +168,8 @@ def index_add_sparse(
     x_1, y_sum_kept_0, y_sum_kept_1,
     COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """A tile of ROWS x BLOCK terms a program, each added where it belongs."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    """Each program computes a tile of ROWS x BLOCK terms, and adds each to its place with an atomic add."""
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     D, x_0 = D // VEC * VEC, x_0 // VEC * VEC
     y_sum_kept_0 = y_sum_kept_0 // VEC * VEC
     tiles = lib.blocks(D, BLOCK)
@@ -198,8 +198,8 @@ def index_add_gather(
     y_sum_kept_0, y_sum_kept_1, y_0, y_1,
     COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """A tile of ROWS x BLOCK elements a program."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    """Each program computes a tile of ROWS x BLOCK elements."""
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     D, y0_0 = D // VEC * VEC, y0_0 // VEC * VEC
     y_sum_kept_0, y_0 = y_sum_kept_0 // VEC * VEC, y_0 // VEC * VEC
     tiles = lib.blocks(D, BLOCK)
@@ -222,7 +222,7 @@ def index_add_gather(
 def choose_index_add(
     cols: int, points: int, width: int, places: int, deterministic: bool,
 ) -> tuple[str, dict]:  # fmt: skip
-    """The variant for one call and its config; first match wins."""
+    """Returns (variant, config) of a call: the first variant whose rule holds."""
     # many terms at few places: they are added atomically to copies of them, in no fixed order: the last bits may differ from run to run
     if places <= 32768 and points * width > 16 * places and not deterministic:
         return "copies", dict(
@@ -248,7 +248,7 @@ def choose_index_add(
 
 
 def launch_index_add(y0, index, x, y) -> None:
-    """Computes y by the variant that fits, unchecked."""
+    """Computes y with the variant that `choose` returns. Does not check operands."""
     V, D = y0.shape
     N = index.shape[0]
     places = D * V
@@ -324,7 +324,7 @@ def launch_index_add(y0, index, x, y) -> None:
 
 
 def allocate_index_add(y0: torch.Tensor, index: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
-    """Checks the operands of index_add and allocates what it returns."""
+    """Checks the operands of index_add and allocates its results. Raises ValueError if an operand does not fit."""
     lib.check_dtype(
         y0, "index_add: y0", torch.float64, torch.float32, torch.float16, torch.bfloat16
     )
@@ -344,7 +344,7 @@ def allocate_index_add(y0: torch.Tensor, index: torch.Tensor, x: torch.Tensor) -
 
 
 def index_add_reference(y0: torch.Tensor, index: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
-    """What index_add means: its spec, line by line."""
+    """The spec of index_add in torch, line by line."""
     T = y0.dtype
     compute = torch.float64 if y0.dtype == torch.float64 else torch.float32
     y0 = y0.to(compute)
@@ -375,7 +375,7 @@ def index_add_reference(y0: torch.Tensor, index: torch.Tensor, x: torch.Tensor) 
 
 
 def index_add_torch(y0: torch.Tensor, index: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
-    """What index_add equals, by its ref: CPU tensors go this way, which is faster."""
+    """The `ref` of index_add: the torch call that it must equal. CPU tensors use it."""
     T = y0.dtype
     compute = torch.float64 if y0.dtype == torch.float64 else torch.float32
     y0 = y0.to(compute)
@@ -399,9 +399,9 @@ def index_add_torch(y0: torch.Tensor, index: torch.Tensor, x: torch.Tensor) -> t
     ),
 )
 def index_add(y0: torch.Tensor, index: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
-    """y: T[V, D] from y0: T[V, D], index: i64[N], x: T[N, D].
+    """Returns y: T[V, D], given y0: T[V, D], index: i64[N], x: T[N, D].
 
-    T is f64, f32, f16 or bf16; any strides. Raises ValueError where operands do not fit.
+    T is f64, f32, f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
     """
     y = allocate_index_add(y0, index, x)
     if not lib.runs_kernels(y0):
@@ -417,8 +417,8 @@ def index_add_backward_tile(
     dy_ptr, index_ptr, dx_ptr, N, D, V, index_0, dy_0, dy_1, dx_row, dx_col,
     COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """A tile of ROWS x BLOCK elements a program."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    """Each program computes a tile of ROWS x BLOCK elements."""
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     D, dy_0 = D // VEC * VEC, dy_0 // VEC * VEC
     dx_row = dx_row // VEC * VEC
     tiles = lib.blocks(D, BLOCK)
@@ -433,7 +433,7 @@ def index_add_backward_tile(
 
 
 def choose_index_add_backward(cols: int, aligned: bool) -> tuple[str, dict]:
-    """The variant for one call and its config; first match wins."""
+    """Returns (variant, config) of a call: the first variant whose rule holds."""
     # rows of the fastest axis
     return "tile", dict(
         BLOCK=(BLOCK := min(1024, max(16, lib.pow2(cols))) if aligned else min(128, max(4, lib.pow2(cols)))),
@@ -442,7 +442,7 @@ def choose_index_add_backward(cols: int, aligned: bool) -> tuple[str, dict]:
 
 
 def launch_index_add_backward(index, dy, dx) -> None:
-    """Computes dx by the variant that fits, unchecked."""
+    """Computes dx with the variant that `choose` returns. Does not check operands."""
     N = index.shape[0]
     V, D = dy.shape
     _, config = choose_index_add_backward(
@@ -458,7 +458,7 @@ def launch_index_add_backward(index, dy, dx) -> None:
 
 
 def allocate_index_add_backward(index: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
-    """Checks the operands of index_add_backward and allocates what it returns."""
+    """Checks the operands of index_add_backward and allocates its results. Raises ValueError if an operand does not fit."""
     lib.check_dtype(index, "index_add_backward: index", torch.int64)
     lib.check_rank(index, "index_add_backward: index", 1, "[N]")
     lib.check_dtype(
@@ -473,7 +473,7 @@ def allocate_index_add_backward(index: torch.Tensor, dy: torch.Tensor) -> torch.
 
 
 def index_add_backward_reference(index: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
-    """What index_add_backward means: its spec, line by line."""
+    """The spec of index_add_backward in torch, line by line."""
     T = dy.dtype
     compute = torch.float64 if dy.dtype == torch.float64 else torch.float32
     dy = dy.to(compute)
@@ -508,9 +508,9 @@ def index_add_backward_reference(index: torch.Tensor, dy: torch.Tensor) -> torch
     no_gradient="second derivatives are derived for what comes from tritongen.compile_op, compile_expr and load",
 )
 def index_add_backward(index: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
-    """dx: T[N, D] from index: i64[N], dy: T[V, D].
+    """Returns dx: T[N, D], given index: i64[N], dy: T[V, D].
 
-    T is f64, f32, f16 or bf16; any strides. Raises ValueError where operands do not fit.
+    T is f64, f32, f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
     """
     dx = allocate_index_add_backward(index, dy)
     if not lib.runs_kernels(index):

@@ -27,8 +27,8 @@ def instance_norm_rows(
     COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """ROWS whole rows a program, held in registers: every element is read once."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    """Each program holds ROWS whole rows in registers, and reads every element once."""
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     cols, x_row = cols // VEC * VEC, x_row // VEC * VEC
     y_row = y_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -60,11 +60,11 @@ def instance_norm_loop(
     PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
     mu_part_ptr=None, var_sum_part_ptr=None, var_sum_count_ptr=None,
 ):  # fmt: skip
-    """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row.
+    """Each program handles ROWS rows of any width, BLOCK elements at a time, in two passes over each row.
 
-    With a PASS, PARTS programs share these rows: launches before the last leave what a CHUNK of columns comes to.
+    With PASS > 0, PARTS programs share the rows. Each launch before the last stores the state of one CHUNK of columns.
     """
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     cols, x_row = cols // VEC * VEC, x_row // VEC * VEC
     y_row = y_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -127,13 +127,13 @@ def instance_norm_two_pass(
     COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS_POW2: tl.constexpr, LAG: tl.constexpr,
 ):  # fmt: skip
-    """Program `ticket`: mu, var_sum over a block; then a block further back, read again from L2."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    """Program `ticket` reduces a block to mu, var_sum. Then it writes an earlier block, which L2 still holds."""
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     cols, x_row = cols // VEC * VEC, x_row // VEC * VEC
     y_row = y_row // VEC * VEC
     blocks = lib.blocks(cols, BLOCK)
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
-    # Tickets in the order in which programs start: none waits for one that has yet to start.
+    # Tickets are in the order in which programs start, so no program waits for one that has not started.
     ticket = tl.atomic_add(tickets_ptr, 1, sem="relaxed")
 
     if ticket < lib.blocks(rows, ROWS) * blocks:
@@ -156,7 +156,7 @@ def instance_norm_two_pass(
         tl.store(mu_part_ptr + row * blocks + part, mu, mask=row < rows)
         tl.store(var_sum_part_ptr + row * blocks + part, var_sum, mask=row < rows)
         tl.store(var_sum_count_ptr + row * blocks + part, var_sum_count, mask=row < rows)
-        tl.debug_barrier()  # all is stored before it counts
+        tl.debug_barrier()  # store everything before counting it
         tl.atomic_add(tickets_ptr + 1 + tile, 1, sem="release")
 
     lagging = ticket - blocks - LAG
@@ -167,7 +167,7 @@ def instance_norm_two_pass(
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (row < rows) & (col < cols)
         parts = tl.arange(0, PARTS_POW2)[None, :]
-        # Until every block of these rows has left its folds.
+        # Wait until every block of these rows has stored its partial results.
         while tl.atomic_add(tickets_ptr + 1 + tile, 0, sem="acquire") < blocks:
             pass
         there = (row < rows) & (parts < blocks)
@@ -196,8 +196,8 @@ def instance_norm_channels_rows(
     COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """ROWS whole rows a program, held in registers: every element is read once."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    """Each program holds ROWS whole rows in registers, and reads every element once."""
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     cols, x_n = cols // VEC * VEC, x_n // VEC * VEC
     x_c, y_n = x_c // VEC * VEC, y_n // VEC * VEC
     y_c = y_c // VEC * VEC
@@ -231,11 +231,11 @@ def instance_norm_channels_loop(
     PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
     mu_part_ptr=None, var_sum_part_ptr=None, var_sum_count_ptr=None,
 ):  # fmt: skip
-    """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row.
+    """Each program handles ROWS rows of any width, BLOCK elements at a time, in two passes over each row.
 
-    With a PASS, PARTS programs share these rows: launches before the last leave what a CHUNK of columns comes to.
+    With PASS > 0, PARTS programs share the rows. Each launch before the last stores the state of one CHUNK of columns.
     """
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     cols, x_n = cols // VEC * VEC, x_n // VEC * VEC
     x_c, y_n = x_c // VEC * VEC, y_n // VEC * VEC
     y_c = y_c // VEC * VEC
@@ -297,8 +297,8 @@ def choose_instance_norm(
     rows: int, cols: int, channels_last: bool, strided: bool, aligned: bool, in_f64: bool,
     itemsize: int, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
-    """The variant for one call and its config; first match wins."""
-    # x does not fit in L2, but what lies between its two reads does
+    """Returns (variant, config) of a call: the first variant whose rule holds."""
+    # x does not fit in L2, but the data between its two reads does
     if (
         not channels_last
         and not strided
@@ -312,7 +312,7 @@ def choose_instance_norm(
             BLOCK=(BLOCK := 8192), ROWS=1, LAG=2 * gpu.sms, num_warps=(num_warps := 4),
             PARTS_POW2=max(lib.pow2(lib.cdiv(cols, BLOCK)), 32 * num_warps), maxnreg=80,
         )  # fmt: skip
-    # too few rows to fill the GPU: several programs share one
+    # too few rows to fill the GPU: several programs share a row
     if (
         not channels_last
         and lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms
@@ -354,7 +354,7 @@ def choose_instance_norm(
             ROWS=ROWS, BLOCK=BLOCK,
             num_warps=8 if strided else BLOCK // 512 if not aligned else 16 if cols <= 65536 else 32,
         )  # fmt: skip
-    # too few rows to fill the GPU: several programs share one
+    # too few rows to fill the GPU: several programs share a row
     if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (
         (512 if 32 <= rows < 16 * gpu.sms else 2048) if strided else 32768
     ):
@@ -369,7 +369,7 @@ def choose_instance_norm(
             ROWS=ROWS, BLOCK=BLOCK, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
             PARTS_POW2=max(PARTS, 256), num_warps=8,
         )  # fmt: skip
-    # short rows whose elements lie far apart: memory runs along the rows' own axis
+    # short rows with elements far apart in memory: neighbouring rows are adjacent
     if strided and 0 < cols <= 512:
         return "channels_strided", dict(
             BLOCK=(BLOCK := max(16, lib.pow2(cols))),
@@ -398,7 +398,7 @@ def choose_instance_norm(
 
 
 def launch_instance_norm(x, gain, bias, y, eps) -> None:
-    """Computes y by the variant that fits, unchecked."""
+    """Computes y with the variant that `choose` returns. Does not check operands."""
     N = x.shape[0]
     C = x.shape[1]
     batch = math.prod(y.shape[2:])
@@ -506,7 +506,7 @@ def launch_instance_norm(x, gain, bias, y, eps) -> None:
 def allocate_instance_norm(
     x: torch.Tensor, gain: torch.Tensor, bias: torch.Tensor, eps: float | torch.Tensor = 1e-05
 ) -> torch.Tensor:
-    """Checks the operands of instance_norm and allocates what it returns."""
+    """Checks the operands of instance_norm and allocates its results. Raises ValueError if an operand does not fit."""
     lib.check_dtype(
         x, "instance_norm: x", torch.float64, torch.float32, torch.float16, torch.bfloat16
     )
@@ -538,7 +538,7 @@ def allocate_instance_norm(
 def instance_norm_reference(
     x: torch.Tensor, gain: torch.Tensor, bias: torch.Tensor, eps: float | torch.Tensor = 1e-05
 ) -> torch.Tensor:
-    """What instance_norm means: its spec, line by line."""
+    """The spec of instance_norm in torch, line by line."""
     T = x.dtype
     compute = torch.float64 if torch.float64 in (x.dtype, gain.dtype) else torch.float32
     x = x.to(compute)
@@ -568,7 +568,7 @@ def instance_norm_reference(
 def instance_norm_torch(
     x: torch.Tensor, gain: torch.Tensor, bias: torch.Tensor, eps: float | torch.Tensor = 1e-05
 ) -> torch.Tensor:
-    """What instance_norm equals, by its ref: CPU tensors go this way, which is faster."""
+    """The `ref` of instance_norm: the torch call that it must equal. CPU tensors use it."""
     T = x.dtype
     compute = torch.float64 if torch.float64 in (x.dtype, gain.dtype) else torch.float32
     x = x.to(compute)
@@ -597,9 +597,9 @@ def instance_norm_torch(
 def instance_norm(
     x: torch.Tensor, gain: torch.Tensor, bias: torch.Tensor, eps: float | torch.Tensor = 1e-05
 ) -> torch.Tensor:
-    """y: T[N, C, ...] from x: T[N, C, ...], gain: U[C], bias: U[C].
+    """Returns y: T[N, C, ...], given x: T[N, C, ...], gain: U[C], bias: U[C].
 
-    T is f64, f32, f16 or bf16; U is f64, f32, f16 or bf16; any strides. Raises ValueError where operands do not fit.
+    T is f64, f32, f16 or bf16; U is f64, f32, f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
     """
     y = allocate_instance_norm(x, gain, bias, eps)
     if not lib.runs_kernels(x):
@@ -618,8 +618,8 @@ def instance_norm_backward_mu_rows(
     COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """ROWS whole rows a program, held in registers: every element is read once."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    """Each program holds ROWS whole rows in registers, and reads every element once."""
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     cols, x_row = cols // VEC * VEC, x_row // VEC * VEC
     dy_row, dx_row = dy_row // VEC * VEC, dx_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -668,11 +668,11 @@ def instance_norm_backward_mu_loop(
     mu_part_ptr=None, var_sum_part_ptr=None, var_sum_count_ptr=None, dmu_sum_part_ptr=None,
     dy_rsqrt_sum_part_ptr=None,
 ):  # fmt: skip
-    """ROWS rows a program, of any width, BLOCK elements at a time: three passes over each row.
+    """Each program handles ROWS rows of any width, BLOCK elements at a time, in three passes over each row.
 
-    With a PASS, PARTS programs share these rows: launches before the last leave what a CHUNK of columns comes to.
+    With PASS > 0, PARTS programs share the rows. Each launch before the last stores the state of one CHUNK of columns.
     """
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     cols, x_row = cols // VEC * VEC, x_row // VEC * VEC
     dy_row, dx_row = dy_row // VEC * VEC, dx_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -796,8 +796,8 @@ def instance_norm_backward_mu_channels_rows(
     COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """ROWS whole rows a program, held in registers: every element is read once."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    """Each program holds ROWS whole rows in registers, and reads every element once."""
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     cols, x_n = cols // VEC * VEC, x_n // VEC * VEC
     x_c, dy_n = x_c // VEC * VEC, dy_n // VEC * VEC
     dy_c, dx_n = dy_c // VEC * VEC, dx_n // VEC * VEC
@@ -851,11 +851,11 @@ def instance_norm_backward_mu_channels_loop(
     mu_part_ptr=None, var_sum_part_ptr=None, var_sum_count_ptr=None, dmu_sum_part_ptr=None,
     dy_rsqrt_sum_part_ptr=None,
 ):  # fmt: skip
-    """ROWS rows a program, of any width, BLOCK elements at a time: three passes over each row.
+    """Each program handles ROWS rows of any width, BLOCK elements at a time, in three passes over each row.
 
-    With a PASS, PARTS programs share these rows: launches before the last leave what a CHUNK of columns comes to.
+    With PASS > 0, PARTS programs share the rows. Each launch before the last stores the state of one CHUNK of columns.
     """
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     cols, x_n = cols // VEC * VEC, x_n // VEC * VEC
     x_c, dy_n = x_c // VEC * VEC, dy_n // VEC * VEC
     dy_c, dx_n = dy_c // VEC * VEC, dx_n // VEC * VEC
@@ -990,8 +990,8 @@ def instance_norm_backward_dgain_rows(
     COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """ROWS whole rows a program, held in registers: every element is read once."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    """Each program holds ROWS whole rows in registers, and reads every element once."""
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     cols, dy_n = cols // VEC * VEC, dy_n // VEC * VEC
     dy_row, x_n = dy_row // VEC * VEC, x_n // VEC * VEC
     x_row = x_row // VEC * VEC
@@ -1025,11 +1025,11 @@ def instance_norm_backward_dgain_loop(
     PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
     dgain_sum_part_ptr=None, dbias_sum_part_ptr=None,
 ):  # fmt: skip
-    """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row.
+    """Each program handles ROWS rows of any width, BLOCK elements at a time, in one pass over each row.
 
-    With a PASS, PARTS programs share these rows: launches before the last leave what a CHUNK of columns comes to.
+    With PASS > 0, PARTS programs share the rows. Each launch before the last stores the state of one CHUNK of columns.
     """
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     cols, dy_n = cols // VEC * VEC, dy_n // VEC * VEC
     dy_row, x_n = dy_row // VEC * VEC, x_n // VEC * VEC
     x_row = x_row // VEC * VEC
@@ -1089,8 +1089,8 @@ def instance_norm_backward_deps_rows(
     EPS_IS_TENSOR: tl.constexpr, COMPUTE: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """ROWS whole rows a program, held in registers: every element is read once."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    """Each program holds ROWS whole rows in registers, and reads every element once."""
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     cols = cols // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
@@ -1123,11 +1123,11 @@ def instance_norm_backward_deps_loop(
     PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
     deps_sum_part_ptr=None,
 ):  # fmt: skip
-    """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row.
+    """Each program handles ROWS rows of any width, BLOCK elements at a time, in one pass over each row.
 
-    With a PASS, PARTS programs share these rows: launches before the last leave what a CHUNK of columns comes to.
+    With PASS > 0, PARTS programs share the rows. Each launch before the last stores the state of one CHUNK of columns.
     """
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     C = C // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = lib.blocks(C, BLOCK)
@@ -1172,8 +1172,8 @@ def choose_instance_norm_backward_mu(
     rows: int, cols: int, channels_last: bool, strided: bool, aligned: bool, in_f64: bool,
     gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
-    """The variant for one call and its config; first match wins."""
-    # too few rows to fill the GPU: several programs share one
+    """Returns (variant, config) of a call: the first variant whose rule holds."""
+    # too few rows to fill the GPU: several programs share a row
     if (
         not channels_last
         and lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms
@@ -1222,7 +1222,7 @@ def choose_instance_norm_backward_mu(
             ROWS=ROWS, BLOCK=BLOCK,
             num_warps=8 if strided else BLOCK // 512 if not aligned else 16 if cols <= 65536 else 32,
         )  # fmt: skip
-    # too few rows to fill the GPU: several programs share one
+    # too few rows to fill the GPU: several programs share a row
     if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (
         (512 if 32 <= rows < 16 * gpu.sms else 2048) if strided else 32768
     ):
@@ -1237,7 +1237,7 @@ def choose_instance_norm_backward_mu(
             ROWS=ROWS, BLOCK=BLOCK, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
             PARTS_POW2=max(PARTS, 256), num_warps=8,
         )  # fmt: skip
-    # short rows whose elements lie far apart: memory runs along the rows' own axis
+    # short rows with elements far apart in memory: neighbouring rows are adjacent
     if strided and 0 < cols <= 512:
         return "channels_strided", dict(
             BLOCK=(BLOCK := max(16, lib.pow2(cols))),
@@ -1266,7 +1266,7 @@ def choose_instance_norm_backward_mu(
 
 
 def launch_instance_norm_backward_mu(x, gain, dy, mu, var_sum, dy_rsqrt_sum, dx, eps) -> None:
-    """Computes mu, var_sum, dy_rsqrt_sum, dx by the variant that fits, unchecked."""
+    """Computes mu, var_sum, dy_rsqrt_sum, dx with the variant that `choose` returns. Does not check operands."""
     N = x.shape[0]
     C = x.shape[1]
     batch = math.prod(dx.shape[2:])
@@ -1388,8 +1388,8 @@ def choose_instance_norm_backward_dgain(
     rows: int, cols: int, col_run: int, col_runs: int, strided: bool, aligned: bool,
     in_f64: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
-    """The variant for one call and its config; first match wins."""
-    # too few rows to fill the GPU: several programs share one
+    """Returns (variant, config) of a call: the first variant whose rule holds."""
+    # too few rows to fill the GPU: several programs share a row
     if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (
         (512 if 32 <= rows < 16 * gpu.sms else 2048) if strided else 8192
     ):
@@ -1405,7 +1405,7 @@ def choose_instance_norm_backward_dgain(
             CHUNK=lib.cdiv(col_runs * lib.cdiv(col_run, BLOCK), PARTS),
             MERGE=1 if PARTS > 16 else 16, num_warps=8 if strided else 4,
         )  # fmt: skip
-    # short rows whose elements lie far apart: memory runs along the rows' own axis
+    # short rows with elements far apart in memory: neighbouring rows are adjacent
     if strided and 0 < cols <= 512:
         return "strided", dict(
             BLOCK=(BLOCK := max(16, lib.pow2(cols))),
@@ -1434,7 +1434,7 @@ def choose_instance_norm_backward_dgain(
 
 
 def launch_instance_norm_backward_dgain(x, gain, dy, mu, var_sum, dgain, dbias, eps) -> None:
-    """Computes dgain, dbias by the variant that fits, unchecked."""
+    """Computes dgain, dbias with the variant that `choose` returns. Does not check operands."""
     N = x.shape[0]
     C = x.shape[1]
     batch = math.prod(x.shape[2:])
@@ -1497,8 +1497,8 @@ def choose_instance_norm_backward_deps(
     rows: int, cols: int, col_run: int, col_runs: int, strided: bool, aligned: bool,
     in_f64: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
-    """The variant for one call and its config; first match wins."""
-    # too few rows to fill the GPU: several programs share one
+    """Returns (variant, config) of a call: the first variant whose rule holds."""
+    # too few rows to fill the GPU: several programs share a row
     if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (
         (512 if 32 <= rows < 16 * gpu.sms else 2048) if strided else 8192
     ):
@@ -1514,7 +1514,7 @@ def choose_instance_norm_backward_deps(
             CHUNK=lib.cdiv(col_runs * lib.cdiv(col_run, BLOCK), PARTS),
             MERGE=1 if PARTS > 16 else 16, num_warps=8 if strided else 4,
         )  # fmt: skip
-    # short rows whose elements lie far apart: memory runs along the rows' own axis
+    # short rows with elements far apart in memory: neighbouring rows are adjacent
     if strided and 0 < cols <= 512:
         return "strided", dict(
             BLOCK=(BLOCK := max(16, lib.pow2(cols))),
@@ -1544,7 +1544,7 @@ def choose_instance_norm_backward_deps(
 
 
 def launch_instance_norm_backward_deps(x, gain, dy, var_sum, dy_rsqrt_sum, deps, eps) -> None:
-    """Computes deps by the variant that fits, unchecked."""
+    """Computes deps with the variant that `choose` returns. Does not check operands."""
     N = x.shape[0]
     C = x.shape[1]
     batch = math.prod(x.shape[2:])
@@ -1598,7 +1598,7 @@ def launch_instance_norm_backward_deps(x, gain, dy, var_sum, dy_rsqrt_sum, deps,
 
 
 def launch_instance_norm_backward(x, gain, dy, dx, dgain, dbias, deps, eps) -> None:
-    """3 steps, unchecked; what passes between them is in scratch storage."""
+    """Runs 3 steps, with scratch memory between them. Does not check operands."""
     N = x.shape[0]
     C = x.shape[1]
     compute = torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32
@@ -1622,7 +1622,7 @@ def allocate_instance_norm_backward(
     need_dbias: bool = True,
     need_deps: bool = True,
 ) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:
-    """Checks the operands of instance_norm_backward and allocates what it returns."""
+    """Checks the operands of instance_norm_backward and allocates its results. Raises ValueError if an operand does not fit."""
     lib.check_dtype(
         x, "instance_norm_backward: x", torch.float64, torch.float32, torch.float16, torch.bfloat16
     )
@@ -1678,7 +1678,7 @@ def allocate_instance_norm_backward(
 def instance_norm_backward_reference(
     x: torch.Tensor, gain: torch.Tensor, dy: torch.Tensor, eps: float | torch.Tensor = 1e-05
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-    """What instance_norm_backward means: its spec, line by line."""
+    """The spec of instance_norm_backward in torch, line by line."""
     T = x.dtype
     U = gain.dtype
     compute = torch.float64 if torch.float64 in (gain.dtype, x.dtype) else torch.float32
@@ -1757,9 +1757,9 @@ def instance_norm_backward(
     need_dbias: bool = True,
     need_deps: bool = True,
 ) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:
-    """dx: T[N, C, ...], dgain: U[C], dbias: U[C], deps: f32 from x: T[N, C, ...], gain: U[C], dy: T[N, C, ...].
+    """Returns dx: T[N, C, ...], dgain: U[C], dbias: U[C], deps: f32, given x: T[N, C, ...], gain: U[C], dy: T[N, C, ...].
 
-    T is f64, f32, f16 or bf16; U is f64, f32, f16 or bf16; any strides. Raises ValueError where operands do not fit.
+    T is f64, f32, f16 or bf16; U is f64, f32, f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
     """
     dx, dgain, dbias, deps = allocate_instance_norm_backward(
         x, gain, dy, eps, need_dx, need_dgain, need_dbias, need_deps

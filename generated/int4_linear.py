@@ -24,7 +24,7 @@ def int4_linear_tiles(
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
     PARTS: tl.constexpr = 1, CHUNK=0, y_sum_parts_ptr=None,
 ):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time, of a CHUNK where PARTS share one."""
+    """Each program computes a tile of BLOCK_M x BLOCK_N sums, BLOCK_K terms at a time, of one CHUNK if PARTS programs share a sum."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(N, BLOCK_N)
     part, begin, end = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64), 0, K
     if y_sum_parts_ptr is not None:
@@ -70,7 +70,7 @@ def int4_linear_combine(
     y_sum_parts_ptr, y_ptr, M, N, y_m, y_n,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, PARTS: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
-    """Adds up what PARTS programs left of each sum, AHEAD at a time: BLOCK_M x BLOCK_N of them a program."""
+    """Each program adds the PARTS partial sums of BLOCK_M x BLOCK_N results, AHEAD parts at a time."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(N, BLOCK_N)
     tile = tl.program_id(0)
     m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
@@ -90,7 +90,7 @@ def int4_linear_combine(
 def choose_int4_linear(
     M: int, N: int, K: int, itemsize: int, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
-    """The variant for one call and its config; first match wins."""
+    """Returns (variant, config) of a call: the first variant whose rule holds."""
     # by pointers, in parts of K: several programs share a tile, and a second kernel adds up
     if (
         gpu.shared >= 99
@@ -142,7 +142,7 @@ def choose_int4_linear(
 
 
 def launch_int4_linear(x, w, s, y) -> None:
-    """Computes y by the variant that fits, unchecked."""
+    """Computes y with the variant that `choose` returns. Does not check operands."""
     M, K = x.shape
     N = w.shape[0]
     PRECISION = "ieee"
@@ -166,7 +166,7 @@ def launch_int4_linear(x, w, s, y) -> None:
 
 
 def allocate_int4_linear(x: torch.Tensor, w: torch.Tensor, s: torch.Tensor) -> torch.Tensor:
-    """Checks the operands of int4_linear and allocates what it returns."""
+    """Checks the operands of int4_linear and allocates its results. Raises ValueError if an operand does not fit."""
     lib.check_dtype(x, "int4_linear: x", torch.float16, torch.bfloat16)
     lib.check_rank(x, "int4_linear: x", 2, "[M, K]")
     lib.check_dtype(w, "int4_linear: w", torch.uint8)
@@ -188,7 +188,7 @@ def allocate_int4_linear(x: torch.Tensor, w: torch.Tensor, s: torch.Tensor) -> t
 
 
 def int4_linear_reference(x: torch.Tensor, w: torch.Tensor, s: torch.Tensor) -> torch.Tensor:
-    """What int4_linear means: its spec, line by line."""
+    """The spec of int4_linear in torch, line by line."""
     T = x.dtype
     compute = torch.float32
     x = x.to(compute)
@@ -234,9 +234,9 @@ def int4_linear_reference(x: torch.Tensor, w: torch.Tensor, s: torch.Tensor) -> 
     ),
 )
 def int4_linear(x: torch.Tensor, w: torch.Tensor, s: torch.Tensor) -> torch.Tensor:
-    """y: T[M, N] from x: T[M, K], w: u8[N, H], s: T[N, G].
+    """Returns y: T[M, N], given x: T[M, K], w: u8[N, H], s: T[N, G].
 
-    T is f16 or bf16; any strides. Raises ValueError where operands do not fit.
+    T is f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
     """
     y = allocate_int4_linear(x, w, s)
     if not lib.runs_kernels(x):
@@ -254,7 +254,7 @@ def int4_linear_backward_dx_tiles(
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
     PARTS: tl.constexpr = 1, CHUNK=0, dx_sum_parts_ptr=None,
 ):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time, of a CHUNK where PARTS share one."""
+    """Each program computes a tile of BLOCK_M x BLOCK_N sums, BLOCK_K terms at a time, of one CHUNK if PARTS programs share a sum."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(K, BLOCK_N)
     part, begin, end = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64), 0, N
     if dx_sum_parts_ptr is not None:
@@ -295,7 +295,7 @@ def int4_linear_backward_dx_combine(
     dx_sum_parts_ptr, dx_ptr, M, K, dx_m, dx_n,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, PARTS: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
-    """Adds up what PARTS programs left of each sum, AHEAD at a time: BLOCK_M x BLOCK_N of them a program."""
+    """Each program adds the PARTS partial sums of BLOCK_M x BLOCK_N results, AHEAD parts at a time."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(K, BLOCK_N)
     tile = tl.program_id(0)
     m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
@@ -316,8 +316,8 @@ def int4_linear_backward_ds_box(
     dy_ptr, x_ptr, w_ptr, ds_ptr, N, G, M, dy_0, dy_1, x_0, x_1, w_0, w_1, ds_0, ds_1,
     VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """A tile of ROWS x BLOCK elements a program, reducers as loops."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    """Each program computes a tile of ROWS x BLOCK elements. Reducers are loops."""
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     G, x_0 = G // VEC * VEC, x_0 // VEC * VEC
     w_0, ds_0 = w_0 // VEC * VEC, ds_0 // VEC * VEC
     tiles = lib.blocks(G, BLOCK)
@@ -345,7 +345,7 @@ def int4_linear_backward_ds_box(
 def choose_int4_linear_backward_dx(
     M: int, N: int, K: int, itemsize: int, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
-    """The variant for one call and its config; first match wins."""
+    """Returns (variant, config) of a call: the first variant whose rule holds."""
     # by pointers, in parts of K: several programs share a tile, and a second kernel adds up
     if (
         gpu.shared >= 163
@@ -397,7 +397,7 @@ def choose_int4_linear_backward_dx(
 
 
 def launch_int4_linear_backward_dx(x, w, s, dy, dx) -> None:
-    """Computes dx by the variant that fits, unchecked."""
+    """Computes dx with the variant that `choose` returns. Does not check operands."""
     M, K = x.shape
     N = w.shape[0]
     PRECISION = runtime.f32_precision("matmul")
@@ -421,7 +421,7 @@ def launch_int4_linear_backward_dx(x, w, s, dy, dx) -> None:
 
 
 def choose_int4_linear_backward_ds(cols: int) -> tuple[str, dict]:
-    """The variant for one call and its config; first match wins."""
+    """Returns (variant, config) of a call: the first variant whose rule holds."""
     # right for every shape: reducers as loops
     return "box", dict(
         BLOCK=(BLOCK := max(1, min(256, lib.pow2(cols)))), ROWS=256 // BLOCK, num_warps=4,
@@ -429,7 +429,7 @@ def choose_int4_linear_backward_ds(cols: int) -> tuple[str, dict]:
 
 
 def launch_int4_linear_backward_ds(x, w, s, dy, ds) -> None:
-    """Computes ds by the variant that fits, unchecked."""
+    """Computes ds with the variant that `choose` returns. Does not check operands."""
     M = x.shape[0]
     N = w.shape[0]
     G = s.shape[1]
@@ -442,7 +442,7 @@ def launch_int4_linear_backward_ds(x, w, s, dy, ds) -> None:
 
 
 def launch_int4_linear_backward(x, w, s, dy, dx, ds) -> None:
-    """2 steps, unchecked; what passes between them is in scratch storage."""
+    """Runs 2 steps, with scratch memory between them. Does not check operands."""
     if dx is not None:
         launch_int4_linear_backward_dx(x, w, s, dy, dx)
     if ds is not None:
@@ -457,7 +457,7 @@ def allocate_int4_linear_backward(
     need_dx: bool = True,
     need_ds: bool = True,
 ) -> tuple[torch.Tensor | None, torch.Tensor | None]:
-    """Checks the operands of int4_linear_backward and allocates what it returns."""
+    """Checks the operands of int4_linear_backward and allocates its results. Raises ValueError if an operand does not fit."""
     lib.check_dtype(x, "int4_linear_backward: x", torch.float16, torch.bfloat16)
     lib.check_rank(x, "int4_linear_backward: x", 2, "[M, K]")
     lib.check_dtype(w, "int4_linear_backward: w", torch.uint8)
@@ -487,7 +487,7 @@ def allocate_int4_linear_backward(
 def int4_linear_backward_reference(
     x: torch.Tensor, w: torch.Tensor, s: torch.Tensor, dy: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """What int4_linear_backward means: its spec, line by line."""
+    """The spec of int4_linear_backward in torch, line by line."""
     T = x.dtype
     compute = torch.float32
     x = x.to(compute)
@@ -544,9 +544,9 @@ def int4_linear_backward(
     need_dx: bool = True,
     need_ds: bool = True,
 ) -> tuple[torch.Tensor | None, torch.Tensor | None]:
-    """dx: T[M, K], ds: T[N, G] from x: T[M, K], w: u8[N, H], s: T[N, G], dy: T[M, N].
+    """Returns dx: T[M, K], ds: T[N, G], given x: T[M, K], w: u8[N, H], s: T[N, G], dy: T[M, N].
 
-    T is f16 or bf16; any strides. Raises ValueError where operands do not fit.
+    T is f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
     """
     dx, ds = allocate_int4_linear_backward(x, w, s, dy, need_dx, need_ds)
     if not lib.runs_kernels(x):

@@ -24,7 +24,7 @@ def int8_linear_persistent(
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
     PARTS: tl.constexpr = 1, CHUNK=0, acc_parts_ptr=None,
 ):  # fmt: skip
-    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, BLOCK_K terms at a time, of a CHUNK where PARTS share one."""
+    """Each program computes tiles of BLOCK_M x BLOCK_N sums, one after another, BLOCK_K terms at a time, of one CHUNK if PARTS programs share a sum."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Flattened, so that the loads of the next tile start before this one is stored.
@@ -73,7 +73,7 @@ def int8_linear_tiles(
     GROUP_M: tl.constexpr,
     PARTS: tl.constexpr = 1, CHUNK=0, acc_parts_ptr=None,
 ):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time, of a CHUNK where PARTS share one."""
+    """Each program computes a tile of BLOCK_M x BLOCK_N sums, BLOCK_K terms at a time, of one CHUNK if PARTS programs share a sum."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(N, BLOCK_N)
     part, begin, end = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64), 0, K
     if acc_parts_ptr is not None:
@@ -108,7 +108,7 @@ def int8_linear_nest(
     y_1,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """One element a lane, BLOCK a program."""
+    """Each lane computes one element, each program BLOCK of them."""
     i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     inside = i < total
     m = i // N
@@ -131,7 +131,7 @@ def int8_linear_combine(
     acc_parts_ptr, sx_ptr, sw_ptr, y_ptr, M, N, sx_m, sw_n, y_m, y_n,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, PARTS: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
-    """Adds up what PARTS programs left of each sum, AHEAD at a time: BLOCK_M x BLOCK_N of them a program."""
+    """Each program adds the PARTS partial sums of BLOCK_M x BLOCK_N results, AHEAD parts at a time."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(N, BLOCK_N)
     tile = tl.program_id(0)
     m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
@@ -156,14 +156,14 @@ def choose_int8_linear(
     M: int, N: int, K: int, terms: int, tma: bool, itemsize: int, stored_bytes: int,
     copied_bytes: int, transposed_bytes: int, vectorized: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
-    """The variant for one call and its config: of those that may run, the one of the least estimate."""
+    """Returns (variant, config) of a call: of the variants that may run, the one with the least estimate."""
     call = (
         (1, M, N, K), itemsize, stored_bytes, copied_bytes, transposed_bytes, vectorized, False,
         gpu,
     )  # fmt: skip
     found = lib.least(
         lib.product_us, call,
-        # variant, whether it may run, its config, how its factors come, bytes written ahead, sums
+        # variant, may it run, its config, how its factors are loaded, bytes written before it, sums
         ("split", terms < 131072 and tma and itemsize <= 4, lib.tile(
             BLOCK_M := max(16, min(128, lib.pow2(M))), BLOCK_N := max(16, min(128, lib.pow2(N))),
             BLOCK_K := 256 // itemsize if itemsize <= 2 else 32,
@@ -231,7 +231,7 @@ def choose_int8_linear(
 
 
 def launch_int8_linear(x, w, sx, sw, y) -> None:
-    """Computes y by the variant that fits, unchecked."""
+    """Computes y with the variant that `choose` returns. Does not check operands."""
     M, K = x.shape
     N = w.shape[0]
     total = M * N
@@ -292,7 +292,7 @@ def launch_int8_linear(x, w, sx, sw, y) -> None:
 def allocate_int8_linear(
     x: torch.Tensor, w: torch.Tensor, sx: torch.Tensor, sw: torch.Tensor, T: torch.dtype
 ) -> torch.Tensor:
-    """Checks the operands of int8_linear and allocates what it returns."""
+    """Checks the operands of int8_linear and allocates its results. Raises ValueError if an operand does not fit."""
     lib.check_dtype(x, "int8_linear: x", torch.int8)
     lib.check_rank(x, "int8_linear: x", 2, "[M, K]")
     lib.check_dtype(w, "int8_linear: w", torch.int8)
@@ -318,7 +318,7 @@ def allocate_int8_linear(
 def int8_linear_reference(
     x: torch.Tensor, w: torch.Tensor, sx: torch.Tensor, sw: torch.Tensor, T: torch.dtype
 ) -> torch.Tensor:
-    """What int8_linear means: its spec, line by line."""
+    """The spec of int8_linear in torch, line by line."""
     compute = torch.float32
     sx = sx.to(compute)
     sw = sw.to(compute)
@@ -347,9 +347,9 @@ def int8_linear_reference(
 def int8_linear(
     x: torch.Tensor, w: torch.Tensor, sx: torch.Tensor, sw: torch.Tensor, T: torch.dtype
 ) -> torch.Tensor:
-    """y: T[M, N] from x: i8[M, K], w: i8[N, K], sx: f32[M], sw: f32[N].
+    """Returns y: T[M, N], given x: i8[M, K], w: i8[N, K], sx: f32[M], sw: f32[N].
 
-    T is f16 or bf16; any strides. Raises ValueError where operands do not fit.
+    T is f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
     """
     y = allocate_int8_linear(x, w, sx, sw, T)
     if not lib.runs_kernels(x):
@@ -367,7 +367,7 @@ def int8_linear_backward_acc_persistent(
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
     PARTS: tl.constexpr = 1, CHUNK=0, acc_parts_ptr=None,
 ):  # fmt: skip
-    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, BLOCK_K terms at a time, of a CHUNK where PARTS share one."""
+    """Each program computes tiles of BLOCK_M x BLOCK_N sums, one after another, BLOCK_K terms at a time, of one CHUNK if PARTS programs share a sum."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Flattened, so that the loads of the next tile start before this one is stored.
@@ -412,7 +412,7 @@ def int8_linear_backward_acc_tiles(
     GROUP_M: tl.constexpr,
     PARTS: tl.constexpr = 1, CHUNK=0, acc_parts_ptr=None,
 ):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time, of a CHUNK where PARTS share one."""
+    """Each program computes a tile of BLOCK_M x BLOCK_N sums, BLOCK_K terms at a time, of one CHUNK if PARTS programs share a sum."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(N, BLOCK_N)
     part, begin, end = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64), 0, K
     if acc_parts_ptr is not None:
@@ -442,7 +442,7 @@ def int8_linear_backward_acc_nest(
     x_ptr, w_ptr, acc_ptr, total, K, N, x_0, x_1, w_0, w_1, acc_0, acc_1,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """One element a lane, BLOCK a program."""
+    """Each lane computes one element, each program BLOCK of them."""
     i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     inside = i < total
     m = i // N
@@ -461,7 +461,7 @@ def int8_linear_backward_acc_combine(
     acc_parts_ptr, acc_ptr, M, N, acc_m, acc_n,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, PARTS: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
-    """Adds up what PARTS programs left of each sum, AHEAD at a time: BLOCK_M x BLOCK_N of them a program."""
+    """Each program adds the PARTS partial sums of BLOCK_M x BLOCK_N results, AHEAD parts at a time."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(N, BLOCK_N)
     tile = tl.program_id(0)
     m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
@@ -484,8 +484,8 @@ def int8_linear_backward_dsx_rows(
     dsx_row,
     VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """ROWS whole rows a program, held in registers: every element is read once."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    """Each program holds ROWS whole rows in registers, and reads every element once."""
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     N, dy_row = N // VEC * VEC, dy_row // VEC * VEC
     acc_row = acc_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -507,11 +507,11 @@ def int8_linear_backward_dsx_loop(
     PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
     dsx_sum_part_ptr=None,
 ):  # fmt: skip
-    """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row.
+    """Each program handles ROWS rows of any width, BLOCK elements at a time, in one pass over each row.
 
-    With a PASS, PARTS programs share these rows: launches before the last leave what a CHUNK of columns comes to.
+    With PASS > 0, PARTS programs share the rows. Each launch before the last stores the state of one CHUNK of columns.
     """
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     N, dy_row = N // VEC * VEC, dy_row // VEC * VEC
     acc_row = acc_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -547,8 +547,8 @@ def int8_linear_backward_dsw_rows(
     dsw_row,
     VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """ROWS whole rows a program, held in registers: every element is read once."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    """Each program holds ROWS whole rows in registers, and reads every element once."""
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     N, dy_col = N // VEC * VEC, dy_col // VEC * VEC
     acc_col = acc_col // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -570,11 +570,11 @@ def int8_linear_backward_dsw_loop(
     PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
     dsw_sum_part_ptr=None,
 ):  # fmt: skip
-    """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row.
+    """Each program handles ROWS rows of any width, BLOCK elements at a time, in one pass over each row.
 
-    With a PASS, PARTS programs share these rows: launches before the last leave what a CHUNK of columns comes to.
+    With PASS > 0, PARTS programs share the rows. Each launch before the last stores the state of one CHUNK of columns.
     """
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     N, dy_col = N // VEC * VEC, dy_col // VEC * VEC
     acc_col = acc_col // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -608,14 +608,14 @@ def choose_int8_linear_backward_acc(
     M: int, N: int, K: int, terms: int, tma: bool, itemsize: int, stored_bytes: int,
     copied_bytes: int, transposed_bytes: int, vectorized: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
-    """The variant for one call and its config: of those that may run, the one of the least estimate."""
+    """Returns (variant, config) of a call: of the variants that may run, the one with the least estimate."""
     call = (
         (1, M, N, K), itemsize, stored_bytes, copied_bytes, transposed_bytes, vectorized, False,
         gpu,
     )  # fmt: skip
     found = lib.least(
         lib.product_us, call,
-        # variant, whether it may run, its config, how its factors come, bytes written ahead, sums
+        # variant, may it run, its config, how its factors are loaded, bytes written before it, sums
         ("split", terms < 131072 and tma and itemsize <= 4, lib.tile(
             BLOCK_M := max(16, min(128, lib.pow2(M))), BLOCK_N := max(16, min(128, lib.pow2(N))),
             BLOCK_K := 256 // itemsize if itemsize <= 2 else 32,
@@ -680,7 +680,7 @@ def choose_int8_linear_backward_acc(
 
 
 def launch_int8_linear_backward_acc(x, w, acc) -> None:
-    """Computes acc by the variant that fits, unchecked."""
+    """Computes acc with the variant that `choose` returns. Does not check operands."""
     M, K = x.shape
     N = w.shape[0]
     total = M * N
@@ -728,8 +728,8 @@ def launch_int8_linear_backward_acc(x, w, acc) -> None:
 def choose_int8_linear_backward_dsx(
     rows: int, cols: int, strided: bool, aligned: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
-    """The variant for one call and its config; first match wins."""
-    # too few rows to fill the GPU: several programs share one
+    """Returns (variant, config) of a call: the first variant whose rule holds."""
+    # too few rows to fill the GPU: several programs share a row
     if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (
         (512 if 32 <= rows < 16 * gpu.sms else 2048) if strided else 8192
     ):
@@ -742,7 +742,7 @@ def choose_int8_linear_backward_dsx(
             ROWS=ROWS, BLOCK=BLOCK, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
             MERGE=1 if PARTS > 16 else 16, num_warps=8,
         )  # fmt: skip
-    # short rows whose elements lie far apart: memory runs along the rows' own axis
+    # short rows with elements far apart in memory: neighbouring rows are adjacent
     if strided and 0 < cols <= 512:
         return "strided", dict(
             BLOCK=(BLOCK := max(16, lib.pow2(cols))),
@@ -771,7 +771,7 @@ def choose_int8_linear_backward_dsx(
 
 
 def launch_int8_linear_backward_dsx(x, w, sw, dy, acc, dsx) -> None:
-    """Computes dsx by the variant that fits, unchecked."""
+    """Computes dsx with the variant that `choose` returns. Does not check operands."""
     M = x.shape[0]
     N = w.shape[0]
     strided = 0 < dy.stride(0) < dy.stride(1) or 0 < acc.stride(0) < acc.stride(1)
@@ -809,7 +809,7 @@ choose_int8_linear_backward_dsw = choose_int8_linear_backward_dsx
 
 
 def launch_int8_linear_backward_dsw(x, w, sx, dy, acc, dsw) -> None:
-    """Computes dsw by the variant that fits, unchecked."""
+    """Computes dsw with the variant that `choose` returns. Does not check operands."""
     M = x.shape[0]
     N = w.shape[0]
     strided = 0 < dy.stride(1) < dy.stride(0) or 0 < acc.stride(1) < acc.stride(0)
@@ -844,7 +844,7 @@ def launch_int8_linear_backward_dsw(x, w, sx, dy, acc, dsw) -> None:
 
 
 def launch_int8_linear_backward(x, w, sx, sw, dy, dsx, dsw) -> None:
-    """3 steps, unchecked; what passes between them is in scratch storage."""
+    """Runs 3 steps, with scratch memory between them. Does not check operands."""
     M = x.shape[0]
     N = w.shape[0]
     acc = torch.empty((M, N), dtype=torch.int64, device=x.device)
@@ -864,7 +864,7 @@ def allocate_int8_linear_backward(
     need_dsx: bool = True,
     need_dsw: bool = True,
 ) -> tuple[torch.Tensor | None, torch.Tensor | None]:
-    """Checks the operands of int8_linear_backward and allocates what it returns."""
+    """Checks the operands of int8_linear_backward and allocates its results. Raises ValueError if an operand does not fit."""
     lib.check_dtype(x, "int8_linear_backward: x", torch.int8)
     lib.check_rank(x, "int8_linear_backward: x", 2, "[M, K]")
     lib.check_dtype(w, "int8_linear_backward: w", torch.int8)
@@ -894,7 +894,7 @@ def allocate_int8_linear_backward(
 def int8_linear_backward_reference(
     x: torch.Tensor, w: torch.Tensor, sx: torch.Tensor, sw: torch.Tensor, dy: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """What int8_linear_backward means: its spec, line by line."""
+    """The spec of int8_linear_backward in torch, line by line."""
     compute = torch.float32
     sx = sx.to(compute)
     sw = sw.to(compute)
@@ -931,9 +931,9 @@ def int8_linear_backward(
     need_dsx: bool = True,
     need_dsw: bool = True,
 ) -> tuple[torch.Tensor | None, torch.Tensor | None]:
-    """dsx: f32[M], dsw: f32[N] from x: i8[M, K], w: i8[N, K], sx: f32[M], sw: f32[N], dy: T[M, N].
+    """Returns dsx: f32[M], dsw: f32[N], given x: i8[M, K], w: i8[N, K], sx: f32[M], sw: f32[N], dy: T[M, N].
 
-    T is f16 or bf16; any strides. Raises ValueError where operands do not fit.
+    T is f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
     """
     dsx, dsw = allocate_int8_linear_backward(x, w, sx, sw, dy, need_dsx, need_dsw)
     if not lib.runs_kernels(x):

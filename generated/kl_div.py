@@ -22,8 +22,8 @@ def kl_div_rows(
     t_ptr, x_ptr, loss_ptr, N, D, t_row, t_col, x_row, x_col, loss_row,
     COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """ROWS whole rows a program, held in registers: every element is read once."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    """Each program holds ROWS whole rows in registers, and reads every element once."""
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     D, t_row = D // VEC * VEC, t_row // VEC * VEC
     x_row = x_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -43,11 +43,11 @@ def kl_div_loop(
     PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
     loss_sum_part_ptr=None,
 ):  # fmt: skip
-    """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row.
+    """Each program handles ROWS rows of any width, BLOCK elements at a time, in one pass over each row.
 
-    With a PASS, PARTS programs share these rows: launches before the last leave what a CHUNK of columns comes to.
+    With PASS > 0, PARTS programs share the rows. Each launch before the last stores the state of one CHUNK of columns.
     """
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     D, t_row = D // VEC * VEC, t_row // VEC * VEC
     x_row = x_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -79,8 +79,8 @@ def kl_div_loop(
 def choose_kl_div(
     rows: int, cols: int, strided: bool, aligned: bool, in_f64: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
-    """The variant for one call and its config; first match wins."""
-    # too few rows to fill the GPU: several programs share one
+    """Returns (variant, config) of a call: the first variant whose rule holds."""
+    # too few rows to fill the GPU: several programs share a row
     if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (
         (512 if 32 <= rows < 16 * gpu.sms else 2048) if strided else 8192
     ):
@@ -93,7 +93,7 @@ def choose_kl_div(
             ROWS=ROWS, BLOCK=BLOCK, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
             MERGE=1 if PARTS > 16 else 16, num_warps=8,
         )  # fmt: skip
-    # short rows whose elements lie far apart: memory runs along the rows' own axis
+    # short rows with elements far apart in memory: neighbouring rows are adjacent
     if strided and 0 < cols <= 512:
         return "strided", dict(
             BLOCK=(BLOCK := max(16, lib.pow2(cols))),
@@ -126,7 +126,7 @@ def choose_kl_div(
 
 
 def launch_kl_div(x, t, loss) -> None:
-    """Computes loss by the variant that fits, unchecked."""
+    """Computes loss with the variant that `choose` returns. Does not check operands."""
     N, D = x.shape
     strided = 0 < t.stride(0) < t.stride(1) or 0 < x.stride(0) < x.stride(1)
     in_f64 = torch.float64 in (x.dtype, t.dtype)
@@ -162,7 +162,7 @@ def launch_kl_div(x, t, loss) -> None:
 
 
 def allocate_kl_div(x: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
-    """Checks the operands of kl_div and allocates what it returns."""
+    """Checks the operands of kl_div and allocates its results. Raises ValueError if an operand does not fit."""
     lib.check_dtype(x, "kl_div: x", torch.float64, torch.float32, torch.float16, torch.bfloat16)
     lib.check_rank(x, "kl_div: x", 2, "[N, D]")
     lib.check_dtype(t, "kl_div: t", x.dtype, source=" (T, from x)")
@@ -176,7 +176,7 @@ def allocate_kl_div(x: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
 
 
 def kl_div_reference(x: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
-    """What kl_div means: its spec, line by line."""
+    """The spec of kl_div in torch, line by line."""
     T = x.dtype
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
     x = x.to(compute)
@@ -190,7 +190,7 @@ def kl_div_reference(x: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
 
 
 def kl_div_torch(x: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
-    """What kl_div equals, by its ref: CPU tensors go this way, which is faster."""
+    """The `ref` of kl_div: the torch call that it must equal. CPU tensors use it."""
     T = x.dtype
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
     x = x.to(compute)
@@ -208,9 +208,9 @@ def kl_div_torch(x: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
     backward=runtime.Backward("kl_div_backward", wrt=("x", "t"), outputs=("loss",)),
 )
 def kl_div(x: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
-    """loss: T[N] from x: T[N, D], t: T[N, D].
+    """Returns loss: T[N], given x: T[N, D], t: T[N, D].
 
-    T is f64, f32, f16 or bf16; any strides. Raises ValueError where operands do not fit.
+    T is f64, f32, f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
     """
     loss = allocate_kl_div(x, t)
     if not lib.runs_kernels(x):
@@ -231,8 +231,8 @@ def kl_div_backward_strided(
     VEC_DX: tl.constexpr, VEC_X: tl.constexpr, VEC_DT: tl.constexpr, OUTER: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """A tile of OUTER x ROWS x BLOCK elements a program."""
-    # VEC_DLOSS, VEC_T_, VEC_DX, VEC_X, VEC_DT divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    """Each program computes a tile of OUTER x ROWS x BLOCK elements."""
+    # VEC_DLOSS, VEC_T_, VEC_DX, VEC_X, VEC_DT divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     dloss_outer_at, dloss_middle_at = (
         dloss_outer_at // VEC_DLOSS * VEC_DLOSS,
         dloss_middle_at // VEC_DLOSS * VEC_DLOSS,
@@ -283,7 +283,7 @@ def kl_div_backward_strided(
 def choose_kl_div_backward(
     outer: int, middle: int, inner: int, transposed: bool,
 ) -> tuple[str, dict]:  # fmt: skip
-    """The variant for one call and its config; first match wins."""
+    """Returns (variant, config) of a call: the first variant whose rule holds."""
     # any strides: a square tile where memory runs along the middle dim of an operand
     BLOCK = lib.pow2(
         max(
@@ -307,7 +307,7 @@ def choose_kl_div_backward(
 
 
 def launch_kl_div_backward(x, t_, dloss, dx, dt) -> None:
-    """Computes dx, dt by the variant that fits, unchecked."""
+    """Computes dx, dt with the variant that `choose` returns. Does not check operands."""
     dloss, t_, x, dx, dt = lib.three_dims(*torch.broadcast_tensors(dloss[:, None], t_, x, dx, dt))
     outer, middle, inner = dt.shape
     transposed = any(0 < t.stride(1) < t.stride(2) for t in (dloss, t_, x, dx, dt))
@@ -333,7 +333,7 @@ def launch_kl_div_backward(x, t_, dloss, dx, dt) -> None:
 def allocate_kl_div_backward(
     x: torch.Tensor, t: torch.Tensor, dloss: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Checks the operands of kl_div_backward and allocates what it returns."""
+    """Checks the operands of kl_div_backward and allocates its results. Raises ValueError if an operand does not fit."""
     lib.check_dtype(
         x, "kl_div_backward: x", torch.float64, torch.float32, torch.float16, torch.bfloat16
     )
@@ -356,7 +356,7 @@ def allocate_kl_div_backward(
 def kl_div_backward_reference(
     x: torch.Tensor, t: torch.Tensor, dloss: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """What kl_div_backward means: its spec, line by line."""
+    """The spec of kl_div_backward in torch, line by line."""
     T = x.dtype
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
     x = x.to(compute)
@@ -389,9 +389,9 @@ def kl_div_backward_reference(
 def kl_div_backward(
     x: torch.Tensor, t: torch.Tensor, dloss: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """dx: T[N, D], dt: T[N, D] from x: T[N, D], t: T[N, D], dloss: T[N].
+    """Returns dx: T[N, D], dt: T[N, D], given x: T[N, D], t: T[N, D], dloss: T[N].
 
-    T is f64, f32, f16 or bf16; any strides. Raises ValueError where operands do not fit.
+    T is f64, f32, f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
     """
     dx, dt = allocate_kl_div_backward(x, t, dloss)
     if not lib.runs_kernels(x):

@@ -21,7 +21,7 @@ from tritongen import lib, runtime
 def leaky_relu_flat_block(
     x_ptr, y_ptr, slope, x_i, y_i, COMPUTE: tl.constexpr, SLOPE_IS_TENSOR: tl.constexpr, i, inside
 ):
-    """The elements i: where they are inside, or all of a whole block, for which inside is None."""
+    """Computes the elements at i. `inside` masks them; it is None for a whole block."""
     slope = lib.scalar(slope, SLOPE_IS_TENSOR, COMPUTE)
     x = tl.load(x_ptr + i * x_i, mask=inside).to(COMPUTE)
     # y[...] = where(x[...] > 0.0, x[...], slope * x[...])
@@ -34,9 +34,9 @@ def leaky_relu_flat(
     x_ptr, y_ptr, slope, total, x_i, y_i,
     COMPUTE: tl.constexpr, SLOPE_IS_TENSOR: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """BLOCK elements a program."""
+    """Each program computes BLOCK elements."""
     i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    # A mask that ends at any element makes accesses narrow: whole blocks go without.
+    # A mask that may end at any element makes accesses narrow, so whole blocks have no mask.
     if tl.program_id(0) < total // BLOCK:
         leaky_relu_flat_block(x_ptr, y_ptr, slope, x_i, y_i, COMPUTE, SLOPE_IS_TENSOR, i, None)
     else:
@@ -50,8 +50,8 @@ def leaky_relu_strided(
     COMPUTE: tl.constexpr, SLOPE_IS_TENSOR: tl.constexpr, VEC_X: tl.constexpr,
     VEC_Y: tl.constexpr, OUTER: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """A tile of OUTER x ROWS x BLOCK elements a program."""
-    # VEC_X, VEC_Y divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    """Each program computes a tile of OUTER x ROWS x BLOCK elements."""
+    # VEC_X, VEC_Y divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     x_outer_at, x_middle_at = x_outer_at // VEC_X * VEC_X, x_middle_at // VEC_X * VEC_X
     y_outer_at, y_middle_at = y_outer_at // VEC_Y * VEC_Y, y_middle_at // VEC_Y * VEC_Y
     inner = inner // VEC_Y * VEC_Y
@@ -77,7 +77,7 @@ def leaky_relu_strided(
 def choose_leaky_relu(
     outer: int, middle: int, inner: int, transposed: bool, itemsize: int,
 ) -> tuple[str, dict]:  # fmt: skip
-    """The variant for one call and its config; first match wins."""
+    """Returns (variant, config) of a call: the first variant whose rule holds."""
     # every operand lies in one run
     if outer * middle == 1:
         return "flat", dict(BLOCK=2048 // itemsize, num_warps=4)
@@ -104,7 +104,7 @@ def choose_leaky_relu(
 
 
 def launch_leaky_relu(x, y, slope) -> None:
-    """Computes y by the variant that fits, unchecked."""
+    """Computes y with the variant that `choose` returns. Does not check operands."""
     x, y = lib.three_dims(x, y)
     outer, middle, inner = y.shape
     total = y.numel()
@@ -138,7 +138,7 @@ def launch_leaky_relu(x, y, slope) -> None:
 
 
 def allocate_leaky_relu(x: torch.Tensor, slope: float | torch.Tensor = 0.01) -> torch.Tensor:
-    """Checks the operands of leaky_relu and allocates what it returns."""
+    """Checks the operands of leaky_relu and allocates its results. Raises ValueError if an operand does not fit."""
     lib.check_dtype(x, "leaky_relu: x", torch.float64, torch.float32, torch.float16, torch.bfloat16)
     if isinstance(slope, torch.Tensor):
         if slope.dim() != 0:
@@ -151,7 +151,7 @@ def allocate_leaky_relu(x: torch.Tensor, slope: float | torch.Tensor = 0.01) -> 
 
 
 def leaky_relu_reference(x: torch.Tensor, slope: float | torch.Tensor = 0.01) -> torch.Tensor:
-    """What leaky_relu means: its spec, line by line."""
+    """The spec of leaky_relu in torch, line by line."""
     T = x.dtype
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
     x = x.to(compute)
@@ -167,7 +167,7 @@ def leaky_relu_reference(x: torch.Tensor, slope: float | torch.Tensor = 0.01) ->
 
 
 def leaky_relu_torch(x: torch.Tensor, slope: float | torch.Tensor = 0.01) -> torch.Tensor:
-    """What leaky_relu equals, by its ref: CPU tensors go this way, which is faster."""
+    """The `ref` of leaky_relu: the torch call that it must equal. CPU tensors use it."""
     T = x.dtype
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
     x = x.to(compute)
@@ -186,9 +186,9 @@ def leaky_relu_torch(x: torch.Tensor, slope: float | torch.Tensor = 0.01) -> tor
     backward=runtime.Backward("leaky_relu_backward", wrt=("x", "slope"), outputs=("y",)),
 )
 def leaky_relu(x: torch.Tensor, slope: float | torch.Tensor = 0.01) -> torch.Tensor:
-    """y: T[...] from x: T[...].
+    """Returns y: T[...], given x: T[...].
 
-    T is f64, f32, f16 or bf16; any strides. Raises ValueError where operands do not fit.
+    T is f64, f32, f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
     """
     y = allocate_leaky_relu(x, slope)
     if not lib.runs_kernels(x):
@@ -205,8 +205,8 @@ def leaky_relu_backward_rows(
     COMPUTE: tl.constexpr, SLOPE_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """ROWS whole rows a program, held in registers: every element is read once."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    """Each program holds ROWS whole rows in registers, and reads every element once."""
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     cols = cols // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -230,11 +230,11 @@ def leaky_relu_backward_loop(
     PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
     dslope_sum_part_ptr=None,
 ):  # fmt: skip
-    """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row.
+    """Each program handles ROWS rows of any width, BLOCK elements at a time, in one pass over each row.
 
-    With a PASS, PARTS programs share these rows: launches before the last leave what a CHUNK of columns comes to.
+    With PASS > 0, PARTS programs share the rows. Each launch before the last stores the state of one CHUNK of columns.
     """
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     cols = cols // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part, begin, end = 0, 0, tl.cast(cols, tl.int64)
@@ -269,8 +269,8 @@ def leaky_relu_backward_loop(
 def choose_leaky_relu_backward(
     rows: int, cols: int, strided: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
-    """The variant for one call and its config; first match wins."""
-    # too few rows to fill the GPU: several programs share one
+    """Returns (variant, config) of a call: the first variant whose rule holds."""
+    # too few rows to fill the GPU: several programs share a row
     if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (
         (512 if 32 <= rows < 16 * gpu.sms else 2048) if strided else 8192
     ):
@@ -303,7 +303,7 @@ def choose_leaky_relu_backward(
 
 
 def launch_leaky_relu_backward(x, dy, dx, dslope, slope) -> None:
-    """Computes dx, dslope by the variant that fits, unchecked."""
+    """Computes dx, dslope with the variant that `choose` returns. Does not check operands."""
     batch = math.prod(dx.shape)
     dy = lib.reshaped(dy, batch)
     x = lib.reshaped(x, batch)
@@ -347,7 +347,7 @@ def launch_leaky_relu_backward(x, dy, dx, dslope, slope) -> None:
 def allocate_leaky_relu_backward(
     x: torch.Tensor, dy: torch.Tensor, slope: float | torch.Tensor = 0.01
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Checks the operands of leaky_relu_backward and allocates what it returns."""
+    """Checks the operands of leaky_relu_backward and allocates its results. Raises ValueError if an operand does not fit."""
     lib.check_dtype(
         x, "leaky_relu_backward: x", torch.float64, torch.float32, torch.float16, torch.bfloat16
     )
@@ -371,7 +371,7 @@ def allocate_leaky_relu_backward(
 def leaky_relu_backward_reference(
     x: torch.Tensor, dy: torch.Tensor, slope: float | torch.Tensor = 0.01
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """What leaky_relu_backward means: its spec, line by line."""
+    """The spec of leaky_relu_backward in torch, line by line."""
     T = x.dtype
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
     x = x.to(compute)
@@ -402,9 +402,9 @@ def leaky_relu_backward_reference(
 def leaky_relu_backward(
     x: torch.Tensor, dy: torch.Tensor, slope: float | torch.Tensor = 0.01
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """dx: T[...], dslope: f32 from x: T[...], dy: T[...].
+    """Returns dx: T[...], dslope: f32, given x: T[...], dy: T[...].
 
-    T is f64, f32, f16 or bf16; any strides. Raises ValueError where operands do not fit.
+    T is f64, f32, f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
     """
     dx, dslope = allocate_leaky_relu_backward(x, dy, slope)
     if not lib.runs_kernels(x):

@@ -24,8 +24,8 @@ def log_softmax_rows(
     x_ptr, y_ptr, rows, D, x_row, x_col, y_row, y_col,
     COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """ROWS whole rows a program, held in registers: every element is read once."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    """Each program holds ROWS whole rows in registers, and reads every element once."""
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     D, x_row = D // VEC * VEC, x_row // VEC * VEC
     y_row = y_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -49,11 +49,11 @@ def log_softmax_loop(
     PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
     m_part_ptr=None, y_sum_part_ptr=None,
 ):  # fmt: skip
-    """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row.
+    """Each program handles ROWS rows of any width, BLOCK elements at a time, in two passes over each row.
 
-    With a PASS, PARTS programs share these rows: launches before the last leave what a CHUNK of columns comes to.
+    With PASS > 0, PARTS programs share the rows. Each launch before the last stores the state of one CHUNK of columns.
     """
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     D, x_row = D // VEC * VEC, x_row // VEC * VEC
     y_row = y_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -108,12 +108,12 @@ def log_softmax_two_pass(
     COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PARTS_POW2: tl.constexpr, LAG: tl.constexpr,
 ):  # fmt: skip
-    """Program `ticket`: m, y_sum over a block; then a block further back, read again from L2."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    """Program `ticket` reduces a block to m, y_sum. Then it writes an earlier block, which L2 still holds."""
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     D, x_row = D // VEC * VEC, x_row // VEC * VEC
     y_row = y_row // VEC * VEC
     blocks = lib.blocks(D, BLOCK)
-    # Tickets in the order in which programs start: none waits for one that has yet to start.
+    # Tickets are in the order in which programs start, so no program waits for one that has not started.
     ticket = tl.atomic_add(tickets_ptr, 1, sem="relaxed")
 
     if ticket < lib.blocks(rows, ROWS) * blocks:
@@ -135,7 +135,7 @@ def log_softmax_two_pass(
         m, y_sum = lib.take_sumexp(m, y_sum, x)
         tl.store(m_part_ptr + row * blocks + part, m, mask=row < rows)
         tl.store(y_sum_part_ptr + row * blocks + part, y_sum, mask=row < rows)
-        tl.debug_barrier()  # all is stored before it counts
+        tl.debug_barrier()  # store everything before counting it
         tl.atomic_add(tickets_ptr + 1 + tile, 1, sem="release")
 
     lagging = ticket - blocks - LAG
@@ -146,7 +146,7 @@ def log_softmax_two_pass(
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (row < rows) & (col < D)
         parts = tl.arange(0, PARTS_POW2)[None, :]
-        # Until every block of these rows has left its folds.
+        # Wait until every block of these rows has stored its partial results.
         while tl.atomic_add(tickets_ptr + 1 + tile, 0, sem="acquire") < blocks:
             pass
         there = (row < rows) & (parts < blocks)
@@ -169,8 +169,8 @@ def choose_log_softmax(
     rows: int, cols: int, strided: bool, aligned: bool, in_f64: bool, itemsize: int,
     gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
-    """The variant for one call and its config; first match wins."""
-    # x does not fit in L2, but what lies between its two reads does
+    """Returns (variant, config) of a call: the first variant whose rule holds."""
+    # x does not fit in L2, but the data between its two reads does
     if (
         not strided
         and gpu.forward_progress
@@ -182,7 +182,7 @@ def choose_log_softmax(
             BLOCK=(BLOCK := 8192), ROWS=1, LAG=2 * gpu.sms, num_warps=(num_warps := 4),
             PARTS_POW2=max(lib.pow2(lib.cdiv(cols, BLOCK)), 32 * num_warps), maxnreg=80,
         )  # fmt: skip
-    # too few rows to fill the GPU: several programs share one
+    # too few rows to fill the GPU: several programs share a row
     if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (
         (512 if 32 <= rows < 16 * gpu.sms else 2048) if strided else 32768
     ):
@@ -197,7 +197,7 @@ def choose_log_softmax(
             ROWS=ROWS, BLOCK=BLOCK, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
             PARTS_POW2=max(PARTS, 256), num_warps=8,
         )  # fmt: skip
-    # short rows whose elements lie far apart: memory runs along the rows' own axis
+    # short rows with elements far apart in memory: neighbouring rows are adjacent
     if strided and 0 < cols <= 512:
         return "strided", dict(
             BLOCK=(BLOCK := max(16, lib.pow2(cols))),
@@ -238,7 +238,7 @@ def choose_log_softmax(
 
 
 def launch_log_softmax(x, y) -> None:
-    """Computes y by the variant that fits, unchecked."""
+    """Computes y with the variant that `choose` returns. Does not check operands."""
     D = x.shape[-1]
     batch = math.prod(y.shape[:-1])
     x = lib.reshaped(x, batch, D)
@@ -282,7 +282,7 @@ def launch_log_softmax(x, y) -> None:
 
 
 def allocate_log_softmax(x: torch.Tensor) -> torch.Tensor:
-    """Checks the operands of log_softmax and allocates what it returns."""
+    """Checks the operands of log_softmax and allocates its results. Raises ValueError if an operand does not fit."""
     lib.check_dtype(
         x, "log_softmax: x", torch.float64, torch.float32, torch.float16, torch.bfloat16
     )
@@ -295,7 +295,7 @@ def allocate_log_softmax(x: torch.Tensor) -> torch.Tensor:
 
 
 def log_softmax_reference(x: torch.Tensor) -> torch.Tensor:
-    """What log_softmax means: its spec, line by line."""
+    """The spec of log_softmax in torch, line by line."""
     T = x.dtype
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
     x = x.to(compute)
@@ -317,7 +317,7 @@ def log_softmax_reference(x: torch.Tensor) -> torch.Tensor:
 
 
 def log_softmax_torch(x: torch.Tensor) -> torch.Tensor:
-    """What log_softmax equals, by its ref: CPU tensors go this way, which is faster."""
+    """The `ref` of log_softmax: the torch call that it must equal. CPU tensors use it."""
     T = x.dtype
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
     x = x.to(compute)
@@ -335,9 +335,9 @@ def log_softmax_torch(x: torch.Tensor) -> torch.Tensor:
     backward=runtime.Backward("log_softmax_backward", wrt=("x",), outputs=("y",)),
 )
 def log_softmax(x: torch.Tensor) -> torch.Tensor:
-    """y: T[..., D] from x: T[..., D].
+    """Returns y: T[..., D], given x: T[..., D].
 
-    T is f64, f32, f16 or bf16; any strides. Raises ValueError where operands do not fit.
+    T is f64, f32, f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
     """
     y = allocate_log_softmax(x)
     if not lib.runs_kernels(x):
@@ -354,8 +354,8 @@ def log_softmax_backward_rows(
     COMPUTE: tl.constexpr, HALF: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """ROWS whole rows a program, held in registers: every element is read once."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    """Each program holds ROWS whole rows in registers, and reads every element once."""
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     D, x_row = D // VEC * VEC, x_row // VEC * VEC
     dy_row, dx_row = dy_row // VEC * VEC, dx_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -386,11 +386,11 @@ def log_softmax_backward_loop(
     PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
     m_part_ptr=None, y_sum_part_ptr=None, dy_log_sum_part_ptr=None,
 ):  # fmt: skip
-    """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row.
+    """Each program handles ROWS rows of any width, BLOCK elements at a time, in two passes over each row.
 
-    With a PASS, PARTS programs share these rows: launches before the last leave what a CHUNK of columns comes to.
+    With PASS > 0, PARTS programs share the rows. Each launch before the last stores the state of one CHUNK of columns.
     """
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     D, x_row = D // VEC * VEC, x_row // VEC * VEC
     dy_row, dx_row = dy_row // VEC * VEC, dx_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -463,12 +463,12 @@ def log_softmax_backward_two_pass(
     COMPUTE: tl.constexpr, HALF: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr, PARTS_POW2: tl.constexpr, LAG: tl.constexpr,
 ):  # fmt: skip
-    """Program `ticket`: m, y_sum, dy_log_sum over a block; then a block further back, read again from L2."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    """Program `ticket` reduces a block to m, y_sum, dy_log_sum. Then it writes an earlier block, which L2 still holds."""
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     D, x_row = D // VEC * VEC, x_row // VEC * VEC
     dy_row, dx_row = dy_row // VEC * VEC, dx_row // VEC * VEC
     blocks = lib.blocks(D, BLOCK)
-    # Tickets in the order in which programs start: none waits for one that has yet to start.
+    # Tickets are in the order in which programs start, so no program waits for one that has not started.
     ticket = tl.atomic_add(tickets_ptr, 1, sem="relaxed")
 
     if ticket < lib.blocks(rows, ROWS) * blocks:
@@ -504,7 +504,7 @@ def log_softmax_backward_two_pass(
             tl.sum(dy_log_sum_acc, 1, keep_dims=True),
             mask=row < rows,
         )
-        tl.debug_barrier()  # all is stored before it counts
+        tl.debug_barrier()  # store everything before counting it
         tl.atomic_add(tickets_ptr + 1 + tile, 1, sem="release")
 
     lagging = ticket - blocks - LAG
@@ -515,7 +515,7 @@ def log_softmax_backward_two_pass(
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (row < rows) & (col < D)
         parts = tl.arange(0, PARTS_POW2)[None, :]
-        # Until every block of these rows has left its folds.
+        # Wait until every block of these rows has stored its partial results.
         while tl.atomic_add(tickets_ptr + 1 + tile, 0, sem="acquire") < blocks:
             pass
         there = (row < rows) & (parts < blocks)
@@ -546,8 +546,8 @@ def choose_log_softmax_backward(
     rows: int, cols: int, strided: bool, aligned: bool, in_f64: bool, itemsize: int,
     gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
-    """The variant for one call and its config; first match wins."""
-    # x does not fit in L2, but what lies between its two reads does
+    """Returns (variant, config) of a call: the first variant whose rule holds."""
+    # x does not fit in L2, but the data between its two reads does
     if (
         not strided
         and gpu.forward_progress
@@ -559,7 +559,7 @@ def choose_log_softmax_backward(
             BLOCK=(BLOCK := 8192), ROWS=1, LAG=2 * gpu.sms, num_warps=(num_warps := 4),
             PARTS_POW2=max(lib.pow2(lib.cdiv(cols, BLOCK)), 32 * num_warps), maxnreg=80,
         )  # fmt: skip
-    # too few rows to fill the GPU: several programs share one
+    # too few rows to fill the GPU: several programs share a row
     if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (
         (512 if 32 <= rows < 16 * gpu.sms else 2048) if strided else 32768
     ):
@@ -574,7 +574,7 @@ def choose_log_softmax_backward(
             ROWS=ROWS, BLOCK=BLOCK, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
             PARTS_POW2=max(PARTS, 256), num_warps=8,
         )  # fmt: skip
-    # short rows whose elements lie far apart: memory runs along the rows' own axis
+    # short rows with elements far apart in memory: neighbouring rows are adjacent
     if strided and 0 < cols <= 512:
         return "strided", dict(
             BLOCK=(BLOCK := max(16, lib.pow2(cols))),
@@ -614,7 +614,7 @@ def choose_log_softmax_backward(
 
 
 def launch_log_softmax_backward(x, dy, dx) -> None:
-    """Computes dx by the variant that fits, unchecked."""
+    """Computes dx with the variant that `choose` returns. Does not check operands."""
     D = x.shape[-1]
     batch = math.prod(dx.shape[:-1])
     x = lib.reshaped(x, batch, D)
@@ -666,7 +666,7 @@ def launch_log_softmax_backward(x, dy, dx) -> None:
 
 
 def allocate_log_softmax_backward(x: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
-    """Checks the operands of log_softmax_backward and allocates what it returns."""
+    """Checks the operands of log_softmax_backward and allocates its results. Raises ValueError if an operand does not fit."""
     lib.check_dtype(
         x, "log_softmax_backward: x", torch.float64, torch.float32, torch.float16, torch.bfloat16
     )
@@ -687,7 +687,7 @@ def allocate_log_softmax_backward(x: torch.Tensor, dy: torch.Tensor) -> torch.Te
 
 
 def log_softmax_backward_reference(x: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
-    """What log_softmax_backward means: its spec, line by line."""
+    """The spec of log_softmax_backward in torch, line by line."""
     T = x.dtype
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
     x = x.to(compute)
@@ -729,9 +729,9 @@ def log_softmax_backward_reference(x: torch.Tensor, dy: torch.Tensor) -> torch.T
     no_gradient="second derivatives are derived for what comes from tritongen.compile_op, compile_expr and load",
 )
 def log_softmax_backward(x: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
-    """dx: T[..., D] from x: T[..., D], dy: T[..., D].
+    """Returns dx: T[..., D], given x: T[..., D], dy: T[..., D].
 
-    T is f64, f32, f16 or bf16; any strides. Raises ValueError where operands do not fit.
+    T is f64, f32, f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
     """
     dx = allocate_log_softmax_backward(x, dy)
     if not lib.runs_kernels(x):

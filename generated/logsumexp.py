@@ -25,8 +25,8 @@ def logsumexp_rows(
     x_ptr, y_ptr, rows, D, x_row, x_col, y_row,
     COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """ROWS whole rows a program, held in registers: every element is read once."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    """Each program holds ROWS whole rows in registers, and reads every element once."""
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     D, x_row = D // VEC * VEC, x_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -48,11 +48,11 @@ def logsumexp_loop(
     PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
     m_part_ptr=None, y_sum_part_ptr=None,
 ):  # fmt: skip
-    """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row.
+    """Each program handles ROWS rows of any width, BLOCK elements at a time, in one pass over each row.
 
-    With a PASS, PARTS programs share these rows: launches before the last leave what a CHUNK of columns comes to.
+    With PASS > 0, PARTS programs share the rows. Each launch before the last stores the state of one CHUNK of columns.
     """
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     D, x_row = D // VEC * VEC, x_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part, begin, end = 0, 0, tl.cast(D, tl.int64)
@@ -92,8 +92,8 @@ def logsumexp_loop(
 def choose_logsumexp(
     rows: int, cols: int, strided: bool, aligned: bool, in_f64: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
-    """The variant for one call and its config; first match wins."""
-    # too few rows to fill the GPU: several programs share one
+    """Returns (variant, config) of a call: the first variant whose rule holds."""
+    # too few rows to fill the GPU: several programs share a row
     if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (
         (512 if 32 <= rows < 16 * gpu.sms else 2048) if strided else 8192
     ):
@@ -106,7 +106,7 @@ def choose_logsumexp(
             ROWS=ROWS, BLOCK=BLOCK, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
             MERGE=1 if PARTS > 16 else 16, num_warps=8,
         )  # fmt: skip
-    # short rows whose elements lie far apart: memory runs along the rows' own axis
+    # short rows with elements far apart in memory: neighbouring rows are adjacent
     if strided and 0 < cols <= 512:
         return "strided", dict(
             BLOCK=(BLOCK := max(16, lib.pow2(cols))),
@@ -141,7 +141,7 @@ def choose_logsumexp(
 
 
 def launch_logsumexp(x, y) -> None:
-    """Computes y by the variant that fits, unchecked."""
+    """Computes y with the variant that `choose` returns. Does not check operands."""
     D = x.shape[-1]
     batch = math.prod(y.shape)
     x = lib.reshaped(x, batch, D)
@@ -178,7 +178,7 @@ def launch_logsumexp(x, y) -> None:
 
 
 def allocate_logsumexp(x: torch.Tensor) -> torch.Tensor:
-    """Checks the operands of logsumexp and allocates what it returns."""
+    """Checks the operands of logsumexp and allocates its results. Raises ValueError if an operand does not fit."""
     lib.check_dtype(x, "logsumexp: x", torch.float64, torch.float32, torch.float16, torch.bfloat16)
     lib.check_rank(x, "logsumexp: x", 1, "[..., D]")
     D = x.shape[-1]
@@ -189,7 +189,7 @@ def allocate_logsumexp(x: torch.Tensor) -> torch.Tensor:
 
 
 def logsumexp_reference(x: torch.Tensor) -> torch.Tensor:
-    """What logsumexp means: its spec, line by line."""
+    """The spec of logsumexp in torch, line by line."""
     T = x.dtype
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
     x = x.to(compute)
@@ -211,7 +211,7 @@ def logsumexp_reference(x: torch.Tensor) -> torch.Tensor:
 
 
 def logsumexp_torch(x: torch.Tensor) -> torch.Tensor:
-    """What logsumexp equals, by its ref: CPU tensors go this way, which is faster."""
+    """The `ref` of logsumexp: the torch call that it must equal. CPU tensors use it."""
     T = x.dtype
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
     x = x.to(compute)
@@ -229,9 +229,9 @@ def logsumexp_torch(x: torch.Tensor) -> torch.Tensor:
     backward=runtime.Backward("logsumexp_backward", wrt=("x",), outputs=("y",)),
 )
 def logsumexp(x: torch.Tensor) -> torch.Tensor:
-    """y: T[...] from x: T[..., D].
+    """Returns y: T[...], given x: T[..., D].
 
-    T is f64, f32, f16 or bf16; any strides. Raises ValueError where operands do not fit.
+    T is f64, f32, f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
     """
     y = allocate_logsumexp(x)
     if not lib.runs_kernels(x):
@@ -248,8 +248,8 @@ def logsumexp_backward_rows(
     COMPUTE: tl.constexpr, HALF: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """ROWS whole rows a program, held in registers: every element is read once."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    """Each program holds ROWS whole rows in registers, and reads every element once."""
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     D, x_row = D // VEC * VEC, x_row // VEC * VEC
     dx_row = dx_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -278,11 +278,11 @@ def logsumexp_backward_loop(
     PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
     m_part_ptr=None, y_sum_part_ptr=None,
 ):  # fmt: skip
-    """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row.
+    """Each program handles ROWS rows of any width, BLOCK elements at a time, in two passes over each row.
 
-    With a PASS, PARTS programs share these rows: launches before the last leave what a CHUNK of columns comes to.
+    With PASS > 0, PARTS programs share the rows. Each launch before the last stores the state of one CHUNK of columns.
     """
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     D, x_row = D // VEC * VEC, x_row // VEC * VEC
     dx_row = dx_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -339,12 +339,12 @@ def logsumexp_backward_two_pass(
     COMPUTE: tl.constexpr, HALF: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr, PARTS_POW2: tl.constexpr, LAG: tl.constexpr,
 ):  # fmt: skip
-    """Program `ticket`: m, y_sum over a block; then a block further back, read again from L2."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    """Program `ticket` reduces a block to m, y_sum. Then it writes an earlier block, which L2 still holds."""
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     D, x_row = D // VEC * VEC, x_row // VEC * VEC
     dx_row = dx_row // VEC * VEC
     blocks = lib.blocks(D, BLOCK)
-    # Tickets in the order in which programs start: none waits for one that has yet to start.
+    # Tickets are in the order in which programs start, so no program waits for one that has not started.
     ticket = tl.atomic_add(tickets_ptr, 1, sem="relaxed")
 
     if ticket < lib.blocks(rows, ROWS) * blocks:
@@ -366,7 +366,7 @@ def logsumexp_backward_two_pass(
         m, y_sum = lib.take_sumexp(m, y_sum, x, HALF)
         tl.store(m_part_ptr + row * blocks + part, m, mask=row < rows)
         tl.store(y_sum_part_ptr + row * blocks + part, y_sum, mask=row < rows)
-        tl.debug_barrier()  # all is stored before it counts
+        tl.debug_barrier()  # store everything before counting it
         tl.atomic_add(tickets_ptr + 1 + tile, 1, sem="release")
 
     lagging = ticket - blocks - LAG
@@ -377,7 +377,7 @@ def logsumexp_backward_two_pass(
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (row < rows) & (col < D)
         parts = tl.arange(0, PARTS_POW2)[None, :]
-        # Until every block of these rows has left its folds.
+        # Wait until every block of these rows has stored its partial results.
         while tl.atomic_add(tickets_ptr + 1 + tile, 0, sem="acquire") < blocks:
             pass
         there = (row < rows) & (parts < blocks)
@@ -402,8 +402,8 @@ def choose_logsumexp_backward(
     rows: int, cols: int, strided: bool, aligned: bool, in_f64: bool, itemsize: int,
     gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
-    """The variant for one call and its config; first match wins."""
-    # x does not fit in L2, but what lies between its two reads does
+    """Returns (variant, config) of a call: the first variant whose rule holds."""
+    # x does not fit in L2, but the data between its two reads does
     if (
         not strided
         and gpu.forward_progress
@@ -415,7 +415,7 @@ def choose_logsumexp_backward(
             BLOCK=(BLOCK := 8192), ROWS=1, LAG=2 * gpu.sms, num_warps=(num_warps := 4),
             PARTS_POW2=max(lib.pow2(lib.cdiv(cols, BLOCK)), 32 * num_warps), maxnreg=80,
         )  # fmt: skip
-    # too few rows to fill the GPU: several programs share one
+    # too few rows to fill the GPU: several programs share a row
     if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (
         (512 if 32 <= rows < 16 * gpu.sms else 2048) if strided else 32768
     ):
@@ -430,7 +430,7 @@ def choose_logsumexp_backward(
             ROWS=ROWS, BLOCK=BLOCK, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
             PARTS_POW2=max(PARTS, 256), num_warps=8,
         )  # fmt: skip
-    # short rows whose elements lie far apart: memory runs along the rows' own axis
+    # short rows with elements far apart in memory: neighbouring rows are adjacent
     if strided and 0 < cols <= 512:
         return "strided", dict(
             BLOCK=(BLOCK := max(16, lib.pow2(cols))),
@@ -463,7 +463,7 @@ def choose_logsumexp_backward(
 
 
 def launch_logsumexp_backward(x, dy, dx) -> None:
-    """Computes dx by the variant that fits, unchecked."""
+    """Computes dx with the variant that `choose` returns. Does not check operands."""
     D = x.shape[-1]
     batch = math.prod(dx.shape[:-1])
     x = lib.reshaped(x, batch, D)
@@ -512,7 +512,7 @@ def launch_logsumexp_backward(x, dy, dx) -> None:
 
 
 def allocate_logsumexp_backward(x: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
-    """Checks the operands of logsumexp_backward and allocates what it returns."""
+    """Checks the operands of logsumexp_backward and allocates its results. Raises ValueError if an operand does not fit."""
     lib.check_dtype(
         x, "logsumexp_backward: x", torch.float64, torch.float32, torch.float16, torch.bfloat16
     )
@@ -531,7 +531,7 @@ def allocate_logsumexp_backward(x: torch.Tensor, dy: torch.Tensor) -> torch.Tens
 
 
 def logsumexp_backward_reference(x: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
-    """What logsumexp_backward means: its spec, line by line."""
+    """The spec of logsumexp_backward in torch, line by line."""
     T = x.dtype
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
     x = x.to(compute)
@@ -570,9 +570,9 @@ def logsumexp_backward_reference(x: torch.Tensor, dy: torch.Tensor) -> torch.Ten
     no_gradient="second derivatives are derived for what comes from tritongen.compile_op, compile_expr and load",
 )
 def logsumexp_backward(x: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
-    """dx: T[..., D] from x: T[..., D], dy: T[...].
+    """Returns dx: T[..., D], given x: T[..., D], dy: T[...].
 
-    T is f64, f32, f16 or bf16; any strides. Raises ValueError where operands do not fit.
+    T is f64, f32, f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
     """
     dx = allocate_logsumexp_backward(x, dy)
     if not lib.runs_kernels(x):

@@ -23,8 +23,8 @@ def masked_cumsum_scan(
     COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     STAGES: tl.constexpr,
 ):  # fmt: skip
-    """ROWS rows a program, BLOCK elements at a time; what came before a block is in the carry."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    """Each program scans ROWS rows, BLOCK elements at a time. A carry holds the result of earlier blocks."""
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     D, mask_row = D // VEC * VEC, mask_row // VEC * VEC
     x_row, y_row = x_row // VEC * VEC, y_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -47,8 +47,8 @@ def masked_cumsum_part(
     COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PARTS: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
-    """Program (part, rows): the total of one CHUNK of y_sum."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    """Program (part, rows) computes the total of one CHUNK of y_sum."""
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     D, mask_row = D // VEC * VEC, mask_row // VEC * VEC
     x_row = x_row // VEC * VEC
     part = tl.program_id(0).to(tl.int64)
@@ -72,8 +72,8 @@ def masked_cumsum_finish(
     COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PARTS: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
-    """Program (part, rows): one CHUNK, from the totals of the parts before it."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    """Program (part, rows) scans one CHUNK. It starts from the totals of the earlier parts."""
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     D, mask_row = D // VEC * VEC, mask_row // VEC * VEC
     x_row, y_row = x_row // VEC * VEC, y_row // VEC * VEC
     part = tl.program_id(0).to(tl.int64)
@@ -97,8 +97,8 @@ def masked_cumsum_finish(
 def choose_masked_cumsum(
     rows: int, cols: int, strided: bool, aligned: bool, itemsize: int, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
-    """The variant for one call and its config; first match wins."""
-    # too few rows to fill the GPU: several programs share one
+    """Returns (variant, config) of a call: the first variant whose rule holds."""
+    # too few rows to fill the GPU: several programs share a row
     if lib.cdiv(rows, 64 if strided else 1) < (1 if strided else 2) * gpu.sms and cols > (
         256 if strided else 16384
     ):
@@ -111,7 +111,7 @@ def choose_masked_cumsum(
             ROWS=ROWS, BLOCK=BLOCK, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
             STAGES=1, num_warps=1 if strided else 8,
         )  # fmt: skip
-    # memory runs across the walk: rows side by side make whole lines
+    # memory runs across the rows: adjacent rows make whole cache lines
     if strided:
         return "strided", dict(
             ROWS=max(1, min(32 if itemsize <= 2 else 16, lib.pow2(rows))),
@@ -121,7 +121,7 @@ def choose_masked_cumsum(
     # few rows: wide blocks keep enough bytes in flight
     if rows < (8 if aligned else 2) * gpu.sms and cols > 4096:
         return "few", dict(ROWS=1, BLOCK=8192, STAGES=1, num_warps=8)
-    # a row is walked in blocks, once where it fits
+    # a row is scanned in blocks, or at once if it fits
     return "blocks", dict(
         BLOCK=(BLOCK := min(1024 if aligned else 128 if cols <= 1024 else 512, max(4, lib.pow2(cols)))),
         ROWS=max(1, (1024 if aligned else 512) // BLOCK), STAGES=1,
@@ -130,7 +130,7 @@ def choose_masked_cumsum(
 
 
 def launch_masked_cumsum(x, mask, y) -> None:
-    """Computes y by the variant that fits, unchecked."""
+    """Computes y with the variant that `choose` returns. Does not check operands."""
     D = x.shape[-1]
     batch_shape = y.shape[:-1]
     batch = math.prod(batch_shape)
@@ -168,7 +168,7 @@ def launch_masked_cumsum(x, mask, y) -> None:
 
 
 def allocate_masked_cumsum(x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    """Checks the operands of masked_cumsum and allocates what it returns."""
+    """Checks the operands of masked_cumsum and allocates its results. Raises ValueError if an operand does not fit."""
     lib.check_dtype(
         x, "masked_cumsum: x", torch.float64, torch.float32, torch.float16, torch.bfloat16
     )
@@ -189,7 +189,7 @@ def allocate_masked_cumsum(x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
 
 
 def masked_cumsum_reference(x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    """What masked_cumsum means: its spec, line by line."""
+    """The spec of masked_cumsum in torch, line by line."""
     T = x.dtype
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
     x = x.to(compute)
@@ -206,7 +206,7 @@ def masked_cumsum_reference(x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor
 
 
 def masked_cumsum_torch(x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    """What masked_cumsum equals, by its ref: CPU tensors go this way, which is faster."""
+    """The `ref` of masked_cumsum: the torch call that it must equal. CPU tensors use it."""
     T = x.dtype
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
     x = x.to(compute)
@@ -225,9 +225,9 @@ def masked_cumsum_torch(x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     backward=runtime.Backward("masked_cumsum_backward", wrt=("x",), outputs=("y",)),
 )
 def masked_cumsum(x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    """y: T[..., D] from x: T[..., D], mask: bool[..., D].
+    """Returns y: T[..., D], given x: T[..., D], mask: bool[..., D].
 
-    T is f64, f32, f16 or bf16; any strides. Raises ValueError where operands do not fit.
+    T is f64, f32, f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
     """
     y = allocate_masked_cumsum(x, mask)
     if not lib.runs_kernels(x):
@@ -244,14 +244,14 @@ def masked_cumsum_backward_scan(
     COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     STAGES: tl.constexpr, RUN: tl.constexpr,
 ):  # fmt: skip
-    """ROWS rows a program, BLOCK elements at a time; what came before a block is in the carry."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    """Each program scans ROWS rows, BLOCK elements at a time. A carry holds the result of earlier blocks."""
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     D, dy_row = D // VEC * VEC, dy_row // VEC * VEC
     mask_row, dx_row = mask_row // VEC * VEC, dx_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     last = (lib.blocks(D, BLOCK) - 1) * BLOCK
     lane = tl.arange(0, BLOCK)[None, :]
-    # Runs of RUN elements, the last one first: each a load, and no lanes to turn over.
+    # Load runs of RUN elements, the last run first. Each run is one load, and no lanes are reversed.
     backwards = (BLOCK - RUN - lane // RUN * RUN + lane % RUN).to(tl.int64)
     carry = tl.full((ROWS, 1), 0.0, COMPUTE)
     for start in tl.range(0, tl.cast(D, tl.int64), BLOCK, num_stages=STAGES):
@@ -273,8 +273,8 @@ def masked_cumsum_backward_part(
     COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PARTS: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
-    """Program (part, rows): the total of one CHUNK of dy_where."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    """Program (part, rows) computes the total of one CHUNK of dy_where."""
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     D, dy_row = D // VEC * VEC, dy_row // VEC * VEC
     part = tl.program_id(0).to(tl.int64)
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -297,8 +297,8 @@ def masked_cumsum_backward_finish(
     COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PARTS: tl.constexpr, STAGES: tl.constexpr, RUN: tl.constexpr,
 ):  # fmt: skip
-    """Program (part, rows): one CHUNK, from the totals of the parts before it."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    """Program (part, rows) scans one CHUNK. It starts from the totals of the earlier parts."""
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     D, dy_row = D // VEC * VEC, dy_row // VEC * VEC
     mask_row, dx_row = mask_row // VEC * VEC, dx_row // VEC * VEC
     part = tl.program_id(0).to(tl.int64)
@@ -306,7 +306,7 @@ def masked_cumsum_backward_finish(
     parts = tl.arange(0, PARTS)[None, :]
     last = (part + 1) * CHUNK - BLOCK
     lane = tl.arange(0, BLOCK)[None, :]
-    # Runs of RUN elements, the last one first: each a load, and no lanes to turn over.
+    # Load runs of RUN elements, the last run first. Each run is one load, and no lanes are reversed.
     backwards = (BLOCK - RUN - lane // RUN * RUN + lane % RUN).to(tl.int64)
     there = (row < rows) & (parts > part)
     dy_where_parts = tl.load(dy_where_part_ptr + row * PARTS + parts, mask=there, other=0.0)
@@ -327,8 +327,8 @@ def masked_cumsum_backward_finish(
 def choose_masked_cumsum_backward(
     rows: int, cols: int, strided: bool, aligned: bool, itemsize: int, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
-    """The variant for one call and its config; first match wins."""
-    # too few rows to fill the GPU: several programs share one
+    """Returns (variant, config) of a call: the first variant whose rule holds."""
+    # too few rows to fill the GPU: several programs share a row
     if lib.cdiv(rows, 64 if strided else 1) < (1 if strided else 2) * gpu.sms and cols > (
         256 if strided else 16384
     ):
@@ -341,7 +341,7 @@ def choose_masked_cumsum_backward(
             ROWS=ROWS, BLOCK=BLOCK, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
             STAGES=1, num_warps=1 if strided else 8, RUN=8 if strided else min(8, 16 // itemsize),
         )  # fmt: skip
-    # memory runs across the walk: rows side by side make whole lines
+    # memory runs across the rows: adjacent rows make whole cache lines
     if strided:
         return "strided", dict(
             ROWS=max(1, min(16, lib.pow2(rows))), BLOCK=max(16, min(64, lib.pow2(cols))), STAGES=1,
@@ -352,7 +352,7 @@ def choose_masked_cumsum_backward(
         return "few", dict(
             ROWS=1, BLOCK=4096, STAGES=1, num_warps=8, RUN=min(8, 16 // itemsize),
         )  # fmt: skip
-    # a row is walked in blocks, once where it fits
+    # a row is scanned in blocks, or at once if it fits
     return "blocks", dict(
         BLOCK=(BLOCK := min(1024 if aligned else 128 if cols <= 1024 else 512, max(16, lib.pow2(cols)))),
         ROWS=max(1, (1024 if aligned else 512) // BLOCK), STAGES=3 if cols > BLOCK else 1,
@@ -361,7 +361,7 @@ def choose_masked_cumsum_backward(
 
 
 def launch_masked_cumsum_backward(mask, dy, dx) -> None:
-    """Computes dx by the variant that fits, unchecked."""
+    """Computes dx with the variant that `choose` returns. Does not check operands."""
     D = mask.shape[-1]
     batch_shape = dx.shape[:-1]
     batch = math.prod(batch_shape)
@@ -399,7 +399,7 @@ def launch_masked_cumsum_backward(mask, dy, dx) -> None:
 
 
 def allocate_masked_cumsum_backward(mask: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
-    """Checks the operands of masked_cumsum_backward and allocates what it returns."""
+    """Checks the operands of masked_cumsum_backward and allocates its results. Raises ValueError if an operand does not fit."""
     lib.check_dtype(mask, "masked_cumsum_backward: mask", torch.bool)
     lib.check_rank(mask, "masked_cumsum_backward: mask", 1, "[..., D]")
     lib.check_dtype(
@@ -429,7 +429,7 @@ def allocate_masked_cumsum_backward(mask: torch.Tensor, dy: torch.Tensor) -> tor
 
 
 def masked_cumsum_backward_reference(mask: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
-    """What masked_cumsum_backward means: its spec, line by line."""
+    """The spec of masked_cumsum_backward in torch, line by line."""
     T = dy.dtype
     compute = torch.float64 if dy.dtype == torch.float64 else torch.float32
     dy = dy.to(compute)
@@ -458,9 +458,9 @@ def masked_cumsum_backward_reference(mask: torch.Tensor, dy: torch.Tensor) -> to
     no_gradient="second derivatives are derived for what comes from tritongen.compile_op, compile_expr and load",
 )
 def masked_cumsum_backward(mask: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
-    """dx: T[..., D] from mask: bool[..., D], dy: T[..., D].
+    """Returns dx: T[..., D], given mask: bool[..., D], dy: T[..., D].
 
-    T is f64, f32, f16 or bf16; any strides. Raises ValueError where operands do not fit.
+    T is f64, f32, f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
     """
     dx = allocate_masked_cumsum_backward(mask, dy)
     if not lib.runs_kernels(mask):

@@ -20,14 +20,14 @@ import triton.language as tl
 from tritongen import lib, runtime
 
 
-# Told that a size is 1, ptxas 12.8 finds loads that are outside always, and loses the sign of their -inf.
+# If ptxas 12.8 knows that a size is 1, it finds loads that are always outside, and drops the sign of their -inf.
 @triton.jit(do_not_specialize=["N", "P", "L"])
 def max_pool1d_channels(
     x_ptr, y_ptr, N, P, C, L, x_0, x_1, x_2, y_0, y_1, y_2,
     COMPUTE: tl.constexpr, win: tl.constexpr, stride: tl.constexpr, pad: tl.constexpr,
     dil: tl.constexpr, ROWS: tl.constexpr, STEPS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """The windows of STEPS x ROWS x BLOCK places a program: what neighbours share is loaded once."""
+    """Each program computes the windows of STEPS x ROWS x BLOCK places, and loads shared elements once."""
     tile = tl.program_id(0)
     tiles, spans = tl.cdiv(C, BLOCK), tl.cdiv(P, STEPS)
     row = tile // (tiles * spans) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -48,7 +48,7 @@ def max_pool1d_channels(
             ).to(COMPUTE)
             y_max = lib.nan_max(y_max, x)
         kept = kept + (y_max,)
-    # Behind all steps: across a store, no load is merged with an equal one.
+    # Stores come last: Triton does not merge equal loads across a store.
     for i in tl.static_range(STEPS):
         tl.store(
             y_ptr + n * y_0 + tl.cast(col, tl.int64) * y_1 + (step + i) * y_2,
@@ -57,7 +57,7 @@ def max_pool1d_channels(
         )
 
 
-# Told that a size is 1, ptxas 12.8 finds loads that are outside always, and loses the sign of their -inf.
+# If ptxas 12.8 knows that a size is 1, it finds loads that are always outside, and drops the sign of their -inf.
 @triton.jit(do_not_specialize=["rows", "P", "C", "L"])
 def max_pool1d_runs(
     x_ptr, y_ptr, rows, P, C, L, x_0, x_1, x_2, y_0, y_1, y_2,
@@ -65,12 +65,12 @@ def max_pool1d_runs(
     dil: tl.constexpr, win: tl.constexpr, VEC_X: tl.constexpr, ROWS: tl.constexpr,
     STEPS: tl.constexpr, BLOCK: tl.constexpr, PER_THREAD: tl.constexpr,
 ):  # fmt: skip
-    """The windows of STEPS x ROWS x BLOCK places a program, in whole runs of a line."""
+    """Each program computes the windows of STEPS x ROWS x BLOCK places, in whole runs of a line."""
     tile = tl.program_id(0)
     tiles = tl.cdiv(P, STEPS * BLOCK)
     row = tile // tiles * ROWS + tl.arange(0, ROWS)[:, None]
     col = tile % tiles * (STEPS * BLOCK) + tl.arange(0, BLOCK)[None, :]
-    # The windows of PER_THREAD neighbouring columns, a lane's, begin and end in its runs FIRST to LAST.
+    # The windows of a lane's PER_THREAD neighbouring columns lie in its runs FIRST to LAST.
     RUN: tl.constexpr = PER_THREAD * stride
     FIRST: tl.constexpr = (-pad) // RUN
     LAST: tl.constexpr = ((PER_THREAD - 1) * stride + dil * win - dil - pad) // RUN
@@ -100,7 +100,7 @@ def max_pool1d_runs(
             x = lib.taken(x_line, r * dil - pad - FIRST * RUN, stride, PER_THREAD).to(COMPUTE)
             y_max = lib.nan_max(y_max, x)
         kept = kept + (y_max,)
-    # Behind all steps: across a store, no load is merged with an equal one.
+    # Stores come last: Triton does not merge equal loads across a store.
     for i in tl.static_range(STEPS):
         tl.store(
             y_ptr + n * y_0 + c * y_1 + tl.cast(col + i * BLOCK, tl.int64) * y_2,
@@ -109,14 +109,14 @@ def max_pool1d_runs(
         )
 
 
-# Told that a size is 1, ptxas 12.8 finds loads that are outside always, and loses the sign of their -inf.
+# If ptxas 12.8 knows that a size is 1, it finds loads that are always outside, and drops the sign of their -inf.
 @triton.jit(do_not_specialize=["rows", "P", "C", "L"])
 def max_pool1d_window(
     x_ptr, y_ptr, rows, P, C, L, x_0, x_1, x_2, y_0, y_1, y_2,
     COMPUTE: tl.constexpr, win: tl.constexpr, stride: tl.constexpr, pad: tl.constexpr,
     dil: tl.constexpr, ROWS: tl.constexpr, STEPS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """The windows of STEPS x ROWS x BLOCK places a program."""
+    """Each program computes the windows of STEPS x ROWS x BLOCK places."""
     tile = tl.program_id(0)
     tiles = tl.cdiv(P, STEPS * BLOCK)
     row = tile // tiles * ROWS + tl.arange(0, ROWS)[:, None]
@@ -137,7 +137,7 @@ def max_pool1d_window(
             ).to(COMPUTE)
             y_max = lib.nan_max(y_max, x)
         kept = kept + (y_max,)
-    # Behind all steps: across a store, no load is merged with an equal one.
+    # Stores come last: Triton does not merge equal loads across a store.
     for i in tl.static_range(STEPS):
         tl.store(
             y_ptr + n * y_0 + c * y_1 + tl.cast(col + i * BLOCK, tl.int64) * y_2,
@@ -153,8 +153,8 @@ def max_pool1d_box(
     dil: tl.constexpr, pad: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """A tile of ROWS x BLOCK elements a program, reducers as loops."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    """Each program computes a tile of ROWS x BLOCK elements. Reducers are loops."""
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     P, x_0 = P // VEC * VEC, x_0 // VEC * VEC
     x_1, y_0 = x_1 // VEC * VEC, y_0 // VEC * VEC
     y_1 = y_1 // VEC * VEC
@@ -182,7 +182,7 @@ def choose_max_pool1d(
     lines: int, cols: int, cols_extent: int, lane_stride: int, dilation: int, line: int,
     channels_last: bool, stored_last: bool, itemsize: int,
 ) -> tuple[str, dict]:  # fmt: skip
-    """The variant for one call and its config; first match wins."""
+    """Returns (variant, config) of a call: the first variant whose rule holds."""
     # a window small enough to unroll, memory running along the channels
     if channels_last and stored_last and 0 < terms <= 128 and max(outer, lanes_extent) < 1 << 30:
         return "channels", dict(
@@ -223,7 +223,7 @@ def choose_max_pool1d(
 
 
 def launch_max_pool1d(x, y, win, stride, pad, dil) -> None:
-    """Computes y by the variant that fits, unchecked."""
+    """Computes y with the variant that `choose` returns. Does not check operands."""
     N, C, L = x.shape
     P = y.shape[2]
     lines = C * N
@@ -273,7 +273,7 @@ def launch_max_pool1d(x, y, win, stride, pad, dil) -> None:
 def allocate_max_pool1d(
     x: torch.Tensor, win: int = 2, stride: int = 2, pad: int = 0, dil: int = 1
 ) -> torch.Tensor:
-    """Checks the operands of max_pool1d and allocates what it returns."""
+    """Checks the operands of max_pool1d and allocates its results. Raises ValueError if an operand does not fit."""
     lib.check_dtype(x, "max_pool1d: x", torch.float64, torch.float32, torch.float16, torch.bfloat16)
     lib.check_rank(x, "max_pool1d: x", 3, "[N, C, L]")
     if type(win) is not int:
@@ -301,7 +301,7 @@ def allocate_max_pool1d(
 def max_pool1d_reference(
     x: torch.Tensor, win: int = 2, stride: int = 2, pad: int = 0, dil: int = 1
 ) -> torch.Tensor:
-    """What max_pool1d means: its spec, line by line."""
+    """The spec of max_pool1d in torch, line by line."""
     T = x.dtype
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
     x = x.to(compute)
@@ -357,7 +357,7 @@ def max_pool1d_reference(
 def max_pool1d_torch(
     x: torch.Tensor, win: int = 2, stride: int = 2, pad: int = 0, dil: int = 1
 ) -> torch.Tensor:
-    """What max_pool1d equals, by its ref: CPU tensors go this way, which is faster."""
+    """The `ref` of max_pool1d: the torch call that it must equal. CPU tensors use it."""
     T = x.dtype
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
     x = x.to(compute)
@@ -376,9 +376,9 @@ def max_pool1d_torch(
 def max_pool1d(
     x: torch.Tensor, win: int = 2, stride: int = 2, pad: int = 0, dil: int = 1
 ) -> torch.Tensor:
-    """y: T[N, C, P] from x: T[N, C, L].
+    """Returns y: T[N, C, P], given x: T[N, C, L].
 
-    T is f64, f32, f16 or bf16; any strides. Raises ValueError where operands do not fit.
+    T is f64, f32, f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
     """
     y = allocate_max_pool1d(x, win, stride, pad, dil)
     if not lib.runs_kernels(x):
@@ -389,7 +389,7 @@ def max_pool1d(
     return y
 
 
-# Told that a size is 1, ptxas 12.8 finds loads that are outside always, and loses the sign of their -inf.
+# If ptxas 12.8 knows that a size is 1, it finds loads that are always outside, and drops the sign of their -inf.
 @triton.jit(do_not_specialize=["N", "P", "L"])
 def max_pool1d_forward_channels(
     x_ptr, y_at_ptr, y_ptr, N, P, C, L, x_0, x_1, x_2, y_at_0, y_at_1, y_at_2, y_0, y_1,
@@ -397,7 +397,7 @@ def max_pool1d_forward_channels(
     COMPUTE: tl.constexpr, win: tl.constexpr, stride: tl.constexpr, pad: tl.constexpr,
     dil: tl.constexpr, ROWS: tl.constexpr, STEPS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """The windows of STEPS x ROWS x BLOCK places a program: what neighbours share is loaded once."""
+    """Each program computes the windows of STEPS x ROWS x BLOCK places, and loads shared elements once."""
     tile = tl.program_id(0)
     tiles, spans = tl.cdiv(C, BLOCK), tl.cdiv(P, STEPS)
     row = tile // (tiles * spans) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -420,7 +420,7 @@ def max_pool1d_forward_channels(
             ).to(COMPUTE)
             y_max, y_at = lib.first_max(y_max, y_at, x, r)
         kept = kept + (y_at, y_max)
-    # Behind all steps: across a store, no load is merged with an equal one.
+    # Stores come last: Triton does not merge equal loads across a store.
     for i in tl.static_range(STEPS):
         tl.store(
             y_at_ptr + n * y_at_0 + tl.cast(col, tl.int64) * y_at_1 + (step + i) * y_at_2,
@@ -434,7 +434,7 @@ def max_pool1d_forward_channels(
         )
 
 
-# Told that a size is 1, ptxas 12.8 finds loads that are outside always, and loses the sign of their -inf.
+# If ptxas 12.8 knows that a size is 1, it finds loads that are always outside, and drops the sign of their -inf.
 @triton.jit(do_not_specialize=["rows", "P", "C", "L"])
 def max_pool1d_forward_runs(
     x_ptr, y_at_ptr, y_ptr, rows, P, C, L, x_0, x_1, x_2, y_at_0, y_at_1, y_at_2, y_0, y_1,
@@ -443,12 +443,12 @@ def max_pool1d_forward_runs(
     dil: tl.constexpr, win: tl.constexpr, VEC_X: tl.constexpr, VEC_Y_AT: tl.constexpr,
     ROWS: tl.constexpr, STEPS: tl.constexpr, BLOCK: tl.constexpr, PER_THREAD: tl.constexpr,
 ):  # fmt: skip
-    """The windows of STEPS x ROWS x BLOCK places a program, in whole runs of a line."""
+    """Each program computes the windows of STEPS x ROWS x BLOCK places, in whole runs of a line."""
     tile = tl.program_id(0)
     tiles = tl.cdiv(P, STEPS * BLOCK)
     row = tile // tiles * ROWS + tl.arange(0, ROWS)[:, None]
     col = tile % tiles * (STEPS * BLOCK) + tl.arange(0, BLOCK)[None, :]
-    # The windows of PER_THREAD neighbouring columns, a lane's, begin and end in its runs FIRST to LAST.
+    # The windows of a lane's PER_THREAD neighbouring columns lie in its runs FIRST to LAST.
     RUN: tl.constexpr = PER_THREAD * stride
     FIRST: tl.constexpr = (-pad) // RUN
     LAST: tl.constexpr = ((PER_THREAD - 1) * stride + dil * win - dil - pad) // RUN
@@ -482,7 +482,7 @@ def max_pool1d_forward_runs(
             x = lib.taken(x_line, r * dil - pad - FIRST * RUN, stride, PER_THREAD).to(COMPUTE)
             y_max, y_at = lib.first_max(y_max, y_at, x, r)
         kept = kept + (y_at, y_max)
-    # Behind all steps: across a store, no load is merged with an equal one.
+    # Stores come last: Triton does not merge equal loads across a store.
     for i in tl.static_range(STEPS):
         tl.store(
             y_at_ptr + n * y_at_0 + c * y_at_1 + tl.cast(col + i * BLOCK, tl.int64) * y_at_2,
@@ -496,7 +496,7 @@ def max_pool1d_forward_runs(
         )
 
 
-# Told that a size is 1, ptxas 12.8 finds loads that are outside always, and loses the sign of their -inf.
+# If ptxas 12.8 knows that a size is 1, it finds loads that are always outside, and drops the sign of their -inf.
 @triton.jit(do_not_specialize=["rows", "P", "C", "L"])
 def max_pool1d_forward_window(
     x_ptr, y_at_ptr, y_ptr, rows, P, C, L, x_0, x_1, x_2, y_at_0, y_at_1, y_at_2, y_0, y_1,
@@ -504,7 +504,7 @@ def max_pool1d_forward_window(
     COMPUTE: tl.constexpr, win: tl.constexpr, stride: tl.constexpr, pad: tl.constexpr,
     dil: tl.constexpr, ROWS: tl.constexpr, STEPS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """The windows of STEPS x ROWS x BLOCK places a program."""
+    """Each program computes the windows of STEPS x ROWS x BLOCK places."""
     tile = tl.program_id(0)
     tiles = tl.cdiv(P, STEPS * BLOCK)
     row = tile // tiles * ROWS + tl.arange(0, ROWS)[:, None]
@@ -527,7 +527,7 @@ def max_pool1d_forward_window(
             ).to(COMPUTE)
             y_max, y_at = lib.first_max(y_max, y_at, x, r)
         kept = kept + (y_at, y_max)
-    # Behind all steps: across a store, no load is merged with an equal one.
+    # Stores come last: Triton does not merge equal loads across a store.
     for i in tl.static_range(STEPS):
         tl.store(
             y_at_ptr + n * y_at_0 + c * y_at_1 + tl.cast(col + i * BLOCK, tl.int64) * y_at_2,
@@ -549,8 +549,8 @@ def max_pool1d_forward_box(
     dil: tl.constexpr, pad: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """A tile of ROWS x BLOCK elements a program, reducers as loops."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    """Each program computes a tile of ROWS x BLOCK elements. Reducers are loops."""
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     P, x_0 = P // VEC * VEC, x_0 // VEC * VEC
     x_1, y_at_0 = x_1 // VEC * VEC, y_at_0 // VEC * VEC
     y_at_1, y_0 = y_at_1 // VEC * VEC, y_0 // VEC * VEC
@@ -583,7 +583,7 @@ def choose_max_pool1d_forward(
     lines: int, cols: int, cols_extent: int, lane_stride: int, dilation: int, line: int,
     channels_last: bool, stored_last: bool, itemsize: int,
 ) -> tuple[str, dict]:  # fmt: skip
-    """The variant for one call and its config; first match wins."""
+    """Returns (variant, config) of a call: the first variant whose rule holds."""
     # a window small enough to unroll, memory running along the channels
     if channels_last and stored_last and 0 < terms <= 64 and max(outer, lanes_extent) < 1 << 30:
         return "channels", dict(
@@ -624,7 +624,7 @@ def choose_max_pool1d_forward(
 
 
 def launch_max_pool1d_forward(x, y, y_at, win, stride, pad, dil) -> None:
-    """Computes y, y_at by the variant that fits, unchecked."""
+    """Computes y, y_at with the variant that `choose` returns. Does not check operands."""
     N, C, L = x.shape
     P = y_at.shape[2]
     lines = C * N
@@ -676,7 +676,7 @@ def launch_max_pool1d_forward(x, y, y_at, win, stride, pad, dil) -> None:
 def allocate_max_pool1d_forward(
     x: torch.Tensor, win: int = 2, stride: int = 2, pad: int = 0, dil: int = 1
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Checks the operands of max_pool1d_forward and allocates what it returns."""
+    """Checks the operands of max_pool1d_forward and allocates its results. Raises ValueError if an operand does not fit."""
     lib.check_dtype(
         x, "max_pool1d_forward: x", torch.float64, torch.float32, torch.float16, torch.bfloat16
     )
@@ -707,7 +707,7 @@ def allocate_max_pool1d_forward(
 def max_pool1d_forward_reference(
     x: torch.Tensor, win: int = 2, stride: int = 2, pad: int = 0, dil: int = 1
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """What max_pool1d_forward means: its spec, line by line."""
+    """The spec of max_pool1d_forward in torch, line by line."""
     T = x.dtype
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
     x = x.to(compute)
@@ -788,9 +788,9 @@ def max_pool1d_forward_reference(
 def max_pool1d_forward(
     x: torch.Tensor, win: int = 2, stride: int = 2, pad: int = 0, dil: int = 1
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """max_pool1d, keeping y_at for its gradient.
+    """max_pool1d, which also returns y_at for its gradient.
 
-    T is f64, f32, f16 or bf16; any strides. Raises ValueError where operands do not fit.
+    T is f64, f32, f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
     """
     y, y_at = allocate_max_pool1d_forward(x, win, stride, pad, dil)
     if not lib.runs_kernels(x):
@@ -809,8 +809,8 @@ def max_pool1d_backward_box(
     dil: tl.constexpr, stride: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """A tile of ROWS x BLOCK elements a program, reducers as loops."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    """Each program computes a tile of ROWS x BLOCK elements. Reducers are loops."""
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     L, dy_0 = L // VEC * VEC, dy_0 // VEC * VEC
     dy_1, y_at_0 = dy_1 // VEC * VEC, y_at_0 // VEC * VEC
     y_at_1, dx_0 = y_at_1 // VEC * VEC, dx_0 // VEC * VEC
@@ -842,7 +842,7 @@ def max_pool1d_backward_box(
 
 
 def choose_max_pool1d_backward(cols: int) -> tuple[str, dict]:
-    """The variant for one call and its config; first match wins."""
+    """Returns (variant, config) of a call: the first variant whose rule holds."""
     # right for every shape: reducers as loops
     return "box", dict(
         BLOCK=(BLOCK := max(1, min(256, lib.pow2(cols)))), ROWS=256 // BLOCK, num_warps=4,
@@ -850,7 +850,7 @@ def choose_max_pool1d_backward(cols: int) -> tuple[str, dict]:
 
 
 def launch_max_pool1d_backward(x, y_at, dy, dx, win, stride, pad, dil) -> None:
-    """Computes dx by the variant that fits, unchecked."""
+    """Computes dx with the variant that `choose` returns. Does not check operands."""
     N, C, L = x.shape
     P = y_at.shape[2]
     rows = C * N
@@ -875,7 +875,7 @@ def allocate_max_pool1d_backward(
     pad: int = 0,
     dil: int = 1,
 ) -> torch.Tensor:
-    """Checks the operands of max_pool1d_backward and allocates what it returns."""
+    """Checks the operands of max_pool1d_backward and allocates its results. Raises ValueError if an operand does not fit."""
     lib.check_dtype(
         x, "max_pool1d_backward: x", torch.float64, torch.float32, torch.float16, torch.bfloat16
     )
@@ -922,7 +922,7 @@ def max_pool1d_backward_reference(
     pad: int = 0,
     dil: int = 1,
 ) -> torch.Tensor:
-    """What max_pool1d_backward means: its spec, line by line."""
+    """The spec of max_pool1d_backward in torch, line by line."""
     T = x.dtype
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
     x = x.to(compute)
@@ -1005,9 +1005,9 @@ def max_pool1d_backward(
     pad: int = 0,
     dil: int = 1,
 ) -> torch.Tensor:
-    """dx: T[N, C, L] from x: T[N, C, L], y_at: i64[N, C, P], dy: T[N, C, P].
+    """Returns dx: T[N, C, L], given x: T[N, C, L], y_at: i64[N, C, P], dy: T[N, C, P].
 
-    T is f64, f32, f16 or bf16; any strides. Raises ValueError where operands do not fit.
+    T is f64, f32, f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
     """
     dx = allocate_max_pool1d_backward(x, y_at, dy, win, stride, pad, dil)
     if not lib.runs_kernels(x):

@@ -19,14 +19,14 @@ import triton.language as tl
 from tritongen import lib, runtime
 
 
-# Told that a size is 1, ptxas 12.8 finds loads that are outside always, and loses the sign of their -inf.
+# If ptxas 12.8 knows that a size is 1, it finds loads that are always outside, and drops the sign of their -inf.
 @triton.jit(do_not_specialize=["rows", "Q", "P", "H", "W"])
 def max_pool2d_channels(
     x_ptr, y_ptr, rows, Q, C, P, H, W, x_0, x_1, x_2, x_3, y_0, y_1, y_2, y_3,
     COMPUTE: tl.constexpr, win: tl.constexpr, stride: tl.constexpr, pad: tl.constexpr,
     ROWS: tl.constexpr, STEPS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """The windows of STEPS x ROWS x BLOCK places a program: what neighbours share is loaded once."""
+    """Each program computes the windows of STEPS x ROWS x BLOCK places, and loads shared elements once."""
     tile = tl.program_id(0)
     tiles, spans = tl.cdiv(C, BLOCK), tl.cdiv(Q, STEPS)
     row = tile // (tiles * spans) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -55,7 +55,7 @@ def max_pool2d_channels(
                 y_max_line = lib.nan_max(y_max_line, x)
             y_max = lib.nan_max(y_max, y_max_line)
         kept = kept + (y_max,)
-    # Behind all steps: across a store, no load is merged with an equal one.
+    # Stores come last: Triton does not merge equal loads across a store.
     for i in tl.static_range(STEPS):
         tl.store(
             y_ptr + n * y_0 + tl.cast(col, tl.int64) * y_1 + p * y_2 + (step + i) * y_3,
@@ -64,7 +64,7 @@ def max_pool2d_channels(
         )
 
 
-# Told that a size is 1, ptxas 12.8 finds loads that are outside always, and loses the sign of their -inf.
+# If ptxas 12.8 knows that a size is 1, it finds loads that are always outside, and drops the sign of their -inf.
 @triton.jit(do_not_specialize=["rows", "P", "Q", "C", "H", "W"])
 def max_pool2d_runs(
     x_ptr, y_ptr, rows, P, Q, C, H, W, x_0, x_1, x_2, x_3, y_0, y_1, y_2, y_3,
@@ -72,13 +72,13 @@ def max_pool2d_runs(
     pad: tl.constexpr, VEC_X: tl.constexpr, ROWS: tl.constexpr, STEPS: tl.constexpr,
     BLOCK: tl.constexpr, PER_THREAD: tl.constexpr,
 ):  # fmt: skip
-    """The windows of STEPS x ROWS x BLOCK places a program: what neighbours share is loaded once, in whole runs of a line."""
+    """Each program computes the windows of STEPS x ROWS x BLOCK places, and loads shared elements once, in whole runs of a line."""
     tile = tl.program_id(0)
     tiles, spans = tl.cdiv(Q, BLOCK), tl.cdiv(P, STEPS)
     row = tile // (tiles * spans) * ROWS + tl.arange(0, ROWS)[:, None]
     step = (tile // tiles % spans).to(tl.int64) * STEPS
     col = tile % tiles * BLOCK + tl.arange(0, BLOCK)[None, :]
-    # The windows of PER_THREAD neighbouring columns, a lane's, begin and end in its runs FIRST to LAST.
+    # The windows of a lane's PER_THREAD neighbouring columns lie in its runs FIRST to LAST.
     RUN: tl.constexpr = PER_THREAD * stride
     FIRST: tl.constexpr = (-pad) // RUN
     LAST: tl.constexpr = ((PER_THREAD - 1) * stride + win - pad - 1) // RUN
@@ -116,7 +116,7 @@ def max_pool2d_runs(
                 y_max_line = lib.nan_max(y_max_line, x)
             y_max = lib.nan_max(y_max, y_max_line)
         kept = kept + (y_max,)
-    # Behind all steps: across a store, no load is merged with an equal one.
+    # Stores come last: Triton does not merge equal loads across a store.
     for i in tl.static_range(STEPS):
         tl.store(
             y_ptr + n * y_0 + c * y_1 + (step + i) * y_2 + tl.cast(col, tl.int64) * y_3,
@@ -125,14 +125,14 @@ def max_pool2d_runs(
         )
 
 
-# Told that a size is 1, ptxas 12.8 finds loads that are outside always, and loses the sign of their -inf.
+# If ptxas 12.8 knows that a size is 1, it finds loads that are always outside, and drops the sign of their -inf.
 @triton.jit(do_not_specialize=["rows", "P", "Q", "C", "H", "W"])
 def max_pool2d_window(
     x_ptr, y_ptr, rows, P, Q, C, H, W, x_0, x_1, x_2, x_3, y_0, y_1, y_2, y_3,
     COMPUTE: tl.constexpr, win: tl.constexpr, stride: tl.constexpr, pad: tl.constexpr,
     ROWS: tl.constexpr, STEPS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """The windows of STEPS x ROWS x BLOCK places a program: what neighbours share is loaded once."""
+    """Each program computes the windows of STEPS x ROWS x BLOCK places, and loads shared elements once."""
     tile = tl.program_id(0)
     tiles, spans = tl.cdiv(Q, BLOCK), tl.cdiv(P, STEPS)
     row = tile // (tiles * spans) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -161,7 +161,7 @@ def max_pool2d_window(
                 y_max_line = lib.nan_max(y_max_line, x)
             y_max = lib.nan_max(y_max, y_max_line)
         kept = kept + (y_max,)
-    # Behind all steps: across a store, no load is merged with an equal one.
+    # Stores come last: Triton does not merge equal loads across a store.
     for i in tl.static_range(STEPS):
         tl.store(
             y_ptr + n * y_0 + c * y_1 + (step + i) * y_2 + tl.cast(col, tl.int64) * y_3,
@@ -176,8 +176,8 @@ def max_pool2d_box(
     INDEX: tl.constexpr, COMPUTE: tl.constexpr, win: tl.constexpr, stride: tl.constexpr,
     pad: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """A tile of ROWS x BLOCK elements a program, reducers as loops."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    """Each program computes a tile of ROWS x BLOCK elements. Reducers are loops."""
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     Q, x_0 = Q // VEC * VEC, x_0 // VEC * VEC
     x_1, x_2 = x_1 // VEC * VEC, x_2 // VEC * VEC
     y_0, y_1 = y_0 // VEC * VEC, y_1 // VEC * VEC
@@ -210,7 +210,7 @@ def choose_max_pool2d(
     lines: int, cols: int, cols_extent: int, steps: int, stride_p: int, lane_stride: int,
     dilation: int, line: int, channels_last: bool, stored_last: bool, itemsize: int,
 ) -> tuple[str, dict]:  # fmt: skip
-    """The variant for one call and its config; first match wins."""
+    """Returns (variant, config) of a call: the first variant whose rule holds."""
     # a window small enough to unroll, memory running along the channels
     if channels_last and stored_last and 0 < terms <= 128 and max(outer, lanes_extent) < 1 << 30:
         return "channels", dict(
@@ -250,7 +250,7 @@ def choose_max_pool2d(
 
 
 def launch_max_pool2d(x, y, win, stride, pad) -> None:
-    """Computes y by the variant that fits, unchecked."""
+    """Computes y with the variant that `choose` returns. Does not check operands."""
     N, C, H, W = x.shape
     _, _, P, Q = y.shape
     outer = N * P
@@ -301,7 +301,7 @@ def launch_max_pool2d(x, y, win, stride, pad) -> None:
 def allocate_max_pool2d(
     x: torch.Tensor, win: int = 2, stride: int = 2, pad: int = 0
 ) -> torch.Tensor:
-    """Checks the operands of max_pool2d and allocates what it returns."""
+    """Checks the operands of max_pool2d and allocates its results. Raises ValueError if an operand does not fit."""
     lib.check_dtype(x, "max_pool2d: x", torch.float64, torch.float32, torch.float16, torch.bfloat16)
     lib.check_rank(x, "max_pool2d: x", 4, "[N, C, H, W]")
     if type(win) is not int:
@@ -328,7 +328,7 @@ def allocate_max_pool2d(
 def max_pool2d_reference(
     x: torch.Tensor, win: int = 2, stride: int = 2, pad: int = 0
 ) -> torch.Tensor:
-    """What max_pool2d means: its spec, line by line."""
+    """The spec of max_pool2d in torch, line by line."""
     T = x.dtype
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
     x = x.to(compute)
@@ -389,7 +389,7 @@ def max_pool2d_reference(
 
 
 def max_pool2d_torch(x: torch.Tensor, win: int = 2, stride: int = 2, pad: int = 0) -> torch.Tensor:
-    """What max_pool2d equals, by its ref: CPU tensors go this way, which is faster."""
+    """The `ref` of max_pool2d: the torch call that it must equal. CPU tensors use it."""
     T = x.dtype
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
     x = x.to(compute)
@@ -406,9 +406,9 @@ def max_pool2d_torch(x: torch.Tensor, win: int = 2, stride: int = 2, pad: int = 
     forward="max_pool2d_forward",
 )
 def max_pool2d(x: torch.Tensor, win: int = 2, stride: int = 2, pad: int = 0) -> torch.Tensor:
-    """y: T[N, C, P, Q] from x: T[N, C, H, W].
+    """Returns y: T[N, C, P, Q], given x: T[N, C, H, W].
 
-    T is f64, f32, f16 or bf16; any strides. Raises ValueError where operands do not fit.
+    T is f64, f32, f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
     """
     y = allocate_max_pool2d(x, win, stride, pad)
     if not lib.runs_kernels(x):
@@ -419,7 +419,7 @@ def max_pool2d(x: torch.Tensor, win: int = 2, stride: int = 2, pad: int = 0) -> 
     return y
 
 
-# Told that a size is 1, ptxas 12.8 finds loads that are outside always, and loses the sign of their -inf.
+# If ptxas 12.8 knows that a size is 1, it finds loads that are always outside, and drops the sign of their -inf.
 @triton.jit(do_not_specialize=["rows", "Q", "P", "H", "W"])
 def max_pool2d_forward_channels(
     x_ptr, y_at_ptr, y_ptr, rows, Q, C, P, H, W, x_0, x_1, x_2, x_3, y_at_0, y_at_1, y_at_2,
@@ -427,7 +427,7 @@ def max_pool2d_forward_channels(
     COMPUTE: tl.constexpr, win: tl.constexpr, stride: tl.constexpr, pad: tl.constexpr,
     ROWS: tl.constexpr, STEPS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """The windows of STEPS x ROWS x BLOCK places a program: what neighbours share is loaded once."""
+    """Each program computes the windows of STEPS x ROWS x BLOCK places, and loads shared elements once."""
     tile = tl.program_id(0)
     tiles, spans = tl.cdiv(C, BLOCK), tl.cdiv(Q, STEPS)
     row = tile // (tiles * spans) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -457,7 +457,7 @@ def max_pool2d_forward_channels(
                 ).to(COMPUTE)
                 y_max, y_at = lib.first_max(y_max, y_at, x, r * win + s)
         kept = kept + (y_at, y_max)
-    # Behind all steps: across a store, no load is merged with an equal one.
+    # Stores come last: Triton does not merge equal loads across a store.
     for i in tl.static_range(STEPS):
         tl.store(
             y_at_ptr
@@ -475,7 +475,7 @@ def max_pool2d_forward_channels(
         )
 
 
-# Told that a size is 1, ptxas 12.8 finds loads that are outside always, and loses the sign of their -inf.
+# If ptxas 12.8 knows that a size is 1, it finds loads that are always outside, and drops the sign of their -inf.
 @triton.jit(do_not_specialize=["rows", "P", "Q", "C", "H", "W"])
 def max_pool2d_forward_runs(
     x_ptr, y_at_ptr, y_ptr, rows, P, Q, C, H, W, x_0, x_1, x_2, x_3, y_at_0, y_at_1, y_at_2,
@@ -484,13 +484,13 @@ def max_pool2d_forward_runs(
     pad: tl.constexpr, VEC_X: tl.constexpr, VEC_Y_AT: tl.constexpr, ROWS: tl.constexpr,
     STEPS: tl.constexpr, BLOCK: tl.constexpr, PER_THREAD: tl.constexpr,
 ):  # fmt: skip
-    """The windows of STEPS x ROWS x BLOCK places a program: what neighbours share is loaded once, in whole runs of a line."""
+    """Each program computes the windows of STEPS x ROWS x BLOCK places, and loads shared elements once, in whole runs of a line."""
     tile = tl.program_id(0)
     tiles, spans = tl.cdiv(Q, BLOCK), tl.cdiv(P, STEPS)
     row = tile // (tiles * spans) * ROWS + tl.arange(0, ROWS)[:, None]
     step = (tile // tiles % spans).to(tl.int64) * STEPS
     col = tile % tiles * BLOCK + tl.arange(0, BLOCK)[None, :]
-    # The windows of PER_THREAD neighbouring columns, a lane's, begin and end in its runs FIRST to LAST.
+    # The windows of a lane's PER_THREAD neighbouring columns lie in its runs FIRST to LAST.
     RUN: tl.constexpr = PER_THREAD * stride
     FIRST: tl.constexpr = (-pad) // RUN
     LAST: tl.constexpr = ((PER_THREAD - 1) * stride + win - pad - 1) // RUN
@@ -532,7 +532,7 @@ def max_pool2d_forward_runs(
                 x = lib.taken(x_line, s - pad - FIRST * RUN, stride, PER_THREAD).to(COMPUTE)
                 y_max, y_at = lib.first_max(y_max, y_at, x, r * win + s)
         kept = kept + (y_at, y_max)
-    # Behind all steps: across a store, no load is merged with an equal one.
+    # Stores come last: Triton does not merge equal loads across a store.
     for i in tl.static_range(STEPS):
         tl.store(
             y_at_ptr
@@ -550,7 +550,7 @@ def max_pool2d_forward_runs(
         )
 
 
-# Told that a size is 1, ptxas 12.8 finds loads that are outside always, and loses the sign of their -inf.
+# If ptxas 12.8 knows that a size is 1, it finds loads that are always outside, and drops the sign of their -inf.
 @triton.jit(do_not_specialize=["rows", "P", "Q", "C", "H", "W"])
 def max_pool2d_forward_window(
     x_ptr, y_at_ptr, y_ptr, rows, P, Q, C, H, W, x_0, x_1, x_2, x_3, y_at_0, y_at_1, y_at_2,
@@ -558,7 +558,7 @@ def max_pool2d_forward_window(
     COMPUTE: tl.constexpr, win: tl.constexpr, stride: tl.constexpr, pad: tl.constexpr,
     ROWS: tl.constexpr, STEPS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """The windows of STEPS x ROWS x BLOCK places a program: what neighbours share is loaded once."""
+    """Each program computes the windows of STEPS x ROWS x BLOCK places, and loads shared elements once."""
     tile = tl.program_id(0)
     tiles, spans = tl.cdiv(Q, BLOCK), tl.cdiv(P, STEPS)
     row = tile // (tiles * spans) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -588,7 +588,7 @@ def max_pool2d_forward_window(
                 ).to(COMPUTE)
                 y_max, y_at = lib.first_max(y_max, y_at, x, r * win + s)
         kept = kept + (y_at, y_max)
-    # Behind all steps: across a store, no load is merged with an equal one.
+    # Stores come last: Triton does not merge equal loads across a store.
     for i in tl.static_range(STEPS):
         tl.store(
             y_at_ptr
@@ -613,8 +613,8 @@ def max_pool2d_forward_box(
     INDEX: tl.constexpr, COMPUTE: tl.constexpr, win: tl.constexpr, stride: tl.constexpr,
     pad: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """A tile of ROWS x BLOCK elements a program, reducers as loops."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    """Each program computes a tile of ROWS x BLOCK elements. Reducers are loops."""
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     Q, x_0 = Q // VEC * VEC, x_0 // VEC * VEC
     x_1, x_2 = x_1 // VEC * VEC, x_2 // VEC * VEC
     y_at_0, y_at_1 = y_at_0 // VEC * VEC, y_at_1 // VEC * VEC
@@ -653,7 +653,7 @@ def choose_max_pool2d_forward(
     lines: int, cols: int, cols_extent: int, steps: int, stride_p: int, lane_stride: int,
     dilation: int, line: int, channels_last: bool, stored_last: bool, itemsize: int,
 ) -> tuple[str, dict]:  # fmt: skip
-    """The variant for one call and its config; first match wins."""
+    """Returns (variant, config) of a call: the first variant whose rule holds."""
     # a window small enough to unroll, memory running along the channels
     if channels_last and stored_last and 0 < terms <= 64 and max(outer, lanes_extent) < 1 << 30:
         return "channels", dict(
@@ -693,7 +693,7 @@ def choose_max_pool2d_forward(
 
 
 def launch_max_pool2d_forward(x, y, y_at, win, stride, pad) -> None:
-    """Computes y, y_at by the variant that fits, unchecked."""
+    """Computes y, y_at with the variant that `choose` returns. Does not check operands."""
     N, C, H, W = x.shape
     _, _, P, Q = y_at.shape
     outer = N * P
@@ -745,7 +745,7 @@ def launch_max_pool2d_forward(x, y, y_at, win, stride, pad) -> None:
 def allocate_max_pool2d_forward(
     x: torch.Tensor, win: int = 2, stride: int = 2, pad: int = 0
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Checks the operands of max_pool2d_forward and allocates what it returns."""
+    """Checks the operands of max_pool2d_forward and allocates its results. Raises ValueError if an operand does not fit."""
     lib.check_dtype(
         x, "max_pool2d_forward: x", torch.float64, torch.float32, torch.float16, torch.bfloat16
     )
@@ -781,7 +781,7 @@ def allocate_max_pool2d_forward(
 def max_pool2d_forward_reference(
     x: torch.Tensor, win: int = 2, stride: int = 2, pad: int = 0
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """What max_pool2d_forward means: its spec, line by line."""
+    """The spec of max_pool2d_forward in torch, line by line."""
     T = x.dtype
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
     x = x.to(compute)
@@ -874,9 +874,9 @@ def max_pool2d_forward_reference(
 def max_pool2d_forward(
     x: torch.Tensor, win: int = 2, stride: int = 2, pad: int = 0
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """max_pool2d, keeping y_at for its gradient.
+    """max_pool2d, which also returns y_at for its gradient.
 
-    T is f64, f32, f16 or bf16; any strides. Raises ValueError where operands do not fit.
+    T is f64, f32, f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
     """
     y, y_at = allocate_max_pool2d_forward(x, win, stride, pad)
     if not lib.runs_kernels(x):
@@ -894,8 +894,8 @@ def max_pool2d_backward_box(
     INDEX: tl.constexpr, COMPUTE: tl.constexpr, win: tl.constexpr, pad: tl.constexpr,
     stride: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """A tile of ROWS x BLOCK elements a program, reducers as loops."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    """Each program computes a tile of ROWS x BLOCK elements. Reducers are loops."""
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     W, dy_0 = W // VEC * VEC, dy_0 // VEC * VEC
     dy_1, dy_2 = dy_1 // VEC * VEC, dy_2 // VEC * VEC
     y_at_0, y_at_1 = y_at_0 // VEC * VEC, y_at_1 // VEC * VEC
@@ -951,7 +951,7 @@ def max_pool2d_backward_box(
 
 
 def choose_max_pool2d_backward(cols: int) -> tuple[str, dict]:
-    """The variant for one call and its config; first match wins."""
+    """Returns (variant, config) of a call: the first variant whose rule holds."""
     # right for every shape: reducers as loops
     return "box", dict(
         BLOCK=(BLOCK := max(1, min(256, lib.pow2(cols)))), ROWS=256 // BLOCK, num_warps=4,
@@ -959,7 +959,7 @@ def choose_max_pool2d_backward(cols: int) -> tuple[str, dict]:
 
 
 def launch_max_pool2d_backward(x, y_at, dy, dx, win, stride, pad) -> None:
-    """Computes dx by the variant that fits, unchecked."""
+    """Computes dx with the variant that `choose` returns. Does not check operands."""
     N, C, H, W = x.shape
     _, _, P, Q = y_at.shape
     rows = C * H * N
@@ -984,7 +984,7 @@ def allocate_max_pool2d_backward(
     stride: int = 2,
     pad: int = 0,
 ) -> torch.Tensor:
-    """Checks the operands of max_pool2d_backward and allocates what it returns."""
+    """Checks the operands of max_pool2d_backward and allocates its results. Raises ValueError if an operand does not fit."""
     lib.check_dtype(
         x, "max_pool2d_backward: x", torch.float64, torch.float32, torch.float16, torch.bfloat16
     )
@@ -1031,7 +1031,7 @@ def max_pool2d_backward_reference(
     stride: int = 2,
     pad: int = 0,
 ) -> torch.Tensor:
-    """What max_pool2d_backward means: its spec, line by line."""
+    """The spec of max_pool2d_backward in torch, line by line."""
     T = x.dtype
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
     x = x.to(compute)
@@ -1114,9 +1114,9 @@ def max_pool2d_backward(
     stride: int = 2,
     pad: int = 0,
 ) -> torch.Tensor:
-    """dx: T[N, C, H, W] from x: T[N, C, H, W], y_at: i64[N, C, P, Q], dy: T[N, C, P, Q].
+    """Returns dx: T[N, C, H, W], given x: T[N, C, H, W], y_at: i64[N, C, P, Q], dy: T[N, C, P, Q].
 
-    T is f64, f32, f16 or bf16; any strides. Raises ValueError where operands do not fit.
+    T is f64, f32, f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
     """
     dx = allocate_max_pool2d_backward(x, y_at, dy, win, stride, pad)
     if not lib.runs_kernels(x):

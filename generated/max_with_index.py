@@ -23,8 +23,8 @@ def max_with_index_float_rows(
     x_ptr, i_ptr, v_ptr, N, D, x_row, x_col, i_row, v_row,
     COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """ROWS whole rows a program, held in registers: every element is read once."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    """Each program holds ROWS whole rows in registers, and reads every element once."""
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     D, x_row = D // VEC * VEC, x_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -47,11 +47,11 @@ def max_with_index_float_loop(
     PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
     i_best_ptr=None, i_at_ptr=None,
 ):  # fmt: skip
-    """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row.
+    """Each program handles ROWS rows of any width, BLOCK elements at a time, in one pass over each row.
 
-    With a PASS, PARTS programs share these rows: launches before the last leave what a CHUNK of columns comes to.
+    With PASS > 0, PARTS programs share the rows. Each launch before the last stores the state of one CHUNK of columns.
     """
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     D, x_row = D // VEC * VEC, x_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part, begin, end = 0, 0, tl.cast(D, tl.int64)
@@ -91,8 +91,8 @@ def max_with_index_int_rows(
     x_ptr, i_ptr, v_ptr, N, D, x_row, x_col, i_row, v_row,
     LOWEST: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """ROWS whole rows a program, held in registers: every element is read once."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    """Each program holds ROWS whole rows in registers, and reads every element once."""
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     D, x_row = D // VEC * VEC, x_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -116,11 +116,11 @@ def max_with_index_int_loop(
     PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
     i_best_ptr=None, i_at_ptr=None,
 ):  # fmt: skip
-    """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row.
+    """Each program handles ROWS rows of any width, BLOCK elements at a time, in one pass over each row.
 
-    With a PASS, PARTS programs share these rows: launches before the last leave what a CHUNK of columns comes to.
+    With PASS > 0, PARTS programs share the rows. Each launch before the last stores the state of one CHUNK of columns.
     """
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     D, x_row = D // VEC * VEC, x_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part, begin, end = 0, 0, tl.cast(D, tl.int64)
@@ -156,8 +156,8 @@ def max_with_index_int_loop(
 def choose_max_with_index_float(
     rows: int, cols: int, strided: bool, aligned: bool, in_f64: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
-    """The variant for one call and its config; first match wins."""
-    # too few rows to fill the GPU: several programs share one
+    """Returns (variant, config) of a call: the first variant whose rule holds."""
+    # too few rows to fill the GPU: several programs share a row
     if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (
         (512 if 32 <= rows < 16 * gpu.sms else 2048) if strided else 8192
     ):
@@ -172,7 +172,7 @@ def choose_max_with_index_float(
             ROWS=ROWS, BLOCK=BLOCK, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
             MERGE=1 if PARTS > 16 else 16, num_warps=(4 if rows > 1024 else 8) if strided else 8,
         )  # fmt: skip
-    # short rows whose elements lie far apart: memory runs along the rows' own axis
+    # short rows with elements far apart in memory: neighbouring rows are adjacent
     if strided and 0 < cols <= 512:
         return "strided", dict(
             BLOCK=(BLOCK := max(16, lib.pow2(cols))),
@@ -210,7 +210,7 @@ def choose_max_with_index_float(
 
 
 def launch_max_with_index_float(x, v, i) -> None:
-    """Computes v, i by the variant that fits, unchecked."""
+    """Computes v, i with the variant that `choose` returns. Does not check operands."""
     N, D = x.shape
     in_f64 = x.dtype == torch.float64
     variant, config = choose_max_with_index_float(
@@ -251,8 +251,8 @@ def launch_max_with_index_float(x, v, i) -> None:
 def choose_max_with_index_int(
     rows: int, cols: int, strided: bool, aligned: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
-    """The variant for one call and its config; first match wins."""
-    # too few rows to fill the GPU: several programs share one
+    """Returns (variant, config) of a call: the first variant whose rule holds."""
+    # too few rows to fill the GPU: several programs share a row
     if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (
         (512 if 32 <= rows < 16 * gpu.sms else 2048) if strided else 8192
     ):
@@ -267,7 +267,7 @@ def choose_max_with_index_int(
             ROWS=ROWS, BLOCK=BLOCK, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
             MERGE=1 if PARTS > 16 else 16, num_warps=(4 if rows > 1024 else 8) if strided else 8,
         )  # fmt: skip
-    # short rows whose elements lie far apart: memory runs along the rows' own axis
+    # short rows with elements far apart in memory: neighbouring rows are adjacent
     if strided and 0 < cols <= 512:
         return "strided", dict(
             BLOCK=(BLOCK := max(16, lib.pow2(cols))),
@@ -305,7 +305,7 @@ def choose_max_with_index_int(
 
 
 def launch_max_with_index_int(x, v, i) -> None:
-    """Computes v, i by the variant that fits, unchecked."""
+    """Computes v, i with the variant that `choose` returns. Does not check operands."""
     N, D = x.shape
     variant, config = choose_max_with_index_int(
         rows=N, cols=D, strided=0 < x.stride(0) < x.stride(1),
@@ -345,7 +345,7 @@ def launch_max_with_index_int(x, v, i) -> None:
 
 
 def allocate_max_with_index(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Checks the operands of max_with_index and allocates what it returns."""
+    """Checks the operands of max_with_index and allocates its results. Raises ValueError if an operand does not fit."""
     lib.check_dtype(
         x,
         "max_with_index: x",
@@ -369,7 +369,7 @@ def allocate_max_with_index(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor
 
 
 def max_with_index_reference(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """What max_with_index means: its spec, line by line."""
+    """The spec of max_with_index in torch, line by line."""
     if x.is_floating_point():
         T = x.dtype
         compute = torch.float64 if x.dtype == torch.float64 else torch.float32
@@ -396,7 +396,7 @@ def max_with_index_reference(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tenso
 
 
 def max_with_index_torch(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """What max_with_index equals, by its ref: CPU tensors go this way, which is faster."""
+    """The `ref` of max_with_index: the torch call that it must equal. CPU tensors use it."""
     if x.is_floating_point():
         T = x.dtype
         compute = torch.float64 if x.dtype == torch.float64 else torch.float32
@@ -418,9 +418,9 @@ def max_with_index_torch(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     backward=runtime.Backward("max_with_index_backward", wrt=("x",), outputs=("v", "i")),
 )
 def max_with_index(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """v: T[N], i: i64[N] from x: T[N, D].
+    """Returns v: T[N], i: i64[N], given x: T[N, D].
 
-    T is f64, f32, f16 or bf16; any strides. Raises ValueError where operands do not fit.
+    T is f64, f32, f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
     """
     v, i = allocate_max_with_index(x)
     if not lib.runs_kernels(x):
@@ -444,8 +444,8 @@ def max_with_index_backward_tile(
     i_ptr, dv_ptr, dx_ptr, N, D, i_row, dv_row, dx_row, dx_col,
     COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """A tile of ROWS x BLOCK elements a program."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    """Each program computes a tile of ROWS x BLOCK elements."""
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     D, dx_row = D // VEC * VEC, dx_row // VEC * VEC
     tiles = lib.blocks(D, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -459,7 +459,7 @@ def max_with_index_backward_tile(
 
 
 def choose_max_with_index_backward(cols: int) -> tuple[str, dict]:
-    """The variant for one call and its config; first match wins."""
+    """Returns (variant, config) of a call: the first variant whose rule holds."""
     # operands disagree on the fastest axis: a square tile reads and writes whole lines
     return "tile", dict(
         BLOCK=(BLOCK := min(64, max(4, lib.pow2(cols)))), ROWS=4096 // BLOCK, num_warps=8,
@@ -467,7 +467,7 @@ def choose_max_with_index_backward(cols: int) -> tuple[str, dict]:
 
 
 def launch_max_with_index_backward(x, i, dv, dx) -> None:
-    """Computes dx by the variant that fits, unchecked."""
+    """Computes dx with the variant that `choose` returns. Does not check operands."""
     N, D = x.shape
     _, config = choose_max_with_index_backward(cols=D)
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, dv.dtype) else tl.float32
@@ -480,7 +480,7 @@ def launch_max_with_index_backward(x, i, dv, dx) -> None:
 def allocate_max_with_index_backward(
     x: torch.Tensor, i: torch.Tensor, dv: torch.Tensor
 ) -> torch.Tensor:
-    """Checks the operands of max_with_index_backward and allocates what it returns."""
+    """Checks the operands of max_with_index_backward and allocates its results. Raises ValueError if an operand does not fit."""
     lib.check_dtype(
         x, "max_with_index_backward: x", torch.float64, torch.float32, torch.float16, torch.bfloat16
     )
@@ -501,7 +501,7 @@ def allocate_max_with_index_backward(
 def max_with_index_backward_reference(
     x: torch.Tensor, i: torch.Tensor, dv: torch.Tensor
 ) -> torch.Tensor:
-    """What max_with_index_backward means: its spec, line by line."""
+    """The spec of max_with_index_backward in torch, line by line."""
     T = x.dtype
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
     x = x.to(compute)
@@ -524,9 +524,9 @@ def max_with_index_backward_reference(
     no_gradient="second derivatives are derived for what comes from tritongen.compile_op, compile_expr and load",
 )
 def max_with_index_backward(x: torch.Tensor, i: torch.Tensor, dv: torch.Tensor) -> torch.Tensor:
-    """dx: T[N, D] from x: T[N, D], i: i64[N], dv: T[N].
+    """Returns dx: T[N, D], given x: T[N, D], i: i64[N], dv: T[N].
 
-    T is f64, f32, f16 or bf16; any strides. Raises ValueError where operands do not fit.
+    T is f64, f32, f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
     """
     dx = allocate_max_with_index_backward(x, i, dv)
     if not lib.runs_kernels(x):

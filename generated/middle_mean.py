@@ -22,8 +22,8 @@ def middle_mean_rows(
     x_ptr, y_ptr, D, M, x_b, x_col, x_d, y_row,
     COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """ROWS whole rows a program, held in registers: every element is read once."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    """Each program holds ROWS whole rows in registers, and reads every element once."""
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     D, x_b = D // VEC * VEC, x_b // VEC * VEC
     x_col = x_col // VEC * VEC
     tiles = lib.blocks(D, ROWS)
@@ -45,11 +45,11 @@ def middle_mean_loop(
     PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
     y_sum_part_ptr=None,
 ):  # fmt: skip
-    """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row.
+    """Each program handles ROWS rows of any width, BLOCK elements at a time, in one pass over each row.
 
-    With a PASS, PARTS programs share these rows: launches before the last leave what a CHUNK of columns comes to.
+    With PASS > 0, PARTS programs share the rows. Each launch before the last stores the state of one CHUNK of columns.
     """
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     D, x_b = D // VEC * VEC, x_b // VEC * VEC
     x_col = x_col // VEC * VEC
     tiles = lib.blocks(D, ROWS)
@@ -87,8 +87,8 @@ def choose_middle_mean(
     rows: int, cols: int, row_run: int, row_runs: int, strided: bool, aligned: bool,
     in_f64: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
-    """The variant for one call and its config; first match wins."""
-    # too few rows to fill the GPU: several programs share one
+    """Returns (variant, config) of a call: the first variant whose rule holds."""
+    # too few rows to fill the GPU: several programs share a row
     if row_runs * lib.cdiv(row_run, 32 if strided else 1) < 2 * gpu.sms and cols > (
         (512 if 32 <= rows < 16 * gpu.sms else 2048) if strided else 8192
     ):
@@ -103,7 +103,7 @@ def choose_middle_mean(
             ROWS=ROWS, BLOCK=BLOCK, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
             MERGE=1 if PARTS > 16 else 16, num_warps=8,
         )  # fmt: skip
-    # short rows whose elements lie far apart: memory runs along the rows' own axis
+    # short rows with elements far apart in memory: neighbouring rows are adjacent
     if strided and 0 < cols <= 512:
         BLOCK = max(16, lib.pow2(cols))
         ROWS = min(
@@ -141,7 +141,7 @@ def choose_middle_mean(
 
 
 def launch_middle_mean(x, y) -> None:
-    """Computes y by the variant that fits, unchecked."""
+    """Computes y with the variant that `choose` returns. Does not check operands."""
     B, M, D = x.shape
     y = y.view(B * D)
     rows = B * D
@@ -178,7 +178,7 @@ def launch_middle_mean(x, y) -> None:
 
 
 def allocate_middle_mean(x: torch.Tensor) -> torch.Tensor:
-    """Checks the operands of middle_mean and allocates what it returns."""
+    """Checks the operands of middle_mean and allocates its results. Raises ValueError if an operand does not fit."""
     lib.check_dtype(
         x, "middle_mean: x", torch.float64, torch.float32, torch.float16, torch.bfloat16
     )
@@ -189,7 +189,7 @@ def allocate_middle_mean(x: torch.Tensor) -> torch.Tensor:
 
 
 def middle_mean_reference(x: torch.Tensor) -> torch.Tensor:
-    """What middle_mean means: its spec, line by line."""
+    """The spec of middle_mean in torch, line by line."""
     T = x.dtype
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
     x = x.to(compute)
@@ -202,7 +202,7 @@ def middle_mean_reference(x: torch.Tensor) -> torch.Tensor:
 
 
 def middle_mean_torch(x: torch.Tensor) -> torch.Tensor:
-    """What middle_mean equals, by its ref: CPU tensors go this way, which is faster."""
+    """The `ref` of middle_mean: the torch call that it must equal. CPU tensors use it."""
     T = x.dtype
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
     x = x.to(compute)
@@ -220,9 +220,9 @@ def middle_mean_torch(x: torch.Tensor) -> torch.Tensor:
     backward=runtime.Backward("middle_mean_backward", wrt=("x",), outputs=("y",)),
 )
 def middle_mean(x: torch.Tensor) -> torch.Tensor:
-    """y: T[B, D] from x: T[B, M, D].
+    """Returns y: T[B, D], given x: T[B, M, D].
 
-    T is f64, f32, f16 or bf16; any strides. Raises ValueError where operands do not fit.
+    T is f64, f32, f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
     """
     y = allocate_middle_mean(x)
     if not lib.runs_kernels(x):
@@ -240,8 +240,8 @@ def middle_mean_backward_strided(
     COMPUTE: tl.constexpr, VEC_DY: tl.constexpr, VEC_DX: tl.constexpr, OUTER: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """A tile of OUTER x ROWS x BLOCK elements a program."""
-    # VEC_DY, VEC_DX divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    """Each program computes a tile of OUTER x ROWS x BLOCK elements."""
+    # VEC_DY, VEC_DX divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     dy_outer_at, dy_middle_at = dy_outer_at // VEC_DY * VEC_DY, dy_middle_at // VEC_DY * VEC_DY
     dx_outer_at, dx_middle_at = dx_outer_at // VEC_DX * VEC_DX, dx_middle_at // VEC_DX * VEC_DX
     inner = inner // VEC_DX * VEC_DX
@@ -267,7 +267,7 @@ def middle_mean_backward_strided(
 def choose_middle_mean_backward(
     outer: int, middle: int, inner: int, transposed: bool,
 ) -> tuple[str, dict]:  # fmt: skip
-    """The variant for one call and its config; first match wins."""
+    """Returns (variant, config) of a call: the first variant whose rule holds."""
     # any strides: a square tile where memory runs along the middle dim of an operand
     BLOCK = lib.pow2(
         max(
@@ -291,7 +291,7 @@ def choose_middle_mean_backward(
 
 
 def launch_middle_mean_backward(x, dy, dx) -> None:
-    """Computes dx by the variant that fits, unchecked."""
+    """Computes dx with the variant that `choose` returns. Does not check operands."""
     M = x.shape[1]
     dy, dx = lib.three_dims(*torch.broadcast_tensors(dy[:, None, :], dx))
     outer, middle, inner = dx.shape
@@ -313,7 +313,7 @@ def launch_middle_mean_backward(x, dy, dx) -> None:
 
 
 def allocate_middle_mean_backward(x: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
-    """Checks the operands of middle_mean_backward and allocates what it returns."""
+    """Checks the operands of middle_mean_backward and allocates its results. Raises ValueError if an operand does not fit."""
     lib.check_dtype(
         x, "middle_mean_backward: x", torch.float64, torch.float32, torch.float16, torch.bfloat16
     )
@@ -329,7 +329,7 @@ def allocate_middle_mean_backward(x: torch.Tensor, dy: torch.Tensor) -> torch.Te
 
 
 def middle_mean_backward_reference(x: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
-    """What middle_mean_backward means: its spec, line by line."""
+    """The spec of middle_mean_backward in torch, line by line."""
     T = x.dtype
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
     x = x.to(compute)
@@ -353,9 +353,9 @@ def middle_mean_backward_reference(x: torch.Tensor, dy: torch.Tensor) -> torch.T
     no_gradient="second derivatives are derived for what comes from tritongen.compile_op, compile_expr and load",
 )
 def middle_mean_backward(x: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
-    """dx: T[B, M, D] from x: T[B, M, D], dy: T[B, D].
+    """Returns dx: T[B, M, D], given x: T[B, M, D], dy: T[B, D].
 
-    T is f64, f32, f16 or bf16; any strides. Raises ValueError where operands do not fit.
+    T is f64, f32, f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
     """
     dx = allocate_middle_mean_backward(x, dy)
     if not lib.runs_kernels(x):

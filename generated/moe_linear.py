@@ -23,7 +23,7 @@ def moe_linear_tiles(
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
     SEGMENTS: tl.constexpr,
 ):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums a program: of each segment that has rows of it, BLOCK_K terms at a time."""
+    """Each program computes a tile of BLOCK_M x BLOCK_N sums, one segment after another, BLOCK_K terms at a time."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(N, BLOCK_N)
     tile = tl.program_id(0)
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
@@ -69,7 +69,7 @@ def moe_linear_tiles(
 def choose_moe_linear(
     M: int, N: int, segments: int, itemsize: int, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
-    """The variant for one call and its config; first match wins."""
+    """Returns (variant, config) of a call: the first variant whose rule holds."""
     # by pointers, in square tiles
     if (
         gpu.shared >= 99
@@ -105,7 +105,7 @@ def choose_moe_linear(
 
 
 def launch_moe_linear(x, w, off, y) -> None:
-    """Computes y by the variant that fits, unchecked."""
+    """Computes y with the variant that `choose` returns. Does not check operands."""
     M, K = x.shape
     E, _, N = w.shape
     PRECISION = runtime.f32_precision("matmul")
@@ -121,7 +121,7 @@ def launch_moe_linear(x, w, off, y) -> None:
 
 
 def allocate_moe_linear(x: torch.Tensor, w: torch.Tensor, off: torch.Tensor) -> torch.Tensor:
-    """Checks the operands of moe_linear and allocates what it returns."""
+    """Checks the operands of moe_linear and allocates its results. Raises ValueError if an operand does not fit."""
     lib.check_dtype(x, "moe_linear: x", torch.float64, torch.float32, torch.float16, torch.bfloat16)
     lib.check_rank(x, "moe_linear: x", 2, "[M, K]")
     lib.check_dtype(w, "moe_linear: w", x.dtype, source=" (T, from x)")
@@ -139,7 +139,7 @@ def allocate_moe_linear(x: torch.Tensor, w: torch.Tensor, off: torch.Tensor) -> 
 
 
 def moe_linear_reference(x: torch.Tensor, w: torch.Tensor, off: torch.Tensor) -> torch.Tensor:
-    """What moe_linear means: its spec, line by line."""
+    """The spec of moe_linear in torch, line by line."""
     T = x.dtype
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
     x = x.to(compute)
@@ -188,9 +188,9 @@ def moe_linear_reference(x: torch.Tensor, w: torch.Tensor, off: torch.Tensor) ->
     ),
 )
 def moe_linear(x: torch.Tensor, w: torch.Tensor, off: torch.Tensor) -> torch.Tensor:
-    """y: T[M, N] from x: T[M, K], w: T[E, K, N], off: i32[E + 1].
+    """Returns y: T[M, N], given x: T[M, K], w: T[E, K, N], off: i32[E + 1].
 
-    T is f64, f32, f16 or bf16; any strides. Raises ValueError where operands do not fit.
+    T is f64, f32, f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
     """
     y = allocate_moe_linear(x, w, off)
     if not lib.runs_kernels(x):
@@ -209,7 +209,7 @@ def moe_linear_backward_dx_tiles(
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
     SEGMENTS: tl.constexpr,
 ):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums a program: of each segment that has rows of it, BLOCK_K terms at a time."""
+    """Each program computes a tile of BLOCK_M x BLOCK_N sums, one segment after another, BLOCK_K terms at a time."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(K, BLOCK_N)
     tile = tl.program_id(0)
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
@@ -261,7 +261,7 @@ def moe_linear_backward_dw_tiles(
     COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
+    """Each program computes a tile of BLOCK_M x BLOCK_N sums, BLOCK_K terms at a time."""
     tiles_m, tiles_n = lib.blocks(N, BLOCK_M), lib.blocks(K, BLOCK_N)
     batch = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
@@ -296,7 +296,7 @@ choose_moe_linear_backward_dx = choose_moe_linear
 
 
 def launch_moe_linear_backward_dx(x, w, off, dy, dx) -> None:
-    """Computes dx by the variant that fits, unchecked."""
+    """Computes dx with the variant that `choose` returns. Does not check operands."""
     M, K = x.shape
     E, _, N = w.shape
     PRECISION = runtime.f32_precision("matmul")
@@ -314,7 +314,7 @@ def launch_moe_linear_backward_dx(x, w, off, dy, dx) -> None:
 def choose_moe_linear_backward_dw(
     batches: int, M: int, N: int, itemsize: int, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
-    """The variant for one call and its config; first match wins."""
+    """Returns (variant, config) of a call: the first variant whose rule holds."""
     # by pointers, in the widest tiles
     if (
         gpu.shared >= 99
@@ -356,7 +356,7 @@ def choose_moe_linear_backward_dw(
 
 
 def launch_moe_linear_backward_dw(x, w, off, dy, dw) -> None:
-    """Computes dw by the variant that fits, unchecked."""
+    """Computes dw with the variant that `choose` returns. Does not check operands."""
     M, K = x.shape
     E, _, N = w.shape
     PRECISION = runtime.f32_precision("matmul")
@@ -372,7 +372,7 @@ def launch_moe_linear_backward_dw(x, w, off, dy, dw) -> None:
 
 
 def launch_moe_linear_backward(x, w, off, dy, dx, dw) -> None:
-    """2 steps, unchecked; what passes between them is in scratch storage."""
+    """Runs 2 steps, with scratch memory between them. Does not check operands."""
     if dx is not None:
         launch_moe_linear_backward_dx(x, w, off, dy, dx)
     if dw is not None:
@@ -387,7 +387,7 @@ def allocate_moe_linear_backward(
     need_dx: bool = True,
     need_dw: bool = True,
 ) -> tuple[torch.Tensor | None, torch.Tensor | None]:
-    """Checks the operands of moe_linear_backward and allocates what it returns."""
+    """Checks the operands of moe_linear_backward and allocates its results. Raises ValueError if an operand does not fit."""
     lib.check_dtype(
         x, "moe_linear_backward: x", torch.float64, torch.float32, torch.float16, torch.bfloat16
     )
@@ -415,7 +415,7 @@ def allocate_moe_linear_backward(
 def moe_linear_backward_reference(
     x: torch.Tensor, w: torch.Tensor, off: torch.Tensor, dy: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """What moe_linear_backward means: its spec, line by line."""
+    """The spec of moe_linear_backward in torch, line by line."""
     T = x.dtype
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
     x = x.to(compute)
@@ -483,9 +483,9 @@ def moe_linear_backward(
     need_dx: bool = True,
     need_dw: bool = True,
 ) -> tuple[torch.Tensor | None, torch.Tensor | None]:
-    """dx: T[M, K], dw: T[E, K, N] from x: T[M, K], w: T[E, K, N], off: i32[E + 1], dy: T[M, N].
+    """Returns dx: T[M, K], dw: T[E, K, N], given x: T[M, K], w: T[E, K, N], off: i32[E + 1], dy: T[M, N].
 
-    T is f64, f32, f16 or bf16; any strides. Raises ValueError where operands do not fit.
+    T is f64, f32, f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
     """
     dx, dw = allocate_moe_linear_backward(x, w, off, dy, need_dx, need_dw)
     if not lib.runs_kernels(x):

@@ -22,8 +22,8 @@ def mse_rows(
     x_ptr, t_ptr, loss_ptr, cols, x_col, t_col,
     COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """ROWS whole rows a program, held in registers: every element is read once."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    """Each program holds ROWS whole rows in registers, and reads every element once."""
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     cols = cols // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -43,11 +43,11 @@ def mse_loop(
     PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
     loss_sum_part_ptr=None,
 ):  # fmt: skip
-    """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row.
+    """Each program handles ROWS rows of any width, BLOCK elements at a time, in one pass over each row.
 
-    With a PASS, PARTS programs share these rows: launches before the last leave what a CHUNK of columns comes to.
+    With PASS > 0, PARTS programs share the rows. Each launch before the last stores the state of one CHUNK of columns.
     """
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     cols = cols // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part, begin, end = 0, 0, tl.cast(cols, tl.int64)
@@ -80,8 +80,8 @@ def mse_loop(
 def choose_mse(
     rows: int, cols: int, strided: bool, aligned: bool, in_f64: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
-    """The variant for one call and its config; first match wins."""
-    # too few rows to fill the GPU: several programs share one
+    """Returns (variant, config) of a call: the first variant whose rule holds."""
+    # too few rows to fill the GPU: several programs share a row
     if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (
         (512 if 32 <= rows < 16 * gpu.sms else 2048) if strided else 8192
     ):
@@ -94,7 +94,7 @@ def choose_mse(
             ROWS=ROWS, BLOCK=BLOCK, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
             MERGE=1 if PARTS > 16 else 16, num_warps=8,
         )  # fmt: skip
-    # short rows whose elements lie far apart: memory runs along the rows' own axis
+    # short rows with elements far apart in memory: neighbouring rows are adjacent
     if strided and 0 < cols <= 512:
         return "strided", dict(
             BLOCK=(BLOCK := max(16, lib.pow2(cols))),
@@ -128,7 +128,7 @@ def choose_mse(
 
 
 def launch_mse(x, t, loss) -> None:
-    """Computes loss by the variant that fits, unchecked."""
+    """Computes loss with the variant that `choose` returns. Does not check operands."""
     batch_shape = torch.broadcast_shapes(x.shape, t.shape)
     batch = math.prod(batch_shape)
     t, x = lib.flattened(t.expand(batch_shape), x.expand(batch_shape))
@@ -163,7 +163,7 @@ def launch_mse(x, t, loss) -> None:
 
 
 def allocate_mse(x: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
-    """Checks the operands of mse and allocates what it returns."""
+    """Checks the operands of mse and allocates its results. Raises ValueError if an operand does not fit."""
     lib.check_dtype(x, "mse: x", torch.float64, torch.float32, torch.float16, torch.bfloat16)
     lib.check_dtype(t, "mse: t", x.dtype, source=" (T, from x)")
     lib.check_device(t, "mse: t", x.device, " (from x)")
@@ -178,7 +178,7 @@ def allocate_mse(x: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
 
 
 def mse_reference(x: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
-    """What mse means: its spec, line by line."""
+    """The spec of mse in torch, line by line."""
     T = x.dtype
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
     x = x.to(compute)
@@ -195,7 +195,7 @@ def mse_reference(x: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
 
 
 def mse_torch(x: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
-    """What mse equals, by its ref: CPU tensors go this way, which is faster."""
+    """The `ref` of mse: the torch call that it must equal. CPU tensors use it."""
     T = x.dtype
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
     x = x.to(compute)
@@ -213,9 +213,9 @@ def mse_torch(x: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
     backward=runtime.Backward("mse_backward", wrt=("x", "t"), outputs=("loss",)),
 )
 def mse(x: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
-    """loss: T from x: T[...], t: T[...].
+    """Returns loss: T, given x: T[...], t: T[...].
 
-    T is f64, f32, f16 or bf16; any strides. Raises ValueError where operands do not fit.
+    T is f64, f32, f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
     """
     loss = allocate_mse(x, t)
     if not lib.runs_kernels(x):
@@ -243,7 +243,7 @@ def mse_backward_flat_block(
     i,
     inside,
 ):
-    """The elements i: where they are inside, or all of a whole block, for which inside is None."""
+    """Computes the elements at i. `inside` masks them; it is None for a whole block."""
     dloss = lib.scalar(dloss, DLOSS_IS_TENSOR, COMPUTE)
     # batch_ = sum[...](1)
     batch_ = batch
@@ -262,9 +262,9 @@ def mse_backward_flat(
     x_ptr, t_ptr, dx_ptr, dt_ptr, dloss, total, batch, x_i, t_i, dx_i, dt_i,
     DLOSS_IS_TENSOR: tl.constexpr, COMPUTE: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """BLOCK elements a program."""
+    """Each program computes BLOCK elements."""
     i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    # A mask that ends at any element makes accesses narrow: whole blocks go without.
+    # A mask that may end at any element makes accesses narrow, so whole blocks have no mask.
     if tl.program_id(0) < total // BLOCK:
         mse_backward_flat_block(
             x_ptr,
@@ -310,8 +310,8 @@ def mse_backward_strided(
     VEC_T_: tl.constexpr, VEC_DX: tl.constexpr, VEC_DT: tl.constexpr, OUTER: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """A tile of OUTER x ROWS x BLOCK elements a program."""
-    # VEC_X, VEC_T_, VEC_DX, VEC_DT divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    """Each program computes a tile of OUTER x ROWS x BLOCK elements."""
+    # VEC_X, VEC_T_, VEC_DX, VEC_DT divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     x_outer_at, x_middle_at = x_outer_at // VEC_X * VEC_X, x_middle_at // VEC_X * VEC_X
     t_outer_at, t_middle_at = t_outer_at // VEC_T_ * VEC_T_, t_middle_at // VEC_T_ * VEC_T_
     dx_outer_at, dx_middle_at = dx_outer_at // VEC_DX * VEC_DX, dx_middle_at // VEC_DX * VEC_DX
@@ -351,7 +351,7 @@ def mse_backward_strided(
 def choose_mse_backward(
     outer: int, middle: int, inner: int, transposed: bool, itemsize: int,
 ) -> tuple[str, dict]:  # fmt: skip
-    """The variant for one call and its config; first match wins."""
+    """Returns (variant, config) of a call: the first variant whose rule holds."""
     # every operand lies in one run
     if outer * middle == 1:
         return "flat", dict(BLOCK=4096 // itemsize, num_warps=4)
@@ -378,7 +378,7 @@ def choose_mse_backward(
 
 
 def launch_mse_backward(x, t_, dx, dt, dloss) -> None:
-    """Computes dx, dt by the variant that fits, unchecked."""
+    """Computes dx, dt with the variant that `choose` returns. Does not check operands."""
     batch = math.prod(dx.shape)
     x, t_, dx, dt = lib.three_dims(*torch.broadcast_tensors(x, t_, dx, dt))
     outer, middle, inner = dt.shape
@@ -420,7 +420,7 @@ def launch_mse_backward(x, t_, dx, dt, dloss) -> None:
 def allocate_mse_backward(
     x: torch.Tensor, t: torch.Tensor, dloss: float | torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Checks the operands of mse_backward and allocates what it returns."""
+    """Checks the operands of mse_backward and allocates its results. Raises ValueError if an operand does not fit."""
     lib.check_dtype(
         x, "mse_backward: x", torch.float64, torch.float32, torch.float16, torch.bfloat16
     )
@@ -446,7 +446,7 @@ def allocate_mse_backward(
 def mse_backward_reference(
     x: torch.Tensor, t: torch.Tensor, dloss: float | torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """What mse_backward means: its spec, line by line."""
+    """The spec of mse_backward in torch, line by line."""
     T = x.dtype
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
     x = x.to(compute)
@@ -480,9 +480,9 @@ def mse_backward_reference(
 def mse_backward(
     x: torch.Tensor, t: torch.Tensor, dloss: float | torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """dx: T[...], dt: T[...] from x: T[...], t: T[...].
+    """Returns dx: T[...], dt: T[...], given x: T[...], t: T[...].
 
-    T is f64, f32, f16 or bf16; any strides. Raises ValueError where operands do not fit.
+    T is f64, f32, f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
     """
     dx, dt = allocate_mse_backward(x, t, dloss)
     if not lib.runs_kernels(x):

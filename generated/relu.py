@@ -17,7 +17,7 @@ from tritongen import lib, runtime
 
 @triton.jit
 def relu_flat_block(x_ptr, y_ptr, x_i, y_i, COMPUTE: tl.constexpr, i, inside):
-    """The elements i: where they are inside, or all of a whole block, for which inside is None."""
+    """Computes the elements at i. `inside` masks them; it is None for a whole block."""
     x = tl.load(x_ptr + i * x_i, mask=inside).to(COMPUTE)
     # y[...] = max(x[...], 0.0)
     y = tl.maximum(x, 0.0, propagate_nan=tl.PropagateNan.ALL)
@@ -26,9 +26,9 @@ def relu_flat_block(x_ptr, y_ptr, x_i, y_i, COMPUTE: tl.constexpr, i, inside):
 
 @triton.jit
 def relu_flat(x_ptr, y_ptr, total, x_i, y_i, COMPUTE: tl.constexpr, BLOCK: tl.constexpr):
-    """BLOCK elements a program."""
+    """Each program computes BLOCK elements."""
     i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    # A mask that ends at any element makes accesses narrow: whole blocks go without.
+    # A mask that may end at any element makes accesses narrow, so whole blocks have no mask.
     if tl.program_id(0) < total // BLOCK:
         relu_flat_block(x_ptr, y_ptr, x_i, y_i, COMPUTE, i, None)
     else:
@@ -42,8 +42,8 @@ def relu_strided(
     COMPUTE: tl.constexpr, VEC_X: tl.constexpr, VEC_Y: tl.constexpr, OUTER: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """A tile of OUTER x ROWS x BLOCK elements a program."""
-    # VEC_X, VEC_Y divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    """Each program computes a tile of OUTER x ROWS x BLOCK elements."""
+    # VEC_X, VEC_Y divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     x_outer_at, x_middle_at = x_outer_at // VEC_X * VEC_X, x_middle_at // VEC_X * VEC_X
     y_outer_at, y_middle_at = y_outer_at // VEC_Y * VEC_Y, y_middle_at // VEC_Y * VEC_Y
     inner = inner // VEC_Y * VEC_Y
@@ -68,7 +68,7 @@ def relu_strided(
 def choose_relu(
     outer: int, middle: int, inner: int, transposed: bool, itemsize: int,
 ) -> tuple[str, dict]:  # fmt: skip
-    """The variant for one call and its config; first match wins."""
+    """Returns (variant, config) of a call: the first variant whose rule holds."""
     # every operand lies in one run
     if outer * middle == 1:
         return "flat", dict(BLOCK=2048 // itemsize, num_warps=4)
@@ -95,7 +95,7 @@ def choose_relu(
 
 
 def launch_relu(x, y) -> None:
-    """Computes y by the variant that fits, unchecked."""
+    """Computes y with the variant that `choose` returns. Does not check operands."""
     x, y = lib.three_dims(x, y)
     outer, middle, inner = y.shape
     total = y.numel()
@@ -124,14 +124,14 @@ def launch_relu(x, y) -> None:
 
 
 def allocate_relu(x: torch.Tensor) -> torch.Tensor:
-    """Checks the operands of relu and allocates what it returns."""
+    """Checks the operands of relu and allocates its results. Raises ValueError if an operand does not fit."""
     lib.check_dtype(x, "relu: x", torch.float64, torch.float32, torch.float16, torch.bfloat16)
     y = torch.empty_like(x)
     return y
 
 
 def relu_reference(x: torch.Tensor) -> torch.Tensor:
-    """What relu means: its spec, line by line."""
+    """The spec of relu in torch, line by line."""
     T = x.dtype
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
     x = x.to(compute)
@@ -146,7 +146,7 @@ def relu_reference(x: torch.Tensor) -> torch.Tensor:
 
 
 def relu_torch(x: torch.Tensor) -> torch.Tensor:
-    """What relu equals, by its ref: CPU tensors go this way, which is faster."""
+    """The `ref` of relu: the torch call that it must equal. CPU tensors use it."""
     T = x.dtype
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
     x = x.to(compute)
@@ -164,9 +164,9 @@ def relu_torch(x: torch.Tensor) -> torch.Tensor:
     backward=runtime.Backward("relu_backward", wrt=("x",), outputs=("y",)),
 )
 def relu(x: torch.Tensor) -> torch.Tensor:
-    """y: T[...] from x: T[...].
+    """Returns y: T[...], given x: T[...].
 
-    T is f64, f32, f16 or bf16; any strides. Raises ValueError where operands do not fit.
+    T is f64, f32, f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
     """
     y = allocate_relu(x)
     if not lib.runs_kernels(x):
@@ -181,7 +181,7 @@ def relu(x: torch.Tensor) -> torch.Tensor:
 def relu_backward_flat_block(
     x_ptr, dy_ptr, dx_ptr, x_i, dy_i, dx_i, COMPUTE: tl.constexpr, i, inside
 ):
-    """The elements i: where they are inside, or all of a whole block, for which inside is None."""
+    """Computes the elements at i. `inside` masks them; it is None for a whole block."""
     x = tl.load(x_ptr + i * x_i, mask=inside).to(COMPUTE)
     dy = tl.load(dy_ptr + i * dy_i, mask=inside).to(COMPUTE)
     # dx[...] = where(x[...] < 0.0, 0.0, dy[...] * where(x[...] == 0.0, 0.5, 1.0))
@@ -194,9 +194,9 @@ def relu_backward_flat(
     x_ptr, dy_ptr, dx_ptr, total, x_i, dy_i, dx_i,
     COMPUTE: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """BLOCK elements a program."""
+    """Each program computes BLOCK elements."""
     i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    # A mask that ends at any element makes accesses narrow: whole blocks go without.
+    # A mask that may end at any element makes accesses narrow, so whole blocks have no mask.
     if tl.program_id(0) < total // BLOCK:
         relu_backward_flat_block(x_ptr, dy_ptr, dx_ptr, x_i, dy_i, dx_i, COMPUTE, i, None)
     else:
@@ -210,8 +210,8 @@ def relu_backward_strided(
     COMPUTE: tl.constexpr, VEC_X: tl.constexpr, VEC_DY: tl.constexpr, VEC_DX: tl.constexpr,
     OUTER: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """A tile of OUTER x ROWS x BLOCK elements a program."""
-    # VEC_X, VEC_DY, VEC_DX divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    """Each program computes a tile of OUTER x ROWS x BLOCK elements."""
+    # VEC_X, VEC_DY, VEC_DX divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     x_outer_at, x_middle_at = x_outer_at // VEC_X * VEC_X, x_middle_at // VEC_X * VEC_X
     dy_outer_at, dy_middle_at = dy_outer_at // VEC_DY * VEC_DY, dy_middle_at // VEC_DY * VEC_DY
     dx_outer_at, dx_middle_at = dx_outer_at // VEC_DX * VEC_DX, dx_middle_at // VEC_DX * VEC_DX
@@ -242,7 +242,7 @@ choose_relu_backward = choose_relu
 
 
 def launch_relu_backward(x, dy, dx) -> None:
-    """Computes dx by the variant that fits, unchecked."""
+    """Computes dx with the variant that `choose` returns. Does not check operands."""
     x, dy, dx = lib.three_dims(x, dy, dx)
     outer, middle, inner = dx.shape
     total = dx.numel()
@@ -272,7 +272,7 @@ def launch_relu_backward(x, dy, dx) -> None:
 
 
 def allocate_relu_backward(x: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
-    """Checks the operands of relu_backward and allocates what it returns."""
+    """Checks the operands of relu_backward and allocates its results. Raises ValueError if an operand does not fit."""
     lib.check_dtype(
         x, "relu_backward: x", torch.float64, torch.float32, torch.float16, torch.bfloat16
     )
@@ -287,7 +287,7 @@ def allocate_relu_backward(x: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
 
 
 def relu_backward_reference(x: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
-    """What relu_backward means: its spec, line by line."""
+    """The spec of relu_backward in torch, line by line."""
     T = x.dtype
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
     x = x.to(compute)
@@ -317,9 +317,9 @@ def relu_backward_reference(x: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
     no_gradient="second derivatives are derived for what comes from tritongen.compile_op, compile_expr and load",
 )
 def relu_backward(x: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
-    """dx: T[...] from x: T[...], dy: T[...].
+    """Returns dx: T[...], given x: T[...], dy: T[...].
 
-    T is f64, f32, f16 or bf16; any strides. Raises ValueError where operands do not fit.
+    T is f64, f32, f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
     """
     dx = allocate_relu_backward(x, dy)
     if not lib.runs_kernels(x):

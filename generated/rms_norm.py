@@ -24,8 +24,8 @@ def rms_norm_rows(
     COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """ROWS whole rows a program, held in registers: every element is read once."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    """Each program holds ROWS whole rows in registers, and reads every element once."""
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     D, x_row = D // VEC * VEC, x_row // VEC * VEC
     y_row = y_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -50,11 +50,11 @@ def rms_norm_loop(
     PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
     ms_sum_part_ptr=None,
 ):  # fmt: skip
-    """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row.
+    """Each program handles ROWS rows of any width, BLOCK elements at a time, in two passes over each row.
 
-    With a PASS, PARTS programs share these rows: launches before the last leave what a CHUNK of columns comes to.
+    With PASS > 0, PARTS programs share the rows. Each launch before the last stores the state of one CHUNK of columns.
     """
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     D, x_row = D // VEC * VEC, x_row // VEC * VEC
     y_row = y_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -106,13 +106,13 @@ def rms_norm_two_pass(
     COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS_POW2: tl.constexpr, LAG: tl.constexpr,
 ):  # fmt: skip
-    """Program `ticket`: ms_sum over a block; then a block further back, read again from L2."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    """Program `ticket` reduces a block to ms_sum. Then it writes an earlier block, which L2 still holds."""
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     D, x_row = D // VEC * VEC, x_row // VEC * VEC
     y_row = y_row // VEC * VEC
     blocks = lib.blocks(D, BLOCK)
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
-    # Tickets in the order in which programs start: none waits for one that has yet to start.
+    # Tickets are in the order in which programs start, so no program waits for one that has not started.
     ticket = tl.atomic_add(tickets_ptr, 1, sem="relaxed")
 
     if ticket < lib.blocks(rows, ROWS) * blocks:
@@ -132,7 +132,7 @@ def rms_norm_two_pass(
             tl.sum(ms_sum_acc, 1, keep_dims=True),
             mask=row < rows,
         )
-        tl.debug_barrier()  # all is stored before it counts
+        tl.debug_barrier()  # store everything before counting it
         tl.atomic_add(tickets_ptr + 1 + tile, 1, sem="release")
 
     lagging = ticket - blocks - LAG
@@ -143,7 +143,7 @@ def rms_norm_two_pass(
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (row < rows) & (col < D)
         parts = tl.arange(0, PARTS_POW2)[None, :]
-        # Until every block of these rows has left its folds.
+        # Wait until every block of these rows has stored its partial results.
         while tl.atomic_add(tickets_ptr + 1 + tile, 0, sem="acquire") < blocks:
             pass
         there = (row < rows) & (parts < blocks)
@@ -163,14 +163,14 @@ def rms_norm_two_pass(
 def choose_rms_norm(
     rows: int, cols: int, strided: bool, aligned: bool, in_f64: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
-    """The variant for one call and its config; first match wins."""
-    # x does not fit in L2, but what lies between its two reads does
+    """Returns (variant, config) of a call: the first variant whose rule holds."""
+    # x does not fit in L2, but the data between its two reads does
     if not strided and gpu.forward_progress and 65536 < cols <= 2**22 and rows * cols > 2**25:
         return "two_pass", dict(
             BLOCK=(BLOCK := 8192), ROWS=1, LAG=2 * gpu.sms, num_warps=(num_warps := 8),
             PARTS_POW2=max(lib.pow2(lib.cdiv(cols, BLOCK)), 32 * num_warps),
         )  # fmt: skip
-    # too few rows to fill the GPU: several programs share one
+    # too few rows to fill the GPU: several programs share a row
     if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (
         (512 if 32 <= rows < 16 * gpu.sms else 2048) if strided else 32768
     ):
@@ -185,7 +185,7 @@ def choose_rms_norm(
             ROWS=ROWS, BLOCK=BLOCK, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
             PARTS_POW2=max(PARTS, 256), num_warps=8,
         )  # fmt: skip
-    # short rows whose elements lie far apart: memory runs along the rows' own axis
+    # short rows with elements far apart in memory: neighbouring rows are adjacent
     if strided and 0 < cols <= 512:
         return "strided", dict(
             BLOCK=(BLOCK := max(16, lib.pow2(cols))),
@@ -229,7 +229,7 @@ def choose_rms_norm(
 
 
 def launch_rms_norm(x, gain, y, eps) -> None:
-    """Computes y by the variant that fits, unchecked."""
+    """Computes y with the variant that `choose` returns. Does not check operands."""
     D = x.shape[-1]
     batch = math.prod(y.shape[:-1])
     x = lib.reshaped(x, batch, D)
@@ -277,7 +277,7 @@ def launch_rms_norm(x, gain, y, eps) -> None:
 def allocate_rms_norm(
     x: torch.Tensor, gain: torch.Tensor, eps: float | torch.Tensor = 1e-06
 ) -> torch.Tensor:
-    """Checks the operands of rms_norm and allocates what it returns."""
+    """Checks the operands of rms_norm and allocates its results. Raises ValueError if an operand does not fit."""
     lib.check_dtype(x, "rms_norm: x", torch.float64, torch.float32, torch.float16, torch.bfloat16)
     lib.check_rank(x, "rms_norm: x", 1, "[..., D]")
     lib.check_dtype(
@@ -300,7 +300,7 @@ def allocate_rms_norm(
 def rms_norm_reference(
     x: torch.Tensor, gain: torch.Tensor, eps: float | torch.Tensor = 1e-06
 ) -> torch.Tensor:
-    """What rms_norm means: its spec, line by line."""
+    """The spec of rms_norm in torch, line by line."""
     T = x.dtype
     compute = torch.float64 if torch.float64 in (x.dtype, gain.dtype) else torch.float32
     x = x.to(compute)
@@ -323,7 +323,7 @@ def rms_norm_reference(
 def rms_norm_torch(
     x: torch.Tensor, gain: torch.Tensor, eps: float | torch.Tensor = 1e-06
 ) -> torch.Tensor:
-    """What rms_norm equals, by its ref: CPU tensors go this way, which is faster."""
+    """The `ref` of rms_norm: the torch call that it must equal. CPU tensors use it."""
     T = x.dtype
     compute = torch.float64 if torch.float64 in (x.dtype, gain.dtype) else torch.float32
     x = x.to(compute)
@@ -351,9 +351,9 @@ def rms_norm_torch(
 def rms_norm(
     x: torch.Tensor, gain: torch.Tensor, eps: float | torch.Tensor = 1e-06
 ) -> torch.Tensor:
-    """y: T[..., D] from x: T[..., D], gain: U[D].
+    """Returns y: T[..., D], given x: T[..., D], gain: U[D].
 
-    T is f64, f32, f16 or bf16; U is f64, f32, f16 or bf16; any strides. Raises ValueError where operands do not fit.
+    T is f64, f32, f16 or bf16; U is f64, f32, f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
     """
     y = allocate_rms_norm(x, gain, eps)
     if not lib.runs_kernels(x):
@@ -371,8 +371,8 @@ def rms_norm_backward_ms_sum_rows(
     COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """ROWS whole rows a program, held in registers: every element is read once."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    """Each program holds ROWS whole rows in registers, and reads every element once."""
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     D, x_row = D // VEC * VEC, x_row // VEC * VEC
     dy_row, dx_row = dy_row // VEC * VEC, dx_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -409,11 +409,11 @@ def rms_norm_backward_ms_sum_loop(
     PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
     ms_sum_part_ptr=None, dy_rsqrt_part_ptr=None,
 ):  # fmt: skip
-    """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row.
+    """Each program handles ROWS rows of any width, BLOCK elements at a time, in two passes over each row.
 
-    With a PASS, PARTS programs share these rows: launches before the last leave what a CHUNK of columns comes to.
+    With PASS > 0, PARTS programs share the rows. Each launch before the last stores the state of one CHUNK of columns.
     """
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     D, x_row = D // VEC * VEC, x_row // VEC * VEC
     dy_row, dx_row = dy_row // VEC * VEC, dx_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -491,13 +491,13 @@ def rms_norm_backward_ms_sum_two_pass(
     COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS_POW2: tl.constexpr, LAG: tl.constexpr,
 ):  # fmt: skip
-    """Program `ticket`: ms_sum, dy_rsqrt over a block; then a block further back, read again from L2."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    """Program `ticket` reduces a block to ms_sum, dy_rsqrt. Then it writes an earlier block, which L2 still holds."""
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     D, x_row = D // VEC * VEC, x_row // VEC * VEC
     dy_row, dx_row = dy_row // VEC * VEC, dx_row // VEC * VEC
     blocks = lib.blocks(D, BLOCK)
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
-    # Tickets in the order in which programs start: none waits for one that has yet to start.
+    # Tickets are in the order in which programs start, so no program waits for one that has not started.
     ticket = tl.atomic_add(tickets_ptr, 1, sem="relaxed")
 
     if ticket < lib.blocks(rows, ROWS) * blocks:
@@ -532,7 +532,7 @@ def rms_norm_backward_ms_sum_two_pass(
             tl.sum(dy_rsqrt_acc, 1, keep_dims=True),
             mask=row < rows,
         )
-        tl.debug_barrier()  # all is stored before it counts
+        tl.debug_barrier()  # store everything before counting it
         tl.atomic_add(tickets_ptr + 1 + tile, 1, sem="release")
 
     lagging = ticket - blocks - LAG
@@ -543,7 +543,7 @@ def rms_norm_backward_ms_sum_two_pass(
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (row < rows) & (col < D)
         parts = tl.arange(0, PARTS_POW2)[None, :]
-        # Until every block of these rows has left its folds.
+        # Wait until every block of these rows has stored its partial results.
         while tl.atomic_add(tickets_ptr + 1 + tile, 0, sem="acquire") < blocks:
             pass
         there = (row < rows) & (parts < blocks)
@@ -579,8 +579,8 @@ def rms_norm_backward_dgain_rows(
     COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """ROWS whole rows a program, held in registers: every element is read once."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    """Each program holds ROWS whole rows in registers, and reads every element once."""
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     D, dy_col = D // VEC * VEC, dy_col // VEC * VEC
     x_col = x_col // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -604,11 +604,11 @@ def rms_norm_backward_dgain_loop(
     PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
     dgain_sum_part_ptr=None,
 ):  # fmt: skip
-    """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row.
+    """Each program handles ROWS rows of any width, BLOCK elements at a time, in one pass over each row.
 
-    With a PASS, PARTS programs share these rows: launches before the last leave what a CHUNK of columns comes to.
+    With PASS > 0, PARTS programs share the rows. Each launch before the last stores the state of one CHUNK of columns.
     """
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     D, dy_col = D // VEC * VEC, dy_col // VEC * VEC
     x_col = x_col // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -645,8 +645,8 @@ def rms_norm_backward_deps_rows(
     EPS_IS_TENSOR: tl.constexpr, COMPUTE: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """ROWS whole rows a program, held in registers: every element is read once."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    """Each program holds ROWS whole rows in registers, and reads every element once."""
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     cols = cols // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -673,11 +673,11 @@ def rms_norm_backward_deps_loop(
     PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
     deps_sum_part_ptr=None,
 ):  # fmt: skip
-    """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row.
+    """Each program handles ROWS rows of any width, BLOCK elements at a time, in one pass over each row.
 
-    With a PASS, PARTS programs share these rows: launches before the last leave what a CHUNK of columns comes to.
+    With PASS > 0, PARTS programs share the rows. Each launch before the last stores the state of one CHUNK of columns.
     """
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     cols = cols // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part, begin, end = 0, 0, tl.cast(cols, tl.int64)
@@ -713,14 +713,14 @@ def rms_norm_backward_deps_loop(
 def choose_rms_norm_backward_ms_sum(
     rows: int, cols: int, strided: bool, aligned: bool, in_f64: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
-    """The variant for one call and its config; first match wins."""
-    # x does not fit in L2, but what lies between its two reads does
+    """Returns (variant, config) of a call: the first variant whose rule holds."""
+    # x does not fit in L2, but the data between its two reads does
     if not strided and gpu.forward_progress and 65536 < cols <= 2**22 and rows * cols > 2**25:
         return "two_pass", dict(
             BLOCK=(BLOCK := 8192), ROWS=1, LAG=2 * gpu.sms, num_warps=(num_warps := 8),
             PARTS_POW2=max(lib.pow2(lib.cdiv(cols, BLOCK)), 32 * num_warps),
         )  # fmt: skip
-    # too few rows to fill the GPU: several programs share one
+    # too few rows to fill the GPU: several programs share a row
     if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (
         (512 if 32 <= rows < 16 * gpu.sms else 2048) if strided else 32768
     ):
@@ -735,7 +735,7 @@ def choose_rms_norm_backward_ms_sum(
             ROWS=ROWS, BLOCK=BLOCK, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
             PARTS_POW2=max(PARTS, 256), num_warps=8,
         )  # fmt: skip
-    # short rows whose elements lie far apart: memory runs along the rows' own axis
+    # short rows with elements far apart in memory: neighbouring rows are adjacent
     if strided and 0 < cols <= 512:
         return "strided", dict(
             BLOCK=(BLOCK := max(16, lib.pow2(cols))),
@@ -771,7 +771,7 @@ def choose_rms_norm_backward_ms_sum(
 
 
 def launch_rms_norm_backward_ms_sum(x, gain, dy, ms_sum, dy_rsqrt, dx, eps) -> None:
-    """Computes ms_sum, dy_rsqrt, dx by the variant that fits, unchecked."""
+    """Computes ms_sum, dy_rsqrt, dx with the variant that `choose` returns. Does not check operands."""
     D = x.shape[-1]
     batch = math.prod(dx.shape[:-1])
     x = lib.reshaped(x, batch, D)
@@ -834,8 +834,8 @@ def launch_rms_norm_backward_ms_sum(x, gain, dy, ms_sum, dy_rsqrt, dx, eps) -> N
 def choose_rms_norm_backward_dgain(
     rows: int, cols: int, strided: bool, aligned: bool, in_f64: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
-    """The variant for one call and its config; first match wins."""
-    # too few rows to fill the GPU: several programs share one
+    """Returns (variant, config) of a call: the first variant whose rule holds."""
+    # too few rows to fill the GPU: several programs share a row
     if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (
         (512 if 32 <= rows < 16 * gpu.sms else 2048) if strided else 8192
     ):
@@ -848,7 +848,7 @@ def choose_rms_norm_backward_dgain(
             ROWS=ROWS, BLOCK=BLOCK, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
             MERGE=1 if PARTS > 16 else 16, num_warps=8,
         )  # fmt: skip
-    # short rows whose elements lie far apart: memory runs along the rows' own axis
+    # short rows with elements far apart in memory: neighbouring rows are adjacent
     if strided and 0 < cols <= 512:
         return "strided", dict(
             BLOCK=(BLOCK := max(16, lib.pow2(cols))),
@@ -877,7 +877,7 @@ def choose_rms_norm_backward_dgain(
 
 
 def launch_rms_norm_backward_dgain(x, gain, dy, ms_sum, dgain, eps) -> None:
-    """Computes dgain by the variant that fits, unchecked."""
+    """Computes dgain with the variant that `choose` returns. Does not check operands."""
     D = x.shape[-1]
     batch = math.prod(x.shape[:-1])
     dy = lib.reshaped(dy, batch, D)
@@ -927,8 +927,8 @@ def launch_rms_norm_backward_dgain(x, gain, dy, ms_sum, dgain, eps) -> None:
 def choose_rms_norm_backward_deps(
     rows: int, cols: int, strided: bool, aligned: bool, in_f64: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
-    """The variant for one call and its config; first match wins."""
-    # too few rows to fill the GPU: several programs share one
+    """Returns (variant, config) of a call: the first variant whose rule holds."""
+    # too few rows to fill the GPU: several programs share a row
     if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (
         (512 if 32 <= rows < 16 * gpu.sms else 2048) if strided else 8192
     ):
@@ -941,7 +941,7 @@ def choose_rms_norm_backward_deps(
             ROWS=ROWS, BLOCK=BLOCK, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
             MERGE=1 if PARTS > 16 else 16, num_warps=8,
         )  # fmt: skip
-    # short rows whose elements lie far apart: memory runs along the rows' own axis
+    # short rows with elements far apart in memory: neighbouring rows are adjacent
     if strided and 0 < cols <= 512:
         return "strided", dict(
             BLOCK=(BLOCK := max(16, lib.pow2(cols))),
@@ -975,7 +975,7 @@ def choose_rms_norm_backward_deps(
 
 
 def launch_rms_norm_backward_deps(x, gain, dy, ms_sum, dy_rsqrt, deps, eps) -> None:
-    """Computes deps by the variant that fits, unchecked."""
+    """Computes deps with the variant that `choose` returns. Does not check operands."""
     D = x.shape[-1]
     batch = math.prod(x.shape[:-1])
     rows = 1
@@ -1019,7 +1019,7 @@ def launch_rms_norm_backward_deps(x, gain, dy, ms_sum, dy_rsqrt, deps, eps) -> N
 
 
 def launch_rms_norm_backward(x, gain, dy, dx, dgain, deps, eps) -> None:
-    """3 steps, unchecked; what passes between them is in scratch storage."""
+    """Runs 3 steps, with scratch memory between them. Does not check operands."""
     batch = math.prod(x.shape[:-1])
     compute = torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32
     ms_sum = torch.empty((batch,), dtype=compute, device=x.device)
@@ -1040,7 +1040,7 @@ def allocate_rms_norm_backward(
     need_dgain: bool = True,
     need_deps: bool = True,
 ) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:
-    """Checks the operands of rms_norm_backward and allocates what it returns."""
+    """Checks the operands of rms_norm_backward and allocates its results. Raises ValueError if an operand does not fit."""
     lib.check_dtype(
         x, "rms_norm_backward: x", torch.float64, torch.float32, torch.float16, torch.bfloat16
     )
@@ -1079,7 +1079,7 @@ def allocate_rms_norm_backward(
 def rms_norm_backward_reference(
     x: torch.Tensor, gain: torch.Tensor, dy: torch.Tensor, eps: float | torch.Tensor = 1e-06
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """What rms_norm_backward means: its spec, line by line."""
+    """The spec of rms_norm_backward in torch, line by line."""
     T = x.dtype
     U = gain.dtype
     compute = torch.float64 if torch.float64 in (gain.dtype, x.dtype) else torch.float32
@@ -1134,9 +1134,9 @@ def rms_norm_backward(
     need_dgain: bool = True,
     need_deps: bool = True,
 ) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:
-    """dx: T[..., D], dgain: U[D], deps: f32 from x: T[..., D], gain: U[D], dy: T[..., D].
+    """Returns dx: T[..., D], dgain: U[D], deps: f32, given x: T[..., D], gain: U[D], dy: T[..., D].
 
-    T is f64, f32, f16 or bf16; U is f64, f32, f16 or bf16; any strides. Raises ValueError where operands do not fit.
+    T is f64, f32, f16 or bf16; U is f64, f32, f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
     """
     dx, dgain, deps = allocate_rms_norm_backward(x, gain, dy, eps, need_dx, need_dgain, need_deps)
     if not lib.runs_kernels(x):

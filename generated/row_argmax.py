@@ -22,8 +22,8 @@ def row_argmax_float_rows(
     x_ptr, i_ptr, N, D, x_row, x_col, i_row,
     COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """ROWS whole rows a program, held in registers: every element is read once."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    """Each program holds ROWS whole rows in registers, and reads every element once."""
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     D, x_row = D // VEC * VEC, x_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -44,11 +44,11 @@ def row_argmax_float_loop(
     PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
     i_best_ptr=None, i_at_ptr=None,
 ):  # fmt: skip
-    """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row.
+    """Each program handles ROWS rows of any width, BLOCK elements at a time, in one pass over each row.
 
-    With a PASS, PARTS programs share these rows: launches before the last leave what a CHUNK of columns comes to.
+    With PASS > 0, PARTS programs share the rows. Each launch before the last stores the state of one CHUNK of columns.
     """
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     D, x_row = D // VEC * VEC, x_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part, begin, end = 0, 0, tl.cast(D, tl.int64)
@@ -86,8 +86,8 @@ def row_argmax_int_rows(
     x_ptr, i_ptr, N, D, x_row, x_col, i_row,
     LOWEST: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """ROWS whole rows a program, held in registers: every element is read once."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    """Each program holds ROWS whole rows in registers, and reads every element once."""
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     D, x_row = D // VEC * VEC, x_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -109,11 +109,11 @@ def row_argmax_int_loop(
     PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
     i_best_ptr=None, i_at_ptr=None,
 ):  # fmt: skip
-    """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row.
+    """Each program handles ROWS rows of any width, BLOCK elements at a time, in one pass over each row.
 
-    With a PASS, PARTS programs share these rows: launches before the last leave what a CHUNK of columns comes to.
+    With PASS > 0, PARTS programs share the rows. Each launch before the last stores the state of one CHUNK of columns.
     """
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     D, x_row = D // VEC * VEC, x_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part, begin, end = 0, 0, tl.cast(D, tl.int64)
@@ -147,8 +147,8 @@ def row_argmax_int_loop(
 def choose_row_argmax_float(
     rows: int, cols: int, strided: bool, aligned: bool, in_f64: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
-    """The variant for one call and its config; first match wins."""
-    # too few rows to fill the GPU: several programs share one
+    """Returns (variant, config) of a call: the first variant whose rule holds."""
+    # too few rows to fill the GPU: several programs share a row
     if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (
         (512 if 32 <= rows < 16 * gpu.sms else 2048) if strided else 8192
     ):
@@ -163,7 +163,7 @@ def choose_row_argmax_float(
             ROWS=ROWS, BLOCK=BLOCK, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
             MERGE=1 if PARTS > 16 else 16, num_warps=(4 if rows > 1024 else 8) if strided else 8,
         )  # fmt: skip
-    # short rows whose elements lie far apart: memory runs along the rows' own axis
+    # short rows with elements far apart in memory: neighbouring rows are adjacent
     if strided and 0 < cols <= 512:
         return "strided", dict(
             BLOCK=(BLOCK := max(16, lib.pow2(cols))),
@@ -201,7 +201,7 @@ def choose_row_argmax_float(
 
 
 def launch_row_argmax_float(x, i) -> None:
-    """Computes i by the variant that fits, unchecked."""
+    """Computes i with the variant that `choose` returns. Does not check operands."""
     N, D = x.shape
     in_f64 = x.dtype == torch.float64
     variant, config = choose_row_argmax_float(
@@ -241,8 +241,8 @@ def launch_row_argmax_float(x, i) -> None:
 def choose_row_argmax_int(
     rows: int, cols: int, strided: bool, aligned: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
-    """The variant for one call and its config; first match wins."""
-    # too few rows to fill the GPU: several programs share one
+    """Returns (variant, config) of a call: the first variant whose rule holds."""
+    # too few rows to fill the GPU: several programs share a row
     if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (
         (512 if 32 <= rows < 16 * gpu.sms else 2048) if strided else 8192
     ):
@@ -257,7 +257,7 @@ def choose_row_argmax_int(
             ROWS=ROWS, BLOCK=BLOCK, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
             MERGE=1 if PARTS > 16 else 16, num_warps=(4 if rows > 1024 else 8) if strided else 8,
         )  # fmt: skip
-    # short rows whose elements lie far apart: memory runs along the rows' own axis
+    # short rows with elements far apart in memory: neighbouring rows are adjacent
     if strided and 0 < cols <= 512:
         return "strided", dict(
             BLOCK=(BLOCK := max(16, lib.pow2(cols))),
@@ -295,7 +295,7 @@ def choose_row_argmax_int(
 
 
 def launch_row_argmax_int(x, i) -> None:
-    """Computes i by the variant that fits, unchecked."""
+    """Computes i with the variant that `choose` returns. Does not check operands."""
     N, D = x.shape
     variant, config = choose_row_argmax_int(
         rows=N, cols=D, strided=0 < x.stride(0) < x.stride(1),
@@ -334,7 +334,7 @@ def launch_row_argmax_int(x, i) -> None:
 
 
 def allocate_row_argmax(x: torch.Tensor) -> torch.Tensor:
-    """Checks the operands of row_argmax and allocates what it returns."""
+    """Checks the operands of row_argmax and allocates its results. Raises ValueError if an operand does not fit."""
     lib.check_dtype(
         x,
         "row_argmax: x",
@@ -357,7 +357,7 @@ def allocate_row_argmax(x: torch.Tensor) -> torch.Tensor:
 
 
 def row_argmax_reference(x: torch.Tensor) -> torch.Tensor:
-    """What row_argmax means: its spec, line by line."""
+    """The spec of row_argmax in torch, line by line."""
     if x.is_floating_point():
         compute = torch.float64 if x.dtype == torch.float64 else torch.float32
         x = x.to(compute)
@@ -377,7 +377,7 @@ def row_argmax_reference(x: torch.Tensor) -> torch.Tensor:
 
 
 def row_argmax_torch(x: torch.Tensor) -> torch.Tensor:
-    """What row_argmax equals, by its ref: CPU tensors go this way, which is faster."""
+    """The `ref` of row_argmax: the torch call that it must equal. CPU tensors use it."""
     if x.is_floating_point():
         compute = torch.float64 if x.dtype == torch.float64 else torch.float32
         x = x.to(compute)
@@ -398,9 +398,9 @@ def row_argmax_torch(x: torch.Tensor) -> torch.Tensor:
     no_gradient="no output of it is a float",
 )
 def row_argmax(x: torch.Tensor) -> torch.Tensor:
-    """i: i64[N] from x: T[N, D].
+    """Returns i: i64[N], given x: T[N, D].
 
-    T is f64, f32, f16 or bf16; any strides. Raises ValueError where operands do not fit.
+    T is f64, f32, f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
     """
     i = allocate_row_argmax(x)
     if not lib.runs_kernels(x):

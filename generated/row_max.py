@@ -22,8 +22,8 @@ def row_max_float_rows(
     x_ptr, y_ptr, N, D, x_row, x_col, y_row,
     COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """ROWS whole rows a program, held in registers: every element is read once."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    """Each program holds ROWS whole rows in registers, and reads every element once."""
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     D, x_row = D // VEC * VEC, x_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -41,11 +41,11 @@ def row_max_float_loop(
     PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
     y_max_part_ptr=None,
 ):  # fmt: skip
-    """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row.
+    """Each program handles ROWS rows of any width, BLOCK elements at a time, in one pass over each row.
 
-    With a PASS, PARTS programs share these rows: launches before the last leave what a CHUNK of columns comes to.
+    With PASS > 0, PARTS programs share the rows. Each launch before the last stores the state of one CHUNK of columns.
     """
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     D, x_row = D // VEC * VEC, x_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part, begin, end = 0, 0, tl.cast(D, tl.int64)
@@ -79,8 +79,8 @@ def row_max_int_rows(
     x_ptr, y_ptr, N, D, x_row, x_col, y_row,
     LOWEST: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """ROWS whole rows a program, held in registers: every element is read once."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    """Each program holds ROWS whole rows in registers, and reads every element once."""
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     D, x_row = D // VEC * VEC, x_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -99,11 +99,11 @@ def row_max_int_loop(
     PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
     y_part_ptr=None,
 ):  # fmt: skip
-    """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row.
+    """Each program handles ROWS rows of any width, BLOCK elements at a time, in one pass over each row.
 
-    With a PASS, PARTS programs share these rows: launches before the last leave what a CHUNK of columns comes to.
+    With PASS > 0, PARTS programs share the rows. Each launch before the last stores the state of one CHUNK of columns.
     """
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     D, x_row = D // VEC * VEC, x_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part, begin, end = 0, 0, tl.cast(D, tl.int64)
@@ -133,8 +133,8 @@ def row_max_int_loop(
 def choose_row_max_float(
     rows: int, cols: int, strided: bool, aligned: bool, in_f64: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
-    """The variant for one call and its config; first match wins."""
-    # too few rows to fill the GPU: several programs share one
+    """Returns (variant, config) of a call: the first variant whose rule holds."""
+    # too few rows to fill the GPU: several programs share a row
     if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (
         (512 if 32 <= rows < 16 * gpu.sms else 2048) if strided else 8192
     ):
@@ -147,7 +147,7 @@ def choose_row_max_float(
             ROWS=ROWS, BLOCK=BLOCK, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
             MERGE=1 if PARTS > 16 else 16, num_warps=8,
         )  # fmt: skip
-    # short rows whose elements lie far apart: memory runs along the rows' own axis
+    # short rows with elements far apart in memory: neighbouring rows are adjacent
     if strided and 0 < cols <= 512:
         return "strided", dict(
             BLOCK=(BLOCK := max(16, lib.pow2(cols))),
@@ -181,7 +181,7 @@ def choose_row_max_float(
 
 
 def launch_row_max_float(x, y) -> None:
-    """Computes y by the variant that fits, unchecked."""
+    """Computes y with the variant that `choose` returns. Does not check operands."""
     N, D = x.shape
     in_f64 = x.dtype == torch.float64
     variant, config = choose_row_max_float(
@@ -216,8 +216,8 @@ def launch_row_max_float(x, y) -> None:
 def choose_row_max_int(
     rows: int, cols: int, strided: bool, aligned: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
-    """The variant for one call and its config; first match wins."""
-    # too few rows to fill the GPU: several programs share one
+    """Returns (variant, config) of a call: the first variant whose rule holds."""
+    # too few rows to fill the GPU: several programs share a row
     if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (
         (512 if 32 <= rows < 16 * gpu.sms else 2048) if strided else 8192
     ):
@@ -230,7 +230,7 @@ def choose_row_max_int(
             ROWS=ROWS, BLOCK=BLOCK, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
             MERGE=1 if PARTS > 16 else 16, num_warps=8,
         )  # fmt: skip
-    # short rows whose elements lie far apart: memory runs along the rows' own axis
+    # short rows with elements far apart in memory: neighbouring rows are adjacent
     if strided and 0 < cols <= 512:
         return "strided", dict(
             BLOCK=(BLOCK := max(16, lib.pow2(cols))),
@@ -264,7 +264,7 @@ def choose_row_max_int(
 
 
 def launch_row_max_int(x, y) -> None:
-    """Computes y by the variant that fits, unchecked."""
+    """Computes y with the variant that `choose` returns. Does not check operands."""
     N, D = x.shape
     variant, config = choose_row_max_int(
         rows=N, cols=D, strided=0 < x.stride(0) < x.stride(1),
@@ -298,7 +298,7 @@ def launch_row_max_int(x, y) -> None:
 
 
 def allocate_row_max(x: torch.Tensor) -> torch.Tensor:
-    """Checks the operands of row_max and allocates what it returns."""
+    """Checks the operands of row_max and allocates its results. Raises ValueError if an operand does not fit."""
     lib.check_dtype(
         x,
         "row_max: x",
@@ -321,7 +321,7 @@ def allocate_row_max(x: torch.Tensor) -> torch.Tensor:
 
 
 def row_max_reference(x: torch.Tensor) -> torch.Tensor:
-    """What row_max means: its spec, line by line."""
+    """The spec of row_max in torch, line by line."""
     if x.is_floating_point():
         T = x.dtype
         compute = torch.float64 if x.dtype == torch.float64 else torch.float32
@@ -342,7 +342,7 @@ def row_max_reference(x: torch.Tensor) -> torch.Tensor:
 
 
 def row_max_torch(x: torch.Tensor) -> torch.Tensor:
-    """What row_max equals, by its ref: CPU tensors go this way, which is faster."""
+    """The `ref` of row_max: the torch call that it must equal. CPU tensors use it."""
     if x.is_floating_point():
         T = x.dtype
         compute = torch.float64 if x.dtype == torch.float64 else torch.float32
@@ -364,9 +364,9 @@ def row_max_torch(x: torch.Tensor) -> torch.Tensor:
     forward="row_max_forward",
 )
 def row_max(x: torch.Tensor) -> torch.Tensor:
-    """y: T[N] from x: T[N, D].
+    """Returns y: T[N], given x: T[N, D].
 
-    T is f64, f32, f16 or bf16; any strides. Raises ValueError where operands do not fit.
+    T is f64, f32, f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
     """
     y = allocate_row_max(x)
     if not lib.runs_kernels(x):
@@ -390,8 +390,8 @@ def row_max_forward_rows(
     x_ptr, y_at_ptr, y_ptr, N, D, x_row, x_col, y_at_row, y_row,
     COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """ROWS whole rows a program, held in registers: every element is read once."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    """Each program holds ROWS whole rows in registers, and reads every element once."""
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     D, x_row = D // VEC * VEC, x_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -414,11 +414,11 @@ def row_max_forward_loop(
     PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
     y_at_best_ptr=None, y_at_at_ptr=None,
 ):  # fmt: skip
-    """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row.
+    """Each program handles ROWS rows of any width, BLOCK elements at a time, in one pass over each row.
 
-    With a PASS, PARTS programs share these rows: launches before the last leave what a CHUNK of columns comes to.
+    With PASS > 0, PARTS programs share the rows. Each launch before the last stores the state of one CHUNK of columns.
     """
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     D, x_row = D // VEC * VEC, x_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part, begin, end = 0, 0, tl.cast(D, tl.int64)
@@ -456,8 +456,8 @@ def row_max_forward_loop(
 def choose_row_max_forward(
     rows: int, cols: int, strided: bool, aligned: bool, in_f64: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
-    """The variant for one call and its config; first match wins."""
-    # too few rows to fill the GPU: several programs share one
+    """Returns (variant, config) of a call: the first variant whose rule holds."""
+    # too few rows to fill the GPU: several programs share a row
     if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (
         (512 if 32 <= rows < 16 * gpu.sms else 2048) if strided else 8192
     ):
@@ -472,7 +472,7 @@ def choose_row_max_forward(
             ROWS=ROWS, BLOCK=BLOCK, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
             MERGE=1 if PARTS > 16 else 16, num_warps=(4 if rows > 1024 else 8) if strided else 8,
         )  # fmt: skip
-    # short rows whose elements lie far apart: memory runs along the rows' own axis
+    # short rows with elements far apart in memory: neighbouring rows are adjacent
     if strided and 0 < cols <= 512:
         return "strided", dict(
             BLOCK=(BLOCK := max(16, lib.pow2(cols))),
@@ -510,7 +510,7 @@ def choose_row_max_forward(
 
 
 def launch_row_max_forward(x, y, y_at) -> None:
-    """Computes y, y_at by the variant that fits, unchecked."""
+    """Computes y, y_at with the variant that `choose` returns. Does not check operands."""
     N, D = x.shape
     in_f64 = x.dtype == torch.float64
     variant, config = choose_row_max_forward(
@@ -548,7 +548,7 @@ def launch_row_max_forward(x, y, y_at) -> None:
 
 
 def allocate_row_max_forward(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Checks the operands of row_max_forward and allocates what it returns."""
+    """Checks the operands of row_max_forward and allocates its results. Raises ValueError if an operand does not fit."""
     lib.check_dtype(
         x, "row_max_forward: x", torch.float64, torch.float32, torch.float16, torch.bfloat16
     )
@@ -562,7 +562,7 @@ def allocate_row_max_forward(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tenso
 
 
 def row_max_forward_reference(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """What row_max_forward means: its spec, line by line."""
+    """The spec of row_max_forward in torch, line by line."""
     T = x.dtype
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
     x = x.to(compute)
@@ -585,9 +585,9 @@ def row_max_forward_reference(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tens
     backward=runtime.Backward("row_max_backward", wrt=("x",), outputs=("y", "y_at")),
 )
 def row_max_forward(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """row_max, keeping y_at for its gradient.
+    """row_max, which also returns y_at for its gradient.
 
-    T is f64, f32, f16 or bf16; any strides. Raises ValueError where operands do not fit.
+    T is f64, f32, f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
     """
     y, y_at = allocate_row_max_forward(x)
     if not lib.runs_kernels(x):
@@ -603,8 +603,8 @@ def row_max_backward_tile(
     y_at_ptr, dy_ptr, dx_ptr, N, D, y_at_row, dy_row, dx_row, dx_col,
     COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """A tile of ROWS x BLOCK elements a program."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    """Each program computes a tile of ROWS x BLOCK elements."""
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     D, dx_row = D // VEC * VEC, dx_row // VEC * VEC
     tiles = lib.blocks(D, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -618,7 +618,7 @@ def row_max_backward_tile(
 
 
 def choose_row_max_backward(cols: int) -> tuple[str, dict]:
-    """The variant for one call and its config; first match wins."""
+    """Returns (variant, config) of a call: the first variant whose rule holds."""
     # operands disagree on the fastest axis: a square tile reads and writes whole lines
     return "tile", dict(
         BLOCK=(BLOCK := min(64, max(4, lib.pow2(cols)))), ROWS=4096 // BLOCK, num_warps=8,
@@ -626,7 +626,7 @@ def choose_row_max_backward(cols: int) -> tuple[str, dict]:
 
 
 def launch_row_max_backward(x, y_at, dy, dx) -> None:
-    """Computes dx by the variant that fits, unchecked."""
+    """Computes dx with the variant that `choose` returns. Does not check operands."""
     N, D = x.shape
     _, config = choose_row_max_backward(cols=D)
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, dy.dtype) else tl.float32
@@ -639,7 +639,7 @@ def launch_row_max_backward(x, y_at, dy, dx) -> None:
 def allocate_row_max_backward(
     x: torch.Tensor, y_at: torch.Tensor, dy: torch.Tensor
 ) -> torch.Tensor:
-    """Checks the operands of row_max_backward and allocates what it returns."""
+    """Checks the operands of row_max_backward and allocates its results. Raises ValueError if an operand does not fit."""
     lib.check_dtype(
         x, "row_max_backward: x", torch.float64, torch.float32, torch.float16, torch.bfloat16
     )
@@ -660,7 +660,7 @@ def allocate_row_max_backward(
 def row_max_backward_reference(
     x: torch.Tensor, y_at: torch.Tensor, dy: torch.Tensor
 ) -> torch.Tensor:
-    """What row_max_backward means: its spec, line by line."""
+    """The spec of row_max_backward in torch, line by line."""
     T = x.dtype
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
     x = x.to(compute)
@@ -683,9 +683,9 @@ def row_max_backward_reference(
     no_gradient="second derivatives are derived for what comes from tritongen.compile_op, compile_expr and load",
 )
 def row_max_backward(x: torch.Tensor, y_at: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
-    """dx: T[N, D] from x: T[N, D], y_at: i64[N], dy: T[N].
+    """Returns dx: T[N, D], given x: T[N, D], y_at: i64[N], dy: T[N].
 
-    T is f64, f32, f16 or bf16; any strides. Raises ValueError where operands do not fit.
+    T is f64, f32, f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
     """
     dx = allocate_row_max_backward(x, y_at, dy)
     if not lib.runs_kernels(x):

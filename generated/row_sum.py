@@ -22,8 +22,8 @@ def row_sum_rows(
     x_ptr, y_ptr, N, D, x_row, x_col, y_row,
     COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """ROWS whole rows a program, held in registers: every element is read once."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    """Each program holds ROWS whole rows in registers, and reads every element once."""
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     D, x_row = D // VEC * VEC, x_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -41,11 +41,11 @@ def row_sum_loop(
     PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
     y_sum_part_ptr=None,
 ):  # fmt: skip
-    """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row.
+    """Each program handles ROWS rows of any width, BLOCK elements at a time, in one pass over each row.
 
-    With a PASS, PARTS programs share these rows: launches before the last leave what a CHUNK of columns comes to.
+    With PASS > 0, PARTS programs share the rows. Each launch before the last stores the state of one CHUNK of columns.
     """
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     D, x_row = D // VEC * VEC, x_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part, begin, end = 0, 0, tl.cast(D, tl.int64)
@@ -75,8 +75,8 @@ def row_sum_loop(
 def choose_row_sum(
     rows: int, cols: int, strided: bool, aligned: bool, in_f64: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
-    """The variant for one call and its config; first match wins."""
-    # too few rows to fill the GPU: several programs share one
+    """Returns (variant, config) of a call: the first variant whose rule holds."""
+    # too few rows to fill the GPU: several programs share a row
     if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (
         (512 if 32 <= rows < 16 * gpu.sms else 2048) if strided else 8192
     ):
@@ -89,7 +89,7 @@ def choose_row_sum(
             ROWS=ROWS, BLOCK=BLOCK, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
             MERGE=1 if PARTS > 16 else 16, num_warps=8,
         )  # fmt: skip
-    # short rows whose elements lie far apart: memory runs along the rows' own axis
+    # short rows with elements far apart in memory: neighbouring rows are adjacent
     if strided and 0 < cols <= 512:
         return "strided", dict(
             BLOCK=(BLOCK := max(16, lib.pow2(cols))),
@@ -123,7 +123,7 @@ def choose_row_sum(
 
 
 def launch_row_sum(x, y) -> None:
-    """Computes y by the variant that fits, unchecked."""
+    """Computes y with the variant that `choose` returns. Does not check operands."""
     N, D = x.shape
     in_f64 = x.dtype == torch.float64
     variant, config = choose_row_sum(
@@ -156,7 +156,7 @@ def launch_row_sum(x, y) -> None:
 
 
 def allocate_row_sum(x: torch.Tensor) -> torch.Tensor:
-    """Checks the operands of row_sum and allocates what it returns."""
+    """Checks the operands of row_sum and allocates its results. Raises ValueError if an operand does not fit."""
     lib.check_dtype(x, "row_sum: x", torch.float64, torch.float32, torch.float16, torch.bfloat16)
     lib.check_rank(x, "row_sum: x", 2, "[N, D]")
     N, D = x.shape
@@ -165,7 +165,7 @@ def allocate_row_sum(x: torch.Tensor) -> torch.Tensor:
 
 
 def row_sum_reference(x: torch.Tensor) -> torch.Tensor:
-    """What row_sum means: its spec, line by line."""
+    """The spec of row_sum in torch, line by line."""
     T = x.dtype
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
     x = x.to(compute)
@@ -178,7 +178,7 @@ def row_sum_reference(x: torch.Tensor) -> torch.Tensor:
 
 
 def row_sum_torch(x: torch.Tensor) -> torch.Tensor:
-    """What row_sum equals, by its ref: CPU tensors go this way, which is faster."""
+    """The `ref` of row_sum: the torch call that it must equal. CPU tensors use it."""
     T = x.dtype
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
     x = x.to(compute)
@@ -196,9 +196,9 @@ def row_sum_torch(x: torch.Tensor) -> torch.Tensor:
     backward=runtime.Backward("", wrt=(), outputs=("y",), handed_on={"x": "y"}, along={"x": (1,)}),
 )
 def row_sum(x: torch.Tensor) -> torch.Tensor:
-    """y: T[N] from x: T[N, D].
+    """Returns y: T[N], given x: T[N, D].
 
-    T is f64, f32, f16 or bf16; any strides. Raises ValueError where operands do not fit.
+    T is f64, f32, f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
     """
     y = allocate_row_sum(x)
     if not lib.runs_kernels(x):

@@ -26,8 +26,8 @@ def softmax_rows(
     COMPUTE: tl.constexpr, HALF: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """ROWS whole rows a program, held in registers: every element is read once."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    """Each program holds ROWS whole rows in registers, and reads every element once."""
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     D, x_row = D // VEC * VEC, x_row // VEC * VEC
     y_row = y_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -51,11 +51,11 @@ def softmax_loop(
     PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
     m_part_ptr=None, y_sum_part_ptr=None,
 ):  # fmt: skip
-    """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row.
+    """Each program handles ROWS rows of any width, BLOCK elements at a time, in two passes over each row.
 
-    With a PASS, PARTS programs share these rows: launches before the last leave what a CHUNK of columns comes to.
+    With PASS > 0, PARTS programs share the rows. Each launch before the last stores the state of one CHUNK of columns.
     """
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     D, x_row = D // VEC * VEC, x_row // VEC * VEC
     y_row = y_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -109,12 +109,12 @@ def softmax_two_pass(
     COMPUTE: tl.constexpr, HALF: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr, PARTS_POW2: tl.constexpr, LAG: tl.constexpr,
 ):  # fmt: skip
-    """Program `ticket`: m, y_sum over a block; then a block further back, read again from L2."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    """Program `ticket` reduces a block to m, y_sum. Then it writes an earlier block, which L2 still holds."""
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     D, x_row = D // VEC * VEC, x_row // VEC * VEC
     y_row = y_row // VEC * VEC
     blocks = lib.blocks(D, BLOCK)
-    # Tickets in the order in which programs start: none waits for one that has yet to start.
+    # Tickets are in the order in which programs start, so no program waits for one that has not started.
     ticket = tl.atomic_add(tickets_ptr, 1, sem="relaxed")
 
     if ticket < lib.blocks(rows, ROWS) * blocks:
@@ -136,7 +136,7 @@ def softmax_two_pass(
         m, y_sum = lib.take_sumexp(m, y_sum, x, HALF)
         tl.store(m_part_ptr + row * blocks + part, m, mask=row < rows)
         tl.store(y_sum_part_ptr + row * blocks + part, y_sum, mask=row < rows)
-        tl.debug_barrier()  # all is stored before it counts
+        tl.debug_barrier()  # store everything before counting it
         tl.atomic_add(tickets_ptr + 1 + tile, 1, sem="release")
 
     lagging = ticket - blocks - LAG
@@ -147,7 +147,7 @@ def softmax_two_pass(
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (row < rows) & (col < D)
         parts = tl.arange(0, PARTS_POW2)[None, :]
-        # Until every block of these rows has left its folds.
+        # Wait until every block of these rows has stored its partial results.
         while tl.atomic_add(tickets_ptr + 1 + tile, 0, sem="acquire") < blocks:
             pass
         there = (row < rows) & (parts < blocks)
@@ -169,8 +169,8 @@ def choose_softmax(
     rows: int, cols: int, strided: bool, aligned: bool, in_f64: bool, itemsize: int,
     gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
-    """The variant for one call and its config; first match wins."""
-    # x does not fit in L2, but what lies between its two reads does
+    """Returns (variant, config) of a call: the first variant whose rule holds."""
+    # x does not fit in L2, but the data between its two reads does
     if (
         not strided
         and gpu.forward_progress
@@ -182,7 +182,7 @@ def choose_softmax(
             BLOCK=(BLOCK := 8192), ROWS=1, LAG=2 * gpu.sms, num_warps=(num_warps := 4),
             PARTS_POW2=max(lib.pow2(lib.cdiv(cols, BLOCK)), 32 * num_warps), maxnreg=80,
         )  # fmt: skip
-    # too few rows to fill the GPU: several programs share one
+    # too few rows to fill the GPU: several programs share a row
     if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (
         (512 if 32 <= rows < 16 * gpu.sms else 2048) if strided else 32768
     ):
@@ -197,7 +197,7 @@ def choose_softmax(
             ROWS=ROWS, BLOCK=BLOCK, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
             PARTS_POW2=max(PARTS, 256), num_warps=8,
         )  # fmt: skip
-    # short rows whose elements lie far apart: memory runs along the rows' own axis
+    # short rows with elements far apart in memory: neighbouring rows are adjacent
     if strided and 0 < cols <= 512:
         return "strided", dict(
             BLOCK=(BLOCK := max(16, lib.pow2(cols))),
@@ -238,7 +238,7 @@ def choose_softmax(
 
 
 def launch_softmax(x, y) -> None:
-    """Computes y by the variant that fits, unchecked."""
+    """Computes y with the variant that `choose` returns. Does not check operands."""
     D = x.shape[-1]
     batch = math.prod(y.shape[:-1])
     x = lib.reshaped(x, batch, D)
@@ -283,7 +283,7 @@ def launch_softmax(x, y) -> None:
 
 
 def allocate_softmax(x: torch.Tensor) -> torch.Tensor:
-    """Checks the operands of softmax and allocates what it returns."""
+    """Checks the operands of softmax and allocates its results. Raises ValueError if an operand does not fit."""
     lib.check_dtype(x, "softmax: x", torch.float64, torch.float32, torch.float16, torch.bfloat16)
     lib.check_rank(x, "softmax: x", 1, "[..., D]")
     D = x.shape[-1]
@@ -294,7 +294,7 @@ def allocate_softmax(x: torch.Tensor) -> torch.Tensor:
 
 
 def softmax_reference(x: torch.Tensor) -> torch.Tensor:
-    """What softmax means: its spec, line by line."""
+    """The spec of softmax in torch, line by line."""
     T = x.dtype
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
     x = x.to(compute)
@@ -316,7 +316,7 @@ def softmax_reference(x: torch.Tensor) -> torch.Tensor:
 
 
 def softmax_torch(x: torch.Tensor) -> torch.Tensor:
-    """What softmax equals, by its ref: CPU tensors go this way, which is faster."""
+    """The `ref` of softmax: the torch call that it must equal. CPU tensors use it."""
     T = x.dtype
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
     x = x.to(compute)
@@ -334,9 +334,9 @@ def softmax_torch(x: torch.Tensor) -> torch.Tensor:
     backward=runtime.Backward("softmax_backward", wrt=("x",), outputs=("y",)),
 )
 def softmax(x: torch.Tensor) -> torch.Tensor:
-    """y: T[..., D] from x: T[..., D].
+    """Returns y: T[..., D], given x: T[..., D].
 
-    T is f64, f32, f16 or bf16; any strides. Raises ValueError where operands do not fit.
+    T is f64, f32, f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
     """
     y = allocate_softmax(x)
     if not lib.runs_kernels(x):
@@ -352,8 +352,8 @@ def softmax_backward_rows(
     dy_ptr, y_ptr, dx_ptr, rows, D, dy_row, dy_col, y_row, y_col, dx_row, dx_col,
     COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """ROWS whole rows a program, held in registers: every element is read once."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    """Each program holds ROWS whole rows in registers, and reads every element once."""
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     D, dy_row = D // VEC * VEC, dy_row // VEC * VEC
     y_row, dx_row = y_row // VEC * VEC, dx_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -375,11 +375,11 @@ def softmax_backward_loop(
     PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
     dy_sum_part_ptr=None,
 ):  # fmt: skip
-    """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row.
+    """Each program handles ROWS rows of any width, BLOCK elements at a time, in two passes over each row.
 
-    With a PASS, PARTS programs share these rows: launches before the last leave what a CHUNK of columns comes to.
+    With PASS > 0, PARTS programs share the rows. Each launch before the last stores the state of one CHUNK of columns.
     """
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     D, dy_row = D // VEC * VEC, dy_row // VEC * VEC
     y_row, dx_row = y_row // VEC * VEC, dx_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -436,12 +436,12 @@ def softmax_backward_two_pass(
     COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PARTS_POW2: tl.constexpr, LAG: tl.constexpr,
 ):  # fmt: skip
-    """Program `ticket`: dy_sum over a block; then a block further back, read again from L2."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    """Program `ticket` reduces a block to dy_sum. Then it writes an earlier block, which L2 still holds."""
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     D, dy_row = D // VEC * VEC, dy_row // VEC * VEC
     y_row, dx_row = y_row // VEC * VEC, dx_row // VEC * VEC
     blocks = lib.blocks(D, BLOCK)
-    # Tickets in the order in which programs start: none waits for one that has yet to start.
+    # Tickets are in the order in which programs start, so no program waits for one that has not started.
     ticket = tl.atomic_add(tickets_ptr, 1, sem="relaxed")
 
     if ticket < lib.blocks(rows, ROWS) * blocks:
@@ -467,7 +467,7 @@ def softmax_backward_two_pass(
             tl.sum(dy_sum_acc, 1, keep_dims=True),
             mask=row < rows,
         )
-        tl.debug_barrier()  # all is stored before it counts
+        tl.debug_barrier()  # store everything before counting it
         tl.atomic_add(tickets_ptr + 1 + tile, 1, sem="release")
 
     lagging = ticket - blocks - LAG
@@ -478,7 +478,7 @@ def softmax_backward_two_pass(
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (row < rows) & (col < D)
         parts = tl.arange(0, PARTS_POW2)[None, :]
-        # Until every block of these rows has left its folds.
+        # Wait until every block of these rows has stored its partial results.
         while tl.atomic_add(tickets_ptr + 1 + tile, 0, sem="acquire") < blocks:
             pass
         there = (row < rows) & (parts < blocks)
@@ -498,14 +498,14 @@ def softmax_backward_two_pass(
 def choose_softmax_backward(
     rows: int, cols: int, strided: bool, aligned: bool, in_f64: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
-    """The variant for one call and its config; first match wins."""
-    # x does not fit in L2, but what lies between its two reads does
+    """Returns (variant, config) of a call: the first variant whose rule holds."""
+    # x does not fit in L2, but the data between its two reads does
     if not strided and gpu.forward_progress and 65536 < cols <= 2**22 and rows * cols > 2**25:
         return "two_pass", dict(
             BLOCK=(BLOCK := 8192), ROWS=1, LAG=2 * gpu.sms, num_warps=(num_warps := 8),
             PARTS_POW2=max(lib.pow2(lib.cdiv(cols, BLOCK)), 32 * num_warps),
         )  # fmt: skip
-    # too few rows to fill the GPU: several programs share one
+    # too few rows to fill the GPU: several programs share a row
     if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (
         (512 if 32 <= rows < 16 * gpu.sms else 2048) if strided else 32768
     ):
@@ -520,7 +520,7 @@ def choose_softmax_backward(
             ROWS=ROWS, BLOCK=BLOCK, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
             PARTS_POW2=max(PARTS, 256), num_warps=8,
         )  # fmt: skip
-    # short rows whose elements lie far apart: memory runs along the rows' own axis
+    # short rows with elements far apart in memory: neighbouring rows are adjacent
     if strided and 0 < cols <= 512:
         return "strided", dict(
             BLOCK=(BLOCK := max(16, lib.pow2(cols))),
@@ -560,7 +560,7 @@ def choose_softmax_backward(
 
 
 def launch_softmax_backward(y, dy, dx) -> None:
-    """Computes dx by the variant that fits, unchecked."""
+    """Computes dx with the variant that `choose` returns. Does not check operands."""
     D = y.shape[-1]
     batch = math.prod(dx.shape[:-1])
     dy = lib.reshaped(dy, batch, D)
@@ -606,7 +606,7 @@ def launch_softmax_backward(y, dy, dx) -> None:
 
 
 def allocate_softmax_backward(y: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
-    """Checks the operands of softmax_backward and allocates what it returns."""
+    """Checks the operands of softmax_backward and allocates its results. Raises ValueError if an operand does not fit."""
     lib.check_dtype(
         y, "softmax_backward: y", torch.float64, torch.float32, torch.float16, torch.bfloat16
     )
@@ -625,7 +625,7 @@ def allocate_softmax_backward(y: torch.Tensor, dy: torch.Tensor) -> torch.Tensor
 
 
 def softmax_backward_reference(y: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
-    """What softmax_backward means: its spec, line by line."""
+    """The spec of softmax_backward in torch, line by line."""
     T = y.dtype
     compute = torch.float64 if y.dtype == torch.float64 else torch.float32
     y = y.to(compute)
@@ -655,9 +655,9 @@ def softmax_backward_reference(y: torch.Tensor, dy: torch.Tensor) -> torch.Tenso
     no_gradient="second derivatives are derived for what comes from tritongen.compile_op, compile_expr and load",
 )
 def softmax_backward(y: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
-    """dx: T[..., D] from y: T[..., D], dy: T[..., D].
+    """Returns dx: T[..., D], given y: T[..., D], dy: T[..., D].
 
-    T is f64, f32, f16 or bf16; any strides. Raises ValueError where operands do not fit.
+    T is f64, f32, f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
     """
     dx = allocate_softmax_backward(y, dy)
     if not lib.runs_kernels(y):

@@ -19,7 +19,7 @@ from tritongen import lib, runtime
 def swiglu_flat_block(
     gate_ptr, up_ptr, y_ptr, gate_i, up_i, y_i, COMPUTE: tl.constexpr, HALF: tl.constexpr, i, inside
 ):
-    """The elements i: where they are inside, or all of a whole block, for which inside is None."""
+    """Computes the elements at i. `inside` masks them; it is None for a whole block."""
     gate = tl.load(gate_ptr + i * gate_i, mask=inside).to(COMPUTE)
     up = tl.load(up_ptr + i * up_i, mask=inside).to(COMPUTE)
     # y[...] = gate[...] * sigmoid(gate[...]) * up[...]
@@ -32,9 +32,9 @@ def swiglu_flat(
     gate_ptr, up_ptr, y_ptr, total, gate_i, up_i, y_i,
     COMPUTE: tl.constexpr, HALF: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """BLOCK elements a program."""
+    """Each program computes BLOCK elements."""
     i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    # A mask that ends at any element makes accesses narrow: whole blocks go without.
+    # A mask that may end at any element makes accesses narrow, so whole blocks have no mask.
     if tl.program_id(0) < total // BLOCK:
         swiglu_flat_block(gate_ptr, up_ptr, y_ptr, gate_i, up_i, y_i, COMPUTE, HALF, i, None)
     else:
@@ -49,8 +49,8 @@ def swiglu_strided(
     COMPUTE: tl.constexpr, HALF: tl.constexpr, VEC_GATE: tl.constexpr, VEC_UP: tl.constexpr,
     VEC_Y: tl.constexpr, OUTER: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """A tile of OUTER x ROWS x BLOCK elements a program."""
-    # VEC_GATE, VEC_UP, VEC_Y divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    """Each program computes a tile of OUTER x ROWS x BLOCK elements."""
+    # VEC_GATE, VEC_UP, VEC_Y divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     gate_outer_at, gate_middle_at = (
         gate_outer_at // VEC_GATE * VEC_GATE,
         gate_middle_at // VEC_GATE * VEC_GATE,
@@ -84,7 +84,7 @@ def swiglu_strided(
 def choose_swiglu(
     outer: int, middle: int, inner: int, transposed: bool, itemsize: int,
 ) -> tuple[str, dict]:  # fmt: skip
-    """The variant for one call and its config; first match wins."""
+    """Returns (variant, config) of a call: the first variant whose rule holds."""
     # every operand lies in one run
     if outer * middle == 1:
         return "flat", dict(BLOCK=4096 // itemsize, num_warps=4)
@@ -111,7 +111,7 @@ def choose_swiglu(
 
 
 def launch_swiglu(gate, up, y) -> None:
-    """Computes y by the variant that fits, unchecked."""
+    """Computes y with the variant that `choose` returns. Does not check operands."""
     gate, up, y = lib.three_dims(*torch.broadcast_tensors(gate, up, y))
     outer, middle, inner = y.shape
     total = y.numel()
@@ -141,7 +141,7 @@ def launch_swiglu(gate, up, y) -> None:
 
 
 def allocate_swiglu(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
-    """Checks the operands of swiglu and allocates what it returns."""
+    """Checks the operands of swiglu and allocates its results. Raises ValueError if an operand does not fit."""
     lib.check_dtype(
         gate, "swiglu: gate", torch.float64, torch.float32, torch.float16, torch.bfloat16
     )
@@ -158,7 +158,7 @@ def allocate_swiglu(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
 
 
 def swiglu_reference(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
-    """What swiglu means: its spec, line by line."""
+    """The spec of swiglu in torch, line by line."""
     T = gate.dtype
     compute = torch.float64 if gate.dtype == torch.float64 else torch.float32
     gate = gate.to(compute)
@@ -175,7 +175,7 @@ def swiglu_reference(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
 
 
 def swiglu_torch(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
-    """What swiglu equals, by its ref: CPU tensors go this way, which is faster."""
+    """The `ref` of swiglu: the torch call that it must equal. CPU tensors use it."""
     T = gate.dtype
     compute = torch.float64 if gate.dtype == torch.float64 else torch.float32
     gate = gate.to(compute)
@@ -195,9 +195,9 @@ def swiglu_torch(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
     backward=runtime.Backward("swiglu_backward", wrt=("gate", "up"), outputs=("y",)),
 )
 def swiglu(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
-    """y: T[...] from gate: T[...], up: T[...].
+    """Returns y: T[...], given gate: T[...], up: T[...].
 
-    T is f64, f32, f16 or bf16; any strides. Raises ValueError where operands do not fit.
+    T is f64, f32, f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
     """
     y = allocate_swiglu(gate, up)
     if not lib.runs_kernels(gate):
@@ -225,7 +225,7 @@ def swiglu_backward_flat_block(
     i,
     inside,
 ):
-    """The elements i: where they are inside, or all of a whole block, for which inside is None."""
+    """Computes the elements at i. `inside` masks them; it is None for a whole block."""
     dy = tl.load(dy_ptr + i * dy_i, mask=inside).to(COMPUTE)
     up = tl.load(up_ptr + i * up_i, mask=inside).to(COMPUTE)
     gate = tl.load(gate_ptr + i * gate_i, mask=inside).to(COMPUTE)
@@ -245,9 +245,9 @@ def swiglu_backward_flat(
     dy_ptr, up_ptr, gate_ptr, dgate_ptr, dup_ptr, total, dy_i, up_i, gate_i, dgate_i, dup_i,
     COMPUTE: tl.constexpr, HALF: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """BLOCK elements a program."""
+    """Each program computes BLOCK elements."""
     i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    # A mask that ends at any element makes accesses narrow: whole blocks go without.
+    # A mask that may end at any element makes accesses narrow, so whole blocks have no mask.
     if tl.program_id(0) < total // BLOCK:
         swiglu_backward_flat_block(
             dy_ptr,
@@ -294,8 +294,8 @@ def swiglu_backward_strided(
     VEC_GATE: tl.constexpr, VEC_DGATE: tl.constexpr, VEC_DUP: tl.constexpr,
     OUTER: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """A tile of OUTER x ROWS x BLOCK elements a program."""
-    # VEC_DY, VEC_UP, VEC_GATE, VEC_DGATE, VEC_DUP divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    """Each program computes a tile of OUTER x ROWS x BLOCK elements."""
+    # VEC_DY, VEC_UP, VEC_GATE, VEC_DGATE, VEC_DUP divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     dy_outer_at, dy_middle_at = dy_outer_at // VEC_DY * VEC_DY, dy_middle_at // VEC_DY * VEC_DY
     up_outer_at, up_middle_at = up_outer_at // VEC_UP * VEC_UP, up_middle_at // VEC_UP * VEC_UP
     gate_outer_at, gate_middle_at = (
@@ -355,7 +355,7 @@ choose_swiglu_backward = choose_swiglu
 
 
 def launch_swiglu_backward(gate, up, dy, dgate, dup) -> None:
-    """Computes dgate, dup by the variant that fits, unchecked."""
+    """Computes dgate, dup with the variant that `choose` returns. Does not check operands."""
     dy, up, gate, dgate, dup = lib.three_dims(*torch.broadcast_tensors(dy, up, gate, dgate, dup))
     outer, middle, inner = dup.shape
     total = dup.numel()
@@ -393,7 +393,7 @@ def launch_swiglu_backward(gate, up, dy, dgate, dup) -> None:
 def allocate_swiglu_backward(
     gate: torch.Tensor, up: torch.Tensor, dy: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Checks the operands of swiglu_backward and allocates what it returns."""
+    """Checks the operands of swiglu_backward and allocates its results. Raises ValueError if an operand does not fit."""
     lib.check_dtype(
         gate, "swiglu_backward: gate", torch.float64, torch.float32, torch.float16, torch.bfloat16
     )
@@ -419,7 +419,7 @@ def allocate_swiglu_backward(
 def swiglu_backward_reference(
     gate: torch.Tensor, up: torch.Tensor, dy: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """What swiglu_backward means: its spec, line by line."""
+    """The spec of swiglu_backward in torch, line by line."""
     T = gate.dtype
     compute = torch.float64 if gate.dtype == torch.float64 else torch.float32
     gate = gate.to(compute)
@@ -456,9 +456,9 @@ def swiglu_backward_reference(
 def swiglu_backward(
     gate: torch.Tensor, up: torch.Tensor, dy: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """dgate: T[...], dup: T[...] from gate: T[...], up: T[...], dy: T[...].
+    """Returns dgate: T[...], dup: T[...], given gate: T[...], up: T[...], dy: T[...].
 
-    T is f64, f32, f16 or bf16; any strides. Raises ValueError where operands do not fit.
+    T is f64, f32, f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
     """
     dgate, dup = allocate_swiglu_backward(gate, up, dy)
     if not lib.runs_kernels(gate):

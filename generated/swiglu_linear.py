@@ -26,10 +26,10 @@ def swiglu_linear_persistent(
     GROUP_M: tl.constexpr,
     PARTS: tl.constexpr = 1, CHUNK=0, gate_parts_ptr=None, up_parts_ptr=None,
 ):  # fmt: skip
-    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, BLOCK_K terms at a time, of a CHUNK where PARTS share one."""
+    """Each program computes tiles of BLOCK_M x BLOCK_N sums, one after another, BLOCK_K terms at a time, of one CHUNK if PARTS programs share a sum."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
     tiles = tiles_m * tiles_n
-    # Not flattened: where one loop sets several sums back to 0, ptxas lets no two products overlap.
+    # Not flattened: if one loop resets several sums, ptxas does not overlap their products.
     for work in range(tl.program_id(0), PARTS * tiles, tl.num_programs(0)):
         tile = work % tiles
         part, begin, end = work // tiles, 0, K
@@ -81,7 +81,7 @@ def swiglu_linear_tiles(
     LANES: tl.constexpr = False, PARTS: tl.constexpr = 1, CHUNK=0, gate_parts_ptr=None,
     up_parts_ptr=None,
 ):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time, of a CHUNK where PARTS share one."""
+    """Each program computes a tile of BLOCK_M x BLOCK_N sums, BLOCK_K terms at a time, of one CHUNK if PARTS programs share a sum."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(N, BLOCK_N)
     part, begin, end = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64), 0, K
     if gate_parts_ptr is not None:
@@ -128,7 +128,7 @@ def swiglu_linear_combine(
     COMPUTE: tl.constexpr, HALF: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     PARTS: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
-    """Adds up what PARTS programs left of each sum, AHEAD at a time: BLOCK_M x BLOCK_N of them a program."""
+    """Each program adds the PARTS partial sums of BLOCK_M x BLOCK_N results, AHEAD parts at a time."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(N, BLOCK_N)
     tile = tl.program_id(0)
     m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
@@ -154,14 +154,14 @@ def choose_swiglu_linear(
     M: int, N: int, K: int, tma: bool, tf32x3: bool, itemsize: int, stored_bytes: int,
     copied_bytes: int, transposed_bytes: int, vectorized: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
-    """The variant for one call and its config: of those that may run, the one of the least estimate."""
+    """Returns (variant, config) of a call: of the variants that may run, the one with the least estimate."""
     call = (
         (1, M, N, K), itemsize, stored_bytes, copied_bytes, transposed_bytes, vectorized,
         tf32x3, gpu,
     )  # fmt: skip
     return lib.least(
         lib.product_us, call,
-        # variant, whether it may run, its config, how its factors come, bytes written ahead, sums
+        # variant, may it run, its config, how its factors are loaded, bytes written before it, sums
         ("split", tma and itemsize <= 4, lib.tile(
             BLOCK_M := max(16, min(128, lib.pow2(M))), BLOCK_N := max(16, min(64, lib.pow2(N))),
             BLOCK_K := 256 // itemsize if itemsize <= 2 else 32,
@@ -233,7 +233,7 @@ def choose_swiglu_linear(
 
 
 def launch_swiglu_linear(x, wg, wu, y) -> None:
-    """Computes y by the variant that fits, unchecked."""
+    """Computes y with the variant that `choose` returns. Does not check operands."""
     M, K = x.shape
     N = wg.shape[0]
     PRECISION = runtime.f32_precision("matmul")
@@ -292,7 +292,7 @@ def launch_swiglu_linear(x, wg, wu, y) -> None:
 
 
 def allocate_swiglu_linear(x: torch.Tensor, wg: torch.Tensor, wu: torch.Tensor) -> torch.Tensor:
-    """Checks the operands of swiglu_linear and allocates what it returns."""
+    """Checks the operands of swiglu_linear and allocates its results. Raises ValueError if an operand does not fit."""
     lib.check_dtype(
         x, "swiglu_linear: x", torch.float64, torch.float32, torch.float16, torch.bfloat16
     )
@@ -313,7 +313,7 @@ def allocate_swiglu_linear(x: torch.Tensor, wg: torch.Tensor, wu: torch.Tensor) 
 
 
 def swiglu_linear_reference(x: torch.Tensor, wg: torch.Tensor, wu: torch.Tensor) -> torch.Tensor:
-    """What swiglu_linear means: its spec, line by line."""
+    """The spec of swiglu_linear in torch, line by line."""
     T = x.dtype
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
     x = x.to(compute)
@@ -335,7 +335,7 @@ def swiglu_linear_reference(x: torch.Tensor, wg: torch.Tensor, wu: torch.Tensor)
 
 
 def swiglu_linear_torch(x: torch.Tensor, wg: torch.Tensor, wu: torch.Tensor) -> torch.Tensor:
-    """What swiglu_linear equals, by its ref: CPU tensors go this way, which is faster."""
+    """The `ref` of swiglu_linear: the torch call that it must equal. CPU tensors use it."""
     T = x.dtype
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
     x = x.to(compute)
@@ -358,9 +358,9 @@ def swiglu_linear_torch(x: torch.Tensor, wg: torch.Tensor, wu: torch.Tensor) -> 
     forward="swiglu_linear_forward",
 )
 def swiglu_linear(x: torch.Tensor, wg: torch.Tensor, wu: torch.Tensor) -> torch.Tensor:
-    """y: T[M, N] from x: T[M, K], wg: T[N, K], wu: T[N, K].
+    """Returns y: T[M, N], given x: T[M, K], wg: T[N, K], wu: T[N, K].
 
-    T is f64, f32, f16 or bf16; any strides. Raises ValueError where operands do not fit.
+    T is f64, f32, f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
     """
     y = allocate_swiglu_linear(x, wg, wu)
     if not lib.runs_kernels(x):
@@ -381,10 +381,10 @@ def swiglu_linear_forward_persistent(
     GROUP_M: tl.constexpr,
     PARTS: tl.constexpr = 1, CHUNK=0, gate_parts_ptr=None, up_parts_ptr=None,
 ):  # fmt: skip
-    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, BLOCK_K terms at a time, of a CHUNK where PARTS share one."""
+    """Each program computes tiles of BLOCK_M x BLOCK_N sums, one after another, BLOCK_K terms at a time, of one CHUNK if PARTS programs share a sum."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
     tiles = tiles_m * tiles_n
-    # Not flattened: where one loop sets several sums back to 0, ptxas lets no two products overlap.
+    # Not flattened: if one loop resets several sums, ptxas does not overlap their products.
     for work in range(tl.program_id(0), PARTS * tiles, tl.num_programs(0)):
         tile = work % tiles
         part, begin, end = work // tiles, 0, K
@@ -445,7 +445,7 @@ def swiglu_linear_forward_tiles(
     LANES: tl.constexpr = False, PARTS: tl.constexpr = 1, CHUNK=0, gate_parts_ptr=None,
     up_parts_ptr=None,
 ):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time, of a CHUNK where PARTS share one."""
+    """Each program computes a tile of BLOCK_M x BLOCK_N sums, BLOCK_K terms at a time, of one CHUNK if PARTS programs share a sum."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(N, BLOCK_N)
     part, begin, end = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64), 0, K
     if gate_parts_ptr is not None:
@@ -495,7 +495,7 @@ def swiglu_linear_forward_combine(
     COMPUTE: tl.constexpr, HALF: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     PARTS: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
-    """Adds up what PARTS programs left of each sum, AHEAD at a time: BLOCK_M x BLOCK_N of them a program."""
+    """Each program adds the PARTS partial sums of BLOCK_M x BLOCK_N results, AHEAD parts at a time."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(N, BLOCK_N)
     tile = tl.program_id(0)
     m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
@@ -523,7 +523,7 @@ choose_swiglu_linear_forward = choose_swiglu_linear
 
 
 def launch_swiglu_linear_forward(x, wg, wu, y, gate_kept, up_kept) -> None:
-    """Computes gate_kept, up_kept, y by the variant that fits, unchecked."""
+    """Computes gate_kept, up_kept, y with the variant that `choose` returns. Does not check operands."""
     M, K = x.shape
     N = wg.shape[0]
     PRECISION = runtime.f32_precision("matmul")
@@ -589,7 +589,7 @@ def launch_swiglu_linear_forward(x, wg, wu, y, gate_kept, up_kept) -> None:
 def allocate_swiglu_linear_forward(
     x: torch.Tensor, wg: torch.Tensor, wu: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Checks the operands of swiglu_linear_forward and allocates what it returns."""
+    """Checks the operands of swiglu_linear_forward and allocates its results. Raises ValueError if an operand does not fit."""
     lib.check_dtype(
         x, "swiglu_linear_forward: x", torch.float64, torch.float32, torch.float16, torch.bfloat16
     )
@@ -614,7 +614,7 @@ def allocate_swiglu_linear_forward(
 def swiglu_linear_forward_reference(
     x: torch.Tensor, wg: torch.Tensor, wu: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """What swiglu_linear_forward means: its spec, line by line."""
+    """The spec of swiglu_linear_forward in torch, line by line."""
     T = x.dtype
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
     x = x.to(compute)
@@ -657,9 +657,9 @@ def swiglu_linear_forward_reference(
 def swiglu_linear_forward(
     x: torch.Tensor, wg: torch.Tensor, wu: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """swiglu_linear, keeping gate and up for its gradient.
+    """swiglu_linear, which also returns gate and up for its gradient.
 
-    T is f64, f32, f16 or bf16; any strides. Raises ValueError where operands do not fit.
+    T is f64, f32, f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
     """
     y, gate_kept, up_kept = allocate_swiglu_linear_forward(x, wg, wu)
     if not lib.runs_kernels(x):
@@ -687,7 +687,7 @@ def swiglu_linear_backward_dup_flat_block(
     i,
     inside,
 ):
-    """The elements i: where they are inside, or all of a whole block, for which inside is None."""
+    """Computes the elements at i. `inside` masks them; it is None for a whole block."""
     dy = tl.load(dy_ptr + i * dy_i, mask=inside).to(COMPUTE)
     gate_kept = tl.load(gate_kept_ptr + i * gate_kept_i, mask=inside).to(COMPUTE)
     # dup[m, n] = T(dy[m, n] * (gate_kept[m, n] * sigmoid(gate_kept[m, n])))
@@ -709,9 +709,9 @@ def swiglu_linear_backward_dup_flat(
     up_kept_i, dgate_i,
     COMPUTE: tl.constexpr, HALF: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """BLOCK elements a program."""
+    """Each program computes BLOCK elements."""
     i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    # A mask that ends at any element makes accesses narrow: whole blocks go without.
+    # A mask that may end at any element makes accesses narrow, so whole blocks have no mask.
     if tl.program_id(0) < total // BLOCK:
         swiglu_linear_backward_dup_flat_block(
             dy_ptr,
@@ -758,8 +758,8 @@ def swiglu_linear_backward_dup_strided(
     VEC_GATE_KEPT: tl.constexpr, VEC_DUP: tl.constexpr, VEC_UP_KEPT: tl.constexpr,
     VEC_DGATE: tl.constexpr, OUTER: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """A tile of OUTER x ROWS x BLOCK elements a program."""
-    # VEC_DY, VEC_GATE_KEPT, VEC_DUP, VEC_UP_KEPT, VEC_DGATE divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    """Each program computes a tile of OUTER x ROWS x BLOCK elements."""
+    # VEC_DY, VEC_GATE_KEPT, VEC_DUP, VEC_UP_KEPT, VEC_DGATE divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     dy_outer_at, dy_middle_at = dy_outer_at // VEC_DY * VEC_DY, dy_middle_at // VEC_DY * VEC_DY
     gate_kept_outer_at, gate_kept_middle_at = (
         gate_kept_outer_at // VEC_GATE_KEPT * VEC_GATE_KEPT,
@@ -831,18 +831,18 @@ def swiglu_linear_backward_dx_sum_tf32x3(
     COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr, TERMS: tl.constexpr,
 ):  # fmt: skip
-    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, of factors in two TF32 parts."""
+    """Each program computes tiles of BLOCK_M x BLOCK_N sums, one after another, of factors split in two TF32 parts."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(K, BLOCK_N)
     tiles = tiles_m * tiles_n
-    # Not flattened: where one loop sets several sums back to 0, ptxas lets no two products overlap.
+    # Not flattened: if one loop resets several sums, ptxas does not overlap their products.
     for tile in range(tl.program_id(0), tiles, tl.num_programs(0)):
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         # dx_sum[m, k2] = sum[n](dup[m, n] * wu[n, k2])
         dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for first_k in range(0, N, TERMS):
-            # TERMS terms three times: lo x hi, hi x lo, hi x hi. One product a step, or the tensor cores would wait
-            # between them.
+            # Each block of TERMS terms is multiplied three times: lo x hi, hi x lo, hi x hi. One product a step, because
+            # the tensor cores would wait between two.
             dx_sum_terms = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
             for step in range(0, 3 * TERMS, BLOCK_K):
                 product = step // TERMS
@@ -877,7 +877,7 @@ def swiglu_linear_backward_dx_sum_presplit_one(
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr, LHS: tl.constexpr,
 ):  # fmt: skip
-    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, of factors in two TF32 parts: the left one ahead, or the right one."""
+    """Each program computes tiles of BLOCK_M x BLOCK_N sums, one after another, of factors split in two TF32 parts, the left or the right one ahead."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(K, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Flattened, so that the loads of the next tile start before this one is stored.
@@ -933,7 +933,7 @@ def swiglu_linear_backward_dx_sum_persistent(
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
     PARTS: tl.constexpr = 1, CHUNK=0, dx_sum_parts_ptr=None,
 ):  # fmt: skip
-    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, BLOCK_K terms at a time, of a CHUNK where PARTS share one."""
+    """Each program computes tiles of BLOCK_M x BLOCK_N sums, one after another, BLOCK_K terms at a time, of one CHUNK if PARTS programs share a sum."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(K, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Flattened, so that the loads of the next tile start before this one is stored.
@@ -981,10 +981,10 @@ def swiglu_linear_backward_dx_sum_subtiles(
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
-    """Tiles of 3 subtiles of BLOCK_M x BLOCK_N sums, which share the right factor, one after another a program."""
+    """Each program computes tiles of 3 subtiles of BLOCK_M x BLOCK_N sums, which share the right factor, one after another."""
     tiles_m, tiles_n = tl.cdiv(M, 3 * BLOCK_M), tl.cdiv(K, BLOCK_N)
     tiles = tiles_m * tiles_n
-    # Not flattened: where one loop sets several sums back to 0, ptxas lets no two products overlap.
+    # Not flattened: if one loop resets several sums, ptxas does not overlap their products.
     for tile in range(tl.program_id(0), tiles, tl.num_programs(0)):
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * 3 * BLOCK_M, tile_n * BLOCK_N
@@ -1033,7 +1033,7 @@ def swiglu_linear_backward_dx_sum_tiles(
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
     LANES: tl.constexpr = False, PARTS: tl.constexpr = 1, CHUNK=0, dx_sum_parts_ptr=None,
 ):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time, of a CHUNK where PARTS share one."""
+    """Each program computes a tile of BLOCK_M x BLOCK_N sums, BLOCK_K terms at a time, of one CHUNK if PARTS programs share a sum."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(K, BLOCK_N)
     part, begin, end = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64), 0, N
     if dx_sum_parts_ptr is not None:
@@ -1070,7 +1070,7 @@ def swiglu_linear_backward_dx_sum_combine(
     COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     PARTS: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
-    """Adds up what PARTS programs left of each sum, AHEAD at a time: BLOCK_M x BLOCK_N of them a program."""
+    """Each program adds the PARTS partial sums of BLOCK_M x BLOCK_N results, AHEAD parts at a time."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(K, BLOCK_N)
     tile = tl.program_id(0)
     m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
@@ -1093,18 +1093,18 @@ def swiglu_linear_backward_dx_tf32x3(
     COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr, TERMS: tl.constexpr,
 ):  # fmt: skip
-    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, of factors in two TF32 parts."""
+    """Each program computes tiles of BLOCK_M x BLOCK_N sums, one after another, of factors split in two TF32 parts."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(K, BLOCK_N)
     tiles = tiles_m * tiles_n
-    # Not flattened: where one loop sets several sums back to 0, ptxas lets no two products overlap.
+    # Not flattened: if one loop resets several sums, ptxas does not overlap their products.
     for tile in range(tl.program_id(0), tiles, tl.num_programs(0)):
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         # dx_sum2[m, k2] = sum[n](dgate[m, n] * wg[n, k2])
         dx_sum2 = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for first_k in range(0, N, TERMS):
-            # TERMS terms three times: lo x hi, hi x lo, hi x hi. One product a step, or the tensor cores would wait
-            # between them.
+            # Each block of TERMS terms is multiplied three times: lo x hi, hi x lo, hi x hi. One product a step, because
+            # the tensor cores would wait between two.
             dx_sum2_terms = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
             for step in range(0, 3 * TERMS, BLOCK_K):
                 product = step // TERMS
@@ -1143,7 +1143,7 @@ def swiglu_linear_backward_dx_presplit_one(
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr, LHS: tl.constexpr,
 ):  # fmt: skip
-    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, of factors in two TF32 parts: the left one ahead, or the right one."""
+    """Each program computes tiles of BLOCK_M x BLOCK_N sums, one after another, of factors split in two TF32 parts, the left or the right one ahead."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(K, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Flattened, so that the loads of the next tile start before this one is stored.
@@ -1203,7 +1203,7 @@ def swiglu_linear_backward_dx_persistent(
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
     PARTS: tl.constexpr = 1, CHUNK=0, dx_sum2_parts_ptr=None,
 ):  # fmt: skip
-    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, BLOCK_K terms at a time, of a CHUNK where PARTS share one."""
+    """Each program computes tiles of BLOCK_M x BLOCK_N sums, one after another, BLOCK_K terms at a time, of one CHUNK if PARTS programs share a sum."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(K, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Flattened, so that the loads of the next tile start before this one is stored.
@@ -1259,10 +1259,10 @@ def swiglu_linear_backward_dx_subtiles(
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
-    """Tiles of 3 subtiles of BLOCK_M x BLOCK_N sums, which share the right factor, one after another a program."""
+    """Each program computes tiles of 3 subtiles of BLOCK_M x BLOCK_N sums, which share the right factor, one after another."""
     tiles_m, tiles_n = tl.cdiv(M, 3 * BLOCK_M), tl.cdiv(K, BLOCK_N)
     tiles = tiles_m * tiles_n
-    # Not flattened: where one loop sets several sums back to 0, ptxas lets no two products overlap.
+    # Not flattened: if one loop resets several sums, ptxas does not overlap their products.
     for tile in range(tl.program_id(0), tiles, tl.num_programs(0)):
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * 3 * BLOCK_M, tile_n * BLOCK_N
@@ -1315,7 +1315,7 @@ def swiglu_linear_backward_dx_tiles(
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
     LANES: tl.constexpr = False, PARTS: tl.constexpr = 1, CHUNK=0, dx_sum2_parts_ptr=None,
 ):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time, of a CHUNK where PARTS share one."""
+    """Each program computes a tile of BLOCK_M x BLOCK_N sums, BLOCK_K terms at a time, of one CHUNK if PARTS programs share a sum."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(K, BLOCK_N)
     part, begin, end = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64), 0, N
     if dx_sum2_parts_ptr is not None:
@@ -1357,7 +1357,7 @@ def swiglu_linear_backward_dx_combine(
     COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     PARTS: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
-    """Adds up what PARTS programs left of each sum, AHEAD at a time: BLOCK_M x BLOCK_N of them a program."""
+    """Each program adds the PARTS partial sums of BLOCK_M x BLOCK_N results, AHEAD parts at a time."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(K, BLOCK_N)
     tile = tl.program_id(0)
     m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
@@ -1385,10 +1385,10 @@ def swiglu_linear_backward_dwg_persistent(
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
     PARTS: tl.constexpr = 1, CHUNK=0, dwg_sum_parts_ptr=None, dwu_sum_parts_ptr=None,
 ):  # fmt: skip
-    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, BLOCK_K terms at a time, of a CHUNK where PARTS share one."""
+    """Each program computes tiles of BLOCK_M x BLOCK_N sums, one after another, BLOCK_K terms at a time, of one CHUNK if PARTS programs share a sum."""
     tiles_m, tiles_n = tl.cdiv(N, BLOCK_M), tl.cdiv(K, BLOCK_N)
     tiles = tiles_m * tiles_n
-    # Not flattened: where one loop sets several sums back to 0, ptxas lets no two products overlap.
+    # Not flattened: if one loop resets several sums, ptxas does not overlap their products.
     for work in range(tl.program_id(0), PARTS * tiles, tl.num_programs(0)):
         tile = work % tiles
         part, begin, end = work // tiles, 0, M
@@ -1450,7 +1450,7 @@ def swiglu_linear_backward_dwg_tiles(
     LANES: tl.constexpr = False, PARTS: tl.constexpr = 1, CHUNK=0, dwg_sum_parts_ptr=None,
     dwu_sum_parts_ptr=None,
 ):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time, of a CHUNK where PARTS share one."""
+    """Each program computes a tile of BLOCK_M x BLOCK_N sums, BLOCK_K terms at a time, of one CHUNK if PARTS programs share a sum."""
     tiles_m, tiles_n = lib.blocks(N, BLOCK_M), lib.blocks(K, BLOCK_N)
     part, begin, end = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64), 0, M
     if dwg_sum_parts_ptr is not None:
@@ -1499,7 +1499,7 @@ def swiglu_linear_backward_dwg_combine(
     COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     PARTS: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
-    """Adds up what PARTS programs left of each sum, AHEAD at a time: BLOCK_M x BLOCK_N of them a program."""
+    """Each program adds the PARTS partial sums of BLOCK_M x BLOCK_N results, AHEAD parts at a time."""
     tiles_m, tiles_n = lib.blocks(N, BLOCK_M), lib.blocks(K, BLOCK_N)
     tile = tl.program_id(0)
     m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
@@ -1523,7 +1523,7 @@ def swiglu_linear_backward_dwg_combine(
 def choose_swiglu_linear_backward_dup(
     outer: int, middle: int, inner: int, transposed: bool, itemsize: int,
 ) -> tuple[str, dict]:  # fmt: skip
-    """The variant for one call and its config; first match wins."""
+    """Returns (variant, config) of a call: the first variant whose rule holds."""
     # every operand lies in one run
     if outer * middle == 1:
         return "flat", dict(BLOCK=4096 // itemsize, num_warps=4)
@@ -1550,7 +1550,7 @@ def choose_swiglu_linear_backward_dup(
 
 
 def launch_swiglu_linear_backward_dup(x, wg, wu, gate_kept, up_kept, dy, dup, dgate) -> None:
-    """Computes dup, dgate by the variant that fits, unchecked."""
+    """Computes dup, dgate with the variant that `choose` returns. Does not check operands."""
     dy, gate_kept, up_kept, dup, dgate = lib.three_dims(dy, gate_kept, up_kept, dup, dgate)
     outer, middle, inner = dgate.shape
     total = dgate.numel()
@@ -1594,14 +1594,14 @@ def choose_swiglu_linear_backward_dx_sum(
     M: int, N: int, K: int, tma: bool, tf32x3: bool, itemsize: int, stored_bytes: int,
     copied_bytes: int, transposed_bytes: int, vectorized: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
-    """The variant for one call and its config: of those that may run, the one of the least estimate."""
+    """Returns (variant, config) of a call: of the variants that may run, the one with the least estimate."""
     call = (
         (1, M, N, K), itemsize, stored_bytes, copied_bytes, transposed_bytes, vectorized,
         tf32x3, gpu,
     )  # fmt: skip
     return lib.least(
         lib.product_us, call,
-        # variant, whether it may run, its config, how its factors come, bytes written ahead, sums
+        # variant, may it run, its config, how its factors are loaded, bytes written before it, sums
         ("presplit_lhs", tma and tf32x3 and itemsize == 4, lib.tile(
             BLOCK_M := 128 if M > 64 and lib.filled(lib.cdiv(M, 128) * lib.cdiv(N, 128), gpu.sms) else 64,
             BLOCK_M, 64 if BLOCK_M == 64 and lib.cdiv(M, 64) * lib.cdiv(N, 64) <= gpu.sms else 32,
@@ -1685,7 +1685,7 @@ def choose_swiglu_linear_backward_dx_sum(
 
 
 def launch_swiglu_linear_backward_dx_sum(x, wg, wu, gate_kept, up_kept, dy, dup, dx_sum) -> None:
-    """Computes dx_sum by the variant that fits, unchecked."""
+    """Computes dx_sum with the variant that `choose` returns. Does not check operands."""
     M, K = x.shape
     N = wg.shape[0]
     PRECISION = runtime.f32_precision("matmul")
@@ -1771,14 +1771,14 @@ def choose_swiglu_linear_backward_dx(
     M: int, N: int, K: int, tma: bool, tf32x3: bool, itemsize: int, stored_bytes: int,
     copied_bytes: int, transposed_bytes: int, vectorized: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
-    """The variant for one call and its config: of those that may run, the one of the least estimate."""
+    """Returns (variant, config) of a call: of the variants that may run, the one with the least estimate."""
     call = (
         (1, M, N, K), itemsize, stored_bytes, copied_bytes, transposed_bytes, vectorized,
         tf32x3, gpu,
     )  # fmt: skip
     return lib.least(
         lib.product_us, call,
-        # variant, whether it may run, its config, how its factors come, bytes written ahead, sums
+        # variant, may it run, its config, how its factors are loaded, bytes written before it, sums
         ("presplit_lhs", tma and tf32x3 and itemsize == 4, lib.tile(
             BLOCK_M := 128 if M > 64 and lib.filled(lib.cdiv(M, 128) * lib.cdiv(N, 128), gpu.sms) else 64,
             BLOCK_M, 64 if BLOCK_M == 64 and lib.cdiv(M, 64) * lib.cdiv(N, 64) <= gpu.sms else 32,
@@ -1864,7 +1864,7 @@ def choose_swiglu_linear_backward_dx(
 
 
 def launch_swiglu_linear_backward_dx(x, wg, wu, gate_kept, up_kept, dy, dgate, dx_sum, dx) -> None:
-    """Computes dx by the variant that fits, unchecked."""
+    """Computes dx with the variant that `choose` returns. Does not check operands."""
     M, K = x.shape
     N = wg.shape[0]
     PRECISION = runtime.f32_precision("matmul")
@@ -1960,14 +1960,14 @@ def choose_swiglu_linear_backward_dwg(
     M: int, N: int, K: int, tma: bool, tf32x3: bool, itemsize: int, stored_bytes: int,
     copied_bytes: int, transposed_bytes: int, vectorized: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
-    """The variant for one call and its config: of those that may run, the one of the least estimate."""
+    """Returns (variant, config) of a call: of the variants that may run, the one with the least estimate."""
     call = (
         (1, M, N, K), itemsize, stored_bytes, copied_bytes, transposed_bytes, vectorized,
         tf32x3, gpu,
     )  # fmt: skip
     return lib.least(
         lib.product_us, call,
-        # variant, whether it may run, its config, how its factors come, bytes written ahead, sums
+        # variant, may it run, its config, how its factors are loaded, bytes written before it, sums
         ("split", tma and itemsize <= 4, lib.tile(
             BLOCK_M := max(16, min(128, lib.pow2(M))), BLOCK_N := max(16, min(64, lib.pow2(N))),
             BLOCK_K := 256 // itemsize if itemsize <= 2 else 32,
@@ -2040,7 +2040,7 @@ def choose_swiglu_linear_backward_dwg(
 def launch_swiglu_linear_backward_dwg(
     x, wg, wu, gate_kept, up_kept, dy, dup, dgate, dwg, dwu
 ) -> None:
-    """Computes dwg, dwu by the variant that fits, unchecked."""
+    """Computes dwg, dwu with the variant that `choose` returns. Does not check operands."""
     M, K = x.shape
     N = wg.shape[0]
     PRECISION = runtime.f32_precision("matmul")
@@ -2100,7 +2100,7 @@ def launch_swiglu_linear_backward_dwg(
 
 
 def launch_swiglu_linear_backward(x, wg, wu, gate_kept, up_kept, dy, dx, dwg, dwu) -> None:
-    """4 steps, unchecked; what passes between them is in scratch storage."""
+    """Runs 4 steps, with scratch memory between them. Does not check operands."""
     M, K = x.shape
     N = wg.shape[0]
     compute = (
@@ -2131,7 +2131,7 @@ def allocate_swiglu_linear_backward(
     need_dwg: bool = True,
     need_dwu: bool = True,
 ) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:
-    """Checks the operands of swiglu_linear_backward and allocates what it returns."""
+    """Checks the operands of swiglu_linear_backward and allocates its results. Raises ValueError if an operand does not fit."""
     lib.check_dtype(
         x, "swiglu_linear_backward: x", torch.float64, torch.float32, torch.float16, torch.bfloat16
     )
@@ -2180,7 +2180,7 @@ def swiglu_linear_backward_reference(
     up_kept: torch.Tensor,
     dy: torch.Tensor,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """What swiglu_linear_backward means: its spec, line by line."""
+    """The spec of swiglu_linear_backward in torch, line by line."""
     T = x.dtype
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
     x = x.to(compute)
@@ -2242,9 +2242,9 @@ def swiglu_linear_backward(
     need_dwg: bool = True,
     need_dwu: bool = True,
 ) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:
-    """dx: T[M, K], dwg: T[N, K], dwu: T[N, K] from x: T[M, K], wg: T[N, K], wu: T[N, K], gate_kept: T[M, N], up_kept: T[M, N], dy: T[M, N].
+    """Returns dx: T[M, K], dwg: T[N, K], dwu: T[N, K], given x: T[M, K], wg: T[N, K], wu: T[N, K], gate_kept: T[M, N], up_kept: T[M, N], dy: T[M, N].
 
-    T is f64, f32, f16 or bf16; any strides. Raises ValueError where operands do not fit.
+    T is f64, f32, f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
     """
     dx, dwg, dwu = allocate_swiglu_linear_backward(
         x, wg, wu, gate_kept, up_kept, dy, need_dx, need_dwg, need_dwu

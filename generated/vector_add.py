@@ -19,7 +19,7 @@ from tritongen import lib, runtime
 def vector_add_float_flat_block(
     x_ptr, y_ptr, z_ptr, x_i, y_i, z_i, COMPUTE: tl.constexpr, i, inside
 ):
-    """The elements i: where they are inside, or all of a whole block, for which inside is None."""
+    """Computes the elements at i. `inside` masks them; it is None for a whole block."""
     x = tl.load(x_ptr + i * x_i, mask=inside).to(COMPUTE)
     y = tl.load(y_ptr + i * y_i, mask=inside).to(COMPUTE)
     # z[n] = x[n] + y[n]
@@ -32,9 +32,9 @@ def vector_add_float_flat(
     x_ptr, y_ptr, z_ptr, N, x_i, y_i, z_i,
     COMPUTE: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """BLOCK elements a program."""
+    """Each program computes BLOCK elements."""
     i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    # A mask that ends at any element makes accesses narrow: whole blocks go without.
+    # A mask that may end at any element makes accesses narrow, so whole blocks have no mask.
     if tl.program_id(0) < N // BLOCK:
         vector_add_float_flat_block(x_ptr, y_ptr, z_ptr, x_i, y_i, z_i, COMPUTE, i, None)
     else:
@@ -43,7 +43,7 @@ def vector_add_float_flat(
 
 @triton.jit
 def vector_add_int_flat_block(x_ptr, y_ptr, z_ptr, x_i, y_i, z_i, i, inside):
-    """The elements i: where they are inside, or all of a whole block, for which inside is None."""
+    """Computes the elements at i. `inside` masks them; it is None for a whole block."""
     x = tl.load(x_ptr + i * x_i, mask=inside)
     y = tl.load(y_ptr + i * y_i, mask=inside)
     # z[n] = x[n] + y[n]
@@ -53,9 +53,9 @@ def vector_add_int_flat_block(x_ptr, y_ptr, z_ptr, x_i, y_i, z_i, i, inside):
 
 @triton.jit
 def vector_add_int_flat(x_ptr, y_ptr, z_ptr, N, x_i, y_i, z_i, BLOCK: tl.constexpr):
-    """BLOCK elements a program."""
+    """Each program computes BLOCK elements."""
     i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    # A mask that ends at any element makes accesses narrow: whole blocks go without.
+    # A mask that may end at any element makes accesses narrow, so whole blocks have no mask.
     if tl.program_id(0) < N // BLOCK:
         vector_add_int_flat_block(x_ptr, y_ptr, z_ptr, x_i, y_i, z_i, i, None)
     else:
@@ -63,13 +63,13 @@ def vector_add_int_flat(x_ptr, y_ptr, z_ptr, N, x_i, y_i, z_i, BLOCK: tl.constex
 
 
 def choose_vector_add_float(itemsize: int) -> tuple[str, dict]:
-    """The variant for one call and its config; first match wins."""
+    """Returns (variant, config) of a call: the first variant whose rule holds."""
     # every operand is walked as one run of elements
     return "flat", dict(BLOCK=2048 // itemsize, num_warps=4)
 
 
 def launch_vector_add_float(x, y, z) -> None:
-    """Computes z by the variant that fits, unchecked."""
+    """Computes z with the variant that `choose` returns. Does not check operands."""
     N = x.shape[0]
     _, config = choose_vector_add_float(itemsize=x.element_size())
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, y.dtype) else tl.float32
@@ -83,7 +83,7 @@ choose_vector_add_int = choose_vector_add_float
 
 
 def launch_vector_add_int(x, y, z) -> None:
-    """Computes z by the variant that fits, unchecked."""
+    """Computes z with the variant that `choose` returns. Does not check operands."""
     N = x.shape[0]
     _, config = choose_vector_add_int(itemsize=x.element_size())
     arguments = (x, y, z, N, x.stride(0), y.stride(0), z.stride(0))
@@ -92,7 +92,7 @@ def launch_vector_add_int(x, y, z) -> None:
 
 
 def allocate_vector_add(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    """Checks the operands of vector_add and allocates what it returns."""
+    """Checks the operands of vector_add and allocates its results. Raises ValueError if an operand does not fit."""
     lib.check_dtype(
         x,
         "vector_add: x",
@@ -117,7 +117,7 @@ def allocate_vector_add(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 
 
 def vector_add_reference(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    """What vector_add means: its spec, line by line."""
+    """The spec of vector_add in torch, line by line."""
     if x.is_floating_point():
         T = x.dtype
         compute = torch.float64 if x.dtype == torch.float64 else torch.float32
@@ -139,7 +139,7 @@ def vector_add_reference(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 
 
 def vector_add_torch(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    """What vector_add equals, by its ref: CPU tensors go this way, which is faster."""
+    """The `ref` of vector_add: the torch call that it must equal. CPU tensors use it."""
     if x.is_floating_point():
         T = x.dtype
         compute = torch.float64 if x.dtype == torch.float64 else torch.float32
@@ -163,9 +163,9 @@ def vector_add_torch(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     backward=runtime.Backward("", wrt=(), outputs=("z",), handed_on={"x": "z", "y": "z"}),
 )
 def vector_add(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    """z: T[N] from x: T[N], y: T[N].
+    """Returns z: T[N], given x: T[N], y: T[N].
 
-    T is f64, f32, f16 or bf16; any strides. Raises ValueError where operands do not fit.
+    T is f64, f32, f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
     """
     z = allocate_vector_add(x, y)
     if not lib.runs_kernels(x):

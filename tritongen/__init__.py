@@ -1,9 +1,17 @@
-"""tritongen: readable Triton kernels from specs in index notation.
+"""tritongen compiles specs in index notation to readable Triton kernels.
 
-    ops = tritongen.load("specs/softmax.op"); ops.softmax(x)
-    f = tritongen.compile_expr("max(x, 0)"); f(x); print(f.source)
+    ops = tritongen.load("specs/softmax.op")     # the ops of a spec file
+    y = ops.softmax(x)
+    f = tritongen.compile_expr("max(x, 0)")      # the op of one expression
+    y = f(x)
+    print(f.source)                              # the generated module
 
-Importing this module imports neither torch nor triton; the first use of a name below does.
+- `load(path)`, `compile_op(text)`, `compile_expr(text)`: make functions that you call with tensors.
+- `precision(word)`: a context that sets how products of f32 are computed.
+- `nn`: torch's layers over generated kernels.
+- `SpecError`: the error of a wrong spec.
+
+Importing this module imports neither torch nor triton. The first use of one of these names does.
 """
 
 from __future__ import annotations
@@ -17,7 +25,9 @@ if TYPE_CHECKING:
     from tritongen.runtime.precision import precision
 
 __version__ = "0.1.0"
-LANGUAGE = "1.2"  # of specs: docs/language.md; what changed its meaning is in CHANGELOG.md
+LANGUAGE = (
+    "1.2"  # the version of the language that this compiler accepts: docs/language.md, CHANGELOG.md
+)
 __all__ = ["SpecError", "compile_expr", "compile_op", "load", "nn", "precision"]
 
 

@@ -1,12 +1,13 @@
-"""From Python: a spec's text, a file of specs or one expression to functions that run.
+"""The Python API: turns a spec file, a text or an expression into functions that run.
 
     f = compile_expr("max(x, 0)")                 # operands in order of appearance
     g = compile_op("op relu<T: float>(x: T[...]) -> y: T[...] { y = max(x, 0) }")
-    ops = load("specs/softmax.op"); ops.softmax(x)
+    ops = load("specs/softmax.op")
+    ops.softmax(x)
 
-What comes back is called like a function and has `.spec`, `.source`, `.explain` and `.reference`, which is
-the body in torch. CPU tensors go through the `ref` where there is one: a claim that `check` tests. The
-same text compiles once per process. Not here: the compiler (`pipeline.py`), imports (`runtime/load.py`).
+You call the results like functions. They have `.spec`, `.source`, `.explain` and `.reference` (the body in torch). CPU
+tensors run the spec's `ref` if there is one. The same text compiles once per process. The compiler itself is
+`pipeline.py`; `runtime/load.py` imports the generated modules.
 """
 
 from __future__ import annotations
@@ -41,7 +42,9 @@ from tritongen.trace import at_hand
 
 CASTS = tuple(DTYPES)
 
-_lock = threading.RLock()  # replaced in a forked child, where its holder does not exist
+_lock = (
+    threading.RLock()
+)  # a forked child gets a new one: the thread that held it does not exist there
 _compiled: dict[tuple[str, str], Ops] = {}
 _expressions: dict[str, Expression] = {}
 
@@ -56,7 +59,20 @@ if hasattr(os, "register_at_fork"):
 
 
 class CompiledOp:
-    """One op, ready to run."""
+    """One compiled op. Call it with tensors, by position or by name.
+
+    A call checks its operands: dtypes against the type parameters, dims against the sizes, and the facts of the spec.
+    Operands may have any strides, and must share one device. A call that does not fit raises ValueError or TypeError,
+    which name the operand, what was expected and what was given. The result is a tensor, or a tuple of tensors in the
+    order of the spec's outputs.
+
+    CUDA tensors run the kernels. CPU tensors run the spec's `ref`, or the body in torch if there is none. With
+    TRITON_INTERPRET=1 they run the kernels in Triton's interpreter.
+
+    Attributes:
+        spec: the text of the spec.
+        reference: the body as a torch function, with the same signature.
+    """
 
     __name__: str
 
@@ -66,7 +82,7 @@ class CompiledOp:
         self._file = file
         self.spec = spec
         self.reference = function.reference
-        self._differentiable = function  # until `_derive` has run
+        self._differentiable = function  # replaced when `_derive` runs
         self._derive: Callable[[], None] | None = _deriving(self)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -81,16 +97,16 @@ class CompiledOp:
         return f"<op {self.__name__}>"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """A copy, in a model say, is the same op; pickled, it is its text."""
+        """A copy is the same op. A pickle holds the text."""
         return _recompiled, (self.spec, self._file, self.__name__)
 
     @property
     def source(self) -> str:
-        """The whole generated module, as `tritongen build` writes it."""
+        """The text of the generated module, as `tritongen build` writes it."""
         return _source(self.spec, self._file)
 
     def explain(self, *args: Any, **kwargs: Any) -> str:
-        """Which way each step of this call would run, and why."""
+        """Says which kernel each step of this call would run, and why. Takes the arguments of the call; runs nothing."""
         built = pipeline.build(self.spec, self._file, gradients=True)
         values = _by_name(self._function, args, kwargs)
         plans = built.plans[self.__name__]
@@ -103,7 +119,7 @@ class CompiledOp:
 
 
 class Ops:
-    """The ops of one spec file, as attributes."""
+    """The ops of one spec file, as attributes. Iterating gives each `CompiledOp`."""
 
     def __init__(self, name: str, ops: dict[str, CompiledOp]):
         self.__name__ = name
@@ -118,7 +134,7 @@ class Ops:
 
 
 def _untraced(reason: str) -> Callable[..., Any]:
-    """torch.compiler.disable, which takes a second to import, once there is a torch._dynamo to keep away."""
+    """Acts as torch.compiler.disable, which takes a second to import. It imports it only if torch._dynamo is loaded."""
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(function)
@@ -135,7 +151,14 @@ def _untraced(reason: str) -> Callable[..., Any]:
 
 
 class Expression:
-    """An expression; each combination of argument types that it meets is compiled once."""
+    """A compiled expression. Call it with its operands in order of appearance, or by name.
+
+    Each operand is a tensor or a Python number. The first call with a new combination of dtypes compiles an op for it.
+    The result has the promoted dtype of the floating operands, or the dtype that the expression casts to.
+
+    Raises TypeError if an argument is missing, or is neither a tensor nor a number. Raises ValueError if the shapes do
+    not fit.
+    """
 
     def __init__(self, text: str):
         self.spec = text
@@ -161,14 +184,16 @@ class Expression:
 
     @property
     def source(self) -> str:
-        """The generated module for f32 tensors (integers where the text uses them as coordinates)."""
+        """The text of the module for f32 operands. Operands that the text uses as coordinates are i64."""
         return self._default.source
 
     @property
     def reference(self) -> Callable[..., Any]:
+        """The expression as a torch function, for operands of the same dtypes as `source`."""
         return self._default.reference
 
     def explain(self, *args: Any) -> str:
+        """Says which kernel each step of this call would run, and why. Runs nothing."""
         return self._compile(tuple(self._kind(a) for a in args)).explain(*args)
 
     @functools.cached_property
@@ -204,7 +229,25 @@ class Expression:
 
 
 def compile_expr(text: str) -> Expression:
-    """An expression over tensors; operands in order of appearance, Python numbers are scalars."""
+    """Compiles an expression, or several lines, to a function of its operands.
+
+    Args:
+        text: an expression such as `"max(x, 0) * scale"`, or lines such as `"y[m] = sum[k](a[m, k] * b[k])"`. Its
+            operands are the names that it does not define, in order of appearance. Indices give an operand its rank;
+            without indices it may have any rank, and operands broadcast.
+
+    Returns:
+        An `Expression`. The same text gives the same object.
+
+    Raises:
+        SpecError: the text has errors.
+        TypeError: `text` is not a string.
+
+    Example:
+        >>> f = tritongen.compile_expr("max(x, 0) * scale")
+        >>> f(torch.tensor([-1.0, 2.0]), 3.0)
+        tensor([0., 6.])
+    """
     if not isinstance(text, str):
         raise TypeError(f"an expression is a text, given {type(text).__name__}")
     found = _expressions.get(text)
@@ -215,7 +258,19 @@ def compile_expr(text: str) -> Expression:
 
 
 def compile_op(text: str, name: str | None = None) -> CompiledOp:
-    """The op of a spec's text; where it holds several, the one called `name`."""
+    """Compiles the text of a spec, and gives one of its ops.
+
+    Args:
+        text: the text of a spec. For a file use `load`.
+        name: the name of the op. You may leave it out if the text holds one op.
+
+    Returns:
+        A `CompiledOp`. Its gradient is derived when it is first needed.
+
+    Raises:
+        SpecError: the text has errors, or holds no op called `name`.
+        TypeError: `text` is not a string.
+    """
     if not isinstance(text, str):
         raise TypeError(f"a spec is a text, given {type(text).__name__}; a file is for `load`")
     ops = {op.__name__: op for op in _compile(text, "<text>")}
@@ -229,7 +284,17 @@ def compile_op(text: str, name: str | None = None) -> CompiledOp:
 
 
 def load(path: str | os.PathLike[str]) -> Any:
-    """The ops of a spec file; of a generated `.py` file, the module."""
+    """Loads the ops of a spec file.
+
+    Args:
+        path: a spec file, or a generated `.py` file.
+
+    Returns:
+        An object whose attributes are the ops of the file (`CompiledOp`). For a `.py` file, the module.
+
+    Raises:
+        SpecError: the spec has errors, or cannot be read.
+    """
     if Path(path).suffix == ".py":
         return load_file(path)
     return _compile(read_source(Path(path)).text, str(path))
@@ -251,7 +316,7 @@ def _compile(text: str, name: str) -> Ops:
 
 
 def _deriving(op: CompiledOp) -> Callable[[], None]:
-    """Builds an op again, with its gradient: that takes several times as long, and waits until one is wanted."""
+    """Returns a function that builds an op again, with its gradient. That takes several times as long, so it waits until one is wanted."""
 
     def derive() -> None:
         with _lock:
@@ -266,7 +331,7 @@ def _deriving(op: CompiledOp) -> Callable[[], None]:
 
 
 def _let_derive_again(module: ModuleType, item: OpPlans) -> None:
-    """Has an op's gradient run, where one of it is wanted in turn, as an op that is compiled with its own."""
+    """Enables second derivatives: if a gradient is wanted of an op's gradient, that gradient is compiled as an op with its own gradient."""
     behind = (item.forward or item).backward
     if behind is None or getattr(module, behind.name).again:
         return
@@ -310,7 +375,7 @@ def _recompiled(text: str, file: str, name: str) -> CompiledOp:
 
 # ---- the types of a call's arguments --------------------------------------------------------------
 def _kind(value: Any) -> Any:
-    """What the op depends on, hashable: a tensor's dtype (with the rank where it is 0), a number's type."""
+    """The key of an argument: the dtype of a tensor (with its rank if that is 0), or the type of a number."""
     if isinstance(value, torch.Tensor):
         return value.dtype if value.dim() else (value.dtype, 0)
     return type(value)
@@ -342,7 +407,7 @@ def _remedy(kind: type, name: str) -> str:
 
 
 def _result(draft: Draft, arguments: tuple[Argument, ...], dtype: str) -> str:
-    """The output's dtype: the promoted one of the floating operands, or what the expression says."""
+    """The dtype of the output: the promoted dtype of the floating operands, or what the expression casts to."""
     value = draft.lines[-1].value
     if isinstance(value, ast.Call) and value.name in CASTS:
         return value.name

@@ -1,12 +1,12 @@
-"""What kernels of products and convolutions reach on the GPU at hand: the coefficients that variants are chosen by.
+"""Measures a GPU: the coefficients by which variants of products and convolutions are chosen.
 
     timed = measure("cuda")                        # [Timed(step, variant, facts, microseconds), ...]
-    found = fitted(timed, base)                    # of that GPU
+    found = fitted(timed, base)                    # the coefficients of that GPU
 
-A few calls of one product and one convolution run by every variant that has an estimate. Of each row of coefficients
-four numbers are fitted, in front of all: how many times as long a launch takes, a tile, a product and a load, by damped
-least squares of the logarithm of estimate over time (Levenberg 1944), so that a few times move it no further than they
-say. Not here: the models (`lib/estimates.py`), and how a later call finds what was fitted (`runtime/calibrated.py`).
+A few calls of one product and one convolution run by every variant that has an estimate. For each row of coefficients
+four factors are fitted: how many times as long a launch, a tile, a product and a load take. The fit is a damped least
+squares of the logarithm of estimate over time (Levenberg 1944), so that few times move it only a little.
+`lib/estimates.py` has the models. `runtime/calibrated.py` finds the result in later processes.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class Timed:
 
     @property
     def row(self) -> tuple[str, tuple[str, int]]:
-        """The table that its estimate goes by, and the row there."""
+        """The table that its estimate uses, and the row in it."""
         estimate, itemsize = self.variant.estimate, self.facts["itemsize"]
         assert estimate is not None
         least = 2 if estimate.model == "convolution_us" else 1
@@ -185,7 +185,7 @@ def _forced_call(
 
 
 def by_memory(base: lib.Coefficients, timer: Timer | None = None) -> lib.Coefficients:
-    """With the rates of kernels that memory holds up as many times an H200's as a copy is."""
+    """Scales the rates of memory-bound kernels from an H200's by the ratio of copy speeds."""
     known = lib.measured()["NVIDIA H200"]
     times = ceilings((), timer).copy / H200.copy
     return replace(base, **{name: times * getattr(known, name) for name in RATES})

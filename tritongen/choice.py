@@ -1,8 +1,8 @@
-"""What `choose_<step>` does, on a plan: which variants a call may take, and what each is estimated to take.
+"""Evaluates `choose_<step>` on a plan: the variants that a call may take, and the estimate of each.
 
     holding(step, facts)[0]      # the variant that the call takes
 
-`facts` are those that the generated function is given: sizes, dtypes and layouts of one call.
+`facts` are the arguments of the generated function: sizes, dtypes and layouts of one call.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def of_gpu(facts: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def holding(step: Step, facts: Mapping[str, Any]) -> list[Variant]:
-    """The variants whose conditions hold, what is chosen first; the last one of a step takes any call."""
+    """The variants whose conditions hold, the chosen one first. The last variant of a step takes any call."""
     first, compared, others = in_turn(step)
     held = {v.name for v in step.variants if evaluate(v.when, facts)}
     found = sorted(

@@ -1,12 +1,18 @@
-"""The command line: build, check, show; explain, doctor, bench, tune, calibrate (`cli_tools.py`).
+"""The command line: build, check, show, docs; `cli_tools.py` has the other commands.
 
     tritongen build specs/softmax.op        # writes generated/softmax.py
     tritongen check specs/softmax.op        # runs the derived tests
     tritongen show specs/softmax.op --stage source
 
-Exit codes: 0 fine; 1 a check failed, or `build --check` found a stale file; 2 a bad spec or bad
-usage; 3 a fault of tritongen (`faults.py`). Findings go to stderr; where anything is wrong with any spec,
-nothing is written. Nothing heavy is imported before a command needs it: `build` needs neither torch nor triton.
+Exit codes:
+
+- 0: success.
+- 1: a check failed, or `build --check` found a stale file.
+- 2: a bad spec or bad usage.
+- 3: an internal error of tritongen (`faults.py`).
+
+Findings go to stderr. If any spec has an error, no file is written. A command imports only what it needs: `build` imports
+neither torch nor triton.
 """
 
 from __future__ import annotations
@@ -33,7 +39,7 @@ STAGES = ("ast", "ir", "plan", "source", "ptx")
 
 
 class _Commands(click.Group):
-    """Turns what is wrong with a spec or a path into exit code 2 and one readable message."""
+    """Turns an error in a spec or a path into exit code 2 and one readable message."""
 
     def invoke(self, context: click.Context) -> None:
         try:
@@ -41,7 +47,7 @@ class _Commands(click.Group):
         except SpecError as error:
             _report(error)
             raise SystemExit(2) from None
-        except BrokenPipeError:  # whoever reads what we print has seen enough: `... | head`
+        except BrokenPipeError:  # the reader has closed the pipe: `... | head`
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise SystemExit(0) from None
         except (OutputError, OSError) as error:
@@ -59,7 +65,9 @@ class _Commands(click.Group):
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="tritongen")
 def main() -> None:
-    """Readable Triton kernels from specs in index notation."""
+    """Compile specs in index notation to readable Triton kernels.
+
+    A SPEC is a file such as specs/softmax.op. `tritongen docs` lists what the language has."""
 
 
 _TOOLS = "explain", "doctor", "bench", "tune", "calibrate"
@@ -77,19 +85,21 @@ _specs = click.argument("specs", nargs=-1, required=True, type=click.Path(path_t
     default="generated",
     show_default=True,
     type=click.Path(path_type=Path),
-    help="The folder for the generated modules.",
+    help="Write the modules to this folder.",
 )
-@click.option("--check", is_flag=True, help="Write nothing; fail where a file is stale.")
-@click.option("--standalone", is_flag=True, help="Modules that import torch and triton only.")
+@click.option("--check", is_flag=True, help="Write nothing. Fail if a generated file is stale.")
+@click.option("--standalone", is_flag=True, help="Write modules that import only torch and triton.")
 @click.option(
     "--autotune",
     is_flag=True,
-    help="Kernels under triton.autotune: the first call of each shape measures its configs.",
+    help="Put kernels under triton.autotune. The first call of a shape measures its configs.",
 )
 def build(
     specs: tuple[Path, ...], output: Path, check: bool, standalone: bool, autotune: bool
 ) -> None:
-    """Compile each SPEC to one readable Python module."""
+    """Compile specs to readable Python modules.
+
+    Writes one file for each SPEC, named after it. Writes nothing if any SPEC has an error."""
     names = _module_names(specs)
     for name in names:
         target(output, name)
@@ -117,7 +127,7 @@ def _compile_all(
     formatted: bool = True,
     autotune: bool = False,
 ) -> dict[str, str]:
-    """The module of every spec, by name; SpecError with the findings of all."""
+    """The module of each spec, by name. Raises one SpecError with the findings of all specs."""
     texts = {}
     findings: list[SpecError] = []
     for spec in _with_progress(specs, len(specs), "building"):
@@ -149,7 +159,7 @@ def _compile(spec: Path, standalone: bool, formatted: bool, autotune: bool) -> s
 
 
 def shown_name(spec: Path) -> str:
-    """How a generated file names its spec: the same from wherever in the project it is built."""
+    """The name of a spec in its generated file. It does not depend on the folder that you build in."""
     try:
         shown = spec.resolve().relative_to(Path.cwd()).as_posix()
     except ValueError:
@@ -174,26 +184,36 @@ def _fail_if_stale(
 @main.command()
 @_specs
 @click.option(
-    "--device", type=click.Choice(["cpu", "cuda"]), help="Default: cuda where there is one."
+    "--device",
+    type=click.Choice(["cpu", "cuda"]),
+    help="Default: cuda if there is a GPU, else cpu.",
 )
-@click.option("--examples", default=100, show_default=True, type=click.IntRange(1))
-@click.option("--seed", default=0, show_default=True, type=int)
+@click.option(
+    "--examples",
+    default=100,
+    show_default=True,
+    type=click.IntRange(1),
+    help="Random calls of each spec.",
+)
+@click.option("--seed", default=0, show_default=True, type=int, help="Seed of the random calls.")
 @click.option(
     "--grad/--no-grad",
     "gradients",
     default=True,
-    help="Derived gradients, too; they are by default.",
+    help="Also check derived gradients.  [default: on]",
 )
 @click.option(
     "--compile/--no-compile",
     "compiles",
     default=True,
-    help="Without a GPU: compile a few kernels for one, too; they are by default.",
+    help="Without a GPU, also compile a few kernels for one.  [default: on]",
 )
 @click.option(
-    "--quick", is_flag=True, help="What ten seconds allow: 16 examples, nothing compiled."
+    "--quick",
+    is_flag=True,
+    help="Take about ten seconds a spec: at most 16 examples, no compiling.",
 )
-@click.option("-v", "--verbose", is_flag=True, help="Say what is being done, a line each.")
+@click.option("-v", "--verbose", is_flag=True, help="Print each step.")
 def check(
     specs: tuple[Path, ...],
     device: str | None,
@@ -204,10 +224,12 @@ def check(
     quick: bool,
     verbose: bool,
 ) -> None:
-    """Run the tests that follow from each SPEC: kernels against the oracle and torch, gradients too.
+    """Test kernels and gradients of specs on random calls.
 
-    The body is what a spec means. Its `ref` is a claim, which is tested too; calls on CPU tensors go
-    through it where there is one, because it is faster."""
+    Each result is compared with an f64 evaluation of the spec (the oracle) and with torch. The body of a spec is
+    its meaning. The `ref` of a spec is a claim, and is tested too.
+
+    Exit code 1: a check failed."""
     from tritongen.proof import check_specs
 
     _module_names(specs)
@@ -227,14 +249,26 @@ def check(
 
 @main.command()
 @click.argument("spec", type=click.Path(path_type=Path))
-@click.option("--stage", type=click.Choice(STAGES), default="source", show_default=True)
-@click.option("--grad", is_flag=True, help="The derived backward op instead.")
-@click.option("--target", "arch", default="sm_90", show_default=True, help="For ptx: sm_80, ...")
 @click.option(
-    "--size", "sizes", multiple=True, metavar="NAME=N", help="For ptx: a size of the call."
+    "--stage",
+    type=click.Choice(STAGES),
+    default="source",
+    show_default=True,
+    help="ast: parsed. ir: checked. plan: decisions. source: Python. ptx: assembly.",
+)
+@click.option("--grad", is_flag=True, help="Show the derived gradient instead.")
+@click.option(
+    "--target",
+    "arch",
+    default="sm_90",
+    show_default=True,
+    help="GPU for the ptx stage, such as sm_80.",
+)
+@click.option(
+    "--size", "sizes", multiple=True, metavar="NAME=N", help="A size for the ptx stage. Repeatable."
 )
 def show(spec: Path, stage: str, grad: bool, arch: str, sizes: tuple[str, ...]) -> None:
-    """Print one stage of the compilation of SPEC."""
+    """Print one stage of the compilation of a spec."""
     from tritongen import show as stages
     from tritongen.syntax.limits import read_source
 
@@ -259,20 +293,23 @@ def _size(text: str) -> tuple[str, int]:
 @main.command()
 @click.argument("name", required=False)
 def docs(name: str | None) -> None:
-    """Print what the language reference says of NAME: an error code, a function, a word of the language."""
+    """Print an entry of the language reference.
+
+    NAME is an error code, a function or a word of the language: E203, softplus, else. Without NAME, list all entries.
+    """
     from tritongen import manual
 
     if name is None:
         titles = "\n".join(e.title for e in manual.manual())
         click.echo(
-            f"{titles}\n\n`tritongen docs NAME` prints one; the whole page is docs/language.md"
+            f"{titles}\n\n`tritongen docs NAME` prints one entry. docs/language.md is the whole page."
         )
         return
     found = manual.entries(name)
     if not found:
         near = " or ".join(f"`{n}`" for n in manual.nearest(name))
-        hint = f"did you mean {near}?" if near else "`tritongen docs` lists what there is"
-        raise click.UsageError(f"nothing is said of `{name}`: {hint}")
+        hint = f"did you mean {near}?" if near else "`tritongen docs` lists all entries"
+        raise click.UsageError(f"no entry for `{name}`: {hint}")
     _print("\n".join(f"## {e.title}\n\n{e.text}" for e in found), "markdown")
 
 
@@ -297,7 +334,7 @@ def _print(text: str, language: str) -> None:
 
 
 def _with_progress(items: Iterable[Item], total: int, label: str) -> Iterator[Item]:
-    """The items, with a progress bar on a terminal once a second has passed."""
+    """The items. On a terminal, a progress bar appears after one second."""
     start = time.monotonic()
     rest = iter(items)
     for done, item in enumerate(rest, 1):
@@ -310,9 +347,9 @@ def _with_progress(items: Iterable[Item], total: int, label: str) -> Iterator[It
 def _watching(
     verbose: bool,
 ) -> Iterator[tuple[Callable[[str, str, float], None], Callable[[str], None]]]:
-    """(what is told what is being done, in which stage, how much of that is done; what prints a result).
+    """Two functions: `say(text, stage, share)` reports progress, `report(text)` prints a result.
 
-    A bar a stage on a terminal; lines of their own where they are asked for; else nothing.
+    On a terminal, progress is one bar for each stage. With `verbose` it is lines of text. Otherwise it is silent.
     """
     start = time.monotonic()
     if verbose or not sys.stderr.isatty():

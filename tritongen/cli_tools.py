@@ -1,4 +1,4 @@
-"""The commands that look at ops, at the machine, and at both: explain, doctor, bench, tune, calibrate.
+"""The commands explain, doctor, bench, tune and calibrate.
 
     tritongen explain specs/softmax.op --shape batch=8192,D=4096
     tritongen doctor
@@ -6,8 +6,8 @@
     tritongen tune specs/softmax.op --shape batch=8192,D=1024..16384
     tritongen calibrate
 
-Each turns what was typed into a call of `explain.py`, `doctor.py`, `bench/` or `tune/`, and prints what comes back:
-tables on a terminal, plain lines in a pipe, JSON where asked. `cli.py` gathers the commands.
+Each command calls `explain.py`, `doctor.py`, `bench/` or `tune/` and prints the result: tables on a terminal, plain
+lines in a pipe, JSON with `--json`. `cli.py` registers the commands.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from tritongen.schedule.plan import Plan
 
 _spec = click.argument("spec", type=click.Path(path_type=Path))
-_op = click.option("--op", "op_name", help="Which op, where SPEC holds several.")
+_op = click.option("--op", "op_name", help="Name of the op, if SPEC holds several.")
 _dtype = click.option(
-    "--dtype", metavar="DTYPE", help="bf16, or T=bf16,U=f32. Default: bf16 where SPEC takes it."
+    "--dtype", metavar="DTYPE", help="One dtype, or T=bf16,U=f32. Default: bf16 if SPEC takes it."
 )
 
 
@@ -41,7 +41,7 @@ def _shapes(required: bool) -> Any:
         multiple=True,
         required=required,
         metavar="NAME=N,...",
-        help="Sizes, batch=64x128 for `...`, constants; D=1024..16384 doubles. Repeatable.",
+        help="Sizes and constants of a call. batch=64x128 gives the dims of `...`. D=1024..16384 doubles from 1024. Repeatable.",
     )
 
 
@@ -72,7 +72,7 @@ def open_op(spec: Path, op_name: str | None) -> Opened:
     names = list(built.plans)
     name = names[0] if op_name is None and len(names) == 1 else op_name
     if name is None or name not in names:
-        raise click.UsageError(f"{spec} holds {', '.join(names)}: give one as --op")
+        raise click.UsageError(f"{spec} holds {', '.join(names)}: choose one with --op")
     return Opened(built, name, built.plans[name])
 
 
@@ -83,9 +83,11 @@ def open_op(spec: Path, op_name: str | None) -> Opened:
 @_shapes(required=False)
 @_dtype
 @click.option(
-    "--sms", type=click.IntRange(1), help="Multiprocessors. Default: of this GPU, or 132."
+    "--sms",
+    type=click.IntRange(1),
+    help="Multiprocessors to plan for. Default: those of this GPU, else 132.",
 )
-@click.option("--json", "as_json", is_flag=True, help="As data.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def explain(
     spec: Path,
     op_name: str | None,
@@ -94,7 +96,10 @@ def explain(
     sms: int | None,
     as_json: bool,
 ) -> None:
-    """What the plan of SPEC decided and why; for a shape, what runs and what it costs."""
+    """Say which kernels an op runs, and why.
+
+    Without --shape: the steps of the plan, and every variant with its condition. With --shape: also the variant
+    that this call takes, its config, its launches, and the least time they can take."""
     from tritongen import explain as explained
 
     opened = open_op(spec, op_name)
@@ -136,13 +141,18 @@ def _explained_calls(
     "--against",
     default="eager,compile",
     show_default=True,
-    help="eager, compile, max-autotune: the spec's `ref`, as torch runs it.",
+    help="Rivals, from eager, compile, max-autotune: ways in which torch runs the spec's `ref`. Or none.",
 )
-@click.option("--json", "json_file", type=click.Path(path_type=Path), help="Figures, as data.")
 @click.option(
-    "--png", type=click.Path(path_type=Path), help="Speed against size, and the roofline."
+    "--json",
+    "json_file",
+    type=click.Path(path_type=Path),
+    help="Write the figures to this JSON file.",
 )
-@click.option("--seed", default=0, show_default=True, type=int)
+@click.option(
+    "--png", type=click.Path(path_type=Path), help="Draw speed against size and the roofline."
+)
+@click.option("--seed", default=0, show_default=True, type=int, help="Seed of the operands.")
 def bench(
     spec: Path,
     op_name: str | None,
@@ -153,7 +163,10 @@ def bench(
     png: Path | None,
     seed: int,
 ) -> None:
-    """Time SPEC on this GPU beside torch, every output compared first."""
+    """Time an op beside torch.
+
+    Needs a GPU. Every output is compared with a reference before it is timed. A rival that is wrong is named, not
+    timed."""
     from tritongen.bench.plot import NoMatplotlib, plot, require_matplotlib
     from tritongen.bench.run import RIVALS
     from tritongen.bench.run import bench as run
@@ -161,7 +174,9 @@ def bench(
     opened = open_op(spec, op_name)
     rivals = [name for name in against.split(",") if name and name != "none"]
     if unknown := set(rivals) - set(RIVALS):
-        raise click.UsageError(f"--against: {sorted(unknown)[0]!r} is none of {', '.join(RIVALS)}")
+        raise click.UsageError(
+            f"--against: {sorted(unknown)[0]!r} is not one of {', '.join(RIVALS)}"
+        )
     calls = calls_of(opened, shapes, dtype)
     require_gpu("bench")
     for path in filter(None, (json_file, png)):  # before minutes of timing, not after them
@@ -194,12 +209,12 @@ def require_gpu(command: str) -> None:
 
     if not torch.cuda.is_available():
         raise click.ClickException(
-            f"{command} needs a GPU, and torch sees none: `tritongen doctor` says what is missing"
+            f"{command} needs a GPU, and torch sees none. `tritongen doctor` says what is missing."
         )
 
 
 def say(text: str) -> None:
-    """What is being done, where somebody watches."""
+    """Print progress to stderr, if it is a terminal."""
     if sys.stderr.isatty():
         click.echo(text, err=True)
 
@@ -234,8 +249,8 @@ def print_report(report: Any) -> None:
 @_op
 @_shapes(required=True)
 @_dtype
-@click.option("--dry-run", is_flag=True, help="Time, and store nothing.")
-@click.option("--seed", default=0, show_default=True, type=int)
+@click.option("--dry-run", is_flag=True, help="Time the configs, and store nothing.")
+@click.option("--seed", default=0, show_default=True, type=int, help="Seed of the operands.")
 def tune(
     spec: Path,
     op_name: str | None,
@@ -244,7 +259,10 @@ def tune(
     dry_run: bool,
     seed: int,
 ) -> None:
-    """Time a few configs of each step of SPEC on this GPU, and keep the fastest for calls of that size."""
+    """Time a few configs of an op, and keep the fastest.
+
+    Needs a GPU. The choice is stored in your cache, and serves later processes for calls of similar size.
+    """
     from tritongen.shapes import shape_text
     from tritongen.tune.candidates import CannotTune
     from tritongen.tune.run import keep
@@ -267,7 +285,7 @@ def tune(
 
 
 def trial_lines(trials: list[Any]) -> Iterable[str]:
-    """A line a candidate; the first of each step is what the plan chooses."""
+    """One line for each candidate. The first of each step is the plan's choice."""
     default: dict[str, float | None] = {}
     width = max((len(str(t.candidate)) for t in trials), default=0)
     for t in trials:
@@ -285,7 +303,10 @@ def trial_lines(trials: list[Any]) -> Iterable[str]:
 @click.command()
 @click.option("--dry-run", is_flag=True, help="Measure, and store nothing.")
 def calibrate(dry_run: bool) -> None:
-    """Measure what products and convolutions reach on this GPU, so that variants are chosen by that."""
+    """Measure this GPU, so that kernels are chosen for it.
+
+    Needs a GPU. Times products and convolutions, and stores coefficients in your cache. Later choices may differ,
+    and so may the last bits of results."""
     require_gpu("calibrate")
     import torch
 
@@ -307,9 +328,11 @@ def calibrate(dry_run: bool) -> None:
 
 # ---- doctor -------------------------------------------------------------------------------------
 @click.command()
-@click.option("--json", "as_json", is_flag=True, help="As data.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def doctor(as_json: bool) -> None:
-    """What stands between this machine and a running kernel, and what to do about it."""
+    """Find out why kernels do not run on this machine.
+
+    Each problem comes with a remedy. Exit code 1: kernels do not run on a GPU here."""
     from dataclasses import asdict
 
     from tritongen.doctor import examine, lines
@@ -325,7 +348,7 @@ def doctor(as_json: bool) -> None:
 
 # ---- on the terminal ----------------------------------------------------------------------------
 def print_lines(lines: Iterable[tuple[str, str]]) -> None:
-    """(style, line): coloured on a terminal, bare in a pipe."""
+    """Prints pairs (style, line): coloured on a terminal, plain in a pipe."""
     if not sys.stdout.isatty():
         for _, line in lines:
             click.echo(line)

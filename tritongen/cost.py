@@ -1,13 +1,13 @@
-"""What a call costs whatever the kernels do: bytes and flops, from the IR and the launches of a call.
+"""Counts the bytes and flops of a call, from the IR and the launches of the call.
 
     calls = trace(module, "softmax", args)
     step_costs(plan, args, calls)          # for each step its kernels: reads, writes, flops
     op_cost(plan, args)                    # what any implementation must move and compute
-    least(cost, ceilings)                  # the least seconds that takes, and what binds
+    least(cost, ceilings)                  # the least time in seconds, and whether memory or arithmetic sets it
 
-A stored tensor counts once in each pass of a kernel over it, scratch included, whether the cache holds
-it by then or not; of an operand that is read in part, the part. Every operation counts where its operands vary, so a contraction is
-`2 * M * N * K` whatever scales its factors. Not here: measured time (`bench`).
+A stored tensor counts once in each pass of a kernel over it, scratch included, whether it is in the cache or not. If an
+operand is read in part, the part counts. An operation counts once for each combination of the indices that its operands
+vary with, so a contraction is `2 * M * N * K` whatever scales its factors. `bench` measures time.
 """
 
 from __future__ import annotations
@@ -69,14 +69,14 @@ class StepCost:
 
 @dataclass(frozen=True, slots=True)
 class Ceilings:
-    """What a device can do: copied bytes a second, read plus written, and flops a second by precision."""
+    """The limits of a device: copied bytes per second (read plus written), and flops per second by precision."""
 
     copy: float
     matmul: dict[str, float]
     source: str
 
 
-# By `bench.measure.ceilings` on torch 2.11: cuBLAS at 8192^3 (4096^3 in f64 and plain f32).
+# Measured by `bench.measure.ceilings` with torch 2.11: cuBLAS at 8192^3 (4096^3 in f64 and plain f32).
 H200 = Ceilings(
     4220e9,
     {
@@ -118,7 +118,7 @@ class KeptCost:
 
 # ---- of a call ----------------------------------------------------------------------------------
 def op_cost(plan: Plan, args: Mapping[str, Any]) -> Cost:
-    """Every operand read once, every output written once: no implementation moves less."""
+    """The least cost of an op: every operand is read once, every output is written once."""
     numbers = call_numbers(plan, args)
     stored = {t.name for t in numbers.op.tensors}
     outputs = {o.name for o in numbers.op.outputs}
@@ -131,7 +131,7 @@ def op_cost(plan: Plan, args: Mapping[str, Any]) -> Cost:
 
 
 def kept_costs(plan: Plan, args: Mapping[str, Any], ceilings: Ceilings) -> Iterator[KeptCost]:
-    """Of the plan of an op that keeps values (`autodiff/kept.py`), in the order in which it returns them."""
+    """The cost of each value that an op keeps for its gradient (`autodiff/kept.py`), in the order of its results."""
     numbers = call_numbers(plan, args)
     lines = {n.name: n for n in numbers.op.nests}
     for public, own in zip(plan.op.outputs, numbers.op.outputs, strict=True):
@@ -177,7 +177,7 @@ def _kernels(
 ) -> Iterator[KernelCost]:
     nests = nests_of(plan, step)
     written: set[str] = set()
-    # A copy of an operand is as much as is stored, whatever reads it.
+    # A copy of an operand counts what is stored, whatever reads it.
     named = {k.name: k for k in step.kernels} if step in plan.steps else {}
     copies = {p.stored for v in step.variants for p in v.packs}
     planned = [launch.kernel.fn.__name__ in named for launch in launches]
@@ -216,11 +216,10 @@ def _kernels(
 
 
 def passes(kernel: KernelPlan, tensor: str, config: Mapping[str, Any]) -> int:
-    """How often a launch reads a tensor: rows that are walked level by level are loaded in each walk.
+    """How often a launch reads a tensor. Rows that are processed level by level are loaded in each pass.
 
-    `config`: of the launch; PASS is which pass it is, where each has its own.
-
-    Of a factor in two TF32 parts, one of both is read for each of three products, or each once.
+    `config`: that of the launch. PASS is the number of its pass, if each has a launch. Of a factor in two TF32 parts, each of three products
+    reads one part, or each part is read once.
     """
     if kernel.skeleton == "tf32x3":
         return 3 if tensor in {tile.tensor for tile in kernel.tiles} else 1
@@ -233,7 +232,7 @@ def passes(kernel: KernelPlan, tensor: str, config: Mapping[str, Any]) -> int:
     nests = {n.name: n for n in kernel.nests}
 
     def reads_it(name: str) -> bool:
-        """Through values over the tile, which no walk keeps for the next."""
+        """Whether a nest reads it, directly or through values over the tile. No pass keeps these for the next one."""
         below = tensors_read(nests[name].body)
         tile = [t for t in below & nests.keys() if {b.index for b in nests[t].box} != row]
         return tensor in below or any(map(reads_it, tile))
@@ -243,14 +242,14 @@ def passes(kernel: KernelPlan, tensor: str, config: Mapping[str, Any]) -> int:
     found = [any(map(reads_it, names)) for names in walks]
     if not number:
         return max(1, sum(found))
-    # What no walk reads is read for the values of rows that the last pass stores.
+    # A tensor that no pass reads is read for the row values that the last pass stores.
     return int(found[number] or number == len(walks) - 1 and not any(found))
 
 
 def tensors_of(launch: Launch, known: Iterable[str]) -> Iterator[tuple[str, torch.Tensor]]:
-    """The tensors that a launch passes, by the plan's names; a TMA descriptor counts as its tensor.
+    """The tensors that a launch passes, by the plan's names. A TMA descriptor counts as its tensor.
 
-    `known`: names of the plan, of which `k_`, which stepped aside, is passed as `k_ptr`.
+    `known`: names of the plan. A renamed `k_` is passed as `k_ptr`.
     """
     shown = {name.rstrip("_"): name for name in sorted(known, reverse=True)}
     passed = zip(launch.kernel.arg_names, launch.args, strict=False)
@@ -269,7 +268,7 @@ def _share(
     place: int,
     count: int,
 ) -> Iterable[ir.Nest]:
-    """The nests whose work falls to one of several launches: a part's folds, what is left to the last."""
+    """The nests that one of several launches computes: the folds of a part, or the rest in the last launch."""
     if count == 1:
         return nests
     folds = {n.name for n in nests if isinstance(n.body, ir.Reduce)}
@@ -283,7 +282,7 @@ def _share(
 
 
 def nests_of(plan: Plan, step: Step) -> tuple[ir.Nest, ...]:
-    """What a step computes, temporaries that it computes on the way included."""
+    """The nests that a step computes, including temporaries."""
     if step not in plan.steps:
         return step.kernels[0].nests  # a pack
     by_name = {n.name: n for n in plan.nests}
@@ -390,7 +389,7 @@ class CallNumbers:
         return share
 
     def precision(self, nests: Iterable[ir.Nest]) -> str:
-        """What binds the products of a contraction; empty where there is none."""
+        """The precision that limits the products of a contraction. Empty if there are none."""
         read, asked = set(), ""
         for nest in nests:
             match nest.body:

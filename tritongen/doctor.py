@@ -1,10 +1,10 @@
-"""What stands between this machine and a running kernel, each finding with its remedy.
+"""Finds out why kernels do not run on this machine. Each finding has a remedy.
 
     for check in examine(): print(check)     # Check("compiler", "problem", "no C compiler: ...", "apt install gcc")
 
-Checks look, in the order in which one needs the other; none installs or changes anything, and none
-raises. The last one compiles and runs a kernel, where all before it let it. "problem": kernels do
-not run on a GPU; "warning": something less.
+The checks run in the order in which they depend on each other. They install nothing, change nothing and do not raise. The
+last one compiles and runs a kernel, if the earlier ones allow it. "problem": kernels do not run on a GPU. "warning": something
+less.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def examine() -> Iterator[Check]:
 
 
 def _safely(look: Callable[[], Check | Iterator[Check]]) -> Iterator[Check]:
-    """A check that fails itself is a finding."""
+    """Runs the checks. An exception in a check is a finding."""
     try:
         found = look()
         yield from (found,) if isinstance(found, Check) else found
@@ -67,7 +67,7 @@ def _safely(look: Callable[[], Check | Iterator[Check]]) -> Iterator[Check]:
 
 
 def lines(checks: list[Check]) -> list[tuple[str, str]]:
-    """(style, line) of each check, and the verdict."""
+    """Pairs (style, line): one for each check, then the verdict."""
     styles = {"ok": "green", "warning": "yellow", "problem": "bold red"}
     width = max(len(c.name) for c in checks)
     out = []
@@ -101,7 +101,7 @@ def _versions() -> Iterator[Check]:
     yield _triton(torch, triton)
     numpy = version_of("numpy")
     if numpy and triton and numbers(numpy) >= (2, 5) and numbers(triton) < (3, 7):
-        found = f"{numpy}, with which the interpreter of Triton {triton} fails"
+        found = f"{numpy}, and the interpreter of Triton {triton} fails with it"
         yield Check("numpy", "warning", found, "pip install 'numpy<2.5'")
 
 
@@ -119,7 +119,7 @@ def _triton(torch: str | None, triton: str | None) -> Check:
 
 
 def pinned_triton(torch: str | None) -> str:
-    """The Triton that the installed torch asks for; by its release where its metadata is silent."""
+    """The version of Triton that the installed torch asks for: from its metadata, or from the table below."""
     if torch is None:
         return ""
     for line in metadata.requires("torch") or ():
@@ -146,7 +146,7 @@ def _is_rocm() -> bool:
 
 # ---- the GPU ------------------------------------------------------------------------------------
 def _gpu() -> Check:
-    """What torch sees; where it sees nothing, the first reason that explains it."""
+    """The GPU that torch sees, or the first reason why it sees none."""
     if importlib.util.find_spec("torch") is None:
         return Check("gpu", "problem", "unknown without torch", "install torch first")
     torch = importlib.import_module("torch")
@@ -162,19 +162,19 @@ def _gpu() -> Check:
         return Check("gpu", "problem", found, "unset CUDA_VISIBLE_DEVICES")
     driver = driver_version()
     if driver is None:
-        remedy = "a machine with an NVIDIA GPU and its driver; until then TRITON_INTERPRET=1 runs kernels on the CPU"
+        remedy = "use a machine with an NVIDIA GPU and its driver; TRITON_INTERPRET=1 runs kernels on the CPU"
         return Check("gpu", "problem", "no NVIDIA driver is loaded", remedy)
     cuda = torch.version.cuda
     if cuda is None:
         found = f"driver {driver}, but this torch has no CUDA"
         return Check("gpu", "problem", found, INSTALL_CUDA_TORCH)
-    found = f"driver {driver} does not serve torch's CUDA {cuda}: {_refusal(torch)}"
-    remedy = f"a driver for CUDA {cuda} or newer, or a torch built for an older CUDA; in a container: --gpus all"
+    found = f"driver {driver} is too old for torch's CUDA {cuda}: {_refusal(torch)}"
+    remedy = f"install a driver for CUDA {cuda} or newer, or a torch built for an older CUDA; in a container, pass --gpus all"
     return Check("gpu", "problem", found, remedy)
 
 
 def driver_version() -> str | None:
-    """Of the kernel module; None where none is loaded."""
+    """Version of the driver's kernel module. None if none is loaded."""
     try:
         text = Path("/proc/driver/nvidia/version").read_text()
     except OSError:
@@ -198,7 +198,7 @@ def _ptxas() -> Check:
         return Check("ptxas", "problem", "unknown without triton", "install triton first")
     remedy = "pip install --force-reinstall triton, or set TRITON_PTXAS_PATH to CUDA's bin/ptxas"
     if not os.access(path, os.X_OK):
-        return Check("ptxas", "problem", f"{path} is missing or cannot be run", remedy)
+        return Check("ptxas", "problem", f"{path} is missing or not executable", remedy)
     found = _output(path, "--version")
     version = re.search(r"release ([\d.]+)", found or "")
     if not version:
@@ -219,7 +219,7 @@ def _compiler() -> Check:
     path = shutil.which(given) if given else shutil.which("gcc") or shutil.which("clang")
     if path:
         return Check("compiler", "ok", path)
-    found = f"CC={given}, which is not there" if given else "no gcc or clang on the PATH"
+    found = f"CC={given} does not exist" if given else "no gcc or clang on the PATH"
     remedy = "unset CC, or set it to a C compiler" if given else "apt install gcc, or set CC"
     return Check("compiler", "problem", found, remedy)
 
@@ -233,7 +233,7 @@ def _headers() -> Check:
 
 
 def _libcuda() -> Check:
-    """Triton asks `ldconfig -p` where libcuda is, and gives up where it gets no answer."""
+    """Triton asks `ldconfig -p` for libcuda, and fails without an answer."""
     if path := os.environ.get("TRITON_LIBCUDA_PATH"):
         if Path(path, "libcuda.so.1").exists() or Path(path, "libcuda.so").exists():
             return Check("libcuda", "ok", f"TRITON_LIBCUDA_PATH={path}")
@@ -244,11 +244,13 @@ def _libcuda() -> Check:
     tool = shutil.which("ldconfig") or _existing("/sbin/ldconfig", "/usr/sbin/ldconfig")
     if tool is None:
         remedy = "apt install libc-bin, or set TRITON_LIBCUDA_PATH to the folder of libcuda.so.1"
-        return Check("libcuda", "problem", "no ldconfig, by which Triton finds libcuda", remedy)
+        return Check(
+            "libcuda", "problem", "Triton finds libcuda through ldconfig, which is missing", remedy
+        )
     where = re.search(r"libcuda\.so\.1 .*=> (\S+)", _output(tool, "-p") or "")
     if where is None and not _on_library_path():
         remedy = "install the driver, then sudo ldconfig; or set TRITON_LIBCUDA_PATH to the folder of libcuda.so.1"
-        return Check("libcuda", "problem", f"{tool} knows no libcuda.so.1", remedy)
+        return Check("libcuda", "problem", f"{tool} does not list libcuda.so.1", remedy)
     found = where[1] if where else "on LD_LIBRARY_PATH"
     if shutil.which("ldconfig") is None:
         found = f"{found}, but ldconfig is off the PATH ({tool})"
@@ -275,7 +277,7 @@ def _output(*command: str) -> str | None:
 
 # ---- the rest -----------------------------------------------------------------------------------
 def _cache() -> Check:
-    """Without it everything works, but nothing that was tuned is kept."""
+    """The cache of tritongen. Everything works without it, but nothing that was tuned is kept."""
     try:
         return _cache_at(cache_path())
     except OSError as error:
@@ -286,9 +288,9 @@ def _cache() -> Check:
 def _cache_at(folder: Path) -> Check:
     if not folder.exists() and not folder.is_symlink():
         if _may_be_made(folder):
-            return Check("cache", "ok", f"{folder}, not made yet")
+            return Check("cache", "ok", f"{folder}, not created yet")
         remedy = "make it writable, or set XDG_CACHE_HOME to a folder of yours"
-        return Check("cache", "warning", f"{folder} cannot be made", remedy)
+        return Check("cache", "warning", f"{folder} cannot be created", remedy)
     for own in (folder, folder / "tuned"):
         if own.is_symlink() or own.exists():
             if complaint := complaint_about(own):
@@ -299,7 +301,7 @@ def _cache_at(folder: Path) -> Check:
 
 
 def _triton_cache() -> Iterator[Check]:
-    """Triton writes each kernel that it compiles into a folder of its own, and raises where it cannot."""
+    """The cache of Triton. Triton raises if it cannot write there."""
     home = os.environ.get("TRITON_HOME") or Path.home()
     folder = Path(os.environ.get("TRITON_CACHE_DIR") or Path(home, ".triton", "cache"))
     if not (folder.is_dir() and os.access(folder, os.W_OK) or _may_be_made(folder)):
@@ -319,15 +321,15 @@ def _interpreter() -> Iterator[Check]:
 
 
 def _kernel() -> Check:
-    """Compiles and runs one."""
+    """Compiles and runs a kernel."""
     try:
         error = _try_kernel()
     except Exception as problem:
         first = str(problem).strip().splitlines()[:1]
         error = f"{type(problem).__name__}: {''.join(first)[:200]}"
     if error:
-        return Check("kernel", "problem", error, "the findings above first; then report it")
-    return Check("kernel", "ok", "compiled, run, and its result is right")
+        return Check("kernel", "problem", error, "fix the findings above first; then report it")
+    return Check("kernel", "ok", "compiles, runs, and gives the right result")
 
 
 def _try_kernel() -> str:

@@ -7,7 +7,7 @@ that were found in one run. `render` prints them in rustc's shape:
       --> specs/linear.op:2:18
        |
      2 |   y[m, n] = x[m, k] * w[n, k]
-       |                  ^ appears on the right only
+       |                  ^ appears only on the right
        = help: to sum over it: `y[m, n] = sum[k](x[m, k] * w[n, k])`
 
 What each code means is in `CODES`. Nothing here knows the language.
@@ -25,37 +25,37 @@ CODES = {
     "E002": "the file is not UTF-8",
     "E003": "a control, bidirectional or invisible character",
     "E004": "a character that is not ASCII, outside comments and strings",
-    "E005": "a character that the language has no use for",
+    "E005": "a character that the language does not use",
     "E006": "a string that is never closed",
     "E007": "more than 10,000 tokens",
     "E008": "brackets nested deeper than 64",
-    "E009": "more than 256 operations in one op, or more than can be handled once macros, calls and sizes are put in",
+    "E009": "more than 256 operations in one op, or an expansion that is too large",
     "E010": "more than 8 dims, indices or binders",
-    "E011": "a number that 64 bits do not hold",
+    "E011": "a number that does not fit in 64 bits",
     "E012": "a file that cannot be read",
     # syntax and declarations
     "E101": "the text does not follow the grammar",
     "E102": "a reserved name",
     "E103": "a malformed name",
-    "E104": "the left side of a line names something other than indices",
-    "E105": "a binder has none of the forms `k`, `k < K`, `lo <= k < hi`",
+    "E104": "something other than indices on the left side of a line",
+    "E105": "a binder that is not `k`, `k < K` or `lo <= k < hi`",
     "E106": "a reducer without its indices",
-    "E107": "`else` needs parentheses, a read before it and a literal after it",
-    "E108": "a comparison of a comparison",
+    "E107": "an `else` without parentheses, a read before it or a literal after it",
+    "E108": "a chained comparison",
     "E109": "a default that does not fit its parameter",
     "E110": "a family of dtypes where one dtype is needed, or an unknown dtype",
     "E111": "arguments of a call out of order or given twice",
     "E112": "a name declared twice, or used for two things",
     "E113": "an unknown name",
     "E114": "a cycle, or a name that no line assigns",
-    "E115": "an operand, or an earlier line of an expression, that nothing reads",
+    "E115": "an operand, or a line of an expression, that nothing reads",
     # indices and ranges
     "E201": "a different number of indices than dims",
     "E202": "an index that nothing binds",
-    "E203": "an index whose range nothing gives",
+    "E203": "an index without a range",
     "E204": "two ranges for one index",
     "E205": "an index that is not affine",
-    "E206": "a binder that shadows an index in force",
+    "E206": "a binder that shadows an index in use",
     "E207": "misuse of `...`",
     "E208": "a size that no operand binds",
     # types
@@ -66,15 +66,15 @@ CODES = {
     # bounds
     "E401": "a read that may be out of bounds without `else`",
     "E402": "a read that is out of bounds",
-    "E403": "a fill that the read's dtype does not hold",
+    "E403": "an `else` value that does not fit the read's dtype",
     # calls and facts
     "E501": "wrong number or kind of arguments",
     "E502": "a call that recurses",
-    "E503": "an op call where none may stand",
+    "E503": "an op call in a place where none is allowed",
     "E504": "a fact that is false, or one that cannot be checked",
     # clauses and ref
     "E601": "a clause given twice",
-    "E602": "a clause with a value it does not have",
+    "E602": "a value that the clause does not take",
     "E603": "a `ref` that is not an expression",
     "E604": "a `ref` that uses more than torch functions and operands",
     # gradients
@@ -132,10 +132,10 @@ def fix_at(span: Span | None, text: str) -> Fix | None:
 
 @dataclass(frozen=True, slots=True)
 class Diagnostic:
-    """One finding: `label` stands under the caret, `notes` are further places with their labels.
+    """One finding. `label` stands under the caret. `notes` are other places with their labels.
 
-    Where a `fix` is known, `help` leads up to its text, or has `{}` where that belongs. `others` are
-    further candidates, in order; `otherwise` is the help where none of them compiles (`proven`).
+    If there is a `fix`, its text follows `help`, or replaces `{}` in it. `others` are other candidates, in order. `otherwise` is the help
+    if none of them compiles (`proven`).
     """
 
     code: str
@@ -151,7 +151,7 @@ class Diagnostic:
 
     @property
     def advice(self) -> str:
-        """What stands behind `help:`."""
+        """The text behind `help:`."""
         if self.fix is None:
             return self.help
         lines = [" ".join(line.split()) for line in self.fix.text.strip().split("\n")]
@@ -174,11 +174,11 @@ Compiled = Callable[
 def proven(
     findings: Iterable[Diagnostic], compiled: Compiled, first_only: bool = False
 ) -> list[Diagnostic]:
-    """The findings, each with the first of its fixes that takes it away and adds none that stays.
+    """The findings, each with the first of its fixes that removes it and adds no finding that stays.
 
-    Of those, one that asks the least of a call is taken. A line behind that was not looked at yet may have
-    findings of its own, which then have such fixes in turn. `first_only`: the findings end at a syntax error,
-    so what stands elsewhere in the text was not looked at, and does not count.
+    Among several such fixes, the one that requires least of a call is taken. A later line that was not checked yet may have findings of
+    its own, which then get fixes in turn. `first_only`: the findings end at a syntax error, so the rest of the text was not checked and
+    does not count.
     """
     every = list(findings)
     tried: dict[str, tuple[Sequence[Diagnostic], int]] = {}
@@ -223,7 +223,7 @@ def _said(findings: Iterable[Diagnostic]) -> Counter[tuple[str, str]]:
 
 
 def _touches(d: Diagnostic, fix: Fix) -> bool:
-    """Whether the finding, of the corrected text, stands on a line of what was put in."""
+    """Whether a finding of the corrected text is on a line of the fix."""
     if d.span is None:
         return True
     text, end = fix.applied(), fix.span.start + len(fix.text)
@@ -233,7 +233,7 @@ def _touches(d: Diagnostic, fix: Fix) -> bool:
 
 
 def _is_moved(d: Diagnostic, other: Diagnostic, fix: Fix) -> bool:
-    """Whether a finding of the corrected text is `d` again, which stands behind the fix."""
+    """Whether a finding of the corrected text is `d` again, moved by the fix."""
     if d.span is None or other.span is None or d.span.start < fix.span.end:
         return False
     moved = d.span.start + len(fix.text) - (fix.span.end - fix.span.start)
@@ -284,5 +284,5 @@ def _window(text: str, column: int) -> tuple[str, int]:
 
 
 def _printable(text: str) -> str:
-    """What a terminal shows as it stands: a path may hold anything."""
+    """Text that is safe for a terminal: a path may hold anything."""
     return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)

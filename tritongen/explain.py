@@ -1,11 +1,10 @@
-"""What the plan decided, for one op or one call of it, and why: data, as text or as JSON.
+"""Explains the plan of an op, or one call of it: what was decided and why. As data, text or JSON.
 
-    e = explain_op(plan)                              # every variant, in the plan's own sizes
-    e = explain_call(module, plan, args)     # which ones this call takes, what they cost
+    e = explain_op(plan)                      # every variant, in the plan's own sizes
+    e = explain_call(module, plan, args)      # the variants that this call takes, and what they cost
     print(text(e)); as_json(e)
 
-Not here: the decisions (`schedule`), what a kernel costs (`cost.py`), the text of the plan as the
-compiler has it (`show.py`).
+`schedule` makes the decisions, `cost.py` counts the cost of a kernel, and `show.py` prints the plan as it is.
 """
 
 from __future__ import annotations
@@ -68,7 +67,7 @@ class StepView:
     apart: dict[str, str]  # earlier steps that it is not part of, and why
     values: tuple[Value, ...]
     facts: dict[str, Any]  # sizes as text, or as numbers of the call
-    precision: str  # of products of f32, and why; empty where there are none
+    precision: str  # precision of f32 products, with the reason; empty if there are none
     estimates: str  # whose coefficients they go by; empty where none are compared, and for a GPU that we measured
     no_product: str  # why sums of several factors are no contraction
     variants: tuple[Way, ...]
@@ -140,9 +139,9 @@ def explain_call(
     call: str = "",
     forward: Plan | None = None,
 ) -> Explanation:
-    """What one call would launch on that GPU, or on the one at hand (`trace`); its tensors may be meta tensors.
+    """Explains what one call would launch on that GPU, or on this machine's (`trace`). Its tensors may be meta tensors.
 
-    `forward`: the plan that keeps values.
+    `forward`: the plan of the op that keeps values for the gradient.
     """
     from tritongen.cost import H200, kept_costs, op_cost, step_costs
     from tritongen.trace import trace
@@ -188,7 +187,7 @@ def _precision(step: Step) -> str:
 
 
 def _coefficients(step: Step, choice: Choice) -> str:
-    """Where those of the GPU come from."""
+    """Where the coefficients of the GPU come from."""
     from tritongen.lib import coefficients
 
     if not any(v.estimate for v in step.variants):
@@ -220,7 +219,7 @@ def _totals(
 
 
 def _ways(step: Step, choice: Choice) -> tuple[Way, ...]:
-    """As a call asks them; those that are compared by their estimates the least first."""
+    """The variants in the order in which a call tries them. Variants with estimates: the least first."""
     first, compared, others = in_turn(step)
     held = [v for v in holding(step, choice.facts) if v.estimate is not None]
     left = [v for v in compared if v not in held]
@@ -289,8 +288,8 @@ def lines(e: Explanation) -> Lines:
         yield from _total_lines(e.totals)
     for kept in e.kept:
         yield "", (
-            f"for the gradient: keeps {kept.name}, {bytes_text(kept.bytes)}: to store and load it takes at least "
-            f"{time_text(kept.microseconds)}, to compute it again {time_text(kept.again)}"
+            f"for the gradient: keeps {kept.name}, {bytes_text(kept.bytes)}: storing and loading it takes at least "
+            f"{time_text(kept.microseconds)}, computing it again {time_text(kept.again)}"
         )
 
 
@@ -353,8 +352,12 @@ def _kernel_lines(kernel: Kernel) -> Lines:
 
 def _total_lines(t: Totals) -> Lines:
     ratio = t.plan_bytes / max(t.op_bytes, 1)
-    more = "as many" if 0.995 < ratio < 1.005 else f"{bytes_text(t.plan_bytes)}, {ratio:.2f} times"
-    yield "bold", f"bytes: operands and outputs once {bytes_text(t.op_bytes)}; these kernels {more}"
+    more = (
+        "the same"
+        if 0.995 < ratio < 1.005
+        else f"{bytes_text(t.plan_bytes)}, {ratio:.2f} times as much"
+    )
+    yield "bold", f"bytes: operands and outputs once {bytes_text(t.op_bytes)}; these kernels move {more}"
     together = time_text(t.op_microseconds)
     yield "bold", (
         f"time: at least {together} for {flops_text(t.flops)}; "

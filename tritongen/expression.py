@@ -1,14 +1,16 @@
-"""An expression to an op: the signature that a bare line of the language leaves out.
+"""Turns an expression into an op: it derives the signature that the text leaves out.
 
     Draft("y[m, n] = relu(sum[k](a[m, k] * b[k, n]) + bias[n])") and three f16 tensors give
 
     op expr_y_m_n_relu_sum_k_a_m_k_b_k_n_bias_n<T: float, U: float, V: float>(
         a: T[M, K], b: U[K, N], bias: V[N]) -> y: T[M, N] { ... }
 
-Operands stand in order of appearance, one type parameter each, but for those that a called op wants of one
-dtype. A size is named after the first index that subscripts the dim alone; operands of ops that are called
-have the dims that these want (`expression_calls.py`). What each argument is (a dtype, or a Python number) is
-known only at the call, so one draft becomes several ops. Not here: compiling and caching them (`api.py`).
+- Operands are in order of appearance. Each has a type parameter of its own, unless a called op wants several of one dtype.
+- A size is named after the first index that subscripts its dim alone.
+- An operand that is passed to an op has the dims that this op wants (`expression_calls.py`).
+
+The dtype of an argument, or that it is a Python number, is known only at the call. So one draft becomes several ops.
+`api.py` compiles and caches them.
 """
 
 from __future__ import annotations
@@ -42,7 +44,7 @@ Entry = Union[ast.Name, ast.Number, ast.Dots, ast.Binder]  # of a left side
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """What was passed for one operand: a tensor's dtype, or a number's; rank 0 promotes weakly."""
+    """The argument for one operand: the dtype of a tensor or of a number. Rank 0 promotes weakly."""
 
     dtype: str
     is_tensor: bool
@@ -109,7 +111,7 @@ class Draft:
         self._refuse_at_once()
 
     def _refuse_at_once(self) -> None:
-        """What is wrong whatever the arguments are: an index that nothing binds, a line that nobody reads."""
+        """Raises errors that do not depend on the arguments: an unbound index, a line that nothing reads."""
         for line in self.lines[:-1]:
             others = (n for other in self.lines if other is not line for n in _walk(other))
             if not any(getattr(n, "name", "") == line.name for n in others):
@@ -136,7 +138,7 @@ class Draft:
         return [i.name for i in indices if isinstance(i, ast.Name) and i.name not in self.sizes]
 
     def _demands(self) -> None:
-        """What the ops that are called make of the operands."""
+        """The demands of called ops on the operands."""
         demands = Demands(taken=set(self.sizes.values()) | set(re.findall(r"[A-Z]\w*", self.text)))
         for line in self.lines:
             if not _has_indices(line):
@@ -169,7 +171,7 @@ class Draft:
         return replace(self._draft(arguments), outputs=(output,))
 
     def value(self, arguments: tuple[Argument, ...]) -> Variable:
-        """What the expression gives for these arguments: its dims and its dtype."""
+        """The dims and the dtype of the result for these arguments."""
         op = self._draft(arguments)
         last = op.lines[-1]
         if last.indices is not None:  # of an output all ranges would be known
@@ -182,13 +184,13 @@ class Draft:
             return entry
         if entry.name in self.sizes:
             return ast.Binder(entry.name, high=ast.Size(self.sizes[entry.name]), span=entry.span)
-        otherwise = f"write where it ends: `{entry.name} < ...`, a number or the name of one"
+        otherwise = f"write its end: `{entry.name} < ...`, a number or the name of one"
         start, span, fix = self.lines[-1].span, entry.span, None
         if span is not None and start is not None:
             text, end = span.source.text, span.source.text.index("]", span.end) + 1
             head = text[start.start : span.end] + " < 8" + text[span.end : end]
             fix = Fix(replace(span, start=start.start, end=end), head)
-        message = f"nothing gives the range of `{entry.name}`"
+        message = f"index `{entry.name}` has no range"
         help = "bound it, by a number or the name of one"
         raise SpecError(
             [Diagnostic("E203", message, span, help=help, fix=fix, otherwise=otherwise)]
@@ -218,13 +220,13 @@ class Draft:
     def _check(self, use: Use, argument: Argument) -> None:
         """SpecError where this is no argument for that name, in the words of the expression."""
         order = ", ".join(u.name for u in self.uses)
-        message, help = "", f"operands stand in order of appearance: {order}"
+        message, help = "", f"the operands, in order of appearance, are {order}"
         if use.constant and argument.is_tensor:
-            message = f"`{use.name}` is a number here, given a tensor"
+            message = f"`{use.name}` must be a number here; given a tensor"
         elif use.dims is not None and not (argument.is_tensor and argument.rank != 0):
-            message = f"`{use.name}` is read with indices, given a number"
+            message = f"`{use.name}` is read with indices; given a number"
         elif use.is_integer and argument.dtype in FAMILY:
-            message = f"`{use.name}` holds integers here, given {argument.dtype}"
+            message = f"`{use.name}` must hold integers here; given {argument.dtype}"
         if message:
             raise SpecError([Diagnostic("E303", message, use.span, help=help)])
 
@@ -293,7 +295,7 @@ def _dim(size: Poly) -> ast.Index:
 
 
 def _compiled(text: str) -> tuple[tuple[Diagnostic, ...], int]:
-    """What is wrong with a proposed text; what only the arguments show is not."""
+    """The findings of a proposed text, without those that only arguments show."""
     try:
         Draft(text)
     except SpecError as error:
@@ -342,7 +344,7 @@ def _indices(line: ast.Assign) -> set[str]:
 
 
 def _leaves(line: ast.Assign) -> Iterator[tuple[ast.Name | ast.Read, bool]]:
-    """The names and reads of a line, and whether each stands in a coordinate or a bound."""
+    """The names and reads of a line, and whether each is in a coordinate or a bound."""
     for entry in line.indices or ():
         if isinstance(entry, ast.Binder):
             yield from _expression_leaves(entry, True)

@@ -1,10 +1,10 @@
-"""The dims and types of operands that an expression hands to ops of the prelude.
+"""Dims and types of the operands that an expression passes to ops of the prelude.
 
     silu(conv2d(x, w, b, pad = 1)) + z    x: [N, C, H, W], w: [F, Cg, R, S], b: [F]; z like the result
 
-Input: the lines of an expression. Output: for each operand what the callee's signature says of it: its
-dims, whether it is a scalar or a constant there, and which operands have one dtype. An operand beside a call
-broadcasts with what the call gives. Not here: anything that lines with indices say (`expression.py`).
+Input: the lines of an expression. Output, for each operand, what the signature of the called op says: its dims, whether
+it is a scalar or a constant, and which operands share a dtype. An operand beside a call broadcasts with the result of
+the call. `expression.py` handles lines with indices.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Dims = tuple[ast.Index, ...]
 
 @dataclass(slots=True)
 class Demand:
-    """What calls make of one operand."""
+    """The demands of calls on one operand."""
 
     dims: Dims | None = None
     may_be_less: bool = False  # the last of the dims: it stands beside a call
@@ -35,7 +35,7 @@ class Demand:
 
 @dataclass(slots=True)
 class Demands:
-    """What is known so far; `values` are the dims of the lines above."""
+    """The demands that are known so far. `values` are the dims of the lines above."""
 
     of: dict[str, Demand] = field(default_factory=dict)
     values: dict[str, Dims | None] = field(default_factory=dict)

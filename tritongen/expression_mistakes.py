@@ -1,8 +1,8 @@
-"""What is passed for an expression and is none, with what to write in its place.
+"""Refuses texts that are not expressions but look like ones, and says what to write.
 
     refuse_einsum("ij,jk->ik")    # SpecError: write the sum: `y[i, k] = sum[j](x1[i, j] * x2[j, k])`
 
-Not here: what is wrong by the grammar or by the checker, which say so themselves.
+The parser and the checker report all other mistakes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ EINSUM = re.compile(r"\s*[a-zA-Z. ]+(,[a-zA-Z. ]+)*->[a-zA-Z. ]*")
 
 
 def refuse_einsum(text: str) -> None:
-    """The sum that an equation stands for is written out."""
+    """Refuses an einsum equation, and writes out the sum that it stands for."""
     if not EINSUM.fullmatch(text):
         return
     left, _, right = re.sub(r"\s", "", text).lower().partition("->")
@@ -31,7 +31,9 @@ def refuse_einsum(text: str) -> None:
     target = f"y[{', '.join(kept)}]" if kept else "y"
     span = Span(Source("<expression>", text), 0, len(text))
     help = f"write the sum: `{target} = {value}`"
-    raise SpecError([Diagnostic("E101", "an einsum equation is no expression", span, help=help)])
+    raise SpecError(
+        [Diagnostic("E101", "an einsum equation is not an expression", span, help=help)]
+    )
 
 
 def refuse_function(name: str, span: Span | None, alone: bool) -> None:
@@ -43,7 +45,7 @@ def refuse_function(name: str, span: Span | None, alone: bool) -> None:
         if found is None or not alone:
             return
         wanted = [p.name for p in found.params if p.default is None]
-    message = f"`{name}` is a function; an operand of that name has its indices"
+    message = f"`{name}` is a function; an operand of that name needs its indices"
     help = f"call it: `{name}({', '.join(wanted)})`"
     raise SpecError([Diagnostic("E501", message, span, help=help)])
 
@@ -51,7 +53,7 @@ def refuse_function(name: str, span: Span | None, alone: bool) -> None:
 def two_dtypes(call: ast.Call, one: tuple[str, str], other: tuple[str, str]) -> Diagnostic:
     """Two operands, name and dtype, that an op wants of one dtype."""
     named = f"`{one[0]}` and `{other[0]}`"
-    message = f"`{call.name}` wants {named} of one dtype, given {one[1]} and {other[1]}"
+    message = f"`{call.name}` needs {named} of one dtype; given {one[1]} and {other[1]}"
     span = next((a.span for a in call.args if a == ast.Name(other[0])), call.span)
     help = f"cast one of them: `{one[1]}({other[0]})`"
     return Diagnostic("E301", message, span, help=help)

@@ -1,17 +1,16 @@
-"""What a fault of the compiler comes to: five lines, and a file that holds the rest.
+"""Reports an internal error of the compiler: five lines, and a file with the details.
 
     with reporting("specs/softmax.op", text):
         with doing("plan", "softmax"):
             ...                                 # KeyError
 
-    a fault of tritongen, not of the spec: KeyError: 'n'
+    an internal error of tritongen, not an error in the spec: KeyError: 'n'
       op: softmax of specs/softmax.op
       stage: plan
-      the rest: /tmp/tritongen_fault_x1y2.txt (traceback, spec, versions)
-      report it: open an issue with that file where you have tritongen from
+      details: /tmp/tritongen_fault_x1y2.txt (traceback, spec, versions)
+      report it: open an issue, with that file, where you got tritongen
 
-What is wrong with a spec is a `SpecError`, which passes through; so does what the machine lacks. Nothing here knows the
-language.
+A `SpecError` passes through, because it is about the spec. So do errors of the machine (`OSError`, `ImportError`, `MemoryError`).
 """
 
 from __future__ import annotations
@@ -31,12 +30,12 @@ PACKAGES = ("tritongen", "torch", "triton", "jinja2", "black")
 
 
 class CompilerFault(RuntimeError):
-    """Something of ours is wrong; `str()` is the five lines, `__cause__` what was raised."""
+    """An internal error of tritongen. `str()` is the report of five lines; `__cause__` is the original exception."""
 
 
 @contextmanager
 def doing(stage: str, op: str = "", span: Span | None = None) -> Iterator[None]:
-    """Whatever is raised within has a note of where: the innermost stage, the outermost op."""
+    """Notes on any exception raised inside where it happened: the innermost stage and the outermost op."""
     try:
         yield
     except Exception as error:
@@ -47,7 +46,7 @@ def doing(stage: str, op: str = "", span: Span | None = None) -> Iterator[None]:
 
 @contextmanager
 def reporting(name: str, text: str) -> Iterator[None]:
-    """What nobody expects becomes a CompilerFault; text that is too deep for Python, E009."""
+    """Turns an unexpected exception into a CompilerFault. Text that nests too deep for Python becomes E009."""
     try:
         yield
     except (SpecError, CompilerFault, OSError, ImportError, MemoryError):
@@ -62,11 +61,11 @@ def reporting(name: str, text: str) -> Iterator[None]:
 
 
 def fault(error: Exception, name: str, text: str, stage: str = "") -> CompilerFault:
-    """The five lines about an exception; `stage`: where it came up, if that is not noted."""
+    """The report about an exception. `stage` is used if the exception has no note of its stage."""
     stage, op, _ = getattr(error, "doing", (stage, "", None))
     first = "".join(traceback.format_exception_only(type(error), error)).strip().split("\n")[0]
     lines = [
-        f"a fault of tritongen, not of the spec: {_shown(first)}",
+        f"an internal error of tritongen, not an error in the spec: {_shown(first)}",
         f"  op: {_shown(f'{op} of {name}' if op else name)}",
         f"  stage: {stage}",
     ]

@@ -1,4 +1,4 @@
-"""Files that are read without waiting, and written so that nobody ever sees half of one. The compiler and the runtime do both."""
+"""Reads files without blocking, and writes them so that no reader sees half of one. Compiler and runtime use it."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from contextlib import suppress
 from pathlib import Path
 
 TEMPORARY = ".tritongen-"  # what such names begin with
-STALE = 3600.0  # seconds, after which nobody writes a temporary file any more
+STALE = 3600.0  # seconds, after which no process still writes a temporary file
 
 
 def read_regular(path: str | os.PathLike[str], most: int = -1) -> bytes:
-    """What a file holds, or its first bytes; OSError for what is no file: a FIFO would be waited for."""
+    """The content of a file, or its first bytes. OSError if it is not a regular file, because a FIFO would block."""
     handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
     with os.fdopen(handle, "rb") as file:
         mode = os.fstat(file.fileno()).st_mode

@@ -1,10 +1,9 @@
-"""The reference of the language, `docs/language.md`: looked up by name, its tables written by this module.
+"""The reference of the language, `docs/language.md`: looks up entries, and writes its tables.
 
     entries("E203"), entries("sum"), entries("softplus")     # what `tritongen docs NAME` prints
-    python -m tritongen.manual                               # writes the tables anew, from the code
+    python -m tritongen.manual                               # writes the tables from the code
 
-An entry is a heading with what stands below it; its names are those in backticks, an error's code, a
-row of a table. Not here: what the page says by hand.
+An entry is a heading with the text below it. Its names are the words in backticks, an error code, or a row of a table.
 """
 
 from __future__ import annotations
@@ -17,12 +16,12 @@ from pathlib import Path
 
 from tritongen.ir.functions import BUILTINS, FUNCTIONS, SMALL_POWERS, Function
 from tritongen.resources import folder
-from tritongen.syntax.ref import MODULES, TORCH
+from tritongen.syntax.ref import TORCH
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A heading, what stands below it as Markdown, and the names under which it is found."""
+    """A heading, the Markdown below it, and the names under which it is found."""
 
     title: str
     text: str
@@ -39,7 +38,7 @@ def manual() -> tuple[Entry, ...]:
 
 
 def entries(name: str) -> tuple[Entry, ...]:
-    """What is said of a name, most special first: an entry of its own, a row of a table, a title that mentions it."""
+    """The entries for a name, the most special first: its own entry, a row of a table, a title that mentions it."""
     wanted = name.strip().strip("`").lower()
     found = [e for e in manual() if wanted in e.names]
     rows = [
@@ -99,7 +98,7 @@ def _rows(text: str) -> Iterator[tuple[str, str, str]]:
 # ---- what is written from the code ----------------------------------------------------------------
 def builtins_table() -> str:
     lines = [
-        "| function | of | torch | off by, in f32 ulp (for a half result) | derivative |",
+        "| function | takes | torch | largest error, f32 ulp (half result) | derivative |",
         "|---|---|---|---|---|",
     ]
     for surface, name in sorted(BUILTINS.items()):
@@ -110,8 +109,11 @@ def builtins_table() -> str:
     powers = ", ".join(f"`{n}`" for n in SMALL_POWERS)
     lines += [
         "",
-        "In a derivative `a`, `b` and `c` are the arguments and `y` the result. Off by 0: exact; 0.5: correctly rounded; measured on an H200. "
-        f"`x ** n` with n one of {powers} is products. `max` and `min` of two give NaN where one is NaN.",
+        "- **Derivative**: `a`, `b` and `c` are the arguments, `y` is the result.",
+        "- **Largest error**: measured on an H200, in units in the last place of f32. 0 is exact, 0.5 is correctly rounded. A number in "
+        "brackets is the error where the result is rounded to a half type.",
+        f"- `x ** n` is computed by multiplication for n in {powers}.",
+        "- `max` and `min` of two values give NaN if one is NaN.",
     ]
     return "\n".join(lines)
 
@@ -166,8 +168,7 @@ def prelude_table() -> str:
 
 
 def ref_list() -> str:
-    others = ", ".join(f"`{m}`" for m in MODULES[1:])
-    return f"{', '.join(f'`{name}`' for name in sorted(TORCH))}; of {others} all public functions."
+    return f"{', '.join(f'`{name}`' for name in sorted(TORCH))}."
 
 
 TABLES: dict[str, Callable[[], str]] = {

@@ -1,13 +1,15 @@
-"""torch's layers, computed by generated kernels: forward and backward.
+"""torch's layers, computed by generated kernels, forward and backward.
 
     net = torch.nn.Sequential(tritongen.nn.Linear(512, 2048, activation="gelu"), tritongen.nn.Linear(2048, 512))
 
-Each layer is torch's own class of that name with another `forward`: parameters, their initial values for a
-seed, `state_dict`, `repr`, moves, copies and pickles are torch's. What a layer of torch can be told and one
-of these cannot is refused when it is made. Floating operands are f64, f32, f16 or bf16, of any strides; a
-call that does not fit is a ValueError of the op, which names the operand and what was expected.
+Each layer is a subclass of torch's layer of the same name, with another `forward`. Parameters, their initial values for a
+seed, `state_dict`, `repr`, `to`, copies and pickles are torch's.
 
-Not here: the layers' ops (`nn_ops.py`), and gradients, which are derived.
+- A layer raises ValueError when you create it with an option that it does not have.
+- Floating operands are f64, f32, f16 or bf16, with any strides.
+- A call that does not fit raises ValueError. The message names the operand and what was expected.
+
+`nn_ops.py` holds the ops of the layers. Their gradients are derived.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ ACTIVATIONS = ("gelu", "gelu_tanh", "leaky_relu", "mish", "relu", "sigmoid", "si
 
 
 def _refuse(layer: str, **given: tuple[Any, tuple[Any, ...]]) -> None:
-    """A ValueError where the layer was told something that it cannot do: `name=(given, what it can)`."""
+    """Raises ValueError if a layer got an option that it does not have: `name=(given, allowed values)`."""
     for name, (value, allowed) in given.items():
         if value not in allowed:
             expected = " or ".join(map(repr, allowed))
@@ -37,9 +39,17 @@ def _refuse(layer: str, **given: tuple[Any, tuple[Any, ...]]) -> None:
 
 # ---- products -----------------------------------------------------------------------------------
 class Linear(nn.Linear):
-    """torch.nn.Linear of [..., in_features], with an activation behind it: one of `ACTIVATIONS`, "" for none.
+    """torch.nn.Linear with an optional activation in the same kernel: act(x @ weight.T + bias).
 
-    x, weight and bias share their dtype; torch.autocast casts all three.
+    Args:
+        in_features, out_features, bias, device, dtype: as for torch.nn.Linear.
+        activation: "" for none, or one of "gelu", "gelu_tanh", "leaky_relu" (slope 0.01), "mish", "relu", "sigmoid", "silu",
+            "tanh".
+
+    Shape:
+        x: [..., in_features]. Result: [..., out_features].
+
+    x, weight and bias share their dtype. torch.autocast casts all three.
     """
 
     def __init__(self, in_features: int, out_features: int, bias: bool = True, device: Any = None,
@@ -57,9 +67,14 @@ class Linear(nn.Linear):
 
 
 class SwiGLU(nn.Module):
-    """silu(x @ gate.T) * (x @ up.T), of [..., in_features]: the first half of a gated MLP, without biases.
+    """The first half of a gated MLP, without biases: silu(x @ gate.T) * (x @ up.T).
 
-    x and both weights share their dtype; torch.autocast casts all three.
+    SwiGLU is defined in Shazeer, "GLU Variants Improve Transformer", 2020.
+
+    Shape:
+        x: [..., in_features]. Result: [..., hidden_features].
+
+    x and both weights share their dtype. torch.autocast casts all three.
     """
 
     def __init__(
@@ -75,14 +90,14 @@ class SwiGLU(nn.Module):
 
 # ---- convolutions -------------------------------------------------------------------------------
 def _one(layer: str, name: str, values: Any) -> int:
-    """The number that stands for all dims."""
+    """The one number that holds for all dims. Raises ValueError if they differ."""
     if isinstance(values, str) or len(set(values)) != 1:
         raise ValueError(f"{layer}: {name}: expected one number for all dims, given {values!r}")
     return values[0]
 
 
 class _Convolution:
-    """The forward of convolutions, in front of torch's class."""
+    """The `forward` of convolutions. A mixin in front of torch's class."""
 
     def __init__(self: Any, *args: Any, **kwargs: Any):
         super().__init__(*args, **kwargs)
@@ -113,6 +128,8 @@ class _Convolution:
 
 
 class _Transposed(_Convolution):
+    """The `forward` of transposed convolutions."""
+
     def forward(self: Any, input: Tensor, output_size: list[int] | None = None) -> Tensor:
         rank, size = len(self.kernel_size), (self.stride, self.padding, self.kernel_size)
         padded = self._output_padding(input, output_size, *size, rank, self.dilation)
@@ -120,32 +137,41 @@ class _Transposed(_Convolution):
 
 
 class Conv1d(_Convolution, nn.Conv1d):
-    """torch.nn.Conv1d of [N, C, L] or [C, L], of one dtype with its weights; torch.autocast casts all."""
+    """torch.nn.Conv1d. x: [N, C, L] or [C, L].
+
+    x, weight and bias share their dtype. torch.autocast casts all of them. Padding is zeros.
+    """
 
 
 class Conv2d(_Convolution, nn.Conv2d):
-    """torch.nn.Conv2d of [N, C, H, W] or [C, H, W]; stride, padding and dilation are one number for all dims."""
+    """torch.nn.Conv2d. x: [N, C, H, W] or [C, H, W].
+
+    Stride, padding and dilation are one number for all dims. The rest is as for Conv1d.
+    """
 
 
 class Conv3d(_Convolution, nn.Conv3d):
-    """torch.nn.Conv3d of [N, C, D, H, W] or [C, D, H, W]; the rest as for Conv2d."""
+    """torch.nn.Conv3d. x: [N, C, D, H, W] or [C, D, H, W]. The rest is as for Conv2d."""
 
 
 class ConvTranspose1d(_Transposed, nn.ConvTranspose1d):
-    """torch.nn.ConvTranspose1d of [N, C, L] or [C, L]; the rest as for Conv1d."""
+    """torch.nn.ConvTranspose1d. x: [N, C, L] or [C, L]. The rest is as for Conv1d."""
 
 
 class ConvTranspose2d(_Transposed, nn.ConvTranspose2d):
-    """torch.nn.ConvTranspose2d of [N, C, H, W] or [C, H, W]; the rest, and `output_padding`, as for Conv2d."""
+    """torch.nn.ConvTranspose2d. x: [N, C, H, W] or [C, H, W].
+
+    Stride, padding, dilation and `output_padding` are one number for all dims. The rest is as for Conv1d.
+    """
 
 
 class ConvTranspose3d(_Transposed, nn.ConvTranspose3d):
-    """torch.nn.ConvTranspose3d of [N, C, D, H, W] or [C, D, H, W]; the rest as for ConvTranspose2d."""
+    """torch.nn.ConvTranspose3d. x: [N, C, D, H, W] or [C, D, H, W]. The rest is as for ConvTranspose2d."""
 
 
 # ---- norms --------------------------------------------------------------------------------------
 class LayerNorm(nn.LayerNorm):
-    """torch.nn.LayerNorm of [..., *normalized_shape]; the weights' dtype may be another than x's."""
+    """torch.nn.LayerNorm. x: [..., *normalized_shape]. The weights may have another dtype than x."""
 
     def forward(self, x: Tensor) -> Tensor:
         w, b = self.weight, self.bias
@@ -153,7 +179,7 @@ class LayerNorm(nn.LayerNorm):
 
 
 class RMSNorm(nn.RMSNorm):
-    """torch.nn.RMSNorm of [..., *normalized_shape]; the weight's dtype may be another than x's."""
+    """torch.nn.RMSNorm. x: [..., *normalized_shape]. The weight may have another dtype than x."""
 
     def forward(self, x: Tensor) -> Tensor:
         computed = torch.promote_types(x.dtype, torch.float32)
@@ -162,7 +188,7 @@ class RMSNorm(nn.RMSNorm):
 
 
 def _over_last(op: str, x: Tensor, shape: tuple[int, ...], eps: float, **weights: Any) -> Tensor:
-    """A norm of rows over several dims at once."""
+    """A norm over the last dims of x, taken as one."""
     if tuple(x.shape[x.dim() - len(shape) :]) != tuple(shape):
         raise ValueError(f"{op}: x: expected the last dims {list(shape)}, given {list(x.shape)}")
     rows = x.flatten(-len(shape)) if len(shape) > 1 else x
@@ -171,7 +197,7 @@ def _over_last(op: str, x: Tensor, shape: tuple[int, ...], eps: float, **weights
 
 
 class GroupNorm(nn.GroupNorm):
-    """torch.nn.GroupNorm of [N, num_channels, ...]; the weights' dtype may be another than x's."""
+    """torch.nn.GroupNorm. x: [N, num_channels, ...]. The weights may have another dtype than x."""
 
     def forward(self, x: Tensor) -> Tensor:
         w, b, groups = self.weight, self.bias, self.num_groups
@@ -179,7 +205,7 @@ class GroupNorm(nn.GroupNorm):
 
 
 class _BatchNorm:
-    """The forward of batch norms, in front of torch's class."""
+    """The `forward` of batch norms. A mixin in front of torch's class."""
 
     def forward(self: Any, x: Tensor) -> Tensor:
         self._check_input_dim(x)
@@ -196,7 +222,7 @@ class _BatchNorm:
 
     @torch.no_grad()
     def _follow(self: Any, mean: Tensor, variance: Tensor, count: int) -> None:
-        """The running statistics, of which the variance is the unbiased one."""
+        """Updates the running statistics. The running variance is the unbiased one, as in torch."""
         self.num_batches_tracked.add_(1)
         share = self.momentum
         if share is None:
@@ -207,20 +233,20 @@ class _BatchNorm:
 
 
 class BatchNorm1d(_BatchNorm, nn.BatchNorm1d):
-    """torch.nn.BatchNorm1d of [N, C] or [N, C, L]; the statistics of a batch are f32."""
+    """torch.nn.BatchNorm1d. x: [N, C] or [N, C, L]. The statistics of a batch are f32."""
 
 
 class BatchNorm2d(_BatchNorm, nn.BatchNorm2d):
-    """torch.nn.BatchNorm2d of [N, C, H, W]; the statistics of a batch are f32."""
+    """torch.nn.BatchNorm2d. x: [N, C, H, W]. The statistics of a batch are f32."""
 
 
 class BatchNorm3d(_BatchNorm, nn.BatchNorm3d):
-    """torch.nn.BatchNorm3d of [N, C, D, H, W]; the statistics of a batch are f32."""
+    """torch.nn.BatchNorm3d. x: [N, C, D, H, W]. The statistics of a batch are f32."""
 
 
 # ---- the rest -----------------------------------------------------------------------------------
 class Softmax(nn.Softmax):
-    """torch.nn.Softmax; `dim` is to be given."""
+    """torch.nn.Softmax. You must give `dim`. x may have any shape with that dim."""
 
     def __init__(self, dim: int):
         super().__init__(dim)
@@ -236,7 +262,17 @@ class Softmax(nn.Softmax):
 
 
 class CrossEntropyLoss(nn.CrossEntropyLoss):
-    """torch.nn.CrossEntropyLoss of i64 class indices, without weights: x [C], [N, C] or [N, C, ...]. The loss is f32."""
+    """torch.nn.CrossEntropyLoss for class indices, without weights and label smoothing.
+
+    Args:
+        ignore_index: targets of this value count for nothing.
+        reduction: "mean", "sum" or "none".
+
+    Shape:
+        x: [C], [N, C] or [N, C, ...]. target: i64, of the same shape without C.
+
+    The loss is f32.
+    """
 
     def __init__(self, ignore_index: int = -100, reduction: str = "mean"):
         _refuse("CrossEntropyLoss", reduction=(reduction, ("mean", "sum", "none")))
@@ -253,7 +289,10 @@ class CrossEntropyLoss(nn.CrossEntropyLoss):
 
 
 class Embedding(nn.Embedding):
-    """torch.nn.Embedding of integers of any shape; one outside the table gives zeros."""
+    """torch.nn.Embedding. Indices are integers of any shape. An index outside the table gives zeros.
+
+    `max_norm`, `scale_grad_by_freq` and `sparse` are refused.
+    """
 
     def __init__(self, *args: Any, **kwargs: Any):
         super().__init__(*args, **kwargs)

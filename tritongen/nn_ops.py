@@ -1,9 +1,9 @@
-"""The ops of `tritongen.nn`: those of `grammar/layers.op` and of the prelude, less what a layer does not have.
+"""The ops of `tritongen.nn`: those of `grammar/layers.op` and the prelude, without operands that a layer lacks.
 
     call("linear", x, w, b=None, activation="gelu")   # runs op linear(x, w) -> y: y[..., n] = gelu(sum[k](...))
 
-Input: an op's name and its operands. Output: what the op gives; it is compiled when it is first called. Not here:
-how (`api.py`), parameters (`nn.py`).
+Input: the name of an op and its operands. Output: its result. The op is compiled at its first call (`api.py`). `nn.py`
+holds the parameters.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def _compiled(op: str, left_out: tuple[str, ...], activation: str) -> str:
     return name
 
 
-# As torch.compiler.assume_constant_result says, which takes seconds to import: it runs while a model is traced.
+# Same as torch.compiler.assume_constant_result, which takes seconds to import: it runs while a model is traced.
 _compiled._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
@@ -55,7 +55,7 @@ def _library() -> Library:
 
 
 def _variant(name: str, left_out: tuple[str, ...], activation: str) -> ast.OpDef:
-    """The op less operands that its last line adds or multiplies by, that line's value through the activation."""
+    """A form of the op without operands that its last line adds or multiplies by, with the activation around that line's value."""
     found = _library().op(name)
     assert found is not None
     op, _ = found

@@ -1,8 +1,8 @@
-"""Where generated files go: names that cannot leave the folder, whole files or none.
+"""Writes generated files: all of them or none, and never outside of the folder.
 
-Input: the texts of generated modules. Output: files `<name>.py` in one folder, each replaced in one
-step, all names and targets checked before the first is written. A file without our header is
-somebody's own work and is never overwritten.
+Input: the texts of generated modules. Output: files `<name>.py` in one folder. All names and targets are checked before
+the first file is written, and each file is replaced in one step. A file without our header was written by somebody else
+and is never overwritten.
 """
 
 from __future__ import annotations
@@ -33,16 +33,18 @@ def module_name(spec: Path) -> str:
 def target(folder: Path, name: str) -> Path:
     """The file of one module, checked."""
     if not _NAME.fullmatch(name):
-        raise OutputError(f"{name!r} is no module name")
+        raise OutputError(f"{name!r} is not a module name")
     path = folder / f"{name}.py"
     if folder.is_symlink() or path.is_symlink():
-        raise OutputError(f"{path}: is a symlink, or lies behind one: not written")
+        raise OutputError(f"{path}: is a symlink, or is reached through one: not written")
     if folder.exists() and not folder.is_dir():
         raise OutputError(f"{folder}: is not a folder")
     if path.exists() and not path.is_file():
         raise OutputError(f"{path}: is not a file")
     if path.exists() and not is_generated(path):
-        raise OutputError(f"{path}: has no line {HEADER!r}: written by hand? not overwritten")
+        raise OutputError(
+            f"{path}: has no line {HEADER!r}. Was it written by hand? Not overwritten."
+        )
     return path
 
 

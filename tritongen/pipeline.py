@@ -1,11 +1,11 @@
-"""The compiler as one row of functions: read this file first.
+"""The compiler as a row of functions. Read this file first.
 
     text --parse--> ast --check--> ir --plan--> plan --print--> source --black--> file
-                                   |  derive
-                                   +--> the gradient's text, which takes the same way
+                                   |
+                                   +--derive--> the gradient, as text, which takes the same way
 
-`build` runs the row for a file of ops; each stage stands alone and prints (`tritongen show`).
-Nothing here imports torch or triton.
+`build` runs all stages for a file of ops. Each stage also runs alone, and prints (`tritongen show`). This module imports
+neither torch nor triton.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ SECOND = (
 
 @dataclass(frozen=True, slots=True)
 class Module:
-    """One file of ops, compiled. `raw` is the source before black."""
+    """A compiled file of ops. `raw` is the source before black."""
 
     name: str
     origin: str
@@ -55,7 +55,7 @@ class Module:
 
     @property
     def source(self) -> str:
-        """The module as it is written to `generated/`."""
+        """The text of the module, as `tritongen build` writes it."""
         with reporting(self.origin, self.raw), doing("format"):
             return format_source(self.raw)
 
@@ -69,11 +69,11 @@ class Module:
 
     @property
     def forwards(self) -> dict[str, Plan]:
-        """Of ops that keep values for their gradients: the plan of what runs in their place then."""
+        """Plans of the ops that run in place of others, to keep values for a gradient."""
         return {item.name: item.forward.plans[0] for item in self.items if item.forward is not None}
 
 
-@lru_cache(maxsize=16)  # a spec is looked at in many ways: shown, proven, explained
+@lru_cache(maxsize=16)  # one spec is often built again: to show it, to test it, to explain it
 def build(
     text: str,
     name: str = "<text>",
@@ -83,12 +83,23 @@ def build(
     gradients: bool = False,
     autotune: bool = False,
 ) -> Module:
-    """Compile a file of ops; raises SpecError with everything that is wrong with it.
+    """Compiles a file of ops.
 
-    Findings call the file `name`; the module calls it `origin`, where that is another.
-    `only="nest"` plans every step as the general nest: what the tests hold all other variants against.
-    `gradients`: each op's stands behind it, as an op of its own: so in what is written, and in what is run.
-    `autotune`: kernels have tables of configs, of which Triton measures the best for a call.
+    Args:
+        text: the text of the file.
+        name: the name of the file in findings.
+        standalone: print a module that imports only torch and triton.
+        only: "nest" plans every step as the general nest, with which the tests compare all other variants. "fused" plans
+            chains of products as one kernel.
+        origin: the name of the file in the module. Default: `name`.
+        gradients: put the gradient of each op behind it, as an op of its own.
+        autotune: give kernels tables of configs, which Triton measures.
+
+    Returns:
+        A `Module`: `.source` is its text, `.plans` the plans of its ops.
+
+    Raises:
+        SpecError: the text has errors. It holds all of them.
     """
     with reporting(name, text):
         return _built(text, name, standalone, only, origin or name, gradients, autotune)
@@ -119,13 +130,13 @@ def _built(
 
 
 def _stem(name: str) -> str:
-    """A module may be called as its file is, as far as that is a name."""
+    """The name of a module: that of its file, made a valid name."""
     return re.sub(r"[^A-Za-z0-9_]", "_", Path(name).stem)[:64] or "_"
 
 
 @dataclass(slots=True)
 class _Taken:
-    """Names of one module: of its ops, and of the functions that were printed so far."""
+    """The names of one module: its ops, and the functions that were printed so far."""
 
     file: ast.File
     ops: frozenset[str]
@@ -142,7 +153,7 @@ def _items(
     gradients: bool,
     autotune: bool,
 ) -> Iterator[OpPlans]:
-    """Each op, with its gradient where it has one."""
+    """Each op, with its gradient if it has one."""
     names = {c.name for c in checked}
     places = {item.name: item.span for item in file.items}
     pairs: dict[str, _Pair | str] = {}
@@ -160,7 +171,7 @@ def _items(
 
 @contextmanager
 def _spent_on(span: Span | None) -> Iterator[None]:
-    """The op is named where the steps run out in what follows from it."""
+    """Names the op if the limit of work is reached in what follows from it."""
     try:
         yield
     except Overworked:
@@ -168,7 +179,7 @@ def _spent_on(span: Span | None) -> Iterator[None]:
 
 
 def _said(text: str, pairs: Mapping[str, _Pair | str]) -> str:
-    """What no mark may occur in: the file, and the names of what follows from it."""
+    """The texts that no mark may occur in: the file, and the names of derived ops."""
     derived = (op for pair in pairs.values() if isinstance(pair, _Pair) for op in pair.ops)
     return " ".join([text, *(n for op in derived for n in (op.name, *all_names(op)))])
 
@@ -186,7 +197,7 @@ def _with_gradient(item: OpPlans, pair: _Pair | str, only: str | None, taken: _T
 
 @dataclass(frozen=True, slots=True)
 class _Pair:
-    """What runs where a gradient is wanted and that, None where all of it is `handed_on`."""
+    """The op that runs if a gradient is wanted, and that gradient. None if all of it is `handed_on`."""
 
     forward: ir.Op
     back: ir.Op | None
@@ -261,6 +272,6 @@ def _plans(
 
 
 def _reserved(op: ast.OpDef) -> Diagnostic:
-    help = f"call it `{op.name}_op`"
+    help = f"rename it: `{op.name}_op`"
     label = "generated code means something else by it"
     return Diagnostic("E102", f"`{op.name}` is reserved", op.span, label=label, help=help)

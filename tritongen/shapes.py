@@ -1,11 +1,11 @@
-"""Calls as the command line writes them: `--shape M=4096,N=1024..8192 --dtype bf16`.
+"""Parses calls from the command line: `--shape M=4096,N=1024..8192 --dtype bf16`.
 
     for numbers in parse_shapes(["D=1024..4096,batch=64x128"]):    # 1024, 2048, 4096
         op, case = call_of(typings, numbers, "bf16")
         args = meta_arguments(op, case)          # or random_arguments(op, case, "cuda", seed=0)
 
-`batch` (or `...`) are the dims behind `...`. Ranges double; several in one shape move together.
-Whatever cannot be a call of the op is a `BadShape` that says what to write. Not here: timing.
+`batch` (or `...`) gives the dims behind `...`. Ranges double. Several ranges in one shape move together. Numbers that
+are not a call of the op raise `BadShape`, which says what to write.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from tritongen.proof.cases import (
     solved,
 )
 
-Numbers = dict[str, Any]  # what one shape gives, by name; "..." is a tuple of dims
+Numbers = dict[str, Any]  # the values of one shape, by name; "..." is a tuple of dims
 PREFERRED = ("bf16", "f32")  # where nothing is said
 MOST_SHAPES = 64
 
@@ -62,39 +62,39 @@ def _parse_shape(text: str) -> list[Numbers]:
         entries[name] = _values(name, value, text)
     counts = {len(values) for values in entries.values()} - {1}
     if len(counts) > 1:
-        raise BadShape(f"--shape {text!r}: ranges of different length; they move together")
+        raise BadShape(f"--shape {text!r}: ranges of different lengths, but they move together")
     count = counts.pop() if counts else 1
     return [{name: v[k if len(v) > 1 else 0] for name, v in entries.items()} for k in range(count)]
 
 
 def _values(name: str, value: str, text: str) -> list[Any]:
-    """What one entry says: a number, a word, or each power of two of a range times its start."""
+    """The values of one entry: a number, a word, or the doubling values of a range."""
     if len(value) > 400:  # Python reads no number of 4,301 digits
         raise BadShape(f"--shape {text[:40]!r}: {value[:40]}... is too long for a number")
     found = _RANGE.fullmatch(value)
     if found:
         low, high = int(found[1]), int(found[2])
         if not 0 < low <= high < 2**63 or high >= low << MOST_SHAPES:
-            raise BadShape(f"--shape {text!r}: {value} is no range that doubles upwards")
+            raise BadShape(f"--shape {text!r}: {value} is not a range that doubles upwards")
         doubling = [low << k for k in range(MOST_SHAPES) if low << k <= high]
         return [(n,) for n in doubling] if name == BATCH else doubling
     if name == BATCH:
         if not _DIMS.fullmatch(value):
-            raise BadShape(f"--shape {text!r}: batch dims are written 4096 or 64x128")
+            raise BadShape(f"--shape {text!r}: write batch dims as 4096 or 64x128")
         dims = tuple(int(n) for n in value.split("x"))
         if max(dims) >= 2**63:
-            raise BadShape(f"--shape {text!r}: {max(dims)} is no number of 64 bits")
+            raise BadShape(f"--shape {text!r}: {max(dims)} does not fit in 64 bits")
         return [dims]
     if value in ("true", "false"):
         return [value == "true"]
     if _WHOLE.fullmatch(value):
         if abs(int(value)) >= 2**63:
-            raise BadShape(f"--shape {text!r}: {value} is no number of 64 bits")
+            raise BadShape(f"--shape {text!r}: {value} does not fit in 64 bits")
         return [int(value)]
     try:
         return [float(value)]
     except ValueError:
-        raise BadShape(f"--shape {text!r}: {value!r} is no number") from None
+        raise BadShape(f"--shape {text!r}: {value!r} is not a number") from None
 
 
 def parse_dtypes(text: str | None) -> dict[str, str]:
@@ -103,7 +103,7 @@ def parse_dtypes(text: str | None) -> dict[str, str]:
     for part in (text or "").split(",") if text else ():
         name, equals, dtype = part.strip().rpartition("=")
         if dtype not in TORCH_NAMES:
-            raise BadShape(f"--dtype: {dtype!r} is none of {', '.join(TORCH_NAMES)}")
+            raise BadShape(f"--dtype: {dtype!r} is not one of {', '.join(TORCH_NAMES)}")
         found[name if equals else ""] = dtype
     return found
 
@@ -159,7 +159,7 @@ def _typing(typings: Sequence[Op], asked: Mapping[str, str]) -> tuple[Op, dict[s
 
 
 def _dtype(parameter: Any, asked: Mapping[str, str]) -> str | None:
-    """What a type parameter stands for: as asked, or where nothing is, a usual one that it takes."""
+    """The dtype of a type parameter: as asked, or else a usual one that it takes."""
     named = asked.get(parameter.name)
     general = asked.get("")
     if named is not None:
@@ -224,7 +224,7 @@ def meta_arguments(op: Op, case: Case) -> dict[str, Any]:
 
 
 def random_arguments(op: Op, case: Case, device: str, seed: int = 0) -> dict[str, Any]:
-    """Normal numbers; small integers; coordinates that lie inside what they index."""
+    """Random arguments: normal numbers, small integers, and coordinates inside of what they index."""
     random = torch.Generator(device).manual_seed(seed)
     known = all_sizes(op, case.sizes)
     extent = min((n for n in known.values() if n > 0), default=1)

@@ -1,12 +1,12 @@
-"""What a call of a generated op would launch, without a GPU: choices, grids, configs, machine code.
+"""Finds out what a call of a generated op would launch, without a GPU: choices, grids, configs, machine code.
 
     calls = trace(module, "softmax", {"x": torch.empty(4, 1000, device="meta")})
     calls.choices   # [Choice("softmax", {"rows": 4, "cols": 1000, "sms": 132}, "rows", {"BLOCK": 1024, ...})]
     calls.launches  # [Launch(<kernel softmax_rows>, (2,), args, config)]
     ptx(calls.launches[0], "sm_90")
 
-The module's own host code runs, on meta tensors and with kernels that only take note: what it would do
-on a GPU is what is recorded. Not here: running kernels, judging them (`proof`).
+The module's own host code runs on meta tensors, with kernels that only record their launch. `proof` runs kernels and
+judges their results.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ def at_hand(device: torch.device | None = None) -> Gpu:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What one `choose_<step>` was asked, and answered."""
+    """The arguments and the answer of one `choose_<step>`."""
 
     step: str
-    facts: dict[str, Any]  # what it was given, and what of its `gpu` rules speak of
+    facts: dict[str, Any]  # its arguments, with the facts of its `gpu` that rules use
     variant: str
     config: dict[str, int]
     tuned: bool = False  # by `tritongen tune` on this machine
@@ -68,14 +68,14 @@ class Calls:
 
 @dataclass(frozen=True, slots=True)
 class _Noting:
-    """Stands for a kernel: `kernel[grid](...)` is written down instead of run."""
+    """A stand-in for a kernel: `kernel[grid](...)` is recorded instead of run."""
 
     kernel: Any
     calls: Calls
 
     @property
     def fn(self) -> _Noting:
-        """Of one with a table of configs, without that."""
+        """The function of a kernel, without its table of configs."""
         return _Noting(self.kernel.fn, self.calls)
 
     def __getitem__(self, grid: tuple[int, ...]) -> Any:
@@ -86,7 +86,7 @@ class _Noting:
 
 
 def _tuned(noting: _Noting, grid: Any, config: Mapping[str, int]) -> Any:
-    """As `lib.tuned`: a kernel with a table of configs is noted in the one that `choose` has for the call."""
+    """Stands in for `lib.tuned`: a kernel with a table is recorded with the config of `choose`."""
     kernel = noting.kernel
     names = (*kernel.configs[0].kwargs, "num_warps", "num_stages")
     chosen = {name: config[name] for name in names if name in config}
@@ -102,7 +102,7 @@ def _tuned(noting: _Noting, grid: Any, config: Mapping[str, int]) -> Any:
 def trace(
     module: types.ModuleType, name: str, args: Mapping[str, Any], gpu: Gpu | None = None
 ) -> Calls:
-    """The choices and launches of one call of the module's op, on meta copies of its tensors; `gpu`: not the one at hand."""
+    """The choices and launches of one call, on meta copies of its tensors. `gpu` replaces the GPU of this machine."""
     calls = Calls()
     function = _shadow(module, calls, gpu or at_hand())[name]
     function(**{k: _meta(v) if isinstance(v, torch.Tensor) else v for k, v in args.items()})
@@ -164,9 +164,9 @@ def _over_own_globals(
 
 
 def _steps(own: Mapping[str, types.FunctionType]) -> Iterator[str]:
-    """The steps of a module, by whom a launch asks: an op, too, may be called `choose_a` or `launch_a`.
+    """The steps of a module, by the function of the launch: an op, too, may be called `choose_a` or `launch_a`.
 
-    Not those whose choice is forced, by a function that is not the module's.
+    Steps whose choice is forced by a function from outside of the module are left out.
     """
     for name in own:
         step = name.removeprefix("choose_")

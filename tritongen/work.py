@@ -1,8 +1,8 @@
-"""How much work one compile may take, counted in steps that follow from the spec alone.
+"""Limits the work of one compile. It is counted in steps that depend on the spec alone.
 
-A clock would refuse on a busy machine what it takes on an idle one. So the few functions through which all
-expressions, sizes and texts pass count what they do (`spend`), and `limited` says how much that may be. What a
-cache may hold from an earlier compile counts as one step, whether it is found or made (`remembered`).
+A limit in seconds would refuse a spec on a busy machine and accept it on an idle one. So the few functions that all
+expressions, sizes and texts pass through count their work (`spend`), and `limited` sets the limit. A value that a cache
+may hold from an earlier compile counts as one step, whether it is found or computed (`remembered`).
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def limited(most: int | None = None) -> Iterator[bool]:
 
 @contextmanager
 def uncounted() -> Iterator[None]:
-    """What is done once a process, and costs no compile its steps."""
+    """Marks work that is done once per process, and that no compile counts."""
     steps, most = _count.steps, _count.most
     _count.most = None
     try:

@@ -209,10 +209,10 @@ def test_gathers(dtype):
     [
         ("max(x, 0)", (ROWS.numpy(),), TypeError, "x: .*given ndarray: pass torch.from_numpy"),
         ("max(x, 0)", ([1.0],), TypeError, r"given list: pass torch.tensor\(x\)"),
-        ("matmul(a, b)", (ROWS, ROWS.half()), ValueError, r"`a` and `b` of one dtype, given f32 a"),
+        ("matmul(a, b)", (ROWS, ROWS.half()), ValueError, r"`a` and `b` of one dtype; given f32 a"),
         ("matmul(a, b)", (ROWS[None], ROWS), ValueError, r"a: expected 2 dims \[M, K\], given 3"),
-        ("y[n] = x[n, t[n]] else 0", (ROWS, GAIN), ValueError, "`t` holds integers here, given f32"),
-        ("mean[r < k](x[r] else 0)", (GAIN, 3), ValueError, "`k` is a number here(.|\n)*order of appearance: k, x"),
+        ("y[n] = x[n, t[n]] else 0", (ROWS, GAIN), ValueError, "`t` must hold integers here; given f32"),
+        ("mean[r < k](x[r] else 0)", (GAIN, 3), ValueError, "`k` must be a number here(.|\n)*order of appearance, are k, x"),
         ("sum[n](x[n])", (2.0,), TypeError, "needs a tensor"),
     ],
 )  # fmt: skip
@@ -246,10 +246,10 @@ def test_a_help_is_right_when_applied(text, given, applied):
     [
         ("max(x, ", "never closed"),
         ("y[m] = x[m, k]", "index `k` is not bound"),
-        ("y[m, j] = x[m]", "nothing gives the range of `j`"),
+        ("y[m, j] = x[m]", "index `j` has no range"),
         ("1 + 2", "needs a tensor"),
         ("x + foo(x)", "unknown function `foo`"),
-        ("x }\nop evil() -> y: f32 { y = 1", "nothing is open"),
+        ("x }\nop evil() -> y: f32 { y = 1", "closes nothing"),
     ],
 )
 def test_errors_show_the_users_own_text(text, message):

@@ -45,7 +45,9 @@ def held(said: str, folder: Path, op: str, stage: str) -> str:
     """What the file of a fault holds, its five lines checked."""
     lines = said.strip().split("\n")
     assert len(lines) == 5 and all(len(line) < 400 for line in lines), said
-    assert lines[0].startswith("a fault of tritongen, not of the spec: KeyError: ")
+    assert lines[0].startswith(
+        "an internal error of tritongen, not an error in the spec: KeyError: "
+    )
     assert lines[1:3] == [f"  op: {op}", f"  stage: {stage}"]
     (file,) = folder.glob("tritongen_fault_*.txt")
     assert str(file) in lines[3] and "report it: " in lines[4]

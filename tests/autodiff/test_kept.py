@@ -27,7 +27,7 @@ op linear_gelu_forward<T: float>(x: T[M, K], w: T[N, K], b: T[N]) -> (y: T[M, N]
   acc[m, n] = sum[k](x[m, k] * w[n, k])
   acc_kept[m, n] = acc[m, n]
   y[m, n] = (acc[m, n] + b[n]) * ndtr(acc[m, n] + b[n])
-  doc "linear_gelu, keeping acc for its gradient."
+  doc "linear_gelu, which also returns acc for its gradient."
 }
 """
 
@@ -153,8 +153,8 @@ def test_explain_says_what_it_costs_and_saves(monkeypatch, capsys):
     with pytest.raises(SystemExit, match="0"):
         main()
     *_, last = capsys.readouterr().out.strip().splitlines()
-    assert last.startswith("for the gradient: keeps acc, 32.0 MiB: to store and load it takes")
-    assert "15.9 us, to compute it again 183 us" in last
+    assert last.startswith("for the gradient: keeps acc, 32.0 MiB: storing and loading it takes")
+    assert "15.9 us, computing it again 183 us" in last
 
 
 def test_nothing_is_made_for_what_is_only_kept():

@@ -145,4 +145,4 @@ def test_the_command_without_what_it_needs(monkeypatch, tmp_path):
     assert code == 1 and "pip install 'tritongen[bench]'" in text
     assert said("--shape", "D=4")[0] == 2 and said()[0] == 2
     code, text = said("--shape", "batch=4,D=4", "--against", "jax")
-    assert code == 2 and "'jax' is none of" in text
+    assert code == 2 and "'jax' is not one of" in text

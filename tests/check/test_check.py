@@ -476,7 +476,7 @@ def test_a_division_in_the_end_of_a_range_is_exact():
         y, z, w = call(V[:6])
         assert y == V[:3].sum() and torch.equal(w, V[:6:2])
         assert torch.equal(z[::2], torch.stack([0 * V[0], V[0], V[:2].sum()])) and not z[1::2].any()
-        with pytest.raises(ValueError, match="f: size M = N / 2 is no whole number"):
+        with pytest.raises(ValueError, match="f: size M = N / 2 is not a whole number"):
             call(V[:5])
     with pytest.raises(ValueError, match="requires N % 2 == 0 .for `N / 2`.: 1 != 0"):
         run(typed(F64 + "(x: T[N]) -> y: T { y = sum[N / 2 <= k < N](x[k]) }"), {"x": V})

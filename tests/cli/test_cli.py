@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 
+import click
 import pytest
 from click.testing import CliRunner
 
@@ -38,6 +39,14 @@ def test_the_readme_shows_the_kernel_that_is_generated():
     (shown,) = re.findall(r"```python\n(@triton.*?)```", readme.read_text(), re.DOTALL)
     (kernel,) = ast.parse(shown).body
     assert ast.dump(kernel) in map(ast.dump, ast.parse(module.read_text()).body)
+
+
+def test_no_help_is_cut_off_or_missing():
+    assert "..." not in run("--help").output.split("Commands:")[1]
+    for name, command in main.commands.items():
+        assert command.help, name
+        for option in (p for p in command.params if isinstance(p, click.Option)):
+            assert option.help, f"{name} {option.name}"
 
 
 def test_build_writes_what_check_accepts(project):

@@ -89,7 +89,7 @@ ok       libcuda   /usr/lib/libcuda.so.1
 ok       compiler  /m/bin/gcc
 ok       headers   /m/include/Python.h
 ok       cache     /m/cache
-ok       kernel    compiled, run, and its result is right
+ok       kernel    compiles, runs, and gives the right result
 kernels run here"""
 
 SICK = """\
@@ -99,10 +99,10 @@ problem  torch     2.11.0+cpu, a CPU build: it cannot run kernels
 problem  triton    3.5.1, older than 3.6
                    -> pip install 'triton>=3.6'
 problem  gpu       no NVIDIA driver is loaded
-                   -> a machine with an NVIDIA GPU and its driver; until then TRITON_INTERPRET=1 runs kernels on the CPU
-problem  ptxas     /m/ptxas is missing or cannot be run
+                   -> use a machine with an NVIDIA GPU and its driver; TRITON_INTERPRET=1 runs kernels on the CPU
+problem  ptxas     /m/ptxas is missing or not executable
                    -> pip install --force-reinstall triton, or set TRITON_PTXAS_PATH to CUDA's bin/ptxas
-problem  libcuda   no ldconfig, by which Triton finds libcuda
+problem  libcuda   Triton finds libcuda through ldconfig, which is missing
                    -> apt install libc-bin, or set TRITON_LIBCUDA_PATH to the folder of libcuda.so.1
 problem  compiler  no gcc or clang on the PATH
                    -> apt install gcc, or set CC
@@ -188,7 +188,7 @@ def ill(name, machine, monkeypatch):
         ("broken ptxas", "ptxas", "problem", "does not run", "TRITON_PTXAS_PATH"),
         ("wrong CC", "compiler", "problem", "CC=icc", "unset CC"),
         ("no headers", "headers", "problem", "Python.h is missing", "-dev"),
-        ("no libcuda", "libcuda", "problem", "knows no libcuda.so.1", "sudo ldconfig"),
+        ("no libcuda", "libcuda", "problem", "does not list libcuda.so.1", "sudo ldconfig"),
         ("ldconfig off the PATH", "libcuda", "warning", "off the PATH", "export PATH="),
         ("numpy", "numpy", "warning", "interpreter of Triton 3.6.0 fails", "numpy<2.5"),
         ("a cache that is a link", "cache", "warning", "(a symlink?): not used", "move"),
@@ -200,7 +200,7 @@ def ill(name, machine, monkeypatch):
             "tuned is open to",
             "chmod 700",
         ),
-        ("a cache below a file", "cache", "warning", "cannot be made", "XDG_CACHE_HOME"),
+        ("a cache below a file", "cache", "warning", "cannot be created", "XDG_CACHE_HOME"),
         (
             "a cache of Triton's below a file",
             "cache",

@@ -56,15 +56,15 @@ def test_the_page_shows_what_is_printed():
         ("D=4,D=5", None, "given twice"),
         ("D=64..8", None, "doubles upwards"),
         ("D=1..4,batch=1..2", None, "move together"),
-        ("D=x", None, "'x' is no number"),
+        ("D=x", None, "'x' is not a number"),
         ("batch=4,5", None, "expected NAME=NUMBER"),
         ("batch=4,D=1.5", None, "D=1.5: a size is a whole number"),
         ("batch=4,D=-1", None, "D=-1: a size is a whole number"),
-        ("batch=4,D=99999999999999999999", None, "no number of 64 bits"),
+        ("batch=4,D=99999999999999999999", None, "does not fit in 64 bits"),
         ("D=4", None, "softmax needs batch: --shape batch=1024"),
         ("batch=4,d=4", None, "has no size d, but D, batch"),
         ("batch=4,D=4", "i64", "softmax takes T: f64 f32 f16 bf16"),
-        ("batch=4,D=4", "half", "'half' is none of"),
+        ("batch=4,D=4", "half", "'half' is not one of"),
         ("batch=4,D=4", "U=bf16", "no type parameter U"),
     ],
 )
@@ -214,8 +214,8 @@ def test_the_command():
 @pytest.mark.parametrize(
     "name, step, reason",
     [
-        ("conv_group_norm_silu", "_y", "`mean` over .*p, q needs conv2d whole, and it is made"),
-        ("attention", "_m", "`max` over j needs s whole, and it is made in tiles of"),
+        ("conv_group_norm_silu", "_y", "`mean` over .*p, q needs all of conv2d, which is computed"),
+        ("attention", "_m", "`max` over j needs all of s, which is computed in tiles of"),
     ],
 )
 def test_why_a_step_is_apart(name, step, reason):
@@ -225,9 +225,9 @@ def test_why_a_step_is_apart(name, step, reason):
 
 
 SPLIT = {
-    "needs h": "op f<T: float>(x: T[M, K], w: T[K, N], v: T[N, P]) -> y: T[M, P] {\n"
+    "needs all of h": "op f<T: float>(x: T[M, K], w: T[K, N], v: T[N, P]) -> y: T[M, P] {\n"
     "  h[m, n] = sum[k](x[m, k] * w[k, n])\n  y[m, p] = sum[n](relu(h[m, n]) * v[n, p])\n}",
-    "another place": "op f<T: float>(x: T[N]) -> y: T[N] {\n"
+    "not where it is computed": "op f<T: float>(x: T[N]) -> y: T[N] {\n"
     "  s[n] = sum[k < 3](x[n] * k)\n  y[n] = s[N - 1 - n]\n}",
     "gathered": "op f<T: float>(x: T[N, D], t: T[D]) -> y: T[N] {\n"
     "  i[n] = argmax[d](x[n, d])\n  y[n] = (t[i[N - 1 - n]] else 0)\n}",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import doctest
 import re
+from pathlib import Path
 
 import pytest
 import torch
@@ -16,6 +17,7 @@ from tritongen.cli import main
 from tritongen.errors import CODES, SpecError
 from tritongen.syntax.parse import parse
 
+ROOT = Path(__file__).parents[2]
 BLOCK = re.compile(r"^```(op|python) ?(\w*)\n(.*?)^```", re.M | re.S)
 
 
@@ -34,6 +36,38 @@ def test_examples_run(entry):
 @pytest.mark.slow
 def test_the_page_on_training_runs():
     run_all((manual.path().parent / "training.md").read_text(encoding="utf-8"), "training.md")
+
+
+def test_the_readme_runs(monkeypatch):
+    """Its Python, but for the kernel that it shows, and the message of the mistake that it shows."""
+    page = (ROOT / "README.md").read_text(encoding="utf-8")
+    monkeypatch.chdir(ROOT)
+    for _, _, text in blocks(page):
+        if not text.startswith("@triton"):
+            exec(text, {})
+    mistake = "op linear<T: float>(x: T[M, K], w: T[N, K]) -> y: T[M, N] {\n  y[m, n] = x[m, k] * w[n, k]\n}\n"
+    with pytest.raises(SpecError) as refused:
+        api._compile(mistake, "linear.op")
+    assert str(refused.value) in page
+
+
+@pytest.mark.parametrize(
+    "page", [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")], ids=lambda p: p.name
+)
+def test_links_lead_somewhere(page):
+    """Relative links of the pages, with their anchors."""
+    text = page.read_text(encoding="utf-8")
+    for link in re.findall(
+        r"\]\(((?!https?:)[^)\s]+)\)", re.sub(r"```.*?```|``.*?``|`[^`]+`", "", text, flags=re.S)
+    ):
+        file, _, anchor = link.partition("#")
+        there = page.parent / file if file else page
+        assert there.exists(), link
+        if anchor:
+            titles = re.findall(r"^#+ (.*)", there.read_text(encoding="utf-8"), re.M)
+            assert anchor in {
+                re.sub(r"[^\w -]", "", t.lower()).replace(" ", "-") for t in titles
+            }, link
 
 
 def run_all(page: str, title: str) -> None:

@@ -197,7 +197,7 @@ def test_names_that_exist_are_let_through():
 def test_an_op_called_as_what_its_module_imports_is_refused():
     with pytest.raises(SpecError, match="E102.*`triton` is reserved") as refused:
         pipeline.build(ROWS.format("triton"))
-    assert "call it `triton_op`" in str(refused.value)
+    assert "rename it: `triton_op`" in str(refused.value)
 
 
 def test_what_triton_says_in_a_launch_is_no_parameter(interpreter):

@@ -168,7 +168,7 @@ def test_a_damaged_copy_is_never_run(cache):
     path = Path(load.load_text("thing", TEXT).__file__)
     path.write_text("raise SystemExit('poison')")
     load._modules.clear()
-    with pytest.warns(UserWarning, match="stale or foreign"):
+    with pytest.warns(UserWarning, match="is stale, or was not"):
         module = load.load_text("thing", TEXT)
     assert module.VALUE == [1] and path.read_text() == TEXT
 

@@ -211,7 +211,7 @@ def test_hostile_text(text, code):
 def test_reserved_names(word):
     for text in (op(f"{word}[i] = x[i]"), op("y = x").replace("x: T", f"{word}: T")):
         finding = one(parse, text)
-        assert finding.code in ("E102", "E103") and "call it `" in finding.help
+        assert finding.code in ("E102", "E103") and "rename it: `" in finding.help
     free = finding.help.split("`")[1]
     parse(op(f"{free}[i] = x[i]"))
 
@@ -230,7 +230,7 @@ def test_free_names(word):
 def test_a_line_begins_with_no_clause():
     for line in ("tol = x", "y = x\ntol[n] = x[n]", "y = x ref = x", "doc[n] = x[n]"):
         finding = one(parse, op(line))
-        assert finding.code == "E102" and "call it `" in finding.help
+        assert finding.code == "E102" and "rename it: `" in finding.help
 
 
 def test_an_op_may_have_a_builtins_name():

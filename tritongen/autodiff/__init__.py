@@ -1,11 +1,16 @@
 """Gradients, derived on the IR: the adjoint of a nest is a nest.
 
-    gradient(op)       ->  the op that takes op's operands and dy, and gives dx
-    with_gradient(op)  ->  the op that runs before it, which may keep values for it, and that
+    gradient(op)       ->  the op that takes op's operands and dy, and returns dx
+    with_gradient(op)  ->  the op that runs before it, which may keep values for it, and that gradient
 
-`backward.py` is where to start reading: `lift` names what is wanted again, `flow` hands a line's
-gradient to its reads, `invert` and `term` turn each into a sum over the read's own indices, `zero`
-drops what vanishes, `kept` says what is not computed again; `written` has the language read what came out. Nothing here schedules or writes Triton.
+Start with `backward.py`. Its parts:
+
+- `lift` names values that the gradient reads again.
+- `flow` passes a line's gradient to its reads.
+- `invert` and `term` turn each of these into a sum over the read's own indices.
+- `zero` drops what vanishes.
+- `kept` decides what is kept instead of computed again.
+- `written` has the language read the result.
 """
 
 from tritongen.autodiff.backward import NotDifferentiable

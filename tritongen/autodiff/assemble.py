@@ -1,9 +1,8 @@
-"""The signature of a backward op, and its lines without those that lead nowhere.
+"""The signature of a backward op, and its lines without those that no output needs.
 
-Input: an op, the lines of its gradient (forward ones among them), the operands wanted. Output: an
-op whose params are the forward op's, the outputs that are read, and `dy` per output y; whatever is
-neither read nor alone in binding a size or dtype is left out. Example: the gradient of `x + b`
-takes dy alone.
+Input: an op, the lines of its gradient (forward ones among them), the operands wanted. Output: an op whose params are the
+forward op's, the outputs that are read, and `dy` for each output y. A param is left out if nothing reads it and another one
+binds its sizes and dtypes. Example: the gradient of `x + b` takes dy alone.
 """
 
 from __future__ import annotations

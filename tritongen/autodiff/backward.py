@@ -1,14 +1,14 @@
-"""The backward op of an op.
+"""Derives the backward op of an op.
 
-Input: an op. Output: an op over the same operands, the outputs that derivatives read, and `dy` for
-each output y, which gives `dx` for each floating operand and scalar x:
+Input: an op. Output: an op over the same operands, the outputs that derivatives read, and `dy` for each output y. It returns
+`dx` for each floating operand and scalar x:
 
     op square<T: float>(x: T[N]) -> y: T[N] { y[n] = x[n] ** 2 }
     op square_backward<T: float>(x: T[N], dy: T[N]) -> dx: T[N] { dx[n] = 2 * dy[n] * x[n] }
 
-Its lines: forward temporaries that are wanted again, the gradients of temporaries from the last to
-the first, those of the operands. Batch dims are summed over only where an operand has none of them:
-where they broadcast, whoever calls sums.
+Its lines, in order: forward temporaries that are read again, the gradients of temporaries from the last to the first, the
+gradients of the operands. Batch dims are summed only if an operand has none of them. Where they broadcast, the caller
+sums.
 """
 
 from __future__ import annotations
@@ -71,9 +71,9 @@ class NotDifferentiable(SpecError):
 
 
 def derive(op: Op, wrt: Iterable[str] | None = None, shared: bool = False) -> Op:
-    """The backward op; `wrt` names the operands and scalars wanted, by default all floats.
+    """The backward op. `wrt` names the wanted operands and scalars, by default all floats.
 
-    `shared`: what a line repeats, and what its gradient reads again, has a line of its own.
+    `shared`: a value that a line repeats, and that its gradient reads again, gets a line of its own.
     """
     if op.gradient == "none":
         raise NotDifferentiable(op, "it says `grad none`")
@@ -113,14 +113,14 @@ def _derived(op: Op, wanted: tuple[Param, ...], most: int, shared: bool = False)
     own = {nest.name for nest in tape.backward}
     nests = in_stored_types(op, read_back(nests, own), own)
     back = assemble(op, nests, wanted)
-    back = assemble(op, _pruned(back).nests, wanted)  # again: what is never inside is not read
+    back = assemble(op, _pruned(back).nests, wanted)  # again, without pruned reads
     tape.refuse(batches.sums_over_fewer(op, back, {nest.name for nest in tape.values}))
     tape.refuse(batches.unbound(op, back))
     return back
 
 
 def _pruned(back: Op) -> Op:
-    """Without the `else` that solving for an index made needless; by what the text says, which is checked again."""
+    """Drops an `else` that solving for an index made unnecessary. It uses only what the text says, because the text is checked again."""
     facts = _said(back)
     dims = {t.name: t.dims for t in (*back.tensors, *back.outputs)}
     dims |= {nest.name: nest.dims for nest in back.nests}
@@ -128,7 +128,7 @@ def _pruned(back: Op) -> Op:
 
 
 def _said(op: Op) -> Facts:
-    """What the text of an op says of its sizes: not what its reads ask for, which others may not ask for."""
+    """The facts about sizes in the text of an op, without those that its reads require. Other ops may not require them."""
     said = tuple(f for f in op.facts if isinstance(f, Define) or f.origin == "fact")
     return facts_of(replace(op, facts=said))
 
@@ -215,7 +215,7 @@ class _Tape:
 
     # ---- what varies --------------------------------------------------------------------------
     def find_active(self) -> None:
-        """Which tensors depend on what is wanted; where the gradient of each is gathered."""
+        """Finds the tensors that depend on wanted operands, and the place where the gradient of each is collected."""
         self.active = {p.name for p in self.wanted}
         tensors = (*self.op.tensors, *self.op.outputs)
         self.shapes = {t.name: t for t in tensors}
@@ -299,7 +299,7 @@ class _Tape:
         return self.terms[own]
 
     def refuse(self, reason: str) -> None:
-        """Where there is a reason: it is for some shapes that the gradient would be wrong."""
+        """Raises if there is a reason: for some shapes the gradient would be wrong."""
         if reason:
             raise NotDifferentiable(self.op, reason, "name the dims in place of `...`")
 
@@ -377,10 +377,10 @@ class _Tape:
         return Read(name, nest.coords, None, exprs.COMPUTE)
 
     def _surviving(self, name: str, terms: list[Expr]) -> list[Expr]:
-        """Without what is 0 whatever the operands: a term alone, or all of them together.
+        """The terms without those that are 0 for all operands, alone or all of them together.
 
-        A term is 0 by what its own line says (a variance's, through its mean); all are by what was
-        made of it (softmax's, through its max).
+        A term is 0 by its own line (a variance's, through its mean). All of them are 0 by what was made of the line (softmax's, through its
+        max).
         """
         lines = {n.name: n for n in (*self.values, *self.backward)}
         terms = [t for t in terms if not zero.vanishes(t, {name: lines[name]})]
@@ -391,9 +391,9 @@ class _Tape:
         return terms
 
     def _is_shift(self, nest: Nest, lines: dict[str, Nest]) -> bool:
-        """Whether a line is a max or min, or pointwise over the box of one: what is subtracted before exp.
+        """Whether a line is a max or min, or pointwise over the box of one: a value that is subtracted before exp.
 
-        Others are not worth the time that following all that is made of them takes.
+        For other lines it is not worth the time to follow everything that is made of them.
         """
         if flow.extreme_of(nest) is not None:
             return True
@@ -404,9 +404,9 @@ class _Tape:
         return any(len(other.box) == len(nest.box) for other in extremes)
 
     def _made_of(self, name: str) -> Iterator[dict[str, Nest]]:
-        """The lines that read a line, and their gradients; then those that read these too, and so on.
+        """The lines that read a line, and their gradients; then the lines that read these too, and so on.
 
-        What is made of a softmax says nothing of its max: it need not be looked through.
+        Lines behind a softmax say nothing about its max, so they need not be looked through.
         """
         made = {name}
         while new := {n.name for n in self.values if tensors_read(n.body) & made} - made:

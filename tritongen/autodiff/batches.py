@@ -1,14 +1,14 @@
-"""Reducers over the `...` of some operands, which may be fewer batch dims than the op's, in gradients.
+"""Reducers over the `...` of some operands, which may have fewer batch dims than the op, in gradients.
 
-A gradient has the batch dims of the whole op, and whoever calls sums it over those where its operand
-broadcast. A sum over `...` of fewer operands, as in `s = sum[...](x[...]); y[...] = t[...] + s`, has
-fewer terms than that; each stands at as many places of the op as there are places to a term:
+A gradient has the batch dims of the whole op, and the caller sums it over those where its operand broadcast. A sum over `...`
+of fewer operands, as in `s = sum[...](x[...]); y[...] = t[...] + s`, has fewer terms than that. Each term stands at as many
+places of the op as there are places for one term:
 
     batch = sum[...](1)
     terms = sum[...](x[...] == x[...] or true)
     dx[...] = ds / (batch / terms)
 
-A mean is right over either. Other reducers are refused, and so are sums of gradients: here is why, or "".
+A mean is right over either. Other reducers are refused, and so are sums of gradients. This module returns the reason, or "".
 """
 
 from __future__ import annotations
@@ -54,9 +54,9 @@ def terms_line(op: Op, own: frozenset[str], name: str) -> Nest:
 
 
 def as_shares(op: Op, expr: Expr, terms: Callable[[frozenset[str]], Expr]) -> Expr:
-    """What is differentiated: each sum over fewer, divided by how many places of the op a term of it stands at.
+    """Each sum over fewer dims, divided by the number of places of the op at which a term of it stands.
 
-    `terms`: how many terms there are.
+    `terms`: the number of terms.
     """
     if mean_of(expr) is not None:
         return expr

@@ -1,8 +1,8 @@
-"""Expressions built with the identities a person applies without thinking: x * 1, x + 0, a - (-b).
+"""Builds expressions with the usual identities: x * 1, x + 0, a - (-b).
 
-Input: expressions of the IR. Output: expressions, as `add(w, neg(p))` gives `w - p`. A `where` with
-a zero branch takes factors into its other branch, so that what is not taken is never multiplied:
-0 * inf cannot arise. Also here: substitution, renaming, and what an expression depends on.
+Input: expressions of the IR. Output: expressions: `add(w, neg(p))` gives `w - p`. A `where` with a zero branch takes factors
+into its other branch. So a branch that is not taken is never multiplied, and 0 * inf cannot arise. This module also
+substitutes, renames, and finds what an expression depends on.
 """
 
 from __future__ import annotations
@@ -205,7 +205,7 @@ _serial = count()
 
 
 def unique(name: str) -> str:
-    """A name that nothing else has; what it came from stands before the mark."""
+    """A name that nothing else has. Its origin stands before the mark."""
     return f"{name.split(MARK)[0]}{MARK}{next(_serial)}"
 
 

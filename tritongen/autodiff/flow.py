@@ -1,12 +1,12 @@
-"""How much each read of a line counts: the derivative of one nest, before any index is inverted.
+"""The derivative of one nest with respect to each of its reads, before any index is inverted.
 
-Input: a body with its reducers at linear places (`lift.py`) and the gradient of its value. Output:
-one `Use` per read, e.g. for `y[n] = sum[k](a[n, k] * b[k])` under weight dy[n]:
+Input: a body with its reducers at linear places (`lift.py`) and the gradient of its value. Output: one `Use` per read. For
+`y[n] = sum[k](a[n, k] * b[k])` under the weight dy[n]:
 
     Use(a[n, k], dy[n] * b[k], binders=(k,))    Use(b[k], dy[n] * a[n, k], binders=(k,))
 
-Equal subexpressions are one: what reaches them is summed before it is handed down, so a chain of
-functions costs one product a link. Not here: who reads what, and where it ends up (`invert.py`).
+Equal subexpressions are one. Their gradients are summed before they are passed on, so a chain of functions costs one
+product per link. `invert.py` finds where a gradient ends up.
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ class Overgrown(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """`node` is read once per point of the nest's box and of `binders` that passes `guards`.
+    """A read `node`, once per point of the nest's box and of `binders` that passes `guards`.
 
-    `wanted`: where its gradient is, guards among it. `only`: conditions beside guards that the weight is not in yet.
+    `wanted`: the condition of its gradient, guards included. `only`: conditions beside guards that are not in the weight yet.
     """
 
     node: Read | ScalarRef
@@ -69,8 +69,8 @@ class Use:
 class Line:
     """The nest that is differentiated: how its own value is read, and what of it varies.
 
-    `most`: how many operations the gradient of a part of it may have. `place`: of a max or min reducer, the line
-    that has the number of the element taken.
+    `most`: the largest number of operations for the gradient of a part. `place`: for a max or min reducer, the line that holds the number
+    of the element that was taken.
     """
 
     nest: Nest
@@ -204,7 +204,7 @@ def varies(line: Line, expr: Expr) -> bool:
 
 
 def _shares(line: Line, call: Call, weight: Expr, value: Expr) -> Iterator[tuple[Expr, Expr, Case]]:
-    """What of a call's gradient each argument gets, and where."""
+    """The part of a call's gradient that each argument gets, and under which condition."""
     if call.fn == "where":
         condition, yes, no = call.args
         zero = exprs.number(0, weight.dtype)
@@ -243,9 +243,9 @@ def number_of(reduce: Reduce) -> Poly:
 
 
 def _others(reduce: Reduce) -> Expr:
-    """The product of all terms but this one; dividing by it would fail at 0.
+    """The product of all terms but this one. Dividing by the term would fail at 0.
 
-    Over a whole dim it is the product of those before times that of those after: two scans.
+    Over a whole dim it is the product of the terms before times that of the terms after: two scans.
     """
     other = exprs.rename_reduce(reduce)
     if len(reduce.binders) == 1 and not reduce.guards:

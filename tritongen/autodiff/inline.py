@@ -1,11 +1,11 @@
-"""Lines that are read once, pasted into the line that reads them.
+"""Pastes lines that are read once into the line that reads them.
 
-Input: the lines of a backward op. Output: as many or fewer, which give the same outputs:
+Input: the lines of a backward op. Output: as many or fewer, with the same outputs:
 
     dz[d] = dy[d] + s * e[d];  dx[d] = dz[d]        dx[d] = dy[d] + s * e[d]
 
-Only pointwise lines, and only where no point is computed twice: the reader runs over the same
-indices. What is read more often, or is a sum, keeps its name.
+It pastes pointwise lines, and only if no point is computed twice: the reader runs over the same indices. A line that is read
+more than once, or is a sum, keeps its name.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
-"""From where a read is used to where it points: the adjoint of one read, with its indices inverted.
+"""Inverts the indices of one read: from the place where it is used to the place that it points at.
 
-Input: a `Use` of x[d1, d2, ...] in a box, and indices i1, i2, ... of x. Output: the sum, over the
-box, of the weights of all points with d == i, with as many indices as possible solved for. Example,
-for x[n, p * stride + r - pad] under weight dy[n, p] * w[r], p < P, r < R:
+Input: a `Use` of x[d1, d2, ...] in a box, and indices i1, i2, ... of x. Output: the sum, over the box, of the weights of all
+points with d == i, with as many indices as possible solved for. Example, for x[n, p * stride + r - pad] under the weight
+dy[n, p] * w[r], p < P, r < R:
 
     sum[r]((dy[n, (i - r + pad) / stride] else 0) * w[r])
 
-In order: indices read through `// q` and `% q` split into digits; plain indices; mixed radix
-(`g * Cg + c` gives g = i // Cg, c = i % Cg); rotations; else one index is solved for, the longest,
-and what its range and exactness demand stays behind as a guard, with which `term.py` deals.
+In order: indices read through `// q` and `% q` are split into digits; plain indices; mixed radix (`g * Cg + c` gives g = i //
+Cg, c = i % Cg); rotations. Then one index is solved for, the longest. The demands of its range and of exact division become
+guards, which `term.py` handles.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ ZERO = Poly()
 
 
 def decide(left: Poly, op: str, right: Poly, facts: Facts, ranges: Ranges) -> bool | None:
-    """`prove`, with the batch index told apart from the batch extent, which has the same name."""
+    """`prove`, but it distinguishes the batch index from the batch extent of the same name."""
 
     def change(atom: Atom) -> Poly | None:
         return index("batch~") if atom == Idx(BATCH) else None

@@ -1,7 +1,7 @@
-"""What a call computes that its gradient would compute again, kept as outputs: results of products, places of extremes.
+"""Values of the forward that a gradient would compute again, kept as outputs: results of products, indices of extremes.
 
-Input: an op. Output: the op that runs where a gradient is wanted, or None where nothing is worth its
-memory. What is kept is a copy beside the temporary, so that the op's own results are the same:
+Input: an op. Output: the op that runs if a gradient is wanted, or None if nothing is worth its memory. A kept value is a copy
+beside the temporary, so that the op's own results do not change:
 
     op f(x: T[M, K], w: T[N, K]) -> y: T[M, N] {    op f_forward(...) -> (y: T[M, N], acc_kept: T[M, N]) {
       acc[m, n] = sum[k](x[m, k] * w[n, k])           acc[m, n] = sum[k](x[m, k] * w[n, k])
@@ -45,9 +45,9 @@ from tritongen.ir.nodes import (
 
 
 def keeping(op: Op, lines: tuple[Nest, ...], back: Op) -> Op | None:
-    """The op with what `back`, its gradient, computes again as further outputs; `kept` names those.
+    """The op, with the values that its gradient `back` would compute again as further outputs. `kept` names them.
 
-    `lines`: the op's as the gradient has them.
+    `lines`: the lines of the op as the gradient has them.
     """
     if op.gradient != "derive":
         return None
@@ -93,7 +93,7 @@ def keeping(op: Op, lines: tuple[Nest, ...], back: Op) -> Op | None:
         kept=tuple(o.name for o in outputs),
         ref=None,
         tune=(),
-        doc=f"{op.name}, keeping {' and '.join((*found, *places))} for its gradient.",
+        doc=f"{op.name}, which also returns {' and '.join((*found, *places))} for its gradient.",
         text="",
     )
 

@@ -1,15 +1,14 @@
-"""The forward lines with a name for everything whose value the gradient will want.
+"""The forward lines, with a name for everything whose value the gradient needs.
 
-Input: the nests of an op. Output: nests that compute the same, in which a reducer stands only where
-the value is linear in it, and what depends on fewer indices than its line is a line of its own:
+Input: the nests of an op. Output: nests that compute the same. A reducer stands only where the value is linear in it. What
+depends on fewer indices than its line is a line of its own:
 
     y[n, d] = e[n, d] / sum[k](e[n, k])      y_sum[n] = sum[k](e[n, k])
                                              y[n, d] = e[n, d] / y_sum[n]
     y[n, d] = x[n, d] * rsqrt(v[n] + eps)    y_rsqrt[n] = rsqrt(v[n] + eps)
                                              y[n, d] = x[n, d] * y_rsqrt[n]
 
-A person's backward has the same names. The forward kernels never see these: `schedule` lifts by its
-own rules.
+A backward written by hand has the same names. The forward kernels do not use these lines: `schedule` has its own rules.
 """
 
 from __future__ import annotations
@@ -54,9 +53,9 @@ class _Lifter:
 def lift(
     op: Op, facts: bounds.Facts, name: Callable[[str], str], shared: bool = False
 ) -> tuple[Nest, ...]:
-    """The op's nests, lifted; `name` gives a free name for a new one.
+    """The lifted nests of an op. `name` gives a free name for a new nest.
 
-    `shared`: so is what a line repeats, or its gradient would.
+    `shared`: values that a line or its gradient would repeat are lifted too.
     """
     lifter = _Lifter(op, facts, name)
     for nest in op.nests:

@@ -1,13 +1,13 @@
-"""Matrix products of a gradient, in the type of the operand that they meet.
+"""Rounds factors of matrix products in a gradient to the type of the operand that they meet.
 
-Input: the lines of a backward op. Output: the same, where what a matrix product multiplies with an operand is rounded
-to its type first:
+Input: the lines of a backward op. Output: the same lines, where a factor that meets an operand in a matrix product is
+rounded to the operand's type first:
 
     dacc[m, n] = dy[m, n] * g(acc[m, n])              dacc[m, n] = T(dy[m, n] * g(acc[m, n]))
     dx[m, k] = sum[n](dacc[m, n] * w[n, k])           dx[m, k] = sum[n](dacc[m, n] * w[n, k])
 
-Autograd rounds there too: it hands tensors of that type from one function to the next. In f32 and f64 that is nothing;
-in half types it makes one product of two halves of what is three of TF32, and more exact than the results can be.
+Autograd rounds there too: it passes tensors of that type from one function to the next. In f32 and f64 nothing changes. In half
+types one product of two halves replaces three TF32 products.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def in_stored_types(op: Op, lines: tuple[Nest, ...], gradients: set[str]) -> tup
 
 
 def _wide_factors(op: Op, line: Nest) -> Iterator[tuple[Expr, str]]:
-    """What is in the compute type and meets what may be a half, in a line that is no wider; and that type."""
+    """Factors in the compute type that meet an operand which may be a half type, in a line that is no wider. With that type."""
     for left, right in matrix_products(line):
         for wide, other in ((left, right), (right, left)):
             dtype = _stored_type(other)

@@ -1,11 +1,11 @@
-"""Quotients that an output already holds: `u / s * e` is `u * y` where the op says `y = e / s`.
+"""Replaces quotients that an output already holds: `u / s * e` is `u * y` if the op says `y = e / s`.
 
-Input: the lines of a backward op and the forward lines of the outputs it reads anyway. Output: the
-lines with the output in the quotient's place. Softmax's gradient then is a person's:
+Input: the lines of a backward op, and the forward lines of the outputs that it reads anyway. Output: the lines with the
+output in place of the quotient. The gradient of softmax then reads as one written by hand:
 
     dx[d] = (dy[d] - t) / s * e[d]        dx[d] = (dy[d] - t) * y[d]
 
-and x need not be kept. An output that nothing reads yet is never brought in: it costs its memory.
+and x need not be kept. An output that nothing reads yet is not used, because it would cost its memory.
 """
 
 from __future__ import annotations

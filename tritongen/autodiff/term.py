@@ -1,11 +1,11 @@
-"""One contribution to a gradient, written out: an inverted read as a sum over what is left.
+"""Writes out one contribution to a gradient: an inverted read as a sum over the remaining indices.
 
-Input: a `System`, solved. Output: an expression over the target's indices, such as
+Input: a solved `System`. Output: an expression over the target's indices, such as
 
     sum[r]((dy[n, (i - r + pad) / stride] else 0) * w[r])
 
-A guard that always holds goes; one that fails only where a factor of the term reads its `else 0`
-goes too, which is what makes a convolution's gradient read like a convolution; the others stay.
+A guard that always holds is dropped. So is a guard that fails only where a factor of the term reads its `else 0`: this makes the
+gradient of a convolution look like a convolution. The others stay.
 """
 
 from __future__ import annotations
@@ -58,10 +58,10 @@ Shapes = Mapping[str, Tensor]  # everything that may be read
 
 
 def write(system: System, shapes: Shapes, said: Facts, gradients: Set[str]) -> Expr:
-    """The sum over the unknowns left, or the bare weight where none is.
+    """The sum over the remaining unknowns, or the weight itself if there is none.
 
-    `said`: what the text says of sizes, by which what is read without `else` is checked again. `gradients`: the
-    lines of gradients, which are 0 where they are not wanted.
+    `said`: the facts about sizes in the text, by which reads without `else` are checked again. `gradients`: the lines of gradients, which
+    are 0 where they are not wanted.
     """
     _tidy(system)
     ranges = system.ranges | _inner_ranges(system.weight)
@@ -88,9 +88,9 @@ def write(system: System, shapes: Shapes, said: Facts, gradients: Set[str]) -> E
 
 
 def _masked(condition: Expr, weight: Expr, system: System, gradients: Set[str]) -> Expr:
-    """The weight inside of a condition: of a matrix product each factor that has all of the condition's indices.
+    """The weight inside of a condition. In a matrix product, each factor that has all indices of the condition is masked.
 
-    The factor that the gradient comes in by is 0 there as it is.
+    The factor that brings the gradient in is 0 there already.
     """
     used, own = exprs.free_indices(condition), {b.index for b in system.target.box}
 
@@ -177,10 +177,9 @@ def _plain_sum(binders: tuple[Binder, ...], guards: tuple[Guard, ...], weight: E
 
 
 def _sum(binders: tuple[Binder, ...], weight: Expr, said: Facts) -> Expr:
-    """The sum, with factors that are the same for all terms before it.
+    """The sum, with factors in front that are the same for all terms.
 
-    It is not 0 / 0 where what it is divided
-    by, as in a mean's gradient, is the number of its terms.
+    If its divisor is the number of its terms, as in a mean's gradient, it is not 0 / 0.
     """
     own = {b.index for b in binders}
     counts = {poly(1)}
@@ -285,7 +284,7 @@ def _filled_fetches(said: Facts, p: Poly, ranges, shapes: Shapes) -> Poly:
 
 # ---- guards -------------------------------------------------------------------------------------
 def _needed(system: System, weight: Expr, shapes: Shapes, said: Facts) -> tuple[Guard, ...] | None:
-    """The guards that have to stay; None where one of them never holds."""
+    """The guards that must stay. None if one of them never holds."""
     implied = _implied(weight, shapes) if _is_tame(weight, system) else frozenset()
     implied = frozenset(simplify(p, system.facts) for p in implied)
     kept: dict[Guard, None] = {}
@@ -317,7 +316,7 @@ def _undivided(p: Poly) -> Poly | None:
 
 
 def _whole(system: System, guard: Guard) -> tuple[Guard, ...]:
-    """A guard without fractions: that it divides is a guard of its own."""
+    """A guard without fractions. That the division is exact becomes a guard of its own."""
     if not is_fractional(guard.poly):
         return (guard,)
     above, below = numerator(guard.poly), denominator(guard.poly)
@@ -334,7 +333,7 @@ def _whole(system: System, guard: Guard) -> tuple[Guard, ...]:
 
 # ---- factors that vanish ------------------------------------------------------------------------
 def _is_tame(expr: Expr, system: System) -> bool:
-    """Whether a fill of 0 in any read leaves every factor finite: sums and products of reads."""
+    """Whether every factor stays finite if any read is filled with 0: true for sums and products of reads."""
     match expr:
         case Const() | ScalarRef() | IndexValue():
             return True

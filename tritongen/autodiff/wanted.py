@@ -1,12 +1,13 @@
-"""Under which condition a gradient is wanted: the uses of a value, as cases.
+"""The condition under which a gradient is wanted: the uses of a value, as cases.
 
 A value that is used only under a `where`, or inside of a binder's bounds, may be anything elsewhere, and so may its
-derivative: 0 * inf is NaN. So a gradient carries the condition of its uses, and is multiplied inside of that:
+derivative. A product with it could be 0 * inf, which is NaN. So a gradient carries the condition of its uses, and is multiplied
+inside of that condition:
 
     t[n] = exp(x[n]);  y[n] = where(x[n] < 0, t[n], 0)        dx[n] = where(x[n] < 0, dy[n] * t[n], 0)
 
-A condition is a tuple of cases, one of which holds, and a case a tuple of literals, all of which hold: guards, and
-conditions that are none. No literal: always. Outside of its condition a gradient is 0.
+A condition is a tuple of cases, one of which holds. A case is a tuple of literals, all of which hold: guards, and conditions
+that are not guards. A case without literals always holds. Outside of its condition a gradient is 0.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ NEVER: Wanted = ()
 
 
 def literals(condition: Expr) -> Case:
-    """What an and-chain asks for."""
+    """The conditions of an and-chain."""
     guards, rest = guards_of(lambda dtype: "int" if dtype in INTS else "", condition)
     return (*guards, *(_chain(rest) if rest is not None else ()))
 
@@ -51,7 +52,7 @@ def _chain(condition: Expr) -> Case:
 
 
 def opposite(condition: Expr) -> Case:
-    """What holds where a condition does not."""
+    """The opposite of a condition."""
     match literals(condition):
         case (one,):
             return (_denied(one),)
@@ -70,12 +71,12 @@ def _denied(literal: Literal) -> Literal:
 
 
 def both(wanted: Wanted, case: Iterable[Literal]) -> Wanted:
-    """Where the condition and the case hold."""
+    """Holds if the condition and the case hold."""
     return tuple(tuple(dict.fromkeys((*own, *case))) for own in wanted)
 
 
 def either(a: Wanted, b: Wanted) -> Wanted:
-    """Where one of the conditions holds; a case and its opposite are one."""
+    """Holds if one of the conditions holds. A case and its opposite become one."""
     found: list[Case] = []
     for case in (*a, *b):
         found = _with(found, case)

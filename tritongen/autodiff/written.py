@@ -1,8 +1,8 @@
-"""The gradient of an op as its text says it, and the op that runs before it.
+"""Writes the gradient of an op, and the op that runs before it, as text, and reads them as any spec is read.
 
-Input: an op. Output: its backward op, or the forward one that keeps values for it (`kept.py`), written down and
-read as any spec is. What a user sees, proves and pastes is then the op that is built: a literal, a cast or a guard
-that the rules of derivation and those of the language put differently is as the language has it.
+Input: an op. Output: its backward op, or the forward one that keeps values for it (`kept.py`). So the op that is built is
+the one that you see, test and paste. Where the derivation and the language treat a literal, a cast or a guard differently, the
+language decides.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from tritongen.ir.print_poly import NotWritable
 from tritongen.ir.rename import renamed
 from tritongen.syntax.parse import parse
 
-TOO_LONG = {"E001", "E007", "E008", "E009"}  # what a text is refused for that says nothing wrong
+TOO_LONG = {"E001", "E007", "E008", "E009"}  # codes that refuse a correct text
 
 
 def gradient(op: Op, wrt: Iterable[str] | None = None) -> Op:
-    """The backward op; `wrt` names the operands and scalars wanted, by default all floats.
+    """The backward op. `wrt` names the wanted operands and scalars, by default all floats.
 
-    One whose text is longer than a spec may be names what it repeats. As it was derived where the
-    language has no text for it, or none that is short enough.
+    If its text would be longer than a spec may be, repeated values get names. If the language has no text for it, or only one that is
+    too long, it stays as derived.
     """
     wanted = None if wrt is None else tuple(wrt)
     for shared in (False, True):
@@ -46,9 +46,9 @@ def gradient(op: Op, wrt: Iterable[str] | None = None) -> Op:
 
 
 def with_gradient(op: Op, typings: tuple[Op, ...] = ()) -> tuple[Op, Op]:
-    """What runs where a gradient is wanted, and that gradient: the op itself, or one that keeps values for it.
+    """The op that runs if a gradient is wanted, and that gradient. The first is the op itself, or one that keeps values.
 
-    What keeps values has one typing, `op`: it is had where a gradient is wanted of no other of these.
+    The op that keeps values has one typing, `op`. It is used if no other operand wants a gradient.
     """
     back = gradient(op)
     forward = keeping(op, forward_lines(op), back) if _wants_this(op, typings) else None
@@ -92,9 +92,9 @@ Handed = dict[str, tuple[str, tuple[int, ...]]]
 
 
 def handed_on(op: Op, back: Op) -> Handed:
-    """The operands whose gradient is just what comes in for an output, those of `x + z` and of `sum[k](x[m, k])`.
+    """The operands whose gradient is that of an output, as in `x + z` and `sum[k](x[m, k])`.
 
-    Each with that output, and the dims of its own along which its gradient is the same: -1 is the last one.
+    Each comes with its output, and with the dims of the operand along which the gradient is the same. -1 is the last dim.
     """
     incoming = {f"d{o.name}": o for o in op.outputs}
     lines = {nest.name: nest for nest in back.nests}
@@ -124,9 +124,9 @@ def _from_ends(dims: tuple[Poly, ...], along: list[int]) -> tuple[int, ...]:
 
 
 def without_handed_on(op: Op, back: Op) -> tuple[Handed, Op | None]:
-    """What is handed on, and the gradient of the rest, None where that is nothing.
+    """What is handed on, and the gradient of the rest, or None if nothing is left.
 
-    All of it stays together where the rest reads nothing that has the shape of its own results: zeros of `...`.
+    All gradients stay together if the rest reads nothing with the shape of its own results: zeros of `...`.
     """
     given = handed_on(op, back)
     rest = [o.name[1:] for o in back.outputs if o.name[1:] not in given]

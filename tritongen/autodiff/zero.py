@@ -1,13 +1,12 @@
-"""A test for zero: softmax's gradient through its max vanishes, a variance's through its mean.
+"""Tests whether an expression is 0: softmax's gradient through its max vanishes, and a variance's through its mean.
 
-Input: an expression and the lines it may look through. Output: True where it is 0 whatever is read:
+Input: an expression and the lines that it may look through. Output: True if it is 0 for all values that it reads:
 
     dlse - sum[v](dlse / s * exp(x[v] - m))  with  s = sum[v](exp(x[v] - m))   ->   True
 
-The normal form is a polynomial over opaque atoms (reads, functions of normal forms, sums of one
-product) with sizes as coefficients; sums are linear, and what has no binder in it leaves the sum.
-It decides what is dropped and never rewrites what is kept. Where it grows too large the answer is
-False, which costs time in the kernel and is never wrong.
+The normal form is a polynomial over opaque atoms (reads, functions of normal forms, sums of one product) with sizes as
+coefficients. Sums are linear, and factors without a binder leave the sum. The test decides what is dropped; it never rewrites
+what is kept. If the normal form grows too large the answer is False. That costs time in the kernel, and is never wrong.
 """
 
 from __future__ import annotations

@@ -54,10 +54,10 @@ class Comparison:
 
 
 def compare(got: Any, want: Any, tf32: bool = False, beside: float = 0.0) -> Comparison:
-    """Results of one call, a tensor or a tuple, against a more exact one.
+    """Compares the results of one call, a tensor or a tuple, with more exact ones.
 
-    `tf32`: products of f32 may be TF32. What three times the error `beside` it (torch's own, on the
-    same call) explains passes too: some functions have no better conditioned answer.
+    `tf32`: products of f32 may be TF32. An error of up to three times that of `beside`, torch's own result of the same call, passes
+    too: some functions have no better conditioned answer.
     """
     ours, theirs = _tuple(got), _tuple(want)
     if len(ours) != len(theirs):
@@ -182,7 +182,7 @@ def _round(functions: Mapping[str, Call], timer: Timer) -> dict[str, Callable[[]
 
 # ---- ceilings -----------------------------------------------------------------------------------
 def ceilings(precisions: Sequence[str] = (), timer: Timer | None = None) -> Ceilings:
-    """What this GPU does now: a copy of 1 GiB, and cuBLAS at 8192^3 (4096^3 for f64 and plain f32)."""
+    """Measures this GPU: a copy of 1 GiB, and cuBLAS at 8192^3 (4096^3 for f64 and plain f32)."""
     source = torch.empty(2**30, dtype=torch.int8, device="cuda").random_()
     target = torch.empty_like(source)
     calls: dict[str, tuple[Call, float]] = {

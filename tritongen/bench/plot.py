@@ -159,7 +159,7 @@ def _size(name: str, row: dict[str, Any]) -> int:
 
 
 def _fixed(rows: list[dict[str, Any]]) -> str:
-    """What is the same in all shapes."""
+    """The values that are the same in all shapes."""
     parts = [set(r["shape"].split(", ")) for r in rows]
     common = set.intersection(*parts)
     shown = [p for p in rows[0]["shape"].split(", ") if p in common]

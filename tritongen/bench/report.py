@@ -63,7 +63,7 @@ def speed_text(row: Row) -> str:
 
 
 def speed(row: Row) -> tuple[float, str]:
-    """What binds a row, a second: bytes, or flops."""
+    """The speed of a row in its limiting unit: bytes or flops per second."""
     assert row.microseconds is not None
     if row.bound_by == "arithmetic":
         return row.flops / row.microseconds * 1e-6, "TFLOP/s"

@@ -172,7 +172,7 @@ def ours(module: ModuleType, op: Op, args: Mapping[str, Any]) -> Call:
 
 
 def rivals(op: Op, args: Mapping[str, Any], names: Sequence[str]) -> dict[str, Call]:
-    """The spec's `ref` as torch runs it: as it stands, and compiled."""
+    """The spec's `ref`, run by torch eagerly and compiled."""
     if not names or op.ref is None:
         return {}
     found: dict[str, Call] = {}
@@ -203,7 +203,7 @@ def eager_function(op: Op) -> Callable[..., Any]:
 
 # ---- comparing ----------------------------------------------------------------------------------
 def reference(module: ModuleType, op: Op, args: Mapping[str, Any]) -> Call:
-    """What CPU tensors get, on wider operands: f32 where some are narrower than that, else f64."""
+    """The result for CPU tensors on wider operands: f32 if some are narrower than that, else f64."""
     floats = [v for v in args.values() if isinstance(v, torch.Tensor) and v.is_floating_point()]
     wide = torch.float32 if any(v.dtype.itemsize < 4 for v in floats) else torch.float64
     ids = {id(v) for v in floats}
@@ -214,7 +214,7 @@ def reference(module: ModuleType, op: Op, args: Mapping[str, Any]) -> Call:
 
 
 def judge(contenders: Mapping[str, Call], op: Op, want: Call) -> dict[str, Comparison]:
-    """What each contender's result is worth; torch's own error allows ours as much."""
+    """Judges the result of each contender. Ours may have as large an error as torch's."""
     with tf32(False):
         expected = want()
     verdicts: dict[str, Comparison] = {}

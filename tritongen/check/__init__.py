@@ -55,7 +55,7 @@ def too_much_work(span: Span | None = None) -> Diagnostic:
 
 
 def _compiled(text: str) -> tuple[tuple[Diagnostic, ...], int]:
-    """What is wrong with a proposed text, and how many sizes its calls must have equal for it."""
+    """The findings of a proposed text, and the number of equal sizes that its calls need."""
     try:
         with uncounted(), limited():
             checked = _checked(parse(text, proposals=False))
@@ -88,7 +88,7 @@ def _checked(file: ast.File, typing: Mapping[str, str] | None = None) -> tuple[C
 
 
 def _rounded_once(checked: Checked) -> Checked:
-    """What is rounded to a dtype, by its store or by a cast, is so once; only a caller sees both."""
+    """Rounds a value to a dtype once, by its store or by a cast. Only a caller sees both."""
     typings = []
     for op in checked.typings:
 

@@ -1,8 +1,8 @@
-"""Arguments of an op call: what the callee's type parameters, sizes and `...` are in the caller.
+"""Binds the arguments of an op call: the callee's type parameters, sizes and `...`, in terms of the caller.
 
-Input: the callee's IR and the caller's tensors. Output: dtypes by type parameter, polys by size, dims
-by argument for `...`. What does not fit is refused here, what only the call decides is required of
-it. Not here: what is done with the callee's body (`calls`, `inline`).
+Input: the callee's IR and the caller's tensors. Output: dtypes by type parameter, polys by size, and dims by argument
+for `...`. What cannot fit is refused here. What only the call can decide becomes a requirement. `calls` and `inline`
+use the result.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tritongen.syntax.unparse import unparse
 def bind_dtypes(
     scope: Scope, node: ast.Call, typings: tuple[Op, ...], tensors: dict[str, Variable]
 ) -> tuple[dict[str, str], Op]:
-    """What each type parameter of the callee is here, and the typing for these kinds."""
+    """The dtype of each type parameter of the callee, and the typing for these kinds."""
     names = {p.name for p in typings[0].typarams}
     dtypes = _given_types(scope, node, typings[0])
     for t in typings[0].tensors:
@@ -48,7 +48,7 @@ def bind_dtypes(
 
 
 def _given_types(scope: Scope, node: ast.Call, callee: Op) -> dict[str, str]:
-    """What no operand binds: by name in the call, else the default."""
+    """Type parameters that no operand binds: by name in the call, else the default."""
     given = {t.name: t for t in node.types}
     dtypes = {}
     for p in callee.free_typarams:
@@ -111,7 +111,7 @@ def bind_dims(scope: Scope, node: ast.Call, callee: Op, tensors: dict[str, Varia
 
 
 def paired(scope: Scope, node: ast.Call, t: Tensor, here: Variable):
-    """Dims of the callee with dims of the argument, and what its `...` stands for."""
+    """Pairs dims of the callee with dims of the argument, and returns what its `...` stands for."""
     if BATCH_SIZE in t.dims:
         at = t.dims.index(BATCH_SIZE)
         after = len(t.dims) - at - 1

@@ -1,10 +1,13 @@
-"""The binders of reducers: the box of each index, and the conditions that its bounds are.
+"""The binders of reducers: the range of each index, and the conditions of its bounds.
 
-Input: a reducer, the scope, the frame. Output: binders (lo <= k < hi, sizes) and guards. An end without an index is
-an end of the box. One that names an index, or reads, is a guard on the values of the dims that the index subscripts:
-`max[i - w < j <= i](s[i, j])` takes the j of 0 .. L - 1 that meet both; of reads with `else`, all that meet both.
-`k < min(a, b)` says two things of k, and so
-does `k >= max(a, b)`; the other two are read from a line of their own, `end[i] = max(a, b)`.
+Input: a reducer, the scope, the frame. Output: binders (lo <= k < hi, where lo and hi are sizes) and guards.
+
+- An end without an index is an end of the range.
+- An end that names an index, or reads an operand, is a guard on the values of the dims that the index subscripts.
+  `max[i - w < j <= i](s[i, j])` takes the j of 0 .. L - 1 that satisfy it. With `else` in every read it takes all j that
+  satisfy it.
+- `k < min(a, b)` is two guards on k, and so is `k >= max(a, b)`. The other two are read from a line of their own:
+  `end[i] = max(a, b)`.
 """
 
 from __future__ import annotations
@@ -72,7 +75,7 @@ def binders_of(
 def _bounded(
     scope: Scope, frame: Frame, node: ast.Reduce, b: ast.Binder, lower: Lower
 ) -> tuple[Binder, tuple[Guard, ...]]:
-    """One index: its box, and what its bounds ask of it."""
+    """One index: its box, and the conditions of its bounds."""
     low = _parts(scope, frame, b.low, "low", 1 if b.low_strict else 0, lower)
     high = _parts(scope, frame, b.high, "high", 0 if b.high_strict else 1, lower)
     (below, divides), (above, divides_too) = _dividing(low), _dividing(high)
@@ -104,7 +107,7 @@ def _says(scope: Scope, p: Poly, op: str, end: Poly) -> bool:
 def _parts(
     scope: Scope, frame: Frame, end: ast.Expr | None, side: str, offset: int, lower: Lower
 ) -> tuple[Poly, ...]:
-    """What k is not below, or below: one poly, or those of `max(a, b) <= k` and `k < min(a, b)`."""
+    """The lower or upper ends of k: one poly, or two for `max(a, b) <= k` and `k < min(a, b)`."""
     if end is None:
         return ()
     fetch = fetch_of(scope, frame)
@@ -137,7 +140,9 @@ def _own_line(scope: Scope, frame: Frame, end: ast.Call, fetch: FetchOf, lower: 
     """`k < max(a[i], i + 1)`: the end is a line over the indices that it names, and k is below what is read there."""
     for arg in end.args:
         if not _is_extreme(arg) and is_fractional(coordinate(scope, arg, frame.names, fetch)):
-            message = f"`{unparse(arg)}` cannot stand in `{end.name}`: it may be no whole number"
+            message = (
+                f"`{unparse(arg)}` is not allowed in `{end.name}`: it may not be a whole number"
+            )
             scope.report.fail("E205", message, arg.span, help="write `//`")
     named = {n.name for n in walk(end) if isinstance(n, ast.Name)}
     named |= {BATCH for n in walk(end) if isinstance(n, ast.Dots)}

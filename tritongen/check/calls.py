@@ -1,8 +1,8 @@
-"""Ops that call ops: the callee's body, pasted into the caller under fresh names.
+"""Ops that call ops: the callee's body is pasted into the caller under fresh names.
 
-Input: a line without indices, `y = silu(conv2d(x, w, b, pad = 1))`. Output: the line with every op
-call replaced by the name of a temporary, whose nests now stand in the scope; the callee's facts are
-proven, or required. Not here: the renaming itself (`inline`), refs (`compose`).
+Input: a line without indices, `y = silu(conv2d(x, w, b, pad = 1))`. Output: the line, where each op call is replaced by
+the name of a temporary. The nests of the temporary are now in the scope. The callee's facts are proven, or become
+requirements. `inline` renames, and `compose` handles refs.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def _expanded(scope: Scope, node: ast.Expr) -> ast.Expr:
 
 # ---- the callee ---------------------------------------------------------------------------------
 def typings_of_callee(scope: Scope, node: ast.Call) -> tuple[Op, ...]:
-    """The callee, checked; its own errors are shown where it stands."""
+    """The checked callee. Its own errors are shown at its definition."""
     from tritongen.check.op import check_op
 
     definition, library = scope.library.op(node.name)
@@ -266,13 +266,13 @@ def _batch(
 
 # ---- arguments ----------------------------------------------------------------------------------
 def _tensor(scope: Scope, p: Tensor, node: ast.Expr) -> Variable:
-    """A tensor argument; an expression of tensors gets a line of its own."""
+    """A tensor argument. An expression of tensors becomes a line of its own."""
     value = _expanded(scope, node)
     if isinstance(value, ast.Name) and value.name in scope.variables:
         scope.used.add(value.name)
         return scope.variables[value.name]
     if not any(isinstance(n, ast.Name) and n.name in scope.variables for n in walk(value)):
-        message = f"`{unparse(node)}` is no tensor, `{p.name}` is one"
+        message = f"`{unparse(node)}` is not a tensor, but `{p.name}` is"
         scope.report.fail("E303", message, node.span)
     from tritongen.check.lines import write
 
@@ -341,7 +341,7 @@ def _bind_facts(
         if isinstance(fact, Define):
             sizes[fact.name] = _named(scope, fact.name, empty.poly(fact.value))
             continue
-        # What stays `...` is asked of the caller's own lines.
+        # A fact about `...` that stays is checked for the caller's own lines.
         dims = dict.fromkeys(d for t in fact.batch for d in own_batch[t] if d != BATCH_SIZE)
         for left in dims if fact.batch else (empty.poly(fact.left),):
             _require(scope, node, fact, left, empty.poly(fact.right))
@@ -352,18 +352,18 @@ def _bind_facts(
 
 
 def _require(scope: Scope, node: ast.Call, fact: Require, left: Poly, right: Poly) -> None:
-    """What the callee requires, in the caller's sizes."""
+    """The requirements of the callee, in the caller's sizes."""
     verdict = bounds.prove(left, fact.op, right, scope.known)
     shown = unparse(ast.Compare(fact.op, poly_ast(left), poly_ast(right)))
     if verdict is False:
-        message = f"`{node.name}` requires {fact.text}, here {shown}, which never holds"
+        message = f"`{node.name}` requires {fact.text}, here {shown}, which is never true"
         scope.report.fail("E504", message, node.span)
     if verdict is None:
         scope.require(Require(left, fact.op, right, shown))
 
 
 def _named(scope: Scope, name: str, value: Poly) -> Poly:
-    """A derived size: itself where it is short, the caller's name for it, or a name of its own."""
+    """A derived size: itself if it is short, else the caller's name for it, or a new name."""
     if len(value.terms) <= 1 and (value.constant is not None or bare(value)):
         return value
     plain = bounds.simplify(value, scope.known)

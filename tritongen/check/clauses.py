@@ -63,7 +63,7 @@ def _check_knobs(scope: Scope, knobs: list[ast.Knob]) -> None:
         seen.add(knob.name)
         if knob.name not in indices and knob.name not in KNOBS:
             help = scope.nearest(knob.name, indices | set(KNOBS)) or "tiles are named by index"
-            scope.report.add("E602", f"no index is called `{knob.name}`", knob.span, help=help)
+            scope.report.add("E602", f"there is no index `{knob.name}`", knob.span, help=help)
 
 
 def _ref(scope: Scope, clause: ast.Ref) -> None:
@@ -77,7 +77,7 @@ def _ref(scope: Scope, clause: ast.Ref) -> None:
     for name in sorted(program.names - known - {"torch"}):
         scope.report.add(
             "E604",
-            f"`{name}` is no operand",
+            f"`{name}` is not an operand",
             clause.span,
             help=scope.nearest(name, known) or "a `ref` reads operands, scalars and constants",
         )
@@ -91,7 +91,9 @@ def gradient(scope: Scope, op: ast.OpDef, block: ast.GradBlock) -> tuple[Nest, .
     for name in [name for name in inner.outputs if name not in assigned]:
         del inner.outputs[name]
         help = f"assign it, with zeros where nothing flows back: `{name}[...] = ...`"
-        scope.report.add("E702", f"the `grad` block gives no `{name}`", block.span, help=help)
+        scope.report.add(
+            "E702", f"the `grad` block does not assign `{name}`", block.span, help=help
+        )
     lines.check_lines(inner, block.lines)
     scope.used |= inner.used
     return tuple(inner.nests)
@@ -147,15 +149,15 @@ def _grad_scope(scope: Scope, op: ast.OpDef, block: ast.GradBlock) -> Scope:
 
 
 def _two_meanings(scope: Scope, name: str, span: Span | None) -> None:
-    message = f"`{name}` has a meaning above already"
-    scope.report.add("E112", message, span, help=f"call it `{scope.free(name)}`")
+    message = f"`{name}` is already used above"
+    scope.report.add("E112", message, span, help=f"rename it: `{scope.free(name)}`")
 
 
 def _claim(scope: Scope, name: str, block: ast.GradBlock) -> None:
     if name in scope.taken:
         scope.report.add(
             "E702",
-            f"`{name}` has a meaning of its own in a `grad` block",
+            f"`{name}` is reserved in a `grad` block",
             block.span,
             help=f"rename what is called `{name}` above",
         )

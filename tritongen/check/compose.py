@@ -41,7 +41,7 @@ class Steps:
     lines: list[tuple[str, str]] = field(default_factory=list)
 
     def name(self, base: str, text: str) -> Text:
-        """A step of its own."""
+        """Adds a step and returns its name."""
         name, number = base, 2
         while name in self.taken:
             name, number = f"{base}{number}", number + 1
@@ -120,7 +120,7 @@ def _macro_call(steps: Steps, node: ast.Call, macro: Mapping[str, Text] | None) 
 
 
 def _simple(steps: Steps, base: str, node: ast.Expr, macro: Mapping[str, Text] | None) -> Text:
-    """The text of an argument, under a name of its own where it is long."""
+    """The text of an argument. A long one gets a name."""
     text = _expr(steps, node, macro)
     return text if text[1] == ATOM and "(" not in text[0] else steps.name(base, text[0])
 
@@ -154,7 +154,7 @@ def _renamed(expression: python.expr, texts: Mapping[str, str]) -> str:
 
 
 def _size(scope: Scope, name: str) -> str:
-    """Where an operand has the size: `x.shape[-1]`."""
+    """The place of a size in an operand: `x.shape[-1]`."""
     wanted: Poly = size(name)
     for v in scope.variables.values():
         if v.role == "operand" and wanted in v.dims:

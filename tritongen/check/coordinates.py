@@ -1,8 +1,7 @@
-"""Sizes and coordinates: index expressions of the tree as polys.
+"""Turns index expressions of the syntax tree into polys: sizes and coordinates.
 
-Input: an expression, the scope, the indices in force. Output: a `Poly`. `p * stride + r - pad` is
-one, and `target[n]` (an integer read, a `Fetch`); `i * j` is none. Whether a coordinate stays inside
-its dim is not asked here (`reads`).
+Input: an expression, the scope, the indices in use. Output: a `Poly`. `p * stride + r - pad` is one, and so is
+`target[n]` (an integer read, a `Fetch`). `i * j` is not. `reads` checks whether a coordinate stays inside its dim.
 """
 
 from __future__ import annotations
@@ -117,7 +116,7 @@ def _combined(scope: Scope, node: ast.Expr, indices: frozenset[str], fetch: Fetc
     where = "an index" if indices or fetch else "a size"
     scope.report.fail(
         "E205",
-        f"`{unparse(node)}` cannot stand in {where}",
+        f"`{unparse(node)}` is not allowed in {where}",
         node.span,
         help="write whole numbers, sizes, integer constants, + - * / // % and min, max of sizes",
     )
@@ -172,10 +171,10 @@ def _lower_name(scope: Scope, node: ast.Name, in_index: bool) -> Poly:
     if name in scope.scalars:
         help = f"make it a constant: `const {name}: int`"
         scope.report.fail(
-            "E205", f"the run-time scalar `{name}` cannot stand in {where}", node.span, help=help
+            "E205", f"the run-time scalar `{name}` is not allowed in {where}", node.span, help=help
         )
     if name in scope.variables or name in scope.outputs:
-        scope.report.fail("E205", f"the tensor `{name}` cannot stand in {where}", node.span)
+        scope.report.fail("E205", f"the tensor `{name}` is not allowed in {where}", node.span)
     scope.report.fail(
         "E113", f"unknown name `{name}`", node.span, help=scope.nearest(name, scope.taken)
     )
@@ -198,7 +197,7 @@ def _division(scope: Scope, node: ast.Binary, op: str, a: Poly, b: Poly) -> Poly
 
 
 def divisor(scope: Scope, size: Poly) -> None:
-    """What divides is at least 1; where constants alone decide, the wrapper is asked."""
+    """Checks that a divisor is at least 1. If only constants decide, the wrapper checks."""
     if symbols(size) <= scope.constants.keys():
         at_least(scope, size, 1)
 

@@ -1,7 +1,7 @@
-"""Definitions that a finding may propose for a size that no operand binds.
+"""Proposes definitions for a size that no operand binds.
 
-Input: an op and the size. Output: fixes, `with B = Q - 1` for offsets that have one more element than there
-are segments; which of them compiles is found out where they are shown. Not here: the sizes themselves.
+Input: an op and the size. Output: fixes, such as `with B = Q - 1` for offsets that have one more element than there are
+segments. The fix that compiles is found when the message is shown.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ MAX_FIXES = 4
 
 
 def definitions(op: ast.Node, name: str, taken: Set[str]) -> tuple[Fix, ...]:
-    """By a fact, by a dim that is an expression of it, by what is read with an index that runs over it."""
+    """Proposals from a fact, from a dim that is an expression of the size, and from reads with an index that runs over it."""
     if not isinstance(op, ast.OpDef) or op.span is None:
         return ()
     found = [*_by_facts(op, name), *_by_dims(op, name, taken), *_by_reads(op, name)]
@@ -60,7 +60,7 @@ def _by_reads(op: ast.OpDef, name: str) -> Iterator[Fix]:
 
 
 def _reached(line: ast.Assign, index: str, dims: dict) -> dict[str, int]:
-    """For each size, the most that is added to the index where a dim of it is read."""
+    """For each size, the largest offset that is added to the index where a dim of that size is read."""
     found: dict[str, int] = {}
     for read in reads(line.value):
         for dim, i in zip(dims.get(read.name, ()), read.indices, strict=False):
@@ -77,7 +77,7 @@ def _reached(line: ast.Assign, index: str, dims: dict) -> dict[str, int]:
 
 
 def solved(known: Any, other: Any, name: str) -> ast.Expr | None:
-    """The size where `known == other`, in which it stands once: `F // 2` for H where F == 2 * H."""
+    """Solves `known == other` for the size, which stands in it once: `F // 2` for H if F == 2 * H."""
 
     def has(node: ast.Expr) -> bool:
         return any(isinstance(n, ast.Size) and n.name == name for n in walk(node))

@@ -1,11 +1,11 @@
-"""What an op divides by: a size that may be 0 is required not to be.
+"""Requires that an op never divides by a size that is 0.
 
-Input: the lines and dims of an op that is checked. Output: facts, which the wrapper asks of every call:
+Input: the lines and dims of a checked op. Output: facts, which the wrapper checks at every call:
 
     y[i] = x[i // (N // 2)] else 0     requires N // 2 != 0
 
-None of a divisor that is not 0 wherever it divides something: of `f // (F // groups)`, f < F, under
-`F % groups == 0`. Constants were asked for where they are read, and `with P = H // W` asks by itself.
+No fact is needed for a divisor that cannot be 0 wherever it divides something, such as `f // (F // groups)` for f < F under
+`F % groups == 0`. Constants are checked where they are read, and `with P = H // W` checks itself.
 """
 
 from __future__ import annotations

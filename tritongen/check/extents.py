@@ -1,9 +1,13 @@
-"""Bounds that a finding may propose for an index whose range nothing gives.
+"""Proposes bounds for an index that has no range.
 
-Input: a line or a reducer, and the index. Output: fixes, the likeliest first; which of them compiles is
-found out where they are shown (`errors.proven`). A line that reads a temporary says how long that is:
-`y[n, h] = g[n, h]` gives g's second dim the extent of y's. Then come the most that keeps what is read in
-bounds, and the dims that are read. Not here: the ranges that an index has (`ranges`).
+Input: a line or a reducer, and the index. Output: fixes, the likeliest first. The one that compiles is found when the
+message is shown (`errors.proven`). The candidates, in order:
+
+1. What a line that reads the temporary implies. `y[n, h] = g[n, h]` gives g's second dim the extent of y's.
+2. The largest bound that keeps all reads in bounds.
+3. The dims that are read.
+
+`ranges` decides which range an index has.
 """
 
 from __future__ import annotations
@@ -26,7 +30,7 @@ from tritongen.syntax import ast
 from tritongen.syntax.unparse import unparse
 
 MAX_FIXES = 6
-MAX_USES = 3  # lines from a temporary to what says how long it is
+MAX_USES = 3  # lines from a temporary to the one that gives its length
 Inside = ast.Assign | ast.Reduce
 
 
@@ -62,11 +66,11 @@ def bounded(
 
 
 def unbounded(inside: Inside, i: ast.Name | ast.Binder) -> str:
-    """What to do where no bound is known that compiles."""
+    """The help if no bound is known that compiles."""
     if isinstance(i, ast.Binder) and i.high is not None:
         condition = unparse(replace(i, low=None))
         return f"end it at a size, and write `where({condition}, ..., ...)` for what is reduced"
-    return f"write where it ends: `{i.name} < ...`, a size or a number"
+    return f"write its end: `{i.name} < ...`, a size or a number"
 
 
 def alone(scope: Scope, inside: Inside, name: str) -> list[tuple[Poly, ast.Read]]:
@@ -78,7 +82,7 @@ def alone(scope: Scope, inside: Inside, name: str) -> list[tuple[Poly, ast.Read]
 def _subscripted(
     scope: Scope, inside: Inside, name: str
 ) -> Iterator[tuple[Poly, ast.Read, ast.Node]]:
-    """Every dim in whose coordinate the index stands: of all reads where it is in force."""
+    """Every dim whose coordinate uses the index, over all reads where it is in use."""
     for read in reads(inside.value if isinstance(inside, ast.Assign) else inside):
         variable = scope.variables.get(read.name)
         if variable is not None and len(variable.dims) == len(read.indices):
@@ -98,7 +102,7 @@ def _own_names(i: ast.Node) -> Iterator[str]:
 
 # ---- how long an index may be -------------------------------------------------------------------
 def _extents(scope: Scope, inside: Inside, name: str) -> list[Poly]:
-    """By the lines that read what is assigned; by what stays in bounds; by the dims that are read."""
+    """Proposals from the lines that read the assigned value, from the bounds of reads, and from the dims that are read."""
     found: list[Poly] = []
     if isinstance(inside, ast.Assign):
         names = [getattr(i, "name", None) for i in inside.indices or ()]
@@ -170,7 +174,7 @@ def _range(
 
 
 def _fitting(scope: Scope, line: ast.Assign, name: str, dim: Poly, i: Any) -> list[Poly]:
-    """What `x[a * k + rest]` leaves to k, where all that is in bounds: `F // 2` for `x[2 * k + 1]`."""
+    """The range of k for which `x[a * k + rest]` is in bounds: `F // 2` for `x[2 * k + 1]`."""
     others = set(_own_names(i)) - {name} - set(scope.constants)
     ranges = {n: _range(scope, line, n, MAX_USES, None) for n in others}
     known = {n: (poly(0), end) for n, end in ranges.items() if end is not None}

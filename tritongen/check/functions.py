@@ -1,8 +1,7 @@
-"""Callees: builtins, macros and ops, and the arguments that they are given.
+"""Finds what a call calls: a builtin, a macro or an op, with its arguments.
 
-Input: a call. Output: the row, the macro or the op that its name means, and its arguments by name.
-A name is looked up among builtins, then the file, then the prelude. Not here: what a callee becomes
-(`lower`, `calls`).
+Input: a call. Output: the row, the macro or the op of that name, and its arguments by name. A name is looked up among
+builtins, then in the file, then in the prelude. `lower` and `calls` compile the call.
 """
 
 from __future__ import annotations
@@ -96,7 +95,7 @@ def arity(scope: Scope, node: ast.Call, least: int, most: int) -> None:
         if node.name == "where" and len(node.args) == 2:
             elsewhere = unparse(replace(node, args=(*node.args, ast.Number(0))))
             fix = fix_at(node.span, elsewhere)
-            details = {"help": "say what it is elsewhere: {}", "fix": fix}
+            details = {"help": "give its value elsewhere: {}", "fix": fix}
         scope.report.fail("E501", message, node.span, **details)
 
 
@@ -118,7 +117,7 @@ def arguments(scope: Scope, fn: ast.Fn, node: ast.Call) -> dict[str, ast.Expr]:
         if p.name not in found:
             if p.default is None:
                 message = f"`{fn.name}` needs its argument `{p.name}`"
-                scope.report.fail("E501", message, node.span, help=f"it is `{shown}`")
+                scope.report.fail("E501", message, node.span, help=f"its signature is `{shown}`")
             found[p.name] = p.default
     return {name: found[name] for name in names}
 
@@ -130,11 +129,11 @@ def match_arguments(
     if len(node.args) > len(names):
         plural = "argument" if len(names) == 1 else "arguments"
         message = f"`{node.name}` takes {len(names)} {plural}, {len(node.args)} given"
-        scope.report.fail("E501", message, node.span, help=f"it is `{shown}`")
+        scope.report.fail("E501", message, node.span, help=f"its signature is `{shown}`")
     found = dict(zip(names, node.args, strict=False))
     for keyword in node.keywords:
         if keyword.name not in names:
-            near = scope.nearest(keyword.name, set(names)) or f"it is `{shown}`"
+            near = scope.nearest(keyword.name, set(names)) or f"its signature is `{shown}`"
             message = f"`{node.name}` has no argument `{keyword.name}`"
             scope.report.fail("E501", message, keyword.span, help=near)
         if keyword.name in found:
@@ -144,7 +143,7 @@ def match_arguments(
 
 
 def blame_caller(scope: Scope, before: int, node: ast.Call) -> None:
-    """What is wrong in a macro's body is shown where the macro is called."""
+    """Shows an error of a macro's body at the call of the macro."""
     found = scope.report.diagnostics
     for position in range(before, len(found)):
         d = found[position]
@@ -158,7 +157,7 @@ def check_macro(scope: Scope, fn: ast.Fn) -> None:
     optional = False
     for p in fn.params:
         if optional and p.default is None:
-            message = "a parameter without a default stands after one with a default"
+            message = "a parameter without a default follows one with a default"
             scope.report.add("E109", message, p.span)
         optional = optional or p.default is not None
     for node in walk(fn.body):
@@ -167,10 +166,10 @@ def check_macro(scope: Scope, fn: ast.Fn) -> None:
                 help = scope.nearest(name, names) or "pass it as a parameter"
                 scope.report.add("E113", f"unknown name `{name}`", node.span, help=help)
             case ast.Read(name) | ast.Size(name):
-                message = f"`{name}` cannot stand in a macro, which takes values"
+                message = f"`{name}` is not allowed in a macro, which takes values"
                 scope.report.add("E113", message, node.span, help="pass it as a parameter")
             case ast.Reduce():
-                message = "a reducer cannot stand in a macro, which takes values"
+                message = "a reducer is not allowed in a macro, which takes values"
                 scope.report.add("E503", message, node.span, help="write an op")
             case ast.Call(name):
                 _check_callee(scope, node)

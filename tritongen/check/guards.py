@@ -1,8 +1,7 @@
-"""`sum[k](where(condition, term, 0))` as a sum with guards, and `sum[k](condition)` as one of ones.
+"""Turns `sum[k](where(condition, term, 0))` into a sum with guards, and `sum[k](condition)` into a sum of ones.
 
-Input: the body of a sum. Output: the guards that an and-chain of integer comparisons amounts to, and
-the term. `a < b` is `b - a - 1 >= 0`; `ix[n] == v` holds a read. A `!=`, an `or`, or a comparison of
-floats stays a `where`.
+Input: the body of a sum. Output: the term, and the guards that an and-chain of integer comparisons is equal to. `a < b`
+is `b - a - 1 >= 0`. `ix[n] == v` holds a read. A `!=`, an `or`, or a comparison of floats stays a `where`.
 """
 
 from __future__ import annotations
@@ -15,9 +14,9 @@ from tritongen.ir.nodes import Call, Cast, Const, Expr, Guard
 
 
 def split_guards(scope: Scope, body: Expr) -> tuple[tuple[Guard, ...], Expr]:
-    """The guards that stand as `where(..., 0)` around the body, outermost first, and the rest.
+    """The guards that stand as `where(..., 0)` around the body, the outermost first, and the rest.
 
-    Of `a and b` the part that is no guard stays a `where`.
+    In `a and b` a part that is not a guard stays a `where`.
     """
     guards: tuple[Guard, ...] = ()
     while True:

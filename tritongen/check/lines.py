@@ -1,8 +1,8 @@
-"""Lines: every assignment of an op to a nest, in an order in which reads follow writes.
+"""Turns every line of an op into a nest, in an order in which reads follow writes.
 
-Input: the lines of an op (or of its `grad` block) and a scope. Output: nests, appended to the scope.
-A line that is wrong marks its name as broken, and the lines that read it are left alone. Not here:
-expressions (`lower`), broadcasting of lines without indices (`pointwise`).
+Input: the lines of an op (or of its `grad` block) and a scope. Output: nests, appended to the scope. A wrong line marks
+its name as broken, and lines that read that name are skipped. `lower` handles expressions, and `pointwise` broadcasts
+lines without indices.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tritongen.syntax.limits import MAX_EXPANDED
 
 
 def check_lines(scope: Scope, lines: tuple[ast.Assign, ...]) -> None:
-    """All lines, then the outputs that none of them assigns."""
+    """Checks all lines, then reports outputs that no line assigns."""
     for line in in_order(scope, _once(scope, lines)):
         try:
             check_line(scope, line)
@@ -50,7 +50,7 @@ def _once(scope: Scope, lines: tuple[ast.Assign, ...]) -> list[ast.Assign]:
                 f"`{line.name}` is assigned twice",
                 line.span,
                 notes=((first[line.name].span, "first here"),),
-                help="each line gives one name its value, once",
+                help="assign each name once",
             )
         first.setdefault(line.name, line)
     known = (scope.variables, scope.scalars, scope.constants)
@@ -101,9 +101,7 @@ def _cycle(
         message = f"`{path[0]}` is defined by itself"
         details: dict[str, Any] = {"help": "a line gives its name a value once"}
         if is_recurrence(line):
-            message = (
-                f"`{path[0]}` reads itself at another step: a recurrence, which has no form yet"
-            )
+            message = f"`{path[0]}` reads itself at another step: a recurrence, which the language does not have yet"
             details = {"help": "where each step is `a * h + b`, it is a sum over the steps before"}
             if fix := as_sum(scope, line):
                 details = {"help": "as a sum over the steps before: {}", "fix": fix}

@@ -89,7 +89,7 @@ def _warn_of_wrapping(
     sides[strong] = ast.Call("i32", (sides[strong],))
     fix = fix_at(node.span, unparse(replace(node, a=sides[0], b=sides[1])))
     message = f"`{unparse(node)}` is u8, and wraps below 0: 3 - 8 is 251"
-    scope.report.add("W004", message, node.span, help="as a signed number", fix=fix)
+    scope.report.add("W004", message, node.span, help="widen it to a signed number", fix=fix)
 
 
 def lower_all(scope: Scope, frame: Frame, nodes: tuple[ast.Expr, ...]) -> tuple[Value, ...]:
@@ -174,7 +174,7 @@ def _reduce(scope: Scope, frame: Frame, node: ast.Reduce) -> Value:
 def _places(
     scope: Scope, node: ast.Reduce, binders: tuple[Binder, ...], guards: tuple[Guard, ...]
 ) -> None:
-    """What numbers the terms of argmax and argmin: one index itself, several row-major from 0 on."""
+    """The number of a term of argmax and argmin: the index itself, or row-major from 0 for several."""
     bounded = {name for g in guards for name in indices(g.poly)}
     bounded |= {b.index for b in binders if b.lo.terms}
     written = (b for b in node.binders if b.low is not None or b.high is not None)
@@ -183,7 +183,7 @@ def _places(
         names = ", ".join(b.name for b in node.binders)
         scope.report.fail(
             "E105",
-            f"`{node.op}` numbers several indices row-major, from 0 to sizes",
+            f"`{node.op}` over several indices needs bounds from 0 to a size",
             at.span,
             help=f"bound them in the body: `{node.op}[{names}](where(..., ..., "
             f"{'-inf' if node.op == 'argmax' else 'inf'}))`",

@@ -29,7 +29,7 @@ def expand(scope: Scope, frame: Frame, node: ast.Call) -> Value:
     fn = functions.macro(scope, node)
     if scope.expanded > MAX_EXPANDED:
         raise Skip  # and was said
-    # Macros that call macros twice double at each: what is pasted is counted before it is.
+    # Macros that call macros twice double at each level, so the size is counted before anything is pasted.
     scope.expanded += sum(1 for _ in walk(fn.body))
     if scope.expanded > MAX_EXPANDED:
         _too_large(scope, frame, fn, node)
@@ -54,7 +54,7 @@ def expand(scope: Scope, frame: Frame, node: ast.Call) -> Value:
 
 
 def _too_large(scope: Scope, frame: Frame, fn: ast.Fn, node: ast.Call) -> NoReturn:
-    """E009, said once: at the call that the line itself makes."""
+    """Reports E009 once, at the call in the line itself."""
     scope.expanded = MAX_EXPANDED + 1
     if frame.macro is not None:
         raise Skip

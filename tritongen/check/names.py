@@ -48,7 +48,7 @@ def check_line(scope: Scope, assign: ast.Assign, indexed: bool) -> bool:
 
 
 def _visit(line: Line, node: ast.Node, bound: frozenset[str], subscript: bool) -> bool:
-    """Whether a name stands here whose own line is wrong: nothing is said of it again."""
+    """Whether the line of this name is wrong already. Then it is not reported again."""
     match node:
         case ast.Name():
             return _name(line, node, bound, subscript)
@@ -98,7 +98,7 @@ def _name(line: Line, node: ast.Name, bound: frozenset[str], subscript: bool) ->
             is_plain = set(dims) <= bound
             scope.report.add(
                 "E303",
-                f"the tensor `{name}` stands without indices in a line with indices",
+                f"the tensor `{name}` needs its indices in this line",
                 node.span,
                 help="" if is_plain else f"give it indices, as in `{read}`",
                 notes=((variable.span, "declared here"),),
@@ -173,7 +173,7 @@ def _reduce(line: Line, node: ast.Reduce, bound: frozenset[str]) -> bool:
                 help, fix = "the index that is bound stands first", turned
             scope.report.add(
                 "E206",
-                f"`{b.name}` is in force already",
+                f"`{b.name}` is already in use",
                 b.span,
                 label="this would hide it",
                 help=help,
@@ -229,7 +229,7 @@ def _callee(line: Line, node: ast.Call, bound: frozenset[str]) -> bool:
             help = f"give it a line of its own, without indices: `{scope.free('t')} = ...`"
             scope.report.add(
                 "E503",
-                f"the op `{node.name}` takes whole tensors, in a line without indices",
+                f"the op `{node.name}` takes whole tensors: call it in a line without indices",
                 node.span,
                 help=help if not fixes else "",
                 fix=fixes[0] if fixes else None,
@@ -258,7 +258,7 @@ def _reducer_meant(line: Line, node: ast.Call, bound: frozenset[str], reducer: s
     shown = f"{reducer}[...](...)"
     line.scope.report.add(
         "E106",
-        f"`{node.name}` of one argument has no indices to run over",
+        f"`{node.name}` needs the indices that it runs over",
         node.span,
         help=f"a reducer names its indices: {'{}' if binders else f'`{shown}`'}",
         fix=(

@@ -1,7 +1,7 @@
-"""One op, checked: syntax tree to typed IR, once for each choice of kinds.
+"""Checks one op: syntax tree to typed IR, once for each choice of kinds.
 
-Input: an op and the library of what it may call. Output: a `Checked`, or all findings as a
-`SpecError`. `T: float | int` gives two typings; what is wrong in one of them only says in which.
+Input: an op and the library of what it may call. Output: a `Checked`, or a `SpecError` with all findings.
+`T: float | int` gives two typings. A finding in one of them names that typing.
 """
 
 from __future__ import annotations
@@ -60,9 +60,7 @@ def check_op(op: ast.OpDef, library: Library, typing: Mapping[str, str] | None =
                 found = _check(op, library, typing)
         except SpecError as error:
             found = error
-        if (
-            typing is None
-        ):  # also what is wrong: an op that calls itself is, from wherever it is called
+        if typing is None:  # errors are cached too: an op that calls itself is wrong at every call
             library.checked[op.name] = found
     if isinstance(found, SpecError):
         raise found
@@ -87,7 +85,7 @@ def _check(op: ast.OpDef, library: Library, typing: Mapping[str, str] | None) ->
                 typed.append(_typed(op, choice, library, report))
             except ZeroDivisionError:  # by a size that is 0 once the facts are put in
                 fact = next((f for f in op.facts if _says_zero(f)), op)
-                report.add("E504", "something is divided by what is 0 here", fact.span)
+                report.add("E504", "a divisor is 0 here", fact.span)
                 typed.append(None)
             except Overgrown as sizes:
                 typed.append(None)
@@ -114,7 +112,7 @@ def _refuse_many_typings(op: ast.OpDef) -> None:
     if count <= MAX_TYPINGS:
         return
     widest = max(zip(op.typarams, kinds_of(op), strict=True), key=lambda pair: len(pair[1]))[0]
-    message = f"{count} choices of kinds for the type parameters of `{op.name}`, of {MAX_TYPINGS}"
+    message = f"the type parameters of `{op.name}` have {count} combinations of kinds; at most {MAX_TYPINGS} are allowed"
     help = "share one parameter where operands have one dtype, or keep one kind of some, as"
     fix = fix_at(widest.span, f"{widest.name}: float")
     raise SpecError([Diagnostic("E009", message, widest.span, help=help, fix=fix)])

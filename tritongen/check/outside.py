@@ -1,8 +1,8 @@
-"""What is said of a read that may leave its tensor, and the text that mends it.
+"""Reports a read that may leave its tensor, with a text that corrects it.
 
-Input: the read, the coordinate and the dim that it may leave. Output: a finding; Skip. The mend is a
-fact where one would prove the read, `else` where none would, the last element for an index from the
-end. Example: `w[n % C]` needs `with C > 0`. Not here: the proof (`reads`).
+Input: the read, the coordinate and the dim that it may leave. Output: a finding; Skip. The correction is a fact, if one would
+prove the read; `else`, if none would; or the last element, for an index from the end. Example: `w[n % C]` needs `with C >
+0`. `reads` has the proof.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ def unsafe(scope: Scope, frame: Frame, node: ast.Read, c: Poly, dim: Poly, what:
     shown = unparse(node)
     facts = _missing_facts(scope, frame, c, dim)
     fix = _with_facts(scope, facts) if facts else None
-    help = "require what proves it"
+    help = "add the requirement that proves it"
     if fix is None:
-        help = "say what it gives outside"
+        help = "give its value outside"
         fix = fix_at(node.span, _padded(node.span, f"{shown} else 0"))
     label = f"`{unparse(poly_ast(c))}` {what}"
     scope.report.fail(
@@ -47,7 +47,7 @@ def outside(scope: Scope, frame: Frame, node: ast.Read, c: Poly, dim: Poly) -> N
         end = f"{text(dim + c)}"
         if own is not None and node.span is not None:
             fixed = tuple(ast.Name(end) if i is own else i for i in node.indices)
-            help = "nothing wraps; from the end it is {}"
+            help = "indices do not wrap; write {}"
             fix = Fix(node.span, unparse(replace(node, indices=fixed, fill=None)))
     message = f"`{unparse(node)}` is out of bounds"
     label = f"`{text(c)}` is never in 0 .. {text(dim)} - 1"
@@ -55,7 +55,7 @@ def outside(scope: Scope, frame: Frame, node: ast.Read, c: Poly, dim: Poly) -> N
 
 
 def refuse_clamp(scope: Scope, frame: Frame, node: ast.Read, i: ast.Index) -> None:
-    """E205 for `x[min(n + 1, N - 1)]`: the index gets a line of its own, which is read as a gather."""
+    """E205 for `x[min(n + 1, N - 1)]`. The help gives the index a line of its own, which is read as a gather."""
     named = {n.name for n in walk_tree(i) if isinstance(n, ast.Name)} & frame.names
     calls = (n.name for n in walk_tree(i) if isinstance(n, ast.Call))
     if not named or not {"min", "max", "clamp"} & set(calls):
@@ -106,7 +106,7 @@ def _missing_facts(scope: Scope, frame: Frame, c: Poly, dim: Poly) -> tuple[str,
 
 
 def _candidates(c: Poly) -> Iterator[tuple[Poly, str, Poly]]:
-    """For each divisor that it is at least 1, and for a quotient of sizes that it leaves no rest."""
+    """Candidate facts: each divisor is at least 1, and a quotient of sizes has no remainder."""
     for atom in walk(c):
         if isinstance(atom, Floor) and is_size(poly(atom.den)):
             yield poly(atom.den), ">", ZERO

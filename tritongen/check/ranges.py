@@ -1,9 +1,9 @@
-"""Index ranges: what each index of a left side or a reducer runs over.
+"""The range of each index of a left side or a reducer.
 
-Input: a line or a reducer, the scope, the ranges in force. Output: binders (lo <= i < hi, sizes) and
-guards. In `y[n] = sum[k <= n](x[k])`, n runs over y's dim, k over the box that covers every n, with
-the guard `n - k >= 0`. The rules, in this order: the bound that is written; the dim of the output;
-the dims that the index subscripts alone in reads without `else`; those in reads with `else`.
+Input: a line or a reducer, the scope, the ranges in use. Output: binders (lo <= i < hi, sizes) and guards. In
+`y[n] = sum[k <= n](x[k])`, n runs over y's dim, and k over the box that covers every n, with the guard `n - k >= 0`. The rules,
+in this order: the written bound; the dim of the output; the dims that the index subscripts alone in reads without `else`;
+those in reads with `else`.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Range = tuple[Poly, Poly]
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """Where an expression stands: the indices in force and what the macro's parameters are."""
+    """The context of an expression: the indices in use, and the values of macro parameters."""
 
     ranges: Mapping[str, Range] = field(default_factory=dict)
     guards: tuple[Guard, ...] = ()
@@ -115,7 +115,7 @@ def _left(
             return index(BATCH), BATCH_SIZE
         case ast.Number(value):
             if value != 0 or (declared is not None and declared.constant != 1):
-                message = "only 0 may stand on the left, in a dim of size 1"
+                message = "the only number on the left is 0, for a dim of size 1"
                 scope.report.fail("E104", message, left.span)
             return ZERO, poly(1)
         case ast.Name(name) | ast.Binder(name):
@@ -163,7 +163,7 @@ def wrong_rank(
     node: ast.Node,
     bound: frozenset[str] | None = None,
 ) -> NoReturn:
-    """E201; `bound`: the indices in force, of which a read may take some."""
+    """Reports E201. `bound` are the indices in use, which a read may take."""
     dims = ", ".join(map(text, variable.dims))
     names = [lower(d) for d in variable.dims]
     shown = f"{variable.name}[{', '.join(names)}]" if names else variable.name
@@ -205,10 +205,10 @@ def agree(
 def range_from_reads(
     scope: Scope, inside: ast.Assign | ast.Reduce, i: ast.Name | ast.Binder
 ) -> Poly:
-    """The extent of the dims that the index subscripts alone; E203 where they do not say one.
+    """The extent of the dims that the index subscripts alone. E203 if they do not give one.
 
-    Reads without `else` come first, and must agree, at the call at the latest. Reads with `else` are
-    asked where there are no others, and never ask anything of the call.
+    Reads without `else` come first, and must agree, at the latest at the call. Reads with `else` count only if there are no others, and
+    never require anything of the call.
     """
     found = alone(scope, inside, i.name)
     plain = [(dim, read) for dim, read in found if read.fill is None]
@@ -223,7 +223,7 @@ def range_from_reads(
     dims = list(dict.fromkeys(dim for dim, _ in found))
     if dims and all(bounds.prove(dims[0], "==", d, scope.known) is True for d in dims[1:]):
         return dims[0]
-    message = f"nothing gives index `{i.name}` a range"
+    message = f"index `{i.name}` has no range"
     if dims:
         shown = " and ".join(f"`{text(d)}`" for d in dims)
         message = f"reads with `else` give index `{i.name}` different ranges: {shown}"

@@ -1,8 +1,8 @@
 """Reads: coordinates, and the proof that they stay inside the tensor.
 
-Input: `x[n, d + 1] else 0` and the ranges in force. Output: coordinates and the fill (None where the
-read is inside all over the box). A read that may leave its tensor must say what it gives there; where
-only sizes decide, the wrapper checks. Not here: the proofs themselves (`ir.bounds`).
+Input: `x[n, d + 1] else 0` and the ranges in use. Output: coordinates and the fill (None if the read is inside everywhere in
+the box). A read that may leave its tensor must have an `else`. If only sizes decide, the wrapper checks. `ir.bounds` has the
+proofs.
 """
 
 from __future__ import annotations
@@ -106,10 +106,10 @@ def _fill(scope: Scope, variable: Variable, literal: ast.Literal | None):
 
 
 def _obligation(scope: Scope, frame: Frame, node: ast.Read, c: Poly, dim: Poly) -> bool:
-    """0 <= c < dim at every point: whether a fill is needed. What sizes decide, is required.
+    """Whether a read needs a fill: 0 <= c < dim must hold at every point. What sizes decide becomes a requirement.
 
-    It is where a reducer's bounds alone keep the read inside: `sum[k <= t](x[t - k])` is evaluated over
-    a box, and whoever evaluates it reads nothing outside the tensor.
+    A fill is needed if only a reducer's bounds keep the read inside: `sum[k <= t](x[t - k])` is evaluated over a box, and the evaluation
+    must not read outside of the tensor.
     """
     if _plain(frame, c, dim):
         return False
@@ -167,7 +167,7 @@ def _require(
 
 
 def _separate(p: Poly) -> bool:
-    """Whether no index stands in two atoms: only then are all ends reached at one point."""
+    """Whether no index is in two atoms. Only then are all ends reached at one point."""
     found = [name for atom in dict.fromkeys(atoms(p)) for name in sorted(indices(poly(atom)))]
     return len(found) == len(set(found))
 

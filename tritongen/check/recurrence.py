@@ -1,7 +1,7 @@
-"""`h[t] = a * h[t - 1] + x[t]`: a line that reads itself one step back, written as a sum.
+"""Rewrites a line that reads itself one step back, `h[t] = a * h[t - 1] + x[t]`, as a sum.
 
-Input: such a line. Output: the sum over the steps before, where each step is `a * h + b` and starts at 0.
-Not here: other cycles (`lines`).
+Input: such a line. Output: the sum over the steps before, if each step is `a * h + b` and starts at 0. `lines` reports other
+cycles.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def _terms(node: ast.Expr) -> list[ast.Expr]:
 
 
 def _factor(term: ast.Expr, name: str) -> tuple[ast.Expr | None, ast.Read | None]:
-    """What the read of the step before is multiplied by, and that read."""
+    """The factor of the read of the step before, and that read."""
     match term:
         case ast.Read(own) if own == name:
             return None, term
@@ -72,7 +72,7 @@ def _factor(term: ast.Expr, name: str) -> tuple[ast.Expr | None, ast.Read | None
 
 
 def _step(line: ast.Assign, read: ast.Read) -> str | None:
-    """The index along which the read stands one step back, from 0 before the first."""
+    """The index along which the read is one step back. Before the first step it is 0."""
     fill = read.fill
     pairs = list(zip(line.indices or (), read.indices, strict=False))
     other = [(own, i) for own, i in pairs if own != i]

@@ -14,7 +14,7 @@ from tritongen.errors import Diagnostic, Fix, Span
 
 
 class Skip(Exception):
-    """What is being checked is wrong, and the finding is already in the report."""
+    """Raised to stop checking a line whose finding is already in the report."""
 
 
 @dataclass(slots=True)

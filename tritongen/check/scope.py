@@ -78,7 +78,7 @@ class Scope:
         return "int" if dtype in INTS else "float"
 
     def concrete(self, dtype: str) -> str:
-        """The dtype itself where a type parameter stands for one only."""
+        """The dtype, if a type parameter stands for a single one."""
         for p in self.typarams:
             if p.name == dtype and len(p.dtypes) == 1:
                 return p.dtypes[0]
@@ -109,7 +109,7 @@ class Scope:
         return any(isinstance(d, ast.Dots) for t in operands for d in t.dims or ())
 
     def readable(self) -> set[str]:
-        """What may stand on the right by its name."""
+        """The names that may be used on the right side."""
         return {*self.variables, *self.scalars, *self.constants}
 
     def free(self, base: str) -> str:

@@ -49,7 +49,7 @@ def scope_of(
 
 # ---- names --------------------------------------------------------------------------------------
 def declare(scope: Scope, op: ast.OpDef) -> None:
-    """E112 for every name that stands for two things."""
+    """Reports E112 for every name that is used for two things."""
     seen: dict[str, tuple[str, Span | None]] = {}
 
     def add(name: str, what: str, span: Span | None, line: ast.Assign | None = None) -> None:
@@ -66,11 +66,11 @@ def declare(scope: Scope, op: ast.OpDef) -> None:
             message = f"`{name}` is declared twice"
         notes, help, fix = ((place, f"{_article(other)} here"),), "", None
         if line is None:
-            help = f"call one of them `{_other(name, seen)}`"
+            help = f"rename one of them: `{_other(name, seen)}`"
         else:
             here = {n for n, _ in index_names(line)}
             free = scope.free_index(name, frozenset({*seen, *here}))
-            help = f"call the index `{free}`"
+            help = f"rename the index: `{free}`"
             if name in tensors:  # else what stands bare in the line may be either of the two
                 fix = fix_at(line.whole, unparse(renamed(line, name, free)))
         scope.report.add("E112", message, span, notes=notes, help=help, fix=fix)
@@ -175,7 +175,7 @@ def _scalar(scope: Scope, p: ast.Operand, name: str, dtype: str, default) -> Non
         "bool": isinstance(value, bool),
     }[kind]
     if value is not None and not fits:
-        scope.report.add("E109", f"this default is no {dtype}", default.span)
+        scope.report.add("E109", f"this default is not of type {dtype}", default.span)
     elif kind == "float" and value is not None:
         value = float(value)
     scope.scalars[name] = Scalar(name, dtype, value)
@@ -194,7 +194,7 @@ def _bind_sizes(scope: Scope, op: ast.OpDef) -> None:
             if f.name in scope.sizes:
                 scope.report.add(
                     "E504",
-                    f"size `{f.name}` has a value already",
+                    f"size `{f.name}` already has a value",
                     f.span,
                     help="require it",
                     fix=fix_at(f.span, f"{f.name} == {unparse(f.expr)}"),
@@ -303,14 +303,14 @@ def _fact(scope: Scope, fact: ast.Fact) -> None:
         if not isinstance(part, ast.Compare):
             scope.report.fail(
                 "E504",
-                f"`{unparse(part)}` is no fact",
+                f"`{unparse(part)}` is not a fact",
                 fact.span,
                 help="a fact is `P = ...` or compares sizes, as `C % groups == 0`",
             )
         left, right = size_of(scope, part.a), size_of(scope, part.b)
         is_number = bounds.simplify(left - right, scope.known).constant is not None
         if is_number and bounds.prove(left, part.op, right, scope.known) is False:
-            scope.report.fail("E504", f"`{unparse(part)}` never holds", fact.span)
+            scope.report.fail("E504", f"`{unparse(part)}` is never true", fact.span)
         scope.require(Require(left, part.op, right, unparse(part)))
 
 

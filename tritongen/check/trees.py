@@ -42,7 +42,7 @@ def reads(node: ast.Node) -> Iterator[ast.Read]:
 
 
 def mentions(node: ast.Node) -> frozenset[str]:
-    """Every lower-case name that stands in the expression, callees apart."""
+    """All lower-case names in the expression, without the names of callees."""
     return frozenset(n.name for n in walk(node) if isinstance(n, (ast.Name, ast.Read)))
 
 
@@ -51,7 +51,7 @@ def sizes(node: ast.Node) -> Iterator[ast.Size]:
 
 
 def has_index(node: ast.Node) -> bool:
-    """Whether the expression is written with indices: a read or a reducer stands in it."""
+    """Whether the expression has indices: a read or a reducer."""
     return any(isinstance(n, (ast.Read, ast.Reduce)) for n in walk(node))
 
 

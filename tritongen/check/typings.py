@@ -53,15 +53,15 @@ def check_types(scope: Scope, op: ast.OpDef) -> None:
     for p in op.typarams:
         plain = fix_at(p.span, unparse(ast.TypeParam(p.name, p.dtypes)))
         if p.name in bound and p.default is not None:
-            message = f"an operand says what `{p.name}` is: it has no default"
+            message = f"`{p.name}` takes its dtype from an operand, so it has no default"
             scope.report.add("E109", message, p.span, fix=plain)
         elif p.name not in bound | results:
-            message = f"neither an operand nor a result has the type `{p.name}`"
+            message = f"no operand and no result has the type `{p.name}`"
             help = "write one dtype in its place, as `f32`"
             scope.report.add("E304", message, p.span, help=help)
         elif p.default is not None and p.default not in _dtypes(p):
-            message = f"`{p.name}` is never {p.default}"
+            message = f"`{p.name}` does not include {p.default}"
             fix = fix_at(
                 p.span, f"{unparse(ast.TypeParam(p.name, p.dtypes))} | {p.default} = {p.default}"
             )
-            scope.report.add("E109", message, p.span, help="let it be", fix=fix)
+            scope.report.add("E109", message, p.span, help="include it", fix=fix)

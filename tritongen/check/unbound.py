@@ -1,8 +1,8 @@
-"""E202: an index that nothing binds, and the line that would.
+"""E202: an index that nothing binds, and the line that would bind it.
 
-Input: the line, and the name that stands unbound in it. Output: a finding, once for each name of a
-line. The mend is a sum over it, or an index of the left side where that has none yet; for one that
-only a reducer beside it binds, the size of the dim. Not here: which names are unbound (`names`).
+Input: the line, and the unbound name in it. Output: a finding, once for each name of a line. The correction is a sum over the
+index, or an index of the left side if that has none yet. If only a reducer next to the index binds it, the correction is the
+size of the dim. `names` finds unbound names.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ def left_names(assign: ast.Assign) -> frozenset[str]:
 
 
 def unbound(scope: Scope, assign: ast.Assign, name: str, span: Span | None) -> None:
-    """E202, with the line that binds everything that this one leaves unbound."""
+    """Reports E202, with a line that binds all unbound indices."""
     if (name, assign) in scope.said:
         return
     scope.said.append((name, assign))
     missing = _unbound_names(scope, assign)
     if name not in missing:
-        label, help, fix = "the reducer beside it binds it alone", *_extent(
+        label, help, fix = "only the reducer next to it binds it", *_extent(
             scope, assign, name, span
         )
     else:
-        label = "appears on the right only"
+        label = "appears only on the right"
         kept = _kept(scope, assign, missing)
         help = "to sum over it" if kept is None else "to keep it"
         binders = tuple(ast.Binder(n) for n in missing)
@@ -55,7 +55,7 @@ def _extent(
         if variable is not None and len(variable.dims) == len(read.indices):
             for dim, i in zip(variable.dims, read.indices, strict=True):
                 if isinstance(i, ast.Name) and i.name == name:
-                    return "how many there are is {}", fix_at(span, text(dim))
+                    return "the number of its values is {}", fix_at(span, text(dim))
     return "", None
 
 

@@ -1,8 +1,8 @@
-"""Operands that nothing needs, E115, and what no operand gives: a device, E303.
+"""E115, operands that nothing needs, and E303, an op without an operand that gives it a device.
 
-Input: an op of the tree whose lines are checked, the scope. Output: findings. An operand may be needed
-without being read: it alone gives a size, a dtype or the `...` of an output, as in many gradients, or
-is the only tensor, which says where the call runs.
+Input: an op of the tree whose lines are checked, the scope. Output: findings. An operand may be needed without being read: if it
+alone gives a size, a dtype or the `...` of an output, as in many gradients, or if it is the only tensor, which says where the
+call runs.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ def unused_operands(scope: Scope, op: ast.OpDef) -> None:
             "E303",
             f"`{op.name}` has no tensor operand",
             op.span,
-            label="nothing says where it runs",
+            label="no operand says where it runs",
             help="give it one: `x: f32[N]`",
         )
 
 
 def _given(p: ast.Param) -> set[str]:
-    """What a tensor operand gives: its type parameter, sizes that stand alone in its dims, `...`."""
+    """What a tensor operand binds: its type parameter, sizes that are alone in its dims, `...`."""
     if not isinstance(p, ast.Operand) or p.type.dims is None:
         return set()
     names = {BATCH if isinstance(d, ast.Dots) else d.name for d in p.type.dims

@@ -113,9 +113,9 @@ def convert(scope: Scope, value: Value, dtype: str) -> Expr:
 
 
 def widened(scope: Scope, expr: Expr) -> Expr:
-    """The integer term of a sum in i64, all its arithmetic with it: what is read is widened, not what wrapped.
+    """The integer term of a sum in i64, with all its arithmetic: reads are widened before anything wraps.
 
-    What narrows stays: `u8(a + b)` is what u8 holds of it. Conditions are not told from the term.
+    A cast that narrows stays: `u8(a + b)` keeps the 8 bits. Conditions are treated like the term.
     """
     kind = scope.kind(expr.dtype)
     match expr:
@@ -138,7 +138,7 @@ def _computes(scope: Scope, expr: Expr) -> bool:
 
 
 def _holds(scope: Scope, expr: Cast) -> bool:
-    """Whether the dtype holds all that it converts; a scalar, as a number in Python, has no dtype of its own."""
+    """Whether the dtype can hold all converted values. A scalar has no dtype of its own, as a Python number has none."""
     into, own = scope.concrete(expr.dtype), scope.concrete(expr.arg.dtype)
     wider = into == "i64" or BITS.get(into, 0) > BITS.get(own, 64)
     return wider or isinstance(expr.arg, ScalarRef)
@@ -199,7 +199,7 @@ def _refuse(scope: Scope, message: str, span: Span | None, help: str) -> None:
 def _where(scope: Scope, values: tuple[Value, ...], span: Span | None) -> Value:
     condition, a, b = values
     if scope.kind(condition.dtype) != "bool":
-        _refuse(scope, "the condition of `where` is no bool", span, "compare it: `... != 0`")
+        _refuse(scope, "the condition of `where` is not a bool", span, "compare it: `... != 0`")
     dtype = promote(scope, (a, b), span)
     _check_literals(scope, (a, b), dtype, span)
     args = (condition.expr, convert(scope, a, dtype), convert(scope, b, dtype))
@@ -207,7 +207,7 @@ def _where(scope: Scope, values: tuple[Value, ...], span: Span | None) -> Value:
 
 
 def _fold(scope: Scope, name: str, values: tuple[Value, ...], span: Span | None) -> Value | None:
-    """Sizes and coordinates stay polys, literals are computed; None where neither applies."""
+    """Keeps sizes and coordinates as polys, and computes literals. None if neither applies."""
     polys = [v.poly for v in values if v.poly is not None]
     weak = all(v.weak for v in values)
     if len(polys) == len(values):
@@ -310,7 +310,7 @@ def cast(scope: Scope, value: Value, dtype: str, span: Span | None) -> Value:
 
 
 def store(scope: Scope, value: Value, dtype: str, span: Span | None) -> Expr:
-    """What an output of this dtype holds; E301 where that would drop the fraction or the sign."""
+    """Converts a value to the dtype of an output. Reports E301 if that would drop the fraction or the sign."""
     kind, into = scope.kind(value.dtype), scope.kind(dtype)
     if RANK[kind] > RANK[into]:
         what = {"float": "a float", "int": "an integer"}[kind]

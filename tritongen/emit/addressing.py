@@ -1,8 +1,7 @@
-"""Where one kernel's values lie: indices, coordinates, addresses, masks and loads; the base of `KernelWriter`.
+"""Addresses of one kernel's values: indices, coordinates, addresses, masks and loads. The base of `KernelWriter`.
 
-Input: from the skeleton's printer, how each index reads inside the tile. An index that an axis walks
-together with others is decoded where it is first spoken of, a coordinate is named where it is more than an
-index, and a place is loaded once.
+Input: from the printer of a skeleton, how each index reads inside the tile. If an axis covers several indices, an index is
+decoded when a line first uses it. A coordinate that is more than an index gets a name. Each place is loaded once.
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ from tritongen.schedule.plan import KernelPlan
 
 
 class Addressing(Parameters):
-    """What is known of the tile so far: the skeleton's printer fills it in, and changes it as loops open."""
+    """What is known about the tile so far. The printer of the skeleton fills it in, and changes it when it opens loops."""
 
     def __init__(self, context: Context, kernel: KernelPlan):
         super().__init__(context, kernel)
@@ -107,7 +106,7 @@ class Addressing(Parameters):
         return None
 
     def _fetched(self, atom: Fetch) -> str:
-        """What is read as a number to count with: in 64 bits, since 250 + 10 and 3 - 8 are no u8."""
+        """An integer read that is used as a coordinate: in 64 bits, because 250 + 10 and 3 - 8 do not fit in u8."""
         cast = "" if self.dtype_of(atom.tensor) == "i64" else "i64"
         if atom.tensor in self.values:
             value = self.values[atom.tensor]
@@ -116,9 +115,9 @@ class Addressing(Parameters):
         return self.read(ir.Read(atom.tensor, atom.coords, fill, self.dtype_of(atom.tensor)), cast)
 
     def _floored(self, atom: Floor | Mod) -> str | None:
-        """A quotient or remainder that Triton, which rounds towards zero, would not floor; None: it would.
+        """A quotient or remainder that Triton would not floor, because it rounds towards zero. None if Triton gives the floor.
 
-        What no index changes the host divides, once; and what is known as the kernel is compiled Python does.
+        The host divides once what no index changes. Python divides what is known when the kernel is compiled.
         """
         num, den = atom.num, atom.den
         alone = is_size(num) and is_size(den)
@@ -134,7 +133,7 @@ class Addressing(Parameters):
         return f"{helper}({self.size(num)[0]}, {self.size(den)[0]})"
 
     def _not_negative(self, p: Poly) -> bool:
-        """Whether p is plainly a sum of products of indices and sizes, or found to be at least 0.
+        """Whether p is a sum of products of indices and sizes, or proven to be at least 0.
 
         Constants may be negative, and so may an index whose range starts below 0.
         """
@@ -219,7 +218,7 @@ class Addressing(Parameters):
         return out
 
     def counted(self, p: Poly) -> str:
-        """An extent to divide by; a product of sizes comes as an argument, since it may need 64 bits.
+        """An extent as a divisor. A product of sizes is passed as an argument, because it may need 64 bits.
 
         A loop may have no turn: some phases of a transposed convolution have no taps, and what is known as the kernel
         is compiled may be 0. But what it divides by is hoisted, and from `x % 0`, which has no meaning, LLVM would
@@ -243,7 +242,7 @@ class Addressing(Parameters):
         return index(self.at_least_1(p)) if told else None
 
     def at_least_1(self, p: Poly) -> str:
-        """A count that may be 0, to divide by. By itself: a product with it is as divisible as before."""
+        """A count that may be 0, as a divisor. It has a name of its own, so that products with the count stay as divisible as before."""
         if p not in self.divisors:
             shown = self.size(p)[0]
             own = self.names.free(f"{shown if shown.isidentifier() else 'count'}_or_1")
@@ -253,7 +252,7 @@ class Addressing(Parameters):
         return self.divisors[p]
 
     def _place(self, axis: str, line: str) -> None:
-        """Where a decoded digit stands: with its axis. Loops over an axis override this."""
+        """The place for the line of a decoded digit: with its axis. Loops over an axis override this."""
         if axis in self.looping:
             self.line(line)
         else:
@@ -276,7 +275,7 @@ class Addressing(Parameters):
         return self.cache[key]
 
     def _joined(self, run: tuple[str, ...]) -> str:
-        """The number of a run of digits of which a tile walks the last ones only."""
+        """The number of a run of digits, if a tile covers only the last ones."""
         inner = self.axis_of[run[-1]]
         cut = next(k for k, digit in enumerate(run) if self.axis_of[digit] is inner)
         high, low = self.run_text(run[:cut]), self.run_text(run[cut:])
@@ -360,9 +359,9 @@ class Addressing(Parameters):
         return self._named(p, self._dim_name(tensor, dim))
 
     def undivided(self, p: Poly) -> Poly:
-        """p with the number of an axis in place of its digits, where they make it up: `n` for `n % C + n // C * C`.
+        """p with the number of an axis in place of its digits, if they make it up: `n` for `n % C + n // C * C`.
 
-        Triton sees that lanes along an axis lie side by side, but not that those of its digits do.
+        Triton sees that lanes along an axis are adjacent, but not that lanes along its digits are.
         """
         parts = affine(p)
         weights = {a.name: w for a, w in parts[0].items() if isinstance(a, Idx)} if parts else {}
@@ -428,7 +427,7 @@ class Addressing(Parameters):
         if is_fractional(coordinate):
             num = self._named(numerator(coordinate), f"{self._dim_name(tensor, dim)}_num")
             whole = f"{num} % {wrap(self.size(denominator(coordinate)), ATOM)} == 0"
-            # Where it is whole, both signs of a divisor say alike whether the quotient is one.
+            # For integers, a divisor of either sign decides equally whether the division is exact.
             first = num if self._not_negative(denominator(coordinate)) else at
             return [whole, f"{first} >= 0", f"{at} < {self.size(extent)[0]}"]
         checks = []

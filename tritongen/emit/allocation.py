@@ -1,14 +1,13 @@
-"""Where `allocate_<op>` puts a result: as torch's own op would, where the kernels that write it can.
+"""Allocates results as torch's own op would, if the kernels that write them can.
 
     y = torch.empty_like(x)                                       pointwise, of one operand
     y = lib.empty(batch_shape, x.dtype, x, z)                 of several: as TensorIterator orders dims
     y = torch.empty(..., memory_format=lib.memory_format(x))  norms, pools; (x, w) of convolutions
     y = torch.empty(...)                                          all others
 
-Which of these an output is follows from what it reads. Operands that stand at the output's own places give
-it their order of memory. A reducer that keeps all of its indices is a product, a pool or a scan, whose
-result is new; one that keeps some is a statistic of what the output is made of. What the functions do is
-said in `lib/layout.py`.
+The form follows from what the output reads. Operands that are read at the output's own place give it their memory order. If
+a reducer keeps all of its indices, it is a product, a pool or a scan, whose result is new. If it keeps some, it is a
+statistic of what the output is made of. `lib/layout.py` has the functions.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ ANY, CHANNELS_LAST = "any", "channels last"  # what layouts the kernels of an ou
 
 @dataclass(frozen=True, slots=True)
 class _Reads:
-    """What an output reads: at its own places, and in reducers that keep all of its indices."""
+    """The reads of an output: at its own place, and in reducers that keep all of its indices."""
 
     aligned: tuple[tuple[str, tuple[int, ...]], ...]  # operand, the output's dims that it has
     reduced: tuple[str, ...]
@@ -39,7 +38,7 @@ class _Reads:
 def allocation(op: ir.Op, output: ir.Tensor, keeps: str, together: tuple[str, ...]) -> str:
     """The expression that allocates an output.
 
-    `keeps`: the layouts that its kernels can store; `together`: the outputs of one kernel, which lie alike.
+    `keeps`: the layouts that its kernels can store. `together`: the outputs of one kernel, which share a layout.
     """
     shape, dtype = _shape(op, output), _dtype(op, output)
     plain = f"torch.empty({shape}, dtype={dtype}, device={op.tensors[0].name}.device"
@@ -56,7 +55,7 @@ def allocation(op: ir.Op, output: ir.Tensor, keeps: str, together: tuple[str, ..
     alike = [t.name for t in op.tensors if (len(t.dims), ir.BATCH_SIZE in t.dims) == rank]
     read = found.reduced or [t for t, dims in found.aligned if len(dims) == rank[0]]
     given = [t for t in read if t in alike]
-    # Where `...` would be the channels and more, they no longer lie in one run.
+    # If `...` covers more than the channels, they are not one run of memory.
     most = 5 if ir.BATCH_SIZE not in output.dims[:2] else min(5, len(output.dims))
     if not given or most < 4 or not (rank[1] or rank[0] in (4, 5)):
         return f"{plain})"

@@ -1,7 +1,7 @@
-"""The last gate before text becomes a file or an import: every node of a generated module is one we print.
+"""The last check before text becomes a file or an import: every node of a generated module is one that we print.
 
-Text from a stranger's spec reaches the output as names, numbers and quoted strings only; should that
-ever fail, this walk finds the import, the call, the name or the attribute that no template holds.
+Text from a stranger's spec reaches the output only as names, numbers and quoted strings. If that ever fails, this check
+finds the import, the call, the name or the attribute that no template holds.
 
     torch.softmax(x, -1)        # `torch.softmax` is listed
     x.reshape(-1)               # `x` is a parameter, `reshape` a method that we call
@@ -31,7 +31,7 @@ NODES = frozenset("""
     FunctionDef GeneratorExp If IfExp JoinedStr List ListComp Name Pass Raise Return Slice Starred Subscript Try Tuple
     UnaryOp With arg arguments keyword withitem
 """.split())  # fmt: skip
-# What a module speaks of by their names, and what it may say of each. The rows of `ir/functions.py` add their own.
+# Names that a module may use, with the allowed attributes of each. The rows of `ir/functions.py` add their own.
 ROOTS = frozenset("torch tl triton libdevice math lib runtime".split())
 LISTED = frozenset(
     f"{root}.{name}"
@@ -47,7 +47,7 @@ LISTED = frozenset(
     }.items()
     for name in names.split()
 ) | {f"torch.{d.torch}" for d in DTYPES.values()} | {f"tl.{d.triton}" for d in DTYPES.values()}  # fmt: skip
-# Of values: a tensor's, a descriptor's, a GPU's, a kernel's.
+# Attributes of values: of a tensor, a descriptor, a GPU, a kernel.
 METHODS = frozenset("""
     T all amax amin any append argmax argmin clamp clone detach device dim dtype element_size element_ty expand flatten flip
     fn forward_progress get is_contiguous is_floating_point load long mT max mean min movedim nbytes new_full numel permute
@@ -101,7 +101,7 @@ def _walk(function: ast.FunctionDef, own: Set[str]) -> None:
 
 
 def _inside(node: ast.AST, bound: Set[str]) -> Iterator[tuple[ast.AST, Set[str]]]:
-    """What a node is made of, each with the names that are bound there: in the head of a function none of its own is."""
+    """The parts of a node, each with the names that are bound there. In the head of a function none of its own names is bound."""
     match node:
         case ast.FunctionDef():
             inner = bound | _binds(node)
@@ -123,7 +123,7 @@ def _inside(node: ast.AST, bound: Set[str]) -> Iterator[tuple[ast.AST, Set[str]]
 
 
 def _binds(function: ast.FunctionDef) -> set[str]:
-    """The names that are a function's own wherever its body speaks of them."""
+    """The local names of a function."""
     found = {a.arg for a in walked.walk(function.args) if isinstance(a, ast.arg)}
     waiting: list[ast.AST] = [*function.body]
     while waiting:
@@ -138,7 +138,7 @@ def _binds(function: ast.FunctionDef) -> set[str]:
 
 
 def _path(node: ast.AST, bound: Set[str]) -> str:
-    """`torch.nn.functional.gelu`, where that is what Python takes it for; "" for what is said of a value."""
+    """The dotted path of a module's function, such as `torch.nn.functional.gelu`. "" for an attribute of a value."""
     names: list[str] = []
     while isinstance(node, ast.Attribute):
         names.append(node.attr)
@@ -180,7 +180,7 @@ def _is_listed(path: str) -> bool:
 
 @cache
 def _of_rows() -> frozenset[str]:
-    """What the table of functions prints."""
+    """The names that rows of the function table print."""
     rows = FUNCTIONS.values()
     texts = (
         t.template for r in rows for t in (r.triton, r.torch, r.triton_int, r.triton_bool) if t

@@ -1,9 +1,9 @@
-"""Results that a call may do without: those of a gradient, each behind a flag.
+"""Results that a call may leave out: those of a gradient, each with a flag.
 
     def layer_norm_backward(x, w, dy, eps, need_dx: bool = True, need_dw: bool = True) -> ...
 
-What is not asked for is None, and so is no storage; a step runs where a result that it leads to is there.
-One kernel's results are there together. Not here: who asks (`runtime/gradients.py`).
+A result that is not wanted is None, and has no storage. A step runs if some result that depends on it is wanted. The results of
+one kernel are computed together. `runtime/gradients.py` sets the flags.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tritongen.schedule.plan import Plan
 
 
 def flags(plan: Plan, host: ir.Op) -> dict[str, str]:
-    """The flag of each result, by what the spec calls it; none where one step leads to all of them."""
+    """The flag of each result, by its name in the spec. None if one step computes all of them."""
     if all(len(led) == len(plan.op.outputs) for led in leads_to(plan).values()):
         return {}
     taken = {name for op in (plan.op, plan.inner, host) for name in all_names(op)}

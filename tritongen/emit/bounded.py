@@ -1,13 +1,13 @@
-"""The bounds of a product: where its loop begins and ends, and which elements of a factor are there.
+"""The bounds of a product: where its loop starts and ends, and which elements of a factor count.
 
     sum[j < count[b]](p[b, i, j] * v[b, j, e])    stop = tl.minimum(J, count), and both masks are j < stop
-    sum[k <= i](a[i, k] * b[k, m])                stop = tl.minimum(K, i_last + 1); a asks k <= i besides
-    sum[lo[i] <= k < hi[i]](a[i, k] * b[k, m])    a asks for itself; b whether some row of the tile has k
-    sum[k](where(c[i] > 0, a[i, k] * b[k, m], 0)) neither is masked: the row's sum is, behind the loop
+    sum[k <= i](a[i, k] * b[k, m])                stop = tl.minimum(K, i_last + 1); a also masks k <= i
+    sum[lo[i] <= k < hi[i]](a[i, k] * b[k, m])    a masks each row; b masks terms that no row of the tile has
+    sum[k](where(c[i] > 0, a[i, k] * b[k, m], 0)) no factor is masked: the row's sum is, behind the loop
 
-Input: the guards of a sum. Output: `Bounds`, and with them the masks of each factor, which hold whatever
-lies where no row is: 0 * NaN is no 0. A guard that names no summed index keeps or drops all terms of a row at
-once. No mask of factors can do that: the row would have 0 times what other rows include.
+Input: the guards of a sum. Output: `Bounds`, with the masks of each factor. A masked element counts as 0 whatever memory
+holds, because 0 * NaN is not 0. A guard that names no summed index keeps or drops all terms of a row at once. Masks of
+factors cannot do that: the row would have 0 times the elements that other rows include.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ LOOPED = frozenset({"k", "tap"})  # axes of the loop
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """How k lies in a factor, all its axes, and along which dim of its tile its rows (or columns) lie."""
+    """The position of k in a factor, the factor's axes, and the dim of its tile along which its rows (or columns) lie."""
 
     orient: str
     axes: frozenset[str]
@@ -39,17 +39,17 @@ RIGHT = Side("[:, None]", frozenset({"batch", "n", *LOOPED}), 1)
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Of the terms of one tile."""
+    """The bounds of the terms of one tile."""
 
     guards: tuple[ir.Guard, ...] = ()  # of single terms: what the ends of the loop do not say
     apart: tuple[ir.Guard, ...] = ()  # those that let different terms through in each row
     whole: tuple[ir.Guard, ...] = ()  # of all terms of a row, a column or a batch
     first: str = ""  # no term below this one counts in any row
-    to: str = ""  # nor one from here on; "": the extent
+    to: str = ""  # and no term from here on; "": the extent
 
     @property
     def begin(self) -> str:
-        """Of the loop, which takes whole blocks."""
+        """The start of the loop, which takes whole blocks."""
         return f"{self.first} // BLOCK_K * BLOCK_K" if self.first else "0"
 
     def inside(self, k: str, size: dict[str, str]) -> str:
@@ -62,10 +62,10 @@ FREE = Bounds()
 
 
 def bounds_of(writer: KernelWriter, guards: tuple[ir.Guard, ...], size: dict[str, str]) -> Bounds:
-    """The loop takes the terms that any row may have: no block of k is read that no row of the tile has.
+    """The bounds of a loop that takes the terms of any row of the tile. It reads no block of k that no row needs.
 
-    A guard that speaks of no row is then said. One of a row, `k <= i`, is for that row to ask; up to the
-    largest of its ends each k counts in some row, and that is all that the other factor asks.
+    A guard that names no row is then satisfied. A guard on a row, such as `k <= i`, is checked for each row. Up to the largest of its ends each
+    k counts in some row, which is all that the other factor must check.
     """
     hoist(writer, (g.poly for g in guards))
     summed = {d.index for axis in writer.kernel.axes[3:] for d in axis.digits}
@@ -126,12 +126,12 @@ def at_end(writer: KernelWriter, end: Poly, weight: int, size: dict[str, str]) -
 
 
 def sign(weight: Poly) -> int:
-    """Of 1 and -1; 0 for any other weight."""
+    """1 or -1 for such a weight, 0 for any other."""
     return {poly(1): 1, poly(-1): -1}.get(weight, 0)
 
 
 def hoist(writer: KernelWriter, coordinates: Iterable[Poly]) -> None:
-    """What bounds and gathers read and no step of the loop changes, in front of it."""
+    """Puts reads of bounds and gathers in front of the loop, if no step of it changes them."""
     k = {d.index for axis in writer.kernel.axes[3:] for d in axis.digits}
     for p in coordinates:
         for atom in walk(p):

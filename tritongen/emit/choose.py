@@ -1,13 +1,13 @@
-"""`choose_<step>`: which variant a call takes and in which config, printed from the plan's rules.
+"""Prints `choose_<step>`: the variant that a call takes, and its config, from the rules of the plan.
 
     return lib.least(
         lib.product_us, call,
-        # variant, whether it may run, its config, how factors come, bytes written ahead
+        # variant, may it run, its config, how factors come, bytes written ahead
         ("two_per_sm", tma and itemsize <= 2, lib.tile(128, 128, 128 // itemsize, 8, 3, PROGRAMS=2), "descriptors"),
         ...
 
-Plain whole numbers and a `lib.Gpu` in, (variant, config) out, testable without a GPU. Variants that are compared by estimates are rows of
-one table; of others the first whose rule holds is taken.
+The function takes whole numbers and a `lib.Gpu`, and returns (variant, config), so you can test it without a GPU. Variants
+that have estimates are rows of one table. Of the others, the first one whose rule holds is taken.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class ChooseView:
 
     name: str
     parameters: tuple[str, ...]
-    first: tuple[Candidate, ...]  # of which the first that holds is taken, before estimates are
+    first: tuple[Candidate, ...]  # the first one whose rule holds is taken, before any estimate
     table: tuple[str, ...]  # lines that ask for the least of those; none where nothing has one
     others: tuple[Candidate, ...]  # where no row of the table may run
     same_as: str = ""  # one before it whose rules these are
@@ -51,7 +51,7 @@ class ChooseView:
 
 
 def with_shared(views: Iterable[ChooseView]) -> Iterator[ChooseView]:
-    """The choosers of a module in turn: a gradient often goes by the rules of its op."""
+    """Shares choosers in a module: a gradient often has the rules of its op."""
     first: dict[ChooseView, str] = {}
     for view in views:
         known = first.setdefault(replace(view, name=""), view.name)
@@ -70,15 +70,15 @@ def choose_view(step: Step) -> ChooseView:
 
 
 def rule_text(rule: str, renames: dict[str, str]) -> str:
-    """A rule as Python for the host: as it is written, but for the names."""
+    """A rule as Python for the host: as written, with other names."""
     names = HOST_NAMES | renames
     return re.sub(r"[A-Za-z_]\w*", lambda word: names.get(word[0], word[0]), rule)
 
 
 def config_call(config: dict[str, str], named: Collection[str] = ()) -> tuple[str, list[str]]:
-    """What makes the config, and its arguments: a tile of a product by its numbers, anything else by its names.
+    """The function that makes a config, and its arguments: a product's tile by its numbers, anything else by names.
 
-    Entries that are `named` can be spoken of behind where they stand.
+    Later entries may use entries that are `named`.
     """
     told = {
         n: f"{n}=({n} := {text})" if n in named else f"{n}={text}" for n, text in config.items()
@@ -99,7 +99,7 @@ def _spoken_of(variant: Variant) -> set[str]:
 
 
 def _candidate(variant: Variant) -> Candidate:
-    """What is too long for a line gets one of its own, and so does what that speaks of."""
+    """Prints one candidate. An entry that is too long gets a line of its own, and so do the entries that it uses."""
     config = {name: rule_text(rule, {}) for name, rule in variant.config}
     rule = dict(variant.config)
     apart = {name for name, text in config.items() if len(text) > LONG}
@@ -131,7 +131,7 @@ def _assigned(name: str, text: str) -> list[str]:
 
 
 def _source(text: str, node: ast.expr) -> str:
-    """As it is written; a choice within another in parentheses."""
+    """An expression as it is written, with parentheses around a nested choice."""
     own = ast.get_source_segment(text, node) or ""
     return f"({own})" if isinstance(node, ast.IfExp) else own
 
@@ -145,7 +145,7 @@ def _table(step: Step, compared: list[Variant], more: bool) -> tuple[str, ...]:
         *call_lines("call = ", [f"({', '.join(sizes)})", *others]),
         f"{'found =' if more else 'return'} lib.least(",
         f"    lib.{model}, call,",
-        f"    # variant, whether it may run, its config, {COLUMNS[model]}",
+        f"    # variant, may it run, its config, {COLUMNS[model]}",
         *(f"    {line}" for variant in compared for line in _row(variant)),
         ")  # fmt: skip",
         *(("if found:", "    return found") if more else ()),
@@ -153,7 +153,7 @@ def _table(step: Step, compared: list[Variant], more: bool) -> tuple[str, ...]:
 
 
 def _row(variant: Variant) -> list[str]:
-    """One candidate. What another entry speaks of is named where it stands."""
+    """One candidate as a row. An entry that another one uses gets a name."""
     estimate = variant.estimate
     assert estimate is not None
     config = {name: rule_text(rule, {}) for name, rule in variant.config}

@@ -1,11 +1,11 @@
-"""Which names of a spec its generated code says for itself: found out by printing it under other names.
+"""Finds the names of a spec that its generated code uses for something else, by printing the code under other names.
 
     a size BLOCK is printed as BLOCKqzs: a kernel says BLOCKqzs and BLOCK, which would have been one name
 
-An op is planned and printed once with a mark behind each of its names (`Marks`), so that none is what the
-emitter says. Words of one function that differ in their marks alone would be one word without them, and what
-comes from the spec steps aside (`schedule/aside.py`). A third mark stands behind what the emitter calls so
-because it is free (`Names.free`): that steps aside by itself, and is left out here.
+An op is planned and printed once with a mark behind each of its names (`Marks`), so that no name equals one of the emitter.
+Words of one function that differ only in their marks would be one word without them. Then the name of the spec is changed
+(`schedule/aside.py`). Names that the emitter chose because they are free have a third mark (`Names.free`). They change by
+themselves, and are left out here.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tritongen.schedule.aside import all_names
 
 @dataclass(frozen=True, slots=True)
 class Marks:
-    """What stands behind names of the spec, of the op, and free names of our own; in upper case behind sizes."""
+    """The marks behind names of the spec, of the op, and of free names of the emitter. Upper case behind sizes."""
 
     spec: str
     op: str
@@ -36,7 +36,7 @@ class Marks:
         return name + (self.spec.upper() if name[0].isupper() else self.spec)
 
     def plain(self, word: str, suffix: str = "") -> str:
-        """A word without marks; `suffix`: what stands behind the op's name instead of its mark."""
+        """A word without its marks. `suffix` replaces the mark of the op's name."""
         word = re.sub(self.op, suffix, word, flags=re.IGNORECASE)
         return re.sub(f"{self.spec}|{self.own}", "", word, flags=re.IGNORECASE)
 
@@ -46,10 +46,10 @@ class Marks:
 
 @dataclass(frozen=True, slots=True)
 class Collisions:
-    """`inside`, `host`: names that step aside in kernels and launches, and in what the public calls.
+    """`inside`, `host`: the names that must change in kernels and launches, and in what the public function calls.
 
-    `suffix` stands behind the op's name in those of its `functions`, where one would be called as something
-    else is. `words`: what its code says. `outside`: what of it is the module's, or Python's.
+    `suffix` stands behind the op's name in its `functions`, if one of them collides. `words`: the names that its code uses. `outside`: those
+    of them that belong to the module or to Python.
     """
 
     inside: frozenset[str] = frozenset()
@@ -72,16 +72,16 @@ def marks_for(text: str) -> Marks:
 
 def marked(op: ir.Op, marks: Marks) -> ir.Op:
     names = {name: marks.name(name) for name in all_names(op)}
-    # A gradient given by hand speaks of `dy`, which no name of the op is; it is another op's to print.
+    # A gradient given by hand uses `dy`, which is not a name of the op. Another op prints it.
     return renamed(replace(op, name=op.name + marks.op, gradient="none"), names, names)
 
 
 def collisions(
     source: str, op: ir.Op, marks: Marks, taken: Set[str], configs: Set[str] = frozenset()
 ) -> Collisions:
-    """What the marked text of an op would have collide without its marks; `taken`: functions of other ops.
+    """The names of an op that would collide without the marks of its text. `taken`: functions of other ops.
 
-    `configs`: what a launch passes as `**config`, which its text does not say.
+    `configs`: the entries that a launch passes as `**config`, which are not in its text.
     """
     tree = ast.parse(source)
     functions = [f for f in tree.body if isinstance(f, ast.FunctionDef)]
@@ -90,7 +90,7 @@ def collisions(
     public = {name, f"allocate_{name}", f"{name}_reference", f"{name}_torch"}
     dims = {d for t in op.tensors for d in t.dims}
     spec = {marks.name(n): n for n in all_names(op)}
-    # What is printed where a line speaks of it, and what Triton takes for its own.
+    # Names that are printed only where a line uses them, and names that Triton reserves.
     batch = BATCH_WORDS if ir.BATCH_SIZE in dims else frozenset()
     inside = set(LAUNCH_WORDS | SHARED_WORDS | configs | batch)
     host: set[str] = set()
@@ -115,9 +115,9 @@ def collisions(
 
 
 def _words(function: ast.FunctionDef) -> Iterator[str]:
-    """The names that a function says, its parameters and those of kernels and configs among them.
+    """The names that a function uses, with its parameters and those of kernels and configs.
 
-    Annotations are the module's to read.
+    The module reads annotations.
     """
     yield from (a.arg for a in function.args.args)
     for statement in function.body:

@@ -1,4 +1,4 @@
-"""What stands above statements of kernels: the lines of the op that they compute, in the language.
+"""The comments above statements of kernels: the lines of the op that they compute, in the language.
 
     # y_sum[...] = sum[d](e[..., d])
     y_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
@@ -6,8 +6,8 @@
         # y[..., d] = e[..., d] / sum[k](e[..., k])
         y = e / y_sum
 
-Input: a plan. Output: comments by the names of values: of the op's lines, and of the reducers that were taken out of
-them. Not here: which statement has one (`KernelWriter.comment`).
+Input: a plan. Output: comments by the names of values: of the op's lines, and of the reducers that were taken out of them.
+`KernelWriter.comment` decides which statement gets one.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ WIDTH = 80  # of a comment, which stands at most 20 columns in
 
 
 def comments_of(plan: Plan, dims: Dims) -> dict[str, tuple[str, ...]]:
-    """A reducer that alone its line follows from has that line's: `mu[...] = mean[d](x[..., d])` above the sum.
+    """The comments of values. A reducer that alone determines its line has that line's comment: `mu[...] = mean[d](x[..., d])` above the sum.
 
-    So has one that the language has no line for. Some lines of gradients have no comment.
+    So has a reducer for which the language has no line of its own. Some lines of gradients have no comment.
     """
-    # A line may read one that no kernel computes by itself any more.
+    # A line may read a value that no kernel computes separately any more.
     dims = {**{nest.name: nest.dims for nest in plan.inner.nests}, **dims}
     found = {nest.name: comment(plan.inner, nest, dims) for nest in plan.inner.nests}
     lines = {nest.name: nest for nest in plan.nests}

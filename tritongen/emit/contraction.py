@@ -124,9 +124,9 @@ def product_view(
 def open_axes(
     writer: KernelWriter, names: tuple[str, ...] = AXES, without: str = ""
 ) -> dict[str, str]:
-    """The spec's indices by what a template walks: m is [BLOCK_M, 1], n [1, BLOCK_N], k either by side.
+    """The spec's indices by the template's axes: m is [BLOCK_M, 1], n is [1, BLOCK_N], k is either.
 
-    Their extents, `without` that of an axis that the kernel does not ask for.
+    Returns their extents. `without`: an axis whose extent the kernel does not need.
     """
     size = {}
     for axis, name in zip(writer.kernel.axes, names, strict=False):
@@ -142,14 +142,14 @@ def open_axes(
 
 
 def terms_of(size: dict[str, str], splits: bool, bounds: Bounds = FREE) -> dict[str, Any]:
-    """Where the K loop begins and ends."""
+    """The start and the end of the K loop."""
     if splits:
         return {"begin": "begin", "end": "end"}
     return {"begin": bounds.begin, "end": bounds.to or size["k"]}
 
 
 def in_parts(writer: KernelWriter, sums: Sequence[Sum]) -> dict[str, Any]:
-    """The sums, and where parts of them may be left what a launch says of these."""
+    """The sums, with the parameters of a launch that stores parts of them."""
     if not writer.kernel.splits:
         return {"sums": sums}
     left = [replace(s, parts=writer.names.free(f"{s.name}_parts_ptr")) for s in sums]
@@ -164,7 +164,7 @@ def in_parts(writer: KernelWriter, sums: Sequence[Sum]) -> dict[str, Any]:
 
 
 def invariant(writer: KernelWriter, heads: Iterable[ir.Nest]) -> None:
-    """Loads that no step of the loop changes, in front of it."""
+    """Puts loads in front of the loop, if no step of it changes them."""
     k = {d.index for axis in writer.kernel.axes[3:] for d in axis.digits}
 
     def visit(e: ir.Expr) -> None:
@@ -189,7 +189,7 @@ def products(
     bounds: Bounds = FREE,
     rows: tuple[ir.Guard, ...] = (),
 ) -> tuple[list[Factor], list[Sum]]:
-    """The factors, each once, and what each sum adds up of them. `rows`: what the mask of rows follows from."""
+    """The factors, each once, and the product that each sum adds. `rows` gives the mask of rows."""
     made: dict[tuple[ir.Expr, str], Factor] = {}
     sums, others = [], in_some_row(writer, bounds, size)
     for head in heads:
@@ -240,17 +240,17 @@ def dot_options(writer: KernelWriter, head: ir.Nest) -> str:
 
 
 def sum_dtype(writer: KernelWriter, head: ir.Nest) -> str:
-    """What a program adds up in: integers in i32, as tl.dot does, where their sum is i64."""
+    """The dtype of an accumulator. Integers use i32, as tl.dot does, if their sum is i64."""
     return "tl.int32" if ir.kind_of(head.dtype, writer.op) == "int" else writer.dtype(head.dtype)
 
 
 def with_parts(writer: KernelWriter, sums: Iterable[Sum]) -> list[Sum]:
-    """With the workspace of a split sum."""
+    """Adds the workspace of a split sum."""
     return [replace(s, parts=writer.pointer(f"{s.name}_parts")) for s in sums]
 
 
 def factor_dtype(writer: KernelWriter, head: ir.Nest, narrow: str) -> str:
-    """What factors are converted to, where the call may compute in f64 though they are stored as less.
+    """The dtype that factors are converted to, if the call may compute in f64 while they are stored in a narrower type.
 
     tl.dot takes factors and sums in f64, or neither.
     """
@@ -269,7 +269,7 @@ def factor_dtype(writer: KernelWriter, head: ir.Nest, narrow: str) -> str:
 
 
 def is_widened(head: ir.Nest, narrow: str, op: ir.Op) -> bool:
-    """Whether a call may add up in f64 what is stored as less."""
+    """Whether a call may accumulate in f64 and store a narrower type."""
     reads = (r for side in head.fold.factors for r in ir.walk(side) if isinstance(r, ir.Read))
     factors = {narrow} if narrow else {r.dtype for r in reads}
     return head.dtype == "compute" and any(beside_f64(kind, op) for kind in factors)
@@ -309,7 +309,7 @@ def scale_of(writer: KernelWriter, scale: ir.Expr, size: dict[str, str]) -> Scal
 
 
 def is_loaded(side: ir.Expr, narrow: str) -> bool:
-    """Whether a factor is multiplied as it lies in memory."""
+    """Whether a factor is multiplied as it is stored."""
     return isinstance(side, ir.Cast) and holds_zeros(side.arg) and side.arg.dtype == narrow
 
 
@@ -396,7 +396,7 @@ def mask_tile(writer: KernelWriter, size: dict[str, str]) -> str:
 
 
 def forget_columns(writer: SlidingWriter) -> None:
-    """Columns are decoded again for each half of a tile: what a whole one stores has an address an element.
+    """Makes each half of a tile decode its columns again. Otherwise a whole tile keeps one address per stored element.
 
     (Triton 3.7, behind a transposed convolution in 128 x 128: 1,560 bytes spilled a thread; in halves 8.)
     """
@@ -409,7 +409,7 @@ def forget_columns(writer: SlidingWriter) -> None:
 
 
 def stores_of(writer: KernelWriter, parts: int = 1) -> list[Output]:
-    """Whatever follows from the sums over m and n, as far as it is stored: so many `parts` of a tile's columns at a time."""
+    """Prints the stored values that follow from the sums, `parts` parts of a tile's columns at a time."""
     kernel, found = writer.kernel, []
     tiles = {tile.tensor: tile for tile in kernel.stored}
     for k, nest in enumerate(kernel.nests):

@@ -1,8 +1,8 @@
-"""What the decorator of an op is told: how f32 is multiplied, how its gradient is called, what functorch may do.
+"""Prints the arguments of an op's decorator: how f32 is multiplied, how its gradient is called, what functorch may do.
 
     @runtime.op("specs/softmax.op", ..., backward=runtime.Backward("softmax_backward", wrt=("x",), outputs=("y",)))
 
-Input: an op's plans. Output: the arguments as text. What they mean: `runtime/registry.py`, `runtime/gradients.py`.
+Input: an op's plans. Output: the arguments as text. `runtime/registry.py` and `runtime/gradients.py` explain them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tritongen.ir.linear import linear_in
 
 
 def asks_of(item: OpPlans) -> tuple[str, ...]:
-    """What a call asks about products of f32: a backward goes by its forward's answers.
+    """The questions of a call about products of f32. A backward uses the answers of its forward.
 
     So an op without such products asks for its backward, as attention of half types does.
     """
@@ -46,9 +46,9 @@ def no_gradient(item: OpPlans) -> str:
 
 
 def alone(item: OpPlans, asks: tuple[str, ...], described: bool) -> list[str]:
-    """What decorates an op in a module that imports nothing of ours; `described`: whether it makes descriptors."""
+    """The decorators of an op in a standalone module. `described`: whether it makes descriptors."""
     found = [f"runtime.{told}"] if (told := differentiable(item)) else []
-    if item.autotune:  # what Triton measures is no step of every call
+    if item.autotune:  # a call that Triton measures is not like other calls
         found.append("runtime.resolved")
     else:
         more = ["runtime.f32_precision", *map(repr, asks)] if asks else []
@@ -93,7 +93,7 @@ def backward(item: OpPlans) -> str:
 
 
 def batch(op: ir.Op) -> str:
-    """Where the batch dims stand, as `runtime.Batch` takes it; "" where one element of them needs another."""
+    """The position of the batch dims, as `runtime.Batch` takes it. "" if batch elements depend on each other."""
     if not by_itself(op):
         return ""
     operands = {

@@ -1,9 +1,10 @@
-"""The facts of one call that `choose`, grids and scratch speak of, as the launch function works them out.
+"""The facts of a call that `choose`, grids and scratch use, as the launch function computes them.
 
     gpu = lib.gpu(x.device)
     variant, config = choose_matmul(M=M, ..., tma=lib.takes_tiles(a, b), gpu=gpu)
 
-One that a grid speaks of, or that is long, has a line; others stand in the call. What no rule of the step asks for is not printed. What is launched with them is in `launch.py`.
+A fact that a grid uses, or that is long, has a line of its own. The others stand in the call. A fact that no rule of the
+step needs is not printed. `launch.py` prints the launches.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ def spoken_of(step: Step) -> set[str]:
 
 
 def by_gpu(names: set[str]) -> set[str]:
-    """With `gpu` for what of it a rule speaks of."""
+    """Replaces the GPU facts that a rule uses by `gpu`."""
     return names - {*rules.OF_GPU} | ({"gpu"} if names & {*rules.OF_GPU} else set())
 
 
@@ -56,9 +57,9 @@ def used_facts(step: Step) -> tuple[tuple[str, str], ...]:
 
 
 def fact_names(context: Context, step: Step) -> dict[str, str]:
-    """What each size of the plan is called in the launch: `M` may be a size of the spec, and another one.
+    """The name of each size of the plan in the launch: `M` may be another size in the spec.
 
-    A type parameter may be called so too, since a launch speaks of none.
+    A type parameter may have the same name, because a launch uses no type parameter.
     """
     scope, names = names_of(context.op) - {p.name for p in context.op.typarams}, {}
     for name, p in step.facts:
@@ -98,7 +99,7 @@ def fact_lines(context: Context, step: Step, views: dict[str, View]) -> tuple[li
 
 
 def tested(test: Order | Run | Sizes) -> str:
-    """What a fact of the call asks, on the host."""
+    """The host expression of a fact."""
     match test:
         case Order(_, tensor, near, far):
             return f"{tensor}.stride({near}) < {tensor}.stride({far})"
@@ -117,7 +118,7 @@ def factors_of(step: Step) -> dict[str, None]:
 
 
 def is_stepped(kernel: KernelPlan) -> bool:
-    """Whether a patch of an image has every second place of it, or fewer."""
+    """Whether a patch takes only every second place of an image, or fewer."""
     if kernel.skeleton != "patches":
         return False
     image = operand(kernel.nests[0].fold.factors[0])
@@ -250,9 +251,9 @@ def _stride(step: Step, view: View, run: int) -> str:
 
 
 def touched(step: Step) -> tuple[str, ...]:
-    """Tensors that a step's kernels take, operands first; those of copies, which their launch alone knows.
+    """The tensors that a step's kernels take, operands first. Only the launch knows tensors of copies.
 
-    Not what one of its kernels leaves for the next.
+    Tensors that one kernel stores for the next are not included.
     """
     copies = {p.stored: p.tensor for v in step.variants for p in v.packs if p.stored}
     names: dict[str, None] = {}
@@ -296,7 +297,7 @@ def compute_text(context: Context, step: Step) -> str:
 
 
 def known_wide(context: Context, step: Step) -> str:
-    """Whether the call computes in f64: by name, where `choose` is told it."""
+    """The fact that the call computes in f64. It has a name if `choose` takes it."""
     return "in_f64" if "in_f64" in spoken_of(step) else is_wide_text(context)
 
 
@@ -331,7 +332,7 @@ def covered_by_patches(context: Context, step: Step, views: dict[str, View]) -> 
 
 
 def bytes_of_matrices(call: str, rights_alone: bool = False) -> Text:
-    """What one of `lib`'s counts of bytes is told: the factors as matrices."""
+    """The arguments of `lib`'s counts of bytes: the factors as matrices."""
 
     def text(context: Context, step: Step, views: dict[str, View]) -> str:
         lefts, rights = matrices(step)
@@ -371,7 +372,7 @@ class Fact:
     name: str
     type: str
     text: Text
-    told: bool = False  # whether further lines of the launch speak of it
+    told: bool = False  # whether later lines of the launch use it
 
 
 FACTS = (

@@ -1,7 +1,7 @@
-"""Folds in Triton text: the term with its mask, where it starts, how a tile of it ends.
+"""Folds as Triton text: the term with its mask, the initial value, and the final reduction of a tile.
 
-Input: a reducer nest and the `KernelWriter` it is printed in. Output: text, or lines of the kernel. What a
-reducer is as a monoid stands in `folds.py`; where a fold stands in a kernel, `tiles` and `walks` say.
+Input: a reducer nest and the `KernelWriter` that prints it. Output: text, or lines of the kernel. `folds.py` describes
+each reducer as a monoid. `tiles` and `walks` decide where a fold stands in a kernel.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tritongen.schedule.held import held_by
 
 
 def start_text(writer: KernelWriter, nest: ir.Nest, dtype: str) -> str:
-    """What an empty lane of a fold holds."""
+    """The value of an empty lane of a fold."""
     start = MONOIDS[nest.fold.op].start[ir.kind_of(dtype, writer.op)]
     if start in ("LOWEST", "HIGHEST"):
         return writer.lowest(dtype, highest=start == "HIGHEST")
@@ -42,18 +42,18 @@ def term(writer: KernelWriter, nest: ir.Nest, mask_redundant: bool) -> tuple[str
 
 
 def moved_by(writer: KernelWriter, e: ir.Expr) -> set[str]:
-    """The indices along which a value lies: a line that is the same in all rows has the shape of one."""
+    """The indices that a value depends on. A line that is the same in all rows has the shape of one row."""
     return free_indices(e, lines_of(writer.kernel.nests))
 
 
 def term_mask(writer: KernelWriter, nest: ir.Nest) -> str:
-    """Where a lane of the tile holds a term."""
+    """The mask of lanes that hold a term."""
     axes = (part.name for axis in writer.kernel.axes for part in (axis.outer, axis.run))
     return writer.mask(frozenset(axes), [guard_text(writer, g) for g in nest.fold.guards])
 
 
 def guard_text(writer: KernelWriter, guard: ir.Guard) -> str:
-    """What is subtracted stands on the other side: an end as low as its type goes has no lower one."""
+    """A guard as a comparison. Subtracted terms go to the other side, because the lowest value of a type has no lower one."""
     p = with_modulo(guard.poly)
     strict = guard.op == ">=" and ((), -1) in p.terms
     above = tuple((monomial, value) for monomial, value in p.terms if value > 0)
@@ -103,7 +103,7 @@ def say_place(writer: KernelWriter, nest: ir.Nest) -> tuple[str, ...]:
 
 
 def found(writer: KernelWriter, nest: ir.Nest, place: str) -> str:
-    """The place that a walk found: -1 where there was no term."""
+    """The index that the loop found. -1 if there was no term."""
     sure = takes_all(nest.fold, writer.context.facts)
     return place if sure else f"tl.where({place} == {NO_PLACE}, -1, {place})"
 
@@ -111,7 +111,7 @@ def found(writer: KernelWriter, nest: ir.Nest, place: str) -> str:
 def fold_resident(
     writer: KernelWriter, nest: ir.Nest, mask_redundant: bool, axis: int | None = 1
 ) -> None:
-    """A fold of a tile that is in registers, along an axis or, but for places, over all of it."""
+    """A fold of a tile in registers: along an axis, or over the whole tile (not for argmax and argmin)."""
     if nest.fold.is_place:
         place_resident(writer, nest, mask_redundant)
         return

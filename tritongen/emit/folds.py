@@ -1,7 +1,7 @@
-"""Reducers as monoids: what each starts from, how terms enter it, how its lanes and parts become one, in Triton text.
+"""Reducers as monoids, in Triton text: the initial value, how terms enter it, how lanes and parts merge.
 
-One row a reducer, argmax and argmin among them, whose state is a value and its place; and one a kind of paired folds
-(`schedule/paired.py`), which one pass takes together. Nobody asks for a row by its name.
+There is one row for each reducer, and one for each kind of paired folds (`schedule/paired.py`), which one pass computes
+together. The state of argmax and argmin is a value and its index. No code asks for a row by name.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ NO_PLACE = "2147483647"  # the place of a masked lane: later than any other
 
 @dataclass(frozen=True, slots=True)
 class Monoid:
-    """Texts by the kind of the terms: float, int, bool; LOWEST and HIGHEST stand for the ends of an int type.
+    """Texts of a reducer by the kind of its terms: float, int, bool. LOWEST and HIGHEST stand for the ends of an int type.
 
-    `{a}` and `{b}` are states, `{t}` is one of many lanes, of which a mean's hold `{count}` terms where `{inside}`.
+    `{a}` and `{b}` are states. `{t}` is a state of many lanes. For a mean, `{count}` terms lie where `{inside}`.
     """
 
     start: dict[str, str]  # what an empty or masked lane holds: of two variables, the first
@@ -74,7 +74,7 @@ MONOIDS = {
         },
     ),
 }
-# Of a tile in registers alone: a walk takes a mean with the squares about it (`PAIRS`).
+# Only for a tile in registers. A loop computes a mean together with the squares about it (`PAIRS`).
 MONOIDS["mean"] = Monoid(
     {"float": "0.0"}, {}, {"float": "lib.mean_of({t}, {inside}, {count}, {axis})"}
 )
@@ -84,9 +84,9 @@ MONOIDS |= {f"arg{extreme}": _of_places(extreme) for extreme in ("max", "min")}
 
 @dataclass(frozen=True, slots=True)
 class Paired:
-    """Two folds taken together: a state, each variable with its name, shape and identity; a block `{x}` enters it.
+    """Two folds that one pass computes: each variable of the state with its name, shape and identity. A block `{x}` enters it.
 
-    `{s[0]}` is the first variable, `{count}` how many terms a block has.
+    `{s[0]}` is the first variable, `{count}` the number of terms of a block.
     """
 
     state: tuple[tuple[str, str, str], ...]
@@ -94,7 +94,7 @@ class Paired:
     merge: str  # one state of many: of the parts of a row, or of lanes
     end: str = ""  # the state as the second fold
     counted: str = ""  # what a state a lane counts before it takes a block
-    left: tuple[str, ...] = ()  # as what such a state is merged
+    left: tuple[str, ...] = ()  # the kind that merges such a state
     stored: tuple[str, ...] = ()  # what then stands for all
 
 

@@ -1,8 +1,8 @@
-"""A module's text as black prints it, most of which the printers write so themselves.
+"""Formats a module as black does. The printers write most of it in that form already.
 
-Black takes longer than all else in a build: it is asked for the statements that it would change, one by one, and
-for each text once. Those are what is too long for its line, what is spelled as no printer of ours should, and the
-torch that a spec gives. `tests/emit/test_format.py` holds the whole to what black makes of it.
+Black takes longer than everything else in a build. So it formats only the statements that it would change, one by one, and
+each text once: those that are too long for a line, those that no printer spells that way, and the torch code of a spec.
+`tests/emit/test_format.py` compares the whole with black's output.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def _by_black(text: str) -> str:
 
 
 def _apart(lines: list[str]) -> str:
-    """With two blank lines before each function, the comments and decorators above it, and its second names."""
+    """Puts two blank lines before each function, with its comments, decorators and second names."""
     out: list[str] = []
     decorated = False
     for line in lines:

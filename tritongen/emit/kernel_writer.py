@@ -1,8 +1,8 @@
-"""The values of one kernel as Triton lines: expressions, named values and stores.
+"""Prints the values of one kernel as Triton lines: expressions, named values and stores.
 
-Input: IR expressions. Output: lines appended to `KernelWriter.lines`, and `Args`, the kernel's parameters with what
-the launch passes. Parameters are `parameters.py`'s business, places in memory `addressing.py`'s; what a fold or
-a loop looks like is the skeleton's, not this module's.
+Input: IR expressions. Output: lines appended to `KernelWriter.lines`, and `Args`: the kernel's parameters with what the
+launch passes. `parameters.py` makes parameters, `addressing.py` addresses. A skeleton decides what a fold or a loop looks
+like.
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ class KernelWriter(Addressing):
 
     # ---- the lines of the op above what computes them
     def comment(self, name: str) -> tuple[str, ...]:
-        """What stands above the statement of a value, which is about to be printed; once a kernel."""
+        """The comment above the statement of a value that is about to be printed. Each comment appears once in a kernel."""
         lines = self.context.comments.get(name, ())
         if lines in self.commented:
             return ()
@@ -170,7 +170,7 @@ class KernelWriter(Addressing):
 
     # ---- values
     def value(self, nest: ir.Nest) -> str:
-        """A pointwise nest as a named line; what is written to an output is rounded as it is stored."""
+        """A pointwise nest as a named line. A value that is written to an output is rounded when it is stored."""
         body, rounded = nest.body, self.read_again(nest)
         if (
             isinstance(body, ir.Cast)

@@ -1,6 +1,7 @@
-"""The host side of a step: `launch_<step>`, printed from the plan's rules.
+"""Prints `launch_<step>`, the host side of a step, from the rules of the plan.
 
-It reshapes its tensors to what the kernels walk, asks `choose_<step>` (`choose.py`), and launches; it checks nothing.
+The function reshapes its tensors to the form that the kernels need, asks `choose_<step>` (`choose.py`), and launches. It
+checks nothing.
 """
 
 from __future__ import annotations
@@ -75,9 +76,9 @@ def launch_view(
     values: tuple[str, ...],
     alone: bool,
 ) -> LaunchView:
-    """`tensors`, `values`: every tensor, and scalar or constant, that the launch function may take, in order.
+    """The view of a launch function. `tensors`, `values`: the tensors, scalars and constants that it may take, in order.
 
-    `alone`: the op's only step takes them all; one of several takes what its lines name.
+    `alone`: the op's only step takes all of them. One of several steps takes those that its lines use.
     """
     views = {v.tensor: v for k in step.kernels for v in k.views}
     one_batch_lines = batches_first(context, step)
@@ -120,7 +121,7 @@ def launch_view(
         choose_view(step),
         f"launch_{step.name}",
         ", ".join(taken),
-        f"Computes {', '.join(step.stores)} by the variant that fits, unchecked.",
+        f"Computes {', '.join(step.stores)} with the variant that `choose` returns. Does not check operands.",
         tuple([*opening, *body]),
         branches,
         tuple(closing),
@@ -195,7 +196,7 @@ def is_one_of(names: list[str]) -> str:
 
 
 def packed_first(step: Step) -> tuple[tuple[Pack, ...], list[str]]:
-    """The packs that several variants want alike, and their lines, said once in front of all launches."""
+    """The packs that several variants share, and their lines, which stand once in front of all launches."""
     wanting: dict[tuple[Pack, ...], list[str]] = {}
     for v in step.variants:
         if v.packs:
@@ -214,7 +215,7 @@ def packing_of(variant: Variant) -> tuple[str, ...]:
 
 
 def pack_line(pack: Pack) -> str:
-    """The operand with the wanted dim innermost: as it is, or a copy, seen as the operand where it has no name of its own."""
+    """The operand with the wanted dim innermost: itself or a copy. A copy without a name is seen as the operand."""
     name, order = pack.tensor, pack.order
     if pack.like:
         return f"{name} = lib.converted({name}, {pack.like}.dtype)"
@@ -234,7 +235,7 @@ def pack_line(pack: Pack) -> str:
 
 
 def view_line(context: Context, tensor: str, view: View | None, stored: bool) -> list[str]:
-    """`x = lib.reshaped(x, rows, D)`, `.view` of what is stored; nothing where the kernel takes the tensor as it is."""
+    """`x = lib.reshaped(x, rows, D)`, or `.view` for stored tensors. Nothing if the kernel takes the tensor as it is."""
     op, dims = context.op, context.dims[tensor]
     flat = ir.BATCH_SIZE in dims and not one_batch(context, tensor)
     out = tensor
@@ -257,9 +258,9 @@ def view_line(context: Context, tensor: str, view: View | None, stored: bool) ->
 
 
 def batches_first(context: Context, step: Step) -> list[str]:
-    """All tensors with one batch dim, where further lines number dims.
+    """All tensors with one batch dim, if later lines number dims.
 
-    So do facts of products whose variants see operands each in another way, and orders of what slides.
+    They do in facts of products whose variants see operands in different ways, and in orders of sliding operands.
     """
     batched = [t for t in touched(step) if ir.BATCH_SIZE in context.dims[t]]
     shared = all(step.is_shared(t) for t in batched) and not any(k.slides for k in step.kernels)
@@ -269,7 +270,7 @@ def batches_first(context: Context, step: Step) -> list[str]:
 
 
 def batch_lines(op: ir.Op, text: str) -> list[str]:
-    """The batch shape of the call and its number of elements, where `text` speaks of them."""
+    """The batch shape of the call and its number of elements, if `text` uses them."""
     if not any(ir.BATCH_SIZE in t.dims for t in op.tensors):
         return []
     counted = re.search(r"\bbatch\b", text)
@@ -352,7 +353,7 @@ def branch(
 
 
 def workspace_lines(context: Context, step: Step) -> Iterator[str]:
-    """In front of all launches: into how many parts sums are cut, and where those are left."""
+    """Lines in front of all launches: the number of parts of sums, and the workspace for them."""
     if variant := with_parts(step):
         yield 'PARTS = config.get("PARTS", 1)'
         renames, device = rule_names(context, step, variant), touched(step)[0]
@@ -384,9 +385,9 @@ def scratch_lines(
     alike: dict[str, str],
     where: Mapping[str, str],
 ) -> list[str]:
-    """Storage for the temporaries that pass between steps.
+    """Memory for the temporaries that pass between steps.
 
-    `alike`: the output that one lies as; `where`: the condition under which one is wanted, if not always.
+    `alike`: the output whose layout one has. `where`: the condition under which one is needed, if not always.
     """
     lines = compute_lines(context, [n.dtype for n in scratch], is_wide_text(context))
     first = context.op.tensors[0].name

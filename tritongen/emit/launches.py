@@ -1,7 +1,8 @@
-"""Launches of one step, as the launch function writes them: `kernel[grid](tensors, sizes, strides, CONSTEXPRS, **config)`.
+"""Prints the launches of one step: `kernel[grid](tensors, sizes, strides, CONSTEXPRS, **config)`.
 
-What all of them are given alike stands once, in front of them, where that is shorter; launches that differ in their PASS
-alone are a loop; and where programs leave parts of sums, the launch that adds those up stands behind all branches.
+- Arguments that all launches share stand once in front of them, if that is shorter.
+- Launches that differ only in their PASS are a loop.
+- If programs store parts of sums, the launch that adds the parts stands behind all branches.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Everywhere:
-    """What several launches are given alike."""
+    """The arguments that several launches share."""
 
     arguments: tuple[str, ...] = ()
     constants: tuple[str, ...] = ()
@@ -52,7 +53,7 @@ class Everywhere:
 
 
 def said_once(branches: Iterable[tuple[Call, ...]], apart: Iterable[Iterable[str]]) -> Everywhere:
-    """What makes the text shortest. `apart`: lines of branches, whose names say other things there."""
+    """The shared arguments that make the text shortest. `apart`: lines of branches, where these names mean something else."""
     ways = dict.fromkeys(branches)
     calls = [call for branch in ways for call in branch]
     lines = [*(line for ls in apart for line in ls), *(line for c in calls for line in c.setup)]
@@ -73,7 +74,7 @@ def said_once(branches: Iterable[tuple[Call, ...]], apart: Iterable[Iterable[str
 
 
 def call_texts(calls: Iterable[Call], everywhere: Everywhere) -> list[str]:
-    """Their lines. A grid that has a name is said once for neighbours; those that differ in their PASS are a loop."""
+    """The lines of launches. Neighbours share the line of a named grid. Launches that differ in their PASS are a loop."""
     lines, before = list[str](), ""
     for call, same in groupby(calls, lambda c: replace(c, number="")):
         lines += call.setup
@@ -149,9 +150,9 @@ def given_by_config(
     renames: dict[str, str],
     measured: Collection[str],
 ) -> list[str]:
-    """`**config`, without what only grids and workspaces go by, and with what the launch says otherwise.
+    """`**config`, without entries that only grids and workspaces use, and with what the launch overrides.
 
-    What is `measured` comes from a table; then, and where little of the config is taken, that is said entry by entry.
+    `measured` entries come from a table. Then, and if few entries of the config are used, they are passed one by one.
     """
     own = [f"{n}={rule_text(rule, renames)}" for n, rule in launch.config if n != "PASS"]
     said_again = measured or {n for n, _ in variant.config} & dict(launch.config).keys()
@@ -168,7 +169,7 @@ def given_by_config(
 
 
 def rule_names(context: Context, step: Step, variant: Variant) -> dict[str, str]:
-    """What rules of a variant speak of, as the launch function calls it."""
+    """The names that rules of a variant use, as the launch function calls them."""
     names = {name: f'config["{name}"]' for name, _ in variant.config}
     names |= {"PARTS": "PARTS"} if with_parts(step) else {}
     names |= fact_names(context, step)
@@ -209,7 +210,7 @@ def _adds_up(variant: Variant) -> bool:
 
 
 def calls_behind(context: Context, step: Step, kernels: dict[str, KernelView]) -> tuple[Call, ...]:
-    """What adds up parts of sums, behind the launches that may leave some."""
+    """The launches that add up parts of sums, behind those that may store some."""
     variant = with_parts(step)
     return calls_of(context, step, variant, variant.launches[1:], kernels) if variant else ()
 

@@ -42,7 +42,7 @@ def takes_images(step: Step, tensor: str) -> bool:
 
 
 def alike(plan: Plan) -> dict[str, str]:
-    """What passes between steps, and the output of its shape that it lies as: where all steps ask for strides."""
+    """Temporaries between steps, with the output whose layout they share, if all steps take strides."""
     known = layouts(plan, plan.inner)
     found = {}
     for nest in plan.scratch:

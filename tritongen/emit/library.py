@@ -1,9 +1,9 @@
-"""The runtime library as text: which functions and classes it has, and those that a module uses, for one that stands alone.
+"""The runtime library as text: its functions and classes, and those that a standalone module uses.
 
     functions()["nan_max"]            # Function(text="@triton.jit\ndef nan_max(a, b): ...", calls=())
     used, text = inlined(text)        # `lib.nan_max(a, b)` as `_nan_max(a, b)`, and the function under that name
 
-It is read, never imported: the compiler needs no torch.
+The library is read and never imported, because the compiler needs no torch.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def version() -> int:
 
 @cache
 def functions() -> dict[str, Function]:
-    """All of it, by name; those that begin with an underscore are no module's to call."""
+    """All functions and classes by name. A module may not call those that begin with an underscore."""
     texts = [f.read_text() for f in sorted(package_folder("lib").glob("[a-z]*.py"))]
     defined = [
         (text, node) for text in texts for node in ast.parse(text).body if isinstance(node, Defined)
@@ -73,7 +73,7 @@ def _function(text: str, f: ast.FunctionDef | ast.ClassDef, names: set[str]) -> 
 
 
 def own_name(name: str) -> str:
-    """What a standalone module calls it."""
+    """The name of a library function in a standalone module."""
     return name if name.startswith("_") else f"_{name}"
 
 

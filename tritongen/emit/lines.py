@@ -1,10 +1,10 @@
-"""One row a program, its runs under each other: a tile [LINES, BLOCK] that is folded whole.
+"""Rows whose runs lie under each other in a tile [LINES, BLOCK]. Each program reduces one row.
 
     lines         the row is in registers
     lines_loop    LINES runs at a time, twice; mean and variance only
 
-A gain of each run is [LINES, 1], and no element's run is found by a division. Input: a `LinesWriter` over a kernel
-of that skeleton. Output: its `KernelView`. What a fold leaves is a scalar.
+The gain of each run is [LINES, 1], so no division finds the run of an element. Input: a `LinesWriter` over a kernel of
+that skeleton. Output: its `KernelView`. The result of a fold is a scalar.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def lines(writer: LinesWriter) -> KernelView:
     writer.narrow |= {d.index for d in writer.kernel.axes[1].digits}
     tile = open_lines(writer)
     fold_tile(writer, covered(writer), axis=None)
-    doc = "One row a program, held in registers as LINES lines of BLOCK elements."
+    doc = "Each program holds one row in registers, as LINES lines of BLOCK elements."
     return tile_view(writer, tile, ("LINES", "BLOCK"), doc)
 
 
@@ -67,7 +67,7 @@ def lines_loop(writer: LinesWriter) -> KernelView:
     moments = walked(writer, level, steps, mask_redundant)
     moments = replace(moments, after=row_values(writer, level) + row_stores(writer))
     writer.evict = dict.fromkeys(again, '"evict_first"')
-    doc = "One row a program, LINES lines of BLOCK elements at a time: two passes over each row."
+    doc = "Each program handles one row, LINES lines of BLOCK elements at a time, in two passes."
     walks = moments, *walk_outputs(writer)
     return tile_view(writer, tile, ("LINES", "BLOCK"), doc, walks=walks)
 

@@ -1,8 +1,7 @@
-"""What masked lanes hold: the `other` of each load, so that folds need no mask of their own.
+"""The values of masked lanes: the `other` of each load, chosen so that folds need no mask of their own.
 
-A softmax that loads -inf past the end of its row gets the maximum and, since exp(-inf - m) is 0,
-the sum right without a second mask. `choose_fill` finds such values by trying a few; where none
-serves, the fold masks its term.
+A softmax loads -inf behind the end of its row. That gives the right maximum, and, because exp(-inf - m) is 0, the right
+sum without a second mask. `choose_fill` tries a few values. If none works, the fold masks its term.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ CANDIDATES = (0.0, -math.inf, math.inf, 1.0)
 
 @dataclass(frozen=True, slots=True)
 class Lanes:
-    """What masked lanes hold, by tensor, where it is read along the columns; and by computed value."""
+    """The values of masked lanes: by tensor, if it is read along the columns, and by computed value."""
 
     tensors: dict[str, float]
     columns: frozenset[str]
@@ -47,7 +46,7 @@ def masked_value(expr: ir.Expr, lanes: Lanes) -> float | None:
         case ir.Cast(arg, dtype) if dtype not in ir.INTS:
             return masked_value(arg, lanes)
         case ir.Call("sub", (a, ir.Read(row))) if lanes.extremes.get(row) == a:
-            # Where their extreme is infinite too, all terms inside are that, and NaN all the same.
+            # If their extreme is infinite too, all terms inside are infinite, and the result is NaN in any case.
             held = masked_value(a, lanes)
             return held if held in (math.inf, -math.inf) else UNKNOWN
         case ir.Call(fn, args):

@@ -1,8 +1,9 @@
-"""Tensors of one shape as three dims, on the host: neighbours in memory merged, in the order of the result.
+"""Tensors of one shape as three dims, on the host: dims that are adjacent in memory are merged, in the order of the result.
 
     x, b, y = lib.three_dims(*torch.broadcast_tensors(x, b[:, None, None], y))
 
-A result that lies apart from the last one is put back after the launch. Not here: tensors that are seen dim by dim (`launch.py`).
+A result with another layout than the last one is copied back after the launch. `launch.py` handles tensors that are
+addressed dim by dim.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ def merge_lines(context: Context, step: Step) -> list[str]:
 
 
 def put_back_lines(context: Context, step: Step) -> list[str]:
-    """What follows the launch, where a result may have been stored in a copy that lies as the last one."""
+    """Lines behind the launch, if a result may have been stored in a copy with the layout of the last one."""
     if not step.merged or not _may_lie_apart(context, step):
         return []
     return [f"lib.put_back(stored, {tuple_text(step.stores)})"]
@@ -78,7 +79,7 @@ def _batches(context: Context, step: Step, names: list[str]) -> tuple[list[str],
 
 
 def _under(context: Context, step: Step, names: list[str]) -> tuple[list[str], str]:
-    """As `_batches`, of tensors that lack dims of the result."""
+    """Same as `_batches`, for tensors that lack dims of the result."""
     result = context.dims[step.stores[0]]
     known = ((ir.Tensor(t, "", context.dims[t]), at) for t, at in step.merged)
     given = ", ".join(under(context.op, result, t, at) for t, at in known)

@@ -1,8 +1,8 @@
-"""Plans to the text of one generated module: its ops behind its imports.
+"""Prints one generated module from plans: its imports, then its ops.
 
-Input: for each op of a file its typings' plans. Output: Python source, walked against the allow-list
-(`allow.py`) and its names checked (`scopes.py`); formatting it is `format.py`, which the run-time path leaves
-out until someone asks. Not here: one op (`op_view.py`), what all modules share (`library.py`).
+Input: for each op of a file the plans of its typings. Output: Python source that passed the allow-list (`allow.py`) and the
+check of names (`scopes.py`). `format.py` formats it later; code that is only run is not formatted. `op_view.py` prints one
+op, and `library.py` what all modules share.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tritongen.emit.op_view import environment, op_view
 from tritongen.emit.quoted import in_docstring, quoted, shown
 from tritongen.faults import doing
 
-# Where the names come from that a module may speak of: Python's own, others' and ours.
+# The origin of the names that a module may use: Python, other packages, and tritongen.
 IMPORTS = (
     {
         "functools": "import functools",
@@ -63,7 +63,7 @@ def module_source(
 
 
 def _docstring(title: str, source_name: str, text: str, items: tuple[OpPlans, ...]) -> str:
-    """What the file is, the spec, and where it comes from."""
+    """The docstring of the file: its name, the spec, and its origin."""
     names = ", ".join(i.name for i in items)
     spec = (f"    {line}".rstrip() for line in text.strip().splitlines())
     digest = hashlib.sha256(text.encode()).hexdigest()[:8]

@@ -1,8 +1,8 @@
-"""Names in generated code: taken from the spec, never colliding.
+"""Names in generated code. They come from the spec and never collide.
 
-A name of the spec keeps itself; what the emitter adds steps aside (`row`, `row2`, ...). What a template says literally
-keeps itself before both: the emitter's free names avoid it (`words_of`), names of the spec step aside
-(`collisions.py` finds them in what was printed).
+A name of the spec stays as it is. Names that the emitter adds are changed if they collide (`row`, `row2`, ...). Names that
+a template says literally come before both: the emitter's free names avoid them (`words_of`), and names of the spec are
+changed (`collisions.py` finds them in the printed text).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tritongen.resources import folder
 
 
 class Names:
-    """The names in force in one function; `mark` stands behind those given out, where it is asked which they are."""
+    """The names in use in one function. `mark` stands behind names that were given out, if the caller wants to find them."""
 
     def __init__(self, taken: Iterable[str] = (), mark: str = ""):
         self.taken, self.mark = set(taken), mark

@@ -75,7 +75,7 @@ def entered(writer: KernelWriter, binders: tuple[ir.Binder, ...]) -> Iterator[tu
 
 
 def accumulator(writer: KernelWriter, nest: ir.Nest, name: str, shape: str) -> tuple[Variable, ...]:
-    """What a reducer collects in, and the place of that where it is wanted: as it is before the first term."""
+    """The accumulator of a reducer, and its index if that is wanted, with initial values."""
     term = nest.fold.body.dtype
     start = shape, start_text(writer, nest, term), writer.dtype(term)
     if not nest.fold.is_place:

@@ -53,7 +53,7 @@ class Reducers:
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """A nest, or reducers that share loops: behind these what is computed of it, and where it is stored."""
+    """A nest, or reducers that share loops, with the values computed behind them and their stores."""
 
     reducers: Reducers | None = None
     lines: Lines = ()

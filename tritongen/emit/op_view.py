@@ -184,7 +184,7 @@ def context_of(plan: Plan, item: OpPlans) -> Context:
 
 
 def step_context(context: Context, step: Step) -> Context:
-    """With the copies that the step makes of its operands, and what its kernels hand on: another step's may have the same names."""
+    """The context of a step, with its copies of operands and what its kernels hand on. Another step may use the same names."""
     dims, dtypes = dict(context.dims), dict(context.dtypes)
     handed_on = [n for k in step.kernels for n in k.nests if n.name in k.stores]
     for nest in handed_on:
@@ -228,7 +228,7 @@ def sequence(context: Context, plan: Plan, tensors, calls: list[str]) -> SimpleN
     return SimpleNamespace(
         name=f"launch_{plan.name}",
         parameters=", ".join(parameters_),
-        doc=f"{len(plan.steps)} steps, unchecked; what passes between them is in scratch storage.",
+        doc=f"Runs {len(plan.steps)} steps, with scratch memory between them. Does not check operands.",
         lines=[*opening, *lines],
         branches=(),
     )

@@ -1,7 +1,7 @@
-"""What one kernel takes, and its lines: the base of `KernelWriter`.
+"""The parameters and lines of one kernel. The base of `KernelWriter`.
 
-A parameter is made when a line first speaks of it: pointers, scalars, sizes, strides and constexprs, each
-with what the launch passes. Where values lie in memory is `addressing.py`'s business.
+A parameter is made when a line first uses it: a pointer, scalar, size, stride or constexpr, with what the launch passes.
+`addressing.py` computes addresses.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Args:
 
 @dataclass(frozen=True)
 class Context:
-    """What is the same for all kernels of one op."""
+    """The state that all kernels of one op share."""
 
     op: ir.Op
     dims: dict[str, tuple[Poly, ...]]  # of every stored tensor, scratch included
@@ -85,7 +85,7 @@ class Parameters:
         self.lines.append(text)
 
     def assign(self, wish: str, text: str) -> str:
-        """`wish = text` on a line of its own; the name that it got."""
+        """Prints `wish = text` on a line of its own. Returns the name, which may differ from the wish."""
         name = self.variable(wish)
         self.line(f"{name} = {text}")
         return name

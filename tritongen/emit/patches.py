@@ -30,7 +30,7 @@ BLOCKS = ("BLOCK_M", "BLOCK_N", "BLOCK_K", "FLAT")
 
 @dataclass(frozen=True, slots=True)
 class Patch:
-    """The names of where a tile begins and how far it reaches, by what walks a dim of a tensor."""
+    """The names of the start and the extent of a tile, by the index of a tensor's dim."""
 
     places: tuple[ir.Binder, ...]  # as they follow each other in memory
     names: tuple[str, ...]  # of the variables that walk them
@@ -82,7 +82,7 @@ def patches_view(writer: KernelWriter) -> KernelView:
 
 # ---- which patch a program is at -----------------------------------------------------------------
 def open_patch(writer: KernelWriter) -> Patch:
-    """Places in the order of the operand that slides, since a patch of it is reshaped to rows."""
+    """Opens places in the order of the sliding operand, because a patch of it is reshaped to rows."""
     _, _, n, k, _ = writer.kernel.axes
     binders = places_in_memory(writer.kernel)
     places: list[Run] = [(b.index,) for b in binders]
@@ -103,7 +103,7 @@ def open_patch(writer: KernelWriter) -> Patch:
 
 
 def places_in_memory(kernel: KernelPlan) -> tuple[ir.Binder, ...]:
-    """What walks the places, in the order of the dims of the operand that slides."""
+    """The indices of places, in the order of the dims of the sliding operand."""
     binders = {(d.index,): d for d in kernel.axes[1].digits}
     return tuple(binders[run] for run in kernel.tiles[0].runs if run in binders)
 
@@ -143,7 +143,7 @@ def covered_text(kernel: KernelPlan) -> str:
 
 
 def apart_text(kernel: KernelPlan) -> str:
-    """How many elements apart neighbouring places are stored."""
+    """The distance in elements between neighbouring places."""
     place = places_in_memory(kernel)[-1].index
     for nest in (n for n in kernel.nests if n.name in kernel.stores):
         for k, coordinate in enumerate(nest.coords):
@@ -160,7 +160,7 @@ def apart_text(kernel: KernelPlan) -> str:
 
 
 def places_of(writer: KernelWriter, patch: Patch) -> list[Place]:
-    """What walks the dims of a patch."""
+    """The indices of the dims of a patch."""
     counts, found = [writer.names.free(f"patches_{name}") for name in patch.names], []
     for k, (b, name) in enumerate(zip(patch.places, patch.names, strict=True)):
         faster, apart = (" * ".join(names[k + 1 :]) for names in (counts, patch.sides))
@@ -175,10 +175,10 @@ def places_of(writer: KernelWriter, patch: Patch) -> list[Place]:
 def factors(
     writer: KernelWriter, head: ir.Nest, patch: Patch, size: dict[str, str]
 ) -> tuple[Factor, Factor, list[str]]:
-    """The patch and the rows that it is multiplied with, and the host's lines that describe the operands.
+    """The patch and the rows that it is multiplied with, and the host lines that make their descriptors.
 
-    The patch is the second factor: the first one would come to tl.dot through registers once it is
-    reshaped, out of a buffer that Triton 3.6 refills too early.
+    The patch is the second factor. As the first factor it would come to tl.dot through registers once it is reshaped, from a buffer that
+    Triton 3.6 refills too early.
     """
     left, right = (operand(side) for side in head.fold.factors)
     assert left is not None and right is not None

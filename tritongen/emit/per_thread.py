@@ -1,10 +1,10 @@
-"""Mean and variance of rows across memory: each lane keeps a state while it walks, the parts merge once.
+"""Mean and variance of rows across memory: each lane keeps a state in its loop, and the states merge once.
 
     per_thread_part     mean, squares and count of every lane of a [ROWS, BLOCK] tile, merged behind the loop
-    per_thread_merge    what the parts of a row left, merged into the first of them
+    per_thread_merge    merges the stored parts of a row into the first of them
 
-Input: a `KernelWriter` over a kernel of that skeleton. Output: its `RowsView`. A reduction in the loop would go across
-warps, twice a block, since neighbouring lanes hold different rows. The last pass of `loop` writes from the first part.
+Input: a `KernelWriter` over a kernel of that skeleton. Output: its `RowsView`. A reduction inside the loop would go across
+warps twice a block, because neighbouring lanes hold different rows. The last pass of `loop` writes from the first part.
 """
 
 from __future__ import annotations

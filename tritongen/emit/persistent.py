@@ -45,9 +45,9 @@ def persistent_view(writer: KernelWriter) -> KernelView:
 def tiles_view(
     writer: KernelWriter, size: dict[str, str], setup: Sequence[str], parts: int, **fields
 ) -> KernelView:
-    """The view of tiles one after another, stored in so many `parts` of their columns.
+    """The view of a loop over tiles, which are stored in so many `parts` of their columns.
 
-    What a batch is decoded to stands with each tile, what m and n are decoded to with its stores.
+    Decoded batch indices stand with each tile, decoded m and n with its stores.
     """
     per_tile, writer.prologue = writer.prologue, []
     mask_tile(writer, size)
@@ -105,7 +105,7 @@ def describe(
     described: str = "tiles",
     name: str = "",
 ) -> tuple[str, Load]:
-    """The host line that describes an operand, and what loads a tile of it; `described`: by what of the library."""
+    """The host line that makes a descriptor, and the expression that loads a tile. `described` names the library function."""
     order = matrix_order(writer.kernel, tile, axes)
     outer = [tile.runs[k] for k in order[:-2]]
     name = name or writer.names.free(f"{tile.tensor}_tiles")

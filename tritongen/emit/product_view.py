@@ -14,7 +14,7 @@ from tritongen.emit.view import KernelView, Store
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """What is computed in front of a value, and its text."""
+    """A value: the lines in front of it, and its text."""
 
     lines: Sequence[str]
     text: str
@@ -27,13 +27,13 @@ class Factor:
     name: str
     value: str  # "": one of the lines gave it its value
     lines: Sequence[str] = ()  # what is loaded and computed in front of it
-    mask: str = ""  # what is outside is set to 0, where it is not loaded as 0
+    mask: str = ""  # sets elements outside to 0, if the load does not
     paired: bool = False  # whether its terms lie two in one element
 
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """What three products of TF32 take in a step: a factor that is split there, and the other one's parts as loaded."""
+    """The operands of three TF32 products in a step: a factor that is split there, and the loaded parts of the other one."""
 
     factor: Factor
     hi: str
@@ -67,7 +67,7 @@ class Sum:
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """What the terms of a step share: before the loop, and in it that of the next step."""
+    """A scale that the terms of a step share: loaded before the loop, and inside for the next step."""
 
     first: Value
     following: Value
@@ -75,7 +75,7 @@ class Scale:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """What walks one dim of a patch of places."""
+    """The index of one dim of a patch."""
 
     name: str
     extent: str
@@ -121,14 +121,14 @@ class ProductView(KernelView):
     segments: str = "segments"
     behind: Sequence[str] = ()  # what follows from m alone, behind the K loop
     stores: Sequence[Output] = ()
-    halves: bool = False  # of the columns of a tile, one after the other behind the K loop
+    halves: bool = False  # the columns of a tile in parts, one after the other behind the K loop
     quarters: bool = False
     flat: bool = True  # whether the loops over tiles and over k are one
     height: str = "BLOCK_M"  # the rows of a tile
     subtiles: Sequence[Subtile] = ()
     # The left factor is split in a step; or the right one, where LHS is split ahead.
     ways: Sequence[Split] = ()
-    rows: Sequence[str] = ()  # values of rows, where these are said
+    rows: Sequence[str] = ()  # row values, if they are printed here
     places: Sequence[Place] = ()  # what walks the rows of a patch
     divisor: str = ""  # how many taps there are, but for none
 

@@ -1,4 +1,4 @@
-"""Text from outside as Python says it: paths, names, what a spec says in words. Nothing else may print any into code."""
+"""Prints text from outside as Python literals: paths, names, words of a spec. Nothing else may print such text."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ def quoted(text: str) -> str:
 
 
 def shown(text: str) -> str:
-    """On one line: what breaks lines, does not show or is no text at all stands as Python escapes it."""
+    """Text on one line. Line breaks, invisible characters and invalid text are escaped as Python does."""
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
 def in_docstring(text: str) -> str:
-    """What stands between triple quotes, a line break behind it."""
+    """Text for a docstring: between triple quotes, with a line break behind it."""
     plain = text.replace("\\", "\\\\").replace('"""', "'''")
     return "\n".join(map(shown, plain.split("\n")))

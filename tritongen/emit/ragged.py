@@ -39,7 +39,7 @@ def ragged_view(writer: KernelWriter) -> KernelView:
     writer.prologue, writer.lines = [*writer.prologue, *writer.lines], []
 
     def end_of(guard: ir.Guard) -> str:
-        """By the row of the tile for which it holds soonest."""
+        """An end by the row of the tile for which it holds first."""
         weight = (affine(guard.poly) or ({}, 0))[0].get(Idx(row), poly(0))
         writer.index[row] = "last_m" if sign(weight) > 0 else "first_m"
         return guard_text(writer, guard)

@@ -1,7 +1,7 @@
-"""The folds of a level as templates see them: what each starts from, how a block enters it, what it comes to.
+"""The folds of a level as templates see them: initial values, how a block enters them, their results.
 
 Input: a `Level` and the `KernelWriter` that prints it. Output: `Fold`s, pairs before the others: `walked` for a kernel that
-meets the terms, `merged` for one that loads what such kernels left. The texts are rows of `folds.py`.
+reads the terms, `merged` for one that loads the stored results of such kernels. The texts are rows of `folds.py`.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ from tritongen.schedule.plan import Level, Pair
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """How a kernel walks: how many terms a block has, the number of its first one, whether it meets all.
+    """How a kernel steps through a row: the number of terms of a block, the number of its first term, whether it meets all.
 
-    `final` is None for a kernel whose launches say that.
+    `final` is None for a kernel whose launches decide it.
     """
 
     count: str
@@ -74,7 +74,7 @@ def walked(writer: KernelWriter, level: Level, steps: Steps, mask_redundant: Set
 def merged(
     writer: KernelWriter, level: Level, pairs: Mapping[str, Paired] = PAIRS
 ) -> tuple[Fold, ...]:
-    """What the parts of the rows left."""
+    """Loads and merges the stored parts of the rows."""
     folds = _folds(writer, level, pairs)
     comments = [_comment(fold) for fold in folds]
     merges = zip(folds, comments, strict=True)
@@ -117,7 +117,7 @@ def stored_parts(writer: KernelWriter, states: Lines, values: Lines) -> tuple[Pa
 
 
 class _Single:
-    """A fold by itself: an accumulator a lane, and the place of what it holds where that is wanted."""
+    """A single fold: one accumulator per lane, and the index of its element if that is wanted."""
 
     def __init__(self, writer: KernelWriter, nest: ir.Nest):
         self.writer, self.nest, self.name = writer, nest, nest.name
@@ -202,7 +202,7 @@ class _Single:
         return name
 
     def settled(self, at: str, steps: Steps) -> Lines:
-        # Where nothing was larger than what an empty lane holds, all are equal.
+        # If no term is larger than the value of an empty lane, all terms are equal.
         place = f"tl.where({at} < 0, {steps.first}, {at})" if self.all else at
         return (f"{at} = {place}.to(tl.int64)",)
 
@@ -277,7 +277,7 @@ class _Pair:
         return self.text(self.monoid.merge, parts=", ".join(states))
 
     def stored(self, names: Lines) -> tuple[Part, ...]:
-        """What stands for all states whose lanes have these names."""
+        """A name for all states whose lanes have these names."""
         values = tuple(self.text(value, names) for value in self.monoid.stored)
         return stored_parts(self.writer, self.states, values)
 
@@ -297,7 +297,7 @@ class _Pair:
         with writer.apart() as lines:
             if self.monoid.end and pair.shift is not None:
                 needed = row_needs(writer, pair.shift) - set(writer.values)
-                for nest in writer.kernel.nests:  # what the shift is computed from
+                for nest in writer.kernel.nests:  # the value from which the shift is computed
                     if nest.name in needed:
                         writer.value(nest)
                 given = {"shift": writer.expr(pair.shift)[0], "terms": terms(writer)}
@@ -314,7 +314,7 @@ def terms(writer: KernelWriter) -> str:
 
 
 def place_dtype(writer: KernelWriter) -> str:
-    """What the terms of a row are numbered in."""
+    """The dtype of the numbers of a row's terms."""
     return counting_dtype(writer, "PLACE", writer.kernel.axes[1].extent)
 
 

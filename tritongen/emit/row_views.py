@@ -1,8 +1,8 @@
-"""What the templates of tiles and rows see: where the axes end, and what each fold does where.
+"""What the templates of tiles and rows see: the ends of axes, and the text of each fold.
 
-`row` and `col` are those of a tile whatever the spec calls its indices; `outer` and `line` count the runs of rows
-and of columns where these are no one run of memory. Texts are expressions, or lines of the spec: the kernel around
-them is the template's.
+`row` and `col` are the axes of a tile, whatever the spec calls its indices. `outer` and `line` count the runs of rows and of
+columns, if these are not one run of memory. Texts are expressions, or lines of the spec. The template writes the kernel
+around them.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Tile:
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """One of a fold's state, as it is before the first term."""
+    """One variable of a fold's state, with its initial value."""
 
     name: str
     shape: str
@@ -53,20 +53,20 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Fold:
-    """A fold, or a pair of them: the steps that a kernel takes it through, in this order.
+    """A fold, or a pair of them: its steps in a kernel, in this order.
 
-    A kernel that may leave the state of a part, or take those that were left, has `settle`, `parts` and `merge` as well.
+    A kernel that may store the state of a part, or load stored states, also has `settle`, `parts` and `merge`.
     """
 
     start: tuple[Variable, ...] = ()
-    term: Lines = ()  # of the spec: what a block of the row is
+    term: Lines = ()  # lines of the spec: the values of a block of the row
     take: str = ""  # how it enters the state
     result: str = ""
     reduce: str = ""  # the state of lanes or parts as one a row; "" where it is that already
     settle: Lines = ()  # behind the walk alone: places are numbered as in the whole row
     merged: str = ""  # the state of a row that `merge` makes of what was left
     merge: str = ""
-    finish: Lines = ()  # of the state a row: what the fold is
+    finish: Lines = ()  # from the state of a row: the result of the fold
     parts: tuple[Part, ...] = ()
     left: tuple[Part, ...] = ()  # what is merged of those, left in the place of the first
     comment: Lines = ()  # what it is in the language: above its start, or what merges it

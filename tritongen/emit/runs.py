@@ -1,8 +1,8 @@
 """Windows over lines that are loaded in whole runs, each element once.
 
-A lane has PER_THREAD neighbouring outputs, and a run is what lies between its first and the next lane's. So loads
-are as wide as rows are aligned, wherever a window begins; what it begins at is a number that the compiler
-knows. RUN is a power of two, as Triton's tiles are: other strides are left to `window.py`.
+A lane has PER_THREAD neighbouring outputs. A run is the elements between its first output and the next lane's. So loads are
+as wide as rows are aligned, wherever a window begins, and the compiler knows the offset of a window in its run. RUN is a
+power of two, as Triton's tiles are. `window.py` handles other strides.
 
 Input: a `KernelWriter` over a kernel of the skeleton `runs`. Output: its `WindowView`.
 """
@@ -63,7 +63,7 @@ class RunsWriter(WindowWriter):
                 yield read, found
 
     def slid(self, read: ir.Read) -> tuple[int, Poly, Poly] | None:
-        """(dim, how far lanes are apart in it, what is added) of a read that slides along the lanes."""
+        """For a read that slides along the lanes: (dim, distance between lanes, offset)."""
         for dim, coordinate in enumerate(read.coords):
             if {self.lane} < indices(coordinate) - {self.turn}:
                 parts = affine(coordinate)
@@ -132,7 +132,7 @@ class RunsWriter(WindowWriter):
         return p != self.slid_at and super().is_wide(p)
 
     def load_mask(self, read: ir.Read, shown: list[str], dims: list[int]) -> tuple[str, bool]:
-        """Of a run, what varies along the rows is asked as ever, and beside it where the run itself is."""
+        """The mask of a run: the part that varies along the rows, as usual, and the position of the run."""
         if self.slid_at not in read.coords:  # of no run, or of a number that says where in it
             return super().load_mask(read, shown, dims)
         dim = read.coords.index(self.slid_at)

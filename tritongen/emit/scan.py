@@ -1,10 +1,10 @@
-"""Scans: one walk along the scanned axis, block by block; what came before a block is in a carry.
+"""Scans: one loop along the scanned axis, block by block. A carry holds the result of earlier blocks.
 
-Input: a `KernelWriter` over a `KernelPlan` of the skeletons scan, scan_part, scan_finish. Output: its
-`KernelView`. A row that fits one block takes one step of the same loop. Few long rows are cut into
-parts: `scan_part` leaves the total of each, `scan_finish` starts from the totals of those before it.
+Input: a `KernelWriter` over a `KernelPlan` of the skeletons scan, scan_part, scan_finish. Output: its `KernelView`. A row
+that fits in one block takes one step of the same loop. Few long rows are cut into parts: `scan_part` stores the total of
+each part, and `scan_finish` starts from the totals of the earlier parts.
 
-The state of a scan is a value, for argmax and argmin a value and its place: a tuple of names.
+The state of a scan is a value, or for argmax and argmin a value and its index: a tuple of names.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def scan(writer: KernelWriter) -> KernelView:
     carries = {name: tuple(v.name for v in start) for name, start in starts.items()}
     folds = tuple(Fold(start) for start in starts.values())
     walks = (Walk(folds, walk(writer, carries)),)
-    doc = "ROWS rows a program, BLOCK elements at a time; what came before a block is in the carry."
+    doc = "Each program scans ROWS rows, BLOCK elements at a time. A carry holds the result of earlier blocks."
     return scan_view(writer, tile, ("ROWS", "BLOCK", "STAGES"), doc, walks=walks)
 
 
@@ -77,7 +77,7 @@ def scan_part(writer: KernelWriter) -> KernelView:
         parts = stored_parts(writer, states(nest), values)
         said = comments[nest.name]
         folds.append(Fold(starts[nest.name], finish=tuple(finish), parts=parts, comment=said))
-    doc = f"Program (part, rows): the total of one CHUNK of {', '.join(totals)}."
+    doc = f"Program (part, rows) computes the total of one CHUNK of {', '.join(totals)}."
     walks = (Walk(tuple(folds), tuple(lines)),)
     return scan_view(writer, tile, PARTS, doc, walks=walks)
 
@@ -99,7 +99,7 @@ def scan_finish(writer: KernelWriter) -> KernelView:
         carries[nest.name] = total
         folds.append(Fold(finish=tuple(finish), parts=parts))
     walks = (Walk(lines=walk(writer, carries)),)
-    doc = "Program (part, rows): one CHUNK, from the totals of the parts before it."
+    doc = "Program (part, rows) scans one CHUNK. It starts from the totals of the earlier parts."
     return scan_view(writer, tile, PARTS, doc, merged=(Walk(tuple(folds)),), walks=walks)
 
 
@@ -131,7 +131,7 @@ def scan_view(
 
 
 def values_a_row(writer: KernelWriter) -> None:
-    """Values that do not change along the walk, in front of it."""
+    """Puts values that do not change along the scan in front of it."""
     col = writer.kernel.axes[1].digits[0].index
     for nest in writer.kernel.nests:
         if not is_reducer(nest) and col not in {b.index for b in nest.box}:
@@ -179,7 +179,7 @@ def is_arg(nest: ir.Nest) -> bool:
 
 
 def states(nest: ir.Nest) -> State:
-    """What they are called in scratch."""
+    """The names of the states in scratch memory."""
     return tuple(name for name, _ in fold_state(nest))
 
 
@@ -220,7 +220,7 @@ def term_of(writer: KernelWriter, nest: ir.Nest, mask_redundant: bool, masks: di
 
 @contextmanager
 def within_range(writer: KernelWriter, nest: ir.Nest, masks: dict) -> Iterator[str]:
-    """Where the terms do not fill the walked axis (`k < d` has none at 0), masks say so.
+    """Masks, if the terms do not fill the scanned axis (`k < d` has none at 0).
 
     `masks`: range -> (its name, what was loaded under it).
     """
@@ -298,7 +298,7 @@ def merge(writer: KernelWriter, nest: ir.Nest, state: State, other: State) -> No
 
 
 def total_of(writer: KernelWriter, nest: ir.Nest, tile: State) -> State:
-    """What a tile combines to along the walk."""
+    """The total of a tile along the scan."""
     helper = {"max": "lib.larger", "min": "lib.smaller"}.get(nest.fold.op)
     if helper and ir.kind_of(nest.fold.body.dtype, writer.op) == "int":
         # tl.max would widen a narrow int, and the carry with it.

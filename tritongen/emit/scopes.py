@@ -1,7 +1,10 @@
-"""Names in a finished module: each that is read exists, each that is called is a function; none is defined twice, no constexpr assigned.
+"""Checks the names of a finished module.
 
-Text is put together from what many modules print; whatever slips, slips here before it is written or run.
-In a kernel a name must exist on every path, as Triton's compiler wants it; on the host on some path.
+- Each name that is read exists, and each name that is called is a function.
+- No name is defined twice, and no constexpr is assigned.
+
+Many modules print parts of the text, and a mistake in any of them is found here, before the text is written or run. In a kernel a name must
+exist on every path, as Triton's compiler demands. On the host it must exist on some path.
 """
 
 from __future__ import annotations
@@ -129,7 +132,7 @@ class _Function:
         return state
 
     def reads(self, node: ast.AST, state: frozenset[str]) -> frozenset[str]:
-        """What exists with what the node itself stores: the targets of comprehensions, if nothing else."""
+        """The names that exist inside a node, with those that it stores itself, such as targets of comprehensions."""
         said = walked.names(node)
         state = state.union(n.id for n in said if isinstance(n.ctx, ast.Store))
         for name in said:

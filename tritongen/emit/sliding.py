@@ -1,15 +1,15 @@
-"""Addresses of an operand that slides under a tile: a pointer a row before the loop, an offset a term in it.
+"""Addresses of an operand that slides under a tile: a pointer per row before the loop, an offset per term inside.
 
     x[n, c, p * stride + r * dil - pad]  over rows (n, p) and terms (c, r)  is
 
     x_l0 = p * stride - pad                                   # before the loop, [BLOCK_M, 1]
     x_rows = x_ptr + n * x_0 + x_l0 * x_2
-    x_terms = c * x_1 + r * dil * x_2                         # in it, [1, BLOCK_K] or one number
-    x_l = x_l0 + r * dil                                      # what the mask asks of
-    tl.load(x_rows + x_terms, ...)                            # one addition an element
+    x_terms = c * x_1 + r * dil * x_2                         # inside, [1, BLOCK_K] or one number
+    x_l = x_l0 + r * dil                                      # for the mask
+    tl.load(x_rows + x_terms, ...)                            # one addition per element
 
-Behind the loop, where a tile is a patch or is stored half of n at a time, m has pointers of its own too.
-Coordinates are counted in INDEX (32 bits where they fit), pointers in 64.
+Behind the loop m has pointers of its own, if a tile is a patch or is stored half of n at a time. Coordinates are
+counted in INDEX (32 bits if they fit), pointers in 64 bits.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class SlidingWriter(KernelWriter):
         return name
 
     def load_mask(self, read: ir.Read, shown: list[str], dims: list[int]) -> tuple[str, bool]:
-        """As ever, but that a coordinate is its row's part, by name, and what the loop adds."""
+        """The usual mask, where a coordinate is the named part of its row plus what the loop adds."""
         if read.fill is not None and read.tensor not in self.views and not dims:
             dims = list(range(len(read.coords)))
             shown = [self.place(read.tensor, k, c) for k, c in enumerate(read.coords)]
@@ -123,7 +123,7 @@ class SlidingWriter(KernelWriter):
         )
 
     def channels(self, tensor: str) -> int | None:
-        """The dim of an operand that channels alone walk, where the terms of a tile mix taps and channels."""
+        """The dim of an operand that only channels index, if the terms of a tile mix taps and channels."""
         channels = {d.index for d in self.kernel.axes[3].digits} - self.slid()
         if len(self.kernel.axes) > 4 or len(channels) != 1:
             return None
@@ -131,10 +131,10 @@ class SlidingWriter(KernelWriter):
         return inner[0] if len(inner) == 1 else None
 
     def held(self, tensor: str) -> list[frozenset[str]]:
-        """The indices that walk each dim of an operand."""
+        """The indices of each dim of an operand."""
         if tensor in self.views:
             return [frozenset(run) for run in self.views[tensor].runs]
-        # What a bound alone reads is no factor.
+        # An operand that only a bound reads is not a factor.
         found = [r for r in reads(self.kernel.nests[0].body) if r.tensor == tensor]
         return [frozenset(indices(c)) for read in found[:1] for c in read.coords]
 
@@ -160,7 +160,7 @@ class SlidingWriter(KernelWriter):
         return name
 
     def row_part(self, coordinate: Poly) -> Poly:
-        """What the loop does not change of a coordinate; nothing where it must check a fraction."""
+        """The part of a coordinate that the loop does not change. Empty if exact division must be checked."""
         if affine(coordinate) is None or is_fractional(coordinate) or not self.sliding:
             return poly(0)
         sliding = {name for name, axis in self.axis_of.items() if axis.name in self.sliding}
@@ -171,7 +171,7 @@ class SlidingWriter(KernelWriter):
         return bool(row.terms) and row != coordinate
 
     def row_name(self, tensor: str, dim: int, row: Poly) -> str:
-        """The name of a row's part of a coordinate, said before the loop."""
+        """The name of the row's part of a coordinate, which stands before the loop."""
         key = ("row", tensor, dim, row)
         if key not in self.hoisted:
             text = self.size(row)[0]
@@ -182,7 +182,7 @@ class SlidingWriter(KernelWriter):
         return self.hoisted[key]
 
     def place(self, tensor: str, dim: int, coordinate: Poly) -> str:
-        """A coordinate as a mask asks of it; said where it is asked of only."""
+        """A coordinate for a mask. It is printed only where a mask needs it."""
         if not self.is_split(coordinate):
             return self.coordinate(tensor, dim, coordinate)
         if not self.checks(tensor, dim, "", coordinate):

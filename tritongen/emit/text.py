@@ -50,7 +50,7 @@ def exact_in_f32(const: ir.Const) -> bool:
 
 
 def bytes_of(dtype: str, op: ir.Op) -> set[int]:
-    """What an element of a dtype, or of any that a type parameter stands for, may take in memory."""
+    """The sizes in bytes that an element may have: of a dtype, or of all dtypes of a type parameter."""
     if dtype == "compute":
         return {4, 8}
     dtypes = ir.dtypes_of(dtype, op)
@@ -67,7 +67,7 @@ def wrap(text: tuple[str, int], least: int) -> str:
 
 
 def without_parentheses(text: str) -> str:
-    """What stands by itself needs none around all of it."""
+    """Removes parentheses around a whole expression."""
     depth = 0
     for k, c in enumerate(text):
         depth += (c == "(") - (c == ")")

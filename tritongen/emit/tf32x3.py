@@ -96,9 +96,9 @@ def split_ahead(writer: KernelWriter, tile: View, axis: str, name: str) -> str:
 
 
 def load_parts(writer: KernelWriter, tile: View, axis: str, name: str) -> Load:
-    """What loads a tile of parts from a row on.
+    """The expression that loads a tile of parts from a row on.
 
-    The low parts lie below the high ones: a last tile of these that runs into them fills rows that are not stored.
+    The low parts lie below the high ones. A last tile that runs into them fills rows that are not stored.
     """
     outer = [tile.runs[k] for k in matrix_order(writer.kernel, tile, (axis, "k"))[:-2]]
     before = [f"{writer.run_text(run)}.to(tl.int32)" for run in outer]

@@ -34,7 +34,7 @@ def open_tile(writer: KernelWriter) -> Tile:
 
 
 def counted_rows(writer: KernelWriter, tile: Tile) -> Tile:
-    """Rows that are taken apart are counted in 32 bits where these are enough, in which dividing is cheap."""
+    """Rows that are split into digits are counted in 32 bits if that is enough, because division is cheap there."""
     row = writer.kernel.axes[0]
     if len(row.digits) == 1:
         return tile
@@ -43,7 +43,7 @@ def counted_rows(writer: KernelWriter, tile: Tile) -> Tile:
 
 
 def counting_dtype(writer: KernelWriter, name: str, extent: Poly) -> str:
-    """What an extent, and a tile that reaches beyond it, is counted in: 32 bits where they are enough."""
+    """The dtype in which an extent, and a tile beyond it, is counted: 32 bits if that is enough."""
     passed = f"tl.int32 if {launch_text(extent)} < 2_000_000_000 else tl.int64"
     return writer.parameter(writer.args.constants, name, passed)
 
@@ -64,7 +64,7 @@ def open_columns(writer: KernelWriter) -> dict[str, Any]:
 
 
 def count_runs(writer: KernelWriter, axis: Axis, name: str) -> None:
-    """The variable of what no tile walks, which counts from 0."""
+    """The variable of an axis that no tile covers. It counts from 0."""
     writer.axis_var[axis.name] = name
     if len(axis.digits) == 1 and not axis.digits[0].lo.terms:
         writer.index[axis.digits[0].index] = name
@@ -77,7 +77,7 @@ def name_axis(writer: KernelWriter, axis: Axis, name: str) -> None:
 
 
 def open_axis(writer: KernelWriter, axis: Axis, name: str) -> tuple[str, str, str]:
-    """`first + ` of what a tile walks, how many elements it has, and where they end."""
+    """For an axis of a tile: `first + `, the number of its elements, and their end."""
     name_axis(writer, axis, name)
     count, low = writer.extent(axis.extent, f"{name}s") if axis.digits else "1", ""
     if len(axis.digits) == 1 and (first := axis.digits[0].lo).terms:
@@ -118,7 +118,7 @@ def view(
     args, said = writer.args, said_multiples(writer)
     plain = {**args.pointers, **args.scalars, **args.sizes, **args.strides}
     for name in [n for n, passed in plain.items() if passed.startswith("config[")]:
-        plain[name] = plain.pop(name)  # what the config gives stands behind what is passed in order
+        plain[name] = plain.pop(name)  # entries of the config follow the positional arguments
     parameters = (*plain, *(f"{name}: tl.constexpr" for name in (*args.constants, *blocks)))
     arguments = (*plain.values(), *(f"{name}={value}" for name, value in args.constants.items()))
     modes = [n for n in ("PRECISION", "LHS") if n in args.constants or n in blocks]
@@ -162,7 +162,7 @@ class FlatWriter(KernelWriter):
 
 
 def flat(writer: FlatWriter) -> KernelView:
-    """In a function of its own, what is done with a block: called without a mask for those that are whole."""
+    """Puts the work of a block into a function of its own, which is called without a mask for whole blocks."""
     (axis,), sizes = writer.kernel.axes, writer.args.sizes
     name_axis(writer, axis, "i")
     writer.axis_mask[axis.name] = "inside"
@@ -171,7 +171,7 @@ def flat(writer: FlatWriter) -> KernelView:
     total = writer.extent(axis.extent, "total")
     writer.args.sizes = {name: sizes[name] for name in (total, *spoken) if name in sizes}
     fields = {"total": total, "whole": writer.only_inside, "lines": tuple(writer.lines)}
-    seen = view(writer, {}, ("BLOCK",), "BLOCK elements a program.", FlatView, **fields)
+    seen = view(writer, {}, ("BLOCK",), "Each program computes BLOCK elements.", FlatView, **fields)
     assert isinstance(seen, FlatView)
     given = [p for p in seen.parameters[:-1] if p != total or p in spoken]
     passed = tuple(p.removesuffix(": tl.constexpr") for p in given)
@@ -181,12 +181,12 @@ def flat(writer: FlatWriter) -> KernelView:
 def tile(writer: KernelWriter) -> KernelView:
     opened = counted_rows(writer, open_tile(writer))
     straight_lines(writer)
-    doc = "A tile of ROWS x BLOCK elements a program."
+    doc = "Each program computes a tile of ROWS x BLOCK elements."
     return tile_view(writer, opened, ("ROWS", "BLOCK"), doc)
 
 
 def strided(writer: KernelWriter) -> KernelView:
-    """Three dims, of which none is taken apart: where a dim is contiguous, Triton sees that it is."""
+    """Three dims, none of which is split into digits, so that Triton sees which of them is contiguous."""
     sizes = {}
     for axis in writer.kernel.axes:
         name_axis(writer, axis, f"{axis.name}_at")
@@ -196,7 +196,7 @@ def strided(writer: KernelWriter) -> KernelView:
     writer.together = {frozenset(sizes): "inside"}
     straight_lines(writer)
     writer.say_multiple(sizes[axis.name], launch_text(axis.extent), writer.kernel.stores[-1])
-    doc = "A tile of OUTER x ROWS x BLOCK elements a program."
+    doc = "Each program computes a tile of OUTER x ROWS x BLOCK elements."
     return view(writer, sizes, ("OUTER", "ROWS", "BLOCK"), doc, lines=tuple(writer.lines))
 
 
@@ -206,7 +206,7 @@ def rows(writer: KernelWriter) -> KernelView:
         writer.short.add(writer.kernel.axes[1].name)
         tile = replace(tile, narrow="tl.int32")
     fold_tile(writer, wide_tensors(writer))
-    doc = "ROWS whole rows a program, held in registers: every element is read once."
+    doc = "Each program holds ROWS whole rows in registers, and reads every element once."
     return tile_view(writer, tile, ("ROWS", "BLOCK"), doc)
 
 

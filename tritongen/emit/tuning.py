@@ -63,7 +63,7 @@ def config_text(entries: dict[str, int]) -> str:
 
 
 def added_to(view: KernelView, step: Step) -> list[tuple[str, tuple[str, ...]]]:
-    """What a kernel adds to: a launch that is timed would add to it again. Zeros at first, wherever it is launched, or not."""
+    """Tensors that a kernel adds to, because each timed launch would add again. They must be zero before each launch."""
     stores = step.kernel(view.name).stores
     zeroed = [{name for name, _ in v.zeroed} for v, _ in launched(step, view.name)]
     some, every = set.union(*zeroed), set.intersection(*zeroed)

@@ -1,9 +1,9 @@
-"""Two passes through L2: each program leaves the folds of one block of some rows, and then writes a block further back.
+"""Two passes through L2. Each program reduces one block of some rows, then writes an earlier block.
 
-By then the programs before it have left all of those rows; L2 still holds what they read, so that memory is read
-once. Input: a `KernelWriter` over a kernel with one level of folds. Output: its `RowsView`, a `Walk` for each half.
-Programs count themselves as they start: who waits, waits for programs that run already. Not here: how far back
-(`LAG`, `schedule/row_schedules.py`).
+By then earlier programs have stored the partial results of all those rows, and L2 still holds what they read. So memory is
+read once. Programs take a number when they start, so a program waits only for programs that already run. Input: a
+`KernelWriter` over a kernel with one level of folds. Output: its `RowsView`, with a `Walk` for each half.
+`schedule/row_schedules.py` decides how far back the second block lies (`LAG`).
 """
 
 from __future__ import annotations
@@ -39,6 +39,6 @@ def two_pass(writer: KernelWriter) -> KernelView:
     writer.evict = dict.fromkeys(tiled_reads(writer), '"evict_first"')
     (writing,) = walk_outputs(writer)
     writing, writer.prologue = replace(writing, opening=tuple(writer.prologue)), []
-    doc = f"Program `ticket`: {', '.join(level.folds)} over a block; then a block further back, read again from L2."
+    doc = f"Program `ticket` reduces a block to {', '.join(level.folds)}. Then it writes an earlier block, which L2 still holds."
     blocks, walks = ("ROWS", "BLOCK", "PARTS_POW2", "LAG"), (folding, writing)
     return tile_view(writer, tile, blocks, doc, merged=tuple(before), walks=walks, counter=counter)

@@ -51,7 +51,7 @@ class KernelView:
     setup: tuple[str, ...] = ()  # what the host does before the launch
     stored_setup: tuple[
         str, ...
-    ] = ()  # and what of it describes the outputs, which parts of sums are none of
+    ] = ()  # and those that describe outputs; parts of sums are not outputs
     optional: tuple[str, ...] = ()  # parameters with defaults, which parts of sums are given
     workspaces: tuple[str, ...] = ()  # and where those are left; None in a launch of whole ones
     sizes: tuple[str, ...] = ()  # quoted: those that the JIT must not specialise on
@@ -66,12 +66,12 @@ class KernelView:
 
     @property
     def extents(self) -> dict[str, str]:
-        """What a tile's sides walk, by the constexprs that they are."""
+        """The extents of a tile's sides, by their constexprs."""
         return {}
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Its parameters without what is said of them."""
+        """The names of the parameters."""
         every = (*self.parameters, *self.optional, *self.workspaces)
         return tuple(p.partition(":")[0].partition("=")[0] for p in every)
 

@@ -1,7 +1,7 @@
-"""The nodes of Python text, for those who look at what was printed: `ast.walk`, several times as quick.
+"""Iterates over the nodes of Python text, as `ast.walk` does, but several times faster.
 
-A module is walked by its gates (`allow`, `scopes`) and by the finder of collisions, which is much of what
-building it costs. Left out: operators and contexts, which say nothing that a `Name` does not.
+The checks (`allow`, `scopes`) and the search for collisions iterate over a module, which is much of the time of a build.
+Operators and contexts are left out: they say nothing that a `Name` does not.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from functools import cache, lru_cache
 
 @lru_cache(maxsize=1)
 def parsed(source: str) -> ast.Module:
-    """The tree of a module, the same for each of its gates: nobody may change it."""
+    """The syntax tree of a module. All checks share it, so it must not be changed."""
     return ast.parse(source)
 
 
@@ -27,7 +27,7 @@ def walk(tree: ast.AST) -> Iterator[ast.AST]:
 
 
 def children(node: ast.AST) -> list[ast.AST]:
-    """What it is made of, in the reverse of the text's order."""
+    """The children of a node, in reverse order of the text."""
     found: list[ast.AST] = []
     for value in map(node.__dict__.get, _fields(node.__class__.__name__)):
         if isinstance(value, list):

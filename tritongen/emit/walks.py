@@ -1,7 +1,7 @@
-"""Rows that are walked in blocks: every level of folds in turn, in one launch or in one each.
+"""Rows that are processed in blocks: one level of folds after another, in one launch or in one each.
 
-Input: a `KernelWriter` over a kernel with levels. Output: its `RowsView`, a `Walk` a level. Values over the tile live as long
-as one pass, values of rows stay. What the folds do is in `row_folds.py`.
+Input: a `KernelWriter` over a kernel with levels. Output: its `RowsView`, with a `Walk` for each level. Values over the tile
+live for one pass, values of rows for all. `row_folds.py` prints the folds.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from tritongen.emit.view import KernelView
 from tritongen.ir.free import free_indices, reads
 from tritongen.schedule.plan import Level
 
-# What launches are told in which programs share rows.
+# Arguments of launches whose programs share rows.
 SHARED = {"PASS": 0, "PARTS": 1, "PARTS_POW2": 1}
 
 
 # ---- kernels -------------------------------------------------------------------------------------
 def loop(writer: KernelWriter) -> KernelView:
-    """Every level in turn, then the values over the whole tile; values of rows are stored behind the last level.
+    """Rows in blocks: all levels, then the values over the whole tile. Values of rows are stored behind the last level.
 
-    With a PASS, a launch folds one level of one CHUNK of some rows, and merges what was left of those before; values of
-    rows are then stored by the first part, those of tiles by all.
+    With a PASS, a launch folds one level of one CHUNK of some rows, and merges the stored states of earlier levels. Then the first part
+    stores values of rows, and all parts store values of tiles.
     """
     tile = open_walk(writer)
     first, *levels = writer.kernel.levels
@@ -50,7 +50,7 @@ def loop(writer: KernelWriter) -> KernelView:
     writer.evict = dict.fromkeys(again, '"evict_first"')
     outputs = tuple(line for walk in walk_outputs(writer) for line in walk.lines)
     count = _passes(len(walks) + bool(outputs))
-    doc = f"ROWS rows a program, of any width, BLOCK elements at a time: {count} over each row."
+    doc = f"Each program handles ROWS rows of any width, BLOCK elements at a time, in {count} over each row."
     shared = {
         "number": row_number(writer),
         "optional": (*(f"{name}: tl.constexpr = {n}" for name, n in SHARED.items()), "CHUNK=0"),
@@ -62,7 +62,7 @@ def loop(writer: KernelWriter) -> KernelView:
 
 # ---- what they share -----------------------------------------------------------------------------
 def open_walk(writer: KernelWriter) -> Tile:
-    """Columns that are taken apart are counted in 32 bits where these are enough."""
+    """Columns that are split into digits are counted in 32 bits if that is enough."""
     tile, col = open_tile(writer), writer.kernel.axes[1]
     if not decoded(writer, col.run):
         return tile
@@ -86,7 +86,7 @@ def row_number(writer: KernelWriter) -> str:
 
 def walk_level(writer: KernelWriter, level: Level, steps: Steps) -> Walk:
     """One pass: every fold of the level over the columns, and the row values that follow."""
-    # What only the outer digits move is the same for all lanes of a block, masked ones too.
+    # A value that depends only on outer digits is the same for all lanes of a block, masked ones included.
     run = writer.kernel.axes[1].run
     writer.fill, mask_redundant = choose_fill(writer.kernel.nests, wide_tensors(writer, run), run)
     walk = walked(writer, level, steps, mask_redundant)

@@ -1,9 +1,9 @@
-"""Windows unrolled over a tile [ROWS, BLOCK], STEPS places along one more index a program.
+"""Windows unrolled over a tile [ROWS, BLOCK]. Each program takes STEPS places along one more index.
 
-A coordinate is a place in the box, said once before the loops, and an offset that the compiler knows:
-`x_h = x_h0 + (i * stride + r)`. So the loads that neighbouring windows share are equal, and it merges
-them; stores wait until all steps are computed, since no load is merged across a store. Input: a `KernelWriter`
-over a kernel of the skeleton `window`. Output: its `WindowView`.
+A coordinate is a place in the box, computed once before the loops, plus an offset that the compiler knows:
+`x_h = x_h0 + (i * stride + r)`. So loads that neighbouring windows share are equal, and the compiler merges them. Stores
+come after all steps, because no load is merged across a store. Input: a `KernelWriter` over a kernel of the skeleton
+`window`. Output: its `WindowView`.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def window_view(writer: KernelWriter) -> KernelView:
 def windows_view(writer: WindowWriter, size: dict[str, str]) -> KernelView:
     cache = dict(writer.cache)
     values = tuple(values_of(writer))
-    writer.cache = cache  # what is loaded in the steps is forgotten behind them
+    writer.cache = cache  # loads of the steps are forgotten behind them
     stored = [n for n in writer.kernel.nests if n.name in writer.kernel.stores]
     stores = [Store(writer.values[nest.name][0], *writer.stored_at(nest)) for nest in stored]
     fields = {"sizes": writer.unsaid(size["cols"]), "values": values, "stores": stores, **size}
@@ -78,9 +78,9 @@ class WindowWriter(KernelWriter):
         self.kernel = replace(kernel, nests=tuple(_moved(n, at) for n in kernel.nests))
 
     def unsaid(self, cols: str) -> tuple[str, ...]:
-        """Sizes, quoted, that the JIT must not specialise on, where loads are filled with infinities.
+        """Sizes, quoted, on which the JIT must not specialise, if loads are filled with infinities.
 
-        Not the extent of lanes that no window slides along: what divides it makes loads wide.
+        The extent of lanes that no window slides along is not among them: its divisors make loads wide.
         """
         lane = self.kernel.axes[2].digits[0].index
         found = [read for n in self.kernel.nests for read in reads(n.body)]
@@ -123,10 +123,9 @@ class WindowWriter(KernelWriter):
         return self.opened[place]
 
     def load_mask(self, read: ir.Read, shown: list[str], dims: list[int]) -> tuple[str, bool]:
-        """(what varies along the rows) & (what varies along the columns).
+        """(the part that varies along the rows) & (the part that varies along the columns).
 
-        A step that leaves the box is not asked for: that would make equal loads differ. What it reads
-        is held inside its tensor instead.
+        A step that leaves the box is not masked, because equal loads would then differ. Its reads are kept inside of their tensor instead.
         """
         row, step, col = self.kernel.axes
         sides: tuple[list[str], list[str]] = [], []
@@ -141,12 +140,12 @@ class WindowWriter(KernelWriter):
         return checked_sides(*sides), checked
 
     def open_lines(self, nests: list[ir.Nest]) -> tuple[Run, ...]:
-        """What the innermost loop takes its terms from: here nothing, each term is loaded."""
+        """The lines from which the innermost loop takes its terms. Here there are none: each term is loaded."""
         return ()
 
 
 def checked_sides(*sides: list[str]) -> str:
-    """(what varies along the rows) & (what varies along the columns), each said once."""
+    """A mask: (the part that varies along the rows) & (the part that varies along the columns), each printed once."""
     once = (list(dict.fromkeys(side)) for side in sides if side)
     joined = [" & ".join(f"({c})" for c in s) if len(s) > 1 else s[0] for s in once]
     return " & ".join(f"({s})" for s in joined) if len(joined) > 1 else "".join(joined)
@@ -211,10 +210,10 @@ def windows(writer: WindowWriter, nests: list[ir.Nest]) -> Reducers:
 
 
 def lines_of(writer: WindowWriter, nests: list[ir.Nest]):
-    """The binders that step from line to line of a window, those along one, and whether steps share lines.
+    """The binders that step from line to line of a window, those along a line, and whether steps share lines.
 
-    A line is what the windows of two steps have in common: what is read of it depends on the step and
-    on its number in the window together, never on one of them alone.
+    A line is what the windows of two steps share: its reads depend on the step and on its number in the window together, never on one of
+    them alone.
     """
     binders = nests[0].fold.binders
     used = [indices(p) for n in nests for p in coordinates(n.body)]

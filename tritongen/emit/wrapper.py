@@ -1,6 +1,6 @@
-"""`allocate_<op>` and the public function: checks in the wording of ir/messages.py, then storage.
+"""Prints `allocate_<op>` and the public function: checks with the texts of ir/messages.py, then allocation.
 
-Everything a call can get wrong is said here, on the host, naming operand, dim, expected and given.
+All errors of a call are raised here, on the host. They name the operand, the dim, what was expected and what was given.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def refuse(condition: str, message: str) -> list[str]:
 
 
 def as_written(line: str, shown: Mapping[str, str]) -> str:
-    """A line whose message, if it has one, calls everything as the spec does; what stands in braces is code."""
+    """A line whose message, if it has one, uses the names of the spec. Text in braces is code."""
 
     def renamed(message: re.Match[str]) -> str:
         texts = re.split(r"(\{[^}]*\})", message[0])
@@ -286,7 +286,7 @@ def _batch_message(op: ir.Op, operand: ir.Tensor, first: ir.Tensor) -> str:
 
 
 def docstring(op: ir.Op) -> tuple[str, ...]:
-    """What the op computes, shapes and dtypes of operands and results, errors."""
+    """The docstring: results and operands with shapes and dtypes, and errors."""
 
     def shape(t: ir.Tensor) -> str:
         inside = ", ".join("..." if d == ir.BATCH_SIZE else whole(d) for d in t.dims)
@@ -295,11 +295,11 @@ def docstring(op: ir.Op) -> tuple[str, ...]:
     types = "; ".join(f"{p.name} is {_or(list(p.dtypes))}" for p in op.typarams)
     lines = [
         in_docstring(op.doc or "")
-        or f"{', '.join(shape(o) for o in op.outputs)} from {', '.join(shape(t) for t in op.tensors)}."
+        or f"Returns {', '.join(shape(o) for o in op.outputs)}, given {', '.join(shape(t) for t in op.tensors)}."
     ]
     lines.append("")
     lines.append(
-        (f"{types}; a" if types else "A")
-        + "ny strides. Raises ValueError where operands do not fit."
+        (f"{types}. " if types else "")
+        + "Operands may have any strides. Raises ValueError if an operand does not fit."
     )
     return tuple(lines)

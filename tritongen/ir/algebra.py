@@ -1,15 +1,15 @@
 """The index algebra: one class for sizes, coordinates and guards.
 
-A `Poly` is a sum of products of atoms with rational coefficients, kept in normal form, so equal
-means equal. Powers may be negative: `(p + pad - r) / stride` is `p/stride + pad/stride - r/stride`,
-and a coordinate whose value is not an integer reads the fill. A *size* has no index in it; a
-*coordinate* is affine in its index-like atoms (indices, floors of coordinates, integer reads).
+A `Poly` is a sum of products of atoms with rational coefficients. It is kept in normal form, so equal polys are the same.
+Powers may be negative: `(p + pad - r) / stride` is `p/stride + pad/stride - r/stride`. A coordinate whose value is not an
+integer reads the fill. A *size* has no index in it. A *coordinate* is affine in its index-like atoms (indices, floors of
+coordinates, integer reads).
 
     >>> p, r, s = index("p"), index("r"), size("stride")
     >>> str((p * s + r) // s), str((p * s) / s)
     ('p + r // stride', 'p')
 
-Here: construction, substitution, evaluation. Printing is `algebra_text.py`; proofs are in `bounds.py`.
+This module constructs, substitutes and evaluates. `algebra_text.py` prints, and `bounds.py` has proofs.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from tritongen.ir.atoms import Atom, Extreme, Fetch, Floor, Group, Idx, Mod, Mon
 from tritongen.work import remembered, spend
 
 MOST_TERMS = 1 << 11  # of a product, before equal ones are one
-KEPT = 1 << 14  # monomials: an op has a few, which stand in all that is said of its places
+KEPT = 1 << 14  # monomials: an op has a few, and all its coordinates use them
 
 
 class Overgrown(ArithmeticError):
-    """A product of sums whose terms nobody would wait for."""
+    """Raised for a product of sums that has too many terms."""
 
 
 @dataclass(frozen=True, slots=True)
 class Poly:
-    """Normal form: monomials in a fixed order, none with coefficient 0."""
+    """A polynomial in normal form: monomials in a fixed order, none with coefficient 0."""
 
     terms: tuple[tuple[Monomial, Number], ...] = ()
 
@@ -69,7 +69,7 @@ class Poly:
         return poly(other) - self
 
     def __truediv__(self, other: PolyLike) -> Poly:
-        """Exact division: where it leaves a remainder, the coordinate is out of bounds."""
+        """Exact division. If there is a remainder, the coordinate is out of bounds."""
         return self * reciprocal(poly(other))
 
     def __floordiv__(self, other: PolyLike) -> Poly:
@@ -127,9 +127,9 @@ def reciprocal(p: Poly) -> Poly:
 
 
 def floordiv(num: Poly, den: Poly) -> Poly:
-    """num // den with whole multiples of den taken out: `(a * k + b) // k` is `a + b // k`.
+    """num // den, with whole multiples of den taken out: `(a * k + b) // k` is `a + b // k`.
 
-    No fraction stands under a floor: `(a / 2) // k` is `a // (2 * k)`.
+    There is no fraction under a floor: `(a / 2) // k` is `a // (2 * k)`.
     """
     if not den.terms:
         raise ZeroDivisionError("division by zero in an index expression")

@@ -79,7 +79,7 @@ def _operand(p: Poly, leaf: Leaf | None, right: bool = False) -> str:
 
 
 def _loose(factor: str) -> bool:
-    """Whether an operator stands outside all brackets."""
+    """Whether there is an operator outside of all brackets."""
     depth = 0
     for c in factor:
         depth += (c in "([") - (c in ")]")

@@ -1,13 +1,13 @@
-"""What a reducer over `...` ranges over: the broadcast of what its body reads, not that of the whole op.
+"""A reducer over `...` ranges over the broadcast of what its body reads, not over that of the whole op.
 
-Input: an op. Output: the op with such reducers over a flat dim of their own, and what that dim holds.
+Input: an op. Output: the op, with such reducers over a flat dim of their own, and what that dim holds.
 
     m = mean[...](x[...]); y[...] = x[...] * z[...]
     m = sum[own < OWN](x_own[own]) / OWN             Own("x_own", "own", "OWN", x, (x,))
 
-An operand that is read in such a reducer is one more operand, the same memory seen another way, so
-whoever plans, prints or evaluates an op meets nothing new. A temporary's `...` is the broadcast of what
-it reads in turn, an output's is the op's. Everything before that (`check`, `autodiff`) keeps `...`.
+An operand that such a reducer reads is one more operand: the same memory, seen another way. So the planner, printers and
+evaluators need no special case. The `...` of a temporary is the broadcast of what it reads in turn; that of an output is the
+op's. Earlier stages (`check`, `autodiff`) keep `...`.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def by_itself(op: Op) -> bool:
 
 
 def own_batches(op: Op) -> tuple[Op, tuple[Own, ...]]:
-    """The op as it is evaluated, nearly always the same one, and the operands that it has more."""
+    """The op as it is evaluated, nearly always the same op, and its additional operands."""
     if len(batched(op)) < 2 or not any(narrow(op, e) for n in op.nests for e in walk(n.body)):
         return op, ()
     split = _Split(op)
@@ -118,7 +118,7 @@ def read_by(op: Op, expr: Expr) -> frozenset[str]:
 
 
 def narrow(op: Op, expr: Expr) -> frozenset[str]:
-    """What a reducer over `...` reads, where that is not every operand that has batch dims."""
+    """The operands that a reducer over `...` reads, if not all operands with batch dims."""
     if not isinstance(expr, Reduce) or all(b.index != BATCH for b in expr.binders):
         return frozenset()
     found = read_by(op, expr)  # nothing: then only the op says how many there are
@@ -157,7 +157,7 @@ def mean_of(expr: Expr) -> Reduce | None:
 
 
 class _Split:
-    """The walk over one op, and what it adds to it."""
+    """The pass over one op, and what it adds to the op."""
 
     def __init__(self, op: Op):
         self.op = op
@@ -208,14 +208,14 @@ class _Split:
         return renamed(piece, names, {BATCH: name})
 
     def fact(self, fact: Fact) -> Fact:
-        """What is required of the batch dims of some operands, of their one dim."""
+        """The requirement for the batch dims of some operands, flattened to one dim."""
         if isinstance(fact, Define) or frozenset(fact.batch) not in self.spaces:
             return fact
         _, extent = self.spaces[frozenset(fact.batch)]
         return replace(fact, left=size(extent), batch=())
 
     def seen(self, tensor: str, own: frozenset[str]) -> str:
-        """What a tensor is called where it is read over the batch dims of `own`."""
+        """The name of a tensor that is read over the batch dims of `own`."""
         if tensor in self.operands:
             key = tensor, own
             if key not in self.views:

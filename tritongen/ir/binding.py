@@ -1,14 +1,13 @@
-"""Numbers for all names of an op: what one call's arguments make of its sizes, dtypes and batch dims.
+"""Binds the arguments of a call: numbers for all sizes, dtypes and batch dims of an op.
 
-Input: an op and the arguments of a call, by name. Output: a `Bound`, or the ValueError that the
-generated wrapper raises for the same call (`messages.py` holds the wording of both).
+Input: an op and the arguments of a call, by name. Output: a `Bound`, or the ValueError that the generated wrapper raises for
+the same call (`messages.py` holds the texts of both).
 
     bind(linear, {"x": torch.ones(4, 64), "w": torch.ones(8, 32)})
     ValueError: linear: w: dim 1 (K): expected 64 (from x), given 32
 
-Tensors come out with their batch dims expanded to the common shape and flattened to one dim, as
-the IR has them; so do those that the op has more where it is evaluated (`batches.py`). Nothing is
-computed here: that is `interp.py`.
+The batch dims of tensors are expanded to the common shape and flattened to one dim, as in the IR. The same holds for the
+additional operands of `batches.py`. `interp.py` computes.
 """
 
 from __future__ import annotations
@@ -64,7 +63,7 @@ class Bound:
         return self.dtypes.get(name, name)
 
     def shape(self, tensor: Tensor) -> tuple[int, ...]:
-        """The shape as the caller sees it, batch dims apart."""
+        """The shape as the caller sees it, with separate batch dims."""
         parts = [self.batch_shape if d == BATCH_SIZE else (self.size(d),) for d in tensor.dims]
         return tuple(n for part in parts for n in part)
 
@@ -200,7 +199,7 @@ def _kind(dtype: str) -> str:
 
 # ---- operands against each other ----------------------------------------------------------------
 def _bind_dtypes(op: Op, values: Mapping[str, Any]) -> dict[str, str]:
-    """Each operand by itself, then against those before it: dtype, rank, device."""
+    """Checks each operand alone, then against the operands before it: dtype, rank, device."""
     typarams = {p.name: p for p in op.typarams}
     dtypes: dict[str, str] = {}
     sources: dict[str, str] = {}
@@ -253,7 +252,7 @@ def _named_dims(t: Tensor, ndim: int) -> Iterable[tuple[int, Poly]]:
 
 
 def _batch_part(t: Tensor, shape: tuple[int, ...]) -> tuple[int, int]:
-    """Where the batch dims stand in the shape: start and number."""
+    """The position of the batch dims in the shape: start and number."""
     return t.dims.index(BATCH_SIZE), len(shape) - (len(t.dims) - 1)
 
 
@@ -295,7 +294,7 @@ def _bind_batch(op: Op, tensors: tuple[Tensor, ...], values: Mapping[str, Any]) 
 
 
 def _bare(d: Poly) -> str | None:
-    """The name of the size that stands alone in a dim."""
+    """The name of the size that is alone in a dim."""
     if len(d.terms) != 1:
         return None
     ((monomial, value),) = d.terms

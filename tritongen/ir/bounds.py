@@ -100,7 +100,7 @@ def prove(
 
 @remembered(maxsize=1024)
 def _proven(gap: Poly, op: str, facts: Facts) -> bool | None:
-    """The same, kept: the kernels of an op ask alike of each place that several of them read."""
+    """A cached proof. Kernels of an op ask the same question for each place that several of them read."""
     gap = simplify(gap, facts)
     if op in ("==", "!="):
         equal = _zero(gap, facts)
@@ -126,7 +126,7 @@ def takes_all(reduce: Reduce, facts: Facts) -> bool:
 
 
 def in_digits(p: Poly, facts: Facts) -> tuple[Poly, Facts]:
-    """p with an index d that stands beside `d // q` as two digits: `2 * (d // 2) + 1 - d % 2` moves both at once."""
+    """p with an index d, which appears beside `d // q`, as two digits: `2 * (d // 2) + 1 - d % 2` moves both at once."""
     for atom in walk(p):
         if not isinstance(atom, Floor) or not is_size(atom.den):
             continue
@@ -166,7 +166,7 @@ def _samples(p: Poly, facts: Facts) -> list[Number]:
     """p at a few points that the facts allow: one that refutes a claim saves the search for a proof."""
     ends = [end for pair in facts.ranges.values() for end in pair]
     if any(map(_read, (p, *ends))):
-        return []  # what an operand holds is not known here
+        return []  # the values of an operand are unknown here
     relevant = [q for q in facts.known if not _read(q)]
     names = sorted(set().union(*(symbols(q) for q in (p, *relevant, *ends))))
     random, found = Random(0), []
@@ -298,10 +298,9 @@ def _quotient(monomial: Monomial, other: Monomial) -> Monomial | None:
 
 
 def corners(p: Poly, facts: Facts) -> tuple[Poly, ...] | None:
-    """Index-free polys, the least of which is <= p at every point (and is reached, but for floors).
+    """Polys without indices, the least of which is <= p at every point. p reaches it, except for floors.
 
-    More than one where the sign of an index's factor depends on a constant. None where p is not
-    affine, or holds a read.
+    There is more than one if the sign of an index's factor depends on a constant. None if p is not affine, or holds a read.
     """
     return _restored(_ends(p, facts, -1), facts)
 
@@ -333,7 +332,7 @@ def _ends(p: Poly, facts: Facts, direction: int) -> tuple[Poly, ...] | None:
 
 
 def _options(atom: Atom, factor: Poly, facts: Facts, direction: int) -> tuple[Poly, ...] | None:
-    """What `factor * atom` may be at its least (direction -1) or greatest (1)."""
+    """The least (direction -1) or greatest (1) values of `factor * atom`."""
     wanted: tuple[int, ...]
     if plainly_nonnegative(factor, facts):
         wanted = (direction,)
@@ -359,7 +358,7 @@ def _options(atom: Atom, factor: Poly, facts: Facts, direction: int) -> tuple[Po
 
 # ---- parts --------------------------------------------------------------------------------------
 def _linear_parts(p: Poly) -> dict[Atom, Poly]:
-    """Every floor that stands in p to the first power, once a term, with its factor."""
+    """Every floor that is in p to the first power, once per term, with its factor."""
     parts: dict[Atom, Poly] = {}
     for monomial, value in p.terms:
         for atom, power in monomial:

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Dtype:
-    """A row.
+    """A row of the table of dtypes.
 
-    digits: of the significand, the leading one included; of an integer all. storage: loaded and stored, never computed
-    with: a wider one is.
+    digits: those of the significand, the leading one included; of an integer all. storage: it is only loaded and stored, and computed
+    with in a wider dtype.
     """
 
     name: str
@@ -57,6 +57,6 @@ def _names(kind: str, storage: bool = False) -> tuple[str, ...]:
 
 FLOATS, INTS = _names("float"), _names("int")
 NARROW_FLOATS = _names("float", storage=True)
-# What is computed in a wider float and rounded as it is stored.
+# Dtypes that are computed in a wider float and rounded when they are stored.
 HALVES = tuple(n for n in (*FLOATS, *NARROW_FLOATS) if DTYPES[n].bits < 32)
 TORCH_NAMES = {d.name: d.torch for d in DTYPES.values()}

@@ -1,10 +1,10 @@
-"""Where the box of a reducer's index ends: inside the dims that it subscripts, and no further than its bounds reach.
+"""The ends of the box of a reducer's index: inside the dims that it subscripts, and no further than its bounds reach.
 
     y[i] = sum[i - 2 <= k <= i](x[k])    k in 0 .. L - 1 for x: T[L], with guards for both ends
 
-A bound that names an index, or reads, is a condition: the box covers all values that may meet it. Input: what a
-bound says (`k < p` of each p, `k >= p`), the dims, the ranges in force. Output: one end of the box. The checker makes
-it, and the printer asks whether the checker would.
+A bound that names an index, or reads, is a condition. The box covers all values that may satisfy it. Input: the bound (`k < p`
+of each p, `k >= p`), the dims, the ranges in use. Output: one end of the box. The checker uses it, and the printer asks
+whether the checker would.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ def box_end(
     facts: Callable[[], bounds.Facts],
     upper: bool,
 ) -> Poly | None:
-    """The end of an index that is below (`upper`) or not below all parts; None where nothing tells one.
+    """The end of an index that is below (`upper`) or not below all parts. None if nothing gives one.
 
-    Without dims it is what the parts reach. With dims it is theirs, or nearer where a part plainly stays inside.
+    Without dims it is the end that the parts reach. With dims it is that of the dims, or nearer if a part is certainly inside.
     """
     reached = [e for p in parts if (e := _reached(p, ranges, facts, upper)) is not None]
     if dims is None:

@@ -1,15 +1,17 @@
-"""Which form of each function a kernel computes: the op as written, in forms that keep their accuracy.
+"""Chooses the form of each function that a kernel computes: the op as written, in forms that keep their accuracy.
 
     tanh(softplus(x))   ->  tanh_softplus(x)      1 + erf(x)   ->  erfc(-x)
 
-Two passes, both by the shape of expressions. *Stable*: what loses its last digits as written (`1 + erf(x)`
-is 0 from x = -5.6 on) becomes the row that does not; mathematically the two are one. *Stored*: a call
-whose value reaches stores of one dtype, by products and sums alone, learns that dtype (`Call.stored`). Where it
-is a half type, torch would have rounded that very value to it, so a row may answer in a form that is right to a
-small part of that rounding. A sum with a number is no such sum: it may be made to cancel, as in `1 - sigmoid(x)`.
+Two passes, both by the shape of expressions:
 
-Input and output: an op. The planner and the oracle both start here, so a proof knows what runs. Not
-here: what the forms are (`functions`, `lib/smooth.py`), or when a call has half types (known at the launch).
+- *Stable*: an expression that loses its last digits as written (`1 + erf(x)` is 0 from x = -5.6 on) becomes a row that does
+  not. Mathematically they are the same.
+- *Stored*: a call whose value reaches stores of one dtype, by products and sums alone, learns that dtype (`Call.stored`). If
+  it is a half type, torch would have rounded that value to it. So a row may use a form that is right to a small part of that
+  rounding. A sum with a number does not count, because it may cancel, as in `1 - sigmoid(x)`.
+
+Input and output: an op. The planner and the oracle both start here, so the tests know what runs. `functions` and
+`lib/smooth.py` have the forms. Whether a call has half types is known at the launch.
 """
 
 from __future__ import annotations

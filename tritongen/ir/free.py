@@ -1,6 +1,6 @@
-"""What an expression depends on: its indices, and the tensors that it reads.
+"""Finds what an expression depends on: its indices, and the tensors that it reads.
 
-Input: an expression or nests. Output: names. Not here: what is proven of them (`bounds.py`).
+Input: an expression or nests. Output: names.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ def own_coordinates(node: ir.Expr) -> Iterator[Poly]:
 
 
 def free_indices(expr: ir.Expr, lines: Lines = NO_LINES) -> set[str]:
-    """The indices an expression depends on, its own binders left out.
+    """The indices that an expression depends on, without its own binders.
 
-    A read speaks of all its indices; one of `lines` only of what moves the line.
+    A read depends on all its indices. A read of one of `lines` depends only on the indices that the line depends on.
     """
     match expr:
         case ir.Reduce(_, binders, guards, body):
@@ -55,7 +55,7 @@ def free_indices(expr: ir.Expr, lines: Lines = NO_LINES) -> set[str]:
 
 
 def lines_of(nests: Iterable[ir.Nest]) -> Lines:
-    """Each line, of which those that it reads come first, with its coordinates and what moves it: looked at once."""
+    """Each line behind the lines that it reads, with its coordinates and the indices that it depends on."""
     found: dict[str, tuple[tuple[Poly, ...], set[str]]] = {}
     for nest in nests:
         found[nest.name] = nest.coords, free_indices(nest.body, found)

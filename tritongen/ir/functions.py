@@ -1,15 +1,13 @@
-"""The function table: one row per operator and builtin, and all that the compiler knows of it.
+"""The table of functions: one row for each operator and builtin, with all that the compiler knows about it.
 
-In: nothing. Out: `FUNCTIONS["exp"]`, a row of strings; `Call.fn` in the IR names a row. Rows of a
-language operator (`+`) or of a name that differs (`max(a, b)` is row maximum) are found through
-`OPERATORS` and `BUILTINS`. A new builtin is one row here and nothing anywhere else.
+`FUNCTIONS["exp"]` is a row of strings. `Call.fn` in the IR names a row. `OPERATORS` and `BUILTINS` find the row of an
+operator (`+`) or of a name that differs (`max(a, b)` is the row maximum). A new builtin is one row here.
 
     row = FUNCTIONS["div"]
     fill(text_for(row, "float"), [("x + 1", SUM), ("y", ATOM)])  ->  ("(x + 1) / y", TERM)
 
-Half types never reach a row: loads widen. One text serves f32 and f64, as one kernel source does.
-Not here: how a text is filled (texts.py), the functions of ours that it calls (lib/), casts, reducers and
-literals (emit).
+Rows work on f32 and f64: loads widen half types. One text serves both, because one kernel source does. `texts.py` fills
+texts, `lib/` holds the functions that they call, and `emit` prints casts, reducers and literals.
 """
 
 from __future__ import annotations
@@ -39,7 +37,7 @@ from tritongen.ir.texts import (
     with_flag,
 )
 
-# What a printer of calls needs beside the rows.
+# Helpers for printers of calls.
 __all__ = [
     "ATOM", "BUILTINS", "COMPARE", "FUNCTIONS", "OPERATORS", "SMALL_POWERS", "SUM", "TERM",
     "UNARY", "Function", "Text", "fill", "power_derivative", "power_text",
@@ -168,7 +166,7 @@ def bits(name: str, triton: Text, torch: Text) -> Function:
 def arithmetic(
     name: str, args: str, symbol: str, precedence: int, derivative: tuple, ulp: float, **texts
 ) -> Function:
-    """An operator; its text is the target's own operator unless `texts` says otherwise."""
+    """An operator. Its text is the target's own operator, unless `texts` gives another one."""
     text = infix(symbol, precedence)
     fields = {"triton": text, "torch": text, "surface": symbol, **texts}
     return Function(name, 2, args, "same", derivative=derivative, ulp=ulp, **fields)
@@ -314,7 +312,7 @@ BIT_ROWS = (
 
 # log 2, log 10 and sqrt(pi) stand in the derivatives as literals.
 FLOAT_ROWS = (
-# Its half form rounds x * log2(e) once: off by |x| f32 ulp, and no more than 88 of them are finite.
+# Its half form rounds x * log2(e) once: an error of |x| f32 ulp, at most 88 for finite results.
 unary(
     "exp", "lib.exp", "y", 1.94, half=128
 ), unary(
@@ -395,7 +393,7 @@ unary(
         "torch.nn.functional.softplus",
         half=250,
     ),
-    # What mish multiplies x with; `tanh(softplus(x))` is this row.
+    # The factor of x in mish. `tanh(softplus(x))` becomes this row.
     unary(
         "tanh_softplus",
         "lib.tanh_softplus",
@@ -414,7 +412,7 @@ unary(
     binary("hypot", "libdevice.hypot", ("a / y", "b / y"), 1.38),
     binary("fmod", "libdevice.fmod", ("1", "-trunc(a / b)"), 0),
     binary("xlogy", "lib.xlogy", ("where(a == 0 and b <= 0, 0, log(b))", "a / b"), 1.82),
-    # As in torch, a result near 0 is the difference of numbers that are not: no bound in its ulp.
+    # As in torch, a result near 0 is the difference of larger numbers, so there is no bound in its ulp.
     binary("logaddexp", "lib.logaddexp", ("sigmoid(a - b)", "sigmoid(b - a)"), inf),
 )
 
@@ -422,7 +420,7 @@ FUNCTIONS: dict[str, Function] = {
     row.name: row for row in (*OPERATOR_ROWS, *SELECT_ROWS, *BIT_ROWS, *FLOAT_ROWS)
 }
 
-# What the language writes -> row: operators with two operands, and calls by name.
+# Notation of the language -> row: binary operators, and calls by name.
 OPERATORS: dict[str, str] = {
     row.surface: row.name for row in OPERATOR_ROWS if row.arity == 2 and row.name != "pow_int"
 }

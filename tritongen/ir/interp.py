@@ -1,15 +1,13 @@
-"""The oracle: what an op means, computed densely in torch with floats in f64 and exact integers.
+"""The oracle: evaluates an op in torch, with floats in f64 and exact integers.
 
 Input: an op and the arguments of a call. Output: the value of every output, by name.
 
     run(softmax, {"x": torch.randn(4, 9)})["y"].sum(-1)    # ones, float64
 
-Every box becomes the shape of a dense tensor, every read a gather, every reducer a reduction of the
-trailing dims. `run` gives outputs before they are rounded to their dtype, `run_rounded` after; what
-reads an output further down reads the rounded value in both. A read without a fill that leaves its
-tensor where its value is used raises IndexError: the proof that let it through was wrong.
-
-Not here: checking the call (`binding.py`), one row per builtin (`functions.py`), speed.
+A box becomes the shape of a dense tensor, a read becomes a gather, and a reducer becomes a reduction of the trailing
+dims. `run` gives outputs before they are rounded to their dtype, `run_rounded` after. In both, a line that reads an
+output reads the rounded value. A read without `else` that leaves its tensor where its value is used raises IndexError:
+then the proof that accepted it was wrong. `binding.py` checks the call.
 """
 
 from __future__ import annotations

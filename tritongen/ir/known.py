@@ -1,9 +1,13 @@
-"""What is known of an op's sizes, in the form that proofs use.
+"""What is known about the sizes of an op, in the form that proofs use.
 
-Input: facts of the IR, the ranges of indices, guards. Output: `Facts`. Equalities become
-replacements, `X % k == 0` makes X a multiple of a name of its own, everything else is a poly that is
-not negative. Every range is taken to be non-empty: where one is not, there is no point to be wrong
-at. Not here: deriving anything that is not plain to see (`bounds`).
+Input: facts of the IR, ranges of indices, guards. Output: `Facts`.
+
+- An equality becomes a replacement.
+- `X % k == 0` makes X a multiple of a name of its own.
+- Everything else becomes a poly that is not negative.
+
+Every range is taken to be non-empty: in an empty one there is no point where a proof could be wrong. `bounds` derives
+everything that is not immediate.
 """
 
 from __future__ import annotations
@@ -39,10 +43,10 @@ Ranges = Mapping[str, tuple[Poly, Poly]]  # index: lo <= index < hi
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Facts:
-    """What is known of sizes: `equal` replaces names, `low` bounds them, `known` are all >= 0.
+    """What is known about sizes. `equal` replaces names, `low` bounds them, and `known` are all >= 0.
 
-    `nonzero` are of either sign, but not 0: what a call divides by. `quotients` are names of our own: `X // k` where
-    `X % k == 0` is required. Two are the same where they are one object (`one`): what is proven is kept by that.
+    `nonzero` have either sign but are not 0: divisors of the call. `quotients` are names for `X // k` where `X % k == 0` is required. Two
+    Facts are the same if they are one object (`one`): proofs are cached by that.
     """
 
     equal: Mapping[str, Poly] = field(default_factory=dict)
@@ -77,17 +81,17 @@ def facts_of(op: Op) -> Facts:
     sizes = {a.name for t in op.tensors for d in t.dims for a in walk(d) if isinstance(a, Sym)}
     sizes -= {c.name for c in op.constants}
     batched = {t.name for t in op.tensors if BATCH_SIZE in t.dims}
-    # What holds of the batch dims of some operands need not hold of those of the op.
+    # A fact about the batch dims of some operands need not hold for those of the op.
     facts = (f for f in op.facts if isinstance(f, Define) or not f.batch or {*f.batch} == batched)
     known = gather(sizes, facts, (d for t in (*op.tensors, *op.outputs) for d in t.dims))
     return one(replace(known, constants=frozenset(c.name for c in op.constants)))
 
 
 def gather(sizes: Iterable[str], facts: Iterable[Fact] = (), dims: Iterable[Poly] = ()) -> Facts:
-    """Facts from the names of sizes (constants apart), what is written after `with`, and dims."""
+    """Facts from the names of sizes (without constants), from `with`, and from dims."""
     known = Facts(low={BATCH: 0} | {name: 0 for name in sizes})
     facts = tuple(facts)
-    # Defines first: a requirement may bound what a derived size is made of.
+    # Definitions first: a requirement may bound the parts of a derived size.
     for fact in facts:
         if isinstance(fact, Define):
             known = define(known, fact.name, fact.value)
@@ -100,13 +104,13 @@ def gather(sizes: Iterable[str], facts: Iterable[Fact] = (), dims: Iterable[Poly
 
 
 def define(facts: Facts, name: str, value: Poly) -> Facts:
-    """With `name = value`, a size: not negative."""
+    """Adds `name = value`, a size that is not negative."""
     value = simplify(value, facts)
     return learn(replace(facts, equal={**facts.equal, name: value}), value)
 
 
 def require(facts: Facts, left: Poly, op: str, right: Poly) -> Facts:
-    """With `left op right`."""
+    """Adds `left op right`."""
     match op:
         case "==":
             return _equate(facts, simplify(left - right, facts), left)
@@ -124,7 +128,7 @@ def require(facts: Facts, left: Poly, op: str, right: Poly) -> Facts:
 
 
 def _apart(facts: Facts, gap: Poly) -> Facts:
-    """With gap != 0."""
+    """Adds gap != 0."""
     for side in (gap, -gap):
         if plainly_nonnegative(side, facts):
             return learn(facts, side - 1)
@@ -132,7 +136,7 @@ def _apart(facts: Facts, gap: Poly) -> Facts:
 
 
 def within(facts: Facts, ranges: Ranges, guards: Iterable[Poly] = ()) -> Facts:
-    """With a point in the box: no range is empty, every guard is >= 0 there."""
+    """Adds a point in the box: no range is empty, and every guard is >= 0 there."""
     return _within(facts, tuple(ranges.items()), tuple(guards))
 
 
@@ -178,7 +182,7 @@ def plainly_nonnegative(p: Poly, facts: Facts) -> bool:
 
 
 def _least(p: Poly, low: Mapping[str, int]) -> Number:
-    """What p is with each size at its bound and each index at 0; 0 where there is more in it than those."""
+    """The value of p with each size at its bound and each index at 0. 0 if p has other parts."""
     total: Number = 0
     for monomial, value in p.terms:
         for atom, power in monomial:
@@ -209,7 +213,7 @@ def _not_below(atom: Atom, facts: Facts) -> bool:
 
 # ---- learning -----------------------------------------------------------------------------------
 def learn(facts: Facts, p: Poly) -> Facts:
-    """With p >= 0."""
+    """Adds p >= 0."""
     p = simplify(p, facts)
     if is_fractional(p) or p.constant is not None or plainly_nonnegative(p, facts):
         return facts
@@ -246,10 +250,10 @@ def _relearn(facts: Facts) -> Facts:
 
 
 def _equate(facts: Facts, gap: Poly, left: Poly | None = None) -> Facts:
-    """With gap == 0: a name that stands alone in it is replaced everywhere.
+    """Adds gap == 0: a name that is alone in it is replaced everywhere.
 
-    Of several the one whose value is as plainly above its lower bound: `B` by `P + A` in P == B - A, which
-    keeps A > 0 as plain as it was. Where none is, the one on the left, as if the fact defined it.
+    Of several names, the one whose value is as clearly above its lower bound is replaced: `B` by `P + A` in P == B - A, which keeps A > 0
+    as clear as before. If there is none, the name on the left, as if the fact defined it.
     """
     weights = [value for _, value in gap.terms if isinstance(value, int)]
     if gap.terms and len(weights) == len(gap.terms):
@@ -271,7 +275,7 @@ def _equate(facts: Facts, gap: Poly, left: Poly | None = None) -> Facts:
 
 
 def _alone(gap: Poly) -> Iterator[tuple[str, Poly]]:
-    """Each name that stands alone in gap, once, and what it is where gap == 0."""
+    """Each name that is alone in gap, once, with its value for gap == 0."""
     for monomial, value in gap.terms:
         if len(monomial) != 1 or monomial[0][1] != 1 or abs(value) != 1:
             continue
@@ -282,7 +286,7 @@ def _alone(gap: Poly) -> Iterator[tuple[str, Poly]]:
 
 
 def _divides(facts: Facts, quotient: Floor) -> Facts:
-    """With `num % den == 0`: num is den times a name that stands for the quotient."""
+    """Adds `num % den == 0`: num is den times a name for the quotient."""
     name = text(poly(quotient))
     if plainly_nonnegative(quotient.den, facts):
         facts = learn(facts, quotient.den - 1)  # a call that divides by 0 is refused

@@ -1,9 +1,9 @@
-"""In which operands an op is linear: there its derivative along a direction is the op of that direction.
+"""Finds the operands in which an op is linear. There the derivative along a direction is the op of that direction.
 
     linear_in(linear)     # y = sum[k](x[m, k] * w[n, k]) + b[n]:  (("x", "b"), ("w", "b"))
 
-An output is a sum of terms. One is linear in some operands together where each of its terms is the product of
-one of them and of what has none of them in it. Input: an op. Rounding counts as nothing, as in any derivative.
+An output is a sum of terms. It is linear in some operands together if each term is the product of one of them and of
+factors without any of them. Input: an op. Rounding is ignored, as in any derivative.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def is_linear(found: Iterable[Term], group: tuple[str, ...]) -> bool:
 
 
 def terms(expr: Expr, names: Iterable[str], lines: Mapping[str, Terms], op: Op) -> Terms:
-    """What a value is the sum of; nothing where it is 0."""
+    """The terms of a value as a sum. None for 0."""
 
     def of(e: Expr) -> Terms:
         return terms(e, names, lines, op)

@@ -1,12 +1,10 @@
-"""What a call with wrong arguments is told: one wording for the generated wrapper and the oracle.
+"""The texts of errors of a call. The generated wrapper and the oracle share them.
 
-Input: the fields in braces. Output: the text of a ValueError, always `op: operand: what`. The
-emitter fills a field with an expression in braces and prints the whole as an f-string:
+Input: the fields in braces. Output: the text of a ValueError, in the form `op: operand: what`. The emitter fills a field
+with an expression in braces and prints the whole as an f-string:
 
     >>> RANK.format(op="softmax", operand="x", expected="2 dims [M, K]", given="{x.ndim}")
     'softmax: x: expected 2 dims [M, K], given {x.ndim}'
-
-Strings only: nothing here knows torch or the IR.
 """
 
 TENSOR = "{op}: {operand}: expected a tensor, given {given}"
@@ -21,13 +19,13 @@ SCALAR = "{op}: {operand}: expected {expected} or a 0-dim tensor, given {given}"
 CONSTANT = "{op}: {operand}: expected {expected}, given {given}"
 REQUIRE = "{op}: requires {fact}: {left} {relation} {right}"
 NEGATIVE = "{op}: size {size} = {value} is negative: {given}"
-FRACTION = "{op}: size {size} = {value} is no whole number: {given}"
+FRACTION = "{op}: size {size} = {value} is not a whole number: {given}"
 DIVISION = "{op}: division by zero in {value}"
 
 SOURCE = " (from {operand})"  # the operand that settled what is expected
 TYPE_SOURCE = " ({typaram}, from {operand})"
 
-# What holds where a fact does not: `C == groups * Cg` fails as `6 != 4`.
+# The relation that holds if a fact does not: `C == groups * Cg` fails as `6 != 4`.
 OPPOSITE = {"==": "!=", "!=": "==", "<": ">=", "<=": ">", ">": "<=", ">=": "<"}
 
 

@@ -1,13 +1,12 @@
-"""Which values a kernel widens by their bits: bf16 that LLVM would go on computing with in f16.
+"""Finds the bf16 values that a kernel must widen by their bits, because LLVM would compute with them in f16.
 
     y[i] = x[i] + z[i]    # x and y in f16, z in bf16: LLVM adds f16(z) to x, which is infinite from 65520 on
 
-What is rounded to f16, and made of two numbers that have no more digits, LLVM makes in f16 (InstCombine, of an
-operation between `fpext` and `fptrunc`). It counts digits alone: bf16 has 8, f16 has 11, but bf16 goes on to 2**128.
-It looks through what selects a number, not through its bits.
+LLVM (InstCombine) narrows an operation between `fpext` and `fptrunc` to f16 if its inputs have at most f16's number of
+digits. It ignores the range: bf16 has 8 digits, f16 has 11, but bf16 goes up to 2**128. It looks through a select, and not
+through bits.
 
-Input: an op and the nests of one kernel, after `forms.py`. Output: the values of which such an operation is made.
-Not here: how bits are widened (`helpers.py`).
+Input: an op and the nests of one kernel, after `forms.py`. Output: the values that such an operation is made of.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ from tritongen.ir.nodes import (
 MADE = frozenset("add sub mul div square pow_int reciprocal".split())
 SELECTED = frozenset("neg abs where maximum minimum relu".split())
 
-Key = str | Expr  # a tensor, or what else is rounded on the way
+Key = str | Expr  # a tensor, or another value that is rounded on the way
 
 
 def key_of(value: Expr) -> Key:
@@ -42,7 +41,7 @@ def key_of(value: Expr) -> Key:
 
 
 def by_bits(op: Op, nests: Sequence[Nest]) -> frozenset[Key]:
-    """The values that may be bf16 where what is made of them is rounded to f16."""
+    """The values that may be bf16 while an operation on them is rounded to f16."""
     named = {n.name: n.body for n in nests}
     found: set[Key] = set()
     for cast in (e for n in nests for e in walk(n.body) if isinstance(e, Cast)):
@@ -57,9 +56,9 @@ def by_bits(op: Op, nests: Sequence[Nest]) -> frozenset[Key]:
 
 
 def _made(expr: Expr, named: Mapping[str, Expr]) -> Iterator[Sequence[Expr]]:
-    """Of what the operations are made whose results are rounded as they are.
+    """The operands of the operations whose results are rounded without further arithmetic.
 
-    A product of two terms is one, since LLVM drops the 1 that it begins with; the 0 of a sum it keeps, for -0.
+    A product of two terms is such an operation, because LLVM drops the 1 that it starts with. It keeps the 0 of a sum, because of -0.
     """
     match expr:
         case Call(fn, args) if fn in MADE:

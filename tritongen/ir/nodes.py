@@ -1,19 +1,19 @@
-"""The IR on one page: an op is a list of nests, each a box of indices and a scalar body.
+"""The IR: an op is a list of nests. A nest is a box of indices and a scalar expression.
 
     op row_mean<T: float>(x: T[N, D]) -> y: T[N]:
         Nest("y", box=(n < N,), coords=(n,), body=Reduce("sum", (d < D,), (), Read x[n, d]) / D)
 
-This is MLIR linalg's model with reducers as expressions: a reducer has binders (ranges) and guards
-(`poly >= 0`, `poly == 0`), so `k <= i`, padding, exact division, one-hot and scatter are one thing.
-Everything is typed: the checker resolves Python-scalar promotion and inserts every cast.
+This is the model of MLIR's linalg, with reducers as expressions. A reducer has binders (ranges) and guards
+(`poly >= 0`, `poly == 0`). So `k <= i`, padding, exact division, one-hot and scatter are the same thing. Everything is
+typed: the checker resolves the promotion of Python scalars and inserts every cast.
 
-**Dtypes** are strings. Concrete: f64 f32 f16 bf16 f8e4m3 f8e5m2 i64 i32 i16 i8 u8 bool. A type
-parameter by its name ("T"): how an operand is stored. "compute": the float type in which the call
-computes, f64 where some floating operand is f64, else f32. One `Op` holds one *typing*: `kinds` says
-whether each type parameter stands for floats, ints or bools; `T: float | int` gives two Ops.
+**Dtypes** are strings. Concrete ones are f64 f32 f16 bf16 f8e4m3 f8e5m2 i64 i32 i16 i8 u8 bool. A type parameter is its
+name ("T"): how an operand is stored. "compute" is the float type of the call: f64 if some floating operand is f64, else
+f32. One `Op` is one *typing*: `kinds` says whether each type parameter stands for floats, ints or bools. `T: float | int`
+gives two Ops.
 
-**The batch dims** `...` are one index named "..." whose extent is the size "...": the product of
-the broadcast batch shape. Whoever binds tensors (wrapper, oracle) expands and flattens them first.
+**The batch dims** `...` are one index named "..." whose extent is the size "...": the product of the broadcast batch
+shape. The wrapper and the oracle expand and flatten tensors before they use them.
 """
 
 from __future__ import annotations
@@ -95,11 +95,11 @@ class Define:
 
 @dataclass(frozen=True, slots=True)
 class Require:
-    """A fact the wrapper checks: `left op right`, op one of == != < <= > >=; `text` is what the error shows.
+    """A fact that the wrapper checks: `left op right`, op one of == != < <= > >=. The error shows `text`.
 
-    `origin`: "fact" (written after `with`), "dim" (an expression in a dim), "agree" (two dims that one
-    index subscripts), "bounds" (an undecided, index-free bounds obligation).
-    `batch`: the operands whose broadcast batch dims `left`, which is BATCH_SIZE alone, stands for.
+    `origin`: "fact" (written after `with`), "dim" (an expression in a dim), "agree" (two dims that one index subscripts), "bounds" (an
+    undecided bounds obligation without indices).
+    `batch`: the operands whose broadcast batch dims `left`, which then is BATCH_SIZE alone, stands for.
     """
 
     left: Poly
@@ -138,10 +138,10 @@ class IndexValue:
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """tensor[coords]; outside, or where a coordinate is no integer, `fill`; None: proven inside.
+    """tensor[coords]. Outside of the tensor, or if a coordinate is not an integer, it is `fill`. None: proven to be inside.
 
-    dtype is the tensor's storage dtype (operands and outputs: "T" or concrete) or, for a temporary,
-    its compute type. Reads of floating operands and outputs are always wrapped in a Cast.
+    dtype is the tensor's storage dtype (operands and outputs: "T" or concrete) or, for a temporary, its compute type. Reads of floating
+    operands and outputs are always wrapped in a Cast.
     """
 
     tensor: str
@@ -193,10 +193,9 @@ class Guard:
 class Reduce:
     """op over the terms of the box that pass all guards: sum prod max min any all argmax argmin.
 
-    The accumulator has the body's dtype, which for argmax and argmin differs from the result (i64:
-    the value that the index has at the term; of several indices, which start at 0, the term's
-    row-major number; -1 where there is no term). `mean` is a sum and a division, but where
-    `schedule/means.py` makes it a fold of a kernel. `sum` with no binder is a guarded term.
+    The accumulator has the body's dtype. The result of argmax and argmin is an i64: the value of the index at the term; with several
+    indices, which start at 0, the term's row-major number; -1 if there is no term. `mean` is a sum and a division, except where
+    `schedule/means.py` makes it a fold of a kernel. A `sum` without binders is a guarded term.
     """
 
     op: str
@@ -212,7 +211,7 @@ class Reduce:
 
     @property
     def number(self) -> Poly:
-        """What argmax and argmin give for a term."""
+        """The number that argmax and argmin return for a term."""
         total = Poly()
         for b in self.binders:
             total = total * b.hi + index(b.index)
@@ -220,7 +219,7 @@ class Reduce:
 
     @property
     def factors(self) -> tuple[Expr, Expr]:
-        """Of a sum of products of two; TypeError for another reducer."""
+        """The two factors of a sum of products. TypeError for another reducer."""
         match self.body:
             case Call("mul", (left, right)) | Call("scaled", (Call("mul", (left, right)), _)):
                 return left, right
@@ -228,7 +227,7 @@ class Reduce:
 
     @property
     def scale(self) -> Expr | None:
-        """What a plan multiplies the sum of a run of products by, which share it."""
+        """A scale that a run of products shares: the plan multiplies their sum by it."""
         match self.body:
             case Call("scaled", (_, scale)):
                 return scale
@@ -372,7 +371,7 @@ def rebuild(expr: Expr, change: Callable[[Expr], Expr]) -> Expr:
 
 
 def dtypes_of(dtype: str, op: Op) -> tuple[str, ...]:
-    """What a dtype that occurs in the op stands for in its calls."""
+    """The dtypes that a dtype of the op may stand for in its calls."""
     return next((p.dtypes for p in op.typarams if p.name == dtype), (dtype,))
 
 
@@ -381,7 +380,7 @@ def may_be_f64(dtype: str, op: Op) -> bool:
 
 
 def may_be_half(dtype: str, op: Op) -> bool:
-    """Whether it has less than 32 bits in some call."""
+    """Whether it has fewer than 32 bits in some call."""
     return not set(HALVES).isdisjoint(dtypes_of(dtype, op))
 
 

@@ -128,7 +128,7 @@ def _tensor(t: Tensor) -> ast.Operand:
 def _fact(fact: Fact, op: Op) -> ast.Fact:
     match fact:
         case Define(name, value) if any(poly(Sym(name)) in t.dims for t in op.tensors):
-            # What an operand binds is required: the gradient of an output is one.
+            # A size that an operand binds becomes a requirement: the gradient of an output is an operand.
             return ast.Require(ast.Compare("==", poly_ast(poly(Sym(name))), poly_ast(value)))
         case Define(name, value):
             return ast.Define(name, poly_ast(value))
@@ -209,7 +209,7 @@ def line_ast(op: Op, nest: Nest, dims: Dims) -> ast.Assign:
         left.append(printer.left(binder, nest.body, extent if nest.name in given else None))
     body = nest.body
     if isinstance(body, Cast) and body.dtype == nest.dtype and nest.name in given:
-        # The store rounds by itself, but only within a kind.
+        # The store rounds, but only within a kind.
         if kind_of(body.arg.dtype, op) == kind_of(body.dtype, op) == "float":
             body = body.arg
     return ast.Assign(nest.name, tuple(left) or None, printer.expr(body))
@@ -325,7 +325,7 @@ class _Printer:
         return replace(self, ranges=self.ranges | {b.index: (b.lo, b.hi) for b in binders})
 
     def binder(self, b: Binder, r: Reduce, guards: list[Guard]) -> ast.Binder:
-        """The binder with its range and the guards that are bounds of it, which it takes away."""
+        """The binder with its range. Removes the guards that are bounds of it."""
         if b.index == BATCH:
             return ast.Binder(BATCH)
         low = None if b.lo == poly(0) else poly_ast(b.lo)
@@ -352,7 +352,7 @@ class _Printer:
     def said(
         self, b: Binder, r: Reduce, guards: list[Guard], upper: bool
     ) -> list[tuple[Guard, Poly]]:
-        """The guards that are one end of a binder, with what it is; none where the checker makes another box of it."""
+        """The guards that form one end of a binder, with that end. None if the checker would make another box."""
         pairs = ((g, bound_of(b.index, g.poly)) for g in guards if g.op == ">=")
         found = [(g, f[1]) for g, f in pairs if f is not None and f[0] == upper]
         found = [(g, e) for g, e in found if indices(e) <= self.ranges.keys()]
@@ -378,7 +378,7 @@ class _Printer:
         return all(dim == b.hi for coordinate, dim in pairs if coordinate == poly(Idx(b.index)))
 
     def identity(self, r: Reduce) -> ast.Expr:
-        """What a term that a guard drops counts as."""
+        """The value of a term that a guard drops."""
         kind = next((p.kind for p in self.op.typarams if p.name == r.body.dtype), r.body.dtype)
         match r.op:
             case "sum":

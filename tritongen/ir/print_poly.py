@@ -37,7 +37,7 @@ Term = tuple[bool, ast.Expr]  # whether it is subtracted, and its absolute value
 
 
 class NotWritable(ValueError):
-    """What the language has no form for: says what."""
+    """Raised for something that the language cannot write."""
 
 
 def number(value: int | float) -> ast.Expr:

@@ -1,9 +1,11 @@
-"""What inlining or inverting made needless: `conv2d(x, w, b)` reads inside without its `else`.
+"""Removes what inlining or inverting made unnecessary.
 
-Input: a nest, the dims of what it may read, and facts. Output: the nest without the fills of reads that
-are proven inside all over the box (guards drop terms, but whoever evaluates the box meets their reads),
-with fills in place of reads that are never inside, which no text may say, and without quotients that are
-0 at every point (`f // F` for f < F).
+Input: a nest, the dims of what it may read, and facts. Output: the nest
+
+- without `else` on reads that are proven inside everywhere in the box (guards drop terms, but the evaluation of the box
+  still makes their reads),
+- with the `else` value in place of reads that are never inside,
+- without quotients that are 0 everywhere (`f // F` for f < F).
 """
 
 from __future__ import annotations

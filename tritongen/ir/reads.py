@@ -40,9 +40,9 @@ def wide_names(op: Op) -> frozenset[str]:
 
 
 def switch_of(total: Reduce) -> str:
-    """Which of torch's switches speaks of a sum of products: that of a product with a window is "conv".
+    """Which of torch's switches a sum of products follows: that of a product with a window is "conv".
 
-    It has one where some coordinate adds an index that is kept and one that is reduced.
+    It has a window if some coordinate adds a kept index and a reduced one.
     """
     own = {b.index for b in total.binders}
     found = (algebra.indices(c) for _, coords, _ in reads_of(total.body) for c in coords)

@@ -50,7 +50,7 @@ def renamed(value: Any, names: Names, indices: Names | None = None) -> Any:
         elif isinstance(value, ir.Op) and field.name == "ref":
             new = old and ref_python(renamed_ref(parse_ref(old), names)).replace("\n", "; ")
         else:
-            # "compute" is a dtype, whatever else is called so: a type parameter is in upper case.
+            # "compute" is always the dtype: a type parameter is in upper case.
             plain = field.name == "dtype" and old[:1].islower()
             new = (
                 old
@@ -63,7 +63,7 @@ def renamed(value: Any, names: Names, indices: Names | None = None) -> Any:
 
 
 def ref_names(op: ir.Op) -> frozenset[str]:
-    """What the op's `ref` calls its steps."""
+    """The names of the steps of the op's `ref`."""
     return frozenset(name for name, _ in parse_ref(op.ref).steps) if op.ref else frozenset()
 
 

@@ -1,9 +1,9 @@
-"""Numbers of the oracle: every float is held in f64, and rounded once where it is stored.
+"""Rounding of the oracle: every float is held in f64, and rounded once when it is stored.
 
     narrowed(torch.tensor(9823.9999999, dtype=torch.float64), torch.bfloat16)   # 9792.0
 
-torch takes f64 to a half type by way of f32, which makes a tie of 9823.9999999 and gives 9856. Kernels round
-once, as language.md has it and GPUs do.
+torch converts f64 to a half type through f32. That turns 9823.9999999 into a tie and gives 9856. Kernels round once, as
+language.md says and GPUs do.
 """
 
 from __future__ import annotations

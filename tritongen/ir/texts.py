@@ -61,7 +61,7 @@ def call(function: str, arity: int = 1) -> Text:
 
 
 def nan_call(function: str) -> Text:
-    """tl.maximum and tl.minimum drop NaN unless told otherwise."""
+    """tl.maximum and tl.minimum, with NaN propagation."""
     return Text(f"{function}({{a}}, {{b}}, propagate_nan=tl.PropagateNan.ALL)")
 
 

@@ -1,11 +1,11 @@
-"""What every pass must leave true of an op; run after each of them.
+"""Checks what must be true of an op after every pass.
 
 Input: an op. Output: nothing, or `InvalidIR` naming the nest and the node:
 
     InvalidIR: softmax: nest y: index `k` is not bound in x[..., k]
 
-A finding here is a bug of a pass, never of a spec: specs are judged by `tritongen.check`. Bounds of
-reads are not proven again (`bounds.py`); the oracle refuses a read that leaves its tensor.
+A finding here is a bug of a pass, never of a spec: `tritongen.check` judges specs. Bounds of reads are not proven again
+(`bounds.py`); the oracle refuses a read that leaves its tensor.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class InvalidIR(Exception):
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """What a tensor that may be read is: rank and dtype."""
+    """The rank and dtype of a tensor that may be read."""
 
     rank: int
     dtype: str
@@ -68,7 +68,7 @@ class _Known:
 
 @dataclass(frozen=True, slots=True)
 class _Scope:
-    """Where an expression stands: the op, its nest, what may be read, the indices in force."""
+    """The context of an expression: the op, its nest, the readable tensors, the indices in use."""
 
     op: Op
     nest: str

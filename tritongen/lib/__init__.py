@@ -1,13 +1,13 @@
-"""What generated modules share: functions of kernels, and of the host code that launches them.
+"""What generated modules share: functions of kernels, and functions of the host code that launches them.
 
     from tritongen import lib
 
     m = tl.reduce(x, 1, lib.nan_max, keep_dims=True)      # in a kernel
     x = lib.reshaped(x, rows, D)                          # in a launch function
 
-`tritongen build --standalone` prints what a module uses of it into the module (`emit/library.py`). A module says for
-which VERSION it was generated, and its import asks for that one: where a function goes, comes to mean something else, or takes
-other parameters, it is a new version. Nothing here imports anything of tritongen but this folder.
+`tritongen build --standalone` prints what a module uses of it into the module (`emit/library.py`). A module says for which
+VERSION it was generated, and asks for it when it is imported. A new version is needed if a function is removed, changes its
+meaning, or takes other parameters. This folder imports nothing else of tritongen.
 """
 
 from tritongen.lib.checks import *

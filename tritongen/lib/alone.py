@@ -1,10 +1,10 @@
-"""What a module that imports nothing of tritongen has in place of `tritongen.runtime`: gradients, for autograd alone.
+"""Gradients of a standalone module, in place of `tritongen.runtime`. For autograd only.
 
     @differentiable("softmax_backward", takes=("y", "dy"), wrt=("x",), outputs=("y",))
     @replayed()                     # `replayed.py`
     def softmax(x): ...
 
-Of what `runtime/gradients.py` does for ops that torch knows, this is the part that one module needs.
+It is the part of `runtime/gradients.py` that one module needs.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import torch
 
 
 def f32_precision(asked: str) -> str:
-    """How products of f32 are computed: as the spec says, or where it does not, as torch's switch for them."""
+    """The precision of f32 products: the spec's word, or else torch's switch."""
     if asked in ("matmul", "conv"):
         switch = torch.backends.cudnn.conv if asked == "conv" else torch.backends.cuda.matmul
         allowed = switch.fp32_precision == "tf32" and not torch.version.hip
@@ -27,7 +27,7 @@ def f32_precision(asked: str) -> str:
 
 
 def is_seen(values: tuple[Any, ...]) -> bool:
-    """Whether autograd is to know of a call: a gradient is wanted, or torch.func or forward mode transforms it."""
+    """Whether autograd must see a call: a gradient is wanted, or torch.func or forward mode transforms it."""
     if torch.is_grad_enabled() and any(
         [isinstance(v, torch.Tensor) and v.requires_grad for v in values]
     ):
@@ -37,12 +37,12 @@ def is_seen(values: tuple[Any, ...]) -> bool:
 
 
 def in_memory(values: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The values; a tensor whose memory holds the opposite, such as `z.conj().imag`, is copied."""
+    """The values. A tensor with a conjugate or negative bit, such as `z.conj().imag`, is copied."""
     return tuple([v.resolve_neg() if isinstance(v, torch.Tensor) else v for v in values])
 
 
 def resolved(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Decorates an op whose kernels read memory as it is."""
+    """Decorates an op whose kernels read memory directly: it resolves conjugate and negative bits first."""
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -53,9 +53,9 @@ def resolved(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def fitted(gradient: torch.Tensor, shape: torch.Size, before: int) -> torch.Tensor:
-    """The gradient of an operand of this shape: summed over batch dims that it lacks, or has but once.
+    """The gradient for an operand of this shape: summed over batch dims that the operand lacks, or has with size 1.
 
-    It has `before` dims in front of those.
+    `before`: the number of its dims in front of the batch dims.
     """
     if gradient.shape == shape:
         return gradient
@@ -64,9 +64,9 @@ def fitted(gradient: torch.Tensor, shape: torch.Size, before: int) -> torch.Tens
 
 
 def expanded(gradient: torch.Tensor, shape: torch.Size, along: tuple[int, ...]) -> torch.Tensor:
-    """The gradient of an operand of this shape that is the same `along` these dims, which `gradient` lacks: a view.
+    """The gradient for an operand of this shape, if it is the same `along` these dims, which `gradient` lacks. It is a view.
 
-    In order: from the first one, then negative numbers from the last one.
+    `along`: the dims in order, from the first dim, then negative numbers from the last one.
     """
     for dim in along:
         gradient = gradient.unsqueeze(dim)
@@ -91,10 +91,13 @@ def differentiable(
 ) -> Callable[..., Any]:
     """Decorates an op with its gradient `back`, an op of its module.
 
-    It `takes` operands and outputs of this one, `dy` of an output y, and `flags`: which of the gradients that it
-    gives, those of `wrt`, are asked for. `before`: dims in front of an operand's batch dims, to which `fit` sums.
-    `handed_on`: operands whose gradient is that of an output, to which it is `expand`ed `along` these of its dims.
-    `no_gradient`: why there is none.
+    Args:
+        back: the name of the gradient.
+        takes: the operands and outputs that it takes, and `dy` for an output y.
+        wrt: the operands whose gradients it returns. `flags` say which of them are wanted.
+        before: dims in front of an operand's batch dims, for `fit`.
+        handed_on: operands whose gradient is that of an output, `expand`ed `along` these of its dims.
+        no_gradient: the reason why there is none.
     """
     read = {*(y for y in outputs if f"d{y}" in takes), *handed_on.values()}
 
@@ -158,7 +161,7 @@ def differentiable(
 
 
 def differentiable_by(forward: str, count: int) -> Callable[..., Any]:
-    """Decorates an op in whose place another of its module runs where a gradient is wanted; `count`: its results."""
+    """Decorates an op that another op of its module replaces if a gradient is wanted. `count`: the number of its results."""
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(function)

@@ -1,9 +1,9 @@
-"""What kernels reach on a GPU, which `estimates.py` goes by: as measured here, as calibrated, or scaled from an H200's.
+"""The speed of kernels on a GPU, for `estimates.py`: calibrated, measured by us, or scaled from an H200's.
 
-own = coefficients(gpu)               # of the first of these three that there is
-calibrated()["NVIDIA L40S"]           # where somebody ran `tritongen calibrate`
+own = coefficients(gpu)               # the first of these three that exists
+calibrated()["NVIDIA L40S"]           # from `tritongen calibrate`
 measured()["NVIDIA H200"].products["descriptors", 2]
-scaled(gpu).memory                    # of another one, by what its driver says
+scaled(gpu).memory                    # of another GPU, from its driver's numbers
 """
 
 from __future__ import annotations
@@ -17,16 +17,21 @@ from tritongen.lib.device import Gpu
 
 @dataclass(frozen=True, slots=True)
 class Coefficients:
-    """Of one GPU. TB/s of the whole of it, times in microseconds.
+    """The coefficients of one GPU. Rates are in TB/s of the whole GPU, times in microseconds.
 
-    `products`: by how factors come to the tensor cores and by the bytes of an element there: us before the first tile, of
-    host and GPU; us a tile beside its steps; us until what is loaded is there; TFLOP/s of a multiprocessor; rows and
-    columns that tensor cores lose a tile; TB/s that a multiprocessor loads; us to store 10,000 sums; and, for 128 columns,
-    how many times that more where rows are not aligned.
+    `products`: one row for each way in which factors come to the tensor cores, and for the bytes of an element there:
 
-    `convolutions`: the same by how what slides comes, but the last: how many times a load takes longer for each index
-    beyond three that a term is taken apart into, those of phases twice. Of windows that lanes add up, each its own, four
-    count: us before, us a term, TB/s of what a multiprocessor's lanes load, terms times bytes, and us to store 10,000 sums.
+    1. us before the first tile, of host and GPU;
+    2. us a tile beside its steps;
+    3. us until a load arrives;
+    4. TFLOP/s of a multiprocessor;
+    5. rows and columns of a tile that tensor cores lose;
+    6. TB/s that a multiprocessor loads;
+    7. us to store 10,000 sums, and, for 128 columns, how many times as long that takes if rows are not aligned.
+
+    `convolutions`: the same, by how the image is loaded. The last entry is different: how many times as long a load takes for each
+    index beyond three that a term is split into; indices of phases count twice. Windows that lanes add up use four entries: us before,
+    us a term, TB/s that the lanes of a multiprocessor load (terms times bytes), and us to store 10,000 sums.
     """
 
     products: Mapping[tuple[str, int], tuple[float, ...]]
@@ -46,16 +51,23 @@ class Coefficients:
 
 @cache
 def measured() -> dict[str, Coefficients]:
-    """By the name of a GPU.
+    """Measured coefficients, by the name of a GPU.
 
-    An H200's: fitted to 2,800 times of 170 drawn and 66 listed products, and to 1,400 times of 246 drawn and seven listed
-    convolutions (`benchmarks/anyshape.py --regret`); "planes" to 110 of 24 drawn ones of one tap. What 16 bits make of 8
-    for each tile anew has 0.6 of the products. "gathered", whose model weighs weights less since, is an H100's fit,
-    changed by as much as the two had differed before. 16 bits by "patches" and "pad4" were fitted again to 34 and 132 times
-    of 40 drawn calls and gradients of few tiles. An H100's convolutions, but for patches, taps and 16 bits "packed", are
-    fitted to 455 times of 69 drawn ones; products are an H200's, rates those of `tritongen calibrate`; "slim" of f32 and "lanes" are
-    fitted to 17 and 11 times of an H100. Set by hand, by times of an H100: windows, by 80, and what odd rows cost
-    "presplit rhs", by four.
+    An H200:
+
+    - Products are fitted to 2,800 times of 170 random and 66 listed products.
+    - Convolutions are fitted to 1,400 times of 246 random and seven listed convolutions (`benchmarks/anyshape.py --regret`).
+    - "planes" is fitted to 110 times of 24 random convolutions of one tap.
+    - Products whose 16 bits are made from 8 for each tile reach 0.6 of the others.
+    - "gathered" is an H100's fit, changed by the earlier difference between the two, since its model weighs weights less.
+    - 16 bits by "patches" and "pad4" are fitted to 34 and 132 times of 40 random calls and gradients of few tiles.
+
+    An H100:
+
+    - Convolutions, except for patches, taps and 16 bits "packed", are fitted to 455 times of 69 random ones.
+    - Products are an H200's; rates are those of `tritongen calibrate`.
+    - "slim" of f32 and "lanes" are fitted to 17 and 11 times.
+    - Windows are set by hand from 80 times, and the cost of odd rows for "presplit rhs" from four.
     """
     products = {
         ("presplit", 4): (8.42, 1.19, 0.803, 5.6, 24, 0.0451, 2.39, 0.888),
@@ -117,7 +129,7 @@ def measured() -> dict[str, Coefficients]:
 
 
 def scaled(gpu: Gpu) -> Coefficients:
-    """Another GPU's, from an H200's, by its multiprocessors, clock, bandwidth and tensor cores."""
+    """Coefficients of another GPU, scaled from an H200's by its multiprocessors, clock, bandwidth and tensor cores."""
     like = Gpu()
     clock, memory = gpu.clock / like.clock, gpu.memory / like.memory
     flops = clock * gpu.flops / like.flops
@@ -144,13 +156,13 @@ def scaled(gpu: Gpu) -> Coefficients:
 
 @cache
 def calibrated() -> dict[str, Coefficients]:
-    """By the name of a GPU: what the runtime found in the user's cache."""
+    """Coefficients from the user's cache, by the name of a GPU."""
     return {}
 
 
 @cache
 def coefficients(gpu: Gpu) -> Coefficients:
-    """The best that is known of a GPU."""
+    """The best known coefficients of a GPU: calibrated, measured, or scaled."""
     if gpu.coefficients is not None:
         return gpu.coefficients
     known = {**measured(), **calibrated()}

@@ -1,8 +1,8 @@
-"""What the compilers below Triton get wrong on NVIDIA's GPUs, mended in the text that passes between them.
+"""Works around faults of the compilers below Triton on NVIDIA GPUs, by changing the text that passes between them.
 
-    lib.mend_compilers()     # before a module's kernels are compiled: by `runtime.op`, and by `replayed` in one that stands alone
+    lib.mend_compilers()     # before a module's kernels are compiled: `runtime.op` calls it, or `replayed` in a standalone module
 
-Kernels of the whole process go by it. Triton's cache has them under keys of their own: what it holds from before is not taken.
+It affects all kernels of the process. Triton's cache stores them under keys of their own, so older entries are not used.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from triton.backends import backends
 
 
 def mend_compilers() -> None:
-    """Puts `mended_llvm` (Triton 3.6 alone: later ones lower it right) and `mended_ptx` behind Triton's own stages; once.
+    """Puts `mended_llvm` (for Triton 3.6 only) and `mended_ptx` behind Triton's own stages, once.
 
-    The hash is part of the keys of Triton's cache.
+    Its hash is part of the keys of Triton's cache.
     """
     nvidia = backends.get("nvidia")
     if nvidia is None or hasattr(nvidia.compiler.make_ptx, "mends"):
@@ -32,7 +32,7 @@ def mend_compilers() -> None:
 
 
 def followed_by(stage: Callable[..., str], mend: Callable[[str], str]) -> Callable[..., str]:
-    """A stage whose text is mended."""
+    """A stage of Triton, followed by a function that changes its text."""
 
     @functools.wraps(stage)
     def mended(*args, **kwargs):
@@ -43,20 +43,20 @@ def followed_by(stage: Callable[..., str], mend: Callable[[str], str]) -> Callab
 
 
 def mended_llvm(text: str) -> str:
-    """Shifts and products of vectors without `nuw` and `nsw`, which Triton 3.6's LLVM lowers wrongly to PTX.
+    """Removes `nuw` and `nsw` from shifts and products of vectors, which Triton 3.6's LLVM lowers wrongly to PTX.
 
-    Of `shl nuw nsw <2 x i32> %v, <31, 3>`, whose first element nobody reads, it puts both into one register of 64 bits; the
-    first overflows there into the second, a lane's row. Kernels were wrong so, or failed with `misaligned address`. The
-    flags are promises that such an element breaks; nothing else asks for them.
+    For `shl nuw nsw <2 x i32> %v, <31, 3>`, whose first element nothing reads, LLVM puts both elements into one 64-bit register.
+    The first element overflows there into the second one, which is a lane's row. Kernels were wrong, or failed with `misaligned
+    address`. The flags are promises that such an element breaks. Nothing else needs them.
     """
     return re.sub(r"\b(shl|mul) (?:nuw )?(?:nsw )?<", r"\1 <", text)
 
 
 def mended_ptx(text: str) -> str:
-    """Sums of two 16-bit integers in one register as two sums: ptxas 12.8, of Triton 3.6 and 3.7, gets some wrong.
+    """Splits a sum of two 16-bit integers in one register into two sums: ptxas 12.8, of Triton 3.6 and 3.7, gets some wrong.
 
-    Where it computes one again for one of its halves, it adds 0 in place of the constant (`VIADD.16x2 R0, R0, 0x0`). LLVM makes such
-    sums of what it knows to be short, as `x + 1` of an x that is u8.
+    If ptxas computes such a sum again for one of its halves, it adds 0 instead of the constant (`VIADD.16x2 R0, R0, 0x0`). LLVM makes
+    such sums of values that it knows to be short, as `x + 1` of an x that is u8.
     """
     two = (
         r"{ .reg .b16 a0, a1, b0, b1; mov.b32 {a0, a1}, \2; mov.b32 {b0, b1}, \3;"

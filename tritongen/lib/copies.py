@@ -1,13 +1,12 @@
-"""Copies of operands, by one kernel: where strides allow no view, and where a descriptor takes no tiles of them.
+"""Copies of operands, by one kernel: if strides allow no view, or a descriptor cannot take their tiles.
 
-    x = reshaped(x, batch, D)      # a view where there is one
-    x, t = flattened(x, t)         # the same, of elements that may come in any order
+    x = reshaped(x, batch, D)      # a view if there is one
+    x, t = flattened(x, t)         # the same, for elements that may come in any order
     x = packed(x)                  # [..., rows, cols], rows at multiples of 16 bytes
     x = in_lines(x)                # the elements of the last dim next to each other
     w = converted(w, x.dtype)
 
-On an H200 they move 3.3 TB/s of bf16, torch's
-copy 1.7 where rows are not aligned, and 0.6 where it transposes.
+On an H200 they move 3.3 TB/s of bf16. torch's copy moves 1.7 if rows are not aligned, and 0.6 if it transposes.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from tritongen.lib.functions import blocks
 
 
 def reshaped(x: torch.Tensor, *shape: int) -> torch.Tensor:
-    """As `x.reshape(shape)`."""
+    """Same as `x.reshape(shape)`, with one kernel if a copy is needed."""
     try:
         return x.view(shape)
     except RuntimeError:  # its strides allow none
@@ -31,7 +30,7 @@ def reshaped(x: torch.Tensor, *shape: int) -> torch.Tensor:
 
 
 def flattened(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """Tensors of one shape with one dim, in the order in which the first one lies in memory that repeats nothing."""
+    """Flattens tensors of one shape, in the memory order of the first tensor that repeats no element."""
     first = ([t for t in tensors if 0 not in t.stride()] or tensors)[0]
     order = sorted(range(first.dim()), key=first.stride, reverse=True)
     return tuple(reshaped(t.permute(order), t.numel()) for t in tensors)
@@ -54,14 +53,14 @@ def in_lines(x: torch.Tensor) -> torch.Tensor:
 
 
 def converted(x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """A copy of another dtype that holds what x holds."""
+    """A copy with another dtype."""
     return copied(x, torch.empty(x.shape, dtype=dtype, device=x.device), 0)
 
 
 def copied(x: torch.Tensor, y: torch.Tensor, behind: int) -> torch.Tensor:
-    """y, of x's shape, with what x holds, and so many zeros behind each of its rows.
+    """A copy of x as y, which has x's shape, with so many zeros behind each row.
 
-    Of more than five dims, no two of which are one in both, torch makes the copy.
+    If more than five dims are left after merging, torch makes the copy.
     """
     *outer, (cols, x_col, y_col) = dims(x, y)
     if len(outer) > 4:
@@ -79,7 +78,7 @@ def copied(x: torch.Tensor, y: torch.Tensor, behind: int) -> torch.Tensor:
     sizes, xs, ys = zip(*outer, strict=True)
     width = cols + behind
     VEC_X, VEC_Y = math.gcd(16, cols, *xs, x_row), math.gcd(16, width, *ys, y_row)
-    # Where lanes load and store 2 bytes each, one warp turns a small tile: bf16 15 x 285 x 34777 217 us, else 372.
+    # If lanes load and store 2 bytes each, one warp transposes a small tile: bf16 15 x 285 x 34777 217 us, else 372.
     alone = x_col != 1 and x.element_size() * max(VEC_Y, math.gcd(16, x_col, *xs)) <= 2
     BLOCK = min(triton.next_power_of_2(width), 1024 if x_col == 1 else 32 if alone else 64)
     ROWS = min(triton.next_power_of_2(rows), 32 if alone else 4096 // BLOCK)
@@ -92,7 +91,7 @@ def copied(x: torch.Tensor, y: torch.Tensor, behind: int) -> torch.Tensor:
 
 
 def dims(x: torch.Tensor, y: torch.Tensor) -> list[tuple[int, int, int]]:
-    """(size, stride in x, stride in y) of each dim, y's outermost first; neighbours that are one in both as one."""
+    """(size, stride in x, stride in y) of each dim, y's outermost first. Neighbours that are one run in both are merged."""
     found: list[tuple[int, int, int]] = []
     last = max(0, y.dim() - 1)
     for k in sorted(range(y.dim()), key=y.stride, reverse=True):
@@ -110,8 +109,8 @@ def _copy(
     y_col,
     VEC_X: tl.constexpr, VEC_Y: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """A tile of ROWS x BLOCK elements; a row has `cols` to load, and `width` to store, so that stores are wide."""
-    # VEC_X, VEC_Y divide these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    """Each program copies a tile of ROWS x BLOCK elements. A row loads `cols` elements and stores `width`, so that stores are wide."""
+    # VEC_X, VEC_Y divide these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     cols, x_row = cols // VEC_X * VEC_X, x_row // VEC_X * VEC_X
     x_0, x_1, x_2 = x_0 // VEC_X * VEC_X, x_1 // VEC_X * VEC_X, x_2 // VEC_X * VEC_X
     width, y_row = width // VEC_Y * VEC_Y, y_row // VEC_Y * VEC_Y

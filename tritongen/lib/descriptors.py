@@ -1,10 +1,10 @@
-"""Tiles by tensor descriptor: which operands have such, the descriptors themselves, and copies where there are none.
+"""Tiles by tensor descriptor: which operands can have one, the descriptors, and copies for the others.
 
     if takes_tiles(x, w):
         x_tiles, trans_x = tiles(x, BLOCK_M, BLOCK_K)    # x [..., rows, cols]
-        y_tiles = tiles_to_store(y, BLOCK_M, BLOCK_N)     # None where pointers store y
+        y_tiles = tiles_to_store(y, BLOCK_M, BLOCK_N)     # None if y is stored through pointers
 
-A descriptor wants rows that are contiguous and begin at multiples of 16 bytes.
+A descriptor needs rows that are contiguous and start at multiples of 16 bytes.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def takes_tiles(*operands: torch.Tensor) -> bool:
 
 
 def repeats(*operands: torch.Tensor) -> bool:
-    """Whether one of these repeats itself along a batch: no descriptor does, and a copy is as large as it looks."""
+    """Whether a tensor repeats itself along a batch. A descriptor cannot, and a copy is as large as the tensor looks."""
     return any(0 in x.stride()[:-2] for x in operands)
 
 
@@ -44,7 +44,7 @@ def is_aligned(x: torch.Tensor) -> bool:
 
 
 def descriptor(x: torch.Tensor, *block: int) -> TensorDescriptor:
-    """Tiles of an aligned tensor, over its last dims."""
+    """A descriptor for tiles of an aligned tensor, over its last dims."""
     outer = zip(x.shape[:-1], x.stride(), strict=False)
     strides = [16 if size == 1 else stride for size, stride in outer]
     whole = [*[1] * (x.dim() - len(block)), *block]
@@ -52,7 +52,7 @@ def descriptor(x: torch.Tensor, *block: int) -> TensorDescriptor:
 
 
 def boxes(x: torch.Tensor, *sides: int) -> TensorDescriptor:
-    """A descriptor by boxes of these sides, one for each dim; of a copy where x is not aligned."""
+    """A descriptor for boxes of these sides, one for each dim. If x is not aligned, a copy is described."""
     return descriptor(x if is_aligned(x) else packed(x), *sides)
 
 
@@ -60,9 +60,9 @@ def boxes(x: torch.Tensor, *sides: int) -> TensorDescriptor:
 def tiles(
     x: torch.Tensor, rows: int, cols: int, by_columns: bool = False
 ) -> tuple[TensorDescriptor, bool]:
-    """A descriptor by tiles of rows x cols, and whether it sees x transposed; of a copy where x is not aligned.
+    """A descriptor by tiles of rows x cols, and whether it sees x transposed. If x is not aligned, a copy is described.
 
-    `by_columns`: tensor cores take the second factor so, but for 16 bits; a copy costs less than turning tiles.
+    `by_columns`: tensor cores take the second factor by columns, except for 16 bits. A copy costs less than transposing tiles.
     """
     if by_columns and x.element_size() != 2 and x.stride(-2) != 1:
         x = packed(x.mT).mT
@@ -73,31 +73,31 @@ def tiles(
 
 
 def tiles_to_store(y: torch.Tensor, rows: int, cols: int) -> TensorDescriptor | None:
-    """A descriptor by tiles of rows x cols; None where rows are not aligned, or they or tiles end within 16 bytes."""
+    """A descriptor for tiles of rows x cols to store. None if rows are not aligned, or if they or tiles end within 16 bytes."""
     size = y.element_size()
     whole = y.shape[-1] * size % 16 == 0 and cols * size >= 16  # a store fills what it has begun
     return descriptor(y, rows, cols) if whole and is_aligned(y) else None
 
 
 def copied_bytes(*operands: torch.Tensor) -> int:
-    """The size of those that a descriptor takes no tiles of as they lie, in either order."""
+    """The bytes of operands whose tiles no descriptor can take as they are stored, in either order."""
     return sum(x.nbytes for x in operands if not (is_aligned(x) or is_aligned(x.mT)))
 
 
 def transposed_bytes(*operands: torch.Tensor) -> int:
-    """The size of those second factors that a descriptor takes by rows alone: `tiles` copies them by columns."""
+    """The bytes of second factors that a descriptor takes only by rows. `tiles` copies them by columns."""
     return sum(
         x.nbytes for x in operands if x.element_size() != 2 and x.stride(-2) != 1 and is_aligned(x)
     )
 
 
 def vectorized(*operands: torch.Tensor) -> bool:
-    """Whether Triton knows that rows begin and end where lanes load 16 bytes: at multiples of 16 elements.
+    """Whether Triton knows that lanes can load 16 bytes: rows start and end at multiples of 16 elements.
 
-    Not of f32 of at most 16 rows or columns beside a factor of eight times its size, of which nearly all loads are. What is
-    narrower than the four bytes that an asynchronous copy has at least makes a step wait, however few there are.
-    us on an H100, such a factor counted and not: f32 3 x 8192 x 8192 132, 113 (cuBLAS 139), 16 x 4096 x 14336 124, 103 (132),
-    10 x 752 x 752 12.5, 13.7; f16 5 x 2048 x 32768 68, 223.
+    An f32 factor of at most 16 rows or columns does not count beside a factor of eight times its size, which makes nearly all loads.
+    Narrower types always count: an asynchronous copy has at least four bytes, and a narrower load makes a step wait, however few there are.
+    us on an H100, with such a factor counted and not counted: f32 3 x 8192 x 8192 132, 113 (cuBLAS 139), 16 x 4096 x 14336 124, 103
+    (132), 10 x 752 x 752 12.5, 13.7; f16 5 x 2048 x 32768 68, 223.
     """
     most = max(x.numel() for x in operands)
     dims = list[tuple[int, int]]()
@@ -110,16 +110,16 @@ def vectorized(*operands: torch.Tensor) -> bool:
 
 
 def vec(*numbers: int) -> int:
-    """The power of two that divides sizes and strides and that Triton does not see by itself: 1, where 16 divides all.
+    """The power of two that divides sizes and strides, if Triton does not see it by itself. 1 if 16 divides all of them.
 
-    Said all the same, it took a kernel of three dims from 123 registers to 134, and a program off each multiprocessor.
+    Stated in that case too, it took a kernel of three dims from 123 registers to 134, and one program from each multiprocessor.
     """
     return math.gcd(16, *numbers) % 16 or 1
 
 
 # ---- images -------------------------------------------------------------------------------------
 def padded(x: torch.Tensor, multiple: int) -> torch.Tensor:
-    """x [..., channels], or a copy: rows aligned, the channels a multiple of so many, zeros behind those of x."""
+    """x [..., channels], or a copy with aligned rows, whose channels are padded with zeros to a multiple."""
     channels = x.shape[-1]
     behind = -channels % multiple
     if not behind and is_aligned(x):
@@ -130,14 +130,14 @@ def padded(x: torch.Tensor, multiple: int) -> torch.Tensor:
 
 
 def packed_bytes(*operands: torch.Tensor, whole: int = 1) -> int:
-    """The size of those whose channels, the last dim, are not neighbours or no multiple of so many."""
+    """The bytes of operands whose channels, the last dim, are not adjacent or not a multiple of so many."""
     return sum(x.nbytes for x in operands if x.stride(-1) != 1 or x.shape[-1] % whole)
 
 
 def takes_patches(*operands: torch.Tensor, copied: bool = False, stepped: bool = False) -> bool:
-    """Whether patches can be loaded by descriptor, along the last dim, of these or of packed copies.
+    """Whether patches of these, or of packed copies, can be loaded by descriptor along the last dim.
 
-    `copied`: whatever is not aligned is. `stepped`: of what `every` makes of them.
+    `copied`: unaligned operands are copied. `stepped`: for the tensors that `every` returns.
     """
     if stepped:  # a row reaches over others, and coordinates have 32 bits
         reach = (n * s for x in operands for n, s in zip(x.shape[1:], x.stride()[1:], strict=True))
@@ -149,7 +149,7 @@ def takes_patches(*operands: torch.Tensor, copied: bool = False, stepped: bool =
 
 
 def every(x: torch.Tensor, *steps: int) -> torch.Tensor:
-    """Every step-th element along each dim but the last, which reaches over the elements in between."""
+    """A view with every step-th element along each dim but the last. The last dim also covers the elements in between."""
     shape, strides, reach = [], [], x.shape[-1]
     for size, stride, step in zip(x.shape, x.stride(), steps, strict=False):
         shape.append(size // step)
@@ -160,27 +160,27 @@ def every(x: torch.Tensor, *steps: int) -> torch.Tensor:
 
 @cache
 def patch(places: int, *extents: int, steps: int = 1, apart: int = 1) -> tuple[int, ...]:
-    """The sides of patches of so many places, powers of two, that cover the extents and take least; long ones last.
+    """The sides of patches of so many places: powers of two that cover the extents at the least cost. Long sides come last.
 
-    A patch takes `steps` of the loop and its store, which costs more where less of a row lies side by side: neighbours
-    along the last dim are stored `apart` elements apart. f32 as TF32, 18 steps, 2, 4, 8, 16 and 32 places of a row 95,
-    130, 194, 227 and 239 TFLOP/s; of rows of 13 places single ones, of which none is in vain, 2,236 us, by taps 726.
+    A patch takes `steps` of the loop and its store. The store costs more if fewer places of a row are adjacent: neighbours along the last dim
+    are `apart` elements apart. f32 as TF32, 18 steps, 2, 4, 8, 16 and 32 places of a row: 95, 130, 194, 227 and 239 TFLOP/s. Rows of
+    13 places in patches of single places, which waste none: 2,236 us, by taps 726.
     """
     return _cover(places, extents, steps, apart)[1]
 
 
 @cache
 def covered(*extents: int, apart: int = 1) -> int:
-    """How many places patches of 128 cover, those outside of the extents included: what a loop of about 8 steps takes."""
+    """The number of places that patches of 128 cover, including places outside, in a loop of about 8 steps."""
     return 128 * _cover(128, extents, 8, apart)[0]
 
 
 def _cover(
     places: int, extents: tuple[int, ...], steps: int, apart: int
 ) -> tuple[int, tuple[int, ...]]:
-    """How many patches there are, and their sides.
+    """The number of patches, and their sides.
 
-    The fewest patches of 2**k places that cover the dims so far follow from those of fewer: a dim takes some of k.
+    The fewest patches of 2**k places that cover the dims so far follow from those of fewer dims: a dim takes a part of k.
     """
     *outer, last = extents
     fewest: list[tuple[int, tuple[int, ...]] | None] = [

@@ -1,4 +1,4 @@
-"""What a call asks of its GPU.
+"""Properties of the GPU of a call.
 
 gpu = lib.gpu(x.device)
 gpu.sms, gpu.shared                   # multiprocessors, KiB of shared memory
@@ -17,11 +17,11 @@ from triton.runtime.interpreter import InterpretedFunction
 
 @triton.jit
 def _nothing():
-    """By what triton.jit made of it: whether kernels of this process run in the interpreter."""
+    """Its type says whether kernels of this process run in the interpreter."""
 
 
 def runs_kernels(x: torch.Tensor) -> bool:
-    """Whether x is where kernels run: on a GPU, or anywhere under TRITON_INTERPRET=1."""
+    """Whether kernels run where x is: on a GPU, or anywhere under TRITON_INTERPRET=1."""
     return x.is_cuda or isinstance(_nothing, InterpretedFunction)
 
 
@@ -42,11 +42,10 @@ class Gpu:
 
 @cache
 def gpu(device: torch.device) -> Gpu:
-    """The GPU of a tensor; the interpreter pretends to be one of Hopper's with few multiprocessors.
+    """The GPU of a tensor. The interpreter acts as a Hopper GPU with few multiprocessors.
 
-    Tiles are loaded by descriptor on Hopper and newer, but for consumers' Blackwell, which has less than half of their
-    shared memory. Programs wait for those alone that took a number before them, and so are on the GPU already: on NVIDIA's
-    since Ampere.
+    - Tiles are loaded by descriptor on Hopper and newer, except on consumers' Blackwell, which has less than half of their shared memory.
+    - A program only waits for programs that took a number before it, and so are on the GPU already. This works on NVIDIA GPUs since Ampere.
     """
     if device.type != "cuda":
         return Gpu(sms=8)

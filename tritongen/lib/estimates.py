@@ -1,4 +1,4 @@
-"""How long a product or a convolution takes on a GPU, by a model: what `choose_<step>` compares its variants by.
+"""Models of the time of a product and of a convolution on a GPU. `choose_<step>` compares its variants by them.
 
 call = (1, M, N, K), itemsize, stored_bytes, copied, transposed, vectorized, tf32x3, gpu
 product_us(call, tile(128, 256, 64, 8, 3, PROGRAMS=1), "descriptors")      # microseconds
@@ -17,36 +17,36 @@ from tritongen.lib.coefficients import coefficients
 
 
 def cdiv(a: int, b: int) -> int:
-    """triton.cdiv, in a tenth of its time."""
+    """Same as triton.cdiv, in a tenth of its time."""
     return -(-a // b)
 
 
 def pow2(n: int) -> int:
-    """The least power of two that is at least n, as triton.next_power_of_2."""
+    """The least power of two that is at least n. Same as triton.next_power_of_2."""
     return 1 << (n - 1).bit_length() if n > 0 else 0
 
 
 def parts(programs: int, tiles: int, steps: int, least: int = 1) -> int:
-    """Programs that share a tile: a power of two, as many as are free, each with four steps of a loop at least.
+    """The number of programs that share a tile: a power of two, as many as are free, each with at least four steps of the loop.
 
-    Where several do, no fewer than `least`: an accumulator of f32 loses digits with every term.
+    If several share a tile, no fewer than `least` do: an accumulator of f32 loses digits with every term.
     """
     found = max(1, pow2(min(programs // max(1, tiles), cdiv(steps, 4)) + 1) // 2)
     return max(found, pow2(least)) if found > 1 else 1
 
 
 def spread(programs: int, tiles: int, most: int) -> int:
-    """The same where each needs little: rounded up, so that all programs have work, `most` at most."""
+    """The number of programs if each needs little: rounded up so that all programs have work, at most `most`."""
     return pow2(max(1, min(most, cdiv(programs, max(1, tiles)))))
 
 
 def filled(tiles: int, programs: int) -> bool:
-    """Whether tiles that programs take in waves leave at most two sevenths of the places in these empty."""
+    """Whether the last waves of tiles leave at most two sevenths of the places empty."""
     return 7 * tiles >= 5 * programs * cdiv(tiles, programs)
 
 
 def tile(m: int, n: int, k: int, warps: int, stages: int, **more: int) -> dict[str, int]:
-    """The config of a product in tiles of m x n sums, k terms a step. `more`: PROGRAMS a multiprocessor, PARTS of K, ..."""
+    """The config of a product in tiles of m x n sums, k terms a step. `more`: PROGRAMS per multiprocessor, PARTS of K, ..."""
     return {
         "BLOCK_M": m,
         "BLOCK_N": n,
@@ -59,16 +59,16 @@ def tile(m: int, n: int, k: int, warps: int, stages: int, **more: int) -> dict[s
 
 
 def config_without(config: dict[str, int], *names: str) -> dict[str, int]:
-    """A config but for entries that no kernel takes: what follows from PROGRAMS is the grid."""
+    """A config without entries that no kernel takes. PROGRAMS only sets the grid."""
     return {name: value for name, value in config.items() if name not in names}
 
 
 def least(
     model: Callable[..., float], call: tuple[Any, ...], *candidates: tuple[Any, ...]
 ) -> tuple[str, dict[str, int]] | None:
-    """The name and the config of the candidate that takes least, of those that may run; None where none may.
+    """The name and the config of the candidate with the least estimate, of those that may run. None if none may.
 
-    A candidate: its name, whether it may run, its config, and what else `model` takes.
+    A candidate: its name, whether it may run, its config, and the other arguments of `model`.
     """
     found = [
         (model(call, config, *asked), name, config)
@@ -81,12 +81,20 @@ def least(
 def product_us(
     call: tuple[Any, ...], config: dict[str, int], kind: str, ahead: int = 0, sums: int = 1
 ) -> float:
-    """Microseconds of sum[k](x[batch, m, k] * y[batch, k, n]) in such tiles.
+    """Microseconds of sum[k](x[batch, m, k] * y[batch, k, n]) in these tiles.
 
-    `call`: its sizes (batches, M, N, K); bytes of an element, and of one that is stored; bytes of operands that no
-    descriptor takes as they are, and of those that it takes transposed first; whether lanes that load by pointers load 16
-    bytes; whether products of f32 are three of TF32; the GPU. `ahead`: bytes that a kernel in front writes for this one. `sums` of products share a tile. A step takes as long as the slowest of what it waits for, multiplies and
-    loads; programs beside each other on a multiprocessor share the last two.
+    Args:
+        call: a tuple of
+            - the sizes (batches, M, N, K);
+            - the bytes of an element, and of a stored one;
+            - the bytes of operands that must be copied for a descriptor, and of those that must be transposed first;
+            - whether lanes that load by pointers load 16 bytes;
+            - whether products of f32 are three of TF32;
+            - the GPU.
+        ahead: the bytes that a kernel in front writes for this one.
+        sums: the number of products that share a tile.
+
+    A step takes as long as the slowest of its wait, its products and its loads. Programs on one multiprocessor share the last two.
     """
     sizes, itemsize, stored_bytes, copied, transposed, vectorized, tf32x3, gpu = call
     own = coefficients(gpu)
@@ -101,7 +109,7 @@ def product_us(
     rows, terms = config["BLOCK_M"] * (3 if kind == "subtiles" else 1), config["BLOCK_K"]
     width, stages = config["BLOCK_N"], config["num_stages"]
     columns = width * sums
-    # Where there is one part, others take the same tiles: it counts as if it were joined.
+    # With one part, other variants take the same tiles, so it counts as if parts were added.
     parts, beside = config.get("PARTS", 0), config.get("PROGRAMS", 1)
     programs = batches * -(-M // rows) * -(-N // width) * (parts or 1)
     steps = -(-config.get("CHUNK", K) // terms)
@@ -146,13 +154,13 @@ def product_us(
 
 
 def _slowest(a: float, b: float, c: float) -> float:
-    """About the largest: what overlaps is never hidden wholly."""
+    """A smooth maximum: overlapped work is never hidden completely."""
     a, b, c = a * a, b * b, c * c
     return math.sqrt(math.sqrt(a * a + b * b + c * c))
 
 
 def _beside(config: dict[str, int], columns: int, itemsize: int) -> int:
-    """How many programs a multiprocessor of an H200 has registers and shared memory for."""
+    """The number of programs for which a multiprocessor of an H200 has registers and shared memory."""
     rows, warps = config["BLOCK_M"], config["num_warps"]
     held = max(4, itemsize) * rows * columns // 2 + 8192 * warps
     staged = config["num_stages"] * config["BLOCK_K"] * (rows + columns) * itemsize
@@ -171,15 +179,23 @@ def convolution_us(
     places: int = 0,
     uneven: bool = False,
 ) -> float:
-    """Microseconds of a convolution in such tiles.
+    """Microseconds of a convolution in these tiles.
 
-    `call`: the sizes (batches, M, N) of a product whose rows are places; the phases of a transposed convolution, which are
-    among the batches; its channels; bytes of its operands, of an element, and of one that is stored; the GPU. `terms`: of a
-    sum of all phases together, taps and channels, as steps walk them. `copied`: bytes of operands that are packed in front;
-    `digits`: the indices that a term is taken apart into; `together`: elements that a lane loads at once, 8 for as many as
-    fit; `places`: how many are computed, where that is not M, or by lanes that add up one each, how many sums; `uneven`:
-    whether lanes store one element, where others store 16 bytes, or each of those that add up to a sector of its own. One tap by "descriptors" is a product of matrices whose
-    terms are the channels, by "planes" one for each image of so many `places`.
+    Args:
+        call: a tuple of
+            - the sizes (batches, M, N) of a product whose rows are places;
+            - the phases of a transposed convolution, which are among the batches, and its channels;
+            - the bytes of its operands, of an element, and of a stored one;
+            - the GPU.
+        terms: the terms of a sum of all phases together, taps and channels.
+        copied: the bytes of operands that are packed before it.
+        digits: the indices that a term is split into.
+        together: the elements that a lane loads at once, 8 for as many as fit.
+        places: the number of computed places, if it is not M. For lanes that add up one sum each, the number of sums.
+        uneven: whether a lane stores single elements instead of 16 bytes, or each sum goes to a sector of its own.
+
+    One tap by "descriptors" is a product of matrices whose terms are the channels; by "planes" it is one product for each image of
+    `places` places.
     """
     sizes, phases, channels, operand_bytes, itemsize, stored_bytes, gpu = call
     if kind in ("descriptors", "planes"):
@@ -197,7 +213,7 @@ def convolution_us(
         sector = 32 if uneven else stored_bytes
         moved = 1e-6 * (operand_bytes + sector * batches * M * N) / own.memory
         return start + wait * terms + _slowest(places * added / gpu.sms, moved, 0.0)
-    # Of less than four bytes there are no asynchronous copies.
+    # There are no asynchronous copies of fewer than four bytes.
     narrow = 6 if together * itemsize < 4 else 8 / (together * itemsize)
     rows, columns, depth = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
     parts = config.get("PARTS", 1)

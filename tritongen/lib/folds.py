@@ -1,7 +1,7 @@
-"""What reductions combine with, and the states of folds that one pass over a row takes together.
+"""Combine functions of reductions, and the states of folds that one pass over a row computes together.
 
-`tl.reduce` and `tl.associative_scan` take these by name. A state is one number a row, a tile's parts side by side
-along axis 1; merging takes the parts of all programs that shared a row.
+`tl.reduce` and `tl.associative_scan` take these by name. A state is one number per row, with the parts of a tile side by side
+along axis 1. Merging takes the parts of all programs that shared a row.
 """
 
 import triton
@@ -11,13 +11,13 @@ from triton.language.extra import libdevice
 
 @triton.jit
 def nan_max(a, b):
-    """The larger; NaN where either is NaN."""
+    """The larger value. NaN if either is NaN."""
     return tl.maximum(a, b, propagate_nan=tl.PropagateNan.ALL)
 
 
 @triton.jit
 def nan_min(a, b):
-    """The smaller; NaN where either is NaN."""
+    """The smaller value. NaN if either is NaN."""
     return tl.minimum(a, b, propagate_nan=tl.PropagateNan.ALL)
 
 
@@ -80,9 +80,9 @@ def next_sums_behind(a, before_a, b, before_b):
 
 @triton.jit
 def sums_behind(x, start, RUN: tl.constexpr):
-    """What lies behind each element of x, whose runs of RUN elements stand the last one first.
+    """The fold of everything behind each element of x, whose runs of RUN elements are in reverse order.
 
-    Halves of a run wait for what lies behind the whole; so lanes never trade places.
+    The halves of a run use the fold of what is behind the whole run, so lanes never exchange elements.
     """
     if RUN == 1:
         return tl.associative_scan((x, tl.full(x.shape, start, x.dtype)), 1, next_sums_behind)[1]
@@ -99,9 +99,9 @@ def next_products_behind(a, before_a, b, before_b):
 
 @triton.jit
 def products_behind(x, start, RUN: tl.constexpr):
-    """What lies behind each element of x, whose runs of RUN elements stand the last one first.
+    """The fold of everything behind each element of x, whose runs of RUN elements are in reverse order.
 
-    Halves of a run wait for what lies behind the whole; so lanes never trade places.
+    The halves of a run use the fold of what is behind the whole run, so lanes never exchange elements.
     """
     if RUN == 1:
         return tl.associative_scan((x, tl.full(x.shape, start, x.dtype)), 1, next_products_behind)[
@@ -120,9 +120,9 @@ def next_nan_max_behind(a, before_a, b, before_b):
 
 @triton.jit
 def nan_max_behind(x, start, RUN: tl.constexpr):
-    """What lies behind each element of x, whose runs of RUN elements stand the last one first.
+    """The fold of everything behind each element of x, whose runs of RUN elements are in reverse order.
 
-    Halves of a run wait for what lies behind the whole; so lanes never trade places.
+    The halves of a run use the fold of what is behind the whole run, so lanes never exchange elements.
     """
     if RUN == 1:
         return tl.associative_scan((x, tl.full(x.shape, start, x.dtype)), 1, next_nan_max_behind)[1]
@@ -139,9 +139,9 @@ def next_nan_min_behind(a, before_a, b, before_b):
 
 @triton.jit
 def nan_min_behind(x, start, RUN: tl.constexpr):
-    """What lies behind each element of x, whose runs of RUN elements stand the last one first.
+    """The fold of everything behind each element of x, whose runs of RUN elements are in reverse order.
 
-    Halves of a run wait for what lies behind the whole; so lanes never trade places.
+    The halves of a run use the fold of what is behind the whole run, so lanes never exchange elements.
     """
     if RUN == 1:
         return tl.associative_scan((x, tl.full(x.shape, start, x.dtype)), 1, next_nan_min_behind)[1]
@@ -158,9 +158,9 @@ def next_max_behind(a, before_a, b, before_b):
 
 @triton.jit
 def max_behind(x, start, RUN: tl.constexpr):
-    """What lies behind each element of x, whose runs of RUN elements stand the last one first.
+    """The fold of everything behind each element of x, whose runs of RUN elements are in reverse order.
 
-    Halves of a run wait for what lies behind the whole; so lanes never trade places.
+    The halves of a run use the fold of what is behind the whole run, so lanes never exchange elements.
     """
     if RUN == 1:
         return tl.associative_scan((x, tl.full(x.shape, start, x.dtype)), 1, next_max_behind)[1]
@@ -177,9 +177,9 @@ def next_min_behind(a, before_a, b, before_b):
 
 @triton.jit
 def min_behind(x, start, RUN: tl.constexpr):
-    """What lies behind each element of x, whose runs of RUN elements stand the last one first.
+    """The fold of everything behind each element of x, whose runs of RUN elements are in reverse order.
 
-    Halves of a run wait for what lies behind the whole; so lanes never trade places.
+    The halves of a run use the fold of what is behind the whole run, so lanes never exchange elements.
     """
     if RUN == 1:
         return tl.associative_scan((x, tl.full(x.shape, start, x.dtype)), 1, next_min_behind)[1]
@@ -191,13 +191,13 @@ def min_behind(x, start, RUN: tl.constexpr):
 
 @triton.jit
 def rescale(m, new):
-    """exp(m - new), and 1 where both are the same infinity."""
+    """exp(m - new). 1 if both are the same infinity."""
     return tl.where(m == new, 1.0, libdevice.exp(m - new))
 
 
 @triton.jit
 def take_sumexp(m, s, x, HALF: tl.constexpr = False):
-    """The maximum m of a row and the sum s of exp(x - m), with one more block x of it."""
+    """Adds a block x to the maximum m of a row and its sum s of exp(x - m) (online softmax, Milakov and Gimelshein 2018)."""
     new = nan_max(m, tl.reduce(x, 1, nan_max, keep_dims=True))
     x -= tl.where(tl.abs(new) == float("inf"), 0.0, new)
     # exp2 takes terms below 2**-126 for 0, in half the instructions of exp.
@@ -207,26 +207,26 @@ def take_sumexp(m, s, x, HALF: tl.constexpr = False):
 
 @triton.jit
 def merge_sumexp(ms, ss):
-    """The maximum and the sum of exp(x - maximum) of rows, from those of their parts."""
+    """The maximum and the sum of exp(x - maximum) of rows, merged from those of their parts."""
     m = tl.reduce(ms, 1, nan_max, keep_dims=True)
     return m, tl.sum(ss * rescale(ms, m), 1, keep_dims=True)
 
 
 @triton.jit
 def shift_sumexp(m, s, shift, count):
-    """The sum of exp(x - shift), from that of exp(x - m): NaN where both are the same infinity, 0 of no x."""
+    """The sum of exp(x - shift), given the sum of exp(x - m). NaN if both are the same infinity, 0 for no x."""
     return tl.where(count > 0, s * libdevice.exp(m - shift), 0.0)
 
 
 @triton.jit
 def nearer(mean, rest):
-    """A mean, and the mean of what it leaves of its terms: of large ones the first is rounded, the second is not."""
+    """Adds to a mean the mean of the remaining differences. For large terms the mean is rounded; the differences are not."""
     return mean + tl.where(tl.abs(rest) < float("inf"), rest, 0.0)
 
 
 @triton.jit
 def mean_of(x, inside, count, axis: tl.constexpr = None):
-    """The mean of `count` values, which lie inside; outside x is 0. Of equal values it is that value."""
+    """The mean of `count` values inside; x is 0 outside. The mean of equal values is exactly that value."""
     mean = tl.sum(x, axis, keep_dims=axis is not None) / count
     rest = tl.where(inside, x - mean, 0.0)
     return nearer(mean, tl.sum(rest, axis, keep_dims=axis is not None) / count)
@@ -234,7 +234,7 @@ def mean_of(x, inside, count, axis: tl.constexpr = None):
 
 @triton.jit
 def take_block(mean, squares, n, x, inside, more, axis: tl.constexpr):
-    """The mean of n values and the sum of (x - mean)**2, with a block of so many more (Chan, Golub and LeVeque)."""
+    """Adds a block of so many values to the mean of n values and their sum of (x - mean)**2 (Chan, Golub and LeVeque)."""
     block = mean_of(x, inside, more, axis)
     t = tl.where(inside, x - block, 0.0)
     mean = tl.where(n > 0, mean, block)
@@ -247,13 +247,13 @@ def take_block(mean, squares, n, x, inside, more, axis: tl.constexpr):
 
 @triton.jit
 def take_moments(mean, squares, n, x, inside, count):
-    """Of each row."""
+    """Same as `take_block`, for each row of a tile."""
     return take_block(mean, squares, n, x, inside, count.to(squares.dtype), 1)
 
 
 @triton.jit
 def merge_moments(means, squares, counts):
-    """The mean and the sum of (x - mean)**2 of rows, from those of their parts; NaN is the mean of nothing."""
+    """The mean and the sum of (x - mean)**2 of rows, merged from those of their parts. The mean of nothing is NaN."""
     means = tl.where(counts > 0, means, 0.0)
     n = tl.sum(counts, 1, keep_dims=True)
     mean = tl.sum(means * counts, 1, keep_dims=True) / n
@@ -264,13 +264,13 @@ def merge_moments(means, squares, counts):
 
 @triton.jit
 def take_lines(mean, squares, n, x, inside, count):
-    """Of a whole tile."""
+    """Same as `take_block`, for a whole tile."""
     return take_block(mean, squares, n, x, inside, count.to(squares.dtype), None)
 
 
 @triton.jit
 def take_each(mean, squares, n, x, inside):
-    """The mean of a lane's values and the sum of (x - mean)**2, with x as the n-th (Welford)."""
+    """Adds x as the n-th value to a lane's mean and its sum of (x - mean)**2 (Welford)."""
     apart = tl.where(inside, x - mean, 0.0)
     mean += apart * (1.0 / tl.where(n > 0, n, 1.0))
     return mean, squares + apart * (x - mean)

@@ -1,6 +1,6 @@
-"""Operators and functions that Triton lacks, or has otherwise than torch: division that floors, powers of integers, sqrt.
+"""Operators and functions that Triton lacks or defines differently from torch: floor division, integer powers, sqrt.
 
-Each works on f32 and f64 alike, since one kernel source serves both.
+Each works on f32 and f64, because one kernel source serves both.
 """
 
 import triton
@@ -10,7 +10,7 @@ from triton.language.extra import libdevice
 
 @triton.jit
 def sqrt(x):
-    """sqrt, correctly rounded; tl.sqrt approximates in f32."""
+    """sqrt, correctly rounded. tl.sqrt approximates in f32."""
     if x.dtype == tl.float64:
         return tl.sqrt(x)
     else:
@@ -19,7 +19,7 @@ def sqrt(x):
 
 @triton.jit
 def rsqrt(x):
-    """1 / sqrt(x): tl.rsqrt, which takes denormals for 0, and one step of Newton's."""
+    """1 / sqrt(x): tl.rsqrt, which takes denormals for 0, and one Newton step."""
     if x.dtype == tl.float64:
         return 1.0 / tl.sqrt(x)
     else:
@@ -33,27 +33,27 @@ def rsqrt(x):
 
 @triton.jit
 def floor(x):
-    """The next integer at or below x; tl.floor takes denormals for 0."""
+    """The largest integer at or below x. tl.floor takes denormals for 0."""
     whole = libdevice.trunc(x)
     return tl.where(whole > x, whole - 1.0, whole)
 
 
 @triton.jit
 def ceil(x):
-    """The next integer at or above x; tl.ceil takes denormals for 0."""
+    """The smallest integer at or above x. tl.ceil takes denormals for 0."""
     whole = libdevice.trunc(x)
     return tl.where(whole < x, whole + 1.0, whole)
 
 
 @triton.jit
 def sign(x):
-    """-1, 0 or 1 in the type of x; 0 for NaN, as torch.sign."""
+    """-1, 0 or 1 in the type of x. 0 for NaN, as torch.sign."""
     return (x > 0).to(x.dtype) - (x < 0).to(x.dtype)
 
 
 @triton.jit
 def logaddexp(a, b):
-    """log(e**a + e**b), without overflow; two equal infinities give that infinity."""
+    """log(e**a + e**b), without overflow. Two equal infinities give that infinity."""
     high = tl.maximum(a, b, propagate_nan=tl.PropagateNan.ALL)
     return tl.where(
         a == b, high + 0.6931471805599453, high + libdevice.log1p(libdevice.exp(-tl.abs(a - b)))
@@ -62,13 +62,13 @@ def logaddexp(a, b):
 
 @triton.jit
 def xlogy(a, b):
-    """a * log(b), 0 where a is 0 whatever b is (but NaN)."""
+    """a * log(b). 0 if a is 0, whatever b is, except for NaN."""
     return tl.where((a == 0.0) & (b == b), 0.0, a * tl.log(b))
 
 
 @triton.jit
 def awaited(x):
-    """x, looked at: a product whose left factor is in registers must end before the next one is computed in them."""
+    """Makes a product wait: one whose left factor is in registers must end before the next factor is computed in them."""
     if x.dtype == tl.float32:
         return x.to(tl.int32, bitcast=True).to(tl.float32, bitcast=True)
     else:
@@ -77,7 +77,7 @@ def awaited(x):
 
 @triton.jit
 def widened(x, DTYPE: tl.constexpr):
-    """x in DTYPE, bf16 by its bits: what x.to(DTYPE) makes of it, LLVM computes with in f16 where f16 stores the result."""
+    """x in DTYPE, widening bf16 by its bits: LLVM would compute with x.to(DTYPE) in f16 if the result is stored in f16."""
     if x.dtype == tl.bfloat16:
         bits = x.to(tl.uint16, bitcast=True).to(tl.uint32) << 16
         return bits.to(tl.float32, bitcast=True).to(DTYPE)
@@ -87,10 +87,10 @@ def widened(x, DTYPE: tl.constexpr):
 
 @triton.jit
 def f64_factor(x):
-    """A factor of tl.dot: in f64 behind a sum of one term, past which Triton does not look for loads.
+    """A factor of tl.dot in f64, hidden behind a sum of one term so that Triton does not look for its loads.
 
-    Triton 3.7 lays factors out in pairs or fours where the narrowest load behind them, a mask's or an index's too, has
-    16 or 8 bits. Its products in f64 know single elements only.
+    Triton 3.7 lays out factors in pairs or fours if the narrowest load behind them (of a mask or an index too) has 16 or 8 bits. Its
+    products in f64 only know single elements.
     """
     if x.dtype == tl.float64:
         return tl.sum(x[:, :, None], 2)
@@ -100,13 +100,13 @@ def f64_factor(x):
 
 @triton.jit
 def blocks(n, BLOCK: tl.constexpr):
-    """How many blocks n elements take: tl.cdiv, whose n + BLOCK - 1 needs more than 32 bits where n is near 2^31."""
+    """The number of blocks that n elements take. In tl.cdiv, n + BLOCK - 1 overflows 32 bits for n near 2^31."""
     return n // BLOCK + (n % BLOCK > 0)
 
 
 @triton.jit
 def floor_div(a, b):
-    """Integer a // b rounded down; Triton's own rounds towards zero, Python's, of its numbers, does not."""
+    """Integer a // b, rounded down. Triton's own rounds towards zero."""
     # (-~a - 1) is a, but no range to Triton, which holds -16 to -1 to have one quotient by 16, as 0 to 15
     # have, and computes one lane for all. Where b is 1, rest is 0 and the quotient still a range.
     rest = (-~a - 1) % b
@@ -116,7 +116,7 @@ def floor_div(a, b):
 
 @triton.jit
 def floor_mod(a, b):
-    """Integer a % b with the sign of b; Triton's own takes the sign of a."""
+    """Integer a % b, with the sign of b. Triton's own takes the sign of a."""
     # Still a, but no range to Triton, which holds the rests of -16 to -1 by 16 to be a range too, as those
     # of 0 to 15 are, and asks one lane for the sign of all.
     a = -~a - 1
@@ -148,7 +148,7 @@ def float_mod(a, b):
 
 @triton.jit
 def int_pow(a, b):
-    """Integer a ** b by squaring, wrapping as a product does; a negative b gives 0 unless a is 1 or -1."""
+    """Integer a ** b by squaring. It wraps as a product does. A negative b gives 0 unless a is 1 or -1."""
     power = a * 0 + 1
     base = a
     rest = b
@@ -162,14 +162,14 @@ def int_pow(a, b):
 
 @triton.jit
 def shift_left(a, b):
-    """a << b; 0 once every bit is out, where the hardware leaves it open."""
+    """a << b. 0 if all bits are shifted out, which the hardware leaves undefined."""
     inside = (b >= 0) & (b < a.dtype.primitive_bitwidth)
     return tl.where(inside, a << tl.where(inside, b, 0).to(a.dtype), 0)
 
 
 @triton.jit
 def shift_right(a, b):
-    """a >> b; the sign alone once every bit is out, where the hardware leaves it open."""
+    """a >> b. Only the sign is left if all bits are shifted out, which the hardware leaves undefined."""
     last = a.dtype.primitive_bitwidth - 1
     inside = (b >= 0) & (b <= last)
     return tl.where(inside | (a < 0), a >> tl.where(inside, b, last).to(a.dtype), 0)

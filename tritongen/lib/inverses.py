@@ -1,7 +1,7 @@
-"""Circular and hyperbolic functions and their inverses: where libdevice is too slow or takes denormals for 0.
+"""Circular and hyperbolic functions and their inverses, if libdevice is too slow or takes denormals for 0.
 
-As in `smooth.py`, those that take `HALF` have a second form, for values that are rounded to a half type: near 0 a
-minimax polynomial, else logarithms.
+As in `smooth.py`, functions that take `HALF` have a second form for values that are rounded to a half type: a minimax polynomial near
+0, otherwise logarithms.
 """
 
 import triton

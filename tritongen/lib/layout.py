@@ -1,12 +1,12 @@
-"""How a result lies in memory: as that of torch's own op would, and where parts of it are left. What `allocate_<op>` calls.
+"""Allocates results in the layout that torch's own op would use. `allocate_<op>` calls it.
 
 y = lib.empty(x.shape, x.dtype, x, z)                   # pointwise: as TensorIterator orders dims
-y = torch.empty(shape, memory_format=lib.memory_format(x, w))     # channels last where x or w is
+y = torch.empty(shape, memory_format=lib.memory_format(x, w))     # channels last if x or w is
 
-and what `launch_<step>` makes for its kernels:
+`launch_<step>` allocates the parts of sums:
 y_parts = lib.workspace(config, (M, N), torch.float32, x.device)
 
-On CPU tensors, where torch computes the result, it may be a view of an operand:
+On CPU tensors torch computes the result, which may be a view of an operand:
 return lib.apart(flatten_torch(x), x)
 """
 
@@ -16,7 +16,7 @@ import torch
 
 
 def empty(shape: torch.Size, dtype: torch.dtype, *operands: torch.Tensor) -> torch.Tensor:
-    """A result of a pointwise op: its dims in the order that the operands, the first one first, have them."""
+    """An empty result of a pointwise op. Its dims are ordered as those of the operands, the first operand first."""
     x = operands[0]
     if all(t.shape == shape for t in operands):
         if all(t.is_contiguous() for t in operands):
@@ -46,7 +46,7 @@ def empty(shape: torch.Size, dtype: torch.dtype, *operands: torch.Tensor) -> tor
 def workspace(
     config: dict[str, int], shape: tuple[int, ...], dtype: torch.dtype, device: torch.device
 ) -> torch.Tensor | None:
-    """[PARTS, *shape], where programs that share a sum leave their parts; None where none do."""
+    """A workspace [PARTS, *shape] for programs that share a sum. None if no programs do."""
     parts = config.get("PARTS", 1)
     return torch.empty((parts, *shape), dtype=dtype, device=device) if parts > 1 else None
 
@@ -54,7 +54,7 @@ def workspace(
 def apart(
     results: torch.Tensor | tuple[torch.Tensor, ...], *operands: torch.Tensor
 ) -> torch.Tensor | tuple[torch.Tensor, ...]:
-    """The results; one that shares memory with an operand, or with an earlier result, is copied."""
+    """The results. A result that shares memory with an operand, or with an earlier result, is copied."""
     several = results if isinstance(results, tuple) else (results,)
     taken = {t.untyped_storage().data_ptr() for t in operands}
     own = []
@@ -66,7 +66,7 @@ def apart(
 
 
 def _lies_inside(dim: int, other: int, shape: torch.Size, strides: list) -> bool | None:
-    """Whether `dim` lies inside `other` in memory, by the first operand that can tell; None: none can."""
+    """Whether `dim` is inside of `other` in memory, by the first operand that decides it. None if no operand does."""
     for own in strides:
         if own[dim] == 0 or own[other] == 0:
             continue
@@ -78,7 +78,7 @@ def _lies_inside(dim: int, other: int, shape: torch.Size, strides: list) -> bool
 
 
 def memory_format(*operands: torch.Tensor, most: int = 5) -> torch.memory_format:
-    """Channels last where an operand of 4 or 5 dims is, sliced or not; `most`: no more dims than those."""
+    """channels_last if an operand of 4 or 5 dims is channels last, sliced or not. `most`: the largest number of dims."""
     for x in operands:
         if 4 <= x.dim() <= most and _is_channels_last(x):
             return torch.channels_last if x.dim() == 4 else torch.channels_last_3d
@@ -86,7 +86,7 @@ def memory_format(*operands: torch.Tensor, most: int = 5) -> torch.memory_format
 
 
 def _is_channels_last(x: torch.Tensor) -> bool:
-    """As torch decides it: where both orders hold, it is not."""
+    """Whether a tensor is channels last, as torch decides. If both orders hold, it is not."""
     least, channels = 0, x.stride(1)
     for dim in (1, *reversed(range(2, x.dim())), 0):
         stride = x.stride(dim)

@@ -1,4 +1,4 @@
-"""What kernels of products share."""
+"""Functions that kernels of products share."""
 
 import triton
 import triton.language as tl

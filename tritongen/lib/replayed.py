@@ -1,16 +1,16 @@
-"""What a module that imports nothing of tritongen has in place of `runtime/replay.py`: less, for the same end.
+"""Replays calls of a standalone module. It does less than `runtime/replay.py`, for the same purpose.
 
-    @replayed(f32_precision, "matmul", tiles=tiles_like)    # what it asks; where it has descriptors
+    @replayed(f32_precision, "matmul", tiles=tiles_like)    # what it asks; `tiles` if it has descriptors
     def matmul(a, b): ...
 
-    matmul(a, b); matmul(a, b)                              # the second call of a kind is noted
-    matmul(c, d)                                            # from then on: allocate, launch, return
+    matmul(a, b); matmul(a, b)                              # the second call of a kind is recorded
+    matmul(c, d)                                            # later calls: allocate, launch, return
 
-Known for Triton 3.6 and 3.7 on CUDA: a kernel is launched as its JIT does it once it has found it, by
-`CompiledKernel.run`. Any other, and a call that does more than allocate and launch, runs as it is written.
+It works with Triton 3.6 and 3.7 on CUDA: a kernel is launched by `CompiledKernel.run`, as Triton's JIT does once it has found the
+kernel. With any other version, or if a call does more than allocate and launch, the function runs as written.
 
-Not here, but in the runtime's: numbers that change with each call, what torch copies, and functions of the module that
-somebody replaces: what is known stays so.
+Unlike the runtime's replay it does not handle numbers that change with each call, copies by torch, or functions of the module
+that you replace later.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tritongen.lib.compilers import mend_compilers
 
 
 def kind_of(values: tuple[Any, ...]) -> tuple[list[Any], list[int]]:
-    """What decides how a call runs, and its operands' pointers: none where it is not replayed."""
+    """The key that decides how a call runs, and its operands' pointers. None if the call is not replayed."""
     kind: list[Any] = []
     pointers: list[int] = []
     device, hooks = -1, triton.knobs.runtime
@@ -56,7 +56,7 @@ def kind_of(values: tuple[Any, ...]) -> tuple[list[Any], list[int]]:
 
 
 class Steps(TorchDispatchMode):
-    """What a call allocates and launches; `more`: whether torch does anything else for it."""
+    """The allocations and launches of a call. `more`: whether torch does anything else in it."""
 
     _should_skip_dynamo = classmethod(lambda cls: False)  # else torch imports its compiler
 
@@ -83,22 +83,22 @@ class Steps(TorchDispatchMode):
 
 
 def arguments_of(kernel: Any, args: Any, config: Any) -> dict[str, Any]:
-    """What a launch gives a kernel, and what it leaves to defaults, by the kernel's parameters; options of Triton behind."""
+    """The arguments of a launch and the defaults, in the order of the kernel's parameters. Options of Triton come last."""
     left = zip(reversed(kernel.arg_names), reversed(kernel.fn.__defaults__ or ()), strict=False)
     return {**dict(left), **dict(zip(kernel.arg_names, args, strict=False)), **config}
 
 
 def twin(thing: Any, **others: Any) -> Any:
-    """The same again, but for these attributes."""
+    """A copy with some attributes replaced."""
     own = object.__new__(type(thing))
     vars(own).update(vars(thing), **others)
     return own
 
 
 def noted(function: Any, args: Any, kwargs: Any, tiles: Any) -> tuple[Any, Any]:
-    """What a call gives, and what does the same by its operands' pointers, or "never".
+    """The result of a call, and a function that repeats it given its operands' pointers, or "never".
 
-    It runs in a copy of its module whose kernels tell of their launches.
+    The call runs in a copy of its module whose kernels record their launches.
     """
     own, scope, steps = function.__globals__, {**function.__globals__}, Steps()
 
@@ -125,7 +125,7 @@ def noted(function: Any, args: Any, kwargs: Any, tiles: Any) -> tuple[Any, Any]:
 
 
 def played(steps: Steps, operands: Any, result: Any, tiles: Any) -> Callable[[list[int]], Any]:
-    """The steps as a function of the operands' pointers; some exception where they are not all."""
+    """The steps as a function of the operands' pointers. Raises if some step cannot be repeated."""
     given, made, several = len(operands), steps.made, isinstance(result, tuple)
     places = {t.data_ptr(): k for k, t in reversed([*enumerate((*operands, *made))])}
     launches = [launch_of(launch, places, tiles) for launch in steps.launches]
@@ -161,7 +161,7 @@ def played(steps: Steps, operands: Any, result: Any, tiles: Any) -> Callable[[li
 
 
 def launch_of(launch: Any, places: dict[int, int], tiles: Any) -> tuple[Any, ...]:
-    """By what a kernel is launched, and with what: grid, stream, what Triton holds of it, no hooks, its arguments."""
+    """The function that launches a kernel, and its arguments: grid, stream, Triton's metadata, no hooks, kernel arguments."""
     kernel, compiled, named = launch
     run, grid, passed = compiled.run, (*named["grid"], 1, 1)[:3], list[Any]()
     given = [*grid, None, compiled.function, compiled.packed_metadata, None, None, None]
@@ -183,7 +183,7 @@ def launch_of(launch: Any, places: dict[int, int], tiles: Any) -> tuple[Any, ...
 
 
 def tiles_like(run: Any, tiles: Any, meta: Any) -> tuple[Any, Callable[[int], Any]]:
-    """What launches with such descriptors as are made, and makes them, by pointer: bytes, which keep no tensor."""
+    """A function that makes descriptors like these for other pointers. It holds bytes, and no tensor."""
     like = {**vars(tiles), "base": None}
 
     @functools.lru_cache(64)
@@ -195,9 +195,9 @@ def tiles_like(run: Any, tiles: Any, meta: Any) -> tuple[Any, Callable[[int], An
 
 
 def replayed(precision: Any = None, *asked: str, tiles: Any = None, most: int = 512) -> Any:
-    """Decorates an op: a call allocates and launches what the second of its kind did, and chooses nothing.
+    """Decorates an op: a call allocates and launches what the second call of its kind did, and chooses nothing.
 
-    `asked`: what it asks `precision`. `tiles`: what makes descriptors. `most`: kinds that are known.
+    `asked`: its questions to `precision`. `tiles`: the function that makes descriptors. `most`: the number of kinds that are kept.
     """
     mend_compilers()
 

@@ -1,11 +1,11 @@
-"""exp, erf and their like: what libdevice is too slow or too far off for.
+"""exp, erf and similar functions, where libdevice is too slow or too inaccurate.
 
-Those that take `HALF` have a second form, for values that are rounded to a half type: a few f32 ulp off, in a
-third of the instructions. All keep denormals and the sign of zero, and give NaN, infinities and zeros where torch
-does. How far off each is: its row in `tritongen/ir/functions.py`.
+Functions that take `HALF` have a second form for values that are rounded to a half type: a few f32 ulp of error, a third of the
+instructions. All keep denormals and the sign of zero, and give NaN, infinities and zeros as torch does. The error of each is in
+its row of `tritongen/ir/functions.py`.
 
-Coefficients are minimax fits, rounded to f32. f32 forms carry along what a rounding lost (`low`), by fma;
-f64 is left to libdevice.
+Coefficients are minimax fits, rounded to f32. The f32 forms carry the part that a rounding lost (`low`), by fma. f64 uses
+libdevice.
 """
 
 import triton
@@ -297,7 +297,7 @@ def ndtr(x, HALF: tl.constexpr = False):
 
 @triton.jit
 def times_ndtr(x, HALF: tl.constexpr = False):
-    """x times the normal distribution function, gelu: x's tail is no smaller than it must be, and cheaper."""
+    """x times the normal distribution function (gelu), accurate in the tail, and cheaper than the product of both."""
     if x.dtype == tl.float64:
         return x * ndtr(x)
     elif HALF:

@@ -1,4 +1,4 @@
-"""f32 as two TF32 numbers, what tensor cores multiply: a product of f32 is three of those."""
+"""Splits f32 into two TF32 numbers, which tensor cores multiply. A product of f32 is three TF32 products."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tritongen.lib.functions import blocks
 
 @triton.jit
 def tf32_parts(x):
-    """x as hi + lo: hi is a TF32 number, of 10 bits of mantissa, and lo what it leaves of x."""
+    """Splits x into hi + lo. hi is a TF32 number with 10 bits of mantissa, and lo is the rest of x."""
     # An infinite hi times the other factor's lo, which may be 0, would be NaN. One exponent bit less makes it 1
     # (or -1), and leaves all of x to lo, whose product with the other one's hi is as x's own.
     kept = tl.where(tl.abs(x) < 3.401992901712019e38, -0x2000, -0x40002000)
@@ -26,7 +26,7 @@ def tf32_parts(x):
 def _split_tf32(
     x_ptr, parts_ptr, rows, terms, x_batch, x_row, x_term, parts_row, BLOCK: tl.constexpr
 ):
-    """A tile of x in its two TF32 parts, lo `rows` rows below hi."""
+    """Splits a tile of x into its two TF32 parts. lo is stored `rows` rows below hi."""
     tiles_m, tiles_n = blocks(rows, BLOCK), blocks(terms, BLOCK)
     tile = tl.program_id(0)
     batch = (tile // (tiles_m * tiles_n)).to(tl.int64)
@@ -41,7 +41,7 @@ def _split_tf32(
 
 
 def tf32_tiles(x: torch.Tensor, rows: int, cols: int) -> TensorDescriptor:
-    """Tiles of x [..., rows, terms] in two TF32 parts, lo below hi."""
+    """Tiles of x [..., rows, terms] in two TF32 parts, with lo below hi."""
     *outer, count, terms = x.shape
     width = triton.cdiv(terms, 4) * 4  # aligned to 16 bytes
     parts = torch.empty((*outer, 2 * count, width), dtype=torch.float32, device=x.device)
@@ -56,5 +56,5 @@ def tf32_tiles(x: torch.Tensor, rows: int, cols: int) -> TensorDescriptor:
 def tiles_or_parts(
     x: torch.Tensor, rows: int, cols: int, split: bool
 ) -> tuple[TensorDescriptor, bool]:
-    """Tiles of x as they are, and whether these see it transposed; where it is split, in two TF32 parts."""
+    """Tiles of x, and whether they see it transposed. If x is split, tiles of its two TF32 parts."""
     return (tf32_tiles(x, rows, cols), False) if split else tiles(x, rows, cols)

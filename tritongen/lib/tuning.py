@@ -1,4 +1,4 @@
-"""Configs that are measured: what a module of `tritongen build --autotune` has beside `triton.autotune`.
+"""Measured configs: what a module of `tritongen build --autotune` needs beside `triton.autotune`.
 
     @triton.autotune(
         configs=lib.with_blocks(triton.Config(...), ..., a_tiles=("BLOCK_M", "BLOCK_K", "TRANS_A")),
@@ -6,9 +6,9 @@
         prune_configs_by={"early_config_prune": lib.tiles_within(BLOCK_M="M", BLOCK_N="N")},
     )
 
-    lib.tuned(matmul_tiles, grid, config)(a, b, c, ...)     # where `matmul_tiles[grid](a, b, c, ..., **config)` stood
+    lib.tuned(matmul_tiles, grid, config)(a, b, c, ...)     # in place of `matmul_tiles[grid](a, b, c, ..., **config)`
 
-Any config of a table gives the same results: which one a call takes is only a question of time.
+All configs of a table give the same results. They differ only in speed.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from triton.runtime.interpreter import InterpretedFunction
 
 
 def tiles_within(**extents: str) -> Callable[..., list[triton.Config]]:
-    """For `early_config_prune`: the configs of a table whose tiles suit a call, or those that come nearest.
+    """For `early_config_prune`: the configs of a table whose tiles suit a call, or else the nearest ones.
 
-    No tile is more than twice as long as what it walks (`BLOCK_M="M"`), and a thread has 1 to 128 of its elements, in
-    f64 to 64: what `choose` settled for the call counts as much as what the table has.
+    A tile is at most twice as long as its axis (`BLOCK_M="M"`). A thread has 1 to 128 of its elements, in f64 at most 64. Entries that
+    `choose` set for the call count too.
     """
 
     def suiting(
@@ -53,10 +53,10 @@ def tiles_within(**extents: str) -> Callable[..., list[triton.Config]]:
 def with_blocks(
     *configs: triton.Config, **tiles: tuple[str, str, str | int]
 ) -> list[triton.Config]:
-    """Configs in front of which descriptors get the shapes of their tiles: `a_tiles=("BLOCK_M", "BLOCK_K", "TRANS_A")`.
+    """Configs that give descriptors the shapes of their tiles: `a_tiles=("BLOCK_M", "BLOCK_K", "TRANS_A")`.
 
-    Rows, columns, and the constexpr that says whether the descriptor sees its operand transposed; or a number, the parts
-    in which columns are stored. Where pointers store, there is no descriptor.
+    The names are rows, columns, and the constexpr that says whether the descriptor sees its operand transposed. A number in its place is the
+    number of parts in which columns are stored. There is no descriptor if pointers store.
     """
 
     def shape(given: dict[str, Any]) -> None:
@@ -77,12 +77,12 @@ def with_blocks(
 
 @cache
 def _measuring() -> Any:
-    """Triton's autotuner keeps the arguments of the call at hand in itself: one thread at a time."""
+    """Lets one thread at a time measure: Triton's autotuner stores the arguments of the current call in itself."""
     return threading.RLock()
 
 
 def is_measured(kernel: Any, named: dict[str, Any]) -> bool:
-    """Whether the autotuner has a config for calls like this one; `named`: its arguments by parameter."""
+    """Whether the autotuner has a config for calls like this one. `named`: its arguments by parameter."""
     key = [named[name] for name in kernel.keys if name in named]
     known = (value for name, value in named.items() if name in kernel.arg_names)
     key += [str(value.dtype) for value in known if hasattr(value, "dtype")]
@@ -90,11 +90,14 @@ def is_measured(kernel: Any, named: dict[str, Any]) -> bool:
 
 
 def tuned(kernel: Any, grid: Any, config: dict[str, int]) -> Callable[..., Any]:
-    """What launches an autotuned kernel, given what its table does not decide: by the config that was measured.
+    """A launcher of an autotuned kernel, given the entries that its table does not decide. It uses the measured config.
 
-    By that of `choose` in the interpreter, where there is nothing to measure; in the capture of a graph, where nothing can
-    be measured, unless it was before; for products in f64, which tables are not for; and where what was measured for a
-    like call does not fit this one.
+    It uses the config of `choose`
+
+    - in the interpreter, where there is nothing to measure;
+    - in the capture of a graph, unless the shape was measured before;
+    - for products in f64, for which there are no tables;
+    - if the config that was measured for a similar call does not fit this one.
     """
     names = (*kernel.configs[0].kwargs, "num_warps", "num_stages")
     chosen = {name: config[name] for name in names if name in config}

@@ -1,4 +1,4 @@
-"""Tensors of any dims as kernels with three dims walk them."""
+"""Views of tensors of any rank with the three dims that kernels use."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from tritongen.lib.copies import copied
 
 
 def three_dims(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """Views of equal shape with three dims, in the order in which the last one lies in memory.
+    """Views of equal shape with three dims, in the memory order of the last one.
 
-    Neighbours that every tensor walks as one run are merged. Where more than three are left, tensors that do not lie as the
-    last one come as copies that do: a result among them is for `put_back`.
+    Neighbouring dims that are one run in every tensor are merged. If more than three are left, tensors with another layout than the last one are
+    copied. `put_back` copies a result back.
     """
     if all(t.is_contiguous() for t in tensors):
         return tuple(t.view(1, 1, t.numel()) for t in tensors)
@@ -37,7 +37,7 @@ def three_dims(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
 
 
 def put_back(results: tuple[torch.Tensor, ...], views: tuple[torch.Tensor, ...]) -> None:
-    """Fills the results of which `three_dims` made copies, from what it returned for them; the last one is its last."""
+    """Fills the results of which `three_dims` made copies, from the tensors that it returned. The last one is the last result."""
     for result, view in zip(results, views, strict=True):
         if result.data_ptr() != view.data_ptr():
             copied(view.as_strided(result.shape, results[-1].stride()), result, 0)

@@ -1,4 +1,4 @@
-"""Elements of a line that neighbouring lanes share, taken apart in registers: what windows slide over."""
+"""Splits lines in registers into the elements that windows of neighbouring lanes share."""
 
 import triton
 import triton.language as tl
@@ -6,7 +6,7 @@ import triton.language as tl
 
 @triton.jit
 def phases(x, RUN: tl.constexpr):
-    """x[:, 0::RUN], x[:, 1::RUN], ...: what lies at each place of a run."""
+    """x[:, 0::RUN], x[:, 1::RUN], ...: the elements at each position of a run."""
     if RUN == 1:
         return (x,)
     else:

@@ -1,11 +1,15 @@
-"""The proof: tests that follow from a spec alone, and what they found.
+"""The proof: tests that follow from a spec alone, and their findings.
 
     result = check_spec(Path("specs/softmax.op"), device="cpu", examples=100)
     result.ok, str(result), result.report
 
-Examples are drawn from the op (`cases`), answers bounded by an oracle in f64 (`oracle`), every variant
-is forced (`variants`) on poisoned, fenced outputs (`guarded`), derived gradients too (`gradients`). `crosscompile` builds the kernels for
-GPUs that are not there, `lowered` a few of them with every check. Importing this imports neither torch nor triton.
+- `cases` draws examples from the op.
+- `oracle` bounds the right answers in f64.
+- `variants` forces every variant, on poisoned, fenced outputs (`guarded`).
+- `gradients` does the same for derived gradients.
+- `crosscompile` builds the kernels for other GPUs, `lowered` a few of them with every check.
+
+Importing this imports neither torch nor triton.
 """
 
 from __future__ import annotations
@@ -18,12 +22,12 @@ from typing import Any
 
 __all__ = ["Result", "check_spec", "check_specs"]
 
-TARGET = "sm_90"  # what is compiled for where no GPU is
+TARGET = "sm_90"  # the compile target without a GPU
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What became of one file; `report` is plain data."""
+    """The result for one file. `report` is plain data."""
 
     report: dict[str, Any]
 
@@ -33,7 +37,7 @@ class Result:
 
     @property
     def nothing_drawn(self) -> bool:
-        """Whether no drawn call was one that the op takes: then nothing is proven."""
+        """Whether the op accepted none of the random calls. Then nothing is tested."""
         return self.report.get("rejected", 0) > 0 and self.report["examples"] == 0
 
     def __str__(self) -> str:
@@ -48,8 +52,8 @@ class Result:
         if self.nothing_drawn and not report["failures"]:
             tried = report["rejected"]
             return (
-                f"{report['spec']}: nothing proven: none of {tried} drawn calls is one that it takes"
-                " (its sizes fit what stands after `with`, what it gathers by stays inside)"
+                f"{report['spec']}: nothing tested: the op accepted none of {tried} random calls"
+                " (check the facts after `with`, and that gathered indices stay inside)"
             )
         lines = [f"{report['spec']}: {len(report['failures'])} findings on {report['device']}"]
         for failure in report["failures"]:
@@ -59,7 +63,7 @@ class Result:
 
 
 def check_spec(spec: Path, device: str | None = None, examples: int = 100, seed: int = 0) -> Result:
-    """The derived tests of one file."""
+    """Tests one spec file. Takes the first arguments of `check_specs`, and returns its `Result`."""
     return next(check_specs([spec], device, examples, seed))
 
 
@@ -74,10 +78,21 @@ def check_specs(
     gradients: bool = True,
     compiles: bool = True,
 ) -> Iterator[Result]:
-    """A result for each file, as they finish; `seconds` is what one file may take.
+    """Tests spec files in processes of their own, and yields a `Result` for each, in the order in which they finish.
 
-    `say` is told what is being done, in which stage, and how much of that is done, from threads of their own. `gradients`: those that are derived, too.
-    `compiles`: a few kernels, where they are interpreted; a GPU has compiled all that it runs.
+    Args:
+        specs: the spec files.
+        device: "cuda", or "cpu", where kernels run in Triton's interpreter. Default: cuda if there is a GPU.
+        examples: random calls for each file.
+        seed: the seed of the random calls.
+        processes: how many to run at once. Default: one for each part of a file, but at most one per core, and at most 16.
+        seconds: the time that one file may take.
+        say: gets what is being done, the stage, and the part of the stage that is done. It is called from other threads.
+        gradients: also test derived gradients.
+        compiles: on "cpu", also compile a few kernels for a GPU.
+
+    Raises:
+        SpecError: a file cannot be read.
     """
     from tritongen.proof.parts import MOST
     from tritongen.proof.pool import run_jobs

@@ -73,7 +73,7 @@ class Case:
     layouts: dict[str, str] = field(default_factory=dict)
     values: str = "normal"
     seed: int = 0
-    precision: str = "tf32x3"  # of products of f32, whatever spec and switches say
+    precision: str = "tf32x3"  # precision of f32 products, whatever spec and switches say
 
 
 class NoCase(Exception):
@@ -230,7 +230,7 @@ def solved(op: Op, sizes: dict[str, int], name: str) -> int | None:
             if fact.op == "==" and _is_symbol(alone, name) and name not in symbols(other):
                 try:
                     return int(evaluate(other, sizes))
-                except KeyError:  # it speaks of a size that the op defines
+                except KeyError:  # it uses a size that the op defines
                     pass
                 try:
                     return int(evaluate(other, all_sizes(op, sizes)))

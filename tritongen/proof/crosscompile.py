@@ -104,7 +104,7 @@ def launches_of(
 ) -> Iterator[tuple[str, str, bool, trace.Launch]]:
     """Every kernel that some variant would launch, once for each config.
 
-    In front the variant, the precision, and whether the call comes this way of its own.
+    Each comes with its variant, the precision, and whether the call takes this way by itself.
     """
     seen: set[tuple[Any, ...]] = set()
     for way, word in product(ways(plan), precisions_for(plan, choice, target)):
@@ -133,7 +133,7 @@ def each_kernel(
 
 
 def precisions_for(plan: Plan, choice: dict[str, str], target: str) -> tuple[str, ...]:
-    """In which ways products of f32 may be asked of a target: all, but AMD's for what the spec says."""
+    """The precisions of f32 products to compile for a target: all, but on AMD only what the spec says."""
     if target.startswith("gfx"):
         return ("tf32",) if plan.op.precision == "tf32" else ("ieee",)
     products = any(s.precision for s in plan.steps)
@@ -144,7 +144,7 @@ def precisions_for(plan: Plan, choice: dict[str, str], target: str) -> tuple[str
 def _fitting(
     module, plan: Plan, way: Way, choice, size: int, target: str
 ) -> tuple[dict[str, Any] | None, bool]:
-    """A call that comes this way of its own, or one that could; None where the device speaks against it."""
+    """A call that takes this way by itself, or one that could. None if the device rules it out."""
     chosen = dict(way.variants)
     steps = {s.name: s for s in plan.steps}
     variants = {(s.name, v.name): v for s in plan.steps for v in s.variants}
@@ -153,7 +153,7 @@ def _fitting(
     for n in (size, 8, 1024):
         args = meta_arguments(plan.op, choice, n)
         asked = trace.trace(module, plan.op.name, args, GPUS[target]).choices
-        own = [c for c in asked if c.step in chosen]  # what packs choose is their own business
+        own = [c for c in asked if c.step in chosen]  # packs make their own choices
         found = [(steps[c.step], variants[c.step, chosen[c.step]], c.facts) for c in own]
         if not all(may_run(v, facts) for _, v, facts in found):
             continue
@@ -214,7 +214,7 @@ def compile_one(launch: trace.Launch, word: str, variant: str, dtype: str, targe
         compiled = trace.compile_launch(launch, target)
     except _Enough:
         raise
-    except Exception as error:  # whatever the compiler says is the finding
+    except Exception as error:  # any error of the compiler is the finding
         return Built(name, variant, dtype, target, problem=f"{type(error).__name__}: {error}"[:600])
     asm = compiled.asm
     registers, spills = nvidia(asm["cubin"]) if "cubin" in asm else amd(asm["amdgcn"])
@@ -227,7 +227,7 @@ def compile_one(launch: trace.Launch, word: str, variant: str, dtype: str, targe
 
 
 class _Enough(Exception):
-    """Raised in place of the machine code that nobody wants."""
+    """Raised instead of producing machine code that nobody needs."""
 
 
 def lower_one(launch: trace.Launch, word: str, variant: str, dtype: str, target: str) -> Built:

@@ -1,8 +1,8 @@
 """Sums without the terms that a transposed convolution leaves out.
 
-`(x[n, c, (p + pad - r) / stride] else 0) * w[c, f, r]` is 0 * w where the stride does not divide: nothing,
-but NaN where w is infinite. Kernels walk the taps that meet an element, as torch's do, so both answers
-are right. Input: an op. Output: the op whose sums skip those terms; None where it has none.
+`(x[n, c, (p + pad - r) / stride] else 0) * w[c, f, r]` is 0 * w if the stride does not divide. That is 0, but NaN if w is
+infinite. Kernels loop over the taps that meet an element, as torch's do, so both answers are right. Input: an op. Output: the
+op whose sums skip those terms, or None if it has none.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def _guarded(node: ir.Expr) -> ir.Expr:
 
 
 def _divided(term: ir.Expr) -> dict[Poly, None]:
-    """Fractional coordinates of factors that are 0 where the division leaves a remainder."""
+    """Fractional coordinates of factors that are 0 if the division has a remainder."""
     match term:
         case ir.Call("mul", (a, b)):
             return _divided(a) | _divided(b)

@@ -1,8 +1,8 @@
-"""The accuracy of torch's own function on a call: no kernel is to be much worse.
+"""The accuracy of torch's own function on a call. No kernel may be much worse.
 
-    against_torch(op, ops.softmax, args, got, wanted, "normal")   # what is wrong, None where nothing is
+    against_torch(op, ops.softmax, args, got, wanted, "normal")   # the problem, or None
 
-Not here: what a kernel may be off by itself (`oracle.py`).
+`oracle.py` bounds the error of a kernel by itself.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def against_torch(
     wanted: dict[str, Expected],
     values: str,
 ) -> str | None:
-    """What an answer of the function is worse in than torch's own, where the spec names one."""
+    """Where an answer is worse than torch's own function, if the spec names one."""
     if op.ref is None or any(e.slack is None for e in wanted.values()):
         return None
     if max(v.numel() for v in got.values()) < FEW:

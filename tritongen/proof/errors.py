@@ -1,8 +1,8 @@
-"""Errors beside values: how far apart numbers are, and what else a number with an error may be.
+"""Error bounds beside values: how far apart numbers are, and which other values a number with an error may have.
 
-    farthest(value, [f(x) for x in moved(v, e)])    # the error of f(v), where v may be off by e
+    farthest(value, [f(x) for x in moved(v, e)])    # the error of f(v), if v has the error e
 
-An error is 0 where a value is exact, inf where anything goes. Not here: where they come from (`oracle.py`).
+An error is 0 for an exact value, and inf if any value is allowed. `oracle.py` computes them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def farthest(value: torch.Tensor, ends) -> torch.Tensor:
 
 
 def moved(value: torch.Tensor, error: torch.Tensor) -> list[torch.Tensor]:
-    """Other numbers that a value may be: both ends, and 0 where it lies between, which may be a pole."""
+    """Other numbers that a value may be: both ends, and 0 if it is between them, because it may be a pole."""
     if value.dtype == torch.bool:
         return [value ^ (error > 0)]
     if not value.dtype.is_floating_point:
@@ -51,7 +51,7 @@ def beyond(value: torch.Tensor, error, dtype: torch.dtype) -> torch.Tensor | Non
 
 
 def swung(fn: str, spread: torch.Tensor, error: torch.Tensor) -> torch.Tensor:
-    """Of a periodic function the ends say little of what lies between them: any of its values."""
+    """The error of a periodic function. The values at both ends do not bound it, so it may be any of its values."""
     swing = FUNCTIONS[fn].swing if fn in FUNCTIONS else 0
     return torch.where(error > 1, swing, spread) if swing else spread
 
@@ -65,7 +65,7 @@ def unsure(error: torch.Tensor | None, where: torch.Tensor | None) -> torch.Tens
 
 
 def absorb(error: torch.Tensor, sources) -> torch.Tensor:
-    """What depends on something that may be anything may be anything."""
+    """A value that depends on one that may be anything may be anything itself."""
     for source in sources:
         error = torch.where(source.isinf(), math.inf, error)
     return error

@@ -1,8 +1,8 @@
-"""What the kinds of kernels that a candidate launches may answer beside what the oracle expects.
+"""Answers that are right beside the expected one, by the kinds of kernels that a candidate launches.
 
     excused(candidate, args, "y", got, expected)    # Verdict(ok=True): each element is right in one of these ways
 
-Not here: what is expected (`oracle.py`), comparing (`judge.py`).
+`oracle.py` computes what is expected, and `judge.py` compares.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def others(candidate: Candidate, host: dict[str, Any], name: str, on_gpu: bool) 
 
 
 def _words(op: Op, host: dict[str, Any]) -> set[str]:
-    """How a call multiplies f32, where it does."""
+    """How a call multiplies f32, if it does."""
     halves = {k for k, v in host.items() if isinstance(v, torch.Tensor) and v.dtype.itemsize <= 2}
     return words_of(op, halves)
 

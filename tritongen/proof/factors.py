@@ -32,7 +32,7 @@ _UNSPLIT = 2.0**128 - 2.0**116  # from here on a number in TF32 is infinite
 def words_of(op: Op, exact: Collection[str] = ()) -> set[str]:
     """How the sums of products of an op are computed in f32, as spec, switches and `with` say now.
 
-    But for those that only multiply what lies in `exact`: operands of half types have no digits to lose.
+    Sums that only multiply factors in `exact` are left out: operands of half types have no digits to lose.
     """
 
     def is_exact(factor: Expr) -> bool:
@@ -57,7 +57,7 @@ def products_of(op: Op) -> Virtual:
 
 
 def _apart(nest: Nest) -> Expr:
-    """Its body with indices of its own in reducers: it is pasted where others may be called so."""
+    """A body with fresh indices in its reducers, so that it can be pasted where others have these names."""
     reducers = (e for e in walk(nest.body) if isinstance(e, Reduce))
     names = {b.index for e in reducers for b in e.binders}
     return substitute_indices(nest.body, {k: index(f"{nest.name}.{k}") for k in names})
@@ -80,9 +80,9 @@ def is_exponential(expr: Expr, op: Op) -> bool:
 
 # ---- digits ---------------------------------------------------------------------------------------
 def tf32(x: torch.Tensor) -> torch.Tensor:
-    """The first 11 binary digits of numbers in f64: what the tensor cores of Hopper take of an f32.
+    """The first 11 binary digits of numbers in f64: the part of an f32 that Hopper's tensor cores use.
 
-    Rounding first (cvt.rna, as CUTLASS does) would lose half as much at most, and never more than this.
+    Rounding first (cvt.rna, as CUTLASS does) would lose at most half as much, and never more than this.
     """
     return (x.contiguous().view(torch.int64) >> 42 << 42).view(torch.float64)
 
@@ -144,7 +144,7 @@ def moved_on(
 
 
 def missing(x: torch.Tensor, lost: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    """What a product x * y misses without `lost` of x: all of an infinite one, where x is lost whole."""
+    """The part of a product x * y that is lost with `lost` of x. All of an infinite product, if x is lost as a whole."""
     part = torch.where((lost > 0) & ~y.isnan(), lost * y.abs(), 0.0)
     part = torch.where(y.isinf() & (lost < x.abs()), 0.0, part)
     return part.nan_to_num(nan=math.inf, posinf=math.inf)

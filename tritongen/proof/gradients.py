@@ -57,10 +57,10 @@ STEPS = (
     1e-6,
     3e-5,
 )  # of a finite difference: a kink that one of them crosses another may not
-CLOSE = 1e-5  # of what the difference is made of
+CLOSE = 1e-5  # of the parts of the difference
 DRAWS = 12  # of one example
 MORE = 8.0  # times the points of a forward's call, a gradient's may have
-# Of dy; `y.sum().backward()` makes the second.
+# Layouts of dy. `y.sum().backward()` makes the second.
 LAYOUTS = ("contiguous", "expanded", "transposed", "sliced", "offset")
 
 
@@ -213,7 +213,7 @@ def wrong_sense(derived: Derived, random: Random) -> str:
 
 
 def _fitted(grad: torch.Tensor, op: Op, x: torch.Tensor, name: str) -> torch.Tensor:
-    """As large as the operand: what the elements that it is broadcast to got, added up."""
+    """Sums a gradient over broadcast elements, to the shape of the operand."""
     places = [t.dims.index(BATCH_SIZE) for t in batched(op) if t.name == name]
     return fitted(grad, x.shape, *(places or [0]))
 
@@ -240,7 +240,7 @@ def _by_differences(
 
 
 def _results(op: Op) -> tuple[Tensor, ...]:
-    """What a caller gets: without what is kept for the gradient."""
+    """The results for the caller, without what is kept for the gradient."""
     return tuple(o for o in op.outputs if o.name not in op.kept)
 
 
@@ -331,7 +331,7 @@ def prove_call(
     try:
         with repeatable():
             known, problem = through_autograd(derived, case, args, progress.device)
-    except Exception as error:  # whatever a kernel or its launch raises is a finding
+    except Exception as error:  # any exception of a kernel or its launch is a finding
         known, problem = args, f"{type(error).__name__}: {str(error)[:600]}"
     if problem:
         finding = _finding(derived.forward, "autograd", problem)
@@ -413,7 +413,7 @@ def _rising(like: torch.Tensor) -> torch.Tensor:
 
 
 def some_of(names: list[str], random: Random) -> list[str]:
-    """A part of them, in order; not none."""
+    """A non-empty part of them, in order."""
     kept = {random.choice(names)} if names else set()
     return [name for name in names if name in kept or random.random() < 0.7]
 

@@ -55,7 +55,7 @@ def judge(got: torch.Tensor, expected: Expected, *wider: Expected) -> Verdict:
 
 
 def _fits(got: torch.Tensor, expected: Expected) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Where an answer is right, and between what; floats in f64, since torch compares no f8."""
+    """Where an answer is right, and its bounds. Floats are compared in f64, because torch does not compare f8."""
     value, slack = expected.value, expected.slack
 
     def stored(x: torch.Tensor) -> torch.Tensor:
@@ -66,7 +66,7 @@ def _fits(got: torch.Tensor, expected: Expected) -> tuple[torch.Tensor, torch.Te
     low = high = rounded
     free = torch.zeros_like(value, dtype=torch.bool)
     if slack is not None and value.dtype == torch.bool:
-        free = slack > 0  # what was compared is too near to tell
+        free = slack > 0  # the compared values are too close to decide
     elif slack is not None:
         free = slack.isinf()
         finite = value.isfinite() & ~free if value.dtype.is_floating_point else ~free
@@ -116,7 +116,7 @@ def _detail(got, expected: Expected, low, high, wrong: torch.Tensor) -> str:
 
 
 def largest_error(given: torch.Tensor, expected: Expected) -> float:
-    """Of the elements that are finite in both."""
+    """The largest error of elements that are finite in both."""
     off = (given.to(expected.value.device).to(torch.float64) - expected.value).abs()
     return float(off.nan_to_num(nan=0.0, posinf=0.0).max())
 
@@ -124,9 +124,9 @@ def largest_error(given: torch.Tensor, expected: Expected) -> float:
 def no_worse_than_torch(
     got: torch.Tensor, theirs: float, expected: Expected, times: float
 ) -> Verdict:
-    """Against torch's own largest error, a few units in the last place aside.
+    """Compares with torch's own largest error, allowing a few units in the last place.
 
-    Says nothing of f64, where the oracle is no better than torch, nor of a few elements, where luck decides.
+    It does not judge f64, where the oracle is no better than torch, or a few elements, where chance decides.
     """
     if got.dtype == torch.float64 or got.numel() < FEW:
         return Verdict(True)

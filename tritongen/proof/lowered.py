@@ -25,7 +25,7 @@ MOST = 8
 
 
 def lower_spec(text: str, name: str, target: str, seed: int, say: Say = nobody) -> dict[str, Any]:
-    """A report as a part of those of `runner.py`; `say` is told what is being done."""
+    """Returns a report in the form of `runner.py`. `say` gets the progress."""
     start, random = time.monotonic(), Random(seed)
     say(f"{name}: building", "", 0.0)
     built = pipeline.build(text, name)

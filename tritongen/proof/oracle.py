@@ -235,7 +235,7 @@ class _Bounded(Run):
         return torch.where(inside, error[where] if where else error, 0.0)
 
     def doubt(self, polys: Iterable[Poly], axes: Axes, live: torch.Tensor) -> torch.Tensor | None:
-        """Where a coordinate was read from what may be another number; None where all are certain."""
+        """The places where a coordinate was read from an uncertain number. None if all are certain."""
         found = None
         for atom in (a for p in polys for a in walk_poly(p) if isinstance(a, Fetch)):
             error = self.error_at(atom.tensor, atom.coords, axes, live)
@@ -284,7 +284,7 @@ class _Bounded(Run):
                 spread = absorb(swung(expr.fn, farthest(out, ends), e), (e,))
             error = spread if error is None else error + spread
         if expr.fn == "abs" and not out.dtype.is_floating_point:
-            # Of the least integer: compilers go on as if it were not below 0.
+            # The least integer: compilers assume that its abs is not below 0.
             error = unsure(error, out < 0)
         if expr.fn in _MAY_FUSE and out.dtype.is_floating_point:
             burst = out.isinf()
@@ -419,7 +419,7 @@ class _Bounded(Run):
         return unsure(farthest(value, ends), (terms & e.isinf()).any(-1))
 
     def factors(self, expr: Reduce, term: torch.Tensor, axes: Axes, live: torch.Tensor):
-        """What terms of a sum pass through, where that is more than they are; and how much of them is lost."""
+        """The values that terms of a sum pass through, if larger than the terms, and how much of them is lost."""
         most = lost = None
         among = factors_of(paste(expr.body, products_of(self.op), None)) if expr.op == "sum" else []
         if self.on_cores(expr) and isinstance(expr.body, Call):
@@ -450,7 +450,7 @@ class _Bounded(Run):
         return self.op.precision == "tf32" and bool(stored) and all("f8" in d for d in stored)
 
     def accumulated(self, expr: Reduce, v, e, terms, most) -> torch.Tensor:
-        """The error of a sum or product of floats; anything goes where some order of it leaves the range."""
+        """The error of a sum or product of floats. Any value is allowed if some order of it overflows."""
         count = v.shape[-1]
         size = torch.where(terms & v.isfinite(), v.abs(), 0.0)
         spread = torch.zeros_like(size) if e is None else torch.where(terms, e, 0.0)

@@ -21,7 +21,7 @@ MOST = 4  # the dtypes that most ops take: each part then compiles kernels of it
 
 
 def nobody(text: str, stage: str, share: float) -> None:
-    """A `Say` that tells nobody."""
+    """A `Say` that discards its arguments."""
 
 
 class Shares:
@@ -35,7 +35,7 @@ class Shares:
         self.shares: dict[str, dict[tuple[int, int], float]] = {}
 
     def tell(self, file: int, job: Job, text: str, stage: str, share: float) -> None:
-        """What one part does now."""
+        """Reports what one part does now."""
         if stage:
             done = self.shares.setdefault(stage, {})
             done[file, self.parts[file].index(job)] = share
@@ -53,7 +53,7 @@ class Shares:
 
 
 def parts_of(job: Job) -> list[Job]:
-    """Not fewer than four examples a part: each builds the modules again. With a `target`, one that compiles for it."""
+    """Cuts examples into parts of at least four, because each part builds the modules again. With a `target`, one part compiles for it."""
     plain = {k: v for k, v in job.items() if k != "target"}
     parts = max(1, min(MOST, job["examples"] // 4))
     ran = [plain | {"part": k, "parts": parts} for k in range(parts)]
@@ -61,7 +61,7 @@ def parts_of(job: Job) -> list[Job]:
 
 
 def joined(reports: Sequence[Report]) -> Report:
-    """What all parts of one file found, each kind of failure once."""
+    """Joins the reports of all parts of one file, with each kind of failure once."""
     first = reports[0]
     failures: dict[tuple[str, ...], Any] = {}
     for failure in (f for report in reports for f in report["failures"]):

@@ -49,7 +49,7 @@ class Worker:
         self.stop()
 
     def ask(self, job: Job, timeout: float = 600, say: Say = nobody) -> dict[str, Any]:
-        """The report; `say` is told meanwhile what is being done."""
+        """Returns the report. `say` gets the progress meanwhile."""
         if self.process is None or self.process.poll() is not None:
             self.process = _start(self.device, self.module)
         process = self.process
@@ -112,9 +112,9 @@ def run_jobs(
     timeout: float = 600,
     say: Say = nobody,
 ) -> Iterator[Report]:
-    """A report for each job, as they finish; processes end with the iterator, however that ends.
+    """Yields a report for each job, in the order in which they finish. The processes end with the iterator, however it ends.
 
-    What compiles for a target has a process of its own for four that run kernels.
+    There is one process that compiles for a target for every four that run kernels.
     """
     reports: Reports = queue.SimpleQueue()
     parts = [parts_of(job) for job in jobs]
@@ -144,7 +144,7 @@ def run_jobs(
                 yield joined(found[file])
     finally:
         for worker in workers:
-            if left:  # somebody interrupts, or has seen enough
+            if left:  # an interrupt, or a closed pipe
                 worker.kill()
             waiting[worker.device].put(_Turn(math.inf, 0))
 
@@ -166,7 +166,7 @@ def _serve(
             try:
                 report = worker.ask(turn.job, timeout, partial(shares.tell, turn.file, turn.job))
                 shares.finish(turn.file, turn.job)
-            except Exception as error:  # else whoever waits for the report would wait for ever
+            except Exception as error:  # otherwise the caller would wait for the report forever
                 report = broken(turn.job, f"no process: {type(error).__name__}: {error}")
             reports.put((turn.file, report))
             if worker.device == "cuda" and report["failures"]:
@@ -189,6 +189,6 @@ def _start(device: str, module: str) -> subprocess.Popen:
 
 
 def _kill(process: subprocess.Popen) -> None:
-    """With what it has started: else ptxas goes on by itself, for hours with some kernels."""
+    """Kills a process and its children. Otherwise ptxas may run on for hours."""
     with suppress(ProcessLookupError):  # it has ended by itself
         os.killpg(process.pid, signal.SIGKILL)

@@ -1,8 +1,8 @@
-"""Whether torch says what the body says: the `ref`, which is a claim, and the printed reference, in f64.
+"""Compares torch with the body: the `ref`, which is a claim, and the printed reference, in f64.
 
-    disagreements(op, module, seed=0)   # for each of the two at most one finding
+    disagreements(op, module, seed=0)   # at most one finding for each of the two
 
-Not here: kernels. A wrong ref would hide behind every kernel that is right by the body.
+A wrong ref would otherwise hide behind kernels that are right by the body.
 """
 
 from __future__ import annotations

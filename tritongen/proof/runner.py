@@ -108,7 +108,7 @@ class Candidate:
 
 @dataclass(slots=True)
 class Progress:
-    """What has been seen so far, of one file."""
+    """The results so far, for one file."""
 
     device: str
     examples: int = 0
@@ -125,7 +125,7 @@ class Progress:
     typings: int = 1
 
     def tell(self, text: str, stage: str, done: int, of: int) -> None:
-        """What is being done: so many of this typing's examples are."""
+        """Reports progress: how many of this typing's examples are done."""
         self.say(text, stage, (self.typing + done / of) / self.typings)
 
 
@@ -143,11 +143,13 @@ def run_spec(
     gradients: bool = False,
     say: Say = nobody,
 ) -> dict[str, Any]:
-    """Every op and typing of the file; stops drawing examples when `seconds` have passed.
+    """Tests every op and typing of the file. It stops drawing examples when `seconds` have passed.
 
-    `source` is proved in place of the module that the spec gives: one that was edited, or an old one.
-    `stop`: at the first example that fails. `part`: the examples part, part + parts, ... alone.
-    `gradients`: those that are derived, too, on a fifth of the examples. `say` is told what is being done.
+    `source`: a module to test in place of the spec's own, such as an edited or an old one.
+    `stop`: stop at the first example that fails.
+    `part`: test only the examples part, part + parts, ...
+    `gradients`: also test derived gradients, on a fifth of the examples.
+    `say`: gets the progress.
     """
     warnings.filterwarnings("ignore", message=".*cached copy.*")
     warnings.filterwarnings("ignore", message="Using a target size")  # refs of ops that broadcast
@@ -199,7 +201,7 @@ def _typings(
 
 
 def report_of(progress: Progress, name: str, seconds: float) -> dict[str, Any]:
-    """What was seen, as plain data."""
+    """The results as plain data."""
     return {
         "spec": name,
         "device": progress.device,
@@ -255,7 +257,7 @@ def _run_typing(
 
 
 def taking_turns(candidates: Sequence[Candidate], seed: int) -> list[Candidate]:
-    """What the module chooses, the general nest, and a few of the variants: others at other examples."""
+    """The module's choice, the general nest, and a few variants, which differ from example to example."""
     chosen, *forced_ones, nest = candidates
     drawn = Random(seed).sample(range(len(forced_ones)), min(MOST_WAYS, len(forced_ones)))
     return [chosen, *(forced_ones[k] for k in sorted(drawn)), nest]
@@ -310,7 +312,7 @@ def problem_with(
         went, got = candidate.call(args, small, number)
     except ValueError as error:
         return (None, 0.0) if isinstance(wanted, str) else (f"ValueError: {error}", 0.0)
-    except Exception as error:  # whatever a kernel or its launch raises is a finding
+    except Exception as error:  # any exception of a kernel or its launch is a finding
         return f"{type(error).__name__}: {str(error)[:600]}", 0.0
     if isinstance(wanted, str):
         return f"expected ValueError: {wanted}", 0.0
@@ -332,7 +334,7 @@ def problem_with(
 
 
 def _expected(candidate: Candidate, args: dict[str, Any]) -> dict[str, Expected] | str | None:
-    """What the oracle says; its complaint where the call must be refused; None where it is no call."""
+    """The oracle's result, or its error if the call must be refused. None if it is not a call."""
     try:
         return expect(candidate.plan.op, on_host(args))
     except ValueError as error:

@@ -1,9 +1,9 @@
-"""Tensors for examples: what they hold and how they lie in memory.
+"""Tensors for examples: their values and their layout in memory.
 
     fill_tensor((3, 5), torch.float16, "sliced", Filling("special", seed=7))
 
-Whatever lies around and between the elements is NaN (the largest number for integers): a kernel
-that reads what is not its own shows it.
+The memory around and between the elements is NaN (the largest number for integers), so a kernel that reads outside of its
+operand gives a wrong result.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def fill_tensor(
 
 
 def poison(dtype: torch.dtype) -> float | int | bool:
-    """What no right answer is."""
+    """A value that is never a right answer."""
     if dtype == torch.bool:
         return True
     return math.nan if dtype.is_floating_point else torch.iinfo(dtype).max

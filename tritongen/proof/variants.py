@@ -1,11 +1,11 @@
-"""Every way to run an op, forced: a module's `choose_<step>` functions answer as told.
+"""Forces every way to run an op: a module's `choose_<step>` functions answer as told.
 
     for way in ways(plan):
         with forced(module, plan, way, small=True):
             module.softmax(x)
 
-`small` shrinks the blocks, so that small shapes meet several tiles, loops and parts. Not here: which
-variant a call would choose (`tritongen.trace`).
+`small` shrinks the blocks, so that small shapes meet several tiles, loops and parts. `tritongen.trace` says which variant a
+call would choose.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def ways(plan: Plan) -> tuple[Way, ...]:
 
 @contextmanager
 def watched(module: ModuleType, plan: Plan) -> Iterator[dict[str, str]]:
-    """The variant that each step was told to take, by the calls inside: a call may rule out what is forced."""
+    """Records the variant that each step took in the calls inside. A call may rule out what is forced."""
     told: dict[str, str] = {}
     before = {f"choose_{s.name}": getattr(module, f"choose_{s.name}") for s in plan.steps}
     for step in plan.steps:

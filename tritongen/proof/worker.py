@@ -28,7 +28,7 @@ SELDOM = 0.2  # seconds between two lines that say what is done
 
 def main() -> None:
     faulthandler.enable()  # a compiler that divides by zero takes the process with it: this says where
-    # What torch, triton or ptxas print must not mix with the reports.
+    # Output of torch, triton or ptxas must not mix with the reports.
     reports = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # who started this process ends it
@@ -52,7 +52,7 @@ def main() -> None:
 def _listen(jobs: queue.SimpleQueue[str]) -> None:
     for line in sys.stdin:
         jobs.put(line)
-    os._exit(0)  # there are no more jobs, or whoever asked is gone: nobody reads what is being done
+    os._exit(0)  # no more jobs, or the caller is gone: no one reads the progress
 
 
 def _seldom(say: Say) -> Say:

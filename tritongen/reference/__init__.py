@@ -1,11 +1,11 @@
-"""An op as torch code: functions that a generated module holds beside its kernels.
+"""Prints an op as torch code: the functions that a generated module holds beside its kernels.
 
-    reference_lines(op)  ->  `def softmax_reference(x)`: what the body means, line by line
-    claim_lines(op)      ->  `def softmax_torch(x)`: what its `ref` says that it equals
+    reference_lines(op)  ->  `def softmax_reference(x)`: the body, line by line
+    claim_lines(op)      ->  `def softmax_torch(x)`: the `ref`, which the op must equal
 
-Input: the typings of an op. Output: lines of Python that import nothing but torch. `printer.py` is where to
-start reading: `nests` prints lines of a body, `products` finds which sums are einsums, `dims` lays tensors out, `sizes`
-names, `batches` what broadcasts. Nothing here imports torch, or knows of launches and Triton (`tritongen.emit`).
+Input: the typings of an op. Output: lines of Python that import only torch. Start with `printer.py`. `nests` prints the lines
+of a body, `products` finds the sums that are einsums, `dims` lays tensors out, `sizes` prints sizes and names, `batches`
+handles broadcasting. This package does not import torch, and knows nothing about launches and Triton (`tritongen.emit`).
 """
 
 from tritongen.reference.printer import claim_lines, reference_lines

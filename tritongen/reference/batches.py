@@ -21,7 +21,7 @@ def batch_slice(tensor: Tensor) -> str:
 
 
 def broadcast_text(tensors: tuple[Tensor, ...]) -> str:
-    """What the batch dims of these operands broadcast to."""
+    """The broadcast shape of the batch dims of these operands."""
     shapes = ", ".join(batch_slice(t) for t in tensors)
     return shapes if len(tensors) == 1 else f"torch.broadcast_shapes({shapes})"
 

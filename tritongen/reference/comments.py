@@ -15,7 +15,7 @@ LONG = 40  # of coordinates that need not stand on one line
 
 
 def commented(text: str, width: int) -> list[str]:
-    """The text as lines of comment. None of it is ever code: what breaks a line, in any script, is a space here."""
+    """The text as comment lines. It never becomes code: every line break, in any script, is replaced by a space."""
     plain = " ".join(text.replace(GLUE, " ").split())
     lines = textwrap.wrap(
         re.sub(r"\[[^][]*\]", lambda found: _glued(found[0]), plain),

@@ -1,11 +1,11 @@
-"""Which dim an index has in a line of a reference, and tensors laid out by these dims.
+"""Decides which dim an index has in a line of a reference, and lays tensors out by these dims.
 
-Input: the indices in force, in order, and a read. Output: a view of the tensor where each of its dims is
-the whole range of an index, else what stands at variables that are shaped as the dims are:
+Input: the indices in use, in order, and a read. Output: a view of the tensor, if each of its dims is the whole range of an
+index. Otherwise the elements at variables that are shaped as the dims are:
 
     y[n, d] = x[d, n] * w[d // 2]        x.T * w[d // 2]        d = torch.arange(D, device=x.device)
 
-Not here: expressions and reducers (`nests.py`).
+`nests.py` handles expressions and reducers.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ class Dims:
 
     # ---- reads ----------------------------------------------------------------------------------
     def read(self, read: Read) -> Code:
-        """The tensor itself where each of its dims is an index's range, else what stands at the indices."""
+        """The tensor itself, if each of its dims is an index's range. Otherwise its elements at the indices."""
         whole = self.whole(read)
         if whole is None:
             self.use(*read.coords)

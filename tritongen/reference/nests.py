@@ -1,4 +1,4 @@
-"""Nests as torch code that reads like the spec.
+"""Prints nests as torch code that reads like the spec.
 
 Input: a nest. Output: lines of Python:
 
@@ -7,16 +7,16 @@ Input: a nest. Output: lines of Python:
     k = torch.arange(D, device=x.device)
     y = torch.where(k <= d, x[:, None, :] * z, 0).sum(-1).to(T)
 
-The dims of a value are those of the box and behind them those of the reducers in force, so that torch's
-broadcasting does the rest. Sums of products are einsums (`products.py`). What has more terms
-than its operands have elements is computed a block of the box at a time:
+The dims of a value are those of the box, and behind them those of the reducers in use. Torch's broadcasting does the rest. Sums of
+products are einsums (`products.py`). A reduction with more terms than its operands have elements is computed one block of
+the box at a time:
 
     # y[n, k] = sqrt(sum[d]((x[n, d] - c[k, d]) ** 2))
     y = torch.empty((N, K), dtype=T, device=x.device)
     for n_block, k_block in blocks(D, N, K):
         y[n_block, k_block] = torch.sqrt(((x[n_block, None, :] - c[k_block, :]) ** 2).sum(-1))
 
-Not here: the head and the end of the function (`printer.py`).
+`printer.py` prints the head and the end of the function.
 """
 
 from __future__ import annotations
@@ -304,7 +304,7 @@ class _Body(Dims):
         return body
 
     def met(self, guards: tuple[Guard, ...]) -> Code:
-        """Whether all of them are."""
+        """Whether all conditions hold."""
         self.use(*(g.poly for g in guards))
         return self.printer.conditions(guards)
 
@@ -377,7 +377,7 @@ class _Body(Dims):
         return Code(text)
 
     def operand(self, r: Reduce, operand: Operand) -> str:
-        """One factor; 0 where none of its terms are there, whatever it holds."""
+        """One factor. It is 0 where none of its terms exist, whatever it holds."""
         ranges = {b.index: b for b in (*self.force, *r.binders)}
         outer = self.force, self.scope
         own = [ranges[name] for name in operand.dims]

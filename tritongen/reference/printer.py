@@ -1,6 +1,6 @@
-"""An op in torch: what its body means, and what its `ref` says that it equals.
+"""Prints an op in torch: its body, and its `ref`.
 
-Input: an op. Output: lines of Python that import nothing but torch:
+Input: an op. Output: lines of Python that import only torch:
 
     def softmax_reference(x: torch.Tensor) -> torch.Tensor:
         T = x.dtype
@@ -15,9 +15,9 @@ Input: an op. Output: lines of Python that import nothing but torch:
         y = torch.softmax(x, dim=-1)
         return y.to(T)
 
-The reference goes line by line (`nests.py`) and is what the spec means. A `ref` is a claim, which
-`tritongen check` tests; CPU tensors go through it where there is one, because it is faster. The arguments
-have been checked: the public function allocates first.
+The reference goes line by line (`nests.py`), and is the meaning of the spec. A `ref` is a claim, which `tritongen check`
+tests. CPU tensors run it if there is one, because it is faster. The arguments are checked already: the public function
+allocates first.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ PYTHON_TYPES = {"float": "float", "int": "int", "bool": "bool"}
 
 
 def reference_lines(*typings: Op, name: str = "", mark: str = "") -> list[str]:
-    """`def <op>_reference(...)` for all typings of one op, a logical line an entry, not yet laid out.
+    """`def <op>_reference(...)` for all typings of one op: one logical line per entry, without layout.
 
-    `name`: what it is called instead; `mark`: as in `Names`.
+    `name`: another name for it. `mark`: as in `Names`.
     """
-    doc = f"What {typings[0].name} means: its spec, line by line."
+    doc = f"The spec of {typings[0].name} in torch, line by line."
     bodies = [_by_nests(op, mark) for op in typings]
     return _function(name or f"{typings[0].name}_reference", doc, bodies, typings)
 
@@ -59,7 +59,7 @@ def reference_lines(*typings: Op, name: str = "", mark: str = "") -> list[str]:
 def claim_lines(*typings: Op, name: str = "", mark: str = "") -> list[str]:
     """`def <op>_torch(...)`: the `ref`; nothing where there is none."""
     bodies = [_by_ref(op, Names(op, mark), op.ref) for op in typings if op.ref is not None]
-    doc = f"What {typings[0].name} equals, by its ref: CPU tensors go this way, which is faster."
+    doc = f"The `ref` of {typings[0].name}: the torch call that it must equal. CPU tensors use it."
     return _function(name or f"{typings[0].name}_torch", doc, bodies, typings) if bodies else []
 
 
@@ -68,7 +68,7 @@ def _function(name: str, doc: str, bodies: list[list[str]], typings: tuple[Op, .
     result = "torch.Tensor"
     if len(op.outputs) > 1:
         result = f"tuple[{', '.join([result] * len(op.outputs))}]"
-    # As the public function has them: Python wants parameters with a default last.
+    # In the order of the public function: Python needs parameters with a default last.
     ordered = sorted(
         (*op.params, *op.free_typarams), key=lambda p: getattr(p, "default", None) is not None
     )

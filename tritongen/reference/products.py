@@ -1,11 +1,11 @@
-"""Which sums of a reference are einsums, and which values it has room for.
+"""Finds the sums of a reference that are einsums, and the values that it has room for.
 
 Input: a reducer. Output: the two factors of its product and the dims that each has, by index:
 
     sum[k](relu(a[m, k] * s[k]) * b[k, n])      Operand(relu(a * s), (m, k)), Operand(b, (k, n))
 
-Every factor goes to one of two operands, and both have all dims that are summed: the terms stay those of
-the spec, so an infinity or a NaN in one of them does what the spec says. Not here: text (`nests.py`).
+Every factor goes to one of two operands, and both have all summed dims. So the terms stay those of the spec, and an infinity or a
+NaN in one of them does what the spec says. `nests.py` prints the text.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def _kept(expr: Expr, summed: list[str]) -> set[str]:
 
 
 def _dims(value: Expr, summed: list[str], ranges: Mapping[str, Binder]) -> tuple[str, ...]:
-    """As the tensor has them that is read with the most; then what else there is."""
+    """The dims in the order of the tensor that is read with the most of them, then the others."""
     reads = [n for n in walk(value) if isinstance(n, Read)]
     orders = [[name for c in n.coords for name in digits(c, ranges)] for n in reads]
     order = max(orders, key=len, default=[])

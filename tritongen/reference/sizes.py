@@ -49,7 +49,7 @@ PRECEDENCE = {"+": SUM, "-": SUM, "*": TERM, "/": TERM, "//": TERM, "%": TERM}
 
 
 class Names:
-    """The function's own names, which are none of the op's."""
+    """The local names of a function, which differ from those of the op."""
 
     def __init__(self, op: Op, mark: str = ""):
         self.taken = {p.name for p in (*op.typarams, *op.params, *op.outputs)}
@@ -66,7 +66,7 @@ class Names:
         self.blocks = self.fresh("blocks")
 
     def block(self, index: str) -> str:
-        """What the part of an index's range is called that a loop is at."""
+        """The name of the current part of an index's range in a loop."""
         name = f"{self.row if index == BATCH else index}_block"
         while name in self.taken:
             name += "_"
@@ -158,7 +158,7 @@ class Printer:
         return substitute_atoms(p, change)
 
     def coordinate(self, p: Poly) -> str:
-        """A coordinate; -1, which is outside, where an exact division leaves a remainder."""
+        """A coordinate. It is -1, which is outside, where an exact division has a remainder."""
         if not is_fractional(p):
             return self.poly(p)[0]
         above, below = self.quotient(p)
@@ -167,7 +167,7 @@ class Printer:
         return f"torch.where({above} % {below} == 0, {above} // {below}, -1)"
 
     def quotient(self, p: Poly) -> tuple[str, str]:
-        """What an exact division divides, and by what, each as an operand of `//`."""
+        """The two operands of an exact division, each as an operand of `//`."""
         above, below = self.poly(numerator(p)), self.poly(denominator(p))
         above_text = above[0] if above[1] >= TERM else f"({above[0]})"
         return above_text, below[0] if below[1] > TERM else f"({below[0]})"
@@ -187,7 +187,7 @@ class Printer:
         return Code(text, precedence, is_size(guard.poly))
 
     def conditions(self, guards: tuple[Guard, ...]) -> Code:
-        """All of them."""
+        """All guards, joined with and."""
         first, *others = (self.condition(g) for g in guards)
         text = first.pair
         for other in others:
@@ -218,7 +218,7 @@ class Printer:
         raise TypeError(e)
 
     def number(self, e: ast.Expr) -> tuple[str, int]:
-        """What is counted with: in 64 bits, since 250 + 10 is no u8."""
+        """A number for counting, in 64 bits, because 250 + 10 does not fit in u8."""
         text, precedence = self.tree(e)
         if isinstance(e, ast.Name) and e.name in self.narrow:
             return f"{text}.long()", ATOM

@@ -1,6 +1,7 @@
-"""The per-user cache folder: ours alone, or not used. Generated texts, tuned configs and coefficients lie there.
+"""The per-user cache folder. It holds generated texts, tuned configs and coefficients.
 
-Whatever is wrong with it costs what would have been stored, and one warning: no op needs it.
+It must belong to this user alone; otherwise it is not used. No op needs it: a problem costs what would have been stored, and
+one warning.
 """
 
 from __future__ import annotations
@@ -19,16 +20,16 @@ _told: set[tuple[str, int | str]] = set()
 
 
 class Refused(ValueError):
-    """What a file holds is not what we write."""
+    """Raised for a file that tritongen did not write."""
 
 
 def cache_path() -> Path:
-    """Where it is, whether or not it exists; FileNotFoundError where there is no home to have one in."""
+    """The path of the cache, whether or not it exists. FileNotFoundError without a home folder."""
     import platformdirs
 
     folder = Path(platformdirs.user_cache_dir("tritongen"))
-    if not folder.is_absolute():  # `~` of nobody: it would be a folder of whatever we are called in
-        raise FileNotFoundError(f"{folder} is no absolute path: set HOME or XDG_CACHE_HOME")
+    if not folder.is_absolute():  # `~` without a user: it would be a folder in the current one
+        raise FileNotFoundError(f"{folder} is not an absolute path: set HOME or XDG_CACHE_HOME")
     return folder
 
 
@@ -58,7 +59,7 @@ def complaint_about(folder: Path) -> str:
 
 
 def stored(kind: str, pattern: str) -> list[Path]:
-    """The files of one kind that somebody stored, by name: none where the folder cannot be searched."""
+    """The stored files of one kind, by name. None if the folder cannot be searched."""
     try:
         folder = cache_path() / kind
         with os.scandir(folder) as entries:
@@ -71,19 +72,19 @@ def stored(kind: str, pattern: str) -> list[Path]:
 
 
 def read_json(path: Path, most: int) -> Any:
-    """What a file holds that we alone may have written; Refused for any other."""
+    """The content of a file that only this user may write. Refused for any other."""
     for folder in (path.parent.parent, path.parent):
         if complaint := complaint_about(folder):
             raise Refused(complaint)
     found = path.lstat()
     if not stat.S_ISREG(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o022:
-        raise Refused("not a file of ours alone")
+        raise Refused("not a regular file that only you can write")
     if found.st_size > most:
         raise Refused(f"larger than {most >> 10} KiB")
     try:
         return json.loads(read_regular(path, most).decode())
     except (ValueError, RecursionError) as error:
-        raise Refused(f"no JSON: {error}") from None
+        raise Refused(f"not JSON: {error}") from None
 
 
 def warn_once(error: OSError) -> None:

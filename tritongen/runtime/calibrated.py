@@ -1,9 +1,9 @@
-"""Coefficients that somebody had measured with `tritongen calibrate`, in place of those that were measured on other GPUs.
+"""Coefficients that `tritongen calibrate` measured on this machine, in place of those of other GPUs.
 
     <user cache>/tritongen/gpus/NVIDIA_L40S.json
 
-`install` is called when a generated op is decorated, and looks once. What is stored is only numbers, in the rows that
-`lib.Coefficients` has; a file that holds anything else is ignored with one warning.
+`install` is called when a generated op is decorated, and looks once. A file holds only numbers, in the rows of
+`lib.Coefficients`. A file with anything else is ignored, with one warning.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ def read(path: Path) -> tuple[str, lib.Coefficients]:
     known = next(iter(lib.measured().values()))
     rates = {f.name for f in fields(known)} - {*TABLES, "source"}
     if not isinstance(data, dict) or data.keys() != {"format", "gpu", *TABLES, *rates}:
-        raise Refused("other keys than ours")
+        raise Refused("unknown keys")
     if data["format"] != FORMAT or not isinstance(data["gpu"], str):
-        raise Refused("another format")
+        raise Refused("unknown format")
     found: dict[str, Any] = {n: _number(data[n]) for n in rates}
     found |= {n: _table(data[n], getattr(known, n)) for n in TABLES}
     return data["gpu"], replace(known, source=SOURCE, **found)
@@ -61,22 +61,22 @@ def read(path: Path) -> tuple[str, lib.Coefficients]:
 def _table(value: Any, known: Any) -> dict[tuple[str, int], tuple[float, ...]]:
     names = {f"{kind} {size}": (kind, size) for kind, size in known}
     if not isinstance(value, dict) or value.keys() != names.keys():
-        raise Refused("other rows than ours")
+        raise Refused("unknown rows")
     for name, row in value.items():
         if not isinstance(row, list) or len(row) != len(known[names[name]]):
-            raise Refused(f"{name}: a row of another length")
+            raise Refused(f"{name}: a row of the wrong length")
     return {names[name]: tuple(map(_number, row)) for name, row in value.items()}
 
 
 def _number(value: Any) -> float:
     if type(value) not in (int, float) or not 0 < value < 1e6 or not math.isfinite(value):
-        raise Refused(f"{str(value)[:20]} is no rate and no time")
+        raise Refused(f"{str(value)[:20]} is neither a rate nor a time")
     return float(value)
 
 
 @cache
 def install() -> None:
-    """What is stored goes to `lib.calibrated`, before it is first asked."""
+    """Gives stored coefficients to `lib.calibrated` before they are first needed."""
     for path in stored("gpus", "*.json"):
         try:
             name, found = read(path)

@@ -1,11 +1,10 @@
-"""`choose_<step>` of a generated module as a tree: its branches, its free knobs, one branch moved first.
+"""`choose_<step>` of a generated module as a tree: its branches, its free knobs, and the same with one branch moved first.
 
     steps = choosers(source, "softmax")
     steps["softmax"].knobs("loop")                         # {"ROWS": ..., "BLOCK": ..., "num_warps": ...}
     steps["softmax"].with_first("loop", {"BLOCK": 2048}, vars(module))      # another `choose`
 
-The module's text is its own; what is put into it are whole numbers. Not here: where they come from
-(`tuned.py`).
+The text comes from the module itself. Only whole numbers are put into it (`tuned.py`).
 """
 
 from __future__ import annotations
@@ -24,15 +23,15 @@ NOT_SIZES = frozenset({"itemsize"})
 
 @dataclass(frozen=True, slots=True)
 class Chooser:
-    """`choose_<step>` as it is written, and its branches by variant, each an `if` that returns its config."""
+    """The text of `choose_<step>`, and its branches by variant. Each is an `if` that returns its config."""
 
     tree: ast.FunctionDef
     branches: dict[str, ast.If]
 
     def knobs(self, variant: str) -> dict[str, ast.expr]:
-        """What may be set freely: tiles, warps and stages whose rule speaks of no size of the call.
+        """The entries that may be set freely: tiles, warps and stages whose rule uses no size of the call.
 
-        The BLOCK that is a whole row is none; ROWS that is chosen to go with that BLOCK is.
+        A BLOCK that holds a whole row is not free. ROWS that is chosen for that BLOCK is.
         """
         assigned, entries = _parts(self.branches[variant])
         sizes = {
@@ -87,7 +86,7 @@ def choosers(source: str, op: str) -> dict[str, Chooser]:
             case ast.FunctionDef(name):
                 functions[name] = node
             case ast.Assign([ast.Name(name)], ast.Name(other)) if other in functions:
-                # By the rules of another one, but tuned by itself.
+                # It has the rules of another chooser, but is tuned separately.
                 functions[name] = copy.copy(functions[other])
                 functions[name].name = name
     for name, function in functions.items():
@@ -101,7 +100,7 @@ def is_of(name: str, op: str, before: str = "") -> bool:
 
 
 def _branches(function: ast.FunctionDef) -> dict[str, ast.If]:
-    """By variant; none where the function is not of the shape that we print."""
+    """The branches by variant. None if the function does not have the form that we print."""
     _, *statements = function.body
     found: dict[str, ast.If] = {}
     before: list[ast.stmt] = []  # of a variant without a condition
@@ -130,7 +129,7 @@ def _branches(function: ast.FunctionDef) -> dict[str, ast.If]:
 
 
 def _called(call: ast.Call) -> str:
-    """The function of the library, also as a module that stands alone has it."""
+    """The library function of a call, also under its name in a standalone module."""
     match call.func:
         case ast.Attribute(ast.Name("lib"), name):
             return name
@@ -178,7 +177,7 @@ def _answer(variant: str, config: ast.Call) -> list[ast.stmt]:
 
 
 def _parts(branch: ast.If) -> tuple[dict[str, ast.expr], dict[str, ast.expr]]:
-    """What a branch assigns, and the entries of the config that it returns."""
+    """The assignments of a branch, and the entries of the config that it returns."""
     assigned = {_target(s): s.value for s in _assigns(branch)}
     return assigned, {k.arg: k.value for k in _config(branch).keywords if k.arg}
 

@@ -1,12 +1,12 @@
-"""What functorch makes of a generated op: one more batch dim under vmap, the op itself of a tangent.
+"""A generated op under functorch: one more batch dim under vmap, and forward mode for linear ops.
 
     transformed("softmax", overload, setup_context, pull, names, batch, linear=())(x)
 
-Where each element of the batch dims is computed by itself (`Batch`), a dim that vmap maps is one batch dim more:
-one launch. Else, and where an operand without batch dims is mapped, the op runs for one entry after the other.
-Where an op is linear in some operands, its forward-mode derivative is the op, called on their tangents.
+- If the elements of the batch dims are independent (`Batch`), a dim that vmap maps is one more batch dim: one launch.
+- Otherwise, and if an operand without batch dims is mapped, the op runs once for each entry.
+- If an op is linear in some operands, its forward-mode derivative is the op, called on their tangents.
 
-Not here: who asks (`registry.py`), reverse mode (`gradients.py`).
+`registry.py` calls this module. `gradients.py` handles reverse mode.
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ from torch.autograd import forward_ad
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Where an op whose batch dims' elements know nothing of each other has those dims.
+    """The position of the batch dims of an op whose batch elements are independent.
 
-    `operands`: the dims before and behind them, of each that has any; `outputs`: those before, of each.
+    `operands`: the numbers of dims before and behind them, for each operand that has batch dims. `outputs`: the numbers of dims before
+    them, for each output.
     """
 
     operands: Mapping[str, tuple[int, int]]
@@ -56,9 +57,9 @@ def _wider(
     places: Mapping[str, tuple[int, int]],
     size: int,
 ) -> dict[int, torch.Tensor]:
-    """The operands that have batch dims, by position, with the dim that is mapped in front of those.
+    """The operands that have batch dims, by position, with the mapped dim in front of the batch dims.
 
-    All have it, and so many behind it that they stand in line.
+    All of them get it, with as many batch dims behind it as are needed to align.
     """
     found = {}
     for k, (name, dim) in enumerate(zip(names, in_dims, strict=False)):
@@ -112,7 +113,7 @@ def transformed(
             ctx.save_for_forward(*tensors)
             ctx.inputs = [None if isinstance(v, torch.Tensor) else v for v in inputs]
             ctx.places = [k for k, v in enumerate(inputs) if isinstance(v, torch.Tensor)]
-            ctx.set_materialize_grads(False)  # a zero tangent would ask for what nobody wants
+            ctx.set_materialize_grads(False)  # a zero tangent would be wasted work
             given = output if isinstance(output, tuple) else (output,)
             ctx.zeros = [
                 partial(torch.zeros, y.shape, dtype=y.dtype, device=y.device) for y in given
@@ -150,7 +151,7 @@ def along(
     tangents: Sequence[Any],
     linear: tuple[tuple[str, ...], ...],
 ) -> Any:
-    """The tangents of the results: of each group of operands in which the op is linear, what it makes of theirs."""
+    """The tangents of the results: for each group of operands in which the op is linear, the op of their tangents."""
     left = {name: t for name, t in zip(names, tangents, strict=False) if t is not None}
     total: tuple[Any, ...] | None = None
     single = False

@@ -1,14 +1,14 @@
-"""How autograd runs the gradient of a generated op: what the forward call saves, what the backward calls.
+"""Runs the gradient of a generated op under autograd: what the forward saves, and what the backward calls.
 
     keep, pull = keep_and_pull(vars(module), ("x",), "softmax_backward", wrt=("x",), outputs=("y",))
 
-The gradient is an op of the same module, found by its name when it is first wanted. An op that computes what its
-gradient would compute again has a twin that gives this too, and runs in its place (`first_results`). Its parameters say what is
-saved: operands, scalars and constants of the op, its outputs, and `dy`, the gradient of output y. What
-autograd does not ask for is not computed, where the gradient has flags for it. It has the batch dims of the
-whole call: here it is summed to an operand that was broadcast.
+The gradient is an op of the same module. It is found by its name when it is first wanted. If the forward would have to be computed again,
+a second form of the op also returns the values that the gradient needs, and runs in the op's place (`first_results`). The
+parameters of the gradient say what is saved: operands, scalars, constants and outputs of the op, and `dy`, the gradient of
+output y. If the gradient has flags, only what autograd asks for is computed. The gradient has the batch dims of the whole
+call; here it is summed to the shape of a broadcast operand.
 
-Not here: the torch op, and replays (`registry.py`); what a standalone module has for it (`lib/alone.py`).
+`registry.py` registers the torch op and replays. `lib/alone.py` does this for standalone modules.
 """
 
 import functools
@@ -24,13 +24,13 @@ from tritongen.lib.alone import expanded, fitted
 
 @dataclass(frozen=True, slots=True)
 class Backward:
-    """The op of the same module that is an op's gradient.
+    """The gradient of an op, which is an op of the same module. It returns the gradients of the operands and scalars in `wrt`, in order.
 
-    It gives the gradients of the operands and scalars in `wrt`, in order. `outputs`: the op's. `flags`: where
-    not all is always computed, its parameters that ask for each of `wrt`; what is not asked for may be None.
-    `before`: of operands that have dims before their batch dims, how many. `handed_on`: the operands whose gradient is
-    what comes in for an output, and where it is `along` dims, is the same along those of the operand; where no other is
-    left, the op has no name.
+    `name`: the name of the gradient. It is empty if all gradients are handed on.
+    `outputs`: the outputs of the op.
+    `flags`: the parameters that say which gradients are wanted, one for each of `wrt`. A gradient that is not wanted may be None.
+    `before`: the number of dims in front of the batch dims, for operands that have such.
+    `handed_on`: operands whose gradient is that of an output. If it is `along` dims, it is the same along those dims of the operand.
     """
 
     name: str
@@ -53,10 +53,10 @@ def keep_and_pull(
     handed_on: Mapping[str, str] = {},  # noqa: B006
     along: Mapping[str, tuple[int, ...]] = {},  # noqa: B006
 ) -> tuple[Callable[..., None], Callable[..., list[Any]]]:
-    """What a call leaves for its backward, `keep(ctx, values, output)`, and that, `pull(ctx, asked, *gradients)`.
+    """What a call saves for its backward, `keep(ctx, values, output)`, and the backward, `pull(ctx, asked, *gradients)`.
 
-    `names`: of the values; `asked`: of which of them a gradient is; `module`: what the names of the op's module
-    mean. The rest is as in `Backward`.
+    `names`: the names of the values. `asked`: for which of them a gradient is wanted. `module`: the names of the op's module. The rest
+    is as in `Backward`.
     """
 
     at = [names.index(name) for name in wrt]
@@ -116,7 +116,7 @@ def keep_and_pull(
             for k, result in zip(at, results, strict=True):
                 if asked[k]:
                     found[k] = result
-        # What lacks leading dims, or has another dtype, autograd itself sums and casts.
+        # Autograd itself sums over missing leading dims, and casts to another dtype.
         for name, leading in before.items():
             k = names.index(name)
             if asked[k]:
@@ -137,7 +137,7 @@ def first_results(module: Mapping[str, Any], forward: str, count: int) -> Callab
 
 
 def without(op: str, reason: str) -> tuple[Callable[..., None], Callable[..., list[Any]]]:
-    """The same of an op that has no gradient: nothing is left, and who asks for it is told why."""
+    """The same for an op without a gradient: nothing is kept, and a backward raises an error with the reason."""
 
     def keep(ctx: Any, values: tuple[Any, ...], output: Any) -> None:
         pass

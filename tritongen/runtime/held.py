@@ -1,11 +1,11 @@
-"""How a kernel that Triton has compiled is launched again without its JIT, by the C function behind it.
+"""Launches a kernel that Triton has compiled without its JIT, through the C function behind it.
 
     held = held_launch(compiled, grid, arguments)
-    held.text, held.names     # "launch(4, 1, 1, stream, ...)" and what its names stand for
+    held.text, held.names     # "launch(4, 1, 1, stream, ...)" and the values of its names
 
-Known for Triton 3.6 and 3.7 on CUDA: what the launcher's own `__call__` passes on, descriptors filled in
-as its `make_tensordesc_arg` does. Any other version, and what needs more than its arguments (scratch
-memory, tuples), is Unheld: such a call takes the ordinary path.
+It works with Triton 3.6 and 3.7 on CUDA: it passes what the launcher's own `__call__` passes, with descriptors filled in as
+its `make_tensordesc_arg` does. Any other version, and a kernel that needs more than its arguments (scratch memory, tuples),
+raises Unheld. Such a call takes the ordinary path.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def _passed(
     names: dict[str, Any],
     tag: str,
 ) -> list[str]:
-    """What the C function takes for one parameter."""
+    """The arguments of the C function for one parameter."""
     if kind == "constexpr":
         return ["None"]
     if not isinstance(kind, str):

@@ -144,9 +144,9 @@ def _number(value: Any) -> np.ndarray:
 
 # ---- bf16 ---------------------------------------------------------------------------------------
 def install_bf16() -> None:
-    """The interpreter holds bf16 as its bits: it cuts f32 off where it should round, and multiplies bits.
+    """Makes bf16 right in the interpreter, which holds it as bits: it truncates f32 instead of rounding, and multiplies bits.
 
-    Our kernels compute in f32, so conversions and `tl.dot` are all that bf16 meets.
+    Our kernels compute in f32, so only conversions and `tl.dot` meet bf16.
     """
     cast, dot = InterpreterBuilder.cast_impl, InterpreterBuilder.create_dot
 
@@ -261,9 +261,9 @@ def install_dtypes() -> None:
 
 # ---- reductions ---------------------------------------------------------------------------------
 def install_tree_reduce() -> None:
-    """Reductions by a combiner that the interpreter does not know combine halves, scans what is 1, 2, 4, ...
+    """Makes reductions and scans with our own combiners fast: reductions combine halves, scans combine with what is 1, 2, 4, ... before.
 
-    before: a call for a whole tile, where the interpreter has one for each element.
+    That is one call for a whole tile, where the interpreter has one for each element.
     """
     ReduceOps.generic_reduce = _tree_reduce
     ScanOps.generic_scan = _doubling_scan
@@ -295,7 +295,7 @@ def _doubling_scan(self: Any, inputs: tuple[tl.tensor, ...]) -> list[tl.tensor]:
     data = [np.moveaxis(t.handle.data, self.axis, 0) for t in inputs]
     step = 1
     while step < len(data[0]):
-        # Whole blocks, as extents are powers of two: what has nothing `step` before it is left alone.
+        # Whole blocks, because extents are powers of two. Elements with nothing `step` before them stay as they are.
         before = [self.to_tensor(np.roll(d, step, 0), t) for d, t in zip(data, dtypes, strict=True)]
         own = [self.to_tensor(d, t) for d, t in zip(data, dtypes, strict=True)]
         combined = self.combine_fn.fn(*before, *own)

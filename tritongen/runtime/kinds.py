@@ -1,13 +1,14 @@
-"""Which calls are alike: those that allocate and launch the same, whatever their tensors hold.
+"""Decides which calls are alike: they allocate and launch the same, whatever their tensors hold.
 
-    kind = kind_of(values, varies)              # to count by; None for a call that is not replayed
-    fits = likeness(values, varies, function)   # of such a call, where it is made
-    fits(others)                                # the operands' pointers, or None: of another kind
+    kind = kind_of(values, varies)              # a key to count by; None for a call that is not replayed
+    fits = likeness(values, varies, function)   # a test for such calls
+    fits(others)                                # the operands' pointers, or None for a call of another kind
 
-Calls are alike where dtypes, shapes, strides, the device, the alignment of pointers, which of them are the same
-and every number that may decide something are equal, and the functions of the module are those that were there.
-A replay asks at every call: torch.compile's own guard looks at all tensors at once, ten times as fast as Python.
-That guard also tells states of torch apart which dispatch by keys: inference, autocast, functorch, tracing.
+Two calls are alike if these are equal: dtypes, shapes, strides, the device, the alignment of pointers, which tensors are the
+same, and every number that may decide something. The functions of the module must be the same too.
+
+A replay asks at every call. torch.compile's own guard looks at all tensors at once, ten times as fast as Python. It also
+distinguishes the states of torch that dispatch by keys: inference, autocast, functorch, tracing.
 """
 
 from __future__ import annotations
@@ -41,9 +42,9 @@ Fits = Callable[[Sequence[Any]], tuple[int, ...] | None]
 
 
 def kind_of(values: Sequence[Any], varies: tuple[bool, ...]) -> tuple[Any, ...] | None:
-    """What decides how a call runs, hashable; None where it may not be replayed.
+    """A hashable key of what decides how a call runs. None if it may not be replayed.
 
-    `varies`: of which parameters a number decides nothing.
+    `varies`: the parameters whose numbers decide nothing.
     """
     if len(values) > len(varies) or asks_more() or is_watched():
         return None
@@ -113,7 +114,7 @@ def likeness(values: Sequence[Any], varies: tuple[bool, ...], function: Callable
 
 
 def _placed(pointers: list[int]) -> list[str]:
-    """Of pointers: that they are aligned as these are, and that the same ones are one."""
+    """A test of pointers: equal alignment, and the same pairs of equal pointers."""
     at = [f"pointers[{k}]" for k in range(len(pointers))]
     aligned = " | ".join(p for p, n in zip(at, pointers, strict=True) if not n & UNALIGNED)
     out = [f"not ({aligned}) & {UNALIGNED}"] if aligned else []
@@ -147,7 +148,7 @@ def every_reached(function: Callable[..., Any]) -> list[Any]:
 
 
 def _reached(function: Callable[..., Any]) -> tuple[dict[str, Any], dict[str, None]]:
-    """Those, and every name that is said on the way, attributes too."""
+    """These functions, and every name that they use, attributes included."""
     scope = function.__globals__
     found: dict[str, Any] = {}
     said: dict[str, None] = {}
@@ -181,7 +182,7 @@ def wants_gradient(values: Iterable[Any]) -> bool:
 
 
 def asks_more() -> bool:
-    """Whether somebody wants more of a call than what it does, or another way, and a guard cannot tell."""
+    """Whether a call must do more than usual, or do it in another way, and a guard cannot detect it."""
     return bool(
         _function_modes()
         or forward_ad._current_level >= 0
@@ -194,5 +195,5 @@ def asks_more() -> bool:
 
 
 def is_watched() -> bool:
-    """Whether somebody sees or transforms torch's ops: a guard of a call outside fits none in there."""
+    """Whether somebody watches or transforms torch's ops. A guard of a call outside does not fit there."""
     return _dispatch_modes() != 0 or _functorch_level() is not None or _tracing_state() is not None

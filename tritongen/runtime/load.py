@@ -3,9 +3,9 @@
     module = load_text("softmax", text)          # via <user cache>/tritongen/softmax_<hash>.py
     module = load_file("generated/softmax.py")   # a file that somebody built
 
-What runs is always the text in hand: the cached copy is compared with it, never executed, and the
-lines that `inspect.getsource` (and so Triton) sees come from memory. A cache that cannot be written,
-or is not ours alone, costs the copy and a warning, not the import. Importing starts no driver.
+The text in hand is what runs. The cached copy is compared with it and never executed. `inspect.getsource`, and so Triton,
+gets the lines from memory. If the cache cannot be written, or others can write it, there is no copy and one warning. The import still
+works. Importing starts no driver.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ if hasattr(os, "register_at_fork"):
 
 # ---- the copy on disk ---------------------------------------------------------------------------
 def _cached_copy(filename: str, text: str) -> Path | None:
-    """Where the text stands on disk; None where there is no place for it."""
+    """The path of the text on disk. None if there is no place for it."""
     try:
         folder = private_folder()
         path = folder / filename
@@ -107,5 +107,7 @@ def _holds(path: Path, text: str) -> bool:
     ours = stat.S_ISREG(found.st_mode) and found.st_uid == os.getuid()
     if ours and read_regular(path) == text.encode():
         return True
-    warnings.warn(f"tritongen: {path} is stale or foreign: replaced", stacklevel=4)
+    warnings.warn(
+        f"tritongen: {path} is stale, or was not written by tritongen: replaced", stacklevel=4
+    )
     return False

@@ -1,11 +1,11 @@
-"""How products of f32 are computed: as torch's own switches say when an op is called.
+"""How products of f32 are computed.
 
-    f32_precision("conv")               # "tf32", where torch.backends.cudnn.conv.fp32_precision is
-    f32_precision("tf32x3")             # what the spec says comes before the switches
-    with precision("ieee"): ...         # and this before both, in this thread
+    f32_precision("conv")               # "tf32" if torch.backends.cudnn.conv.fp32_precision is
+    f32_precision("tf32x3")             # the word of a spec comes before torch's switches
+    with precision("ieee"): ...         # this comes before both, in this thread
 
-Of a call it is asked once: it is an argument of the registered op, and part of what a replay is looked up
-by. Switches of torch before 2.9 (`allow_tf32`, `set_float32_matmul_precision`) set those of today.
+A call asks once. The answer is an argument of the registered op, and part of the key of a replay. The switches of torch
+before 2.9 (`allow_tf32`, `set_float32_matmul_precision`) set those of today.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _switch = torch._C._get_fp32_precision_getter  # what its properties read, seven
 
 
 class _Decided(threading.local):
-    """What a thread has decided of each question that `f32_precision` is asked."""
+    """The answers that a thread has fixed, by question of `f32_precision`."""
 
     def __init__(self) -> None:
         self.answers: Mapping[str, str] = {}
@@ -50,13 +50,13 @@ _by_default._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 def answers_to(asked: tuple[str, ...]) -> tuple[str, ...]:
-    """All that an op asks; nearly always one thing, and each replay pays for it."""
+    """The answers to all questions of an op. Nearly always it is one question; each replay pays for this call."""
     first = _decided.answers.get(asked[0]) or _by_default(asked[0])
     return (first,) if len(asked) == 1 else (first, *map(f32_precision, asked[1:]))
 
 
 def reason(asked: str) -> str:
-    """Why `f32_precision` answers as it does."""
+    """The reason for the answer of `f32_precision`."""
     if asked in _decided.answers:
         return "as `with tritongen.precision` says"
     if asked in PRECISIONS:
@@ -66,7 +66,7 @@ def reason(asked: str) -> str:
 
 
 class decided:
-    """`with decided({"conv": "tf32"}):` that question is answered so, in this thread."""
+    """A context that fixes the answers to some questions in this thread: `with decided({"conv": "tf32"}):`."""
 
     def __init__(self, answers: Mapping[str, str]):
         self._answers = answers
@@ -81,9 +81,21 @@ class decided:
 
 
 class precision(decided):
-    """`with tritongen.precision("ieee"):` products of f32 are computed so, whatever specs and switches say.
+    """A context that sets how matrix products of f32 are computed. It holds in the current thread.
 
-    "ieee", "tf32x3" (as exact, by three products on the tensor cores) or "tf32"; in this thread.
+        with tritongen.precision("ieee"):
+            y = ops.matmul(a, b)
+
+    It comes before the `precision` clause of a spec, and before torch's switches.
+
+    Args:
+        word: one of
+            - "ieee": f32 arithmetic, without tensor cores.
+            - "tf32x3": three TF32 products on tensor cores, as accurate as f32.
+            - "tf32": one TF32 product. Factors have 10 bits behind the point.
+
+    Raises:
+        ValueError: another word.
     """
 
     def __init__(self, word: str):

@@ -1,14 +1,15 @@
-"""The decorator of a generated op: the function itself where that is right, else a registered torch op.
+"""The decorator of a generated op. It calls the function itself if that is right, else a registered torch op.
 
     @runtime.op("specs/softmax.op", lib=1, allocate=allocate_softmax, reference=softmax_reference)
     def softmax(x: torch.Tensor) -> torch.Tensor: ...
 
-A plain eager call runs the function, or launches what it launched for a like call (`replay.py`).
-A call that wants a gradient does the same behind an autograd.Function. torch.compile, export, fake tensors,
-functorch, forward-mode AD, tracing and tensor subclasses go to the torch op `tritongen::softmax_<hash>`, whose
-fake implementation is `allocate`. The hash is that of the module's text, so one text is registered once.
+- A plain eager call runs the function, or repeats what it launched for a similar call (`replay.py`).
+- A call that wants a gradient does the same behind an autograd.Function.
+- torch.compile, export, fake tensors, functorch, forward-mode AD, tracing and tensor subclasses use the torch op
+  `tritongen::softmax_<hash>`, whose fake implementation is `allocate`.
 
-Not here: checks and launches (the generated function), what a gradient saves and calls (`gradients.py`).
+The hash is that of the module's text, so one text is registered once. The generated function checks and launches.
+`gradients.py` says what a gradient saves and calls.
 """
 
 from __future__ import annotations
@@ -69,21 +70,32 @@ def op(
     batch: Batch | None = None,
     linear: tuple[tuple[str, ...], ...] = (),
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Decorates the function of one generated op; `allocate` and `reference` take its parameters.
+    """Decorates the function of one generated op.
 
-    `lib`: the version of `tritongen.lib` that it was generated for; ImportError where this is another.
-    `equals`: the spec's `ref`. `backward`: its gradient, or `no_gradient`: why there is none. `forward`: the op of
-    its module that runs in its place where a gradient is wanted: the same results, and what it keeps for that.
-    `autocast`: "low" or "f32", where the spec says what torch.autocast makes of the operands. `precision`: what
-    the function asks `f32_precision`; the torch op takes the answers as arguments. `batch`: for vmap, where one
-    launch may do for all entries. `linear`: for forward mode, operands in which it is linear together.
+    Args:
+        spec: the name of the spec.
+        lib: the version of `tritongen.lib` that the module was generated for.
+        allocate: checks the operands and allocates the results. Takes the parameters of the function.
+        reference: the body in torch. Takes the parameters of the function.
+        equals: the spec's `ref`.
+        backward: the gradient of the op.
+        forward: the op of the module that runs in its place if a gradient is wanted. It returns the same results, and the
+            values that it keeps for the gradient.
+        no_gradient: the reason why there is no gradient.
+        autocast: "low" or "f32", if the spec says what torch.autocast does to its operands.
+        precision: the questions of the function to `f32_precision`. The torch op takes the answers as arguments.
+        batch: the batch dims for vmap, if one launch can handle all entries.
+        linear: for forward mode, the groups of operands in which the op is linear together.
 
-    What comes has, too, `again`, a list: what is put in there runs where the gradient of a gradient is wanted.
+    The result has a list `again`: a function in it runs if the gradient of a gradient is wanted.
+
+    Raises:
+        ImportError: the module was generated for another version of `tritongen.lib`.
     """
 
     if lib != VERSION:
         raise ImportError(
-            f"{spec} was built for version {lib} of tritongen.lib, this is {VERSION}: `tritongen build {spec}` builds it anew"
+            f"{spec} was built for version {lib} of tritongen.lib, but this is version {VERSION}. Run `tritongen build {spec}`."
         )
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -126,7 +138,7 @@ def _call(
     again: Sequence[Callable[..., Any]],
     autocast: str,
 ) -> Callable[..., Any]:
-    """What stands in the function's place: each call goes where it is right."""
+    """The replacement of the function. It sends each call to the right implementation."""
     in_order = binder(function.__name__, params)
 
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -149,7 +161,7 @@ def _call(
 
 
 def _keeping(function: Callable[..., Any], forward: str) -> Callable[..., Any]:
-    """What gives the results of `forward` that are also the function's."""
+    """A function that returns the results of `forward` that are also the function's own."""
     returned = inspect.signature(function, eval_str=True).return_annotation
     count = 1 if returned is torch.Tensor else len(returned.__args__)
     return first_results(function.__globals__, forward, count)
@@ -158,7 +170,7 @@ def _keeping(function: Callable[..., Any], forward: str) -> Callable[..., Any]:
 def _eager(
     replay: Replay, params: tuple[Param, ...], differentiable: Any, registered: Callable[..., Any]
 ) -> Callable[[Sequence[Any]], Any]:
-    """What runs a call outside torch.compile, by its values in order."""
+    """The function that runs a call outside of torch.compile, given its values in order."""
 
     def plainly(values: Sequence[Any], pointers: Any) -> Any:
         with disabled():
@@ -172,17 +184,17 @@ def _eager(
             return differentiable.apply(plainly, (), *values)
         return plainly(values, ())
 
-    # Function's own `apply` first looks for wrappers of functorch's, of which a replay has none.
+    # Function's own `apply` first looks for wrappers of functorch. A replay has none.
     return replay.over(otherwise, super(torch.autograd.Function, differentiable).apply)
 
 
 def _plain(values: Iterable[Any]) -> bool:
-    """Whether nobody watches or transforms a call on these: the function itself is what is asked for."""
+    """Whether no tool watches or transforms a call on these values, so that the function itself may run."""
     for value in values:
         if isinstance(value, torch.Tensor):
             if type(value) not in PLAIN:
                 return False
-            if value.is_neg() or value.is_meta:  # memory holds the opposite, or there is none
+            if value.is_neg() or value.is_meta:  # memory holds the opposite, or no value
                 return False
     return forward_ad._current_level < 0 and not is_watched()
 
@@ -237,12 +249,14 @@ def _register(
     def registered(*args: Any, **kwargs: Any) -> Any:
         values = split(function.__name__, params, args, kwargs)
         values += [f32_precision(asked) for asked in replay.precision]
-        # What torch makes of register_autograd refuses functorch's grad, and drops a forward tangent.
+        # torch's register_autograd refuses functorch's grad, and drops a forward tangent.
         has_tangents = forward_ad._current_level >= 0
         if not _is_compiling() and (_functorch_level() or has_tangents):
             return applied(*values)
         if has_tangents:
-            raise RuntimeError(f"{function.__name__}: no forward mode inside torch.compile")
+            raise RuntimeError(
+                f"{function.__name__}: forward mode does not work inside torch.compile"
+            )
         if _is_compiling() and not _is_exporting():
             return compiled(*values)
         return overload(*values)
@@ -254,9 +268,9 @@ def _register(
 def _symbolic(
     name: str, taken: str, returned: str, params: tuple[Param, ...], overload: Callable[..., Any]
 ) -> Callable[..., Any]:
-    """The torch op as torch.compile calls it, where a Python float may change from call to call.
+    """The torch op as torch.compile calls it, if a Python float may change from call to call.
 
-    An op without run-time floats is called as it is.
+    An op without run-time floats is called directly.
     """
     if not any(p.kind == "optional" and p.type == "float" for p in params):
         return overload
@@ -292,9 +306,9 @@ def _rule(
     reason: str,
     precision: tuple[str, ...],
 ) -> tuple[Callable[..., None], Callable[..., list[Any]]]:
-    """What a call leaves for its backward, and that, as `keep_and_pull`; or what says why there is none.
+    """What a call saves for its backward, and the backward, as `keep_and_pull` returns them; or a backward that raises the reason.
 
-    `ctx.answers` is left by others, where there is `precision`.
+    If there is `precision`, another function sets `ctx.answers`.
     """
     if backward is None:
         return without(function.__name__, reason)
@@ -331,7 +345,7 @@ def _autograd(
 
 
 def _differentiable(replay: Replay, keep: Callable[..., None], pull: Callable) -> Any:
-    """What applies `run, pointers, *values` in eager calls: `run(values, pointers)` for autograd to see."""
+    """The autograd.Function of eager calls: it applies `run(values, pointers)`."""
     asked = replay.precision
 
     def forward(ctx: Any, run: Callable[..., Any], pointers: Any, *values: Any) -> Any:
@@ -349,7 +363,7 @@ def _differentiable(replay: Replay, keep: Callable[..., None], pull: Callable) -
 
 
 def _for_backward(answers: Mapping[str, str]) -> Mapping[str, str]:
-    """Where the backward asks the other switch, it is as precise as the forward."""
+    """The precision of the backward. If it would use the other switch, it is as precise as the forward."""
     if len(answers) == 1:
         return {**dict.fromkeys(SWITCHES, *answers.values()), **answers}
     return answers

@@ -1,19 +1,17 @@
-"""Replay: a call like one that was noted before launches what that one launched, and does nothing else.
+"""Replay: a call like a recorded one launches what that one launched, and does nothing else.
 
     call = Replay(function, params_of(function)).over(otherwise)
     call((x, w, 1e-5))    # the first call of its kind runs the function
-    call((x, w, 1e-5))    # the second one too, and what it does is noted
-    call((x, w, 1e-6))    # from then on: allocate, launch, return
+    call((x, w, 1e-5))    # the second one runs it too, and is recorded
+    call((x, w, 1e-6))    # later calls: allocate, launch, return
 
-Which calls are of one kind is in `kinds.py`; the precision of f32 is part of it. The generated function stays
-the only place that checks, allocates and chooses; nothing about an op is known here. A call in a state of torch
-or Triton in which more is asked for than launches, or something else, is never noted or replayed.
+`kinds.py` decides which calls are of one kind; the precision of f32 is part of it. Only the generated function checks,
+allocates and chooses. This module knows nothing about an op. A call is never recorded or replayed in a state of torch or
+Triton that asks for more than launches, or for something else.
 
-What Triton reads from its environment at each launch (TRITON_DEBUG and the like) is read when a call
-is noted, and no more.
+What Triton reads from its environment at each launch (TRITON_DEBUG and the like) is read only when a call is recorded.
 
-Not here: what is noted, and what a replay is made of (`tape.py`); how a compiled kernel is launched
-without its JIT (`held.py`).
+`tape.py` records a call and makes its replay. `held.py` launches a compiled kernel without its JIT.
 """
 
 from __future__ import annotations
@@ -41,7 +39,7 @@ _is_grad_enabled = torch.is_grad_enabled
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A call as it is replayed: `text` is what it does, or where `play` is None why it is not.
+    """A recorded call. `text` is what a replay does. If `play` is None, it is the reason why there is no replay.
 
     `fits`: whether another call is like it. `wants`: whether an operand requires a gradient.
     """
@@ -53,7 +51,7 @@ class Entry:
 
 
 class Replay:
-    """What is known of the calls of one function; `precision`: what it asks `f32_precision`."""
+    """The recorded calls of one function. `precision`: its questions to `f32_precision`."""
 
     __slots__ = (
         "entries",
@@ -74,7 +72,7 @@ class Replay:
     ):
         self.function = function
         self.precision = precision
-        # By the shape of the first operand, the precision and the constants: few have more than one.
+        # Keyed by the shape of the first operand, the precision and the constants. Few keys have more than one entry.
         self.entries: dict[tuple[Any, ...], tuple[Entry, ...]] = {}
         self.seen: dict[tuple[Any, ...], int] = {}  # calls that were not replayed
         kinds = [p.kind for p in params]
@@ -89,9 +87,9 @@ class Replay:
         otherwise: Callable[[Sequence[Any]], Any],
         differentiable: Callable[..., Any] = lambda run, pointers, *values: run(values, pointers),
     ) -> Callable[[Sequence[Any]], Any]:
-        """The function of a call's values, replayed where it can be; `otherwise` takes what is no call to replay.
+        """A function of a call's values that replays if it can. `otherwise` takes calls that are not replayed.
 
-        `differentiable(run, pointers, *values)` is `run(values, pointers)` where that wants a gradient.
+        `differentiable(run, pointers, *values)` is `run(values, pointers)` for a call that wants a gradient.
         """
         # Local names: looking these up costs a tenth of a call.
         entries, first, precision, missed = self.entries, self._first, self.precision, self._missed
@@ -131,7 +129,7 @@ class Replay:
         kind = kind_of(values, self._varies)
         if kind is None:
             return otherwise(values)
-        # As the key says: somebody may turn a switch of torch's meanwhile.
+        # From the key: a switch of torch may change meanwhile.
         named = key[1 : 1 + len(self.precision)] if self.precision else ()
         kind = (*named, *kind)
         before = self.seen.get(kind, 0)
@@ -150,7 +148,7 @@ class Replay:
             return run(values, ())
 
     def _may_note(self) -> bool:
-        """Not in a graph's capture, nor where `torch` is not torch's: see `proof.guarded`."""
+        """Whether a call may be recorded: not during a graph's capture, and not if `torch` was replaced (`proof.guarded`)."""
         if self.function.__globals__.get("torch") is not torch:
             return False
         return not torch.cuda.is_current_stream_capturing()

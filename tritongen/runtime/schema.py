@@ -1,8 +1,8 @@
-"""The parameters of a generated function, and the values of a call as a torch op takes them: all by position.
+"""The parameters of a generated function, and the values of a call in the form of a torch op: all by position.
 
 params = params_of(layer_norm)
 f"layer_norm({slots(params, ())}) -> {results(annotation)}"     # Tensor a0, ..., float a3, Tensor? a3_tensor
-split("layer_norm", params, (x, w, b), {"eps": eps})             # what that op takes: a scalar twice
+split("layer_norm", params, (x, w, b), {"eps": eps})             # the values of that op: a scalar twice
 merge(params, values)                                            # and back
 """
 
@@ -50,7 +50,7 @@ def _param(p: inspect.Parameter) -> Param:
 
 
 def results(annotation: Any) -> str:
-    """What is not asked for is None; torch's schemas know no better word for it than Tensor."""
+    """The result types of a schema. A result that is not wanted is None, for which torch's schemas have only Tensor."""
     if annotation is torch.Tensor:
         return "Tensor"
     parts = getattr(annotation, "__args__", ())
@@ -65,7 +65,7 @@ def answers_of(asked: tuple[str, ...], values: Sequence[Any]) -> dict[str, str]:
 
 
 def slots(params: tuple[Param, ...], precision: tuple[str, ...], symbolic: bool = False) -> str:
-    """All values by position; a scalar takes two: the number, and the 0-dim tensor in its place.
+    """All values by position. A scalar takes two slots: the number, and the 0-dim tensor in its place.
 
     `symbolic`: the number may be a torch.SymFloat.
     """
@@ -82,7 +82,7 @@ def slots(params: tuple[Param, ...], precision: tuple[str, ...], symbolic: bool 
 def binder(
     name: str, params: tuple[Param, ...]
 ) -> Callable[[Sequence[Any], dict[str, Any]], Sequence[Any]]:
-    """What gives the values of a call in the order of the parameters, defaults filled in."""
+    """A function that gives the values of a call in the order of the parameters, with defaults."""
     defaults = [p.default for p in params]
     required = defaults.count(inspect.Parameter.empty)
 
@@ -144,9 +144,9 @@ def split(name: str, params: tuple[Param, ...], args: Sequence[Any], kwargs: dic
 
 
 def without_symbols(params: tuple[Param, ...], values: Sequence[Any]) -> list[Any]:
-    """Those values, where each number that torch.compile has as a symbol is a 0-dim tensor instead.
+    """The values, where each number that torch.compile has as a symbol is a 0-dim tensor.
 
-    The schema's `float` would make a constant of it: another value would be another graph.
+    The schema's `float` would make it a constant, and another value would need another graph.
     """
     device = next(v.device for v in values if isinstance(v, torch.Tensor))
     found, at = list(values), 0

@@ -1,15 +1,14 @@
-"""What one call of a generated function does, noted, and the same as a function that does only that.
+"""Records one call of a generated function, and makes a function that does only what was recorded.
 
     tape = Tape(values, varies)
     result = tape.record(function)     # runs it
     play, text = tape.played(function, result)
     text                               # def play(values, pointers): ...
 
-Torch's dispatch mode shows every torch op of the call: allocations, copies, views. A wrapper around the
-kernels' `run` shows the launches. A tape refuses what it cannot repeat: an op that it does not know, a
-result that no launch wrote, an argument that is no place of an operand or an allocation. What is played holds
-text, numbers and compiled kernels, and no tensor. Of a kernel that is tuned it sees the launch that its table led to; a
-call that measures configs is left to be noted `again`.
+Torch's dispatch mode shows every torch op of the call: allocations, copies, views. A wrapper around the kernels' `run` shows
+the launches. A tape refuses what it cannot repeat: an unknown op, a result that no launch wrote, an argument that is not a
+place in an operand or an allocation. A replay holds text, numbers and compiled kernels, and no tensor. Of a tuned kernel it records
+the launch that its table chose. A call that measures configs is recorded `again` later.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ class Tape(TorchDispatchMode):
         self.events: list[tuple[Any, ...]] = []
         self.names: dict[str, Any] = {}  # what the text speaks of
         self.kept: list[torch.Tensor] = []  # allocations; alive, so that no two share a pointer
-        # By pointer and dtype: the pointer, its tensor.
+        # By pointer and dtype: the pointer and its tensor.
         self.places: dict[tuple[int, torch.dtype], tuple[str, str, torch.Tensor]] = {}
         self.scalars: dict[int, str] = {}  # by identity
         self.values = [*values]
@@ -116,7 +115,7 @@ class Tape(TorchDispatchMode):
 
     # ---- what it comes to
     def played(self, function: Callable[..., Any], result: Any) -> tuple[Callable[..., Any], str]:
-        """What repeats the call, and its text; raises Unheld where what was noted does not suffice."""
+        """The function that repeats the call, and its text. Raises Unheld if the record is not sufficient."""
         if self.refused:
             raise Unheld(self.refused)
         defaults = {id(d) for d in function.__defaults__ or () if self.scalars}
@@ -167,7 +166,7 @@ class Tape(TorchDispatchMode):
         raise AssertionError(event)
 
     def _place(self, value: Any) -> str:
-        """What a launch passes for a tensor or a float."""
+        """The expression that a launch passes for a tensor or a float."""
         if value is None:
             return "None"
         if isinstance(value, float):
@@ -214,7 +213,7 @@ class Tape(TorchDispatchMode):
 
 
 def _is_view(func: Any, args: Any, result: Any) -> bool:
-    """Whether an op only looks at its first operand in another way: as a whole or at a part of it."""
+    """Whether an op returns a view of its first operand, or of a part of it."""
     return (
         not func._schema.is_mutable
         and bool(args)

@@ -1,15 +1,14 @@
-"""Choices that somebody had measured with `tritongen tune`, in place of those of the plan.
+"""Choices that `tritongen tune` measured on this machine, in place of those of the plan.
 
     <user cache>/tritongen/tuned/softmax_<digest>.json
 
-An entry says, for one device, torch, Triton, dtypes and shape bucket (sizes up to the next power of
-two), which variant of a step runs and with which tiles, warps and stages. What follows from the
-sizes of a call (how wide a row is, how it is cut) is never stored: a tuned `choose` is the module's
-own with the branch of that variant moved first and its free knobs replaced, condition and all.
+An entry says which variant of a step runs, and with which tiles, warps and stages. It holds for one device, torch, Triton, dtypes and shape bucket
+(sizes rounded up to a power of two). What follows from the sizes of a call, such as the width of a row, is never stored. A tuned
+`choose` is the module's own, with the branch of that variant moved first and its free knobs replaced. Its condition stays.
 
-`install` is called when a generated op is decorated. Where nothing is stored it costs one look at the
-folder, and a call costs nothing. What is stored is only numbers, each held to a range; a file that
-holds anything else is ignored with one warning, and so is a config that does not run.
+`install` is called when a generated op is decorated. If nothing is stored, that costs one look at the folder, and a call costs
+nothing. A file holds only numbers, each checked against a range. A file with anything else is ignored with one warning, and so is a
+config that does not run.
 """
 
 from __future__ import annotations
@@ -61,7 +60,7 @@ class Entry:
         return self.device, self.torch, self.triton, self.step, self.tensors, self.flags
 
 
-# ---- what a call is known by --------------------------------------------------------------------
+# ---- the key of a call --------------------------------------------------------------------------
 def bucket(n: int) -> int:
     """The next power of two; 0 stays."""
     return 1 << (n - 1).bit_length() if n > 0 else 0
@@ -163,7 +162,7 @@ def _checked_knobs(value: Any, free: Mapping[str, Any]) -> tuple[tuple[str, int]
 
 
 def in_range(name: str, n: Any) -> bool:
-    """Whether a knob may have that value at all: powers of two, stages apart."""
+    """Whether a knob may have that value: a power of two, except for stages."""
     low, high = next((r for start, r in RANGES.items() if name.startswith(start)), (1, 1 << 16))
     return _is_int(n) and low <= n <= high and (name == "num_stages" or n & (n - 1) == 0)
 
@@ -233,7 +232,7 @@ def install(scope: dict[str, Any], op: str, source: str) -> None:
 
 @dataclass(slots=True)
 class _Call(threading.local):
-    """What a thread's launch in progress is known by, and the entry it used."""
+    """The key of a thread's current launch, and the entry that it used."""
 
     key: tuple[str, tuple[Any, ...]] | None = None
     used: tuple[Any, ...] | None = field(default=None)
@@ -249,7 +248,7 @@ class InForce:
     made: dict[tuple[Any, ...], Callable[..., Any]] = field(default_factory=dict)
 
     def tuned(self, key: tuple[Any, ...]) -> Callable[..., Any] | None:
-        """What chooses for such calls, where an entry does."""
+        """The chooser for such calls, if an entry exists."""
         if key in self.entries and key not in self.made:
             self.made[key] = self.make(self.entries[key])
         return self.made[key] if key in self.entries else None

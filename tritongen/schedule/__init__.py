@@ -1,4 +1,4 @@
-"""Nests to a `Plan`: PASSES, canonical form, groups, steps. Every decision is data, with its reason; no text.
+"""Turns nests into a `Plan`: passes, canonical form, groups, steps. Every decision is data, with its reason.
 
 `plan_op(op)` is the whole of it; `only="nest"` plans every step as the general nest, which the
 tests compare all others with.
@@ -33,7 +33,7 @@ from tritongen.schedule.members import Group, Virtual, is_reducer
 from tritongen.schedule.placed import verify_places
 from tritongen.schedule.plan import Plan
 
-# What an op becomes before it is planned: each gives one that means the same, which is verified.
+# Passes before planning. Each returns an op with the same meaning, which is verified.
 PASSES: tuple[Callable[[ir.Op], ir.Op], ...] = (stable, stored, factored)
 
 
@@ -44,9 +44,9 @@ def plan_op(
     inner: ir.Op | None = None,
     aside: Mapping[str, str] = MappingProxyType({}),
 ) -> Plan:
-    """The plan of one verified op; `inner`: as it is evaluated, with the names that are used inside.
+    """The plan of one verified op. `inner`: the op as it is evaluated, with the names that are used inside.
 
-    `aside`: what stepped aside there, by which steps are called all the same.
+    `aside`: the names that were changed there. Steps are still called by them.
     """
     called = {new: old for old, new in aside.items()}
     own, checked, inner = name or op.name, op, inner or own_batches(op)[0]
@@ -103,7 +103,7 @@ def split_dtypes(op: ir.Op) -> frozenset[str]:
 
 
 def precision_of(op: ir.Op, group: Group) -> str:
-    """What decides how products of f32 are computed; nothing where the group has none."""
+    """What decides how products of f32 are computed. Empty if the group has none."""
     switches = sorted({switch_of(head.fold) for head in group.heads if may_be_f32(head, op)})
     return (op.precision or switches[0]) if switches else ""
 

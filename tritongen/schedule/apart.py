@@ -1,8 +1,8 @@
-"""Why two steps are two: what keeps a group from running in the step of one that it reads from.
+"""Explains why two steps are separate: what keeps a group out of the step that it reads from.
 
-    apart(groups)    # [(), ((0, "`max` over j needs s_sum whole, and it is made in tiles of (i, j)"),)]
+    apart(groups)    # [(), ((0, "`max` over j needs all of s_sum, which is computed in tiles of (i, j)"),)]
 
-Read off the groups that were found, for people (`explain`): grouping itself (`group.py`) only tries.
+`explain` shows this. It is derived from the groups that `group.py` found.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def _values_read(group: Group, other: Group) -> list[tuple[ir.Nest, ir.Read | No
 
 
 def _why(group: Group, other: Group, between: list[Group]) -> str:
-    """The reason that tells most."""
+    """The most informative reason."""
     for reader, read, value in _values_read(group, other):
         if read is None:
             return f"{reader.name} is gathered by {value.name}, whose values are needed first"
@@ -49,29 +49,27 @@ def _why(group: Group, other: Group, between: list[Group]) -> str:
             along = [b.index for b in binders_of(fold) if read and index(b.index) in read.coords]
             if along:
                 how = f"`{fold.fold.op}` over {', '.join(along)}"
-                return f"{how} needs {value.name} whole, and it is made {_where(other)}"
+                return f"{how} needs all of {value.name}, which is computed {_where(other)}"
         if read and read.coords != value.coords:
             at = ", ".join(map(str, read.coords))
-            return (
-                f"{reader.name} reads {value.name} at [{at}], another place than where it is made"
-            )
+            return f"{reader.name} reads {value.name} at [{at}], which is not where it is computed"
     for step in between:
         (_, _, value), *_ = _values_read(step, other)
         (_, _, last), *_ = _values_read(group, step)
-        return f"it needs {last.name} too, for which all of {value.name} comes first"
+        return f"it also needs {last.name}, which needs all of {value.name} first"
     return _unlike(group, other)
 
 
 def _unlike(group: Group, other: Group) -> str:
     if group.product is not None and other.product is not None:
-        return "each holds a product of its own, and a tile of tl.dot holds one"
+        return "each has a product of its own, and a tile of tl.dot holds one"
     mine, theirs = _box(group), _box(other)
     if mine != theirs:
-        return f"it walks {_listed(mine)}, that one {_listed(theirs)}"
+        return f"it runs over {_listed(mine)}, the other over {_listed(theirs)}"
     mine, theirs = _folded(group), _folded(other)
     if mine != theirs:
-        return f"it folds {_listed(mine)}, that one {_listed(theirs)}"
-    return f"no kernel takes both: it is {group.kind}, that one {other.kind}"
+        return f"it reduces {_listed(mine)}, the other {_listed(theirs)}"
+    return f"no kernel takes both kinds: {group.kind} and {other.kind}"
 
 
 def _where(group: Group) -> str:

@@ -1,9 +1,9 @@
-"""The names of an op, and what some of them are changed to for the inside.
+"""Renames names of an op for the inside of a module.
 
     op f<T: float>(rows: T[N, BLOCK]) -> ...    is planned as    rows_: T[N, BLOCK_]
 
-The public function, its checks and its errors keep the spec's names: they are printed from the op as
-it was checked. Not here: which names have to go (`emit/collisions.py` finds out).
+The public function, its checks and its errors keep the names of the spec: they are printed from the op as it was checked.
+`emit/collisions.py` finds out which names must change.
 """
 
 from __future__ import annotations

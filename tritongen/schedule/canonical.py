@@ -1,12 +1,12 @@
-"""Nests in the form that kernels are recognised in: one reducer a nest, at its root.
+"""Brings nests into the form in which kernels are recognised: one reducer a nest, at its root.
 
-Input: a verified op. Output: nests where every body is either one `Reduce` whose own body has no
-reducer, or pointwise. Reducers inside expressions become temporaries of their own, so
+Input: a verified op. Output: nests. Each body is one `Reduce`, whose own body has no reducer, or is pointwise. Reducers
+inside expressions become temporaries of their own:
 
     y[n, d] = e[n, d] / sum[k](e[n, k])    is    y_sum[n] = sum[k](e[n, k]);  y[n, d] = e[n, d] / y_sum[n]
 
-Indices that walk the same dim of the same tensor get one name in all nests. Nothing is fused here, and no index is
-split (`digits.py`).
+Indices over the same dim of the same tensor get one name in all nests. Nothing is fused here, and no index is split
+(`digits.py`).
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def canonical(op: ir.Op, facts: Facts) -> tuple[ir.Nest, ...]:
 
 
 def needed(op: ir.Op) -> list[ir.Nest]:
-    """The nests that an output follows from: a temporary may be read by nobody (a warning)."""
+    """The nests that an output depends on. A temporary that nothing reads only gave a warning."""
     wanted = {o.name for o in op.outputs}
     kept: list[ir.Nest] = []
     for nest in reversed(op.nests):  # each stands behind what it reads
@@ -56,9 +56,9 @@ def needed(op: ir.Op) -> list[ir.Nest]:
 
 
 def as_rounded(nests: tuple[ir.Nest, ...]) -> tuple[ir.Nest, ...]:
-    """Temporaries that are rounded to another type are of that type, as outputs are: `h[m, k] = T(silu(x[m, k]))`.
+    """Gives temporaries that are rounded to another type that type, as outputs have it: `h[m, k] = T(silu(x[m, k]))`.
 
-    The values are the same: stored they take less room, and products multiply them as they lie.
+    The values are the same. They take less memory when they are stored, and products multiply them as they are stored.
     """
     rounded = dict[str, str]()
 
@@ -80,10 +80,10 @@ def as_rounded(nests: tuple[ir.Nest, ...]) -> tuple[ir.Nest, ...]:
 
 
 def without_equal_terms(expr: ir.Expr) -> ir.Expr:
-    """One term where all terms of a sum, product or extreme are one or alike.
+    """Replaces a sum, product or extreme of one term, or of equal terms, by one term.
 
-    `max[j](x[m, j])` of a dim of size 1 is its term, and `sum[k < K](x[n])`, as the gradient of a mean has it,
-    K times its term: not a loop, nor a row of equal numbers in the registers of every thread.
+    `max[j](x[m, j])` over a dim of size 1 is its term. `sum[k < K](x[n])`, as a mean's gradient has it, is K times its term. It needs no
+    loop, and no row of equal numbers in the registers of every thread.
     """
 
     def change(node: ir.Expr) -> ir.Expr:
@@ -204,7 +204,7 @@ def fresh(name: str, taken: set[str]) -> str:
 
 # ---- other indices -------------------------------------------------------------------------------
 def uncast(expr: ir.Expr) -> ir.Expr:
-    """What is cast: a value itself, if it is not rounded to another type and then cast."""
+    """The value inside of a cast, unless it is first rounded to another type."""
     return expr.arg if isinstance(expr, ir.Cast) else expr
 
 
@@ -252,7 +252,7 @@ def rename_nest(nest: ir.Nest, names: dict[str, str]) -> ir.Nest:
 
 # ---- one name for one dim -----------------------------------------------------------------------
 def unify(nests: tuple[ir.Nest, ...], facts: Facts, taken: frozenset[str]) -> tuple[ir.Nest, ...]:
-    """Indices that subscript the same dim of the same tensor over the same range share a name.
+    """Gives indices that subscript the same dim of the same tensor over the same range one name.
 
     `taken`: names that no index may get, those of tensors and sizes.
     """
@@ -298,7 +298,7 @@ def unify(nests: tuple[ir.Nest, ...], facts: Facts, taken: frozenset[str]) -> tu
 
 
 def digits_of(coordinate: Poly) -> list[tuple[str, Poly]]:
-    """(index, weight) for every index that stands in an affine coordinate."""
+    """(index, weight) for every index of an affine coordinate."""
     parts = affine(coordinate)
     if parts is None:
         return []

@@ -1,8 +1,8 @@
-"""Indices as numbers of two digits: an index read through `// q` and `% q` as two, and two as the one that they make.
+"""Splits an index that is read through `// q` and `% q` into two digits, and joins two digits into one index.
 
     y[n, f] = x[n, f] * gain[f // q]      is      y[n, f1 * q + f0] = x[n, f1 * q + f0] * gain[f1]
 
-Input and output: canonical nests. A norm over groups of channels wants digits, a product behind it their number.
+Input and output: canonical nests. A norm over groups of channels needs digits; a product behind it needs one index.
 """
 
 from __future__ import annotations
@@ -60,9 +60,9 @@ def quotient(n: Poly, q: Poly, facts: Facts) -> Poly:
 
 
 def split(nest: ir.Nest, binder: ir.Binder, often: Poly, q: Poly) -> ir.Nest:
-    """A nest with an index as two digits, f1 * q + f0; as it is where it has no such index.
+    """A nest with an index as two digits, f1 * q + f0. Unchanged if it has no such index.
 
-    What is read at f // (q * r), is at f1 // r.
+    A read at f // (q * r) is a read at f1 // r.
     """
     if not any(
         b.index == binder.index and b.hi == binder.hi for b in (*nest.box, *binders_of(nest))
@@ -120,7 +120,7 @@ def joined(nests: tuple[ir.Nest, ...], facts: Facts, sizes: Iterable[Poly]) -> t
 
 
 def _with_number(nest: ir.Nest, high: ir.Binder, low: ir.Binder, whole: ir.Binder) -> ir.Nest:
-    """A nest with one index in place of both; where it has one of them alone, or reads one, that is left."""
+    """A nest with one index in place of two digits. A digit that is used alone stays."""
     values = {low.index: index(whole.index) - index(high.index) * low.hi}
 
     def spread(binders: tuple[ir.Binder, ...]) -> tuple[ir.Binder, ...]:

@@ -1,4 +1,4 @@
-"""What variants ask `lib.estimates`, what all of a step tell it of a call, and in which order a call asks them.
+"""The arguments of `lib.estimates`: those of one variant, those that all variants of a step share, and their order.
 
 of_convolution("taps", TAPPED, "padded_bytes", 2)      # of one variant
 sizes, others = shared(step)                           # ("1", "M", "N", "K"), ("itemsize", "stored_bytes", ...)
@@ -11,10 +11,10 @@ from tritongen.schedule.plan import Estimate, Rule, Step, Variant
 TAPPED = "taps * BLOCK_K * cdiv(padded, BLOCK_K)"  # terms, where a step is of one tap
 
 
-# What stands behind the config in a row of candidates, by the model that takes it.
+# The entries behind the config in a row of candidates, by model.
 COLUMNS = {
-    "product_us": "how its factors come, bytes written ahead, sums",
-    "convolution_us": "how what slides comes, terms, bytes packed in front, indices of a term, elements a load, places, whether they store one",
+    "product_us": "how its factors are loaded, bytes written before it, sums",
+    "convolution_us": "how the image is loaded, terms, bytes packed before it, indices per term, elements per load, places, one element per store",
 }
 
 
@@ -32,7 +32,7 @@ def of_convolution(
     places: Rule = "0",
     uneven: Rule = "False",
 ) -> Estimate:
-    """`terms` of all phases, as steps walk them; `copied`: the fact that counts what is packed in front."""
+    """The estimate of a convolution. `terms` of all phases; `copied`: the fact that counts bytes packed before it."""
     asked = copied, str(digits), together, places, uneven
     more = _without(asked, ("0", "2", "8", "0", "False"))
     return Estimate("convolution_us", kind, (terms, *more))

@@ -1,12 +1,12 @@
-"""Sums of three factors and more, one index at a time where that saves products.
+"""Sums of three factors and more, one index at a time if that saves products.
 
     y[m, n] = sum[k, l](a[m, k] * b[k, l] * c[l, n])
 
-adds M * N * K * L terms. As `sum[l](sum[k](a[m, k] * b[k, l]) * c[l, n])` it is two contractions, of
-M * K * L terms and M * L * N: the factors that one index stands in depend on fewer indices than the whole.
+adds M * N * K * L terms. `sum[l](sum[k](a[m, k] * b[k, l]) * c[l, n])` is two contractions, of M * K * L terms and M * L *
+N: the factors of one index depend on fewer indices than the whole sum.
 
-Input and output: an op. Where the factors of an index reach all others (a bilinear form over a
-batch), nothing would be saved and nothing changes.
+Input and output: an op. If the factors of an index depend on all other indices (a bilinear form over a batch), nothing would
+be saved, and nothing changes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tritongen.ir.free import free_indices
 
 
 def factored(op: ir.Op) -> ir.Op:
-    """The op with every sum of products taken apart as far as that saves terms."""
+    """The op, with every sum of products split as far as that saves terms."""
     return replace(op, nests=tuple(replace(n, body=_factored(n.body)) for n in op.nests))
 
 

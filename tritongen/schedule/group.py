@@ -17,13 +17,13 @@ from tritongen.schedule.classes.ragged import as_ragged
 from tritongen.schedule.digits import joined
 from tritongen.schedule.members import Group, Virtual, closure, fetches, is_reducer
 
-MOST_READS = 64  # that a temporary may be made of where it is computed anew by whoever reads it
+MOST_READS = 64  # that a temporary may consist of if each reader computes it again
 
 
 def group(
     op: ir.Op, nests: tuple[ir.Nest, ...], facts: Facts, only: str | None = None
 ) -> tuple[Group, ...]:
-    """Groups in an order in which every stored value is written before it is read.
+    """Groups, in an order in which every stored value is written before it is read.
 
     `only`: the one class that may take nests.
     """
@@ -118,14 +118,13 @@ def padded(nests: tuple[ir.Nest, ...]) -> set[str]:
 
 
 def multiplied_again(nests: tuple[ir.Nest, ...], stored: set[str], facts: Facts) -> set[str]:
-    """What is computed of an element for products that sum over other dims of it each, or at more places than its own.
+    """Values that several products would compute again: they sum over different dims of it, or read it at more places than its own.
 
-    As a rule the gradient of a product's result, which one for each operand multiplies: computed by their readers, each
-    of their tiles would compute it anew, and a window each tap of it. us on an H200, f32, swiglu_linear of 8344 x 397 to
-    1437 10,846 (torch 1,147), a gelu behind a transposed convolution 7,887 (1,240).
-
-    And what is the same along an index that a product has it for, as a mean's gradient is: a sum that reads what it is
-    made of is no product. conv_transpose2d and a mean, f32, on an H100 23,000 us by rows, 670 so (torch 610).
+    1. Usually it is the gradient of a product's result, which one product for each operand multiplies. Each tile of its readers would
+       compute it again, and a window would for each tap. us on an H200, f32: swiglu_linear of 8344 x 397 to 1437 10,846 (torch
+       1,147), a gelu behind a transposed convolution 7,887 (1,240).
+    2. A value that is the same along an index that a product needs, as a mean's gradient is. A sum that reads what it is made of is not a
+       product. conv_transpose2d and a mean, f32, on an H100: 23,000 us by rows, 670 stored (torch 610).
     """
     virtual = Virtual(n for n in nests if not is_reducer(n) and n.name not in stored)
     made = {
@@ -153,7 +152,7 @@ def multiplied_again(nests: tuple[ir.Nest, ...], stored: set[str], facts: Facts)
 
 
 def heavy(nests: tuple[ir.Nest, ...], stored: set[str]) -> set[str]:
-    """Temporaries that are read elsewhere than at their own place and made of too much to compute it there.
+    """Temporaries that are read at another place than their own, and that are too large to be computed there again.
 
     A chain of `t2[i] = t1[i - 1] + t1[i + 1]` would double at each link.
     """
@@ -173,9 +172,9 @@ def heavy(nests: tuple[ir.Nest, ...], stored: set[str]) -> set[str]:
 
 
 def finished(nests: tuple[ir.Nest, ...], stored: set[str], facts: Facts) -> set[str]:
-    """What is stored in place of a sum of products: the last of the pointwise values that all who read it go through.
+    """The value that is stored in place of a sum of products: the last pointwise value that all its readers go through.
 
-    Its epilogue computes gelu(h) once; a norm behind it would in each of its passes.
+    Its epilogue computes gelu(h) once. A norm behind it would compute it in each of its passes.
     """
     virtual = Virtual(n for n in nests if not is_reducer(n) and n.name not in stored)
     computed = {n.name for n in nests}

@@ -1,10 +1,10 @@
-"""An extreme whose place is a result too is what the fold that gives the place holds: one fold, not two.
+"""Computes an extreme and its index by one fold, if both are results.
 
     v[n] = max[d](x[n, d])                           v, i = tl.reduce((x, place), 1, lib.first_max, ...)
     i[n] = argmax[d](x[n, d])
 
-Input: the nests that one kernel computes. Output: the same, where that extreme reads the place's fold in place of
-folding: `Call("held", (i[n],))`, which stands in plans alone.
+Input: the nests that one kernel computes. Output: the same nests, where the extreme reads the fold of the index:
+`Call("held", (i[n],))`. This call exists only in plans.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def with_held(nests: tuple[ir.Nest, ...]) -> tuple[ir.Nest, ...]:
 
 
 def held_by(nests: tuple[ir.Nest, ...], place: str) -> str:
-    """The extreme that the fold of a place holds, where it is a value of its own."""
+    """The extreme that the fold of an index holds, if it is a value of its own."""
     for nest in nests:
         match nest.body:
             case ir.Call("held", (ir.Read(tensor),)) if tensor == place:

@@ -1,9 +1,8 @@
-"""Norms of images that are stored channels last: the walk that needs no copy of them.
+"""Norms of images that are stored channels last: a loop order that needs no copy of them.
 
-Input: a step over rows whose result is seen as rows. Output: the step with that walk's kernels and variants
-behind its own, which are for images in order. A row walks the channels of one place after the other, and no
-view of a tensor merges images, channels and places. Where a row has one channel (instance norm), neighbours in
-memory are of different rows.
+Input: a step over rows whose result is seen as rows. Output: the step, with the kernels and variants of that order behind
+its own, which are for images in order. A row covers the channels of one place after the other, and no view of a tensor
+merges images, channels and places. If a row has one channel (instance norm), neighbours in memory belong to different rows.
 """
 
 from __future__ import annotations

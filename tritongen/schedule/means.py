@@ -1,10 +1,10 @@
-"""Means of rows as folds: where the squares about a mean are summed up beside it.
+"""Means of rows as folds of their own, if a sum of squares about the mean stands beside them.
 
     mu_sum[n] = sum[d](x[n, d]);  mu[n] = mu_sum[n] / D      is    mu[n] = mean[d](x[n, d])
 
-in kernels of rows. Of large terms that are near one another a sum loses digits that x - mu then shows, and a norm
-divides that by next to nothing: layer_norm of a row of equal numbers must be 0. A fold for the mean looks again at what
-it leaves of its terms. Input and output: nests, and their groups; whoever reads the sum for its mean reads that.
+in kernels of rows. A sum of large, nearly equal terms loses digits. The difference x - mu shows the loss, and a norm divides it
+by nearly nothing: layer_norm of a row of equal numbers must be 0. A fold for the mean adds the mean of the remaining
+differences. Input and output: nests, and their groups. Lines that read the sum only for its mean read the mean.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The members of a group and what they read, as one tile computes them.
 
-Input: canonical nests. Output: the lines of a kernel in dependency order, pointwise temporaries pasted
-where a tile cannot hold them. What makes a kernel of them is each class's business (`classes/`).
+Input: canonical nests. Output: the lines of a kernel in dependency order. Pointwise temporaries are pasted where a tile
+cannot hold them. Each class makes its kernel from them (`classes/`).
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from tritongen.schedule.canonical import substitute_indices
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """A contraction's roles: indices by role, and the two factors.
+    """The roles of a contraction: its indices by role, and the two factors.
 
-    Where left slides a window over m (a convolution), `taps` are the reduced indices that walk the
-    window; k holds the others, the channels.
+    If the left factor slides a window over m (a convolution), `taps` are the reduced indices of the window, and k holds the others, the
+    channels.
     """
 
     batch: tuple[ir.Binder, ...]
@@ -54,7 +54,7 @@ class Product:
 @dataclass(frozen=True, slots=True)
 class Group:
     kind: str  # a name in CLASSES
-    nests: tuple[ir.Nest, ...]  # roots, then whatever they read, in dependency order
+    nests: tuple[ir.Nest, ...]  # roots, then what they read, in dependency order
     row: tuple[ir.Binder, ...] = ()
     col: tuple[ir.Binder, ...] = ()
     product: Product | None = None
@@ -72,7 +72,7 @@ class Group:
 
     @property
     def heads(self) -> tuple[ir.Nest, ...]:
-        """The sums of products, `products` of them."""
+        """The sums of products. `products` is their number."""
         sums = (n for n in self.nests if isinstance(n.body, ir.Reduce) and n.body.op == "sum")
         bodies = ((n, n.fold.body) for n in sums)
         found = (n for n, e in bodies if isinstance(e, ir.Call) and e.fn in ("mul", "scaled"))
@@ -111,10 +111,10 @@ def closure(root: ir.Nest, virtual: dict[str, ir.Nest]) -> list[ir.Nest]:
 
 # ---- values computed where they are read --------------------------------------------------------
 class Virtual(dict[str, ir.Nest]):
-    """Pointwise temporaries by name, and what was found with them.
+    """Pointwise temporaries by name, with cached results.
 
-    Each root is tried with each group by each class. In a chain of norms these ask for the same lines and the same
-    reads again and again; each answer is made once. Nothing may be added behind the first question.
+    Each class tries each root with each group. In a chain of norms these ask for the same lines and the same reads again and again, so each
+    answer is computed once. Nothing may be added after the first question.
     """
 
     __slots__ = ("lines", "looked_at", "mixed", "pasted", "products")
@@ -222,7 +222,7 @@ def solve_digits(own: Poly, at: Poly) -> dict[str, Poly]:
 def _filled(body: ir.Expr, read: ir.Read, nest: ir.Nest) -> ir.Expr:
     """A temporary read with `else`: inside its dims its value, outside the fill.
 
-    The `where` keeps no read of the value inside its own tensor: each gets a fill, which nobody sees.
+    The `where` does not keep a read of the value inside of its own tensor. So each such read gets a fill, whose value is never used.
     """
     assert read.fill is not None
     tests: list[ir.Expr] = []

@@ -1,14 +1,14 @@
-"""Paired folds: two folds of one row, the second waiting for the first, that one pass can take together.
+"""Paired folds: two folds of one row, the second depending on the first, that one pass can compute together.
 
-    m = max[d](x)         s = sum[d](exp(x - m))       softmax and its kin
+    m = max[d](x)         s = sum[d](exp(x - m))       softmax and similar
     m = mean[d](x)        q = sum[d]((x - m)**2)       mean and variance
 
-A pass in blocks keeps the state of both and merges each block's into it, since the second fold over two
-blocks follows from those over each and the firsts. What a kind is, algebraically, is its matcher here; the text
-of its steps is its row in `emit/folds.py`. Every other pair of folds takes one pass each.
+A pass in blocks keeps the state of both folds, and merges the state of each block into it. It can, because the second fold over two
+blocks follows from those over each block and from the first folds. The matchers here define a kind algebraically. The text of its
+steps is its row in `emit/folds.py`. Every other pair of folds takes one pass each.
 
-`mean` is a sum and a division elsewhere. In rows it is a fold of its own (`means.py`), so that what is left of large
-terms that are near one another has all its digits: x - mean(x) of a constant row is 0, and not what the sum lost.
+Elsewhere `mean` is a sum and a division. In rows it is a fold of its own (`means.py`), so that differences from it keep all their
+digits: x - mean(x) of a constant row is 0.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tritongen.schedule.plan import Level, Pair
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What a matcher may look at: the nests of a group, the reduced indices and how many terms they make."""
+    """The input of a matcher: the nests of a group, the reduced indices, and the number of terms."""
 
     nests: dict[str, ir.Nest]
     col: frozenset[str]
@@ -88,7 +88,7 @@ def moments(first: ir.Nest, second: ir.Nest, row: Row) -> Pair | None:
 
 
 def is_mean(e: ir.Expr, fold: ir.Nest, row: Row) -> bool:
-    """Whether it is the mean of a row, of which `fold` is the sum, or that mean."""
+    """Whether an expression is the mean of a row, where `fold` is the sum or the mean itself."""
     match e:
         case ir.Read(tensor):
             return tensor == fold.name and fold.fold.op == "mean"
@@ -99,9 +99,9 @@ def is_mean(e: ir.Expr, fold: ir.Nest, row: Row) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A row of the table of pairs; its texts are the row of that name in `emit/folds.py`.
+    """A row of the table of pairs. Its texts are the row of that name in `emit/folds.py`.
 
-    `state`: the names of the numbers that one part of a row leaves. `by_lane`: whether a lane may keep some of its own.
+    `state`: the names of the numbers that one part of a row stores. `by_lane`: whether a lane may keep its own state.
     """
 
     found: Callable[[ir.Nest, ir.Nest, Row], Pair | None]
@@ -158,12 +158,12 @@ def _waits_for(fold: ir.Nest, row: Row) -> set[str]:
 
 
 def state_of(pair: Pair) -> tuple[str, ...]:
-    """The names of what one part of a row leaves of a pair."""
+    """The names of the values that one part of a row stores for a pair."""
     return tuple(
         name.format(first=pair.first, second=pair.second) for name in KINDS[pair.kind].state
     )
 
 
 def numbers_of(levels: tuple[Level, ...]) -> int:
-    """How many numbers a pair of a walk keeps for a row, at the most; 0 where none is folded in pairs."""
+    """The largest number of values that a pair keeps for a row. 0 if there are no pairs."""
     return max((len(state_of(pair)) for level in levels for pair in level.pairs), default=0)

@@ -1,10 +1,10 @@
-"""What every step must leave true of places: a tensor is seen as each access of it says.
+"""Checks every step: a tensor is seen as each access to it says.
 
-Input: a step and the nests that it was made from. Output: nothing, or `Misplaced`, which names the op, the
-kernel and the access. It is a bug of a class, never of a spec.
+Input: a step and the nests that it was made from. Output: nothing, or `Misplaced`, which names the op, the kernel and the
+access. A finding is a bug of a class, never of a spec.
 
-A reshaped tensor keeps the row-major number of each element. So a view is right where the number that its
-digits make is the number that the coordinates make in the tensor's own dims.
+A reshaped tensor keeps the row-major number of each element. So a view is right if the number that its digits make is the
+number that the coordinates make in the tensor's own dims.
 """
 
 from __future__ import annotations

@@ -1,12 +1,11 @@
 """The plan of one op: data only, every decision with its reason.
 
-An op runs as *steps*, one after another; a step computes some stored values (outputs, or
-temporaries in scratch storage) and lists *variants*: ways to run it, each with a condition, a
-config and launches. First match wins and the last variant is universal. Conditions, configs, grids
-and scratch shapes are size expressions in the language (`Rule`): `emit` prints them as Python,
-`explain` and the tests evaluate them, nobody `eval`s them.
+An op runs as *steps*, one after another. A step computes some stored values (outputs, or temporaries in scratch memory). It
+lists *variants*: ways to run it, each with a condition, a config and launches. The first variant whose condition holds is taken,
+and the last one is always right. Conditions, configs, grids and scratch shapes are size expressions in the language
+(`Rule`): `emit` prints them as Python, and `explain` and the tests evaluate them without `eval`.
 
-No Triton text is here. What each skeleton does with a kernel is in its template.
+A plan holds no Triton text. The template of a skeleton says what it does with a kernel.
 """
 
 from __future__ import annotations
@@ -22,10 +21,10 @@ Rule = str  # a size expression, parsed by schedule.rules
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """Indices that one tile dim walks together, outermost first: `row` = (n, g), `col` = (c, h, w).
+    """Indices that one tile dim covers together, the outermost first: `row` = (n, g), `col` = (c, h, w).
 
-    Where other indices stand between its digits in memory, a tile walks the last `tail` of them, one
-    run, and the ones before, `outer`, are numbers of the program or of a turn of its loop.
+    If other indices stand between its digits in memory, a tile covers the last `tail` of them, which are one run. The digits before,
+    `outer`, are numbers of the program or of a step of its loop.
     """
 
     name: str
@@ -34,12 +33,12 @@ class Axis:
 
     @property
     def run(self) -> Axis:
-        """What a tile walks."""
+        """The part of an axis that a tile covers."""
         return Axis(self.name, self.digits[-self.tail :]) if self.tail else self
 
     @property
     def outer(self) -> Axis:
-        """What it does not."""
+        """The part of an axis that a tile does not cover."""
         return Axis(f"{self.name}_outer", self.digits[: -self.tail] if self.tail else ())
 
     @property
@@ -59,9 +58,9 @@ class Axis:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """A tensor as one kernel sees it: reshaped to `shape`, dim k walked by the digits `runs[k]`.
+    """A tensor as one kernel sees it: reshaped to `shape`, where the digits `runs[k]` index dim k.
 
-    `order`: its dims as they stand before that, where not as they are.
+    `order`: the order of its dims before that, if it differs from their own.
     """
 
     tensor: str
@@ -72,20 +71,20 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """Two folds that one walk takes together, though the second waits for the first (`paired.py`)."""
+    """Two folds that one pass computes together, although the second depends on the first (`paired.py`)."""
 
     kind: str
     first: str
     second: str
-    shift: ir.Expr | None  # what the second subtracts, where it is free to be any row value
+    shift: ir.Expr | None  # the value that the second fold subtracts, if it may be any row value
     stored: str = ""  # the dtype of the stores that the second fold's terms reach
 
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """One walk over the reduced axis: the folds that need nothing but earlier levels' results.
+    """One pass over the reduced axis: the folds that depend only on results of earlier levels.
 
-    Of a pair, the second fold is in the level of the first.
+    The second fold of a pair is in the level of the first.
     """
 
     folds: tuple[str, ...]
@@ -96,10 +95,10 @@ class Level:
 
 @dataclass(frozen=True, slots=True)
 class KernelPlan:
-    """One kernel: its skeleton, what its tile walks, what it computes and what it stores.
+    """One kernel: its skeleton, the axes of its tile, what it computes and what it stores.
 
-    `nests` holds, in order, every value the kernel computes; `views` how it sees the tensors it
-    touches (a tensor without a view is addressed dim by dim); `levels` is for walks that loop.
+    `nests` holds, in order, every value that the kernel computes. `views` says how it sees the tensors that it touches; a tensor without a
+    view is addressed dim by dim. `levels` is for kernels that loop.
     """
 
     name: str
@@ -131,10 +130,10 @@ class KernelPlan:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """A kernel over a grid; it takes the variant's config, and where it has one its own says more or otherwise.
+    """A kernel over a grid. It takes the variant's config. A config of its own adds to it or overrides it.
 
-    Of a kernel that `splits`: `part`, whether programs leave parts of sums, and store no outputs; `scratch`, where they
-    leave them, or take those of launches before; PARTS in its grid is 1 where the config has none.
+    For a kernel that `splits`: `part` says whether programs store parts of sums instead of outputs. `scratch` is where they store them, or
+    where they load those of earlier launches. PARTS in its grid is 1 if the config has none.
     """
 
     kernel: str
@@ -146,10 +145,10 @@ class Launch:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """What one variant takes, by a function of `lib.estimates`.
+    """The estimated time of one variant, by a function of `lib.estimates`.
 
-    `kind`: how factors come to the tensor cores. `asked`: what else its parameters are, in front of those that all
-    variants of a step share (`estimates.shared`).
+    `kind`: how factors come to the tensor cores. `asked`: its other arguments, in front of those that all variants of a step share
+    (`estimates.shared`).
     """
 
     model: str
@@ -161,10 +160,9 @@ class Estimate:
 class Variant:
     """One way to run a step. `config` are (name, rule) pairs; upper-case names are constexprs.
 
-    `requires`: what its kernels rely on to be right, and what of the device they need: wherever it holds the
-    variant may be forced (`proof/variants.py`). `when`, which implies it, says where it is chosen: of the
-    variants that have an `estimate` and hold the one that takes least, where none does the first of the others.
-    Others that stand before them come first.
+    `requires`: what its kernels need to be right, of the call and of the device. Where it holds, the tests may force the variant
+    (`proof/variants.py`). `when` implies it, and says when the variant is chosen. Of the variants that have an `estimate` and hold, the one
+    with the least estimate is taken. If none holds, the first of the others is taken. Others that stand before them come first.
     """
 
     name: str
@@ -173,7 +171,7 @@ class Variant:
     config: tuple[tuple[str, Rule], ...]
     launches: tuple[Launch, ...]
     scratch: tuple[tuple[str, str, tuple[Rule, ...]], ...] = ()  # name, dtype, shape
-    zeroed: tuple[tuple[str, str], ...] = ()  # what is added to: its name, the tensor it is
+    zeroed: tuple[tuple[str, str], ...] = ()  # the tensor that is added to, by name
     packs: tuple[Pack, ...] = ()
     requires: Rule = "True"
     estimate: Estimate | None = None
@@ -181,26 +179,26 @@ class Variant:
 
 @dataclass(frozen=True, slots=True)
 class Pack:
-    """An operand that a variant wants with another dim innermost: copied by `tritongen.lib` where it does not lie so.
+    """An operand that a variant needs with another dim innermost. `tritongen.lib` copies it if it is stored otherwise.
 
     `order` are the operand's dims as the copy stores them, the innermost last.
     """
 
     tensor: str
     order: tuple[int, ...]
-    like: str = ""  # the operand whose dtype it is given, whatever lies innermost
+    like: str = ""  # the operand whose dtype it gets, whatever dim is innermost
     # The name of the copy, where the kernel reads it as another tensor, of so many elements in the innermost dim, zeros
     # behind those of the operand: the operand itself, where these are as many and it lies so.
     stored: str = ""
     lanes: Poly = Poly()
-    multiple: int = 1  # of which the innermost dim of the copy has one, zeros behind the operand's
+    multiple: int = 1  # the innermost dim of the copy is padded with zeros to this multiple
     widens: str = ""  # that size then, where a kernel reads the copy as the operand
     # A dim of the operand and what it is split into, where `order` has two for it: groups and their channels.
     split: tuple[int, tuple[Poly, Poly]] | None = None
 
 
 def pack_dims(pack: Pack, dims: tuple[Poly, ...]) -> tuple[Poly, ...]:
-    """Those dims of its operand, of which these are all."""
+    """The dims of its operand, if these are all of them."""
     if pack.split is None:
         return dims
     at, parts = pack.split
@@ -214,7 +212,7 @@ def stored_dims(pack: Pack, dims: tuple[Poly, ...]) -> tuple[Poly, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """A fact of the call: whether a tensor's stride in dim `near` is less than that in dim `far`."""
+    """A fact of the call: whether a tensor's stride in dim `near` is smaller than in dim `far`."""
 
     fact: str
     tensor: str
@@ -241,7 +239,7 @@ class Sizes:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What is computed together. `facts` are the integers that the rules speak of, as sizes."""
+    """Values that are computed together. `facts` are the integers that the rules use, as sizes."""
 
     name: str
     skeleton: str
@@ -256,7 +254,7 @@ class Step:
     apart: tuple[tuple[str, str], ...] = ()  # (an earlier step, why this is not part of it)
     orders: tuple[Order, ...] = ()
     tests: tuple[Run | Sizes, ...] = ()
-    # What decides how its products of f32 are computed: the spec's word, or torch's switch, "conv" or "matmul"
+    # How its products of f32 are computed: the spec's word, or torch's switch, "conv" or "matmul"
     precision: str = ""
     no_product: str = ""  # why sums of several factors are no products of tiles
 
@@ -267,21 +265,21 @@ class Step:
         return next((v for v in self.kernel(kernel).views if v.tensor == tensor), None)
 
     def is_shared(self, tensor: str) -> bool:
-        """Whether all kernels see a tensor alike, and none wants it packed: then its view is said once."""
+        """Whether all kernels see a tensor in the same way, and none needs it packed. Then its view is printed once."""
         ways = {self.seen_by(k.name, tensor) for k in self.kernels}
         return len(ways) == 1 and all(p.tensor != tensor for p in self.packs)
 
     @property
     def packs(self) -> tuple[Pack, ...]:
-        """Of all variants, each once."""
+        """The packs of all variants, each once."""
         return tuple({p.tensor: p for v in self.variants for p in v.packs}.values())
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """One typing of an op, as steps; `scratch` are the temporaries that pass between steps.
+    """One typing of an op, as steps. `scratch` are the temporaries that pass between steps.
 
-    `name` is the op's, with the kind behind it where there are several typings.
+    `name` is that of the op, followed by the kind if there are several typings.
     """
 
     name: str

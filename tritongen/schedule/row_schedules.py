@@ -92,7 +92,7 @@ def split_variant(
     return Variant(
         "split",
         f"{unsplit(loop, along)} < 2 * sms and cols > {least_columns(loop, merges, along)}",
-        "too few rows to fill the GPU: several programs share one",
+        "too few rows to fill the GPU: several programs share a row",
         config,
         in_passes(Launch(loop.name, (grid, "PARTS")), last, state),
         in_parts(*state),
@@ -100,7 +100,7 @@ def split_variant(
 
 
 def across(loop: KernelPlan, counts: bool) -> tuple[str, str, str, str]:
-    """Where memory runs along the rows: rows and columns of a tile, its warps, programs a multiprocessor."""
+    """The tile if memory runs along the rows: its rows and columns, warps, and programs per multiprocessor."""
     paired = numbers_of(loop.levels) > 0
     wide = "256" if paired else "64"
     if not counts:
@@ -116,7 +116,7 @@ Tile = tuple[tuple[tuple[str, str], ...], str, str]  # BLOCK and ROWS, num_warps
 
 
 def tile_of_runs(loop: KernelPlan, counts: bool, along: bool) -> Tile:
-    """What a program takes at a time of rows that lie in several runs, and how many blocks of a run in all."""
+    """The tile for rows that lie in several runs, and the number of blocks in a run."""
     row, col = loop.axes
     height, deep, few, _ = across(loop, counts)
     most, warps = ("2048", "8") if takes_few(loop) else ("4096", "4")
@@ -153,11 +153,11 @@ def unsplit(loop: KernelPlan, along: bool) -> str:
 
 
 def least_columns(loop: KernelPlan, merges: bool, along: bool) -> str:
-    """Above which rows are shared.
+    """The number of columns above which programs share a row.
 
-    Two launches and their scratch cost the host 29 us for a softmax of 64 rows of 32,768, eager 14; one launch
-    takes 182 us for 4,096 such rows, so about 6 for these. Few rows across memory make few tiles: 104 of 4,728 took
-    155 us in two programs, 405 of 1,688 128 in seven.
+    Two launches and their scratch cost the host 29 us for a softmax of 64 rows of 32,768; eager takes 14. One launch takes 182 us for 4,096
+    such rows, so about 6 for these. Few rows across memory make few tiles: 104 of 4,728 took 155 us in two programs, 405 of 1,688 took 128
+    in seven.
     """
     least = "8192" if merges or loop.axes[1].tail else "32768"
     if along:
@@ -213,7 +213,7 @@ def two_pass_variant(two_pass: KernelPlan, state: State) -> Variant:
         "two_pass",
         f"not strided and forward_progress and {'itemsize <= 2 and ' if numbers else ''}"
         f"{'cols % 8 == 0 and ' if numbers > 2 else ''}{least} < cols <= 2**22 and rows * cols > 2**25",
-        "x does not fit in L2, but what lies between its two reads does",
+        "x does not fit in L2, but the data between its two reads does",
         (
             ("BLOCK", "8192"),
             ("ROWS", "1"),
@@ -326,7 +326,7 @@ def held_columns(dtypes: set[str], doubles: bool) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Traits:
-    """What decides how whole rows are held in registers."""
+    """The properties that decide how whole rows are held in registers."""
 
     columns: bool  # whether operands lie along the columns alone, as a gain does
     counts: bool  # whether places are folded, and nothing is written along the row
@@ -371,12 +371,12 @@ def resident_variants(resident: KernelPlan, traits: Traits) -> tuple[Variant, ..
     # H100, us, 8,192 elements in 8 warps and as here: means over the middle of 3000 x 40 x 100 in bf16 34 and 17, of 793 x 88 x 312
     # 37 and 28, of 1500 x 140 x 255 69 and 64; softmax of 700000 x 19 across 126 and 37, of 300000 x 60 59 and 35, of
     # 50000 x 450 45 and 43; in f32 of 350000 x 19 48 and 26; layer_norm of 100000 x 200 in bf16 45 and 40.
-    # Of f64 a thread holds half as many: 4,096 in two warps spilt.
+    # A thread holds half as many f64: 4,096 in two warps spilled.
     single, warps = " and not in_f64" if traits.doubles else "", 4 if traits.several else 2
     strided = Variant(
         "strided",
         "strided and 0 < cols <= 512",
-        "short rows whose elements lie far apart: memory runs along the rows' own axis",
+        "short rows with elements far apart in memory: neighbouring rows are adjacent",
         (
             ("BLOCK", "max(16, pow2(cols))"),
             ("ROWS", rows(row, f"max(1, (8192 if BLOCK > 128{single} else 4096) // BLOCK)")),

@@ -1,8 +1,8 @@
-"""Row values inside values over the tile, given a name: `(x - mu) * rsqrt(var + eps)` reads one computed before.
+"""Gives names to row values inside of values over the tile: `(x - mu) * rsqrt(var + eps)` reads a value computed before.
 
-In: the nests of one group. Out: the same with nests over the rows for what a tile value calls of row values alone.
-Computed where it stands, behind the loads of the tile, a square root or a quotient holds registers for all
-that is loaded: layer_norm of 16,384 columns in 8 warps took 209 a thread, and 127 with the root in front.
+Input: the nests of one group. Output: the same, with nests over the rows for calls that depend on row values alone. A
+square root or a quotient that is computed behind the loads of the tile holds registers for everything that is loaded:
+layer_norm of 16,384 columns in 8 warps took 209 registers a thread, and takes 127 with the root in front.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import Poly, index, symbols
 from tritongen.ir.free import free_indices, tensors_read
 
-# What costs no more than the multiplication that it would be an operand of.
+# Calls that cost no more than the multiplication whose operand they would be.
 LIGHT = frozenset({"add", "sub", "mul", "neg", "abs", "maximum", "minimum", "where", "square"})
 
 

@@ -40,9 +40,9 @@ def cdiv(a: int, b: int) -> int:
 
 
 def parts(programs: int, tiles: int, steps: int, least: int = 1) -> int:
-    """Programs that share a tile: a power of two, as many as are free, each with four steps of a loop at least.
+    """The number of programs that share a tile: a power of two, as many as are free, each with at least four steps of a loop.
 
-    Where several do, no fewer than `least`: an accumulator of f32 loses digits with every term.
+    If several share a tile, no fewer than `least` do: an accumulator of f32 loses digits with every term.
     """
     found = max(1, pow2(min(programs // max(1, tiles), cdiv(steps, 4)) + 1) // 2)
     return max(found, pow2(least)) if found > 1 else 1
@@ -93,7 +93,7 @@ def names(rule: str) -> frozenset[str]:
 
 
 def conjuncts(rule: str) -> list[str]:
-    """The conditions that all have to hold: what stands between the outermost `and`s."""
+    """The conditions between the outermost `and`s. All of them must hold."""
     node = parse(rule)
     if isinstance(node, ast.BoolOp) and isinstance(node.op, ast.And):
         return [ast.unparse(part) for part in node.values]

@@ -39,6 +39,6 @@ def waves(times: str, m: int, n: int) -> Rule:
 
 
 def persistent_grid(times: str, rows: str = "BLOCK_M", parts: bool = False) -> tuple[Rule]:
-    """Of `programs` a multiprocessor, or fewer where there are fewer tiles; `parts`: PARTS may share one."""
+    """A grid of `programs` per multiprocessor, or fewer if there are fewer tiles. `parts`: PARTS may share one tile."""
     shared = "PARTS * " if parts else ""
     return (f"min(PROGRAMS * sms, {shared}{times}cdiv(M, {rows}) * cdiv(N, BLOCK_N))",)

@@ -1,11 +1,11 @@
-"""Which entries of a config decide how fast a kernel is and nothing else, and values to try for them.
+"""The entries of a config that only decide how fast a kernel is, and values to try for them.
 
     free(step, kernel)     # ("ROWS", "num_warps", "num_stages"): the kernel is right with any value of these
     table(step, kernel)    # ({"ROWS": 8, "num_warps": 1, "num_stages": 3}, ...): what the rules give in calls of all kinds
 
-The proof forces other values than the rules give on all entries but those that a kernel asks for (`proof/variants.py`).
-`build --autotune` prints tables of what is free (`emit/tuning.py`), as far as nobody but the kernel goes by it: scratch,
-other launches and other entries do not follow what is measured.
+The tests force other values on all entries, except for those that a kernel needs (`proof/variants.py`). `build --autotune`
+prints tables of free entries (`emit/tuning.py`), if only the kernel depends on them: scratch, other launches and other
+entries do not follow what is measured.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tritongen.schedule.classes.contraction_stages import itemsizes
 from tritongen.schedule.plan import KernelPlan, Launch, Rule, Step, Variant
 
 TILES = ("BLOCK", "ROWS", "BLOCK_M", "BLOCK_N", "BLOCK_K", "GROUP_M")
-OPTIONS = {"num_warps": 4, "num_stages": 3}  # with what Triton takes where nobody says
+OPTIONS = {"num_warps": 4, "num_stages": 3}  # with Triton's defaults
 WHOLE = frozenset({"rows", "lines", "lines_loop", "nest"})  # a BLOCK holds rows, or lines
 PRODUCTS = frozenset(
     "contraction taps ragged persistent subtiles patches tf32x3 tf32x3_half".split()
@@ -29,7 +29,7 @@ PRODUCTS = frozenset(
 # Configs of a table: those that suit a call are compiled and timed, a second each.
 MOST = 16
 MOST_WARPS = 16  # where they are more than the rules say
-# Of calls that rules are asked for: sizes from a few to many, elements of all widths, one kind of device.
+# Calls for which rules are evaluated: sizes from few to many, elements of all widths, one kind of device.
 SIZES = (1, 2, 8, 32, 128, 512, 1024, 4096, 8192, 16384, 32768, 1 << 20)
 BYTES = (1, 2, 4, 8)
 DEVICE = {"sms": 132, "shared": 227, "forward_progress": True, "tma": True}
@@ -55,10 +55,10 @@ def asked(step: Step, variant: Variant) -> set[str]:
 
 
 def free(step: Step, kernel: str) -> tuple[str, ...]:
-    """What decides about speed alone, wherever the kernel is launched; nothing for one that is not tuned.
+    """The entries that only decide about speed, wherever the kernel is launched. Empty for a kernel that is not tuned.
 
-    Programs that wait for each other have to be on the GPU together, which warps and tiles decide. A launch with a config
-    of its own takes little time beside the one in front of it.
+    Programs that wait for each other must be on the GPU together, which warps and tiles decide, so they are not tuned. Nor is a launch with a
+    config of its own, which takes little time beside the one in front of it.
     """
     runs = launched(step, kernel)
     if step.kernel(kernel).counter or not runs or any(run.config for _, run in runs):
@@ -97,7 +97,7 @@ def _spoken(texts: Iterable[Rule]) -> set[str]:
 
 
 def _bounded(kernel: KernelPlan, config: dict[str, str]) -> set[str]:
-    """What is right with other values than the rules give, but not with all that fit other calls."""
+    """Entries for which other values than the rules give are right, but not all values of other calls."""
     found = {"BLOCK_M"} if kernel.skeleton == "patches" else set()  # the host shapes patches by it
     folds = [nest.body for nest in kernel.nests if isinstance(nest.body, ir.Reduce)]
     scaled = any(fold.scale is not None for fold in folds)
@@ -135,14 +135,14 @@ def table(
 
 
 def widths(kernel: KernelPlan) -> tuple[int, ...]:
-    """Bytes of an element in calls that a kernel may run: of what is multiplied, if it multiplies."""
+    """Bytes of an element in the calls that a kernel may run. For products, of a factor."""
     return itemsizes(kernel) if kernel.skeleton in PRODUCTS else BYTES
 
 
 def _values(
     step: Step, variant: Variant, names: list[str], itemsizes: tuple[int, ...]
 ) -> Iterator[Row]:
-    """The free entries in each kind of call that the variant may be chosen for, as far as these speak of it."""
+    """The free entries for each kind of call that may choose the variant."""
     config = dict(variant.config)
     ahead, needed = [*names], set[str]()
     while ahead:
@@ -167,7 +167,7 @@ def _values(
 def _called(
     fact: str, sizes: set[str], several: tuple[int, ...], itemsizes: tuple[int, ...]
 ) -> tuple[int, ...]:
-    """What a fact of a call may be."""
+    """The possible values of a fact."""
     if fact in DEVICE:
         return (DEVICE[fact],)
     if fact in sizes:
@@ -176,14 +176,14 @@ def _called(
 
 
 def _some_of_each(found: list[list[Row]]) -> list[Row]:
-    """As many rows of each list as together make no more than a table has, spread evenly, each once."""
+    """Evenly spread rows of each list, each once, at most as many together as a table has."""
     shares = (n for n in range(MOST, 1, -1) if sum(min(n, len(own)) for own in found) <= MOST)
     share = next(shares, 1)
     return [*dict.fromkeys(row for own in found for row in _spread(own, share))][:MOST]
 
 
 def _spread(rows: list[Row], most: int) -> list[Row]:
-    """So many of them, evenly, the first and the last among them."""
+    """So many of them, evenly spread, including the first and the last."""
     if len(rows) <= most:
         return rows
     return [rows[k * (len(rows) - 1) // max(1, most - 1)] for k in range(most)]

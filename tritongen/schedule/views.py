@@ -1,8 +1,8 @@
-"""How a tile sees a tensor: as a reshaped view with one stride per run of digits.
+"""How a tile sees a tensor: as a reshaped view with one stride for each run of digits.
 
-`x[n, g * Cg + c, h, w]` over the axes row = (n, g) and col = (c, h, w) is the 2-D view
-[N * groups, Cg * H * W]: neighbouring digits of one axis, in order, are one run. A tensor that is
-read in another way (an offset, a reversal, a window, a fill) has no view and is addressed dim by dim.
+`x[n, g * Cg + c, h, w]` over the axes row = (n, g) and col = (c, h, w) is the 2-D view [N * groups, Cg * H * W]:
+neighbouring digits of one axis, in order, are one run. A tensor that is read in another way (an offset, a reversal, a window, a
+fill) has no view, and is addressed dim by dim.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def views(
     facts: Facts,
     cuts: Digits = (),
 ) -> tuple[View, ...]:
-    """A view for every tensor all of whose accesses (tensor, coords) are the same whole walk.
+    """A view for every tensor whose accesses (tensor, coords) all use it whole and in the same way.
 
     `cuts`: digits that begin a run of their own.
     """
@@ -123,8 +123,8 @@ def holds_channels_last(
 def accesses(nests, stores, dims):
     """(tensor, coords) of all reads of stored tensors and of all stores, in order of appearance.
 
-    What is only counted with is not among them: it is addressed dim by dim. What is read as well is
-    seen as all of its coordinates are.
+    Reads that are only used as numbers are not included: they are addressed dim by dim. A tensor that is also read normally is seen as all
+    of its coordinates are.
     """
     computed = {n.name for n in nests}
     read: set[str] = set()

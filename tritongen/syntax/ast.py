@@ -217,8 +217,8 @@ class Require(Node):
 class Assign(Node):
     """`y[n, d] = value`. `indices` is None without brackets.
 
-    An index is a Name, a Number (`y[m, 0]`), Dots, or a Binder with bounds (`mu[n, g < groups]`).
-    `span` is the name's, where findings about the line are shown, `whole` the line's.
+    An index is a Name, a Number (`y[m, 0]`), Dots, or a Binder with bounds (`mu[n, g < groups]`). `span` is that of the name, where
+    findings about the line are shown. `whole` is that of the line.
     """
 
     name: str

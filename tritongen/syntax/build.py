@@ -1,9 +1,9 @@
-"""The nodes of the tree, one method for each rule of the grammar.
+"""Builds the nodes of the syntax tree, one method for each rule of the grammar.
 
-Input: the parts of a rule, in order: tokens and nodes. Output: the node, with its span. What the
-grammar lets pass but the language does not (a reserved name, a number that 64 bits do not hold, a
-binder of another form) is collected in `errors`, so that one run finds all of it; a limit raises at
-once. Not here: clauses and their values (`clauses`), scopes and types (`tritongen.check`).
+Input: the parts of a rule, in order: tokens and nodes. Output: the node, with its span. Some mistakes pass the grammar,
+such as a reserved name, a number that does not fit in 64 bits, or a malformed binder. They are collected in `errors`, so
+that one run finds all of them. A limit raises at once. `clauses` checks the values of clauses, and `tritongen.check`
+scopes and types.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ class Builder:
             help = f"a scalar of the call, without recompiling: `{name.text}: {dtype.text}`"
             self.error("E110", "a constant is int, float or bool", dtype_span, help)
         elif default is not None and not _fits(default, dtype.text):
-            message = f"this default is no {dtype.text}"
+            message = f"this default is not of type {dtype.text}"
             self.error(
                 "E109", message, default.span, label=f"for `const {name.text}: {dtype.text}`"
             )
@@ -205,10 +205,10 @@ class Builder:
                 return ast.Binder(name, low, op2.text == ">", high, op.text == ">", span=span)
             case [bound, op, ast.Name(name)] if op.text in FLIPPED:
                 fix = f"{name} {FLIPPED[op.text]} {self.text(bound.span)}"
-                self.error("E105", "this is no range of an index", span, fix=fix)
+                self.error("E105", "this is not a range of an index", span, fix=fix)
             case _:
                 help = "a range has the form `k < K`, `k >= i` or `lo <= k < hi`"
-                self.error("E105", "this is no range of an index", span, help)
+                self.error("E105", "this is not a range of an index", span, help)
         return ast.Binder("k", span=span)
 
     # ---- expressions ---------------------------------------------------------
@@ -257,7 +257,7 @@ class Builder:
             seen[keyword.name] = keyword
         for before, arg in itertools.pairwise(args):
             if before in keywords and arg not in keywords:
-                self.error("E111", "an argument by position after one by name", arg.span)
+                self.error("E111", "a positional argument follows a named one", arg.span)
 
     def args(self, span, *items):
         return items

@@ -1,7 +1,7 @@
-"""`math.sqrt(x)`, `x.max(dim=-1)`: what stands here for a function of a module, and for a method.
+"""Handles `math.sqrt(x)` and `x.max(dim=-1)`: what to write for a module's function and for a method.
 
-Input: the text, where the dot is, the tokens before it. Output: a `Diagnostic` whose fixes are guesses
-from the text alone; `errors.proven` keeps one that compiles. Not here: other characters (`lexer`).
+Input: the text, the position of the dot, the tokens before it. Output: a `Diagnostic` whose fixes are guesses from the
+text alone. `errors.proven` keeps one that compiles.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ MODULES = frozenset("math torch np numpy F nn jnp jax tl scipy libdevice cmath".
 WORDS = re.compile(r"(?:\.[A-Za-z_]\w*)+", re.ASCII)
 RESULT = re.compile(r"\.values\b|\[0\]")  # of torch's pair
 LEFT = re.compile(r"\w+(?:\[([^\]\n]*)\])?[ \t]*=[ \t]*$", re.ASCII)
-HELP = "there are no methods or attributes: sizes are the upper-case names of the operands' types"
+HELP = "the language has no methods or attributes: sizes are the upper-case names of the operands' types"
 
 
 def dotted(source: Source, position: int, start: int) -> Diagnostic:
-    """`start`: where what stands before the dot begins."""
+    """Reports a dot. `start` is the beginning of the text before it."""
     text = source.text
     span = Span(source, position, position + 1)
     words = WORDS.match(text, position)
@@ -32,14 +32,14 @@ def dotted(source: Source, position: int, start: int) -> Diagnostic:
     if receiver in MODULES:
         whole = Span(source, start, end)
         shown = f"{receiver}{words[0]}"
-        message, help = "functions have no module's name before them", "write {}"
+        message, help = "a function has no module prefix", "write {}"
         fixes = [Fix(whole, name), *_of_module(source, start, end, name)]
         return _finding(message, Span(source, start, end), help, fixes, f"`{shown}` has one")
     fixes = []
     if words[0].count(".") == 1 and end < len(text) and text[end] == "(":
         closed = _closing(text, end)
         fixes = list(_method(source, start, receiver, name, end, closed)) if closed else []
-    return _finding("there are no methods or attributes", span, "write {}", fixes, "")
+    return _finding("the language has no methods or attributes", span, "write {}", fixes, "")
 
 
 def _finding(message: str, span: Span, help: str, fixes: list[Fix], label: str) -> Diagnostic:
@@ -101,7 +101,7 @@ def _method(
 
 
 def _over(arguments: str, names: list[str]) -> list[str]:
-    """The indices that `dim=-1`, `1` or `(0, 1)` stands for; all where there is none."""
+    """The indices of `dim=-1`, `1` or `(0, 1)`. All of them if there is no `dim`."""
     first = re.match(r"(?:(?:dim|axis)\s*=\s*)?(-?\d+|[\[(][-\d,\s]*[\])])", arguments)
     if first is None:
         return names
@@ -110,7 +110,7 @@ def _over(arguments: str, names: list[str]) -> list[str]:
 
 
 def _closing(text: str, opened: int) -> int | None:
-    """Where the bracket there is closed, on its line."""
+    """The position that closes the bracket, on the same line."""
     depth = 0
     for at in range(opened, len(text)):
         if text[at] == "\n":

@@ -1,8 +1,7 @@
-"""What other languages write, and what is written here.
+"""Handles the notation of other languages: what to write instead.
 
-Input: the place where the parser stopped, or a word that it takes for a size. Output: a `Diagnostic`
-with the corrected text. Example: `x[n] >> 2` gets `shift_right(x[n], 2)`. Not here: slips within
-the language (`mistakes`).
+Input: the place where the parser stopped, or a word that it took for a size. Output: a `Diagnostic` with the corrected
+text. Example: `x[n] >> 2` gets `shift_right(x[n], 2)`. `mistakes` handles slips within the language.
 """
 
 from __future__ import annotations
@@ -23,12 +22,12 @@ def python_bool(span: Span, word: str) -> Diagnostic:
 
 
 def python_none(span: Span) -> Diagnostic:
-    """`None` among indices adds a dim; as an argument it stands for one that is not given."""
+    """`None`: among indices it adds a dim; as an argument it means a missing one."""
     depth, at = 0, span.start
     while at > 0 and depth >= 0:
         at -= 1
         depth += {"]": 1, ")": 1, "[": -1, "(": -1}.get(span.source.text[at], 0)
-    help = "call what lacks the argument: `min(x, 1)` for `clamp(x, None, 1)`"
+    help = "use a function without that argument: `min(x, 1)` for `clamp(x, None, 1)`"
     if depth < 0 and span.source.text[at] == "[":
         help = "a tensor broadcasts over each index that it lacks: `y[m, n] = x[m] * w[n]`"
     return Diagnostic("E102", "there is no `None`", span, help=help)
@@ -60,7 +59,7 @@ def comment(place: Place) -> Diagnostic | None:
 
 
 def glued_number(place: Place) -> Diagnostic | None:
-    """`0xFF`, `1_000`, `1.0f`: a number, and a name that stands right behind it."""
+    """`0xFF`, `1_000`, `1.0f`: a number with a name directly behind it."""
     for offset in (0, -1):
         number, name = place.token(offset - 1), place.token(offset)
         if number.type != "NUMBER" or name.type != "NAME" or number.end != name.start:
@@ -103,7 +102,7 @@ def slices(place: Place) -> Diagnostic | None:
     if place.token().type != "COLON" or not {"RSQB", "ELLIPSIS"} & place.accepted:
         return None
     help = "every dim has its index: `y[i] = x[i + 1]` for `x[1:]`, `y[i] = x[i]` for `x[:n]`"
-    return place.finding("there are no slices", help)
+    return place.finding("the language has no slices", help)
 
 
 def einsum(place: Place) -> Diagnostic | None:
@@ -111,7 +110,7 @@ def einsum(place: Place) -> Diagnostic | None:
     token = place.token()
     if token.type != "STRING" or place.token(-1).text != "(":
         return None
-    message = "there are no strings in expressions"
+    message = "an expression cannot hold a string"
     found = re.fullmatch(r'"([a-z, ]+)->([a-z ]*)"', token.text)
     names, at = [], 1
     while place.token(at).text == "," and place.token(at + 1).type == "NAME":
@@ -128,7 +127,7 @@ def einsum(place: Place) -> Diagnostic | None:
     if place.token(-3).type != "EQUAL" or head.type != "NAME":
         return place.finding(message, f"with indices it is `{value}`")
     left = f"{head.text}[{_commas(kept)}]" if kept else head.text
-    return place.finding(message, "{} says it", fix=Fix(place.across(-4, at), f"{left} = {value}"))
+    return place.finding(message, "write {}", fix=Fix(place.across(-4, at), f"{left} = {value}"))
 
 
 def _commas(names: Sequence[str]) -> str:

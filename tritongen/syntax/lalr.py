@@ -1,9 +1,8 @@
-"""The parser: walks the generated tables over a list of tokens, without recursion.
+"""The parser: runs the generated tables over a list of tokens, without recursion.
 
-Input: tokens, a start rule, and `reduce(action, start, end, children)`, called for each rule of the
-grammar once its parts are complete, bottom up. Output: what `reduce` gave for the start rule, or
-`Unexpected`, with the token and the terminals that could have stood there. Not here: words for
-those (`mistakes`), nodes (`build`).
+Input: tokens, a start rule, and `reduce(action, start, end, children)`, which is called for each rule of the grammar when
+its parts are complete, bottom up. Output: the result of `reduce` for the start rule, or `Unexpected`, with the token and
+the terminals that were possible there. `mistakes` words the error, and `build` makes nodes.
 
 The word of a clause is a name wherever no clause may begin: `tol: f32`, `x[n] * tol`.
 """

@@ -91,7 +91,7 @@ def unexpected_character(source: Source, position: int, before: list[Token]) -> 
 
 
 def _operand(before: list[Token], position: int) -> int:
-    """Where the name, or the read, that ends at a position begins; the position where none does."""
+    """The start of the name or read that ends at a position. The position itself if there is none."""
     if not before or before[-1].end != position:
         return position
     depth = 0

@@ -1,8 +1,8 @@
-"""What a spec may not exceed, checked before anything recurses over it.
+"""Limits of a spec. They are checked before anything recurses over it.
 
-Input: bytes, text, or tokens. Output: nothing, or a `SpecError` with one located finding. A spec
-may come from a stranger: whatever its size or its characters, the answer is quick. Operations and
-ranks are counted where the tree is built (`build`), by these same numbers.
+Input: bytes, text, or tokens. Output: nothing, or a `SpecError` with one finding and its place. A spec may come from a
+stranger, so the answer is quick whatever its size or its characters. `build` counts operations and ranks, against the
+same numbers.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def check_tokens(source: Source, tokens: list[Token]) -> None:
                 raise SpecError([Diagnostic("E008", message, span, help=help)])
         elif token.type in CLOSERS:
             if CLOSERS[token.type] not in [opener.type for opener in opened]:
-                message = f"nothing is open that `{token.text}` could close"
+                message = f"`{token.text}` closes nothing"
                 raise SpecError([Diagnostic("E101", message, _span(source, token))])
             opener = opened.pop()
             if OPENERS[opener.type] != token.type:

@@ -1,8 +1,8 @@
-"""A syntax error in words: what was expected, and for a common slip the corrected code.
+"""Words a syntax error: what was expected, and for a common slip the corrected code.
 
-Input: the tokens, the position of the one that fits nothing, the terminals that would have fitted.
-Output: one `Diagnostic`. `RULES` are tried in order; each knows one slip. Example: after
-`x[i] else 0` a `*` gets "`else` covers one read; write the parentheses". Never a terminal's name.
+Input: the tokens, the position of the one that does not fit, the terminals that were possible there. Output: one
+`Diagnostic`. `RULES` are tried in order; each knows one slip. Example: after `x[i] else 0` a `*` gets "`else` belongs to
+one read: write the parentheses". A message never names a terminal of the grammar.
 """
 
 from __future__ import annotations
@@ -106,12 +106,12 @@ def else_with_operator(place: Place) -> Diagnostic | None:
     if token.type in OPERATORS and place.token(fill - 1).type == "ELSE":
         first, last = fill - 2, -1
         head = f"({_read(place, first, last)})"
-        message = "`else` covers one read; write the parentheses"
+        message = "`else` belongs to one read: write the parentheses"
         fix = Fix(place.across(place.opener(first) - 1, last), head)
         return place.finding(message, code="E107", fix=fix)
     if token.type == "ELSE" and place.token(-1).type == "RSQB":
         last = 2 if place.token(1).type == "MINUS" else 1
-        message = "`else` covers one read; write the parentheses"
+        message = "`else` belongs to one read: write the parentheses"
         fix = Fix(place.across(place.opener(-1) - 1, last), f"({_read(place, -1, last)})")
         return place.finding(message, code="E107", fix=fix)
     return None
@@ -164,7 +164,7 @@ def doubled_mark(place: Place) -> Diagnostic | None:
         help = "a sum over an index is `sum[k](...)`"
         return place.finding("each name is assigned once", help)
     if pair == "{{":
-        return place.finding(f"`{pair}` means nothing here", "names are made of a-z, 0-9 and _")
+        return place.finding(f"`{pair}` is not expected here", "names are made of a-z, 0-9 and _")
     return None
 
 
@@ -172,7 +172,7 @@ def equal_sign(place: Place) -> Diagnostic | None:
     token, before = place.token(), place.token(-1)
     if token.type == "EQUAL" and place.between("WITH", "LBRACE"):
         if before.type == "NAME":
-            message = f"only a size, which is upper case, is defined by `=`; `{before.text}` is not"
+            message = f"`=` defines a size, and a size is upper case; `{before.text}` is not"
             return place.finding(message, f"to require that they are equal: `{before.text} == ...`")
         fix = Fix(place.span(), "==")
         return place.finding("`=` defines a size; equality is written `==`", fix=fix)
@@ -205,14 +205,14 @@ def letter_case(place: Place) -> Diagnostic | None:
     if token.type == "UPPER" and "NAME" in place.accepted and "UPPER" not in place.accepted:
         fix = Fix(place.span(), suggest(token.text, "name"))
         message = "upper case is for sizes and type parameters"
-        return place.finding(message, "call it {}", code="E103", fix=fix)
+        return place.finding(message, "rename it: {}", code="E103", fix=fix)
     if token.type == "NAME" and "UPPER" in place.accepted and "NAME" not in place.accepted:
         if "DTYPE" not in place.accepted:
-            help = f"call it `{token.text[0].upper()}`"
+            help = f"rename it: `{token.text[0].upper()}`"
             return place.finding("a type parameter is upper case", help, code="E103")
     if token.type == "LSQB" and before.type == "UPPER":
         fix = Fix(place.span(-1), before.text.lower())
-        message = f"`{before.text}` is a size and has no elements"
+        message = f"`{before.text}` is a size, and has no elements"
         return place.finding(message, "operands are lower case", fix=fix)
     return None
 
@@ -230,7 +230,7 @@ def unknown_dtype(place: Place) -> Diagnostic | None:
     message = f"there is no dtype `{token.text}`"
     if near:
         fix = Fix(place.span(), near)
-        return place.finding(message, "it is called {} here", code="E110", fix=fix)
+        return place.finding(message, "the dtype is called {} here", code="E110", fix=fix)
     return place.finding(message, known, code="E110")
 
 
@@ -248,7 +248,7 @@ def signature(place: Place) -> Diagnostic | None:
             fix = Fix(place.across(first, 0), text)
             return place.finding("one output stands without parentheses", at=fix.span, fix=fix)
     if before.type == "ARROW" and token.type in ("UPPER", "DTYPE"):
-        return place.finding("an output has a name", f"`-> y: {token.text}[...]`")
+        return place.finding("an output needs a name", f"`-> y: {token.text}[...]`")
     if token.type == "ARROW" and "EQUAL" in place.accepted:
         return place.finding("a macro has no types", "`fn f(x) = ...`")
     for clause, opener in (
@@ -260,7 +260,7 @@ def signature(place: Place) -> Diagnostic | None:
                 at = place.span(clause)
                 return place.finding("expected at least one line", "`y[n] = x[n]`", at=at)
     if token.type == "NAME" and CLAUSES <= place.accepted and "NAME" not in place.accepted:
-        return place.finding("the lines of an op stand before its clauses")
+        return place.finding("the lines of an op come before its clauses")
     return None
 
 
@@ -277,7 +277,7 @@ def reducer_parentheses(place: Place) -> Diagnostic | None:
     if before.type == "RSQB" and place.accepted == {"LPAR"}:
         opener = place.opener(-1)
         head = place.text(place.token(opener - 1), before)
-        return place.finding("what is reduced stands in parentheses", f"`{head}(...)`")
+        return place.finding("expected parentheses around what is reduced", f"`{head}(...)`")
     if before.type == "REDUCER" and place.accepted == {"LPAR", "LSQB"}:
         help = f"`{before.text}[k](x[k])`"
         return place.finding(f"expected the indices that `{before.text}` runs over", help)
@@ -347,7 +347,7 @@ def missing_comma(place: Place) -> Diagnostic | None:
 
 
 def _with_neighbours(place: Place, gap: Fix) -> Fix:
-    """A comma and what stands on both sides of it, to be seen."""
+    """A comma with its neighbours, for display."""
     before = place.operand(0)
     first = before[0] if before else -1
     last = place.opener(first) if place.token(first).text in tuple(")]}") else first

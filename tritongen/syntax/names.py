@@ -1,9 +1,8 @@
-"""Which names a spec may declare.
+"""Decides which names a spec may declare.
 
-Input: a name, where it stands, what it would name. Output: None, or the finding, with a free name
-suggested. A name is a plain ASCII identifier that neither Python nor the language has a use for of
-its own. A function's name calls it only before `(` and is free otherwise; so are the words of clauses,
-but for what a line assigns. Whatever else generated code uses, it renames.
+Input: a name, its place, what it would name. Output: None, or a finding that suggests a free name. A name is a plain ASCII
+identifier that is no word of Python or of the language. A function's name calls it only before `(`, and is free otherwise.
+So are the words of clauses, except for what a line assigns. Generated code renames its own names.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ FREE = {"mean": "mu", "sum": "total", "max": "top", "min": "low", "in": "inp", "
 
 
 def kind_of(name: str) -> str:
-    """What the language or Python already means by the name; empty when it is free."""
+    """The meaning that the name already has in the language or in Python. Empty if it is free."""
     groups = (
         (REDUCERS, "a reducer"),
         (DTYPES | FAMILIES, "a dtype"),
@@ -51,10 +50,10 @@ def check_name(name: str, span: Span, what: str) -> Diagnostic | None:
     if what == "function" and name in BUILTINS:
         kind = "a builtin function"  # which a call would go on to mean
     if kind:
-        help = f"call it `{suggest(name, what)}`"
+        help = f"rename it: `{suggest(name, what)}`"
         return Diagnostic("E102", f"`{name}` is reserved", span, label=kind, help=help)
     if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
-        help = f"call it `{suggest(name, what)}`"
+        help = f"rename it: `{suggest(name, what)}`"
         message = "a name is lower case and starts with a letter"
         return Diagnostic("E103", message, span, help=help)
     return None
@@ -64,7 +63,9 @@ def check_size(name: str, span: Span) -> Diagnostic | None:
     kind = kind_of(name)
     if kind:
         help = (
-            f"call it `{name.upper()}_`" if kind_of(name.upper()) else f"call it `{name.upper()}`"
+            f"rename it: `{name.upper()}_`"
+            if kind_of(name.upper())
+            else f"rename it: `{name.upper()}`"
         )
         return Diagnostic("E102", f"`{name}` is reserved", span, label=kind, help=help)
     return None
@@ -80,7 +81,7 @@ def suggest(name: str, what: str) -> str:
     return snake + ("_op" if what == "op" else "_") if is_taken else snake
 
 
-# What other libraries call what has a name here; a proposal of one is compiled as any other.
+# Names of other libraries for functions of the language. A proposal is compiled like any other.
 SAME = {
     "avg": "mean", "average": "mean", "total": "sum", "product": "prod", "maximum": "max", "minimum": "min",
     "amax": "max", "amin": "min", "swish": "silu", "hswish": "hardswish", "logistic": "sigmoid", "ln": "log",

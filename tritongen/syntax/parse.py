@@ -41,7 +41,7 @@ def parse_assignments(text: str, name: str = "<expression>") -> tuple[ast.Assign
 
 
 def has_assignments(text: str, name: str = "<expression>") -> bool:
-    """Whether the text is lines rather than one expression: a `=` stands outside brackets."""
+    """Whether the text is lines and not one expression: it has a `=` outside of brackets."""
     depth = 0
     for token in lex(checked_source(text, name)):
         depth += (token.text in ("(", "[")) - (token.text in (")", "]"))

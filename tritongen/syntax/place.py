@@ -44,7 +44,7 @@ class Place:
         return offset
 
     def between(self, keyword: str, stop: str) -> bool:
-        """Whether `keyword` stands before, with no `stop` in between."""
+        """Whether `keyword` comes before, without a `stop` in between."""
         for token in reversed(self.tokens[: self.at]):
             if token.type in (keyword, stop):
                 return token.type == keyword
@@ -55,7 +55,7 @@ class Place:
         return Span(self.source, self.token(first).start, self.token(last).end)
 
     def operand(self, offset: int) -> tuple[int, int] | None:
-        """The first and last offset of what stands before the token there: a name, a read, a call, a group."""
+        """The first and last offset of the operand before the token: a name, a read, a call, a group."""
         last = first = offset - 1
         if self.token(last).type in ("RSQB", "RPAR"):
             first = self.opener(last)

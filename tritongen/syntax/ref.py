@@ -119,7 +119,7 @@ def ref_python(program: RefProgram) -> str:
 
 
 def renamed_ref(program: RefProgram, names: Mapping[str, str]) -> RefProgram:
-    """With other names for operands and steps; `torch` is neither."""
+    """A ref with other names for operands and steps. `torch` is not renamed."""
 
     def change(value: python.expr) -> python.expr:
         value = copy.deepcopy(value)
@@ -206,7 +206,7 @@ def _parse_piece(piece: str, start: int, places: _Places) -> python.stmt:
 
 
 def _check_tree(tree: python.stmt, start: int, piece: str, places: _Places) -> None:
-    """How deep the tree is, without recursion: the walker, and Python's printer, recurse."""
+    """Checks the depth of the tree without recursion, because the walker and Python's printer recurse."""
     level: list[python.AST] = [tree]
     for _ in range(2 * MAX_DEPTH):
         level = [child for node in level for child in python.iter_child_nodes(node)]

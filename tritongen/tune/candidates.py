@@ -45,7 +45,7 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """What limits a config."""
+    """The limits of a config."""
 
     shared_bytes: int
 
@@ -93,10 +93,10 @@ def _derived(
 def _neighbours(
     variant: Variant, chooser: Chooser, facts: Mapping[str, int]
 ) -> Iterator[Candidate]:
-    """One knob changed: stages first where there are any, then warps, then tiles.
+    """Candidates with one knob changed: stages first if there are any, then warps, then tiles.
 
-    On an H200 a stage more or less won two of three matmuls (1.25x at 1024^3, 1.12x at 2048^3), other
-    warps none; a wide softmax won by its BLOCK (1.06x).
+    On an H200 one stage more or less won two of three matmuls (1.25x at 1024^3, 1.12x at 2048^3). Other warps won none. A wide softmax
+    won by its BLOCK (1.06x).
     """
     base = config_of(variant, facts, {})
     free = chooser.knobs(variant.name)
@@ -136,7 +136,7 @@ def check_clause(op: Op, taken: list[tuple[Step, Variant, Chooser]]) -> None:
 
 
 def knob_of(name: str, step: Step, variant: Variant) -> str:
-    """What a `tune` clause calls `m` is BLOCK_M; warps and stages are themselves."""
+    """The knob of a name in a `tune` clause: `m` is BLOCK_M; warps and stages are themselves."""
     if name in ("warps", "stages"):
         return f"num_{name}"
     config = {key for key, _ in variant.config}
@@ -187,7 +187,7 @@ def shrunk(
 
 
 def device_limits() -> Device:
-    """Of the GPU at hand."""
+    """The limits of the current GPU."""
     from tritongen.trace import at_hand
 
     return Device(at_hand().shared << 10)

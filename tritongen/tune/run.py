@@ -86,7 +86,7 @@ def tune(
 def _taken(
     plan: Plan, steps: dict[str, Chooser], calls: Calls
 ) -> Iterator[tuple[Step, Variant, Chooser]]:
-    """Each step of the call with the variant that it takes; what packs its operands is left as it is."""
+    """Each step of the call with its variant. Packs of operands stay as they are."""
     own = {s.name: s for s in plan.steps}
     for choice in calls.choices:
         if choice.step in own and choice.step in steps:
@@ -145,7 +145,7 @@ def _verdict(
 
 
 def _forced_call(module: ModuleType, chooser: Chooser, candidate: Candidate, call: Call) -> Call:
-    """The call with one candidate in force; swapping the chooser costs less than a microsecond."""
+    """The call with one candidate. Swapping the chooser costs less than a microsecond."""
     name = chooser.tree.name
     forced = chooser.with_first(candidate.variant, candidate.knobs, vars(module))
 
@@ -206,7 +206,7 @@ def _entry(
 def _launch_arguments(
     module: ModuleType, plan: Plan, step: str, args: dict[str, Any]
 ) -> tuple[Any, ...]:
-    """What the step's launch function takes in this call."""
+    """The arguments of the step's launch function in this call."""
     seen: list[tuple[Any, ...]] = []
     name = f"launch_{step}"
     with _restored(module):

@@ -1,4 +1,4 @@
-"""python -m tritongen.proof.fuzz --specs 1000 --seed 0 --jobs 8, or with files: those again."""
+"""python -m tritongen.proof.fuzz --specs 1000 --seed 0 --jobs 8. With files: runs those again."""
 
 from __future__ import annotations
 
@@ -16,23 +16,29 @@ from tritongen.proof.fuzz import drive, found
 
 @click.command()
 @click.argument("files", nargs=-1, type=click.Path(exists=True, path_type=Path))
-@click.option("--specs", default=1000, help="How many specs.")
-@click.option("--seed", default=0)
-@click.option("--jobs", default=os.cpu_count() or 1, help="Pairs of processes.")
-@click.option("--device", type=click.Choice(["cpu", "cuda"]), default="cpu")
-@click.option("--out", type=click.Path(path_type=Path), default=None, help="A folder for findings.")
+@click.option("--specs", default=1000, help="Number of specs to draw.")
+@click.option("--seed", default=0, help="Seed. Spec k of a seed is the same everywhere.")
+@click.option("--jobs", default=os.cpu_count() or 1, help="Pairs of processes to run.")
 @click.option(
-    "--crosscompile/--no-crosscompile", default=None, help="By default where there is no GPU."
+    "--device", type=click.Choice(["cpu", "cuda"]), default="cpu", help="Where kernels run."
 )
-@click.option("--shard", default="0/1", help="i/n: every n-th spec, from the i-th.")
-@click.option("--begin", default=0, help="The first spec: where a run before it ended.")
-@click.option("--shrink/--no-shrink", default=True, help="Make findings small.")
-@click.option("--all-ways", is_flag=True, help="Force every variant, as on a GPU: slow on a CPU.")
-@click.option("--seconds", default=math.inf, help="After which no other spec is begun.")
+@click.option(
+    "--out", type=click.Path(path_type=Path), default=None, help="Write findings to this folder."
+)
+@click.option(
+    "--crosscompile/--no-crosscompile",
+    default=None,
+    help="Compile kernels for sm_90.  [default: on without a GPU]",
+)
+@click.option("--shard", default="0/1", help="i/n draws every n-th spec, from the i-th.")
+@click.option("--begin", default=0, help="Number of the first spec.")
+@click.option("--shrink/--no-shrink", default=True, help="Shrink findings.")
+@click.option("--all-ways", is_flag=True, help="Force every variant, as on a GPU. Slow on a CPU.")
+@click.option("--seconds", default=math.inf, help="Start no spec after this time.")
 def main(
     files, specs, seed, jobs, device, out, crosscompile, shard, begin, shrink, all_ways, seconds
 ) -> None:
-    """Draw specs and hold everything against everything else."""
+    """Draw random specs and test everything that is derived from them."""
     os.environ.setdefault("PYTHONHASHSEED", "0")  # of the processes
     crosscompile = device == "cpu" if crosscompile is None else crosscompile
     with tempfile.TemporaryDirectory(prefix="fuzz-triton-") as cache:

@@ -40,7 +40,7 @@ def compile_spec(
     more: int = MORE,
     say: Callable[[str], None] = lambda text: None,
 ) -> dict[str, Any]:
-    """Plain data: what did not compile, how many kernels did. `say` is told each kernel before its turn."""
+    """Returns plain data: what did not compile, and how many kernels did. `say` gets each kernel before its turn."""
     warnings.filterwarnings("ignore")
     start, findings, kernels = time.monotonic(), [], 0
     random = Random(seed)
@@ -69,7 +69,7 @@ def compile_spec(
 
 
 def _plans(text: str, name: str) -> Iterator[tuple[str, ModuleType, Plan]]:
-    """Of the spec and of its gradient, where they build: what does not is the trial's to report."""
+    """The plans of the spec and of its gradient, if they build. The trial reports failures."""
     for stage in ("", "gradient "):
         try:
             source = gradient_text(text, name) if stage.startswith("gradient") else text

@@ -13,7 +13,7 @@ import symtable
 
 
 def problems(source: str) -> list[str]:
-    """What is wrong with a module's names; the text must parse."""
+    """The problems with a module's names. The text must parse."""
     try:
         tree = ast.parse(source)
         table = symtable.symtable(source, "<module>", "exec")

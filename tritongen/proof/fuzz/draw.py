@@ -76,7 +76,7 @@ def draw_spec(random: Random) -> Drawn:
 
 
 def own_names(text: str) -> dict[str, str]:
-    """What a drawn spec calls its sizes, and all else."""
+    """The names of a drawn spec: of its sizes, and of everything else."""
     from tritongen.syntax import ast
     from tritongen.syntax.parse import parse
 

@@ -30,7 +30,7 @@ Finding = dict[str, Any]
 
 @dataclass(slots=True)
 class Summary:
-    """What a run saw."""
+    """The counts and findings of a run."""
 
     specs: int = 0
     calls: int = 0
@@ -58,7 +58,7 @@ class Summary:
 
 
 def kind_of(finding: Finding) -> str:
-    """What makes two findings one: the stage, and the problem without names and numbers."""
+    """The kind of a finding: its stage, and the problem without names and numbers."""
     problem = finding["problem"]
     if "kernels" in finding["stage"] and ": " in problem:
         problem = problem.split(": ", 1)[1]  # which ways

@@ -52,7 +52,7 @@ WHOLE = re.compile(r"[A-Za-z0-9_.]+$")
 
 
 def par(text: str) -> str:
-    """In parentheses where an operator or `else` could take it apart."""
+    """Puts text in parentheses if an operator or `else` could split it."""
     if WHOLE.match(text):
         return text
     depth = 0
@@ -155,7 +155,7 @@ def read(s: Sketch, env: Env, kind: str = "float", odd: float = 0.12, whole: flo
 
 
 def once_more(s: Sketch, chosen: list[str]) -> list[str]:
-    """An index stands twice, at any place: `x[i, j, i]`."""
+    """A read with one index twice, at any place: `x[i, j, i]`."""
     plain = [i for i in chosen if i not in ("...", "0")]
     if not plain:
         return chosen
@@ -178,7 +178,7 @@ def place(s: Sketch, tensor: Known, chosen: list[str], env: Env, odd: float) -> 
 
 
 def outside(s: Sketch, kind: str) -> str:
-    """What a read gives outside."""
+    """The `else` value of a read."""
     if kind == "bool":
         return " else false"
     return f" else {s.one(1, -2)}" if kind == "float" and s.maybe(0.3) else " else 0"
@@ -186,7 +186,7 @@ def outside(s: Sketch, kind: str) -> str:
 
 # ---- values -------------------------------------------------------------------------------------
 def number(s: Sketch, env: Env, depth: int = 2, odd: float = 0.12) -> str:
-    """A float over the indices in force; the first read has all of them mostly."""
+    """A float over the indices in use. The first read mostly has all of them."""
     if depth <= 0 or s.maybe(0.2):
         return leaf(s, env, odd)
     a = number(s, env, depth - 1, odd)

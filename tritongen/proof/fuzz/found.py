@@ -40,6 +40,6 @@ def _ascii(line: str) -> str:
 
 
 def seed_of(text: str) -> int:
-    """What the calls of a file were drawn with."""
+    """The seed with which the calls of a file were drawn."""
     match = re.search(r"^# seed (\d+)", text, re.M)
     return int(match[1]) if match else 0

@@ -36,7 +36,7 @@ MOST_POINTS = 2**24  # that the oracle visits for a gradient: some ten seconds
 
 
 def try_gradients(seen: Trial, text: str, nests: pipeline.Module) -> None:
-    """Of the last op of the file, which was built as general nests, for one of its typings."""
+    """Tests the gradients of the file's last op, which was built as general nests, for one of its typings."""
     op = check(parse(text, nests.name))[-1].typings[0]
     given = [*(t.dtype for t in op.tensors), *(p.dtype for p in op.scalars)]
     if not any(kind_of(d, op) == "float" for d in given) or not any(
@@ -118,7 +118,7 @@ def try_autograd(seen: Trial, text: str, nests: pipeline.Module) -> None:
     )
     wide = re.sub(r"\b(f32|f16|bf16)\[", "f64[", wide)
     wide = re.sub(r"\bf32\(", "f64(", wide)
-    # Of its reference no kernel is a part: the general nests are the least to print.
+    # Its reference needs no kernel, and general nests are the shortest to print.
     built = nests if wide == text else pipeline.build(wide, "wide", only="nest")
     module = load_text(built.name, built.raw)
     op = check(parse(wide))[-1].typings[0]
@@ -140,7 +140,7 @@ def try_autograd(seen: Trial, text: str, nests: pipeline.Module) -> None:
 
 
 def disagreement(op: Op, back: Op, module: ModuleType, args: dict[str, Any], random: Random) -> str:
-    """Which gradient is wrong; empty where none is, or where the call is none."""
+    """The gradient that is wrong. Empty if none is, or if the call is not valid."""
     forward = getattr(module, op.name).reference
     leaves = {
         k: v.clone().requires_grad_()

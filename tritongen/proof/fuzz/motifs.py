@@ -21,7 +21,7 @@ def space(s: Sketch, count: int, batch: float = 0.0) -> dict[str, str]:
 
 
 def some(s: Sketch, batch: float = 0.0) -> dict[str, str]:
-    """The space of a tensor that is there, or a new one."""
+    """The space of an existing tensor, or a new one."""
     waiting = [t for t in s.tensors if t.made and t.dims and "1" not in t.dims]
     if waiting and s.maybe(0.6):
         found = s.random.choice(waiting)
@@ -199,7 +199,7 @@ def scan(s: Sketch) -> None:
 
 # ---- rows ---------------------------------------------------------------------------------------
 def rows(s: Sketch) -> None:
-    """A norm or a softmax written out, over a tensor that is there."""
+    """A norm or a softmax written out, over an existing tensor."""
     env = some(s, 0.35)
     plain = [i for i in env if i != "..."]
     if not plain:

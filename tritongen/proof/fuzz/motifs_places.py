@@ -118,7 +118,7 @@ def crop(s: Sketch) -> None:
 
 
 def part(s: Sketch) -> None:
-    """Where an index passes size arithmetic."""
+    """Conditions on an index and arithmetic of sizes."""
     env = space(s, s.one(1, 2))
     i = s.random.choice(list(env))
     bound = term(s, [env[i], *s.sizes])

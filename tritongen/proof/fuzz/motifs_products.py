@@ -68,7 +68,7 @@ def _binder(s: Sketch, k: str, size: str, kept: dict[str, str]) -> str:
 
 
 def _behind(s: Sketch, text: str, kept: dict[str, str]) -> str:
-    """What follows a product."""
+    """The lines behind a product."""
     if s.maybe(0.45):
         return text
     return s.weighted(
@@ -84,7 +84,7 @@ def _behind(s: Sketch, text: str, kept: dict[str, str]) -> str:
 
 
 def ragged(s: Sketch) -> None:
-    """Rows in segments, each with a factor of its own; where they begin is any number, in any order."""
+    """Rows in segments, each with its own factor. Segments begin at any number, in any order."""
     i, j, k, e = s.indices(4)
     m, n, c, d = s.sizes_apart(4)
     kept = {i: m, j: n}
@@ -248,7 +248,7 @@ def convolution(s: Sketch) -> None:
             if s.maybe(0.5)
             else f"{text} + {read(s, {i: kept[i] for i in own if i in kept}, 'float', 0.0, 1.0)}"
         )
-    if not depth and s.maybe(0.15):  # what slid is read behind its windows, too
+    if not depth and s.maybe(0.15):  # the sliding operand is also read behind its windows
         shift = s.one("", " + 1", " - 1")
         behind = ", ".join([n, *group, f"{f}{shift}", *p])
         text = f"{text} + ({x.name}[{behind}] else {s.one('0', '1')})"

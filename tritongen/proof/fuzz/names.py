@@ -20,7 +20,7 @@ SCALARS = "alpha beta eps scale shift".split()
 CONSTS = "win stride pad dil step groups causal span".split()
 OPS = "op0 first second third fourth".split()
 
-# What templates and printers write, beside what a module of the spec itself turns out to hold.
+# Names of templates and printers, beside those of the spec's own module.
 EMITTED = (
     "PARTS_POW2 LAG PER_THREAD MERGE STAGES RUN BLOCK ROWS STEPS PARTS TERMS BLOCK_M BLOCK_N BLOCK_K GROUP_M "
     "NUM SPLIT HALF INPUTS BATCH acc tile pid rows cols x_ptr y_ptr x_desc stride_x offs mask lanes part "

@@ -102,7 +102,7 @@ def _without(op: ast.OpDef, line: ast.Assign) -> ast.OpDef:
 
 
 def _as_operand(op: ast.OpDef, line: ast.Assign) -> ast.Operand | None:
-    """What a line gives, given instead: where its dims are written."""
+    """Replaces the value of a line by an operand, if its dims are written."""
     output = next((o for o in op.outputs if o.name == line.name), None)
     if output is not None:
         return output

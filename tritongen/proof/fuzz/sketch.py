@@ -83,7 +83,7 @@ class Sketch:
         return name
 
     def size(self, new: float = 0.35) -> str:
-        """A size that operands have; mostly one that is there already."""
+        """A size of operands, mostly an existing one."""
         if self.sizes and not self.maybe(new):
             return self.random.choice(self.sizes)
         name = self.fresh(names.SIZES)
@@ -121,7 +121,7 @@ class Sketch:
     def tensor(
         self, dims: tuple[str, ...], kind: str = "float", reuse: float = 0.45, dtype: str = ""
     ) -> Known:
-        """A tensor of these dims: a result of earlier lines, an operand that is there, or a new one."""
+        """A tensor of these dims: a result of earlier lines, an existing operand, or a new one."""
         alike = [t for t in self.tensors if t.dims == dims and t.kind == kind]
         alike = [t for t in alike if t.dtype == (dtype or t.dtype)]
         made = [t for t in alike if t.made and t.name not in self.read]
@@ -173,7 +173,7 @@ class Sketch:
         name = self.fresh(names.TENSORS)
         lefts = None if lefts is None else tuple(lefts)
         dims = tuple(left.dim for left in lefts or ()) if dims is None else tuple(dims)
-        # what a temporary is computed in, T says of outputs
+        # the dtype of a temporary; T is for outputs
         dtype = {"float": "T", "int": "i64", "bool": "bool"}[kind]
         self.lines.append(Line(name, lefts, dims, body, kind, dtype))
         found = Known(name, dims, kind, dtype, made=True)
@@ -183,7 +183,7 @@ class Sketch:
 
     # ---- text ---------------------------------------------------------------------------------
     def text(self) -> str:
-        """The whole file. What nothing came to read is left out, and a size that nobody binds is another one."""
+        """The whole file. Values that nothing reads are left out, and an unbound size is replaced by another one."""
         inner = [line for line in self.lines if line.name in self.read]
         given = {line.name for line in self.lines} - {line.name for line in inner}
         given |= {line.name for line in inner if self.maybe(0.2)} - self.inside
@@ -206,7 +206,7 @@ class Sketch:
         types = f"<{', '.join(kept)}>" if kept else ""
         own = {
             d for t in operands for d in t.dims
-        }  # what an operand binds is required, not defined
+        }  # a size that an operand binds is required, not defined
         facts = [f.replace(" = ", " == ") if f.split(" = ")[0] in own else f for f in facts]
         with_ = f"\n    with {', '.join(facts)}" if facts else ""
         lines = "\n".join(f"  {line}" for line in body)
@@ -222,7 +222,7 @@ class Sketch:
         return "\n".join([*used, *self.ops, names.renamed(text, other), ""])
 
     def _kept_facts(self, words: set[str]) -> tuple[list[str], set[str]]:
-        """Those that speak of what is there, and all words with theirs."""
+        """Facts about existing names, and all words with their facts."""
         kept: list[str] = []
         for fact in reversed(self.facts):
             name, _, value = fact.partition(" = ")

@@ -40,7 +40,7 @@ PLAIN = ("normal", "positive", "integers")
 
 @dataclass(slots=True)
 class Trial:
-    """What is seen of one spec."""
+    """The results for one spec."""
 
     device: str
     random: Random
@@ -171,7 +171,7 @@ def try_calls(seen: Trial, candidates, calls: int, stage: str) -> None:
 def problems_of(
     seen: Trial, always, while_time, case: cases.Case, k: int, end: float
 ) -> dict[str, list[str]]:
-    """What is wrong with the k-th call, and which candidates it is wrong with."""
+    """The problems of the k-th call, and the candidates that have them."""
     args = cases.arguments(always[0].plan.op, case, seen.device)
     wanted = runner._expected(always[0], args)
     problems: dict[str, list[str]] = {}

@@ -1,11 +1,11 @@
-"""Channels stored as a multiple of a few: what reads them takes 16 bytes at once, and needs no mask among them.
+"""Stores channels as a multiple of a few, so that loads take 16 bytes at once and need no mask among them.
 
     x[n, c, p + r] of 3 channels   is   x_padded[n, p + r, c] of 16, all but three of them zeros
 
-and so are the weights, so that a term too many is 0 * 0. For tiles of channels at one tap any number becomes a multiple
-of 16: of 209, in f16, each access took 2 bytes (conv3d of 85 images 29 ms; cuDNN 0.7). Two or three channels become four,
-for `tiles`, which read the copies as the operands: indices in a term cost more than its products, behind a transposed
-convolution of 3 channels 7,072 instructions a thread, 2,390 in fours.
+The weights are padded too, so that an extra term is 0 * 0. For tiles of channels at one tap, any number becomes a multiple of 16: with
+209 channels in f16, each access took 2 bytes (conv3d of 85 images 29 ms; cuDNN 0.7). Two or three channels become four, for
+`tiles`, which read the copies as their operands. Indices inside a term cost more than its products: a transposed convolution of
+3 channels took 7,072 instructions a thread, and takes 2,390 with four.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def in_fours(group: Group, packs: Packs, dims: Dims, facts) -> tuple[Group, Pack
 
 
 def _says_more(name: str, group: Group, packs: Packs, dims: Dims) -> bool:
-    """Whether a size stands beside the channels of the packed operands, too: in an index, a bound, or what a mask asks for."""
+    """Whether a size is used elsewhere too, beside the channels of the packed operands: in an index, a bound or a mask."""
     product = group.factors
     (channel,) = product.k
     by_tensor = {p.tensor: p for p in packs}
@@ -175,7 +175,7 @@ def _one_for_one(product: Product, packs: Packs, dims: Dims, facts) -> bool:
 def split_by_groups(
     product: Product, read: ir.Read, at: int, dims: Dims, facts
 ) -> tuple[Poly, Poly] | None:
-    """The number of groups and of the channels in one, where a dim of an operand is walked by both."""
+    """The number of groups and of channels in a group, if both index one dim of an operand."""
     (channel,) = product.k
     group = read.coords[at] - index(channel.index)
     for b in product.batch:

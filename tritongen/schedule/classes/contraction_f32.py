@@ -1,10 +1,10 @@
 """Products of f32 as three products of TF32 numbers: which operands are split ahead, and in what tiles.
 
-    a * b = rest(a) * b + a * rest(b) + a * b      but for rest(a) * rest(b), 2**-22 of it
+    a * b = rest(a) * b + a * rest(b) + a * b      without rest(a) * rest(b), which is 2**-22 of it
 
-Input: a group of the class `contraction` and its axes. Output: its kernels and variants for large calls.
-To split an operand ahead is to read it and to write twice as much; in registers it is free, but products
-wait for it, and only the first factor of the tensor cores can come from there.
+Input: a group of the class `contraction` and its axes. Output: its kernels and variants for large calls. Splitting an
+operand ahead reads it and writes twice as much. Splitting it in registers is free, but products wait for it, and only the
+first factor of the tensor cores can come from registers.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def forms(
     one = kernel("presplit_one", "tf32x3_half", tiles=tiles, stored=out)
     left_factor, right_factor = map(uncast, group.nests[0].fold.factors)
     if not isinstance(left_factor, ir.Read):
-        # What the facts say of the output holds for the right operand, too.
+        # Facts about the output hold for the right operand too.
         last = next(nest.dtype for nest in group.nests if nest.name == stores[-1])
         return ((one,), (computed(one, times),)) if last == right_factor.dtype else ((), ())
     if left_factor.dtype != right_factor.dtype:

@@ -1,8 +1,8 @@
-"""The operands of a contraction, as descriptors see them: which lie in memory as tiles, what is copied first.
+"""The operands of a contraction, as descriptors see them: which lie in memory as tiles, and what is copied first.
 
-Input: a group of the class `contraction` and its axes. Output: the `View`s of its factors' operands and of
-its outputs that are matrices of tiles, and the copies (`Pack`) of factors that are converted once. Also,
-in which dtype two factors are multiplied.
+Input: a group of the class `contraction` and its axes. Output: the `View`s of its factors' operands and of its outputs
+that are matrices of tiles, the copies (`Pack`) of factors that are converted once, and the dtype in which two factors are
+multiplied.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tritongen.schedule.views import digits_of
 
 F8 = frozenset(ir.NARROW_FLOATS)
 PAIR = "pair'"  # the index of two terms that lie in one element: no name of a spec
-WHOLE = "whole"  # what is computed is a whole number of at most 256 in size: exact in f16 and bf16
+WHOLE = "whole"  # a computed factor is a whole number of at most 256: exact in f16 and bf16
 SMALL = F8 | {"i8", "u8"}  # stored in 8 bits, exact in every wider float
 
 

@@ -1,11 +1,11 @@
-"""What shared memory a program of a contraction asks for, and how many stages of its loop fit in it.
+"""The shared memory that a program of a contraction needs, and how many stages of its loop fit in it.
 
     sum[k](x[m, k] * g[m, k] * w[k, n])     two tiles of BLOCK_M x BLOCK_K a stage, and one of BLOCK_K x BLOCK_N
     sum[k](x[m, k] * f16(w[k, n]))          w of f32: a tile of it has twice the bytes of what is multiplied
-    sum[k](x[m, k] * w[k, n]) + h[m, n]     h on its way to the registers that the sums are in, and what is stored
+    sum[k](x[m, k] * w[k, n]) + h[m, n]     h, on its way to the registers of the sums, and what is stored
 
-Input: a contraction's `Step`, whose configs are for one tile of each factor as it is multiplied. Output: the same,
-with fewer stages where shared memory would not hold them. `tune` leaves out what would not fit by the same count.
+Input: a contraction's `Step`, whose configs assume one tile of each factor as it is multiplied. Output: the same step, with
+fewer stages where shared memory would not hold them. `tune` leaves out what does not fit, by the same count.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from tritongen.work import remembered
 # KiB of shared memory that a program may have: CDNA 3; Ada, and Ampere and Blackwell of consumers; A100; H100 and newer.
 ROOMS = (64, 99, 163, 227)
 DESCRIBED = frozenset({"tma", "patched", "one_tap"})  # takes descriptors, which ask for the last
-BARRIERS = 1024  # and what else is small: rows and columns on their way to other registers
+BARRIERS = 1024  # and other small buffers: rows and columns on their way to other registers
 BLOCKS = ("BLOCK_M", "BLOCK_N", "BLOCK_K")
 SUBTILES = 3  # of BLOCK_M rows, in one tile of the skeleton `subtiles`
 # One loop over tiles and terms: the next tile's stages are there while this one is stored.
 FLATTENED = ("persistent", "tf32x3_half")
-# Tiles grow with M and N, but are deeper for few of them; whatever else rules speak of is large.
+# Tiles grow with M and N, but are deeper for small ones. Other facts of the rules are large.
 EXTENTS = tuple(product((32, 64, 128, 1 << 20), (32, 4096, 8192, 1 << 20)))
 DECIDING = ("itemsize", "stored_bytes", "BLOCK_N", "BLOCK_M", "BLOCK_K")
 
@@ -49,7 +49,7 @@ class Case:
 
 
 def fitted(step: Step) -> Step:
-    """With only one stage no load waits while a product is computed: smaller tiles, further down, are faster."""
+    """Drops variants with only one stage. Their loads do not overlap products, so smaller tiles are faster."""
     *found, last = (fitted_variant(step, v) for v in step.variants)
     roomy = (where_room(step, v) for v in found if v is not None)
     variants = (*roomy, last or step.variants[-1])
@@ -59,7 +59,7 @@ def fitted(step: Step) -> Step:
 
 
 def fitted_variant(step: Step, variant: Variant) -> Variant | None:
-    """The variant with stages that fit; nothing where never more than one of them does, or where no call may take it."""
+    """The variant with stages that fit. None if at most one stage ever fits, or if no call may take the variant."""
     rules = dict(variant.config)
     if not rules.keys() >= {*BLOCKS, "num_stages"}:
         return variant
@@ -77,7 +77,7 @@ def fitted_variant(step: Step, variant: Variant) -> Variant | None:
 
 
 def where_room(step: Step, variant: Variant) -> Variant:
-    """Where the GPU has the shared memory that the variant takes, whatever the call."""
+    """The requirement that the GPU has the shared memory that the variant needs in any call."""
     if not dict(variant.config).keys() >= {*BLOCKS, "num_stages"}:
         return variant
     if DESCRIBED & names(variant.requires) or "LANES" in dict(variant.config):
@@ -102,7 +102,7 @@ def where_room(step: Step, variant: Variant) -> Variant:
 
 
 def at_most(rule: str, cases: list[Case]) -> str:
-    """The rule for stages, held to what fits: by the one number that tells best how many do."""
+    """The rule for stages, limited to what fits, by the number that predicts it best."""
     best = min(DECIDING, key=lambda name: sum(c.stages for c in cases) - kept(cases, name))
     fit = by_value(cases, best)
     most = sorted(fit.items())
@@ -234,7 +234,7 @@ def bytes_behind(kernel: KernelPlan, config: Mapping[str, int]) -> tuple[int, in
 
 
 def parts_behind(kernel: KernelPlan) -> int:
-    """Into how many parts an epilogue cuts the columns of its tile, to take one after another."""
+    """The number of parts into which an epilogue cuts the columns of its tile."""
     if kernel.skeleton == "tf32x3" or kernel.skeleton == "persistent" and tiles_read(kernel):
         return 4
     return 2 if kernel.skeleton in ("persistent", "tf32x3_half") else 1
@@ -250,7 +250,7 @@ def sizes_stored(kernel: KernelPlan, config: Mapping[str, int]) -> dict[str, int
 
 
 def widths_stored(kernel: KernelPlan, itemsize: int) -> tuple[int, ...]:
-    """What an element of the last output may take, in bytes."""
+    """The sizes in bytes that an element of the last output may have."""
     dtype = next(n.dtype for n in kernel.nests if n.name == kernel.stores[-1])
     if width(dtype) or dtype == multiplied(kernel):
         return (bytes_of(dtype, itemsize, kernel),)
@@ -263,7 +263,7 @@ def widths_stored(kernel: KernelPlan, itemsize: int) -> tuple[int, ...]:
 # ---- what is loaded -----------------------------------------------------------------------------
 @remembered(maxsize=64)  # asked for each config of each variant
 def tiles_loaded(kernel: KernelPlan) -> tuple[set[ir.Read], set[ir.Read]]:
-    """What a step of the loop loads over rows and k for the left factors, over k and columns for the right ones."""
+    """The tiles that a step of the loop loads: over rows and k for the left factors, over k and columns for the right ones."""
     heads, (_, m, n, *ks) = kernel.nests[: kernel.products], kernel.axes
     k = set[str]().union(*map(indices_of, ks))
 
@@ -276,7 +276,7 @@ def tiles_loaded(kernel: KernelPlan) -> tuple[set[ir.Read], set[ir.Read]]:
 
 
 def tiles_read(kernel: KernelPlan) -> set[ir.Read]:
-    """What is loaded over rows and columns beside the sums, and not computed from them."""
+    """The tiles over rows and columns that are loaded beside the sums."""
     _, m, n, *_ = map(indices_of, kernel.axes)
     own = {nest.name for nest in kernel.nests}
     found = (read for nest in kernel.nests[kernel.products :] for read in reads(nest.body))
@@ -311,7 +311,7 @@ def multiplied(kernel: KernelPlan) -> str:
 
 
 def itemsizes(kernel: KernelPlan) -> tuple[int, ...]:
-    """What an element of a factor may take in tl.dot."""
+    """The sizes in bytes that an element of a factor may have in tl.dot."""
     dtype = multiplied(kernel)
     if not dtype:
         return (4, 8)
@@ -319,10 +319,10 @@ def itemsizes(kernel: KernelPlan) -> tuple[int, ...]:
 
 
 def bytes_of(dtype: str, itemsize: int, kernel: KernelPlan) -> int:
-    """What is loaded for an element: a type parameter that is not multiplied as it is may be as wide as the sums."""
+    """The bytes that are loaded for an element. A type parameter that is converted first may be as wide as the sums."""
     return width(dtype) or (itemsize if dtype == multiplied(kernel) else max(4, itemsize))
 
 
 def width(dtype: str) -> int:
-    """The bytes of an element; 0 of what a type parameter stands for."""
+    """The bytes of an element. 0 for a type parameter."""
     return DTYPES[dtype].itemsize if dtype in DTYPES else 0

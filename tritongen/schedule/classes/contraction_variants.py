@@ -1,8 +1,8 @@
-"""How a contraction runs: the tiles of each variant, and what its estimate asks.
+"""The variants of a contraction: the tiles of each, and the arguments of its estimate.
 
-Input: a group of the class `contraction`. Output: its `Step`. Operands that lie in memory as tiles
-are (one dim of m or n, one of k) may be loaded by tensor descriptors, and the variant of the least
-estimate runs (`lib.estimates`); all others through pointers, by rules of their own (`when`).
+Input: a group of the class `contraction`. Output: its `Step`. Operands that lie in memory as tiles (one dim of m or n, one
+of k) may be loaded by tensor descriptors. Then the variant with the least estimate runs (`lib.estimates`). All others are
+loaded through pointers, by rules of their own (`when`).
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ def has_pairs(group) -> bool:
 def steps_within(
     config: tuple[tuple[str, str], ...], least: int, most: int
 ) -> tuple[tuple[str, str], ...]:
-    """With steps of so many terms: a step lies within those that share a scale (`most`, if not 0)."""
+    """A tile with steps of at most so many terms. A step lies within terms that share a scale (`most`, if not 0)."""
     rules = dict(config)
     for name, bound in (("max", least), ("min", most)):
         depth = rules.get("BLOCK_K", "")
@@ -146,7 +146,7 @@ def steps_within(
 
 # ---- tiles ---------------------------------------------------------------------------------------
 def columns(kernel: KernelPlan) -> int:
-    """What a tile's columns are divided by: accumulators of several sums share one tile's registers."""
+    """The divisor of a tile's columns: accumulators of several sums share the registers of one tile."""
     return {1: 1, 2: 2}.get(kernel.products, 4)
 
 
@@ -448,7 +448,7 @@ def added_up(
 
 
 def within(extent: str, most: int | str) -> str:
-    """A side of a tile of tl.dot that is no longer than what it walks."""
+    """A side of a tl.dot tile that is not longer than its axis."""
     return f"max(16, min({most}, pow2({extent})))"
 
 

@@ -72,7 +72,7 @@ def _coordinates(product) -> set[Poly]:
 
 
 def _phase(product, coordinate: Poly) -> tuple[ir.Binder, ir.Binder] | None:
-    """(p, r) of a coordinate (p + a - r) / q, where r stands in no other coordinate of left."""
+    """(p, r) of a coordinate (p + a - r) / q, if no other coordinate of left uses r."""
     if coordinate not in _coordinates(product):
         return None  # it shares p with one that was split, and has another form since
     parts = affine(numerator(coordinate))
@@ -213,7 +213,7 @@ def make(name, group, stores, dims, facts) -> Step:
     variants = (*one.variants, *variants)
     orders: tuple[Order, ...] = ()
     if p.batch and not p.lets:
-        # Few channels out a group, or few terms: a lane adds up its window by itself.
+        # Few output channels per group, or few terms: each lane adds up its own window.
         rows = replace(group, row=group.nests[0].box)
         more, known, windows, orders = window.beside(name, rows, stores, dims, facts)
         kernels, numbers = (*kernels[:-1], *more, kernels[-1]), (*numbers, *known)
@@ -325,7 +325,7 @@ def _by_packed_channels(
             # what is estimated, three a fifth to a quarter less than any other (H200); of few terms up to 2.6 times that.
             when=f"{HALVES} and (N % 16 == 0 or depth >= 3072)",
         )
-    # Of one channel, places are neighbours.
+    # With one channel, places are adjacent in memory.
     even = "1 if channels % 2 else 2 if channels % 4 else 4 if channels % 8 else 8"
     together = f"8 if channels == 1 else {even}"
     mixed = _variant(
@@ -384,7 +384,7 @@ def _variant(name, requires, why, config, launch, estimate, packs=(), when="") -
 
 
 def _kernel(name, skeleton, axes, group, stores, dims, facts) -> KernelPlan:
-    # What is stored is addressed dim by dim, so that it may be stored channels last.
+    # Results are addressed dim by dim, so that they may be stored channels last.
     read = [(t, c) for t, c in accesses(group.nests, stores, dims) if t not in stores]
     seen = views(read, dims, axes, facts)
     p = group.product
@@ -393,7 +393,7 @@ def _kernel(name, skeleton, axes, group, stores, dims, facts) -> KernelPlan:
 
 
 def _packs(group, dims, facts) -> tuple[Pack, ...]:
-    """Copies of the factors with the channels innermost, where each stands in one dim of one operand."""
+    """Copies of the factors with the channels innermost, if each channel index is in one dim of one operand."""
     p, found = group.product, []
     if len(p.k) != 1 or p.k[0].index == ir.BATCH:  # `...` may be any number of dims, or none
         return ()

@@ -1,10 +1,10 @@
-"""A convolution whose window is one tap that stays in place: a product of matrices, said at the call.
+"""A convolution whose window is one tap that stays in place: a product of matrices, found at the call.
 
     y[n, f, p, q] = sum[c, r, s](x[n, c, p * stride + r - pad, ...] * w[f, c, r, s])
 
-is y[n, f, p, q] = sum[c](x[n, c, p, q] * w[f, c]) where r and s have one value, stride is 1 and pad 0: its
-rows are the positions of all images (`rows`, where channels are stored last in everything that has
-positions) or of one image at a time (`planes`). Nothing is gathered, and nothing packed.
+is y[n, f, p, q] = sum[c](x[n, c, p, q] * w[f, c]) if r and s have one value, stride is 1 and pad is 0. Its rows are the
+positions of all images (`rows`, if channels are stored last in everything that has positions) or of one image at a time
+(`planes`). Nothing is gathered or packed.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ FORMS = ("stream", "persistent", "square")  # the variants of a contraction that
 
 @dataclass(frozen=True, slots=True)
 class Beside:
-    """What a convolution's step has more for it."""
+    """The additions to a convolution's step."""
 
     kernels: tuple[KernelPlan, ...] = ()
     numbers: tuple[tuple[str, Poly], ...] = ()
@@ -95,7 +95,7 @@ def beside(name: str, group: Group, stores, dims, facts: Facts, row: str) -> Bes
 
 @dataclass(frozen=True, slots=True)
 class _Form:
-    """Which indices are the rows of a tile, and the order of dims in which each tensor is seen."""
+    """The indices that are the rows of a tile, and the order of dims in which each tensor is seen."""
 
     name: str
     batch: tuple[ir.Binder, ...]
@@ -141,7 +141,7 @@ def _settles(name: str, value: Poly, at: int, facts: Facts) -> bool:
 
 
 def _hops(p: Product) -> Iterator[tuple[Poly, Poly]]:
-    """(how far apart the window's places are, where the first one is) in every dim that it slides over."""
+    """(distance between the window's places, position of the first one) for every dim that it slides over."""
     taps, kept = {b.index for b in p.taps}, {b.index for b in p.m}
     for read in reads(p.left):
         for c in read.coords:

@@ -2,11 +2,10 @@
 
     x[n, c, p * stride + r * dil - pad, q * stride + s * dil - pad]
 
-At one tap a patch of places reads a patch of x, moved by the tap: a tile of a descriptor with the channels
-innermost. What a descriptor reads outside of the tensor is zero, and that is the padding. Where places step
-over elements, the descriptor sees every stride-th one, and which of them comes first is an offset along its
-last dim: p * stride + rest is p + rest // stride, rest % stride rows on. Operands that no patch can be
-read from (fills other than 0, computed factors) go through pointers.
+At one tap, a patch of places reads a patch of x that is moved by the tap: a tile of a descriptor with the channels
+innermost. A descriptor reads zeros outside of the tensor, which are the padding. With a stride, the descriptor sees every
+stride-th element, and the first of them is an offset along its last dim: p * stride + rest is p + rest // stride,
+rest % stride rows on. Operands that no patch can be read from (fills other than 0, computed factors) go through pointers.
 """
 
 from __future__ import annotations
@@ -120,7 +119,7 @@ def variant(
 # ---- operands as descriptors see them ------------------------------------------------------------
 @dataclass(frozen=True, slots=True)
 class Dim:
-    """A dim of an operand: the indices of a tile that walk it, by which steps, and where that begins."""
+    """A dim of an operand: the tile's indices along it, their steps, and the start."""
 
     run: tuple[str, ...]
     step: Poly
@@ -128,7 +127,7 @@ class Dim:
 
 
 def operand(side: ir.Expr) -> ir.Read | None:
-    """What a factor reads, where it is nothing else, and zero outside."""
+    """The read of a factor, if the factor is only this read and is zero outside."""
     match side:
         case ir.Cast(ir.Read(fill=None | 0) as read, _):
             return read

@@ -122,7 +122,7 @@ def _strided(name, group, stores, merged: tuple[tuple[str, tuple[int, ...]], ...
         "max(512 if inner >= 4096 else 128, 1024 // max(1, outer * middle))",
     )
     config = (
-        # Where the middle is short, what a square lacks of it is taken of the rest, so that no lane is idle.
+        # If the middle dim is short, the square takes more of the last dim, so that no lane is idle.
         ("BLOCK", f"pow2(max(1, min(inner, {lines[0]} if transposed else {lines[1]})))"),
         ("ROWS", f"pow2(max(1, min(middle, {elements} // BLOCK)))"),
         ("OUTER", f"pow2(max(1, min(outer, {elements} // (BLOCK * ROWS))))"),
@@ -218,7 +218,7 @@ def _tile_of(name, group, stores, split: int, seen: tuple[View, ...], square: bo
 
 
 def _column_digits(group, touched, dims, facts) -> int:
-    """Where the box splits into rows and columns: the longest tail that every tensor walks whole or not at all."""
+    """The split of the box into rows and columns: the longest tail that every tensor uses whole or not at all."""
     box = [b.index for b in group.row]
     extents = {b.index: b.hi - b.lo for b in group.row}
     for split in range(max(len(box) - 1, 0)):

@@ -2,11 +2,11 @@
 
     sum[e < E, k](where(off[e] <= m and m < off[e + 1], x[m, k] * w[e, k, n], 0))     tokens sorted by expert
 
-    sum[e < E, k](where(expert[m] == e, x[m, k] * w[e, k, n], 0))                     rows that name theirs
+    sum[e < E, k](where(expert[m] == e, x[m, k] * w[e, k, n], 0))                     rows that name their segment
 
-Where the segments begin is read on the device, and nothing is assumed of them: they may overlap, be empty, lie in
-any order or leave rows out. A tile of rows looks up which of them may have rows of it, and walks the terms of each
-that has: of sorted rows few tiles meet two. What counts for a row is a mask of the left factor's loads.
+The device reads where segments begin. They may overlap, be empty, lie in any order or leave rows out. A tile of rows finds
+the segments that may have rows of it, and loops over the terms of each. If rows are sorted, few tiles meet two segments. A
+mask of the left factor's loads selects the rows of a segment.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def as_ragged(head: ir.Nest, virtual, facts: Facts) -> Product | None:
 
 
 def by_segments(p: Product, segment: ir.Binder) -> Product | None:
-    """The product with the segment's number as what a loop walks, and one index of rows."""
+    """The product with a loop over the segments, and one index of rows."""
     if segment in p.m:  # rows are what has no factor of its own in each segment
         p = replace(p, m=p.n, n=p.m, left=p.right, right=p.left)
     batch, n = (tuple(b for b in part if b != segment) for part in (p.batch, p.n))
@@ -84,7 +84,7 @@ def ends_segments(guard: ir.Guard, segment: ir.Binder, p: Product) -> bool:
 
 
 def beside(p: Poly, name: str) -> Poly | None:
-    """What stands beside an index that is counted once, up or down."""
+    """The rest of an expression beside an index with weight 1 or -1."""
     weight = (affine(p) or ({}, p))[0].get(Idx(name))
     if weight not in (poly(1), poly(-1)):
         return None
@@ -121,5 +121,5 @@ def make(name, group, stores, dims, facts) -> Step:
 
 
 def searching(variant: Variant) -> Variant:
-    """With room for the segments that a tile looks through."""
+    """Adds room for the segments that a tile looks through."""
     return replace(variant, config=(*variant.config, ("SEGMENTS", "max(1, pow2(segments))")))

@@ -1,5 +1,6 @@
-"""Rows: reducers that all reduce the same indices (col) and keep the same ones (row), and the
-pointwise nests over row, or over both. Figures are for one H200 unless a comment says otherwise.
+"""Rows: reducers over the same indices (col) that keep the same indices (row), and the pointwise nests over row or over both.
+
+Figures are for one H200 unless a comment says otherwise.
 """
 
 from __future__ import annotations
@@ -110,7 +111,7 @@ def _mixed_radix(weights, facts: Facts) -> bool:
 
 
 def _col_order(lines, col):
-    """The reduced indices in the order of the dims of what is read, unless an argmax counts them."""
+    """The reduced indices, in the order of the dims of the reads, unless an argmax numbers them."""
     if any(is_reducer(n) and n.fold.is_place for n in lines):
         return col
     names = {b.index for b in col}
@@ -212,7 +213,7 @@ def make(name, group, stores, dims, facts) -> Step:
 
 
 def _traits(group, touched, wide_tiles: bool, counts: bool, tail: int, paired: bool) -> Traits:
-    """What decides how its rows are held in registers; `tail`: that of the axis of columns."""
+    """The traits that decide how rows are held in registers. `tail`: that of the axis of columns."""
     columns, several = _has_columns(touched, group), len(tile_operands(group)) > 1
     odd = STORED if wide_tiles else PAIRED if paired else SINGLE
     if tail or counts or columns and several:
@@ -243,7 +244,7 @@ def _free(wish: str, nests: tuple[ir.Nest, ...], dims: dict[str, tuple[Poly, ...
 
 
 def _by_lane(level: Level) -> bool:
-    """Whether each lane of a walk may keep a state of its own, of all that it folds."""
+    """Whether each lane may keep a state of its own for all folds."""
     paired = {name for pair in level.pairs for name in (pair.first, pair.second)}
     return paired == set(level.folds) and all(KINDS[pair.kind].by_lane for pair in level.pairs)
 
@@ -274,7 +275,7 @@ def _is_run(digits: tuple[str, ...], view: View) -> bool:
 
 
 def _numbers(row: Axis, col: Axis) -> tuple[tuple[str, Poly], ...]:
-    """What the rules speak of. Where a tile walks a run of an axis, `run` is its length."""
+    """The facts of the rules. If a tile covers a run of an axis, `run` is its length."""
     numbers = [("rows", row.extent), ("cols", col.extent)]
     for axis in (row, col):
         if axis.tail:
@@ -297,7 +298,7 @@ def tile_operands(group) -> set[str]:
 
 
 def _dtypes_along(group) -> set[str]:
-    """Of what is computed, and of the operands that are read along the columns."""
+    """The dtypes of computed values, and of operands that are read along the columns."""
     col = {b.index for b in group.col}
     read = {r.dtype for n in group.nests for r in reads(n.body) if free_indices(r) & col}
     return read | {n.dtype for n in group.nests}
@@ -323,14 +324,14 @@ def _has_columns(touched, group) -> bool:
 
 
 def fold_state(nest: ir.Nest) -> tuple[tuple[str, str], ...]:
-    """(name, dtype) of what one part of a reduction leaves behind."""
+    """(name, dtype) of the values that one part of a reduction stores."""
     if nest.fold.is_place:
         return (f"{nest.name}_best", nest.fold.body.dtype), (f"{nest.name}_at", "i64")
     return ((f"{nest.name}_part", nest.dtype),)
 
 
 def level_state(level: Level, by_name: dict[str, ir.Nest]):
-    """(name, dtype) of what one part of a row leaves of all folds of a level."""
+    """(name, dtype) of the values that one part of a row stores for all folds of a level."""
     paired = {name for pair in level.pairs for name in (pair.first, pair.second)}
     for pair in level.pairs:
         yield from ((name, "compute") for name in state_of(pair))

@@ -2,10 +2,10 @@
 
     sum[k](x[m, k] * w[n, k] * s[n, k // 128])    is    sum over groups of s[n, group] * (x . w within the group)
 
-The scale is no factor of a term then: tensor cores multiply x and w as they are stored, exactly, and what a step
-of the K loop adds is scaled as a whole. In front of the loop's end lies a group's, so BLOCK_K divides a group.
+Then the scale is not a factor of a term. Tensor cores multiply x and w as they are stored, exactly, and the sum of one step of
+the K loop is scaled as a whole. A step must lie in one group, so BLOCK_K divides the length of a group.
 
-Input: the two factors of a product. Output: them without their scales, and the scales' product.
+Input: the two factors of a product. Output: the factors without their scales, and the product of the scales.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""Scans: reducers over `k <= d` (or `<`, `>=`, `>`) where d is kept and the term does not depend on
-it: prefix sums, running maxima, and the pointwise nests over the same box, before and behind them.
+"""Scans: prefix sums, running maxima, and the pointwise nests over the same box, before and behind them.
 
-A scan is written over its own walked index: `sum[k < d](x[n, k])` becomes the terms `x[n, d - 1]` at
-1 <= d < D, and y[n, d] is what the terms up to d combine to. So all scans of a group walk one axis
-in step, whatever their shifts. Figures are for one H200.
+A scan is a reducer over `k <= d` (or `<`, `>=`, `>`), where d is kept and the term does not depend on it. It is written
+over its own scanned index: `sum[k < d](x[n, k])` becomes the terms `x[n, d - 1]` at 1 <= d < D, and y[n, d] combines the
+terms up to d. So all scans of a group run along one axis together, whatever their shifts are. Figures are for one H200.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from tritongen.schedule.views import accesses, views
 # ---- what is one ---------------------------------------------------------------------------------
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """`nest` is written over its walked index `along`; `over` is what its reducer called it."""
+    """A scan. `nest` is written over the scanned index `along`; its reducer called it `over`."""
 
     nest: ir.Nest
     along: ir.Binder
@@ -33,7 +32,7 @@ class Scan:
 
 
 def classify(members, virtual, by_name, facts, extending=False) -> Group | None:
-    """Scans along one axis in one direction, none of which waits for another."""
+    """Scans along one axis in one direction that do not depend on each other."""
     reducers = [n for n in members if is_reducer(n)]
     found = {n.name: as_scan(n, virtual, facts) for n in reducers}
     scans = {name: s for name, s in found.items() if s is not None}
@@ -46,7 +45,7 @@ def classify(members, virtual, by_name, facts, extending=False) -> Group | None:
     box = {b.index: b for b in last.nest.box}
 
     def in_step(nest: ir.Nest) -> ir.Nest:
-        """A nest that calls the walked index as the last scan does."""
+        """A nest with the name that the last scan uses for the scanned index."""
         own = {b.index for b in nest.box}
         old = (own & alike) - {last.along.index}
         if len(old) != 1 or last.along.index in own:
@@ -145,7 +144,7 @@ def make(name, group, stores, dims, facts) -> Step:
 
 
 def _split(group: Group):
-    """(row, outer): the kept indices stored behind the walked one make the rows of a tile, if any."""
+    """(row, outer): kept indices that are stored behind the scanned one are the rows of a tile."""
     (along,) = group.col
     last = next(n for n in reversed(group.nests) if {along, *group.row} == set(n.box))
     order = [name for c in last.coords for name in sorted(indices(c))]
@@ -198,7 +197,7 @@ def _split_variant(part, finish, group, times: str) -> Variant:
         "split",
         f"{times}cdiv(rows, 64 if strided else 1) < (1 if strided else 2) * sms"
         " and cols > (256 if strided else 16384)",
-        "too few rows to fill the GPU: several programs share one",
+        "too few rows to fill the GPU: several programs share a row",
         config,
         (Launch(part.name, grid), Launch(finish.name, grid)),
         state,
@@ -253,7 +252,7 @@ def _walk_variants(walk, grid, times: str, alone: bool) -> tuple[Variant, ...]:
         ("STAGES", "3 if cols > BLOCK else 1" if walk.reverse else "1"),
         ("num_warps", f"4 if BLOCK <= 32 else {warps}"),
     )
-    why = "memory runs across the walk: rows side by side make whole lines"
+    why = "memory runs across the rows: adjacent rows make whole cache lines"
     return (
         Variant("strided", "strided", why, strided, launch),
         Variant(
@@ -263,5 +262,7 @@ def _walk_variants(walk, grid, times: str, alone: bool) -> tuple[Variant, ...]:
             few,
             launch,
         ),
-        Variant("blocks", "True", "a row is walked in blocks, once where it fits", blocks, launch),
+        Variant(
+            "blocks", "True", "a row is scanned in blocks, or at once if it fits", blocks, launch
+        ),
     )

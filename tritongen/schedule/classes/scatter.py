@@ -1,9 +1,8 @@
-"""Scatters: sums whose terms name where they go, `y[v, d] = sum[n](g[n, d] where idx[n] == v)`.
+"""Scatters: sums whose terms name their place, `y[v, d] = sum[n](g[n, d] where idx[n] == v)`.
 
-What a gather's gradient is. Each term is added once, atomically, at the place that it names: N * D
-additions instead of V * N * D. Their order is not fixed, so floats may differ in their last bits
-from run to run; where torch is asked to be deterministic, and for few places, where the additions
-would queue up, the sum runs as the reduction that it also is.
+The gradient of a gather is one. An atomic add brings each term to its place: N * D additions instead of V * N * D. Their
+order is not fixed, so floats may differ in their last bits from run to run. If torch is asked to be deterministic, or if
+there are few places, where atomic adds would queue up, the sum runs as an ordinary reduction.
 """
 
 from __future__ import annotations
@@ -129,7 +128,7 @@ def make(name, group, stores, dims, facts) -> Step:
         ("box_cols", box_axes[1].extent),
         *((f"extent_{k}", dim) for k, dim in enumerate(sums[0].dims)),
     )
-    # Where lanes lie along a kept index, a row of terms never queues up at one place.
+    # If lanes run along a kept index, a row of terms never queues up at one place.
     spread = inner in sums[0].box
     exact = all(n.dtype in ("i64", "i32") for n in sums)
     plain = None
@@ -158,7 +157,7 @@ def make(name, group, stores, dims, facts) -> Step:
 
 
 def _in_copies(name, sums, group: Group, stores, axes, places: Poly):
-    """(the kernel that adds to copies, the one that sums them, what is kept of each, how many copies)."""
+    """(the kernel that adds to copies, the kernel that sums them, the kept values, the number of copies)."""
     taken = {b.index for n in group.nests for b in (*n.box, *binders_of(n))}
     copy = ir.Binder(fresh("copy", taken), poly(0), size("COPIES"))
     number = index(sums[0].fold.binders[-1].index)

@@ -1,9 +1,8 @@
 """Windows: reducers over a few terms that slide with the box, `x[n, c, p * stride + r - pad, ...]`.
 
-Pools, sliding means and depthwise convolutions, with what is pointwise before and behind them. A
-program takes ROWS x BLOCK outputs and STEPS such along one more index; its windows are unrolled, so
-what neighbouring steps share is loaded once. `variants` serves other classes for the same nests.
-Figures are for one H200, per cent of copy.
+Pools, sliding means and depthwise convolutions, with the pointwise lines before and behind them. A program takes ROWS x
+BLOCK outputs, and STEPS of them along one more index. Its windows are unrolled, so neighbouring steps load shared elements
+once. `variants` serves other classes for the same nests. Figures are for one H200, in per cent of copy.
 """
 
 from __future__ import annotations
@@ -448,7 +447,7 @@ def stepped(nests, digits, window, facts) -> int | None:
 
 
 def _counted(p: Poly, name: str) -> bool:
-    """Whether an index stands in p, if at all, times a size and nowhere else."""
+    """Whether an index is in p at most once, times a size."""
     if name not in indices(p):
         return True
     parts = affine(p)
