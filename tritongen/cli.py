@@ -1,4 +1,4 @@
-"""The command line: build, check, show; explain, doctor, bench, tune, calibrate (`cli_tools.py`).
+"""The command line: build, check, show; explain, doctor, bench, ... (`cli_tools.py`); fmt, lsp (`cli_editors.py`).
 
     tritongen build specs/softmax.op        # writes generated/softmax.py
     tritongen check specs/softmax.op        # runs the derived tests
@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 
 import click
 
-from tritongen import __version__, cli_tools
+from tritongen import __version__, cli_editors, cli_tools
 from tritongen.errors import SpecError, render
 from tritongen.faults import CompilerFault, fault
 from tritongen.output import OutputError, holds, module_name, target, write_all
@@ -63,7 +63,7 @@ def main() -> None:
 
 
 _TOOLS = "explain", "doctor", "bench", "tune", "calibrate"
-for _command in (getattr(cli_tools, name) for name in _TOOLS):
+for _command in (*(getattr(cli_tools, name) for name in _TOOLS), cli_editors.fmt, cli_editors.lsp):
     main.add_command(_command)
 
 _specs = click.argument("specs", nargs=-1, required=True, type=click.Path(path_type=Path))
