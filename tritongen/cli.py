@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 import click
 
 from tritongen import __version__, cli_editors, cli_tools
-from tritongen.errors import SpecError, render
+from tritongen.errors import NoBlack, SpecError, render
 from tritongen.faults import CompilerFault, fault
 from tritongen.output import OutputError, holds, module_name, target, write_all
 
@@ -44,7 +44,7 @@ class _Commands(click.Group):
         except BrokenPipeError:  # whoever reads what we print has seen enough: `... | head`
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise SystemExit(0) from None
-        except (OutputError, OSError) as error:
+        except (OutputError, NoBlack, OSError) as error:
             click.echo(f"error: {error}", err=True)
             raise SystemExit(2) from None
         except (click.ClickException, click.exceptions.Exit, click.Abort):
@@ -86,8 +86,14 @@ _specs = click.argument("specs", nargs=-1, required=True, type=click.Path(path_t
     is_flag=True,
     help="Kernels under triton.autotune: the first call of each shape measures its configs.",
 )
+@click.option("--overwrite", is_flag=True, help="Replace files that were edited by hand, too.")
 def build(
-    specs: tuple[Path, ...], output: Path, check: bool, standalone: bool, autotune: bool
+    specs: tuple[Path, ...],
+    output: Path,
+    check: bool,
+    standalone: bool,
+    autotune: bool,
+    overwrite: bool,
 ) -> None:
     """Compile each SPEC to one readable Python module."""
     names = _module_names(specs)
@@ -98,7 +104,7 @@ def build(
         chosen = {"--standalone": standalone, "--autotune": autotune}
         _fail_if_stale(specs, output, texts, [name for name, on in chosen.items() if on])
         return
-    changed = write_all(output, texts)
+    changed = write_all(output, texts, overwrite)
     for path in (output / f"{name}.py" for name in texts):
         click.echo(f"{path}{'' if path in changed else ' (unchanged)'}")
 

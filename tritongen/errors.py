@@ -248,6 +248,10 @@ class SpecError(ValueError):
         super().__init__("\n\n".join(render(d) for d in self.diagnostics))
 
 
+class NoBlack(ImportError):
+    """Black is not installed; the message says how to get it. Only what is written to a file needs it."""
+
+
 def render(diagnostic: Diagnostic) -> str:
     """The text of one diagnostic, without colour."""
     d = diagnostic

@@ -1,6 +1,7 @@
 """The command line: exit codes, what is written, and what is refused."""
 
 import ast
+import functools
 import os
 import re
 import subprocess
@@ -14,6 +15,8 @@ from click.testing import CliRunner
 from tritongen import proof
 from tritongen.cli import main
 from tritongen.emit import library
+
+ROOT = Path(__file__).resolve().parents[2]
 
 RELU = "op relu<T: float>(x: T[...]) -> y: T[...] {\n  y = max(x, 0)\n}\n"
 BROKEN = "op bad<T: float>(x: T[N, D]) -> y: T[N] {\n  y[n] = x[n, d]\n}\n"
@@ -47,7 +50,7 @@ def test_build_writes_what_check_accepts(project):
     assert run("build", "specs/relu.op", "--check").exit_code == 0
     again = run("build", str(project / "specs/relu.op"))
     assert "unchanged" in again.output  # an absolute path builds the same bytes
-    assert list(Path("generated").iterdir()) == [Path("generated/relu.py")]
+    assert list(Path("generated").glob("*.py")) == [Path("generated/relu.py")]
 
 
 def test_stale_and_missing_files_fail_the_check(project):
@@ -230,3 +233,34 @@ def test_build_is_quick_and_imports_neither_torch_nor_triton(project):
         "assert spent < 60 * min(parsing), (spent, parsing)\n"
     )
     subprocess.run([sys.executable, "-c", script], check=True, env=env)
+
+
+def test_build_keeps_an_edit(tmp_path):
+    """A file that was edited since we wrote it is left alone, unless the edit may go."""
+    (tmp_path / "relu.op").write_text("op relu(x: f32[N]) -> y: f32[N] { y[n] = max(x[n], 0) }\n")
+    command = ["build", str(tmp_path / "relu.op"), "-o", str(tmp_path)]
+    assert CliRunner().invoke(main, command).exit_code == 0
+    module = tmp_path / "relu.py"
+    written = module.read_text()
+    module.write_text(written + "# mine\n")
+    refused = CliRunner().invoke(main, command)
+    assert refused.exit_code == 2 and "edited since tritongen wrote it" in refused.output
+    assert module.read_text().endswith("# mine\n")
+    assert CliRunner().invoke(main, [*command, "--overwrite"]).exit_code == 0
+    assert module.read_text() == written
+
+
+def test_what_runs_needs_no_black(tmp_path):
+    """Black is asked for when a file is written, and missed with a message; `.source` goes without."""
+    (tmp_path / "black.py").write_text("raise ImportError('none here')\n")
+    program = (
+        "import torch, tritongen; f = tritongen.compile_op('op f<T: float>(x: T[...]) -> y: T[...] { y = x ** 2 }');"
+        "print(f(torch.ones(2)).sum().item(), 'def f_' in f.source)"
+    )
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)])}
+    run = functools.partial(subprocess.run, env=env, capture_output=True, text=True)
+    done = run([sys.executable, "-c", program])
+    assert done.stdout.split() == ["2.0", "True"], done.stderr[-1000:]
+    out = ["build", "specs/attention.op", "-o", str(tmp_path / "out")]
+    done = run([sys.executable, "-m", "tritongen", *out], cwd=ROOT)
+    assert done.returncode == 2 and "pip install 'tritongen[build]'" in done.stderr

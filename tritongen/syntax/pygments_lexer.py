@@ -14,6 +14,8 @@ from pygments.lexer import Lexer
 
 from tritongen.syntax.highlight import tokens
 
+__all__ = ["OpLexer"]  # by which Pygments finds it
+
 TOKENS: dict[str, Any] = {
     "comment": shown.Comment.Single,
     "constant": shown.Keyword.Constant,
