@@ -239,12 +239,27 @@ def check(
 @click.option(
     "--size", "sizes", multiple=True, metavar="NAME=N", help="For ptx: a size of the call."
 )
-def show(spec: Path, stage: str, grad: bool, arch: str, sizes: tuple[str, ...]) -> None:
+@click.option(
+    "--html",
+    "page",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Write spec, IR, kernels and PTX side by side into one page.",
+)
+def show(
+    spec: Path, stage: str, grad: bool, arch: str, sizes: tuple[str, ...], page: Path | None
+) -> None:
     """Print one stage of the compilation of SPEC."""
     from tritongen import show as stages
     from tritongen.syntax.limits import read_source
 
     source = read_source(spec)
+    if page is not None:
+        from tritongen import show_html
+
+        given = dict(map(_size, sizes))
+        page.write_text(show_html.page(source.text, str(spec), arch, given), encoding="utf-8")
+        click.echo(page)
+        return
     try:
         text = stages.stage_text(
             source.text, str(spec), stage, grad, arch, dict(map(_size, sizes)), shown_name(spec)

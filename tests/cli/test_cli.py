@@ -264,3 +264,20 @@ def test_what_runs_needs_no_black(tmp_path):
     out = ["build", "specs/attention.op", "-o", str(tmp_path / "out")]
     done = run([sys.executable, "-m", "tritongen", *out], cwd=ROOT)
     assert done.returncode == 2 and "pip install 'tritongen[build]'" in done.stderr
+
+
+def test_show_html_marks_the_same_lines(tmp_path):
+    """Each line of the spec is found in each column."""
+    page = tmp_path / "page.html"
+    command = ["show", str(ROOT / "specs" / "softmax.op"), "--html", str(page), "--size", "D=1024"]
+    assert CliRunner().invoke(main, command).exit_code == 0
+    columns = page.read_text().split("<section>")[1:]
+    assert [c.partition("</h2>")[0] for c in columns] == [
+        "<h2>Spec",
+        "<h2>IR",
+        "<h2>Kernels",
+        "<h2>PTX, sm_90",
+    ]
+    for column in columns:
+        assert set(re.findall(r'data-n="(\d+)"', column)) == {"0", "1", "2"}
+    assert "http" not in page.read_text()
