@@ -86,6 +86,9 @@ def open_op(spec: Path, op_name: str | None) -> Opened:
     "--sms", type=click.IntRange(1), help="Multiprocessors. Default: of this GPU, or 132."
 )
 @click.option("--json", "as_json", is_flag=True, help="As data.")
+@click.option(
+    "--png", type=click.Path(path_type=Path), help="With --shape: time and bytes of each kernel."
+)
 def explain(
     spec: Path,
     op_name: str | None,
@@ -93,6 +96,7 @@ def explain(
     dtype: str | None,
     sms: int | None,
     as_json: bool,
+    png: Path | None,
 ) -> None:
     """What the plan of SPEC decided and why; for a shape, what runs and what it costs."""
     from tritongen import explain as explained
@@ -102,11 +106,24 @@ def explain(
         found = list(_explained_calls(opened, shapes, dtype, sms))
     else:
         found = [explained.explain_op(plan) for plan in opened.plans]
+    if png:
+        _draw_explained([explained.as_json(e) for e in found], shapes, png)
     if as_json:
         click.echo(json.dumps([explained.as_json(e) for e in found], indent=1))
         return
     for k, e in enumerate(found):
         print_lines([*([("", "")] if k else []), *explained.lines(e)])
+
+
+def _draw_explained(found: list[dict[str, Any]], shapes: tuple[str, ...], png: Path) -> None:
+    from tritongen.bench.plot import NoMatplotlib, plot_explained
+
+    if not shapes:
+        raise click.UsageError("--png draws calls: give one as --shape")
+    try:
+        plot_explained(found, png)
+    except NoMatplotlib as error:
+        raise click.ClickException(str(error)) from None
 
 
 def _explained_calls(
@@ -222,6 +239,9 @@ def print_report(report: Any) -> None:
         for row in rows:
             shown.add_row(*row)
         Console().print(shown)
+        from tritongen.bench.terminal import drawn
+
+        click.echo(drawn(report.as_json(), min(Console().width, 120), colours=True))
     else:
         click.echo("\n".join(plain(columns, rows)))
     for problem in problems(report):
