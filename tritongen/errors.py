@@ -87,6 +87,7 @@ CODES = {
     "W001": "a temporary that nothing reads",
     "W002": "an output index that the right side never uses",
     "W004": "a difference of u8, which wraps",
+    "W005": "a temporary that is computed wider than it is read",
 }
 
 
