@@ -28,13 +28,13 @@ fuzz: .venv/installed
 	$(BIN)/python -m tritongen.proof.fuzz --specs $(N) --seed $(SEED) --out build/fuzz
 
 site: .venv/site website/playground/node_modules
-	$(BIN)/mkdocs build --strict --quiet
-	$(BIN)/python website/playground/bundle.py build/site/playground
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	$(BIN)/python website/playground/bundle.py build/site/play
 
 browser: .venv/installed
 	for program in chromium chromedriver node npm; do command -v $$program; done || \
 	(apt-get update -qq && apt-get install -qq --no-install-recommends chromium chromium-driver nodejs npm)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[browser]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[browser,site]'
 	cd website/playground && npm ci --silent
 
 lint: .venv/linters

@@ -40,23 +40,25 @@ def run_cell(shell: Any, line: str, cell: str) -> Any:
 
 
 def op_html(op: CompiledOp) -> str:
-    """The signature, the spec, and the generated module folded."""
+    """The signature, the spec, and its kernels folded; those of the gradient are left to `.source`."""
+    from tritongen.show import kernels
+
     head = html.escape(repr(op)[4:-1])
+    own = (text for name, _, text in kernels(op.source) if "_backward" not in name)
+    shown = html.escape("\n\n\n".join(own))
     return (
-        f"<code><b>{head}</b></code>{coloured(op.spec.strip(), 'op')}"
-        f"<details><summary>Generated kernels</summary>{coloured(op.source, 'python')}</details>"
+        f"<code><b>{head}</b></code>{coloured(op.spec.strip())}"
+        f'<details><summary>Kernels</summary><pre style="{STYLE}">{shown}</pre></details>'
     )
 
 
-def coloured(text: str, language: str) -> str:
-    """Code as HTML that needs no style sheet."""
+def coloured(spec: str) -> str:
+    """A spec as HTML that needs no style sheet."""
     try:
         from pygments import highlight
         from pygments.formatters import HtmlFormatter
-        from pygments.lexers import PythonLexer
 
         from tritongen.syntax.pygments_lexer import OpLexer
     except ImportError:
-        return f'<pre style="{STYLE}">{html.escape(text)}</pre>'
-    lexer = OpLexer() if language == "op" else PythonLexer()
-    return highlight(text, lexer, HtmlFormatter(noclasses=True, prestyles=STYLE))
+        return f'<pre style="{STYLE}">{html.escape(spec)}</pre>'
+    return highlight(spec, OpLexer(), HtmlFormatter(noclasses=True, prestyles=STYLE))

@@ -1,4 +1,4 @@
-"""The playground as static files: `python website/playground/bundle.py build/site/playground`.
+"""The playground as static files: `python website/playground/bundle.py build/site/play`.
 
 The folder holds the page, one JavaScript file with the editor, the worker, Pyodide, and the memory of a Pyodide
 that has the compiler, jinja2 and black imported (`snapshot.mjs`). All of it comes from this environment and from

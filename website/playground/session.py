@@ -9,7 +9,6 @@
 
 from __future__ import annotations
 
-import ast as python
 import json
 from collections.abc import Callable
 
@@ -19,7 +18,7 @@ from tritongen import editor, pipeline
 from tritongen.errors import SpecError
 from tritongen.faults import CompilerFault
 from tritongen.shapes import BadShape
-from tritongen.show import CannotShow, gradient_text, stage_text
+from tritongen.show import CannotShow, gradient_text, kernels, stage_text
 
 NAME = "playground.op"
 WARM = """op warm<T: float>(x: T[N, K], w: T[M, K]) -> (y: T[N, M], m: T[N]) {
@@ -86,26 +85,20 @@ def warm() -> None:
     hover(WARM, WARM.index("exp"))
 
 
-def kernels(source: str) -> str:
+def _kernels(source: str) -> str:
     """The kernels of a generated module alone."""
-    lines, found = source.splitlines(), []
-    for node in python.parse(source).body:
-        if isinstance(node, python.FunctionDef) and node.decorator_list:
-            if python.unparse(node.decorator_list[0]).startswith("triton"):
-                first = node.decorator_list[0].lineno - 1
-                found.append("\n".join(lines[first : node.end_lineno]))
-    return "\n\n\n".join(found)
+    return "\n\n\n".join(text for _, _, text in kernels(source))
 
 
 def _kernel(text: str, sizes: str) -> str:
-    return kernels(pipeline.build(text, NAME).source)
+    return _kernels(pipeline.build(text, NAME).source)
 
 
 def _gradient(text: str, sizes: str) -> str:
     """The derived op, in the language, and then its kernels."""
     derived = gradient_text(text, NAME)
     comment = "\n".join(f"# {line}".rstrip() for line in derived.splitlines())
-    return f"{comment}\n\n\n{kernels(pipeline.build(derived, 'gradient.op').source)}"
+    return f"{comment}\n\n\n{_kernels(pipeline.build(derived, 'gradient.op').source)}"
 
 
 def _explain(text: str, sizes: str) -> str:
