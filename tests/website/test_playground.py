@@ -175,7 +175,8 @@ def test_a_spec_is_typed_mended_and_read(page):
     answered = page.type(" ")
     page.noted("shown", "kernel")
     assert "def linear_" in page.find("#output .cm-content").text
-    assert "linear_backward" in page.open("gradient")
+    assert "op linear_backward" in page.open("gradient")
+    assert "def linear_backward_" in page.open("backward")
     assert "1 step, 1 kernel" in page.open("explain")
     slow = slowness()
     assert ready <= READY * slow, f"ready after {ready} ms on a machine {slow:.1f} times as slow"

@@ -21,6 +21,10 @@ from tritongen.shapes import BadShape
 from tritongen.show import CannotShow, gradient_text, kernels, stage_text
 
 NAME = "playground.op"
+LANGUAGES = {
+    **dict.fromkeys(("kernel", "source", "backward"), "python"),
+    **dict.fromkeys(("ir", "gradient"), "op"),
+}
 WARM = """op warm<T: float>(x: T[N, K], w: T[M, K]) -> (y: T[N, M], m: T[N]) {
   y[n, j] = sum[k](x[n, k] * w[j, k])
   m[n] = max[k](exp(x[n, k]))
@@ -51,11 +55,11 @@ def check(text: str) -> str:
 
 def show(text: str, tab: str, sizes: str) -> str:
     """The text of one tab; `language` is how to colour it."""
-    language = "python" if tab in ("kernel", "source") else "op" if tab == "ir" else "text"
+    language = LANGUAGES.get(tab, "text")
     try:
         shown = TABS[tab](text, sizes)
     except SpecError as error:
-        if tab == "gradient" and not any(
+        if tab in ("gradient", "backward") and not any(
             d.severity == "error" for d in editor.findings(text, NAME)
         ):
             return json.dumps(dict(problem=str(error)))
@@ -64,7 +68,7 @@ def show(text: str, tab: str, sizes: str) -> str:
         return json.dumps(dict(problem=str(error)))
     except Exception as error:  # the page goes on, whatever one text does
         return json.dumps(dict(problem=f"{type(error).__name__}: {error}"))
-    return json.dumps(dict(text=shown, language="python" if tab == "gradient" else language))
+    return json.dumps(dict(text=shown, language=language))
 
 
 def hover(text: str, offset: int) -> str:
@@ -94,11 +98,8 @@ def _kernel(text: str, sizes: str) -> str:
     return _kernels(pipeline.build(text, NAME).source)
 
 
-def _gradient(text: str, sizes: str) -> str:
-    """The derived op, in the language, and then its kernels."""
-    derived = gradient_text(text, NAME)
-    comment = "\n".join(f"# {line}".rstrip() for line in derived.splitlines())
-    return f"{comment}\n\n\n{_kernels(pipeline.build(derived, 'gradient.op').source)}"
+def _backward(text: str, sizes: str) -> str:
+    return _kernels(pipeline.build(gradient_text(text, NAME), "gradient.op").source)
 
 
 def _explain(text: str, sizes: str) -> str:
@@ -121,6 +122,7 @@ TABS: dict[str, Callable[[str, str], str]] = {
     "plan": lambda text, sizes: stage_text(text, NAME, "plan"),
     "kernel": _kernel,
     "source": lambda text, sizes: pipeline.build(text, NAME, gradients=True).source,
-    "gradient": _gradient,
+    "gradient": lambda text, sizes: gradient_text(text, NAME),
+    "backward": _backward,
     "explain": _explain,
 }
