@@ -32,7 +32,7 @@ site: .venv/site website/playground/node_modules
 	$(BIN)/python website/playground/bundle.py build/site/play
 
 browser: .venv/installed
-	for program in chromium chromedriver node npm; do command -v $$program; done || \
+	(command -v chromium && command -v chromedriver && command -v node && command -v npm) || \
 	(apt-get update -qq && apt-get install -qq --no-install-recommends chromium chromium-driver nodejs npm)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[browser,site]'
 	cd website/playground && npm ci --silent
