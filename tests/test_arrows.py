@@ -33,6 +33,7 @@ NO_TORCH = {
     "pipeline",
     "cli",
     "cli_tools",
+    "editor",
     "explain",
     "output",
     "errors",

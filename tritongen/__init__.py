@@ -51,5 +51,12 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module 'tritongen' has no attribute {name!r}")
 
 
+def load_ipython_extension(shell: Any) -> None:
+    """`%load_ext tritongen`: cells that begin with `%%op` hold specs."""
+    from tritongen.notebook import load_ipython_extension
+
+    load_ipython_extension(shell)
+
+
 def __dir__() -> list[str]:
     return sorted([*globals(), *__all__])

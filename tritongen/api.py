@@ -16,6 +16,7 @@ import functools
 import inspect
 import os
 import sys
+import textwrap
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -27,17 +28,19 @@ import torch
 from tritongen import explain, pipeline
 from tritongen.autodiff import gradient_to_derive
 from tritongen.emit.op_plans import OpPlans
-from tritongen.errors import Diagnostic, SpecError
+from tritongen.errors import Diagnostic, NoBlack, SpecError
 from tritongen.expression import NUMBERS, Argument, Draft, text_of
 from tritongen.faults import doing, reporting
 from tritongen.ir.binding import dtype_name, typing_of
 from tritongen.ir.dtypes import DTYPES
 from tritongen.ir.print import print_op
 from tritongen.ir.print_poly import NotWritable
+from tritongen.lib import runs_kernels
 from tritongen.runtime.kinds import wants_gradient
 from tritongen.runtime.load import load_file, load_text
 from tritongen.syntax import ast
 from tritongen.syntax.limits import read_source
+from tritongen.syntax.parse import parse
 from tritongen.trace import at_hand
 
 CASTS = tuple(DTYPES)
@@ -75,6 +78,7 @@ class CompiledOp:
     """
 
     __name__: str
+    _PUBLIC = ("explain", "reference", "source", "spec")
 
     def __init__(self, function: Any, spec: str, file: str):
         functools.update_wrapper(self, function)
@@ -82,6 +86,7 @@ class CompiledOp:
         self._file = file
         self.spec = spec
         self.reference = function.reference
+        self.__doc__ = _documented(function.__doc__ or "", spec)
         self._differentiable = function  # replaced when `_derive` runs
         self._derive: Callable[[], None] | None = _deriving(self)
 
@@ -94,7 +99,17 @@ class CompiledOp:
         return self._function(*args, **kwargs)
 
     def __repr__(self) -> str:
-        return f"<op {self.__name__}>"
+        """`<op softmax(x: Tensor) -> Tensor>`: how it is called."""
+        return f"<op {self.__name__}{_signature(self._function)}>"
+
+    def __dir__(self) -> list[str]:
+        """What is documented."""
+        return [*self._PUBLIC, *(n for n in object.__dir__(self) if n.startswith("__"))]
+
+    def _repr_html_(self) -> str:
+        from tritongen.notebook import op_html
+
+        return op_html(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A copy is the same op. A pickle holds the text."""
@@ -115,7 +130,21 @@ class CompiledOp:
         devices = [v.device for v in values.values() if isinstance(v, torch.Tensor) and v.is_cuda]
         gpu = at_hand(devices[0] if devices else None)
         forward, module = built.forwards.get(self.__name__), load_text(built.name, built.raw)
-        return explain.text(explain.explain_call(module, plan, values, gpu, forward=forward))
+        found = explain.text(explain.explain_call(module, plan, values, gpu, forward=forward))
+        if devices or runs_kernels(next(iter(v for v in values.values() if torch.is_tensor(v)))):
+            return found
+        return f"{_ON_CPU.format(_by_what(self))}\n\n{found}"
+
+
+_ON_CPU = "On CPU tensors no kernel runs: this call computes {} in torch. On a GPU it would run:"
+
+
+def _by_what(op: CompiledOp) -> str:
+    """Whether a call on CPU tensors goes through the `ref` of a spec, or through its body."""
+    file = parse(op.spec, op._file, proposals=False)
+    own = next(item for item in file.items if item.name == op.__name__)
+    has_ref = any(isinstance(clause, ast.Ref) for clause in getattr(own, "clauses", ()))
+    return "the `ref` of its spec" if has_ref else "the body of its spec"
 
 
 class Ops:
@@ -364,9 +393,22 @@ def _let_derive_again(module: ModuleType, item: OpPlans) -> None:
     getattr(module, behind.name).again.append(again)
 
 
+def _signature(function: Any) -> str:
+    return str(inspect.signature(function)).replace("torch.", "").replace("'", "")
+
+
+def _documented(doc: str, spec: str) -> str:
+    """What `help` shows: the signature in words, and the spec."""
+    return f"{inspect.cleandoc(doc)}\n\nIts spec:\n\n{textwrap.indent(spec.strip(), '    ')}\n"
+
+
 @functools.lru_cache(maxsize=16)
 def _source(text: str, file: str) -> str:
-    return pipeline.build(text, file, gradients=True).source
+    built = pipeline.build(text, file, gradients=True)
+    try:
+        return built.source
+    except NoBlack:  # which `build` needs, and nothing that runs
+        return built.raw
 
 
 def _recompiled(text: str, file: str, name: str) -> CompiledOp:

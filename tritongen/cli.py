@@ -1,4 +1,4 @@
-"""The command line: build, check, show, docs; `cli_tools.py` has the other commands.
+"""The command line: build, check, show, docs; `cli_tools.py` and `cli_editors.py` have the other commands.
 
     tritongen build specs/softmax.op        # writes generated/softmax.py
     tritongen check specs/softmax.op        # runs the derived tests
@@ -28,8 +28,8 @@ from typing import Any, TypeVar
 
 import click
 
-from tritongen import __version__, cli_tools
-from tritongen.errors import SpecError, render
+from tritongen import __version__, cli_editors, cli_tools
+from tritongen.errors import NoBlack, SpecError, render
 from tritongen.faults import CompilerFault, fault
 from tritongen.output import OutputError, holds, module_name, target, write_all
 
@@ -50,7 +50,7 @@ class _Commands(click.Group):
         except BrokenPipeError:  # the reader has closed the pipe: `... | head`
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise SystemExit(0) from None
-        except (OutputError, OSError) as error:
+        except (OutputError, NoBlack, OSError) as error:
             click.echo(f"error: {error}", err=True)
             raise SystemExit(2) from None
         except (click.ClickException, click.exceptions.Exit, click.Abort):
@@ -71,7 +71,7 @@ def main() -> None:
 
 
 _TOOLS = "explain", "doctor", "bench", "tune", "calibrate"
-for _command in (getattr(cli_tools, name) for name in _TOOLS):
+for _command in (*(getattr(cli_tools, name) for name in _TOOLS), cli_editors.fmt, cli_editors.lsp):
     main.add_command(_command)
 
 _specs = click.argument("specs", nargs=-1, required=True, type=click.Path(path_type=Path))
@@ -94,8 +94,14 @@ _specs = click.argument("specs", nargs=-1, required=True, type=click.Path(path_t
     is_flag=True,
     help="Put kernels under triton.autotune. The first call of a shape measures its configs.",
 )
+@click.option("--overwrite", is_flag=True, help="Replace files that were edited by hand, too.")
 def build(
-    specs: tuple[Path, ...], output: Path, check: bool, standalone: bool, autotune: bool
+    specs: tuple[Path, ...],
+    output: Path,
+    check: bool,
+    standalone: bool,
+    autotune: bool,
+    overwrite: bool,
 ) -> None:
     """Compile specs to readable Python modules.
 
@@ -108,7 +114,7 @@ def build(
         chosen = {"--standalone": standalone, "--autotune": autotune}
         _fail_if_stale(specs, output, texts, [name for name, on in chosen.items() if on])
         return
-    changed = write_all(output, texts)
+    changed = write_all(output, texts, overwrite)
     for path in (output / f"{name}.py" for name in texts):
         click.echo(f"{path}{'' if path in changed else ' (unchanged)'}")
 
@@ -267,12 +273,27 @@ def check(
 @click.option(
     "--size", "sizes", multiple=True, metavar="NAME=N", help="A size for the ptx stage. Repeatable."
 )
-def show(spec: Path, stage: str, grad: bool, arch: str, sizes: tuple[str, ...]) -> None:
+@click.option(
+    "--html",
+    "page",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Write spec, IR, kernels and PTX side by side into one page.",
+)
+def show(
+    spec: Path, stage: str, grad: bool, arch: str, sizes: tuple[str, ...], page: Path | None
+) -> None:
     """Print one stage of the compilation of a spec."""
     from tritongen import show as stages
     from tritongen.syntax.limits import read_source
 
     source = read_source(spec)
+    if page is not None:
+        from tritongen import show_html
+
+        given = dict(map(_size, sizes))
+        page.write_text(show_html.page(source.text, str(spec), arch, given), encoding="utf-8")
+        click.echo(page)
+        return
     try:
         text = stages.stage_text(
             source.text, str(spec), stage, grad, arch, dict(map(_size, sizes)), shown_name(spec)

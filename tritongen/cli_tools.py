@@ -88,6 +88,11 @@ def open_op(spec: Path, op_name: str | None) -> Opened:
     help="Multiprocessors to plan for. Default: those of this GPU, else 132.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.option(
+    "--png",
+    type=click.Path(path_type=Path),
+    help="Draw time and bytes of each kernel into this file. Needs --shape.",
+)
 def explain(
     spec: Path,
     op_name: str | None,
@@ -95,6 +100,7 @@ def explain(
     dtype: str | None,
     sms: int | None,
     as_json: bool,
+    png: Path | None,
 ) -> None:
     """Say which kernels an op runs, and why.
 
@@ -107,11 +113,24 @@ def explain(
         found = list(_explained_calls(opened, shapes, dtype, sms))
     else:
         found = [explained.explain_op(plan) for plan in opened.plans]
+    if png:
+        _draw_explained([explained.as_json(e) for e in found], shapes, png)
     if as_json:
         click.echo(json.dumps([explained.as_json(e) for e in found], indent=1))
         return
     for k, e in enumerate(found):
         print_lines([*([("", "")] if k else []), *explained.lines(e)])
+
+
+def _draw_explained(found: list[dict[str, Any]], shapes: tuple[str, ...], png: Path) -> None:
+    from tritongen.bench.plot import NoMatplotlib, plot_explained
+
+    if not shapes:
+        raise click.UsageError("--png draws calls: give one as --shape")
+    try:
+        plot_explained(found, png)
+    except NoMatplotlib as error:
+        raise click.ClickException(str(error)) from None
 
 
 def _explained_calls(
@@ -237,6 +256,9 @@ def print_report(report: Any) -> None:
         for row in rows:
             shown.add_row(*row)
         Console().print(shown)
+        from tritongen.bench.terminal import drawn
+
+        click.echo(drawn(report.as_json(), min(Console().width, 120), colours=True))
     else:
         click.echo("\n".join(plain(columns, rows)))
     for problem in problems(report):

@@ -3,6 +3,7 @@
     calls = trace(module, "softmax", args)
     step_costs(plan, args, calls)          # for each step its kernels: reads, writes, flops
     op_cost(plan, args)                    # what any implementation must move and compute
+    scratch_bytes(plan, args, costs)       # memory beside operands and outputs
     least(cost, ceilings)                  # the least time in seconds, and whether memory or arithmetic sets it
 
 A stored tensor counts once in each pass of a kernel over it, scratch included, whether it is in the cache or not. If an
@@ -29,6 +30,7 @@ from tritongen.ir.free import coordinates, free_indices, reads, tensors_read
 from tritongen.ir.reads import reads_of, switch_of
 from tritongen.runtime.precision import f32_precision
 from tritongen.schedule.plan import KernelPlan, Plan, Step, Variant
+from tritongen.schedule.rules import evaluate as rule_value
 from tritongen.trace import Calls, Choice, Launch
 
 BY_TENSOR_CORES = frozenset(
@@ -153,6 +155,21 @@ def kept_costs(plan: Plan, args: Mapping[str, Any], ceilings: Ceilings) -> Itera
                 read | passed.reads, passed.writes, numbers.flops(line), numbers.precision(sums)
             )
             yield KeptCost(line.name, stored, least(twice, ceilings), least(again, ceilings))
+
+
+def scratch_bytes(plan: Plan, args: Mapping[str, Any], found: Iterable[StepCost]) -> int:
+    """Scratch at its peak: temporaries that pass between steps, and the workspace of the step that has most."""
+    numbers = call_numbers(plan, args)
+    most = 0
+    for step in found:
+        variant = next(v for v in step.step.variants if v.name == step.choice.variant)
+        known = {**step.choice.facts, **step.choice.config}
+        try:
+            shapes = [(t, [rule_value(d, known) for d in shape]) for _, t, shape in variant.scratch]
+        except KeyError:  # a size that the launch function works out
+            continue
+        most = max(most, sum(prod(shape) * numbers.itemsize_of(t) for t, shape in shapes))
+    return most + sum(numbers.bytes_of(nest.name) for nest in plan.scratch)
 
 
 def step_costs(plan: Plan, args: Mapping[str, Any], calls: Calls) -> tuple[StepCost, ...]:
@@ -324,6 +341,9 @@ class CallNumbers:
 
     def itemsize(self, name: str) -> int:
         return torch_dtype(self.sizes.dtype(self.dtypes[name])).itemsize
+
+    def itemsize_of(self, dtype: str) -> int:
+        return torch_dtype(self.sizes.dtype(dtype)).itemsize
 
     def count(self, name: str) -> int:
         """Elements behind a tensor; an operand's batch dims may be fewer than the op's."""

@@ -87,6 +87,7 @@ CODES = {
     "W001": "a temporary that nothing reads",
     "W002": "an output index that the right side never uses",
     "W004": "a difference of u8, which wraps",
+    "W005": "a temporary that is computed wider than it is read",
 }
 
 
@@ -246,6 +247,10 @@ class SpecError(ValueError):
     def __init__(self, diagnostics: tuple[Diagnostic, ...] | list[Diagnostic]):
         self.diagnostics = tuple(diagnostics)
         super().__init__("\n\n".join(render(d) for d in self.diagnostics))
+
+
+class NoBlack(ImportError):
+    """Black is not installed; the message says how to get it. Only what is written to a file needs it."""
 
 
 def render(diagnostic: Diagnostic) -> str:

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from tritongen.cost import Ceilings, Cost, StepCost
     from tritongen.trace import Choice, Gpu
 
+MUCH_SCRATCH = 4  # times operands and outputs, from which a plan is warned of
+
 
 @dataclass(frozen=True, slots=True)
 class Value:
@@ -85,6 +87,7 @@ class Totals:
     flops: int
     op_microseconds: float
     plan_microseconds: float
+    scratch_bytes: int  # at its peak, beside operands and outputs
     ceilings: dict[str, Any]
 
 
@@ -143,7 +146,7 @@ def explain_call(
 
     `forward`: the plan of the op that keeps values for the gradient.
     """
-    from tritongen.cost import H200, kept_costs, op_cost, step_costs
+    from tritongen.cost import H200, kept_costs, op_cost, scratch_bytes, step_costs
     from tritongen.trace import trace
 
     ceilings = ceilings or H200
@@ -151,7 +154,8 @@ def explain_call(
     steps = tuple(_step_view(plan, s, ceilings) for s in found)
     costs = kept_costs(forward, args, ceilings) if forward is not None else ()
     kept = tuple(Kept(k.name, k.bytes, k.kept.seconds * 1e6, k.again.seconds * 1e6) for k in costs)
-    totals = _totals(op_cost(plan, args), found, steps, ceilings)
+    scratch = scratch_bytes(plan, args, found)
+    totals = _totals(op_cost(plan, args), found, steps, scratch, ceilings)
     return Explanation(plan.op.name, call, steps, totals, kept)
 
 
@@ -204,7 +208,11 @@ def _kernel(name: str, grid: tuple[int, ...], cost: Cost, ceilings: Ceilings) ->
 
 
 def _totals(
-    whole: Cost, found: tuple[StepCost, ...], steps: tuple[StepView, ...], ceilings: Ceilings
+    whole: Cost,
+    found: tuple[StepCost, ...],
+    steps: tuple[StepView, ...],
+    scratch: int,
+    ceilings: Ceilings,
 ) -> Totals:
     from tritongen.cost import least
 
@@ -214,6 +222,7 @@ def _totals(
         whole.flops,
         least(whole, ceilings).seconds * 1e6,
         sum(k.microseconds for s in steps for k in s.kernels),
+        scratch,
         asdict(ceilings),
     )
 
@@ -280,6 +289,7 @@ def lines(e: Explanation) -> Lines:
         return
     else:
         yield "bold", f"{head}: {_many(len(e.steps), 'step')}, {_many(count, 'kernel')}"
+        yield from _scratch_lines(e.totals)
     for step in e.steps:
         yield "", ""
         yield from _step_lines(step, called=e.totals is not None)
@@ -291,6 +301,18 @@ def lines(e: Explanation) -> Lines:
             f"for the gradient: keeps {kept.name}, {bytes_text(kept.bytes)}: storing and loading it takes at least "
             f"{time_text(kept.microseconds)}, computing it again {time_text(kept.again)}"
         )
+
+
+def _scratch_lines(t: Totals) -> Lines:
+    """Memory beside operands and outputs; a warning where it is many times theirs."""
+    if t.scratch_bytes:
+        share = t.scratch_bytes / max(t.op_bytes, 1)
+        yield "", f"scratch: {bytes_text(t.scratch_bytes)} at its peak, {share:.2g} times operands and outputs"
+        if share > MUCH_SCRATCH and t.scratch_bytes > 1 << 20:
+            yield "yellow", (
+                f"warning: scratch is over {MUCH_SCRATCH} times operands and outputs; "
+                "a narrower dtype or fewer steps would need less"
+            )
 
 
 def _many(count: int, what: str) -> str:

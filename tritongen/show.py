@@ -7,8 +7,9 @@ Not here: the stages themselves (`pipeline.py`).
 
 from __future__ import annotations
 
+import ast as python
 import pprint
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import redirect_stdout
 from io import StringIO
 from typing import Any
@@ -47,7 +48,7 @@ def stage_text(
         return "\n\n".join(plan_text(p) for plans in built.plans.values() for p in plans)
     if stage == "source":
         return built.source
-    return "\n\n".join(_ptx_texts(built, arch, sizes or {}))
+    return "\n\n".join(ptx_texts(built, arch, sizes or {}))
 
 
 def gradient_text(text: str, name: str) -> str:
@@ -74,6 +75,17 @@ def _printed(back: ir.Op) -> str:
 
 def _is_float(op: ir.Op) -> bool:
     return any(ir.kind_of(t.dtype, op) == "float" for t in op.tensors)
+
+
+# ---- kernels ------------------------------------------------------------------------------------
+def kernels(source: str) -> Iterator[tuple[str, int, str]]:
+    """(name, first line counted from 1, text) of each kernel of a generated module."""
+    lines = source.splitlines()
+    for node in python.parse(source).body:
+        if isinstance(node, python.FunctionDef) and node.decorator_list:
+            first = node.decorator_list[0]
+            if "triton.jit" in python.unparse(node.decorator_list[-1]):
+                yield node.name, first.lineno, "\n".join(lines[first.lineno - 1 : node.end_lineno])
 
 
 # ---- plans --------------------------------------------------------------------------------------
@@ -106,7 +118,7 @@ def _step_lines(step: Step) -> list[str]:
 
 
 # ---- machine code -------------------------------------------------------------------------------
-def _ptx_texts(built: pipeline.Module, arch: str, sizes: Mapping[str, int]) -> list[str]:
+def ptx_texts(built: pipeline.Module, arch: str, sizes: Mapping[str, int]) -> list[str]:
     from tritongen import trace
     from tritongen.runtime.load import load_text
 

@@ -357,3 +357,36 @@ def test_neither_loading_nor_calling_imports_the_tracer():
     )
     command, root = [sys.executable, "-c", script], Path(__file__).parents[2]
     assert subprocess.run(command, cwd=root, capture_output=True).stdout == b"True False\n"
+
+
+def test_an_op_shows_itself():
+    """`repr` its signature, `help` its spec, `dir` what is documented; of a CPU call `explain` says that no kernel runs."""
+    op = tritongen.compile_op(
+        "op twice<T: float>(x: T[...], a: f32 = 2.0) -> y: T[...] { y = a * x }"
+    )
+    assert repr(op) == "<op twice(x: Tensor, a: float | Tensor = 2.0) -> Tensor>"
+    assert "op twice<T: float>" in op.__doc__
+    assert [n for n in dir(op) if not n.startswith("_")] == [
+        "explain",
+        "reference",
+        "source",
+        "spec",
+    ]
+    assert "the body of its spec" in op.explain(torch.ones(3))
+    assert "<details>" in op._repr_html_()
+
+
+def test_a_notebook_compiles_cells(capsys):
+    pytest.importorskip("IPython", reason="no IPython: `pip install 'tritongen[notebook]'`")
+    from IPython.core.interactiveshell import InteractiveShell
+
+    shell = InteractiveShell.instance()
+    shell.run_line_magic("load_ext", "tritongen")
+    op = shell.run_cell_magic(
+        "op", "", "op one<T: float>(x: T[N]) -> y: T[N] { y[n] = x[n] + 1 }\n"
+    )
+    assert shell.user_ns["one"] is op and op(torch.zeros(2)).tolist() == [1, 1]
+    assert (
+        shell.run_cell_magic("op", "", "op two(x: f32[N]) -> y: f32[N] { y[n] = z[n] }\n") is None
+    )
+    assert "error[E113]" in capsys.readouterr().out

@@ -1,6 +1,7 @@
 """The command line: exit codes, what is written, and what is refused."""
 
 import ast
+import functools
 import os
 import re
 import subprocess
@@ -15,6 +16,8 @@ from click.testing import CliRunner
 from tritongen import proof
 from tritongen.cli import main
 from tritongen.emit import library
+
+ROOT = Path(__file__).resolve().parents[2]
 
 RELU = "op relu<T: float>(x: T[...]) -> y: T[...] {\n  y = max(x, 0)\n}\n"
 BROKEN = "op bad<T: float>(x: T[N, D]) -> y: T[N] {\n  y[n] = x[n, d]\n}\n"
@@ -56,7 +59,7 @@ def test_build_writes_what_check_accepts(project):
     assert run("build", "specs/relu.op", "--check").exit_code == 0
     again = run("build", str(project / "specs/relu.op"))
     assert "unchanged" in again.output  # an absolute path builds the same bytes
-    assert list(Path("generated").iterdir()) == [Path("generated/relu.py")]
+    assert list(Path("generated").glob("*.py")) == [Path("generated/relu.py")]
 
 
 def test_stale_and_missing_files_fail_the_check(project):
@@ -239,3 +242,51 @@ def test_build_is_quick_and_imports_neither_torch_nor_triton(project):
         "assert spent < 60 * min(parsing), (spent, parsing)\n"
     )
     subprocess.run([sys.executable, "-c", script], check=True, env=env)
+
+
+def test_build_keeps_an_edit(tmp_path):
+    """A file that was edited since we wrote it is left alone, unless the edit may go."""
+    (tmp_path / "relu.op").write_text("op relu(x: f32[N]) -> y: f32[N] { y[n] = max(x[n], 0) }\n")
+    command = ["build", str(tmp_path / "relu.op"), "-o", str(tmp_path)]
+    assert CliRunner().invoke(main, command).exit_code == 0
+    module = tmp_path / "relu.py"
+    written = module.read_text()
+    module.write_text(written + "# mine\n")
+    refused = CliRunner().invoke(main, command)
+    assert refused.exit_code == 2 and "edited since tritongen wrote it" in refused.output
+    assert module.read_text().endswith("# mine\n")
+    assert CliRunner().invoke(main, [*command, "--overwrite"]).exit_code == 0
+    assert module.read_text() == written
+
+
+def test_what_runs_needs_no_black(tmp_path):
+    """Black is asked for when a file is written, and missed with a message; `.source` goes without."""
+    (tmp_path / "black.py").write_text("raise ImportError('none here')\n")
+    program = (
+        "import torch, tritongen; f = tritongen.compile_op('op f<T: float>(x: T[...]) -> y: T[...] { y = x ** 2 }');"
+        "print(f(torch.ones(2)).sum().item(), 'def f_' in f.source)"
+    )
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)])}
+    run = functools.partial(subprocess.run, env=env, capture_output=True, text=True)
+    done = run([sys.executable, "-c", program])
+    assert done.stdout.split() == ["2.0", "True"], done.stderr[-1000:]
+    out = ["build", "specs/attention.op", "-o", str(tmp_path / "out")]
+    done = run([sys.executable, "-m", "tritongen", *out], cwd=ROOT)
+    assert done.returncode == 2 and "pip install 'tritongen[build]'" in done.stderr
+
+
+def test_show_html_marks_the_same_lines(tmp_path):
+    """Each line of the spec is found in each column."""
+    page = tmp_path / "page.html"
+    command = ["show", str(ROOT / "specs" / "softmax.op"), "--html", str(page), "--size", "D=1024"]
+    assert CliRunner().invoke(main, command).exit_code == 0
+    columns = page.read_text().split("<section>")[1:]
+    assert [c.partition("</h2>")[0] for c in columns] == [
+        "<h2>Spec",
+        "<h2>IR",
+        "<h2>Kernels",
+        "<h2>PTX, sm_90",
+    ]
+    for column in columns:
+        assert set(re.findall(r'data-n="(\d+)"', column)) == {"0", "1", "2"}
+    assert "http" not in page.read_text()

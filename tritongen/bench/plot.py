@@ -48,16 +48,14 @@ def plot(report: dict[str, Any], path: Path) -> None:
 
 def _speed_panel(axes: Any, rows: list[dict[str, Any]], report: dict[str, Any]) -> None:
     """GB/s or TFLOP/s against what varies from shape to shape."""
-    name, size_of = _size_axis(rows)
-    arithmetic = sum(r["bound_by"] == "arithmetic" for r in rows) * 2 > len(rows)
-    unit = "TFLOP/s" if arithmetic else "GB/s"
-    amount, scale = ("flops", 1e-6) if arithmetic else ("bytes", 1e-3)
+    name, size_of = size_axis(rows)
+    unit, amount, scale = speed_unit(rows)
     for contender in dict.fromkeys(r["contender"] for r in rows):
         own = sorted((r for r in rows if r["contender"] == contender), key=size_of)
         speeds = [r[amount] / r["microseconds"] * scale for r in own]
         dash = "--" if contender in ("compile", "max-autotune") else "-"  # over a line it hides
         axes.plot([size_of(r) for r in own], speeds, linestyle=dash, **_style(contender))
-    peaks = _peaks(report, arithmetic)
+    peaks = _peaks(report, amount == "flops")
     for label, peak in peaks:
         axes.axhline(peak, color=GREY, linestyle="--", linewidth=1)
         axes.annotate(
@@ -66,7 +64,7 @@ def _speed_panel(axes: Any, rows: list[dict[str, Any]], report: dict[str, Any]) 
         )  # fmt: skip
     sizes = sorted({size_of(r) for r in rows})
     axes.set_xscale("log", base=2)
-    axes.set_xticks(sizes, [_short(s) for s in sizes], rotation=45 if len(sizes) > 8 else 0)
+    axes.set_xticks(sizes, [short(s) for s in sizes], rotation=45 if len(sizes) > 8 else 0)
     axes.minorticks_off()
     axes.set_ylim(0, None if not peaks else 1.12 * max(peak for _, peak in peaks))
     axes.set_xlabel(name)
@@ -76,12 +74,18 @@ def _speed_panel(axes: Any, rows: list[dict[str, Any]], report: dict[str, Any]) 
     axes.legend(loc="best", framealpha=0.8)
 
 
+def speed_unit(rows: list[dict[str, Any]]) -> tuple[str, str, float]:
+    """What speed is measured in, the key of the amount, and what a unit of it a microsecond is."""
+    arithmetic = sum(r["bound_by"] == "arithmetic" for r in rows) * 2 > len(rows)
+    return ("TFLOP/s", "flops", 1e-6) if arithmetic else ("GB/s", "bytes", 1e-3)
+
+
 def _roofline_panel(axes: Any, rows: list[dict[str, Any]], report: dict[str, Any]) -> None:
     """Flops a second against flops a byte, under what memory and cuBLAS allow."""
     from matplotlib.ticker import FuncFormatter, NullFormatter
 
     copy, peak = report["copy"], max(report["matmul"].values(), default=0.0)
-    points = [(_intensity(r), max(r["flops"], 1) / r["microseconds"] * 1e-6) for r in rows]
+    points = [(intensity(r), max(r["flops"], 1) / r["microseconds"] * 1e-6) for r in rows]
     low, high = _decades([x for x, _ in points] + ([peak / copy] if peak else []))
     roof = [(x, min(x * copy, peak or x * copy) / 1e12) for x in (low, peak / copy or high, high)]
     axes.plot(*zip(*sorted(roof), strict=True), color="black", linewidth=1.5)
@@ -103,7 +107,7 @@ def _roofline_panel(axes: Any, rows: list[dict[str, Any]], report: dict[str, Any
     axes.grid(True, which="major", alpha=0.25)
 
 
-def _intensity(row: dict[str, Any]) -> float:
+def intensity(row: dict[str, Any]) -> float:
     return max(row["flops"], 1) / row["bytes"]
 
 
@@ -143,7 +147,7 @@ def _peaks(report: dict[str, Any], arithmetic: bool) -> list[tuple[str, float]]:
     return [(f"cuBLAS {name}", rate / 1e12) for name, rate in report["matmul"].items()]
 
 
-def _size_axis(rows: list[dict[str, Any]]) -> tuple[str, Any]:
+def size_axis(rows: list[dict[str, Any]]) -> tuple[str, Any]:
     """The size that varies; elements of the widest operand where none does alone."""
     varying = [n for n in rows[0]["sizes"] if len({r["sizes"][n] for r in rows}) > 1]
     shapes = len({r["shape"] for r in rows})
@@ -164,12 +168,52 @@ def _fixed(rows: list[dict[str, Any]]) -> str:
     common = set.intersection(*parts)
     shown = [p for p in rows[0]["shape"].split(", ") if p in common]
     if len(parts) > 1 and len({r["elements"] for r in rows}) == 1:
-        shown.append(f"{_short(rows[0]['elements'])} elements each")
+        shown.append(f"{short(rows[0]['elements'])} elements each")
     return ", ".join(shown)
 
 
-def _short(n: int) -> str:
+def short(n: int) -> str:
     for power, letter in ((30, "G"), (20, "M"), (10, "k")):
         if n >= 1 << power and n % (1 << power) == 0:
             return f"{n >> power}{letter}"
     return f"{n:,}"
+
+
+# ---- what a call cannot do without --------------------------------------------------------------
+def plot_explained(found: list[dict[str, Any]], path: Path) -> None:
+    """`explain.as_json` of calls: the least time of each kernel, and what binds it; the bytes of each tensor."""
+    require_matplotlib()
+    from matplotlib.figure import Figure
+
+    bars = [(e["op"], e["call"], k) for e in found for s in e["steps"] for k in s["kernels"]]
+    figure = Figure(figsize=(12, 1.6 + 0.5 * max(3, len(bars))), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    names = [f"{k['name']}\n{call}" for _, call, k in bars]
+    colours = [COLOURS["ours" if k["bound_by"] == "arithmetic" else "eager"] for *_, k in bars]
+    left.barh(range(len(bars)), [k["microseconds"] for *_, k in bars], color=colours)
+    left.set_yticks(range(len(bars)), names)
+    widest = max((sum({**k["reads"], **k["writes"]}.values()) for *_, k in bars), default=0)
+    left.set_title("least time, us: red by arithmetic, blue by memory", fontsize=10)
+    for place, (*_, kernel) in enumerate(bars):
+        start = 0.0
+        for tensor, size in (*kernel["reads"].items(), *kernel["writes"].items()):
+            is_written = tensor in kernel["writes"] and tensor not in kernel["reads"]
+            right.barh(
+                place,
+                size / 2**20,
+                left=start,
+                edgecolor="white",
+                color=GREY if is_written else "#aab8c2",
+            )
+            if size > 0.04 * widest:
+                where = (start + size / 2**21, place)
+                right.annotate(tensor, where, ha="center", va="center", fontsize=8)
+            start += size / 2**20
+    right.set_yticks(range(len(bars)), [k["name"] for *_, k in bars])
+    right.set_title("MiB read (light) and written (dark)", fontsize=10)
+    for axes in (left, right):
+        axes.invert_yaxis()
+        axes.grid(True, axis="x", alpha=0.25)
+    source = next((e["totals"]["ceilings"]["source"] for e in found if e["totals"]), "")
+    figure.suptitle(f"{bars[0][0] if bars else 'nothing is launched'}: ceilings of {source}")
+    figure.savefig(path, dpi=130)

@@ -20,6 +20,7 @@ from tritongen.check.values import store
 from tritongen.ir.nodes import Nest
 from tritongen.syntax import ast
 from tritongen.syntax.limits import MAX_EXPANDED
+from tritongen.syntax.unparse import unparse
 
 
 def check_lines(scope: Scope, lines: tuple[ast.Assign, ...]) -> None:
@@ -38,6 +39,31 @@ def check_lines(scope: Scope, lines: tuple[ast.Assign, ...]) -> None:
         if line.name not in scope.outputs and line.name not in scope.used:
             if line.name not in scope.broken:
                 scope.report.add("W001", f"`{line.name}` is never read", line.span)
+    _warn_of_waste(scope, lines)
+
+
+def _warn_of_waste(scope: Scope, lines: tuple[ast.Assign, ...]) -> None:
+    """W005: of a temporary one place alone is read along an index."""
+    read: dict[str, list[ast.Read]] = {}
+    whole = set(scope.broken)  # without brackets all of a value is read
+    for node in (node for line in lines for node in walk(line.value)):
+        if isinstance(node, ast.Read):
+            read.setdefault(node.name, []).append(node)
+        elif isinstance(node, ast.Name):
+            whole.add(node.name)
+    for line in lines:
+        uses, own = read.get(line.name, []), line.indices or ()
+        if line.name in scope.outputs or line.name in whole:
+            continue
+        for place, index in enumerate(own):
+            found = {unparse(u.indices[place]) for u in uses if len(u.indices) == len(own)}
+            if isinstance(index, ast.Name) and len(found) == 1 and found <= {*map(str, range(100))}:
+                (only,) = found
+                message = (
+                    f"`{line.name}` is computed for every `{index.name}`, and read at {only} alone"
+                )
+                help = f"leave `{index.name}` out of the line, and write {only} in its place"
+                scope.report.add("W005", message, index.span, help=help)
 
 
 def _once(scope: Scope, lines: tuple[ast.Assign, ...]) -> list[ast.Assign]:

@@ -14,6 +14,7 @@ from functools import lru_cache
 from textwrap import dedent
 
 from tritongen.emit import walked
+from tritongen.errors import NoBlack
 
 LINE_LENGTH = 100
 # Single quotes, spaces around `**`, a comma that asks for a line each, targets in parentheses.
@@ -61,8 +62,11 @@ def _span(node: Placed) -> Span:
 @lru_cache(maxsize=1 << 12)  # the kernels of an op, and the ops of a run, say much alike
 def _by_black(text: str) -> str:
     """Some lines of a module as black prints them there."""
-    import black
-
+    try:
+        import black
+    except ImportError:
+        message = "formatting a module needs black: pip install 'tritongen[build]'"
+        raise NoBlack(message) from None
     bare = dedent(text)
     indent = len(text.partition("\n")[0]) - len(bare.partition("\n")[0])
     before = after = ""
