@@ -383,12 +383,7 @@ def layer_norm_torch(
     equals=layer_norm_torch,
     batch=runtime.Batch({"x": (0, 1)}, (0,)),
     linear=(("w", "b"),),
-    backward=runtime.Backward(
-        "layer_norm_backward",
-        wrt=("x", "w", "b", "eps"),
-        outputs=("y",),
-        flags=("need_dx", "need_dw", "need_db", "need_deps"),
-    ),
+    backward=runtime.Backward("layer_norm_backward", wrt=("x", "w", "b", "eps"), outputs=("y",)),
 )
 def layer_norm(
     x: torch.Tensor, w: torch.Tensor, b: torch.Tensor, eps: float | torch.Tensor = 1e-05
@@ -407,382 +402,296 @@ def layer_norm(
 
 
 @triton.jit
-def layer_norm_backward_mu_rows(
-    x_ptr, mu_ptr, var_sum_ptr, dy_ptr, w_ptr, dy_rsqrt_ptr, dx_ptr, eps, rows, D, x_row,
-    x_col, mu_row, var_sum_row, dy_row, dy_col, w_col, dy_rsqrt_row, dx_row, dx_col,
-    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
-    ROWS: tl.constexpr, BLOCK: tl.constexpr,
+def layer_norm_backward_rows(
+    x_ptr, dy_ptr, w_ptr, dx_ptr, dw_sum_parts_ptr, db_sum_parts_ptr, deps_sum_parts_ptr,
+    eps, D, batch, x_0, x_d, dy_0, dy_d, w_0, dx_0, dx_d, dw_sum_parts_0, dw_sum_parts_1,
+    db_sum_parts_0, db_sum_parts_1, deps_sum_parts_0,
+    EVEN: tl.constexpr, COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr,
+    VEC: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr, PARTS: tl.constexpr,
+    STAGES: tl.constexpr, HOLD: tl.constexpr,
 ):  # fmt: skip
-    """Each program holds ROWS whole rows in registers, and reads every element once."""
+    """A program of each part, ROWS b a turn of its loop."""
     # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
-    D, x_row = D // VEC * VEC, x_row // VEC * VEC
-    dy_row, dx_row = dy_row // VEC * VEC, dx_row // VEC * VEC
-    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
-    inside = (row < rows) & (col < D)
+    D, x_0 = D // VEC * VEC, x_0 // VEC * VEC
+    dy_0, dx_0 = dy_0 // VEC * VEC, dx_0 // VEC * VEC
+    dw_sum_parts_0, db_sum_parts_0 = dw_sum_parts_0 // VEC * VEC, db_sum_parts_0 // VEC * VEC
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
-    x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=0.0).to(COMPUTE)
+    part = tl.program_id(0).to(tl.int64)
+    d = tl.arange(0, WIDTH).to(tl.int64)
+    in_d = d[None, :] < (WIDTH if EVEN else D)
+    dw_sum = tl.zeros((ROWS, WIDTH), COMPUTE)
+    db_sum = tl.zeros((ROWS, WIDTH), COMPUTE)
+    deps_sum = tl.zeros((ROWS, 1), COMPUTE)
+    chunk = tl.cdiv(batch, PARTS * ROWS) * ROWS
+    first = part.to(tl.int32) * chunk
+    stop = tl.minimum(batch, first + chunk)
+    w_held = tl.load(w_ptr + d[None, :] * w_0, mask=in_d, other=0.0).to(COMPUTE)
+    for start in tl.range(first, stop, ROWS, num_stages=STAGES):
+        b = start + tl.arange(0, ROWS).to(tl.int64)
+        in_b = b[:, None] < stop if ROWS > 1 else True
+        x = tl.load(x_ptr + b[:, None] * x_0 + d[None, :] * x_d, mask=in_b & in_d, other=0.0).to(
+            COMPUTE
+        )
+        # mu[...] = mean[d](x[..., d])
+        mu = lib.mean_of(x, in_b & in_d, D, 1)
+        # var[...] = mean[d]((x[..., d] - mu[...]) ** 2)
+        t = x - mu
+        var_sum = tl.sum(tl.where(in_d, t * t, 0.0), 1, keep_dims=True)
+        dy = tl.load(
+            dy_ptr + b[:, None] * dy_0 + d[None, :] * dy_d, mask=in_b & in_d, other=0.0
+        ).to(COMPUTE)
+        w = w_held if HOLD else tl.load(w_ptr + d[None, :] * w_0, mask=in_d, other=0.0).to(COMPUTE)
+        # dy_rsqrt[...] = sum[d](dy[..., d] * w[d] * (x[..., d] - mu[...]))
+        dy_rsqrt = tl.sum(tl.where(in_d, dy * w * (x - mu), 0.0), 1, keep_dims=True)
+        # dmu_sum[...] = sum[d](dy[..., d] * w[d])
+        dmu_sum = tl.sum(dy * w, 1, keep_dims=True)
+        var = var_sum / D
+        # y_rsqrt[...] = rsqrt(var[...] + eps)
+        y_rsqrt = lib.rsqrt(var + eps)
+        # dvar[...] = dy_rsqrt[...] * (-0.5 * y_rsqrt[...] / (var[...] + eps))
+        dvar = dy_rsqrt * (-0.5 * y_rsqrt / (var + eps))
+        # dx[..., d] = dy[..., d] * w[d] * y_rsqrt[...] + dvar[...] / D * (2.0 *
+        #     (x[..., d] - mu[...])) - dmu_sum[...] * y_rsqrt[...] / D
+        dx = dy * w * y_rsqrt + dvar / D * (2.0 * (x - mu)) - dmu_sum * y_rsqrt / D
+        tl.store(dx_ptr + b[:, None] * dx_0 + d[None, :] * dx_d, dx, mask=in_b & in_d)
+        # dw[d] = sum[...](dy[..., d] * ((x[..., d] - mu[...]) * y_rsqrt[...]))
+        dw_sum += tl.where(in_b, dy * ((x - mu) * y_rsqrt), 0.0)
+        # db[d] = sum[...](dy[..., d])
+        db_sum += dy
+        # deps = sum[...](dy_rsqrt[...] * (-0.5 * y_rsqrt[...]) / (var[...] + eps))
+        deps_sum += tl.where(in_b, dy_rsqrt * (-0.5 * y_rsqrt) / (var + eps), 0.0)
+    dw_sum = tl.sum(dw_sum, 0, keep_dims=True)
+    db_sum = tl.sum(db_sum, 0, keep_dims=True)
+    deps_sum = tl.sum(deps_sum)
+    tl.store(
+        dw_sum_parts_ptr + part * dw_sum_parts_0 + d[None, :] * dw_sum_parts_1, dw_sum, mask=in_d
+    )
+    tl.store(
+        db_sum_parts_ptr + part * db_sum_parts_0 + d[None, :] * db_sum_parts_1, db_sum, mask=in_d
+    )
+    tl.store(deps_sum_parts_ptr + part * deps_sum_parts_0, deps_sum)
+
+
+@triton.jit
+def layer_norm_backward_merge(
+    dw_sum_parts_ptr, db_sum_parts_ptr, deps_sum_parts_ptr, dw_ptr, db_ptr, deps_ptr, D,
+    dw_sum_parts_0, dw_sum_parts_1, db_sum_parts_0, db_sum_parts_1, deps_sum_parts_0, dw_0,
+    db_0,
+    COMPUTE: tl.constexpr, VEC: tl.constexpr, BLOCK_P: tl.constexpr, COLS: tl.constexpr,
+    PARTS: tl.constexpr, STAGES: tl.constexpr,
+):  # fmt: skip
+    """COLS d a program, BLOCK_P part a turn of its loop."""
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    D, dw_sum_parts_0 = D // VEC * VEC, dw_sum_parts_0 // VEC * VEC
+    db_sum_parts_0 = db_sum_parts_0 // VEC * VEC
+    first_d = tl.program_id(0) * COLS
+    d = first_d + tl.arange(0, COLS).to(tl.int64)
+    in_d = d[None, :] < D if COLS > 1 else True
+    dw_sum = tl.zeros((BLOCK_P, COLS), COMPUTE)
+    db_sum = tl.zeros((BLOCK_P, COLS), COMPUTE)
+    deps_sum = tl.zeros((BLOCK_P, 1), COMPUTE)
+    for start in tl.range(0, PARTS, BLOCK_P, num_stages=STAGES):
+        part = start + tl.arange(0, BLOCK_P).to(tl.int64)
+        in_part = part[:, None] < PARTS if BLOCK_P > 1 else True
+        dw_sum_parts = tl.load(
+            dw_sum_parts_ptr + part[:, None] * dw_sum_parts_0 + d[None, :] * dw_sum_parts_1,
+            mask=in_part & in_d,
+            other=0.0,
+        )
+        # dw[d] = sum[...](dy[..., d] * ((x[..., d] - mu[...]) * y_rsqrt[...]))
+        dw_sum += dw_sum_parts
+        db_sum_parts = tl.load(
+            db_sum_parts_ptr + part[:, None] * db_sum_parts_0 + d[None, :] * db_sum_parts_1,
+            mask=in_part & in_d,
+            other=0.0,
+        )
+        # db[d] = sum[...](dy[..., d])
+        db_sum += db_sum_parts
+        deps_sum_parts = tl.load(
+            deps_sum_parts_ptr + part[:, None] * deps_sum_parts_0, mask=in_part
+        )
+        # deps = sum[...](dy_rsqrt[...] * (-0.5 * y_rsqrt[...]) / (var[...] + eps))
+        deps_sum += tl.where(in_part, deps_sum_parts, 0.0)
+    dw_sum = tl.sum(dw_sum, 0, keep_dims=True)
+    db_sum = tl.sum(db_sum, 0, keep_dims=True)
+    deps_sum = tl.sum(deps_sum)
+    tl.store(dw_ptr + d[None, :] * dw_0, dw_sum, mask=in_d)
+    tl.store(db_ptr + d[None, :] * db_0, db_sum, mask=in_d)
+    tl.store(deps_ptr, deps_sum, mask=first_d == 0)
+
+
+@triton.jit
+def layer_norm_backward_wide(
+    x_ptr, dy_ptr, w_ptr, mu_ptr, var_sum_ptr, dy_rsqrt_ptr, dx_ptr, eps, D, batch, x_0,
+    x_d, dy_0, dy_d, w_0, mu_0, var_sum_0, dy_rsqrt_0, dx_0, dx_d,
+    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr,
+):  # fmt: skip
+    """ROWS b a program, BLOCK d a turn of its loop."""
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    D, x_0 = D // VEC * VEC, x_0 // VEC * VEC
+    dy_0, dx_0 = dy_0 // VEC * VEC, dx_0 // VEC * VEC
+    eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
+    first_b = tl.program_id(0) * ROWS
+    b = first_b + tl.arange(0, ROWS).to(tl.int64)
+    in_b = b[:, None] < batch if ROWS > 1 else True
+    mu_sum = tl.zeros((ROWS, BLOCK), COMPUTE)
+    dmu_sum = tl.zeros((ROWS, BLOCK), COMPUTE)
+    for start in tl.range(0, D, BLOCK, num_stages=STAGES):
+        d = start + tl.arange(0, BLOCK).to(tl.int64)
+        in_d = d[None, :] < D if BLOCK > 1 else True
+        x = tl.load(x_ptr + b[:, None] * x_0 + d[None, :] * x_d, mask=in_b & in_d, other=0.0).to(
+            COMPUTE
+        )
+        mu_sum += x
+        dy = tl.load(
+            dy_ptr + b[:, None] * dy_0 + d[None, :] * dy_d, mask=in_b & in_d, other=0.0
+        ).to(COMPUTE)
+        w = tl.load(w_ptr + d[None, :] * w_0, mask=in_d, other=0.0).to(COMPUTE)
+        # dmu_sum[...] = sum[d](dy[..., d] * w[d])
+        dmu_sum += dy * w
+    mu_sum = tl.sum(mu_sum, 1, keep_dims=True)
+    dmu_sum = tl.sum(dmu_sum, 1, keep_dims=True)
+    mu_near = mu_sum / D
+    mu_rest_sum = tl.zeros((ROWS, BLOCK), COMPUTE)
+    for start in tl.range(0, D, BLOCK, num_stages=STAGES):
+        d = start + tl.arange(0, BLOCK).to(tl.int64)
+        in_d = d[None, :] < D if BLOCK > 1 else True
+        x2 = tl.load(x_ptr + b[:, None] * x_0 + d[None, :] * x_d, mask=in_b & in_d, other=0.0).to(
+            COMPUTE
+        )
+        mu_rest_sum += tl.where(in_d, x2 - mu_near, 0.0)
+    mu_rest_sum = tl.sum(mu_rest_sum, 1, keep_dims=True)
+    mu_rest = mu_rest_sum / D
     # mu[...] = mean[d](x[..., d])
-    mu = lib.mean_of(x, inside, D, 1)
-    tl.store(mu_ptr + row * mu_row, mu, mask=row < rows)
-    # var[...] = mean[d]((x[..., d] - mu[...]) ** 2)
-    t = x - mu
-    var_sum = tl.sum(tl.where(inside, t * t, 0.0), 1, keep_dims=True)
-    tl.store(var_sum_ptr + row * var_sum_row, var_sum, mask=row < rows)
-    dy = tl.load(dy_ptr + row * dy_row + col * dy_col, mask=inside, other=0.0).to(COMPUTE)
-    w = tl.load(w_ptr + col * w_col, mask=col < D, other=0.0).to(COMPUTE)
-    # dy_rsqrt[...] = sum[d](dy[..., d] * w[d] * (x[..., d] - mu[...]))
-    dy_rsqrt = tl.sum(tl.where(inside, dy * w * (x - mu), 0.0), 1, keep_dims=True)
-    tl.store(dy_rsqrt_ptr + row * dy_rsqrt_row, dy_rsqrt, mask=row < rows)
-    # dmu_sum[...] = sum[d](dy[..., d] * w[d])
-    dmu_sum = tl.sum(dy * w, 1, keep_dims=True)
+    mu = mu_near + tl.where(tl.abs(mu_rest) < float("inf"), mu_rest, 0.0)
+    tl.store(mu_ptr + b[:, None] * mu_0, mu, mask=in_b)
+    var_sum = tl.zeros((ROWS, BLOCK), COMPUTE)
+    dy_rsqrt = tl.zeros((ROWS, BLOCK), COMPUTE)
+    for start in tl.range(0, D, BLOCK, num_stages=STAGES):
+        d = start + tl.arange(0, BLOCK).to(tl.int64)
+        in_d = d[None, :] < D if BLOCK > 1 else True
+        x3 = tl.load(x_ptr + b[:, None] * x_0 + d[None, :] * x_d, mask=in_b & in_d, other=0.0).to(
+            COMPUTE
+        )
+        # var[...] = mean[d]((x[..., d] - mu[...]) ** 2)
+        t = x3 - mu
+        var_sum += tl.where(in_d, t * t, 0.0)
+        dy2 = tl.load(
+            dy_ptr + b[:, None] * dy_0 + d[None, :] * dy_d, mask=in_b & in_d, other=0.0
+        ).to(COMPUTE)
+        w2 = tl.load(w_ptr + d[None, :] * w_0, mask=in_d, other=0.0).to(COMPUTE)
+        # dy_rsqrt[...] = sum[d](dy[..., d] * w[d] * (x[..., d] - mu[...]))
+        dy_rsqrt += tl.where(in_d, dy2 * w2 * (x3 - mu), 0.0)
+    var_sum = tl.sum(var_sum, 1, keep_dims=True)
+    dy_rsqrt = tl.sum(dy_rsqrt, 1, keep_dims=True)
+    tl.store(var_sum_ptr + b[:, None] * var_sum_0, var_sum, mask=in_b)
+    tl.store(dy_rsqrt_ptr + b[:, None] * dy_rsqrt_0, dy_rsqrt, mask=in_b)
     var = var_sum / D
     # y_rsqrt[...] = rsqrt(var[...] + eps)
     y_rsqrt = lib.rsqrt(var + eps)
     # dvar[...] = dy_rsqrt[...] * (-0.5 * y_rsqrt[...] / (var[...] + eps))
     dvar = dy_rsqrt * (-0.5 * y_rsqrt / (var + eps))
-    div_dvar = dvar / D
-    div_dmu_sum = dmu_sum * y_rsqrt / D
-    # dx[..., d] = dy[..., d] * w[d] * y_rsqrt[...] + dvar[...] / D * (2.0 *
-    #     (x[..., d] - mu[...])) - dmu_sum[...] * y_rsqrt[...] / D
-    dx = dy * w * y_rsqrt + div_dvar * (2.0 * (x - mu)) - div_dmu_sum
-    tl.store(dx_ptr + row * dx_row + col * dx_col, dx, mask=inside)
+    for start in tl.range(0, D, BLOCK, num_stages=STAGES):
+        d = start + tl.arange(0, BLOCK).to(tl.int64)
+        in_d = d[None, :] < D if BLOCK > 1 else True
+        dy3 = tl.load(
+            dy_ptr + b[:, None] * dy_0 + d[None, :] * dy_d, mask=in_b & in_d, other=0.0
+        ).to(COMPUTE)
+        w3 = tl.load(w_ptr + d[None, :] * w_0, mask=in_d, other=0.0).to(COMPUTE)
+        x4 = tl.load(x_ptr + b[:, None] * x_0 + d[None, :] * x_d, mask=in_b & in_d, other=0.0).to(
+            COMPUTE
+        )
+        # dx[..., d] = dy[..., d] * w[d] * y_rsqrt[...] + dvar[...] / D * (2.0 *
+        #     (x[..., d] - mu[...])) - dmu_sum[...] * y_rsqrt[...] / D
+        dx = dy3 * w3 * y_rsqrt + dvar / D * (2.0 * (x4 - mu)) - dmu_sum * y_rsqrt / D
+        tl.store(dx_ptr + b[:, None] * dx_0 + d[None, :] * dx_d, dx, mask=in_b & in_d)
 
 
 @triton.jit
-def layer_norm_backward_mu_loop(
-    x_ptr, dy_ptr, w_ptr, mu_ptr, var_sum_ptr, dy_rsqrt_ptr, dx_ptr, eps, rows, D, x_row,
-    x_col, dy_row, dy_col, w_col, mu_row, var_sum_row, dy_rsqrt_row, dx_row, dx_col,
+def layer_norm_backward_columns(
+    var_sum_ptr, dy_ptr, x_ptr, mu_ptr, dy_rsqrt_ptr, dw_sum_parts_ptr, db_sum_parts_ptr,
+    deps_sum_parts_ptr, eps, D, batch, var_sum_0, dy_0, dy_d, x_0, x_d, mu_0, dy_rsqrt_0,
+    dw_sum_parts_0, dw_sum_parts_1, db_sum_parts_0, db_sum_parts_1, deps_sum_parts_0,
     COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
-    ROWS: tl.constexpr, BLOCK: tl.constexpr,
-    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
-    mu_part_ptr=None, var_sum_part_ptr=None, var_sum_count_ptr=None, dmu_sum_part_ptr=None,
-    dy_rsqrt_part_ptr=None,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
-    """Each program handles ROWS rows of any width, BLOCK elements at a time, in three passes over each row.
-
-    With PASS > 0, PARTS programs share the rows. Each launch before the last stores the state of one CHUNK of columns.
-    """
+    """BLOCK d a program of each part, ROWS b a turn of its loop."""
     # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
-    D, x_row = D // VEC * VEC, x_row // VEC * VEC
-    dy_row, dx_row = dy_row // VEC * VEC, dx_row // VEC * VEC
-    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part, begin, end = 0, 0, tl.cast(D, tl.int64)
-    if PASS > 0:
-        part = tl.program_id(1).to(tl.int64)
-        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
+    D, dy_0 = D // VEC * VEC, dy_0 // VEC * VEC
+    x_0, dw_sum_parts_0 = x_0 // VEC * VEC, dw_sum_parts_0 // VEC * VEC
+    db_sum_parts_0 = db_sum_parts_0 // VEC * VEC
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
-    # mu[...] = mean[d](x[..., d])
-    # var[...] = mean[d]((x[..., d] - mu[...]) ** 2)
-    # dmu_sum[...] = sum[d](dy[..., d] * w[d])
-    if PASS <= 1:
-        mu = tl.full((ROWS, 1), float("nan"), COMPUTE)
-        var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
-        var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
-        dmu_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-        for start in range(begin, end, BLOCK):
-            col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-            inside = (row < rows) & (col < D)
-            x = tl.load(
-                x_ptr + row * x_row + col * x_col,
-                mask=inside,
-                other=0.0,
-                eviction_policy="evict_last" if PASS == 0 else "",
-            ).to(COMPUTE)
-            mu, var_sum, var_sum_count = lib.take_moments(
-                mu, var_sum, var_sum_count, x, inside, tl.minimum(end - start, BLOCK)
-            )
-            dy = tl.load(
-                dy_ptr + row * dy_row + col * dy_col,
-                mask=inside,
-                other=0.0,
-                eviction_policy="evict_last" if PASS == 0 else "",
-            ).to(COMPUTE)
-            w = tl.load(w_ptr + col * w_col, mask=col < D, other=0.0).to(COMPUTE)
-            dmu_sum_acc += dy * w
-
-        dmu_sum = tl.sum(dmu_sum_acc, 1, keep_dims=True)
-        if PASS == 1:
-            tl.store(mu_part_ptr + row * PARTS + part, mu, mask=row < rows)
-            tl.store(var_sum_part_ptr + row * PARTS + part, var_sum, mask=row < rows)
-            tl.store(var_sum_count_ptr + row * PARTS + part, var_sum_count, mask=row < rows)
-            tl.store(dmu_sum_part_ptr + row * PARTS + part, dmu_sum, mask=row < rows)
-    else:
-        parts = tl.arange(0, PARTS_POW2)[None, :]
-        there = (row < rows) & (parts < PARTS)
-        mu_parts = tl.load(mu_part_ptr + row * PARTS + parts, mask=there, other=float("nan"))
-        var_sum_parts = tl.load(var_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
-        var_sum_counts = tl.load(var_sum_count_ptr + row * PARTS + parts, mask=there, other=0.0)
-        mu, var_sum = lib.merge_moments(mu_parts, var_sum_parts, var_sum_counts)
-        dmu_sum_parts = tl.load(dmu_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
-        dmu_sum = tl.sum(dmu_sum_parts, 1, keep_dims=True)
-    if PASS != 1:
+    d_tiles = tl.maximum(tl.cdiv(D, BLOCK), 1)
+    first_d = (tl.program_id(0) % d_tiles) * BLOCK
+    d = first_d + tl.arange(0, BLOCK).to(tl.int64)
+    in_d = d[None, :] < D if BLOCK > 1 else True
+    program = tl.program_id(0) // d_tiles
+    part = program.to(tl.int64)
+    dw_sum = tl.zeros((ROWS, BLOCK), COMPUTE)
+    db_sum = tl.zeros((ROWS, BLOCK), COMPUTE)
+    deps_sum = tl.zeros((ROWS, 1), COMPUTE)
+    chunk = tl.cdiv(batch, PARTS * ROWS) * ROWS
+    first = part.to(tl.int32) * chunk
+    stop = tl.minimum(batch, first + chunk)
+    for start in tl.range(first, stop, ROWS, num_stages=STAGES):
+        b = start + tl.arange(0, ROWS).to(tl.int64)
+        in_b = b[:, None] < stop if ROWS > 1 else True
+        var_sum = tl.load(var_sum_ptr + b[:, None] * var_sum_0, mask=in_b)
+        # var[...] = mean[d]((x[..., d] - mu[...]) ** 2)
         var = var_sum / D
         # y_rsqrt[...] = rsqrt(var[...] + eps)
         y_rsqrt = lib.rsqrt(var + eps)
-        div_dmu_sum = dmu_sum * y_rsqrt / D
-        # dy_rsqrt[...] = sum[d](dy[..., d] * w[d] * (x[..., d] - mu[...]))
-        if PASS <= 2:
-            dy_rsqrt_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-            for start in range(begin, end, BLOCK):
-                col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-                inside = (row < rows) & (col < D)
-                dy = tl.load(
-                    dy_ptr + row * dy_row + col * dy_col,
-                    mask=inside,
-                    other=0.0,
-                    eviction_policy="evict_last" if PASS == 0 else "",
-                ).to(COMPUTE)
-                w = tl.load(w_ptr + col * w_col, mask=col < D, other=0.0).to(COMPUTE)
-                x = tl.load(
-                    x_ptr + row * x_row + col * x_col,
-                    mask=inside,
-                    other=0.0,
-                    eviction_policy="evict_last" if PASS == 0 else "",
-                ).to(COMPUTE)
-                dy_rsqrt_acc += tl.where(inside, dy * w * (x - mu), 0.0)
-            dy_rsqrt = tl.sum(dy_rsqrt_acc, 1, keep_dims=True)
-            if PASS == 2:
-                tl.store(dy_rsqrt_part_ptr + row * PARTS + part, dy_rsqrt, mask=row < rows)
-        else:
-            parts = tl.arange(0, PARTS_POW2)[None, :]
-            there = (row < rows) & (parts < PARTS)
-            dy_rsqrt_parts = tl.load(dy_rsqrt_part_ptr + row * PARTS + parts, mask=there, other=0.0)
-            dy_rsqrt = tl.sum(dy_rsqrt_parts, 1, keep_dims=True)
-        if PASS != 2:
-            # dvar[...] = dy_rsqrt[...] * (-0.5 * y_rsqrt[...] / (var[...] + eps))
-            dvar = dy_rsqrt * (-0.5 * y_rsqrt / (var + eps))
-            div_dvar = dvar / D
-            tl.store(mu_ptr + row * mu_row, mu, mask=(row < rows) & (part == 0))
-            tl.store(var_sum_ptr + row * var_sum_row, var_sum, mask=(row < rows) & (part == 0))
-            tl.store(dy_rsqrt_ptr + row * dy_rsqrt_row, dy_rsqrt, mask=(row < rows) & (part == 0))
-            for start in range(begin, end, BLOCK):
-                col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-                inside = (row < rows) & (col < D)
-                dy = tl.load(
-                    dy_ptr + row * dy_row + col * dy_col, mask=inside, eviction_policy="evict_first"
-                ).to(COMPUTE)
-                w = tl.load(w_ptr + col * w_col, mask=col < D).to(COMPUTE)
-                x = tl.load(
-                    x_ptr + row * x_row + col * x_col, mask=inside, eviction_policy="evict_first"
-                ).to(COMPUTE)
-                # dx[..., d] = dy[..., d] * w[d] * y_rsqrt[...] + dvar[...] / D * (2.0 *
-                #     (x[..., d] - mu[...])) - dmu_sum[...] * y_rsqrt[...] / D
-                dx = dy * w * y_rsqrt + div_dvar * (2.0 * (x - mu)) - div_dmu_sum
-                tl.store(dx_ptr + row * dx_row + col * dx_col, dx, mask=inside)
-
-
-@triton.jit
-def layer_norm_backward_dw_rows(
-    dy_ptr, x_ptr, mu_ptr, var_sum_ptr, dw_ptr, db_ptr, eps, D, cols, dy_col, dy_row, x_col,
-    x_row, mu_col, var_sum_col, dw_row, db_row,
-    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
-    ROWS: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
-    """Each program holds ROWS whole rows in registers, and reads every element once."""
-    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
-    D, dy_col = D // VEC * VEC, dy_col // VEC * VEC
-    x_col = x_col // VEC * VEC
-    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
-    inside = (row < D) & (col < cols)
-    eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
-    dy = tl.load(dy_ptr + col * dy_col + row * dy_row, mask=inside).to(COMPUTE)
-    x = tl.load(x_ptr + col * x_col + row * x_row, mask=inside).to(COMPUTE)
-    mu = tl.load(mu_ptr + col * mu_col, mask=col < cols)
-    var_sum = tl.load(var_sum_ptr + col * var_sum_col, mask=col < cols)
-    # dw[d] = sum[...](dy[..., d] * ((x[..., d] - mu[...]) * y_rsqrt[...]))
-    dw = tl.sum(
-        tl.where(inside, dy * ((x - mu) * lib.rsqrt(var_sum / D + eps)), 0.0), 1, keep_dims=True
+        dy = tl.load(
+            dy_ptr + b[:, None] * dy_0 + d[None, :] * dy_d, mask=in_b & in_d, other=0.0
+        ).to(COMPUTE)
+        x = tl.load(x_ptr + b[:, None] * x_0 + d[None, :] * x_d, mask=in_b & in_d, other=0.0).to(
+            COMPUTE
+        )
+        mu = tl.load(mu_ptr + b[:, None] * mu_0, mask=in_b)
+        # dw[d] = sum[...](dy[..., d] * ((x[..., d] - mu[...]) * y_rsqrt[...]))
+        dw_sum += tl.where(in_b, dy * ((x - mu) * y_rsqrt), 0.0)
+        # db[d] = sum[...](dy[..., d])
+        db_sum += dy
+        dy_rsqrt = tl.load(dy_rsqrt_ptr + b[:, None] * dy_rsqrt_0, mask=in_b)
+        # deps = sum[...](dy_rsqrt[...] * (-0.5 * y_rsqrt[...]) / (var[...] + eps))
+        deps_sum += tl.where(in_b, dy_rsqrt * (-0.5 * y_rsqrt) / (var + eps), 0.0)
+    dw_sum = tl.sum(dw_sum, 0, keep_dims=True)
+    db_sum = tl.sum(db_sum, 0, keep_dims=True)
+    deps_sum = tl.sum(deps_sum)
+    tl.store(
+        dw_sum_parts_ptr + part * dw_sum_parts_0 + d[None, :] * dw_sum_parts_1, dw_sum, mask=in_d
     )
-    tl.store(dw_ptr + row * dw_row, dw, mask=row < D)
-    # db[d] = sum[...](dy[..., d])
-    db = tl.sum(tl.where(inside, dy, 0.0), 1, keep_dims=True)
-    tl.store(db_ptr + row * db_row, db, mask=row < D)
-
-
-@triton.jit
-def layer_norm_backward_dw_loop(
-    dy_ptr, x_ptr, mu_ptr, var_sum_ptr, dw_ptr, db_ptr, eps, D, cols, dy_col, dy_row, x_col,
-    x_row, mu_col, var_sum_col, dw_row, db_row,
-    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
-    ROWS: tl.constexpr, BLOCK: tl.constexpr,
-    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
-    dw_sum_part_ptr=None, db_sum_part_ptr=None,
-):  # fmt: skip
-    """Each program handles ROWS rows of any width, BLOCK elements at a time, in one pass over each row.
-
-    With PASS > 0, PARTS programs share the rows. Each launch before the last stores the state of one CHUNK of columns.
-    """
-    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
-    D, dy_col = D // VEC * VEC, dy_col // VEC * VEC
-    x_col = x_col // VEC * VEC
-    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part, begin, end = 0, 0, tl.cast(cols, tl.int64)
-    if PASS > 0:
-        part = tl.program_id(1).to(tl.int64)
-        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
-    eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
-    # dw[d] = sum[...](dy[..., d] * ((x[..., d] - mu[...]) * y_rsqrt[...]))
-    # db[d] = sum[...](dy[..., d])
-    if PASS <= 1:
-        dw_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-        db_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-        for start in range(begin, end, BLOCK):
-            col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-            inside = (row < D) & (col < cols)
-            dy = tl.load(dy_ptr + col * dy_col + row * dy_row, mask=inside).to(COMPUTE)
-            x = tl.load(x_ptr + col * x_col + row * x_row, mask=inside).to(COMPUTE)
-            mu = tl.load(mu_ptr + col * mu_col, mask=col < cols)
-            var_sum = tl.load(var_sum_ptr + col * var_sum_col, mask=col < cols)
-            dw_sum_acc += tl.where(inside, dy * ((x - mu) * lib.rsqrt(var_sum / D + eps)), 0.0)
-
-            db_sum_acc += tl.where(inside, dy, 0.0)
-        dw_sum = tl.sum(dw_sum_acc, 1, keep_dims=True)
-
-        db_sum = tl.sum(db_sum_acc, 1, keep_dims=True)
-        if PASS == 1:
-            tl.store(dw_sum_part_ptr + row * PARTS + part, dw_sum, mask=row < D)
-            tl.store(db_sum_part_ptr + row * PARTS + part, db_sum, mask=row < D)
-    else:
-        parts = tl.arange(0, PARTS_POW2)[None, :]
-        there = (row < D) & (parts < PARTS)
-        dw_sum_parts = tl.load(dw_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
-        dw_sum = tl.sum(dw_sum_parts, 1, keep_dims=True)
-        db_sum_parts = tl.load(db_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
-        db_sum = tl.sum(db_sum_parts, 1, keep_dims=True)
-    if PASS != 1:
-        tl.store(dw_ptr + row * dw_row, dw_sum, mask=row < D)
-        tl.store(db_ptr + row * db_row, db_sum, mask=row < D)
-
-
-@triton.jit
-def layer_norm_backward_deps_rows(
-    var_sum_ptr, dy_rsqrt_ptr, deps_ptr, eps, cols, D, var_sum_col, dy_rsqrt_col,
-    EPS_IS_TENSOR: tl.constexpr, COMPUTE: tl.constexpr, VEC: tl.constexpr,
-    ROWS: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
-    """Each program holds ROWS whole rows in registers, and reads every element once."""
-    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
-    cols = cols // VEC * VEC
-    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
-    inside = (row < 1) & (col < cols)
-    eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
-    var_sum = tl.load(var_sum_ptr + col * var_sum_col, mask=col < cols)
-    # var[...] = mean[d]((x[..., d] - mu[...]) ** 2)
-    var = var_sum / D
-    # y_rsqrt[...] = rsqrt(var[...] + eps)
-    y_rsqrt = lib.rsqrt(var + eps)
-    dy_rsqrt = tl.load(dy_rsqrt_ptr + col * dy_rsqrt_col, mask=col < cols)
-    # deps = sum[...](dy_rsqrt[...] * (-0.5 * y_rsqrt[...]) / (var[...] + eps))
-    deps = tl.sum(
-        tl.where(inside, dy_rsqrt * (-0.5 * y_rsqrt) / (var + eps), 0.0), 1, keep_dims=True
+    tl.store(
+        db_sum_parts_ptr + part * db_sum_parts_0 + d[None, :] * db_sum_parts_1, db_sum, mask=in_d
     )
-    tl.store(deps_ptr + row, deps, mask=row < 1)
+    tl.store(deps_sum_parts_ptr + part * deps_sum_parts_0, deps_sum, mask=first_d == 0)
 
 
-@triton.jit
-def layer_norm_backward_deps_loop(
-    var_sum_ptr, dy_rsqrt_ptr, deps_ptr, eps, cols, D, var_sum_col, dy_rsqrt_col,
-    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
-    ROWS: tl.constexpr, BLOCK: tl.constexpr,
-    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
-    deps_sum_part_ptr=None,
-):  # fmt: skip
-    """Each program handles ROWS rows of any width, BLOCK elements at a time, in one pass over each row.
-
-    With PASS > 0, PARTS programs share the rows. Each launch before the last stores the state of one CHUNK of columns.
-    """
-    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
-    cols = cols // VEC * VEC
-    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part, begin, end = 0, 0, tl.cast(cols, tl.int64)
-    if PASS > 0:
-        part = tl.program_id(1).to(tl.int64)
-        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
-    eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
-    # deps = sum[...](dy_rsqrt[...] * (-0.5 * y_rsqrt[...]) / (var[...] + eps))
-    if PASS <= 1:
-        deps_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-        for start in range(begin, end, BLOCK):
-            col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-            inside = (row < 1) & (col < cols)
-            var_sum = tl.load(var_sum_ptr + col * var_sum_col, mask=col < cols)
-            # var[...] = mean[d]((x[..., d] - mu[...]) ** 2)
-            var = var_sum / D
-            # y_rsqrt[...] = rsqrt(var[...] + eps)
-            y_rsqrt = lib.rsqrt(var + eps)
-            dy_rsqrt = tl.load(dy_rsqrt_ptr + col * dy_rsqrt_col, mask=col < cols)
-            deps_sum_acc += tl.where(inside, dy_rsqrt * (-0.5 * y_rsqrt) / (var + eps), 0.0)
-        deps_sum = tl.sum(deps_sum_acc, 1, keep_dims=True)
-        if PASS == 1:
-            tl.store(deps_sum_part_ptr + row * PARTS + part, deps_sum, mask=row < 1)
-    else:
-        parts = tl.arange(0, PARTS_POW2)[None, :]
-        there = (row < 1) & (parts < PARTS)
-        deps_sum_parts = tl.load(deps_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
-        deps_sum = tl.sum(deps_sum_parts, 1, keep_dims=True)
-    if PASS != 1:
-        tl.store(deps_ptr + row, deps_sum, mask=row < 1)
-
-
-def choose_layer_norm_backward_mu(
-    rows: int, cols: int, strided: bool, aligned: bool, in_f64: bool, gpu: lib.Gpu,
+def choose_layer_norm_backward(
+    rows: int, cols: int, strided: bool, tile_bytes: int, in_f64: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """Returns (variant, config) of a call: the first variant whose rule holds."""
-    # too few rows to fill the GPU: several programs share a row
-    if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (
-        (512 if 32 <= rows < 16 * gpu.sms else 2048) if strided else 32768
-    ):
-        ROWS = min(32, lib.pow2(max(1, rows))) if strided else 1
-        BLOCK = 8192 // ROWS if strided else 8192 if cols >= 262144 else 4096
-        PARTS = lib.spread(
-            (4 if strided else 128 if cols >= 262144 else 16) * gpu.sms,
-            lib.cdiv(rows, ROWS),
-            min(256 if strided else 1024, lib.cdiv(cols, BLOCK)),
-        )
-        return "split", dict(
-            ROWS=ROWS, BLOCK=BLOCK, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
-            PARTS_POW2=max(PARTS, 256), num_warps=8,
-        )  # fmt: skip
-    # short rows with elements far apart in memory: neighbouring rows are adjacent
-    if strided and 0 < cols <= 512:
-        return "strided", dict(
-            BLOCK=(BLOCK := max(16, lib.pow2(cols))),
-            ROWS=max(1, (8192 if BLOCK > 128 and not in_f64 else 4096) // BLOCK),
-            num_warps=4 if BLOCK <= 128 and not in_f64 else 8,
-        )  # fmt: skip
-    # rows fit in registers
-    if 0 < cols <= 16384 and not strided:
-        BLOCK = max(4, lib.pow2(cols))
-        ROWS = (
-            max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK) if BLOCK <= 512
-            else max(2, 2048 // BLOCK) if BLOCK <= 1024
-            else 4 if aligned and BLOCK <= 4096
-            else 2 if BLOCK <= 2048
-            else 1
-        )  # fmt: skip
+    # rows fit in registers: each is read once
+    if cols <= (4096 if in_f64 else 16384) and (cols <= 512 or not strided):
         return "rows", dict(
-            BLOCK=BLOCK, ROWS=ROWS,
-            num_warps=2 if BLOCK <= 1024 else 4 if not aligned and BLOCK <= 8192 else 8,
+            WIDTH=(WIDTH := max(16, lib.pow2(cols))),
+            ROWS=(ROWS := max(1, (4096 if strided else 1024) // WIDTH)),
+            num_warps=(num_warps := min(32, max(1, ROWS * WIDTH // (256 if in_f64 or ROWS * WIDTH < 2048 else 512)))),
+            RESIDENT=(RESIDENT := max(1, (12 if in_f64 or ROWS > 1 else 24 if WIDTH < 2048 else 16) // num_warps)),
+            PARTS=max(1, min(RESIDENT * gpu.sms, lib.cdiv(rows, ROWS))),
+            STAGES=min(3, 1 + 1000 * gpu.shared // (RESIDENT * tile_bytes * ROWS * WIDTH)),
+            HOLD=WIDTH <= 8192, COLS=16,
         )  # fmt: skip
-    # any width
+    # any width: by rows, and again by columns
     ROWS = min(32, lib.pow2(max(1, rows))) if strided else 1
-    BLOCK = (
-        8192 // ROWS if strided
-        else 4096 if not aligned
-        else 16384 if cols <= 65536
-        else 32768
-    )  # fmt: skip
-    return "loop", dict(
-        ROWS=ROWS, BLOCK=BLOCK,
-        num_warps=8 if strided else BLOCK // 512 if not aligned else 16 if cols <= 65536 else 32,
-    )  # fmt: skip
+    BLOCK = max(64, 4096 // ROWS)
+    PARTS = max(1, min(lib.cdiv(4 * gpu.sms, max(1, lib.cdiv(cols, BLOCK))), lib.cdiv(rows, 16)))
+    return "wide", dict(ROWS=ROWS, BLOCK=BLOCK, num_warps=8, STAGES=2, COLS=16, PARTS=PARTS)
 
 
-def launch_layer_norm_backward_mu(x, w, dy, mu, var_sum, dy_rsqrt, dx, eps) -> None:
-    """Computes mu, var_sum, dy_rsqrt, dx with the variant that `choose` returns. Does not check operands."""
+def launch_layer_norm_backward(x, w, dy, dx, dw, db, deps, eps) -> None:
+    """Computes dx, dw, db, deps with the variant that `choose` returns. Does not check operands."""
     D = x.shape[-1]
     batch = math.prod(dx.shape[:-1])
     x = lib.reshaped(x, batch, D)
@@ -790,264 +699,73 @@ def launch_layer_norm_backward_mu(x, w, dy, mu, var_sum, dy_rsqrt, dx, eps) -> N
     dx = dx.view(batch, D)
     strided = 0 < x.stride(0) < x.stride(1) or 0 < dy.stride(0) < dy.stride(1)
     in_f64 = torch.float64 in (x.dtype, w.dtype, dy.dtype)
-    variant, config = choose_layer_norm_backward_mu(
-        rows=batch, cols=D, strided=strided,
-        aligned=math.gcd(D, x.stride(0)) * x.element_size() % 8 == 0, in_f64=in_f64,
-        gpu=lib.gpu(x.device),
+    variant, config = choose_layer_norm_backward(
+        rows=batch, cols=D, strided=strided, tile_bytes=x.element_size() + dy.element_size(),
+        in_f64=in_f64, gpu=lib.gpu(x.device),
     )  # fmt: skip
-    ROWS = config["ROWS"]
+    PARTS = config["PARTS"]
     compute = torch.float64 if in_f64 else torch.float32
     COMPUTE = tl.float64 if in_f64 else tl.float32
     if COMPUTE == tl.float64 and not isinstance(eps, torch.Tensor):
         # A Python number reaches a kernel as f32.
         eps = torch.full((), eps, dtype=torch.float64, device=x.device)
-    arguments = (
-        x, dy, w, mu, var_sum, dy_rsqrt, dx, eps, batch, D, *x.stride(), *dy.stride(),
-        w.stride(0), mu.stride(0), var_sum.stride(0), dy_rsqrt.stride(0), *dx.stride(),
-    )  # fmt: skip
-    constants = dict(
-        COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-        VEC=lib.vec(D, x.stride(0), dy.stride(0), dx.stride(0)), enable_fp_fusion=True,
-    )  # fmt: skip
-    if variant == "split":
-        PARTS = config["PARTS"]
-        mu_part = torch.empty((batch, PARTS), dtype=compute, device=x.device)
-        var_sum_part = torch.empty((batch, PARTS), dtype=compute, device=x.device)
-        var_sum_count = torch.empty((batch, PARTS), dtype=compute, device=x.device)
-        dmu_sum_part = torch.empty((batch, PARTS), dtype=compute, device=x.device)
-        dy_rsqrt_part = torch.empty((batch, PARTS), dtype=compute, device=x.device)
-        grid = (lib.cdiv(batch, ROWS), PARTS)
-        for PASS in (1, 2, 3):
-            layer_norm_backward_mu_loop[grid](
-                *arguments, **constants, PASS=PASS, mu_part_ptr=mu_part, var_sum_part_ptr=var_sum_part,
-                var_sum_count_ptr=var_sum_count, dmu_sum_part_ptr=dmu_sum_part,
-                dy_rsqrt_part_ptr=dy_rsqrt_part, **config,
-            )  # fmt: skip
-    elif variant in ("strided", "rows"):
-        grid = (lib.cdiv(batch, ROWS),)
-        layer_norm_backward_mu_rows[grid](
-            x, mu, var_sum, dy, w, dy_rsqrt, dx, eps, batch, D, *x.stride(), mu.stride(0),
-            var_sum.stride(0), *dy.stride(), w.stride(0), dy_rsqrt.stride(0), *dx.stride(),
-            **constants, **config,
+    constants = dict(COMPUTE=COMPUTE, enable_fp_fusion=True)
+    if variant == "rows":
+        dw_sum_parts = torch.empty((PARTS, D), dtype=compute, device=x.device)
+        db_sum_parts = torch.empty((PARTS, D), dtype=compute, device=x.device)
+        deps_sum_parts = torch.empty((PARTS,), dtype=compute, device=x.device)
+        grid = (PARTS,)
+        layer_norm_backward_rows[grid](
+            x, dy, w, dx, dw_sum_parts, db_sum_parts, deps_sum_parts, eps, D, batch, *x.stride(),
+            *dy.stride(), w.stride(0), *dx.stride(), *dw_sum_parts.stride(), *db_sum_parts.stride(),
+            deps_sum_parts.stride(0),
+            EVEN=D == config["WIDTH"], EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            VEC=lib.vec(D, x.stride(0), dy.stride(0), dx.stride(0), dw_sum_parts.stride(0), db_sum_parts.stride(0)),
+            **constants, **lib.config_without(config, "RESIDENT", "COLS"),
+        )  # fmt: skip
+        grid = (max(1, lib.cdiv(D, 16)),)
+        layer_norm_backward_merge[grid](
+            dw_sum_parts, db_sum_parts, deps_sum_parts, dw, db, deps, D, *dw_sum_parts.stride(),
+            *db_sum_parts.stride(), deps_sum_parts.stride(0), dw.stride(0), db.stride(0),
+            VEC=lib.vec(D, dw_sum_parts.stride(0), db_sum_parts.stride(0)), **constants,
+            BLOCK_P=128, COLS=16, STAGES=2, num_warps=4, PARTS=PARTS,
         )  # fmt: skip
     else:
-        grid = (lib.cdiv(batch, ROWS),)
-        layer_norm_backward_mu_loop[grid](*arguments, **constants, **config)
-
-
-def choose_layer_norm_backward_dw(
-    rows: int, cols: int, strided: bool, aligned: bool, in_f64: bool, gpu: lib.Gpu,
-) -> tuple[str, dict]:  # fmt: skip
-    """Returns (variant, config) of a call: the first variant whose rule holds."""
-    # too few rows to fill the GPU: several programs share a row
-    if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (
-        (512 if 32 <= rows < 16 * gpu.sms else 2048) if strided else 8192
-    ):
-        ROWS = min(32, lib.pow2(max(1, rows))) if strided else 1
-        BLOCK = 2048 // ROWS
-        PARTS = lib.spread(
-            (4 if strided else 16) * gpu.sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
-        )
-        return "split", dict(
-            ROWS=ROWS, BLOCK=BLOCK, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
-            MERGE=1 if PARTS > 16 else 16, num_warps=8,
+        dw_sum_parts = torch.empty((PARTS, D), dtype=compute, device=x.device)
+        db_sum_parts = torch.empty((PARTS, D), dtype=compute, device=x.device)
+        deps_sum_parts = torch.empty((PARTS,), dtype=compute, device=x.device)
+        mu = torch.empty((batch,), dtype=compute, device=x.device)
+        var_sum = torch.empty((batch,), dtype=compute, device=x.device)
+        dy_rsqrt = torch.empty((batch,), dtype=compute, device=x.device)
+        grid = (lib.cdiv(batch, config["ROWS"]),)
+        layer_norm_backward_wide[grid](
+            x, dy, w, mu, var_sum, dy_rsqrt, dx, eps, D, batch, *x.stride(), *dy.stride(),
+            w.stride(0), mu.stride(0), var_sum.stride(0), dy_rsqrt.stride(0), *dx.stride(),
+            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            VEC=lib.vec(D, x.stride(0), dy.stride(0), dx.stride(0)), **constants,
+            **lib.config_without(config, "COLS", "PARTS"),
         )  # fmt: skip
-    # short rows with elements far apart in memory: neighbouring rows are adjacent
-    if strided and 0 < cols <= 512:
-        return "strided", dict(
-            BLOCK=(BLOCK := max(16, lib.pow2(cols))),
-            ROWS=max(1, (8192 if BLOCK > 128 and not in_f64 else 4096) // BLOCK),
-            num_warps=4 if BLOCK <= 128 and not in_f64 else 8,
+        grid = (PARTS * max(1, lib.cdiv(D, config["BLOCK"])),)
+        layer_norm_backward_columns[grid](
+            var_sum, dy, x, mu, dy_rsqrt, dw_sum_parts, db_sum_parts, deps_sum_parts, eps, D, batch,
+            var_sum.stride(0), *dy.stride(), *x.stride(), mu.stride(0), dy_rsqrt.stride(0),
+            *dw_sum_parts.stride(), *db_sum_parts.stride(), deps_sum_parts.stride(0),
+            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            VEC=lib.vec(D, dy.stride(0), x.stride(0), dw_sum_parts.stride(0), db_sum_parts.stride(0)),
+            **constants, **lib.config_without(config, "COLS"),
         )  # fmt: skip
-    # rows fit in registers
-    if 0 < cols <= 16384 and not strided:
-        BLOCK = max(4, lib.pow2(cols))
-        ROWS = (
-            max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK) if BLOCK <= 512
-            else max(2, 2048 // BLOCK) if BLOCK <= 1024
-            else 4 if aligned and BLOCK <= 4096
-            else 2 if BLOCK <= 2048
-            else 1
+        grid = (max(1, lib.cdiv(D, 16)),)
+        layer_norm_backward_merge[grid](
+            dw_sum_parts, db_sum_parts, deps_sum_parts, dw, db, deps, D, *dw_sum_parts.stride(),
+            *db_sum_parts.stride(), deps_sum_parts.stride(0), dw.stride(0), db.stride(0),
+            VEC=lib.vec(D, dw_sum_parts.stride(0), db_sum_parts.stride(0)), **constants,
+            BLOCK_P=128, COLS=16, STAGES=2, num_warps=4, PARTS=PARTS,
         )  # fmt: skip
-        return "rows", dict(
-            BLOCK=BLOCK, ROWS=ROWS,
-            num_warps=2 if BLOCK <= 1024 else 4 if not aligned and BLOCK <= 8192 else 8,
-        )  # fmt: skip
-    # any width
-    return "loop", dict(
-        ROWS=(ROWS := min(32, lib.pow2(max(1, rows))) if strided else 1),
-        BLOCK=2048 // ROWS if strided else 4096, num_warps=8,
-    )  # fmt: skip
-
-
-def launch_layer_norm_backward_dw(x, w, dy, mu, var_sum, dw, db, eps) -> None:
-    """Computes dw, db with the variant that `choose` returns. Does not check operands."""
-    D = x.shape[-1]
-    batch = math.prod(x.shape[:-1])
-    dy = lib.reshaped(dy, batch, D)
-    x = lib.reshaped(x, batch, D)
-    strided = 0 < dy.stride(1) < dy.stride(0) or 0 < x.stride(1) < x.stride(0)
-    aligned = math.gcd(batch, dy.stride(1)) * dy.element_size() % 8 == 0
-    in_f64 = torch.float64 in (x.dtype, w.dtype, dy.dtype)
-    variant, config = choose_layer_norm_backward_dw(
-        rows=D, cols=batch, strided=strided, aligned=aligned, in_f64=in_f64,
-        gpu=lib.gpu(dy.device),
-    )  # fmt: skip
-    ROWS = config["ROWS"]
-    compute = torch.float64 if in_f64 else torch.float32
-    COMPUTE = tl.float64 if in_f64 else tl.float32
-    if COMPUTE == tl.float64 and not isinstance(eps, torch.Tensor):
-        # A Python number reaches a kernel as f32.
-        eps = torch.full((), eps, dtype=torch.float64, device=dy.device)
-    arguments = (
-        dy, x, mu, var_sum, dw, db, eps, D, batch, *dy.stride(), *x.stride(), mu.stride(0),
-        var_sum.stride(0), dw.stride(0), db.stride(0),
-    )  # fmt: skip
-    constants = dict(
-        COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-        VEC=lib.vec(D, dy.stride(0), x.stride(0)), enable_fp_fusion=True,
-    )  # fmt: skip
-    if variant == "split":
-        PARTS, MERGE = config["PARTS"], config["MERGE"]
-        dw_sum_part = torch.empty((D, PARTS), dtype=compute, device=dy.device)
-        db_sum_part = torch.empty((D, PARTS), dtype=compute, device=dy.device)
-        grid = (lib.cdiv(D, ROWS), PARTS)
-        layer_norm_backward_dw_loop[grid](
-            *arguments, **constants, PASS=1, dw_sum_part_ptr=dw_sum_part,
-            db_sum_part_ptr=db_sum_part, **lib.config_without(config, "MERGE"),
-        )  # fmt: skip
-        grid = (lib.cdiv(D, MERGE),)
-        layer_norm_backward_dw_loop[grid](
-            *arguments, **constants, PASS=2, dw_sum_part_ptr=dw_sum_part,
-            db_sum_part_ptr=db_sum_part,
-            **dict(lib.config_without(config, "MERGE"), ROWS=MERGE, PARTS_POW2=PARTS),
-        )  # fmt: skip
-    elif variant in ("strided", "rows"):
-        grid = (lib.cdiv(D, ROWS),)
-        layer_norm_backward_dw_rows[grid](*arguments, **constants, **config)
-    else:
-        grid = (lib.cdiv(D, ROWS),)
-        layer_norm_backward_dw_loop[grid](*arguments, **constants, **config)
-
-
-def choose_layer_norm_backward_deps(
-    rows: int, cols: int, strided: bool, aligned: bool, in_f64: bool, gpu: lib.Gpu,
-) -> tuple[str, dict]:  # fmt: skip
-    """Returns (variant, config) of a call: the first variant whose rule holds."""
-    # too few rows to fill the GPU: several programs share a row
-    if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (
-        (512 if 32 <= rows < 16 * gpu.sms else 2048) if strided else 8192
-    ):
-        ROWS = min(32, lib.pow2(max(1, rows))) if strided else 1
-        BLOCK = 2048 // ROWS
-        PARTS = lib.spread(
-            (4 if strided else 16) * gpu.sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
-        )
-        return "split", dict(
-            ROWS=ROWS, BLOCK=BLOCK, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
-            MERGE=1 if PARTS > 16 else 16, num_warps=8,
-        )  # fmt: skip
-    # short rows with elements far apart in memory: neighbouring rows are adjacent
-    if strided and 0 < cols <= 512:
-        return "strided", dict(
-            BLOCK=(BLOCK := max(16, lib.pow2(cols))),
-            ROWS=max(1, (8192 if BLOCK > 128 and not in_f64 else 4096) // BLOCK),
-            num_warps=2 if BLOCK <= 128 and not in_f64 else 4,
-        )  # fmt: skip
-    # a row fits in registers
-    if (
-        0 < cols <= (16384 if in_f64 else 32768)
-        and not strided
-        and (aligned or cols <= 8192 or cols <= 16384 and 4 * cols > 3 * lib.pow2(cols))
-    ):
-        BLOCK = max(4, lib.pow2(cols))
-        num_warps = (
-            4 if BLOCK <= 32
-            else 1 if BLOCK <= 1024
-            else 2 if BLOCK <= 2048
-            else 4 if BLOCK <= 8192
-            else 16 if BLOCK <= 16384
-            else 32
-        )  # fmt: skip
-        return "rows", dict(
-            BLOCK=BLOCK, ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
-            num_warps=num_warps,
-        )  # fmt: skip
-    # any width
-    return "loop", dict(
-        ROWS=(ROWS := min(32, lib.pow2(max(1, rows))) if strided else 1),
-        BLOCK=2048 // ROWS if strided else 4096, num_warps=8,
-    )  # fmt: skip
-
-
-def launch_layer_norm_backward_deps(x, w, dy, var_sum, dy_rsqrt, deps, eps) -> None:
-    """Computes deps with the variant that `choose` returns. Does not check operands."""
-    D = x.shape[-1]
-    batch = math.prod(x.shape[:-1])
-    rows = 1
-    in_f64 = torch.float64 in (x.dtype, w.dtype, dy.dtype)
-    variant, config = choose_layer_norm_backward_deps(
-        rows=rows, cols=batch, strided=False, aligned=batch * var_sum.element_size() % 8 == 0,
-        in_f64=in_f64, gpu=lib.gpu(var_sum.device),
-    )  # fmt: skip
-    ROWS = config["ROWS"]
-    compute = torch.float64 if in_f64 else torch.float32
-    COMPUTE = tl.float64 if in_f64 else tl.float32
-    if COMPUTE == tl.float64 and not isinstance(eps, torch.Tensor):
-        # A Python number reaches a kernel as f32.
-        eps = torch.full((), eps, dtype=torch.float64, device=var_sum.device)
-    arguments = (
-        var_sum, dy_rsqrt, deps, eps, batch, D, var_sum.stride(0), dy_rsqrt.stride(0),
-    )  # fmt: skip
-    constants = dict(
-        COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor), VEC=lib.vec(batch),
-        enable_fp_fusion=True,
-    )  # fmt: skip
-    if variant == "split":
-        PARTS, MERGE = config["PARTS"], config["MERGE"]
-        deps_sum_part = torch.empty((rows, PARTS), dtype=compute, device=var_sum.device)
-        grid = (lib.cdiv(rows, ROWS), PARTS)
-        layer_norm_backward_deps_loop[grid](
-            *arguments, **constants, PASS=1, deps_sum_part_ptr=deps_sum_part,
-            **lib.config_without(config, "MERGE"),
-        )  # fmt: skip
-        grid = (lib.cdiv(rows, MERGE),)
-        layer_norm_backward_deps_loop[grid](
-            *arguments, **constants, PASS=2, deps_sum_part_ptr=deps_sum_part,
-            **dict(lib.config_without(config, "MERGE"), ROWS=MERGE, PARTS_POW2=PARTS),
-        )  # fmt: skip
-    elif variant in ("strided", "rows"):
-        grid = (lib.cdiv(rows, ROWS),)
-        layer_norm_backward_deps_rows[grid](*arguments, **constants, **config)
-    else:
-        grid = (lib.cdiv(rows, ROWS),)
-        layer_norm_backward_deps_loop[grid](*arguments, **constants, **config)
-
-
-def launch_layer_norm_backward(x, w, dy, dx, dw, db, deps, eps) -> None:
-    """Runs 3 steps, with scratch memory between them. Does not check operands."""
-    batch = math.prod(x.shape[:-1])
-    compute = torch.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else torch.float32
-    mu = torch.empty((batch,), dtype=compute, device=x.device)
-    var_sum = torch.empty((batch,), dtype=compute, device=x.device)
-    dy_rsqrt = torch.empty((batch,), dtype=compute, device=x.device)
-    launch_layer_norm_backward_mu(x, w, dy, mu, var_sum, dy_rsqrt, dx, eps)
-    if dw is not None or db is not None:
-        launch_layer_norm_backward_dw(x, w, dy, mu, var_sum, dw, db, eps)
-    if deps is not None:
-        launch_layer_norm_backward_deps(x, w, dy, var_sum, dy_rsqrt, deps, eps)
 
 
 def allocate_layer_norm_backward(
-    x: torch.Tensor,
-    w: torch.Tensor,
-    dy: torch.Tensor,
-    eps: float | torch.Tensor = 1e-05,
-    need_dx: bool = True,
-    need_dw: bool = True,
-    need_db: bool = True,
-    need_deps: bool = True,
-) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:
+    x: torch.Tensor, w: torch.Tensor, dy: torch.Tensor, eps: float | torch.Tensor = 1e-05
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
     """Checks the operands of layer_norm_backward and allocates its results. Raises ValueError if an operand does not fit."""
     lib.check_dtype(
         x, "layer_norm_backward: x", torch.float64, torch.float32, torch.float16, torch.bfloat16
@@ -1074,14 +792,10 @@ def allocate_layer_norm_backward(
         raise ValueError(
             f"layer_norm_backward: dy: batch shape {tuple(dy.shape[:-1])} does not broadcast with {tuple(x.shape[:-1])} (from x)"
         )
-    dx = (
-        torch.empty((*x.shape[:-1], D), dtype=x.dtype, device=x.device)
-        if need_dx or need_dw or need_db or need_deps
-        else None
-    )
-    dw = torch.empty((D,), dtype=w.dtype, device=x.device) if need_dw or need_db else None
-    db = torch.empty((D,), dtype=w.dtype, device=x.device) if need_dw or need_db else None
-    deps = torch.empty((), dtype=torch.float32, device=x.device) if need_deps else None
+    dx = torch.empty((*x.shape[:-1], D), dtype=x.dtype, device=x.device)
+    dw = torch.empty((D,), dtype=w.dtype, device=x.device)
+    db = torch.empty((D,), dtype=w.dtype, device=x.device)
+    deps = torch.empty((), dtype=torch.float32, device=x.device)
     return dx, dw, db, deps
 
 
@@ -1149,25 +863,16 @@ def layer_norm_backward_reference(
     no_gradient="second derivatives are derived for what comes from tritongen.compile_op, compile_expr and load",
 )
 def layer_norm_backward(
-    x: torch.Tensor,
-    w: torch.Tensor,
-    dy: torch.Tensor,
-    eps: float | torch.Tensor = 1e-05,
-    need_dx: bool = True,
-    need_dw: bool = True,
-    need_db: bool = True,
-    need_deps: bool = True,
-) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:
+    x: torch.Tensor, w: torch.Tensor, dy: torch.Tensor, eps: float | torch.Tensor = 1e-05
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
     """Returns dx: T[..., D], dw: U[D], db: U[D], deps: f32, given x: T[..., D], w: U[D], dy: T[..., D].
 
     T is f64, f32, f16 or bf16; U is f64, f32, f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
     """
-    dx, dw, db, deps = allocate_layer_norm_backward(
-        x, w, dy, eps, need_dx, need_dw, need_db, need_deps
-    )
+    dx, dw, db, deps = allocate_layer_norm_backward(x, w, dy, eps)
     if not lib.runs_kernels(x):
         return layer_norm_backward_reference(x, w, dy, eps)
-    if any(t is not None and t.numel() > 0 for t in (dx, dw, db, deps)):
+    if dx.numel() > 0 or dw.numel() > 0 or db.numel() > 0 or deps.numel() > 0:
         with torch.cuda.device_of(x):
             launch_layer_norm_backward(x, w, dy, dx, dw, db, deps, eps)
     return dx, dw, db, deps

@@ -341,12 +341,7 @@ def rms_norm_torch(
     equals=rms_norm_torch,
     batch=runtime.Batch({"x": (0, 1)}, (0,)),
     linear=(("gain",),),
-    backward=runtime.Backward(
-        "rms_norm_backward",
-        wrt=("x", "gain", "eps"),
-        outputs=("y",),
-        flags=("need_dx", "need_dgain", "need_deps"),
-    ),
+    backward=runtime.Backward("rms_norm_backward", wrt=("x", "gain", "eps"), outputs=("y",)),
 )
 def rms_norm(
     x: torch.Tensor, gain: torch.Tensor, eps: float | torch.Tensor = 1e-06
@@ -365,413 +360,237 @@ def rms_norm(
 
 
 @triton.jit
-def rms_norm_backward_ms_sum_rows(
-    x_ptr, ms_sum_ptr, dy_ptr, gain_ptr, dy_rsqrt_ptr, dx_ptr, eps, rows, D, x_row, x_col,
-    ms_sum_row, dy_row, dy_col, gain_col, dy_rsqrt_row, dx_row, dx_col,
-    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
-    ROWS: tl.constexpr, BLOCK: tl.constexpr,
+def rms_norm_backward_rows(
+    x_ptr, dy_ptr, gain_ptr, dx_ptr, dgain_sum_parts_ptr, deps_sum_parts_ptr, eps, D, batch,
+    x_0, x_d, dy_0, dy_d, gain_0, dx_0, dx_d, dgain_sum_parts_0, dgain_sum_parts_1,
+    deps_sum_parts_0,
+    EVEN: tl.constexpr, COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr,
+    VEC: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr, PARTS: tl.constexpr,
+    STAGES: tl.constexpr, HOLD: tl.constexpr,
 ):  # fmt: skip
-    """Each program holds ROWS whole rows in registers, and reads every element once."""
+    """A program of each part, ROWS b a turn of its loop."""
     # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
-    D, x_row = D // VEC * VEC, x_row // VEC * VEC
-    dy_row, dx_row = dy_row // VEC * VEC, dx_row // VEC * VEC
-    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
-    inside = (row < rows) & (col < D)
+    D, x_0 = D // VEC * VEC, x_0 // VEC * VEC
+    dy_0, dx_0 = dy_0 // VEC * VEC, dx_0 // VEC * VEC
+    dgain_sum_parts_0 = dgain_sum_parts_0 // VEC * VEC
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
-    x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=0.0).to(COMPUTE)
-    # ms[...] = mean[d](x[..., d] ** 2)
-    ms_sum = tl.sum(x * x, 1, keep_dims=True)
-    tl.store(ms_sum_ptr + row * ms_sum_row, ms_sum, mask=row < rows)
-    dy = tl.load(dy_ptr + row * dy_row + col * dy_col, mask=inside, other=0.0).to(COMPUTE)
-    gain = tl.load(gain_ptr + col * gain_col, mask=col < D, other=0.0).to(COMPUTE)
-    # dy_rsqrt[...] = sum[d](dy[..., d] * gain[d] * x[..., d])
-    dy_rsqrt = tl.sum(dy * gain * x, 1, keep_dims=True)
-    tl.store(dy_rsqrt_ptr + row * dy_rsqrt_row, dy_rsqrt, mask=row < rows)
+    part = tl.program_id(0).to(tl.int64)
+    d = tl.arange(0, WIDTH).to(tl.int64)
+    in_d = d[None, :] < (WIDTH if EVEN else D)
+    dgain_sum = tl.zeros((ROWS, WIDTH), COMPUTE)
+    deps_sum = tl.zeros((ROWS, 1), COMPUTE)
+    chunk = tl.cdiv(batch, PARTS * ROWS) * ROWS
+    first = part.to(tl.int32) * chunk
+    stop = tl.minimum(batch, first + chunk)
+    gain_held = tl.load(gain_ptr + d[None, :] * gain_0, mask=in_d, other=0.0).to(COMPUTE)
+    for start in tl.range(first, stop, ROWS, num_stages=STAGES):
+        b = start + tl.arange(0, ROWS).to(tl.int64)
+        in_b = b[:, None] < stop if ROWS > 1 else True
+        x = tl.load(x_ptr + b[:, None] * x_0 + d[None, :] * x_d, mask=in_b & in_d, other=0.0).to(
+            COMPUTE
+        )
+        # ms[...] = mean[d](x[..., d] ** 2)
+        ms_sum = tl.sum(x * x, 1, keep_dims=True)
+        dy = tl.load(
+            dy_ptr + b[:, None] * dy_0 + d[None, :] * dy_d, mask=in_b & in_d, other=0.0
+        ).to(COMPUTE)
+        gain = (
+            gain_held
+            if HOLD
+            else tl.load(gain_ptr + d[None, :] * gain_0, mask=in_d, other=0.0).to(COMPUTE)
+        )
+        # dy_rsqrt[...] = sum[d](dy[..., d] * gain[d] * x[..., d])
+        dy_rsqrt = tl.sum(dy * gain * x, 1, keep_dims=True)
+        ms = ms_sum / D
+        # y_rsqrt[...] = rsqrt(ms[...] + eps)
+        y_rsqrt = lib.rsqrt(ms + eps)
+        # dms[...] = dy_rsqrt[...] * (-0.5 * y_rsqrt[...] / (ms[...] + eps))
+        dms = dy_rsqrt * (-0.5 * y_rsqrt / (ms + eps))
+        # dx[..., d] = dy[..., d] * gain[d] * y_rsqrt[...] + dms[...] / D * (2.0 *
+        #     x[..., d])
+        dx = dy * gain * y_rsqrt + dms / D * (2.0 * x)
+        tl.store(dx_ptr + b[:, None] * dx_0 + d[None, :] * dx_d, dx, mask=in_b & in_d)
+        # dgain[d] = sum[...](dy[..., d] * (x[..., d] * y_rsqrt[...]))
+        dgain_sum += tl.where(in_b, dy * (x * y_rsqrt), 0.0)
+        # deps = sum[...](dy_rsqrt[...] * (-0.5 * y_rsqrt[...]) / (ms[...] + eps))
+        deps_sum += tl.where(in_b, dy_rsqrt * (-0.5 * y_rsqrt) / (ms + eps), 0.0)
+    dgain_sum = tl.sum(dgain_sum, 0, keep_dims=True)
+    deps_sum = tl.sum(deps_sum)
+    tl.store(
+        dgain_sum_parts_ptr + part * dgain_sum_parts_0 + d[None, :] * dgain_sum_parts_1,
+        dgain_sum,
+        mask=in_d,
+    )
+    tl.store(deps_sum_parts_ptr + part * deps_sum_parts_0, deps_sum)
+
+
+@triton.jit
+def rms_norm_backward_merge(
+    dgain_sum_parts_ptr, deps_sum_parts_ptr, dgain_ptr, deps_ptr, D, dgain_sum_parts_0,
+    dgain_sum_parts_1, deps_sum_parts_0, dgain_0,
+    COMPUTE: tl.constexpr, VEC: tl.constexpr, BLOCK_P: tl.constexpr, COLS: tl.constexpr,
+    PARTS: tl.constexpr, STAGES: tl.constexpr,
+):  # fmt: skip
+    """COLS d a program, BLOCK_P part a turn of its loop."""
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    D, dgain_sum_parts_0 = D // VEC * VEC, dgain_sum_parts_0 // VEC * VEC
+    first_d = tl.program_id(0) * COLS
+    d = first_d + tl.arange(0, COLS).to(tl.int64)
+    in_d = d[None, :] < D if COLS > 1 else True
+    dgain_sum = tl.zeros((BLOCK_P, COLS), COMPUTE)
+    deps_sum = tl.zeros((BLOCK_P, 1), COMPUTE)
+    for start in tl.range(0, PARTS, BLOCK_P, num_stages=STAGES):
+        part = start + tl.arange(0, BLOCK_P).to(tl.int64)
+        in_part = part[:, None] < PARTS if BLOCK_P > 1 else True
+        dgain_sum_parts = tl.load(
+            dgain_sum_parts_ptr
+            + part[:, None] * dgain_sum_parts_0
+            + d[None, :] * dgain_sum_parts_1,
+            mask=in_part & in_d,
+            other=0.0,
+        )
+        # dgain[d] = sum[...](dy[..., d] * (x[..., d] * y_rsqrt[...]))
+        dgain_sum += dgain_sum_parts
+        deps_sum_parts = tl.load(
+            deps_sum_parts_ptr + part[:, None] * deps_sum_parts_0, mask=in_part
+        )
+        # deps = sum[...](dy_rsqrt[...] * (-0.5 * y_rsqrt[...]) / (ms[...] + eps))
+        deps_sum += tl.where(in_part, deps_sum_parts, 0.0)
+    dgain_sum = tl.sum(dgain_sum, 0, keep_dims=True)
+    deps_sum = tl.sum(deps_sum)
+    tl.store(dgain_ptr + d[None, :] * dgain_0, dgain_sum, mask=in_d)
+    tl.store(deps_ptr, deps_sum, mask=first_d == 0)
+
+
+@triton.jit
+def rms_norm_backward_wide(
+    x_ptr, dy_ptr, gain_ptr, ms_sum_ptr, dy_rsqrt_ptr, dx_ptr, eps, D, batch, x_0, x_d,
+    dy_0, dy_d, gain_0, ms_sum_0, dy_rsqrt_0, dx_0, dx_d,
+    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr,
+):  # fmt: skip
+    """ROWS b a program, BLOCK d a turn of its loop."""
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    D, x_0 = D // VEC * VEC, x_0 // VEC * VEC
+    dy_0, dx_0 = dy_0 // VEC * VEC, dx_0 // VEC * VEC
+    eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
+    first_b = tl.program_id(0) * ROWS
+    b = first_b + tl.arange(0, ROWS).to(tl.int64)
+    in_b = b[:, None] < batch if ROWS > 1 else True
+    ms_sum = tl.zeros((ROWS, BLOCK), COMPUTE)
+    dy_rsqrt = tl.zeros((ROWS, BLOCK), COMPUTE)
+    for start in tl.range(0, D, BLOCK, num_stages=STAGES):
+        d = start + tl.arange(0, BLOCK).to(tl.int64)
+        in_d = d[None, :] < D if BLOCK > 1 else True
+        x = tl.load(x_ptr + b[:, None] * x_0 + d[None, :] * x_d, mask=in_b & in_d, other=0.0).to(
+            COMPUTE
+        )
+        # ms[...] = mean[d](x[..., d] ** 2)
+        ms_sum += x * x
+        dy = tl.load(
+            dy_ptr + b[:, None] * dy_0 + d[None, :] * dy_d, mask=in_b & in_d, other=0.0
+        ).to(COMPUTE)
+        gain = tl.load(gain_ptr + d[None, :] * gain_0, mask=in_d, other=0.0).to(COMPUTE)
+        # dy_rsqrt[...] = sum[d](dy[..., d] * gain[d] * x[..., d])
+        dy_rsqrt += dy * gain * x
+    ms_sum = tl.sum(ms_sum, 1, keep_dims=True)
+    dy_rsqrt = tl.sum(dy_rsqrt, 1, keep_dims=True)
+    tl.store(ms_sum_ptr + b[:, None] * ms_sum_0, ms_sum, mask=in_b)
+    tl.store(dy_rsqrt_ptr + b[:, None] * dy_rsqrt_0, dy_rsqrt, mask=in_b)
     ms = ms_sum / D
     # y_rsqrt[...] = rsqrt(ms[...] + eps)
     y_rsqrt = lib.rsqrt(ms + eps)
     # dms[...] = dy_rsqrt[...] * (-0.5 * y_rsqrt[...] / (ms[...] + eps))
     dms = dy_rsqrt * (-0.5 * y_rsqrt / (ms + eps))
-    div_dms = dms / D
-    # dx[..., d] = dy[..., d] * gain[d] * y_rsqrt[...] + dms[...] / D * (2.0 *
-    #     x[..., d])
-    dx = dy * gain * y_rsqrt + div_dms * (2.0 * x)
-    tl.store(dx_ptr + row * dx_row + col * dx_col, dx, mask=inside)
-
-
-@triton.jit
-def rms_norm_backward_ms_sum_loop(
-    x_ptr, dy_ptr, gain_ptr, ms_sum_ptr, dy_rsqrt_ptr, dx_ptr, eps, rows, D, x_row, x_col,
-    dy_row, dy_col, gain_col, ms_sum_row, dy_rsqrt_row, dx_row, dx_col,
-    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
-    ROWS: tl.constexpr, BLOCK: tl.constexpr,
-    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
-    ms_sum_part_ptr=None, dy_rsqrt_part_ptr=None,
-):  # fmt: skip
-    """Each program handles ROWS rows of any width, BLOCK elements at a time, in two passes over each row.
-
-    With PASS > 0, PARTS programs share the rows. Each launch before the last stores the state of one CHUNK of columns.
-    """
-    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
-    D, x_row = D // VEC * VEC, x_row // VEC * VEC
-    dy_row, dx_row = dy_row // VEC * VEC, dx_row // VEC * VEC
-    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part, begin, end = 0, 0, tl.cast(D, tl.int64)
-    if PASS > 0:
-        part = tl.program_id(1).to(tl.int64)
-        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
-    eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
-    # ms[...] = mean[d](x[..., d] ** 2)
-    # dy_rsqrt[...] = sum[d](dy[..., d] * gain[d] * x[..., d])
-    if PASS <= 1:
-        ms_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-        dy_rsqrt_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-        for start in range(begin, end, BLOCK):
-            col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-            inside = (row < rows) & (col < D)
-            x = tl.load(
-                x_ptr + row * x_row + col * x_col,
-                mask=inside,
-                other=0.0,
-                eviction_policy="evict_last" if PASS == 0 else "",
-            ).to(COMPUTE)
-            ms_sum_acc += x * x
-            dy = tl.load(
-                dy_ptr + row * dy_row + col * dy_col,
-                mask=inside,
-                other=0.0,
-                eviction_policy="evict_last" if PASS == 0 else "",
-            ).to(COMPUTE)
-            gain = tl.load(gain_ptr + col * gain_col, mask=col < D, other=0.0).to(COMPUTE)
-            dy_rsqrt_acc += dy * gain * x
-        ms_sum = tl.sum(ms_sum_acc, 1, keep_dims=True)
-
-        dy_rsqrt = tl.sum(dy_rsqrt_acc, 1, keep_dims=True)
-        if PASS == 1:
-            tl.store(ms_sum_part_ptr + row * PARTS + part, ms_sum, mask=row < rows)
-            tl.store(dy_rsqrt_part_ptr + row * PARTS + part, dy_rsqrt, mask=row < rows)
-    else:
-        parts = tl.arange(0, PARTS_POW2)[None, :]
-        there = (row < rows) & (parts < PARTS)
-        ms_sum_parts = tl.load(ms_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
-        ms_sum = tl.sum(ms_sum_parts, 1, keep_dims=True)
-        dy_rsqrt_parts = tl.load(dy_rsqrt_part_ptr + row * PARTS + parts, mask=there, other=0.0)
-        dy_rsqrt = tl.sum(dy_rsqrt_parts, 1, keep_dims=True)
-    if PASS != 1:
-        ms = ms_sum / D
-        # y_rsqrt[...] = rsqrt(ms[...] + eps)
-        y_rsqrt = lib.rsqrt(ms + eps)
-        # dms[...] = dy_rsqrt[...] * (-0.5 * y_rsqrt[...] / (ms[...] + eps))
-        dms = dy_rsqrt * (-0.5 * y_rsqrt / (ms + eps))
-        div_dms = dms / D
-        tl.store(ms_sum_ptr + row * ms_sum_row, ms_sum, mask=(row < rows) & (part == 0))
-        tl.store(dy_rsqrt_ptr + row * dy_rsqrt_row, dy_rsqrt, mask=(row < rows) & (part == 0))
-        for start in range(begin, end, BLOCK):
-            col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-            inside = (row < rows) & (col < D)
-            dy = tl.load(
-                dy_ptr + row * dy_row + col * dy_col, mask=inside, eviction_policy="evict_first"
-            ).to(COMPUTE)
-            gain = tl.load(gain_ptr + col * gain_col, mask=col < D).to(COMPUTE)
-            x = tl.load(
-                x_ptr + row * x_row + col * x_col, mask=inside, eviction_policy="evict_first"
-            ).to(COMPUTE)
-            # dx[..., d] = dy[..., d] * gain[d] * y_rsqrt[...] + dms[...] / D * (2.0 *
-            #     x[..., d])
-            dx = dy * gain * y_rsqrt + div_dms * (2.0 * x)
-            tl.store(dx_ptr + row * dx_row + col * dx_col, dx, mask=inside)
-
-
-@triton.jit
-def rms_norm_backward_ms_sum_two_pass(
-    tickets_ptr, x_ptr, dy_ptr, gain_ptr, ms_sum_part_ptr, dy_rsqrt_part_ptr, ms_sum_ptr,
-    dy_rsqrt_ptr, dx_ptr, eps, rows, D, x_row, x_col, dy_row, dy_col, gain_col, ms_sum_row,
-    dy_rsqrt_row, dx_row, dx_col,
-    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
-    ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS_POW2: tl.constexpr, LAG: tl.constexpr,
-):  # fmt: skip
-    """Program `ticket` reduces a block to ms_sum, dy_rsqrt. Then it writes an earlier block, which L2 still holds."""
-    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
-    D, x_row = D // VEC * VEC, x_row // VEC * VEC
-    dy_row, dx_row = dy_row // VEC * VEC, dx_row // VEC * VEC
-    blocks = lib.blocks(D, BLOCK)
-    eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
-    # Tickets are in the order in which programs start, so no program waits for one that has not started.
-    ticket = tl.atomic_add(tickets_ptr, 1, sem="relaxed")
-
-    if ticket < lib.blocks(rows, ROWS) * blocks:
-        tile, part = ticket // blocks, ticket % blocks
-        row = tile.to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-        start = part * BLOCK
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < D)
-        # ms[...] = mean[d](x[..., d] ** 2)
-        ms_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-        # dy_rsqrt[...] = sum[d](dy[..., d] * gain[d] * x[..., d])
-        dy_rsqrt_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-        x = tl.load(
-            x_ptr + row * x_row + col * x_col, mask=inside, other=0.0, eviction_policy="evict_last"
+    for start in tl.range(0, D, BLOCK, num_stages=STAGES):
+        d = start + tl.arange(0, BLOCK).to(tl.int64)
+        in_d = d[None, :] < D if BLOCK > 1 else True
+        dy2 = tl.load(
+            dy_ptr + b[:, None] * dy_0 + d[None, :] * dy_d, mask=in_b & in_d, other=0.0
         ).to(COMPUTE)
-        ms_sum_acc += x * x
-        dy = tl.load(
-            dy_ptr + row * dy_row + col * dy_col,
-            mask=inside,
-            other=0.0,
-            eviction_policy="evict_last",
-        ).to(COMPUTE)
-        gain = tl.load(gain_ptr + col * gain_col, mask=col < D, other=0.0).to(COMPUTE)
-        dy_rsqrt_acc += dy * gain * x
-        tl.store(
-            ms_sum_part_ptr + row * blocks + part,
-            tl.sum(ms_sum_acc, 1, keep_dims=True),
-            mask=row < rows,
+        gain2 = tl.load(gain_ptr + d[None, :] * gain_0, mask=in_d, other=0.0).to(COMPUTE)
+        x2 = tl.load(x_ptr + b[:, None] * x_0 + d[None, :] * x_d, mask=in_b & in_d, other=0.0).to(
+            COMPUTE
         )
-        tl.store(
-            dy_rsqrt_part_ptr + row * blocks + part,
-            tl.sum(dy_rsqrt_acc, 1, keep_dims=True),
-            mask=row < rows,
-        )
-        tl.debug_barrier()  # store everything before counting it
-        tl.atomic_add(tickets_ptr + 1 + tile, 1, sem="release")
-
-    lagging = ticket - blocks - LAG
-    if lagging >= 0:
-        tile, part = lagging // blocks, lagging % blocks
-        row = tile.to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-        start = part * BLOCK
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < D)
-        parts = tl.arange(0, PARTS_POW2)[None, :]
-        # Wait until every block of these rows has stored its partial results.
-        while tl.atomic_add(tickets_ptr + 1 + tile, 0, sem="acquire") < blocks:
-            pass
-        there = (row < rows) & (parts < blocks)
-        ms_sum_parts = tl.load(ms_sum_part_ptr + row * blocks + parts, mask=there, other=0.0)
-        ms_sum = tl.sum(ms_sum_parts, 1, keep_dims=True)
-        dy_rsqrt_parts = tl.load(dy_rsqrt_part_ptr + row * blocks + parts, mask=there, other=0.0)
-        dy_rsqrt = tl.sum(dy_rsqrt_parts, 1, keep_dims=True)
-        ms = ms_sum / D
-        # y_rsqrt[...] = rsqrt(ms[...] + eps)
-        y_rsqrt = lib.rsqrt(ms + eps)
-        # dms[...] = dy_rsqrt[...] * (-0.5 * y_rsqrt[...] / (ms[...] + eps))
-        dms = dy_rsqrt * (-0.5 * y_rsqrt / (ms + eps))
-        div_dms = dms / D
-        tl.store(ms_sum_ptr + row * ms_sum_row, ms_sum, mask=(row < rows) & (part == 0))
-        tl.store(dy_rsqrt_ptr + row * dy_rsqrt_row, dy_rsqrt, mask=(row < rows) & (part == 0))
-        dy = tl.load(
-            dy_ptr + row * dy_row + col * dy_col, mask=inside, eviction_policy="evict_first"
-        ).to(COMPUTE)
-        gain = tl.load(gain_ptr + col * gain_col, mask=col < D).to(COMPUTE)
-        x = tl.load(
-            x_ptr + row * x_row + col * x_col, mask=inside, eviction_policy="evict_first"
-        ).to(COMPUTE)
         # dx[..., d] = dy[..., d] * gain[d] * y_rsqrt[...] + dms[...] / D * (2.0 *
         #     x[..., d])
-        dx = dy * gain * y_rsqrt + div_dms * (2.0 * x)
-        tl.store(dx_ptr + row * dx_row + col * dx_col, dx, mask=inside)
+        dx = dy2 * gain2 * y_rsqrt + dms / D * (2.0 * x2)
+        tl.store(dx_ptr + b[:, None] * dx_0 + d[None, :] * dx_d, dx, mask=in_b & in_d)
 
 
 @triton.jit
-def rms_norm_backward_dgain_rows(
-    dy_ptr, x_ptr, ms_sum_ptr, dgain_ptr, eps, D, cols, dy_col, dy_row, x_col, x_row,
-    ms_sum_col, dgain_row,
+def rms_norm_backward_columns(
+    ms_sum_ptr, dy_ptr, x_ptr, dy_rsqrt_ptr, dgain_sum_parts_ptr, deps_sum_parts_ptr, eps,
+    D, batch, ms_sum_0, dy_0, dy_d, x_0, x_d, dy_rsqrt_0, dgain_sum_parts_0,
+    dgain_sum_parts_1, deps_sum_parts_0,
     COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
-    ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
-    """Each program holds ROWS whole rows in registers, and reads every element once."""
+    """BLOCK d a program of each part, ROWS b a turn of its loop."""
     # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
-    D, dy_col = D // VEC * VEC, dy_col // VEC * VEC
-    x_col = x_col // VEC * VEC
-    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
-    inside = (row < D) & (col < cols)
+    D, dy_0 = D // VEC * VEC, dy_0 // VEC * VEC
+    x_0, dgain_sum_parts_0 = x_0 // VEC * VEC, dgain_sum_parts_0 // VEC * VEC
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
-    dy = tl.load(dy_ptr + col * dy_col + row * dy_row, mask=inside).to(COMPUTE)
-    x = tl.load(x_ptr + col * x_col + row * x_row, mask=inside).to(COMPUTE)
-    ms_sum = tl.load(ms_sum_ptr + col * ms_sum_col, mask=col < cols)
-    # dgain[d] = sum[...](dy[..., d] * (x[..., d] * y_rsqrt[...]))
-    dgain = tl.sum(tl.where(inside, dy * (x * lib.rsqrt(ms_sum / D + eps)), 0.0), 1, keep_dims=True)
-    tl.store(dgain_ptr + row * dgain_row, dgain, mask=row < D)
-
-
-@triton.jit
-def rms_norm_backward_dgain_loop(
-    dy_ptr, x_ptr, ms_sum_ptr, dgain_ptr, eps, D, cols, dy_col, dy_row, x_col, x_row,
-    ms_sum_col, dgain_row,
-    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
-    ROWS: tl.constexpr, BLOCK: tl.constexpr,
-    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
-    dgain_sum_part_ptr=None,
-):  # fmt: skip
-    """Each program handles ROWS rows of any width, BLOCK elements at a time, in one pass over each row.
-
-    With PASS > 0, PARTS programs share the rows. Each launch before the last stores the state of one CHUNK of columns.
-    """
-    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
-    D, dy_col = D // VEC * VEC, dy_col // VEC * VEC
-    x_col = x_col // VEC * VEC
-    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part, begin, end = 0, 0, tl.cast(cols, tl.int64)
-    if PASS > 0:
-        part = tl.program_id(1).to(tl.int64)
-        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
-    eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
-    # dgain[d] = sum[...](dy[..., d] * (x[..., d] * y_rsqrt[...]))
-    if PASS <= 1:
-        dgain_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-        for start in range(begin, end, BLOCK):
-            col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-            inside = (row < D) & (col < cols)
-            dy = tl.load(dy_ptr + col * dy_col + row * dy_row, mask=inside).to(COMPUTE)
-            x = tl.load(x_ptr + col * x_col + row * x_row, mask=inside).to(COMPUTE)
-            ms_sum = tl.load(ms_sum_ptr + col * ms_sum_col, mask=col < cols)
-            dgain_sum_acc += tl.where(inside, dy * (x * lib.rsqrt(ms_sum / D + eps)), 0.0)
-        dgain_sum = tl.sum(dgain_sum_acc, 1, keep_dims=True)
-        if PASS == 1:
-            tl.store(dgain_sum_part_ptr + row * PARTS + part, dgain_sum, mask=row < D)
-    else:
-        parts = tl.arange(0, PARTS_POW2)[None, :]
-        there = (row < D) & (parts < PARTS)
-        dgain_sum_parts = tl.load(dgain_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
-        dgain_sum = tl.sum(dgain_sum_parts, 1, keep_dims=True)
-    if PASS != 1:
-        tl.store(dgain_ptr + row * dgain_row, dgain_sum, mask=row < D)
-
-
-@triton.jit
-def rms_norm_backward_deps_rows(
-    ms_sum_ptr, dy_rsqrt_ptr, deps_ptr, eps, cols, D, ms_sum_col, dy_rsqrt_col,
-    EPS_IS_TENSOR: tl.constexpr, COMPUTE: tl.constexpr, VEC: tl.constexpr,
-    ROWS: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
-    """Each program holds ROWS whole rows in registers, and reads every element once."""
-    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
-    cols = cols // VEC * VEC
-    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
-    inside = (row < 1) & (col < cols)
-    eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
-    ms_sum = tl.load(ms_sum_ptr + col * ms_sum_col, mask=col < cols)
-    # ms[...] = mean[d](x[..., d] ** 2)
-    ms = ms_sum / D
-    # y_rsqrt[...] = rsqrt(ms[...] + eps)
-    y_rsqrt = lib.rsqrt(ms + eps)
-    dy_rsqrt = tl.load(dy_rsqrt_ptr + col * dy_rsqrt_col, mask=col < cols)
-    # deps = sum[...](dy_rsqrt[...] * (-0.5 * y_rsqrt[...]) / (ms[...] + eps))
-    deps = tl.sum(
-        tl.where(inside, dy_rsqrt * (-0.5 * y_rsqrt) / (ms + eps), 0.0), 1, keep_dims=True
+    d_tiles = tl.maximum(tl.cdiv(D, BLOCK), 1)
+    first_d = (tl.program_id(0) % d_tiles) * BLOCK
+    d = first_d + tl.arange(0, BLOCK).to(tl.int64)
+    in_d = d[None, :] < D if BLOCK > 1 else True
+    program = tl.program_id(0) // d_tiles
+    part = program.to(tl.int64)
+    dgain_sum = tl.zeros((ROWS, BLOCK), COMPUTE)
+    deps_sum = tl.zeros((ROWS, 1), COMPUTE)
+    chunk = tl.cdiv(batch, PARTS * ROWS) * ROWS
+    first = part.to(tl.int32) * chunk
+    stop = tl.minimum(batch, first + chunk)
+    for start in tl.range(first, stop, ROWS, num_stages=STAGES):
+        b = start + tl.arange(0, ROWS).to(tl.int64)
+        in_b = b[:, None] < stop if ROWS > 1 else True
+        ms_sum = tl.load(ms_sum_ptr + b[:, None] * ms_sum_0, mask=in_b)
+        # ms[...] = mean[d](x[..., d] ** 2)
+        ms = ms_sum / D
+        # y_rsqrt[...] = rsqrt(ms[...] + eps)
+        y_rsqrt = lib.rsqrt(ms + eps)
+        dy = tl.load(dy_ptr + b[:, None] * dy_0 + d[None, :] * dy_d, mask=in_b & in_d).to(COMPUTE)
+        x = tl.load(x_ptr + b[:, None] * x_0 + d[None, :] * x_d, mask=in_b & in_d).to(COMPUTE)
+        # dgain[d] = sum[...](dy[..., d] * (x[..., d] * y_rsqrt[...]))
+        dgain_sum += tl.where(in_b, dy * (x * y_rsqrt), 0.0)
+        dy_rsqrt = tl.load(dy_rsqrt_ptr + b[:, None] * dy_rsqrt_0, mask=in_b)
+        # deps = sum[...](dy_rsqrt[...] * (-0.5 * y_rsqrt[...]) / (ms[...] + eps))
+        deps_sum += tl.where(in_b, dy_rsqrt * (-0.5 * y_rsqrt) / (ms + eps), 0.0)
+    dgain_sum = tl.sum(dgain_sum, 0, keep_dims=True)
+    deps_sum = tl.sum(deps_sum)
+    tl.store(
+        dgain_sum_parts_ptr + part * dgain_sum_parts_0 + d[None, :] * dgain_sum_parts_1,
+        dgain_sum,
+        mask=in_d,
     )
-    tl.store(deps_ptr + row, deps, mask=row < 1)
+    tl.store(deps_sum_parts_ptr + part * deps_sum_parts_0, deps_sum, mask=first_d == 0)
 
 
-@triton.jit
-def rms_norm_backward_deps_loop(
-    ms_sum_ptr, dy_rsqrt_ptr, deps_ptr, eps, cols, D, ms_sum_col, dy_rsqrt_col,
-    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
-    ROWS: tl.constexpr, BLOCK: tl.constexpr,
-    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
-    deps_sum_part_ptr=None,
-):  # fmt: skip
-    """Each program handles ROWS rows of any width, BLOCK elements at a time, in one pass over each row.
-
-    With PASS > 0, PARTS programs share the rows. Each launch before the last stores the state of one CHUNK of columns.
-    """
-    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
-    cols = cols // VEC * VEC
-    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part, begin, end = 0, 0, tl.cast(cols, tl.int64)
-    if PASS > 0:
-        part = tl.program_id(1).to(tl.int64)
-        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
-    eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
-    # deps = sum[...](dy_rsqrt[...] * (-0.5 * y_rsqrt[...]) / (ms[...] + eps))
-    if PASS <= 1:
-        deps_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-        for start in range(begin, end, BLOCK):
-            col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-            inside = (row < 1) & (col < cols)
-            ms_sum = tl.load(ms_sum_ptr + col * ms_sum_col, mask=col < cols)
-            # ms[...] = mean[d](x[..., d] ** 2)
-            ms = ms_sum / D
-            # y_rsqrt[...] = rsqrt(ms[...] + eps)
-            y_rsqrt = lib.rsqrt(ms + eps)
-            dy_rsqrt = tl.load(dy_rsqrt_ptr + col * dy_rsqrt_col, mask=col < cols)
-            deps_sum_acc += tl.where(inside, dy_rsqrt * (-0.5 * y_rsqrt) / (ms + eps), 0.0)
-        deps_sum = tl.sum(deps_sum_acc, 1, keep_dims=True)
-        if PASS == 1:
-            tl.store(deps_sum_part_ptr + row * PARTS + part, deps_sum, mask=row < 1)
-    else:
-        parts = tl.arange(0, PARTS_POW2)[None, :]
-        there = (row < 1) & (parts < PARTS)
-        deps_sum_parts = tl.load(deps_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
-        deps_sum = tl.sum(deps_sum_parts, 1, keep_dims=True)
-    if PASS != 1:
-        tl.store(deps_ptr + row, deps_sum, mask=row < 1)
-
-
-def choose_rms_norm_backward_ms_sum(
-    rows: int, cols: int, strided: bool, aligned: bool, in_f64: bool, gpu: lib.Gpu,
+def choose_rms_norm_backward(
+    rows: int, cols: int, strided: bool, tile_bytes: int, in_f64: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """Returns (variant, config) of a call: the first variant whose rule holds."""
-    # x does not fit in L2, but the data between its two reads does
-    if not strided and gpu.forward_progress and 65536 < cols <= 2**22 and rows * cols > 2**25:
-        return "two_pass", dict(
-            BLOCK=(BLOCK := 8192), ROWS=1, LAG=2 * gpu.sms, num_warps=(num_warps := 8),
-            PARTS_POW2=max(lib.pow2(lib.cdiv(cols, BLOCK)), 32 * num_warps),
-        )  # fmt: skip
-    # too few rows to fill the GPU: several programs share a row
-    if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (
-        (512 if 32 <= rows < 16 * gpu.sms else 2048) if strided else 32768
-    ):
-        ROWS = min(32, lib.pow2(max(1, rows))) if strided else 1
-        BLOCK = 2048 // ROWS if strided else 8192 if cols >= 262144 else 4096
-        PARTS = lib.spread(
-            (4 if strided else 128 if cols >= 262144 else 16) * gpu.sms,
-            lib.cdiv(rows, ROWS),
-            min(256 if strided else 1024, lib.cdiv(cols, BLOCK)),
-        )
-        return "split", dict(
-            ROWS=ROWS, BLOCK=BLOCK, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
-            PARTS_POW2=max(PARTS, 256), num_warps=8,
-        )  # fmt: skip
-    # short rows with elements far apart in memory: neighbouring rows are adjacent
-    if strided and 0 < cols <= 512:
-        return "strided", dict(
-            BLOCK=(BLOCK := max(16, lib.pow2(cols))),
-            ROWS=max(1, (8192 if BLOCK > 128 and not in_f64 else 4096) // BLOCK),
-            num_warps=4 if BLOCK <= 128 and not in_f64 else 8,
-        )  # fmt: skip
-    # rows fit in registers
-    if 0 < cols <= 16384 and not strided:
-        BLOCK = max(4, lib.pow2(cols))
-        ROWS = (
-            max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK) if BLOCK <= 512
-            else max(2, 2048 // BLOCK) if BLOCK <= 1024
-            else 4 if aligned and BLOCK <= 4096
-            else 2 if BLOCK <= 2048
-            else 1
-        )  # fmt: skip
+    # rows fit in registers: each is read once
+    if cols <= (4096 if in_f64 else 16384) and (cols <= 512 or not strided):
         return "rows", dict(
-            BLOCK=BLOCK, ROWS=ROWS,
-            num_warps=2 if BLOCK <= 1024 else 4 if not aligned and BLOCK <= 8192 else 8,
+            WIDTH=(WIDTH := max(16, lib.pow2(cols))),
+            ROWS=(ROWS := max(1, (4096 if strided else 1024) // WIDTH)),
+            num_warps=(num_warps := min(32, max(1, ROWS * WIDTH // (256 if in_f64 or ROWS * WIDTH < 2048 else 512)))),
+            RESIDENT=(RESIDENT := max(1, (12 if in_f64 or ROWS > 1 else 24 if WIDTH < 2048 else 16) // num_warps)),
+            PARTS=max(1, min(RESIDENT * gpu.sms, lib.cdiv(rows, ROWS))),
+            STAGES=min(3, 1 + 1000 * gpu.shared // (RESIDENT * tile_bytes * ROWS * WIDTH)),
+            HOLD=WIDTH <= 8192, COLS=16,
         )  # fmt: skip
-    # any width
-    ROWS = min(64, lib.pow2(max(1, rows))) if strided else 1
-    BLOCK = (
-        2048 // ROWS if strided
-        else (4096 if cols <= 24576 else 8192) if not aligned
-        else 16384 if cols <= 65536
-        else 32768
-    )  # fmt: skip
-    return "loop", dict(
-        ROWS=ROWS, BLOCK=BLOCK,
-        num_warps=8 if strided else BLOCK // 512 if not aligned else 16 if cols <= 65536 else 32,
-    )  # fmt: skip
+    # any width: by rows, and again by columns
+    ROWS = min(32, lib.pow2(max(1, rows))) if strided else 1
+    BLOCK = max(64, 4096 // ROWS)
+    PARTS = max(1, min(lib.cdiv(4 * gpu.sms, max(1, lib.cdiv(cols, BLOCK))), lib.cdiv(rows, 16)))
+    return "wide", dict(ROWS=ROWS, BLOCK=BLOCK, num_warps=8, STAGES=2, COLS=16, PARTS=PARTS)
 
 
-def launch_rms_norm_backward_ms_sum(x, gain, dy, ms_sum, dy_rsqrt, dx, eps) -> None:
-    """Computes ms_sum, dy_rsqrt, dx with the variant that `choose` returns. Does not check operands."""
+def launch_rms_norm_backward(x, gain, dy, dx, dgain, deps, eps) -> None:
+    """Computes dx, dgain, deps with the variant that `choose` returns. Does not check operands."""
     D = x.shape[-1]
     batch = math.prod(dx.shape[:-1])
     x = lib.reshaped(x, batch, D)
@@ -779,267 +598,69 @@ def launch_rms_norm_backward_ms_sum(x, gain, dy, ms_sum, dy_rsqrt, dx, eps) -> N
     dx = dx.view(batch, D)
     strided = 0 < x.stride(0) < x.stride(1) or 0 < dy.stride(0) < dy.stride(1)
     in_f64 = torch.float64 in (x.dtype, gain.dtype, dy.dtype)
-    variant, config = choose_rms_norm_backward_ms_sum(
-        rows=batch, cols=D, strided=strided,
-        aligned=math.gcd(D, x.stride(0)) * x.element_size() % 8 == 0, in_f64=in_f64,
-        gpu=lib.gpu(x.device),
+    variant, config = choose_rms_norm_backward(
+        rows=batch, cols=D, strided=strided, tile_bytes=x.element_size() + dy.element_size(),
+        in_f64=in_f64, gpu=lib.gpu(x.device),
     )  # fmt: skip
-    BLOCK, ROWS = config["BLOCK"], config["ROWS"]
+    PARTS = config["PARTS"]
     compute = torch.float64 if in_f64 else torch.float32
     COMPUTE = tl.float64 if in_f64 else tl.float32
     if COMPUTE == tl.float64 and not isinstance(eps, torch.Tensor):
         # A Python number reaches a kernel as f32.
         eps = torch.full((), eps, dtype=torch.float64, device=x.device)
-    arguments = (
-        x, dy, gain, ms_sum, dy_rsqrt, dx, eps, batch, D, *x.stride(), *dy.stride(),
-        gain.stride(0), ms_sum.stride(0), dy_rsqrt.stride(0), *dx.stride(),
-    )  # fmt: skip
-    constants = dict(
-        COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-        VEC=lib.vec(D, x.stride(0), dy.stride(0), dx.stride(0)), enable_fp_fusion=True,
-    )  # fmt: skip
-    if variant == "two_pass":
-        ms_sum_part = torch.empty((batch, lib.cdiv(D, BLOCK)), dtype=compute, device=x.device)
-        dy_rsqrt_part = torch.empty((batch, lib.cdiv(D, BLOCK)), dtype=compute, device=x.device)
-        tickets = torch.zeros((1 + lib.cdiv(batch, ROWS),), dtype=torch.int32, device=x.device)
-        grid = ((lib.cdiv(batch, ROWS) + 1) * lib.cdiv(D, BLOCK) + config["LAG"],)
-        rms_norm_backward_ms_sum_two_pass[grid](
-            tickets, x, dy, gain, ms_sum_part, dy_rsqrt_part, ms_sum, dy_rsqrt, dx, eps, batch, D,
-            *x.stride(), *dy.stride(), gain.stride(0), ms_sum.stride(0), dy_rsqrt.stride(0),
-            *dx.stride(),
-            **constants, **config,
+    if variant == "rows":
+        dgain_sum_parts = torch.empty((PARTS, D), dtype=compute, device=x.device)
+        deps_sum_parts = torch.empty((PARTS,), dtype=compute, device=x.device)
+        grid = (PARTS,)
+        rms_norm_backward_rows[grid](
+            x, dy, gain, dx, dgain_sum_parts, deps_sum_parts, eps, D, batch, *x.stride(),
+            *dy.stride(), gain.stride(0), *dx.stride(), *dgain_sum_parts.stride(),
+            deps_sum_parts.stride(0),
+            EVEN=D == config["WIDTH"], COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            VEC=lib.vec(D, x.stride(0), dy.stride(0), dx.stride(0), dgain_sum_parts.stride(0)),
+            enable_fp_fusion=True, **lib.config_without(config, "RESIDENT", "COLS"),
         )  # fmt: skip
-    elif variant == "split":
-        PARTS = config["PARTS"]
-        ms_sum_part = torch.empty((batch, PARTS), dtype=compute, device=x.device)
-        dy_rsqrt_part = torch.empty((batch, PARTS), dtype=compute, device=x.device)
-        grid = (lib.cdiv(batch, ROWS), PARTS)
-        for PASS in (1, 2):
-            rms_norm_backward_ms_sum_loop[grid](
-                *arguments, **constants, PASS=PASS, ms_sum_part_ptr=ms_sum_part,
-                dy_rsqrt_part_ptr=dy_rsqrt_part, **config,
-            )  # fmt: skip
-    elif variant in ("strided", "rows"):
-        grid = (lib.cdiv(batch, ROWS),)
-        rms_norm_backward_ms_sum_rows[grid](
-            x, ms_sum, dy, gain, dy_rsqrt, dx, eps, batch, D, *x.stride(), ms_sum.stride(0),
-            *dy.stride(), gain.stride(0), dy_rsqrt.stride(0), *dx.stride(),
-            **constants, **config,
+        grid = (max(1, lib.cdiv(D, 16)),)
+        rms_norm_backward_merge[grid](
+            dgain_sum_parts, deps_sum_parts, dgain, deps, D, *dgain_sum_parts.stride(),
+            deps_sum_parts.stride(0), dgain.stride(0),
+            COMPUTE=COMPUTE, VEC=lib.vec(D, dgain_sum_parts.stride(0)), enable_fp_fusion=True,
+            BLOCK_P=128, COLS=16, STAGES=2, num_warps=4, PARTS=PARTS,
         )  # fmt: skip
     else:
-        grid = (lib.cdiv(batch, ROWS),)
-        rms_norm_backward_ms_sum_loop[grid](*arguments, **constants, **config)
-
-
-def choose_rms_norm_backward_dgain(
-    rows: int, cols: int, strided: bool, aligned: bool, in_f64: bool, gpu: lib.Gpu,
-) -> tuple[str, dict]:  # fmt: skip
-    """Returns (variant, config) of a call: the first variant whose rule holds."""
-    # too few rows to fill the GPU: several programs share a row
-    if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (
-        (512 if 32 <= rows < 16 * gpu.sms else 2048) if strided else 8192
-    ):
-        ROWS = min(32, lib.pow2(max(1, rows))) if strided else 1
-        BLOCK = 2048 // ROWS
-        PARTS = lib.spread(
-            (4 if strided else 16) * gpu.sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
-        )
-        return "split", dict(
-            ROWS=ROWS, BLOCK=BLOCK, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
-            MERGE=1 if PARTS > 16 else 16, num_warps=8,
+        dgain_sum_parts = torch.empty((PARTS, D), dtype=compute, device=x.device)
+        deps_sum_parts = torch.empty((PARTS,), dtype=compute, device=x.device)
+        ms_sum = torch.empty((batch,), dtype=compute, device=x.device)
+        dy_rsqrt = torch.empty((batch,), dtype=compute, device=x.device)
+        grid = (lib.cdiv(batch, config["ROWS"]),)
+        rms_norm_backward_wide[grid](
+            x, dy, gain, ms_sum, dy_rsqrt, dx, eps, D, batch, *x.stride(), *dy.stride(),
+            gain.stride(0), ms_sum.stride(0), dy_rsqrt.stride(0), *dx.stride(),
+            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            VEC=lib.vec(D, x.stride(0), dy.stride(0), dx.stride(0)), enable_fp_fusion=True,
+            **lib.config_without(config, "COLS", "PARTS"),
         )  # fmt: skip
-    # short rows with elements far apart in memory: neighbouring rows are adjacent
-    if strided and 0 < cols <= 512:
-        return "strided", dict(
-            BLOCK=(BLOCK := max(16, lib.pow2(cols))),
-            ROWS=max(1, (8192 if BLOCK > 128 and not in_f64 else 4096) // BLOCK),
-            num_warps=4 if BLOCK <= 128 and not in_f64 else 8,
+        grid = (PARTS * max(1, lib.cdiv(D, config["BLOCK"])),)
+        rms_norm_backward_columns[grid](
+            ms_sum, dy, x, dy_rsqrt, dgain_sum_parts, deps_sum_parts, eps, D, batch,
+            ms_sum.stride(0), *dy.stride(), *x.stride(), dy_rsqrt.stride(0),
+            *dgain_sum_parts.stride(), deps_sum_parts.stride(0),
+            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            VEC=lib.vec(D, dy.stride(0), x.stride(0), dgain_sum_parts.stride(0)),
+            enable_fp_fusion=True, **lib.config_without(config, "COLS"),
         )  # fmt: skip
-    # rows fit in registers
-    if 0 < cols <= 16384 and not strided:
-        BLOCK = max(4, lib.pow2(cols))
-        ROWS = (
-            max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK) if BLOCK <= 512
-            else max(2, 2048 // BLOCK) if BLOCK <= 1024
-            else 4 if aligned and BLOCK <= 4096
-            else 2 if BLOCK <= 2048
-            else 1
+        grid = (max(1, lib.cdiv(D, 16)),)
+        rms_norm_backward_merge[grid](
+            dgain_sum_parts, deps_sum_parts, dgain, deps, D, *dgain_sum_parts.stride(),
+            deps_sum_parts.stride(0), dgain.stride(0),
+            COMPUTE=COMPUTE, VEC=lib.vec(D, dgain_sum_parts.stride(0)), enable_fp_fusion=True,
+            BLOCK_P=128, COLS=16, STAGES=2, num_warps=4, PARTS=PARTS,
         )  # fmt: skip
-        return "rows", dict(
-            BLOCK=BLOCK, ROWS=ROWS,
-            num_warps=2 if BLOCK <= 1024 else 4 if not aligned and BLOCK <= 8192 else 8,
-        )  # fmt: skip
-    # any width
-    return "loop", dict(
-        ROWS=(ROWS := min(32, lib.pow2(max(1, rows))) if strided else 1),
-        BLOCK=2048 // ROWS if strided else 4096, num_warps=8,
-    )  # fmt: skip
-
-
-def launch_rms_norm_backward_dgain(x, gain, dy, ms_sum, dgain, eps) -> None:
-    """Computes dgain with the variant that `choose` returns. Does not check operands."""
-    D = x.shape[-1]
-    batch = math.prod(x.shape[:-1])
-    dy = lib.reshaped(dy, batch, D)
-    x = lib.reshaped(x, batch, D)
-    strided = 0 < dy.stride(1) < dy.stride(0) or 0 < x.stride(1) < x.stride(0)
-    aligned = math.gcd(batch, dy.stride(1)) * dy.element_size() % 8 == 0
-    in_f64 = torch.float64 in (x.dtype, gain.dtype, dy.dtype)
-    variant, config = choose_rms_norm_backward_dgain(
-        rows=D, cols=batch, strided=strided, aligned=aligned, in_f64=in_f64,
-        gpu=lib.gpu(dy.device),
-    )  # fmt: skip
-    ROWS = config["ROWS"]
-    compute = torch.float64 if in_f64 else torch.float32
-    COMPUTE = tl.float64 if in_f64 else tl.float32
-    if COMPUTE == tl.float64 and not isinstance(eps, torch.Tensor):
-        # A Python number reaches a kernel as f32.
-        eps = torch.full((), eps, dtype=torch.float64, device=dy.device)
-    arguments = (
-        dy, x, ms_sum, dgain, eps, D, batch, *dy.stride(), *x.stride(), ms_sum.stride(0),
-        dgain.stride(0),
-    )  # fmt: skip
-    constants = dict(
-        COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-        VEC=lib.vec(D, dy.stride(0), x.stride(0)), enable_fp_fusion=True,
-    )  # fmt: skip
-    if variant == "split":
-        PARTS, MERGE = config["PARTS"], config["MERGE"]
-        dgain_sum_part = torch.empty((D, PARTS), dtype=compute, device=dy.device)
-        grid = (lib.cdiv(D, ROWS), PARTS)
-        rms_norm_backward_dgain_loop[grid](
-            *arguments, **constants, PASS=1, dgain_sum_part_ptr=dgain_sum_part,
-            **lib.config_without(config, "MERGE"),
-        )  # fmt: skip
-        grid = (lib.cdiv(D, MERGE),)
-        rms_norm_backward_dgain_loop[grid](
-            *arguments, **constants, PASS=2, dgain_sum_part_ptr=dgain_sum_part,
-            **dict(lib.config_without(config, "MERGE"), ROWS=MERGE, PARTS_POW2=PARTS),
-        )  # fmt: skip
-    elif variant in ("strided", "rows"):
-        grid = (lib.cdiv(D, ROWS),)
-        rms_norm_backward_dgain_rows[grid](*arguments, **constants, **config)
-    else:
-        grid = (lib.cdiv(D, ROWS),)
-        rms_norm_backward_dgain_loop[grid](*arguments, **constants, **config)
-
-
-def choose_rms_norm_backward_deps(
-    rows: int, cols: int, strided: bool, aligned: bool, in_f64: bool, gpu: lib.Gpu,
-) -> tuple[str, dict]:  # fmt: skip
-    """Returns (variant, config) of a call: the first variant whose rule holds."""
-    # too few rows to fill the GPU: several programs share a row
-    if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (
-        (512 if 32 <= rows < 16 * gpu.sms else 2048) if strided else 8192
-    ):
-        ROWS = min(32, lib.pow2(max(1, rows))) if strided else 1
-        BLOCK = 2048 // ROWS
-        PARTS = lib.spread(
-            (4 if strided else 16) * gpu.sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
-        )
-        return "split", dict(
-            ROWS=ROWS, BLOCK=BLOCK, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
-            MERGE=1 if PARTS > 16 else 16, num_warps=8,
-        )  # fmt: skip
-    # short rows with elements far apart in memory: neighbouring rows are adjacent
-    if strided and 0 < cols <= 512:
-        return "strided", dict(
-            BLOCK=(BLOCK := max(16, lib.pow2(cols))),
-            ROWS=max(1, (8192 if BLOCK > 128 and not in_f64 else 4096) // BLOCK),
-            num_warps=2 if BLOCK <= 128 and not in_f64 else 4,
-        )  # fmt: skip
-    # a row fits in registers
-    if (
-        0 < cols <= (16384 if in_f64 else 32768)
-        and not strided
-        and (aligned or cols <= 8192 or cols <= 16384 and 4 * cols > 3 * lib.pow2(cols))
-    ):
-        BLOCK = max(4, lib.pow2(cols))
-        num_warps = (
-            4 if BLOCK <= 32
-            else 1 if BLOCK <= 1024
-            else 2 if BLOCK <= 2048
-            else 4 if BLOCK <= 8192
-            else 16 if BLOCK <= 16384
-            else 32
-        )  # fmt: skip
-        return "rows", dict(
-            BLOCK=BLOCK, ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
-            num_warps=num_warps,
-        )  # fmt: skip
-    # any width
-    return "loop", dict(
-        ROWS=(ROWS := min(32, lib.pow2(max(1, rows))) if strided else 1),
-        BLOCK=2048 // ROWS if strided else 4096, num_warps=8,
-    )  # fmt: skip
-
-
-def launch_rms_norm_backward_deps(x, gain, dy, ms_sum, dy_rsqrt, deps, eps) -> None:
-    """Computes deps with the variant that `choose` returns. Does not check operands."""
-    D = x.shape[-1]
-    batch = math.prod(x.shape[:-1])
-    rows = 1
-    in_f64 = torch.float64 in (x.dtype, gain.dtype, dy.dtype)
-    variant, config = choose_rms_norm_backward_deps(
-        rows=rows, cols=batch, strided=False, aligned=batch * ms_sum.element_size() % 8 == 0,
-        in_f64=in_f64, gpu=lib.gpu(ms_sum.device),
-    )  # fmt: skip
-    ROWS = config["ROWS"]
-    compute = torch.float64 if in_f64 else torch.float32
-    COMPUTE = tl.float64 if in_f64 else tl.float32
-    if COMPUTE == tl.float64 and not isinstance(eps, torch.Tensor):
-        # A Python number reaches a kernel as f32.
-        eps = torch.full((), eps, dtype=torch.float64, device=ms_sum.device)
-    arguments = (
-        ms_sum, dy_rsqrt, deps, eps, batch, D, ms_sum.stride(0), dy_rsqrt.stride(0),
-    )  # fmt: skip
-    constants = dict(
-        COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor), VEC=lib.vec(batch),
-        enable_fp_fusion=True,
-    )  # fmt: skip
-    if variant == "split":
-        PARTS, MERGE = config["PARTS"], config["MERGE"]
-        deps_sum_part = torch.empty((rows, PARTS), dtype=compute, device=ms_sum.device)
-        grid = (lib.cdiv(rows, ROWS), PARTS)
-        rms_norm_backward_deps_loop[grid](
-            *arguments, **constants, PASS=1, deps_sum_part_ptr=deps_sum_part,
-            **lib.config_without(config, "MERGE"),
-        )  # fmt: skip
-        grid = (lib.cdiv(rows, MERGE),)
-        rms_norm_backward_deps_loop[grid](
-            *arguments, **constants, PASS=2, deps_sum_part_ptr=deps_sum_part,
-            **dict(lib.config_without(config, "MERGE"), ROWS=MERGE, PARTS_POW2=PARTS),
-        )  # fmt: skip
-    elif variant in ("strided", "rows"):
-        grid = (lib.cdiv(rows, ROWS),)
-        rms_norm_backward_deps_rows[grid](*arguments, **constants, **config)
-    else:
-        grid = (lib.cdiv(rows, ROWS),)
-        rms_norm_backward_deps_loop[grid](*arguments, **constants, **config)
-
-
-def launch_rms_norm_backward(x, gain, dy, dx, dgain, deps, eps) -> None:
-    """Runs 3 steps, with scratch memory between them. Does not check operands."""
-    batch = math.prod(x.shape[:-1])
-    compute = torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32
-    ms_sum = torch.empty((batch,), dtype=compute, device=x.device)
-    dy_rsqrt = torch.empty((batch,), dtype=compute, device=x.device)
-    launch_rms_norm_backward_ms_sum(x, gain, dy, ms_sum, dy_rsqrt, dx, eps)
-    if dgain is not None:
-        launch_rms_norm_backward_dgain(x, gain, dy, ms_sum, dgain, eps)
-    if deps is not None:
-        launch_rms_norm_backward_deps(x, gain, dy, ms_sum, dy_rsqrt, deps, eps)
 
 
 def allocate_rms_norm_backward(
-    x: torch.Tensor,
-    gain: torch.Tensor,
-    dy: torch.Tensor,
-    eps: float | torch.Tensor = 1e-06,
-    need_dx: bool = True,
-    need_dgain: bool = True,
-    need_deps: bool = True,
-) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:
+    x: torch.Tensor, gain: torch.Tensor, dy: torch.Tensor, eps: float | torch.Tensor = 1e-06
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Checks the operands of rms_norm_backward and allocates its results. Raises ValueError if an operand does not fit."""
     lib.check_dtype(
         x, "rms_norm_backward: x", torch.float64, torch.float32, torch.float16, torch.bfloat16
@@ -1066,13 +687,9 @@ def allocate_rms_norm_backward(
         raise ValueError(
             f"rms_norm_backward: dy: batch shape {tuple(dy.shape[:-1])} does not broadcast with {tuple(x.shape[:-1])} (from x)"
         )
-    dx = (
-        torch.empty((*x.shape[:-1], D), dtype=x.dtype, device=x.device)
-        if need_dx or need_dgain or need_deps
-        else None
-    )
-    dgain = torch.empty((D,), dtype=gain.dtype, device=x.device) if need_dgain else None
-    deps = torch.empty((), dtype=torch.float32, device=x.device) if need_deps else None
+    dx = torch.empty((*x.shape[:-1], D), dtype=x.dtype, device=x.device)
+    dgain = torch.empty((D,), dtype=gain.dtype, device=x.device)
+    deps = torch.empty((), dtype=torch.float32, device=x.device)
     return dx, dgain, deps
 
 
@@ -1126,22 +743,16 @@ def rms_norm_backward_reference(
     no_gradient="second derivatives are derived for what comes from tritongen.compile_op, compile_expr and load",
 )
 def rms_norm_backward(
-    x: torch.Tensor,
-    gain: torch.Tensor,
-    dy: torch.Tensor,
-    eps: float | torch.Tensor = 1e-06,
-    need_dx: bool = True,
-    need_dgain: bool = True,
-    need_deps: bool = True,
-) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:
+    x: torch.Tensor, gain: torch.Tensor, dy: torch.Tensor, eps: float | torch.Tensor = 1e-06
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Returns dx: T[..., D], dgain: U[D], deps: f32, given x: T[..., D], gain: U[D], dy: T[..., D].
 
     T is f64, f32, f16 or bf16; U is f64, f32, f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
     """
-    dx, dgain, deps = allocate_rms_norm_backward(x, gain, dy, eps, need_dx, need_dgain, need_deps)
+    dx, dgain, deps = allocate_rms_norm_backward(x, gain, dy, eps)
     if not lib.runs_kernels(x):
         return rms_norm_backward_reference(x, gain, dy, eps)
-    if any(t is not None and t.numel() > 0 for t in (dx, dgain, deps)):
+    if dx.numel() > 0 or dgain.numel() > 0 or deps.numel() > 0:
         with torch.cuda.device_of(x):
             launch_rms_norm_backward(x, gain, dy, dx, dgain, deps, eps)
     return dx, dgain, deps

@@ -215,7 +215,6 @@ def test_the_command():
     "name, step, reason",
     [
         ("conv_group_norm_silu", "_y", "`mean` over .*p, q needs all of conv2d, which is computed"),
-        ("attention", "_m", "`max` over j needs all of s, which is computed in tiles of"),
     ],
 )
 def test_why_a_step_is_apart(name, step, reason):

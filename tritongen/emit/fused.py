@@ -318,9 +318,9 @@ class FusedWriter(KernelWriter):
         return name if natural == (rows, columns) else f"{name}.T"
 
     def natural(self, read: ir.Read, frame: Frame) -> Frame:
-        """The frame in which a tile lies as in memory: it is loaded once, whoever reads it turned."""
+        """The frame in which a factor's tile lies as in memory: it is loaded once, whoever reads it turned."""
         place = {i: k for k, c in enumerate(read.coords) for i in indices(c)}
-        turned = all(frame) and place[frame[0]] > place[frame[1]]
+        turned = self.multiplies and all(frame) and place[frame[0]] > place[frame[1]]
         return (frame[1], frame[0]) if turned else frame
 
     @property

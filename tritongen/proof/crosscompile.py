@@ -30,6 +30,7 @@ from tritongen import pipeline, trace
 from tritongen.choice import holding
 from tritongen.ir.binding import torch_dtype, type_arguments
 from tritongen.ir.nodes import Constant, Op, Scalar
+from tritongen.kernel.nodes import Fold, statements
 from tritongen.proof.cases import all_sizes, dtype_choices, satisfying, shape_of
 from tritongen.proof.variants import Way, forced, may_run, ways
 from tritongen.runtime.load import load_text
@@ -93,7 +94,8 @@ def crosscompile(
 def compiled_plan(module, plan: Plan, choice, label: str, targets, size: int) -> Iterator[Built]:
     for target in targets:
         for variant, word, own, launch in launches_of(module, plan, choice, target, size):
-            built = compile_one(launch, word, variant, label, target)
+            moves = moves_sums(plan, launch.kernel.fn.__name__)
+            built = compile_one(launch, word, variant, label, target, moves)
             # Only NVIDIA has other products of f32: there ieee ones are slow, and rarely asked for.
             slow = launch.config.get("PRECISION") == "ieee" and not target.startswith("gfx")
             yield replace(built, own=own and not slow)
@@ -121,6 +123,12 @@ def launches_of(
             if key not in seen:
                 seen.add(key)
                 yield way.name, word, own, launch
+
+
+def moves_sums(plan: Plan, name: str) -> bool:
+    """Whether a kernel has sums that move with a maximum: those are NaN where a term is, and the maximum need not be."""
+    own = (k.kernel for step in plan.steps for k in step.kernels if k.name == name and k.kernel)
+    return any(isinstance(s, Fold) and s.moved_by for k in own for s in statements(k.body))
 
 
 def each_kernel(
@@ -207,8 +215,10 @@ def meta_arguments(op: Op, dtypes: dict[str, str], size: int = COMMON_SIZE) -> d
     return args | type_arguments(op, dtypes)
 
 
-def compile_one(launch: trace.Launch, word: str, variant: str, dtype: str, target: str) -> Built:
-    """One kernel; `word`: how products of f32 were asked for."""
+def compile_one(
+    launch: trace.Launch, word: str, variant: str, dtype: str, target: str, moves: bool = False
+) -> Built:
+    """One kernel; `word`: how products of f32 were asked for, `moves`: what `moves_sums` says of it."""
     name = launch.kernel.fn.__name__
     try:
         compiled = trace.compile_launch(launch, target)
@@ -219,7 +229,7 @@ def compile_one(launch: trace.Launch, word: str, variant: str, dtype: str, targe
     asm = compiled.asm
     registers, spills = nvidia(asm["cubin"]) if "cubin" in asm else amd(asm["amdgcn"])
     shared = compiled.metadata.shared
-    problem = wrong_instructions(word, asm.get("ptx", ""), asm["ttir"], asm["llir"])
+    problem = wrong_instructions(word, asm.get("ptx", ""), asm["ttir"], asm["llir"], moves)
     room = GPUS[target].shared << 10
     if shared > room:
         problem = f"{shared} bytes of shared memory, {room} allowed"
@@ -230,7 +240,9 @@ class _Enough(Exception):
     """Raised instead of producing machine code that nobody needs."""
 
 
-def lower_one(launch: trace.Launch, word: str, variant: str, dtype: str, target: str) -> Built:
+def lower_one(
+    launch: trace.Launch, word: str, variant: str, dtype: str, target: str, moves: bool = False
+) -> Built:
     """Through Triton's own passes: a sixth of the time, and nearly all that a compiler may refuse."""
     backend = type(make_backend(trace.target(target)))
     whole = backend.add_stages
@@ -244,26 +256,31 @@ def lower_one(launch: trace.Launch, word: str, variant: str, dtype: str, target:
 
     backend.add_stages = add_stages
     try:
-        return compile_one(launch, word, variant, dtype, target)
+        return compile_one(launch, word, variant, dtype, target, moves)
     except _Enough:
         return Built(launch.kernel.fn.__name__, variant, dtype, target)
     finally:
         backend.add_stages = whole
 
 
-def wrong_instructions(word: str, ptx: str, ttir: str = "", llir: str = "") -> str:
+def wrong_instructions(
+    word: str, ptx: str, ttir: str = "", llir: str = "", moves: bool = False
+) -> str:
     """What a run in the interpreter cannot show: NaN dropped by max, products rounded to tf32 or f16, bf16 to f16.
 
     What max is asked for stands in Triton's own code: LLVM makes `x <= 0 or y <= 0` a min that drops NaN, rightly.
     """
-    if re.search(r"arith\.(max|min)numf|__nv_f(max|min)|clampf.*propagateNan = none", ttir):
+    drops = r"arith\.(max|min)numf|__nv_f(max|min)|clampf.*propagateNan = none"
+    if not moves and re.search(drops, ttir):
         return "max or min that drops NaN"
     if word == "ieee" and ".tf32" in ptx:
         return "tf32 products where ieee is asked for"
     if re.search(r"mma\S*\.f16\.(f16|bf16)\S*", ptx) and not re.search(r"mma\S*\.f32\.", ptx):
         return "sums of products kept in half precision"
-    if re.search(r"wgmma\.mma_async[^{]*\{[^}]*\}, *\{", ptx) and re.search(
-        r"wgmma\.wait_group\S* [1-9]", ptx
+    register_products = r"wgmma\.mma_async[^{]*\{[^}]*\}, *\{"
+    # What is waited for next, behind a product whose left factor is in registers.
+    if re.search(
+        rf"{register_products}(?:(?!wgmma\.wait_group).)*wgmma\.wait_group\S* [1-9]", ptx, re.S
     ):
         return "a product of registers runs on while the loop computes the next factor into them"
     if "add.s16x2" in ptx:

@@ -17,7 +17,13 @@ import triton
 
 from tritongen import pipeline
 from tritongen.proof.cases import NoCase, dtype_choices
-from tritongen.proof.crosscompile import COMMON_SIZE, each_kernel, launches_of, lower_one
+from tritongen.proof.crosscompile import (
+    COMMON_SIZE,
+    each_kernel,
+    launches_of,
+    lower_one,
+    moves_sums,
+)
 from tritongen.proof.parts import Say, nobody
 from tritongen.runtime.load import load_text
 
@@ -37,17 +43,19 @@ def lower_spec(text: str, name: str, target: str, seed: int, say: Say = nobody) 
         choice = random.choice(choices)
         try:
             launches = launches_of(module, plan, choice, target, COMMON_SIZE)
-            found += [(plan.op.name, choice, *one) for one in each_kernel(launches, random)]
+            found += [(plan, choice, *one) for one in each_kernel(launches, random)]
         except NoCase:  # there may be another typing
             continue
     drawn, failures = random.sample(found, min(MOST, len(found))), []
-    for k, (op, choice, variant, word, _, launch) in enumerate(drawn):
+    for k, (plan, choice, variant, word, _, launch) in enumerate(drawn):
+        op = plan.op.name
         label = ", ".join(f"{name}={dtype}" for name, dtype in choice.items()) or "fixed"
         kernel = launch.kernel.fn.__name__
         call = f"{kernel} ({label}), compiled for {target} by Triton {triton.__version__}"
         # Said before: a compiler may end the process.
         say(f"{op}: kernel {k + 1} of {len(drawn)}, {call}", f"for {target}", k / len(drawn))
-        one = lower_one(launch, word, variant, label, target)
+        moves = moves_sums(plan, kernel)
+        one = lower_one(launch, word, variant, label, target, moves)
         if one.problem:
             failure = {"op": op, "variant": variant, "problem": one.problem, "call": call}
             failures.append(failure | {"case": repr(choice)})

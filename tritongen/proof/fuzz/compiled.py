@@ -20,7 +20,13 @@ import triton
 
 from tritongen import pipeline, trace
 from tritongen.proof.cases import NoCase, dtype_choices
-from tritongen.proof.crosscompile import compile_one, each_kernel, launches_of, lower_one
+from tritongen.proof.crosscompile import (
+    compile_one,
+    each_kernel,
+    launches_of,
+    lower_one,
+    moves_sums,
+)
 from tritongen.proof.fuzz import defined
 from tritongen.proof.fuzz.trial import last_lines
 from tritongen.runtime.load import load_text
@@ -54,7 +60,7 @@ def compile_spec(
                 kernel = launch.kernel.fn.__name__
                 where = f"{kernel} ({variant}; {label}) for {target}, Triton {triton.__version__}"
                 say(stage + where)  # a compiler may end the process
-                one = build(launch, word, variant, label, target)
+                one = build(launch, word, variant, label, target, moves_sums(plan, kernel))
                 kernels += 1
                 if one.problem:
                     finding = {"stage": f"{stage}compile", "problem": one.problem, "call": where}

@@ -26,7 +26,7 @@ from tritongen.schedule.members import Group, fetches, gather_lines, is_reducer
 from tritongen.schedule.plan import Axis, KernelPlan, Launch, Step, Variant, View
 
 ACROSS = ("sum", "max", "min", "mean")  # a row
-DOWN = ("sum", "max", "min")  # a column: what parts of a loop can leave
+DOWN = ("sum",)  # a column
 
 
 # ---- what is one ---------------------------------------------------------------------------------
@@ -53,7 +53,7 @@ def classify(members, virtual, by_name, facts, extending=False) -> Group | None:
         if is_reducer(n) and not (_is_across(n, rows, cols) or _is_down(n, rows, cols)):
             return None
     group = Group("crossed", lines, row, col)
-    if not _shared(group):
+    if not _shared(group) or not all(_ends(n, group) for n in down_folds(group)):
         return None
     try:
         kernel = _one_pass("", group, tuple(_results(lines)))
@@ -85,6 +85,16 @@ def _is_down(n: ir.Nest, rows: set[str], cols: set[str]) -> bool:
         and over == rows
         and n.fold.op in DOWN
         and not n.fold.guards
+    )
+
+
+def _ends(fold: ir.Nest, group: Group) -> bool:
+    """Whether nothing but values of columns follows from a fold over rows: that is there behind the last row."""
+    cols = {b.index for b in group.col}
+    return all(
+        n is fold or not is_reducer(n) and {b.index for b in n.box} <= cols
+        for n in group.nests
+        if fold.name in closure([n.name], group.nests)
     )
 
 

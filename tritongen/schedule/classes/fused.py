@@ -12,7 +12,7 @@ from dataclasses import replace
 from math import inf, nan
 
 from tritongen.ir import nodes as ir
-from tritongen.ir.algebra import Poly, index, indices
+from tritongen.ir.algebra import Idx, Poly, affine, index, indices, poly
 from tritongen.ir.conditions import where_known
 from tritongen.ir.free import binders_of, free_indices, reads, tensors_read
 from tritongen.kernel.lower import CannotLower, lower
@@ -347,9 +347,14 @@ class _Maker:
         self.sizes |= {n: extents[c] for n, c in zip(self.columns, of, strict=True) if n}
         self.kernel = lower(f"{name}_rows", self.group.nests, walks, stores)
         verify(self.kernel, self.group.nests, stores)
-        folds = [s for s in statements(self.kernel.body) if isinstance(s, Fold)]
-        self.moved = any(f.moved_by for f in folds)
-        self.seconds = sum(is_dot(f, self.kernel) and f.name not in group.inside for f in folds)
+        self.folds = [s for s in statements(self.kernel.body) if isinstance(s, Fold)]
+        self.moved = any(f.moved_by for f in self.folds)
+        self.seconds = sum(
+            is_dot(f, self.kernel) and f.name not in group.inside for f in self.folds
+        )
+        loops = (s for s in statements(self.kernel.body) if isinstance(s, Loop))
+        signs = (affine(g.poly) for s in loops if s.index == loop.index for g in s.within)
+        self.begins = any(p and p[0].get(Idx(loop.index)) == poly(1) for p in signs)
         self.boxes = described(self.group)
         self.kernels: list[KernelPlan] = []
 
@@ -391,17 +396,23 @@ class _Maker:
         rows, terms, stages, warps = "64", "64", "2", "4"
         if not self.whole:
             rows, terms, stages = "128", "256" if boxes else "128", "4" if boxes else "3"
+            if sum(is_dot(f, self.kernel) for f in self.folds) > 1:
+                rows, terms, stages = "64", "128", "3"
             warps = "8"
         elif self.moved:
             if boxes:
-                rows = f"128 if 64 < {widest} <= 128 and rows > 64 else 64"
+                # Three passes of one loop leave less room in registers than two.
+                most = 64 if self.begins else 128
+                rows = f"{most} if 64 < {widest} <= 128 and rows > 64 else 64"
             else:
                 terms, stages = (f"{a} if {widest} <= 128 else {b}" for a, b in ((64, 32), (3, 2)))
         else:
             rows, stages = (f"{a} if {widest} <= 64 else {b}" for a, b in ((128, 64), (3, 2)))
-        if self.whole and self.seconds > 1:
+        if self.begins and self.moved:
+            warps = self.three_passes
+        if self.whole and not self.moved and self.seconds != 1:
             rows, stages = "64", "2"
-            warps = f"8 if {widest} > 128 else 4"
+            warps = f"8 if {widest} > 128 else 4" if self.seconds else "8"
         return (
             ("BLOCK_M", f"16 if rows <= 16 else {rows}"),
             ("BLOCK_N", terms),
@@ -410,6 +421,11 @@ class _Maker:
             ("num_warps", warps),
             ("num_stages", stages),
         )
+
+    @property
+    def three_passes(self) -> str:
+        """Warps of a loop of three passes, which leave a thread fewer registers."""
+        return f"8 if {self.widest} > 128 else 4" if self.whole else "8"
 
     @property
     def tiles(self) -> str:
@@ -448,7 +464,7 @@ class _Maker:
                 ("BLOCK_M", "16 if rows <= 16 else 64"),
                 ("BLOCK_N", "64"),
                 *self.blocks,
-                ("num_warps", "4"),
+                ("num_warps", self.three_passes if self.begins else "4"),
                 ("num_stages", "2"),
             )
         requires = _both("tiled" if boxes else "True", self.fits)
@@ -485,9 +501,9 @@ class _Maker:
             (
                 ("BLOCK_M", "64"),
                 ("BLOCK_N", "64"),
-                ("BLOCK_D", f"max(16, min(128, pow2({most})))"),
+                ("BLOCK_D", f"max(16, min(256, pow2({most})))"),
                 *((block, "64") for block in sorted(loops)),
-                ("num_warps", "4"),
+                ("num_warps", "8"),
                 ("num_stages", "2"),
             ),
             tuple(launches),
