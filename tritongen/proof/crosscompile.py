@@ -277,11 +277,7 @@ def wrong_instructions(
         return "tf32 products where ieee is asked for"
     if re.search(r"mma\S*\.f16\.(f16|bf16)\S*", ptx) and not re.search(r"mma\S*\.f32\.", ptx):
         return "sums of products kept in half precision"
-    register_products = r"wgmma\.mma_async[^{]*\{[^}]*\}, *\{"
-    # What is waited for next, behind a product whose left factor is in registers.
-    if re.search(
-        rf"{register_products}(?:(?!wgmma\.wait_group).)*wgmma\.wait_group\S* [1-9]", ptx, re.S
-    ):
+    if any(_runs_on(part) for part in (ptx, *(2 * body for body in _loops(ptx)))):
         return "a product of registers runs on while the loop computes the next factor into them"
     if "add.s16x2" in ptx:
         return "sums of two 16-bit integers in one register, which ptxas gets wrong (`lib/compilers.py`)"
@@ -290,6 +286,19 @@ def wrong_instructions(
     if _narrowed(llir):
         return "bf16 is computed with in f16, which ends at 65504"
     return ""
+
+
+def _runs_on(ptx: str) -> bool:
+    """Whether what is waited for next, behind a product whose left factor is in registers, may leave it running."""
+    product, wait = r"wgmma\.mma_async[^{;]*\{[^}]*\}, *\{", r"wgmma\.wait_group"
+    return bool(re.search(rf"{product}(?:(?!{wait}).)*{wait}\S* [1-9]", ptx, re.S))
+
+
+def _loops(ptx: str) -> list[str]:
+    """The text of each loop, from its label to the branch back."""
+    places = {m[1]: m.start() for m in re.finditer(r"^(\$\w+):", ptx, re.M)}
+    jumps = re.finditer(r"bra(?:\.uni)?\s+(\$\w+);", ptx)
+    return [ptx[places[m[1]] : m.end()] for m in jumps if places.get(m[1], len(ptx)) < m.start()]
 
 
 def _divides_by_0(ttir: str) -> bool:
