@@ -166,8 +166,42 @@ CASES = {
     "max_with_index": dict(sizes=dict(N=3, D=5)),
     "bmm": dict(sizes=dict(B=2)),
     "int4_linear": dict(sizes=dict(M=2, N=3, K=128, H=64, G=1)),
+    "causal_attention": dict(sizes=dict(H=4, G=2, S=5)),
+    "decode_attention": dict(
+        sizes=dict(B=2, H=4, G=2, S=3, L=5), len=torch.tensor([2, 5], dtype=torch.int32)
+    ),
+    "document_attention": dict(
+        sizes=dict(B=1, S=5), begin=torch.tensor([[0, 0, 2, 2, 2]], dtype=torch.int32)
+    ),
+    "window_attention": dict(sizes=dict(S=5), width=2),
+    "linear_cross_entropy": dict(target=torch.tensor([1, -100, 0, 2]), sizes=dict(M=4, V=3)),
 }
+
+
+def masked_attention(q, k, v, scale, mask):
+    """mask(i, j): which rows of k a row of q meets."""
+    k, v = (t.repeat_interleave(q.shape[1] // k.shape[1], 1) for t in (k, v))
+    i, j = torch.arange(q.shape[2])[:, None], torch.arange(k.shape[2])[None, :]
+    scores = scale * torch.einsum("bhse,bhle->bhsl", q, k)
+    return torch.softmax(scores.masked_fill(~mask(i, j), -torch.inf), -1) @ v
+
+
 FORWARD = {
+    "causal_attention": lambda q, k, v, scale: masked_attention(
+        q, k, v, scale, lambda i, j: j <= i
+    ),
+    "window_attention": lambda q, k, v, scale, width: masked_attention(
+        q, k, v, scale, lambda i, j: (j <= i) & (j > i - width)
+    ),
+    "document_attention": lambda q, k, v, begin, scale: masked_attention(
+        q, k, v, scale, lambda i, j: (j <= i) & (j >= begin[0][:, None])
+    ),
+    "decode_attention": lambda q, k, v, len, scale: masked_attention(
+        q, k, v, scale, lambda i, j: j < len[:, None, None, None]
+    ),
+    "linear_cross_entropy": lambda x, w, target, ignore: torch.nn.functional.cross_entropy(
+        x @ w.T, target, reduction="none", ignore_index=ignore
+    ),
     "attention": lambda q, k, v, scale: (
         torch.softmax(scale * torch.einsum("bhse,bhle->bhsl", q, k), -1) @ v
     ),

@@ -61,6 +61,8 @@ def test_links_lead_somewhere(page):
         r"\]\(((?!https?:)[^)\s]+)\)", re.sub(r"```.*?```|``.*?``|`[^`]+`", "", text, flags=re.S)
     ):
         file, _, anchor = link.partition("#")
+        if file.startswith("/"):
+            continue  # what `make site` makes
         there = page.parent / file if file else page
         assert there.exists(), link
         if anchor:

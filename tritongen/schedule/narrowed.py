@@ -14,6 +14,7 @@ from tritongen.ir import nodes as ir
 from tritongen.ir.batches import own_batches
 from tritongen.ir.bounds import facts_of
 from tritongen.ir.dtypes import HALVES
+from tritongen.ir.free import free_indices
 from tritongen.schedule import passed
 from tritongen.schedule.aside import names_of
 from tritongen.schedule.canonical import canonical
@@ -23,8 +24,8 @@ from tritongen.schedule.digits import split_all
 
 def narrowed(op: ir.Op) -> tuple[ir.Op, ...]:
     """The op, or in its place the op of half types and that of the other dtypes of one type parameter."""
-    folds = sum(isinstance(e, ir.Reduce) for n in op.nests for e in ir.walk(n.body))
-    if folds < 2:
+    sums = [e for n in op.nests for e in ir.walk(n.body) if isinstance(e, ir.Reduce)]
+    if len(sums) < 2 or not any(map(_multiplies, sums)):
         return (op,)
     for p in op.typarams:
         halves = tuple(d for d in p.dtypes if d in HALVES)
@@ -32,6 +33,15 @@ def narrowed(op: ir.Op) -> tuple[ir.Op, ...]:
         if p.kind == "float" and halves and rest and _has_pairs(half := _with(op, p, halves)):
             return half, _with(op, p, rest)
     return (op,)
+
+
+def _multiplies(e: ir.Reduce) -> bool:
+    """Whether it may be a product of matrices: a sum of two factors, each with an index that the other has not."""
+    match e:
+        case ir.Reduce("sum", body=ir.Call("mul", (a, b))):
+            ours, theirs = free_indices(a), free_indices(b)
+            return bool(ours - theirs) and bool(theirs - ours)
+    return False
 
 
 def kind_of(p: ir.TypeParam) -> str:

@@ -228,11 +228,14 @@ def by_columns(group: Group, stores: tuple[str, ...]) -> list[tuple[Group, tuple
 
 
 def is_printable(kernel: Kernel) -> bool:
-    """Whether it has one loop outside of others, blocks of two dims, and folds that loops can carry."""
+    """Whether it has one loop outside of others, one in each that counts, blocks of two dims, and folds that loops can carry."""
     outer = [s for s in kernel.body if isinstance(s, Loop)]
     numbers = kernel.numbers
     for s in statements(kernel.body):
         match s:
+            case Loop(index, body) if index in numbers:
+                if sum(isinstance(inner, Loop) for inner in body) != 1:
+                    return False
             case Fold(value=value, axes=axes):
                 over = set(s.over) - numbers
                 most = 3 if is_dot(s, kernel) else 2
