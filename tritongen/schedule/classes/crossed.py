@@ -26,6 +26,7 @@ from tritongen.schedule.members import Group, fetches, gather_lines, is_reducer
 from tritongen.schedule.plan import Axis, KernelPlan, Launch, Step, Variant, View
 
 ACROSS = ("sum", "max", "min", "mean")  # a row
+MOST_LINES = 32  # of which a kernel holds tiles in registers: a norm's gradient has about fifteen
 DOWN = ("sum",)  # a column
 
 
@@ -44,6 +45,8 @@ def classify(members, virtual, by_name, facts, extending=False) -> Group | None:
     if any(as_product(n, virtual, facts) for n in reducers):
         return None
     lines = gather_lines(members, virtual, rows | cols, (rows, cols, rows | cols, set()))
+    if len(lines) > MOST_LINES:
+        return None
     own = {b.index: b.hi for b in (*row, *col)}
     for n in lines:
         if any(b.lo.terms or own.get(b.index) != b.hi for b in (*n.box, *binders_of(n))):

@@ -404,9 +404,7 @@ class _Maker:
             warps = "8"
         elif self.moved:
             if boxes:
-                # Three passes of one loop leave less room in registers than two.
-                most = 64 if self.begins else 128
-                rows = f"{most} if 64 < {widest} <= 128 and rows > 64 else 64"
+                stages = f"3 if {widest} <= 128 else 2"
             else:
                 terms, stages = (f"{a} if {widest} <= 128 else {b}" for a, b in ((64, 32), (3, 2)))
         else:
