@@ -99,7 +99,25 @@ def document_attention_part(
                 mask=(j[:, None] < stop) & (e[None, :] < E),
             )
             if masked:
-                v = tl.where((j[:, None] < stop) & (j[:, None] >= begin2), v, 0.0)
+                v = tl.where(
+                    (j[:, None] < stop)
+                    & (
+                        (
+                            tl.max(
+                                (
+                                    (j[None, :] < stop)
+                                    & (i[:, None] < S)
+                                    & (j[None, :] >= begin)
+                                    & (i[:, None] >= j[None, :])
+                                ).to(tl.int32),
+                                0,
+                            )[:, None]
+                            > 0
+                        )
+                    ),
+                    v,
+                    0.0,
+                )
             # o_sum[b, h, i, e] = sum[begin[b, i] <= j <= i](T(p[b, h, i, j]) *
             #     v[b, h, j, e])
             o_sum = tl.dot(p.to(q_ptr.dtype.element_ty), v, o_sum * m_moved)
@@ -267,7 +285,25 @@ def document_attention_tiles(
             p = tl.exp2(s * 1.44269504 - m_base)
             v = v_tiles.load([b.to(tl.int32), h.to(tl.int32), start, 0]).reshape(BLOCK_N, BLOCK_D)
             if masked:
-                v = tl.where((j[:, None] < stop) & (j[:, None] >= begin2), v, 0.0)
+                v = tl.where(
+                    (j[:, None] < stop)
+                    & (
+                        (
+                            tl.max(
+                                (
+                                    (j[None, :] < stop)
+                                    & (i[:, None] < S)
+                                    & (j[None, :] >= begin)
+                                    & (i[:, None] >= j[None, :])
+                                ).to(tl.int32),
+                                0,
+                            )[:, None]
+                            > 0
+                        )
+                    ),
+                    v,
+                    0.0,
+                )
             # o_sum[b, h, i, e] = sum[begin[b, i] <= j <= i](T(p[b, h, i, j]) *
             #     v[b, h, j, e])
             o_sum = tl.dot(p.to(T), v, o_sum * m_moved)
@@ -360,7 +396,25 @@ def document_attention_wide(
                 mask=(j[:, None] < stop) & (e[None, :] < E),
             )
             if masked:
-                v = tl.where((j[:, None] < stop) & (j[:, None] >= begin2), v, 0.0)
+                v = tl.where(
+                    (j[:, None] < stop)
+                    & (
+                        (
+                            tl.max(
+                                (
+                                    (j[None, :] < stop)
+                                    & (i[:, None] < S)
+                                    & (j[None, :] >= begin)
+                                    & (i[:, None] >= j[None, :])
+                                ).to(tl.int32),
+                                0,
+                            )[:, None]
+                            > 0
+                        )
+                    ),
+                    v,
+                    0.0,
+                )
             # o_sum[b, h, i, e] = sum[begin[b, i] <= j <= i](T(p[b, h, i, j]) *
             #     v[b, h, j, e])
             o_sum = tl.dot(p.to(q_ptr.dtype.element_ty), v, o_sum * m_moved)
@@ -661,7 +715,25 @@ def document_attention_forward_part(
                 mask=(j[:, None] < stop) & (e[None, :] < E),
             )
             if masked:
-                v = tl.where((j[:, None] < stop) & (j[:, None] >= begin2), v, 0.0)
+                v = tl.where(
+                    (j[:, None] < stop)
+                    & (
+                        (
+                            tl.max(
+                                (
+                                    (j[None, :] < stop)
+                                    & (i[:, None] < S)
+                                    & (j[None, :] >= begin)
+                                    & (i[:, None] >= j[None, :])
+                                ).to(tl.int32),
+                                0,
+                            )[:, None]
+                            > 0
+                        )
+                    ),
+                    v,
+                    0.0,
+                )
             # o_sum[b, h, i, e] = sum[begin[b, i] <= j <= i](T(p[b, h, i, j]) *
             #     v[b, h, j, e])
             o_sum = tl.dot(p.to(q_ptr.dtype.element_ty), v, o_sum * m_moved)
@@ -837,7 +909,25 @@ def document_attention_forward_tiles(
             p = tl.exp2(s * 1.44269504 - m_base)
             v = v_tiles.load([b.to(tl.int32), h.to(tl.int32), start, 0]).reshape(BLOCK_N, BLOCK_D)
             if masked:
-                v = tl.where((j[:, None] < stop) & (j[:, None] >= begin2), v, 0.0)
+                v = tl.where(
+                    (j[:, None] < stop)
+                    & (
+                        (
+                            tl.max(
+                                (
+                                    (j[None, :] < stop)
+                                    & (i[:, None] < S)
+                                    & (j[None, :] >= begin)
+                                    & (i[:, None] >= j[None, :])
+                                ).to(tl.int32),
+                                0,
+                            )[:, None]
+                            > 0
+                        )
+                    ),
+                    v,
+                    0.0,
+                )
             # o_sum[b, h, i, e] = sum[begin[b, i] <= j <= i](T(p[b, h, i, j]) *
             #     v[b, h, j, e])
             o_sum = tl.dot(p.to(T), v, o_sum * m_moved)
@@ -939,7 +1029,25 @@ def document_attention_forward_wide(
                 mask=(j[:, None] < stop) & (e[None, :] < E),
             )
             if masked:
-                v = tl.where((j[:, None] < stop) & (j[:, None] >= begin2), v, 0.0)
+                v = tl.where(
+                    (j[:, None] < stop)
+                    & (
+                        (
+                            tl.max(
+                                (
+                                    (j[None, :] < stop)
+                                    & (i[:, None] < S)
+                                    & (j[None, :] >= begin)
+                                    & (i[:, None] >= j[None, :])
+                                ).to(tl.int32),
+                                0,
+                            )[:, None]
+                            > 0
+                        )
+                    ),
+                    v,
+                    0.0,
+                )
             # o_sum[b, h, i, e] = sum[begin[b, i] <= j <= i](T(p[b, h, i, j]) *
             #     v[b, h, j, e])
             o_sum = tl.dot(p.to(q_ptr.dtype.element_ty), v, o_sum * m_moved)
@@ -1303,7 +1411,25 @@ def document_attention_backward_dq_tiles(
                     ds_sum,
                     0.0,
                 )
-                k = tl.where((j[:, None] < stop) & (j[:, None] >= begin2), k, 0.0)
+                k = tl.where(
+                    (j[:, None] < stop)
+                    & (
+                        (
+                            tl.max(
+                                (
+                                    (j[None, :] < stop)
+                                    & (i[:, None] < S)
+                                    & (j[None, :] >= begin)
+                                    & (i[:, None] >= j[None, :])
+                                ).to(tl.int32),
+                                0,
+                            )[:, None]
+                            > 0
+                        )
+                    ),
+                    k,
+                    0.0,
+                )
             # dq[b, h, i, e] = sum[begin[b, i] <= j <= i](ds_sum[b, h, i, j] *
             #     k[b, h, j, e])
             dq_sum = tl.dot(ds_sum, k, dq_sum)
@@ -1426,7 +1552,25 @@ def document_attention_backward_dq_wide(
                 other=0.0,
             )
             if masked:
-                k2 = tl.where((j[:, None] < stop) & (j[:, None] >= begin2), k2, 0.0)
+                k2 = tl.where(
+                    (j[:, None] < stop)
+                    & (
+                        (
+                            tl.max(
+                                (
+                                    (j[None, :] < stop)
+                                    & (i[:, None] < S)
+                                    & (j[None, :] >= begin)
+                                    & (i[:, None] >= j[None, :])
+                                ).to(tl.int32),
+                                0,
+                            )[:, None]
+                            > 0
+                        )
+                    ),
+                    k2,
+                    0.0,
+                )
             # dq[b, h, i, e] = sum[begin[b, i] <= j <= i](ds_sum[b, h, i, j] *
             #     k[b, h, j, e])
             dq_sum = tl.dot(ds_sum, k2, dq_sum)
