@@ -745,7 +745,7 @@ class FusedWriter(KernelWriter):
     def for_some(self, f: Fold, frame: Frame) -> list[str]:
         """What the guards of a product ask of one factor's lanes: that some lane of the other factor has them.
 
-        Elements that no row has may be NaN. Where a guard is no end of the other factor's index, the rows of the tile are asked.
+        Elements that no row has may be NaN. Where a guard is no end of the other factor's index, the ends of the loop serve.
         """
         over, found = self.own.axis(f), list[ir.Guard]()
         told: dict[str, None] = {}
@@ -757,12 +757,10 @@ class FusedWriter(KernelWriter):
             above = [self.own.walk(name).extent - 1]
             above += [p + poly(Idx(name)) for sign, p in signs if sign == -1]
             found += [ir.Guard(end - first, ">=") for first in below for end in above][1:]
-            if any(sign == 0 for sign, _ in signs) and frame[0] == over:
-                with self.within((name, over)):
-                    terms = self.mask(
-                        frozenset([name, over]), [guard_text(self, g) for g in others]
-                    )
-                told[f"(tl.max(({terms}).to(tl.int32), 0)[:, None] > 0)"] = None
+            if any(sign == 0 for sign, _ in signs):
+                index = self.index[over]
+                ends = (">=", self.begins.get(over)), ("<", self.stops.get(over))
+                told |= {f"{index} {op} {end}": None for op, end in ends if end}
         inside = {w.index: (poly(0), w.extent) for w in self.own.walks}
         facts = self.context.facts
         asked = (g for g in found if prove(g.poly, ">=", poly(0), facts, inside) is not True)
