@@ -18,6 +18,13 @@ def test_what_a_loop_computes_is_no_result():
     assert all(step.skeleton != "fused" for step in steps)
 
 
+def test_terms_between_ends_by_data_are_no_chain():
+    """The ends of a tile's loop do not say which of its terms no row has: those may be NaN."""
+    text = spec_of("< n[i]").replace("j < n[i]", "n[i] - 2 <= j < n[i]")
+    steps = pipeline.build(text, "f.op").plans["f"][0].steps
+    assert all(step.skeleton != "fused" for step in steps)
+
+
 @pytest.mark.slow
 def test_each_variant(run_checks):
     run_checks("fused_checks.py")

@@ -106,6 +106,8 @@ def group_of(
     row = next(b for b in pair.ends if b is not loop)
     own = {b.index for n in members for b in (*n.box, *binders_of(n))}
     own |= {b.index for name in pair.inside for b in virtual[name].box}
+    if any(is_multiplied(n) and not tells_terms(n.fold, row.index) for n in members):
+        return None
     lines = gather_lines(members, virtual, own)
     known = set.intersection(
         *(set(n.fold.guards) for n in lines if loop.index in {b.index for b in binders_of(n)})
@@ -125,6 +127,17 @@ def group_of(
     except CannotLower:
         return None
     return group if all(map(is_printable, kernels)) else None
+
+
+def tells_terms(fold: ir.Reduce, row: str) -> bool:
+    """Whether the ends of a tile's loop say which terms some row has: a factor's other lanes are 0, since they may be NaN.
+
+    Where data says which terms a row has, one end does, and two ends or an equality do not.
+    """
+    asked = [g for g in fold.guards if row in indices(g.poly)]
+    weights = [(affine(g.poly) or ({}, None))[0].get(Idx(row)) for g in asked]
+    by_data = any(weight is None for weight in weights)
+    return not by_data or len(asked) == 1 and asked[0].op == ">="
 
 
 def with_scales(lines: tuple[ir.Nest, ...]) -> tuple[ir.Nest, ...]:
