@@ -46,6 +46,7 @@ CASES = {
     "conv_group_norm_silu": ({"groups": 2}, {"groups": 3, "pad": 0}),
     "huber": ({}, {"delta": 0.3}),
     "int4_linear": ({"K": 128, "H": 64, "G": 1},),
+    **dict.fromkeys(("causal_attention", "decode_attention"), ({"H": 4, "G": 2},)),
 }
 
 

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 from random import Random
+from zlib import crc32
 
 import pytest
 import torch
@@ -103,7 +104,7 @@ def test_kernels(spec, interpreter):
 def test_kernels_compile_without_a_gpu(spec):
     from tritongen.proof.crosscompile import crosscompile
 
-    k = SPECS.index(spec)
+    k = crc32(spec.stem.encode())  # a new spec leaves the others' types and targets as they are
     name, text = f"specs/{spec.name}", spec.read_text()
     dtypes = ("bf16", "f32", "f16", "f64")
     first, second = dtypes[k % 4], dtypes[(k + 1) % 4]
@@ -119,7 +120,7 @@ def test_kernels_compile_without_a_gpu(spec):
 def test_spills_are_held_but_in_nvidias_ieee_products(target, monkeypatch):
     from tritongen.proof import crosscompile
 
-    def uncompiled(launch, word, variant, dtype, target):
+    def uncompiled(launch, word, variant, dtype, target, moves):
         word = launch.config.get("PRECISION", "")
         return crosscompile.Built(launch.kernel.fn.__name__, variant, word, target)
 
@@ -157,6 +158,7 @@ SPILLS = {
     "int8_linear_tiles": 512,
     "attention_s_tiles": 256,
     "layer_norm_loop": 288,  # f64: the mean is looked at again
+    "rms_norm_loop": 160,  # f64: 32 columns a thread, and their sums
     "conv_transpose2d_taps": 2560,
     "conv_transpose2d_tiles": 256,
     "conv_transpose3d_taps": 3072,
@@ -167,7 +169,7 @@ SPILLS = {
     "conv_group_norm_silu_y_rows": 1024,
     "conv_group_norm_silu_y_lines_loop": 256,  # forced; none at sizes that choose it
     "group_norm_finish": 256,
-    "moe_linear_tiles": 48,  # the sum of a segment beside that of all
+    "moe_linear_tiles": 64,  # the sum of a segment beside that of all
 }
 
 

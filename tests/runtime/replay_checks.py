@@ -307,7 +307,7 @@ def test_an_operand_that_wants_a_gradient_is_replayed_without_one_too():
         # Nobody asks for the gradient of eps.
         (
             "layer_norm",
-            ["layer_norm_rows", "layer_norm_backward_mu_rows", "layer_norm_backward_dw_rows"],
+            ["layer_norm_rows", "layer_norm_backward_rows", "layer_norm_backward_merge"],
         ),
     ],
 )
