@@ -59,7 +59,7 @@ def vanishes(expr: Expr, lines: Mapping[str, Nest]) -> bool:
     if exprs.is_zero(expr):
         return True
     try:
-        form = _normal(exprs.with_own_binders(expr), Lines(lines, EFFORT))
+        form = _without_denominators(_normal(exprs.with_own_binders(expr), Lines(lines, EFFORT)))
     except (TooLarge, RecursionError):
         return False
     return all(not numerator(size).terms for size in form.values())
@@ -98,6 +98,20 @@ def _inverse(form: Form) -> Form:
         ((monomial, size),) = form.items()
         return {tuple((a, -k) for a, k in monomial): reciprocal(size)}
     return _atom("inverse", _key(form))
+
+
+def _without_denominators(form: Form) -> Form:
+    """The form times each sum that it is divided by, which is 0 where the form is: so a / (a + b) + b / (a + b) - 1 is 0."""
+    while found := {atom for monomial in form for atom, _ in monomial if atom[0] == "inverse"}:
+        atom = min(found, key=_text)
+        most = max(dict(monomial).get(atom, 0) for monomial in form)
+        total: Form = {}
+        for monomial, size in form.items():
+            powers = dict(monomial)
+            rest = _power(dict(atom[1]), most - powers.pop(atom, 0))
+            total = _sum(total, _product({tuple(powers.items()): size}, rest))
+        form = total
+    return form
 
 
 def _power(form: Form, n: int) -> Form:

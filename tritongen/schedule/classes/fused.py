@@ -115,11 +115,13 @@ def group_of(
     lines = tuple(
         replace(n, body=where_known(n.body, known)) if n.name in pair.inside else n for n in lines
     )
-    group = Group("fused", with_scales(lines), (row,), (loop,), inside=pair.inside)
+    lines, sums = with_bases(with_scales(lines), loop.index)
+    group = Group("fused", lines, (row,), (loop,), inside=pair.inside)
     read = set().union(*(tensors_read(n.body) for n in lines))
     last = tuple(n.name for n in lines if n.name not in read)
     try:
-        group = with_nan(group, lower("", group.nests, walks_of(group), last), kept)
+        kernel = lower("", group.nests, walks_of(group), last)
+        group = with_nan(group, kernel, kept, sums)
         kernels = [lower("", group.nests, walks_of(group), last)]
         kernels += [
             lower("", g.nests, walks_of(g, wide=True), own) for g, own in by_columns(group, last)
@@ -163,23 +165,93 @@ def with_scales(lines: tuple[ir.Nest, ...]) -> tuple[ir.Nest, ...]:
     return tuple(replace(n, body=ir.rebuild(n.body, change)) for n in kept)
 
 
-def with_nan(group: Group, kernel: Kernel, kept: frozenset[str]) -> Group:
+# A sum that moves with a maximum: the maximum that its terms are shifted by in the spec, and the line of the loop's own.
+Moved = dict[str, tuple[ir.Expr, ir.Nest]]
+
+
+def with_bases(lines: tuple[ir.Nest, ...], loop: str) -> tuple[tuple[ir.Nest, ...], Moved]:
+    """The lines with exp(s - f) in place of exp(s - m), where m = max(f, t) and f[i] = max[j](s[i, j]): attention with sinks.
+
+    A loop can carry the maximum of its own terms alone. A sum of them is multiplied by exp(f - m) behind it:
+
+        sum[j](exp(s[i, j] - m[i]) * v[j])    is    exp(f[i] - m[i]) * sum[j](exp(s[i, j] - f[i]) * v[j])
+
+    Second: those sums.
+    """
+    by_name = {n.name: n for n in lines}
+    taken = {*by_name, *(b.index for n in lines for b in n.box)}
+    shifts: Moved = {}  # the lines with an index of the loop that are changed
+    out, sums = list[ir.Nest](), Moved()
+
+    def maximum_in(m: ir.Expr) -> ir.Nest | None:
+        """f, if m is such a maximum."""
+        read = (by_name.get(e.tensor) for e in terms_of(m, by_name) if isinstance(e, ir.Read))
+        folds = (n for n in read if n and isinstance(n.body, ir.Reduce) and n.body.op == "max")
+        return next((n for n in folds if loop in {b.index for b in binders_of(n)}), None)
+
+    for n in lines:
+        own = {name: shifts[name] for name in tensors_read(n.body) & shifts.keys()}
+
+        def change(e: ir.Expr) -> ir.Expr:
+            match e:
+                case ir.Call("exp", (ir.Call("sub", (x, m)) as shifted,)) if (
+                    loop in free_indices(x) - free_indices(m) and (f := maximum_in(m))
+                ):
+                    own[n.name] = m, f
+                    return replace(e, args=(replace(shifted, args=(x, read_of(f))),))
+            return e
+
+        body = ir.rebuild(n.body, change)
+        if not own:
+            out.append(n)
+            continue
+        if len(set(own.values())) != 1:
+            return lines, {}
+        m, f = next(iter(own.values()))
+        if loop in {b.index for b in n.box}:
+            shifts[n.name] = m, f
+            out.append(replace(n, body=body))
+            continue
+        if not (isinstance(body, ir.Reduce) and body.op == "sum" and body.guards == f.fold.guards):
+            return lines, {}
+        terms = replace(n, name=fresh(f"{n.name}_terms", taken), body=body)
+        same = ir.Call("eq", (read_of(f), m), "bool")
+        factor = ir.Call("exp", (ir.Call("sub", (read_of(f), m), f.dtype),), f.dtype)
+        factor = ir.Call("where", (same, ir.Const(1.0, f.dtype), factor), f.dtype)
+        out += [terms, replace(n, body=ir.Call("mul", (factor, read_of(terms)), n.dtype))]
+        sums[n.name] = m, f
+    return tuple(out), sums
+
+
+def terms_of(m: ir.Expr, by_name: dict[str, ir.Nest]) -> tuple[ir.Expr, ...]:
+    """What a maximum of two is of; nothing for other values."""
+    body = by_name[m.tensor].body if isinstance(m, ir.Read) and m.tensor in by_name else m
+    return body.args if isinstance(body, ir.Call) and body.fn == "maximum" else ()
+
+
+def with_nan(group: Group, kernel: Kernel, kept: frozenset[str], sums: Moved) -> Group:
     """The group, sums that move with a maximum being NaN where that is -inf and there are terms.
 
     A kernel adds 0 for exp(-inf - -inf), since later terms may move the maximum. A quotient of two such sums is NaN by
-    itself, and no result is what is kept for a gradient.
+    itself, also where exp(t - m) is added to the lower one and m is a maximum of t. No result is what is kept for a gradient.
     """
-    moved = {
-        s.name: s.moved_by for s in statements(kernel.body) if isinstance(s, Fold) and s.moved_by
-    }
+    by_name = {n.name: n for n in group.nests}
+    inner = set().union(*(tensors_read(by_name[name].body) for name in sums))
+    folds = (s for s in statements(kernel.body) if isinstance(s, Fold) and s.moved_by)
+    moved = {f.name: (read_of(by_name[f.moved_by]), by_name[f.moved_by]) for f in folds}
+    moved = {name: m for name, m in moved.items() if name not in inner} | sums
     bare: set[str] = set()
 
     def look(e: ir.Expr) -> None:
         match e:
-            case ir.Call("div", (ir.Read(a), ir.Read(b))) if a in moved and moved[a] == moved.get(
-                b
-            ):
-                return
+            case ir.Call("div", (ir.Read(a), below)) if a in moved:
+                match below:
+                    case ir.Read(b) if moved.get(b) == moved[a]:
+                        return
+                    case ir.Call("add", (ir.Read(b), ir.Call("exp", (ir.Call("sub", (t, m)),)))):
+                        if moved.get(b) == moved[a] and m == moved[a][0]:
+                            if t in terms_of(m, by_name):
+                                return
             case ir.Read(tensor):
                 bare.add(tensor)
         for part in ir.parts(e):
@@ -189,27 +261,27 @@ def with_nan(group: Group, kernel: Kernel, kept: frozenset[str]) -> Group:
         if n.name not in kept:
             look(n.body)
     read = set().union(*(tensors_read(n.body) for n in group.nests))
-    by_name = {n.name: n for n in group.nests}
     fixed = {name for name in moved if name in bare or name not in read}
     taken, lines = {*by_name, *(b.index for n in group.nests for b in n.box)}, list[ir.Nest]()
     for n in group.nests:
         if n.name not in fixed:
             lines.append(n)
             continue
-        m = by_name[moved[n.name]]
-        one = ir.Const(1.0, m.dtype)
-        some = replace(m, name=fresh(f"{m.name}_some", taken), body=replace(m.fold, body=one))
-        terms = replace(n, name=fresh(f"{n.name}_terms", taken))
-        none = ir.Call("eq", (read_of(m), ir.Const(-inf, m.dtype)), "bool")
-        if m.fold.guards:
+        m, f = moved[n.name]
+        one = ir.Const(1.0, f.dtype)
+        none: ir.Expr = ir.Call("eq", (m, ir.Const(-inf, f.dtype)), "bool")
+        if f.fold.guards:
+            some = replace(f, name=fresh(f"{f.name}_some", taken), body=replace(f.fold, body=one))
             lines.append(some)
-            none = ir.Call(
-                "and",
-                (none, ir.Call("gt", (read_of(some), ir.Const(0.0, m.dtype)), "bool")),
-                "bool",
-            )
-        value = ir.Call("where", (none, ir.Const(nan, n.dtype), read_of(terms)), n.dtype)
-        lines += [terms, replace(n, body=value)]
+            there = ir.Call("gt", (read_of(some), ir.Const(0.0, f.dtype)), "bool")
+            none = ir.Call("and", (none, there), "bool")
+        value = n.body
+        if n.name not in sums:
+            terms = replace(n, name=fresh(f"{n.name}_terms", taken))
+            lines.append(terms)
+            value = read_of(terms)
+        value = ir.Call("where", (none, ir.Const(nan, n.dtype), value), n.dtype)
+        lines.append(replace(n, body=value))
     return replace(group, nests=tuple(lines))
 
 
