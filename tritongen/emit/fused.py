@@ -14,8 +14,8 @@ from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import Any
 
-from tritongen.emit.fold_lines import end_text, guard_text, start_text
-from tritongen.emit.folds import IDENTITY, MONOIDS, combined
+from tritongen.emit.fold_lines import best_of, end_text, found, guard_text, say_place, start_text
+from tritongen.emit.folds import IDENTITY, MONOIDS, NO_PLACE, combined
 from tritongen.emit.kernel_writer import Context, KernelWriter
 from tritongen.emit.masked import Lanes, choose_fill, masked_value
 from tritongen.emit.text import launch_text, wrap
@@ -573,6 +573,10 @@ class FusedWriter(KernelWriter):
         loops = [level.index for level in self.levels[1:]]
         held = any(x in loops for x in f.over)
         dot = is_dot(f, self.own)
+        if f.value.is_place:
+            self.levels[-1].lines += say_place(self, nest)
+            self.place(f)
+            return
         if dot:
             text = self.product(f, held)
         else:
@@ -607,6 +611,21 @@ class FusedWriter(KernelWriter):
             else:
                 line(f"{f.name} = {combine.format(a=moved, b=text)}")
 
+    def place(self, f: Fold) -> None:
+        """The place of a block's first extreme, and that of all blocks so far."""
+        frame, monoid = self.frame_of({*f.axes, *f.over}), MONOIDS[f.value.op]
+        with self.within(frame), self.computing(f.name):
+            term, axis = self.term(f), frame.index(self.own.axis(f))
+            place = f"{wrapped(self.size(f.value.number)[0])}.to(tl.int32)"
+            if f.value.guards:  # lanes behind the last one are later places by themselves
+                place = f"tl.where({self.terms_mask(f)}, {place}, {NO_PLACE})"
+        shape = ", ".join(self.own.walk(i).block if i else "1" for i in frame)
+        best, line = self.extremes[f.name], self.levels[-1].lines.append
+        place = self.assigned_in(-1, self.fresh("place"), f"tl.broadcast_to({place}, {shape})")
+        own, tiles = (f"{best}_here", f"{f.name}_here"), f"{term}, {place}"
+        line(f"{', '.join(own)} = {end_text(self, self.nests[f.name], tiles, axis)}")
+        line(f"{best}, {f.name} = {monoid.first}({best}, {f.name}, {', '.join(own)})")
+
     def folded(self, f: Fold) -> Frame:
         """The frame of what a tile folds to: a column of rows, or a row of columns."""
         rows, columns = self.frame_of({*f.axes, *f.over})
@@ -615,7 +634,8 @@ class FusedWriter(KernelWriter):
     def is_apart(self, f: Fold) -> bool:
         """Whether each lane keeps a state of its own until the loop ends: nothing in the loop asks for all of them."""
         moves = f.moved_by or self.is_shift(f)
-        return not self.multiplies and not moves and f.value.op in MONOIDS
+        own = f.value.op in MONOIDS and not f.value.is_place
+        return not self.multiplies and not moves and own
 
     def is_shift(self, f: Fold) -> bool:
         """Whether sums move with a maximum."""
@@ -789,8 +809,13 @@ class FusedWriter(KernelWriter):
             rows, columns = self.frame_of({*f.axes, *f.over})
         shape = ", ".join(self.own.walk(i).block if i else "1" for i in (rows, columns))
         dtype = self.dtype(nest.dtype)
-        start = start_text(self, nest, nest.dtype)
+        start = start_text(self, nest, nest.dtype) if not f.value.is_place else NO_PLACE
         name = self.variable(f.name)
+        if f.value.is_place:
+            best, start = best_of(self, nest), start_text(self, nest, nest.fold.body.dtype)
+            own = self.dtype(nest.fold.body.dtype)
+            self.levels[-1].lines.append(f"{best} = tl.full(({shape}), {start}, {own})")
+            dtype, start = "tl.int32", NO_PLACE
         text = (
             f"tl.zeros(({shape}), {dtype})"
             if start == "0.0"
@@ -807,6 +832,9 @@ class FusedWriter(KernelWriter):
             text = end_text(self, nest, f.name, None if alone else frame.index(f.over[0]))
             self.levels[-1].lines.append(f"{f.name} = {text}")
             self.frames[f.name] = self.folded(f)
+        if f.value.is_place:
+            text = found(self, self.nests[f.name], f.name)
+            self.levels[-1].lines.append(f"{f.name} = {wrapped(text)}.to(tl.int64)")
         self.values[f.name] = (f.name, ATOM)
         self.moving.pop(f.name, None)
 

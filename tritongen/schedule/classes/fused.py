@@ -20,11 +20,12 @@ from tritongen.kernel.nodes import PARTS, Fold, Kernel, Let, Loop, Store, Walk, 
 from tritongen.kernel.parts import PART, in_parts, merging
 from tritongen.kernel.verify import verify
 from tritongen.schedule.canonical import fresh, rename_nest
+from tritongen.schedule.held import with_held
 from tritongen.schedule.classes.chains import Pair, is_multiplied
 from tritongen.schedule.members import Group, Virtual, closure, gather_lines, is_reducer
 from tritongen.schedule.plan import Axis, KernelPlan, Launch, Sizes, Step, Variant
 
-FOLDS = ("sum", "max", "min")
+FOLDS = ("sum", "max", "min", "argmax", "argmin")
 Config = tuple[tuple[str, str], ...]
 Chain = tuple[
     tuple[ir.Nest, ...], Group
@@ -115,7 +116,7 @@ def group_of(
     lines = tuple(
         replace(n, body=where_known(n.body, known)) if n.name in pair.inside else n for n in lines
     )
-    lines, sums = with_bases(with_scales(lines), loop.index)
+    lines, sums = with_bases(with_scales(with_held(lines)), loop.index)
     group = Group("fused", lines, (row,), (loop,), inside=pair.inside)
     read = set().union(*(tensors_read(n.body) for n in lines))
     last = tuple(n.name for n in lines if n.name not in read)
@@ -325,6 +326,8 @@ def is_printable(kernel: Kernel) -> bool:
                 over = set(s.over) - numbers
                 most = 3 if is_dot(s, kernel) else 2
                 if value.op not in FOLDS or len({*axes, *over}) > most or len(over) != 1:
+                    return False
+                if value.is_place and not over & {loop.index for loop in outer}:
                     return False
             case Let(axes=axes) if len(axes) > 2:
                 return False
