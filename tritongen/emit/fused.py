@@ -582,9 +582,10 @@ class FusedWriter(KernelWriter):
         else:
             frame = self.frame_of({*f.axes, *f.over})
             with self.within(frame), self.computing(f.name):
-                term, axis = self.term(f), frame.index(self.own.axis(f))
+                term, over = self.term(f), self.own.axis(f)
+                axis = frame.index(over) if over else None
                 alone = not held and not all(frame)  # then it is a number
-                apart = held and self.is_apart(f)
+                apart = held and (self.is_apart(f) or not over)
                 text = term if apart else end_text(self, nest, term, None if alone else axis)
                 if self.is_shift(f) and self.is_followed(f):
                     text = f"tl.max({term}, {axis}, keep_dims=True)"
@@ -629,7 +630,10 @@ class FusedWriter(KernelWriter):
     def folded(self, f: Fold) -> Frame:
         """The frame of what a tile folds to: a column of rows, or a row of columns."""
         rows, columns = self.frame_of({*f.axes, *f.over})
-        return ("", columns) if rows == self.own.axis(f) else (rows, "")
+        over = self.own.axis(f)
+        if not over:
+            return rows, columns
+        return ("", columns) if rows == over else (rows, "")
 
     def is_apart(self, f: Fold) -> bool:
         """Whether each lane keeps a state of its own until the loop ends: nothing in the loop asks for all of them."""
@@ -695,7 +699,7 @@ class FusedWriter(KernelWriter):
 
     def terms_mask(self, f: Fold) -> str:
         guards = [guard_text(self, g) for g in f.value.guards]
-        return self.mask(frozenset([self.own.axis(f)]), guards)
+        return self.mask(frozenset({self.own.axis(f)} - {""}), guards)
 
     def masks_all(self, f: Fold, value: str) -> bool:
         """Whether nothing but this maximum and the sums that move with it follows from a value: masked, it gives them no term."""

@@ -65,9 +65,9 @@ def sets(
 
     found: list[list[ir.Nest]] = []
     for fold in pair.folds:
-        if len(pair.loops(fold)) != 1:
+        if len(pair.loops(fold)) > 1:
             return ()
-        for members in found:
+        for members in found if pair.loops(fold) else ():
             alike = all(
                 has_columns(m, pair, nests) == has_columns(fold, pair, nests) for m in members
             )
@@ -103,16 +103,15 @@ def group_of(
     pair: Pair, members: tuple[ir.Nest, ...], virtual: Virtual, kept: frozenset[str]
 ) -> Group | None:
     """The members as one kernel; None where it can't be lowered or printed."""
-    loop = next(b for b in pair.ends if b.index in pair.loops(members[0]))
+    loop = next((b for b in pair.ends if b.index in pair.loops(members[0])), pair.ends[1])
     row = next(b for b in pair.ends if b is not loop)
     own = {b.index for n in members for b in (*n.box, *binders_of(n))}
     own |= {b.index for name in pair.inside for b in virtual[name].box}
     if any(is_multiplied(n) and not tells_terms(n.fold, row.index) for n in members):
         return None
     lines = gather_lines(members, virtual, own)
-    known = set.intersection(
-        *(set(n.fold.guards) for n in lines if loop.index in {b.index for b in binders_of(n)})
-    )
+    guards = [set(n.fold.guards) for n in lines if loop.index in {b.index for b in binders_of(n)}]
+    known = set[ir.Guard]().union(*guards[:1]).intersection(*guards)
     lines = tuple(
         replace(n, body=where_known(n.body, known)) if n.name in pair.inside else n for n in lines
     )
@@ -314,24 +313,27 @@ def by_columns(group: Group, stores: tuple[str, ...]) -> list[tuple[Group, tuple
 
 
 def is_printable(kernel: Kernel) -> bool:
-    """Whether it has one loop outside of others, one in each that counts, blocks of two dims, and folds that loops can carry."""
+    """Whether it has blocks of two dims, and folds that loops can carry; where it loops over columns, no other loop beside that."""
     outer = [s for s in kernel.body if isinstance(s, Loop)]
     numbers = kernel.numbers
+    alone = any(w.how == "loop" and w.block == "BLOCK_N" for w in kernel.walks)
     for s in statements(kernel.body):
         match s:
-            case Loop(index, body) if index in numbers:
+            case Loop(index, body) if index in numbers and alone:
                 if sum(isinstance(inner, Loop) for inner in body) != 1:
                     return False
             case Fold(value=value, axes=axes):
                 over = set(s.over) - numbers
                 most = 3 if is_dot(s, kernel) else 2
-                if value.op not in FOLDS or len({*axes, *over}) > most or len(over) != 1:
+                if value.op not in FOLDS or len({*axes, *over}) > most or len(over) > 1:
+                    return False
+                if not over and (alone or value.is_place):
                     return False
                 if value.is_place and not over & {loop.index for loop in outer}:
                     return False
             case Let(axes=axes) if len(axes) > 2:
                 return False
-    return len(outer) == 1
+    return len(outer) == 1 or not alone
 
 
 # ---- how a kernel walks its indices --------------------------------------------------------------
@@ -346,6 +348,12 @@ def numbers_of(group: Group) -> tuple[ir.Binder, ...]:
     """Those of them that folds sum over: a loop over single numbers."""
     folded = {b for n in group.nests if n.name not in group.inside for b in binders_of(n)}
     return tuple(b for b in batch_of(group) if b in folded)
+
+
+def loops(group: Group) -> bool:
+    """Whether a program loops over columns; else it has a tile of them, as of rows."""
+    (loop,) = group.col
+    return any(loop.index in {b.index for b in binders_of(n)} for n in group.nests)
 
 
 def columns_of(group: Group) -> dict[str, str]:
@@ -365,11 +373,14 @@ def walks_of(group: Group, wide: bool = False) -> tuple[Walk, ...]:
     numbers, columns = numbers_of(group), set(columns_of(group).values())
     found = [Walk(b.index, b.hi, "program") for b in batch_of(group) if b not in numbers]
     found.append(Walk(row.index, row.hi, "tile", "BLOCK_M"))
+    if not loops(group):
+        found.append(Walk(loop.index, loop.hi, "tile", "BLOCK_N"))
     known = {b.index: b for n in group.nests for b in (*n.box, *binders_of(n))}
     if wide:
         found += [Walk(i, known[i].hi, "tile", "BLOCK_D") for i in known if i in columns]
     found += [Walk(b.index, b.hi, "each") for b in numbers]
-    found.append(Walk(loop.index, loop.hi, "loop", "BLOCK_N"))
+    if loops(group):
+        found.append(Walk(loop.index, loop.hi, "loop", "BLOCK_N"))
     blocks: dict[Poly, str] = {}
     seen = {w.index for w in found}
     for b in known.values():
@@ -518,7 +529,8 @@ class _Maker:
 
     @property
     def tiles(self) -> str:
-        return f"{self.batches}cdiv(rows, BLOCK_M)"
+        columns = "" if loops(self.group) else " * cdiv(terms, BLOCK_N)"
+        return f"{self.batches}cdiv(rows, BLOCK_M){columns}"
 
     # ---- variants
     def at_once(self, name: str, when: str, boxes: tuple[str, ...] = ()) -> Variant:
