@@ -135,5 +135,7 @@ def test_only_what_torch_lacks_has_no_ref():
     masks = {"causal_attention", "window_attention", "decode_attention"}
     assert (
         without
-        == {"attention", "int4_linear", "int8_linear", "linear_cross_entropy", "moe_linear"} | masks
+        == {"attention", "int4_linear", "int8_linear", "linear_cross_entropy", "moe_linear"}
+        | {"nearest_centre"}
+        | masks
     )

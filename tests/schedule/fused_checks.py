@@ -50,3 +50,41 @@ def test_each_variant_of_a_chain(bound):
             torch.testing.assert_close(
                 got.double(), torch.softmax(s, -1) @ v.double(), rtol=4e-3, atol=2e-3
             )
+
+
+SINKS = """op f<T: f16 | bf16>(q: T[B, H, S, E], k: T[B, H, L, E], v: T[B, H, L, F], bias: T[H, S, L], sink: f32[H]) -> o: T[B, H, S, F] {
+  s[b, h, i, j] = sum[e](q[b, h, i, e] * k[b, h, j, e]) / 4 + bias[h, i, j]
+  m[b, h, i]    = max(max[j <= i](s[b, h, i, j]), sink[h])
+  p[b, h, i, j] = exp(s[b, h, i, j] - m[b, h, i])
+  l[b, h, i]    = sum[j <= i](p[b, h, i, j]) + exp(sink[h] - m[b, h, i])
+  o[b, h, i, f] = sum[j <= i](T(p[b, h, i, j]) * v[b, h, j, f]) / l[b, h, i]
+}"""
+
+
+def with_sinks(q, k, v, bias, sink):
+    s = (q @ k.mT / 4 + bias).masked_fill(torch.ones(bias.shape[1:]).triu(1).bool(), -torch.inf)
+    sinks = sink[:, None, None].expand(*s.shape[:-1], 1)
+    return torch.softmax(torch.cat([s, sinks], -1), -1)[..., :-1] @ v
+
+
+def test_sinks_and_a_bias_with_their_gradients():
+    """Each row has a term beside its own; the bias's gradient has both indices of the scores, and no batch."""
+    built = build(SINKS, "f.op", gradients=True)
+    steps = [s for item in built.items[0].printed for p in item.plans for s in p.steps]
+    of = {t: s.skeleton for s in steps for t in s.stores}
+    assert {of[t] for t in ("o", "dq", "dk", "dv", "dbias")} == {"fused"} and of["dsink"] == "rows"
+    f = load_text("f", built.raw).f
+    for S, L, big in ((17, 17, 1), (5, 33, 1), (33, 40, 100)):
+        shapes = ((2, 3, S, 8), (2, 3, L, 8), (2, 3, L, 5), (3, S, L))
+        halves = [torch.randn(d).half() for d in shapes]
+        given = [*halves[:3], halves[3] * big, torch.tensor([0.5, 30.0, -torch.inf])]
+        theirs = [x.double().requires_grad_() for x in given]
+        ours = [x.clone().requires_grad_() for x in given]
+        got, want = f(*ours), with_sinks(*theirs)
+        weight = torch.randn(got.shape).half()
+        got.backward(weight)
+        want.backward(weight.double())
+        for a, b in zip(
+            (got, *(x.grad for x in ours)), (want, *(x.grad for x in theirs)), strict=True
+        ):
+            torch.testing.assert_close(a.double(), b, rtol=1e-2, atol=1e-2)

@@ -25,6 +25,17 @@ def test_terms_between_ends_by_data_are_no_chain():
     assert all(step.skeleton != "fused" for step in steps)
 
 
+def test_a_place_is_a_fold_of_a_chain():
+    """Top-1 of a product, and the nearest of many rows, store no scores."""
+    text = """op f<T: f16 | bf16>(x: T[N, D], c: T[K, D]) -> (y: f32[N], at: i64[N]) {
+      s[n, k] = sum[d](x[n, d] * c[k, d])
+      y[n]    = max[k](s[n, k])
+      at[n]   = argmax[k](s[n, k])
+    }"""
+    (step,) = pipeline.build(text, "f.op").plans["f"][0].steps
+    assert step.skeleton == "fused" and set(step.stores) == {"y", "at"}
+
+
 @pytest.mark.slow
 def test_each_variant(run_checks):
     run_checks("fused_checks.py")

@@ -617,7 +617,7 @@ class FusedWriter(KernelWriter):
         frame, monoid = self.frame_of({*f.axes, *f.over}), MONOIDS[f.value.op]
         with self.within(frame), self.computing(f.name):
             term, axis = self.term(f), frame.index(self.own.axis(f))
-            place = f"{wrapped(self.size(f.value.number)[0])}.to(tl.int32)"
+            place = f"{wrap(self.size(f.value.number), ATOM)}.to(tl.int32)"
             if f.value.guards:  # lanes behind the last one are later places by themselves
                 place = f"tl.where({self.terms_mask(f)}, {place}, {NO_PLACE})"
         shape = ", ".join(self.own.walk(i).block if i else "1" for i in frame)

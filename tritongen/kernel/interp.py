@@ -142,7 +142,11 @@ class _Machine(Run):
         for name, f in own.items():
             self.values[name] = self.identity(f)
             if f.value.is_place:
-                best = replace(f, value=replace(f.value, op=f.value.op.removeprefix("arg")), dtype=f.value.body.dtype)
+                best = replace(
+                    f,
+                    value=replace(f.value, op=f.value.op.removeprefix("arg")),
+                    dtype=f.value.body.dtype,
+                )
                 self.values[_held(name)] = self.identity(best)
         first, stop, step = 0, self.extent(loop.index), self.lanes(loop.index)
         if loop.part:

@@ -194,9 +194,9 @@ def with_bases(lines: tuple[ir.Nest, ...], loop: str) -> tuple[tuple[ir.Nest, ..
 
         def change(e: ir.Expr) -> ir.Expr:
             match e:
-                case ir.Call("exp", (ir.Call("sub", (x, m)) as shifted,)) if (
-                    loop in free_indices(x) - free_indices(m) and (f := maximum_in(m))
-                ):
+                case ir.Call("exp", (ir.Call("sub", (x, m)) as shifted,)) if loop in free_indices(
+                    x
+                ) - free_indices(m) and (f := maximum_in(m)):
                     own[n.name] = m, f
                     return replace(e, args=(replace(shifted, args=(x, read_of(f))),))
             return e
