@@ -42,6 +42,7 @@ from tritongen.kernel.nodes import (
 from tritongen.kernel.parts import state_dims, state_name
 from tritongen.schedule.canonical import uncast
 from tritongen.schedule.classes.contraction_operands import storage_dtype
+from tritongen.schedule.classes.fused import is_tile
 from tritongen.schedule.plan import KernelPlan
 
 LOG2E = "1.44269504"
@@ -330,7 +331,7 @@ class FusedWriter(KernelWriter):
 
     def load(self, read: ir.Read, cast: str = "") -> str:
         """By descriptor, where the plan says so: zeros outside."""
-        if not self.is_described(read.tensor):
+        if not (self.is_described(read.tensor) and is_tile(read, self.own.walks)):
             return super().load(read, cast)
         corner, sides, dims = list[str](), list[str](), list[str]()
         for c in read.coords:

@@ -16,7 +16,18 @@ from tritongen.ir.algebra import Idx, Poly, affine, index, indices, poly
 from tritongen.ir.conditions import where_known
 from tritongen.ir.free import binders_of, free_indices, reads, tensors_read
 from tritongen.kernel.lower import CannotLower, lower
-from tritongen.kernel.nodes import PARTS, Fold, Kernel, Let, Loop, Store, Walk, is_dot, statements
+from tritongen.kernel.nodes import (
+    NUMBERS,
+    PARTS,
+    Fold,
+    Kernel,
+    Let,
+    Loop,
+    Store,
+    Walk,
+    is_dot,
+    statements,
+)
 from tritongen.kernel.parts import PART, in_parts, merging
 from tritongen.kernel.verify import verify
 from tritongen.schedule.canonical import fresh, rename_nest
@@ -625,17 +636,19 @@ def _both(a: str, b: str) -> str:
 
 
 def described(group: Group) -> tuple[str, ...]:
-    """The operands of products whose tiles descriptors take: two dims walked by blocks, a number of the program in others."""
-    how = {w.index: w.how for w in walks_of(group)}
+    """The operands of products whose tiles descriptors take."""
+    walks = walks_of(group)
     own = {n.name for n in group.nests}
     found: dict[str, bool] = {}
     for n in filter(is_multiplied, group.nests):
         for read in (r for r in reads(n.body) if r.tensor not in own):
-            blocks = [
-                c for c in read.coords if any(how[i] not in ("program", "each") for i in indices(c))
-            ]
-            bare = all(c == index(next(iter(indices(c)))) for c in blocks)
-            plain = len(blocks) == 2 and blocks[-1] == read.coords[-1] and bare
-            fits = plain and read.fill is None
-            found[read.tensor] = found.get(read.tensor, True) and fits
+            found[read.tensor] = found.get(read.tensor, True) and is_tile(read, walks)
     return tuple(t for t, fits in found.items() if fits)
+
+
+def is_tile(read: ir.Read, walks: tuple[Walk, ...]) -> bool:
+    """Whether a read is of a tile that one descriptor takes: two dims walked by blocks, a number of the program in others."""
+    numbers = {w.index for w in walks if w.how in NUMBERS}
+    blocks = [c for c in read.coords if indices(c) - numbers]
+    bare = all(c == index(next(iter(indices(c)))) for c in blocks)
+    return len(blocks) == 2 and bare and blocks[-1] == read.coords[-1] and read.fill is None
