@@ -156,7 +156,7 @@ def nearest_centre_centre_tiles(
         far = norm - 2.0 * far_sum
         # distance_min[n] = min[k](far[n, k])
         # centre[n] = argmin[k](far[n, k])
-        place = tl.broadcast_to((k[None, :]).to(tl.int32), BLOCK_M, BLOCK_N)
+        place = tl.broadcast_to(k[None, :].to(tl.int32), BLOCK_M, BLOCK_N)
         distance_min_here, centre_here = tl.reduce(
             (tl.where(k[None, :] < K, far, float("inf")), place), 1, lib.first_min, keep_dims=True
         )
@@ -202,7 +202,7 @@ def nearest_centre_centre_rows(
         far = norm - 2.0 * far_sum
         # distance_min[n] = min[k](far[n, k])
         # centre[n] = argmin[k](far[n, k])
-        place = tl.broadcast_to((k[None, :]).to(tl.int32), BLOCK_M, BLOCK_N)
+        place = tl.broadcast_to(k[None, :].to(tl.int32), BLOCK_M, BLOCK_N)
         distance_min_here, centre_here = tl.reduce(
             (tl.where(k[None, :] < K, far, float("inf")), place), 1, lib.first_min, keep_dims=True
         )

@@ -22,7 +22,7 @@ from tritongen.emit.text import launch_text, wrap
 from tritongen.emit.tiles import view, wide_tensors
 from tritongen.emit.view import KernelView
 from tritongen.ir import nodes as ir
-from tritongen.ir.algebra import Idx, Poly, affine, index, indices, poly, substitute
+from tritongen.ir.algebra import Idx, Poly, index, indices, poly, substitute, weight_of
 from tritongen.ir.bounds import prove
 from tritongen.ir.free import free_indices, reads, tensors_read
 from tritongen.ir.functions import ATOM, TERM
@@ -170,7 +170,8 @@ class FusedWriter(KernelWriter):
             count = extent if w.how == "program" else f"lib.cdiv({extent}, {w.block})"
             if w.how == "tile" and (k < len(order) - 1 or self.grows(w.index)):
                 count = f"tl.cdiv({extent}, {w.block})"
-                count = count if self.multiplies else f"tl.maximum({count}, 1)"  # of no columns
+                if k or not self.multiplies:  # columns, of which there may be none
+                    count = f"tl.maximum({count}, 1)"
                 count = self.assigned_in(0, f"{name}_tiles", count)
             last = k == len(order) - 1
             own = rest if last else f"{rest} % {count}"
@@ -218,13 +219,8 @@ class FusedWriter(KernelWriter):
     def grows(self, row: str) -> bool:
         """Whether later rows have more terms: a loop ends where a row says."""
         loops = [s for s in statements(self.own.body) if isinstance(s, Loop)]
-        weights = (
-            (affine(g.poly) or ({}, None))[0]
-            for loop in loops
-            for g in loop.within
-            if self.sign(g, loop.index) == -1
-        )
-        return any(own.get(Idx(row)) == poly(1) for own in weights)
+        ends = (g.poly for loop in loops for g in loop.within if self.sign(g, loop.index) == -1)
+        return any(weight_of(end, row) == poly(1) for end in ends)
 
     def assigned_in(self, depth: int, wish: str, text: str) -> str:
         name = self.variable(wish)
@@ -531,7 +527,7 @@ class FusedWriter(KernelWriter):
 
     def sign(self, guard: ir.Guard, loop: str) -> int:
         """1 where a guard says where a loop begins and nothing else, -1 where it ends, else 0."""
-        weight = (affine(guard.poly) or ({}, poly(0)))[0].get(Idx(loop))
+        weight = weight_of(guard.poly, loop)
         if guard.op != ">=":
             return 0
         return 1 if weight == poly(1) else -1 if weight == poly(-1) else 0
@@ -539,17 +535,11 @@ class FusedWriter(KernelWriter):
     def farthest(self, end: Poly, largest: bool) -> str:
         """The largest or the smallest value of an end among the lanes of the tile."""
         names = [n for n in indices(end) if n not in self.own.numbers]
-        weights = {
-            a.name: w for a, w in (affine(end) or ({}, None))[0].items() if isinstance(a, Idx)
-        }
-        if (
-            len(names) == 1
-            and names[0] in self.first
-            and weights.get(names[0]) in (poly(1), poly(-1))
-        ):
-            (name,) = names
+        name = names[0] if len(names) == 1 else ""
+        weight = weight_of(end, name)
+        if name in self.first and weight in (poly(1), poly(-1)):
             own = index(self.first[name])
-            if (weights[name] == poly(1)) is largest:  # the last row of the tile
+            if (weight == poly(1)) is largest:  # the last row of the tile
                 walk, wish = self.own.walk(name), f"end_{self.variables[name]}"
                 if wish not in self.index:
                     extent = self.size(walk.extent)[0]

@@ -9,12 +9,17 @@ pairs (i, j); `sets` says which of a pair's folds one kernel computes. The kerne
 from __future__ import annotations
 
 from dataclasses import replace
-from math import inf, nan
 
 from tritongen.ir import nodes as ir
-from tritongen.ir.algebra import Idx, Poly, affine, index, indices, poly
+from tritongen.ir.algebra import (
+    Poly,
+    index,
+    indices,
+    poly,
+    weight_of,
+)
 from tritongen.ir.conditions import where_known
-from tritongen.ir.free import binders_of, free_indices, reads, tensors_read
+from tritongen.ir.free import binders_of, reads, tensors_read
 from tritongen.kernel.lower import CannotLower, lower
 from tritongen.kernel.nodes import (
     NUMBERS,
@@ -31,8 +36,9 @@ from tritongen.kernel.nodes import (
 from tritongen.kernel.parts import PART, in_parts, merging
 from tritongen.kernel.verify import verify
 from tritongen.schedule.canonical import fresh, rename_nest
-from tritongen.schedule.held import with_held
+from tritongen.schedule.classes.chain_lines import in_groups, with_bases, with_nan, with_scales
 from tritongen.schedule.classes.chains import Pair, is_multiplied
+from tritongen.schedule.held import with_held
 from tritongen.schedule.members import Group, Virtual, closure, gather_lines, is_reducer
 from tritongen.schedule.plan import Axis, KernelPlan, Launch, Sizes, Step, Variant
 
@@ -148,156 +154,8 @@ def tells_terms(fold: ir.Reduce, row: str) -> bool:
     Where data says which terms a row has, one end does, and two ends or an equality do not.
     """
     asked = [g for g in fold.guards if row in indices(g.poly)]
-    weights = [(affine(g.poly) or ({}, None))[0].get(Idx(row)) for g in asked]
-    by_data = any(weight is None for weight in weights)
+    by_data = any(not weight_of(g.poly, row) for g in asked)
     return not by_data or len(asked) == 1 and asked[0].op == ">="
-
-
-def with_scales(lines: tuple[ir.Nest, ...]) -> tuple[ir.Nest, ...]:
-    """The lines with `s = scale * x` in place of s where only exp(s - m) reads it: there the scale costs nothing."""
-    shifted: dict[str, int] = {}
-    for n in lines:
-        for e in ir.walk(n.body):
-            match e:
-                case ir.Call("exp", (ir.Call("sub", (ir.Read(s), _)),)):
-                    shifted[s] = shifted.get(s, 0) + 1
-    read = [r.tensor for n in lines for r in reads(n.body)]
-    found: dict[str, ir.Expr] = {}
-    for n in lines:
-        match n.body:
-            case ir.Call("mul", (number, _)) if not free_indices(number):
-                if read.count(n.name) == shifted.get(n.name):
-                    found[n.name] = n.body
-
-    def change(e: ir.Expr) -> ir.Expr:
-        return found.get(e.tensor, e) if isinstance(e, ir.Read) else e
-
-    kept = (n for n in lines if n.name not in found)
-    return tuple(replace(n, body=ir.rebuild(n.body, change)) for n in kept)
-
-
-# A sum that moves with a maximum: the maximum that its terms are shifted by in the spec, and the line of the loop's own.
-Moved = dict[str, tuple[ir.Expr, ir.Nest]]
-
-
-def with_bases(lines: tuple[ir.Nest, ...], loop: str) -> tuple[tuple[ir.Nest, ...], Moved]:
-    """The lines with exp(s - f) in place of exp(s - m), where m = max(f, t) and f[i] = max[j](s[i, j]): attention with sinks.
-
-    A loop can carry the maximum of its own terms alone. A sum of them is multiplied by exp(f - m) behind it:
-
-        sum[j](exp(s[i, j] - m[i]) * v[j])    is    exp(f[i] - m[i]) * sum[j](exp(s[i, j] - f[i]) * v[j])
-
-    Second: those sums.
-    """
-    by_name = {n.name: n for n in lines}
-    taken = {*by_name, *(b.index for n in lines for b in n.box)}
-    shifts: Moved = {}  # the lines with an index of the loop that are changed
-    out, sums = list[ir.Nest](), Moved()
-
-    def maximum_in(m: ir.Expr) -> ir.Nest | None:
-        """f, if m is such a maximum."""
-        read = (by_name.get(e.tensor) for e in terms_of(m, by_name) if isinstance(e, ir.Read))
-        folds = (n for n in read if n and isinstance(n.body, ir.Reduce) and n.body.op == "max")
-        return next((n for n in folds if loop in {b.index for b in binders_of(n)}), None)
-
-    for n in lines:
-        own = {name: shifts[name] for name in tensors_read(n.body) & shifts.keys()}
-
-        def change(e: ir.Expr) -> ir.Expr:
-            match e:
-                case ir.Call("exp", (ir.Call("sub", (x, m)) as shifted,)) if loop in free_indices(
-                    x
-                ) - free_indices(m) and (f := maximum_in(m)):
-                    own[n.name] = m, f
-                    return replace(e, args=(replace(shifted, args=(x, read_of(f))),))
-            return e
-
-        body = ir.rebuild(n.body, change)
-        if not own:
-            out.append(n)
-            continue
-        if len(set(own.values())) != 1:
-            return lines, {}
-        m, f = next(iter(own.values()))
-        if loop in {b.index for b in n.box}:
-            shifts[n.name] = m, f
-            out.append(replace(n, body=body))
-            continue
-        if not (isinstance(body, ir.Reduce) and body.op == "sum" and body.guards == f.fold.guards):
-            return lines, {}
-        terms = replace(n, name=fresh(f"{n.name}_terms", taken), body=body)
-        same = ir.Call("eq", (read_of(f), m), "bool")
-        factor = ir.Call("exp", (ir.Call("sub", (read_of(f), m), f.dtype),), f.dtype)
-        factor = ir.Call("where", (same, ir.Const(1.0, f.dtype), factor), f.dtype)
-        out += [terms, replace(n, body=ir.Call("mul", (factor, read_of(terms)), n.dtype))]
-        sums[n.name] = m, f
-    return tuple(out), sums
-
-
-def terms_of(m: ir.Expr, by_name: dict[str, ir.Nest]) -> tuple[ir.Expr, ...]:
-    """What a maximum of two is of; nothing for other values."""
-    body = by_name[m.tensor].body if isinstance(m, ir.Read) and m.tensor in by_name else m
-    return body.args if isinstance(body, ir.Call) and body.fn == "maximum" else ()
-
-
-def with_nan(group: Group, kernel: Kernel, kept: frozenset[str], sums: Moved) -> Group:
-    """The group, sums that move with a maximum being NaN where that is -inf and there are terms.
-
-    A kernel adds 0 for exp(-inf - -inf), since later terms may move the maximum. A quotient of two such sums is NaN by
-    itself, also where exp(t - m) is added to the lower one and m is a maximum of t. No result is what is kept for a gradient.
-    """
-    by_name = {n.name: n for n in group.nests}
-    inner = set().union(*(tensors_read(by_name[name].body) for name in sums))
-    folds = (s for s in statements(kernel.body) if isinstance(s, Fold) and s.moved_by)
-    moved = {f.name: (read_of(by_name[f.moved_by]), by_name[f.moved_by]) for f in folds}
-    moved = {name: m for name, m in moved.items() if name not in inner} | sums
-    bare: set[str] = set()
-
-    def look(e: ir.Expr) -> None:
-        match e:
-            case ir.Call("div", (ir.Read(a), below)) if a in moved:
-                match below:
-                    case ir.Read(b) if moved.get(b) == moved[a]:
-                        return
-                    case ir.Call("add", (ir.Read(b), ir.Call("exp", (ir.Call("sub", (t, m)),)))):
-                        if moved.get(b) == moved[a] and m == moved[a][0]:
-                            if t in terms_of(m, by_name):
-                                return
-            case ir.Read(tensor):
-                bare.add(tensor)
-        for part in ir.parts(e):
-            look(part)
-
-    for n in group.nests:
-        if n.name not in kept:
-            look(n.body)
-    read = set().union(*(tensors_read(n.body) for n in group.nests))
-    fixed = {name for name in moved if name in bare or name not in read}
-    taken, lines = {*by_name, *(b.index for n in group.nests for b in n.box)}, list[ir.Nest]()
-    for n in group.nests:
-        if n.name not in fixed:
-            lines.append(n)
-            continue
-        m, f = moved[n.name]
-        one = ir.Const(1.0, f.dtype)
-        none: ir.Expr = ir.Call("eq", (m, ir.Const(-inf, f.dtype)), "bool")
-        if f.fold.guards:
-            some = replace(f, name=fresh(f"{f.name}_some", taken), body=replace(f.fold, body=one))
-            lines.append(some)
-            there = ir.Call("gt", (read_of(some), ir.Const(0.0, f.dtype)), "bool")
-            none = ir.Call("and", (none, there), "bool")
-        value = n.body
-        if n.name not in sums:
-            terms = replace(n, name=fresh(f"{n.name}_terms", taken))
-            lines.append(terms)
-            value = read_of(terms)
-        value = ir.Call("where", (none, ir.Const(nan, n.dtype), value), n.dtype)
-        lines.append(replace(n, body=value))
-    return replace(group, nests=tuple(lines))
-
-
-def read_of(n: ir.Nest) -> ir.Read:
-    return ir.Read(n.name, n.coords, None, n.dtype)
 
 
 def by_columns(group: Group, stores: tuple[str, ...]) -> list[tuple[Group, tuple[str, ...]]]:
@@ -361,7 +219,7 @@ def numbers_of(group: Group) -> tuple[ir.Binder, ...]:
     return tuple(b for b in batch_of(group) if b in folded)
 
 
-def loops(group: Group) -> bool:
+def has_loop(group: Group) -> bool:
     """Whether a program loops over columns; else it has a tile of them, as of rows."""
     (loop,) = group.col
     return any(loop.index in {b.index for b in binders_of(n)} for n in group.nests)
@@ -384,13 +242,13 @@ def walks_of(group: Group, wide: bool = False) -> tuple[Walk, ...]:
     numbers, columns = numbers_of(group), set(columns_of(group).values())
     found = [Walk(b.index, b.hi, "program") for b in batch_of(group) if b not in numbers]
     found.append(Walk(row.index, row.hi, "tile", "BLOCK_M"))
-    if not loops(group):
+    if not has_loop(group):
         found.append(Walk(loop.index, loop.hi, "tile", "BLOCK_N"))
     known = {b.index: b for n in group.nests for b in (*n.box, *binders_of(n))}
     if wide:
         found += [Walk(i, known[i].hi, "tile", "BLOCK_D") for i in known if i in columns]
     found += [Walk(b.index, b.hi, "each") for b in numbers]
-    if loops(group):
+    if has_loop(group):
         found.append(Walk(loop.index, loop.hi, "loop", "BLOCK_N"))
     blocks: dict[Poly, str] = {}
     seen = {w.index for w in found}
@@ -422,7 +280,9 @@ WHY = "a product, folds over its columns, and products that sum over them: what 
 
 
 def make(name, group, stores, dims, facts) -> Step:
-    return _Maker(name, group, stores).step()
+    numbers = numbers_of(group)
+    heads = (b for b in batch_of(group) if b not in numbers)
+    return _Maker(name, group, stores, in_groups(group, heads, dims, facts)).step()
 
 
 class _Maker:
@@ -432,8 +292,8 @@ class _Maker:
     as a loss head, the first products have a loop of their own, as in any product.
     """
 
-    def __init__(self, name: str, group: Group, stores: tuple[str, ...]):
-        self.name, self.group, self.stores = name, group, stores
+    def __init__(self, name: str, group: Group, stores: tuple[str, ...], grouped: Group | None):
+        self.name, self.group, self.stores, self.grouped = name, group, stores, grouped
         self.whole = bool(columns_of(group))
         self.parted = by_columns(group, stores)
         if not self.whole:
@@ -466,8 +326,8 @@ class _Maker:
             is_dot(f, self.kernel) and f.name not in group.inside for f in self.folds
         )
         loops = (s for s in statements(self.kernel.body) if isinstance(s, Loop))
-        signs = (affine(g.poly) for s in loops if s.index == loop.index for g in s.within)
-        self.begins = any(p and p[0].get(Idx(loop.index)) == poly(1) for p in signs)
+        within = (g.poly for s in loops if s.index == loop.index for g in s.within)
+        self.begins = any(weight_of(p, loop.index) == poly(1) for p in within)
         self.boxes = described(self.group)
         self.kernels: list[KernelPlan] = []
 
@@ -540,7 +400,7 @@ class _Maker:
 
     @property
     def tiles(self) -> str:
-        columns = "" if loops(self.group) else " * cdiv(terms, BLOCK_N)"
+        columns = "" if has_loop(self.group) else " * cdiv(terms, BLOCK_N)"
         return f"{self.batches}cdiv(rows, BLOCK_M){columns}"
 
     # ---- variants
@@ -553,28 +413,44 @@ class _Maker:
         return Variant(name, when, why, self.config(bool(boxes)), (launch,), requires=when)
 
     def in_parts(self) -> Variant:
-        nests, boxes = self.group.nests, () if self.whole else self.boxes
-        part = in_parts(f"{self.name}_part", self.kernel, nests)
+        """Programs share a loop; where heads share its columns, a tile has rows of all of them.
+
+        Best by hand, for 1 query of 64 over 8 heads and 16 x 32,768 keys of 128: 33 parts in blocks of 128 keys, by pointers.
+        """
+        group, kernel, rows, tiles = self.group, self.kernel, "rows", self.tiles
+        boxes = () if self.whole else self.boxes
+        if self.grouped and self.whole:
+            group, rows = self.grouped, "group_rows"
+            walks = walks_of(group)
+            kernel = lower("", group.nests, walks, self.stores)
+            extents = [w.extent for w in walks if w.how == "program"]
+            self.sizes |= {f"group{k}": extent for k, extent in enumerate(extents)}
+            self.sizes[rows] = group.row[0].hi
+            tiles = "".join(f"group{k} * " for k in range(len(extents))) + f"cdiv({rows}, BLOCK_M)"
+        part = in_parts(f"{self.name}_part", kernel, group.nests)
         left = tuple(s for s in part.body if isinstance(s, Store))
-        verify(part, nests, [s.tensor for s in left])
-        launches = [Launch(self.planned(part, nests, boxes), (f"PARTS * {self.tiles}",))]
+        verify(part, group.nests, [s.tensor for s in left])
+        launches = [Launch(self.planned(part, group.nests, boxes), (f"PARTS * {tiles}",))]
         for (g, own), columns in zip(self.parted, self.columns, strict=True):
             behind = merging(self.kernel, g.nests)
             what = f"merge_{own[0]}" if len(self.parted) > 1 else "merge"
             merge = lower(f"{self.name}_{what}", behind, merge_walks(g, behind), own)
             verify(merge, behind, own)
-            grid = f"{self.batches}rows" + (f" * cdiv({columns}, BLOCK_D)" if columns else "")
+            grid = f"{self.batches}rows" + (f" * max(1, cdiv({columns}, BLOCK_D))" if columns else "")
             own_config: Config = (("BLOCK_D", "64"),) if columns else ()
             own_config += (("num_warps", "1"),)
             launches.append(Launch(self.planned(merge, behind), (grid,), own_config))
-        few = f"2 * {self.batches}cdiv(rows, 128) <= sms and terms >= 1024"
-        parts, config = f"sms // max(1, {self.tiles})", self.config(bool(boxes))
+        few = f"2 * {self.batches}cdiv(rows, 128) <= sms"
+        parts, least, config = f"sms // max(1, {tiles})", "4", self.config(bool(boxes))
         if self.whole:
-            few = f"{self.batches}cdiv(rows, 64) < sms and terms >= 1024"
-            parts = f"cdiv(4 * sms, max(1, {self.tiles}))"
+            few, terms, each = f"{tiles.replace('BLOCK_M', '64')} < sms", "64", "4"
+            if rows != "rows":
+                few, each, least = f"({few} or rows <= 16)", "32", "2"
+                terms = f"128 if {rows} <= 16 and {self.widest} <= 128 else 64"
+            parts = f"cdiv({each} * sms, max(1, {tiles}))"
             config = (
-                ("BLOCK_M", "16 if rows <= 16 else 64"),
-                ("BLOCK_N", "64"),
+                ("BLOCK_M", f"16 if {rows} <= 16 else 64"),
+                ("BLOCK_N", terms),
                 *self.blocks,
                 ("num_warps", self.three_passes if self.begins else "4"),
                 ("num_stages", "2"),
@@ -582,11 +458,11 @@ class _Maker:
         requires = _both("tiled" if boxes else "True", self.fits)
         return Variant(
             "parts",
-            _both(few, requires),
+            _both(f"{few} and terms >= 1024", requires),
             "few rows: programs share the loop over a row's terms, and a second kernel merges what they leave",
             (
                 *config,
-                ("PARTS", f"max(1, min({parts}, cdiv(terms, 4 * BLOCK_N), 64))"),
+                ("PARTS", f"max(1, min({parts}, cdiv(terms, {least} * BLOCK_N), 64))"),
                 ("BLOCK_P", "pow2(PARTS)"),
             ),
             tuple(launches),
@@ -604,7 +480,7 @@ class _Maker:
             loops |= {w.block for w in walks if w.how == "loop"} - {"BLOCK_N"}
             kernel = lower(f"{self.name}_{what}", g.nests, walks, own)
             verify(kernel, g.nests, own)
-            grid = f"{self.tiles} * cdiv({columns}, BLOCK_D)"
+            grid = f"{self.tiles} * max(1, cdiv({columns}, BLOCK_D))"
             launches.append(Launch(self.planned(kernel, g.nests), (grid,)))
         return Variant(
             "wide",
