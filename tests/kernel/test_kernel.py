@@ -106,7 +106,9 @@ def test_a_kernel_computes_its_nests(name):
         got, want = run(kernel, op, nests, args, blocks), oracle(op, args)
         near = 1e-6 if WAYS[name][0] == KEPT else 1e-9  # whose r is f32 where it is read
         for result in stores:
-            torch.testing.assert_close(got[result].double(), want[result].double(), rtol=near, atol=near)
+            torch.testing.assert_close(
+                got[result].double(), want[result].double(), rtol=near, atol=near
+            )
 
 
 @pytest.mark.parametrize("name", ["attention", "causal attention"])

@@ -732,16 +732,22 @@ class FusedWriter(KernelWriter):
     def factor(self, f: Fold, e: ir.Expr, frame: Frame, narrow: str) -> str:
         """A tile of a factor; 0 where there is no term, since 0 * NaN is no 0."""
         over = self.own.axis(f)
+        flag: ir.Expr | None = None
+        match e:
+            case ir.Call("seen", (flag, e)):
+                pass
         inner = e.arg if isinstance(e, ir.Cast) and e.arg.dtype == narrow else e
         with self.within(frame), self.computing(f.name):
             tensor = inner.tensor if isinstance(inner, ir.Read) else ""
             loaded = bool(tensor) and tensor not in self.frames
             own_guards = (g for g in f.value.guards if tile_indices(g, self.own) <= {*frame})
             guards = [guard_text(self, g) for g in own_guards]
-            if loaded:
+            if flag is not None:
+                guards.append(self.expr(flag)[0])
+            elif loaded:
                 guards += self.for_some(f, frame)
-                if not guards:
-                    self.fill[tensor] = 0
+            if loaded and not guards:
+                self.fill[tensor] = 0
             if (f.moved_by in self.masked) if not loaded else not guards:
                 return self.expr(inner)[0]
             mask = self.mask(frozenset([over]), guards)

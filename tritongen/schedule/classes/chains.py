@@ -19,9 +19,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from tritongen.ir import nodes as ir
-from tritongen.ir.algebra import index
+from tritongen.ir.algebra import index, indices, weight_of
 from tritongen.ir.bounds import Facts
-from tritongen.ir.free import binders_of, reads, tensors_read
+from tritongen.ir.free import binders_of, free_indices, reads, tensors_read
 from tritongen.schedule.canonical import fresh
 from tritongen.schedule.classes.contraction import as_product
 from tritongen.schedule.classes.contraction_operands import storage_dtype
@@ -153,3 +153,53 @@ def _rows(n: ir.Nest, loop: str, name: str) -> tuple[ir.Nest, ir.Nest]:
     rows = ir.Nest(name, box, coords, dims, replace(n.fold, binders=own), n.fold.dtype, n.line)
     whole = replace(n.fold, binders=rest, guards=(), body=ir.Read(name, coords, None, n.fold.dtype))
     return rows, replace(n, body=whole)
+
+
+# ---- which elements no row has -------------------------------------------------------------------
+def tells_terms(n: ir.Nest, row: str) -> bool:
+    """Whether the ends of a tile's loop say which lanes of a product's other factor some row has; true of other folds.
+
+    Lanes that no row has are 0, since they may be NaN. Where data says which terms a row has, one end tells; two ends or an
+    equality do not, and the factor says it itself (`with_seen`).
+    """
+    if not is_multiplied(n) or sum(row in free_indices(e) for e in n.fold.factors) != 1:
+        return True
+    asked = [g for g in n.fold.guards if row in indices(g.poly)]
+    by_data = any(not weight_of(g.poly, row) for g in asked)
+    said = any(isinstance(e, ir.Call) and e.fn == "seen" for e in n.fold.factors)
+    return said or not by_data or len(asked) == 1 and asked[0].op == ">="
+
+
+def with_seen(op: ir.Op, nests: tuple[ir.Nest, ...], facts: Facts) -> tuple[ir.Nest, ...]:
+    """The nests with the factors of second products that say themselves which of their elements some row has.
+
+        o[i, e] = sum[begin[i] <= j <= i](p[i, j] * v[j, e])
+
+    is  seen[j] = any[i](begin[i] <= j <= i);  o[i, e] = sum[begin[i] <= j <= i](p[i, j] * (v[j, e] if seen[j], else 0)).
+    `seen` is a call that exists only in plans.
+    """
+    taken = {n.name for n in nests} | {p.name for p in (*op.params, *op.outputs)}
+    flags: dict[tuple[ir.Binder | tuple[ir.Guard, ...], ...], ir.Nest] = {}
+    changed: dict[str, ir.Nest] = {}
+    for pair in pairs(op, nests, facts):
+        for f in pair.folds:
+            row, *others = pair.indices - pair.loops(f) or {""}
+            if others or tells_terms(f, row):
+                continue
+            asked = set().union(*(indices(g.poly) for g in f.fold.guards))
+            (factor,) = (e for e in f.fold.factors if row not in free_indices(e))
+            own = [b for b in (*f.box, *f.fold.binders) if b.index in asked & free_indices(factor)]
+            rest = tuple(b for b in f.box if b.index in asked and b not in own)
+            key = (*own, f.fold.guards)
+            if key not in flags:
+                some = ir.Reduce("any", rest, f.fold.guards, ir.Const(True, "bool"), "bool")
+                coords, dims = tuple(index(b.index) for b in own), tuple(b.hi for b in own)
+                name = fresh("seen", taken)
+                flags[key] = ir.Nest(name, tuple(own), coords, dims, some, "bool", f.line)
+            flag = flags[key]
+            read = ir.Read(flag.name, flag.coords, None, "bool")
+            said = ir.Call("seen", (read, factor), factor.dtype)
+            sides = tuple(said if e is factor else e for e in f.fold.factors)
+            body = replace(f.fold, body=replace(f.fold.body, args=sides))
+            changed[f.name] = replace(f, body=body)
+    return (*flags.values(), *(changed.get(n.name, n) for n in nests))

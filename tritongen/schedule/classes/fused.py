@@ -37,7 +37,7 @@ from tritongen.kernel.parts import PART, in_parts, merging
 from tritongen.kernel.verify import verify
 from tritongen.schedule.canonical import fresh, rename_nest
 from tritongen.schedule.classes.chain_lines import in_groups, with_bases, with_nan, with_scales
-from tritongen.schedule.classes.chains import Pair, is_multiplied
+from tritongen.schedule.classes.chains import Pair, is_multiplied, tells_terms
 from tritongen.schedule.held import with_held
 from tritongen.schedule.members import Group, Virtual, closure, gather_lines, is_reducer
 from tritongen.schedule.plan import Axis, KernelPlan, Launch, Sizes, Step, Variant
@@ -124,7 +124,7 @@ def group_of(
     row = next(b for b in pair.ends if b is not loop)
     own = {b.index for n in members for b in (*n.box, *binders_of(n))}
     own |= {b.index for name in pair.inside for b in virtual[name].box}
-    if any(is_multiplied(n) and not tells_terms(n.fold, row.index) for n in members):
+    if not all(tells_terms(n, row.index) for n in members):
         return None
     lines = gather_lines(members, virtual, own)
     guards = [set(n.fold.guards) for n in lines if loop.index in {b.index for b in binders_of(n)}]
@@ -146,16 +146,6 @@ def group_of(
     except CannotLower:
         return None
     return group if all(map(is_printable, kernels)) else None
-
-
-def tells_terms(fold: ir.Reduce, row: str) -> bool:
-    """Whether the ends of a tile's loop say which terms some row has: a factor's other lanes are 0, since they may be NaN.
-
-    Where data says which terms a row has, one end does, and two ends or an equality do not.
-    """
-    asked = [g for g in fold.guards if row in indices(g.poly)]
-    by_data = any(not weight_of(g.poly, row) for g in asked)
-    return not by_data or len(asked) == 1 and asked[0].op == ">="
 
 
 def by_columns(group: Group, stores: tuple[str, ...]) -> list[tuple[Group, tuple[str, ...]]]:
@@ -436,7 +426,9 @@ class _Maker:
             what = f"merge_{own[0]}" if len(self.parted) > 1 else "merge"
             merge = lower(f"{self.name}_{what}", behind, merge_walks(g, behind), own)
             verify(merge, behind, own)
-            grid = f"{self.batches}rows" + (f" * max(1, cdiv({columns}, BLOCK_D))" if columns else "")
+            grid = f"{self.batches}rows" + (
+                f" * max(1, cdiv({columns}, BLOCK_D))" if columns else ""
+            )
             own_config: Config = (("BLOCK_D", "64"),) if columns else ()
             own_config += (("num_warps", "1"),)
             launches.append(Launch(self.planned(merge, behind), (grid,), own_config))
