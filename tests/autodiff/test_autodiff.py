@@ -205,6 +205,7 @@ FORWARD = {
     "attention": lambda q, k, v, scale: (
         torch.softmax(scale * torch.einsum("bhse,bhle->bhsl", q, k), -1) @ v
     ),
+    "nearest_centre": lambda x, c: torch.min(((x[:, None] - c) ** 2).sum(-1), 1),
     "int4_linear": lambda x, w, s: (
         x.double()
         @ ((torch.stack([w & 15, w >> 4], -1).flatten(1) - 8.0) * s.repeat_interleave(128, 1)).T

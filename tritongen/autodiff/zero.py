@@ -194,12 +194,12 @@ def _where(form: Form, condition: Expr, lines: Lines) -> Form:
             case Call("not", (a,)):
                 form = _sum(form, _where(form, a, lines), -1)
             case Call("or"):
-                terms = ({m: size} for m, size in form.items())
-                either = _atom("condition", literal)
-                parts = [t if _implies(*t, literal, lines) else _product(t, either) for t in terms]
+                either, terms = _atom("condition", literal), list(form.items())
                 form = {}
-                for part in parts:
-                    form = _sum(form, part)
+                for monomial, size in terms:
+                    implied = _implies(monomial, literal, lines)
+                    term = {monomial: size}
+                    form = _sum(form, term if implied else _product(term, either))
             case Guard():
                 form = _product(form, _atom("guard", literal))
             case _:

@@ -179,7 +179,7 @@ def with_seen(op: ir.Op, nests: tuple[ir.Nest, ...], facts: Facts) -> tuple[ir.N
     `seen` is a call that exists only in plans.
     """
     taken = {n.name for n in nests} | {p.name for p in (*op.params, *op.outputs)}
-    flags: dict[tuple[ir.Binder | tuple[ir.Guard, ...], ...], ir.Nest] = {}
+    flags: dict[tuple[object, ...], ir.Nest] = {}
     changed: dict[str, ir.Nest] = {}
     for pair in pairs(op, nests, facts):
         for f in pair.folds:
@@ -200,6 +200,7 @@ def with_seen(op: ir.Op, nests: tuple[ir.Nest, ...], facts: Facts) -> tuple[ir.N
             read = ir.Read(flag.name, flag.coords, None, "bool")
             said = ir.Call("seen", (read, factor), factor.dtype)
             sides = tuple(said if e is factor else e for e in f.fold.factors)
-            body = replace(f.fold, body=replace(f.fold.body, args=sides))
+            product = ir.Call("mul", sides, f.fold.body.dtype)
+            body = replace(f.fold, body=product)
             changed[f.name] = replace(f, body=body)
     return (*flags.values(), *(changed.get(n.name, n) for n in nests))
