@@ -1,17 +1,19 @@
-"""How fast at shapes that nobody listed: drawn calls of a class, ours beside the best of torch eager and torch.compile.
+"""Speed at random shapes: drawn calls of a class, tritongen beside the better of torch eager and torch.compile.
 
     python -m benchmarks.anyshape --class rows --seed 7 --draws 100
     python -m benchmarks.anyshape --class products --seed commit --draws 100      # three seeds, of the commit's hash
     python -m benchmarks.anyshape --class rows --seed 7 --draws 400 --shard 0/4 --resume rows.jsonl
 
-A class is one of `anyshape_draws.CLASSES`, several with commas between, or all. All that is timed is compiled before, in as many processes as there are
-cores; a contender that is not right to f64 has no time. **Ratio**: the least of torch's times over ours, at most 2; under
-10 us a difference of 1 us counts as none. The twenty worst calls are timed again, with every variant that may run them.
-Each row goes to the file of `--resume` as it is measured, and what stands there is not measured again.
+A class is one of `anyshape_draws.CLASSES`; give several with commas, or `all`.
 
-`--regret` times every variant of every draw instead: the time of what was chosen over that of the best of them.
-`--gradients` times the gradients of the draws that have some, by autograd, behind a call that is not timed.
-`--spills` compiles what is chosen for an H200, without a GPU, and lists the kernels whose threads spill most.
+- Everything is compiled first, in as many processes as there are cores. A contender whose result is not right is not timed.
+- The **ratio** is torch's best time divided by ours, at most 2. Below 10 us, a difference of 1 us counts as none.
+- The twenty worst calls are timed again, with every variant that can run them.
+- Each row is written to the file of `--resume` at once. A later run skips the rows of that file.
+
+`--regret` times every variant of every draw instead, and gives the time of the chosen one divided by the best.
+`--gradients` times the gradients of the draws, by autograd, behind a call that is not timed. `--spills` needs no GPU: it
+compiles what an H200 would run, and lists the kernels whose threads spill most.
 """
 
 from __future__ import annotations
