@@ -3,17 +3,22 @@
     python -m benchmarks.anyshape --class rows --seed 7 --draws 100
     python -m benchmarks.anyshape --class products --seed commit --draws 100      # three seeds, of the commit's hash
     python -m benchmarks.anyshape --class rows --seed 7 --draws 400 --shard 0/4 --resume rows.jsonl
+    python -m benchmarks.anyshape --class fused --seed 7 --draws 16 --minutes 8 --worst 0   # attention, loss heads, norms
+    python -m benchmarks.anyshape --class "attention small" --seed 7 --draws 4 --device cpu   # only whether it runs
 
-A class is one of `anyshape_draws.CLASSES`; give several with commas, or `all`.
+A class is one of `anyshape_draws.CLASSES`; give several with commas, or `all`, or `fused` for attention, loss heads and norms with
+their gradients.
 
 - Everything is compiled first, in as many processes as there are cores. A contender whose result is not right is not timed.
 - The **ratio** is torch's best time divided by ours, at most 2. Below 10 us, a difference of 1 us counts as none.
 - The twenty worst calls are timed again, with every variant that can run them.
 - Each row is written to the file of `--resume` at once. A later run skips the rows of that file.
+- `--minutes` ends a run in time. The first draws of all classes come first. Half of the time is for compiling.
 
 `--regret` times every variant of every draw instead, and gives the time of the chosen one divided by the best.
-`--gradients` times the gradients of the draws, by autograd, behind a call that is not timed. `--spills` needs no GPU: it
-compiles what an H200 would run, and lists the kernels whose threads spill most.
+`--gradients` times the gradients of the draws, by autograd, behind a call that is not timed. Classes whose names end with
+`backward` or `backwards` are timed so in any case. `--spills` needs no GPU: it compiles what an H200 would run, and lists the
+kernels whose threads spill most.
 """
 
 from __future__ import annotations
@@ -36,6 +41,7 @@ JOBS = "benchmarks.anyshape_jobs"
 CLIP, EQUAL_US, SHORT_US, FAST = 2.0, 1.0, 10.0, 0.97
 WORST = 20
 SPILLED = 2048  # bytes a thread: behind the loop of a product some spill that cost it little, within one none may
+THEIRS = ("eager", "compile", "sdpa", "cudnn", "flash", "efficient", "flex")  # names begin so
 Key = tuple[str, int, int]
 Row = dict[str, Any]
 
@@ -44,32 +50,49 @@ def main() -> int:
     options = arguments()
     os.environ["OMP_NUM_THREADS"] = os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
     os.environ["PYTORCH_CUDA_ALLOC_CONF"] = "expandable_segments:True"
-    from benchmarks.anyshape_draws import CLASSES, draw, is_differentiable, text_of
+    from benchmarks.anyshape_draws import (
+        CLASSES,
+        FUSED,
+        base,
+        draw,
+        is_backward,
+        is_differentiable,
+        text_of,
+    )
 
-    kinds = list(CLASSES) if options.kind == "all" else options.kind.split(",")
-    if unknown := set(kinds) - set(CLASSES):
+    named = {"all": list(CLASSES), "fused": list(FUSED)}
+    kinds = [k for one in options.kind.split(",") for k in named.get(one, [one])]
+    if unknown := set(map(base, kinds)) - set(CLASSES):
         print(f"--class {unknown.pop()}: one of {', '.join(CLASSES)}, or all", file=sys.stderr)
         return 2
     first, every = map(int, options.shard.split("/"))
     numbers = range(first, options.draws, every)
-    keys = [(kind, seed, k) for kind in kinds for seed in seeds(options.seed) for k in numbers]
+    keys = [(kind, seed, k) for k in numbers for seed in seeds(options.seed) for kind in kinds]
     rows = {tuple(row["key"]): row for row in known(options.resume)}
     if options.gradients:
         keys = [key for key in keys if is_differentiable(draw(*key))]
     keys_left = [key for key in keys if key not in rows]
     start = time.monotonic()
+    halfway, end = (start + 60 * share * options.minutes for share in (0.5, 1.0))
     if options.regret:
         return of_choices(keys, keys_left, rows, options)
     if options.spills:
         return of_registers(keys, options)
     with pool.crew() as crew:
-        jobs = [("prepare", (key, options.device, options.gradients)) for key in keys_left]
-        for (_, (key, *_)), answer in pool.run(jobs, options.processes, 300, crew, JOBS):
+        asked = {key: options.gradients or is_backward(key[0]) for key in keys_left}
+        jobs = [("prepare", (key, options.device, asked[key])) for key in keys_left]
+        ready = set[Key]()
+        most = min(300, 20 * options.minutes)
+        for (_, (key, *_)), answer in pool.run(jobs, options.processes, most, crew, JOBS, halfway):
+            ready.add(key)
             if isinstance(answer, str):
                 print(f"compiling {key}: {answer[:200]}", flush=True)
-        print(f"{len(keys_left)} draws compiled in {time.monotonic() - start:.0f} s", flush=True)
-        jobs = [("measure", (key, options.device, options.gradients)) for key in keys_left]
-        for (_, (key, *_)), answer in pool.run(jobs, 1, options.seconds, crew, JOBS):
+        print(
+            f"{len(ready)} of {len(keys_left)} draws compiled in {time.monotonic() - start:.0f} s",
+            flush=True,
+        )
+        jobs = [("measure", (key, options.device, asked[key])) for key in keys_left if key in ready]
+        for (_, (key, *_)), answer in pool.run(jobs, 1, options.seconds, crew, JOBS, end):
             drawn = draw(*key)
             row = {
                 "key": key,
@@ -82,11 +105,12 @@ def main() -> int:
             note(options.resume, rows[key])
         found = [rows[key] for key in keys if key in rows]
         timed = sorted((r for r in found if r["ratio"] is not None), key=lambda r: r["ratio"])
-        worst = [] if options.gradients else timed[: options.worst]
+        forwards = [r for r in timed if not (options.gradients or is_backward(r["key"][0]))]
+        worst = forwards[: options.worst]
         jobs = [
             ("variants", (tuple(r["key"]), options.device)) for r in worst if "variants" not in r
         ]
-        for (_, (key, *_)), answer in pool.run(jobs, 1, 2 * options.seconds, crew, JOBS):
+        for (_, (key, *_)), answer in pool.run(jobs, 1, 2 * options.seconds, crew, JOBS, end):
             rows[key]["variants"] = answer
             note(options.resume, rows[key])
     print(report(found))
@@ -152,6 +176,7 @@ def arguments() -> argparse.Namespace:
     what.add_argument("--gradients", action="store_true", help="of the calls, by autograd")
     what.add_argument("--spills", action="store_true", help="what is chosen, compiled: no GPU")
     parser.add_argument("--seconds", type=float, default=60, help="what one draw may take")
+    parser.add_argument("--minutes", type=float, default=math.inf, help="what a run may take")
     return parser.parse_args()
 
 
@@ -177,17 +202,18 @@ def note(path: Path | None, row: Row) -> None:
 
 def ratio(row: Row) -> float | None:
     """None where ours is wrong or has no time, or torch has none."""
-    theirs = [
-        us
-        for name, us in row.items()
-        if name.startswith(("eager", "compile")) and isinstance(us, float)
-    ]
+    theirs = of_torch(row)
     if "ours" not in row or not theirs:
         return None
-    ours, best = row["ours"], min(theirs)
+    ours, best = row["ours"], min(theirs.values())
     if max(ours, best) < SHORT_US and abs(ours - best) <= EQUAL_US:
         return 1.0
     return min(CLIP, best / ours)
+
+
+def of_torch(row: Row) -> dict[str, float]:
+    """The times of torch's ways, by name."""
+    return {n: us for n, us in row.items() if n.startswith(THEIRS) and isinstance(us, float)}
 
 
 # ---- the report ---------------------------------------------------------------------------------
@@ -206,6 +232,7 @@ def report(rows: list[Row]) -> str:
     for (kind, group, seed), some in sorted(members.items()):
         lines.append(f"| {kind} | {group} | {seed} | {len(some)} | {summary(some)} |")
     told = sorted((r for r in rows if r["ratio"] is not None), key=lambda r: r["ratio"])[:WORST]
+    lines += ["", *beside(rows)]
     lines += [
         "",
         "| ratio | ours, us | torch | least | chosen | call | best variants |",
@@ -234,6 +261,19 @@ def summary(rows: list[Row]) -> str:
     return f"{len(rows) - len(found)} | {mean:.2f} | {middle:.2f} | {p10:.2f} | {found[0]:.2f} | {fast:.0%}"
 
 
+def beside(rows: list[Row]) -> list[str]:
+    """The time of each of torch's ways over ours, where both are right."""
+    found: dict[tuple[str, str], list[float]] = {}
+    for row in rows:
+        for name, us in of_torch(row).items() if "ours" in row else ():
+            found.setdefault((row["key"][0], name), []).append(us / row["ours"])
+    lines = ["| class | beside | calls | geomean | worst |", "|---|---|---|---|---|"]
+    for (kind, name), some in sorted(found.items()):
+        mean = math.exp(sum(map(math.log, some)) / len(some))
+        lines.append(f"| {kind} | {name} | {len(some)} | {mean:.2f} | {min(some):.2f} |")
+    return lines
+
+
 def regrets(rows: list[Row]) -> str:
     """Regret: the time of what was chosen over that of the best variant."""
     lines = ["", "| class | draws | geomean | p90 | worst |", "|---|---|---|---|---|"]
@@ -259,11 +299,7 @@ def regrets(rows: list[Row]) -> str:
 
 
 def told_of(row: Row) -> str:
-    theirs = ", ".join(
-        f"{n} {us:.1f}"
-        for n, us in row.items()
-        if n.startswith(("eager", "compile")) and isinstance(us, float)
-    )
+    theirs = ", ".join(f"{name} {us:.1f}" for name, us in of_torch(row).items())
     timed = row.get("variants")
     every = timed["us"].items() if isinstance(timed, dict) else ()
     best = sorted(every, key=lambda pair: pair[1])[:3]

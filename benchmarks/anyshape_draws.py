@@ -4,6 +4,7 @@
 
 Sizes are log-uniform. Half of them are odd, and one in ten is at an edge: 1, 2, a power of two or beside one. Three of four
 draws take 10 us to 5 ms by the roofline of an H200, the others less. Draw k of a seed is the same everywhere.
+The class "attention backward" has the calls of "attention" and times their gradients. "attention small" has calls for a CPU.
 
 Not here: operands and timing (`anyshape_jobs.py`).
 """
@@ -11,14 +12,16 @@ Not here: operands and timing (`anyshape_jobs.py`).
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import torch
 
+from benchmarks import anyshape_fused as fused
 from benchmarks.users.cases import values
 from benchmarks.users.problems import PROBLEMS
 from tritongen import pipeline
@@ -28,12 +31,14 @@ from tritongen.proof.cases import Case, all_sizes, shape_of
 from tritongen.shapes import BATCH, BadShape, call_of, meta_arguments
 
 ROOT = Path(__file__).resolve().parent.parent
-LEAST_US, MOST_US = 10.0, 5000.0
+LEAST_US, MOST_US, SMALL_US = 10.0, 5000.0, 0.5
 MOST_BYTES = (
     4 << 30
 )  # operands and results: in f64, and with what torch makes between them, 20 times that
 LAYOUTS = ("contiguous",) * 6 + ("transposed", "sliced", "offset", "expanded")
-DIMS = {"contiguous": 0, "transposed": 2, "channels last": 3}  # at least; the others ask for one
+# At least; the others ask for one.
+DIMS = {"contiguous": 0, "transposed": 2, "channels last": 3, "heads inside": 4}
+BACKWARD, SMALL = " backward", " small"  # behind the name of a class
 Range = tuple[int, int]
 
 
@@ -42,7 +47,9 @@ class Source:
     """An op and the ranges of its sizes; constants take one of some values. `batch`: elements of `...`.
 
     `rivals`: what torch computes it by, in the names of operands, where the spec's `ref` does not say it; `exact`: in
-    f64, where no reference runs on a GPU, as none of integer products does.
+    f64, where no reference runs on a GPU, as none of integer products does. `spec` may be the text of an op.
+    Of what torch has no single word for: `drawn` gives all numbers, `filled` the numbers in operands, `functions` torch's ways
+    by name, `truth` the results in f64, and `made` the bytes that the ways need. `group` is its row of a report.
     """
 
     spec: str
@@ -53,6 +60,16 @@ class Source:
     rivals: tuple[str, ...] = ()
     exact: str = ""
     layouts: tuple[str, ...] = LAYOUTS
+    group: str = ""
+    drawn: Callable[[Random], dict[str, Any]] | None = None
+    filled: Callable[[dict[str, Any], torch.Generator], dict[str, Any]] | None = None
+    functions: Callable[[dict[str, Any]], dict[str, Callable[..., Any]]] | None = None
+    truth: Callable[..., Any] | None = None
+    made: Callable[[dict[str, Any]], int] | None = None
+
+    @property
+    def title(self) -> str:
+        return self.group or Path(self.spec).stem
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +88,8 @@ class Draw:
 
     @property
     def group(self) -> str:
+        if self.source.group:
+            return self.source.group
         return {"f32": "f32", "f16": "half", "bf16": "half"}.get(self.dtype, "8 bits")
 
 
@@ -110,7 +129,45 @@ def products(dtypes: tuple[str, ...]) -> tuple[Source, ...]:
     )  # fmt: skip
 
 
+def attention(mask: str) -> Source:
+    return Source(
+        fused.MASKS[mask],
+        {},
+        dtypes=HALVES,
+        layouts=("contiguous", "heads inside", "heads inside", "sliced"),
+        group=mask,
+        drawn=fused.attention_numbers(mask),
+        filled=fused.attention_filled,
+        functions=partial(fused.attention_rivals, mask),
+        truth=partial(fused.attention_exact, mask),
+        made=fused.attention_made,
+    )
+
+
+def loss_head(kind: str) -> Source:
+    return Source(
+        fused.HEADS[kind],
+        {},
+        dtypes=HALVES,
+        layouts=("contiguous",) * 4 + ("sliced", "transposed"),
+        group=kind,
+        drawn=fused.loss_numbers,
+        filled=fused.loss_filled,
+        functions=partial(fused.loss_rivals, kind),
+        truth=partial(fused.loss_exact, kind),
+        made=fused.loss_made,
+    )
+
+
 CLASSES: dict[str, tuple[Source, ...]] = {
+    "attention": tuple(map(attention, fused.MASKS)),
+    "loss heads": tuple(map(loss_head, fused.HEADS)),
+    "norm backwards": (
+        *specs("layer_norm rms_norm", {"D": (8, 1 << 17)}, batch=ROW),
+        *specs("group_norm", IMAGE, constants={"groups": (1, 2, 8, 32)}, batch=(1, 65536)),
+        *specs("instance_norm", IMAGE, batch=(1, 65536)),
+        *specs("batch_norm_train", IMAGE, layouts=CHANNELS_LAST),
+    ),
     "pointwise": (
         *specs("relu gelu leaky_relu swiglu vector_add", {"N": WIDE}, batch=WIDE),
         *specs("add2d", {"M": ROW, "N": ROW}),
@@ -179,17 +236,29 @@ CLASSES: dict[str, tuple[Source, ...]] = {
         if p.level == 2 and not p.fills
     ),
 }  # fmt: skip
+FUSED = ("attention", "attention backward", "loss heads", "loss heads backward", "norm backwards")
+
+
+def is_backward(kind: str) -> bool:
+    return kind.removesuffix(SMALL).endswith((BACKWARD, "backwards"))
+
+
+def base(kind: str) -> str:
+    """The class whose calls these are."""
+    return kind.removesuffix(SMALL).removesuffix(BACKWARD)
 
 
 # ---- drawing ------------------------------------------------------------------------------------
 def draw(kind: str, seed: int, k: int) -> Draw:
     """Call k of a class and a seed; RuntimeError where no sizes were found in a thousand tries."""
-    random = Random(f"{kind}-{seed}-{k}")
-    source = random.choice(CLASSES[kind])
-    large = random.random() < 0.75
+    sources = CLASSES[base(kind)]
+    random = Random(f"{kind.replace(BACKWARD, '')}-{seed}-{k}")
+    source = random.choice(sources)
+    large = random.random() < 0.75 and not kind.endswith(SMALL)
+    most = SMALL_US if kind.endswith(SMALL) else MOST_US
     for attempt in range(1000):
         if attempt % 100 == 99:
-            source = random.choice(CLASSES[kind])
+            source = random.choice(sources)
         dtype = random.choice(source.dtypes)
         numbers = _numbers(source, random)
         try:
@@ -197,7 +266,7 @@ def draw(kind: str, seed: int, k: int) -> Draw:
             seconds, moved = roofline(source, op, case)
         except (BadShape, ValueError, ZeroDivisionError):
             continue
-        if (LEAST_US <= seconds * 1e6 <= MOST_US) == large and seconds * 1e6 <= MOST_US:
+        if (LEAST_US <= seconds * 1e6 <= most) == large and seconds * 1e6 <= most:
             shown = "i8" if source.rivals == INT8 else dtype
             layouts = _layouts(source, op, case, random)
             return Draw(
@@ -208,6 +277,8 @@ def draw(kind: str, seed: int, k: int) -> Draw:
 
 def _numbers(source: Source, random: Random) -> dict[str, Any]:
     """Those that the op has: sizes, constants, and a batch of one to three dims."""
+    if source.drawn is not None:
+        return source.drawn(random)
     op, *_ = built(source.spec).ops[op_name(source)]
     said = {str(d) for t in op.tensors for d in t.dims} | {
         d for t in op.tensors for d in _names(t.dims)
@@ -262,6 +333,8 @@ def roofline(source: Source, op: Op, case: Case) -> tuple[float, int]:
 
 @cache
 def built(spec: str, gradients: bool = False) -> pipeline.Module:
+    if spec.startswith("op "):
+        return pipeline.build(spec, "drawn.op", gradients=gradients)
     return pipeline.build((ROOT / spec).read_text(encoding="utf-8"), spec, gradients=gradients)
 
 
@@ -295,6 +368,8 @@ def laid_out(x: torch.Tensor, layout: str) -> torch.Tensor:
             return x.new_empty(x.numel() + 1)[1:].view(x.shape).copy_(x)
         case "expanded":
             return x[:1].expand(x.shape)
+        case "heads inside" if x.dim() > 3:
+            return x.transpose(1, 2).contiguous().transpose(1, 2)
         case "channels last" if x.dim() > 2:
             return x.movedim(1, -1).contiguous().movedim(-1, 1)
     return x
@@ -303,9 +378,13 @@ def laid_out(x: torch.Tensor, layout: str) -> torch.Tensor:
 def text_of(drawn: Draw) -> str:
     """`softmax bf16 D=3001, ... 7x64, x transposed`."""
     numbers = ", ".join(
-        f"... {'x'.join(map(str, v))}" if n == BATCH else f"{n}={v}"
+        (
+            f"... {'x'.join(map(str, v))}"
+            if n == BATCH
+            else f"{n}={v:.4g}" if isinstance(v, float) else f"{n}={v}"
+        )
         for n, v in drawn.numbers.items()
         if n
     )
     moved = ", ".join(f"{n} {how}" for n, how in drawn.layouts.items() if how != "contiguous")
-    return f"{Path(drawn.source.spec).stem} {drawn.dtype} {numbers}{'; ' + moved if moved else ''}"
+    return f"{drawn.source.title} {drawn.dtype} {numbers}{'; ' + moved if moved else ''}"

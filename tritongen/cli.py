@@ -35,7 +35,7 @@ from tritongen.output import OutputError, holds, module_name, target, write_all
 
 Item = TypeVar("Item")
 QUICK = 4.0  # seconds for the examples of one spec, beside what building and imports take
-STAGES = ("ast", "ir", "plan", "source", "ptx")
+STAGES = ("ast", "ir", "plan", "kernel", "source", "ptx")
 
 
 class _Commands(click.Group):
@@ -260,7 +260,7 @@ def check(
     type=click.Choice(STAGES),
     default="source",
     show_default=True,
-    help="ast: parsed. ir: checked. plan: decisions. source: Python. ptx: assembly.",
+    help="ast: parsed. ir: checked. plan: decisions. kernel: statements. source: Python. ptx: assembly.",
 )
 @click.option("--grad", is_flag=True, help="Show the derived gradient instead.")
 @click.option(

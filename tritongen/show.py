@@ -19,6 +19,7 @@ from tritongen.check import check, read
 from tritongen.ir import nodes as ir
 from tritongen.ir.print import print_op
 from tritongen.ir.print_poly import NotWritable
+from tritongen.kernel_text import print_kernel
 from tritongen.schedule.plan import Plan, Step
 
 
@@ -35,7 +36,7 @@ def stage_text(
     sizes: Mapping[str, int] | None = None,
     origin: str | None = None,
 ) -> str:
-    """One of ast, ir, plan, source, ptx of a file of ops, or of their derived gradients."""
+    """One of ast, ir, plan, kernel, source, ptx of a file of ops, or of their derived gradients."""
     if grad:
         text = gradient_text(text, name)
     if stage == "ast":
@@ -46,6 +47,8 @@ def stage_text(
     built = pipeline.build(text, name, origin=origin, gradients=written)
     if stage == "plan":
         return "\n\n".join(plan_text(p) for plans in built.plans.values() for p in plans)
+    if stage == "kernel":
+        return _lowered(built)
     if stage == "source":
         return built.source
     return "\n\n".join(ptx_texts(built, arch, sizes or {}))
@@ -75,6 +78,23 @@ def _printed(back: ir.Op) -> str:
 
 def _is_float(op: ir.Op) -> bool:
     return any(ir.kind_of(t.dtype, op) == "float" for t in op.tensors)
+
+
+def _lowered(built: pipeline.Module) -> str:
+    """The kernels that are statements before they are Triton."""
+    out = [
+        print_kernel(kernel.kernel, plan.inner, plan.scratch)
+        for plans in built.plans.values()
+        for plan in plans
+        for step in plan.steps
+        for kernel in step.kernels
+        if kernel.kernel is not None
+    ]
+    if not out:
+        raise CannotShow(
+            "no kernel here is lowered to statements: see the templates of `--stage plan`"
+        )
+    return "\n\n".join(out)
 
 
 # ---- kernels ------------------------------------------------------------------------------------

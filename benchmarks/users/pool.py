@@ -11,6 +11,7 @@ returns, or the text of its error. This process does not import torch, so that a
 from __future__ import annotations
 
 import importlib
+import math
 import multiprocessing
 import time
 import traceback
@@ -64,16 +65,21 @@ def run(
     seconds: float,
     children: list[Child],
     module: str = JOBS,
+    until: float = math.inf,
 ) -> Iterator[tuple[Job, dict[str, Any] | str]]:
-    """Each job with its answer, as they end; `seconds` is what one may take."""
+    """Each job with its answer, as they end; `seconds` is what one may take. None begins after `until`, of the clock `monotonic`."""
     waiting = list(reversed(jobs))
     while waiting or any(c.job for c in children):
+        if time.monotonic() > until:
+            waiting.clear()
         while waiting and sum(c.job is not None for c in children) < processes:
             child = child_for(waiting[-1], children, module)
             if child is None:
                 break  # busy with another job
             child.give(waiting.pop(), seconds)
         busy = [c for c in children if c.job]
+        if not busy:
+            return
         nearest = min(c.deadline for c in busy) - time.monotonic()
         ready = wait([c.pipe for c in busy], max(0.0, nearest))
         for child in busy:

@@ -20,6 +20,12 @@ from tritongen.emit import library
 ROOT = Path(__file__).resolve().parents[2]
 
 RELU = "op relu<T: float>(x: T[...]) -> y: T[...] {\n  y = max(x, 0)\n}\n"
+LOSS = """op loss<T: f16 | bf16>(x: T[M, K], w: T[V, K]) -> y: f32[M] {
+  z[m, v] = sum[k](x[m, k] * w[v, k])
+  t[m] = max[v](z[m, v])
+  y[m] = log(sum[v](exp(z[m, v] - t[m]))) + t[m]
+}
+"""
 BROKEN = "op bad<T: float>(x: T[N, D]) -> y: T[N] {\n  y[n] = x[n, d]\n}\n"
 
 
@@ -209,6 +215,14 @@ def test_a_folder_name_never_becomes_code(project):
 def test_show(project, stage, shown):
     result = run("show", "specs/relu.op", "--stage", stage)
     assert result.exit_code == 0 and shown in result.output
+
+
+def test_show_the_kernels_of_an_op_that_is_fused(project):
+    (project / "specs" / "loss.op").write_text(LOSS)
+    result = run("show", "specs/loss.op", "--stage", "kernel")
+    assert result.exit_code == 0 and "loop v:" in result.output
+    result = run("show", "specs/relu.op", "--stage", "kernel")
+    assert result.exit_code == 2 and "no kernel here" in result.output
 
 
 def test_show_ptx_without_a_gpu(project):

@@ -27,6 +27,7 @@ from tritongen.ir.nodes import (
     Op,
     Read,
     Reduce,
+    TypeParam,
     may_be_half,
     rebuild,
     walk,
@@ -108,6 +109,11 @@ def stored(op: Op) -> Op:
         to = to if may_be_half(to, op) else ""
         nests.append(replace(nest, body=_mark(op, nest.body, to, readers)))
     return replace(op, nests=tuple(reversed(nests)))
+
+
+def reaching(expr: Expr, dtype: str, typarams: tuple[TypeParam, ...]) -> Expr:
+    """The expression with `Call.stored` set, where its value reaches stores of that dtype."""
+    return _mark(Op("", typarams, (), (), (), ()), expr, dtype, {})
 
 
 def _mark(op: Op, expr: Expr, to: str, readers: dict[str, set[str]]) -> Expr:
