@@ -17,7 +17,7 @@ from pathlib import Path
 import torch
 import torch.nn.functional as F
 
-from tritongen.bench.measure import compare, interleaved, on_poison
+from tritongen.bench.measure import compare, interleaved, on_poison, tf32
 from tritongen.pipeline import build
 from tritongen.runtime.load import load_text
 
@@ -149,12 +149,8 @@ def cases() -> Iterator[tuple]:
 
 def exact(eager: Callable) -> torch.Tensor:
     """torch's own result with plain f32 products; operands in bf16 are multiplied exactly all the same."""
-    before = torch.backends.cudnn.allow_tf32
-    torch.backends.cudnn.allow_tf32 = False
-    try:
+    with tf32(False):
         return eager()
-    finally:
-        torch.backends.cudnn.allow_tf32 = before
 
 
 def measured(name, floor, flops, ours, eager, compiles) -> Row:

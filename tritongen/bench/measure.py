@@ -233,9 +233,12 @@ class tf32:
         self.allowed = allowed
 
     def __enter__(self) -> None:
-        backends = torch.backends
-        self.before = backends.cuda.matmul.allow_tf32, backends.cudnn.allow_tf32
-        backends.cuda.matmul.allow_tf32 = backends.cudnn.allow_tf32 = self.allowed
+        # `allow_tf32` would not do: read and written back, it turns "none", which asks elsewhere, into "ieee".
+        self.switches = torch.backends.cuda.matmul, torch.backends.cudnn.conv
+        self.before = [switch.fp32_precision for switch in self.switches]
+        for switch in self.switches:
+            switch.fp32_precision = "tf32" if self.allowed else "ieee"
 
     def __exit__(self, *exception: Any) -> None:
-        torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = self.before
+        for switch, precision in zip(self.switches, self.before, strict=True):
+            switch.fp32_precision = precision
