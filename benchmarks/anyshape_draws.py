@@ -44,12 +44,13 @@ Range = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """An op and the ranges of its sizes; constants take one of some values. `batch`: elements of `...`.
+    """An op and the ranges of its sizes. Constants take one of several values. `batch`: elements of `...`.
 
-    `rivals`: what torch computes it by, in the names of operands, where the spec's `ref` does not say it; `exact`: in
-    f64, where no reference runs on a GPU, as none of integer products does. `spec` may be the text of an op.
-    Of what torch has no single word for: `drawn` gives all numbers, `filled` the numbers in operands, `functions` torch's ways
-    by name, `truth` the results in f64, and `made` the bytes that the ways need. `group` is its row of a report.
+    `rivals`: how torch computes it, in the names of operands, if the spec's `ref` does not say so. `exact`: compare in f64,
+    for calls whose reference does not run on a GPU, such as products of integers. `spec` may be the text of an op.
+
+    For ops that torch has no single word for: `drawn` gives all numbers, `filled` the numbers in operands, `functions` torch's
+    ways by name, `truth` the results in f64, and `made` the bytes that the ways need. `group` is the row of a report.
     """
 
     spec: str

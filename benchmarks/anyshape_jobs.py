@@ -1,6 +1,6 @@
-"""What a child process does for one draw: compile ahead, compare and time, time every variant. Started by `pool.py`.
+"""The jobs of a child process for one draw: compile ahead, compare and time, time every variant. Started by `pool.py`.
 
-Of a draw's operands each function makes its own, of the draw's seed: nothing large is kept between jobs.
+Each job makes the operands anew from the seed of the draw, so nothing large is kept between jobs.
 """
 
 from __future__ import annotations
@@ -141,9 +141,9 @@ def prepare_variants(key: Key, device: str) -> dict[str, Any]:
 
 
 def variants(key: Key, device: str) -> dict[str, Any]:
-    """Microseconds of every variant that the call may run by, and that answers as what is chosen does.
+    """Microseconds of every variant that can run the call and that gives the same answer as the chosen one.
 
-    The best three take turns again. Beside them what is chosen, and the facts that each step is chosen by.
+    The best three take turns again. It also returns the chosen variant, and the facts by which each step is chosen.
     """
     drawn = draw(*key)
     op, _, module, plan = parts(drawn)

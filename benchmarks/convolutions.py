@@ -2,8 +2,8 @@
 
     python benchmarks/convolutions.py [--json FILE] [--only TEXT]
 
-Default schedules. Every output is compared with torch in f32 without TF32, on poisoned storage, before
-it is timed; ratios are medians of interleaved calls with the L2 cache overwritten in between.
+Default schedules. Every output is compared with torch in f32 without TF32, on poisoned storage, before it is timed. Ratios
+are medians of calls in turns, with the L2 cache overwritten in between.
 """
 
 from __future__ import annotations

@@ -16,7 +16,6 @@ import math
 import os
 import time
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, wait
 from dataclasses import replace
 from multiprocessing import get_context
 from pathlib import Path
@@ -59,18 +58,21 @@ def prepared(name: str, shape: str) -> pipeline.Module:
     text = (ROOT / "specs" / f"{name}.op").read_text(encoding="utf-8")
     built = pipeline.build(text, f"specs/{name}.op", gradients=True)
     if torch.cuda.is_available():
-        module = load_text(built.name, built.raw)
-        calls = calls_of(built, shape)
-        for call in calls:
-            args = random_arguments(*call, "cuda", 0)
-            contenders = {"ours": run.ours(module, call[0], args)}
-            for function in (contenders | run.rivals(call[0], args, rivals(calls, call))).values():
-                try:
-                    function()
-                except Exception:  # `bench` says why
-                    pass
-        torch.cuda.empty_cache()
+        try:
+            _run(built, calls_of(built, shape))
+        except Exception:  # `measure` says why
+            pass
     return built
+
+
+def _run(built: pipeline.Module, calls: Sequence[Any]) -> None:
+    module = load_text(built.name, built.raw)
+    for call in calls:
+        args = random_arguments(*call, "cuda", 0)
+        run.ours(module, call[0], args)()
+        for function in run.rivals(call[0], args, rivals(calls, call)).values():
+            function()
+    torch.cuda.empty_cache()
 
 
 def measure(
@@ -102,9 +104,16 @@ def measure(
         except Exception as error:
             first = str(error).strip().splitlines()[:1]
             failed.append(f"{shape_text(*call)}: {type(error).__name__}: {''.join(first)}")
-        if device == "cuda":
-            torch.cuda.empty_cache()
+        if torch.cuda.is_available():
+            _empty()
     return dict(**machine(device), copy=peaks.copy, matmul=matmul, failed=failed, rows=rows)
+
+
+def _empty() -> None:
+    try:
+        torch.cuda.empty_cache()
+    except RuntimeError:  # the device failed; `main` sees it
+        pass
 
 
 def machine(device: str) -> dict[str, str]:
@@ -137,13 +146,14 @@ def write(file: Path, reports: Mapping[str, Any]) -> None:
     file.write_text("{\n" + ",\n".join(parts) + "\n}\n", encoding="utf-8")
 
 
-def builds(wanted: Mapping[str, str], seconds: float) -> dict[str, Future]:
+def builds(wanted: Mapping[str, str], seconds: float) -> dict[str, pipeline.Module]:
     """The modules of the specs that several processes could prepare in so many seconds, by name."""
-    with ProcessPoolExecutor(WORKERS, get_context("spawn"), _one_thread) as pool:
-        found = {n: pool.submit(prepared, n, s) for n, s in wanted.items()}
-        wait(found.values(), seconds)
-        pool.shutdown(cancel_futures=True)
-    return {name: future for name, future in found.items() if not future.cancelled()}
+    end = time.monotonic() + seconds
+    with get_context("spawn").Pool(WORKERS, _one_thread) as pool:
+        found = {n: pool.apply_async(prepared, (n, s)) for n, s in wanted.items()}
+        while not all(job.ready() for job in found.values()) and time.monotonic() < end:
+            time.sleep(0.2)
+        return {n: job.get() for n, job in found.items() if job.ready() and job.successful()}
 
 
 def _one_thread() -> None:
@@ -156,7 +166,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--only", nargs="+", help="names of specs; these are measured again")
     parser.add_argument("--file", type=Path, default=FILE, help="what is written")
     parser.add_argument(
-        "--minutes", type=float, default=8, help="start no spec later; half of it may go to builds"
+        "--minutes", type=float, default=7, help="start no spec later; half of it may go to builds"
     )
     given = parser.parse_args(arguments)
     if not torch.cuda.is_available():
@@ -168,21 +178,24 @@ def main(arguments: Sequence[str] | None = None) -> None:
     ready = builds(wanted, 30 * given.minutes)
     print(f"{len(ready)} specs are built after {time.monotonic() - begun:.0f} s", flush=True)
     peaks = ceilings(PRECISIONS)
-    left = len(wanted) - len(ready)
+    left = set(wanted)
     for name, built in ready.items():
         if time.monotonic() - begun > 60 * given.minutes:
-            left += 1
-            continue
-        try:
-            reports[name] = measure(built.result(), wanted[name], peaks)
-        except Exception as error:  # the others are measured all the same
-            print(f"{name}: {type(error).__name__}: {error}", flush=True)
-            continue
+            break
+        reports[name] = measure(built, wanted[name], peaks)
+        left.remove(name)
         write(given.file, reports)
         problems = [row["problem"] for row in reports[name]["rows"] if row["problem"]]
         print(name, *reports[name]["failed"], *problems, sep="; ", flush=True)
-    done = f"{time.monotonic() - begun:.0f} s"
-    print(f"{done}: {left} specs are left: run this again" if left else f"{done}: all are measured")
+        try:
+            torch.cuda.synchronize()
+        except (
+            RuntimeError
+        ) as error:  # a device does not recover from some errors in the same process
+            print(f"the device failed: {error}")
+            break
+    rest = f"run this again for {', '.join(sorted(left))}" if left else "all are measured"
+    print(f"{time.monotonic() - begun:.0f} s: {rest}")
 
 
 if __name__ == "__main__":

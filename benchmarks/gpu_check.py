@@ -1,9 +1,9 @@
-"""All specs on the GPU at hand: every variant and dtype against the oracle; a table and a JSON file.
+"""Checks all specs on this GPU: every variant and dtype against the oracle. Prints a table, and writes a JSON file.
 
     python benchmarks/gpu_check.py --json results.json
     python benchmarks/gpu_check.py specs/softmax.op --examples 60 --seconds 120
 
-Compile time is most of it: one process a spec, as many at once as there are cores.
+Most of the time goes into compilation, so there is one process a spec, as many at once as there are cores.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""What a call costs the host, ours beside torch's: without a gradient, wanting one, and with its backward.
+"""The time that a call keeps the host, ours beside torch's: without a gradient, with one wanted, and with its backward.
 
     python benchmarks/host.py [--device cpu] [--standalone]
 
-Microseconds, the least of many rounds; the device is idle when a round starts, and a round launches less
-than its queue holds. On a CPU there is no replay: what is seen there is that the script runs.
+Microseconds, the least of many rounds. The device is idle when a round starts, and a round launches less than its queue
+holds. On a CPU nothing is replayed: there it only shows that the script runs.
 """
 
 from __future__ import annotations

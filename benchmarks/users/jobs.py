@@ -1,7 +1,7 @@
-"""What a child process does for one problem: compile ahead, check, time. Started by `pool.py`.
+"""The jobs of a child process for one problem: compile ahead, check, time. Started by `pool.py`.
 
-Each job answers with a dict for the report. The reference in `check` is f64 at odd sizes; at the given
-ones, where f64 neither fits nor ends, it is torch in f32 without TF32.
+Each job answers with a dict for the report. `check` compares with f64 at odd sizes. At the given sizes f64 is too large and
+too slow, so it compares with torch in f32 without TF32.
 """
 
 from __future__ import annotations

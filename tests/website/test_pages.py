@@ -135,6 +135,35 @@ def test_a_measurement_has_each_size_and_rival(measured):
     assert report["device"] == "cpu" and not report["matmul"] and not report["failed"]
 
 
+def test_a_run_goes_on_where_the_last_one_ended(tmp_path, monkeypatch, capsys):
+    """The device fails behind the second spec: the next run measures the third one alone."""
+    here, file, failures, asked = (
+        dict(device="a GPU"),
+        tmp_path / "gallery.json",
+        iter([0, 1, 0]),
+        [],
+    )
+
+    def synchronize():
+        if next(failures):
+            raise RuntimeError("an illegal access")
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "synchronize", synchronize)
+    monkeypatch.setattr(measuring, "machine", lambda device: here)
+    monkeypatch.setattr(measuring, "ceilings", lambda precisions: None)
+    monkeypatch.setattr(measuring, "shapes", lambda: dict(a="N=1", b="N=2", c="N=3"))
+    monkeypatch.setattr(
+        measuring, "builds", lambda wanted, seconds: asked.append([*wanted]) or wanted
+    )
+    monkeypatch.setattr(measuring, "measure", lambda *_: dict(**here, failed=[], rows=[]))
+    measuring.main(["--file", str(file)])
+    assert "run this again for c" in capsys.readouterr().out
+    measuring.main(["--file", str(file)])
+    assert "all are measured" in capsys.readouterr().out
+    assert asked == [["a", "b", "c"], ["c"]] and list(measuring.read(file)) == ["a", "b", "c"]
+
+
 def test_a_size_that_fails_is_named(monkeypatch):
     def fails(built, name, calls, *_):
         raise MemoryError("no room\nfor it")

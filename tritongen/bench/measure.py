@@ -234,7 +234,7 @@ class tf32:
 
     def __enter__(self) -> None:
         # `allow_tf32` would not do: read and written back, it turns "none", which asks elsewhere, into "ieee".
-        self.switches = torch.backends.cuda.matmul, torch.backends.cudnn.conv
+        self.switches: tuple[Any, ...] = (torch.backends.cuda.matmul, torch.backends.cudnn.conv)  # type: ignore[attr-defined]
         self.before = [switch.fp32_precision for switch in self.switches]
         for switch in self.switches:
             switch.fp32_precision = "tf32" if self.allowed else "ieee"

@@ -75,10 +75,9 @@ def crosscompile(
     source: str | None = None,
     first_only: bool = False,
 ) -> Iterator[Built]:
-    """Every kernel of every variant, for each target and dtype (of the first type parameter).
+    """Compiles every kernel of every variant, for each target and dtype (of the first type parameter).
 
-    `source` is compiled in place of the module that the spec gives. `first_only`: one dtype, the first
-    that fits.
+    `source` is compiled in place of the spec's module. `first_only`: compile one dtype only, the first that fits.
     """
     built = pipeline.build(text, name)
     module = load_text(built.name, source or built.raw)
@@ -267,9 +266,12 @@ def lower_one(
 def wrong_instructions(
     word: str, ptx: str, ttir: str = "", llir: str = "", moves: bool = False
 ) -> str:
-    """What a run in the interpreter cannot show: NaN dropped by max, products rounded to tf32 or f16, bf16 to f16.
+    """Wrong instructions that a run in the interpreter cannot show: a max that drops NaN, products rounded to TF32.
 
-    What max is asked for stands in Triton's own code: LLVM makes `x <= 0 or y <= 0` a min that drops NaN, rightly.
+    Others are products rounded to f16, and bf16 as f16.
+
+    For max, Triton's own code says what is asked for: LLVM may turn `x <= 0 or y <= 0` into a min that drops NaN, and is
+    right.
     """
     drops = r"arith\.(max|min)numf|__nv_f(max|min)|clampf.*propagateNan = none"
     if not moves and re.search(drops, ttir):

@@ -75,11 +75,10 @@ def errors_of_torch(
 def operands_of_torch(
     op: Op, args: dict[str, Any], values: str, on_gpu: bool
 ) -> dict[str, Any] | None:
-    """What torch's own function is called on; None where its error is no measure.
+    """The operands for torch's own function; None if its error is no measure.
 
-    In TF32 a GPU takes 11 digits of an operand: torch is given what TF32 leaves of them, since
-    cuDNN chooses by size whether to use TF32 at all. Integers lose nothing so, but the values between two
-    products may have more digits than they.
+    In TF32 a GPU uses 11 digits of an operand. So torch gets operands with 11 digits, since cuDNN decides by size whether
+    to use TF32 at all. Integers lose nothing, but the values between two products may have more digits.
     """
     if not on_gpu or "tf32" not in words_of(op):
         return args
@@ -94,10 +93,10 @@ def as_tf32(value: Any) -> Any:
 
 
 def apart(args: dict[str, Any]) -> dict[str, Any] | None:
-    """The operands, but what repeats a number moved by up to a unit; None where nothing does.
+    """The operands, with repeated numbers moved by up to a unit; None if no number repeats.
 
-    A norm of equal terms is their mean's error times rsqrt(eps). Welford's way, which torch's norms take, has
-    none in that mean, whatever the number; a sum rounds. A unit off torch's error is its usual one.
+    For equal terms, the error of a norm is the error of their mean times rsqrt(eps). Welford's method, which torch's norms
+    use, has no error in that mean. A sum does. With the numbers moved, torch shows its usual error.
     """
 
     def repeats(v: Any) -> bool:

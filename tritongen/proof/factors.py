@@ -95,9 +95,9 @@ def high(x: torch.Tensor) -> torch.Tensor:
 
 
 def truncated(x: torch.Tensor, error: torch.Tensor | None, regrouped: bool = False) -> torch.Tensor:
-    """What `precision tf32` loses of a factor: the digits beyond 11, below the normal numbers all.
+    """What `precision tf32` loses of a factor: all digits beyond 11, and everything below the normal numbers.
 
-    `regrouped`: a kernel may multiply others of a term's factors first, of which other digits are left.
+    `regrouped`: a kernel may multiply other factors of a term first. Then digits of other values are lost.
     """
     size = x.abs()
     known = error is None and not regrouped
@@ -154,10 +154,10 @@ def missing(x: torch.Tensor, lost: torch.Tensor, y: torch.Tensor) -> torch.Tenso
 def regrouped(
     term: torch.Tensor, factors: Sequence[torch.Tensor], tiniest: float
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """The largest product of some factors of a term, and how much of it is lost where others are too small.
+    """The largest product of some factors of a term, and how much is lost of it if other factors are too small.
 
-    A kernel multiplies those of the rows among themselves, and those of the columns, whatever the spec's order; and
-    sums over an index that some factors stand in alone come first: where a term is inf times 0, anything may come out.
+    A kernel multiplies the factors of the rows with each other, and those of the columns, whatever the order in the spec.
+    It first sums over an index that belongs to some factors only. So where a term is inf times 0, any result may come out.
     """
     most = least = torch.ones((), dtype=torch.float64, device=term.device)
     for factor in factors:
@@ -171,9 +171,9 @@ def regrouped(
 
 
 def opposed(term: torch.Tensor, live: torch.Tensor, binders: int) -> torch.Tensor:
-    """Whether a sum, over so many of the last dims, has terms of either infinity, which makes it NaN.
+    """Whether a sum over so many of the last dims has terms of both infinities, which make it NaN.
 
-    inf * (w[0] + w[1]) is what a kernel makes of inf * w[0] + inf * w[1], and of one infinity only.
+    A kernel may compute inf * (w[0] + w[1]) for inf * w[0] + inf * w[1], and so see one infinity only.
     """
     over = tuple(range(-binders, 0))
     ends = [((term == end) & live).any(over, keepdim=True) for end in (math.inf, -math.inf)]

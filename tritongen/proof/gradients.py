@@ -360,9 +360,11 @@ def repeatable() -> Iterator[None]:
 def through_autograd(
     derived: Derived, case: Case, args: Mapping[str, Any], device: str
 ) -> tuple[dict[str, Any], str]:
-    """What the gradient was called on by `backward()`, and how that differs from a call of it; "" where it does not.
+    """The arguments of the gradient that `backward()` called, and how its result differs from a call with them.
 
-    `args`: as it may be called. Operands are asked for, and outputs have an incoming gradient, as they are drawn.
+    The second is "" if it does not differ.
+
+    `args` are arguments of the gradient. The operands that need a gradient, and the outputs that get one, are drawn.
     """
     op, module, random = derived.of, derived.modules[0], Random(case.seed)
     operands = arguments(op, case, device)

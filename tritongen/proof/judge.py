@@ -28,10 +28,13 @@ class Verdict:
 
 
 def judge(got: torch.Tensor, expected: Expected, *wider: Expected) -> Verdict:
-    """NaN and inf in the same places; elsewhere what some number inside the slack rounds to.
+    """Compares an answer with the expected one.
 
-    `wider`: what else is right, of each element. Where one that is `near` lets anything go, only what is not finite, or
-    about what it expects: 7 digits of it, as numbers keep that have no parts in TF32; whole numbers, only what it expects.
+    NaN and inf must be in the same places. Elsewhere the answer must be what some number inside the slack rounds to.
+
+    `wider`: other right answers of each element. If one that is `near` allows everything, only these pass: results that are
+    not finite, and results with 7 digits of the expected one, as numbers keep that have no parts in TF32. Whole numbers
+    must be equal.
     """
     if got.dtype != expected.dtype or got.shape != expected.value.shape:
         wanted = f"{expected.dtype}{list(expected.value.shape)}"

@@ -356,10 +356,12 @@ class _Bounded(Run):
         return value, self.folded_with(flat_terms(expr, shaky, terms), expr, value, flat, *found)
 
     def looked_at_again(self, mean, error, total: Reduce, count: int, axes: Axes, live) -> Pair:
-        """A mean, and how far off it may be once the mean of what it leaves of its terms is added: of equal terms, nothing.
+        """A mean, and how far off it may be once the mean of what it leaves of its terms is added.
 
-        A sum of large terms loses digits of theirs; that of what is left of them digits of that, and the mean is rounded
-        once, or once a block where terms differ.
+        For equal terms it is exact.
+
+        A sum of large terms loses digits of the terms. A sum of what is left loses digits of the rest only. The mean is
+        rounded once, or once a block if terms differ.
         """
         if error is None or self.compute != "f32":
             return mean, error

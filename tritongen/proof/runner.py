@@ -305,9 +305,10 @@ def problem_with(
     number: bool,
     values: str,
 ) -> tuple[str | None, float]:
-    """What is wrong with one call, None where nothing is; and how much of the slack it took.
+    """What is wrong with one call, or None, and how much of the slack it took.
 
-    `number`: poison with a number; `values`: of the operands, since torch's own error is no measure of all.
+    `number`: poison outputs with a number. `values`: the kind of values in the operands, since torch's own error is no
+    measure for all.
     """
     try:
         went, got = candidate.call(args, small, number)

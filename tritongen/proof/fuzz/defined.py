@@ -1,8 +1,8 @@
-"""Names that a generated module reads and nobody defines: what Python says when the line runs, here before.
+"""Names that a generated module reads and that nothing defines. Python would say so only when the line runs.
 
     undefined(source)    # ["relay_w in dx_relay"]
 
-Not here: functions of one name, and which nodes may stand at all (`emit/allow.py`).
+Not here: functions of one name, and which nodes are allowed (`emit/allow.py`).
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Many specs in processes: drawn, tried, compiled; findings gathered by kind, made small, written.
+"""Draws, tests and compiles many specs in processes; groups findings by kind, shrinks them and writes them.
 
     summary = drive(seed=0, jobs=8, device="cpu", specs=range(1000))
 
-Each of `jobs` threads asks a process that interprets (or runs) and, in turn, one that compiles. A process
-that dies or hangs is a finding, and is replaced.
+Each of `jobs` threads asks two processes in turn: one interprets (or runs) kernels, one compiles them. If a process dies or
+hangs, that is a finding, and the process is replaced.
 """
 
 from __future__ import annotations
@@ -142,8 +142,11 @@ def drive(
     all_ways: bool = False,
     seconds: float = math.inf,
 ) -> Summary:
-    """Draw these specs of a seed and try them; `found` is told of the first finding of each kind, in the thread that met it,
-    `every` of each finding. After so many seconds no other spec is begun."""
+    """Draws these specs of a seed and tests them.
+
+    `found` gets the first finding of each kind, in the thread that met it. `every` gets each
+    finding. After so many seconds no other spec is begun.
+    """
     waiting: queue.SimpleQueue[int] = queue.SimpleQueue()
     for k in specs:
         waiting.put(k)

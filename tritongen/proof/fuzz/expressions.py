@@ -1,9 +1,9 @@
-"""Expressions at a point: reads of tensors over the indices in force, functions, conditions, casts.
+"""Expressions at a point: reads of tensors over the indices in scope, functions, conditions, casts.
 
     number(s, {"i": "N", "k": "D"}, depth=2)      # "(x[i, k] * w[k] + 0.5)"
 
-`env` is each index in force and the size that it runs to, from 0. Nothing drawn here may be out of bounds:
-a read that moves has an `else`, or a form that the language page calls provable.
+`env` holds each index in scope and the size that it runs to, from 0. Nothing drawn here is out of bounds: a read that moves
+has an `else`, or a form that the language page calls provable.
 """
 
 from __future__ import annotations

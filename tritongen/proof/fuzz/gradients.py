@@ -1,9 +1,9 @@
-"""The derived gradient of a spec: its text, its kernels, `backward()`, and autograd of the emitted reference.
+"""Tests the derived gradient of a spec: its text, its kernels, `backward()`, and autograd of the emitted reference.
 
     try_gradients(seen, text, nests)
 
-Where torch's gradient and ours differ, a difference quotient decides: at ties and kinks each is right in
-its own way, and says nothing.
+If torch's gradient and ours differ, a difference quotient decides. At ties and kinks both may be right, and it says
+nothing.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Names for drawn specs, and names that generated code has for itself.
+"""Names for drawn specs, and names that generated code uses itself.
 
-Plain names come from short lists, one per role, so that no index is called as a tensor is. `renamed`
-gives a spec the names of the module that it became: what the emitter calls its own collides by design.
+Plain names come from short lists, one a role, so that no index has the name of a tensor. `renamed` gives a spec the names
+of the module that was generated from it, so that its names collide with the emitter's on purpose.
 """
 
 from __future__ import annotations

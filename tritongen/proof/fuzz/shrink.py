@@ -1,9 +1,9 @@
-"""A finding made small: lines, outputs, operands and parts of expressions left out while it still fails.
+"""Makes a finding small: leaves out lines, outputs, operands and parts of expressions while it still fails.
 
     smaller = shrunk(finding, pair, seconds=60)
 
-Any file of the language can be shrunk: what is left out is left out of its syntax tree. A step counts
-where the same kind of finding comes back. Not here: what a kind is (`drive.kind_of`).
+Any file of the language can be shrunk, since parts are left out of its syntax tree. A step counts if a finding of the same
+kind comes back. Not here: what a kind is (`drive.kind_of`).
 """
 
 from __future__ import annotations

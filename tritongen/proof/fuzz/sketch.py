@@ -1,11 +1,11 @@
-"""A spec while it is drawn: its operands, sizes, facts and lines so far, and how it is printed.
+"""A spec while it is drawn: its operands, sizes, facts and lines so far, and its text.
 
     s = Sketch(Random(0))
-    x = s.tensor(("N", "D"))                    # an operand, or what a line made
+    x = s.tensor(("N", "D"))                    # an operand, or the result of a line
     s.add("reduce", [Left("i", "N")], f"sum[k]({x.name}[i, k])", "float")
     s.text()
 
-Motifs (`motifs*.py`) add lines; what no line reads becomes an output. Not here: what is added.
+Motifs (`motifs*.py`) add lines. A value that no line reads becomes an output. Not here: what is added.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""A box of anything, as tiles: rows decoded once a row, lanes along the last index, reducers as loops.
+"""A box of any nests, as tiles: rows are decoded once a row, lanes lie along the last index, reducers are loops.
 
-It takes what the general nest takes and is right for every op; the nest, an element a lane, is what
-all else is held against.
+It takes what the general nest takes, and is right for every op. The general nest, one element a lane, is what all other
+kernels are compared with.
 """
 
 from __future__ import annotations

@@ -46,9 +46,10 @@ def with_padded_channels(group: Group) -> Group:
 
 
 def in_fours(group: Group, packs: Packs, dims: Dims, facts) -> tuple[Group, Packs] | None:
-    """The group as copies of a multiple of four channels want it, and how these are made; None where it can't be.
+    """The group that reads copies with a multiple of four channels, and how these are made; None where this is not
+    possible.
 
-    Their number has a name of its own then, where its name says something else, too: `w: T[C, C, R, S]`, or 3.
+    The number of channels gets a name of its own if its name has another meaning too: `w: T[C, C, R, S]`, or 3.
     """
     product = group.factors
     if not product.counted or not _one_for_one(product, packs, dims, facts):

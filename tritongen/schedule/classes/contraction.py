@@ -1,5 +1,6 @@
-"""Contractions: a sum of products whose two factors share the summed indices, and the pointwise
-nests over the same box behind it, its epilogue.
+"""Contractions: a sum of products whose two factors share the summed indices.
+
+The pointwise nests over the same box behind the sum are the epilogue.
 """
 
 from __future__ import annotations

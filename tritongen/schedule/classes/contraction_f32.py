@@ -136,9 +136,9 @@ def many_rows(kernel: KernelPlan, times: str) -> Variant:
 
 
 def computed(kernel: KernelPlan, times: str) -> Variant:
-    """Weights of attention, 1024 times 512 x 1024 x 512: 7.7 ms, 17.7 where both are split in registers.
+    """Products with a factor that is computed, such as the weights of attention.
 
-    64 x 128 by 4 warps, two programs: 8.2.
+    1024 times 512 x 1024 x 512: 7.7 ms in these tiles, 17.7 with both factors split in registers.
     """
     found = half(
         "presplit_rhs",

@@ -131,9 +131,9 @@ def kept(cases: list[Case], name: str) -> int:
 def configs(
     kernel: KernelPlan, variant: Variant, room: int = ROOMS[-1]
 ) -> Iterable[Mapping[str, int]]:
-    """The variant's configs, each once, with the widths of what is in tiles: one for each kind of call it may run in.
+    """The configs of a variant, one for each kind of call that it may run in, with the widths of what is in tiles.
 
-    Tensor cores before Hopper's take factors from registers: a stage less waits in shared memory.
+    Tensor cores before Hopper's take factors from registers, so one stage less waits in shared memory.
     """
     widths = tuple((n, stored) for n in itemsizes(kernel) for stored in widths_stored(kernel, n))
     return _configs(variant.requires, variant.config, widths, room)
@@ -168,9 +168,10 @@ def stages_that_fit(kernel: KernelPlan, variant: Variant, config: Mapping[str, i
 
 # ---- what is held -------------------------------------------------------------------------------
 def shared_bytes(kernel: KernelPlan, variant: Variant, config: Mapping[str, int]) -> int:
-    """What a program asks for; `config` with the call's `itemsize`, and `stored_bytes` where the plan speaks of it.
+    """The shared memory that a program asks for. `config` has the call's `itemsize`, and `stored_bytes` if the plan names
+    it.
 
-    Nothing for kernels without a loop over tiles of factors: they hold their tiles in registers.
+    It is 0 for kernels without a loop over tiles of factors, which hold their tiles in registers.
     """
     if not config.keys() >= {*BLOCKS}:
         return 0
@@ -183,9 +184,10 @@ def shared_bytes(kernel: KernelPlan, variant: Variant, config: Mapping[str, int]
 
 
 def bytes_of_stages(kernel: KernelPlan, variant: Variant, config: Mapping[str, int]) -> int:
-    """All stages but one wait as they were loaded; the one at hand is there as the factors that it made.
+    """The shared memory of all stages. All but one hold tiles as they were loaded. The current one holds the factors made
+    of them.
 
-    f32 is there in two parts: of a factor that is loaded as it is only the right one, the left one is in registers.
+    A factor of f32 takes two parts. If it is loaded as it is, only the right one does: the left one is in registers.
     """
     m, n, k = (config[name] for name in BLOCKS)
     itemsize, stages = config["itemsize"], max(1, config.get("num_stages", 1))

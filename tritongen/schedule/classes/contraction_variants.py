@@ -27,13 +27,12 @@ from tritongen.schedule.plan import Axis, KernelPlan, Launch, Pack, Step, Varian
 from tritongen.schedule.tiles import persistent_grid, tile
 from tritongen.schedule.views import accesses, views
 
-# Where both terms of an element are put side by side (tl.join), lanes hold 8 of each factor's terms: of fewer than 64
-# in a tl.dot Triton 3.6 multiplies some twice.
+# Least terms of a tl.dot whose factors are joined in pairs (tl.join). With fewer, Triton 3.6 multiplies some terms twice.
 LEAST_OF_PAIRS = 64
 # How factors come to the tensor cores, by the kernel, or by the variant: a row of `lib.estimates`.
 HOW = {"contraction": "pointers", "persistent": "descriptors", "subtiles": "subtiles"}
 HOW |= {"slim": "slim", "lanes": "lanes"}
-# Terms a step between bounds that operands hold: of 128, Triton 3.6 fails an assertion (Utility.cpp:242).
+# Terms a step between bounds that operands hold. With 128, Triton 3.6 fails an assertion (Utility.cpp:242).
 MOST_BETWEEN_READ = 64
 WIDE = "128 // itemsize"  # K elements that make a 128-byte line
 
@@ -219,13 +218,12 @@ def by_descriptors(
         "persistent",
         wide,
         "by descriptors, in the widest tiles",
-        # One stage more under an epilogue: gelu by erf 225 us at 4096^3 (3 stages: 237), alone 191 (183).
+        # An epilogue wants one stage more: gelu by erf takes 225 us at 4096^3, in 3 stages 237. Without it 191, in 3 183.
         tile("128", str(256 // share), WIDE, "8", stages_of_widest(kernel), programs="1"),
         launch,
         requires="tma and itemsize <= 2",
     )
-    # int8 weights of 4096^2 and bf16 rows: 16 us to convert, 176 to multiply 4096 rows, beside 297 where each tile
-    # converts anew (in registers, with the factors swapped, 249); 1024 rows 62, beside 67.
+    # int8 weights of 4096^2 by 4096 rows of bf16: 16 us to convert and 176 to multiply. If each tile converts, 297.
     many = replace(
         persistent,
         name="converted",
@@ -347,15 +345,16 @@ def streamed(kernel: KernelPlan, when: str, times: str, launch: tuple[Launch, ..
     )
 
 
-# Of f32 a part has 4,096 terms at most, and their sum one accumulator: 251 x 263 of 524,287 terms in 16 parts was 15 units
-# in the last place off, torch's half a unit.
+# A part of f32 has at most 4,096 terms, since they share an accumulator. 251 x 263 of 524,287 terms in 16 parts was off by
+# 15 units in the last place, torch's result by half a unit.
 LEAST = "cdiv(K, 4096) if itemsize == 4 else 1"
 
 
 def in_parts(part: KernelPlan, finish: KernelPlan, times: str) -> tuple[Variant, ...]:
-    """Few sums of many terms: 256 x 256 of 524,288 terms 150 us (cuBLAS 144; 130 to read the operands).
+    """Few sums of many terms: several programs share a tile.
 
-    The smaller tiles are for f32, and for what has few columns: 528 x 11 x 637232 1,220 us, 1,630 in the larger ones.
+    256 x 256 of 524,288 terms take 150 us (cuBLAS 144; reading the operands 130). The smaller tiles are for f32 and for few
+    columns: 528 x 11 x 637232 takes 1,220 us, in the larger ones 1,630.
     """
     share = columns(part)
     requires = "tma and itemsize <= 4"
@@ -424,9 +423,11 @@ def added_up(
     chunk: str,
     least: str = "",
 ) -> Variant:
-    """The variant, PARTS in its grid, where several programs share a tile if there are fewer than `programs` a multiprocessor.
+    """The variant with PARTS in its grid: several programs share a tile if there are fewer than `programs` a
+    multiprocessor.
 
-    `steps` of the loop over a tile's terms, what CHUNK each program takes of these, and the `least` PARTS where there are any.
+    `steps` are the steps of the loop over a tile's terms. CHUNK is how many of them each program takes. `least` is the
+    smallest PARTS.
     """
     busy = "sms" if programs == "1" else f"{programs} * sms"
     tiles = f"{times}cdiv(M, BLOCK_M) * cdiv(N, BLOCK_N)"
@@ -440,7 +441,7 @@ def added_up(
         (f"{head.name}_parts", "i32" if head.dtype == "i64" else head.dtype, shape)
         for head in heads
     )
-    # Loads of several parts at once: of 1,024, one after another, 6 x 35 sums waited for 200 us of 255 (H100).
+    # Loads several parts at once. With 1,024 parts one after another, 6 x 35 sums waited for 200 of 255 us (H100).
     columns_ = "max(32, min(256, 2048 // PARTS))"
     ahead = ("AHEAD", "min(64, pow2(PARTS))")
     small = (("BLOCK_M", "2"), ("BLOCK_N", columns_), ("PARTS", "PARTS"), ahead)
@@ -522,10 +523,11 @@ def pointers_in_parts(part: KernelPlan, finish: KernelPlan, times: str, describe
 
 
 def scaled_tiles(launch: tuple[Launch, ...], times: str) -> tuple[Variant, ...]:
-    """A factor that is converted passes through shared memory, and two sums of a tile take registers.
+    """Smaller tiles, since a factor that is converted passes through shared memory, and the two sums of a tile take
+    registers.
 
-    4096 x 4096 x 14336, us (tiles of 128 x 256; cuBLAS in bf16 600): 4 bits 2,250 (3,700), 8 bits 1,820 (3,400), e4m3
-    1,770 (3,310).
+    4096 x 4096 x 14336, us (tiles of 128 x 256; cuBLAS in bf16 600): 4 bits 2,250 (3,700), 8 bits 1,820 (3,400), e4m3 1,770
+    (3,310).
     """
     return (
         Variant(
@@ -572,9 +574,9 @@ def wide_tiles(
 
 
 def shallow(held: str, depth: str = "256 // itemsize") -> str:
-    """Less deep where lanes load one element, unless a thread has registers for so many addresses, which `held` says.
+    """Fewer terms a step where lanes load single elements, unless a thread has registers for the addresses (`held`).
 
-    Each has an address of its own: of 64 x 128 and 128 x 64 a thread has 128, and spills.
+    Each element has an address of its own. In tiles of 64 x 128 and 128 x 64 a thread has 128 of them, and spills.
     """
     return f"{depth} if vectorized or {held} else min(64, 128 // itemsize)"
 

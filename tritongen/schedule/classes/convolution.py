@@ -44,12 +44,12 @@ from tritongen.schedule.views import accesses, views
 FITS, HALVES = "itemsize <= 4", "itemsize <= 2"
 COLUMNS, WARPS = "max(16, min(128, pow2(N)))", "8 if BLOCK_N == 128 else 4"
 TERMS = "taps * channels"
-# Without wgmma both factors lie in registers, and exact products of f32 in their parts: in 128 x 128 a thread spilled 376 to
-# 512 bytes (sm_80, sm_89, sm_120), in 64 x 128 of as many warps none.
+# Without wgmma both factors lie in registers, and f32 takes two parts of each. In tiles of 128 x 128 a thread spilled 376 to
+# 512 bytes (sm_80, sm_89, sm_120), in 64 x 128 none.
 ROWS = "128 if itemsize <= 2 or shared >= 227 else 64"
 BUSY = "(4 if BLOCK_N <= 64 else 2)"  # programs a multiprocessor, where they share tiles
-# Channels that lanes load one by one: each would be an asynchronous copy of its own. f32 of 129 and 63 channels stored last, one
-# tap, us on an H100 (so many stages, one): by terms 122, 33 and 1,997, 1,772, packed 109, 34 and 2,103, 1,629.
+# Channels that lanes load one by one. They take one stage, since each would be an asynchronous copy of its own: 129 channels
+# of f32, stored last, take 33 us by terms, in several stages 122 (H100).
 APART = "channels % 4 > 0 and channels > 1"
 
 
@@ -158,10 +158,10 @@ def _binders(binders, name: str, count: str):
 
 # ---- how it runs ---------------------------------------------------------------------------------
 def make(name, group, stores, dims, facts) -> Step:
-    """`taps` where there are channels enough for a tile of them, `tiles` over all terms otherwise.
+    """`taps` if there are channels enough for a tile of them, else `tiles` over all terms.
 
-    A term is a tap and a channel, the channel running fastest: with channels packed, neighbouring
-    terms are neighbours in memory.
+    A term is a tap and a channel, and the channel runs fastest. If channels are packed, neighbouring terms are neighbours
+    in memory.
     """
     p = group.product
     outer = (Axis("batch", p.batch), Axis("m", p.m), Axis("n", p.n))
@@ -367,9 +367,10 @@ def _launch(kernel: KernelPlan, times: str) -> tuple[Launch, ...]:
 def _in_parts(
     whole: Variant, part: KernelPlan, finish: KernelPlan | None, times: str, terms: str = ""
 ) -> Variant:
-    """In parts where there are few tiles: of an image at a time, and of gradients of weights. `terms`: none of taps.
+    """In parts, where there are few tiles: convolutions of one image, and gradients of weights.
 
-    Of 512 channels of 7 x 7 and 512 filters of 3 x 3 there are four, of 64 filters of 64 x 3 x 3 five.
+    `terms` are the terms of the sum; empty for taps, which are counted by themselves. 512 channels of 7 x 7 and 512 filters
+    of 3 x 3 have four tiles.
     """
     if finish is None:
         return whole

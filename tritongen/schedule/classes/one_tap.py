@@ -107,9 +107,9 @@ class _Form:
 def settle(
     p: Product, facts: Facts
 ) -> tuple[tuple[tuple[Poly, int], ...], dict[str, int], Facts] | None:
-    """What makes every tap, group and hop 1 and every shift 0: as tests, as sizes, and the facts with them.
+    """What makes the numbers of taps and groups and every hop 1, and every shift 0: as tests, as sizes, and as facts.
 
-    None where some of them depend on more than one size.
+    None if one of them depends on more than one size.
     """
     taps = Axis("tap", p.taps).extent
     wanted = [(b.hi - b.lo, 1) for b in (*p.taps, *p.batch)]

@@ -22,9 +22,9 @@ MOST_DIMS = 5  # of a tensor descriptor
 
 # ---- how it runs ---------------------------------------------------------------------------------
 def kernel(name, group, axes, stores, dims) -> tuple[KernelPlan, dict[str, Poly], bool] | None:
-    """The kernel, facts of the call that its variant speaks of, and whether operands read as zero behind their channels.
+    """The kernel, the facts of the call that its variant names, and whether operands read as zero behind their channels.
 
-    None where an operand has no patches.
+    None if an operand has no patches.
     """
     head, p = group.nests[0].fold, group.factors
     reads = [read for side in head.factors if (read := operand(side)) is not None]

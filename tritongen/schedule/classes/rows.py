@@ -1,4 +1,4 @@
-"""Rows: reducers over the same indices (col) that keep the same indices (row), and the pointwise nests over row or over both.
+"""Rows: reducers over the same indices (col) that keep the same indices (row), and pointwise nests over row or over both.
 
 Figures are for one H200 unless a comment says otherwise.
 """
@@ -343,9 +343,9 @@ def level_state(level: Level, by_name: dict[str, ir.Nest]):
 def levels_of(
     nests, pairs: tuple[Pair, ...] = (), stores: tuple[str, ...] = ()
 ) -> tuple[Level, ...]:
-    """Folds by the number of walks they wait for, each level with the row values it allows.
+    """Folds by the number of walks that they wait for. Each level has the row values that it allows.
 
-    Level 0 has no folds: row values that need none.
+    Level 0 has no folds, only row values that need none.
     """
     firsts = {pair.second: pair.first for pair in pairs}
     depth: dict[str, int] = {}

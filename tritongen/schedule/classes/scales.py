@@ -24,9 +24,9 @@ LEAST = 32  # terms of a step: of fewer that follow from 8 bits Triton 3.6 multi
 
 
 def scaled(product: Product, dtype: str, facts: Facts) -> ir.Expr | None:
-    """The product with its scales behind it; None where it has none, or what is left is not stored in half types.
+    """The product with its scales behind it. None if it has no scales, or if the rest is not stored in half types.
 
-    Scales come from one group size, which a power of two from 32 on divides whatever the call.
+    All scales have one group size. A power of two from 32 on divides it in every call.
     """
     if len(product.k) != 1 or product.taps:
         return None

@@ -158,9 +158,10 @@ def _split(group: Group):
 
 
 def _run(group: Group, variant: Variant) -> tuple[str, str]:
-    """How many elements keep their order where a block is walked from its end: those of one load.
+    """How many elements keep their order if a block is walked from its end: the elements of one load.
 
-    Where memory runs across the walk those of one store, which may run along it. None where a scan has a place in its state.
+    If memory runs across the walk, the elements of one store, which may run along it. None if a scan keeps a place in its
+    state.
     """
     if any(n.fold.is_place for n in scans_of(group)):
         return "RUN", "1"

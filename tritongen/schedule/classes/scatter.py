@@ -363,9 +363,9 @@ def _variants(
 
 
 def _reduction(kind, name, group, stores, dims, facts) -> Step:
-    """The same sums term by term. All kernels of a step see its tensors alike: here dim by dim.
+    """The same sums term by term. All kernels of a step see its tensors alike, here dim by dim.
 
-    Values over fewer indices than the box, `exp(a[v])` of a row, are read by its members and are none.
+    Values over fewer indices than the box, such as `exp(a[v])` of a row, are no members: the members compute them.
     """
     whole = {b.index for b in group.row}
     members = tuple(n for n in group.nests if {b.index for b in n.box} == whole)
