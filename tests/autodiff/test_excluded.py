@@ -130,3 +130,14 @@ def test_both_branches_need_no_condition():
     back = gradient(check(parse(text))[0].typings[0])
     (dx,) = (nest.body for nest in back.nests if nest.name == "dx")
     assert dx.arg.fn == "mul"
+
+
+def test_a_branch_that_no_result_takes_contributes_nothing():
+    """autograd multiplies 0 by the NaN of a mean of nothing; without a condition so does the gradient."""
+    value = "x[n, d] * rsqrt(v[n] + eps)"
+    for taken, right in ((f"where(x[n, d] < 3, {value}, 0)", 0.0), (value, nan)):
+        text = f"{{ v[n] = mean[d](x[n, d] ** 2)  y[n, d] = {taken} }}"
+        text = f"op f<T: float>(x: T[N, D], eps: f64) -> y: T[N, D] {text}"
+        found = grads(text, x=torch.zeros(3, 0, dtype=torch.float64), eps=1e-5)
+        assert found["dx"].shape == (3, 0)
+        torch.testing.assert_close(found["deps"].item(), right, equal_nan=True)

@@ -31,8 +31,11 @@ def pair():
 @pytest.mark.slow
 @pytest.mark.parametrize("path", FOUND, ids=lambda p: p.stem)
 def test_what_was_found_stays_mended(path, pair):
+    """By the stage that met it: kernels or what a compiler says, of the op or with its gradient."""
     text = path.read_text()
-    report = pair.report(text, path.name, found.seed_of(text))
+    report = pair.report(
+        text, path.name, found.seed_of(text), **found.parts_of(*found.stages_of(text))
+    )
     assert not report["findings"], "\n".join(f["problem"] for f in report["findings"])
 
 

@@ -29,6 +29,12 @@ if os.environ.get("TRITON_INTERPRET") == "1":
         install_ones,
         install_tree_reduce,
     )
+    from tritongen.runtime.interpret_types import (
+        install_agreement,
+        install_kept_types,
+        install_no_overflow_check,
+        install_plain_builtins,
+    )
 
     install_bf16()
     install_f8()
@@ -39,5 +45,9 @@ if os.environ.get("TRITON_INTERPRET") == "1":
     install_ones()
     install_dtypes()
     install_one_patch()
+    install_kept_types()
+    install_agreement()
+    install_plain_builtins()
+    install_no_overflow_check()
 
 __all__ = ["Backward", "Batch", "f32_precision", "op"]

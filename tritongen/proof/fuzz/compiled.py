@@ -47,12 +47,16 @@ def compile_spec(
     target: str = "sm_90",
     more: int = MORE,
     say: Callable[[str], None] = lambda text: None,
+    grad: bool = True,
 ) -> dict[str, Any]:
-    """Returns plain data: what did not compile, and how many kernels did. `say` gets each kernel before its turn."""
+    """Returns plain data: what did not compile, and how many kernels did.
+
+    `say` gets each kernel before its turn; without `grad` those of the gradient have none.
+    """
     warnings.filterwarnings("ignore")
     start, findings, kernels = time.monotonic(), [], 0
     random = Random(seed)
-    for stage, module, plan in _plans(text, name):
+    for stage, module, plan in _plans(text, name, grad):
         try:
             choice = random.choice(dtype_choices(plan.op, "cuda"))
             label = ", ".join(f"{k}={v}" for k, v in choice.items()) or "fixed"
@@ -76,9 +80,9 @@ def compile_spec(
     return {"findings": findings, "refused": [], "kernels": kernels, "seconds": seconds}
 
 
-def _plans(text: str, name: str) -> Iterator[tuple[str, ModuleType, Plan]]:
+def _plans(text: str, name: str, grad: bool) -> Iterator[tuple[str, ModuleType, Plan]]:
     """The plans of the spec and of its gradient, if they build. The trial reports failures."""
-    for stage in ("", "gradient "):
+    for stage in ("", "gradient ") if grad else ("",):
         try:
             source = gradient_text(text, name) if stage.startswith("gradient") else text
             built = pipeline.build(source, name)

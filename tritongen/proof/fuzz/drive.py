@@ -98,7 +98,7 @@ class Pair:
                 self.tries, job | {"kind": "trial", "grad": grad, "all_ways": self.all_ways}
             )
         if self.compiles is not None and only != "trial" and not out["refused"]:
-            other = self._ask(self.compiles, job | {"kind": "compile"})
+            other = self._ask(self.compiles, job | {"kind": "compile", "grad": grad})
             out["findings"] = out["findings"] + other["findings"]
             out["seconds"] = out["seconds"] | other["seconds"]
             out["kernels"] = other.get("kernels", 0)

@@ -35,6 +35,27 @@ def note(folder: Path, finding: dict[str, Any]) -> None:
         lines.write(json.dumps(finding) + "\n")
 
 
+def parts_of(*stages: str) -> dict[str, Any]:
+    """What of `drive.Pair.report` meets findings of these stages; whatever comes before it is drawn as it was."""
+    compiles = {bool(re.search("compile|trace", stage)) for stage in stages}
+    only = "" if len(compiles) != 1 else "compile" if compiles == {True} else "trial"
+    return {"only": only, "grad": not stages or any(map(_is_of_a_gradient, stages))}
+
+
+def _is_of_a_gradient(stage: str) -> bool:
+    return re.match("build|names|kernels|reference|compile|trace", stage) is None
+
+
+def stages_of(text: str) -> list[str]:
+    """The stages of a file, which its first line says: `# build: a constant NaN; compile: a number beside it`."""
+    return re.findall(rf"(?:^# |; )(?:Triton [0-9.]+ )?({_STAGES}): ", text.split("\n")[0])
+
+
+_STAGES = (
+    "(?:gradient )?(?:build|names|kernels|reference|compile|trace|text)|derive|backward|autograd"
+)
+
+
 def _ascii(line: str) -> str:
     return line.encode("ascii", "replace").decode()
 

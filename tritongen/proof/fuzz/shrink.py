@@ -18,6 +18,7 @@ from tritongen.check import check
 from tritongen.errors import SpecError
 from tritongen.proof.fuzz import names
 from tritongen.proof.fuzz.drive import Finding, Pair, kind_of
+from tritongen.proof.fuzz.found import parts_of
 from tritongen.syntax import ast
 from tritongen.syntax.parse import parse
 from tritongen.syntax.unparse import unparse
@@ -38,8 +39,7 @@ LEAVES = (ast.Name, ast.Size, ast.Number, ast.Bool)
 def shrunk(finding: Finding, pair: Pair, seconds: float = 60) -> Finding:
     """The smallest that was found in the time; itself where none was."""
     kind, end = kind_of(finding), time.monotonic() + seconds
-    only = "compile" if re.search("compile|trace", finding["stage"]) else "trial"
-    grad = re.match("kernels|names|reference|build", finding["stage"]) is None
+    parts = parts_of(finding["stage"])
     best, tried = finding, {finding["text"]}
     progress = True
     while progress:
@@ -52,7 +52,7 @@ def shrunk(finding: Finding, pair: Pair, seconds: float = 60) -> Finding:
             tried.add(text)
             if not is_spec(text) and not re.match("build|derive", finding["stage"]):
                 continue
-            report = pair.report(text, "shrinking", finding["seed"], only, grad)
+            report = pair.report(text, "shrinking", finding["seed"], **parts)
             again = next((f for f in report["findings"] if kind_of(f) == kind), None)
             if again is not None:
                 best = {**finding, **again, "text": text}

@@ -39,7 +39,7 @@ def run_job(job: dict[str, Any], say: Callable[[str], None]) -> dict[str, Any]:
         if job["kind"] == "compile":
             from tritongen.proof.fuzz.compiled import compile_spec
 
-            return compile_spec(job["text"], job["name"], job["seed"], say=say)
+            return compile_spec(job["text"], job["name"], job["seed"], say=say, grad=job["grad"])
         from tritongen.proof.fuzz.trial import trial
 
         with numpy.errstate(all="ignore"):  # the interpreter computes inf - inf in numpy
