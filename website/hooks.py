@@ -30,6 +30,9 @@ LEXERS["OpLexer"] = ("tritongen.syntax.pygments_lexer", "tritongen", ("op",), ("
 MARK = re.compile(r"^\{\{ (\w+) (.*?) \}\}$", re.M)
 SPEC_BLOCK = re.compile(r"^```op\n(.*?)^```\n", re.M | re.S)
 
+# Files beside docs/, and what they are on the site.
+FROM_ROOT = {name: name for name in ("CONTRIBUTING.md", "CHANGELOG.md", "LICENSE")}
+FROM_ROOT["README.md"] = "index.md"
 WIDE = "---\nhide: [navigation]\n---\n\n"  # a page without others beside it
 BUTTONS = (
     "[Open the playground](/play/index.html){ .md-button .md-button--primary }\n"
@@ -57,14 +60,16 @@ def _there(entry: Any) -> Any:
 
 
 def _exists(page: str) -> bool:
-    return (DOCS / page).is_file() or page == "index.md" or page.startswith("notebooks/")
+    made = page in FROM_ROOT.values() or page.startswith("notebooks/")
+    return made or (DOCS / page).is_file()
 
 
 def on_files(files: Any, config: Any) -> Any:
     """The pages that the build writes."""
-    if not (DOCS / "index.md").is_file():
-        readme = (ROOT / "README.md").read_text(encoding="utf-8").replace("](docs/", "](")
-        files.append(File.generated(config, "index.md", content=f"{WIDE}{readme}"))
+    for name, page in FROM_ROOT.items():
+        text = (ROOT / name).read_text(encoding="utf-8").replace("](docs/", "](")
+        wide = WIDE if page == "index.md" else ""
+        files.append(File.generated(config, page, content=wide + text))
     shown = {f"notebooks/{name}.md": notebooks.as_markdown(name) for name in notebooks.NOTEBOOKS}
     for name, text in {**gallery.written(), **shown}.items():
         files.append(File.generated(config, name, content=text))

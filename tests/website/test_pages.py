@@ -210,7 +210,7 @@ def test_the_gallery_has_several_sizes_of_each_spec():
 
 @pytest.mark.slow
 def test_the_site_builds(tmp_path):
-    """Without a warning, with every page of the gallery; links to the playground are relative."""
+    """Without a warning, with every page of the gallery; links lead somewhere, those to the playground are relative."""
     pytest.importorskip("material", reason="no MkDocs: `make browser` installs it")
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet"]
     env = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
@@ -222,3 +222,8 @@ def test_the_site_builds(tmp_path):
         page = (tmp_path / "gallery" / spec.stem / "index.html").read_text()
         assert "at least" in page and 'href="../../play/' in page
     assert "{{ " not in (tmp_path / "tutorials" / "softmax" / "index.html").read_text()
+    for page in (p for p in tmp_path.rglob("*.html") if p.name != "404.html"):
+        for link in re.findall(r' href="([^"#?:]+)["#?]', page.read_text()):
+            there = page.parent / link
+            of_the_playground = "play" in link.split("/")  # which is bundled behind this
+            assert of_the_playground or there.is_file() or (there / "index.html").is_file(), link
