@@ -1,4 +1,4 @@
-"""How fast at shapes that nobody listed: drawn calls of a class, ours beside the best of torch eager and torch.compile.
+"""Speed at random shapes: drawn calls of a class, tritongen beside the better of torch eager and torch.compile.
 
     python -m benchmarks.anyshape --class rows --seed 7 --draws 100
     python -m benchmarks.anyshape --class products --seed commit --draws 100      # three seeds, of the commit's hash
@@ -6,16 +6,19 @@
     python -m benchmarks.anyshape --class fused --seed 7 --draws 16 --minutes 8 --worst 0   # attention, loss heads, norms
     python -m benchmarks.anyshape --class "attention small" --seed 7 --draws 4 --device cpu   # only whether it runs
 
-A class is one of `anyshape_draws.CLASSES`, several with commas between, all, or fused: `FUSED`, forwards and gradients. All that is timed is compiled before, in as many processes as there are
-cores; a contender that is not right to f64 has no time. **Ratio**: the least of torch's times over ours, at most 2; under
-10 us a difference of 1 us counts as none. The twenty worst calls are timed again, with every variant that may run them.
-Each row goes to the file of `--resume` as it is measured, and what stands there is not measured again.
-`--minutes` ends a run in time: the first draws of all classes come first, and half of the time goes to compiling.
+A class is one of `anyshape_draws.CLASSES`; give several with commas, or `all`, or `fused` for attention, loss heads and norms with
+their gradients.
 
-`--regret` times every variant of every draw instead: the time of what was chosen over that of the best of them.
-`--gradients` times the gradients of the draws that have some, by autograd, behind a call that is not timed. Classes whose
-names end with backward or backwards are timed so without it.
-`--spills` compiles what is chosen for an H200, without a GPU, and lists the kernels whose threads spill most.
+- Everything is compiled first, in as many processes as there are cores. A contender whose result is not right is not timed.
+- The **ratio** is torch's best time divided by ours, at most 2. Below 10 us, a difference of 1 us counts as none.
+- The twenty worst calls are timed again, with every variant that can run them.
+- Each row is written to the file of `--resume` at once. A later run skips the rows of that file.
+- `--minutes` ends a run in time. The first draws of all classes come first. Half of the time is for compiling.
+
+`--regret` times every variant of every draw instead, and gives the time of the chosen one divided by the best.
+`--gradients` times the gradients of the draws, by autograd, behind a call that is not timed. Classes whose names end with
+`backward` or `backwards` are timed so in any case. `--spills` needs no GPU: it compiles what an H200 would run, and lists the
+kernels whose threads spill most.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
-"""Calls of classes of ops, drawn from a seed: op, dtype, sizes, layouts.
+"""Calls of several classes of ops, drawn from a seed: op, dtype, sizes, layouts.
 
     draw("rows", seed=7, k=3)   # Draw(spec="specs/softmax.op", dtype="bf16", numbers={"D": 3001, ...}, layouts=...)
 
-Sizes are log-uniform, half of them odd, one in ten at an edge (1, 2, a power of two or beside one). Three of four draws are
-such that the roofline of an H200 takes them 10 us to 5 ms, the others less. Spec k of a seed is the same everywhere.
-`attention backward` has the calls of `attention`, whose gradients are timed; `attention small` has calls for a CPU.
+Sizes are log-uniform. Half of them are odd, and one in ten is at an edge: 1, 2, a power of two or beside one. Three of four
+draws take 10 us to 5 ms by the roofline of an H200, the others less. Draw k of a seed is the same everywhere.
+The class "attention backward" has the calls of "attention" and times their gradients. "attention small" has calls for a CPU.
+
 Not here: operands and timing (`anyshape_jobs.py`).
 """
 

@@ -1,10 +1,10 @@
-"""The contraction rows of the speed table on one GPU: compared first, then timed in turns.
+"""The products of the speed table on one GPU: compared first, then timed in turns.
 
     python benchmarks/contractions.py [--json FILE] [--only TEXT] [--compiled]
 
-Default schedules, random data, outputs compared with a reference in f64 (f32 where that is too slow)
-on poisoned storage. Ours and the other side take turns, with the L2 cache overwritten before each; the
-time is the device's alone (`tritongen.bench.measure`), what a call keeps the host stands beside it.
+Default schedules, random data. Outputs are compared with a reference in f64 (f32 where f64 is too slow), on poisoned
+storage. tritongen and its rival take turns. The L2 cache is overwritten before each call. The table shows the time of the
+device (`tritongen.bench.measure`), and beside it how long a call keeps the host busy.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""The speed floor on one GPU: every row compared with its reference first, on poisoned outputs.
+"""The speed floor on one GPU. Every row is first compared with its reference, on poisoned outputs.
 
     python benchmarks/floor.py [--json FILE] [--only NAME]
 
-Default schedules only. Memory-bound rows are shares of a copy measured in the same run (bytes read
-plus written); contractions are TFLOP/s. Inputs are fresh random data; times are medians by CUDA
-events with the L2 cache flushed between runs (`triton.testing.do_bench`).
+Default schedules, fresh random data. Rows bound by memory are shares of a copy of the same run (bytes read plus written).
+Contractions are in TFLOP/s. Times are medians of CUDA events, with the L2 cache flushed between runs
+(`triton.testing.do_bench`).
 """
 
 from __future__ import annotations

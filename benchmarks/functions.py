@@ -1,12 +1,14 @@
-"""Functions on one GPU: how far off, over every input of the half types, and how fast, beside torch.
+"""Functions on one GPU beside torch: their error over every input of the half types, and their speed.
 
     python benchmarks/functions.py [--json FILE] [--only NAME ...]
 
-Each function is compiled from its expression, as a user would, and compared with f64 on the same inputs: all
-65,536 of bf16 and of f16, 2^24 of f32 (random bit patterns, normal and negative numbers). Errors are in units in
-the last place of the exact result, where that is a normal number; `worse` counts the bf16 and f16 inputs, denormals
-included, where ours is more representable numbers away from the exact result than torch's. Speed: 2^28 elements of
-bf16 (2^27 of f32), per cent of a copy of the same run; medians, L2 flushed between runs.
+Each function is compiled from its expression, as you would do it, and compared with f64 on the same inputs: all 65,536 of
+bf16 and of f16, and 2^24 of f32 (random bit patterns, normal numbers, negative numbers).
+
+- Errors are in units in the last place of the exact result, where that is a normal number.
+- `worse` counts inputs of bf16 and f16, denormals included, for which our result is further from the exact one than
+  torch's.
+- Speed is of 2^28 elements of bf16 (2^27 of f32), in per cent of a copy of the same run. Medians, L2 flushed between runs.
 """
 
 from __future__ import annotations

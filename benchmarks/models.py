@@ -3,8 +3,8 @@
     make("gpt", TORCH, sizes), make("gpt", ours(), sizes)      # of one seed: the same weights by the same names
     loss = model(*batch)
 
-Attention of `ours()` is the op ATTENTION below: specs/attention.op takes half types alone and no mask. Its
-gradient is derived. Additions of the residual streams are torch's in both.
+The attention of `ours()` is the op ATTENTION below, since specs/attention.op takes only half types and no mask. Its
+gradient is derived. Both models add their residual streams by torch.
 """
 
 from __future__ import annotations

@@ -2,12 +2,14 @@
 
     python benchmarks/reductions.py [--json FILE] [--only TEXT] [--no-compile] [--workers 14]
 
-Prints a table in Markdown. Default schedules. A share is of a copy, bytes read plus written: "copy" is the bandwidth
-of a large copy measured in the same run, "own" that of a copy of as many bytes as the row moves. Norms over
-channels are held to the bytes that their plan states ("plan", as `tritongen explain` does). Fresh random data,
-poisoned storage, medians by CUDA events. Between runs another buffer is read, so that L2 is full of lines that nobody
-has to write back (behind `zero_()`, as do_bench empties it, 256 MiB take 12 us longer: 15% of a sum, none of a copy of
-2 GiB), and the device waits until the host has launched. Worker processes compile first, all at once.
+Prints a table in Markdown. Default schedules, fresh random data, poisoned storage, medians of CUDA events.
+
+- A share is of a copy, bytes read plus written. "copy" is a large copy of the same run. "own" is a copy of as many bytes as
+  the row moves. Norms over channels are compared with the bytes that their plan states ("plan", as `tritongen explain`
+  counts them).
+- Between runs another buffer is read, so that L2 holds no lines that must be written back. (Behind `zero_()`, 256 MiB take
+  12 us longer: 15% of a sum.) The device waits until the host has launched.
+- Worker processes compile everything first.
 """
 
 from __future__ import annotations

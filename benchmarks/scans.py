@@ -2,9 +2,9 @@
 
     python benchmarks/scans.py [--only TEXT] [--no-compile]
 
-Default schedules; prints a Markdown table, about 50 s. A share is of a copy, operands and outputs
-counted once; its bandwidth is that of a large copy measured in the same run. Fresh random data,
-outputs on poisoned storage, medians by CUDA events with L2 flushed between runs.
+Prints a table in Markdown, in about 50 s. Default schedules, fresh random data, outputs on poisoned storage. A share is of
+a large copy of the same run; operands and outputs count once. Times are medians of CUDA events, with L2 flushed between
+runs.
 """
 
 from __future__ import annotations

@@ -1,17 +1,19 @@
-"""A GPT and a small ResNet trained by torch's layers and by tritongen's, eager and compiled.
+"""Trains a GPT and a small ResNet with torch's layers and with tritongen's, eager and compiled.
 
     python benchmarks/train.py --model gpt|resnet --out FOLDER [--steps 300] [--device cuda] [--dtype bf16]
                                [--seeds 3] [--backend inductor] [--tiny]
 
-First the gradients of step 0, of the same weights and batch, against torch's in f64: ours and torch's, in f32 and under
-autocast. Then the runs: eager ones for each seed, compiled ones for the first; a seed gives weights and batches,
-for torch and for us. Writes results.json (after each run), results.md and, where matplotlib is installed
-(`pip install 'tritongen[bench]'`), curves.png.
+First the gradients of step 0 are compared with torch's in f64: ours and torch's, in f32 and under autocast. Then the models
+train: eager ones for each seed, compiled ones for the first seed. A seed gives the same weights and batches to torch and to
+us.
 
-**The rule**: a curve is inside torch's spread where its mean over every window of a tenth of the steps lies no
-further from one of those of torch's eager seeds than these lie apart. **Speed** is that of the last two thirds of the steps,
-200 of 300, the device waited for at both ends. **Where the time goes** is one step more, by torch.profiler. The first
-step's time, which stands beside them, is that of compiling mostly.
+It writes results.json (after each run), results.md, and curves.png if matplotlib is installed.
+
+- **The rule.** A curve is inside torch's spread if its mean over every window of a tenth of the steps is no further from a
+  curve of torch's eager seeds than these are from each other.
+- **Speed** is of the last two thirds of the steps (200 of 300). The device is waited for at both ends.
+- **Where the time goes** is one more step under torch.profiler.
+- The time of the first step is mostly compilation.
 """
 
 from __future__ import annotations

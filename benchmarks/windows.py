@@ -2,9 +2,9 @@
 
     python benchmarks/windows.py [--json FILE] [--only TEXT] [--no-compile]
 
-Default schedules. A share is of a large copy in the same run, input and output each counted once. Every
-output is compared with torch's, on poisoned storage, before it is timed; times are medians of
-interleaved calls with the L2 cache overwritten in between. `#41` is a problem of `benchmarks/users`.
+Default schedules. A share is of a large copy in the same run; input and output count once. Every output is compared with
+torch's, on poisoned storage, before it is timed. Times are medians of calls in turns, with the L2 cache overwritten in
+between. `#41` is a problem of `benchmarks/users`.
 """
 
 from __future__ import annotations

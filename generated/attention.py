@@ -248,7 +248,7 @@ def attention_wide(
     first_i = (tl.program_id(0) % i_tiles) * BLOCK_M
     i = first_i + tl.arange(0, BLOCK_M).to(tl.int64)
     program = tl.program_id(0) // i_tiles
-    e_tiles = tl.cdiv(E, BLOCK_D)
+    e_tiles = tl.maximum(tl.cdiv(E, BLOCK_D), 1)
     first_e = (program % e_tiles) * BLOCK_D
     e = first_e + tl.arange(0, BLOCK_D).to(tl.int64)
     program2 = program // e_tiles
@@ -363,7 +363,7 @@ def launch_attention(q, k, v, o, scale) -> None:
             SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True,
             **lib.config_without(config, "BLOCK_P"),
         )  # fmt: skip
-        grid = (B * H * S * lib.cdiv(E, 64),)
+        grid = (B * H * S * max(1, lib.cdiv(E, 64)),)
         attention_merge[grid](
             m_parts, o_sum_parts, o_sum2_parts, o, E, B, H, S, *m_parts.stride(),
             *o_sum_parts.stride(), *o_sum2_parts.stride(), *o.stride(),
@@ -383,7 +383,7 @@ def launch_attention(q, k, v, o, scale) -> None:
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
-        grid = (B * H * lib.cdiv(S, BLOCK_M) * lib.cdiv(E, BLOCK_D),)
+        grid = (B * H * lib.cdiv(S, BLOCK_M) * max(1, lib.cdiv(E, BLOCK_D)),)
         attention_wide[grid](
             q, k, v, o, scale, S, E, B, H, L, *q.stride(), *k.stride(), *v.stride(), *o.stride(),
             SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True, **config,
@@ -726,7 +726,7 @@ def attention_forward_wide(
     first_i = (tl.program_id(0) % i_tiles) * BLOCK_M
     i = first_i + tl.arange(0, BLOCK_M).to(tl.int64)
     program = tl.program_id(0) // i_tiles
-    e_tiles = tl.cdiv(E, BLOCK_D)
+    e_tiles = tl.maximum(tl.cdiv(E, BLOCK_D), 1)
     first_e = (program % e_tiles) * BLOCK_D
     e = first_e + tl.arange(0, BLOCK_D).to(tl.int64)
     program2 = program // e_tiles
@@ -820,7 +820,7 @@ def launch_attention_forward(q, k, v, o, m_kept, o_sum2_kept, scale) -> None:
             SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True,
             **lib.config_without(config, "BLOCK_P"),
         )  # fmt: skip
-        grid = (B * H * S * lib.cdiv(E, 64),)
+        grid = (B * H * S * max(1, lib.cdiv(E, 64)),)
         attention_forward_merge[grid](
             m_parts, o_sum_parts, o_sum2_parts, m_kept, o_sum2_kept, o, E, B, H, S,
             *m_parts.stride(), *o_sum_parts.stride(), *o_sum2_parts.stride(), *m_kept.stride(),
@@ -842,7 +842,7 @@ def launch_attention_forward(q, k, v, o, m_kept, o_sum2_kept, scale) -> None:
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
-        grid = (B * H * lib.cdiv(S, BLOCK_M) * lib.cdiv(E, BLOCK_D),)
+        grid = (B * H * lib.cdiv(S, BLOCK_M) * max(1, lib.cdiv(E, BLOCK_D)),)
         attention_forward_wide[grid](
             q, k, v, m_kept, o_sum2_kept, o, scale, S, E, B, H, L, *q.stride(), *k.stride(),
             *v.stride(), *m_kept.stride(), *o_sum2_kept.stride(), *o.stride(),
@@ -1105,7 +1105,7 @@ def attention_backward_dq_wide(
     first_i = (tl.program_id(0) % i_tiles) * BLOCK_M
     i = first_i + tl.arange(0, BLOCK_M).to(tl.int64)
     program = tl.program_id(0) // i_tiles
-    e2_tiles = tl.cdiv(E, BLOCK_D)
+    e2_tiles = tl.maximum(tl.cdiv(E, BLOCK_D), 1)
     first_e2 = (program % e2_tiles) * BLOCK_D
     e2 = first_e2 + tl.arange(0, BLOCK_D).to(tl.int64)
     program2 = program // e2_tiles
@@ -1272,7 +1272,7 @@ def attention_backward_dk_wide_dk(
     first_j = (tl.program_id(0) % j_tiles) * BLOCK_M
     j = first_j + tl.arange(0, BLOCK_M).to(tl.int64)
     program = tl.program_id(0) // j_tiles
-    e2_tiles = tl.cdiv(E, BLOCK_D)
+    e2_tiles = tl.maximum(tl.cdiv(E, BLOCK_D), 1)
     first_e2 = (program % e2_tiles) * BLOCK_D
     e2 = first_e2 + tl.arange(0, BLOCK_D).to(tl.int64)
     program2 = program // e2_tiles
@@ -1365,7 +1365,7 @@ def attention_backward_dk_wide_dv(
     first_j = (tl.program_id(0) % j_tiles) * BLOCK_M
     j = first_j + tl.arange(0, BLOCK_M).to(tl.int64)
     program = tl.program_id(0) // j_tiles
-    e_tiles = tl.cdiv(E, BLOCK_D)
+    e_tiles = tl.maximum(tl.cdiv(E, BLOCK_D), 1)
     first_e = (program % e_tiles) * BLOCK_D
     e = first_e + tl.arange(0, BLOCK_D).to(tl.int64)
     program2 = program // e_tiles
@@ -1750,7 +1750,7 @@ def launch_attention_backward_dq(q, k, v, m_kept, o_sum2_kept, do_sum, do_sum2, 
             EVEN_J=L % BLOCK_N == 0, enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
-        grid = (B * H * lib.cdiv(S, BLOCK_M) * lib.cdiv(E, BLOCK_D),)
+        grid = (B * H * lib.cdiv(S, BLOCK_M) * max(1, lib.cdiv(E, BLOCK_D)),)
         attention_backward_dq_wide[grid](
             do_sum2, v, do_sum, o_sum2_kept, q, k, m_kept, dq, scale, S, E, B, H, L,
             *do_sum2.stride(), *v.stride(), *do_sum.stride(), *o_sum2_kept.stride(), *q.stride(),
@@ -1803,7 +1803,7 @@ def launch_attention_backward_dk(
             **config,
         )  # fmt: skip
     else:
-        grid = (B * H * lib.cdiv(L, BLOCK_M) * lib.cdiv(E, BLOCK_D),)
+        grid = (B * H * lib.cdiv(L, BLOCK_M) * max(1, lib.cdiv(E, BLOCK_D)),)
         attention_backward_dk_wide_dk[grid](
             v, do_sum2, do_sum, o_sum2_kept, k, q, m_kept, dk, scale, L, E, B, H, S, *v.stride(),
             *do_sum2.stride(), *do_sum.stride(), *o_sum2_kept.stride(), *k.stride(), *q.stride(),

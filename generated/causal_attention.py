@@ -20,25 +20,24 @@ from tritongen import lib, runtime
 
 @triton.jit
 def causal_attention_part(
-    q_ptr, k_ptr, v_ptr, m_parts_ptr, o_sum_parts_ptr, o_sum2_parts_ptr, scale, S, B, H, E,
-    R, F, q_0, q_1, q_2, q_3, k_0, k_1, k_2, k_3, v_0, v_1, v_2, v_3, m_parts_0, m_parts_1,
+    q_ptr, k_ptr, v_ptr, m_parts_ptr, o_sum_parts_ptr, o_sum2_parts_ptr, scale, R, S, B, G,
+    E, F, q_0, q_1, q_2, q_3, k_0, k_1, k_2, k_3, v_0, v_1, v_2, v_3, m_parts_0, m_parts_1,
     m_parts_2, m_parts_3, o_sum_parts_0, o_sum_parts_1, o_sum_parts_2, o_sum_parts_3,
     o_sum_parts_4, o_sum2_parts_0, o_sum2_parts_1, o_sum2_parts_2, o_sum2_parts_3,
     SCALE_IS_TENSOR: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_D: tl.constexpr, BLOCK_D2: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
-    """BLOCK_M i a program of each part, b and h, BLOCK_N j a turn of its loop."""
+    """BLOCK_M row a program of each part, b and group, BLOCK_N j a turn of its loop."""
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
-    i_tiles = tl.cdiv(S, BLOCK_M)
-    # The tiles of most terms first.
-    first_i = (i_tiles - 1 - tl.program_id(0) % i_tiles) * BLOCK_M
-    i = first_i + tl.arange(0, BLOCK_M).to(tl.int64)
-    program = tl.program_id(0) // i_tiles
+    row_tiles = tl.cdiv(R * S, BLOCK_M)
+    first_row = (tl.program_id(0) % row_tiles) * BLOCK_M
+    row = first_row + tl.arange(0, BLOCK_M).to(tl.int64)
+    program = tl.program_id(0) // row_tiles
     part = (program % PARTS).to(tl.int64)
     program2 = program // PARTS
     b = (program2 % B).to(tl.int64)
     program3 = program2 // B
-    h = program3.to(tl.int64)
+    group = program3.to(tl.int64)
     e = tl.arange(0, BLOCK_D).to(tl.int64)
     f = tl.arange(0, BLOCK_D2).to(tl.int64)
     m = tl.full((BLOCK_M, 1), float("-inf"), tl.float32)
@@ -46,23 +45,34 @@ def causal_attention_part(
     o_sum2 = tl.zeros((BLOCK_M, 1), tl.float32)
     chunk = tl.cdiv(S, PARTS * BLOCK_N) * BLOCK_N
     first = part.to(tl.int32) * chunk
-    end_i = tl.minimum(first_i + BLOCK_M, S)
-    stop = end_i
+    stop = tl.minimum(
+        tl.minimum(S, first + chunk),
+        tl.max(tl.where(row[:, None] < R * S, row[:, None] % S + 1, 0)).to(tl.int32),
+    )
+    q_h = group * R + row[:, None] // S
+    q_s = row[:, None] % S
     q = tl.load(
-        q_ptr + b * q_0 + h * q_1 + i[:, None] * q_2 + e[None, :] * q_3,
-        mask=(i[:, None] < S) & (e[None, :] < E),
+        q_ptr + b * q_0 + q_h * q_1 + q_s * q_2 + e[None, :] * q_3,
+        mask=(row[:, None] < R * S) & (e[None, :] < E),
         other=0.0,
     )
     whole = tl.maximum(
-        first, (tl.minimum(tl.minimum(S, first + chunk), first_i + 1)) // BLOCK_N * BLOCK_N
+        first,
+        (
+            tl.minimum(
+                tl.minimum(S, first + chunk),
+                tl.min(tl.where(row[:, None] < R * S, row[:, None] % S + 1, R * S)).to(tl.int32),
+            )
+        )
+        // BLOCK_N
+        * BLOCK_N,
     )
     # Whole blocks go without a mask, then the rest.
     for masked in tl.static_range(2):
         for start in range((first, whole)[masked], (whole, stop)[masked], BLOCK_N):
             j = start + tl.arange(0, BLOCK_N).to(tl.int64)
-            k_g = h // R
             k = tl.load(
-                k_ptr + b * k_0 + k_g * k_1 + j[:, None] * k_2 + e[None, :] * k_3,
+                k_ptr + b * k_0 + group * k_1 + j[:, None] * k_2 + e[None, :] * k_3,
                 mask=(e[None, :] < E) & (j[:, None] < stop),
                 other=0.0,
             )
@@ -70,7 +80,9 @@ def causal_attention_part(
             s_sum = tl.dot(q, k.T)
             s = scale * s_sum
             if masked:
-                s = tl.where((j[None, :] < stop) & (i[:, None] >= j[None, :]), s, float("-inf"))
+                s = tl.where(
+                    (j[None, :] < stop) & (row[:, None] % S >= j[None, :]), s, float("-inf")
+                )
             # m[b, h, i] = max[j <= i](s[b, h, i, j])
             m_new = tl.maximum(m, tl.max(s, 1, keep_dims=True))
             m_base = tl.where(m_new == float("-inf"), 0.0, m_new * 1.44269504)
@@ -78,39 +90,47 @@ def causal_attention_part(
             m = m_new
             # p[b, h, i, j] = exp(s[b, h, i, j] - m[b, h, i])
             p = tl.exp2(s * 1.44269504 - m_base)
-            v_g = h // R
             v = tl.load(
-                v_ptr + b * v_0 + v_g * v_1 + j[:, None] * v_2 + f[None, :] * v_3,
+                v_ptr + b * v_0 + group * v_1 + j[:, None] * v_2 + f[None, :] * v_3,
                 mask=(j[:, None] < stop) & (f[None, :] < F),
-                other=0.0,
             )
+            if masked:
+                v = tl.where(j[:, None] < stop, v, 0.0)
             # o_sum[b, h, i, f] = sum[j <= i](T(p[b, h, i, j]) * v[b, h // R, j, f])
             o_sum = tl.dot(p.to(q_ptr.dtype.element_ty), v, o_sum * m_moved)
             # o_sum2[b, h, i] = sum[j <= i](p[b, h, i, j])
             o_sum2 = o_sum2 * m_moved + tl.sum(p, 1, keep_dims=True)
+    m_parts_h = group * R + row[:, None] // S
+    m_parts_s = row[:, None] % S
     tl.store(
-        m_parts_ptr + part * m_parts_0 + b * m_parts_1 + h * m_parts_2 + i[:, None] * m_parts_3,
+        m_parts_ptr
+        + part * m_parts_0
+        + b * m_parts_1
+        + m_parts_h * m_parts_2
+        + m_parts_s * m_parts_3,
         m,
-        mask=i[:, None] < S,
+        mask=row[:, None] < R * S,
     )
+    o_sum_parts_h = group * R + row[:, None] // S
+    o_sum_parts_s = row[:, None] % S
     tl.store(
         o_sum_parts_ptr
         + part * o_sum_parts_0
         + b * o_sum_parts_1
-        + h * o_sum_parts_2
-        + i[:, None] * o_sum_parts_3
+        + o_sum_parts_h * o_sum_parts_2
+        + o_sum_parts_s * o_sum_parts_3
         + f[None, :] * o_sum_parts_4,
         o_sum,
-        mask=(i[:, None] < S) & (f[None, :] < F),
+        mask=(row[:, None] < R * S) & (f[None, :] < F),
     )
     tl.store(
         o_sum2_parts_ptr
         + part * o_sum2_parts_0
         + b * o_sum2_parts_1
-        + h * o_sum2_parts_2
-        + i[:, None] * o_sum2_parts_3,
+        + m_parts_h * o_sum2_parts_2
+        + m_parts_s * o_sum2_parts_3,
         o_sum2,
-        mask=i[:, None] < S,
+        mask=row[:, None] < R * S,
     )
 
 
@@ -263,7 +283,7 @@ def causal_attention_wide(
     first_i = (i_tiles - 1 - tl.program_id(0) % i_tiles) * BLOCK_M
     i = first_i + tl.arange(0, BLOCK_M).to(tl.int64)
     program = tl.program_id(0) // i_tiles
-    f_tiles = tl.cdiv(F, BLOCK_D)
+    f_tiles = tl.maximum(tl.cdiv(F, BLOCK_D), 1)
     first_f = (program % f_tiles) * BLOCK_D
     f = first_f + tl.arange(0, BLOCK_D).to(tl.int64)
     program2 = program // f_tiles
@@ -327,23 +347,23 @@ def causal_attention_wide(
 
 
 def choose_causal_attention(
-    batch0: int, batch1: int, rows: int, terms: int, whole0: int, whole1: int,
-    columns0: int, tiled: bool, gpu: lib.Gpu,
+    rows: int, terms: int, whole0: int, whole1: int, columns0: int, group0: int,
+    group1: int, group_rows: int, tiled: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """Returns (variant, config) of a call: the first variant whose rule holds."""
     # few rows: programs share the loop over a row's terms, and a second kernel merges what they leave
     if (
-        batch0 * batch1 * lib.cdiv(rows, 64) < gpu.sms
+        (group0 * group1 * lib.cdiv(group_rows, 64) < gpu.sms or rows <= 16)
         and terms >= 1024
         and max(whole0, whole1) <= 256
     ):
-        BLOCK_M = 16 if rows <= 16 else 64
-        BLOCK_N = 64
+        BLOCK_M = 16 if group_rows <= 16 else 64
+        BLOCK_N = 128 if group_rows <= 16 and max(whole0, whole1) <= 128 else 64
         PARTS = max(
             1,
             min(
-                lib.cdiv(4 * gpu.sms, max(1, batch0 * batch1 * lib.cdiv(rows, BLOCK_M))),
-                lib.cdiv(terms, 4 * BLOCK_N),
+                lib.cdiv(32 * gpu.sms, max(1, group0 * group1 * lib.cdiv(group_rows, BLOCK_M))),
+                lib.cdiv(terms, 2 * BLOCK_N),
                 64,
             ),
         )
@@ -369,12 +389,14 @@ def choose_causal_attention(
 def launch_causal_attention(q, k, v, o, scale) -> None:
     """Computes o with the variant that `choose` returns. Does not check operands."""
     B, H, S, E = q.shape
-    F = v.shape[3]
     G = k.shape[1]
+    F = v.shape[3]
     R = H // G
+    group_rows = R * S
     variant, config = choose_causal_attention(
-        batch0=B, batch1=H, rows=S, terms=S, whole0=E, whole1=F, columns0=F,
-        tiled=lib.takes_tiles(q, k, v) and not lib.repeats(q, k, v), gpu=lib.gpu(k.device),
+        rows=S, terms=S, whole0=E, whole1=F, columns0=F, group0=B, group1=G,
+        group_rows=group_rows, tiled=lib.takes_tiles(q, k, v) and not lib.repeats(q, k, v),
+        gpu=lib.gpu(k.device),
     )  # fmt: skip
     BLOCK_M, BLOCK_N, BLOCK_D = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_D"]
     if variant == "parts":
@@ -382,15 +404,15 @@ def launch_causal_attention(q, k, v, o, scale) -> None:
         m_parts = torch.empty((PARTS, B, H, S), dtype=torch.float32, device=k.device)
         o_sum_parts = torch.empty((PARTS, B, H, S, F), dtype=torch.float32, device=k.device)
         o_sum2_parts = torch.empty((PARTS, B, H, S), dtype=torch.float32, device=k.device)
-        grid = (PARTS * B * H * lib.cdiv(S, BLOCK_M),)
+        grid = (PARTS * B * G * lib.cdiv(group_rows, BLOCK_M),)
         causal_attention_part[grid](
-            q, k, v, m_parts, o_sum_parts, o_sum2_parts, scale, S, B, H, E, R, F, *q.stride(),
+            q, k, v, m_parts, o_sum_parts, o_sum2_parts, scale, R, S, B, G, E, F, *q.stride(),
             *k.stride(), *v.stride(), *m_parts.stride(), *o_sum_parts.stride(),
             *o_sum2_parts.stride(),
             SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True,
             **lib.config_without(config, "BLOCK_P"),
         )  # fmt: skip
-        grid = (B * H * S * lib.cdiv(F, 64),)
+        grid = (B * H * S * max(1, lib.cdiv(F, 64)),)
         causal_attention_merge[grid](
             m_parts, o_sum_parts, o_sum2_parts, o, F, B, H, S, *m_parts.stride(),
             *o_sum_parts.stride(), *o_sum2_parts.stride(), *o.stride(),
@@ -410,7 +432,7 @@ def launch_causal_attention(q, k, v, o, scale) -> None:
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
-        grid = (B * H * lib.cdiv(S, BLOCK_M) * lib.cdiv(F, BLOCK_D),)
+        grid = (B * H * lib.cdiv(S, BLOCK_M) * max(1, lib.cdiv(F, BLOCK_D)),)
         causal_attention_wide[grid](
             q, k, v, o, scale, S, F, B, H, E, R, *q.stride(), *k.stride(), *v.stride(), *o.stride(),
             SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True, **config,
@@ -538,25 +560,24 @@ def causal_attention(
 
 @triton.jit
 def causal_attention_forward_part(
-    q_ptr, k_ptr, v_ptr, m_parts_ptr, o_sum_parts_ptr, o_sum2_parts_ptr, scale, S, B, H, E,
-    R, F, q_0, q_1, q_2, q_3, k_0, k_1, k_2, k_3, v_0, v_1, v_2, v_3, m_parts_0, m_parts_1,
+    q_ptr, k_ptr, v_ptr, m_parts_ptr, o_sum_parts_ptr, o_sum2_parts_ptr, scale, R, S, B, G,
+    E, F, q_0, q_1, q_2, q_3, k_0, k_1, k_2, k_3, v_0, v_1, v_2, v_3, m_parts_0, m_parts_1,
     m_parts_2, m_parts_3, o_sum_parts_0, o_sum_parts_1, o_sum_parts_2, o_sum_parts_3,
     o_sum_parts_4, o_sum2_parts_0, o_sum2_parts_1, o_sum2_parts_2, o_sum2_parts_3,
     SCALE_IS_TENSOR: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_D: tl.constexpr, BLOCK_D2: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
-    """BLOCK_M i a program of each part, b and h, BLOCK_N j a turn of its loop."""
+    """BLOCK_M row a program of each part, b and group, BLOCK_N j a turn of its loop."""
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
-    i_tiles = tl.cdiv(S, BLOCK_M)
-    # The tiles of most terms first.
-    first_i = (i_tiles - 1 - tl.program_id(0) % i_tiles) * BLOCK_M
-    i = first_i + tl.arange(0, BLOCK_M).to(tl.int64)
-    program = tl.program_id(0) // i_tiles
+    row_tiles = tl.cdiv(R * S, BLOCK_M)
+    first_row = (tl.program_id(0) % row_tiles) * BLOCK_M
+    row = first_row + tl.arange(0, BLOCK_M).to(tl.int64)
+    program = tl.program_id(0) // row_tiles
     part = (program % PARTS).to(tl.int64)
     program2 = program // PARTS
     b = (program2 % B).to(tl.int64)
     program3 = program2 // B
-    h = program3.to(tl.int64)
+    group = program3.to(tl.int64)
     e = tl.arange(0, BLOCK_D).to(tl.int64)
     f = tl.arange(0, BLOCK_D2).to(tl.int64)
     m = tl.full((BLOCK_M, 1), float("-inf"), tl.float32)
@@ -564,23 +585,34 @@ def causal_attention_forward_part(
     o_sum2 = tl.zeros((BLOCK_M, 1), tl.float32)
     chunk = tl.cdiv(S, PARTS * BLOCK_N) * BLOCK_N
     first = part.to(tl.int32) * chunk
-    end_i = tl.minimum(first_i + BLOCK_M, S)
-    stop = end_i
+    stop = tl.minimum(
+        tl.minimum(S, first + chunk),
+        tl.max(tl.where(row[:, None] < R * S, row[:, None] % S + 1, 0)).to(tl.int32),
+    )
+    q_h = group * R + row[:, None] // S
+    q_s = row[:, None] % S
     q = tl.load(
-        q_ptr + b * q_0 + h * q_1 + i[:, None] * q_2 + e[None, :] * q_3,
-        mask=(i[:, None] < S) & (e[None, :] < E),
+        q_ptr + b * q_0 + q_h * q_1 + q_s * q_2 + e[None, :] * q_3,
+        mask=(row[:, None] < R * S) & (e[None, :] < E),
         other=0.0,
     )
     whole = tl.maximum(
-        first, (tl.minimum(tl.minimum(S, first + chunk), first_i + 1)) // BLOCK_N * BLOCK_N
+        first,
+        (
+            tl.minimum(
+                tl.minimum(S, first + chunk),
+                tl.min(tl.where(row[:, None] < R * S, row[:, None] % S + 1, R * S)).to(tl.int32),
+            )
+        )
+        // BLOCK_N
+        * BLOCK_N,
     )
     # Whole blocks go without a mask, then the rest.
     for masked in tl.static_range(2):
         for start in range((first, whole)[masked], (whole, stop)[masked], BLOCK_N):
             j = start + tl.arange(0, BLOCK_N).to(tl.int64)
-            k_g = h // R
             k = tl.load(
-                k_ptr + b * k_0 + k_g * k_1 + j[:, None] * k_2 + e[None, :] * k_3,
+                k_ptr + b * k_0 + group * k_1 + j[:, None] * k_2 + e[None, :] * k_3,
                 mask=(e[None, :] < E) & (j[:, None] < stop),
                 other=0.0,
             )
@@ -589,7 +621,9 @@ def causal_attention_forward_part(
             # s[b, h, i, j] = scale * s_sum[b, h, i, j]
             s = scale * s_sum
             if masked:
-                s = tl.where((j[None, :] < stop) & (i[:, None] >= j[None, :]), s, float("-inf"))
+                s = tl.where(
+                    (j[None, :] < stop) & (row[:, None] % S >= j[None, :]), s, float("-inf")
+                )
             # m[b, h, i] = max[j <= i](s[b, h, i, j])
             m_new = tl.maximum(m, tl.max(s, 1, keep_dims=True))
             m_base = tl.where(m_new == float("-inf"), 0.0, m_new * 1.44269504)
@@ -597,39 +631,47 @@ def causal_attention_forward_part(
             m = m_new
             # p[b, h, i, j] = exp(s[b, h, i, j] - m[b, h, i])
             p = tl.exp2(s * 1.44269504 - m_base)
-            v_g = h // R
             v = tl.load(
-                v_ptr + b * v_0 + v_g * v_1 + j[:, None] * v_2 + f[None, :] * v_3,
+                v_ptr + b * v_0 + group * v_1 + j[:, None] * v_2 + f[None, :] * v_3,
                 mask=(j[:, None] < stop) & (f[None, :] < F),
-                other=0.0,
             )
+            if masked:
+                v = tl.where(j[:, None] < stop, v, 0.0)
             # o_sum[b, h, i, f] = sum[j <= i](T(p[b, h, i, j]) * v[b, h // R, j, f])
             o_sum = tl.dot(p.to(q_ptr.dtype.element_ty), v, o_sum * m_moved)
             # o_sum2[b, h, i] = sum[j <= i](p[b, h, i, j])
             o_sum2 = o_sum2 * m_moved + tl.sum(p, 1, keep_dims=True)
+    m_parts_h = group * R + row[:, None] // S
+    m_parts_s = row[:, None] % S
     tl.store(
-        m_parts_ptr + part * m_parts_0 + b * m_parts_1 + h * m_parts_2 + i[:, None] * m_parts_3,
+        m_parts_ptr
+        + part * m_parts_0
+        + b * m_parts_1
+        + m_parts_h * m_parts_2
+        + m_parts_s * m_parts_3,
         m,
-        mask=i[:, None] < S,
+        mask=row[:, None] < R * S,
     )
+    o_sum_parts_h = group * R + row[:, None] // S
+    o_sum_parts_s = row[:, None] % S
     tl.store(
         o_sum_parts_ptr
         + part * o_sum_parts_0
         + b * o_sum_parts_1
-        + h * o_sum_parts_2
-        + i[:, None] * o_sum_parts_3
+        + o_sum_parts_h * o_sum_parts_2
+        + o_sum_parts_s * o_sum_parts_3
         + f[None, :] * o_sum_parts_4,
         o_sum,
-        mask=(i[:, None] < S) & (f[None, :] < F),
+        mask=(row[:, None] < R * S) & (f[None, :] < F),
     )
     tl.store(
         o_sum2_parts_ptr
         + part * o_sum2_parts_0
         + b * o_sum2_parts_1
-        + h * o_sum2_parts_2
-        + i[:, None] * o_sum2_parts_3,
+        + m_parts_h * o_sum2_parts_2
+        + m_parts_s * o_sum2_parts_3,
         o_sum2,
-        mask=i[:, None] < S,
+        mask=row[:, None] < R * S,
     )
 
 
@@ -799,7 +841,7 @@ def causal_attention_forward_wide(
     first_i = (i_tiles - 1 - tl.program_id(0) % i_tiles) * BLOCK_M
     i = first_i + tl.arange(0, BLOCK_M).to(tl.int64)
     program = tl.program_id(0) // i_tiles
-    f_tiles = tl.cdiv(F, BLOCK_D)
+    f_tiles = tl.maximum(tl.cdiv(F, BLOCK_D), 1)
     first_f = (program % f_tiles) * BLOCK_D
     f = first_f + tl.arange(0, BLOCK_D).to(tl.int64)
     program2 = program // f_tiles
@@ -878,12 +920,14 @@ choose_causal_attention_forward = choose_causal_attention
 def launch_causal_attention_forward(q, k, v, o, m_kept, o_sum2_kept, scale) -> None:
     """Computes m_kept, o_sum2_kept, o with the variant that `choose` returns. Does not check operands."""
     B, H, S, E = q.shape
-    F = v.shape[3]
     G = k.shape[1]
+    F = v.shape[3]
     R = H // G
+    group_rows = R * S
     variant, config = choose_causal_attention_forward(
-        batch0=B, batch1=H, rows=S, terms=S, whole0=E, whole1=F, columns0=F,
-        tiled=lib.takes_tiles(q, k, v) and not lib.repeats(q, k, v), gpu=lib.gpu(k.device),
+        rows=S, terms=S, whole0=E, whole1=F, columns0=F, group0=B, group1=G,
+        group_rows=group_rows, tiled=lib.takes_tiles(q, k, v) and not lib.repeats(q, k, v),
+        gpu=lib.gpu(k.device),
     )  # fmt: skip
     BLOCK_M, BLOCK_N, BLOCK_D = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_D"]
     if variant == "parts":
@@ -891,15 +935,15 @@ def launch_causal_attention_forward(q, k, v, o, m_kept, o_sum2_kept, scale) -> N
         m_parts = torch.empty((PARTS, B, H, S), dtype=torch.float32, device=k.device)
         o_sum_parts = torch.empty((PARTS, B, H, S, F), dtype=torch.float32, device=k.device)
         o_sum2_parts = torch.empty((PARTS, B, H, S), dtype=torch.float32, device=k.device)
-        grid = (PARTS * B * H * lib.cdiv(S, BLOCK_M),)
+        grid = (PARTS * B * G * lib.cdiv(group_rows, BLOCK_M),)
         causal_attention_forward_part[grid](
-            q, k, v, m_parts, o_sum_parts, o_sum2_parts, scale, S, B, H, E, R, F, *q.stride(),
+            q, k, v, m_parts, o_sum_parts, o_sum2_parts, scale, R, S, B, G, E, F, *q.stride(),
             *k.stride(), *v.stride(), *m_parts.stride(), *o_sum_parts.stride(),
             *o_sum2_parts.stride(),
             SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True,
             **lib.config_without(config, "BLOCK_P"),
         )  # fmt: skip
-        grid = (B * H * S * lib.cdiv(F, 64),)
+        grid = (B * H * S * max(1, lib.cdiv(F, 64)),)
         causal_attention_forward_merge[grid](
             m_parts, o_sum_parts, o_sum2_parts, m_kept, o_sum2_kept, o, F, B, H, S,
             *m_parts.stride(), *o_sum_parts.stride(), *o_sum2_parts.stride(), *m_kept.stride(),
@@ -921,7 +965,7 @@ def launch_causal_attention_forward(q, k, v, o, m_kept, o_sum2_kept, scale) -> N
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
-        grid = (B * H * lib.cdiv(S, BLOCK_M) * lib.cdiv(F, BLOCK_D),)
+        grid = (B * H * lib.cdiv(S, BLOCK_M) * max(1, lib.cdiv(F, BLOCK_D)),)
         causal_attention_forward_wide[grid](
             q, k, v, m_kept, o_sum2_kept, o, scale, S, F, B, H, E, R, *q.stride(), *k.stride(),
             *v.stride(), *m_kept.stride(), *o_sum2_kept.stride(), *o.stride(),
@@ -1221,7 +1265,7 @@ def causal_attention_backward_dq_wide(
     first_i = (i_tiles - 1 - tl.program_id(0) % i_tiles) * BLOCK_M
     i = first_i + tl.arange(0, BLOCK_M).to(tl.int64)
     program = tl.program_id(0) // i_tiles
-    e_tiles = tl.cdiv(E, BLOCK_D)
+    e_tiles = tl.maximum(tl.cdiv(E, BLOCK_D), 1)
     first_e = (program % e_tiles) * BLOCK_D
     e = first_e + tl.arange(0, BLOCK_D).to(tl.int64)
     program2 = program // e_tiles
@@ -1415,7 +1459,7 @@ def causal_attention_backward_dk_wide_dk(
     first_j = (tl.program_id(0) % j_tiles) * BLOCK_M
     j = first_j + tl.arange(0, BLOCK_M).to(tl.int64)
     program = tl.program_id(0) // j_tiles
-    e_tiles = tl.cdiv(E, BLOCK_D)
+    e_tiles = tl.maximum(tl.cdiv(E, BLOCK_D), 1)
     first_e = (program % e_tiles) * BLOCK_D
     e = first_e + tl.arange(0, BLOCK_D).to(tl.int64)
     program2 = program // e_tiles
@@ -1524,7 +1568,7 @@ def causal_attention_backward_dk_wide_dv(
     first_j = (tl.program_id(0) % j_tiles) * BLOCK_M
     j = first_j + tl.arange(0, BLOCK_M).to(tl.int64)
     program = tl.program_id(0) // j_tiles
-    f_tiles = tl.cdiv(F, BLOCK_D)
+    f_tiles = tl.maximum(tl.cdiv(F, BLOCK_D), 1)
     first_f = (program % f_tiles) * BLOCK_D
     f = first_f + tl.arange(0, BLOCK_D).to(tl.int64)
     program2 = program // f_tiles
@@ -1955,7 +1999,7 @@ def launch_causal_attention_backward_dq(
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
-        grid = (B * G * R * lib.cdiv(S, BLOCK_M) * lib.cdiv(E, BLOCK_D),)
+        grid = (B * G * R * lib.cdiv(S, BLOCK_M) * max(1, lib.cdiv(E, BLOCK_D)),)
         causal_attention_backward_dq_wide[grid](
             do_sum2, v, do_sum, o_sum2_kept, q, k, m_kept, dq, scale, S, E, B, G, R, F,
             *do_sum2.stride(), *v.stride(), *do_sum.stride(), *o_sum2_kept.stride(), *q.stride(),
@@ -2011,14 +2055,14 @@ def launch_causal_attention_backward_dk(
             **config,
         )  # fmt: skip
     else:
-        grid = (B * G * lib.cdiv(S, BLOCK_M) * lib.cdiv(E, BLOCK_D),)
+        grid = (B * G * lib.cdiv(S, BLOCK_M) * max(1, lib.cdiv(E, BLOCK_D)),)
         causal_attention_backward_dk_wide_dk[grid](
             v, do_sum2, do_sum, o_sum2_kept, k, q, m_kept, dk, scale, S, E, B, G, R, F, *v.stride(),
             *do_sum2.stride(), *do_sum.stride(), *o_sum2_kept.stride(), *k.stride(), *q.stride(),
             *m_kept.stride(), *dk.stride(),
             EVEN_I=S % BLOCK_N == 0, **constants, **config,
         )  # fmt: skip
-        grid = (B * G * lib.cdiv(S, BLOCK_M) * lib.cdiv(F, BLOCK_D),)
+        grid = (B * G * lib.cdiv(S, BLOCK_M) * max(1, lib.cdiv(F, BLOCK_D)),)
         causal_attention_backward_dk_wide_dv[grid](
             k, q, m_kept, do_sum2, dv, scale, S, F, B, G, R, E, *k.stride(), *q.stride(),
             *m_kept.stride(), *do_sum2.stride(), *dv.stride(),

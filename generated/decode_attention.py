@@ -20,25 +20,25 @@ from tritongen import lib, runtime
 
 @triton.jit
 def decode_attention_part(
-    len_ptr, q_ptr, k_ptr, v_ptr, m_parts_ptr, o_sum_parts_ptr, o_sum2_parts_ptr, scale, S,
-    B, H, L, E, R, len_0, q_0, q_1, q_2, q_3, k_0, k_1, k_2, k_3, v_0, v_1, v_2, v_3,
+    len_ptr, q_ptr, k_ptr, v_ptr, m_parts_ptr, o_sum_parts_ptr, o_sum2_parts_ptr, scale, R,
+    S, B, G, L, E, len_0, q_0, q_1, q_2, q_3, k_0, k_1, k_2, k_3, v_0, v_1, v_2, v_3,
     m_parts_0, m_parts_1, m_parts_2, m_parts_3, o_sum_parts_0, o_sum_parts_1, o_sum_parts_2,
     o_sum_parts_3, o_sum_parts_4, o_sum2_parts_0, o_sum2_parts_1, o_sum2_parts_2,
     o_sum2_parts_3,
     SCALE_IS_TENSOR: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_D: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
-    """BLOCK_M i a program of each part, b and h, BLOCK_N j a turn of its loop."""
+    """BLOCK_M row a program of each part, b and group, BLOCK_N j a turn of its loop."""
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
-    i_tiles = tl.cdiv(S, BLOCK_M)
-    first_i = (tl.program_id(0) % i_tiles) * BLOCK_M
-    i = first_i + tl.arange(0, BLOCK_M).to(tl.int64)
-    program = tl.program_id(0) // i_tiles
+    row_tiles = tl.cdiv(R * S, BLOCK_M)
+    first_row = (tl.program_id(0) % row_tiles) * BLOCK_M
+    row = first_row + tl.arange(0, BLOCK_M).to(tl.int64)
+    program = tl.program_id(0) // row_tiles
     part = (program % PARTS).to(tl.int64)
     program2 = program // PARTS
     b = (program2 % B).to(tl.int64)
     program3 = program2 // B
-    h = program3.to(tl.int64)
+    group = program3.to(tl.int64)
     e2 = tl.arange(0, BLOCK_D).to(tl.int64)
     e = tl.arange(0, BLOCK_D).to(tl.int64)
     m = tl.full((BLOCK_M, 1), float("-inf"), tl.float32)
@@ -48,9 +48,11 @@ def decode_attention_part(
     first = part.to(tl.int32) * chunk
     len = tl.load(len_ptr + b * len_0).to(tl.int64)
     stop = tl.minimum(tl.minimum(L, first + chunk), len.to(tl.int32))
+    q_h = group * R + row[:, None] // S
+    q_s = row[:, None] % S
     q = tl.load(
-        q_ptr + b * q_0 + h * q_1 + i[:, None] * q_2 + e2[None, :] * q_3,
-        mask=(i[:, None] < S) & (e2[None, :] < E),
+        q_ptr + b * q_0 + q_h * q_1 + q_s * q_2 + e2[None, :] * q_3,
+        mask=(row[:, None] < R * S) & (e2[None, :] < E),
         other=0.0,
     )
     whole = tl.maximum(
@@ -60,9 +62,8 @@ def decode_attention_part(
     for masked in tl.static_range(2):
         for start in range((first, whole)[masked], (whole, stop)[masked], BLOCK_N):
             j = start + tl.arange(0, BLOCK_N).to(tl.int64)
-            k_g = h // R
             k = tl.load(
-                k_ptr + b * k_0 + k_g * k_1 + j[:, None] * k_2 + e2[None, :] * k_3,
+                k_ptr + b * k_0 + group * k_1 + j[:, None] * k_2 + e2[None, :] * k_3,
                 mask=(e2[None, :] < E) & (j[:, None] < stop),
                 other=0.0,
             )
@@ -78,9 +79,8 @@ def decode_attention_part(
             m = m_new
             # p[b, h, i, j] = exp(s[b, h, i, j] - m[b, h, i])
             p = tl.exp2(s * 1.44269504 - m_base)
-            v_g = h // R
             v = tl.load(
-                v_ptr + b * v_0 + v_g * v_1 + j[:, None] * v_2 + e[None, :] * v_3,
+                v_ptr + b * v_0 + group * v_1 + j[:, None] * v_2 + e[None, :] * v_3,
                 mask=(j[:, None] < stop) & (e[None, :] < E),
             )
             if masked:
@@ -89,29 +89,37 @@ def decode_attention_part(
             o_sum = tl.dot(p.to(q_ptr.dtype.element_ty), v, o_sum * m_moved)
             # o_sum2[b, h, i] = sum[j < len[b]](p[b, h, i, j])
             o_sum2 = o_sum2 * m_moved + tl.sum(p, 1, keep_dims=True)
+    m_parts_h = group * R + row[:, None] // S
+    m_parts_s = row[:, None] % S
     tl.store(
-        m_parts_ptr + part * m_parts_0 + b * m_parts_1 + h * m_parts_2 + i[:, None] * m_parts_3,
+        m_parts_ptr
+        + part * m_parts_0
+        + b * m_parts_1
+        + m_parts_h * m_parts_2
+        + m_parts_s * m_parts_3,
         m,
-        mask=i[:, None] < S,
+        mask=row[:, None] < R * S,
     )
+    o_sum_parts_h = group * R + row[:, None] // S
+    o_sum_parts_s = row[:, None] % S
     tl.store(
         o_sum_parts_ptr
         + part * o_sum_parts_0
         + b * o_sum_parts_1
-        + h * o_sum_parts_2
-        + i[:, None] * o_sum_parts_3
+        + o_sum_parts_h * o_sum_parts_2
+        + o_sum_parts_s * o_sum_parts_3
         + e[None, :] * o_sum_parts_4,
         o_sum,
-        mask=(i[:, None] < S) & (e[None, :] < E),
+        mask=(row[:, None] < R * S) & (e[None, :] < E),
     )
     tl.store(
         o_sum2_parts_ptr
         + part * o_sum2_parts_0
         + b * o_sum2_parts_1
-        + h * o_sum2_parts_2
-        + i[:, None] * o_sum2_parts_3,
+        + m_parts_h * o_sum2_parts_2
+        + m_parts_s * o_sum2_parts_3,
         o_sum2,
-        mask=i[:, None] < S,
+        mask=row[:, None] < R * S,
     )
 
 
@@ -265,7 +273,7 @@ def decode_attention_wide(
     first_i = (tl.program_id(0) % i_tiles) * BLOCK_M
     i = first_i + tl.arange(0, BLOCK_M).to(tl.int64)
     program = tl.program_id(0) // i_tiles
-    e_tiles = tl.cdiv(E, BLOCK_D)
+    e_tiles = tl.maximum(tl.cdiv(E, BLOCK_D), 1)
     first_e = (program % e_tiles) * BLOCK_D
     e = first_e + tl.arange(0, BLOCK_D).to(tl.int64)
     program2 = program // e_tiles
@@ -330,19 +338,23 @@ def decode_attention_wide(
 
 
 def choose_decode_attention(
-    batch0: int, batch1: int, rows: int, terms: int, whole0: int, columns0: int,
-    tiled: bool, gpu: lib.Gpu,
+    rows: int, terms: int, whole0: int, columns0: int, group0: int, group1: int,
+    group_rows: int, tiled: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """Returns (variant, config) of a call: the first variant whose rule holds."""
     # few rows: programs share the loop over a row's terms, and a second kernel merges what they leave
-    if batch0 * batch1 * lib.cdiv(rows, 64) < gpu.sms and terms >= 1024 and whole0 <= 256:
-        BLOCK_M = 16 if rows <= 16 else 64
-        BLOCK_N = 64
+    if (
+        (group0 * group1 * lib.cdiv(group_rows, 64) < gpu.sms or rows <= 16)
+        and terms >= 1024
+        and whole0 <= 256
+    ):
+        BLOCK_M = 16 if group_rows <= 16 else 64
+        BLOCK_N = 128 if group_rows <= 16 and whole0 <= 128 else 64
         PARTS = max(
             1,
             min(
-                lib.cdiv(4 * gpu.sms, max(1, batch0 * batch1 * lib.cdiv(rows, BLOCK_M))),
-                lib.cdiv(terms, 4 * BLOCK_N),
+                lib.cdiv(32 * gpu.sms, max(1, group0 * group1 * lib.cdiv(group_rows, BLOCK_M))),
+                lib.cdiv(terms, 2 * BLOCK_N),
                 64,
             ),
         )
@@ -368,8 +380,9 @@ def launch_decode_attention(q, k, v, len, o, scale) -> None:
     B, H, S, E = q.shape
     _, G, L, _ = k.shape
     R = H // G
+    group_rows = R * S
     variant, config = choose_decode_attention(
-        batch0=B, batch1=H, rows=S, terms=L, whole0=E, columns0=E,
+        rows=S, terms=L, whole0=E, columns0=E, group0=B, group1=G, group_rows=group_rows,
         tiled=lib.takes_tiles(q, k, v) and not lib.repeats(q, k, v), gpu=lib.gpu(k.device),
     )  # fmt: skip
     BLOCK_M, BLOCK_N, BLOCK_D = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_D"]
@@ -378,15 +391,15 @@ def launch_decode_attention(q, k, v, len, o, scale) -> None:
         m_parts = torch.empty((PARTS, B, H, S), dtype=torch.float32, device=k.device)
         o_sum_parts = torch.empty((PARTS, B, H, S, E), dtype=torch.float32, device=k.device)
         o_sum2_parts = torch.empty((PARTS, B, H, S), dtype=torch.float32, device=k.device)
-        grid = (PARTS * B * H * lib.cdiv(S, BLOCK_M),)
+        grid = (PARTS * B * G * lib.cdiv(group_rows, BLOCK_M),)
         decode_attention_part[grid](
-            len, q, k, v, m_parts, o_sum_parts, o_sum2_parts, scale, S, B, H, L, E, R,
+            len, q, k, v, m_parts, o_sum_parts, o_sum2_parts, scale, R, S, B, G, L, E,
             len.stride(0), *q.stride(), *k.stride(), *v.stride(), *m_parts.stride(),
             *o_sum_parts.stride(), *o_sum2_parts.stride(),
             SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True,
             **lib.config_without(config, "BLOCK_P"),
         )  # fmt: skip
-        grid = (B * H * S * lib.cdiv(E, 64),)
+        grid = (B * H * S * max(1, lib.cdiv(E, 64)),)
         decode_attention_merge[grid](
             m_parts, o_sum_parts, o_sum2_parts, o, E, B, H, S, *m_parts.stride(),
             *o_sum_parts.stride(), *o_sum2_parts.stride(), *o.stride(),
@@ -406,7 +419,7 @@ def launch_decode_attention(q, k, v, len, o, scale) -> None:
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
-        grid = (B * H * lib.cdiv(S, BLOCK_M) * lib.cdiv(E, BLOCK_D),)
+        grid = (B * H * lib.cdiv(S, BLOCK_M) * max(1, lib.cdiv(E, BLOCK_D)),)
         decode_attention_wide[grid](
             len, q, k, v, o, scale, S, E, B, H, L, R, len.stride(0), *q.stride(), *k.stride(),
             *v.stride(), *o.stride(),
@@ -549,25 +562,25 @@ def decode_attention(
 
 @triton.jit
 def decode_attention_forward_part(
-    len_ptr, q_ptr, k_ptr, v_ptr, m_parts_ptr, o_sum_parts_ptr, o_sum2_parts_ptr, scale, S,
-    B, H, L, E, R, len_0, q_0, q_1, q_2, q_3, k_0, k_1, k_2, k_3, v_0, v_1, v_2, v_3,
+    len_ptr, q_ptr, k_ptr, v_ptr, m_parts_ptr, o_sum_parts_ptr, o_sum2_parts_ptr, scale, R,
+    S, B, G, L, E, len_0, q_0, q_1, q_2, q_3, k_0, k_1, k_2, k_3, v_0, v_1, v_2, v_3,
     m_parts_0, m_parts_1, m_parts_2, m_parts_3, o_sum_parts_0, o_sum_parts_1, o_sum_parts_2,
     o_sum_parts_3, o_sum_parts_4, o_sum2_parts_0, o_sum2_parts_1, o_sum2_parts_2,
     o_sum2_parts_3,
     SCALE_IS_TENSOR: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_D: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
-    """BLOCK_M i a program of each part, b and h, BLOCK_N j a turn of its loop."""
+    """BLOCK_M row a program of each part, b and group, BLOCK_N j a turn of its loop."""
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
-    i_tiles = tl.cdiv(S, BLOCK_M)
-    first_i = (tl.program_id(0) % i_tiles) * BLOCK_M
-    i = first_i + tl.arange(0, BLOCK_M).to(tl.int64)
-    program = tl.program_id(0) // i_tiles
+    row_tiles = tl.cdiv(R * S, BLOCK_M)
+    first_row = (tl.program_id(0) % row_tiles) * BLOCK_M
+    row = first_row + tl.arange(0, BLOCK_M).to(tl.int64)
+    program = tl.program_id(0) // row_tiles
     part = (program % PARTS).to(tl.int64)
     program2 = program // PARTS
     b = (program2 % B).to(tl.int64)
     program3 = program2 // B
-    h = program3.to(tl.int64)
+    group = program3.to(tl.int64)
     e2 = tl.arange(0, BLOCK_D).to(tl.int64)
     e = tl.arange(0, BLOCK_D).to(tl.int64)
     m = tl.full((BLOCK_M, 1), float("-inf"), tl.float32)
@@ -577,9 +590,11 @@ def decode_attention_forward_part(
     first = part.to(tl.int32) * chunk
     len = tl.load(len_ptr + b * len_0).to(tl.int64)
     stop = tl.minimum(tl.minimum(L, first + chunk), len.to(tl.int32))
+    q_h = group * R + row[:, None] // S
+    q_s = row[:, None] % S
     q = tl.load(
-        q_ptr + b * q_0 + h * q_1 + i[:, None] * q_2 + e2[None, :] * q_3,
-        mask=(i[:, None] < S) & (e2[None, :] < E),
+        q_ptr + b * q_0 + q_h * q_1 + q_s * q_2 + e2[None, :] * q_3,
+        mask=(row[:, None] < R * S) & (e2[None, :] < E),
         other=0.0,
     )
     whole = tl.maximum(
@@ -589,9 +604,8 @@ def decode_attention_forward_part(
     for masked in tl.static_range(2):
         for start in range((first, whole)[masked], (whole, stop)[masked], BLOCK_N):
             j = start + tl.arange(0, BLOCK_N).to(tl.int64)
-            k_g = h // R
             k = tl.load(
-                k_ptr + b * k_0 + k_g * k_1 + j[:, None] * k_2 + e2[None, :] * k_3,
+                k_ptr + b * k_0 + group * k_1 + j[:, None] * k_2 + e2[None, :] * k_3,
                 mask=(e2[None, :] < E) & (j[:, None] < stop),
                 other=0.0,
             )
@@ -608,9 +622,8 @@ def decode_attention_forward_part(
             m = m_new
             # p[b, h, i, j] = exp(s[b, h, i, j] - m[b, h, i])
             p = tl.exp2(s * 1.44269504 - m_base)
-            v_g = h // R
             v = tl.load(
-                v_ptr + b * v_0 + v_g * v_1 + j[:, None] * v_2 + e[None, :] * v_3,
+                v_ptr + b * v_0 + group * v_1 + j[:, None] * v_2 + e[None, :] * v_3,
                 mask=(j[:, None] < stop) & (e[None, :] < E),
             )
             if masked:
@@ -619,29 +632,37 @@ def decode_attention_forward_part(
             o_sum = tl.dot(p.to(q_ptr.dtype.element_ty), v, o_sum * m_moved)
             # o_sum2[b, h, i] = sum[j < len[b]](p[b, h, i, j])
             o_sum2 = o_sum2 * m_moved + tl.sum(p, 1, keep_dims=True)
+    m_parts_h = group * R + row[:, None] // S
+    m_parts_s = row[:, None] % S
     tl.store(
-        m_parts_ptr + part * m_parts_0 + b * m_parts_1 + h * m_parts_2 + i[:, None] * m_parts_3,
+        m_parts_ptr
+        + part * m_parts_0
+        + b * m_parts_1
+        + m_parts_h * m_parts_2
+        + m_parts_s * m_parts_3,
         m,
-        mask=i[:, None] < S,
+        mask=row[:, None] < R * S,
     )
+    o_sum_parts_h = group * R + row[:, None] // S
+    o_sum_parts_s = row[:, None] % S
     tl.store(
         o_sum_parts_ptr
         + part * o_sum_parts_0
         + b * o_sum_parts_1
-        + h * o_sum_parts_2
-        + i[:, None] * o_sum_parts_3
+        + o_sum_parts_h * o_sum_parts_2
+        + o_sum_parts_s * o_sum_parts_3
         + e[None, :] * o_sum_parts_4,
         o_sum,
-        mask=(i[:, None] < S) & (e[None, :] < E),
+        mask=(row[:, None] < R * S) & (e[None, :] < E),
     )
     tl.store(
         o_sum2_parts_ptr
         + part * o_sum2_parts_0
         + b * o_sum2_parts_1
-        + h * o_sum2_parts_2
-        + i[:, None] * o_sum2_parts_3,
+        + m_parts_h * o_sum2_parts_2
+        + m_parts_s * o_sum2_parts_3,
         o_sum2,
-        mask=i[:, None] < S,
+        mask=row[:, None] < R * S,
     )
 
 
@@ -811,7 +832,7 @@ def decode_attention_forward_wide(
     first_i = (tl.program_id(0) % i_tiles) * BLOCK_M
     i = first_i + tl.arange(0, BLOCK_M).to(tl.int64)
     program = tl.program_id(0) // i_tiles
-    e_tiles = tl.cdiv(E, BLOCK_D)
+    e_tiles = tl.maximum(tl.cdiv(E, BLOCK_D), 1)
     first_e = (program % e_tiles) * BLOCK_D
     e = first_e + tl.arange(0, BLOCK_D).to(tl.int64)
     program2 = program // e_tiles
@@ -893,8 +914,9 @@ def launch_decode_attention_forward(q, k, v, len, o, m_kept, o_sum2_kept, scale)
     B, H, S, E = q.shape
     _, G, L, _ = k.shape
     R = H // G
+    group_rows = R * S
     variant, config = choose_decode_attention_forward(
-        batch0=B, batch1=H, rows=S, terms=L, whole0=E, columns0=E,
+        rows=S, terms=L, whole0=E, columns0=E, group0=B, group1=G, group_rows=group_rows,
         tiled=lib.takes_tiles(q, k, v) and not lib.repeats(q, k, v), gpu=lib.gpu(k.device),
     )  # fmt: skip
     BLOCK_M, BLOCK_N, BLOCK_D = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_D"]
@@ -903,15 +925,15 @@ def launch_decode_attention_forward(q, k, v, len, o, m_kept, o_sum2_kept, scale)
         m_parts = torch.empty((PARTS, B, H, S), dtype=torch.float32, device=k.device)
         o_sum_parts = torch.empty((PARTS, B, H, S, E), dtype=torch.float32, device=k.device)
         o_sum2_parts = torch.empty((PARTS, B, H, S), dtype=torch.float32, device=k.device)
-        grid = (PARTS * B * H * lib.cdiv(S, BLOCK_M),)
+        grid = (PARTS * B * G * lib.cdiv(group_rows, BLOCK_M),)
         decode_attention_forward_part[grid](
-            len, q, k, v, m_parts, o_sum_parts, o_sum2_parts, scale, S, B, H, L, E, R,
+            len, q, k, v, m_parts, o_sum_parts, o_sum2_parts, scale, R, S, B, G, L, E,
             len.stride(0), *q.stride(), *k.stride(), *v.stride(), *m_parts.stride(),
             *o_sum_parts.stride(), *o_sum2_parts.stride(),
             SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True,
             **lib.config_without(config, "BLOCK_P"),
         )  # fmt: skip
-        grid = (B * H * S * lib.cdiv(E, 64),)
+        grid = (B * H * S * max(1, lib.cdiv(E, 64)),)
         decode_attention_forward_merge[grid](
             m_parts, o_sum_parts, o_sum2_parts, m_kept, o_sum2_kept, o, E, B, H, S,
             *m_parts.stride(), *o_sum_parts.stride(), *o_sum2_parts.stride(), *m_kept.stride(),
@@ -933,7 +955,7 @@ def launch_decode_attention_forward(q, k, v, len, o, m_kept, o_sum2_kept, scale)
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
-        grid = (B * H * lib.cdiv(S, BLOCK_M) * lib.cdiv(E, BLOCK_D),)
+        grid = (B * H * lib.cdiv(S, BLOCK_M) * max(1, lib.cdiv(E, BLOCK_D)),)
         decode_attention_forward_wide[grid](
             len, q, k, v, m_kept, o_sum2_kept, o, scale, S, E, B, H, L, R, len.stride(0),
             *q.stride(), *k.stride(), *v.stride(), *m_kept.stride(), *o_sum2_kept.stride(),
@@ -1250,7 +1272,7 @@ def decode_attention_backward_dq_wide(
     first_i = (tl.program_id(0) % i_tiles) * BLOCK_M
     i = first_i + tl.arange(0, BLOCK_M).to(tl.int64)
     program = tl.program_id(0) // i_tiles
-    e2_tiles = tl.cdiv(E, BLOCK_D)
+    e2_tiles = tl.maximum(tl.cdiv(E, BLOCK_D), 1)
     first_e2 = (program % e2_tiles) * BLOCK_D
     e2 = first_e2 + tl.arange(0, BLOCK_D).to(tl.int64)
     program2 = program // e2_tiles
@@ -1449,7 +1471,7 @@ def decode_attention_backward_dk_wide_dk(
     first_j = (tl.program_id(0) % j_tiles) * BLOCK_M
     j = first_j + tl.arange(0, BLOCK_M).to(tl.int64)
     program = tl.program_id(0) // j_tiles
-    e2_tiles = tl.cdiv(E, BLOCK_D)
+    e2_tiles = tl.maximum(tl.cdiv(E, BLOCK_D), 1)
     first_e2 = (program % e2_tiles) * BLOCK_D
     e2 = first_e2 + tl.arange(0, BLOCK_D).to(tl.int64)
     program2 = program // e2_tiles
@@ -1557,7 +1579,7 @@ def decode_attention_backward_dk_wide_dv(
     first_j = (tl.program_id(0) % j_tiles) * BLOCK_M
     j = first_j + tl.arange(0, BLOCK_M).to(tl.int64)
     program = tl.program_id(0) // j_tiles
-    e_tiles = tl.cdiv(E, BLOCK_D)
+    e_tiles = tl.maximum(tl.cdiv(E, BLOCK_D), 1)
     first_e = (program % e_tiles) * BLOCK_D
     e = first_e + tl.arange(0, BLOCK_D).to(tl.int64)
     program2 = program // e_tiles
@@ -1979,7 +2001,7 @@ def launch_decode_attention_backward_dq(
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
-        grid = (B * G * R * lib.cdiv(S, BLOCK_M) * lib.cdiv(E, BLOCK_D),)
+        grid = (B * G * R * lib.cdiv(S, BLOCK_M) * max(1, lib.cdiv(E, BLOCK_D)),)
         decode_attention_backward_dq_wide[grid](
             len, do_sum2, v, do_sum, o_sum2_kept, q, k, m_kept, dq, scale, S, E, B, G, R, L,
             len.stride(0), *do_sum2.stride(), *v.stride(), *do_sum.stride(), *o_sum2_kept.stride(),
@@ -2032,7 +2054,7 @@ def launch_decode_attention_backward_dk(
             **config,
         )  # fmt: skip
     else:
-        grid = (B * G * lib.cdiv(L, BLOCK_M) * lib.cdiv(E, BLOCK_D),)
+        grid = (B * G * lib.cdiv(L, BLOCK_M) * max(1, lib.cdiv(E, BLOCK_D)),)
         decode_attention_backward_dk_wide_dk[grid](
             v, do_sum2, len, do_sum, o_sum2_kept, k, q, m_kept, dk, scale, L, E, B, G, R, S,
             *v.stride(), *do_sum2.stride(), len.stride(0), *do_sum.stride(), *o_sum2_kept.stride(),

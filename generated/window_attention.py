@@ -275,7 +275,7 @@ def window_attention_wide(
     first_i = (i_tiles - 1 - tl.program_id(0) % i_tiles) * BLOCK_M
     i = first_i + tl.arange(0, BLOCK_M).to(tl.int64)
     program = tl.program_id(0) // i_tiles
-    e_tiles = tl.cdiv(E, BLOCK_D)
+    e_tiles = tl.maximum(tl.cdiv(E, BLOCK_D), 1)
     first_e = (program % e_tiles) * BLOCK_D
     e = first_e + tl.arange(0, BLOCK_D).to(tl.int64)
     program2 = program // e_tiles
@@ -400,7 +400,7 @@ def launch_window_attention(q, k, v, o, scale, width) -> None:
             width=width, SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True,
             **lib.config_without(config, "BLOCK_P"),
         )  # fmt: skip
-        grid = (B * H * S * lib.cdiv(E, 64),)
+        grid = (B * H * S * max(1, lib.cdiv(E, 64)),)
         window_attention_merge[grid](
             m_parts, o_sum_parts, o_sum2_parts, o, E, B, H, S, *m_parts.stride(),
             *o_sum_parts.stride(), *o_sum2_parts.stride(), *o.stride(),
@@ -420,7 +420,7 @@ def launch_window_attention(q, k, v, o, scale, width) -> None:
             T=getattr(tl, str(q.dtype)[6:]), enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
-        grid = (B * H * lib.cdiv(S, BLOCK_M) * lib.cdiv(E, BLOCK_D),)
+        grid = (B * H * lib.cdiv(S, BLOCK_M) * max(1, lib.cdiv(E, BLOCK_D)),)
         window_attention_wide[grid](
             q, k, v, o, scale, S, E, B, H, *q.stride(), *k.stride(), *v.stride(), *o.stride(),
             width=width, SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True,
@@ -818,7 +818,7 @@ def window_attention_forward_wide(
     first_i = (i_tiles - 1 - tl.program_id(0) % i_tiles) * BLOCK_M
     i = first_i + tl.arange(0, BLOCK_M).to(tl.int64)
     program = tl.program_id(0) // i_tiles
-    e_tiles = tl.cdiv(E, BLOCK_D)
+    e_tiles = tl.maximum(tl.cdiv(E, BLOCK_D), 1)
     first_e = (program % e_tiles) * BLOCK_D
     e = first_e + tl.arange(0, BLOCK_D).to(tl.int64)
     program2 = program // e_tiles
@@ -922,7 +922,7 @@ def launch_window_attention_forward(q, k, v, o, m_kept, o_sum2_kept, scale, widt
             width=width, SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True,
             **lib.config_without(config, "BLOCK_P"),
         )  # fmt: skip
-        grid = (B * H * S * lib.cdiv(E, 64),)
+        grid = (B * H * S * max(1, lib.cdiv(E, 64)),)
         window_attention_forward_merge[grid](
             m_parts, o_sum_parts, o_sum2_parts, m_kept, o_sum2_kept, o, E, B, H, S,
             *m_parts.stride(), *o_sum_parts.stride(), *o_sum2_parts.stride(), *m_kept.stride(),
@@ -944,7 +944,7 @@ def launch_window_attention_forward(q, k, v, o, m_kept, o_sum2_kept, scale, widt
             T=getattr(tl, str(q.dtype)[6:]), enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
-        grid = (B * H * lib.cdiv(S, BLOCK_M) * lib.cdiv(E, BLOCK_D),)
+        grid = (B * H * lib.cdiv(S, BLOCK_M) * max(1, lib.cdiv(E, BLOCK_D)),)
         window_attention_forward_wide[grid](
             q, k, v, m_kept, o_sum2_kept, o, scale, S, E, B, H, *q.stride(), *k.stride(),
             *v.stride(), *m_kept.stride(), *o_sum2_kept.stride(), *o.stride(),
@@ -1251,7 +1251,7 @@ def window_attention_backward_dq_wide(
     first_i = (i_tiles - 1 - tl.program_id(0) % i_tiles) * BLOCK_M
     i = first_i + tl.arange(0, BLOCK_M).to(tl.int64)
     program = tl.program_id(0) // i_tiles
-    e2_tiles = tl.cdiv(E, BLOCK_D)
+    e2_tiles = tl.maximum(tl.cdiv(E, BLOCK_D), 1)
     first_e2 = (program % e2_tiles) * BLOCK_D
     e2 = first_e2 + tl.arange(0, BLOCK_D).to(tl.int64)
     program2 = program // e2_tiles
@@ -1463,7 +1463,7 @@ def window_attention_backward_dk_wide_dk(
     first_j = (j_tiles - 1 - tl.program_id(0) % j_tiles) * BLOCK_M
     j = first_j + tl.arange(0, BLOCK_M).to(tl.int64)
     program = tl.program_id(0) // j_tiles
-    e2_tiles = tl.cdiv(E, BLOCK_D)
+    e2_tiles = tl.maximum(tl.cdiv(E, BLOCK_D), 1)
     first_e2 = (program % e2_tiles) * BLOCK_D
     e2 = first_e2 + tl.arange(0, BLOCK_D).to(tl.int64)
     program2 = program // e2_tiles
@@ -1577,7 +1577,7 @@ def window_attention_backward_dk_wide_dv(
     first_j = (j_tiles - 1 - tl.program_id(0) % j_tiles) * BLOCK_M
     j = first_j + tl.arange(0, BLOCK_M).to(tl.int64)
     program = tl.program_id(0) // j_tiles
-    e_tiles = tl.cdiv(E, BLOCK_D)
+    e_tiles = tl.maximum(tl.cdiv(E, BLOCK_D), 1)
     first_e = (program % e_tiles) * BLOCK_D
     e = first_e + tl.arange(0, BLOCK_D).to(tl.int64)
     program2 = program // e_tiles
@@ -2012,7 +2012,7 @@ def launch_window_attention_backward_dq(
             T=getattr(tl, str(q.dtype)[6:]), enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
-        grid = (B * H * lib.cdiv(S, BLOCK_M) * lib.cdiv(E, BLOCK_D),)
+        grid = (B * H * lib.cdiv(S, BLOCK_M) * max(1, lib.cdiv(E, BLOCK_D)),)
         window_attention_backward_dq_wide[grid](
             do_sum2, v, do_sum, o_sum2_kept, q, k, m_kept, dq, scale, S, E, B, H, *do_sum2.stride(),
             *v.stride(), *do_sum.stride(), *o_sum2_kept.stride(), *q.stride(), *k.stride(),
@@ -2063,7 +2063,7 @@ def launch_window_attention_backward_dk(
             T=getattr(tl, str(q.dtype)[6:]), enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
-        grid = (B * H * lib.cdiv(S, BLOCK_M) * lib.cdiv(E, BLOCK_D),)
+        grid = (B * H * lib.cdiv(S, BLOCK_M) * max(1, lib.cdiv(E, BLOCK_D)),)
         window_attention_backward_dk_wide_dk[grid](
             v, do_sum2, do_sum, o_sum2_kept, k, q, m_kept, dk, scale, S, E, B, H, *v.stride(),
             *do_sum2.stride(), *do_sum.stride(), *o_sum2_kept.stride(), *k.stride(), *q.stride(),

@@ -1,13 +1,15 @@
 """The gallery: a page for each spec of `specs/`, written when the site is built.
 
-`gallery.json` groups the specs and has a call of each. What was measured stands in `benchmarks/gallery/<spec>.json`, as
-`tritongen bench SPEC --json` writes it; a page without such a file shows what its kernels cannot do without.
+`gallery.json` groups the specs and has the sizes of each. `benchmarks/gallery.json` has what `python -m benchmarks.gallery`
+measured at these sizes. A page whose spec was not measured shows only the least time of its kernels.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import tempfile
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -17,23 +19,23 @@ from tritongen.autodiff import NotDifferentiable
 from tritongen.show import CannotShow
 from website.output import ROOT, explain, fenced, folded, gradient
 
-RESULTS = ROOT / "benchmarks" / "gallery"
-TITLES = {
-    **{
-        "bmm": "Batched matmul",
-        "moe_linear": "Mixture of experts",
-        "linear_gelu": "Linear and GELU",
-    },
-    **{"swiglu": "SwiGLU", "swiglu_linear": "SwiGLU of two products", "rms_norm": "RMS norm"},
-    **{
-        "gelu": "GELU",
-        "relu": "ReLU",
-        "leaky_relu": "Leaky ReLU",
-        "mse": "MSE",
-        "kl_div": "KL divergence",
-    },
-    **{"int8_linear": "int8 weights", "int4_linear": "int4 weights", "logsumexp": "LogSumExp"},
-}
+RESULTS = ROOT / "benchmarks" / "gallery.json"
+TITLES = dict(
+    bmm="Batched matmul",
+    gelu="GELU",
+    int4_linear="int4 weights",
+    int8_linear="int8 weights",
+    kl_div="KL divergence",
+    leaky_relu="Leaky ReLU",
+    linear_gelu="Linear and GELU",
+    logsumexp="LogSumExp",
+    moe_linear="Mixture of experts",
+    mse="MSE",
+    relu="ReLU",
+    rms_norm="RMS norm",
+    swiglu="SwiGLU",
+    swiglu_linear="SwiGLU of two products",
+)
 SPACE = "\n\n\n"  # between functions
 OPEN = 4000  # characters of a kernel that stand open on its page
 
@@ -60,8 +62,8 @@ def written() -> dict[str, str]:
 
 
 def title(name: str) -> str:
-    words = TITLES.get(name, name.replace("_", " "))
-    return words[0].upper() + words[1:]
+    words = name.replace("_", " ")
+    return TITLES.get(name, words[0].upper() + words[1:])
 
 
 def index() -> str:
@@ -108,8 +110,8 @@ def page(name: str, shape: str) -> str:
         "## Gradient",
         _gradient(text, source),
         "## What a call runs",
-        f"`tritongen explain specs/{name}.op --shape {shape}` on an H200:",
-        fenced("text", explain(text, shape)),
+        f"`tritongen explain specs/{name}.op --shape {largest(shape)}` prints, for an H200:",
+        fenced("text", explain(text, largest(shape))),
         *_measured(name, shape),
     ]
     return "\n\n".join(parts)
@@ -130,48 +132,86 @@ def _gradient(text: str, source: str) -> str:
         return f"There is none: {reason if isinstance(reason, CannotShow) else reason.reason}."
     backward = [text for name, _, text in show.kernels(source) if "_backward" in name]
     shown = fenced("op", derived)
-    return f"{shown}\n\n{folded('Its kernels', SPACE.join(backward))}" if backward else shown
+    return (
+        f"{shown}\n\n{folded('Kernels of the gradient', SPACE.join(backward))}"
+        if backward
+        else shown
+    )
 
 
 # ---- what was measured --------------------------------------------------------------------------
+def largest(shape: str) -> str:
+    """The last call of a shape with ranges: `D=512..4096` becomes `D=4096`."""
+    return re.sub(r"\d+\.\.", "", shape)
+
+
+@cache
+def reports() -> dict[str, Any]:
+    """What was measured, by the names of specs."""
+    return json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.is_file() else {}
+
+
 def _measured(name: str, shape: str) -> list[str]:
-    file = RESULTS / f"{name}.json"
-    if not file.is_file():
-        command = (
-            f"tritongen bench specs/{name}.op --shape {shape} --json benchmarks/gallery/{name}.json"
-        )
-        return ["## Speed", f"No measurement is stored. This takes one:\n\n    {command}"]
-    report = json.loads(file.read_text(encoding="utf-8"))
+    report = reports().get(name)
+    if report is None or not report["rows"]:
+        command = f"tritongen bench specs/{name}.op --shape {shape}"
+        text = "This spec was not measured yet. On a GPU, measure it with:"
+        return ["## Speed", text, fenced("console", command)]
     return [
         "## Speed",
-        f"{report['device']}, torch {report['torch']}, Triton {report['triton']}. `us` are microseconds of the GPU.",
+        f"Measured on one {report['device']} with torch {report['torch']} and Triton {report['triton']}. Each cell is the time on the "
+        "GPU in microseconds, and how many times as long as tritongen it takes. A dash means that it was not measured.",
         speed_table(report),
         picture(report),
+        *problems(report),
         "## Error",
-        "The largest error of each result, relative to a reference in wider numbers (f64, or f32 for half types).",
+        "The largest relative error of each result, beside a reference in f64, or in f32 for half types.",
         error_table(report),
     ]
+
+
+def problems(report: dict) -> list[str]:
+    """What was not timed, and why."""
+    rows = [
+        f"{label(r['contender'])}, {r['shape']}: {r['problem']}"
+        for r in report["rows"]
+        if r["problem"]
+    ]
+    found = [*rows, *report.get("failed", ())]
+    return ["Not timed:", "\n".join(f"- {text}" for text in found)] if found else []
 
 
 def contenders(report: dict) -> list[str]:
     return list(dict.fromkeys(row["contender"] for row in report["rows"]))
 
 
+def label(contender: str) -> str:
+    from tritongen.bench.plot import LABELS
+
+    return LABELS.get(contender, contender)
+
+
 def speed_table(report: dict) -> str:
-    return _table(report, "microseconds", " us", "{:.1f}")
+    def cell(row: dict, ours: dict) -> str:
+        time = row["microseconds"]
+        if time is None:
+            return "-"
+        beside = ours["microseconds"] if row is not ours else None
+        return f"{time:,.1f}" + (f" ({time / beside:.2f}x)" if beside else "")
+
+    return _table(report, cell)
 
 
 def error_table(report: dict) -> str:
-    return _table(report, "error", "", "{:.1e}")
+    return _table(report, lambda row, _: "-" if row["error"] is None else f"{row['error']:.1e}")
 
 
-def _table(report: dict, key: str, unit: str, form: str) -> str:
+def _table(report: dict, cell: Callable[[dict, dict], str]) -> str:
     names = contenders(report)
-    lines = [f"| shape | {' | '.join(n + unit for n in names)} |", "|---" * (len(names) + 1) + "|"]
+    lines = ["| shape | " + " | ".join(map(label, names)) + " |", "|---" * (len(names) + 1) + "|"]
     for shape in dict.fromkeys(row["shape"] for row in report["rows"]):
         rows = {r["contender"]: r for r in report["rows"] if r["shape"] == shape}
-        cells = [rows[n][key] if n in rows else None for n in names]
-        shown = ["-" if c is None else form.format(c) for c in cells]
+        shown = [cell(rows[n], rows["ours"]) if n in rows else "-" for n in names]
         lines.append(f"| {shape} | {' | '.join(shown)} |")
     return "\n".join(lines)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from functools import lru_cache
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from tritongen.shapes import call_of, meta_arguments, parse_shapes, shape_text
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
+WIDTH, HANG = 90, "    "  # characters that fit in a page; how far the rest of a line is indented
 
 
 @lru_cache(maxsize=256)
@@ -42,7 +44,17 @@ def explain(text: str, shape: str) -> str:
     plan = next(p for p in plans if p.op is op)
     module, args = load_text(built.name, built.raw), meta_arguments(op, case)
     found = explained.explain_call(module, plan, args, trace.H200, call=shape_text(op, case))
-    return explained.text(found)
+    return wrapped(explained.text(found))
+
+
+def wrapped(text: str) -> str:
+    """Long lines broken, and what follows indented further than where they begin."""
+    lines = []
+    for line in text.splitlines():
+        indent = " " * (len(line) - len(line.lstrip()))
+        parts = textwrap.wrap(line.strip(), WIDTH - len(indent), subsequent_indent=HANG)
+        lines += [indent + part for part in parts] if len(line) > WIDTH else [line]
+    return "\n".join(lines)
 
 
 def fenced(language: str, text: str) -> str:

@@ -1,11 +1,12 @@
-"""From a problem to what runs: the spec's function, its operands, and what torch says.
+"""Turns a problem into what runs: the spec's function, its operands, and torch's answer.
 
     case, text = Case(problem), "N 3, D 37"
     tensors = case.operands(text, "cuda")
     case.ours(**tensors, **case.numbers(text)), case.reference(text)(**tensors)
 
-`reference` is the spec's `ref`; `eager` is what a user times, which is the same but where the table
-says otherwise. Not here: the problems (`problems.py`), checking and timing (`run.py`).
+`reference` is the spec's `ref`. `eager` is what you would time: the same, unless the table names another.
+
+Not here: the problems (`problems.py`), checking and timing (`run.py`).
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Jobs in processes of their own: one that dies or hangs costs its job, and is replaced.
+"""Runs jobs in processes of their own. If a process dies or hangs, its job fails and the process is replaced.
 
     with crew() as children:
         for job, answer in run(jobs, 14, 60, children): ...   # at most 14 at a time, of 60 s each
         for job, answer in run(others, 1, 60, children): ...  # each where its problem was before
 
-A job is (name of a function in a module of jobs, its arguments, the problem first); the answer is what it returns,
-or the text of what went wrong. This process imports no torch, so that a child may decide how triton runs.
+A job is (name of a function in a module of jobs, its arguments, the problem first). The answer is what the function
+returns, or the text of its error. This process does not import torch, so that a child may decide how triton runs.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What users bring: 140 problems of KernelBench, levels 1 and 2, as data.
+"""140 problems of users, as data: KernelBench, levels 1 and 2.
 
-A problem is a spec, the sizes and constants by which it is given, and two odd ones: one that Triton's
-interpreter checks in a second, one that crosses tiles. Shapes follow from the sizes and the spec's
-signature, constants that are not named here from its defaults, and what torch computes from its `ref`.
+A problem is a spec, the sizes and constants that KernelBench gives, and two sets of odd sizes. Triton's interpreter checks
+the first set in a second; the second set crosses tiles. Shapes follow from the sizes and the spec's signature. Constants
+that are not named here have their defaults. What torch computes follows from the spec's `ref`.
 
     Problem("l1_002_matmul", MATMUL, "M 2048, K 8192, N 4096", PRODUCT)
 

@@ -1,4 +1,4 @@
-"""The problems of `problems.py`: right at odd and given sizes, and how fast beside torch.
+"""Checks and times the problems of `problems.py`: at odd sizes and at the given ones, beside torch.
 
     python -m benchmarks.users.run --check                # odd sizes, against f64
     python -m benchmarks.users.run --check --given        # the given ones too, against f32
@@ -6,9 +6,9 @@
     python -m benchmarks.users.run --time --no-compile --only conv3d
     python -m benchmarks.users.run --check --device cpu   # in the interpreter, the small odd size
 
-Compiling is most of it, so it goes first, in as many processes as there are cores; timing then has
-the GPU for itself, in the process that holds what torch.compile made. A problem that fails, hangs or kills
-its process is a row like the others. What there is when a run is ended (SIGTERM, Ctrl-C) is reported.
+Most of the time goes into compilation. So it comes first, in as many processes as there are cores. Timing then has the GPU
+for itself, in the process that holds what torch.compile made. A problem that fails, hangs or kills its process becomes a
+row like the others. If you end a run (SIGTERM, Ctrl-C), it reports what it has.
 """
 
 from __future__ import annotations

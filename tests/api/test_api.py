@@ -306,6 +306,7 @@ def test_what_a_call_gives_wrongly_is_named():
     "text, code, help",
     [
         ("y[m] = x[m, k]", "E202", "sum[k](x[m, k])"),
+        ("max(x, 0) * w[i]", "E202", "to keep it: `y[i] = max(x, 0) * w[i]`"),
         ("y[m, n] = x[m, q]", "E203", "n < ..."),
         ("t[m] = x[m, 0] y[m, n] = x[m, n]", "E115", "the last line is the result"),
         ("t[k] = x[2 * k] y[k] = t[k]", "E203", "t[k < K // 2]"),

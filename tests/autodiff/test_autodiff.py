@@ -170,6 +170,9 @@ CASES = {
     "decode_attention": dict(
         sizes=dict(B=2, H=4, G=2, S=3, L=5), len=torch.tensor([2, 5], dtype=torch.int32)
     ),
+    "document_attention": dict(
+        sizes=dict(B=1, S=5), begin=torch.tensor([[0, 0, 2, 2, 2]], dtype=torch.int32)
+    ),
     "window_attention": dict(sizes=dict(S=5), width=2),
     "linear_cross_entropy": dict(target=torch.tensor([1, -100, 0, 2]), sizes=dict(M=4, V=3)),
 }
@@ -190,6 +193,9 @@ FORWARD = {
     "window_attention": lambda q, k, v, scale, width: masked_attention(
         q, k, v, scale, lambda i, j: (j <= i) & (j > i - width)
     ),
+    "document_attention": lambda q, k, v, begin, scale: masked_attention(
+        q, k, v, scale, lambda i, j: (j <= i) & (j >= begin[0][:, None])
+    ),
     "decode_attention": lambda q, k, v, len, scale: masked_attention(
         q, k, v, scale, lambda i, j: j < len[:, None, None, None]
     ),
@@ -199,6 +205,7 @@ FORWARD = {
     "attention": lambda q, k, v, scale: (
         torch.softmax(scale * torch.einsum("bhse,bhle->bhsl", q, k), -1) @ v
     ),
+    "nearest_centre": lambda x, c: torch.min(((x[:, None] - c) ** 2).sum(-1), 1),
     "int4_linear": lambda x, w, s: (
         x.double()
         @ ((torch.stack([w & 15, w >> 4], -1).flatten(1) - 8.0) * s.repeat_interleave(128, 1)).T

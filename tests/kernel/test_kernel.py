@@ -31,6 +31,11 @@ LOSS = """op f(x: f32[M, K], w: f32[D, K]) -> y: f32[M] {
   t[m] = max[d](z[m, d])
   y[m] = log(sum[d](exp(z[m, d] - t[m]))) + t[m]
 }"""
+NEAREST = """op f(x: f32[M, K], w: f32[D, K]) -> (y: f32[M], p: i64[M]) {
+  z[m, d] = sum[k](x[m, k] * w[d, k])
+  y[m] = min[d](z[m, d])
+  p[m] = argmin[d](z[m, d])
+}"""
 NORM = """op f(x: f32[M, D], dy: f32[M, D]) -> (y: f32[M, D], g: f32[D]) {
   r[m] = rsqrt(mean[d](x[m, d] ** 2) + 1e-3)
   y[m, d] = dy[m, d] * r[m] - x[m, d] * r[m] ** 3 * mean[d2](dy[m, d2] * x[m, d2])
@@ -58,6 +63,7 @@ WAYS = {  # a spec, and how its indices are walked, the outermost first
     "a product at once": (PRODUCT, "m program, d tile, k whole"),
     "a loss head": (LOSS, "m tile, d loop, k loop"),
     "a loss head by whole terms": (LOSS, "m tile, d loop, k whole"),
+    "the nearest row": (NEAREST, "m tile, d loop, k loop"),
     "a norm's gradient in one pass": (NORM, "m loop, d whole"),
     "what is stored and read in one pass": (KEPT, "m loop, d whole"),
     "attention": (FULL, "b program, m tile, d loop, e whole, i whole"),
@@ -100,7 +106,9 @@ def test_a_kernel_computes_its_nests(name):
         got, want = run(kernel, op, nests, args, blocks), oracle(op, args)
         near = 1e-6 if WAYS[name][0] == KEPT else 1e-9  # whose r is f32 where it is read
         for result in stores:
-            torch.testing.assert_close(got[result].double(), want[result], rtol=near, atol=near)
+            torch.testing.assert_close(
+                got[result].double(), want[result].double(), rtol=near, atol=near
+            )
 
 
 @pytest.mark.parametrize("name", ["attention", "causal attention"])

@@ -13,28 +13,30 @@ from tritongen.runtime.load import load_text
 
 SPEC = """op f<T: f16 | bf16>(q: T[..., S, E], k: T[..., L, E], v: T[..., L, F], n: i32[S]) -> o: T[..., S, F] {
   s[..., i, j] = sum[e](q[..., i, e] * k[..., j, e]) / 4
-  m[..., i]    = max[j BOUND](s[..., i, j])
+  m[..., i]    = max[BOUND](s[..., i, j])
   p[..., i, j] = exp(s[..., i, j] - m[..., i])
-  o[..., i, f] = sum[j BOUND](T(p[..., i, j]) * v[..., j, f]) / sum[j BOUND](p[..., i, j])
+  o[..., i, f] = sum[BOUND](T(p[..., i, j]) * v[..., j, f]) / sum[BOUND](p[..., i, j])
 }"""
 BOUNDS = {
-    "": lambda i, j, n: j >= 0,
-    "<= i": lambda i, j, n: j <= i,
-    "< n[i]": lambda i, j, n: j < n,
+    "j": lambda i, j, n: j >= 0,
+    "j <= i": lambda i, j, n: j <= i,
+    "j < n[i]": lambda i, j, n: j < n,
+    "n[i] - 3 <= j < n[i]": lambda i, j, n: (j >= n - 3) & (j < n),
 }
 
 
 def spec_of(bound: str) -> str:
-    unread = ", n: i32[S]" if "n" not in bound else ""
+    unread = ", n: i32[S]" if "n[" not in bound else ""
     return SPEC.replace("BOUND", bound).replace(unread, "", 1)
 
 
 @pytest.mark.parametrize("bound", BOUNDS)
 def test_each_variant_of_a_chain(bound):
+    """Keys and values that no row has are NaN."""
     built = build(spec_of(bound), "f.op")
     plan = built.plans["f"][0]
-    (step,) = plan.steps
-    assert step.skeleton == "fused"
+    *before, step = plan.steps
+    assert step.skeleton == "fused" and all(s.stores == ("seen",) for s in before)
     module, random = load_text("f", built.raw), Random(bound)
     for variant in step.variants:
         for shape in ((), (2, 3)):
@@ -42,11 +44,49 @@ def test_each_variant_of_a_chain(bound):
             L = max(L, S)
             q, k, v = (torch.randn(*shape, *d).half() for d in ((S, E), (L, E), (L, F)))
             n = torch.randint(1, L + 1, (S,), dtype=torch.int32)
-            args = (q, k, v, n) if "n" in bound else (q, k, v)
-            with forced(module, plan, Way(variant.name, ((step.name, variant.name),)), True):
-                got = module.f(*args)
             inside = BOUNDS[bound](torch.arange(S)[:, None], torch.arange(L)[None, :], n[:, None])
             s = (q.double() @ k.double().mT / 4).masked_fill(~inside, -torch.inf)
-            torch.testing.assert_close(
-                got.double(), torch.softmax(s, -1) @ v.double(), rtol=4e-3, atol=2e-3
-            )
+            want = torch.softmax(s, -1) @ v.double()
+            k[..., ~inside.any(0), :] = v[..., ~inside.any(0), :] = torch.nan
+            args = (q, k, v, n) if "n[" in bound else (q, k, v)
+            with forced(module, plan, Way(variant.name, ((step.name, variant.name),)), True):
+                got = module.f(*args)
+            torch.testing.assert_close(got.double(), want, rtol=4e-3, atol=2e-3)
+
+
+SINKS = """op f<T: f16 | bf16>(q: T[B, H, S, E], k: T[B, H, L, E], v: T[B, H, L, F], bias: T[H, S, L], sink: f32[H]) -> o: T[B, H, S, F] {
+  s[b, h, i, j] = sum[e](q[b, h, i, e] * k[b, h, j, e]) / 4 + bias[h, i, j]
+  m[b, h, i]    = max(max[j <= i](s[b, h, i, j]), sink[h])
+  p[b, h, i, j] = exp(s[b, h, i, j] - m[b, h, i])
+  l[b, h, i]    = sum[j <= i](p[b, h, i, j]) + exp(sink[h] - m[b, h, i])
+  o[b, h, i, f] = sum[j <= i](T(p[b, h, i, j]) * v[b, h, j, f]) / l[b, h, i]
+}"""
+
+
+def with_sinks(q, k, v, bias, sink):
+    s = (q @ k.mT / 4 + bias).masked_fill(torch.ones(bias.shape[1:]).triu(1).bool(), -torch.inf)
+    sinks = sink[:, None, None].expand(*s.shape[:-1], 1)
+    return torch.softmax(torch.cat([s, sinks], -1), -1)[..., :-1] @ v
+
+
+def test_sinks_and_a_bias_with_their_gradients():
+    """Each row has a term beside its own; the bias's gradient has both indices of the scores, and no batch."""
+    built = build(SINKS, "f.op", gradients=True)
+    steps = [s for item in built.items[0].printed for p in item.plans for s in p.steps]
+    of = {t: s.skeleton for s in steps for t in s.stores}
+    assert {of[t] for t in ("o", "dq", "dk", "dv", "dbias")} == {"fused"} and of["dsink"] == "rows"
+    f = load_text("f", built.raw).f
+    for S, L, big in ((17, 17, 1), (5, 33, 1), (33, 40, 100)):
+        shapes = ((2, 3, S, 8), (2, 3, L, 8), (2, 3, L, 5), (3, S, L))
+        halves = [torch.randn(d).half() for d in shapes]
+        given = [*halves[:3], halves[3] * big, torch.tensor([0.5, 30.0, -torch.inf])]
+        theirs = [x.double().requires_grad_() for x in given]
+        ours = [x.clone().requires_grad_() for x in given]
+        got, want = f(*ours), with_sinks(*theirs)
+        weight = torch.randn(got.shape).half()
+        got.backward(weight)
+        want.backward(weight.double())
+        for a, b in zip(
+            (got, *(x.grad for x in ours)), (want, *(x.grad for x in theirs)), strict=True
+        ):
+            torch.testing.assert_close(a.double(), b, rtol=1e-2, atol=1e-2)

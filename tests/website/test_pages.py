@@ -13,7 +13,11 @@ import pytest
 import torch
 
 import tritongen
+from benchmarks import gallery as measuring
 from tritongen import pipeline
+from tritongen.cost import Ceilings
+from tritongen.shapes import parse_shapes
+from website import gallery
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
@@ -101,12 +105,78 @@ def test_a_notebook_runs(name):
                 assert "".join(texts) in said.stdout
 
 
+class Clock:
+    """Every call takes a millisecond."""
+
+    def run(self, call):
+        return lambda: 1e-3
+
+    def settle(self):
+        pass
+
+
+@pytest.fixture
+def measured(tmp_path, monkeypatch):
+    """A file of the gallery's measurements, of one spec at tiny sizes on the CPU by a scripted clock."""
+    monkeypatch.setattr(torch, "compile", lambda function, **_: function)
+    file, peaks = tmp_path / "gallery.json", Ceilings(1e12, {"bf16": 1e14, "i8": 1e14}, "scripted")
+    built = measuring.prepared("softmax", "batch=4,D=16..32")
+    report = measuring.measure(built, "batch=4,D=16..32", peaks, "cpu", Clock())
+    measuring.write(file, {"softmax": report})
+    assert measuring.read(file) == {"softmax": report}
+    return file
+
+
+def test_a_measurement_has_each_size_and_rival(measured):
+    report = json.loads(measured.read_text())["softmax"]
+    found = [(row["sizes"]["D"], row["contender"]) for row in report["rows"]]
+    assert found[:4] == [(16, "ours"), (16, "eager"), (32, "ours"), (32, "eager")]
+    assert found[4:] == [(32, "compile")]  # at the largest size only
+    assert report["device"] == "cpu" and not report["matmul"] and not report["failed"]
+
+
+def test_a_size_that_fails_is_named(monkeypatch):
+    def fails(built, name, calls, *_):
+        raise MemoryError("no room\nfor it")
+
+    monkeypatch.setattr(measuring.run, "bench", fails)
+    report = measuring.measure(
+        measuring.prepared("relu", "batch=4"), "batch=4", Ceilings(1e12, {}, ""), "cpu"
+    )
+    assert report["failed"] == ["batch=4, bf16: MemoryError: no room"] and not report["rows"]
+
+
+def test_the_gallery_with_and_without_measurements(measured, monkeypatch):
+    pytest.importorskip("matplotlib", reason="no matplotlib: pip install '.[bench]'")
+    monkeypatch.setattr(gallery, "RESULTS", measured)
+    gallery.reports.cache_clear()
+    page = gallery.page("softmax", "batch=4,D=16..32")
+    assert "--shape batch=4,D=32` prints" in page  # the largest call
+    assert "| shape | tritongen | torch eager | torch.compile |" in page
+    assert "| batch=4, D=16, bf16 | 1,000.0 | 1,000.0 (1.00x) | - |" in page
+    assert '<div class="plot"><svg' in page and "## Error" in page and "Not timed" not in page
+    page = gallery.page("relu", "batch=16..64")
+    assert "tritongen bench specs/relu.op --shape batch=16..64\n" in page and "## Error" not in page
+    monkeypatch.setattr(gallery, "RESULTS", measured.parent / "none.json")
+    gallery.reports.cache_clear()
+    assert "not measured yet" in gallery.page("softmax", "batch=4,D=16..32")
+    gallery.reports.cache_clear()
+
+
 def test_what_was_measured_becomes_tables():
-    gallery = pytest.importorskip("website.gallery")
     row = dict(op="f", contender="ours", shape="N=8, f32", microseconds=1.25, error=1e-7)
-    report = dict(rows=[row, {**row, "contender": "eager", "microseconds": None}])
-    assert "| N=8, f32 | 1.2 | - |" in gallery.speed_table(report)
-    assert "| N=8, f32 | 1.0e-07 | 1.0e-07 |" in gallery.error_table(report)
+    slower = {**row, "contender": "eager", "microseconds": 5.0, "error": None}
+    wrong = {**row, "contender": "compile", "microseconds": None, "problem": "off by 1"}
+    report = dict(
+        rows=[row | {"problem": ""}, slower | {"problem": ""}, wrong], failed=["N=9: no room"]
+    )
+    assert "| N=8, f32 | 1.2 | 5.0 (4.00x) | - |" in gallery.speed_table(report)
+    assert "| N=8, f32 | 1.0e-07 | - | 1.0e-07 |" in gallery.error_table(report)
+    assert gallery.problems(report)[1] == "- torch.compile, N=8, f32: off by 1\n- N=9: no room"
+
+
+def test_the_gallery_has_several_sizes_of_each_spec():
+    assert all(len(parse_shapes([shape])) >= 3 for shape in measuring.shapes().values())
 
 
 @pytest.mark.slow

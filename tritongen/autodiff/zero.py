@@ -59,7 +59,7 @@ def vanishes(expr: Expr, lines: Mapping[str, Nest]) -> bool:
     if exprs.is_zero(expr):
         return True
     try:
-        form = _normal(exprs.with_own_binders(expr), Lines(lines, EFFORT))
+        form = _without_denominators(_normal(exprs.with_own_binders(expr), Lines(lines, EFFORT)))
     except (TooLarge, RecursionError):
         return False
     return all(not numerator(size).terms for size in form.values())
@@ -98,6 +98,20 @@ def _inverse(form: Form) -> Form:
         ((monomial, size),) = form.items()
         return {tuple((a, -k) for a, k in monomial): reciprocal(size)}
     return _atom("inverse", _key(form))
+
+
+def _without_denominators(form: Form) -> Form:
+    """The form times each sum that it is divided by, which is 0 where the form is: so a / (a + b) + b / (a + b) - 1 is 0."""
+    while found := {atom for monomial in form for atom, _ in monomial if atom[0] == "inverse"}:
+        atom = min(found, key=_text)
+        most = max(dict(monomial).get(atom, 0) for monomial in form)
+        total: Form = {}
+        for monomial, size in form.items():
+            powers = dict(monomial)
+            rest = _power(dict(atom[1]), most - powers.pop(atom, 0))
+            total = _sum(total, _product({tuple(powers.items()): size}, rest))
+        form = total
+    return form
 
 
 def _power(form: Form, n: int) -> Form:
@@ -173,26 +187,42 @@ def _is_open(body: Expr) -> bool:
     return not isinstance(body, Reduce) or body.op == "sum"
 
 
-def _condition(condition: Expr) -> Form:
-    """1 where it holds, else 0."""
-    form: Form = {(): poly(1)}
+def _where(form: Form, condition: Expr, lines: Lines) -> Form:
+    """The form where a condition holds, else 0."""
     for literal in literals(condition):
         match literal:
             case Call("not", (a,)):
-                one = _sum({(): poly(1)}, _condition(a), -1)
+                form = _sum(form, _where(form, a, lines), -1)
+            case Call("or"):
+                either, terms = _atom("condition", literal), list(form.items())
+                form = {}
+                for monomial, size in terms:
+                    implied = _implies(monomial, literal, lines)
+                    term = {monomial: size}
+                    form = _sum(form, term if implied else _product(term, either))
             case Guard():
-                one = _atom("guard", literal)
+                form = _product(form, _atom("guard", literal))
             case _:
-                one = _atom("condition", literal)
-        form = _product(form, one)
+                form = _product(form, _atom("condition", literal))
     return form
+
+
+def _implies(monomial: Monomial, condition: Expr, lines: Lines) -> bool:
+    """Whether a monomial is 0 where a condition does not hold: it has one side as a factor, or x where a side is x != 0."""
+    own = {atom for atom, power in monomial if power > 0}
+    match condition:
+        case Call("or", (a, b)):
+            return _implies(monomial, a, lines) or _implies(monomial, b, lines)
+        case Call("ne", (x, Const(0))):
+            form = _normal(x, lines)
+            return len(form) == 1 and own >= {a for m in form for a, power in m if power > 0}
+    return bool(own & {("condition", condition), ("guard", condition)})
 
 
 def _call(fn: str, args: tuple[Expr, ...], lines: Lines) -> Form:
     if fn == "where":
-        condition = _condition(args[0])
         yes, no = (_normal(a, lines) for a in args[1:])
-        return _sum(no, _product(condition, _sum(yes, no, -1)))
+        return _sum(no, _where(_sum(yes, no, -1), args[0], lines))
     if fn == "pow_int" and isinstance(args[1], Const):
         return _power(_normal(args[0], lines), int(args[1].value))
     forms = [_normal(a, lines) for a in args]

@@ -92,7 +92,7 @@ def bench(
     plans = {id(p.op): p for p in built.plans[name]}
     if peaks is None:
         progress("ceilings")
-        peaks = ceilings(tuple(_precisions(plans, calls)), timer)
+        peaks = ceilings(tuple(precisions(plans, calls)), timer)
     rows: list[Row] = []
     for op, case in calls:
         progress(shape_text(op, case))
@@ -104,7 +104,7 @@ def bench(
     )
 
 
-def _precisions(plans: Mapping[int, Plan], calls: Sequence[tuple[Op, Case]]) -> Iterator[str]:
+def precisions(plans: Mapping[int, Plan], calls: Sequence[tuple[Op, Case]]) -> Iterator[str]:
     from tritongen.shapes import meta_arguments
 
     for op, case in calls:

@@ -42,7 +42,10 @@ def unbound(scope: Scope, assign: ast.Assign, name: str, span: Span | None) -> N
         help = "to sum over it" if kept is None else "to keep it"
         binders = tuple(ast.Binder(n) for n in missing)
         summed = replace(assign, value=ast.Reduce("sum", binders, assign.value))
-        fix = fix_at(assign.whole, unparse(kept or summed))
+        line = unparse(kept or summed)
+        fix = fix_at(assign.whole, line)
+        if fix is None:  # an expression without a left side: no part of its text is the line
+            help = f"{help}: `{line}`"
     scope.report.add("E202", f"index `{name}` is not bound", span, label=label, help=help, fix=fix)
 
 

@@ -14,15 +14,15 @@ from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import Any
 
-from tritongen.emit.fold_lines import end_text, guard_text, start_text
-from tritongen.emit.folds import IDENTITY, MONOIDS, combined
+from tritongen.emit.fold_lines import best_of, end_text, found, guard_text, say_place, start_text
+from tritongen.emit.folds import IDENTITY, MONOIDS, NO_PLACE, combined
 from tritongen.emit.kernel_writer import Context, KernelWriter
 from tritongen.emit.masked import Lanes, choose_fill, masked_value
 from tritongen.emit.text import launch_text, wrap
 from tritongen.emit.tiles import view, wide_tensors
 from tritongen.emit.view import KernelView
 from tritongen.ir import nodes as ir
-from tritongen.ir.algebra import Idx, Poly, affine, index, indices, poly, substitute
+from tritongen.ir.algebra import Idx, Poly, index, indices, poly, substitute, weight_of
 from tritongen.ir.bounds import prove
 from tritongen.ir.free import free_indices, reads, tensors_read
 from tritongen.ir.functions import ATOM, TERM
@@ -42,6 +42,7 @@ from tritongen.kernel.nodes import (
 from tritongen.kernel.parts import state_dims, state_name
 from tritongen.schedule.canonical import uncast
 from tritongen.schedule.classes.contraction_operands import storage_dtype
+from tritongen.schedule.classes.fused import is_tile
 from tritongen.schedule.plan import KernelPlan
 
 LOG2E = "1.44269504"
@@ -169,7 +170,8 @@ class FusedWriter(KernelWriter):
             count = extent if w.how == "program" else f"lib.cdiv({extent}, {w.block})"
             if w.how == "tile" and (k < len(order) - 1 or self.grows(w.index)):
                 count = f"tl.cdiv({extent}, {w.block})"
-                count = count if self.multiplies else f"tl.maximum({count}, 1)"  # of no columns
+                if k or not self.multiplies:  # columns, of which there may be none
+                    count = f"tl.maximum({count}, 1)"
                 count = self.assigned_in(0, f"{name}_tiles", count)
             last = k == len(order) - 1
             own = rest if last else f"{rest} % {count}"
@@ -217,13 +219,8 @@ class FusedWriter(KernelWriter):
     def grows(self, row: str) -> bool:
         """Whether later rows have more terms: a loop ends where a row says."""
         loops = [s for s in statements(self.own.body) if isinstance(s, Loop)]
-        weights = (
-            (affine(g.poly) or ({}, None))[0]
-            for loop in loops
-            for g in loop.within
-            if self.sign(g, loop.index) == -1
-        )
-        return any(own.get(Idx(row)) == poly(1) for own in weights)
+        ends = (g.poly for loop in loops for g in loop.within if self.sign(g, loop.index) == -1)
+        return any(weight_of(end, row) == poly(1) for end in ends)
 
     def assigned_in(self, depth: int, wish: str, text: str) -> str:
         name = self.variable(wish)
@@ -330,7 +327,7 @@ class FusedWriter(KernelWriter):
 
     def load(self, read: ir.Read, cast: str = "") -> str:
         """By descriptor, where the plan says so: zeros outside."""
-        if not self.is_described(read.tensor):
+        if not (self.is_described(read.tensor) and is_tile(read, self.own.walks)):
             return super().load(read, cast)
         corner, sides, dims = list[str](), list[str](), list[str]()
         for c in read.coords:
@@ -530,7 +527,7 @@ class FusedWriter(KernelWriter):
 
     def sign(self, guard: ir.Guard, loop: str) -> int:
         """1 where a guard says where a loop begins and nothing else, -1 where it ends, else 0."""
-        weight = (affine(guard.poly) or ({}, poly(0)))[0].get(Idx(loop))
+        weight = weight_of(guard.poly, loop)
         if guard.op != ">=":
             return 0
         return 1 if weight == poly(1) else -1 if weight == poly(-1) else 0
@@ -538,17 +535,11 @@ class FusedWriter(KernelWriter):
     def farthest(self, end: Poly, largest: bool) -> str:
         """The largest or the smallest value of an end among the lanes of the tile."""
         names = [n for n in indices(end) if n not in self.own.numbers]
-        weights = {
-            a.name: w for a, w in (affine(end) or ({}, None))[0].items() if isinstance(a, Idx)
-        }
-        if (
-            len(names) == 1
-            and names[0] in self.first
-            and weights.get(names[0]) in (poly(1), poly(-1))
-        ):
-            (name,) = names
+        name = names[0] if len(names) == 1 else ""
+        weight = weight_of(end, name)
+        if name in self.first and weight in (poly(1), poly(-1)):
             own = index(self.first[name])
-            if (weights[name] == poly(1)) is largest:  # the last row of the tile
+            if (weight == poly(1)) is largest:  # the last row of the tile
                 walk, wish = self.own.walk(name), f"end_{self.variables[name]}"
                 if wish not in self.index:
                     extent = self.size(walk.extent)[0]
@@ -573,14 +564,19 @@ class FusedWriter(KernelWriter):
         loops = [level.index for level in self.levels[1:]]
         held = any(x in loops for x in f.over)
         dot = is_dot(f, self.own)
+        if f.value.is_place:
+            self.levels[-1].lines += say_place(self, nest)
+            self.place(f)
+            return
         if dot:
             text = self.product(f, held)
         else:
             frame = self.frame_of({*f.axes, *f.over})
             with self.within(frame), self.computing(f.name):
-                term, axis = self.term(f), frame.index(self.own.axis(f))
+                term, over = self.term(f), self.own.axis(f)
+                axis = frame.index(over) if over else None
                 alone = not held and not all(frame)  # then it is a number
-                apart = held and self.is_apart(f)
+                apart = held and (self.is_apart(f) or not over)
                 text = term if apart else end_text(self, nest, term, None if alone else axis)
                 if self.is_shift(f) and self.is_followed(f):
                     text = f"tl.max({term}, {axis}, keep_dims=True)"
@@ -607,15 +603,34 @@ class FusedWriter(KernelWriter):
             else:
                 line(f"{f.name} = {combine.format(a=moved, b=text)}")
 
+    def place(self, f: Fold) -> None:
+        """The place of a block's first extreme, and that of all blocks so far."""
+        frame, monoid = self.frame_of({*f.axes, *f.over}), MONOIDS[f.value.op]
+        with self.within(frame), self.computing(f.name):
+            term, axis = self.term(f), frame.index(self.own.axis(f))
+            place = f"{wrap(self.size(f.value.number), ATOM)}.to(tl.int32)"
+            if f.value.guards:  # lanes behind the last one are later places by themselves
+                place = f"tl.where({self.terms_mask(f)}, {place}, {NO_PLACE})"
+        shape = ", ".join(self.own.walk(i).block if i else "1" for i in frame)
+        best, line = self.extremes[f.name], self.levels[-1].lines.append
+        place = self.assigned_in(-1, self.fresh("place"), f"tl.broadcast_to({place}, {shape})")
+        own, tiles = (f"{best}_here", f"{f.name}_here"), f"{term}, {place}"
+        line(f"{', '.join(own)} = {end_text(self, self.nests[f.name], tiles, axis)}")
+        line(f"{best}, {f.name} = {monoid.first}({best}, {f.name}, {', '.join(own)})")
+
     def folded(self, f: Fold) -> Frame:
         """The frame of what a tile folds to: a column of rows, or a row of columns."""
         rows, columns = self.frame_of({*f.axes, *f.over})
-        return ("", columns) if rows == self.own.axis(f) else (rows, "")
+        over = self.own.axis(f)
+        if not over:
+            return rows, columns
+        return ("", columns) if rows == over else (rows, "")
 
     def is_apart(self, f: Fold) -> bool:
         """Whether each lane keeps a state of its own until the loop ends: nothing in the loop asks for all of them."""
         moves = f.moved_by or self.is_shift(f)
-        return not self.multiplies and not moves and f.value.op in MONOIDS
+        own = f.value.op in MONOIDS and not f.value.is_place
+        return not self.multiplies and not moves and own
 
     def is_shift(self, f: Fold) -> bool:
         """Whether sums move with a maximum."""
@@ -675,7 +690,7 @@ class FusedWriter(KernelWriter):
 
     def terms_mask(self, f: Fold) -> str:
         guards = [guard_text(self, g) for g in f.value.guards]
-        return self.mask(frozenset([self.own.axis(f)]), guards)
+        return self.mask(frozenset({self.own.axis(f)} - {""}), guards)
 
     def masks_all(self, f: Fold, value: str) -> bool:
         """Whether nothing but this maximum and the sums that move with it follows from a value: masked, it gives them no term."""
@@ -717,16 +732,22 @@ class FusedWriter(KernelWriter):
     def factor(self, f: Fold, e: ir.Expr, frame: Frame, narrow: str) -> str:
         """A tile of a factor; 0 where there is no term, since 0 * NaN is no 0."""
         over = self.own.axis(f)
+        flag: ir.Expr | None = None
+        match e:
+            case ir.Call("seen", (flag, e)):
+                pass
         inner = e.arg if isinstance(e, ir.Cast) and e.arg.dtype == narrow else e
         with self.within(frame), self.computing(f.name):
             tensor = inner.tensor if isinstance(inner, ir.Read) else ""
             loaded = bool(tensor) and tensor not in self.frames
             own_guards = (g for g in f.value.guards if tile_indices(g, self.own) <= {*frame})
             guards = [guard_text(self, g) for g in own_guards]
-            if loaded:
+            if flag is not None:
+                guards.append(self.expr(flag)[0])
+            elif loaded:
                 guards += self.for_some(f, frame)
-                if not guards:
-                    self.fill[tensor] = 0
+            if loaded and not guards:
+                self.fill[tensor] = 0
             if (f.moved_by in self.masked) if not loaded else not guards:
                 return self.expr(inner)[0]
             mask = self.mask(frozenset([over]), guards)
@@ -789,8 +810,13 @@ class FusedWriter(KernelWriter):
             rows, columns = self.frame_of({*f.axes, *f.over})
         shape = ", ".join(self.own.walk(i).block if i else "1" for i in (rows, columns))
         dtype = self.dtype(nest.dtype)
-        start = start_text(self, nest, nest.dtype)
+        start = start_text(self, nest, nest.dtype) if not f.value.is_place else NO_PLACE
         name = self.variable(f.name)
+        if f.value.is_place:
+            best, start = best_of(self, nest), start_text(self, nest, nest.fold.body.dtype)
+            own = self.dtype(nest.fold.body.dtype)
+            self.levels[-1].lines.append(f"{best} = tl.full(({shape}), {start}, {own})")
+            dtype, start = "tl.int32", NO_PLACE
         text = (
             f"tl.zeros(({shape}), {dtype})"
             if start == "0.0"
@@ -807,6 +833,9 @@ class FusedWriter(KernelWriter):
             text = end_text(self, nest, f.name, None if alone else frame.index(f.over[0]))
             self.levels[-1].lines.append(f"{f.name} = {text}")
             self.frames[f.name] = self.folded(f)
+        if f.value.is_place:
+            text = found(self, self.nests[f.name], f.name)
+            self.levels[-1].lines.append(f"{f.name} = {wrapped(text)}.to(tl.int64)")
         self.values[f.name] = (f.name, ATOM)
         self.moving.pop(f.name, None)
 

@@ -260,6 +260,12 @@ def affine(p: Poly) -> tuple[dict[Atom, Poly], Poly] | None:
     return coefficients, rest
 
 
+def weight_of(p: Poly, name: str) -> Poly | None:
+    """w where p is w * name and a rest that the index does not move; None where it moves p otherwise, as in `i % n`."""
+    weight = (affine(p) or ({}, p))[0].get(Idx(name), Poly())
+    return weight if name not in indices(p - weight * index(name)) else None
+
+
 def denominator(p: Poly) -> Poly:
     """The least monomial d such that p * d has no division: p is an integer iff d divides p * d."""
     powers: dict[Atom, int] = {}

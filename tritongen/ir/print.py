@@ -266,6 +266,8 @@ class _Printer:
                 return self.expr(arg)
             case Cast(arg, dtype):
                 return ast.Call(dtype, (self.expr(arg),))
+            case Call("seen", (_, value)):  # of plans alone
+                return self.expr(value)
             case Call():
                 total = _mean(expr)
                 return self.call(expr) if total is None else self.reduce(total, "mean")

@@ -45,7 +45,7 @@ def renamed(value: Any, names: Names, indices: Names | None = None) -> Any:
         old = getattr(value, field.name)
         if isinstance(value, ir.Binder) and field.name == "index":
             new = own.get(old, old)
-        elif isinstance(value, ir.Require) and field.name == "batch":
+        elif (type(value), field.name) in ((ir.Require, "batch"), (ir.Op, "kept")):
             new = tuple(names.get(name, name) for name in old)
         elif isinstance(value, ir.Op) and field.name == "ref":
             new = old and ref_python(renamed_ref(parse_ref(old), names)).replace("\n", "; ")

@@ -10,7 +10,7 @@ garbage, as they would on a GPU. Slow: for tests.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import product
 from types import MappingProxyType
 from typing import Any
@@ -141,6 +141,13 @@ class _Machine(Run):
         own = {f.name: f for f in carried(self.kernel, loop)}
         for name, f in own.items():
             self.values[name] = self.identity(f)
+            if f.value.is_place:
+                best = replace(
+                    f,
+                    value=replace(f.value, op=f.value.op.removeprefix("arg")),
+                    dtype=f.value.body.dtype,
+                )
+                self.values[_held(name)] = self.identity(best)
         first, stop, step = 0, self.extent(loop.index), self.lanes(loop.index)
         if loop.part:
             chunk = -(-stop // (self.extent(loop.part) * step)) * step
@@ -170,11 +177,15 @@ class _Machine(Run):
         order = [w.index for w in self.kernel.walks]
         dims = [order.index(x) for x in f.over]
         given = self.value(f.value.body, axes, terms)
+        number = self.coordinate(f.value.number, axes, terms)[0]
         shape = torch.broadcast_shapes(given.shape, terms.shape, *(axes[x].shape for x in f.over))
-        body, terms = (
+        body, terms, number = (
             t.expand(shape).movedim(dims, list(range(-len(dims), 0))).flatten(-len(dims))
-            for t in (given, terms)
+            for t in (given, terms, number)
         )
+        if f.value.is_place:
+            self.fold_place(f, body, terms, number, sorted(dims))
+            return
         block = fold(f.value.op, body, terms)
         for d in sorted(dims):
             block = block.unsqueeze(d)
@@ -192,6 +203,29 @@ class _Machine(Run):
                 torch.where(old == new, 1.0, step) if _is_float(new) else step
             )
         self.values[f.name] = new
+
+    def fold_place(self, f: Fold, body, terms, number, dims: list[int]) -> None:
+        """The place of the first extreme so far, and that extreme."""
+        best, at = self.values[_held(f.name)], self.values[f.name]
+        for d in reversed(dims):
+            best, at = best.squeeze(d), at.squeeze(d)
+        body, terms, number = (
+            torch.cat([old.unsqueeze(-1).expand(*new.shape[:-1], 1), new], -1)
+            for old, new in ((best, body), (at >= 0, terms), (at, number))
+        )
+        which = fold(f.value.op, body, terms).unsqueeze(-1)
+        some, which = which >= 0, which.clamp_min(0)
+        best = fold(f.value.op.removeprefix("arg"), body, terms)
+        at = torch.where(some, number.gather(-1, which), -1).squeeze(-1)
+        for d in dims:
+            best, at = best.unsqueeze(d), at.unsqueeze(d)
+        self.values[_held(f.name)], self.values[f.name] = best, at
+
+    def value(self, expr: ir.Expr, axes: Axes, live: torch.Tensor) -> torch.Tensor:
+        match expr:
+            case ir.Call("held", (ir.Read(place),)):
+                return self.values[_held(place)]
+        return Run.value(self, expr, axes, live)
 
     def store(self, s: Store, axes: dict[str, torch.Tensor]) -> None:
         live = self.live(s.axes, axes)
@@ -217,6 +251,10 @@ class _Machine(Run):
 
 def _moved(name: str) -> str:
     return f"{name} moved"
+
+
+def _held(name: str) -> str:
+    return f"{name} held"
 
 
 def _is_float(t: torch.Tensor) -> bool:

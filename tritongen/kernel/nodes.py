@@ -130,8 +130,8 @@ class Kernel:
         return {w.index for w in self.walks if w.how in NUMBERS}
 
     def axis(self, fold: Fold) -> str:
-        """The one index with lanes that a fold is over."""
-        (own,) = set(fold.over) - self.numbers
+        """The one index with lanes that a fold is over; "" where it is over numbers alone."""
+        (own,) = set(fold.over) - self.numbers or {""}
         return own
 
 

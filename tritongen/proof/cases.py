@@ -3,11 +3,11 @@
     case = draw_case(op, random.Random(0), dtypes={"T": "f32"})
     args = arguments(op, case, "cpu")     # tensors and numbers by parameter
 
-A `Case` is data: small enough to print, to send to another process, and to shrink (`simpler`). Every
-draw comes from one `random.Random`, so Hypothesis can drive it too (`strategy`). Sizes satisfy the
-facts of the op by repair: an equation settles a size, anything else is drawn again.
+A `Case` is data. You can print it, send it to another process, and shrink it (`simpler`). Every draw comes from one
+`random.Random`, so Hypothesis can drive it too (`strategy`). Sizes must satisfy the facts of the op: an equation settles a
+size, and other sizes are drawn again until they fit.
 
-Not here: what the right answer is (`oracle.py`), filling tensors with numbers (`values.py`).
+Not here: the right answer (`oracle.py`), filling tensors with numbers (`values.py`).
 """
 
 from __future__ import annotations

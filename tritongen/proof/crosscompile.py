@@ -1,11 +1,12 @@
-"""Every kernel of a file of ops compiled for GPUs that are not there, and held to their limits.
+"""Compiles every kernel of a file of ops for GPUs that are not there, and checks their limits.
 
     for built in crosscompile(text, "specs/softmax.op", targets=("sm_90", "gfx942")): ...
     # Built("softmax_rows", "rows", "f32", "sm_90", registers=64, spills=0, shared=128, problem="")
 
-What is compiled is what each variant would launch for operands of a common size, specialised as the
-JIT would (strides of 1, multiples of 16). Needs a process without TRITON_INTERPRET. Not here: running
-kernels (`runner.py`), their PTX as text (`tritongen.trace.ptx`).
+It compiles what each variant would launch for operands of a common size. Arguments are specialised as the JIT does it
+(strides of 1, multiples of 16). The process must not have TRITON_INTERPRET.
+
+Not here: running kernels (`runner.py`), their PTX as text (`tritongen.trace.ptx`).
 """
 
 from __future__ import annotations

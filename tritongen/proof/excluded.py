@@ -1,12 +1,14 @@
-"""Elements that no output depends on: whatever they hold, the gradient is the same.
+"""Tests elements that no output depends on: whatever they hold, the gradient must be the same.
 
     problem(op, back, args, dys, random)    # "dq: another number where k[3, 0] is excluded and holds inf"
 
-An element is excluded where the outputs are the same with NaN in it, bit by bit: a branch not taken, a term outside
-of bounds. Then 1000, 1e20, an infinity and NaN there, which overflow in what is computed of them, change no gradient.
-In f64, by the interpreter of the IR. Nothing is asked of a call in which a line has no element: there a window's
-gradient multiplies what it reads outside of `dy`, 0, with all else. Not here: gradients of what is included
-(`gradients.py`).
+An element is excluded if NaN in it leaves the outputs the same, bit by bit. Examples are a branch that is not taken, and a
+term outside of bounds. The test then puts 1000, 1e20, an infinity and NaN there. No gradient may change.
+
+It runs in f64, by the interpreter of the IR. It skips calls in which a line has no element: there a window's gradient
+multiplies what it reads outside of `dy`, which is 0, with everything else.
+
+Not here: gradients of included elements (`gradients.py`).
 """
 
 from __future__ import annotations

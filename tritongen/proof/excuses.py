@@ -47,16 +47,17 @@ def excused(
 
 
 def others(candidate: Candidate, host: dict[str, Any], name: str, on_gpu: bool) -> list[Expected]:
-    """What else an output may be; a candidate launches several kernels, one a step, and all may meet.
+    """The other answers that a kernel may give. A candidate may launch several kernels, so several reasons may apply.
 
-    The general nest adds term after term, and so may a scan and a scatter; on a GPU so do the lanes of a loop over blocks,
-    products of f32 that no tensor core takes, where tl.dot is a chain of fused multiply-adds, and those of f64. A
-    transposed convolution leaves out terms of 0 * w, a product under a bound has them of what another row has. On
-    a GPU, and where the kernels do it themselves, tf32x3 splits the factors of a product. Triton's own gives NaN
-    or an infinity for those that are not infinite, but are in TF32: there, and only there, these are let through,
-    and what a function makes of them: relu(-inf) is 0. Atomic adds of f32 to a GPU's global memory take and leave
-    0 for denormals (PTX ISA, `atom`). Kernels that were lowered say by their folds whether they multiply tiles, and
-    whether a sum moves with a maximum: then its factors are rounded beside another one.
+    - The general nest, scans and scatters may add term after term. On a GPU so may the lanes of a loop over blocks,
+      products of f32 without tensor cores (there tl.dot is a chain of fused multiply-adds), and products of f64.
+    - A transposed convolution leaves out terms of 0 * w. A product under a bound has such terms of other rows.
+    - tf32x3 splits the factors of a product on a GPU, and wherever the kernels split by themselves. Triton's own split
+      gives NaN or an infinity for factors that are infinite in TF32 only. These are accepted there, with what a function
+      makes of them: relu(-inf) is 0.
+    - Atomic adds of f32 to global memory read and write denormals as 0 (PTX ISA, `atom`).
+    - A lowered kernel says by its folds whether it multiplies tiles, and whether a sum moves with a maximum. Then the
+      factors are rounded beside another maximum.
     """
     op, kinds, words = candidate.plan.op, candidate.skeletons, _words(candidate.plan.op, host)
     if any(is_dot(fold, kernel) for fold, kernel in candidate.folds):

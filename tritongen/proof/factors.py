@@ -1,4 +1,4 @@
-"""Factors of sums of products: what tensor cores lose of each, and what they meet in another order.
+"""Factors of sums of products: what tensor cores lose of each factor, and what another order of multiplication loses.
 
     truncated(x, None)            # the digits of a factor that `precision tf32` leaves out
     unsplit(x, "triton")          # what tf32x3 loses of it
@@ -108,9 +108,9 @@ def truncated(x: torch.Tensor, error: torch.Tensor | None, regrouped: bool = Fal
 def unsplit(x: torch.Tensor, split: str) -> torch.Tensor:
     """What tf32x3 loses of a factor: a low part that is no normal number, since tensor cores take it for 0.
 
-    The low part is at most 2^-11 of x, and a multiple of its last digit: from 2^-103 on it is normal, or 0.
-    What rounds to infinity has no parts of Triton's, and ours are 1 and all the rest: 11 digits of that, and of
-    the other factor. "infinite" or "nan" sums have nothing of it to lose (`burst`).
+    The low part is at most 2^-11 of x, and a multiple of its last digit. From 2^-103 on it is normal, or 0. A factor that
+    rounds to infinity has no parts as Triton splits it. As our kernels split it, it keeps 11 digits, and so does the other
+    factor. Sums that are "infinite" or "nan" have nothing to lose (`burst`).
     """
     size, tiniest = x.abs(), TINIEST["f32"]
     low = torch.where(size < tiniest, size, (size * 2.0**-11).clamp(max=tiniest))

@@ -1,15 +1,18 @@
-"""The gradient that is derived from an op, proved as the op is: its sense, and its kernels.
+"""Proves the gradient that is derived from an op, as the op itself is proved: its meaning, and its kernels.
 
     derived = derived_of(item, item, nest, modules)  # None where there is none
     wrong_sense(derived, Random(0))               # "dx: along a random direction 0.37, by finite differences 0.52"
     prove(progress, derived, range(4), seed=0)    # all of it; findings go where `runner` notes its own
 
-Of its sense: `gradient(op)` in f64, by the interpreter of the IR, against finite differences of the op
-itself, and against torch's autograd of the `ref`. Of its kernels: every variant against the oracle of the
-gradient, on operands and outputs of an op that has run and an incoming gradient of any layout, every third time
-with nothing in them, or NaN and infinities. Of `backward()`, asked for some operands by some outputs: that it gives
-what those kernels do, on the same. Else values are smooth: without ties and far from kinks, where derivatives are a
-matter of taste. Not here: the forward (`runner.py`).
+- **Meaning.** `gradient(op)` in f64, by the interpreter of the IR, is compared with finite differences of the op, and with
+  torch's autograd of the `ref`.
+- **Kernels.** Every variant is compared with the oracle of the gradient. Operands and outputs come from an op that has run,
+  and the incoming gradient has any layout. Every third call has empty tensors, or NaN and infinities.
+- **`backward()`.** For some operands and some outputs, it must give what those kernels give.
+
+Other values are smooth: without ties, and far from kinks, where a derivative is a matter of convention.
+
+Not here: the forward (`runner.py`).
 """
 
 from __future__ import annotations

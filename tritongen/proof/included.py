@@ -1,12 +1,13 @@
-"""Products that may be NaN where a term is not there, but its factor is one of another row.
+"""Products that may be NaN although a term is not there, because its factor belongs to another row.
 
-`sum[k <= i](a[i, k] * b[k, m])` has no term b[2, m] in row 1. Row 2 has, and on tensor cores both are of one
-product, in which row 1 has 0 * b[2, m]: nothing, but NaN where that is infinite, as in torch.tril(a) @ b. Both
-answers are right, for an element that some row has; of one that no row has nothing is ever seen.
+`sum[k <= i](a[i, k] * b[k, m])` has no term b[2, m] in row 1. Row 2 has it, and tensor cores multiply both rows at once. So
+row 1 has 0 * b[2, m]: that is 0, but NaN where b[2, m] is infinite, as in torch.tril(a) @ b. Both answers are right if some
+row has the element. An element that no row has must never be seen.
 
-Not here: conditions that name no summed index, `sum[k](where(c[i] > 0, a[i, k] * b[k, m], 0))`, and the segments of a
-ragged product. They say of a whole row whether it has the product: one that has not is 0, whatever others have.
-Input: an op. Output: the op whose products have those terms; None where it has none.
+Input: an op. Output: the op whose products have those terms; None if there are none.
+
+Not here: conditions that name no summed index, such as `sum[k](where(c[i] > 0, a[i, k] * b[k, m], 0))`, and the segments of
+a ragged product. These say for a whole row whether it has the product. A row without it is 0, whatever other rows have.
 """
 
 from __future__ import annotations

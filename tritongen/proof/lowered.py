@@ -1,10 +1,10 @@
-"""A few kernels of a file of ops compiled, where no GPU would: what the interpreter takes, a compiler may refuse.
+"""Compiles a few kernels of a file of ops on a machine without a GPU: a compiler may refuse what the interpreter takes.
 
     report = lower_spec(text, "specs/softmax.op", target="sm_90", seed=0)
     report["compiled"]    # {"sm_90": 5}
 
-For one drawn choice of dtypes, through Triton's own passes, at a fraction of a second each: `crosscompile`
-builds every kernel, to the machine code. Needs a process without TRITON_INTERPRET (`pool.py` sees to it).
+It draws one choice of dtypes, and runs Triton's own passes, for a fraction of a second a kernel. `crosscompile` builds
+every kernel, down to machine code. The process must not have TRITON_INTERPRET (`pool.py` sees to it).
 """
 
 from __future__ import annotations

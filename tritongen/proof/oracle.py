@@ -1,15 +1,15 @@
-"""What a call may answer: for every output a value in f64 and how far off a kernel may be.
+"""The right answers of a call: for every output a value in f64, and how far off a kernel may be.
 
     expect(softmax, {"x": x})["y"]   # Expected(value, slack, dtype): y must be what some number
                                      # in [value - slack, value + slack] rounds to
 
-The IR is walked as in `ir.interp`, with an error bound beside every value:
-- a row of the function table adds its `ulp`, and passes its arguments' errors on by evaluating it
-  at both ends of each;
-- a sum adds `SUM_ERROR * u * sum(|terms|)`, whatever its length: the classical `n * u` cannot fail;
-- a sum of products adds what the tensor cores lose of each factor (`truncated`, `unsplit`), and of the sum;
-- reads, comparisons, where, max, integers are exact, so ops made of these have no slack at all;
-- past the largest number of the compute type anything goes (slack inf): f64 sees no overflow there.
+The oracle walks the IR as `ir.interp` does, with an error bound beside every value:
+
+- A function of the table adds its `ulp`. It passes on the errors of its arguments: it is evaluated at both ends of each.
+- A sum adds `SUM_ERROR * u * sum(|terms|)`, whatever its length. The classical bound `n * u` would never fail.
+- A sum of products adds what the tensor cores lose of each factor (`truncated`, `unsplit`), and of the sum.
+- Reads, comparisons, where, max and integers are exact. Ops made of these have no slack at all.
+- Beyond the largest number of the compute type every answer is right (slack inf): f64 sees no overflow there.
 
 Not here: comparing (`judge.py`).
 """
@@ -106,15 +106,16 @@ def expect(
     moving: bool = False,
     means: Collection[str] = (),
 ) -> dict[str, Expected]:
-    """What the outputs of a call may be; ValueError or IndexError where the call is none.
+    """The right answers of a call. Raises ValueError or IndexError if the arguments are no call of the op.
 
-    `serial`: sums run one term after another: each rounding is of the sum so far (`wandered`).
-    `split`: products of f32 are sums of three parts (tf32x3) without the smallest, 4 units of u, and without
-    low parts that are no normal numbers. The largest numbers are infinite in TF32: as "ours" are split, they keep
-    11 digits; sums over them may be anything as "triton" splits them, and are "infinite" or "nan" to what reads them.
-    `flushed`: what a sum of f32 passes through is 0 where it is no normal number.
-    `moving`: sums move with a maximum. exp(x - maximum) is rounded beside one that may be smaller, and then multiplied.
-    `means`: lines that are means of rows which look again at what they leave of their terms (`schedule/means.py`).
+    - `serial`: sums run one term after another. Each rounding is of the sum so far (`wandered`).
+    - `split`: products of f32 are sums of three parts (tf32x3). The smallest part is left out (4 units of u), and so are
+      low parts that are no normal numbers. The largest numbers are infinite in TF32. With "ours" they keep 11 digits. With
+      "triton" sums over them may be anything: they are "infinite" or "nan" to what reads them.
+    - `flushed`: a sum of f32 is 0 wherever it passes through a denormal number.
+    - `moving`: sums move with a maximum. exp(x - maximum) is rounded with a maximum that may be smaller, and then
+      multiplied.
+    - `means`: lines that are means of rows, and that read again what their terms leave (`schedule/means.py`).
     """
     bound = bind(op, args)
     op = with_forms(own_batches(op)[0])

@@ -1,14 +1,15 @@
-"""Jobs of the proof in processes of their own, since a process either interprets kernels or compiles them.
+"""Runs jobs of the proof in processes of their own, since a process either interprets kernels or compiles them.
 
     for report in run_jobs(jobs, device="cpu", processes=2): ...   # of a file each, as they finish
     with Worker("cpu") as worker:
         report = worker.ask(job)
 
-A process that dies or hangs costs its job a failing report and is replaced. Not here: what a job
-does (`runner.py`).
+If a process dies or hangs, its job gets a failing report, and the process is replaced.
 
-What a file costs is not known before: kernels of some take seconds to compile. So each file is cut in
-`parts`, the first of all run first, and where one took longest the others of its file go next.
+The cost of a file is not known ahead: kernels of some files take seconds to compile. So each file is cut in `parts`. The
+first part of every file runs first. Then the files whose first part took longest go on.
+
+Not here: what a job does (`runner.py`).
 """
 
 from __future__ import annotations

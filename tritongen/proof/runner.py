@@ -1,11 +1,12 @@
-"""The derived tests of one file of ops, in this process: every variant on many examples.
+"""Runs the derived tests of one file of ops in this process: every variant on many examples.
 
     report = run_spec(text, "specs/softmax.op", device="cpu", examples=20, seed=0)
     report["failures"]    # [] where all is well; each a dict with the smallest example found
 
-On "cpu" the kernels run in Triton's interpreter: TRITON_INTERPRET=1 must have been set before triton
-was imported (`pool.py` sees to it). Reports are plain data, ready for JSON. Not here: drawing
-examples (`cases.py`), the bounds (`oracle.py`), processes (`pool.py`).
+On "cpu" the kernels run in Triton's interpreter: TRITON_INTERPRET=1 must be set before triton is imported (`pool.py` sees
+to it). Reports are plain data, ready for JSON.
+
+Not here: drawing examples (`cases.py`), the bounds (`oracle.py`), processes (`pool.py`).
 """
 
 from __future__ import annotations

@@ -1,10 +1,12 @@
-"""One process that proves files of ops: jobs come in as lines of JSON, reports go out as lines of JSON.
+"""One process that proves files of ops. Jobs come in as lines of JSON, and reports go out as lines of JSON.
 
     {"text": "op relu...", "name": "specs/relu.op", "device": "cpu", "examples": 20, "seed": 0, "seconds": 60}
 
-On "cpu" or "cuda" kernels run; for another device, as sm_90, a few are compiled.
-Started by `pool.py`. Between the reports stand lines `{"at": "relu, f32: example 3 of 20", "stage": "examples", "share": 0.1}`. After an error that a
-device does not recover from, the process reports and ends; and at once where nobody waits for its reports any more.
+On "cpu" or "cuda" kernels run. For another device, such as sm_90, a few kernels are compiled. `pool.py` starts the process.
+
+Lines about progress stand between the reports: `{"at": "relu, f32: example 3 of 20", "stage": "examples", "share": 0.1}`.
+After an error from which a device does not recover, the process reports and ends. It also ends when nobody reads its
+reports any more.
 """
 
 from __future__ import annotations

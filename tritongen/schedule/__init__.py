@@ -21,7 +21,7 @@ from tritongen.schedule.apart import apart
 from tritongen.schedule.aside import names_of
 from tritongen.schedule.canonical import canonical
 from tritongen.schedule.classes import CLASSES
-from tritongen.schedule.classes.chains import by_rows
+from tritongen.schedule.classes.chains import by_rows, with_seen
 from tritongen.schedule.classes.contraction import product_or_reason
 from tritongen.schedule.classes.contraction_operands import may_be_f32
 from tritongen.schedule.digits import split_all
@@ -122,12 +122,25 @@ def best_form(op: ir.Op, facts, only: str | None):
     """Canonical nests and their groups; digits are split only where that finds a faster class."""
     whole = by_rows(op, canonical(op, facts), facts)
     groups = group(op, whole, facts, only)
+    seen = with_seen(op, whole, facts) if only is None else whole
+    if seen != whole:
+        told = group(op, seen, facts, only)
+        if _slowness(told) < _slowness(groups) and _only_fused_ask(told):
+            whole, groups = seen, told
     digits = by_rows(op, split_all(whole, facts, names_of(op)), facts)
     if digits == whole:
         return whole, groups
     split_groups = group(op, digits, facts, only)
     better = _slowness(split_groups) < _slowness(groups)
     return (digits, split_groups) if better else (whole, groups)
+
+
+def _only_fused_ask(groups) -> bool:
+    """Whether no other kernel has a factor that says which of its elements some row has."""
+    others = (n for g in groups if g.kind != "fused" for n in g.nests)
+    return not any(
+        isinstance(e, ir.Call) and e.fn == "seen" for n in others for e in ir.walk(n.body)
+    )
 
 
 def _slowness(groups) -> tuple[int, ...]:

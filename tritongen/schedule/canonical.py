@@ -11,6 +11,7 @@ Indices over the same dim of the same tensor get one name in all nests. Nothing 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import count
 from math import prod
@@ -210,16 +211,20 @@ def uncast(expr: ir.Expr) -> ir.Expr:
 
 def with_indices(expr: ir.Expr, values: dict[str, Poly]) -> ir.Expr:
     """expr with indices replaced in all that is read; binders keep theirs."""
+    return with_coordinates(expr, lambda p: substitute(p, values))
+
+
+def with_coordinates(expr: ir.Expr, new: Callable[[Poly], Poly]) -> ir.Expr:
+    """expr with each coordinate, guard and value of an index replaced; binders keep their ranges."""
 
     def change(node: ir.Expr) -> ir.Expr:
         match node:
             case ir.Read(_, coords):
-                return replace(node, coords=tuple(substitute(c, values) for c in coords))
+                return replace(node, coords=tuple(map(new, coords)))
             case ir.IndexValue(p):
-                return replace(node, poly=substitute(p, values))
+                return replace(node, poly=new(p))
             case ir.Reduce(_, _, guards):
-                guards = tuple(replace(g, poly=substitute(g.poly, values)) for g in guards)
-                return replace(node, guards=guards)
+                return replace(node, guards=tuple(replace(g, poly=new(g.poly)) for g in guards))
         return node
 
     return ir.rebuild(expr, change)

@@ -4,7 +4,7 @@ import { python } from "@codemirror/lang-python";
 import { HighlightStyle, StreamLanguage, syntaxHighlighting } from "@codemirror/language";
 import { setDiagnostics } from "@codemirror/lint";
 import { Compartment, EditorState, StateEffect, StateField } from "@codemirror/state";
-import { Decoration, hoverTooltip, WidgetType } from "@codemirror/view";
+import { Decoration, hoverTooltip, MatchDecorator, ViewPlugin, WidgetType } from "@codemirror/view";
 import { tags } from "@lezer/highlight";
 
 const IDLE = 250; // milliseconds without a keystroke before the tab is compiled again
@@ -73,8 +73,28 @@ const colours = syntaxHighlighting(
   ]),
 );
 
+// A line is not broken inside of an arrow.
+const arrows = new MatchDecorator({ regexp: /->/g, decoration: Decoration.mark({ class: "arrow" }) });
+const wrapping = [
+  EditorView.lineWrapping,
+  ViewPlugin.define((view) => ({
+    decorations: arrows.createDeco(view),
+    update(change) { this.decorations = arrows.updateDeco(change, this.decorations); },
+  }), { decorations: (plugin) => plugin.decorations }),
+];
+
 // ---- findings under their lines -----------------------------------------------------------------
 const setFindings = StateEffect.define();
+
+// What stands between backticks is code.
+function prose(text) {
+  return text.split("`").map((part, i) => {
+    if (i % 2 === 0) return part;
+    const code = document.createElement("code");
+    code.textContent = part;
+    return code;
+  });
+}
 
 class Finding extends WidgetType {
   constructor(finding, column) {
@@ -89,11 +109,11 @@ class Finding extends WidgetType {
     const box = document.createElement("div");
     box.className = `finding ${severity}`;
     box.style.paddingLeft = `${Math.min(this.column, 16)}ch`;
-    box.append(`${code ? `${code}: ` : ""}${message}`);
+    box.append(...prose(`${code ? `${code}: ` : ""}${message}`));
     if (help) {
       const line = box.appendChild(document.createElement("div"));
       line.className = "help";
-      line.append(`help: ${help} `);
+      line.append("help: ", ...prose(help), " ");
       if (fix) {
         const button = line.appendChild(document.createElement("button"));
         button.textContent = "Apply";
@@ -147,7 +167,7 @@ const editor = new EditorView({
     basicSetup,
     op,
     colours,
-    EditorView.lineWrapping,
+    wrapping,
     findingLines,
     hover,
     EditorView.updateListener.of((update) => update.docChanged && edited()),
@@ -211,12 +231,12 @@ async function show() {
 
 function print(shownTab, { text: shown, problem, language: name }) {
   element("output").classList.toggle("stale", problem !== undefined);
-  element("problem").textContent = problem ?? "";
+  element("problem").replaceChildren(...prose(problem ?? ""));
   if (problem === undefined) {
     const scroll = output.scrollDOM.scrollTop;
     output.dispatch({
       changes: { from: 0, to: output.state.doc.length, insert: shown },
-      effects: language.reconfigure(name === "python" ? python() : [name === "op" ? op : [], EditorView.lineWrapping]),
+      effects: language.reconfigure(name === "python" ? python() : [name === "op" ? op : [], wrapping]),
     });
     output.scrollDOM.scrollTop = scroll;
   }
@@ -246,6 +266,7 @@ for (const button of document.querySelectorAll("#tabs button")) button.onclick =
 element("call").onsubmit = (event) => (event.preventDefault(), show());
 for (const name of Object.keys(data.examples)) element("examples").add(new Option(name));
 element("examples").onchange = ({ target }) => {
+  if (!target.value) return load(shared);
   history.replaceState(null, "", `#example=${encodeURIComponent(target.value)}`);
   load(data.examples[target.value]);
 };
@@ -276,4 +297,5 @@ const first = examples.includes(asked) ? asked : examples[0];
 element("examples").value = first;
 const shared = fragment.get("spec") && (await unpacked(fragment.get("spec")).catch(() => ""));
 open(fragment.get("tab") ?? "kernel");
+if (shared) element("examples").add(new Option("from the link", "", true, true), 0);
 load(shared || data.examples[first]);

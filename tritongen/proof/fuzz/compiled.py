@@ -1,10 +1,12 @@
-"""Every kernel of a spec, and of its gradient, compiled for a GPU that need not be there.
+"""Compiles every kernel of a spec, and of its gradient, for a GPU that need not be there.
 
     report = compile_spec(text, "drawn", seed=0)
     report["findings"]
 
-For one drawn choice of dtypes; every variant is forced, and each kernel compiled in the config of one of them. The interpreter takes much that the compiler
-refuses. Needs a process without TRITON_INTERPRET. Not here: running anything (`trial.py`).
+It draws one choice of dtypes, forces every variant, and compiles each kernel in the config of one of them. The interpreter
+takes much that the compiler refuses. The process must not have TRITON_INTERPRET.
+
+Not here: running kernels (`trial.py`).
 """
 
 from __future__ import annotations

@@ -156,7 +156,12 @@ def _weighed(
         weight = s.one(f"relu({score})", f"tanh({score})", f"exp({score})", score)
         s.add("chain", lefts(out), f"sum[{bound}]({rounded(weight)} * {factor})")
         return
-    m = _at(_line(s, "chain", kept, f"max[{bound}]({score})"), *lead)
+    sink, most = "1", f"max[{bound}]({score})"
+    if s.maybe(0.25):  # a term that each row has beside its own
+        index = s.random.choice([c for c in kept.items() if c[0] != "..."])
+        sink = s.one("1", s.scalar(), _at(s.tensor((index[1],), reuse=0.2).name, index[0]))
+        most = f"max({most}, {sink})"
+    m = _at(_line(s, "chain", kept, most), *lead)
     weight = f"exp({score} - {m})"
     if s.maybe(0.7):
         weight = _at(_line(s, "chain", scores.whole, weight), *lead, j)
@@ -168,7 +173,7 @@ def _weighed(
     forms = {
         f"{products} / {total}": 6,
         f"where({total} > 0, {products} / {total}, 0)": 2,  # rows without a term
-        f"{products} / ({total} + exp(1 - {m}))": 1,  # a sink
+        f"{products} / ({total} + exp({sink} - {m}))": 6 if most.startswith("max(") else 1,
         products: 1,
     }
     if apart:

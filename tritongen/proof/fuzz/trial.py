@@ -1,12 +1,13 @@
-"""One spec, everything that must hold of it, in this process.
+"""Tests everything that must hold of one spec, in this process.
 
     report = trial(text, "drawn", seed=0, device="cpu")
     report["findings"]     # [] where all is well; else stage, problem, call
-    report["refused"]      # codes of a spec that the compiler will not have
+    report["refused"]      # codes of a spec that the compiler refuses
 
-Kernels of every variant, the general nest, the emitted reference and the oracle agree on drawn calls, and
-so do those of the gradient (`gradients.py`). On "cpu" the process has TRITON_INTERPRET=1. Not here: what
-a process that compiles finds (`compiled.py`).
+On drawn calls, the kernels of every variant, the general nest, the emitted reference and the oracle must agree. So must
+those of the gradient (`gradients.py`). On "cpu" the process has TRITON_INTERPRET=1.
+
+Not here: compiling kernels (`compiled.py`).
 """
 
 from __future__ import annotations

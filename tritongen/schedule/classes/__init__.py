@@ -1,8 +1,9 @@
-"""The kernel classes, the most special first: each module says what belongs to it and how it runs.
+"""The kernel classes, the most special one first. Each module says which nests belong to it and how they run.
 
-`classify(members, virtual, by_name, facts, extending)` gives a `Group` or None, from the IR's shape
-alone; `make(name, group, stores, dims, facts)` gives the `Step`. A new class is a module here, a
-template and its printer in `emit`.
+- `classify(members, virtual, by_name, facts, extending)` gives a `Group` or None. It looks at the IR alone, not at sizes.
+- `make(name, group, stores, dims, facts)` gives the `Step`.
+
+A new class is a module here, a template, and its printer in `emit`.
 """
 
 from __future__ import annotations

@@ -4,13 +4,14 @@
     m[i]    = max[j](s[i, j])                               # folds over one of the two
     o[i, e] = sum[j](exp(s[i, j] - m[i]) * v[j, e])         # second products
     g[j, e] = sum[i](s[i, j] * x[i, e])                     # and folds over the other one
+    d[i, j] = sum[b](s[b, i, j])                            # or over batch dims: a bias's gradient
 
 Input: canonical nests. Output: a `Pair` for (i, j). Kernels that walk blocks of one index and loop over the other compute
-its values tile by tile (`classes/fused.py`); a value that two kernels need is computed by both.
+its values tile by tile (`classes/fused.py`), and so do kernels of a tile of both; a value that two need is computed by both.
 
-A kernel of a second product holds all columns of its rows. Where it has no room for them, it computes the first product
-again for each block of them. So a second product makes a pair only where the first one has batch dims: the head of an
-attention is narrow, a matrix of weights is not.
+Each kernel computes the first product again; so does a kernel of a second product that has no room for all columns of its
+rows. So second products, and results over both indices, make a pair only where the first product has batch dims: the head of
+an attention is narrow, a matrix of weights is not.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from tritongen.ir import nodes as ir
-from tritongen.ir.algebra import index
+from tritongen.ir.algebra import index, indices, weight_of
 from tritongen.ir.bounds import Facts
-from tritongen.ir.free import binders_of, reads, tensors_read
+from tritongen.ir.free import binders_of, free_indices, reads, tensors_read
 from tritongen.schedule.canonical import fresh
 from tritongen.schedule.classes.contraction import as_product
 from tritongen.schedule.classes.contraction_operands import storage_dtype
@@ -29,7 +30,7 @@ from tritongen.schedule.members import Product, Virtual, is_reducer
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """Two indices, the last of a product's rows and of its columns; `inside`: the values over both that follow from a product; `folds`: what reads them."""
+    """Two indices, the last of a product's rows and of its columns; `inside`: the values over both that follow from a product; `folds`: what reads them, folds and outputs over both."""
 
     ends: tuple[ir.Binder, ir.Binder]
     inside: frozenset[str]
@@ -55,13 +56,14 @@ def pairs(op: ir.Op, nests: tuple[ir.Nest, ...], facts: Facts) -> tuple[Pair, ..
     for name, product in products.items():
         if name in taken:
             continue
-        pair = _pair((product.m[-1], product.n[-1]), products, nests)
-        if pair.inside & (outputs | taken) or not _is_read_by_folds(pair, nests):
+        pair = _pair((product.m[-1], product.n[-1]), products, nests, outputs)
+        if pair.inside & (outputs | taken) or not _is_read_by_folds(pair, nests, outputs):
             continue
         inner = {b.index for n in nests if n.name in pair.inside for b in n.box}
         batched = all(products[n].batch for n in pair.inside & products.keys())
         seconds = [f for f in pair.folds if {b.index for b in f.box} - inner]
-        if all(batched and is_multiplied(f) and is_half(f, op) for f in seconds):
+        again = bool(seconds) or not all(map(pair.loops, pair.folds))
+        if (batched or not again) and all(is_multiplied(f) and is_half(f, op) for f in seconds):
             found.append(pair)
             taken |= pair.inside | {f.name for f in pair.folds}
     return tuple(found)
@@ -76,20 +78,26 @@ def _product(n: ir.Nest, op: ir.Op, pointwise: Virtual, facts: Facts) -> Product
 
 
 def _pair(
-    ends: tuple[ir.Binder, ir.Binder], products: dict[str, Product], nests: tuple[ir.Nest, ...]
+    ends: tuple[ir.Binder, ir.Binder],
+    products: dict[str, Product],
+    nests: tuple[ir.Nest, ...],
+    outputs: set[str],
 ) -> Pair:
+    last = outputs - set().union(*(tensors_read(n.body) for n in nests))
     inside = set[str]()
     for n in nests:
         if {b.index for b in ends} <= {b.index for b in n.box}:
             p = products.get(n.name)
-            if p and {p.m[-1], p.n[-1]} == set(ends) or tensors_read(n.body) & inside:
+            if p and {p.m[-1], p.n[-1]} == set(ends):
+                inside.add(n.name)
+            elif tensors_read(n.body) & inside and not is_reducer(n) and n.name not in last:
                 inside.add(n.name)
     folds = (n for n in nests if n.name not in inside and tensors_read(n.body) & inside)
     return Pair(ends, frozenset(inside), tuple(folds))
 
 
-def _is_read_by_folds(pair: Pair, nests: tuple[ir.Nest, ...]) -> bool:
-    """Whether all who read the values of a pair are folds over one of its indices, and read them where they are."""
+def _is_read_by_folds(pair: Pair, nests: tuple[ir.Nest, ...], outputs: set[str]) -> bool:
+    """Whether all who read the values of a pair are folds or outputs, and read them where they are; some fold is over one of its indices."""
     own = {n.name: n.coords for n in nests if n.name in pair.inside}
     in_place = all(
         r.coords == own[r.tensor] and r.fill is None
@@ -97,7 +105,8 @@ def _is_read_by_folds(pair: Pair, nests: tuple[ir.Nest, ...]) -> bool:
         for r in reads(n.body)
         if r.tensor in own
     )
-    return in_place and bool(pair.folds) and all(pair.loops(f) for f in pair.folds)
+    results = all(is_reducer(f) or f.name in outputs for f in pair.folds)
+    return in_place and results and any(map(pair.loops, pair.folds))
 
 
 def is_multiplied(n: ir.Nest) -> bool:
@@ -122,7 +131,7 @@ def by_rows(op: ir.Op, nests: tuple[ir.Nest, ...], facts: Facts) -> tuple[ir.Nes
         f.name: pair.ends[1].index
         for pair in pairs(op, nests, facts)
         for f in pair.folds
-        if f.fold.op == "sum" and len(pair.loops(f)) == 2
+        if len(pair.loops(f)) == 2 and f.fold.op == "sum"
     }
     taken = {n.name for n in nests} | {p.name for p in (*op.params, *op.outputs)}
     taken |= {b.index for n in nests for b in (*n.box, *binders_of(n))}
@@ -144,3 +153,54 @@ def _rows(n: ir.Nest, loop: str, name: str) -> tuple[ir.Nest, ir.Nest]:
     rows = ir.Nest(name, box, coords, dims, replace(n.fold, binders=own), n.fold.dtype, n.line)
     whole = replace(n.fold, binders=rest, guards=(), body=ir.Read(name, coords, None, n.fold.dtype))
     return rows, replace(n, body=whole)
+
+
+# ---- which elements no row has -------------------------------------------------------------------
+def tells_terms(n: ir.Nest, row: str) -> bool:
+    """Whether the ends of a tile's loop say which lanes of a product's other factor some row has; true of other folds.
+
+    Lanes that no row has are 0, since they may be NaN. Where data says which terms a row has, one end tells; two ends or an
+    equality do not, and the factor says it itself (`with_seen`).
+    """
+    if not is_multiplied(n) or sum(row in free_indices(e) for e in n.fold.factors) != 1:
+        return True
+    asked = [g for g in n.fold.guards if row in indices(g.poly)]
+    by_data = any(not weight_of(g.poly, row) for g in asked)
+    said = any(isinstance(e, ir.Call) and e.fn == "seen" for e in n.fold.factors)
+    return said or not by_data or len(asked) == 1 and asked[0].op == ">="
+
+
+def with_seen(op: ir.Op, nests: tuple[ir.Nest, ...], facts: Facts) -> tuple[ir.Nest, ...]:
+    """The nests with the factors of second products that say themselves which of their elements some row has.
+
+        o[i, e] = sum[begin[i] <= j <= i](p[i, j] * v[j, e])
+
+    is  seen[j] = any[i](begin[i] <= j <= i);  o[i, e] = sum[begin[i] <= j <= i](p[i, j] * (v[j, e] if seen[j], else 0)).
+    `seen` is a call that exists only in plans.
+    """
+    taken = {n.name for n in nests} | {p.name for p in (*op.params, *op.outputs)}
+    flags: dict[tuple[object, ...], ir.Nest] = {}
+    changed: dict[str, ir.Nest] = {}
+    for pair in pairs(op, nests, facts):
+        for f in pair.folds:
+            row, *others = pair.indices - pair.loops(f) or {""}
+            if others or tells_terms(f, row):
+                continue
+            asked = set().union(*(indices(g.poly) for g in f.fold.guards))
+            (factor,) = (e for e in f.fold.factors if row not in free_indices(e))
+            own = [b for b in (*f.box, *f.fold.binders) if b.index in asked & free_indices(factor)]
+            rest = tuple(b for b in f.box if b.index in asked and b not in own)
+            key = (*own, f.fold.guards)
+            if key not in flags:
+                some = ir.Reduce("any", rest, f.fold.guards, ir.Const(True, "bool"), "bool")
+                coords, dims = tuple(index(b.index) for b in own), tuple(b.hi for b in own)
+                name = fresh("seen", taken)
+                flags[key] = ir.Nest(name, tuple(own), coords, dims, some, "bool", f.line)
+            flag = flags[key]
+            read = ir.Read(flag.name, flag.coords, None, "bool")
+            said = ir.Call("seen", (read, factor), factor.dtype)
+            sides = tuple(said if e is factor else e for e in f.fold.factors)
+            product = ir.Call("mul", sides, f.fold.body.dtype)
+            body = replace(f.fold, body=product)
+            changed[f.name] = replace(f, body=body)
+    return (*flags.values(), *(changed.get(n.name, n) for n in nests))

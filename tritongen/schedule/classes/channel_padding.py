@@ -1,11 +1,13 @@
-"""Stores channels as a multiple of a few, so that loads take 16 bytes at once and need no mask among them.
+"""Copies of operands whose channels are padded with zeros, so that a load takes 16 bytes and needs no mask among them.
 
-    x[n, c, p + r] of 3 channels   is   x_padded[n, p + r, c] of 16, all but three of them zeros
+    x[n, c, p + r] of 3 channels   is   x_padded[n, p + r, c] of 16, where 13 of them are zeros
 
-The weights are padded too, so that an extra term is 0 * 0. For tiles of channels at one tap, any number becomes a multiple of 16: with
-209 channels in f16, each access took 2 bytes (conv3d of 85 images 29 ms; cuDNN 0.7). Two or three channels become four, for
-`tiles`, which read the copies as their operands. Indices inside a term cost more than its products: a transposed convolution of
-3 channels took 7,072 instructions a thread, and takes 2,390 with four.
+The weights are padded too, so an extra term is 0 * 0.
+
+- Tiles of channels at one tap: the channels become a multiple of 16. Without this, 209 channels in f16 are loaded 2 bytes
+  at a time (a conv3d of 85 images took 29 ms; cuDNN 0.7).
+- `tiles`: two or three channels become four, and the variant reads the copies as its operands. Indices inside a term cost
+  more than its products (a transposed convolution of 3 channels: 7,072 instructions a thread; with four channels 2,390).
 """
 
 from __future__ import annotations

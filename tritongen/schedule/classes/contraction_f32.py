@@ -83,13 +83,14 @@ def filled(times: str, n: int, programs: int) -> str:
 
 
 def few_rows(kernel: KernelPlan, times: str) -> Variant:
-    """At most 768 rows: products as fast as with both presplit save less than splitting the right operand costs.
+    """At most 768 rows: only the left operand is split ahead, since splitting the large right one costs more than it saves.
 
-    Both ahead are 128 TFLOP/s, one 106; 12 bytes an element are read and written: even at 900 rows.
-    us (both presplit; torch at "highest"): 64 x 16384 x 16384 396 (1,632; 757; 64 x 128 by 8 warps 432), 128 rows 652
-    (1,546; 1,456); 128 x 32768 x 32768 2,536 (6,604; 5,266); x 8192 x 8192, 512 rows 667 (731; 1,357), 768 989
-    (1,092; 2,028), 1024 1,308 (1,240; 2,700). One tile a multiprocessor is deep in K: 128 x 4096 x 4096 66 us,
-    80 in five stages of 32, 90 in three (both in registers 122; torch 104). 16 rows: 269, 290 both in registers.
+    Splitting moves 12 bytes an element. us on an H200 (both split ahead; torch at "highest"):
+
+    - 64 x 16384 x 16384: 396 (1,632; 757)
+    - 512 x 8192 x 8192: 667 (731; 1,357), 768 rows: 989 (1,092; 2,028), 1024 rows: 1,308 (1,240; 2,700)
+
+    A single tile a multiprocessor takes 64 terms a step: 128 x 4096 x 4096 takes 66 us, with 32 terms 80 or more.
     """
     return half(
         "presplit_lhs",
@@ -109,12 +110,13 @@ def few_rows(kernel: KernelPlan, times: str) -> Variant:
 
 
 def many_rows(kernel: KernelPlan, times: str) -> Variant:
-    """Few columns, few terms, or a small product.
+    """Few columns, few terms, or a small product: only the right operand is split ahead.
 
-    us (torch at "highest"): 1024^3 34.9 in 64 x 64 (63.5; 64 x 32 54, 128 x 32 39, 128 x 64 40; both presplit 39 to
-    43, both in registers 53 to 120), 1536^3 94.7 (191; 128 x 64 121); in 128 x 64 200704 x 128 x 64 53 (115; 128
-    x 128 61, 64 x 128 65), x 256 145 (334; 156, 173), 200704 x 64 x 256 82 (165), 4096 x 4096 x 512 176 (358;
-    188), 32768^2 x 64 1,800 (4,021; 1,983; no loop over tiles flattened 3,168), x 32 1,493 (2,543; 1,404).
+    Small products take tiles of 64 x 64, others of 128 x 64. us on an H200 (the next best tile; torch at "highest"):
+
+    - 1024^3: 34.9 (39; 63.5)
+    - 200704 x 128 x 64: 53 (61; 115), 200704 x 64 x 256: 82 (no other; 165)
+    - 4096 x 4096 x 512: 176 (188; 358), 32768^2 x 64: 1,800 (1,983; 4,021)
     """
     return half(
         "presplit_rhs",
@@ -152,10 +154,10 @@ def computed(kernel: KernelPlan, times: str) -> Variant:
 
 # ---- both ----------------------------------------------------------------------------------------
 def presplit(kernel: KernelPlan, times: str) -> Variant:
-    """Both operands split once: 4096^3 in 1,017 us and 111 for splitting.
+    """Both operands are split once, ahead.
 
-    Split anew in registers for each tile 1,907 us, one operand so 1,337, torch at "highest" 2,675. Three tl.dot
-    a step, from four tiles: 1,256. TERMS of 512: 972, of twice the error (torch's); tiles of 128 x 128: 1,221.
+    us at 4096^3 on an H200: 1,017 and 111 for splitting. With one operand split anew in registers for each tile 1,337, with
+    both 1,907; torch at "highest" 2,675. TERMS of 512 would take 972, at twice the error (torch's error).
     """
     stages = "4 if BLOCK_N == 256 else 6"
     columns = f"256 if 5 * {waves(times, 128, 256)} <= 3 * {waves(times, 128, 128)} else 128"

@@ -130,6 +130,8 @@ def stored_as(side: ir.Expr) -> str:
             return stored
         case ir.Cast(ir.Cast(_, stored), "compute") if stored != "compute":
             return stored
+        case ir.Call("seen", (_, factor)):
+            return stored_as(factor)
     ends = ends_of(side)
     return WHOLE if ends and max(map(abs, ends)) <= 256 else ""
 

@@ -209,12 +209,13 @@ def bytes_of_stages(kernel: KernelPlan, variant: Variant, config: Mapping[str, i
 
 
 def bytes_behind(kernel: KernelPlan, config: Mapping[str, int]) -> tuple[int, int]:
-    """What is there all the time for what follows from the sums, and what is there for a moment.
+    """The shared memory that the epilogue holds all the time, and what it needs for a moment.
 
-    A tile that leaves by descriptor has a place of its own, outputs of one dtype the same. Where one is read, the sums
-    pass through shared memory to the registers that it is in; where what is stored leaves through pointers, as it does
-    where its rows are not aligned, they do, or it does: nothing wider than they are, unless it meets something wider on
-    the way, and sums of integers as they are.
+    - A tile that is stored by descriptor has a place of its own. Outputs of one dtype share it.
+    - If the epilogue reads a tile, the sums pass through shared memory to the layout of that tile.
+    - If a tile is stored through pointers (always where rows are not aligned), the sums or the result pass through shared
+      memory: the narrower of the two, unless the result met something wider on the way.
+    - Sums of integers pass as they are.
     """
     itemsize = config["itemsize"]
     sums = max(4, itemsize)

@@ -167,12 +167,15 @@ def stages_of_widest(kernel: KernelPlan) -> str:
 
 
 def described_at(times: str, shape: str = "M > 64 and N > 16") -> str:
-    """Three descriptors cost the host 20 to 40 us, so they wait for a product of about 10 us, or that moves as much.
+    """When tensor descriptors pay: three of them cost the host 20 to 40 us, so the product must be large.
 
-    What is not aligned is copied first, and still ahead: 4095^3 takes 277 us (cuBLAS 1,030), 2047^3 57
-    (133), 4096 x 4096 x 500 54 (89); through pointers 2,200, 300 and 128. Of few terms, us through pointers and so:
-    f32 12128 x 1656 x 12 133 and 44, int8 10821 x 8407 x 3 2,490 and 207. `shape`: of which what moves is worth it;
-    not of few columns and many terms: f16 10764 x 1 x 2459 44 and 92.
+    Operands that are not aligned are copied first. That still pays, us (through pointers; cuBLAS):
+
+    - 4095^3: 277 (2,200; 1,030), 2047^3: 57 (300; 133), 4096 x 4096 x 500: 54 (128; 89)
+    - few terms: f32 12128 x 1656 x 12: 44 (133), int8 10821 x 8407 x 3: 207 (2,490)
+
+    `shape` is the condition on products that only move much: few columns of many terms do not pay (f16 10764 x 1 x 2459:
+    92, through pointers 44).
     """
     moved = f"{times}(M * K + K * N + M * N) >= 2**23"
     return f"tma and ({times}M * N * K >= 2**29 or {shape} and {moved})"
@@ -181,10 +184,12 @@ def described_at(times: str, shape: str = "M > 64 and N > 16") -> str:
 def by_descriptors(
     kernel: KernelPlan, times: str, packs: tuple[Pack, ...] = (), subtiles: KernelPlan | None = None
 ) -> tuple[Variant, ...]:
-    """`when`, for steps that compare no estimates (`one_tap`): by waves of tiles, weighed by what a tile reaches on an H200.
+    """The variants by descriptors.
 
-    bf16, TFLOP/s at 4096^3: 750 (128 x 256), 670 (128 x 128), 540 (64 x 128). 8192^3 805, 2048^3 594,
-    1024^3 212 (cuBLAS 798, 559, 211 in the same runs); 512 x 4096 x 4096 551 (600).
+    `when` serves steps that compare no estimates (`one_tap`): it counts waves of tiles, and weighs them by what a tile
+    reaches on an H200.
+
+    bf16 at 4096^3, TFLOP/s: 750 in tiles of 128 x 256, 670 in 128 x 128, 540 in 64 x 128.
     """
 
     share = columns(kernel)
@@ -205,8 +210,7 @@ def by_descriptors(
         "two_per_sm",
         f"{when} and itemsize <= 2 and {short} and 4 * {tiles(128, 128)} >= 7 * sms",
         "by descriptors, two programs a multiprocessor: one multiplies while the other one stores",
-        # gelu, one program of the best other tile beside it: 2048^3 32.3 us (37), 3072^3 100 (104), 1536 x 6144 x 1536
-        # 56 (59), 4096 x 3072 x 768 41 (44 to 49), 2560^3 64 (65 to 70); at 4096^3, four waves, 202 (197).
+        # With gelu, us (the best other tile): 2048^3 32.3 (37), 3072^3 100 (104); at 4096^3, four waves, 202 (197).
         tile("128", str(128 // share), WIDE, "8", "3", programs="2"),
         launch,
         requires="tma and itemsize <= 2",
@@ -264,13 +268,15 @@ def by_descriptors(
 
 
 def in_subtiles(kernel: KernelPlan, when: str, times: str) -> Variant:
-    """Tiles of 192 x 128, where tiles of powers of two leave more of a last wave idle.
+    """Tiles of 192 x 128, for products where tiles of powers of two leave more of the last wave idle.
 
-    bf16 on an H200, us (128 x 256 or 128 x 128; cuBLAS): 1536^3 18.8 (21.8; 15.9), 3072^3 83.8 (91.7; 79.1), 2048 x
-    1536 x 1536 20.3 (23.2; 20.0), 4096 x 768 x 768 14.1 (15.3; 14.2), 4096 x 768 x 3072 31.6 (37.4; 30.9). A wave takes
-    0.76 to 0.81 of one of 128 x 256 (alone 0.86), 1.5 of one of 128 x 128: 4096^3 210 (180), 2560^3 73 (62). 8 warps
-    halve what each tl.dot has of columns, and read shared memory twice as often: subtiles of 64 x 256 31 at 1536^3.
-    With a bias 3072^3 88 (97). gelu: 1536^3 24.4 (29.4), 4096 x 768 x 3072 37.5 (44.3), but 3072^3 108 (104).
+    A wave takes 0.76 to 0.81 of the time of a wave of 128 x 256. bf16 on an H200, us (best other tile; cuBLAS):
+
+    - 1536^3: 18.8 (21.8; 15.9), 3072^3: 83.8 (91.7; 79.1), 4096 x 768 x 3072: 31.6 (37.4; 30.9)
+    - too many waves: 4096^3: 210 (180), 2560^3: 73 (62)
+    - behind a sum with gelu only one wave pays: 1536^3: 24.4 (29.4), but 3072^3: 108 (104)
+
+    4 warps, since 8 read shared memory twice as often.
     """
 
     def waves(m: int, n: int) -> str:
@@ -289,11 +295,13 @@ def in_subtiles(kernel: KernelPlan, when: str, times: str) -> Variant:
 
 
 def few_rows(kernel: KernelPlan, when: str, launch: tuple[Launch, ...]) -> tuple[Variant, ...]:
-    """At most 64 rows: slender tiles, deep in K, as the second factor is what there is to read.
+    """At most 64 rows: slender tiles, deep in K. Reading the second factor takes all the time.
 
-    64 x 4096 x 4096 18.6 us, b transposed 17.4 (cuBLAS 17.3 both; BLOCK_K 128 in 5 stages 20.2, 19.2; 2 to 8 parts
-    that meet in one launch 19.0 to 27); 32 rows 18.1 (18.5); 64 x 11008 x 4096 33.7, transposed 34.6 (33.5, 35.4;
-    tiles 32 wide 37.6, 64 wide 38.0); int8 weights, 64 x 4096 x 4096, 18.1 (bf16 ones 17.5; BLOCK_K 128: 22.9).
+    bf16 on an H200, us (cuBLAS):
+
+    - 64 x 4096 x 4096: 18.6 (17.3), with 128 terms a step 20.2, in 2 to 8 parts 19 to 27
+    - 32 rows: 18.1 (18.5)
+    - 64 x 11008 x 4096: 33.7 (33.5), in tiles 32 wide 37.6
     """
     share = columns(kernel)
     slender = Variant(
@@ -316,11 +324,10 @@ def few_rows(kernel: KernelPlan, when: str, launch: tuple[Launch, ...]) -> tuple
 
 
 def streamed(kernel: KernelPlan, when: str, times: str, launch: tuple[Launch, ...]) -> Variant:
-    """What is bound by memory: fewer operations a byte than the chip does while it moves one.
+    """Products that are bound by memory: they have fewer operations a byte than the chip does while it moves one.
 
-    bf16, 200704 rows (a 1x1 convolution over 64 x 56^2): N 64, K 256 40.0 us (cuDNN 43.5), N 256, K 64 39.5
-    (41.9; 3 stages leave room for two programs: 46); one program of 128 x 256 a multiprocessor 42 to 44, programs
-    of one tile each 52 to 57. f32 as TF32, 2^20 rows, N 128, K 64: 228 us (cuDNN 234; tiles of 128 x 128 311).
+    Small tiles, three programs a multiprocessor. bf16 with 200704 rows on an H200, us (cuDNN): N 64, K 256: 40.0 (43.5); N
+    256, K 64: 39.5 (41.9). One program of 128 x 256 a multiprocessor takes 42 to 44, programs of one tile each 52 to 57.
     """
     share = columns(kernel)
     return Variant(
@@ -453,14 +460,16 @@ def within(extent: str, most: int | str) -> str:
 
 
 def few_by_lanes(kernel: KernelPlan, finish: KernelPlan, times: str) -> Variant:
-    """Up to four rows or two columns of f32: each factor is read once, and lanes multiply it as it comes, exactly.
+    """Up to four rows or two columns of f32. Each factor is read once, and lanes multiply it as it comes, exactly.
 
-    us on an H100, M x N x K (`slim`; `split`; cuBLAS): 1 x 11944 x 4967 104 (148; 304; 104), 2 x 632 x 6072 20 (96; 23; 24),
-    2 x 12723 x 10037 213 (in parts by pointers 361; 249), 2 x 8193 x 14192 188 (268; 225), 4 times 1 x 1655 x 4328 of one
-    batch 37 (28), 52 x 1 x 476033 69 (55), 453 x 1 x 869 15 (9). 64 x 64 of one row, as it was: 69 of those 4, 89 of 52 x 1.
-    Of three rows a step of so few columns waits for too little: 3 x 16187 x 7033 321 (217). More columns, fewer terms, and
-    in parts by pointers (cuBLAS): 3 x 9001 x 2047 41, 54 (60), 4 x 20011 x 3001 99, 128 (107), five times 4 x 14125 x 216
-    39, 47 (43); of eight rows 8 x 8192 x 4096 82, 64 (96), of columns 9001 x 4 x 2047 77, 78 (139).
+    us on an H100, M x N x K (`slim`; `split`; cuBLAS):
+
+    - 1 x 11944 x 4967: 104 (148; 304; 104), 2 x 632 x 6072: 20 (96; 23; 24)
+
+    Beside parts by pointers, us (those):
+
+    - 3 x 9001 x 2047: 41 (54), 4 x 20011 x 3001: 99 (128)
+    - eight rows, 8 x 8192 x 4096: 82 (64); four columns, 9001 x 4 x 2047: 77 (78)
     """
     share = columns(kernel)
     most = 4096 // share  # elements of the long factor a step, where there are few terms, too
@@ -480,11 +489,12 @@ def few_by_lanes(kernel: KernelPlan, finish: KernelPlan, times: str) -> Variant:
 
 
 def pointers_in_parts(part: KernelPlan, finish: KernelPlan, times: str, described: bool) -> Variant:
-    """Few tiles of factors that are computed, gathered or scaled: as many programs as hide what each waits for.
+    """Few tiles of factors that are computed, gathered or scaled: K is cut in parts, so that more programs run.
 
-    bf16 on an H200, us (in one part): attention's second product and all before, 8 heads of 1 row and 8192 keys 36 (73),
-    4 of 128 rows 51 (186), 2 of 512 and 16384 151 (378), 8 of 512 and 2048 79 (72). Weights of 4 bits in groups of 128,
-    16 x 4096 x 14336 39 (147; cuBLAS in bf16 43), 64 rows 58 (171; 45), 256 164 (228; 54).
+    bf16 on an H200, us (in one part):
+
+    - 8 heads of attention, 1 row and 8192 keys: 36 (73), 2 heads of 512 rows and 16384 keys: 151 (378)
+    - weights of 4 bits in groups of 128, 16 x 4096 x 14336: 39 (147; cuBLAS in bf16 43), 256 rows: 164 (228; 54)
     """
     share = columns(part)
     scaled = part.nests[0].fold.scale is not None
@@ -575,14 +585,15 @@ def rows_and_columns(sums: int) -> str:
 
 
 def few_at_once(sums: int) -> tuple[str, str]:
-    """Terms a step and stages of a tile of few rows or columns, where lanes may load one element.
+    """Terms a step, and stages, of a tile of few rows or columns whose lanes may have to load single elements.
 
-    us on an H100, f32 of which no row is aligned, tiles of 64 terms in one stage before (cuBLAS): 16 x 64, of 32 terms in
-    three stages, 5 x 13801 x 4367 173, 128 (124), 8 x 3001 x 2999 of w[n, k] 46, 34 (47), five times 4 x 14125 x 216 61, 47
-    (43); 32 x 64 30 x 3001 x 2999 of w[n, k] 59, 44 (77), two sums of 18 x 9128 x 3201 in tiles of 32 419, of 64 185 (164).
-    From 64 rows on, by wgmma, one stage is faster: of 32 terms 9001 x 20 x 2047 97, 88 (88; in three 180); 64 x 64, of 32
-    before, 62 x 433 x 168247 400, 310 (261), 5001 x 40 x 3001 103, 85 (66), 100 x 333 x 20001 87, 71 (57), 60 x 3001 x 2999
-    of w[n, k] 63, 70 (79).
+    f32 on an H100, no row aligned, us (64 terms in one stage; cuBLAS):
+
+    - tiles of 16 x 64, 32 terms in three stages: 5 x 13801 x 4367: 128 (173; 124)
+    - tiles of 32 x 64, so: 30 x 3001 x 2999: 44 (59; 77)
+
+    Tiles of 64 rows or more use wgmma, and one stage is faster: 9001 x 20 x 2047 takes 88, in three stages 180. If both
+    sides are longer than 32, 64 terms are faster than 32: 62 x 433 x 168247 takes 310, with 32 terms 400.
     """
     side = "min(BLOCK_M, BLOCK_N)"
     deep = f"({side} > 32 if itemsize == 4 else {rows_and_columns(sums)} <= 80)"
@@ -590,11 +601,10 @@ def few_at_once(sums: int) -> tuple[str, str]:
 
 
 def staged(stages: str, described: bool) -> str:
-    """One where lanes load single elements of f32: each would be an asynchronous copy of its own.
+    """The stages, or one stage if lanes load single elements of f32: each would be an asynchronous copy of its own.
 
-    us on an H100, so many stages and one: 62 x 433 x 168248 in 128 parts 967, 399 (cuBLAS 256; by a copy with rows aligned
-    425), 44 x 391 x 574579 3,215, 1,228; in tiles of 64 x 64 12536 x 2941 x 208 of a w that begins anywhere 1,616, 500, 19 of
-    3129 x 2635 x 4 1,856, 474, 1744 x 79 x 15 14.1, 10.2. Of few rows all that counts is how much is on its way (`slim`).
+    us on an H100, several stages and one: 62 x 433 x 168248 in 128 parts: 967 and 399 (cuBLAS 256); 12536 x 2941 x 208 in
+    tiles of 64 x 64: 1,616 and 500. For few rows more stages are better, since only the bytes in flight count (`slim`).
     """
     return f"1 if itemsize == 4 and not vectorized else {stages}" if described else stages
 

@@ -1,7 +1,7 @@
 """Several contractions over one tile that share an operand: silu(x @ w1) * (x @ w3) reads x once.
 
-All sums range over the same batch, m, n and k, whatever k is called in each; the pointwise nests
-behind them may read all of them. One loop, one accumulator a sum.
+All sums range over the same batch, m, n and k; k may have another name in each. The pointwise nests behind them may read
+all sums. The kernel has one loop, and one accumulator a sum.
 """
 
 from __future__ import annotations

@@ -2,10 +2,11 @@
 
     y[n, f, p, q] = sum[c, r, s](x[n, c, p * stride + r - pad, ...] * w[f, c, r, s])
 
-is a contraction over m = (n, p, q), n = (f) and k = (c, r, s) whose left tile is gathered from x as it
-is needed (implicit GEMM). A transposed one reads x at (p + pad - r) / stride: `by_phases` splits p by the
-stride, so that each phase is a convolution with stride 1 over every stride-th tap, and nothing is
-multiplied by a zero in between.
+This is a contraction over m = (n, p, q), n = (f) and k = (c, r, s). Its left tile is gathered from x as it is needed
+(implicit GEMM).
+
+A transposed convolution reads x at (p + pad - r) / stride. `by_phases` splits p by the stride. Each phase is then a
+convolution with stride 1 over every stride-th tap, and no product has a zero in between.
 """
 
 from __future__ import annotations
@@ -56,8 +57,8 @@ APART = "channels % 4 > 0 and channels > 1"
 def by_phases(group: Group) -> Group:
     """The group with every coordinate (p + a - r) / q of the left factor made whole.
 
-    p is p1 * q + p0 and r is r1 * q + r_first, r_first = (p0 + a) % q: the coordinate is then
-    p1 + (p0 + a) // q - r1, the phase p0 a batch index, and p1 ragged, since q need not divide P.
+    p becomes p1 * q + p0, and r becomes r1 * q + r_first with r_first = (p0 + a) % q. The coordinate is then p1 + (p0 + a)
+    // q - r1. The phase p0 is a batch index. p1 is ragged, since q need not divide P.
     """
     found = {c for c in _coordinates(group.factors) if is_fractional(c)}
     for coordinate in sorted(found, key=str):
@@ -226,11 +227,11 @@ def make(name, group, stores, dims, facts) -> Step:
 
 
 def _of_window(way: Variant, orders: tuple[Order, ...]) -> Estimate:
-    """Of lanes that add up a sum each: those outside of the result take as long.
+    """The estimate of variants whose lanes add up one sum each. Lanes outside of the result take as long as others.
 
-    Odd lines load by elements, and those that lie apart, as lines of channels stored last do: conv1d of 32 such channels,
-    f32 83 x 7976, two columns, 150 us, by products 39. Where lanes run along lines and the result lies along its channels,
-    or along groups of several, each stores to a sector of its own.
+    Odd lines are loaded element by element. So are lines that lie apart, as those of channels that are stored last: a
+    conv1d of 32 such channels of f32 takes 150 us, by products 39. If lanes run along lines but the result lies along its
+    channels, each lane stores to a memory sector of its own.
     """
     sums = f"{way.launches[0].grid[0]} * ROWS * STEPS * BLOCK"
     together, stored = "8", orders[1].fact if orders else "False"
@@ -247,14 +248,15 @@ def _of_window(way: Variant, orders: tuple[Order, ...]) -> Estimate:
 def _variants(
     kernels, finish, packs, copies, fours, times: str, digits: int
 ) -> tuple[Variant, ...]:
-    """Measured with one H200 against cuDNN with its bias, by what each is for (x: times as fast).
+    """All variants through pointers. The tiles were measured on one H200 (times cuDNN's speed with its bias):
 
-    bf16, channels last: 3x3 over 64 x 64 x 56^2 in 128 x 64 x 64, 4 warps 1.23x, 8 warps 1.01x;
-    512 -> 512 channels of 64^2 in 128 x 256 0.91x, 128 x 128 0.80x. f32 as TF32, channels first, packed:
-    64 -> 128 channels of 512 x 1024 in 128 x 128 1.15x; 16 channels with BLOCK_K 16 1.39x, 32 1.11x.
-    3 channels, 11 x 11, by terms: 0.91x in 128 x 128 x 16, 0.66x in 64 x 64 x 32. In fours 2.08 -> 0.67 ms
-    (1 stage 0.94); 3 x 3 x 3 windows 1.51 -> 0.76 (4 stages 0.90), behind a transposed one 7.10 -> 1.59
-    (2, 3 and 4 stages 1.75, 2.17, 2.61), all with stores that ran across the channels.
+    - bf16, channels last, 3x3 over 64 x 64 x 56^2: 1.23 in 128 x 64 x 64 with 4 warps, 1.01 with 8
+    - bf16, 512 -> 512 channels of 64^2: 0.91 in 128 x 256, 0.80 in 128 x 128
+    - f32 as TF32, 16 channels: 1.39 with BLOCK_K 16, 1.11 with 32
+    - 3 channels, 11 x 11, by terms: 0.91 in 128 x 128 x 16, 0.66 in 64 x 64 x 32
+
+    Channels packed in fours take an 11 x 11 window of 3 channels from 2.08 to 0.67 ms. Behind a transposed convolution one
+    stage is best (1.59 ms; 2, 3 and 4 stages 1.75, 2.17, 2.61).
     """
     launch, phases = _launch(kernels[-1], times), bool(kernels[-1].lets)
     found = list[Variant]()
@@ -303,11 +305,11 @@ def _variants(
 def _by_packed_channels(
     kernels, finish, packs, copies, times: str, digits: int
 ) -> Iterator[Variant]:
-    """Those whose operands are packed with the channels innermost.
+    """The variants whose operands are packed with the channels innermost.
 
-    Columns of phases lie apart: of tiles of 256, 14 drawn calls took 1.1 to 45 times the best variant, and in 128 a
-    thread of 4 warps spills 1,472 bytes (2,850 us, cuDNN 274). So it does where 16 does not divide rows of columns (of odd ones
-    452 us, in fours 164; conv3d of 88 3,475, by patches 715, 1,640 bytes a thread in 4 warps, none in 8).
+    Phases of a transposed convolution have no tiles of 256 columns: their columns lie apart, and in 14 drawn calls such
+    tiles took 1.1 to 45 times as long as the best variant. Stores of single elements spill: 1,472 bytes a thread with 4
+    warps in tiles of 128 columns. The same happens where rows of columns are not a multiple of 16.
     """
     tapped, phases = _launch(kernels[0], times), bool(kernels[0].lets)
     deep = "min(128 // itemsize, max(16, 32 // itemsize, pow2(channels)))"
@@ -321,8 +323,8 @@ def _by_packed_channels(
             tapped,
             by_tap,
             copies,
-            # Others spill 1,100 to 1,500 bytes a thread behind the loop: seven of eight drawn calls of so many terms took
-            # what is estimated, three a fifth to a quarter less than any other (H200); of few terms up to 2.6 times that.
+            # Other columns spill 1,100 to 1,500 bytes a thread behind the loop. Calls of many terms still gain (H200). Calls
+            # of few terms took up to 2.6 times their estimate.
             when=f"{HALVES} and (N % 16 == 0 or depth >= 3072)",
         )
     # With one channel, places are adjacent in memory.

@@ -1,12 +1,14 @@
 """Folds both ways over one tile: over the columns of each row, and over the rows of each column.
 
-    r[n] = rsqrt(mean[d](x[n, d] ** 2))      dx[n, d] = dy[n, d] * w[d] * r[n] - ...      dw[d] = sum[n](dy[n, d] * x[n, d] * r[n])
+    r[n] = rsqrt(mean[d](x[n, d] ** 2))
+    dx[n, d] = dy[n, d] * w[d] * r[n] - ...
+    dw[d] = sum[n](dy[n, d] * x[n, d] * r[n])
 
-The gradient of a norm is one: each element is read once. A program walks a run of rows, each whole in registers; what it
-stores of them leaves at once, and what it folds over them is a state that it keeps to the end. A second kernel merges
+The gradient of a norm is one. Each element is read once. A program walks a run of rows and holds each row in registers. It
+stores what belongs to a row at once. What it folds over rows is a state that it keeps to the end. A second kernel merges
 the states of all programs, in their order. Kernels are lowered from walks (`tritongen/kernel`).
 
-Rows that are too wide for registers are walked twice: by rows, whose folds are then stored, and by columns.
+Rows that are too wide for registers are walked twice: first by rows, whose folds are stored, then by columns.
 """
 
 from __future__ import annotations

@@ -9,22 +9,40 @@ pairs (i, j); `sets` says which of a pair's folds one kernel computes. The kerne
 from __future__ import annotations
 
 from dataclasses import replace
-from math import inf, nan
 
 from tritongen.ir import nodes as ir
-from tritongen.ir.algebra import Idx, Poly, affine, index, indices, poly
+from tritongen.ir.algebra import (
+    Poly,
+    index,
+    indices,
+    poly,
+    weight_of,
+)
 from tritongen.ir.conditions import where_known
-from tritongen.ir.free import binders_of, free_indices, reads, tensors_read
+from tritongen.ir.free import binders_of, reads, tensors_read
 from tritongen.kernel.lower import CannotLower, lower
-from tritongen.kernel.nodes import PARTS, Fold, Kernel, Let, Loop, Store, Walk, is_dot, statements
+from tritongen.kernel.nodes import (
+    NUMBERS,
+    PARTS,
+    Fold,
+    Kernel,
+    Let,
+    Loop,
+    Store,
+    Walk,
+    is_dot,
+    statements,
+)
 from tritongen.kernel.parts import PART, in_parts, merging
 from tritongen.kernel.verify import verify
 from tritongen.schedule.canonical import fresh, rename_nest
-from tritongen.schedule.classes.chains import Pair, is_multiplied
+from tritongen.schedule.classes.chain_lines import in_groups, with_bases, with_nan, with_scales
+from tritongen.schedule.classes.chains import Pair, is_multiplied, tells_terms
+from tritongen.schedule.held import with_held
 from tritongen.schedule.members import Group, Virtual, closure, gather_lines, is_reducer
 from tritongen.schedule.plan import Axis, KernelPlan, Launch, Sizes, Step, Variant
 
-FOLDS = ("sum", "max", "min")
+FOLDS = ("sum", "max", "min", "argmax", "argmin")
 Config = tuple[tuple[str, str], ...]
 Chain = tuple[
     tuple[ir.Nest, ...], Group
@@ -64,9 +82,9 @@ def sets(
 
     found: list[list[ir.Nest]] = []
     for fold in pair.folds:
-        if len(pair.loops(fold)) != 1:
+        if len(pair.loops(fold)) > 1:
             return ()
-        for members in found:
+        for members in found if pair.loops(fold) else ():
             alike = all(
                 has_columns(m, pair, nests) == has_columns(fold, pair, nests) for m in members
             )
@@ -102,24 +120,25 @@ def group_of(
     pair: Pair, members: tuple[ir.Nest, ...], virtual: Virtual, kept: frozenset[str]
 ) -> Group | None:
     """The members as one kernel; None where it can't be lowered or printed."""
-    loop = next(b for b in pair.ends if b.index in pair.loops(members[0]))
+    loop = next((b for b in pair.ends if b.index in pair.loops(members[0])), pair.ends[1])
     row = next(b for b in pair.ends if b is not loop)
     own = {b.index for n in members for b in (*n.box, *binders_of(n))}
     own |= {b.index for name in pair.inside for b in virtual[name].box}
-    if any(is_multiplied(n) and not tells_terms(n.fold, row.index) for n in members):
+    if not all(tells_terms(n, row.index) for n in members):
         return None
     lines = gather_lines(members, virtual, own)
-    known = set.intersection(
-        *(set(n.fold.guards) for n in lines if loop.index in {b.index for b in binders_of(n)})
-    )
+    guards = [set(n.fold.guards) for n in lines if loop.index in {b.index for b in binders_of(n)}]
+    known = set[ir.Guard]().union(*guards[:1]).intersection(*guards)
     lines = tuple(
         replace(n, body=where_known(n.body, known)) if n.name in pair.inside else n for n in lines
     )
-    group = Group("fused", with_scales(lines), (row,), (loop,), inside=pair.inside)
+    lines, sums = with_bases(with_scales(with_held(lines)), loop.index)
+    group = Group("fused", lines, (row,), (loop,), inside=pair.inside)
     read = set().union(*(tensors_read(n.body) for n in lines))
     last = tuple(n.name for n in lines if n.name not in read)
     try:
-        group = with_nan(group, lower("", group.nests, walks_of(group), last), kept)
+        kernel = lower("", group.nests, walks_of(group), last)
+        group = with_nan(group, kernel, kept, sums)
         kernels = [lower("", group.nests, walks_of(group), last)]
         kernels += [
             lower("", g.nests, walks_of(g, wide=True), own) for g, own in by_columns(group, last)
@@ -127,94 +146,6 @@ def group_of(
     except CannotLower:
         return None
     return group if all(map(is_printable, kernels)) else None
-
-
-def tells_terms(fold: ir.Reduce, row: str) -> bool:
-    """Whether the ends of a tile's loop say which terms some row has: a factor's other lanes are 0, since they may be NaN.
-
-    Where data says which terms a row has, one end does, and two ends or an equality do not.
-    """
-    asked = [g for g in fold.guards if row in indices(g.poly)]
-    weights = [(affine(g.poly) or ({}, None))[0].get(Idx(row)) for g in asked]
-    by_data = any(weight is None for weight in weights)
-    return not by_data or len(asked) == 1 and asked[0].op == ">="
-
-
-def with_scales(lines: tuple[ir.Nest, ...]) -> tuple[ir.Nest, ...]:
-    """The lines with `s = scale * x` in place of s where only exp(s - m) reads it: there the scale costs nothing."""
-    shifted: dict[str, int] = {}
-    for n in lines:
-        for e in ir.walk(n.body):
-            match e:
-                case ir.Call("exp", (ir.Call("sub", (ir.Read(s), _)),)):
-                    shifted[s] = shifted.get(s, 0) + 1
-    read = [r.tensor for n in lines for r in reads(n.body)]
-    found: dict[str, ir.Expr] = {}
-    for n in lines:
-        match n.body:
-            case ir.Call("mul", (number, _)) if not free_indices(number):
-                if read.count(n.name) == shifted.get(n.name):
-                    found[n.name] = n.body
-
-    def change(e: ir.Expr) -> ir.Expr:
-        return found.get(e.tensor, e) if isinstance(e, ir.Read) else e
-
-    kept = (n for n in lines if n.name not in found)
-    return tuple(replace(n, body=ir.rebuild(n.body, change)) for n in kept)
-
-
-def with_nan(group: Group, kernel: Kernel, kept: frozenset[str]) -> Group:
-    """The group, sums that move with a maximum being NaN where that is -inf and there are terms.
-
-    A kernel adds 0 for exp(-inf - -inf), since later terms may move the maximum. A quotient of two such sums is NaN by
-    itself, and no result is what is kept for a gradient.
-    """
-    moved = {
-        s.name: s.moved_by for s in statements(kernel.body) if isinstance(s, Fold) and s.moved_by
-    }
-    bare: set[str] = set()
-
-    def look(e: ir.Expr) -> None:
-        match e:
-            case ir.Call("div", (ir.Read(a), ir.Read(b))) if a in moved and moved[a] == moved.get(
-                b
-            ):
-                return
-            case ir.Read(tensor):
-                bare.add(tensor)
-        for part in ir.parts(e):
-            look(part)
-
-    for n in group.nests:
-        if n.name not in kept:
-            look(n.body)
-    read = set().union(*(tensors_read(n.body) for n in group.nests))
-    by_name = {n.name: n for n in group.nests}
-    fixed = {name for name in moved if name in bare or name not in read}
-    taken, lines = {*by_name, *(b.index for n in group.nests for b in n.box)}, list[ir.Nest]()
-    for n in group.nests:
-        if n.name not in fixed:
-            lines.append(n)
-            continue
-        m = by_name[moved[n.name]]
-        one = ir.Const(1.0, m.dtype)
-        some = replace(m, name=fresh(f"{m.name}_some", taken), body=replace(m.fold, body=one))
-        terms = replace(n, name=fresh(f"{n.name}_terms", taken))
-        none = ir.Call("eq", (read_of(m), ir.Const(-inf, m.dtype)), "bool")
-        if m.fold.guards:
-            lines.append(some)
-            none = ir.Call(
-                "and",
-                (none, ir.Call("gt", (read_of(some), ir.Const(0.0, m.dtype)), "bool")),
-                "bool",
-            )
-        value = ir.Call("where", (none, ir.Const(nan, n.dtype), read_of(terms)), n.dtype)
-        lines += [terms, replace(n, body=value)]
-    return replace(group, nests=tuple(lines))
-
-
-def read_of(n: ir.Nest) -> ir.Read:
-    return ir.Read(n.name, n.coords, None, n.dtype)
 
 
 def by_columns(group: Group, stores: tuple[str, ...]) -> list[tuple[Group, tuple[str, ...]]]:
@@ -241,22 +172,27 @@ def by_columns(group: Group, stores: tuple[str, ...]) -> list[tuple[Group, tuple
 
 
 def is_printable(kernel: Kernel) -> bool:
-    """Whether it has one loop outside of others, one in each that counts, blocks of two dims, and folds that loops can carry."""
+    """Whether it has blocks of two dims, and folds that loops can carry; where it loops over columns, no other loop beside that."""
     outer = [s for s in kernel.body if isinstance(s, Loop)]
     numbers = kernel.numbers
+    alone = any(w.how == "loop" and w.block == "BLOCK_N" for w in kernel.walks)
     for s in statements(kernel.body):
         match s:
-            case Loop(index, body) if index in numbers:
+            case Loop(index, body) if index in numbers and alone:
                 if sum(isinstance(inner, Loop) for inner in body) != 1:
                     return False
             case Fold(value=value, axes=axes):
                 over = set(s.over) - numbers
                 most = 3 if is_dot(s, kernel) else 2
-                if value.op not in FOLDS or len({*axes, *over}) > most or len(over) != 1:
+                if value.op not in FOLDS or len({*axes, *over}) > most or len(over) > 1:
+                    return False
+                if not over and (alone or value.is_place):
+                    return False
+                if value.is_place and not over & {loop.index for loop in outer}:
                     return False
             case Let(axes=axes) if len(axes) > 2:
                 return False
-    return len(outer) == 1
+    return len(outer) == 1 or not alone
 
 
 # ---- how a kernel walks its indices --------------------------------------------------------------
@@ -271,6 +207,12 @@ def numbers_of(group: Group) -> tuple[ir.Binder, ...]:
     """Those of them that folds sum over: a loop over single numbers."""
     folded = {b for n in group.nests if n.name not in group.inside for b in binders_of(n)}
     return tuple(b for b in batch_of(group) if b in folded)
+
+
+def has_loop(group: Group) -> bool:
+    """Whether a program loops over columns; else it has a tile of them, as of rows."""
+    (loop,) = group.col
+    return any(loop.index in {b.index for b in binders_of(n)} for n in group.nests)
 
 
 def columns_of(group: Group) -> dict[str, str]:
@@ -290,11 +232,14 @@ def walks_of(group: Group, wide: bool = False) -> tuple[Walk, ...]:
     numbers, columns = numbers_of(group), set(columns_of(group).values())
     found = [Walk(b.index, b.hi, "program") for b in batch_of(group) if b not in numbers]
     found.append(Walk(row.index, row.hi, "tile", "BLOCK_M"))
+    if not has_loop(group):
+        found.append(Walk(loop.index, loop.hi, "tile", "BLOCK_N"))
     known = {b.index: b for n in group.nests for b in (*n.box, *binders_of(n))}
     if wide:
         found += [Walk(i, known[i].hi, "tile", "BLOCK_D") for i in known if i in columns]
     found += [Walk(b.index, b.hi, "each") for b in numbers]
-    found.append(Walk(loop.index, loop.hi, "loop", "BLOCK_N"))
+    if has_loop(group):
+        found.append(Walk(loop.index, loop.hi, "loop", "BLOCK_N"))
     blocks: dict[Poly, str] = {}
     seen = {w.index for w in found}
     for b in known.values():
@@ -325,7 +270,9 @@ WHY = "a product, folds over its columns, and products that sum over them: what 
 
 
 def make(name, group, stores, dims, facts) -> Step:
-    return _Maker(name, group, stores).step()
+    numbers = numbers_of(group)
+    heads = (b for b in batch_of(group) if b not in numbers)
+    return _Maker(name, group, stores, in_groups(group, heads, dims, facts)).step()
 
 
 class _Maker:
@@ -335,8 +282,8 @@ class _Maker:
     as a loss head, the first products have a loop of their own, as in any product.
     """
 
-    def __init__(self, name: str, group: Group, stores: tuple[str, ...]):
-        self.name, self.group, self.stores = name, group, stores
+    def __init__(self, name: str, group: Group, stores: tuple[str, ...], grouped: Group | None):
+        self.name, self.group, self.stores, self.grouped = name, group, stores, grouped
         self.whole = bool(columns_of(group))
         self.parted = by_columns(group, stores)
         if not self.whole:
@@ -369,8 +316,8 @@ class _Maker:
             is_dot(f, self.kernel) and f.name not in group.inside for f in self.folds
         )
         loops = (s for s in statements(self.kernel.body) if isinstance(s, Loop))
-        signs = (affine(g.poly) for s in loops if s.index == loop.index for g in s.within)
-        self.begins = any(p and p[0].get(Idx(loop.index)) == poly(1) for p in signs)
+        within = (g.poly for s in loops if s.index == loop.index for g in s.within)
+        self.begins = any(weight_of(p, loop.index) == poly(1) for p in within)
         self.boxes = described(self.group)
         self.kernels: list[KernelPlan] = []
 
@@ -443,7 +390,8 @@ class _Maker:
 
     @property
     def tiles(self) -> str:
-        return f"{self.batches}cdiv(rows, BLOCK_M)"
+        columns = "" if has_loop(self.group) else " * cdiv(terms, BLOCK_N)"
+        return f"{self.batches}cdiv(rows, BLOCK_M){columns}"
 
     # ---- variants
     def at_once(self, name: str, when: str, boxes: tuple[str, ...] = ()) -> Variant:
@@ -455,28 +403,46 @@ class _Maker:
         return Variant(name, when, why, self.config(bool(boxes)), (launch,), requires=when)
 
     def in_parts(self) -> Variant:
-        nests, boxes = self.group.nests, () if self.whole else self.boxes
-        part = in_parts(f"{self.name}_part", self.kernel, nests)
+        """Programs share a loop; where heads share its columns, a tile has rows of all of them.
+
+        Best by hand, for 1 query of 64 over 8 heads and 16 x 32,768 keys of 128: 33 parts in blocks of 128 keys, by pointers.
+        """
+        group, kernel, rows, tiles = self.group, self.kernel, "rows", self.tiles
+        boxes = () if self.whole else self.boxes
+        if self.grouped and self.whole:
+            group, rows = self.grouped, "group_rows"
+            walks = walks_of(group)
+            kernel = lower("", group.nests, walks, self.stores)
+            extents = [w.extent for w in walks if w.how == "program"]
+            self.sizes |= {f"group{k}": extent for k, extent in enumerate(extents)}
+            self.sizes[rows] = group.row[0].hi
+            tiles = "".join(f"group{k} * " for k in range(len(extents))) + f"cdiv({rows}, BLOCK_M)"
+        part = in_parts(f"{self.name}_part", kernel, group.nests)
         left = tuple(s for s in part.body if isinstance(s, Store))
-        verify(part, nests, [s.tensor for s in left])
-        launches = [Launch(self.planned(part, nests, boxes), (f"PARTS * {self.tiles}",))]
+        verify(part, group.nests, [s.tensor for s in left])
+        launches = [Launch(self.planned(part, group.nests, boxes), (f"PARTS * {tiles}",))]
         for (g, own), columns in zip(self.parted, self.columns, strict=True):
             behind = merging(self.kernel, g.nests)
             what = f"merge_{own[0]}" if len(self.parted) > 1 else "merge"
             merge = lower(f"{self.name}_{what}", behind, merge_walks(g, behind), own)
             verify(merge, behind, own)
-            grid = f"{self.batches}rows" + (f" * cdiv({columns}, BLOCK_D)" if columns else "")
+            grid = f"{self.batches}rows" + (
+                f" * max(1, cdiv({columns}, BLOCK_D))" if columns else ""
+            )
             own_config: Config = (("BLOCK_D", "64"),) if columns else ()
             own_config += (("num_warps", "1"),)
             launches.append(Launch(self.planned(merge, behind), (grid,), own_config))
-        few = f"2 * {self.batches}cdiv(rows, 128) <= sms and terms >= 1024"
-        parts, config = f"sms // max(1, {self.tiles})", self.config(bool(boxes))
+        few = f"2 * {self.batches}cdiv(rows, 128) <= sms"
+        parts, least, config = f"sms // max(1, {tiles})", "4", self.config(bool(boxes))
         if self.whole:
-            few = f"{self.batches}cdiv(rows, 64) < sms and terms >= 1024"
-            parts = f"cdiv(4 * sms, max(1, {self.tiles}))"
+            few, terms, each = f"{tiles.replace('BLOCK_M', '64')} < sms", "64", "4"
+            if rows != "rows":
+                few, each, least = f"({few} or rows <= 16)", "32", "2"
+                terms = f"128 if {rows} <= 16 and {self.widest} <= 128 else 64"
+            parts = f"cdiv({each} * sms, max(1, {tiles}))"
             config = (
-                ("BLOCK_M", "16 if rows <= 16 else 64"),
-                ("BLOCK_N", "64"),
+                ("BLOCK_M", f"16 if {rows} <= 16 else 64"),
+                ("BLOCK_N", terms),
                 *self.blocks,
                 ("num_warps", self.three_passes if self.begins else "4"),
                 ("num_stages", "2"),
@@ -484,11 +450,11 @@ class _Maker:
         requires = _both("tiled" if boxes else "True", self.fits)
         return Variant(
             "parts",
-            _both(few, requires),
+            _both(f"{few} and terms >= 1024", requires),
             "few rows: programs share the loop over a row's terms, and a second kernel merges what they leave",
             (
                 *config,
-                ("PARTS", f"max(1, min({parts}, cdiv(terms, 4 * BLOCK_N), 64))"),
+                ("PARTS", f"max(1, min({parts}, cdiv(terms, {least} * BLOCK_N), 64))"),
                 ("BLOCK_P", "pow2(PARTS)"),
             ),
             tuple(launches),
@@ -506,7 +472,7 @@ class _Maker:
             loops |= {w.block for w in walks if w.how == "loop"} - {"BLOCK_N"}
             kernel = lower(f"{self.name}_{what}", g.nests, walks, own)
             verify(kernel, g.nests, own)
-            grid = f"{self.tiles} * cdiv({columns}, BLOCK_D)"
+            grid = f"{self.tiles} * max(1, cdiv({columns}, BLOCK_D))"
             launches.append(Launch(self.planned(kernel, g.nests), (grid,)))
         return Variant(
             "wide",
@@ -538,17 +504,19 @@ def _both(a: str, b: str) -> str:
 
 
 def described(group: Group) -> tuple[str, ...]:
-    """The operands of products whose tiles descriptors take: two dims walked by blocks, a number of the program in others."""
-    how = {w.index: w.how for w in walks_of(group)}
+    """The operands of products whose tiles descriptors take."""
+    walks = walks_of(group)
     own = {n.name for n in group.nests}
     found: dict[str, bool] = {}
     for n in filter(is_multiplied, group.nests):
         for read in (r for r in reads(n.body) if r.tensor not in own):
-            blocks = [
-                c for c in read.coords if any(how[i] not in ("program", "each") for i in indices(c))
-            ]
-            bare = all(c == index(next(iter(indices(c)))) for c in blocks)
-            plain = len(blocks) == 2 and blocks[-1] == read.coords[-1] and bare
-            fits = plain and read.fill is None
-            found[read.tensor] = found.get(read.tensor, True) and fits
+            found[read.tensor] = found.get(read.tensor, True) and is_tile(read, walks)
     return tuple(t for t, fits in found.items() if fits)
+
+
+def is_tile(read: ir.Read, walks: tuple[Walk, ...]) -> bool:
+    """Whether a read is of a tile that one descriptor takes: two dims walked by blocks, a number of the program in others."""
+    numbers = {w.index for w in walks if w.how in NUMBERS}
+    blocks = [c for c in read.coords if indices(c) - numbers]
+    bare = all(c == index(next(iter(indices(c)))) for c in blocks)
+    return len(blocks) == 2 and bare and blocks[-1] == read.coords[-1] and read.fill is None

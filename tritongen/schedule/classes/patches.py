@@ -50,32 +50,27 @@ def kernel(name, group, axes, stores, dims) -> tuple[KernelPlan, dict[str, Poly]
 def variant(
     plan: KernelPlan, numbers: dict[str, Poly], zeros: bool, packs, times: str, digits: int
 ) -> Variant:
-    """One H200, TFLOP/s beside cuDNN's of the same run.
+    """The variant by patches. Its tiles were measured on one H200, in TFLOP/s (`taps`; cuDNN):
 
-    bf16, 512 -> 512 channels of 64^2: 256 places x 128 columns 729, 128 x 128 692 (cuDNN 806; taps 647). f32
-    as TF32, channels first, packing included: 64 -> 128 channels of 512 x 1024 225 (167; taps 141). 16 channels:
-    4 warps 157, 8 warps 137, flattened 121 (112); 4 warps spill where a row of places is odd (ptxas: 1,552 bytes). 64 columns and few steps: flattened, three programs a
-    multiprocessor 355, one tile a program 264 (339); 128 columns 343 and 424 (409). The last two with
-    the patch as the first factor. f32 as TF32, 128 places of a row, flattened 130, else 142 (1-d, 32 channels, 5 taps;
-    cuDNN 47); 32 places 94 and 114 (32 channels, 9 taps; 51).
+    - bf16, 512 -> 512 channels of 64^2: 729 in tiles of 256 places x 128 columns, 692 in 128 x 128 (647; 806)
+    - f32 as TF32, channels first, 64 -> 128 channels of 512 x 1024, with packing: 225 (141; 167)
+    - 16 channels: 157 with 4 warps, 137 with 8 (-; 112)
+    - 64 columns and few steps: 355 flattened with three programs a multiprocessor, 264 as one tile a program (-; 339)
 
-    Places stored apart, phases of transposed convolutions of stride 2, f32 as TF32 (taps; cuDNN), ms with packing: 4x4 of
-    64 -> 64 channels 1.00 (1.43; 1.39), bf16 0.55 (0.81; 0.98), 3-d 3x3x3 of 32 -> 32 1.06 (1.77; 1.85). Rows of 65 and
-    257 in patches of 4 and 8 places 2.94 (2.41; 4.20) and 4.46 (3.81; 7.52), of 16 places 1.02 and 0.99, of 32 1.12 and
-    0.87 times what taps take.
+    Phases of transposed convolutions of stride 2, f32 as TF32, ms with packing (`taps`; cuDNN): 4x4 of 64 -> 64 channels
+    1.00 (1.43; 1.39), 3x3x3 of 32 -> 32 channels 1.06 (1.77; 1.85).
     """
     steps = " and 0 < conv_stride and over == 0" if "conv_stride" in numbers else ""
     copied = all(p.stored for p in packs)  # and so of a multiple of 16 channels
     requires = f"patched and 2 <= itemsize <= 4{'' if copied else ' and padded % 16 == 0'}{steps}"
     why = "by tensor descriptor: neighbouring places read neighbours at every tap"
-    # Rows of 32 bytes are loaded slowly, zeros behind the channels multiplied for little: 168 channels of bf16, packed to
-    # 176, 394 us in steps of 16; 48 of f32 110 TFLOP/s in steps of 16, 92 of 32. Where the channels of another group
-    # follow, steps end with them.
+    # Rows of 32 bytes are loaded slowly, but longer ones may hold more zeros: 48 channels of f32 reach 110 TFLOP/s in steps
+    # of 16, 92 in steps of 32. If the channels of another group follow instead of zeros, steps end with the channels.
     depth = "64 if padded % 64 == 0 else 32 if padded % 32 == 0 else 16"
     if zeros:
         few = "padded % 32 and (itemsize > 2 or padded < 32)"
         depth = f"16 if {few} else 64 if 2 * cdiv(padded, 64) == cdiv(padded, 32) else 32"
-    # Of phases lanes store an element anyway; channels are stored last where they lie so in both operands.
+    # Lanes of phases store single elements anyway. Channels are stored last if they lie last in both operands.
     stored = "(row if packed_bytes else N)" if packs else "row"
     uneven = "" if plan.lets else f"{stored} * stored_bytes % 16"
     # 256 x 128 beside stores of an element each spills: 303 channels of 248 x 62 x 287 253 us, by `taps` 77 (H100).

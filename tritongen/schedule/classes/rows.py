@@ -250,10 +250,10 @@ def _by_lane(level: Level) -> bool:
 
 
 def _by_runs(axes: tuple[Axis, Axis], seen) -> tuple[Axis, Axis]:
-    """Both axes, a tile walking only what is one run in the tensors that are read along the columns.
+    """Both axes, where a tile walks only one run of each tensor that is read along the columns.
 
-    `x[b, m, d]` summed over m: a tile takes neighbouring d of one b, and lanes lie along memory. A gain
-    of each channel of a group parts its columns too: then a block has one gain.
+    Take `x[b, m, d]` summed over m. A tile takes neighbouring d of one b, so that lanes lie along memory. A gain of each
+    channel of a group splits the columns too, so that a block has one gain.
     """
     every, cols = ({d.index for a in which for d in a.digits} for which in (axes, axes[1:]))
     digits = {v.tensor: {d for run in v.runs for d in run} for v in seen}

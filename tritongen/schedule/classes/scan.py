@@ -174,10 +174,12 @@ def scans_of(group: Group) -> tuple[ir.Nest, ...]:
 
 
 def _split_variant(part, finish, group, times: str) -> Variant:
-    """Reading x twice leaves 67% of copy at most: 1 x 2^26 and 8 x 4M reach 60 to 61%.
+    """Few rows: several programs share a row, and read it twice.
 
-    As one program a row, which keeps one block in flight: 135 x 549,261 in bf16 299 us (585). Of one to 64 rows of 5,217,
-    8,192 and 12,001 columns on an H100 (`few`) 9.7 to 14.6 us (7.5 to 8.1), 8.6 to 13.9 (5.4 to 7.1), 10 to 15 (11 to 12).
+    That reaches at most 67% of copy (1 x 2^26 and 8 x 4M: 60 to 61%).
+
+    One program a row keeps only one block in flight: 135 x 549,261 in bf16 takes 585 us, so 299. Short rows are faster by
+    `few`: one to 64 rows of 5,217 columns 7.5 to 8.1 us (so 9.7 to 14.6), of 12,001 columns 11 to 12 (10 to 15).
     """
     grid = ("PARTS", f"{times}cdiv(rows, ROWS)")
     shape = ("outers", "rows", "PARTS") if times else ("rows", "PARTS")
@@ -205,21 +207,22 @@ def _split_variant(part, finish, group, times: str) -> Variant:
 
 
 def _walk_variants(walk, grid, times: str, alone: bool) -> tuple[Variant, ...]:
-    """Per cent of copy, sums in f32 (in bf16).
+    """The variants that read each row once.
 
-    32,768 x 32,768: blocks of 1,024 in 2 warps 94 (94), in 4 warps 95 (88), of 4,096 in 8 warps 94 (88).
-    From the end, 8,192 x 32,768: 90 (89), with loads in flight for 3 blocks 93 (91); where lanes are reversed
-    instead (`reverse=True`) 90 (55), with every element mirrored 80 (46). 2^20 rows of 256: 100. A
-    program has one block in flight, so few rows want it wide: 512 rows 90 with 8,192 (1,024: 69), 132 rows
-    76 (27); wider ones spill in f64, from the end 8,192 too. Across on an H100, us, in tiles of 64 x 32 in 2 warps and of
-    32 x 64 in 1 (torch.compile): cumprod of 52317 x 765 in f16 248, 116 (142), 200000 x 200 168, 87, cumsum of
-    100000 x 1000 in bf16 382, 220, of 60000 x 300 with a mask that lies along it 700, 83; f32 of 20000 x 1000, 32 x 64 in
-    2 warps and 16 x 64 in 1, 92, 69 (88). Across and from the end, 64 x 16 with all lanes turned over and 16 x 64 in runs of 8,
-    stored along the walk: bf16 of 14377 x 1008 286, 46 (67), f32 of 20000 x 1000 391, 70 (147), f16 of 60000 x 300
-    343, 51 (69); stored across it, bf16 of 30 x 1000 x 1024 77, 64 (149).
-    Short rows that are not aligned, us, 1,024 elements in 2 warps and 512 in 4 (H200): f32 420887 x 3 23 (9), 255665 x 31 34
-    (26), bf16 524289 x 21 64 (43). Rows that are not aligned, in one warp, but not beside other operands, as rows: f16 of 60000 x 601 130, 72, in two bf16 of
-    20000 x 4095 203, 155, f32 of 38200 x 357 with a mask 94, 63 (in one warp 55; 49).
+    **Along the rows**, in per cent of copy on an H200, sums in f32 (bf16):
+
+    - 32,768 x 32,768: blocks of 1,024 in 2 warps 94 (94), in 4 warps 95 (88)
+    - the same from the end, 8,192 rows: 90 (89), with loads in flight for 3 blocks 93 (91)
+    - a program has one block in flight, so few rows take wide ones: 512 rows 90 with 8,192 elements, 69 with 1,024. Wider
+      blocks spill in f64.
+
+    **Across the rows**, in us on an H100 (torch.compile):
+
+    - 64 x 32 in 2 warps and 32 x 64 in 1: cumprod of 52317 x 765 in f16: 248 and 116 (142)
+    - from the end, 64 x 16 and 16 x 64: bf16 of 14377 x 1008: 286 and 46 (67), f32 of 20000 x 1000: 391 and 70 (147)
+
+    **Short rows that are not aligned**, in us on an H200: 1,024 elements in 2 warps and 512 in 4: f32 420887 x 3: 23 and 9.
+    Rows that are not aligned take one warp, unless there are other operands: f16 of 60000 x 601: 130 and 72.
     """
     launch = (Launch(walk.name, grid),)
     # Beside other operands as many as before: from the end, two scans in one warp have 255 registers and spill.

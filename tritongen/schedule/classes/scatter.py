@@ -184,10 +184,10 @@ def _in_copies(name, sums, group: Group, stores, axes, places: Poly):
 
 
 def _copies_variant(sums, add: KernelPlan, merge: KernelPlan, kept, spread: bool) -> Variant:
-    """Additions at few places are dealt out to copies of them, which a second kernel sums.
+    """Few places: additions are dealt out to copies of them, and a second kernel sums the copies.
 
-    2^24 values into 64, 1,024, 4,096 places: in i64 0.22, 0.19, 0.19 ms with 128 copies (3.7, 0.90, 0.49
-    with one), in f32 0.20, 0.21, 0.19 (4.9, 1.4, 0.50); torch.bincount 0.27, 0.22, 0.24.
+    2^24 values into 64, 1,024 and 4,096 places, ms (with one copy): i64 0.22, 0.19, 0.19 (3.7, 0.90, 0.49); f32 0.20, 0.21,
+    0.19 (4.9, 1.4, 0.50). torch.bincount takes 0.27, 0.22, 0.24.
     """
     exact = all(n.dtype in ("i64", "i32") for n in sums)
     conditions = ["places <= 32768", "points * width > 16 * places"]
@@ -214,13 +214,16 @@ def _copies_variant(sums, add: KernelPlan, merge: KernelPlan, kept, spread: bool
 
 
 def _sparse(name, sums, group: Group, stores, axes, box_axes):
-    """(kernels, variant) where no more places have a sum than there are terms; None where those need not suffice.
+    """(kernels, variant) of a scatter with fewer terms than places; None where this does not suffice.
 
-    A term's place is known by the last term that names it: `last[v] = max[n](n + 1 where index[n] == v)`. Sums are kept by
-    those, `kept[t, d] = sum[n](x[n, d] where last[index[n]] - 1 == t)`, and read back, `kept[last[v] - 1, d] else 0`. Places
-    that no term names cost neither zeros nor a second read. us on an H100 (by `scatter`; torch), embedding gradients in
-    bf16: 8,192 terms of 50,257 x 1,024 101 (207; 263), 50,000 359 (374; 763), 8,192 of 128,256 x 4,096 603 (1,812; 899);
-    index_add in f32 one of 260,152 x 195 159 (277; 143), but 4,000 of 9,000 x 333, which L2 holds, 33 (28; 20).
+        last[v]    = max[n](n + 1 where index[n] == v)              # the last term that names a place stands for it
+        kept[t, d] = sum[n](x[n, d] where last[index[n]] - 1 == t)  # sums of these terms
+        y[v, d]    = kept[last[v] - 1, d] else 0
+
+    Places that no term names cost neither zeros nor a second read. us on an H100 (`scatter`; torch):
+
+    - gradient of an embedding in bf16, 8,192 terms of 50,257 x 1,024: 101 (207; 263), of 128,256 x 4,096: 603 (1,812; 899)
+    - index_add in f32 of 4,000 terms of 9,000 x 333, which fits in L2: 33 (28; 20)
     """
     places, binders = targets(sums[0]), sums[0].fold.binders
     counted = {b.index for b in binders}
@@ -322,11 +325,10 @@ def _same_thing(sums, group, behind) -> bool:
 def _variants(
     sums, stores, launches, spread: bool, same: bool, sparse: Variant | None
 ) -> Iterator[Variant]:
-    """Into the output where it holds what is added, else into zeroed scratch.
+    """Terms are added into the output if it holds the dtype of the sums, else into zeroed scratch.
 
-    Embedding gradients, 50,257 x 1,024: 32,768 rows in 0.26 ms in f32, 0.22 in bf16 (torch 0.58, 0.55);
-    262,144 skewed rows of 256 in f32 0.60 (torch 0.81). Many additions at few places queue up: 2^24
-    f32 values into 256 places 4.3 ms, as a reduction 3.6; into 64 4.9, 1.2; into 4 10.1, 0.11.
+    Gradient of an embedding of 50,257 x 1,024 and 32,768 rows: 0.26 ms in f32 (torch 0.58). Many additions at few places
+    queue up: 2^24 values of f32 into 256 places take 4.3 ms (as a reduction 3.6), into 64 4.9 (1.2), into 4 10.1 (0.11).
     """
     exact = all(n.dtype in ("i64", "i32") for n in sums)
     shape = tuple(f"extent_{k}" for k in range(len(sums[0].dims)))

@@ -58,10 +58,10 @@ def classify(members, virtual, by_name, facts, extending=False) -> Group | None:
 
 
 def slides(lines, window, facts: Facts) -> dict[str, set[str]]:
-    """Each index of the window that moves with indices of the box, and those.
+    """Each index of the window that moves with indices of the box, and the indices that it moves with.
 
-    One whose windows are runs side by side, `g * length + c`, is a digit of a number, as channels of a
-    group are, unless the compiler knows how short it is, or it is one of several.
+    Left out is an index whose windows lie side by side, such as `g * length + c`: it is a digit of a number, as the
+    channels of a group are. It is kept if the compiler knows its length, or if there are several such indices.
     """
     found: dict[str, set[str]] = {}
     digits: set[str] = set()
@@ -135,10 +135,10 @@ def variants(name, group, stores, dims, facts):
 
 
 def in_lines(group: Group, dims) -> tuple[Pack, ...]:
-    """A copy of the operand whose lines the windows slide along, where they lie apart in memory.
+    """A copy of the operand that windows slide along, where its lines are not contiguous.
 
-    Lanes run along the lines of the result. Means of 3 x 3 of 24 x 807 x 128 x 81 with H and W exchanged 1,322 us,
-    maxima of 2 of 160 x 255 x 9032 whose channels are next to each other, as those of the result are not, 5,356.
+    Lanes run along the lines of the result, so they would load apart: means of 3 x 3 of 24 x 807 x 128 x 81 with H and W
+    exchanged took 1,322 us.
     """
     lane, computed = group.row[-1].index, {n.name for n in group.nests}
     for read in (r for n in group.nests for r in reads(n.body) if r.tensor not in computed):
@@ -159,10 +159,10 @@ def beside(name, group, stores, dims, facts):
 
 
 def in_runs(group: Group, facts: Facts) -> tuple[Poly, Poly, Poly] | None:
-    """(how far the windows of neighbouring lanes are apart, how far two terms, how many are in line) of whole runs.
+    """The distances of neighbouring lanes' windows and of two terms, and the number of terms in line, of whole runs.
 
-    That is where one index of the window slides along the lanes, in every read alike, by steps that are
-    known when the kernel is compiled; and all lanes of a run are of one line, `x[c, p + r]` and no `x[p, p + r]`.
+    A run needs one index of the window that slides along the lanes, in every read alike, by steps that are known when the
+    kernel is compiled. All lanes of a run must lie on one line: `x[c, p + r]` does, `x[p, p + r]` does not.
     """
     lane, window = group.row[-1].index, {b.index for b in window_of(group)}
     told = facts.constants.union(*(symbols(b.lo) | symbols(b.hi) for b in window_of(group)))
@@ -204,11 +204,11 @@ def line_of(group: Group, dims) -> Poly:
 
 
 def is_gathered(nest: ir.Nest) -> bool:
-    """Whether LLVM makes one vector of all terms: computed ones, of a reducer that takes them in any order.
+    """Whether LLVM may make one vector of all terms: computed terms of a reducer that takes them in any order.
 
-    Runs that several terms of a lane share lead it to that. In Triton 3.6 its vectorizer fails an assertion for 32,
-    64 and 128 halves, `min(a * w)` at stride 2; and all terms are in registers at once: 255 for 64 of f32, each load
-    apart 167. Where windows are one apart, and for plain reads, neither is seen.
+    It does so where several terms of a lane share a run. In Triton 3.6 its vectorizer then fails an assertion for 32, 64
+    and 128 halves (`min(a * w)` at stride 2). It also holds all terms in registers: 255 for 64 terms of f32, where separate
+    loads take 167. Neither was seen for windows that are one apart, nor for plain reads.
     """
     if not is_reducer(nest) or nest.fold.is_place:
         return False
@@ -226,16 +226,17 @@ def is_computed(nest: ir.Nest) -> bool:
 def with_runs(
     way, name: str, line: Poly, slid: tuple[Poly, Poly, Poly], gathered: bool, computed: bool
 ):
-    """The same with lines loaded in whole runs.
+    """The same variant with lines loaded in whole runs.
 
-    64 x 64 x 256 x 512 in bf16, 3x3 pools at stride 2: 94 to 99% (loads of their own 71), 2x2 102 (86); in f32
-    103 (101), with 4 outputs a lane 86. 112 wide, 2 rows a program: 75, one 69 (52). Depthwise 3x3 in bf16 with 4
-    outputs a lane 80, padded 92, with one 50. Odd lines begin anywhere, and are no runs: 3x3 means of 107 x 57 143 us (63
-    as loads of their own), at stride 2 of 233 x 133 2,231 (1,738), of lines of 2,359 32 (18). Not so where terms are
-    `computed`, four of them in line, depthwise 2 x 4 of 251 x 50 x 21 x 95 60 us (140), f32 3 x 6 of 55 x 672 x 34 x 81 493
-    (721); of three, or two, lanes load as often, and apart: bf16 3 x 3 of 8 x 409 x 115 x 219 405 (188), 7 x 2 of lines of
-    seven 583 (400). Nor of many, whose loads wait for one another (H100): f32 conv1d of 14 terms 27 (37), of 114, two apart,
-    706 (97), conv2d of 54 4,271 (346).
+    In per cent of copy on an H200 (separate loads): 3x3 pools at stride 2 of 64 x 64 x 256 x 512 in bf16 94 to 99 (71), 2x2
+    pools 102 (86). 4 outputs a lane suit depthwise 3x3 in bf16: 80, with one 50.
+
+    Where runs do not pay, in us (separate loads):
+
+    - odd lines begin anywhere: 3x3 means of 107 x 57: 143 (63)
+    - but computed terms with four or more in line gain even there: depthwise 2 x 4 of 251 x 50 x 21 x 95: 60 (140)
+    - with two or three in line they do not: bf16 3 x 3 of 8 x 409 x 115 x 219: 405 (188)
+    - many terms, whose loads wait for one another: f32 conv1d of 114 terms: 706 (97)
     """
     stride, apart, abreast = slid
     kernel, numbers, variant = way
@@ -357,18 +358,18 @@ def unrolled(name, group, stores, facts, kind, col, orders=()):
         when = " and ".join([*(o.fact for o in orders), when])
         why = f"{why}, memory running along the channels"
     elif not any(map(is_computed, group.nests)):
-        # Lanes of short lines lie as far apart as these: means of 3 x 3 at stride 2 of 160 x 331 x 128 x 5 in f16 208 us, as
-        # loops over rows side by side 77, of 11 x 257 x 107 x 5 in bf16 12.7, 12.1 (H100).
+        # Lanes of short lines lie as far apart as these: means of 3 x 3 at stride 2 of 160 x 331 x 128 x 5 in f16 took
+        # 208 us, as loops over rows side by side 77 (H100).
         when = f"{when} and ({cols} > 4 or terms > 9)"
     launches = (Launch(kernel.name, (grid,)),)
     return kernel, numbers, Variant(kind, when, why, config, launches, requires=requires)
 
 
 def weight_of(group: Group, step: tuple[ir.Binder, ...]) -> int:
-    """How much longer than that of a pool an unrolled term takes to compile.
+    """How much longer an unrolled term takes to compile than a term of a pool.
 
-    For each load Triton looks through all that depends on it: what steps do not share is loaded again for each,
-    and the place of a maximum takes four times the lines of its value. 8 x 8 in 4 steps: max 2 s, argmax 32 s.
+    For each load Triton looks through everything that depends on it. Loads that steps do not share are repeated for each
+    step. The place of a maximum takes four times the lines of its value. 8 x 8 windows in 4 steps: max 2 s, argmax 32 s.
     """
     window, moving = {b.index for b in window_of(group)}, {b.index for b in step}
 
@@ -389,10 +390,13 @@ def weight_of(group: Group, step: tuple[ir.Binder, ...]) -> int:
 
 
 def columns_tile(cols: str, steps: bool):
-    """One or two elements a thread, since neighbours of an unaligned line load apart; narrow images in
+    """One or two elements a thread, since neighbours of a line that is not aligned load apart.
 
-    single warps: 3x3 pools at stride 2 of 512 wide 102%, of 56 wide 90% (in four warps 83%). Short lines of few terms that no
-    steps share make too little of a program: maxima of 3 along 14 x 913 x 117 12.1 us, so 7.0 (torch.compile 6.7; H100).
+    Narrow images take single warps.
+
+    3x3 pools at stride 2, in per cent of copy: 512 wide 102, 56 wide 90 (in four warps 83). Short lines of few terms that
+    no steps share take more rows a program: maxima of 3 along 14 x 913 x 117 take 7.0 us, before 12.1 (torch.compile 6.7;
+    H100).
     """
     rows = "max(1, 64 // BLOCK)"
     return (
@@ -403,14 +407,14 @@ def columns_tile(cols: str, steps: bool):
 
 
 def channels_tile(channels: str, weighted: bool):
-    """16 bytes a thread where one load is a term: 9 x 9 maxima of 16 x 256 x 56 x 56 150 us, as below 268. Of many terms fewer:
-    maxima of 3 x 3 x 3 of 49 x 152 x 3 x 26 x 96 in f16 on an H100 763 us, spilling, so 82 (cuDNN 205), of 10 x 123 x 10 x 64 x
-    105 in bf16 130, 76.
+    """The tile of lanes that run along the channels.
 
-    With weights a warp of two rows, whose windows share lines: 64 channels, four a thread, of up to ten terms, 32 beyond,
-    and one row of more than 64, as others spill. us, before (256 channels a program) and so (cuDNN): 3 x 3 of 32 x 256 x
-    56 x 56 in f16 60, 58 (122), f32 84, 69 (149), at stride 2 of 32 x 144 x 112 x 112 137, 95 (121), of 16 x 64 x 512 x 512
-    in bf16 454, 475 (1,132); 7 x 7 of 32 x 384 x 28 x 28 in f16 537, 114 (104), of 32 x 96 x 56 x 56 in f32 254, 121 (212).
+    - Few terms: 16 bytes a thread, so that one load is a term. 9 x 9 maxima of 16 x 256 x 56 x 56 take 150 us, with fewer
+      bytes 268.
+    - Many terms: fewer bytes. 3 x 3 x 3 maxima in f16 took 763 us, spilling, and take 82 (cuDNN 205; H100).
+    - With weights: a warp of two rows, whose windows share lines. It takes 64 channels of up to ten terms, 32 of more, and
+      one row of more than 64 terms; others spill. 7 x 7 of 32 x 384 x 28 x 28 in f16 took 537 us, and takes 114 (cuDNN
+      104).
     """
     if not weighted:
         return (

@@ -1,0 +1,221 @@
+"""The lines of a chain of products, rewritten for its kernels: scales in exponents, sinks, NaN, heads that share columns.
+
+Input and output: nests that compute the same. `fused.py` lowers what comes out. Each rewriting is one that the lowering need
+not know: what a loop carries is still a fold, and what stands behind it a line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from math import inf, nan
+
+from tritongen.ir import nodes as ir
+from tritongen.ir.algebra import Atom, Floor, Idx, Poly, floordiv, index, indices, substitute_atoms
+from tritongen.ir.bounds import Facts, prove
+from tritongen.ir.free import binders_of, free_indices, reads, tensors_read
+from tritongen.kernel.nodes import Fold, Kernel, statements
+from tritongen.schedule.canonical import fresh, with_coordinates
+from tritongen.schedule.members import Group
+
+
+def with_scales(lines: tuple[ir.Nest, ...]) -> tuple[ir.Nest, ...]:
+    """The lines with `s = scale * x` in place of s where only exp(s - m) reads it: there the scale costs nothing."""
+    shifted: dict[str, int] = {}
+    for n in lines:
+        for e in ir.walk(n.body):
+            match e:
+                case ir.Call("exp", (ir.Call("sub", (ir.Read(s), _)),)):
+                    shifted[s] = shifted.get(s, 0) + 1
+    read = [r.tensor for n in lines for r in reads(n.body)]
+    found: dict[str, ir.Expr] = {}
+    for n in lines:
+        match n.body:
+            case ir.Call("mul", (number, _)) if not free_indices(number):
+                if read.count(n.name) == shifted.get(n.name):
+                    found[n.name] = n.body
+
+    def change(e: ir.Expr) -> ir.Expr:
+        return found.get(e.tensor, e) if isinstance(e, ir.Read) else e
+
+    kept = (n for n in lines if n.name not in found)
+    return tuple(replace(n, body=ir.rebuild(n.body, change)) for n in kept)
+
+
+# A sum that moves with a maximum: the maximum that its terms are shifted by in the spec, and the line of the loop's own.
+Moved = dict[str, tuple[ir.Expr, ir.Nest]]
+
+
+def with_bases(lines: tuple[ir.Nest, ...], loop: str) -> tuple[tuple[ir.Nest, ...], Moved]:
+    """The lines with exp(s - f) in place of exp(s - m), where m = max(f, t) and f[i] = max[j](s[i, j]): attention with sinks.
+
+    A loop can carry the maximum of its own terms alone. A sum of them is multiplied by exp(f - m) behind it:
+
+        sum[j](exp(s[i, j] - m[i]) * v[j])    is    exp(f[i] - m[i]) * sum[j](exp(s[i, j] - f[i]) * v[j])
+
+    Second: those sums.
+    """
+    by_name = {n.name: n for n in lines}
+    taken = {*by_name, *(b.index for n in lines for b in n.box)}
+    shifts: Moved = {}  # the lines with an index of the loop that are changed
+    out, sums = list[ir.Nest](), Moved()
+    for n in lines:
+        body, found = _by_own_maximum(n.body, loop, by_name)
+        found |= {shifts[name] for name in tensors_read(n.body) & shifts.keys()}
+        if not found:
+            out.append(n)
+            continue
+        if len(found) > 1:
+            return lines, {}
+        ((m, f),) = found
+        if loop in {b.index for b in n.box}:
+            shifts[n.name] = m, f
+            out.append(replace(n, body=body))
+            continue
+        if not (isinstance(body, ir.Reduce) and body.op == "sum" and body.guards == f.fold.guards):
+            return lines, {}
+        terms = replace(n, name=fresh(f"{n.name}_terms", taken), body=body)
+        same = ir.Call("eq", (read_of(f), m), "bool")
+        factor = ir.Call("exp", (ir.Call("sub", (read_of(f), m), f.dtype),), f.dtype)
+        factor = ir.Call("where", (same, ir.Const(1.0, f.dtype), factor), f.dtype)
+        out += [terms, replace(n, body=ir.Call("mul", (factor, read_of(terms)), n.dtype))]
+        sums[n.name] = m, f
+    return tuple(out), sums
+
+
+def _by_own_maximum(
+    body: ir.Expr, loop: str, by_name: dict[str, ir.Nest]
+) -> tuple[ir.Expr, set[tuple[ir.Expr, ir.Nest]]]:
+    """A body with exp(x - f) for exp(x - m), and each m with its f."""
+    found: set[tuple[ir.Expr, ir.Nest]] = set()
+
+    def change(e: ir.Expr) -> ir.Expr:
+        match e:
+            case ir.Call("exp", (ir.Call("sub", (x, m)) as shifted,)):
+                moves = loop in free_indices(x) - free_indices(m)
+                if moves and (f := _maximum_in(m, loop, by_name)):
+                    found.add((m, f))
+                    return replace(e, args=(replace(shifted, args=(x, read_of(f))),))
+        return e
+
+    return ir.rebuild(body, change), found
+
+
+def _maximum_in(m: ir.Expr, loop: str, by_name: dict[str, ir.Nest]) -> ir.Nest | None:
+    """f, where m is its maximum with another term."""
+    read = (by_name.get(e.tensor) for e in terms_of(m, by_name) if isinstance(e, ir.Read))
+    folds = (n for n in read if n and isinstance(n.body, ir.Reduce) and n.body.op == "max")
+    return next((n for n in folds if loop in {b.index for b in binders_of(n)}), None)
+
+
+def terms_of(m: ir.Expr, by_name: dict[str, ir.Nest]) -> tuple[ir.Expr, ...]:
+    """What a maximum of two is of; nothing for other values."""
+    body = by_name[m.tensor].body if isinstance(m, ir.Read) and m.tensor in by_name else m
+    return body.args if isinstance(body, ir.Call) and body.fn == "maximum" else ()
+
+
+def with_nan(group: Group, kernel: Kernel, kept: frozenset[str], sums: Moved) -> Group:
+    """The group, sums that move with a maximum being NaN where that is -inf and there are terms.
+
+    A kernel adds 0 for exp(-inf - -inf), since later terms may move the maximum. A quotient of two such sums is NaN by
+    itself, also where exp(t - m) is added to the lower one and m is a maximum of t. No result is what is kept for a gradient.
+    """
+    by_name = {n.name: n for n in group.nests}
+    inner = set().union(*(tensors_read(by_name[name].body) for name in sums))
+    folds = (s for s in statements(kernel.body) if isinstance(s, Fold) and s.moved_by)
+    moved: Moved = {f.name: (read_of(by_name[f.moved_by]), by_name[f.moved_by]) for f in folds}
+    moved = {name: m for name, m in moved.items() if name not in inner} | sums
+    bare: set[str] = set()
+
+    def look(e: ir.Expr) -> None:
+        match e:
+            case ir.Call("div", (ir.Read(a), below)) if a in moved:
+                match below:
+                    case ir.Read(b) if moved.get(b) == moved[a]:
+                        return
+                    case ir.Call("add", (ir.Read(b), ir.Call("exp", (ir.Call("sub", (t, m)),)))):
+                        if moved.get(b) == moved[a] and m == moved[a][0]:
+                            if t in terms_of(m, by_name):
+                                return
+            case ir.Read(tensor):
+                bare.add(tensor)
+        for part in ir.parts(e):
+            look(part)
+
+    for n in group.nests:
+        if n.name not in kept:
+            look(n.body)
+    read = set().union(*(tensors_read(n.body) for n in group.nests))
+    fixed = {name for name in moved if name in bare or name not in read}
+    taken, lines = {*by_name, *(b.index for n in group.nests for b in n.box)}, list[ir.Nest]()
+    for n in group.nests:
+        if n.name not in fixed:
+            lines.append(n)
+            continue
+        m, f = moved[n.name]
+        one = ir.Const(1.0, f.dtype)
+        none: ir.Expr = ir.Call("eq", (m, ir.Const(-inf, f.dtype)), "bool")
+        if f.fold.guards:
+            some = replace(f, name=fresh(f"{f.name}_some", taken), body=replace(f.fold, body=one))
+            lines.append(some)
+            there = ir.Call("gt", (read_of(some), ir.Const(0.0, f.dtype)), "bool")
+            none = ir.Call("and", (none, there), "bool")
+        value = n.body
+        if n.name not in sums:
+            terms = replace(n, name=fresh(f"{n.name}_terms", taken))
+            lines.append(terms)
+            value = read_of(terms)
+        value = ir.Call("where", (none, ir.Const(nan, n.dtype), value), n.dtype)
+        lines.append(replace(n, body=value))
+    return replace(group, nests=tuple(lines))
+
+
+def read_of(n: ir.Nest) -> ir.Read:
+    return ir.Read(n.name, n.coords, None, n.dtype)
+
+
+def in_groups(
+    group: Group, heads: Iterable[ir.Binder], dims: Mapping[str, tuple[Poly, ...]], facts: Facts
+) -> Group | None:
+    """The group with the rows of all heads that read the same columns as one index: what they share is then read once.
+
+        k[b, h // R, j, e]  for each h, i    is    k[b, g, j, e]  for each g and each row = h % R * S + i
+
+    `heads`: the batch indices that may be such. None where none is, or where something else on the columns depends on it.
+    """
+    (row,), (loop,) = group.row, group.col
+    own, taken = {n.name for n in group.nests}, {b.index for n in group.nests for b in n.box}
+    given = [r for n in group.nests for r in reads(n.body) if r.tensor not in own]
+    moving = [r for r in given if loop.index in free_indices(r)]
+    for h in heads:
+        both = ({b.index for b in n.box} >= {h.index, row.index} for n in group.nests)
+        places = ((r, k, c) for r in moving for k, c in enumerate(r.coords))
+        shared = {(c, dims[r.tensor][k]) for r, k, c in places if h.index in indices(c)}
+        if len(shared) != 1 or not all(both):
+            continue
+        ((place, count),) = shared
+        match place.terms:
+            case ((((Floor(num, size) as floor, 1),), 1),) if num == index(h.index):
+                if prove(count * size, "==", h.hi, facts) is not True:
+                    continue
+                rows = ir.Binder(fresh("row", taken), Poly(), size * row.hi)
+                groups = ir.Binder(fresh("group", taken), Poly(), count)
+                head = floordiv(index(rows.index), row.hi)
+                new: dict[Atom, Poly] = {
+                    floor: index(groups.index),
+                    Idx(h.index): index(groups.index) * size + head,
+                    Idx(row.index): index(rows.index) - head * row.hi,
+                }
+                nests = (_moved(n, {h: groups, row: rows}, new) for n in group.nests)
+                return replace(group, nests=tuple(nests), row=(rows,))
+    return None
+
+
+def _moved(n: ir.Nest, box: Mapping[ir.Binder, ir.Binder], new: Mapping[Atom, Poly]) -> ir.Nest:
+    """A nest over other indices, given what the former ones are in them."""
+
+    def change(p: Poly) -> Poly:
+        return substitute_atoms(p, new.get)
+
+    coords, body = tuple(map(change, n.coords)), with_coordinates(n.body, change)
+    return replace(n, box=tuple(box.get(b, b) for b in n.box), coords=coords, body=body)
