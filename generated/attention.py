@@ -418,7 +418,7 @@ def allocate_attention(
     lib.check_size(v.shape[2], "attention: v: dim 2 (L)", L, " (from k)")
     lib.check_size(v.shape[3], "attention: v: dim 3 (E)", E, " (from q)")
     if L <= 0:
-        raise ValueError(f"attention: requires L > 0 (max over `j`): {L} <= {0}")
+        raise ValueError(f"attention: requires L > 0 (max over `j`): {L} <= {0} (L = {L} from k)")
     o = torch.empty((B, H, S, E), dtype=q.dtype, device=q.device)
     return o
 
@@ -854,31 +854,31 @@ def allocate_attention_forward(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float | torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Checks the operands of attention_forward and allocates its results. Raises ValueError if an operand does not fit."""
-    lib.check_dtype(q, "attention_forward: q", torch.float16, torch.bfloat16)
-    lib.check_rank(q, "attention_forward: q", 4, "[B, H, S, E]")
-    lib.check_dtype(k, "attention_forward: k", q.dtype, source=" (T, from q)")
-    lib.check_rank(k, "attention_forward: k", 4, "[B, H, L, E]")
-    lib.check_device(k, "attention_forward: k", q.device, " (from q)")
-    lib.check_dtype(v, "attention_forward: v", q.dtype, source=" (T, from q)")
-    lib.check_rank(v, "attention_forward: v", 4, "[B, H, L, E]")
-    lib.check_device(v, "attention_forward: v", q.device, " (from q)")
+    lib.check_dtype(q, "attention: q", torch.float16, torch.bfloat16)
+    lib.check_rank(q, "attention: q", 4, "[B, H, S, E]")
+    lib.check_dtype(k, "attention: k", q.dtype, source=" (T, from q)")
+    lib.check_rank(k, "attention: k", 4, "[B, H, L, E]")
+    lib.check_device(k, "attention: k", q.device, " (from q)")
+    lib.check_dtype(v, "attention: v", q.dtype, source=" (T, from q)")
+    lib.check_rank(v, "attention: v", 4, "[B, H, L, E]")
+    lib.check_device(v, "attention: v", q.device, " (from q)")
     if isinstance(scale, torch.Tensor):
         if scale.dim() != 0:
             raise ValueError(
-                f"attention_forward: scale: expected number or a 0-dim tensor, given a {scale.dim()}-dim tensor"
+                f"attention: scale: expected number or a 0-dim tensor, given a {scale.dim()}-dim tensor"
             )
-        lib.check_device(scale, "attention_forward: scale", q.device, " (from q)")
+        lib.check_device(scale, "attention: scale", q.device, " (from q)")
     B, H, S, E = q.shape
     L = k.shape[2]
-    lib.check_size(k.shape[0], "attention_forward: k: dim 0 (B)", B, " (from q)")
-    lib.check_size(k.shape[1], "attention_forward: k: dim 1 (H)", H, " (from q)")
-    lib.check_size(k.shape[3], "attention_forward: k: dim 3 (E)", E, " (from q)")
-    lib.check_size(v.shape[0], "attention_forward: v: dim 0 (B)", B, " (from q)")
-    lib.check_size(v.shape[1], "attention_forward: v: dim 1 (H)", H, " (from q)")
-    lib.check_size(v.shape[2], "attention_forward: v: dim 2 (L)", L, " (from k)")
-    lib.check_size(v.shape[3], "attention_forward: v: dim 3 (E)", E, " (from q)")
+    lib.check_size(k.shape[0], "attention: k: dim 0 (B)", B, " (from q)")
+    lib.check_size(k.shape[1], "attention: k: dim 1 (H)", H, " (from q)")
+    lib.check_size(k.shape[3], "attention: k: dim 3 (E)", E, " (from q)")
+    lib.check_size(v.shape[0], "attention: v: dim 0 (B)", B, " (from q)")
+    lib.check_size(v.shape[1], "attention: v: dim 1 (H)", H, " (from q)")
+    lib.check_size(v.shape[2], "attention: v: dim 2 (L)", L, " (from k)")
+    lib.check_size(v.shape[3], "attention: v: dim 3 (E)", E, " (from q)")
     if L <= 0:
-        raise ValueError(f"attention_forward: requires L > 0 (max over `j`): {L} <= {0}")
+        raise ValueError(f"attention: requires L > 0 (max over `j`): {L} <= {0} (L = {L} from k)")
     o = torch.empty((B, H, S, E), dtype=q.dtype, device=q.device)
     m_kept = torch.empty((B, H, S), dtype=torch.float32, device=q.device)
     o_sum2_kept = torch.empty((B, H, S), dtype=torch.float32, device=q.device)

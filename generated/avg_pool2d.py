@@ -656,11 +656,11 @@ def allocate_avg_pool2d_backward(
         raise ValueError(f"avg_pool2d_backward: requires stride >= 1: {stride} < {1}")
     if P != ((H + 2 * pad - win) // stride + 1):
         raise ValueError(
-            f"avg_pool2d_backward: requires P == (H + 2 * pad - win) // stride + 1: {P} != {(H + 2 * pad - win) // stride + 1}"
+            f"avg_pool2d_backward: requires P == (H + 2 * pad - win) // stride + 1: {P} != {(H + 2 * pad - win) // stride + 1} (H = {H} from x, P = {P} from dy, win = {win}, stride = {stride}, pad = {pad})"
         )
     if Q != ((W + 2 * pad - win) // stride + 1):
         raise ValueError(
-            f"avg_pool2d_backward: requires Q == (W + 2 * pad - win) // stride + 1: {Q} != {(W + 2 * pad - win) // stride + 1}"
+            f"avg_pool2d_backward: requires Q == (W + 2 * pad - win) // stride + 1: {Q} != {(W + 2 * pad - win) // stride + 1} (W = {W} from x, Q = {Q} from dy, win = {win}, stride = {stride}, pad = {pad})"
         )
     if win <= 0:
         raise ValueError(f"avg_pool2d_backward: requires win > 0: {win} <= {0}")

@@ -324,7 +324,7 @@ def allocate_batch_max(x: torch.Tensor) -> torch.Tensor:
     lib.check_rank(x, "batch_max: x", 1, "[..., D]")
     D = x.shape[-1]
     if D <= 0:
-        raise ValueError(f"batch_max: requires D > 0 (max over `d`): {D} <= {0}")
+        raise ValueError(f"batch_max: requires D > 0 (max over `d`): {D} <= {0} (D = {D} from x)")
     y = torch.empty(x.shape[:-1], dtype=x.dtype, device=x.device)
     return y
 
@@ -570,13 +570,11 @@ def launch_batch_max_forward(x, y, y_at) -> None:
 
 def allocate_batch_max_forward(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Checks the operands of batch_max_forward and allocates its results. Raises ValueError if an operand does not fit."""
-    lib.check_dtype(
-        x, "batch_max_forward: x", torch.float64, torch.float32, torch.float16, torch.bfloat16
-    )
-    lib.check_rank(x, "batch_max_forward: x", 1, "[..., D]")
+    lib.check_dtype(x, "batch_max: x", torch.float64, torch.float32, torch.float16, torch.bfloat16)
+    lib.check_rank(x, "batch_max: x", 1, "[..., D]")
     D = x.shape[-1]
     if D <= 0:
-        raise ValueError(f"batch_max_forward: requires D > 0 (max over `d`): {D} <= {0}")
+        raise ValueError(f"batch_max: requires D > 0 (max over `d`): {D} <= {0} (D = {D} from x)")
     y = torch.empty(x.shape[:-1], dtype=x.dtype, device=x.device)
     y_at = torch.empty(x.shape[:-1], dtype=torch.int64, device=x.device)
     return y, y_at

@@ -467,12 +467,16 @@ def allocate_causal_attention(
     lib.check_size(v.shape[1], "causal_attention: v: dim 1 (G)", G, " (from k)")
     lib.check_size(v.shape[2], "causal_attention: v: dim 2 (S)", S, " (from q)")
     if G == 0:
-        raise ValueError("causal_attention: division by zero in H // G")
+        raise ValueError(
+            f"causal_attention: division by zero in H // G (H = {H} from q, G = {G} from k)"
+        )
     R = H // G
     if R < 0:
         raise ValueError(f"causal_attention: size R = H // G is negative: {R}")
     if H != (G * R):
-        raise ValueError(f"causal_attention: requires H == G * R: {H} != {G * R}")
+        raise ValueError(
+            f"causal_attention: requires H == G * R: {H} != {G * R} (H = {H} from q, G = {G} from k)"
+        )
     o = torch.empty((B, H, S, F), dtype=q.dtype, device=q.device)
     return o
 
@@ -973,36 +977,40 @@ def allocate_causal_attention_forward(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float | torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Checks the operands of causal_attention_forward and allocates its results. Raises ValueError if an operand does not fit."""
-    lib.check_dtype(q, "causal_attention_forward: q", torch.float16, torch.bfloat16)
-    lib.check_rank(q, "causal_attention_forward: q", 4, "[B, H, S, E]")
-    lib.check_dtype(k, "causal_attention_forward: k", q.dtype, source=" (T, from q)")
-    lib.check_rank(k, "causal_attention_forward: k", 4, "[B, G, S, E]")
-    lib.check_device(k, "causal_attention_forward: k", q.device, " (from q)")
-    lib.check_dtype(v, "causal_attention_forward: v", q.dtype, source=" (T, from q)")
-    lib.check_rank(v, "causal_attention_forward: v", 4, "[B, G, S, F]")
-    lib.check_device(v, "causal_attention_forward: v", q.device, " (from q)")
+    lib.check_dtype(q, "causal_attention: q", torch.float16, torch.bfloat16)
+    lib.check_rank(q, "causal_attention: q", 4, "[B, H, S, E]")
+    lib.check_dtype(k, "causal_attention: k", q.dtype, source=" (T, from q)")
+    lib.check_rank(k, "causal_attention: k", 4, "[B, G, S, E]")
+    lib.check_device(k, "causal_attention: k", q.device, " (from q)")
+    lib.check_dtype(v, "causal_attention: v", q.dtype, source=" (T, from q)")
+    lib.check_rank(v, "causal_attention: v", 4, "[B, G, S, F]")
+    lib.check_device(v, "causal_attention: v", q.device, " (from q)")
     if isinstance(scale, torch.Tensor):
         if scale.dim() != 0:
             raise ValueError(
-                f"causal_attention_forward: scale: expected number or a 0-dim tensor, given a {scale.dim()}-dim tensor"
+                f"causal_attention: scale: expected number or a 0-dim tensor, given a {scale.dim()}-dim tensor"
             )
-        lib.check_device(scale, "causal_attention_forward: scale", q.device, " (from q)")
+        lib.check_device(scale, "causal_attention: scale", q.device, " (from q)")
     B, H, S, E = q.shape
     G = k.shape[1]
     F = v.shape[3]
-    lib.check_size(k.shape[0], "causal_attention_forward: k: dim 0 (B)", B, " (from q)")
-    lib.check_size(k.shape[2], "causal_attention_forward: k: dim 2 (S)", S, " (from q)")
-    lib.check_size(k.shape[3], "causal_attention_forward: k: dim 3 (E)", E, " (from q)")
-    lib.check_size(v.shape[0], "causal_attention_forward: v: dim 0 (B)", B, " (from q)")
-    lib.check_size(v.shape[1], "causal_attention_forward: v: dim 1 (G)", G, " (from k)")
-    lib.check_size(v.shape[2], "causal_attention_forward: v: dim 2 (S)", S, " (from q)")
+    lib.check_size(k.shape[0], "causal_attention: k: dim 0 (B)", B, " (from q)")
+    lib.check_size(k.shape[2], "causal_attention: k: dim 2 (S)", S, " (from q)")
+    lib.check_size(k.shape[3], "causal_attention: k: dim 3 (E)", E, " (from q)")
+    lib.check_size(v.shape[0], "causal_attention: v: dim 0 (B)", B, " (from q)")
+    lib.check_size(v.shape[1], "causal_attention: v: dim 1 (G)", G, " (from k)")
+    lib.check_size(v.shape[2], "causal_attention: v: dim 2 (S)", S, " (from q)")
     if G == 0:
-        raise ValueError("causal_attention_forward: division by zero in H // G")
+        raise ValueError(
+            f"causal_attention: division by zero in H // G (H = {H} from q, G = {G} from k)"
+        )
     R = H // G
     if R < 0:
-        raise ValueError(f"causal_attention_forward: size R = H // G is negative: {R}")
+        raise ValueError(f"causal_attention: size R = H // G is negative: {R}")
     if H != (G * R):
-        raise ValueError(f"causal_attention_forward: requires H == G * R: {H} != {G * R}")
+        raise ValueError(
+            f"causal_attention: requires H == G * R: {H} != {G * R} (H = {H} from q, G = {G} from k)"
+        )
     o = torch.empty((B, H, S, F), dtype=q.dtype, device=q.device)
     m_kept = torch.empty((B, H, S), dtype=torch.float32, device=q.device)
     o_sum2_kept = torch.empty((B, H, S), dtype=torch.float32, device=q.device)
@@ -2301,12 +2309,16 @@ def allocate_causal_attention_backward(
     lib.check_size(do.shape[2], "causal_attention_backward: do: dim 2 (S)", S, " (from q)")
     lib.check_size(do.shape[3], "causal_attention_backward: do: dim 3 (F)", F, " (from v)")
     if G == 0:
-        raise ValueError("causal_attention_backward: division by zero in H // G")
+        raise ValueError(
+            f"causal_attention_backward: division by zero in H // G (H = {H} from q, G = {G} from k)"
+        )
     R = H // G
     if R < 0:
         raise ValueError(f"causal_attention_backward: size R = H // G is negative: {R}")
     if H != (G * R):
-        raise ValueError(f"causal_attention_backward: requires H == G * R: {H} != {G * R}")
+        raise ValueError(
+            f"causal_attention_backward: requires H == G * R: {H} != {G * R} (H = {H} from q, G = {G} from k)"
+        )
     dq = torch.empty((B, H, S, E), dtype=q.dtype, device=q.device) if need_dq else None
     dk = torch.empty((B, G, S, E), dtype=q.dtype, device=q.device) if need_dk or need_dv else None
     dv = torch.empty((B, G, S, F), dtype=q.dtype, device=q.device) if need_dk or need_dv else None

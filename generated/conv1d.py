@@ -816,11 +816,15 @@ def allocate_conv1d(
             f"conv1d: size P = (L + dil + 2 * pad - R * dil - 1) // stride + 1 is negative: {P}"
         )
     if C != (Cg * groups):
-        raise ValueError(f"conv1d: requires C == groups * Cg: {C} != {Cg * groups}")
+        raise ValueError(
+            f"conv1d: requires C == groups * Cg: {C} != {Cg * groups} (C = {C} from x, Cg = {Cg} from w, groups = {groups})"
+        )
     if groups < 1:
         raise ValueError(f"conv1d: requires groups >= 1: {groups} < {1}")
     if (F % groups) != 0:
-        raise ValueError(f"conv1d: requires F % groups == 0: {F % groups} != {0}")
+        raise ValueError(
+            f"conv1d: requires F % groups == 0: {F % groups} != {0} (F = {F} from w, groups = {groups})"
+        )
     y = torch.empty((N, F, P), dtype=x.dtype, device=x.device)
     return y
 
@@ -2246,14 +2250,18 @@ def allocate_conv1d_backward(
         raise ValueError(f"conv1d_backward: requires stride >= 1: {stride} < {1}")
     if P != ((L + dil + 2 * pad - R * dil - 1) // stride + 1):
         raise ValueError(
-            f"conv1d_backward: requires P == (L + dil + 2 * pad - R * dil - 1) // stride + 1: {P} != {(L + dil + 2 * pad - R * dil - 1) // stride + 1}"
+            f"conv1d_backward: requires P == (L + dil + 2 * pad - R * dil - 1) // stride + 1: {P} != {(L + dil + 2 * pad - R * dil - 1) // stride + 1} (L = {L} from x, R = {R} from w, P = {P} from dy, stride = {stride}, pad = {pad}, dil = {dil})"
         )
     if C != (Cg * groups):
-        raise ValueError(f"conv1d_backward: requires C == Cg * groups: {C} != {Cg * groups}")
+        raise ValueError(
+            f"conv1d_backward: requires C == Cg * groups: {C} != {Cg * groups} (C = {C} from x, Cg = {Cg} from w, groups = {groups})"
+        )
     if groups < 1:
         raise ValueError(f"conv1d_backward: requires groups >= 1: {groups} < {1}")
     if (F % groups) != 0:
-        raise ValueError(f"conv1d_backward: requires F % groups == 0: {F % groups} != {0}")
+        raise ValueError(
+            f"conv1d_backward: requires F % groups == 0: {F % groups} != {0} (F = {F} from w, groups = {groups})"
+        )
     dx = torch.empty((N, C, L), dtype=x.dtype, device=x.device) if need_dx else None
     dw = torch.empty((F, Cg, R), dtype=x.dtype, device=x.device) if need_dw else None
     db = torch.empty((F,), dtype=x.dtype, device=x.device) if need_db else None

@@ -938,11 +938,15 @@ def allocate_conv2d(
             f"conv2d: size Q = (W + dil + 2 * pad - S * dil - 1) // stride + 1 is negative: {Q}"
         )
     if C != (Cg * groups):
-        raise ValueError(f"conv2d: requires C == groups * Cg: {C} != {Cg * groups}")
+        raise ValueError(
+            f"conv2d: requires C == groups * Cg: {C} != {Cg * groups} (C = {C} from x, Cg = {Cg} from w, groups = {groups})"
+        )
     if groups < 1:
         raise ValueError(f"conv2d: requires groups >= 1: {groups} < {1}")
     if (F % groups) != 0:
-        raise ValueError(f"conv2d: requires F % groups == 0: {F % groups} != {0}")
+        raise ValueError(
+            f"conv2d: requires F % groups == 0: {F % groups} != {0} (F = {F} from w, groups = {groups})"
+        )
     y = torch.empty(
         (N, F, P, Q), dtype=x.dtype, device=x.device, memory_format=lib.memory_format(x, w)
     )
@@ -2569,18 +2573,22 @@ def allocate_conv2d_backward(
         raise ValueError(f"conv2d_backward: requires stride >= 1: {stride} < {1}")
     if P != ((H + dil + 2 * pad - R * dil - 1) // stride + 1):
         raise ValueError(
-            f"conv2d_backward: requires P == (H + dil + 2 * pad - R * dil - 1) // stride + 1: {P} != {(H + dil + 2 * pad - R * dil - 1) // stride + 1}"
+            f"conv2d_backward: requires P == (H + dil + 2 * pad - R * dil - 1) // stride + 1: {P} != {(H + dil + 2 * pad - R * dil - 1) // stride + 1} (H = {H} from x, R = {R} from w, P = {P} from dy, stride = {stride}, pad = {pad}, dil = {dil})"
         )
     if Q != ((W + dil + 2 * pad - S * dil - 1) // stride + 1):
         raise ValueError(
-            f"conv2d_backward: requires Q == (W + dil + 2 * pad - S * dil - 1) // stride + 1: {Q} != {(W + dil + 2 * pad - S * dil - 1) // stride + 1}"
+            f"conv2d_backward: requires Q == (W + dil + 2 * pad - S * dil - 1) // stride + 1: {Q} != {(W + dil + 2 * pad - S * dil - 1) // stride + 1} (W = {W} from x, S = {S} from w, Q = {Q} from dy, stride = {stride}, pad = {pad}, dil = {dil})"
         )
     if C != (Cg * groups):
-        raise ValueError(f"conv2d_backward: requires C == Cg * groups: {C} != {Cg * groups}")
+        raise ValueError(
+            f"conv2d_backward: requires C == Cg * groups: {C} != {Cg * groups} (C = {C} from x, Cg = {Cg} from w, groups = {groups})"
+        )
     if groups < 1:
         raise ValueError(f"conv2d_backward: requires groups >= 1: {groups} < {1}")
     if (F % groups) != 0:
-        raise ValueError(f"conv2d_backward: requires F % groups == 0: {F % groups} != {0}")
+        raise ValueError(
+            f"conv2d_backward: requires F % groups == 0: {F % groups} != {0} (F = {F} from w, groups = {groups})"
+        )
     dx = (
         torch.empty(
             (N, C, H, W), dtype=x.dtype, device=x.device, memory_format=lib.memory_format(dy, w)

@@ -1919,15 +1919,15 @@ def allocate_conv3d_backward(
         raise ValueError(f"conv3d_backward: requires stride >= 1: {stride} < {1}")
     if O != ((D + 2 * pad - K) // stride + 1):
         raise ValueError(
-            f"conv3d_backward: requires O == (D + 2 * pad - K) // stride + 1: {O} != {(D + 2 * pad - K) // stride + 1}"
+            f"conv3d_backward: requires O == (D + 2 * pad - K) // stride + 1: {O} != {(D + 2 * pad - K) // stride + 1} (D = {D} from x, K = {K} from w, O = {O} from dy, stride = {stride}, pad = {pad})"
         )
     if P != ((H + 2 * pad - R) // stride + 1):
         raise ValueError(
-            f"conv3d_backward: requires P == (H + 2 * pad - R) // stride + 1: {P} != {(H + 2 * pad - R) // stride + 1}"
+            f"conv3d_backward: requires P == (H + 2 * pad - R) // stride + 1: {P} != {(H + 2 * pad - R) // stride + 1} (H = {H} from x, R = {R} from w, P = {P} from dy, stride = {stride}, pad = {pad})"
         )
     if Q != ((W + 2 * pad - S) // stride + 1):
         raise ValueError(
-            f"conv3d_backward: requires Q == (W + 2 * pad - S) // stride + 1: {Q} != {(W + 2 * pad - S) // stride + 1}"
+            f"conv3d_backward: requires Q == (W + 2 * pad - S) // stride + 1: {Q} != {(W + 2 * pad - S) // stride + 1} (W = {W} from x, S = {S} from w, Q = {Q} from dy, stride = {stride}, pad = {pad})"
         )
     dx = (
         torch.empty(

@@ -1238,7 +1238,7 @@ def allocate_conv_transpose1d_backward(
     lib.check_size(dy.shape[1], "conv_transpose1d_backward: dy: dim 1 (F)", F, " (from w)")
     if P != (L * stride + R * dil + out_pad - dil - 2 * pad - stride + 1):
         raise ValueError(
-            f"conv_transpose1d_backward: requires P == L * stride + R * dil + out_pad + 1 - dil - 2 * pad - stride: {P} != {L * stride + R * dil + out_pad - dil - 2 * pad - stride + 1}"
+            f"conv_transpose1d_backward: requires P == L * stride + R * dil + out_pad + 1 - dil - 2 * pad - stride: {P} != {L * stride + R * dil + out_pad - dil - 2 * pad - stride + 1} (L = {L} from x, R = {R} from w, P = {P} from dy, stride = {stride}, pad = {pad}, out_pad = {out_pad}, dil = {dil})"
         )
     if stride < 1:
         raise ValueError(f"conv_transpose1d_backward: requires stride >= 1: {stride} < {1}")

@@ -1693,15 +1693,15 @@ def allocate_conv_transpose3d_backward(
     lib.check_size(dy.shape[1], "conv_transpose3d_backward: dy: dim 1 (F)", F, " (from w)")
     if O != (D * stride + K + out_pad - 2 * pad - stride):
         raise ValueError(
-            f"conv_transpose3d_backward: requires O == D * stride + K + out_pad - 2 * pad - stride: {O} != {D * stride + K + out_pad - 2 * pad - stride}"
+            f"conv_transpose3d_backward: requires O == D * stride + K + out_pad - 2 * pad - stride: {O} != {D * stride + K + out_pad - 2 * pad - stride} (D = {D} from x, K = {K} from w, O = {O} from dy, stride = {stride}, pad = {pad}, out_pad = {out_pad})"
         )
     if P != (H * stride + R + out_pad - 2 * pad - stride):
         raise ValueError(
-            f"conv_transpose3d_backward: requires P == H * stride + R + out_pad - 2 * pad - stride: {P} != {H * stride + R + out_pad - 2 * pad - stride}"
+            f"conv_transpose3d_backward: requires P == H * stride + R + out_pad - 2 * pad - stride: {P} != {H * stride + R + out_pad - 2 * pad - stride} (H = {H} from x, R = {R} from w, P = {P} from dy, stride = {stride}, pad = {pad}, out_pad = {out_pad})"
         )
     if Q != (S + W * stride + out_pad - 2 * pad - stride):
         raise ValueError(
-            f"conv_transpose3d_backward: requires Q == S + W * stride + out_pad - 2 * pad - stride: {Q} != {S + W * stride + out_pad - 2 * pad - stride}"
+            f"conv_transpose3d_backward: requires Q == S + W * stride + out_pad - 2 * pad - stride: {Q} != {S + W * stride + out_pad - 2 * pad - stride} (W = {W} from x, S = {S} from w, Q = {Q} from dy, stride = {stride}, pad = {pad}, out_pad = {out_pad})"
         )
     if stride < 1:
         raise ValueError(f"conv_transpose3d_backward: requires stride >= 1: {stride} < {1}")

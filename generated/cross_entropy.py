@@ -206,7 +206,9 @@ def allocate_cross_entropy(
     N, V = x.shape
     lib.check_size(target.shape[0], "cross_entropy: target: dim 0 (N)", N, " (from x)")
     if V <= 0:
-        raise ValueError(f"cross_entropy: requires V > 0 (max over `v`): {V} <= {0}")
+        raise ValueError(
+            f"cross_entropy: requires V > 0 (max over `v`): {V} <= {0} (V = {V} from x)"
+        )
     loss = torch.empty((N,), dtype=x.dtype, device=x.device)
     return loss
 
@@ -587,7 +589,9 @@ def allocate_cross_entropy_backward(
     lib.check_size(target.shape[0], "cross_entropy_backward: target: dim 0 (N)", N, " (from x)")
     lib.check_size(dloss.shape[0], "cross_entropy_backward: dloss: dim 0 (N)", N, " (from x)")
     if V <= 0:
-        raise ValueError(f"cross_entropy_backward: requires V > 0 (max over `v`): {V} <= {0}")
+        raise ValueError(
+            f"cross_entropy_backward: requires V > 0 (max over `v`): {V} <= {0} (V = {V} from x)"
+        )
     dx = torch.empty((N, V), dtype=x.dtype, device=x.device)
     return dx
 

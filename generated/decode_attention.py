@@ -462,12 +462,16 @@ def allocate_decode_attention(
     lib.check_size(v.shape[3], "decode_attention: v: dim 3 (E)", E, " (from q)")
     lib.check_size(len.shape[0], "decode_attention: len: dim 0 (B)", B, " (from q)")
     if G == 0:
-        raise ValueError("decode_attention: division by zero in H // G")
+        raise ValueError(
+            f"decode_attention: division by zero in H // G (H = {H} from q, G = {G} from k)"
+        )
     R = H // G
     if R < 0:
         raise ValueError(f"decode_attention: size R = H // G is negative: {R}")
     if H != (G * R):
-        raise ValueError(f"decode_attention: requires H == G * R: {H} != {G * R}")
+        raise ValueError(
+            f"decode_attention: requires H == G * R: {H} != {G * R} (H = {H} from q, G = {G} from k)"
+        )
     o = torch.empty((B, H, S, E), dtype=q.dtype, device=q.device)
     return o
 
@@ -968,39 +972,43 @@ def allocate_decode_attention_forward(
     scale: float | torch.Tensor,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Checks the operands of decode_attention_forward and allocates its results. Raises ValueError if an operand does not fit."""
-    lib.check_dtype(q, "decode_attention_forward: q", torch.float16, torch.bfloat16)
-    lib.check_rank(q, "decode_attention_forward: q", 4, "[B, H, S, E]")
-    lib.check_dtype(k, "decode_attention_forward: k", q.dtype, source=" (T, from q)")
-    lib.check_rank(k, "decode_attention_forward: k", 4, "[B, G, L, E]")
-    lib.check_device(k, "decode_attention_forward: k", q.device, " (from q)")
-    lib.check_dtype(v, "decode_attention_forward: v", q.dtype, source=" (T, from q)")
-    lib.check_rank(v, "decode_attention_forward: v", 4, "[B, G, L, E]")
-    lib.check_device(v, "decode_attention_forward: v", q.device, " (from q)")
-    lib.check_dtype(len, "decode_attention_forward: len", torch.int32)
-    lib.check_rank(len, "decode_attention_forward: len", 1, "[B]")
-    lib.check_device(len, "decode_attention_forward: len", q.device, " (from q)")
+    lib.check_dtype(q, "decode_attention: q", torch.float16, torch.bfloat16)
+    lib.check_rank(q, "decode_attention: q", 4, "[B, H, S, E]")
+    lib.check_dtype(k, "decode_attention: k", q.dtype, source=" (T, from q)")
+    lib.check_rank(k, "decode_attention: k", 4, "[B, G, L, E]")
+    lib.check_device(k, "decode_attention: k", q.device, " (from q)")
+    lib.check_dtype(v, "decode_attention: v", q.dtype, source=" (T, from q)")
+    lib.check_rank(v, "decode_attention: v", 4, "[B, G, L, E]")
+    lib.check_device(v, "decode_attention: v", q.device, " (from q)")
+    lib.check_dtype(len, "decode_attention: len", torch.int32)
+    lib.check_rank(len, "decode_attention: len", 1, "[B]")
+    lib.check_device(len, "decode_attention: len", q.device, " (from q)")
     if isinstance(scale, torch.Tensor):
         if scale.dim() != 0:
             raise ValueError(
-                f"decode_attention_forward: scale: expected number or a 0-dim tensor, given a {scale.dim()}-dim tensor"
+                f"decode_attention: scale: expected number or a 0-dim tensor, given a {scale.dim()}-dim tensor"
             )
-        lib.check_device(scale, "decode_attention_forward: scale", q.device, " (from q)")
+        lib.check_device(scale, "decode_attention: scale", q.device, " (from q)")
     B, H, S, E = q.shape
     _, G, L, _ = k.shape
-    lib.check_size(k.shape[0], "decode_attention_forward: k: dim 0 (B)", B, " (from q)")
-    lib.check_size(k.shape[3], "decode_attention_forward: k: dim 3 (E)", E, " (from q)")
-    lib.check_size(v.shape[0], "decode_attention_forward: v: dim 0 (B)", B, " (from q)")
-    lib.check_size(v.shape[1], "decode_attention_forward: v: dim 1 (G)", G, " (from k)")
-    lib.check_size(v.shape[2], "decode_attention_forward: v: dim 2 (L)", L, " (from k)")
-    lib.check_size(v.shape[3], "decode_attention_forward: v: dim 3 (E)", E, " (from q)")
-    lib.check_size(len.shape[0], "decode_attention_forward: len: dim 0 (B)", B, " (from q)")
+    lib.check_size(k.shape[0], "decode_attention: k: dim 0 (B)", B, " (from q)")
+    lib.check_size(k.shape[3], "decode_attention: k: dim 3 (E)", E, " (from q)")
+    lib.check_size(v.shape[0], "decode_attention: v: dim 0 (B)", B, " (from q)")
+    lib.check_size(v.shape[1], "decode_attention: v: dim 1 (G)", G, " (from k)")
+    lib.check_size(v.shape[2], "decode_attention: v: dim 2 (L)", L, " (from k)")
+    lib.check_size(v.shape[3], "decode_attention: v: dim 3 (E)", E, " (from q)")
+    lib.check_size(len.shape[0], "decode_attention: len: dim 0 (B)", B, " (from q)")
     if G == 0:
-        raise ValueError("decode_attention_forward: division by zero in H // G")
+        raise ValueError(
+            f"decode_attention: division by zero in H // G (H = {H} from q, G = {G} from k)"
+        )
     R = H // G
     if R < 0:
-        raise ValueError(f"decode_attention_forward: size R = H // G is negative: {R}")
+        raise ValueError(f"decode_attention: size R = H // G is negative: {R}")
     if H != (G * R):
-        raise ValueError(f"decode_attention_forward: requires H == G * R: {H} != {G * R}")
+        raise ValueError(
+            f"decode_attention: requires H == G * R: {H} != {G * R} (H = {H} from q, G = {G} from k)"
+        )
     o = torch.empty((B, H, S, E), dtype=q.dtype, device=q.device)
     m_kept = torch.empty((B, H, S), dtype=torch.float32, device=q.device)
     o_sum2_kept = torch.empty((B, H, S), dtype=torch.float32, device=q.device)
@@ -2302,12 +2310,16 @@ def allocate_decode_attention_backward(
     lib.check_size(do.shape[2], "decode_attention_backward: do: dim 2 (S)", S, " (from q)")
     lib.check_size(do.shape[3], "decode_attention_backward: do: dim 3 (E)", E, " (from q)")
     if G == 0:
-        raise ValueError("decode_attention_backward: division by zero in H // G")
+        raise ValueError(
+            f"decode_attention_backward: division by zero in H // G (H = {H} from q, G = {G} from k)"
+        )
     R = H // G
     if R < 0:
         raise ValueError(f"decode_attention_backward: size R = H // G is negative: {R}")
     if H != (G * R):
-        raise ValueError(f"decode_attention_backward: requires H == G * R: {H} != {G * R}")
+        raise ValueError(
+            f"decode_attention_backward: requires H == G * R: {H} != {G * R} (H = {H} from q, G = {G} from k)"
+        )
     dq = torch.empty((B, H, S, E), dtype=q.dtype, device=q.device) if need_dq else None
     dk = torch.empty((B, G, L, E), dtype=q.dtype, device=q.device) if need_dk or need_dv else None
     dv = torch.empty((B, G, L, E), dtype=q.dtype, device=q.device) if need_dk or need_dv else None

@@ -1165,11 +1165,11 @@ def allocate_depthwise_conv2d_backward(
         raise ValueError(f"depthwise_conv2d_backward: requires stride >= 1: {stride} < {1}")
     if P != ((H + 2 * pad - R) // stride + 1):
         raise ValueError(
-            f"depthwise_conv2d_backward: requires P == (H + 2 * pad - R) // stride + 1: {P} != {(H + 2 * pad - R) // stride + 1}"
+            f"depthwise_conv2d_backward: requires P == (H + 2 * pad - R) // stride + 1: {P} != {(H + 2 * pad - R) // stride + 1} (H = {H} from x, R = {R} from w, P = {P} from dy, stride = {stride}, pad = {pad})"
         )
     if Q != ((W + 2 * pad - S) // stride + 1):
         raise ValueError(
-            f"depthwise_conv2d_backward: requires Q == (W + 2 * pad - S) // stride + 1: {Q} != {(W + 2 * pad - S) // stride + 1}"
+            f"depthwise_conv2d_backward: requires Q == (W + 2 * pad - S) // stride + 1: {Q} != {(W + 2 * pad - S) // stride + 1} (W = {W} from x, S = {S} from w, Q = {Q} from dy, stride = {stride}, pad = {pad})"
         )
     dx = (
         torch.empty(

@@ -575,7 +575,9 @@ def allocate_group_norm(
     if Cg < 0:
         raise ValueError(f"group_norm: size Cg = C // groups is negative: {Cg}")
     if (C % groups) != 0:
-        raise ValueError(f"group_norm: requires C % groups == 0: {C % groups} != {0}")
+        raise ValueError(
+            f"group_norm: requires C % groups == 0: {C % groups} != {0} (C = {C} from x, groups = {groups})"
+        )
     y = torch.empty(
         (N, C, *x.shape[2:]), dtype=x.dtype, device=x.device, memory_format=lib.memory_format(x)
     )
@@ -1936,7 +1938,9 @@ def allocate_group_norm_backward(
     if Cg < 0:
         raise ValueError(f"group_norm_backward: size Cg = C // groups is negative: {Cg}")
     if (C % groups) != 0:
-        raise ValueError(f"group_norm_backward: requires C % groups == 0: {C % groups} != {0}")
+        raise ValueError(
+            f"group_norm_backward: requires C % groups == 0: {C % groups} != {0} (C = {C} from x, groups = {groups})"
+        )
     if dy.shape[2:] != x.shape[2:]:
         raise ValueError(
             f"group_norm_backward: dy: batch shape {tuple(dy.shape[2:])} does not broadcast with {tuple(x.shape[2:])} (from x)"

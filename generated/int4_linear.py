@@ -180,9 +180,13 @@ def allocate_int4_linear(x: torch.Tensor, w: torch.Tensor, s: torch.Tensor) -> t
     G = s.shape[1]
     lib.check_size(s.shape[0], "int4_linear: s: dim 0 (N)", N, " (from w)")
     if K != (2 * H):
-        raise ValueError(f"int4_linear: requires K == 2 * H: {K} != {2 * H}")
+        raise ValueError(
+            f"int4_linear: requires K == 2 * H: {K} != {2 * H} (K = {K} from x, H = {H} from w)"
+        )
     if K != (128 * G):
-        raise ValueError(f"int4_linear: requires K == 128 * G: {K} != {128 * G}")
+        raise ValueError(
+            f"int4_linear: requires K == 128 * G: {K} != {128 * G} (K = {K} from x, G = {G} from s)"
+        )
     y = torch.empty((M, N), dtype=x.dtype, device=x.device)
     return y
 
@@ -476,9 +480,13 @@ def allocate_int4_linear_backward(
     lib.check_size(dy.shape[0], "int4_linear_backward: dy: dim 0 (M)", M, " (from x)")
     lib.check_size(dy.shape[1], "int4_linear_backward: dy: dim 1 (N)", N, " (from w)")
     if K != (2 * H):
-        raise ValueError(f"int4_linear_backward: requires K == 2 * H: {K} != {2 * H}")
+        raise ValueError(
+            f"int4_linear_backward: requires K == 2 * H: {K} != {2 * H} (K = {K} from x, H = {H} from w)"
+        )
     if K != (128 * G):
-        raise ValueError(f"int4_linear_backward: requires K == 128 * G: {K} != {128 * G}")
+        raise ValueError(
+            f"int4_linear_backward: requires K == 128 * G: {K} != {128 * G} (K = {K} from x, G = {G} from s)"
+        )
     dx = torch.empty((M, K), dtype=x.dtype, device=x.device) if need_dx else None
     ds = torch.empty((N, G), dtype=x.dtype, device=x.device) if need_ds else None
     return dx, ds

@@ -307,7 +307,9 @@ def allocate_linear_cross_entropy(
     lib.check_size(w.shape[1], "linear_cross_entropy: w: dim 1 (K)", K, " (from x)")
     lib.check_size(target.shape[0], "linear_cross_entropy: target: dim 0 (M)", M, " (from x)")
     if V <= 0:
-        raise ValueError(f"linear_cross_entropy: requires V > 0 (max over `v`): {V} <= {0}")
+        raise ValueError(
+            f"linear_cross_entropy: requires V > 0 (max over `v`): {V} <= {0} (V = {V} from w)"
+        )
     loss = torch.empty((M,), dtype=torch.float32, device=x.device)
     return loss
 
@@ -627,24 +629,24 @@ def allocate_linear_cross_entropy_forward(
     x: torch.Tensor, w: torch.Tensor, target: torch.Tensor, ignore: int = -100
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Checks the operands of linear_cross_entropy_forward and allocates its results. Raises ValueError if an operand does not fit."""
-    lib.check_dtype(x, "linear_cross_entropy_forward: x", torch.float16, torch.bfloat16)
-    lib.check_rank(x, "linear_cross_entropy_forward: x", 2, "[M, K]")
-    lib.check_dtype(w, "linear_cross_entropy_forward: w", x.dtype, source=" (T, from x)")
-    lib.check_rank(w, "linear_cross_entropy_forward: w", 2, "[V, K]")
-    lib.check_device(w, "linear_cross_entropy_forward: w", x.device, " (from x)")
-    lib.check_dtype(target, "linear_cross_entropy_forward: target", torch.int64)
-    lib.check_rank(target, "linear_cross_entropy_forward: target", 1, "[M]")
-    lib.check_device(target, "linear_cross_entropy_forward: target", x.device, " (from x)")
+    lib.check_dtype(x, "linear_cross_entropy: x", torch.float16, torch.bfloat16)
+    lib.check_rank(x, "linear_cross_entropy: x", 2, "[M, K]")
+    lib.check_dtype(w, "linear_cross_entropy: w", x.dtype, source=" (T, from x)")
+    lib.check_rank(w, "linear_cross_entropy: w", 2, "[V, K]")
+    lib.check_device(w, "linear_cross_entropy: w", x.device, " (from x)")
+    lib.check_dtype(target, "linear_cross_entropy: target", torch.int64)
+    lib.check_rank(target, "linear_cross_entropy: target", 1, "[M]")
+    lib.check_device(target, "linear_cross_entropy: target", x.device, " (from x)")
     if type(ignore) is not int:
-        raise ValueError(f"linear_cross_entropy_forward: ignore: expected int, given {ignore!r}")
+        raise ValueError(f"linear_cross_entropy: ignore: expected int, given {ignore!r}")
     M, K = x.shape
     V = w.shape[0]
-    lib.check_size(w.shape[1], "linear_cross_entropy_forward: w: dim 1 (K)", K, " (from x)")
-    lib.check_size(
-        target.shape[0], "linear_cross_entropy_forward: target: dim 0 (M)", M, " (from x)"
-    )
+    lib.check_size(w.shape[1], "linear_cross_entropy: w: dim 1 (K)", K, " (from x)")
+    lib.check_size(target.shape[0], "linear_cross_entropy: target: dim 0 (M)", M, " (from x)")
     if V <= 0:
-        raise ValueError(f"linear_cross_entropy_forward: requires V > 0 (max over `v`): {V} <= {0}")
+        raise ValueError(
+            f"linear_cross_entropy: requires V > 0 (max over `v`): {V} <= {0} (V = {V} from w)"
+        )
     loss = torch.empty((M,), dtype=torch.float32, device=x.device)
     a_kept = torch.empty((M,), dtype=torch.float32, device=x.device)
     lse_sum_kept = torch.empty((M,), dtype=torch.float32, device=x.device)

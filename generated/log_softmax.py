@@ -289,7 +289,7 @@ def allocate_log_softmax(x: torch.Tensor) -> torch.Tensor:
     lib.check_rank(x, "log_softmax: x", 1, "[..., D]")
     D = x.shape[-1]
     if D <= 0:
-        raise ValueError(f"log_softmax: requires D > 0 (max over `d`): {D} <= {0}")
+        raise ValueError(f"log_softmax: requires D > 0 (max over `d`): {D} <= {0} (D = {D} from x)")
     y = torch.empty((*x.shape[:-1], D), dtype=x.dtype, device=x.device)
     return y
 
@@ -677,7 +677,9 @@ def allocate_log_softmax_backward(x: torch.Tensor, dy: torch.Tensor) -> torch.Te
     D = x.shape[-1]
     lib.check_size(dy.shape[-1], "log_softmax_backward: dy: dim -1 (D)", D, " (from x)")
     if D <= 0:
-        raise ValueError(f"log_softmax_backward: requires D > 0 (max over `d`): {D} <= {0}")
+        raise ValueError(
+            f"log_softmax_backward: requires D > 0 (max over `d`): {D} <= {0} (D = {D} from x)"
+        )
     if dy.shape[:-1] != x.shape[:-1]:
         raise ValueError(
             f"log_softmax_backward: dy: batch shape {tuple(dy.shape[:-1])} does not broadcast with {tuple(x.shape[:-1])} (from x)"

@@ -183,7 +183,7 @@ def allocate_logsumexp(x: torch.Tensor) -> torch.Tensor:
     lib.check_rank(x, "logsumexp: x", 1, "[..., D]")
     D = x.shape[-1]
     if D <= 0:
-        raise ValueError(f"logsumexp: requires D > 0 (max over `d`): {D} <= {0}")
+        raise ValueError(f"logsumexp: requires D > 0 (max over `d`): {D} <= {0} (D = {D} from x)")
     y = torch.empty(x.shape[:-1], dtype=x.dtype, device=x.device)
     return y
 
@@ -521,7 +521,9 @@ def allocate_logsumexp_backward(x: torch.Tensor, dy: torch.Tensor) -> torch.Tens
     lib.check_device(dy, "logsumexp_backward: dy", x.device, " (from x)")
     D = x.shape[-1]
     if D <= 0:
-        raise ValueError(f"logsumexp_backward: requires D > 0 (max over `d`): {D} <= {0}")
+        raise ValueError(
+            f"logsumexp_backward: requires D > 0 (max over `d`): {D} <= {0} (D = {D} from x)"
+        )
     if dy.shape != x.shape[:-1]:
         raise ValueError(
             f"logsumexp_backward: dy: batch shape {tuple(dy.shape)} does not broadcast with {tuple(x.shape[:-1])} (from x)"

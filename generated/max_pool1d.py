@@ -677,28 +677,26 @@ def allocate_max_pool1d_forward(
     x: torch.Tensor, win: int = 2, stride: int = 2, pad: int = 0, dil: int = 1
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Checks the operands of max_pool1d_forward and allocates its results. Raises ValueError if an operand does not fit."""
-    lib.check_dtype(
-        x, "max_pool1d_forward: x", torch.float64, torch.float32, torch.float16, torch.bfloat16
-    )
-    lib.check_rank(x, "max_pool1d_forward: x", 3, "[N, C, L]")
+    lib.check_dtype(x, "max_pool1d: x", torch.float64, torch.float32, torch.float16, torch.bfloat16)
+    lib.check_rank(x, "max_pool1d: x", 3, "[N, C, L]")
     if type(win) is not int:
-        raise ValueError(f"max_pool1d_forward: win: expected int, given {win!r}")
+        raise ValueError(f"max_pool1d: win: expected int, given {win!r}")
     if type(stride) is not int:
-        raise ValueError(f"max_pool1d_forward: stride: expected int, given {stride!r}")
+        raise ValueError(f"max_pool1d: stride: expected int, given {stride!r}")
     if type(pad) is not int:
-        raise ValueError(f"max_pool1d_forward: pad: expected int, given {pad!r}")
+        raise ValueError(f"max_pool1d: pad: expected int, given {pad!r}")
     if type(dil) is not int:
-        raise ValueError(f"max_pool1d_forward: dil: expected int, given {dil!r}")
+        raise ValueError(f"max_pool1d: dil: expected int, given {dil!r}")
     N, C, L = x.shape
     if stride < 1:
-        raise ValueError(f"max_pool1d_forward: requires stride >= 1: {stride} < {1}")
+        raise ValueError(f"max_pool1d: requires stride >= 1: {stride} < {1}")
     P = (L + dil + 2 * pad - dil * win - 1) // stride + 1
     if P < 0:
         raise ValueError(
-            f"max_pool1d_forward: size P = (L + dil + 2 * pad - dil * win - 1) // stride + 1 is negative: {P}"
+            f"max_pool1d: size P = (L + dil + 2 * pad - dil * win - 1) // stride + 1 is negative: {P}"
         )
     if (2 * pad) > win:
-        raise ValueError(f"max_pool1d_forward: requires 2 * pad <= win: {2 * pad} > {win}")
+        raise ValueError(f"max_pool1d: requires 2 * pad <= win: {2 * pad} > {win}")
     y = torch.empty((N, C, P), dtype=x.dtype, device=x.device)
     y_at = torch.empty((N, C, P), dtype=torch.int64, device=x.device)
     return y, y_at
@@ -905,7 +903,7 @@ def allocate_max_pool1d_backward(
         raise ValueError(f"max_pool1d_backward: requires stride >= 1: {stride} < {1}")
     if P != ((L + dil + 2 * pad - dil * win - 1) // stride + 1):
         raise ValueError(
-            f"max_pool1d_backward: requires P == (L + dil + 2 * pad - dil * win - 1) // stride + 1: {P} != {(L + dil + 2 * pad - dil * win - 1) // stride + 1}"
+            f"max_pool1d_backward: requires P == (L + dil + 2 * pad - dil * win - 1) // stride + 1: {P} != {(L + dil + 2 * pad - dil * win - 1) // stride + 1} (L = {L} from x, P = {P} from y_at, win = {win}, stride = {stride}, pad = {pad}, dil = {dil})"
         )
     if (2 * pad) > win:
         raise ValueError(f"max_pool1d_backward: requires 2 * pad <= win: {2 * pad} > {win}")

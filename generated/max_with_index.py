@@ -362,7 +362,9 @@ def allocate_max_with_index(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor
     lib.check_rank(x, "max_with_index: x", 2, "[N, D]")
     N, D = x.shape
     if D <= 0:
-        raise ValueError(f"max_with_index: requires D > 0 (max over `d`): {D} <= {0}")
+        raise ValueError(
+            f"max_with_index: requires D > 0 (max over `d`): {D} <= {0} (D = {D} from x)"
+        )
     v = torch.empty((N,), dtype=x.dtype, device=x.device)
     i = torch.empty((N,), dtype=torch.int64, device=x.device)
     return v, i

@@ -351,7 +351,9 @@ def allocate_row_argmax(x: torch.Tensor) -> torch.Tensor:
     lib.check_rank(x, "row_argmax: x", 2, "[N, D]")
     N, D = x.shape
     if D <= 0:
-        raise ValueError(f"row_argmax: requires D > 0 (argmax over `d`): {D} <= {0}")
+        raise ValueError(
+            f"row_argmax: requires D > 0 (argmax over `d`): {D} <= {0} (D = {D} from x)"
+        )
     i = torch.empty((N,), dtype=torch.int64, device=x.device)
     return i
 

@@ -315,7 +315,7 @@ def allocate_row_max(x: torch.Tensor) -> torch.Tensor:
     lib.check_rank(x, "row_max: x", 2, "[N, D]")
     N, D = x.shape
     if D <= 0:
-        raise ValueError(f"row_max: requires D > 0 (max over `d`): {D} <= {0}")
+        raise ValueError(f"row_max: requires D > 0 (max over `d`): {D} <= {0} (D = {D} from x)")
     y = torch.empty((N,), dtype=x.dtype, device=x.device)
     return y
 
@@ -549,13 +549,11 @@ def launch_row_max_forward(x, y, y_at) -> None:
 
 def allocate_row_max_forward(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Checks the operands of row_max_forward and allocates its results. Raises ValueError if an operand does not fit."""
-    lib.check_dtype(
-        x, "row_max_forward: x", torch.float64, torch.float32, torch.float16, torch.bfloat16
-    )
-    lib.check_rank(x, "row_max_forward: x", 2, "[N, D]")
+    lib.check_dtype(x, "row_max: x", torch.float64, torch.float32, torch.float16, torch.bfloat16)
+    lib.check_rank(x, "row_max: x", 2, "[N, D]")
     N, D = x.shape
     if D <= 0:
-        raise ValueError(f"row_max_forward: requires D > 0 (max over `d`): {D} <= {0}")
+        raise ValueError(f"row_max: requires D > 0 (max over `d`): {D} <= {0} (D = {D} from x)")
     y = torch.empty((N,), dtype=x.dtype, device=x.device)
     y_at = torch.empty((N,), dtype=torch.int64, device=x.device)
     return y, y_at

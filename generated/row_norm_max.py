@@ -259,7 +259,9 @@ def allocate_row_norm_max(x: torch.Tensor) -> torch.Tensor:
     lib.check_rank(x, "row_norm_max: x", 2, "[N, D]")
     N, D = x.shape
     if D <= 0:
-        raise ValueError(f"row_norm_max: requires D > 0 (max over `k`): {D} <= {0}")
+        raise ValueError(
+            f"row_norm_max: requires D > 0 (max over `k`): {D} <= {0} (D = {D} from x)"
+        )
     y = torch.empty((N, D), dtype=x.dtype, device=x.device)
     return y
 
@@ -774,7 +776,9 @@ def allocate_row_norm_max_backward(
     lib.check_size(dy.shape[0], "row_norm_max_backward: dy: dim 0 (N)", N, " (from x)")
     lib.check_size(dy.shape[1], "row_norm_max_backward: dy: dim 1 (D)", D, " (from x)")
     if D <= 0:
-        raise ValueError(f"row_norm_max_backward: requires D > 0 (argmax over `k`): {D} <= {0}")
+        raise ValueError(
+            f"row_norm_max_backward: requires D > 0 (argmax over `k`): {D} <= {0} (D = {D} from x)"
+        )
     dx = torch.empty((N, D), dtype=x.dtype, device=x.device)
     return dx
 

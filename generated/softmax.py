@@ -288,7 +288,7 @@ def allocate_softmax(x: torch.Tensor) -> torch.Tensor:
     lib.check_rank(x, "softmax: x", 1, "[..., D]")
     D = x.shape[-1]
     if D <= 0:
-        raise ValueError(f"softmax: requires D > 0 (max over `d`): {D} <= {0}")
+        raise ValueError(f"softmax: requires D > 0 (max over `d`): {D} <= {0} (D = {D} from x)")
     y = torch.empty((*x.shape[:-1], D), dtype=x.dtype, device=x.device)
     return y
 

@@ -961,33 +961,33 @@ def allocate_window_attention_forward(
     width: int = 1024,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Checks the operands of window_attention_forward and allocates its results. Raises ValueError if an operand does not fit."""
-    lib.check_dtype(q, "window_attention_forward: q", torch.float16, torch.bfloat16)
-    lib.check_rank(q, "window_attention_forward: q", 4, "[B, H, S, E]")
-    lib.check_dtype(k, "window_attention_forward: k", q.dtype, source=" (T, from q)")
-    lib.check_rank(k, "window_attention_forward: k", 4, "[B, H, S, E]")
-    lib.check_device(k, "window_attention_forward: k", q.device, " (from q)")
-    lib.check_dtype(v, "window_attention_forward: v", q.dtype, source=" (T, from q)")
-    lib.check_rank(v, "window_attention_forward: v", 4, "[B, H, S, E]")
-    lib.check_device(v, "window_attention_forward: v", q.device, " (from q)")
+    lib.check_dtype(q, "window_attention: q", torch.float16, torch.bfloat16)
+    lib.check_rank(q, "window_attention: q", 4, "[B, H, S, E]")
+    lib.check_dtype(k, "window_attention: k", q.dtype, source=" (T, from q)")
+    lib.check_rank(k, "window_attention: k", 4, "[B, H, S, E]")
+    lib.check_device(k, "window_attention: k", q.device, " (from q)")
+    lib.check_dtype(v, "window_attention: v", q.dtype, source=" (T, from q)")
+    lib.check_rank(v, "window_attention: v", 4, "[B, H, S, E]")
+    lib.check_device(v, "window_attention: v", q.device, " (from q)")
     if isinstance(scale, torch.Tensor):
         if scale.dim() != 0:
             raise ValueError(
-                f"window_attention_forward: scale: expected number or a 0-dim tensor, given a {scale.dim()}-dim tensor"
+                f"window_attention: scale: expected number or a 0-dim tensor, given a {scale.dim()}-dim tensor"
             )
-        lib.check_device(scale, "window_attention_forward: scale", q.device, " (from q)")
+        lib.check_device(scale, "window_attention: scale", q.device, " (from q)")
     if type(width) is not int:
-        raise ValueError(f"window_attention_forward: width: expected int, given {width!r}")
+        raise ValueError(f"window_attention: width: expected int, given {width!r}")
     B, H, S, E = q.shape
-    lib.check_size(k.shape[0], "window_attention_forward: k: dim 0 (B)", B, " (from q)")
-    lib.check_size(k.shape[1], "window_attention_forward: k: dim 1 (H)", H, " (from q)")
-    lib.check_size(k.shape[2], "window_attention_forward: k: dim 2 (S)", S, " (from q)")
-    lib.check_size(k.shape[3], "window_attention_forward: k: dim 3 (E)", E, " (from q)")
-    lib.check_size(v.shape[0], "window_attention_forward: v: dim 0 (B)", B, " (from q)")
-    lib.check_size(v.shape[1], "window_attention_forward: v: dim 1 (H)", H, " (from q)")
-    lib.check_size(v.shape[2], "window_attention_forward: v: dim 2 (S)", S, " (from q)")
-    lib.check_size(v.shape[3], "window_attention_forward: v: dim 3 (E)", E, " (from q)")
+    lib.check_size(k.shape[0], "window_attention: k: dim 0 (B)", B, " (from q)")
+    lib.check_size(k.shape[1], "window_attention: k: dim 1 (H)", H, " (from q)")
+    lib.check_size(k.shape[2], "window_attention: k: dim 2 (S)", S, " (from q)")
+    lib.check_size(k.shape[3], "window_attention: k: dim 3 (E)", E, " (from q)")
+    lib.check_size(v.shape[0], "window_attention: v: dim 0 (B)", B, " (from q)")
+    lib.check_size(v.shape[1], "window_attention: v: dim 1 (H)", H, " (from q)")
+    lib.check_size(v.shape[2], "window_attention: v: dim 2 (S)", S, " (from q)")
+    lib.check_size(v.shape[3], "window_attention: v: dim 3 (E)", E, " (from q)")
     if width <= 0:
-        raise ValueError(f"window_attention_forward: requires width > 0: {width} <= {0}")
+        raise ValueError(f"window_attention: requires width > 0: {width} <= {0}")
     o = torch.empty((B, H, S, E), dtype=q.dtype, device=q.device)
     m_kept = torch.empty((B, H, S), dtype=torch.float32, device=q.device)
     o_sum2_kept = torch.empty((B, H, S), dtype=torch.float32, device=q.device)

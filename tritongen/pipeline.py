@@ -191,7 +191,7 @@ def _with_gradient(item: OpPlans, pair: _Pair | str, only: str | None, taken: _T
     behind = behind and replace(behind, no_gradient=SECOND)
     if not pair.forward.kept:
         return replace(item, backward=behind, handed_on=pair.handed_on)
-    keeps = _item((pair.forward,), only, taken)
+    keeps = replace(_item((pair.forward,), only, taken), stands_for=item.name)
     return replace(item, forward=replace(keeps, backward=behind, handed_on=pair.handed_on))
 
 

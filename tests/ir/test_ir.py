@@ -214,9 +214,13 @@ def test_what_a_wrong_call_is_told():
 
 def test_facts_are_checked_in_order_and_named():
     x, w = torch.ones(2, 6, 9), torch.ones(4, 2, 3)
-    assert refused(CONV, x=x, w=w, groups=2) == "conv1d: requires C == groups * Cg: 6 != 4"
+    assert refused(CONV, x=x, w=w, groups=2) == (
+        "conv1d: requires C == groups * Cg: 6 != 4 (C = 6 from x, Cg = 2 from w, groups = 2)"
+    )
     assert refused(CONV, x=x[:, :, :1], w=w, groups=3).startswith("conv1d: size P = ")
-    assert refused(CONV, x=x, w=w, groups=3) == "conv1d: requires F % groups == 0: 1 != 0"
+    assert refused(CONV, x=x, w=w, groups=3) == (
+        "conv1d: requires F % groups == 0: 1 != 0 (F = 4 from w, groups = 3)"
+    )
     assert refused(CONV, x=x, w=w, stride=0).startswith("conv1d: division by zero in ")
     assert refused(CONV, x=x, w=w, stride=1.0) == "conv1d: stride: expected int, given 1.0"
     bound = bind(CONV, {"x": x, "w": torch.ones(4, 3, 3), "groups": 2, "stride": 2})

@@ -19,7 +19,7 @@ class OpPlans:
     `on_request`: whoever calls says which results are wanted (`asked.py`). `backward`: the gradient, but of operands
     whose gradient is `handed_on`, what comes in for an output, the same along these dims; or `no_gradient`: why there is none. `forward`: what
     runs in its place where a gradient is wanted, that is then behind it: it keeps values. `autotune`: whether its kernels
-    have tables of configs to measure.
+    have tables of configs to measure. `stands_for`: the op in whose place it runs, whose name errors of a call have.
     """
 
     name: str
@@ -36,6 +36,7 @@ class OpPlans:
     handed_on: Mapping[str, tuple[str, tuple[int, ...]]] = field(default_factory=dict)
     no_gradient: str = ""
     autotune: bool = False
+    stands_for: str = ""
 
     @property
     def differentiated(self) -> ir.Op:

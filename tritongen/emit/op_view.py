@@ -114,7 +114,7 @@ def op_view(item: OpPlans) -> SimpleNamespace:
         aside=params != own,
         returns=_returns(len(names), bool(flags)),
         doc=docstring(op),
-        checks=[as_written(line, item.shown) for line in check_lines(item.hosts)],
+        checks=[as_written(line, item.shown) for line in check_lines(_called(item))],
         outputs=[
             (n, f"{text} if {where[inside[n]]} else None" if where else text) for n, text in outputs
         ],
@@ -130,6 +130,11 @@ def op_view(item: OpPlans) -> SimpleNamespace:
         launches=code.launches,
         sequences=code.sequences,
     )
+
+
+def _called(item: OpPlans) -> tuple[ir.Op, ...]:
+    """The hosts by the name that a call has for them."""
+    return tuple(replace(op, name=item.stands_for or op.name) for op in item.hosts)
 
 
 def _on_cpu(item: OpPlans) -> str:

@@ -25,6 +25,7 @@ from tritongen.ir.algebra import (
     walk,
 )
 from tritongen.ir.batches import batched, broadcasting, spanning
+from tritongen.ir.binding import given_text
 from tritongen.ir.known import Facts, facts_of, plainly_nonnegative
 from tritongen.reference.batches import batch_slice, broadcast_text
 
@@ -203,7 +204,7 @@ def fact_lines(op: ir.Op) -> list[str]:
                 )
             case ir.Require(text=text, batch=batch) if batch:
                 slices = (f"0 in {batch_slice(t)}" for t in op.tensors if t.name in batch)
-                sides = {"left": 0, "relation": messages.OPPOSITE[fact.op], "right": 0}
+                sides = {"left": 0, "relation": messages.OPPOSITE[fact.op], "right": 0, "given": ""}
                 message = messages.REQUIRE.format(op=op.name, fact=text, **sides)
                 lines += refuse(" or ".join(slices), message)
             case ir.Require(left, relation, right, text):
@@ -213,7 +214,7 @@ def fact_lines(op: ir.Op) -> list[str]:
                     f"{a} {messages.OPPOSITE[relation]} {b}",
                     messages.REQUIRE.format(
                         op=op.name, fact=text, left=f"{{{whole(left)}}}", relation=messages.OPPOSITE[relation],
-                        right=f"{{{whole(right)}}}",
+                        right=f"{{{whole(right)}}}", given=given_text(op, (left, right), "{{{}}}".format),
                     ),
                 )  # fmt: skip
     return lines
@@ -237,7 +238,9 @@ def division_checks(op: ir.Op, p: Poly, known: Facts) -> list[str]:
         if not plainly_nonnegative(den - 1, known):
             lines += refuse(
                 f"{whole(den)} == 0" if " " not in whole(den) else f"({whole(den)}) == 0",
-                messages.DIVISION.format(op=op.name, value=whole(p)),
+                messages.DIVISION.format(
+                    op=op.name, value=whole(p), given=given_text(op, (p,), "{{{}}}".format)
+                ),
             )
     return lines
 

@@ -12,13 +12,13 @@ additional operands of `batches.py`. `interp.py` computes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from typing import TYPE_CHECKING, Any
 
 from tritongen.ir import messages
-from tritongen.ir.algebra import Poly, Sym, evaluate, text
+from tritongen.ir.algebra import Poly, Sym, evaluate, symbols, text
 from tritongen.ir.batches import batched, own_batches
 from tritongen.ir.dtypes import TORCH_NAMES
 from tritongen.ir.nodes import (
@@ -324,6 +324,7 @@ def _hold(op: Op, fact: Require, sizes: dict[str, int]) -> None:
     a, b = _number(op, fact.left, sizes), _number(op, fact.right, sizes)
     if not _COMPARE[fact.op](a, b):
         sides = {"left": a, "relation": messages.OPPOSITE[fact.op], "right": b}
+        sides["given"] = given_text(op, (fact.left, fact.right), lambda name: sizes[name])
         raise ValueError(messages.REQUIRE.format(op=op.name, fact=fact.text, **sides))
 
 
@@ -347,7 +348,38 @@ def _number(op: Op, p: Poly, sizes: dict[str, int]):
     try:
         return evaluate(p, sizes)
     except ZeroDivisionError:
-        raise ValueError(messages.DIVISION.format(op=op.name, value=text(p))) from None
+        given = given_text(op, (p,), lambda name: sizes[name])
+        raise ValueError(messages.DIVISION.format(op=op.name, value=text(p), given=given)) from None
+
+
+def given_text(op: Op, polys: tuple[Poly, ...], value: Callable[[str], object]) -> str:
+    """Where the sizes of a fact come from: ` (H = 4 from q, G = 3 from k)`. "" where none is of an operand.
+
+    `value`: how the number of a size is shown.
+    """
+    defined = {d.name: d.value for d in op.defines}
+    used, ahead = set[str](), [name for p in polys for name in symbols(p)]
+    while ahead:
+        name = ahead.pop()
+        if name not in used:
+            used.add(name)
+            ahead += symbols(defined[name]) if name in defined else ()
+    of_constants = [c.name for c in op.constants if c.name in used]
+    free = used - defined.keys() - {BATCH, *of_constants}
+    found: dict[str, str] = {}
+    for t in op.tensors:
+        for d in t.dims:
+            bare = _bare(d)
+            if bare in free:
+                found.setdefault(bare, t.name)
+    if not found:
+        return ""
+    told = [
+        messages.SIZE.format(size=name, value=value(name), operand=operand)
+        for name, operand in found.items()
+    ]
+    told += [messages.NUMBER.format(size=name, value=value(name)) for name in of_constants]
+    return messages.GIVEN.format(sizes=", ".join(told))
 
 
 def _whole(op: Op, name: str, p: Poly, sizes: dict[str, int]) -> int:

@@ -17,13 +17,17 @@ TYPE = "{op}: {typaram}: expected {expected}, given {given}"
 DEVICE = "{op}: {operand}: expected device {expected}{source}, given {given}"
 SCALAR = "{op}: {operand}: expected {expected} or a 0-dim tensor, given {given}"
 CONSTANT = "{op}: {operand}: expected {expected}, given {given}"
-REQUIRE = "{op}: requires {fact}: {left} {relation} {right}"
+REQUIRE = "{op}: requires {fact}: {left} {relation} {right}{given}"
 NEGATIVE = "{op}: size {size} = {value} is negative: {given}"
 FRACTION = "{op}: size {size} = {value} is not a whole number: {given}"
-DIVISION = "{op}: division by zero in {value}"
+DIVISION = "{op}: division by zero in {value}{given}"
 
 SOURCE = " (from {operand})"  # the operand that settled what is expected
 TYPE_SOURCE = " ({typaram}, from {operand})"
+
+GIVEN = " ({sizes})"  # what the sizes of a fact are
+SIZE = "{size} = {value} from {operand}"
+NUMBER = "{size} = {value}"  # of a constant
 
 # The relation that holds if a fact does not: `C == groups * Cg` fails as `6 != 4`.
 OPPOSITE = {"==": "!=", "!=": "==", "<": ">=", "<=": ">", ">": "<=", ">=": "<"}
