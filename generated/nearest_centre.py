@@ -392,7 +392,9 @@ def allocate_nearest_centre(x: torch.Tensor, c: torch.Tensor) -> tuple[torch.Ten
     K = c.shape[0]
     lib.check_size(c.shape[1], "nearest_centre: c: dim 1 (D)", D, " (from x)")
     if K <= 0:
-        raise ValueError(f"nearest_centre: requires K > 0 (min over `k`): {K} <= {0}")
+        raise ValueError(
+            f"nearest_centre: requires K > 0 (min over `k`): {K} <= {0} (K = {K} from c)"
+        )
     distance = torch.empty((N,), dtype=torch.float32, device=x.device)
     centre = torch.empty((N,), dtype=torch.int64, device=x.device)
     return distance, centre
