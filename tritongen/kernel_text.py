@@ -52,6 +52,8 @@ from tritongen.syntax.unparse import unparse
 # Whether a comparison is an upper bound of what stands to its left, and whether that is strict.
 COMPARED = {">=": (False, False), ">": (False, True), "<=": (True, False), "<": (True, True)}
 BOUNDS = {bound: op for op, bound in COMPARED.items()}
+OF_PLANS = ("held", "seen", "scaled")  # calls that the language does not have
+DEFAULTS = {"index": "i64", "held": "compute"}  # types that need no word
 FAMILIES = {"float": ir.FLOATS, "int": ir.INTS, "bool": ("bool",)}
 
 
@@ -249,12 +251,13 @@ class _Printer:
             case ir.ScalarRef(name):
                 return ast.Name(name)
             case ir.IndexValue(p, dtype):
-                whole = dtype == "i64"
-                return ast.Call("index", (poly_ast(p),) if whole else (poly_ast(p), _word(dtype)))
+                return _typed("index", poly_ast(p), dtype)
             case ir.Read(tensor, coords, fill):
                 return read_ast(tensor, coords, fill)
             case ir.Cast(arg, dtype):
                 return ast.Call(dtype, (self.wide(arg),))
+            case ir.Call("held", (place,), dtype):  # the extreme whose place this is
+                return _typed("held", self.expr(place), dtype)
             case ir.Call():
                 return self.call(e)
             case ir.Reduce():
@@ -315,8 +318,19 @@ class _Printer:
         return condition_ast(g.poly, g.op)
 
 
-def _word(dtype: str) -> ast.Expr:
-    return ast.Size(dtype) if dtype[0].isupper() else ast.Name(dtype)
+def _typed(name: str, e: ast.Expr, dtype: str) -> ast.Call:
+    """`index(N, compute)`, `index(N, T = f32)`: a value of a type that is not that of most."""
+    if dtype == DEFAULTS[name]:
+        return ast.Call(name, (e,))
+    if dtype == "compute":  # which is no type of the language
+        return ast.Call(name, (e, ast.Name(dtype)))
+    return ast.Call(name, (e,), (), (ast.TypeKeyword("T", dtype),))
+
+
+def _type_of(call: ast.Call) -> str:
+    if call.types:
+        return call.types[0].dtype
+    return "compute" if len(call.args) > 1 else DEFAULTS[call.name]
 
 
 def _bounded(b: ast.Binder, guards: list[ir.Guard]) -> ast.Binder:
@@ -337,7 +351,7 @@ def _bounded(b: ast.Binder, guards: list[ir.Guard]) -> ast.Binder:
 
 def _notation(fn: str, args: tuple[ast.Expr, ...]) -> ast.Expr:
     """A call as the language writes it."""
-    surface = FUNCTIONS[fn].surface or fn
+    surface = fn if fn in OF_PLANS else FUNCTIONS[fn].surface or fn
     if surface in ("==", "!=", "<", "<=", ">", ">="):
         return ast.Compare(surface, *args)
     if surface in ("and", "or"):
@@ -353,7 +367,7 @@ def _row(e: ast.Expr) -> str:
     """The row of the table that a notation means."""
     match e:
         case ast.Call(name):
-            return BUILTINS.get(name, name if name in FUNCTIONS else "")
+            return BUILTINS.get(name, name if name in FUNCTIONS or name in OF_PLANS else "")
         case ast.Binary("**", _, b):
             return "pow_int" if _exponent(b) is not None else "pow"
         case ast.Binary(op) | ast.Compare(op) | ast.BoolOp(op):
@@ -376,7 +390,7 @@ def _exponent(e: ast.Expr) -> int | None:
 
 def _result(fn: str, args: tuple[ir.Expr, ...]) -> str:
     """The dtype of a call."""
-    if FUNCTIONS[fn].result == "bool":
+    if fn not in OF_PLANS and FUNCTIONS[fn].result == "bool":
         return "bool"
     return args[0 if fn == "pow_int" else -1].dtype
 
@@ -624,13 +638,15 @@ class _Values:
                 return ir.Read(tensor, own, fill.value if fill else None, self.dtype(tensor))
             case ast.Call("nan", ()):
                 return ir.Const(nan, "compute")
-            case ast.Call("index", (p, *dtype)):
-                return ir.IndexValue(_poly_of(self.names, p), unparse(dtype[0]) if dtype else "i64")
+            case ast.Call("index", (p, *_)):
+                return ir.IndexValue(_poly_of(self.names, p), _type_of(e))
             case ast.Call("given", (x, *conditions)):
                 guards = tuple(_guard(self.names, c) for c in conditions)
                 body = self.wide(x)
                 return ir.Reduce("sum", (), guards, body, body.dtype)
-            case ast.Call(dtype, (x,)) if dtype not in BUILTINS and dtype not in FUNCTIONS:
+            case ast.Call("held", (place, *_)):
+                return ir.Call("held", (self.expr(place),), _type_of(e))
+            case ast.Call(dtype, (x,)) if not _row(e):
                 return ir.Cast(self.wide(x), dtype)
             case ast.Reduce():
                 return self.reduce(e)

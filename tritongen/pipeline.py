@@ -89,8 +89,7 @@ def build(
         text: the text of the file.
         name: the name of the file in findings.
         standalone: print a module that imports only torch and triton.
-        only: "nest" plans every step as the general nest, with which the tests compare all other variants. "fused" plans
-            chains of products as one kernel.
+        only: "nest" plans every step as the general nest, with which the tests compare all other variants.
         origin: the name of the file in the module. Default: `name`.
         gradients: put the gradient of each op behind it, as an op of its own.
         autotune: give kernels tables of configs, which Triton measures.

@@ -61,6 +61,7 @@ VALUES = {
         "index(doc[i] + 1)",
     ),
     "a size among floats": (ir.IndexValue(N, "compute"), "index(N, compute)"),
+    "a size of another type": (ir.IndexValue(N, "f32"), "index(N, T = f32)"),
     "the least of sizes": (
         ir.IndexValue(extreme("min", (N, size("width"))), "i64"),
         "min(N, width)",
@@ -71,6 +72,9 @@ VALUES = {
     "minus a number": (call("neg", ir.Const(2.0, "compute")), "neg(2.0)"),
     "no number": (ir.Const(nan, "compute"), "nan()"),
     "less than all": (ir.Const(-inf, "compute"), "-inf"),
+    "an extreme by its place": (ir.Call("held", (AT,), "compute"), "held(index(i))"),
+    "an extreme of integers": (ir.Call("held", (AT,), "i64"), "held(index(i), T = i64)"),
+    "a term that some row has": (call("seen", ir.Const(True, "bool"), X), "seen(true, x[i, j])"),
     "a small power": (
         ir.Call("pow_int", (X, ir.Const(-2, "i64")), "compute"),
         "x[i, j] ** -2",
@@ -163,7 +167,7 @@ def hold(found: list[tuple[Kernel, str]]) -> None:
     assert parse_kernels("\n\n".join(text for _, text in found)) == tuple(k for k, _ in found)
 
 
-FUSED = ["linear_cross_entropy", "attention", "layer_norm"]
+FUSED = ["linear_cross_entropy", "attention", "layer_norm", "nearest_centre"]
 SPECS = sorted(p.stem for p in (ROOT / "specs").glob("*.op") if p.stem not in FUSED)
 
 
