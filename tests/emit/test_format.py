@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from zlib import crc32
 
 import black
 import pytest
@@ -79,7 +80,9 @@ def test_tables_of_configs(name):
 @pytest.mark.slow
 @pytest.mark.parametrize("path", FILES, ids=lambda p: p.stem)
 def test_modules_of_files(path):
-    holds(pipeline.build(path.read_text(), path.name, gradients=True).raw)
+    """A third of them with gradients, which are most of a module and printed by what prints the rest."""
+    with_gradients = crc32(path.stem.encode()) % 3 == 0
+    holds(pipeline.build(path.read_text(), path.name, gradients=with_gradients).raw)
 
 
 @pytest.mark.slow
@@ -87,7 +90,7 @@ def test_modules_of_drawn_specs():
     formatted = 0
     for seed in range(20):
         try:
-            raw = pipeline.build(drawn(17, seed).text, gradients=True).raw
+            raw = pipeline.build(drawn(17, seed).text, gradients=seed % 2 == 0).raw
         except SpecError:
             continue
         formatted += 1

@@ -53,7 +53,7 @@ def spec_op(name: str):
 def prove(interpreter, spec: Path, examples: int, seed: int = 0) -> Result:
     name = spec.relative_to(ROOT).as_posix()
     job = {"text": spec.read_text(), "name": name, "device": "cpu"}
-    return Result(interpreter.ask(job | {"examples": examples, "seed": seed, "seconds": 20}))
+    return Result(interpreter.ask(job | {"examples": examples, "seed": seed, "seconds": 10}))
 
 
 def test_no_example_is_no_proof():
