@@ -28,6 +28,9 @@ from website.output import DOCS, ROOT, explain, fenced, folded, gradient, kernel
 
 LEXERS["OpLexer"] = ("tritongen.syntax.pygments_lexer", "tritongen", ("op",), ("*.op",), ())
 MARK = re.compile(r"^\{\{ (\w+) (.*?) \}\}$", re.M)
+FENCE_WITH_CODE = re.compile(
+    r"^```(\w+) [EW]\d+$", re.M
+)  # "```op E202": tests read the code, Markdown does not
 SPEC_BLOCK = re.compile(r"^```op\n(.*?)^```\n", re.M | re.S)
 
 # Files beside docs/, and what they are on the site.
@@ -79,6 +82,7 @@ def on_files(files: Any, config: Any) -> Any:
 def on_page_markdown(text: str, page: Any, **_: Any) -> str:
     if page.file.src_uri == "index.md":
         text = text.replace("```\nop ", "```op\nop ", 1).replace("\n\n", f"\n\n{BUTTONS}\n\n", 1)
+    text = FENCE_WITH_CODE.sub(r"```\1", text)
     text = MARK.sub(lambda found: WORDS[found[1]](*found[2].split()), text)
     if page.file.src_uri == "cookbook.md":
         text = SPEC_BLOCK.sub(lambda found: recipe(found[1]), text)

@@ -223,7 +223,9 @@ def test_the_site_builds(tmp_path):
         assert "at least" in page and 'href="../../play/' in page
     assert "{{ " not in (tmp_path / "tutorials" / "softmax" / "index.html").read_text()
     for page in (p for p in tmp_path.rglob("*.html") if p.name != "404.html"):
-        for link in re.findall(r' href="([^"#?:]+)["#?]', page.read_text()):
+        text = page.read_text()
+        assert "<p>```" not in text, f"a block of {page} is not read as one"
+        for link in re.findall(r' href="([^"#?:]+)["#?]', text):
             there = page.parent / link
             of_the_playground = "play" in link.split("/")  # which is bundled behind this
             assert of_the_playground or there.is_file() or (there / "index.html").is_file(), link
