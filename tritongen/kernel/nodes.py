@@ -26,7 +26,6 @@ from tritongen.ir.algebra import Poly, size
 from tritongen.ir.free import free_indices
 
 PARTS = size("PARTS")  # how many programs share a loop
-HOWS = ("program", "tile", "whole", "each", "loop")
 NUMBERS = ("program", "each")  # without lanes
 
 
