@@ -18,6 +18,16 @@ def test_what_a_loop_computes_is_no_result():
     assert all(step.skeleton != "fused" for step in steps)
 
 
+def test_no_descriptor_takes_bool():
+    """Triton 3.6 ends the process at one."""
+    text = spec_of("j").replace("L, F]) ->", "L, F], keep: bool[S, L]) ->")
+    text = text.replace("T(p[..., i, j])", "T(where(keep[i, j], p[..., i, j], 0))")
+    (step,) = pipeline.build(text, "f.op").plans["f"][0].steps
+    assert step.skeleton == "fused"
+    boxes = {t for k in step.kernels for t in k.boxes}
+    assert boxes == {"q", "k", "v"}
+
+
 def test_a_place_is_a_fold_of_a_chain():
     """Top-1 of a product, and the nearest of many rows, store no scores."""
     text = """op f<T: f16 | bf16>(x: T[N, D], c: T[K, D]) -> (y: f32[N], at: i64[N]) {

@@ -362,6 +362,8 @@ class _Maker:
             if sum(is_dot(f, self.kernel) for f in self.folds) > 1:
                 rows, terms, stages = "64", "128", "3"
             warps = "8"
+            if not has_loop(self.group):
+                terms = "64"
         elif self.moved:
             if boxes:
                 stages = f"3 if {widest} <= 128 else 2"
@@ -515,8 +517,12 @@ def described(group: Group) -> tuple[str, ...]:
 
 
 def is_tile(read: ir.Read, walks: tuple[Walk, ...]) -> bool:
-    """Whether a read is of a tile that one descriptor takes: two dims walked by blocks, a number of the program in others."""
+    """Whether a read is of a tile that one descriptor takes: two dims walked by blocks, a number of the program in others.
+
+    Triton has no descriptors of bool.
+    """
     numbers = {w.index for w in walks if w.how in NUMBERS}
     blocks = [c for c in read.coords if indices(c) - numbers]
     bare = all(c == index(next(iter(indices(c)))) for c in blocks)
-    return len(blocks) == 2 and bare and blocks[-1] == read.coords[-1] and read.fill is None
+    plain = read.fill is None and read.dtype != "bool"
+    return len(blocks) == 2 and bare and blocks[-1] == read.coords[-1] and plain
