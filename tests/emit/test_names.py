@@ -120,6 +120,11 @@ def test_ops_of_such_names_run(interpreter, template):
     assert not proved(interpreter, text), text
 
 
+def test_an_operand_called_as_the_ops_launch_steps_aside():
+    text = "op f<T: float>(launch_f: T[N]) -> y: T[N] { y[n] = relu(launch_f[n]) }"
+    assert "def f(launch_f: torch.Tensor)" in pipeline.build(text).raw
+
+
 def test_sizes_called_as_constexprs_step_aside(interpreter):
     """Each stands in some template; the text was no Python, and the build went well."""
     sizes = "PARTS_POW2 LAG PER_THREAD MERGE STAGES RUN".split()
