@@ -84,10 +84,18 @@ def without_torch() -> dict[str, str]:
     return json.loads(done.stdout)
 
 
+@pytest.fixture
+def new_switch():
+    """torch's switch for products of f32 as a new process has it, whatever another test left."""
+    matmul = torch.backends.cuda.matmul
+    before = matmul.fp32_precision
+    matmul.fp32_precision = "none"
+    yield
+    matmul.fp32_precision = before
+
+
 @pytest.mark.parametrize("name", CALLS)
-def test_explain_needs_no_torch(without_torch, name, monkeypatch):
-    # What another test left of torch's switch is not what a new process has.
-    monkeypatch.setattr(torch.backends.cuda.matmul, "fp32_precision", "none")
+def test_explain_needs_no_torch(without_torch, new_switch, name):
     assert without_torch[name].get("text") == by_torch(name), without_torch[name]
 
 
