@@ -168,13 +168,18 @@ SPILLS = {
     "conv_group_norm_silu_y_rows": 1024,
     "conv_group_norm_silu_y_lines_loop": 256,  # forced; none at sizes that choose it
     "group_norm_finish": 256,
-    "moe_linear_tiles": 256,  # the sum of a segment beside that of all, of f32 in parts
+    "moe_linear_tiles": 48,  # the sum of a segment beside that of all
+    "moe_linear_tiles f64": 64,
+    "moe_linear_tiles f32": 256,  # in parts, on sm_120
+    "rms_norm_loop f64": 160,  # 32 columns a thread, and their sums
+    "batch_norm_train_loop f64": 64,
+    "batch_norm_train_per_thread_part f64": 128,
 }
 
 
 def most_spilled(built) -> int:
-    """A few addresses may be spilled anywhere, and what is twice as wide in f64."""
-    return SPILLS.get(built.kernel, 160 if built.dtype == "f64" else 32)
+    """A few addresses may be spilled anywhere."""
+    return SPILLS.get(f"{built.kernel} {built.dtype}", SPILLS.get(built.kernel, 32))
 
 
 # ---- examples -----------------------------------------------------------------------------------

@@ -184,8 +184,10 @@ def in_groups(
     `heads`: the batch indices that may be such. None where none is, or where something else on the columns depends on it.
     """
     (row,), (loop,) = group.row, group.col
-    own, taken = {n.name for n in group.nests}, {b.index for n in group.nests for b in n.box}
+    own = {n.name for n in group.nests}
     given = [r for n in group.nests for r in reads(n.body) if r.tensor not in own]
+    taken = own | {r.tensor for r in given}
+    taken |= {b.index for n in group.nests for b in (*n.box, *binders_of(n))}
     moving = [r for r in given if loop.index in free_indices(r)]
     for h in heads:
         both = ({b.index for b in n.box} >= {h.index, row.index} for n in group.nests)

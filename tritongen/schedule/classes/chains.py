@@ -157,10 +157,10 @@ def _rows(n: ir.Nest, loop: str, name: str) -> tuple[ir.Nest, ir.Nest]:
 
 # ---- which elements no row has -------------------------------------------------------------------
 def tells_terms(n: ir.Nest, row: str) -> bool:
-    """Whether the ends of a tile's loop say which lanes of a product's other factor some row has; true of other folds.
+    """Whether the ends of a tile's loop say which elements of the other factor some row has. True for folds that are no product.
 
-    Lanes that no row has are 0, since they may be NaN. Where data says which terms a row has, one end tells; two ends or an
-    equality do not, and the factor says it itself (`with_seen`).
+    A kernel sets elements that no row has to 0, since they may be NaN. If data gives one end of each row's terms, the loop's end
+    is enough. If data gives two ends or an equality, it is not, and the factor needs a flag (`with_seen`).
     """
     if not is_multiplied(n) or sum(row in free_indices(e) for e in n.fold.factors) != 1:
         return True
@@ -171,12 +171,16 @@ def tells_terms(n: ir.Nest, row: str) -> bool:
 
 
 def with_seen(op: ir.Op, nests: tuple[ir.Nest, ...], facts: Facts) -> tuple[ir.Nest, ...]:
-    """The nests with the factors of second products that say themselves which of their elements some row has.
+    """The nests, with a flag for each element of a second product's factor: whether some row has it.
 
         o[i, e] = sum[begin[i] <= j <= i](p[i, j] * v[j, e])
 
-    is  seen[j] = any[i](begin[i] <= j <= i);  o[i, e] = sum[begin[i] <= j <= i](p[i, j] * (v[j, e] if seen[j], else 0)).
-    `seen` is a call that exists only in plans.
+    becomes
+
+        seen[j] = any[i](begin[i] <= j <= i)
+        o[i, e] = sum[begin[i] <= j <= i](p[i, j] * where(seen[j], v[j, e], 0))
+
+    The plan writes this `where` as the call `seen`, which exists only in plans. Flags are added where `tells_terms` is False.
     """
     taken = {n.name for n in nests} | {p.name for p in (*op.params, *op.outputs)}
     flags: dict[tuple[object, ...], ir.Nest] = {}
