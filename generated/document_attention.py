@@ -93,7 +93,7 @@ def document_attention_o_part(
         tl.int64
     )
     end_i = tl.minimum(first_i + BLOCK_M, S)
-    stop = end_i
+    stop = tl.minimum(tl.minimum(S, first + chunk), end_i)
     begin = tl.maximum(first, tl.min(tl.where(i[:, None] < S, begin_, S)).to(tl.int32))
     first2 = begin // BLOCK_N * BLOCK_N
     q = tl.load(
@@ -762,7 +762,7 @@ def document_attention_forward_m_kept_part(
         tl.int64
     )
     end_i = tl.minimum(first_i + BLOCK_M, S)
-    stop = end_i
+    stop = tl.minimum(tl.minimum(S, first + chunk), end_i)
     begin = tl.maximum(first, tl.min(tl.where(i[:, None] < S, begin_, S)).to(tl.int32))
     first2 = begin // BLOCK_N * BLOCK_N
     q = tl.load(

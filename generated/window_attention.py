@@ -47,7 +47,7 @@ def window_attention_part(
     chunk = tl.cdiv(S, PARTS * BLOCK_N) * BLOCK_N
     first = part.to(tl.int32) * chunk
     end_i = tl.minimum(first_i + BLOCK_M, S)
-    stop = end_i
+    stop = tl.minimum(tl.minimum(S, first + chunk), end_i)
     begin = tl.maximum(first, first_i - width + 1)
     first2 = begin // BLOCK_N * BLOCK_N
     q = tl.load(
@@ -572,7 +572,7 @@ def window_attention_forward_part(
     chunk = tl.cdiv(S, PARTS * BLOCK_N) * BLOCK_N
     first = part.to(tl.int32) * chunk
     end_i = tl.minimum(first_i + BLOCK_M, S)
-    stop = end_i
+    stop = tl.minimum(tl.minimum(S, first + chunk), end_i)
     begin = tl.maximum(first, first_i - width + 1)
     first2 = begin // BLOCK_N * BLOCK_N
     q = tl.load(

@@ -22,6 +22,8 @@ BOUNDS = {
     "j <= i": lambda i, j, n: j <= i,
     "j < n[i]": lambda i, j, n: j < n,
     "n[i] - 3 <= j < n[i]": lambda i, j, n: (j >= n - 3) & (j < n),
+    "j < min(n[i], i + 1)": lambda i, j, n: (j < n) & (j <= i),
+    "i - 20 < j <= i": lambda i, j, n: (j > i - 20) & (j <= i),
 }
 
 
@@ -30,18 +32,22 @@ def spec_of(bound: str) -> str:
     return SPEC.replace("BOUND", bound).replace(unread, "", 1)
 
 
+@pytest.mark.parametrize("square", (False, True), ids=("", "square"))
 @pytest.mark.parametrize("bound", BOUNDS)
-def test_each_variant_of_a_chain(bound):
-    """Keys and values that no row has are NaN."""
-    built = build(spec_of(bound), "f.op")
+def test_each_variant_of_a_chain(bound, square):
+    """Keys and values that no row has are NaN. `square`: one size of rows and keys, so that ends of both can be one.
+
+    The first call has several blocks of rows and of keys, and parts of some each.
+    """
+    text = spec_of(bound)
+    built = build(text.replace("L", "S") if square else text, "f.op")
     plan = built.plans["f"][0]
     *before, step = plan.steps
     assert step.skeleton == "fused" and all(s.stores == ("seen",) for s in before)
     module, random = load_text("f", built.raw), Random(bound)
     for variant in step.variants:
-        for shape in ((), (2, 3)):
-            S, L, E, F = (random.choice((1, 5, 17, 33)) for _ in range(4))
-            L = max(L, S)
+        for shape, S, L in (((), 70, 70), ((2, 3), 5, 17), ((), 1, 70))[: 1 if square else 3]:
+            E, F = (random.choice((1, 5, 17, 33)) for _ in range(2))
             q, k, v = (torch.randn(*shape, *d).half() for d in ((S, E), (L, E), (L, F)))
             n = torch.randint(1, L + 1, (S,), dtype=torch.int32)
             inside = BOUNDS[bound](torch.arange(S)[:, None], torch.arange(L)[None, :], n[:, None])

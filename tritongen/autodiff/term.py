@@ -5,7 +5,8 @@ Input: a solved `System`. Output: an expression over the target's indices, such 
     sum[r]((dy[n, (i - r + pad) / stride] else 0) * w[r])
 
 A guard that always holds is dropped. So is a guard that fails only where a factor of the term reads its `else 0`: this makes the
-gradient of a convolution look like a convolution. The others stay.
+gradient of a convolution look like a convolution. Then the other factors must be numbers there: none of them may read an element
+that only points outside of the guard have, since that may be NaN. The other guards stay.
 """
 
 from __future__ import annotations
@@ -287,16 +288,28 @@ def _needed(system: System, weight: Expr, shapes: Shapes, said: Facts) -> tuple[
     """The guards that must stay. None if one of them never holds."""
     implied = _implied(weight, shapes) if _is_tame(weight, system) else frozenset()
     implied = frozenset(simplify(p, system.facts) for p in implied)
+    loose = [(exprs.free_indices(r), _said_by(r, system, shapes)) for r in _reads(weight)]
     kept: dict[Guard, None] = {}
     for guard in system.guards:
-        if guard.op == ">=" and simplify(guard.poly, system.facts) in implied:
-            continue
+        asked = simplify(guard.poly, system.facts)
+        if guard.op == ">=" and asked in implied:
+            if not any(indices(guard.poly) <= used and asked not in own for used, own in loose):
+                continue
         parts = _undecided(system, guard, shapes, said)
         if parts is None:
             return None
         kept |= dict.fromkeys(parts)
     weaker = _weaker(kept, system.facts)
     return tuple(g for g in kept if g not in weaker)
+
+
+def _reads(weight: Expr) -> list[Read]:
+    return [e for e in nodes.walk(weight) if isinstance(e, Read)]
+
+
+def _said_by(read: Read, system: System, shapes: Shapes) -> frozenset[Poly]:
+    """Polys that are >= 0 wherever the read does not give its `else 0`."""
+    return frozenset(simplify(p, system.facts) for p in _implied(read, shapes))
 
 
 def _weaker(guards: Iterable[Guard], facts: Facts) -> set[Guard]:

@@ -500,7 +500,8 @@ class FusedWriter(KernelWriter):
             rest = guard.poly - sign * poly(Idx(loop.index))
             if sign == -1:
                 end = self.farthest(rest + 1, True)
-                stop = f"tl.minimum({stop}, {end})" if end != self.ended.get(extent) else end
+                alone = stop == extent and end == self.ended.get(extent)  # it is no more than that
+                stop = end if alone else f"tl.minimum({stop}, {end})"
                 highs.append(self.farthest(rest + 1, False))
             else:
                 begin = self.farthest(-rest, False)

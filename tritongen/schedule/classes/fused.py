@@ -322,7 +322,8 @@ class _Maker:
         self.kernels: list[KernelPlan] = []
 
     def step(self) -> Step:
-        variants = [self.in_parts()] if self.moved else []
+        places = any(f.value.is_place for f in self.folds)  # parts leave no extremes beside places
+        variants = [self.in_parts()] if self.moved and not places else []
         if self.boxes:
             variants.append(self.at_once("tiles", _both("tiled", self.fits), self.boxes))
         if not (self.boxes and self.whole):
