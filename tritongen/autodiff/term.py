@@ -66,8 +66,7 @@ def write(system: System, shapes: Shapes, said: Facts, gradients: Set[str]) -> E
     """
     _tidy(system)
     ranges = system.ranges | _inner_ranges(system.weight)
-    weight = exprs.map_polys(system.weight, lambda p: _filled_fetches(said, p, ranges, shapes))
-    weight = rebuild(weight, lambda e: _filled(said, e, ranges, shapes))
+    weight = _all_filled(said, system.weight, ranges, shapes)
     guards = _needed(system, weight, shapes, said)
     if guards is None:
         return exprs.number(0, weight.dtype)
@@ -75,7 +74,7 @@ def write(system: System, shapes: Shapes, said: Facts, gradients: Set[str]) -> E
     left = set(system.unknown)
     inner = tuple(g for g in guards if indices(g.poly) & left)
     outer = tuple(g for g in guards if not indices(g.poly) & left)
-    only = [rebuild(e, lambda e: _filled(said, e, ranges, shapes)) for e in system.only]
+    only = [_all_filled(said, e, ranges, shapes) for e in system.only]
     within = [e for e in only if exprs.free_indices(e) & left]
     for condition in within:
         weight = _masked(condition, weight, system, gradients)
@@ -133,7 +132,7 @@ def condition_of(system: System, shapes: Shapes, said: Facts) -> tuple[wanted.Wa
             elif exprs.free_indices(literal) & set(system.unknown):
                 whole = False
             else:
-                asked.append(rebuild(literal, lambda e: _filled(said, e, system.ranges, shapes)))
+                asked.append(_all_filled(said, literal, system.ranges, shapes))
         else:
             weaker = _weaker((e for e in asked if isinstance(e, Guard)), system.facts)
             left = tuple(e for e in dict.fromkeys(asked) if e not in weaker)
@@ -262,6 +261,12 @@ def _inside(said: Facts, coords: tuple[Poly, ...], dims: tuple[Poly, ...], range
             if decide(left, ">=", right, said, ranges) is not True:
                 return False
     return True
+
+
+def _all_filled(said: Facts, expr: Expr, ranges, shapes: Shapes) -> Expr:
+    """Fills of all reads below, those in coordinates and in the values of indices included."""
+    expr = exprs.map_polys(expr, lambda p: _filled_fetches(said, p, ranges, shapes))
+    return rebuild(expr, lambda e: _filled(said, e, ranges, shapes))
 
 
 def _filled(said: Facts, expr: Expr, ranges, shapes: Shapes) -> Expr:

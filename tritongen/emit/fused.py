@@ -758,6 +758,8 @@ class FusedWriter(KernelWriter):
             own = value.tensor if isinstance(value, ir.Read) else ""
             if loaded or self.frames.get(own) == frame:  # masked once, for all who read it
                 text = self.expr(inner if loaded else value)[0]
+                if text.endswith(".T"):  # a tile that was loaded the other way round
+                    return f"{self.factor(f, e, (frame[1], frame[0]), narrow)}.T"
                 if (text, mask) not in self.without:
                     self.without.add((text, mask))
                     self.where_masked(f"{text} = tl.where({mask}, {text}, 0.0)")
