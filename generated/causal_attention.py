@@ -230,12 +230,11 @@ def causal_attention_tiles(
     o_sum = tl.zeros((BLOCK_M, BLOCK_D2), tl.float32)
     o_sum2 = tl.zeros((BLOCK_M, 1), tl.float32)
     end_i = tl.minimum(first_i + BLOCK_M, S)
-    stop = end_i
     q = q_tiles.load([b.to(tl.int32), h.to(tl.int32), first_i, 0]).reshape(BLOCK_M, BLOCK_D)
     whole = tl.maximum(0, (tl.minimum(S, first_i + 1)) // BLOCK_N * BLOCK_N)
     # Whole blocks go without a mask, then the rest.
     for masked in tl.static_range(2):
-        for start in range((0, whole)[masked], (whole, stop)[masked], BLOCK_N):
+        for start in range((0, whole)[masked], (whole, end_i)[masked], BLOCK_N):
             j = start + tl.arange(0, BLOCK_N).to(tl.int64)
             k = k_tiles.load([b.to(tl.int32), (h // R).to(tl.int32), start, 0]).reshape(
                 BLOCK_N, BLOCK_D
@@ -244,7 +243,7 @@ def causal_attention_tiles(
             s_sum = tl.dot(q, k.T)
             s = scale * s_sum
             if masked:
-                s = tl.where((j[None, :] < stop) & (i[:, None] >= j[None, :]), s, float("-inf"))
+                s = tl.where((j[None, :] < end_i) & (i[:, None] >= j[None, :]), s, float("-inf"))
             # m[b, h, i] = max[j <= i](s[b, h, i, j])
             m_new = tl.maximum(m, tl.max(s, 1, keep_dims=True))
             m_base = tl.where(m_new == float("-inf"), 0.0, m_new * 1.44269504)
@@ -294,11 +293,10 @@ def causal_attention_wide(
     o_sum = tl.zeros((BLOCK_M, BLOCK_D), tl.float32)
     o_sum2 = tl.zeros((BLOCK_M, 1), tl.float32)
     end_i = tl.minimum(first_i + BLOCK_M, S)
-    stop = end_i
     whole = tl.maximum(0, (tl.minimum(S, first_i + 1)) // BLOCK_N * BLOCK_N)
     # Whole blocks go without a mask, then the rest.
     for masked in tl.static_range(2):
-        for start in range((0, whole)[masked], (whole, stop)[masked], BLOCK_N):
+        for start in range((0, whole)[masked], (whole, end_i)[masked], BLOCK_N):
             j = start + tl.arange(0, BLOCK_N).to(tl.int64)
             s_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
             for start_e2 in range(0, E, BLOCK_K):
@@ -311,14 +309,14 @@ def causal_attention_wide(
                 k_g = h // R
                 k = tl.load(
                     k_ptr + b * k_0 + k_g * k_1 + j[:, None] * k_2 + e2[None, :] * k_3,
-                    mask=(e2[None, :] < E) & (j[:, None] < stop),
+                    mask=(e2[None, :] < E) & (j[:, None] < end_i),
                     other=0.0,
                 )
                 # s[b, h, i, j] = scale * sum[e](q[b, h, i, e] * k[b, h // R, j, e])
                 s_sum = tl.dot(q, k.T, s_sum)
             s = scale * s_sum
             if masked:
-                s = tl.where((j[None, :] < stop) & (i[:, None] >= j[None, :]), s, float("-inf"))
+                s = tl.where((j[None, :] < end_i) & (i[:, None] >= j[None, :]), s, float("-inf"))
             # m[b, h, i] = max[j <= i](s[b, h, i, j])
             m_new = tl.maximum(m, tl.max(s, 1, keep_dims=True))
             m_base = tl.where(m_new == float("-inf"), 0.0, m_new * 1.44269504)
@@ -329,7 +327,7 @@ def causal_attention_wide(
             v_g = h // R
             v = tl.load(
                 v_ptr + b * v_0 + v_g * v_1 + j[:, None] * v_2 + f[None, :] * v_3,
-                mask=(j[:, None] < stop) & (f[None, :] < F),
+                mask=(j[:, None] < end_i) & (f[None, :] < F),
                 other=0.0,
             )
             # o_sum[b, h, i, f] = sum[j <= i](T(p[b, h, i, j]) * v[b, h // R, j, f])
@@ -779,12 +777,11 @@ def causal_attention_forward_tiles(
     o_sum = tl.zeros((BLOCK_M, BLOCK_D2), tl.float32)
     o_sum2 = tl.zeros((BLOCK_M, 1), tl.float32)
     end_i = tl.minimum(first_i + BLOCK_M, S)
-    stop = end_i
     q = q_tiles.load([b.to(tl.int32), h.to(tl.int32), first_i, 0]).reshape(BLOCK_M, BLOCK_D)
     whole = tl.maximum(0, (tl.minimum(S, first_i + 1)) // BLOCK_N * BLOCK_N)
     # Whole blocks go without a mask, then the rest.
     for masked in tl.static_range(2):
-        for start in range((0, whole)[masked], (whole, stop)[masked], BLOCK_N):
+        for start in range((0, whole)[masked], (whole, end_i)[masked], BLOCK_N):
             j = start + tl.arange(0, BLOCK_N).to(tl.int64)
             k = k_tiles.load([b.to(tl.int32), (h // R).to(tl.int32), start, 0]).reshape(
                 BLOCK_N, BLOCK_D
@@ -794,7 +791,7 @@ def causal_attention_forward_tiles(
             # s[b, h, i, j] = scale * s_sum[b, h, i, j]
             s = scale * s_sum
             if masked:
-                s = tl.where((j[None, :] < stop) & (i[:, None] >= j[None, :]), s, float("-inf"))
+                s = tl.where((j[None, :] < end_i) & (i[:, None] >= j[None, :]), s, float("-inf"))
             # m[b, h, i] = max[j <= i](s[b, h, i, j])
             m_new = tl.maximum(m, tl.max(s, 1, keep_dims=True))
             m_base = tl.where(m_new == float("-inf"), 0.0, m_new * 1.44269504)
@@ -852,11 +849,10 @@ def causal_attention_forward_wide(
     o_sum = tl.zeros((BLOCK_M, BLOCK_D), tl.float32)
     o_sum2 = tl.zeros((BLOCK_M, 1), tl.float32)
     end_i = tl.minimum(first_i + BLOCK_M, S)
-    stop = end_i
     whole = tl.maximum(0, (tl.minimum(S, first_i + 1)) // BLOCK_N * BLOCK_N)
     # Whole blocks go without a mask, then the rest.
     for masked in tl.static_range(2):
-        for start in range((0, whole)[masked], (whole, stop)[masked], BLOCK_N):
+        for start in range((0, whole)[masked], (whole, end_i)[masked], BLOCK_N):
             j = start + tl.arange(0, BLOCK_N).to(tl.int64)
             s_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
             for start_e2 in range(0, E, BLOCK_K):
@@ -869,7 +865,7 @@ def causal_attention_forward_wide(
                 k_g = h // R
                 k = tl.load(
                     k_ptr + b * k_0 + k_g * k_1 + j[:, None] * k_2 + e2[None, :] * k_3,
-                    mask=(e2[None, :] < E) & (j[:, None] < stop),
+                    mask=(e2[None, :] < E) & (j[:, None] < end_i),
                     other=0.0,
                 )
                 # s_sum[b, h, i, j] = sum[e](q[b, h, i, e] * k[b, h // R, j, e])
@@ -877,7 +873,7 @@ def causal_attention_forward_wide(
             # s[b, h, i, j] = scale * s_sum[b, h, i, j]
             s = scale * s_sum
             if masked:
-                s = tl.where((j[None, :] < stop) & (i[:, None] >= j[None, :]), s, float("-inf"))
+                s = tl.where((j[None, :] < end_i) & (i[:, None] >= j[None, :]), s, float("-inf"))
             # m[b, h, i] = max[j <= i](s[b, h, i, j])
             m_new = tl.maximum(m, tl.max(s, 1, keep_dims=True))
             m_base = tl.where(m_new == float("-inf"), 0.0, m_new * 1.44269504)
@@ -888,7 +884,7 @@ def causal_attention_forward_wide(
             v_g = h // R
             v = tl.load(
                 v_ptr + b * v_0 + v_g * v_1 + j[:, None] * v_2 + f[None, :] * v_3,
-                mask=(j[:, None] < stop) & (f[None, :] < F),
+                mask=(j[:, None] < end_i) & (f[None, :] < F),
                 other=0.0,
             )
             # o_sum[b, h, i, f] = sum[j <= i](T(p[b, h, i, j]) * v[b, h // R, j, f])
@@ -1200,7 +1196,6 @@ def causal_attention_backward_dq_tiles(
     e = tl.arange(0, BLOCK_D2).to(tl.int64)
     dq_sum = tl.zeros((BLOCK_M, BLOCK_D2), tl.float32)
     end_i = tl.minimum(first_i + BLOCK_M, S)
-    stop = end_i
     do_sum2 = do_sum2_tiles.load([b.to(tl.int32), (h0 + h1 * R).to(tl.int32), first_i, 0]).reshape(
         BLOCK_M, BLOCK_D
     )
@@ -1221,7 +1216,7 @@ def causal_attention_backward_dq_tiles(
     whole = tl.maximum(0, (tl.minimum(S, first_i + 1)) // BLOCK_N * BLOCK_N)
     # Whole blocks go without a mask, then the rest.
     for masked in tl.static_range(2):
-        for start in range((0, whole)[masked], (whole, stop)[masked], BLOCK_N):
+        for start in range((0, whole)[masked], (whole, end_i)[masked], BLOCK_N):
             j = start + tl.arange(0, BLOCK_N).to(tl.int64)
             v = v_tiles.load([b.to(tl.int32), h1.to(tl.int32), start, 0]).reshape(BLOCK_N, BLOCK_D)
             # dp[b, h, i, j] = where(i >= j, sum[f](do_sum2[b, h, i, f] *
@@ -1238,7 +1233,7 @@ def causal_attention_backward_dq_tiles(
             # ds_sum[b, h, i, j] = T(where(i >= j, ds[b, h, i, j] * scale, 0.0))
             ds_sum = (ds * scale).to(T)
             if masked:
-                ds_sum = tl.where((j[None, :] < stop) & (i[:, None] >= j[None, :]), ds_sum, 0.0)
+                ds_sum = tl.where((j[None, :] < end_i) & (i[:, None] >= j[None, :]), ds_sum, 0.0)
             # dq[b, h, i, e] = sum[j <= i](ds_sum[b, h, i, j] * k[b, h // R, j, e])
             dq_sum = tl.dot(ds_sum, k, dq_sum)
     dq_h = h0 + h1 * R
@@ -1276,7 +1271,6 @@ def causal_attention_backward_dq_wide(
     h0 = program4.to(tl.int64)
     dq_sum = tl.zeros((BLOCK_M, BLOCK_D), tl.float32)
     end_i = tl.minimum(first_i + BLOCK_M, S)
-    stop = end_i
     do_sum_h = h0 + h1 * R
     do_sum = tl.load(
         do_sum_ptr + b * do_sum_0 + do_sum_h * do_sum_1 + i[:, None] * do_sum_2, mask=i[:, None] < S
@@ -1291,7 +1285,7 @@ def causal_attention_backward_dq_wide(
     whole = tl.maximum(0, (tl.minimum(S, first_i + 1)) // BLOCK_N * BLOCK_N)
     # Whole blocks go without a mask, then the rest.
     for masked in tl.static_range(2):
-        for start in range((0, whole)[masked], (whole, stop)[masked], BLOCK_N):
+        for start in range((0, whole)[masked], (whole, end_i)[masked], BLOCK_N):
             j = start + tl.arange(0, BLOCK_N).to(tl.int64)
             dp_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
             for start_f2 in range(0, F, BLOCK_K):
@@ -1308,7 +1302,7 @@ def causal_attention_backward_dq_wide(
                 )
                 v = tl.load(
                     v_ptr + b * v_0 + h1 * v_1 + j[:, None] * v_2 + f2[None, :] * v_3,
-                    mask=(f2[None, :] < F) & (j[:, None] < stop),
+                    mask=(f2[None, :] < F) & (j[:, None] < end_i),
                     other=0.0,
                 )
                 # dp[b, h, i, j] = where(i >= j, sum[f](do_sum2[b, h, i, f] *
@@ -1326,7 +1320,7 @@ def causal_attention_backward_dq_wide(
                 )
                 k = tl.load(
                     k_ptr + b * k_0 + h1 * k_1 + j[:, None] * k_2 + e2[None, :] * k_3,
-                    mask=(e2[None, :] < E) & (j[:, None] < stop),
+                    mask=(e2[None, :] < E) & (j[:, None] < end_i),
                     other=0.0,
                 )
                 # s_sum[b, h, i, j] = sum[e](q[b, h, i, e] * k[b, h // R, j, e])
@@ -1338,10 +1332,10 @@ def causal_attention_backward_dq_wide(
             # ds_sum[b, h, i, j] = T(where(i >= j, ds[b, h, i, j] * scale, 0.0))
             ds_sum = (ds * scale).to(do_sum2_ptr.dtype.element_ty)
             if masked:
-                ds_sum = tl.where((j[None, :] < stop) & (i[:, None] >= j[None, :]), ds_sum, 0.0)
+                ds_sum = tl.where((j[None, :] < end_i) & (i[:, None] >= j[None, :]), ds_sum, 0.0)
             k2 = tl.load(
                 k_ptr + b * k_0 + h1 * k_1 + j[:, None] * k_2 + e[None, :] * k_3,
-                mask=(j[:, None] < stop) & (e[None, :] < E),
+                mask=(j[:, None] < end_i) & (e[None, :] < E),
                 other=0.0,
             )
             # dq[b, h, i, e] = sum[j <= i](ds_sum[b, h, i, j] * k[b, h // R, j, e])
@@ -1653,7 +1647,6 @@ def causal_attention_backward_dscale_sum_rows_tiles(
     h0 = program3.to(tl.int64)
     dscale_sum_rows = tl.zeros((BLOCK_M, 1), tl.float32)
     end_i = tl.minimum(first_i + BLOCK_M, S)
-    stop = end_i
     do_sum_h = h0 + h1 * R
     do_sum = tl.load(
         do_sum_ptr + b * do_sum_0 + do_sum_h * do_sum_1 + i[:, None] * do_sum_2, mask=i[:, None] < S
@@ -1665,7 +1658,7 @@ def causal_attention_backward_dscale_sum_rows_tiles(
     m_kept = tl.load(
         m_kept_ptr + b * m_kept_0 + do_sum_h * m_kept_1 + i[:, None] * m_kept_2, mask=i[:, None] < S
     ).to(tl.float32)
-    for start in range(0, stop, BLOCK_N):
+    for start in range(0, end_i, BLOCK_N):
         j = start + tl.arange(0, BLOCK_N).to(tl.int64)
         dp_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
         for start_f2 in range(0, F, BLOCK_K):
@@ -1696,7 +1689,7 @@ def causal_attention_backward_dscale_sum_rows_tiles(
         # dscale_sum_rows[b, h1 < G, h0 < R, i] = sum[j <= i](ds[b, h0 + h1 * R, i, j] *
         #     s_sum[b, h0 + h1 * R, i, j])
         dscale_sum_rows += tl.sum(
-            tl.where((j[None, :] < stop) & (i[:, None] >= j[None, :]), ds * s_sum, 0.0),
+            tl.where((j[None, :] < end_i) & (i[:, None] >= j[None, :]), ds * s_sum, 0.0),
             1,
             keep_dims=True,
         )
@@ -1736,7 +1729,6 @@ def causal_attention_backward_dscale_sum_rows_rows(
     h0 = program3.to(tl.int64)
     dscale_sum_rows = tl.zeros((BLOCK_M, 1), tl.float32)
     end_i = tl.minimum(first_i + BLOCK_M, S)
-    stop = end_i
     do_sum_h = h0 + h1 * R
     do_sum = tl.load(
         do_sum_ptr + b * do_sum_0 + do_sum_h * do_sum_1 + i[:, None] * do_sum_2, mask=i[:, None] < S
@@ -1748,7 +1740,7 @@ def causal_attention_backward_dscale_sum_rows_rows(
     m_kept = tl.load(
         m_kept_ptr + b * m_kept_0 + do_sum_h * m_kept_1 + i[:, None] * m_kept_2, mask=i[:, None] < S
     ).to(tl.float32)
-    for start in range(0, stop, BLOCK_N):
+    for start in range(0, end_i, BLOCK_N):
         j = start + tl.arange(0, BLOCK_N).to(tl.int64)
         dp_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
         for start_f2 in range(0, F, BLOCK_K):
@@ -1765,7 +1757,7 @@ def causal_attention_backward_dscale_sum_rows_rows(
             )
             v = tl.load(
                 v_ptr + b * v_0 + h1 * v_1 + j[:, None] * v_2 + f2[None, :] * v_3,
-                mask=(f2[None, :] < F) & (j[:, None] < stop),
+                mask=(f2[None, :] < F) & (j[:, None] < end_i),
                 other=0.0,
             )
             # dp[b, h, i, j] = where(i >= j, sum[f](do_sum2[b, h, i, f] *
@@ -1783,7 +1775,7 @@ def causal_attention_backward_dscale_sum_rows_rows(
             )
             k = tl.load(
                 k_ptr + b * k_0 + h1 * k_1 + j[:, None] * k_2 + e2[None, :] * k_3,
-                mask=(e2[None, :] < E) & (j[:, None] < stop),
+                mask=(e2[None, :] < E) & (j[:, None] < end_i),
                 other=0.0,
             )
             # s_sum[b, h, i, j] = sum[e](q[b, h, i, e] * k[b, h // R, j, e])
@@ -1795,7 +1787,7 @@ def causal_attention_backward_dscale_sum_rows_rows(
         # dscale_sum_rows[b, h1 < G, h0 < R, i] = sum[j <= i](ds[b, h0 + h1 * R, i, j] *
         #     s_sum[b, h0 + h1 * R, i, j])
         dscale_sum_rows += tl.sum(
-            tl.where((j[None, :] < stop) & (i[:, None] >= j[None, :]), ds * s_sum, 0.0),
+            tl.where((j[None, :] < end_i) & (i[:, None] >= j[None, :]), ds * s_sum, 0.0),
             1,
             keep_dims=True,
         )

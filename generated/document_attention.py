@@ -275,7 +275,6 @@ def document_attention_o_tiles(
         tl.int64
     )
     end_i = tl.minimum(first_i + BLOCK_M, S)
-    stop = end_i
     begin = tl.maximum(0, tl.min(tl.where(i[:, None] < S, begin_, S)).to(tl.int32))
     first = begin // BLOCK_N * BLOCK_N
     q = q_tiles.load([b.to(tl.int32), h.to(tl.int32), first_i, 0]).reshape(BLOCK_M, BLOCK_D)
@@ -284,12 +283,12 @@ def document_attention_o_tiles(
             first,
             tl.cdiv(tl.max(tl.where(i[:, None] < S, begin_, 0)).to(tl.int32), BLOCK_N) * BLOCK_N,
         ),
-        stop,
+        end_i,
     )
     behind = tl.maximum(whole, (tl.minimum(S, first_i + 1)) // BLOCK_N * BLOCK_N)
     # Whole blocks go without a mask, then those before and behind them.
     for masked in tl.static_range(3):
-        for start in range((whole, first, behind)[masked], (behind, whole, stop)[masked], BLOCK_N):
+        for start in range((whole, first, behind)[masked], (behind, whole, end_i)[masked], BLOCK_N):
             j = start + tl.arange(0, BLOCK_N).to(tl.int64)
             k = k_tiles.load([b.to(tl.int32), h.to(tl.int32), start, 0]).reshape(BLOCK_N, BLOCK_D)
             # s[b, h, i, j] = scale * sum[e](q[b, h, i, e] * k[b, h, j, e])
@@ -297,7 +296,7 @@ def document_attention_o_tiles(
             s = scale * s_sum
             if masked:
                 s = tl.where(
-                    (j[None, :] < stop) & (j[None, :] >= begin_) & (i[:, None] >= j[None, :]),
+                    (j[None, :] < end_i) & (j[None, :] >= begin_) & (i[:, None] >= j[None, :]),
                     s,
                     float("-inf"),
                 )
@@ -308,10 +307,10 @@ def document_attention_o_tiles(
             m = m_new
             # p[b, h, i, j] = exp(s[b, h, i, j] - m[b, h, i])
             p = tl.exp2(s * 1.44269504 - m_base)
-            seen = tl.load(seen_ptr + b * seen_0 + j[:, None] * seen_1, mask=j[:, None] < stop)
+            seen = tl.load(seen_ptr + b * seen_0 + j[:, None] * seen_1, mask=j[:, None] < end_i)
             v = v_tiles.load([b.to(tl.int32), h.to(tl.int32), start, 0]).reshape(BLOCK_N, BLOCK_D)
             if masked:
-                v = tl.where((j[:, None] < stop) & seen, v, 0.0)
+                v = tl.where((j[:, None] < end_i) & seen, v, 0.0)
             # o_sum[b, h, i, e] = sum[begin_[b, i] <= j <= i](T(p[b, h, i, j]) *
             #     v[b, h, j, e])
             o_sum = tl.dot(p.to(T), v, o_sum * m_moved)
@@ -356,7 +355,6 @@ def document_attention_o_wide(
         tl.int64
     )
     end_i = tl.minimum(first_i + BLOCK_M, S)
-    stop = end_i
     begin = tl.maximum(0, tl.min(tl.where(i[:, None] < S, begin_, S)).to(tl.int32))
     first = begin // BLOCK_N * BLOCK_N
     whole = tl.minimum(
@@ -364,12 +362,12 @@ def document_attention_o_wide(
             first,
             tl.cdiv(tl.max(tl.where(i[:, None] < S, begin_, 0)).to(tl.int32), BLOCK_N) * BLOCK_N,
         ),
-        stop,
+        end_i,
     )
     behind = tl.maximum(whole, (tl.minimum(S, first_i + 1)) // BLOCK_N * BLOCK_N)
     # Whole blocks go without a mask, then those before and behind them.
     for masked in tl.static_range(3):
-        for start in range((whole, first, behind)[masked], (behind, whole, stop)[masked], BLOCK_N):
+        for start in range((whole, first, behind)[masked], (behind, whole, end_i)[masked], BLOCK_N):
             j = start + tl.arange(0, BLOCK_N).to(tl.int64)
             s_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
             for start_e22 in range(0, E, BLOCK_K):
@@ -381,7 +379,7 @@ def document_attention_o_wide(
                 )
                 k = tl.load(
                     k_ptr + b * k_0 + h * k_1 + j[:, None] * k_2 + e22[None, :] * k_3,
-                    mask=(e22[None, :] < E) & (j[:, None] < stop),
+                    mask=(e22[None, :] < E) & (j[:, None] < end_i),
                     other=0.0,
                 )
                 # s[b, h, i, j] = scale * sum[e](q[b, h, i, e] * k[b, h, j, e])
@@ -389,7 +387,7 @@ def document_attention_o_wide(
             s = scale * s_sum
             if masked:
                 s = tl.where(
-                    (j[None, :] < stop) & (j[None, :] >= begin_) & (i[:, None] >= j[None, :]),
+                    (j[None, :] < end_i) & (j[None, :] >= begin_) & (i[:, None] >= j[None, :]),
                     s,
                     float("-inf"),
                 )
@@ -400,13 +398,13 @@ def document_attention_o_wide(
             m = m_new
             # p[b, h, i, j] = exp(s[b, h, i, j] - m[b, h, i])
             p = tl.exp2(s * 1.44269504 - m_base)
-            seen = tl.load(seen_ptr + b * seen_0 + j[:, None] * seen_1, mask=j[:, None] < stop)
+            seen = tl.load(seen_ptr + b * seen_0 + j[:, None] * seen_1, mask=j[:, None] < end_i)
             v = tl.load(
                 v_ptr + b * v_0 + h * v_1 + j[:, None] * v_2 + e[None, :] * v_3,
-                mask=(j[:, None] < stop) & (e[None, :] < E),
+                mask=(j[:, None] < end_i) & (e[None, :] < E),
             )
             if masked:
-                v = tl.where((j[:, None] < stop) & seen, v, 0.0)
+                v = tl.where((j[:, None] < end_i) & seen, v, 0.0)
             # o_sum[b, h, i, e] = sum[begin_[b, i] <= j <= i](T(p[b, h, i, j]) *
             #     v[b, h, j, e])
             o_sum = tl.dot(p.to(q_ptr.dtype.element_ty), v, o_sum * m_moved)
@@ -952,7 +950,6 @@ def document_attention_forward_m_kept_tiles(
         tl.int64
     )
     end_i = tl.minimum(first_i + BLOCK_M, S)
-    stop = end_i
     begin = tl.maximum(0, tl.min(tl.where(i[:, None] < S, begin_, S)).to(tl.int32))
     first = begin // BLOCK_N * BLOCK_N
     q = q_tiles.load([b.to(tl.int32), h.to(tl.int32), first_i, 0]).reshape(BLOCK_M, BLOCK_D)
@@ -961,12 +958,12 @@ def document_attention_forward_m_kept_tiles(
             first,
             tl.cdiv(tl.max(tl.where(i[:, None] < S, begin_, 0)).to(tl.int32), BLOCK_N) * BLOCK_N,
         ),
-        stop,
+        end_i,
     )
     behind = tl.maximum(whole, (tl.minimum(S, first_i + 1)) // BLOCK_N * BLOCK_N)
     # Whole blocks go without a mask, then those before and behind them.
     for masked in tl.static_range(3):
-        for start in range((whole, first, behind)[masked], (behind, whole, stop)[masked], BLOCK_N):
+        for start in range((whole, first, behind)[masked], (behind, whole, end_i)[masked], BLOCK_N):
             j = start + tl.arange(0, BLOCK_N).to(tl.int64)
             k = k_tiles.load([b.to(tl.int32), h.to(tl.int32), start, 0]).reshape(BLOCK_N, BLOCK_D)
             # s_sum[b, h, i, j] = sum[e](q[b, h, i, e] * k[b, h, j, e])
@@ -975,7 +972,7 @@ def document_attention_forward_m_kept_tiles(
             s = scale * s_sum
             if masked:
                 s = tl.where(
-                    (j[None, :] < stop) & (j[None, :] >= begin_) & (i[:, None] >= j[None, :]),
+                    (j[None, :] < end_i) & (j[None, :] >= begin_) & (i[:, None] >= j[None, :]),
                     s,
                     float("-inf"),
                 )
@@ -986,10 +983,10 @@ def document_attention_forward_m_kept_tiles(
             m = m_new
             # p[b, h, i, j] = exp(s[b, h, i, j] - m[b, h, i])
             p = tl.exp2(s * 1.44269504 - m_base)
-            seen = tl.load(seen_ptr + b * seen_0 + j[:, None] * seen_1, mask=j[:, None] < stop)
+            seen = tl.load(seen_ptr + b * seen_0 + j[:, None] * seen_1, mask=j[:, None] < end_i)
             v = v_tiles.load([b.to(tl.int32), h.to(tl.int32), start, 0]).reshape(BLOCK_N, BLOCK_D)
             if masked:
-                v = tl.where((j[:, None] < stop) & seen, v, 0.0)
+                v = tl.where((j[:, None] < end_i) & seen, v, 0.0)
             # o_sum[b, h, i, e] = sum[begin_[b, i] <= j <= i](T(p[b, h, i, j]) *
             #     v[b, h, j, e])
             o_sum = tl.dot(p.to(T), v, o_sum * m_moved)
@@ -1042,7 +1039,6 @@ def document_attention_forward_m_kept_wide(
         tl.int64
     )
     end_i = tl.minimum(first_i + BLOCK_M, S)
-    stop = end_i
     begin = tl.maximum(0, tl.min(tl.where(i[:, None] < S, begin_, S)).to(tl.int32))
     first = begin // BLOCK_N * BLOCK_N
     whole = tl.minimum(
@@ -1050,12 +1046,12 @@ def document_attention_forward_m_kept_wide(
             first,
             tl.cdiv(tl.max(tl.where(i[:, None] < S, begin_, 0)).to(tl.int32), BLOCK_N) * BLOCK_N,
         ),
-        stop,
+        end_i,
     )
     behind = tl.maximum(whole, (tl.minimum(S, first_i + 1)) // BLOCK_N * BLOCK_N)
     # Whole blocks go without a mask, then those before and behind them.
     for masked in tl.static_range(3):
-        for start in range((whole, first, behind)[masked], (behind, whole, stop)[masked], BLOCK_N):
+        for start in range((whole, first, behind)[masked], (behind, whole, end_i)[masked], BLOCK_N):
             j = start + tl.arange(0, BLOCK_N).to(tl.int64)
             s_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
             for start_e22 in range(0, E, BLOCK_K):
@@ -1067,7 +1063,7 @@ def document_attention_forward_m_kept_wide(
                 )
                 k = tl.load(
                     k_ptr + b * k_0 + h * k_1 + j[:, None] * k_2 + e22[None, :] * k_3,
-                    mask=(e22[None, :] < E) & (j[:, None] < stop),
+                    mask=(e22[None, :] < E) & (j[:, None] < end_i),
                     other=0.0,
                 )
                 # s_sum[b, h, i, j] = sum[e](q[b, h, i, e] * k[b, h, j, e])
@@ -1076,7 +1072,7 @@ def document_attention_forward_m_kept_wide(
             s = scale * s_sum
             if masked:
                 s = tl.where(
-                    (j[None, :] < stop) & (j[None, :] >= begin_) & (i[:, None] >= j[None, :]),
+                    (j[None, :] < end_i) & (j[None, :] >= begin_) & (i[:, None] >= j[None, :]),
                     s,
                     float("-inf"),
                 )
@@ -1087,13 +1083,13 @@ def document_attention_forward_m_kept_wide(
             m = m_new
             # p[b, h, i, j] = exp(s[b, h, i, j] - m[b, h, i])
             p = tl.exp2(s * 1.44269504 - m_base)
-            seen = tl.load(seen_ptr + b * seen_0 + j[:, None] * seen_1, mask=j[:, None] < stop)
+            seen = tl.load(seen_ptr + b * seen_0 + j[:, None] * seen_1, mask=j[:, None] < end_i)
             v = tl.load(
                 v_ptr + b * v_0 + h * v_1 + j[:, None] * v_2 + e[None, :] * v_3,
-                mask=(j[:, None] < stop) & (e[None, :] < E),
+                mask=(j[:, None] < end_i) & (e[None, :] < E),
             )
             if masked:
-                v = tl.where((j[:, None] < stop) & seen, v, 0.0)
+                v = tl.where((j[:, None] < end_i) & seen, v, 0.0)
             # o_sum[b, h, i, e] = sum[begin_[b, i] <= j <= i](T(p[b, h, i, j]) *
             #     v[b, h, j, e])
             o_sum = tl.dot(p.to(q_ptr.dtype.element_ty), v, o_sum * m_moved)
@@ -1489,7 +1485,6 @@ def document_attention_backward_dq_tiles(
         tl.int64
     )
     end_i = tl.minimum(first_i + BLOCK_M, S)
-    stop = end_i
     begin = tl.maximum(0, tl.min(tl.where(i[:, None] < S, begin_, S)).to(tl.int32))
     first = begin // BLOCK_N * BLOCK_N
     do_sum2 = do_sum2_tiles.load([b.to(tl.int32), h.to(tl.int32), first_i, 0]).reshape(
@@ -1511,12 +1506,12 @@ def document_attention_backward_dq_tiles(
             first,
             tl.cdiv(tl.max(tl.where(i[:, None] < S, begin_, 0)).to(tl.int32), BLOCK_N) * BLOCK_N,
         ),
-        stop,
+        end_i,
     )
     behind = tl.maximum(whole, (tl.minimum(S, first_i + 1)) // BLOCK_N * BLOCK_N)
     # Whole blocks go without a mask, then those before and behind them.
     for masked in tl.static_range(3):
-        for start in range((whole, first, behind)[masked], (behind, whole, stop)[masked], BLOCK_N):
+        for start in range((whole, first, behind)[masked], (behind, whole, end_i)[masked], BLOCK_N):
             j = start + tl.arange(0, BLOCK_N).to(tl.int64)
             v = v_tiles.load([b.to(tl.int32), h.to(tl.int32), start, 0]).reshape(BLOCK_N, BLOCK_D)
             # dp_sum[b, h, i, j] = sum[e](do_sum2[b, h, i, e] * v[b, h, j, e])
@@ -1538,13 +1533,13 @@ def document_attention_backward_dq_tiles(
             ds_sum = (ds * scale).to(T)
             if masked:
                 ds_sum = tl.where(
-                    (j[None, :] < stop) & (j[None, :] >= begin_) & (i[:, None] >= j[None, :]),
+                    (j[None, :] < end_i) & (j[None, :] >= begin_) & (i[:, None] >= j[None, :]),
                     ds_sum,
                     0.0,
                 )
-            seen = tl.load(seen_ptr + b * seen_0 + j[:, None] * seen_1, mask=j[:, None] < stop)
+            seen = tl.load(seen_ptr + b * seen_0 + j[:, None] * seen_1, mask=j[:, None] < end_i)
             if masked:
-                k = tl.where((j[:, None] < stop) & seen, k, 0.0)
+                k = tl.where((j[:, None] < end_i) & seen, k, 0.0)
             # dq[b, h, i, e] = sum[begin_[b, i] <= j <= i](ds_sum[b, h, i, j] *
             #     k[b, h, j, e])
             dq_sum = tl.dot(ds_sum, k, dq_sum)
@@ -1584,7 +1579,6 @@ def document_attention_backward_dq_wide(
         tl.int64
     )
     end_i = tl.minimum(first_i + BLOCK_M, S)
-    stop = end_i
     begin = tl.maximum(0, tl.min(tl.where(i[:, None] < S, begin_, S)).to(tl.int32))
     first = begin // BLOCK_N * BLOCK_N
     do_sum = tl.load(
@@ -1602,12 +1596,12 @@ def document_attention_backward_dq_wide(
             first,
             tl.cdiv(tl.max(tl.where(i[:, None] < S, begin_, 0)).to(tl.int32), BLOCK_N) * BLOCK_N,
         ),
-        stop,
+        end_i,
     )
     behind = tl.maximum(whole, (tl.minimum(S, first_i + 1)) // BLOCK_N * BLOCK_N)
     # Whole blocks go without a mask, then those before and behind them.
     for masked in tl.static_range(3):
-        for start in range((whole, first, behind)[masked], (behind, whole, stop)[masked], BLOCK_N):
+        for start in range((whole, first, behind)[masked], (behind, whole, end_i)[masked], BLOCK_N):
             j = start + tl.arange(0, BLOCK_N).to(tl.int64)
             dp_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
             for start_e3 in range(0, E, BLOCK_K):
@@ -1623,7 +1617,7 @@ def document_attention_backward_dq_wide(
                 )
                 v = tl.load(
                     v_ptr + b * v_0 + h * v_1 + j[:, None] * v_2 + e3[None, :] * v_3,
-                    mask=(e3[None, :] < E) & (j[:, None] < stop),
+                    mask=(e3[None, :] < E) & (j[:, None] < end_i),
                     other=0.0,
                 )
                 # dp_sum[b, h, i, j] = sum[e](do_sum2[b, h, i, e] * v[b, h, j, e])
@@ -1642,7 +1636,7 @@ def document_attention_backward_dq_wide(
                 )
                 k = tl.load(
                     k_ptr + b * k_0 + h * k_1 + j[:, None] * k_2 + e22[None, :] * k_3,
-                    mask=(e22[None, :] < E) & (j[:, None] < stop),
+                    mask=(e22[None, :] < E) & (j[:, None] < end_i),
                     other=0.0,
                 )
                 # s_sum[b, h, i, j] = sum[e](q[b, h, i, e] * k[b, h, j, e])
@@ -1657,18 +1651,18 @@ def document_attention_backward_dq_wide(
             ds_sum = (ds * scale).to(do_sum2_ptr.dtype.element_ty)
             if masked:
                 ds_sum = tl.where(
-                    (j[None, :] < stop) & (j[None, :] >= begin_) & (i[:, None] >= j[None, :]),
+                    (j[None, :] < end_i) & (j[None, :] >= begin_) & (i[:, None] >= j[None, :]),
                     ds_sum,
                     0.0,
                 )
-            seen = tl.load(seen_ptr + b * seen_0 + j[:, None] * seen_1, mask=j[:, None] < stop)
+            seen = tl.load(seen_ptr + b * seen_0 + j[:, None] * seen_1, mask=j[:, None] < end_i)
             k2 = tl.load(
                 k_ptr + b * k_0 + h * k_1 + j[:, None] * k_2 + e2[None, :] * k_3,
-                mask=(j[:, None] < stop) & (e2[None, :] < E),
+                mask=(j[:, None] < end_i) & (e2[None, :] < E),
                 other=0.0,
             )
             if masked:
-                k2 = tl.where((j[:, None] < stop) & seen, k2, 0.0)
+                k2 = tl.where((j[:, None] < end_i) & seen, k2, 0.0)
             # dq[b, h, i, e] = sum[begin_[b, i] <= j <= i](ds_sum[b, h, i, j] *
             #     k[b, h, j, e])
             dq_sum = tl.dot(ds_sum, k2, dq_sum)
@@ -1681,10 +1675,10 @@ def document_attention_backward_dq_wide(
 
 @triton.jit
 def document_attention_backward_dk_tiles(
-    v_tiles, do_sum2_tiles, do_sum_ptr, o_sum2_kept_ptr, k_tiles, q_tiles, m_kept_ptr,
-    begin_ptr, dk_ptr, dv_ptr, scale, S, B, H, E, do_sum_0, do_sum_1, do_sum_2,
-    o_sum2_kept_0, o_sum2_kept_1, o_sum2_kept_2, m_kept_0, m_kept_1, m_kept_2, begin_0,
-    begin_1, dk_0, dk_1, dk_2, dk_3, dv_0, dv_1, dv_2, dv_3,
+    begin_ptr, v_tiles, do_sum2_tiles, do_sum_ptr, o_sum2_kept_ptr, k_tiles, q_tiles,
+    m_kept_ptr, dk_ptr, dv_ptr, scale, S, B, H, E, begin_0, begin_1, do_sum_0, do_sum_1,
+    do_sum_2, o_sum2_kept_0, o_sum2_kept_1, o_sum2_kept_2, m_kept_0, m_kept_1, m_kept_2,
+    dk_0, dk_1, dk_2, dk_3, dv_0, dv_1, dv_2, dv_3,
     SCALE_IS_TENSOR: tl.constexpr, T: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
 ):  # fmt: skip
@@ -1702,59 +1696,97 @@ def document_attention_backward_dk_tiles(
     dk_sum = tl.zeros((BLOCK_M, BLOCK_D), tl.float32)
     dv_sum = tl.zeros((BLOCK_M, BLOCK_D), tl.float32)
     end_j = tl.minimum(first_j + BLOCK_M, S)
-    first = first_j // BLOCK_N * BLOCK_N
-    v = v_tiles.load([b.to(tl.int32), h.to(tl.int32), first_j, 0]).reshape(BLOCK_M, BLOCK_D)
-    k = k_tiles.load([b.to(tl.int32), h.to(tl.int32), first_j, 0]).reshape(BLOCK_M, BLOCK_D)
-    for start in range(first, S, BLOCK_N):
-        i = start + tl.arange(0, BLOCK_N).to(tl.int64)
-        do_sum2 = do_sum2_tiles.load([b.to(tl.int32), h.to(tl.int32), start, 0]).reshape(
-            BLOCK_N, BLOCK_D
-        )
-        # dp_sum[b, h, i, j] = sum[e](do_sum2[b, h, i, e] * v[b, h, j, e])
-        dp_sum = tl.dot(v, do_sum2.T)
-        do_sum = tl.load(
-            do_sum_ptr + b * do_sum_0 + h * do_sum_1 + i[None, :] * do_sum_2, mask=i[None, :] < S
-        )
-        o_sum2_kept = tl.load(
-            o_sum2_kept_ptr + b * o_sum2_kept_0 + h * o_sum2_kept_1 + i[None, :] * o_sum2_kept_2,
-            mask=i[None, :] < S,
-        ).to(tl.float32)
-        # dp[b, h, i, j] = where(j >= i64(begin_[b, i]) and i >= j,
-        #     sum[e](do_sum2[b, h, i, e] * v[b, h, j, e]) - do_sum[b, h, i] /
-        #     o_sum2_kept[b, h, i], 0.0)
-        dp = dp_sum - do_sum / o_sum2_kept
-        q = q_tiles.load([b.to(tl.int32), h.to(tl.int32), start, 0]).reshape(BLOCK_N, BLOCK_D)
-        # s_sum[b, h, i, j] = sum[e](q[b, h, i, e] * k[b, h, j, e])
-        s_sum = tl.dot(k, q.T)
-        m_kept = tl.load(
-            m_kept_ptr + b * m_kept_0 + h * m_kept_1 + i[None, :] * m_kept_2, mask=i[None, :] < S
-        ).to(tl.float32)
-        # p[b, h, i, j] = exp(s[b, h, i, j] - m_kept[b, h, i])
-        p = tl.exp2(s_sum * (scale * 1.44269504) - m_kept * 1.44269504)
-        # ds[b, h, i, j] = where(j >= i64(begin_[b, i]) and i >= j, dp[b, h, i, j] *
-        #     p[b, h, i, j], 0.0)
-        ds = dp * p
-        # ds_sum[b, h, i, j] = T(where(j >= i64(begin_[b, i]) and i >= j, ds[b, h, i, j]
-        #     * scale, 0.0))
-        ds_sum = (ds * scale).to(T)
+    # The i that some lane of this tile has, and the first behind them that not all have.
+    begin_i, stop_i, rest_i = S, 0, S
+    for scan in range(first_j, S, 1024):
+        i = scan + tl.arange(0, 1024).to(tl.int64)
         begin_ = tl.load(begin_ptr + b * begin_0 + i[None, :] * begin_1, mask=i[None, :] < S).to(
             tl.int64
         )
-        ds_sum = tl.where(
-            (i[None, :] < S) & (i[None, :] >= j[:, None]) & (j[:, None] >= begin_), ds_sum, 0.0
-        )
-        begin_2 = tl.load(begin_ptr + b * begin_0 + i[:, None] * begin_1, mask=i[:, None] < S).to(
-            tl.int64
-        )
-        q = tl.where((i[:, None] < S) & (S > begin_2) & (i[:, None] >= begin_2), q, 0.0)
-        # dk[b, h, j, e] = sum[i >= j](where(j >= begin_[b, i], ds_sum[b, h, i, j] *
-        #     q[b, h, i, e], 0))
-        dk_sum = tl.dot(ds_sum, q, dk_sum)
-        p = tl.where((i[None, :] < S) & (i[None, :] >= j[:, None]) & (j[:, None] >= begin_), p, 0.0)
-        do_sum2 = tl.where((i[:, None] < S) & (S > begin_2) & (i[:, None] >= begin_2), do_sum2, 0.0)
-        # dv[b, h, j, e] = sum[i >= j](where(j >= begin_[b, i], do_sum2[b, h, i, e] *
-        #     T(p[b, h, i, j]), 0))
-        dv_sum = tl.dot(p.to(T), do_sum2, dv_sum)
+        some = (i[None, :] < S) & (end_j > begin_)
+        begin_i = tl.minimum(begin_i, tl.min(tl.where(some, i[None, :], S)).to(tl.int32))
+        stop_i = tl.maximum(stop_i, tl.max(tl.where(some, i[None, :] + 1, 0)).to(tl.int32))
+        partly = (i[None, :] >= begin_i) & ~(first_j >= begin_)
+        rest_i = tl.minimum(rest_i, tl.min(tl.where(partly, i[None, :], S)).to(tl.int32))
+    first = begin_i // BLOCK_N * BLOCK_N
+    v = v_tiles.load([b.to(tl.int32), h.to(tl.int32), first_j, 0]).reshape(BLOCK_M, BLOCK_D)
+    k = k_tiles.load([b.to(tl.int32), h.to(tl.int32), first_j, 0]).reshape(BLOCK_M, BLOCK_D)
+    whole = tl.minimum(
+        tl.maximum(first, tl.cdiv(tl.maximum(end_j - 1, begin_i), BLOCK_N) * BLOCK_N), stop_i
+    )
+    behind = tl.maximum(whole, (tl.minimum(tl.minimum(S, stop_i), rest_i)) // BLOCK_N * BLOCK_N)
+    # Whole blocks go without a mask, then those before and behind them.
+    for masked in tl.static_range(3):
+        for start in range(
+            (whole, first, behind)[masked], (behind, whole, stop_i)[masked], BLOCK_N
+        ):
+            i = start + tl.arange(0, BLOCK_N).to(tl.int64)
+            do_sum2 = do_sum2_tiles.load([b.to(tl.int32), h.to(tl.int32), start, 0]).reshape(
+                BLOCK_N, BLOCK_D
+            )
+            # dp_sum[b, h, i, j] = sum[e](do_sum2[b, h, i, e] * v[b, h, j, e])
+            dp_sum = tl.dot(v, do_sum2.T)
+            do_sum = tl.load(
+                do_sum_ptr + b * do_sum_0 + h * do_sum_1 + i[None, :] * do_sum_2,
+                mask=i[None, :] < stop_i,
+            )
+            o_sum2_kept = tl.load(
+                o_sum2_kept_ptr
+                + b * o_sum2_kept_0
+                + h * o_sum2_kept_1
+                + i[None, :] * o_sum2_kept_2,
+                mask=i[None, :] < stop_i,
+            ).to(tl.float32)
+            # dp[b, h, i, j] = where(j >= i64(begin_[b, i]) and i >= j,
+            #     sum[e](do_sum2[b, h, i, e] * v[b, h, j, e]) - do_sum[b, h, i] /
+            #     o_sum2_kept[b, h, i], 0.0)
+            dp = dp_sum - do_sum / o_sum2_kept
+            q = q_tiles.load([b.to(tl.int32), h.to(tl.int32), start, 0]).reshape(BLOCK_N, BLOCK_D)
+            # s_sum[b, h, i, j] = sum[e](q[b, h, i, e] * k[b, h, j, e])
+            s_sum = tl.dot(k, q.T)
+            m_kept = tl.load(
+                m_kept_ptr + b * m_kept_0 + h * m_kept_1 + i[None, :] * m_kept_2,
+                mask=i[None, :] < stop_i,
+            ).to(tl.float32)
+            # p[b, h, i, j] = exp(s[b, h, i, j] - m_kept[b, h, i])
+            p = tl.exp2(s_sum * (scale * 1.44269504) - m_kept * 1.44269504)
+            # ds[b, h, i, j] = where(j >= i64(begin_[b, i]) and i >= j, dp[b, h, i, j] *
+            #     p[b, h, i, j], 0.0)
+            ds = dp * p
+            # ds_sum[b, h, i, j] = T(where(j >= i64(begin_[b, i]) and i >= j, ds[b, h, i, j]
+            #     * scale, 0.0))
+            ds_sum = (ds * scale).to(T)
+            begin_2 = tl.load(
+                begin_ptr + b * begin_0 + i[None, :] * begin_1, mask=i[None, :] < stop_i
+            ).to(tl.int64)
+            if masked:
+                ds_sum = tl.where(
+                    (i[None, :] < stop_i) & (i[None, :] >= j[:, None]) & (j[:, None] >= begin_2),
+                    ds_sum,
+                    0.0,
+                )
+            begin_3 = tl.load(
+                begin_ptr + b * begin_0 + i[:, None] * begin_1, mask=i[:, None] < stop_i
+            ).to(tl.int64)
+            if masked:
+                q = tl.where(
+                    (i[:, None] < stop_i) & (S > begin_3) & (i[:, None] >= begin_3), q, 0.0
+                )
+            # dk[b, h, j, e] = sum[i >= j](where(j >= begin_[b, i], ds_sum[b, h, i, j] *
+            #     q[b, h, i, e], 0))
+            dk_sum = tl.dot(ds_sum, q, dk_sum)
+            if masked:
+                p = tl.where(
+                    (i[None, :] < stop_i) & (i[None, :] >= j[:, None]) & (j[:, None] >= begin_2),
+                    p,
+                    0.0,
+                )
+                do_sum2 = tl.where(
+                    (i[:, None] < stop_i) & (S > begin_3) & (i[:, None] >= begin_3), do_sum2, 0.0
+                )
+            # dv[b, h, j, e] = sum[i >= j](where(j >= begin_[b, i], do_sum2[b, h, i, e] *
+            #     T(p[b, h, i, j]), 0))
+            dv_sum = tl.dot(p.to(T), do_sum2, dv_sum)
     tl.store(
         dk_ptr + b * dk_0 + h * dk_1 + j[:, None] * dk_2 + e2[None, :] * dk_3,
         dk_sum,
@@ -1769,10 +1801,10 @@ def document_attention_backward_dk_tiles(
 
 @triton.jit
 def document_attention_backward_dk_wide_dk(
-    v_ptr, do_sum2_ptr, do_sum_ptr, o_sum2_kept_ptr, k_ptr, q_ptr, m_kept_ptr, begin_ptr,
-    dk_ptr, scale, S, E, B, H, v_0, v_1, v_2, v_3, do_sum2_0, do_sum2_1, do_sum2_2,
-    do_sum2_3, do_sum_0, do_sum_1, do_sum_2, o_sum2_kept_0, o_sum2_kept_1, o_sum2_kept_2,
-    k_0, k_1, k_2, k_3, q_0, q_1, q_2, q_3, m_kept_0, m_kept_1, m_kept_2, begin_0, begin_1,
+    begin_ptr, v_ptr, do_sum2_ptr, do_sum_ptr, o_sum2_kept_ptr, k_ptr, q_ptr, m_kept_ptr,
+    dk_ptr, scale, S, E, B, H, begin_0, begin_1, v_0, v_1, v_2, v_3, do_sum2_0, do_sum2_1,
+    do_sum2_2, do_sum2_3, do_sum_0, do_sum_1, do_sum_2, o_sum2_kept_0, o_sum2_kept_1,
+    o_sum2_kept_2, k_0, k_1, k_2, k_3, q_0, q_1, q_2, q_3, m_kept_0, m_kept_1, m_kept_2,
     dk_0, dk_1, dk_2, dk_3,
     SCALE_IS_TENSOR: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_D: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
@@ -1792,83 +1824,114 @@ def document_attention_backward_dk_wide_dk(
     h = program3.to(tl.int64)
     dk_sum = tl.zeros((BLOCK_M, BLOCK_D), tl.float32)
     end_j = tl.minimum(first_j + BLOCK_M, S)
-    first = first_j // BLOCK_N * BLOCK_N
-    for start in range(first, S, BLOCK_N):
-        i = start + tl.arange(0, BLOCK_N).to(tl.int64)
-        dp_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
-        for start_e3 in range(0, E, BLOCK_K):
-            e3 = start_e3 + tl.arange(0, BLOCK_K).to(tl.int64)
-            v = tl.load(
-                v_ptr + b * v_0 + h * v_1 + j[:, None] * v_2 + e3[None, :] * v_3,
-                mask=(j[:, None] < S) & (e3[None, :] < E),
-                other=0.0,
-            )
-            do_sum2 = tl.load(
-                do_sum2_ptr
-                + b * do_sum2_0
-                + h * do_sum2_1
-                + i[:, None] * do_sum2_2
-                + e3[None, :] * do_sum2_3,
-                mask=(e3[None, :] < E) & (i[:, None] < S),
-                other=0.0,
-            )
-            # dp_sum[b, h, i, j] = sum[e](do_sum2[b, h, i, e] * v[b, h, j, e])
-            dp_sum = tl.dot(v, do_sum2.T, dp_sum)
-        do_sum = tl.load(
-            do_sum_ptr + b * do_sum_0 + h * do_sum_1 + i[None, :] * do_sum_2, mask=i[None, :] < S
-        )
-        o_sum2_kept = tl.load(
-            o_sum2_kept_ptr + b * o_sum2_kept_0 + h * o_sum2_kept_1 + i[None, :] * o_sum2_kept_2,
-            mask=i[None, :] < S,
-        ).to(tl.float32)
-        # dp[b, h, i, j] = where(j >= i64(begin_[b, i]) and i >= j,
-        #     sum[e](do_sum2[b, h, i, e] * v[b, h, j, e]) - do_sum[b, h, i] /
-        #     o_sum2_kept[b, h, i], 0.0)
-        dp = dp_sum - do_sum / o_sum2_kept
-        s_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
-        for start_e22 in range(0, E, BLOCK_K):
-            e22 = start_e22 + tl.arange(0, BLOCK_K).to(tl.int64)
-            k = tl.load(
-                k_ptr + b * k_0 + h * k_1 + j[:, None] * k_2 + e22[None, :] * k_3,
-                mask=(j[:, None] < S) & (e22[None, :] < E),
-                other=0.0,
-            )
-            q = tl.load(
-                q_ptr + b * q_0 + h * q_1 + i[:, None] * q_2 + e22[None, :] * q_3,
-                mask=(e22[None, :] < E) & (i[:, None] < S),
-                other=0.0,
-            )
-            # s_sum[b, h, i, j] = sum[e](q[b, h, i, e] * k[b, h, j, e])
-            s_sum = tl.dot(k, q.T, s_sum)
-        m_kept = tl.load(
-            m_kept_ptr + b * m_kept_0 + h * m_kept_1 + i[None, :] * m_kept_2, mask=i[None, :] < S
-        ).to(tl.float32)
-        # p[b, h, i, j] = exp(s[b, h, i, j] - m_kept[b, h, i])
-        p = tl.exp2(s_sum * (scale * 1.44269504) - m_kept * 1.44269504)
-        # ds[b, h, i, j] = where(j >= i64(begin_[b, i]) and i >= j, dp[b, h, i, j] *
-        #     p[b, h, i, j], 0.0)
-        ds = dp * p
-        # ds_sum[b, h, i, j] = T(where(j >= i64(begin_[b, i]) and i >= j, ds[b, h, i, j]
-        #     * scale, 0.0))
-        ds_sum = (ds * scale).to(v_ptr.dtype.element_ty)
+    # The i that some lane of this tile has, and the first behind them that not all have.
+    begin_i, stop_i, rest_i = S, 0, S
+    for scan in range(first_j, S, 1024):
+        i = scan + tl.arange(0, 1024).to(tl.int64)
         begin_ = tl.load(begin_ptr + b * begin_0 + i[None, :] * begin_1, mask=i[None, :] < S).to(
             tl.int64
         )
-        ds_sum = tl.where(
-            (i[None, :] < S) & (i[None, :] >= j[:, None]) & (j[:, None] >= begin_), ds_sum, 0.0
-        )
-        begin_2 = tl.load(begin_ptr + b * begin_0 + i[:, None] * begin_1, mask=i[:, None] < S).to(
-            tl.int64
-        )
-        q2 = tl.load(
-            q_ptr + b * q_0 + h * q_1 + i[:, None] * q_2 + e2[None, :] * q_3,
-            mask=(i[:, None] < S) & (e2[None, :] < E),
-            other=0.0,
-        )
-        q2 = tl.where((i[:, None] < S) & (S > begin_2) & (i[:, None] >= begin_2), q2, 0.0)
-        # dk[b, h, j, e] = sum[i >= j](where(j >= begin_[b, i], ds_sum[b, h, i, j] *
-        #     q[b, h, i, e], 0))
-        dk_sum = tl.dot(ds_sum, q2, dk_sum)
+        some = (i[None, :] < S) & (end_j > begin_)
+        begin_i = tl.minimum(begin_i, tl.min(tl.where(some, i[None, :], S)).to(tl.int32))
+        stop_i = tl.maximum(stop_i, tl.max(tl.where(some, i[None, :] + 1, 0)).to(tl.int32))
+        partly = (i[None, :] >= begin_i) & ~(first_j >= begin_)
+        rest_i = tl.minimum(rest_i, tl.min(tl.where(partly, i[None, :], S)).to(tl.int32))
+    first = begin_i // BLOCK_N * BLOCK_N
+    whole = tl.minimum(
+        tl.maximum(first, tl.cdiv(tl.maximum(end_j - 1, begin_i), BLOCK_N) * BLOCK_N), stop_i
+    )
+    behind = tl.maximum(whole, (tl.minimum(tl.minimum(S, stop_i), rest_i)) // BLOCK_N * BLOCK_N)
+    # Whole blocks go without a mask, then those before and behind them.
+    for masked in tl.static_range(3):
+        for start in range(
+            (whole, first, behind)[masked], (behind, whole, stop_i)[masked], BLOCK_N
+        ):
+            i = start + tl.arange(0, BLOCK_N).to(tl.int64)
+            dp_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+            for start_e3 in range(0, E, BLOCK_K):
+                e3 = start_e3 + tl.arange(0, BLOCK_K).to(tl.int64)
+                v = tl.load(
+                    v_ptr + b * v_0 + h * v_1 + j[:, None] * v_2 + e3[None, :] * v_3,
+                    mask=(j[:, None] < S) & (e3[None, :] < E),
+                    other=0.0,
+                )
+                do_sum2 = tl.load(
+                    do_sum2_ptr
+                    + b * do_sum2_0
+                    + h * do_sum2_1
+                    + i[:, None] * do_sum2_2
+                    + e3[None, :] * do_sum2_3,
+                    mask=(e3[None, :] < E) & (i[:, None] < stop_i),
+                    other=0.0,
+                )
+                # dp_sum[b, h, i, j] = sum[e](do_sum2[b, h, i, e] * v[b, h, j, e])
+                dp_sum = tl.dot(v, do_sum2.T, dp_sum)
+            do_sum = tl.load(
+                do_sum_ptr + b * do_sum_0 + h * do_sum_1 + i[None, :] * do_sum_2,
+                mask=i[None, :] < stop_i,
+            )
+            o_sum2_kept = tl.load(
+                o_sum2_kept_ptr
+                + b * o_sum2_kept_0
+                + h * o_sum2_kept_1
+                + i[None, :] * o_sum2_kept_2,
+                mask=i[None, :] < stop_i,
+            ).to(tl.float32)
+            # dp[b, h, i, j] = where(j >= i64(begin_[b, i]) and i >= j,
+            #     sum[e](do_sum2[b, h, i, e] * v[b, h, j, e]) - do_sum[b, h, i] /
+            #     o_sum2_kept[b, h, i], 0.0)
+            dp = dp_sum - do_sum / o_sum2_kept
+            s_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+            for start_e22 in range(0, E, BLOCK_K):
+                e22 = start_e22 + tl.arange(0, BLOCK_K).to(tl.int64)
+                k = tl.load(
+                    k_ptr + b * k_0 + h * k_1 + j[:, None] * k_2 + e22[None, :] * k_3,
+                    mask=(j[:, None] < S) & (e22[None, :] < E),
+                    other=0.0,
+                )
+                q = tl.load(
+                    q_ptr + b * q_0 + h * q_1 + i[:, None] * q_2 + e22[None, :] * q_3,
+                    mask=(e22[None, :] < E) & (i[:, None] < stop_i),
+                    other=0.0,
+                )
+                # s_sum[b, h, i, j] = sum[e](q[b, h, i, e] * k[b, h, j, e])
+                s_sum = tl.dot(k, q.T, s_sum)
+            m_kept = tl.load(
+                m_kept_ptr + b * m_kept_0 + h * m_kept_1 + i[None, :] * m_kept_2,
+                mask=i[None, :] < stop_i,
+            ).to(tl.float32)
+            # p[b, h, i, j] = exp(s[b, h, i, j] - m_kept[b, h, i])
+            p = tl.exp2(s_sum * (scale * 1.44269504) - m_kept * 1.44269504)
+            # ds[b, h, i, j] = where(j >= i64(begin_[b, i]) and i >= j, dp[b, h, i, j] *
+            #     p[b, h, i, j], 0.0)
+            ds = dp * p
+            # ds_sum[b, h, i, j] = T(where(j >= i64(begin_[b, i]) and i >= j, ds[b, h, i, j]
+            #     * scale, 0.0))
+            ds_sum = (ds * scale).to(v_ptr.dtype.element_ty)
+            begin_2 = tl.load(
+                begin_ptr + b * begin_0 + i[None, :] * begin_1, mask=i[None, :] < stop_i
+            ).to(tl.int64)
+            if masked:
+                ds_sum = tl.where(
+                    (i[None, :] < stop_i) & (i[None, :] >= j[:, None]) & (j[:, None] >= begin_2),
+                    ds_sum,
+                    0.0,
+                )
+            begin_3 = tl.load(
+                begin_ptr + b * begin_0 + i[:, None] * begin_1, mask=i[:, None] < stop_i
+            ).to(tl.int64)
+            q2 = tl.load(
+                q_ptr + b * q_0 + h * q_1 + i[:, None] * q_2 + e2[None, :] * q_3,
+                mask=(i[:, None] < stop_i) & (e2[None, :] < E),
+                other=0.0,
+            )
+            if masked:
+                q2 = tl.where(
+                    (i[:, None] < stop_i) & (S > begin_3) & (i[:, None] >= begin_3), q2, 0.0
+                )
+            # dk[b, h, j, e] = sum[i >= j](where(j >= begin_[b, i], ds_sum[b, h, i, j] *
+            #     q[b, h, i, e], 0))
+            dk_sum = tl.dot(ds_sum, q2, dk_sum)
     tl.store(
         dk_ptr + b * dk_0 + h * dk_1 + j[:, None] * dk_2 + e2[None, :] * dk_3,
         dk_sum,
@@ -1878,9 +1941,9 @@ def document_attention_backward_dk_wide_dk(
 
 @triton.jit
 def document_attention_backward_dk_wide_dv(
-    k_ptr, q_ptr, m_kept_ptr, begin_ptr, do_sum2_ptr, dv_ptr, scale, S, E, B, H, k_0, k_1,
-    k_2, k_3, q_0, q_1, q_2, q_3, m_kept_0, m_kept_1, m_kept_2, begin_0, begin_1, do_sum2_0,
-    do_sum2_1, do_sum2_2, do_sum2_3, dv_0, dv_1, dv_2, dv_3,
+    begin_ptr, k_ptr, q_ptr, m_kept_ptr, do_sum2_ptr, dv_ptr, scale, S, E, B, H, begin_0,
+    begin_1, k_0, k_1, k_2, k_3, q_0, q_1, q_2, q_3, m_kept_0, m_kept_1, m_kept_2,
+    do_sum2_0, do_sum2_1, do_sum2_2, do_sum2_3, dv_0, dv_1, dv_2, dv_3,
     SCALE_IS_TENSOR: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_D: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
@@ -1899,48 +1962,77 @@ def document_attention_backward_dk_wide_dv(
     h = program3.to(tl.int64)
     dv_sum = tl.zeros((BLOCK_M, BLOCK_D), tl.float32)
     end_j = tl.minimum(first_j + BLOCK_M, S)
-    first = first_j // BLOCK_N * BLOCK_N
-    for start in range(first, S, BLOCK_N):
-        i = start + tl.arange(0, BLOCK_N).to(tl.int64)
-        s_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
-        for start_e23 in range(0, E, BLOCK_K):
-            e23 = start_e23 + tl.arange(0, BLOCK_K).to(tl.int64)
-            k = tl.load(
-                k_ptr + b * k_0 + h * k_1 + j[:, None] * k_2 + e23[None, :] * k_3,
-                mask=(j[:, None] < S) & (e23[None, :] < E),
-                other=0.0,
-            )
-            q = tl.load(
-                q_ptr + b * q_0 + h * q_1 + i[:, None] * q_2 + e23[None, :] * q_3,
-                mask=(e23[None, :] < E) & (i[:, None] < S),
-                other=0.0,
-            )
-            # s_sum[b, h, i, j] = sum[e](q[b, h, i, e] * k[b, h, j, e])
-            s_sum = tl.dot(k, q.T, s_sum)
-        m_kept = tl.load(
-            m_kept_ptr + b * m_kept_0 + h * m_kept_1 + i[None, :] * m_kept_2, mask=i[None, :] < S
-        ).to(tl.float32)
-        # p[b, h, i, j] = exp(s[b, h, i, j] - m_kept[b, h, i])
-        p = tl.exp2(s_sum * (scale * 1.44269504) - m_kept * 1.44269504)
+    # The i that some lane of this tile has, and the first behind them that not all have.
+    begin_i, stop_i, rest_i = S, 0, S
+    for scan in range(first_j, S, 1024):
+        i = scan + tl.arange(0, 1024).to(tl.int64)
         begin_ = tl.load(begin_ptr + b * begin_0 + i[None, :] * begin_1, mask=i[None, :] < S).to(
             tl.int64
         )
-        p = tl.where((i[None, :] < S) & (i[None, :] >= j[:, None]) & (j[:, None] >= begin_), p, 0.0)
-        begin_2 = tl.load(begin_ptr + b * begin_0 + i[:, None] * begin_1, mask=i[:, None] < S).to(
-            tl.int64
-        )
-        do_sum2 = tl.load(
-            do_sum2_ptr
-            + b * do_sum2_0
-            + h * do_sum2_1
-            + i[:, None] * do_sum2_2
-            + e[None, :] * do_sum2_3,
-            mask=(i[:, None] < S) & (e[None, :] < E),
-        )
-        do_sum2 = tl.where((i[:, None] < S) & (S > begin_2) & (i[:, None] >= begin_2), do_sum2, 0.0)
-        # dv[b, h, j, e] = sum[i >= j](where(j >= begin_[b, i], do_sum2[b, h, i, e] *
-        #     T(p[b, h, i, j]), 0))
-        dv_sum = tl.dot(p.to(k_ptr.dtype.element_ty), do_sum2, dv_sum)
+        some = (i[None, :] < S) & (end_j > begin_)
+        begin_i = tl.minimum(begin_i, tl.min(tl.where(some, i[None, :], S)).to(tl.int32))
+        stop_i = tl.maximum(stop_i, tl.max(tl.where(some, i[None, :] + 1, 0)).to(tl.int32))
+        partly = (i[None, :] >= begin_i) & ~(first_j >= begin_)
+        rest_i = tl.minimum(rest_i, tl.min(tl.where(partly, i[None, :], S)).to(tl.int32))
+    first = begin_i // BLOCK_N * BLOCK_N
+    whole = tl.minimum(
+        tl.maximum(first, tl.cdiv(tl.maximum(end_j - 1, begin_i), BLOCK_N) * BLOCK_N), stop_i
+    )
+    behind = tl.maximum(whole, (tl.minimum(tl.minimum(S, stop_i), rest_i)) // BLOCK_N * BLOCK_N)
+    # Whole blocks go without a mask, then those before and behind them.
+    for masked in tl.static_range(3):
+        for start in range(
+            (whole, first, behind)[masked], (behind, whole, stop_i)[masked], BLOCK_N
+        ):
+            i = start + tl.arange(0, BLOCK_N).to(tl.int64)
+            s_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+            for start_e23 in range(0, E, BLOCK_K):
+                e23 = start_e23 + tl.arange(0, BLOCK_K).to(tl.int64)
+                k = tl.load(
+                    k_ptr + b * k_0 + h * k_1 + j[:, None] * k_2 + e23[None, :] * k_3,
+                    mask=(j[:, None] < S) & (e23[None, :] < E),
+                    other=0.0,
+                )
+                q = tl.load(
+                    q_ptr + b * q_0 + h * q_1 + i[:, None] * q_2 + e23[None, :] * q_3,
+                    mask=(e23[None, :] < E) & (i[:, None] < stop_i),
+                    other=0.0,
+                )
+                # s_sum[b, h, i, j] = sum[e](q[b, h, i, e] * k[b, h, j, e])
+                s_sum = tl.dot(k, q.T, s_sum)
+            m_kept = tl.load(
+                m_kept_ptr + b * m_kept_0 + h * m_kept_1 + i[None, :] * m_kept_2,
+                mask=i[None, :] < stop_i,
+            ).to(tl.float32)
+            # p[b, h, i, j] = exp(s[b, h, i, j] - m_kept[b, h, i])
+            p = tl.exp2(s_sum * (scale * 1.44269504) - m_kept * 1.44269504)
+            begin_2 = tl.load(
+                begin_ptr + b * begin_0 + i[None, :] * begin_1, mask=i[None, :] < stop_i
+            ).to(tl.int64)
+            if masked:
+                p = tl.where(
+                    (i[None, :] < stop_i) & (i[None, :] >= j[:, None]) & (j[:, None] >= begin_2),
+                    p,
+                    0.0,
+                )
+            begin_3 = tl.load(
+                begin_ptr + b * begin_0 + i[:, None] * begin_1, mask=i[:, None] < stop_i
+            ).to(tl.int64)
+            do_sum2 = tl.load(
+                do_sum2_ptr
+                + b * do_sum2_0
+                + h * do_sum2_1
+                + i[:, None] * do_sum2_2
+                + e[None, :] * do_sum2_3,
+                mask=(i[:, None] < stop_i) & (e[None, :] < E),
+            )
+            if masked:
+                do_sum2 = tl.where(
+                    (i[:, None] < stop_i) & (S > begin_3) & (i[:, None] >= begin_3), do_sum2, 0.0
+                )
+            # dv[b, h, j, e] = sum[i >= j](where(j >= begin_[b, i], do_sum2[b, h, i, e] *
+            #     T(p[b, h, i, j]), 0))
+            dv_sum = tl.dot(p.to(k_ptr.dtype.element_ty), do_sum2, dv_sum)
     tl.store(
         dv_ptr + b * dv_0 + h * dv_1 + j[:, None] * dv_2 + e[None, :] * dv_3,
         dv_sum,
@@ -1972,7 +2064,6 @@ def document_attention_backward_dscale_sum_rows_tiles(
         tl.int64
     )
     end_i = tl.minimum(first_i + BLOCK_M, S)
-    stop = end_i
     begin = tl.maximum(0, tl.min(tl.where(i[:, None] < S, begin_, S)).to(tl.int32))
     first = begin // BLOCK_N * BLOCK_N
     do_sum = tl.load(
@@ -1985,7 +2076,7 @@ def document_attention_backward_dscale_sum_rows_tiles(
     m_kept = tl.load(
         m_kept_ptr + b * m_kept_0 + h * m_kept_1 + i[:, None] * m_kept_2, mask=i[:, None] < S
     ).to(tl.float32)
-    for start in range(first, stop, BLOCK_N):
+    for start in range(first, end_i, BLOCK_N):
         j = start + tl.arange(0, BLOCK_N).to(tl.int64)
         dp_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
         for start_e3 in range(0, E, BLOCK_K):
@@ -2020,7 +2111,7 @@ def document_attention_backward_dscale_sum_rows_tiles(
         #     s_sum[b, h, i, j])
         dscale_sum_rows += tl.sum(
             tl.where(
-                (j[None, :] < stop) & (j[None, :] >= begin_) & (i[:, None] >= j[None, :]),
+                (j[None, :] < end_i) & (j[None, :] >= begin_) & (i[:, None] >= j[None, :]),
                 ds * s_sum,
                 0.0,
             ),
@@ -2062,7 +2153,6 @@ def document_attention_backward_dscale_sum_rows_rows(
         tl.int64
     )
     end_i = tl.minimum(first_i + BLOCK_M, S)
-    stop = end_i
     begin = tl.maximum(0, tl.min(tl.where(i[:, None] < S, begin_, S)).to(tl.int32))
     first = begin // BLOCK_N * BLOCK_N
     do_sum = tl.load(
@@ -2075,7 +2165,7 @@ def document_attention_backward_dscale_sum_rows_rows(
     m_kept = tl.load(
         m_kept_ptr + b * m_kept_0 + h * m_kept_1 + i[:, None] * m_kept_2, mask=i[:, None] < S
     ).to(tl.float32)
-    for start in range(first, stop, BLOCK_N):
+    for start in range(first, end_i, BLOCK_N):
         j = start + tl.arange(0, BLOCK_N).to(tl.int64)
         dp_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
         for start_e3 in range(0, E, BLOCK_K):
@@ -2091,7 +2181,7 @@ def document_attention_backward_dscale_sum_rows_rows(
             )
             v = tl.load(
                 v_ptr + b * v_0 + h * v_1 + j[:, None] * v_2 + e3[None, :] * v_3,
-                mask=(e3[None, :] < E) & (j[:, None] < stop),
+                mask=(e3[None, :] < E) & (j[:, None] < end_i),
                 other=0.0,
             )
             # dp_sum[b, h, i, j] = sum[e](do_sum2[b, h, i, e] * v[b, h, j, e])
@@ -2110,7 +2200,7 @@ def document_attention_backward_dscale_sum_rows_rows(
             )
             k = tl.load(
                 k_ptr + b * k_0 + h * k_1 + j[:, None] * k_2 + e22[None, :] * k_3,
-                mask=(e22[None, :] < E) & (j[:, None] < stop),
+                mask=(e22[None, :] < E) & (j[:, None] < end_i),
                 other=0.0,
             )
             # s_sum[b, h, i, j] = sum[e](q[b, h, i, e] * k[b, h, j, e])
@@ -2124,7 +2214,7 @@ def document_attention_backward_dscale_sum_rows_rows(
         #     s_sum[b, h, i, j])
         dscale_sum_rows += tl.sum(
             tl.where(
-                (j[None, :] < stop) & (j[None, :] >= begin_) & (i[:, None] >= j[None, :]),
+                (j[None, :] < end_i) & (j[None, :] >= begin_) & (i[:, None] >= j[None, :]),
                 ds * s_sum,
                 0.0,
             ),
@@ -2401,23 +2491,23 @@ def launch_document_attention_backward_dk(
         q_tiles = lib.boxes(q, 1, 1, BLOCK_N, BLOCK_D)
         grid = (B * H * lib.cdiv(S, BLOCK_M),)
         document_attention_backward_dk_tiles[grid](
-            v_tiles, do_sum2_tiles, do_sum, o_sum2_kept, k_tiles, q_tiles, m_kept, begin_, dk, dv,
-            scale, S, B, H, E, *do_sum.stride(), *o_sum2_kept.stride(), *m_kept.stride(),
-            *begin_.stride(), *dk.stride(), *dv.stride(),
+            begin_, v_tiles, do_sum2_tiles, do_sum, o_sum2_kept, k_tiles, q_tiles, m_kept, dk, dv,
+            scale, S, B, H, E, *begin_.stride(), *do_sum.stride(), *o_sum2_kept.stride(),
+            *m_kept.stride(), *dk.stride(), *dv.stride(),
             SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), T=getattr(tl, str(q.dtype)[6:]),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
         grid = (B * H * lib.cdiv(S, BLOCK_M) * max(1, lib.cdiv(E, BLOCK_D)),)
         document_attention_backward_dk_wide_dk[grid](
-            v, do_sum2, do_sum, o_sum2_kept, k, q, m_kept, begin_, dk, scale, S, E, B, H,
-            *v.stride(), *do_sum2.stride(), *do_sum.stride(), *o_sum2_kept.stride(), *k.stride(),
-            *q.stride(), *m_kept.stride(), *begin_.stride(), *dk.stride(),
+            begin_, v, do_sum2, do_sum, o_sum2_kept, k, q, m_kept, dk, scale, S, E, B, H,
+            *begin_.stride(), *v.stride(), *do_sum2.stride(), *do_sum.stride(),
+            *o_sum2_kept.stride(), *k.stride(), *q.stride(), *m_kept.stride(), *dk.stride(),
             SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True, **config,
         )  # fmt: skip
         document_attention_backward_dk_wide_dv[grid](
-            k, q, m_kept, begin_, do_sum2, dv, scale, S, E, B, H, *k.stride(), *q.stride(),
-            *m_kept.stride(), *begin_.stride(), *do_sum2.stride(), *dv.stride(),
+            begin_, k, q, m_kept, do_sum2, dv, scale, S, E, B, H, *begin_.stride(), *k.stride(),
+            *q.stride(), *m_kept.stride(), *do_sum2.stride(), *dv.stride(),
             SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True, **config,
         )  # fmt: skip
 

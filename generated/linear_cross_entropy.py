@@ -697,7 +697,6 @@ def linear_cross_entropy_forward_reference(
     lib=12,
     allocate=allocate_linear_cross_entropy_forward,
     reference=linear_cross_entropy_forward_reference,
-    precision=("matmul",),
     backward=runtime.Backward(
         "linear_cross_entropy_backward",
         wrt=("x", "w"),
@@ -1102,15 +1101,14 @@ def linear_cross_entropy_backward_dw_tiles(
         k = start + tl.arange(0, BLOCK_K).to(tl.int64)
         dz = tl.load(
             dz_ptr + k[None, :] * dz_m + m * dz_m2, mask=(m < V) & (k[None, :] < M), other=0.0
-        ).to(tl.float32)
+        )
         target = tl.load(target_ptr + k[:, None] * target_m, mask=k[:, None] < M, other=0)
         x = tl.load(
             x_ptr + k[:, None] * x_m + n * x_n, mask=(n < K) & (k[:, None] < M), other=0.0
         ).to(tl.float32)
-        right = tl.where(~(target == ignore), x, 0.0)
+        right = tl.where(~(target == ignore), x, 0.0).to(dz_ptr.dtype.element_ty)
         right = tl.where((n < K) & (k[:, None] < M), right, 0)
         dw_sum = tl.dot(dz, right, dw_sum, input_precision=PRECISION, out_dtype=tl.float32)
-        dw_sum = lib.awaited(dw_sum)
     inside = (m < V) & (n < K)
     if dw_sum_parts_ptr is not None:
         at = (tl.cast(part, tl.int64) * V + m) * K + n
@@ -1386,6 +1384,15 @@ def choose_linear_cross_entropy_backward_dw(
             BLOCK_M, BLOCK_N, BLOCK_K, 4, 4, PARTS=PARTS,
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
         )  # fmt: skip
+    # by pointers, in the widest tiles
+    if (
+        gpu.shared >= 99
+        and itemsize <= 2
+        and M > 64
+        and N > 128
+        and lib.cdiv(M, 128) * lib.cdiv(N, 256) >= gpu.sms
+    ):
+        return "large", lib.tile(128, 256, 128 // itemsize, 8, 3)
     # by pointers, in square tiles
     if (
         gpu.shared >= 99
@@ -1416,9 +1423,9 @@ def launch_linear_cross_entropy_backward_dw(x, w, target, dz, dw, ignore) -> Non
     """Computes dw with the variant that `choose` returns. Does not check operands."""
     M, K = x.shape
     V = w.shape[0]
-    PRECISION = runtime.f32_precision("matmul")
+    PRECISION = "ieee"
     _, config = choose_linear_cross_entropy_backward_dw(
-        M=V, N=K, K=M, itemsize=4, gpu=lib.gpu(dz.device),
+        M=V, N=K, K=M, itemsize=x.element_size(), gpu=lib.gpu(dz.device),
     )  # fmt: skip
     PARTS = config.get("PARTS", 1)
     dw_sum_parts = lib.workspace(config, (V, K), torch.float32, dz.device)
@@ -1566,7 +1573,6 @@ def linear_cross_entropy_backward_reference(
     lib=12,
     allocate=allocate_linear_cross_entropy_backward,
     reference=linear_cross_entropy_backward_reference,
-    precision=("matmul",),
     linear=(("dloss",),),
     no_gradient="second derivatives are derived for what comes from tritongen.compile_op, compile_expr and load",
 )

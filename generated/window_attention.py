@@ -217,15 +217,14 @@ def window_attention_tiles(
     o_sum = tl.zeros((BLOCK_M, BLOCK_D), tl.float32)
     o_sum2 = tl.zeros((BLOCK_M, 1), tl.float32)
     end_i = tl.minimum(first_i + BLOCK_M, S)
-    stop = end_i
     begin = tl.maximum(0, first_i - width + 1)
     first = begin // BLOCK_N * BLOCK_N
     q = q_tiles.load([b.to(tl.int32), h.to(tl.int32), first_i, 0]).reshape(BLOCK_M, BLOCK_D)
-    whole = tl.minimum(tl.maximum(first, tl.cdiv(end_i - width, BLOCK_N) * BLOCK_N), stop)
+    whole = tl.minimum(tl.maximum(first, tl.cdiv(end_i - width, BLOCK_N) * BLOCK_N), end_i)
     behind = tl.maximum(whole, (tl.minimum(S, first_i + 1)) // BLOCK_N * BLOCK_N)
     # Whole blocks go without a mask, then those before and behind them.
     for masked in tl.static_range(3):
-        for start in range((whole, first, behind)[masked], (behind, whole, stop)[masked], BLOCK_N):
+        for start in range((whole, first, behind)[masked], (behind, whole, end_i)[masked], BLOCK_N):
             j = start + tl.arange(0, BLOCK_N).to(tl.int64)
             k = k_tiles.load([b.to(tl.int32), h.to(tl.int32), start, 0]).reshape(BLOCK_N, BLOCK_D)
             # s[b, h, i, j] = scale * sum[e](q[b, h, i, e] * k[b, h, j, e])
@@ -233,7 +232,7 @@ def window_attention_tiles(
             s = scale * s_sum
             if masked:
                 s = tl.where(
-                    (j[None, :] < stop)
+                    (j[None, :] < end_i)
                     & (j[None, :] + width > i[:, None])
                     & (i[:, None] >= j[None, :]),
                     s,
@@ -286,14 +285,13 @@ def window_attention_wide(
     o_sum = tl.zeros((BLOCK_M, BLOCK_D), tl.float32)
     o_sum2 = tl.zeros((BLOCK_M, 1), tl.float32)
     end_i = tl.minimum(first_i + BLOCK_M, S)
-    stop = end_i
     begin = tl.maximum(0, first_i - width + 1)
     first = begin // BLOCK_N * BLOCK_N
-    whole = tl.minimum(tl.maximum(first, tl.cdiv(end_i - width, BLOCK_N) * BLOCK_N), stop)
+    whole = tl.minimum(tl.maximum(first, tl.cdiv(end_i - width, BLOCK_N) * BLOCK_N), end_i)
     behind = tl.maximum(whole, (tl.minimum(S, first_i + 1)) // BLOCK_N * BLOCK_N)
     # Whole blocks go without a mask, then those before and behind them.
     for masked in tl.static_range(3):
-        for start in range((whole, first, behind)[masked], (behind, whole, stop)[masked], BLOCK_N):
+        for start in range((whole, first, behind)[masked], (behind, whole, end_i)[masked], BLOCK_N):
             j = start + tl.arange(0, BLOCK_N).to(tl.int64)
             s_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
             for start_e22 in range(0, E, BLOCK_K):
@@ -305,7 +303,7 @@ def window_attention_wide(
                 )
                 k = tl.load(
                     k_ptr + b * k_0 + h * k_1 + j[:, None] * k_2 + e22[None, :] * k_3,
-                    mask=(e22[None, :] < E) & (j[:, None] < stop),
+                    mask=(e22[None, :] < E) & (j[:, None] < end_i),
                     other=0.0,
                 )
                 # s[b, h, i, j] = scale * sum[e](q[b, h, i, e] * k[b, h, j, e])
@@ -313,7 +311,7 @@ def window_attention_wide(
             s = scale * s_sum
             if masked:
                 s = tl.where(
-                    (j[None, :] < stop)
+                    (j[None, :] < end_i)
                     & (j[None, :] + width > i[:, None])
                     & (i[:, None] >= j[None, :]),
                     s,
@@ -328,7 +326,7 @@ def window_attention_wide(
             p = tl.exp2(s * 1.44269504 - m_base)
             v = tl.load(
                 v_ptr + b * v_0 + h * v_1 + j[:, None] * v_2 + e[None, :] * v_3,
-                mask=(j[:, None] < stop) & (e[None, :] < E),
+                mask=(j[:, None] < end_i) & (e[None, :] < E),
                 other=0.0,
             )
             # o_sum[b, h, i, e] = sum[i - width < j <= i](T(p[b, h, i, j]) * v[b, h, j, e])
@@ -751,15 +749,14 @@ def window_attention_forward_tiles(
     o_sum = tl.zeros((BLOCK_M, BLOCK_D), tl.float32)
     o_sum2 = tl.zeros((BLOCK_M, 1), tl.float32)
     end_i = tl.minimum(first_i + BLOCK_M, S)
-    stop = end_i
     begin = tl.maximum(0, first_i - width + 1)
     first = begin // BLOCK_N * BLOCK_N
     q = q_tiles.load([b.to(tl.int32), h.to(tl.int32), first_i, 0]).reshape(BLOCK_M, BLOCK_D)
-    whole = tl.minimum(tl.maximum(first, tl.cdiv(end_i - width, BLOCK_N) * BLOCK_N), stop)
+    whole = tl.minimum(tl.maximum(first, tl.cdiv(end_i - width, BLOCK_N) * BLOCK_N), end_i)
     behind = tl.maximum(whole, (tl.minimum(S, first_i + 1)) // BLOCK_N * BLOCK_N)
     # Whole blocks go without a mask, then those before and behind them.
     for masked in tl.static_range(3):
-        for start in range((whole, first, behind)[masked], (behind, whole, stop)[masked], BLOCK_N):
+        for start in range((whole, first, behind)[masked], (behind, whole, end_i)[masked], BLOCK_N):
             j = start + tl.arange(0, BLOCK_N).to(tl.int64)
             k = k_tiles.load([b.to(tl.int32), h.to(tl.int32), start, 0]).reshape(BLOCK_N, BLOCK_D)
             # s_sum[b, h, i, j] = sum[e](q[b, h, i, e] * k[b, h, j, e])
@@ -768,7 +765,7 @@ def window_attention_forward_tiles(
             s = scale * s_sum
             if masked:
                 s = tl.where(
-                    (j[None, :] < stop)
+                    (j[None, :] < end_i)
                     & (j[None, :] + width > i[:, None])
                     & (i[:, None] >= j[None, :]),
                     s,
@@ -829,14 +826,13 @@ def window_attention_forward_wide(
     o_sum = tl.zeros((BLOCK_M, BLOCK_D), tl.float32)
     o_sum2 = tl.zeros((BLOCK_M, 1), tl.float32)
     end_i = tl.minimum(first_i + BLOCK_M, S)
-    stop = end_i
     begin = tl.maximum(0, first_i - width + 1)
     first = begin // BLOCK_N * BLOCK_N
-    whole = tl.minimum(tl.maximum(first, tl.cdiv(end_i - width, BLOCK_N) * BLOCK_N), stop)
+    whole = tl.minimum(tl.maximum(first, tl.cdiv(end_i - width, BLOCK_N) * BLOCK_N), end_i)
     behind = tl.maximum(whole, (tl.minimum(S, first_i + 1)) // BLOCK_N * BLOCK_N)
     # Whole blocks go without a mask, then those before and behind them.
     for masked in tl.static_range(3):
-        for start in range((whole, first, behind)[masked], (behind, whole, stop)[masked], BLOCK_N):
+        for start in range((whole, first, behind)[masked], (behind, whole, end_i)[masked], BLOCK_N):
             j = start + tl.arange(0, BLOCK_N).to(tl.int64)
             s_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
             for start_e22 in range(0, E, BLOCK_K):
@@ -848,7 +844,7 @@ def window_attention_forward_wide(
                 )
                 k = tl.load(
                     k_ptr + b * k_0 + h * k_1 + j[:, None] * k_2 + e22[None, :] * k_3,
-                    mask=(e22[None, :] < E) & (j[:, None] < stop),
+                    mask=(e22[None, :] < E) & (j[:, None] < end_i),
                     other=0.0,
                 )
                 # s_sum[b, h, i, j] = sum[e](q[b, h, i, e] * k[b, h, j, e])
@@ -857,7 +853,7 @@ def window_attention_forward_wide(
             s = scale * s_sum
             if masked:
                 s = tl.where(
-                    (j[None, :] < stop)
+                    (j[None, :] < end_i)
                     & (j[None, :] + width > i[:, None])
                     & (i[:, None] >= j[None, :]),
                     s,
@@ -872,7 +868,7 @@ def window_attention_forward_wide(
             p = tl.exp2(s * 1.44269504 - m_base)
             v = tl.load(
                 v_ptr + b * v_0 + h * v_1 + j[:, None] * v_2 + e[None, :] * v_3,
-                mask=(j[:, None] < stop) & (e[None, :] < E),
+                mask=(j[:, None] < end_i) & (e[None, :] < E),
                 other=0.0,
             )
             # o_sum[b, h, i, e] = sum[i - width < j <= i](T(p[b, h, i, j]) * v[b, h, j, e])
@@ -1178,7 +1174,6 @@ def window_attention_backward_dq_tiles(
     e2 = tl.arange(0, BLOCK_D).to(tl.int64)
     dq_sum = tl.zeros((BLOCK_M, BLOCK_D), tl.float32)
     end_i = tl.minimum(first_i + BLOCK_M, S)
-    stop = end_i
     begin = tl.maximum(0, first_i - width + 1)
     first = begin // BLOCK_N * BLOCK_N
     do_sum2 = do_sum2_tiles.load([b.to(tl.int32), h.to(tl.int32), first_i, 0]).reshape(
@@ -1195,11 +1190,11 @@ def window_attention_backward_dq_tiles(
     m_kept = tl.load(
         m_kept_ptr + b * m_kept_0 + h * m_kept_1 + i[:, None] * m_kept_2, mask=i[:, None] < S
     ).to(tl.float32)
-    whole = tl.minimum(tl.maximum(first, tl.cdiv(end_i - width, BLOCK_N) * BLOCK_N), stop)
+    whole = tl.minimum(tl.maximum(first, tl.cdiv(end_i - width, BLOCK_N) * BLOCK_N), end_i)
     behind = tl.maximum(whole, (tl.minimum(S, first_i + 1)) // BLOCK_N * BLOCK_N)
     # Whole blocks go without a mask, then those before and behind them.
     for masked in tl.static_range(3):
-        for start in range((whole, first, behind)[masked], (behind, whole, stop)[masked], BLOCK_N):
+        for start in range((whole, first, behind)[masked], (behind, whole, end_i)[masked], BLOCK_N):
             j = start + tl.arange(0, BLOCK_N).to(tl.int64)
             v = v_tiles.load([b.to(tl.int32), h.to(tl.int32), start, 0]).reshape(BLOCK_N, BLOCK_D)
             # dp_sum[b, h, i, j] = sum[e](do_sum2[b, h, i, e] * v[b, h, j, e])
@@ -1220,7 +1215,7 @@ def window_attention_backward_dq_tiles(
             ds_sum = (ds * scale).to(T)
             if masked:
                 ds_sum = tl.where(
-                    (j[None, :] < stop)
+                    (j[None, :] < end_i)
                     & (j[None, :] + width > i[:, None])
                     & (i[:, None] >= j[None, :]),
                     ds_sum,
@@ -1260,7 +1255,6 @@ def window_attention_backward_dq_wide(
     h = program3.to(tl.int64)
     dq_sum = tl.zeros((BLOCK_M, BLOCK_D), tl.float32)
     end_i = tl.minimum(first_i + BLOCK_M, S)
-    stop = end_i
     begin = tl.maximum(0, first_i - width + 1)
     first = begin // BLOCK_N * BLOCK_N
     do_sum = tl.load(
@@ -1273,11 +1267,11 @@ def window_attention_backward_dq_wide(
     m_kept = tl.load(
         m_kept_ptr + b * m_kept_0 + h * m_kept_1 + i[:, None] * m_kept_2, mask=i[:, None] < S
     ).to(tl.float32)
-    whole = tl.minimum(tl.maximum(first, tl.cdiv(end_i - width, BLOCK_N) * BLOCK_N), stop)
+    whole = tl.minimum(tl.maximum(first, tl.cdiv(end_i - width, BLOCK_N) * BLOCK_N), end_i)
     behind = tl.maximum(whole, (tl.minimum(S, first_i + 1)) // BLOCK_N * BLOCK_N)
     # Whole blocks go without a mask, then those before and behind them.
     for masked in tl.static_range(3):
-        for start in range((whole, first, behind)[masked], (behind, whole, stop)[masked], BLOCK_N):
+        for start in range((whole, first, behind)[masked], (behind, whole, end_i)[masked], BLOCK_N):
             j = start + tl.arange(0, BLOCK_N).to(tl.int64)
             dp_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
             for start_e3 in range(0, E, BLOCK_K):
@@ -1293,7 +1287,7 @@ def window_attention_backward_dq_wide(
                 )
                 v = tl.load(
                     v_ptr + b * v_0 + h * v_1 + j[:, None] * v_2 + e3[None, :] * v_3,
-                    mask=(e3[None, :] < E) & (j[:, None] < stop),
+                    mask=(e3[None, :] < E) & (j[:, None] < end_i),
                     other=0.0,
                 )
                 # dp_sum[b, h, i, j] = sum[e](do_sum2[b, h, i, e] * v[b, h, j, e])
@@ -1311,7 +1305,7 @@ def window_attention_backward_dq_wide(
                 )
                 k = tl.load(
                     k_ptr + b * k_0 + h * k_1 + j[:, None] * k_2 + e22[None, :] * k_3,
-                    mask=(e22[None, :] < E) & (j[:, None] < stop),
+                    mask=(e22[None, :] < E) & (j[:, None] < end_i),
                     other=0.0,
                 )
                 # s_sum[b, h, i, j] = sum[e](q[b, h, i, e] * k[b, h, j, e])
@@ -1326,7 +1320,7 @@ def window_attention_backward_dq_wide(
             ds_sum = (ds * scale).to(do_sum2_ptr.dtype.element_ty)
             if masked:
                 ds_sum = tl.where(
-                    (j[None, :] < stop)
+                    (j[None, :] < end_i)
                     & (j[None, :] + width > i[:, None])
                     & (i[:, None] >= j[None, :]),
                     ds_sum,
@@ -1334,7 +1328,7 @@ def window_attention_backward_dq_wide(
                 )
             k2 = tl.load(
                 k_ptr + b * k_0 + h * k_1 + j[:, None] * k_2 + e2[None, :] * k_3,
-                mask=(j[:, None] < stop) & (e2[None, :] < E),
+                mask=(j[:, None] < end_i) & (e2[None, :] < E),
                 other=0.0,
             )
             # dq[b, h, i, e] = sum[i - width < j <= i](ds_sum[b, h, i, j] * k[b, h, j, e])
@@ -1663,7 +1657,6 @@ def window_attention_backward_dscale_sum_rows_tiles(
     h = program2.to(tl.int64)
     dscale_sum_rows = tl.zeros((BLOCK_M, 1), tl.float32)
     end_i = tl.minimum(first_i + BLOCK_M, S)
-    stop = end_i
     begin = tl.maximum(0, first_i - width + 1)
     first = begin // BLOCK_N * BLOCK_N
     do_sum = tl.load(
@@ -1676,7 +1669,7 @@ def window_attention_backward_dscale_sum_rows_tiles(
     m_kept = tl.load(
         m_kept_ptr + b * m_kept_0 + h * m_kept_1 + i[:, None] * m_kept_2, mask=i[:, None] < S
     ).to(tl.float32)
-    for start in range(first, stop, BLOCK_N):
+    for start in range(first, end_i, BLOCK_N):
         j = start + tl.arange(0, BLOCK_N).to(tl.int64)
         dp_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
         for start_e3 in range(0, E, BLOCK_K):
@@ -1710,7 +1703,7 @@ def window_attention_backward_dscale_sum_rows_tiles(
         #     s_sum[b, h, i, j])
         dscale_sum_rows += tl.sum(
             tl.where(
-                (j[None, :] < stop)
+                (j[None, :] < end_i)
                 & (j[None, :] + width > i[:, None])
                 & (i[:, None] >= j[None, :]),
                 ds * s_sum,
@@ -1751,7 +1744,6 @@ def window_attention_backward_dscale_sum_rows_rows(
     h = program2.to(tl.int64)
     dscale_sum_rows = tl.zeros((BLOCK_M, 1), tl.float32)
     end_i = tl.minimum(first_i + BLOCK_M, S)
-    stop = end_i
     begin = tl.maximum(0, first_i - width + 1)
     first = begin // BLOCK_N * BLOCK_N
     do_sum = tl.load(
@@ -1764,7 +1756,7 @@ def window_attention_backward_dscale_sum_rows_rows(
     m_kept = tl.load(
         m_kept_ptr + b * m_kept_0 + h * m_kept_1 + i[:, None] * m_kept_2, mask=i[:, None] < S
     ).to(tl.float32)
-    for start in range(first, stop, BLOCK_N):
+    for start in range(first, end_i, BLOCK_N):
         j = start + tl.arange(0, BLOCK_N).to(tl.int64)
         dp_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
         for start_e3 in range(0, E, BLOCK_K):
@@ -1780,7 +1772,7 @@ def window_attention_backward_dscale_sum_rows_rows(
             )
             v = tl.load(
                 v_ptr + b * v_0 + h * v_1 + j[:, None] * v_2 + e3[None, :] * v_3,
-                mask=(e3[None, :] < E) & (j[:, None] < stop),
+                mask=(e3[None, :] < E) & (j[:, None] < end_i),
                 other=0.0,
             )
             # dp_sum[b, h, i, j] = sum[e](do_sum2[b, h, i, e] * v[b, h, j, e])
@@ -1798,7 +1790,7 @@ def window_attention_backward_dscale_sum_rows_rows(
             )
             k = tl.load(
                 k_ptr + b * k_0 + h * k_1 + j[:, None] * k_2 + e22[None, :] * k_3,
-                mask=(e22[None, :] < E) & (j[:, None] < stop),
+                mask=(e22[None, :] < E) & (j[:, None] < end_i),
                 other=0.0,
             )
             # s_sum[b, h, i, j] = sum[e](q[b, h, i, e] * k[b, h, j, e])
@@ -1812,7 +1804,7 @@ def window_attention_backward_dscale_sum_rows_rows(
         #     s_sum[b, h, i, j])
         dscale_sum_rows += tl.sum(
             tl.where(
-                (j[None, :] < stop)
+                (j[None, :] < end_i)
                 & (j[None, :] + width > i[:, None])
                 & (i[:, None] >= j[None, :]),
                 ds * s_sum,

@@ -60,6 +60,42 @@ def test_each_variant_of_a_chain(bound, square):
             torch.testing.assert_close(got.double(), want, rtol=4e-3, atol=2e-3)
 
 
+@pytest.mark.parametrize("bound", BOUNDS)
+def test_each_variant_of_a_gradient(bound):
+    """Rows are the loop of dk and dv: operands say at its index where it begins and ends. Some rows have no term."""
+    built = build(spec_of(bound).replace("L", "S"), "f.op", gradients=True)
+    module = load_text("f", built.raw)
+    plans = [p for own in built.items[0].printed for p in own.plans if "dk" in str(p.op.outputs)]
+    ways = [
+        (plan, step, variant)
+        for plan in plans
+        for step in plan.steps
+        if step.skeleton == "fused"
+        for variant in step.variants
+    ]
+    assert {t for _, step, _ in ways for t in step.stores} >= {"dq", "dk", "dv"}
+    q, k, v = (torch.randn(70, 17).half() for _ in range(3))
+    i, n = torch.arange(70), torch.randint(0, 71, (70,), dtype=torch.int32)
+    n[20:40] = 25 + n[20:40] % 3  # a run of rows that end at nearly one key
+    inside = BOUNDS[bound](i[:, None], i[None, :], n[:, None])
+    inside = inside & torch.ones(70, 70, dtype=torch.bool)
+    theirs = [x.double().requires_grad_() for x in (q, k, v)]
+    s = (theirs[0] @ theirs[1].mT / 4).masked_fill(~inside, -torch.inf)
+    some = inside.any(1)
+    want = torch.zeros(70, 17, dtype=torch.float64)
+    want[some] = torch.softmax(s[some], -1) @ theirs[2]
+    weight = torch.where(some[:, None], torch.randn(70, 17), 0).half()
+    want.backward(weight.double())
+    for plan, step, variant in ways:
+        ours = [x.clone().requires_grad_() for x in (q, k, v)]
+        out = module.f(*ours, n) if "n[" in bound else module.f(*ours)
+        with forced(module, plan, Way(variant.name, ((step.name, variant.name),)), True):
+            torch.where(some[:, None], out, 0).backward(weight)
+        ours[0].grad[~some] = 0  # 0 / 0
+        for a, b in zip(ours, theirs, strict=True):
+            torch.testing.assert_close(a.grad.double(), b.grad, rtol=1e-2, atol=1e-2)
+
+
 SINKS = """op f<T: f16 | bf16>(q: T[B, H, S, E], k: T[B, H, L, E], v: T[B, H, L, F], bias: T[H, S, L], sink: f32[H]) -> o: T[B, H, S, F] {
   s[b, h, i, j] = sum[e](q[b, h, i, e] * k[b, h, j, e]) / 4 + bias[h, i, j]
   m[b, h, i]    = max(max[j <= i](s[b, h, i, j]), sink[h])

@@ -46,6 +46,7 @@ from tritongen.schedule.classes.fused import is_tile
 from tritongen.schedule.plan import KernelPlan
 
 LOG2E = "1.44269504"
+SCAN = 1024  # elements that a turn of a scan for the ends of a loop looks at
 Frame = tuple[
     str, str
 ]  # the index along the rows and the one along the columns of a tile; "" for none
@@ -508,8 +509,14 @@ class FusedWriter(KernelWriter):
                 known = begins == "0" and begin in self.first.values()
                 begins = begin if known else f"tl.maximum({begins}, {begin})"
                 lows.append(self.farthest(-rest, True))
-        if stop != extent:
+        unsigned = [g for g in loop.within if not self.sign(g, loop.index)]
+        scanned = [g for g in unsigned if self.may_scan(g, loop.index)]
+        if scanned:
+            begins, stop, rest = self.scan(walk, scanned, begins, stop)
+            lows, highs = [*lows, begins], [*highs, stop, rest]
+        if stop != extent and not stop.isidentifier():
             stop = self.assigned_in(-1, self.fresh("stop"), stop)
+        if stop != extent:
             self.stops[loop.index] = stop
         if begins != first:
             if not begins.isidentifier():
@@ -518,7 +525,7 @@ class FusedWriter(KernelWriter):
             text = f"{begins} // {walk.block} * {walk.block}"
             first = self.assigned_in(-1, self.fresh("first"), text)
         guards = {g for f in carried(self.own, loop) for g in f.value.guards}
-        if guards - set(loop.within) or any(not self.sign(g, loop.index) for g in loop.within):
+        if guards - set(loop.within) or len(scanned) < len(unsigned):
             return Ends(first, stop)
         lo, hi = (
             reduce(lambda a, b: f"tl.{fold}({a}, {b})", texts) if texts else "0"
@@ -539,15 +546,7 @@ class FusedWriter(KernelWriter):
         name = names[0] if len(names) == 1 else ""
         weight = weight_of(end, name)
         if name in self.first and weight in (poly(1), poly(-1)):
-            own = index(self.first[name])
-            if (weight == poly(1)) is largest:  # the last row of the tile
-                walk, wish = self.own.walk(name), f"end_{self.variables[name]}"
-                if wish not in self.index:
-                    extent = self.size(walk.extent)[0]
-                    stop = f"tl.minimum({self.first[name]} + {walk.block}, {extent})"
-                    self.index[wish] = self.ended[extent] = self.assigned_in(-1, wish, stop)
-                own = index(wish) - 1
-            self.index[self.first[name]] = self.first[name]
+            own = self.edge(name, last=(weight == poly(1)) is largest)
             return self.size(substitute(end, {name: own}))[0]
         if not names:
             with self.within(("", "")):
@@ -558,6 +557,72 @@ class FusedWriter(KernelWriter):
             least = "0" if largest else self.size(self.own.walk(names[0]).extent)[0]
         fold = "max" if largest else "min"
         return f"tl.{fold}(tl.where({mask}, {text}, {least})).to(tl.int32)"
+
+    def edge(self, name: str, last: bool) -> Poly:
+        """The last or the first element of a tile."""
+        first = self.first[name]
+        self.index[first] = first
+        if not last:
+            return index(first)
+        walk, wish = self.own.walk(name), f"end_{self.variables[name]}"
+        if wish not in self.index:
+            extent = self.size(walk.extent)[0]
+            stop = f"tl.minimum({first} + {walk.block}, {extent})"
+            self.index[wish] = self.ended[extent] = self.assigned_in(-1, wish, stop)
+        return index(wish) - 1
+
+    def may_scan(self, guard: ir.Guard, loop: str) -> bool:
+        """Whether a guard, which reads at the loop's index, asks more or less of later elements of one tile."""
+        names = tile_indices(guard, self.own) - {loop}
+        weights = [weight_of(guard.poly, n) for n in names]
+        plain = guard.op == ">=" and all(n in self.first for n in names) and len(names) < 2
+        return plain and all(w in (poly(1), poly(-1)) for w in weights)
+
+    def scan(self, walk: Walk, guards: list[ir.Guard], first: str, stop: str) -> list[str]:
+        """Where a loop begins and ends by what operands say at its index, and where not all lanes have a term any more.
+
+        A loop before the loop: its lines find the least and the largest index that some lane of the tile has.
+        """
+        name, outer = self.variables[walk.index], self.levels[-1]
+        tests: list[list[str]] = [[], []]
+        level = Level(walk.index)
+        begin, end, rest, at, some, partly = (
+            self.variable(self.fresh(wish))
+            for wish in (f"begin_{name}", f"stop_{name}", f"rest_{name}", "scan", "some", "partly")
+        )
+        for guard in guards:  # its ends are lines of the kernel's level
+            for n in tile_indices(guard, self.own) - {walk.index}:
+                self.edge(n, last=True)
+        self.levels.append(level)
+        level.lines.append(f"{name} = {at} + tl.arange(0, {SCAN}).to(tl.int64)")
+        with self.within(self.frame_of({walk.index})):
+            for guard in guards:
+                for of, best in zip(tests, (True, False), strict=True):
+                    p = guard.poly
+                    for n in tile_indices(guard, self.own) - {walk.index}:
+                        own = self.edge(n, last=(weight_of(p, n) == poly(1)) is best)
+                        p = substitute(p, {n: own})
+                    of.append(guard_text(self, ir.Guard(p, ">=")))
+            mask, number = self.mask(frozenset({walk.index})), self.index[walk.index]
+        self.levels.pop()
+        extent = self.size(walk.extent)[0]
+        having, every = (" & ".join(f"({t})" for t in dict.fromkeys(of)) for of in tests)
+        lines = [
+            f"{some} = ({mask}) & {having}",
+            f"{begin} = tl.minimum({begin}, tl.min(tl.where({some}, {number}, {extent})).to(tl.int32))",
+            f"{end} = tl.maximum({end}, tl.max(tl.where({some}, {number} + 1, 0)).to(tl.int32))",
+            f"{partly} = ({number} >= {begin}) & ~{every if len(guards) == 1 else f'({every})'}",
+            f"{rest} = tl.minimum({rest}, tl.min(tl.where({partly}, {number}, {extent})).to(tl.int32))",
+        ]
+        outer.lines += [
+            f"# The {name} that some lane of this tile has, and the first behind them that not all have.",
+            f"{begin}, {end}, {rest} = {extent}, 0, {extent}",
+            f"for {at} in range({first}, {stop}, {SCAN}):",
+            *(f"    {line}" for line in (*level.lines, *lines)),
+        ]
+        for name in (at, some, partly):
+            self.assigned.discard(name)
+        return [begin, end, rest]
 
     # ---- folds
     def fold(self, f: Fold) -> None:

@@ -132,6 +132,10 @@ def stored_as(side: ir.Expr) -> str:
             return stored
         case ir.Call("seen", (_, factor)):
             return stored_as(factor)
+        case ir.Call("where", (_, yes, no)):  # of one, or a small integer where a term is left out
+            found = {stored_as(yes), stored_as(no)}
+            (stored, *more) = found - {WHOLE} or {WHOLE}
+            return "" if more or (stored in F8 and len(found) > 1) else stored
     ends = ends_of(side)
     return WHOLE if ends and max(map(abs, ends)) <= 256 else ""
 
