@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import indices
-from tritongen.ir.free import binders_of, free_indices, tensors_read
+from tritongen.ir.free import binders_of, free_indices, reads, tensors_read
 from tritongen.kernel.nodes import Fold, Kernel, Let, Loop, Stmt, Store, carried, statements
 
 
@@ -168,6 +168,12 @@ class _Verifier:
                 self.check(
                     self.only_moving(name, tensor), f"{name} reads {tensor} while its loop runs"
                 )
+        for read in reads(body):  # a program has the elements of its own lanes, and no others
+            nest = self.nests.get(read.tensor)
+            self.check(
+                nest is None or (read.coords == nest.coords and read.fill is None),
+                f"{name} reads {read.tensor} at another place",
+            )
         lanes = free_indices(body) - self.open
         self.check(not lanes, f"{name} reads at {sorted(lanes)}, which nothing walks here")
 

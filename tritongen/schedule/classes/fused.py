@@ -8,6 +8,7 @@ pairs (i, j); `sets` says which of a pair's folds one kernel computes. The kerne
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from tritongen.ir import nodes as ir
@@ -127,6 +128,8 @@ def group_of(
     if not all(tells_terms(n, row.index) for n in members):
         return None
     lines = gather_lines(members, virtual, own)
+    if not are_in_place(lines):
+        return None
     guards = [set(n.fold.guards) for n in lines if loop.index in {b.index for b in binders_of(n)}]
     known = set[ir.Guard]().union(*guards[:1]).intersection(*guards)
     lines = tuple(
@@ -146,6 +149,13 @@ def group_of(
     except CannotLower:
         return None
     return group if all(map(is_printable, kernels)) else None
+
+
+def are_in_place(lines: Sequence[ir.Nest]) -> bool:
+    """Whether what reads a value of the lines reads its own element: `x[2, j]` is one that another program has."""
+    own = {n.name: n.coords for n in lines}
+    inner = (r for n in lines for r in reads(n.body) if r.tensor in own)
+    return all(r.coords == own[r.tensor] and r.fill is None for r in inner)
 
 
 def by_columns(group: Group, stores: tuple[str, ...]) -> list[tuple[Group, tuple[str, ...]]]:
