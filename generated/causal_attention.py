@@ -180,8 +180,7 @@ def causal_attention_merge(
     o_sum = tl.sum(
         tl.where(
             in_part,
-            tl.where(m_parts == float("-inf"), 0.0, tl.exp2(m_parts * 1.44269504 - m * 1.44269504))
-            * o_sum_parts,
+            tl.where(m_parts == float("-inf"), 0.0, lib.exp(m_parts - m)) * o_sum_parts,
             0.0,
         ),
         0,
@@ -720,8 +719,7 @@ def causal_attention_forward_merge(
     o_sum = tl.sum(
         tl.where(
             in_part,
-            tl.where(m_parts == float("-inf"), 0.0, tl.exp2(m_parts * 1.44269504 - m * 1.44269504))
-            * o_sum_parts,
+            tl.where(m_parts == float("-inf"), 0.0, lib.exp(m_parts - m)) * o_sum_parts,
             0.0,
         ),
         0,

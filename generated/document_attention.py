@@ -221,8 +221,7 @@ def document_attention_o_merge(
     o_sum = tl.sum(
         tl.where(
             in_part,
-            tl.where(m_parts == float("-inf"), 0.0, tl.exp2(m_parts * 1.44269504 - m * 1.44269504))
-            * o_sum_parts,
+            tl.where(m_parts == float("-inf"), 0.0, lib.exp(m_parts - m)) * o_sum_parts,
             0.0,
         ),
         0,
@@ -890,8 +889,7 @@ def document_attention_forward_m_kept_merge(
     o_sum = tl.sum(
         tl.where(
             in_part,
-            tl.where(m_parts == float("-inf"), 0.0, tl.exp2(m_parts * 1.44269504 - m * 1.44269504))
-            * o_sum_parts,
+            tl.where(m_parts == float("-inf"), 0.0, lib.exp(m_parts - m)) * o_sum_parts,
             0.0,
         ),
         0,

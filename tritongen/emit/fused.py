@@ -285,8 +285,11 @@ class FusedWriter(KernelWriter):
         return f"{wrap(self.expr(x), TERM)} * {LOG2E}"
 
     def is_of_rows(self, e: ir.Expr) -> bool:
-        """Whether a value lies along one axis of a tile: a product of it costs less than one of the tile."""
-        match uncast(e):
+        """Whether a value lies along one axis of a tile: a product of it costs less than one of the tile.
+
+        Only beside products of half types, where time goes into arithmetic: of large numbers the difference is more exact.
+        """
+        match uncast(e) if self.multiplies else None:
             case ir.Read(tensor, coords):
                 moved = set().union(*(indices(c) for c in coords))
                 return tensor in self.moving or all(self.frame) and not moved >= set(self.frame)
