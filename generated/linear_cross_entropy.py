@@ -922,7 +922,8 @@ def linear_cross_entropy_backward_dz_combine(
 
 @triton.jit
 def linear_cross_entropy_backward_dx_persistent(
-    dz_tiles, w_tiles, target_ptr, dx_tiles, dx_ptr, M, K, V, target_m, dx_m, dx_n,
+    dz_tiles, w_tiles, target_ptr, dx_tiles, dx_ptr, x_ptr, x_masked_ptr, M, K, V, target_m,
+    dx_m, dx_n, x_m, x_n, x_masked_m, x_masked_n,
     TRANS_DZ: tl.constexpr, TRANS_W: tl.constexpr, PRECISION: tl.constexpr,
     ignore: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
@@ -955,22 +956,31 @@ def linear_cross_entropy_backward_dx_persistent(
         else:
             dx_sum_halves = tl.split(dx_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
             for half in tl.static_range(2):
-                column = first_n + half * (BLOCK_N // 2)
-                n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
-                inside = (m < M) & (n < K)
-                dx_sum = dx_sum_halves[half]
-                target = tl.load(target_ptr + m * target_m, mask=m < M)
-                # dx[m, k] = where(not target[m] == ignore, sum[v](dz[m, v] * w[v, k]), 0.0)
-                dx = tl.where(~(target == ignore), dx_sum, 0.0)
-                if dx_tiles is None:
-                    tl.store(dx_ptr + m * dx_m + n * dx_n, dx, mask=inside)
-                else:
-                    dx_tiles.store([first_m, column], dx.to(dx_tiles.dtype))
+                dx_sum_quarters = tl.split(
+                    dx_sum_halves[half].reshape(BLOCK_M, 2, BLOCK_N // 4).permute(0, 2, 1)
+                )
+                for quarter in tl.static_range(2):
+                    column = first_n + half * (BLOCK_N // 2) + quarter * (BLOCK_N // 4)
+                    n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 4)[None, :]
+                    inside = (m < M) & (n < K)
+                    dx_sum = dx_sum_quarters[quarter]
+                    target = tl.load(target_ptr + m * target_m, mask=m < M)
+                    # dx[m, k] = where(not target[m] == ignore, sum[v](dz[m, v] * w[v, k]), 0.0)
+                    dx = tl.where(~(target == ignore), dx_sum, 0.0)
+                    if dx_tiles is None:
+                        tl.store(dx_ptr + m * dx_m + n * dx_n, dx, mask=inside)
+                    else:
+                        dx_tiles.store([first_m, column], dx.to(dx_tiles.dtype))
+                    x = tl.load(x_ptr + m * x_m + n * x_n, mask=inside)
+                    # x_masked[m, k] = where(not target[m] == ignore, x[m, k], 0.0)
+                    x_masked = tl.where(~(target == ignore), x, 0.0)
+                    tl.store(x_masked_ptr + m * x_masked_m + n * x_masked_n, x_masked, mask=inside)
 
 
 @triton.jit
 def linear_cross_entropy_backward_dx_subtiles(
-    dz_tiles, w_tiles, target_ptr, dx_tiles, dx_ptr, M, K, V, target_m, dx_m, dx_n,
+    dz_tiles, w_tiles, target_ptr, dx_tiles, dx_ptr, x_ptr, x_masked_ptr, M, K, V, target_m,
+    dx_m, dx_n, x_m, x_n, x_masked_m, x_masked_n,
     TRANS_DZ: tl.constexpr, TRANS_W: tl.constexpr, PRECISION: tl.constexpr,
     ignore: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
@@ -1013,11 +1023,16 @@ def linear_cross_entropy_backward_dx_subtiles(
                 tl.store(dx_ptr + m * dx_m + n * dx_n, dx, mask=inside)
             else:
                 dx_tiles.store([first_row, first_n], dx.to(dx_tiles.dtype))
+            x = tl.load(x_ptr + m * x_m + n * x_n, mask=inside)
+            # x_masked[m, k] = where(not target[m] == ignore, x[m, k], 0.0)
+            x_masked = tl.where(~(target == ignore), x, 0.0)
+            tl.store(x_masked_ptr + m * x_masked_m + n * x_masked_n, x_masked, mask=inside)
 
 
 @triton.jit
 def linear_cross_entropy_backward_dx_tiles(
-    dz_ptr, w_ptr, target_ptr, dx_ptr, M, K, V, dz_m, dz_v, w_v, w_n, target_m, dx_m, dx_n,
+    dz_ptr, w_ptr, target_ptr, dx_ptr, x_ptr, x_masked_ptr, M, K, V, dz_m, dz_v, w_v, w_n,
+    target_m, dx_m, dx_n, x_m, x_n, x_masked_m, x_masked_n,
     PRECISION: tl.constexpr, ignore: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
     LANES: tl.constexpr = False, PARTS: tl.constexpr = 1, CHUNK=0, dx_sum_parts_ptr=None,
@@ -1052,11 +1067,16 @@ def linear_cross_entropy_backward_dx_tiles(
         # dx[m, k] = where(not target[m] == ignore, sum[v](dz[m, v] * w[v, k]), 0.0)
         dx = tl.where(~(target == ignore), dx_sum, 0.0)
         tl.store(dx_ptr + m * dx_m + n * dx_n, dx, mask=inside)
+        x = tl.load(x_ptr + m * x_m + n * x_n, mask=inside)
+        # x_masked[m, k] = where(not target[m] == ignore, x[m, k], 0.0)
+        x_masked = tl.where(~(target == ignore), x, 0.0)
+        tl.store(x_masked_ptr + m * x_masked_m + n * x_masked_n, x_masked, mask=inside)
 
 
 @triton.jit
 def linear_cross_entropy_backward_dx_combine(
-    dx_sum_parts_ptr, target_ptr, dx_ptr, M, K, target_m, dx_m, dx_n,
+    dx_sum_parts_ptr, target_ptr, dx_ptr, x_ptr, x_masked_ptr, M, K, target_m, dx_m, dx_n,
+    x_m, x_n, x_masked_m, x_masked_n,
     ignore: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, PARTS: tl.constexpr,
     AHEAD: tl.constexpr,
 ):  # fmt: skip
@@ -1077,14 +1097,121 @@ def linear_cross_entropy_backward_dx_combine(
     # dx[m, k] = where(not target[m] == ignore, sum[v](dz[m, v] * w[v, k]), 0.0)
     dx = tl.where(~(target == ignore), dx_sum, 0.0)
     tl.store(dx_ptr + m * dx_m + n * dx_n, dx, mask=inside)
+    x = tl.load(x_ptr + m * x_m + n * x_n, mask=inside)
+    # x_masked[m, k] = where(not target[m] == ignore, x[m, k], 0.0)
+    x_masked = tl.where(~(target == ignore), x, 0.0)
+    tl.store(x_masked_ptr + m * x_masked_m + n * x_masked_n, x_masked, mask=inside)
+
+
+@triton.jit
+def linear_cross_entropy_backward_dw_persistent(
+    dz_tiles, x_masked_tiles, dw_tiles, dw_ptr, V, K, M, dw_m, dw_n,
+    TRANS_DZ: tl.constexpr, TRANS_X_MASKED: tl.constexpr, PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+    PARTS: tl.constexpr = 1, CHUNK=0, dw_sum_parts_ptr=None,
+):  # fmt: skip
+    """Each program computes tiles of BLOCK_M x BLOCK_N sums, one after another, BLOCK_K terms at a time, of one CHUNK if PARTS programs share a sum."""
+    tiles_m, tiles_n = tl.cdiv(V, BLOCK_M), tl.cdiv(K, BLOCK_N)
+    tiles = tiles_m * tiles_n
+    # Flattened, so that the loads of the next tile start before this one is stored.
+    for work in tl.range(tl.program_id(0), PARTS * tiles, tl.num_programs(0), flatten=True):
+        tile = work % tiles
+        part, begin, end = work // tiles, 0, M
+        if dw_sum_parts_ptr is not None:
+            begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, M)
+        tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
+        first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
+        # dw[v, k] = sum[m](dz[m, v] * where(not target[m] == ignore, x[m, k], 0.0))
+        dw_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+        for start in range(begin, end, BLOCK_K):
+            dz = dz_tiles.load([start, first_m]).T if TRANS_DZ else dz_tiles.load([first_m, start])
+            x_masked = (
+                x_masked_tiles.load([first_n, start]).T
+                if TRANS_X_MASKED
+                else x_masked_tiles.load([start, first_n])
+            )
+            dw_sum = tl.dot(dz, x_masked, dw_sum, input_precision=PRECISION, out_dtype=tl.float32)
+
+        m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
+        if dw_sum_parts_ptr is not None:
+            n = first_n.to(tl.int64) + tl.arange(0, BLOCK_N)[None, :]
+            inside = (m < V) & (n < K)
+            at = (tl.cast(part, tl.int64) * V + m) * K + n
+            tl.store(dw_sum_parts_ptr + at, dw_sum, mask=inside)
+        else:
+            dw_sum_halves = tl.split(dw_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+            for half in tl.static_range(2):
+                column = first_n + half * (BLOCK_N // 2)
+                n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+                inside = (m < V) & (n < K)
+                dw_sum = dw_sum_halves[half]
+                if dw_tiles is None:
+                    tl.store(dw_ptr + m * dw_m + n * dw_n, dw_sum, mask=inside)
+                else:
+                    dw_tiles.store([first_m, column], dw_sum.to(dw_tiles.dtype))
+
+
+@triton.jit
+def linear_cross_entropy_backward_dw_subtiles(
+    dz_tiles, x_masked_tiles, dw_tiles, dw_ptr, V, K, M, dw_m, dw_n,
+    TRANS_DZ: tl.constexpr, TRANS_X_MASKED: tl.constexpr, PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+):  # fmt: skip
+    """Each program computes tiles of 3 subtiles of BLOCK_M x BLOCK_N sums, which share the right factor, one after another."""
+    tiles_m, tiles_n = tl.cdiv(V, 3 * BLOCK_M), tl.cdiv(K, BLOCK_N)
+    tiles = tiles_m * tiles_n
+    # Not flattened: if one loop resets several sums, ptxas does not overlap their products.
+    for tile in range(tl.program_id(0), tiles, tl.num_programs(0)):
+        tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
+        first_m, first_n = tile_m * 3 * BLOCK_M, tile_n * BLOCK_N
+        first_m2, first_m3 = first_m + BLOCK_M, first_m + 2 * BLOCK_M
+        # dw[v, k] = sum[m](dz[m, v] * where(not target[m] == ignore, x[m, k], 0.0))
+        dw_sum_0 = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+        dw_sum_1 = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+        dw_sum_2 = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+        for start in range(0, M, BLOCK_K):
+            x_masked = (
+                x_masked_tiles.load([first_n, start]).T
+                if TRANS_X_MASKED
+                else x_masked_tiles.load([start, first_n])
+            )
+            dz = dz_tiles.load([start, first_m]).T if TRANS_DZ else dz_tiles.load([first_m, start])
+            dw_sum_0 = tl.dot(
+                dz, x_masked, dw_sum_0, input_precision=PRECISION, out_dtype=tl.float32
+            )
+            dz2 = (
+                dz_tiles.load([start, first_m2]).T if TRANS_DZ else dz_tiles.load([first_m2, start])
+            )
+            dw_sum_1 = tl.dot(
+                dz2, x_masked, dw_sum_1, input_precision=PRECISION, out_dtype=tl.float32
+            )
+            dz3 = (
+                dz_tiles.load([start, first_m3]).T if TRANS_DZ else dz_tiles.load([first_m3, start])
+            )
+            dw_sum_2 = tl.dot(
+                dz3, x_masked, dw_sum_2, input_precision=PRECISION, out_dtype=tl.float32
+            )
+
+        for subtile in tl.static_range(3):
+            first_row = first_m + subtile * BLOCK_M
+            m = first_row.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
+            dw_sum = (dw_sum_0, dw_sum_1, dw_sum_2)[subtile]
+            n = first_n.to(tl.int64) + tl.arange(0, BLOCK_N)[None, :]
+            inside = (m < V) & (n < K)
+            if dw_tiles is None:
+                tl.store(dw_ptr + m * dw_m + n * dw_n, dw_sum, mask=inside)
+            else:
+                dw_tiles.store([first_row, first_n], dw_sum.to(dw_tiles.dtype))
 
 
 @triton.jit
 def linear_cross_entropy_backward_dw_tiles(
-    dz_ptr, target_ptr, x_ptr, dw_ptr, V, K, M, dz_m, dz_m2, target_m, x_m, x_n, dw_m, dw_n,
-    ignore: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
-    PARTS: tl.constexpr = 1, CHUNK=0, dw_sum_parts_ptr=None,
+    dz_ptr, x_masked_ptr, dw_ptr, V, K, M, dz_m, dz_m2, x_masked_m, x_masked_n, dw_m, dw_n,
+    PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+    LANES: tl.constexpr = False, PARTS: tl.constexpr = 1, CHUNK=0, dw_sum_parts_ptr=None,
 ):  # fmt: skip
     """Each program computes a tile of BLOCK_M x BLOCK_N sums, BLOCK_K terms at a time, of one CHUNK if PARTS programs share a sum."""
     tiles_m, tiles_n = lib.blocks(V, BLOCK_M), lib.blocks(K, BLOCK_N)
@@ -1102,13 +1229,15 @@ def linear_cross_entropy_backward_dw_tiles(
         dz = tl.load(
             dz_ptr + k[None, :] * dz_m + m * dz_m2, mask=(m < V) & (k[None, :] < M), other=0.0
         )
-        target = tl.load(target_ptr + k[:, None] * target_m, mask=k[:, None] < M, other=0)
-        x = tl.load(
-            x_ptr + k[:, None] * x_m + n * x_n, mask=(n < K) & (k[:, None] < M), other=0.0
-        ).to(tl.float32)
-        right = tl.where(~(target == ignore), x, 0.0).to(dz_ptr.dtype.element_ty)
-        right = tl.where((n < K) & (k[:, None] < M), right, 0)
-        dw_sum = tl.dot(dz, right, dw_sum, input_precision=PRECISION, out_dtype=tl.float32)
+        x_masked = tl.load(
+            x_masked_ptr + k[:, None] * x_masked_m + n * x_masked_n,
+            mask=(n < K) & (k[:, None] < M),
+            other=0.0,
+        )
+        if LANES:  # few rows or columns
+            dw_sum += tl.sum(dz[:, :, None] * x_masked[None, :, :], 1)
+        else:
+            dw_sum = tl.dot(dz, x_masked, dw_sum, input_precision=PRECISION, out_dtype=tl.float32)
     inside = (m < V) & (n < K)
     if dw_sum_parts_ptr is not None:
         at = (tl.cast(part, tl.int64) * V + m) * K + n
@@ -1292,18 +1421,97 @@ def launch_linear_cross_entropy_backward_dz(
         )  # fmt: skip
 
 
-choose_linear_cross_entropy_backward_dx = choose_linear_cross_entropy_backward_dz
+def choose_linear_cross_entropy_backward_dx(
+    M: int, N: int, K: int, tma: bool, itemsize: int, stored_bytes: int, copied_bytes: int,
+    transposed_bytes: int, vectorized: bool, gpu: lib.Gpu,
+) -> tuple[str, dict]:  # fmt: skip
+    """Returns (variant, config) of a call: of the variants that may run, the one with the least estimate."""
+    call = (
+        (1, M, N, K), itemsize, stored_bytes, copied_bytes, transposed_bytes, vectorized, False,
+        gpu,
+    )  # fmt: skip
+    return lib.least(
+        lib.product_us, call,
+        # variant, may it run, its config, how its factors are loaded, bytes written before it, sums
+        ("split", tma and itemsize <= 4, lib.tile(
+            BLOCK_M := max(16, min(128, lib.pow2(M))), BLOCK_N := max(16, min(128, lib.pow2(N))),
+            BLOCK_K := 256 // itemsize if itemsize <= 2 else 32,
+            8 if BLOCK_M * BLOCK_N >= 16384 else 4, min(6, 768 // (BLOCK_M + BLOCK_N)),
+            PARTS=(PARTS := lib.parts(gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K), lib.cdiv(K, 4096) if itemsize == 4 else 1)),
+            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), PROGRAMS=1,
+        ), "descriptors"),
+        ("split_small", tma and itemsize <= 4, lib.tile(
+            BLOCK_M := max(16, min(64, lib.pow2(M))), BLOCK_N := max(16, min(64, lib.pow2(N))),
+            BLOCK_K := 256 // itemsize if itemsize <= 2 else 32, 4, 4 if itemsize <= 2 else 3,
+            PARTS=(PARTS := lib.parts(3 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K), lib.cdiv(K, 4096) if itemsize == 4 else 1)),
+            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), PROGRAMS=3,
+        ), "descriptors"),
+        ("slender", tma and itemsize <= 2 and M <= 64, lib.tile(
+            max(32, lib.pow2(M)),
+            BLOCK_N := 32 if N <= 32 * gpu.sms else 64 if N <= 64 * gpu.sms else 128,
+            (512 if BLOCK_N == 32 else 256) // itemsize, 4, 6 if BLOCK_N == 64 else 4, PROGRAMS=1,
+        ), "descriptors"),
+        ("stream", tma and itemsize <= 4, lib.tile(
+            64, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize, 4,
+            2 if BLOCK_N == 128 and itemsize <= 2 else 3, PROGRAMS=3,
+        ), "descriptors"),
+        ("subtiles", tma and itemsize == 2,
+            lib.tile(64, 128, 128 // itemsize, 4, 4, PROGRAMS=1), "subtiles"),
+        ("two_per_sm", tma and itemsize <= 2,
+            lib.tile(128, 128, 128 // itemsize, 8, 3, PROGRAMS=2), "descriptors"),
+        ("persistent", tma and itemsize <= 2,
+            lib.tile(128, 256, 128 // itemsize, 8, 3, PROGRAMS=1), "descriptors"),
+        ("square", tma and itemsize <= 4, lib.tile(
+            128, 128, 128 // itemsize, 8, 5 if itemsize <= 2 else 3, PROGRAMS=1,
+        ), "descriptors"),
+        ("narrow", tma and itemsize <= 2, lib.tile(
+            64,
+            BLOCK_N := 128 if 7 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 128), gpu.sms) <= 5 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 64), gpu.sms) else 64,
+            256 // itemsize, 4, 4 if BLOCK_N == 128 else 6, PROGRAMS=1,
+        ), "descriptors"),
+        ("lanes", itemsize == 4 and (M <= 4 or N <= 2), lib.tile(
+            BLOCK_M := min(4, lib.pow2(max(1, M))) if M <= N else 32,
+            BLOCK_N := min(2, max(1, N)) if M > N else 128 if M > 2 else 4096 // min(128, max(16, lib.pow2(K))),
+            BLOCK_K := 4096 // max(BLOCK_M, BLOCK_N), 4, 1, LANES=True,
+            PARTS=(PARTS := lib.parts(16 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K), lib.cdiv(K, 4096) if itemsize == 4 else 1)),
+            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
+        ), "lanes"),
+        ("split_pointers", gpu.shared >= 99 and itemsize <= 4, lib.tile(
+            BLOCK_M := max(16, min(64, lib.pow2(M))), BLOCK_N := max(16, min(64, lib.pow2(N))),
+            BLOCK_K := 256 // itemsize if vectorized or (min(BLOCK_M, BLOCK_N) > 32 if itemsize == 4 else BLOCK_M + BLOCK_N <= 80) else min(64, 128 // itemsize),
+            4, 4 if itemsize <= 2 or vectorized else 3 if BLOCK_M <= 32 else 1,
+            PARTS=(PARTS := lib.parts(8 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K), lib.cdiv(K, 4096) if itemsize == 4 else 1)),
+            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
+        ), "pointers"),
+        ("large", gpu.shared >= 163 and itemsize <= 2,
+            lib.tile(128, 256, 128 // itemsize, 8, 3), "pointers"),
+        ("medium", gpu.shared >= 99 and itemsize <= 4, lib.tile(
+            128, 128, 128 // itemsize, 8,
+            1 if itemsize == 4 and not vectorized else 4 if itemsize <= 2 else 3,
+        ), "pointers"),
+        ("slim", gpu.shared >= 163 and itemsize <= 4 and M <= 64, lib.tile(
+            BLOCK_M := max(16, lib.pow2(M)), BLOCK_N := 32 if N <= 64 * gpu.sms else 64,
+            (512 if M <= 32 and N <= 64 * gpu.sms else 256) // itemsize if vectorized or BLOCK_M + BLOCK_N <= 48 else min(64, 128 // itemsize),
+            4, 4 if M <= 32 else 5,
+        ), "slim"),
+        ("thin", gpu.shared >= 64 and itemsize <= 4, lib.tile(
+            64, 16, 256 // itemsize, 4, 1 if itemsize == 4 and not vectorized else 4,
+        ), "pointers"),
+        ("small", True, lib.tile(
+            64, 64, 32, 4, 1 if itemsize == 4 and not vectorized else 3 if itemsize <= 4 else 2,
+        ), "pointers"),
+    )  # fmt: skip
 
 
-def launch_linear_cross_entropy_backward_dx(x, w, target, dz, dx, ignore) -> None:
-    """Computes dx with the variant that `choose` returns. Does not check operands."""
+def launch_linear_cross_entropy_backward_dx(x, w, target, dz, x_masked, dx, ignore) -> None:
+    """Computes dx, x_masked with the variant that `choose` returns. Does not check operands."""
     M, K = x.shape
     V = w.shape[0]
     PRECISION = "ieee"
     gpu = lib.gpu(dz.device)
     variant, config = choose_linear_cross_entropy_backward_dx(
-        M=M, N=K, K=V, tma=lib.takes_tiles(dz, w), itemsize=w.element_size(),
-        stored_bytes=dx.element_size(), copied_bytes=lib.copied_bytes(dz, w),
+        M=M, N=K, K=V, tma=lib.takes_tiles(dz, w), itemsize=x.element_size(),
+        stored_bytes=x_masked.element_size(), copied_bytes=lib.copied_bytes(dz, w),
         transposed_bytes=lib.transposed_bytes(w), vectorized=lib.vectorized(dz, w), gpu=gpu,
     )  # fmt: skip
     BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
@@ -1322,12 +1530,13 @@ def launch_linear_cross_entropy_backward_dx(x, w, target, dz, dx, ignore) -> Non
     ):
         dz_tiles, trans_dz = lib.tiles(dz, BLOCK_M, BLOCK_K)
         w_tiles, trans_w = lib.tiles(w, BLOCK_K, BLOCK_N, by_columns=True)
-        dx_tiles = lib.tiles_to_store(dx, BLOCK_M, BLOCK_N // 2)
+        dx_tiles = lib.tiles_to_store(dx, BLOCK_M, BLOCK_N // 4)
         grid = (
             min(config["PROGRAMS"] * gpu.sms, PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(K, BLOCK_N)),
         )
         linear_cross_entropy_backward_dx_persistent[grid](
-            dz_tiles, w_tiles, target, dx_tiles, dx, M, K, V, target.stride(0), *dx.stride(),
+            dz_tiles, w_tiles, target, dx_tiles, dx, x, x_masked, M, K, V, target.stride(0),
+            *dx.stride(), *x.stride(), *x_masked.stride(),
             TRANS_DZ=trans_dz, TRANS_W=trans_w, PRECISION=PRECISION, **constants,
             dx_sum_parts_ptr=dx_sum_parts, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
@@ -1337,104 +1546,152 @@ def launch_linear_cross_entropy_backward_dx(x, w, target, dz, dx, ignore) -> Non
         dx_tiles = lib.tiles_to_store(dx, BLOCK_M, BLOCK_N)
         grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(M, 3 * BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
         linear_cross_entropy_backward_dx_subtiles[grid](
-            dz_tiles, w_tiles, target, dx_tiles, dx, M, K, V, target.stride(0), *dx.stride(),
+            dz_tiles, w_tiles, target, dx_tiles, dx, x, x_masked, M, K, V, target.stride(0),
+            *dx.stride(), *x.stride(), *x_masked.stride(),
             TRANS_DZ=trans_dz, TRANS_W=trans_w, PRECISION=PRECISION, **constants,
             **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     else:
         grid = (PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(K, BLOCK_N),)
         linear_cross_entropy_backward_dx_tiles[grid](
-            dz, w, target, dx, M, K, V, *dz.stride(), *w.stride(), target.stride(0), *dx.stride(),
+            dz, w, target, dx, x, x_masked, M, K, V, *dz.stride(), *w.stride(), target.stride(0),
+            *dx.stride(), *x.stride(), *x_masked.stride(),
             PRECISION=PRECISION, **constants, dx_sum_parts_ptr=dx_sum_parts, **config,
         )  # fmt: skip
     if dx_sum_parts is not None:
         grid = (lib.cdiv(M, 2) * lib.cdiv(K, max(32, min(256, 2048 // PARTS))),)
         linear_cross_entropy_backward_dx_combine[grid](
-            dx_sum_parts, target, dx, M, K, target.stride(0), *dx.stride(),
+            dx_sum_parts, target, dx, x, x_masked, M, K, target.stride(0), *dx.stride(),
+            *x.stride(), *x_masked.stride(),
             **constants, BLOCK_M=2, BLOCK_N=max(32, min(256, 2048 // PARTS)), PARTS=PARTS,
             AHEAD=min(64, lib.pow2(PARTS)),
         )  # fmt: skip
 
 
 def choose_linear_cross_entropy_backward_dw(
-    M: int, N: int, K: int, itemsize: int, gpu: lib.Gpu,
+    M: int, N: int, K: int, tma: bool, itemsize: int, stored_bytes: int, copied_bytes: int,
+    transposed_bytes: int, vectorized: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
-    """Returns (variant, config) of a call: the first variant whose rule holds."""
-    # by pointers, in parts of K: several programs share a tile, and a second kernel adds up
-    if (
-        gpu.shared >= 99
-        and itemsize <= 4
-        and (
-            K >= 2048
-            and 2 * lib.cdiv(M, 64) * lib.cdiv(N, 64) <= gpu.sms
-            or K >= 4096
-            and lib.cdiv(M, 64) * lib.cdiv(N, 64) <= gpu.sms
-        )
-    ):
-        BLOCK_M = max(16, min(64, lib.pow2(M)))
-        BLOCK_N = max(16, min(64, lib.pow2(N)))
-        BLOCK_K = 256 // itemsize
-        PARTS = lib.parts(
-            8 * gpu.sms,
-            lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N),
-            lib.cdiv(K, BLOCK_K),
-            lib.cdiv(K, 4096) if itemsize == 4 else 1,
-        )
-        return "split", lib.tile(
-            BLOCK_M, BLOCK_N, BLOCK_K, 4, 4, PARTS=PARTS,
+    """Returns (variant, config) of a call: of the variants that may run, the one with the least estimate."""
+    call = (
+        (1, M, N, K), itemsize, stored_bytes, copied_bytes, transposed_bytes, vectorized, False,
+        gpu,
+    )  # fmt: skip
+    return lib.least(
+        lib.product_us, call,
+        # variant, may it run, its config, how its factors are loaded, bytes written before it, sums
+        ("split", tma and itemsize <= 4, lib.tile(
+            BLOCK_M := max(16, min(128, lib.pow2(M))), BLOCK_N := max(16, min(128, lib.pow2(N))),
+            BLOCK_K := 256 // itemsize if itemsize <= 2 else 32,
+            8 if BLOCK_M * BLOCK_N >= 16384 else 4, min(6, 768 // (BLOCK_M + BLOCK_N)),
+            PARTS=(PARTS := lib.parts(gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K), lib.cdiv(K, 4096) if itemsize == 4 else 1)),
+            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), PROGRAMS=1,
+        ), "descriptors"),
+        ("split_small", tma and itemsize <= 4, lib.tile(
+            BLOCK_M := max(16, min(64, lib.pow2(M))), BLOCK_N := max(16, min(64, lib.pow2(N))),
+            BLOCK_K := 256 // itemsize if itemsize <= 2 else 32, 4, 4 if itemsize <= 2 else 3,
+            PARTS=(PARTS := lib.parts(3 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K), lib.cdiv(K, 4096) if itemsize == 4 else 1)),
+            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), PROGRAMS=3,
+        ), "descriptors"),
+        ("slender", tma and itemsize <= 2 and M <= 64, lib.tile(
+            max(32, lib.pow2(M)),
+            BLOCK_N := 32 if N <= 32 * gpu.sms else 64 if N <= 64 * gpu.sms else 128,
+            (512 if BLOCK_N == 32 else 256) // itemsize, 4, 6 if BLOCK_N == 64 else 4, PROGRAMS=1,
+        ), "descriptors"),
+        ("stream", tma and itemsize <= 4, lib.tile(
+            64, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize, 4,
+            2 if BLOCK_N == 128 and itemsize <= 2 else 3, PROGRAMS=3,
+        ), "descriptors"),
+        ("subtiles", tma and itemsize == 2,
+            lib.tile(64, 128, 128 // itemsize, 4, 4, PROGRAMS=1), "subtiles"),
+        ("persistent", tma and itemsize <= 2,
+            lib.tile(128, 256, 128 // itemsize, 8, 3, PROGRAMS=1), "descriptors"),
+        ("square", tma and itemsize <= 4, lib.tile(
+            128, 128, 128 // itemsize, 8, 5 if itemsize <= 2 else 3, PROGRAMS=1,
+        ), "descriptors"),
+        ("narrow", tma and itemsize <= 2, lib.tile(
+            64,
+            BLOCK_N := 128 if 7 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 128), gpu.sms) <= 5 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 64), gpu.sms) else 64,
+            256 // itemsize, 4, 4 if BLOCK_N == 128 else 6, PROGRAMS=1,
+        ), "descriptors"),
+        ("lanes", itemsize == 4 and (M <= 4 or N <= 2), lib.tile(
+            BLOCK_M := min(4, lib.pow2(max(1, M))) if M <= N else 32,
+            BLOCK_N := min(2, max(1, N)) if M > N else 128 if M > 2 else 4096 // min(128, max(16, lib.pow2(K))),
+            BLOCK_K := 4096 // max(BLOCK_M, BLOCK_N), 4, 1, LANES=True,
+            PARTS=(PARTS := lib.parts(16 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K), lib.cdiv(K, 4096) if itemsize == 4 else 1)),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
-        )  # fmt: skip
-    # by pointers, in the widest tiles
-    if (
-        gpu.shared >= 99
-        and itemsize <= 2
-        and M > 64
-        and N > 128
-        and lib.cdiv(M, 128) * lib.cdiv(N, 256) >= gpu.sms
-    ):
-        return "large", lib.tile(128, 256, 128 // itemsize, 8, 3)
-    # by pointers, in square tiles
-    if (
-        gpu.shared >= 99
-        and itemsize <= 4
-        and M > 64
-        and N > 64
-        and 5 * lib.cdiv(M, 128) * lib.cdiv(N, 128) >= 4 * gpu.sms
-    ):
-        return "medium", lib.tile(128, 128, 128 // itemsize, 8, 4 if itemsize <= 2 else 3)
-    # by pointers, at most 64 rows, deep in K
-    if gpu.shared >= 163 and itemsize <= 4 and M <= 64:
-        return "slim", lib.tile(
-            max(16, lib.pow2(M)), 32 if N <= 64 * gpu.sms else 64,
-            (512 if M <= 32 and N <= 64 * gpu.sms else 256) // itemsize, 4, 4 if M <= 32 else 5,
-        )  # fmt: skip
-    # by pointers, 16 columns
-    if (
-        gpu.shared >= 64
-        and itemsize <= 4
-        and (N <= 16 or itemsize == 4 and 2 * lib.cdiv(M, 64) * lib.cdiv(N, 64) <= gpu.sms)
-    ):
-        return "thin", lib.tile(64, 16, 256 // itemsize, 4, 4)
-    # by pointers, in small tiles
-    return "small", lib.tile(64, 64, 32, 4, 3 if itemsize <= 4 else 2)
+        ), "lanes"),
+        ("split_pointers", gpu.shared >= 99 and itemsize <= 4, lib.tile(
+            BLOCK_M := max(16, min(64, lib.pow2(M))), BLOCK_N := max(16, min(64, lib.pow2(N))),
+            BLOCK_K := 256 // itemsize if vectorized or (min(BLOCK_M, BLOCK_N) > 32 if itemsize == 4 else BLOCK_M + BLOCK_N <= 80) else min(64, 128 // itemsize),
+            4, 4 if itemsize <= 2 or vectorized else 3 if BLOCK_M <= 32 else 1,
+            PARTS=(PARTS := lib.parts(8 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K), lib.cdiv(K, 4096) if itemsize == 4 else 1)),
+            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
+        ), "pointers"),
+        ("large", gpu.shared >= 99 and itemsize <= 2,
+            lib.tile(128, 256, 128 // itemsize, 8, 3), "pointers"),
+        ("medium", gpu.shared >= 99 and itemsize <= 4, lib.tile(
+            128, 128, 128 // itemsize, 8,
+            1 if itemsize == 4 and not vectorized else 4 if itemsize <= 2 else 3,
+        ), "pointers"),
+        ("slim", gpu.shared >= 163 and itemsize <= 4 and M <= 64, lib.tile(
+            BLOCK_M := max(16, lib.pow2(M)), BLOCK_N := 32 if N <= 64 * gpu.sms else 64,
+            (512 if M <= 32 and N <= 64 * gpu.sms else 256) // itemsize if vectorized or BLOCK_M + BLOCK_N <= 48 else min(64, 128 // itemsize),
+            4, 4 if M <= 32 else 5,
+        ), "slim"),
+        ("thin", gpu.shared >= 64 and itemsize <= 4, lib.tile(
+            64, 16, 256 // itemsize, 4, 1 if itemsize == 4 and not vectorized else 4,
+        ), "pointers"),
+        ("small", True, lib.tile(
+            64, 64, 32, 4, 1 if itemsize == 4 and not vectorized else 3 if itemsize <= 4 else 2,
+        ), "pointers"),
+    )  # fmt: skip
 
 
-def launch_linear_cross_entropy_backward_dw(x, w, target, dz, dw, ignore) -> None:
+def launch_linear_cross_entropy_backward_dw(x, w, dz, x_masked, dw) -> None:
     """Computes dw with the variant that `choose` returns. Does not check operands."""
     M, K = x.shape
     V = w.shape[0]
     PRECISION = "ieee"
-    _, config = choose_linear_cross_entropy_backward_dw(
-        M=V, N=K, K=M, itemsize=x.element_size(), gpu=lib.gpu(dz.device),
+    gpu = lib.gpu(dz.device)
+    variant, config = choose_linear_cross_entropy_backward_dw(
+        M=V, N=K, K=M, tma=lib.takes_tiles(dz, x_masked), itemsize=dw.element_size(),
+        stored_bytes=dw.element_size(), copied_bytes=lib.copied_bytes(dz.mT, x_masked),
+        transposed_bytes=lib.transposed_bytes(x_masked),
+        vectorized=lib.vectorized(dz.mT, x_masked), gpu=gpu,
     )  # fmt: skip
+    BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
     PARTS = config.get("PARTS", 1)
     dw_sum_parts = lib.workspace(config, (V, K), torch.float32, dz.device)
-    grid = (PARTS * lib.cdiv(V, config["BLOCK_M"]) * lib.cdiv(K, config["BLOCK_N"]),)
-    linear_cross_entropy_backward_dw_tiles[grid](
-        dz, target, x, dw, V, K, M, *dz.stride(), target.stride(0), *x.stride(), *dw.stride(),
-        ignore=ignore, PRECISION=PRECISION, enable_fp_fusion=True,
-        dw_sum_parts_ptr=dw_sum_parts, **config,
-    )  # fmt: skip
+    if variant in ("split", "split_small", "slender", "stream", "persistent", "square", "narrow"):
+        dz_tiles, trans_dz = lib.tiles(dz.mT, BLOCK_M, BLOCK_K)
+        x_masked_tiles, trans_x_masked = lib.tiles(x_masked, BLOCK_K, BLOCK_N, by_columns=True)
+        dw_tiles = lib.tiles_to_store(dw, BLOCK_M, BLOCK_N // 2)
+        grid = (
+            min(config["PROGRAMS"] * gpu.sms, PARTS * lib.cdiv(V, BLOCK_M) * lib.cdiv(K, BLOCK_N)),
+        )
+        linear_cross_entropy_backward_dw_persistent[grid](
+            dz_tiles, x_masked_tiles, dw_tiles, dw, V, K, M, *dw.stride(),
+            TRANS_DZ=trans_dz, TRANS_X_MASKED=trans_x_masked, PRECISION=PRECISION,
+            enable_fp_fusion=True, dw_sum_parts_ptr=dw_sum_parts,
+            **lib.config_without(config, "PROGRAMS"),
+        )  # fmt: skip
+    elif variant == "subtiles":
+        dz_tiles, trans_dz = lib.tiles(dz.mT, BLOCK_M, BLOCK_K)
+        x_masked_tiles, trans_x_masked = lib.tiles(x_masked, BLOCK_K, BLOCK_N, by_columns=True)
+        dw_tiles = lib.tiles_to_store(dw, BLOCK_M, BLOCK_N)
+        grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(V, 3 * BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
+        linear_cross_entropy_backward_dw_subtiles[grid](
+            dz_tiles, x_masked_tiles, dw_tiles, dw, V, K, M, *dw.stride(),
+            TRANS_DZ=trans_dz, TRANS_X_MASKED=trans_x_masked, PRECISION=PRECISION,
+            enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
+        )  # fmt: skip
+    else:
+        grid = (PARTS * lib.cdiv(V, BLOCK_M) * lib.cdiv(K, BLOCK_N),)
+        linear_cross_entropy_backward_dw_tiles[grid](
+            dz, x_masked, dw, V, K, M, *dz.stride(), *x_masked.stride(), *dw.stride(),
+            PRECISION=PRECISION, enable_fp_fusion=True, dw_sum_parts_ptr=dw_sum_parts, **config,
+        )  # fmt: skip
     if dw_sum_parts is not None:
         grid = (lib.cdiv(V, 2) * lib.cdiv(K, max(32, min(256, 2048 // PARTS))),)
         linear_cross_entropy_backward_dw_combine[grid](
@@ -1448,14 +1705,14 @@ def launch_linear_cross_entropy_backward(
     x, w, target, a_kept, lse_sum_kept, dloss, dx, dw, ignore
 ) -> None:
     """Runs 3 steps, with scratch memory between them. Does not check operands."""
-    M = x.shape[0]
+    M, K = x.shape
     V = w.shape[0]
     dz = torch.empty((M, V), dtype=x.dtype, device=x.device)
+    x_masked = torch.empty((M, K), dtype=x.dtype, device=x.device)
     launch_linear_cross_entropy_backward_dz(x, w, target, a_kept, lse_sum_kept, dloss, dz, ignore)
-    if dx is not None:
-        launch_linear_cross_entropy_backward_dx(x, w, target, dz, dx, ignore)
+    launch_linear_cross_entropy_backward_dx(x, w, target, dz, x_masked, dx, ignore)
     if dw is not None:
-        launch_linear_cross_entropy_backward_dw(x, w, target, dz, dw, ignore)
+        launch_linear_cross_entropy_backward_dw(x, w, dz, x_masked, dw)
 
 
 def allocate_linear_cross_entropy_backward(
@@ -1509,7 +1766,7 @@ def allocate_linear_cross_entropy_backward(
     lib.check_size(
         dloss.shape[0], "linear_cross_entropy_backward: dloss: dim 0 (M)", M, " (from x)"
     )
-    dx = torch.empty((M, K), dtype=x.dtype, device=x.device) if need_dx else None
+    dx = torch.empty((M, K), dtype=x.dtype, device=x.device) if need_dx or need_dw else None
     dw = torch.empty((V, K), dtype=x.dtype, device=x.device) if need_dw else None
     return dx, dw
 

@@ -578,7 +578,7 @@ class FusedWriter(KernelWriter):
         """Whether a guard, which reads at the loop's index, asks more or less of later elements of one tile."""
         names = tile_indices(guard, self.own) - {loop}
         weights = [weight_of(guard.poly, n) for n in names]
-        plain = guard.op == ">=" and all(n in self.first for n in names) and len(names) < 2
+        plain = guard.op == ">=" and all(n in self.first for n in names) and len(names) == 1
         return plain and all(w in (poly(1), poly(-1)) for w in weights)
 
     def scan(self, walk: Walk, guards: list[ir.Guard], first: str, stop: str) -> list[str]:

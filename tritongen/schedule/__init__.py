@@ -28,6 +28,7 @@ from tritongen.schedule.digits import split_all
 from tritongen.schedule.factored import factored
 from tritongen.schedule.group import group
 from tritongen.schedule.held import with_held
+from tritongen.schedule.masked import with_masked
 from tritongen.schedule.means import with_means
 from tritongen.schedule.members import Group, Virtual, is_reducer
 from tritongen.schedule.placed import verify_places
@@ -127,6 +128,9 @@ def best_form(op: ir.Op, facts, only: str | None):
         told = group(op, seen, facts, only)
         if _slowness(told) < _slowness(groups) and _only_fused_ask(told):
             whole, groups = seen, told
+    own, names = with_masked(op, whole, groups) if only is None else (whole, frozenset[str]())
+    if names:
+        whole, groups = own, group(op, own, facts, only, names)
     digits = by_rows(op, split_all(whole, facts, names_of(op)), facts)
     if digits == whole:
         return whole, groups

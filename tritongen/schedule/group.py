@@ -21,17 +21,21 @@ MOST_READS = 64  # that a temporary may consist of if each reader computes it ag
 
 
 def group(
-    op: ir.Op, nests: tuple[ir.Nest, ...], facts: Facts, only: str | None = None
+    op: ir.Op,
+    nests: tuple[ir.Nest, ...],
+    facts: Facts,
+    only: str | None = None,
+    apart: frozenset[str] = frozenset(),
 ) -> tuple[Group, ...]:
     """Groups, in an order in which every stored value is written before it is read.
 
-    `only`: the one class that may take nests.
+    `only`: the one class that may take nests. `apart`: temporaries that are stored, whoever reads them.
     """
     outputs = {o.name for o in op.outputs}
     by_name = {n.name: n for n in nests}
     gathered = {a.tensor for n in nests for a in fetches(n.body)}
     sizes = [d for t in (*op.tensors, *op.outputs) for d in t.dims]
-    stored = outputs | gathered | padded(nests)
+    stored = outputs | gathered | padded(nests) | apart
     stored |= multiplied_again(nests, stored, facts)
     stored |= heavy(nests, stored)
     stored |= finished(nests, stored, facts)

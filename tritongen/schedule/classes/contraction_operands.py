@@ -112,7 +112,22 @@ def storage_dtype(left: ir.Expr, right: ir.Expr, op: ir.Op) -> str:
 
     The tensor cores of Hopper add products of f8 with 14 bits: only `precision tf32` allows that.
     """
-    a, b = stored_as(left), stored_as(right)
+    found = _holding(stored_as(left), stored_as(right), op)
+    if found or not {left_out(left), left_out(right)} - {None}:
+        return found
+    half = _holding(*(stored_as(left_out(side) or side) for side in (left, right)), op)
+    return half if half and set(ir.dtypes_of(half, op)) <= {"f16", "bf16"} else ""
+
+
+def left_out(side: ir.Expr) -> ir.Expr | None:
+    """The factor, where a condition leaves out some of it: its zeros are numbers of each half type."""
+    match side:
+        case ir.Call("where", (_, factor, ir.Const(0.0))):
+            return factor
+    return None
+
+
+def _holding(a: str, b: str, op: ir.Op) -> str:
     if {a, b} <= F8 and (a != b or op.precision != "tf32"):
         return "f16"
     if a == b:
@@ -132,10 +147,6 @@ def stored_as(side: ir.Expr) -> str:
             return stored
         case ir.Call("seen", (_, factor)):
             return stored_as(factor)
-        case ir.Call("where", (_, yes, no)):  # of one, or a small integer where a term is left out
-            found = {stored_as(yes), stored_as(no)}
-            (stored, *more) = found - {WHOLE} or {WHOLE}
-            return "" if more or (stored in F8 and len(found) > 1) else stored
     ends = ends_of(side)
     return WHOLE if ends and max(map(abs, ends)) <= 256 else ""
 

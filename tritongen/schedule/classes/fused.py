@@ -175,7 +175,8 @@ def by_columns(group: Group, stores: tuple[str, ...]) -> list[tuple[Group, tuple
                 continue
             needed |= tensors_read(n.body)
             if n.name in group.inside and is_reducer(n):
-                n = rename_nest(n, {b.index: fresh(b.index, taken) for b in binders_of(n)})
+                old = [b.index for b in binders_of(n)]
+                n = rename_nest(n, {i: fresh("batch" if i == ir.BATCH else i, taken) for i in old})
             lines.append(n)
         found.append((replace(group, nests=tuple(reversed(lines))), own))
     return found
