@@ -1393,7 +1393,7 @@ def causal_attention_backward_dk_tiles(
         h0 = tl.cast(start_h0, tl.int64)
         end_j = tl.minimum(first_j + BLOCK_M, S)
         first = first_j // BLOCK_N * BLOCK_N
-        whole = tl.minimum(tl.maximum(first, tl.cdiv(end_j - 1, BLOCK_N) * BLOCK_N), S)
+        whole = tl.maximum(first, tl.minimum(tl.cdiv(end_j - 1, BLOCK_N) * BLOCK_N, S))
         # Whole blocks go without a mask, behind the first ones.
         for masked in tl.static_range(1, -1, -1):
             for start in range((whole, first)[masked], (S, whole)[masked], BLOCK_N):
@@ -1481,7 +1481,7 @@ def causal_attention_backward_dk_wide_dk(
         h0 = tl.cast(start_h0, tl.int64)
         end_j = tl.minimum(first_j + BLOCK_M, S)
         first = first_j // BLOCK_N * BLOCK_N
-        whole = tl.minimum(tl.maximum(first, tl.cdiv(end_j - 1, BLOCK_N) * BLOCK_N), S)
+        whole = tl.maximum(first, tl.minimum(tl.cdiv(end_j - 1, BLOCK_N) * BLOCK_N, S))
         # Whole blocks go without a mask, behind the first ones.
         for masked in tl.static_range(1, -1, -1):
             for start in range((whole, first)[masked], (S, whole)[masked], BLOCK_N):
@@ -1590,7 +1590,7 @@ def causal_attention_backward_dk_wide_dv(
         h0 = tl.cast(start_h0, tl.int64)
         end_j = tl.minimum(first_j + BLOCK_M, S)
         first = first_j // BLOCK_N * BLOCK_N
-        whole = tl.minimum(tl.maximum(first, tl.cdiv(end_j - 1, BLOCK_N) * BLOCK_N), S)
+        whole = tl.maximum(first, tl.minimum(tl.cdiv(end_j - 1, BLOCK_N) * BLOCK_N, S))
         # Whole blocks go without a mask, behind the first ones.
         for masked in tl.static_range(1, -1, -1):
             for start in range((whole, first)[masked], (S, whole)[masked], BLOCK_N):

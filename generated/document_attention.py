@@ -101,12 +101,12 @@ def document_attention_o_part(
         mask=(i[:, None] < S) & (e2[None, :] < E),
         other=0.0,
     )
-    whole = tl.minimum(
-        tl.maximum(
-            first2,
+    whole = tl.maximum(
+        first2,
+        tl.minimum(
             tl.cdiv(tl.max(tl.where(i[:, None] < S, begin_, 0)).to(tl.int32), BLOCK_N) * BLOCK_N,
+            stop,
         ),
-        stop,
     )
     behind = tl.maximum(
         whole, (tl.minimum(tl.minimum(S, first + chunk), first_i + 1)) // BLOCK_N * BLOCK_N
@@ -277,12 +277,12 @@ def document_attention_o_tiles(
     begin = tl.maximum(0, tl.min(tl.where(i[:, None] < S, begin_, S)).to(tl.int32))
     first = begin // BLOCK_N * BLOCK_N
     q = q_tiles.load([b.to(tl.int32), h.to(tl.int32), first_i, 0]).reshape(BLOCK_M, BLOCK_D)
-    whole = tl.minimum(
-        tl.maximum(
-            first,
+    whole = tl.maximum(
+        first,
+        tl.minimum(
             tl.cdiv(tl.max(tl.where(i[:, None] < S, begin_, 0)).to(tl.int32), BLOCK_N) * BLOCK_N,
+            end_i,
         ),
-        end_i,
     )
     behind = tl.maximum(whole, (tl.minimum(S, first_i + 1)) // BLOCK_N * BLOCK_N)
     # Whole blocks go without a mask, then those before and behind them.
@@ -356,12 +356,12 @@ def document_attention_o_wide(
     end_i = tl.minimum(first_i + BLOCK_M, S)
     begin = tl.maximum(0, tl.min(tl.where(i[:, None] < S, begin_, S)).to(tl.int32))
     first = begin // BLOCK_N * BLOCK_N
-    whole = tl.minimum(
-        tl.maximum(
-            first,
+    whole = tl.maximum(
+        first,
+        tl.minimum(
             tl.cdiv(tl.max(tl.where(i[:, None] < S, begin_, 0)).to(tl.int32), BLOCK_N) * BLOCK_N,
+            end_i,
         ),
-        end_i,
     )
     behind = tl.maximum(whole, (tl.minimum(S, first_i + 1)) // BLOCK_N * BLOCK_N)
     # Whole blocks go without a mask, then those before and behind them.
@@ -767,12 +767,12 @@ def document_attention_forward_m_kept_part(
         mask=(i[:, None] < S) & (e2[None, :] < E),
         other=0.0,
     )
-    whole = tl.minimum(
-        tl.maximum(
-            first2,
+    whole = tl.maximum(
+        first2,
+        tl.minimum(
             tl.cdiv(tl.max(tl.where(i[:, None] < S, begin_, 0)).to(tl.int32), BLOCK_N) * BLOCK_N,
+            stop,
         ),
-        stop,
     )
     behind = tl.maximum(
         whole, (tl.minimum(tl.minimum(S, first + chunk), first_i + 1)) // BLOCK_N * BLOCK_N
@@ -951,12 +951,12 @@ def document_attention_forward_m_kept_tiles(
     begin = tl.maximum(0, tl.min(tl.where(i[:, None] < S, begin_, S)).to(tl.int32))
     first = begin // BLOCK_N * BLOCK_N
     q = q_tiles.load([b.to(tl.int32), h.to(tl.int32), first_i, 0]).reshape(BLOCK_M, BLOCK_D)
-    whole = tl.minimum(
-        tl.maximum(
-            first,
+    whole = tl.maximum(
+        first,
+        tl.minimum(
             tl.cdiv(tl.max(tl.where(i[:, None] < S, begin_, 0)).to(tl.int32), BLOCK_N) * BLOCK_N,
+            end_i,
         ),
-        end_i,
     )
     behind = tl.maximum(whole, (tl.minimum(S, first_i + 1)) // BLOCK_N * BLOCK_N)
     # Whole blocks go without a mask, then those before and behind them.
@@ -1039,12 +1039,12 @@ def document_attention_forward_m_kept_wide(
     end_i = tl.minimum(first_i + BLOCK_M, S)
     begin = tl.maximum(0, tl.min(tl.where(i[:, None] < S, begin_, S)).to(tl.int32))
     first = begin // BLOCK_N * BLOCK_N
-    whole = tl.minimum(
-        tl.maximum(
-            first,
+    whole = tl.maximum(
+        first,
+        tl.minimum(
             tl.cdiv(tl.max(tl.where(i[:, None] < S, begin_, 0)).to(tl.int32), BLOCK_N) * BLOCK_N,
+            end_i,
         ),
-        end_i,
     )
     behind = tl.maximum(whole, (tl.minimum(S, first_i + 1)) // BLOCK_N * BLOCK_N)
     # Whole blocks go without a mask, then those before and behind them.
@@ -1499,12 +1499,12 @@ def document_attention_backward_dq_tiles(
     m_kept = tl.load(
         m_kept_ptr + b * m_kept_0 + h * m_kept_1 + i[:, None] * m_kept_2, mask=i[:, None] < S
     ).to(tl.float32)
-    whole = tl.minimum(
-        tl.maximum(
-            first,
+    whole = tl.maximum(
+        first,
+        tl.minimum(
             tl.cdiv(tl.max(tl.where(i[:, None] < S, begin_, 0)).to(tl.int32), BLOCK_N) * BLOCK_N,
+            end_i,
         ),
-        end_i,
     )
     behind = tl.maximum(whole, (tl.minimum(S, first_i + 1)) // BLOCK_N * BLOCK_N)
     # Whole blocks go without a mask, then those before and behind them.
@@ -1589,12 +1589,12 @@ def document_attention_backward_dq_wide(
     m_kept = tl.load(
         m_kept_ptr + b * m_kept_0 + h * m_kept_1 + i[:, None] * m_kept_2, mask=i[:, None] < S
     ).to(tl.float32)
-    whole = tl.minimum(
-        tl.maximum(
-            first,
+    whole = tl.maximum(
+        first,
+        tl.minimum(
             tl.cdiv(tl.max(tl.where(i[:, None] < S, begin_, 0)).to(tl.int32), BLOCK_N) * BLOCK_N,
+            end_i,
         ),
-        end_i,
     )
     behind = tl.maximum(whole, (tl.minimum(S, first_i + 1)) // BLOCK_N * BLOCK_N)
     # Whole blocks go without a mask, then those before and behind them.
@@ -1709,8 +1709,8 @@ def document_attention_backward_dk_tiles(
     first = begin_i // BLOCK_N * BLOCK_N
     v = v_tiles.load([b.to(tl.int32), h.to(tl.int32), first_j, 0]).reshape(BLOCK_M, BLOCK_D)
     k = k_tiles.load([b.to(tl.int32), h.to(tl.int32), first_j, 0]).reshape(BLOCK_M, BLOCK_D)
-    whole = tl.minimum(
-        tl.maximum(first, tl.cdiv(tl.maximum(end_j - 1, begin_i), BLOCK_N) * BLOCK_N), stop_i
+    whole = tl.maximum(
+        first, tl.minimum(tl.cdiv(tl.maximum(end_j - 1, begin_i), BLOCK_N) * BLOCK_N, stop_i)
     )
     behind = tl.maximum(whole, (tl.minimum(tl.minimum(S, stop_i), rest_i)) // BLOCK_N * BLOCK_N)
     # Whole blocks go without a mask, then those before and behind them.
@@ -1835,8 +1835,8 @@ def document_attention_backward_dk_wide_dk(
         partly = (i[None, :] >= begin_i) & ~(first_j >= begin_)
         rest_i = tl.minimum(rest_i, tl.min(tl.where(partly, i[None, :], S)).to(tl.int32))
     first = begin_i // BLOCK_N * BLOCK_N
-    whole = tl.minimum(
-        tl.maximum(first, tl.cdiv(tl.maximum(end_j - 1, begin_i), BLOCK_N) * BLOCK_N), stop_i
+    whole = tl.maximum(
+        first, tl.minimum(tl.cdiv(tl.maximum(end_j - 1, begin_i), BLOCK_N) * BLOCK_N, stop_i)
     )
     behind = tl.maximum(whole, (tl.minimum(tl.minimum(S, stop_i), rest_i)) // BLOCK_N * BLOCK_N)
     # Whole blocks go without a mask, then those before and behind them.
@@ -1973,8 +1973,8 @@ def document_attention_backward_dk_wide_dv(
         partly = (i[None, :] >= begin_i) & ~(first_j >= begin_)
         rest_i = tl.minimum(rest_i, tl.min(tl.where(partly, i[None, :], S)).to(tl.int32))
     first = begin_i // BLOCK_N * BLOCK_N
-    whole = tl.minimum(
-        tl.maximum(first, tl.cdiv(tl.maximum(end_j - 1, begin_i), BLOCK_N) * BLOCK_N), stop_i
+    whole = tl.maximum(
+        first, tl.minimum(tl.cdiv(tl.maximum(end_j - 1, begin_i), BLOCK_N) * BLOCK_N, stop_i)
     )
     behind = tl.maximum(whole, (tl.minimum(tl.minimum(S, stop_i), rest_i)) // BLOCK_N * BLOCK_N)
     # Whole blocks go without a mask, then those before and behind them.

@@ -55,7 +55,7 @@ def window_attention_part(
         mask=(i[:, None] < S) & (e2[None, :] < E),
         other=0.0,
     )
-    whole = tl.minimum(tl.maximum(first2, tl.cdiv(end_i - width, BLOCK_N) * BLOCK_N), stop)
+    whole = tl.maximum(first2, tl.minimum(tl.cdiv(end_i - width, BLOCK_N) * BLOCK_N, stop))
     behind = tl.maximum(
         whole, (tl.minimum(tl.minimum(S, first + chunk), first_i + 1)) // BLOCK_N * BLOCK_N
     )
@@ -219,7 +219,7 @@ def window_attention_tiles(
     begin = tl.maximum(0, first_i - width + 1)
     first = begin // BLOCK_N * BLOCK_N
     q = q_tiles.load([b.to(tl.int32), h.to(tl.int32), first_i, 0]).reshape(BLOCK_M, BLOCK_D)
-    whole = tl.minimum(tl.maximum(first, tl.cdiv(end_i - width, BLOCK_N) * BLOCK_N), end_i)
+    whole = tl.maximum(first, tl.minimum(tl.cdiv(end_i - width, BLOCK_N) * BLOCK_N, end_i))
     behind = tl.maximum(whole, (tl.minimum(S, first_i + 1)) // BLOCK_N * BLOCK_N)
     # Whole blocks go without a mask, then those before and behind them.
     for masked in tl.static_range(3):
@@ -286,7 +286,7 @@ def window_attention_wide(
     end_i = tl.minimum(first_i + BLOCK_M, S)
     begin = tl.maximum(0, first_i - width + 1)
     first = begin // BLOCK_N * BLOCK_N
-    whole = tl.minimum(tl.maximum(first, tl.cdiv(end_i - width, BLOCK_N) * BLOCK_N), end_i)
+    whole = tl.maximum(first, tl.minimum(tl.cdiv(end_i - width, BLOCK_N) * BLOCK_N, end_i))
     behind = tl.maximum(whole, (tl.minimum(S, first_i + 1)) // BLOCK_N * BLOCK_N)
     # Whole blocks go without a mask, then those before and behind them.
     for masked in tl.static_range(3):
@@ -577,7 +577,7 @@ def window_attention_forward_part(
         mask=(i[:, None] < S) & (e2[None, :] < E),
         other=0.0,
     )
-    whole = tl.minimum(tl.maximum(first2, tl.cdiv(end_i - width, BLOCK_N) * BLOCK_N), stop)
+    whole = tl.maximum(first2, tl.minimum(tl.cdiv(end_i - width, BLOCK_N) * BLOCK_N, stop))
     behind = tl.maximum(
         whole, (tl.minimum(tl.minimum(S, first + chunk), first_i + 1)) // BLOCK_N * BLOCK_N
     )
@@ -750,7 +750,7 @@ def window_attention_forward_tiles(
     begin = tl.maximum(0, first_i - width + 1)
     first = begin // BLOCK_N * BLOCK_N
     q = q_tiles.load([b.to(tl.int32), h.to(tl.int32), first_i, 0]).reshape(BLOCK_M, BLOCK_D)
-    whole = tl.minimum(tl.maximum(first, tl.cdiv(end_i - width, BLOCK_N) * BLOCK_N), end_i)
+    whole = tl.maximum(first, tl.minimum(tl.cdiv(end_i - width, BLOCK_N) * BLOCK_N, end_i))
     behind = tl.maximum(whole, (tl.minimum(S, first_i + 1)) // BLOCK_N * BLOCK_N)
     # Whole blocks go without a mask, then those before and behind them.
     for masked in tl.static_range(3):
@@ -826,7 +826,7 @@ def window_attention_forward_wide(
     end_i = tl.minimum(first_i + BLOCK_M, S)
     begin = tl.maximum(0, first_i - width + 1)
     first = begin // BLOCK_N * BLOCK_N
-    whole = tl.minimum(tl.maximum(first, tl.cdiv(end_i - width, BLOCK_N) * BLOCK_N), end_i)
+    whole = tl.maximum(first, tl.minimum(tl.cdiv(end_i - width, BLOCK_N) * BLOCK_N, end_i))
     behind = tl.maximum(whole, (tl.minimum(S, first_i + 1)) // BLOCK_N * BLOCK_N)
     # Whole blocks go without a mask, then those before and behind them.
     for masked in tl.static_range(3):
@@ -1188,7 +1188,7 @@ def window_attention_backward_dq_tiles(
     m_kept = tl.load(
         m_kept_ptr + b * m_kept_0 + h * m_kept_1 + i[:, None] * m_kept_2, mask=i[:, None] < S
     ).to(tl.float32)
-    whole = tl.minimum(tl.maximum(first, tl.cdiv(end_i - width, BLOCK_N) * BLOCK_N), end_i)
+    whole = tl.maximum(first, tl.minimum(tl.cdiv(end_i - width, BLOCK_N) * BLOCK_N, end_i))
     behind = tl.maximum(whole, (tl.minimum(S, first_i + 1)) // BLOCK_N * BLOCK_N)
     # Whole blocks go without a mask, then those before and behind them.
     for masked in tl.static_range(3):
@@ -1265,7 +1265,7 @@ def window_attention_backward_dq_wide(
     m_kept = tl.load(
         m_kept_ptr + b * m_kept_0 + h * m_kept_1 + i[:, None] * m_kept_2, mask=i[:, None] < S
     ).to(tl.float32)
-    whole = tl.minimum(tl.maximum(first, tl.cdiv(end_i - width, BLOCK_N) * BLOCK_N), end_i)
+    whole = tl.maximum(first, tl.minimum(tl.cdiv(end_i - width, BLOCK_N) * BLOCK_N, end_i))
     behind = tl.maximum(whole, (tl.minimum(S, first_i + 1)) // BLOCK_N * BLOCK_N)
     # Whole blocks go without a mask, then those before and behind them.
     for masked in tl.static_range(3):
@@ -1366,7 +1366,7 @@ def window_attention_backward_dk_tiles(
     first = first_j // BLOCK_N * BLOCK_N
     v = v_tiles.load([b.to(tl.int32), h.to(tl.int32), first_j, 0]).reshape(BLOCK_M, BLOCK_D)
     k = k_tiles.load([b.to(tl.int32), h.to(tl.int32), first_j, 0]).reshape(BLOCK_M, BLOCK_D)
-    whole = tl.minimum(tl.maximum(first, tl.cdiv(end_j - 1, BLOCK_N) * BLOCK_N), stop)
+    whole = tl.maximum(first, tl.minimum(tl.cdiv(end_j - 1, BLOCK_N) * BLOCK_N, stop))
     behind = tl.maximum(whole, (tl.minimum(S, first_j + width)) // BLOCK_N * BLOCK_N)
     # Whole blocks go without a mask, then those before and behind them.
     for masked in tl.static_range(3):
@@ -1466,7 +1466,7 @@ def window_attention_backward_dk_wide_dk(
     end_j = tl.minimum(first_j + BLOCK_M, S)
     stop = tl.minimum(S, end_j + width - 1)
     first = first_j // BLOCK_N * BLOCK_N
-    whole = tl.minimum(tl.maximum(first, tl.cdiv(end_j - 1, BLOCK_N) * BLOCK_N), stop)
+    whole = tl.maximum(first, tl.minimum(tl.cdiv(end_j - 1, BLOCK_N) * BLOCK_N, stop))
     behind = tl.maximum(whole, (tl.minimum(S, first_j + width)) // BLOCK_N * BLOCK_N)
     # Whole blocks go without a mask, then those before and behind them.
     for masked in tl.static_range(3):
@@ -1580,7 +1580,7 @@ def window_attention_backward_dk_wide_dv(
     end_j = tl.minimum(first_j + BLOCK_M, S)
     stop = tl.minimum(S, end_j + width - 1)
     first = first_j // BLOCK_N * BLOCK_N
-    whole = tl.minimum(tl.maximum(first, tl.cdiv(end_j - 1, BLOCK_N) * BLOCK_N), stop)
+    whole = tl.maximum(first, tl.minimum(tl.cdiv(end_j - 1, BLOCK_N) * BLOCK_N, stop))
     behind = tl.maximum(whole, (tl.minimum(S, first_j + width)) // BLOCK_N * BLOCK_N)
     # Whole blocks go without a mask, then those before and behind them.
     for masked in tl.static_range(3):

@@ -459,7 +459,8 @@ class FusedWriter(KernelWriter):
         end = f"{wrapped(hi)} // {block} * {block}"
         extent = self.size(self.own.walk(level.index).extent)[0]
         begin = f"tl.cdiv({lo}, {block}) * {block}"
-        begin = f"tl.minimum(tl.maximum({ends.first}, {begin}), {ends.stop})"
+        # No less than the first, also where the stop is: rows may ask for terms in front of all that there are.
+        begin = f"tl.maximum({ends.first}, tl.minimum({begin}, {ends.stop}))"
         match level.passes:
             case ("whole", "tail"):
                 said, turns = "then the rest", "2"
