@@ -221,7 +221,7 @@ def judge(
 ) -> dict[str, Comparison]:
     """Judges the result of each contender.
 
-    Ours may have as large an error as torch's, or as the lines of the spec have in the operands' own types.
+    Each may have as large an error as the lines of the spec have in the operands' own types, and ours as large a one as torch's.
     """
     with tf32(False):
         expected = want()
@@ -233,7 +233,7 @@ def judge(
             got = on_poison(contenders[name])
             may_be_tf32 = not mine or "tf32" in words_of(op)
             verdicts[name] = compare(got, expected, may_be_tf32, beside)
-            if mine and not verdicts[name].ok and rounded is not None:
+            if not verdicts[name].ok and rounded is not None:
                 beside = max(beside, compare(rounded(), expected).error)
                 verdicts[name] = compare(got, expected, may_be_tf32, beside)
         except (

@@ -447,7 +447,8 @@ class _Maker:
             own_config += (("num_warps", "1"),)
             launches.append(Launch(self.planned(merge, behind), (grid,), own_config))
         few = f"2 * {self.batches}cdiv(rows, 128) <= sms"
-        parts, least, config = f"sms // max(1, {tiles})", "4", self.config(bool(boxes))
+        # A loss head's block is a product of its own: one is enough for a part.
+        parts, least, config = f"sms // max(1, {tiles})", "1", self.config(bool(boxes))
         if self.whole:
             few, terms, each = f"{tiles.replace('BLOCK_M', '64')} < sms", "64", "4"
             if rows != "rows":
@@ -468,7 +469,7 @@ class _Maker:
             "few rows: programs share the loop over a row's terms, and a second kernel merges what they leave",
             (
                 *config,
-                ("PARTS", f"max(1, min({parts}, cdiv(terms, {least} * BLOCK_N), 64))"),
+                ("PARTS", f"max(1, min({parts}, cdiv(terms, {least} * BLOCK_N), {64 if self.whole else 128}))"),
                 ("BLOCK_P", "pow2(PARTS)"),
             ),
             tuple(launches),
