@@ -224,7 +224,7 @@ def choose_linear_cross_entropy(
         BLOCK_M = 16 if rows <= 16 else 128
         BLOCK_N = 256
         PARTS = max(
-            1, min(gpu.sms // max(1, lib.cdiv(rows, BLOCK_M)), lib.cdiv(terms, 1 * BLOCK_N), 128)
+            1, min(gpu.sms // max(1, lib.cdiv(rows, BLOCK_M)), lib.cdiv(terms, BLOCK_N), 128)
         )
         return "parts", dict(
             BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_K=64, num_warps=8, num_stages=4, PARTS=PARTS,

@@ -448,11 +448,12 @@ class _Maker:
             launches.append(Launch(self.planned(merge, behind), (grid,), own_config))
         few = f"2 * {self.batches}cdiv(rows, 128) <= sms"
         # A loss head's block is a product of its own: one is enough for a part.
-        parts, least, config = f"sms // max(1, {tiles})", "1", self.config(bool(boxes))
+        parts, least, config = f"sms // max(1, {tiles})", "BLOCK_N", self.config(bool(boxes))
         if self.whole:
             few, terms, each = f"{tiles.replace('BLOCK_M', '64')} < sms", "64", "4"
+            least = "4 * BLOCK_N"
             if rows != "rows":
-                few, each, least = f"({few} or rows <= 16)", "32", "2"
+                few, each, least = f"({few} or rows <= 16)", "32", "2 * BLOCK_N"
                 terms = f"128 if {rows} <= 16 and {self.widest} <= 128 else 64"
             parts = f"cdiv({each} * sms, max(1, {tiles}))"
             config = (
@@ -469,7 +470,7 @@ class _Maker:
             "few rows: programs share the loop over a row's terms, and a second kernel merges what they leave",
             (
                 *config,
-                ("PARTS", f"max(1, min({parts}, cdiv(terms, {least} * BLOCK_N), {64 if self.whole else 128}))"),
+                ("PARTS", f"max(1, min({parts}, cdiv(terms, {least}), {64 if self.whole else 128}))"),
                 ("BLOCK_P", "pow2(PARTS)"),
             ),
             tuple(launches),
