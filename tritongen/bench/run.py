@@ -125,9 +125,7 @@ def _rows(
 ) -> list[Row]:
     contenders = {"ours": ours(module, plan.op, args), **rivals(plan.op, args, against)}
     own = getattr(module, plan.op.name).reference
-    verdicts = judge(
-        contenders, plan.op, reference(module, plan.op, args), lambda: own(**args)
-    )
+    verdicts = judge(contenders, plan.op, reference(module, plan.op, args), lambda: own(**args))
     sound = {name: call for name, call in contenders.items() if verdicts[name].ok}
     times = interleaved(sound, timer=timer) if sound else {}
     hosts = host_times(sound) if timer is None else {}

@@ -516,8 +516,8 @@ class FusedWriter(KernelWriter):
         unsigned = [g for g in loop.within if not self.sign(g, loop.index)]
         scanned = [g for g in unsigned if self.may_scan(g, loop.index)]
         if scanned:
-            begins, stop, rest = self.scan(walk, scanned, begins, stop)
-            lows, highs = [*lows, begins], [*highs, stop, rest]
+            begins, stop, partly = self.scan(walk, scanned, begins, stop)
+            lows, highs = [*lows, begins], [*highs, stop, partly]
         if stop != extent and not stop.isidentifier():
             stop = self.assigned_in(-1, self.fresh("stop"), stop)
         if stop != extent:

@@ -47,26 +47,20 @@ def with_masked(
 
 
 def _nest_of(factor: ir.Expr, product: ir.Nest, taken: set[str]) -> ir.Nest | None:
-    read = _read_of(factor)
-    if read is None:
-        return None
-    known = {b.index: b for b in (*product.box, *binders_of(product))}
-    names = dict.fromkeys(i for c in read.coords for i in sorted(indices(c)))
-    if any(name not in known or known[name].lo.terms for name in names):
-        return None
-    box = tuple(known[name] for name in names)
-    coords, dims = tuple(index(name) for name in names), tuple(b.hi for b in box)
-    _, (condition, *_) = factor.fn, factor.args  # type: ignore[attr-defined]
-    body = ir.Call("where", (condition, read, ir.Const(0.0, read.dtype)), read.dtype)
-    name = fresh(f"{read.tensor}_masked", taken)
-    return ir.Nest(name, box, coords, dims, body, read.dtype, product.line)
-
-
-def _read_of(factor: ir.Expr) -> ir.Read | None:
-    """What is read, if the factor is that or 0, by a condition on some of its indices."""
+    """The factor as a line of its own, if a condition on some of its indices leaves out what it reads."""
     match factor:
         case ir.Call("where", (condition, yes, ir.Const(0.0))):
             read, used = uncast(yes), free_indices(condition)
-            if isinstance(read, ir.Read) and read.fill is None and used < free_indices(read):
-                return read if used else None
-    return None
+        case _:
+            return None
+    if not isinstance(read, ir.Read) or read.fill is not None or not used:
+        return None
+    known = {b.index: b for b in (*product.box, *binders_of(product))}
+    names = dict.fromkeys(i for c in read.coords for i in sorted(indices(c)))
+    if not used < names.keys() or any(n not in known or known[n].lo.terms for n in names):
+        return None
+    box = tuple(known[name] for name in names)
+    coords, dims = tuple(index(name) for name in names), tuple(b.hi for b in box)
+    body = ir.Call("where", (condition, read, ir.Const(0.0, read.dtype)), read.dtype)
+    name = fresh(f"{read.tensor}_masked", taken)
+    return ir.Nest(name, box, coords, dims, body, read.dtype, product.line)

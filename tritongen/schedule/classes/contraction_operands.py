@@ -115,7 +115,7 @@ def storage_dtype(left: ir.Expr, right: ir.Expr, op: ir.Op) -> str:
     found = _holding(stored_as(left), stored_as(right), op)
     if found or not {left_out(left), left_out(right)} - {None}:
         return found
-    half = _holding(*(stored_as(left_out(side) or side) for side in (left, right)), op)
+    half = _holding(stored_as(left_out(left) or left), stored_as(left_out(right) or right), op)
     return half if half and set(ir.dtypes_of(half, op)) <= {"f16", "bf16"} else ""
 
 

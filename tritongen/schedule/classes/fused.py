@@ -470,7 +470,10 @@ class _Maker:
             "few rows: programs share the loop over a row's terms, and a second kernel merges what they leave",
             (
                 *config,
-                ("PARTS", f"max(1, min({parts}, cdiv(terms, {least}), {64 if self.whole else 128}))"),
+                (
+                    "PARTS",
+                    f"max(1, min({parts}, cdiv(terms, {least}), {64 if self.whole else 128}))",
+                ),
                 ("BLOCK_P", "pow2(PARTS)"),
             ),
             tuple(launches),
