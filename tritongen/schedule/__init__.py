@@ -130,7 +130,9 @@ def best_form(op: ir.Op, facts, only: str | None):
             whole, groups = seen, told
     own, names = with_masked(op, whole, groups) if only is None else (whole, frozenset[str]())
     if names:
-        whole, groups = own, group(op, own, facts, only, names)
+        told = group(op, own, facts, only, names)
+        if not any(names & {n.name for n in g.nests} for g in told if g.kind == "fused"):
+            whole, groups = own, told
     digits = by_rows(op, split_all(whole, facts, names_of(op)), facts)
     if digits == whole:
         return whole, groups

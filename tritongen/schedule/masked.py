@@ -20,7 +20,8 @@ from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import index, indices
 from tritongen.ir.free import binders_of, free_indices
 from tritongen.schedule.canonical import fresh, uncast
-from tritongen.schedule.classes.chains import is_half, is_multiplied
+from tritongen.schedule.classes.chains import is_multiplied
+from tritongen.schedule.classes.contraction_operands import storage_dtype
 from tritongen.schedule.members import Group
 
 
@@ -32,7 +33,7 @@ def with_masked(
     heads = {head.name for g in groups if g.kind == "contraction" for head in g.heads}
     found: list[ir.Nest] = []
     for n in nests:
-        if n.name in heads and is_multiplied(n) and is_half(n, op):
+        if n.name in heads and is_multiplied(n) and may_be_half(n, op):
             sides = []
             for factor in n.fold.factors:
                 own = _nest_of(factor, n, taken)
@@ -44,6 +45,11 @@ def with_masked(
             n = replace(n, body=replace(n.fold, body=product))
         found.append(n)
     return tuple(found), frozenset(n.name for n in found) - {n.name for n in nests}
+
+
+def may_be_half(n: ir.Nest, op: ir.Op) -> bool:
+    narrow = storage_dtype(*n.fold.factors, op)
+    return bool(narrow) and set(ir.dtypes_of(narrow, op)) <= {"f16", "bf16"}
 
 
 def _nest_of(factor: ir.Expr, product: ir.Nest, taken: set[str]) -> ir.Nest | None:

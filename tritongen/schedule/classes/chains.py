@@ -24,7 +24,7 @@ from tritongen.ir.bounds import Facts
 from tritongen.ir.free import binders_of, free_indices, reads, tensors_read
 from tritongen.schedule.canonical import fresh
 from tritongen.schedule.classes.contraction import as_product
-from tritongen.schedule.classes.contraction_operands import storage_dtype
+from tritongen.schedule.classes.contraction_operands import left_out, storage_dtype
 from tritongen.schedule.members import Product, Virtual, is_reducer
 
 
@@ -117,7 +117,9 @@ def is_multiplied(n: ir.Nest) -> bool:
 
 
 def is_half(n: ir.Nest, op: ir.Op) -> bool:
-    """Whether both factors are stored in one half type."""
+    """Whether both factors are stored in one half type. Not where a condition leaves out some of one: chains have guards for that."""
+    if any(map(left_out, n.fold.factors)):
+        return False
     narrow = storage_dtype(*n.fold.factors, op)
     return bool(narrow) and set(ir.dtypes_of(narrow, op)) <= {"f16", "bf16"}
 
