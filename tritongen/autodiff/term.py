@@ -5,8 +5,8 @@ Input: a solved `System`. Output: an expression over the target's indices, such 
     sum[r]((dy[n, (i - r + pad) / stride] else 0) * w[r])
 
 A guard that always holds is dropped. So is a guard that fails only where a factor of the term reads its `else 0`: this makes the
-gradient of a convolution look like a convolution. Then the other factors must be numbers there: none of them may read an element
-that only points outside of the guard have, since that may be NaN. The other guards stay.
+gradient of a convolution look like a convolution. Such a guard stays if another factor reads an element that only points outside of
+the guard read: that element may be NaN. The other guards stay.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ from tritongen.kernel.nodes import (
 )
 from tritongen.kernel.parts import state_dims, state_name
 from tritongen.schedule.canonical import uncast
-from tritongen.schedule.classes.contraction_operands import left_out, storage_dtype
+from tritongen.schedule.classes.contraction_operands import storage_dtype
 from tritongen.schedule.classes.fused import is_tile
 from tritongen.schedule.plan import KernelPlan
 
@@ -806,8 +806,7 @@ class FusedWriter(KernelWriter):
         match e:
             case ir.Call("seen", (flag, e)):
                 pass
-        bare = e.arg if isinstance(e, ir.Cast) else e
-        inner = bare if bare.dtype == narrow else ir.Cast(bare, narrow) if left_out(bare) else e
+        inner = e.arg if isinstance(e, ir.Cast) and e.arg.dtype == narrow else e
         with self.within(frame), self.computing(f.name):
             tensor = inner.tensor if isinstance(inner, ir.Read) else ""
             loaded = bool(tensor) and tensor not in self.frames

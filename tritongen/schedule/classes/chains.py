@@ -118,8 +118,11 @@ def is_multiplied(n: ir.Nest) -> bool:
 
 def is_half(n: ir.Nest, op: ir.Op) -> bool:
     """Whether both factors are stored in one half type. Not where a condition leaves out some of one: chains have guards for that."""
-    if any(map(left_out, n.fold.factors)):
-        return False
+    return not any(map(left_out, n.fold.factors)) and multiplies_halves(n, op)
+
+
+def multiplies_halves(n: ir.Nest, op: ir.Op) -> bool:
+    """Whether a product multiplies numbers of one half type."""
     narrow = storage_dtype(*n.fold.factors, op)
     return bool(narrow) and set(ir.dtypes_of(narrow, op)) <= {"f16", "bf16"}
 
