@@ -14,7 +14,7 @@ vary with, so a contraction is `2 * M * N * K` whatever scales its factors. `ben
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from itertools import product
 from math import prod
@@ -127,7 +127,7 @@ def op_cost(plan: Plan, args: Mapping[str, Any]) -> Cost:
     return Cost(
         {name: numbers.bytes_read(plan.nests, name) for name in sorted(stored)},
         {name: numbers.bytes_of(name) for name in sorted(outputs)},
-        sum(numbers.flops(n) for n in plan.nests),
+        numbers.flops_of(plan.nests, plan.nests, outputs),
         numbers.precision(plan.nests),
     )
 
@@ -225,7 +225,10 @@ def _kernels(
         precision = numbers.precision(work)
         if precision and kernel.skeleton not in BY_TENSOR_CORES:
             precision = "f64" if precision == "f64" else "ieee"  # one multiplication after another
-        cost = Cost(seen, given, sum(map(numbers.flops, work)), precision)
+        stored = {n.name for n in plan.scratch} | {o.name for o in plan.inner.outputs}
+        cost = Cost(
+            seen, given, numbers.flops_of(work, nests, stored | set(step.stores)), precision
+        )
         number = launch.config.get("PASS", 0)
         yield KernelCost(
             f"{kernel.name}, pass {number}" if number else kernel.name, launch.grid, cost
@@ -369,25 +372,45 @@ class CallNumbers:
         binders = [b for e in ir.walk(nest.body) if isinstance(e, ir.Reduce) for b in e.binders]
         return {b.index: self.extent(b) for b in (*nest.box, *binders)}
 
+    def flops_of(self, work: Iterable[ir.Nest], nests: Sequence[ir.Nest], stored: Set[str]) -> int:
+        """The operations of `work`, where a value that is not stored is computed only for the terms that a reducer's bounds let through.
+
+        `nests`: everything that is computed with it, in order.
+        """
+        parts = self._parts_read(nests, stored)
+        return round(sum(self.flops(n) * parts[n.name] for n in work))
+
+    def _parts_read(self, nests: Sequence[ir.Nest], stored: Set[str]) -> dict[str, float]:
+        """By nest, the part of its box that others read: all of it if it is stored; half of the scores of causal attention."""
+        parts = {n.name: float(n.name in stored) for n in nests}
+        readers = {read for n in nests for read in tensors_read(n.body)}
+        parts |= {n.name: 1.0 for n in nests if n.name not in readers}
+        for nest in reversed(nests):
+            share = parts[nest.name]
+            if isinstance(nest.body, ir.Reduce):
+                share *= self._share_of_box(nest.body, self.ranges(nest))
+            for name in tensors_read(nest.body) & parts.keys():
+                parts[name] = max(parts[name], share)
+        return parts
+
     def flops(self, nest: ir.Nest) -> int:
         """Every operation once for each place of the indices that it depends on."""
-        ranges = self.ranges(nest)
-        box = {b.index for b in nest.box}
-        total = 0.0
-        for node in ir.walk(nest.body):
-            if isinstance(node, ir.Call):
-                total += self._points(node, free_indices(node), ranges)
-            elif isinstance(node, ir.Reduce):
-                own = {b.index for b in node.binders}
-                terms = free_indices(node.body) | own
-                guarded = set().union(*(indices(g.poly) for g in node.guards))
-                if guarded - terms:  # the same terms for every place of the box: a scan
-                    places = prod(ranges[i] for i in box)
-                    total += max(self._points(node.body, terms, ranges), places)
-                else:
-                    share = self._share_of_box(node, ranges)
-                    total += share * self._points(node.body, terms | box, ranges)
-        return round(total)
+        return round(self._flops(nest.body, self.ranges(nest), {b.index for b in nest.box}))
+
+    def _flops(self, node: ir.Expr, ranges: Mapping[str, int], box: set[str]) -> float:
+        below = sum(self._flops(e, ranges, box) for e in ir.parts(node))
+        if isinstance(node, ir.Call):
+            return below + self._points(node, free_indices(node), ranges)
+        if not isinstance(node, ir.Reduce):
+            return below
+        own = {b.index for b in node.binders}
+        terms = free_indices(node.body) | own
+        guarded = set().union(*(indices(g.poly) for g in node.guards))
+        if guarded - terms:  # the same terms for every place of the box: a scan
+            return below + max(self._points(node.body, terms, ranges), prod(ranges[i] for i in box))
+        return self._share_of_box(node, ranges) * (
+            below + self._points(node.body, terms | box, ranges)
+        )
 
     def _points(self, expr: ir.Expr, used: set[str], ranges: Mapping[str, int]) -> float:
         """Places of the indices; of a coordinate that divides, those where it is whole."""

@@ -9,7 +9,8 @@ from random import Random
 import pytest
 
 from tritongen import pipeline
-from tritongen.proof import gradients
+from tritongen.autodiff import gradient
+from tritongen.proof import excluded, gradients
 from tritongen.runtime.load import load_text
 
 CUBE = "op cube<T: float>(x: T[N]) -> y: T[N] {\n  y[n] = x[n] ** 3\n"
@@ -52,6 +53,17 @@ def test_what_an_excluded_element_holds_must_not_show():
     wrong = "  grad {\n    dx[n] = where(x[n] < 0, dy[n], 0) * t[n]\n  }\n}"
     assert "is excluded and holds" in gradients.wrong_sense(derived(text + wrong), Random(0))
     assert gradients.wrong_sense(derived(text + "}"), Random(0)) == ""
+
+
+def test_only_masks_over_rows_and_columns_multiply_what_is_not_finite():
+    def masked(mask, condition):
+        text = f"op f<T: float>({mask}, a: T[L, K], b: T[N, K]) -> y: T[L, N] {{\n"
+        return derived(f"{text}  y[l, n] = where({condition}, sum[k](a[l, k] * b[n, k]), 0)\n}}")
+
+    both, rows = masked("m: bool[L, N]", "m[l, n]"), masked("m: bool[L]", "m[l]")
+    for found, finite in ((both, True), (rows, False)):
+        assert excluded.masks_rows_and_columns(gradient(found.forward)) == finite
+        assert gradients.wrong_sense(found, Random(0)) == ""
 
 
 def test_half_types_and_casts_are_seen_in_f64():

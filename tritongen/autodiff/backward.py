@@ -310,6 +310,8 @@ class _Tape:
         term = exprs.cast(write(system, self.shapes, self.said, gradients), exprs.COMPUTE)
         if not exprs.is_zero(term):
             found, whole = condition_of(system, self.shapes, self.said)
+            if found == NEVER:
+                return
             if whole and not all(found):
                 self.always.add(name)
             if not whole:

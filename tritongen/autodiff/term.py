@@ -119,7 +119,8 @@ def condition_of(system: System, shapes: Shapes, said: Facts) -> tuple[wanted.Wa
     whole = True
     for case in system.wanted:
         asked: list[wanted.Literal] = []
-        for literal in (*case, *system.guards):
+        guards = [e for e in (*case, *system.guards) if isinstance(e, Guard)]
+        for literal in (*case, *system.guards, *_met(system, guards)):
             if isinstance(literal, Guard):
                 part = _for_some(system, literal)
                 if part is None:
@@ -154,6 +155,21 @@ def _for_some(system: System, guard: Guard) -> Guard | None:
         return None
     end = ends[1] - 1 if sign == 1 else ends[0]
     return replace(guard, poly=guard.poly + (end - index(name)) * sign)
+
+
+def _met(system: System, guards: list[Guard]) -> list[Guard]:
+    """That the ends which guards give a binder leave it some value: `a <= i` and `i <= b` ask that a <= b.
+
+    Fourier and Motzkin's elimination of one index. The ends are whole, so it is exact.
+    """
+    found = []
+    for name in system.unknown:
+        i = index(name)
+        sums = [g.poly for g in guards if g.op == ">=" and name in indices(g.poly)]
+        above = [p for p in sums if name not in indices(p - i)]
+        below = [p for p in sums if name not in indices(p + i)]
+        found += [Guard(a + b, ">=") for a in above for b in below]
+    return found
 
 
 def _undecided(

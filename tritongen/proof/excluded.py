@@ -6,26 +6,31 @@ An element is excluded if NaN in it leaves the outputs the same, bit by bit. Exa
 term outside of bounds. The test then puts 1000, 1e20, an infinity and NaN there. No gradient may change.
 
 It runs in f64, by the interpreter of the IR. It skips calls in which a line has no element: there a window's gradient
-multiplies what it reads outside of `dy`, which is 0, with everything else.
+multiplies what it reads outside of `dy`, which is 0, with everything else. It puts no infinity and no NaN where a gradient's
+product has a factor that is masked over its rows and columns (`masks_rows_and_columns`): as in autograd, a whole row of zeros
+is multiplied with the other factor. To leave out what no row of a mask has, each such product would read the mask once more.
 
 Not here: gradients of included elements (`gradients.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from math import inf, nan
+from collections.abc import Iterator, Mapping
+from math import inf, isfinite, nan
 from random import Random
 from typing import Any
 
 import torch
 
+from tritongen.ir.algebra import indices
 from tritongen.ir.binding import bind
+from tritongen.ir.free import free_indices
 from tritongen.ir.interp import run
-from tritongen.ir.nodes import Op
+from tritongen.ir.nodes import Call, Expr, Op, Read, Reduce, walk
 
 TRIED = 6  # elements of an operand
 HELD = (1000.0, -1000.0, 1e20, inf, -inf, nan)
+FINITE = tuple(filter(isfinite, HELD))
 
 
 def problem(
@@ -42,13 +47,14 @@ def problem(
         known = {**given, **outputs, **dys}
         return run(back, {name: known[name] for name in params})
 
+    held = FINITE if masks_rows_and_columns(back) else HELD
     right: dict[str, torch.Tensor] | None = None
     for name, x in args.items():
         if not isinstance(x, torch.Tensor) or not x.is_floating_point() or not x.numel():
             continue
         for _ in range(min(TRIED, x.numel())):
             at = tuple(random.randrange(n) for n in x.shape)
-            for value in (nan, random.choice(HELD)):
+            for value in (held[-1], random.choice(held)):
                 other = {**args, name: _with(x, at, value)}
                 if not _same(run(op, other), outputs):
                     break
@@ -57,6 +63,48 @@ def problem(
                     if not torch.allclose(found, right[grad], 1e-6, 1e-9, equal_nan=True):
                         return f"{grad}: another number where {name}{list(at)} is excluded and holds {value}"
     return ""
+
+
+def masks_rows_and_columns(back: Op) -> bool:
+    """Whether a sum of products has a factor that is masked by an index which another factor does not have.
+
+    dv[j, e] = sum[i](where(mask[i, j], dp[i, j], 0) * p[i, e])
+    """
+    lines: dict[str, tuple[int, ...]] = {}
+    for nest in back.nests:
+        used = set[str]().union(*_masks(nest.body))
+        lines[nest.name] = tuple(d for d, c in enumerate(nest.coords) if indices(c) & used)
+    sums = (e for nest in back.nests for e in walk(nest.body) if isinstance(e, Reduce))
+    return any(_crossed(e, lines) for e in sums if e.op == "sum")
+
+
+def _masks(e: Expr) -> Iterator[frozenset[str]]:
+    """The indices of each condition of a `where`."""
+    for node in walk(e):
+        if isinstance(node, Call) and node.fn == "where":
+            yield frozenset(free_indices(node.args[0]))
+
+
+def _factors(e: Expr) -> Iterator[Expr]:
+    match e:
+        case Call("mul", (a, b)):
+            yield from _factors(a)
+            yield from _factors(b)
+        case _:
+            yield e
+
+
+def _crossed(total: Reduce, lines: Mapping[str, tuple[int, ...]]) -> bool:
+    """Whether a mask over summed indices has an index that a factor lacks. `lines`: the dims by which a line is masked where it is written."""
+    factors = list(_factors(total.body))
+    asked = list(_masks(total.body))
+    for e in walk(total.body):
+        if isinstance(e, Read):
+            dims = lines.get(e.tensor, ())
+            asked.append(frozenset[str]().union(*(indices(e.coords[d]) for d in dims)))
+    summed = {b.index for b in total.binders}
+    own = [free_indices(f) for f in factors]
+    return any(a & summed and used and not a <= used for a in asked for used in own)
 
 
 def _with(x: torch.Tensor, at: tuple[int, ...], value: float) -> torch.Tensor:

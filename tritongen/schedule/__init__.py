@@ -111,7 +111,7 @@ def precision_of(op: ir.Op, group: Group) -> str:
 
 def no_product(group: Group, nests: tuple[ir.Nest, ...], facts) -> str:
     """Why the first sum of several factors in a group is not computed by tensor cores."""
-    if group.product is not None:
+    if group.product is not None or group.kind == "fused":
         return ""
     virtual = Virtual(n for n in nests if not is_reducer(n))
     found = (product_or_reason(n, virtual, facts) for n in group.nests if is_reducer(n))
