@@ -44,7 +44,7 @@ from tritongen.ir.print_poly import (
     read_ast,
 )
 from tritongen.ir.reads import reads_of
-from tritongen.kernel.nodes import Fold, Kernel, Let, Loop, Stmt, Store, Walk, statements
+from tritongen.kernel.nodes import PARTS, Fold, Kernel, Let, Loop, Stmt, Store, Walk, statements
 from tritongen.syntax import ast
 from tritongen.syntax.parse import parse_expression
 from tritongen.syntax.unparse import unparse
@@ -168,6 +168,8 @@ def _typaram(p: ir.TypeParam) -> str:
 
 
 def _size(p: Poly) -> str:
+    if p == PARTS:
+        return "PARTS"
     return ast.DOTS if p == ir.BATCH_SIZE else unparse(poly_ast(p))
 
 
@@ -537,6 +539,8 @@ def _typarams(text: str) -> Iterator[ir.TypeParam]:
 
 
 def _extent(names: Names, text: str) -> Poly:
+    if text == "PARTS":
+        return PARTS
     return ir.BATCH_SIZE if text == ast.DOTS else _poly_of(names, parse_expression(text))
 
 

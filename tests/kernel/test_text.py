@@ -12,7 +12,7 @@ from tritongen import pipeline
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import Fetch, extreme, index, poly, size
 from tritongen.ir.print_poly import NotWritable
-from tritongen.kernel.nodes import Fold, Kernel, Let, Loop, Store, Walk
+from tritongen.kernel.nodes import PARTS, Fold, Kernel, Let, Loop, Store, Walk
 from tritongen.kernel_text import BadKernelText, parse_kernels, print_kernel
 from tritongen.proof.fuzz import motifs_chains
 from tritongen.proof.fuzz.sketch import Sketch
@@ -198,7 +198,7 @@ def test_kernels_of_drawn_chains_are_the_same_again(motif, seed):
 def test_a_loop_says_what_it_leaves_out():
     """Its bounds, the programs that share it, and what moves with a maximum."""
     walks = (
-        Walk("p", size("PARTS"), "program"),
+        Walk("p", PARTS, "program"),
         Walk("i", N, "tile", "R"),
         Walk("j", N, "loop", "C"),
     )

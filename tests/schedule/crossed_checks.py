@@ -88,3 +88,21 @@ def test_two_runs_are_alike(name):
     w = torch.randn(40)
     first, second = (module.f_backward(x, w, dy) for _ in range(2))
     assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
+
+
+def test_a_block_of_minus_infinities_is_no_maximum():
+    """Sums that move with a maximum, where the first block of a row has no other."""
+    built = build(
+        """op f(x: f32[N, D]) -> (y: f32[N, D], c: f32[D]) {
+          y = softmax(x)
+          c[d] = sum[n](x[n, d] * y[n, d])
+        }""",
+        "f.op",
+    )
+    module, plan = load_text("f", built.raw), built.items[0].plans[0]
+    step = next(s for s in plan.steps if s.skeleton == "crossed")
+    x = torch.randn(3, 10000)
+    x[1, :8192] = -torch.inf
+    for variant in step.variants:
+        with forced(module, plan, Way(variant.name, ((step.name, variant.name),)), True):
+            torch.testing.assert_close(module.f(x)[0], x.softmax(-1))

@@ -22,7 +22,7 @@ from tritongen.emit.text import launch_text, wrap
 from tritongen.emit.tiles import view, wide_tensors
 from tritongen.emit.view import KernelView
 from tritongen.ir import nodes as ir
-from tritongen.ir.algebra import Idx, Poly, index, indices, poly, substitute, weight_of
+from tritongen.ir.algebra import Idx, Poly, index, indices, poly, size, substitute, weight_of
 from tritongen.ir.bounds import prove
 from tritongen.ir.free import free_indices, reads, tensors_read
 from tritongen.ir.functions import ATOM, TERM
@@ -168,7 +168,8 @@ class FusedWriter(KernelWriter):
         rest, line = "tl.program_id(0)", self.levels[0].lines.append
         for k, w in enumerate(order):
             extent, name = self.size(w.extent)[0], self.variables[w.index]
-            count = extent if w.how == "program" else f"lib.cdiv({extent}, {w.block})"
+            whole = wrap(self.size(w.extent), ATOM)
+            count = whole if w.how == "program" else f"lib.cdiv({extent}, {w.block})"
             if w.how == "tile" and (k < len(order) - 1 or self.grows(w.index)):
                 count = f"tl.cdiv({extent}, {w.block})"
                 if k or not self.multiplies:  # columns, of which there may be none
@@ -274,6 +275,12 @@ class FusedWriter(KernelWriter):
                 moving = next(iter(tensors_read(shift) & self.moving.keys()), "")
                 base = f"{moving}_base" if moving else row
                 return f"tl.exp2({self.in_base_2(x)} - {base})", ATOM
+            case ir.Call("exp", (ir.Call("sub", (_, ir.Read(tensor))),)) if tensor in self.moving:
+                held = self.values[tensor]
+                self.values[tensor] = f"{tensor}_base", ATOM
+                text = super().expr(e)
+                self.values[tensor] = held
+                return text
         return super().expr(e)
 
     def in_base_2(self, x: ir.Expr) -> str:
@@ -395,7 +402,7 @@ class FusedWriter(KernelWriter):
 
     def symbol(self, name: str) -> str:
         """A size; how many programs share a loop is in the config."""
-        return name if name == "PARTS" else super().symbol(name)
+        return "PARTS" if size(name) == PARTS else super().symbol(name)
 
     def loop(self, loop: Loop) -> None:
         walk, outer = self.own.walk(loop.index), self.levels[-1]
@@ -716,8 +723,7 @@ class FusedWriter(KernelWriter):
             for s in statements(self.own.body)
             if isinstance(s, Fold) and s.moved_by == f.name
         }
-        stored = {s.tensor for s in statements(self.own.body) if isinstance(s, Store)}
-        stored -= set(self.op.kept)
+        stored = self.nests.keys() & self.context.stored - set(self.op.kept)
         led = [self.leads(tensor) for tensor in stored]
         return all(own & moved for own in led if f.name in own)
 
@@ -735,9 +741,14 @@ class FusedWriter(KernelWriter):
         """A maximum, by which the sums are multiplied that move with it; -inf, as of no term yet, moves nothing."""
         line = self.levels[-1].lines.append
         new, base = f"{f.name}_new", f"{f.name}_base"
-        line(f"{new} = tl.maximum({f.name}, {text})")
-        line(f'{base} = tl.where({new} == float("-inf"), 0.0, {new} * {LOG2E})')
-        line(f"{f.name}_moved = tl.exp2({f.name} * {LOG2E} - {base})")
+        larger = "tl.maximum" if self.is_followed(f) else "lib.nan_max"
+        line(f"{new} = {larger}({f.name}, {text})")
+        if self.multiplies:
+            line(f'{base} = tl.where({new} == float("-inf"), 0.0, {new} * {LOG2E})')
+            line(f"{f.name}_moved = tl.exp2({f.name} * {LOG2E} - {base})")
+        else:
+            line(f'{base} = tl.where({new} == float("-inf"), 0.0, {new})')
+            line(f"{f.name}_moved = lib.exp({f.name} - {base})")
         line(f"{f.name} = {new}")
         self.moving[f.name] = f"{f.name}_moved"
 

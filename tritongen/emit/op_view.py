@@ -185,7 +185,9 @@ def context_of(plan: Plan, item: OpPlans) -> Context:
     wide = any(ir.may_be_f64(t.dtype, op) for t in op.tensors)
     names = frozenset(n.name for n in op.nests)
     comments = comments_of(plan, dims)
-    return Context(op, dims, dtypes, facts_of(op), wide, names, item.outside, item.mark, comments)
+    kept = frozenset({o.name for o in op.outputs} | {n.name for n in plan.scratch})
+    facts = facts_of(op)
+    return Context(op, dims, dtypes, kept, facts, wide, names, item.outside, item.mark, comments)
 
 
 def step_context(context: Context, step: Step) -> Context:

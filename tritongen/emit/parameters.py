@@ -44,8 +44,9 @@ class Context:
     """The state that all kernels of one op share."""
 
     op: ir.Op
-    dims: dict[str, tuple[Poly, ...]]  # of every stored tensor, scratch included
+    dims: dict[str, tuple[Poly, ...]]  # of every tensor and line
     dtypes: dict[str, str]
+    stored: frozenset[str]  # outputs and scratch
     facts: Facts
     wide: bool  # whether the call may compute in f64
     user_names: frozenset[str]  # names that the spec chose: lifted reducers are not among them

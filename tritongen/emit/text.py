@@ -9,18 +9,20 @@ import struct
 from collections.abc import Sequence
 
 from tritongen.ir import nodes as ir
-from tritongen.ir.algebra import Poly, Sym, with_modulo
+from tritongen.ir.algebra import Poly, Sym, atoms, with_modulo
 from tritongen.ir.algebra import text as poly_text
 from tritongen.ir.algebra import walk as walk_poly
 from tritongen.ir.dtypes import DTYPES
 from tritongen.ir.functions import ATOM, SUM, TERM, UNARY
+from tritongen.kernel.nodes import PARTS
 
 BATCH_WORDS = frozenset({"batch", "batch_shape"})  # what the launch of an op with `...` may say
 
 
 def launch_text(p: Poly) -> str:
     """A size in the launch function, where every size has its own name."""
-    return poly_text(with_modulo(p), lambda atom: "batch" if atom == Sym(ir.BATCH) else None)
+    names = {Sym(ir.BATCH): "batch"} | dict.fromkeys(atoms(PARTS), "PARTS")
+    return poly_text(with_modulo(p), names.get)
 
 
 def tuple_text(names: Sequence[str]) -> str:

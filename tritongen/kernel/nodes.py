@@ -25,7 +25,7 @@ from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import Poly, size
 from tritongen.ir.free import free_indices
 
-PARTS = size("PARTS")  # how many programs share a loop
+PARTS = size("PARTS$")  # how many programs share a loop; `$`, since a spec may call a size PARTS
 NUMBERS = ("program", "each")  # without lanes
 
 

@@ -54,7 +54,9 @@ def problem(
             continue
         for _ in range(min(TRIED, x.numel())):
             at = tuple(random.randrange(n) for n in x.shape)
-            for value in (held[-1], random.choice(held)):
+            if not _same(run(op, {**args, name: _with(x, at, nan)}), outputs):
+                continue
+            for value in dict.fromkeys((held[-1], random.choice(held))):
                 other = {**args, name: _with(x, at, value)}
                 if not _same(run(op, other), outputs):
                     break

@@ -22,6 +22,7 @@ if os.environ.get("TRITON_INTERPRET") == "1":
         install_bf16,
         install_bool_splat,
         install_dtypes,
+        install_extremes,
         install_f8,
         install_index,
         install_libdevice,
@@ -42,6 +43,7 @@ if os.environ.get("TRITON_INTERPRET") == "1":
     install_tree_reduce()
     install_bool_splat()
     install_index()
+    install_extremes()
     install_ones()
     install_dtypes()
     install_one_patch()

@@ -9,6 +9,7 @@ whose results it holds for numbers of the type compared, and speed in reductions
     install_bool_splat()  # (x > 0) & (s > 0), where x is a tile and s a scalar
     install_index()  # range(n), where n is held as an array of one
     install_ones()  # ~x of unsigned integers
+    install_extremes()  # tl.maximum and tl.minimum drop a NaN, as on a GPU
     install_dtypes()  # the table of numpy's types is made once
     install_one_patch()  # the language is remapped once a launch, not once a call of a helper
 
@@ -222,6 +223,12 @@ def install_index() -> None:
 
 
 # ---- bits ---------------------------------------------------------------------------------------
+def install_extremes() -> None:
+    """`tl.maximum` and `tl.minimum` of floats give the other value for a NaN, as PTX does; the interpreter gives NaN."""
+    InterpreterBuilder.create_maxnumf = lambda self, a, b: self.binary_op(a, b, np.fmax)
+    InterpreterBuilder.create_minnumf = lambda self, a, b: self.binary_op(a, b, np.fmin)
+
+
 def install_ones() -> None:
     """All bits of an unsigned integer are set by its largest number: numpy 2 takes no -1 for one."""
 

@@ -16,8 +16,9 @@ from functools import lru_cache
 from itertools import product
 
 from tritongen.ir import nodes as ir
+from tritongen.ir.algebra import Fetch, Poly, indices, walk
 from tritongen.ir.dtypes import DTYPES
-from tritongen.ir.free import free_indices, reads
+from tritongen.ir.free import coordinates, free_indices, reads
 from tritongen.schedule.classes.contraction_operands import SMALL, WHOLE, stored_as
 from tritongen.schedule.plan import Axis, KernelPlan, Step, Variant
 from tritongen.schedule.rules import conjuncts, evaluate, names
@@ -202,6 +203,7 @@ def bytes_of_stages(kernel: KernelPlan, variant: Variant, config: Mapping[str, i
         sum(itemsize if r.tensor in copied else bytes_of(r.dtype, itemsize, kernel) for r in side)
         for side in tiles_loaded(kernel)
     )
+    left, right = (a + b for a, b in zip((left, right), bytes_asked(kernel), strict=True))
     columns = n * kernel.products
     if left <= itemsize and right <= itemsize * kernel.products:
         made = max(itemsize * (m + columns), 8 * columns if itemsize == 4 else 0)
@@ -276,6 +278,28 @@ def tiles_loaded(kernel: KernelPlan) -> tuple[set[ir.Read], set[ir.Read]]:
         return {r for r in found if free_indices(r) & k and free_indices(r) & own}
 
     return loaded(0, m), loaded(1, n)
+
+
+def bytes_asked(kernel: KernelPlan) -> tuple[int, int]:
+    """The bytes an element of what conditions load: over rows and k, over k and columns.
+
+    A guard of the sum asks twice: for its factor, and whether some row has the other one.
+    """
+    heads, (_, m, n, *ks) = kernel.nests[: kernel.products], kernel.axes
+    k = set[str]().union(*map(indices_of, ks))
+
+    def asked(polys: Iterable[Poly]) -> set[Fetch]:
+        return {a for p in polys for a in walk(p) if isinstance(a, Fetch)}
+
+    guards = asked(g.poly for head in heads for g in head.fold.guards)
+    every = guards | asked(p for head in heads for p in coordinates(head.fold.body))
+
+    def loaded(axis: Axis) -> int:
+        own = indices_of(axis)
+        used = ((a, set[str]().union(*map(indices, a.coords))) for a in every)
+        return sum(8 * (1 + (a in guards)) for a, i in used if i & k and i & own)
+
+    return loaded(m), loaded(n)
 
 
 def tiles_read(kernel: KernelPlan) -> set[ir.Read]:
