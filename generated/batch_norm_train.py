@@ -514,12 +514,7 @@ def batch_norm_train_torch(
     reference=batch_norm_train_reference,
     equals=batch_norm_train_torch,
     linear=(("gain", "bias"),),
-    backward=runtime.Backward(
-        "batch_norm_train_backward",
-        wrt=("x", "gain", "bias", "eps"),
-        outputs=("y",),
-        flags=("need_dx", "need_dgain", "need_dbias", "need_deps"),
-    ),
+    forward="batch_norm_train_forward",
 )
 def batch_norm_train(
     x: torch.Tensor, gain: torch.Tensor, bias: torch.Tensor, eps: float | torch.Tensor = 1e-05
@@ -538,19 +533,17 @@ def batch_norm_train(
 
 
 @triton.jit
-def batch_norm_train_backward_var_sum_rows(
-    x_ptr, var_sum_ptr, dy_ptr, dy_rsqrt_sum_ptr, gain_ptr, dx_ptr, dgain_ptr, dbias_ptr,
-    eps, C, cols, HW, x_n, x_row, x_hw, var_sum_row, dy_n, dy_row, dy_hw, dy_rsqrt_sum_row,
-    gain_row, dx_n, dx_row, dx_hw, dgain_row, dbias_row,
+def batch_norm_train_forward_rows(
+    x_ptr, mu_kept_ptr, var_kept_ptr, gain_ptr, bias_ptr, y_ptr, eps, C, cols, HW, x_n,
+    x_row, x_hw, mu_kept_row, var_kept_row, gain_row, bias_row, y_n, y_row, y_hw,
     COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program holds ROWS whole rows in registers, and reads every element once."""
     # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     cols, x_n = cols // VEC * VEC, x_n // VEC * VEC
-    x_row, dy_n = x_row // VEC * VEC, dy_n // VEC * VEC
-    dy_row, dx_n = dy_row // VEC * VEC, dx_n // VEC * VEC
-    dx_row = dx_row // VEC * VEC
+    x_row, y_n = x_row // VEC * VEC, y_n // VEC * VEC
+    y_row = y_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
     inside = (row < C) & (col < cols)
@@ -560,50 +553,36 @@ def batch_norm_train_backward_var_sum_rows(
     x = tl.load(x_ptr + n * x_n + row * x_row + hw * x_hw, mask=inside, other=0.0).to(COMPUTE)
     # mu[c] = mean[n, h, w](x[n, c, h, w])
     mu = lib.mean_of(x, inside, cols, 1)
+    # mu_kept[c] = mu[c]
+    mu_kept = mu.to(COMPUTE)
+    tl.store(mu_kept_ptr + row * mu_kept_row, mu_kept, mask=row < C)
     # var[c] = mean[n, h, w]((x[n, c, h, w] - mu[c]) ** 2)
     t = x - mu
-    var_sum = tl.sum(tl.where(inside, t * t, 0.0), 1, keep_dims=True)
-    tl.store(var_sum_ptr + row * var_sum_row, var_sum, mask=row < C)
-    dy = tl.load(dy_ptr + n * dy_n + row * dy_row + hw * dy_hw, mask=inside, other=0.0).to(COMPUTE)
-    # dy_rsqrt_sum[c] = sum[n, h, w](dy[n, c, h, w] * (x[n, c, h, w] - mu[c]))
-    dy_rsqrt_sum = tl.sum(tl.where(inside, dy * (x - mu), 0.0), 1, keep_dims=True)
-    tl.store(dy_rsqrt_sum_ptr + row * dy_rsqrt_sum_row, dy_rsqrt_sum, mask=row < C)
-    # dmu_sum[c] = sum[n, h, w](dy[n, c, h, w])
-    dmu_sum = tl.sum(dy, 1, keep_dims=True)
-    var = var_sum / cols
-    # y_rsqrt[c] = rsqrt(var[c] + eps)
-    y_rsqrt = lib.rsqrt(var + eps)
+    var = tl.sum(tl.where(inside, t * t, 0.0), 1, keep_dims=True) / cols
+    # var_kept[c] = var[c]
+    var_kept = var.to(COMPUTE)
+    tl.store(var_kept_ptr + row * var_kept_row, var_kept, mask=row < C)
+    rsqrt_var = lib.rsqrt(var + eps)
     gain = tl.load(gain_ptr + row * gain_row, mask=row < C).to(COMPUTE)
-    # dvar[c] = dy_rsqrt_sum[c] * gain[c] * (-0.5 * y_rsqrt[c] / (var[c] + eps))
-    dvar = dy_rsqrt_sum * gain * (-0.5 * y_rsqrt / (var + eps))
-    div_dvar = dvar / cols
-    div_dmu_sum = dmu_sum * y_rsqrt * gain / cols
-    # dx[n, c, h, w] = dy[n, c, h, w] * gain[c] * y_rsqrt[c] + dvar[c] / (H * N * W)
-    #     * (2.0 * (x[n, c, h, w] - mu[c])) - dmu_sum[c] * y_rsqrt[c] * gain[c] / (H
-    #     * N * W)
-    dx = dy * gain * y_rsqrt + div_dvar * (2.0 * (x - mu)) - div_dmu_sum
-    tl.store(dx_ptr + n * dx_n + row * dx_row + hw * dx_hw, dx, mask=inside)
-    # dgain[c] = sum[n, h, w](dy[n, c, h, w] * ((x[n, c, h, w] - mu[c]) *
-    #     y_rsqrt[c]))
-    dgain = tl.sum(tl.where(inside, dy * ((x - mu) * y_rsqrt), 0.0), 1, keep_dims=True)
-    tl.store(dgain_ptr + row * dgain_row, dgain, mask=row < C)
-    tl.store(dbias_ptr + row * dbias_row, dmu_sum, mask=row < C)
+    bias = tl.load(bias_ptr + row * bias_row, mask=row < C).to(COMPUTE)
+    # y[n, c, h, w] = (x[n, c, h, w] - mu[c]) * rsqrt(var[c] + eps) * gain[c] +
+    #     bias[c]
+    y = (x - mu) * rsqrt_var * gain + bias
+    tl.store(y_ptr + n * y_n + row * y_row + hw * y_hw, y, mask=inside)
 
 
 @triton.jit
-def batch_norm_train_backward_var_sum_lines(
-    x_ptr, var_sum_ptr, dy_ptr, dy_rsqrt_sum_ptr, gain_ptr, dx_ptr, dgain_ptr, dbias_ptr,
-    eps, N, cols, count, x_n, x_row, x_hw, var_sum_row, dy_n, dy_row, dy_hw,
-    dy_rsqrt_sum_row, gain_row, dx_n, dx_row, dx_hw, dgain_row, dbias_row,
+def batch_norm_train_forward_lines(
+    x_ptr, mu_kept_ptr, var_kept_ptr, gain_ptr, bias_ptr, y_ptr, eps, N, cols, count, x_n,
+    x_row, x_hw, mu_kept_row, var_kept_row, gain_row, bias_row, y_n, y_row, y_hw,
     COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
     LINES: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program holds one row in registers, as LINES lines of BLOCK elements."""
     # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     cols, x_n = cols // VEC * VEC, x_n // VEC * VEC
-    x_row, dy_n = x_row // VEC * VEC, dy_n // VEC * VEC
-    dy_row, dx_n = dy_row // VEC * VEC, dx_n // VEC * VEC
-    dx_row = dx_row // VEC * VEC
+    x_row, y_n = x_row // VEC * VEC, y_n // VEC * VEC
+    y_row = y_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64)
     line = tl.arange(0, LINES)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
@@ -617,64 +596,101 @@ def batch_norm_train_backward_var_sum_lines(
     ).to(COMPUTE)
     # mu[c] = mean[n, h, w](x[n, c, h, w])
     mu = lib.mean_of(x, inside, count)
+    # mu_kept[c] = mu[c]
+    mu_kept = mu.to(COMPUTE)
+    tl.store(mu_kept_ptr + row * mu_kept_row, mu_kept)
     # var[c] = mean[n, h, w]((x[n, c, h, w] - mu[c]) ** 2)
     t = x - mu
-    var_sum = tl.sum(tl.where(inside, t * t, 0.0))
-    tl.store(var_sum_ptr + row * var_sum_row, var_sum)
-    dy = tl.load(
-        dy_ptr + tl.cast(line, tl.int64) * dy_n + row * dy_row + tl.cast(col, tl.int64) * dy_hw,
-        mask=inside,
-        other=0.0,
-    ).to(COMPUTE)
-    # dy_rsqrt_sum[c] = sum[n, h, w](dy[n, c, h, w] * (x[n, c, h, w] - mu[c]))
-    dy_rsqrt_sum = tl.sum(tl.where(inside, dy * (x - mu), 0.0))
-    tl.store(dy_rsqrt_sum_ptr + row * dy_rsqrt_sum_row, dy_rsqrt_sum)
-    # dmu_sum[c] = sum[n, h, w](dy[n, c, h, w])
-    dmu_sum = tl.sum(dy)
-    var = var_sum / count
-    # y_rsqrt[c] = rsqrt(var[c] + eps)
-    y_rsqrt = lib.rsqrt(var + eps)
+    var = tl.sum(tl.where(inside, t * t, 0.0)) / count
+    # var_kept[c] = var[c]
+    var_kept = var.to(COMPUTE)
+    tl.store(var_kept_ptr + row * var_kept_row, var_kept)
+    rsqrt_var = lib.rsqrt(var + eps)
     gain = tl.load(gain_ptr + row * gain_row).to(COMPUTE)
-    # dvar[c] = dy_rsqrt_sum[c] * gain[c] * (-0.5 * y_rsqrt[c] / (var[c] + eps))
-    dvar = dy_rsqrt_sum * gain * (-0.5 * y_rsqrt / (var + eps))
-    div_dvar = dvar / count
-    div_dmu_sum = dmu_sum * y_rsqrt * gain / count
-    # dx[n, c, h, w] = dy[n, c, h, w] * gain[c] * y_rsqrt[c] + dvar[c] / (H * N * W)
-    #     * (2.0 * (x[n, c, h, w] - mu[c])) - dmu_sum[c] * y_rsqrt[c] * gain[c] / (H
-    #     * N * W)
-    dx = dy * gain * y_rsqrt + div_dvar * (2.0 * (x - mu)) - div_dmu_sum
+    bias = tl.load(bias_ptr + row * bias_row).to(COMPUTE)
+    # y[n, c, h, w] = (x[n, c, h, w] - mu[c]) * rsqrt(var[c] + eps) * gain[c] +
+    #     bias[c]
+    y = (x - mu) * rsqrt_var * gain + bias
     tl.store(
-        dx_ptr + tl.cast(line, tl.int64) * dx_n + row * dx_row + tl.cast(col, tl.int64) * dx_hw,
-        dx,
+        y_ptr + tl.cast(line, tl.int64) * y_n + row * y_row + tl.cast(col, tl.int64) * y_hw,
+        y,
         mask=inside,
     )
-    # dgain[c] = sum[n, h, w](dy[n, c, h, w] * ((x[n, c, h, w] - mu[c]) *
-    #     y_rsqrt[c]))
-    dgain = tl.sum(tl.where(inside, dy * ((x - mu) * y_rsqrt), 0.0))
-    tl.store(dgain_ptr + row * dgain_row, dgain)
-    tl.store(dbias_ptr + row * dbias_row, dmu_sum)
 
 
 @triton.jit
-def batch_norm_train_backward_var_sum_loop(
-    x_ptr, dy_ptr, gain_ptr, var_sum_ptr, dy_rsqrt_sum_ptr, dgain_ptr, dbias_ptr, dx_ptr,
-    eps, C, N, cols, count, x_n, x_row, x_hw, dy_n, dy_row, dy_hw, gain_row, var_sum_row,
-    dy_rsqrt_sum_row, dgain_row, dbias_row, dx_n, dx_row, dx_hw,
+def batch_norm_train_forward_lines_loop(
+    x_ptr, mu_kept_ptr, var_kept_ptr, gain_ptr, bias_ptr, y_ptr, eps, N, cols, count, x_n,
+    x_row, x_hw, mu_kept_row, var_kept_row, gain_row, bias_row, y_n, y_row, y_hw,
+    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
+    LINES: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Each program handles one row, LINES lines of BLOCK elements at a time, in two passes."""
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    cols, x_n = cols // VEC * VEC, x_n // VEC * VEC
+    x_row, y_n = x_row // VEC * VEC, y_n // VEC * VEC
+    y_row = y_row // VEC * VEC
+    row = tl.program_id(0).to(tl.int64)
+    col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
+    eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
+    # mu[c] = mean[n, h, w](x[n, c, h, w])
+    # var[c] = mean[n, h, w]((x[n, c, h, w] - mu[c]) ** 2)
+    mu = tl.full((), float("nan"), COMPUTE)
+    var_sum = tl.full((), 0.0, COMPUTE)
+    var_sum_count = tl.full((), 0.0, COMPUTE)
+    for start in range(0, tl.cast(N, tl.int64), LINES):
+        line = start + tl.arange(0, LINES)[:, None].to(tl.int64)
+        inside = (line < N) & (col < cols)
+        x = tl.load(
+            x_ptr + line * x_n + row * x_row + col * x_hw,
+            mask=inside,
+            other=0.0,
+            eviction_policy="evict_last",
+        ).to(COMPUTE)
+        mu, var_sum, var_sum_count = lib.take_lines(
+            mu, var_sum, var_sum_count, x, inside, tl.minimum(N - start, LINES) * cols
+        )
+    # mu_kept[c] = mu[c]
+    mu_kept = mu.to(COMPUTE)
+    var = var_sum / count
+    # var_kept[c] = var[c]
+    var_kept = var.to(COMPUTE)
+    rsqrt_var = lib.rsqrt(var + eps)
+    tl.store(mu_kept_ptr + row * mu_kept_row, mu_kept)
+    tl.store(var_kept_ptr + row * var_kept_row, var_kept)
+    for start in range(0, tl.cast(N, tl.int64), LINES):
+        line = start + tl.arange(0, LINES)[:, None].to(tl.int64)
+        inside = (line < N) & (col < cols)
+        x = tl.load(
+            x_ptr + line * x_n + row * x_row + col * x_hw,
+            mask=inside,
+            eviction_policy="evict_first",
+        ).to(COMPUTE)
+        gain = tl.load(gain_ptr + row * gain_row).to(COMPUTE)
+        bias = tl.load(bias_ptr + row * bias_row).to(COMPUTE)
+        # y[n, c, h, w] = (x[n, c, h, w] - mu[c]) * rsqrt(var[c] + eps) * gain[c] +
+        #     bias[c]
+        y = (x - mu) * rsqrt_var * gain + bias
+        tl.store(y_ptr + line * y_n + row * y_row + col * y_hw, y, mask=inside)
+
+
+@triton.jit
+def batch_norm_train_forward_loop(
+    x_ptr, mu_kept_ptr, var_kept_ptr, gain_ptr, bias_ptr, y_ptr, eps, C, N, cols, count,
+    x_n, x_row, x_hw, mu_kept_row, var_kept_row, gain_row, bias_row, y_n, y_row, y_hw,
     COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
-    mu_part_ptr=None, var_sum_part_ptr=None, var_sum_count_ptr=None, dmu_sum_part_ptr=None,
-    dy_rsqrt_sum_part_ptr=None, dgain_sum_part_ptr=None,
+    mu_part_ptr=None, var_sum_part_ptr=None, var_sum_count_ptr=None,
 ):  # fmt: skip
-    """Each program handles ROWS rows of any width, BLOCK elements at a time, in three passes over each row.
+    """Each program handles ROWS rows of any width, BLOCK elements at a time, in two passes over each row.
 
     With PASS > 0, PARTS programs share the rows. Each launch before the last stores the state of one CHUNK of columns.
     """
     # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     cols, x_n = cols // VEC * VEC, x_n // VEC * VEC
-    x_row, dy_n = x_row // VEC * VEC, dy_n // VEC * VEC
-    dy_row, dx_n = dy_row // VEC * VEC, dx_n // VEC * VEC
-    dx_row = dx_row // VEC * VEC
+    x_row, y_n = x_row // VEC * VEC, y_n // VEC * VEC
+    y_row = y_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = lib.blocks(cols, BLOCK)
     part, begin, end = 0, 0, N * blocks
@@ -684,12 +700,10 @@ def batch_norm_train_backward_var_sum_loop(
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
     # mu[c] = mean[n, h, w](x[n, c, h, w])
     # var[c] = mean[n, h, w]((x[n, c, h, w] - mu[c]) ** 2)
-    # dmu_sum[c] = sum[n, h, w](dy[n, c, h, w])
     if PASS <= 1:
         mu = tl.full((ROWS, 1), float("nan"), COMPUTE)
         var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
         var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
-        dmu_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
         for step in range(begin, end):
             line = tl.cast(step // blocks, tl.int64)
             start = step % blocks * BLOCK
@@ -704,20 +718,10 @@ def batch_norm_train_backward_var_sum_loop(
             mu, var_sum, var_sum_count = lib.take_moments(
                 mu, var_sum, var_sum_count, x, inside, tl.minimum(cols - start, BLOCK)
             )
-            dy = tl.load(
-                dy_ptr + line * dy_n + row * dy_row + col * dy_hw,
-                mask=inside,
-                other=0.0,
-                eviction_policy="evict_last" if PASS == 0 else "",
-            ).to(COMPUTE)
-            dmu_sum_acc += dy
-
-        dmu_sum = tl.sum(dmu_sum_acc, 1, keep_dims=True)
         if PASS == 1:
             tl.store(mu_part_ptr + row * PARTS + part, mu, mask=row < C)
             tl.store(var_sum_part_ptr + row * PARTS + part, var_sum, mask=row < C)
             tl.store(var_sum_count_ptr + row * PARTS + part, var_sum_count, mask=row < C)
-            tl.store(dmu_sum_part_ptr + row * PARTS + part, dmu_sum, mask=row < C)
     else:
         parts = tl.arange(0, PARTS_POW2)[None, :]
         there = (row < C) & (parts < PARTS)
@@ -725,94 +729,512 @@ def batch_norm_train_backward_var_sum_loop(
         var_sum_parts = tl.load(var_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
         var_sum_counts = tl.load(var_sum_count_ptr + row * PARTS + parts, mask=there, other=0.0)
         mu, var_sum = lib.merge_moments(mu_parts, var_sum_parts, var_sum_counts)
+    if PASS != 1:
+        # mu_kept[c] = mu[c]
+        mu_kept = mu.to(COMPUTE)
+        var = var_sum / count
+        # var_kept[c] = var[c]
+        var_kept = var.to(COMPUTE)
+        rsqrt_var = lib.rsqrt(var + eps)
+        tl.store(mu_kept_ptr + row * mu_kept_row, mu_kept, mask=(row < C) & (part == 0))
+        tl.store(var_kept_ptr + row * var_kept_row, var_kept, mask=(row < C) & (part == 0))
+        for step in range(begin, end):
+            line = tl.cast(step // blocks, tl.int64)
+            start = step % blocks * BLOCK
+            col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+            inside = (row < C) & (col < cols)
+            x = tl.load(
+                x_ptr + line * x_n + row * x_row + col * x_hw,
+                mask=inside,
+                eviction_policy="evict_first",
+            ).to(COMPUTE)
+            gain = tl.load(gain_ptr + row * gain_row, mask=row < C).to(COMPUTE)
+            bias = tl.load(bias_ptr + row * bias_row, mask=row < C).to(COMPUTE)
+            # y[n, c, h, w] = (x[n, c, h, w] - mu[c]) * rsqrt(var[c] + eps) * gain[c] +
+            #     bias[c]
+            y = (x - mu) * rsqrt_var * gain + bias
+            tl.store(y_ptr + line * y_n + row * y_row + col * y_hw, y, mask=inside)
+
+
+@triton.jit
+def batch_norm_train_forward_per_thread_part(
+    x_ptr, mu_part_ptr, var_sum_part_ptr, var_sum_count_ptr, C, N, cols, x_n, x_row, x_hw,
+    CHUNK,
+    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    PARTS: tl.constexpr,
+):  # fmt: skip
+    """Program (part, row): mu, var_sum over one CHUNK of ROWS rows, a state a lane."""
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    cols, x_n = cols // VEC * VEC, x_n // VEC * VEC
+    x_row = x_row // VEC * VEC
+    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    blocks = lib.blocks(cols, BLOCK)
+    part = tl.program_id(0)
+    begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, N * blocks)
+    # mu[c] = mean[n, h, w](x[n, c, h, w])
+    # var[c] = mean[n, h, w]((x[n, c, h, w] - mu[c]) ** 2)
+    mean = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+    squares = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+    count = tl.full((1, BLOCK), 0.0, COMPUTE)
+    for step in range(begin, end):
+        line = tl.cast(step // blocks, tl.int64)
+        start = step % blocks * BLOCK
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < C) & (col < cols)
+        x = tl.load(x_ptr + line * x_n + row * x_row + col * x_hw, mask=inside, other=0.0).to(
+            COMPUTE
+        )
+        count += (col < cols).to(COMPUTE)
+        mean, squares = lib.take_each(mean, squares, count, x, inside)
+    mu, var_sum = lib.merge_moments(mean, squares, count)
+    tl.store(mu_part_ptr + row * PARTS + part, mu, mask=row < C)
+    tl.store(var_sum_part_ptr + row * PARTS + part, var_sum, mask=row < C)
+    tl.store(var_sum_count_ptr + row * PARTS + part, tl.sum(count, 1, keep_dims=True), mask=row < C)
+
+
+@triton.jit
+def batch_norm_train_forward_per_thread_merge(
+    mu_part_ptr, var_sum_part_ptr, var_sum_count_ptr, C,
+    MERGE: tl.constexpr, PARTS: tl.constexpr,
+):  # fmt: skip
+    """What the parts of MERGE rows left, merged into the first of them."""
+    row = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
+    parts = tl.arange(0, PARTS)[None, :]
+    there = (row < C) & (parts < PARTS)
+    mu_parts = tl.load(mu_part_ptr + row * PARTS + parts, mask=there, other=0.0)
+    var_sum_parts = tl.load(var_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
+    var_sum_counts = tl.load(var_sum_count_ptr + row * PARTS + parts, mask=there, other=0.0)
+    # mu[c] = mean[n, h, w](x[n, c, h, w])
+    # var[c] = mean[n, h, w]((x[n, c, h, w] - mu[c]) ** 2)
+    mu, var_sum = lib.merge_moments(mu_parts, var_sum_parts, var_sum_counts)
+    tl.store(mu_part_ptr + row * PARTS, mu, mask=row < C)
+    tl.store(var_sum_part_ptr + row * PARTS, var_sum, mask=row < C)
+    tl.store(
+        var_sum_count_ptr + row * PARTS, tl.sum(var_sum_counts, 1, keep_dims=True), mask=row < C
+    )
+
+
+choose_batch_norm_train_forward = choose_batch_norm_train
+
+
+def launch_batch_norm_train_forward(x, gain, bias, y, mu_kept, var_kept, eps) -> None:
+    """Computes mu_kept, var_kept, y with the variant that `choose` returns. Does not check operands."""
+    N, C, H, W = x.shape
+    x = lib.reshaped(x, N, C, H * W)
+    y = y.view(N, C, H * W)
+    col_run = H * W
+    aligned = math.gcd(H * N * W, x.stride(1)) * x.element_size() % 8 == 0
+    in_f64 = torch.float64 in (x.dtype, gain.dtype, bias.dtype)
+    variant, config = choose_batch_norm_train_forward(
+        rows=C, cols=H * N * W, col_run=col_run, col_runs=N,
+        strided=0 < x.stride(1) < x.stride(2), aligned=aligned, in_f64=in_f64,
+        gpu=lib.gpu(x.device),
+    )  # fmt: skip
+    compute = torch.float64 if in_f64 else torch.float32
+    COMPUTE = tl.float64 if in_f64 else tl.float32
+    if COMPUTE == tl.float64 and not isinstance(eps, torch.Tensor):
+        # A Python number reaches a kernel as f32.
+        eps = torch.full((), eps, dtype=torch.float64, device=x.device)
+    arguments = (
+        x, mu_kept, var_kept, gain, bias, y, eps, C, N, H * W, H * N * W, *x.stride(),
+        mu_kept.stride(0), var_kept.stride(0), gain.stride(0), bias.stride(0), *y.stride(),
+    )  # fmt: skip
+    if variant == "per_thread":
+        ROWS, PARTS, WRITES = config["ROWS"], config["PARTS"], config["WRITES"]
+        mu_part = torch.empty((C, PARTS), dtype=compute, device=x.device)
+        var_sum_part = torch.empty((C, PARTS), dtype=compute, device=x.device)
+        var_sum_count = torch.empty((C, PARTS), dtype=compute, device=x.device)
+        grid = (PARTS, lib.cdiv(C, ROWS))
+        batch_norm_train_forward_per_thread_part[grid](
+            x, mu_part, var_sum_part, var_sum_count, C, N, H * W, *x.stride(),
+            COMPUTE=COMPUTE, VEC=lib.vec(H * W, x.stride(0), x.stride(1)), enable_fp_fusion=True,
+            **lib.config_without(config, "WRITES", "MERGE"),
+        )  # fmt: skip
+        grid = (lib.cdiv(C, config["MERGE"]),)
+        batch_norm_train_forward_per_thread_merge[grid](
+            mu_part, var_sum_part, var_sum_count, C,
+            enable_fp_fusion=True, **lib.config_without(config, "ROWS", "BLOCK", "CHUNK", "WRITES"),
+        )  # fmt: skip
+        grid = (lib.cdiv(C, ROWS), lib.cdiv(N * lib.cdiv(col_run, config["BLOCK"]), WRITES))
+        batch_norm_train_forward_loop[grid](
+            *arguments, COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            VEC=lib.vec(H * W, x.stride(0), x.stride(1), y.stride(0), y.stride(1)),
+            enable_fp_fusion=True, PASS=2, mu_part_ptr=mu_part, var_sum_part_ptr=var_sum_part,
+            var_sum_count_ptr=var_sum_count,
+            **dict(lib.config_without(config, "WRITES", "MERGE"), PARTS_POW2=1, CHUNK=WRITES, num_warps=4),
+        )  # fmt: skip
+    elif variant == "lines_loop":
+        grid = (C,)
+        batch_norm_train_forward_lines_loop[grid](
+            x, mu_kept, var_kept, gain, bias, y, eps, N, H * W, H * N * W, *x.stride(),
+            mu_kept.stride(0), var_kept.stride(0), gain.stride(0), bias.stride(0), *y.stride(),
+            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            VEC=lib.vec(H * W, x.stride(0), x.stride(1), y.stride(0), y.stride(1)),
+            enable_fp_fusion=True, **config,
+        )  # fmt: skip
+    elif variant == "lines":
+        grid = (C,)
+        batch_norm_train_forward_lines[grid](
+            x, mu_kept, var_kept, gain, bias, y, eps, N, H * W, H * N * W, *x.stride(),
+            mu_kept.stride(0), var_kept.stride(0), gain.stride(0), bias.stride(0), *y.stride(),
+            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            VEC=lib.vec(H * W, x.stride(0), x.stride(1), y.stride(0), y.stride(1)),
+            enable_fp_fusion=True, **config,
+        )  # fmt: skip
+    elif variant == "split":
+        PARTS = config["PARTS"]
+        mu_part = torch.empty((C, PARTS), dtype=compute, device=x.device)
+        var_sum_part = torch.empty((C, PARTS), dtype=compute, device=x.device)
+        var_sum_count = torch.empty((C, PARTS), dtype=compute, device=x.device)
+        grid = (lib.cdiv(C, config["ROWS"]), PARTS)
+        for PASS in (1, 2):
+            batch_norm_train_forward_loop[grid](
+                *arguments, COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+                VEC=lib.vec(H * W, x.stride(0), x.stride(1), y.stride(0), y.stride(1)),
+                enable_fp_fusion=True, PASS=PASS, mu_part_ptr=mu_part, var_sum_part_ptr=var_sum_part,
+                var_sum_count_ptr=var_sum_count, **config,
+            )  # fmt: skip
+    elif variant in ("strided", "rows"):
+        grid = (lib.cdiv(C, config["ROWS"]),)
+        batch_norm_train_forward_rows[grid](
+            x, mu_kept, var_kept, gain, bias, y, eps, C, H * N * W, H * W, *x.stride(),
+            mu_kept.stride(0), var_kept.stride(0), gain.stride(0), bias.stride(0), *y.stride(),
+            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            VEC=lib.vec(H * N * W, x.stride(0), x.stride(1), y.stride(0), y.stride(1)),
+            enable_fp_fusion=True, **config,
+        )  # fmt: skip
+    else:
+        grid = (lib.cdiv(C, config["ROWS"]),)
+        batch_norm_train_forward_loop[grid](
+            *arguments, COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            VEC=lib.vec(H * W, x.stride(0), x.stride(1), y.stride(0), y.stride(1)),
+            enable_fp_fusion=True, **config,
+        )  # fmt: skip
+
+
+def allocate_batch_norm_train_forward(
+    x: torch.Tensor, gain: torch.Tensor, bias: torch.Tensor, eps: float | torch.Tensor = 1e-05
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Checks the operands of batch_norm_train_forward and allocates its results. Raises ValueError if an operand does not fit."""
+    lib.check_dtype(
+        x, "batch_norm_train: x", torch.float64, torch.float32, torch.float16, torch.bfloat16
+    )
+    lib.check_rank(x, "batch_norm_train: x", 4, "[N, C, H, W]")
+    lib.check_dtype(gain, "batch_norm_train: gain", x.dtype, source=" (T, from x)")
+    lib.check_rank(gain, "batch_norm_train: gain", 1, "[C]")
+    lib.check_device(gain, "batch_norm_train: gain", x.device, " (from x)")
+    lib.check_dtype(bias, "batch_norm_train: bias", x.dtype, source=" (T, from x)")
+    lib.check_rank(bias, "batch_norm_train: bias", 1, "[C]")
+    lib.check_device(bias, "batch_norm_train: bias", x.device, " (from x)")
+    if isinstance(eps, torch.Tensor):
+        if eps.dim() != 0:
+            raise ValueError(
+                f"batch_norm_train: eps: expected number or a 0-dim tensor, given a {eps.dim()}-dim tensor"
+            )
+        lib.check_device(eps, "batch_norm_train: eps", x.device, " (from x)")
+    N, C, H, W = x.shape
+    lib.check_size(gain.shape[0], "batch_norm_train: gain: dim 0 (C)", C, " (from x)")
+    lib.check_size(bias.shape[0], "batch_norm_train: bias: dim 0 (C)", C, " (from x)")
+    y = torch.empty(
+        (N, C, H, W), dtype=x.dtype, device=x.device, memory_format=lib.memory_format(x)
+    )
+    mu_kept = torch.empty(
+        (C,),
+        dtype=(
+            torch.float64 if torch.float64 in (x.dtype, gain.dtype, bias.dtype) else torch.float32
+        ),
+        device=x.device,
+    )
+    var_kept = torch.empty(
+        (C,),
+        dtype=(
+            torch.float64 if torch.float64 in (x.dtype, gain.dtype, bias.dtype) else torch.float32
+        ),
+        device=x.device,
+    )
+    return y, mu_kept, var_kept
+
+
+def batch_norm_train_forward_reference(
+    x: torch.Tensor, gain: torch.Tensor, bias: torch.Tensor, eps: float | torch.Tensor = 1e-05
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """The spec of batch_norm_train_forward in torch, line by line."""
+    T = x.dtype
+    compute = torch.float64 if x.dtype == torch.float64 else torch.float32
+    x = x.to(compute)
+    gain = gain.to(compute)
+    bias = bias.to(compute)
+    eps = torch.as_tensor(eps, dtype=compute, device=x.device)
+    N, C, H, W = x.shape
+
+    # mu[c] = mean[n, h, w](x[n, c, h, w])
+    mu = x.permute(1, 0, 2, 3).sum((-3, -2, -1)) / (H * N * W)
+
+    # mu_kept[c] = mu[c]
+    mu_kept = mu.clone(memory_format=torch.contiguous_format)
+
+    # var[c] = mean[n, h, w]((x[n, c, h, w] - mu[c]) ** 2)
+    var = ((x.permute(1, 0, 2, 3) - mu[:, None, None, None]) ** 2).sum((-3, -2, -1)) / (H * N * W)
+
+    # var_kept[c] = var[c]
+    var_kept = var.clone(memory_format=torch.contiguous_format)
+
+    # y[n, c, h, w] = (x[n, c, h, w] - mu[c]) * rsqrt(var[c] + eps) * gain[c] + bias[c]
+    y = (
+        (x - mu[:, None, None]) * torch.rsqrt(var[:, None, None] + eps) * gain[:, None, None]
+        + bias[:, None, None]
+    ).to(T)
+
+    return y, mu_kept, var_kept
+
+
+@runtime.op(
+    "specs/batch_norm_train.op",
+    lib=12,
+    allocate=allocate_batch_norm_train_forward,
+    reference=batch_norm_train_forward_reference,
+    backward=runtime.Backward(
+        "batch_norm_train_backward",
+        wrt=("x", "gain", "bias", "eps"),
+        outputs=("y", "mu_kept", "var_kept"),
+        flags=("need_dx", "need_dgain", "need_dbias", "need_deps"),
+    ),
+)
+def batch_norm_train_forward(
+    x: torch.Tensor, gain: torch.Tensor, bias: torch.Tensor, eps: float | torch.Tensor = 1e-05
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """batch_norm_train, which also returns mu and var for its gradient.
+
+    T is f64, f32, f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
+    """
+    y, mu_kept, var_kept = allocate_batch_norm_train_forward(x, gain, bias, eps)
+    if not lib.runs_kernels(x):
+        return batch_norm_train_forward_reference(x, gain, bias, eps)
+    if y.numel() > 0 or mu_kept.numel() > 0 or var_kept.numel() > 0:
+        with torch.cuda.device_of(x):
+            launch_batch_norm_train_forward(x, gain, bias, y, mu_kept, var_kept, eps)
+    return y, mu_kept, var_kept
+
+
+@triton.jit
+def batch_norm_train_backward_dy_rsqrt_sum_rows(
+    dy_ptr, x_ptr, mu_kept_ptr, dy_rsqrt_sum_ptr, var_kept_ptr, gain_ptr, dx_ptr, dgain_ptr,
+    dbias_ptr, eps, C, cols, HW, dy_n, dy_row, dy_hw, x_n, x_row, x_hw, mu_kept_row,
+    dy_rsqrt_sum_row, var_kept_row, gain_row, dx_n, dx_row, dx_hw, dgain_row, dbias_row,
+    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Each program holds ROWS whole rows in registers, and reads every element once."""
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    cols, dy_n = cols // VEC * VEC, dy_n // VEC * VEC
+    dy_row, x_n = dy_row // VEC * VEC, x_n // VEC * VEC
+    x_row, dx_n = x_row // VEC * VEC, dx_n // VEC * VEC
+    dx_row = dx_row // VEC * VEC
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    col = tl.arange(0, BLOCK)[None, :]
+    inside = (row < C) & (col < cols)
+    eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
+    n = (col // HW).to(tl.int64)
+    hw = (col % HW).to(tl.int64)
+    dy = tl.load(dy_ptr + n * dy_n + row * dy_row + hw * dy_hw, mask=inside, other=0.0).to(COMPUTE)
+    x = tl.load(x_ptr + n * x_n + row * x_row + hw * x_hw, mask=inside, other=0.0).to(COMPUTE)
+    mu_kept = tl.load(mu_kept_ptr + row * mu_kept_row, mask=row < C)
+    # dy_rsqrt_sum[c] = sum[n, h, w](dy[n, c, h, w] * (x[n, c, h, w] - mu_kept[c]))
+    dy_rsqrt_sum = tl.sum(tl.where(inside, dy * (x - mu_kept), 0.0), 1, keep_dims=True)
+    tl.store(dy_rsqrt_sum_ptr + row * dy_rsqrt_sum_row, dy_rsqrt_sum, mask=row < C)
+    # dmu_sum[c] = sum[n, h, w](dy[n, c, h, w])
+    dmu_sum = tl.sum(dy, 1, keep_dims=True)
+    var_kept = tl.load(var_kept_ptr + row * var_kept_row, mask=row < C)
+    # y_rsqrt[c] = rsqrt(var_kept[c] + eps)
+    y_rsqrt = lib.rsqrt(var_kept + eps)
+    gain = tl.load(gain_ptr + row * gain_row, mask=row < C).to(COMPUTE)
+    # dvar[c] = dy_rsqrt_sum[c] * gain[c] * (-0.5 * y_rsqrt[c] / (var_kept[c] +
+    #     eps))
+    dvar = dy_rsqrt_sum * gain * (-0.5 * y_rsqrt / (var_kept + eps))
+    div_dvar = dvar / cols
+    div_dmu_sum = dmu_sum * y_rsqrt * gain / cols
+    # dx[n, c, h, w] = dy[n, c, h, w] * gain[c] * y_rsqrt[c] + dvar[c] / (H * N * W)
+    #     * (2.0 * (x[n, c, h, w] - mu_kept[c])) - dmu_sum[c] * y_rsqrt[c] * gain[c]
+    #     / (H * N * W)
+    dx = dy * gain * y_rsqrt + div_dvar * (2.0 * (x - mu_kept)) - div_dmu_sum
+    tl.store(dx_ptr + n * dx_n + row * dx_row + hw * dx_hw, dx, mask=inside)
+    # dgain[c] = dy_rsqrt_sum[c] * y_rsqrt[c]
+    dgain = dy_rsqrt_sum * y_rsqrt
+    tl.store(dgain_ptr + row * dgain_row, dgain, mask=row < C)
+    tl.store(dbias_ptr + row * dbias_row, dmu_sum, mask=row < C)
+
+
+@triton.jit
+def batch_norm_train_backward_dy_rsqrt_sum_lines(
+    dy_ptr, x_ptr, mu_kept_ptr, dy_rsqrt_sum_ptr, var_kept_ptr, gain_ptr, dx_ptr, dgain_ptr,
+    dbias_ptr, eps, N, cols, count, dy_n, dy_row, dy_hw, x_n, x_row, x_hw, mu_kept_row,
+    dy_rsqrt_sum_row, var_kept_row, gain_row, dx_n, dx_row, dx_hw, dgain_row, dbias_row,
+    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
+    LINES: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Each program holds one row in registers, as LINES lines of BLOCK elements."""
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    cols, dy_n = cols // VEC * VEC, dy_n // VEC * VEC
+    dy_row, x_n = dy_row // VEC * VEC, x_n // VEC * VEC
+    x_row, dx_n = x_row // VEC * VEC, dx_n // VEC * VEC
+    dx_row = dx_row // VEC * VEC
+    row = tl.program_id(0).to(tl.int64)
+    line = tl.arange(0, LINES)[:, None]
+    col = tl.arange(0, BLOCK)[None, :]
+    eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
+    inside = (line < N) & (col < cols)
+
+    dy = tl.load(
+        dy_ptr + tl.cast(line, tl.int64) * dy_n + row * dy_row + tl.cast(col, tl.int64) * dy_hw,
+        mask=inside,
+        other=0.0,
+    ).to(COMPUTE)
+    x = tl.load(
+        x_ptr + tl.cast(line, tl.int64) * x_n + row * x_row + tl.cast(col, tl.int64) * x_hw,
+        mask=inside,
+        other=0.0,
+    ).to(COMPUTE)
+    mu_kept = tl.load(mu_kept_ptr + row * mu_kept_row)
+    # dy_rsqrt_sum[c] = sum[n, h, w](dy[n, c, h, w] * (x[n, c, h, w] - mu_kept[c]))
+    dy_rsqrt_sum = tl.sum(tl.where(inside, dy * (x - mu_kept), 0.0))
+    tl.store(dy_rsqrt_sum_ptr + row * dy_rsqrt_sum_row, dy_rsqrt_sum)
+    # dmu_sum[c] = sum[n, h, w](dy[n, c, h, w])
+    dmu_sum = tl.sum(dy)
+    var_kept = tl.load(var_kept_ptr + row * var_kept_row)
+    # y_rsqrt[c] = rsqrt(var_kept[c] + eps)
+    y_rsqrt = lib.rsqrt(var_kept + eps)
+    gain = tl.load(gain_ptr + row * gain_row).to(COMPUTE)
+    # dvar[c] = dy_rsqrt_sum[c] * gain[c] * (-0.5 * y_rsqrt[c] / (var_kept[c] +
+    #     eps))
+    dvar = dy_rsqrt_sum * gain * (-0.5 * y_rsqrt / (var_kept + eps))
+    div_dvar = dvar / count
+    div_dmu_sum = dmu_sum * y_rsqrt * gain / count
+    # dx[n, c, h, w] = dy[n, c, h, w] * gain[c] * y_rsqrt[c] + dvar[c] / (H * N * W)
+    #     * (2.0 * (x[n, c, h, w] - mu_kept[c])) - dmu_sum[c] * y_rsqrt[c] * gain[c]
+    #     / (H * N * W)
+    dx = dy * gain * y_rsqrt + div_dvar * (2.0 * (x - mu_kept)) - div_dmu_sum
+    tl.store(
+        dx_ptr + tl.cast(line, tl.int64) * dx_n + row * dx_row + tl.cast(col, tl.int64) * dx_hw,
+        dx,
+        mask=inside,
+    )
+    # dgain[c] = dy_rsqrt_sum[c] * y_rsqrt[c]
+    dgain = dy_rsqrt_sum * y_rsqrt
+    tl.store(dgain_ptr + row * dgain_row, dgain)
+    tl.store(dbias_ptr + row * dbias_row, dmu_sum)
+
+
+@triton.jit
+def batch_norm_train_backward_dy_rsqrt_sum_loop(
+    var_kept_ptr, dy_ptr, x_ptr, mu_kept_ptr, gain_ptr, dy_rsqrt_sum_ptr, dgain_ptr,
+    dbias_ptr, dx_ptr, eps, C, N, cols, count, var_kept_row, dy_n, dy_row, dy_hw, x_n,
+    x_row, x_hw, mu_kept_row, gain_row, dy_rsqrt_sum_row, dgain_row, dbias_row, dx_n,
+    dx_row, dx_hw,
+    EPS_IS_TENSOR: tl.constexpr, COMPUTE: tl.constexpr, VEC: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
+    dy_rsqrt_sum_part_ptr=None, dmu_sum_part_ptr=None,
+):  # fmt: skip
+    """Each program handles ROWS rows of any width, BLOCK elements at a time, in two passes over each row.
+
+    With PASS > 0, PARTS programs share the rows. Each launch before the last stores the state of one CHUNK of columns.
+    """
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    cols, dy_n = cols // VEC * VEC, dy_n // VEC * VEC
+    dy_row, x_n = dy_row // VEC * VEC, x_n // VEC * VEC
+    x_row, dx_n = x_row // VEC * VEC, dx_n // VEC * VEC
+    dx_row = dx_row // VEC * VEC
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    blocks = lib.blocks(cols, BLOCK)
+    part, begin, end = 0, 0, N * blocks
+    if PASS > 0:
+        part = tl.program_id(1)
+        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
+    eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
+    var_kept = tl.load(var_kept_ptr + row * var_kept_row, mask=row < C)
+    # y_rsqrt[c] = rsqrt(var_kept[c] + eps)
+    y_rsqrt = lib.rsqrt(var_kept + eps)
+    # dy_rsqrt_sum[c] = sum[n, h, w](dy[n, c, h, w] * (x[n, c, h, w] - mu_kept[c]))
+    # dmu_sum[c] = sum[n, h, w](dy[n, c, h, w])
+    if PASS <= 1:
+        dy_rsqrt_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+        dmu_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+        for step in range(begin, end):
+            line = tl.cast(step // blocks, tl.int64)
+            start = step % blocks * BLOCK
+            col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+            inside = (row < C) & (col < cols)
+            dy = tl.load(
+                dy_ptr + line * dy_n + row * dy_row + col * dy_hw,
+                mask=inside,
+                other=0.0,
+                eviction_policy="evict_last" if PASS == 0 else "",
+            ).to(COMPUTE)
+            x = tl.load(
+                x_ptr + line * x_n + row * x_row + col * x_hw,
+                mask=inside,
+                other=0.0,
+                eviction_policy="evict_last" if PASS == 0 else "",
+            ).to(COMPUTE)
+            mu_kept = tl.load(mu_kept_ptr + row * mu_kept_row, mask=row < C)
+            dy_rsqrt_sum_acc += tl.where(inside, dy * (x - mu_kept), 0.0)
+
+            dmu_sum_acc += dy
+        dy_rsqrt_sum = tl.sum(dy_rsqrt_sum_acc, 1, keep_dims=True)
+
+        dmu_sum = tl.sum(dmu_sum_acc, 1, keep_dims=True)
+        if PASS == 1:
+            tl.store(dy_rsqrt_sum_part_ptr + row * PARTS + part, dy_rsqrt_sum, mask=row < C)
+            tl.store(dmu_sum_part_ptr + row * PARTS + part, dmu_sum, mask=row < C)
+    else:
+        parts = tl.arange(0, PARTS_POW2)[None, :]
+        there = (row < C) & (parts < PARTS)
+        dy_rsqrt_sum_parts = tl.load(
+            dy_rsqrt_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0
+        )
+        dy_rsqrt_sum = tl.sum(dy_rsqrt_sum_parts, 1, keep_dims=True)
         dmu_sum_parts = tl.load(dmu_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
         dmu_sum = tl.sum(dmu_sum_parts, 1, keep_dims=True)
     if PASS != 1:
-        var = var_sum / count
-        # y_rsqrt[c] = rsqrt(var[c] + eps)
-        y_rsqrt = lib.rsqrt(var + eps)
         gain = tl.load(gain_ptr + row * gain_row, mask=row < C).to(COMPUTE)
+        # dvar[c] = dy_rsqrt_sum[c] * gain[c] * (-0.5 * y_rsqrt[c] / (var_kept[c] +
+        #     eps))
+        dvar = dy_rsqrt_sum * gain * (-0.5 * y_rsqrt / (var_kept + eps))
+        div_dvar = dvar / count
         div_dmu_sum = dmu_sum * y_rsqrt * gain / count
-        # dy_rsqrt_sum[c] = sum[n, h, w](dy[n, c, h, w] * (x[n, c, h, w] - mu[c]))
-        # dgain[c] = sum[n, h, w](dy[n, c, h, w] * ((x[n, c, h, w] - mu[c]) *
-        #     y_rsqrt[c]))
-        if PASS <= 2:
-            dy_rsqrt_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-            dgain_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-            for step in range(begin, end):
-                line = tl.cast(step // blocks, tl.int64)
-                start = step % blocks * BLOCK
-                col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-                inside = (row < C) & (col < cols)
-                dy = tl.load(
-                    dy_ptr + line * dy_n + row * dy_row + col * dy_hw,
-                    mask=inside,
-                    other=0.0,
-                    eviction_policy="evict_last" if PASS == 0 else "",
-                ).to(COMPUTE)
-                x = tl.load(
-                    x_ptr + line * x_n + row * x_row + col * x_hw,
-                    mask=inside,
-                    other=0.0,
-                    eviction_policy="evict_last" if PASS == 0 else "",
-                ).to(COMPUTE)
-                dy_rsqrt_sum_acc += tl.where(inside, dy * (x - mu), 0.0)
-
-                dgain_sum_acc += tl.where(inside, dy * ((x - mu) * y_rsqrt), 0.0)
-            dy_rsqrt_sum = tl.sum(dy_rsqrt_sum_acc, 1, keep_dims=True)
-
-            dgain_sum = tl.sum(dgain_sum_acc, 1, keep_dims=True)
-            if PASS == 2:
-                tl.store(dy_rsqrt_sum_part_ptr + row * PARTS + part, dy_rsqrt_sum, mask=row < C)
-                tl.store(dgain_sum_part_ptr + row * PARTS + part, dgain_sum, mask=row < C)
-        else:
-            parts = tl.arange(0, PARTS_POW2)[None, :]
-            there = (row < C) & (parts < PARTS)
-            dy_rsqrt_sum_parts = tl.load(
-                dy_rsqrt_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0
-            )
-            dy_rsqrt_sum = tl.sum(dy_rsqrt_sum_parts, 1, keep_dims=True)
-            dgain_sum_parts = tl.load(
-                dgain_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0
-            )
-            dgain_sum = tl.sum(dgain_sum_parts, 1, keep_dims=True)
-        if PASS != 2:
-            # dvar[c] = dy_rsqrt_sum[c] * gain[c] * (-0.5 * y_rsqrt[c] / (var[c] + eps))
-            dvar = dy_rsqrt_sum * gain * (-0.5 * y_rsqrt / (var + eps))
-            div_dvar = dvar / count
-            tl.store(var_sum_ptr + row * var_sum_row, var_sum, mask=(row < C) & (part == 0))
-            tl.store(
-                dy_rsqrt_sum_ptr + row * dy_rsqrt_sum_row,
-                dy_rsqrt_sum,
-                mask=(row < C) & (part == 0),
-            )
-            tl.store(dgain_ptr + row * dgain_row, dgain_sum, mask=(row < C) & (part == 0))
-            tl.store(dbias_ptr + row * dbias_row, dmu_sum, mask=(row < C) & (part == 0))
-            for step in range(begin, end):
-                line = tl.cast(step // blocks, tl.int64)
-                start = step % blocks * BLOCK
-                col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-                inside = (row < C) & (col < cols)
-                dy = tl.load(
-                    dy_ptr + line * dy_n + row * dy_row + col * dy_hw,
-                    mask=inside,
-                    eviction_policy="evict_first",
-                ).to(COMPUTE)
-                x = tl.load(
-                    x_ptr + line * x_n + row * x_row + col * x_hw,
-                    mask=inside,
-                    eviction_policy="evict_first",
-                ).to(COMPUTE)
-                # dx[n, c, h, w] = dy[n, c, h, w] * gain[c] * y_rsqrt[c] + dvar[c] / (H * N * W)
-                #     * (2.0 * (x[n, c, h, w] - mu[c])) - dmu_sum[c] * y_rsqrt[c] * gain[c] / (H
-                #     * N * W)
-                dx = dy * gain * y_rsqrt + div_dvar * (2.0 * (x - mu)) - div_dmu_sum
-                tl.store(dx_ptr + line * dx_n + row * dx_row + col * dx_hw, dx, mask=inside)
+        # dgain[c] = dy_rsqrt_sum[c] * y_rsqrt[c]
+        dgain = dy_rsqrt_sum * y_rsqrt
+        tl.store(
+            dy_rsqrt_sum_ptr + row * dy_rsqrt_sum_row, dy_rsqrt_sum, mask=(row < C) & (part == 0)
+        )
+        tl.store(dgain_ptr + row * dgain_row, dgain, mask=(row < C) & (part == 0))
+        tl.store(dbias_ptr + row * dbias_row, dmu_sum, mask=(row < C) & (part == 0))
+        for step in range(begin, end):
+            line = tl.cast(step // blocks, tl.int64)
+            start = step % blocks * BLOCK
+            col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+            inside = (row < C) & (col < cols)
+            dy = tl.load(
+                dy_ptr + line * dy_n + row * dy_row + col * dy_hw,
+                mask=inside,
+                eviction_policy="evict_first",
+            ).to(COMPUTE)
+            x = tl.load(
+                x_ptr + line * x_n + row * x_row + col * x_hw,
+                mask=inside,
+                eviction_policy="evict_first",
+            ).to(COMPUTE)
+            mu_kept = tl.load(mu_kept_ptr + row * mu_kept_row, mask=row < C)
+            # dx[n, c, h, w] = dy[n, c, h, w] * gain[c] * y_rsqrt[c] + dvar[c] / (H * N * W)
+            #     * (2.0 * (x[n, c, h, w] - mu_kept[c])) - dmu_sum[c] * y_rsqrt[c] * gain[c]
+            #     / (H * N * W)
+            dx = dy * gain * y_rsqrt + div_dvar * (2.0 * (x - mu_kept)) - div_dmu_sum
+            tl.store(dx_ptr + line * dx_n + row * dx_row + col * dx_hw, dx, mask=inside)
 
 
 @triton.jit
 def batch_norm_train_backward_deps_rows(
-    var_sum_ptr, dy_rsqrt_sum_ptr, gain_ptr, deps_ptr, eps, C, count, var_sum_col,
+    var_kept_ptr, dy_rsqrt_sum_ptr, gain_ptr, deps_ptr, eps, C, var_kept_col,
     dy_rsqrt_sum_col, gain_col,
     EPS_IS_TENSOR: tl.constexpr, COMPUTE: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
@@ -824,17 +1246,15 @@ def batch_norm_train_backward_deps_rows(
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     inside = (row < 1) & (col < C)
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
-    var_sum = tl.load(var_sum_ptr + col * var_sum_col, mask=col < C)
-    # var[c] = mean[n, h, w]((x[n, c, h, w] - mu[c]) ** 2)
-    var = var_sum / count
-    # y_rsqrt[c] = rsqrt(var[c] + eps)
-    y_rsqrt = lib.rsqrt(var + eps)
+    var_kept = tl.load(var_kept_ptr + col * var_kept_col, mask=col < C)
+    # y_rsqrt[c] = rsqrt(var_kept[c] + eps)
+    y_rsqrt = lib.rsqrt(var_kept + eps)
     dy_rsqrt_sum = tl.load(dy_rsqrt_sum_ptr + col * dy_rsqrt_sum_col, mask=col < C)
     gain = tl.load(gain_ptr + col * gain_col, mask=col < C).to(COMPUTE)
-    # deps = sum[c](dy_rsqrt_sum[c] * gain[c] * (-0.5 * y_rsqrt[c]) / (var[c] +
+    # deps = sum[c](dy_rsqrt_sum[c] * gain[c] * (-0.5 * y_rsqrt[c]) / (var_kept[c] +
     #     eps))
     deps = tl.sum(
-        tl.where(inside, dy_rsqrt_sum * gain * (-0.5 * y_rsqrt) / (var + eps), 0.0),
+        tl.where(inside, dy_rsqrt_sum * gain * (-0.5 * y_rsqrt) / (var_kept + eps), 0.0),
         1,
         keep_dims=True,
     )
@@ -843,7 +1263,7 @@ def batch_norm_train_backward_deps_rows(
 
 @triton.jit
 def batch_norm_train_backward_deps_loop(
-    var_sum_ptr, dy_rsqrt_sum_ptr, gain_ptr, deps_ptr, eps, C, count, var_sum_col,
+    var_kept_ptr, dy_rsqrt_sum_ptr, gain_ptr, deps_ptr, eps, C, var_kept_col,
     dy_rsqrt_sum_col, gain_col,
     COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
@@ -862,22 +1282,20 @@ def batch_norm_train_backward_deps_loop(
         part = tl.program_id(1).to(tl.int64)
         begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
-    # deps = sum[c](dy_rsqrt_sum[c] * gain[c] * (-0.5 * y_rsqrt[c]) / (var[c] +
+    # deps = sum[c](dy_rsqrt_sum[c] * gain[c] * (-0.5 * y_rsqrt[c]) / (var_kept[c] +
     #     eps))
     if PASS <= 1:
         deps_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
         for start in range(begin, end, BLOCK):
             col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
             inside = (row < 1) & (col < C)
-            var_sum = tl.load(var_sum_ptr + col * var_sum_col, mask=col < C)
-            # var[c] = mean[n, h, w]((x[n, c, h, w] - mu[c]) ** 2)
-            var = var_sum / count
-            # y_rsqrt[c] = rsqrt(var[c] + eps)
-            y_rsqrt = lib.rsqrt(var + eps)
+            var_kept = tl.load(var_kept_ptr + col * var_kept_col, mask=col < C)
+            # y_rsqrt[c] = rsqrt(var_kept[c] + eps)
+            y_rsqrt = lib.rsqrt(var_kept + eps)
             dy_rsqrt_sum = tl.load(dy_rsqrt_sum_ptr + col * dy_rsqrt_sum_col, mask=col < C)
             gain = tl.load(gain_ptr + col * gain_col, mask=col < C).to(COMPUTE)
             deps_sum_acc += tl.where(
-                inside, dy_rsqrt_sum * gain * (-0.5 * y_rsqrt) / (var + eps), 0.0
+                inside, dy_rsqrt_sum * gain * (-0.5 * y_rsqrt) / (var_kept + eps), 0.0
             )
         deps_sum = tl.sum(deps_sum_acc, 1, keep_dims=True)
         if PASS == 1:
@@ -891,7 +1309,7 @@ def batch_norm_train_backward_deps_loop(
         tl.store(deps_ptr + row, deps_sum, mask=row < 1)
 
 
-def choose_batch_norm_train_backward_var_sum(
+def choose_batch_norm_train_backward_dy_rsqrt_sum(
     rows: int, cols: int, col_run: int, col_runs: int, strided: bool, aligned: bool,
     in_f64: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
@@ -911,7 +1329,7 @@ def choose_batch_norm_train_backward_var_sum(
         (512 if 32 <= rows < 16 * gpu.sms else 2048) if strided else 8192
     ):
         BLOCK = min(
-            256 if strided else 4096 // min(4, lib.pow2(max(1, rows))), max(16, lib.pow2(col_run))
+            64 if strided else 4096 // min(4, lib.pow2(max(1, rows))), max(16, lib.pow2(col_run))
         )
         ROWS = 32 if strided else min(16, 4096 // BLOCK, lib.pow2(max(1, rows)))
         PARTS = lib.spread(
@@ -945,78 +1363,73 @@ def choose_batch_norm_train_backward_var_sum(
         )  # fmt: skip
     # any width
     return "loop", dict(
-        BLOCK=(BLOCK := min(256 if strided else 4096, max(16, lib.pow2(col_run)))),
-        ROWS=32 if strided else 4096 // BLOCK, num_warps=8,
+        BLOCK=(BLOCK := min(32 if strided else 4096, max(16, lib.pow2(col_run)))),
+        ROWS=64 if strided else 4096 // BLOCK, num_warps=8,
     )  # fmt: skip
 
 
-def launch_batch_norm_train_backward_var_sum(
-    x, gain, dy, var_sum, dy_rsqrt_sum, dx, dgain, dbias, eps
+def launch_batch_norm_train_backward_dy_rsqrt_sum(
+    x, gain, mu_kept, var_kept, dy, dy_rsqrt_sum, dx, dgain, dbias, eps
 ) -> None:
-    """Computes var_sum, dy_rsqrt_sum, dx, dgain, dbias with the variant that `choose` returns. Does not check operands."""
+    """Computes dy_rsqrt_sum, dx, dgain, dbias with the variant that `choose` returns. Does not check operands."""
     N, C, H, W = x.shape
-    x = lib.reshaped(x, N, C, H * W)
     dy = lib.reshaped(dy, N, C, H * W)
+    x = lib.reshaped(x, N, C, H * W)
     dx = dx.view(N, C, H * W)
-    strided = 0 < x.stride(1) < x.stride(2) or 0 < dy.stride(1) < dy.stride(2)
-    aligned = math.gcd(H * N * W, x.stride(1)) * x.element_size() % 8 == 0
+    strided = 0 < dy.stride(1) < dy.stride(2) or 0 < x.stride(1) < x.stride(2)
+    aligned = math.gcd(H * N * W, dy.stride(1)) * dy.element_size() % 8 == 0
     in_f64 = torch.float64 in (x.dtype, gain.dtype, dy.dtype)
-    variant, config = choose_batch_norm_train_backward_var_sum(
+    variant, config = choose_batch_norm_train_backward_dy_rsqrt_sum(
         rows=C, cols=H * N * W, col_run=H * W, col_runs=N, strided=strided, aligned=aligned,
-        in_f64=in_f64, gpu=lib.gpu(x.device),
+        in_f64=in_f64, gpu=lib.gpu(dy.device),
     )  # fmt: skip
     compute = torch.float64 if in_f64 else torch.float32
     COMPUTE = tl.float64 if in_f64 else tl.float32
     if COMPUTE == tl.float64 and not isinstance(eps, torch.Tensor):
         # A Python number reaches a kernel as f32.
-        eps = torch.full((), eps, dtype=torch.float64, device=x.device)
+        eps = torch.full((), eps, dtype=torch.float64, device=dy.device)
     arguments = (
-        x, dy, gain, var_sum, dy_rsqrt_sum, dgain, dbias, dx, eps, C, N, H * W, H * N * W,
-        *x.stride(), *dy.stride(), gain.stride(0), var_sum.stride(0), dy_rsqrt_sum.stride(0),
-        dgain.stride(0), dbias.stride(0), *dx.stride(),
+        var_kept, dy, x, mu_kept, gain, dy_rsqrt_sum, dgain, dbias, dx, eps, C, N, H * W,
+        H * N * W, var_kept.stride(0), *dy.stride(), *x.stride(), mu_kept.stride(0),
+        gain.stride(0), dy_rsqrt_sum.stride(0), dgain.stride(0), dbias.stride(0), *dx.stride(),
     )  # fmt: skip
     if variant == "lines":
         grid = (C,)
-        batch_norm_train_backward_var_sum_lines[grid](
-            x, var_sum, dy, dy_rsqrt_sum, gain, dx, dgain, dbias, eps, N, H * W, H * N * W,
-            *x.stride(), var_sum.stride(0), *dy.stride(), dy_rsqrt_sum.stride(0), gain.stride(0),
-            *dx.stride(), dgain.stride(0), dbias.stride(0),
+        batch_norm_train_backward_dy_rsqrt_sum_lines[grid](
+            dy, x, mu_kept, dy_rsqrt_sum, var_kept, gain, dx, dgain, dbias, eps, N, H * W,
+            H * N * W, *dy.stride(), *x.stride(), mu_kept.stride(0), dy_rsqrt_sum.stride(0),
+            var_kept.stride(0), gain.stride(0), *dx.stride(), dgain.stride(0), dbias.stride(0),
             COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            VEC=lib.vec(H * W, x.stride(0), x.stride(1), dy.stride(0), dy.stride(1), dx.stride(0), dx.stride(1)),
+            VEC=lib.vec(H * W, dy.stride(0), dy.stride(1), x.stride(0), x.stride(1), dx.stride(0), dx.stride(1)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "split":
         PARTS = config["PARTS"]
-        mu_part = torch.empty((C, PARTS), dtype=compute, device=x.device)
-        var_sum_part = torch.empty((C, PARTS), dtype=compute, device=x.device)
-        var_sum_count = torch.empty((C, PARTS), dtype=compute, device=x.device)
-        dmu_sum_part = torch.empty((C, PARTS), dtype=compute, device=x.device)
-        dy_rsqrt_sum_part = torch.empty((C, PARTS), dtype=compute, device=x.device)
-        dgain_sum_part = torch.empty((C, PARTS), dtype=compute, device=x.device)
+        dy_rsqrt_sum_part = torch.empty((C, PARTS), dtype=compute, device=dy.device)
+        dmu_sum_part = torch.empty((C, PARTS), dtype=compute, device=dy.device)
         grid = (lib.cdiv(C, config["ROWS"]), PARTS)
-        for PASS in (1, 2, 3):
-            batch_norm_train_backward_var_sum_loop[grid](
-                *arguments, COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-                VEC=lib.vec(H * W, x.stride(0), x.stride(1), dy.stride(0), dy.stride(1), dx.stride(0), dx.stride(1)),
-                enable_fp_fusion=True, PASS=PASS, mu_part_ptr=mu_part, var_sum_part_ptr=var_sum_part,
-                var_sum_count_ptr=var_sum_count, dmu_sum_part_ptr=dmu_sum_part,
-                dy_rsqrt_sum_part_ptr=dy_rsqrt_sum_part, dgain_sum_part_ptr=dgain_sum_part, **config,
+        for PASS in (1, 2):
+            batch_norm_train_backward_dy_rsqrt_sum_loop[grid](
+                *arguments, EPS_IS_TENSOR=isinstance(eps, torch.Tensor), COMPUTE=COMPUTE,
+                VEC=lib.vec(H * W, dy.stride(0), dy.stride(1), x.stride(0), x.stride(1), dx.stride(0), dx.stride(1)),
+                enable_fp_fusion=True, PASS=PASS, dy_rsqrt_sum_part_ptr=dy_rsqrt_sum_part,
+                dmu_sum_part_ptr=dmu_sum_part, **config,
             )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(C, config["ROWS"]),)
-        batch_norm_train_backward_var_sum_rows[grid](
-            x, var_sum, dy, dy_rsqrt_sum, gain, dx, dgain, dbias, eps, C, H * N * W, H * W,
-            *x.stride(), var_sum.stride(0), *dy.stride(), dy_rsqrt_sum.stride(0), gain.stride(0),
-            *dx.stride(), dgain.stride(0), dbias.stride(0),
+        batch_norm_train_backward_dy_rsqrt_sum_rows[grid](
+            dy, x, mu_kept, dy_rsqrt_sum, var_kept, gain, dx, dgain, dbias, eps, C, H * N * W,
+            H * W, *dy.stride(), *x.stride(), mu_kept.stride(0), dy_rsqrt_sum.stride(0),
+            var_kept.stride(0), gain.stride(0), *dx.stride(), dgain.stride(0), dbias.stride(0),
             COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            VEC=lib.vec(H * N * W, x.stride(0), x.stride(1), dy.stride(0), dy.stride(1), dx.stride(0), dx.stride(1)),
+            VEC=lib.vec(H * N * W, dy.stride(0), dy.stride(1), x.stride(0), x.stride(1), dx.stride(0), dx.stride(1)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(C, config["ROWS"]),)
-        batch_norm_train_backward_var_sum_loop[grid](
-            *arguments, COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            VEC=lib.vec(H * W, x.stride(0), x.stride(1), dy.stride(0), dy.stride(1), dx.stride(0), dx.stride(1)),
+        batch_norm_train_backward_dy_rsqrt_sum_loop[grid](
+            *arguments, EPS_IS_TENSOR=isinstance(eps, torch.Tensor), COMPUTE=COMPUTE,
+            VEC=lib.vec(H * W, dy.stride(0), dy.stride(1), x.stride(0), x.stride(1), dx.stride(0), dx.stride(1)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
 
@@ -1071,24 +1484,24 @@ def choose_batch_norm_train_backward_deps(
     )  # fmt: skip
 
 
-def launch_batch_norm_train_backward_deps(x, gain, dy, var_sum, dy_rsqrt_sum, deps, eps) -> None:
+def launch_batch_norm_train_backward_deps(x, gain, var_kept, dy, dy_rsqrt_sum, deps, eps) -> None:
     """Computes deps with the variant that `choose` returns. Does not check operands."""
-    N, C, H, W = x.shape
+    C = x.shape[1]
     rows = 1
     in_f64 = torch.float64 in (x.dtype, gain.dtype, dy.dtype)
     variant, config = choose_batch_norm_train_backward_deps(
-        rows=rows, cols=C, strided=False, aligned=C * var_sum.element_size() % 8 == 0,
-        in_f64=in_f64, gpu=lib.gpu(var_sum.device),
+        rows=rows, cols=C, strided=False, aligned=C * var_kept.element_size() % 8 == 0,
+        in_f64=in_f64, gpu=lib.gpu(var_kept.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
     compute = torch.float64 if in_f64 else torch.float32
     COMPUTE = tl.float64 if in_f64 else tl.float32
     if COMPUTE == tl.float64 and not isinstance(eps, torch.Tensor):
         # A Python number reaches a kernel as f32.
-        eps = torch.full((), eps, dtype=torch.float64, device=var_sum.device)
+        eps = torch.full((), eps, dtype=torch.float64, device=var_kept.device)
     arguments = (
-        var_sum, dy_rsqrt_sum, gain, deps, eps, C, H * N * W, var_sum.stride(0),
-        dy_rsqrt_sum.stride(0), gain.stride(0),
+        var_kept, dy_rsqrt_sum, gain, deps, eps, C, var_kept.stride(0), dy_rsqrt_sum.stride(0),
+        gain.stride(0),
     )  # fmt: skip
     constants = dict(
         COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor), VEC=lib.vec(C),
@@ -1096,7 +1509,7 @@ def launch_batch_norm_train_backward_deps(x, gain, dy, var_sum, dy_rsqrt_sum, de
     )  # fmt: skip
     if variant == "split":
         PARTS, MERGE = config["PARTS"], config["MERGE"]
-        deps_sum_part = torch.empty((rows, PARTS), dtype=compute, device=var_sum.device)
+        deps_sum_part = torch.empty((rows, PARTS), dtype=compute, device=var_kept.device)
         grid = (lib.cdiv(rows, ROWS), PARTS)
         batch_norm_train_backward_deps_loop[grid](
             *arguments, **constants, PASS=1, deps_sum_part_ptr=deps_sum_part,
@@ -1115,22 +1528,25 @@ def launch_batch_norm_train_backward_deps(x, gain, dy, var_sum, dy_rsqrt_sum, de
         batch_norm_train_backward_deps_loop[grid](*arguments, **constants, **config)
 
 
-def launch_batch_norm_train_backward(x, gain, dy, dx, dgain, dbias, deps, eps) -> None:
+def launch_batch_norm_train_backward(
+    x, gain, mu_kept, var_kept, dy, dx, dgain, dbias, deps, eps
+) -> None:
     """Runs 2 steps, with scratch memory between them. Does not check operands."""
     C = x.shape[1]
     compute = torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32
-    var_sum = torch.empty((C,), dtype=compute, device=x.device)
     dy_rsqrt_sum = torch.empty((C,), dtype=compute, device=x.device)
-    launch_batch_norm_train_backward_var_sum(
-        x, gain, dy, var_sum, dy_rsqrt_sum, dx, dgain, dbias, eps
+    launch_batch_norm_train_backward_dy_rsqrt_sum(
+        x, gain, mu_kept, var_kept, dy, dy_rsqrt_sum, dx, dgain, dbias, eps
     )
     if deps is not None:
-        launch_batch_norm_train_backward_deps(x, gain, dy, var_sum, dy_rsqrt_sum, deps, eps)
+        launch_batch_norm_train_backward_deps(x, gain, var_kept, dy, dy_rsqrt_sum, deps, eps)
 
 
 def allocate_batch_norm_train_backward(
     x: torch.Tensor,
     gain: torch.Tensor,
+    mu_kept: torch.Tensor,
+    var_kept: torch.Tensor,
     dy: torch.Tensor,
     eps: float | torch.Tensor = 1e-05,
     need_dx: bool = True,
@@ -1151,6 +1567,12 @@ def allocate_batch_norm_train_backward(
     lib.check_dtype(gain, "batch_norm_train_backward: gain", x.dtype, source=" (T, from x)")
     lib.check_rank(gain, "batch_norm_train_backward: gain", 1, "[C]")
     lib.check_device(gain, "batch_norm_train_backward: gain", x.device, " (from x)")
+    lib.check_dtype(mu_kept, "batch_norm_train_backward: mu_kept", torch.float32, torch.float64)
+    lib.check_rank(mu_kept, "batch_norm_train_backward: mu_kept", 1, "[C]")
+    lib.check_device(mu_kept, "batch_norm_train_backward: mu_kept", x.device, " (from x)")
+    lib.check_dtype(var_kept, "batch_norm_train_backward: var_kept", torch.float32, torch.float64)
+    lib.check_rank(var_kept, "batch_norm_train_backward: var_kept", 1, "[C]")
+    lib.check_device(var_kept, "batch_norm_train_backward: var_kept", x.device, " (from x)")
     lib.check_dtype(dy, "batch_norm_train_backward: dy", x.dtype, source=" (T, from x)")
     lib.check_rank(dy, "batch_norm_train_backward: dy", 4, "[N, C, H, W]")
     lib.check_device(dy, "batch_norm_train_backward: dy", x.device, " (from x)")
@@ -1162,6 +1584,12 @@ def allocate_batch_norm_train_backward(
         lib.check_device(eps, "batch_norm_train_backward: eps", x.device, " (from x)")
     N, C, H, W = x.shape
     lib.check_size(gain.shape[0], "batch_norm_train_backward: gain: dim 0 (C)", C, " (from x)")
+    lib.check_size(
+        mu_kept.shape[0], "batch_norm_train_backward: mu_kept: dim 0 (C)", C, " (from x)"
+    )
+    lib.check_size(
+        var_kept.shape[0], "batch_norm_train_backward: var_kept: dim 0 (C)", C, " (from x)"
+    )
     lib.check_size(dy.shape[0], "batch_norm_train_backward: dy: dim 0 (N)", N, " (from x)")
     lib.check_size(dy.shape[1], "batch_norm_train_backward: dy: dim 1 (C)", C, " (from x)")
     lib.check_size(dy.shape[2], "batch_norm_train_backward: dy: dim 2 (H)", H, " (from x)")
@@ -1188,60 +1616,54 @@ def allocate_batch_norm_train_backward(
 
 
 def batch_norm_train_backward_reference(
-    x: torch.Tensor, gain: torch.Tensor, dy: torch.Tensor, eps: float | torch.Tensor = 1e-05
+    x: torch.Tensor,
+    gain: torch.Tensor,
+    mu_kept: torch.Tensor,
+    var_kept: torch.Tensor,
+    dy: torch.Tensor,
+    eps: float | torch.Tensor = 1e-05,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
     """The spec of batch_norm_train_backward in torch, line by line."""
     T = x.dtype
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
     x = x.to(compute)
     gain = gain.to(compute)
+    mu_kept = mu_kept.to(compute)
+    var_kept = var_kept.to(compute)
     dy = dy.to(compute)
     eps = torch.as_tensor(eps, dtype=compute, device=x.device)
     N, C, H, W = x.shape
 
-    # mu[c] = mean[n, h, w](x[n, c, h, w])
-    mu = x.permute(1, 0, 2, 3).sum((-3, -2, -1)) / (H * N * W)
+    # y_rsqrt[c] = rsqrt(var_kept[c] + eps)
+    y_rsqrt = torch.rsqrt(var_kept + eps)
 
-    # var[c] = mean[n, h, w]((x[n, c, h, w] - mu[c]) ** 2)
-    var = ((x.permute(1, 0, 2, 3) - mu[:, None, None, None]) ** 2).sum((-3, -2, -1)) / (H * N * W)
+    # dy_rsqrt_sum[c] = sum[n, h, w](dy[n, c, h, w] * (x[n, c, h, w] - mu_kept[c]))
+    dy_rsqrt_sum = (
+        dy.permute(1, 0, 2, 3) * (x.permute(1, 0, 2, 3) - mu_kept[:, None, None, None])
+    ).sum((-3, -2, -1))
 
-    # y_rsqrt[c] = rsqrt(var[c] + eps)
-    y_rsqrt = torch.rsqrt(var + eps)
-
-    # dy_rsqrt_sum[c] = sum[n, h, w](dy[n, c, h, w] * (x[n, c, h, w] - mu[c]))
-    dy_rsqrt_sum = (dy.permute(1, 0, 2, 3) * (x.permute(1, 0, 2, 3) - mu[:, None, None, None])).sum(
-        (-3, -2, -1)
-    )
-
-    # dvar[c] = dy_rsqrt_sum[c] * gain[c] * (-0.5 * y_rsqrt[c] / (var[c] + eps))
-    dvar = dy_rsqrt_sum * gain * (-0.5 * y_rsqrt / (var + eps))
+    # dvar[c] = dy_rsqrt_sum[c] * gain[c] * (-0.5 * y_rsqrt[c] / (var_kept[c] + eps))
+    dvar = dy_rsqrt_sum * gain * (-0.5 * y_rsqrt / (var_kept + eps))
 
     # dmu_sum[c] = sum[n, h, w](dy[n, c, h, w])
     dmu_sum = dy.permute(1, 0, 2, 3).sum((-3, -2, -1))
 
     # dx[n, c, h, w] = dy[n, c, h, w] * gain[c] * y_rsqrt[c] + dvar[c] / (H * N * W) * (2.0 *
-    #     (x[n, c, h, w] - mu[c])) - dmu_sum[c] * y_rsqrt[c] * gain[c] / (H * N * W)
+    #     (x[n, c, h, w] - mu_kept[c])) - dmu_sum[c] * y_rsqrt[c] * gain[c] / (H * N * W)
     dx = (
         dy * gain[:, None, None] * y_rsqrt[:, None, None]
-        + dvar[:, None, None] / (H * N * W) * (2.0 * (x - mu[:, None, None]))
+        + dvar[:, None, None] / (H * N * W) * (2.0 * (x - mu_kept[:, None, None]))
         - dmu_sum[:, None, None] * y_rsqrt[:, None, None] * gain[:, None, None] / (H * N * W)
     ).to(T)
 
-    # dgain[c] = sum[n, h, w](dy[n, c, h, w] * ((x[n, c, h, w] - mu[c]) * y_rsqrt[c]))
-    dgain = (
-        (
-            dy.permute(1, 0, 2, 3)
-            * ((x.permute(1, 0, 2, 3) - mu[:, None, None, None]) * y_rsqrt[:, None, None, None])
-        )
-        .sum((-3, -2, -1))
-        .to(T)
-    )
+    # dgain[c] = dy_rsqrt_sum[c] * y_rsqrt[c]
+    dgain = (dy_rsqrt_sum * y_rsqrt).to(T)
 
-    # dbias[c] = sum[n, h, w](dy[n, c, h, w])
-    dbias = dy.permute(1, 0, 2, 3).sum((-3, -2, -1)).to(T)
+    # dbias[c] = dmu_sum[c]
+    dbias = dmu_sum.to(T).clone(memory_format=torch.contiguous_format)
 
-    # deps = sum[c](dy_rsqrt_sum[c] * gain[c] * (-0.5 * y_rsqrt[c]) / (var[c] + eps))
-    deps = (dy_rsqrt_sum * gain * (-0.5 * y_rsqrt) / (var + eps)).sum(-1).to(torch.float32)
+    # deps = sum[c](dy_rsqrt_sum[c] * gain[c] * (-0.5 * y_rsqrt[c]) / (var_kept[c] + eps))
+    deps = (dy_rsqrt_sum * gain * (-0.5 * y_rsqrt) / (var_kept + eps)).sum(-1).to(torch.float32)
 
     return dx, dgain, dbias, deps
 
@@ -1257,6 +1679,8 @@ def batch_norm_train_backward_reference(
 def batch_norm_train_backward(
     x: torch.Tensor,
     gain: torch.Tensor,
+    mu_kept: torch.Tensor,
+    var_kept: torch.Tensor,
     dy: torch.Tensor,
     eps: float | torch.Tensor = 1e-05,
     need_dx: bool = True,
@@ -1264,16 +1688,18 @@ def batch_norm_train_backward(
     need_dbias: bool = True,
     need_deps: bool = True,
 ) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:
-    """Returns dx: T[N, C, H, W], dgain: T[C], dbias: T[C], deps: f32, given x: T[N, C, H, W], gain: T[C], dy: T[N, C, H, W].
+    """Returns dx: T[N, C, H, W], dgain: T[C], dbias: T[C], deps: f32, given x: T[N, C, H, W], gain: T[C], mu_kept: compute[C], var_kept: compute[C], dy: T[N, C, H, W].
 
     T is f64, f32, f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
     """
     dx, dgain, dbias, deps = allocate_batch_norm_train_backward(
-        x, gain, dy, eps, need_dx, need_dgain, need_dbias, need_deps
+        x, gain, mu_kept, var_kept, dy, eps, need_dx, need_dgain, need_dbias, need_deps
     )
     if not lib.runs_kernels(x):
-        return batch_norm_train_backward_reference(x, gain, dy, eps)
+        return batch_norm_train_backward_reference(x, gain, mu_kept, var_kept, dy, eps)
     if any(t is not None and t.numel() > 0 for t in (dx, dgain, dbias, deps)):
         with torch.cuda.device_of(x):
-            launch_batch_norm_train_backward(x, gain, dy, dx, dgain, dbias, deps, eps)
+            launch_batch_norm_train_backward(
+                x, gain, mu_kept, var_kept, dy, dx, dgain, dbias, deps, eps
+            )
     return dx, dgain, dbias, deps

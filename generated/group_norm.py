@@ -647,13 +647,7 @@ def group_norm_torch(
     reference=group_norm_reference,
     equals=group_norm_torch,
     linear=(("gain", "bias"),),
-    backward=runtime.Backward(
-        "group_norm_backward",
-        wrt=("x", "gain", "bias", "eps"),
-        outputs=("y",),
-        flags=("need_dx", "need_dgain", "need_dbias", "need_deps"),
-        before={"x": 2},
-    ),
+    forward="group_norm_forward",
 )
 def group_norm(
     x: torch.Tensor,
@@ -676,16 +670,17 @@ def group_norm(
 
 
 @triton.jit
-def group_norm_backward_mu_rows(
-    x_ptr, mu_ptr, var_sum_ptr, dy_ptr, gain_ptr, dmu_sum_ptr, eps, rows, cols, batch,
-    x_row, x_col, mu_row, var_sum_row, dy_row, dy_col, gain_c1, gain_c0, dmu_sum_row,
-    COMPUTE: tl.constexpr, groups: tl.constexpr, EPS_IS_TENSOR: tl.constexpr,
+def group_norm_forward_rows(
+    x_ptr, mu_kept_ptr, var_kept_ptr, gain_ptr, bias_ptr, y_ptr, eps, rows, cols, batch,
+    x_row, x_col, mu_kept_row, var_kept_row, gain_c1, gain_c0, bias_c1, bias_c0, y_row,
+    y_col,
+    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, groups: tl.constexpr,
     VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program holds ROWS whole rows in registers, and reads every element once."""
     # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     cols, x_row = cols // VEC * VEC, x_row // VEC * VEC
-    dy_row = dy_row // VEC * VEC
+    y_row = y_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
     inside = (row < rows) & (col < cols)
@@ -695,30 +690,134 @@ def group_norm_backward_mu_rows(
     x = tl.load(x_ptr + row * x_row + col.to(tl.int64) * x_col, mask=inside, other=0.0).to(COMPUTE)
     # mu[n, g < groups] = mean[c < Cg, ...](x[n, c + g * Cg, ...])
     mu = lib.mean_of(x, inside, cols, 1)
-    tl.store(mu_ptr + row * mu_row, mu, mask=row < rows)
+    # mu_kept[n, g] = mu[n, g]
+    mu_kept = mu.to(COMPUTE)
+    tl.store(mu_kept_ptr + row * mu_kept_row, mu_kept, mask=row < rows)
     # var[n, g] = mean[c < Cg, ...]((x[n, c + g * Cg, ...] - mu[n, g]) ** 2)
     t = x - mu
-    var_sum = tl.sum(tl.where(inside, t * t, 0.0), 1, keep_dims=True)
-    tl.store(var_sum_ptr + row * var_sum_row, var_sum, mask=row < rows)
-    var = var_sum / cols
-    dy = tl.load(dy_ptr + row * dy_row + col.to(tl.int64) * dy_col, mask=inside, other=0.0).to(
-        COMPUTE
-    )
+    var = tl.sum(tl.where(inside, t * t, 0.0), 1, keep_dims=True) / cols
+    # var_kept[n, g] = var[n, g]
+    var_kept = var.to(COMPUTE)
+    tl.store(var_kept_ptr + row * var_kept_row, var_kept, mask=row < rows)
+    rsqrt_var = lib.rsqrt(var + eps)
     gain = tl.load(gain_ptr + c1 * gain_c1 + c0 * gain_c0, mask=inside, other=0.0).to(COMPUTE)
-    # dmu_sum[n, g < groups] = sum[..., c < Cg](dy[n, c + g * Cg, ...] *
-    #     gain[c + g * Cg] * y_rsqrt[n, c + g * Cg])
-    dmu_sum = tl.sum(tl.where(inside, dy * gain * lib.rsqrt(var + eps), 0.0), 1, keep_dims=True)
-    tl.store(dmu_sum_ptr + row * dmu_sum_row, dmu_sum, mask=row < rows)
+    bias = tl.load(bias_ptr + c1 * bias_c1 + c0 * bias_c0, mask=inside, other=0.0).to(COMPUTE)
+    # y[n, c, ...] = (x[n, c, ...] - mu[n, c // Cg]) * rsqrt(var[n, c // Cg] + eps)
+    #     * gain[c] + bias[c]
+    y = (x - mu) * rsqrt_var * gain + bias
+    tl.store(y_ptr + row * y_row + col.to(tl.int64) * y_col, y, mask=inside)
 
 
 @triton.jit
-def group_norm_backward_mu_loop(
-    x_ptr, dy_ptr, gain_ptr, mu_ptr, var_sum_ptr, dmu_sum_ptr, eps, rows, Cg, cols, count,
-    x_row, x_col, dy_row, dy_col, gain_c1, gain_c0, mu_row, var_sum_row, dmu_sum_row,
-    COMPUTE: tl.constexpr, groups: tl.constexpr, EPS_IS_TENSOR: tl.constexpr,
+def group_norm_forward_lines(
+    x_ptr, mu_kept_ptr, var_kept_ptr, gain_ptr, bias_ptr, y_ptr, eps, Cg, cols, count,
+    x_row, x_col, mu_kept_row, var_kept_row, gain_c1, gain_c0, bias_c1, bias_c0, y_row,
+    y_col,
+    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, groups: tl.constexpr,
+    VEC: tl.constexpr, LINES: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Each program holds one row in registers, as LINES lines of BLOCK elements."""
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    cols, x_row = cols // VEC * VEC, x_row // VEC * VEC
+    y_row = y_row // VEC * VEC
+    row = tl.program_id(0).to(tl.int64)
+    line = tl.arange(0, LINES)[:, None]
+    col = tl.arange(0, BLOCK)[None, :]
+    eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
+    c0b = line * cols + col
+    c1 = row % groups
+    inside = (line < Cg) & (col < cols)
+
+    x = tl.load(x_ptr + row * x_row + tl.cast(c0b, tl.int64) * x_col, mask=inside, other=0.0).to(
+        COMPUTE
+    )
+    # mu[n, g < groups] = mean[c < Cg, ...](x[n, c + g * Cg, ...])
+    mu = lib.mean_of(x, inside, count)
+    # mu_kept[n, g] = mu[n, g]
+    mu_kept = mu.to(COMPUTE)
+    tl.store(mu_kept_ptr + row * mu_kept_row, mu_kept)
+    # var[n, g] = mean[c < Cg, ...]((x[n, c + g * Cg, ...] - mu[n, g]) ** 2)
+    t = x - mu
+    var = tl.sum(tl.where(inside, t * t, 0.0)) / count
+    # var_kept[n, g] = var[n, g]
+    var_kept = var.to(COMPUTE)
+    tl.store(var_kept_ptr + row * var_kept_row, var_kept)
+    rsqrt_var = lib.rsqrt(var + eps)
+    gain = tl.load(gain_ptr + c1 * gain_c1 + tl.cast(line, tl.int64) * gain_c0, mask=line < Cg).to(
+        COMPUTE
+    )
+    bias = tl.load(bias_ptr + c1 * bias_c1 + tl.cast(line, tl.int64) * bias_c0, mask=line < Cg).to(
+        COMPUTE
+    )
+    # y[n, c, ...] = (x[n, c, ...] - mu[n, c // Cg]) * rsqrt(var[n, c // Cg] + eps)
+    #     * gain[c] + bias[c]
+    y = (x - mu) * rsqrt_var * gain + bias
+    tl.store(y_ptr + row * y_row + tl.cast(c0b, tl.int64) * y_col, y, mask=inside)
+
+
+@triton.jit
+def group_norm_forward_lines_loop(
+    x_ptr, mu_kept_ptr, var_kept_ptr, gain_ptr, bias_ptr, y_ptr, eps, Cg, cols, count,
+    x_row, x_col, mu_kept_row, var_kept_row, gain_c1, gain_c0, bias_c1, bias_c0, y_row,
+    y_col,
+    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, groups: tl.constexpr,
+    VEC: tl.constexpr, LINES: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Each program handles one row, LINES lines of BLOCK elements at a time, in two passes."""
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    cols, x_row = cols // VEC * VEC, x_row // VEC * VEC
+    y_row = y_row // VEC * VEC
+    row = tl.program_id(0).to(tl.int64)
+    col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
+    eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
+    c1 = row % groups
+    # mu[n, g < groups] = mean[c < Cg, ...](x[n, c + g * Cg, ...])
+    # var[n, g] = mean[c < Cg, ...]((x[n, c + g * Cg, ...] - mu[n, g]) ** 2)
+    mu = tl.full((), float("nan"), COMPUTE)
+    var_sum = tl.full((), 0.0, COMPUTE)
+    var_sum_count = tl.full((), 0.0, COMPUTE)
+    for start in range(0, tl.cast(Cg, tl.int64), LINES):
+        line = start + tl.arange(0, LINES)[:, None].to(tl.int64)
+        inside = (line < Cg) & (col < cols)
+        c0b = line * cols + col
+        x = tl.load(
+            x_ptr + row * x_row + c0b * x_col, mask=inside, other=0.0, eviction_policy="evict_last"
+        ).to(COMPUTE)
+        mu, var_sum, var_sum_count = lib.take_lines(
+            mu, var_sum, var_sum_count, x, inside, tl.minimum(Cg - start, LINES) * cols
+        )
+    # mu_kept[n, g] = mu[n, g]
+    mu_kept = mu.to(COMPUTE)
+    var = var_sum / count
+    # var_kept[n, g] = var[n, g]
+    var_kept = var.to(COMPUTE)
+    rsqrt_var = lib.rsqrt(var + eps)
+    tl.store(mu_kept_ptr + row * mu_kept_row, mu_kept)
+    tl.store(var_kept_ptr + row * var_kept_row, var_kept)
+    for start in range(0, tl.cast(Cg, tl.int64), LINES):
+        line = start + tl.arange(0, LINES)[:, None].to(tl.int64)
+        inside = (line < Cg) & (col < cols)
+        c0b = line * cols + col
+        x = tl.load(
+            x_ptr + row * x_row + c0b * x_col, mask=inside, eviction_policy="evict_first"
+        ).to(COMPUTE)
+        gain = tl.load(gain_ptr + c1 * gain_c1 + line * gain_c0, mask=line < Cg).to(COMPUTE)
+        bias = tl.load(bias_ptr + c1 * bias_c1 + line * bias_c0, mask=line < Cg).to(COMPUTE)
+        # y[n, c, ...] = (x[n, c, ...] - mu[n, c // Cg]) * rsqrt(var[n, c // Cg] + eps)
+        #     * gain[c] + bias[c]
+        y = (x - mu) * rsqrt_var * gain + bias
+        tl.store(y_ptr + row * y_row + c0b * y_col, y, mask=inside)
+
+
+@triton.jit
+def group_norm_forward_loop(
+    x_ptr, mu_kept_ptr, var_kept_ptr, gain_ptr, bias_ptr, y_ptr, eps, rows, Cg, cols, count,
+    x_row, x_col, mu_kept_row, var_kept_row, gain_c1, gain_c0, bias_c1, bias_c0, y_row,
+    y_col,
+    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, groups: tl.constexpr,
     VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
-    mu_part_ptr=None, var_sum_part_ptr=None, var_sum_count_ptr=None, dmu_sum_part_ptr=None,
+    mu_part_ptr=None, var_sum_part_ptr=None, var_sum_count_ptr=None,
 ):  # fmt: skip
     """Each program handles ROWS rows of any width, BLOCK elements at a time, in two passes over each row.
 
@@ -726,7 +825,7 @@ def group_norm_backward_mu_loop(
     """
     # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     cols, x_row = cols // VEC * VEC, x_row // VEC * VEC
-    dy_row = dy_row // VEC * VEC
+    y_row = y_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = lib.blocks(cols, BLOCK)
     part, begin, end = 0, 0, Cg * blocks
@@ -747,7 +846,12 @@ def group_norm_backward_mu_loop(
             col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
             inside = (row < rows) & (col < cols)
             c0b = line * cols + col
-            x = tl.load(x_ptr + row * x_row + c0b * x_col, mask=inside, other=0.0).to(COMPUTE)
+            x = tl.load(
+                x_ptr + row * x_row + c0b * x_col,
+                mask=inside,
+                other=0.0,
+                eviction_policy="evict_last" if PASS == 0 else "",
+            ).to(COMPUTE)
             mu, var_sum, var_sum_count = lib.take_moments(
                 mu, var_sum, var_sum_count, x, inside, tl.minimum(cols - start, BLOCK)
             )
@@ -763,42 +867,437 @@ def group_norm_backward_mu_loop(
         var_sum_counts = tl.load(var_sum_count_ptr + row * PARTS + parts, mask=there, other=0.0)
         mu, var_sum = lib.merge_moments(mu_parts, var_sum_parts, var_sum_counts)
     if PASS != 1:
+        # mu_kept[n, g] = mu[n, g]
+        mu_kept = mu.to(COMPUTE)
         var = var_sum / count
-        # dmu_sum[n, g < groups] = sum[..., c < Cg](dy[n, c + g * Cg, ...] *
-        #     gain[c + g * Cg] * y_rsqrt[n, c + g * Cg])
-        if PASS <= 2:
-            dmu_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-            for step in range(begin, end):
-                line = tl.cast(step // blocks, tl.int64)
-                start = step % blocks * BLOCK
-                col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-                inside = (row < rows) & (col < cols)
-                c0b = line * cols + col
-                dy = tl.load(dy_ptr + row * dy_row + c0b * dy_col, mask=inside, other=0.0).to(
-                    COMPUTE
-                )
-                gain = tl.load(gain_ptr + c1 * gain_c1 + line * gain_c0, mask=row < rows).to(
-                    COMPUTE
-                )
-                dmu_sum_acc += tl.where(inside, dy * gain * lib.rsqrt(var + eps), 0.0)
-            dmu_sum = tl.sum(dmu_sum_acc, 1, keep_dims=True)
-            if PASS == 2:
-                tl.store(dmu_sum_part_ptr + row * PARTS + part, dmu_sum, mask=row < rows)
-        else:
-            parts = tl.arange(0, PARTS_POW2)[None, :]
-            there = (row < rows) & (parts < PARTS)
-            dmu_sum_parts = tl.load(dmu_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
-            dmu_sum = tl.sum(dmu_sum_parts, 1, keep_dims=True)
-        if PASS != 2:
-            tl.store(mu_ptr + row * mu_row, mu, mask=row < rows)
-            tl.store(var_sum_ptr + row * var_sum_row, var_sum, mask=row < rows)
-            tl.store(dmu_sum_ptr + row * dmu_sum_row, dmu_sum, mask=row < rows)
+        # var_kept[n, g] = var[n, g]
+        var_kept = var.to(COMPUTE)
+        rsqrt_var = lib.rsqrt(var + eps)
+        tl.store(mu_kept_ptr + row * mu_kept_row, mu_kept, mask=(row < rows) & (part == 0))
+        tl.store(var_kept_ptr + row * var_kept_row, var_kept, mask=(row < rows) & (part == 0))
+        for step in range(begin, end):
+            line = tl.cast(step // blocks, tl.int64)
+            start = step % blocks * BLOCK
+            col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+            inside = (row < rows) & (col < cols)
+            c0b = line * cols + col
+            x = tl.load(
+                x_ptr + row * x_row + c0b * x_col, mask=inside, eviction_policy="evict_first"
+            ).to(COMPUTE)
+            gain = tl.load(gain_ptr + c1 * gain_c1 + line * gain_c0, mask=row < rows).to(COMPUTE)
+            bias = tl.load(bias_ptr + c1 * bias_c1 + line * bias_c0, mask=row < rows).to(COMPUTE)
+            # y[n, c, ...] = (x[n, c, ...] - mu[n, c // Cg]) * rsqrt(var[n, c // Cg] + eps)
+            #     * gain[c] + bias[c]
+            y = (x - mu) * rsqrt_var * gain + bias
+            tl.store(y_ptr + row * y_row + c0b * y_col, y, mask=inside)
+
+
+@triton.jit
+def group_norm_forward_channels_rows(
+    x_ptr, mu_kept_ptr, var_kept_ptr, gain_ptr, bias_ptr, y_ptr, eps, rows, cols, Cg, x_n,
+    x_c1, x_c0, x_b, mu_kept_n, mu_kept_c1, var_kept_n, var_kept_c1, gain_c1, gain_c0,
+    bias_c1, bias_c0, y_n, y_c1, y_c0, y_b,
+    groups: tl.constexpr, COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr,
+    VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Each program holds ROWS whole rows in registers, and reads every element once."""
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    x_n, x_c1 = x_n // VEC * VEC, x_c1 // VEC * VEC
+    x_c0, y_n = x_c0 // VEC * VEC, y_n // VEC * VEC
+    y_c1, y_c0 = y_c1 // VEC * VEC, y_c0 // VEC * VEC
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    col = tl.arange(0, BLOCK)[None, :]
+    inside = (row < rows) & (col < cols)
+    eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
+    n = row // groups
+    c1 = row % groups
+    c0 = (col % Cg).to(tl.int64)
+    b = (col // Cg).to(tl.int64)
+    x = tl.load(x_ptr + n * x_n + c1 * x_c1 + c0 * x_c0 + b * x_b, mask=inside, other=0.0).to(
+        COMPUTE
+    )
+    # mu[n, g < groups] = mean[c < Cg, ...](x[n, c + g * Cg, ...])
+    mu = lib.mean_of(x, inside, cols, 1)
+    # mu_kept[n, g] = mu[n, g]
+    mu_kept = mu.to(COMPUTE)
+    tl.store(mu_kept_ptr + n * mu_kept_n + c1 * mu_kept_c1, mu_kept, mask=row < rows)
+    # var[n, g] = mean[c < Cg, ...]((x[n, c + g * Cg, ...] - mu[n, g]) ** 2)
+    t = x - mu
+    var = tl.sum(tl.where(inside, t * t, 0.0), 1, keep_dims=True) / cols
+    # var_kept[n, g] = var[n, g]
+    var_kept = var.to(COMPUTE)
+    tl.store(var_kept_ptr + n * var_kept_n + c1 * var_kept_c1, var_kept, mask=row < rows)
+    rsqrt_var = lib.rsqrt(var + eps)
+    gain = tl.load(gain_ptr + c1 * gain_c1 + c0 * gain_c0, mask=inside, other=0.0).to(COMPUTE)
+    bias = tl.load(bias_ptr + c1 * bias_c1 + c0 * bias_c0, mask=inside, other=0.0).to(COMPUTE)
+    # y[n, c, ...] = (x[n, c, ...] - mu[n, c // Cg]) * rsqrt(var[n, c // Cg] + eps)
+    #     * gain[c] + bias[c]
+    y = (x - mu) * rsqrt_var * gain + bias
+    tl.store(y_ptr + n * y_n + c1 * y_c1 + c0 * y_c0 + b * y_b, y, mask=inside)
+
+
+@triton.jit
+def group_norm_forward_channels_loop(
+    x_ptr, mu_kept_ptr, var_kept_ptr, gain_ptr, bias_ptr, y_ptr, eps, rows, cols, Cg, x_n,
+    x_c1, x_c0, x_b, mu_kept_n, mu_kept_c1, var_kept_n, var_kept_c1, gain_c1, gain_c0,
+    bias_c1, bias_c0, y_n, y_c1, y_c0, y_b,
+    PLACE: tl.constexpr, COMPUTE: tl.constexpr, groups: tl.constexpr,
+    EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
+    mu_part_ptr=None, var_sum_part_ptr=None, var_sum_count_ptr=None,
+):  # fmt: skip
+    """Each program handles ROWS rows of any width, BLOCK elements at a time, in two passes over each row.
+
+    With PASS > 0, PARTS programs share the rows. Each launch before the last stores the state of one CHUNK of columns.
+    """
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    x_n, x_c1 = x_n // VEC * VEC, x_c1 // VEC * VEC
+    x_c0, y_n = x_c0 // VEC * VEC, y_n // VEC * VEC
+    y_c1, y_c0 = y_c1 // VEC * VEC, y_c0 // VEC * VEC
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    part, begin, end = 0, 0, tl.cast(cols, tl.int64)
+    if PASS > 0:
+        part = tl.program_id(1).to(tl.int64)
+        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
+    eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
+    n = row // groups
+    c1 = row % groups
+    # mu[n, g < groups] = mean[c < Cg, ...](x[n, c + g * Cg, ...])
+    # var[n, g] = mean[c < Cg, ...]((x[n, c + g * Cg, ...] - mu[n, g]) ** 2)
+    if PASS <= 1:
+        mu = tl.full((ROWS, 1), float("nan"), COMPUTE)
+        var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
+        var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
+        for start in range(begin, end, BLOCK):
+            col = (start + tl.arange(0, BLOCK)[None, :]).to(PLACE)
+            inside = (row < rows) & (col < cols)
+            c0 = (col % Cg).to(tl.int64)
+            b = (col // Cg).to(tl.int64)
+            x = tl.load(
+                x_ptr + n * x_n + c1 * x_c1 + c0 * x_c0 + b * x_b,
+                mask=inside,
+                other=0.0,
+                eviction_policy="evict_last" if PASS == 0 else "",
+            ).to(COMPUTE)
+            mu, var_sum, var_sum_count = lib.take_moments(
+                mu, var_sum, var_sum_count, x, inside, tl.minimum(end - start, BLOCK)
+            )
+        if PASS == 1:
+            tl.store(mu_part_ptr + row * PARTS + part, mu, mask=row < rows)
+            tl.store(var_sum_part_ptr + row * PARTS + part, var_sum, mask=row < rows)
+            tl.store(var_sum_count_ptr + row * PARTS + part, var_sum_count, mask=row < rows)
+    else:
+        parts = tl.arange(0, PARTS_POW2)[None, :]
+        there = (row < rows) & (parts < PARTS)
+        mu_parts = tl.load(mu_part_ptr + row * PARTS + parts, mask=there, other=float("nan"))
+        var_sum_parts = tl.load(var_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
+        var_sum_counts = tl.load(var_sum_count_ptr + row * PARTS + parts, mask=there, other=0.0)
+        mu, var_sum = lib.merge_moments(mu_parts, var_sum_parts, var_sum_counts)
+    if PASS != 1:
+        # mu_kept[n, g] = mu[n, g]
+        mu_kept = mu.to(COMPUTE)
+        var = var_sum / cols
+        # var_kept[n, g] = var[n, g]
+        var_kept = var.to(COMPUTE)
+        rsqrt_var = lib.rsqrt(var + eps)
+        tl.store(
+            mu_kept_ptr + n * mu_kept_n + c1 * mu_kept_c1, mu_kept, mask=(row < rows) & (part == 0)
+        )
+        tl.store(
+            var_kept_ptr + n * var_kept_n + c1 * var_kept_c1,
+            var_kept,
+            mask=(row < rows) & (part == 0),
+        )
+        for start in range(begin, end, BLOCK):
+            col = (start + tl.arange(0, BLOCK)[None, :]).to(PLACE)
+            inside = (row < rows) & (col < cols)
+            c0 = (col % Cg).to(tl.int64)
+            b = (col // Cg).to(tl.int64)
+            x = tl.load(
+                x_ptr + n * x_n + c1 * x_c1 + c0 * x_c0 + b * x_b,
+                mask=inside,
+                eviction_policy="evict_first",
+            ).to(COMPUTE)
+            gain = tl.load(gain_ptr + c1 * gain_c1 + c0 * gain_c0, mask=inside).to(COMPUTE)
+            bias = tl.load(bias_ptr + c1 * bias_c1 + c0 * bias_c0, mask=inside).to(COMPUTE)
+            # y[n, c, ...] = (x[n, c, ...] - mu[n, c // Cg]) * rsqrt(var[n, c // Cg] + eps)
+            #     * gain[c] + bias[c]
+            y = (x - mu) * rsqrt_var * gain + bias
+            tl.store(y_ptr + n * y_n + c1 * y_c1 + c0 * y_c0 + b * y_b, y, mask=inside)
+
+
+choose_group_norm_forward = choose_group_norm
+
+
+def launch_group_norm_forward(x, gain, bias, y, mu_kept, var_kept, eps, groups) -> None:
+    """Computes mu_kept, var_kept, y with the variant that `choose` returns. Does not check operands."""
+    N = x.shape[0]
+    C = x.shape[1]
+    groups = var_kept.shape[1]
+    Cg = C // groups
+    batch = math.prod(y.shape[2:])
+    bias = lib.reshaped(bias, groups, Cg)
+    gain = lib.reshaped(gain, groups, Cg)
+    rows = N * groups
+    in_f64 = torch.float64 in (x.dtype, gain.dtype, bias.dtype)
+    variant, config = choose_group_norm_forward(
+        rows=rows, cols=batch * Cg, col_run=batch, col_runs=Cg,
+        channels_last=y.stride(1) < y.stride(-1), strided=False,
+        aligned=batch * Cg * y.element_size() % 8 == 0, in_f64=in_f64, gpu=lib.gpu(x.device),
+    )  # fmt: skip
+    compute = torch.float64 if in_f64 else torch.float32
+    COMPUTE = tl.float64 if in_f64 else tl.float32
+    if COMPUTE == tl.float64 and not isinstance(eps, torch.Tensor):
+        # A Python number reaches a kernel as f32.
+        eps = torch.full((), eps, dtype=torch.float64, device=x.device)
+    constants = dict(
+        COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor), groups=groups,
+        enable_fp_fusion=True,
+    )  # fmt: skip
+    if variant == "lines_loop":
+        x = lib.reshaped(x, N * groups, batch * Cg)
+        mu_kept = mu_kept.view(N * groups)
+        var_kept = var_kept.view(N * groups)
+        y = y.view(N * groups, batch * Cg)
+        grid = (rows,)
+        group_norm_forward_lines_loop[grid](
+            x, mu_kept, var_kept, gain, bias, y, eps, Cg, batch, batch * Cg, *x.stride(),
+            mu_kept.stride(0), var_kept.stride(0), *gain.stride(), *bias.stride(), *y.stride(),
+            VEC=lib.vec(batch, x.stride(0), y.stride(0)), **constants, **config,
+        )  # fmt: skip
+    elif variant == "lines":
+        x = lib.reshaped(x, N * groups, batch * Cg)
+        mu_kept = mu_kept.view(N * groups)
+        var_kept = var_kept.view(N * groups)
+        y = y.view(N * groups, batch * Cg)
+        grid = (rows,)
+        group_norm_forward_lines[grid](
+            x, mu_kept, var_kept, gain, bias, y, eps, Cg, batch, batch * Cg, *x.stride(),
+            mu_kept.stride(0), var_kept.stride(0), *gain.stride(), *bias.stride(), *y.stride(),
+            VEC=lib.vec(batch, x.stride(0), y.stride(0)), **constants, **config,
+        )  # fmt: skip
+    elif variant == "split":
+        PARTS = config["PARTS"]
+        x = lib.reshaped(x, N * groups, batch * Cg)
+        mu_kept = mu_kept.view(N * groups)
+        var_kept = var_kept.view(N * groups)
+        y = y.view(N * groups, batch * Cg)
+        mu_part = torch.empty((rows, PARTS), dtype=compute, device=x.device)
+        var_sum_part = torch.empty((rows, PARTS), dtype=compute, device=x.device)
+        var_sum_count = torch.empty((rows, PARTS), dtype=compute, device=x.device)
+        grid = (lib.cdiv(rows, config["ROWS"]), PARTS)
+        for PASS in (1, 2):
+            group_norm_forward_loop[grid](
+                x, mu_kept, var_kept, gain, bias, y, eps, N * groups, Cg, batch, batch * Cg,
+                *x.stride(), mu_kept.stride(0), var_kept.stride(0), *gain.stride(), *bias.stride(),
+                *y.stride(),
+                VEC=lib.vec(batch, x.stride(0), y.stride(0)), **constants, PASS=PASS,
+                mu_part_ptr=mu_part, var_sum_part_ptr=var_sum_part, var_sum_count_ptr=var_sum_count,
+                **config,
+            )  # fmt: skip
+    elif variant == "rows":
+        x = lib.reshaped(x, N * groups, batch * Cg)
+        mu_kept = mu_kept.view(N * groups)
+        var_kept = var_kept.view(N * groups)
+        y = y.view(N * groups, batch * Cg)
+        grid = (lib.cdiv(rows, config["ROWS"]),)
+        group_norm_forward_rows[grid](
+            x, mu_kept, var_kept, gain, bias, y, eps, N * groups, batch * Cg, batch, *x.stride(),
+            mu_kept.stride(0), var_kept.stride(0), *gain.stride(), *bias.stride(), *y.stride(),
+            VEC=lib.vec(batch * Cg, x.stride(0), y.stride(0)), **constants, **config,
+        )  # fmt: skip
+    elif variant == "loop":
+        x = lib.reshaped(x, N * groups, batch * Cg)
+        mu_kept = mu_kept.view(N * groups)
+        var_kept = var_kept.view(N * groups)
+        y = y.view(N * groups, batch * Cg)
+        grid = (lib.cdiv(rows, config["ROWS"]),)
+        group_norm_forward_loop[grid](
+            x, mu_kept, var_kept, gain, bias, y, eps, N * groups, Cg, batch, batch * Cg,
+            *x.stride(), mu_kept.stride(0), var_kept.stride(0), *gain.stride(), *bias.stride(),
+            *y.stride(),
+            VEC=lib.vec(batch, x.stride(0), y.stride(0)), **constants, **config,
+        )  # fmt: skip
+    elif variant == "channels_rows":
+        x = lib.reshaped(x, N, groups, Cg, batch)
+        y = y.view(N, groups, Cg, batch)
+        grid = (lib.cdiv(rows, config["ROWS"]),)
+        group_norm_forward_channels_rows[grid](
+            x, mu_kept, var_kept, gain, bias, y, eps, N * groups, batch * Cg, Cg, *x.stride(),
+            *mu_kept.stride(), *var_kept.stride(), *gain.stride(), *bias.stride(), *y.stride(),
+            VEC=lib.vec(x.stride(0), x.stride(1), x.stride(2), y.stride(0), y.stride(1), y.stride(2)),
+            **constants, **config,
+        )  # fmt: skip
+    elif variant == "channels_split":
+        PARTS = config["PARTS"]
+        x = lib.reshaped(x, N, groups, Cg, batch)
+        y = y.view(N, groups, Cg, batch)
+        mu_part = torch.empty((rows, PARTS), dtype=compute, device=x.device)
+        var_sum_part = torch.empty((rows, PARTS), dtype=compute, device=x.device)
+        var_sum_count = torch.empty((rows, PARTS), dtype=compute, device=x.device)
+        grid = (lib.cdiv(rows, config["ROWS"]), PARTS)
+        for PASS in (1, 2):
+            group_norm_forward_channels_loop[grid](
+                x, mu_kept, var_kept, gain, bias, y, eps, N * groups, batch * Cg, Cg, *x.stride(),
+                *mu_kept.stride(), *var_kept.stride(), *gain.stride(), *bias.stride(), *y.stride(),
+                PLACE=tl.int32 if batch * Cg < 2_000_000_000 else tl.int64,
+                VEC=lib.vec(x.stride(0), x.stride(1), x.stride(2), y.stride(0), y.stride(1), y.stride(2)),
+                **constants, PASS=PASS, mu_part_ptr=mu_part, var_sum_part_ptr=var_sum_part,
+                var_sum_count_ptr=var_sum_count, **config,
+            )  # fmt: skip
+    else:
+        x = lib.reshaped(x, N, groups, Cg, batch)
+        y = y.view(N, groups, Cg, batch)
+        grid = (lib.cdiv(rows, config["ROWS"]),)
+        group_norm_forward_channels_loop[grid](
+            x, mu_kept, var_kept, gain, bias, y, eps, N * groups, batch * Cg, Cg, *x.stride(),
+            *mu_kept.stride(), *var_kept.stride(), *gain.stride(), *bias.stride(), *y.stride(),
+            PLACE=tl.int32 if batch * Cg < 2_000_000_000 else tl.int64,
+            VEC=lib.vec(x.stride(0), x.stride(1), x.stride(2), y.stride(0), y.stride(1), y.stride(2)),
+            **constants, **config,
+        )  # fmt: skip
+
+
+def allocate_group_norm_forward(
+    x: torch.Tensor,
+    gain: torch.Tensor,
+    bias: torch.Tensor,
+    groups: int = 1,
+    eps: float | torch.Tensor = 1e-05,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Checks the operands of group_norm_forward and allocates its results. Raises ValueError if an operand does not fit."""
+    lib.check_dtype(x, "group_norm: x", torch.float64, torch.float32, torch.float16, torch.bfloat16)
+    lib.check_rank(x, "group_norm: x", 2, "[N, C, ...]")
+    lib.check_dtype(
+        gain, "group_norm: gain", torch.float64, torch.float32, torch.float16, torch.bfloat16
+    )
+    lib.check_rank(gain, "group_norm: gain", 1, "[C]")
+    lib.check_device(gain, "group_norm: gain", x.device, " (from x)")
+    lib.check_dtype(bias, "group_norm: bias", gain.dtype, source=" (U, from gain)")
+    lib.check_rank(bias, "group_norm: bias", 1, "[C]")
+    lib.check_device(bias, "group_norm: bias", x.device, " (from x)")
+    if isinstance(eps, torch.Tensor):
+        if eps.dim() != 0:
+            raise ValueError(
+                f"group_norm: eps: expected number or a 0-dim tensor, given a {eps.dim()}-dim tensor"
+            )
+        lib.check_device(eps, "group_norm: eps", x.device, " (from x)")
+    if type(groups) is not int:
+        raise ValueError(f"group_norm: groups: expected int, given {groups!r}")
+    N = x.shape[0]
+    C = x.shape[1]
+    lib.check_size(gain.shape[0], "group_norm: gain: dim 0 (C)", C, " (from x)")
+    lib.check_size(bias.shape[0], "group_norm: bias: dim 0 (C)", C, " (from x)")
+    if groups < 1:
+        raise ValueError(f"group_norm: requires groups >= 1: {groups} < {1}")
+    Cg = C // groups
+    if Cg < 0:
+        raise ValueError(f"group_norm: size Cg = C // groups is negative: {Cg}")
+    if (C % groups) != 0:
+        raise ValueError(
+            f"group_norm: requires C % groups == 0: {C % groups} != {0} (C = {C} from x, groups = {groups})"
+        )
+    y = torch.empty(
+        (N, C, *x.shape[2:]), dtype=x.dtype, device=x.device, memory_format=lib.memory_format(x)
+    )
+    mu_kept = torch.empty(
+        (N, groups),
+        dtype=(
+            torch.float64 if torch.float64 in (x.dtype, gain.dtype, bias.dtype) else torch.float32
+        ),
+        device=x.device,
+    )
+    var_kept = torch.empty(
+        (N, groups),
+        dtype=(
+            torch.float64 if torch.float64 in (x.dtype, gain.dtype, bias.dtype) else torch.float32
+        ),
+        device=x.device,
+    )
+    return y, mu_kept, var_kept
+
+
+def group_norm_forward_reference(
+    x: torch.Tensor,
+    gain: torch.Tensor,
+    bias: torch.Tensor,
+    groups: int = 1,
+    eps: float | torch.Tensor = 1e-05,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """The spec of group_norm_forward in torch, line by line."""
+    T = x.dtype
+    compute = torch.float64 if torch.float64 in (x.dtype, gain.dtype) else torch.float32
+    x = x.to(compute)
+    gain = gain.to(compute)
+    bias = bias.to(compute)
+    eps = torch.as_tensor(eps, dtype=compute, device=x.device)
+    N = x.shape[0]
+    C = x.shape[1]
+    Cg = C // groups
+    batch = x.shape[2:]
+    rows = batch.numel()
+    x = x.reshape(N, C, rows)
+
+    # mu[n, g < groups] = mean[c < Cg, ...](x[n, c + g * Cg, ...])
+    mu = x.unflatten(1, (groups, Cg)).sum((-2, -1)) / (Cg * rows)
+
+    # mu_kept[n, g] = mu[n, g]
+    mu_kept = mu.clone(memory_format=torch.contiguous_format)
+
+    # var[n, g] = mean[c < Cg, ...]((x[n, c + g * Cg, ...] - mu[n, g]) ** 2)
+    var = ((x.unflatten(1, (groups, Cg)) - mu[:, :, None, None]) ** 2).sum((-2, -1)) / (Cg * rows)
+
+    # var_kept[n, g] = var[n, g]
+    var_kept = var.clone(memory_format=torch.contiguous_format)
+
+    # y[n, c, ...] = (x[n, c, ...] - mu[n, c // Cg]) * rsqrt(var[n, c // Cg] + eps) * gain[c] +
+    #     bias[c]
+    n = torch.arange(N, device=x.device)[:, None, None]
+    c = torch.arange(C, device=x.device)[:, None]
+    y = (
+        (x - mu[n, c // Cg]) * torch.rsqrt(var[n, c // Cg] + eps) * gain[:, None] + bias[:, None]
+    ).to(T)
+
+    return y.reshape(N, C, *batch), mu_kept, var_kept
+
+
+@runtime.op(
+    "specs/group_norm.op",
+    lib=12,
+    allocate=allocate_group_norm_forward,
+    reference=group_norm_forward_reference,
+    backward=runtime.Backward(
+        "group_norm_backward",
+        wrt=("x", "gain", "bias", "eps"),
+        outputs=("y", "mu_kept", "var_kept"),
+        flags=("need_dx", "need_dgain", "need_dbias", "need_deps"),
+        before={"x": 2},
+    ),
+)
+def group_norm_forward(
+    x: torch.Tensor,
+    gain: torch.Tensor,
+    bias: torch.Tensor,
+    groups: int = 1,
+    eps: float | torch.Tensor = 1e-05,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """group_norm, which also returns mu and var for its gradient.
+
+    T is f64, f32, f16 or bf16; U is f64, f32, f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
+    """
+    y, mu_kept, var_kept = allocate_group_norm_forward(x, gain, bias, groups, eps)
+    if not lib.runs_kernels(x):
+        return group_norm_forward_reference(x, gain, bias, groups, eps)
+    if y.numel() > 0 or mu_kept.numel() > 0 or var_kept.numel() > 0:
+        with torch.cuda.device_of(x):
+            launch_group_norm_forward(x, gain, bias, y, mu_kept, var_kept, eps, groups)
+    return y, mu_kept, var_kept
 
 
 @triton.jit
 def group_norm_backward_dy_rsqrt_sum_rows(
-    dy_ptr, x_ptr, mu_ptr, dy_rsqrt_sum_ptr, rows, cols, Cg, dy_row, dy_col, x_row, x_col,
-    mu_nc1, dy_rsqrt_sum_row,
+    dy_ptr, x_ptr, mu_kept_ptr, dy_rsqrt_sum_ptr, dy_sum_ptr, rows, cols, Cg, dy_row,
+    dy_col, x_row, x_col, mu_kept_nc1, dy_rsqrt_sum_row, dy_sum_row,
     COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program holds ROWS whole rows in registers, and reads every element once."""
@@ -809,21 +1308,25 @@ def group_norm_backward_dy_rsqrt_sum_rows(
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     inside = (row < rows) & (col < cols)
     nc1 = row // Cg
-    dy = tl.load(dy_ptr + row * dy_row + col * dy_col, mask=inside).to(COMPUTE)
-    x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside).to(COMPUTE)
-    mu = tl.load(mu_ptr + nc1 * mu_nc1, mask=row < rows)
-    # dy_rsqrt_sum[n, c] = sum[...](dy[n, c, ...] * (x[n, c, ...] - mu[n, c // Cg]))
-    dy_rsqrt_sum = tl.sum(tl.where(inside, dy * (x - mu), 0.0), 1, keep_dims=True)
+    dy = tl.load(dy_ptr + row * dy_row + col * dy_col, mask=inside, other=0.0).to(COMPUTE)
+    x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=0.0).to(COMPUTE)
+    mu_kept = tl.load(mu_kept_ptr + nc1 * mu_kept_nc1, mask=row < rows)
+    # dy_rsqrt_sum[n, c] = sum[...](dy[n, c, ...] * (x[n, c, ...] -
+    #     mu_kept[n, c // Cg]))
+    dy_rsqrt_sum = tl.sum(tl.where(inside, dy * (x - mu_kept), 0.0), 1, keep_dims=True)
     tl.store(dy_rsqrt_sum_ptr + row * dy_rsqrt_sum_row, dy_rsqrt_sum, mask=row < rows)
+    # dy_sum[n, c] = sum[...](dy[n, c, ...])
+    dy_sum = tl.sum(dy, 1, keep_dims=True)
+    tl.store(dy_sum_ptr + row * dy_sum_row, dy_sum, mask=row < rows)
 
 
 @triton.jit
 def group_norm_backward_dy_rsqrt_sum_loop(
-    dy_ptr, x_ptr, mu_ptr, dy_rsqrt_sum_ptr, rows, cols, Cg, dy_row, dy_col, x_row, x_col,
-    mu_nc1, dy_rsqrt_sum_row,
+    dy_ptr, x_ptr, mu_kept_ptr, dy_rsqrt_sum_ptr, dy_sum_ptr, rows, cols, Cg, dy_row,
+    dy_col, x_row, x_col, mu_kept_nc1, dy_rsqrt_sum_row, dy_sum_row,
     COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
-    dy_rsqrt_sum_part_ptr=None,
+    dy_rsqrt_sum_part_ptr=None, dy_sum_part_ptr=None,
 ):  # fmt: skip
     """Each program handles ROWS rows of any width, BLOCK elements at a time, in one pass over each row.
 
@@ -838,19 +1341,27 @@ def group_norm_backward_dy_rsqrt_sum_loop(
         part = tl.program_id(1).to(tl.int64)
         begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
     nc1 = row // Cg
-    # dy_rsqrt_sum[n, c] = sum[...](dy[n, c, ...] * (x[n, c, ...] - mu[n, c // Cg]))
+    # dy_rsqrt_sum[n, c] = sum[...](dy[n, c, ...] * (x[n, c, ...] -
+    #     mu_kept[n, c // Cg]))
+    # dy_sum[n, c] = sum[...](dy[n, c, ...])
     if PASS <= 1:
         dy_rsqrt_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+        dy_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
         for start in range(begin, end, BLOCK):
             col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
             inside = (row < rows) & (col < cols)
-            dy = tl.load(dy_ptr + row * dy_row + col * dy_col, mask=inside).to(COMPUTE)
-            x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside).to(COMPUTE)
-            mu = tl.load(mu_ptr + nc1 * mu_nc1, mask=row < rows)
-            dy_rsqrt_sum_acc += tl.where(inside, dy * (x - mu), 0.0)
+            dy = tl.load(dy_ptr + row * dy_row + col * dy_col, mask=inside, other=0.0).to(COMPUTE)
+            x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=0.0).to(COMPUTE)
+            mu_kept = tl.load(mu_kept_ptr + nc1 * mu_kept_nc1, mask=row < rows)
+            dy_rsqrt_sum_acc += tl.where(inside, dy * (x - mu_kept), 0.0)
+
+            dy_sum_acc += dy
         dy_rsqrt_sum = tl.sum(dy_rsqrt_sum_acc, 1, keep_dims=True)
+
+        dy_sum = tl.sum(dy_sum_acc, 1, keep_dims=True)
         if PASS == 1:
             tl.store(dy_rsqrt_sum_part_ptr + row * PARTS + part, dy_rsqrt_sum, mask=row < rows)
+            tl.store(dy_sum_part_ptr + row * PARTS + part, dy_sum, mask=row < rows)
     else:
         parts = tl.arange(0, PARTS_POW2)[None, :]
         there = (row < rows) & (parts < PARTS)
@@ -858,32 +1369,33 @@ def group_norm_backward_dy_rsqrt_sum_loop(
             dy_rsqrt_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0
         )
         dy_rsqrt_sum = tl.sum(dy_rsqrt_sum_parts, 1, keep_dims=True)
+        dy_sum_parts = tl.load(dy_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
+        dy_sum = tl.sum(dy_sum_parts, 1, keep_dims=True)
     if PASS != 1:
         tl.store(dy_rsqrt_sum_ptr + row * dy_rsqrt_sum_row, dy_rsqrt_sum, mask=row < rows)
+        tl.store(dy_sum_ptr + row * dy_sum_row, dy_sum, mask=row < rows)
 
 
 @triton.jit
 def group_norm_backward_dvar_sum_rows(
-    var_sum_ptr, dy_rsqrt_sum_ptr, gain_ptr, dvar_sum_ptr, eps, rows, Cg, count,
-    var_sum_row, dy_rsqrt_sum_row, dy_rsqrt_sum_col, gain_c1, gain_col, dvar_sum_row,
+    var_kept_ptr, dy_rsqrt_sum_ptr, gain_ptr, dvar_sum_ptr, dy_sum_ptr, dmu_sum_ptr, eps,
+    rows, Cg, var_kept_row, dy_rsqrt_sum_row, dy_rsqrt_sum_col, gain_c1, gain_col,
+    dvar_sum_row, dy_sum_row, dy_sum_col, dmu_sum_row,
     EPS_IS_TENSOR: tl.constexpr, COMPUTE: tl.constexpr, groups: tl.constexpr,
     VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program holds ROWS whole rows in registers, and reads every element once."""
     # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     Cg, dy_rsqrt_sum_row = Cg // VEC * VEC, dy_rsqrt_sum_row // VEC * VEC
-    gain_c1 = gain_c1 // VEC * VEC
+    gain_c1, dy_sum_row = gain_c1 // VEC * VEC, dy_sum_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     inside = (row < rows) & (col < Cg)
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
     c1 = row % groups
-    var_sum = tl.load(var_sum_ptr + row * var_sum_row, mask=row < rows)
-    # var[n, g] = mean[c < Cg, ...]((x[n, c + g * Cg, ...] - mu[n, g]) ** 2)
-    var = var_sum / count
-    rsqrt_var = lib.rsqrt(var + eps)
-    # y_rsqrt[n, c < C] = rsqrt(var[n, c // Cg] + eps)
-    y_rsqrt = rsqrt_var
+    var_kept = tl.load(var_kept_ptr + row * var_kept_row, mask=row < rows)
+    # y_rsqrt[n, c < C] = rsqrt(var_kept[n, c // Cg] + eps)
+    y_rsqrt = lib.rsqrt(var_kept + eps)
     dy_rsqrt_sum = tl.load(
         dy_rsqrt_sum_ptr + row * dy_rsqrt_sum_row + col * dy_rsqrt_sum_col, mask=inside
     )
@@ -894,16 +1406,22 @@ def group_norm_backward_dvar_sum_rows(
         tl.where(inside, dy_rsqrt_sum * gain * (-0.5 * y_rsqrt), 0.0), 1, keep_dims=True
     )
     tl.store(dvar_sum_ptr + row * dvar_sum_row, dvar_sum, mask=row < rows)
+    dy_sum = tl.load(dy_sum_ptr + row * dy_sum_row + col * dy_sum_col, mask=inside)
+    # dmu_sum[n, g < groups] = sum[c < Cg](dy_sum[n, c + g * Cg] * gain[c + g * Cg]
+    #     * y_rsqrt[n, c + g * Cg])
+    dmu_sum = tl.sum(tl.where(inside, dy_sum * gain * y_rsqrt, 0.0), 1, keep_dims=True)
+    tl.store(dmu_sum_ptr + row * dmu_sum_row, dmu_sum, mask=row < rows)
 
 
 @triton.jit
 def group_norm_backward_dvar_sum_loop(
-    var_sum_ptr, dy_rsqrt_sum_ptr, gain_ptr, dvar_sum_ptr, eps, rows, Cg, count,
-    var_sum_row, dy_rsqrt_sum_row, dy_rsqrt_sum_col, gain_c1, gain_col, dvar_sum_row,
-    EPS_IS_TENSOR: tl.constexpr, COMPUTE: tl.constexpr, groups: tl.constexpr,
+    var_kept_ptr, dy_rsqrt_sum_ptr, gain_ptr, dy_sum_ptr, dvar_sum_ptr, dmu_sum_ptr, eps,
+    rows, Cg, var_kept_row, dy_rsqrt_sum_row, dy_rsqrt_sum_col, gain_c1, gain_col,
+    dy_sum_row, dy_sum_col, dvar_sum_row, dmu_sum_row,
+    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, groups: tl.constexpr,
     VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
-    dvar_sum_part_ptr=None,
+    dvar_sum_part_ptr=None, dmu_sum_part_ptr=None,
 ):  # fmt: skip
     """Each program handles ROWS rows of any width, BLOCK elements at a time, in one pass over each row.
 
@@ -911,7 +1429,7 @@ def group_norm_backward_dvar_sum_loop(
     """
     # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     Cg, dy_rsqrt_sum_row = Cg // VEC * VEC, dy_rsqrt_sum_row // VEC * VEC
-    gain_c1 = gain_c1 // VEC * VEC
+    gain_c1, dy_sum_row = gain_c1 // VEC * VEC, dy_sum_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part, begin, end = 0, 0, tl.cast(Cg, tl.int64)
     if PASS > 0:
@@ -919,233 +1437,122 @@ def group_norm_backward_dvar_sum_loop(
         begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
     c1 = row % groups
-    var_sum = tl.load(var_sum_ptr + row * var_sum_row, mask=row < rows)
-    # var[n, g] = mean[c < Cg, ...]((x[n, c + g * Cg, ...] - mu[n, g]) ** 2)
-    var = var_sum / count
-    rsqrt_var = lib.rsqrt(var + eps)
     # dvar_sum[n, g < groups] = sum[c < Cg](dy_rsqrt_sum[n, c + g * Cg] *
     #     gain[c + g * Cg] * (-0.5 * y_rsqrt[n, c + g * Cg]))
+    # dmu_sum[n, g < groups] = sum[c < Cg](dy_sum[n, c + g * Cg] * gain[c + g * Cg]
+    #     * y_rsqrt[n, c + g * Cg])
     if PASS <= 1:
         dvar_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+        dmu_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
         for start in range(begin, end, BLOCK):
             col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
             inside = (row < rows) & (col < Cg)
-            # y_rsqrt[n, c < C] = rsqrt(var[n, c // Cg] + eps)
-            y_rsqrt = rsqrt_var
+            var_kept = tl.load(var_kept_ptr + row * var_kept_row, mask=row < rows)
+            # y_rsqrt[n, c < C] = rsqrt(var_kept[n, c // Cg] + eps)
+            y_rsqrt = lib.rsqrt(var_kept + eps)
             dy_rsqrt_sum = tl.load(
                 dy_rsqrt_sum_ptr + row * dy_rsqrt_sum_row + col * dy_rsqrt_sum_col, mask=inside
             )
             gain = tl.load(gain_ptr + c1 * gain_c1 + col * gain_col, mask=inside).to(COMPUTE)
             dvar_sum_acc += tl.where(inside, dy_rsqrt_sum * gain * (-0.5 * y_rsqrt), 0.0)
+            dy_sum = tl.load(dy_sum_ptr + row * dy_sum_row + col * dy_sum_col, mask=inside)
+            dmu_sum_acc += tl.where(inside, dy_sum * gain * y_rsqrt, 0.0)
         dvar_sum = tl.sum(dvar_sum_acc, 1, keep_dims=True)
+
+        dmu_sum = tl.sum(dmu_sum_acc, 1, keep_dims=True)
         if PASS == 1:
             tl.store(dvar_sum_part_ptr + row * PARTS + part, dvar_sum, mask=row < rows)
+            tl.store(dmu_sum_part_ptr + row * PARTS + part, dmu_sum, mask=row < rows)
     else:
         parts = tl.arange(0, PARTS_POW2)[None, :]
         there = (row < rows) & (parts < PARTS)
         dvar_sum_parts = tl.load(dvar_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
         dvar_sum = tl.sum(dvar_sum_parts, 1, keep_dims=True)
+        dmu_sum_parts = tl.load(dmu_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
+        dmu_sum = tl.sum(dmu_sum_parts, 1, keep_dims=True)
     if PASS != 1:
         tl.store(dvar_sum_ptr + row * dvar_sum_row, dvar_sum, mask=row < rows)
+        tl.store(dmu_sum_ptr + row * dmu_sum_row, dmu_sum, mask=row < rows)
 
 
 @triton.jit
-def group_norm_backward_dx_rows(
-    dy_ptr, gain_ptr, var_sum_ptr, dvar_sum_ptr, x_ptr, mu_ptr, dmu_sum_ptr, dx_ptr,
-    dgain_ptr, dbias_ptr, eps, rows, cols, batch, Cg, count, dy_n, dy_row, dy_b, gain_row,
-    var_sum_n, var_sum_c1, dvar_sum_n, dvar_sum_c1, x_n, x_row, x_b, mu_n, mu_c1, dmu_sum_n,
-    dmu_sum_c1, dx_n, dx_row, dx_b, dgain_row, dbias_row,
-    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
-    ROWS: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
-    """Each program holds ROWS whole rows in registers, and reads every element once."""
-    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
-    cols, dy_n = cols // VEC * VEC, dy_n // VEC * VEC
-    dy_row, x_n = dy_row // VEC * VEC, x_n // VEC * VEC
-    x_row, dx_n = x_row // VEC * VEC, dx_n // VEC * VEC
-    dx_row = dx_row // VEC * VEC
-    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    col = tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (col < cols)
-    eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
-    n = (col // batch).to(tl.int64)
-    b = (col % batch).to(tl.int64)
-    c1 = row // Cg
-    dy = tl.load(dy_ptr + n * dy_n + row * dy_row + b * dy_b, mask=inside).to(COMPUTE)
-    gain = tl.load(gain_ptr + row * gain_row, mask=row < rows).to(COMPUTE)
-    var_sum = tl.load(var_sum_ptr + n * var_sum_n + c1 * var_sum_c1, mask=inside)
-    dvar_sum = tl.load(dvar_sum_ptr + n * dvar_sum_n + c1 * dvar_sum_c1, mask=inside)
-    x = tl.load(x_ptr + n * x_n + row * x_row + b * x_b, mask=inside).to(COMPUTE)
-    mu = tl.load(mu_ptr + n * mu_n + c1 * mu_c1, mask=inside)
-    dmu_sum = tl.load(dmu_sum_ptr + n * dmu_sum_n + c1 * dmu_sum_c1, mask=inside)
-    # dx[n, c, ...] = dy[n, c, ...] * gain[c] * y_rsqrt[n, c] + dvar_sum[n, c // Cg]
-    #     / (var[n, c // Cg] + eps) / (Cg * batch_) * (2.0 * (x[n, c, ...] -
-    #     mu[n, c // Cg])) - dmu_sum[n, c // Cg] / (Cg * batch_)
-    dx = (
-        dy * gain * lib.rsqrt(var_sum / count + eps)
-        + dvar_sum
-        / (var_sum / count + eps)
-        / (tl.full((), Cg, tl.int64) * batch).to(COMPUTE)
-        * (2.0 * (x - mu))
-        - dmu_sum / (tl.full((), Cg, tl.int64) * batch).to(COMPUTE)
-    )
-    tl.store(dx_ptr + n * dx_n + row * dx_row + b * dx_b, dx, mask=inside)
-    # dgain[c] = sum[n, ...](dy[n, c, ...] * ((x[n, c, ...] - mu[n, c // Cg]) *
-    #     y_rsqrt[n, c]))
-    dgain = tl.sum(
-        tl.where(inside, dy * ((x - mu) * lib.rsqrt(var_sum / count + eps)), 0.0), 1, keep_dims=True
-    )
-    tl.store(dgain_ptr + row * dgain_row, dgain, mask=row < rows)
-    # dbias[c] = sum[n, ...](dy[n, c, ...])
-    dbias = tl.sum(tl.where(inside, dy, 0.0), 1, keep_dims=True)
-    tl.store(dbias_ptr + row * dbias_row, dbias, mask=row < rows)
-
-
-@triton.jit
-def group_norm_backward_dx_loop(
-    dy_ptr, x_ptr, mu_ptr, var_sum_ptr, gain_ptr, dvar_sum_ptr, dmu_sum_ptr, dx_ptr,
-    dgain_ptr, dbias_ptr, eps, rows, N, cols, Cg, count, dy_n, dy_row, dy_b, x_n, x_row,
-    x_b, mu_n, mu_c1, var_sum_n, var_sum_c1, gain_row, dvar_sum_n, dvar_sum_c1, dmu_sum_n,
-    dmu_sum_c1, dx_n, dx_row, dx_b, dgain_row, dbias_row,
-    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
-    ROWS: tl.constexpr, BLOCK: tl.constexpr,
-    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
-    dgain_sum_part_ptr=None, dbias_sum_part_ptr=None,
-):  # fmt: skip
-    """Each program handles ROWS rows of any width, BLOCK elements at a time, in one pass over each row.
-
-    With PASS > 0, PARTS programs share the rows. Each launch before the last stores the state of one CHUNK of columns.
-    """
-    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
-    cols, dy_n = cols // VEC * VEC, dy_n // VEC * VEC
-    dy_row, x_n = dy_row // VEC * VEC, x_n // VEC * VEC
-    x_row, dx_n = x_row // VEC * VEC, dx_n // VEC * VEC
-    dx_row = dx_row // VEC * VEC
-    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    blocks = lib.blocks(cols, BLOCK)
-    part, begin, end = 0, 0, N * blocks
-    if PASS > 0:
-        part = tl.program_id(1)
-        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
-    eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
-    c1 = row // Cg
-    # dgain[c] = sum[n, ...](dy[n, c, ...] * ((x[n, c, ...] - mu[n, c // Cg]) *
-    #     y_rsqrt[n, c]))
-    # dbias[c] = sum[n, ...](dy[n, c, ...])
-    if PASS <= 1:
-        dgain_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-        dbias_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-        for step in range(begin, end):
-            line = tl.cast(step // blocks, tl.int64)
-            start = step % blocks * BLOCK
-            col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-            inside = (row < rows) & (col < cols)
-            dy = tl.load(
-                dy_ptr + line * dy_n + row * dy_row + col * dy_b, mask=inside, other=0.0
-            ).to(COMPUTE)
-            x = tl.load(x_ptr + line * x_n + row * x_row + col * x_b, mask=inside, other=0.0).to(
-                COMPUTE
-            )
-            mu = tl.load(mu_ptr + line * mu_n + c1 * mu_c1, mask=row < rows)
-            var_sum = tl.load(var_sum_ptr + line * var_sum_n + c1 * var_sum_c1, mask=row < rows)
-            dgain_sum_acc += tl.where(
-                inside, dy * ((x - mu) * lib.rsqrt(var_sum / count + eps)), 0.0
-            )
-
-            dbias_sum_acc += dy
-            gain = tl.load(gain_ptr + row * gain_row, mask=row < rows).to(COMPUTE)
-            dvar_sum = tl.load(dvar_sum_ptr + line * dvar_sum_n + c1 * dvar_sum_c1, mask=row < rows)
-            dmu_sum = tl.load(dmu_sum_ptr + line * dmu_sum_n + c1 * dmu_sum_c1, mask=row < rows)
-            # dx[n, c, ...] = dy[n, c, ...] * gain[c] * y_rsqrt[n, c] + dvar_sum[n, c // Cg]
-            #     / (var[n, c // Cg] + eps) / (Cg * batch_) * (2.0 * (x[n, c, ...] -
-            #     mu[n, c // Cg])) - dmu_sum[n, c // Cg] / (Cg * batch_)
-            dx = (
-                dy * gain * lib.rsqrt(var_sum / count + eps)
-                + dvar_sum
-                / (var_sum / count + eps)
-                / (tl.full((), Cg, tl.int64) * cols).to(COMPUTE)
-                * (2.0 * (x - mu))
-                - dmu_sum / (tl.full((), Cg, tl.int64) * cols).to(COMPUTE)
-            )
-            tl.store(dx_ptr + line * dx_n + row * dx_row + col * dx_b, dx, mask=inside)
-        dgain_sum = tl.sum(dgain_sum_acc, 1, keep_dims=True)
-
-        dbias_sum = tl.sum(dbias_sum_acc, 1, keep_dims=True)
-        if PASS == 1:
-            tl.store(dgain_sum_part_ptr + row * PARTS + part, dgain_sum, mask=row < rows)
-            tl.store(dbias_sum_part_ptr + row * PARTS + part, dbias_sum, mask=row < rows)
-    else:
-        parts = tl.arange(0, PARTS_POW2)[None, :]
-        there = (row < rows) & (parts < PARTS)
-        dgain_sum_parts = tl.load(dgain_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
-        dgain_sum = tl.sum(dgain_sum_parts, 1, keep_dims=True)
-        dbias_sum_parts = tl.load(dbias_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
-        dbias_sum = tl.sum(dbias_sum_parts, 1, keep_dims=True)
-    if PASS != 1:
-        tl.store(dgain_ptr + row * dgain_row, dgain_sum, mask=row < rows)
-        tl.store(dbias_ptr + row * dbias_row, dbias_sum, mask=row < rows)
-
-
-@triton.jit
-def group_norm_backward_dx_channels_rows(
-    dy_ptr, gain_ptr, var_sum_ptr, dvar_sum_ptr, x_ptr, mu_ptr, dmu_sum_ptr, dx_ptr,
-    dgain_ptr, dbias_ptr, eps, rows, cols, batch, Cg, count, dy_n, dy_row, dy_b, gain_row,
-    var_sum_n, var_sum_c1, dvar_sum_n, dvar_sum_c1, x_n, x_row, x_b, mu_n, mu_c1, dmu_sum_n,
-    dmu_sum_c1, dx_n, dx_row, dx_b, dgain_row, dbias_row,
-    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
-    ROWS: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
-    """Each program holds ROWS whole rows in registers, and reads every element once."""
-    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
-    cols, dy_n = cols // VEC * VEC, dy_n // VEC * VEC
-    dy_row, x_n = dy_row // VEC * VEC, x_n // VEC * VEC
-    x_row, dx_n = x_row // VEC * VEC, dx_n // VEC * VEC
-    dx_row = dx_row // VEC * VEC
-    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    col = tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (col < cols)
-    eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
-    n = (col // batch).to(tl.int64)
-    b = (col % batch).to(tl.int64)
-    c1 = row // Cg
-    dy = tl.load(dy_ptr + n * dy_n + row * dy_row + b * dy_b, mask=inside).to(COMPUTE)
-    gain = tl.load(gain_ptr + row * gain_row, mask=row < rows).to(COMPUTE)
-    var_sum = tl.load(var_sum_ptr + n * var_sum_n + c1 * var_sum_c1, mask=inside)
-    dvar_sum = tl.load(dvar_sum_ptr + n * dvar_sum_n + c1 * dvar_sum_c1, mask=inside)
-    x = tl.load(x_ptr + n * x_n + row * x_row + b * x_b, mask=inside).to(COMPUTE)
-    mu = tl.load(mu_ptr + n * mu_n + c1 * mu_c1, mask=inside)
-    dmu_sum = tl.load(dmu_sum_ptr + n * dmu_sum_n + c1 * dmu_sum_c1, mask=inside)
-    # dx[n, c, ...] = dy[n, c, ...] * gain[c] * y_rsqrt[n, c] + dvar_sum[n, c // Cg]
-    #     / (var[n, c // Cg] + eps) / (Cg * batch_) * (2.0 * (x[n, c, ...] -
-    #     mu[n, c // Cg])) - dmu_sum[n, c // Cg] / (Cg * batch_)
-    dx = (
-        dy * gain * lib.rsqrt(var_sum / count + eps)
-        + dvar_sum
-        / (var_sum / count + eps)
-        / (tl.full((), Cg, tl.int64) * batch).to(COMPUTE)
-        * (2.0 * (x - mu))
-        - dmu_sum / (tl.full((), Cg, tl.int64) * batch).to(COMPUTE)
-    )
-    tl.store(dx_ptr + n * dx_n + row * dx_row + b * dx_b, dx, mask=inside)
-    # dgain[c] = sum[n, ...](dy[n, c, ...] * ((x[n, c, ...] - mu[n, c // Cg]) *
-    #     y_rsqrt[n, c]))
-    dgain = tl.sum(
-        tl.where(inside, dy * ((x - mu) * lib.rsqrt(var_sum / count + eps)), 0.0), 1, keep_dims=True
-    )
-    tl.store(dgain_ptr + row * dgain_row, dgain, mask=row < rows)
-    # dbias[c] = sum[n, ...](dy[n, c, ...])
-    dbias = tl.sum(tl.where(inside, dy, 0.0), 1, keep_dims=True)
-    tl.store(dbias_ptr + row * dbias_row, dbias, mask=row < rows)
-
-
-@triton.jit
-def group_norm_backward_dx_channels_loop(
-    dy_ptr, x_ptr, mu_ptr, var_sum_ptr, gain_ptr, dvar_sum_ptr, dmu_sum_ptr, dx_ptr,
-    dgain_ptr, dbias_ptr, eps, rows, cols, batch, Cg, count, dy_n, dy_row, dy_b, x_n, x_row,
-    x_b, mu_n, mu_c1, var_sum_n, var_sum_c1, gain_row, dvar_sum_n, dvar_sum_c1, dmu_sum_n,
-    dmu_sum_c1, dx_n, dx_row, dx_b, dgain_row, dbias_row,
-    PLACE: tl.constexpr, COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr,
+def group_norm_backward_dx_tile(
+    var_kept_ptr, dy_ptr, gain_ptr, dvar_sum_ptr, x_ptr, mu_kept_ptr, dmu_sum_ptr, dx_ptr,
+    eps, rows, cols, Cg, Cg_groups, count, var_kept_nc1, dy_row, dy_col, gain_c1c0,
+    dvar_sum_nc1, x_row, x_col, mu_kept_nc1, dmu_sum_nc1, dx_row, dx_col,
+    INDEX: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, COMPUTE: tl.constexpr,
     VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Each program computes a tile of ROWS x BLOCK elements."""
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    cols, dy_row = cols // VEC * VEC, dy_row // VEC * VEC
+    x_row, dx_row = x_row // VEC * VEC, dx_row // VEC * VEC
+    tiles = lib.blocks(cols, BLOCK)
+    row = (tl.program_id(0) // tiles).to(INDEX) * ROWS + tl.arange(0, ROWS)[:, None]
+    col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    inside = (row < rows) & (col < cols)
+    eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
+    nc1 = (row // Cg).to(tl.int64)
+    c1c0 = (row % Cg_groups).to(tl.int64)
+    var_kept = tl.load(var_kept_ptr + nc1 * var_kept_nc1, mask=row < rows)
+    # y_rsqrt[n, c < C] = rsqrt(var_kept[n, c // Cg] + eps)
+    y_rsqrt = lib.rsqrt(var_kept + eps)
+    dy = tl.load(dy_ptr + row.to(tl.int64) * dy_row + col * dy_col, mask=inside).to(COMPUTE)
+    gain = tl.load(gain_ptr + c1c0 * gain_c1c0, mask=row < rows).to(COMPUTE)
+    dvar_sum = tl.load(dvar_sum_ptr + nc1 * dvar_sum_nc1, mask=row < rows)
+    x = tl.load(x_ptr + row.to(tl.int64) * x_row + col * x_col, mask=inside).to(COMPUTE)
+    mu_kept = tl.load(mu_kept_ptr + nc1 * mu_kept_nc1, mask=row < rows)
+    dmu_sum = tl.load(dmu_sum_ptr + nc1 * dmu_sum_nc1, mask=row < rows)
+    # dx[n, c, ...] = dy[n, c, ...] * gain[c] * y_rsqrt[n, c] + dvar_sum[n, c // Cg]
+    #     / (var_kept[n, c // Cg] + eps) / (Cg * batch) * (2.0 * (x[n, c, ...] -
+    #     mu_kept[n, c // Cg])) - dmu_sum[n, c // Cg] / (Cg * batch)
+    dx = (
+        dy * gain * y_rsqrt
+        + dvar_sum / (var_kept + eps) / count * (2.0 * (x - mu_kept))
+        - dmu_sum / count
+    )
+    tl.store(dx_ptr + row.to(tl.int64) * dx_row + col * dx_col, dx, mask=inside)
+
+
+@triton.jit
+def group_norm_backward_dgain_rows(
+    var_kept_ptr, dy_rsqrt_sum_ptr, dgain_ptr, dy_sum_ptr, dbias_ptr, eps, rows, N, Cg,
+    var_kept_col, var_kept_c1, dy_rsqrt_sum_col, dy_rsqrt_sum_row, dgain_row, dy_sum_col,
+    dy_sum_row, dbias_row,
+    EPS_IS_TENSOR: tl.constexpr, COMPUTE: tl.constexpr, VEC: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Each program holds ROWS whole rows in registers, and reads every element once."""
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    rows, dy_rsqrt_sum_col = rows // VEC * VEC, dy_rsqrt_sum_col // VEC * VEC
+    dy_sum_col = dy_sum_col // VEC * VEC
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
+    inside = (row < rows) & (col < N)
+    eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
+    c1 = row // Cg
+    var_kept = tl.load(var_kept_ptr + col * var_kept_col + c1 * var_kept_c1, mask=inside, other=0.0)
+    # y_rsqrt[n, c < C] = rsqrt(var_kept[n, c // Cg] + eps)
+    y_rsqrt = lib.rsqrt(var_kept + eps)
+    dy_rsqrt_sum = tl.load(
+        dy_rsqrt_sum_ptr + col * dy_rsqrt_sum_col + row * dy_rsqrt_sum_row, mask=inside, other=0.0
+    )
+    # dgain[c] = sum[n](dy_rsqrt_sum[n, c] * y_rsqrt[n, c])
+    dgain = tl.sum(tl.where(inside, dy_rsqrt_sum * y_rsqrt, 0.0), 1, keep_dims=True)
+    tl.store(dgain_ptr + row * dgain_row, dgain, mask=row < rows)
+    dy_sum = tl.load(dy_sum_ptr + col * dy_sum_col + row * dy_sum_row, mask=inside, other=0.0)
+    # dbias[c] = sum[n](dy_sum[n, c])
+    dbias = tl.sum(dy_sum, 1, keep_dims=True)
+    tl.store(dbias_ptr + row * dbias_row, dbias, mask=row < rows)
+
+
+@triton.jit
+def group_norm_backward_dgain_loop(
+    var_kept_ptr, dy_rsqrt_sum_ptr, dy_sum_ptr, dgain_ptr, dbias_ptr, eps, rows, N, Cg,
+    var_kept_col, var_kept_c1, dy_rsqrt_sum_col, dy_rsqrt_sum_row, dy_sum_col, dy_sum_row,
+    dgain_row, dbias_row,
+    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
     dgain_sum_part_ptr=None, dbias_sum_part_ptr=None,
 ):  # fmt: skip
@@ -1154,52 +1561,38 @@ def group_norm_backward_dx_channels_loop(
     With PASS > 0, PARTS programs share the rows. Each launch before the last stores the state of one CHUNK of columns.
     """
     # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
-    cols, dy_n = cols // VEC * VEC, dy_n // VEC * VEC
-    dy_row, x_n = dy_row // VEC * VEC, x_n // VEC * VEC
-    x_row, dx_n = x_row // VEC * VEC, dx_n // VEC * VEC
-    dx_row = dx_row // VEC * VEC
+    rows, dy_rsqrt_sum_col = rows // VEC * VEC, dy_rsqrt_sum_col // VEC * VEC
+    dy_sum_col = dy_sum_col // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part, begin, end = 0, 0, tl.cast(cols, tl.int64)
+    part, begin, end = 0, 0, tl.cast(N, tl.int64)
     if PASS > 0:
         part = tl.program_id(1).to(tl.int64)
         begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
     c1 = row // Cg
-    # dgain[c] = sum[n, ...](dy[n, c, ...] * ((x[n, c, ...] - mu[n, c // Cg]) *
-    #     y_rsqrt[n, c]))
-    # dbias[c] = sum[n, ...](dy[n, c, ...])
+    # dgain[c] = sum[n](dy_rsqrt_sum[n, c] * y_rsqrt[n, c])
+    # dbias[c] = sum[n](dy_sum[n, c])
     if PASS <= 1:
         dgain_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
         dbias_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
         for start in range(begin, end, BLOCK):
-            col = (start + tl.arange(0, BLOCK)[None, :]).to(PLACE)
-            inside = (row < rows) & (col < cols)
-            n = (col // batch).to(tl.int64)
-            b = (col % batch).to(tl.int64)
-            dy = tl.load(dy_ptr + n * dy_n + row * dy_row + b * dy_b, mask=inside).to(COMPUTE)
-            x = tl.load(x_ptr + n * x_n + row * x_row + b * x_b, mask=inside).to(COMPUTE)
-            mu = tl.load(mu_ptr + n * mu_n + c1 * mu_c1, mask=inside)
-            var_sum = tl.load(var_sum_ptr + n * var_sum_n + c1 * var_sum_c1, mask=inside)
-            dgain_sum_acc += tl.where(
-                inside, dy * ((x - mu) * lib.rsqrt(var_sum / count + eps)), 0.0
+            col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+            inside = (row < rows) & (col < N)
+            var_kept = tl.load(
+                var_kept_ptr + col * var_kept_col + c1 * var_kept_c1, mask=inside, other=0.0
             )
-
-            dbias_sum_acc += tl.where(inside, dy, 0.0)
-            gain = tl.load(gain_ptr + row * gain_row, mask=row < rows).to(COMPUTE)
-            dvar_sum = tl.load(dvar_sum_ptr + n * dvar_sum_n + c1 * dvar_sum_c1, mask=inside)
-            dmu_sum = tl.load(dmu_sum_ptr + n * dmu_sum_n + c1 * dmu_sum_c1, mask=inside)
-            # dx[n, c, ...] = dy[n, c, ...] * gain[c] * y_rsqrt[n, c] + dvar_sum[n, c // Cg]
-            #     / (var[n, c // Cg] + eps) / (Cg * batch_) * (2.0 * (x[n, c, ...] -
-            #     mu[n, c // Cg])) - dmu_sum[n, c // Cg] / (Cg * batch_)
-            dx = (
-                dy * gain * lib.rsqrt(var_sum / count + eps)
-                + dvar_sum
-                / (var_sum / count + eps)
-                / (tl.full((), Cg, tl.int64) * batch).to(COMPUTE)
-                * (2.0 * (x - mu))
-                - dmu_sum / (tl.full((), Cg, tl.int64) * batch).to(COMPUTE)
+            # y_rsqrt[n, c < C] = rsqrt(var_kept[n, c // Cg] + eps)
+            y_rsqrt = lib.rsqrt(var_kept + eps)
+            dy_rsqrt_sum = tl.load(
+                dy_rsqrt_sum_ptr + col * dy_rsqrt_sum_col + row * dy_rsqrt_sum_row,
+                mask=inside,
+                other=0.0,
             )
-            tl.store(dx_ptr + n * dx_n + row * dx_row + b * dx_b, dx, mask=inside)
+            dgain_sum_acc += tl.where(inside, dy_rsqrt_sum * y_rsqrt, 0.0)
+            dy_sum = tl.load(
+                dy_sum_ptr + col * dy_sum_col + row * dy_sum_row, mask=inside, other=0.0
+            )
+            dbias_sum_acc += dy_sum
         dgain_sum = tl.sum(dgain_sum_acc, 1, keep_dims=True)
 
         dbias_sum = tl.sum(dbias_sum_acc, 1, keep_dims=True)
@@ -1220,8 +1613,8 @@ def group_norm_backward_dx_channels_loop(
 
 @triton.jit
 def group_norm_backward_deps_rows(
-    var_sum_ptr, dy_rsqrt_sum_ptr, gain_ptr, deps_ptr, eps, cols, Cg, count, Cg_groups,
-    var_sum_nc1, dy_rsqrt_sum_col, gain_c1c0,
+    var_kept_ptr, dy_rsqrt_sum_ptr, gain_ptr, deps_ptr, eps, cols, Cg, Cg_groups,
+    var_kept_nc1, dy_rsqrt_sum_col, gain_c1c0,
     EPS_IS_TENSOR: tl.constexpr, COMPUTE: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
@@ -1234,15 +1627,15 @@ def group_norm_backward_deps_rows(
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
     nc1 = (col // Cg).to(tl.int64)
     c1c0 = (col % Cg_groups).to(tl.int64)
-    var_sum = tl.load(var_sum_ptr + nc1 * var_sum_nc1, mask=col < cols)
-    # y_rsqrt[n, c < C] = rsqrt(var[n, c // Cg] + eps)
-    y_rsqrt = lib.rsqrt(var_sum / count + eps)
+    var_kept = tl.load(var_kept_ptr + nc1 * var_kept_nc1, mask=col < cols)
+    # y_rsqrt[n, c < C] = rsqrt(var_kept[n, c // Cg] + eps)
+    y_rsqrt = lib.rsqrt(var_kept + eps)
     dy_rsqrt_sum = tl.load(dy_rsqrt_sum_ptr + col.to(tl.int64) * dy_rsqrt_sum_col, mask=col < cols)
     gain = tl.load(gain_ptr + c1c0 * gain_c1c0, mask=col < cols).to(COMPUTE)
     # deps = sum[n, c](dy_rsqrt_sum[n, c] * gain[c] * (-0.5 * y_rsqrt[n, c]) /
-    #     (var[n, c // Cg] + eps))
+    #     (var_kept[n, c // Cg] + eps))
     deps = tl.sum(
-        tl.where(inside, dy_rsqrt_sum * gain * (-0.5 * y_rsqrt) / (var_sum / count + eps), 0.0),
+        tl.where(inside, dy_rsqrt_sum * gain * (-0.5 * y_rsqrt) / (var_kept + eps), 0.0),
         1,
         keep_dims=True,
     )
@@ -1251,7 +1644,7 @@ def group_norm_backward_deps_rows(
 
 @triton.jit
 def group_norm_backward_deps_loop(
-    var_sum_ptr, dy_rsqrt_sum_ptr, gain_ptr, deps_ptr, eps, lines, Cg, count, var_sum_nc1,
+    var_kept_ptr, dy_rsqrt_sum_ptr, gain_ptr, deps_ptr, eps, lines, Cg, var_kept_nc1,
     dy_rsqrt_sum_col, gain_c1c0,
     COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, groups: tl.constexpr,
     VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
@@ -1272,7 +1665,7 @@ def group_norm_backward_deps_loop(
         begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
     # deps = sum[n, c](dy_rsqrt_sum[n, c] * gain[c] * (-0.5 * y_rsqrt[n, c]) /
-    #     (var[n, c // Cg] + eps))
+    #     (var_kept[n, c // Cg] + eps))
     if PASS <= 1:
         deps_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
         for step in range(begin, end):
@@ -1280,16 +1673,16 @@ def group_norm_backward_deps_loop(
             start = step % blocks * BLOCK
             col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
             inside = (row < 1) & (col < Cg)
-            var_sum = tl.load(var_sum_ptr + line * var_sum_nc1)
-            # y_rsqrt[n, c < C] = rsqrt(var[n, c // Cg] + eps)
-            y_rsqrt = lib.rsqrt(var_sum / count + eps)
+            var_kept = tl.load(var_kept_ptr + line * var_kept_nc1)
+            # y_rsqrt[n, c < C] = rsqrt(var_kept[n, c // Cg] + eps)
+            y_rsqrt = lib.rsqrt(var_kept + eps)
             nc1c0 = line * Cg + col
             dy_rsqrt_sum = tl.load(dy_rsqrt_sum_ptr + nc1c0 * dy_rsqrt_sum_col, mask=col < Cg)
             c1 = line % groups
             c1c0 = c1 * Cg + col
             gain = tl.load(gain_ptr + c1c0 * gain_c1c0, mask=col < Cg).to(COMPUTE)
             deps_sum_acc += tl.where(
-                inside, dy_rsqrt_sum * gain * (-0.5 * y_rsqrt) / (var_sum / count + eps), 0.0
+                inside, dy_rsqrt_sum * gain * (-0.5 * y_rsqrt) / (var_kept + eps), 0.0
             )
         deps_sum = tl.sum(deps_sum_acc, 1, keep_dims=True)
         if PASS == 1:
@@ -1301,123 +1694,6 @@ def group_norm_backward_deps_loop(
         deps_sum = tl.sum(deps_sum_parts, 1, keep_dims=True)
     if PASS != 1:
         tl.store(deps_ptr + row, deps_sum, mask=row < 1)
-
-
-def choose_group_norm_backward_mu(
-    rows: int, cols: int, col_run: int, col_runs: int, strided: bool, aligned: bool,
-    in_f64: bool, gpu: lib.Gpu,
-) -> tuple[str, dict]:  # fmt: skip
-    """Returns (variant, config) of a call: the first variant whose rule holds."""
-    # too few rows to fill the GPU: several programs share a row
-    if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (
-        (512 if 32 <= rows < 16 * gpu.sms else 2048) if strided else 8192
-    ):
-        BLOCK = min(
-            256 if strided else 4096 // min(4, lib.pow2(max(1, rows))), max(16, lib.pow2(col_run))
-        )
-        ROWS = 32 if strided else min(16, 4096 // BLOCK, lib.pow2(max(1, rows)))
-        PARTS = lib.spread(
-            (4 if strided else 16) * gpu.sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
-        )
-        return "split", dict(
-            BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS,
-            CHUNK=lib.cdiv(col_runs * lib.cdiv(col_run, BLOCK), PARTS), PARTS_POW2=max(PARTS, 256),
-            MERGE=1 if PARTS > 16 else 16, num_warps=8 if strided else 4,
-        )  # fmt: skip
-    # short rows with elements far apart in memory: neighbouring rows are adjacent
-    if strided and 0 < cols <= 512:
-        return "strided", dict(
-            BLOCK=(BLOCK := max(16, lib.pow2(cols))),
-            ROWS=max(1, (8192 if BLOCK > 128 and not in_f64 else 4096) // BLOCK),
-            num_warps=4 if BLOCK <= 128 and not in_f64 else 8,
-        )  # fmt: skip
-    # a row fits in registers
-    if 0 < cols <= (16384 if in_f64 else 32768) and not strided:
-        BLOCK = max(4, lib.pow2(cols))
-        num_warps = (
-            max(4, BLOCK // 512) if not aligned and BLOCK <= 16384
-            else 2 if BLOCK <= 2048
-            else 4 if BLOCK <= 8192
-            else 16 if BLOCK <= 16384
-            else 32
-        )  # fmt: skip
-        return "rows", dict(
-            BLOCK=BLOCK, ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
-            num_warps=num_warps,
-        )  # fmt: skip
-    # any width
-    return "loop", dict(
-        BLOCK=(BLOCK := min(256 if strided else 4096, max(16, lib.pow2(col_run)))),
-        ROWS=32 if strided else 4096 // BLOCK, num_warps=8,
-    )  # fmt: skip
-
-
-def launch_group_norm_backward_mu(x, gain, dy, mu, var_sum, dmu_sum, eps, groups) -> None:
-    """Computes mu, var_sum, dmu_sum with the variant that `choose` returns. Does not check operands."""
-    N = x.shape[0]
-    C = x.shape[1]
-    Cg = C // groups
-    batch = math.prod(x.shape[2:])
-    x = lib.reshaped(x, N * groups, batch * Cg)
-    dy = lib.reshaped(dy, N * groups, batch * Cg)
-    gain = lib.reshaped(gain, groups, Cg)
-    mu = mu.view(N * groups)
-    var_sum = var_sum.view(N * groups)
-    dmu_sum = dmu_sum.view(N * groups)
-    rows = N * groups
-    strided = 0 < x.stride(0) < x.stride(1) or 0 < dy.stride(0) < dy.stride(1)
-    aligned = math.gcd(batch * Cg, x.stride(0)) * x.element_size() % 8 == 0
-    in_f64 = torch.float64 in (x.dtype, gain.dtype, dy.dtype)
-    variant, config = choose_group_norm_backward_mu(
-        rows=rows, cols=batch * Cg, col_run=batch, col_runs=Cg, strided=strided,
-        aligned=aligned, in_f64=in_f64, gpu=lib.gpu(x.device),
-    )  # fmt: skip
-    ROWS = config["ROWS"]
-    compute = torch.float64 if in_f64 else torch.float32
-    COMPUTE = tl.float64 if in_f64 else tl.float32
-    if COMPUTE == tl.float64 and not isinstance(eps, torch.Tensor):
-        # A Python number reaches a kernel as f32.
-        eps = torch.full((), eps, dtype=torch.float64, device=x.device)
-    arguments = (
-        x, dy, gain, mu, var_sum, dmu_sum, eps, N * groups, Cg, batch, batch * Cg, *x.stride(),
-        *dy.stride(), *gain.stride(), mu.stride(0), var_sum.stride(0), dmu_sum.stride(0),
-    )  # fmt: skip
-    if variant == "split":
-        PARTS, MERGE = config["PARTS"], config["MERGE"]
-        mu_part = torch.empty((rows, PARTS), dtype=compute, device=x.device)
-        var_sum_part = torch.empty((rows, PARTS), dtype=compute, device=x.device)
-        var_sum_count = torch.empty((rows, PARTS), dtype=compute, device=x.device)
-        dmu_sum_part = torch.empty((rows, PARTS), dtype=compute, device=x.device)
-        grid = (lib.cdiv(rows, ROWS), PARTS)
-        for PASS in (1, 2):
-            group_norm_backward_mu_loop[grid](
-                *arguments, COMPUTE=COMPUTE, groups=groups, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-                VEC=lib.vec(batch, x.stride(0), dy.stride(0)), enable_fp_fusion=True, PASS=PASS,
-                mu_part_ptr=mu_part, var_sum_part_ptr=var_sum_part, var_sum_count_ptr=var_sum_count,
-                dmu_sum_part_ptr=dmu_sum_part, **lib.config_without(config, "MERGE"),
-            )  # fmt: skip
-        grid = (lib.cdiv(rows, MERGE),)
-        group_norm_backward_mu_loop[grid](
-            *arguments, COMPUTE=COMPUTE, groups=groups, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            VEC=lib.vec(batch, x.stride(0), dy.stride(0)), enable_fp_fusion=True, PASS=3,
-            mu_part_ptr=mu_part, var_sum_part_ptr=var_sum_part, var_sum_count_ptr=var_sum_count,
-            dmu_sum_part_ptr=dmu_sum_part,
-            **dict(lib.config_without(config, "MERGE"), ROWS=MERGE, PARTS_POW2=PARTS),
-        )  # fmt: skip
-    elif variant in ("strided", "rows"):
-        grid = (lib.cdiv(rows, ROWS),)
-        group_norm_backward_mu_rows[grid](
-            x, mu, var_sum, dy, gain, dmu_sum, eps, N * groups, batch * Cg, batch, *x.stride(),
-            mu.stride(0), var_sum.stride(0), *dy.stride(), *gain.stride(), dmu_sum.stride(0),
-            COMPUTE=COMPUTE, groups=groups, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            VEC=lib.vec(batch * Cg, x.stride(0), dy.stride(0)), enable_fp_fusion=True, **config,
-        )  # fmt: skip
-    else:
-        grid = (lib.cdiv(rows, ROWS),)
-        group_norm_backward_mu_loop[grid](
-            *arguments, COMPUTE=COMPUTE, groups=groups, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            VEC=lib.vec(batch, x.stride(0), dy.stride(0)), enable_fp_fusion=True, **config,
-        )  # fmt: skip
 
 
 def choose_group_norm_backward_dy_rsqrt_sum(
@@ -1469,16 +1745,19 @@ def choose_group_norm_backward_dy_rsqrt_sum(
     )  # fmt: skip
 
 
-def launch_group_norm_backward_dy_rsqrt_sum(x, gain, dy, mu, dy_rsqrt_sum, groups) -> None:
-    """Computes dy_rsqrt_sum with the variant that `choose` returns. Does not check operands."""
+def launch_group_norm_backward_dy_rsqrt_sum(
+    x, gain, mu_kept, dy, dy_rsqrt_sum, dy_sum, groups
+) -> None:
+    """Computes dy_rsqrt_sum, dy_sum with the variant that `choose` returns. Does not check operands."""
     N = x.shape[0]
     C = x.shape[1]
     Cg = C // groups
     batch = math.prod(x.shape[2:])
     dy = lib.reshaped(dy, Cg * N * groups, batch)
-    mu = lib.reshaped(mu, N * groups)
+    mu_kept = lib.reshaped(mu_kept, N * groups)
     x = lib.reshaped(x, Cg * N * groups, batch)
     dy_rsqrt_sum = dy_rsqrt_sum.view(Cg * N * groups)
+    dy_sum = dy_sum.view(Cg * N * groups)
     rows = Cg * N * groups
     strided = 0 < dy.stride(0) < dy.stride(1) or 0 < x.stride(0) < x.stride(1)
     aligned = math.gcd(batch, dy.stride(0)) * dy.element_size() % 8 == 0
@@ -1491,8 +1770,8 @@ def launch_group_norm_backward_dy_rsqrt_sum(x, gain, dy, mu, dy_rsqrt_sum, group
     compute = torch.float64 if in_f64 else torch.float32
     COMPUTE = tl.float64 if in_f64 else tl.float32
     arguments = (
-        dy, x, mu, dy_rsqrt_sum, Cg * N * groups, batch, Cg, *dy.stride(), *x.stride(),
-        mu.stride(0), dy_rsqrt_sum.stride(0),
+        dy, x, mu_kept, dy_rsqrt_sum, dy_sum, Cg * N * groups, batch, Cg, *dy.stride(),
+        *x.stride(), mu_kept.stride(0), dy_rsqrt_sum.stride(0), dy_sum.stride(0),
     )  # fmt: skip
     constants = dict(
         COMPUTE=COMPUTE, VEC=lib.vec(batch, dy.stride(0), x.stride(0)), enable_fp_fusion=True,
@@ -1500,14 +1779,16 @@ def launch_group_norm_backward_dy_rsqrt_sum(x, gain, dy, mu, dy_rsqrt_sum, group
     if variant == "split":
         PARTS, MERGE = config["PARTS"], config["MERGE"]
         dy_rsqrt_sum_part = torch.empty((rows, PARTS), dtype=compute, device=dy.device)
+        dy_sum_part = torch.empty((rows, PARTS), dtype=compute, device=dy.device)
         grid = (lib.cdiv(rows, ROWS), PARTS)
         group_norm_backward_dy_rsqrt_sum_loop[grid](
             *arguments, **constants, PASS=1, dy_rsqrt_sum_part_ptr=dy_rsqrt_sum_part,
-            **lib.config_without(config, "MERGE"),
+            dy_sum_part_ptr=dy_sum_part, **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(rows, MERGE),)
         group_norm_backward_dy_rsqrt_sum_loop[grid](
             *arguments, **constants, PASS=2, dy_rsqrt_sum_part_ptr=dy_rsqrt_sum_part,
+            dy_sum_part_ptr=dy_sum_part,
             **dict(lib.config_without(config, "MERGE"), ROWS=MERGE, PARTS_POW2=PARTS),
         )  # fmt: skip
     elif variant in ("strided", "rows"):
@@ -1522,237 +1803,180 @@ choose_group_norm_backward_dvar_sum = choose_group_norm_backward_dy_rsqrt_sum
 
 
 def launch_group_norm_backward_dvar_sum(
-    x, gain, dy, var_sum, dy_rsqrt_sum, dvar_sum, eps, groups
+    x, gain, var_kept, dy, dy_rsqrt_sum, dy_sum, dvar_sum, dmu_sum, eps, groups
 ) -> None:
-    """Computes dvar_sum with the variant that `choose` returns. Does not check operands."""
+    """Computes dvar_sum, dmu_sum with the variant that `choose` returns. Does not check operands."""
     N = x.shape[0]
     C = x.shape[1]
     Cg = C // groups
-    batch = math.prod(x.shape[2:])
-    var_sum = lib.reshaped(var_sum, N * groups)
+    var_kept = lib.reshaped(var_kept, N * groups)
     dy_rsqrt_sum = lib.reshaped(dy_rsqrt_sum, N * groups, Cg)
     gain = lib.reshaped(gain, groups, Cg)
+    dy_sum = lib.reshaped(dy_sum, N * groups, Cg)
     dvar_sum = dvar_sum.view(N * groups)
+    dmu_sum = dmu_sum.view(N * groups)
     rows = N * groups
+    strided = 0 < dy_rsqrt_sum.stride(0) < dy_rsqrt_sum.stride(1) or 0 < dy_sum.stride(
+        0
+    ) < dy_sum.stride(1)
     aligned = math.gcd(Cg, dy_rsqrt_sum.stride(0)) * dy_rsqrt_sum.element_size() % 8 == 0
     in_f64 = torch.float64 in (x.dtype, gain.dtype, dy.dtype)
     variant, config = choose_group_norm_backward_dvar_sum(
-        rows=rows, cols=Cg, strided=0 < dy_rsqrt_sum.stride(0) < dy_rsqrt_sum.stride(1),
-        aligned=aligned, in_f64=in_f64, gpu=lib.gpu(var_sum.device),
+        rows=rows, cols=Cg, strided=strided, aligned=aligned, in_f64=in_f64,
+        gpu=lib.gpu(var_kept.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
     compute = torch.float64 if in_f64 else torch.float32
     COMPUTE = tl.float64 if in_f64 else tl.float32
     if COMPUTE == tl.float64 and not isinstance(eps, torch.Tensor):
         # A Python number reaches a kernel as f32.
-        eps = torch.full((), eps, dtype=torch.float64, device=var_sum.device)
+        eps = torch.full((), eps, dtype=torch.float64, device=var_kept.device)
     arguments = (
-        var_sum, dy_rsqrt_sum, gain, dvar_sum, eps, N * groups, Cg, batch * Cg,
-        var_sum.stride(0), *dy_rsqrt_sum.stride(), *gain.stride(), dvar_sum.stride(0),
+        var_kept, dy_rsqrt_sum, gain, dy_sum, dvar_sum, dmu_sum, eps, N * groups, Cg,
+        var_kept.stride(0), *dy_rsqrt_sum.stride(), *gain.stride(), *dy_sum.stride(),
+        dvar_sum.stride(0), dmu_sum.stride(0),
     )  # fmt: skip
     constants = dict(
-        EPS_IS_TENSOR=isinstance(eps, torch.Tensor), COMPUTE=COMPUTE, groups=groups,
-        VEC=lib.vec(Cg, dy_rsqrt_sum.stride(0), gain.stride(0)), enable_fp_fusion=True,
+        COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor), groups=groups,
+        VEC=lib.vec(Cg, dy_rsqrt_sum.stride(0), gain.stride(0), dy_sum.stride(0)),
+        enable_fp_fusion=True,
     )  # fmt: skip
     if variant == "split":
         PARTS, MERGE = config["PARTS"], config["MERGE"]
-        dvar_sum_part = torch.empty((rows, PARTS), dtype=compute, device=var_sum.device)
+        dvar_sum_part = torch.empty((rows, PARTS), dtype=compute, device=var_kept.device)
+        dmu_sum_part = torch.empty((rows, PARTS), dtype=compute, device=var_kept.device)
         grid = (lib.cdiv(rows, ROWS), PARTS)
         group_norm_backward_dvar_sum_loop[grid](
             *arguments, **constants, PASS=1, dvar_sum_part_ptr=dvar_sum_part,
-            **lib.config_without(config, "MERGE"),
+            dmu_sum_part_ptr=dmu_sum_part, **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(rows, MERGE),)
         group_norm_backward_dvar_sum_loop[grid](
             *arguments, **constants, PASS=2, dvar_sum_part_ptr=dvar_sum_part,
+            dmu_sum_part_ptr=dmu_sum_part,
             **dict(lib.config_without(config, "MERGE"), ROWS=MERGE, PARTS_POW2=PARTS),
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(rows, ROWS),)
-        group_norm_backward_dvar_sum_rows[grid](*arguments, **constants, **config)
+        group_norm_backward_dvar_sum_rows[grid](
+            var_kept, dy_rsqrt_sum, gain, dvar_sum, dy_sum, dmu_sum, eps, N * groups, Cg,
+            var_kept.stride(0), *dy_rsqrt_sum.stride(), *gain.stride(), dvar_sum.stride(0),
+            *dy_sum.stride(), dmu_sum.stride(0),
+            **constants, **config,
+        )  # fmt: skip
     else:
         grid = (lib.cdiv(rows, ROWS),)
         group_norm_backward_dvar_sum_loop[grid](*arguments, **constants, **config)
 
 
-def choose_group_norm_backward_dx(
-    rows: int, cols: int, col_run: int, col_runs: int, channels_last: bool, strided: bool,
-    gpu: lib.Gpu,
-) -> tuple[str, dict]:  # fmt: skip
+def choose_group_norm_backward_dx(cols: int) -> tuple[str, dict]:
     """Returns (variant, config) of a call: the first variant whose rule holds."""
-    # too few rows to fill the GPU: several programs share a row
-    if (
-        not channels_last
-        and lib.cdiv(rows, 32 if strided else 2048 // min(2048, max(16, lib.pow2(col_run))))
-        < 2 * gpu.sms
-        and cols > ((512 if 32 <= rows < 16 * gpu.sms else 2048) if strided else 8192)
-    ):
-        BLOCK = min(
-            64 if strided else 2048 // min(4, lib.pow2(max(1, rows))), max(16, lib.pow2(col_run))
-        )
-        ROWS = 32 if strided else min(16, 2048 // BLOCK, lib.pow2(max(1, rows)))
-        PARTS = lib.spread(
-            (4 if strided else 16) * gpu.sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
-        )
-        return "split", dict(
-            BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS,
-            CHUNK=lib.cdiv(col_runs * lib.cdiv(col_run, BLOCK), PARTS),
-            MERGE=1 if PARTS > 16 else 16, num_warps=8,
-        )  # fmt: skip
-    # a row fits in registers
-    if not channels_last and 0 < cols <= 4096 and not strided:
-        return "rows", dict(
-            BLOCK=(BLOCK := max(4, lib.pow2(cols))), ROWS=max(1, 1024 // BLOCK),
-            num_warps=max(4, BLOCK // 256),
-        )  # fmt: skip
-    # any width
-    if not channels_last:
-        return "loop", dict(
-            BLOCK=(BLOCK := min(32 if strided else 2048, max(16, lib.pow2(col_run)))),
-            ROWS=64 if strided else 2048 // BLOCK, num_warps=8,
-        )  # fmt: skip
-    # too few rows to fill the GPU: several programs share a row
-    if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (
-        (512 if 32 <= rows < 16 * gpu.sms else 2048) if strided else 32768
-    ):
-        ROWS = min(32, lib.pow2(max(1, rows))) if strided else 1
-        BLOCK = 2048 // ROWS if strided else 8192 if cols >= 262144 else 4096
-        PARTS = lib.spread(
-            (4 if strided else 128 if cols >= 262144 else 16) * gpu.sms,
-            lib.cdiv(rows, ROWS),
-            min(256 if strided else 1024, lib.cdiv(cols, BLOCK)),
-        )
-        return "channels_split", dict(
-            ROWS=ROWS, BLOCK=BLOCK, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
-            PARTS_POW2=max(PARTS, 256), num_warps=8,
-        )  # fmt: skip
-    # a row fits in registers
-    if strided and 0 < cols <= 512:
-        return "channels_strided", dict(
-            BLOCK=(BLOCK := max(16, lib.pow2(cols))), ROWS=max(1, 2048 // BLOCK),
-            num_warps=max(8, BLOCK // 256),
-        )  # fmt: skip
-    # a row fits in registers
-    if 0 < cols <= 4096 and not strided:
-        return "channels_rows", dict(
-            BLOCK=(BLOCK := max(4, lib.pow2(cols))), ROWS=max(1, 1024 // BLOCK),
-            num_warps=max(4, BLOCK // 256),
-        )  # fmt: skip
-    # any width
-    return "channels_loop", dict(
-        ROWS=(ROWS := min(32, lib.pow2(max(1, rows))) if strided else 1), BLOCK=2048 // ROWS,
-        num_warps=8,
+    # operands disagree on the fastest axis: a square tile reads and writes whole lines
+    return "tile", dict(
+        BLOCK=(BLOCK := min(64, max(4, lib.pow2(cols)))), ROWS=4096 // BLOCK, num_warps=8,
     )  # fmt: skip
 
 
 def launch_group_norm_backward_dx(
-    x, gain, dy, mu, var_sum, dmu_sum, dvar_sum, dx, dgain, dbias, eps, groups
+    x, gain, mu_kept, var_kept, dy, dvar_sum, dmu_sum, dx, eps, groups
 ) -> None:
-    """Computes dx, dgain, dbias with the variant that `choose` returns. Does not check operands."""
+    """Computes dx with the variant that `choose` returns. Does not check operands."""
     N = x.shape[0]
     C = x.shape[1]
     Cg = C // groups
     batch = math.prod(dx.shape[2:])
-    dy = lib.reshaped(dy, N, Cg * groups, batch)
+    var_kept = lib.reshaped(var_kept, N * groups)
+    dmu_sum = lib.reshaped(dmu_sum, N * groups)
+    dvar_sum = lib.reshaped(dvar_sum, N * groups)
+    dy = lib.reshaped(dy, Cg * N * groups, batch)
     gain = lib.reshaped(gain, Cg * groups)
-    x = lib.reshaped(x, N, Cg * groups, batch)
-    dx = dx.view(N, Cg * groups, batch)
-    dgain = dgain.view(Cg * groups)
-    dbias = dbias.view(Cg * groups)
-    rows = Cg * groups
-    variant, config = choose_group_norm_backward_dx(
-        rows=rows, cols=batch * N, col_run=batch, col_runs=N,
-        channels_last=dx.stride(1) < dx.stride(-1), strided=dx.stride(1) < dx.stride(-1),
-        gpu=lib.gpu(dmu_sum.device),
-    )  # fmt: skip
-    ROWS = config["ROWS"]
-    compute = torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32
+    mu_kept = lib.reshaped(mu_kept, N * groups)
+    x = lib.reshaped(x, Cg * N * groups, batch)
+    dx = dx.view(Cg * N * groups, batch)
+    rows = Cg * N * groups
+    _, config = choose_group_norm_backward_dx(cols=batch)
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else tl.float32
     if COMPUTE == tl.float64 and not isinstance(eps, torch.Tensor):
         # A Python number reaches a kernel as f32.
-        eps = torch.full((), eps, dtype=torch.float64, device=dmu_sum.device)
+        eps = torch.full((), eps, dtype=torch.float64, device=var_kept.device)
+    grid = (lib.cdiv(rows, config["ROWS"]) * lib.cdiv(batch, config["BLOCK"]),)
+    group_norm_backward_dx_tile[grid](
+        var_kept, dy, gain, dvar_sum, x, mu_kept, dmu_sum, dx, eps, Cg * N * groups, batch, Cg,
+        Cg * groups, batch * Cg, var_kept.stride(0), *dy.stride(), gain.stride(0),
+        dvar_sum.stride(0), *x.stride(), mu_kept.stride(0), dmu_sum.stride(0), *dx.stride(),
+        INDEX=tl.int32 if Cg * N * groups < 2_000_000_000 else tl.int64,
+        EPS_IS_TENSOR=isinstance(eps, torch.Tensor), COMPUTE=COMPUTE,
+        VEC=lib.vec(batch, dy.stride(0), x.stride(0), dx.stride(0)), enable_fp_fusion=True,
+        **config,
+    )  # fmt: skip
+
+
+choose_group_norm_backward_dgain = choose_group_norm_backward_dy_rsqrt_sum
+
+
+def launch_group_norm_backward_dgain(
+    x, gain, var_kept, dy, dy_rsqrt_sum, dy_sum, dgain, dbias, eps, groups
+) -> None:
+    """Computes dgain, dbias with the variant that `choose` returns. Does not check operands."""
+    N = x.shape[0]
+    C = x.shape[1]
+    Cg = C // groups
+    dy_rsqrt_sum = lib.reshaped(dy_rsqrt_sum, N, Cg * groups)
+    dy_sum = lib.reshaped(dy_sum, N, Cg * groups)
+    dgain = dgain.view(Cg * groups)
+    dbias = dbias.view(Cg * groups)
+    rows = Cg * groups
+    strided = 0 < dy_rsqrt_sum.stride(1) < dy_rsqrt_sum.stride(0) or 0 < dy_sum.stride(
+        1
+    ) < dy_sum.stride(0)
+    aligned = math.gcd(N, dy_rsqrt_sum.stride(1)) * dy_rsqrt_sum.element_size() % 8 == 0
+    in_f64 = torch.float64 in (x.dtype, gain.dtype, dy.dtype)
+    variant, config = choose_group_norm_backward_dgain(
+        rows=rows, cols=N, strided=strided, aligned=aligned, in_f64=in_f64,
+        gpu=lib.gpu(var_kept.device),
+    )  # fmt: skip
+    ROWS = config["ROWS"]
+    compute = torch.float64 if in_f64 else torch.float32
+    COMPUTE = tl.float64 if in_f64 else tl.float32
+    if COMPUTE == tl.float64 and not isinstance(eps, torch.Tensor):
+        # A Python number reaches a kernel as f32.
+        eps = torch.full((), eps, dtype=torch.float64, device=var_kept.device)
     arguments = (
-        dy, x, mu, var_sum, gain, dvar_sum, dmu_sum, dx, dgain, dbias, eps, Cg * groups, N,
-        batch, Cg, batch * Cg, *dy.stride(), *x.stride(), *mu.stride(), *var_sum.stride(),
-        gain.stride(0), *dvar_sum.stride(), *dmu_sum.stride(), *dx.stride(), dgain.stride(0),
+        var_kept, dy_rsqrt_sum, dy_sum, dgain, dbias, eps, Cg * groups, N, Cg,
+        *var_kept.stride(), *dy_rsqrt_sum.stride(), *dy_sum.stride(), dgain.stride(0),
         dbias.stride(0),
     )  # fmt: skip
     constants = dict(
-        COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor), enable_fp_fusion=True,
+        COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+        VEC=lib.vec(Cg * groups, dy_rsqrt_sum.stride(0), dy_sum.stride(0)),
+        enable_fp_fusion=True,
     )  # fmt: skip
     if variant == "split":
         PARTS, MERGE = config["PARTS"], config["MERGE"]
-        dgain_sum_part = torch.empty((rows, PARTS), dtype=compute, device=dmu_sum.device)
-        dbias_sum_part = torch.empty((rows, PARTS), dtype=compute, device=dmu_sum.device)
+        dgain_sum_part = torch.empty((rows, PARTS), dtype=compute, device=var_kept.device)
+        dbias_sum_part = torch.empty((rows, PARTS), dtype=compute, device=var_kept.device)
         grid = (lib.cdiv(rows, ROWS), PARTS)
-        group_norm_backward_dx_loop[grid](
-            *arguments,
-            VEC=lib.vec(batch, dy.stride(0), dy.stride(1), x.stride(0), x.stride(1), dx.stride(0), dx.stride(1)),
-            **constants, PASS=1, dgain_sum_part_ptr=dgain_sum_part,
+        group_norm_backward_dgain_loop[grid](
+            *arguments, **constants, PASS=1, dgain_sum_part_ptr=dgain_sum_part,
             dbias_sum_part_ptr=dbias_sum_part, **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(rows, MERGE),)
-        group_norm_backward_dx_loop[grid](
-            *arguments,
-            VEC=lib.vec(batch, dy.stride(0), dy.stride(1), x.stride(0), x.stride(1), dx.stride(0), dx.stride(1)),
-            **constants, PASS=2, dgain_sum_part_ptr=dgain_sum_part,
+        group_norm_backward_dgain_loop[grid](
+            *arguments, **constants, PASS=2, dgain_sum_part_ptr=dgain_sum_part,
             dbias_sum_part_ptr=dbias_sum_part,
             **dict(lib.config_without(config, "MERGE"), ROWS=MERGE, PARTS_POW2=PARTS),
         )  # fmt: skip
-    elif variant == "rows":
+    elif variant in ("strided", "rows"):
         grid = (lib.cdiv(rows, ROWS),)
-        group_norm_backward_dx_rows[grid](
-            dy, gain, var_sum, dvar_sum, x, mu, dmu_sum, dx, dgain, dbias, eps, Cg * groups,
-            batch * N, batch, Cg, batch * Cg, *dy.stride(), gain.stride(0), *var_sum.stride(),
-            *dvar_sum.stride(), *x.stride(), *mu.stride(), *dmu_sum.stride(), *dx.stride(),
-            dgain.stride(0), dbias.stride(0),
-            VEC=lib.vec(batch * N, dy.stride(0), dy.stride(1), x.stride(0), x.stride(1), dx.stride(0), dx.stride(1)),
-            **constants, **config,
-        )  # fmt: skip
-    elif variant == "loop":
-        grid = (lib.cdiv(rows, ROWS),)
-        group_norm_backward_dx_loop[grid](
-            *arguments,
-            VEC=lib.vec(batch, dy.stride(0), dy.stride(1), x.stride(0), x.stride(1), dx.stride(0), dx.stride(1)),
-            **constants, **config,
-        )  # fmt: skip
-    elif variant == "channels_split":
-        PARTS = config["PARTS"]
-        dgain_sum_part = torch.empty((rows, PARTS), dtype=compute, device=dmu_sum.device)
-        dbias_sum_part = torch.empty((rows, PARTS), dtype=compute, device=dmu_sum.device)
-        grid = (lib.cdiv(rows, ROWS), PARTS)
-        for PASS in (1, 2):
-            group_norm_backward_dx_channels_loop[grid](
-                dy, x, mu, var_sum, gain, dvar_sum, dmu_sum, dx, dgain, dbias, eps, Cg * groups,
-                batch * N, batch, Cg, batch * Cg, *dy.stride(), *x.stride(), *mu.stride(),
-                *var_sum.stride(), gain.stride(0), *dvar_sum.stride(), *dmu_sum.stride(), *dx.stride(),
-                dgain.stride(0), dbias.stride(0),
-                PLACE=tl.int32 if batch * N < 2_000_000_000 else tl.int64,
-                VEC=lib.vec(batch * N, dy.stride(0), dy.stride(1), x.stride(0), x.stride(1), dx.stride(0), dx.stride(1)),
-                **constants, PASS=PASS, dgain_sum_part_ptr=dgain_sum_part,
-                dbias_sum_part_ptr=dbias_sum_part, **config,
-            )  # fmt: skip
-    elif variant in ("channels_strided", "channels_rows"):
-        grid = (lib.cdiv(rows, ROWS),)
-        group_norm_backward_dx_channels_rows[grid](
-            dy, gain, var_sum, dvar_sum, x, mu, dmu_sum, dx, dgain, dbias, eps, Cg * groups,
-            batch * N, batch, Cg, batch * Cg, *dy.stride(), gain.stride(0), *var_sum.stride(),
-            *dvar_sum.stride(), *x.stride(), *mu.stride(), *dmu_sum.stride(), *dx.stride(),
-            dgain.stride(0), dbias.stride(0),
-            VEC=lib.vec(batch * N, dy.stride(0), dy.stride(1), x.stride(0), x.stride(1), dx.stride(0), dx.stride(1)),
+        group_norm_backward_dgain_rows[grid](
+            var_kept, dy_rsqrt_sum, dgain, dy_sum, dbias, eps, Cg * groups, N, Cg,
+            *var_kept.stride(), *dy_rsqrt_sum.stride(), dgain.stride(0), *dy_sum.stride(),
+            dbias.stride(0),
             **constants, **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(rows, ROWS),)
-        group_norm_backward_dx_channels_loop[grid](
-            dy, x, mu, var_sum, gain, dvar_sum, dmu_sum, dx, dgain, dbias, eps, Cg * groups,
-            batch * N, batch, Cg, batch * Cg, *dy.stride(), *x.stride(), *mu.stride(),
-            *var_sum.stride(), gain.stride(0), *dvar_sum.stride(), *dmu_sum.stride(), *dx.stride(),
-            dgain.stride(0), dbias.stride(0),
-            PLACE=tl.int32 if batch * N < 2_000_000_000 else tl.int64,
-            VEC=lib.vec(batch * N, dy.stride(0), dy.stride(1), x.stride(0), x.stride(1), dx.stride(0), dx.stride(1)),
-            **constants, **config,
-        )  # fmt: skip
+        group_norm_backward_dgain_loop[grid](*arguments, **constants, **config)
 
 
 def choose_group_norm_backward_deps(
@@ -1805,35 +2029,34 @@ def choose_group_norm_backward_deps(
     )  # fmt: skip
 
 
-def launch_group_norm_backward_deps(x, gain, dy, var_sum, dy_rsqrt_sum, deps, eps, groups) -> None:
+def launch_group_norm_backward_deps(x, gain, var_kept, dy, dy_rsqrt_sum, deps, eps, groups) -> None:
     """Computes deps with the variant that `choose` returns. Does not check operands."""
     N = x.shape[0]
     C = x.shape[1]
     Cg = C // groups
-    batch = math.prod(x.shape[2:])
-    var_sum = lib.reshaped(var_sum, N * groups)
+    var_kept = lib.reshaped(var_kept, N * groups)
     dy_rsqrt_sum = lib.reshaped(dy_rsqrt_sum, Cg * N * groups)
     gain = lib.reshaped(gain, Cg * groups)
     rows = 1
     in_f64 = torch.float64 in (x.dtype, gain.dtype, dy.dtype)
     variant, config = choose_group_norm_backward_deps(
         rows=rows, cols=Cg * N * groups, col_run=Cg, col_runs=N * groups, strided=False,
-        aligned=Cg * N * groups * var_sum.element_size() % 8 == 0, in_f64=in_f64,
-        gpu=lib.gpu(var_sum.device),
+        aligned=Cg * N * groups * var_kept.element_size() % 8 == 0, in_f64=in_f64,
+        gpu=lib.gpu(var_kept.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
     compute = torch.float64 if in_f64 else torch.float32
     COMPUTE = tl.float64 if in_f64 else tl.float32
     if COMPUTE == tl.float64 and not isinstance(eps, torch.Tensor):
         # A Python number reaches a kernel as f32.
-        eps = torch.full((), eps, dtype=torch.float64, device=var_sum.device)
+        eps = torch.full((), eps, dtype=torch.float64, device=var_kept.device)
     arguments = (
-        var_sum, dy_rsqrt_sum, gain, deps, eps, N * groups, Cg, batch * Cg, var_sum.stride(0),
+        var_kept, dy_rsqrt_sum, gain, deps, eps, N * groups, Cg, var_kept.stride(0),
         dy_rsqrt_sum.stride(0), gain.stride(0),
     )  # fmt: skip
     if variant == "split":
         PARTS, MERGE = config["PARTS"], config["MERGE"]
-        deps_sum_part = torch.empty((rows, PARTS), dtype=compute, device=var_sum.device)
+        deps_sum_part = torch.empty((rows, PARTS), dtype=compute, device=var_kept.device)
         grid = (lib.cdiv(rows, ROWS), PARTS)
         group_norm_backward_deps_loop[grid](
             *arguments, COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor), groups=groups,
@@ -1849,8 +2072,8 @@ def launch_group_norm_backward_deps(x, gain, dy, var_sum, dy_rsqrt_sum, deps, ep
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(rows, ROWS),)
         group_norm_backward_deps_rows[grid](
-            var_sum, dy_rsqrt_sum, gain, deps, eps, Cg * N * groups, Cg, batch * Cg, Cg * groups,
-            var_sum.stride(0), dy_rsqrt_sum.stride(0), gain.stride(0),
+            var_kept, dy_rsqrt_sum, gain, deps, eps, Cg * N * groups, Cg, Cg * groups,
+            var_kept.stride(0), dy_rsqrt_sum.stride(0), gain.stride(0),
             EPS_IS_TENSOR=isinstance(eps, torch.Tensor), COMPUTE=COMPUTE,
             VEC=lib.vec(Cg * N * groups), enable_fp_fusion=True, **config,
         )  # fmt: skip
@@ -1862,37 +2085,39 @@ def launch_group_norm_backward_deps(x, gain, dy, var_sum, dy_rsqrt_sum, deps, ep
         )  # fmt: skip
 
 
-def launch_group_norm_backward(x, gain, dy, dx, dgain, dbias, deps, eps, groups) -> None:
+def launch_group_norm_backward(
+    x, gain, mu_kept, var_kept, dy, dx, dgain, dbias, deps, eps, groups
+) -> None:
     """Runs 5 steps, with scratch memory between them. Does not check operands."""
     N = x.shape[0]
     C = x.shape[1]
     compute = torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32
-    mu = torch.empty((N, groups), dtype=compute, device=x.device)
-    var_sum = torch.empty((N, groups), dtype=compute, device=x.device)
-    dmu_sum = torch.empty((N, groups), dtype=compute, device=x.device)
     dy_rsqrt_sum = torch.empty((N, C), dtype=compute, device=x.device)
-    dvar_sum = (
-        torch.empty((N, groups), dtype=compute, device=x.device)
-        if dx is not None or dgain is not None or dbias is not None
-        else None
-    )
-    launch_group_norm_backward_mu(x, gain, dy, mu, var_sum, dmu_sum, eps, groups)
-    launch_group_norm_backward_dy_rsqrt_sum(x, gain, dy, mu, dy_rsqrt_sum, groups)
-    if dx is not None or dgain is not None or dbias is not None:
+    dy_sum = torch.empty((N, C), dtype=compute, device=x.device)
+    dvar_sum = torch.empty((N, groups), dtype=compute, device=x.device) if dx is not None else None
+    dmu_sum = torch.empty((N, groups), dtype=compute, device=x.device) if dx is not None else None
+    launch_group_norm_backward_dy_rsqrt_sum(x, gain, mu_kept, dy, dy_rsqrt_sum, dy_sum, groups)
+    if dx is not None:
         launch_group_norm_backward_dvar_sum(
-            x, gain, dy, var_sum, dy_rsqrt_sum, dvar_sum, eps, groups
+            x, gain, var_kept, dy, dy_rsqrt_sum, dy_sum, dvar_sum, dmu_sum, eps, groups
         )
-    if dx is not None or dgain is not None or dbias is not None:
+    if dx is not None:
         launch_group_norm_backward_dx(
-            x, gain, dy, mu, var_sum, dmu_sum, dvar_sum, dx, dgain, dbias, eps, groups
+            x, gain, mu_kept, var_kept, dy, dvar_sum, dmu_sum, dx, eps, groups
+        )
+    if dgain is not None or dbias is not None:
+        launch_group_norm_backward_dgain(
+            x, gain, var_kept, dy, dy_rsqrt_sum, dy_sum, dgain, dbias, eps, groups
         )
     if deps is not None:
-        launch_group_norm_backward_deps(x, gain, dy, var_sum, dy_rsqrt_sum, deps, eps, groups)
+        launch_group_norm_backward_deps(x, gain, var_kept, dy, dy_rsqrt_sum, deps, eps, groups)
 
 
 def allocate_group_norm_backward(
     x: torch.Tensor,
     gain: torch.Tensor,
+    mu_kept: torch.Tensor,
+    var_kept: torch.Tensor,
     dy: torch.Tensor,
     groups: int = 1,
     eps: float | torch.Tensor = 1e-05,
@@ -1916,6 +2141,12 @@ def allocate_group_norm_backward(
     )
     lib.check_rank(gain, "group_norm_backward: gain", 1, "[C]")
     lib.check_device(gain, "group_norm_backward: gain", x.device, " (from x)")
+    lib.check_dtype(mu_kept, "group_norm_backward: mu_kept", torch.float32, torch.float64)
+    lib.check_rank(mu_kept, "group_norm_backward: mu_kept", 2, "[N, groups]")
+    lib.check_device(mu_kept, "group_norm_backward: mu_kept", x.device, " (from x)")
+    lib.check_dtype(var_kept, "group_norm_backward: var_kept", torch.float32, torch.float64)
+    lib.check_rank(var_kept, "group_norm_backward: var_kept", 2, "[N, groups]")
+    lib.check_device(var_kept, "group_norm_backward: var_kept", x.device, " (from x)")
     lib.check_dtype(dy, "group_norm_backward: dy", x.dtype, source=" (T, from x)")
     lib.check_rank(dy, "group_norm_backward: dy", 2, "[N, C, ...]")
     lib.check_device(dy, "group_norm_backward: dy", x.device, " (from x)")
@@ -1930,6 +2161,8 @@ def allocate_group_norm_backward(
     N = x.shape[0]
     C = x.shape[1]
     lib.check_size(gain.shape[0], "group_norm_backward: gain: dim 0 (C)", C, " (from x)")
+    lib.check_size(mu_kept.shape[0], "group_norm_backward: mu_kept: dim 0 (N)", N, " (from x)")
+    lib.check_size(var_kept.shape[0], "group_norm_backward: var_kept: dim 0 (N)", N, " (from x)")
     lib.check_size(dy.shape[0], "group_norm_backward: dy: dim 0 (N)", N, " (from x)")
     lib.check_size(dy.shape[1], "group_norm_backward: dy: dim 1 (C)", C, " (from x)")
     if groups < 1:
@@ -1941,29 +2174,18 @@ def allocate_group_norm_backward(
         raise ValueError(
             f"group_norm_backward: requires C % groups == 0: {C % groups} != {0} (C = {C} from x, groups = {groups})"
         )
+    lib.check_size(mu_kept.shape[1], "group_norm_backward: mu_kept: dim 1 (groups)", groups)
+    lib.check_size(var_kept.shape[1], "group_norm_backward: var_kept: dim 1 (groups)", groups)
     if dy.shape[2:] != x.shape[2:]:
         raise ValueError(
             f"group_norm_backward: dy: batch shape {tuple(dy.shape[2:])} does not broadcast with {tuple(x.shape[2:])} (from x)"
         )
-    dx = (
-        torch.empty(
-            (N, C, *x.shape[2:]),
-            dtype=x.dtype,
-            device=x.device,
-            memory_format=lib.memory_format(dy, x),
-        )
-        if need_dx or need_dgain or need_dbias
-        else None
-    )
+    dx = torch.empty((N, C, *x.shape[2:]), dtype=x.dtype, device=x.device) if need_dx else None
     dgain = (
-        torch.empty((C,), dtype=gain.dtype, device=x.device)
-        if need_dx or need_dgain or need_dbias
-        else None
+        torch.empty((C,), dtype=gain.dtype, device=x.device) if need_dgain or need_dbias else None
     )
     dbias = (
-        torch.empty((C,), dtype=gain.dtype, device=x.device)
-        if need_dx or need_dgain or need_dbias
-        else None
+        torch.empty((C,), dtype=gain.dtype, device=x.device) if need_dgain or need_dbias else None
     )
     deps = torch.empty((), dtype=torch.float32, device=x.device) if need_deps else None
     return dx, dgain, dbias, deps
@@ -1972,6 +2194,8 @@ def allocate_group_norm_backward(
 def group_norm_backward_reference(
     x: torch.Tensor,
     gain: torch.Tensor,
+    mu_kept: torch.Tensor,
+    var_kept: torch.Tensor,
     dy: torch.Tensor,
     groups: int = 1,
     eps: float | torch.Tensor = 1e-05,
@@ -1982,34 +2206,30 @@ def group_norm_backward_reference(
     compute = torch.float64 if torch.float64 in (gain.dtype, x.dtype) else torch.float32
     x = x.to(compute)
     gain = gain.to(compute)
+    mu_kept = mu_kept.to(compute)
+    var_kept = var_kept.to(compute)
     dy = dy.to(compute)
     eps = torch.as_tensor(eps, dtype=compute, device=x.device)
     N = x.shape[0]
     C = x.shape[1]
     Cg = C // groups
-    batch_ = x.shape[2:]
-    rows = batch_.numel()
+    batch = x.shape[2:]
+    rows = batch.numel()
     x = x.reshape(N, C, rows)
     dy = dy.reshape(N, C, rows)
 
-    # batch = sum[...](1)
-    batch = torch.broadcast_to(torch.tensor(1, dtype=torch.int64, device=x.device), (rows,)).sum(-1)
-
-    # mu[n, g < groups] = mean[c < Cg, ...](x[n, c + g * Cg, ...])
-    mu = x.unflatten(1, (groups, Cg)).sum((-2, -1)) / (Cg * rows)
-
-    # var[n, g] = mean[c < Cg, ...]((x[n, c + g * Cg, ...] - mu[n, g]) ** 2)
-    var = ((x.unflatten(1, (groups, Cg)) - mu[:, :, None, None]) ** 2).sum((-2, -1)) / (Cg * rows)
-
-    # y_rsqrt[n, c < C] = rsqrt(var[n, c // Cg] + eps)
+    # y_rsqrt[n, c < C] = rsqrt(var_kept[n, c // Cg] + eps)
     n = torch.arange(N, device=x.device)[:, None]
     c = torch.arange(C, device=x.device)
-    y_rsqrt = torch.rsqrt(var[n, c // Cg] + eps)
+    y_rsqrt = torch.rsqrt(var_kept[n, c // Cg] + eps)
 
-    # dy_rsqrt_sum[n, c] = sum[...](dy[n, c, ...] * (x[n, c, ...] - mu[n, c // Cg]))
+    # dy_rsqrt_sum[n, c] = sum[...](dy[n, c, ...] * (x[n, c, ...] - mu_kept[n, c // Cg]))
     n = torch.arange(N, device=x.device)[:, None, None]
     c = torch.arange(C, device=x.device)[:, None]
-    dy_rsqrt_sum = (dy * (x - mu[n, c // Cg])).sum(-1)
+    dy_rsqrt_sum = (dy * (x - mu_kept[n, c // Cg])).sum(-1)
+
+    # dy_sum[n, c] = sum[...](dy[n, c, ...])
+    dy_sum = dy.sum(-1)
 
     # dvar_sum[n, g < groups] = sum[c < Cg](dy_rsqrt_sum[n, c + g * Cg] * gain[c + g * Cg] *
     #     (-0.5 * y_rsqrt[n, c + g * Cg]))
@@ -2019,48 +2239,43 @@ def group_norm_backward_reference(
         gain.unflatten(0, (groups, Cg)),
     )
 
-    # dmu_sum[n, g < groups] = sum[..., c < Cg](dy[n, c + g * Cg, ...] * gain[c + g * Cg] *
+    # dmu_sum[n, g < groups] = sum[c < Cg](dy_sum[n, c + g * Cg] * gain[c + g * Cg] *
     #     y_rsqrt[n, c + g * Cg])
-    dmu_sum = (
-        dy.unflatten(1, (groups, Cg)).permute(0, 1, 3, 2)
-        * gain.unflatten(0, (groups, Cg))[:, None, :]
-        * y_rsqrt.unflatten(1, (groups, Cg))[:, :, None, :]
-    ).sum((-2, -1))
+    dmu_sum = torch.einsum(
+        "ngc,gc->ng",
+        dy_sum.unflatten(1, (groups, Cg)) * y_rsqrt.unflatten(1, (groups, Cg)),
+        gain.unflatten(0, (groups, Cg)),
+    )
 
     # dx[n, c, ...] = dy[n, c, ...] * gain[c] * y_rsqrt[n, c] + dvar_sum[n, c // Cg] /
-    #     (var[n, c // Cg] + eps) / (Cg * batch) * (2.0 * (x[n, c, ...] - mu[n, c // Cg])) -
-    #     dmu_sum[n, c // Cg] / (Cg * batch)
+    #     (var_kept[n, c // Cg] + eps) / (Cg * batch) * (2.0 * (x[n, c, ...] -
+    #     mu_kept[n, c // Cg])) - dmu_sum[n, c // Cg] / (Cg * batch)
     dx = (
         dy * gain[:, None] * y_rsqrt[:, :, None]
         + dvar_sum[n, c // Cg]
-        / (var[n, c // Cg] + eps)
-        / (Cg * batch).to(compute)
-        * (2.0 * (x - mu[n, c // Cg]))
-        - dmu_sum[n, c // Cg] / (Cg * batch).to(compute)
+        / (var_kept[n, c // Cg] + eps)
+        / (Cg * rows)
+        * (2.0 * (x - mu_kept[n, c // Cg]))
+        - dmu_sum[n, c // Cg] / (Cg * rows)
     ).to(T)
 
-    # dgain[c] = sum[n, ...](dy[n, c, ...] * ((x[n, c, ...] - mu[n, c // Cg]) * y_rsqrt[n, c]))
-    c = torch.arange(C, device=x.device)[:, None, None]
+    # dgain[c] = sum[n](dy_rsqrt_sum[n, c] * y_rsqrt[n, c])
+    dgain = (dy_rsqrt_sum.T * y_rsqrt.T).sum(-1).to(U)
+
+    # dbias[c] = sum[n](dy_sum[n, c])
+    dbias = dy_sum.T.sum(-1).to(U)
+
+    # deps = sum[n, c](dy_rsqrt_sum[n, c] * gain[c] * (-0.5 * y_rsqrt[n, c]) /
+    #     (var_kept[n, c // Cg] + eps))
     n = torch.arange(N, device=x.device)[:, None]
-    dgain = (
-        (dy.permute(1, 0, 2) * ((x.permute(1, 0, 2) - mu[n, c // Cg]) * y_rsqrt.T[:, :, None]))
-        .sum((-2, -1))
-        .to(U)
-    )
-
-    # dbias[c] = sum[n, ...](dy[n, c, ...])
-    dbias = dy.permute(1, 0, 2).sum((-2, -1)).to(U)
-
-    # deps = sum[n, c](dy_rsqrt_sum[n, c] * gain[c] * (-0.5 * y_rsqrt[n, c]) / (var[n, c // Cg]
-    #     + eps))
     c = torch.arange(C, device=x.device)
     deps = (
-        (dy_rsqrt_sum * gain * (-0.5 * y_rsqrt) / (var[n, c // Cg] + eps))
+        (dy_rsqrt_sum * gain * (-0.5 * y_rsqrt) / (var_kept[n, c // Cg] + eps))
         .sum((-2, -1))
         .to(torch.float32)
     )
 
-    return dx.reshape(N, C, *batch_), dgain, dbias, deps
+    return dx.reshape(N, C, *batch), dgain, dbias, deps
 
 
 @runtime.op(
@@ -2074,6 +2289,8 @@ def group_norm_backward_reference(
 def group_norm_backward(
     x: torch.Tensor,
     gain: torch.Tensor,
+    mu_kept: torch.Tensor,
+    var_kept: torch.Tensor,
     dy: torch.Tensor,
     groups: int = 1,
     eps: float | torch.Tensor = 1e-05,
@@ -2082,16 +2299,18 @@ def group_norm_backward(
     need_dbias: bool = True,
     need_deps: bool = True,
 ) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:
-    """Returns dx: T[N, C, ...], dgain: U[C], dbias: U[C], deps: f32, given x: T[N, C, ...], gain: U[C], dy: T[N, C, ...].
+    """Returns dx: T[N, C, ...], dgain: U[C], dbias: U[C], deps: f32, given x: T[N, C, ...], gain: U[C], mu_kept: compute[N, groups], var_kept: compute[N, groups], dy: T[N, C, ...].
 
     T is f64, f32, f16 or bf16; U is f64, f32, f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
     """
     dx, dgain, dbias, deps = allocate_group_norm_backward(
-        x, gain, dy, groups, eps, need_dx, need_dgain, need_dbias, need_deps
+        x, gain, mu_kept, var_kept, dy, groups, eps, need_dx, need_dgain, need_dbias, need_deps
     )
     if not lib.runs_kernels(x):
-        return group_norm_backward_reference(x, gain, dy, groups, eps)
+        return group_norm_backward_reference(x, gain, mu_kept, var_kept, dy, groups, eps)
     if any(t is not None and t.numel() > 0 for t in (dx, dgain, dbias, deps)):
         with torch.cuda.device_of(x):
-            launch_group_norm_backward(x, gain, dy, dx, dgain, dbias, deps, eps, groups)
+            launch_group_norm_backward(
+                x, gain, mu_kept, var_kept, dy, dx, dgain, dbias, deps, eps, groups
+            )
     return dx, dgain, dbias, deps

@@ -586,13 +586,7 @@ def instance_norm_torch(
     reference=instance_norm_reference,
     equals=instance_norm_torch,
     linear=(("gain", "bias"),),
-    backward=runtime.Backward(
-        "instance_norm_backward",
-        wrt=("x", "gain", "bias", "eps"),
-        outputs=("y",),
-        flags=("need_dx", "need_dgain", "need_dbias", "need_deps"),
-        before={"x": 2},
-    ),
+    forward="instance_norm_forward",
 )
 def instance_norm(
     x: torch.Tensor, gain: torch.Tensor, bias: torch.Tensor, eps: float | torch.Tensor = 1e-05
@@ -611,17 +605,16 @@ def instance_norm(
 
 
 @triton.jit
-def instance_norm_backward_mu_rows(
-    x_ptr, mu_ptr, var_sum_ptr, dy_ptr, dy_rsqrt_sum_ptr, gain_ptr, dx_ptr, eps, rows, cols,
-    C, x_row, x_col, mu_row, var_sum_row, dy_row, dy_col, dy_rsqrt_sum_row, gain_c, dx_row,
-    dx_col,
+def instance_norm_forward_rows(
+    x_ptr, mu_kept_ptr, var_kept_ptr, gain_ptr, bias_ptr, y_ptr, eps, rows, cols, C, x_row,
+    x_col, mu_kept_row, var_kept_row, gain_c, bias_c, y_row, y_col,
     COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program holds ROWS whole rows in registers, and reads every element once."""
     # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     cols, x_row = cols // VEC * VEC, x_row // VEC * VEC
-    dy_row, dx_row = dy_row // VEC * VEC, dx_row // VEC * VEC
+    y_row = y_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     inside = (row < rows) & (col < cols)
@@ -630,51 +623,40 @@ def instance_norm_backward_mu_rows(
     x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=0.0).to(COMPUTE)
     # mu[n, c] = mean[...](x[n, c, ...])
     mu = lib.mean_of(x, inside, cols, 1)
-    tl.store(mu_ptr + row * mu_row, mu, mask=row < rows)
+    # mu_kept[n, c] = mu[n, c]
+    mu_kept = mu.to(COMPUTE)
+    tl.store(mu_kept_ptr + row * mu_kept_row, mu_kept, mask=row < rows)
     # var[n, c] = mean[...]((x[n, c, ...] - mu[n, c]) ** 2)
     t = x - mu
-    var_sum = tl.sum(tl.where(inside, t * t, 0.0), 1, keep_dims=True)
-    tl.store(var_sum_ptr + row * var_sum_row, var_sum, mask=row < rows)
-    dy = tl.load(dy_ptr + row * dy_row + col * dy_col, mask=inside, other=0.0).to(COMPUTE)
-    # dy_rsqrt_sum[n, c] = sum[...](dy[n, c, ...] * (x[n, c, ...] - mu[n, c]))
-    dy_rsqrt_sum = tl.sum(tl.where(inside, dy * (x - mu), 0.0), 1, keep_dims=True)
-    tl.store(dy_rsqrt_sum_ptr + row * dy_rsqrt_sum_row, dy_rsqrt_sum, mask=row < rows)
-    # dmu_sum[n, c] = sum[...](dy[n, c, ...])
-    dmu_sum = tl.sum(dy, 1, keep_dims=True)
-    var = var_sum / cols
-    # y_rsqrt[n, c] = rsqrt(var[n, c] + eps)
-    y_rsqrt = lib.rsqrt(var + eps)
+    var = tl.sum(tl.where(inside, t * t, 0.0), 1, keep_dims=True) / cols
+    # var_kept[n, c] = var[n, c]
+    var_kept = var.to(COMPUTE)
+    tl.store(var_kept_ptr + row * var_kept_row, var_kept, mask=row < rows)
+    rsqrt_var = lib.rsqrt(var + eps)
     gain = tl.load(gain_ptr + c * gain_c, mask=row < rows).to(COMPUTE)
-    # dvar[n, c] = dy_rsqrt_sum[n, c] * gain[c] * (-0.5 * y_rsqrt[n, c] / (var[n, c]
-    #     + eps))
-    dvar = dy_rsqrt_sum * gain * (-0.5 * y_rsqrt / (var + eps))
-    div_dvar = dvar / cols
-    div_dmu_sum = dmu_sum * y_rsqrt * gain / cols
-    # dx[n, c, ...] = dy[n, c, ...] * gain[c] * y_rsqrt[n, c] + dvar[n, c] / batch_
-    #     * (2.0 * (x[n, c, ...] - mu[n, c])) - dmu_sum[n, c] * y_rsqrt[n, c] *
-    #     gain[c] / batch_
-    dx = dy * gain * y_rsqrt + div_dvar * (2.0 * (x - mu)) - div_dmu_sum
-    tl.store(dx_ptr + row * dx_row + col * dx_col, dx, mask=inside)
+    bias = tl.load(bias_ptr + c * bias_c, mask=row < rows).to(COMPUTE)
+    # y[n, c, ...] = (x[n, c, ...] - mu[n, c]) * rsqrt(var[n, c] + eps) * gain[c] +
+    #     bias[c]
+    y = (x - mu) * rsqrt_var * gain + bias
+    tl.store(y_ptr + row * y_row + col * y_col, y, mask=inside)
 
 
 @triton.jit
-def instance_norm_backward_mu_loop(
-    x_ptr, dy_ptr, gain_ptr, mu_ptr, var_sum_ptr, dy_rsqrt_sum_ptr, dx_ptr, eps, rows, cols,
-    C, x_row, x_col, dy_row, dy_col, gain_c, mu_row, var_sum_row, dy_rsqrt_sum_row, dx_row,
-    dx_col,
+def instance_norm_forward_loop(
+    x_ptr, mu_kept_ptr, var_kept_ptr, gain_ptr, bias_ptr, y_ptr, eps, rows, cols, C, x_row,
+    x_col, mu_kept_row, var_kept_row, gain_c, bias_c, y_row, y_col,
     COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
-    mu_part_ptr=None, var_sum_part_ptr=None, var_sum_count_ptr=None, dmu_sum_part_ptr=None,
-    dy_rsqrt_sum_part_ptr=None,
+    mu_part_ptr=None, var_sum_part_ptr=None, var_sum_count_ptr=None,
 ):  # fmt: skip
-    """Each program handles ROWS rows of any width, BLOCK elements at a time, in three passes over each row.
+    """Each program handles ROWS rows of any width, BLOCK elements at a time, in two passes over each row.
 
     With PASS > 0, PARTS programs share the rows. Each launch before the last stores the state of one CHUNK of columns.
     """
     # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     cols, x_row = cols // VEC * VEC, x_row // VEC * VEC
-    dy_row, dx_row = dy_row // VEC * VEC, dx_row // VEC * VEC
+    y_row = y_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part, begin, end = 0, 0, tl.cast(cols, tl.int64)
     if PASS > 0:
@@ -684,12 +666,10 @@ def instance_norm_backward_mu_loop(
     c = row % C
     # mu[n, c] = mean[...](x[n, c, ...])
     # var[n, c] = mean[...]((x[n, c, ...] - mu[n, c]) ** 2)
-    # dmu_sum[n, c] = sum[...](dy[n, c, ...])
     if PASS <= 1:
         mu = tl.full((ROWS, 1), float("nan"), COMPUTE)
         var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
         var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
-        dmu_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
         for start in range(begin, end, BLOCK):
             col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
             inside = (row < rows) & (col < cols)
@@ -702,20 +682,10 @@ def instance_norm_backward_mu_loop(
             mu, var_sum, var_sum_count = lib.take_moments(
                 mu, var_sum, var_sum_count, x, inside, tl.minimum(end - start, BLOCK)
             )
-            dy = tl.load(
-                dy_ptr + row * dy_row + col * dy_col,
-                mask=inside,
-                other=0.0,
-                eviction_policy="evict_last" if PASS == 0 else "",
-            ).to(COMPUTE)
-            dmu_sum_acc += dy
-
-        dmu_sum = tl.sum(dmu_sum_acc, 1, keep_dims=True)
         if PASS == 1:
             tl.store(mu_part_ptr + row * PARTS + part, mu, mask=row < rows)
             tl.store(var_sum_part_ptr + row * PARTS + part, var_sum, mask=row < rows)
             tl.store(var_sum_count_ptr + row * PARTS + part, var_sum_count, mask=row < rows)
-            tl.store(dmu_sum_part_ptr + row * PARTS + part, dmu_sum, mask=row < rows)
     else:
         parts = tl.arange(0, PARTS_POW2)[None, :]
         there = (row < rows) & (parts < PARTS)
@@ -723,85 +693,118 @@ def instance_norm_backward_mu_loop(
         var_sum_parts = tl.load(var_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
         var_sum_counts = tl.load(var_sum_count_ptr + row * PARTS + parts, mask=there, other=0.0)
         mu, var_sum = lib.merge_moments(mu_parts, var_sum_parts, var_sum_counts)
-        dmu_sum_parts = tl.load(dmu_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
-        dmu_sum = tl.sum(dmu_sum_parts, 1, keep_dims=True)
     if PASS != 1:
+        # mu_kept[n, c] = mu[n, c]
+        mu_kept = mu.to(COMPUTE)
         var = var_sum / cols
-        # y_rsqrt[n, c] = rsqrt(var[n, c] + eps)
-        y_rsqrt = lib.rsqrt(var + eps)
-        gain = tl.load(gain_ptr + c * gain_c, mask=row < rows).to(COMPUTE)
-        div_dmu_sum = dmu_sum * y_rsqrt * gain / cols
-        # dy_rsqrt_sum[n, c] = sum[...](dy[n, c, ...] * (x[n, c, ...] - mu[n, c]))
-        if PASS <= 2:
-            dy_rsqrt_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-            for start in range(begin, end, BLOCK):
-                col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-                inside = (row < rows) & (col < cols)
-                dy = tl.load(
-                    dy_ptr + row * dy_row + col * dy_col,
-                    mask=inside,
-                    other=0.0,
-                    eviction_policy="evict_last" if PASS == 0 else "",
-                ).to(COMPUTE)
-                x = tl.load(
-                    x_ptr + row * x_row + col * x_col,
-                    mask=inside,
-                    other=0.0,
-                    eviction_policy="evict_last" if PASS == 0 else "",
-                ).to(COMPUTE)
-                dy_rsqrt_sum_acc += tl.where(inside, dy * (x - mu), 0.0)
-            dy_rsqrt_sum = tl.sum(dy_rsqrt_sum_acc, 1, keep_dims=True)
-            if PASS == 2:
-                tl.store(dy_rsqrt_sum_part_ptr + row * PARTS + part, dy_rsqrt_sum, mask=row < rows)
-        else:
-            parts = tl.arange(0, PARTS_POW2)[None, :]
-            there = (row < rows) & (parts < PARTS)
-            dy_rsqrt_sum_parts = tl.load(
-                dy_rsqrt_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0
-            )
-            dy_rsqrt_sum = tl.sum(dy_rsqrt_sum_parts, 1, keep_dims=True)
-        if PASS != 2:
-            # dvar[n, c] = dy_rsqrt_sum[n, c] * gain[c] * (-0.5 * y_rsqrt[n, c] / (var[n, c]
-            #     + eps))
-            dvar = dy_rsqrt_sum * gain * (-0.5 * y_rsqrt / (var + eps))
-            div_dvar = dvar / cols
-            tl.store(mu_ptr + row * mu_row, mu, mask=(row < rows) & (part == 0))
-            tl.store(var_sum_ptr + row * var_sum_row, var_sum, mask=(row < rows) & (part == 0))
-            tl.store(
-                dy_rsqrt_sum_ptr + row * dy_rsqrt_sum_row,
-                dy_rsqrt_sum,
-                mask=(row < rows) & (part == 0),
-            )
-            for start in range(begin, end, BLOCK):
-                col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-                inside = (row < rows) & (col < cols)
-                dy = tl.load(
-                    dy_ptr + row * dy_row + col * dy_col, mask=inside, eviction_policy="evict_first"
-                ).to(COMPUTE)
-                x = tl.load(
-                    x_ptr + row * x_row + col * x_col, mask=inside, eviction_policy="evict_first"
-                ).to(COMPUTE)
-                # dx[n, c, ...] = dy[n, c, ...] * gain[c] * y_rsqrt[n, c] + dvar[n, c] / batch_
-                #     * (2.0 * (x[n, c, ...] - mu[n, c])) - dmu_sum[n, c] * y_rsqrt[n, c] *
-                #     gain[c] / batch_
-                dx = dy * gain * y_rsqrt + div_dvar * (2.0 * (x - mu)) - div_dmu_sum
-                tl.store(dx_ptr + row * dx_row + col * dx_col, dx, mask=inside)
+        # var_kept[n, c] = var[n, c]
+        var_kept = var.to(COMPUTE)
+        rsqrt_var = lib.rsqrt(var + eps)
+        tl.store(mu_kept_ptr + row * mu_kept_row, mu_kept, mask=(row < rows) & (part == 0))
+        tl.store(var_kept_ptr + row * var_kept_row, var_kept, mask=(row < rows) & (part == 0))
+        for start in range(begin, end, BLOCK):
+            col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+            inside = (row < rows) & (col < cols)
+            x = tl.load(
+                x_ptr + row * x_row + col * x_col, mask=inside, eviction_policy="evict_first"
+            ).to(COMPUTE)
+            gain = tl.load(gain_ptr + c * gain_c, mask=row < rows).to(COMPUTE)
+            bias = tl.load(bias_ptr + c * bias_c, mask=row < rows).to(COMPUTE)
+            # y[n, c, ...] = (x[n, c, ...] - mu[n, c]) * rsqrt(var[n, c] + eps) * gain[c] +
+            #     bias[c]
+            y = (x - mu) * rsqrt_var * gain + bias
+            tl.store(y_ptr + row * y_row + col * y_col, y, mask=inside)
 
 
 @triton.jit
-def instance_norm_backward_mu_channels_rows(
-    x_ptr, mu_ptr, var_sum_ptr, dy_ptr, dy_rsqrt_sum_ptr, gain_ptr, dx_ptr, eps, rows, cols,
-    C, x_n, x_c, x_col, mu_n, mu_c, var_sum_n, var_sum_c, dy_n, dy_c, dy_col,
-    dy_rsqrt_sum_n, dy_rsqrt_sum_c, gain_c, dx_n, dx_c, dx_col,
+def instance_norm_forward_two_pass(
+    tickets_ptr, x_ptr, mu_part_ptr, var_sum_part_ptr, var_sum_count_ptr, mu_kept_ptr,
+    var_kept_ptr, gain_ptr, bias_ptr, y_ptr, eps, rows, cols, C, x_row, x_col, mu_kept_row,
+    var_kept_row, gain_c, bias_c, y_row, y_col,
+    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS_POW2: tl.constexpr, LAG: tl.constexpr,
+):  # fmt: skip
+    """Program `ticket` reduces a block to mu, var_sum. Then it writes an earlier block, which L2 still holds."""
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    cols, x_row = cols // VEC * VEC, x_row // VEC * VEC
+    y_row = y_row // VEC * VEC
+    blocks = lib.blocks(cols, BLOCK)
+    eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
+    # Tickets are in the order in which programs start, so no program waits for one that has not started.
+    ticket = tl.atomic_add(tickets_ptr, 1, sem="relaxed")
+
+    if ticket < lib.blocks(rows, ROWS) * blocks:
+        tile, part = ticket // blocks, ticket % blocks
+        row = tile.to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+        start = part * BLOCK
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (col < cols)
+        # mu[n, c] = mean[...](x[n, c, ...])
+        # var[n, c] = mean[...]((x[n, c, ...] - mu[n, c]) ** 2)
+        mu = tl.full((ROWS, 1), float("nan"), COMPUTE)
+        var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
+        var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
+        x = tl.load(
+            x_ptr + row * x_row + col * x_col, mask=inside, other=0.0, eviction_policy="evict_last"
+        ).to(COMPUTE)
+        mu, var_sum, var_sum_count = lib.take_moments(
+            mu, var_sum, var_sum_count, x, inside, tl.minimum(cols - start, BLOCK)
+        )
+        tl.store(mu_part_ptr + row * blocks + part, mu, mask=row < rows)
+        tl.store(var_sum_part_ptr + row * blocks + part, var_sum, mask=row < rows)
+        tl.store(var_sum_count_ptr + row * blocks + part, var_sum_count, mask=row < rows)
+        tl.debug_barrier()  # store everything before counting it
+        tl.atomic_add(tickets_ptr + 1 + tile, 1, sem="release")
+
+    lagging = ticket - blocks - LAG
+    if lagging >= 0:
+        tile, part = lagging // blocks, lagging % blocks
+        row = tile.to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+        start = part * BLOCK
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (col < cols)
+        parts = tl.arange(0, PARTS_POW2)[None, :]
+        # Wait until every block of these rows has stored its partial results.
+        while tl.atomic_add(tickets_ptr + 1 + tile, 0, sem="acquire") < blocks:
+            pass
+        there = (row < rows) & (parts < blocks)
+        c = row % C
+        mu_parts = tl.load(mu_part_ptr + row * blocks + parts, mask=there, other=float("nan"))
+        var_sum_parts = tl.load(var_sum_part_ptr + row * blocks + parts, mask=there, other=0.0)
+        var_sum_counts = tl.load(var_sum_count_ptr + row * blocks + parts, mask=there, other=0.0)
+        mu, var_sum = lib.merge_moments(mu_parts, var_sum_parts, var_sum_counts)
+        # mu_kept[n, c] = mu[n, c]
+        mu_kept = mu.to(COMPUTE)
+        var = var_sum / cols
+        # var_kept[n, c] = var[n, c]
+        var_kept = var.to(COMPUTE)
+        rsqrt_var = lib.rsqrt(var + eps)
+        tl.store(mu_kept_ptr + row * mu_kept_row, mu_kept, mask=(row < rows) & (part == 0))
+        tl.store(var_kept_ptr + row * var_kept_row, var_kept, mask=(row < rows) & (part == 0))
+        x = tl.load(
+            x_ptr + row * x_row + col * x_col, mask=inside, eviction_policy="evict_first"
+        ).to(COMPUTE)
+        gain = tl.load(gain_ptr + c * gain_c, mask=row < rows).to(COMPUTE)
+        bias = tl.load(bias_ptr + c * bias_c, mask=row < rows).to(COMPUTE)
+        # y[n, c, ...] = (x[n, c, ...] - mu[n, c]) * rsqrt(var[n, c] + eps) * gain[c] +
+        #     bias[c]
+        y = (x - mu) * rsqrt_var * gain + bias
+        tl.store(y_ptr + row * y_row + col * y_col, y, mask=inside)
+
+
+@triton.jit
+def instance_norm_forward_channels_rows(
+    x_ptr, mu_kept_ptr, var_kept_ptr, gain_ptr, bias_ptr, y_ptr, eps, rows, cols, C, x_n,
+    x_c, x_col, mu_kept_n, mu_kept_c, var_kept_n, var_kept_c, gain_c, bias_c, y_n, y_c,
+    y_col,
     COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program holds ROWS whole rows in registers, and reads every element once."""
     # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     cols, x_n = cols // VEC * VEC, x_n // VEC * VEC
-    x_c, dy_n = x_c // VEC * VEC, dy_n // VEC * VEC
-    dy_c, dx_n = dy_c // VEC * VEC, dx_n // VEC * VEC
-    dx_c = dx_c // VEC * VEC
+    x_c, y_n = x_c // VEC * VEC, y_n // VEC * VEC
+    y_c = y_c // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     inside = (row < rows) & (col < cols)
@@ -811,55 +814,42 @@ def instance_norm_backward_mu_channels_rows(
     x = tl.load(x_ptr + n * x_n + c * x_c + col * x_col, mask=inside, other=0.0).to(COMPUTE)
     # mu[n, c] = mean[...](x[n, c, ...])
     mu = lib.mean_of(x, inside, cols, 1)
-    tl.store(mu_ptr + n * mu_n + c * mu_c, mu, mask=row < rows)
+    # mu_kept[n, c] = mu[n, c]
+    mu_kept = mu.to(COMPUTE)
+    tl.store(mu_kept_ptr + n * mu_kept_n + c * mu_kept_c, mu_kept, mask=row < rows)
     # var[n, c] = mean[...]((x[n, c, ...] - mu[n, c]) ** 2)
     t = x - mu
-    var_sum = tl.sum(tl.where(inside, t * t, 0.0), 1, keep_dims=True)
-    tl.store(var_sum_ptr + n * var_sum_n + c * var_sum_c, var_sum, mask=row < rows)
-    dy = tl.load(dy_ptr + n * dy_n + c * dy_c + col * dy_col, mask=inside, other=0.0).to(COMPUTE)
-    # dy_rsqrt_sum[n, c] = sum[...](dy[n, c, ...] * (x[n, c, ...] - mu[n, c]))
-    dy_rsqrt_sum = tl.sum(tl.where(inside, dy * (x - mu), 0.0), 1, keep_dims=True)
-    tl.store(
-        dy_rsqrt_sum_ptr + n * dy_rsqrt_sum_n + c * dy_rsqrt_sum_c, dy_rsqrt_sum, mask=row < rows
-    )
-    # dmu_sum[n, c] = sum[...](dy[n, c, ...])
-    dmu_sum = tl.sum(dy, 1, keep_dims=True)
-    var = var_sum / cols
-    # y_rsqrt[n, c] = rsqrt(var[n, c] + eps)
-    y_rsqrt = lib.rsqrt(var + eps)
+    var = tl.sum(tl.where(inside, t * t, 0.0), 1, keep_dims=True) / cols
+    # var_kept[n, c] = var[n, c]
+    var_kept = var.to(COMPUTE)
+    tl.store(var_kept_ptr + n * var_kept_n + c * var_kept_c, var_kept, mask=row < rows)
+    rsqrt_var = lib.rsqrt(var + eps)
     gain = tl.load(gain_ptr + c * gain_c, mask=row < rows).to(COMPUTE)
-    # dvar[n, c] = dy_rsqrt_sum[n, c] * gain[c] * (-0.5 * y_rsqrt[n, c] / (var[n, c]
-    #     + eps))
-    dvar = dy_rsqrt_sum * gain * (-0.5 * y_rsqrt / (var + eps))
-    div_dvar = dvar / cols
-    div_dmu_sum = dmu_sum * y_rsqrt * gain / cols
-    # dx[n, c, ...] = dy[n, c, ...] * gain[c] * y_rsqrt[n, c] + dvar[n, c] / batch_
-    #     * (2.0 * (x[n, c, ...] - mu[n, c])) - dmu_sum[n, c] * y_rsqrt[n, c] *
-    #     gain[c] / batch_
-    dx = dy * gain * y_rsqrt + div_dvar * (2.0 * (x - mu)) - div_dmu_sum
-    tl.store(dx_ptr + n * dx_n + c * dx_c + col * dx_col, dx, mask=inside)
+    bias = tl.load(bias_ptr + c * bias_c, mask=row < rows).to(COMPUTE)
+    # y[n, c, ...] = (x[n, c, ...] - mu[n, c]) * rsqrt(var[n, c] + eps) * gain[c] +
+    #     bias[c]
+    y = (x - mu) * rsqrt_var * gain + bias
+    tl.store(y_ptr + n * y_n + c * y_c + col * y_col, y, mask=inside)
 
 
 @triton.jit
-def instance_norm_backward_mu_channels_loop(
-    x_ptr, dy_ptr, gain_ptr, mu_ptr, var_sum_ptr, dy_rsqrt_sum_ptr, dx_ptr, eps, rows, cols,
-    C, x_n, x_c, x_col, dy_n, dy_c, dy_col, gain_c, mu_n, mu_c, var_sum_n, var_sum_c,
-    dy_rsqrt_sum_n, dy_rsqrt_sum_c, dx_n, dx_c, dx_col,
+def instance_norm_forward_channels_loop(
+    x_ptr, mu_kept_ptr, var_kept_ptr, gain_ptr, bias_ptr, y_ptr, eps, rows, cols, C, x_n,
+    x_c, x_col, mu_kept_n, mu_kept_c, var_kept_n, var_kept_c, gain_c, bias_c, y_n, y_c,
+    y_col,
     COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
-    mu_part_ptr=None, var_sum_part_ptr=None, var_sum_count_ptr=None, dmu_sum_part_ptr=None,
-    dy_rsqrt_sum_part_ptr=None,
+    mu_part_ptr=None, var_sum_part_ptr=None, var_sum_count_ptr=None,
 ):  # fmt: skip
-    """Each program handles ROWS rows of any width, BLOCK elements at a time, in three passes over each row.
+    """Each program handles ROWS rows of any width, BLOCK elements at a time, in two passes over each row.
 
     With PASS > 0, PARTS programs share the rows. Each launch before the last stores the state of one CHUNK of columns.
     """
     # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     cols, x_n = cols // VEC * VEC, x_n // VEC * VEC
-    x_c, dy_n = x_c // VEC * VEC, dy_n // VEC * VEC
-    dy_c, dx_n = dy_c // VEC * VEC, dx_n // VEC * VEC
-    dx_c = dx_c // VEC * VEC
+    x_c, y_n = x_c // VEC * VEC, y_n // VEC * VEC
+    y_c = y_c // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part, begin, end = 0, 0, tl.cast(cols, tl.int64)
     if PASS > 0:
@@ -870,12 +860,10 @@ def instance_norm_backward_mu_channels_loop(
     c = row % C
     # mu[n, c] = mean[...](x[n, c, ...])
     # var[n, c] = mean[...]((x[n, c, ...] - mu[n, c]) ** 2)
-    # dmu_sum[n, c] = sum[...](dy[n, c, ...])
     if PASS <= 1:
         mu = tl.full((ROWS, 1), float("nan"), COMPUTE)
         var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
         var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
-        dmu_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
         for start in range(begin, end, BLOCK):
             col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
             inside = (row < rows) & (col < cols)
@@ -888,20 +876,10 @@ def instance_norm_backward_mu_channels_loop(
             mu, var_sum, var_sum_count = lib.take_moments(
                 mu, var_sum, var_sum_count, x, inside, tl.minimum(end - start, BLOCK)
             )
-            dy = tl.load(
-                dy_ptr + n * dy_n + c * dy_c + col * dy_col,
-                mask=inside,
-                other=0.0,
-                eviction_policy="evict_last" if PASS == 0 else "",
-            ).to(COMPUTE)
-            dmu_sum_acc += dy
-
-        dmu_sum = tl.sum(dmu_sum_acc, 1, keep_dims=True)
         if PASS == 1:
             tl.store(mu_part_ptr + row * PARTS + part, mu, mask=row < rows)
             tl.store(var_sum_part_ptr + row * PARTS + part, var_sum, mask=row < rows)
             tl.store(var_sum_count_ptr + row * PARTS + part, var_sum_count, mask=row < rows)
-            tl.store(dmu_sum_part_ptr + row * PARTS + part, dmu_sum, mask=row < rows)
     else:
         parts = tl.arange(0, PARTS_POW2)[None, :]
         there = (row < rows) & (parts < PARTS)
@@ -909,117 +887,691 @@ def instance_norm_backward_mu_channels_loop(
         var_sum_parts = tl.load(var_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
         var_sum_counts = tl.load(var_sum_count_ptr + row * PARTS + parts, mask=there, other=0.0)
         mu, var_sum = lib.merge_moments(mu_parts, var_sum_parts, var_sum_counts)
-        dmu_sum_parts = tl.load(dmu_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
-        dmu_sum = tl.sum(dmu_sum_parts, 1, keep_dims=True)
     if PASS != 1:
+        # mu_kept[n, c] = mu[n, c]
+        mu_kept = mu.to(COMPUTE)
         var = var_sum / cols
-        # y_rsqrt[n, c] = rsqrt(var[n, c] + eps)
-        y_rsqrt = lib.rsqrt(var + eps)
-        gain = tl.load(gain_ptr + c * gain_c, mask=row < rows).to(COMPUTE)
-        div_dmu_sum = dmu_sum * y_rsqrt * gain / cols
-        # dy_rsqrt_sum[n, c] = sum[...](dy[n, c, ...] * (x[n, c, ...] - mu[n, c]))
-        if PASS <= 2:
-            dy_rsqrt_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-            for start in range(begin, end, BLOCK):
-                col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-                inside = (row < rows) & (col < cols)
-                dy = tl.load(
-                    dy_ptr + n * dy_n + c * dy_c + col * dy_col,
-                    mask=inside,
-                    other=0.0,
-                    eviction_policy="evict_last" if PASS == 0 else "",
-                ).to(COMPUTE)
-                x = tl.load(
-                    x_ptr + n * x_n + c * x_c + col * x_col,
-                    mask=inside,
-                    other=0.0,
-                    eviction_policy="evict_last" if PASS == 0 else "",
-                ).to(COMPUTE)
-                dy_rsqrt_sum_acc += tl.where(inside, dy * (x - mu), 0.0)
-            dy_rsqrt_sum = tl.sum(dy_rsqrt_sum_acc, 1, keep_dims=True)
-            if PASS == 2:
-                tl.store(dy_rsqrt_sum_part_ptr + row * PARTS + part, dy_rsqrt_sum, mask=row < rows)
-        else:
-            parts = tl.arange(0, PARTS_POW2)[None, :]
-            there = (row < rows) & (parts < PARTS)
-            dy_rsqrt_sum_parts = tl.load(
-                dy_rsqrt_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0
+        # var_kept[n, c] = var[n, c]
+        var_kept = var.to(COMPUTE)
+        rsqrt_var = lib.rsqrt(var + eps)
+        tl.store(
+            mu_kept_ptr + n * mu_kept_n + c * mu_kept_c, mu_kept, mask=(row < rows) & (part == 0)
+        )
+        tl.store(
+            var_kept_ptr + n * var_kept_n + c * var_kept_c,
+            var_kept,
+            mask=(row < rows) & (part == 0),
+        )
+        for start in range(begin, end, BLOCK):
+            col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+            inside = (row < rows) & (col < cols)
+            x = tl.load(
+                x_ptr + n * x_n + c * x_c + col * x_col, mask=inside, eviction_policy="evict_first"
+            ).to(COMPUTE)
+            gain = tl.load(gain_ptr + c * gain_c, mask=row < rows).to(COMPUTE)
+            bias = tl.load(bias_ptr + c * bias_c, mask=row < rows).to(COMPUTE)
+            # y[n, c, ...] = (x[n, c, ...] - mu[n, c]) * rsqrt(var[n, c] + eps) * gain[c] +
+            #     bias[c]
+            y = (x - mu) * rsqrt_var * gain + bias
+            tl.store(y_ptr + n * y_n + c * y_c + col * y_col, y, mask=inside)
+
+
+choose_instance_norm_forward = choose_instance_norm
+
+
+def launch_instance_norm_forward(x, gain, bias, y, mu_kept, var_kept, eps) -> None:
+    """Computes mu_kept, var_kept, y with the variant that `choose` returns. Does not check operands."""
+    N = x.shape[0]
+    C = x.shape[1]
+    batch = math.prod(y.shape[2:])
+    rows = C * N
+    in_f64 = torch.float64 in (x.dtype, gain.dtype, bias.dtype)
+    variant, config = choose_instance_norm_forward(
+        rows=rows, cols=batch, channels_last=y.stride(1) < y.stride(-1),
+        strided=y.stride(1) < y.stride(-1), aligned=batch * y.element_size() % 8 == 0,
+        in_f64=in_f64, itemsize=y.element_size(), gpu=lib.gpu(x.device),
+    )  # fmt: skip
+    BLOCK, ROWS = config["BLOCK"], config["ROWS"]
+    compute = torch.float64 if in_f64 else torch.float32
+    COMPUTE = tl.float64 if in_f64 else tl.float32
+    if COMPUTE == tl.float64 and not isinstance(eps, torch.Tensor):
+        # A Python number reaches a kernel as f32.
+        eps = torch.full((), eps, dtype=torch.float64, device=x.device)
+    constants = dict(
+        COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor), enable_fp_fusion=True,
+    )  # fmt: skip
+    if variant == "two_pass":
+        x = lib.reshaped(x, C * N, batch)
+        mu_kept = mu_kept.view(C * N)
+        var_kept = var_kept.view(C * N)
+        y = y.view(C * N, batch)
+        mu_part = torch.empty((rows, lib.cdiv(batch, BLOCK)), dtype=compute, device=x.device)
+        var_sum_part = torch.empty((rows, lib.cdiv(batch, BLOCK)), dtype=compute, device=x.device)
+        var_sum_count = torch.empty((rows, lib.cdiv(batch, BLOCK)), dtype=compute, device=x.device)
+        tickets = torch.zeros((1 + lib.cdiv(rows, ROWS),), dtype=torch.int32, device=x.device)
+        grid = ((lib.cdiv(rows, ROWS) + 1) * lib.cdiv(batch, BLOCK) + config["LAG"],)
+        instance_norm_forward_two_pass[grid](
+            tickets, x, mu_part, var_sum_part, var_sum_count, mu_kept, var_kept, gain, bias, y, eps,
+            C * N, batch, C, *x.stride(), mu_kept.stride(0), var_kept.stride(0), gain.stride(0),
+            bias.stride(0), *y.stride(),
+            VEC=lib.vec(batch, x.stride(0), y.stride(0)), **constants, **config,
+        )  # fmt: skip
+    elif variant == "split":
+        PARTS = config["PARTS"]
+        x = lib.reshaped(x, C * N, batch)
+        mu_kept = mu_kept.view(C * N)
+        var_kept = var_kept.view(C * N)
+        y = y.view(C * N, batch)
+        mu_part = torch.empty((rows, PARTS), dtype=compute, device=x.device)
+        var_sum_part = torch.empty((rows, PARTS), dtype=compute, device=x.device)
+        var_sum_count = torch.empty((rows, PARTS), dtype=compute, device=x.device)
+        grid = (lib.cdiv(rows, ROWS), PARTS)
+        for PASS in (1, 2):
+            instance_norm_forward_loop[grid](
+                x, mu_kept, var_kept, gain, bias, y, eps, C * N, batch, C, *x.stride(),
+                mu_kept.stride(0), var_kept.stride(0), gain.stride(0), bias.stride(0), *y.stride(),
+                VEC=lib.vec(batch, x.stride(0), y.stride(0)), **constants, PASS=PASS,
+                mu_part_ptr=mu_part, var_sum_part_ptr=var_sum_part, var_sum_count_ptr=var_sum_count,
+                **config,
+            )  # fmt: skip
+    elif variant == "rows":
+        x = lib.reshaped(x, C * N, batch)
+        mu_kept = mu_kept.view(C * N)
+        var_kept = var_kept.view(C * N)
+        y = y.view(C * N, batch)
+        grid = (lib.cdiv(rows, ROWS),)
+        instance_norm_forward_rows[grid](
+            x, mu_kept, var_kept, gain, bias, y, eps, C * N, batch, C, *x.stride(),
+            mu_kept.stride(0), var_kept.stride(0), gain.stride(0), bias.stride(0), *y.stride(),
+            VEC=lib.vec(batch, x.stride(0), y.stride(0)), **constants, **config,
+        )  # fmt: skip
+    elif variant == "loop":
+        x = lib.reshaped(x, C * N, batch)
+        mu_kept = mu_kept.view(C * N)
+        var_kept = var_kept.view(C * N)
+        y = y.view(C * N, batch)
+        grid = (lib.cdiv(rows, ROWS),)
+        instance_norm_forward_loop[grid](
+            x, mu_kept, var_kept, gain, bias, y, eps, C * N, batch, C, *x.stride(),
+            mu_kept.stride(0), var_kept.stride(0), gain.stride(0), bias.stride(0), *y.stride(),
+            VEC=lib.vec(batch, x.stride(0), y.stride(0)), **constants, **config,
+        )  # fmt: skip
+    elif variant == "channels_split":
+        PARTS = config["PARTS"]
+        x = lib.reshaped(x, N, C, batch)
+        y = y.view(N, C, batch)
+        mu_part = torch.empty((rows, PARTS), dtype=compute, device=x.device)
+        var_sum_part = torch.empty((rows, PARTS), dtype=compute, device=x.device)
+        var_sum_count = torch.empty((rows, PARTS), dtype=compute, device=x.device)
+        grid = (lib.cdiv(rows, ROWS), PARTS)
+        for PASS in (1, 2):
+            instance_norm_forward_channels_loop[grid](
+                x, mu_kept, var_kept, gain, bias, y, eps, C * N, batch, C, *x.stride(),
+                *mu_kept.stride(), *var_kept.stride(), gain.stride(0), bias.stride(0), *y.stride(),
+                VEC=lib.vec(batch, x.stride(0), x.stride(1), y.stride(0), y.stride(1)), **constants,
+                PASS=PASS, mu_part_ptr=mu_part, var_sum_part_ptr=var_sum_part,
+                var_sum_count_ptr=var_sum_count, **config,
+            )  # fmt: skip
+    elif variant in ("channels_strided", "channels_rows"):
+        x = lib.reshaped(x, N, C, batch)
+        y = y.view(N, C, batch)
+        grid = (lib.cdiv(rows, ROWS),)
+        instance_norm_forward_channels_rows[grid](
+            x, mu_kept, var_kept, gain, bias, y, eps, C * N, batch, C, *x.stride(),
+            *mu_kept.stride(), *var_kept.stride(), gain.stride(0), bias.stride(0), *y.stride(),
+            VEC=lib.vec(batch, x.stride(0), x.stride(1), y.stride(0), y.stride(1)), **constants,
+            **config,
+        )  # fmt: skip
+    else:
+        x = lib.reshaped(x, N, C, batch)
+        y = y.view(N, C, batch)
+        grid = (lib.cdiv(rows, ROWS),)
+        instance_norm_forward_channels_loop[grid](
+            x, mu_kept, var_kept, gain, bias, y, eps, C * N, batch, C, *x.stride(),
+            *mu_kept.stride(), *var_kept.stride(), gain.stride(0), bias.stride(0), *y.stride(),
+            VEC=lib.vec(batch, x.stride(0), x.stride(1), y.stride(0), y.stride(1)), **constants,
+            **config,
+        )  # fmt: skip
+
+
+def allocate_instance_norm_forward(
+    x: torch.Tensor, gain: torch.Tensor, bias: torch.Tensor, eps: float | torch.Tensor = 1e-05
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Checks the operands of instance_norm_forward and allocates its results. Raises ValueError if an operand does not fit."""
+    lib.check_dtype(
+        x, "instance_norm: x", torch.float64, torch.float32, torch.float16, torch.bfloat16
+    )
+    lib.check_rank(x, "instance_norm: x", 2, "[N, C, ...]")
+    lib.check_dtype(
+        gain, "instance_norm: gain", torch.float64, torch.float32, torch.float16, torch.bfloat16
+    )
+    lib.check_rank(gain, "instance_norm: gain", 1, "[C]")
+    lib.check_device(gain, "instance_norm: gain", x.device, " (from x)")
+    lib.check_dtype(bias, "instance_norm: bias", gain.dtype, source=" (U, from gain)")
+    lib.check_rank(bias, "instance_norm: bias", 1, "[C]")
+    lib.check_device(bias, "instance_norm: bias", x.device, " (from x)")
+    if isinstance(eps, torch.Tensor):
+        if eps.dim() != 0:
+            raise ValueError(
+                f"instance_norm: eps: expected number or a 0-dim tensor, given a {eps.dim()}-dim tensor"
             )
-            dy_rsqrt_sum = tl.sum(dy_rsqrt_sum_parts, 1, keep_dims=True)
-        if PASS != 2:
-            # dvar[n, c] = dy_rsqrt_sum[n, c] * gain[c] * (-0.5 * y_rsqrt[n, c] / (var[n, c]
-            #     + eps))
-            dvar = dy_rsqrt_sum * gain * (-0.5 * y_rsqrt / (var + eps))
-            div_dvar = dvar / cols
-            tl.store(mu_ptr + n * mu_n + c * mu_c, mu, mask=(row < rows) & (part == 0))
-            tl.store(
-                var_sum_ptr + n * var_sum_n + c * var_sum_c,
-                var_sum,
-                mask=(row < rows) & (part == 0),
-            )
-            tl.store(
-                dy_rsqrt_sum_ptr + n * dy_rsqrt_sum_n + c * dy_rsqrt_sum_c,
-                dy_rsqrt_sum,
-                mask=(row < rows) & (part == 0),
-            )
-            for start in range(begin, end, BLOCK):
-                col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-                inside = (row < rows) & (col < cols)
-                dy = tl.load(
-                    dy_ptr + n * dy_n + c * dy_c + col * dy_col,
-                    mask=inside,
-                    eviction_policy="evict_first",
-                ).to(COMPUTE)
-                x = tl.load(
-                    x_ptr + n * x_n + c * x_c + col * x_col,
-                    mask=inside,
-                    eviction_policy="evict_first",
-                ).to(COMPUTE)
-                # dx[n, c, ...] = dy[n, c, ...] * gain[c] * y_rsqrt[n, c] + dvar[n, c] / batch_
-                #     * (2.0 * (x[n, c, ...] - mu[n, c])) - dmu_sum[n, c] * y_rsqrt[n, c] *
-                #     gain[c] / batch_
-                dx = dy * gain * y_rsqrt + div_dvar * (2.0 * (x - mu)) - div_dmu_sum
-                tl.store(dx_ptr + n * dx_n + c * dx_c + col * dx_col, dx, mask=inside)
+        lib.check_device(eps, "instance_norm: eps", x.device, " (from x)")
+    N = x.shape[0]
+    C = x.shape[1]
+    lib.check_size(gain.shape[0], "instance_norm: gain: dim 0 (C)", C, " (from x)")
+    lib.check_size(bias.shape[0], "instance_norm: bias: dim 0 (C)", C, " (from x)")
+    y = torch.empty(
+        (N, C, *x.shape[2:]), dtype=x.dtype, device=x.device, memory_format=lib.memory_format(x)
+    )
+    mu_kept = torch.empty(
+        (N, C),
+        dtype=(
+            torch.float64 if torch.float64 in (x.dtype, gain.dtype, bias.dtype) else torch.float32
+        ),
+        device=x.device,
+    )
+    var_kept = torch.empty(
+        (N, C),
+        dtype=(
+            torch.float64 if torch.float64 in (x.dtype, gain.dtype, bias.dtype) else torch.float32
+        ),
+        device=x.device,
+    )
+    return y, mu_kept, var_kept
+
+
+def instance_norm_forward_reference(
+    x: torch.Tensor, gain: torch.Tensor, bias: torch.Tensor, eps: float | torch.Tensor = 1e-05
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """The spec of instance_norm_forward in torch, line by line."""
+    T = x.dtype
+    compute = torch.float64 if torch.float64 in (x.dtype, gain.dtype) else torch.float32
+    x = x.to(compute)
+    gain = gain.to(compute)
+    bias = bias.to(compute)
+    eps = torch.as_tensor(eps, dtype=compute, device=x.device)
+    N = x.shape[0]
+    C = x.shape[1]
+    batch = x.shape[2:]
+    rows = batch.numel()
+    x = x.reshape(N, C, rows)
+
+    # mu[n, c] = mean[...](x[n, c, ...])
+    mu = x.sum(-1) / rows
+
+    # mu_kept[n, c] = mu[n, c]
+    mu_kept = mu.clone(memory_format=torch.contiguous_format)
+
+    # var[n, c] = mean[...]((x[n, c, ...] - mu[n, c]) ** 2)
+    var = ((x - mu[:, :, None]) ** 2).sum(-1) / rows
+
+    # var_kept[n, c] = var[n, c]
+    var_kept = var.clone(memory_format=torch.contiguous_format)
+
+    # y[n, c, ...] = (x[n, c, ...] - mu[n, c]) * rsqrt(var[n, c] + eps) * gain[c] + bias[c]
+    y = (
+        (x - mu[:, :, None]) * torch.rsqrt(var[:, :, None] + eps) * gain[:, None] + bias[:, None]
+    ).to(T)
+
+    return y.reshape(N, C, *batch), mu_kept, var_kept
+
+
+@runtime.op(
+    "specs/instance_norm.op",
+    lib=12,
+    allocate=allocate_instance_norm_forward,
+    reference=instance_norm_forward_reference,
+    backward=runtime.Backward(
+        "instance_norm_backward",
+        wrt=("x", "gain", "bias", "eps"),
+        outputs=("y", "mu_kept", "var_kept"),
+        flags=("need_dx", "need_dgain", "need_dbias", "need_deps"),
+        before={"x": 2},
+    ),
+)
+def instance_norm_forward(
+    x: torch.Tensor, gain: torch.Tensor, bias: torch.Tensor, eps: float | torch.Tensor = 1e-05
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """instance_norm, which also returns mu and var for its gradient.
+
+    T is f64, f32, f16 or bf16; U is f64, f32, f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
+    """
+    y, mu_kept, var_kept = allocate_instance_norm_forward(x, gain, bias, eps)
+    if not lib.runs_kernels(x):
+        return instance_norm_forward_reference(x, gain, bias, eps)
+    if y.numel() > 0 or mu_kept.numel() > 0 or var_kept.numel() > 0:
+        with torch.cuda.device_of(x):
+            launch_instance_norm_forward(x, gain, bias, y, mu_kept, var_kept, eps)
+    return y, mu_kept, var_kept
 
 
 @triton.jit
-def instance_norm_backward_dgain_rows(
-    dy_ptr, x_ptr, mu_ptr, var_sum_ptr, dgain_ptr, dbias_ptr, eps, C, cols, batch, dy_n,
-    dy_row, dy_b, x_n, x_row, x_b, mu_n, mu_row, var_sum_n, var_sum_row, dgain_row,
-    dbias_row,
+def instance_norm_backward_dy_rsqrt_sum_rows(
+    dy_ptr, x_ptr, mu_kept_ptr, dy_rsqrt_sum_ptr, dmu_sum_ptr, var_kept_ptr, gain_ptr,
+    dx_ptr, eps, rows, cols, C, dy_row, dy_col, x_row, x_col, mu_kept_row, dy_rsqrt_sum_row,
+    dmu_sum_row, var_kept_row, gain_c, dx_row, dx_col,
+    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Each program holds ROWS whole rows in registers, and reads every element once."""
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    cols, dy_row = cols // VEC * VEC, dy_row // VEC * VEC
+    x_row, dx_row = x_row // VEC * VEC, dx_row // VEC * VEC
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
+    inside = (row < rows) & (col < cols)
+    eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
+    c = row % C
+    dy = tl.load(dy_ptr + row * dy_row + col * dy_col, mask=inside, other=0.0).to(COMPUTE)
+    x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=0.0).to(COMPUTE)
+    mu_kept = tl.load(mu_kept_ptr + row * mu_kept_row, mask=row < rows)
+    # dy_rsqrt_sum[n, c] = sum[...](dy[n, c, ...] * (x[n, c, ...] - mu_kept[n, c]))
+    dy_rsqrt_sum = tl.sum(tl.where(inside, dy * (x - mu_kept), 0.0), 1, keep_dims=True)
+    tl.store(dy_rsqrt_sum_ptr + row * dy_rsqrt_sum_row, dy_rsqrt_sum, mask=row < rows)
+    # dmu_sum[n, c] = sum[...](dy[n, c, ...])
+    dmu_sum = tl.sum(dy, 1, keep_dims=True)
+    tl.store(dmu_sum_ptr + row * dmu_sum_row, dmu_sum, mask=row < rows)
+    var_kept = tl.load(var_kept_ptr + row * var_kept_row, mask=row < rows)
+    # y_rsqrt[n, c] = rsqrt(var_kept[n, c] + eps)
+    y_rsqrt = lib.rsqrt(var_kept + eps)
+    gain = tl.load(gain_ptr + c * gain_c, mask=row < rows).to(COMPUTE)
+    # dvar[n, c] = dy_rsqrt_sum[n, c] * gain[c] * (-0.5 * y_rsqrt[n, c] /
+    #     (var_kept[n, c] + eps))
+    dvar = dy_rsqrt_sum * gain * (-0.5 * y_rsqrt / (var_kept + eps))
+    div_dvar = dvar / cols
+    div_dmu_sum = dmu_sum * y_rsqrt * gain / cols
+    # dx[n, c, ...] = dy[n, c, ...] * gain[c] * y_rsqrt[n, c] + dvar[n, c] / batch *
+    #     (2.0 * (x[n, c, ...] - mu_kept[n, c])) - dmu_sum[n, c] * y_rsqrt[n, c] *
+    #     gain[c] / batch
+    dx = dy * gain * y_rsqrt + div_dvar * (2.0 * (x - mu_kept)) - div_dmu_sum
+    tl.store(dx_ptr + row * dx_row + col * dx_col, dx, mask=inside)
+
+
+@triton.jit
+def instance_norm_backward_dy_rsqrt_sum_loop(
+    var_kept_ptr, dy_ptr, x_ptr, mu_kept_ptr, gain_ptr, dy_rsqrt_sum_ptr, dmu_sum_ptr,
+    dx_ptr, eps, rows, cols, C, var_kept_row, dy_row, dy_col, x_row, x_col, mu_kept_row,
+    gain_c, dy_rsqrt_sum_row, dmu_sum_row, dx_row, dx_col,
+    EPS_IS_TENSOR: tl.constexpr, COMPUTE: tl.constexpr, VEC: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
+    dy_rsqrt_sum_part_ptr=None, dmu_sum_part_ptr=None,
+):  # fmt: skip
+    """Each program handles ROWS rows of any width, BLOCK elements at a time, in two passes over each row.
+
+    With PASS > 0, PARTS programs share the rows. Each launch before the last stores the state of one CHUNK of columns.
+    """
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    cols, dy_row = cols // VEC * VEC, dy_row // VEC * VEC
+    x_row, dx_row = x_row // VEC * VEC, dx_row // VEC * VEC
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    part, begin, end = 0, 0, tl.cast(cols, tl.int64)
+    if PASS > 0:
+        part = tl.program_id(1).to(tl.int64)
+        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
+    eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
+    c = row % C
+    var_kept = tl.load(var_kept_ptr + row * var_kept_row, mask=row < rows)
+    # y_rsqrt[n, c] = rsqrt(var_kept[n, c] + eps)
+    y_rsqrt = lib.rsqrt(var_kept + eps)
+    # dy_rsqrt_sum[n, c] = sum[...](dy[n, c, ...] * (x[n, c, ...] - mu_kept[n, c]))
+    # dmu_sum[n, c] = sum[...](dy[n, c, ...])
+    if PASS <= 1:
+        dy_rsqrt_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+        dmu_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+        for start in range(begin, end, BLOCK):
+            col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+            inside = (row < rows) & (col < cols)
+            dy = tl.load(
+                dy_ptr + row * dy_row + col * dy_col,
+                mask=inside,
+                other=0.0,
+                eviction_policy="evict_last" if PASS == 0 else "",
+            ).to(COMPUTE)
+            x = tl.load(
+                x_ptr + row * x_row + col * x_col,
+                mask=inside,
+                other=0.0,
+                eviction_policy="evict_last" if PASS == 0 else "",
+            ).to(COMPUTE)
+            mu_kept = tl.load(mu_kept_ptr + row * mu_kept_row, mask=row < rows)
+            dy_rsqrt_sum_acc += tl.where(inside, dy * (x - mu_kept), 0.0)
+
+            dmu_sum_acc += dy
+        dy_rsqrt_sum = tl.sum(dy_rsqrt_sum_acc, 1, keep_dims=True)
+
+        dmu_sum = tl.sum(dmu_sum_acc, 1, keep_dims=True)
+        if PASS == 1:
+            tl.store(dy_rsqrt_sum_part_ptr + row * PARTS + part, dy_rsqrt_sum, mask=row < rows)
+            tl.store(dmu_sum_part_ptr + row * PARTS + part, dmu_sum, mask=row < rows)
+    else:
+        parts = tl.arange(0, PARTS_POW2)[None, :]
+        there = (row < rows) & (parts < PARTS)
+        dy_rsqrt_sum_parts = tl.load(
+            dy_rsqrt_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0
+        )
+        dy_rsqrt_sum = tl.sum(dy_rsqrt_sum_parts, 1, keep_dims=True)
+        dmu_sum_parts = tl.load(dmu_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
+        dmu_sum = tl.sum(dmu_sum_parts, 1, keep_dims=True)
+    if PASS != 1:
+        gain = tl.load(gain_ptr + c * gain_c, mask=row < rows).to(COMPUTE)
+        # dvar[n, c] = dy_rsqrt_sum[n, c] * gain[c] * (-0.5 * y_rsqrt[n, c] /
+        #     (var_kept[n, c] + eps))
+        dvar = dy_rsqrt_sum * gain * (-0.5 * y_rsqrt / (var_kept + eps))
+        div_dvar = dvar / cols
+        div_dmu_sum = dmu_sum * y_rsqrt * gain / cols
+        tl.store(
+            dy_rsqrt_sum_ptr + row * dy_rsqrt_sum_row, dy_rsqrt_sum, mask=(row < rows) & (part == 0)
+        )
+        tl.store(dmu_sum_ptr + row * dmu_sum_row, dmu_sum, mask=(row < rows) & (part == 0))
+        for start in range(begin, end, BLOCK):
+            col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+            inside = (row < rows) & (col < cols)
+            dy = tl.load(
+                dy_ptr + row * dy_row + col * dy_col, mask=inside, eviction_policy="evict_first"
+            ).to(COMPUTE)
+            x = tl.load(
+                x_ptr + row * x_row + col * x_col, mask=inside, eviction_policy="evict_first"
+            ).to(COMPUTE)
+            mu_kept = tl.load(mu_kept_ptr + row * mu_kept_row, mask=row < rows)
+            # dx[n, c, ...] = dy[n, c, ...] * gain[c] * y_rsqrt[n, c] + dvar[n, c] / batch *
+            #     (2.0 * (x[n, c, ...] - mu_kept[n, c])) - dmu_sum[n, c] * y_rsqrt[n, c] *
+            #     gain[c] / batch
+            dx = dy * gain * y_rsqrt + div_dvar * (2.0 * (x - mu_kept)) - div_dmu_sum
+            tl.store(dx_ptr + row * dx_row + col * dx_col, dx, mask=inside)
+
+
+@triton.jit
+def instance_norm_backward_dy_rsqrt_sum_two_pass(
+    tickets_ptr, var_kept_ptr, dy_ptr, x_ptr, mu_kept_ptr, dy_rsqrt_sum_part_ptr,
+    dmu_sum_part_ptr, gain_ptr, dy_rsqrt_sum_ptr, dmu_sum_ptr, dx_ptr, eps, rows, cols, C,
+    var_kept_row, dy_row, dy_col, x_row, x_col, mu_kept_row, gain_c, dy_rsqrt_sum_row,
+    dmu_sum_row, dx_row, dx_col,
+    EPS_IS_TENSOR: tl.constexpr, COMPUTE: tl.constexpr, VEC: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS_POW2: tl.constexpr, LAG: tl.constexpr,
+):  # fmt: skip
+    """Program `ticket` reduces a block to dy_rsqrt_sum, dmu_sum. Then it writes an earlier block, which L2 still holds."""
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    cols, dy_row = cols // VEC * VEC, dy_row // VEC * VEC
+    x_row, dx_row = x_row // VEC * VEC, dx_row // VEC * VEC
+    blocks = lib.blocks(cols, BLOCK)
+    eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
+    # Tickets are in the order in which programs start, so no program waits for one that has not started.
+    ticket = tl.atomic_add(tickets_ptr, 1, sem="relaxed")
+
+    if ticket < lib.blocks(rows, ROWS) * blocks:
+        tile, part = ticket // blocks, ticket % blocks
+        row = tile.to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+        start = part * BLOCK
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (col < cols)
+        var_kept = tl.load(var_kept_ptr + row * var_kept_row, mask=row < rows)
+        # y_rsqrt[n, c] = rsqrt(var_kept[n, c] + eps)
+        y_rsqrt = lib.rsqrt(var_kept + eps)
+        # dy_rsqrt_sum[n, c] = sum[...](dy[n, c, ...] * (x[n, c, ...] - mu_kept[n, c]))
+        dy_rsqrt_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+        # dmu_sum[n, c] = sum[...](dy[n, c, ...])
+        dmu_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+        dy = tl.load(
+            dy_ptr + row * dy_row + col * dy_col,
+            mask=inside,
+            other=0.0,
+            eviction_policy="evict_last",
+        ).to(COMPUTE)
+        x = tl.load(
+            x_ptr + row * x_row + col * x_col, mask=inside, other=0.0, eviction_policy="evict_last"
+        ).to(COMPUTE)
+        mu_kept = tl.load(mu_kept_ptr + row * mu_kept_row, mask=row < rows)
+        dy_rsqrt_sum_acc += tl.where(inside, dy * (x - mu_kept), 0.0)
+        dmu_sum_acc += dy
+        tl.store(
+            dy_rsqrt_sum_part_ptr + row * blocks + part,
+            tl.sum(dy_rsqrt_sum_acc, 1, keep_dims=True),
+            mask=row < rows,
+        )
+        tl.store(
+            dmu_sum_part_ptr + row * blocks + part,
+            tl.sum(dmu_sum_acc, 1, keep_dims=True),
+            mask=row < rows,
+        )
+        tl.debug_barrier()  # store everything before counting it
+        tl.atomic_add(tickets_ptr + 1 + tile, 1, sem="release")
+
+    lagging = ticket - blocks - LAG
+    if lagging >= 0:
+        tile, part = lagging // blocks, lagging % blocks
+        row = tile.to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+        start = part * BLOCK
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (col < cols)
+        parts = tl.arange(0, PARTS_POW2)[None, :]
+        # Wait until every block of these rows has stored its partial results.
+        while tl.atomic_add(tickets_ptr + 1 + tile, 0, sem="acquire") < blocks:
+            pass
+        there = (row < rows) & (parts < blocks)
+        c = row % C
+        var_kept = tl.load(var_kept_ptr + row * var_kept_row, mask=row < rows)
+        y_rsqrt = lib.rsqrt(var_kept + eps)
+        dy_rsqrt_sum_parts = tl.load(
+            dy_rsqrt_sum_part_ptr + row * blocks + parts, mask=there, other=0.0
+        )
+        dy_rsqrt_sum = tl.sum(dy_rsqrt_sum_parts, 1, keep_dims=True)
+        dmu_sum_parts = tl.load(dmu_sum_part_ptr + row * blocks + parts, mask=there, other=0.0)
+        dmu_sum = tl.sum(dmu_sum_parts, 1, keep_dims=True)
+        gain = tl.load(gain_ptr + c * gain_c, mask=row < rows).to(COMPUTE)
+        # dvar[n, c] = dy_rsqrt_sum[n, c] * gain[c] * (-0.5 * y_rsqrt[n, c] /
+        #     (var_kept[n, c] + eps))
+        dvar = dy_rsqrt_sum * gain * (-0.5 * y_rsqrt / (var_kept + eps))
+        div_dvar = dvar / cols
+        div_dmu_sum = dmu_sum * y_rsqrt * gain / cols
+        tl.store(
+            dy_rsqrt_sum_ptr + row * dy_rsqrt_sum_row, dy_rsqrt_sum, mask=(row < rows) & (part == 0)
+        )
+        tl.store(dmu_sum_ptr + row * dmu_sum_row, dmu_sum, mask=(row < rows) & (part == 0))
+        dy = tl.load(
+            dy_ptr + row * dy_row + col * dy_col, mask=inside, eviction_policy="evict_first"
+        ).to(COMPUTE)
+        x = tl.load(
+            x_ptr + row * x_row + col * x_col, mask=inside, eviction_policy="evict_first"
+        ).to(COMPUTE)
+        mu_kept = tl.load(mu_kept_ptr + row * mu_kept_row, mask=row < rows)
+        # dx[n, c, ...] = dy[n, c, ...] * gain[c] * y_rsqrt[n, c] + dvar[n, c] / batch *
+        #     (2.0 * (x[n, c, ...] - mu_kept[n, c])) - dmu_sum[n, c] * y_rsqrt[n, c] *
+        #     gain[c] / batch
+        dx = dy * gain * y_rsqrt + div_dvar * (2.0 * (x - mu_kept)) - div_dmu_sum
+        tl.store(dx_ptr + row * dx_row + col * dx_col, dx, mask=inside)
+
+
+@triton.jit
+def instance_norm_backward_dy_rsqrt_sum_channels_rows(
+    dy_ptr, x_ptr, mu_kept_ptr, dy_rsqrt_sum_ptr, dmu_sum_ptr, var_kept_ptr, gain_ptr,
+    dx_ptr, eps, rows, cols, C, dy_n, dy_c, dy_col, x_n, x_c, x_col, mu_kept_n, mu_kept_c,
+    dy_rsqrt_sum_n, dy_rsqrt_sum_c, dmu_sum_n, dmu_sum_c, var_kept_n, var_kept_c, gain_c,
+    dx_n, dx_c, dx_col,
     COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program holds ROWS whole rows in registers, and reads every element once."""
     # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     cols, dy_n = cols // VEC * VEC, dy_n // VEC * VEC
-    dy_row, x_n = dy_row // VEC * VEC, x_n // VEC * VEC
-    x_row = x_row // VEC * VEC
+    dy_c, x_n = dy_c // VEC * VEC, x_n // VEC * VEC
+    x_c, dx_n = x_c // VEC * VEC, dx_n // VEC * VEC
+    dx_c = dx_c // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    col = tl.arange(0, BLOCK)[None, :]
-    inside = (row < C) & (col < cols)
+    col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
+    inside = (row < rows) & (col < cols)
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
-    n = (col // batch).to(tl.int64)
-    b = (col % batch).to(tl.int64)
-    dy = tl.load(dy_ptr + n * dy_n + row * dy_row + b * dy_b, mask=inside).to(COMPUTE)
-    x = tl.load(x_ptr + n * x_n + row * x_row + b * x_b, mask=inside).to(COMPUTE)
-    mu = tl.load(mu_ptr + n * mu_n + row * mu_row, mask=inside)
-    var_sum = tl.load(var_sum_ptr + n * var_sum_n + row * var_sum_row, mask=inside)
-    # dgain[c] = sum[n, ...](dy[n, c, ...] * ((x[n, c, ...] - mu[n, c]) *
-    #     y_rsqrt[n, c]))
-    dgain = tl.sum(
-        tl.where(inside, dy * ((x - mu) * lib.rsqrt(var_sum / batch + eps)), 0.0), 1, keep_dims=True
+    n = row // C
+    c = row % C
+    dy = tl.load(dy_ptr + n * dy_n + c * dy_c + col * dy_col, mask=inside, other=0.0).to(COMPUTE)
+    x = tl.load(x_ptr + n * x_n + c * x_c + col * x_col, mask=inside, other=0.0).to(COMPUTE)
+    mu_kept = tl.load(mu_kept_ptr + n * mu_kept_n + c * mu_kept_c, mask=row < rows)
+    # dy_rsqrt_sum[n, c] = sum[...](dy[n, c, ...] * (x[n, c, ...] - mu_kept[n, c]))
+    dy_rsqrt_sum = tl.sum(tl.where(inside, dy * (x - mu_kept), 0.0), 1, keep_dims=True)
+    tl.store(
+        dy_rsqrt_sum_ptr + n * dy_rsqrt_sum_n + c * dy_rsqrt_sum_c, dy_rsqrt_sum, mask=row < rows
     )
+    # dmu_sum[n, c] = sum[...](dy[n, c, ...])
+    dmu_sum = tl.sum(dy, 1, keep_dims=True)
+    tl.store(dmu_sum_ptr + n * dmu_sum_n + c * dmu_sum_c, dmu_sum, mask=row < rows)
+    var_kept = tl.load(var_kept_ptr + n * var_kept_n + c * var_kept_c, mask=row < rows)
+    # y_rsqrt[n, c] = rsqrt(var_kept[n, c] + eps)
+    y_rsqrt = lib.rsqrt(var_kept + eps)
+    gain = tl.load(gain_ptr + c * gain_c, mask=row < rows).to(COMPUTE)
+    # dvar[n, c] = dy_rsqrt_sum[n, c] * gain[c] * (-0.5 * y_rsqrt[n, c] /
+    #     (var_kept[n, c] + eps))
+    dvar = dy_rsqrt_sum * gain * (-0.5 * y_rsqrt / (var_kept + eps))
+    div_dvar = dvar / cols
+    div_dmu_sum = dmu_sum * y_rsqrt * gain / cols
+    # dx[n, c, ...] = dy[n, c, ...] * gain[c] * y_rsqrt[n, c] + dvar[n, c] / batch *
+    #     (2.0 * (x[n, c, ...] - mu_kept[n, c])) - dmu_sum[n, c] * y_rsqrt[n, c] *
+    #     gain[c] / batch
+    dx = dy * gain * y_rsqrt + div_dvar * (2.0 * (x - mu_kept)) - div_dmu_sum
+    tl.store(dx_ptr + n * dx_n + c * dx_c + col * dx_col, dx, mask=inside)
+
+
+@triton.jit
+def instance_norm_backward_dy_rsqrt_sum_channels_loop(
+    var_kept_ptr, dy_ptr, x_ptr, mu_kept_ptr, gain_ptr, dy_rsqrt_sum_ptr, dmu_sum_ptr,
+    dx_ptr, eps, rows, cols, C, var_kept_n, var_kept_c, dy_n, dy_c, dy_col, x_n, x_c, x_col,
+    mu_kept_n, mu_kept_c, gain_c, dy_rsqrt_sum_n, dy_rsqrt_sum_c, dmu_sum_n, dmu_sum_c,
+    dx_n, dx_c, dx_col,
+    EPS_IS_TENSOR: tl.constexpr, COMPUTE: tl.constexpr, VEC: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
+    dy_rsqrt_sum_part_ptr=None, dmu_sum_part_ptr=None,
+):  # fmt: skip
+    """Each program handles ROWS rows of any width, BLOCK elements at a time, in two passes over each row.
+
+    With PASS > 0, PARTS programs share the rows. Each launch before the last stores the state of one CHUNK of columns.
+    """
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    cols, dy_n = cols // VEC * VEC, dy_n // VEC * VEC
+    dy_c, x_n = dy_c // VEC * VEC, x_n // VEC * VEC
+    x_c, dx_n = x_c // VEC * VEC, dx_n // VEC * VEC
+    dx_c = dx_c // VEC * VEC
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    part, begin, end = 0, 0, tl.cast(cols, tl.int64)
+    if PASS > 0:
+        part = tl.program_id(1).to(tl.int64)
+        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
+    eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
+    n = row // C
+    c = row % C
+    var_kept = tl.load(var_kept_ptr + n * var_kept_n + c * var_kept_c, mask=row < rows)
+    # y_rsqrt[n, c] = rsqrt(var_kept[n, c] + eps)
+    y_rsqrt = lib.rsqrt(var_kept + eps)
+    # dy_rsqrt_sum[n, c] = sum[...](dy[n, c, ...] * (x[n, c, ...] - mu_kept[n, c]))
+    # dmu_sum[n, c] = sum[...](dy[n, c, ...])
+    if PASS <= 1:
+        dy_rsqrt_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+        dmu_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+        for start in range(begin, end, BLOCK):
+            col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+            inside = (row < rows) & (col < cols)
+            dy = tl.load(
+                dy_ptr + n * dy_n + c * dy_c + col * dy_col,
+                mask=inside,
+                other=0.0,
+                eviction_policy="evict_last" if PASS == 0 else "",
+            ).to(COMPUTE)
+            x = tl.load(
+                x_ptr + n * x_n + c * x_c + col * x_col,
+                mask=inside,
+                other=0.0,
+                eviction_policy="evict_last" if PASS == 0 else "",
+            ).to(COMPUTE)
+            mu_kept = tl.load(mu_kept_ptr + n * mu_kept_n + c * mu_kept_c, mask=row < rows)
+            dy_rsqrt_sum_acc += tl.where(inside, dy * (x - mu_kept), 0.0)
+
+            dmu_sum_acc += dy
+        dy_rsqrt_sum = tl.sum(dy_rsqrt_sum_acc, 1, keep_dims=True)
+
+        dmu_sum = tl.sum(dmu_sum_acc, 1, keep_dims=True)
+        if PASS == 1:
+            tl.store(dy_rsqrt_sum_part_ptr + row * PARTS + part, dy_rsqrt_sum, mask=row < rows)
+            tl.store(dmu_sum_part_ptr + row * PARTS + part, dmu_sum, mask=row < rows)
+    else:
+        parts = tl.arange(0, PARTS_POW2)[None, :]
+        there = (row < rows) & (parts < PARTS)
+        dy_rsqrt_sum_parts = tl.load(
+            dy_rsqrt_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0
+        )
+        dy_rsqrt_sum = tl.sum(dy_rsqrt_sum_parts, 1, keep_dims=True)
+        dmu_sum_parts = tl.load(dmu_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
+        dmu_sum = tl.sum(dmu_sum_parts, 1, keep_dims=True)
+    if PASS != 1:
+        gain = tl.load(gain_ptr + c * gain_c, mask=row < rows).to(COMPUTE)
+        # dvar[n, c] = dy_rsqrt_sum[n, c] * gain[c] * (-0.5 * y_rsqrt[n, c] /
+        #     (var_kept[n, c] + eps))
+        dvar = dy_rsqrt_sum * gain * (-0.5 * y_rsqrt / (var_kept + eps))
+        div_dvar = dvar / cols
+        div_dmu_sum = dmu_sum * y_rsqrt * gain / cols
+        tl.store(
+            dy_rsqrt_sum_ptr + n * dy_rsqrt_sum_n + c * dy_rsqrt_sum_c,
+            dy_rsqrt_sum,
+            mask=(row < rows) & (part == 0),
+        )
+        tl.store(
+            dmu_sum_ptr + n * dmu_sum_n + c * dmu_sum_c, dmu_sum, mask=(row < rows) & (part == 0)
+        )
+        for start in range(begin, end, BLOCK):
+            col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+            inside = (row < rows) & (col < cols)
+            dy = tl.load(
+                dy_ptr + n * dy_n + c * dy_c + col * dy_col,
+                mask=inside,
+                eviction_policy="evict_first",
+            ).to(COMPUTE)
+            x = tl.load(
+                x_ptr + n * x_n + c * x_c + col * x_col, mask=inside, eviction_policy="evict_first"
+            ).to(COMPUTE)
+            mu_kept = tl.load(mu_kept_ptr + n * mu_kept_n + c * mu_kept_c, mask=row < rows)
+            # dx[n, c, ...] = dy[n, c, ...] * gain[c] * y_rsqrt[n, c] + dvar[n, c] / batch *
+            #     (2.0 * (x[n, c, ...] - mu_kept[n, c])) - dmu_sum[n, c] * y_rsqrt[n, c] *
+            #     gain[c] / batch
+            dx = dy * gain * y_rsqrt + div_dvar * (2.0 * (x - mu_kept)) - div_dmu_sum
+            tl.store(dx_ptr + n * dx_n + c * dx_c + col * dx_col, dx, mask=inside)
+
+
+@triton.jit
+def instance_norm_backward_dgain_rows(
+    var_kept_ptr, dy_rsqrt_sum_ptr, dgain_ptr, dmu_sum_ptr, dbias_ptr, eps, C, N,
+    var_kept_col, var_kept_row, dy_rsqrt_sum_col, dy_rsqrt_sum_row, dgain_row, dmu_sum_col,
+    dmu_sum_row, dbias_row,
+    EPS_IS_TENSOR: tl.constexpr, COMPUTE: tl.constexpr, VEC: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Each program holds ROWS whole rows in registers, and reads every element once."""
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    C, var_kept_col = C // VEC * VEC, var_kept_col // VEC * VEC
+    dy_rsqrt_sum_col, dmu_sum_col = dy_rsqrt_sum_col // VEC * VEC, dmu_sum_col // VEC * VEC
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
+    inside = (row < C) & (col < N)
+    eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
+    var_kept = tl.load(
+        var_kept_ptr + col * var_kept_col + row * var_kept_row, mask=inside, other=0.0
+    )
+    # y_rsqrt[n, c] = rsqrt(var_kept[n, c] + eps)
+    y_rsqrt = lib.rsqrt(var_kept + eps)
+    dy_rsqrt_sum = tl.load(
+        dy_rsqrt_sum_ptr + col * dy_rsqrt_sum_col + row * dy_rsqrt_sum_row, mask=inside, other=0.0
+    )
+    # dgain[c] = sum[n](dy_rsqrt_sum[n, c] * y_rsqrt[n, c])
+    dgain = tl.sum(tl.where(inside, dy_rsqrt_sum * y_rsqrt, 0.0), 1, keep_dims=True)
     tl.store(dgain_ptr + row * dgain_row, dgain, mask=row < C)
-    # dbias[c] = sum[n, ...](dy[n, c, ...])
-    dbias = tl.sum(tl.where(inside, dy, 0.0), 1, keep_dims=True)
+    dmu_sum = tl.load(dmu_sum_ptr + col * dmu_sum_col + row * dmu_sum_row, mask=inside, other=0.0)
+    # dbias[c] = sum[n](dmu_sum[n, c])
+    dbias = tl.sum(dmu_sum, 1, keep_dims=True)
     tl.store(dbias_ptr + row * dbias_row, dbias, mask=row < C)
 
 
 @triton.jit
 def instance_norm_backward_dgain_loop(
-    dy_ptr, x_ptr, mu_ptr, var_sum_ptr, dgain_ptr, dbias_ptr, eps, C, N, cols, dy_n, dy_row,
-    dy_b, x_n, x_row, x_b, mu_n, mu_row, var_sum_n, var_sum_row, dgain_row, dbias_row,
+    var_kept_ptr, dy_rsqrt_sum_ptr, dmu_sum_ptr, dgain_ptr, dbias_ptr, eps, C, N,
+    var_kept_col, var_kept_row, dy_rsqrt_sum_col, dy_rsqrt_sum_row, dmu_sum_col,
+    dmu_sum_row, dgain_row, dbias_row,
     COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
@@ -1030,40 +1582,37 @@ def instance_norm_backward_dgain_loop(
     With PASS > 0, PARTS programs share the rows. Each launch before the last stores the state of one CHUNK of columns.
     """
     # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
-    cols, dy_n = cols // VEC * VEC, dy_n // VEC * VEC
-    dy_row, x_n = dy_row // VEC * VEC, x_n // VEC * VEC
-    x_row = x_row // VEC * VEC
+    C, var_kept_col = C // VEC * VEC, var_kept_col // VEC * VEC
+    dy_rsqrt_sum_col, dmu_sum_col = dy_rsqrt_sum_col // VEC * VEC, dmu_sum_col // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    blocks = lib.blocks(cols, BLOCK)
-    part, begin, end = 0, 0, N * blocks
+    part, begin, end = 0, 0, tl.cast(N, tl.int64)
     if PASS > 0:
-        part = tl.program_id(1)
+        part = tl.program_id(1).to(tl.int64)
         begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
-    # dgain[c] = sum[n, ...](dy[n, c, ...] * ((x[n, c, ...] - mu[n, c]) *
-    #     y_rsqrt[n, c]))
-    # dbias[c] = sum[n, ...](dy[n, c, ...])
+    # dgain[c] = sum[n](dy_rsqrt_sum[n, c] * y_rsqrt[n, c])
+    # dbias[c] = sum[n](dmu_sum[n, c])
     if PASS <= 1:
         dgain_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
         dbias_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-        for step in range(begin, end):
-            line = tl.cast(step // blocks, tl.int64)
-            start = step % blocks * BLOCK
+        for start in range(begin, end, BLOCK):
             col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-            inside = (row < C) & (col < cols)
-            dy = tl.load(
-                dy_ptr + line * dy_n + row * dy_row + col * dy_b, mask=inside, other=0.0
-            ).to(COMPUTE)
-            x = tl.load(x_ptr + line * x_n + row * x_row + col * x_b, mask=inside, other=0.0).to(
-                COMPUTE
+            inside = (row < C) & (col < N)
+            var_kept = tl.load(
+                var_kept_ptr + col * var_kept_col + row * var_kept_row, mask=inside, other=0.0
             )
-            mu = tl.load(mu_ptr + line * mu_n + row * mu_row, mask=row < C)
-            var_sum = tl.load(var_sum_ptr + line * var_sum_n + row * var_sum_row, mask=row < C)
-            dgain_sum_acc += tl.where(
-                inside, dy * ((x - mu) * lib.rsqrt(var_sum / cols + eps)), 0.0
+            # y_rsqrt[n, c] = rsqrt(var_kept[n, c] + eps)
+            y_rsqrt = lib.rsqrt(var_kept + eps)
+            dy_rsqrt_sum = tl.load(
+                dy_rsqrt_sum_ptr + col * dy_rsqrt_sum_col + row * dy_rsqrt_sum_row,
+                mask=inside,
+                other=0.0,
             )
-
-            dbias_sum_acc += dy
+            dgain_sum_acc += tl.where(inside, dy_rsqrt_sum * y_rsqrt, 0.0)
+            dmu_sum = tl.load(
+                dmu_sum_ptr + col * dmu_sum_col + row * dmu_sum_row, mask=inside, other=0.0
+            )
+            dbias_sum_acc += dmu_sum
         dgain_sum = tl.sum(dgain_sum_acc, 1, keep_dims=True)
 
         dbias_sum = tl.sum(dbias_sum_acc, 1, keep_dims=True)
@@ -1084,7 +1633,7 @@ def instance_norm_backward_dgain_loop(
 
 @triton.jit
 def instance_norm_backward_deps_rows(
-    var_sum_ptr, dy_rsqrt_sum_ptr, gain_ptr, deps_ptr, eps, cols, batch, C, var_sum_col,
+    var_kept_ptr, dy_rsqrt_sum_ptr, gain_ptr, deps_ptr, eps, cols, C, var_kept_col,
     dy_rsqrt_sum_col, gain_c,
     EPS_IS_TENSOR: tl.constexpr, COMPUTE: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
@@ -1097,17 +1646,15 @@ def instance_norm_backward_deps_rows(
     inside = (row < 1) & (col < cols)
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
     c = (col % C).to(tl.int64)
-    var_sum = tl.load(var_sum_ptr + col.to(tl.int64) * var_sum_col, mask=col < cols)
-    # var[n, c] = mean[...]((x[n, c, ...] - mu[n, c]) ** 2)
-    var = var_sum / batch
-    # y_rsqrt[n, c] = rsqrt(var[n, c] + eps)
-    y_rsqrt = lib.rsqrt(var + eps)
+    var_kept = tl.load(var_kept_ptr + col.to(tl.int64) * var_kept_col, mask=col < cols)
+    # y_rsqrt[n, c] = rsqrt(var_kept[n, c] + eps)
+    y_rsqrt = lib.rsqrt(var_kept + eps)
     dy_rsqrt_sum = tl.load(dy_rsqrt_sum_ptr + col.to(tl.int64) * dy_rsqrt_sum_col, mask=col < cols)
     gain = tl.load(gain_ptr + c * gain_c, mask=col < cols).to(COMPUTE)
     # deps = sum[n, c](dy_rsqrt_sum[n, c] * gain[c] * (-0.5 * y_rsqrt[n, c]) /
-    #     (var[n, c] + eps))
+    #     (var_kept[n, c] + eps))
     deps = tl.sum(
-        tl.where(inside, dy_rsqrt_sum * gain * (-0.5 * y_rsqrt) / (var + eps), 0.0),
+        tl.where(inside, dy_rsqrt_sum * gain * (-0.5 * y_rsqrt) / (var_kept + eps), 0.0),
         1,
         keep_dims=True,
     )
@@ -1116,7 +1663,7 @@ def instance_norm_backward_deps_rows(
 
 @triton.jit
 def instance_norm_backward_deps_loop(
-    var_sum_ptr, dy_rsqrt_sum_ptr, gain_ptr, deps_ptr, eps, N, C, batch, var_sum_col,
+    var_kept_ptr, dy_rsqrt_sum_ptr, gain_ptr, deps_ptr, eps, N, C, var_kept_col,
     dy_rsqrt_sum_col, gain_c,
     COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
@@ -1137,7 +1684,7 @@ def instance_norm_backward_deps_loop(
         begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
     # deps = sum[n, c](dy_rsqrt_sum[n, c] * gain[c] * (-0.5 * y_rsqrt[n, c]) /
-    #     (var[n, c] + eps))
+    #     (var_kept[n, c] + eps))
     if PASS <= 1:
         deps_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
         for step in range(begin, end):
@@ -1146,15 +1693,13 @@ def instance_norm_backward_deps_loop(
             col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
             inside = (row < 1) & (col < C)
             nc = line * C + col
-            var_sum = tl.load(var_sum_ptr + nc * var_sum_col, mask=col < C)
-            # var[n, c] = mean[...]((x[n, c, ...] - mu[n, c]) ** 2)
-            var = var_sum / batch
-            # y_rsqrt[n, c] = rsqrt(var[n, c] + eps)
-            y_rsqrt = lib.rsqrt(var + eps)
+            var_kept = tl.load(var_kept_ptr + nc * var_kept_col, mask=col < C)
+            # y_rsqrt[n, c] = rsqrt(var_kept[n, c] + eps)
+            y_rsqrt = lib.rsqrt(var_kept + eps)
             dy_rsqrt_sum = tl.load(dy_rsqrt_sum_ptr + nc * dy_rsqrt_sum_col, mask=col < C)
             gain = tl.load(gain_ptr + col * gain_c, mask=col < C).to(COMPUTE)
             deps_sum_acc += tl.where(
-                inside, dy_rsqrt_sum * gain * (-0.5 * y_rsqrt) / (var + eps), 0.0
+                inside, dy_rsqrt_sum * gain * (-0.5 * y_rsqrt) / (var_kept + eps), 0.0
             )
         deps_sum = tl.sum(deps_sum_acc, 1, keep_dims=True)
         if PASS == 1:
@@ -1168,11 +1713,23 @@ def instance_norm_backward_deps_loop(
         tl.store(deps_ptr + row, deps_sum, mask=row < 1)
 
 
-def choose_instance_norm_backward_mu(
+def choose_instance_norm_backward_dy_rsqrt_sum(
     rows: int, cols: int, channels_last: bool, strided: bool, aligned: bool, in_f64: bool,
     gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """Returns (variant, config) of a call: the first variant whose rule holds."""
+    # x does not fit in L2, but the data between its two reads does
+    if (
+        not channels_last
+        and not strided
+        and gpu.forward_progress
+        and 65536 < cols <= 2**22
+        and rows * cols > 2**25
+    ):
+        return "two_pass", dict(
+            BLOCK=(BLOCK := 8192), ROWS=1, LAG=2 * gpu.sms, num_warps=(num_warps := 8),
+            PARTS_POW2=max(lib.pow2(lib.cdiv(cols, BLOCK)), 32 * num_warps),
+        )  # fmt: skip
     # too few rows to fill the GPU: several programs share a row
     if (
         not channels_last
@@ -1180,7 +1737,7 @@ def choose_instance_norm_backward_mu(
         and cols > ((512 if 32 <= rows < 16 * gpu.sms else 2048) if strided else 32768)
     ):
         ROWS = min(32, lib.pow2(max(1, rows))) if strided else 1
-        BLOCK = 8192 // ROWS if strided else 8192 if cols >= 262144 else 4096
+        BLOCK = 2048 // ROWS if strided else 8192 if cols >= 262144 else 4096
         PARTS = lib.spread(
             (4 if strided else 128 if cols >= 262144 else 16) * gpu.sms,
             lib.cdiv(rows, ROWS),
@@ -1211,10 +1768,10 @@ def choose_instance_norm_backward_mu(
         )  # fmt: skip
     # any width
     if not channels_last:
-        ROWS = min(32, lib.pow2(max(1, rows))) if strided else 1
+        ROWS = min(64, lib.pow2(max(1, rows))) if strided else 1
         BLOCK = (
-            8192 // ROWS if strided
-            else 4096 if not aligned
+            2048 // ROWS if strided
+            else (4096 if cols <= 24576 else 8192) if not aligned
             else 16384 if cols <= 65536
             else 32768
         )  # fmt: skip
@@ -1227,7 +1784,7 @@ def choose_instance_norm_backward_mu(
         (512 if 32 <= rows < 16 * gpu.sms else 2048) if strided else 32768
     ):
         ROWS = min(32, lib.pow2(max(1, rows))) if strided else 1
-        BLOCK = 8192 // ROWS if strided else 8192 if cols >= 262144 else 4096
+        BLOCK = 2048 // ROWS if strided else 8192 if cols >= 262144 else 4096
         PARTS = lib.spread(
             (4 if strided else 128 if cols >= 262144 else 16) * gpu.sms,
             lib.cdiv(rows, ROWS),
@@ -1261,149 +1818,163 @@ def choose_instance_norm_backward_mu(
     # any width
     return "channels_loop", dict(
         ROWS=(ROWS := min(32, lib.pow2(max(1, rows))) if strided else 1),
-        BLOCK=8192 // ROWS if strided else 4096, num_warps=8,
+        BLOCK=2048 // ROWS if strided else 4096, num_warps=8,
     )  # fmt: skip
 
 
-def launch_instance_norm_backward_mu(x, gain, dy, mu, var_sum, dy_rsqrt_sum, dx, eps) -> None:
-    """Computes mu, var_sum, dy_rsqrt_sum, dx with the variant that `choose` returns. Does not check operands."""
+def launch_instance_norm_backward_dy_rsqrt_sum(
+    x, gain, mu_kept, var_kept, dy, dy_rsqrt_sum, dmu_sum, dx, eps
+) -> None:
+    """Computes dy_rsqrt_sum, dmu_sum, dx with the variant that `choose` returns. Does not check operands."""
     N = x.shape[0]
     C = x.shape[1]
     batch = math.prod(dx.shape[2:])
     rows = C * N
     in_f64 = torch.float64 in (x.dtype, gain.dtype, dy.dtype)
-    variant, config = choose_instance_norm_backward_mu(
+    variant, config = choose_instance_norm_backward_dy_rsqrt_sum(
         rows=rows, cols=batch, channels_last=dx.stride(1) < dx.stride(-1),
         strided=dx.stride(1) < dx.stride(-1), aligned=batch * dx.element_size() % 8 == 0,
-        in_f64=in_f64, gpu=lib.gpu(x.device),
+        in_f64=in_f64, gpu=lib.gpu(dy.device),
     )  # fmt: skip
-    ROWS = config["ROWS"]
+    BLOCK, ROWS = config["BLOCK"], config["ROWS"]
     compute = torch.float64 if in_f64 else torch.float32
     COMPUTE = tl.float64 if in_f64 else tl.float32
     if COMPUTE == tl.float64 and not isinstance(eps, torch.Tensor):
         # A Python number reaches a kernel as f32.
-        eps = torch.full((), eps, dtype=torch.float64, device=x.device)
+        eps = torch.full((), eps, dtype=torch.float64, device=dy.device)
     constants = dict(
-        COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor), enable_fp_fusion=True,
+        EPS_IS_TENSOR=isinstance(eps, torch.Tensor), COMPUTE=COMPUTE, enable_fp_fusion=True,
     )  # fmt: skip
-    if variant == "split":
-        PARTS = config["PARTS"]
-        x = lib.reshaped(x, C * N, batch)
+    if variant == "two_pass":
         dy = lib.reshaped(dy, C * N, batch)
-        mu = mu.view(C * N)
-        var_sum = var_sum.view(C * N)
+        mu_kept = lib.reshaped(mu_kept, C * N)
+        x = lib.reshaped(x, C * N, batch)
+        var_kept = lib.reshaped(var_kept, C * N)
         dy_rsqrt_sum = dy_rsqrt_sum.view(C * N)
+        dmu_sum = dmu_sum.view(C * N)
         dx = dx.view(C * N, batch)
-        mu_part = torch.empty((rows, PARTS), dtype=compute, device=x.device)
-        var_sum_part = torch.empty((rows, PARTS), dtype=compute, device=x.device)
-        var_sum_count = torch.empty((rows, PARTS), dtype=compute, device=x.device)
-        dmu_sum_part = torch.empty((rows, PARTS), dtype=compute, device=x.device)
-        dy_rsqrt_sum_part = torch.empty((rows, PARTS), dtype=compute, device=x.device)
+        dy_rsqrt_sum_part = torch.empty(
+            (rows, lib.cdiv(batch, BLOCK)), dtype=compute, device=dy.device
+        )
+        dmu_sum_part = torch.empty((rows, lib.cdiv(batch, BLOCK)), dtype=compute, device=dy.device)
+        tickets = torch.zeros((1 + lib.cdiv(rows, ROWS),), dtype=torch.int32, device=dy.device)
+        grid = ((lib.cdiv(rows, ROWS) + 1) * lib.cdiv(batch, BLOCK) + config["LAG"],)
+        instance_norm_backward_dy_rsqrt_sum_two_pass[grid](
+            tickets, var_kept, dy, x, mu_kept, dy_rsqrt_sum_part, dmu_sum_part, gain, dy_rsqrt_sum,
+            dmu_sum, dx, eps, C * N, batch, C, var_kept.stride(0), *dy.stride(), *x.stride(),
+            mu_kept.stride(0), gain.stride(0), dy_rsqrt_sum.stride(0), dmu_sum.stride(0),
+            *dx.stride(),
+            VEC=lib.vec(batch, dy.stride(0), x.stride(0), dx.stride(0)), **constants, **config,
+        )  # fmt: skip
+    elif variant == "split":
+        PARTS = config["PARTS"]
+        dy = lib.reshaped(dy, C * N, batch)
+        mu_kept = lib.reshaped(mu_kept, C * N)
+        x = lib.reshaped(x, C * N, batch)
+        var_kept = lib.reshaped(var_kept, C * N)
+        dy_rsqrt_sum = dy_rsqrt_sum.view(C * N)
+        dmu_sum = dmu_sum.view(C * N)
+        dx = dx.view(C * N, batch)
+        dy_rsqrt_sum_part = torch.empty((rows, PARTS), dtype=compute, device=dy.device)
+        dmu_sum_part = torch.empty((rows, PARTS), dtype=compute, device=dy.device)
         grid = (lib.cdiv(rows, ROWS), PARTS)
-        for PASS in (1, 2, 3):
-            instance_norm_backward_mu_loop[grid](
-                x, dy, gain, mu, var_sum, dy_rsqrt_sum, dx, eps, C * N, batch, C, *x.stride(),
-                *dy.stride(), gain.stride(0), mu.stride(0), var_sum.stride(0), dy_rsqrt_sum.stride(0),
-                *dx.stride(),
-                VEC=lib.vec(batch, x.stride(0), dy.stride(0), dx.stride(0)), **constants, PASS=PASS,
-                mu_part_ptr=mu_part, var_sum_part_ptr=var_sum_part, var_sum_count_ptr=var_sum_count,
-                dmu_sum_part_ptr=dmu_sum_part, dy_rsqrt_sum_part_ptr=dy_rsqrt_sum_part, **config,
+        for PASS in (1, 2):
+            instance_norm_backward_dy_rsqrt_sum_loop[grid](
+                var_kept, dy, x, mu_kept, gain, dy_rsqrt_sum, dmu_sum, dx, eps, C * N, batch, C,
+                var_kept.stride(0), *dy.stride(), *x.stride(), mu_kept.stride(0), gain.stride(0),
+                dy_rsqrt_sum.stride(0), dmu_sum.stride(0), *dx.stride(),
+                VEC=lib.vec(batch, dy.stride(0), x.stride(0), dx.stride(0)), **constants, PASS=PASS,
+                dy_rsqrt_sum_part_ptr=dy_rsqrt_sum_part, dmu_sum_part_ptr=dmu_sum_part, **config,
             )  # fmt: skip
     elif variant == "rows":
-        x = lib.reshaped(x, C * N, batch)
         dy = lib.reshaped(dy, C * N, batch)
-        mu = mu.view(C * N)
-        var_sum = var_sum.view(C * N)
+        mu_kept = lib.reshaped(mu_kept, C * N)
+        x = lib.reshaped(x, C * N, batch)
+        var_kept = lib.reshaped(var_kept, C * N)
         dy_rsqrt_sum = dy_rsqrt_sum.view(C * N)
+        dmu_sum = dmu_sum.view(C * N)
         dx = dx.view(C * N, batch)
         grid = (lib.cdiv(rows, ROWS),)
-        instance_norm_backward_mu_rows[grid](
-            x, mu, var_sum, dy, dy_rsqrt_sum, gain, dx, eps, C * N, batch, C, *x.stride(),
-            mu.stride(0), var_sum.stride(0), *dy.stride(), dy_rsqrt_sum.stride(0), gain.stride(0),
-            *dx.stride(),
-            VEC=lib.vec(batch, x.stride(0), dy.stride(0), dx.stride(0)), **constants, **config,
+        instance_norm_backward_dy_rsqrt_sum_rows[grid](
+            dy, x, mu_kept, dy_rsqrt_sum, dmu_sum, var_kept, gain, dx, eps, C * N, batch, C,
+            *dy.stride(), *x.stride(), mu_kept.stride(0), dy_rsqrt_sum.stride(0), dmu_sum.stride(0),
+            var_kept.stride(0), gain.stride(0), *dx.stride(),
+            VEC=lib.vec(batch, dy.stride(0), x.stride(0), dx.stride(0)), **constants, **config,
         )  # fmt: skip
     elif variant == "loop":
-        x = lib.reshaped(x, C * N, batch)
         dy = lib.reshaped(dy, C * N, batch)
-        mu = mu.view(C * N)
-        var_sum = var_sum.view(C * N)
+        mu_kept = lib.reshaped(mu_kept, C * N)
+        x = lib.reshaped(x, C * N, batch)
+        var_kept = lib.reshaped(var_kept, C * N)
         dy_rsqrt_sum = dy_rsqrt_sum.view(C * N)
+        dmu_sum = dmu_sum.view(C * N)
         dx = dx.view(C * N, batch)
         grid = (lib.cdiv(rows, ROWS),)
-        instance_norm_backward_mu_loop[grid](
-            x, dy, gain, mu, var_sum, dy_rsqrt_sum, dx, eps, C * N, batch, C, *x.stride(),
-            *dy.stride(), gain.stride(0), mu.stride(0), var_sum.stride(0), dy_rsqrt_sum.stride(0),
-            *dx.stride(),
-            VEC=lib.vec(batch, x.stride(0), dy.stride(0), dx.stride(0)), **constants, **config,
+        instance_norm_backward_dy_rsqrt_sum_loop[grid](
+            var_kept, dy, x, mu_kept, gain, dy_rsqrt_sum, dmu_sum, dx, eps, C * N, batch, C,
+            var_kept.stride(0), *dy.stride(), *x.stride(), mu_kept.stride(0), gain.stride(0),
+            dy_rsqrt_sum.stride(0), dmu_sum.stride(0), *dx.stride(),
+            VEC=lib.vec(batch, dy.stride(0), x.stride(0), dx.stride(0)), **constants, **config,
         )  # fmt: skip
     elif variant == "channels_split":
         PARTS = config["PARTS"]
-        x = lib.reshaped(x, N, C, batch)
         dy = lib.reshaped(dy, N, C, batch)
+        x = lib.reshaped(x, N, C, batch)
         dx = dx.view(N, C, batch)
-        mu_part = torch.empty((rows, PARTS), dtype=compute, device=x.device)
-        var_sum_part = torch.empty((rows, PARTS), dtype=compute, device=x.device)
-        var_sum_count = torch.empty((rows, PARTS), dtype=compute, device=x.device)
-        dmu_sum_part = torch.empty((rows, PARTS), dtype=compute, device=x.device)
-        dy_rsqrt_sum_part = torch.empty((rows, PARTS), dtype=compute, device=x.device)
+        dy_rsqrt_sum_part = torch.empty((rows, PARTS), dtype=compute, device=dy.device)
+        dmu_sum_part = torch.empty((rows, PARTS), dtype=compute, device=dy.device)
         grid = (lib.cdiv(rows, ROWS), PARTS)
-        for PASS in (1, 2, 3):
-            instance_norm_backward_mu_channels_loop[grid](
-                x, dy, gain, mu, var_sum, dy_rsqrt_sum, dx, eps, C * N, batch, C, *x.stride(),
-                *dy.stride(), gain.stride(0), *mu.stride(), *var_sum.stride(), *dy_rsqrt_sum.stride(),
-                *dx.stride(),
-                VEC=lib.vec(batch, x.stride(0), x.stride(1), dy.stride(0), dy.stride(1), dx.stride(0), dx.stride(1)),
-                **constants, PASS=PASS, mu_part_ptr=mu_part, var_sum_part_ptr=var_sum_part,
-                var_sum_count_ptr=var_sum_count, dmu_sum_part_ptr=dmu_sum_part,
-                dy_rsqrt_sum_part_ptr=dy_rsqrt_sum_part, **config,
+        for PASS in (1, 2):
+            instance_norm_backward_dy_rsqrt_sum_channels_loop[grid](
+                var_kept, dy, x, mu_kept, gain, dy_rsqrt_sum, dmu_sum, dx, eps, C * N, batch, C,
+                *var_kept.stride(), *dy.stride(), *x.stride(), *mu_kept.stride(), gain.stride(0),
+                *dy_rsqrt_sum.stride(), *dmu_sum.stride(), *dx.stride(),
+                VEC=lib.vec(batch, dy.stride(0), dy.stride(1), x.stride(0), x.stride(1), dx.stride(0), dx.stride(1)),
+                **constants, PASS=PASS, dy_rsqrt_sum_part_ptr=dy_rsqrt_sum_part,
+                dmu_sum_part_ptr=dmu_sum_part, **config,
             )  # fmt: skip
     elif variant in ("channels_strided", "channels_rows"):
-        x = lib.reshaped(x, N, C, batch)
         dy = lib.reshaped(dy, N, C, batch)
+        x = lib.reshaped(x, N, C, batch)
         dx = dx.view(N, C, batch)
         grid = (lib.cdiv(rows, ROWS),)
-        instance_norm_backward_mu_channels_rows[grid](
-            x, mu, var_sum, dy, dy_rsqrt_sum, gain, dx, eps, C * N, batch, C, *x.stride(),
-            *mu.stride(), *var_sum.stride(), *dy.stride(), *dy_rsqrt_sum.stride(), gain.stride(0),
-            *dx.stride(),
-            VEC=lib.vec(batch, x.stride(0), x.stride(1), dy.stride(0), dy.stride(1), dx.stride(0), dx.stride(1)),
+        instance_norm_backward_dy_rsqrt_sum_channels_rows[grid](
+            dy, x, mu_kept, dy_rsqrt_sum, dmu_sum, var_kept, gain, dx, eps, C * N, batch, C,
+            *dy.stride(), *x.stride(), *mu_kept.stride(), *dy_rsqrt_sum.stride(), *dmu_sum.stride(),
+            *var_kept.stride(), gain.stride(0), *dx.stride(),
+            VEC=lib.vec(batch, dy.stride(0), dy.stride(1), x.stride(0), x.stride(1), dx.stride(0), dx.stride(1)),
             **constants, **config,
         )  # fmt: skip
     else:
-        x = lib.reshaped(x, N, C, batch)
         dy = lib.reshaped(dy, N, C, batch)
+        x = lib.reshaped(x, N, C, batch)
         dx = dx.view(N, C, batch)
         grid = (lib.cdiv(rows, ROWS),)
-        instance_norm_backward_mu_channels_loop[grid](
-            x, dy, gain, mu, var_sum, dy_rsqrt_sum, dx, eps, C * N, batch, C, *x.stride(),
-            *dy.stride(), gain.stride(0), *mu.stride(), *var_sum.stride(), *dy_rsqrt_sum.stride(),
-            *dx.stride(),
-            VEC=lib.vec(batch, x.stride(0), x.stride(1), dy.stride(0), dy.stride(1), dx.stride(0), dx.stride(1)),
+        instance_norm_backward_dy_rsqrt_sum_channels_loop[grid](
+            var_kept, dy, x, mu_kept, gain, dy_rsqrt_sum, dmu_sum, dx, eps, C * N, batch, C,
+            *var_kept.stride(), *dy.stride(), *x.stride(), *mu_kept.stride(), gain.stride(0),
+            *dy_rsqrt_sum.stride(), *dmu_sum.stride(), *dx.stride(),
+            VEC=lib.vec(batch, dy.stride(0), dy.stride(1), x.stride(0), x.stride(1), dx.stride(0), dx.stride(1)),
             **constants, **config,
         )  # fmt: skip
 
 
 def choose_instance_norm_backward_dgain(
-    rows: int, cols: int, col_run: int, col_runs: int, strided: bool, aligned: bool,
-    in_f64: bool, gpu: lib.Gpu,
+    rows: int, cols: int, strided: bool, aligned: bool, in_f64: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """Returns (variant, config) of a call: the first variant whose rule holds."""
     # too few rows to fill the GPU: several programs share a row
     if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (
         (512 if 32 <= rows < 16 * gpu.sms else 2048) if strided else 8192
     ):
-        BLOCK = min(
-            64 if strided else 4096 // min(4, lib.pow2(max(1, rows))), max(16, lib.pow2(col_run))
-        )
-        ROWS = 32 if strided else min(16, 4096 // BLOCK, lib.pow2(max(1, rows)))
+        ROWS = min(32, lib.pow2(max(1, rows))) if strided else 1
+        BLOCK = 2048 // ROWS
         PARTS = lib.spread(
             (4 if strided else 16) * gpu.sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
         )
         return "split", dict(
-            BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS,
-            CHUNK=lib.cdiv(col_runs * lib.cdiv(col_run, BLOCK), PARTS),
-            MERGE=1 if PARTS > 16 else 16, num_warps=8 if strided else 4,
+            ROWS=ROWS, BLOCK=BLOCK, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
+            MERGE=1 if PARTS > 16 else 16, num_warps=8,
         )  # fmt: skip
     # short rows with elements far apart in memory: neighbouring rows are adjacent
     if strided and 0 < cols <= 512:
@@ -1413,7 +1984,11 @@ def choose_instance_norm_backward_dgain(
             num_warps=4 if BLOCK <= 128 and not in_f64 else 8,
         )  # fmt: skip
     # a row fits in registers
-    if 0 < cols <= (16384 if in_f64 else 32768) and not strided:
+    if (
+        0 < cols <= (16384 if in_f64 else 32768)
+        and not strided
+        and (aligned or cols <= 8192 or cols <= 16384 and 4 * cols > 3 * lib.pow2(cols))
+    ):
         BLOCK = max(4, lib.pow2(cols))
         num_warps = (
             max(4, BLOCK // 512) if not aligned and BLOCK <= 16384
@@ -1428,69 +2003,68 @@ def choose_instance_norm_backward_dgain(
         )  # fmt: skip
     # any width
     return "loop", dict(
-        BLOCK=(BLOCK := min(32 if strided else 4096, max(16, lib.pow2(col_run)))),
-        ROWS=64 if strided else 4096 // BLOCK, num_warps=8,
+        ROWS=(ROWS := min(32, lib.pow2(max(1, rows))) if strided else 1),
+        BLOCK=2048 // ROWS if strided else 4096, num_warps=8,
     )  # fmt: skip
 
 
-def launch_instance_norm_backward_dgain(x, gain, dy, mu, var_sum, dgain, dbias, eps) -> None:
+def launch_instance_norm_backward_dgain(
+    x, gain, var_kept, dy, dy_rsqrt_sum, dmu_sum, dgain, dbias, eps
+) -> None:
     """Computes dgain, dbias with the variant that `choose` returns. Does not check operands."""
     N = x.shape[0]
     C = x.shape[1]
-    batch = math.prod(x.shape[2:])
-    dy = lib.reshaped(dy, N, C, batch)
-    x = lib.reshaped(x, N, C, batch)
-    strided = 0 < dy.stride(1) < dy.stride(2) or 0 < x.stride(1) < x.stride(2)
-    aligned = math.gcd(batch * N, dy.stride(1)) * dy.element_size() % 8 == 0
+    strided = (
+        0 < var_kept.stride(1) < var_kept.stride(0)
+        or 0 < dy_rsqrt_sum.stride(1) < dy_rsqrt_sum.stride(0)
+        or 0 < dmu_sum.stride(1) < dmu_sum.stride(0)
+    )
+    aligned = math.gcd(N, var_kept.stride(1)) * var_kept.element_size() % 8 == 0
     in_f64 = torch.float64 in (x.dtype, gain.dtype, dy.dtype)
     variant, config = choose_instance_norm_backward_dgain(
-        rows=C, cols=batch * N, col_run=batch, col_runs=N, strided=strided, aligned=aligned,
-        in_f64=in_f64, gpu=lib.gpu(dy.device),
+        rows=C, cols=N, strided=strided, aligned=aligned, in_f64=in_f64,
+        gpu=lib.gpu(var_kept.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
     compute = torch.float64 if in_f64 else torch.float32
     COMPUTE = tl.float64 if in_f64 else tl.float32
     if COMPUTE == tl.float64 and not isinstance(eps, torch.Tensor):
         # A Python number reaches a kernel as f32.
-        eps = torch.full((), eps, dtype=torch.float64, device=dy.device)
+        eps = torch.full((), eps, dtype=torch.float64, device=var_kept.device)
     arguments = (
-        dy, x, mu, var_sum, dgain, dbias, eps, C, N, batch, *dy.stride(), *x.stride(),
-        *mu.stride(), *var_sum.stride(), dgain.stride(0), dbias.stride(0),
+        var_kept, dy_rsqrt_sum, dmu_sum, dgain, dbias, eps, C, N, *var_kept.stride(),
+        *dy_rsqrt_sum.stride(), *dmu_sum.stride(), dgain.stride(0), dbias.stride(0),
     )  # fmt: skip
     constants = dict(
-        COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor), enable_fp_fusion=True,
+        COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+        VEC=lib.vec(C, var_kept.stride(0), dy_rsqrt_sum.stride(0), dmu_sum.stride(0)),
+        enable_fp_fusion=True,
     )  # fmt: skip
     if variant == "split":
         PARTS, MERGE = config["PARTS"], config["MERGE"]
-        dgain_sum_part = torch.empty((C, PARTS), dtype=compute, device=dy.device)
-        dbias_sum_part = torch.empty((C, PARTS), dtype=compute, device=dy.device)
+        dgain_sum_part = torch.empty((C, PARTS), dtype=compute, device=var_kept.device)
+        dbias_sum_part = torch.empty((C, PARTS), dtype=compute, device=var_kept.device)
         grid = (lib.cdiv(C, ROWS), PARTS)
         instance_norm_backward_dgain_loop[grid](
-            *arguments, VEC=lib.vec(batch, dy.stride(0), dy.stride(1), x.stride(0), x.stride(1)),
-            **constants, PASS=1, dgain_sum_part_ptr=dgain_sum_part,
+            *arguments, **constants, PASS=1, dgain_sum_part_ptr=dgain_sum_part,
             dbias_sum_part_ptr=dbias_sum_part, **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(C, MERGE),)
         instance_norm_backward_dgain_loop[grid](
-            *arguments, VEC=lib.vec(batch, dy.stride(0), dy.stride(1), x.stride(0), x.stride(1)),
-            **constants, PASS=2, dgain_sum_part_ptr=dgain_sum_part,
+            *arguments, **constants, PASS=2, dgain_sum_part_ptr=dgain_sum_part,
             dbias_sum_part_ptr=dbias_sum_part,
             **dict(lib.config_without(config, "MERGE"), ROWS=MERGE, PARTS_POW2=PARTS),
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(C, ROWS),)
         instance_norm_backward_dgain_rows[grid](
-            dy, x, mu, var_sum, dgain, dbias, eps, C, batch * N, batch, *dy.stride(), *x.stride(),
-            *mu.stride(), *var_sum.stride(), dgain.stride(0), dbias.stride(0),
-            VEC=lib.vec(batch * N, dy.stride(0), dy.stride(1), x.stride(0), x.stride(1)),
+            var_kept, dy_rsqrt_sum, dgain, dmu_sum, dbias, eps, C, N, *var_kept.stride(),
+            *dy_rsqrt_sum.stride(), dgain.stride(0), *dmu_sum.stride(), dbias.stride(0),
             **constants, **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(C, ROWS),)
-        instance_norm_backward_dgain_loop[grid](
-            *arguments, VEC=lib.vec(batch, dy.stride(0), dy.stride(1), x.stride(0), x.stride(1)),
-            **constants, **config,
-        )  # fmt: skip
+        instance_norm_backward_dgain_loop[grid](*arguments, **constants, **config)
 
 
 def choose_instance_norm_backward_deps(
@@ -1543,28 +2117,27 @@ def choose_instance_norm_backward_deps(
     )  # fmt: skip
 
 
-def launch_instance_norm_backward_deps(x, gain, dy, var_sum, dy_rsqrt_sum, deps, eps) -> None:
+def launch_instance_norm_backward_deps(x, gain, var_kept, dy, dy_rsqrt_sum, deps, eps) -> None:
     """Computes deps with the variant that `choose` returns. Does not check operands."""
     N = x.shape[0]
     C = x.shape[1]
-    batch = math.prod(x.shape[2:])
-    var_sum = lib.reshaped(var_sum, C * N)
+    var_kept = lib.reshaped(var_kept, C * N)
     dy_rsqrt_sum = lib.reshaped(dy_rsqrt_sum, C * N)
     rows = 1
     in_f64 = torch.float64 in (x.dtype, gain.dtype, dy.dtype)
     variant, config = choose_instance_norm_backward_deps(
         rows=rows, cols=C * N, col_run=C, col_runs=N, strided=False,
-        aligned=C * N * var_sum.element_size() % 8 == 0, in_f64=in_f64,
-        gpu=lib.gpu(var_sum.device),
+        aligned=C * N * var_kept.element_size() % 8 == 0, in_f64=in_f64,
+        gpu=lib.gpu(var_kept.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
     compute = torch.float64 if in_f64 else torch.float32
     COMPUTE = tl.float64 if in_f64 else tl.float32
     if COMPUTE == tl.float64 and not isinstance(eps, torch.Tensor):
         # A Python number reaches a kernel as f32.
-        eps = torch.full((), eps, dtype=torch.float64, device=var_sum.device)
+        eps = torch.full((), eps, dtype=torch.float64, device=var_kept.device)
     arguments = (
-        var_sum, dy_rsqrt_sum, gain, deps, eps, N, C, batch, var_sum.stride(0),
+        var_kept, dy_rsqrt_sum, gain, deps, eps, N, C, var_kept.stride(0),
         dy_rsqrt_sum.stride(0), gain.stride(0),
     )  # fmt: skip
     constants = dict(
@@ -1572,7 +2145,7 @@ def launch_instance_norm_backward_deps(x, gain, dy, var_sum, dy_rsqrt_sum, deps,
     )  # fmt: skip
     if variant == "split":
         PARTS, MERGE = config["PARTS"], config["MERGE"]
-        deps_sum_part = torch.empty((rows, PARTS), dtype=compute, device=var_sum.device)
+        deps_sum_part = torch.empty((rows, PARTS), dtype=compute, device=var_kept.device)
         grid = (lib.cdiv(rows, ROWS), PARTS)
         instance_norm_backward_deps_loop[grid](
             *arguments, VEC=lib.vec(C), **constants, PASS=1, deps_sum_part_ptr=deps_sum_part,
@@ -1586,7 +2159,7 @@ def launch_instance_norm_backward_deps(x, gain, dy, var_sum, dy_rsqrt_sum, deps,
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(rows, ROWS),)
         instance_norm_backward_deps_rows[grid](
-            var_sum, dy_rsqrt_sum, gain, deps, eps, C * N, batch, C, var_sum.stride(0),
+            var_kept, dy_rsqrt_sum, gain, deps, eps, C * N, C, var_kept.stride(0),
             dy_rsqrt_sum.stride(0), gain.stride(0),
             VEC=lib.vec(C * N), **constants, **config,
         )  # fmt: skip
@@ -1597,24 +2170,31 @@ def launch_instance_norm_backward_deps(x, gain, dy, var_sum, dy_rsqrt_sum, deps,
         )  # fmt: skip
 
 
-def launch_instance_norm_backward(x, gain, dy, dx, dgain, dbias, deps, eps) -> None:
+def launch_instance_norm_backward(
+    x, gain, mu_kept, var_kept, dy, dx, dgain, dbias, deps, eps
+) -> None:
     """Runs 3 steps, with scratch memory between them. Does not check operands."""
     N = x.shape[0]
     C = x.shape[1]
     compute = torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32
-    mu = torch.empty((N, C), dtype=compute, device=x.device)
-    var_sum = torch.empty((N, C), dtype=compute, device=x.device)
     dy_rsqrt_sum = torch.empty((N, C), dtype=compute, device=x.device)
-    launch_instance_norm_backward_mu(x, gain, dy, mu, var_sum, dy_rsqrt_sum, dx, eps)
+    dmu_sum = torch.empty((N, C), dtype=compute, device=x.device)
+    launch_instance_norm_backward_dy_rsqrt_sum(
+        x, gain, mu_kept, var_kept, dy, dy_rsqrt_sum, dmu_sum, dx, eps
+    )
     if dgain is not None or dbias is not None:
-        launch_instance_norm_backward_dgain(x, gain, dy, mu, var_sum, dgain, dbias, eps)
+        launch_instance_norm_backward_dgain(
+            x, gain, var_kept, dy, dy_rsqrt_sum, dmu_sum, dgain, dbias, eps
+        )
     if deps is not None:
-        launch_instance_norm_backward_deps(x, gain, dy, var_sum, dy_rsqrt_sum, deps, eps)
+        launch_instance_norm_backward_deps(x, gain, var_kept, dy, dy_rsqrt_sum, deps, eps)
 
 
 def allocate_instance_norm_backward(
     x: torch.Tensor,
     gain: torch.Tensor,
+    mu_kept: torch.Tensor,
+    var_kept: torch.Tensor,
     dy: torch.Tensor,
     eps: float | torch.Tensor = 1e-05,
     need_dx: bool = True,
@@ -1637,6 +2217,12 @@ def allocate_instance_norm_backward(
     )
     lib.check_rank(gain, "instance_norm_backward: gain", 1, "[C]")
     lib.check_device(gain, "instance_norm_backward: gain", x.device, " (from x)")
+    lib.check_dtype(mu_kept, "instance_norm_backward: mu_kept", torch.float32, torch.float64)
+    lib.check_rank(mu_kept, "instance_norm_backward: mu_kept", 2, "[N, C]")
+    lib.check_device(mu_kept, "instance_norm_backward: mu_kept", x.device, " (from x)")
+    lib.check_dtype(var_kept, "instance_norm_backward: var_kept", torch.float32, torch.float64)
+    lib.check_rank(var_kept, "instance_norm_backward: var_kept", 2, "[N, C]")
+    lib.check_device(var_kept, "instance_norm_backward: var_kept", x.device, " (from x)")
     lib.check_dtype(dy, "instance_norm_backward: dy", x.dtype, source=" (T, from x)")
     lib.check_rank(dy, "instance_norm_backward: dy", 2, "[N, C, ...]")
     lib.check_device(dy, "instance_norm_backward: dy", x.device, " (from x)")
@@ -1649,6 +2235,10 @@ def allocate_instance_norm_backward(
     N = x.shape[0]
     C = x.shape[1]
     lib.check_size(gain.shape[0], "instance_norm_backward: gain: dim 0 (C)", C, " (from x)")
+    lib.check_size(mu_kept.shape[0], "instance_norm_backward: mu_kept: dim 0 (N)", N, " (from x)")
+    lib.check_size(mu_kept.shape[1], "instance_norm_backward: mu_kept: dim 1 (C)", C, " (from x)")
+    lib.check_size(var_kept.shape[0], "instance_norm_backward: var_kept: dim 0 (N)", N, " (from x)")
+    lib.check_size(var_kept.shape[1], "instance_norm_backward: var_kept: dim 1 (C)", C, " (from x)")
     lib.check_size(dy.shape[0], "instance_norm_backward: dy: dim 0 (N)", N, " (from x)")
     lib.check_size(dy.shape[1], "instance_norm_backward: dy: dim 1 (C)", C, " (from x)")
     if dy.shape[2:] != x.shape[2:]:
@@ -1676,7 +2266,12 @@ def allocate_instance_norm_backward(
 
 
 def instance_norm_backward_reference(
-    x: torch.Tensor, gain: torch.Tensor, dy: torch.Tensor, eps: float | torch.Tensor = 1e-05
+    x: torch.Tensor,
+    gain: torch.Tensor,
+    mu_kept: torch.Tensor,
+    var_kept: torch.Tensor,
+    dy: torch.Tensor,
+    eps: float | torch.Tensor = 1e-05,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
     """The spec of instance_norm_backward in torch, line by line."""
     T = x.dtype
@@ -1684,59 +2279,51 @@ def instance_norm_backward_reference(
     compute = torch.float64 if torch.float64 in (gain.dtype, x.dtype) else torch.float32
     x = x.to(compute)
     gain = gain.to(compute)
+    mu_kept = mu_kept.to(compute)
+    var_kept = var_kept.to(compute)
     dy = dy.to(compute)
     eps = torch.as_tensor(eps, dtype=compute, device=x.device)
     N = x.shape[0]
     C = x.shape[1]
-    batch_ = x.shape[2:]
-    rows = batch_.numel()
+    batch = x.shape[2:]
+    rows = batch.numel()
     x = x.reshape(N, C, rows)
     dy = dy.reshape(N, C, rows)
 
-    # batch = sum[...](1)
-    batch = torch.broadcast_to(torch.tensor(1, dtype=torch.int64, device=x.device), (rows,)).sum(-1)
+    # y_rsqrt[n, c] = rsqrt(var_kept[n, c] + eps)
+    y_rsqrt = torch.rsqrt(var_kept + eps)
 
-    # mu[n, c] = mean[...](x[n, c, ...])
-    mu = x.sum(-1) / rows
+    # dy_rsqrt_sum[n, c] = sum[...](dy[n, c, ...] * (x[n, c, ...] - mu_kept[n, c]))
+    dy_rsqrt_sum = (dy * (x - mu_kept[:, :, None])).sum(-1)
 
-    # var[n, c] = mean[...]((x[n, c, ...] - mu[n, c]) ** 2)
-    var = ((x - mu[:, :, None]) ** 2).sum(-1) / rows
-
-    # y_rsqrt[n, c] = rsqrt(var[n, c] + eps)
-    y_rsqrt = torch.rsqrt(var + eps)
-
-    # dy_rsqrt_sum[n, c] = sum[...](dy[n, c, ...] * (x[n, c, ...] - mu[n, c]))
-    dy_rsqrt_sum = (dy * (x - mu[:, :, None])).sum(-1)
-
-    # dvar[n, c] = dy_rsqrt_sum[n, c] * gain[c] * (-0.5 * y_rsqrt[n, c] / (var[n, c] + eps))
-    dvar = dy_rsqrt_sum * gain * (-0.5 * y_rsqrt / (var + eps))
+    # dvar[n, c] = dy_rsqrt_sum[n, c] * gain[c] * (-0.5 * y_rsqrt[n, c] / (var_kept[n, c] +
+    #     eps))
+    dvar = dy_rsqrt_sum * gain * (-0.5 * y_rsqrt / (var_kept + eps))
 
     # dmu_sum[n, c] = sum[...](dy[n, c, ...])
     dmu_sum = dy.sum(-1)
 
     # dx[n, c, ...] = dy[n, c, ...] * gain[c] * y_rsqrt[n, c] + dvar[n, c] / batch * (2.0 *
-    #     (x[n, c, ...] - mu[n, c])) - dmu_sum[n, c] * y_rsqrt[n, c] * gain[c] / batch
+    #     (x[n, c, ...] - mu_kept[n, c])) - dmu_sum[n, c] * y_rsqrt[n, c] * gain[c] / batch
     dx = (
         dy * gain[:, None] * y_rsqrt[:, :, None]
-        + dvar[:, :, None] / batch.to(compute) * (2.0 * (x - mu[:, :, None]))
-        - dmu_sum[:, :, None] * y_rsqrt[:, :, None] * gain[:, None] / batch.to(compute)
+        + dvar[:, :, None] / rows * (2.0 * (x - mu_kept[:, :, None]))
+        - dmu_sum[:, :, None] * y_rsqrt[:, :, None] * gain[:, None] / rows
     ).to(T)
 
-    # dgain[c] = sum[n, ...](dy[n, c, ...] * ((x[n, c, ...] - mu[n, c]) * y_rsqrt[n, c]))
-    dgain = (
-        (dy.permute(1, 0, 2) * ((x.permute(1, 0, 2) - mu.T[:, :, None]) * y_rsqrt.T[:, :, None]))
-        .sum((-2, -1))
-        .to(U)
+    # dgain[c] = sum[n](dy_rsqrt_sum[n, c] * y_rsqrt[n, c])
+    dgain = (dy_rsqrt_sum.T * y_rsqrt.T).sum(-1).to(U)
+
+    # dbias[c] = sum[n](dmu_sum[n, c])
+    dbias = dmu_sum.T.sum(-1).to(U)
+
+    # deps = sum[n, c](dy_rsqrt_sum[n, c] * gain[c] * (-0.5 * y_rsqrt[n, c]) / (var_kept[n, c] +
+    #     eps))
+    deps = (
+        (dy_rsqrt_sum * gain * (-0.5 * y_rsqrt) / (var_kept + eps)).sum((-2, -1)).to(torch.float32)
     )
 
-    # dbias[c] = sum[n, ...](dy[n, c, ...])
-    dbias = dy.permute(1, 0, 2).sum((-2, -1)).to(U)
-
-    # deps = sum[n, c](dy_rsqrt_sum[n, c] * gain[c] * (-0.5 * y_rsqrt[n, c]) / (var[n, c] +
-    #     eps))
-    deps = (dy_rsqrt_sum * gain * (-0.5 * y_rsqrt) / (var + eps)).sum((-2, -1)).to(torch.float32)
-
-    return dx.reshape(N, C, *batch_), dgain, dbias, deps
+    return dx.reshape(N, C, *batch), dgain, dbias, deps
 
 
 @runtime.op(
@@ -1750,6 +2337,8 @@ def instance_norm_backward_reference(
 def instance_norm_backward(
     x: torch.Tensor,
     gain: torch.Tensor,
+    mu_kept: torch.Tensor,
+    var_kept: torch.Tensor,
     dy: torch.Tensor,
     eps: float | torch.Tensor = 1e-05,
     need_dx: bool = True,
@@ -1757,16 +2346,18 @@ def instance_norm_backward(
     need_dbias: bool = True,
     need_deps: bool = True,
 ) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:
-    """Returns dx: T[N, C, ...], dgain: U[C], dbias: U[C], deps: f32, given x: T[N, C, ...], gain: U[C], dy: T[N, C, ...].
+    """Returns dx: T[N, C, ...], dgain: U[C], dbias: U[C], deps: f32, given x: T[N, C, ...], gain: U[C], mu_kept: compute[N, C], var_kept: compute[N, C], dy: T[N, C, ...].
 
     T is f64, f32, f16 or bf16; U is f64, f32, f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
     """
     dx, dgain, dbias, deps = allocate_instance_norm_backward(
-        x, gain, dy, eps, need_dx, need_dgain, need_dbias, need_deps
+        x, gain, mu_kept, var_kept, dy, eps, need_dx, need_dgain, need_dbias, need_deps
     )
     if not lib.runs_kernels(x):
-        return instance_norm_backward_reference(x, gain, dy, eps)
+        return instance_norm_backward_reference(x, gain, mu_kept, var_kept, dy, eps)
     if any(t is not None and t.numel() > 0 for t in (dx, dgain, dbias, deps)):
         with torch.cuda.device_of(x):
-            launch_instance_norm_backward(x, gain, dy, dx, dgain, dbias, deps, eps)
+            launch_instance_norm_backward(
+                x, gain, mu_kept, var_kept, dy, dx, dgain, dbias, deps, eps
+            )
     return dx, dgain, dbias, deps

@@ -28,6 +28,7 @@ import torch
 from tritongen import explain, pipeline
 from tritongen.autodiff import gradient_to_derive
 from tritongen.emit.op_plans import OpPlans
+from tritongen.emit.wrapper import parameters
 from tritongen.errors import Diagnostic, NoBlack, SpecError
 from tritongen.expression import NUMBERS, Argument, Draft, text_of
 from tritongen.faults import doing, reporting
@@ -365,19 +366,18 @@ def _let_derive_again(module: ModuleType, item: OpPlans) -> None:
     if behind is None or getattr(module, behind.name).again:
         return
     back, op = behind.typings[0], item.differentiated
-    names = [*(p.name for p in back.params), *behind.flags.values()]
+    names = [*(name for name, _, _ in parameters(back)), *behind.flags.values()]
 
     @functools.cache
-    def compiled() -> tuple[CompiledOp, list[str], list[str]]:
+    def compiled() -> tuple[CompiledOp, dict[str, str], list[str]]:
         try:
             derivable, were = gradient_to_derive(op)
             twice = compile_op(print_op(derivable))
         except (NotWritable, SpecError) as error:
             raise RuntimeError(f"{back.name}: no second derivative: {error}") from None
-        taken, given = (
-            [were.get(t.name, t.name) for t in ts] for ts in (derivable.params, derivable.outputs)
-        )
-        if missing := set(taken) - set(names):
+        taken = {t.name: were.get(t.name, t.name) for t in derivable.params}
+        given = [were.get(t.name, t.name) for t in derivable.outputs]
+        if missing := set(taken.values()) - set(names):
             reason = f"{item.name} does not keep {', '.join(sorted(missing))}"
             raise RuntimeError(f"{back.name}: no second derivative: {reason}")
         return twice, taken, given
@@ -385,7 +385,7 @@ def _let_derive_again(module: ModuleType, item: OpPlans) -> None:
     def again(*values: Any) -> Any:
         twice, taken, given = compiled()
         known = dict(zip(names, values, strict=True))
-        found = twice(*(known[name] for name in taken))
+        found = twice(**{name: known[was] for name, was in taken.items()})
         results = dict(zip(given, found if isinstance(found, tuple) else (found,), strict=True))
         asked = tuple(results[o.name] for o in back.outputs)
         return asked if len(asked) > 1 else asked[0]

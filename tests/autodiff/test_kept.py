@@ -55,6 +55,8 @@ def test_a_product_is_kept_beside_the_results_and_read_back():
         ("conv_group_norm_silu", ("conv2d_kept",)),
         ("linear", ()),  # reads no sum again
         ("layer_norm", ()),  # statistics: the gradient has the row in hand
+        ("instance_norm", ("mu_kept", "var_kept")),  # of several dims: it has not
+        ("batch_norm_train", ("mu_kept", "var_kept")),
         ("softmax", ()),  # the result serves
         (
             "attention",

@@ -24,6 +24,7 @@ from tritongen.autodiff.inline import inline, read_back
 from tritongen.autodiff.invert import Target, invert
 from tritongen.autodiff.kept import from_kept
 from tritongen.autodiff.lift import lift
+from tritongen.autodiff.partial_sums import with_partial_sums
 from tritongen.autodiff.products import in_stored_types
 from tritongen.autodiff.quotients import quotients, use_quotients
 from tritongen.autodiff.term import condition_of, write
@@ -112,6 +113,8 @@ def _derived(op: Op, wanted: tuple[Param, ...], most: int, shared: bool = False)
     nests = _tidied(op, from_kept(op, nests), {f"d{p.name}" for p in wanted})
     own = {nest.name for nest in tape.backward}
     nests = in_stored_types(op, read_back(nests, own), own)
+    operands = {t.name: t.dims for t in (*op.tensors, *map(cotangent, op.outputs))}
+    nests = with_partial_sums(nests, operands, tape.free_name)
     back = assemble(op, nests, wanted)
     back = assemble(op, _pruned(back).nests, wanted)  # again, without pruned reads
     tape.refuse(batches.sums_over_fewer(op, back, {nest.name for nest in tape.values}))

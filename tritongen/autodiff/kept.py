@@ -1,4 +1,5 @@
-"""Values of the forward that a gradient would compute again, kept as outputs: results of products, indices of extremes.
+"""Values of the forward that a gradient would compute again, kept as outputs: results of products, indices of extremes,
+statistics of images.
 
 Input: an op. Output: the op that runs if a gradient is wanted, or None if nothing is worth its memory. A kept value is a copy
 beside the temporary, so that the op's own results do not change:
@@ -15,7 +16,7 @@ H100, found again and kept: max of f16 359 rows of 107,369 115, 61, max_pool2d o
 and 1,706.
 What is larger than each result, as attention's weights, is not; the maximum and the sum of each of its rows are, since
 the gradient would compute the product once more to find them. Other statistics of rows are not: the gradient has the row
-in hand.
+in hand. Those of images, folds over several dims, are: no program holds an image, so each would be one more reading of it.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from tritongen.autodiff.assemble import reached, tensors_read
 from tritongen.autodiff.products import matrix_products
 from tritongen.ir.algebra import Poly, index
 from tritongen.ir.nodes import (
+    BATCH,
     FLOATS,
     Cast,
     Expr,
@@ -56,11 +58,14 @@ def keeping(op: Op, lines: tuple[Nest, ...], back: Op) -> Op | None:
     taken = {p.name for p in (*op.params, *op.outputs)} | {nest.name for nest in lines}
     again = {nest.name for nest in _without(back, places.keys())}
     rows = _statistics(op, lines)
+    wide = {line.name for line in lines if _is_of_several_dims(op, line)}
     for line in lines:
         if line.name not in again or kind_of(line.dtype, op) != "float":
             continue
         like = _room(op, line)
-        if like is not None and line.name in rows:
+        if line.name in wide:
+            like = Tensor(line.name, exprs.COMPUTE, line.dims)
+        elif like is not None and line.name in rows:
             like = replace(like, dtype="f32")
         elif like is None or not any(matrix_products(line)):
             continue
@@ -127,6 +132,27 @@ def _statistics(op: Op, lines: tuple[Nest, ...]) -> set[str]:
         elif follows and isinstance(line.body, Reduce):
             found.add(line.name)
     return found
+
+
+def _is_of_several_dims(op: Op, line: Nest) -> bool:
+    """Whether a line folds all of an operand but for its own indices, over several dims: an image, which no program holds.
+
+    The gradient would read the operand once more to fold it again. The result is smaller than the operand.
+    """
+    folds = [e for e in walk(line.body) if isinstance(e, Reduce)]
+    if len(folds) != 1 or folds[0].guards or kind_of(line.dtype, op) != "float":
+        return False
+    (fold,) = folds
+    if len(fold.binders) < 2 and not any(b.index == BATCH for b in fold.binders):
+        return False
+    if any(b.lo.terms for b in (*line.box, *fold.binders)):
+        return False
+    own = {b.index for b in (*line.box, *fold.binders)}
+    operands = {t.name for t in op.tensors}
+    return line.coords == tuple(index(b.index) for b in line.box) and any(
+        isinstance(e, Read) and e.tensor in operands and exprs.free_indices(e) == own
+        for e in walk(fold.body)
+    )
 
 
 def _without(back: Op, given: Set[str]) -> tuple[Nest, ...]:

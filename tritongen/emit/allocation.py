@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from tritongen.emit.facts import computes_wide
 from tritongen.emit.launch import TORCH_DTYPES
 from tritongen.emit.sizes import under, whole
 from tritongen.ir import nodes as ir
@@ -64,6 +65,8 @@ def allocation(op: ir.Op, output: ir.Tensor, keeps: str, together: tuple[str, ..
 
 
 def _dtype(op: ir.Op, output: ir.Tensor) -> str:
+    if output.dtype == "compute":
+        return f"torch.float64 if {computes_wide(op)} else torch.float32"
     source = next((t for t in op.tensors if t.dtype == output.dtype), None)
     return f"{source.name}.dtype" if source else TORCH_DTYPES.get(output.dtype, output.dtype)
 

@@ -21,7 +21,7 @@ from tritongen.emit.text import launch_text, precedence_of, tuple_text, wrap
 from tritongen.ir.algebra import Idx, affine, indices, poly
 from tritongen.ir.free import reads, tensors_read
 from tritongen.ir.functions import TERM
-from tritongen.ir.nodes import BATCH, may_be_f64
+from tritongen.ir.nodes import BATCH, Op, may_be_f64
 from tritongen.schedule import rules
 from tritongen.schedule.aside import names_of
 from tritongen.schedule.classes.patches import operand, walked
@@ -303,7 +303,12 @@ def known_wide(context: Context, step: Step) -> str:
 
 def is_wide_text(context: Context) -> str:
     """The same, as the dtypes of the operands say it."""
-    floats = [t.name for t in context.op.tensors if may_be_f64(t.dtype, context.op)]
+    return computes_wide(context.op)
+
+
+def computes_wide(op: Op) -> str:
+    """Whether a call computes in f64. What was kept in the type of the forward's call says nothing new."""
+    floats = [t.name for t in op.tensors if t.dtype != "compute" and may_be_f64(t.dtype, op)]
     if len(floats) == 1:
         return f"{floats[0]}.dtype == torch.float64"
     return f"torch.float64 in ({', '.join(f'{f}.dtype' for f in floats)})"

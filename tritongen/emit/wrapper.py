@@ -150,6 +150,8 @@ def dtype_check(ops: tuple[ir.Op, ...], position: int) -> list[str]:
         source = messages.TYPE_SOURCE.format(typaram=tensor.dtype, operand=first.name)
         return [f'lib.check_dtype({tensor.name}, {who}, {first.name}.dtype, source="{source}")']
     names = [d for p in params for d in p.dtypes] if params else [tensor.dtype]
+    if tensor.dtype == "compute":
+        names = ["f32", "f64"]
     return [check("dtype", tensor.name, who, *dict.fromkeys(TORCH_DTYPES[d] for d in names))]
 
 

@@ -233,6 +233,8 @@ def _or(dtypes: tuple[str, ...]) -> str:
 def _accepted(
     t: Tensor, typarams: dict[str, TypeParam], dtypes: dict[str, str], sources: dict[str, str]
 ) -> tuple[tuple[str, ...], str]:
+    if t.dtype == "compute":  # what the forward kept
+        return ("f32", "f64"), ""
     if t.dtype not in typarams:
         return (t.dtype,), ""
     if t.dtype in dtypes:

@@ -122,6 +122,8 @@ def _param(p: Param) -> ast.Param:
 
 def _tensor(t: Tensor) -> ast.Operand:
     dims = tuple(ast.Dots() if d == BATCH_SIZE else poly_ast(d) for d in t.dims)
+    if t.dtype == "compute":
+        raise NotWritable(f"`{t.name}` has the type that the call computes in")
     return ast.Operand(t.name, ast.Type(t.dtype, dims or None))
 
 
