@@ -1459,6 +1459,170 @@ def document_attention_backward_do_sum_loop(
 
 
 @triton.jit
+def document_attention_backward_dq_part(
+    begin_ptr, do_sum2_ptr, v_ptr, do_sum_ptr, o_sum2_kept_ptr, q_ptr, k_ptr, m_kept_ptr,
+    seen_ptr, dq_sum_parts_ptr, scale, S, B, H, E, begin_0, begin_1, do_sum2_0, do_sum2_1,
+    do_sum2_2, do_sum2_3, v_0, v_1, v_2, v_3, do_sum_0, do_sum_1, do_sum_2, o_sum2_kept_0,
+    o_sum2_kept_1, o_sum2_kept_2, q_0, q_1, q_2, q_3, k_0, k_1, k_2, k_3, m_kept_0,
+    m_kept_1, m_kept_2, seen_0, seen_1, dq_sum_parts_0, dq_sum_parts_1, dq_sum_parts_2,
+    dq_sum_parts_3, dq_sum_parts_4,
+    SCALE_IS_TENSOR: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_D: tl.constexpr, PARTS: tl.constexpr,
+):  # fmt: skip
+    """BLOCK_M i a program of each part, b and h, BLOCK_N j a turn of its loop."""
+    scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
+    i_tiles = tl.cdiv(S, BLOCK_M)
+    # The tiles of most terms first.
+    first_i = (i_tiles - 1 - tl.program_id(0) % i_tiles) * BLOCK_M
+    i = first_i + tl.arange(0, BLOCK_M).to(tl.int64)
+    program = tl.program_id(0) // i_tiles
+    part = (program % PARTS).to(tl.int64)
+    program2 = program // PARTS
+    b = (program2 % B).to(tl.int64)
+    program3 = program2 // B
+    h = program3.to(tl.int64)
+    e = tl.arange(0, BLOCK_D).to(tl.int64)
+    e2 = tl.arange(0, BLOCK_D).to(tl.int64)
+    dq_sum = tl.zeros((BLOCK_M, BLOCK_D), tl.float32)
+    chunk = tl.cdiv(S, PARTS * BLOCK_N) * BLOCK_N
+    first = part.to(tl.int32) * chunk
+    begin_ = tl.load(begin_ptr + b * begin_0 + i[:, None] * begin_1, mask=i[:, None] < S).to(
+        tl.int64
+    )
+    end_i = tl.minimum(first_i + BLOCK_M, S)
+    stop = tl.minimum(tl.minimum(S, first + chunk), end_i)
+    begin = tl.maximum(first, tl.min(tl.where(i[:, None] < S, begin_, S)).to(tl.int32))
+    first2 = begin // BLOCK_N * BLOCK_N
+    do_sum2 = tl.load(
+        do_sum2_ptr
+        + b * do_sum2_0
+        + h * do_sum2_1
+        + i[:, None] * do_sum2_2
+        + e[None, :] * do_sum2_3,
+        mask=(i[:, None] < S) & (e[None, :] < E),
+        other=0.0,
+    )
+    do_sum = tl.load(
+        do_sum_ptr + b * do_sum_0 + h * do_sum_1 + i[:, None] * do_sum_2, mask=i[:, None] < S
+    )
+    o_sum2_kept = tl.load(
+        o_sum2_kept_ptr + b * o_sum2_kept_0 + h * o_sum2_kept_1 + i[:, None] * o_sum2_kept_2,
+        mask=i[:, None] < S,
+    ).to(tl.float32)
+    q = tl.load(
+        q_ptr + b * q_0 + h * q_1 + i[:, None] * q_2 + e2[None, :] * q_3,
+        mask=(i[:, None] < S) & (e2[None, :] < E),
+        other=0.0,
+    )
+    m_kept = tl.load(
+        m_kept_ptr + b * m_kept_0 + h * m_kept_1 + i[:, None] * m_kept_2, mask=i[:, None] < S
+    ).to(tl.float32)
+    whole = tl.maximum(
+        first2,
+        tl.minimum(
+            tl.cdiv(tl.max(tl.where(i[:, None] < S, begin_, 0)).to(tl.int32), BLOCK_N) * BLOCK_N,
+            stop,
+        ),
+    )
+    behind = tl.maximum(
+        whole, (tl.minimum(tl.minimum(S, first + chunk), first_i + 1)) // BLOCK_N * BLOCK_N
+    )
+    # Whole blocks go without a mask, then those before and behind them.
+    for masked in tl.static_range(3):
+        for start in range((whole, first2, behind)[masked], (behind, whole, stop)[masked], BLOCK_N):
+            j = start + tl.arange(0, BLOCK_N).to(tl.int64)
+            v = tl.load(
+                v_ptr + b * v_0 + h * v_1 + j[:, None] * v_2 + e[None, :] * v_3,
+                mask=(e[None, :] < E) & (j[:, None] < stop),
+                other=0.0,
+            )
+            # dp_sum[b, h, i, j] = sum[e](do_sum2[b, h, i, e] * v[b, h, j, e])
+            dp_sum = tl.dot(do_sum2, v.T)
+            # dp[b, h, i, j] = where(j >= i64(begin_[b, i]) and i >= j,
+            #     sum[e](do_sum2[b, h, i, e] * v[b, h, j, e]) - do_sum[b, h, i] /
+            #     o_sum2_kept[b, h, i], 0.0)
+            dp = dp_sum - do_sum / o_sum2_kept
+            k = tl.load(
+                k_ptr + b * k_0 + h * k_1 + j[:, None] * k_2 + e2[None, :] * k_3,
+                mask=(e2[None, :] < E) & (j[:, None] < stop),
+                other=0.0,
+            )
+            # s_sum[b, h, i, j] = sum[e](q[b, h, i, e] * k[b, h, j, e])
+            s_sum = tl.dot(q, k.T)
+            # p[b, h, i, j] = exp(s[b, h, i, j] - m_kept[b, h, i])
+            p = tl.exp2(s_sum * (scale * 1.44269504) - m_kept * 1.44269504)
+            # ds[b, h, i, j] = where(j >= i64(begin_[b, i]) and i >= j, dp[b, h, i, j] *
+            #     p[b, h, i, j], 0.0)
+            ds = dp * p
+            # ds_sum[b, h, i, j] = T(where(j >= i64(begin_[b, i]) and i >= j, ds[b, h, i, j]
+            #     * scale, 0.0))
+            ds_sum = (ds * scale).to(do_sum2_ptr.dtype.element_ty)
+            if masked:
+                ds_sum = tl.where(
+                    (j[None, :] < stop) & (j[None, :] >= begin_) & (i[:, None] >= j[None, :]),
+                    ds_sum,
+                    0.0,
+                )
+            seen = tl.load(seen_ptr + b * seen_0 + j[:, None] * seen_1, mask=j[:, None] < stop)
+            if masked:
+                k = tl.where((j[:, None] < stop) & seen, k, 0.0)
+            # dq[b, h, i, e] = sum[begin_[b, i] <= j <= i](ds_sum[b, h, i, j] *
+            #     k[b, h, j, e])
+            dq_sum = tl.dot(ds_sum, k, dq_sum)
+    tl.store(
+        dq_sum_parts_ptr
+        + part * dq_sum_parts_0
+        + b * dq_sum_parts_1
+        + h * dq_sum_parts_2
+        + i[:, None] * dq_sum_parts_3
+        + e2[None, :] * dq_sum_parts_4,
+        dq_sum,
+        mask=(i[:, None] < S) & (e2[None, :] < E),
+    )
+
+
+@triton.jit
+def document_attention_backward_dq_merge(
+    dq_sum_parts_ptr, dq_ptr, E, B, H, S, dq_sum_parts_0, dq_sum_parts_1, dq_sum_parts_2,
+    dq_sum_parts_3, dq_sum_parts_4, dq_0, dq_1, dq_2, dq_3,
+    EVEN: tl.constexpr, VEC: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_D: tl.constexpr,
+    PARTS: tl.constexpr,
+):  # fmt: skip
+    """BLOCK_D e2 a program of each b, h and i, all part at once."""
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    E, dq_sum_parts_0 = E // VEC * VEC, dq_sum_parts_0 // VEC * VEC
+    dq_sum_parts_1, dq_sum_parts_2 = dq_sum_parts_1 // VEC * VEC, dq_sum_parts_2 // VEC * VEC
+    dq_sum_parts_3, dq_0 = dq_sum_parts_3 // VEC * VEC, dq_0 // VEC * VEC
+    dq_1, dq_2 = dq_1 // VEC * VEC, dq_2 // VEC * VEC
+    e2_tiles = tl.maximum(tl.cdiv(E, BLOCK_D), 1)
+    first_e2 = (tl.program_id(0) % e2_tiles) * BLOCK_D
+    e2 = first_e2 + tl.arange(0, BLOCK_D).to(tl.int64)
+    in_e2 = e2[None, :] < E if BLOCK_D > 1 else True
+    program = tl.program_id(0) // e2_tiles
+    b = (program % B).to(tl.int64)
+    program2 = program // B
+    h = (program2 % H).to(tl.int64)
+    program3 = program2 // H
+    i = program3.to(tl.int64)
+    part = tl.arange(0, BLOCK_P).to(tl.int64)
+    in_part = part[:, None] < (BLOCK_P if EVEN else PARTS)
+    dq_sum_parts = tl.load(
+        dq_sum_parts_ptr
+        + part[:, None] * dq_sum_parts_0
+        + b * dq_sum_parts_1
+        + h * dq_sum_parts_2
+        + i * dq_sum_parts_3
+        + e2[None, :] * dq_sum_parts_4,
+        mask=in_part & in_e2,
+        other=0.0,
+    )
+    # dq[b, h, i, e] = sum[begin_[b, i] <= j <= i](ds_sum[b, h, i, j] *
+    #     k[b, h, j, e])
+    dq_sum = tl.sum(dq_sum_parts, 0, keep_dims=True)
+    tl.store(dq_ptr + b * dq_0 + h * dq_1 + i * dq_2 + e2[None, :] * dq_3, dq_sum, mask=in_e2)
+
+
+@triton.jit
 def document_attention_backward_dq_tiles(
     begin_ptr, do_sum2_tiles, v_tiles, do_sum_ptr, o_sum2_kept_ptr, q_tiles, k_tiles,
     m_kept_ptr, seen_ptr, dq_ptr, scale, S, B, H, E, begin_0, begin_1, do_sum_0, do_sum_1,
@@ -1669,6 +1833,253 @@ def document_attention_backward_dq_wide(
         dq_sum,
         mask=(i[:, None] < S) & (e2[None, :] < E),
     )
+
+
+@triton.jit
+def document_attention_backward_dk_part(
+    begin_ptr, v_ptr, do_sum2_ptr, do_sum_ptr, o_sum2_kept_ptr, k_ptr, q_ptr, m_kept_ptr,
+    dk_sum_parts_ptr, dv_sum_parts_ptr, scale, S, B, H, E, begin_0, begin_1, v_0, v_1, v_2,
+    v_3, do_sum2_0, do_sum2_1, do_sum2_2, do_sum2_3, do_sum_0, do_sum_1, do_sum_2,
+    o_sum2_kept_0, o_sum2_kept_1, o_sum2_kept_2, k_0, k_1, k_2, k_3, q_0, q_1, q_2, q_3,
+    m_kept_0, m_kept_1, m_kept_2, dk_sum_parts_0, dk_sum_parts_1, dk_sum_parts_2,
+    dk_sum_parts_3, dk_sum_parts_4, dv_sum_parts_0, dv_sum_parts_1, dv_sum_parts_2,
+    dv_sum_parts_3, dv_sum_parts_4,
+    SCALE_IS_TENSOR: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_D: tl.constexpr, PARTS: tl.constexpr,
+):  # fmt: skip
+    """BLOCK_M j a program of each part, b and h, BLOCK_N i a turn of its loop."""
+    scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
+    j_tiles = tl.cdiv(S, BLOCK_M)
+    first_j = (tl.program_id(0) % j_tiles) * BLOCK_M
+    j = first_j + tl.arange(0, BLOCK_M).to(tl.int64)
+    program = tl.program_id(0) // j_tiles
+    part = (program % PARTS).to(tl.int64)
+    program2 = program // PARTS
+    b = (program2 % B).to(tl.int64)
+    program3 = program2 // B
+    h = program3.to(tl.int64)
+    e = tl.arange(0, BLOCK_D).to(tl.int64)
+    e2 = tl.arange(0, BLOCK_D).to(tl.int64)
+    dk_sum = tl.zeros((BLOCK_M, BLOCK_D), tl.float32)
+    dv_sum = tl.zeros((BLOCK_M, BLOCK_D), tl.float32)
+    chunk = tl.cdiv(S, PARTS * BLOCK_N) * BLOCK_N
+    first = part.to(tl.int32) * chunk
+    end_j = tl.minimum(first_j + BLOCK_M, S)
+    part_stop = tl.minimum(S, first + chunk)
+    # The i that some lane of this tile has, and the first behind them that not all have.
+    begin_i, stop_i, rest_i = S, 0, S
+    for scan in range(tl.maximum(first, first_j), part_stop, 1024):
+        i = scan + tl.arange(0, 1024).to(tl.int64)
+        begin_ = tl.load(
+            begin_ptr + b * begin_0 + i[None, :] * begin_1, mask=i[None, :] < part_stop
+        ).to(tl.int64)
+        some = (i[None, :] < part_stop) & (end_j > begin_)
+        begin_i = tl.minimum(begin_i, tl.min(tl.where(some, i[None, :], S)).to(tl.int32))
+        stop_i = tl.maximum(stop_i, tl.max(tl.where(some, i[None, :] + 1, 0)).to(tl.int32))
+        partly = (i[None, :] >= begin_i) & ~(first_j >= begin_)
+        rest_i = tl.minimum(rest_i, tl.min(tl.where(partly, i[None, :], S)).to(tl.int32))
+    first2 = begin_i // BLOCK_N * BLOCK_N
+    v = tl.load(
+        v_ptr + b * v_0 + h * v_1 + j[:, None] * v_2 + e[None, :] * v_3,
+        mask=(j[:, None] < S) & (e[None, :] < E),
+        other=0.0,
+    )
+    k = tl.load(
+        k_ptr + b * k_0 + h * k_1 + j[:, None] * k_2 + e2[None, :] * k_3,
+        mask=(j[:, None] < S) & (e2[None, :] < E),
+        other=0.0,
+    )
+    whole = tl.maximum(
+        first2, tl.minimum(tl.cdiv(tl.maximum(end_j - 1, begin_i), BLOCK_N) * BLOCK_N, stop_i)
+    )
+    behind = tl.maximum(
+        whole,
+        (tl.minimum(tl.minimum(tl.minimum(S, first + chunk), stop_i), rest_i)) // BLOCK_N * BLOCK_N,
+    )
+    # Whole blocks go without a mask, then those before and behind them.
+    for masked in tl.static_range(3):
+        for start in range(
+            (whole, first2, behind)[masked], (behind, whole, stop_i)[masked], BLOCK_N
+        ):
+            i = start + tl.arange(0, BLOCK_N).to(tl.int64)
+            do_sum2 = tl.load(
+                do_sum2_ptr
+                + b * do_sum2_0
+                + h * do_sum2_1
+                + i[:, None] * do_sum2_2
+                + e[None, :] * do_sum2_3,
+                mask=(e[None, :] < E) & (i[:, None] < stop_i),
+                other=0.0,
+            )
+            # dp_sum[b, h, i, j] = sum[e](do_sum2[b, h, i, e] * v[b, h, j, e])
+            dp_sum = tl.dot(v, do_sum2.T)
+            do_sum = tl.load(
+                do_sum_ptr + b * do_sum_0 + h * do_sum_1 + i[None, :] * do_sum_2,
+                mask=i[None, :] < stop_i,
+            )
+            o_sum2_kept = tl.load(
+                o_sum2_kept_ptr
+                + b * o_sum2_kept_0
+                + h * o_sum2_kept_1
+                + i[None, :] * o_sum2_kept_2,
+                mask=i[None, :] < stop_i,
+            ).to(tl.float32)
+            # dp[b, h, i, j] = where(j >= i64(begin_[b, i]) and i >= j,
+            #     sum[e](do_sum2[b, h, i, e] * v[b, h, j, e]) - do_sum[b, h, i] /
+            #     o_sum2_kept[b, h, i], 0.0)
+            dp = dp_sum - do_sum / o_sum2_kept
+            q = tl.load(
+                q_ptr + b * q_0 + h * q_1 + i[:, None] * q_2 + e2[None, :] * q_3,
+                mask=(e2[None, :] < E) & (i[:, None] < stop_i),
+                other=0.0,
+            )
+            # s_sum[b, h, i, j] = sum[e](q[b, h, i, e] * k[b, h, j, e])
+            s_sum = tl.dot(k, q.T)
+            m_kept = tl.load(
+                m_kept_ptr + b * m_kept_0 + h * m_kept_1 + i[None, :] * m_kept_2,
+                mask=i[None, :] < stop_i,
+            ).to(tl.float32)
+            # p[b, h, i, j] = exp(s[b, h, i, j] - m_kept[b, h, i])
+            p = tl.exp2(s_sum * (scale * 1.44269504) - m_kept * 1.44269504)
+            # ds[b, h, i, j] = where(j >= i64(begin_[b, i]) and i >= j, dp[b, h, i, j] *
+            #     p[b, h, i, j], 0.0)
+            ds = dp * p
+            # ds_sum[b, h, i, j] = T(where(j >= i64(begin_[b, i]) and i >= j, ds[b, h, i, j]
+            #     * scale, 0.0))
+            ds_sum = (ds * scale).to(v_ptr.dtype.element_ty)
+            begin_2 = tl.load(
+                begin_ptr + b * begin_0 + i[None, :] * begin_1, mask=i[None, :] < stop_i
+            ).to(tl.int64)
+            if masked:
+                ds_sum = tl.where(
+                    (i[None, :] < stop_i) & (i[None, :] >= j[:, None]) & (j[:, None] >= begin_2),
+                    ds_sum,
+                    0.0,
+                )
+            begin_3 = tl.load(
+                begin_ptr + b * begin_0 + i[:, None] * begin_1, mask=i[:, None] < stop_i
+            ).to(tl.int64)
+            if masked:
+                q = tl.where(
+                    (i[:, None] < stop_i) & (S > begin_3) & (i[:, None] >= begin_3), q, 0.0
+                )
+            # dk[b, h, j, e] = sum[i >= j](where(j >= begin_[b, i], ds_sum[b, h, i, j] *
+            #     q[b, h, i, e], 0))
+            dk_sum = tl.dot(ds_sum, q, dk_sum)
+            if masked:
+                p = tl.where(
+                    (i[None, :] < stop_i) & (i[None, :] >= j[:, None]) & (j[:, None] >= begin_2),
+                    p,
+                    0.0,
+                )
+                do_sum2 = tl.where(
+                    (i[:, None] < stop_i) & (S > begin_3) & (i[:, None] >= begin_3), do_sum2, 0.0
+                )
+            # dv[b, h, j, e] = sum[i >= j](where(j >= begin_[b, i], do_sum2[b, h, i, e] *
+            #     T(p[b, h, i, j]), 0))
+            dv_sum = tl.dot(p.to(v_ptr.dtype.element_ty), do_sum2, dv_sum)
+    tl.store(
+        dk_sum_parts_ptr
+        + part * dk_sum_parts_0
+        + b * dk_sum_parts_1
+        + h * dk_sum_parts_2
+        + j[:, None] * dk_sum_parts_3
+        + e2[None, :] * dk_sum_parts_4,
+        dk_sum,
+        mask=(j[:, None] < S) & (e2[None, :] < E),
+    )
+    tl.store(
+        dv_sum_parts_ptr
+        + part * dv_sum_parts_0
+        + b * dv_sum_parts_1
+        + h * dv_sum_parts_2
+        + j[:, None] * dv_sum_parts_3
+        + e[None, :] * dv_sum_parts_4,
+        dv_sum,
+        mask=(j[:, None] < S) & (e[None, :] < E),
+    )
+
+
+@triton.jit
+def document_attention_backward_dk_merge_dk(
+    dk_sum_parts_ptr, dk_ptr, E, B, H, S, dk_sum_parts_0, dk_sum_parts_1, dk_sum_parts_2,
+    dk_sum_parts_3, dk_sum_parts_4, dk_0, dk_1, dk_2, dk_3,
+    EVEN: tl.constexpr, VEC: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_D: tl.constexpr,
+    PARTS: tl.constexpr,
+):  # fmt: skip
+    """BLOCK_D e2 a program of each b, h and j, all part at once."""
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    E, dk_sum_parts_0 = E // VEC * VEC, dk_sum_parts_0 // VEC * VEC
+    dk_sum_parts_1, dk_sum_parts_2 = dk_sum_parts_1 // VEC * VEC, dk_sum_parts_2 // VEC * VEC
+    dk_sum_parts_3, dk_0 = dk_sum_parts_3 // VEC * VEC, dk_0 // VEC * VEC
+    dk_1, dk_2 = dk_1 // VEC * VEC, dk_2 // VEC * VEC
+    e2_tiles = tl.maximum(tl.cdiv(E, BLOCK_D), 1)
+    first_e2 = (tl.program_id(0) % e2_tiles) * BLOCK_D
+    e2 = first_e2 + tl.arange(0, BLOCK_D).to(tl.int64)
+    in_e2 = e2[None, :] < E if BLOCK_D > 1 else True
+    program = tl.program_id(0) // e2_tiles
+    b = (program % B).to(tl.int64)
+    program2 = program // B
+    h = (program2 % H).to(tl.int64)
+    program3 = program2 // H
+    j = program3.to(tl.int64)
+    part = tl.arange(0, BLOCK_P).to(tl.int64)
+    in_part = part[:, None] < (BLOCK_P if EVEN else PARTS)
+    dk_sum_parts = tl.load(
+        dk_sum_parts_ptr
+        + part[:, None] * dk_sum_parts_0
+        + b * dk_sum_parts_1
+        + h * dk_sum_parts_2
+        + j * dk_sum_parts_3
+        + e2[None, :] * dk_sum_parts_4,
+        mask=in_part & in_e2,
+        other=0.0,
+    )
+    # dk[b, h, j, e] = sum[i >= j](where(j >= begin_[b, i], ds_sum[b, h, i, j] *
+    #     q[b, h, i, e], 0))
+    dk_sum = tl.sum(dk_sum_parts, 0, keep_dims=True)
+    tl.store(dk_ptr + b * dk_0 + h * dk_1 + j * dk_2 + e2[None, :] * dk_3, dk_sum, mask=in_e2)
+
+
+@triton.jit
+def document_attention_backward_dk_merge_dv(
+    dv_sum_parts_ptr, dv_ptr, E, B, H, S, dv_sum_parts_0, dv_sum_parts_1, dv_sum_parts_2,
+    dv_sum_parts_3, dv_sum_parts_4, dv_0, dv_1, dv_2, dv_3,
+    EVEN: tl.constexpr, VEC: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_D: tl.constexpr,
+    PARTS: tl.constexpr,
+):  # fmt: skip
+    """BLOCK_D e a program of each b, h and j, all part at once."""
+    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    E, dv_sum_parts_0 = E // VEC * VEC, dv_sum_parts_0 // VEC * VEC
+    dv_sum_parts_1, dv_sum_parts_2 = dv_sum_parts_1 // VEC * VEC, dv_sum_parts_2 // VEC * VEC
+    dv_sum_parts_3, dv_0 = dv_sum_parts_3 // VEC * VEC, dv_0 // VEC * VEC
+    dv_1, dv_2 = dv_1 // VEC * VEC, dv_2 // VEC * VEC
+    e_tiles = tl.maximum(tl.cdiv(E, BLOCK_D), 1)
+    first_e = (tl.program_id(0) % e_tiles) * BLOCK_D
+    e = first_e + tl.arange(0, BLOCK_D).to(tl.int64)
+    in_e = e[None, :] < E if BLOCK_D > 1 else True
+    program = tl.program_id(0) // e_tiles
+    b = (program % B).to(tl.int64)
+    program2 = program // B
+    h = (program2 % H).to(tl.int64)
+    program3 = program2 // H
+    j = program3.to(tl.int64)
+    part = tl.arange(0, BLOCK_P).to(tl.int64)
+    in_part = part[:, None] < (BLOCK_P if EVEN else PARTS)
+    dv_sum_parts = tl.load(
+        dv_sum_parts_ptr
+        + part[:, None] * dv_sum_parts_0
+        + b * dv_sum_parts_1
+        + h * dv_sum_parts_2
+        + j * dv_sum_parts_3
+        + e[None, :] * dv_sum_parts_4,
+        mask=in_part & in_e,
+        other=0.0,
+    )
+    # dv[b, h, j, e] = sum[i >= j](where(j >= begin_[b, i], do_sum2[b, h, i, e] *
+    #     T(p[b, h, i, j]), 0))
+    dv_sum = tl.sum(dv_sum_parts, 0, keep_dims=True)
+    tl.store(dv_ptr + b * dv_0 + h * dv_1 + j * dv_2 + e[None, :] * dv_3, dv_sum, mask=in_e)
 
 
 @triton.jit
@@ -2405,9 +2816,26 @@ def launch_document_attention_backward_do_sum(q, o, o_sum2_kept, do, do_sum, do_
 
 
 def choose_document_attention_backward_dq(
-    rows: int, whole0: int, columns0: int, tiled: bool,
+    batch0: int, batch1: int, rows: int, terms: int, whole0: int, columns0: int,
+    tiled: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """Returns (variant, config) of a call: the first variant whose rule holds."""
+    # few rows: programs share the loop over a row's terms, and a second kernel merges what they leave
+    if batch0 * batch1 * lib.cdiv(rows, 64) < gpu.sms and terms >= 1024 and whole0 <= 256:
+        BLOCK_M = 16 if rows <= 16 else 64
+        BLOCK_N = 64
+        PARTS = max(
+            1,
+            min(
+                lib.cdiv(4 * gpu.sms, max(1, batch0 * batch1 * lib.cdiv(rows, BLOCK_M))),
+                lib.cdiv(terms, 4 * BLOCK_N),
+                64,
+            ),
+        )
+        return "parts", dict(
+            BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_D=max(16, lib.pow2(whole0)),
+            num_warps=8 if whole0 > 128 else 4, num_stages=2, PARTS=PARTS, BLOCK_P=lib.pow2(PARTS),
+        )  # fmt: skip
     # tiles of all factors by descriptor
     if tiled and whole0 <= 256:
         return "tiles", dict(
@@ -2428,10 +2856,31 @@ def launch_document_attention_backward_dq(
     B, H, S, E = q.shape
     tiled = lib.takes_tiles(do_sum2, v, q, k) and not lib.repeats(do_sum2, v, q, k)
     variant, config = choose_document_attention_backward_dq(
-        rows=S, whole0=E, columns0=E, tiled=tiled,
+        batch0=B, batch1=H, rows=S, terms=S, whole0=E, columns0=E, tiled=tiled,
+        gpu=lib.gpu(do_sum2.device),
     )  # fmt: skip
     BLOCK_M, BLOCK_N, BLOCK_D = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_D"]
-    if variant == "tiles":
+    if variant == "parts":
+        PARTS = config["PARTS"]
+        dq_sum_parts = torch.empty((PARTS, B, H, S, E), dtype=torch.float32, device=do_sum2.device)
+        grid = (PARTS * B * H * lib.cdiv(S, BLOCK_M),)
+        document_attention_backward_dq_part[grid](
+            begin_, do_sum2, v, do_sum, o_sum2_kept, q, k, m_kept, seen, dq_sum_parts, scale, S, B,
+            H, E, *begin_.stride(), *do_sum2.stride(), *v.stride(), *do_sum.stride(),
+            *o_sum2_kept.stride(), *q.stride(), *k.stride(), *m_kept.stride(), *seen.stride(),
+            *dq_sum_parts.stride(),
+            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True,
+            **lib.config_without(config, "BLOCK_P"),
+        )  # fmt: skip
+        grid = (B * H * S * max(1, lib.cdiv(E, 64)),)
+        document_attention_backward_dq_merge[grid](
+            dq_sum_parts, dq, E, B, H, S, *dq_sum_parts.stride(), *dq.stride(),
+            EVEN=PARTS == config["BLOCK_P"],
+            VEC=lib.vec(E, dq_sum_parts.stride(0), dq_sum_parts.stride(1), dq_sum_parts.stride(2), dq_sum_parts.stride(3), dq.stride(0), dq.stride(1), dq.stride(2)),
+            enable_fp_fusion=True,
+            **dict(lib.config_without(config, "BLOCK_M", "BLOCK_N", "num_stages"), BLOCK_D=64, num_warps=1),
+        )  # fmt: skip
+    elif variant == "tiles":
         do_sum2_tiles = lib.boxes(do_sum2, 1, 1, BLOCK_M, BLOCK_D)
         v_tiles = lib.boxes(v, 1, 1, BLOCK_N, BLOCK_D)
         q_tiles = lib.boxes(q, 1, 1, BLOCK_M, BLOCK_D)
@@ -2456,9 +2905,26 @@ def launch_document_attention_backward_dq(
 
 
 def choose_document_attention_backward_dk(
-    rows: int, whole0: int, columns0: int, columns1: int, tiled: bool,
+    batch0: int, batch1: int, rows: int, terms: int, whole0: int, columns0: int,
+    columns1: int, tiled: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """Returns (variant, config) of a call: the first variant whose rule holds."""
+    # few rows: programs share the loop over a row's terms, and a second kernel merges what they leave
+    if batch0 * batch1 * lib.cdiv(rows, 64) < gpu.sms and terms >= 1024 and whole0 <= 256:
+        BLOCK_M = 16 if rows <= 16 else 64
+        BLOCK_N = 64
+        PARTS = max(
+            1,
+            min(
+                lib.cdiv(4 * gpu.sms, max(1, batch0 * batch1 * lib.cdiv(rows, BLOCK_M))),
+                lib.cdiv(terms, 4 * BLOCK_N),
+                64,
+            ),
+        )
+        return "parts", dict(
+            BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_D=max(16, lib.pow2(whole0)),
+            num_warps=8 if whole0 > 128 else 4, num_stages=2, PARTS=PARTS, BLOCK_P=lib.pow2(PARTS),
+        )  # fmt: skip
     # tiles of all factors by descriptor
     if tiled and whole0 <= 256:
         return "tiles", dict(
@@ -2479,10 +2945,39 @@ def launch_document_attention_backward_dk(
     B, H, S, E = q.shape
     tiled = lib.takes_tiles(do_sum2, v, q, k) and not lib.repeats(do_sum2, v, q, k)
     variant, config = choose_document_attention_backward_dk(
-        rows=S, whole0=E, columns0=E, columns1=E, tiled=tiled,
+        batch0=B, batch1=H, rows=S, terms=S, whole0=E, columns0=E, columns1=E, tiled=tiled,
+        gpu=lib.gpu(do_sum2.device),
     )  # fmt: skip
     BLOCK_M, BLOCK_N, BLOCK_D = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_D"]
-    if variant == "tiles":
+    if variant == "parts":
+        PARTS, BLOCK_P = config["PARTS"], config["BLOCK_P"]
+        dk_sum_parts = torch.empty((PARTS, B, H, S, E), dtype=torch.float32, device=do_sum2.device)
+        dv_sum_parts = torch.empty((PARTS, B, H, S, E), dtype=torch.float32, device=do_sum2.device)
+        grid = (PARTS * B * H * lib.cdiv(S, BLOCK_M),)
+        document_attention_backward_dk_part[grid](
+            begin_, v, do_sum2, do_sum, o_sum2_kept, k, q, m_kept, dk_sum_parts, dv_sum_parts,
+            scale, S, B, H, E, *begin_.stride(), *v.stride(), *do_sum2.stride(), *do_sum.stride(),
+            *o_sum2_kept.stride(), *k.stride(), *q.stride(), *m_kept.stride(),
+            *dk_sum_parts.stride(), *dv_sum_parts.stride(),
+            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True,
+            **lib.config_without(config, "BLOCK_P"),
+        )  # fmt: skip
+        grid = (B * H * S * max(1, lib.cdiv(E, 64)),)
+        document_attention_backward_dk_merge_dk[grid](
+            dk_sum_parts, dk, E, B, H, S, *dk_sum_parts.stride(), *dk.stride(),
+            EVEN=PARTS == BLOCK_P,
+            VEC=lib.vec(E, dk_sum_parts.stride(0), dk_sum_parts.stride(1), dk_sum_parts.stride(2), dk_sum_parts.stride(3), dk.stride(0), dk.stride(1), dk.stride(2)),
+            enable_fp_fusion=True,
+            **dict(lib.config_without(config, "BLOCK_M", "BLOCK_N", "num_stages"), BLOCK_D=64, num_warps=1),
+        )  # fmt: skip
+        document_attention_backward_dk_merge_dv[grid](
+            dv_sum_parts, dv, E, B, H, S, *dv_sum_parts.stride(), *dv.stride(),
+            EVEN=PARTS == BLOCK_P,
+            VEC=lib.vec(E, dv_sum_parts.stride(0), dv_sum_parts.stride(1), dv_sum_parts.stride(2), dv_sum_parts.stride(3), dv.stride(0), dv.stride(1), dv.stride(2)),
+            enable_fp_fusion=True,
+            **dict(lib.config_without(config, "BLOCK_M", "BLOCK_N", "num_stages"), BLOCK_D=64, num_warps=1),
+        )  # fmt: skip
+    elif variant == "tiles":
         v_tiles = lib.boxes(v, 1, 1, BLOCK_M, BLOCK_D)
         do_sum2_tiles = lib.boxes(do_sum2, 1, 1, BLOCK_N, BLOCK_D)
         k_tiles = lib.boxes(k, 1, 1, BLOCK_M, BLOCK_D)

@@ -523,6 +523,8 @@ class FusedWriter(KernelWriter):
         unsigned = [g for g in loop.within if not self.sign(g, loop.index)]
         scanned = [g for g in unsigned if self.may_scan(g, loop.index)]
         if scanned:
+            if loop.part:  # a block of the scan goes on behind the part
+                stop = self.stops[loop.index] = self.assigned_in(-1, "part_stop", stop)
             begins, stop, partly = self.scan(walk, scanned, begins, stop)
             lows, highs = [*lows, begins], [*highs, stop, partly]
         if stop != extent and not stop.isidentifier():

@@ -334,7 +334,8 @@ class _Maker:
 
     def step(self) -> Step:
         places = any(f.value.is_place for f in self.folds)  # parts leave no extremes beside places
-        variants = [self.in_parts()] if self.moved and not places else []
+        shared = self.moved or self.whole and has_loop(self.group)
+        variants = [self.in_parts()] if shared and not places else []
         if self.boxes:
             variants.append(self.at_once("tiles", _both("tiled", self.fits), self.boxes))
         if not (self.boxes and self.whole):
