@@ -57,6 +57,10 @@ def classify(members, virtual, by_name, facts, extending=False) -> Group | None:
             return None
         if is_reducer(n) and not (_is_across(n, rows, cols) or _is_down(n, rows, cols)):
             return None
+    made = {n.name for n in lines}
+    read = {(r.tensor, r.coords) for n in lines for r in reads(n.body) if r.tensor not in made}
+    if len(read) > len({tensor for tensor, _ in read}):  # a tensor is seen in one way
+        return None
     group = Group("crossed", lines, row, col)
     if not _shared(group) or not all(_ends(n, group) for n in down_folds(group)):
         return None
