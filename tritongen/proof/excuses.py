@@ -33,8 +33,8 @@ BY_TRITON = {
     "ragged",
 }  # they leave tf32x3 to tl.dot
 IN_PARTS = {"tf32x3", "tf32x3_half"}  # they split factors themselves
-# Each sum goes on from the one before it, atomic adds from what is there.
-SERIAL = {"scan", "scan_part", "scan_finish", "scatter"}
+# Each sum goes on from the one before it, atomic adds from what is there, windows from tap to tap.
+SERIAL = {"scan", "scan_part", "scan_finish", "scatter", "window", "runs"}
 # A lane of a loop over blocks adds up what it meets of each. The interpreter's calls have kept to the tighter bound.
 BY_BLOCKS = {"loop", "per_thread_part"}
 
@@ -49,7 +49,7 @@ def excused(
 def others(candidate: Candidate, host: dict[str, Any], name: str, on_gpu: bool) -> list[Expected]:
     """The other answers that a kernel may give. A candidate may launch several kernels, so several reasons may apply.
 
-    - The general nest, scans and scatters may add term after term. On a GPU so may the lanes of a loop over blocks,
+    - The general nest, windows, scans and scatters may add term after term. On a GPU so may the lanes of a loop over blocks,
       products of f32 without tensor cores (there tl.dot is a chain of fused multiply-adds), and products of f64.
     - A transposed convolution leaves out terms of 0 * w. A product under a bound has such terms of other rows.
     - tf32x3 splits the factors of a product on a GPU, and wherever the kernels split by themselves. Triton's own split
