@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from tritongen.autodiff.backward import NotDifferentiable, derive, forward_lines, names_of
-from tritongen.autodiff.exprs import free_name
+from tritongen.autodiff.exprs import COMPUTE, free_name
 from tritongen.autodiff.kept import keeping
 from tritongen.check import check
 from tritongen.errors import SpecError
@@ -84,6 +84,9 @@ def gradient_to_derive(op: Op) -> tuple[Op, dict[str, str]]:
 
 def _as_text_says(op: Op, file: str) -> Op:
     """Raises NotWritable where the language has no text for it, SpecError where it refuses that."""
+    for t in (*op.tensors, *op.outputs):
+        if t.dtype == COMPUTE:
+            raise NotWritable(f"`{t.name}` has the type that the call computes in")
     ((read,),) = (f.typings for f in check(parse(print_op(op), file)))
     return read
 

@@ -122,9 +122,9 @@ def _param(p: Param) -> ast.Param:
 
 def _tensor(t: Tensor) -> ast.Operand:
     dims = tuple(ast.Dots() if d == BATCH_SIZE else poly_ast(d) for d in t.dims)
-    if t.dtype == "compute":
-        raise NotWritable(f"`{t.name}` has the type that the call computes in")
-    return ast.Operand(t.name, ast.Type(t.dtype, dims or None))
+    # What a forward keeps in the type that it computes in, f64 where an operand is; the language has no word for it.
+    dtype = "f32" if t.dtype == "compute" else t.dtype
+    return ast.Operand(t.name, ast.Type(dtype, dims or None))
 
 
 def _fact(fact: Fact, op: Op) -> ast.Fact:
