@@ -553,15 +553,11 @@ def batch_norm_train_forward_rows(
     x = tl.load(x_ptr + n * x_n + row * x_row + hw * x_hw, mask=inside, other=0.0).to(COMPUTE)
     # mu[c] = mean[n, h, w](x[n, c, h, w])
     mu = lib.mean_of(x, inside, cols, 1)
-    # mu_kept[c] = mu[c]
-    mu_kept = mu.to(COMPUTE)
-    tl.store(mu_kept_ptr + row * mu_kept_row, mu_kept, mask=row < C)
+    tl.store(mu_kept_ptr + row * mu_kept_row, mu, mask=row < C)
     # var[c] = mean[n, h, w]((x[n, c, h, w] - mu[c]) ** 2)
     t = x - mu
     var = tl.sum(tl.where(inside, t * t, 0.0), 1, keep_dims=True) / cols
-    # var_kept[c] = var[c]
-    var_kept = var.to(COMPUTE)
-    tl.store(var_kept_ptr + row * var_kept_row, var_kept, mask=row < C)
+    tl.store(var_kept_ptr + row * var_kept_row, var, mask=row < C)
     rsqrt_var = lib.rsqrt(var + eps)
     gain = tl.load(gain_ptr + row * gain_row, mask=row < C).to(COMPUTE)
     bias = tl.load(bias_ptr + row * bias_row, mask=row < C).to(COMPUTE)
@@ -596,15 +592,11 @@ def batch_norm_train_forward_lines(
     ).to(COMPUTE)
     # mu[c] = mean[n, h, w](x[n, c, h, w])
     mu = lib.mean_of(x, inside, count)
-    # mu_kept[c] = mu[c]
-    mu_kept = mu.to(COMPUTE)
-    tl.store(mu_kept_ptr + row * mu_kept_row, mu_kept)
+    tl.store(mu_kept_ptr + row * mu_kept_row, mu)
     # var[c] = mean[n, h, w]((x[n, c, h, w] - mu[c]) ** 2)
     t = x - mu
     var = tl.sum(tl.where(inside, t * t, 0.0)) / count
-    # var_kept[c] = var[c]
-    var_kept = var.to(COMPUTE)
-    tl.store(var_kept_ptr + row * var_kept_row, var_kept)
+    tl.store(var_kept_ptr + row * var_kept_row, var)
     rsqrt_var = lib.rsqrt(var + eps)
     gain = tl.load(gain_ptr + row * gain_row).to(COMPUTE)
     bias = tl.load(bias_ptr + row * bias_row).to(COMPUTE)
@@ -650,14 +642,10 @@ def batch_norm_train_forward_lines_loop(
         mu, var_sum, var_sum_count = lib.take_lines(
             mu, var_sum, var_sum_count, x, inside, tl.minimum(N - start, LINES) * cols
         )
-    # mu_kept[c] = mu[c]
-    mu_kept = mu.to(COMPUTE)
     var = var_sum / count
-    # var_kept[c] = var[c]
-    var_kept = var.to(COMPUTE)
     rsqrt_var = lib.rsqrt(var + eps)
-    tl.store(mu_kept_ptr + row * mu_kept_row, mu_kept)
-    tl.store(var_kept_ptr + row * var_kept_row, var_kept)
+    tl.store(mu_kept_ptr + row * mu_kept_row, mu)
+    tl.store(var_kept_ptr + row * var_kept_row, var)
     for start in range(0, tl.cast(N, tl.int64), LINES):
         line = start + tl.arange(0, LINES)[:, None].to(tl.int64)
         inside = (line < N) & (col < cols)
@@ -730,14 +718,10 @@ def batch_norm_train_forward_loop(
         var_sum_counts = tl.load(var_sum_count_ptr + row * PARTS + parts, mask=there, other=0.0)
         mu, var_sum = lib.merge_moments(mu_parts, var_sum_parts, var_sum_counts)
     if PASS != 1:
-        # mu_kept[c] = mu[c]
-        mu_kept = mu.to(COMPUTE)
         var = var_sum / count
-        # var_kept[c] = var[c]
-        var_kept = var.to(COMPUTE)
+        tl.store(var_kept_ptr + row * var_kept_row, var, mask=(row < C) & (part == 0))
         rsqrt_var = lib.rsqrt(var + eps)
-        tl.store(mu_kept_ptr + row * mu_kept_row, mu_kept, mask=(row < C) & (part == 0))
-        tl.store(var_kept_ptr + row * var_kept_row, var_kept, mask=(row < C) & (part == 0))
+        tl.store(mu_kept_ptr + row * mu_kept_row, mu, mask=(row < C) & (part == 0))
         for step in range(begin, end):
             line = tl.cast(step // blocks, tl.int64)
             start = step % blocks * BLOCK
@@ -1058,8 +1042,9 @@ def batch_norm_train_backward_dy_rsqrt_sum_rows(
     #     / (H * N * W)
     dx = dy * gain * y_rsqrt + div_dvar * (2.0 * (x - mu_kept)) - div_dmu_sum
     tl.store(dx_ptr + n * dx_n + row * dx_row + hw * dx_hw, dx, mask=inside)
-    # dgain[c] = dy_rsqrt_sum[c] * y_rsqrt[c]
-    dgain = dy_rsqrt_sum * y_rsqrt
+    # dgain[c] = sum[n, h, w](dy[n, c, h, w] * ((x[n, c, h, w] - mu_kept[c]) *
+    #     y_rsqrt[c]))
+    dgain = tl.sum(tl.where(inside, dy * ((x - mu_kept) * y_rsqrt), 0.0), 1, keep_dims=True)
     tl.store(dgain_ptr + row * dgain_row, dgain, mask=row < C)
     tl.store(dbias_ptr + row * dbias_row, dmu_sum, mask=row < C)
 
@@ -1118,8 +1103,9 @@ def batch_norm_train_backward_dy_rsqrt_sum_lines(
         dx,
         mask=inside,
     )
-    # dgain[c] = dy_rsqrt_sum[c] * y_rsqrt[c]
-    dgain = dy_rsqrt_sum * y_rsqrt
+    # dgain[c] = sum[n, h, w](dy[n, c, h, w] * ((x[n, c, h, w] - mu_kept[c]) *
+    #     y_rsqrt[c]))
+    dgain = tl.sum(tl.where(inside, dy * ((x - mu_kept) * y_rsqrt), 0.0))
     tl.store(dgain_ptr + row * dgain_row, dgain)
     tl.store(dbias_ptr + row * dbias_row, dmu_sum)
 
@@ -1133,7 +1119,7 @@ def batch_norm_train_backward_dy_rsqrt_sum_loop(
     EPS_IS_TENSOR: tl.constexpr, COMPUTE: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
-    dy_rsqrt_sum_part_ptr=None, dmu_sum_part_ptr=None,
+    dy_rsqrt_sum_part_ptr=None, dmu_sum_part_ptr=None, dgain_sum_part_ptr=None,
 ):  # fmt: skip
     """Each program handles ROWS rows of any width, BLOCK elements at a time, in two passes over each row.
 
@@ -1156,9 +1142,12 @@ def batch_norm_train_backward_dy_rsqrt_sum_loop(
     y_rsqrt = lib.rsqrt(var_kept + eps)
     # dy_rsqrt_sum[c] = sum[n, h, w](dy[n, c, h, w] * (x[n, c, h, w] - mu_kept[c]))
     # dmu_sum[c] = sum[n, h, w](dy[n, c, h, w])
+    # dgain[c] = sum[n, h, w](dy[n, c, h, w] * ((x[n, c, h, w] - mu_kept[c]) *
+    #     y_rsqrt[c]))
     if PASS <= 1:
         dy_rsqrt_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
         dmu_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+        dgain_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
         for step in range(begin, end):
             line = tl.cast(step // blocks, tl.int64)
             start = step % blocks * BLOCK
@@ -1180,12 +1169,17 @@ def batch_norm_train_backward_dy_rsqrt_sum_loop(
             dy_rsqrt_sum_acc += tl.where(inside, dy * (x - mu_kept), 0.0)
 
             dmu_sum_acc += dy
+
+            dgain_sum_acc += tl.where(inside, dy * ((x - mu_kept) * y_rsqrt), 0.0)
         dy_rsqrt_sum = tl.sum(dy_rsqrt_sum_acc, 1, keep_dims=True)
 
         dmu_sum = tl.sum(dmu_sum_acc, 1, keep_dims=True)
+
+        dgain_sum = tl.sum(dgain_sum_acc, 1, keep_dims=True)
         if PASS == 1:
             tl.store(dy_rsqrt_sum_part_ptr + row * PARTS + part, dy_rsqrt_sum, mask=row < C)
             tl.store(dmu_sum_part_ptr + row * PARTS + part, dmu_sum, mask=row < C)
+            tl.store(dgain_sum_part_ptr + row * PARTS + part, dgain_sum, mask=row < C)
     else:
         parts = tl.arange(0, PARTS_POW2)[None, :]
         there = (row < C) & (parts < PARTS)
@@ -1195,6 +1189,8 @@ def batch_norm_train_backward_dy_rsqrt_sum_loop(
         dy_rsqrt_sum = tl.sum(dy_rsqrt_sum_parts, 1, keep_dims=True)
         dmu_sum_parts = tl.load(dmu_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
         dmu_sum = tl.sum(dmu_sum_parts, 1, keep_dims=True)
+        dgain_sum_parts = tl.load(dgain_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
+        dgain_sum = tl.sum(dgain_sum_parts, 1, keep_dims=True)
     if PASS != 1:
         gain = tl.load(gain_ptr + row * gain_row, mask=row < C).to(COMPUTE)
         # dvar[c] = dy_rsqrt_sum[c] * gain[c] * (-0.5 * y_rsqrt[c] / (var_kept[c] +
@@ -1202,12 +1198,10 @@ def batch_norm_train_backward_dy_rsqrt_sum_loop(
         dvar = dy_rsqrt_sum * gain * (-0.5 * y_rsqrt / (var_kept + eps))
         div_dvar = dvar / count
         div_dmu_sum = dmu_sum * y_rsqrt * gain / count
-        # dgain[c] = dy_rsqrt_sum[c] * y_rsqrt[c]
-        dgain = dy_rsqrt_sum * y_rsqrt
         tl.store(
             dy_rsqrt_sum_ptr + row * dy_rsqrt_sum_row, dy_rsqrt_sum, mask=(row < C) & (part == 0)
         )
-        tl.store(dgain_ptr + row * dgain_row, dgain, mask=(row < C) & (part == 0))
+        tl.store(dgain_ptr + row * dgain_row, dgain_sum, mask=(row < C) & (part == 0))
         tl.store(dbias_ptr + row * dbias_row, dmu_sum, mask=(row < C) & (part == 0))
         for step in range(begin, end):
             line = tl.cast(step // blocks, tl.int64)
@@ -1407,13 +1401,14 @@ def launch_batch_norm_train_backward_dy_rsqrt_sum(
         PARTS = config["PARTS"]
         dy_rsqrt_sum_part = torch.empty((C, PARTS), dtype=compute, device=dy.device)
         dmu_sum_part = torch.empty((C, PARTS), dtype=compute, device=dy.device)
+        dgain_sum_part = torch.empty((C, PARTS), dtype=compute, device=dy.device)
         grid = (lib.cdiv(C, config["ROWS"]), PARTS)
         for PASS in (1, 2):
             batch_norm_train_backward_dy_rsqrt_sum_loop[grid](
                 *arguments, EPS_IS_TENSOR=isinstance(eps, torch.Tensor), COMPUTE=COMPUTE,
                 VEC=lib.vec(H * W, dy.stride(0), dy.stride(1), x.stride(0), x.stride(1), dx.stride(0), dx.stride(1)),
                 enable_fp_fusion=True, PASS=PASS, dy_rsqrt_sum_part_ptr=dy_rsqrt_sum_part,
-                dmu_sum_part_ptr=dmu_sum_part, **config,
+                dmu_sum_part_ptr=dmu_sum_part, dgain_sum_part_ptr=dgain_sum_part, **config,
             )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(C, config["ROWS"]),)
@@ -1656,11 +1651,21 @@ def batch_norm_train_backward_reference(
         - dmu_sum[:, None, None] * y_rsqrt[:, None, None] * gain[:, None, None] / (H * N * W)
     ).to(T)
 
-    # dgain[c] = dy_rsqrt_sum[c] * y_rsqrt[c]
-    dgain = (dy_rsqrt_sum * y_rsqrt).to(T)
+    # dgain[c] = sum[n, h, w](dy[n, c, h, w] * ((x[n, c, h, w] - mu_kept[c]) * y_rsqrt[c]))
+    dgain = (
+        (
+            dy.permute(1, 0, 2, 3)
+            * (
+                (x.permute(1, 0, 2, 3) - mu_kept[:, None, None, None])
+                * y_rsqrt[:, None, None, None]
+            )
+        )
+        .sum((-3, -2, -1))
+        .to(T)
+    )
 
-    # dbias[c] = dmu_sum[c]
-    dbias = dmu_sum.to(T).clone(memory_format=torch.contiguous_format)
+    # dbias[c] = sum[n, h, w](dy[n, c, h, w])
+    dbias = dy.permute(1, 0, 2, 3).sum((-3, -2, -1)).to(T)
 
     # deps = sum[c](dy_rsqrt_sum[c] * gain[c] * (-0.5 * y_rsqrt[c]) / (var_kept[c] + eps))
     deps = (dy_rsqrt_sum * gain * (-0.5 * y_rsqrt) / (var_kept + eps)).sum(-1).to(torch.float32)

@@ -690,15 +690,11 @@ def group_norm_forward_rows(
     x = tl.load(x_ptr + row * x_row + col.to(tl.int64) * x_col, mask=inside, other=0.0).to(COMPUTE)
     # mu[n, g < groups] = mean[c < Cg, ...](x[n, c + g * Cg, ...])
     mu = lib.mean_of(x, inside, cols, 1)
-    # mu_kept[n, g] = mu[n, g]
-    mu_kept = mu.to(COMPUTE)
-    tl.store(mu_kept_ptr + row * mu_kept_row, mu_kept, mask=row < rows)
+    tl.store(mu_kept_ptr + row * mu_kept_row, mu, mask=row < rows)
     # var[n, g] = mean[c < Cg, ...]((x[n, c + g * Cg, ...] - mu[n, g]) ** 2)
     t = x - mu
     var = tl.sum(tl.where(inside, t * t, 0.0), 1, keep_dims=True) / cols
-    # var_kept[n, g] = var[n, g]
-    var_kept = var.to(COMPUTE)
-    tl.store(var_kept_ptr + row * var_kept_row, var_kept, mask=row < rows)
+    tl.store(var_kept_ptr + row * var_kept_row, var, mask=row < rows)
     rsqrt_var = lib.rsqrt(var + eps)
     gain = tl.load(gain_ptr + c1 * gain_c1 + c0 * gain_c0, mask=inside, other=0.0).to(COMPUTE)
     bias = tl.load(bias_ptr + c1 * bias_c1 + c0 * bias_c0, mask=inside, other=0.0).to(COMPUTE)
@@ -733,15 +729,11 @@ def group_norm_forward_lines(
     )
     # mu[n, g < groups] = mean[c < Cg, ...](x[n, c + g * Cg, ...])
     mu = lib.mean_of(x, inside, count)
-    # mu_kept[n, g] = mu[n, g]
-    mu_kept = mu.to(COMPUTE)
-    tl.store(mu_kept_ptr + row * mu_kept_row, mu_kept)
+    tl.store(mu_kept_ptr + row * mu_kept_row, mu)
     # var[n, g] = mean[c < Cg, ...]((x[n, c + g * Cg, ...] - mu[n, g]) ** 2)
     t = x - mu
     var = tl.sum(tl.where(inside, t * t, 0.0)) / count
-    # var_kept[n, g] = var[n, g]
-    var_kept = var.to(COMPUTE)
-    tl.store(var_kept_ptr + row * var_kept_row, var_kept)
+    tl.store(var_kept_ptr + row * var_kept_row, var)
     rsqrt_var = lib.rsqrt(var + eps)
     gain = tl.load(gain_ptr + c1 * gain_c1 + tl.cast(line, tl.int64) * gain_c0, mask=line < Cg).to(
         COMPUTE
@@ -786,14 +778,10 @@ def group_norm_forward_lines_loop(
         mu, var_sum, var_sum_count = lib.take_lines(
             mu, var_sum, var_sum_count, x, inside, tl.minimum(Cg - start, LINES) * cols
         )
-    # mu_kept[n, g] = mu[n, g]
-    mu_kept = mu.to(COMPUTE)
     var = var_sum / count
-    # var_kept[n, g] = var[n, g]
-    var_kept = var.to(COMPUTE)
     rsqrt_var = lib.rsqrt(var + eps)
-    tl.store(mu_kept_ptr + row * mu_kept_row, mu_kept)
-    tl.store(var_kept_ptr + row * var_kept_row, var_kept)
+    tl.store(mu_kept_ptr + row * mu_kept_row, mu)
+    tl.store(var_kept_ptr + row * var_kept_row, var)
     for start in range(0, tl.cast(Cg, tl.int64), LINES):
         line = start + tl.arange(0, LINES)[:, None].to(tl.int64)
         inside = (line < Cg) & (col < cols)
@@ -867,14 +855,10 @@ def group_norm_forward_loop(
         var_sum_counts = tl.load(var_sum_count_ptr + row * PARTS + parts, mask=there, other=0.0)
         mu, var_sum = lib.merge_moments(mu_parts, var_sum_parts, var_sum_counts)
     if PASS != 1:
-        # mu_kept[n, g] = mu[n, g]
-        mu_kept = mu.to(COMPUTE)
         var = var_sum / count
-        # var_kept[n, g] = var[n, g]
-        var_kept = var.to(COMPUTE)
+        tl.store(var_kept_ptr + row * var_kept_row, var, mask=(row < rows) & (part == 0))
         rsqrt_var = lib.rsqrt(var + eps)
-        tl.store(mu_kept_ptr + row * mu_kept_row, mu_kept, mask=(row < rows) & (part == 0))
-        tl.store(var_kept_ptr + row * var_kept_row, var_kept, mask=(row < rows) & (part == 0))
+        tl.store(mu_kept_ptr + row * mu_kept_row, mu, mask=(row < rows) & (part == 0))
         for step in range(begin, end):
             line = tl.cast(step // blocks, tl.int64)
             start = step % blocks * BLOCK
@@ -918,15 +902,11 @@ def group_norm_forward_channels_rows(
     )
     # mu[n, g < groups] = mean[c < Cg, ...](x[n, c + g * Cg, ...])
     mu = lib.mean_of(x, inside, cols, 1)
-    # mu_kept[n, g] = mu[n, g]
-    mu_kept = mu.to(COMPUTE)
-    tl.store(mu_kept_ptr + n * mu_kept_n + c1 * mu_kept_c1, mu_kept, mask=row < rows)
+    tl.store(mu_kept_ptr + n * mu_kept_n + c1 * mu_kept_c1, mu, mask=row < rows)
     # var[n, g] = mean[c < Cg, ...]((x[n, c + g * Cg, ...] - mu[n, g]) ** 2)
     t = x - mu
     var = tl.sum(tl.where(inside, t * t, 0.0), 1, keep_dims=True) / cols
-    # var_kept[n, g] = var[n, g]
-    var_kept = var.to(COMPUTE)
-    tl.store(var_kept_ptr + n * var_kept_n + c1 * var_kept_c1, var_kept, mask=row < rows)
+    tl.store(var_kept_ptr + n * var_kept_n + c1 * var_kept_c1, var, mask=row < rows)
     rsqrt_var = lib.rsqrt(var + eps)
     gain = tl.load(gain_ptr + c1 * gain_c1 + c0 * gain_c0, mask=inside, other=0.0).to(COMPUTE)
     bias = tl.load(bias_ptr + c1 * bias_c1 + c0 * bias_c0, mask=inside, other=0.0).to(COMPUTE)
@@ -994,20 +974,12 @@ def group_norm_forward_channels_loop(
         var_sum_counts = tl.load(var_sum_count_ptr + row * PARTS + parts, mask=there, other=0.0)
         mu, var_sum = lib.merge_moments(mu_parts, var_sum_parts, var_sum_counts)
     if PASS != 1:
-        # mu_kept[n, g] = mu[n, g]
-        mu_kept = mu.to(COMPUTE)
         var = var_sum / cols
-        # var_kept[n, g] = var[n, g]
-        var_kept = var.to(COMPUTE)
+        tl.store(
+            var_kept_ptr + n * var_kept_n + c1 * var_kept_c1, var, mask=(row < rows) & (part == 0)
+        )
         rsqrt_var = lib.rsqrt(var + eps)
-        tl.store(
-            mu_kept_ptr + n * mu_kept_n + c1 * mu_kept_c1, mu_kept, mask=(row < rows) & (part == 0)
-        )
-        tl.store(
-            var_kept_ptr + n * var_kept_n + c1 * var_kept_c1,
-            var_kept,
-            mask=(row < rows) & (part == 0),
-        )
+        tl.store(mu_kept_ptr + n * mu_kept_n + c1 * mu_kept_c1, mu, mask=(row < rows) & (part == 0))
         for start in range(begin, end, BLOCK):
             col = (start + tl.arange(0, BLOCK)[None, :]).to(PLACE)
             inside = (row < rows) & (col < cols)
@@ -1296,9 +1268,12 @@ def group_norm_forward(
 
 @triton.jit
 def group_norm_backward_dy_rsqrt_sum_rows(
-    dy_ptr, x_ptr, mu_kept_ptr, dy_rsqrt_sum_ptr, dy_sum_ptr, rows, cols, Cg, dy_row,
-    dy_col, x_row, x_col, mu_kept_nc1, dy_rsqrt_sum_row, dy_sum_row,
-    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    dy_ptr, x_ptr, mu_kept_ptr, dy_rsqrt_sum_ptr, dbias_part_ptr, var_kept_ptr,
+    dgain_part_ptr, gain_ptr, dmu_sum_part_ptr, eps, rows, cols, Cg, Cg_groups, dy_row,
+    dy_col, x_row, x_col, mu_kept_nc1, dy_rsqrt_sum_row, dbias_part_row, var_kept_nc1,
+    dgain_part_row, gain_c1c0, dmu_sum_part_row,
+    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program holds ROWS whole rows in registers, and reads every element once."""
     # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
@@ -1307,7 +1282,9 @@ def group_norm_backward_dy_rsqrt_sum_rows(
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     inside = (row < rows) & (col < cols)
+    eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
     nc1 = row // Cg
+    c1c0 = row % Cg_groups
     dy = tl.load(dy_ptr + row * dy_row + col * dy_col, mask=inside, other=0.0).to(COMPUTE)
     x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=0.0).to(COMPUTE)
     mu_kept = tl.load(mu_kept_ptr + nc1 * mu_kept_nc1, mask=row < rows)
@@ -1315,18 +1292,33 @@ def group_norm_backward_dy_rsqrt_sum_rows(
     #     mu_kept[n, c // Cg]))
     dy_rsqrt_sum = tl.sum(tl.where(inside, dy * (x - mu_kept), 0.0), 1, keep_dims=True)
     tl.store(dy_rsqrt_sum_ptr + row * dy_rsqrt_sum_row, dy_rsqrt_sum, mask=row < rows)
-    # dy_sum[n, c] = sum[...](dy[n, c, ...])
-    dy_sum = tl.sum(dy, 1, keep_dims=True)
-    tl.store(dy_sum_ptr + row * dy_sum_row, dy_sum, mask=row < rows)
+    # dbias_part[n, c] = sum[...](dy[n, c, ...])
+    dbias_part = tl.sum(dy, 1, keep_dims=True)
+    tl.store(dbias_part_ptr + row * dbias_part_row, dbias_part, mask=row < rows)
+    var_kept = tl.load(var_kept_ptr + nc1 * var_kept_nc1, mask=row < rows)
+    # y_rsqrt[n, c < C] = rsqrt(var_kept[n, c // Cg] + eps)
+    y_rsqrt = lib.rsqrt(var_kept + eps)
+    # dgain_part[n, c] = sum[...](dy[n, c, ...] * ((x[n, c, ...] -
+    #     mu_kept[n, c // Cg]) * y_rsqrt[n, c]))
+    dgain_part = tl.sum(tl.where(inside, dy * ((x - mu_kept) * y_rsqrt), 0.0), 1, keep_dims=True)
+    tl.store(dgain_part_ptr + row * dgain_part_row, dgain_part, mask=row < rows)
+    gain = tl.load(gain_ptr + c1c0 * gain_c1c0, mask=row < rows).to(COMPUTE)
+    # dmu_sum_part_[n, c] = sum[...](dy[n, c, ...] * gain[c] * y_rsqrt[n, c])
+    dmu_sum_part_ = tl.sum(tl.where(inside, dy * gain * y_rsqrt, 0.0), 1, keep_dims=True)
+    tl.store(dmu_sum_part_ptr + row * dmu_sum_part_row, dmu_sum_part_, mask=row < rows)
 
 
 @triton.jit
 def group_norm_backward_dy_rsqrt_sum_loop(
-    dy_ptr, x_ptr, mu_kept_ptr, dy_rsqrt_sum_ptr, dy_sum_ptr, rows, cols, Cg, dy_row,
-    dy_col, x_row, x_col, mu_kept_nc1, dy_rsqrt_sum_row, dy_sum_row,
-    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    var_kept_ptr, dy_ptr, x_ptr, mu_kept_ptr, gain_ptr, dy_rsqrt_sum_ptr, dbias_part_ptr,
+    dgain_part_ptr, dmu_sum_part_ptr, eps, rows, cols, Cg, Cg_groups, var_kept_nc1, dy_row,
+    dy_col, x_row, x_col, mu_kept_nc1, gain_c1c0, dy_rsqrt_sum_row, dbias_part_row,
+    dgain_part_row, dmu_sum_part_row,
+    EPS_IS_TENSOR: tl.constexpr, COMPUTE: tl.constexpr, VEC: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
-    dy_rsqrt_sum_part_ptr=None, dy_sum_part_ptr=None,
+    dy_rsqrt_sum_part_ptr=None, dbias_part_part_ptr=None, dgain_part_part_ptr=None,
+    dmu_sum_part_part_ptr=None,
 ):  # fmt: skip
     """Each program handles ROWS rows of any width, BLOCK elements at a time, in one pass over each row.
 
@@ -1340,13 +1332,23 @@ def group_norm_backward_dy_rsqrt_sum_loop(
     if PASS > 0:
         part = tl.program_id(1).to(tl.int64)
         begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
+    eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
     nc1 = row // Cg
+    c1c0 = row % Cg_groups
+    var_kept = tl.load(var_kept_ptr + nc1 * var_kept_nc1, mask=row < rows)
+    # y_rsqrt[n, c < C] = rsqrt(var_kept[n, c // Cg] + eps)
+    y_rsqrt = lib.rsqrt(var_kept + eps)
     # dy_rsqrt_sum[n, c] = sum[...](dy[n, c, ...] * (x[n, c, ...] -
     #     mu_kept[n, c // Cg]))
-    # dy_sum[n, c] = sum[...](dy[n, c, ...])
+    # dbias_part[n, c] = sum[...](dy[n, c, ...])
+    # dgain_part[n, c] = sum[...](dy[n, c, ...] * ((x[n, c, ...] -
+    #     mu_kept[n, c // Cg]) * y_rsqrt[n, c]))
+    # dmu_sum_part_[n, c] = sum[...](dy[n, c, ...] * gain[c] * y_rsqrt[n, c])
     if PASS <= 1:
         dy_rsqrt_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-        dy_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+        dbias_part_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+        dgain_part_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+        dmu_sum_part_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
         for start in range(begin, end, BLOCK):
             col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
             inside = (row < rows) & (col < cols)
@@ -1355,13 +1357,23 @@ def group_norm_backward_dy_rsqrt_sum_loop(
             mu_kept = tl.load(mu_kept_ptr + nc1 * mu_kept_nc1, mask=row < rows)
             dy_rsqrt_sum_acc += tl.where(inside, dy * (x - mu_kept), 0.0)
 
-            dy_sum_acc += dy
+            dbias_part_acc += dy
+
+            dgain_part_acc += tl.where(inside, dy * ((x - mu_kept) * y_rsqrt), 0.0)
+            gain = tl.load(gain_ptr + c1c0 * gain_c1c0, mask=row < rows).to(COMPUTE)
+            dmu_sum_part_acc += tl.where(inside, dy * gain * y_rsqrt, 0.0)
         dy_rsqrt_sum = tl.sum(dy_rsqrt_sum_acc, 1, keep_dims=True)
 
-        dy_sum = tl.sum(dy_sum_acc, 1, keep_dims=True)
+        dbias_part = tl.sum(dbias_part_acc, 1, keep_dims=True)
+
+        dgain_part = tl.sum(dgain_part_acc, 1, keep_dims=True)
+
+        dmu_sum_part_ = tl.sum(dmu_sum_part_acc, 1, keep_dims=True)
         if PASS == 1:
             tl.store(dy_rsqrt_sum_part_ptr + row * PARTS + part, dy_rsqrt_sum, mask=row < rows)
-            tl.store(dy_sum_part_ptr + row * PARTS + part, dy_sum, mask=row < rows)
+            tl.store(dbias_part_part_ptr + row * PARTS + part, dbias_part, mask=row < rows)
+            tl.store(dgain_part_part_ptr + row * PARTS + part, dgain_part, mask=row < rows)
+            tl.store(dmu_sum_part_part_ptr + row * PARTS + part, dmu_sum_part_, mask=row < rows)
     else:
         parts = tl.arange(0, PARTS_POW2)[None, :]
         there = (row < rows) & (parts < PARTS)
@@ -1369,25 +1381,33 @@ def group_norm_backward_dy_rsqrt_sum_loop(
             dy_rsqrt_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0
         )
         dy_rsqrt_sum = tl.sum(dy_rsqrt_sum_parts, 1, keep_dims=True)
-        dy_sum_parts = tl.load(dy_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
-        dy_sum = tl.sum(dy_sum_parts, 1, keep_dims=True)
+        dbias_part_parts = tl.load(dbias_part_part_ptr + row * PARTS + parts, mask=there, other=0.0)
+        dbias_part = tl.sum(dbias_part_parts, 1, keep_dims=True)
+        dgain_part_parts = tl.load(dgain_part_part_ptr + row * PARTS + parts, mask=there, other=0.0)
+        dgain_part = tl.sum(dgain_part_parts, 1, keep_dims=True)
+        dmu_sum_part_parts = tl.load(
+            dmu_sum_part_part_ptr + row * PARTS + parts, mask=there, other=0.0
+        )
+        dmu_sum_part_ = tl.sum(dmu_sum_part_parts, 1, keep_dims=True)
     if PASS != 1:
         tl.store(dy_rsqrt_sum_ptr + row * dy_rsqrt_sum_row, dy_rsqrt_sum, mask=row < rows)
-        tl.store(dy_sum_ptr + row * dy_sum_row, dy_sum, mask=row < rows)
+        tl.store(dbias_part_ptr + row * dbias_part_row, dbias_part, mask=row < rows)
+        tl.store(dgain_part_ptr + row * dgain_part_row, dgain_part, mask=row < rows)
+        tl.store(dmu_sum_part_ptr + row * dmu_sum_part_row, dmu_sum_part_, mask=row < rows)
 
 
 @triton.jit
 def group_norm_backward_dvar_sum_rows(
-    var_kept_ptr, dy_rsqrt_sum_ptr, gain_ptr, dvar_sum_ptr, dy_sum_ptr, dmu_sum_ptr, eps,
-    rows, Cg, var_kept_row, dy_rsqrt_sum_row, dy_rsqrt_sum_col, gain_c1, gain_col,
-    dvar_sum_row, dy_sum_row, dy_sum_col, dmu_sum_row,
+    var_kept_ptr, dy_rsqrt_sum_ptr, gain_ptr, dvar_sum_ptr, dmu_sum_part_ptr, dmu_sum_ptr,
+    eps, rows, Cg, var_kept_row, dy_rsqrt_sum_row, dy_rsqrt_sum_col, gain_c1, gain_col,
+    dvar_sum_row, dmu_sum_part_row, dmu_sum_part_col, dmu_sum_row,
     EPS_IS_TENSOR: tl.constexpr, COMPUTE: tl.constexpr, groups: tl.constexpr,
     VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program holds ROWS whole rows in registers, and reads every element once."""
     # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     Cg, dy_rsqrt_sum_row = Cg // VEC * VEC, dy_rsqrt_sum_row // VEC * VEC
-    gain_c1, dy_sum_row = gain_c1 // VEC * VEC, dy_sum_row // VEC * VEC
+    gain_c1, dmu_sum_part_row = gain_c1 // VEC * VEC, dmu_sum_part_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     inside = (row < rows) & (col < Cg)
@@ -1397,31 +1417,32 @@ def group_norm_backward_dvar_sum_rows(
     # y_rsqrt[n, c < C] = rsqrt(var_kept[n, c // Cg] + eps)
     y_rsqrt = lib.rsqrt(var_kept + eps)
     dy_rsqrt_sum = tl.load(
-        dy_rsqrt_sum_ptr + row * dy_rsqrt_sum_row + col * dy_rsqrt_sum_col, mask=inside
+        dy_rsqrt_sum_ptr + row * dy_rsqrt_sum_row + col * dy_rsqrt_sum_col, mask=inside, other=0.0
     )
-    gain = tl.load(gain_ptr + c1 * gain_c1 + col * gain_col, mask=inside).to(COMPUTE)
+    gain = tl.load(gain_ptr + c1 * gain_c1 + col * gain_col, mask=inside, other=0.0).to(COMPUTE)
     # dvar_sum[n, g < groups] = sum[c < Cg](dy_rsqrt_sum[n, c + g * Cg] *
     #     gain[c + g * Cg] * (-0.5 * y_rsqrt[n, c + g * Cg]))
     dvar_sum = tl.sum(
         tl.where(inside, dy_rsqrt_sum * gain * (-0.5 * y_rsqrt), 0.0), 1, keep_dims=True
     )
     tl.store(dvar_sum_ptr + row * dvar_sum_row, dvar_sum, mask=row < rows)
-    dy_sum = tl.load(dy_sum_ptr + row * dy_sum_row + col * dy_sum_col, mask=inside)
-    # dmu_sum[n, g < groups] = sum[c < Cg](dy_sum[n, c + g * Cg] * gain[c + g * Cg]
-    #     * y_rsqrt[n, c + g * Cg])
-    dmu_sum = tl.sum(tl.where(inside, dy_sum * gain * y_rsqrt, 0.0), 1, keep_dims=True)
+    dmu_sum_part_ = tl.load(
+        dmu_sum_part_ptr + row * dmu_sum_part_row + col * dmu_sum_part_col, mask=inside, other=0.0
+    )
+    # dmu_sum[n, g < groups] = sum[c < Cg](dmu_sum_part_[n, c + g * Cg])
+    dmu_sum = tl.sum(dmu_sum_part_, 1, keep_dims=True)
     tl.store(dmu_sum_ptr + row * dmu_sum_row, dmu_sum, mask=row < rows)
 
 
 @triton.jit
 def group_norm_backward_dvar_sum_loop(
-    var_kept_ptr, dy_rsqrt_sum_ptr, gain_ptr, dy_sum_ptr, dvar_sum_ptr, dmu_sum_ptr, eps,
-    rows, Cg, var_kept_row, dy_rsqrt_sum_row, dy_rsqrt_sum_col, gain_c1, gain_col,
-    dy_sum_row, dy_sum_col, dvar_sum_row, dmu_sum_row,
+    var_kept_ptr, dy_rsqrt_sum_ptr, gain_ptr, dmu_sum_part_ptr, dvar_sum_ptr, dmu_sum_ptr,
+    eps, rows, Cg, var_kept_row, dy_rsqrt_sum_row, dy_rsqrt_sum_col, gain_c1, gain_col,
+    dmu_sum_part_row, dmu_sum_part_col, dvar_sum_row, dmu_sum_row,
     COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, groups: tl.constexpr,
     VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
-    dvar_sum_part_ptr=None, dmu_sum_part_ptr=None,
+    dvar_sum_part_ptr=None, dmu_sum_part_ptr2=None,
 ):  # fmt: skip
     """Each program handles ROWS rows of any width, BLOCK elements at a time, in one pass over each row.
 
@@ -1429,7 +1450,7 @@ def group_norm_backward_dvar_sum_loop(
     """
     # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     Cg, dy_rsqrt_sum_row = Cg // VEC * VEC, dy_rsqrt_sum_row // VEC * VEC
-    gain_c1, dy_sum_row = gain_c1 // VEC * VEC, dy_sum_row // VEC * VEC
+    gain_c1, dmu_sum_part_row = gain_c1 // VEC * VEC, dmu_sum_part_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part, begin, end = 0, 0, tl.cast(Cg, tl.int64)
     if PASS > 0:
@@ -1439,8 +1460,7 @@ def group_norm_backward_dvar_sum_loop(
     c1 = row % groups
     # dvar_sum[n, g < groups] = sum[c < Cg](dy_rsqrt_sum[n, c + g * Cg] *
     #     gain[c + g * Cg] * (-0.5 * y_rsqrt[n, c + g * Cg]))
-    # dmu_sum[n, g < groups] = sum[c < Cg](dy_sum[n, c + g * Cg] * gain[c + g * Cg]
-    #     * y_rsqrt[n, c + g * Cg])
+    # dmu_sum[n, g < groups] = sum[c < Cg](dmu_sum_part_[n, c + g * Cg])
     if PASS <= 1:
         dvar_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
         dmu_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
@@ -1451,24 +1471,32 @@ def group_norm_backward_dvar_sum_loop(
             # y_rsqrt[n, c < C] = rsqrt(var_kept[n, c // Cg] + eps)
             y_rsqrt = lib.rsqrt(var_kept + eps)
             dy_rsqrt_sum = tl.load(
-                dy_rsqrt_sum_ptr + row * dy_rsqrt_sum_row + col * dy_rsqrt_sum_col, mask=inside
+                dy_rsqrt_sum_ptr + row * dy_rsqrt_sum_row + col * dy_rsqrt_sum_col,
+                mask=inside,
+                other=0.0,
             )
-            gain = tl.load(gain_ptr + c1 * gain_c1 + col * gain_col, mask=inside).to(COMPUTE)
+            gain = tl.load(gain_ptr + c1 * gain_c1 + col * gain_col, mask=inside, other=0.0).to(
+                COMPUTE
+            )
             dvar_sum_acc += tl.where(inside, dy_rsqrt_sum * gain * (-0.5 * y_rsqrt), 0.0)
-            dy_sum = tl.load(dy_sum_ptr + row * dy_sum_row + col * dy_sum_col, mask=inside)
-            dmu_sum_acc += tl.where(inside, dy_sum * gain * y_rsqrt, 0.0)
+            dmu_sum_part_ = tl.load(
+                dmu_sum_part_ptr + row * dmu_sum_part_row + col * dmu_sum_part_col,
+                mask=inside,
+                other=0.0,
+            )
+            dmu_sum_acc += dmu_sum_part_
         dvar_sum = tl.sum(dvar_sum_acc, 1, keep_dims=True)
 
         dmu_sum = tl.sum(dmu_sum_acc, 1, keep_dims=True)
         if PASS == 1:
             tl.store(dvar_sum_part_ptr + row * PARTS + part, dvar_sum, mask=row < rows)
-            tl.store(dmu_sum_part_ptr + row * PARTS + part, dmu_sum, mask=row < rows)
+            tl.store(dmu_sum_part_ptr2 + row * PARTS + part, dmu_sum, mask=row < rows)
     else:
         parts = tl.arange(0, PARTS_POW2)[None, :]
         there = (row < rows) & (parts < PARTS)
         dvar_sum_parts = tl.load(dvar_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
         dvar_sum = tl.sum(dvar_sum_parts, 1, keep_dims=True)
-        dmu_sum_parts = tl.load(dmu_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
+        dmu_sum_parts = tl.load(dmu_sum_part_ptr2 + row * PARTS + parts, mask=there, other=0.0)
         dmu_sum = tl.sum(dmu_sum_parts, 1, keep_dims=True)
     if PASS != 1:
         tl.store(dvar_sum_ptr + row * dvar_sum_row, dvar_sum, mask=row < rows)
@@ -1516,43 +1544,36 @@ def group_norm_backward_dx_tile(
 
 @triton.jit
 def group_norm_backward_dgain_rows(
-    var_kept_ptr, dy_rsqrt_sum_ptr, dgain_ptr, dy_sum_ptr, dbias_ptr, eps, rows, N, Cg,
-    var_kept_col, var_kept_c1, dy_rsqrt_sum_col, dy_rsqrt_sum_row, dgain_row, dy_sum_col,
-    dy_sum_row, dbias_row,
-    EPS_IS_TENSOR: tl.constexpr, COMPUTE: tl.constexpr, VEC: tl.constexpr,
-    ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    dgain_part_ptr, dgain_ptr, dbias_part_ptr, dbias_ptr, rows, N, dgain_part_col,
+    dgain_part_row, dgain_row, dbias_part_col, dbias_part_row, dbias_row,
+    VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program holds ROWS whole rows in registers, and reads every element once."""
     # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
-    rows, dy_rsqrt_sum_col = rows // VEC * VEC, dy_rsqrt_sum_col // VEC * VEC
-    dy_sum_col = dy_sum_col // VEC * VEC
+    rows, dgain_part_col = rows // VEC * VEC, dgain_part_col // VEC * VEC
+    dbias_part_col = dbias_part_col // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     inside = (row < rows) & (col < N)
-    eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
-    c1 = row // Cg
-    var_kept = tl.load(var_kept_ptr + col * var_kept_col + c1 * var_kept_c1, mask=inside, other=0.0)
-    # y_rsqrt[n, c < C] = rsqrt(var_kept[n, c // Cg] + eps)
-    y_rsqrt = lib.rsqrt(var_kept + eps)
-    dy_rsqrt_sum = tl.load(
-        dy_rsqrt_sum_ptr + col * dy_rsqrt_sum_col + row * dy_rsqrt_sum_row, mask=inside, other=0.0
+    dgain_part = tl.load(
+        dgain_part_ptr + col * dgain_part_col + row * dgain_part_row, mask=inside, other=0.0
     )
-    # dgain[c] = sum[n](dy_rsqrt_sum[n, c] * y_rsqrt[n, c])
-    dgain = tl.sum(tl.where(inside, dy_rsqrt_sum * y_rsqrt, 0.0), 1, keep_dims=True)
+    # dgain[c] = sum[n](dgain_part[n, c])
+    dgain = tl.sum(dgain_part, 1, keep_dims=True)
     tl.store(dgain_ptr + row * dgain_row, dgain, mask=row < rows)
-    dy_sum = tl.load(dy_sum_ptr + col * dy_sum_col + row * dy_sum_row, mask=inside, other=0.0)
-    # dbias[c] = sum[n](dy_sum[n, c])
-    dbias = tl.sum(dy_sum, 1, keep_dims=True)
+    dbias_part = tl.load(
+        dbias_part_ptr + col * dbias_part_col + row * dbias_part_row, mask=inside, other=0.0
+    )
+    # dbias[c] = sum[n](dbias_part[n, c])
+    dbias = tl.sum(dbias_part, 1, keep_dims=True)
     tl.store(dbias_ptr + row * dbias_row, dbias, mask=row < rows)
 
 
 @triton.jit
 def group_norm_backward_dgain_loop(
-    var_kept_ptr, dy_rsqrt_sum_ptr, dy_sum_ptr, dgain_ptr, dbias_ptr, eps, rows, N, Cg,
-    var_kept_col, var_kept_c1, dy_rsqrt_sum_col, dy_rsqrt_sum_row, dy_sum_col, dy_sum_row,
-    dgain_row, dbias_row,
-    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
-    ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    dgain_part_ptr, dbias_part_ptr, dgain_ptr, dbias_ptr, rows, N, dgain_part_col,
+    dgain_part_row, dbias_part_col, dbias_part_row, dgain_row, dbias_row,
+    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
     dgain_sum_part_ptr=None, dbias_sum_part_ptr=None,
 ):  # fmt: skip
@@ -1561,38 +1582,29 @@ def group_norm_backward_dgain_loop(
     With PASS > 0, PARTS programs share the rows. Each launch before the last stores the state of one CHUNK of columns.
     """
     # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
-    rows, dy_rsqrt_sum_col = rows // VEC * VEC, dy_rsqrt_sum_col // VEC * VEC
-    dy_sum_col = dy_sum_col // VEC * VEC
+    rows, dgain_part_col = rows // VEC * VEC, dgain_part_col // VEC * VEC
+    dbias_part_col = dbias_part_col // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part, begin, end = 0, 0, tl.cast(N, tl.int64)
     if PASS > 0:
         part = tl.program_id(1).to(tl.int64)
         begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
-    eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
-    c1 = row // Cg
-    # dgain[c] = sum[n](dy_rsqrt_sum[n, c] * y_rsqrt[n, c])
-    # dbias[c] = sum[n](dy_sum[n, c])
+    # dgain[c] = sum[n](dgain_part[n, c])
+    # dbias[c] = sum[n](dbias_part[n, c])
     if PASS <= 1:
         dgain_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
         dbias_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
         for start in range(begin, end, BLOCK):
             col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
             inside = (row < rows) & (col < N)
-            var_kept = tl.load(
-                var_kept_ptr + col * var_kept_col + c1 * var_kept_c1, mask=inside, other=0.0
+            dgain_part = tl.load(
+                dgain_part_ptr + col * dgain_part_col + row * dgain_part_row, mask=inside, other=0.0
             )
-            # y_rsqrt[n, c < C] = rsqrt(var_kept[n, c // Cg] + eps)
-            y_rsqrt = lib.rsqrt(var_kept + eps)
-            dy_rsqrt_sum = tl.load(
-                dy_rsqrt_sum_ptr + col * dy_rsqrt_sum_col + row * dy_rsqrt_sum_row,
-                mask=inside,
-                other=0.0,
+            dgain_sum_acc += dgain_part
+            dbias_part = tl.load(
+                dbias_part_ptr + col * dbias_part_col + row * dbias_part_row, mask=inside, other=0.0
             )
-            dgain_sum_acc += tl.where(inside, dy_rsqrt_sum * y_rsqrt, 0.0)
-            dy_sum = tl.load(
-                dy_sum_ptr + col * dy_sum_col + row * dy_sum_row, mask=inside, other=0.0
-            )
-            dbias_sum_acc += dy_sum
+            dbias_sum_acc += dbias_part
         dgain_sum = tl.sum(dgain_sum_acc, 1, keep_dims=True)
 
         dbias_sum = tl.sum(dbias_sum_acc, 1, keep_dims=True)
@@ -1746,9 +1758,9 @@ def choose_group_norm_backward_dy_rsqrt_sum(
 
 
 def launch_group_norm_backward_dy_rsqrt_sum(
-    x, gain, mu_kept, dy, dy_rsqrt_sum, dy_sum, groups
+    x, gain, mu_kept, var_kept, dy, dy_rsqrt_sum, dbias_part, dgain_part, dmu_sum_part_, eps, groups
 ) -> None:
-    """Computes dy_rsqrt_sum, dy_sum with the variant that `choose` returns. Does not check operands."""
+    """Computes dy_rsqrt_sum, dbias_part, dgain_part, dmu_sum_part_ with the variant that `choose` returns. Does not check operands."""
     N = x.shape[0]
     C = x.shape[1]
     Cg = C // groups
@@ -1756,8 +1768,12 @@ def launch_group_norm_backward_dy_rsqrt_sum(
     dy = lib.reshaped(dy, Cg * N * groups, batch)
     mu_kept = lib.reshaped(mu_kept, N * groups)
     x = lib.reshaped(x, Cg * N * groups, batch)
+    var_kept = lib.reshaped(var_kept, N * groups)
+    gain = lib.reshaped(gain, Cg * groups)
     dy_rsqrt_sum = dy_rsqrt_sum.view(Cg * N * groups)
-    dy_sum = dy_sum.view(Cg * N * groups)
+    dbias_part = dbias_part.view(Cg * N * groups)
+    dgain_part = dgain_part.view(Cg * N * groups)
+    dmu_sum_part_ = dmu_sum_part_.view(Cg * N * groups)
     rows = Cg * N * groups
     strided = 0 < dy.stride(0) < dy.stride(1) or 0 < x.stride(0) < x.stride(1)
     aligned = math.gcd(batch, dy.stride(0)) * dy.element_size() % 8 == 0
@@ -1769,31 +1785,47 @@ def launch_group_norm_backward_dy_rsqrt_sum(
     ROWS = config["ROWS"]
     compute = torch.float64 if in_f64 else torch.float32
     COMPUTE = tl.float64 if in_f64 else tl.float32
+    if COMPUTE == tl.float64 and not isinstance(eps, torch.Tensor):
+        # A Python number reaches a kernel as f32.
+        eps = torch.full((), eps, dtype=torch.float64, device=dy.device)
     arguments = (
-        dy, x, mu_kept, dy_rsqrt_sum, dy_sum, Cg * N * groups, batch, Cg, *dy.stride(),
-        *x.stride(), mu_kept.stride(0), dy_rsqrt_sum.stride(0), dy_sum.stride(0),
+        var_kept, dy, x, mu_kept, gain, dy_rsqrt_sum, dbias_part, dgain_part, dmu_sum_part_,
+        eps, Cg * N * groups, batch, Cg, Cg * groups, var_kept.stride(0), *dy.stride(),
+        *x.stride(), mu_kept.stride(0), gain.stride(0), dy_rsqrt_sum.stride(0),
+        dbias_part.stride(0), dgain_part.stride(0), dmu_sum_part_.stride(0),
     )  # fmt: skip
     constants = dict(
-        COMPUTE=COMPUTE, VEC=lib.vec(batch, dy.stride(0), x.stride(0)), enable_fp_fusion=True,
+        EPS_IS_TENSOR=isinstance(eps, torch.Tensor), COMPUTE=COMPUTE,
+        VEC=lib.vec(batch, dy.stride(0), x.stride(0)), enable_fp_fusion=True,
     )  # fmt: skip
     if variant == "split":
         PARTS, MERGE = config["PARTS"], config["MERGE"]
         dy_rsqrt_sum_part = torch.empty((rows, PARTS), dtype=compute, device=dy.device)
-        dy_sum_part = torch.empty((rows, PARTS), dtype=compute, device=dy.device)
+        dbias_part_part = torch.empty((rows, PARTS), dtype=compute, device=dy.device)
+        dgain_part_part = torch.empty((rows, PARTS), dtype=compute, device=dy.device)
+        dmu_sum_part__part = torch.empty((rows, PARTS), dtype=compute, device=dy.device)
         grid = (lib.cdiv(rows, ROWS), PARTS)
         group_norm_backward_dy_rsqrt_sum_loop[grid](
             *arguments, **constants, PASS=1, dy_rsqrt_sum_part_ptr=dy_rsqrt_sum_part,
-            dy_sum_part_ptr=dy_sum_part, **lib.config_without(config, "MERGE"),
+            dbias_part_part_ptr=dbias_part_part, dgain_part_part_ptr=dgain_part_part,
+            dmu_sum_part_part_ptr=dmu_sum_part__part, **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(rows, MERGE),)
         group_norm_backward_dy_rsqrt_sum_loop[grid](
             *arguments, **constants, PASS=2, dy_rsqrt_sum_part_ptr=dy_rsqrt_sum_part,
-            dy_sum_part_ptr=dy_sum_part,
+            dbias_part_part_ptr=dbias_part_part, dgain_part_part_ptr=dgain_part_part,
+            dmu_sum_part_part_ptr=dmu_sum_part__part,
             **dict(lib.config_without(config, "MERGE"), ROWS=MERGE, PARTS_POW2=PARTS),
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(rows, ROWS),)
-        group_norm_backward_dy_rsqrt_sum_rows[grid](*arguments, **constants, **config)
+        group_norm_backward_dy_rsqrt_sum_rows[grid](
+            dy, x, mu_kept, dy_rsqrt_sum, dbias_part, var_kept, dgain_part, gain, dmu_sum_part_,
+            eps, Cg * N * groups, batch, Cg, Cg * groups, *dy.stride(), *x.stride(),
+            mu_kept.stride(0), dy_rsqrt_sum.stride(0), dbias_part.stride(0), var_kept.stride(0),
+            dgain_part.stride(0), gain.stride(0), dmu_sum_part_.stride(0),
+            **constants, **config,
+        )  # fmt: skip
     else:
         grid = (lib.cdiv(rows, ROWS),)
         group_norm_backward_dy_rsqrt_sum_loop[grid](*arguments, **constants, **config)
@@ -1803,7 +1835,7 @@ choose_group_norm_backward_dvar_sum = choose_group_norm_backward_dy_rsqrt_sum
 
 
 def launch_group_norm_backward_dvar_sum(
-    x, gain, var_kept, dy, dy_rsqrt_sum, dy_sum, dvar_sum, dmu_sum, eps, groups
+    x, gain, var_kept, dy, dy_rsqrt_sum, dmu_sum_part_, dvar_sum, dmu_sum, eps, groups
 ) -> None:
     """Computes dvar_sum, dmu_sum with the variant that `choose` returns. Does not check operands."""
     N = x.shape[0]
@@ -1812,13 +1844,13 @@ def launch_group_norm_backward_dvar_sum(
     var_kept = lib.reshaped(var_kept, N * groups)
     dy_rsqrt_sum = lib.reshaped(dy_rsqrt_sum, N * groups, Cg)
     gain = lib.reshaped(gain, groups, Cg)
-    dy_sum = lib.reshaped(dy_sum, N * groups, Cg)
+    dmu_sum_part_ = lib.reshaped(dmu_sum_part_, N * groups, Cg)
     dvar_sum = dvar_sum.view(N * groups)
     dmu_sum = dmu_sum.view(N * groups)
     rows = N * groups
-    strided = 0 < dy_rsqrt_sum.stride(0) < dy_rsqrt_sum.stride(1) or 0 < dy_sum.stride(
+    strided = 0 < dy_rsqrt_sum.stride(0) < dy_rsqrt_sum.stride(1) or 0 < dmu_sum_part_.stride(
         0
-    ) < dy_sum.stride(1)
+    ) < dmu_sum_part_.stride(1)
     aligned = math.gcd(Cg, dy_rsqrt_sum.stride(0)) * dy_rsqrt_sum.element_size() % 8 == 0
     in_f64 = torch.float64 in (x.dtype, gain.dtype, dy.dtype)
     variant, config = choose_group_norm_backward_dvar_sum(
@@ -1832,13 +1864,13 @@ def launch_group_norm_backward_dvar_sum(
         # A Python number reaches a kernel as f32.
         eps = torch.full((), eps, dtype=torch.float64, device=var_kept.device)
     arguments = (
-        var_kept, dy_rsqrt_sum, gain, dy_sum, dvar_sum, dmu_sum, eps, N * groups, Cg,
-        var_kept.stride(0), *dy_rsqrt_sum.stride(), *gain.stride(), *dy_sum.stride(),
+        var_kept, dy_rsqrt_sum, gain, dmu_sum_part_, dvar_sum, dmu_sum, eps, N * groups, Cg,
+        var_kept.stride(0), *dy_rsqrt_sum.stride(), *gain.stride(), *dmu_sum_part_.stride(),
         dvar_sum.stride(0), dmu_sum.stride(0),
     )  # fmt: skip
     constants = dict(
         COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor), groups=groups,
-        VEC=lib.vec(Cg, dy_rsqrt_sum.stride(0), gain.stride(0), dy_sum.stride(0)),
+        VEC=lib.vec(Cg, dy_rsqrt_sum.stride(0), gain.stride(0), dmu_sum_part_.stride(0)),
         enable_fp_fusion=True,
     )  # fmt: skip
     if variant == "split":
@@ -1848,20 +1880,20 @@ def launch_group_norm_backward_dvar_sum(
         grid = (lib.cdiv(rows, ROWS), PARTS)
         group_norm_backward_dvar_sum_loop[grid](
             *arguments, **constants, PASS=1, dvar_sum_part_ptr=dvar_sum_part,
-            dmu_sum_part_ptr=dmu_sum_part, **lib.config_without(config, "MERGE"),
+            dmu_sum_part_ptr2=dmu_sum_part, **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(rows, MERGE),)
         group_norm_backward_dvar_sum_loop[grid](
             *arguments, **constants, PASS=2, dvar_sum_part_ptr=dvar_sum_part,
-            dmu_sum_part_ptr=dmu_sum_part,
+            dmu_sum_part_ptr2=dmu_sum_part,
             **dict(lib.config_without(config, "MERGE"), ROWS=MERGE, PARTS_POW2=PARTS),
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(rows, ROWS),)
         group_norm_backward_dvar_sum_rows[grid](
-            var_kept, dy_rsqrt_sum, gain, dvar_sum, dy_sum, dmu_sum, eps, N * groups, Cg,
+            var_kept, dy_rsqrt_sum, gain, dvar_sum, dmu_sum_part_, dmu_sum, eps, N * groups, Cg,
             var_kept.stride(0), *dy_rsqrt_sum.stride(), *gain.stride(), dvar_sum.stride(0),
-            *dy_sum.stride(), dmu_sum.stride(0),
+            *dmu_sum_part_.stride(), dmu_sum.stride(0),
             **constants, **config,
         )  # fmt: skip
     else:
@@ -1915,68 +1947,62 @@ choose_group_norm_backward_dgain = choose_group_norm_backward_dy_rsqrt_sum
 
 
 def launch_group_norm_backward_dgain(
-    x, gain, var_kept, dy, dy_rsqrt_sum, dy_sum, dgain, dbias, eps, groups
+    x, gain, dy, dbias_part, dgain_part, dgain, dbias, groups
 ) -> None:
     """Computes dgain, dbias with the variant that `choose` returns. Does not check operands."""
     N = x.shape[0]
     C = x.shape[1]
     Cg = C // groups
-    dy_rsqrt_sum = lib.reshaped(dy_rsqrt_sum, N, Cg * groups)
-    dy_sum = lib.reshaped(dy_sum, N, Cg * groups)
+    dgain_part = lib.reshaped(dgain_part, N, Cg * groups)
+    dbias_part = lib.reshaped(dbias_part, N, Cg * groups)
     dgain = dgain.view(Cg * groups)
     dbias = dbias.view(Cg * groups)
     rows = Cg * groups
-    strided = 0 < dy_rsqrt_sum.stride(1) < dy_rsqrt_sum.stride(0) or 0 < dy_sum.stride(
+    strided = 0 < dgain_part.stride(1) < dgain_part.stride(0) or 0 < dbias_part.stride(
         1
-    ) < dy_sum.stride(0)
-    aligned = math.gcd(N, dy_rsqrt_sum.stride(1)) * dy_rsqrt_sum.element_size() % 8 == 0
+    ) < dbias_part.stride(0)
+    aligned = math.gcd(N, dgain_part.stride(1)) * dgain_part.element_size() % 8 == 0
     in_f64 = torch.float64 in (x.dtype, gain.dtype, dy.dtype)
     variant, config = choose_group_norm_backward_dgain(
         rows=rows, cols=N, strided=strided, aligned=aligned, in_f64=in_f64,
-        gpu=lib.gpu(var_kept.device),
+        gpu=lib.gpu(dgain_part.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
     compute = torch.float64 if in_f64 else torch.float32
     COMPUTE = tl.float64 if in_f64 else tl.float32
-    if COMPUTE == tl.float64 and not isinstance(eps, torch.Tensor):
-        # A Python number reaches a kernel as f32.
-        eps = torch.full((), eps, dtype=torch.float64, device=var_kept.device)
     arguments = (
-        var_kept, dy_rsqrt_sum, dy_sum, dgain, dbias, eps, Cg * groups, N, Cg,
-        *var_kept.stride(), *dy_rsqrt_sum.stride(), *dy_sum.stride(), dgain.stride(0),
-        dbias.stride(0),
+        dgain_part, dbias_part, dgain, dbias, Cg * groups, N, *dgain_part.stride(),
+        *dbias_part.stride(), dgain.stride(0), dbias.stride(0),
     )  # fmt: skip
     constants = dict(
-        COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-        VEC=lib.vec(Cg * groups, dy_rsqrt_sum.stride(0), dy_sum.stride(0)),
+        VEC=lib.vec(Cg * groups, dgain_part.stride(0), dbias_part.stride(0)),
         enable_fp_fusion=True,
     )  # fmt: skip
     if variant == "split":
         PARTS, MERGE = config["PARTS"], config["MERGE"]
-        dgain_sum_part = torch.empty((rows, PARTS), dtype=compute, device=var_kept.device)
-        dbias_sum_part = torch.empty((rows, PARTS), dtype=compute, device=var_kept.device)
+        dgain_sum_part = torch.empty((rows, PARTS), dtype=compute, device=dgain_part.device)
+        dbias_sum_part = torch.empty((rows, PARTS), dtype=compute, device=dgain_part.device)
         grid = (lib.cdiv(rows, ROWS), PARTS)
         group_norm_backward_dgain_loop[grid](
-            *arguments, **constants, PASS=1, dgain_sum_part_ptr=dgain_sum_part,
+            *arguments, COMPUTE=COMPUTE, **constants, PASS=1, dgain_sum_part_ptr=dgain_sum_part,
             dbias_sum_part_ptr=dbias_sum_part, **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(rows, MERGE),)
         group_norm_backward_dgain_loop[grid](
-            *arguments, **constants, PASS=2, dgain_sum_part_ptr=dgain_sum_part,
+            *arguments, COMPUTE=COMPUTE, **constants, PASS=2, dgain_sum_part_ptr=dgain_sum_part,
             dbias_sum_part_ptr=dbias_sum_part,
             **dict(lib.config_without(config, "MERGE"), ROWS=MERGE, PARTS_POW2=PARTS),
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(rows, ROWS),)
         group_norm_backward_dgain_rows[grid](
-            var_kept, dy_rsqrt_sum, dgain, dy_sum, dbias, eps, Cg * groups, N, Cg,
-            *var_kept.stride(), *dy_rsqrt_sum.stride(), dgain.stride(0), *dy_sum.stride(),
-            dbias.stride(0),
+            dgain_part, dgain, dbias_part, dbias, Cg * groups, N, *dgain_part.stride(),
+            dgain.stride(0), *dbias_part.stride(), dbias.stride(0),
             **constants, **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(rows, ROWS),)
-        group_norm_backward_dgain_loop[grid](*arguments, **constants, **config)
+        group_norm_backward_dgain_loop[grid](*arguments, COMPUTE=COMPUTE, **constants, **config)
 
 
 def choose_group_norm_backward_deps(
@@ -2093,22 +2119,34 @@ def launch_group_norm_backward(
     C = x.shape[1]
     compute = torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32
     dy_rsqrt_sum = torch.empty((N, C), dtype=compute, device=x.device)
-    dy_sum = torch.empty((N, C), dtype=compute, device=x.device)
+    dbias_part = torch.empty((N, C), dtype=compute, device=x.device)
+    dgain_part = torch.empty((N, C), dtype=compute, device=x.device)
+    dmu_sum_part_ = torch.empty((N, C), dtype=compute, device=x.device)
     dvar_sum = torch.empty((N, groups), dtype=compute, device=x.device) if dx is not None else None
     dmu_sum = torch.empty((N, groups), dtype=compute, device=x.device) if dx is not None else None
-    launch_group_norm_backward_dy_rsqrt_sum(x, gain, mu_kept, dy, dy_rsqrt_sum, dy_sum, groups)
+    launch_group_norm_backward_dy_rsqrt_sum(
+        x,
+        gain,
+        mu_kept,
+        var_kept,
+        dy,
+        dy_rsqrt_sum,
+        dbias_part,
+        dgain_part,
+        dmu_sum_part_,
+        eps,
+        groups,
+    )
     if dx is not None:
         launch_group_norm_backward_dvar_sum(
-            x, gain, var_kept, dy, dy_rsqrt_sum, dy_sum, dvar_sum, dmu_sum, eps, groups
+            x, gain, var_kept, dy, dy_rsqrt_sum, dmu_sum_part_, dvar_sum, dmu_sum, eps, groups
         )
     if dx is not None:
         launch_group_norm_backward_dx(
             x, gain, mu_kept, var_kept, dy, dvar_sum, dmu_sum, dx, eps, groups
         )
     if dgain is not None or dbias is not None:
-        launch_group_norm_backward_dgain(
-            x, gain, var_kept, dy, dy_rsqrt_sum, dy_sum, dgain, dbias, eps, groups
-        )
+        launch_group_norm_backward_dgain(x, gain, dy, dbias_part, dgain_part, dgain, dbias, groups)
     if deps is not None:
         launch_group_norm_backward_deps(x, gain, var_kept, dy, dy_rsqrt_sum, deps, eps, groups)
 
@@ -2228,8 +2266,15 @@ def group_norm_backward_reference(
     c = torch.arange(C, device=x.device)[:, None]
     dy_rsqrt_sum = (dy * (x - mu_kept[n, c // Cg])).sum(-1)
 
-    # dy_sum[n, c] = sum[...](dy[n, c, ...])
-    dy_sum = dy.sum(-1)
+    # dbias_part[n, c] = sum[...](dy[n, c, ...])
+    dbias_part = dy.sum(-1)
+
+    # dgain_part[n, c] = sum[...](dy[n, c, ...] * ((x[n, c, ...] - mu_kept[n, c // Cg]) *
+    #     y_rsqrt[n, c]))
+    dgain_part = (dy * ((x - mu_kept[n, c // Cg]) * y_rsqrt[:, :, None])).sum(-1)
+
+    # dmu_sum_part[n, c] = sum[...](dy[n, c, ...] * gain[c] * y_rsqrt[n, c])
+    dmu_sum_part = (dy * gain[:, None] * y_rsqrt[:, :, None]).sum(-1)
 
     # dvar_sum[n, g < groups] = sum[c < Cg](dy_rsqrt_sum[n, c + g * Cg] * gain[c + g * Cg] *
     #     (-0.5 * y_rsqrt[n, c + g * Cg]))
@@ -2239,13 +2284,8 @@ def group_norm_backward_reference(
         gain.unflatten(0, (groups, Cg)),
     )
 
-    # dmu_sum[n, g < groups] = sum[c < Cg](dy_sum[n, c + g * Cg] * gain[c + g * Cg] *
-    #     y_rsqrt[n, c + g * Cg])
-    dmu_sum = torch.einsum(
-        "ngc,gc->ng",
-        dy_sum.unflatten(1, (groups, Cg)) * y_rsqrt.unflatten(1, (groups, Cg)),
-        gain.unflatten(0, (groups, Cg)),
-    )
+    # dmu_sum[n, g < groups] = sum[c < Cg](dmu_sum_part[n, c + g * Cg])
+    dmu_sum = dmu_sum_part.unflatten(1, (groups, Cg)).sum(-1)
 
     # dx[n, c, ...] = dy[n, c, ...] * gain[c] * y_rsqrt[n, c] + dvar_sum[n, c // Cg] /
     #     (var_kept[n, c // Cg] + eps) / (Cg * batch) * (2.0 * (x[n, c, ...] -
@@ -2259,11 +2299,11 @@ def group_norm_backward_reference(
         - dmu_sum[n, c // Cg] / (Cg * rows)
     ).to(T)
 
-    # dgain[c] = sum[n](dy_rsqrt_sum[n, c] * y_rsqrt[n, c])
-    dgain = (dy_rsqrt_sum.T * y_rsqrt.T).sum(-1).to(U)
+    # dgain[c] = sum[n](dgain_part[n, c])
+    dgain = dgain_part.T.sum(-1).to(U)
 
-    # dbias[c] = sum[n](dy_sum[n, c])
-    dbias = dy_sum.T.sum(-1).to(U)
+    # dbias[c] = sum[n](dbias_part[n, c])
+    dbias = dbias_part.T.sum(-1).to(U)
 
     # deps = sum[n, c](dy_rsqrt_sum[n, c] * gain[c] * (-0.5 * y_rsqrt[n, c]) /
     #     (var_kept[n, c // Cg] + eps))

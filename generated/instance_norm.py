@@ -623,15 +623,11 @@ def instance_norm_forward_rows(
     x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=0.0).to(COMPUTE)
     # mu[n, c] = mean[...](x[n, c, ...])
     mu = lib.mean_of(x, inside, cols, 1)
-    # mu_kept[n, c] = mu[n, c]
-    mu_kept = mu.to(COMPUTE)
-    tl.store(mu_kept_ptr + row * mu_kept_row, mu_kept, mask=row < rows)
+    tl.store(mu_kept_ptr + row * mu_kept_row, mu, mask=row < rows)
     # var[n, c] = mean[...]((x[n, c, ...] - mu[n, c]) ** 2)
     t = x - mu
     var = tl.sum(tl.where(inside, t * t, 0.0), 1, keep_dims=True) / cols
-    # var_kept[n, c] = var[n, c]
-    var_kept = var.to(COMPUTE)
-    tl.store(var_kept_ptr + row * var_kept_row, var_kept, mask=row < rows)
+    tl.store(var_kept_ptr + row * var_kept_row, var, mask=row < rows)
     rsqrt_var = lib.rsqrt(var + eps)
     gain = tl.load(gain_ptr + c * gain_c, mask=row < rows).to(COMPUTE)
     bias = tl.load(bias_ptr + c * bias_c, mask=row < rows).to(COMPUTE)
@@ -694,14 +690,10 @@ def instance_norm_forward_loop(
         var_sum_counts = tl.load(var_sum_count_ptr + row * PARTS + parts, mask=there, other=0.0)
         mu, var_sum = lib.merge_moments(mu_parts, var_sum_parts, var_sum_counts)
     if PASS != 1:
-        # mu_kept[n, c] = mu[n, c]
-        mu_kept = mu.to(COMPUTE)
         var = var_sum / cols
-        # var_kept[n, c] = var[n, c]
-        var_kept = var.to(COMPUTE)
+        tl.store(var_kept_ptr + row * var_kept_row, var, mask=(row < rows) & (part == 0))
         rsqrt_var = lib.rsqrt(var + eps)
-        tl.store(mu_kept_ptr + row * mu_kept_row, mu_kept, mask=(row < rows) & (part == 0))
-        tl.store(var_kept_ptr + row * var_kept_row, var_kept, mask=(row < rows) & (part == 0))
+        tl.store(mu_kept_ptr + row * mu_kept_row, mu, mask=(row < rows) & (part == 0))
         for start in range(begin, end, BLOCK):
             col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
             inside = (row < rows) & (col < cols)
@@ -773,14 +765,10 @@ def instance_norm_forward_two_pass(
         var_sum_parts = tl.load(var_sum_part_ptr + row * blocks + parts, mask=there, other=0.0)
         var_sum_counts = tl.load(var_sum_count_ptr + row * blocks + parts, mask=there, other=0.0)
         mu, var_sum = lib.merge_moments(mu_parts, var_sum_parts, var_sum_counts)
-        # mu_kept[n, c] = mu[n, c]
-        mu_kept = mu.to(COMPUTE)
         var = var_sum / cols
-        # var_kept[n, c] = var[n, c]
-        var_kept = var.to(COMPUTE)
         rsqrt_var = lib.rsqrt(var + eps)
-        tl.store(mu_kept_ptr + row * mu_kept_row, mu_kept, mask=(row < rows) & (part == 0))
-        tl.store(var_kept_ptr + row * var_kept_row, var_kept, mask=(row < rows) & (part == 0))
+        tl.store(mu_kept_ptr + row * mu_kept_row, mu, mask=(row < rows) & (part == 0))
+        tl.store(var_kept_ptr + row * var_kept_row, var, mask=(row < rows) & (part == 0))
         x = tl.load(
             x_ptr + row * x_row + col * x_col, mask=inside, eviction_policy="evict_first"
         ).to(COMPUTE)
@@ -814,15 +802,11 @@ def instance_norm_forward_channels_rows(
     x = tl.load(x_ptr + n * x_n + c * x_c + col * x_col, mask=inside, other=0.0).to(COMPUTE)
     # mu[n, c] = mean[...](x[n, c, ...])
     mu = lib.mean_of(x, inside, cols, 1)
-    # mu_kept[n, c] = mu[n, c]
-    mu_kept = mu.to(COMPUTE)
-    tl.store(mu_kept_ptr + n * mu_kept_n + c * mu_kept_c, mu_kept, mask=row < rows)
+    tl.store(mu_kept_ptr + n * mu_kept_n + c * mu_kept_c, mu, mask=row < rows)
     # var[n, c] = mean[...]((x[n, c, ...] - mu[n, c]) ** 2)
     t = x - mu
     var = tl.sum(tl.where(inside, t * t, 0.0), 1, keep_dims=True) / cols
-    # var_kept[n, c] = var[n, c]
-    var_kept = var.to(COMPUTE)
-    tl.store(var_kept_ptr + n * var_kept_n + c * var_kept_c, var_kept, mask=row < rows)
+    tl.store(var_kept_ptr + n * var_kept_n + c * var_kept_c, var, mask=row < rows)
     rsqrt_var = lib.rsqrt(var + eps)
     gain = tl.load(gain_ptr + c * gain_c, mask=row < rows).to(COMPUTE)
     bias = tl.load(bias_ptr + c * bias_c, mask=row < rows).to(COMPUTE)
@@ -888,20 +872,12 @@ def instance_norm_forward_channels_loop(
         var_sum_counts = tl.load(var_sum_count_ptr + row * PARTS + parts, mask=there, other=0.0)
         mu, var_sum = lib.merge_moments(mu_parts, var_sum_parts, var_sum_counts)
     if PASS != 1:
-        # mu_kept[n, c] = mu[n, c]
-        mu_kept = mu.to(COMPUTE)
         var = var_sum / cols
-        # var_kept[n, c] = var[n, c]
-        var_kept = var.to(COMPUTE)
+        tl.store(
+            var_kept_ptr + n * var_kept_n + c * var_kept_c, var, mask=(row < rows) & (part == 0)
+        )
         rsqrt_var = lib.rsqrt(var + eps)
-        tl.store(
-            mu_kept_ptr + n * mu_kept_n + c * mu_kept_c, mu_kept, mask=(row < rows) & (part == 0)
-        )
-        tl.store(
-            var_kept_ptr + n * var_kept_n + c * var_kept_c,
-            var_kept,
-            mask=(row < rows) & (part == 0),
-        )
+        tl.store(mu_kept_ptr + n * mu_kept_n + c * mu_kept_c, mu, mask=(row < rows) & (part == 0))
         for start in range(begin, end, BLOCK):
             col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
             inside = (row < rows) & (col < cols)
@@ -1147,9 +1123,9 @@ def instance_norm_forward(
 
 @triton.jit
 def instance_norm_backward_dy_rsqrt_sum_rows(
-    dy_ptr, x_ptr, mu_kept_ptr, dy_rsqrt_sum_ptr, dmu_sum_ptr, var_kept_ptr, gain_ptr,
-    dx_ptr, eps, rows, cols, C, dy_row, dy_col, x_row, x_col, mu_kept_row, dy_rsqrt_sum_row,
-    dmu_sum_row, var_kept_row, gain_c, dx_row, dx_col,
+    dy_ptr, x_ptr, mu_kept_ptr, dy_rsqrt_sum_ptr, var_kept_ptr, dgain_part_ptr, dmu_sum_ptr,
+    gain_ptr, dx_ptr, eps, rows, cols, C, dy_row, dy_col, x_row, x_col, mu_kept_row,
+    dy_rsqrt_sum_row, var_kept_row, dgain_part_row, dmu_sum_row, gain_c, dx_row, dx_col,
     COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
@@ -1168,12 +1144,16 @@ def instance_norm_backward_dy_rsqrt_sum_rows(
     # dy_rsqrt_sum[n, c] = sum[...](dy[n, c, ...] * (x[n, c, ...] - mu_kept[n, c]))
     dy_rsqrt_sum = tl.sum(tl.where(inside, dy * (x - mu_kept), 0.0), 1, keep_dims=True)
     tl.store(dy_rsqrt_sum_ptr + row * dy_rsqrt_sum_row, dy_rsqrt_sum, mask=row < rows)
-    # dmu_sum[n, c] = sum[...](dy[n, c, ...])
-    dmu_sum = tl.sum(dy, 1, keep_dims=True)
-    tl.store(dmu_sum_ptr + row * dmu_sum_row, dmu_sum, mask=row < rows)
     var_kept = tl.load(var_kept_ptr + row * var_kept_row, mask=row < rows)
     # y_rsqrt[n, c] = rsqrt(var_kept[n, c] + eps)
     y_rsqrt = lib.rsqrt(var_kept + eps)
+    # dgain_part[n, c] = sum[...](dy[n, c, ...] * ((x[n, c, ...] - mu_kept[n, c]) *
+    #     y_rsqrt[n, c]))
+    dgain_part = tl.sum(tl.where(inside, dy * ((x - mu_kept) * y_rsqrt), 0.0), 1, keep_dims=True)
+    tl.store(dgain_part_ptr + row * dgain_part_row, dgain_part, mask=row < rows)
+    # dmu_sum[n, c] = sum[...](dy[n, c, ...])
+    dmu_sum = tl.sum(dy, 1, keep_dims=True)
+    tl.store(dmu_sum_ptr + row * dmu_sum_row, dmu_sum, mask=row < rows)
     gain = tl.load(gain_ptr + c * gain_c, mask=row < rows).to(COMPUTE)
     # dvar[n, c] = dy_rsqrt_sum[n, c] * gain[c] * (-0.5 * y_rsqrt[n, c] /
     #     (var_kept[n, c] + eps))
@@ -1189,13 +1169,13 @@ def instance_norm_backward_dy_rsqrt_sum_rows(
 
 @triton.jit
 def instance_norm_backward_dy_rsqrt_sum_loop(
-    var_kept_ptr, dy_ptr, x_ptr, mu_kept_ptr, gain_ptr, dy_rsqrt_sum_ptr, dmu_sum_ptr,
-    dx_ptr, eps, rows, cols, C, var_kept_row, dy_row, dy_col, x_row, x_col, mu_kept_row,
-    gain_c, dy_rsqrt_sum_row, dmu_sum_row, dx_row, dx_col,
+    var_kept_ptr, dy_ptr, x_ptr, mu_kept_ptr, gain_ptr, dy_rsqrt_sum_ptr, dgain_part_ptr,
+    dmu_sum_ptr, dx_ptr, eps, rows, cols, C, var_kept_row, dy_row, dy_col, x_row, x_col,
+    mu_kept_row, gain_c, dy_rsqrt_sum_row, dgain_part_row, dmu_sum_row, dx_row, dx_col,
     EPS_IS_TENSOR: tl.constexpr, COMPUTE: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
-    dy_rsqrt_sum_part_ptr=None, dmu_sum_part_ptr=None,
+    dy_rsqrt_sum_part_ptr=None, dgain_part_part_ptr=None, dmu_sum_part_ptr=None,
 ):  # fmt: skip
     """Each program handles ROWS rows of any width, BLOCK elements at a time, in two passes over each row.
 
@@ -1215,9 +1195,12 @@ def instance_norm_backward_dy_rsqrt_sum_loop(
     # y_rsqrt[n, c] = rsqrt(var_kept[n, c] + eps)
     y_rsqrt = lib.rsqrt(var_kept + eps)
     # dy_rsqrt_sum[n, c] = sum[...](dy[n, c, ...] * (x[n, c, ...] - mu_kept[n, c]))
+    # dgain_part[n, c] = sum[...](dy[n, c, ...] * ((x[n, c, ...] - mu_kept[n, c]) *
+    #     y_rsqrt[n, c]))
     # dmu_sum[n, c] = sum[...](dy[n, c, ...])
     if PASS <= 1:
         dy_rsqrt_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+        dgain_part_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
         dmu_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
         for start in range(begin, end, BLOCK):
             col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -1237,12 +1220,17 @@ def instance_norm_backward_dy_rsqrt_sum_loop(
             mu_kept = tl.load(mu_kept_ptr + row * mu_kept_row, mask=row < rows)
             dy_rsqrt_sum_acc += tl.where(inside, dy * (x - mu_kept), 0.0)
 
+            dgain_part_acc += tl.where(inside, dy * ((x - mu_kept) * y_rsqrt), 0.0)
+
             dmu_sum_acc += dy
         dy_rsqrt_sum = tl.sum(dy_rsqrt_sum_acc, 1, keep_dims=True)
+
+        dgain_part = tl.sum(dgain_part_acc, 1, keep_dims=True)
 
         dmu_sum = tl.sum(dmu_sum_acc, 1, keep_dims=True)
         if PASS == 1:
             tl.store(dy_rsqrt_sum_part_ptr + row * PARTS + part, dy_rsqrt_sum, mask=row < rows)
+            tl.store(dgain_part_part_ptr + row * PARTS + part, dgain_part, mask=row < rows)
             tl.store(dmu_sum_part_ptr + row * PARTS + part, dmu_sum, mask=row < rows)
     else:
         parts = tl.arange(0, PARTS_POW2)[None, :]
@@ -1251,6 +1239,8 @@ def instance_norm_backward_dy_rsqrt_sum_loop(
             dy_rsqrt_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0
         )
         dy_rsqrt_sum = tl.sum(dy_rsqrt_sum_parts, 1, keep_dims=True)
+        dgain_part_parts = tl.load(dgain_part_part_ptr + row * PARTS + parts, mask=there, other=0.0)
+        dgain_part = tl.sum(dgain_part_parts, 1, keep_dims=True)
         dmu_sum_parts = tl.load(dmu_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
         dmu_sum = tl.sum(dmu_sum_parts, 1, keep_dims=True)
     if PASS != 1:
@@ -1263,6 +1253,7 @@ def instance_norm_backward_dy_rsqrt_sum_loop(
         tl.store(
             dy_rsqrt_sum_ptr + row * dy_rsqrt_sum_row, dy_rsqrt_sum, mask=(row < rows) & (part == 0)
         )
+        tl.store(dgain_part_ptr + row * dgain_part_row, dgain_part, mask=(row < rows) & (part == 0))
         tl.store(dmu_sum_ptr + row * dmu_sum_row, dmu_sum, mask=(row < rows) & (part == 0))
         for start in range(begin, end, BLOCK):
             col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -1284,13 +1275,13 @@ def instance_norm_backward_dy_rsqrt_sum_loop(
 @triton.jit
 def instance_norm_backward_dy_rsqrt_sum_two_pass(
     tickets_ptr, var_kept_ptr, dy_ptr, x_ptr, mu_kept_ptr, dy_rsqrt_sum_part_ptr,
-    dmu_sum_part_ptr, gain_ptr, dy_rsqrt_sum_ptr, dmu_sum_ptr, dx_ptr, eps, rows, cols, C,
-    var_kept_row, dy_row, dy_col, x_row, x_col, mu_kept_row, gain_c, dy_rsqrt_sum_row,
-    dmu_sum_row, dx_row, dx_col,
+    dgain_part_part_ptr, dmu_sum_part_ptr, gain_ptr, dy_rsqrt_sum_ptr, dgain_part_ptr,
+    dmu_sum_ptr, dx_ptr, eps, rows, cols, C, var_kept_row, dy_row, dy_col, x_row, x_col,
+    mu_kept_row, gain_c, dy_rsqrt_sum_row, dgain_part_row, dmu_sum_row, dx_row, dx_col,
     EPS_IS_TENSOR: tl.constexpr, COMPUTE: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS_POW2: tl.constexpr, LAG: tl.constexpr,
 ):  # fmt: skip
-    """Program `ticket` reduces a block to dy_rsqrt_sum, dmu_sum. Then it writes an earlier block, which L2 still holds."""
+    """Program `ticket` reduces a block to dy_rsqrt_sum, dgain_part, dmu_sum. Then it writes an earlier block, which L2 still holds."""
     # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     cols, dy_row = cols // VEC * VEC, dy_row // VEC * VEC
     x_row, dx_row = x_row // VEC * VEC, dx_row // VEC * VEC
@@ -1310,6 +1301,9 @@ def instance_norm_backward_dy_rsqrt_sum_two_pass(
         y_rsqrt = lib.rsqrt(var_kept + eps)
         # dy_rsqrt_sum[n, c] = sum[...](dy[n, c, ...] * (x[n, c, ...] - mu_kept[n, c]))
         dy_rsqrt_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+        # dgain_part[n, c] = sum[...](dy[n, c, ...] * ((x[n, c, ...] - mu_kept[n, c]) *
+        #     y_rsqrt[n, c]))
+        dgain_part_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
         # dmu_sum[n, c] = sum[...](dy[n, c, ...])
         dmu_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
         dy = tl.load(
@@ -1323,10 +1317,16 @@ def instance_norm_backward_dy_rsqrt_sum_two_pass(
         ).to(COMPUTE)
         mu_kept = tl.load(mu_kept_ptr + row * mu_kept_row, mask=row < rows)
         dy_rsqrt_sum_acc += tl.where(inside, dy * (x - mu_kept), 0.0)
+        dgain_part_acc += tl.where(inside, dy * ((x - mu_kept) * y_rsqrt), 0.0)
         dmu_sum_acc += dy
         tl.store(
             dy_rsqrt_sum_part_ptr + row * blocks + part,
             tl.sum(dy_rsqrt_sum_acc, 1, keep_dims=True),
+            mask=row < rows,
+        )
+        tl.store(
+            dgain_part_part_ptr + row * blocks + part,
+            tl.sum(dgain_part_acc, 1, keep_dims=True),
             mask=row < rows,
         )
         tl.store(
@@ -1356,6 +1356,10 @@ def instance_norm_backward_dy_rsqrt_sum_two_pass(
             dy_rsqrt_sum_part_ptr + row * blocks + parts, mask=there, other=0.0
         )
         dy_rsqrt_sum = tl.sum(dy_rsqrt_sum_parts, 1, keep_dims=True)
+        dgain_part_parts = tl.load(
+            dgain_part_part_ptr + row * blocks + parts, mask=there, other=0.0
+        )
+        dgain_part = tl.sum(dgain_part_parts, 1, keep_dims=True)
         dmu_sum_parts = tl.load(dmu_sum_part_ptr + row * blocks + parts, mask=there, other=0.0)
         dmu_sum = tl.sum(dmu_sum_parts, 1, keep_dims=True)
         gain = tl.load(gain_ptr + c * gain_c, mask=row < rows).to(COMPUTE)
@@ -1367,6 +1371,7 @@ def instance_norm_backward_dy_rsqrt_sum_two_pass(
         tl.store(
             dy_rsqrt_sum_ptr + row * dy_rsqrt_sum_row, dy_rsqrt_sum, mask=(row < rows) & (part == 0)
         )
+        tl.store(dgain_part_ptr + row * dgain_part_row, dgain_part, mask=(row < rows) & (part == 0))
         tl.store(dmu_sum_ptr + row * dmu_sum_row, dmu_sum, mask=(row < rows) & (part == 0))
         dy = tl.load(
             dy_ptr + row * dy_row + col * dy_col, mask=inside, eviction_policy="evict_first"
@@ -1384,10 +1389,10 @@ def instance_norm_backward_dy_rsqrt_sum_two_pass(
 
 @triton.jit
 def instance_norm_backward_dy_rsqrt_sum_channels_rows(
-    dy_ptr, x_ptr, mu_kept_ptr, dy_rsqrt_sum_ptr, dmu_sum_ptr, var_kept_ptr, gain_ptr,
-    dx_ptr, eps, rows, cols, C, dy_n, dy_c, dy_col, x_n, x_c, x_col, mu_kept_n, mu_kept_c,
-    dy_rsqrt_sum_n, dy_rsqrt_sum_c, dmu_sum_n, dmu_sum_c, var_kept_n, var_kept_c, gain_c,
-    dx_n, dx_c, dx_col,
+    dy_ptr, x_ptr, mu_kept_ptr, dy_rsqrt_sum_ptr, var_kept_ptr, dgain_part_ptr, dmu_sum_ptr,
+    gain_ptr, dx_ptr, eps, rows, cols, C, dy_n, dy_c, dy_col, x_n, x_c, x_col, mu_kept_n,
+    mu_kept_c, dy_rsqrt_sum_n, dy_rsqrt_sum_c, var_kept_n, var_kept_c, dgain_part_n,
+    dgain_part_c, dmu_sum_n, dmu_sum_c, gain_c, dx_n, dx_c, dx_col,
     COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
@@ -1411,12 +1416,16 @@ def instance_norm_backward_dy_rsqrt_sum_channels_rows(
     tl.store(
         dy_rsqrt_sum_ptr + n * dy_rsqrt_sum_n + c * dy_rsqrt_sum_c, dy_rsqrt_sum, mask=row < rows
     )
-    # dmu_sum[n, c] = sum[...](dy[n, c, ...])
-    dmu_sum = tl.sum(dy, 1, keep_dims=True)
-    tl.store(dmu_sum_ptr + n * dmu_sum_n + c * dmu_sum_c, dmu_sum, mask=row < rows)
     var_kept = tl.load(var_kept_ptr + n * var_kept_n + c * var_kept_c, mask=row < rows)
     # y_rsqrt[n, c] = rsqrt(var_kept[n, c] + eps)
     y_rsqrt = lib.rsqrt(var_kept + eps)
+    # dgain_part[n, c] = sum[...](dy[n, c, ...] * ((x[n, c, ...] - mu_kept[n, c]) *
+    #     y_rsqrt[n, c]))
+    dgain_part = tl.sum(tl.where(inside, dy * ((x - mu_kept) * y_rsqrt), 0.0), 1, keep_dims=True)
+    tl.store(dgain_part_ptr + n * dgain_part_n + c * dgain_part_c, dgain_part, mask=row < rows)
+    # dmu_sum[n, c] = sum[...](dy[n, c, ...])
+    dmu_sum = tl.sum(dy, 1, keep_dims=True)
+    tl.store(dmu_sum_ptr + n * dmu_sum_n + c * dmu_sum_c, dmu_sum, mask=row < rows)
     gain = tl.load(gain_ptr + c * gain_c, mask=row < rows).to(COMPUTE)
     # dvar[n, c] = dy_rsqrt_sum[n, c] * gain[c] * (-0.5 * y_rsqrt[n, c] /
     #     (var_kept[n, c] + eps))
@@ -1432,14 +1441,14 @@ def instance_norm_backward_dy_rsqrt_sum_channels_rows(
 
 @triton.jit
 def instance_norm_backward_dy_rsqrt_sum_channels_loop(
-    var_kept_ptr, dy_ptr, x_ptr, mu_kept_ptr, gain_ptr, dy_rsqrt_sum_ptr, dmu_sum_ptr,
-    dx_ptr, eps, rows, cols, C, var_kept_n, var_kept_c, dy_n, dy_c, dy_col, x_n, x_c, x_col,
-    mu_kept_n, mu_kept_c, gain_c, dy_rsqrt_sum_n, dy_rsqrt_sum_c, dmu_sum_n, dmu_sum_c,
-    dx_n, dx_c, dx_col,
+    var_kept_ptr, dy_ptr, x_ptr, mu_kept_ptr, gain_ptr, dy_rsqrt_sum_ptr, dgain_part_ptr,
+    dmu_sum_ptr, dx_ptr, eps, rows, cols, C, var_kept_n, var_kept_c, dy_n, dy_c, dy_col,
+    x_n, x_c, x_col, mu_kept_n, mu_kept_c, gain_c, dy_rsqrt_sum_n, dy_rsqrt_sum_c,
+    dgain_part_n, dgain_part_c, dmu_sum_n, dmu_sum_c, dx_n, dx_c, dx_col,
     EPS_IS_TENSOR: tl.constexpr, COMPUTE: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
-    dy_rsqrt_sum_part_ptr=None, dmu_sum_part_ptr=None,
+    dy_rsqrt_sum_part_ptr=None, dgain_part_part_ptr=None, dmu_sum_part_ptr=None,
 ):  # fmt: skip
     """Each program handles ROWS rows of any width, BLOCK elements at a time, in two passes over each row.
 
@@ -1462,9 +1471,12 @@ def instance_norm_backward_dy_rsqrt_sum_channels_loop(
     # y_rsqrt[n, c] = rsqrt(var_kept[n, c] + eps)
     y_rsqrt = lib.rsqrt(var_kept + eps)
     # dy_rsqrt_sum[n, c] = sum[...](dy[n, c, ...] * (x[n, c, ...] - mu_kept[n, c]))
+    # dgain_part[n, c] = sum[...](dy[n, c, ...] * ((x[n, c, ...] - mu_kept[n, c]) *
+    #     y_rsqrt[n, c]))
     # dmu_sum[n, c] = sum[...](dy[n, c, ...])
     if PASS <= 1:
         dy_rsqrt_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+        dgain_part_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
         dmu_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
         for start in range(begin, end, BLOCK):
             col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -1484,12 +1496,17 @@ def instance_norm_backward_dy_rsqrt_sum_channels_loop(
             mu_kept = tl.load(mu_kept_ptr + n * mu_kept_n + c * mu_kept_c, mask=row < rows)
             dy_rsqrt_sum_acc += tl.where(inside, dy * (x - mu_kept), 0.0)
 
+            dgain_part_acc += tl.where(inside, dy * ((x - mu_kept) * y_rsqrt), 0.0)
+
             dmu_sum_acc += dy
         dy_rsqrt_sum = tl.sum(dy_rsqrt_sum_acc, 1, keep_dims=True)
+
+        dgain_part = tl.sum(dgain_part_acc, 1, keep_dims=True)
 
         dmu_sum = tl.sum(dmu_sum_acc, 1, keep_dims=True)
         if PASS == 1:
             tl.store(dy_rsqrt_sum_part_ptr + row * PARTS + part, dy_rsqrt_sum, mask=row < rows)
+            tl.store(dgain_part_part_ptr + row * PARTS + part, dgain_part, mask=row < rows)
             tl.store(dmu_sum_part_ptr + row * PARTS + part, dmu_sum, mask=row < rows)
     else:
         parts = tl.arange(0, PARTS_POW2)[None, :]
@@ -1498,6 +1515,8 @@ def instance_norm_backward_dy_rsqrt_sum_channels_loop(
             dy_rsqrt_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0
         )
         dy_rsqrt_sum = tl.sum(dy_rsqrt_sum_parts, 1, keep_dims=True)
+        dgain_part_parts = tl.load(dgain_part_part_ptr + row * PARTS + parts, mask=there, other=0.0)
+        dgain_part = tl.sum(dgain_part_parts, 1, keep_dims=True)
         dmu_sum_parts = tl.load(dmu_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
         dmu_sum = tl.sum(dmu_sum_parts, 1, keep_dims=True)
     if PASS != 1:
@@ -1510,6 +1529,11 @@ def instance_norm_backward_dy_rsqrt_sum_channels_loop(
         tl.store(
             dy_rsqrt_sum_ptr + n * dy_rsqrt_sum_n + c * dy_rsqrt_sum_c,
             dy_rsqrt_sum,
+            mask=(row < rows) & (part == 0),
+        )
+        tl.store(
+            dgain_part_ptr + n * dgain_part_n + c * dgain_part_c,
+            dgain_part,
             mask=(row < rows) & (part == 0),
         )
         tl.store(
@@ -1536,30 +1560,22 @@ def instance_norm_backward_dy_rsqrt_sum_channels_loop(
 
 @triton.jit
 def instance_norm_backward_dgain_rows(
-    var_kept_ptr, dy_rsqrt_sum_ptr, dgain_ptr, dmu_sum_ptr, dbias_ptr, eps, C, N,
-    var_kept_col, var_kept_row, dy_rsqrt_sum_col, dy_rsqrt_sum_row, dgain_row, dmu_sum_col,
-    dmu_sum_row, dbias_row,
-    EPS_IS_TENSOR: tl.constexpr, COMPUTE: tl.constexpr, VEC: tl.constexpr,
-    ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    dgain_part_ptr, dgain_ptr, dmu_sum_ptr, dbias_ptr, C, N, dgain_part_col, dgain_part_row,
+    dgain_row, dmu_sum_col, dmu_sum_row, dbias_row,
+    VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program holds ROWS whole rows in registers, and reads every element once."""
     # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
-    C, var_kept_col = C // VEC * VEC, var_kept_col // VEC * VEC
-    dy_rsqrt_sum_col, dmu_sum_col = dy_rsqrt_sum_col // VEC * VEC, dmu_sum_col // VEC * VEC
+    C, dgain_part_col = C // VEC * VEC, dgain_part_col // VEC * VEC
+    dmu_sum_col = dmu_sum_col // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     inside = (row < C) & (col < N)
-    eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
-    var_kept = tl.load(
-        var_kept_ptr + col * var_kept_col + row * var_kept_row, mask=inside, other=0.0
+    dgain_part = tl.load(
+        dgain_part_ptr + col * dgain_part_col + row * dgain_part_row, mask=inside, other=0.0
     )
-    # y_rsqrt[n, c] = rsqrt(var_kept[n, c] + eps)
-    y_rsqrt = lib.rsqrt(var_kept + eps)
-    dy_rsqrt_sum = tl.load(
-        dy_rsqrt_sum_ptr + col * dy_rsqrt_sum_col + row * dy_rsqrt_sum_row, mask=inside, other=0.0
-    )
-    # dgain[c] = sum[n](dy_rsqrt_sum[n, c] * y_rsqrt[n, c])
-    dgain = tl.sum(tl.where(inside, dy_rsqrt_sum * y_rsqrt, 0.0), 1, keep_dims=True)
+    # dgain[c] = sum[n](dgain_part[n, c])
+    dgain = tl.sum(dgain_part, 1, keep_dims=True)
     tl.store(dgain_ptr + row * dgain_row, dgain, mask=row < C)
     dmu_sum = tl.load(dmu_sum_ptr + col * dmu_sum_col + row * dmu_sum_row, mask=inside, other=0.0)
     # dbias[c] = sum[n](dmu_sum[n, c])
@@ -1569,11 +1585,9 @@ def instance_norm_backward_dgain_rows(
 
 @triton.jit
 def instance_norm_backward_dgain_loop(
-    var_kept_ptr, dy_rsqrt_sum_ptr, dmu_sum_ptr, dgain_ptr, dbias_ptr, eps, C, N,
-    var_kept_col, var_kept_row, dy_rsqrt_sum_col, dy_rsqrt_sum_row, dmu_sum_col,
-    dmu_sum_row, dgain_row, dbias_row,
-    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
-    ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    dgain_part_ptr, dmu_sum_ptr, dgain_ptr, dbias_ptr, C, N, dgain_part_col, dgain_part_row,
+    dmu_sum_col, dmu_sum_row, dgain_row, dbias_row,
+    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
     dgain_sum_part_ptr=None, dbias_sum_part_ptr=None,
 ):  # fmt: skip
@@ -1582,15 +1596,14 @@ def instance_norm_backward_dgain_loop(
     With PASS > 0, PARTS programs share the rows. Each launch before the last stores the state of one CHUNK of columns.
     """
     # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
-    C, var_kept_col = C // VEC * VEC, var_kept_col // VEC * VEC
-    dy_rsqrt_sum_col, dmu_sum_col = dy_rsqrt_sum_col // VEC * VEC, dmu_sum_col // VEC * VEC
+    C, dgain_part_col = C // VEC * VEC, dgain_part_col // VEC * VEC
+    dmu_sum_col = dmu_sum_col // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part, begin, end = 0, 0, tl.cast(N, tl.int64)
     if PASS > 0:
         part = tl.program_id(1).to(tl.int64)
         begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
-    eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
-    # dgain[c] = sum[n](dy_rsqrt_sum[n, c] * y_rsqrt[n, c])
+    # dgain[c] = sum[n](dgain_part[n, c])
     # dbias[c] = sum[n](dmu_sum[n, c])
     if PASS <= 1:
         dgain_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
@@ -1598,17 +1611,10 @@ def instance_norm_backward_dgain_loop(
         for start in range(begin, end, BLOCK):
             col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
             inside = (row < C) & (col < N)
-            var_kept = tl.load(
-                var_kept_ptr + col * var_kept_col + row * var_kept_row, mask=inside, other=0.0
+            dgain_part = tl.load(
+                dgain_part_ptr + col * dgain_part_col + row * dgain_part_row, mask=inside, other=0.0
             )
-            # y_rsqrt[n, c] = rsqrt(var_kept[n, c] + eps)
-            y_rsqrt = lib.rsqrt(var_kept + eps)
-            dy_rsqrt_sum = tl.load(
-                dy_rsqrt_sum_ptr + col * dy_rsqrt_sum_col + row * dy_rsqrt_sum_row,
-                mask=inside,
-                other=0.0,
-            )
-            dgain_sum_acc += tl.where(inside, dy_rsqrt_sum * y_rsqrt, 0.0)
+            dgain_sum_acc += dgain_part
             dmu_sum = tl.load(
                 dmu_sum_ptr + col * dmu_sum_col + row * dmu_sum_row, mask=inside, other=0.0
             )
@@ -1823,9 +1829,9 @@ def choose_instance_norm_backward_dy_rsqrt_sum(
 
 
 def launch_instance_norm_backward_dy_rsqrt_sum(
-    x, gain, mu_kept, var_kept, dy, dy_rsqrt_sum, dmu_sum, dx, eps
+    x, gain, mu_kept, var_kept, dy, dy_rsqrt_sum, dgain_part, dmu_sum, dx, eps
 ) -> None:
-    """Computes dy_rsqrt_sum, dmu_sum, dx with the variant that `choose` returns. Does not check operands."""
+    """Computes dy_rsqrt_sum, dgain_part, dmu_sum, dx with the variant that `choose` returns. Does not check operands."""
     N = x.shape[0]
     C = x.shape[1]
     batch = math.prod(dx.shape[2:])
@@ -1851,19 +1857,23 @@ def launch_instance_norm_backward_dy_rsqrt_sum(
         x = lib.reshaped(x, C * N, batch)
         var_kept = lib.reshaped(var_kept, C * N)
         dy_rsqrt_sum = dy_rsqrt_sum.view(C * N)
+        dgain_part = dgain_part.view(C * N)
         dmu_sum = dmu_sum.view(C * N)
         dx = dx.view(C * N, batch)
         dy_rsqrt_sum_part = torch.empty(
+            (rows, lib.cdiv(batch, BLOCK)), dtype=compute, device=dy.device
+        )
+        dgain_part_part = torch.empty(
             (rows, lib.cdiv(batch, BLOCK)), dtype=compute, device=dy.device
         )
         dmu_sum_part = torch.empty((rows, lib.cdiv(batch, BLOCK)), dtype=compute, device=dy.device)
         tickets = torch.zeros((1 + lib.cdiv(rows, ROWS),), dtype=torch.int32, device=dy.device)
         grid = ((lib.cdiv(rows, ROWS) + 1) * lib.cdiv(batch, BLOCK) + config["LAG"],)
         instance_norm_backward_dy_rsqrt_sum_two_pass[grid](
-            tickets, var_kept, dy, x, mu_kept, dy_rsqrt_sum_part, dmu_sum_part, gain, dy_rsqrt_sum,
-            dmu_sum, dx, eps, C * N, batch, C, var_kept.stride(0), *dy.stride(), *x.stride(),
-            mu_kept.stride(0), gain.stride(0), dy_rsqrt_sum.stride(0), dmu_sum.stride(0),
-            *dx.stride(),
+            tickets, var_kept, dy, x, mu_kept, dy_rsqrt_sum_part, dgain_part_part, dmu_sum_part,
+            gain, dy_rsqrt_sum, dgain_part, dmu_sum, dx, eps, C * N, batch, C, var_kept.stride(0),
+            *dy.stride(), *x.stride(), mu_kept.stride(0), gain.stride(0), dy_rsqrt_sum.stride(0),
+            dgain_part.stride(0), dmu_sum.stride(0), *dx.stride(),
             VEC=lib.vec(batch, dy.stride(0), x.stride(0), dx.stride(0)), **constants, **config,
         )  # fmt: skip
     elif variant == "split":
@@ -1873,18 +1883,22 @@ def launch_instance_norm_backward_dy_rsqrt_sum(
         x = lib.reshaped(x, C * N, batch)
         var_kept = lib.reshaped(var_kept, C * N)
         dy_rsqrt_sum = dy_rsqrt_sum.view(C * N)
+        dgain_part = dgain_part.view(C * N)
         dmu_sum = dmu_sum.view(C * N)
         dx = dx.view(C * N, batch)
         dy_rsqrt_sum_part = torch.empty((rows, PARTS), dtype=compute, device=dy.device)
+        dgain_part_part = torch.empty((rows, PARTS), dtype=compute, device=dy.device)
         dmu_sum_part = torch.empty((rows, PARTS), dtype=compute, device=dy.device)
         grid = (lib.cdiv(rows, ROWS), PARTS)
         for PASS in (1, 2):
             instance_norm_backward_dy_rsqrt_sum_loop[grid](
-                var_kept, dy, x, mu_kept, gain, dy_rsqrt_sum, dmu_sum, dx, eps, C * N, batch, C,
-                var_kept.stride(0), *dy.stride(), *x.stride(), mu_kept.stride(0), gain.stride(0),
-                dy_rsqrt_sum.stride(0), dmu_sum.stride(0), *dx.stride(),
+                var_kept, dy, x, mu_kept, gain, dy_rsqrt_sum, dgain_part, dmu_sum, dx, eps, C * N,
+                batch, C, var_kept.stride(0), *dy.stride(), *x.stride(), mu_kept.stride(0),
+                gain.stride(0), dy_rsqrt_sum.stride(0), dgain_part.stride(0), dmu_sum.stride(0),
+                *dx.stride(),
                 VEC=lib.vec(batch, dy.stride(0), x.stride(0), dx.stride(0)), **constants, PASS=PASS,
-                dy_rsqrt_sum_part_ptr=dy_rsqrt_sum_part, dmu_sum_part_ptr=dmu_sum_part, **config,
+                dy_rsqrt_sum_part_ptr=dy_rsqrt_sum_part, dgain_part_part_ptr=dgain_part_part,
+                dmu_sum_part_ptr=dmu_sum_part, **config,
             )  # fmt: skip
     elif variant == "rows":
         dy = lib.reshaped(dy, C * N, batch)
@@ -1892,13 +1906,15 @@ def launch_instance_norm_backward_dy_rsqrt_sum(
         x = lib.reshaped(x, C * N, batch)
         var_kept = lib.reshaped(var_kept, C * N)
         dy_rsqrt_sum = dy_rsqrt_sum.view(C * N)
+        dgain_part = dgain_part.view(C * N)
         dmu_sum = dmu_sum.view(C * N)
         dx = dx.view(C * N, batch)
         grid = (lib.cdiv(rows, ROWS),)
         instance_norm_backward_dy_rsqrt_sum_rows[grid](
-            dy, x, mu_kept, dy_rsqrt_sum, dmu_sum, var_kept, gain, dx, eps, C * N, batch, C,
-            *dy.stride(), *x.stride(), mu_kept.stride(0), dy_rsqrt_sum.stride(0), dmu_sum.stride(0),
-            var_kept.stride(0), gain.stride(0), *dx.stride(),
+            dy, x, mu_kept, dy_rsqrt_sum, var_kept, dgain_part, dmu_sum, gain, dx, eps, C * N,
+            batch, C, *dy.stride(), *x.stride(), mu_kept.stride(0), dy_rsqrt_sum.stride(0),
+            var_kept.stride(0), dgain_part.stride(0), dmu_sum.stride(0), gain.stride(0),
+            *dx.stride(),
             VEC=lib.vec(batch, dy.stride(0), x.stride(0), dx.stride(0)), **constants, **config,
         )  # fmt: skip
     elif variant == "loop":
@@ -1907,13 +1923,15 @@ def launch_instance_norm_backward_dy_rsqrt_sum(
         x = lib.reshaped(x, C * N, batch)
         var_kept = lib.reshaped(var_kept, C * N)
         dy_rsqrt_sum = dy_rsqrt_sum.view(C * N)
+        dgain_part = dgain_part.view(C * N)
         dmu_sum = dmu_sum.view(C * N)
         dx = dx.view(C * N, batch)
         grid = (lib.cdiv(rows, ROWS),)
         instance_norm_backward_dy_rsqrt_sum_loop[grid](
-            var_kept, dy, x, mu_kept, gain, dy_rsqrt_sum, dmu_sum, dx, eps, C * N, batch, C,
-            var_kept.stride(0), *dy.stride(), *x.stride(), mu_kept.stride(0), gain.stride(0),
-            dy_rsqrt_sum.stride(0), dmu_sum.stride(0), *dx.stride(),
+            var_kept, dy, x, mu_kept, gain, dy_rsqrt_sum, dgain_part, dmu_sum, dx, eps, C * N,
+            batch, C, var_kept.stride(0), *dy.stride(), *x.stride(), mu_kept.stride(0),
+            gain.stride(0), dy_rsqrt_sum.stride(0), dgain_part.stride(0), dmu_sum.stride(0),
+            *dx.stride(),
             VEC=lib.vec(batch, dy.stride(0), x.stride(0), dx.stride(0)), **constants, **config,
         )  # fmt: skip
     elif variant == "channels_split":
@@ -1922,16 +1940,18 @@ def launch_instance_norm_backward_dy_rsqrt_sum(
         x = lib.reshaped(x, N, C, batch)
         dx = dx.view(N, C, batch)
         dy_rsqrt_sum_part = torch.empty((rows, PARTS), dtype=compute, device=dy.device)
+        dgain_part_part = torch.empty((rows, PARTS), dtype=compute, device=dy.device)
         dmu_sum_part = torch.empty((rows, PARTS), dtype=compute, device=dy.device)
         grid = (lib.cdiv(rows, ROWS), PARTS)
         for PASS in (1, 2):
             instance_norm_backward_dy_rsqrt_sum_channels_loop[grid](
-                var_kept, dy, x, mu_kept, gain, dy_rsqrt_sum, dmu_sum, dx, eps, C * N, batch, C,
-                *var_kept.stride(), *dy.stride(), *x.stride(), *mu_kept.stride(), gain.stride(0),
-                *dy_rsqrt_sum.stride(), *dmu_sum.stride(), *dx.stride(),
+                var_kept, dy, x, mu_kept, gain, dy_rsqrt_sum, dgain_part, dmu_sum, dx, eps, C * N,
+                batch, C, *var_kept.stride(), *dy.stride(), *x.stride(), *mu_kept.stride(),
+                gain.stride(0), *dy_rsqrt_sum.stride(), *dgain_part.stride(), *dmu_sum.stride(),
+                *dx.stride(),
                 VEC=lib.vec(batch, dy.stride(0), dy.stride(1), x.stride(0), x.stride(1), dx.stride(0), dx.stride(1)),
                 **constants, PASS=PASS, dy_rsqrt_sum_part_ptr=dy_rsqrt_sum_part,
-                dmu_sum_part_ptr=dmu_sum_part, **config,
+                dgain_part_part_ptr=dgain_part_part, dmu_sum_part_ptr=dmu_sum_part, **config,
             )  # fmt: skip
     elif variant in ("channels_strided", "channels_rows"):
         dy = lib.reshaped(dy, N, C, batch)
@@ -1939,9 +1959,10 @@ def launch_instance_norm_backward_dy_rsqrt_sum(
         dx = dx.view(N, C, batch)
         grid = (lib.cdiv(rows, ROWS),)
         instance_norm_backward_dy_rsqrt_sum_channels_rows[grid](
-            dy, x, mu_kept, dy_rsqrt_sum, dmu_sum, var_kept, gain, dx, eps, C * N, batch, C,
-            *dy.stride(), *x.stride(), *mu_kept.stride(), *dy_rsqrt_sum.stride(), *dmu_sum.stride(),
-            *var_kept.stride(), gain.stride(0), *dx.stride(),
+            dy, x, mu_kept, dy_rsqrt_sum, var_kept, dgain_part, dmu_sum, gain, dx, eps, C * N,
+            batch, C, *dy.stride(), *x.stride(), *mu_kept.stride(), *dy_rsqrt_sum.stride(),
+            *var_kept.stride(), *dgain_part.stride(), *dmu_sum.stride(), gain.stride(0),
+            *dx.stride(),
             VEC=lib.vec(batch, dy.stride(0), dy.stride(1), x.stride(0), x.stride(1), dx.stride(0), dx.stride(1)),
             **constants, **config,
         )  # fmt: skip
@@ -1951,9 +1972,10 @@ def launch_instance_norm_backward_dy_rsqrt_sum(
         dx = dx.view(N, C, batch)
         grid = (lib.cdiv(rows, ROWS),)
         instance_norm_backward_dy_rsqrt_sum_channels_loop[grid](
-            var_kept, dy, x, mu_kept, gain, dy_rsqrt_sum, dmu_sum, dx, eps, C * N, batch, C,
-            *var_kept.stride(), *dy.stride(), *x.stride(), *mu_kept.stride(), gain.stride(0),
-            *dy_rsqrt_sum.stride(), *dmu_sum.stride(), *dx.stride(),
+            var_kept, dy, x, mu_kept, gain, dy_rsqrt_sum, dgain_part, dmu_sum, dx, eps, C * N,
+            batch, C, *var_kept.stride(), *dy.stride(), *x.stride(), *mu_kept.stride(),
+            gain.stride(0), *dy_rsqrt_sum.stride(), *dgain_part.stride(), *dmu_sum.stride(),
+            *dx.stride(),
             VEC=lib.vec(batch, dy.stride(0), dy.stride(1), x.stride(0), x.stride(1), dx.stride(0), dx.stride(1)),
             **constants, **config,
         )  # fmt: skip
@@ -2008,63 +2030,56 @@ def choose_instance_norm_backward_dgain(
     )  # fmt: skip
 
 
-def launch_instance_norm_backward_dgain(
-    x, gain, var_kept, dy, dy_rsqrt_sum, dmu_sum, dgain, dbias, eps
-) -> None:
+def launch_instance_norm_backward_dgain(x, gain, dy, dgain_part, dmu_sum, dgain, dbias) -> None:
     """Computes dgain, dbias with the variant that `choose` returns. Does not check operands."""
     N = x.shape[0]
     C = x.shape[1]
-    strided = (
-        0 < var_kept.stride(1) < var_kept.stride(0)
-        or 0 < dy_rsqrt_sum.stride(1) < dy_rsqrt_sum.stride(0)
-        or 0 < dmu_sum.stride(1) < dmu_sum.stride(0)
-    )
-    aligned = math.gcd(N, var_kept.stride(1)) * var_kept.element_size() % 8 == 0
+    strided = 0 < dgain_part.stride(1) < dgain_part.stride(0) or 0 < dmu_sum.stride(
+        1
+    ) < dmu_sum.stride(0)
+    aligned = math.gcd(N, dgain_part.stride(1)) * dgain_part.element_size() % 8 == 0
     in_f64 = torch.float64 in (x.dtype, gain.dtype, dy.dtype)
     variant, config = choose_instance_norm_backward_dgain(
         rows=C, cols=N, strided=strided, aligned=aligned, in_f64=in_f64,
-        gpu=lib.gpu(var_kept.device),
+        gpu=lib.gpu(dgain_part.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
     compute = torch.float64 if in_f64 else torch.float32
     COMPUTE = tl.float64 if in_f64 else tl.float32
-    if COMPUTE == tl.float64 and not isinstance(eps, torch.Tensor):
-        # A Python number reaches a kernel as f32.
-        eps = torch.full((), eps, dtype=torch.float64, device=var_kept.device)
     arguments = (
-        var_kept, dy_rsqrt_sum, dmu_sum, dgain, dbias, eps, C, N, *var_kept.stride(),
-        *dy_rsqrt_sum.stride(), *dmu_sum.stride(), dgain.stride(0), dbias.stride(0),
+        dgain_part, dmu_sum, dgain, dbias, C, N, *dgain_part.stride(), *dmu_sum.stride(),
+        dgain.stride(0), dbias.stride(0),
     )  # fmt: skip
     constants = dict(
-        COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-        VEC=lib.vec(C, var_kept.stride(0), dy_rsqrt_sum.stride(0), dmu_sum.stride(0)),
-        enable_fp_fusion=True,
+        VEC=lib.vec(C, dgain_part.stride(0), dmu_sum.stride(0)), enable_fp_fusion=True,
     )  # fmt: skip
     if variant == "split":
         PARTS, MERGE = config["PARTS"], config["MERGE"]
-        dgain_sum_part = torch.empty((C, PARTS), dtype=compute, device=var_kept.device)
-        dbias_sum_part = torch.empty((C, PARTS), dtype=compute, device=var_kept.device)
+        dgain_sum_part = torch.empty((C, PARTS), dtype=compute, device=dgain_part.device)
+        dbias_sum_part = torch.empty((C, PARTS), dtype=compute, device=dgain_part.device)
         grid = (lib.cdiv(C, ROWS), PARTS)
         instance_norm_backward_dgain_loop[grid](
-            *arguments, **constants, PASS=1, dgain_sum_part_ptr=dgain_sum_part,
+            *arguments, COMPUTE=COMPUTE, **constants, PASS=1, dgain_sum_part_ptr=dgain_sum_part,
             dbias_sum_part_ptr=dbias_sum_part, **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(C, MERGE),)
         instance_norm_backward_dgain_loop[grid](
-            *arguments, **constants, PASS=2, dgain_sum_part_ptr=dgain_sum_part,
+            *arguments, COMPUTE=COMPUTE, **constants, PASS=2, dgain_sum_part_ptr=dgain_sum_part,
             dbias_sum_part_ptr=dbias_sum_part,
             **dict(lib.config_without(config, "MERGE"), ROWS=MERGE, PARTS_POW2=PARTS),
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(C, ROWS),)
         instance_norm_backward_dgain_rows[grid](
-            var_kept, dy_rsqrt_sum, dgain, dmu_sum, dbias, eps, C, N, *var_kept.stride(),
-            *dy_rsqrt_sum.stride(), dgain.stride(0), *dmu_sum.stride(), dbias.stride(0),
+            dgain_part, dgain, dmu_sum, dbias, C, N, *dgain_part.stride(), dgain.stride(0),
+            *dmu_sum.stride(), dbias.stride(0),
             **constants, **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(C, ROWS),)
-        instance_norm_backward_dgain_loop[grid](*arguments, **constants, **config)
+        instance_norm_backward_dgain_loop[grid](
+            *arguments, COMPUTE=COMPUTE, **constants, **config,
+        )  # fmt: skip
 
 
 def choose_instance_norm_backward_deps(
@@ -2178,14 +2193,13 @@ def launch_instance_norm_backward(
     C = x.shape[1]
     compute = torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32
     dy_rsqrt_sum = torch.empty((N, C), dtype=compute, device=x.device)
+    dgain_part = torch.empty((N, C), dtype=compute, device=x.device)
     dmu_sum = torch.empty((N, C), dtype=compute, device=x.device)
     launch_instance_norm_backward_dy_rsqrt_sum(
-        x, gain, mu_kept, var_kept, dy, dy_rsqrt_sum, dmu_sum, dx, eps
+        x, gain, mu_kept, var_kept, dy, dy_rsqrt_sum, dgain_part, dmu_sum, dx, eps
     )
     if dgain is not None or dbias is not None:
-        launch_instance_norm_backward_dgain(
-            x, gain, var_kept, dy, dy_rsqrt_sum, dmu_sum, dgain, dbias, eps
-        )
+        launch_instance_norm_backward_dgain(x, gain, dy, dgain_part, dmu_sum, dgain, dbias)
     if deps is not None:
         launch_instance_norm_backward_deps(x, gain, var_kept, dy, dy_rsqrt_sum, deps, eps)
 
@@ -2296,6 +2310,10 @@ def instance_norm_backward_reference(
     # dy_rsqrt_sum[n, c] = sum[...](dy[n, c, ...] * (x[n, c, ...] - mu_kept[n, c]))
     dy_rsqrt_sum = (dy * (x - mu_kept[:, :, None])).sum(-1)
 
+    # dgain_part[n, c] = sum[...](dy[n, c, ...] * ((x[n, c, ...] - mu_kept[n, c]) *
+    #     y_rsqrt[n, c]))
+    dgain_part = (dy * ((x - mu_kept[:, :, None]) * y_rsqrt[:, :, None])).sum(-1)
+
     # dvar[n, c] = dy_rsqrt_sum[n, c] * gain[c] * (-0.5 * y_rsqrt[n, c] / (var_kept[n, c] +
     #     eps))
     dvar = dy_rsqrt_sum * gain * (-0.5 * y_rsqrt / (var_kept + eps))
@@ -2311,8 +2329,8 @@ def instance_norm_backward_reference(
         - dmu_sum[:, :, None] * y_rsqrt[:, :, None] * gain[:, None] / rows
     ).to(T)
 
-    # dgain[c] = sum[n](dy_rsqrt_sum[n, c] * y_rsqrt[n, c])
-    dgain = (dy_rsqrt_sum.T * y_rsqrt.T).sum(-1).to(U)
+    # dgain[c] = sum[n](dgain_part[n, c])
+    dgain = dgain_part.T.sum(-1).to(U)
 
     # dbias[c] = sum[n](dmu_sum[n, c])
     dbias = dmu_sum.T.sum(-1).to(U)

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from tritongen.ir.algebra import Sym, evaluate, symbols
-from tritongen.ir.binding import bind, torch_dtype, type_arguments
+from tritongen.ir.binding import bind, operand_dtype, type_arguments
 from tritongen.ir.dtypes import TORCH_NAMES
 from tritongen.ir.nodes import BATCH, BATCH_SIZE, Op
 from tritongen.proof.cases import (
@@ -243,7 +243,7 @@ def random_arguments(op: Op, case: Case, device: str, seed: int = 0) -> dict[str
 
 
 def _stored(dtype: str, case: Case) -> torch.dtype:
-    return torch_dtype(case.dtypes.get(dtype, dtype))
+    return operand_dtype(dtype, case.dtypes)
 
 
 def shape_text(op: Op, case: Case) -> str:

@@ -194,7 +194,7 @@ def example_arguments(op: ir.Op, sizes: Mapping[str, int], default: int = 64) ->
     import torch
 
     from tritongen.ir.algebra import evaluate, symbols
-    from tritongen.ir.binding import torch_dtype, type_arguments
+    from tritongen.ir.binding import operand_dtype, type_arguments
 
     numbers = {"int": 1, "float": 1.0, "bool": False}
     values: dict[str, Any] = {}
@@ -210,6 +210,6 @@ def example_arguments(op: ir.Op, sizes: Mapping[str, int], default: int = 64) ->
     dtypes = {p.name: "f32" if "f32" in p.dtypes else p.dtypes[0] for p in op.typarams}
     for t in op.tensors:
         shape = [int(evaluate(d, known)) for d in t.dims]
-        dtype = torch_dtype(dtypes.get(t.dtype, t.dtype))
+        dtype = operand_dtype(t.dtype, dtypes)
         values[t.name] = torch.empty(shape, dtype=dtype, device="meta")
     return values | type_arguments(op, dtypes)

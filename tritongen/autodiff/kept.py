@@ -161,7 +161,7 @@ def _without(back: Op, given: Set[str]) -> tuple[Nest, ...]:
 
 
 def _copy(line: Nest, name: str, like: Tensor) -> tuple[Nest, Tensor]:
-    value = Cast(Read(line.name, line.coords, None, line.dtype), like.dtype)
+    value = exprs.cast(Read(line.name, line.coords, None, line.dtype), like.dtype)
     copy = replace(line, name=name, body=value, dtype=like.dtype)
     return copy, Tensor(name, like.dtype, line.dims, like.whole)
 

@@ -45,8 +45,8 @@ def loop(writer: KernelWriter) -> KernelView:
     writer.evict = dict.fromkeys(again, '"evict_last" if PASS == 0 else ""')
     steps = replace(steps_of_part(tile), final=None)
     walks = [walk_level(writer, level, steps) for level in levels]
-    stores = row_stores(writer, ("part == 0",) if stored_behind(writer) else ())
-    walks[-1] = replace(walks[-1], after=(*walks[-1].after, *stores))
+    checks = ("part == 0",) if stored_behind(writer) else ()
+    walks[-1] = replace(walks[-1], after=row_stores(writer, checks, walks[-1].after))
     writer.evict = dict.fromkeys(again, '"evict_first"')
     outputs = tuple(line for walk in walk_outputs(writer) for line in walk.lines)
     count = _passes(len(walks) + bool(outputs))
@@ -103,13 +103,21 @@ def row_values(writer: KernelWriter, level: Level) -> Lines:
     return tuple(lines)
 
 
-def row_stores(writer: KernelWriter, checks: Lines = ()) -> Lines:
-    """The stores of folds and values of rows."""
-    with writer.apart() as lines:
-        for nest in writer.kernel.nests:
-            if nest.name in writer.kernel.stores and is_row_value(writer, nest):
-                writer.store(nest, writer.values[nest.name][0], checks)
-    return tuple(lines)
+def row_stores(writer: KernelWriter, checks: Lines = (), behind: Lines = ()) -> Lines:
+    """The stores of folds and values of rows among the lines `behind` a walk, each where its value is there.
+
+    Triton 3.6 fails to compile some stores behind other lines that read the value.
+    """
+    found = list(behind)
+    for nest in writer.kernel.nests:
+        if nest.name in writer.kernel.stores and is_row_value(writer, nest):
+            value = writer.values[nest.name][0]
+            with writer.apart() as lines:
+                writer.store(nest, value, checks)
+            made = [k for k, line in enumerate(found) if line.lstrip().startswith(f"{value} = ")]
+            at = made[-1] + 1 if made else len(found)
+            found[at:at] = lines
+    return tuple(found)
 
 
 def walk_outputs(writer: KernelWriter) -> tuple[Walk, ...]:

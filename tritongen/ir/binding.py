@@ -74,6 +74,12 @@ def torch_dtype(name: str) -> torch.dtype:
     return getattr(torch, TORCH_NAMES[name])
 
 
+def operand_dtype(dtype: str, dtypes: Mapping[str, str]) -> torch.dtype:
+    """The dtype of an operand in a call whose type parameters are `dtypes`; "compute" is what the forward kept."""
+    known = {"compute": "f64" if "f64" in dtypes.values() else "f32", **dtypes}
+    return torch_dtype(known.get(dtype, dtype))
+
+
 def dtype_name(dtype: torch.dtype) -> str:
     """Our name of a torch dtype; torch's own where the language has none (`complex64`)."""
     name = str(dtype).removeprefix("torch.")

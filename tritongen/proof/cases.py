@@ -22,7 +22,7 @@ import torch
 
 from tritongen.ir.algebra import Fetch, Poly, Sym, evaluate, symbols
 from tritongen.ir.algebra import walk as walk_poly
-from tritongen.ir.binding import torch_dtype, type_arguments
+from tritongen.ir.binding import operand_dtype, type_arguments
 from tritongen.ir.interp import count_points
 from tritongen.ir.known import facts_of
 from tritongen.ir.nodes import (
@@ -364,7 +364,7 @@ def arguments(op: Op, case: Case, device: str) -> dict[str, Any]:
     args: dict[str, Any] = {}
     for k, t in enumerate(op.tensors):
         filling = Filling(case.values, case.seed * 31 + k, t.name in coordinates, _extents(known))
-        dtype = torch_dtype(case.dtypes.get(t.dtype, t.dtype))
+        dtype = operand_dtype(t.dtype, case.dtypes)
         shape = shape_of(t, known, case.batches)
         args[t.name] = fill_tensor(shape, dtype, case.layouts[t.name], filling, device)
     return args | case.numbers | type_arguments(op, case.dtypes)

@@ -29,7 +29,7 @@ from triton.compiler.compiler import make_backend
 
 from tritongen import pipeline, trace
 from tritongen.choice import holding
-from tritongen.ir.binding import torch_dtype, type_arguments
+from tritongen.ir.binding import operand_dtype, type_arguments
 from tritongen.ir.nodes import Constant, Op, Scalar
 from tritongen.kernel.nodes import Fold, statements
 from tritongen.proof.cases import all_sizes, dtype_choices, satisfying, shape_of
@@ -207,7 +207,7 @@ def meta_arguments(op: Op, dtypes: dict[str, str], size: int = COMMON_SIZE) -> d
     args: dict[str, Any] = {}
     for t in op.tensors:
         shape = shape_of(t, known, {t.name: (4, 16) for t in op.tensors})
-        dtype = torch_dtype(dtypes.get(t.dtype, t.dtype))
+        dtype = operand_dtype(t.dtype, dtypes)
         args[t.name] = torch.empty(shape, dtype=dtype, device="meta")
     params: tuple[Constant | Scalar, ...] = (*op.constants, *op.scalars)
     for p in params:
