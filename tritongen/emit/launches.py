@@ -20,8 +20,8 @@ from tritongen.emit.text import launch_text
 from tritongen.emit.view import KernelView, call_lines
 from tritongen.schedule.plan import Launch, Step, Variant
 
-# No tensor of a launch function is called so: whether it says these hangs on how long its lines are.
-SHARED_WORDS = frozenset({"arguments", "constants", "dict"})
+# Nothing of a spec is called so in a launch function: some launches say these, some do not.
+SHARED_WORDS = frozenset({"arguments", "constants", "dict", "COMPUTE", "INDEX"})
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,8 +77,12 @@ def _widened(op: Op, args: Sequence[Expr], named: Mapping[str, Expr]) -> dict[Ke
     found: dict[Key, str] = {}
     for arg in args:
         match arg:
+            case Reduce(
+                "max" | "min", body=body
+            ):  # one of the values: LLVM moves the widening behind it
+                more: dict[Key, str] | None = _widened(op, (body,), named)
             case Const() | IndexValue() | Reduce():  # of no terms, a number that LLVM knows
-                more: dict[Key, str] | None = {}
+                more = {}
             case ScalarRef(name) if any(c.name == name for c in op.constants):
                 more = {}
             case Cast(value) if may_be_half(value.dtype, op):
