@@ -32,7 +32,6 @@ from tritongen.ir.algebra import Poly, index
 from tritongen.ir.nodes import (
     BATCH,
     FLOATS,
-    Cast,
     Expr,
     Nest,
     Op,
