@@ -251,7 +251,8 @@ def make(name, group, stores, dims, facts) -> Step:
         "True",
         "any width: by rows, and again by columns",
         (
-            ("ROWS", "min(32, pow2(max(1, rows))) if strided else 1"),
+            # Rows that lie apart: 8 make a sector of 32 bytes. With 32, few rows were few programs.
+            ("ROWS", "min(32, max(8, pow2(cdiv(rows, 2 * sms)))) if strided else 1"),
             ("BLOCK", "max(64, 4096 // ROWS)"),
             ("num_warps", "8"),
             ("STAGES", "2"),
