@@ -148,7 +148,8 @@ def unsplit(loop: KernelPlan, along: bool) -> str:
     row, col = loop.axes
     if along:
         return "rows"
-    short = f"2048 // {block(col, '2048')}" if takes_few(loop) and col.tail else "1"
+    most = "2048" if takes_few(loop) else "4096"
+    short = f"{most} // {block(col, most)}" if col.tail else "1"  # as `loop` has them
     return tiles(row, f"32 if strided else {short}")
 
 
