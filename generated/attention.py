@@ -2047,7 +2047,7 @@ def choose_attention_backward_dq(
 ) -> tuple[str, dict]:  # fmt: skip
     """Returns (variant, config) of a call: the first variant whose rule holds."""
     # few rows: programs share the loop over a row's terms, and a second kernel merges what they leave
-    if batch0 * batch1 * lib.cdiv(rows, 64) < gpu.sms and terms >= 1024 and whole0 <= 256:
+    if 2 * batch0 * batch1 * lib.cdiv(rows, 64) <= gpu.sms and terms >= 1024 and whole0 <= 256:
         BLOCK_M = 16 if rows <= 16 else 64
         BLOCK_N = 64
         PARTS = max(
@@ -2133,7 +2133,7 @@ def choose_attention_backward_dk(
 ) -> tuple[str, dict]:  # fmt: skip
     """Returns (variant, config) of a call: the first variant whose rule holds."""
     # few rows: programs share the loop over a row's terms, and a second kernel merges what they leave
-    if batch0 * batch1 * lib.cdiv(rows, 64) < gpu.sms and terms >= 1024 and whole0 <= 256:
+    if 2 * batch0 * batch1 * lib.cdiv(rows, 64) <= gpu.sms and terms >= 1024 and whole0 <= 256:
         BLOCK_M = 16 if rows <= 16 else 64
         BLOCK_N = 64
         PARTS = max(

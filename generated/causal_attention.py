@@ -2309,7 +2309,7 @@ def choose_causal_attention_backward_dq(
     """Returns (variant, config) of a call: the first variant whose rule holds."""
     # few rows: programs share the loop over a row's terms, and a second kernel merges what they leave
     if (
-        batch0 * batch1 * batch2 * lib.cdiv(rows, 64) < gpu.sms
+        2 * batch0 * batch1 * batch2 * lib.cdiv(rows, 64) <= gpu.sms
         and terms >= 1024
         and max(whole0, whole1) <= 256
     ):
@@ -2405,7 +2405,7 @@ def choose_causal_attention_backward_dk(
     """Returns (variant, config) of a call: the first variant whose rule holds."""
     # few rows: programs share the loop over a row's terms, and a second kernel merges what they leave
     if (
-        batch0 * batch1 * lib.cdiv(rows, 64) < gpu.sms
+        2 * batch0 * batch1 * lib.cdiv(rows, 64) <= gpu.sms
         and terms >= 1024
         and max(whole0, whole1) <= 256
     ):

@@ -1268,10 +1268,10 @@ def group_norm_forward(
 
 @triton.jit
 def group_norm_backward_dy_rsqrt_sum_rows(
-    dy_ptr, x_ptr, mu_kept_ptr, dy_rsqrt_sum_ptr, dbias_part_ptr, var_kept_ptr,
-    dgain_part_ptr, gain_ptr, dmu_sum_part_ptr, eps, rows, cols, Cg, Cg_groups, dy_row,
-    dy_col, x_row, x_col, mu_kept_nc1, dy_rsqrt_sum_row, dbias_part_row, var_kept_nc1,
-    dgain_part_row, gain_c1c0, dmu_sum_part_row,
+    dy_ptr, x_ptr, mu_kept_ptr, dy_rsqrt_sum_ptr, dbias_partial_ptr, var_kept_ptr,
+    dgain_partial_ptr, gain_ptr, dmu_sum_partial_ptr, eps, rows, cols, Cg, Cg_groups,
+    dy_row, dy_col, x_row, x_col, mu_kept_nc1, dy_rsqrt_sum_row, dbias_partial_row,
+    var_kept_nc1, dgain_partial_row, gain_c1c0, dmu_sum_partial_row,
     COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
@@ -1292,33 +1292,33 @@ def group_norm_backward_dy_rsqrt_sum_rows(
     #     mu_kept[n, c // Cg]))
     dy_rsqrt_sum = tl.sum(tl.where(inside, dy * (x - mu_kept), 0.0), 1, keep_dims=True)
     tl.store(dy_rsqrt_sum_ptr + row * dy_rsqrt_sum_row, dy_rsqrt_sum, mask=row < rows)
-    # dbias_part[n, c] = sum[...](dy[n, c, ...])
-    dbias_part = tl.sum(dy, 1, keep_dims=True)
-    tl.store(dbias_part_ptr + row * dbias_part_row, dbias_part, mask=row < rows)
+    # dbias_partial[n, c] = sum[...](dy[n, c, ...])
+    dbias_partial = tl.sum(dy, 1, keep_dims=True)
+    tl.store(dbias_partial_ptr + row * dbias_partial_row, dbias_partial, mask=row < rows)
     var_kept = tl.load(var_kept_ptr + nc1 * var_kept_nc1, mask=row < rows)
     # y_rsqrt[n, c < C] = rsqrt(var_kept[n, c // Cg] + eps)
     y_rsqrt = lib.rsqrt(var_kept + eps)
-    # dgain_part[n, c] = sum[...](dy[n, c, ...] * ((x[n, c, ...] -
+    # dgain_partial[n, c] = sum[...](dy[n, c, ...] * ((x[n, c, ...] -
     #     mu_kept[n, c // Cg]) * y_rsqrt[n, c]))
-    dgain_part = tl.sum(tl.where(inside, dy * ((x - mu_kept) * y_rsqrt), 0.0), 1, keep_dims=True)
-    tl.store(dgain_part_ptr + row * dgain_part_row, dgain_part, mask=row < rows)
+    dgain_partial = tl.sum(tl.where(inside, dy * ((x - mu_kept) * y_rsqrt), 0.0), 1, keep_dims=True)
+    tl.store(dgain_partial_ptr + row * dgain_partial_row, dgain_partial, mask=row < rows)
     gain = tl.load(gain_ptr + c1c0 * gain_c1c0, mask=row < rows).to(COMPUTE)
-    # dmu_sum_part_[n, c] = sum[...](dy[n, c, ...] * gain[c] * y_rsqrt[n, c])
-    dmu_sum_part_ = tl.sum(tl.where(inside, dy * gain * y_rsqrt, 0.0), 1, keep_dims=True)
-    tl.store(dmu_sum_part_ptr + row * dmu_sum_part_row, dmu_sum_part_, mask=row < rows)
+    # dmu_sum_partial[n, c] = sum[...](dy[n, c, ...] * gain[c] * y_rsqrt[n, c])
+    dmu_sum_partial = tl.sum(tl.where(inside, dy * gain * y_rsqrt, 0.0), 1, keep_dims=True)
+    tl.store(dmu_sum_partial_ptr + row * dmu_sum_partial_row, dmu_sum_partial, mask=row < rows)
 
 
 @triton.jit
 def group_norm_backward_dy_rsqrt_sum_loop(
-    var_kept_ptr, dy_ptr, x_ptr, mu_kept_ptr, gain_ptr, dy_rsqrt_sum_ptr, dbias_part_ptr,
-    dgain_part_ptr, dmu_sum_part_ptr, eps, rows, cols, Cg, Cg_groups, var_kept_nc1, dy_row,
-    dy_col, x_row, x_col, mu_kept_nc1, gain_c1c0, dy_rsqrt_sum_row, dbias_part_row,
-    dgain_part_row, dmu_sum_part_row,
+    var_kept_ptr, dy_ptr, x_ptr, mu_kept_ptr, gain_ptr, dy_rsqrt_sum_ptr, dbias_partial_ptr,
+    dgain_partial_ptr, dmu_sum_partial_ptr, eps, rows, cols, Cg, Cg_groups, var_kept_nc1,
+    dy_row, dy_col, x_row, x_col, mu_kept_nc1, gain_c1c0, dy_rsqrt_sum_row,
+    dbias_partial_row, dgain_partial_row, dmu_sum_partial_row,
     EPS_IS_TENSOR: tl.constexpr, COMPUTE: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
-    dy_rsqrt_sum_part_ptr=None, dbias_part_part_ptr=None, dgain_part_part_ptr=None,
-    dmu_sum_part_part_ptr=None,
+    dy_rsqrt_sum_part_ptr=None, dbias_partial_part_ptr=None, dgain_partial_part_ptr=None,
+    dmu_sum_partial_part_ptr=None,
 ):  # fmt: skip
     """Each program handles ROWS rows of any width, BLOCK elements at a time, in one pass over each row.
 
@@ -1340,15 +1340,15 @@ def group_norm_backward_dy_rsqrt_sum_loop(
     y_rsqrt = lib.rsqrt(var_kept + eps)
     # dy_rsqrt_sum[n, c] = sum[...](dy[n, c, ...] * (x[n, c, ...] -
     #     mu_kept[n, c // Cg]))
-    # dbias_part[n, c] = sum[...](dy[n, c, ...])
-    # dgain_part[n, c] = sum[...](dy[n, c, ...] * ((x[n, c, ...] -
+    # dbias_partial[n, c] = sum[...](dy[n, c, ...])
+    # dgain_partial[n, c] = sum[...](dy[n, c, ...] * ((x[n, c, ...] -
     #     mu_kept[n, c // Cg]) * y_rsqrt[n, c]))
-    # dmu_sum_part_[n, c] = sum[...](dy[n, c, ...] * gain[c] * y_rsqrt[n, c])
+    # dmu_sum_partial[n, c] = sum[...](dy[n, c, ...] * gain[c] * y_rsqrt[n, c])
     if PASS <= 1:
         dy_rsqrt_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-        dbias_part_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-        dgain_part_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-        dmu_sum_part_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+        dbias_partial_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+        dgain_partial_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+        dmu_sum_partial_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
         for start in range(begin, end, BLOCK):
             col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
             inside = (row < rows) & (col < cols)
@@ -1357,23 +1357,25 @@ def group_norm_backward_dy_rsqrt_sum_loop(
             mu_kept = tl.load(mu_kept_ptr + nc1 * mu_kept_nc1, mask=row < rows)
             dy_rsqrt_sum_acc += tl.where(inside, dy * (x - mu_kept), 0.0)
 
-            dbias_part_acc += dy
+            dbias_partial_acc += dy
 
-            dgain_part_acc += tl.where(inside, dy * ((x - mu_kept) * y_rsqrt), 0.0)
+            dgain_partial_acc += tl.where(inside, dy * ((x - mu_kept) * y_rsqrt), 0.0)
             gain = tl.load(gain_ptr + c1c0 * gain_c1c0, mask=row < rows).to(COMPUTE)
-            dmu_sum_part_acc += tl.where(inside, dy * gain * y_rsqrt, 0.0)
+            dmu_sum_partial_acc += tl.where(inside, dy * gain * y_rsqrt, 0.0)
         dy_rsqrt_sum = tl.sum(dy_rsqrt_sum_acc, 1, keep_dims=True)
 
-        dbias_part = tl.sum(dbias_part_acc, 1, keep_dims=True)
+        dbias_partial = tl.sum(dbias_partial_acc, 1, keep_dims=True)
 
-        dgain_part = tl.sum(dgain_part_acc, 1, keep_dims=True)
+        dgain_partial = tl.sum(dgain_partial_acc, 1, keep_dims=True)
 
-        dmu_sum_part_ = tl.sum(dmu_sum_part_acc, 1, keep_dims=True)
+        dmu_sum_partial = tl.sum(dmu_sum_partial_acc, 1, keep_dims=True)
         if PASS == 1:
             tl.store(dy_rsqrt_sum_part_ptr + row * PARTS + part, dy_rsqrt_sum, mask=row < rows)
-            tl.store(dbias_part_part_ptr + row * PARTS + part, dbias_part, mask=row < rows)
-            tl.store(dgain_part_part_ptr + row * PARTS + part, dgain_part, mask=row < rows)
-            tl.store(dmu_sum_part_part_ptr + row * PARTS + part, dmu_sum_part_, mask=row < rows)
+            tl.store(dbias_partial_part_ptr + row * PARTS + part, dbias_partial, mask=row < rows)
+            tl.store(dgain_partial_part_ptr + row * PARTS + part, dgain_partial, mask=row < rows)
+            tl.store(
+                dmu_sum_partial_part_ptr + row * PARTS + part, dmu_sum_partial, mask=row < rows
+            )
     else:
         parts = tl.arange(0, PARTS_POW2)[None, :]
         there = (row < rows) & (parts < PARTS)
@@ -1381,33 +1383,37 @@ def group_norm_backward_dy_rsqrt_sum_loop(
             dy_rsqrt_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0
         )
         dy_rsqrt_sum = tl.sum(dy_rsqrt_sum_parts, 1, keep_dims=True)
-        dbias_part_parts = tl.load(dbias_part_part_ptr + row * PARTS + parts, mask=there, other=0.0)
-        dbias_part = tl.sum(dbias_part_parts, 1, keep_dims=True)
-        dgain_part_parts = tl.load(dgain_part_part_ptr + row * PARTS + parts, mask=there, other=0.0)
-        dgain_part = tl.sum(dgain_part_parts, 1, keep_dims=True)
-        dmu_sum_part_parts = tl.load(
-            dmu_sum_part_part_ptr + row * PARTS + parts, mask=there, other=0.0
+        dbias_partial_parts = tl.load(
+            dbias_partial_part_ptr + row * PARTS + parts, mask=there, other=0.0
         )
-        dmu_sum_part_ = tl.sum(dmu_sum_part_parts, 1, keep_dims=True)
+        dbias_partial = tl.sum(dbias_partial_parts, 1, keep_dims=True)
+        dgain_partial_parts = tl.load(
+            dgain_partial_part_ptr + row * PARTS + parts, mask=there, other=0.0
+        )
+        dgain_partial = tl.sum(dgain_partial_parts, 1, keep_dims=True)
+        dmu_sum_partial_parts = tl.load(
+            dmu_sum_partial_part_ptr + row * PARTS + parts, mask=there, other=0.0
+        )
+        dmu_sum_partial = tl.sum(dmu_sum_partial_parts, 1, keep_dims=True)
     if PASS != 1:
         tl.store(dy_rsqrt_sum_ptr + row * dy_rsqrt_sum_row, dy_rsqrt_sum, mask=row < rows)
-        tl.store(dbias_part_ptr + row * dbias_part_row, dbias_part, mask=row < rows)
-        tl.store(dgain_part_ptr + row * dgain_part_row, dgain_part, mask=row < rows)
-        tl.store(dmu_sum_part_ptr + row * dmu_sum_part_row, dmu_sum_part_, mask=row < rows)
+        tl.store(dbias_partial_ptr + row * dbias_partial_row, dbias_partial, mask=row < rows)
+        tl.store(dgain_partial_ptr + row * dgain_partial_row, dgain_partial, mask=row < rows)
+        tl.store(dmu_sum_partial_ptr + row * dmu_sum_partial_row, dmu_sum_partial, mask=row < rows)
 
 
 @triton.jit
 def group_norm_backward_dvar_sum_rows(
-    var_kept_ptr, dy_rsqrt_sum_ptr, gain_ptr, dvar_sum_ptr, dmu_sum_part_ptr, dmu_sum_ptr,
-    eps, rows, Cg, var_kept_row, dy_rsqrt_sum_row, dy_rsqrt_sum_col, gain_c1, gain_col,
-    dvar_sum_row, dmu_sum_part_row, dmu_sum_part_col, dmu_sum_row,
+    var_kept_ptr, dy_rsqrt_sum_ptr, gain_ptr, dvar_sum_ptr, dmu_sum_partial_ptr,
+    dmu_sum_ptr, eps, rows, Cg, var_kept_row, dy_rsqrt_sum_row, dy_rsqrt_sum_col, gain_c1,
+    gain_col, dvar_sum_row, dmu_sum_partial_row, dmu_sum_partial_col, dmu_sum_row,
     EPS_IS_TENSOR: tl.constexpr, COMPUTE: tl.constexpr, groups: tl.constexpr,
     VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program holds ROWS whole rows in registers, and reads every element once."""
     # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     Cg, dy_rsqrt_sum_row = Cg // VEC * VEC, dy_rsqrt_sum_row // VEC * VEC
-    gain_c1, dmu_sum_part_row = gain_c1 // VEC * VEC, dmu_sum_part_row // VEC * VEC
+    gain_c1, dmu_sum_partial_row = gain_c1 // VEC * VEC, dmu_sum_partial_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     inside = (row < rows) & (col < Cg)
@@ -1426,23 +1432,25 @@ def group_norm_backward_dvar_sum_rows(
         tl.where(inside, dy_rsqrt_sum * gain * (-0.5 * y_rsqrt), 0.0), 1, keep_dims=True
     )
     tl.store(dvar_sum_ptr + row * dvar_sum_row, dvar_sum, mask=row < rows)
-    dmu_sum_part_ = tl.load(
-        dmu_sum_part_ptr + row * dmu_sum_part_row + col * dmu_sum_part_col, mask=inside, other=0.0
+    dmu_sum_partial = tl.load(
+        dmu_sum_partial_ptr + row * dmu_sum_partial_row + col * dmu_sum_partial_col,
+        mask=inside,
+        other=0.0,
     )
-    # dmu_sum[n, g < groups] = sum[c < Cg](dmu_sum_part_[n, c + g * Cg])
-    dmu_sum = tl.sum(dmu_sum_part_, 1, keep_dims=True)
+    # dmu_sum[n, g < groups] = sum[c < Cg](dmu_sum_partial[n, c + g * Cg])
+    dmu_sum = tl.sum(dmu_sum_partial, 1, keep_dims=True)
     tl.store(dmu_sum_ptr + row * dmu_sum_row, dmu_sum, mask=row < rows)
 
 
 @triton.jit
 def group_norm_backward_dvar_sum_loop(
-    var_kept_ptr, dy_rsqrt_sum_ptr, gain_ptr, dmu_sum_part_ptr, dvar_sum_ptr, dmu_sum_ptr,
-    eps, rows, Cg, var_kept_row, dy_rsqrt_sum_row, dy_rsqrt_sum_col, gain_c1, gain_col,
-    dmu_sum_part_row, dmu_sum_part_col, dvar_sum_row, dmu_sum_row,
+    var_kept_ptr, dy_rsqrt_sum_ptr, gain_ptr, dmu_sum_partial_ptr, dvar_sum_ptr,
+    dmu_sum_ptr, eps, rows, Cg, var_kept_row, dy_rsqrt_sum_row, dy_rsqrt_sum_col, gain_c1,
+    gain_col, dmu_sum_partial_row, dmu_sum_partial_col, dvar_sum_row, dmu_sum_row,
     COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, groups: tl.constexpr,
     VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
-    dvar_sum_part_ptr=None, dmu_sum_part_ptr2=None,
+    dvar_sum_part_ptr=None, dmu_sum_part_ptr=None,
 ):  # fmt: skip
     """Each program handles ROWS rows of any width, BLOCK elements at a time, in one pass over each row.
 
@@ -1450,7 +1458,7 @@ def group_norm_backward_dvar_sum_loop(
     """
     # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     Cg, dy_rsqrt_sum_row = Cg // VEC * VEC, dy_rsqrt_sum_row // VEC * VEC
-    gain_c1, dmu_sum_part_row = gain_c1 // VEC * VEC, dmu_sum_part_row // VEC * VEC
+    gain_c1, dmu_sum_partial_row = gain_c1 // VEC * VEC, dmu_sum_partial_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part, begin, end = 0, 0, tl.cast(Cg, tl.int64)
     if PASS > 0:
@@ -1460,7 +1468,7 @@ def group_norm_backward_dvar_sum_loop(
     c1 = row % groups
     # dvar_sum[n, g < groups] = sum[c < Cg](dy_rsqrt_sum[n, c + g * Cg] *
     #     gain[c + g * Cg] * (-0.5 * y_rsqrt[n, c + g * Cg]))
-    # dmu_sum[n, g < groups] = sum[c < Cg](dmu_sum_part_[n, c + g * Cg])
+    # dmu_sum[n, g < groups] = sum[c < Cg](dmu_sum_partial[n, c + g * Cg])
     if PASS <= 1:
         dvar_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
         dmu_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
@@ -1479,24 +1487,24 @@ def group_norm_backward_dvar_sum_loop(
                 COMPUTE
             )
             dvar_sum_acc += tl.where(inside, dy_rsqrt_sum * gain * (-0.5 * y_rsqrt), 0.0)
-            dmu_sum_part_ = tl.load(
-                dmu_sum_part_ptr + row * dmu_sum_part_row + col * dmu_sum_part_col,
+            dmu_sum_partial = tl.load(
+                dmu_sum_partial_ptr + row * dmu_sum_partial_row + col * dmu_sum_partial_col,
                 mask=inside,
                 other=0.0,
             )
-            dmu_sum_acc += dmu_sum_part_
+            dmu_sum_acc += dmu_sum_partial
         dvar_sum = tl.sum(dvar_sum_acc, 1, keep_dims=True)
 
         dmu_sum = tl.sum(dmu_sum_acc, 1, keep_dims=True)
         if PASS == 1:
             tl.store(dvar_sum_part_ptr + row * PARTS + part, dvar_sum, mask=row < rows)
-            tl.store(dmu_sum_part_ptr2 + row * PARTS + part, dmu_sum, mask=row < rows)
+            tl.store(dmu_sum_part_ptr + row * PARTS + part, dmu_sum, mask=row < rows)
     else:
         parts = tl.arange(0, PARTS_POW2)[None, :]
         there = (row < rows) & (parts < PARTS)
         dvar_sum_parts = tl.load(dvar_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
         dvar_sum = tl.sum(dvar_sum_parts, 1, keep_dims=True)
-        dmu_sum_parts = tl.load(dmu_sum_part_ptr2 + row * PARTS + parts, mask=there, other=0.0)
+        dmu_sum_parts = tl.load(dmu_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
         dmu_sum = tl.sum(dmu_sum_parts, 1, keep_dims=True)
     if PASS != 1:
         tl.store(dvar_sum_ptr + row * dvar_sum_row, dvar_sum, mask=row < rows)
@@ -1544,35 +1552,39 @@ def group_norm_backward_dx_tile(
 
 @triton.jit
 def group_norm_backward_dgain_rows(
-    dgain_part_ptr, dgain_ptr, dbias_part_ptr, dbias_ptr, rows, N, dgain_part_col,
-    dgain_part_row, dgain_row, dbias_part_col, dbias_part_row, dbias_row,
+    dgain_partial_ptr, dgain_ptr, dbias_partial_ptr, dbias_ptr, rows, N, dgain_partial_col,
+    dgain_partial_row, dgain_row, dbias_partial_col, dbias_partial_row, dbias_row,
     VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program holds ROWS whole rows in registers, and reads every element once."""
     # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
-    rows, dgain_part_col = rows // VEC * VEC, dgain_part_col // VEC * VEC
-    dbias_part_col = dbias_part_col // VEC * VEC
+    rows, dgain_partial_col = rows // VEC * VEC, dgain_partial_col // VEC * VEC
+    dbias_partial_col = dbias_partial_col // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     inside = (row < rows) & (col < N)
-    dgain_part = tl.load(
-        dgain_part_ptr + col * dgain_part_col + row * dgain_part_row, mask=inside, other=0.0
+    dgain_partial = tl.load(
+        dgain_partial_ptr + col * dgain_partial_col + row * dgain_partial_row,
+        mask=inside,
+        other=0.0,
     )
-    # dgain[c] = sum[n](dgain_part[n, c])
-    dgain = tl.sum(dgain_part, 1, keep_dims=True)
+    # dgain[c] = sum[n](dgain_partial[n, c])
+    dgain = tl.sum(dgain_partial, 1, keep_dims=True)
     tl.store(dgain_ptr + row * dgain_row, dgain, mask=row < rows)
-    dbias_part = tl.load(
-        dbias_part_ptr + col * dbias_part_col + row * dbias_part_row, mask=inside, other=0.0
+    dbias_partial = tl.load(
+        dbias_partial_ptr + col * dbias_partial_col + row * dbias_partial_row,
+        mask=inside,
+        other=0.0,
     )
-    # dbias[c] = sum[n](dbias_part[n, c])
-    dbias = tl.sum(dbias_part, 1, keep_dims=True)
+    # dbias[c] = sum[n](dbias_partial[n, c])
+    dbias = tl.sum(dbias_partial, 1, keep_dims=True)
     tl.store(dbias_ptr + row * dbias_row, dbias, mask=row < rows)
 
 
 @triton.jit
 def group_norm_backward_dgain_loop(
-    dgain_part_ptr, dbias_part_ptr, dgain_ptr, dbias_ptr, rows, N, dgain_part_col,
-    dgain_part_row, dbias_part_col, dbias_part_row, dgain_row, dbias_row,
+    dgain_partial_ptr, dbias_partial_ptr, dgain_ptr, dbias_ptr, rows, N, dgain_partial_col,
+    dgain_partial_row, dbias_partial_col, dbias_partial_row, dgain_row, dbias_row,
     COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
     dgain_sum_part_ptr=None, dbias_sum_part_ptr=None,
@@ -1582,29 +1594,33 @@ def group_norm_backward_dgain_loop(
     With PASS > 0, PARTS programs share the rows. Each launch before the last stores the state of one CHUNK of columns.
     """
     # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
-    rows, dgain_part_col = rows // VEC * VEC, dgain_part_col // VEC * VEC
-    dbias_part_col = dbias_part_col // VEC * VEC
+    rows, dgain_partial_col = rows // VEC * VEC, dgain_partial_col // VEC * VEC
+    dbias_partial_col = dbias_partial_col // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part, begin, end = 0, 0, tl.cast(N, tl.int64)
     if PASS > 0:
         part = tl.program_id(1).to(tl.int64)
         begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
-    # dgain[c] = sum[n](dgain_part[n, c])
-    # dbias[c] = sum[n](dbias_part[n, c])
+    # dgain[c] = sum[n](dgain_partial[n, c])
+    # dbias[c] = sum[n](dbias_partial[n, c])
     if PASS <= 1:
         dgain_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
         dbias_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
         for start in range(begin, end, BLOCK):
             col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
             inside = (row < rows) & (col < N)
-            dgain_part = tl.load(
-                dgain_part_ptr + col * dgain_part_col + row * dgain_part_row, mask=inside, other=0.0
+            dgain_partial = tl.load(
+                dgain_partial_ptr + col * dgain_partial_col + row * dgain_partial_row,
+                mask=inside,
+                other=0.0,
             )
-            dgain_sum_acc += dgain_part
-            dbias_part = tl.load(
-                dbias_part_ptr + col * dbias_part_col + row * dbias_part_row, mask=inside, other=0.0
+            dgain_sum_acc += dgain_partial
+            dbias_partial = tl.load(
+                dbias_partial_ptr + col * dbias_partial_col + row * dbias_partial_row,
+                mask=inside,
+                other=0.0,
             )
-            dbias_sum_acc += dbias_part
+            dbias_sum_acc += dbias_partial
         dgain_sum = tl.sum(dgain_sum_acc, 1, keep_dims=True)
 
         dbias_sum = tl.sum(dbias_sum_acc, 1, keep_dims=True)
@@ -1758,9 +1774,19 @@ def choose_group_norm_backward_dy_rsqrt_sum(
 
 
 def launch_group_norm_backward_dy_rsqrt_sum(
-    x, gain, mu_kept, var_kept, dy, dy_rsqrt_sum, dbias_part, dgain_part, dmu_sum_part_, eps, groups
+    x,
+    gain,
+    mu_kept,
+    var_kept,
+    dy,
+    dy_rsqrt_sum,
+    dbias_partial,
+    dgain_partial,
+    dmu_sum_partial,
+    eps,
+    groups,
 ) -> None:
-    """Computes dy_rsqrt_sum, dbias_part, dgain_part, dmu_sum_part_ with the variant that `choose` returns. Does not check operands."""
+    """Computes dy_rsqrt_sum, dbias_partial, dgain_partial, dmu_sum_partial with the variant that `choose` returns. Does not check operands."""
     N = x.shape[0]
     C = x.shape[1]
     Cg = C // groups
@@ -1771,9 +1797,9 @@ def launch_group_norm_backward_dy_rsqrt_sum(
     var_kept = lib.reshaped(var_kept, N * groups)
     gain = lib.reshaped(gain, Cg * groups)
     dy_rsqrt_sum = dy_rsqrt_sum.view(Cg * N * groups)
-    dbias_part = dbias_part.view(Cg * N * groups)
-    dgain_part = dgain_part.view(Cg * N * groups)
-    dmu_sum_part_ = dmu_sum_part_.view(Cg * N * groups)
+    dbias_partial = dbias_partial.view(Cg * N * groups)
+    dgain_partial = dgain_partial.view(Cg * N * groups)
+    dmu_sum_partial = dmu_sum_partial.view(Cg * N * groups)
     rows = Cg * N * groups
     strided = 0 < dy.stride(0) < dy.stride(1) or 0 < x.stride(0) < x.stride(1)
     aligned = math.gcd(batch, dy.stride(0)) * dy.element_size() % 8 == 0
@@ -1789,10 +1815,10 @@ def launch_group_norm_backward_dy_rsqrt_sum(
         # A Python number reaches a kernel as f32.
         eps = torch.full((), eps, dtype=torch.float64, device=dy.device)
     arguments = (
-        var_kept, dy, x, mu_kept, gain, dy_rsqrt_sum, dbias_part, dgain_part, dmu_sum_part_,
-        eps, Cg * N * groups, batch, Cg, Cg * groups, var_kept.stride(0), *dy.stride(),
-        *x.stride(), mu_kept.stride(0), gain.stride(0), dy_rsqrt_sum.stride(0),
-        dbias_part.stride(0), dgain_part.stride(0), dmu_sum_part_.stride(0),
+        var_kept, dy, x, mu_kept, gain, dy_rsqrt_sum, dbias_partial, dgain_partial,
+        dmu_sum_partial, eps, Cg * N * groups, batch, Cg, Cg * groups, var_kept.stride(0),
+        *dy.stride(), *x.stride(), mu_kept.stride(0), gain.stride(0), dy_rsqrt_sum.stride(0),
+        dbias_partial.stride(0), dgain_partial.stride(0), dmu_sum_partial.stride(0),
     )  # fmt: skip
     constants = dict(
         EPS_IS_TENSOR=isinstance(eps, torch.Tensor), COMPUTE=COMPUTE,
@@ -1801,29 +1827,29 @@ def launch_group_norm_backward_dy_rsqrt_sum(
     if variant == "split":
         PARTS, MERGE = config["PARTS"], config["MERGE"]
         dy_rsqrt_sum_part = torch.empty((rows, PARTS), dtype=compute, device=dy.device)
-        dbias_part_part = torch.empty((rows, PARTS), dtype=compute, device=dy.device)
-        dgain_part_part = torch.empty((rows, PARTS), dtype=compute, device=dy.device)
-        dmu_sum_part__part = torch.empty((rows, PARTS), dtype=compute, device=dy.device)
+        dbias_partial_part = torch.empty((rows, PARTS), dtype=compute, device=dy.device)
+        dgain_partial_part = torch.empty((rows, PARTS), dtype=compute, device=dy.device)
+        dmu_sum_partial_part = torch.empty((rows, PARTS), dtype=compute, device=dy.device)
         grid = (lib.cdiv(rows, ROWS), PARTS)
         group_norm_backward_dy_rsqrt_sum_loop[grid](
             *arguments, **constants, PASS=1, dy_rsqrt_sum_part_ptr=dy_rsqrt_sum_part,
-            dbias_part_part_ptr=dbias_part_part, dgain_part_part_ptr=dgain_part_part,
-            dmu_sum_part_part_ptr=dmu_sum_part__part, **lib.config_without(config, "MERGE"),
+            dbias_partial_part_ptr=dbias_partial_part, dgain_partial_part_ptr=dgain_partial_part,
+            dmu_sum_partial_part_ptr=dmu_sum_partial_part, **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(rows, MERGE),)
         group_norm_backward_dy_rsqrt_sum_loop[grid](
             *arguments, **constants, PASS=2, dy_rsqrt_sum_part_ptr=dy_rsqrt_sum_part,
-            dbias_part_part_ptr=dbias_part_part, dgain_part_part_ptr=dgain_part_part,
-            dmu_sum_part_part_ptr=dmu_sum_part__part,
+            dbias_partial_part_ptr=dbias_partial_part, dgain_partial_part_ptr=dgain_partial_part,
+            dmu_sum_partial_part_ptr=dmu_sum_partial_part,
             **dict(lib.config_without(config, "MERGE"), ROWS=MERGE, PARTS_POW2=PARTS),
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(rows, ROWS),)
         group_norm_backward_dy_rsqrt_sum_rows[grid](
-            dy, x, mu_kept, dy_rsqrt_sum, dbias_part, var_kept, dgain_part, gain, dmu_sum_part_,
-            eps, Cg * N * groups, batch, Cg, Cg * groups, *dy.stride(), *x.stride(),
-            mu_kept.stride(0), dy_rsqrt_sum.stride(0), dbias_part.stride(0), var_kept.stride(0),
-            dgain_part.stride(0), gain.stride(0), dmu_sum_part_.stride(0),
+            dy, x, mu_kept, dy_rsqrt_sum, dbias_partial, var_kept, dgain_partial, gain,
+            dmu_sum_partial, eps, Cg * N * groups, batch, Cg, Cg * groups, *dy.stride(),
+            *x.stride(), mu_kept.stride(0), dy_rsqrt_sum.stride(0), dbias_partial.stride(0),
+            var_kept.stride(0), dgain_partial.stride(0), gain.stride(0), dmu_sum_partial.stride(0),
             **constants, **config,
         )  # fmt: skip
     else:
@@ -1835,7 +1861,7 @@ choose_group_norm_backward_dvar_sum = choose_group_norm_backward_dy_rsqrt_sum
 
 
 def launch_group_norm_backward_dvar_sum(
-    x, gain, var_kept, dy, dy_rsqrt_sum, dmu_sum_part_, dvar_sum, dmu_sum, eps, groups
+    x, gain, var_kept, dy, dy_rsqrt_sum, dmu_sum_partial, dvar_sum, dmu_sum, eps, groups
 ) -> None:
     """Computes dvar_sum, dmu_sum with the variant that `choose` returns. Does not check operands."""
     N = x.shape[0]
@@ -1844,13 +1870,13 @@ def launch_group_norm_backward_dvar_sum(
     var_kept = lib.reshaped(var_kept, N * groups)
     dy_rsqrt_sum = lib.reshaped(dy_rsqrt_sum, N * groups, Cg)
     gain = lib.reshaped(gain, groups, Cg)
-    dmu_sum_part_ = lib.reshaped(dmu_sum_part_, N * groups, Cg)
+    dmu_sum_partial = lib.reshaped(dmu_sum_partial, N * groups, Cg)
     dvar_sum = dvar_sum.view(N * groups)
     dmu_sum = dmu_sum.view(N * groups)
     rows = N * groups
-    strided = 0 < dy_rsqrt_sum.stride(0) < dy_rsqrt_sum.stride(1) or 0 < dmu_sum_part_.stride(
+    strided = 0 < dy_rsqrt_sum.stride(0) < dy_rsqrt_sum.stride(1) or 0 < dmu_sum_partial.stride(
         0
-    ) < dmu_sum_part_.stride(1)
+    ) < dmu_sum_partial.stride(1)
     aligned = math.gcd(Cg, dy_rsqrt_sum.stride(0)) * dy_rsqrt_sum.element_size() % 8 == 0
     in_f64 = torch.float64 in (x.dtype, gain.dtype, dy.dtype)
     variant, config = choose_group_norm_backward_dvar_sum(
@@ -1864,13 +1890,13 @@ def launch_group_norm_backward_dvar_sum(
         # A Python number reaches a kernel as f32.
         eps = torch.full((), eps, dtype=torch.float64, device=var_kept.device)
     arguments = (
-        var_kept, dy_rsqrt_sum, gain, dmu_sum_part_, dvar_sum, dmu_sum, eps, N * groups, Cg,
-        var_kept.stride(0), *dy_rsqrt_sum.stride(), *gain.stride(), *dmu_sum_part_.stride(),
+        var_kept, dy_rsqrt_sum, gain, dmu_sum_partial, dvar_sum, dmu_sum, eps, N * groups, Cg,
+        var_kept.stride(0), *dy_rsqrt_sum.stride(), *gain.stride(), *dmu_sum_partial.stride(),
         dvar_sum.stride(0), dmu_sum.stride(0),
     )  # fmt: skip
     constants = dict(
         COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor), groups=groups,
-        VEC=lib.vec(Cg, dy_rsqrt_sum.stride(0), gain.stride(0), dmu_sum_part_.stride(0)),
+        VEC=lib.vec(Cg, dy_rsqrt_sum.stride(0), gain.stride(0), dmu_sum_partial.stride(0)),
         enable_fp_fusion=True,
     )  # fmt: skip
     if variant == "split":
@@ -1880,20 +1906,20 @@ def launch_group_norm_backward_dvar_sum(
         grid = (lib.cdiv(rows, ROWS), PARTS)
         group_norm_backward_dvar_sum_loop[grid](
             *arguments, **constants, PASS=1, dvar_sum_part_ptr=dvar_sum_part,
-            dmu_sum_part_ptr2=dmu_sum_part, **lib.config_without(config, "MERGE"),
+            dmu_sum_part_ptr=dmu_sum_part, **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(rows, MERGE),)
         group_norm_backward_dvar_sum_loop[grid](
             *arguments, **constants, PASS=2, dvar_sum_part_ptr=dvar_sum_part,
-            dmu_sum_part_ptr2=dmu_sum_part,
+            dmu_sum_part_ptr=dmu_sum_part,
             **dict(lib.config_without(config, "MERGE"), ROWS=MERGE, PARTS_POW2=PARTS),
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(rows, ROWS),)
         group_norm_backward_dvar_sum_rows[grid](
-            var_kept, dy_rsqrt_sum, gain, dvar_sum, dmu_sum_part_, dmu_sum, eps, N * groups, Cg,
+            var_kept, dy_rsqrt_sum, gain, dvar_sum, dmu_sum_partial, dmu_sum, eps, N * groups, Cg,
             var_kept.stride(0), *dy_rsqrt_sum.stride(), *gain.stride(), dvar_sum.stride(0),
-            *dmu_sum_part_.stride(), dmu_sum.stride(0),
+            *dmu_sum_partial.stride(), dmu_sum.stride(0),
             **constants, **config,
         )  # fmt: skip
     else:
@@ -1947,41 +1973,41 @@ choose_group_norm_backward_dgain = choose_group_norm_backward_dy_rsqrt_sum
 
 
 def launch_group_norm_backward_dgain(
-    x, gain, dy, dbias_part, dgain_part, dgain, dbias, groups
+    x, gain, dy, dbias_partial, dgain_partial, dgain, dbias, groups
 ) -> None:
     """Computes dgain, dbias with the variant that `choose` returns. Does not check operands."""
     N = x.shape[0]
     C = x.shape[1]
     Cg = C // groups
-    dgain_part = lib.reshaped(dgain_part, N, Cg * groups)
-    dbias_part = lib.reshaped(dbias_part, N, Cg * groups)
+    dgain_partial = lib.reshaped(dgain_partial, N, Cg * groups)
+    dbias_partial = lib.reshaped(dbias_partial, N, Cg * groups)
     dgain = dgain.view(Cg * groups)
     dbias = dbias.view(Cg * groups)
     rows = Cg * groups
-    strided = 0 < dgain_part.stride(1) < dgain_part.stride(0) or 0 < dbias_part.stride(
+    strided = 0 < dgain_partial.stride(1) < dgain_partial.stride(0) or 0 < dbias_partial.stride(
         1
-    ) < dbias_part.stride(0)
-    aligned = math.gcd(N, dgain_part.stride(1)) * dgain_part.element_size() % 8 == 0
+    ) < dbias_partial.stride(0)
+    aligned = math.gcd(N, dgain_partial.stride(1)) * dgain_partial.element_size() % 8 == 0
     in_f64 = torch.float64 in (x.dtype, gain.dtype, dy.dtype)
     variant, config = choose_group_norm_backward_dgain(
         rows=rows, cols=N, strided=strided, aligned=aligned, in_f64=in_f64,
-        gpu=lib.gpu(dgain_part.device),
+        gpu=lib.gpu(dgain_partial.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
     compute = torch.float64 if in_f64 else torch.float32
     COMPUTE = tl.float64 if in_f64 else tl.float32
     arguments = (
-        dgain_part, dbias_part, dgain, dbias, Cg * groups, N, *dgain_part.stride(),
-        *dbias_part.stride(), dgain.stride(0), dbias.stride(0),
+        dgain_partial, dbias_partial, dgain, dbias, Cg * groups, N, *dgain_partial.stride(),
+        *dbias_partial.stride(), dgain.stride(0), dbias.stride(0),
     )  # fmt: skip
     constants = dict(
-        VEC=lib.vec(Cg * groups, dgain_part.stride(0), dbias_part.stride(0)),
+        VEC=lib.vec(Cg * groups, dgain_partial.stride(0), dbias_partial.stride(0)),
         enable_fp_fusion=True,
     )  # fmt: skip
     if variant == "split":
         PARTS, MERGE = config["PARTS"], config["MERGE"]
-        dgain_sum_part = torch.empty((rows, PARTS), dtype=compute, device=dgain_part.device)
-        dbias_sum_part = torch.empty((rows, PARTS), dtype=compute, device=dgain_part.device)
+        dgain_sum_part = torch.empty((rows, PARTS), dtype=compute, device=dgain_partial.device)
+        dbias_sum_part = torch.empty((rows, PARTS), dtype=compute, device=dgain_partial.device)
         grid = (lib.cdiv(rows, ROWS), PARTS)
         group_norm_backward_dgain_loop[grid](
             *arguments, COMPUTE=COMPUTE, **constants, PASS=1, dgain_sum_part_ptr=dgain_sum_part,
@@ -1996,8 +2022,8 @@ def launch_group_norm_backward_dgain(
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(rows, ROWS),)
         group_norm_backward_dgain_rows[grid](
-            dgain_part, dgain, dbias_part, dbias, Cg * groups, N, *dgain_part.stride(),
-            dgain.stride(0), *dbias_part.stride(), dbias.stride(0),
+            dgain_partial, dgain, dbias_partial, dbias, Cg * groups, N, *dgain_partial.stride(),
+            dgain.stride(0), *dbias_partial.stride(), dbias.stride(0),
             **constants, **config,
         )  # fmt: skip
     else:
@@ -2119,9 +2145,9 @@ def launch_group_norm_backward(
     C = x.shape[1]
     compute = torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32
     dy_rsqrt_sum = torch.empty((N, C), dtype=compute, device=x.device)
-    dbias_part = torch.empty((N, C), dtype=compute, device=x.device)
-    dgain_part = torch.empty((N, C), dtype=compute, device=x.device)
-    dmu_sum_part_ = torch.empty((N, C), dtype=compute, device=x.device)
+    dbias_partial = torch.empty((N, C), dtype=compute, device=x.device)
+    dgain_partial = torch.empty((N, C), dtype=compute, device=x.device)
+    dmu_sum_partial = torch.empty((N, C), dtype=compute, device=x.device)
     dvar_sum = torch.empty((N, groups), dtype=compute, device=x.device) if dx is not None else None
     dmu_sum = torch.empty((N, groups), dtype=compute, device=x.device) if dx is not None else None
     launch_group_norm_backward_dy_rsqrt_sum(
@@ -2131,22 +2157,24 @@ def launch_group_norm_backward(
         var_kept,
         dy,
         dy_rsqrt_sum,
-        dbias_part,
-        dgain_part,
-        dmu_sum_part_,
+        dbias_partial,
+        dgain_partial,
+        dmu_sum_partial,
         eps,
         groups,
     )
     if dx is not None:
         launch_group_norm_backward_dvar_sum(
-            x, gain, var_kept, dy, dy_rsqrt_sum, dmu_sum_part_, dvar_sum, dmu_sum, eps, groups
+            x, gain, var_kept, dy, dy_rsqrt_sum, dmu_sum_partial, dvar_sum, dmu_sum, eps, groups
         )
     if dx is not None:
         launch_group_norm_backward_dx(
             x, gain, mu_kept, var_kept, dy, dvar_sum, dmu_sum, dx, eps, groups
         )
     if dgain is not None or dbias is not None:
-        launch_group_norm_backward_dgain(x, gain, dy, dbias_part, dgain_part, dgain, dbias, groups)
+        launch_group_norm_backward_dgain(
+            x, gain, dy, dbias_partial, dgain_partial, dgain, dbias, groups
+        )
     if deps is not None:
         launch_group_norm_backward_deps(x, gain, var_kept, dy, dy_rsqrt_sum, deps, eps, groups)
 
@@ -2266,15 +2294,15 @@ def group_norm_backward_reference(
     c = torch.arange(C, device=x.device)[:, None]
     dy_rsqrt_sum = (dy * (x - mu_kept[n, c // Cg])).sum(-1)
 
-    # dbias_part[n, c] = sum[...](dy[n, c, ...])
-    dbias_part = dy.sum(-1)
+    # dbias_partial[n, c] = sum[...](dy[n, c, ...])
+    dbias_partial = dy.sum(-1)
 
-    # dgain_part[n, c] = sum[...](dy[n, c, ...] * ((x[n, c, ...] - mu_kept[n, c // Cg]) *
+    # dgain_partial[n, c] = sum[...](dy[n, c, ...] * ((x[n, c, ...] - mu_kept[n, c // Cg]) *
     #     y_rsqrt[n, c]))
-    dgain_part = (dy * ((x - mu_kept[n, c // Cg]) * y_rsqrt[:, :, None])).sum(-1)
+    dgain_partial = (dy * ((x - mu_kept[n, c // Cg]) * y_rsqrt[:, :, None])).sum(-1)
 
-    # dmu_sum_part[n, c] = sum[...](dy[n, c, ...] * gain[c] * y_rsqrt[n, c])
-    dmu_sum_part = (dy * gain[:, None] * y_rsqrt[:, :, None]).sum(-1)
+    # dmu_sum_partial[n, c] = sum[...](dy[n, c, ...] * gain[c] * y_rsqrt[n, c])
+    dmu_sum_partial = (dy * gain[:, None] * y_rsqrt[:, :, None]).sum(-1)
 
     # dvar_sum[n, g < groups] = sum[c < Cg](dy_rsqrt_sum[n, c + g * Cg] * gain[c + g * Cg] *
     #     (-0.5 * y_rsqrt[n, c + g * Cg]))
@@ -2284,8 +2312,8 @@ def group_norm_backward_reference(
         gain.unflatten(0, (groups, Cg)),
     )
 
-    # dmu_sum[n, g < groups] = sum[c < Cg](dmu_sum_part[n, c + g * Cg])
-    dmu_sum = dmu_sum_part.unflatten(1, (groups, Cg)).sum(-1)
+    # dmu_sum[n, g < groups] = sum[c < Cg](dmu_sum_partial[n, c + g * Cg])
+    dmu_sum = dmu_sum_partial.unflatten(1, (groups, Cg)).sum(-1)
 
     # dx[n, c, ...] = dy[n, c, ...] * gain[c] * y_rsqrt[n, c] + dvar_sum[n, c // Cg] /
     #     (var_kept[n, c // Cg] + eps) / (Cg * batch) * (2.0 * (x[n, c, ...] -
@@ -2299,11 +2327,11 @@ def group_norm_backward_reference(
         - dmu_sum[n, c // Cg] / (Cg * rows)
     ).to(T)
 
-    # dgain[c] = sum[n](dgain_part[n, c])
-    dgain = dgain_part.T.sum(-1).to(U)
+    # dgain[c] = sum[n](dgain_partial[n, c])
+    dgain = dgain_partial.T.sum(-1).to(U)
 
-    # dbias[c] = sum[n](dbias_part[n, c])
-    dbias = dbias_part.T.sum(-1).to(U)
+    # dbias[c] = sum[n](dbias_partial[n, c])
+    dbias = dbias_partial.T.sum(-1).to(U)
 
     # deps = sum[n, c](dy_rsqrt_sum[n, c] * gain[c] * (-0.5 * y_rsqrt[n, c]) /
     #     (var_kept[n, c // Cg] + eps))

@@ -1123,9 +1123,10 @@ def instance_norm_forward(
 
 @triton.jit
 def instance_norm_backward_dy_rsqrt_sum_rows(
-    dy_ptr, x_ptr, mu_kept_ptr, dy_rsqrt_sum_ptr, var_kept_ptr, dgain_part_ptr, dmu_sum_ptr,
-    gain_ptr, dx_ptr, eps, rows, cols, C, dy_row, dy_col, x_row, x_col, mu_kept_row,
-    dy_rsqrt_sum_row, var_kept_row, dgain_part_row, dmu_sum_row, gain_c, dx_row, dx_col,
+    dy_ptr, x_ptr, mu_kept_ptr, dy_rsqrt_sum_ptr, var_kept_ptr, dgain_partial_ptr,
+    dmu_sum_ptr, gain_ptr, dx_ptr, eps, rows, cols, C, dy_row, dy_col, x_row, x_col,
+    mu_kept_row, dy_rsqrt_sum_row, var_kept_row, dgain_partial_row, dmu_sum_row, gain_c,
+    dx_row, dx_col,
     COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
@@ -1147,10 +1148,10 @@ def instance_norm_backward_dy_rsqrt_sum_rows(
     var_kept = tl.load(var_kept_ptr + row * var_kept_row, mask=row < rows)
     # y_rsqrt[n, c] = rsqrt(var_kept[n, c] + eps)
     y_rsqrt = lib.rsqrt(var_kept + eps)
-    # dgain_part[n, c] = sum[...](dy[n, c, ...] * ((x[n, c, ...] - mu_kept[n, c]) *
-    #     y_rsqrt[n, c]))
-    dgain_part = tl.sum(tl.where(inside, dy * ((x - mu_kept) * y_rsqrt), 0.0), 1, keep_dims=True)
-    tl.store(dgain_part_ptr + row * dgain_part_row, dgain_part, mask=row < rows)
+    # dgain_partial[n, c] = sum[...](dy[n, c, ...] * ((x[n, c, ...] - mu_kept[n, c])
+    #     * y_rsqrt[n, c]))
+    dgain_partial = tl.sum(tl.where(inside, dy * ((x - mu_kept) * y_rsqrt), 0.0), 1, keep_dims=True)
+    tl.store(dgain_partial_ptr + row * dgain_partial_row, dgain_partial, mask=row < rows)
     # dmu_sum[n, c] = sum[...](dy[n, c, ...])
     dmu_sum = tl.sum(dy, 1, keep_dims=True)
     tl.store(dmu_sum_ptr + row * dmu_sum_row, dmu_sum, mask=row < rows)
@@ -1169,13 +1170,13 @@ def instance_norm_backward_dy_rsqrt_sum_rows(
 
 @triton.jit
 def instance_norm_backward_dy_rsqrt_sum_loop(
-    var_kept_ptr, dy_ptr, x_ptr, mu_kept_ptr, gain_ptr, dy_rsqrt_sum_ptr, dgain_part_ptr,
+    var_kept_ptr, dy_ptr, x_ptr, mu_kept_ptr, gain_ptr, dy_rsqrt_sum_ptr, dgain_partial_ptr,
     dmu_sum_ptr, dx_ptr, eps, rows, cols, C, var_kept_row, dy_row, dy_col, x_row, x_col,
-    mu_kept_row, gain_c, dy_rsqrt_sum_row, dgain_part_row, dmu_sum_row, dx_row, dx_col,
+    mu_kept_row, gain_c, dy_rsqrt_sum_row, dgain_partial_row, dmu_sum_row, dx_row, dx_col,
     EPS_IS_TENSOR: tl.constexpr, COMPUTE: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
-    dy_rsqrt_sum_part_ptr=None, dgain_part_part_ptr=None, dmu_sum_part_ptr=None,
+    dy_rsqrt_sum_part_ptr=None, dgain_partial_part_ptr=None, dmu_sum_part_ptr=None,
 ):  # fmt: skip
     """Each program handles ROWS rows of any width, BLOCK elements at a time, in two passes over each row.
 
@@ -1195,12 +1196,12 @@ def instance_norm_backward_dy_rsqrt_sum_loop(
     # y_rsqrt[n, c] = rsqrt(var_kept[n, c] + eps)
     y_rsqrt = lib.rsqrt(var_kept + eps)
     # dy_rsqrt_sum[n, c] = sum[...](dy[n, c, ...] * (x[n, c, ...] - mu_kept[n, c]))
-    # dgain_part[n, c] = sum[...](dy[n, c, ...] * ((x[n, c, ...] - mu_kept[n, c]) *
-    #     y_rsqrt[n, c]))
+    # dgain_partial[n, c] = sum[...](dy[n, c, ...] * ((x[n, c, ...] - mu_kept[n, c])
+    #     * y_rsqrt[n, c]))
     # dmu_sum[n, c] = sum[...](dy[n, c, ...])
     if PASS <= 1:
         dy_rsqrt_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-        dgain_part_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+        dgain_partial_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
         dmu_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
         for start in range(begin, end, BLOCK):
             col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -1220,17 +1221,17 @@ def instance_norm_backward_dy_rsqrt_sum_loop(
             mu_kept = tl.load(mu_kept_ptr + row * mu_kept_row, mask=row < rows)
             dy_rsqrt_sum_acc += tl.where(inside, dy * (x - mu_kept), 0.0)
 
-            dgain_part_acc += tl.where(inside, dy * ((x - mu_kept) * y_rsqrt), 0.0)
+            dgain_partial_acc += tl.where(inside, dy * ((x - mu_kept) * y_rsqrt), 0.0)
 
             dmu_sum_acc += dy
         dy_rsqrt_sum = tl.sum(dy_rsqrt_sum_acc, 1, keep_dims=True)
 
-        dgain_part = tl.sum(dgain_part_acc, 1, keep_dims=True)
+        dgain_partial = tl.sum(dgain_partial_acc, 1, keep_dims=True)
 
         dmu_sum = tl.sum(dmu_sum_acc, 1, keep_dims=True)
         if PASS == 1:
             tl.store(dy_rsqrt_sum_part_ptr + row * PARTS + part, dy_rsqrt_sum, mask=row < rows)
-            tl.store(dgain_part_part_ptr + row * PARTS + part, dgain_part, mask=row < rows)
+            tl.store(dgain_partial_part_ptr + row * PARTS + part, dgain_partial, mask=row < rows)
             tl.store(dmu_sum_part_ptr + row * PARTS + part, dmu_sum, mask=row < rows)
     else:
         parts = tl.arange(0, PARTS_POW2)[None, :]
@@ -1239,8 +1240,10 @@ def instance_norm_backward_dy_rsqrt_sum_loop(
             dy_rsqrt_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0
         )
         dy_rsqrt_sum = tl.sum(dy_rsqrt_sum_parts, 1, keep_dims=True)
-        dgain_part_parts = tl.load(dgain_part_part_ptr + row * PARTS + parts, mask=there, other=0.0)
-        dgain_part = tl.sum(dgain_part_parts, 1, keep_dims=True)
+        dgain_partial_parts = tl.load(
+            dgain_partial_part_ptr + row * PARTS + parts, mask=there, other=0.0
+        )
+        dgain_partial = tl.sum(dgain_partial_parts, 1, keep_dims=True)
         dmu_sum_parts = tl.load(dmu_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
         dmu_sum = tl.sum(dmu_sum_parts, 1, keep_dims=True)
     if PASS != 1:
@@ -1253,7 +1256,11 @@ def instance_norm_backward_dy_rsqrt_sum_loop(
         tl.store(
             dy_rsqrt_sum_ptr + row * dy_rsqrt_sum_row, dy_rsqrt_sum, mask=(row < rows) & (part == 0)
         )
-        tl.store(dgain_part_ptr + row * dgain_part_row, dgain_part, mask=(row < rows) & (part == 0))
+        tl.store(
+            dgain_partial_ptr + row * dgain_partial_row,
+            dgain_partial,
+            mask=(row < rows) & (part == 0),
+        )
         tl.store(dmu_sum_ptr + row * dmu_sum_row, dmu_sum, mask=(row < rows) & (part == 0))
         for start in range(begin, end, BLOCK):
             col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -1275,13 +1282,13 @@ def instance_norm_backward_dy_rsqrt_sum_loop(
 @triton.jit
 def instance_norm_backward_dy_rsqrt_sum_two_pass(
     tickets_ptr, var_kept_ptr, dy_ptr, x_ptr, mu_kept_ptr, dy_rsqrt_sum_part_ptr,
-    dgain_part_part_ptr, dmu_sum_part_ptr, gain_ptr, dy_rsqrt_sum_ptr, dgain_part_ptr,
+    dgain_partial_part_ptr, dmu_sum_part_ptr, gain_ptr, dy_rsqrt_sum_ptr, dgain_partial_ptr,
     dmu_sum_ptr, dx_ptr, eps, rows, cols, C, var_kept_row, dy_row, dy_col, x_row, x_col,
-    mu_kept_row, gain_c, dy_rsqrt_sum_row, dgain_part_row, dmu_sum_row, dx_row, dx_col,
+    mu_kept_row, gain_c, dy_rsqrt_sum_row, dgain_partial_row, dmu_sum_row, dx_row, dx_col,
     EPS_IS_TENSOR: tl.constexpr, COMPUTE: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS_POW2: tl.constexpr, LAG: tl.constexpr,
 ):  # fmt: skip
-    """Program `ticket` reduces a block to dy_rsqrt_sum, dgain_part, dmu_sum. Then it writes an earlier block, which L2 still holds."""
+    """Program `ticket` reduces a block to dy_rsqrt_sum, dgain_partial, dmu_sum. Then it writes an earlier block, which L2 still holds."""
     # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     cols, dy_row = cols // VEC * VEC, dy_row // VEC * VEC
     x_row, dx_row = x_row // VEC * VEC, dx_row // VEC * VEC
@@ -1301,9 +1308,9 @@ def instance_norm_backward_dy_rsqrt_sum_two_pass(
         y_rsqrt = lib.rsqrt(var_kept + eps)
         # dy_rsqrt_sum[n, c] = sum[...](dy[n, c, ...] * (x[n, c, ...] - mu_kept[n, c]))
         dy_rsqrt_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-        # dgain_part[n, c] = sum[...](dy[n, c, ...] * ((x[n, c, ...] - mu_kept[n, c]) *
-        #     y_rsqrt[n, c]))
-        dgain_part_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+        # dgain_partial[n, c] = sum[...](dy[n, c, ...] * ((x[n, c, ...] - mu_kept[n, c])
+        #     * y_rsqrt[n, c]))
+        dgain_partial_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
         # dmu_sum[n, c] = sum[...](dy[n, c, ...])
         dmu_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
         dy = tl.load(
@@ -1317,7 +1324,7 @@ def instance_norm_backward_dy_rsqrt_sum_two_pass(
         ).to(COMPUTE)
         mu_kept = tl.load(mu_kept_ptr + row * mu_kept_row, mask=row < rows)
         dy_rsqrt_sum_acc += tl.where(inside, dy * (x - mu_kept), 0.0)
-        dgain_part_acc += tl.where(inside, dy * ((x - mu_kept) * y_rsqrt), 0.0)
+        dgain_partial_acc += tl.where(inside, dy * ((x - mu_kept) * y_rsqrt), 0.0)
         dmu_sum_acc += dy
         tl.store(
             dy_rsqrt_sum_part_ptr + row * blocks + part,
@@ -1325,8 +1332,8 @@ def instance_norm_backward_dy_rsqrt_sum_two_pass(
             mask=row < rows,
         )
         tl.store(
-            dgain_part_part_ptr + row * blocks + part,
-            tl.sum(dgain_part_acc, 1, keep_dims=True),
+            dgain_partial_part_ptr + row * blocks + part,
+            tl.sum(dgain_partial_acc, 1, keep_dims=True),
             mask=row < rows,
         )
         tl.store(
@@ -1356,10 +1363,10 @@ def instance_norm_backward_dy_rsqrt_sum_two_pass(
             dy_rsqrt_sum_part_ptr + row * blocks + parts, mask=there, other=0.0
         )
         dy_rsqrt_sum = tl.sum(dy_rsqrt_sum_parts, 1, keep_dims=True)
-        dgain_part_parts = tl.load(
-            dgain_part_part_ptr + row * blocks + parts, mask=there, other=0.0
+        dgain_partial_parts = tl.load(
+            dgain_partial_part_ptr + row * blocks + parts, mask=there, other=0.0
         )
-        dgain_part = tl.sum(dgain_part_parts, 1, keep_dims=True)
+        dgain_partial = tl.sum(dgain_partial_parts, 1, keep_dims=True)
         dmu_sum_parts = tl.load(dmu_sum_part_ptr + row * blocks + parts, mask=there, other=0.0)
         dmu_sum = tl.sum(dmu_sum_parts, 1, keep_dims=True)
         gain = tl.load(gain_ptr + c * gain_c, mask=row < rows).to(COMPUTE)
@@ -1371,7 +1378,11 @@ def instance_norm_backward_dy_rsqrt_sum_two_pass(
         tl.store(
             dy_rsqrt_sum_ptr + row * dy_rsqrt_sum_row, dy_rsqrt_sum, mask=(row < rows) & (part == 0)
         )
-        tl.store(dgain_part_ptr + row * dgain_part_row, dgain_part, mask=(row < rows) & (part == 0))
+        tl.store(
+            dgain_partial_ptr + row * dgain_partial_row,
+            dgain_partial,
+            mask=(row < rows) & (part == 0),
+        )
         tl.store(dmu_sum_ptr + row * dmu_sum_row, dmu_sum, mask=(row < rows) & (part == 0))
         dy = tl.load(
             dy_ptr + row * dy_row + col * dy_col, mask=inside, eviction_policy="evict_first"
@@ -1389,10 +1400,10 @@ def instance_norm_backward_dy_rsqrt_sum_two_pass(
 
 @triton.jit
 def instance_norm_backward_dy_rsqrt_sum_channels_rows(
-    dy_ptr, x_ptr, mu_kept_ptr, dy_rsqrt_sum_ptr, var_kept_ptr, dgain_part_ptr, dmu_sum_ptr,
-    gain_ptr, dx_ptr, eps, rows, cols, C, dy_n, dy_c, dy_col, x_n, x_c, x_col, mu_kept_n,
-    mu_kept_c, dy_rsqrt_sum_n, dy_rsqrt_sum_c, var_kept_n, var_kept_c, dgain_part_n,
-    dgain_part_c, dmu_sum_n, dmu_sum_c, gain_c, dx_n, dx_c, dx_col,
+    dy_ptr, x_ptr, mu_kept_ptr, dy_rsqrt_sum_ptr, var_kept_ptr, dgain_partial_ptr,
+    dmu_sum_ptr, gain_ptr, dx_ptr, eps, rows, cols, C, dy_n, dy_c, dy_col, x_n, x_c, x_col,
+    mu_kept_n, mu_kept_c, dy_rsqrt_sum_n, dy_rsqrt_sum_c, var_kept_n, var_kept_c,
+    dgain_partial_n, dgain_partial_c, dmu_sum_n, dmu_sum_c, gain_c, dx_n, dx_c, dx_col,
     COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
@@ -1419,10 +1430,14 @@ def instance_norm_backward_dy_rsqrt_sum_channels_rows(
     var_kept = tl.load(var_kept_ptr + n * var_kept_n + c * var_kept_c, mask=row < rows)
     # y_rsqrt[n, c] = rsqrt(var_kept[n, c] + eps)
     y_rsqrt = lib.rsqrt(var_kept + eps)
-    # dgain_part[n, c] = sum[...](dy[n, c, ...] * ((x[n, c, ...] - mu_kept[n, c]) *
-    #     y_rsqrt[n, c]))
-    dgain_part = tl.sum(tl.where(inside, dy * ((x - mu_kept) * y_rsqrt), 0.0), 1, keep_dims=True)
-    tl.store(dgain_part_ptr + n * dgain_part_n + c * dgain_part_c, dgain_part, mask=row < rows)
+    # dgain_partial[n, c] = sum[...](dy[n, c, ...] * ((x[n, c, ...] - mu_kept[n, c])
+    #     * y_rsqrt[n, c]))
+    dgain_partial = tl.sum(tl.where(inside, dy * ((x - mu_kept) * y_rsqrt), 0.0), 1, keep_dims=True)
+    tl.store(
+        dgain_partial_ptr + n * dgain_partial_n + c * dgain_partial_c,
+        dgain_partial,
+        mask=row < rows,
+    )
     # dmu_sum[n, c] = sum[...](dy[n, c, ...])
     dmu_sum = tl.sum(dy, 1, keep_dims=True)
     tl.store(dmu_sum_ptr + n * dmu_sum_n + c * dmu_sum_c, dmu_sum, mask=row < rows)
@@ -1441,14 +1456,14 @@ def instance_norm_backward_dy_rsqrt_sum_channels_rows(
 
 @triton.jit
 def instance_norm_backward_dy_rsqrt_sum_channels_loop(
-    var_kept_ptr, dy_ptr, x_ptr, mu_kept_ptr, gain_ptr, dy_rsqrt_sum_ptr, dgain_part_ptr,
+    var_kept_ptr, dy_ptr, x_ptr, mu_kept_ptr, gain_ptr, dy_rsqrt_sum_ptr, dgain_partial_ptr,
     dmu_sum_ptr, dx_ptr, eps, rows, cols, C, var_kept_n, var_kept_c, dy_n, dy_c, dy_col,
     x_n, x_c, x_col, mu_kept_n, mu_kept_c, gain_c, dy_rsqrt_sum_n, dy_rsqrt_sum_c,
-    dgain_part_n, dgain_part_c, dmu_sum_n, dmu_sum_c, dx_n, dx_c, dx_col,
+    dgain_partial_n, dgain_partial_c, dmu_sum_n, dmu_sum_c, dx_n, dx_c, dx_col,
     EPS_IS_TENSOR: tl.constexpr, COMPUTE: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
-    dy_rsqrt_sum_part_ptr=None, dgain_part_part_ptr=None, dmu_sum_part_ptr=None,
+    dy_rsqrt_sum_part_ptr=None, dgain_partial_part_ptr=None, dmu_sum_part_ptr=None,
 ):  # fmt: skip
     """Each program handles ROWS rows of any width, BLOCK elements at a time, in two passes over each row.
 
@@ -1471,12 +1486,12 @@ def instance_norm_backward_dy_rsqrt_sum_channels_loop(
     # y_rsqrt[n, c] = rsqrt(var_kept[n, c] + eps)
     y_rsqrt = lib.rsqrt(var_kept + eps)
     # dy_rsqrt_sum[n, c] = sum[...](dy[n, c, ...] * (x[n, c, ...] - mu_kept[n, c]))
-    # dgain_part[n, c] = sum[...](dy[n, c, ...] * ((x[n, c, ...] - mu_kept[n, c]) *
-    #     y_rsqrt[n, c]))
+    # dgain_partial[n, c] = sum[...](dy[n, c, ...] * ((x[n, c, ...] - mu_kept[n, c])
+    #     * y_rsqrt[n, c]))
     # dmu_sum[n, c] = sum[...](dy[n, c, ...])
     if PASS <= 1:
         dy_rsqrt_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-        dgain_part_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+        dgain_partial_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
         dmu_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
         for start in range(begin, end, BLOCK):
             col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -1496,17 +1511,17 @@ def instance_norm_backward_dy_rsqrt_sum_channels_loop(
             mu_kept = tl.load(mu_kept_ptr + n * mu_kept_n + c * mu_kept_c, mask=row < rows)
             dy_rsqrt_sum_acc += tl.where(inside, dy * (x - mu_kept), 0.0)
 
-            dgain_part_acc += tl.where(inside, dy * ((x - mu_kept) * y_rsqrt), 0.0)
+            dgain_partial_acc += tl.where(inside, dy * ((x - mu_kept) * y_rsqrt), 0.0)
 
             dmu_sum_acc += dy
         dy_rsqrt_sum = tl.sum(dy_rsqrt_sum_acc, 1, keep_dims=True)
 
-        dgain_part = tl.sum(dgain_part_acc, 1, keep_dims=True)
+        dgain_partial = tl.sum(dgain_partial_acc, 1, keep_dims=True)
 
         dmu_sum = tl.sum(dmu_sum_acc, 1, keep_dims=True)
         if PASS == 1:
             tl.store(dy_rsqrt_sum_part_ptr + row * PARTS + part, dy_rsqrt_sum, mask=row < rows)
-            tl.store(dgain_part_part_ptr + row * PARTS + part, dgain_part, mask=row < rows)
+            tl.store(dgain_partial_part_ptr + row * PARTS + part, dgain_partial, mask=row < rows)
             tl.store(dmu_sum_part_ptr + row * PARTS + part, dmu_sum, mask=row < rows)
     else:
         parts = tl.arange(0, PARTS_POW2)[None, :]
@@ -1515,8 +1530,10 @@ def instance_norm_backward_dy_rsqrt_sum_channels_loop(
             dy_rsqrt_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0
         )
         dy_rsqrt_sum = tl.sum(dy_rsqrt_sum_parts, 1, keep_dims=True)
-        dgain_part_parts = tl.load(dgain_part_part_ptr + row * PARTS + parts, mask=there, other=0.0)
-        dgain_part = tl.sum(dgain_part_parts, 1, keep_dims=True)
+        dgain_partial_parts = tl.load(
+            dgain_partial_part_ptr + row * PARTS + parts, mask=there, other=0.0
+        )
+        dgain_partial = tl.sum(dgain_partial_parts, 1, keep_dims=True)
         dmu_sum_parts = tl.load(dmu_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
         dmu_sum = tl.sum(dmu_sum_parts, 1, keep_dims=True)
     if PASS != 1:
@@ -1532,8 +1549,8 @@ def instance_norm_backward_dy_rsqrt_sum_channels_loop(
             mask=(row < rows) & (part == 0),
         )
         tl.store(
-            dgain_part_ptr + n * dgain_part_n + c * dgain_part_c,
-            dgain_part,
+            dgain_partial_ptr + n * dgain_partial_n + c * dgain_partial_c,
+            dgain_partial,
             mask=(row < rows) & (part == 0),
         )
         tl.store(
@@ -1560,22 +1577,24 @@ def instance_norm_backward_dy_rsqrt_sum_channels_loop(
 
 @triton.jit
 def instance_norm_backward_dgain_rows(
-    dgain_part_ptr, dgain_ptr, dmu_sum_ptr, dbias_ptr, C, N, dgain_part_col, dgain_part_row,
-    dgain_row, dmu_sum_col, dmu_sum_row, dbias_row,
+    dgain_partial_ptr, dgain_ptr, dmu_sum_ptr, dbias_ptr, C, N, dgain_partial_col,
+    dgain_partial_row, dgain_row, dmu_sum_col, dmu_sum_row, dbias_row,
     VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program holds ROWS whole rows in registers, and reads every element once."""
     # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
-    C, dgain_part_col = C // VEC * VEC, dgain_part_col // VEC * VEC
+    C, dgain_partial_col = C // VEC * VEC, dgain_partial_col // VEC * VEC
     dmu_sum_col = dmu_sum_col // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     inside = (row < C) & (col < N)
-    dgain_part = tl.load(
-        dgain_part_ptr + col * dgain_part_col + row * dgain_part_row, mask=inside, other=0.0
+    dgain_partial = tl.load(
+        dgain_partial_ptr + col * dgain_partial_col + row * dgain_partial_row,
+        mask=inside,
+        other=0.0,
     )
-    # dgain[c] = sum[n](dgain_part[n, c])
-    dgain = tl.sum(dgain_part, 1, keep_dims=True)
+    # dgain[c] = sum[n](dgain_partial[n, c])
+    dgain = tl.sum(dgain_partial, 1, keep_dims=True)
     tl.store(dgain_ptr + row * dgain_row, dgain, mask=row < C)
     dmu_sum = tl.load(dmu_sum_ptr + col * dmu_sum_col + row * dmu_sum_row, mask=inside, other=0.0)
     # dbias[c] = sum[n](dmu_sum[n, c])
@@ -1585,8 +1604,8 @@ def instance_norm_backward_dgain_rows(
 
 @triton.jit
 def instance_norm_backward_dgain_loop(
-    dgain_part_ptr, dmu_sum_ptr, dgain_ptr, dbias_ptr, C, N, dgain_part_col, dgain_part_row,
-    dmu_sum_col, dmu_sum_row, dgain_row, dbias_row,
+    dgain_partial_ptr, dmu_sum_ptr, dgain_ptr, dbias_ptr, C, N, dgain_partial_col,
+    dgain_partial_row, dmu_sum_col, dmu_sum_row, dgain_row, dbias_row,
     COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
     dgain_sum_part_ptr=None, dbias_sum_part_ptr=None,
@@ -1596,14 +1615,14 @@ def instance_norm_backward_dgain_loop(
     With PASS > 0, PARTS programs share the rows. Each launch before the last stores the state of one CHUNK of columns.
     """
     # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
-    C, dgain_part_col = C // VEC * VEC, dgain_part_col // VEC * VEC
+    C, dgain_partial_col = C // VEC * VEC, dgain_partial_col // VEC * VEC
     dmu_sum_col = dmu_sum_col // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part, begin, end = 0, 0, tl.cast(N, tl.int64)
     if PASS > 0:
         part = tl.program_id(1).to(tl.int64)
         begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
-    # dgain[c] = sum[n](dgain_part[n, c])
+    # dgain[c] = sum[n](dgain_partial[n, c])
     # dbias[c] = sum[n](dmu_sum[n, c])
     if PASS <= 1:
         dgain_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
@@ -1611,10 +1630,12 @@ def instance_norm_backward_dgain_loop(
         for start in range(begin, end, BLOCK):
             col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
             inside = (row < C) & (col < N)
-            dgain_part = tl.load(
-                dgain_part_ptr + col * dgain_part_col + row * dgain_part_row, mask=inside, other=0.0
+            dgain_partial = tl.load(
+                dgain_partial_ptr + col * dgain_partial_col + row * dgain_partial_row,
+                mask=inside,
+                other=0.0,
             )
-            dgain_sum_acc += dgain_part
+            dgain_sum_acc += dgain_partial
             dmu_sum = tl.load(
                 dmu_sum_ptr + col * dmu_sum_col + row * dmu_sum_row, mask=inside, other=0.0
             )
@@ -1829,9 +1850,9 @@ def choose_instance_norm_backward_dy_rsqrt_sum(
 
 
 def launch_instance_norm_backward_dy_rsqrt_sum(
-    x, gain, mu_kept, var_kept, dy, dy_rsqrt_sum, dgain_part, dmu_sum, dx, eps
+    x, gain, mu_kept, var_kept, dy, dy_rsqrt_sum, dgain_partial, dmu_sum, dx, eps
 ) -> None:
-    """Computes dy_rsqrt_sum, dgain_part, dmu_sum, dx with the variant that `choose` returns. Does not check operands."""
+    """Computes dy_rsqrt_sum, dgain_partial, dmu_sum, dx with the variant that `choose` returns. Does not check operands."""
     N = x.shape[0]
     C = x.shape[1]
     batch = math.prod(dx.shape[2:])
@@ -1857,23 +1878,23 @@ def launch_instance_norm_backward_dy_rsqrt_sum(
         x = lib.reshaped(x, C * N, batch)
         var_kept = lib.reshaped(var_kept, C * N)
         dy_rsqrt_sum = dy_rsqrt_sum.view(C * N)
-        dgain_part = dgain_part.view(C * N)
+        dgain_partial = dgain_partial.view(C * N)
         dmu_sum = dmu_sum.view(C * N)
         dx = dx.view(C * N, batch)
         dy_rsqrt_sum_part = torch.empty(
             (rows, lib.cdiv(batch, BLOCK)), dtype=compute, device=dy.device
         )
-        dgain_part_part = torch.empty(
+        dgain_partial_part = torch.empty(
             (rows, lib.cdiv(batch, BLOCK)), dtype=compute, device=dy.device
         )
         dmu_sum_part = torch.empty((rows, lib.cdiv(batch, BLOCK)), dtype=compute, device=dy.device)
         tickets = torch.zeros((1 + lib.cdiv(rows, ROWS),), dtype=torch.int32, device=dy.device)
         grid = ((lib.cdiv(rows, ROWS) + 1) * lib.cdiv(batch, BLOCK) + config["LAG"],)
         instance_norm_backward_dy_rsqrt_sum_two_pass[grid](
-            tickets, var_kept, dy, x, mu_kept, dy_rsqrt_sum_part, dgain_part_part, dmu_sum_part,
-            gain, dy_rsqrt_sum, dgain_part, dmu_sum, dx, eps, C * N, batch, C, var_kept.stride(0),
-            *dy.stride(), *x.stride(), mu_kept.stride(0), gain.stride(0), dy_rsqrt_sum.stride(0),
-            dgain_part.stride(0), dmu_sum.stride(0), *dx.stride(),
+            tickets, var_kept, dy, x, mu_kept, dy_rsqrt_sum_part, dgain_partial_part, dmu_sum_part,
+            gain, dy_rsqrt_sum, dgain_partial, dmu_sum, dx, eps, C * N, batch, C,
+            var_kept.stride(0), *dy.stride(), *x.stride(), mu_kept.stride(0), gain.stride(0),
+            dy_rsqrt_sum.stride(0), dgain_partial.stride(0), dmu_sum.stride(0), *dx.stride(),
             VEC=lib.vec(batch, dy.stride(0), x.stride(0), dx.stride(0)), **constants, **config,
         )  # fmt: skip
     elif variant == "split":
@@ -1883,21 +1904,21 @@ def launch_instance_norm_backward_dy_rsqrt_sum(
         x = lib.reshaped(x, C * N, batch)
         var_kept = lib.reshaped(var_kept, C * N)
         dy_rsqrt_sum = dy_rsqrt_sum.view(C * N)
-        dgain_part = dgain_part.view(C * N)
+        dgain_partial = dgain_partial.view(C * N)
         dmu_sum = dmu_sum.view(C * N)
         dx = dx.view(C * N, batch)
         dy_rsqrt_sum_part = torch.empty((rows, PARTS), dtype=compute, device=dy.device)
-        dgain_part_part = torch.empty((rows, PARTS), dtype=compute, device=dy.device)
+        dgain_partial_part = torch.empty((rows, PARTS), dtype=compute, device=dy.device)
         dmu_sum_part = torch.empty((rows, PARTS), dtype=compute, device=dy.device)
         grid = (lib.cdiv(rows, ROWS), PARTS)
         for PASS in (1, 2):
             instance_norm_backward_dy_rsqrt_sum_loop[grid](
-                var_kept, dy, x, mu_kept, gain, dy_rsqrt_sum, dgain_part, dmu_sum, dx, eps, C * N,
+                var_kept, dy, x, mu_kept, gain, dy_rsqrt_sum, dgain_partial, dmu_sum, dx, eps, C * N,
                 batch, C, var_kept.stride(0), *dy.stride(), *x.stride(), mu_kept.stride(0),
-                gain.stride(0), dy_rsqrt_sum.stride(0), dgain_part.stride(0), dmu_sum.stride(0),
+                gain.stride(0), dy_rsqrt_sum.stride(0), dgain_partial.stride(0), dmu_sum.stride(0),
                 *dx.stride(),
                 VEC=lib.vec(batch, dy.stride(0), x.stride(0), dx.stride(0)), **constants, PASS=PASS,
-                dy_rsqrt_sum_part_ptr=dy_rsqrt_sum_part, dgain_part_part_ptr=dgain_part_part,
+                dy_rsqrt_sum_part_ptr=dy_rsqrt_sum_part, dgain_partial_part_ptr=dgain_partial_part,
                 dmu_sum_part_ptr=dmu_sum_part, **config,
             )  # fmt: skip
     elif variant == "rows":
@@ -1906,14 +1927,14 @@ def launch_instance_norm_backward_dy_rsqrt_sum(
         x = lib.reshaped(x, C * N, batch)
         var_kept = lib.reshaped(var_kept, C * N)
         dy_rsqrt_sum = dy_rsqrt_sum.view(C * N)
-        dgain_part = dgain_part.view(C * N)
+        dgain_partial = dgain_partial.view(C * N)
         dmu_sum = dmu_sum.view(C * N)
         dx = dx.view(C * N, batch)
         grid = (lib.cdiv(rows, ROWS),)
         instance_norm_backward_dy_rsqrt_sum_rows[grid](
-            dy, x, mu_kept, dy_rsqrt_sum, var_kept, dgain_part, dmu_sum, gain, dx, eps, C * N,
+            dy, x, mu_kept, dy_rsqrt_sum, var_kept, dgain_partial, dmu_sum, gain, dx, eps, C * N,
             batch, C, *dy.stride(), *x.stride(), mu_kept.stride(0), dy_rsqrt_sum.stride(0),
-            var_kept.stride(0), dgain_part.stride(0), dmu_sum.stride(0), gain.stride(0),
+            var_kept.stride(0), dgain_partial.stride(0), dmu_sum.stride(0), gain.stride(0),
             *dx.stride(),
             VEC=lib.vec(batch, dy.stride(0), x.stride(0), dx.stride(0)), **constants, **config,
         )  # fmt: skip
@@ -1923,14 +1944,14 @@ def launch_instance_norm_backward_dy_rsqrt_sum(
         x = lib.reshaped(x, C * N, batch)
         var_kept = lib.reshaped(var_kept, C * N)
         dy_rsqrt_sum = dy_rsqrt_sum.view(C * N)
-        dgain_part = dgain_part.view(C * N)
+        dgain_partial = dgain_partial.view(C * N)
         dmu_sum = dmu_sum.view(C * N)
         dx = dx.view(C * N, batch)
         grid = (lib.cdiv(rows, ROWS),)
         instance_norm_backward_dy_rsqrt_sum_loop[grid](
-            var_kept, dy, x, mu_kept, gain, dy_rsqrt_sum, dgain_part, dmu_sum, dx, eps, C * N,
+            var_kept, dy, x, mu_kept, gain, dy_rsqrt_sum, dgain_partial, dmu_sum, dx, eps, C * N,
             batch, C, var_kept.stride(0), *dy.stride(), *x.stride(), mu_kept.stride(0),
-            gain.stride(0), dy_rsqrt_sum.stride(0), dgain_part.stride(0), dmu_sum.stride(0),
+            gain.stride(0), dy_rsqrt_sum.stride(0), dgain_partial.stride(0), dmu_sum.stride(0),
             *dx.stride(),
             VEC=lib.vec(batch, dy.stride(0), x.stride(0), dx.stride(0)), **constants, **config,
         )  # fmt: skip
@@ -1940,18 +1961,18 @@ def launch_instance_norm_backward_dy_rsqrt_sum(
         x = lib.reshaped(x, N, C, batch)
         dx = dx.view(N, C, batch)
         dy_rsqrt_sum_part = torch.empty((rows, PARTS), dtype=compute, device=dy.device)
-        dgain_part_part = torch.empty((rows, PARTS), dtype=compute, device=dy.device)
+        dgain_partial_part = torch.empty((rows, PARTS), dtype=compute, device=dy.device)
         dmu_sum_part = torch.empty((rows, PARTS), dtype=compute, device=dy.device)
         grid = (lib.cdiv(rows, ROWS), PARTS)
         for PASS in (1, 2):
             instance_norm_backward_dy_rsqrt_sum_channels_loop[grid](
-                var_kept, dy, x, mu_kept, gain, dy_rsqrt_sum, dgain_part, dmu_sum, dx, eps, C * N,
+                var_kept, dy, x, mu_kept, gain, dy_rsqrt_sum, dgain_partial, dmu_sum, dx, eps, C * N,
                 batch, C, *var_kept.stride(), *dy.stride(), *x.stride(), *mu_kept.stride(),
-                gain.stride(0), *dy_rsqrt_sum.stride(), *dgain_part.stride(), *dmu_sum.stride(),
+                gain.stride(0), *dy_rsqrt_sum.stride(), *dgain_partial.stride(), *dmu_sum.stride(),
                 *dx.stride(),
                 VEC=lib.vec(batch, dy.stride(0), dy.stride(1), x.stride(0), x.stride(1), dx.stride(0), dx.stride(1)),
                 **constants, PASS=PASS, dy_rsqrt_sum_part_ptr=dy_rsqrt_sum_part,
-                dgain_part_part_ptr=dgain_part_part, dmu_sum_part_ptr=dmu_sum_part, **config,
+                dgain_partial_part_ptr=dgain_partial_part, dmu_sum_part_ptr=dmu_sum_part, **config,
             )  # fmt: skip
     elif variant in ("channels_strided", "channels_rows"):
         dy = lib.reshaped(dy, N, C, batch)
@@ -1959,9 +1980,9 @@ def launch_instance_norm_backward_dy_rsqrt_sum(
         dx = dx.view(N, C, batch)
         grid = (lib.cdiv(rows, ROWS),)
         instance_norm_backward_dy_rsqrt_sum_channels_rows[grid](
-            dy, x, mu_kept, dy_rsqrt_sum, var_kept, dgain_part, dmu_sum, gain, dx, eps, C * N,
+            dy, x, mu_kept, dy_rsqrt_sum, var_kept, dgain_partial, dmu_sum, gain, dx, eps, C * N,
             batch, C, *dy.stride(), *x.stride(), *mu_kept.stride(), *dy_rsqrt_sum.stride(),
-            *var_kept.stride(), *dgain_part.stride(), *dmu_sum.stride(), gain.stride(0),
+            *var_kept.stride(), *dgain_partial.stride(), *dmu_sum.stride(), gain.stride(0),
             *dx.stride(),
             VEC=lib.vec(batch, dy.stride(0), dy.stride(1), x.stride(0), x.stride(1), dx.stride(0), dx.stride(1)),
             **constants, **config,
@@ -1972,9 +1993,9 @@ def launch_instance_norm_backward_dy_rsqrt_sum(
         dx = dx.view(N, C, batch)
         grid = (lib.cdiv(rows, ROWS),)
         instance_norm_backward_dy_rsqrt_sum_channels_loop[grid](
-            var_kept, dy, x, mu_kept, gain, dy_rsqrt_sum, dgain_part, dmu_sum, dx, eps, C * N,
+            var_kept, dy, x, mu_kept, gain, dy_rsqrt_sum, dgain_partial, dmu_sum, dx, eps, C * N,
             batch, C, *var_kept.stride(), *dy.stride(), *x.stride(), *mu_kept.stride(),
-            gain.stride(0), *dy_rsqrt_sum.stride(), *dgain_part.stride(), *dmu_sum.stride(),
+            gain.stride(0), *dy_rsqrt_sum.stride(), *dgain_partial.stride(), *dmu_sum.stride(),
             *dx.stride(),
             VEC=lib.vec(batch, dy.stride(0), dy.stride(1), x.stride(0), x.stride(1), dx.stride(0), dx.stride(1)),
             **constants, **config,
@@ -2030,33 +2051,33 @@ def choose_instance_norm_backward_dgain(
     )  # fmt: skip
 
 
-def launch_instance_norm_backward_dgain(x, gain, dy, dgain_part, dmu_sum, dgain, dbias) -> None:
+def launch_instance_norm_backward_dgain(x, gain, dy, dgain_partial, dmu_sum, dgain, dbias) -> None:
     """Computes dgain, dbias with the variant that `choose` returns. Does not check operands."""
     N = x.shape[0]
     C = x.shape[1]
-    strided = 0 < dgain_part.stride(1) < dgain_part.stride(0) or 0 < dmu_sum.stride(
+    strided = 0 < dgain_partial.stride(1) < dgain_partial.stride(0) or 0 < dmu_sum.stride(
         1
     ) < dmu_sum.stride(0)
-    aligned = math.gcd(N, dgain_part.stride(1)) * dgain_part.element_size() % 8 == 0
+    aligned = math.gcd(N, dgain_partial.stride(1)) * dgain_partial.element_size() % 8 == 0
     in_f64 = torch.float64 in (x.dtype, gain.dtype, dy.dtype)
     variant, config = choose_instance_norm_backward_dgain(
         rows=C, cols=N, strided=strided, aligned=aligned, in_f64=in_f64,
-        gpu=lib.gpu(dgain_part.device),
+        gpu=lib.gpu(dgain_partial.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
     compute = torch.float64 if in_f64 else torch.float32
     COMPUTE = tl.float64 if in_f64 else tl.float32
     arguments = (
-        dgain_part, dmu_sum, dgain, dbias, C, N, *dgain_part.stride(), *dmu_sum.stride(),
+        dgain_partial, dmu_sum, dgain, dbias, C, N, *dgain_partial.stride(), *dmu_sum.stride(),
         dgain.stride(0), dbias.stride(0),
     )  # fmt: skip
     constants = dict(
-        VEC=lib.vec(C, dgain_part.stride(0), dmu_sum.stride(0)), enable_fp_fusion=True,
+        VEC=lib.vec(C, dgain_partial.stride(0), dmu_sum.stride(0)), enable_fp_fusion=True,
     )  # fmt: skip
     if variant == "split":
         PARTS, MERGE = config["PARTS"], config["MERGE"]
-        dgain_sum_part = torch.empty((C, PARTS), dtype=compute, device=dgain_part.device)
-        dbias_sum_part = torch.empty((C, PARTS), dtype=compute, device=dgain_part.device)
+        dgain_sum_part = torch.empty((C, PARTS), dtype=compute, device=dgain_partial.device)
+        dbias_sum_part = torch.empty((C, PARTS), dtype=compute, device=dgain_partial.device)
         grid = (lib.cdiv(C, ROWS), PARTS)
         instance_norm_backward_dgain_loop[grid](
             *arguments, COMPUTE=COMPUTE, **constants, PASS=1, dgain_sum_part_ptr=dgain_sum_part,
@@ -2071,7 +2092,7 @@ def launch_instance_norm_backward_dgain(x, gain, dy, dgain_part, dmu_sum, dgain,
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(C, ROWS),)
         instance_norm_backward_dgain_rows[grid](
-            dgain_part, dgain, dmu_sum, dbias, C, N, *dgain_part.stride(), dgain.stride(0),
+            dgain_partial, dgain, dmu_sum, dbias, C, N, *dgain_partial.stride(), dgain.stride(0),
             *dmu_sum.stride(), dbias.stride(0),
             **constants, **config,
         )  # fmt: skip
@@ -2193,13 +2214,13 @@ def launch_instance_norm_backward(
     C = x.shape[1]
     compute = torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32
     dy_rsqrt_sum = torch.empty((N, C), dtype=compute, device=x.device)
-    dgain_part = torch.empty((N, C), dtype=compute, device=x.device)
+    dgain_partial = torch.empty((N, C), dtype=compute, device=x.device)
     dmu_sum = torch.empty((N, C), dtype=compute, device=x.device)
     launch_instance_norm_backward_dy_rsqrt_sum(
-        x, gain, mu_kept, var_kept, dy, dy_rsqrt_sum, dgain_part, dmu_sum, dx, eps
+        x, gain, mu_kept, var_kept, dy, dy_rsqrt_sum, dgain_partial, dmu_sum, dx, eps
     )
     if dgain is not None or dbias is not None:
-        launch_instance_norm_backward_dgain(x, gain, dy, dgain_part, dmu_sum, dgain, dbias)
+        launch_instance_norm_backward_dgain(x, gain, dy, dgain_partial, dmu_sum, dgain, dbias)
     if deps is not None:
         launch_instance_norm_backward_deps(x, gain, var_kept, dy, dy_rsqrt_sum, deps, eps)
 
@@ -2310,9 +2331,9 @@ def instance_norm_backward_reference(
     # dy_rsqrt_sum[n, c] = sum[...](dy[n, c, ...] * (x[n, c, ...] - mu_kept[n, c]))
     dy_rsqrt_sum = (dy * (x - mu_kept[:, :, None])).sum(-1)
 
-    # dgain_part[n, c] = sum[...](dy[n, c, ...] * ((x[n, c, ...] - mu_kept[n, c]) *
+    # dgain_partial[n, c] = sum[...](dy[n, c, ...] * ((x[n, c, ...] - mu_kept[n, c]) *
     #     y_rsqrt[n, c]))
-    dgain_part = (dy * ((x - mu_kept[:, :, None]) * y_rsqrt[:, :, None])).sum(-1)
+    dgain_partial = (dy * ((x - mu_kept[:, :, None]) * y_rsqrt[:, :, None])).sum(-1)
 
     # dvar[n, c] = dy_rsqrt_sum[n, c] * gain[c] * (-0.5 * y_rsqrt[n, c] / (var_kept[n, c] +
     #     eps))
@@ -2329,8 +2350,8 @@ def instance_norm_backward_reference(
         - dmu_sum[:, :, None] * y_rsqrt[:, :, None] * gain[:, None] / rows
     ).to(T)
 
-    # dgain[c] = sum[n](dgain_part[n, c])
-    dgain = dgain_part.T.sum(-1).to(U)
+    # dgain[c] = sum[n](dgain_partial[n, c])
+    dgain = dgain_partial.T.sum(-1).to(U)
 
     # dbias[c] = sum[n](dmu_sum[n, c])
     dbias = dmu_sum.T.sum(-1).to(U)

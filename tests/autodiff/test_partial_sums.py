@@ -26,9 +26,9 @@ def lines_of(text: str) -> list[str]:
 
 def test_partial_sums_beside_one_that_is_there():
     lines = lines_of(SCALED.format(w="C", b="C", at="c", of="c"))
-    assert "  dw_part[n, c] = sum[l](dy[n, c, l] * (x[n, c, l] * r[n, c]))" in lines
-    assert "  dw[c] = sum[n](dw_part[n, c])" in lines
-    assert "  db[c] = sum[n](db_part[n, c])" in lines
+    assert "  dw_partial[n, c] = sum[l](dy[n, c, l] * (x[n, c, l] * r[n, c]))" in lines
+    assert "  dw[c] = sum[n](dw_partial[n, c])" in lines
+    assert "  db[c] = sum[n](db_partial[n, c])" in lines
 
 
 @pytest.mark.parametrize("at", ["l", "n"])
@@ -37,7 +37,7 @@ def test_a_sum_over_other_indices_stays(at):
     lines = lines_of(SCALED.format(w="L", b={"l": "L", "n": "N"}[at], at="l", of=at))
     assert any(line.startswith("  dw[l] = sum[n, c](dy[n, c, l] * ") for line in lines)
     if at == "n":
-        assert "  db[n] = sum[c](db_part[n, c])" in lines
+        assert "  db[n] = sum[c](db_partial[n, c])" in lines
 
 
 def test_an_image_without_pixels_adds_nothing():

@@ -57,12 +57,12 @@ def keeping(op: Op, lines: tuple[Nest, ...], back: Op) -> Op | None:
     taken = {p.name for p in (*op.params, *op.outputs)} | {nest.name for nest in lines}
     again = {nest.name for nest in _without(back, places.keys())}
     rows = _statistics(op, lines)
-    wide = {line.name for line in lines if _is_of_several_dims(op, line)}
+    images = {line.name for line in lines if _is_of_several_dims(op, line)}
     for line in lines:
         if line.name not in again or kind_of(line.dtype, op) != "float":
             continue
         like = _room(op, line)
-        if line.name in wide:
+        if line.name in images:
             like = Tensor(line.name, exprs.COMPUTE, line.dims)
         elif like is not None and line.name in rows:
             like = replace(like, dtype="f32")

@@ -1,12 +1,15 @@
 """Splits a sum where another line of the gradient adds up over a part of its indices.
 
-Input: the lines of a backward op. Output: the same lines, where a sum adds up partial sums over the same indices as such a
-line. One kernel computes both, so it reads x and dy once:
+Input: the lines of a backward op. Output: the same lines, where such a sum adds up partial sums. Below, a line s sums over
+`...` for each n and c, so dgain does that first. One kernel computes s and dgain_partial, and reads x and dy once:
 
-    s[n, c] = sum[...](dy[n, c, ...] * (x[n, c, ...] - mu[n]))     dgain_part[n, c] = sum[...](dy[n, c, ...] * x[n, c, ...])
-    dgain[c] = sum[n, ...](dy[n, c, ...] * x[n, c, ...])           dgain[c] = sum[n](dgain_part[n, c])
+    s[n, c] = sum[...](dy[n, c, ...] * (x[n, c, ...] - mu[n]))
 
-All factors stay inside: the sum of no terms is 0, also where a factor in front of it would be the mean of none.
+    dgain[c] = sum[n, ...](dy[n, c, ...] * x[n, c, ...])     dgain_partial[n, c] = sum[...](dy[n, c, ...] * x[n, c, ...])
+                                                             dgain[c] = sum[n](dgain_partial[n, c])
+
+Every factor stays inside of the partial sum. So the sum over an empty image is 0, even if one of its factors is NaN, as the
+mean of no elements is.
 """
 
 from __future__ import annotations
@@ -52,11 +55,11 @@ def with_partial_sums(
         same = (n for n in found if n.box == part.line.box and n.body == total)
         line = next(same, None)
         if line is None:
-            line = replace(part.line, name=free_name(f"{name}_part"), body=total)
+            line = replace(part.line, name=free_name(f"{name}_partial"), body=total)
             asked = tensors_read(body) | {part.line.name}
             found.insert(1 + max(k for k, n in enumerate(found) if n.name in asked), line)
         value = Read(line.name, tuple(at[b.index] for b in line.box), None, line.dtype)
-        inner = {index_of(at[b.index]) for b in part.total.binders}
+        inner = {_index_of(at[b.index]) for b in part.total.binders}
         return replace(e, binders=tuple(b for b in e.binders if b.index not in inner), body=value)
 
     for line in lines:
@@ -66,7 +69,7 @@ def with_partial_sums(
     return tuple(found)
 
 
-def index_of(p: Poly) -> str:
+def _index_of(p: Poly) -> str:
     """The index that a coordinate is, if it is nothing else."""
     name = next(iter(indices(p)), "")
     return name if name and p == index(name) else ""
@@ -82,7 +85,7 @@ def _parts(line: Nest, dims: Dims) -> Iterator[Part]:
     if line.coords != tuple(index(b.index) for b in line.box):
         return
     for read in dict.fromkeys(e for e in walk(body) if isinstance(e, Read)):
-        names = [index_of(c) for c in read.coords]
+        names = [_index_of(c) for c in read.coords]
         if read.tensor not in dims or read.fill is not None or sorted(names) != sorted(own):
             continue
         if all(
@@ -99,8 +102,8 @@ def _partial(total: Reduce, part: Part) -> tuple[Expr, dict[str, Poly]] | None:
         if read.tensor != part.read.tensor or read.fill is not None:
             continue
         pairs = zip(part.read.coords, read.coords, strict=True)
-        at = {index_of(own): c for own, c in pairs}
-        inner = {index_of(at[b.index]): b for b in part.total.binders}
+        at = {_index_of(own): c for own, c in pairs}
+        inner = {_index_of(at[b.index]): b for b in part.total.binders}
         if len(inner) == len(binders) or not inner.keys() <= binders.keys():
             continue
         if any(binders[i].lo.terms or binders[i].hi != b.hi for i, b in inner.items()):

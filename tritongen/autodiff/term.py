@@ -158,9 +158,9 @@ def _for_some(system: System, guard: Guard) -> Guard | None:
 
 
 def _met(system: System, guards: list[Guard]) -> list[Guard]:
-    """That the ends which guards give a binder leave it some value: `a <= i` and `i <= b` ask that a <= b.
+    """Guards that hold if the guards leave each binder some value: `a <= i` and `i <= b` give `a <= b`.
 
-    Fourier and Motzkin's elimination of one index. The ends are whole, so it is exact.
+    This is Fourier-Motzkin elimination of one index. It is exact, since the bounds are integers.
     """
     found = []
     for name in system.unknown:

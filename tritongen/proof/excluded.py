@@ -6,9 +6,9 @@ An element is excluded if NaN in it leaves the outputs the same, bit by bit. Exa
 term outside of bounds. The test then puts 1000, 1e20, an infinity and NaN there. No gradient may change.
 
 It runs in f64, by the interpreter of the IR. It skips calls in which a line has no element: there a window's gradient
-multiplies what it reads outside of `dy`, which is 0, with everything else. It puts no infinity and no NaN where a gradient's
-product has a factor that is masked over its rows and columns (`masks_rows_and_columns`): as in autograd, a whole row of zeros
-is multiplied with the other factor. To leave out what no row of a mask has, each such product would read the mask once more.
+multiplies what it reads outside of `dy`, which is 0, with everything else. It puts finite numbers only where a
+gradient's product has a factor that is masked over rows and columns (`masks_rows_and_columns`). There a row that the whole mask
+excludes is multiplied by zeros, as in autograd. To skip that row, each such product would have to read its mask once more.
 
 Not here: gradients of included elements (`gradients.py`).
 """
@@ -27,6 +27,7 @@ from tritongen.ir.binding import bind
 from tritongen.ir.free import free_indices
 from tritongen.ir.interp import run
 from tritongen.ir.nodes import Call, Expr, Op, Read, Reduce, walk
+from tritongen.schedule.factored import factors_of
 
 TRIED = 6  # elements of an operand
 HELD = (1000.0, -1000.0, 1e20, inf, -inf, nan)
@@ -87,25 +88,15 @@ def _masks(e: Expr) -> Iterator[frozenset[str]]:
             yield frozenset(free_indices(node.args[0]))
 
 
-def _factors(e: Expr) -> Iterator[Expr]:
-    match e:
-        case Call("mul", (a, b)):
-            yield from _factors(a)
-            yield from _factors(b)
-        case _:
-            yield e
-
-
 def _crossed(total: Reduce, lines: Mapping[str, tuple[int, ...]]) -> bool:
-    """Whether a mask over summed indices has an index that a factor lacks. `lines`: the dims by which a line is masked where it is written."""
-    factors = list(_factors(total.body))
+    """Whether a mask over summed indices has an index that a factor lacks. `lines`: by line, the dims that its own mask depends on."""
     asked = list(_masks(total.body))
     for e in walk(total.body):
         if isinstance(e, Read):
             dims = lines.get(e.tensor, ())
             asked.append(frozenset[str]().union(*(indices(e.coords[d]) for d in dims)))
     summed = {b.index for b in total.binders}
-    own = [free_indices(f) for f in factors]
+    own = [free_indices(f) for f in factors_of(total.body)]
     return any(a & summed and used and not a <= used for a in asked for used in own)
 
 

@@ -149,7 +149,7 @@ def unsplit(loop: KernelPlan, along: bool) -> str:
     if along:
         return "rows"
     most = "2048" if takes_few(loop) else "4096"
-    short = f"{most} // {block(col, most)}" if col.tail else "1"  # as `loop` has them
+    short = f"{most} // {block(col, most)}" if col.tail else "1"  # ROWS of `loop`
     return tiles(row, f"32 if strided else {short}")
 
 

@@ -59,7 +59,7 @@ def classify(members, virtual, by_name, facts, extending=False) -> Group | None:
             return None
     made = {n.name for n in lines}
     read = {(r.tensor, r.coords) for n in lines for r in reads(n.body) if r.tensor not in made}
-    if len(read) > len({tensor for tensor, _ in read}):  # a tensor is seen in one way
+    if len(read) > len({tensor for tensor, _ in read}):  # a view has one set of coordinates
         return None
     group = Group("crossed", lines, row, col)
     if not _shared(group) or not all(_ends(n, group) for n in down_folds(group)):
@@ -251,7 +251,7 @@ def make(name, group, stores, dims, facts) -> Step:
         "True",
         "any width: by rows, and again by columns",
         (
-            # Rows that lie apart: 8 make a sector of 32 bytes. With 32, few rows were few programs.
+            # Adjacent rows are adjacent in memory here: 8 of f32 fill a sector of 32 bytes. Few rows need small tiles to fill the GPU.
             ("ROWS", "min(32, max(8, pow2(cdiv(rows, 2 * sms)))) if strided else 1"),
             ("BLOCK", "max(64, 4096 // ROWS)"),
             ("num_warps", "8"),

@@ -451,7 +451,9 @@ class _Maker:
         # A loss head's block is a product of its own: one is enough for a part.
         parts, least, config = f"sms // max(1, {tiles})", "BLOCK_N", self.config(bool(boxes))
         if self.whole:
-            few, terms, each = f"{tiles.replace('BLOCK_M', '64')} < sms", "64", "4"
+            # Partial gradients are as large as the result: only where half of the GPU would be idle.
+            busy = tiles.replace("BLOCK_M", "64")
+            few, terms, each = f"{busy} < sms" if self.moved else f"2 * {busy} <= sms", "64", "4"
             least = "4 * BLOCK_N"
             if rows != "rows":
                 few, each, least = f"({few} or rows <= 16)", "32", "2 * BLOCK_N"
