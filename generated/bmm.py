@@ -162,9 +162,10 @@ def bmm_persistent(
     for work in tl.range(tl.program_id(0), PARTS * B * tiles, tl.num_programs(0), flatten=True):
         tile = work % tiles
         batch = tl.cast(work // tiles % B, tl.int64)
-        part, begin, end = work // (tiles * B), 0, K
+        part = work // (tiles * B)
+        begin, end = 0, K
         if y_sum_parts_ptr is not None:
-            begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, K)
+            begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         # y[i, m, n] = sum[k](a[i, m, k] * b[i, k, n])
@@ -275,9 +276,10 @@ def bmm_tiles(
 ):  # fmt: skip
     """Each program computes a tile of BLOCK_M x BLOCK_N sums, BLOCK_K terms at a time, of one CHUNK if PARTS programs share a sum."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(N, BLOCK_N)
-    part, begin, end = (tl.program_id(0) // (tiles_m * tiles_n * B)).to(tl.int64), 0, K
+    part = (tl.program_id(0) // (tiles_m * tiles_n * B)).to(tl.int64)
+    begin, end = 0, K
     if y_sum_parts_ptr is not None:
-        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, K)
+        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
     batch = (tl.program_id(0) // (tiles_m * tiles_n) % B).to(tl.int64)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
@@ -721,9 +723,10 @@ def bmm_backward_da_persistent(
     for work in tl.range(tl.program_id(0), PARTS * B * tiles, tl.num_programs(0), flatten=True):
         tile = work % tiles
         batch = tl.cast(work // tiles % B, tl.int64)
-        part, begin, end = work // (tiles * B), 0, N
+        part = work // (tiles * B)
+        begin, end = 0, N
         if da_sum_parts_ptr is not None:
-            begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, N)
+            begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         # da[i, m, k] = sum[n](dy[i, m, n] * b[i, k, n])
@@ -834,9 +837,10 @@ def bmm_backward_da_tiles(
 ):  # fmt: skip
     """Each program computes a tile of BLOCK_M x BLOCK_N sums, BLOCK_K terms at a time, of one CHUNK if PARTS programs share a sum."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(K, BLOCK_N)
-    part, begin, end = (tl.program_id(0) // (tiles_m * tiles_n * B)).to(tl.int64), 0, N
+    part = (tl.program_id(0) // (tiles_m * tiles_n * B)).to(tl.int64)
+    begin, end = 0, N
     if da_sum_parts_ptr is not None:
-        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, N)
+        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
     batch = (tl.program_id(0) // (tiles_m * tiles_n) % B).to(tl.int64)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
@@ -1026,9 +1030,10 @@ def bmm_backward_db_persistent(
     for work in tl.range(tl.program_id(0), PARTS * B * tiles, tl.num_programs(0), flatten=True):
         tile = work % tiles
         batch = tl.cast(work // tiles % B, tl.int64)
-        part, begin, end = work // (tiles * B), 0, M
+        part = work // (tiles * B)
+        begin, end = 0, M
         if db_sum_parts_ptr is not None:
-            begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, M)
+            begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         # db[i, k, n] = sum[m](dy[i, m, n] * a[i, m, k])
@@ -1127,9 +1132,10 @@ def bmm_backward_db_tiles(
 ):  # fmt: skip
     """Each program computes a tile of BLOCK_M x BLOCK_N sums, BLOCK_K terms at a time, of one CHUNK if PARTS programs share a sum."""
     tiles_m, tiles_n = lib.blocks(N, BLOCK_M), lib.blocks(K, BLOCK_N)
-    part, begin, end = (tl.program_id(0) // (tiles_m * tiles_n * B)).to(tl.int64), 0, M
+    part = (tl.program_id(0) // (tiles_m * tiles_n * B)).to(tl.int64)
+    begin, end = 0, M
     if db_sum_parts_ptr is not None:
-        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, M)
+        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
     batch = (tl.program_id(0) // (tiles_m * tiles_n) % B).to(tl.int64)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)

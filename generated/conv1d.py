@@ -93,9 +93,10 @@ def conv1d_taps(
     """Each program computes a tile of BLOCK_M x BLOCK_N sums, one tap and BLOCK_K channels at a time, of one CHUNK if PARTS programs share a sum."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(N2, BLOCK_N)
     chunks = lib.blocks(c_padded, BLOCK_K)
-    part, begin, end = (tl.program_id(0) // (tiles_m * tiles_n * groups)), 0, R * chunks
+    part = (tl.program_id(0) // (tiles_m * tiles_n * groups))
+    begin, end = 0, R * chunks
     if y_sum_parts_ptr is not None:
-        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, R * chunks)
+        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
     batch = (tl.program_id(0) // (tiles_m * tiles_n) % groups).to(tl.int64)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
@@ -442,9 +443,10 @@ def conv1d_tiles(
 ):  # fmt: skip
     """Each program computes a tile of BLOCK_M x BLOCK_N sums, BLOCK_K terms at a time, of one CHUNK if PARTS programs share a sum."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(N2, BLOCK_N)
-    part, begin, end = (tl.program_id(0) // (tiles_m * tiles_n * groups)).to(INDEX), 0, Cg * R
+    part = (tl.program_id(0) // (tiles_m * tiles_n * groups)).to(INDEX)
+    begin, end = 0, lib.at_run_time(Cg * R)
     if y_sum_parts_ptr is not None:
-        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, Cg * R)
+        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
     batch = (tl.program_id(0) // (tiles_m * tiles_n) % groups).to(tl.int64)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
@@ -962,9 +964,10 @@ def conv1d_backward_dx_taps(
     """Each program computes a tile of BLOCK_M x BLOCK_N sums, one tap and BLOCK_K channels at a time, of one CHUNK if PARTS programs share a sum."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(Cg, BLOCK_N)
     chunks = lib.blocks(f0_padded, BLOCK_K)
-    part, begin, end = (tl.program_id(0) // (tiles_m * tiles_n * groups)), 0, R * chunks
+    part = (tl.program_id(0) // (tiles_m * tiles_n * groups))
+    begin, end = 0, R * chunks
     if dx_sum_parts_ptr is not None:
-        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, R * chunks)
+        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
     batch = (tl.program_id(0) // (tiles_m * tiles_n) % groups).to(tl.int64)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
@@ -1242,9 +1245,10 @@ def conv1d_backward_dx_tiles(
 ):  # fmt: skip
     """Each program computes a tile of BLOCK_M x BLOCK_N sums, BLOCK_K terms at a time, of one CHUNK if PARTS programs share a sum."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(Cg, BLOCK_N)
-    part, begin, end = (tl.program_id(0) // (tiles_m * tiles_n * groups)).to(INDEX), 0, R * f0_count
+    part = (tl.program_id(0) // (tiles_m * tiles_n * groups)).to(INDEX)
+    begin, end = 0, lib.at_run_time(R * f0_count)
     if dx_sum_parts_ptr is not None:
-        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, R * f0_count)
+        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
     batch = (tl.program_id(0) // (tiles_m * tiles_n) % groups).to(tl.int64)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
@@ -1373,9 +1377,10 @@ def conv1d_backward_dw_taps(
     """Each program computes a tile of BLOCK_M x BLOCK_N sums, one tap and BLOCK_K channels at a time, of one CHUNK if PARTS programs share a sum."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(N2, BLOCK_N)
     chunks = lib.blocks(n__padded, BLOCK_K)
-    part, begin, end = (tl.program_id(0) // (tiles_m * tiles_n * groups)), 0, P * chunks
+    part = (tl.program_id(0) // (tiles_m * tiles_n * groups))
+    begin, end = 0, P * chunks
     if dw_sum_parts_ptr is not None:
-        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, P * chunks)
+        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
     batch = (tl.program_id(0) // (tiles_m * tiles_n) % groups).to(tl.int64)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
@@ -1585,9 +1590,10 @@ def conv1d_backward_dw_tiles(
 ):  # fmt: skip
     """Each program computes a tile of BLOCK_M x BLOCK_N sums, BLOCK_K terms at a time, of one CHUNK if PARTS programs share a sum."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(N2, BLOCK_N)
-    part, begin, end = (tl.program_id(0) // (tiles_m * tiles_n * groups)).to(INDEX), 0, N * P
+    part = (tl.program_id(0) // (tiles_m * tiles_n * groups)).to(INDEX)
+    begin, end = 0, lib.at_run_time(N * P)
     if dw_sum_parts_ptr is not None:
-        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, N * P)
+        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
     batch = (tl.program_id(0) // (tiles_m * tiles_n) % groups).to(tl.int64)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)

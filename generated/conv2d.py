@@ -110,9 +110,10 @@ def conv2d_taps(
     """Each program computes a tile of BLOCK_M x BLOCK_N sums, one tap and BLOCK_K channels at a time, of one CHUNK if PARTS programs share a sum."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(N2, BLOCK_N)
     chunks = lib.blocks(c_padded, BLOCK_K)
-    part, begin, end = (tl.program_id(0) // (tiles_m * tiles_n * groups)), 0, R * S * chunks
+    part = (tl.program_id(0) // (tiles_m * tiles_n * groups))
+    begin, end = 0, R * S * chunks
     if y_sum_parts_ptr is not None:
-        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, R * S * chunks)
+        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
     batch = (tl.program_id(0) // (tiles_m * tiles_n) % groups).to(tl.int64)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
@@ -518,9 +519,10 @@ def conv2d_tiles(
 ):  # fmt: skip
     """Each program computes a tile of BLOCK_M x BLOCK_N sums, BLOCK_K terms at a time, of one CHUNK if PARTS programs share a sum."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(N2, BLOCK_N)
-    part, begin, end = (tl.program_id(0) // (tiles_m * tiles_n * groups)).to(INDEX), 0, Cg * R * S
+    part = (tl.program_id(0) // (tiles_m * tiles_n * groups)).to(INDEX)
+    begin, end = 0, lib.at_run_time(Cg * R * S)
     if y_sum_parts_ptr is not None:
-        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, Cg * R * S)
+        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
     batch = (tl.program_id(0) // (tiles_m * tiles_n) % groups).to(tl.int64)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
@@ -1092,9 +1094,10 @@ def conv2d_backward_dx_taps(
     """Each program computes a tile of BLOCK_M x BLOCK_N sums, one tap and BLOCK_K channels at a time, of one CHUNK if PARTS programs share a sum."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(Cg, BLOCK_N)
     chunks = lib.blocks(f0_padded, BLOCK_K)
-    part, begin, end = (tl.program_id(0) // (tiles_m * tiles_n * groups)), 0, R * S * chunks
+    part = (tl.program_id(0) // (tiles_m * tiles_n * groups))
+    begin, end = 0, R * S * chunks
     if dx_sum_parts_ptr is not None:
-        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, R * S * chunks)
+        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
     batch = (tl.program_id(0) // (tiles_m * tiles_n) % groups).to(tl.int64)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
@@ -1425,13 +1428,10 @@ def conv2d_backward_dx_tiles(
 ):  # fmt: skip
     """Each program computes a tile of BLOCK_M x BLOCK_N sums, BLOCK_K terms at a time, of one CHUNK if PARTS programs share a sum."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(Cg, BLOCK_N)
-    part, begin, end = (
-        (tl.program_id(0) // (tiles_m * tiles_n * groups)).to(INDEX),
-        0,
-        R * S * f0_count,
-    )
+    part = (tl.program_id(0) // (tiles_m * tiles_n * groups)).to(INDEX)
+    begin, end = 0, lib.at_run_time(R * S * f0_count)
     if dx_sum_parts_ptr is not None:
-        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, R * S * f0_count)
+        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
     batch = (tl.program_id(0) // (tiles_m * tiles_n) % groups).to(tl.int64)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
@@ -1596,9 +1596,10 @@ def conv2d_backward_dw_taps(
     """Each program computes a tile of BLOCK_M x BLOCK_N sums, one tap and BLOCK_K channels at a time, of one CHUNK if PARTS programs share a sum."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(N2, BLOCK_N)
     chunks = lib.blocks(n__padded, BLOCK_K)
-    part, begin, end = (tl.program_id(0) // (tiles_m * tiles_n * groups)), 0, P * Q * chunks
+    part = (tl.program_id(0) // (tiles_m * tiles_n * groups))
+    begin, end = 0, P * Q * chunks
     if dw_sum_parts_ptr is not None:
-        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, P * Q * chunks)
+        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
     batch = (tl.program_id(0) // (tiles_m * tiles_n) % groups).to(tl.int64)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
@@ -1859,9 +1860,10 @@ def conv2d_backward_dw_tiles(
 ):  # fmt: skip
     """Each program computes a tile of BLOCK_M x BLOCK_N sums, BLOCK_K terms at a time, of one CHUNK if PARTS programs share a sum."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(N2, BLOCK_N)
-    part, begin, end = (tl.program_id(0) // (tiles_m * tiles_n * groups)).to(INDEX), 0, N * P * Q
+    part = (tl.program_id(0) // (tiles_m * tiles_n * groups)).to(INDEX)
+    begin, end = 0, lib.at_run_time(N * P * Q)
     if dw_sum_parts_ptr is not None:
-        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, N * P * Q)
+        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
     batch = (tl.program_id(0) // (tiles_m * tiles_n) % groups).to(tl.int64)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)

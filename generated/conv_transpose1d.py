@@ -34,9 +34,10 @@ def conv_transpose1d_taps(
     """Each program computes a tile of BLOCK_M x BLOCK_N sums, one tap and BLOCK_K channels at a time, of one CHUNK if PARTS programs share a sum."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(F, BLOCK_N)
     chunks = lib.blocks(c_padded, BLOCK_K)
-    part, begin, end = (tl.program_id(0) // (tiles_m * tiles_n)), 0, R * chunks
+    part = (tl.program_id(0) // (tiles_m * tiles_n))
+    begin, end = 0, R * chunks
     if y_sum_parts_ptr is not None:
-        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, R * chunks)
+        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
@@ -131,9 +132,10 @@ def conv_transpose1d_tiles(
 ):  # fmt: skip
     """Each program computes a tile of BLOCK_M x BLOCK_N sums, BLOCK_K terms at a time, of one CHUNK if PARTS programs share a sum."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(F, BLOCK_N)
-    part, begin, end = (tl.program_id(0) // (tiles_m * tiles_n)).to(INDEX), 0, C * R
+    part = (tl.program_id(0) // (tiles_m * tiles_n)).to(INDEX)
+    begin, end = 0, lib.at_run_time(C * R)
     if y_sum_parts_ptr is not None:
-        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, C * R)
+        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
@@ -526,9 +528,10 @@ def conv_transpose1d_backward_dx_taps(
     """Each program computes a tile of BLOCK_M x BLOCK_N sums, one tap and BLOCK_K channels at a time, of one CHUNK if PARTS programs share a sum."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(C, BLOCK_N)
     chunks = lib.blocks(f_padded, BLOCK_K)
-    part, begin, end = (tl.program_id(0) // (tiles_m * tiles_n)), 0, R * chunks
+    part = (tl.program_id(0) // (tiles_m * tiles_n))
+    begin, end = 0, R * chunks
     if dx_sum_parts_ptr is not None:
-        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, R * chunks)
+        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
@@ -615,9 +618,10 @@ def conv_transpose1d_backward_dx_tiles(
 ):  # fmt: skip
     """Each program computes a tile of BLOCK_M x BLOCK_N sums, BLOCK_K terms at a time, of one CHUNK if PARTS programs share a sum."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(C, BLOCK_N)
-    part, begin, end = (tl.program_id(0) // (tiles_m * tiles_n)).to(INDEX), 0, F * R
+    part = (tl.program_id(0) // (tiles_m * tiles_n)).to(INDEX)
+    begin, end = 0, lib.at_run_time(F * R)
     if dx_sum_parts_ptr is not None:
-        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, F * R)
+        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
@@ -683,9 +687,10 @@ def conv_transpose1d_backward_dw_taps(
     """Each program computes a tile of BLOCK_M x BLOCK_N sums, one tap and BLOCK_K channels at a time, of one CHUNK if PARTS programs share a sum."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(F, BLOCK_N)
     chunks = lib.blocks(n__padded, BLOCK_K)
-    part, begin, end = (tl.program_id(0) // (tiles_m * tiles_n)), 0, P * chunks
+    part = (tl.program_id(0) // (tiles_m * tiles_n))
+    begin, end = 0, P * chunks
     if dw_sum_parts_ptr is not None:
-        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, P * chunks)
+        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
@@ -771,9 +776,10 @@ def conv_transpose1d_backward_dw_tiles(
 ):  # fmt: skip
     """Each program computes a tile of BLOCK_M x BLOCK_N sums, BLOCK_K terms at a time, of one CHUNK if PARTS programs share a sum."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(F, BLOCK_N)
-    part, begin, end = (tl.program_id(0) // (tiles_m * tiles_n)).to(INDEX), 0, N * P
+    part = (tl.program_id(0) // (tiles_m * tiles_n)).to(INDEX)
+    begin, end = 0, lib.at_run_time(N * P)
     if dw_sum_parts_ptr is not None:
-        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, N * P)
+        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]

@@ -28,9 +28,10 @@ def int8_linear_persistent(
     # Flattened, so that the loads of the next tile start before this one is stored.
     for work in tl.range(tl.program_id(0), PARTS * tiles, tl.num_programs(0), flatten=True):
         tile = work % tiles
-        part, begin, end = work // tiles, 0, K
+        part = work // tiles
+        begin, end = 0, K
         if acc_parts_ptr is not None:
-            begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, K)
+            begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         # acc[m, n] = sum[k](i64(x[m, k]) * i64(w[n, k]))
@@ -73,9 +74,10 @@ def int8_linear_tiles(
 ):  # fmt: skip
     """Each program computes a tile of BLOCK_M x BLOCK_N sums, BLOCK_K terms at a time, of one CHUNK if PARTS programs share a sum."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(N, BLOCK_N)
-    part, begin, end = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64), 0, K
+    part = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
+    begin, end = 0, K
     if acc_parts_ptr is not None:
-        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, K)
+        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
@@ -369,9 +371,10 @@ def int8_linear_backward_acc_persistent(
     # Flattened, so that the loads of the next tile start before this one is stored.
     for work in tl.range(tl.program_id(0), PARTS * tiles, tl.num_programs(0), flatten=True):
         tile = work % tiles
-        part, begin, end = work // tiles, 0, K
+        part = work // tiles
+        begin, end = 0, K
         if acc_parts_ptr is not None:
-            begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, K)
+            begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         # acc[m, n] = sum[k](i64(x[m, k]) * i64(w[n, k]))
@@ -410,9 +413,10 @@ def int8_linear_backward_acc_tiles(
 ):  # fmt: skip
     """Each program computes a tile of BLOCK_M x BLOCK_N sums, BLOCK_K terms at a time, of one CHUNK if PARTS programs share a sum."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(N, BLOCK_N)
-    part, begin, end = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64), 0, K
+    part = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
+    begin, end = 0, K
     if acc_parts_ptr is not None:
-        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, K)
+        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]

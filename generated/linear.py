@@ -129,9 +129,10 @@ def linear_persistent(
     # Flattened, so that the loads of the next tile start before this one is stored.
     for work in tl.range(tl.program_id(0), PARTS * tiles, tl.num_programs(0), flatten=True):
         tile = work % tiles
-        part, begin, end = work // tiles, 0, K
+        part = work // tiles
+        begin, end = 0, K
         if y_sum_parts_ptr is not None:
-            begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, K)
+            begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         # y_sum[..., n] = sum[k](x[..., k] * w[n, k])
@@ -215,9 +216,10 @@ def linear_tiles(
 ):  # fmt: skip
     """Each program computes a tile of BLOCK_M x BLOCK_N sums, BLOCK_K terms at a time, of one CHUNK if PARTS programs share a sum."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(N, BLOCK_N)
-    part, begin, end = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64), 0, K
+    part = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
+    begin, end = 0, K
     if y_sum_parts_ptr is not None:
-        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, K)
+        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
@@ -644,9 +646,10 @@ def linear_backward_dx_persistent(
     # Flattened, so that the loads of the next tile start before this one is stored.
     for work in tl.range(tl.program_id(0), PARTS * tiles, tl.num_programs(0), flatten=True):
         tile = work % tiles
-        part, begin, end = work // tiles, 0, N
+        part = work // tiles
+        begin, end = 0, N
         if dx_sum_parts_ptr is not None:
-            begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, N)
+            begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         # dx[..., k] = sum[n](dy[..., n] * w[n, k])
@@ -728,9 +731,10 @@ def linear_backward_dx_tiles(
 ):  # fmt: skip
     """Each program computes a tile of BLOCK_M x BLOCK_N sums, BLOCK_K terms at a time, of one CHUNK if PARTS programs share a sum."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(K, BLOCK_N)
-    part, begin, end = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64), 0, N
+    part = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
+    begin, end = 0, N
     if dx_sum_parts_ptr is not None:
-        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, N)
+        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
@@ -887,9 +891,10 @@ def linear_backward_dw_persistent(
     # Flattened, so that the loads of the next tile start before this one is stored.
     for work in tl.range(tl.program_id(0), PARTS * tiles, tl.num_programs(0), flatten=True):
         tile = work % tiles
-        part, begin, end = work // tiles, 0, K2
+        part = work // tiles
+        begin, end = 0, K2
         if dw_sum_parts_ptr is not None:
-            begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, K2)
+            begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         # dw[n, k] = sum[...](dy[..., n] * x[..., k])
@@ -971,9 +976,10 @@ def linear_backward_dw_tiles(
 ):  # fmt: skip
     """Each program computes a tile of BLOCK_M x BLOCK_N sums, BLOCK_K terms at a time, of one CHUNK if PARTS programs share a sum."""
     tiles_m, tiles_n = lib.blocks(N, BLOCK_M), lib.blocks(K, BLOCK_N)
-    part, begin, end = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64), 0, K2
+    part = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
+    begin, end = 0, K2
     if dw_sum_parts_ptr is not None:
-        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, K2)
+        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]

@@ -32,9 +32,10 @@ def swiglu_linear_persistent(
     # Not flattened: if one loop resets several sums, ptxas does not overlap their products.
     for work in range(tl.program_id(0), PARTS * tiles, tl.num_programs(0)):
         tile = work % tiles
-        part, begin, end = work // tiles, 0, K
+        part = work // tiles
+        begin, end = 0, K
         if gate_parts_ptr is not None:
-            begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, K)
+            begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         # gate[m, n] = sum[k](x[m, k] * wg[n, k])
@@ -83,9 +84,10 @@ def swiglu_linear_tiles(
 ):  # fmt: skip
     """Each program computes a tile of BLOCK_M x BLOCK_N sums, BLOCK_K terms at a time, of one CHUNK if PARTS programs share a sum."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(N, BLOCK_N)
-    part, begin, end = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64), 0, K
+    part = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
+    begin, end = 0, K
     if gate_parts_ptr is not None:
-        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, K)
+        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
@@ -387,9 +389,10 @@ def swiglu_linear_forward_persistent(
     # Not flattened: if one loop resets several sums, ptxas does not overlap their products.
     for work in range(tl.program_id(0), PARTS * tiles, tl.num_programs(0)):
         tile = work % tiles
-        part, begin, end = work // tiles, 0, K
+        part = work // tiles
+        begin, end = 0, K
         if gate_parts_ptr is not None:
-            begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, K)
+            begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         # gate[m, n] = sum[k](x[m, k] * wg[n, k])
@@ -447,9 +450,10 @@ def swiglu_linear_forward_tiles(
 ):  # fmt: skip
     """Each program computes a tile of BLOCK_M x BLOCK_N sums, BLOCK_K terms at a time, of one CHUNK if PARTS programs share a sum."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(N, BLOCK_N)
-    part, begin, end = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64), 0, K
+    part = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
+    begin, end = 0, K
     if gate_parts_ptr is not None:
-        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, K)
+        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
@@ -939,9 +943,10 @@ def swiglu_linear_backward_dx_sum_persistent(
     # Flattened, so that the loads of the next tile start before this one is stored.
     for work in tl.range(tl.program_id(0), PARTS * tiles, tl.num_programs(0), flatten=True):
         tile = work % tiles
-        part, begin, end = work // tiles, 0, N
+        part = work // tiles
+        begin, end = 0, N
         if dx_sum_parts_ptr is not None:
-            begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, N)
+            begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         # dx_sum[m, k2] = sum[n](dup[m, n] * wu[n, k2])
@@ -1035,9 +1040,10 @@ def swiglu_linear_backward_dx_sum_tiles(
 ):  # fmt: skip
     """Each program computes a tile of BLOCK_M x BLOCK_N sums, BLOCK_K terms at a time, of one CHUNK if PARTS programs share a sum."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(K, BLOCK_N)
-    part, begin, end = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64), 0, N
+    part = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
+    begin, end = 0, N
     if dx_sum_parts_ptr is not None:
-        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, N)
+        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
@@ -1209,9 +1215,10 @@ def swiglu_linear_backward_dx_persistent(
     # Flattened, so that the loads of the next tile start before this one is stored.
     for work in tl.range(tl.program_id(0), PARTS * tiles, tl.num_programs(0), flatten=True):
         tile = work % tiles
-        part, begin, end = work // tiles, 0, N
+        part = work // tiles
+        begin, end = 0, N
         if dx_sum2_parts_ptr is not None:
-            begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, N)
+            begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         # dx_sum2[m, k2] = sum[n](dgate[m, n] * wg[n, k2])
@@ -1317,9 +1324,10 @@ def swiglu_linear_backward_dx_tiles(
 ):  # fmt: skip
     """Each program computes a tile of BLOCK_M x BLOCK_N sums, BLOCK_K terms at a time, of one CHUNK if PARTS programs share a sum."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(K, BLOCK_N)
-    part, begin, end = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64), 0, N
+    part = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
+    begin, end = 0, N
     if dx_sum2_parts_ptr is not None:
-        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, N)
+        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
@@ -1391,9 +1399,10 @@ def swiglu_linear_backward_dwg_persistent(
     # Not flattened: if one loop resets several sums, ptxas does not overlap their products.
     for work in range(tl.program_id(0), PARTS * tiles, tl.num_programs(0)):
         tile = work % tiles
-        part, begin, end = work // tiles, 0, M
+        part = work // tiles
+        begin, end = 0, M
         if dwg_sum_parts_ptr is not None:
-            begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, M)
+            begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         # dwg[n, k] = sum[m](dgate[m, n] * x[m, k])
@@ -1452,9 +1461,10 @@ def swiglu_linear_backward_dwg_tiles(
 ):  # fmt: skip
     """Each program computes a tile of BLOCK_M x BLOCK_N sums, BLOCK_K terms at a time, of one CHUNK if PARTS programs share a sum."""
     tiles_m, tiles_n = lib.blocks(N, BLOCK_M), lib.blocks(K, BLOCK_N)
-    part, begin, end = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64), 0, M
+    part = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
+    begin, end = 0, M
     if dwg_sum_parts_ptr is not None:
-        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, M)
+        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]

@@ -11,7 +11,7 @@ the guard read: that element may be NaN. The other guards stay.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import replace
 
 from tritongen.autodiff import exprs, wanted
@@ -310,11 +310,15 @@ def _needed(system: System, weight: Expr, shapes: Shapes, said: Facts) -> tuple[
     implied = _implied(weight, shapes) if _is_tame(weight, system) else frozenset()
     implied = frozenset(simplify(p, system.facts) for p in implied)
     loose = [(exprs.free_indices(r), _said_by(r, system, shapes)) for r in _reads(weight)]
+    leaving = tuple(_leaving(system, shapes, said))
     kept: dict[Guard, None] = {}
     for guard in system.guards:
         asked = simplify(guard.poly, system.facts)
         if guard.op == ">=" and asked in implied:
-            if not any(indices(guard.poly) <= used and asked not in own for used, own in loose):
+            others = [used for used, own in loose if asked not in own]
+            # With a condition of its own, a factor may be excluded that the guard's indices reach.
+            others += leaving if others else ()
+            if not any(indices(guard.poly) <= used for used in others):
                 continue
         parts = _undecided(system, guard, shapes, said)
         if parts is None:
@@ -322,6 +326,16 @@ def _needed(system: System, weight: Expr, shapes: Shapes, said: Facts) -> tuple[
         kept |= dict.fromkeys(parts)
     weaker = _weaker(kept, system.facts)
     return tuple(g for g in kept if g not in weaker)
+
+
+def _leaving(system: System, shapes: Shapes, said: Facts) -> Iterator[frozenset[str]]:
+    """The indices of conditions that read outside of a tensor where the guards do not hold: nothing says what they are there."""
+    for e in system.only:
+        if _all_filled(said, e, system.ranges, shapes) != e:
+            yield exprs.free_indices(e)
+    for g in system.guards:
+        if _filled_fetches(said, g.poly, system.ranges, shapes) != g.poly:
+            yield frozenset(indices(g.poly))
 
 
 def _reads(weight: Expr) -> list[Read]:

@@ -36,7 +36,7 @@ from tritongen.emit.text import bytes_of
 from tritongen.emit.tiles import view
 from tritongen.emit.view import KernelView
 from tritongen.ir import nodes as ir
-from tritongen.ir.algebra import Fetch, walk
+from tritongen.ir.algebra import Fetch, Poly, indices, symbols, walk
 from tritongen.ir.free import coordinates, free_indices, tensors_read
 from tritongen.ir.functions import ATOM
 from tritongen.schedule.classes.contraction_operands import (
@@ -117,8 +117,17 @@ def product_view(
     own = {name.upper(): size.get(name, "") for name in ("m", "n", "k")}
     own |= {"batches": size.get("batch", ""), "taps": size.get("tap", "")}
     own["inside"] = f"(m < {own['M']}) & (n < {own['N']})"
+    if "k" in size and is_constant(writer, writer.kernel.axes[3].extent):
+        own["K"] = f"lib.at_run_time({size['k']})"
+        if fields.get("end") == size["k"]:
+            fields["end"] = own["K"]
     phases = bool(writer.kernel.lets)
     return view(writer, {}, blocks, "", ProductView, phases=phases, **own | fields)
+
+
+def is_constant(writer: KernelWriter, p: Poly) -> bool:
+    """Whether the compilers know a count."""
+    return not indices(p) and symbols(p) <= writer.args.constants.keys()
 
 
 def open_axes(

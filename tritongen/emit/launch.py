@@ -394,7 +394,10 @@ def scratch_lines(
     for nest in scratch:
         dtype = host_dtype(context, nest.dtype)
         if nest.name in alike:
-            made = f"torch.empty_like({alike[nest.name]}, dtype={dtype})"
+            example = alike[nest.name]
+            if ir.BATCH_SIZE in nest.dims and not context.flat:
+                example += f".view({', '.join(map(whole, nest.dims))})"
+            made = f"torch.empty_like({example}, dtype={dtype})"
         else:
             sizes = ", ".join(map(at_least_0, nest.dims))
             comma = "," if len(nest.dims) == 1 else ""

@@ -13,9 +13,8 @@ SIDES = (("m", "k"), ("k", "n"))  # the axes of a factor's tile, as tl.dot wants
 def matrix_order(kernel: KernelPlan, tile: View, axes: tuple[str, str]) -> list[int]:
     """The operand's dims, those of these axes last."""
     digits = {a.name: tuple(d.index for d in a.digits) for a in kernel.axes}
-    own = [digits[name] for name in axes]
-    outer = [run for run in tile.runs if run not in own]
-    return [tile.runs.index(run) for run in (*outer, *own)]
+    own = [tile.runs.index(digits[name]) for name in axes]
+    return [*(k for k in range(len(tile.runs)) if k not in own), *own]
 
 
 def matrix_text(tensor: str, order: list[int]) -> str:

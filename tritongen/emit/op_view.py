@@ -9,6 +9,7 @@ import re
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from types import SimpleNamespace
+from typing import Any
 
 from tritongen.emit import asked, library
 from tritongen.emit.allocation import allocation
@@ -205,9 +206,26 @@ def step_context(context: Context, step: Step) -> Context:
     return replace(context, dims=dims, dtypes=dtypes, comments={**own, **context.comments})
 
 
+class _Watched:
+    """A tile that notes which of its fields a template reads."""
+
+    def __init__(self, tile: Any):
+        self.tile, self.read = tile, set[str]()
+
+    def __getattr__(self, name: str) -> Any:
+        self.read.add(name)
+        return getattr(self.tile, name)
+
+
 def render_kernel(view: KernelView) -> str:
+    """The kernel's source. A template must say where the rows and columns of a tile begin, if not at 0."""
     template = environment().get_template(f"{view.template}.py.j2")
-    text = template.render(kernel=view, var=SimpleNamespace(**view.var))
+    tile = _Watched(getattr(view, "tile", None))
+    shown = view if tile.tile is None else replace(view, tile=tile)  # type: ignore[call-arg]
+    text = template.render(kernel=shown, var=SimpleNamespace(**view.var))
+    for low in ("row_low", "col_low"):
+        if getattr(tile.tile, low, "") and low not in tile.read:
+            raise AssertionError(f"{view.template}.py.j2 begins at 0 and not at {low}")
     return re.sub("^ +\n", "", text, flags=re.MULTILINE)  # slots that no lines fill
 
 

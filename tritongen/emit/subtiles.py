@@ -24,7 +24,7 @@ def subtiles_view(writer: KernelWriter) -> KernelView:
     narrow = storage_dtype(left, right, writer.op)
     columns = factor(writer, right, RIGHT, narrow, size)
     factors = []
-    rows = ["first_m", *(f"first_m{k}" for k in range(2, SUBTILES + 1))]
+    rows = ["first_m", *(writer.names.free(f"first_m{k}") for k in range(2, SUBTILES + 1))]
     for row in rows:
         writer.loads[read] = load(row)
         factors.append(factor(writer, left, LEFT, narrow, size))

@@ -153,8 +153,12 @@ def floordiv(num: Poly, den: Poly) -> Poly:
             rest = rest + part
         else:
             quotient = quotient + ratio
-    if rest == den:
-        return quotient + 1
+    lead = reciprocal(Poly(den.terms[-1:]))
+    for term in rest.terms:  # `(k + k * n + b) // (n + 1)`: all terms of a multiple are there
+        ratio = Poly((term,)) * lead
+        whole_one = ratio * den
+        if not is_fractional(ratio) and set(whole_one.terms) <= set(rest.terms):
+            quotient, rest = quotient + ratio, rest - whole_one
     if not rest.terms:
         return quotient
     a, b = rest.constant, den.constant

@@ -227,16 +227,17 @@ def learn(facts: Facts, p: Poly) -> Facts:
             least = -(constant // value)
             low[name] = max(low.get(name, least), least)
             return _relearn(replace(facts, low=low))
-        if constant < 0 and all(
-            isinstance(a, Sym) and low.get(a.name, -1) >= 0 for a, _ in monomial
-        ):
-            for name in symbols(p):  # a product of names >= 0 is positive: each of them is
-                low[name] = max(low[name], 1)
-            facts = replace(facts, low=low)
-        elif len(monomial) == 1 and isinstance(monomial[0][0], Floor) and monomial[0][1] == 1:
+        if len(monomial) == 1 and isinstance(monomial[0][0], Floor) and monomial[0][1] == 1:
             floor = monomial[0][0]
             if plainly_nonnegative(floor.den - 1, facts):
                 facts = learn(facts, floor.num - floor.den * -(constant // value))
+    if constant < 0 and all(
+        value > 0 and all(isinstance(a, Sym) and low.get(a.name, -1) >= 0 for a, _ in monomial)
+        for monomial, value in names
+    ):  # a sum of products of names >= 0 is positive: so is a name that is in each of them
+        for name in frozenset.intersection(*(symbols(Poly((t,))) for t in names)):
+            low[name] = max(low[name], 1)
+        facts = replace(facts, low=low)
     return facts if p in facts.known else replace(facts, known=(*facts.known, p))
 
 

@@ -76,6 +76,15 @@ def awaited(x):
 
 
 @triton.jit
+def at_run_time(count):
+    """The number of a product's terms where it is a constant, hidden from the compilers: no launch has a third dim.
+
+    ptxas 12.8 unrolls a loop over few terms whole. Then it took some `tl.where(c, sum, 0.0)` behind it to be 0.
+    """
+    return count + tl.program_id(2)
+
+
+@triton.jit
 def widened(x, DTYPE: tl.constexpr):
     """x in DTYPE, widening bf16 by its bits: LLVM would compute with x.to(DTYPE) in f16 if the result is stored in f16."""
     if x.dtype == tl.bfloat16:

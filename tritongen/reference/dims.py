@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from functools import reduce
 from operator import mul
 
-from tritongen.ir.algebra import Poly, indices, poly
+from tritongen.ir.algebra import Poly, indices, is_size, poly
 from tritongen.ir.bounds import nonnegative
 from tritongen.ir.known import Facts, facts_of
-from tritongen.ir.nodes import BATCH, Binder, Nest, Op, Read, Tensor
+from tritongen.ir.nodes import BATCH, Binder, Nest, Op, Read, Tensor, kind_of
 from tritongen.reference.products import digits
 from tritongen.reference.sizes import Code, Names, Printer
 from tritongen.schedule.canonical import same
@@ -43,6 +43,16 @@ class Function:
         stored: tuple[Tensor | Nest, ...] = (*self.op.tensors, *self.op.nests)
         return {t.name: t.dims for t in stored}
 
+    def filler(self, tensor: str, coords: tuple[Poly, ...]) -> float | None:
+        """0 for a read at a fixed place of a dim that may be empty: torch refuses it, even where no element is asked for."""
+        pairs = zip(coords, self.dims[tensor], strict=True)
+        gaps = [gap for c, dim in pairs if is_size(c) for gap in (c, dim - 1 - c)]
+        if all(nonnegative(gap, self.facts) for gap in gaps):
+            return None
+        stored: tuple[Tensor | Nest, ...] = (*self.op.tensors, *self.op.nests)
+        dtype = next(t.dtype for t in stored if t.name == tensor)
+        return False if kind_of(dtype, self.op) == "bool" else 0
+
 
 @dataclass(slots=True)
 class Dims:
@@ -65,7 +75,7 @@ class Dims:
 
     @property
     def printer(self) -> Printer:
-        return Printer(self.names, self.scope, self.function.pads)
+        return Printer(self.names, self.scope, self.function.pads, self.function.filler)
 
     @property
     def device(self) -> str:

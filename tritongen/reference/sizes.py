@@ -10,6 +10,7 @@ Not here: expressions and nests (`nests.py`).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from tritongen.ir.algebra import (
@@ -132,6 +133,7 @@ class Printer:
     names: Names
     indices: dict[str, str]
     pads: list[str] = field(default_factory=list)  # tensors that are read with a fill
+    filler: Callable[[str, tuple[Poly, ...]], float | None] = lambda tensor, coords: None
     fetches: dict[str, str] = field(default_factory=dict)  # a gather's placeholder and its text
     narrow: set[str] = field(default_factory=set)  # those that may hold less than 64 bits
 
@@ -176,6 +178,7 @@ class Printer:
         if not coords:
             return tensor
         inside = ", ".join(self.coordinate(c) for c in coords)
+        filler = self.filler(tensor, coords) if filler is None else filler
         if filler is None:
             return f"{tensor}[{inside}]"
         self.pads.append(tensor)
