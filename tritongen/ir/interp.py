@@ -30,6 +30,7 @@ from tritongen.ir.algebra import (
     Number,
     Poly,
     evaluate,
+    is_fractional,
     is_index_like,
 )
 from tritongen.ir.batches import own_batches
@@ -250,8 +251,14 @@ class Run:
         return inner, used, terms.expand(shape)
 
     def passes(self, guard: Guard, axes: Axes, live: torch.Tensor) -> torch.Tensor:
-        n, whole = self.coordinate(guard.poly, axes, live)
-        return whole & (n >= 0 if guard.op == ">=" else n == 0)
+        """Whether a guard holds. A difference of two operands may not fit in 64 bits: its sides are compared."""
+        below = Poly(tuple((m, -value) for m, value in guard.poly.terms if value < 0))
+        if is_fractional(guard.poly):
+            below = Poly()
+        (n, whole), (least, also) = (
+            self.coordinate(side, axes, live) for side in (guard.poly + below, below)
+        )
+        return whole & also & (n >= least if guard.op == ">=" else n == least)
 
     # ---- coordinates ----------------------------------------------------------------------------
     def coordinate(self, p: Poly, axes: Axes, live) -> tuple[torch.Tensor, torch.Tensor]:

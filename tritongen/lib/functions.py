@@ -76,12 +76,15 @@ def awaited(x):
 
 
 @triton.jit
-def at_run_time(count):
+def at_run_time(count: tl.constexpr):
     """The number of a product's terms where it is a constant, hidden from the compilers: no launch has a third dim.
 
     ptxas 12.8 unrolls a loop over few terms whole. Then it took some `tl.where(c, sum, 0.0)` behind it to be 0.
     """
-    return count + tl.program_id(2)
+    if count < 2**31:
+        return count + tl.program_id(2)
+    else:
+        return count
 
 
 @triton.jit

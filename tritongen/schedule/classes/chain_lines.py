@@ -46,17 +46,19 @@ def with_scales(lines: tuple[ir.Nest, ...]) -> tuple[ir.Nest, ...]:
 Moved = dict[str, tuple[ir.Expr, ir.Nest]]
 
 
-def with_bases(lines: tuple[ir.Nest, ...], loop: str) -> tuple[tuple[ir.Nest, ...], Moved]:
+def with_bases(
+    lines: tuple[ir.Nest, ...], loop: str, names: frozenset[str]
+) -> tuple[tuple[ir.Nest, ...], Moved]:
     """The lines with exp(s - f) in place of exp(s - m), where m = max(f, t) and f[i] = max[j](s[i, j]): attention with sinks.
 
     A loop can carry the maximum of its own terms alone. A sum of them is multiplied by exp(f - m) behind it:
 
         sum[j](exp(s[i, j] - m[i]) * v[j])    is    exp(f[i] - m[i]) * sum[j](exp(s[i, j] - f[i]) * v[j])
 
-    Second: those sums.
+    Second: those sums. `names`: what new lines may not be called, as in `with_nan`.
     """
     by_name = {n.name: n for n in lines}
-    taken = {*by_name, *(b.index for n in lines for b in n.box)}
+    taken = {*names, *by_name, *(b.index for n in lines for b in n.box)}
     shifts: Moved = {}  # the lines with an index of the loop that are changed
     out, sums = list[ir.Nest](), Moved()
     for n in lines:
@@ -114,7 +116,9 @@ def terms_of(m: ir.Expr, by_name: dict[str, ir.Nest]) -> tuple[ir.Expr, ...]:
     return body.args if isinstance(body, ir.Call) and body.fn == "maximum" else ()
 
 
-def with_nan(group: Group, kernel: Kernel, kept: frozenset[str], sums: Moved) -> Group:
+def with_nan(
+    group: Group, kernel: Kernel, kept: frozenset[str], sums: Moved, names: frozenset[str]
+) -> Group:
     """The group, sums that move with a maximum being NaN where that is -inf and there are terms.
 
     A kernel adds 0 for exp(-inf - -inf), since later terms may move the maximum. A quotient of two such sums is NaN by
@@ -147,7 +151,8 @@ def with_nan(group: Group, kernel: Kernel, kept: frozenset[str], sums: Moved) ->
             look(n.body)
     read = set().union(*(tensors_read(n.body) for n in group.nests))
     fixed = {name for name in moved if name in bare or name not in read}
-    taken, lines = {*by_name, *(b.index for n in group.nests for b in n.box)}, list[ir.Nest]()
+    taken = {*names, *by_name, *(b.index for n in group.nests for b in n.box)}
+    lines = list[ir.Nest]()
     for n in group.nests:
         if n.name not in fixed:
             lines.append(n)

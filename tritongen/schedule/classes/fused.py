@@ -67,6 +67,7 @@ def sets(
     inside = pair.inside
     roots = [n.name for n in nests if n.name not in inside and (is_reducer(n) or n.name in stored)]
     virtual = Virtual(n for n in nests if n.name not in roots)
+    names = frozenset(n.name for n in nests)
     place = {name: k for k, name in enumerate(roots)}
 
     def led(n: ir.Nest) -> set[str]:
@@ -79,7 +80,7 @@ def sets(
         own = {m.name for m in members}
         if any(place[t] > place[members[0].name] for t in led(n) - own):
             return False
-        return group_of(pair, (*members, n), virtual, kept) is not None
+        return group_of(pair, (*members, n), virtual, kept, names) is not None
 
     found: list[list[ir.Nest]] = []
     for fold in pair.folds:
@@ -98,7 +99,7 @@ def sets(
                 members.append(fold)
                 break
         else:
-            if group_of(pair, (fold,), virtual, kept) is None:
+            if group_of(pair, (fold,), virtual, kept, names) is None:
                 return ()
             found.append([fold])
     for n in nests:
@@ -107,7 +108,9 @@ def sets(
                 if led(n) & {m.name for m in members} and joined(members, n):
                     members.append(n)
                     break
-    groups = ((tuple(members), group_of(pair, tuple(members), virtual, kept)) for members in found)
+    groups = (
+        (tuple(members), group_of(pair, tuple(members), virtual, kept, names)) for members in found
+    )
     return tuple((members, group) for members, group in groups if group is not None)
 
 
@@ -118,9 +121,13 @@ def has_columns(fold: ir.Nest, pair: Pair, nests: tuple[ir.Nest, ...]) -> bool:
 
 
 def group_of(
-    pair: Pair, members: tuple[ir.Nest, ...], virtual: Virtual, kept: frozenset[str]
+    pair: Pair,
+    members: tuple[ir.Nest, ...],
+    virtual: Virtual,
+    kept: frozenset[str],
+    names: frozenset[str],
 ) -> Group | None:
-    """The members as one kernel; None where it can't be lowered or printed."""
+    """The members as one kernel; None where it can't be lowered or printed. `names`: those of all lines of the op."""
     loop = next((b for b in pair.ends if b.index in pair.loops(members[0])), pair.ends[1])
     row = next(b for b in pair.ends if b is not loop)
     own = {b.index for n in members for b in (*n.box, *binders_of(n))}
@@ -135,13 +142,13 @@ def group_of(
     lines = tuple(
         replace(n, body=where_known(n.body, known)) if n.name in pair.inside else n for n in lines
     )
-    lines, sums = with_bases(with_scales(with_held(lines)), loop.index)
+    lines, sums = with_bases(with_scales(with_held(lines)), loop.index, names)
     group = Group("fused", lines, (row,), (loop,), inside=pair.inside)
     read = set().union(*(tensors_read(n.body) for n in lines))
     last = tuple(n.name for n in lines if n.name not in read)
     try:
         kernel = lower("", group.nests, walks_of(group), last)
-        group = with_nan(group, kernel, kept, sums)
+        group = with_nan(group, kernel, kept, sums, names)
         kernels = [lower("", group.nests, walks_of(group), last)]
         kernels += [
             lower("", g.nests, walks_of(g, wide=True), own) for g, own in by_columns(group, last)
