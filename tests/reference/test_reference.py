@@ -239,3 +239,19 @@ def test_a_result_is_no_view():
         assert (
             y.is_contiguous() and y.untyped_storage().data_ptr() != x.untyped_storage().data_ptr()
         )
+
+
+def test_a_fixed_place_of_a_dim_without_elements():
+    _, run, _ = reference(
+        "op f<T: float>(w: T[M], z: T[M, M]) -> g: T[M] { g[i] = w[i] * (z[0, i] else 0) }"
+    )
+    assert run(torch.empty(0), torch.empty(0, 0)).shape == (0,)
+
+
+def test_a_bound_at_the_end_of_64_bits():
+    op, run, _ = reference(
+        "op f<T: float>(x: T[N], lo: i64[M]) -> y: T[M] { y[m] = sum[lo[m] <= k < N](x[k]) }"
+    )
+    args = {"x": torch.ones(3), "lo": torch.tensor([-(2**63), 2**63 - 1])}
+    assert run(**args).tolist() == [3.0, 0.0]
+    assert judge(run(**args), expect(op, args)["y"]).ok
