@@ -156,9 +156,9 @@ def floordiv(num: Poly, den: Poly) -> Poly:
     lead = reciprocal(Poly(den.terms[-1:]))
     for term in rest.terms:  # `(k + k * n + b) // (n + 1)`: all terms of a multiple are there
         ratio = Poly((term,)) * lead
-        whole_one = ratio * den
-        if not is_fractional(ratio) and set(whole_one.terms) <= set(rest.terms):
-            quotient, rest = quotient + ratio, rest - whole_one
+        multiple = ratio * den
+        if not is_fractional(ratio) and set(multiple.terms) <= set(rest.terms):
+            quotient, rest = quotient + ratio, rest - multiple
     if not rest.terms:
         return quotient
     a, b = rest.constant, den.constant

@@ -77,9 +77,9 @@ def awaited(x):
 
 @triton.jit
 def at_run_time(count: tl.constexpr):
-    """The number of a product's terms where it is a constant, hidden from the compilers: no launch has a third dim.
+    """Hides a constant number of terms from the compilers: `tl.program_id(2)` is 0, since no grid has a third dim.
 
-    ptxas 12.8 unrolls a loop over few terms whole. Then it took some `tl.where(c, sum, 0.0)` behind it to be 0.
+    ptxas 12.8 unrolls a short loop of constant length. Behind such a loop it replaced some `tl.where(c, sum, 0.0)` by 0.
     """
     if count < 2**31:
         return count + tl.program_id(2)
