@@ -93,7 +93,7 @@ def conv1d_taps(
     """Each program computes a tile of BLOCK_M x BLOCK_N sums, one tap and BLOCK_K channels at a time, of one CHUNK if PARTS programs share a sum."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(N2, BLOCK_N)
     chunks = lib.blocks(c_padded, BLOCK_K)
-    part = (tl.program_id(0) // (tiles_m * tiles_n * groups))
+    part = tl.program_id(0) // (tiles_m * tiles_n * groups)
     begin, end = 0, R * chunks
     if y_sum_parts_ptr is not None:
         begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
@@ -964,7 +964,7 @@ def conv1d_backward_dx_taps(
     """Each program computes a tile of BLOCK_M x BLOCK_N sums, one tap and BLOCK_K channels at a time, of one CHUNK if PARTS programs share a sum."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(Cg, BLOCK_N)
     chunks = lib.blocks(f0_padded, BLOCK_K)
-    part = (tl.program_id(0) // (tiles_m * tiles_n * groups))
+    part = tl.program_id(0) // (tiles_m * tiles_n * groups)
     begin, end = 0, R * chunks
     if dx_sum_parts_ptr is not None:
         begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
@@ -1377,7 +1377,7 @@ def conv1d_backward_dw_taps(
     """Each program computes a tile of BLOCK_M x BLOCK_N sums, one tap and BLOCK_K channels at a time, of one CHUNK if PARTS programs share a sum."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(N2, BLOCK_N)
     chunks = lib.blocks(n__padded, BLOCK_K)
-    part = (tl.program_id(0) // (tiles_m * tiles_n * groups))
+    part = tl.program_id(0) // (tiles_m * tiles_n * groups)
     begin, end = 0, P * chunks
     if dw_sum_parts_ptr is not None:
         begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)

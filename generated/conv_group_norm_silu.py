@@ -87,7 +87,7 @@ def conv_group_norm_silu_conv2d_taps(
     """Each program computes a tile of BLOCK_M x BLOCK_N sums, one tap and BLOCK_K channels at a time, of one CHUNK if PARTS programs share a sum."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(F, BLOCK_N)
     chunks = lib.blocks(c2_padded, BLOCK_K)
-    part = (tl.program_id(0) // (tiles_m * tiles_n))
+    part = tl.program_id(0) // (tiles_m * tiles_n)
     begin, end = 0, R * S * chunks
     if conv2d_sum_parts_ptr is not None:
         begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
@@ -1397,7 +1397,7 @@ def conv_group_norm_silu_forward_conv2d_taps(
     """Each program computes a tile of BLOCK_M x BLOCK_N sums, one tap and BLOCK_K channels at a time, of one CHUNK if PARTS programs share a sum."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(F, BLOCK_N)
     chunks = lib.blocks(c2_padded, BLOCK_K)
-    part = (tl.program_id(0) // (tiles_m * tiles_n))
+    part = tl.program_id(0) // (tiles_m * tiles_n)
     begin, end = 0, R * S * chunks
     if conv2d_sum_parts_ptr is not None:
         begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
@@ -3388,7 +3388,7 @@ def conv_group_norm_silu_backward_dx_taps(
     """Each program computes a tile of BLOCK_M x BLOCK_N sums, one tap and BLOCK_K channels at a time, of one CHUNK if PARTS programs share a sum."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(C, BLOCK_N)
     chunks = lib.blocks(c_padded, BLOCK_K)
-    part = (tl.program_id(0) // (tiles_m * tiles_n))
+    part = tl.program_id(0) // (tiles_m * tiles_n)
     begin, end = 0, R * S * chunks
     if dx_sum_parts_ptr is not None:
         begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
@@ -3727,7 +3727,7 @@ def conv_group_norm_silu_backward_dw_taps(
     """Each program computes a tile of BLOCK_M x BLOCK_N sums, one tap and BLOCK_K channels at a time, of one CHUNK if PARTS programs share a sum."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(F, BLOCK_N)
     chunks = lib.blocks(n__padded, BLOCK_K)
-    part = (tl.program_id(0) // (tiles_m * tiles_n))
+    part = tl.program_id(0) // (tiles_m * tiles_n)
     begin, end = 0, P * Q * chunks
     if dw_sum_parts_ptr is not None:
         begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)

@@ -162,12 +162,25 @@ class Page:
 
     def open(self, tab: str) -> str:
         self.browser.execute_script("document.body.dataset.shown = ''")
-        self.find(f"[data-tab={tab}]").click()
+        self.click(f"[data-tab={tab}]")
         self.noted("shown", tab)
-        return self.find("#output .cm-content").text
+        return self.text("#output .cm-content")
 
     def find(self, selector: str):
         return self.browser.find_element("css selector", selector)
+
+    def says(self, selector: str, wanted: str, seconds: float = 10):
+        end = time.monotonic() + seconds
+        while wanted not in self.text(selector) and time.monotonic() < end:
+            time.sleep(0.02)
+        assert wanted in self.text(selector)
+
+    # In one step each: the page may replace an element between finding and using it.
+    def text(self, selector: str) -> str:
+        return self.browser.execute_script(f"return document.querySelector('{selector}')?.innerText ?? ''")
+
+    def click(self, selector: str) -> None:
+        self.browser.execute_script(f"document.querySelector('{selector}').click()")
 
 
 @pytest.mark.slow
@@ -180,12 +193,12 @@ def test_a_spec_is_typed_mended_and_read(page):
     page.type("op linear<T: float>(x: T[M, K], w: T[N, K]) -> y: T[M, N] {\n")
     page.type("y[m, n] = x[m, k] * w[n, k]\n")
     page.noted("errors", "1")
-    assert "index k is not bound" in page.find(".finding").text
-    page.find(".finding button").click()
+    page.says(".finding", "index k is not bound")
+    page.click(".finding button")
     page.noted("errors", "0")
     answered = page.type(" ")
     page.noted("shown", "kernel")
-    assert "def linear_" in page.find("#output .cm-content").text
+    page.says("#output .cm-content", "def linear_")
     assert "op linear_backward" in page.open("gradient")
     assert "def linear_backward_" in page.open("backward")
     assert "1 step, 1 kernel" in page.open("explain")
@@ -198,7 +211,7 @@ def test_a_spec_is_typed_mended_and_read(page):
 def test_a_link_holds_the_spec(page, address):
     page.noted("shown")
     page.type("# by hand\n")
-    page.find("#share").click()
+    page.click("#share")
     end = time.monotonic() + 5
     while "#spec=" not in page.browser.current_url and time.monotonic() < end:
         time.sleep(0.05)
@@ -206,4 +219,4 @@ def test_a_link_holds_the_spec(page, address):
     page.browser.get("about:blank")
     page.browser.get(link)
     page.noted("ready")
-    assert "# by hand" in page.find("#editor .cm-content").text
+    page.says("#editor .cm-content", "# by hand")
