@@ -177,7 +177,9 @@ class Page:
 
     # In one step each: the page may replace an element between finding and using it.
     def text(self, selector: str) -> str:
-        return self.browser.execute_script(f"return document.querySelector('{selector}')?.innerText ?? ''")
+        return self.browser.execute_script(
+            f"return document.querySelector('{selector}')?.innerText ?? ''"
+        )
 
     def click(self, selector: str) -> None:
         self.browser.execute_script(f"document.querySelector('{selector}').click()")
