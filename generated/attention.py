@@ -18,465 +18,6 @@ from tritongen import lib, runtime
 
 
 @triton.jit
-def attention_part(
-    q_ptr, k_ptr, v_ptr, m_parts_ptr, o_sum_parts_ptr, o_sum2_parts_ptr, scale, S, B, H, L,
-    E, q_0, q_1, q_2, q_3, k_0, k_1, k_2, k_3, v_0, v_1, v_2, v_3, m_parts_0, m_parts_1,
-    m_parts_2, m_parts_3, o_sum_parts_0, o_sum_parts_1, o_sum_parts_2, o_sum_parts_3,
-    o_sum_parts_4, o_sum2_parts_0, o_sum2_parts_1, o_sum2_parts_2, o_sum2_parts_3,
-    SCALE_IS_TENSOR: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    BLOCK_D: tl.constexpr, PARTS: tl.constexpr,
-):  # fmt: skip
-    """BLOCK_M i a program of each part, b and h, BLOCK_N j a turn of its loop."""
-    scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
-    i_tiles = tl.cdiv(S, BLOCK_M)
-    first_i = (tl.program_id(0) % i_tiles) * BLOCK_M
-    i = first_i + tl.arange(0, BLOCK_M).to(tl.int64)
-    program = tl.program_id(0) // i_tiles
-    part = (program % PARTS).to(tl.int64)
-    program2 = program // PARTS
-    b = (program2 % B).to(tl.int64)
-    program3 = program2 // B
-    h = program3.to(tl.int64)
-    e2 = tl.arange(0, BLOCK_D).to(tl.int64)
-    e = tl.arange(0, BLOCK_D).to(tl.int64)
-    m = tl.full((BLOCK_M, 1), float("-inf"), tl.float32)
-    o_sum = tl.zeros((BLOCK_M, BLOCK_D), tl.float32)
-    o_sum2 = tl.zeros((BLOCK_M, 1), tl.float32)
-    chunk = tl.cdiv(L, PARTS * BLOCK_N) * BLOCK_N
-    first = part.to(tl.int32) * chunk
-    stop = tl.minimum(L, first + chunk)
-    q = tl.load(
-        q_ptr + b * q_0 + h * q_1 + i[:, None] * q_2 + e2[None, :] * q_3,
-        mask=(i[:, None] < S) & (e2[None, :] < E),
-        other=0.0,
-    )
-    whole = tl.maximum(first, (tl.minimum(L, first + chunk)) // BLOCK_N * BLOCK_N)
-    # Whole blocks go without a mask, then the rest.
-    for masked in tl.static_range(2):
-        for start in range((first, whole)[masked], (whole, stop)[masked], BLOCK_N):
-            j = start + tl.arange(0, BLOCK_N).to(tl.int64)
-            k = tl.load(
-                k_ptr + b * k_0 + h * k_1 + j[:, None] * k_2 + e2[None, :] * k_3,
-                mask=(e2[None, :] < E) & (j[:, None] < stop),
-                other=0.0,
-            )
-            # s[b, h, i, j] = scale * sum[e](q[b, h, i, e] * k[b, h, j, e])
-            s_sum = tl.dot(q, k.T)
-            s = scale * s_sum
-            if masked:
-                s = tl.where(j[None, :] < stop, s, float("-inf"))
-            # m[b, h, i] = max[j](s[b, h, i, j])
-            m_new = tl.maximum(m, tl.max(s, 1, keep_dims=True))
-            m_base = tl.where(m_new == float("-inf"), 0.0, m_new * 1.44269504)
-            m_moved = tl.exp2(m * 1.44269504 - m_base)
-            m = m_new
-            # p[b, h, i, j] = exp(s[b, h, i, j] - m[b, h, i])
-            p = tl.exp2(s * 1.44269504 - m_base)
-            v = tl.load(
-                v_ptr + b * v_0 + h * v_1 + j[:, None] * v_2 + e[None, :] * v_3,
-                mask=(j[:, None] < stop) & (e[None, :] < E),
-                other=0.0,
-            )
-            # o_sum[b, h, i, e] = sum[j](T(p[b, h, i, j]) * v[b, h, j, e])
-            o_sum = tl.dot(p.to(q_ptr.dtype.element_ty), v, o_sum * m_moved)
-            # o_sum2[b, h, i] = sum[j](p[b, h, i, j])
-            o_sum2 = o_sum2 * m_moved + tl.sum(p, 1, keep_dims=True)
-    tl.store(
-        m_parts_ptr + part * m_parts_0 + b * m_parts_1 + h * m_parts_2 + i[:, None] * m_parts_3,
-        m,
-        mask=i[:, None] < S,
-    )
-    tl.store(
-        o_sum_parts_ptr
-        + part * o_sum_parts_0
-        + b * o_sum_parts_1
-        + h * o_sum_parts_2
-        + i[:, None] * o_sum_parts_3
-        + e[None, :] * o_sum_parts_4,
-        o_sum,
-        mask=(i[:, None] < S) & (e[None, :] < E),
-    )
-    tl.store(
-        o_sum2_parts_ptr
-        + part * o_sum2_parts_0
-        + b * o_sum2_parts_1
-        + h * o_sum2_parts_2
-        + i[:, None] * o_sum2_parts_3,
-        o_sum2,
-        mask=i[:, None] < S,
-    )
-
-
-@triton.jit
-def attention_merge(
-    m_parts_ptr, o_sum_parts_ptr, o_sum2_parts_ptr, o_ptr, E, B, H, S, m_parts_0, m_parts_1,
-    m_parts_2, m_parts_3, o_sum_parts_0, o_sum_parts_1, o_sum_parts_2, o_sum_parts_3,
-    o_sum_parts_4, o_sum2_parts_0, o_sum2_parts_1, o_sum2_parts_2, o_sum2_parts_3, o_0, o_1,
-    o_2, o_3,
-    EVEN: tl.constexpr, VEC: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_D: tl.constexpr,
-    PARTS: tl.constexpr,
-):  # fmt: skip
-    """BLOCK_D e a program of each b, h and i, all part at once."""
-    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
-    E, o_sum_parts_0 = E // VEC * VEC, o_sum_parts_0 // VEC * VEC
-    o_sum_parts_1, o_sum_parts_2 = o_sum_parts_1 // VEC * VEC, o_sum_parts_2 // VEC * VEC
-    o_sum_parts_3, o_0 = o_sum_parts_3 // VEC * VEC, o_0 // VEC * VEC
-    o_1, o_2 = o_1 // VEC * VEC, o_2 // VEC * VEC
-    e_tiles = tl.maximum(tl.cdiv(E, BLOCK_D), 1)
-    first_e = (tl.program_id(0) % e_tiles) * BLOCK_D
-    e = first_e + tl.arange(0, BLOCK_D).to(tl.int64)
-    in_e = e[None, :] < E if BLOCK_D > 1 else True
-    program = tl.program_id(0) // e_tiles
-    b = (program % B).to(tl.int64)
-    program2 = program // B
-    h = (program2 % H).to(tl.int64)
-    program3 = program2 // H
-    i = program3.to(tl.int64)
-    part = tl.arange(0, BLOCK_P).to(tl.int64)
-    in_part = part[:, None] < (BLOCK_P if EVEN else PARTS)
-    m_parts = tl.load(
-        m_parts_ptr + part[:, None] * m_parts_0 + b * m_parts_1 + h * m_parts_2 + i * m_parts_3,
-        mask=in_part,
-    )
-    # m[b, h, i] = max[j](s[b, h, i, j])
-    m = tl.reduce(tl.where(in_part, m_parts, float("-inf")), None, lib.nan_max)
-    o_sum_parts = tl.load(
-        o_sum_parts_ptr
-        + part[:, None] * o_sum_parts_0
-        + b * o_sum_parts_1
-        + h * o_sum_parts_2
-        + i * o_sum_parts_3
-        + e[None, :] * o_sum_parts_4,
-        mask=in_part & in_e,
-    )
-    # o_sum[b, h, i, e] = sum[j](T(p[b, h, i, j]) * v[b, h, j, e])
-    o_sum = tl.sum(
-        tl.where(
-            in_part,
-            tl.where(m_parts == float("-inf"), 0.0, lib.exp(m_parts - m)) * o_sum_parts,
-            0.0,
-        ),
-        0,
-        keep_dims=True,
-    )
-    o_sum2_parts = tl.load(
-        o_sum2_parts_ptr
-        + part[:, None] * o_sum2_parts_0
-        + b * o_sum2_parts_1
-        + h * o_sum2_parts_2
-        + i * o_sum2_parts_3,
-        mask=in_part,
-    )
-    # o_sum2[b, h, i] = sum[j](p[b, h, i, j])
-    o_sum2 = tl.sum(
-        tl.where(
-            in_part,
-            tl.where(m_parts == float("-inf"), 0.0, lib.exp(m_parts - m)) * o_sum2_parts,
-            0.0,
-        )
-    )
-    # o[b, h, i, e] = sum[j](T(p[b, h, i, j]) * v[b, h, j, e]) /
-    #     sum[j](p[b, h, i, j])
-    o = o_sum / o_sum2
-    tl.store(o_ptr + b * o_0 + h * o_1 + i * o_2 + e[None, :] * o_3, o, mask=in_e)
-
-
-@triton.jit
-def attention_tiles(
-    q_tiles, k_tiles, v_tiles, o_ptr, scale, S, B, H, L, E, o_0, o_1, o_2, o_3,
-    SCALE_IS_TENSOR: tl.constexpr, T: tl.constexpr, BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
-):  # fmt: skip
-    """BLOCK_M i a program of each b and h, BLOCK_N j a turn of its loop."""
-    scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
-    i_tiles = tl.cdiv(S, BLOCK_M)
-    first_i = (tl.program_id(0) % i_tiles) * BLOCK_M
-    i = first_i + tl.arange(0, BLOCK_M).to(tl.int64)
-    program = tl.program_id(0) // i_tiles
-    b = (program % B).to(tl.int64)
-    program2 = program // B
-    h = program2.to(tl.int64)
-    e = tl.arange(0, BLOCK_D).to(tl.int64)
-    m = tl.full((BLOCK_M, 1), float("-inf"), tl.float32)
-    o_sum = tl.zeros((BLOCK_M, BLOCK_D), tl.float32)
-    o_sum2 = tl.zeros((BLOCK_M, 1), tl.float32)
-    q = q_tiles.load([b.to(tl.int32), h.to(tl.int32), first_i, 0]).reshape(BLOCK_M, BLOCK_D)
-    whole = L // BLOCK_N * BLOCK_N
-    # Whole blocks go without a mask, then the rest.
-    for masked in tl.static_range(2):
-        for start in range((0, whole)[masked], (whole, L)[masked], BLOCK_N):
-            j = start + tl.arange(0, BLOCK_N).to(tl.int64)
-            k = k_tiles.load([b.to(tl.int32), h.to(tl.int32), start, 0]).reshape(BLOCK_N, BLOCK_D)
-            # s[b, h, i, j] = scale * sum[e](q[b, h, i, e] * k[b, h, j, e])
-            s_sum = tl.dot(q, k.T)
-            s = scale * s_sum
-            if masked:
-                s = tl.where(j[None, :] < L, s, float("-inf"))
-            # m[b, h, i] = max[j](s[b, h, i, j])
-            m_new = tl.maximum(m, tl.max(s, 1, keep_dims=True))
-            m_base = tl.where(m_new == float("-inf"), 0.0, m_new * 1.44269504)
-            m_moved = tl.exp2(m * 1.44269504 - m_base)
-            m = m_new
-            # p[b, h, i, j] = exp(s[b, h, i, j] - m[b, h, i])
-            p = tl.exp2(s * 1.44269504 - m_base)
-            v = v_tiles.load([b.to(tl.int32), h.to(tl.int32), start, 0]).reshape(BLOCK_N, BLOCK_D)
-            # o_sum[b, h, i, e] = sum[j](T(p[b, h, i, j]) * v[b, h, j, e])
-            o_sum = tl.dot(p.to(T), v, o_sum * m_moved)
-            # o_sum2[b, h, i] = sum[j](p[b, h, i, j])
-            o_sum2 = o_sum2 * m_moved + tl.sum(p, 1, keep_dims=True)
-    # o[b, h, i, e] = sum[j](T(p[b, h, i, j]) * v[b, h, j, e]) /
-    #     sum[j](p[b, h, i, j])
-    o = o_sum / o_sum2
-    tl.store(
-        o_ptr + b * o_0 + h * o_1 + i[:, None] * o_2 + e[None, :] * o_3,
-        o,
-        mask=(i[:, None] < S) & (e[None, :] < E),
-    )
-
-
-@triton.jit
-def attention_wide(
-    q_ptr, k_ptr, v_ptr, o_ptr, scale, S, E, B, H, L, q_0, q_1, q_2, q_3, k_0, k_1, k_2,
-    k_3, v_0, v_1, v_2, v_3, o_0, o_1, o_2, o_3,
-    SCALE_IS_TENSOR: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_D: tl.constexpr,
-    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
-):  # fmt: skip
-    """BLOCK_M i by BLOCK_D e a program of each b and h, BLOCK_N j a turn of its loop."""
-    scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
-    i_tiles = tl.cdiv(S, BLOCK_M)
-    first_i = (tl.program_id(0) % i_tiles) * BLOCK_M
-    i = first_i + tl.arange(0, BLOCK_M).to(tl.int64)
-    program = tl.program_id(0) // i_tiles
-    e_tiles = tl.maximum(tl.cdiv(E, BLOCK_D), 1)
-    first_e = (program % e_tiles) * BLOCK_D
-    e = first_e + tl.arange(0, BLOCK_D).to(tl.int64)
-    program2 = program // e_tiles
-    b = (program2 % B).to(tl.int64)
-    program3 = program2 // B
-    h = program3.to(tl.int64)
-    m = tl.full((BLOCK_M, 1), float("-inf"), tl.float32)
-    o_sum = tl.zeros((BLOCK_M, BLOCK_D), tl.float32)
-    o_sum2 = tl.zeros((BLOCK_M, 1), tl.float32)
-    whole = L // BLOCK_N * BLOCK_N
-    # Whole blocks go without a mask, then the rest.
-    for masked in tl.static_range(2):
-        for start in range((0, whole)[masked], (whole, L)[masked], BLOCK_N):
-            j = start + tl.arange(0, BLOCK_N).to(tl.int64)
-            s_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
-            for start_e22 in range(0, E, BLOCK_K):
-                e22 = start_e22 + tl.arange(0, BLOCK_K).to(tl.int64)
-                q = tl.load(
-                    q_ptr + b * q_0 + h * q_1 + i[:, None] * q_2 + e22[None, :] * q_3,
-                    mask=(i[:, None] < S) & (e22[None, :] < E),
-                    other=0.0,
-                )
-                k = tl.load(
-                    k_ptr + b * k_0 + h * k_1 + j[:, None] * k_2 + e22[None, :] * k_3,
-                    mask=(e22[None, :] < E) & (j[:, None] < L),
-                    other=0.0,
-                )
-                # s[b, h, i, j] = scale * sum[e](q[b, h, i, e] * k[b, h, j, e])
-                s_sum = tl.dot(q, k.T, s_sum)
-            s = scale * s_sum
-            if masked:
-                s = tl.where(j[None, :] < L, s, float("-inf"))
-            # m[b, h, i] = max[j](s[b, h, i, j])
-            m_new = tl.maximum(m, tl.max(s, 1, keep_dims=True))
-            m_base = tl.where(m_new == float("-inf"), 0.0, m_new * 1.44269504)
-            m_moved = tl.exp2(m * 1.44269504 - m_base)
-            m = m_new
-            # p[b, h, i, j] = exp(s[b, h, i, j] - m[b, h, i])
-            p = tl.exp2(s * 1.44269504 - m_base)
-            v = tl.load(
-                v_ptr + b * v_0 + h * v_1 + j[:, None] * v_2 + e[None, :] * v_3,
-                mask=(j[:, None] < L) & (e[None, :] < E),
-                other=0.0,
-            )
-            # o_sum[b, h, i, e] = sum[j](T(p[b, h, i, j]) * v[b, h, j, e])
-            o_sum = tl.dot(p.to(q_ptr.dtype.element_ty), v, o_sum * m_moved)
-            # o_sum2[b, h, i] = sum[j](p[b, h, i, j])
-            o_sum2 = o_sum2 * m_moved + tl.sum(p, 1, keep_dims=True)
-    # o[b, h, i, e] = sum[j](T(p[b, h, i, j]) * v[b, h, j, e]) /
-    #     sum[j](p[b, h, i, j])
-    o = o_sum / o_sum2
-    tl.store(
-        o_ptr + b * o_0 + h * o_1 + i[:, None] * o_2 + e[None, :] * o_3,
-        o,
-        mask=(i[:, None] < S) & (e[None, :] < E),
-    )
-
-
-def choose_attention(
-    batch0: int, batch1: int, rows: int, terms: int, whole0: int, columns0: int,
-    tiled: bool, gpu: lib.Gpu,
-) -> tuple[str, dict]:  # fmt: skip
-    """Returns (variant, config) of a call: the first variant whose rule holds."""
-    # few rows: programs share the loop over a row's terms, and a second kernel merges what they leave
-    if batch0 * batch1 * lib.cdiv(rows, 64) < gpu.sms and terms >= 1024 and whole0 <= 256:
-        BLOCK_M = 16 if rows <= 16 else 64
-        BLOCK_N = 64
-        PARTS = max(
-            1,
-            min(
-                lib.cdiv(4 * gpu.sms, max(1, batch0 * batch1 * lib.cdiv(rows, BLOCK_M))),
-                lib.cdiv(terms, 4 * BLOCK_N),
-                64,
-            ),
-        )
-        return "parts", dict(
-            BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_D=max(16, lib.pow2(whole0)), num_warps=4,
-            num_stages=2, PARTS=PARTS, BLOCK_P=lib.pow2(PARTS),
-        )  # fmt: skip
-    # tiles of all factors by descriptor
-    if tiled and whole0 <= 256:
-        return "tiles", dict(
-            BLOCK_M=16 if rows <= 16 else 64, BLOCK_N=64, BLOCK_D=max(16, lib.pow2(whole0)),
-            num_warps=4, num_stages=3 if whole0 <= 128 else 2,
-        )  # fmt: skip
-    # any number of columns: each block of them computes the products of its rows again
-    return "wide", dict(
-        BLOCK_M=64, BLOCK_N=64, BLOCK_D=max(16, min(256, lib.pow2(columns0))), BLOCK_K=64,
-        num_warps=8, num_stages=2,
-    )  # fmt: skip
-
-
-def launch_attention(q, k, v, o, scale) -> None:
-    """Computes o with the variant that `choose` returns. Does not check operands."""
-    B, H, S, E = q.shape
-    L = k.shape[2]
-    variant, config = choose_attention(
-        batch0=B, batch1=H, rows=S, terms=L, whole0=E, columns0=E,
-        tiled=lib.takes_tiles(q, k, v) and not lib.repeats(q, k, v), gpu=lib.gpu(k.device),
-    )  # fmt: skip
-    BLOCK_M, BLOCK_N, BLOCK_D = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_D"]
-    if variant == "parts":
-        PARTS = config["PARTS"]
-        m_parts = torch.empty((PARTS, B, H, S), dtype=torch.float32, device=k.device)
-        o_sum_parts = torch.empty((PARTS, B, H, S, E), dtype=torch.float32, device=k.device)
-        o_sum2_parts = torch.empty((PARTS, B, H, S), dtype=torch.float32, device=k.device)
-        grid = (PARTS * B * H * lib.cdiv(S, BLOCK_M),)
-        attention_part[grid](
-            q, k, v, m_parts, o_sum_parts, o_sum2_parts, scale, S, B, H, L, E, *q.stride(),
-            *k.stride(), *v.stride(), *m_parts.stride(), *o_sum_parts.stride(),
-            *o_sum2_parts.stride(),
-            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True,
-            **lib.config_without(config, "BLOCK_P"),
-        )  # fmt: skip
-        grid = (B * H * S * max(1, lib.cdiv(E, 64)),)
-        attention_merge[grid](
-            m_parts, o_sum_parts, o_sum2_parts, o, E, B, H, S, *m_parts.stride(),
-            *o_sum_parts.stride(), *o_sum2_parts.stride(), *o.stride(),
-            EVEN=PARTS == config["BLOCK_P"],
-            VEC=lib.vec(E, o_sum_parts.stride(0), o_sum_parts.stride(1), o_sum_parts.stride(2), o_sum_parts.stride(3), o.stride(0), o.stride(1), o.stride(2)),
-            enable_fp_fusion=True,
-            **dict(lib.config_without(config, "BLOCK_M", "BLOCK_N", "num_stages"), BLOCK_D=64, num_warps=1),
-        )  # fmt: skip
-    elif variant == "tiles":
-        q_tiles = lib.boxes(q, 1, 1, BLOCK_M, BLOCK_D)
-        k_tiles = lib.boxes(k, 1, 1, BLOCK_N, BLOCK_D)
-        v_tiles = lib.boxes(v, 1, 1, BLOCK_N, BLOCK_D)
-        grid = (B * H * lib.cdiv(S, BLOCK_M),)
-        attention_tiles[grid](
-            q_tiles, k_tiles, v_tiles, o, scale, S, B, H, L, E, *o.stride(),
-            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), T=getattr(tl, str(q.dtype)[6:]),
-            enable_fp_fusion=True, **config,
-        )  # fmt: skip
-    else:
-        grid = (B * H * lib.cdiv(S, BLOCK_M) * max(1, lib.cdiv(E, BLOCK_D)),)
-        attention_wide[grid](
-            q, k, v, o, scale, S, E, B, H, L, *q.stride(), *k.stride(), *v.stride(), *o.stride(),
-            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True, **config,
-        )  # fmt: skip
-
-
-def allocate_attention(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float | torch.Tensor
-) -> torch.Tensor:
-    """Checks the operands of attention and allocates its results. Raises ValueError if an operand does not fit."""
-    lib.check_dtype(q, "attention: q", torch.float16, torch.bfloat16)
-    lib.check_rank(q, "attention: q", 4, "[B, H, S, E]")
-    lib.check_dtype(k, "attention: k", q.dtype, source=" (T, from q)")
-    lib.check_rank(k, "attention: k", 4, "[B, H, L, E]")
-    lib.check_device(k, "attention: k", q.device, " (from q)")
-    lib.check_dtype(v, "attention: v", q.dtype, source=" (T, from q)")
-    lib.check_rank(v, "attention: v", 4, "[B, H, L, E]")
-    lib.check_device(v, "attention: v", q.device, " (from q)")
-    if isinstance(scale, torch.Tensor):
-        if scale.dim() != 0:
-            raise ValueError(
-                f"attention: scale: expected number or a 0-dim tensor, given a {scale.dim()}-dim tensor"
-            )
-        lib.check_device(scale, "attention: scale", q.device, " (from q)")
-    B, H, S, E = q.shape
-    L = k.shape[2]
-    lib.check_size(k.shape[0], "attention: k: dim 0 (B)", B, " (from q)")
-    lib.check_size(k.shape[1], "attention: k: dim 1 (H)", H, " (from q)")
-    lib.check_size(k.shape[3], "attention: k: dim 3 (E)", E, " (from q)")
-    lib.check_size(v.shape[0], "attention: v: dim 0 (B)", B, " (from q)")
-    lib.check_size(v.shape[1], "attention: v: dim 1 (H)", H, " (from q)")
-    lib.check_size(v.shape[2], "attention: v: dim 2 (L)", L, " (from k)")
-    lib.check_size(v.shape[3], "attention: v: dim 3 (E)", E, " (from q)")
-    if L <= 0:
-        raise ValueError(f"attention: requires L > 0 (max over `j`): {L} <= {0} (L = {L} from k)")
-    o = torch.empty((B, H, S, E), dtype=q.dtype, device=q.device)
-    return o
-
-
-def attention_reference(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float | torch.Tensor
-) -> torch.Tensor:
-    """The spec of attention in torch, line by line."""
-    T = q.dtype
-    compute = torch.float32
-    q = q.to(compute)
-    k = k.to(compute)
-    v = v.to(compute)
-    scale = torch.as_tensor(scale, dtype=compute, device=q.device)
-    B, H, S, E = q.shape
-    L = k.shape[2]
-
-    # s[b, h, i, j] = scale * sum[e](q[b, h, i, e] * k[b, h, j, e])
-    s = scale * torch.einsum("bhie,bhje->bhij", q, k)
-
-    # m[b, h, i] = max[j](s[b, h, i, j])
-    m = s.amax(-1)
-
-    # p[b, h, i, j] = exp(s[b, h, i, j] - m[b, h, i])
-    p = torch.exp(s - m[:, :, :, None])
-
-    # o[b, h, i, e] = sum[j](T(p[b, h, i, j]) * v[b, h, j, e]) / sum[j](p[b, h, i, j])
-    o = (torch.einsum("bhij,bhje->bhie", p.to(T).to(compute), v) / p[:, :, :, None, :].sum(-1)).to(
-        T
-    )
-
-    return o
-
-
-@runtime.op(
-    "specs/attention.op",
-    lib=12,
-    allocate=allocate_attention,
-    reference=attention_reference,
-    linear=(("v",),),
-    forward="attention_forward",
-)
-def attention(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float | torch.Tensor
-) -> torch.Tensor:
-    """Returns o: T[B, H, S, E], given q: T[B, H, S, E], k: T[B, H, L, E], v: T[B, H, L, E].
-
-    T is f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
-    """
-    o = allocate_attention(q, k, v, scale)
-    if not lib.runs_kernels(q):
-        return attention_reference(q, k, v, scale)
-    if o.numel() > 0:
-        with torch.cuda.device_of(q):
-            launch_attention(q, k, v, o, scale)
-    return o
-
-
-@triton.jit
 def attention_forward_part(
     q_ptr, k_ptr, v_ptr, m_parts_ptr, o_sum_parts_ptr, o_sum2_parts_ptr, scale, S, B, H, L,
     E, q_0, q_1, q_2, q_3, k_0, k_1, k_2, k_3, v_0, v_1, v_2, v_3, m_parts_0, m_parts_1,
@@ -793,7 +334,38 @@ def attention_forward_wide(
     )
 
 
-choose_attention_forward = choose_attention
+def choose_attention_forward(
+    batch0: int, batch1: int, rows: int, terms: int, whole0: int, columns0: int,
+    tiled: bool, gpu: lib.Gpu,
+) -> tuple[str, dict]:  # fmt: skip
+    """Returns (variant, config) of a call: the first variant whose rule holds."""
+    # few rows: programs share the loop over a row's terms, and a second kernel merges what they leave
+    if batch0 * batch1 * lib.cdiv(rows, 64) < gpu.sms and terms >= 1024 and whole0 <= 256:
+        BLOCK_M = 16 if rows <= 16 else 64
+        BLOCK_N = 64
+        PARTS = max(
+            1,
+            min(
+                lib.cdiv(4 * gpu.sms, max(1, batch0 * batch1 * lib.cdiv(rows, BLOCK_M))),
+                lib.cdiv(terms, 4 * BLOCK_N),
+                64,
+            ),
+        )
+        return "parts", dict(
+            BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_D=max(16, lib.pow2(whole0)), num_warps=4,
+            num_stages=2, PARTS=PARTS, BLOCK_P=lib.pow2(PARTS),
+        )  # fmt: skip
+    # tiles of all factors by descriptor
+    if tiled and whole0 <= 256:
+        return "tiles", dict(
+            BLOCK_M=16 if rows <= 16 else 64, BLOCK_N=64, BLOCK_D=max(16, lib.pow2(whole0)),
+            num_warps=4, num_stages=3 if whole0 <= 128 else 2,
+        )  # fmt: skip
+    # any number of columns: each block of them computes the products of its rows again
+    return "wide", dict(
+        BLOCK_M=64, BLOCK_N=64, BLOCK_D=max(16, min(256, lib.pow2(columns0))), BLOCK_K=64,
+        num_warps=8, num_stages=2,
+    )  # fmt: skip
 
 
 def launch_attention_forward(q, k, v, o, m_kept, o_sum2_kept, scale) -> None:
@@ -852,32 +424,8 @@ def allocate_attention_forward(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float | torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Checks the operands of attention_forward and allocates its results. Raises ValueError if an operand does not fit."""
-    lib.check_dtype(q, "attention: q", torch.float16, torch.bfloat16)
-    lib.check_rank(q, "attention: q", 4, "[B, H, S, E]")
-    lib.check_dtype(k, "attention: k", q.dtype, source=" (T, from q)")
-    lib.check_rank(k, "attention: k", 4, "[B, H, L, E]")
-    lib.check_device(k, "attention: k", q.device, " (from q)")
-    lib.check_dtype(v, "attention: v", q.dtype, source=" (T, from q)")
-    lib.check_rank(v, "attention: v", 4, "[B, H, L, E]")
-    lib.check_device(v, "attention: v", q.device, " (from q)")
-    if isinstance(scale, torch.Tensor):
-        if scale.dim() != 0:
-            raise ValueError(
-                f"attention: scale: expected number or a 0-dim tensor, given a {scale.dim()}-dim tensor"
-            )
-        lib.check_device(scale, "attention: scale", q.device, " (from q)")
-    B, H, S, E = q.shape
-    L = k.shape[2]
-    lib.check_size(k.shape[0], "attention: k: dim 0 (B)", B, " (from q)")
-    lib.check_size(k.shape[1], "attention: k: dim 1 (H)", H, " (from q)")
-    lib.check_size(k.shape[3], "attention: k: dim 3 (E)", E, " (from q)")
-    lib.check_size(v.shape[0], "attention: v: dim 0 (B)", B, " (from q)")
-    lib.check_size(v.shape[1], "attention: v: dim 1 (H)", H, " (from q)")
-    lib.check_size(v.shape[2], "attention: v: dim 2 (L)", L, " (from k)")
-    lib.check_size(v.shape[3], "attention: v: dim 3 (E)", E, " (from q)")
-    if L <= 0:
-        raise ValueError(f"attention: requires L > 0 (max over `j`): {L} <= {0} (L = {L} from k)")
-    o = torch.empty((B, H, S, E), dtype=q.dtype, device=q.device)
+    o = allocate_attention(q, k, v, scale)
+    B, H, S, _ = q.shape
     m_kept = torch.empty((B, H, S), dtype=torch.float32, device=q.device)
     o_sum2_kept = torch.empty((B, H, S), dtype=torch.float32, device=q.device)
     return o, m_kept, o_sum2_kept
@@ -952,6 +500,101 @@ def attention_forward(
         with torch.cuda.device_of(q):
             launch_attention_forward(q, k, v, o, m_kept, o_sum2_kept, scale)
     return o, m_kept, o_sum2_kept
+
+
+def launch_attention(q, k, v, o, scale) -> None:
+    """Runs the kernels of attention_forward, and drops what they keep. Does not check operands."""
+    B, H, S, _ = q.shape
+    m_kept = torch.empty((B, H, S), dtype=torch.float32, device=q.device)
+    o_sum2_kept = torch.empty((B, H, S), dtype=torch.float32, device=q.device)
+    launch_attention_forward(q, k, v, o, m_kept, o_sum2_kept, scale)
+
+
+def allocate_attention(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float | torch.Tensor
+) -> torch.Tensor:
+    """Checks the operands of attention and allocates its results. Raises ValueError if an operand does not fit."""
+    lib.check_dtype(q, "attention: q", torch.float16, torch.bfloat16)
+    lib.check_rank(q, "attention: q", 4, "[B, H, S, E]")
+    lib.check_dtype(k, "attention: k", q.dtype, source=" (T, from q)")
+    lib.check_rank(k, "attention: k", 4, "[B, H, L, E]")
+    lib.check_device(k, "attention: k", q.device, " (from q)")
+    lib.check_dtype(v, "attention: v", q.dtype, source=" (T, from q)")
+    lib.check_rank(v, "attention: v", 4, "[B, H, L, E]")
+    lib.check_device(v, "attention: v", q.device, " (from q)")
+    if isinstance(scale, torch.Tensor):
+        if scale.dim() != 0:
+            raise ValueError(
+                f"attention: scale: expected number or a 0-dim tensor, given a {scale.dim()}-dim tensor"
+            )
+        lib.check_device(scale, "attention: scale", q.device, " (from q)")
+    B, H, S, E = q.shape
+    L = k.shape[2]
+    lib.check_size(k.shape[0], "attention: k: dim 0 (B)", B, " (from q)")
+    lib.check_size(k.shape[1], "attention: k: dim 1 (H)", H, " (from q)")
+    lib.check_size(k.shape[3], "attention: k: dim 3 (E)", E, " (from q)")
+    lib.check_size(v.shape[0], "attention: v: dim 0 (B)", B, " (from q)")
+    lib.check_size(v.shape[1], "attention: v: dim 1 (H)", H, " (from q)")
+    lib.check_size(v.shape[2], "attention: v: dim 2 (L)", L, " (from k)")
+    lib.check_size(v.shape[3], "attention: v: dim 3 (E)", E, " (from q)")
+    if L <= 0:
+        raise ValueError(f"attention: requires L > 0 (max over `j`): {L} <= {0} (L = {L} from k)")
+    o = torch.empty((B, H, S, E), dtype=q.dtype, device=q.device)
+    return o
+
+
+def attention_reference(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float | torch.Tensor
+) -> torch.Tensor:
+    """The spec of attention in torch, line by line."""
+    T = q.dtype
+    compute = torch.float32
+    q = q.to(compute)
+    k = k.to(compute)
+    v = v.to(compute)
+    scale = torch.as_tensor(scale, dtype=compute, device=q.device)
+    B, H, S, E = q.shape
+    L = k.shape[2]
+
+    # s[b, h, i, j] = scale * sum[e](q[b, h, i, e] * k[b, h, j, e])
+    s = scale * torch.einsum("bhie,bhje->bhij", q, k)
+
+    # m[b, h, i] = max[j](s[b, h, i, j])
+    m = s.amax(-1)
+
+    # p[b, h, i, j] = exp(s[b, h, i, j] - m[b, h, i])
+    p = torch.exp(s - m[:, :, :, None])
+
+    # o[b, h, i, e] = sum[j](T(p[b, h, i, j]) * v[b, h, j, e]) / sum[j](p[b, h, i, j])
+    o = (torch.einsum("bhij,bhje->bhie", p.to(T).to(compute), v) / p[:, :, :, None, :].sum(-1)).to(
+        T
+    )
+
+    return o
+
+
+@runtime.op(
+    "specs/attention.op",
+    lib=12,
+    allocate=allocate_attention,
+    reference=attention_reference,
+    linear=(("v",),),
+    forward="attention_forward",
+)
+def attention(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float | torch.Tensor
+) -> torch.Tensor:
+    """Returns o: T[B, H, S, E], given q: T[B, H, S, E], k: T[B, H, L, E], v: T[B, H, L, E].
+
+    T is f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
+    """
+    o = allocate_attention(q, k, v, scale)
+    if not lib.runs_kernels(q):
+        return attention_reference(q, k, v, scale)
+    if o.numel() > 0:
+        with torch.cuda.device_of(q):
+            launch_attention(q, k, v, o, scale)
+    return o
 
 
 @triton.jit

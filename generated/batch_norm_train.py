@@ -20,519 +20,6 @@ from tritongen import lib, runtime
 
 
 @triton.jit
-def batch_norm_train_rows(
-    x_ptr, gain_ptr, bias_ptr, y_ptr, eps, C, cols, HW, x_n, x_row, x_hw, gain_row,
-    bias_row, y_n, y_row, y_hw,
-    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
-    ROWS: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
-    """Each program holds ROWS whole rows in registers, and reads every element once."""
-    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
-    cols, x_n = cols // VEC * VEC, x_n // VEC * VEC
-    x_row, y_n = x_row // VEC * VEC, y_n // VEC * VEC
-    y_row = y_row // VEC * VEC
-    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    col = tl.arange(0, BLOCK)[None, :]
-    inside = (row < C) & (col < cols)
-    eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
-    n = (col // HW).to(tl.int64)
-    hw = (col % HW).to(tl.int64)
-    x = tl.load(x_ptr + n * x_n + row * x_row + hw * x_hw, mask=inside, other=0.0).to(COMPUTE)
-    # mu[c] = mean[n, h, w](x[n, c, h, w])
-    mu = lib.mean_of(x, inside, cols, 1)
-    # var[c] = mean[n, h, w]((x[n, c, h, w] - mu[c]) ** 2)
-    t = x - mu
-    var = tl.sum(tl.where(inside, t * t, 0.0), 1, keep_dims=True) / cols
-    rsqrt_var = lib.rsqrt(var + eps)
-    gain = tl.load(gain_ptr + row * gain_row, mask=row < C).to(COMPUTE)
-    bias = tl.load(bias_ptr + row * bias_row, mask=row < C).to(COMPUTE)
-    # y[n, c, h, w] = (x[n, c, h, w] - mu[c]) * rsqrt(var[c] + eps) * gain[c] +
-    #     bias[c]
-    y = (x - mu) * rsqrt_var * gain + bias
-    tl.store(y_ptr + n * y_n + row * y_row + hw * y_hw, y, mask=inside)
-
-
-@triton.jit
-def batch_norm_train_lines(
-    x_ptr, gain_ptr, bias_ptr, y_ptr, eps, N, cols, count, x_n, x_row, x_hw, gain_row,
-    bias_row, y_n, y_row, y_hw,
-    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
-    LINES: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
-    """Each program holds one row in registers, as LINES lines of BLOCK elements."""
-    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
-    cols, x_n = cols // VEC * VEC, x_n // VEC * VEC
-    x_row, y_n = x_row // VEC * VEC, y_n // VEC * VEC
-    y_row = y_row // VEC * VEC
-    row = tl.program_id(0).to(tl.int64)
-    line = tl.arange(0, LINES)[:, None]
-    col = tl.arange(0, BLOCK)[None, :]
-    eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
-    inside = (line < N) & (col < cols)
-
-    x = tl.load(
-        x_ptr + tl.cast(line, tl.int64) * x_n + row * x_row + tl.cast(col, tl.int64) * x_hw,
-        mask=inside,
-        other=0.0,
-    ).to(COMPUTE)
-    # mu[c] = mean[n, h, w](x[n, c, h, w])
-    mu = lib.mean_of(x, inside, count)
-    # var[c] = mean[n, h, w]((x[n, c, h, w] - mu[c]) ** 2)
-    t = x - mu
-    var = tl.sum(tl.where(inside, t * t, 0.0)) / count
-    rsqrt_var = lib.rsqrt(var + eps)
-    gain = tl.load(gain_ptr + row * gain_row).to(COMPUTE)
-    bias = tl.load(bias_ptr + row * bias_row).to(COMPUTE)
-    # y[n, c, h, w] = (x[n, c, h, w] - mu[c]) * rsqrt(var[c] + eps) * gain[c] +
-    #     bias[c]
-    y = (x - mu) * rsqrt_var * gain + bias
-    tl.store(
-        y_ptr + tl.cast(line, tl.int64) * y_n + row * y_row + tl.cast(col, tl.int64) * y_hw,
-        y,
-        mask=inside,
-    )
-
-
-@triton.jit
-def batch_norm_train_lines_loop(
-    x_ptr, gain_ptr, bias_ptr, y_ptr, eps, N, cols, count, x_n, x_row, x_hw, gain_row,
-    bias_row, y_n, y_row, y_hw,
-    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
-    LINES: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
-    """Each program handles one row, LINES lines of BLOCK elements at a time, in two passes."""
-    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
-    cols, x_n = cols // VEC * VEC, x_n // VEC * VEC
-    x_row, y_n = x_row // VEC * VEC, y_n // VEC * VEC
-    y_row = y_row // VEC * VEC
-    row = tl.program_id(0).to(tl.int64)
-    col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
-    eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
-    # mu[c] = mean[n, h, w](x[n, c, h, w])
-    # var[c] = mean[n, h, w]((x[n, c, h, w] - mu[c]) ** 2)
-    mu = tl.full((), float("nan"), COMPUTE)
-    var_sum = tl.full((), 0.0, COMPUTE)
-    var_sum_count = tl.full((), 0.0, COMPUTE)
-    for start in range(0, tl.cast(N, tl.int64), LINES):
-        line = start + tl.arange(0, LINES)[:, None].to(tl.int64)
-        inside = (line < N) & (col < cols)
-        x = tl.load(
-            x_ptr + line * x_n + row * x_row + col * x_hw,
-            mask=inside,
-            other=0.0,
-            eviction_policy="evict_last",
-        ).to(COMPUTE)
-        mu, var_sum, var_sum_count = lib.take_lines(
-            mu, var_sum, var_sum_count, x, inside, tl.minimum(N - start, LINES) * cols
-        )
-    var = var_sum / count
-    rsqrt_var = lib.rsqrt(var + eps)
-    for start in range(0, tl.cast(N, tl.int64), LINES):
-        line = start + tl.arange(0, LINES)[:, None].to(tl.int64)
-        inside = (line < N) & (col < cols)
-        x = tl.load(
-            x_ptr + line * x_n + row * x_row + col * x_hw,
-            mask=inside,
-            eviction_policy="evict_first",
-        ).to(COMPUTE)
-        gain = tl.load(gain_ptr + row * gain_row).to(COMPUTE)
-        bias = tl.load(bias_ptr + row * bias_row).to(COMPUTE)
-        # y[n, c, h, w] = (x[n, c, h, w] - mu[c]) * rsqrt(var[c] + eps) * gain[c] +
-        #     bias[c]
-        y = (x - mu) * rsqrt_var * gain + bias
-        tl.store(y_ptr + line * y_n + row * y_row + col * y_hw, y, mask=inside)
-
-
-@triton.jit
-def batch_norm_train_loop(
-    x_ptr, gain_ptr, bias_ptr, y_ptr, eps, C, N, cols, count, x_n, x_row, x_hw, gain_row,
-    bias_row, y_n, y_row, y_hw,
-    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
-    ROWS: tl.constexpr, BLOCK: tl.constexpr,
-    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
-    mu_part_ptr=None, var_sum_part_ptr=None, var_sum_count_ptr=None,
-):  # fmt: skip
-    """Each program handles ROWS rows of any width, BLOCK elements at a time, in two passes over each row.
-
-    With PASS > 0, PARTS programs share the rows. Each launch before the last stores the state of one CHUNK of columns.
-    """
-    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
-    cols, x_n = cols // VEC * VEC, x_n // VEC * VEC
-    x_row, y_n = x_row // VEC * VEC, y_n // VEC * VEC
-    y_row = y_row // VEC * VEC
-    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    blocks = lib.blocks(cols, BLOCK)
-    part, begin, end = 0, 0, N * blocks
-    if PASS > 0:
-        part = tl.program_id(1)
-        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
-    eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
-    # mu[c] = mean[n, h, w](x[n, c, h, w])
-    # var[c] = mean[n, h, w]((x[n, c, h, w] - mu[c]) ** 2)
-    if PASS <= 1:
-        mu = tl.full((ROWS, 1), float("nan"), COMPUTE)
-        var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
-        var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
-        for step in range(begin, end):
-            line = tl.cast(step // blocks, tl.int64)
-            start = step % blocks * BLOCK
-            col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-            inside = (row < C) & (col < cols)
-            x = tl.load(
-                x_ptr + line * x_n + row * x_row + col * x_hw,
-                mask=inside,
-                other=0.0,
-                eviction_policy="evict_last" if PASS == 0 else "",
-            ).to(COMPUTE)
-            mu, var_sum, var_sum_count = lib.take_moments(
-                mu, var_sum, var_sum_count, x, inside, tl.minimum(cols - start, BLOCK)
-            )
-        if PASS == 1:
-            tl.store(mu_part_ptr + row * PARTS + part, mu, mask=row < C)
-            tl.store(var_sum_part_ptr + row * PARTS + part, var_sum, mask=row < C)
-            tl.store(var_sum_count_ptr + row * PARTS + part, var_sum_count, mask=row < C)
-    else:
-        parts = tl.arange(0, PARTS_POW2)[None, :]
-        there = (row < C) & (parts < PARTS)
-        mu_parts = tl.load(mu_part_ptr + row * PARTS + parts, mask=there, other=float("nan"))
-        var_sum_parts = tl.load(var_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
-        var_sum_counts = tl.load(var_sum_count_ptr + row * PARTS + parts, mask=there, other=0.0)
-        mu, var_sum = lib.merge_moments(mu_parts, var_sum_parts, var_sum_counts)
-    if PASS != 1:
-        var = var_sum / count
-        rsqrt_var = lib.rsqrt(var + eps)
-        for step in range(begin, end):
-            line = tl.cast(step // blocks, tl.int64)
-            start = step % blocks * BLOCK
-            col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-            inside = (row < C) & (col < cols)
-            x = tl.load(
-                x_ptr + line * x_n + row * x_row + col * x_hw,
-                mask=inside,
-                eviction_policy="evict_first",
-            ).to(COMPUTE)
-            gain = tl.load(gain_ptr + row * gain_row, mask=row < C).to(COMPUTE)
-            bias = tl.load(bias_ptr + row * bias_row, mask=row < C).to(COMPUTE)
-            # y[n, c, h, w] = (x[n, c, h, w] - mu[c]) * rsqrt(var[c] + eps) * gain[c] +
-            #     bias[c]
-            y = (x - mu) * rsqrt_var * gain + bias
-            tl.store(y_ptr + line * y_n + row * y_row + col * y_hw, y, mask=inside)
-
-
-@triton.jit
-def batch_norm_train_per_thread_part(
-    x_ptr, mu_part_ptr, var_sum_part_ptr, var_sum_count_ptr, C, N, cols, x_n, x_row, x_hw,
-    CHUNK,
-    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-    PARTS: tl.constexpr,
-):  # fmt: skip
-    """Program (part, row): mu, var_sum over one CHUNK of ROWS rows, a state a lane."""
-    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
-    cols, x_n = cols // VEC * VEC, x_n // VEC * VEC
-    x_row = x_row // VEC * VEC
-    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    blocks = lib.blocks(cols, BLOCK)
-    part = tl.program_id(0)
-    begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, N * blocks)
-    # mu[c] = mean[n, h, w](x[n, c, h, w])
-    # var[c] = mean[n, h, w]((x[n, c, h, w] - mu[c]) ** 2)
-    mean = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-    squares = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-    count = tl.full((1, BLOCK), 0.0, COMPUTE)
-    for step in range(begin, end):
-        line = tl.cast(step // blocks, tl.int64)
-        start = step % blocks * BLOCK
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < C) & (col < cols)
-        x = tl.load(x_ptr + line * x_n + row * x_row + col * x_hw, mask=inside, other=0.0).to(
-            COMPUTE
-        )
-        count += (col < cols).to(COMPUTE)
-        mean, squares = lib.take_each(mean, squares, count, x, inside)
-    mu, var_sum = lib.merge_moments(mean, squares, count)
-    tl.store(mu_part_ptr + row * PARTS + part, mu, mask=row < C)
-    tl.store(var_sum_part_ptr + row * PARTS + part, var_sum, mask=row < C)
-    tl.store(var_sum_count_ptr + row * PARTS + part, tl.sum(count, 1, keep_dims=True), mask=row < C)
-
-
-@triton.jit
-def batch_norm_train_per_thread_merge(
-    mu_part_ptr, var_sum_part_ptr, var_sum_count_ptr, C,
-    MERGE: tl.constexpr, PARTS: tl.constexpr,
-):  # fmt: skip
-    """What the parts of MERGE rows left, merged into the first of them."""
-    row = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
-    parts = tl.arange(0, PARTS)[None, :]
-    there = (row < C) & (parts < PARTS)
-    mu_parts = tl.load(mu_part_ptr + row * PARTS + parts, mask=there, other=0.0)
-    var_sum_parts = tl.load(var_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
-    var_sum_counts = tl.load(var_sum_count_ptr + row * PARTS + parts, mask=there, other=0.0)
-    # mu[c] = mean[n, h, w](x[n, c, h, w])
-    # var[c] = mean[n, h, w]((x[n, c, h, w] - mu[c]) ** 2)
-    mu, var_sum = lib.merge_moments(mu_parts, var_sum_parts, var_sum_counts)
-    tl.store(mu_part_ptr + row * PARTS, mu, mask=row < C)
-    tl.store(var_sum_part_ptr + row * PARTS, var_sum, mask=row < C)
-    tl.store(
-        var_sum_count_ptr + row * PARTS, tl.sum(var_sum_counts, 1, keep_dims=True), mask=row < C
-    )
-
-
-def choose_batch_norm_train(
-    rows: int, cols: int, col_run: int, col_runs: int, strided: bool, aligned: bool,
-    in_f64: bool, gpu: lib.Gpu,
-) -> tuple[str, dict]:  # fmt: skip
-    """Returns (variant, config) of a call: the first variant whose rule holds."""
-    # few rows that lie across memory: several programs share them, each lane keeps a state
-    if strided and lib.cdiv(rows, 32) < 2 * gpu.sms and cols > 512:
-        return "per_thread", dict(
-            ROWS=(ROWS := min(64, lib.pow2(max(1, rows)))),
-            BLOCK=(BLOCK := min(4096 // ROWS, max(16, lib.pow2(col_run)))),
-            PARTS=(PARTS := lib.spread(3 * gpu.sms, lib.cdiv(rows, ROWS), 512)),
-            CHUNK=lib.cdiv(col_runs * lib.cdiv(col_run, BLOCK), PARTS),
-            WRITES=max(4, lib.cdiv(col_runs * lib.cdiv(col_run, BLOCK), 65535)), MERGE=1,
-            num_warps=4,
-        )  # fmt: skip
-    # short runs: many of them a tile
-    if (
-        gpu.sms <= rows
-        and 16 <= col_run <= 16384
-        and lib.pow2(col_runs) * max(16, lib.pow2(col_run)) > 16384
-        and not strided
-    ):
-        return "lines_loop", dict(
-            BLOCK=(BLOCK := max(16, lib.pow2(col_run))), LINES=16384 // BLOCK, num_warps=8,
-        )  # fmt: skip
-    # a row fits in registers, its runs as lines
-    if (
-        512 <= cols
-        and lib.pow2(col_runs) * max(16, lib.pow2(col_run)) <= min(32768, 2 * lib.pow2(cols))
-        and not strided
-    ):
-        return "lines", dict(
-            LINES=(LINES := lib.pow2(col_runs)), BLOCK=(BLOCK := max(16, lib.pow2(col_run))),
-            num_warps=min(16, max(1, LINES * BLOCK // 1024)),
-        )  # fmt: skip
-    # too few rows to fill the GPU: several programs share a row
-    if rows < 2 * gpu.sms and cols > 8192:
-        return "split", dict(
-            BLOCK=(BLOCK := min(4096 // min(4, lib.pow2(max(1, rows))), max(16, lib.pow2(col_run)))),
-            ROWS=(ROWS := min(16, 4096 // BLOCK, lib.pow2(max(1, rows)))),
-            PARTS=(PARTS := lib.spread(16 * gpu.sms, lib.cdiv(rows, ROWS), min(256, lib.cdiv(cols, BLOCK)))),
-            CHUNK=lib.cdiv(col_runs * lib.cdiv(col_run, BLOCK), PARTS), PARTS_POW2=max(PARTS, 256),
-            num_warps=4,
-        )  # fmt: skip
-    # short rows with elements far apart in memory: neighbouring rows are adjacent
-    if strided and 0 < cols <= 512:
-        return "strided", dict(
-            BLOCK=(BLOCK := max(16, lib.pow2(cols))),
-            ROWS=max(1, (8192 if BLOCK > 128 and not in_f64 else 4096) // BLOCK),
-            num_warps=2 if BLOCK <= 128 and not in_f64 else 4,
-        )  # fmt: skip
-    # a row fits in registers
-    if 0 < cols <= (16384 if in_f64 else 32768) and not strided:
-        return "rows", dict(
-            BLOCK=(BLOCK := max(4, lib.pow2(cols))),
-            ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
-            num_warps=2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32,
-        )  # fmt: skip
-    # any width
-    return "loop", dict(
-        BLOCK=(BLOCK := min(256 if strided else 4096, max(16, lib.pow2(col_run)))),
-        ROWS=32 if strided else 4096 // BLOCK, num_warps=8,
-    )  # fmt: skip
-
-
-def launch_batch_norm_train(x, gain, bias, y, eps) -> None:
-    """Computes y with the variant that `choose` returns. Does not check operands."""
-    N, C, H, W = x.shape
-    x = lib.reshaped(x, N, C, H * W)
-    y = y.view(N, C, H * W)
-    col_run = H * W
-    aligned = math.gcd(H * N * W, x.stride(1)) * x.element_size() % 8 == 0
-    in_f64 = torch.float64 in (x.dtype, gain.dtype, bias.dtype)
-    variant, config = choose_batch_norm_train(
-        rows=C, cols=H * N * W, col_run=col_run, col_runs=N,
-        strided=0 < x.stride(1) < x.stride(2), aligned=aligned, in_f64=in_f64,
-        gpu=lib.gpu(x.device),
-    )  # fmt: skip
-    compute = torch.float64 if in_f64 else torch.float32
-    COMPUTE = tl.float64 if in_f64 else tl.float32
-    if COMPUTE == tl.float64 and not isinstance(eps, torch.Tensor):
-        # A Python number reaches a kernel as f32.
-        eps = torch.full((), eps, dtype=torch.float64, device=x.device)
-    arguments = (
-        x, gain, bias, y, eps, C, N, H * W, H * N * W, *x.stride(), gain.stride(0),
-        bias.stride(0), *y.stride(),
-    )  # fmt: skip
-    if variant == "per_thread":
-        ROWS, PARTS, WRITES = config["ROWS"], config["PARTS"], config["WRITES"]
-        mu_part = torch.empty((C, PARTS), dtype=compute, device=x.device)
-        var_sum_part = torch.empty((C, PARTS), dtype=compute, device=x.device)
-        var_sum_count = torch.empty((C, PARTS), dtype=compute, device=x.device)
-        grid = (PARTS, lib.cdiv(C, ROWS))
-        batch_norm_train_per_thread_part[grid](
-            x, mu_part, var_sum_part, var_sum_count, C, N, H * W, *x.stride(),
-            COMPUTE=COMPUTE, VEC=lib.vec(H * W, x.stride(0), x.stride(1)), enable_fp_fusion=True,
-            **lib.config_without(config, "WRITES", "MERGE"),
-        )  # fmt: skip
-        grid = (lib.cdiv(C, config["MERGE"]),)
-        batch_norm_train_per_thread_merge[grid](
-            mu_part, var_sum_part, var_sum_count, C,
-            enable_fp_fusion=True, **lib.config_without(config, "ROWS", "BLOCK", "CHUNK", "WRITES"),
-        )  # fmt: skip
-        grid = (lib.cdiv(C, ROWS), lib.cdiv(N * lib.cdiv(col_run, config["BLOCK"]), WRITES))
-        batch_norm_train_loop[grid](
-            *arguments, COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            VEC=lib.vec(H * W, x.stride(0), x.stride(1), y.stride(0), y.stride(1)),
-            enable_fp_fusion=True, PASS=2, mu_part_ptr=mu_part, var_sum_part_ptr=var_sum_part,
-            var_sum_count_ptr=var_sum_count,
-            **dict(lib.config_without(config, "WRITES", "MERGE"), PARTS_POW2=1, CHUNK=WRITES, num_warps=4),
-        )  # fmt: skip
-    elif variant == "lines_loop":
-        grid = (C,)
-        batch_norm_train_lines_loop[grid](
-            x, gain, bias, y, eps, N, H * W, H * N * W, *x.stride(), gain.stride(0), bias.stride(0),
-            *y.stride(),
-            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            VEC=lib.vec(H * W, x.stride(0), x.stride(1), y.stride(0), y.stride(1)),
-            enable_fp_fusion=True, **config,
-        )  # fmt: skip
-    elif variant == "lines":
-        grid = (C,)
-        batch_norm_train_lines[grid](
-            x, gain, bias, y, eps, N, H * W, H * N * W, *x.stride(), gain.stride(0), bias.stride(0),
-            *y.stride(),
-            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            VEC=lib.vec(H * W, x.stride(0), x.stride(1), y.stride(0), y.stride(1)),
-            enable_fp_fusion=True, **config,
-        )  # fmt: skip
-    elif variant == "split":
-        PARTS = config["PARTS"]
-        mu_part = torch.empty((C, PARTS), dtype=compute, device=x.device)
-        var_sum_part = torch.empty((C, PARTS), dtype=compute, device=x.device)
-        var_sum_count = torch.empty((C, PARTS), dtype=compute, device=x.device)
-        grid = (lib.cdiv(C, config["ROWS"]), PARTS)
-        for PASS in (1, 2):
-            batch_norm_train_loop[grid](
-                *arguments, COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-                VEC=lib.vec(H * W, x.stride(0), x.stride(1), y.stride(0), y.stride(1)),
-                enable_fp_fusion=True, PASS=PASS, mu_part_ptr=mu_part, var_sum_part_ptr=var_sum_part,
-                var_sum_count_ptr=var_sum_count, **config,
-            )  # fmt: skip
-    elif variant in ("strided", "rows"):
-        grid = (lib.cdiv(C, config["ROWS"]),)
-        batch_norm_train_rows[grid](
-            x, gain, bias, y, eps, C, H * N * W, H * W, *x.stride(), gain.stride(0), bias.stride(0),
-            *y.stride(),
-            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            VEC=lib.vec(H * N * W, x.stride(0), x.stride(1), y.stride(0), y.stride(1)),
-            enable_fp_fusion=True, **config,
-        )  # fmt: skip
-    else:
-        grid = (lib.cdiv(C, config["ROWS"]),)
-        batch_norm_train_loop[grid](
-            *arguments, COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            VEC=lib.vec(H * W, x.stride(0), x.stride(1), y.stride(0), y.stride(1)),
-            enable_fp_fusion=True, **config,
-        )  # fmt: skip
-
-
-def allocate_batch_norm_train(
-    x: torch.Tensor, gain: torch.Tensor, bias: torch.Tensor, eps: float | torch.Tensor = 1e-05
-) -> torch.Tensor:
-    """Checks the operands of batch_norm_train and allocates its results. Raises ValueError if an operand does not fit."""
-    lib.check_dtype(
-        x, "batch_norm_train: x", torch.float64, torch.float32, torch.float16, torch.bfloat16
-    )
-    lib.check_rank(x, "batch_norm_train: x", 4, "[N, C, H, W]")
-    lib.check_dtype(gain, "batch_norm_train: gain", x.dtype, source=" (T, from x)")
-    lib.check_rank(gain, "batch_norm_train: gain", 1, "[C]")
-    lib.check_device(gain, "batch_norm_train: gain", x.device, " (from x)")
-    lib.check_dtype(bias, "batch_norm_train: bias", x.dtype, source=" (T, from x)")
-    lib.check_rank(bias, "batch_norm_train: bias", 1, "[C]")
-    lib.check_device(bias, "batch_norm_train: bias", x.device, " (from x)")
-    if isinstance(eps, torch.Tensor):
-        if eps.dim() != 0:
-            raise ValueError(
-                f"batch_norm_train: eps: expected number or a 0-dim tensor, given a {eps.dim()}-dim tensor"
-            )
-        lib.check_device(eps, "batch_norm_train: eps", x.device, " (from x)")
-    N, C, H, W = x.shape
-    lib.check_size(gain.shape[0], "batch_norm_train: gain: dim 0 (C)", C, " (from x)")
-    lib.check_size(bias.shape[0], "batch_norm_train: bias: dim 0 (C)", C, " (from x)")
-    y = torch.empty(
-        (N, C, H, W), dtype=x.dtype, device=x.device, memory_format=lib.memory_format(x)
-    )
-    return y
-
-
-def batch_norm_train_reference(
-    x: torch.Tensor, gain: torch.Tensor, bias: torch.Tensor, eps: float | torch.Tensor = 1e-05
-) -> torch.Tensor:
-    """The spec of batch_norm_train in torch, line by line."""
-    T = x.dtype
-    compute = torch.float64 if x.dtype == torch.float64 else torch.float32
-    x = x.to(compute)
-    gain = gain.to(compute)
-    bias = bias.to(compute)
-    eps = torch.as_tensor(eps, dtype=compute, device=x.device)
-    N, C, H, W = x.shape
-
-    # mu[c] = mean[n, h, w](x[n, c, h, w])
-    mu = x.permute(1, 0, 2, 3).sum((-3, -2, -1)) / (H * N * W)
-
-    # var[c] = mean[n, h, w]((x[n, c, h, w] - mu[c]) ** 2)
-    var = ((x.permute(1, 0, 2, 3) - mu[:, None, None, None]) ** 2).sum((-3, -2, -1)) / (H * N * W)
-
-    # y[n, c, h, w] = (x[n, c, h, w] - mu[c]) * rsqrt(var[c] + eps) * gain[c] + bias[c]
-    y = (
-        (x - mu[:, None, None]) * torch.rsqrt(var[:, None, None] + eps) * gain[:, None, None]
-        + bias[:, None, None]
-    ).to(T)
-
-    return y
-
-
-def batch_norm_train_torch(
-    x: torch.Tensor, gain: torch.Tensor, bias: torch.Tensor, eps: float | torch.Tensor = 1e-05
-) -> torch.Tensor:
-    """The `ref` of batch_norm_train: the torch call that it must equal. CPU tensors use it."""
-    T = x.dtype
-    compute = torch.float64 if x.dtype == torch.float64 else torch.float32
-    x = x.to(compute)
-    gain = gain.to(compute)
-    bias = bias.to(compute)
-    eps = float(eps)
-    y = torch.nn.functional.batch_norm(x, None, None, gain, bias, True, 0.1, eps)
-    return y.to(T)
-
-
-@runtime.op(
-    "specs/batch_norm_train.op",
-    lib=12,
-    allocate=allocate_batch_norm_train,
-    reference=batch_norm_train_reference,
-    equals=batch_norm_train_torch,
-    linear=(("gain", "bias"),),
-    forward="batch_norm_train_forward",
-)
-def batch_norm_train(
-    x: torch.Tensor, gain: torch.Tensor, bias: torch.Tensor, eps: float | torch.Tensor = 1e-05
-) -> torch.Tensor:
-    """Returns y: T[N, C, H, W], given x: T[N, C, H, W], gain: T[C], bias: T[C].
-
-    T is f64, f32, f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
-    """
-    y = allocate_batch_norm_train(x, gain, bias, eps)
-    if not lib.runs_kernels(x):
-        return lib.apart(batch_norm_train_torch(x, gain, bias, eps), x, gain, bias)
-    if y.numel() > 0:
-        with torch.cuda.device_of(x):
-            launch_batch_norm_train(x, gain, bias, y, eps)
-    return y
-
-
-@triton.jit
 def batch_norm_train_forward_rows(
     x_ptr, mu_kept_ptr, var_kept_ptr, gain_ptr, bias_ptr, y_ptr, eps, C, cols, HW, x_n,
     x_row, x_hw, mu_kept_row, var_kept_row, gain_row, bias_row, y_n, y_row, y_hw,
@@ -798,7 +285,69 @@ def batch_norm_train_forward_per_thread_merge(
     )
 
 
-choose_batch_norm_train_forward = choose_batch_norm_train
+def choose_batch_norm_train_forward(
+    rows: int, cols: int, col_run: int, col_runs: int, strided: bool, aligned: bool,
+    in_f64: bool, gpu: lib.Gpu,
+) -> tuple[str, dict]:  # fmt: skip
+    """Returns (variant, config) of a call: the first variant whose rule holds."""
+    # few rows that lie across memory: several programs share them, each lane keeps a state
+    if strided and lib.cdiv(rows, 32) < 2 * gpu.sms and cols > 512:
+        return "per_thread", dict(
+            ROWS=(ROWS := min(64, lib.pow2(max(1, rows)))),
+            BLOCK=(BLOCK := min(4096 // ROWS, max(16, lib.pow2(col_run)))),
+            PARTS=(PARTS := lib.spread(3 * gpu.sms, lib.cdiv(rows, ROWS), 512)),
+            CHUNK=lib.cdiv(col_runs * lib.cdiv(col_run, BLOCK), PARTS),
+            WRITES=max(4, lib.cdiv(col_runs * lib.cdiv(col_run, BLOCK), 65535)), MERGE=1,
+            num_warps=4,
+        )  # fmt: skip
+    # short runs: many of them a tile
+    if (
+        gpu.sms <= rows
+        and 16 <= col_run <= 16384
+        and lib.pow2(col_runs) * max(16, lib.pow2(col_run)) > 16384
+        and not strided
+    ):
+        return "lines_loop", dict(
+            BLOCK=(BLOCK := max(16, lib.pow2(col_run))), LINES=16384 // BLOCK, num_warps=8,
+        )  # fmt: skip
+    # a row fits in registers, its runs as lines
+    if (
+        512 <= cols
+        and lib.pow2(col_runs) * max(16, lib.pow2(col_run)) <= min(32768, 2 * lib.pow2(cols))
+        and not strided
+    ):
+        return "lines", dict(
+            LINES=(LINES := lib.pow2(col_runs)), BLOCK=(BLOCK := max(16, lib.pow2(col_run))),
+            num_warps=min(16, max(1, LINES * BLOCK // 1024)),
+        )  # fmt: skip
+    # too few rows to fill the GPU: several programs share a row
+    if rows < 2 * gpu.sms and cols > 8192:
+        return "split", dict(
+            BLOCK=(BLOCK := min(4096 // min(4, lib.pow2(max(1, rows))), max(16, lib.pow2(col_run)))),
+            ROWS=(ROWS := min(16, 4096 // BLOCK, lib.pow2(max(1, rows)))),
+            PARTS=(PARTS := lib.spread(16 * gpu.sms, lib.cdiv(rows, ROWS), min(256, lib.cdiv(cols, BLOCK)))),
+            CHUNK=lib.cdiv(col_runs * lib.cdiv(col_run, BLOCK), PARTS), PARTS_POW2=max(PARTS, 256),
+            num_warps=4,
+        )  # fmt: skip
+    # short rows with elements far apart in memory: neighbouring rows are adjacent
+    if strided and 0 < cols <= 512:
+        return "strided", dict(
+            BLOCK=(BLOCK := max(16, lib.pow2(cols))),
+            ROWS=max(1, (8192 if BLOCK > 128 and not in_f64 else 4096) // BLOCK),
+            num_warps=2 if BLOCK <= 128 and not in_f64 else 4,
+        )  # fmt: skip
+    # a row fits in registers
+    if 0 < cols <= (16384 if in_f64 else 32768) and not strided:
+        return "rows", dict(
+            BLOCK=(BLOCK := max(4, lib.pow2(cols))),
+            ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
+            num_warps=2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32,
+        )  # fmt: skip
+    # any width
+    return "loop", dict(
+        BLOCK=(BLOCK := min(256 if strided else 4096, max(16, lib.pow2(col_run)))),
+        ROWS=32 if strided else 4096 // BLOCK, num_warps=8,
+    )  # fmt: skip
 
 
 def launch_batch_norm_train_forward(x, gain, bias, y, mu_kept, var_kept, eps) -> None:
@@ -900,28 +449,8 @@ def allocate_batch_norm_train_forward(
     x: torch.Tensor, gain: torch.Tensor, bias: torch.Tensor, eps: float | torch.Tensor = 1e-05
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Checks the operands of batch_norm_train_forward and allocates its results. Raises ValueError if an operand does not fit."""
-    lib.check_dtype(
-        x, "batch_norm_train: x", torch.float64, torch.float32, torch.float16, torch.bfloat16
-    )
-    lib.check_rank(x, "batch_norm_train: x", 4, "[N, C, H, W]")
-    lib.check_dtype(gain, "batch_norm_train: gain", x.dtype, source=" (T, from x)")
-    lib.check_rank(gain, "batch_norm_train: gain", 1, "[C]")
-    lib.check_device(gain, "batch_norm_train: gain", x.device, " (from x)")
-    lib.check_dtype(bias, "batch_norm_train: bias", x.dtype, source=" (T, from x)")
-    lib.check_rank(bias, "batch_norm_train: bias", 1, "[C]")
-    lib.check_device(bias, "batch_norm_train: bias", x.device, " (from x)")
-    if isinstance(eps, torch.Tensor):
-        if eps.dim() != 0:
-            raise ValueError(
-                f"batch_norm_train: eps: expected number or a 0-dim tensor, given a {eps.dim()}-dim tensor"
-            )
-        lib.check_device(eps, "batch_norm_train: eps", x.device, " (from x)")
-    N, C, H, W = x.shape
-    lib.check_size(gain.shape[0], "batch_norm_train: gain: dim 0 (C)", C, " (from x)")
-    lib.check_size(bias.shape[0], "batch_norm_train: bias: dim 0 (C)", C, " (from x)")
-    y = torch.empty(
-        (N, C, H, W), dtype=x.dtype, device=x.device, memory_format=lib.memory_format(x)
-    )
+    y = allocate_batch_norm_train(x, gain, bias, eps)
+    C = x.shape[1]
     mu_kept = torch.empty(
         (C,),
         dtype=(
@@ -998,6 +527,110 @@ def batch_norm_train_forward(
         with torch.cuda.device_of(x):
             launch_batch_norm_train_forward(x, gain, bias, y, mu_kept, var_kept, eps)
     return y, mu_kept, var_kept
+
+
+def launch_batch_norm_train(x, gain, bias, y, eps) -> None:
+    """Runs the kernels of batch_norm_train_forward, and drops what they keep. Does not check operands."""
+    C = x.shape[1]
+    compute = torch.float64 if torch.float64 in (x.dtype, gain.dtype, bias.dtype) else torch.float32
+    mu_kept = torch.empty((C,), dtype=compute, device=x.device)
+    var_kept = torch.empty((C,), dtype=compute, device=x.device)
+    launch_batch_norm_train_forward(x, gain, bias, y, mu_kept, var_kept, eps)
+
+
+def allocate_batch_norm_train(
+    x: torch.Tensor, gain: torch.Tensor, bias: torch.Tensor, eps: float | torch.Tensor = 1e-05
+) -> torch.Tensor:
+    """Checks the operands of batch_norm_train and allocates its results. Raises ValueError if an operand does not fit."""
+    lib.check_dtype(
+        x, "batch_norm_train: x", torch.float64, torch.float32, torch.float16, torch.bfloat16
+    )
+    lib.check_rank(x, "batch_norm_train: x", 4, "[N, C, H, W]")
+    lib.check_dtype(gain, "batch_norm_train: gain", x.dtype, source=" (T, from x)")
+    lib.check_rank(gain, "batch_norm_train: gain", 1, "[C]")
+    lib.check_device(gain, "batch_norm_train: gain", x.device, " (from x)")
+    lib.check_dtype(bias, "batch_norm_train: bias", x.dtype, source=" (T, from x)")
+    lib.check_rank(bias, "batch_norm_train: bias", 1, "[C]")
+    lib.check_device(bias, "batch_norm_train: bias", x.device, " (from x)")
+    if isinstance(eps, torch.Tensor):
+        if eps.dim() != 0:
+            raise ValueError(
+                f"batch_norm_train: eps: expected number or a 0-dim tensor, given a {eps.dim()}-dim tensor"
+            )
+        lib.check_device(eps, "batch_norm_train: eps", x.device, " (from x)")
+    N, C, H, W = x.shape
+    lib.check_size(gain.shape[0], "batch_norm_train: gain: dim 0 (C)", C, " (from x)")
+    lib.check_size(bias.shape[0], "batch_norm_train: bias: dim 0 (C)", C, " (from x)")
+    y = torch.empty(
+        (N, C, H, W), dtype=x.dtype, device=x.device, memory_format=lib.memory_format(x)
+    )
+    return y
+
+
+def batch_norm_train_reference(
+    x: torch.Tensor, gain: torch.Tensor, bias: torch.Tensor, eps: float | torch.Tensor = 1e-05
+) -> torch.Tensor:
+    """The spec of batch_norm_train in torch, line by line."""
+    T = x.dtype
+    compute = torch.float64 if x.dtype == torch.float64 else torch.float32
+    x = x.to(compute)
+    gain = gain.to(compute)
+    bias = bias.to(compute)
+    eps = torch.as_tensor(eps, dtype=compute, device=x.device)
+    N, C, H, W = x.shape
+
+    # mu[c] = mean[n, h, w](x[n, c, h, w])
+    mu = x.permute(1, 0, 2, 3).sum((-3, -2, -1)) / (H * N * W)
+
+    # var[c] = mean[n, h, w]((x[n, c, h, w] - mu[c]) ** 2)
+    var = ((x.permute(1, 0, 2, 3) - mu[:, None, None, None]) ** 2).sum((-3, -2, -1)) / (H * N * W)
+
+    # y[n, c, h, w] = (x[n, c, h, w] - mu[c]) * rsqrt(var[c] + eps) * gain[c] + bias[c]
+    y = (
+        (x - mu[:, None, None]) * torch.rsqrt(var[:, None, None] + eps) * gain[:, None, None]
+        + bias[:, None, None]
+    ).to(T)
+
+    return y
+
+
+def batch_norm_train_torch(
+    x: torch.Tensor, gain: torch.Tensor, bias: torch.Tensor, eps: float | torch.Tensor = 1e-05
+) -> torch.Tensor:
+    """The `ref` of batch_norm_train: the torch call that it must equal. CPU tensors use it."""
+    T = x.dtype
+    compute = torch.float64 if x.dtype == torch.float64 else torch.float32
+    x = x.to(compute)
+    gain = gain.to(compute)
+    bias = bias.to(compute)
+    eps = float(eps)
+    y = torch.nn.functional.batch_norm(x, None, None, gain, bias, True, 0.1, eps)
+    return y.to(T)
+
+
+@runtime.op(
+    "specs/batch_norm_train.op",
+    lib=12,
+    allocate=allocate_batch_norm_train,
+    reference=batch_norm_train_reference,
+    equals=batch_norm_train_torch,
+    linear=(("gain", "bias"),),
+    forward="batch_norm_train_forward",
+)
+def batch_norm_train(
+    x: torch.Tensor, gain: torch.Tensor, bias: torch.Tensor, eps: float | torch.Tensor = 1e-05
+) -> torch.Tensor:
+    """Returns y: T[N, C, H, W], given x: T[N, C, H, W], gain: T[C], bias: T[C].
+
+    T is f64, f32, f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
+    """
+    y = allocate_batch_norm_train(x, gain, bias, eps)
+    if not lib.runs_kernels(x):
+        return lib.apart(batch_norm_train_torch(x, gain, bias, eps), x, gain, bias)
+    if y.numel() > 0:
+        with torch.cuda.device_of(x):
+            launch_batch_norm_train(x, gain, bias, y, eps)
+    return y
 
 
 @triton.jit

@@ -19,543 +19,6 @@ from tritongen import lib, runtime
 
 
 @triton.jit
-def causal_attention_part(
-    q_ptr, k_ptr, v_ptr, m_parts_ptr, o_sum_parts_ptr, o_sum2_parts_ptr, scale, R, S, B, G,
-    E, F, q_0, q_1, q_2, q_3, k_0, k_1, k_2, k_3, v_0, v_1, v_2, v_3, m_parts_0, m_parts_1,
-    m_parts_2, m_parts_3, o_sum_parts_0, o_sum_parts_1, o_sum_parts_2, o_sum_parts_3,
-    o_sum_parts_4, o_sum2_parts_0, o_sum2_parts_1, o_sum2_parts_2, o_sum2_parts_3,
-    SCALE_IS_TENSOR: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    BLOCK_D: tl.constexpr, BLOCK_D2: tl.constexpr, PARTS: tl.constexpr,
-):  # fmt: skip
-    """BLOCK_M row a program of each part, b and group, BLOCK_N j a turn of its loop."""
-    scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
-    row_tiles = tl.cdiv(R * S, BLOCK_M)
-    first_row = (tl.program_id(0) % row_tiles) * BLOCK_M
-    row = first_row + tl.arange(0, BLOCK_M).to(tl.int64)
-    program = tl.program_id(0) // row_tiles
-    part = (program % PARTS).to(tl.int64)
-    program2 = program // PARTS
-    b = (program2 % B).to(tl.int64)
-    program3 = program2 // B
-    group = program3.to(tl.int64)
-    e = tl.arange(0, BLOCK_D).to(tl.int64)
-    f = tl.arange(0, BLOCK_D2).to(tl.int64)
-    m = tl.full((BLOCK_M, 1), float("-inf"), tl.float32)
-    o_sum = tl.zeros((BLOCK_M, BLOCK_D2), tl.float32)
-    o_sum2 = tl.zeros((BLOCK_M, 1), tl.float32)
-    chunk = tl.cdiv(S, PARTS * BLOCK_N) * BLOCK_N
-    first = part.to(tl.int32) * chunk
-    stop = tl.minimum(
-        tl.minimum(S, first + chunk),
-        tl.max(tl.where(row[:, None] < R * S, row[:, None] % S + 1, 0)).to(tl.int32),
-    )
-    q_h = group * R + row[:, None] // S
-    q_s = row[:, None] % S
-    q = tl.load(
-        q_ptr + b * q_0 + q_h * q_1 + q_s * q_2 + e[None, :] * q_3,
-        mask=(row[:, None] < R * S) & (e[None, :] < E),
-        other=0.0,
-    )
-    whole = tl.maximum(
-        first,
-        (
-            tl.minimum(
-                tl.minimum(S, first + chunk),
-                tl.min(tl.where(row[:, None] < R * S, row[:, None] % S + 1, R * S)).to(tl.int32),
-            )
-        )
-        // BLOCK_N
-        * BLOCK_N,
-    )
-    # Whole blocks go without a mask, then the rest.
-    for masked in tl.static_range(2):
-        for start in range((first, whole)[masked], (whole, stop)[masked], BLOCK_N):
-            j = start + tl.arange(0, BLOCK_N).to(tl.int64)
-            k = tl.load(
-                k_ptr + b * k_0 + group * k_1 + j[:, None] * k_2 + e[None, :] * k_3,
-                mask=(e[None, :] < E) & (j[:, None] < stop),
-                other=0.0,
-            )
-            # s[b, h, i, j] = scale * sum[e](q[b, h, i, e] * k[b, h // R, j, e])
-            s_sum = tl.dot(q, k.T)
-            s = scale * s_sum
-            if masked:
-                s = tl.where(
-                    (j[None, :] < stop) & (row[:, None] % S >= j[None, :]), s, float("-inf")
-                )
-            # m[b, h, i] = max[j <= i](s[b, h, i, j])
-            m_new = tl.maximum(m, tl.max(s, 1, keep_dims=True))
-            m_base = tl.where(m_new == float("-inf"), 0.0, m_new * 1.44269504)
-            m_moved = tl.exp2(m * 1.44269504 - m_base)
-            m = m_new
-            # p[b, h, i, j] = exp(s[b, h, i, j] - m[b, h, i])
-            p = tl.exp2(s * 1.44269504 - m_base)
-            v = tl.load(
-                v_ptr + b * v_0 + group * v_1 + j[:, None] * v_2 + f[None, :] * v_3,
-                mask=(j[:, None] < stop) & (f[None, :] < F),
-            )
-            if masked:
-                v = tl.where(j[:, None] < stop, v, 0.0)
-            # o_sum[b, h, i, f] = sum[j <= i](T(p[b, h, i, j]) * v[b, h // R, j, f])
-            o_sum = tl.dot(p.to(q_ptr.dtype.element_ty), v, o_sum * m_moved)
-            # o_sum2[b, h, i] = sum[j <= i](p[b, h, i, j])
-            o_sum2 = o_sum2 * m_moved + tl.sum(p, 1, keep_dims=True)
-    m_parts_h = group * R + row[:, None] // S
-    m_parts_s = row[:, None] % S
-    tl.store(
-        m_parts_ptr
-        + part * m_parts_0
-        + b * m_parts_1
-        + m_parts_h * m_parts_2
-        + m_parts_s * m_parts_3,
-        m,
-        mask=row[:, None] < R * S,
-    )
-    o_sum_parts_h = group * R + row[:, None] // S
-    o_sum_parts_s = row[:, None] % S
-    tl.store(
-        o_sum_parts_ptr
-        + part * o_sum_parts_0
-        + b * o_sum_parts_1
-        + o_sum_parts_h * o_sum_parts_2
-        + o_sum_parts_s * o_sum_parts_3
-        + f[None, :] * o_sum_parts_4,
-        o_sum,
-        mask=(row[:, None] < R * S) & (f[None, :] < F),
-    )
-    tl.store(
-        o_sum2_parts_ptr
-        + part * o_sum2_parts_0
-        + b * o_sum2_parts_1
-        + m_parts_h * o_sum2_parts_2
-        + m_parts_s * o_sum2_parts_3,
-        o_sum2,
-        mask=row[:, None] < R * S,
-    )
-
-
-@triton.jit
-def causal_attention_merge(
-    m_parts_ptr, o_sum_parts_ptr, o_sum2_parts_ptr, o_ptr, F, B, H, S, m_parts_0, m_parts_1,
-    m_parts_2, m_parts_3, o_sum_parts_0, o_sum_parts_1, o_sum_parts_2, o_sum_parts_3,
-    o_sum_parts_4, o_sum2_parts_0, o_sum2_parts_1, o_sum2_parts_2, o_sum2_parts_3, o_0, o_1,
-    o_2, o_3,
-    EVEN: tl.constexpr, VEC: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_D: tl.constexpr,
-    PARTS: tl.constexpr,
-):  # fmt: skip
-    """BLOCK_D f a program of each b, h and i, all part at once."""
-    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
-    F, o_sum_parts_0 = F // VEC * VEC, o_sum_parts_0 // VEC * VEC
-    o_sum_parts_1, o_sum_parts_2 = o_sum_parts_1 // VEC * VEC, o_sum_parts_2 // VEC * VEC
-    o_sum_parts_3, o_0 = o_sum_parts_3 // VEC * VEC, o_0 // VEC * VEC
-    o_1, o_2 = o_1 // VEC * VEC, o_2 // VEC * VEC
-    f_tiles = tl.maximum(tl.cdiv(F, BLOCK_D), 1)
-    first_f = (tl.program_id(0) % f_tiles) * BLOCK_D
-    f = first_f + tl.arange(0, BLOCK_D).to(tl.int64)
-    in_f = f[None, :] < F if BLOCK_D > 1 else True
-    program = tl.program_id(0) // f_tiles
-    b = (program % B).to(tl.int64)
-    program2 = program // B
-    h = (program2 % H).to(tl.int64)
-    program3 = program2 // H
-    i = program3.to(tl.int64)
-    part = tl.arange(0, BLOCK_P).to(tl.int64)
-    in_part = part[:, None] < (BLOCK_P if EVEN else PARTS)
-    m_parts = tl.load(
-        m_parts_ptr + part[:, None] * m_parts_0 + b * m_parts_1 + h * m_parts_2 + i * m_parts_3,
-        mask=in_part,
-    )
-    # m[b, h, i] = max[j <= i](s[b, h, i, j])
-    m = tl.reduce(tl.where(in_part, m_parts, float("-inf")), None, lib.nan_max)
-    o_sum_parts = tl.load(
-        o_sum_parts_ptr
-        + part[:, None] * o_sum_parts_0
-        + b * o_sum_parts_1
-        + h * o_sum_parts_2
-        + i * o_sum_parts_3
-        + f[None, :] * o_sum_parts_4,
-        mask=in_part & in_f,
-    )
-    # o_sum[b, h, i, f] = sum[j <= i](T(p[b, h, i, j]) * v[b, h // R, j, f])
-    o_sum = tl.sum(
-        tl.where(
-            in_part,
-            tl.where(m_parts == float("-inf"), 0.0, lib.exp(m_parts - m)) * o_sum_parts,
-            0.0,
-        ),
-        0,
-        keep_dims=True,
-    )
-    o_sum2_parts = tl.load(
-        o_sum2_parts_ptr
-        + part[:, None] * o_sum2_parts_0
-        + b * o_sum2_parts_1
-        + h * o_sum2_parts_2
-        + i * o_sum2_parts_3,
-        mask=in_part,
-    )
-    # o_sum2[b, h, i] = sum[j <= i](p[b, h, i, j])
-    o_sum2 = tl.sum(
-        tl.where(
-            in_part,
-            tl.where(m_parts == float("-inf"), 0.0, lib.exp(m_parts - m)) * o_sum2_parts,
-            0.0,
-        )
-    )
-    # o[b, h, i, f] = sum[j <= i](T(p[b, h, i, j]) * v[b, h // R, j, f]) /
-    #     sum[j <= i](p[b, h, i, j])
-    o = o_sum / o_sum2
-    tl.store(o_ptr + b * o_0 + h * o_1 + i * o_2 + f[None, :] * o_3, o, mask=in_f)
-
-
-@triton.jit
-def causal_attention_tiles(
-    q_tiles, k_tiles, v_tiles, o_ptr, scale, S, B, H, E, R, F, o_0, o_1, o_2, o_3,
-    SCALE_IS_TENSOR: tl.constexpr, T: tl.constexpr, BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_D2: tl.constexpr,
-):  # fmt: skip
-    """BLOCK_M i a program of each b and h, BLOCK_N j a turn of its loop."""
-    scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
-    i_tiles = tl.cdiv(S, BLOCK_M)
-    # The tiles of most terms first.
-    first_i = (i_tiles - 1 - tl.program_id(0) % i_tiles) * BLOCK_M
-    i = first_i + tl.arange(0, BLOCK_M).to(tl.int64)
-    program = tl.program_id(0) // i_tiles
-    b = (program % B).to(tl.int64)
-    program2 = program // B
-    h = program2.to(tl.int64)
-    f = tl.arange(0, BLOCK_D2).to(tl.int64)
-    m = tl.full((BLOCK_M, 1), float("-inf"), tl.float32)
-    o_sum = tl.zeros((BLOCK_M, BLOCK_D2), tl.float32)
-    o_sum2 = tl.zeros((BLOCK_M, 1), tl.float32)
-    end_i = tl.minimum(first_i + BLOCK_M, S)
-    q = q_tiles.load([b.to(tl.int32), h.to(tl.int32), first_i, 0]).reshape(BLOCK_M, BLOCK_D)
-    whole = tl.maximum(0, (tl.minimum(S, first_i + 1)) // BLOCK_N * BLOCK_N)
-    # Whole blocks go without a mask, then the rest.
-    for masked in tl.static_range(2):
-        for start in range((0, whole)[masked], (whole, end_i)[masked], BLOCK_N):
-            j = start + tl.arange(0, BLOCK_N).to(tl.int64)
-            k = k_tiles.load([b.to(tl.int32), (h // R).to(tl.int32), start, 0]).reshape(
-                BLOCK_N, BLOCK_D
-            )
-            # s[b, h, i, j] = scale * sum[e](q[b, h, i, e] * k[b, h // R, j, e])
-            s_sum = tl.dot(q, k.T)
-            s = scale * s_sum
-            if masked:
-                s = tl.where((j[None, :] < end_i) & (i[:, None] >= j[None, :]), s, float("-inf"))
-            # m[b, h, i] = max[j <= i](s[b, h, i, j])
-            m_new = tl.maximum(m, tl.max(s, 1, keep_dims=True))
-            m_base = tl.where(m_new == float("-inf"), 0.0, m_new * 1.44269504)
-            m_moved = tl.exp2(m * 1.44269504 - m_base)
-            m = m_new
-            # p[b, h, i, j] = exp(s[b, h, i, j] - m[b, h, i])
-            p = tl.exp2(s * 1.44269504 - m_base)
-            v = v_tiles.load([b.to(tl.int32), (h // R).to(tl.int32), start, 0]).reshape(
-                BLOCK_N, BLOCK_D2
-            )
-            # o_sum[b, h, i, f] = sum[j <= i](T(p[b, h, i, j]) * v[b, h // R, j, f])
-            o_sum = tl.dot(p.to(T), v, o_sum * m_moved)
-            # o_sum2[b, h, i] = sum[j <= i](p[b, h, i, j])
-            o_sum2 = o_sum2 * m_moved + tl.sum(p, 1, keep_dims=True)
-    # o[b, h, i, f] = sum[j <= i](T(p[b, h, i, j]) * v[b, h // R, j, f]) /
-    #     sum[j <= i](p[b, h, i, j])
-    o = o_sum / o_sum2
-    tl.store(
-        o_ptr + b * o_0 + h * o_1 + i[:, None] * o_2 + f[None, :] * o_3,
-        o,
-        mask=(i[:, None] < S) & (f[None, :] < F),
-    )
-
-
-@triton.jit
-def causal_attention_wide(
-    q_ptr, k_ptr, v_ptr, o_ptr, scale, S, F, B, H, E, R, q_0, q_1, q_2, q_3, k_0, k_1, k_2,
-    k_3, v_0, v_1, v_2, v_3, o_0, o_1, o_2, o_3,
-    SCALE_IS_TENSOR: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_D: tl.constexpr,
-    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
-):  # fmt: skip
-    """BLOCK_M i by BLOCK_D f a program of each b and h, BLOCK_N j a turn of its loop."""
-    scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
-    i_tiles = tl.cdiv(S, BLOCK_M)
-    # The tiles of most terms first.
-    first_i = (i_tiles - 1 - tl.program_id(0) % i_tiles) * BLOCK_M
-    i = first_i + tl.arange(0, BLOCK_M).to(tl.int64)
-    program = tl.program_id(0) // i_tiles
-    f_tiles = tl.maximum(tl.cdiv(F, BLOCK_D), 1)
-    first_f = (program % f_tiles) * BLOCK_D
-    f = first_f + tl.arange(0, BLOCK_D).to(tl.int64)
-    program2 = program // f_tiles
-    b = (program2 % B).to(tl.int64)
-    program3 = program2 // B
-    h = program3.to(tl.int64)
-    m = tl.full((BLOCK_M, 1), float("-inf"), tl.float32)
-    o_sum = tl.zeros((BLOCK_M, BLOCK_D), tl.float32)
-    o_sum2 = tl.zeros((BLOCK_M, 1), tl.float32)
-    end_i = tl.minimum(first_i + BLOCK_M, S)
-    whole = tl.maximum(0, (tl.minimum(S, first_i + 1)) // BLOCK_N * BLOCK_N)
-    # Whole blocks go without a mask, then the rest.
-    for masked in tl.static_range(2):
-        for start in range((0, whole)[masked], (whole, end_i)[masked], BLOCK_N):
-            j = start + tl.arange(0, BLOCK_N).to(tl.int64)
-            s_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
-            for start_e2 in range(0, E, BLOCK_K):
-                e2 = start_e2 + tl.arange(0, BLOCK_K).to(tl.int64)
-                q = tl.load(
-                    q_ptr + b * q_0 + h * q_1 + i[:, None] * q_2 + e2[None, :] * q_3,
-                    mask=(i[:, None] < S) & (e2[None, :] < E),
-                    other=0.0,
-                )
-                k_g = h // R
-                k = tl.load(
-                    k_ptr + b * k_0 + k_g * k_1 + j[:, None] * k_2 + e2[None, :] * k_3,
-                    mask=(e2[None, :] < E) & (j[:, None] < end_i),
-                    other=0.0,
-                )
-                # s[b, h, i, j] = scale * sum[e](q[b, h, i, e] * k[b, h // R, j, e])
-                s_sum = tl.dot(q, k.T, s_sum)
-            s = scale * s_sum
-            if masked:
-                s = tl.where((j[None, :] < end_i) & (i[:, None] >= j[None, :]), s, float("-inf"))
-            # m[b, h, i] = max[j <= i](s[b, h, i, j])
-            m_new = tl.maximum(m, tl.max(s, 1, keep_dims=True))
-            m_base = tl.where(m_new == float("-inf"), 0.0, m_new * 1.44269504)
-            m_moved = tl.exp2(m * 1.44269504 - m_base)
-            m = m_new
-            # p[b, h, i, j] = exp(s[b, h, i, j] - m[b, h, i])
-            p = tl.exp2(s * 1.44269504 - m_base)
-            v_g = h // R
-            v = tl.load(
-                v_ptr + b * v_0 + v_g * v_1 + j[:, None] * v_2 + f[None, :] * v_3,
-                mask=(j[:, None] < end_i) & (f[None, :] < F),
-                other=0.0,
-            )
-            # o_sum[b, h, i, f] = sum[j <= i](T(p[b, h, i, j]) * v[b, h // R, j, f])
-            o_sum = tl.dot(p.to(q_ptr.dtype.element_ty), v, o_sum * m_moved)
-            # o_sum2[b, h, i] = sum[j <= i](p[b, h, i, j])
-            o_sum2 = o_sum2 * m_moved + tl.sum(p, 1, keep_dims=True)
-    # o[b, h, i, f] = sum[j <= i](T(p[b, h, i, j]) * v[b, h // R, j, f]) /
-    #     sum[j <= i](p[b, h, i, j])
-    o = o_sum / o_sum2
-    tl.store(
-        o_ptr + b * o_0 + h * o_1 + i[:, None] * o_2 + f[None, :] * o_3,
-        o,
-        mask=(i[:, None] < S) & (f[None, :] < F),
-    )
-
-
-def choose_causal_attention(
-    rows: int, terms: int, whole0: int, whole1: int, columns0: int, group0: int,
-    group1: int, group_rows: int, tiled: bool, gpu: lib.Gpu,
-) -> tuple[str, dict]:  # fmt: skip
-    """Returns (variant, config) of a call: the first variant whose rule holds."""
-    # few rows: programs share the loop over a row's terms, and a second kernel merges what they leave
-    if (
-        (group0 * group1 * lib.cdiv(group_rows, 64) < gpu.sms or rows <= 16)
-        and terms >= 1024
-        and max(whole0, whole1) <= 256
-    ):
-        BLOCK_M = 16 if group_rows <= 16 else 64
-        BLOCK_N = 128 if group_rows <= 16 and max(whole0, whole1) <= 128 else 64
-        PARTS = max(
-            1,
-            min(
-                lib.cdiv(32 * gpu.sms, max(1, group0 * group1 * lib.cdiv(group_rows, BLOCK_M))),
-                lib.cdiv(terms, 2 * BLOCK_N),
-                64,
-            ),
-        )
-        return "parts", dict(
-            BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_D=max(16, lib.pow2(whole0)),
-            BLOCK_D2=max(16, lib.pow2(whole1)), num_warps=4, num_stages=2, PARTS=PARTS,
-            BLOCK_P=lib.pow2(PARTS),
-        )  # fmt: skip
-    # tiles of all factors by descriptor
-    if tiled and max(whole0, whole1) <= 256:
-        return "tiles", dict(
-            BLOCK_M=16 if rows <= 16 else 64, BLOCK_N=64, BLOCK_D=max(16, lib.pow2(whole0)),
-            BLOCK_D2=max(16, lib.pow2(whole1)), num_warps=4,
-            num_stages=3 if max(whole0, whole1) <= 128 else 2,
-        )  # fmt: skip
-    # any number of columns: each block of them computes the products of its rows again
-    return "wide", dict(
-        BLOCK_M=64, BLOCK_N=64, BLOCK_D=max(16, min(256, lib.pow2(columns0))), BLOCK_K=64,
-        num_warps=8, num_stages=2,
-    )  # fmt: skip
-
-
-def launch_causal_attention(q, k, v, o, scale) -> None:
-    """Computes o with the variant that `choose` returns. Does not check operands."""
-    B, H, S, E = q.shape
-    G = k.shape[1]
-    F = v.shape[3]
-    R = H // G
-    group_rows = R * S
-    variant, config = choose_causal_attention(
-        rows=S, terms=S, whole0=E, whole1=F, columns0=F, group0=B, group1=G,
-        group_rows=group_rows, tiled=lib.takes_tiles(q, k, v) and not lib.repeats(q, k, v),
-        gpu=lib.gpu(k.device),
-    )  # fmt: skip
-    BLOCK_M, BLOCK_N, BLOCK_D = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_D"]
-    if variant == "parts":
-        PARTS = config["PARTS"]
-        m_parts = torch.empty((PARTS, B, H, S), dtype=torch.float32, device=k.device)
-        o_sum_parts = torch.empty((PARTS, B, H, S, F), dtype=torch.float32, device=k.device)
-        o_sum2_parts = torch.empty((PARTS, B, H, S), dtype=torch.float32, device=k.device)
-        grid = (PARTS * B * G * lib.cdiv(group_rows, BLOCK_M),)
-        causal_attention_part[grid](
-            q, k, v, m_parts, o_sum_parts, o_sum2_parts, scale, R, S, B, G, E, F, *q.stride(),
-            *k.stride(), *v.stride(), *m_parts.stride(), *o_sum_parts.stride(),
-            *o_sum2_parts.stride(),
-            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True,
-            **lib.config_without(config, "BLOCK_P"),
-        )  # fmt: skip
-        grid = (B * H * S * max(1, lib.cdiv(F, 64)),)
-        causal_attention_merge[grid](
-            m_parts, o_sum_parts, o_sum2_parts, o, F, B, H, S, *m_parts.stride(),
-            *o_sum_parts.stride(), *o_sum2_parts.stride(), *o.stride(),
-            EVEN=PARTS == config["BLOCK_P"],
-            VEC=lib.vec(F, o_sum_parts.stride(0), o_sum_parts.stride(1), o_sum_parts.stride(2), o_sum_parts.stride(3), o.stride(0), o.stride(1), o.stride(2)),
-            enable_fp_fusion=True,
-            **dict(lib.config_without(config, "BLOCK_M", "BLOCK_N", "BLOCK_D2", "num_stages"), BLOCK_D=64, num_warps=1),
-        )  # fmt: skip
-    elif variant == "tiles":
-        q_tiles = lib.boxes(q, 1, 1, BLOCK_M, BLOCK_D)
-        k_tiles = lib.boxes(k, 1, 1, BLOCK_N, BLOCK_D)
-        v_tiles = lib.boxes(v, 1, 1, BLOCK_N, config["BLOCK_D2"])
-        grid = (B * H * lib.cdiv(S, BLOCK_M),)
-        causal_attention_tiles[grid](
-            q_tiles, k_tiles, v_tiles, o, scale, S, B, H, E, R, F, *o.stride(),
-            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), T=getattr(tl, str(q.dtype)[6:]),
-            enable_fp_fusion=True, **config,
-        )  # fmt: skip
-    else:
-        grid = (B * H * lib.cdiv(S, BLOCK_M) * max(1, lib.cdiv(F, BLOCK_D)),)
-        causal_attention_wide[grid](
-            q, k, v, o, scale, S, F, B, H, E, R, *q.stride(), *k.stride(), *v.stride(), *o.stride(),
-            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True, **config,
-        )  # fmt: skip
-
-
-def allocate_causal_attention(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float | torch.Tensor
-) -> torch.Tensor:
-    """Checks the operands of causal_attention and allocates its results. Raises ValueError if an operand does not fit."""
-    lib.check_dtype(q, "causal_attention: q", torch.float16, torch.bfloat16)
-    lib.check_rank(q, "causal_attention: q", 4, "[B, H, S, E]")
-    lib.check_dtype(k, "causal_attention: k", q.dtype, source=" (T, from q)")
-    lib.check_rank(k, "causal_attention: k", 4, "[B, G, S, E]")
-    lib.check_device(k, "causal_attention: k", q.device, " (from q)")
-    lib.check_dtype(v, "causal_attention: v", q.dtype, source=" (T, from q)")
-    lib.check_rank(v, "causal_attention: v", 4, "[B, G, S, F]")
-    lib.check_device(v, "causal_attention: v", q.device, " (from q)")
-    if isinstance(scale, torch.Tensor):
-        if scale.dim() != 0:
-            raise ValueError(
-                f"causal_attention: scale: expected number or a 0-dim tensor, given a {scale.dim()}-dim tensor"
-            )
-        lib.check_device(scale, "causal_attention: scale", q.device, " (from q)")
-    B, H, S, E = q.shape
-    G = k.shape[1]
-    F = v.shape[3]
-    lib.check_size(k.shape[0], "causal_attention: k: dim 0 (B)", B, " (from q)")
-    lib.check_size(k.shape[2], "causal_attention: k: dim 2 (S)", S, " (from q)")
-    lib.check_size(k.shape[3], "causal_attention: k: dim 3 (E)", E, " (from q)")
-    lib.check_size(v.shape[0], "causal_attention: v: dim 0 (B)", B, " (from q)")
-    lib.check_size(v.shape[1], "causal_attention: v: dim 1 (G)", G, " (from k)")
-    lib.check_size(v.shape[2], "causal_attention: v: dim 2 (S)", S, " (from q)")
-    if G == 0:
-        raise ValueError(
-            f"causal_attention: division by zero in H // G (H = {H} from q, G = {G} from k)"
-        )
-    R = H // G
-    if R < 0:
-        raise ValueError(f"causal_attention: size R = H // G is negative: {R}")
-    if H != (G * R):
-        raise ValueError(
-            f"causal_attention: requires H == G * R: {H} != {G * R} (H = {H} from q, G = {G} from k)"
-        )
-    o = torch.empty((B, H, S, F), dtype=q.dtype, device=q.device)
-    return o
-
-
-def causal_attention_reference(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float | torch.Tensor
-) -> torch.Tensor:
-    """The spec of causal_attention in torch, line by line."""
-    T = q.dtype
-    compute = torch.float32
-    q = q.to(compute)
-    k = k.to(compute)
-    v = v.to(compute)
-    scale = torch.as_tensor(scale, dtype=compute, device=q.device)
-    B = q.shape[0]
-    H = q.shape[1]
-    S = q.shape[2]
-    G = k.shape[1]
-    F = v.shape[3]
-    R = H // G
-
-    # s[b, h, i, j] = scale * sum[e](q[b, h, i, e] * k[b, h // R, j, e])
-    s = (scale * torch.einsum("adceb,adfb->adcef", q.unflatten(1, (G, R)), k)).reshape((B, H, S, S))
-
-    # m[b, h, i] = max[j <= i](s[b, h, i, j])
-    i = torch.arange(S, device=q.device)[:, None]
-    j = torch.arange(S, device=q.device)
-    m = (
-        torch.where(i >= j, s, float("-inf")).amax(-1)
-        if S > 0
-        else torch.full((B, H, S), float("-inf"), dtype=compute, device=q.device)
-    )
-
-    # p[b, h, i, j] = exp(s[b, h, i, j] - m[b, h, i])
-    p = torch.exp(s - m[:, :, :, None])
-
-    # o[b, h, i, f] = sum[j <= i](T(p[b, h, i, j]) * v[b, h // R, j, f]) /
-    #     sum[j <= i](p[b, h, i, j])
-    j_2 = torch.arange(S, device=q.device)[:, None, None]
-    i_2 = torch.arange(S, device=q.device)
-    i_3 = torch.arange(S, device=q.device)[:, None, None]
-    o = (
-        (
-            torch.einsum(
-                "adcef,adfb->adceb",
-                torch.where(i >= j, p.unflatten(1, (G, R)).to(T).to(compute), 0),
-                torch.where((i_2 >= j_2).any(-1), v, 0),
-            )
-            / torch.where(i_3 >= j, p.unflatten(1, (G, R))[:, :, :, :, None, :], 0).sum(-1)
-        )
-        .to(T)
-        .reshape((B, H, S, F))
-    )
-
-    return o
-
-
-@runtime.op(
-    "specs/causal_attention.op",
-    lib=12,
-    allocate=allocate_causal_attention,
-    reference=causal_attention_reference,
-    linear=(("v",),),
-    forward="causal_attention_forward",
-)
-def causal_attention(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float | torch.Tensor
-) -> torch.Tensor:
-    """Returns o: T[B, H, S, F], given q: T[B, H, S, E], k: T[B, G, S, E], v: T[B, G, S, F].
-
-    T is f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
-    """
-    o = allocate_causal_attention(q, k, v, scale)
-    if not lib.runs_kernels(q):
-        return causal_attention_reference(q, k, v, scale)
-    if o.numel() > 0:
-        with torch.cuda.device_of(q):
-            launch_causal_attention(q, k, v, o, scale)
-    return o
-
-
-@triton.jit
 def causal_attention_forward_part(
     q_ptr, k_ptr, v_ptr, m_parts_ptr, o_sum_parts_ptr, o_sum2_parts_ptr, scale, R, S, B, G,
     E, F, q_0, q_1, q_2, q_3, k_0, k_1, k_2, k_3, v_0, v_1, v_2, v_3, m_parts_0, m_parts_1,
@@ -908,7 +371,44 @@ def causal_attention_forward_wide(
     )
 
 
-choose_causal_attention_forward = choose_causal_attention
+def choose_causal_attention_forward(
+    rows: int, terms: int, whole0: int, whole1: int, columns0: int, group0: int,
+    group1: int, group_rows: int, tiled: bool, gpu: lib.Gpu,
+) -> tuple[str, dict]:  # fmt: skip
+    """Returns (variant, config) of a call: the first variant whose rule holds."""
+    # few rows: programs share the loop over a row's terms, and a second kernel merges what they leave
+    if (
+        (group0 * group1 * lib.cdiv(group_rows, 64) < gpu.sms or rows <= 16)
+        and terms >= 1024
+        and max(whole0, whole1) <= 256
+    ):
+        BLOCK_M = 16 if group_rows <= 16 else 64
+        BLOCK_N = 128 if group_rows <= 16 and max(whole0, whole1) <= 128 else 64
+        PARTS = max(
+            1,
+            min(
+                lib.cdiv(32 * gpu.sms, max(1, group0 * group1 * lib.cdiv(group_rows, BLOCK_M))),
+                lib.cdiv(terms, 2 * BLOCK_N),
+                64,
+            ),
+        )
+        return "parts", dict(
+            BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_D=max(16, lib.pow2(whole0)),
+            BLOCK_D2=max(16, lib.pow2(whole1)), num_warps=4, num_stages=2, PARTS=PARTS,
+            BLOCK_P=lib.pow2(PARTS),
+        )  # fmt: skip
+    # tiles of all factors by descriptor
+    if tiled and max(whole0, whole1) <= 256:
+        return "tiles", dict(
+            BLOCK_M=16 if rows <= 16 else 64, BLOCK_N=64, BLOCK_D=max(16, lib.pow2(whole0)),
+            BLOCK_D2=max(16, lib.pow2(whole1)), num_warps=4,
+            num_stages=3 if max(whole0, whole1) <= 128 else 2,
+        )  # fmt: skip
+    # any number of columns: each block of them computes the products of its rows again
+    return "wide", dict(
+        BLOCK_M=64, BLOCK_N=64, BLOCK_D=max(16, min(256, lib.pow2(columns0))), BLOCK_K=64,
+        num_warps=8, num_stages=2,
+    )  # fmt: skip
 
 
 def launch_causal_attention_forward(q, k, v, o, m_kept, o_sum2_kept, scale) -> None:
@@ -971,41 +471,8 @@ def allocate_causal_attention_forward(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float | torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Checks the operands of causal_attention_forward and allocates its results. Raises ValueError if an operand does not fit."""
-    lib.check_dtype(q, "causal_attention: q", torch.float16, torch.bfloat16)
-    lib.check_rank(q, "causal_attention: q", 4, "[B, H, S, E]")
-    lib.check_dtype(k, "causal_attention: k", q.dtype, source=" (T, from q)")
-    lib.check_rank(k, "causal_attention: k", 4, "[B, G, S, E]")
-    lib.check_device(k, "causal_attention: k", q.device, " (from q)")
-    lib.check_dtype(v, "causal_attention: v", q.dtype, source=" (T, from q)")
-    lib.check_rank(v, "causal_attention: v", 4, "[B, G, S, F]")
-    lib.check_device(v, "causal_attention: v", q.device, " (from q)")
-    if isinstance(scale, torch.Tensor):
-        if scale.dim() != 0:
-            raise ValueError(
-                f"causal_attention: scale: expected number or a 0-dim tensor, given a {scale.dim()}-dim tensor"
-            )
-        lib.check_device(scale, "causal_attention: scale", q.device, " (from q)")
-    B, H, S, E = q.shape
-    G = k.shape[1]
-    F = v.shape[3]
-    lib.check_size(k.shape[0], "causal_attention: k: dim 0 (B)", B, " (from q)")
-    lib.check_size(k.shape[2], "causal_attention: k: dim 2 (S)", S, " (from q)")
-    lib.check_size(k.shape[3], "causal_attention: k: dim 3 (E)", E, " (from q)")
-    lib.check_size(v.shape[0], "causal_attention: v: dim 0 (B)", B, " (from q)")
-    lib.check_size(v.shape[1], "causal_attention: v: dim 1 (G)", G, " (from k)")
-    lib.check_size(v.shape[2], "causal_attention: v: dim 2 (S)", S, " (from q)")
-    if G == 0:
-        raise ValueError(
-            f"causal_attention: division by zero in H // G (H = {H} from q, G = {G} from k)"
-        )
-    R = H // G
-    if R < 0:
-        raise ValueError(f"causal_attention: size R = H // G is negative: {R}")
-    if H != (G * R):
-        raise ValueError(
-            f"causal_attention: requires H == G * R: {H} != {G * R} (H = {H} from q, G = {G} from k)"
-        )
-    o = torch.empty((B, H, S, F), dtype=q.dtype, device=q.device)
+    o = allocate_causal_attention(q, k, v, scale)
+    B, H, S, _ = q.shape
     m_kept = torch.empty((B, H, S), dtype=torch.float32, device=q.device)
     o_sum2_kept = torch.empty((B, H, S), dtype=torch.float32, device=q.device)
     return o, m_kept, o_sum2_kept
@@ -1096,6 +563,133 @@ def causal_attention_forward(
         with torch.cuda.device_of(q):
             launch_causal_attention_forward(q, k, v, o, m_kept, o_sum2_kept, scale)
     return o, m_kept, o_sum2_kept
+
+
+def launch_causal_attention(q, k, v, o, scale) -> None:
+    """Runs the kernels of causal_attention_forward, and drops what they keep. Does not check operands."""
+    B, H, S, _ = q.shape
+    m_kept = torch.empty((B, H, S), dtype=torch.float32, device=q.device)
+    o_sum2_kept = torch.empty((B, H, S), dtype=torch.float32, device=q.device)
+    launch_causal_attention_forward(q, k, v, o, m_kept, o_sum2_kept, scale)
+
+
+def allocate_causal_attention(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float | torch.Tensor
+) -> torch.Tensor:
+    """Checks the operands of causal_attention and allocates its results. Raises ValueError if an operand does not fit."""
+    lib.check_dtype(q, "causal_attention: q", torch.float16, torch.bfloat16)
+    lib.check_rank(q, "causal_attention: q", 4, "[B, H, S, E]")
+    lib.check_dtype(k, "causal_attention: k", q.dtype, source=" (T, from q)")
+    lib.check_rank(k, "causal_attention: k", 4, "[B, G, S, E]")
+    lib.check_device(k, "causal_attention: k", q.device, " (from q)")
+    lib.check_dtype(v, "causal_attention: v", q.dtype, source=" (T, from q)")
+    lib.check_rank(v, "causal_attention: v", 4, "[B, G, S, F]")
+    lib.check_device(v, "causal_attention: v", q.device, " (from q)")
+    if isinstance(scale, torch.Tensor):
+        if scale.dim() != 0:
+            raise ValueError(
+                f"causal_attention: scale: expected number or a 0-dim tensor, given a {scale.dim()}-dim tensor"
+            )
+        lib.check_device(scale, "causal_attention: scale", q.device, " (from q)")
+    B, H, S, E = q.shape
+    G = k.shape[1]
+    F = v.shape[3]
+    lib.check_size(k.shape[0], "causal_attention: k: dim 0 (B)", B, " (from q)")
+    lib.check_size(k.shape[2], "causal_attention: k: dim 2 (S)", S, " (from q)")
+    lib.check_size(k.shape[3], "causal_attention: k: dim 3 (E)", E, " (from q)")
+    lib.check_size(v.shape[0], "causal_attention: v: dim 0 (B)", B, " (from q)")
+    lib.check_size(v.shape[1], "causal_attention: v: dim 1 (G)", G, " (from k)")
+    lib.check_size(v.shape[2], "causal_attention: v: dim 2 (S)", S, " (from q)")
+    if G == 0:
+        raise ValueError(
+            f"causal_attention: division by zero in H // G (H = {H} from q, G = {G} from k)"
+        )
+    R = H // G
+    if R < 0:
+        raise ValueError(f"causal_attention: size R = H // G is negative: {R}")
+    if H != (G * R):
+        raise ValueError(
+            f"causal_attention: requires H == G * R: {H} != {G * R} (H = {H} from q, G = {G} from k)"
+        )
+    o = torch.empty((B, H, S, F), dtype=q.dtype, device=q.device)
+    return o
+
+
+def causal_attention_reference(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float | torch.Tensor
+) -> torch.Tensor:
+    """The spec of causal_attention in torch, line by line."""
+    T = q.dtype
+    compute = torch.float32
+    q = q.to(compute)
+    k = k.to(compute)
+    v = v.to(compute)
+    scale = torch.as_tensor(scale, dtype=compute, device=q.device)
+    B = q.shape[0]
+    H = q.shape[1]
+    S = q.shape[2]
+    G = k.shape[1]
+    F = v.shape[3]
+    R = H // G
+
+    # s[b, h, i, j] = scale * sum[e](q[b, h, i, e] * k[b, h // R, j, e])
+    s = (scale * torch.einsum("adceb,adfb->adcef", q.unflatten(1, (G, R)), k)).reshape((B, H, S, S))
+
+    # m[b, h, i] = max[j <= i](s[b, h, i, j])
+    i = torch.arange(S, device=q.device)[:, None]
+    j = torch.arange(S, device=q.device)
+    m = (
+        torch.where(i >= j, s, float("-inf")).amax(-1)
+        if S > 0
+        else torch.full((B, H, S), float("-inf"), dtype=compute, device=q.device)
+    )
+
+    # p[b, h, i, j] = exp(s[b, h, i, j] - m[b, h, i])
+    p = torch.exp(s - m[:, :, :, None])
+
+    # o[b, h, i, f] = sum[j <= i](T(p[b, h, i, j]) * v[b, h // R, j, f]) /
+    #     sum[j <= i](p[b, h, i, j])
+    j_2 = torch.arange(S, device=q.device)[:, None, None]
+    i_2 = torch.arange(S, device=q.device)
+    i_3 = torch.arange(S, device=q.device)[:, None, None]
+    o = (
+        (
+            torch.einsum(
+                "adcef,adfb->adceb",
+                torch.where(i >= j, p.unflatten(1, (G, R)).to(T).to(compute), 0),
+                torch.where((i_2 >= j_2).any(-1), v, 0),
+            )
+            / torch.where(i_3 >= j, p.unflatten(1, (G, R))[:, :, :, :, None, :], 0).sum(-1)
+        )
+        .to(T)
+        .reshape((B, H, S, F))
+    )
+
+    return o
+
+
+@runtime.op(
+    "specs/causal_attention.op",
+    lib=12,
+    allocate=allocate_causal_attention,
+    reference=causal_attention_reference,
+    linear=(("v",),),
+    forward="causal_attention_forward",
+)
+def causal_attention(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float | torch.Tensor
+) -> torch.Tensor:
+    """Returns o: T[B, H, S, F], given q: T[B, H, S, E], k: T[B, G, S, E], v: T[B, G, S, F].
+
+    T is f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
+    """
+    o = allocate_causal_attention(q, k, v, scale)
+    if not lib.runs_kernels(q):
+        return causal_attention_reference(q, k, v, scale)
+    if o.numel() > 0:
+        with torch.cuda.device_of(q):
+            launch_causal_attention(q, k, v, o, scale)
+    return o
 
 
 @triton.jit

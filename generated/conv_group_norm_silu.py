@@ -2405,50 +2405,10 @@ def allocate_conv_group_norm_silu_forward(
     groups: int = 8,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Checks the operands of conv_group_norm_silu_forward and allocates its results. Raises ValueError if an operand does not fit."""
-    lib.check_dtype(
-        x, "conv_group_norm_silu: x", torch.float64, torch.float32, torch.float16, torch.bfloat16
-    )
-    lib.check_rank(x, "conv_group_norm_silu: x", 4, "[N, C, H, W]")
-    lib.check_dtype(w, "conv_group_norm_silu: w", x.dtype, source=" (T, from x)")
-    lib.check_rank(w, "conv_group_norm_silu: w", 4, "[F, C, R, S]")
-    lib.check_device(w, "conv_group_norm_silu: w", x.device, " (from x)")
-    lib.check_dtype(b, "conv_group_norm_silu: b", x.dtype, source=" (T, from x)")
-    lib.check_rank(b, "conv_group_norm_silu: b", 1, "[F]")
-    lib.check_device(b, "conv_group_norm_silu: b", x.device, " (from x)")
-    lib.check_dtype(gain, "conv_group_norm_silu: gain", x.dtype, source=" (T, from x)")
-    lib.check_rank(gain, "conv_group_norm_silu: gain", 1, "[F]")
-    lib.check_device(gain, "conv_group_norm_silu: gain", x.device, " (from x)")
-    lib.check_dtype(bias, "conv_group_norm_silu: bias", x.dtype, source=" (T, from x)")
-    lib.check_rank(bias, "conv_group_norm_silu: bias", 1, "[F]")
-    lib.check_device(bias, "conv_group_norm_silu: bias", x.device, " (from x)")
-    if type(pad) is not int:
-        raise ValueError(f"conv_group_norm_silu: pad: expected int, given {pad!r}")
-    if type(groups) is not int:
-        raise ValueError(f"conv_group_norm_silu: groups: expected int, given {groups!r}")
-    N, C, H, W = x.shape
-    F, _, R, S = w.shape
-    lib.check_size(w.shape[1], "conv_group_norm_silu: w: dim 1 (C)", C, " (from x)")
-    lib.check_size(b.shape[0], "conv_group_norm_silu: b: dim 0 (F)", F, " (from w)")
-    lib.check_size(gain.shape[0], "conv_group_norm_silu: gain: dim 0 (F)", F, " (from w)")
-    lib.check_size(bias.shape[0], "conv_group_norm_silu: bias: dim 0 (F)", F, " (from w)")
-    P = H + 2 * pad - R + 1
-    if P < 0:
-        raise ValueError(f"conv_group_norm_silu: size P = H + 2 * pad - R + 1 is negative: {P}")
-    Q = W + 2 * pad - S + 1
-    if Q < 0:
-        raise ValueError(f"conv_group_norm_silu: size Q = W + 2 * pad - S + 1 is negative: {Q}")
-    if groups < 1:
-        raise ValueError(f"conv_group_norm_silu: requires groups >= 1: {groups} < {1}")
-    Cg = F // groups
-    if Cg < 0:
-        raise ValueError(f"conv_group_norm_silu: size Cg = F // groups is negative: {Cg}")
-    if (F % groups) != 0:
-        raise ValueError(
-            f"conv_group_norm_silu: requires F % groups == 0: {F % groups} != {0} (F = {F} from w, groups = {groups})"
-        )
-    y = torch.empty(
-        (N, F, P, Q), dtype=x.dtype, device=x.device, memory_format=lib.memory_format(x, w)
-    )
+    y = allocate_conv_group_norm_silu(x, w, b, gain, bias, pad, groups)
+    N = x.shape[0]
+    F = w.shape[0]
+    _, _, P, Q = y.shape
     conv2d_kept = torch.empty(
         (N, F, P, Q), dtype=x.dtype, device=x.device, memory_format=lib.memory_format(x, w)
     )

@@ -19,547 +19,6 @@ from tritongen import lib, runtime
 
 
 @triton.jit
-def decode_attention_part(
-    len_ptr, q_ptr, k_ptr, v_ptr, m_parts_ptr, o_sum_parts_ptr, o_sum2_parts_ptr, scale, R,
-    S, B, G, L, E, len_0, q_0, q_1, q_2, q_3, k_0, k_1, k_2, k_3, v_0, v_1, v_2, v_3,
-    m_parts_0, m_parts_1, m_parts_2, m_parts_3, o_sum_parts_0, o_sum_parts_1, o_sum_parts_2,
-    o_sum_parts_3, o_sum_parts_4, o_sum2_parts_0, o_sum2_parts_1, o_sum2_parts_2,
-    o_sum2_parts_3,
-    SCALE_IS_TENSOR: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    BLOCK_D: tl.constexpr, PARTS: tl.constexpr,
-):  # fmt: skip
-    """BLOCK_M row a program of each part, b and group, BLOCK_N j a turn of its loop."""
-    scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
-    row_tiles = tl.cdiv(R * S, BLOCK_M)
-    first_row = (tl.program_id(0) % row_tiles) * BLOCK_M
-    row = first_row + tl.arange(0, BLOCK_M).to(tl.int64)
-    program = tl.program_id(0) // row_tiles
-    part = (program % PARTS).to(tl.int64)
-    program2 = program // PARTS
-    b = (program2 % B).to(tl.int64)
-    program3 = program2 // B
-    group = program3.to(tl.int64)
-    e2 = tl.arange(0, BLOCK_D).to(tl.int64)
-    e = tl.arange(0, BLOCK_D).to(tl.int64)
-    m = tl.full((BLOCK_M, 1), float("-inf"), tl.float32)
-    o_sum = tl.zeros((BLOCK_M, BLOCK_D), tl.float32)
-    o_sum2 = tl.zeros((BLOCK_M, 1), tl.float32)
-    chunk = tl.cdiv(L, PARTS * BLOCK_N) * BLOCK_N
-    first = part.to(tl.int32) * chunk
-    len = tl.load(len_ptr + b * len_0).to(tl.int64)
-    stop = tl.minimum(tl.minimum(L, first + chunk), len.to(tl.int32))
-    q_h = group * R + row[:, None] // S
-    q_s = row[:, None] % S
-    q = tl.load(
-        q_ptr + b * q_0 + q_h * q_1 + q_s * q_2 + e2[None, :] * q_3,
-        mask=(row[:, None] < R * S) & (e2[None, :] < E),
-        other=0.0,
-    )
-    whole = tl.maximum(
-        first, (tl.minimum(tl.minimum(L, first + chunk), len.to(tl.int32))) // BLOCK_N * BLOCK_N
-    )
-    # Whole blocks go without a mask, then the rest.
-    for masked in tl.static_range(2):
-        for start in range((first, whole)[masked], (whole, stop)[masked], BLOCK_N):
-            j = start + tl.arange(0, BLOCK_N).to(tl.int64)
-            k = tl.load(
-                k_ptr + b * k_0 + group * k_1 + j[:, None] * k_2 + e2[None, :] * k_3,
-                mask=(e2[None, :] < E) & (j[:, None] < stop),
-                other=0.0,
-            )
-            # s[b, h, i, j] = scale * sum[e](q[b, h, i, e] * k[b, h // R, j, e])
-            s_sum = tl.dot(q, k.T)
-            s = scale * s_sum
-            if masked:
-                s = tl.where((j[None, :] < stop) & (len > j[None, :]), s, float("-inf"))
-            # m[b, h, i] = max[j < len[b]](s[b, h, i, j])
-            m_new = tl.maximum(m, tl.max(s, 1, keep_dims=True))
-            m_base = tl.where(m_new == float("-inf"), 0.0, m_new * 1.44269504)
-            m_moved = tl.exp2(m * 1.44269504 - m_base)
-            m = m_new
-            # p[b, h, i, j] = exp(s[b, h, i, j] - m[b, h, i])
-            p = tl.exp2(s * 1.44269504 - m_base)
-            v = tl.load(
-                v_ptr + b * v_0 + group * v_1 + j[:, None] * v_2 + e[None, :] * v_3,
-                mask=(j[:, None] < stop) & (e[None, :] < E),
-            )
-            if masked:
-                v = tl.where((j[:, None] < stop) & (len > j[:, None]), v, 0.0)
-            # o_sum[b, h, i, e] = sum[j < len[b]](T(p[b, h, i, j]) * v[b, h // R, j, e])
-            o_sum = tl.dot(p.to(q_ptr.dtype.element_ty), v, o_sum * m_moved)
-            # o_sum2[b, h, i] = sum[j < len[b]](p[b, h, i, j])
-            o_sum2 = o_sum2 * m_moved + tl.sum(p, 1, keep_dims=True)
-    m_parts_h = group * R + row[:, None] // S
-    m_parts_s = row[:, None] % S
-    tl.store(
-        m_parts_ptr
-        + part * m_parts_0
-        + b * m_parts_1
-        + m_parts_h * m_parts_2
-        + m_parts_s * m_parts_3,
-        m,
-        mask=row[:, None] < R * S,
-    )
-    o_sum_parts_h = group * R + row[:, None] // S
-    o_sum_parts_s = row[:, None] % S
-    tl.store(
-        o_sum_parts_ptr
-        + part * o_sum_parts_0
-        + b * o_sum_parts_1
-        + o_sum_parts_h * o_sum_parts_2
-        + o_sum_parts_s * o_sum_parts_3
-        + e[None, :] * o_sum_parts_4,
-        o_sum,
-        mask=(row[:, None] < R * S) & (e[None, :] < E),
-    )
-    tl.store(
-        o_sum2_parts_ptr
-        + part * o_sum2_parts_0
-        + b * o_sum2_parts_1
-        + m_parts_h * o_sum2_parts_2
-        + m_parts_s * o_sum2_parts_3,
-        o_sum2,
-        mask=row[:, None] < R * S,
-    )
-
-
-@triton.jit
-def decode_attention_merge(
-    m_parts_ptr, o_sum_parts_ptr, o_sum2_parts_ptr, o_ptr, E, B, H, S, m_parts_0, m_parts_1,
-    m_parts_2, m_parts_3, o_sum_parts_0, o_sum_parts_1, o_sum_parts_2, o_sum_parts_3,
-    o_sum_parts_4, o_sum2_parts_0, o_sum2_parts_1, o_sum2_parts_2, o_sum2_parts_3, o_0, o_1,
-    o_2, o_3,
-    EVEN: tl.constexpr, VEC: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_D: tl.constexpr,
-    PARTS: tl.constexpr,
-):  # fmt: skip
-    """BLOCK_D e a program of each b, h and i, all part at once."""
-    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
-    E, o_sum_parts_0 = E // VEC * VEC, o_sum_parts_0 // VEC * VEC
-    o_sum_parts_1, o_sum_parts_2 = o_sum_parts_1 // VEC * VEC, o_sum_parts_2 // VEC * VEC
-    o_sum_parts_3, o_0 = o_sum_parts_3 // VEC * VEC, o_0 // VEC * VEC
-    o_1, o_2 = o_1 // VEC * VEC, o_2 // VEC * VEC
-    e_tiles = tl.maximum(tl.cdiv(E, BLOCK_D), 1)
-    first_e = (tl.program_id(0) % e_tiles) * BLOCK_D
-    e = first_e + tl.arange(0, BLOCK_D).to(tl.int64)
-    in_e = e[None, :] < E if BLOCK_D > 1 else True
-    program = tl.program_id(0) // e_tiles
-    b = (program % B).to(tl.int64)
-    program2 = program // B
-    h = (program2 % H).to(tl.int64)
-    program3 = program2 // H
-    i = program3.to(tl.int64)
-    part = tl.arange(0, BLOCK_P).to(tl.int64)
-    in_part = part[:, None] < (BLOCK_P if EVEN else PARTS)
-    m_parts = tl.load(
-        m_parts_ptr + part[:, None] * m_parts_0 + b * m_parts_1 + h * m_parts_2 + i * m_parts_3,
-        mask=in_part,
-    )
-    # m[b, h, i] = max[j < len[b]](s[b, h, i, j])
-    m = tl.reduce(tl.where(in_part, m_parts, float("-inf")), None, lib.nan_max)
-    o_sum_parts = tl.load(
-        o_sum_parts_ptr
-        + part[:, None] * o_sum_parts_0
-        + b * o_sum_parts_1
-        + h * o_sum_parts_2
-        + i * o_sum_parts_3
-        + e[None, :] * o_sum_parts_4,
-        mask=in_part & in_e,
-    )
-    # o_sum[b, h, i, e] = sum[j < len[b]](T(p[b, h, i, j]) * v[b, h // R, j, e])
-    o_sum = tl.sum(
-        tl.where(
-            in_part,
-            tl.where(m_parts == float("-inf"), 0.0, lib.exp(m_parts - m)) * o_sum_parts,
-            0.0,
-        ),
-        0,
-        keep_dims=True,
-    )
-    o_sum2_parts = tl.load(
-        o_sum2_parts_ptr
-        + part[:, None] * o_sum2_parts_0
-        + b * o_sum2_parts_1
-        + h * o_sum2_parts_2
-        + i * o_sum2_parts_3,
-        mask=in_part,
-    )
-    # o_sum2[b, h, i] = sum[j < len[b]](p[b, h, i, j])
-    o_sum2 = tl.sum(
-        tl.where(
-            in_part,
-            tl.where(m_parts == float("-inf"), 0.0, lib.exp(m_parts - m)) * o_sum2_parts,
-            0.0,
-        )
-    )
-    # o[b, h, i, e] = sum[j < len[b]](T(p[b, h, i, j]) * v[b, h // R, j, e]) / sum[j
-    #     < len[b]](p[b, h, i, j])
-    o = o_sum / o_sum2
-    tl.store(o_ptr + b * o_0 + h * o_1 + i * o_2 + e[None, :] * o_3, o, mask=in_e)
-
-
-@triton.jit
-def decode_attention_tiles(
-    len_ptr, q_tiles, k_tiles, v_tiles, o_ptr, scale, S, B, H, L, E, R, len_0, o_0, o_1,
-    o_2, o_3,
-    SCALE_IS_TENSOR: tl.constexpr, T: tl.constexpr, BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
-):  # fmt: skip
-    """BLOCK_M i a program of each b and h, BLOCK_N j a turn of its loop."""
-    scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
-    i_tiles = tl.cdiv(S, BLOCK_M)
-    first_i = (tl.program_id(0) % i_tiles) * BLOCK_M
-    i = first_i + tl.arange(0, BLOCK_M).to(tl.int64)
-    program = tl.program_id(0) // i_tiles
-    b = (program % B).to(tl.int64)
-    program2 = program // B
-    h = program2.to(tl.int64)
-    e = tl.arange(0, BLOCK_D).to(tl.int64)
-    m = tl.full((BLOCK_M, 1), float("-inf"), tl.float32)
-    o_sum = tl.zeros((BLOCK_M, BLOCK_D), tl.float32)
-    o_sum2 = tl.zeros((BLOCK_M, 1), tl.float32)
-    len = tl.load(len_ptr + b * len_0).to(tl.int64)
-    stop = tl.minimum(L, len.to(tl.int32))
-    q = q_tiles.load([b.to(tl.int32), h.to(tl.int32), first_i, 0]).reshape(BLOCK_M, BLOCK_D)
-    whole = tl.maximum(0, (tl.minimum(L, len.to(tl.int32))) // BLOCK_N * BLOCK_N)
-    # Whole blocks go without a mask, then the rest.
-    for masked in tl.static_range(2):
-        for start in range((0, whole)[masked], (whole, stop)[masked], BLOCK_N):
-            j = start + tl.arange(0, BLOCK_N).to(tl.int64)
-            k = k_tiles.load([b.to(tl.int32), (h // R).to(tl.int32), start, 0]).reshape(
-                BLOCK_N, BLOCK_D
-            )
-            # s[b, h, i, j] = scale * sum[e](q[b, h, i, e] * k[b, h // R, j, e])
-            s_sum = tl.dot(q, k.T)
-            s = scale * s_sum
-            if masked:
-                s = tl.where((j[None, :] < stop) & (len > j[None, :]), s, float("-inf"))
-            # m[b, h, i] = max[j < len[b]](s[b, h, i, j])
-            m_new = tl.maximum(m, tl.max(s, 1, keep_dims=True))
-            m_base = tl.where(m_new == float("-inf"), 0.0, m_new * 1.44269504)
-            m_moved = tl.exp2(m * 1.44269504 - m_base)
-            m = m_new
-            # p[b, h, i, j] = exp(s[b, h, i, j] - m[b, h, i])
-            p = tl.exp2(s * 1.44269504 - m_base)
-            v = v_tiles.load([b.to(tl.int32), (h // R).to(tl.int32), start, 0]).reshape(
-                BLOCK_N, BLOCK_D
-            )
-            if masked:
-                v = tl.where((j[:, None] < stop) & (len > j[:, None]), v, 0.0)
-            # o_sum[b, h, i, e] = sum[j < len[b]](T(p[b, h, i, j]) * v[b, h // R, j, e])
-            o_sum = tl.dot(p.to(T), v, o_sum * m_moved)
-            # o_sum2[b, h, i] = sum[j < len[b]](p[b, h, i, j])
-            o_sum2 = o_sum2 * m_moved + tl.sum(p, 1, keep_dims=True)
-    # o[b, h, i, e] = sum[j < len[b]](T(p[b, h, i, j]) * v[b, h // R, j, e]) / sum[j
-    #     < len[b]](p[b, h, i, j])
-    o = o_sum / o_sum2
-    tl.store(
-        o_ptr + b * o_0 + h * o_1 + i[:, None] * o_2 + e[None, :] * o_3,
-        o,
-        mask=(i[:, None] < S) & (e[None, :] < E),
-    )
-
-
-@triton.jit
-def decode_attention_wide(
-    len_ptr, q_ptr, k_ptr, v_ptr, o_ptr, scale, S, E, B, H, L, R, len_0, q_0, q_1, q_2, q_3,
-    k_0, k_1, k_2, k_3, v_0, v_1, v_2, v_3, o_0, o_1, o_2, o_3,
-    SCALE_IS_TENSOR: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_D: tl.constexpr,
-    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
-):  # fmt: skip
-    """BLOCK_M i by BLOCK_D e a program of each b and h, BLOCK_N j a turn of its loop."""
-    scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
-    i_tiles = tl.cdiv(S, BLOCK_M)
-    first_i = (tl.program_id(0) % i_tiles) * BLOCK_M
-    i = first_i + tl.arange(0, BLOCK_M).to(tl.int64)
-    program = tl.program_id(0) // i_tiles
-    e_tiles = tl.maximum(tl.cdiv(E, BLOCK_D), 1)
-    first_e = (program % e_tiles) * BLOCK_D
-    e = first_e + tl.arange(0, BLOCK_D).to(tl.int64)
-    program2 = program // e_tiles
-    b = (program2 % B).to(tl.int64)
-    program3 = program2 // B
-    h = program3.to(tl.int64)
-    m = tl.full((BLOCK_M, 1), float("-inf"), tl.float32)
-    o_sum = tl.zeros((BLOCK_M, BLOCK_D), tl.float32)
-    o_sum2 = tl.zeros((BLOCK_M, 1), tl.float32)
-    len = tl.load(len_ptr + b * len_0).to(tl.int64)
-    stop = tl.minimum(L, len.to(tl.int32))
-    whole = tl.maximum(0, (tl.minimum(L, len.to(tl.int32))) // BLOCK_N * BLOCK_N)
-    # Whole blocks go without a mask, then the rest.
-    for masked in tl.static_range(2):
-        for start in range((0, whole)[masked], (whole, stop)[masked], BLOCK_N):
-            j = start + tl.arange(0, BLOCK_N).to(tl.int64)
-            s_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
-            for start_e22 in range(0, E, BLOCK_K):
-                e22 = start_e22 + tl.arange(0, BLOCK_K).to(tl.int64)
-                q = tl.load(
-                    q_ptr + b * q_0 + h * q_1 + i[:, None] * q_2 + e22[None, :] * q_3,
-                    mask=(i[:, None] < S) & (e22[None, :] < E),
-                    other=0.0,
-                )
-                k_g = h // R
-                k = tl.load(
-                    k_ptr + b * k_0 + k_g * k_1 + j[:, None] * k_2 + e22[None, :] * k_3,
-                    mask=(e22[None, :] < E) & (j[:, None] < stop),
-                    other=0.0,
-                )
-                # s[b, h, i, j] = scale * sum[e](q[b, h, i, e] * k[b, h // R, j, e])
-                s_sum = tl.dot(q, k.T, s_sum)
-            s = scale * s_sum
-            if masked:
-                s = tl.where((j[None, :] < stop) & (len > j[None, :]), s, float("-inf"))
-            # m[b, h, i] = max[j < len[b]](s[b, h, i, j])
-            m_new = tl.maximum(m, tl.max(s, 1, keep_dims=True))
-            m_base = tl.where(m_new == float("-inf"), 0.0, m_new * 1.44269504)
-            m_moved = tl.exp2(m * 1.44269504 - m_base)
-            m = m_new
-            # p[b, h, i, j] = exp(s[b, h, i, j] - m[b, h, i])
-            p = tl.exp2(s * 1.44269504 - m_base)
-            v_g = h // R
-            v = tl.load(
-                v_ptr + b * v_0 + v_g * v_1 + j[:, None] * v_2 + e[None, :] * v_3,
-                mask=(j[:, None] < stop) & (e[None, :] < E),
-            )
-            if masked:
-                v = tl.where((j[:, None] < stop) & (len > j[:, None]), v, 0.0)
-            # o_sum[b, h, i, e] = sum[j < len[b]](T(p[b, h, i, j]) * v[b, h // R, j, e])
-            o_sum = tl.dot(p.to(q_ptr.dtype.element_ty), v, o_sum * m_moved)
-            # o_sum2[b, h, i] = sum[j < len[b]](p[b, h, i, j])
-            o_sum2 = o_sum2 * m_moved + tl.sum(p, 1, keep_dims=True)
-    # o[b, h, i, e] = sum[j < len[b]](T(p[b, h, i, j]) * v[b, h // R, j, e]) / sum[j
-    #     < len[b]](p[b, h, i, j])
-    o = o_sum / o_sum2
-    tl.store(
-        o_ptr + b * o_0 + h * o_1 + i[:, None] * o_2 + e[None, :] * o_3,
-        o,
-        mask=(i[:, None] < S) & (e[None, :] < E),
-    )
-
-
-def choose_decode_attention(
-    rows: int, terms: int, whole0: int, columns0: int, group0: int, group1: int,
-    group_rows: int, tiled: bool, gpu: lib.Gpu,
-) -> tuple[str, dict]:  # fmt: skip
-    """Returns (variant, config) of a call: the first variant whose rule holds."""
-    # few rows: programs share the loop over a row's terms, and a second kernel merges what they leave
-    if (
-        (group0 * group1 * lib.cdiv(group_rows, 64) < gpu.sms or rows <= 16)
-        and terms >= 1024
-        and whole0 <= 256
-    ):
-        BLOCK_M = 16 if group_rows <= 16 else 64
-        BLOCK_N = 128 if group_rows <= 16 and whole0 <= 128 else 64
-        PARTS = max(
-            1,
-            min(
-                lib.cdiv(32 * gpu.sms, max(1, group0 * group1 * lib.cdiv(group_rows, BLOCK_M))),
-                lib.cdiv(terms, 2 * BLOCK_N),
-                64,
-            ),
-        )
-        return "parts", dict(
-            BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_D=max(16, lib.pow2(whole0)), num_warps=4,
-            num_stages=2, PARTS=PARTS, BLOCK_P=lib.pow2(PARTS),
-        )  # fmt: skip
-    # tiles of all factors by descriptor
-    if tiled and whole0 <= 256:
-        return "tiles", dict(
-            BLOCK_M=16 if rows <= 16 else 64, BLOCK_N=64, BLOCK_D=max(16, lib.pow2(whole0)),
-            num_warps=4, num_stages=3 if whole0 <= 128 else 2,
-        )  # fmt: skip
-    # any number of columns: each block of them computes the products of its rows again
-    return "wide", dict(
-        BLOCK_M=64, BLOCK_N=64, BLOCK_D=max(16, min(256, lib.pow2(columns0))), BLOCK_K=64,
-        num_warps=8, num_stages=2,
-    )  # fmt: skip
-
-
-def launch_decode_attention(q, k, v, len, o, scale) -> None:
-    """Computes o with the variant that `choose` returns. Does not check operands."""
-    B, H, S, E = q.shape
-    _, G, L, _ = k.shape
-    R = H // G
-    group_rows = R * S
-    variant, config = choose_decode_attention(
-        rows=S, terms=L, whole0=E, columns0=E, group0=B, group1=G, group_rows=group_rows,
-        tiled=lib.takes_tiles(q, k, v) and not lib.repeats(q, k, v), gpu=lib.gpu(k.device),
-    )  # fmt: skip
-    BLOCK_M, BLOCK_N, BLOCK_D = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_D"]
-    if variant == "parts":
-        PARTS = config["PARTS"]
-        m_parts = torch.empty((PARTS, B, H, S), dtype=torch.float32, device=k.device)
-        o_sum_parts = torch.empty((PARTS, B, H, S, E), dtype=torch.float32, device=k.device)
-        o_sum2_parts = torch.empty((PARTS, B, H, S), dtype=torch.float32, device=k.device)
-        grid = (PARTS * B * G * lib.cdiv(group_rows, BLOCK_M),)
-        decode_attention_part[grid](
-            len, q, k, v, m_parts, o_sum_parts, o_sum2_parts, scale, R, S, B, G, L, E,
-            len.stride(0), *q.stride(), *k.stride(), *v.stride(), *m_parts.stride(),
-            *o_sum_parts.stride(), *o_sum2_parts.stride(),
-            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True,
-            **lib.config_without(config, "BLOCK_P"),
-        )  # fmt: skip
-        grid = (B * H * S * max(1, lib.cdiv(E, 64)),)
-        decode_attention_merge[grid](
-            m_parts, o_sum_parts, o_sum2_parts, o, E, B, H, S, *m_parts.stride(),
-            *o_sum_parts.stride(), *o_sum2_parts.stride(), *o.stride(),
-            EVEN=PARTS == config["BLOCK_P"],
-            VEC=lib.vec(E, o_sum_parts.stride(0), o_sum_parts.stride(1), o_sum_parts.stride(2), o_sum_parts.stride(3), o.stride(0), o.stride(1), o.stride(2)),
-            enable_fp_fusion=True,
-            **dict(lib.config_without(config, "BLOCK_M", "BLOCK_N", "num_stages"), BLOCK_D=64, num_warps=1),
-        )  # fmt: skip
-    elif variant == "tiles":
-        q_tiles = lib.boxes(q, 1, 1, BLOCK_M, BLOCK_D)
-        k_tiles = lib.boxes(k, 1, 1, BLOCK_N, BLOCK_D)
-        v_tiles = lib.boxes(v, 1, 1, BLOCK_N, BLOCK_D)
-        grid = (B * H * lib.cdiv(S, BLOCK_M),)
-        decode_attention_tiles[grid](
-            len, q_tiles, k_tiles, v_tiles, o, scale, S, B, H, L, E, R, len.stride(0), *o.stride(),
-            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), T=getattr(tl, str(q.dtype)[6:]),
-            enable_fp_fusion=True, **config,
-        )  # fmt: skip
-    else:
-        grid = (B * H * lib.cdiv(S, BLOCK_M) * max(1, lib.cdiv(E, BLOCK_D)),)
-        decode_attention_wide[grid](
-            len, q, k, v, o, scale, S, E, B, H, L, R, len.stride(0), *q.stride(), *k.stride(),
-            *v.stride(), *o.stride(),
-            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True, **config,
-        )  # fmt: skip
-
-
-def allocate_decode_attention(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    len: torch.Tensor,
-    scale: float | torch.Tensor,
-) -> torch.Tensor:
-    """Checks the operands of decode_attention and allocates its results. Raises ValueError if an operand does not fit."""
-    lib.check_dtype(q, "decode_attention: q", torch.float16, torch.bfloat16)
-    lib.check_rank(q, "decode_attention: q", 4, "[B, H, S, E]")
-    lib.check_dtype(k, "decode_attention: k", q.dtype, source=" (T, from q)")
-    lib.check_rank(k, "decode_attention: k", 4, "[B, G, L, E]")
-    lib.check_device(k, "decode_attention: k", q.device, " (from q)")
-    lib.check_dtype(v, "decode_attention: v", q.dtype, source=" (T, from q)")
-    lib.check_rank(v, "decode_attention: v", 4, "[B, G, L, E]")
-    lib.check_device(v, "decode_attention: v", q.device, " (from q)")
-    lib.check_dtype(len, "decode_attention: len", torch.int32)
-    lib.check_rank(len, "decode_attention: len", 1, "[B]")
-    lib.check_device(len, "decode_attention: len", q.device, " (from q)")
-    if isinstance(scale, torch.Tensor):
-        if scale.dim() != 0:
-            raise ValueError(
-                f"decode_attention: scale: expected number or a 0-dim tensor, given a {scale.dim()}-dim tensor"
-            )
-        lib.check_device(scale, "decode_attention: scale", q.device, " (from q)")
-    B, H, S, E = q.shape
-    _, G, L, _ = k.shape
-    lib.check_size(k.shape[0], "decode_attention: k: dim 0 (B)", B, " (from q)")
-    lib.check_size(k.shape[3], "decode_attention: k: dim 3 (E)", E, " (from q)")
-    lib.check_size(v.shape[0], "decode_attention: v: dim 0 (B)", B, " (from q)")
-    lib.check_size(v.shape[1], "decode_attention: v: dim 1 (G)", G, " (from k)")
-    lib.check_size(v.shape[2], "decode_attention: v: dim 2 (L)", L, " (from k)")
-    lib.check_size(v.shape[3], "decode_attention: v: dim 3 (E)", E, " (from q)")
-    lib.check_size(len.shape[0], "decode_attention: len: dim 0 (B)", B, " (from q)")
-    if G == 0:
-        raise ValueError(
-            f"decode_attention: division by zero in H // G (H = {H} from q, G = {G} from k)"
-        )
-    R = H // G
-    if R < 0:
-        raise ValueError(f"decode_attention: size R = H // G is negative: {R}")
-    if H != (G * R):
-        raise ValueError(
-            f"decode_attention: requires H == G * R: {H} != {G * R} (H = {H} from q, G = {G} from k)"
-        )
-    o = torch.empty((B, H, S, E), dtype=q.dtype, device=q.device)
-    return o
-
-
-def decode_attention_reference(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    len: torch.Tensor,
-    scale: float | torch.Tensor,
-) -> torch.Tensor:
-    """The spec of decode_attention in torch, line by line."""
-    T = q.dtype
-    compute = torch.float32
-    q = q.to(compute)
-    k = k.to(compute)
-    v = v.to(compute)
-    scale = torch.as_tensor(scale, dtype=compute, device=q.device)
-    B, H, S, E = q.shape
-    G = k.shape[1]
-    L = k.shape[2]
-    R = H // G
-
-    # s[b, h, i, j] = scale * sum[e](q[b, h, i, e] * k[b, h // R, j, e])
-    s = (scale * torch.einsum("adceb,adfb->adcef", q.unflatten(1, (G, R)), k)).reshape((B, H, S, L))
-
-    # m[b, h, i] = max[j < len[b]](s[b, h, i, j])
-    b = torch.arange(B, device=q.device)[:, None, None, None]
-    j = torch.arange(L, device=q.device)
-    m = (
-        torch.where(len[b] > j, s, float("-inf")).amax(-1)
-        if L > 0
-        else torch.full((B, H, S), float("-inf"), dtype=compute, device=q.device)
-    )
-
-    # p[b, h, i, j] = exp(s[b, h, i, j] - m[b, h, i])
-    p = torch.exp(s - m[:, :, :, None])
-
-    # o[b, h, i, e] = sum[j < len[b]](T(p[b, h, i, j]) * v[b, h // R, j, e]) / sum[j <
-    #     len[b]](p[b, h, i, j])
-    b = torch.arange(B, device=q.device)[:, None, None, None, None]
-    b_2 = torch.arange(B, device=q.device)[:, None, None, None]
-    j_2 = torch.arange(L, device=q.device)[:, None]
-    b_3 = torch.arange(B, device=q.device)[:, None, None, None, None, None]
-    o = (
-        (
-            torch.einsum(
-                "adcef,adfb->adceb",
-                torch.where(len[b] > j, p.unflatten(1, (G, R)).to(T).to(compute), 0),
-                torch.where(len[b_2] > j_2, v, 0),
-            )
-            / torch.where(len[b_3] > j, p.unflatten(1, (G, R))[:, :, :, :, None, :], 0).sum(-1)
-        )
-        .to(T)
-        .reshape((B, H, S, E))
-    )
-
-    return o
-
-
-@runtime.op(
-    "specs/decode_attention.op",
-    lib=12,
-    allocate=allocate_decode_attention,
-    reference=decode_attention_reference,
-    linear=(("v",),),
-    forward="decode_attention_forward",
-)
-def decode_attention(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    len: torch.Tensor,
-    scale: float | torch.Tensor,
-) -> torch.Tensor:
-    """Returns o: T[B, H, S, E], given q: T[B, H, S, E], k: T[B, G, L, E], v: T[B, G, L, E], len: i32[B].
-
-    T is f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
-    """
-    o = allocate_decode_attention(q, k, v, len, scale)
-    if not lib.runs_kernels(q):
-        return decode_attention_reference(q, k, v, len, scale)
-    if o.numel() > 0:
-        with torch.cuda.device_of(q):
-            launch_decode_attention(q, k, v, len, o, scale)
-    return o
-
-
-@triton.jit
 def decode_attention_forward_part(
     len_ptr, q_ptr, k_ptr, v_ptr, m_parts_ptr, o_sum_parts_ptr, o_sum2_parts_ptr, scale, R,
     S, B, G, L, E, len_0, q_0, q_1, q_2, q_3, k_0, k_1, k_2, k_3, v_0, v_1, v_2, v_3,
@@ -904,7 +363,42 @@ def decode_attention_forward_wide(
     )
 
 
-choose_decode_attention_forward = choose_decode_attention
+def choose_decode_attention_forward(
+    rows: int, terms: int, whole0: int, columns0: int, group0: int, group1: int,
+    group_rows: int, tiled: bool, gpu: lib.Gpu,
+) -> tuple[str, dict]:  # fmt: skip
+    """Returns (variant, config) of a call: the first variant whose rule holds."""
+    # few rows: programs share the loop over a row's terms, and a second kernel merges what they leave
+    if (
+        (group0 * group1 * lib.cdiv(group_rows, 64) < gpu.sms or rows <= 16)
+        and terms >= 1024
+        and whole0 <= 256
+    ):
+        BLOCK_M = 16 if group_rows <= 16 else 64
+        BLOCK_N = 128 if group_rows <= 16 and whole0 <= 128 else 64
+        PARTS = max(
+            1,
+            min(
+                lib.cdiv(32 * gpu.sms, max(1, group0 * group1 * lib.cdiv(group_rows, BLOCK_M))),
+                lib.cdiv(terms, 2 * BLOCK_N),
+                64,
+            ),
+        )
+        return "parts", dict(
+            BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_D=max(16, lib.pow2(whole0)), num_warps=4,
+            num_stages=2, PARTS=PARTS, BLOCK_P=lib.pow2(PARTS),
+        )  # fmt: skip
+    # tiles of all factors by descriptor
+    if tiled and whole0 <= 256:
+        return "tiles", dict(
+            BLOCK_M=16 if rows <= 16 else 64, BLOCK_N=64, BLOCK_D=max(16, lib.pow2(whole0)),
+            num_warps=4, num_stages=3 if whole0 <= 128 else 2,
+        )  # fmt: skip
+    # any number of columns: each block of them computes the products of its rows again
+    return "wide", dict(
+        BLOCK_M=64, BLOCK_N=64, BLOCK_D=max(16, min(256, lib.pow2(columns0))), BLOCK_K=64,
+        num_warps=8, num_stages=2,
+    )  # fmt: skip
 
 
 def launch_decode_attention_forward(q, k, v, len, o, m_kept, o_sum2_kept, scale) -> None:
@@ -970,44 +464,8 @@ def allocate_decode_attention_forward(
     scale: float | torch.Tensor,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Checks the operands of decode_attention_forward and allocates its results. Raises ValueError if an operand does not fit."""
-    lib.check_dtype(q, "decode_attention: q", torch.float16, torch.bfloat16)
-    lib.check_rank(q, "decode_attention: q", 4, "[B, H, S, E]")
-    lib.check_dtype(k, "decode_attention: k", q.dtype, source=" (T, from q)")
-    lib.check_rank(k, "decode_attention: k", 4, "[B, G, L, E]")
-    lib.check_device(k, "decode_attention: k", q.device, " (from q)")
-    lib.check_dtype(v, "decode_attention: v", q.dtype, source=" (T, from q)")
-    lib.check_rank(v, "decode_attention: v", 4, "[B, G, L, E]")
-    lib.check_device(v, "decode_attention: v", q.device, " (from q)")
-    lib.check_dtype(len, "decode_attention: len", torch.int32)
-    lib.check_rank(len, "decode_attention: len", 1, "[B]")
-    lib.check_device(len, "decode_attention: len", q.device, " (from q)")
-    if isinstance(scale, torch.Tensor):
-        if scale.dim() != 0:
-            raise ValueError(
-                f"decode_attention: scale: expected number or a 0-dim tensor, given a {scale.dim()}-dim tensor"
-            )
-        lib.check_device(scale, "decode_attention: scale", q.device, " (from q)")
-    B, H, S, E = q.shape
-    _, G, L, _ = k.shape
-    lib.check_size(k.shape[0], "decode_attention: k: dim 0 (B)", B, " (from q)")
-    lib.check_size(k.shape[3], "decode_attention: k: dim 3 (E)", E, " (from q)")
-    lib.check_size(v.shape[0], "decode_attention: v: dim 0 (B)", B, " (from q)")
-    lib.check_size(v.shape[1], "decode_attention: v: dim 1 (G)", G, " (from k)")
-    lib.check_size(v.shape[2], "decode_attention: v: dim 2 (L)", L, " (from k)")
-    lib.check_size(v.shape[3], "decode_attention: v: dim 3 (E)", E, " (from q)")
-    lib.check_size(len.shape[0], "decode_attention: len: dim 0 (B)", B, " (from q)")
-    if G == 0:
-        raise ValueError(
-            f"decode_attention: division by zero in H // G (H = {H} from q, G = {G} from k)"
-        )
-    R = H // G
-    if R < 0:
-        raise ValueError(f"decode_attention: size R = H // G is negative: {R}")
-    if H != (G * R):
-        raise ValueError(
-            f"decode_attention: requires H == G * R: {H} != {G * R} (H = {H} from q, G = {G} from k)"
-        )
-    o = torch.empty((B, H, S, E), dtype=q.dtype, device=q.device)
+    o = allocate_decode_attention(q, k, v, len, scale)
+    B, H, S, _ = q.shape
     m_kept = torch.empty((B, H, S), dtype=torch.float32, device=q.device)
     o_sum2_kept = torch.empty((B, H, S), dtype=torch.float32, device=q.device)
     return o, m_kept, o_sum2_kept
@@ -1106,6 +564,147 @@ def decode_attention_forward(
         with torch.cuda.device_of(q):
             launch_decode_attention_forward(q, k, v, len, o, m_kept, o_sum2_kept, scale)
     return o, m_kept, o_sum2_kept
+
+
+def launch_decode_attention(q, k, v, len, o, scale) -> None:
+    """Runs the kernels of decode_attention_forward, and drops what they keep. Does not check operands."""
+    B, H, S, _ = q.shape
+    m_kept = torch.empty((B, H, S), dtype=torch.float32, device=q.device)
+    o_sum2_kept = torch.empty((B, H, S), dtype=torch.float32, device=q.device)
+    launch_decode_attention_forward(q, k, v, len, o, m_kept, o_sum2_kept, scale)
+
+
+def allocate_decode_attention(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    len: torch.Tensor,
+    scale: float | torch.Tensor,
+) -> torch.Tensor:
+    """Checks the operands of decode_attention and allocates its results. Raises ValueError if an operand does not fit."""
+    lib.check_dtype(q, "decode_attention: q", torch.float16, torch.bfloat16)
+    lib.check_rank(q, "decode_attention: q", 4, "[B, H, S, E]")
+    lib.check_dtype(k, "decode_attention: k", q.dtype, source=" (T, from q)")
+    lib.check_rank(k, "decode_attention: k", 4, "[B, G, L, E]")
+    lib.check_device(k, "decode_attention: k", q.device, " (from q)")
+    lib.check_dtype(v, "decode_attention: v", q.dtype, source=" (T, from q)")
+    lib.check_rank(v, "decode_attention: v", 4, "[B, G, L, E]")
+    lib.check_device(v, "decode_attention: v", q.device, " (from q)")
+    lib.check_dtype(len, "decode_attention: len", torch.int32)
+    lib.check_rank(len, "decode_attention: len", 1, "[B]")
+    lib.check_device(len, "decode_attention: len", q.device, " (from q)")
+    if isinstance(scale, torch.Tensor):
+        if scale.dim() != 0:
+            raise ValueError(
+                f"decode_attention: scale: expected number or a 0-dim tensor, given a {scale.dim()}-dim tensor"
+            )
+        lib.check_device(scale, "decode_attention: scale", q.device, " (from q)")
+    B, H, S, E = q.shape
+    _, G, L, _ = k.shape
+    lib.check_size(k.shape[0], "decode_attention: k: dim 0 (B)", B, " (from q)")
+    lib.check_size(k.shape[3], "decode_attention: k: dim 3 (E)", E, " (from q)")
+    lib.check_size(v.shape[0], "decode_attention: v: dim 0 (B)", B, " (from q)")
+    lib.check_size(v.shape[1], "decode_attention: v: dim 1 (G)", G, " (from k)")
+    lib.check_size(v.shape[2], "decode_attention: v: dim 2 (L)", L, " (from k)")
+    lib.check_size(v.shape[3], "decode_attention: v: dim 3 (E)", E, " (from q)")
+    lib.check_size(len.shape[0], "decode_attention: len: dim 0 (B)", B, " (from q)")
+    if G == 0:
+        raise ValueError(
+            f"decode_attention: division by zero in H // G (H = {H} from q, G = {G} from k)"
+        )
+    R = H // G
+    if R < 0:
+        raise ValueError(f"decode_attention: size R = H // G is negative: {R}")
+    if H != (G * R):
+        raise ValueError(
+            f"decode_attention: requires H == G * R: {H} != {G * R} (H = {H} from q, G = {G} from k)"
+        )
+    o = torch.empty((B, H, S, E), dtype=q.dtype, device=q.device)
+    return o
+
+
+def decode_attention_reference(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    len: torch.Tensor,
+    scale: float | torch.Tensor,
+) -> torch.Tensor:
+    """The spec of decode_attention in torch, line by line."""
+    T = q.dtype
+    compute = torch.float32
+    q = q.to(compute)
+    k = k.to(compute)
+    v = v.to(compute)
+    scale = torch.as_tensor(scale, dtype=compute, device=q.device)
+    B, H, S, E = q.shape
+    G = k.shape[1]
+    L = k.shape[2]
+    R = H // G
+
+    # s[b, h, i, j] = scale * sum[e](q[b, h, i, e] * k[b, h // R, j, e])
+    s = (scale * torch.einsum("adceb,adfb->adcef", q.unflatten(1, (G, R)), k)).reshape((B, H, S, L))
+
+    # m[b, h, i] = max[j < len[b]](s[b, h, i, j])
+    b = torch.arange(B, device=q.device)[:, None, None, None]
+    j = torch.arange(L, device=q.device)
+    m = (
+        torch.where(len[b] > j, s, float("-inf")).amax(-1)
+        if L > 0
+        else torch.full((B, H, S), float("-inf"), dtype=compute, device=q.device)
+    )
+
+    # p[b, h, i, j] = exp(s[b, h, i, j] - m[b, h, i])
+    p = torch.exp(s - m[:, :, :, None])
+
+    # o[b, h, i, e] = sum[j < len[b]](T(p[b, h, i, j]) * v[b, h // R, j, e]) / sum[j <
+    #     len[b]](p[b, h, i, j])
+    b = torch.arange(B, device=q.device)[:, None, None, None, None]
+    b_2 = torch.arange(B, device=q.device)[:, None, None, None]
+    j_2 = torch.arange(L, device=q.device)[:, None]
+    b_3 = torch.arange(B, device=q.device)[:, None, None, None, None, None]
+    o = (
+        (
+            torch.einsum(
+                "adcef,adfb->adceb",
+                torch.where(len[b] > j, p.unflatten(1, (G, R)).to(T).to(compute), 0),
+                torch.where(len[b_2] > j_2, v, 0),
+            )
+            / torch.where(len[b_3] > j, p.unflatten(1, (G, R))[:, :, :, :, None, :], 0).sum(-1)
+        )
+        .to(T)
+        .reshape((B, H, S, E))
+    )
+
+    return o
+
+
+@runtime.op(
+    "specs/decode_attention.op",
+    lib=12,
+    allocate=allocate_decode_attention,
+    reference=decode_attention_reference,
+    linear=(("v",),),
+    forward="decode_attention_forward",
+)
+def decode_attention(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    len: torch.Tensor,
+    scale: float | torch.Tensor,
+) -> torch.Tensor:
+    """Returns o: T[B, H, S, E], given q: T[B, H, S, E], k: T[B, G, L, E], v: T[B, G, L, E], len: i32[B].
+
+    T is f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
+    """
+    o = allocate_decode_attention(q, k, v, len, scale)
+    if not lib.runs_kernels(q):
+        return decode_attention_reference(q, k, v, len, scale)
+    if o.numel() > 0:
+        with torch.cuda.device_of(q):
+            launch_decode_attention(q, k, v, len, o, scale)
+    return o
 
 
 @triton.jit

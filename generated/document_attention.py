@@ -19,672 +19,6 @@ from tritongen import lib, runtime
 
 
 @triton.jit
-def document_attention_seen_loop(
-    begin_ptr, seen_ptr, rows, S, begin_0, begin_1, seen_row,
-    VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
-    seen_part_ptr=None,
-):  # fmt: skip
-    """Each program handles ROWS rows of any width, BLOCK elements at a time, in one pass over each row.
-
-    With PASS > 0, PARTS programs share the rows. Each launch before the last stores the state of one CHUNK of columns.
-    """
-    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
-    rows = rows // VEC * VEC
-    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part, begin, end = 0, 0, tl.cast(S, tl.int64)
-    if PASS > 0:
-        part = tl.program_id(1).to(tl.int64)
-        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
-    j = row % S
-    b = row // S
-    # seen[b, j < S] = any[j <= i < S](where(j >= begin_[b, i], true, false))
-    if PASS <= 1:
-        seen_acc = tl.full((ROWS, BLOCK), False, tl.int1)
-        for start in range(begin, end, BLOCK):
-            col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-            inside = (row < rows) & (col < S)
-            begin_ = tl.load(begin_ptr + b * begin_0 + col * begin_1, mask=inside).to(tl.int64)
-            seen_acc = seen_acc | tl.where(
-                inside & (j >= begin_) & (col >= j), tl.full((), True, tl.int1), False
-            )
-        seen = tl.max(seen_acc.to(tl.int32), 1, keep_dims=True) != 0
-        if PASS == 1:
-            tl.store(seen_part_ptr + row * PARTS + part, seen, mask=row < rows)
-    else:
-        parts = tl.arange(0, PARTS_POW2)[None, :]
-        there = (row < rows) & (parts < PARTS)
-        seen_parts = tl.load(seen_part_ptr + row * PARTS + parts, mask=there, other=False)
-        seen = tl.max(seen_parts.to(tl.int32), 1, keep_dims=True) != 0
-    if PASS != 1:
-        tl.store(seen_ptr + row * seen_row, seen, mask=row < rows)
-
-
-@triton.jit
-def document_attention_o_part(
-    begin_ptr, q_ptr, k_ptr, seen_ptr, v_ptr, m_parts_ptr, o_sum_parts_ptr,
-    o_sum2_parts_ptr, scale, S, B, H, E, begin_0, begin_1, q_0, q_1, q_2, q_3, k_0, k_1,
-    k_2, k_3, seen_0, seen_1, v_0, v_1, v_2, v_3, m_parts_0, m_parts_1, m_parts_2,
-    m_parts_3, o_sum_parts_0, o_sum_parts_1, o_sum_parts_2, o_sum_parts_3, o_sum_parts_4,
-    o_sum2_parts_0, o_sum2_parts_1, o_sum2_parts_2, o_sum2_parts_3,
-    SCALE_IS_TENSOR: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    BLOCK_D: tl.constexpr, PARTS: tl.constexpr,
-):  # fmt: skip
-    """BLOCK_M i a program of each part, b and h, BLOCK_N j a turn of its loop."""
-    scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
-    i_tiles = tl.cdiv(S, BLOCK_M)
-    # The tiles of most terms first.
-    first_i = (i_tiles - 1 - tl.program_id(0) % i_tiles) * BLOCK_M
-    i = first_i + tl.arange(0, BLOCK_M).to(tl.int64)
-    program = tl.program_id(0) // i_tiles
-    part = (program % PARTS).to(tl.int64)
-    program2 = program // PARTS
-    b = (program2 % B).to(tl.int64)
-    program3 = program2 // B
-    h = program3.to(tl.int64)
-    e2 = tl.arange(0, BLOCK_D).to(tl.int64)
-    e = tl.arange(0, BLOCK_D).to(tl.int64)
-    m = tl.full((BLOCK_M, 1), float("-inf"), tl.float32)
-    o_sum = tl.zeros((BLOCK_M, BLOCK_D), tl.float32)
-    o_sum2 = tl.zeros((BLOCK_M, 1), tl.float32)
-    chunk = tl.cdiv(S, PARTS * BLOCK_N) * BLOCK_N
-    first = part.to(tl.int32) * chunk
-    begin_ = tl.load(begin_ptr + b * begin_0 + i[:, None] * begin_1, mask=i[:, None] < S).to(
-        tl.int64
-    )
-    end_i = tl.minimum(first_i + BLOCK_M, S)
-    stop = tl.minimum(tl.minimum(S, first + chunk), end_i)
-    begin = tl.maximum(first, tl.min(tl.where(i[:, None] < S, begin_, S)).to(tl.int32))
-    first2 = begin // BLOCK_N * BLOCK_N
-    q = tl.load(
-        q_ptr + b * q_0 + h * q_1 + i[:, None] * q_2 + e2[None, :] * q_3,
-        mask=(i[:, None] < S) & (e2[None, :] < E),
-        other=0.0,
-    )
-    whole = tl.maximum(
-        first2,
-        tl.minimum(
-            tl.cdiv(tl.max(tl.where(i[:, None] < S, begin_, 0)).to(tl.int32), BLOCK_N) * BLOCK_N,
-            stop,
-        ),
-    )
-    behind = tl.maximum(
-        whole, (tl.minimum(tl.minimum(S, first + chunk), first_i + 1)) // BLOCK_N * BLOCK_N
-    )
-    # Whole blocks go without a mask, then those before and behind them.
-    for masked in tl.static_range(3):
-        for start in range((whole, first2, behind)[masked], (behind, whole, stop)[masked], BLOCK_N):
-            j = start + tl.arange(0, BLOCK_N).to(tl.int64)
-            k = tl.load(
-                k_ptr + b * k_0 + h * k_1 + j[:, None] * k_2 + e2[None, :] * k_3,
-                mask=(e2[None, :] < E) & (j[:, None] < stop),
-                other=0.0,
-            )
-            # s[b, h, i, j] = scale * sum[e](q[b, h, i, e] * k[b, h, j, e])
-            s_sum = tl.dot(q, k.T)
-            s = scale * s_sum
-            if masked:
-                s = tl.where(
-                    (j[None, :] < stop) & (j[None, :] >= begin_) & (i[:, None] >= j[None, :]),
-                    s,
-                    float("-inf"),
-                )
-            # m[b, h, i] = max[begin_[b, i] <= j <= i](s[b, h, i, j])
-            m_new = tl.maximum(m, tl.max(s, 1, keep_dims=True))
-            m_base = tl.where(m_new == float("-inf"), 0.0, m_new * 1.44269504)
-            m_moved = tl.exp2(m * 1.44269504 - m_base)
-            m = m_new
-            # p[b, h, i, j] = exp(s[b, h, i, j] - m[b, h, i])
-            p = tl.exp2(s * 1.44269504 - m_base)
-            seen = tl.load(seen_ptr + b * seen_0 + j[:, None] * seen_1, mask=j[:, None] < stop)
-            v = tl.load(
-                v_ptr + b * v_0 + h * v_1 + j[:, None] * v_2 + e[None, :] * v_3,
-                mask=(j[:, None] < stop) & (e[None, :] < E),
-            )
-            if masked:
-                v = tl.where((j[:, None] < stop) & seen, v, 0.0)
-            # o_sum[b, h, i, e] = sum[begin_[b, i] <= j <= i](T(p[b, h, i, j]) *
-            #     v[b, h, j, e])
-            o_sum = tl.dot(p.to(q_ptr.dtype.element_ty), v, o_sum * m_moved)
-            # o_sum2[b, h, i] = sum[begin_[b, i] <= j <= i](p[b, h, i, j])
-            o_sum2 = o_sum2 * m_moved + tl.sum(p, 1, keep_dims=True)
-    tl.store(
-        m_parts_ptr + part * m_parts_0 + b * m_parts_1 + h * m_parts_2 + i[:, None] * m_parts_3,
-        m,
-        mask=i[:, None] < S,
-    )
-    tl.store(
-        o_sum_parts_ptr
-        + part * o_sum_parts_0
-        + b * o_sum_parts_1
-        + h * o_sum_parts_2
-        + i[:, None] * o_sum_parts_3
-        + e[None, :] * o_sum_parts_4,
-        o_sum,
-        mask=(i[:, None] < S) & (e[None, :] < E),
-    )
-    tl.store(
-        o_sum2_parts_ptr
-        + part * o_sum2_parts_0
-        + b * o_sum2_parts_1
-        + h * o_sum2_parts_2
-        + i[:, None] * o_sum2_parts_3,
-        o_sum2,
-        mask=i[:, None] < S,
-    )
-
-
-@triton.jit
-def document_attention_o_merge(
-    m_parts_ptr, o_sum_parts_ptr, o_sum2_parts_ptr, o_ptr, E, B, H, S, m_parts_0, m_parts_1,
-    m_parts_2, m_parts_3, o_sum_parts_0, o_sum_parts_1, o_sum_parts_2, o_sum_parts_3,
-    o_sum_parts_4, o_sum2_parts_0, o_sum2_parts_1, o_sum2_parts_2, o_sum2_parts_3, o_0, o_1,
-    o_2, o_3,
-    EVEN: tl.constexpr, VEC: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_D: tl.constexpr,
-    PARTS: tl.constexpr,
-):  # fmt: skip
-    """BLOCK_D e a program of each b, h and i, all part at once."""
-    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
-    E, o_sum_parts_0 = E // VEC * VEC, o_sum_parts_0 // VEC * VEC
-    o_sum_parts_1, o_sum_parts_2 = o_sum_parts_1 // VEC * VEC, o_sum_parts_2 // VEC * VEC
-    o_sum_parts_3, o_0 = o_sum_parts_3 // VEC * VEC, o_0 // VEC * VEC
-    o_1, o_2 = o_1 // VEC * VEC, o_2 // VEC * VEC
-    e_tiles = tl.maximum(tl.cdiv(E, BLOCK_D), 1)
-    first_e = (tl.program_id(0) % e_tiles) * BLOCK_D
-    e = first_e + tl.arange(0, BLOCK_D).to(tl.int64)
-    in_e = e[None, :] < E if BLOCK_D > 1 else True
-    program = tl.program_id(0) // e_tiles
-    b = (program % B).to(tl.int64)
-    program2 = program // B
-    h = (program2 % H).to(tl.int64)
-    program3 = program2 // H
-    i = program3.to(tl.int64)
-    part = tl.arange(0, BLOCK_P).to(tl.int64)
-    in_part = part[:, None] < (BLOCK_P if EVEN else PARTS)
-    m_parts = tl.load(
-        m_parts_ptr + part[:, None] * m_parts_0 + b * m_parts_1 + h * m_parts_2 + i * m_parts_3,
-        mask=in_part,
-    )
-    # m[b, h, i] = max[begin_[b, i] <= j <= i](s[b, h, i, j])
-    m = tl.reduce(tl.where(in_part, m_parts, float("-inf")), None, lib.nan_max)
-    o_sum_parts = tl.load(
-        o_sum_parts_ptr
-        + part[:, None] * o_sum_parts_0
-        + b * o_sum_parts_1
-        + h * o_sum_parts_2
-        + i * o_sum_parts_3
-        + e[None, :] * o_sum_parts_4,
-        mask=in_part & in_e,
-    )
-    # o_sum[b, h, i, e] = sum[begin_[b, i] <= j <= i](T(p[b, h, i, j]) *
-    #     v[b, h, j, e])
-    o_sum = tl.sum(
-        tl.where(
-            in_part,
-            tl.where(m_parts == float("-inf"), 0.0, lib.exp(m_parts - m)) * o_sum_parts,
-            0.0,
-        ),
-        0,
-        keep_dims=True,
-    )
-    o_sum2_parts = tl.load(
-        o_sum2_parts_ptr
-        + part[:, None] * o_sum2_parts_0
-        + b * o_sum2_parts_1
-        + h * o_sum2_parts_2
-        + i * o_sum2_parts_3,
-        mask=in_part,
-    )
-    # o_sum2[b, h, i] = sum[begin_[b, i] <= j <= i](p[b, h, i, j])
-    o_sum2 = tl.sum(
-        tl.where(
-            in_part,
-            tl.where(m_parts == float("-inf"), 0.0, lib.exp(m_parts - m)) * o_sum2_parts,
-            0.0,
-        )
-    )
-    # o[b, h, i, e] = sum[begin_[b, i] <= j <= i](T(p[b, h, i, j]) * v[b, h, j, e])
-    #     / sum[begin_[b, i] <= j <= i](p[b, h, i, j])
-    o = o_sum / o_sum2
-    tl.store(o_ptr + b * o_0 + h * o_1 + i * o_2 + e[None, :] * o_3, o, mask=in_e)
-
-
-@triton.jit
-def document_attention_o_tiles(
-    begin_ptr, q_tiles, k_tiles, seen_ptr, v_tiles, o_ptr, scale, S, B, H, E, begin_0,
-    begin_1, seen_0, seen_1, o_0, o_1, o_2, o_3,
-    SCALE_IS_TENSOR: tl.constexpr, T: tl.constexpr, BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
-):  # fmt: skip
-    """BLOCK_M i a program of each b and h, BLOCK_N j a turn of its loop."""
-    scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
-    i_tiles = tl.cdiv(S, BLOCK_M)
-    # The tiles of most terms first.
-    first_i = (i_tiles - 1 - tl.program_id(0) % i_tiles) * BLOCK_M
-    i = first_i + tl.arange(0, BLOCK_M).to(tl.int64)
-    program = tl.program_id(0) // i_tiles
-    b = (program % B).to(tl.int64)
-    program2 = program // B
-    h = program2.to(tl.int64)
-    e = tl.arange(0, BLOCK_D).to(tl.int64)
-    m = tl.full((BLOCK_M, 1), float("-inf"), tl.float32)
-    o_sum = tl.zeros((BLOCK_M, BLOCK_D), tl.float32)
-    o_sum2 = tl.zeros((BLOCK_M, 1), tl.float32)
-    begin_ = tl.load(begin_ptr + b * begin_0 + i[:, None] * begin_1, mask=i[:, None] < S).to(
-        tl.int64
-    )
-    end_i = tl.minimum(first_i + BLOCK_M, S)
-    begin = tl.maximum(0, tl.min(tl.where(i[:, None] < S, begin_, S)).to(tl.int32))
-    first = begin // BLOCK_N * BLOCK_N
-    q = q_tiles.load([b.to(tl.int32), h.to(tl.int32), first_i, 0]).reshape(BLOCK_M, BLOCK_D)
-    whole = tl.maximum(
-        first,
-        tl.minimum(
-            tl.cdiv(tl.max(tl.where(i[:, None] < S, begin_, 0)).to(tl.int32), BLOCK_N) * BLOCK_N,
-            end_i,
-        ),
-    )
-    behind = tl.maximum(whole, (tl.minimum(S, first_i + 1)) // BLOCK_N * BLOCK_N)
-    # Whole blocks go without a mask, then those before and behind them.
-    for masked in tl.static_range(3):
-        for start in range((whole, first, behind)[masked], (behind, whole, end_i)[masked], BLOCK_N):
-            j = start + tl.arange(0, BLOCK_N).to(tl.int64)
-            k = k_tiles.load([b.to(tl.int32), h.to(tl.int32), start, 0]).reshape(BLOCK_N, BLOCK_D)
-            # s[b, h, i, j] = scale * sum[e](q[b, h, i, e] * k[b, h, j, e])
-            s_sum = tl.dot(q, k.T)
-            s = scale * s_sum
-            if masked:
-                s = tl.where(
-                    (j[None, :] < end_i) & (j[None, :] >= begin_) & (i[:, None] >= j[None, :]),
-                    s,
-                    float("-inf"),
-                )
-            # m[b, h, i] = max[begin_[b, i] <= j <= i](s[b, h, i, j])
-            m_new = tl.maximum(m, tl.max(s, 1, keep_dims=True))
-            m_base = tl.where(m_new == float("-inf"), 0.0, m_new * 1.44269504)
-            m_moved = tl.exp2(m * 1.44269504 - m_base)
-            m = m_new
-            # p[b, h, i, j] = exp(s[b, h, i, j] - m[b, h, i])
-            p = tl.exp2(s * 1.44269504 - m_base)
-            seen = tl.load(seen_ptr + b * seen_0 + j[:, None] * seen_1, mask=j[:, None] < end_i)
-            v = v_tiles.load([b.to(tl.int32), h.to(tl.int32), start, 0]).reshape(BLOCK_N, BLOCK_D)
-            if masked:
-                v = tl.where((j[:, None] < end_i) & seen, v, 0.0)
-            # o_sum[b, h, i, e] = sum[begin_[b, i] <= j <= i](T(p[b, h, i, j]) *
-            #     v[b, h, j, e])
-            o_sum = tl.dot(p.to(T), v, o_sum * m_moved)
-            # o_sum2[b, h, i] = sum[begin_[b, i] <= j <= i](p[b, h, i, j])
-            o_sum2 = o_sum2 * m_moved + tl.sum(p, 1, keep_dims=True)
-    # o[b, h, i, e] = sum[begin_[b, i] <= j <= i](T(p[b, h, i, j]) * v[b, h, j, e])
-    #     / sum[begin_[b, i] <= j <= i](p[b, h, i, j])
-    o = o_sum / o_sum2
-    tl.store(
-        o_ptr + b * o_0 + h * o_1 + i[:, None] * o_2 + e[None, :] * o_3,
-        o,
-        mask=(i[:, None] < S) & (e[None, :] < E),
-    )
-
-
-@triton.jit
-def document_attention_o_wide(
-    begin_ptr, q_ptr, k_ptr, seen_ptr, v_ptr, o_ptr, scale, S, E, B, H, begin_0, begin_1,
-    q_0, q_1, q_2, q_3, k_0, k_1, k_2, k_3, seen_0, seen_1, v_0, v_1, v_2, v_3, o_0, o_1,
-    o_2, o_3,
-    SCALE_IS_TENSOR: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_D: tl.constexpr,
-    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
-):  # fmt: skip
-    """BLOCK_M i by BLOCK_D e a program of each b and h, BLOCK_N j a turn of its loop."""
-    scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
-    i_tiles = tl.cdiv(S, BLOCK_M)
-    # The tiles of most terms first.
-    first_i = (i_tiles - 1 - tl.program_id(0) % i_tiles) * BLOCK_M
-    i = first_i + tl.arange(0, BLOCK_M).to(tl.int64)
-    program = tl.program_id(0) // i_tiles
-    e_tiles = tl.maximum(tl.cdiv(E, BLOCK_D), 1)
-    first_e = (program % e_tiles) * BLOCK_D
-    e = first_e + tl.arange(0, BLOCK_D).to(tl.int64)
-    program2 = program // e_tiles
-    b = (program2 % B).to(tl.int64)
-    program3 = program2 // B
-    h = program3.to(tl.int64)
-    m = tl.full((BLOCK_M, 1), float("-inf"), tl.float32)
-    o_sum = tl.zeros((BLOCK_M, BLOCK_D), tl.float32)
-    o_sum2 = tl.zeros((BLOCK_M, 1), tl.float32)
-    begin_ = tl.load(begin_ptr + b * begin_0 + i[:, None] * begin_1, mask=i[:, None] < S).to(
-        tl.int64
-    )
-    end_i = tl.minimum(first_i + BLOCK_M, S)
-    begin = tl.maximum(0, tl.min(tl.where(i[:, None] < S, begin_, S)).to(tl.int32))
-    first = begin // BLOCK_N * BLOCK_N
-    whole = tl.maximum(
-        first,
-        tl.minimum(
-            tl.cdiv(tl.max(tl.where(i[:, None] < S, begin_, 0)).to(tl.int32), BLOCK_N) * BLOCK_N,
-            end_i,
-        ),
-    )
-    behind = tl.maximum(whole, (tl.minimum(S, first_i + 1)) // BLOCK_N * BLOCK_N)
-    # Whole blocks go without a mask, then those before and behind them.
-    for masked in tl.static_range(3):
-        for start in range((whole, first, behind)[masked], (behind, whole, end_i)[masked], BLOCK_N):
-            j = start + tl.arange(0, BLOCK_N).to(tl.int64)
-            s_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
-            for start_e22 in range(0, E, BLOCK_K):
-                e22 = start_e22 + tl.arange(0, BLOCK_K).to(tl.int64)
-                q = tl.load(
-                    q_ptr + b * q_0 + h * q_1 + i[:, None] * q_2 + e22[None, :] * q_3,
-                    mask=(i[:, None] < S) & (e22[None, :] < E),
-                    other=0.0,
-                )
-                k = tl.load(
-                    k_ptr + b * k_0 + h * k_1 + j[:, None] * k_2 + e22[None, :] * k_3,
-                    mask=(e22[None, :] < E) & (j[:, None] < end_i),
-                    other=0.0,
-                )
-                # s[b, h, i, j] = scale * sum[e](q[b, h, i, e] * k[b, h, j, e])
-                s_sum = tl.dot(q, k.T, s_sum)
-            s = scale * s_sum
-            if masked:
-                s = tl.where(
-                    (j[None, :] < end_i) & (j[None, :] >= begin_) & (i[:, None] >= j[None, :]),
-                    s,
-                    float("-inf"),
-                )
-            # m[b, h, i] = max[begin_[b, i] <= j <= i](s[b, h, i, j])
-            m_new = tl.maximum(m, tl.max(s, 1, keep_dims=True))
-            m_base = tl.where(m_new == float("-inf"), 0.0, m_new * 1.44269504)
-            m_moved = tl.exp2(m * 1.44269504 - m_base)
-            m = m_new
-            # p[b, h, i, j] = exp(s[b, h, i, j] - m[b, h, i])
-            p = tl.exp2(s * 1.44269504 - m_base)
-            seen = tl.load(seen_ptr + b * seen_0 + j[:, None] * seen_1, mask=j[:, None] < end_i)
-            v = tl.load(
-                v_ptr + b * v_0 + h * v_1 + j[:, None] * v_2 + e[None, :] * v_3,
-                mask=(j[:, None] < end_i) & (e[None, :] < E),
-            )
-            if masked:
-                v = tl.where((j[:, None] < end_i) & seen, v, 0.0)
-            # o_sum[b, h, i, e] = sum[begin_[b, i] <= j <= i](T(p[b, h, i, j]) *
-            #     v[b, h, j, e])
-            o_sum = tl.dot(p.to(q_ptr.dtype.element_ty), v, o_sum * m_moved)
-            # o_sum2[b, h, i] = sum[begin_[b, i] <= j <= i](p[b, h, i, j])
-            o_sum2 = o_sum2 * m_moved + tl.sum(p, 1, keep_dims=True)
-    # o[b, h, i, e] = sum[begin_[b, i] <= j <= i](T(p[b, h, i, j]) * v[b, h, j, e])
-    #     / sum[begin_[b, i] <= j <= i](p[b, h, i, j])
-    o = o_sum / o_sum2
-    tl.store(
-        o_ptr + b * o_0 + h * o_1 + i[:, None] * o_2 + e[None, :] * o_3,
-        o,
-        mask=(i[:, None] < S) & (e[None, :] < E),
-    )
-
-
-def choose_document_attention_seen(
-    rows: int, cols: int, strided: bool, gpu: lib.Gpu,
-) -> tuple[str, dict]:  # fmt: skip
-    """Returns (variant, config) of a call: the first variant whose rule holds."""
-    # too few rows to fill the GPU: several programs share a row
-    if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (
-        (512 if 32 <= rows < 16 * gpu.sms else 2048) if strided else 8192
-    ):
-        ROWS = min(32, lib.pow2(max(1, rows))) if strided else 1
-        BLOCK = 2048 // ROWS
-        PARTS = lib.spread(
-            (4 if strided else 16) * gpu.sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
-        )
-        return "split", dict(
-            ROWS=ROWS, BLOCK=BLOCK, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
-            MERGE=1 if PARTS > 16 else 16, num_warps=8,
-        )  # fmt: skip
-    # any width
-    return "loop", dict(
-        ROWS=(ROWS := min(32, lib.pow2(max(1, rows))) if strided else 1),
-        BLOCK=2048 // ROWS if strided else 4096, num_warps=8,
-    )  # fmt: skip
-
-
-def launch_document_attention_seen(q, begin_, seen) -> None:
-    """Computes seen with the variant that `choose` returns. Does not check operands."""
-    B, _, S, _ = q.shape
-    seen = seen.view(B * S)
-    rows = B * S
-    variant, config = choose_document_attention_seen(
-        rows=rows, cols=S, strided=False, gpu=lib.gpu(begin_.device),
-    )  # fmt: skip
-    ROWS = config["ROWS"]
-    arguments = (begin_, seen, B * S, S, *begin_.stride(), seen.stride(0))
-    constants = dict(VEC=lib.vec(B * S), enable_fp_fusion=True)
-    if variant == "split":
-        PARTS, MERGE = config["PARTS"], config["MERGE"]
-        seen_part = torch.empty((rows, PARTS), dtype=torch.bool, device=begin_.device)
-        grid = (lib.cdiv(rows, ROWS), PARTS)
-        document_attention_seen_loop[grid](
-            *arguments, **constants, PASS=1, seen_part_ptr=seen_part,
-            **lib.config_without(config, "MERGE"),
-        )  # fmt: skip
-        grid = (lib.cdiv(rows, MERGE),)
-        document_attention_seen_loop[grid](
-            *arguments, **constants, PASS=2, seen_part_ptr=seen_part,
-            **dict(lib.config_without(config, "MERGE"), ROWS=MERGE, PARTS_POW2=PARTS),
-        )  # fmt: skip
-    else:
-        grid = (lib.cdiv(rows, ROWS),)
-        document_attention_seen_loop[grid](*arguments, **constants, **config)
-
-
-def choose_document_attention_o(
-    batch0: int, batch1: int, rows: int, terms: int, whole0: int, columns0: int,
-    tiled: bool, gpu: lib.Gpu,
-) -> tuple[str, dict]:  # fmt: skip
-    """Returns (variant, config) of a call: the first variant whose rule holds."""
-    # few rows: programs share the loop over a row's terms, and a second kernel merges what they leave
-    if batch0 * batch1 * lib.cdiv(rows, 64) < gpu.sms and terms >= 1024 and whole0 <= 256:
-        BLOCK_M = 16 if rows <= 16 else 64
-        BLOCK_N = 64
-        PARTS = max(
-            1,
-            min(
-                lib.cdiv(4 * gpu.sms, max(1, batch0 * batch1 * lib.cdiv(rows, BLOCK_M))),
-                lib.cdiv(terms, 4 * BLOCK_N),
-                64,
-            ),
-        )
-        return "parts", dict(
-            BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_D=max(16, lib.pow2(whole0)),
-            num_warps=8 if whole0 > 128 else 4, num_stages=2, PARTS=PARTS, BLOCK_P=lib.pow2(PARTS),
-        )  # fmt: skip
-    # tiles of all factors by descriptor
-    if tiled and whole0 <= 256:
-        return "tiles", dict(
-            BLOCK_M=16 if rows <= 16 else 64, BLOCK_N=64, BLOCK_D=max(16, lib.pow2(whole0)),
-            num_warps=8 if whole0 > 128 else 4, num_stages=3 if whole0 <= 128 else 2,
-        )  # fmt: skip
-    # any number of columns: each block of them computes the products of its rows again
-    return "wide", dict(
-        BLOCK_M=64, BLOCK_N=64, BLOCK_D=max(16, min(256, lib.pow2(columns0))), BLOCK_K=64,
-        num_warps=8, num_stages=2,
-    )  # fmt: skip
-
-
-def launch_document_attention_o(q, k, v, begin_, seen, o, scale) -> None:
-    """Computes o with the variant that `choose` returns. Does not check operands."""
-    B, H, S, E = q.shape
-    variant, config = choose_document_attention_o(
-        batch0=B, batch1=H, rows=S, terms=S, whole0=E, columns0=E,
-        tiled=lib.takes_tiles(q, k, v) and not lib.repeats(q, k, v), gpu=lib.gpu(k.device),
-    )  # fmt: skip
-    BLOCK_M, BLOCK_N, BLOCK_D = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_D"]
-    if variant == "parts":
-        PARTS = config["PARTS"]
-        m_parts = torch.empty((PARTS, B, H, S), dtype=torch.float32, device=k.device)
-        o_sum_parts = torch.empty((PARTS, B, H, S, E), dtype=torch.float32, device=k.device)
-        o_sum2_parts = torch.empty((PARTS, B, H, S), dtype=torch.float32, device=k.device)
-        grid = (PARTS * B * H * lib.cdiv(S, BLOCK_M),)
-        document_attention_o_part[grid](
-            begin_, q, k, seen, v, m_parts, o_sum_parts, o_sum2_parts, scale, S, B, H, E,
-            *begin_.stride(), *q.stride(), *k.stride(), *seen.stride(), *v.stride(),
-            *m_parts.stride(), *o_sum_parts.stride(), *o_sum2_parts.stride(),
-            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True,
-            **lib.config_without(config, "BLOCK_P"),
-        )  # fmt: skip
-        grid = (B * H * S * max(1, lib.cdiv(E, 64)),)
-        document_attention_o_merge[grid](
-            m_parts, o_sum_parts, o_sum2_parts, o, E, B, H, S, *m_parts.stride(),
-            *o_sum_parts.stride(), *o_sum2_parts.stride(), *o.stride(),
-            EVEN=PARTS == config["BLOCK_P"],
-            VEC=lib.vec(E, o_sum_parts.stride(0), o_sum_parts.stride(1), o_sum_parts.stride(2), o_sum_parts.stride(3), o.stride(0), o.stride(1), o.stride(2)),
-            enable_fp_fusion=True,
-            **dict(lib.config_without(config, "BLOCK_M", "BLOCK_N", "num_stages"), BLOCK_D=64, num_warps=1),
-        )  # fmt: skip
-    elif variant == "tiles":
-        q_tiles = lib.boxes(q, 1, 1, BLOCK_M, BLOCK_D)
-        k_tiles = lib.boxes(k, 1, 1, BLOCK_N, BLOCK_D)
-        v_tiles = lib.boxes(v, 1, 1, BLOCK_N, BLOCK_D)
-        grid = (B * H * lib.cdiv(S, BLOCK_M),)
-        document_attention_o_tiles[grid](
-            begin_, q_tiles, k_tiles, seen, v_tiles, o, scale, S, B, H, E, *begin_.stride(),
-            *seen.stride(), *o.stride(),
-            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), T=getattr(tl, str(q.dtype)[6:]),
-            enable_fp_fusion=True, **config,
-        )  # fmt: skip
-    else:
-        grid = (B * H * lib.cdiv(S, BLOCK_M) * max(1, lib.cdiv(E, BLOCK_D)),)
-        document_attention_o_wide[grid](
-            begin_, q, k, seen, v, o, scale, S, E, B, H, *begin_.stride(), *q.stride(), *k.stride(),
-            *seen.stride(), *v.stride(), *o.stride(),
-            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True, **config,
-        )  # fmt: skip
-
-
-def launch_document_attention(q, k, v, begin_, o, scale) -> None:
-    """Runs 2 steps, with scratch memory between them. Does not check operands."""
-    B, _, S, _ = q.shape
-    seen = torch.empty((B, S), dtype=torch.bool, device=q.device)
-    launch_document_attention_seen(q, begin_, seen)
-    launch_document_attention_o(q, k, v, begin_, seen, o, scale)
-
-
-def allocate_document_attention(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    begin: torch.Tensor,
-    scale: float | torch.Tensor,
-) -> torch.Tensor:
-    """Checks the operands of document_attention and allocates its results. Raises ValueError if an operand does not fit."""
-    lib.check_dtype(q, "document_attention: q", torch.float16, torch.bfloat16)
-    lib.check_rank(q, "document_attention: q", 4, "[B, H, S, E]")
-    lib.check_dtype(k, "document_attention: k", q.dtype, source=" (T, from q)")
-    lib.check_rank(k, "document_attention: k", 4, "[B, H, S, E]")
-    lib.check_device(k, "document_attention: k", q.device, " (from q)")
-    lib.check_dtype(v, "document_attention: v", q.dtype, source=" (T, from q)")
-    lib.check_rank(v, "document_attention: v", 4, "[B, H, S, E]")
-    lib.check_device(v, "document_attention: v", q.device, " (from q)")
-    lib.check_dtype(begin, "document_attention: begin", torch.int32)
-    lib.check_rank(begin, "document_attention: begin", 2, "[B, S]")
-    lib.check_device(begin, "document_attention: begin", q.device, " (from q)")
-    if isinstance(scale, torch.Tensor):
-        if scale.dim() != 0:
-            raise ValueError(
-                f"document_attention: scale: expected number or a 0-dim tensor, given a {scale.dim()}-dim tensor"
-            )
-        lib.check_device(scale, "document_attention: scale", q.device, " (from q)")
-    B, H, S, E = q.shape
-    lib.check_size(k.shape[0], "document_attention: k: dim 0 (B)", B, " (from q)")
-    lib.check_size(k.shape[1], "document_attention: k: dim 1 (H)", H, " (from q)")
-    lib.check_size(k.shape[2], "document_attention: k: dim 2 (S)", S, " (from q)")
-    lib.check_size(k.shape[3], "document_attention: k: dim 3 (E)", E, " (from q)")
-    lib.check_size(v.shape[0], "document_attention: v: dim 0 (B)", B, " (from q)")
-    lib.check_size(v.shape[1], "document_attention: v: dim 1 (H)", H, " (from q)")
-    lib.check_size(v.shape[2], "document_attention: v: dim 2 (S)", S, " (from q)")
-    lib.check_size(v.shape[3], "document_attention: v: dim 3 (E)", E, " (from q)")
-    lib.check_size(begin.shape[0], "document_attention: begin: dim 0 (B)", B, " (from q)")
-    lib.check_size(begin.shape[1], "document_attention: begin: dim 1 (S)", S, " (from q)")
-    o = torch.empty((B, H, S, E), dtype=q.dtype, device=q.device)
-    return o
-
-
-def document_attention_reference(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    begin: torch.Tensor,
-    scale: float | torch.Tensor,
-) -> torch.Tensor:
-    """The spec of document_attention in torch, line by line."""
-    T = q.dtype
-    compute = torch.float32
-    q = q.to(compute)
-    k = k.to(compute)
-    v = v.to(compute)
-    scale = torch.as_tensor(scale, dtype=compute, device=q.device)
-    B, H, S, E = q.shape
-
-    # s[b, h, i, j] = scale * sum[e](q[b, h, i, e] * k[b, h, j, e])
-    s = scale * torch.einsum("bhie,bhje->bhij", q, k)
-
-    # m[b, h, i] = max[begin[b, i] <= j <= i](s[b, h, i, j])
-    b = torch.arange(B, device=q.device)[:, None, None, None]
-    i = torch.arange(S, device=q.device)[:, None]
-    j = torch.arange(S, device=q.device)
-    m = (
-        torch.where((j >= begin[b, i]) & (i >= j), s, float("-inf")).amax(-1)
-        if S > 0
-        else torch.full((B, H, S), float("-inf"), dtype=compute, device=q.device)
-    )
-
-    # p[b, h, i, j] = exp(s[b, h, i, j] - m[b, h, i])
-    p = torch.exp(s - m[:, :, :, None])
-
-    # o[b, h, i, e] = sum[begin[b, i] <= j <= i](T(p[b, h, i, j]) * v[b, h, j, e]) /
-    #     sum[begin[b, i] <= j <= i](p[b, h, i, j])
-    b_2 = torch.arange(B, device=q.device)[:, None, None, None, None]
-    j_2 = torch.arange(S, device=q.device)[:, None, None]
-    i_2 = torch.arange(S, device=q.device)
-    i_3 = torch.arange(S, device=q.device)[:, None, None]
-    o = (
-        torch.einsum(
-            "bhij,bhje->bhie",
-            torch.where(i >= j, torch.where(j >= begin[b, i], p.to(T).to(compute), 0), 0),
-            torch.where(
-                (i_2 >= j_2).any(-1), torch.where((j_2 >= begin[b_2, i_2]).any(-1), v, 0), 0
-            ),
-        )
-        / torch.where((j >= begin[b_2, i_3]) & (i_3 >= j), p[:, :, :, None, :], 0).sum(-1)
-    ).to(T)
-
-    return o
-
-
-@runtime.op(
-    "specs/document_attention.op",
-    lib=12,
-    allocate=allocate_document_attention,
-    reference=document_attention_reference,
-    linear=(("v",),),
-    forward="document_attention_forward",
-)
-def document_attention(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    begin: torch.Tensor,
-    scale: float | torch.Tensor,
-) -> torch.Tensor:
-    """Returns o: T[B, H, S, E], given q: T[B, H, S, E], k: T[B, H, S, E], v: T[B, H, S, E], begin: i32[B, S].
-
-    T is f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
-    """
-    o = allocate_document_attention(q, k, v, begin, scale)
-    if not lib.runs_kernels(q):
-        return document_attention_reference(q, k, v, begin, scale)
-    if o.numel() > 0:
-        with torch.cuda.device_of(q):
-            launch_document_attention(q, k, v, begin, o, scale)
-    return o
-
-
-@triton.jit
 def document_attention_forward_seen_loop(
     begin_ptr, seen_ptr, rows, S, begin_0, begin_1, seen_row,
     VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
@@ -1112,7 +446,28 @@ def document_attention_forward_m_kept_wide(
     )
 
 
-choose_document_attention_forward_seen = choose_document_attention_seen
+def choose_document_attention_forward_seen(
+    rows: int, cols: int, strided: bool, gpu: lib.Gpu,
+) -> tuple[str, dict]:  # fmt: skip
+    """Returns (variant, config) of a call: the first variant whose rule holds."""
+    # too few rows to fill the GPU: several programs share a row
+    if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (
+        (512 if 32 <= rows < 16 * gpu.sms else 2048) if strided else 8192
+    ):
+        ROWS = min(32, lib.pow2(max(1, rows))) if strided else 1
+        BLOCK = 2048 // ROWS
+        PARTS = lib.spread(
+            (4 if strided else 16) * gpu.sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
+        )
+        return "split", dict(
+            ROWS=ROWS, BLOCK=BLOCK, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
+            MERGE=1 if PARTS > 16 else 16, num_warps=8,
+        )  # fmt: skip
+    # any width
+    return "loop", dict(
+        ROWS=(ROWS := min(32, lib.pow2(max(1, rows))) if strided else 1),
+        BLOCK=2048 // ROWS if strided else 4096, num_warps=8,
+    )  # fmt: skip
 
 
 def launch_document_attention_forward_seen(q, begin_, seen) -> None:
@@ -1144,7 +499,38 @@ def launch_document_attention_forward_seen(q, begin_, seen) -> None:
         document_attention_forward_seen_loop[grid](*arguments, **constants, **config)
 
 
-choose_document_attention_forward_m_kept = choose_document_attention_o
+def choose_document_attention_forward_m_kept(
+    batch0: int, batch1: int, rows: int, terms: int, whole0: int, columns0: int,
+    tiled: bool, gpu: lib.Gpu,
+) -> tuple[str, dict]:  # fmt: skip
+    """Returns (variant, config) of a call: the first variant whose rule holds."""
+    # few rows: programs share the loop over a row's terms, and a second kernel merges what they leave
+    if batch0 * batch1 * lib.cdiv(rows, 64) < gpu.sms and terms >= 1024 and whole0 <= 256:
+        BLOCK_M = 16 if rows <= 16 else 64
+        BLOCK_N = 64
+        PARTS = max(
+            1,
+            min(
+                lib.cdiv(4 * gpu.sms, max(1, batch0 * batch1 * lib.cdiv(rows, BLOCK_M))),
+                lib.cdiv(terms, 4 * BLOCK_N),
+                64,
+            ),
+        )
+        return "parts", dict(
+            BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_D=max(16, lib.pow2(whole0)),
+            num_warps=8 if whole0 > 128 else 4, num_stages=2, PARTS=PARTS, BLOCK_P=lib.pow2(PARTS),
+        )  # fmt: skip
+    # tiles of all factors by descriptor
+    if tiled and whole0 <= 256:
+        return "tiles", dict(
+            BLOCK_M=16 if rows <= 16 else 64, BLOCK_N=64, BLOCK_D=max(16, lib.pow2(whole0)),
+            num_warps=8 if whole0 > 128 else 4, num_stages=3 if whole0 <= 128 else 2,
+        )  # fmt: skip
+    # any number of columns: each block of them computes the products of its rows again
+    return "wide", dict(
+        BLOCK_M=64, BLOCK_N=64, BLOCK_D=max(16, min(256, lib.pow2(columns0))), BLOCK_K=64,
+        num_warps=8, num_stages=2,
+    )  # fmt: skip
 
 
 def launch_document_attention_forward_m_kept(
@@ -1217,35 +603,8 @@ def allocate_document_attention_forward(
     scale: float | torch.Tensor,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Checks the operands of document_attention_forward and allocates its results. Raises ValueError if an operand does not fit."""
-    lib.check_dtype(q, "document_attention: q", torch.float16, torch.bfloat16)
-    lib.check_rank(q, "document_attention: q", 4, "[B, H, S, E]")
-    lib.check_dtype(k, "document_attention: k", q.dtype, source=" (T, from q)")
-    lib.check_rank(k, "document_attention: k", 4, "[B, H, S, E]")
-    lib.check_device(k, "document_attention: k", q.device, " (from q)")
-    lib.check_dtype(v, "document_attention: v", q.dtype, source=" (T, from q)")
-    lib.check_rank(v, "document_attention: v", 4, "[B, H, S, E]")
-    lib.check_device(v, "document_attention: v", q.device, " (from q)")
-    lib.check_dtype(begin, "document_attention: begin", torch.int32)
-    lib.check_rank(begin, "document_attention: begin", 2, "[B, S]")
-    lib.check_device(begin, "document_attention: begin", q.device, " (from q)")
-    if isinstance(scale, torch.Tensor):
-        if scale.dim() != 0:
-            raise ValueError(
-                f"document_attention: scale: expected number or a 0-dim tensor, given a {scale.dim()}-dim tensor"
-            )
-        lib.check_device(scale, "document_attention: scale", q.device, " (from q)")
-    B, H, S, E = q.shape
-    lib.check_size(k.shape[0], "document_attention: k: dim 0 (B)", B, " (from q)")
-    lib.check_size(k.shape[1], "document_attention: k: dim 1 (H)", H, " (from q)")
-    lib.check_size(k.shape[2], "document_attention: k: dim 2 (S)", S, " (from q)")
-    lib.check_size(k.shape[3], "document_attention: k: dim 3 (E)", E, " (from q)")
-    lib.check_size(v.shape[0], "document_attention: v: dim 0 (B)", B, " (from q)")
-    lib.check_size(v.shape[1], "document_attention: v: dim 1 (H)", H, " (from q)")
-    lib.check_size(v.shape[2], "document_attention: v: dim 2 (S)", S, " (from q)")
-    lib.check_size(v.shape[3], "document_attention: v: dim 3 (E)", E, " (from q)")
-    lib.check_size(begin.shape[0], "document_attention: begin: dim 0 (B)", B, " (from q)")
-    lib.check_size(begin.shape[1], "document_attention: begin: dim 1 (S)", S, " (from q)")
-    o = torch.empty((B, H, S, E), dtype=q.dtype, device=q.device)
+    o = allocate_document_attention(q, k, v, begin, scale)
+    B, H, S, _ = q.shape
     m_kept = torch.empty((B, H, S), dtype=torch.float32, device=q.device)
     o_sum2_kept = torch.empty((B, H, S), dtype=torch.float32, device=q.device)
     return o, m_kept, o_sum2_kept
@@ -1341,6 +700,134 @@ def document_attention_forward(
         with torch.cuda.device_of(q):
             launch_document_attention_forward(q, k, v, begin, o, m_kept, o_sum2_kept, scale)
     return o, m_kept, o_sum2_kept
+
+
+def launch_document_attention(q, k, v, begin_, o, scale) -> None:
+    """Runs the kernels of document_attention_forward, and drops what they keep. Does not check operands."""
+    B, H, S, _ = q.shape
+    m_kept = torch.empty((B, H, S), dtype=torch.float32, device=q.device)
+    o_sum2_kept = torch.empty((B, H, S), dtype=torch.float32, device=q.device)
+    launch_document_attention_forward(q, k, v, begin_, o, m_kept, o_sum2_kept, scale)
+
+
+def allocate_document_attention(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    begin: torch.Tensor,
+    scale: float | torch.Tensor,
+) -> torch.Tensor:
+    """Checks the operands of document_attention and allocates its results. Raises ValueError if an operand does not fit."""
+    lib.check_dtype(q, "document_attention: q", torch.float16, torch.bfloat16)
+    lib.check_rank(q, "document_attention: q", 4, "[B, H, S, E]")
+    lib.check_dtype(k, "document_attention: k", q.dtype, source=" (T, from q)")
+    lib.check_rank(k, "document_attention: k", 4, "[B, H, S, E]")
+    lib.check_device(k, "document_attention: k", q.device, " (from q)")
+    lib.check_dtype(v, "document_attention: v", q.dtype, source=" (T, from q)")
+    lib.check_rank(v, "document_attention: v", 4, "[B, H, S, E]")
+    lib.check_device(v, "document_attention: v", q.device, " (from q)")
+    lib.check_dtype(begin, "document_attention: begin", torch.int32)
+    lib.check_rank(begin, "document_attention: begin", 2, "[B, S]")
+    lib.check_device(begin, "document_attention: begin", q.device, " (from q)")
+    if isinstance(scale, torch.Tensor):
+        if scale.dim() != 0:
+            raise ValueError(
+                f"document_attention: scale: expected number or a 0-dim tensor, given a {scale.dim()}-dim tensor"
+            )
+        lib.check_device(scale, "document_attention: scale", q.device, " (from q)")
+    B, H, S, E = q.shape
+    lib.check_size(k.shape[0], "document_attention: k: dim 0 (B)", B, " (from q)")
+    lib.check_size(k.shape[1], "document_attention: k: dim 1 (H)", H, " (from q)")
+    lib.check_size(k.shape[2], "document_attention: k: dim 2 (S)", S, " (from q)")
+    lib.check_size(k.shape[3], "document_attention: k: dim 3 (E)", E, " (from q)")
+    lib.check_size(v.shape[0], "document_attention: v: dim 0 (B)", B, " (from q)")
+    lib.check_size(v.shape[1], "document_attention: v: dim 1 (H)", H, " (from q)")
+    lib.check_size(v.shape[2], "document_attention: v: dim 2 (S)", S, " (from q)")
+    lib.check_size(v.shape[3], "document_attention: v: dim 3 (E)", E, " (from q)")
+    lib.check_size(begin.shape[0], "document_attention: begin: dim 0 (B)", B, " (from q)")
+    lib.check_size(begin.shape[1], "document_attention: begin: dim 1 (S)", S, " (from q)")
+    o = torch.empty((B, H, S, E), dtype=q.dtype, device=q.device)
+    return o
+
+
+def document_attention_reference(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    begin: torch.Tensor,
+    scale: float | torch.Tensor,
+) -> torch.Tensor:
+    """The spec of document_attention in torch, line by line."""
+    T = q.dtype
+    compute = torch.float32
+    q = q.to(compute)
+    k = k.to(compute)
+    v = v.to(compute)
+    scale = torch.as_tensor(scale, dtype=compute, device=q.device)
+    B, H, S, E = q.shape
+
+    # s[b, h, i, j] = scale * sum[e](q[b, h, i, e] * k[b, h, j, e])
+    s = scale * torch.einsum("bhie,bhje->bhij", q, k)
+
+    # m[b, h, i] = max[begin[b, i] <= j <= i](s[b, h, i, j])
+    b = torch.arange(B, device=q.device)[:, None, None, None]
+    i = torch.arange(S, device=q.device)[:, None]
+    j = torch.arange(S, device=q.device)
+    m = (
+        torch.where((j >= begin[b, i]) & (i >= j), s, float("-inf")).amax(-1)
+        if S > 0
+        else torch.full((B, H, S), float("-inf"), dtype=compute, device=q.device)
+    )
+
+    # p[b, h, i, j] = exp(s[b, h, i, j] - m[b, h, i])
+    p = torch.exp(s - m[:, :, :, None])
+
+    # o[b, h, i, e] = sum[begin[b, i] <= j <= i](T(p[b, h, i, j]) * v[b, h, j, e]) /
+    #     sum[begin[b, i] <= j <= i](p[b, h, i, j])
+    b_2 = torch.arange(B, device=q.device)[:, None, None, None, None]
+    j_2 = torch.arange(S, device=q.device)[:, None, None]
+    i_2 = torch.arange(S, device=q.device)
+    i_3 = torch.arange(S, device=q.device)[:, None, None]
+    o = (
+        torch.einsum(
+            "bhij,bhje->bhie",
+            torch.where(i >= j, torch.where(j >= begin[b, i], p.to(T).to(compute), 0), 0),
+            torch.where(
+                (i_2 >= j_2).any(-1), torch.where((j_2 >= begin[b_2, i_2]).any(-1), v, 0), 0
+            ),
+        )
+        / torch.where((j >= begin[b_2, i_3]) & (i_3 >= j), p[:, :, :, None, :], 0).sum(-1)
+    ).to(T)
+
+    return o
+
+
+@runtime.op(
+    "specs/document_attention.op",
+    lib=12,
+    allocate=allocate_document_attention,
+    reference=document_attention_reference,
+    linear=(("v",),),
+    forward="document_attention_forward",
+)
+def document_attention(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    begin: torch.Tensor,
+    scale: float | torch.Tensor,
+) -> torch.Tensor:
+    """Returns o: T[B, H, S, E], given q: T[B, H, S, E], k: T[B, H, S, E], v: T[B, H, S, E], begin: i32[B, S].
+
+    T is f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
+    """
+    o = allocate_document_attention(q, k, v, begin, scale)
+    if not lib.runs_kernels(q):
+        return document_attention_reference(q, k, v, begin, scale)
+    if o.numel() > 0:
+        with torch.cuda.device_of(q):
+            launch_document_attention(q, k, v, begin, o, scale)
+    return o
 
 
 @triton.jit
@@ -2701,7 +2188,7 @@ def document_attention_backward_dscale_loop(
         tl.store(dscale_ptr + row, dscale_sum, mask=row < 1)
 
 
-choose_document_attention_backward_seen = choose_document_attention_seen
+choose_document_attention_backward_seen = choose_document_attention_forward_seen
 
 
 def launch_document_attention_backward_seen(q, begin_, seen) -> None:

@@ -22,654 +22,6 @@ from tritongen import lib, runtime
 
 
 @triton.jit
-def group_norm_rows(
-    x_ptr, gain_ptr, bias_ptr, y_ptr, eps, rows, cols, batch, x_row, x_col, gain_c1,
-    gain_c0, bias_c1, bias_c0, y_row, y_col,
-    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, groups: tl.constexpr,
-    VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
-    """Each program holds ROWS whole rows in registers, and reads every element once."""
-    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
-    cols, x_row = cols // VEC * VEC, x_row // VEC * VEC
-    y_row = y_row // VEC * VEC
-    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    col = tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (col < cols)
-    eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
-    c1 = row % groups
-    c0 = (col // batch).to(tl.int64)
-    x = tl.load(x_ptr + row * x_row + col.to(tl.int64) * x_col, mask=inside, other=0.0).to(COMPUTE)
-    # mu[n, g < groups] = mean[c < Cg, ...](x[n, c + g * Cg, ...])
-    mu = lib.mean_of(x, inside, cols, 1)
-    # var[n, g] = mean[c < Cg, ...]((x[n, c + g * Cg, ...] - mu[n, g]) ** 2)
-    t = x - mu
-    var = tl.sum(tl.where(inside, t * t, 0.0), 1, keep_dims=True) / cols
-    rsqrt_var = lib.rsqrt(var + eps)
-    gain = tl.load(gain_ptr + c1 * gain_c1 + c0 * gain_c0, mask=inside, other=0.0).to(COMPUTE)
-    bias = tl.load(bias_ptr + c1 * bias_c1 + c0 * bias_c0, mask=inside, other=0.0).to(COMPUTE)
-    # y[n, c, ...] = (x[n, c, ...] - mu[n, c // Cg]) * rsqrt(var[n, c // Cg] + eps)
-    #     * gain[c] + bias[c]
-    y = (x - mu) * rsqrt_var * gain + bias
-    tl.store(y_ptr + row * y_row + col.to(tl.int64) * y_col, y, mask=inside)
-
-
-@triton.jit
-def group_norm_lines(
-    x_ptr, gain_ptr, bias_ptr, y_ptr, eps, Cg, cols, count, x_row, x_col, gain_c1, gain_c0,
-    bias_c1, bias_c0, y_row, y_col,
-    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, groups: tl.constexpr,
-    VEC: tl.constexpr, LINES: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
-    """Each program holds one row in registers, as LINES lines of BLOCK elements."""
-    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
-    cols, x_row = cols // VEC * VEC, x_row // VEC * VEC
-    y_row = y_row // VEC * VEC
-    row = tl.program_id(0).to(tl.int64)
-    line = tl.arange(0, LINES)[:, None]
-    col = tl.arange(0, BLOCK)[None, :]
-    eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
-    c0b = line * cols + col
-    c1 = row % groups
-    inside = (line < Cg) & (col < cols)
-
-    x = tl.load(x_ptr + row * x_row + tl.cast(c0b, tl.int64) * x_col, mask=inside, other=0.0).to(
-        COMPUTE
-    )
-    # mu[n, g < groups] = mean[c < Cg, ...](x[n, c + g * Cg, ...])
-    mu = lib.mean_of(x, inside, count)
-    # var[n, g] = mean[c < Cg, ...]((x[n, c + g * Cg, ...] - mu[n, g]) ** 2)
-    t = x - mu
-    var = tl.sum(tl.where(inside, t * t, 0.0)) / count
-    rsqrt_var = lib.rsqrt(var + eps)
-    gain = tl.load(gain_ptr + c1 * gain_c1 + tl.cast(line, tl.int64) * gain_c0, mask=line < Cg).to(
-        COMPUTE
-    )
-    bias = tl.load(bias_ptr + c1 * bias_c1 + tl.cast(line, tl.int64) * bias_c0, mask=line < Cg).to(
-        COMPUTE
-    )
-    # y[n, c, ...] = (x[n, c, ...] - mu[n, c // Cg]) * rsqrt(var[n, c // Cg] + eps)
-    #     * gain[c] + bias[c]
-    y = (x - mu) * rsqrt_var * gain + bias
-    tl.store(y_ptr + row * y_row + tl.cast(c0b, tl.int64) * y_col, y, mask=inside)
-
-
-@triton.jit
-def group_norm_lines_loop(
-    x_ptr, gain_ptr, bias_ptr, y_ptr, eps, Cg, cols, count, x_row, x_col, gain_c1, gain_c0,
-    bias_c1, bias_c0, y_row, y_col,
-    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, groups: tl.constexpr,
-    VEC: tl.constexpr, LINES: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
-    """Each program handles one row, LINES lines of BLOCK elements at a time, in two passes."""
-    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
-    cols, x_row = cols // VEC * VEC, x_row // VEC * VEC
-    y_row = y_row // VEC * VEC
-    row = tl.program_id(0).to(tl.int64)
-    col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
-    eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
-    c1 = row % groups
-    # mu[n, g < groups] = mean[c < Cg, ...](x[n, c + g * Cg, ...])
-    # var[n, g] = mean[c < Cg, ...]((x[n, c + g * Cg, ...] - mu[n, g]) ** 2)
-    mu = tl.full((), float("nan"), COMPUTE)
-    var_sum = tl.full((), 0.0, COMPUTE)
-    var_sum_count = tl.full((), 0.0, COMPUTE)
-    for start in range(0, tl.cast(Cg, tl.int64), LINES):
-        line = start + tl.arange(0, LINES)[:, None].to(tl.int64)
-        inside = (line < Cg) & (col < cols)
-        c0b = line * cols + col
-        x = tl.load(
-            x_ptr + row * x_row + c0b * x_col, mask=inside, other=0.0, eviction_policy="evict_last"
-        ).to(COMPUTE)
-        mu, var_sum, var_sum_count = lib.take_lines(
-            mu, var_sum, var_sum_count, x, inside, tl.minimum(Cg - start, LINES) * cols
-        )
-    var = var_sum / count
-    rsqrt_var = lib.rsqrt(var + eps)
-    for start in range(0, tl.cast(Cg, tl.int64), LINES):
-        line = start + tl.arange(0, LINES)[:, None].to(tl.int64)
-        inside = (line < Cg) & (col < cols)
-        c0b = line * cols + col
-        x = tl.load(
-            x_ptr + row * x_row + c0b * x_col, mask=inside, eviction_policy="evict_first"
-        ).to(COMPUTE)
-        gain = tl.load(gain_ptr + c1 * gain_c1 + line * gain_c0, mask=line < Cg).to(COMPUTE)
-        bias = tl.load(bias_ptr + c1 * bias_c1 + line * bias_c0, mask=line < Cg).to(COMPUTE)
-        # y[n, c, ...] = (x[n, c, ...] - mu[n, c // Cg]) * rsqrt(var[n, c // Cg] + eps)
-        #     * gain[c] + bias[c]
-        y = (x - mu) * rsqrt_var * gain + bias
-        tl.store(y_ptr + row * y_row + c0b * y_col, y, mask=inside)
-
-
-@triton.jit
-def group_norm_loop(
-    x_ptr, gain_ptr, bias_ptr, y_ptr, eps, rows, Cg, cols, count, x_row, x_col, gain_c1,
-    gain_c0, bias_c1, bias_c0, y_row, y_col,
-    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, groups: tl.constexpr,
-    VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
-    mu_part_ptr=None, var_sum_part_ptr=None, var_sum_count_ptr=None,
-):  # fmt: skip
-    """Each program handles ROWS rows of any width, BLOCK elements at a time, in two passes over each row.
-
-    With PASS > 0, PARTS programs share the rows. Each launch before the last stores the state of one CHUNK of columns.
-    """
-    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
-    cols, x_row = cols // VEC * VEC, x_row // VEC * VEC
-    y_row = y_row // VEC * VEC
-    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    blocks = lib.blocks(cols, BLOCK)
-    part, begin, end = 0, 0, Cg * blocks
-    if PASS > 0:
-        part = tl.program_id(1)
-        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
-    eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
-    c1 = row % groups
-    # mu[n, g < groups] = mean[c < Cg, ...](x[n, c + g * Cg, ...])
-    # var[n, g] = mean[c < Cg, ...]((x[n, c + g * Cg, ...] - mu[n, g]) ** 2)
-    if PASS <= 1:
-        mu = tl.full((ROWS, 1), float("nan"), COMPUTE)
-        var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
-        var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
-        for step in range(begin, end):
-            line = tl.cast(step // blocks, tl.int64)
-            start = step % blocks * BLOCK
-            col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-            inside = (row < rows) & (col < cols)
-            c0b = line * cols + col
-            x = tl.load(
-                x_ptr + row * x_row + c0b * x_col,
-                mask=inside,
-                other=0.0,
-                eviction_policy="evict_last" if PASS == 0 else "",
-            ).to(COMPUTE)
-            mu, var_sum, var_sum_count = lib.take_moments(
-                mu, var_sum, var_sum_count, x, inside, tl.minimum(cols - start, BLOCK)
-            )
-        if PASS == 1:
-            tl.store(mu_part_ptr + row * PARTS + part, mu, mask=row < rows)
-            tl.store(var_sum_part_ptr + row * PARTS + part, var_sum, mask=row < rows)
-            tl.store(var_sum_count_ptr + row * PARTS + part, var_sum_count, mask=row < rows)
-    else:
-        parts = tl.arange(0, PARTS_POW2)[None, :]
-        there = (row < rows) & (parts < PARTS)
-        mu_parts = tl.load(mu_part_ptr + row * PARTS + parts, mask=there, other=float("nan"))
-        var_sum_parts = tl.load(var_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
-        var_sum_counts = tl.load(var_sum_count_ptr + row * PARTS + parts, mask=there, other=0.0)
-        mu, var_sum = lib.merge_moments(mu_parts, var_sum_parts, var_sum_counts)
-    if PASS != 1:
-        var = var_sum / count
-        rsqrt_var = lib.rsqrt(var + eps)
-        for step in range(begin, end):
-            line = tl.cast(step // blocks, tl.int64)
-            start = step % blocks * BLOCK
-            col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-            inside = (row < rows) & (col < cols)
-            c0b = line * cols + col
-            x = tl.load(
-                x_ptr + row * x_row + c0b * x_col, mask=inside, eviction_policy="evict_first"
-            ).to(COMPUTE)
-            gain = tl.load(gain_ptr + c1 * gain_c1 + line * gain_c0, mask=row < rows).to(COMPUTE)
-            bias = tl.load(bias_ptr + c1 * bias_c1 + line * bias_c0, mask=row < rows).to(COMPUTE)
-            # y[n, c, ...] = (x[n, c, ...] - mu[n, c // Cg]) * rsqrt(var[n, c // Cg] + eps)
-            #     * gain[c] + bias[c]
-            y = (x - mu) * rsqrt_var * gain + bias
-            tl.store(y_ptr + row * y_row + c0b * y_col, y, mask=inside)
-
-
-@triton.jit
-def group_norm_channels_rows(
-    x_ptr, gain_ptr, bias_ptr, y_ptr, eps, rows, cols, Cg, x_n, x_c1, x_c0, x_b, gain_c1,
-    gain_c0, bias_c1, bias_c0, y_n, y_c1, y_c0, y_b,
-    groups: tl.constexpr, COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr,
-    VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
-    """Each program holds ROWS whole rows in registers, and reads every element once."""
-    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
-    x_n, x_c1 = x_n // VEC * VEC, x_c1 // VEC * VEC
-    x_c0, y_n = x_c0 // VEC * VEC, y_n // VEC * VEC
-    y_c1, y_c0 = y_c1 // VEC * VEC, y_c0 // VEC * VEC
-    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    col = tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (col < cols)
-    eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
-    n = row // groups
-    c1 = row % groups
-    c0 = (col % Cg).to(tl.int64)
-    b = (col // Cg).to(tl.int64)
-    x = tl.load(x_ptr + n * x_n + c1 * x_c1 + c0 * x_c0 + b * x_b, mask=inside, other=0.0).to(
-        COMPUTE
-    )
-    # mu[n, g < groups] = mean[c < Cg, ...](x[n, c + g * Cg, ...])
-    mu = lib.mean_of(x, inside, cols, 1)
-    # var[n, g] = mean[c < Cg, ...]((x[n, c + g * Cg, ...] - mu[n, g]) ** 2)
-    t = x - mu
-    var = tl.sum(tl.where(inside, t * t, 0.0), 1, keep_dims=True) / cols
-    rsqrt_var = lib.rsqrt(var + eps)
-    gain = tl.load(gain_ptr + c1 * gain_c1 + c0 * gain_c0, mask=inside, other=0.0).to(COMPUTE)
-    bias = tl.load(bias_ptr + c1 * bias_c1 + c0 * bias_c0, mask=inside, other=0.0).to(COMPUTE)
-    # y[n, c, ...] = (x[n, c, ...] - mu[n, c // Cg]) * rsqrt(var[n, c // Cg] + eps)
-    #     * gain[c] + bias[c]
-    y = (x - mu) * rsqrt_var * gain + bias
-    tl.store(y_ptr + n * y_n + c1 * y_c1 + c0 * y_c0 + b * y_b, y, mask=inside)
-
-
-@triton.jit
-def group_norm_channels_loop(
-    x_ptr, gain_ptr, bias_ptr, y_ptr, eps, rows, cols, Cg, x_n, x_c1, x_c0, x_b, gain_c1,
-    gain_c0, bias_c1, bias_c0, y_n, y_c1, y_c0, y_b,
-    PLACE: tl.constexpr, COMPUTE: tl.constexpr, groups: tl.constexpr,
-    EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
-    mu_part_ptr=None, var_sum_part_ptr=None, var_sum_count_ptr=None,
-):  # fmt: skip
-    """Each program handles ROWS rows of any width, BLOCK elements at a time, in two passes over each row.
-
-    With PASS > 0, PARTS programs share the rows. Each launch before the last stores the state of one CHUNK of columns.
-    """
-    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
-    x_n, x_c1 = x_n // VEC * VEC, x_c1 // VEC * VEC
-    x_c0, y_n = x_c0 // VEC * VEC, y_n // VEC * VEC
-    y_c1, y_c0 = y_c1 // VEC * VEC, y_c0 // VEC * VEC
-    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part, begin, end = 0, 0, tl.cast(cols, tl.int64)
-    if PASS > 0:
-        part = tl.program_id(1).to(tl.int64)
-        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
-    eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
-    n = row // groups
-    c1 = row % groups
-    # mu[n, g < groups] = mean[c < Cg, ...](x[n, c + g * Cg, ...])
-    # var[n, g] = mean[c < Cg, ...]((x[n, c + g * Cg, ...] - mu[n, g]) ** 2)
-    if PASS <= 1:
-        mu = tl.full((ROWS, 1), float("nan"), COMPUTE)
-        var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
-        var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
-        for start in range(begin, end, BLOCK):
-            col = (start + tl.arange(0, BLOCK)[None, :]).to(PLACE)
-            inside = (row < rows) & (col < cols)
-            c0 = (col % Cg).to(tl.int64)
-            b = (col // Cg).to(tl.int64)
-            x = tl.load(
-                x_ptr + n * x_n + c1 * x_c1 + c0 * x_c0 + b * x_b,
-                mask=inside,
-                other=0.0,
-                eviction_policy="evict_last" if PASS == 0 else "",
-            ).to(COMPUTE)
-            mu, var_sum, var_sum_count = lib.take_moments(
-                mu, var_sum, var_sum_count, x, inside, tl.minimum(end - start, BLOCK)
-            )
-        if PASS == 1:
-            tl.store(mu_part_ptr + row * PARTS + part, mu, mask=row < rows)
-            tl.store(var_sum_part_ptr + row * PARTS + part, var_sum, mask=row < rows)
-            tl.store(var_sum_count_ptr + row * PARTS + part, var_sum_count, mask=row < rows)
-    else:
-        parts = tl.arange(0, PARTS_POW2)[None, :]
-        there = (row < rows) & (parts < PARTS)
-        mu_parts = tl.load(mu_part_ptr + row * PARTS + parts, mask=there, other=float("nan"))
-        var_sum_parts = tl.load(var_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
-        var_sum_counts = tl.load(var_sum_count_ptr + row * PARTS + parts, mask=there, other=0.0)
-        mu, var_sum = lib.merge_moments(mu_parts, var_sum_parts, var_sum_counts)
-    if PASS != 1:
-        var = var_sum / cols
-        rsqrt_var = lib.rsqrt(var + eps)
-        for start in range(begin, end, BLOCK):
-            col = (start + tl.arange(0, BLOCK)[None, :]).to(PLACE)
-            inside = (row < rows) & (col < cols)
-            c0 = (col % Cg).to(tl.int64)
-            b = (col // Cg).to(tl.int64)
-            x = tl.load(
-                x_ptr + n * x_n + c1 * x_c1 + c0 * x_c0 + b * x_b,
-                mask=inside,
-                eviction_policy="evict_first",
-            ).to(COMPUTE)
-            gain = tl.load(gain_ptr + c1 * gain_c1 + c0 * gain_c0, mask=inside).to(COMPUTE)
-            bias = tl.load(bias_ptr + c1 * bias_c1 + c0 * bias_c0, mask=inside).to(COMPUTE)
-            # y[n, c, ...] = (x[n, c, ...] - mu[n, c // Cg]) * rsqrt(var[n, c // Cg] + eps)
-            #     * gain[c] + bias[c]
-            y = (x - mu) * rsqrt_var * gain + bias
-            tl.store(y_ptr + n * y_n + c1 * y_c1 + c0 * y_c0 + b * y_b, y, mask=inside)
-
-
-def choose_group_norm(
-    rows: int, cols: int, col_run: int, col_runs: int, channels_last: bool, strided: bool,
-    aligned: bool, in_f64: bool, gpu: lib.Gpu,
-) -> tuple[str, dict]:  # fmt: skip
-    """Returns (variant, config) of a call: the first variant whose rule holds."""
-    # short runs: many of them a tile
-    if (
-        not channels_last
-        and gpu.sms <= rows
-        and 16 <= col_run <= 16384
-        and lib.pow2(col_runs) * max(16, lib.pow2(col_run)) > 16384
-        and not strided
-    ):
-        return "lines_loop", dict(
-            BLOCK=(BLOCK := max(16, lib.pow2(col_run))), LINES=16384 // BLOCK, num_warps=8,
-        )  # fmt: skip
-    # a row fits in registers, its runs as lines
-    if (
-        not channels_last
-        and 512 <= cols
-        and lib.pow2(col_runs) * max(16, lib.pow2(col_run)) <= min(32768, 2 * lib.pow2(cols))
-        and not strided
-    ):
-        return "lines", dict(
-            LINES=(LINES := lib.pow2(col_runs)), BLOCK=(BLOCK := max(16, lib.pow2(col_run))),
-            num_warps=min(16, max(1, LINES * BLOCK // 1024)),
-        )  # fmt: skip
-    # too few rows to fill the GPU: several programs share a row
-    if not channels_last and rows < 2 * gpu.sms and cols > 8192:
-        return "split", dict(
-            BLOCK=(BLOCK := min(4096 // min(4, lib.pow2(max(1, rows))), max(16, lib.pow2(col_run)))),
-            ROWS=(ROWS := min(16, 4096 // BLOCK, lib.pow2(max(1, rows)))),
-            PARTS=(PARTS := lib.spread(16 * gpu.sms, lib.cdiv(rows, ROWS), min(256, lib.cdiv(cols, BLOCK)))),
-            CHUNK=lib.cdiv(col_runs * lib.cdiv(col_run, BLOCK), PARTS), PARTS_POW2=max(PARTS, 256),
-            num_warps=4,
-        )  # fmt: skip
-    # a row fits in registers
-    if not channels_last and 0 < cols <= (16384 if in_f64 else 32768) and not strided:
-        BLOCK = max(4, lib.pow2(cols))
-        num_warps = (
-            max(4, BLOCK // 512) if not aligned and BLOCK <= 16384
-            else 2 if BLOCK <= 2048
-            else 4 if BLOCK <= 8192
-            else 16 if BLOCK <= 16384
-            else 32
-        )  # fmt: skip
-        return "rows", dict(
-            BLOCK=BLOCK, ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
-            num_warps=num_warps,
-        )  # fmt: skip
-    # any width
-    if not channels_last:
-        return "loop", dict(
-            BLOCK=(BLOCK := min(256 if strided else 4096, max(16, lib.pow2(col_run)))),
-            ROWS=32 if strided else 4096 // BLOCK, num_warps=8,
-        )  # fmt: skip
-    # a row fits in registers
-    if 0 < cols <= (16384 if in_f64 else 32768) and not strided and cols <= 4096:
-        BLOCK = max(4, lib.pow2(cols))
-        num_warps = (
-            max(4, BLOCK // 512) if not aligned and BLOCK <= 16384
-            else 2 if BLOCK <= 2048
-            else 4 if BLOCK <= 8192
-            else 16 if BLOCK <= 16384
-            else 32
-        )  # fmt: skip
-        return "channels_rows", dict(
-            BLOCK=BLOCK, ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
-            num_warps=num_warps,
-        )  # fmt: skip
-    # groups of a few channels: a tile holds eight, and several programs share them
-    if cols > 4096:
-        ROWS = 8
-        BLOCK = 256
-        PARTS = lib.pow2(
-            max(
-                1,
-                min(
-                    256, lib.cdiv(8 * gpu.sms, max(1, lib.cdiv(rows, ROWS))), lib.cdiv(cols, BLOCK)
-                ),
-            )
-        )
-        return "channels_split", dict(
-            ROWS=ROWS, BLOCK=BLOCK, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
-            PARTS_POW2=max(PARTS, 256), num_warps=4,
-        )  # fmt: skip
-    # any width
-    return "channels_loop", dict(
-        ROWS=(ROWS := min(32, lib.pow2(max(1, rows))) if strided else 1),
-        BLOCK=8192 // ROWS if strided else 4096, num_warps=8,
-    )  # fmt: skip
-
-
-def launch_group_norm(x, gain, bias, y, eps, groups) -> None:
-    """Computes y with the variant that `choose` returns. Does not check operands."""
-    N = x.shape[0]
-    C = x.shape[1]
-    Cg = C // groups
-    batch = math.prod(y.shape[2:])
-    bias = lib.reshaped(bias, groups, Cg)
-    gain = lib.reshaped(gain, groups, Cg)
-    rows = N * groups
-    in_f64 = torch.float64 in (x.dtype, gain.dtype, bias.dtype)
-    variant, config = choose_group_norm(
-        rows=rows, cols=batch * Cg, col_run=batch, col_runs=Cg,
-        channels_last=y.stride(1) < y.stride(-1), strided=False,
-        aligned=batch * Cg * y.element_size() % 8 == 0, in_f64=in_f64, gpu=lib.gpu(x.device),
-    )  # fmt: skip
-    compute = torch.float64 if in_f64 else torch.float32
-    COMPUTE = tl.float64 if in_f64 else tl.float32
-    if COMPUTE == tl.float64 and not isinstance(eps, torch.Tensor):
-        # A Python number reaches a kernel as f32.
-        eps = torch.full((), eps, dtype=torch.float64, device=x.device)
-    constants = dict(
-        COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor), groups=groups,
-        enable_fp_fusion=True,
-    )  # fmt: skip
-    if variant == "lines_loop":
-        x = lib.reshaped(x, N * groups, batch * Cg)
-        y = y.view(N * groups, batch * Cg)
-        grid = (rows,)
-        group_norm_lines_loop[grid](
-            x, gain, bias, y, eps, Cg, batch, batch * Cg, *x.stride(), *gain.stride(),
-            *bias.stride(), *y.stride(),
-            VEC=lib.vec(batch, x.stride(0), y.stride(0)), **constants, **config,
-        )  # fmt: skip
-    elif variant == "lines":
-        x = lib.reshaped(x, N * groups, batch * Cg)
-        y = y.view(N * groups, batch * Cg)
-        grid = (rows,)
-        group_norm_lines[grid](
-            x, gain, bias, y, eps, Cg, batch, batch * Cg, *x.stride(), *gain.stride(),
-            *bias.stride(), *y.stride(),
-            VEC=lib.vec(batch, x.stride(0), y.stride(0)), **constants, **config,
-        )  # fmt: skip
-    elif variant == "split":
-        PARTS = config["PARTS"]
-        x = lib.reshaped(x, N * groups, batch * Cg)
-        y = y.view(N * groups, batch * Cg)
-        mu_part = torch.empty((rows, PARTS), dtype=compute, device=x.device)
-        var_sum_part = torch.empty((rows, PARTS), dtype=compute, device=x.device)
-        var_sum_count = torch.empty((rows, PARTS), dtype=compute, device=x.device)
-        grid = (lib.cdiv(rows, config["ROWS"]), PARTS)
-        for PASS in (1, 2):
-            group_norm_loop[grid](
-                x, gain, bias, y, eps, N * groups, Cg, batch, batch * Cg, *x.stride(), *gain.stride(),
-                *bias.stride(), *y.stride(),
-                VEC=lib.vec(batch, x.stride(0), y.stride(0)), **constants, PASS=PASS,
-                mu_part_ptr=mu_part, var_sum_part_ptr=var_sum_part, var_sum_count_ptr=var_sum_count,
-                **config,
-            )  # fmt: skip
-    elif variant == "rows":
-        x = lib.reshaped(x, N * groups, batch * Cg)
-        y = y.view(N * groups, batch * Cg)
-        grid = (lib.cdiv(rows, config["ROWS"]),)
-        group_norm_rows[grid](
-            x, gain, bias, y, eps, N * groups, batch * Cg, batch, *x.stride(), *gain.stride(),
-            *bias.stride(), *y.stride(),
-            VEC=lib.vec(batch * Cg, x.stride(0), y.stride(0)), **constants, **config,
-        )  # fmt: skip
-    elif variant == "loop":
-        x = lib.reshaped(x, N * groups, batch * Cg)
-        y = y.view(N * groups, batch * Cg)
-        grid = (lib.cdiv(rows, config["ROWS"]),)
-        group_norm_loop[grid](
-            x, gain, bias, y, eps, N * groups, Cg, batch, batch * Cg, *x.stride(), *gain.stride(),
-            *bias.stride(), *y.stride(),
-            VEC=lib.vec(batch, x.stride(0), y.stride(0)), **constants, **config,
-        )  # fmt: skip
-    elif variant == "channels_rows":
-        x = lib.reshaped(x, N, groups, Cg, batch)
-        y = y.view(N, groups, Cg, batch)
-        grid = (lib.cdiv(rows, config["ROWS"]),)
-        group_norm_channels_rows[grid](
-            x, gain, bias, y, eps, N * groups, batch * Cg, Cg, *x.stride(), *gain.stride(),
-            *bias.stride(), *y.stride(),
-            VEC=lib.vec(x.stride(0), x.stride(1), x.stride(2), y.stride(0), y.stride(1), y.stride(2)),
-            **constants, **config,
-        )  # fmt: skip
-    elif variant == "channels_split":
-        PARTS = config["PARTS"]
-        x = lib.reshaped(x, N, groups, Cg, batch)
-        y = y.view(N, groups, Cg, batch)
-        mu_part = torch.empty((rows, PARTS), dtype=compute, device=x.device)
-        var_sum_part = torch.empty((rows, PARTS), dtype=compute, device=x.device)
-        var_sum_count = torch.empty((rows, PARTS), dtype=compute, device=x.device)
-        grid = (lib.cdiv(rows, config["ROWS"]), PARTS)
-        for PASS in (1, 2):
-            group_norm_channels_loop[grid](
-                x, gain, bias, y, eps, N * groups, batch * Cg, Cg, *x.stride(), *gain.stride(),
-                *bias.stride(), *y.stride(),
-                PLACE=tl.int32 if batch * Cg < 2_000_000_000 else tl.int64,
-                VEC=lib.vec(x.stride(0), x.stride(1), x.stride(2), y.stride(0), y.stride(1), y.stride(2)),
-                **constants, PASS=PASS, mu_part_ptr=mu_part, var_sum_part_ptr=var_sum_part,
-                var_sum_count_ptr=var_sum_count, **config,
-            )  # fmt: skip
-    else:
-        x = lib.reshaped(x, N, groups, Cg, batch)
-        y = y.view(N, groups, Cg, batch)
-        grid = (lib.cdiv(rows, config["ROWS"]),)
-        group_norm_channels_loop[grid](
-            x, gain, bias, y, eps, N * groups, batch * Cg, Cg, *x.stride(), *gain.stride(),
-            *bias.stride(), *y.stride(),
-            PLACE=tl.int32 if batch * Cg < 2_000_000_000 else tl.int64,
-            VEC=lib.vec(x.stride(0), x.stride(1), x.stride(2), y.stride(0), y.stride(1), y.stride(2)),
-            **constants, **config,
-        )  # fmt: skip
-
-
-def allocate_group_norm(
-    x: torch.Tensor,
-    gain: torch.Tensor,
-    bias: torch.Tensor,
-    groups: int = 1,
-    eps: float | torch.Tensor = 1e-05,
-) -> torch.Tensor:
-    """Checks the operands of group_norm and allocates its results. Raises ValueError if an operand does not fit."""
-    lib.check_dtype(x, "group_norm: x", torch.float64, torch.float32, torch.float16, torch.bfloat16)
-    lib.check_rank(x, "group_norm: x", 2, "[N, C, ...]")
-    lib.check_dtype(
-        gain, "group_norm: gain", torch.float64, torch.float32, torch.float16, torch.bfloat16
-    )
-    lib.check_rank(gain, "group_norm: gain", 1, "[C]")
-    lib.check_device(gain, "group_norm: gain", x.device, " (from x)")
-    lib.check_dtype(bias, "group_norm: bias", gain.dtype, source=" (U, from gain)")
-    lib.check_rank(bias, "group_norm: bias", 1, "[C]")
-    lib.check_device(bias, "group_norm: bias", x.device, " (from x)")
-    if isinstance(eps, torch.Tensor):
-        if eps.dim() != 0:
-            raise ValueError(
-                f"group_norm: eps: expected number or a 0-dim tensor, given a {eps.dim()}-dim tensor"
-            )
-        lib.check_device(eps, "group_norm: eps", x.device, " (from x)")
-    if type(groups) is not int:
-        raise ValueError(f"group_norm: groups: expected int, given {groups!r}")
-    N = x.shape[0]
-    C = x.shape[1]
-    lib.check_size(gain.shape[0], "group_norm: gain: dim 0 (C)", C, " (from x)")
-    lib.check_size(bias.shape[0], "group_norm: bias: dim 0 (C)", C, " (from x)")
-    if groups < 1:
-        raise ValueError(f"group_norm: requires groups >= 1: {groups} < {1}")
-    Cg = C // groups
-    if Cg < 0:
-        raise ValueError(f"group_norm: size Cg = C // groups is negative: {Cg}")
-    if (C % groups) != 0:
-        raise ValueError(
-            f"group_norm: requires C % groups == 0: {C % groups} != {0} (C = {C} from x, groups = {groups})"
-        )
-    y = torch.empty(
-        (N, C, *x.shape[2:]), dtype=x.dtype, device=x.device, memory_format=lib.memory_format(x)
-    )
-    return y
-
-
-def group_norm_reference(
-    x: torch.Tensor,
-    gain: torch.Tensor,
-    bias: torch.Tensor,
-    groups: int = 1,
-    eps: float | torch.Tensor = 1e-05,
-) -> torch.Tensor:
-    """The spec of group_norm in torch, line by line."""
-    T = x.dtype
-    compute = torch.float64 if torch.float64 in (x.dtype, gain.dtype) else torch.float32
-    x = x.to(compute)
-    gain = gain.to(compute)
-    bias = bias.to(compute)
-    eps = torch.as_tensor(eps, dtype=compute, device=x.device)
-    N = x.shape[0]
-    C = x.shape[1]
-    Cg = C // groups
-    batch = x.shape[2:]
-    rows = batch.numel()
-    x = x.reshape(N, C, rows)
-
-    # mu[n, g < groups] = mean[c < Cg, ...](x[n, c + g * Cg, ...])
-    mu = x.unflatten(1, (groups, Cg)).sum((-2, -1)) / (Cg * rows)
-
-    # var[n, g] = mean[c < Cg, ...]((x[n, c + g * Cg, ...] - mu[n, g]) ** 2)
-    var = ((x.unflatten(1, (groups, Cg)) - mu[:, :, None, None]) ** 2).sum((-2, -1)) / (Cg * rows)
-
-    # y[n, c, ...] = (x[n, c, ...] - mu[n, c // Cg]) * rsqrt(var[n, c // Cg] + eps) * gain[c] +
-    #     bias[c]
-    n = torch.arange(N, device=x.device)[:, None, None]
-    c = torch.arange(C, device=x.device)[:, None]
-    y = (
-        (x - mu[n, c // Cg]) * torch.rsqrt(var[n, c // Cg] + eps) * gain[:, None] + bias[:, None]
-    ).to(T)
-
-    return y.reshape(N, C, *batch)
-
-
-def group_norm_torch(
-    x: torch.Tensor,
-    gain: torch.Tensor,
-    bias: torch.Tensor,
-    groups: int = 1,
-    eps: float | torch.Tensor = 1e-05,
-) -> torch.Tensor:
-    """The `ref` of group_norm: the torch call that it must equal. CPU tensors use it."""
-    T = x.dtype
-    compute = torch.float64 if torch.float64 in (x.dtype, gain.dtype) else torch.float32
-    x = x.to(compute)
-    gain = gain.to(compute)
-    bias = bias.to(compute)
-    eps = float(eps)
-    y = torch.nn.functional.group_norm(x, groups, gain, bias, eps)
-    return y.to(T)
-
-
-@runtime.op(
-    "specs/group_norm.op",
-    lib=12,
-    allocate=allocate_group_norm,
-    reference=group_norm_reference,
-    equals=group_norm_torch,
-    linear=(("gain", "bias"),),
-    forward="group_norm_forward",
-)
-def group_norm(
-    x: torch.Tensor,
-    gain: torch.Tensor,
-    bias: torch.Tensor,
-    groups: int = 1,
-    eps: float | torch.Tensor = 1e-05,
-) -> torch.Tensor:
-    """Returns y: T[N, C, ...], given x: T[N, C, ...], gain: U[C], bias: U[C].
-
-    T is f64, f32, f16 or bf16; U is f64, f32, f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
-    """
-    y = allocate_group_norm(x, gain, bias, groups, eps)
-    if not lib.runs_kernels(x):
-        return lib.apart(group_norm_torch(x, gain, bias, groups, eps), x, gain, bias)
-    if y.numel() > 0:
-        with torch.cuda.device_of(x):
-            launch_group_norm(x, gain, bias, y, eps, groups)
-    return y
-
-
-@triton.jit
 def group_norm_forward_rows(
     x_ptr, mu_kept_ptr, var_kept_ptr, gain_ptr, bias_ptr, y_ptr, eps, rows, cols, batch,
     x_row, x_col, mu_kept_row, var_kept_row, gain_c1, gain_c0, bias_c1, bias_c0, y_row,
@@ -998,7 +350,97 @@ def group_norm_forward_channels_loop(
             tl.store(y_ptr + n * y_n + c1 * y_c1 + c0 * y_c0 + b * y_b, y, mask=inside)
 
 
-choose_group_norm_forward = choose_group_norm
+def choose_group_norm_forward(
+    rows: int, cols: int, col_run: int, col_runs: int, channels_last: bool, strided: bool,
+    aligned: bool, in_f64: bool, gpu: lib.Gpu,
+) -> tuple[str, dict]:  # fmt: skip
+    """Returns (variant, config) of a call: the first variant whose rule holds."""
+    # short runs: many of them a tile
+    if (
+        not channels_last
+        and gpu.sms <= rows
+        and 16 <= col_run <= 16384
+        and lib.pow2(col_runs) * max(16, lib.pow2(col_run)) > 16384
+        and not strided
+    ):
+        return "lines_loop", dict(
+            BLOCK=(BLOCK := max(16, lib.pow2(col_run))), LINES=16384 // BLOCK, num_warps=8,
+        )  # fmt: skip
+    # a row fits in registers, its runs as lines
+    if (
+        not channels_last
+        and 512 <= cols
+        and lib.pow2(col_runs) * max(16, lib.pow2(col_run)) <= min(32768, 2 * lib.pow2(cols))
+        and not strided
+    ):
+        return "lines", dict(
+            LINES=(LINES := lib.pow2(col_runs)), BLOCK=(BLOCK := max(16, lib.pow2(col_run))),
+            num_warps=min(16, max(1, LINES * BLOCK // 1024)),
+        )  # fmt: skip
+    # too few rows to fill the GPU: several programs share a row
+    if not channels_last and rows < 2 * gpu.sms and cols > 8192:
+        return "split", dict(
+            BLOCK=(BLOCK := min(4096 // min(4, lib.pow2(max(1, rows))), max(16, lib.pow2(col_run)))),
+            ROWS=(ROWS := min(16, 4096 // BLOCK, lib.pow2(max(1, rows)))),
+            PARTS=(PARTS := lib.spread(16 * gpu.sms, lib.cdiv(rows, ROWS), min(256, lib.cdiv(cols, BLOCK)))),
+            CHUNK=lib.cdiv(col_runs * lib.cdiv(col_run, BLOCK), PARTS), PARTS_POW2=max(PARTS, 256),
+            num_warps=4,
+        )  # fmt: skip
+    # a row fits in registers
+    if not channels_last and 0 < cols <= (16384 if in_f64 else 32768) and not strided:
+        BLOCK = max(4, lib.pow2(cols))
+        num_warps = (
+            max(4, BLOCK // 512) if not aligned and BLOCK <= 16384
+            else 2 if BLOCK <= 2048
+            else 4 if BLOCK <= 8192
+            else 16 if BLOCK <= 16384
+            else 32
+        )  # fmt: skip
+        return "rows", dict(
+            BLOCK=BLOCK, ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
+            num_warps=num_warps,
+        )  # fmt: skip
+    # any width
+    if not channels_last:
+        return "loop", dict(
+            BLOCK=(BLOCK := min(256 if strided else 4096, max(16, lib.pow2(col_run)))),
+            ROWS=32 if strided else 4096 // BLOCK, num_warps=8,
+        )  # fmt: skip
+    # a row fits in registers
+    if 0 < cols <= (16384 if in_f64 else 32768) and not strided and cols <= 4096:
+        BLOCK = max(4, lib.pow2(cols))
+        num_warps = (
+            max(4, BLOCK // 512) if not aligned and BLOCK <= 16384
+            else 2 if BLOCK <= 2048
+            else 4 if BLOCK <= 8192
+            else 16 if BLOCK <= 16384
+            else 32
+        )  # fmt: skip
+        return "channels_rows", dict(
+            BLOCK=BLOCK, ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
+            num_warps=num_warps,
+        )  # fmt: skip
+    # groups of a few channels: a tile holds eight, and several programs share them
+    if cols > 4096:
+        ROWS = 8
+        BLOCK = 256
+        PARTS = lib.pow2(
+            max(
+                1,
+                min(
+                    256, lib.cdiv(8 * gpu.sms, max(1, lib.cdiv(rows, ROWS))), lib.cdiv(cols, BLOCK)
+                ),
+            )
+        )
+        return "channels_split", dict(
+            ROWS=ROWS, BLOCK=BLOCK, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
+            PARTS_POW2=max(PARTS, 256), num_warps=4,
+        )  # fmt: skip
+    # any width
+    return "channels_loop", dict(
+        ROWS=(ROWS := min(32, lib.pow2(max(1, rows))) if strided else 1),
+        BLOCK=8192 // ROWS if strided else 4096, num_warps=8,
+    )  # fmt: skip
 
 
 def launch_group_norm_forward(x, gain, bias, y, mu_kept, var_kept, eps, groups) -> None:
@@ -1138,40 +580,8 @@ def allocate_group_norm_forward(
     eps: float | torch.Tensor = 1e-05,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Checks the operands of group_norm_forward and allocates its results. Raises ValueError if an operand does not fit."""
-    lib.check_dtype(x, "group_norm: x", torch.float64, torch.float32, torch.float16, torch.bfloat16)
-    lib.check_rank(x, "group_norm: x", 2, "[N, C, ...]")
-    lib.check_dtype(
-        gain, "group_norm: gain", torch.float64, torch.float32, torch.float16, torch.bfloat16
-    )
-    lib.check_rank(gain, "group_norm: gain", 1, "[C]")
-    lib.check_device(gain, "group_norm: gain", x.device, " (from x)")
-    lib.check_dtype(bias, "group_norm: bias", gain.dtype, source=" (U, from gain)")
-    lib.check_rank(bias, "group_norm: bias", 1, "[C]")
-    lib.check_device(bias, "group_norm: bias", x.device, " (from x)")
-    if isinstance(eps, torch.Tensor):
-        if eps.dim() != 0:
-            raise ValueError(
-                f"group_norm: eps: expected number or a 0-dim tensor, given a {eps.dim()}-dim tensor"
-            )
-        lib.check_device(eps, "group_norm: eps", x.device, " (from x)")
-    if type(groups) is not int:
-        raise ValueError(f"group_norm: groups: expected int, given {groups!r}")
+    y = allocate_group_norm(x, gain, bias, groups, eps)
     N = x.shape[0]
-    C = x.shape[1]
-    lib.check_size(gain.shape[0], "group_norm: gain: dim 0 (C)", C, " (from x)")
-    lib.check_size(bias.shape[0], "group_norm: bias: dim 0 (C)", C, " (from x)")
-    if groups < 1:
-        raise ValueError(f"group_norm: requires groups >= 1: {groups} < {1}")
-    Cg = C // groups
-    if Cg < 0:
-        raise ValueError(f"group_norm: size Cg = C // groups is negative: {Cg}")
-    if (C % groups) != 0:
-        raise ValueError(
-            f"group_norm: requires C % groups == 0: {C % groups} != {0} (C = {C} from x, groups = {groups})"
-        )
-    y = torch.empty(
-        (N, C, *x.shape[2:]), dtype=x.dtype, device=x.device, memory_format=lib.memory_format(x)
-    )
     mu_kept = torch.empty(
         (N, groups),
         dtype=(
@@ -1264,6 +674,145 @@ def group_norm_forward(
         with torch.cuda.device_of(x):
             launch_group_norm_forward(x, gain, bias, y, mu_kept, var_kept, eps, groups)
     return y, mu_kept, var_kept
+
+
+def launch_group_norm(x, gain, bias, y, eps, groups) -> None:
+    """Runs the kernels of group_norm_forward, and drops what they keep. Does not check operands."""
+    N = x.shape[0]
+    compute = torch.float64 if torch.float64 in (x.dtype, gain.dtype, bias.dtype) else torch.float32
+    mu_kept = torch.empty((N, groups), dtype=compute, device=x.device)
+    var_kept = torch.empty((N, groups), dtype=compute, device=x.device)
+    launch_group_norm_forward(x, gain, bias, y, mu_kept, var_kept, eps, groups)
+
+
+def allocate_group_norm(
+    x: torch.Tensor,
+    gain: torch.Tensor,
+    bias: torch.Tensor,
+    groups: int = 1,
+    eps: float | torch.Tensor = 1e-05,
+) -> torch.Tensor:
+    """Checks the operands of group_norm and allocates its results. Raises ValueError if an operand does not fit."""
+    lib.check_dtype(x, "group_norm: x", torch.float64, torch.float32, torch.float16, torch.bfloat16)
+    lib.check_rank(x, "group_norm: x", 2, "[N, C, ...]")
+    lib.check_dtype(
+        gain, "group_norm: gain", torch.float64, torch.float32, torch.float16, torch.bfloat16
+    )
+    lib.check_rank(gain, "group_norm: gain", 1, "[C]")
+    lib.check_device(gain, "group_norm: gain", x.device, " (from x)")
+    lib.check_dtype(bias, "group_norm: bias", gain.dtype, source=" (U, from gain)")
+    lib.check_rank(bias, "group_norm: bias", 1, "[C]")
+    lib.check_device(bias, "group_norm: bias", x.device, " (from x)")
+    if isinstance(eps, torch.Tensor):
+        if eps.dim() != 0:
+            raise ValueError(
+                f"group_norm: eps: expected number or a 0-dim tensor, given a {eps.dim()}-dim tensor"
+            )
+        lib.check_device(eps, "group_norm: eps", x.device, " (from x)")
+    if type(groups) is not int:
+        raise ValueError(f"group_norm: groups: expected int, given {groups!r}")
+    N = x.shape[0]
+    C = x.shape[1]
+    lib.check_size(gain.shape[0], "group_norm: gain: dim 0 (C)", C, " (from x)")
+    lib.check_size(bias.shape[0], "group_norm: bias: dim 0 (C)", C, " (from x)")
+    if groups < 1:
+        raise ValueError(f"group_norm: requires groups >= 1: {groups} < {1}")
+    Cg = C // groups
+    if Cg < 0:
+        raise ValueError(f"group_norm: size Cg = C // groups is negative: {Cg}")
+    if (C % groups) != 0:
+        raise ValueError(
+            f"group_norm: requires C % groups == 0: {C % groups} != {0} (C = {C} from x, groups = {groups})"
+        )
+    y = torch.empty(
+        (N, C, *x.shape[2:]), dtype=x.dtype, device=x.device, memory_format=lib.memory_format(x)
+    )
+    return y
+
+
+def group_norm_reference(
+    x: torch.Tensor,
+    gain: torch.Tensor,
+    bias: torch.Tensor,
+    groups: int = 1,
+    eps: float | torch.Tensor = 1e-05,
+) -> torch.Tensor:
+    """The spec of group_norm in torch, line by line."""
+    T = x.dtype
+    compute = torch.float64 if torch.float64 in (x.dtype, gain.dtype) else torch.float32
+    x = x.to(compute)
+    gain = gain.to(compute)
+    bias = bias.to(compute)
+    eps = torch.as_tensor(eps, dtype=compute, device=x.device)
+    N = x.shape[0]
+    C = x.shape[1]
+    Cg = C // groups
+    batch = x.shape[2:]
+    rows = batch.numel()
+    x = x.reshape(N, C, rows)
+
+    # mu[n, g < groups] = mean[c < Cg, ...](x[n, c + g * Cg, ...])
+    mu = x.unflatten(1, (groups, Cg)).sum((-2, -1)) / (Cg * rows)
+
+    # var[n, g] = mean[c < Cg, ...]((x[n, c + g * Cg, ...] - mu[n, g]) ** 2)
+    var = ((x.unflatten(1, (groups, Cg)) - mu[:, :, None, None]) ** 2).sum((-2, -1)) / (Cg * rows)
+
+    # y[n, c, ...] = (x[n, c, ...] - mu[n, c // Cg]) * rsqrt(var[n, c // Cg] + eps) * gain[c] +
+    #     bias[c]
+    n = torch.arange(N, device=x.device)[:, None, None]
+    c = torch.arange(C, device=x.device)[:, None]
+    y = (
+        (x - mu[n, c // Cg]) * torch.rsqrt(var[n, c // Cg] + eps) * gain[:, None] + bias[:, None]
+    ).to(T)
+
+    return y.reshape(N, C, *batch)
+
+
+def group_norm_torch(
+    x: torch.Tensor,
+    gain: torch.Tensor,
+    bias: torch.Tensor,
+    groups: int = 1,
+    eps: float | torch.Tensor = 1e-05,
+) -> torch.Tensor:
+    """The `ref` of group_norm: the torch call that it must equal. CPU tensors use it."""
+    T = x.dtype
+    compute = torch.float64 if torch.float64 in (x.dtype, gain.dtype) else torch.float32
+    x = x.to(compute)
+    gain = gain.to(compute)
+    bias = bias.to(compute)
+    eps = float(eps)
+    y = torch.nn.functional.group_norm(x, groups, gain, bias, eps)
+    return y.to(T)
+
+
+@runtime.op(
+    "specs/group_norm.op",
+    lib=12,
+    allocate=allocate_group_norm,
+    reference=group_norm_reference,
+    equals=group_norm_torch,
+    linear=(("gain", "bias"),),
+    forward="group_norm_forward",
+)
+def group_norm(
+    x: torch.Tensor,
+    gain: torch.Tensor,
+    bias: torch.Tensor,
+    groups: int = 1,
+    eps: float | torch.Tensor = 1e-05,
+) -> torch.Tensor:
+    """Returns y: T[N, C, ...], given x: T[N, C, ...], gain: U[C], bias: U[C].
+
+    T is f64, f32, f16 or bf16; U is f64, f32, f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
+    """
+    y = allocate_group_norm(x, gain, bias, groups, eps)
+    if not lib.runs_kernels(x):
+        return lib.apart(group_norm_torch(x, gain, bias, groups, eps), x, gain, bias)
+    if y.numel() > 0:
+        with torch.cuda.device_of(x):
+            launch_group_norm(x, gain, bias, y, eps, groups)
+    return y
 
 
 @triton.jit

@@ -21,590 +21,6 @@ from tritongen import lib, runtime
 
 
 @triton.jit
-def instance_norm_rows(
-    x_ptr, gain_ptr, bias_ptr, y_ptr, eps, rows, cols, C, x_row, x_col, gain_c, bias_c,
-    y_row, y_col,
-    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
-    ROWS: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
-    """Each program holds ROWS whole rows in registers, and reads every element once."""
-    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
-    cols, x_row = cols // VEC * VEC, x_row // VEC * VEC
-    y_row = y_row // VEC * VEC
-    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
-    inside = (row < rows) & (col < cols)
-    eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
-    c = row % C
-    x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=0.0).to(COMPUTE)
-    # mu[n, c] = mean[...](x[n, c, ...])
-    mu = lib.mean_of(x, inside, cols, 1)
-    # var[n, c] = mean[...]((x[n, c, ...] - mu[n, c]) ** 2)
-    t = x - mu
-    var = tl.sum(tl.where(inside, t * t, 0.0), 1, keep_dims=True) / cols
-    rsqrt_var = lib.rsqrt(var + eps)
-    gain = tl.load(gain_ptr + c * gain_c, mask=row < rows).to(COMPUTE)
-    bias = tl.load(bias_ptr + c * bias_c, mask=row < rows).to(COMPUTE)
-    # y[n, c, ...] = (x[n, c, ...] - mu[n, c]) * rsqrt(var[n, c] + eps) * gain[c] +
-    #     bias[c]
-    y = (x - mu) * rsqrt_var * gain + bias
-    tl.store(y_ptr + row * y_row + col * y_col, y, mask=inside)
-
-
-@triton.jit
-def instance_norm_loop(
-    x_ptr, gain_ptr, bias_ptr, y_ptr, eps, rows, cols, C, x_row, x_col, gain_c, bias_c,
-    y_row, y_col,
-    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
-    ROWS: tl.constexpr, BLOCK: tl.constexpr,
-    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
-    mu_part_ptr=None, var_sum_part_ptr=None, var_sum_count_ptr=None,
-):  # fmt: skip
-    """Each program handles ROWS rows of any width, BLOCK elements at a time, in two passes over each row.
-
-    With PASS > 0, PARTS programs share the rows. Each launch before the last stores the state of one CHUNK of columns.
-    """
-    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
-    cols, x_row = cols // VEC * VEC, x_row // VEC * VEC
-    y_row = y_row // VEC * VEC
-    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part, begin, end = 0, 0, tl.cast(cols, tl.int64)
-    if PASS > 0:
-        part = tl.program_id(1).to(tl.int64)
-        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
-    eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
-    c = row % C
-    # mu[n, c] = mean[...](x[n, c, ...])
-    # var[n, c] = mean[...]((x[n, c, ...] - mu[n, c]) ** 2)
-    if PASS <= 1:
-        mu = tl.full((ROWS, 1), float("nan"), COMPUTE)
-        var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
-        var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
-        for start in range(begin, end, BLOCK):
-            col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-            inside = (row < rows) & (col < cols)
-            x = tl.load(
-                x_ptr + row * x_row + col * x_col,
-                mask=inside,
-                other=0.0,
-                eviction_policy="evict_last" if PASS == 0 else "",
-            ).to(COMPUTE)
-            mu, var_sum, var_sum_count = lib.take_moments(
-                mu, var_sum, var_sum_count, x, inside, tl.minimum(end - start, BLOCK)
-            )
-        if PASS == 1:
-            tl.store(mu_part_ptr + row * PARTS + part, mu, mask=row < rows)
-            tl.store(var_sum_part_ptr + row * PARTS + part, var_sum, mask=row < rows)
-            tl.store(var_sum_count_ptr + row * PARTS + part, var_sum_count, mask=row < rows)
-    else:
-        parts = tl.arange(0, PARTS_POW2)[None, :]
-        there = (row < rows) & (parts < PARTS)
-        mu_parts = tl.load(mu_part_ptr + row * PARTS + parts, mask=there, other=float("nan"))
-        var_sum_parts = tl.load(var_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
-        var_sum_counts = tl.load(var_sum_count_ptr + row * PARTS + parts, mask=there, other=0.0)
-        mu, var_sum = lib.merge_moments(mu_parts, var_sum_parts, var_sum_counts)
-    if PASS != 1:
-        var = var_sum / cols
-        rsqrt_var = lib.rsqrt(var + eps)
-        for start in range(begin, end, BLOCK):
-            col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-            inside = (row < rows) & (col < cols)
-            x = tl.load(
-                x_ptr + row * x_row + col * x_col, mask=inside, eviction_policy="evict_first"
-            ).to(COMPUTE)
-            gain = tl.load(gain_ptr + c * gain_c, mask=row < rows).to(COMPUTE)
-            bias = tl.load(bias_ptr + c * bias_c, mask=row < rows).to(COMPUTE)
-            # y[n, c, ...] = (x[n, c, ...] - mu[n, c]) * rsqrt(var[n, c] + eps) * gain[c] +
-            #     bias[c]
-            y = (x - mu) * rsqrt_var * gain + bias
-            tl.store(y_ptr + row * y_row + col * y_col, y, mask=inside)
-
-
-@triton.jit
-def instance_norm_two_pass(
-    tickets_ptr, x_ptr, mu_part_ptr, var_sum_part_ptr, var_sum_count_ptr, gain_ptr,
-    bias_ptr, y_ptr, eps, rows, cols, C, x_row, x_col, gain_c, bias_c, y_row, y_col,
-    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
-    ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS_POW2: tl.constexpr, LAG: tl.constexpr,
-):  # fmt: skip
-    """Program `ticket` reduces a block to mu, var_sum. Then it writes an earlier block, which L2 still holds."""
-    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
-    cols, x_row = cols // VEC * VEC, x_row // VEC * VEC
-    y_row = y_row // VEC * VEC
-    blocks = lib.blocks(cols, BLOCK)
-    eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
-    # Tickets are in the order in which programs start, so no program waits for one that has not started.
-    ticket = tl.atomic_add(tickets_ptr, 1, sem="relaxed")
-
-    if ticket < lib.blocks(rows, ROWS) * blocks:
-        tile, part = ticket // blocks, ticket % blocks
-        row = tile.to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-        start = part * BLOCK
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < cols)
-        # mu[n, c] = mean[...](x[n, c, ...])
-        # var[n, c] = mean[...]((x[n, c, ...] - mu[n, c]) ** 2)
-        mu = tl.full((ROWS, 1), float("nan"), COMPUTE)
-        var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
-        var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
-        x = tl.load(
-            x_ptr + row * x_row + col * x_col, mask=inside, other=0.0, eviction_policy="evict_last"
-        ).to(COMPUTE)
-        mu, var_sum, var_sum_count = lib.take_moments(
-            mu, var_sum, var_sum_count, x, inside, tl.minimum(cols - start, BLOCK)
-        )
-        tl.store(mu_part_ptr + row * blocks + part, mu, mask=row < rows)
-        tl.store(var_sum_part_ptr + row * blocks + part, var_sum, mask=row < rows)
-        tl.store(var_sum_count_ptr + row * blocks + part, var_sum_count, mask=row < rows)
-        tl.debug_barrier()  # store everything before counting it
-        tl.atomic_add(tickets_ptr + 1 + tile, 1, sem="release")
-
-    lagging = ticket - blocks - LAG
-    if lagging >= 0:
-        tile, part = lagging // blocks, lagging % blocks
-        row = tile.to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-        start = part * BLOCK
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < cols)
-        parts = tl.arange(0, PARTS_POW2)[None, :]
-        # Wait until every block of these rows has stored its partial results.
-        while tl.atomic_add(tickets_ptr + 1 + tile, 0, sem="acquire") < blocks:
-            pass
-        there = (row < rows) & (parts < blocks)
-        c = row % C
-        mu_parts = tl.load(mu_part_ptr + row * blocks + parts, mask=there, other=float("nan"))
-        var_sum_parts = tl.load(var_sum_part_ptr + row * blocks + parts, mask=there, other=0.0)
-        var_sum_counts = tl.load(var_sum_count_ptr + row * blocks + parts, mask=there, other=0.0)
-        mu, var_sum = lib.merge_moments(mu_parts, var_sum_parts, var_sum_counts)
-        var = var_sum / cols
-        rsqrt_var = lib.rsqrt(var + eps)
-        x = tl.load(
-            x_ptr + row * x_row + col * x_col, mask=inside, eviction_policy="evict_first"
-        ).to(COMPUTE)
-        gain = tl.load(gain_ptr + c * gain_c, mask=row < rows).to(COMPUTE)
-        bias = tl.load(bias_ptr + c * bias_c, mask=row < rows).to(COMPUTE)
-        # y[n, c, ...] = (x[n, c, ...] - mu[n, c]) * rsqrt(var[n, c] + eps) * gain[c] +
-        #     bias[c]
-        y = (x - mu) * rsqrt_var * gain + bias
-        tl.store(y_ptr + row * y_row + col * y_col, y, mask=inside)
-
-
-@triton.jit
-def instance_norm_channels_rows(
-    x_ptr, gain_ptr, bias_ptr, y_ptr, eps, rows, cols, C, x_n, x_c, x_col, gain_c, bias_c,
-    y_n, y_c, y_col,
-    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
-    ROWS: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
-    """Each program holds ROWS whole rows in registers, and reads every element once."""
-    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
-    cols, x_n = cols // VEC * VEC, x_n // VEC * VEC
-    x_c, y_n = x_c // VEC * VEC, y_n // VEC * VEC
-    y_c = y_c // VEC * VEC
-    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
-    inside = (row < rows) & (col < cols)
-    eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
-    n = row // C
-    c = row % C
-    x = tl.load(x_ptr + n * x_n + c * x_c + col * x_col, mask=inside, other=0.0).to(COMPUTE)
-    # mu[n, c] = mean[...](x[n, c, ...])
-    mu = lib.mean_of(x, inside, cols, 1)
-    # var[n, c] = mean[...]((x[n, c, ...] - mu[n, c]) ** 2)
-    t = x - mu
-    var = tl.sum(tl.where(inside, t * t, 0.0), 1, keep_dims=True) / cols
-    rsqrt_var = lib.rsqrt(var + eps)
-    gain = tl.load(gain_ptr + c * gain_c, mask=row < rows).to(COMPUTE)
-    bias = tl.load(bias_ptr + c * bias_c, mask=row < rows).to(COMPUTE)
-    # y[n, c, ...] = (x[n, c, ...] - mu[n, c]) * rsqrt(var[n, c] + eps) * gain[c] +
-    #     bias[c]
-    y = (x - mu) * rsqrt_var * gain + bias
-    tl.store(y_ptr + n * y_n + c * y_c + col * y_col, y, mask=inside)
-
-
-@triton.jit
-def instance_norm_channels_loop(
-    x_ptr, gain_ptr, bias_ptr, y_ptr, eps, rows, cols, C, x_n, x_c, x_col, gain_c, bias_c,
-    y_n, y_c, y_col,
-    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
-    ROWS: tl.constexpr, BLOCK: tl.constexpr,
-    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
-    mu_part_ptr=None, var_sum_part_ptr=None, var_sum_count_ptr=None,
-):  # fmt: skip
-    """Each program handles ROWS rows of any width, BLOCK elements at a time, in two passes over each row.
-
-    With PASS > 0, PARTS programs share the rows. Each launch before the last stores the state of one CHUNK of columns.
-    """
-    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
-    cols, x_n = cols // VEC * VEC, x_n // VEC * VEC
-    x_c, y_n = x_c // VEC * VEC, y_n // VEC * VEC
-    y_c = y_c // VEC * VEC
-    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part, begin, end = 0, 0, tl.cast(cols, tl.int64)
-    if PASS > 0:
-        part = tl.program_id(1).to(tl.int64)
-        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
-    eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
-    n = row // C
-    c = row % C
-    # mu[n, c] = mean[...](x[n, c, ...])
-    # var[n, c] = mean[...]((x[n, c, ...] - mu[n, c]) ** 2)
-    if PASS <= 1:
-        mu = tl.full((ROWS, 1), float("nan"), COMPUTE)
-        var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
-        var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
-        for start in range(begin, end, BLOCK):
-            col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-            inside = (row < rows) & (col < cols)
-            x = tl.load(
-                x_ptr + n * x_n + c * x_c + col * x_col,
-                mask=inside,
-                other=0.0,
-                eviction_policy="evict_last" if PASS == 0 else "",
-            ).to(COMPUTE)
-            mu, var_sum, var_sum_count = lib.take_moments(
-                mu, var_sum, var_sum_count, x, inside, tl.minimum(end - start, BLOCK)
-            )
-        if PASS == 1:
-            tl.store(mu_part_ptr + row * PARTS + part, mu, mask=row < rows)
-            tl.store(var_sum_part_ptr + row * PARTS + part, var_sum, mask=row < rows)
-            tl.store(var_sum_count_ptr + row * PARTS + part, var_sum_count, mask=row < rows)
-    else:
-        parts = tl.arange(0, PARTS_POW2)[None, :]
-        there = (row < rows) & (parts < PARTS)
-        mu_parts = tl.load(mu_part_ptr + row * PARTS + parts, mask=there, other=float("nan"))
-        var_sum_parts = tl.load(var_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
-        var_sum_counts = tl.load(var_sum_count_ptr + row * PARTS + parts, mask=there, other=0.0)
-        mu, var_sum = lib.merge_moments(mu_parts, var_sum_parts, var_sum_counts)
-    if PASS != 1:
-        var = var_sum / cols
-        rsqrt_var = lib.rsqrt(var + eps)
-        for start in range(begin, end, BLOCK):
-            col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-            inside = (row < rows) & (col < cols)
-            x = tl.load(
-                x_ptr + n * x_n + c * x_c + col * x_col, mask=inside, eviction_policy="evict_first"
-            ).to(COMPUTE)
-            gain = tl.load(gain_ptr + c * gain_c, mask=row < rows).to(COMPUTE)
-            bias = tl.load(bias_ptr + c * bias_c, mask=row < rows).to(COMPUTE)
-            # y[n, c, ...] = (x[n, c, ...] - mu[n, c]) * rsqrt(var[n, c] + eps) * gain[c] +
-            #     bias[c]
-            y = (x - mu) * rsqrt_var * gain + bias
-            tl.store(y_ptr + n * y_n + c * y_c + col * y_col, y, mask=inside)
-
-
-def choose_instance_norm(
-    rows: int, cols: int, channels_last: bool, strided: bool, aligned: bool, in_f64: bool,
-    itemsize: int, gpu: lib.Gpu,
-) -> tuple[str, dict]:  # fmt: skip
-    """Returns (variant, config) of a call: the first variant whose rule holds."""
-    # x does not fit in L2, but the data between its two reads does
-    if (
-        not channels_last
-        and not strided
-        and gpu.forward_progress
-        and itemsize <= 2
-        and cols % 8 == 0
-        and 131072 < cols <= 2**22
-        and rows * cols > 2**25
-    ):
-        return "two_pass", dict(
-            BLOCK=(BLOCK := 8192), ROWS=1, LAG=2 * gpu.sms, num_warps=(num_warps := 4),
-            PARTS_POW2=max(lib.pow2(lib.cdiv(cols, BLOCK)), 32 * num_warps), maxnreg=80,
-        )  # fmt: skip
-    # too few rows to fill the GPU: several programs share a row
-    if (
-        not channels_last
-        and lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms
-        and cols > ((512 if 32 <= rows < 16 * gpu.sms else 2048) if strided else 32768)
-    ):
-        ROWS = min(32, lib.pow2(max(1, rows))) if strided else 1
-        BLOCK = 8192 // ROWS if strided else 8192 if cols >= 262144 else 4096
-        PARTS = lib.spread(
-            (4 if strided else 128 if cols >= 262144 else 16) * gpu.sms,
-            lib.cdiv(rows, ROWS),
-            min(256 if strided else 1024, lib.cdiv(cols, BLOCK)),
-        )
-        return "split", dict(
-            ROWS=ROWS, BLOCK=BLOCK, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
-            PARTS_POW2=max(PARTS, 256), num_warps=8,
-        )  # fmt: skip
-    # a row fits in registers
-    if (
-        not channels_last
-        and 0 < cols <= (16384 if in_f64 else 32768)
-        and not strided
-        and (aligned or cols <= 8192 or 4 * cols > 3 * lib.pow2(cols))
-    ):
-        return "rows", dict(
-            BLOCK=(BLOCK := max(4, lib.pow2(cols))),
-            ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
-            num_warps=2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32,
-        )  # fmt: skip
-    # any width
-    if not channels_last:
-        ROWS = min(32, lib.pow2(max(1, rows))) if strided else 1
-        BLOCK = (
-            8192 // ROWS if strided
-            else 4096 if not aligned
-            else 16384 if cols <= 65536
-            else 32768
-        )  # fmt: skip
-        return "loop", dict(
-            ROWS=ROWS, BLOCK=BLOCK,
-            num_warps=8 if strided else BLOCK // 512 if not aligned else 16 if cols <= 65536 else 32,
-        )  # fmt: skip
-    # too few rows to fill the GPU: several programs share a row
-    if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (
-        (512 if 32 <= rows < 16 * gpu.sms else 2048) if strided else 32768
-    ):
-        ROWS = min(32, lib.pow2(max(1, rows))) if strided else 1
-        BLOCK = 8192 // ROWS if strided else 8192 if cols >= 262144 else 4096
-        PARTS = lib.spread(
-            (4 if strided else 128 if cols >= 262144 else 16) * gpu.sms,
-            lib.cdiv(rows, ROWS),
-            min(256 if strided else 1024, lib.cdiv(cols, BLOCK)),
-        )
-        return "channels_split", dict(
-            ROWS=ROWS, BLOCK=BLOCK, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
-            PARTS_POW2=max(PARTS, 256), num_warps=8,
-        )  # fmt: skip
-    # short rows with elements far apart in memory: neighbouring rows are adjacent
-    if strided and 0 < cols <= 512:
-        return "channels_strided", dict(
-            BLOCK=(BLOCK := max(16, lib.pow2(cols))),
-            ROWS=max(1, (8192 if BLOCK > 128 and not in_f64 else 4096) // BLOCK),
-            num_warps=4 if BLOCK <= 128 and not in_f64 else 8,
-        )  # fmt: skip
-    # a row fits in registers
-    if 0 < cols <= (16384 if in_f64 else 32768) and not strided:
-        BLOCK = max(4, lib.pow2(cols))
-        num_warps = (
-            max(4, BLOCK // 512) if not aligned and BLOCK <= 16384
-            else 2 if BLOCK <= 2048
-            else 4 if BLOCK <= 8192
-            else 16 if BLOCK <= 16384
-            else 32
-        )  # fmt: skip
-        return "channels_rows", dict(
-            BLOCK=BLOCK, ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
-            num_warps=num_warps,
-        )  # fmt: skip
-    # any width
-    return "channels_loop", dict(
-        ROWS=(ROWS := min(32, lib.pow2(max(1, rows))) if strided else 1),
-        BLOCK=8192 // ROWS if strided else 4096, num_warps=8,
-    )  # fmt: skip
-
-
-def launch_instance_norm(x, gain, bias, y, eps) -> None:
-    """Computes y with the variant that `choose` returns. Does not check operands."""
-    N = x.shape[0]
-    C = x.shape[1]
-    batch = math.prod(y.shape[2:])
-    rows = C * N
-    in_f64 = torch.float64 in (x.dtype, gain.dtype, bias.dtype)
-    variant, config = choose_instance_norm(
-        rows=rows, cols=batch, channels_last=y.stride(1) < y.stride(-1),
-        strided=y.stride(1) < y.stride(-1), aligned=batch * y.element_size() % 8 == 0,
-        in_f64=in_f64, itemsize=y.element_size(), gpu=lib.gpu(x.device),
-    )  # fmt: skip
-    BLOCK, ROWS = config["BLOCK"], config["ROWS"]
-    compute = torch.float64 if in_f64 else torch.float32
-    COMPUTE = tl.float64 if in_f64 else tl.float32
-    if COMPUTE == tl.float64 and not isinstance(eps, torch.Tensor):
-        # A Python number reaches a kernel as f32.
-        eps = torch.full((), eps, dtype=torch.float64, device=x.device)
-    constants = dict(
-        COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor), enable_fp_fusion=True,
-    )  # fmt: skip
-    if variant == "two_pass":
-        x = lib.reshaped(x, C * N, batch)
-        y = y.view(C * N, batch)
-        mu_part = torch.empty((rows, lib.cdiv(batch, BLOCK)), dtype=compute, device=x.device)
-        var_sum_part = torch.empty((rows, lib.cdiv(batch, BLOCK)), dtype=compute, device=x.device)
-        var_sum_count = torch.empty((rows, lib.cdiv(batch, BLOCK)), dtype=compute, device=x.device)
-        tickets = torch.zeros((1 + lib.cdiv(rows, ROWS),), dtype=torch.int32, device=x.device)
-        grid = ((lib.cdiv(rows, ROWS) + 1) * lib.cdiv(batch, BLOCK) + config["LAG"],)
-        instance_norm_two_pass[grid](
-            tickets, x, mu_part, var_sum_part, var_sum_count, gain, bias, y, eps, C * N, batch, C,
-            *x.stride(), gain.stride(0), bias.stride(0), *y.stride(),
-            VEC=lib.vec(batch, x.stride(0), y.stride(0)), **constants, **config,
-        )  # fmt: skip
-    elif variant == "split":
-        PARTS = config["PARTS"]
-        x = lib.reshaped(x, C * N, batch)
-        y = y.view(C * N, batch)
-        mu_part = torch.empty((rows, PARTS), dtype=compute, device=x.device)
-        var_sum_part = torch.empty((rows, PARTS), dtype=compute, device=x.device)
-        var_sum_count = torch.empty((rows, PARTS), dtype=compute, device=x.device)
-        grid = (lib.cdiv(rows, ROWS), PARTS)
-        for PASS in (1, 2):
-            instance_norm_loop[grid](
-                x, gain, bias, y, eps, C * N, batch, C, *x.stride(), gain.stride(0), bias.stride(0),
-                *y.stride(),
-                VEC=lib.vec(batch, x.stride(0), y.stride(0)), **constants, PASS=PASS,
-                mu_part_ptr=mu_part, var_sum_part_ptr=var_sum_part, var_sum_count_ptr=var_sum_count,
-                **config,
-            )  # fmt: skip
-    elif variant == "rows":
-        x = lib.reshaped(x, C * N, batch)
-        y = y.view(C * N, batch)
-        grid = (lib.cdiv(rows, ROWS),)
-        instance_norm_rows[grid](
-            x, gain, bias, y, eps, C * N, batch, C, *x.stride(), gain.stride(0), bias.stride(0),
-            *y.stride(),
-            VEC=lib.vec(batch, x.stride(0), y.stride(0)), **constants, **config,
-        )  # fmt: skip
-    elif variant == "loop":
-        x = lib.reshaped(x, C * N, batch)
-        y = y.view(C * N, batch)
-        grid = (lib.cdiv(rows, ROWS),)
-        instance_norm_loop[grid](
-            x, gain, bias, y, eps, C * N, batch, C, *x.stride(), gain.stride(0), bias.stride(0),
-            *y.stride(),
-            VEC=lib.vec(batch, x.stride(0), y.stride(0)), **constants, **config,
-        )  # fmt: skip
-    elif variant == "channels_split":
-        PARTS = config["PARTS"]
-        x = lib.reshaped(x, N, C, batch)
-        y = y.view(N, C, batch)
-        mu_part = torch.empty((rows, PARTS), dtype=compute, device=x.device)
-        var_sum_part = torch.empty((rows, PARTS), dtype=compute, device=x.device)
-        var_sum_count = torch.empty((rows, PARTS), dtype=compute, device=x.device)
-        grid = (lib.cdiv(rows, ROWS), PARTS)
-        for PASS in (1, 2):
-            instance_norm_channels_loop[grid](
-                x, gain, bias, y, eps, C * N, batch, C, *x.stride(), gain.stride(0), bias.stride(0),
-                *y.stride(),
-                VEC=lib.vec(batch, x.stride(0), x.stride(1), y.stride(0), y.stride(1)), **constants,
-                PASS=PASS, mu_part_ptr=mu_part, var_sum_part_ptr=var_sum_part,
-                var_sum_count_ptr=var_sum_count, **config,
-            )  # fmt: skip
-    elif variant in ("channels_strided", "channels_rows"):
-        x = lib.reshaped(x, N, C, batch)
-        y = y.view(N, C, batch)
-        grid = (lib.cdiv(rows, ROWS),)
-        instance_norm_channels_rows[grid](
-            x, gain, bias, y, eps, C * N, batch, C, *x.stride(), gain.stride(0), bias.stride(0),
-            *y.stride(),
-            VEC=lib.vec(batch, x.stride(0), x.stride(1), y.stride(0), y.stride(1)), **constants,
-            **config,
-        )  # fmt: skip
-    else:
-        x = lib.reshaped(x, N, C, batch)
-        y = y.view(N, C, batch)
-        grid = (lib.cdiv(rows, ROWS),)
-        instance_norm_channels_loop[grid](
-            x, gain, bias, y, eps, C * N, batch, C, *x.stride(), gain.stride(0), bias.stride(0),
-            *y.stride(),
-            VEC=lib.vec(batch, x.stride(0), x.stride(1), y.stride(0), y.stride(1)), **constants,
-            **config,
-        )  # fmt: skip
-
-
-def allocate_instance_norm(
-    x: torch.Tensor, gain: torch.Tensor, bias: torch.Tensor, eps: float | torch.Tensor = 1e-05
-) -> torch.Tensor:
-    """Checks the operands of instance_norm and allocates its results. Raises ValueError if an operand does not fit."""
-    lib.check_dtype(
-        x, "instance_norm: x", torch.float64, torch.float32, torch.float16, torch.bfloat16
-    )
-    lib.check_rank(x, "instance_norm: x", 2, "[N, C, ...]")
-    lib.check_dtype(
-        gain, "instance_norm: gain", torch.float64, torch.float32, torch.float16, torch.bfloat16
-    )
-    lib.check_rank(gain, "instance_norm: gain", 1, "[C]")
-    lib.check_device(gain, "instance_norm: gain", x.device, " (from x)")
-    lib.check_dtype(bias, "instance_norm: bias", gain.dtype, source=" (U, from gain)")
-    lib.check_rank(bias, "instance_norm: bias", 1, "[C]")
-    lib.check_device(bias, "instance_norm: bias", x.device, " (from x)")
-    if isinstance(eps, torch.Tensor):
-        if eps.dim() != 0:
-            raise ValueError(
-                f"instance_norm: eps: expected number or a 0-dim tensor, given a {eps.dim()}-dim tensor"
-            )
-        lib.check_device(eps, "instance_norm: eps", x.device, " (from x)")
-    N = x.shape[0]
-    C = x.shape[1]
-    lib.check_size(gain.shape[0], "instance_norm: gain: dim 0 (C)", C, " (from x)")
-    lib.check_size(bias.shape[0], "instance_norm: bias: dim 0 (C)", C, " (from x)")
-    y = torch.empty(
-        (N, C, *x.shape[2:]), dtype=x.dtype, device=x.device, memory_format=lib.memory_format(x)
-    )
-    return y
-
-
-def instance_norm_reference(
-    x: torch.Tensor, gain: torch.Tensor, bias: torch.Tensor, eps: float | torch.Tensor = 1e-05
-) -> torch.Tensor:
-    """The spec of instance_norm in torch, line by line."""
-    T = x.dtype
-    compute = torch.float64 if torch.float64 in (x.dtype, gain.dtype) else torch.float32
-    x = x.to(compute)
-    gain = gain.to(compute)
-    bias = bias.to(compute)
-    eps = torch.as_tensor(eps, dtype=compute, device=x.device)
-    N = x.shape[0]
-    C = x.shape[1]
-    batch = x.shape[2:]
-    rows = batch.numel()
-    x = x.reshape(N, C, rows)
-
-    # mu[n, c] = mean[...](x[n, c, ...])
-    mu = x.sum(-1) / rows
-
-    # var[n, c] = mean[...]((x[n, c, ...] - mu[n, c]) ** 2)
-    var = ((x - mu[:, :, None]) ** 2).sum(-1) / rows
-
-    # y[n, c, ...] = (x[n, c, ...] - mu[n, c]) * rsqrt(var[n, c] + eps) * gain[c] + bias[c]
-    y = (
-        (x - mu[:, :, None]) * torch.rsqrt(var[:, :, None] + eps) * gain[:, None] + bias[:, None]
-    ).to(T)
-
-    return y.reshape(N, C, *batch)
-
-
-def instance_norm_torch(
-    x: torch.Tensor, gain: torch.Tensor, bias: torch.Tensor, eps: float | torch.Tensor = 1e-05
-) -> torch.Tensor:
-    """The `ref` of instance_norm: the torch call that it must equal. CPU tensors use it."""
-    T = x.dtype
-    compute = torch.float64 if torch.float64 in (x.dtype, gain.dtype) else torch.float32
-    x = x.to(compute)
-    gain = gain.to(compute)
-    bias = bias.to(compute)
-    eps = float(eps)
-    y = torch.nn.functional.instance_norm(x, None, None, gain, bias, True, 0.1, eps)
-    return y.to(T)
-
-
-@runtime.op(
-    "specs/instance_norm.op",
-    lib=12,
-    allocate=allocate_instance_norm,
-    reference=instance_norm_reference,
-    equals=instance_norm_torch,
-    linear=(("gain", "bias"),),
-    forward="instance_norm_forward",
-)
-def instance_norm(
-    x: torch.Tensor, gain: torch.Tensor, bias: torch.Tensor, eps: float | torch.Tensor = 1e-05
-) -> torch.Tensor:
-    """Returns y: T[N, C, ...], given x: T[N, C, ...], gain: U[C], bias: U[C].
-
-    T is f64, f32, f16 or bf16; U is f64, f32, f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
-    """
-    y = allocate_instance_norm(x, gain, bias, eps)
-    if not lib.runs_kernels(x):
-        return lib.apart(instance_norm_torch(x, gain, bias, eps), x, gain, bias)
-    if y.numel() > 0:
-        with torch.cuda.device_of(x):
-            launch_instance_norm(x, gain, bias, y, eps)
-    return y
-
-
-@triton.jit
 def instance_norm_forward_rows(
     x_ptr, mu_kept_ptr, var_kept_ptr, gain_ptr, bias_ptr, y_ptr, eps, rows, cols, C, x_row,
     x_col, mu_kept_row, var_kept_row, gain_c, bias_c, y_row, y_col,
@@ -892,7 +308,108 @@ def instance_norm_forward_channels_loop(
             tl.store(y_ptr + n * y_n + c * y_c + col * y_col, y, mask=inside)
 
 
-choose_instance_norm_forward = choose_instance_norm
+def choose_instance_norm_forward(
+    rows: int, cols: int, channels_last: bool, strided: bool, aligned: bool, in_f64: bool,
+    itemsize: int, gpu: lib.Gpu,
+) -> tuple[str, dict]:  # fmt: skip
+    """Returns (variant, config) of a call: the first variant whose rule holds."""
+    # x does not fit in L2, but the data between its two reads does
+    if (
+        not channels_last
+        and not strided
+        and gpu.forward_progress
+        and itemsize <= 2
+        and cols % 8 == 0
+        and 131072 < cols <= 2**22
+        and rows * cols > 2**25
+    ):
+        return "two_pass", dict(
+            BLOCK=(BLOCK := 8192), ROWS=1, LAG=2 * gpu.sms, num_warps=(num_warps := 4),
+            PARTS_POW2=max(lib.pow2(lib.cdiv(cols, BLOCK)), 32 * num_warps), maxnreg=80,
+        )  # fmt: skip
+    # too few rows to fill the GPU: several programs share a row
+    if (
+        not channels_last
+        and lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms
+        and cols > ((512 if 32 <= rows < 16 * gpu.sms else 2048) if strided else 32768)
+    ):
+        ROWS = min(32, lib.pow2(max(1, rows))) if strided else 1
+        BLOCK = 8192 // ROWS if strided else 8192 if cols >= 262144 else 4096
+        PARTS = lib.spread(
+            (4 if strided else 128 if cols >= 262144 else 16) * gpu.sms,
+            lib.cdiv(rows, ROWS),
+            min(256 if strided else 1024, lib.cdiv(cols, BLOCK)),
+        )
+        return "split", dict(
+            ROWS=ROWS, BLOCK=BLOCK, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
+            PARTS_POW2=max(PARTS, 256), num_warps=8,
+        )  # fmt: skip
+    # a row fits in registers
+    if (
+        not channels_last
+        and 0 < cols <= (16384 if in_f64 else 32768)
+        and not strided
+        and (aligned or cols <= 8192 or 4 * cols > 3 * lib.pow2(cols))
+    ):
+        return "rows", dict(
+            BLOCK=(BLOCK := max(4, lib.pow2(cols))),
+            ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
+            num_warps=2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32,
+        )  # fmt: skip
+    # any width
+    if not channels_last:
+        ROWS = min(32, lib.pow2(max(1, rows))) if strided else 1
+        BLOCK = (
+            8192 // ROWS if strided
+            else 4096 if not aligned
+            else 16384 if cols <= 65536
+            else 32768
+        )  # fmt: skip
+        return "loop", dict(
+            ROWS=ROWS, BLOCK=BLOCK,
+            num_warps=8 if strided else BLOCK // 512 if not aligned else 16 if cols <= 65536 else 32,
+        )  # fmt: skip
+    # too few rows to fill the GPU: several programs share a row
+    if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (
+        (512 if 32 <= rows < 16 * gpu.sms else 2048) if strided else 32768
+    ):
+        ROWS = min(32, lib.pow2(max(1, rows))) if strided else 1
+        BLOCK = 8192 // ROWS if strided else 8192 if cols >= 262144 else 4096
+        PARTS = lib.spread(
+            (4 if strided else 128 if cols >= 262144 else 16) * gpu.sms,
+            lib.cdiv(rows, ROWS),
+            min(256 if strided else 1024, lib.cdiv(cols, BLOCK)),
+        )
+        return "channels_split", dict(
+            ROWS=ROWS, BLOCK=BLOCK, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
+            PARTS_POW2=max(PARTS, 256), num_warps=8,
+        )  # fmt: skip
+    # short rows with elements far apart in memory: neighbouring rows are adjacent
+    if strided and 0 < cols <= 512:
+        return "channels_strided", dict(
+            BLOCK=(BLOCK := max(16, lib.pow2(cols))),
+            ROWS=max(1, (8192 if BLOCK > 128 and not in_f64 else 4096) // BLOCK),
+            num_warps=4 if BLOCK <= 128 and not in_f64 else 8,
+        )  # fmt: skip
+    # a row fits in registers
+    if 0 < cols <= (16384 if in_f64 else 32768) and not strided:
+        BLOCK = max(4, lib.pow2(cols))
+        num_warps = (
+            max(4, BLOCK // 512) if not aligned and BLOCK <= 16384
+            else 2 if BLOCK <= 2048
+            else 4 if BLOCK <= 8192
+            else 16 if BLOCK <= 16384
+            else 32
+        )  # fmt: skip
+        return "channels_rows", dict(
+            BLOCK=BLOCK, ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
+            num_warps=num_warps,
+        )  # fmt: skip
+    # any width
+    return "channels_loop", dict(
+        ROWS=(ROWS := min(32, lib.pow2(max(1, rows))) if strided else 1),
+        BLOCK=8192 // ROWS if strided else 4096, num_warps=8,
+    )  # fmt: skip
 
 
 def launch_instance_norm_forward(x, gain, bias, y, mu_kept, var_kept, eps) -> None:
@@ -1014,31 +531,9 @@ def allocate_instance_norm_forward(
     x: torch.Tensor, gain: torch.Tensor, bias: torch.Tensor, eps: float | torch.Tensor = 1e-05
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Checks the operands of instance_norm_forward and allocates its results. Raises ValueError if an operand does not fit."""
-    lib.check_dtype(
-        x, "instance_norm: x", torch.float64, torch.float32, torch.float16, torch.bfloat16
-    )
-    lib.check_rank(x, "instance_norm: x", 2, "[N, C, ...]")
-    lib.check_dtype(
-        gain, "instance_norm: gain", torch.float64, torch.float32, torch.float16, torch.bfloat16
-    )
-    lib.check_rank(gain, "instance_norm: gain", 1, "[C]")
-    lib.check_device(gain, "instance_norm: gain", x.device, " (from x)")
-    lib.check_dtype(bias, "instance_norm: bias", gain.dtype, source=" (U, from gain)")
-    lib.check_rank(bias, "instance_norm: bias", 1, "[C]")
-    lib.check_device(bias, "instance_norm: bias", x.device, " (from x)")
-    if isinstance(eps, torch.Tensor):
-        if eps.dim() != 0:
-            raise ValueError(
-                f"instance_norm: eps: expected number or a 0-dim tensor, given a {eps.dim()}-dim tensor"
-            )
-        lib.check_device(eps, "instance_norm: eps", x.device, " (from x)")
+    y = allocate_instance_norm(x, gain, bias, eps)
     N = x.shape[0]
     C = x.shape[1]
-    lib.check_size(gain.shape[0], "instance_norm: gain: dim 0 (C)", C, " (from x)")
-    lib.check_size(bias.shape[0], "instance_norm: bias: dim 0 (C)", C, " (from x)")
-    y = torch.empty(
-        (N, C, *x.shape[2:]), dtype=x.dtype, device=x.device, memory_format=lib.memory_format(x)
-    )
     mu_kept = torch.empty(
         (N, C),
         dtype=(
@@ -1119,6 +614,117 @@ def instance_norm_forward(
         with torch.cuda.device_of(x):
             launch_instance_norm_forward(x, gain, bias, y, mu_kept, var_kept, eps)
     return y, mu_kept, var_kept
+
+
+def launch_instance_norm(x, gain, bias, y, eps) -> None:
+    """Runs the kernels of instance_norm_forward, and drops what they keep. Does not check operands."""
+    N = x.shape[0]
+    C = x.shape[1]
+    compute = torch.float64 if torch.float64 in (x.dtype, gain.dtype, bias.dtype) else torch.float32
+    mu_kept = torch.empty((N, C), dtype=compute, device=x.device)
+    var_kept = torch.empty((N, C), dtype=compute, device=x.device)
+    launch_instance_norm_forward(x, gain, bias, y, mu_kept, var_kept, eps)
+
+
+def allocate_instance_norm(
+    x: torch.Tensor, gain: torch.Tensor, bias: torch.Tensor, eps: float | torch.Tensor = 1e-05
+) -> torch.Tensor:
+    """Checks the operands of instance_norm and allocates its results. Raises ValueError if an operand does not fit."""
+    lib.check_dtype(
+        x, "instance_norm: x", torch.float64, torch.float32, torch.float16, torch.bfloat16
+    )
+    lib.check_rank(x, "instance_norm: x", 2, "[N, C, ...]")
+    lib.check_dtype(
+        gain, "instance_norm: gain", torch.float64, torch.float32, torch.float16, torch.bfloat16
+    )
+    lib.check_rank(gain, "instance_norm: gain", 1, "[C]")
+    lib.check_device(gain, "instance_norm: gain", x.device, " (from x)")
+    lib.check_dtype(bias, "instance_norm: bias", gain.dtype, source=" (U, from gain)")
+    lib.check_rank(bias, "instance_norm: bias", 1, "[C]")
+    lib.check_device(bias, "instance_norm: bias", x.device, " (from x)")
+    if isinstance(eps, torch.Tensor):
+        if eps.dim() != 0:
+            raise ValueError(
+                f"instance_norm: eps: expected number or a 0-dim tensor, given a {eps.dim()}-dim tensor"
+            )
+        lib.check_device(eps, "instance_norm: eps", x.device, " (from x)")
+    N = x.shape[0]
+    C = x.shape[1]
+    lib.check_size(gain.shape[0], "instance_norm: gain: dim 0 (C)", C, " (from x)")
+    lib.check_size(bias.shape[0], "instance_norm: bias: dim 0 (C)", C, " (from x)")
+    y = torch.empty(
+        (N, C, *x.shape[2:]), dtype=x.dtype, device=x.device, memory_format=lib.memory_format(x)
+    )
+    return y
+
+
+def instance_norm_reference(
+    x: torch.Tensor, gain: torch.Tensor, bias: torch.Tensor, eps: float | torch.Tensor = 1e-05
+) -> torch.Tensor:
+    """The spec of instance_norm in torch, line by line."""
+    T = x.dtype
+    compute = torch.float64 if torch.float64 in (x.dtype, gain.dtype) else torch.float32
+    x = x.to(compute)
+    gain = gain.to(compute)
+    bias = bias.to(compute)
+    eps = torch.as_tensor(eps, dtype=compute, device=x.device)
+    N = x.shape[0]
+    C = x.shape[1]
+    batch = x.shape[2:]
+    rows = batch.numel()
+    x = x.reshape(N, C, rows)
+
+    # mu[n, c] = mean[...](x[n, c, ...])
+    mu = x.sum(-1) / rows
+
+    # var[n, c] = mean[...]((x[n, c, ...] - mu[n, c]) ** 2)
+    var = ((x - mu[:, :, None]) ** 2).sum(-1) / rows
+
+    # y[n, c, ...] = (x[n, c, ...] - mu[n, c]) * rsqrt(var[n, c] + eps) * gain[c] + bias[c]
+    y = (
+        (x - mu[:, :, None]) * torch.rsqrt(var[:, :, None] + eps) * gain[:, None] + bias[:, None]
+    ).to(T)
+
+    return y.reshape(N, C, *batch)
+
+
+def instance_norm_torch(
+    x: torch.Tensor, gain: torch.Tensor, bias: torch.Tensor, eps: float | torch.Tensor = 1e-05
+) -> torch.Tensor:
+    """The `ref` of instance_norm: the torch call that it must equal. CPU tensors use it."""
+    T = x.dtype
+    compute = torch.float64 if torch.float64 in (x.dtype, gain.dtype) else torch.float32
+    x = x.to(compute)
+    gain = gain.to(compute)
+    bias = bias.to(compute)
+    eps = float(eps)
+    y = torch.nn.functional.instance_norm(x, None, None, gain, bias, True, 0.1, eps)
+    return y.to(T)
+
+
+@runtime.op(
+    "specs/instance_norm.op",
+    lib=12,
+    allocate=allocate_instance_norm,
+    reference=instance_norm_reference,
+    equals=instance_norm_torch,
+    linear=(("gain", "bias"),),
+    forward="instance_norm_forward",
+)
+def instance_norm(
+    x: torch.Tensor, gain: torch.Tensor, bias: torch.Tensor, eps: float | torch.Tensor = 1e-05
+) -> torch.Tensor:
+    """Returns y: T[N, C, ...], given x: T[N, C, ...], gain: U[C], bias: U[C].
+
+    T is f64, f32, f16 or bf16; U is f64, f32, f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
+    """
+    y = allocate_instance_norm(x, gain, bias, eps)
+    if not lib.runs_kernels(x):
+        return lib.apart(instance_norm_torch(x, gain, bias, eps), x, gain, bias)
+    if y.numel() > 0:
+        with torch.cuda.device_of(x):
+            launch_instance_norm(x, gain, bias, y, eps)
+    return y
 
 
 @triton.jit

@@ -20,354 +20,6 @@ from tritongen import lib, runtime
 
 
 @triton.jit
-def linear_cross_entropy_part(
-    x_tiles, w_tiles, target_ptr, a_parts_ptr, lse_sum_terms_parts_ptr, hit_parts_ptr, M, V,
-    K, target_0, a_parts_0, a_parts_1, lse_sum_terms_parts_0, lse_sum_terms_parts_1,
-    hit_parts_0, hit_parts_1,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
-    PARTS: tl.constexpr,
-):  # fmt: skip
-    """BLOCK_M m a program of each part, BLOCK_N v a turn of its loop."""
-    m_tiles = tl.cdiv(M, BLOCK_M)
-    first_m = (tl.program_id(0) % m_tiles) * BLOCK_M
-    m = first_m + tl.arange(0, BLOCK_M).to(tl.int64)
-    program = tl.program_id(0) // m_tiles
-    part = program.to(tl.int64)
-    a = tl.full((BLOCK_M, 1), float("-inf"), tl.float32)
-    lse_sum_terms = tl.zeros((BLOCK_M, 1), tl.float32)
-    hit = tl.zeros((BLOCK_M, 1), tl.float32)
-    chunk = tl.cdiv(V, PARTS * BLOCK_N) * BLOCK_N
-    first = part.to(tl.int32) * chunk
-    stop = tl.minimum(V, first + chunk)
-    target = tl.load(target_ptr + m[:, None] * target_0, mask=m[:, None] < M)
-    for start in range(first, stop, BLOCK_N):
-        v = start + tl.arange(0, BLOCK_N).to(tl.int64)
-        z = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
-        for start_k2 in range(0, K, BLOCK_K):
-            x = x_tiles.load([first_m, start_k2]).reshape(BLOCK_M, BLOCK_K)
-            w = w_tiles.load([start, start_k2]).reshape(BLOCK_N, BLOCK_K)
-            # z[m, v] = sum[k](x[m, k] * w[v, k])
-            z = tl.dot(x, w.T, z)
-        # a[m] = max[v](z[m, v])
-        a_new = tl.maximum(
-            a, tl.max(tl.where(v[None, :] < stop, z, float("-inf")), 1, keep_dims=True)
-        )
-        a_base = tl.where(a_new == float("-inf"), 0.0, a_new * 1.44269504)
-        a_moved = tl.exp2(a * 1.44269504 - a_base)
-        a = a_new
-        lse_sum_terms = lse_sum_terms * a_moved + tl.sum(
-            tl.where(v[None, :] < stop, tl.exp2(z * 1.44269504 - a_base), 0.0), 1, keep_dims=True
-        )
-        # hit[m] = sum[v](where(v == target[m], z[m, v], 0))
-        hit += tl.sum(
-            tl.where((v[None, :] < stop) & (v[None, :] == target), z, 0.0), 1, keep_dims=True
-        )
-    tl.store(a_parts_ptr + part * a_parts_0 + m[:, None] * a_parts_1, a, mask=m[:, None] < M)
-    tl.store(
-        lse_sum_terms_parts_ptr + part * lse_sum_terms_parts_0 + m[:, None] * lse_sum_terms_parts_1,
-        lse_sum_terms,
-        mask=m[:, None] < M,
-    )
-    tl.store(
-        hit_parts_ptr + part * hit_parts_0 + m[:, None] * hit_parts_1, hit, mask=m[:, None] < M
-    )
-
-
-@triton.jit
-def linear_cross_entropy_merge(
-    a_parts_ptr, lse_sum_terms_parts_ptr, hit_parts_ptr, target_ptr, loss_ptr, M, a_parts_0,
-    a_parts_1, lse_sum_terms_parts_0, lse_sum_terms_parts_1, hit_parts_0, hit_parts_1,
-    target_0, loss_0,
-    EVEN: tl.constexpr, ignore: tl.constexpr, VEC: tl.constexpr, BLOCK_P: tl.constexpr,
-    PARTS: tl.constexpr,
-):  # fmt: skip
-    """A program of each m, all part at once."""
-    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
-    a_parts_1, lse_sum_terms_parts_1 = a_parts_1 // VEC * VEC, lse_sum_terms_parts_1 // VEC * VEC
-    hit_parts_1 = hit_parts_1 // VEC * VEC
-    m = tl.program_id(0).to(tl.int64)
-    part = tl.arange(0, BLOCK_P).to(tl.int64)
-    in_part = part[:, None] < (BLOCK_P if EVEN else PARTS)
-    a_parts = tl.load(
-        a_parts_ptr + part[:, None] * a_parts_0 + m * a_parts_1, mask=in_part, other=float("-inf")
-    )
-    # a[m] = max[v](z[m, v])
-    a = tl.reduce(a_parts, None, lib.nan_max)
-    lse_sum_terms_parts = tl.load(
-        lse_sum_terms_parts_ptr + part[:, None] * lse_sum_terms_parts_0 + m * lse_sum_terms_parts_1,
-        mask=in_part,
-        other=0.0,
-    )
-    lse_sum_terms = tl.sum(
-        tl.where(
-            in_part,
-            tl.where(a_parts == float("-inf"), 0.0, lib.exp(a_parts - a)) * lse_sum_terms_parts,
-            0.0,
-        )
-    )
-    # lse_sum[m] = sum[v](exp(z[m, v] - a[m]))
-    lse_sum = tl.where(a == float("-inf"), float("nan"), lse_sum_terms)
-    hit_parts = tl.load(
-        hit_parts_ptr + part[:, None] * hit_parts_0 + m * hit_parts_1, mask=in_part, other=0.0
-    )
-    # hit[m] = sum[v](where(v == target[m], z[m, v], 0))
-    hit = tl.sum(hit_parts)
-    # lse[m] = a[m] + log(sum[v](exp(z[m, v] - a[m])))
-    lse = a + tl.log(lse_sum)
-    target = tl.load(target_ptr + m * target_0)
-    # loss[m] = where(target[m] == ignore, 0.0, lse[m] - hit[m])
-    loss = tl.where(target == ignore, 0.0, lse - hit)
-    tl.store(loss_ptr + m * loss_0, loss)
-
-
-@triton.jit
-def linear_cross_entropy_tiles(
-    x_tiles, w_tiles, target_ptr, loss_ptr, M, V, K, target_0, loss_0,
-    ignore: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-):  # fmt: skip
-    """BLOCK_M m a program, BLOCK_N v a turn of its loop."""
-    first_m = tl.program_id(0) * BLOCK_M
-    m = first_m + tl.arange(0, BLOCK_M).to(tl.int64)
-    a = tl.full((BLOCK_M, 1), float("-inf"), tl.float32)
-    lse_sum_terms = tl.zeros((BLOCK_M, 1), tl.float32)
-    hit = tl.zeros((BLOCK_M, 1), tl.float32)
-    target = tl.load(target_ptr + m[:, None] * target_0, mask=m[:, None] < M)
-    for start in range(0, V, BLOCK_N):
-        v = start + tl.arange(0, BLOCK_N).to(tl.int64)
-        z = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
-        for start_k2 in range(0, K, BLOCK_K):
-            x = x_tiles.load([first_m, start_k2]).reshape(BLOCK_M, BLOCK_K)
-            w = w_tiles.load([start, start_k2]).reshape(BLOCK_N, BLOCK_K)
-            # z[m, v] = sum[k](x[m, k] * w[v, k])
-            z = tl.dot(x, w.T, z)
-        # a[m] = max[v](z[m, v])
-        a_new = tl.maximum(a, tl.max(tl.where(v[None, :] < V, z, float("-inf")), 1, keep_dims=True))
-        a_base = tl.where(a_new == float("-inf"), 0.0, a_new * 1.44269504)
-        a_moved = tl.exp2(a * 1.44269504 - a_base)
-        a = a_new
-        lse_sum_terms = lse_sum_terms * a_moved + tl.sum(
-            tl.where(v[None, :] < V, tl.exp2(z * 1.44269504 - a_base), 0.0), 1, keep_dims=True
-        )
-        # hit[m] = sum[v](where(v == target[m], z[m, v], 0))
-        hit += tl.sum(
-            tl.where((v[None, :] < V) & (v[None, :] == target), z, 0.0), 1, keep_dims=True
-        )
-    # lse_sum[m] = sum[v](exp(z[m, v] - a[m]))
-    lse_sum = tl.where(a == float("-inf"), float("nan"), lse_sum_terms)
-    # lse[m] = a[m] + log(sum[v](exp(z[m, v] - a[m])))
-    lse = a + tl.log(lse_sum)
-    target2 = tl.load(target_ptr + m[:, None] * target_0, mask=m[:, None] < M)
-    # loss[m] = where(target[m] == ignore, 0.0, lse[m] - hit[m])
-    loss = tl.where(target2 == ignore, 0.0, lse - hit)
-    tl.store(loss_ptr + m[:, None] * loss_0, loss, mask=m[:, None] < M)
-
-
-@triton.jit
-def linear_cross_entropy_rows(
-    x_ptr, w_ptr, target_ptr, loss_ptr, M, V, K, x_0, x_1, w_0, w_1, target_0, loss_0,
-    ignore: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-):  # fmt: skip
-    """BLOCK_M m a program, BLOCK_N v a turn of its loop."""
-    first_m = tl.program_id(0) * BLOCK_M
-    m = first_m + tl.arange(0, BLOCK_M).to(tl.int64)
-    a = tl.full((BLOCK_M, 1), float("-inf"), tl.float32)
-    lse_sum_terms = tl.zeros((BLOCK_M, 1), tl.float32)
-    hit = tl.zeros((BLOCK_M, 1), tl.float32)
-    target = tl.load(target_ptr + m[:, None] * target_0, mask=m[:, None] < M)
-    for start in range(0, V, BLOCK_N):
-        v = start + tl.arange(0, BLOCK_N).to(tl.int64)
-        z = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
-        for start_k2 in range(0, K, BLOCK_K):
-            k2 = start_k2 + tl.arange(0, BLOCK_K).to(tl.int64)
-            x = tl.load(
-                x_ptr + m[:, None] * x_0 + k2[None, :] * x_1,
-                mask=(m[:, None] < M) & (k2[None, :] < K),
-                other=0.0,
-            )
-            w = tl.load(
-                w_ptr + v[:, None] * w_0 + k2[None, :] * w_1,
-                mask=(k2[None, :] < K) & (v[:, None] < V),
-                other=0.0,
-            )
-            # z[m, v] = sum[k](x[m, k] * w[v, k])
-            z = tl.dot(x, w.T, z)
-        # a[m] = max[v](z[m, v])
-        a_new = tl.maximum(a, tl.max(tl.where(v[None, :] < V, z, float("-inf")), 1, keep_dims=True))
-        a_base = tl.where(a_new == float("-inf"), 0.0, a_new * 1.44269504)
-        a_moved = tl.exp2(a * 1.44269504 - a_base)
-        a = a_new
-        lse_sum_terms = lse_sum_terms * a_moved + tl.sum(
-            tl.where(v[None, :] < V, tl.exp2(z * 1.44269504 - a_base), 0.0), 1, keep_dims=True
-        )
-        # hit[m] = sum[v](where(v == target[m], z[m, v], 0))
-        hit += tl.sum(
-            tl.where((v[None, :] < V) & (v[None, :] == target), z, 0.0), 1, keep_dims=True
-        )
-    # lse_sum[m] = sum[v](exp(z[m, v] - a[m]))
-    lse_sum = tl.where(a == float("-inf"), float("nan"), lse_sum_terms)
-    # lse[m] = a[m] + log(sum[v](exp(z[m, v] - a[m])))
-    lse = a + tl.log(lse_sum)
-    target2 = tl.load(target_ptr + m[:, None] * target_0, mask=m[:, None] < M)
-    # loss[m] = where(target[m] == ignore, 0.0, lse[m] - hit[m])
-    loss = tl.where(target2 == ignore, 0.0, lse - hit)
-    tl.store(loss_ptr + m[:, None] * loss_0, loss, mask=m[:, None] < M)
-
-
-def choose_linear_cross_entropy(
-    rows: int, terms: int, tiled: bool, gpu: lib.Gpu,
-) -> tuple[str, dict]:  # fmt: skip
-    """Returns (variant, config) of a call: the first variant whose rule holds."""
-    # few rows: programs share the loop over a row's terms, and a second kernel merges what they leave
-    if 2 * lib.cdiv(rows, 128) <= gpu.sms and terms >= 1024 and tiled:
-        BLOCK_M = 16 if rows <= 16 else 128
-        BLOCK_N = 256
-        PARTS = max(
-            1, min(gpu.sms // max(1, lib.cdiv(rows, BLOCK_M)), lib.cdiv(terms, BLOCK_N), 128)
-        )
-        return "parts", dict(
-            BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_K=64, num_warps=8, num_stages=4, PARTS=PARTS,
-            BLOCK_P=lib.pow2(PARTS),
-        )  # fmt: skip
-    # tiles of all factors by descriptor
-    if tiled:
-        return "tiles", dict(
-            BLOCK_M=16 if rows <= 16 else 128, BLOCK_N=256, BLOCK_K=64, num_warps=8, num_stages=4,
-        )  # fmt: skip
-    # tiles by pointers
-    return "rows", dict(
-        BLOCK_M=16 if rows <= 16 else 128, BLOCK_N=128, BLOCK_K=64, num_warps=8, num_stages=3,
-    )  # fmt: skip
-
-
-def launch_linear_cross_entropy(x, w, target, loss, ignore) -> None:
-    """Computes loss with the variant that `choose` returns. Does not check operands."""
-    M, K = x.shape
-    V = w.shape[0]
-    variant, config = choose_linear_cross_entropy(
-        rows=M, terms=V, tiled=lib.takes_tiles(x, w) and not lib.repeats(x, w),
-        gpu=lib.gpu(w.device),
-    )  # fmt: skip
-    BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
-    if variant == "parts":
-        PARTS = config["PARTS"]
-        a_parts = torch.empty((PARTS, M), dtype=torch.float32, device=w.device)
-        lse_sum_terms_parts = torch.empty((PARTS, M), dtype=torch.float32, device=w.device)
-        hit_parts = torch.empty((PARTS, M), dtype=torch.float32, device=w.device)
-        x_tiles = lib.boxes(x, BLOCK_M, BLOCK_K)
-        w_tiles = lib.boxes(w, BLOCK_N, BLOCK_K)
-        grid = (PARTS * lib.cdiv(M, BLOCK_M),)
-        linear_cross_entropy_part[grid](
-            x_tiles, w_tiles, target, a_parts, lse_sum_terms_parts, hit_parts, M, V, K,
-            target.stride(0), *a_parts.stride(), *lse_sum_terms_parts.stride(), *hit_parts.stride(),
-            enable_fp_fusion=True, **lib.config_without(config, "BLOCK_P"),
-        )  # fmt: skip
-        grid = (M,)
-        linear_cross_entropy_merge[grid](
-            a_parts, lse_sum_terms_parts, hit_parts, target, loss, M, *a_parts.stride(),
-            *lse_sum_terms_parts.stride(), *hit_parts.stride(), target.stride(0), loss.stride(0),
-            EVEN=PARTS == config["BLOCK_P"], ignore=ignore,
-            VEC=lib.vec(a_parts.stride(1), lse_sum_terms_parts.stride(1), hit_parts.stride(1)),
-            enable_fp_fusion=True,
-            **dict(lib.config_without(config, "BLOCK_M", "BLOCK_N", "BLOCK_K", "num_stages"), num_warps=1),
-        )  # fmt: skip
-    elif variant == "tiles":
-        x_tiles = lib.boxes(x, BLOCK_M, BLOCK_K)
-        w_tiles = lib.boxes(w, BLOCK_N, BLOCK_K)
-        grid = (lib.cdiv(M, BLOCK_M),)
-        linear_cross_entropy_tiles[grid](
-            x_tiles, w_tiles, target, loss, M, V, K, target.stride(0), loss.stride(0),
-            ignore=ignore, enable_fp_fusion=True, **config,
-        )  # fmt: skip
-    else:
-        grid = (lib.cdiv(M, BLOCK_M),)
-        linear_cross_entropy_rows[grid](
-            x, w, target, loss, M, V, K, *x.stride(), *w.stride(), target.stride(0), loss.stride(0),
-            ignore=ignore, enable_fp_fusion=True, **config,
-        )  # fmt: skip
-
-
-def allocate_linear_cross_entropy(
-    x: torch.Tensor, w: torch.Tensor, target: torch.Tensor, ignore: int = -100
-) -> torch.Tensor:
-    """Checks the operands of linear_cross_entropy and allocates its results. Raises ValueError if an operand does not fit."""
-    lib.check_dtype(x, "linear_cross_entropy: x", torch.float16, torch.bfloat16)
-    lib.check_rank(x, "linear_cross_entropy: x", 2, "[M, K]")
-    lib.check_dtype(w, "linear_cross_entropy: w", x.dtype, source=" (T, from x)")
-    lib.check_rank(w, "linear_cross_entropy: w", 2, "[V, K]")
-    lib.check_device(w, "linear_cross_entropy: w", x.device, " (from x)")
-    lib.check_dtype(target, "linear_cross_entropy: target", torch.int64)
-    lib.check_rank(target, "linear_cross_entropy: target", 1, "[M]")
-    lib.check_device(target, "linear_cross_entropy: target", x.device, " (from x)")
-    if type(ignore) is not int:
-        raise ValueError(f"linear_cross_entropy: ignore: expected int, given {ignore!r}")
-    M, K = x.shape
-    V = w.shape[0]
-    lib.check_size(w.shape[1], "linear_cross_entropy: w: dim 1 (K)", K, " (from x)")
-    lib.check_size(target.shape[0], "linear_cross_entropy: target: dim 0 (M)", M, " (from x)")
-    if V <= 0:
-        raise ValueError(
-            f"linear_cross_entropy: requires V > 0 (max over `v`): {V} <= {0} (V = {V} from w)"
-        )
-    loss = torch.empty((M,), dtype=torch.float32, device=x.device)
-    return loss
-
-
-def linear_cross_entropy_reference(
-    x: torch.Tensor, w: torch.Tensor, target: torch.Tensor, ignore: int = -100
-) -> torch.Tensor:
-    """The spec of linear_cross_entropy in torch, line by line."""
-    compute = torch.float32
-    x = x.to(compute)
-    w = w.to(compute)
-    M = x.shape[0]
-    V = w.shape[0]
-
-    # z[m, v] = sum[k](x[m, k] * w[v, k])
-    z = torch.einsum("mk,vk->mv", x, w)
-
-    # a[m] = max[v](z[m, v])
-    a = z.amax(-1)
-
-    # lse[m] = a[m] + log(sum[v](exp(z[m, v] - a[m])))
-    lse = a + torch.log(torch.exp(z - a[:, None]).sum(-1))
-
-    # hit[m] = sum[v](where(v == target[m], z[m, v], 0))
-    m = torch.arange(M, device=x.device)[:, None]
-    v = torch.arange(V, device=x.device)
-    hit = torch.where(v == target[m], z, 0).sum(-1)
-
-    # loss[m] = where(target[m] == ignore, 0.0, lse[m] - hit[m])
-    loss = torch.where(target == ignore, 0.0, lse - hit).to(torch.float32)
-
-    return loss
-
-
-@runtime.op(
-    "specs/linear_cross_entropy.op",
-    lib=12,
-    allocate=allocate_linear_cross_entropy,
-    reference=linear_cross_entropy_reference,
-    forward="linear_cross_entropy_forward",
-)
-def linear_cross_entropy(
-    x: torch.Tensor, w: torch.Tensor, target: torch.Tensor, ignore: int = -100
-) -> torch.Tensor:
-    """Returns loss: f32[M], given x: T[M, K], w: T[V, K], target: i64[M].
-
-    T is f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
-    """
-    loss = allocate_linear_cross_entropy(x, w, target, ignore)
-    if not lib.runs_kernels(x):
-        return linear_cross_entropy_reference(x, w, target, ignore)
-    if loss.numel() > 0:
-        with torch.cuda.device_of(x):
-            launch_linear_cross_entropy(x, w, target, loss, ignore)
-    return loss
-
-
-@triton.jit
 def linear_cross_entropy_forward_part(
     x_tiles, w_tiles, target_ptr, a_parts_ptr, lse_sum_terms_parts_ptr, hit_parts_ptr, M, V,
     K, target_0, a_parts_0, a_parts_1, lse_sum_terms_parts_0, lse_sum_terms_parts_1,
@@ -572,7 +224,30 @@ def linear_cross_entropy_forward_rows(
     tl.store(loss_ptr + m[:, None] * loss_0, loss, mask=m[:, None] < M)
 
 
-choose_linear_cross_entropy_forward = choose_linear_cross_entropy
+def choose_linear_cross_entropy_forward(
+    rows: int, terms: int, tiled: bool, gpu: lib.Gpu,
+) -> tuple[str, dict]:  # fmt: skip
+    """Returns (variant, config) of a call: the first variant whose rule holds."""
+    # few rows: programs share the loop over a row's terms, and a second kernel merges what they leave
+    if 2 * lib.cdiv(rows, 128) <= gpu.sms and terms >= 1024 and tiled:
+        BLOCK_M = 16 if rows <= 16 else 128
+        BLOCK_N = 256
+        PARTS = max(
+            1, min(gpu.sms // max(1, lib.cdiv(rows, BLOCK_M)), lib.cdiv(terms, BLOCK_N), 128)
+        )
+        return "parts", dict(
+            BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_K=64, num_warps=8, num_stages=4, PARTS=PARTS,
+            BLOCK_P=lib.pow2(PARTS),
+        )  # fmt: skip
+    # tiles of all factors by descriptor
+    if tiled:
+        return "tiles", dict(
+            BLOCK_M=16 if rows <= 16 else 128, BLOCK_N=256, BLOCK_K=64, num_warps=8, num_stages=4,
+        )  # fmt: skip
+    # tiles by pointers
+    return "rows", dict(
+        BLOCK_M=16 if rows <= 16 else 128, BLOCK_N=128, BLOCK_K=64, num_warps=8, num_stages=3,
+    )  # fmt: skip
 
 
 def launch_linear_cross_entropy_forward(x, w, target, loss, a_kept, lse_sum_kept, ignore) -> None:
@@ -629,25 +304,8 @@ def allocate_linear_cross_entropy_forward(
     x: torch.Tensor, w: torch.Tensor, target: torch.Tensor, ignore: int = -100
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Checks the operands of linear_cross_entropy_forward and allocates its results. Raises ValueError if an operand does not fit."""
-    lib.check_dtype(x, "linear_cross_entropy: x", torch.float16, torch.bfloat16)
-    lib.check_rank(x, "linear_cross_entropy: x", 2, "[M, K]")
-    lib.check_dtype(w, "linear_cross_entropy: w", x.dtype, source=" (T, from x)")
-    lib.check_rank(w, "linear_cross_entropy: w", 2, "[V, K]")
-    lib.check_device(w, "linear_cross_entropy: w", x.device, " (from x)")
-    lib.check_dtype(target, "linear_cross_entropy: target", torch.int64)
-    lib.check_rank(target, "linear_cross_entropy: target", 1, "[M]")
-    lib.check_device(target, "linear_cross_entropy: target", x.device, " (from x)")
-    if type(ignore) is not int:
-        raise ValueError(f"linear_cross_entropy: ignore: expected int, given {ignore!r}")
-    M, K = x.shape
-    V = w.shape[0]
-    lib.check_size(w.shape[1], "linear_cross_entropy: w: dim 1 (K)", K, " (from x)")
-    lib.check_size(target.shape[0], "linear_cross_entropy: target: dim 0 (M)", M, " (from x)")
-    if V <= 0:
-        raise ValueError(
-            f"linear_cross_entropy: requires V > 0 (max over `v`): {V} <= {0} (V = {V} from w)"
-        )
-    loss = torch.empty((M,), dtype=torch.float32, device=x.device)
+    loss = allocate_linear_cross_entropy(x, w, target, ignore)
+    M = x.shape[0]
     a_kept = torch.empty((M,), dtype=torch.float32, device=x.device)
     lse_sum_kept = torch.empty((M,), dtype=torch.float32, device=x.device)
     return loss, a_kept, lse_sum_kept
@@ -718,6 +376,93 @@ def linear_cross_entropy_forward(
         with torch.cuda.device_of(x):
             launch_linear_cross_entropy_forward(x, w, target, loss, a_kept, lse_sum_kept, ignore)
     return loss, a_kept, lse_sum_kept
+
+
+def launch_linear_cross_entropy(x, w, target, loss, ignore) -> None:
+    """Runs the kernels of linear_cross_entropy_forward, and drops what they keep. Does not check operands."""
+    M = x.shape[0]
+    a_kept = torch.empty((M,), dtype=torch.float32, device=x.device)
+    lse_sum_kept = torch.empty((M,), dtype=torch.float32, device=x.device)
+    launch_linear_cross_entropy_forward(x, w, target, loss, a_kept, lse_sum_kept, ignore)
+
+
+def allocate_linear_cross_entropy(
+    x: torch.Tensor, w: torch.Tensor, target: torch.Tensor, ignore: int = -100
+) -> torch.Tensor:
+    """Checks the operands of linear_cross_entropy and allocates its results. Raises ValueError if an operand does not fit."""
+    lib.check_dtype(x, "linear_cross_entropy: x", torch.float16, torch.bfloat16)
+    lib.check_rank(x, "linear_cross_entropy: x", 2, "[M, K]")
+    lib.check_dtype(w, "linear_cross_entropy: w", x.dtype, source=" (T, from x)")
+    lib.check_rank(w, "linear_cross_entropy: w", 2, "[V, K]")
+    lib.check_device(w, "linear_cross_entropy: w", x.device, " (from x)")
+    lib.check_dtype(target, "linear_cross_entropy: target", torch.int64)
+    lib.check_rank(target, "linear_cross_entropy: target", 1, "[M]")
+    lib.check_device(target, "linear_cross_entropy: target", x.device, " (from x)")
+    if type(ignore) is not int:
+        raise ValueError(f"linear_cross_entropy: ignore: expected int, given {ignore!r}")
+    M, K = x.shape
+    V = w.shape[0]
+    lib.check_size(w.shape[1], "linear_cross_entropy: w: dim 1 (K)", K, " (from x)")
+    lib.check_size(target.shape[0], "linear_cross_entropy: target: dim 0 (M)", M, " (from x)")
+    if V <= 0:
+        raise ValueError(
+            f"linear_cross_entropy: requires V > 0 (max over `v`): {V} <= {0} (V = {V} from w)"
+        )
+    loss = torch.empty((M,), dtype=torch.float32, device=x.device)
+    return loss
+
+
+def linear_cross_entropy_reference(
+    x: torch.Tensor, w: torch.Tensor, target: torch.Tensor, ignore: int = -100
+) -> torch.Tensor:
+    """The spec of linear_cross_entropy in torch, line by line."""
+    compute = torch.float32
+    x = x.to(compute)
+    w = w.to(compute)
+    M = x.shape[0]
+    V = w.shape[0]
+
+    # z[m, v] = sum[k](x[m, k] * w[v, k])
+    z = torch.einsum("mk,vk->mv", x, w)
+
+    # a[m] = max[v](z[m, v])
+    a = z.amax(-1)
+
+    # lse[m] = a[m] + log(sum[v](exp(z[m, v] - a[m])))
+    lse = a + torch.log(torch.exp(z - a[:, None]).sum(-1))
+
+    # hit[m] = sum[v](where(v == target[m], z[m, v], 0))
+    m = torch.arange(M, device=x.device)[:, None]
+    v = torch.arange(V, device=x.device)
+    hit = torch.where(v == target[m], z, 0).sum(-1)
+
+    # loss[m] = where(target[m] == ignore, 0.0, lse[m] - hit[m])
+    loss = torch.where(target == ignore, 0.0, lse - hit).to(torch.float32)
+
+    return loss
+
+
+@runtime.op(
+    "specs/linear_cross_entropy.op",
+    lib=12,
+    allocate=allocate_linear_cross_entropy,
+    reference=linear_cross_entropy_reference,
+    forward="linear_cross_entropy_forward",
+)
+def linear_cross_entropy(
+    x: torch.Tensor, w: torch.Tensor, target: torch.Tensor, ignore: int = -100
+) -> torch.Tensor:
+    """Returns loss: f32[M], given x: T[M, K], w: T[V, K], target: i64[M].
+
+    T is f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
+    """
+    loss = allocate_linear_cross_entropy(x, w, target, ignore)
+    if not lib.runs_kernels(x):
+        return linear_cross_entropy_reference(x, w, target, ignore)
+    if loss.numel() > 0:
+        with torch.cuda.device_of(x):
+            launch_linear_cross_entropy(x, w, target, loss, ignore)
+    return loss
 
 
 @triton.jit

@@ -677,27 +677,9 @@ def allocate_max_pool1d_forward(
     x: torch.Tensor, win: int = 2, stride: int = 2, pad: int = 0, dil: int = 1
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Checks the operands of max_pool1d_forward and allocates its results. Raises ValueError if an operand does not fit."""
-    lib.check_dtype(x, "max_pool1d: x", torch.float64, torch.float32, torch.float16, torch.bfloat16)
-    lib.check_rank(x, "max_pool1d: x", 3, "[N, C, L]")
-    if type(win) is not int:
-        raise ValueError(f"max_pool1d: win: expected int, given {win!r}")
-    if type(stride) is not int:
-        raise ValueError(f"max_pool1d: stride: expected int, given {stride!r}")
-    if type(pad) is not int:
-        raise ValueError(f"max_pool1d: pad: expected int, given {pad!r}")
-    if type(dil) is not int:
-        raise ValueError(f"max_pool1d: dil: expected int, given {dil!r}")
-    N, C, L = x.shape
-    if stride < 1:
-        raise ValueError(f"max_pool1d: requires stride >= 1: {stride} < {1}")
-    P = (L + dil + 2 * pad - dil * win - 1) // stride + 1
-    if P < 0:
-        raise ValueError(
-            f"max_pool1d: size P = (L + dil + 2 * pad - dil * win - 1) // stride + 1 is negative: {P}"
-        )
-    if (2 * pad) > win:
-        raise ValueError(f"max_pool1d: requires 2 * pad <= win: {2 * pad} > {win}")
-    y = torch.empty((N, C, P), dtype=x.dtype, device=x.device)
+    y = allocate_max_pool1d(x, win, stride, pad, dil)
+    N, C, _ = x.shape
+    P = y.shape[2]
     y_at = torch.empty((N, C, P), dtype=torch.int64, device=x.device)
     return y, y_at
 

@@ -746,26 +746,9 @@ def allocate_max_pool2d_forward(
     x: torch.Tensor, win: int = 2, stride: int = 2, pad: int = 0
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Checks the operands of max_pool2d_forward and allocates its results. Raises ValueError if an operand does not fit."""
-    lib.check_dtype(x, "max_pool2d: x", torch.float64, torch.float32, torch.float16, torch.bfloat16)
-    lib.check_rank(x, "max_pool2d: x", 4, "[N, C, H, W]")
-    if type(win) is not int:
-        raise ValueError(f"max_pool2d: win: expected int, given {win!r}")
-    if type(stride) is not int:
-        raise ValueError(f"max_pool2d: stride: expected int, given {stride!r}")
-    if type(pad) is not int:
-        raise ValueError(f"max_pool2d: pad: expected int, given {pad!r}")
-    N, C, H, W = x.shape
-    if stride < 1:
-        raise ValueError(f"max_pool2d: requires stride >= 1: {stride} < {1}")
-    P = (H + 2 * pad - win) // stride + 1
-    if P < 0:
-        raise ValueError(f"max_pool2d: size P = (H + 2 * pad - win) // stride + 1 is negative: {P}")
-    Q = (W + 2 * pad - win) // stride + 1
-    if Q < 0:
-        raise ValueError(f"max_pool2d: size Q = (W + 2 * pad - win) // stride + 1 is negative: {Q}")
-    y = torch.empty(
-        (N, C, P, Q), dtype=x.dtype, device=x.device, memory_format=lib.memory_format(x)
-    )
+    y = allocate_max_pool2d(x, win, stride, pad)
+    N, C, _, _ = x.shape
+    _, _, P, Q = y.shape
     y_at = torch.empty(
         (N, C, P, Q), dtype=torch.int64, device=x.device, memory_format=lib.memory_format(x)
     )

@@ -594,22 +594,9 @@ def allocate_swiglu_linear_forward(
     x: torch.Tensor, wg: torch.Tensor, wu: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Checks the operands of swiglu_linear_forward and allocates its results. Raises ValueError if an operand does not fit."""
-    lib.check_dtype(
-        x, "swiglu_linear: x", torch.float64, torch.float32, torch.float16, torch.bfloat16
-    )
-    lib.check_rank(x, "swiglu_linear: x", 2, "[M, K]")
-    lib.check_dtype(wg, "swiglu_linear: wg", x.dtype, source=" (T, from x)")
-    lib.check_rank(wg, "swiglu_linear: wg", 2, "[N, K]")
-    lib.check_device(wg, "swiglu_linear: wg", x.device, " (from x)")
-    lib.check_dtype(wu, "swiglu_linear: wu", x.dtype, source=" (T, from x)")
-    lib.check_rank(wu, "swiglu_linear: wu", 2, "[N, K]")
-    lib.check_device(wu, "swiglu_linear: wu", x.device, " (from x)")
-    M, K = x.shape
+    y = allocate_swiglu_linear(x, wg, wu)
+    M = x.shape[0]
     N = wg.shape[0]
-    lib.check_size(wg.shape[1], "swiglu_linear: wg: dim 1 (K)", K, " (from x)")
-    lib.check_size(wu.shape[0], "swiglu_linear: wu: dim 0 (N)", N, " (from wg)")
-    lib.check_size(wu.shape[1], "swiglu_linear: wu: dim 1 (K)", K, " (from x)")
-    y = torch.empty((M, N), dtype=x.dtype, device=x.device)
     gate_kept = torch.empty((M, N), dtype=x.dtype, device=x.device)
     up_kept = torch.empty((M, N), dtype=x.dtype, device=x.device)
     return y, gate_kept, up_kept

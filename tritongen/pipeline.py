@@ -34,6 +34,7 @@ from tritongen.schedule import plan_op
 from tritongen.schedule.aside import all_names, names_aside
 from tritongen.schedule.narrowed import kind_of, narrowed
 from tritongen.schedule.plan import Plan
+from tritongen.schedule.through import through
 from tritongen.syntax import ast
 from tritongen.work import Overworked, limited
 
@@ -190,8 +191,13 @@ def _with_gradient(item: OpPlans, pair: _Pair | str, only: str | None, taken: _T
     behind = behind and replace(behind, no_gradient=SECOND)
     if not pair.forward.kept:
         return replace(item, backward=behind, handed_on=pair.handed_on)
-    keeps = replace(_item((pair.forward,), only, taken), stands_for=item.name)
-    return replace(item, forward=replace(keeps, backward=behind, handed_on=pair.handed_on))
+    keeps = replace(_item((pair.forward,), only, taken), stands_for=item)
+    forward = replace(keeps, backward=behind, handed_on=pair.handed_on)
+    if len(item.plans) == len(keeps.plans):
+        found = [*map(through, item.plans, keeps.plans)]
+        if all(found):
+            item = replace(item, plans=tuple(filter(None, found)), through=True)
+    return replace(item, forward=forward)
 
 
 @dataclass(frozen=True, slots=True)

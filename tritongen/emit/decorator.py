@@ -45,14 +45,16 @@ def no_gradient(item: OpPlans) -> str:
     return f"no_gradient={quoted(item.no_gradient)}"
 
 
-def alone(item: OpPlans, asks: tuple[str, ...], described: bool) -> list[str]:
-    """The decorators of an op in a standalone module. `described`: whether it makes descriptors."""
+def alone(item: OpPlans, asks: tuple[str, ...]) -> list[str]:
+    """The decorators of an op in a standalone module."""
     found = [f"runtime.{told}"] if (told := differentiable(item)) else []
     if item.autotune:  # a call that Triton measures is not like other calls
         found.append("runtime.resolved")
     else:
         more = ["runtime.f32_precision", *map(repr, asks)] if asks else []
-        more += ["tiles=runtime.tiles_like"] * described
+        kernels = (k for plan in item.plans for step in plan.steps for k in step.kernels)
+        if any(k.tiles or k.stored or k.boxes for k in kernels):  # it makes descriptors
+            more.append("tiles=runtime.tiles_like")
         found.append(f"runtime.replayed({', '.join(more)})")
     return found
 

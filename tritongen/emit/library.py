@@ -9,7 +9,6 @@ The library is read and never imported, because the compiler needs no torch.
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -81,12 +80,6 @@ def called(text: str) -> list[str]:
     """The functions of the library that a module's text speaks of."""
     nodes = walked.walk(walked.parsed(text))
     return list(dict.fromkeys(n.attr for n in nodes if _is_ours(n)))  # type: ignore[attr-defined]
-
-
-def reaches(name: str, text: str) -> bool:
-    """Whether some text speaks of a function of the library that leads to this one."""
-    said = dict.fromkeys(re.findall(r"\blib\.(\w+)", text))
-    return name in _with_callees(n for n in said if n in functions())
 
 
 def _is_ours(node: ast.AST) -> bool:

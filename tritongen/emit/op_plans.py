@@ -18,8 +18,9 @@ class OpPlans:
     plan is of, with the names that what the public calls has for them, `shown` from those to the spec's. `own`: what the op's functions are called after. `outside`, `mark`: as in `Context`.
     `on_request`: whoever calls says which results are wanted (`asked.py`). `backward`: the gradient, but of operands
     whose gradient is `handed_on`, what comes in for an output, the same along these dims; or `no_gradient`: why there is none. `forward`: what
-    runs in its place where a gradient is wanted, that is then behind it: it keeps values. `autotune`: whether its kernels
-    have tables of configs to measure. `stands_for`: the op in whose place it runs, whose name errors of a call have.
+    runs in its place where a gradient is wanted, that is then behind it: it keeps values. `through`: whether the op has no
+    kernels but those of `forward`. `autotune`: whether its kernels have tables of configs to measure. `stands_for`: the op
+    in whose place it runs, whose name errors of a call have.
     """
 
     name: str
@@ -33,10 +34,11 @@ class OpPlans:
     on_request: bool = False
     backward: OpPlans | None = None
     forward: OpPlans | None = None
+    through: bool = False
     handed_on: Mapping[str, tuple[str, tuple[int, ...]]] = field(default_factory=dict)
     no_gradient: str = ""
     autotune: bool = False
-    stands_for: str = ""
+    stands_for: OpPlans | None = None
 
     @property
     def differentiated(self) -> ir.Op:
@@ -45,11 +47,11 @@ class OpPlans:
 
     @property
     def printed(self) -> Iterator[OpPlans]:
-        """The op, and those behind it."""
-        yield self
-        for other in (self.forward, self.backward):
-            if other is not None:
-                yield from other.printed
+        """The op, and those behind it; in front of it what it runs through."""
+        own = [self, *([self.forward] if self.forward else [])]
+        yield from reversed(own) if self.through else own
+        if back := (self.forward or self).backward:
+            yield from back.printed
 
     @property
     def flags(self) -> dict[str, str]:

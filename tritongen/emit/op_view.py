@@ -11,7 +11,7 @@ from functools import lru_cache
 from types import SimpleNamespace
 from typing import Any
 
-from tritongen.emit import asked, library
+from tritongen.emit import asked
 from tritongen.emit.allocation import allocation
 from tritongen.emit.comments import comment, comments_of
 from tritongen.emit.decorator import alone, asks_of, options
@@ -94,16 +94,17 @@ def _print_plan(out: _Printed, plan: Plan, item: OpPlans) -> None:
 def op_view(item: OpPlans) -> SimpleNamespace:
     op, host, flags = item.typings[0], item.hosts[0], item.flags
     code = _Printed()
-    for plan in item.plans:
-        _print_plan(code, plan, item)
+    if item.through and item.forward is not None:
+        for plan, keeping in zip(item.plans, item.forward.plans, strict=True):
+            code.sequences.append(dropping(context_of(plan, item), plan, keeping))
+    else:
+        for plan in item.plans:
+            _print_plan(code, plan, item)
     given = [(flag, "bool", "True") for flag in flags.values()]
     params, own = [*parameters(op), *given], [*parameters(host), *given]
     asks = asks_of(item)
     names = [o.name for o in host.outputs]
-    where = asked.allocated_for(item.plans, flags) if flags else {}
-    inside = dict(zip(names, (o.name for o in item.plans[0].inner.outputs), strict=True))
-    may_lie = kept(item)
-    outputs = [(o.name, allocation(host, o, *may_lie[o.name])) for o in host.outputs]
+    checks, outputs = _allocated(item)
     some = f"any(t is not None and t.numel() > 0 for t in ({', '.join(names)}))"
     return SimpleNamespace(
         name=item.name,
@@ -115,10 +116,8 @@ def op_view(item: OpPlans) -> SimpleNamespace:
         aside=params != own,
         returns=_returns(len(names), bool(flags)),
         doc=docstring(op),
-        checks=[as_written(line, item.shown) for line in check_lines(_called(item))],
-        outputs=[
-            (n, f"{text} if {where[inside[n]]} else None" if where else text) for n, text in outputs
-        ],
+        checks=checks,
+        outputs=outputs,
         output_names=", ".join(names),
         not_empty=some if flags else " or ".join(f"{n}.numel() > 0" for n in names),
         first=host.tensors[0].name,
@@ -126,16 +125,37 @@ def op_view(item: OpPlans) -> SimpleNamespace:
         references=_in_torch(item, params != own),
         on_cpu=_on_cpu(item),
         options=options(item, asks),
-        alone=alone(item, asks, library.reaches("descriptor", str(code.launches))),
+        alone=alone(item, asks),
         kernels=code.kernels,
         launches=code.launches,
         sequences=code.sequences,
     )
 
 
-def _called(item: OpPlans) -> tuple[ir.Op, ...]:
-    """The hosts by the name that a call has for them."""
-    return tuple(replace(op, name=item.stands_for or op.name) for op in item.hosts)
+def _allocated(item: OpPlans) -> tuple[list[str], list[tuple[str, str]]]:
+    """The lines that check the operands, and an expression for each output.
+
+    Where another op checks the same and allocates the first outputs, one line calls what does that.
+    """
+    host, flags, base = item.hosts[0], item.flags, item.stands_for
+    called = tuple(replace(op, name=base.name if base else op.name) for op in item.hosts)
+    checks = [as_written(line, item.shown) for line in check_lines(called)]
+    may_lie, outputs = kept(item), list[tuple[str, str]]()
+    where = asked.allocated_for(item.plans, flags) if flags else {}
+    for o, inner in zip(host.outputs, item.plans[0].inner.outputs, strict=True):
+        condition = f" if {where[inner.name]} else None" if where else ""
+        outputs.append((o.name, f"{allocation(host, o, *may_lie[o.name])}{condition}"))
+    if base is None:
+        return checks, outputs
+    same, first = _allocated(base)
+    rest = outputs[len(first) :]
+    if (checks, outputs) != (same, [*first, *rest]):
+        return checks, outputs
+    given = ", ".join(n for n, _, _ in parameters(host))
+    names = ", ".join(n for n, _ in first)
+    known, text = replace(host, outputs=host.outputs[: len(first)]), " ".join(t for _, t in rest)
+    call = f"{names} = allocate_{base.own or base.name}({given})"
+    return [call, *size_lines(known, text), *batch_lines(known, text)], rest
 
 
 def _on_cpu(item: OpPlans) -> str:
@@ -232,6 +252,26 @@ def render_kernel(view: KernelView) -> str:
 def _named(launch: LaunchView, single: bool) -> SimpleNamespace:
     fields = {name: getattr(launch, name) for name in launch.__slots__}
     return SimpleNamespace(**fields, single=single)
+
+
+def dropping(context: Context, plan: Plan, keeping: Plan) -> SimpleNamespace:
+    """`launch_<op>` of an op that runs what keeps values for a gradient: these are scratch."""
+    op, inner = context.op, keeping.inner
+    own = [*(t.name for t in op.tensors), *(o.name for o in op.outputs)]
+    values = [*(s.name for s in op.scalars), *(c.name for c in op.constants)]
+    names = {o.name for o in inner.outputs} - {*own}
+    lines = scratch_lines(context, tuple(n for n in plan.scratch if n.name in names), {}, {})
+    text = "\n".join(lines)
+    opening = [*size_lines(context.measured, text), *batch_lines(context.measured, text)]
+    given = [*(t.name for t in inner.tensors), *(o.name for o in inner.outputs), *values]
+    call = f"launch_{keeping.name}({', '.join(given)})"
+    return SimpleNamespace(
+        name=f"launch_{plan.name}",
+        parameters=", ".join([*own, *values]),
+        doc=f"Runs the kernels of {keeping.op.name}, and drops what they keep. Does not check operands.",
+        lines=[*opening, *lines, call],
+        branches=(),
+    )
 
 
 def sequence(context: Context, plan: Plan, tensors, calls: list[str]) -> SimpleNamespace:
