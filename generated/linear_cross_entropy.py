@@ -466,17 +466,19 @@ def linear_cross_entropy(
 
 
 @triton.jit
-def linear_cross_entropy_backward_dz_persistent(
+def linear_cross_entropy_backward_chunk_dz_persistent(
     x_tiles, w_tiles, target_ptr, dloss_ptr, lse_sum_kept_ptr, a_kept_ptr, dz_tiles, dz_ptr,
-    M, V, K, target_m, dloss_m, lse_sum_kept_m, a_kept_m, dz_m, dz_n,
+    first, M, V, K, target_m, dloss_m, lse_sum_kept_m, a_kept_m, dz_m, dz_n,
     TRANS_X: tl.constexpr, TRANS_W: tl.constexpr, PRECISION: tl.constexpr,
-    ignore: tl.constexpr, HALF: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+    ignore: tl.constexpr, FIRST_IS_TENSOR: tl.constexpr, HALF: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
     PARTS: tl.constexpr = 1, CHUNK=0, z_parts_ptr=None,
 ):  # fmt: skip
     """Each program computes tiles of BLOCK_M x BLOCK_N sums, one after another, BLOCK_K terms at a time, of one CHUNK if PARTS programs share a sum."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(V, BLOCK_N)
     tiles = tiles_m * tiles_n
+    first = lib.scalar(first, FIRST_IS_TENSOR, tl.int64)
     # Flattened, so that the loads of the next tile start before this one is stored.
     for work in tl.range(tl.program_id(0), PARTS * tiles, tl.num_programs(0), flatten=True):
         tile = work % tiles
@@ -516,9 +518,9 @@ def linear_cross_entropy_backward_dz_persistent(
                 # dlse_sum[m] = where(not target[m] == ignore, dloss[m] / lse_sum_kept[m], 0.0)
                 dlse_sum = tl.where(~(target == ignore), dloss / lse_sum_kept, 0.0)
                 a_kept = tl.load(a_kept_ptr + m * a_kept_m, mask=m < M).to(tl.float32)
-                # dz[m, v] = T(where(v == target[m], dhit[m], 0.0) + where(not target[m] ==
-                #     ignore, dlse_sum[m] * exp(z[m, v] - a_kept[m]), 0.0))
-                dz = tl.where(n == target, dhit, 0.0) + tl.where(
+                # dz[m, v] = T(where(v + first == target[m], dhit[m], 0.0) + where(not target[m]
+                #     == ignore, dlse_sum[m] * exp(z[m, v] - a_kept[m]), 0.0))
+                dz = tl.where(n + first == target, dhit, 0.0) + tl.where(
                     ~(target == ignore), dlse_sum * lib.exp(z - a_kept, HALF), 0.0
                 )
                 if dz_tiles is None:
@@ -528,16 +530,18 @@ def linear_cross_entropy_backward_dz_persistent(
 
 
 @triton.jit
-def linear_cross_entropy_backward_dz_subtiles(
+def linear_cross_entropy_backward_chunk_dz_subtiles(
     x_tiles, w_tiles, target_ptr, dloss_ptr, lse_sum_kept_ptr, a_kept_ptr, dz_tiles, dz_ptr,
-    M, V, K, target_m, dloss_m, lse_sum_kept_m, a_kept_m, dz_m, dz_n,
+    first, M, V, K, target_m, dloss_m, lse_sum_kept_m, a_kept_m, dz_m, dz_n,
     TRANS_X: tl.constexpr, TRANS_W: tl.constexpr, PRECISION: tl.constexpr,
-    ignore: tl.constexpr, HALF: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+    ignore: tl.constexpr, FIRST_IS_TENSOR: tl.constexpr, HALF: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
 ):  # fmt: skip
     """Each program computes tiles of 3 subtiles of BLOCK_M x BLOCK_N sums, which share the right factor, one after another."""
     tiles_m, tiles_n = tl.cdiv(M, 3 * BLOCK_M), tl.cdiv(V, BLOCK_N)
     tiles = tiles_m * tiles_n
+    first = lib.scalar(first, FIRST_IS_TENSOR, tl.int64)
     # Not flattened: if one loop resets several sums, ptxas does not overlap their products.
     for tile in range(tl.program_id(0), tiles, tl.num_programs(0)):
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
@@ -570,9 +574,9 @@ def linear_cross_entropy_backward_dz_subtiles(
             # dlse_sum[m] = where(not target[m] == ignore, dloss[m] / lse_sum_kept[m], 0.0)
             dlse_sum = tl.where(~(target == ignore), dloss / lse_sum_kept, 0.0)
             a_kept = tl.load(a_kept_ptr + m * a_kept_m, mask=m < M).to(tl.float32)
-            # dz[m, v] = T(where(v == target[m], dhit[m], 0.0) + where(not target[m] ==
-            #     ignore, dlse_sum[m] * exp(z[m, v] - a_kept[m]), 0.0))
-            dz = tl.where(n == target, dhit, 0.0) + tl.where(
+            # dz[m, v] = T(where(v + first == target[m], dhit[m], 0.0) + where(not target[m]
+            #     == ignore, dlse_sum[m] * exp(z[m, v] - a_kept[m]), 0.0))
+            dz = tl.where(n + first == target, dhit, 0.0) + tl.where(
                 ~(target == ignore), dlse_sum * lib.exp(z - a_kept, HALF), 0.0
             )
             if dz_tiles is None:
@@ -582,11 +586,11 @@ def linear_cross_entropy_backward_dz_subtiles(
 
 
 @triton.jit
-def linear_cross_entropy_backward_dz_tiles(
-    x_ptr, w_ptr, target_ptr, dloss_ptr, lse_sum_kept_ptr, a_kept_ptr, dz_ptr, M, V, K, x_m,
-    x_k, w_n, w_k, target_m, dloss_m, lse_sum_kept_m, a_kept_m, dz_m, dz_n,
-    PRECISION: tl.constexpr, ignore: tl.constexpr, HALF: tl.constexpr,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+def linear_cross_entropy_backward_chunk_dz_tiles(
+    x_ptr, w_ptr, target_ptr, dloss_ptr, lse_sum_kept_ptr, a_kept_ptr, dz_ptr, first, M, V,
+    K, x_m, x_k, w_n, w_k, target_m, dloss_m, lse_sum_kept_m, a_kept_m, dz_m, dz_n,
+    PRECISION: tl.constexpr, ignore: tl.constexpr, FIRST_IS_TENSOR: tl.constexpr,
+    HALF: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr,
     LANES: tl.constexpr = False, PARTS: tl.constexpr = 1, CHUNK=0, z_parts_ptr=None,
 ):  # fmt: skip
@@ -600,6 +604,7 @@ def linear_cross_entropy_backward_dz_tiles(
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    first = lib.scalar(first, FIRST_IS_TENSOR, tl.int64)
     # z[m, v] = sum[k](x[m, k] * w[v, k])
     z = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
     for start in range(begin, tl.cast(end, tl.int64), BLOCK_K):
@@ -623,26 +628,27 @@ def linear_cross_entropy_backward_dz_tiles(
         # dlse_sum[m] = where(not target[m] == ignore, dloss[m] / lse_sum_kept[m], 0.0)
         dlse_sum = tl.where(~(target == ignore), dloss / lse_sum_kept, 0.0)
         a_kept = tl.load(a_kept_ptr + m * a_kept_m, mask=m < M).to(tl.float32)
-        # dz[m, v] = T(where(v == target[m], dhit[m], 0.0) + where(not target[m] ==
-        #     ignore, dlse_sum[m] * exp(z[m, v] - a_kept[m]), 0.0))
-        dz = tl.where(n == target, dhit, 0.0) + tl.where(
+        # dz[m, v] = T(where(v + first == target[m], dhit[m], 0.0) + where(not target[m]
+        #     == ignore, dlse_sum[m] * exp(z[m, v] - a_kept[m]), 0.0))
+        dz = tl.where(n + first == target, dhit, 0.0) + tl.where(
             ~(target == ignore), dlse_sum * lib.exp(z - a_kept, HALF), 0.0
         )
         tl.store(dz_ptr + m * dz_m + n * dz_n, dz, mask=inside)
 
 
 @triton.jit
-def linear_cross_entropy_backward_dz_combine(
-    z_parts_ptr, target_ptr, dloss_ptr, lse_sum_kept_ptr, a_kept_ptr, dz_ptr, M, V,
+def linear_cross_entropy_backward_chunk_dz_combine(
+    z_parts_ptr, target_ptr, dloss_ptr, lse_sum_kept_ptr, a_kept_ptr, dz_ptr, first, M, V,
     target_m, dloss_m, lse_sum_kept_m, a_kept_m, dz_m, dz_n,
-    ignore: tl.constexpr, HALF: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    PARTS: tl.constexpr, AHEAD: tl.constexpr,
+    ignore: tl.constexpr, FIRST_IS_TENSOR: tl.constexpr, HALF: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, PARTS: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
     """Each program adds the PARTS partial sums of BLOCK_M x BLOCK_N results, AHEAD parts at a time."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(V, BLOCK_N)
     tile = tl.program_id(0)
     m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    first = lib.scalar(first, FIRST_IS_TENSOR, tl.int64)
     inside = (m < M) & (n < V)
     # z[m, v] = sum[k](x[m, k] * w[v, k])
     z = tl.zeros((AHEAD, BLOCK_M, BLOCK_N), tl.float32)
@@ -659,201 +665,65 @@ def linear_cross_entropy_backward_dz_combine(
     # dlse_sum[m] = where(not target[m] == ignore, dloss[m] / lse_sum_kept[m], 0.0)
     dlse_sum = tl.where(~(target == ignore), dloss / lse_sum_kept, 0.0)
     a_kept = tl.load(a_kept_ptr + m * a_kept_m, mask=m < M).to(tl.float32)
-    # dz[m, v] = T(where(v == target[m], dhit[m], 0.0) + where(not target[m] ==
-    #     ignore, dlse_sum[m] * exp(z[m, v] - a_kept[m]), 0.0))
-    dz = tl.where(n == target, dhit, 0.0) + tl.where(
+    # dz[m, v] = T(where(v + first == target[m], dhit[m], 0.0) + where(not target[m]
+    #     == ignore, dlse_sum[m] * exp(z[m, v] - a_kept[m]), 0.0))
+    dz = tl.where(n + first == target, dhit, 0.0) + tl.where(
         ~(target == ignore), dlse_sum * lib.exp(z - a_kept, HALF), 0.0
     )
     tl.store(dz_ptr + m * dz_m + n * dz_n, dz, mask=inside)
 
 
 @triton.jit
-def linear_cross_entropy_backward_dx_persistent(
-    dz_tiles, w_tiles, target_ptr, dx_tiles, dx_ptr, x_ptr, x_masked_ptr, M, K, V, target_m,
-    dx_m, dx_n, x_m, x_n, x_masked_m, x_masked_n,
-    TRANS_DZ: tl.constexpr, TRANS_W: tl.constexpr, PRECISION: tl.constexpr,
-    ignore: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
-    PARTS: tl.constexpr = 1, CHUNK=0, dx_sum_parts_ptr=None,
+def linear_cross_entropy_backward_chunk_x_masked_strided(
+    target_ptr, x_ptr, x_masked_ptr, outer, middle, inner, target_outer_at,
+    target_middle_at, target_inner_at, x_outer_at, x_middle_at, x_inner_at,
+    x_masked_outer_at, x_masked_middle_at, x_masked_inner_at,
+    ignore: tl.constexpr, VEC_TARGET: tl.constexpr, VEC_X: tl.constexpr,
+    VEC_X_MASKED: tl.constexpr, OUTER: tl.constexpr, ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Each program computes tiles of BLOCK_M x BLOCK_N sums, one after another, BLOCK_K terms at a time, of one CHUNK if PARTS programs share a sum."""
-    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(K, BLOCK_N)
-    tiles = tiles_m * tiles_n
-    # Flattened, so that the loads of the next tile start before this one is stored.
-    for work in tl.range(tl.program_id(0), PARTS * tiles, tl.num_programs(0), flatten=True):
-        tile = work % tiles
-        part = work // tiles
-        begin, end = 0, V
-        if dx_sum_parts_ptr is not None:
-            begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
-        tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
-        first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
-        # dx_sum[m, k] = sum[v](dz[m, v] * w[v, k])
-        dx_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
-        for start in range(begin, end, BLOCK_K):
-            dz = dz_tiles.load([start, first_m]).T if TRANS_DZ else dz_tiles.load([first_m, start])
-            w = w_tiles.load([first_n, start]).T if TRANS_W else w_tiles.load([start, first_n])
-            dx_sum = tl.dot(dz, w, dx_sum, input_precision=PRECISION, out_dtype=tl.float32)
-
-        m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
-        if dx_sum_parts_ptr is not None:
-            n = first_n.to(tl.int64) + tl.arange(0, BLOCK_N)[None, :]
-            inside = (m < M) & (n < K)
-            at = (tl.cast(part, tl.int64) * M + m) * K + n
-            tl.store(dx_sum_parts_ptr + at, dx_sum, mask=inside)
-        else:
-            dx_sum_halves = tl.split(dx_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
-            for half in tl.static_range(2):
-                dx_sum_quarters = tl.split(
-                    dx_sum_halves[half].reshape(BLOCK_M, 2, BLOCK_N // 4).permute(0, 2, 1)
-                )
-                for quarter in tl.static_range(2):
-                    column = first_n + half * (BLOCK_N // 2) + quarter * (BLOCK_N // 4)
-                    n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 4)[None, :]
-                    inside = (m < M) & (n < K)
-                    dx_sum = dx_sum_quarters[quarter]
-                    target = tl.load(target_ptr + m * target_m, mask=m < M)
-                    # dx[m, k] = where(not target[m] == ignore, sum[v](dz[m, v] * w[v, k]), 0.0)
-                    dx = tl.where(~(target == ignore), dx_sum, 0.0)
-                    if dx_tiles is None:
-                        tl.store(dx_ptr + m * dx_m + n * dx_n, dx, mask=inside)
-                    else:
-                        dx_tiles.store([first_m, column], dx.to(dx_tiles.dtype))
-                    x = tl.load(x_ptr + m * x_m + n * x_n, mask=inside)
-                    # x_masked[m, k] = where(not target[m] == ignore, x[m, k], 0.0)
-                    x_masked = tl.where(~(target == ignore), x, 0.0)
-                    tl.store(x_masked_ptr + m * x_masked_m + n * x_masked_n, x_masked, mask=inside)
-
-
-@triton.jit
-def linear_cross_entropy_backward_dx_subtiles(
-    dz_tiles, w_tiles, target_ptr, dx_tiles, dx_ptr, x_ptr, x_masked_ptr, M, K, V, target_m,
-    dx_m, dx_n, x_m, x_n, x_masked_m, x_masked_n,
-    TRANS_DZ: tl.constexpr, TRANS_W: tl.constexpr, PRECISION: tl.constexpr,
-    ignore: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
-):  # fmt: skip
-    """Each program computes tiles of 3 subtiles of BLOCK_M x BLOCK_N sums, which share the right factor, one after another."""
-    tiles_m, tiles_n = tl.cdiv(M, 3 * BLOCK_M), tl.cdiv(K, BLOCK_N)
-    tiles = tiles_m * tiles_n
-    # Not flattened: if one loop resets several sums, ptxas does not overlap their products.
-    for tile in range(tl.program_id(0), tiles, tl.num_programs(0)):
-        tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
-        first_m, first_n = tile_m * 3 * BLOCK_M, tile_n * BLOCK_N
-        first_m2, first_m3 = first_m + BLOCK_M, first_m + 2 * BLOCK_M
-        # dx_sum[m, k] = sum[v](dz[m, v] * w[v, k])
-        dx_sum_0 = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
-        dx_sum_1 = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
-        dx_sum_2 = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
-        for start in range(0, V, BLOCK_K):
-            w = w_tiles.load([first_n, start]).T if TRANS_W else w_tiles.load([start, first_n])
-            dz = dz_tiles.load([start, first_m]).T if TRANS_DZ else dz_tiles.load([first_m, start])
-            dx_sum_0 = tl.dot(dz, w, dx_sum_0, input_precision=PRECISION, out_dtype=tl.float32)
-            dz2 = (
-                dz_tiles.load([start, first_m2]).T if TRANS_DZ else dz_tiles.load([first_m2, start])
-            )
-            dx_sum_1 = tl.dot(dz2, w, dx_sum_1, input_precision=PRECISION, out_dtype=tl.float32)
-            dz3 = (
-                dz_tiles.load([start, first_m3]).T if TRANS_DZ else dz_tiles.load([first_m3, start])
-            )
-            dx_sum_2 = tl.dot(dz3, w, dx_sum_2, input_precision=PRECISION, out_dtype=tl.float32)
-
-        for subtile in tl.static_range(3):
-            first_row = first_m + subtile * BLOCK_M
-            m = first_row.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
-            dx_sum = (dx_sum_0, dx_sum_1, dx_sum_2)[subtile]
-            n = first_n.to(tl.int64) + tl.arange(0, BLOCK_N)[None, :]
-            inside = (m < M) & (n < K)
-            target = tl.load(target_ptr + m * target_m, mask=m < M)
-            # dx[m, k] = where(not target[m] == ignore, sum[v](dz[m, v] * w[v, k]), 0.0)
-            dx = tl.where(~(target == ignore), dx_sum, 0.0)
-            if dx_tiles is None:
-                tl.store(dx_ptr + m * dx_m + n * dx_n, dx, mask=inside)
-            else:
-                dx_tiles.store([first_row, first_n], dx.to(dx_tiles.dtype))
-            x = tl.load(x_ptr + m * x_m + n * x_n, mask=inside)
-            # x_masked[m, k] = where(not target[m] == ignore, x[m, k], 0.0)
-            x_masked = tl.where(~(target == ignore), x, 0.0)
-            tl.store(x_masked_ptr + m * x_masked_m + n * x_masked_n, x_masked, mask=inside)
-
-
-@triton.jit
-def linear_cross_entropy_backward_dx_tiles(
-    dz_ptr, w_ptr, target_ptr, dx_ptr, x_ptr, x_masked_ptr, M, K, V, dz_m, dz_v, w_v, w_n,
-    target_m, dx_m, dx_n, x_m, x_n, x_masked_m, x_masked_n,
-    PRECISION: tl.constexpr, ignore: tl.constexpr, BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
-    LANES: tl.constexpr = False, PARTS: tl.constexpr = 1, CHUNK=0, dx_sum_parts_ptr=None,
-):  # fmt: skip
-    """Each program computes a tile of BLOCK_M x BLOCK_N sums, BLOCK_K terms at a time, of one CHUNK if PARTS programs share a sum."""
-    tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(K, BLOCK_N)
-    part = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
-    begin, end = 0, V
-    if dx_sum_parts_ptr is not None:
-        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
-    tile = tl.program_id(0) % (tiles_m * tiles_n)
-    tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
-    m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-    # dx_sum[m, k] = sum[v](dz[m, v] * w[v, k])
-    dx_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
-    for start in range(begin, tl.cast(end, tl.int64), BLOCK_K):
-        k = start + tl.arange(0, BLOCK_K).to(tl.int64)
-        dz = tl.load(
-            dz_ptr + m * dz_m + k[None, :] * dz_v, mask=(m < M) & (k[None, :] < V), other=0.0
-        )
-        w = tl.load(w_ptr + k[:, None] * w_v + n * w_n, mask=(n < K) & (k[:, None] < V), other=0.0)
-        if LANES:  # few rows or columns
-            dx_sum += tl.sum(dz[:, :, None] * w[None, :, :], 1)
-        else:
-            dx_sum = tl.dot(dz, w, dx_sum, input_precision=PRECISION, out_dtype=tl.float32)
-    inside = (m < M) & (n < K)
-    if dx_sum_parts_ptr is not None:
-        at = (tl.cast(part, tl.int64) * M + m) * K + n
-        tl.store(dx_sum_parts_ptr + at, dx_sum, mask=inside)
-    else:
-        target = tl.load(target_ptr + m * target_m, mask=m < M)
-        # dx[m, k] = where(not target[m] == ignore, sum[v](dz[m, v] * w[v, k]), 0.0)
-        dx = tl.where(~(target == ignore), dx_sum, 0.0)
-        tl.store(dx_ptr + m * dx_m + n * dx_n, dx, mask=inside)
-        x = tl.load(x_ptr + m * x_m + n * x_n, mask=inside)
-        # x_masked[m, k] = where(not target[m] == ignore, x[m, k], 0.0)
-        x_masked = tl.where(~(target == ignore), x, 0.0)
-        tl.store(x_masked_ptr + m * x_masked_m + n * x_masked_n, x_masked, mask=inside)
-
-
-@triton.jit
-def linear_cross_entropy_backward_dx_combine(
-    dx_sum_parts_ptr, target_ptr, dx_ptr, x_ptr, x_masked_ptr, M, K, target_m, dx_m, dx_n,
-    x_m, x_n, x_masked_m, x_masked_n,
-    ignore: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, PARTS: tl.constexpr,
-    AHEAD: tl.constexpr,
-):  # fmt: skip
-    """Each program adds the PARTS partial sums of BLOCK_M x BLOCK_N results, AHEAD parts at a time."""
-    tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(K, BLOCK_N)
+    """Each program computes a tile of OUTER x ROWS x BLOCK elements."""
+    # VEC_TARGET, VEC_X, VEC_X_MASKED divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    target_outer_at, target_middle_at = (
+        target_outer_at // VEC_TARGET * VEC_TARGET,
+        target_middle_at // VEC_TARGET * VEC_TARGET,
+    )
+    x_outer_at, x_middle_at = x_outer_at // VEC_X * VEC_X, x_middle_at // VEC_X * VEC_X
+    x_masked_outer_at, x_masked_middle_at = (
+        x_masked_outer_at // VEC_X_MASKED * VEC_X_MASKED,
+        x_masked_middle_at // VEC_X_MASKED * VEC_X_MASKED,
+    )
+    inner = inner // VEC_X_MASKED * VEC_X_MASKED
     tile = tl.program_id(0)
-    m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    n = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-    inside = (m < M) & (n < K)
-    # dx_sum[m, k] = sum[v](dz[m, v] * w[v, k])
-    dx_sum = tl.zeros((AHEAD, BLOCK_M, BLOCK_N), tl.float32)
-    for first in range(0, PARTS, AHEAD):
-        part = first + tl.arange(0, AHEAD)[:, None, None]
-        at = (tl.cast(part, tl.int64) * M + m) * K + n
-        dx_sum += tl.load(dx_sum_parts_ptr + at, mask=inside & (part < PARTS), other=0)
-    dx_sum = tl.sum(dx_sum, 0)
-    target = tl.load(target_ptr + m * target_m, mask=m < M)
-    # dx[m, k] = where(not target[m] == ignore, sum[v](dz[m, v] * w[v, k]), 0.0)
-    dx = tl.where(~(target == ignore), dx_sum, 0.0)
-    tl.store(dx_ptr + m * dx_m + n * dx_n, dx, mask=inside)
-    x = tl.load(x_ptr + m * x_m + n * x_n, mask=inside)
+    tiles, spans = lib.blocks(inner, BLOCK), lib.blocks(middle, ROWS)
+    outer_at = (tile // tiles // spans).to(tl.int64) * OUTER + tl.arange(0, OUTER)[:, None, None]
+    middle_at = (tile // tiles % spans).to(tl.int64) * ROWS + tl.arange(0, ROWS)[None, :, None]
+    inner_at = (tile % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, None, :]
+    inside = (outer_at < outer) & (middle_at < middle) & (inner_at < inner)
+    target = tl.load(
+        target_ptr
+        + outer_at * target_outer_at
+        + middle_at * target_middle_at
+        + inner_at * target_inner_at,
+        mask=inside,
+    )
+    x = tl.load(
+        x_ptr + outer_at * x_outer_at + middle_at * x_middle_at + inner_at * x_inner_at, mask=inside
+    )
     # x_masked[m, k] = where(not target[m] == ignore, x[m, k], 0.0)
     x_masked = tl.where(~(target == ignore), x, 0.0)
-    tl.store(x_masked_ptr + m * x_masked_m + n * x_masked_n, x_masked, mask=inside)
+    tl.store(
+        x_masked_ptr
+        + outer_at * x_masked_outer_at
+        + middle_at * x_masked_middle_at
+        + inner_at * x_masked_inner_at,
+        x_masked,
+        mask=inside,
+    )
 
 
 @triton.jit
-def linear_cross_entropy_backward_dw_persistent(
+def linear_cross_entropy_backward_chunk_dw_persistent(
     dz_tiles, x_masked_tiles, dw_tiles, dw_ptr, V, K, M, dw_m, dw_n,
     TRANS_DZ: tl.constexpr, TRANS_X_MASKED: tl.constexpr, PRECISION: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
@@ -903,7 +773,7 @@ def linear_cross_entropy_backward_dw_persistent(
 
 
 @triton.jit
-def linear_cross_entropy_backward_dw_subtiles(
+def linear_cross_entropy_backward_chunk_dw_subtiles(
     dz_tiles, x_masked_tiles, dw_tiles, dw_ptr, V, K, M, dw_m, dw_n,
     TRANS_DZ: tl.constexpr, TRANS_X_MASKED: tl.constexpr, PRECISION: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
@@ -957,7 +827,7 @@ def linear_cross_entropy_backward_dw_subtiles(
 
 
 @triton.jit
-def linear_cross_entropy_backward_dw_tiles(
+def linear_cross_entropy_backward_chunk_dw_tiles(
     dz_ptr, x_masked_ptr, dw_ptr, V, K, M, dz_m, dz_m2, x_masked_m, x_masked_n, dw_m, dw_n,
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
@@ -998,7 +868,7 @@ def linear_cross_entropy_backward_dw_tiles(
 
 
 @triton.jit
-def linear_cross_entropy_backward_dw_combine(
+def linear_cross_entropy_backward_chunk_dw_combine(
     dw_sum_parts_ptr, dw_ptr, V, K, dw_m, dw_n,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, PARTS: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
@@ -1018,7 +888,241 @@ def linear_cross_entropy_backward_dw_combine(
     tl.store(dw_ptr + m * dw_m + n * dw_n, dw_sum, mask=inside)
 
 
-def choose_linear_cross_entropy_backward_dz(
+@triton.jit
+def linear_cross_entropy_backward_chunk_dx_sum_persistent(
+    dz_tiles, w_tiles, dx_sum_before_ptr, dx_sum_tiles, dx_sum_ptr, M, K, V,
+    dx_sum_before_m, dx_sum_before_n, dx_sum_m, dx_sum_n,
+    TRANS_DZ: tl.constexpr, TRANS_W: tl.constexpr, PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+    PARTS: tl.constexpr = 1, CHUNK=0, dx_sum_sum_parts_ptr=None,
+):  # fmt: skip
+    """Each program computes tiles of BLOCK_M x BLOCK_N sums, one after another, BLOCK_K terms at a time, of one CHUNK if PARTS programs share a sum."""
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(K, BLOCK_N)
+    tiles = tiles_m * tiles_n
+    # Flattened, so that the loads of the next tile start before this one is stored.
+    for work in tl.range(tl.program_id(0), PARTS * tiles, tl.num_programs(0), flatten=True):
+        tile = work % tiles
+        part = work // tiles
+        begin, end = 0, V
+        if dx_sum_sum_parts_ptr is not None:
+            begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
+        tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
+        first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
+        # dx_sum_sum[m, k] = sum[v](dz[m, v] * w[v, k])
+        dx_sum_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+        for start in range(begin, end, BLOCK_K):
+            dz = dz_tiles.load([start, first_m]).T if TRANS_DZ else dz_tiles.load([first_m, start])
+            w = w_tiles.load([first_n, start]).T if TRANS_W else w_tiles.load([start, first_n])
+            dx_sum_sum = tl.dot(dz, w, dx_sum_sum, input_precision=PRECISION, out_dtype=tl.float32)
+
+        m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
+        if dx_sum_sum_parts_ptr is not None:
+            n = first_n.to(tl.int64) + tl.arange(0, BLOCK_N)[None, :]
+            inside = (m < M) & (n < K)
+            at = (tl.cast(part, tl.int64) * M + m) * K + n
+            tl.store(dx_sum_sum_parts_ptr + at, dx_sum_sum, mask=inside)
+        else:
+            dx_sum_sum_halves = tl.split(
+                dx_sum_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1)
+            )
+            for half in tl.static_range(2):
+                dx_sum_sum_quarters = tl.split(
+                    dx_sum_sum_halves[half].reshape(BLOCK_M, 2, BLOCK_N // 4).permute(0, 2, 1)
+                )
+                for quarter in tl.static_range(2):
+                    column = first_n + half * (BLOCK_N // 2) + quarter * (BLOCK_N // 4)
+                    n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 4)[None, :]
+                    inside = (m < M) & (n < K)
+                    dx_sum_sum = dx_sum_sum_quarters[quarter]
+                    dx_sum_before = tl.load(
+                        dx_sum_before_ptr + m * dx_sum_before_m + n * dx_sum_before_n, mask=inside
+                    ).to(tl.float32)
+                    # dx_sum[m, k] = dx_sum_before[m, k] + sum[v](dz[m, v] * w[v, k])
+                    dx_sum = dx_sum_before + dx_sum_sum
+                    if dx_sum_tiles is None:
+                        tl.store(dx_sum_ptr + m * dx_sum_m + n * dx_sum_n, dx_sum, mask=inside)
+                    else:
+                        dx_sum_tiles.store([first_m, column], dx_sum.to(dx_sum_tiles.dtype))
+
+
+@triton.jit
+def linear_cross_entropy_backward_chunk_dx_sum_subtiles(
+    dz_tiles, w_tiles, dx_sum_before_ptr, dx_sum_tiles, dx_sum_ptr, M, K, V,
+    dx_sum_before_m, dx_sum_before_n, dx_sum_m, dx_sum_n,
+    TRANS_DZ: tl.constexpr, TRANS_W: tl.constexpr, PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+):  # fmt: skip
+    """Each program computes tiles of 3 subtiles of BLOCK_M x BLOCK_N sums, which share the right factor, one after another."""
+    tiles_m, tiles_n = tl.cdiv(M, 3 * BLOCK_M), tl.cdiv(K, BLOCK_N)
+    tiles = tiles_m * tiles_n
+    # Not flattened: if one loop resets several sums, ptxas does not overlap their products.
+    for tile in range(tl.program_id(0), tiles, tl.num_programs(0)):
+        tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
+        first_m, first_n = tile_m * 3 * BLOCK_M, tile_n * BLOCK_N
+        first_m2, first_m3 = first_m + BLOCK_M, first_m + 2 * BLOCK_M
+        # dx_sum_sum[m, k] = sum[v](dz[m, v] * w[v, k])
+        dx_sum_sum_0 = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+        dx_sum_sum_1 = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+        dx_sum_sum_2 = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+        for start in range(0, V, BLOCK_K):
+            w = w_tiles.load([first_n, start]).T if TRANS_W else w_tiles.load([start, first_n])
+            dz = dz_tiles.load([start, first_m]).T if TRANS_DZ else dz_tiles.load([first_m, start])
+            dx_sum_sum_0 = tl.dot(
+                dz, w, dx_sum_sum_0, input_precision=PRECISION, out_dtype=tl.float32
+            )
+            dz2 = (
+                dz_tiles.load([start, first_m2]).T if TRANS_DZ else dz_tiles.load([first_m2, start])
+            )
+            dx_sum_sum_1 = tl.dot(
+                dz2, w, dx_sum_sum_1, input_precision=PRECISION, out_dtype=tl.float32
+            )
+            dz3 = (
+                dz_tiles.load([start, first_m3]).T if TRANS_DZ else dz_tiles.load([first_m3, start])
+            )
+            dx_sum_sum_2 = tl.dot(
+                dz3, w, dx_sum_sum_2, input_precision=PRECISION, out_dtype=tl.float32
+            )
+
+        for subtile in tl.static_range(3):
+            first_row = first_m + subtile * BLOCK_M
+            m = first_row.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
+            dx_sum_sum = (dx_sum_sum_0, dx_sum_sum_1, dx_sum_sum_2)[subtile]
+            n = first_n.to(tl.int64) + tl.arange(0, BLOCK_N)[None, :]
+            inside = (m < M) & (n < K)
+            dx_sum_before = tl.load(
+                dx_sum_before_ptr + m * dx_sum_before_m + n * dx_sum_before_n, mask=inside
+            ).to(tl.float32)
+            # dx_sum[m, k] = dx_sum_before[m, k] + sum[v](dz[m, v] * w[v, k])
+            dx_sum = dx_sum_before + dx_sum_sum
+            if dx_sum_tiles is None:
+                tl.store(dx_sum_ptr + m * dx_sum_m + n * dx_sum_n, dx_sum, mask=inside)
+            else:
+                dx_sum_tiles.store([first_row, first_n], dx_sum.to(dx_sum_tiles.dtype))
+
+
+@triton.jit
+def linear_cross_entropy_backward_chunk_dx_sum_tiles(
+    dz_ptr, w_ptr, dx_sum_before_ptr, dx_sum_ptr, M, K, V, dz_m, dz_v, w_v, w_n,
+    dx_sum_before_m, dx_sum_before_n, dx_sum_m, dx_sum_n,
+    PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+    LANES: tl.constexpr = False, PARTS: tl.constexpr = 1, CHUNK=0,
+    dx_sum_sum_parts_ptr=None,
+):  # fmt: skip
+    """Each program computes a tile of BLOCK_M x BLOCK_N sums, BLOCK_K terms at a time, of one CHUNK if PARTS programs share a sum."""
+    tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(K, BLOCK_N)
+    part = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
+    begin, end = 0, V
+    if dx_sum_sum_parts_ptr is not None:
+        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
+    tile = tl.program_id(0) % (tiles_m * tiles_n)
+    tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
+    m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    # dx_sum_sum[m, k] = sum[v](dz[m, v] * w[v, k])
+    dx_sum_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+    for start in range(begin, tl.cast(end, tl.int64), BLOCK_K):
+        k = start + tl.arange(0, BLOCK_K).to(tl.int64)
+        dz = tl.load(
+            dz_ptr + m * dz_m + k[None, :] * dz_v, mask=(m < M) & (k[None, :] < V), other=0.0
+        )
+        w = tl.load(w_ptr + k[:, None] * w_v + n * w_n, mask=(n < K) & (k[:, None] < V), other=0.0)
+        if LANES:  # few rows or columns
+            dx_sum_sum += tl.sum(dz[:, :, None] * w[None, :, :], 1)
+        else:
+            dx_sum_sum = tl.dot(dz, w, dx_sum_sum, input_precision=PRECISION, out_dtype=tl.float32)
+    inside = (m < M) & (n < K)
+    if dx_sum_sum_parts_ptr is not None:
+        at = (tl.cast(part, tl.int64) * M + m) * K + n
+        tl.store(dx_sum_sum_parts_ptr + at, dx_sum_sum, mask=inside)
+    else:
+        dx_sum_before = tl.load(
+            dx_sum_before_ptr + m * dx_sum_before_m + n * dx_sum_before_n, mask=inside
+        ).to(tl.float32)
+        # dx_sum[m, k] = dx_sum_before[m, k] + sum[v](dz[m, v] * w[v, k])
+        dx_sum = dx_sum_before + dx_sum_sum
+        tl.store(dx_sum_ptr + m * dx_sum_m + n * dx_sum_n, dx_sum, mask=inside)
+
+
+@triton.jit
+def linear_cross_entropy_backward_chunk_dx_sum_combine(
+    dx_sum_sum_parts_ptr, dx_sum_before_ptr, dx_sum_ptr, M, K, dx_sum_before_m,
+    dx_sum_before_n, dx_sum_m, dx_sum_n,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, PARTS: tl.constexpr, AHEAD: tl.constexpr,
+):  # fmt: skip
+    """Each program adds the PARTS partial sums of BLOCK_M x BLOCK_N results, AHEAD parts at a time."""
+    tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(K, BLOCK_N)
+    tile = tl.program_id(0)
+    m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    n = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    inside = (m < M) & (n < K)
+    # dx_sum_sum[m, k] = sum[v](dz[m, v] * w[v, k])
+    dx_sum_sum = tl.zeros((AHEAD, BLOCK_M, BLOCK_N), tl.float32)
+    for first in range(0, PARTS, AHEAD):
+        part = first + tl.arange(0, AHEAD)[:, None, None]
+        at = (tl.cast(part, tl.int64) * M + m) * K + n
+        dx_sum_sum += tl.load(dx_sum_sum_parts_ptr + at, mask=inside & (part < PARTS), other=0)
+    dx_sum_sum = tl.sum(dx_sum_sum, 0)
+    dx_sum_before = tl.load(
+        dx_sum_before_ptr + m * dx_sum_before_m + n * dx_sum_before_n, mask=inside
+    ).to(tl.float32)
+    # dx_sum[m, k] = dx_sum_before[m, k] + sum[v](dz[m, v] * w[v, k])
+    dx_sum = dx_sum_before + dx_sum_sum
+    tl.store(dx_sum_ptr + m * dx_sum_m + n * dx_sum_n, dx_sum, mask=inside)
+
+
+@triton.jit
+def linear_cross_entropy_backward_dx_strided(
+    target_ptr, dx_sum_ptr, dx_ptr, outer, middle, inner, target_outer_at, target_middle_at,
+    target_inner_at, dx_sum_outer_at, dx_sum_middle_at, dx_sum_inner_at, dx_outer_at,
+    dx_middle_at, dx_inner_at,
+    ignore: tl.constexpr, VEC_TARGET: tl.constexpr, VEC_DX_SUM: tl.constexpr,
+    VEC_DX: tl.constexpr, OUTER: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Each program computes a tile of OUTER x ROWS x BLOCK elements."""
+    # VEC_TARGET, VEC_DX_SUM, VEC_DX divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    target_outer_at, target_middle_at = (
+        target_outer_at // VEC_TARGET * VEC_TARGET,
+        target_middle_at // VEC_TARGET * VEC_TARGET,
+    )
+    dx_sum_outer_at, dx_sum_middle_at = (
+        dx_sum_outer_at // VEC_DX_SUM * VEC_DX_SUM,
+        dx_sum_middle_at // VEC_DX_SUM * VEC_DX_SUM,
+    )
+    dx_outer_at, dx_middle_at = dx_outer_at // VEC_DX * VEC_DX, dx_middle_at // VEC_DX * VEC_DX
+    inner = inner // VEC_DX * VEC_DX
+    tile = tl.program_id(0)
+    tiles, spans = lib.blocks(inner, BLOCK), lib.blocks(middle, ROWS)
+    outer_at = (tile // tiles // spans).to(tl.int64) * OUTER + tl.arange(0, OUTER)[:, None, None]
+    middle_at = (tile // tiles % spans).to(tl.int64) * ROWS + tl.arange(0, ROWS)[None, :, None]
+    inner_at = (tile % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, None, :]
+    inside = (outer_at < outer) & (middle_at < middle) & (inner_at < inner)
+    target = tl.load(
+        target_ptr
+        + outer_at * target_outer_at
+        + middle_at * target_middle_at
+        + inner_at * target_inner_at,
+        mask=inside,
+    )
+    dx_sum = tl.load(
+        dx_sum_ptr
+        + outer_at * dx_sum_outer_at
+        + middle_at * dx_sum_middle_at
+        + inner_at * dx_sum_inner_at,
+        mask=inside,
+    ).to(tl.float32)
+    # dx[m, k] = where(not target[m] == ignore, dx_sum[m, k], 0.0)
+    dx = tl.where(~(target == ignore), dx_sum, 0.0)
+    tl.store(
+        dx_ptr + outer_at * dx_outer_at + middle_at * dx_middle_at + inner_at * dx_inner_at,
+        dx,
+        mask=inside,
+    )
+
+
+def choose_linear_cross_entropy_backward_chunk_dz(
     M: int, N: int, K: int, tma: bool, itemsize: int, stored_bytes: int, copied_bytes: int,
     transposed_bytes: int, vectorized: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
@@ -1101,15 +1205,15 @@ def choose_linear_cross_entropy_backward_dz(
     )  # fmt: skip
 
 
-def launch_linear_cross_entropy_backward_dz(
-    x, w, target, a_kept, lse_sum_kept, dloss, dz, ignore
+def launch_linear_cross_entropy_backward_chunk_dz(
+    x, w, target, a_kept, lse_sum_kept, dloss, dz, first, ignore
 ) -> None:
     """Computes dz with the variant that `choose` returns. Does not check operands."""
     M, K = x.shape
     V = w.shape[0]
     PRECISION = "ieee"
     gpu = lib.gpu(w.device)
-    variant, config = choose_linear_cross_entropy_backward_dz(
+    variant, config = choose_linear_cross_entropy_backward_chunk_dz(
         M=M, N=V, K=K, tma=lib.takes_tiles(x, w), itemsize=x.element_size(),
         stored_bytes=dz.element_size(), copied_bytes=lib.copied_bytes(x, w.mT),
         transposed_bytes=lib.transposed_bytes(w.mT), vectorized=lib.vectorized(x, w.mT),
@@ -1118,7 +1222,6 @@ def launch_linear_cross_entropy_backward_dz(
     BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
     PARTS = config.get("PARTS", 1)
     z_parts = lib.workspace(config, (M, V), torch.float32, w.device)
-    constants = dict(ignore=ignore, HALF=x.element_size() == 2, enable_fp_fusion=True)
     if variant in (
         "split",
         "split_small",
@@ -1135,191 +1238,97 @@ def launch_linear_cross_entropy_backward_dz(
         grid = (
             min(config["PROGRAMS"] * gpu.sms, PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(V, BLOCK_N)),
         )
-        linear_cross_entropy_backward_dz_persistent[grid](
-            x_tiles, w_tiles, target, dloss, lse_sum_kept, a_kept, dz_tiles, dz, M, V, K,
+        linear_cross_entropy_backward_chunk_dz_persistent[grid](
+            x_tiles, w_tiles, target, dloss, lse_sum_kept, a_kept, dz_tiles, dz, first, M, V, K,
             target.stride(0), dloss.stride(0), lse_sum_kept.stride(0), a_kept.stride(0),
             *dz.stride(),
-            TRANS_X=trans_x, TRANS_W=trans_w, PRECISION=PRECISION, **constants, z_parts_ptr=z_parts,
-            **lib.config_without(config, "PROGRAMS"),
+            TRANS_X=trans_x, TRANS_W=trans_w, PRECISION=PRECISION, ignore=ignore,
+            FIRST_IS_TENSOR=isinstance(first, torch.Tensor), HALF=x.element_size() == 2,
+            enable_fp_fusion=True, z_parts_ptr=z_parts, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant == "subtiles":
         x_tiles, trans_x = lib.tiles(x, BLOCK_M, BLOCK_K)
         w_tiles, trans_w = lib.tiles(w.mT, BLOCK_K, BLOCK_N, by_columns=True)
         dz_tiles = lib.tiles_to_store(dz, BLOCK_M, BLOCK_N)
         grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(M, 3 * BLOCK_M) * lib.cdiv(V, BLOCK_N)),)
-        linear_cross_entropy_backward_dz_subtiles[grid](
-            x_tiles, w_tiles, target, dloss, lse_sum_kept, a_kept, dz_tiles, dz, M, V, K,
+        linear_cross_entropy_backward_chunk_dz_subtiles[grid](
+            x_tiles, w_tiles, target, dloss, lse_sum_kept, a_kept, dz_tiles, dz, first, M, V, K,
             target.stride(0), dloss.stride(0), lse_sum_kept.stride(0), a_kept.stride(0),
             *dz.stride(),
-            TRANS_X=trans_x, TRANS_W=trans_w, PRECISION=PRECISION, **constants,
-            **lib.config_without(config, "PROGRAMS"),
+            TRANS_X=trans_x, TRANS_W=trans_w, PRECISION=PRECISION, ignore=ignore,
+            FIRST_IS_TENSOR=isinstance(first, torch.Tensor), HALF=x.element_size() == 2,
+            enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     else:
         grid = (PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(V, BLOCK_N),)
-        linear_cross_entropy_backward_dz_tiles[grid](
-            x, w, target, dloss, lse_sum_kept, a_kept, dz, M, V, K, *x.stride(), *w.stride(),
+        linear_cross_entropy_backward_chunk_dz_tiles[grid](
+            x, w, target, dloss, lse_sum_kept, a_kept, dz, first, M, V, K, *x.stride(), *w.stride(),
             target.stride(0), dloss.stride(0), lse_sum_kept.stride(0), a_kept.stride(0),
             *dz.stride(),
-            PRECISION=PRECISION, **constants, z_parts_ptr=z_parts, **config,
+            PRECISION=PRECISION, ignore=ignore, FIRST_IS_TENSOR=isinstance(first, torch.Tensor),
+            HALF=x.element_size() == 2, enable_fp_fusion=True, z_parts_ptr=z_parts, **config,
         )  # fmt: skip
     if z_parts is not None:
         grid = (lib.cdiv(M, 2) * lib.cdiv(V, max(32, min(256, 2048 // PARTS))),)
-        linear_cross_entropy_backward_dz_combine[grid](
-            z_parts, target, dloss, lse_sum_kept, a_kept, dz, M, V, target.stride(0),
+        linear_cross_entropy_backward_chunk_dz_combine[grid](
+            z_parts, target, dloss, lse_sum_kept, a_kept, dz, first, M, V, target.stride(0),
             dloss.stride(0), lse_sum_kept.stride(0), a_kept.stride(0), *dz.stride(),
-            **constants, BLOCK_M=2, BLOCK_N=max(32, min(256, 2048 // PARTS)), PARTS=PARTS,
-            AHEAD=min(64, lib.pow2(PARTS)),
+            ignore=ignore, FIRST_IS_TENSOR=isinstance(first, torch.Tensor),
+            HALF=x.element_size() == 2, enable_fp_fusion=True, BLOCK_M=2,
+            BLOCK_N=max(32, min(256, 2048 // PARTS)), PARTS=PARTS, AHEAD=min(64, lib.pow2(PARTS)),
         )  # fmt: skip
 
 
-def choose_linear_cross_entropy_backward_dx(
-    M: int, N: int, K: int, tma: bool, itemsize: int, stored_bytes: int, copied_bytes: int,
-    transposed_bytes: int, vectorized: bool, gpu: lib.Gpu,
+def choose_linear_cross_entropy_backward_chunk_x_masked(
+    outer: int, middle: int, inner: int, transposed: bool,
 ) -> tuple[str, dict]:  # fmt: skip
-    """Returns (variant, config) of a call: of the variants that may run, the one with the least estimate."""
-    call = (
-        (1, M, N, K), itemsize, stored_bytes, copied_bytes, transposed_bytes, vectorized, False,
-        gpu,
-    )  # fmt: skip
-    return lib.least(
-        lib.product_us, call,
-        # variant, may it run, its config, how its factors are loaded, bytes written before it, sums
-        ("split", tma and itemsize <= 4, lib.tile(
-            BLOCK_M := max(16, min(128, lib.pow2(M))), BLOCK_N := max(16, min(128, lib.pow2(N))),
-            BLOCK_K := 256 // itemsize if itemsize <= 2 else 32,
-            8 if BLOCK_M * BLOCK_N >= 16384 else 4, min(6, 768 // (BLOCK_M + BLOCK_N)),
-            PARTS=(PARTS := lib.parts(gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K), lib.cdiv(K, 4096) if itemsize == 4 else 1)),
-            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), PROGRAMS=1,
-        ), "descriptors"),
-        ("split_small", tma and itemsize <= 4, lib.tile(
-            BLOCK_M := max(16, min(64, lib.pow2(M))), BLOCK_N := max(16, min(64, lib.pow2(N))),
-            BLOCK_K := 256 // itemsize if itemsize <= 2 else 32, 4, 4 if itemsize <= 2 else 3,
-            PARTS=(PARTS := lib.parts(3 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K), lib.cdiv(K, 4096) if itemsize == 4 else 1)),
-            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), PROGRAMS=3,
-        ), "descriptors"),
-        ("slender", tma and itemsize <= 2 and M <= 64, lib.tile(
-            max(32, lib.pow2(M)),
-            BLOCK_N := 32 if N <= 32 * gpu.sms else 64 if N <= 64 * gpu.sms else 128,
-            (512 if BLOCK_N == 32 else 256) // itemsize, 4, 6 if BLOCK_N == 64 else 4, PROGRAMS=1,
-        ), "descriptors"),
-        ("stream", tma and itemsize <= 4, lib.tile(
-            64, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize, 4,
-            2 if BLOCK_N == 128 and itemsize <= 2 else 3, PROGRAMS=3,
-        ), "descriptors"),
-        ("subtiles", tma and itemsize == 2,
-            lib.tile(64, 128, 128 // itemsize, 4, 4, PROGRAMS=1), "subtiles"),
-        ("two_per_sm", tma and itemsize <= 2,
-            lib.tile(128, 128, 128 // itemsize, 8, 3, PROGRAMS=2), "descriptors"),
-        ("persistent", tma and itemsize <= 2,
-            lib.tile(128, 256, 128 // itemsize, 8, 3, PROGRAMS=1), "descriptors"),
-        ("square", tma and itemsize <= 4, lib.tile(
-            128, 128, 128 // itemsize, 8, 5 if itemsize <= 2 else 3, PROGRAMS=1,
-        ), "descriptors"),
-        ("narrow", tma and itemsize <= 2, lib.tile(
-            64,
-            BLOCK_N := 128 if 7 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 128), gpu.sms) <= 5 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 64), gpu.sms) else 64,
-            256 // itemsize, 4, 4 if BLOCK_N == 128 else 6, PROGRAMS=1,
-        ), "descriptors"),
-        ("lanes", itemsize == 4 and (M <= 4 or N <= 2), lib.tile(
-            BLOCK_M := min(4, lib.pow2(max(1, M))) if M <= N else 32,
-            BLOCK_N := min(2, max(1, N)) if M > N else 128 if M > 2 else 4096 // min(128, max(16, lib.pow2(K))),
-            BLOCK_K := 4096 // max(BLOCK_M, BLOCK_N), 4, 1, LANES=True,
-            PARTS=(PARTS := lib.parts(16 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K), lib.cdiv(K, 4096) if itemsize == 4 else 1)),
-            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
-        ), "lanes"),
-        ("split_pointers", gpu.shared >= 99 and itemsize <= 4, lib.tile(
-            BLOCK_M := max(16, min(64, lib.pow2(M))), BLOCK_N := max(16, min(64, lib.pow2(N))),
-            BLOCK_K := 256 // itemsize if vectorized or (min(BLOCK_M, BLOCK_N) > 32 if itemsize == 4 else BLOCK_M + BLOCK_N <= 80) else min(64, 128 // itemsize),
-            4, 4 if itemsize <= 2 or vectorized else 3 if BLOCK_M <= 32 else 1,
-            PARTS=(PARTS := lib.parts(8 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K), lib.cdiv(K, 4096) if itemsize == 4 else 1)),
-            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
-        ), "pointers"),
-        ("large", gpu.shared >= 163 and itemsize <= 2,
-            lib.tile(128, 256, 128 // itemsize, 8, 3), "pointers"),
-        ("medium", gpu.shared >= 99 and itemsize <= 4, lib.tile(
-            128, 128, 128 // itemsize, 8,
-            1 if itemsize == 4 and not vectorized else 4 if itemsize <= 2 else 3,
-        ), "pointers"),
-        ("slim", gpu.shared >= 163 and itemsize <= 4 and M <= 64, lib.tile(
-            BLOCK_M := max(16, lib.pow2(M)), BLOCK_N := 32 if N <= 64 * gpu.sms else 64,
-            (512 if M <= 32 and N <= 64 * gpu.sms else 256) // itemsize if vectorized or BLOCK_M + BLOCK_N <= 48 else min(64, 128 // itemsize),
-            4, 4 if M <= 32 else 5,
-        ), "slim"),
-        ("thin", gpu.shared >= 64 and itemsize <= 4, lib.tile(
-            64, 16, 256 // itemsize, 4, 1 if itemsize == 4 and not vectorized else 4,
-        ), "pointers"),
-        ("small", True, lib.tile(
-            64, 64, 32, 4, 1 if itemsize == 4 and not vectorized else 3 if itemsize <= 4 else 2,
-        ), "pointers"),
-    )  # fmt: skip
-
-
-def launch_linear_cross_entropy_backward_dx(x, w, target, dz, x_masked, dx, ignore) -> None:
-    """Computes dx, x_masked with the variant that `choose` returns. Does not check operands."""
-    M, K = x.shape
-    V = w.shape[0]
-    PRECISION = "ieee"
-    gpu = lib.gpu(dz.device)
-    variant, config = choose_linear_cross_entropy_backward_dx(
-        M=M, N=K, K=V, tma=lib.takes_tiles(dz, w), itemsize=x.element_size(),
-        stored_bytes=x_masked.element_size(), copied_bytes=lib.copied_bytes(dz, w),
-        transposed_bytes=lib.transposed_bytes(w), vectorized=lib.vectorized(dz, w), gpu=gpu,
-    )  # fmt: skip
-    BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
-    PARTS = config.get("PARTS", 1)
-    dx_sum_parts = lib.workspace(config, (M, K), torch.float32, dz.device)
-    constants = dict(ignore=ignore, enable_fp_fusion=True)
-    if variant in (
-        "split",
-        "split_small",
-        "slender",
-        "stream",
-        "two_per_sm",
-        "persistent",
-        "square",
-        "narrow",
-    ):
-        dz_tiles, trans_dz = lib.tiles(dz, BLOCK_M, BLOCK_K)
-        w_tiles, trans_w = lib.tiles(w, BLOCK_K, BLOCK_N, by_columns=True)
-        dx_tiles = lib.tiles_to_store(dx, BLOCK_M, BLOCK_N // 4)
-        grid = (
-            min(config["PROGRAMS"] * gpu.sms, PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(K, BLOCK_N)),
+    """Returns (variant, config) of a call: the first variant whose rule holds."""
+    # any strides: a square tile where memory runs along the middle dim of an operand
+    BLOCK = lib.pow2(
+        max(
+            1,
+            min(
+                inner,
+                (
+                    max(64, 4096 // max(1, middle))
+                    if transposed
+                    else max(512 if inner >= 4096 else 128, 1024 // max(1, outer * middle))
+                ),
+            ),
         )
-        linear_cross_entropy_backward_dx_persistent[grid](
-            dz_tiles, w_tiles, target, dx_tiles, dx, x, x_masked, M, K, V, target.stride(0),
-            *dx.stride(), *x.stride(), *x_masked.stride(),
-            TRANS_DZ=trans_dz, TRANS_W=trans_w, PRECISION=PRECISION, **constants,
-            dx_sum_parts_ptr=dx_sum_parts, **lib.config_without(config, "PROGRAMS"),
-        )  # fmt: skip
-    elif variant == "subtiles":
-        dz_tiles, trans_dz = lib.tiles(dz, BLOCK_M, BLOCK_K)
-        w_tiles, trans_w = lib.tiles(w, BLOCK_K, BLOCK_N, by_columns=True)
-        dx_tiles = lib.tiles_to_store(dx, BLOCK_M, BLOCK_N)
-        grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(M, 3 * BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
-        linear_cross_entropy_backward_dx_subtiles[grid](
-            dz_tiles, w_tiles, target, dx_tiles, dx, x, x_masked, M, K, V, target.stride(0),
-            *dx.stride(), *x.stride(), *x_masked.stride(),
-            TRANS_DZ=trans_dz, TRANS_W=trans_w, PRECISION=PRECISION, **constants,
-            **lib.config_without(config, "PROGRAMS"),
-        )  # fmt: skip
-    else:
-        grid = (PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(K, BLOCK_N),)
-        linear_cross_entropy_backward_dx_tiles[grid](
-            dz, w, target, dx, x, x_masked, M, K, V, *dz.stride(), *w.stride(), target.stride(0),
-            *dx.stride(), *x.stride(), *x_masked.stride(),
-            PRECISION=PRECISION, **constants, dx_sum_parts_ptr=dx_sum_parts, **config,
-        )  # fmt: skip
-    if dx_sum_parts is not None:
-        grid = (lib.cdiv(M, 2) * lib.cdiv(K, max(32, min(256, 2048 // PARTS))),)
-        linear_cross_entropy_backward_dx_combine[grid](
-            dx_sum_parts, target, dx, x, x_masked, M, K, target.stride(0), *dx.stride(),
-            *x.stride(), *x_masked.stride(),
-            **constants, BLOCK_M=2, BLOCK_N=max(32, min(256, 2048 // PARTS)), PARTS=PARTS,
-            AHEAD=min(64, lib.pow2(PARTS)),
-        )  # fmt: skip
+    )
+    return "strided", dict(
+        BLOCK=BLOCK,
+        ROWS=(ROWS := lib.pow2(max(1, min(middle, (4096 if transposed else 1024) // BLOCK)))),
+        OUTER=lib.pow2(max(1, min(outer, (4096 if transposed else 1024) // (BLOCK * ROWS)))),
+        num_warps=8 if transposed else 2,
+    )  # fmt: skip
 
 
-def choose_linear_cross_entropy_backward_dw(
+def launch_linear_cross_entropy_backward_chunk_x_masked(x, target, x_masked, ignore) -> None:
+    """Computes x_masked with the variant that `choose` returns. Does not check operands."""
+    target, x, x_masked = lib.three_dims(*torch.broadcast_tensors(target[:, None], x, x_masked))
+    outer, middle, inner = x_masked.shape
+    transposed = any(0 < t.stride(1) < t.stride(2) for t in (target, x, x_masked))
+    _, config = choose_linear_cross_entropy_backward_chunk_x_masked(
+        outer=outer, middle=middle, inner=inner, transposed=transposed,
+    )  # fmt: skip
+    grid = (
+        lib.cdiv(outer, config["OUTER"])
+        * lib.cdiv(middle, config["ROWS"])
+        * lib.cdiv(inner, config["BLOCK"]),
+    )
+    linear_cross_entropy_backward_chunk_x_masked_strided[grid](
+        target, x, x_masked, outer, middle, inner, *target.stride(), *x.stride(),
+        *x_masked.stride(),
+        ignore=ignore, VEC_TARGET=lib.vec(target.stride(0), target.stride(1)),
+        VEC_X=lib.vec(x.stride(0), x.stride(1)),
+        VEC_X_MASKED=lib.vec(x_masked.stride(0), x_masked.stride(1), inner),
+        enable_fp_fusion=True, **config,
+    )  # fmt: skip
+
+
+def choose_linear_cross_entropy_backward_chunk_dw(
     M: int, N: int, K: int, tma: bool, itemsize: int, stored_bytes: int, copied_bytes: int,
     transposed_bytes: int, vectorized: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
@@ -1399,13 +1408,13 @@ def choose_linear_cross_entropy_backward_dw(
     )  # fmt: skip
 
 
-def launch_linear_cross_entropy_backward_dw(x, w, dz, x_masked, dw) -> None:
+def launch_linear_cross_entropy_backward_chunk_dw(x, w, dz, x_masked, dw) -> None:
     """Computes dw with the variant that `choose` returns. Does not check operands."""
     M, K = x.shape
     V = w.shape[0]
     PRECISION = "ieee"
     gpu = lib.gpu(dz.device)
-    variant, config = choose_linear_cross_entropy_backward_dw(
+    variant, config = choose_linear_cross_entropy_backward_chunk_dw(
         M=V, N=K, K=M, tma=lib.takes_tiles(dz, x_masked), itemsize=dw.element_size(),
         stored_bytes=dw.element_size(), copied_bytes=lib.copied_bytes(dz.mT, x_masked),
         transposed_bytes=lib.transposed_bytes(x_masked),
@@ -1421,7 +1430,7 @@ def launch_linear_cross_entropy_backward_dw(x, w, dz, x_masked, dw) -> None:
         grid = (
             min(config["PROGRAMS"] * gpu.sms, PARTS * lib.cdiv(V, BLOCK_M) * lib.cdiv(K, BLOCK_N)),
         )
-        linear_cross_entropy_backward_dw_persistent[grid](
+        linear_cross_entropy_backward_chunk_dw_persistent[grid](
             dz_tiles, x_masked_tiles, dw_tiles, dw, V, K, M, *dw.stride(),
             TRANS_DZ=trans_dz, TRANS_X_MASKED=trans_x_masked, PRECISION=PRECISION,
             enable_fp_fusion=True, dw_sum_parts_ptr=dw_sum_parts,
@@ -1432,38 +1441,234 @@ def launch_linear_cross_entropy_backward_dw(x, w, dz, x_masked, dw) -> None:
         x_masked_tiles, trans_x_masked = lib.tiles(x_masked, BLOCK_K, BLOCK_N, by_columns=True)
         dw_tiles = lib.tiles_to_store(dw, BLOCK_M, BLOCK_N)
         grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(V, 3 * BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
-        linear_cross_entropy_backward_dw_subtiles[grid](
+        linear_cross_entropy_backward_chunk_dw_subtiles[grid](
             dz_tiles, x_masked_tiles, dw_tiles, dw, V, K, M, *dw.stride(),
             TRANS_DZ=trans_dz, TRANS_X_MASKED=trans_x_masked, PRECISION=PRECISION,
             enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     else:
         grid = (PARTS * lib.cdiv(V, BLOCK_M) * lib.cdiv(K, BLOCK_N),)
-        linear_cross_entropy_backward_dw_tiles[grid](
+        linear_cross_entropy_backward_chunk_dw_tiles[grid](
             dz, x_masked, dw, V, K, M, *dz.stride(), *x_masked.stride(), *dw.stride(),
             PRECISION=PRECISION, enable_fp_fusion=True, dw_sum_parts_ptr=dw_sum_parts, **config,
         )  # fmt: skip
     if dw_sum_parts is not None:
         grid = (lib.cdiv(V, 2) * lib.cdiv(K, max(32, min(256, 2048 // PARTS))),)
-        linear_cross_entropy_backward_dw_combine[grid](
+        linear_cross_entropy_backward_chunk_dw_combine[grid](
             dw_sum_parts, dw, V, K, *dw.stride(),
             enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=max(32, min(256, 2048 // PARTS)), PARTS=PARTS,
             AHEAD=min(64, lib.pow2(PARTS)),
         )  # fmt: skip
 
 
-def launch_linear_cross_entropy_backward(
-    x, w, target, a_kept, lse_sum_kept, dloss, dx, dw, ignore
+def choose_linear_cross_entropy_backward_chunk_dx_sum(
+    M: int, N: int, K: int, tma: bool, itemsize: int, stored_bytes: int, copied_bytes: int,
+    transposed_bytes: int, vectorized: bool, gpu: lib.Gpu,
+) -> tuple[str, dict]:  # fmt: skip
+    """Returns (variant, config) of a call: of the variants that may run, the one with the least estimate."""
+    call = (
+        (1, M, N, K), itemsize, stored_bytes, copied_bytes, transposed_bytes, vectorized, False,
+        gpu,
+    )  # fmt: skip
+    return lib.least(
+        lib.product_us, call,
+        # variant, may it run, its config, how its factors are loaded, bytes written before it, sums
+        ("split", tma and itemsize <= 4, lib.tile(
+            BLOCK_M := max(16, min(128, lib.pow2(M))), BLOCK_N := max(16, min(128, lib.pow2(N))),
+            BLOCK_K := 256 // itemsize if itemsize <= 2 else 32,
+            8 if BLOCK_M * BLOCK_N >= 16384 else 4, min(6, 768 // (BLOCK_M + BLOCK_N)),
+            PARTS=(PARTS := lib.parts(gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K), lib.cdiv(K, 4096) if itemsize == 4 else 1)),
+            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), PROGRAMS=1,
+        ), "descriptors"),
+        ("split_small", tma and itemsize <= 4, lib.tile(
+            BLOCK_M := max(16, min(64, lib.pow2(M))), BLOCK_N := max(16, min(64, lib.pow2(N))),
+            BLOCK_K := 256 // itemsize if itemsize <= 2 else 32, 4, 4 if itemsize <= 2 else 3,
+            PARTS=(PARTS := lib.parts(3 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K), lib.cdiv(K, 4096) if itemsize == 4 else 1)),
+            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), PROGRAMS=3,
+        ), "descriptors"),
+        ("slender", tma and itemsize <= 2 and M <= 64, lib.tile(
+            max(32, lib.pow2(M)),
+            BLOCK_N := 32 if N <= 32 * gpu.sms else 64 if N <= 64 * gpu.sms else 128,
+            (512 if BLOCK_N == 32 else 256) // itemsize, 4, 6 if BLOCK_N == 64 else 4, PROGRAMS=1,
+        ), "descriptors"),
+        ("stream", tma and itemsize <= 4, lib.tile(
+            64, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize, 4,
+            2 if BLOCK_N == 128 and itemsize <= 2 else 3, PROGRAMS=3,
+        ), "descriptors"),
+        ("subtiles", tma and itemsize == 2,
+            lib.tile(64, 128, 128 // itemsize, 4, 4, PROGRAMS=1), "subtiles"),
+        ("two_per_sm", tma and itemsize <= 2,
+            lib.tile(128, 128, 128 // itemsize, 8, 3, PROGRAMS=2), "descriptors"),
+        ("persistent", tma and itemsize <= 2, lib.tile(
+            128, 256, 128 // itemsize, 8, 4 if stored_bytes <= 2 else 3, PROGRAMS=1,
+        ), "descriptors"),
+        ("square", tma and itemsize <= 4, lib.tile(
+            128, 128, 128 // itemsize, 8, 5 if itemsize <= 2 else 3, PROGRAMS=1,
+        ), "descriptors"),
+        ("narrow", tma and itemsize <= 2, lib.tile(
+            64,
+            BLOCK_N := 128 if 7 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 128), gpu.sms) <= 5 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 64), gpu.sms) else 64,
+            256 // itemsize, 4, 4 if BLOCK_N == 128 else 6, PROGRAMS=1,
+        ), "descriptors"),
+        ("lanes", itemsize == 4 and (M <= 4 or N <= 2), lib.tile(
+            BLOCK_M := min(4, lib.pow2(max(1, M))) if M <= N else 32,
+            BLOCK_N := min(2, max(1, N)) if M > N else 128 if M > 2 else 4096 // min(128, max(16, lib.pow2(K))),
+            BLOCK_K := 4096 // max(BLOCK_M, BLOCK_N), 4, 1, LANES=True,
+            PARTS=(PARTS := lib.parts(16 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K), lib.cdiv(K, 4096) if itemsize == 4 else 1)),
+            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
+        ), "lanes"),
+        ("split_pointers", gpu.shared >= 99 and itemsize <= 4, lib.tile(
+            BLOCK_M := max(16, min(64, lib.pow2(M))), BLOCK_N := max(16, min(64, lib.pow2(N))),
+            BLOCK_K := 256 // itemsize if vectorized or (min(BLOCK_M, BLOCK_N) > 32 if itemsize == 4 else BLOCK_M + BLOCK_N <= 80) else min(64, 128 // itemsize),
+            4, 4 if itemsize <= 2 or vectorized else 3 if BLOCK_M <= 32 else 1,
+            PARTS=(PARTS := lib.parts(8 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K), lib.cdiv(K, 4096) if itemsize == 4 else 1)),
+            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
+        ), "pointers"),
+        ("large", gpu.shared >= 163 and itemsize <= 2,
+            lib.tile(128, 256, 128 // itemsize, 8, 3), "pointers"),
+        ("medium", gpu.shared >= 99 and itemsize <= 4, lib.tile(
+            128, 128, 128 // itemsize, 8,
+            1 if itemsize == 4 and not vectorized else 4 if itemsize <= 2 else 3,
+        ), "pointers"),
+        ("slim", gpu.shared >= 163 and itemsize <= 4 and M <= 64, lib.tile(
+            BLOCK_M := max(16, lib.pow2(M)), BLOCK_N := 32 if N <= 64 * gpu.sms else 64,
+            (512 if M <= 32 and N <= 64 * gpu.sms else 256) // itemsize if vectorized or BLOCK_M + BLOCK_N <= 48 else min(64, 128 // itemsize),
+            4, 4 if M <= 32 else 5,
+        ), "slim"),
+        ("thin", gpu.shared >= 64 and itemsize <= 4, lib.tile(
+            64, 16, 256 // itemsize, 4, 1 if itemsize == 4 and not vectorized else 4,
+        ), "pointers"),
+        ("small", True, lib.tile(
+            64, 64, 32, 4, 1 if itemsize == 4 and not vectorized else 3 if itemsize <= 4 else 2,
+        ), "pointers"),
+    )  # fmt: skip
+
+
+def launch_linear_cross_entropy_backward_chunk_dx_sum(x, w, dx_sum_before, dz, dx_sum) -> None:
+    """Computes dx_sum with the variant that `choose` returns. Does not check operands."""
+    M, K = x.shape
+    V = w.shape[0]
+    PRECISION = "ieee"
+    gpu = lib.gpu(dz.device)
+    variant, config = choose_linear_cross_entropy_backward_chunk_dx_sum(
+        M=M, N=K, K=V, tma=lib.takes_tiles(dz, w), itemsize=w.element_size(),
+        stored_bytes=dx_sum.element_size(), copied_bytes=lib.copied_bytes(dz, w),
+        transposed_bytes=lib.transposed_bytes(w), vectorized=lib.vectorized(dz, w), gpu=gpu,
+    )  # fmt: skip
+    BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
+    PARTS = config.get("PARTS", 1)
+    dx_sum_sum_parts = lib.workspace(config, (M, K), torch.float32, dz.device)
+    if variant in (
+        "split",
+        "split_small",
+        "slender",
+        "stream",
+        "two_per_sm",
+        "persistent",
+        "square",
+        "narrow",
+    ):
+        dz_tiles, trans_dz = lib.tiles(dz, BLOCK_M, BLOCK_K)
+        w_tiles, trans_w = lib.tiles(w, BLOCK_K, BLOCK_N, by_columns=True)
+        dx_sum_tiles = lib.tiles_to_store(dx_sum, BLOCK_M, BLOCK_N // 4)
+        grid = (
+            min(config["PROGRAMS"] * gpu.sms, PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(K, BLOCK_N)),
+        )
+        linear_cross_entropy_backward_chunk_dx_sum_persistent[grid](
+            dz_tiles, w_tiles, dx_sum_before, dx_sum_tiles, dx_sum, M, K, V,
+            *dx_sum_before.stride(), *dx_sum.stride(),
+            TRANS_DZ=trans_dz, TRANS_W=trans_w, PRECISION=PRECISION, enable_fp_fusion=True,
+            dx_sum_sum_parts_ptr=dx_sum_sum_parts, **lib.config_without(config, "PROGRAMS"),
+        )  # fmt: skip
+    elif variant == "subtiles":
+        dz_tiles, trans_dz = lib.tiles(dz, BLOCK_M, BLOCK_K)
+        w_tiles, trans_w = lib.tiles(w, BLOCK_K, BLOCK_N, by_columns=True)
+        dx_sum_tiles = lib.tiles_to_store(dx_sum, BLOCK_M, BLOCK_N)
+        grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(M, 3 * BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
+        linear_cross_entropy_backward_chunk_dx_sum_subtiles[grid](
+            dz_tiles, w_tiles, dx_sum_before, dx_sum_tiles, dx_sum, M, K, V,
+            *dx_sum_before.stride(), *dx_sum.stride(),
+            TRANS_DZ=trans_dz, TRANS_W=trans_w, PRECISION=PRECISION, enable_fp_fusion=True,
+            **lib.config_without(config, "PROGRAMS"),
+        )  # fmt: skip
+    else:
+        grid = (PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(K, BLOCK_N),)
+        linear_cross_entropy_backward_chunk_dx_sum_tiles[grid](
+            dz, w, dx_sum_before, dx_sum, M, K, V, *dz.stride(), *w.stride(),
+            *dx_sum_before.stride(), *dx_sum.stride(),
+            PRECISION=PRECISION, enable_fp_fusion=True, dx_sum_sum_parts_ptr=dx_sum_sum_parts,
+            **config,
+        )  # fmt: skip
+    if dx_sum_sum_parts is not None:
+        grid = (lib.cdiv(M, 2) * lib.cdiv(K, max(32, min(256, 2048 // PARTS))),)
+        linear_cross_entropy_backward_chunk_dx_sum_combine[grid](
+            dx_sum_sum_parts, dx_sum_before, dx_sum, M, K, *dx_sum_before.stride(),
+            *dx_sum.stride(),
+            enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=max(32, min(256, 2048 // PARTS)), PARTS=PARTS,
+            AHEAD=min(64, lib.pow2(PARTS)),
+        )  # fmt: skip
+
+
+choose_linear_cross_entropy_backward_dx = choose_linear_cross_entropy_backward_chunk_x_masked
+
+
+def launch_linear_cross_entropy_backward_dx(target, dx_sum, dx, ignore) -> None:
+    """Computes dx with the variant that `choose` returns. Does not check operands."""
+    target, dx_sum, dx = lib.three_dims(*torch.broadcast_tensors(target[:, None], dx_sum, dx))
+    outer, middle, inner = dx.shape
+    transposed = any(0 < t.stride(1) < t.stride(2) for t in (target, dx_sum, dx))
+    _, config = choose_linear_cross_entropy_backward_dx(
+        outer=outer, middle=middle, inner=inner, transposed=transposed,
+    )  # fmt: skip
+    grid = (
+        lib.cdiv(outer, config["OUTER"])
+        * lib.cdiv(middle, config["ROWS"])
+        * lib.cdiv(inner, config["BLOCK"]),
+    )
+    linear_cross_entropy_backward_dx_strided[grid](
+        target, dx_sum, dx, outer, middle, inner, *target.stride(), *dx_sum.stride(),
+        *dx.stride(),
+        ignore=ignore, VEC_TARGET=lib.vec(target.stride(0), target.stride(1)),
+        VEC_DX_SUM=lib.vec(dx_sum.stride(0), dx_sum.stride(1)),
+        VEC_DX=lib.vec(dx.stride(0), dx.stride(1), inner), enable_fp_fusion=True, **config,
+    )  # fmt: skip
+
+
+def launch_linear_cross_entropy_backward_chunk(
+    x, w, target, a_kept, lse_sum_kept, dloss, dx_sum_before, dw, dx_sum, first, ignore
 ) -> None:
-    """Runs 3 steps, with scratch memory between them. Does not check operands."""
+    """Runs 4 steps, with scratch memory between them. Does not check operands."""
     M, K = x.shape
     V = w.shape[0]
     dz = torch.empty((M, V), dtype=x.dtype, device=x.device)
-    x_masked = torch.empty((M, K), dtype=x.dtype, device=x.device)
-    launch_linear_cross_entropy_backward_dz(x, w, target, a_kept, lse_sum_kept, dloss, dz, ignore)
-    launch_linear_cross_entropy_backward_dx(x, w, target, dz, x_masked, dx, ignore)
+    x_masked = torch.empty((M, K), dtype=x.dtype, device=x.device) if dw is not None else None
+    launch_linear_cross_entropy_backward_chunk_dz(
+        x, w, target, a_kept, lse_sum_kept, dloss, dz, first, ignore
+    )
     if dw is not None:
-        launch_linear_cross_entropy_backward_dw(x, w, dz, x_masked, dw)
+        launch_linear_cross_entropy_backward_chunk_x_masked(x, target, x_masked, ignore)
+    if dw is not None:
+        launch_linear_cross_entropy_backward_chunk_dw(x, w, dz, x_masked, dw)
+    if dx_sum is not None:
+        launch_linear_cross_entropy_backward_chunk_dx_sum(x, w, dx_sum_before, dz, dx_sum)
+
+
+def launch_linear_cross_entropy_backward(
+    x, w, target, a_kept, lse_sum_kept, dloss, dx, dw, ignore
+) -> None:
+    """Runs a chunk of V after another, then dx. Does not check operands."""
+    M, K = x.shape
+    V = w.shape[0]
+    dx_sum = torch.zeros((M, K), dtype=torch.float32, device=x.device) if dx is not None else None
+    chunk = lib.chunk_size(V, M * x.element_size())
+    for first in range(0, V, chunk):
+        w_part = lib.chunk_of(w, 0, first, chunk)
+        dw_part = lib.chunk_of(dw, 0, first, chunk)
+        launch_linear_cross_entropy_backward_chunk(
+            x, w_part, target, a_kept, lse_sum_kept, dloss, dx_sum, dw_part, dx_sum, first, ignore
+        )
+    if dx is not None:
+        launch_linear_cross_entropy_backward_dx(target, dx_sum, dx, ignore)
 
 
 def allocate_linear_cross_entropy_backward(
@@ -1517,7 +1722,7 @@ def allocate_linear_cross_entropy_backward(
     lib.check_size(
         dloss.shape[0], "linear_cross_entropy_backward: dloss: dim 0 (M)", M, " (from x)"
     )
-    dx = torch.empty((M, K), dtype=x.dtype, device=x.device) if need_dx or need_dw else None
+    dx = torch.empty((M, K), dtype=x.dtype, device=x.device) if need_dx else None
     dw = torch.empty((V, K), dtype=x.dtype, device=x.device) if need_dw else None
     return dx, dw
 

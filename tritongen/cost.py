@@ -22,8 +22,9 @@ from typing import Any
 
 import torch
 
+from tritongen import lib
 from tritongen.ir import nodes as ir
-from tritongen.ir.algebra import Fetch, Poly, denominator, evaluate, indices, substitute, walk
+from tritongen.ir.algebra import Fetch, Poly, denominator, evaluate, indices, size, substitute, walk
 from tritongen.ir.batches import own_batches
 from tritongen.ir.binding import Bound, bind, torch_dtype
 from tritongen.ir.free import coordinates, free_indices, reads, tensors_read
@@ -169,7 +170,21 @@ def scratch_bytes(plan: Plan, args: Mapping[str, Any], found: Iterable[StepCost]
         except KeyError:  # a size that the launch function works out
             continue
         most = max(most, sum(prod(shape) * numbers.itemsize_of(t) for t, shape in shapes))
-    return most + sum(numbers.bytes_of(nest.name) for nest in plan.scratch)
+    share = chunk_share(plan, numbers)
+    for nest in plan.scratch:
+        cut = plan.chunks is not None and size(plan.chunks.size) in nest.dims
+        most += round(numbers.bytes_of(nest.name) * (share if cut else 1))
+    return most
+
+
+def chunk_share(plan: Plan, numbers: CallNumbers) -> float:
+    """The part of its size that a chunk of a plan has; 1 of a plan without chunks."""
+    if plan.chunks is None:
+        return 1.0
+    cut = size(plan.chunks.size)
+    total = numbers.sizes.size(cut)
+    stored = sum(numbers.bytes_of(n.name) for n in plan.chunks.body.scratch if cut in n.dims)
+    return lib.chunk_size(total, stored // max(1, total)) / max(1, total)
 
 
 def step_costs(plan: Plan, args: Mapping[str, Any], calls: Calls) -> tuple[StepCost, ...]:
@@ -181,9 +196,11 @@ def step_costs(plan: Plan, args: Mapping[str, Any], calls: Calls) -> tuple[StepC
     for launch in reversed(calls.launches):  # what prepares operands belongs to what follows it
         owners.insert(0, owner.get(launch.kernel.fn.__name__, owners[0] if owners else ""))
     found = []
-    for choice in calls.choices:
+    chosen = {choice.step: choice for choice in reversed(calls.choices)}  # the first of each
+    for choice in reversed(chosen.values()):
         step = steps[choice.step]
         own = [run for run, name in zip(calls.launches, owners, strict=True) if name == step.name]
+        own = own[: len(own) // sum(c.step == step.name for c in calls.choices)]
         variant = next(v for v in step.variants if v.name == choice.variant)
         found.append(StepCost(step, choice, tuple(_kernels(plan, step, variant, own, numbers))))
     return tuple(found)
@@ -464,6 +481,9 @@ def call_numbers(plan: Plan, args: Mapping[str, Any]) -> CallNumbers:
     stored = (*op.tensors, *op.outputs)
     dims = {t.name: t.dims for t in stored} | {n.name: n.dims for n in plan.scratch}
     dtypes = {t.name: t.dtype for t in stored} | {n.name: n.dtype for n in plan.scratch}
+    if plan.chunks is not None:  # a chunk loads what those before it added up
+        for before, own in zip(plan.chunks.befores, plan.chunks.sums, strict=True):
+            dims[before], dtypes[before] = own.dims, own.dtype
     operands = {t.name: renamed[t.name] for t in op.tensors}
     return CallNumbers(op, dims, dtypes, bind(op, renamed), operands)
 

@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from types import ModuleType
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from tritongen.choice import holding, microseconds
 from tritongen.ir import nodes as ir
+from tritongen.ir.algebra import size
 from tritongen.schedule.estimates import in_turn
 from tritongen.schedule.plan import Plan, Step, Variant
 
@@ -108,6 +110,7 @@ class Explanation:
     steps: tuple[StepView, ...]
     totals: Totals | None
     kept: tuple[Kept, ...] = ()
+    chunks: str = ""  # "8 chunks of V", where the steps are those of each
 
 
 def explain_op(plan: Plan) -> Explanation:
@@ -156,7 +159,17 @@ def explain_call(
     kept = tuple(Kept(k.name, k.bytes, k.kept.seconds * 1e6, k.again.seconds * 1e6) for k in costs)
     scratch = scratch_bytes(plan, args, found)
     totals = _totals(op_cost(plan, args), found, steps, scratch, ceilings)
-    return Explanation(plan.op.name, call, steps, totals, kept)
+    return Explanation(plan.op.name, call, steps, totals, kept, _chunks(plan, args))
+
+
+def _chunks(plan: Plan, args: Mapping[str, Any]) -> str:
+    from tritongen.cost import call_numbers, chunk_share
+
+    if plan.chunks is None:
+        return ""
+    count = math.ceil(1 / chunk_share(plan, call_numbers(plan, args)))
+    large = [n.name for n in plan.chunks.body.scratch if size(plan.chunks.size) in n.dims]
+    return f"{_many(count, 'chunk')} of {plan.chunks.size}, so that {' and '.join(large)} is never whole; counts are of all chunks together"
 
 
 def _multiplies_f32(found: StepCost) -> bool:
@@ -289,6 +302,8 @@ def lines(e: Explanation) -> Lines:
         return
     else:
         yield "bold", f"{head}: {_many(len(e.steps), 'step')}, {_many(count, 'kernel')}"
+        if e.chunks:
+            yield "", f"runs {e.chunks}"
         yield from _scratch_lines(e.totals)
     for step in e.steps:
         yield "", ""

@@ -32,6 +32,7 @@ from tritongen.ir.rename import renamed
 from tritongen.ir.verify import verify
 from tritongen.schedule import plan_op
 from tritongen.schedule.aside import all_names, names_aside
+from tritongen.schedule.chunks import never_stored
 from tritongen.schedule.narrowed import kind_of, narrowed
 from tritongen.schedule.plan import Plan
 from tritongen.schedule.through import through
@@ -187,7 +188,8 @@ def _said(text: str, pairs: Mapping[str, _Pair | str]) -> str:
 def _with_gradient(item: OpPlans, pair: _Pair | str, only: str | None, taken: _Taken) -> OpPlans:
     if isinstance(pair, str):
         return replace(item, no_gradient=pair)
-    behind = _item((pair.back,), only, taken, on_request=True) if pair.back else None
+    unstored = never_stored(item.plans[-1])
+    behind = _item((pair.back,), only, taken, True, unstored) if pair.back else None
     behind = behind and replace(behind, no_gradient=SECOND)
     if not pair.forward.kept:
         return replace(item, backward=behind, handed_on=pair.handed_on)
@@ -235,15 +237,22 @@ def _called_apart(op: ir.Op, taken: Set[str]) -> ir.Op:
 
 
 def _item(
-    typings: tuple[ir.Op, ...], only: str | None, taken: _Taken, on_request: bool = False
+    typings: tuple[ir.Op, ...],
+    only: str | None,
+    taken: _Taken,
+    on_request: bool = False,
+    unstored: frozenset[str] = frozenset(),
 ) -> OpPlans:
-    """An op, planned with names that are nothing else in its code (`emit/collisions.py`)."""
+    """An op, planned with names that are nothing else in its code (`emit/collisions.py`). `unstored`: as in `plan_op`."""
     name, marks = typings[0].name, taken.marks
     planned_for = tuple(own for op in typings for own in narrowed(op))
     seen = tuple(marked(op, marks) for op in planned_for)
+    told = frozenset(map(marks.name, unstored))
     asks: dict[str, Any] = dict(on_request=on_request, autotune=taken.autotune)
     whole = tuple(marked(op, marks) for op in typings)
-    item = OpPlans(seen[0].name, whole, _plans(seen, only), seen, mark=marks.own, **asks)
+    item = OpPlans(
+        seen[0].name, whole, _plans(seen, only, unstored=told), seen, mark=marks.own, **asks
+    )
     variants = (v for p in item.plans for s in p.steps for v in s.variants)
     configs = frozenset(n for v in variants for n, _ in v.config)
     text = ops_source("", (item,))
@@ -255,13 +264,17 @@ def _item(
     own, aside = name + found.suffix, names_aside(typings[0], found.host, found.words)
     hosts = tuple(renamed(op, aside, aside) for op in planned_for)
     shown = {new: old for old, new in aside.items()}
-    planned = _plans(planned_for, only, own, found)
+    planned = _plans(planned_for, only, own, found, unstored)
     outside = found.outside | found.functions | configs  # a size `BLOCK * N` is no BLOCK_N
     return OpPlans(name, typings, planned, hosts, own, shown, outside, **asks)
 
 
 def _plans(
-    typings: tuple[ir.Op, ...], only: str | None, own: str = "", found: Collisions = NONE
+    typings: tuple[ir.Op, ...],
+    only: str | None,
+    own: str = "",
+    found: Collisions = NONE,
+    unstored: frozenset[str] = frozenset(),
 ) -> tuple[Plan, ...]:
     """A plan for each typing of one op."""
     plans = []
@@ -273,7 +286,9 @@ def _plans(
         aside = names_aside(evaluated, found.inside, found.words)
         inner = renamed(evaluated, aside, aside)
         with doing("plan"):
-            plans.append(plan_op(op, "_".join([own or op.name, *kinds]), only, inner, aside))
+            plans.append(
+                plan_op(op, "_".join([own or op.name, *kinds]), only, inner, aside, unstored)
+            )
     return tuple(plans)
 
 

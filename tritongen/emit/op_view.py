@@ -13,6 +13,7 @@ from typing import Any
 
 from tritongen.emit import asked
 from tritongen.emit.allocation import allocation
+from tritongen.emit.chunked import in_chunks
 from tritongen.emit.comments import comment, comments_of
 from tritongen.emit.decorator import alone, asks_of, options
 from tritongen.emit.kernel_writer import Context
@@ -68,6 +69,12 @@ class _Printed:
 
 def _print_plan(out: _Printed, plan: Plan, item: OpPlans) -> None:
     """The kernels and launches of one typing, and what calls its launches in turn where they are several."""
+    if plan.chunks:
+        _print_plan(out, plan.chunks.body, item)
+        _print_plan(out, plan.chunks.behind, item)
+        context = context_of(plan, item)
+        out.sequences.append(in_chunks(context, plan, plan.chunks, bool(item.flags)))
+        return
     context = context_of(plan, item)
     inner, calls = context.op, list[str]()
     results = frozenset(o.name for o in inner.outputs) if item.flags else frozenset()
@@ -96,7 +103,7 @@ def op_view(item: OpPlans) -> SimpleNamespace:
     code = _Printed()
     if item.through and item.forward is not None:
         for plan, keeping in zip(item.plans, item.forward.plans, strict=True):
-            code.sequences.append(dropping(context_of(plan, item), plan, keeping))
+            code.sequences.append(dropping(plan, keeping, item))
     else:
         for plan in item.plans:
             _print_plan(code, plan, item)
@@ -254,22 +261,24 @@ def _named(launch: LaunchView, single: bool) -> SimpleNamespace:
     return SimpleNamespace(**fields, single=single)
 
 
-def dropping(context: Context, plan: Plan, keeping: Plan) -> SimpleNamespace:
+def dropping(plan: Plan, keeping: Plan, item: OpPlans) -> SimpleNamespace:
     """`launch_<op>` of an op that runs what keeps values for a gradient: these are scratch."""
-    op, inner = context.op, keeping.inner
+    op = plan.inner
     own = [*(t.name for t in op.tensors), *(o.name for o in op.outputs)]
     values = [*(s.name for s in op.scalars), *(c.name for c in op.constants)]
-    names = {o.name for o in inner.outputs} - {*own}
-    lines = scratch_lines(context, tuple(n for n in plan.scratch if n.name in names), {}, {})
+    names = [o.name for o in keeping.inner.outputs]
+    context = replace(context_of(keeping, item), absent=frozenset(names) - {*own})
+    lines = scratch_lines(
+        context, tuple(n for n in plan.scratch if n.name in context.absent), {}, {}
+    )
     text = "\n".join(lines)
     opening = [*size_lines(context.measured, text), *batch_lines(context.measured, text)]
-    given = [*(t.name for t in inner.tensors), *(o.name for o in inner.outputs), *values]
-    call = f"launch_{keeping.name}({', '.join(given)})"
+    given = [*(t.name for t in keeping.inner.tensors), *names, *values]
     return SimpleNamespace(
         name=f"launch_{plan.name}",
         parameters=", ".join([*own, *values]),
         doc=f"Runs the kernels of {keeping.op.name}, and drops what they keep. Does not check operands.",
-        lines=[*opening, *lines, call],
+        lines=[*opening, *lines, f"launch_{keeping.name}({', '.join(given)})"],
         branches=(),
     )
 

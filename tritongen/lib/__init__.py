@@ -11,6 +11,7 @@ meaning, or takes other parameters. This folder imports nothing else of tritonge
 """
 
 from tritongen.lib.checks import *
+from tritongen.lib.chunks import *
 from tritongen.lib.coefficients import *
 from tritongen.lib.compilers import *
 from tritongen.lib.copies import *

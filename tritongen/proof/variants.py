@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
+from tritongen import lib
 from tritongen.choice import of_gpu
 from tritongen.schedule.plan import Plan, Step, Variant
 from tritongen.schedule.rules import evaluate
@@ -79,9 +80,13 @@ def forced(
         name = f"choose_{step_name}"
         before[name] = getattr(module, name)
         setattr(module, name, _chooser(step, variant, small, least_parts))
+    chunk_size = lib.chunk_size
+    if small:  # three chunks, and a shorter last one
+        lib.chunk_size = lambda size, each: max(1, -(-size // 3))
     try:
         yield
     finally:
+        lib.chunk_size = chunk_size
         for name, function in before.items():
             setattr(module, name, function)
 

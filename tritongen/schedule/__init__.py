@@ -20,6 +20,7 @@ from tritongen.ir.verify import verify
 from tritongen.schedule.apart import apart
 from tritongen.schedule.aside import names_of
 from tritongen.schedule.canonical import canonical
+from tritongen.schedule.chunks import Cut, cut
 from tritongen.schedule.classes import CLASSES
 from tritongen.schedule.classes.chains import by_rows, with_seen
 from tritongen.schedule.classes.contraction import product_or_reason
@@ -32,7 +33,7 @@ from tritongen.schedule.masked import with_masked
 from tritongen.schedule.means import with_means
 from tritongen.schedule.members import Group, Virtual, is_reducer
 from tritongen.schedule.placed import verify_places
-from tritongen.schedule.plan import Plan
+from tritongen.schedule.plan import Chunks, Plan
 
 # Passes before planning. Each returns an op with the same meaning, which is verified.
 PASSES: tuple[Callable[[ir.Op], ir.Op], ...] = (stable, stored, factored)
@@ -44,10 +45,12 @@ def plan_op(
     only: str | None = None,
     inner: ir.Op | None = None,
     aside: Mapping[str, str] = MappingProxyType({}),
+    unstored: frozenset[str] = frozenset(),
 ) -> Plan:
     """The plan of one verified op. `inner`: the op as it is evaluated, with the names that are used inside.
 
-    `aside`: the names that were changed there. Steps are still called by them.
+    `aside`: the names that were changed there. Steps are still called by them. `unstored`: lines that the
+    op whose gradient this is never stores: what follows from them is stored in chunks, where it is large.
     """
     called = {new: old for old, new in aside.items()}
     own, checked, inner = name or op.name, op, inner or own_batches(op)[0]
@@ -80,12 +83,33 @@ def plan_op(
         reason = no_product(g, nests, facts)
         steps.append(replace(made, precision=precision_of(op, g), no_product=reason))
         scratch += [n for n in g.nests if n.name in stores and n.name not in outputs]
+    names = frozenset(aside.get(name, name) for name in unstored)
+    if only is None and (found := cut(inner, [n.name for n in scratch], names)):
+        return in_chunks(found, own, checked, inner, aside)
     reasoned = [
         replace(step, apart=tuple((steps[j].name, why) for j, why in reasons))
         for step, reasons in zip(steps, apart(groups), strict=True)
     ]
     defines = tuple(d for g in groups for d in g.defines)
     return Plan(own, checked, inner, tuple(reasoned), tuple(scratch), nests, defines)
+
+
+def in_chunks(found: Cut, own: str, checked: ir.Op, inner: ir.Op, aside: Mapping[str, str]) -> Plan:
+    """The plan of an op that runs in chunks: the plan of one, and of what is behind them."""
+    last = found.behind.outputs[0].name
+    called = {new: old for old, new in aside.items()}
+    names = f"{own}_chunk", f"{own}_{called.get(last, last)}"
+    for op in (found.body, found.behind):
+        verify(op)
+    body, behind = (
+        plan_op(op, name, None, op, aside)
+        for op, name in zip((found.body, found.behind), names, strict=True)
+    )
+    chunks = Chunks(found.size, found.parts, found.first, found.whole, found.sums, body, behind)
+    scratch = (*body.scratch, *found.sums, *behind.scratch)
+    nests, defines = (*body.nests, *behind.nests), (*body.defines, *behind.defines)
+    steps = (*body.steps, *behind.steps)
+    return Plan(own, checked, inner, steps, scratch, nests, defines, chunks)
 
 
 def passed(op: ir.Op) -> ir.Op:

@@ -276,10 +276,33 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
+class Chunks:
+    """A plan that runs for a chunk of one size after another, and what runs behind them (`chunks.py`).
+
+    `parts`: the tensors of which a chunk is given a part, and the dims with the size. `first`, `whole`: the scalars of the
+    body that say where a chunk begins and what the size is. `sums`: what the chunks add up, 0 in front of the first one.
+    """
+
+    size: str
+    parts: tuple[tuple[str, int], ...]
+    first: str
+    whole: str
+    sums: tuple[ir.Nest, ...]
+    body: Plan
+    behind: Plan
+
+    @property
+    def befores(self) -> tuple[str, ...]:
+        """What the body calls the sums of the chunks before it, its last operands."""
+        return tuple(t.name for t in self.body.inner.tensors[-len(self.sums) :])
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """One typing of an op, as steps. `scratch` are the temporaries that pass between steps.
 
-    `name` is that of the op, followed by the kind if there are several typings.
+    `name` is that of the op, followed by the kind if there are several typings. `chunks`: where its steps are those of a
+    part of the op, which runs several times.
     """
 
     name: str
@@ -289,3 +312,4 @@ class Plan:
     scratch: tuple[ir.Nest, ...]
     nests: tuple[ir.Nest, ...]  # the canonical form that the steps were made from
     defines: tuple[ir.Define, ...] = ()  # sizes of the plan's own making, behind those of the op
+    chunks: Chunks | None = None

@@ -24,13 +24,15 @@ def through(plan: Plan, keeping: Plan) -> Plan | None:
         return None
     names = [o.name for k, o in zip(keeping.op.outputs, op.outputs, strict=True) if k.name in kept]
     nests = {n.name: n for n in keeping.nests}
-    if any(_is_product(name, nests) for name in names):
+    if _called(plan.inner) != _called(op) - {*names} or any(_is_product(n, nests) for n in names):
         return None
-    own = tuple(o for o in op.outputs if o.name not in names)
-    scratch = tuple(nests[name] for name in names)
-    inner = replace(op, name=plan.inner.name, outputs=own)
-    steps, held = keeping.steps, (*scratch, *keeping.scratch)
-    return Plan(plan.name, plan.op, inner, steps, held, keeping.nests, keeping.defines)
+    scratch = (*(nests[name] for name in names), *keeping.scratch)
+    return replace(plan, steps=keeping.steps, scratch=scratch, nests=keeping.nests)
+
+
+def _called(op: ir.Op) -> set[str]:
+    """What its kernels call operands and results."""
+    return {p.name for p in (*op.params, *op.outputs)}
 
 
 def _way(step: Step) -> tuple:

@@ -1,0 +1,91 @@
+"""Prints `launch_<op>` of an op that runs in chunks: sums that begin at 0, each chunk, and what is behind all of them.
+
+dx_sum = torch.zeros((M, K), dtype=torch.float32, device=x.device)
+chunk = lib.chunk_size(V, M * x.element_size())
+for first in range(0, V, chunk):
+    w_part = lib.chunk_of(w, 0, first, chunk)
+    launch_f_chunk(x, w_part, dx_sum, dx_sum, first)
+launch_f_dx(dx_sum, dx)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from types import SimpleNamespace
+
+from tritongen.emit import asked
+from tritongen.emit.facts import is_wide_text
+from tritongen.emit.kernel_writer import Context
+from tritongen.emit.launch import batch_lines, scratch_lines
+from tritongen.emit.sizes import dim_position, size_lines, whole
+from tritongen.ir import nodes as ir
+from tritongen.ir.algebra import size
+from tritongen.ir.dtypes import DTYPES
+from tritongen.schedule.plan import Chunks, Plan
+
+
+def in_chunks(context: Context, plan: Plan, chunks: Chunks, on_request: bool) -> SimpleNamespace:
+    """`on_request`: results that are not wanted are None."""
+    op, body, behind = context.op, chunks.body, chunks.behind
+    results = [o.name for o in op.outputs]
+    context = replace(context, absent=frozenset(results) if on_request else frozenset())
+    where = _conditions(plan, len(results)) if on_request else {}
+    lines = [
+        line.replace("torch.empty(", "torch.zeros(")
+        for line in scratch_lines(context, chunks.sums, {}, where)
+    ]
+    large = [n for n in body.scratch if size(chunks.size) in n.dims]
+    each = " + ".join(_bytes_of(context, n, chunks.size) for n in large)
+    lines.append(f"chunk = lib.chunk_size({chunks.size}, {each})")
+    lines.append(f"for {chunks.first} in range(0, {chunks.size}, chunk):")
+    given = {chunks.whole: chunks.size}
+    tensors = {t.name: t for t in (*op.tensors, *op.outputs)}
+    for name, at in chunks.parts:
+        given[name] = f"{name}_part"
+        dim = dim_position(tensors[name], at)
+        lines.append(f"    {name}_part = lib.chunk_of({name}, {dim}, {chunks.first}, chunk)")
+    given |= {b: n.name for b, n in zip(chunks.befores, chunks.sums, strict=True)}
+    lines.append(f"    {_call(body, given)}")
+    own = [o.name for o in behind.inner.outputs]
+    asked_for = asked.any_there(own) if on_request and len(own) < len(results) else ""
+    last = _call(behind, {chunks.whole: chunks.size})
+    lines += [f"if {asked_for}:", f"    {last}"] if asked_for else [last]
+    text = "\n".join(lines)
+    opening = [*size_lines(context.measured, text), *batch_lines(context.measured, text)]
+    return SimpleNamespace(
+        name=f"launch_{plan.name}",
+        parameters=", ".join(_parameters(op)),
+        doc=f"Runs a chunk of {chunks.size} after another, then {', '.join(own)}. Does not check operands.",
+        lines=[*opening, *lines],
+        branches=(),
+    )
+
+
+def _parameters(op: ir.Op) -> list[str]:
+    tensors = [*(t.name for t in op.tensors), *(o.name for o in op.outputs)]
+    return [*tensors, *(s.name for s in op.scalars), *(c.name for c in op.constants)]
+
+
+def _call(plan: Plan, given: Mapping[str, str]) -> str:
+    """`given`: what stands for operands and results, where not what they are called."""
+    names = (given.get(n, n) for n in _parameters(plan.inner))
+    return f"launch_{plan.name}({', '.join(names)})"
+
+
+def _conditions(plan: Plan, results: int) -> dict[str, str]:
+    """The condition under which each stored value is needed, if not always."""
+    led = asked.leads_to(plan)
+    some = [s for s in plan.steps if len(led[s.name]) < results]
+    return {name: asked.any_there(led[s.name]) for s in some for name in s.stores}
+
+
+def _bytes_of(context: Context, nest: ir.Nest, name: str) -> str:
+    """The bytes of a temporary for one index of a size, on the host."""
+    others = [whole(d) for d in nest.dims if d != size(name)]
+    count = " * ".join(f"({d})" if " " in d else d for d in others)
+    if nest.dtype in DTYPES:
+        return f"{count} * {-(-DTYPES[nest.dtype].bits // 8)}"
+    if nest.dtype != "compute":
+        return f"{count} * {context.op.typed(nest.dtype).name}.element_size()"
+    return f"{count} * {f'(8 if {is_wide_text(context)} else 4)' if context.wide else 4}"

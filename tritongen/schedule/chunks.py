@@ -1,0 +1,313 @@
+"""Stores a temporary that is larger than each operand and result for a chunk of one size at a time.
+
+The gradient of a loss head has one, of the logits z = x w^T:
+
+    dz[m, v] = ...                             for each chunk of V:
+    dx[m, k] = sum[v](dz[m, v] * w[v, k])          dz[m, v] = ...
+    dw[v, k] = sum[m](dz[m, v] * x[m, k])          dx_sum[m, k] = dx_sum_before[m, k] + sum[v](dz[m, v] * w[v, k])
+                                                   dw[v, k] = ...
+                                               behind all: dx[m, k] = T(dx_sum[m, k])
+
+Input: an op, and the temporaries that its plan stores. Output: the op of one chunk, and the op behind all chunks; they are
+planned as any op. In the first one V is the size of the chunk: it is given a part of each tensor with that dim. An index of
+V that is used as a number begins at the scalar `first`. The plan of both is one plan (`Plan.chunks`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from tritongen.ir import nodes as ir
+from tritongen.ir.algebra import Poly, index, indices, size, symbols, weight_of
+from tritongen.ir.batches import own_batches
+from tritongen.ir.free import binders_of, free_indices, own_coordinates, tensors_read
+from tritongen.schedule.canonical import fresh
+from tritongen.schedule.plan import Plan
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """The ops of a chunk and behind all chunks; the rest is as in `plan.Chunks`."""
+
+    size: str
+    parts: tuple[tuple[str, int], ...]
+    first: str
+    whole: str
+    body: ir.Op
+    sums: tuple[ir.Nest, ...]
+    behind: ir.Op
+
+
+def cut(op: ir.Op, stored: Iterable[str], unstored: frozenset[str]) -> Cut | None:
+    """The op in chunks of the size that the fewest operands have; None where nothing is that large, or no size serves.
+
+    `unstored`: large are temporaries that read one of these lines alone. Others, as what lies between two products that are
+    stored forwards, too, are not worth the pass over sums that each chunk adds.
+    """
+    by_name = {n.name: n for n in op.nests}
+    room = [Counter(t.dims) for t in (*op.tensors, *op.outputs)]
+    large = [
+        by_name[name]
+        for name in stored
+        if name in by_name
+        and all(Counter(by_name[name].dims) - own for own in room)
+        and tensors_read(by_name[name].body) & unstored
+    ]
+    if not large or any(any(d == ir.BATCH_SIZE for d in n.dims) for n in large):
+        return None
+    named = {c.name for c in op.constants} | {d.name for d in op.defines}
+    sizes = {name: size(name) for d in large[0].dims for name in symbols(d) if size(name) == d}
+    having = {name: sum(p in t.dims for t in op.tensors) for name, p in sizes.items()}
+    for name in sorted(sizes.keys() - named, key=lambda name: having[name]):
+        if having[name] and all(sizes[name] in n.dims for n in large):
+            if found := _Cutting(op, name).made():
+                return found
+    return None
+
+
+def never_stored(plan: Plan) -> frozenset[str]:
+    """The lines of an op that its kernels compute from a product and never store."""
+    stored = {n.name for n in plan.scratch} | {o.name for o in plan.inner.outputs}
+    fused = (k for s in plan.steps if s.skeleton == "fused" for k in s.kernels)
+    inside = {n.name for k in fused for n in k.nests} - stored
+    called = zip(plan.inner.nests, own_batches(plan.op)[0].nests, strict=True)
+    return frozenset(line.name for inner, line in called if inner.name in inside)
+
+
+class _Refused(Exception):
+    """The size is used in a way that no chunk has."""
+
+
+class _Cutting:
+    """One size of an op. A line is of chunks (`own`) where its box has an index of the size, else it may sum over one."""
+
+    def __init__(self, op: ir.Op, name: str):
+        self.op, self.name, self.size = op, name, size(name)
+        self.dims = {t.name: t.dims for t in op.tensors} | {n.name: n.dims for n in op.nests}
+        self.taken = {p.name for p in (*op.params, *op.outputs)} | {n.name for n in op.nests}
+        self.taken |= {d.name for d in op.defines} | {
+            s for ds in self.dims.values() for d in ds for s in symbols(d)
+        }
+        self.first, self.whole = fresh("first", self.taken), fresh(f"all_{name}", self.taken)
+        self.by_name = {n.name: n for n in op.nests}
+        self.sums: dict[ir.Reduce, ir.Nest] = {}
+
+    def made(self) -> Cut | None:
+        try:
+            own = {n.name for n in self.op.nests if self.of(n.box)}
+            for n in self.op.nests:
+                self.check(n, n.name in own)
+            summing = {n.name for n in self.op.nests if any(True for _ in self.summed(n))}
+            behind = summing | self.following(summing)
+            used = own | self.needed([self.by_name[name] for name in own])
+            used |= set().union(
+                *(tensors_read(e) for name in summing for e in self.summed(self.by_name[name]))
+            )
+            if not summing or used & behind:
+                return None
+            return self.apart(own, summing)
+        except _Refused:
+            return None
+
+    # ---- what a chunk can have
+    def of(self, binders: Iterable[ir.Binder]) -> set[str]:
+        """The indices of the size."""
+        found = set()
+        for b in binders:
+            if b.hi == self.size and not b.lo.terms:
+                found.add(b.index)
+            elif self.name in symbols(b.hi) | symbols(b.lo):
+                raise _Refused
+        return found
+
+    def check(self, n: ir.Nest, own: bool) -> None:
+        """Each index of the size stands alone, at a dim of that size; the size itself is used as a number only."""
+        inner = self.of(binders_of(n)) | {
+            i for e in ir.walk(n.body) if isinstance(e, ir.Reduce) for i in self.of(e.binders)
+        }
+        if own and inner:
+            raise _Refused
+        cut = self.of(n.box) | inner
+        self.placed(n.dims, n.coords, cut)
+        for e in ir.walk(n.body):
+            match e:
+                case ir.Read(tensor, coords):
+                    self.placed(self.dims[tensor], coords, cut)
+                case ir.IndexValue(p, dtype):
+                    moved = indices(p) & cut
+                    alone = all(weight_of(p, i) == Poly(((tuple(), 1),)) for i in moved)
+                    if moved and (dtype not in ir.INTS or len(moved) > 1 or not alone):
+                        raise _Refused
+                    if self.name in symbols(p) and p != self.size:
+                        raise _Refused
+                case ir.Reduce():
+                    if any(
+                        indices(p) & cut or self.name in symbols(p)
+                        for p in own_coordinates(e)
+                        if p != self.size
+                    ):
+                        raise _Refused
+                    if self.of(e.binders) and (e.op != "sum" or len(self.of(e.binders)) > 1):
+                        raise _Refused
+
+    def placed(self, dims: tuple[Poly, ...], coords: tuple[Poly, ...], cut: set[str]) -> None:
+        for d, c in zip(dims, coords, strict=True):
+            if d != self.size and self.name in symbols(d):
+                raise _Refused
+            alone = any(c == index(i) for i in cut)
+            if (
+                alone != (d == self.size)
+                or not alone
+                and (indices(c) & cut or self.name in symbols(c))
+            ):
+                raise _Refused
+
+    def summed(self, n: ir.Nest) -> Iterable[ir.Reduce]:
+        own = {b.index for b in n.box}
+        for e in ir.walk(n.body):
+            if isinstance(e, ir.Reduce) and self.of(e.binders):
+                if not free_indices(e) <= own:
+                    raise _Refused
+                yield e
+
+    def following(self, names: set[str]) -> set[str]:
+        """The lines that read one of these, or a line that does."""
+        found = set[str]()
+        for n in self.op.nests:  # each stands behind what it reads
+            if tensors_read(n.body) & (names | found):
+                found.add(n.name)
+        return found
+
+    # ---- both ops
+    def apart(self, own: set[str], summing: set[str]) -> Cut:
+        op = self.op
+        befores = list[ir.Tensor]()
+        sums = list[ir.Nest]()
+        for n in (self.by_name[name] for name in self.by_name if name in summing):
+            for e in dict.fromkeys(self.summed(n)):
+                name = fresh(f"{n.name}_sum", self.taken)
+                before = ir.Tensor(fresh(f"{name}_before", self.taken), e.dtype, n.dims)
+                read = _read(before, n.coords, e.dtype)
+                added = ir.Call("add", (read, e), e.dtype)
+                self.sums[e] = replace(n, name=name, body=added, dtype=e.dtype)
+                befores.append(before)
+                sums.append(self.sums[e])
+        kept = tuple(n for n in op.nests if n.name in own)
+        lines = self.needed((*kept, *sums))
+        inner = (*(n for n in op.nests if n.name in lines | own), *sums)
+        inner = tuple(replace(n, body=ir.rebuild(n.body, self.shifted(n))) for n in inner)
+        results = tuple(o for o in op.outputs if o.name in own)
+        totals = tuple(ir.Tensor(n.name, n.dtype, n.dims) for n in sums)
+        body = self.smaller(op.name, inner, (*results, *totals), befores)
+        last = tuple(
+            replace(n, body=ir.rebuild(n.body, self.from_sums))
+            for n in op.nests
+            if n.name not in own
+        )
+        rest = tuple(o for o in op.outputs if o.name not in own)
+        last = _reached(last, {o.name for o in rest})
+        behind = self.smaller(op.name, last, rest, list(totals))
+        parts = tuple(
+            (t.name, t.dims.index(self.size))
+            for t in (*op.tensors, *op.outputs)
+            if self.size in t.dims and t.name in {x.name for x in (*body.params, *results)}
+        )
+        return Cut(self.name, parts, self.first, self.whole, body, tuple(sums), behind)
+
+    def needed(self, nests: Iterable[ir.Nest]) -> set[str]:
+        ahead, found = [t for n in nests for t in tensors_read(n.body)], set[str]()
+        while ahead:
+            name = ahead.pop()
+            if name in self.by_name and name not in found:
+                found.add(name)
+                ahead += tensors_read(self.by_name[name].body)
+        return found
+
+    def shifted(self, n: ir.Nest):
+        """Index values of the size begin at `first`, and the size as a number is the whole one."""
+        cut = self.of(n.box) | {
+            i for e in ir.walk(n.body) if isinstance(e, ir.Reduce) for i in self.of(e.binders)
+        }
+
+        def change(e: ir.Expr) -> ir.Expr:
+            match e:
+                case ir.IndexValue(p, dtype) if p == self.size:
+                    return _number(self.whole, dtype)
+                case ir.IndexValue(p, dtype) if indices(p) & cut:
+                    return ir.Call("add", (e, _number(self.first, dtype)), dtype)
+            return e
+
+        return change
+
+    def from_sums(self, e: ir.Expr) -> ir.Expr:
+        if isinstance(e, ir.Reduce) and e in self.sums:
+            n = self.sums[e]
+            return _read(ir.Tensor(n.name, n.dtype, n.dims), n.coords, e.dtype)
+        if isinstance(e, ir.IndexValue) and e.poly == self.size:
+            return _number(self.whole, e.dtype)
+        return e
+
+    def smaller(
+        self,
+        name: str,
+        nests: tuple[ir.Nest, ...],
+        outputs: tuple[ir.Tensor, ...],
+        more: list[ir.Tensor],
+    ) -> ir.Op:
+        """An op of these lines, with the operands and numbers that they use."""
+        read = set().union(*(tensors_read(n.body) for n in nests))
+        refs = {e.name for n in nests for e in ir.walk(n.body) if isinstance(e, ir.ScalarRef)}
+        params: list[ir.Param] = []
+        for p in self.op.params:
+            match p:
+                case ir.Tensor():
+                    params += [p] if p.name in read else []
+                case ir.Scalar():
+                    params += [p] if p.name in refs else []
+                case _:
+                    params.append(p)
+        params += more
+        params += [ir.Scalar(x, "i64", None) for x in (self.first, self.whole) if x in refs]
+        tensors = [p for p in params if isinstance(p, ir.Tensor)]
+        bound = {s for t in tensors for d in t.dims for s in symbols(d) if size(s) == d}
+        bound |= {p.name for p in params if isinstance(p, ir.Constant)}
+        facts = list[ir.Fact]()
+        for f in self.op.facts:
+            polys = (f.value,) if isinstance(f, ir.Define) else (f.left, f.right)
+            said = set().union(*map(symbols, polys))
+            if said <= bound and self.name not in said:
+                facts.append(f)
+                bound |= {f.name} if isinstance(f, ir.Define) else set()
+        spoken = {
+            s
+            for n in nests
+            for b in (*n.box, *binders_of(n))
+            for s in symbols(b.hi) | symbols(b.lo)
+        }
+        types = {t.dtype for t in (*tensors, *outputs)}
+        if spoken - bound or not tensors or any(p.name not in types for p in self.op.typarams):
+            raise _Refused
+        return replace(
+            self.op, name=name, params=tuple(params), outputs=outputs, nests=nests, facts=tuple(facts),
+            gradient="none", ref=None, kept=(), text="",
+        )  # fmt: skip
+
+
+def _reached(nests: tuple[ir.Nest, ...], wanted: set[str]) -> tuple[ir.Nest, ...]:
+    found, needed = list[ir.Nest](), set(wanted)
+    for n in reversed(nests):
+        if n.name in needed:
+            needed |= tensors_read(n.body)
+            found.append(n)
+    return tuple(reversed(found))
+
+
+def _read(t: ir.Tensor, coords: tuple[Poly, ...], dtype: str) -> ir.Expr:
+    return ir.Cast(ir.Read(t.name, coords, None, t.dtype), dtype)
+
+
+def _number(name: str, dtype: str) -> ir.Expr:
+    number = ir.ScalarRef(name, "i64")
+    return number if dtype == "i64" else ir.Cast(number, dtype)
