@@ -113,6 +113,11 @@ def plan_text(plan: Plan) -> str:
     lines = [f"op {plan.op.name}"]
     for nest in plan.scratch:
         lines.append(f"  scratch {nest.name}: {nest.dtype}[{', '.join(map(str, nest.dims))}]")
+    if plan.chunks is not None:
+        body, behind = (
+            ", ".join(s.name for s in p.steps) for p in (plan.chunks.body, plan.chunks.behind)
+        )
+        lines.append(f"  for each chunk of {plan.chunks.size}: {body}; behind them: {behind}")
     for step in plan.steps:
         lines += [f"  {line}" for line in _step_lines(step)]
     return "\n".join(lines)
