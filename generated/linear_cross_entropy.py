@@ -468,9 +468,9 @@ def linear_cross_entropy(
 @triton.jit
 def linear_cross_entropy_backward_chunk_dz_persistent(
     x_tiles, w_tiles, target_ptr, dloss_ptr, lse_sum_kept_ptr, a_kept_ptr, dz_tiles, dz_ptr,
-    first, M, V, K, target_m, dloss_m, lse_sum_kept_m, a_kept_m, dz_m, dz_n,
+    first_V, M, V, K, target_m, dloss_m, lse_sum_kept_m, a_kept_m, dz_m, dz_n,
     TRANS_X: tl.constexpr, TRANS_W: tl.constexpr, PRECISION: tl.constexpr,
-    ignore: tl.constexpr, FIRST_IS_TENSOR: tl.constexpr, HALF: tl.constexpr,
+    ignore: tl.constexpr, FIRST_V_IS_TENSOR: tl.constexpr, HALF: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr,
     PARTS: tl.constexpr = 1, CHUNK=0, z_parts_ptr=None,
@@ -478,7 +478,7 @@ def linear_cross_entropy_backward_chunk_dz_persistent(
     """Each program computes tiles of BLOCK_M x BLOCK_N sums, one after another, BLOCK_K terms at a time, of one CHUNK if PARTS programs share a sum."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(V, BLOCK_N)
     tiles = tiles_m * tiles_n
-    first = lib.scalar(first, FIRST_IS_TENSOR, tl.int64)
+    first_V = lib.scalar(first_V, FIRST_V_IS_TENSOR, tl.int64)
     # Flattened, so that the loads of the next tile start before this one is stored.
     for work in tl.range(tl.program_id(0), PARTS * tiles, tl.num_programs(0), flatten=True):
         tile = work % tiles
@@ -518,9 +518,9 @@ def linear_cross_entropy_backward_chunk_dz_persistent(
                 # dlse_sum[m] = where(not target[m] == ignore, dloss[m] / lse_sum_kept[m], 0.0)
                 dlse_sum = tl.where(~(target == ignore), dloss / lse_sum_kept, 0.0)
                 a_kept = tl.load(a_kept_ptr + m * a_kept_m, mask=m < M).to(tl.float32)
-                # dz[m, v] = T(where(v + first == target[m], dhit[m], 0.0) + where(not target[m]
-                #     == ignore, dlse_sum[m] * exp(z[m, v] - a_kept[m]), 0.0))
-                dz = tl.where(n + first == target, dhit, 0.0) + tl.where(
+                # dz[m, v] = T(where(v + first_V == target[m], dhit[m], 0.0) + where(not
+                #     target[m] == ignore, dlse_sum[m] * exp(z[m, v] - a_kept[m]), 0.0))
+                dz = tl.where(n + first_V == target, dhit, 0.0) + tl.where(
                     ~(target == ignore), dlse_sum * lib.exp(z - a_kept, HALF), 0.0
                 )
                 if dz_tiles is None:
@@ -532,16 +532,16 @@ def linear_cross_entropy_backward_chunk_dz_persistent(
 @triton.jit
 def linear_cross_entropy_backward_chunk_dz_subtiles(
     x_tiles, w_tiles, target_ptr, dloss_ptr, lse_sum_kept_ptr, a_kept_ptr, dz_tiles, dz_ptr,
-    first, M, V, K, target_m, dloss_m, lse_sum_kept_m, a_kept_m, dz_m, dz_n,
+    first_V, M, V, K, target_m, dloss_m, lse_sum_kept_m, a_kept_m, dz_m, dz_n,
     TRANS_X: tl.constexpr, TRANS_W: tl.constexpr, PRECISION: tl.constexpr,
-    ignore: tl.constexpr, FIRST_IS_TENSOR: tl.constexpr, HALF: tl.constexpr,
+    ignore: tl.constexpr, FIRST_V_IS_TENSOR: tl.constexpr, HALF: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr,
 ):  # fmt: skip
     """Each program computes tiles of 3 subtiles of BLOCK_M x BLOCK_N sums, which share the right factor, one after another."""
     tiles_m, tiles_n = tl.cdiv(M, 3 * BLOCK_M), tl.cdiv(V, BLOCK_N)
     tiles = tiles_m * tiles_n
-    first = lib.scalar(first, FIRST_IS_TENSOR, tl.int64)
+    first_V = lib.scalar(first_V, FIRST_V_IS_TENSOR, tl.int64)
     # Not flattened: if one loop resets several sums, ptxas does not overlap their products.
     for tile in range(tl.program_id(0), tiles, tl.num_programs(0)):
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
@@ -574,9 +574,9 @@ def linear_cross_entropy_backward_chunk_dz_subtiles(
             # dlse_sum[m] = where(not target[m] == ignore, dloss[m] / lse_sum_kept[m], 0.0)
             dlse_sum = tl.where(~(target == ignore), dloss / lse_sum_kept, 0.0)
             a_kept = tl.load(a_kept_ptr + m * a_kept_m, mask=m < M).to(tl.float32)
-            # dz[m, v] = T(where(v + first == target[m], dhit[m], 0.0) + where(not target[m]
-            #     == ignore, dlse_sum[m] * exp(z[m, v] - a_kept[m]), 0.0))
-            dz = tl.where(n + first == target, dhit, 0.0) + tl.where(
+            # dz[m, v] = T(where(v + first_V == target[m], dhit[m], 0.0) + where(not
+            #     target[m] == ignore, dlse_sum[m] * exp(z[m, v] - a_kept[m]), 0.0))
+            dz = tl.where(n + first_V == target, dhit, 0.0) + tl.where(
                 ~(target == ignore), dlse_sum * lib.exp(z - a_kept, HALF), 0.0
             )
             if dz_tiles is None:
@@ -587,9 +587,9 @@ def linear_cross_entropy_backward_chunk_dz_subtiles(
 
 @triton.jit
 def linear_cross_entropy_backward_chunk_dz_tiles(
-    x_ptr, w_ptr, target_ptr, dloss_ptr, lse_sum_kept_ptr, a_kept_ptr, dz_ptr, first, M, V,
-    K, x_m, x_k, w_n, w_k, target_m, dloss_m, lse_sum_kept_m, a_kept_m, dz_m, dz_n,
-    PRECISION: tl.constexpr, ignore: tl.constexpr, FIRST_IS_TENSOR: tl.constexpr,
+    x_ptr, w_ptr, target_ptr, dloss_ptr, lse_sum_kept_ptr, a_kept_ptr, dz_ptr, first_V, M,
+    V, K, x_m, x_k, w_n, w_k, target_m, dloss_m, lse_sum_kept_m, a_kept_m, dz_m, dz_n,
+    PRECISION: tl.constexpr, ignore: tl.constexpr, FIRST_V_IS_TENSOR: tl.constexpr,
     HALF: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr,
     LANES: tl.constexpr = False, PARTS: tl.constexpr = 1, CHUNK=0, z_parts_ptr=None,
@@ -604,7 +604,7 @@ def linear_cross_entropy_backward_chunk_dz_tiles(
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-    first = lib.scalar(first, FIRST_IS_TENSOR, tl.int64)
+    first_V = lib.scalar(first_V, FIRST_V_IS_TENSOR, tl.int64)
     # z[m, v] = sum[k](x[m, k] * w[v, k])
     z = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
     for start in range(begin, tl.cast(end, tl.int64), BLOCK_K):
@@ -628,9 +628,9 @@ def linear_cross_entropy_backward_chunk_dz_tiles(
         # dlse_sum[m] = where(not target[m] == ignore, dloss[m] / lse_sum_kept[m], 0.0)
         dlse_sum = tl.where(~(target == ignore), dloss / lse_sum_kept, 0.0)
         a_kept = tl.load(a_kept_ptr + m * a_kept_m, mask=m < M).to(tl.float32)
-        # dz[m, v] = T(where(v + first == target[m], dhit[m], 0.0) + where(not target[m]
-        #     == ignore, dlse_sum[m] * exp(z[m, v] - a_kept[m]), 0.0))
-        dz = tl.where(n + first == target, dhit, 0.0) + tl.where(
+        # dz[m, v] = T(where(v + first_V == target[m], dhit[m], 0.0) + where(not
+        #     target[m] == ignore, dlse_sum[m] * exp(z[m, v] - a_kept[m]), 0.0))
+        dz = tl.where(n + first_V == target, dhit, 0.0) + tl.where(
             ~(target == ignore), dlse_sum * lib.exp(z - a_kept, HALF), 0.0
         )
         tl.store(dz_ptr + m * dz_m + n * dz_n, dz, mask=inside)
@@ -638,9 +638,9 @@ def linear_cross_entropy_backward_chunk_dz_tiles(
 
 @triton.jit
 def linear_cross_entropy_backward_chunk_dz_combine(
-    z_parts_ptr, target_ptr, dloss_ptr, lse_sum_kept_ptr, a_kept_ptr, dz_ptr, first, M, V,
+    z_parts_ptr, target_ptr, dloss_ptr, lse_sum_kept_ptr, a_kept_ptr, dz_ptr, first_V, M, V,
     target_m, dloss_m, lse_sum_kept_m, a_kept_m, dz_m, dz_n,
-    ignore: tl.constexpr, FIRST_IS_TENSOR: tl.constexpr, HALF: tl.constexpr,
+    ignore: tl.constexpr, FIRST_V_IS_TENSOR: tl.constexpr, HALF: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, PARTS: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
     """Each program adds the PARTS partial sums of BLOCK_M x BLOCK_N results, AHEAD parts at a time."""
@@ -648,7 +648,7 @@ def linear_cross_entropy_backward_chunk_dz_combine(
     tile = tl.program_id(0)
     m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-    first = lib.scalar(first, FIRST_IS_TENSOR, tl.int64)
+    first_V = lib.scalar(first_V, FIRST_V_IS_TENSOR, tl.int64)
     inside = (m < M) & (n < V)
     # z[m, v] = sum[k](x[m, k] * w[v, k])
     z = tl.zeros((AHEAD, BLOCK_M, BLOCK_N), tl.float32)
@@ -665,9 +665,9 @@ def linear_cross_entropy_backward_chunk_dz_combine(
     # dlse_sum[m] = where(not target[m] == ignore, dloss[m] / lse_sum_kept[m], 0.0)
     dlse_sum = tl.where(~(target == ignore), dloss / lse_sum_kept, 0.0)
     a_kept = tl.load(a_kept_ptr + m * a_kept_m, mask=m < M).to(tl.float32)
-    # dz[m, v] = T(where(v + first == target[m], dhit[m], 0.0) + where(not target[m]
-    #     == ignore, dlse_sum[m] * exp(z[m, v] - a_kept[m]), 0.0))
-    dz = tl.where(n + first == target, dhit, 0.0) + tl.where(
+    # dz[m, v] = T(where(v + first_V == target[m], dhit[m], 0.0) + where(not
+    #     target[m] == ignore, dlse_sum[m] * exp(z[m, v] - a_kept[m]), 0.0))
+    dz = tl.where(n + first_V == target, dhit, 0.0) + tl.where(
         ~(target == ignore), dlse_sum * lib.exp(z - a_kept, HALF), 0.0
     )
     tl.store(dz_ptr + m * dz_m + n * dz_n, dz, mask=inside)
@@ -1206,7 +1206,7 @@ def choose_linear_cross_entropy_backward_chunk_dz(
 
 
 def launch_linear_cross_entropy_backward_chunk_dz(
-    x, w, target, a_kept, lse_sum_kept, dloss, dz, first, ignore
+    x, w, target, a_kept, lse_sum_kept, dloss, dz, first_V, ignore
 ) -> None:
     """Computes dz with the variant that `choose` returns. Does not check operands."""
     M, K = x.shape
@@ -1239,11 +1239,11 @@ def launch_linear_cross_entropy_backward_chunk_dz(
             min(config["PROGRAMS"] * gpu.sms, PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(V, BLOCK_N)),
         )
         linear_cross_entropy_backward_chunk_dz_persistent[grid](
-            x_tiles, w_tiles, target, dloss, lse_sum_kept, a_kept, dz_tiles, dz, first, M, V, K,
+            x_tiles, w_tiles, target, dloss, lse_sum_kept, a_kept, dz_tiles, dz, first_V, M, V, K,
             target.stride(0), dloss.stride(0), lse_sum_kept.stride(0), a_kept.stride(0),
             *dz.stride(),
             TRANS_X=trans_x, TRANS_W=trans_w, PRECISION=PRECISION, ignore=ignore,
-            FIRST_IS_TENSOR=isinstance(first, torch.Tensor), HALF=x.element_size() == 2,
+            FIRST_V_IS_TENSOR=isinstance(first_V, torch.Tensor), HALF=x.element_size() == 2,
             enable_fp_fusion=True, z_parts_ptr=z_parts, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant == "subtiles":
@@ -1252,28 +1252,28 @@ def launch_linear_cross_entropy_backward_chunk_dz(
         dz_tiles = lib.tiles_to_store(dz, BLOCK_M, BLOCK_N)
         grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(M, 3 * BLOCK_M) * lib.cdiv(V, BLOCK_N)),)
         linear_cross_entropy_backward_chunk_dz_subtiles[grid](
-            x_tiles, w_tiles, target, dloss, lse_sum_kept, a_kept, dz_tiles, dz, first, M, V, K,
+            x_tiles, w_tiles, target, dloss, lse_sum_kept, a_kept, dz_tiles, dz, first_V, M, V, K,
             target.stride(0), dloss.stride(0), lse_sum_kept.stride(0), a_kept.stride(0),
             *dz.stride(),
             TRANS_X=trans_x, TRANS_W=trans_w, PRECISION=PRECISION, ignore=ignore,
-            FIRST_IS_TENSOR=isinstance(first, torch.Tensor), HALF=x.element_size() == 2,
+            FIRST_V_IS_TENSOR=isinstance(first_V, torch.Tensor), HALF=x.element_size() == 2,
             enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     else:
         grid = (PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(V, BLOCK_N),)
         linear_cross_entropy_backward_chunk_dz_tiles[grid](
-            x, w, target, dloss, lse_sum_kept, a_kept, dz, first, M, V, K, *x.stride(), *w.stride(),
-            target.stride(0), dloss.stride(0), lse_sum_kept.stride(0), a_kept.stride(0),
-            *dz.stride(),
-            PRECISION=PRECISION, ignore=ignore, FIRST_IS_TENSOR=isinstance(first, torch.Tensor),
+            x, w, target, dloss, lse_sum_kept, a_kept, dz, first_V, M, V, K, *x.stride(),
+            *w.stride(), target.stride(0), dloss.stride(0), lse_sum_kept.stride(0),
+            a_kept.stride(0), *dz.stride(),
+            PRECISION=PRECISION, ignore=ignore, FIRST_V_IS_TENSOR=isinstance(first_V, torch.Tensor),
             HALF=x.element_size() == 2, enable_fp_fusion=True, z_parts_ptr=z_parts, **config,
         )  # fmt: skip
     if z_parts is not None:
         grid = (lib.cdiv(M, 2) * lib.cdiv(V, max(32, min(256, 2048 // PARTS))),)
         linear_cross_entropy_backward_chunk_dz_combine[grid](
-            z_parts, target, dloss, lse_sum_kept, a_kept, dz, first, M, V, target.stride(0),
+            z_parts, target, dloss, lse_sum_kept, a_kept, dz, first_V, M, V, target.stride(0),
             dloss.stride(0), lse_sum_kept.stride(0), a_kept.stride(0), *dz.stride(),
-            ignore=ignore, FIRST_IS_TENSOR=isinstance(first, torch.Tensor),
+            ignore=ignore, FIRST_V_IS_TENSOR=isinstance(first_V, torch.Tensor),
             HALF=x.element_size() == 2, enable_fp_fusion=True, BLOCK_M=2,
             BLOCK_N=max(32, min(256, 2048 // PARTS)), PARTS=PARTS, AHEAD=min(64, lib.pow2(PARTS)),
         )  # fmt: skip
@@ -1635,7 +1635,7 @@ def launch_linear_cross_entropy_backward_dx(target, dx_sum, dx, ignore) -> None:
 
 
 def launch_linear_cross_entropy_backward_chunk(
-    x, w, target, a_kept, lse_sum_kept, dloss, dx_sum_before, dw, dx_sum, first, ignore
+    x, w, target, a_kept, lse_sum_kept, dloss, dx_sum_before, dw, dx_sum, first_V, ignore
 ) -> None:
     """Runs 4 steps, with scratch memory between them. Does not check operands."""
     M, K = x.shape
@@ -1643,7 +1643,7 @@ def launch_linear_cross_entropy_backward_chunk(
     dz = torch.empty((M, V), dtype=x.dtype, device=x.device)
     x_masked = torch.empty((M, K), dtype=x.dtype, device=x.device) if dw is not None else None
     launch_linear_cross_entropy_backward_chunk_dz(
-        x, w, target, a_kept, lse_sum_kept, dloss, dz, first, ignore
+        x, w, target, a_kept, lse_sum_kept, dloss, dz, first_V, ignore
     )
     if dw is not None:
         launch_linear_cross_entropy_backward_chunk_x_masked(x, target, x_masked, ignore)
@@ -1660,12 +1660,12 @@ def launch_linear_cross_entropy_backward(
     M, K = x.shape
     V = w.shape[0]
     dx_sum = torch.zeros((M, K), dtype=torch.float32, device=x.device) if dx is not None else None
-    chunk = lib.chunk_size(V, M * x.element_size())
-    for first in range(0, V, chunk):
-        w_part = lib.chunk_of(w, 0, first, chunk)
-        dw_part = lib.chunk_of(dw, 0, first, chunk)
+    chunk_V = lib.chunk_size(V, M * x.element_size())
+    for first_V in range(0, V, chunk_V):
+        w_V = lib.chunk_of(w, 0, first_V, chunk_V)
+        dw_V = lib.chunk_of(dw, 0, first_V, chunk_V)
         launch_linear_cross_entropy_backward_chunk(
-            x, w_part, target, a_kept, lse_sum_kept, dloss, dx_sum, dw_part, dx_sum, first, ignore
+            x, w_V, target, a_kept, lse_sum_kept, dloss, dx_sum, dw_V, dx_sum, first_V, ignore
         )
     if dx is not None:
         launch_linear_cross_entropy_backward_dx(target, dx_sum, dx, ignore)

@@ -39,7 +39,7 @@ def test_the_ops_of_a_cut_are_the_op(M, K, V, chunk, seed):
     kept = run(item.forward.plans[0].op, args)
     args |= {name: kept[name].float() for name in item.forward.plans[0].op.kept}
     args["dloss"] = drawn(M)
-    whole, parts = run(plan.inner, args), dict(found.parts)
+    whole, parts = run(plan.inner, args), {name: dim for name, dim, _ in found.parts}
     sums = {n.name: torch.zeros(M, K) if n.dims[1:] else torch.zeros(M) for n in found.sums}
     rows: dict[str, list[torch.Tensor]] = {name: [] for name in ("dw", "dbias")}
     for first in range(0, V, chunk):

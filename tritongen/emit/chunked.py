@@ -37,14 +37,14 @@ def in_chunks(context: Context, plan: Plan, chunks: Chunks, on_request: bool) ->
     ]
     large = [n for n in body.scratch if size(chunks.size) in n.dims]
     each = " + ".join(_bytes_of(context, n, chunks.size) for n in large)
-    lines.append(f"chunk = lib.chunk_size({chunks.size}, {each})")
-    lines.append(f"for {chunks.first} in range(0, {chunks.size}, chunk):")
+    lines.append(f"{chunks.count} = lib.chunk_size({chunks.size}, {each})")
+    lines.append(f"for {chunks.first} in range(0, {chunks.size}, {chunks.count}):")
     given = {chunks.whole: chunks.size}
     tensors = {t.name: t for t in (*op.tensors, *op.outputs)}
-    for name, at in chunks.parts:
-        given[name] = f"{name}_part"
+    for name, at, part in chunks.parts:
+        given[name] = part
         dim = dim_position(tensors[name], at)
-        lines.append(f"    {name}_part = lib.chunk_of({name}, {dim}, {chunks.first}, chunk)")
+        lines.append(f"    {part} = lib.chunk_of({name}, {dim}, {chunks.first}, {chunks.count})")
     given |= {b: n.name for b, n in zip(chunks.befores, chunks.sums, strict=True)}
     lines.append(f"    {_call(body, given)}")
     own = [o.name for o in behind.inner.outputs]

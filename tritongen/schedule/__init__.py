@@ -105,7 +105,9 @@ def in_chunks(found: Cut, own: str, checked: ir.Op, inner: ir.Op, aside: Mapping
         plan_op(op, name, None, op, aside)
         for op, name in zip((found.body, found.behind), names, strict=True)
     )
-    chunks = Chunks(found.size, found.parts, found.first, found.whole, found.sums, body, behind)
+    chunks = Chunks(
+        found.size, found.parts, found.first, found.whole, found.count, found.sums, body, behind
+    )
     scratch = (*body.scratch, *found.sums, *behind.scratch)
     nests, defines = (*body.nests, *behind.nests), (*body.defines, *behind.defines)
     steps = (*body.steps, *behind.steps)

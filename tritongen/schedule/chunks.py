@@ -10,7 +10,7 @@ The gradient of a loss head has one, of the logits z = x w^T:
 
 Input: an op, and the temporaries that its plan stores. Output: the op of one chunk, and the op behind all chunks; they are
 planned as any op. In the first one V is the size of the chunk: it is given a part of each tensor with that dim. An index of
-V that is used as a number begins at the scalar `first`. The plan of both is one plan (`Plan.chunks`).
+V that is used as a number begins at the scalar `first_V`. The plan of both is one plan (`Plan.chunks`).
 """
 
 from __future__ import annotations
@@ -32,9 +32,10 @@ class Cut:
     """The ops of a chunk and behind all chunks; the rest is as in `plan.Chunks`."""
 
     size: str
-    parts: tuple[tuple[str, int], ...]
+    parts: tuple[tuple[str, int, str], ...]
     first: str
     whole: str
+    count: str
     body: ir.Op
     sums: tuple[ir.Nest, ...]
     behind: ir.Op
@@ -90,7 +91,9 @@ class _Cutting:
         self.taken |= {d.name for d in op.defines} | {
             s for ds in self.dims.values() for d in ds for s in symbols(d)
         }
-        self.first, self.whole = fresh("first", self.taken), fresh(f"all_{name}", self.taken)
+        # No template has names that end like a size.
+        own = (fresh(f"{word}_{name}", self.taken) for word in ("first", "all", "chunk"))
+        self.first, self.whole, self.count = own
         self.by_name = {n.name: n for n in op.nests}
         self.sums: dict[ir.Reduce, ir.Nest] = {}
 
@@ -210,11 +213,11 @@ class _Cutting:
         last = _reached(last, {o.name for o in rest})
         behind = self.smaller(op.name, last, rest, list(totals))
         parts = tuple(
-            (t.name, t.dims.index(self.size))
+            (t.name, t.dims.index(self.size), fresh(f"{t.name}_{self.name}", self.taken))
             for t in (*op.tensors, *op.outputs)
             if self.size in t.dims and t.name in {x.name for x in (*body.params, *results)}
         )
-        return Cut(self.name, parts, self.first, self.whole, body, tuple(sums), behind)
+        return Cut(self.name, parts, self.first, self.whole, self.count, body, tuple(sums), behind)
 
     def needed(self, nests: Iterable[ir.Nest]) -> set[str]:
         ahead, found = [t for n in nests for t in tensors_read(n.body)], set[str]()
@@ -226,7 +229,7 @@ class _Cutting:
         return found
 
     def shifted(self, n: ir.Nest):
-        """Index values of the size begin at `first`, and the size as a number is the whole one."""
+        """Index values of the size begin at the first one of the chunk, and the size as a number is the whole one."""
         cut = self.of(n.box) | {
             i for e in ir.walk(n.body) if isinstance(e, ir.Reduce) for i in self.of(e.binders)
         }

@@ -279,14 +279,16 @@ class Step:
 class Chunks:
     """A plan that runs for a chunk of one size after another, and what runs behind them (`chunks.py`).
 
-    `parts`: the tensors of which a chunk is given a part, and the dims with the size. `first`, `whole`: the scalars of the
-    body that say where a chunk begins and what the size is. `sums`: what the chunks add up, 0 in front of the first one.
+    `parts`: the tensors of which a chunk is given a part, the dims with the size, and what the parts are called. `first`,
+    `whole`: the scalars of the body that say where a chunk begins and what the size is. `count`: how many indices it has.
+    `sums`: what the chunks add up, 0 in front of the first one.
     """
 
     size: str
-    parts: tuple[tuple[str, int], ...]
+    parts: tuple[tuple[str, int, str], ...]
     first: str
     whole: str
+    count: str
     sums: tuple[ir.Nest, ...]
     body: Plan
     behind: Plan
