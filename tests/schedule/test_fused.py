@@ -1,5 +1,7 @@
 """Chains of a product, folds over its columns and a second product are one kernel, where that is asked for."""
 
+from pathlib import Path
+
 import pytest
 from fused_checks import BOUNDS, spec_of
 
@@ -40,5 +42,16 @@ def test_a_place_is_a_fold_of_a_chain():
 
 
 @pytest.mark.slow
+def test_the_gradient_of_a_table_stores_copies():
+    """What reads ds elsewhere, or where an operand says, has a ds of its own: the other gradients stay one kernel each."""
+    text = (Path(__file__).parents[1] / "programs/relative_attention.op").read_text()
+    for item in pipeline.build(text, gradients=True).items:
+        (plan,) = item.forward.backward.plans
+        fused = {name for step in plan.steps if step.skeleton == "fused" for name in step.stores}
+        assert {"dq", "dk", "dv"} <= fused and "dtable" not in fused
+        large = {n.name for n in plan.scratch if len(n.dims) == 4 and n.name != "do_sum2"}
+        assert large and all(name.endswith("_all") for name in large)
+
+
 def test_each_variant(run_checks):
     run_checks("fused_checks.py")

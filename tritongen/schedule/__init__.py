@@ -22,7 +22,7 @@ from tritongen.schedule.aside import names_of
 from tritongen.schedule.canonical import canonical
 from tritongen.schedule.chunks import Cut, cut
 from tritongen.schedule.classes import CLASSES
-from tritongen.schedule.classes.chains import by_rows, with_seen
+from tritongen.schedule.classes.chains import by_rows, with_copies, with_seen
 from tritongen.schedule.classes.contraction import product_or_reason
 from tritongen.schedule.classes.contraction_operands import may_be_f32
 from tritongen.schedule.digits import split_all
@@ -146,8 +146,20 @@ def no_product(group: Group, nests: tuple[ir.Nest, ...], facts) -> str:
 
 
 def best_form(op: ir.Op, facts, only: str | None):
-    """Canonical nests and their groups; digits are split only where that finds a faster class."""
-    whole = by_rows(op, canonical(op, facts), facts)
+    """Canonical nests and their groups; digits are split, and values copied, only where that finds a faster class."""
+    lines = canonical(op, facts)
+    found = form_of(op, lines, facts, only)
+    copied = with_copies(op, lines, facts) if only is None else lines
+    if copied == lines:
+        return found
+    told = form_of(op, copied, facts, only)
+    # Copies are more products of tiles: they serve only where fewer lines are stored.
+    return told if _slowness(told[1])[:2] < _slowness(found[1])[:2] else found
+
+
+def form_of(op: ir.Op, lines: tuple[ir.Nest, ...], facts, only: str | None):
+    """The form of these lines, and its groups."""
+    whole = by_rows(op, lines, facts)
     groups = group(op, whole, facts, only)
     seen = with_seen(op, whole, facts) if only is None else whole
     if seen != whole:
@@ -176,10 +188,10 @@ def _only_fused_ask(groups) -> bool:
 
 
 def _slowness(groups) -> tuple[int, ...]:
-    """Groups without a class of their own, values that are stored, sums that are no product of tiles, groups in all."""
+    """Groups without a class of their own, lines with values that are stored, sums that are no product of tiles, groups in all."""
     general = sum(g.kind in ("box", "nest") for g in groups)
     tiled = sum(g.products for g in groups if g.product is not None)
-    inside = set().union(*(g.inside for g in groups))
+    inside = {n.line for g in groups for n in g.nests if n.name in g.inside}
     return general, -len(inside), -tiled, len(groups)
 
 

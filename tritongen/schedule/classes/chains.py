@@ -19,10 +19,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from tritongen.ir import nodes as ir
-from tritongen.ir.algebra import index, indices, weight_of
+from tritongen.ir.algebra import Fetch, Poly, index, indices, walk, weight_of
 from tritongen.ir.bounds import Facts
 from tritongen.ir.free import binders_of, free_indices, reads, tensors_read
-from tritongen.schedule.canonical import fresh
+from tritongen.ir.rename import renamed
+from tritongen.schedule.canonical import fresh, rename_nest
 from tritongen.schedule.classes.contraction import as_product
 from tritongen.schedule.classes.contraction_operands import left_out, storage_dtype
 from tritongen.schedule.members import Product, Virtual, is_reducer
@@ -50,8 +51,7 @@ def pairs(op: ir.Op, nests: tuple[ir.Nest, ...], facts: Facts) -> tuple[Pair, ..
     if any(ir.may_be_f64(t.dtype, op) for t in op.tensors):
         return ()  # no tensor core adds up in f64 what is stored in half types
     outputs = {o.name for o in op.outputs}
-    pointwise = Virtual(n for n in nests if not is_reducer(n) and n.name not in outputs)
-    products = {n.name: p for n in nests if (p := _product(n, op, pointwise, facts))}
+    products = products_of(op, nests, outputs, facts)
     found, taken = list[Pair](), set[str]()
     for name, product in products.items():
         if name in taken:
@@ -67,6 +67,13 @@ def pairs(op: ir.Op, nests: tuple[ir.Nest, ...], facts: Facts) -> tuple[Pair, ..
             found.append(pair)
             taken |= pair.inside | {f.name for f in pair.folds}
     return tuple(found)
+
+
+def products_of(
+    op: ir.Op, nests: tuple[ir.Nest, ...], outputs: set[str], facts: Facts
+) -> dict[str, Product]:
+    pointwise = Virtual(n for n in nests if not is_reducer(n) and n.name not in outputs)
+    return {n.name: p for n in nests if (p := _product(n, op, pointwise, facts))}
 
 
 def _product(n: ir.Nest, op: ir.Op, pointwise: Virtual, facts: Facts) -> Product | None:
@@ -107,6 +114,71 @@ def _is_read_by_folds(pair: Pair, nests: tuple[ir.Nest, ...], outputs: set[str])
     )
     results = all(is_reducer(f) or f.name in outputs for f in pair.folds)
     return in_place and results and any(map(pair.loops, pair.folds))
+
+
+def with_copies(op: ir.Op, nests: tuple[ir.Nest, ...], facts: Facts) -> tuple[ir.Nest, ...]:
+    """The nests, where what reads values of a pair in a way that no fused kernel has is given copies of them, which are stored.
+
+        dtable[h, r] = sum[b, j](ds[b, h, j + S - 1 - r, j] else 0)
+        dtable[h, t] = sum[b, i, j if bucket[i, j] == t](ds[b, h, i, j])
+
+    are gradients of tables of relative positions. Without copies nothing that reads `ds` would be fused.
+    """
+    outputs = {o.name for o in op.outputs}
+    products = products_of(op, nests, outputs, facts)
+    for product in products.values():
+        pair = _pair((product.m[-1], product.n[-1]), products, nests, outputs)
+        if pair.inside & outputs:
+            continue
+        own = {n.name: n.coords for n in nests if n.name in pair.inside}
+        inner = {b.index for n in nests if n.name in pair.inside for b in n.box}
+        odd = [f for f in pair.folds if not _reads_in_place(f, own) or _scatters(f, inner)]
+        rest = tuple(n for n in nests if n not in odd)
+        fewer = replace(pair, folds=tuple(f for f in pair.folds if f in rest))
+        if len(rest) < len(nests) and _is_read_by_folds(fewer, rest, outputs):
+            return _copied(op, nests, pair.inside, rest)
+    return nests
+
+
+def _reads_in_place(n: ir.Nest, own: dict[str, tuple[Poly, ...]]) -> bool:
+    found = (r for r in reads(n.body) if r.tensor in own)
+    return all(r.coords == own[r.tensor] and r.fill is None for r in found)
+
+
+def _scatters(n: ir.Nest, inner: set[str]) -> bool:
+    """Whether an operand says which terms belong to an element: the gradient of a table that it reads."""
+    if not isinstance(n.body, ir.Reduce):
+        return False
+    own = {b.index for b in n.box} - inner
+    asked = (g.poly for g in n.fold.guards if indices(g.poly) & own)
+    return any(isinstance(atom, Fetch) for p in asked for atom in walk(p))
+
+
+def _copied(
+    op: ir.Op, nests: tuple[ir.Nest, ...], inside: frozenset[str], rest: tuple[ir.Nest, ...]
+) -> tuple[ir.Nest, ...]:
+    """The nests with copies of the values inside that the others than `rest` need, in front of the first of them."""
+    by_name = {n.name: n for n in nests}
+    ahead, needed = [t for n in nests if n not in rest for t in tensors_read(n.body)], set[str]()
+    while ahead:
+        name = ahead.pop()
+        if name in inside and name not in needed:
+            needed.add(name)
+            ahead += tensors_read(by_name[name].body)
+    taken = {n.name for n in nests} | {p.name for p in (*op.params, *op.outputs)}
+    names = {n.name: fresh(f"{n.name}_all", taken) for n in nests if n.name in needed}
+    taken |= {b.index for n in nests for b in (*n.box, *binders_of(n))}
+    both = dict.fromkeys(b.index for name in sorted(needed) for b in by_name[name].box)
+    aside = {i: fresh(i, taken) for i in both if i != ir.BATCH}  # those of another pair
+    found = list[ir.Nest]()
+    for n in nests:
+        if n.name in needed:
+            body = renamed(n.body, names)
+            copy = replace(n, name=names[n.name], body=body, part_of=n.line)
+            found += [n, rename_nest(copy, aside)]
+        else:
+            found.append(n if n in rest else replace(n, body=renamed(n.body, names)))
+    return tuple(found)
 
 
 def is_multiplied(n: ir.Nest) -> bool:
