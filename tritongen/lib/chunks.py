@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import torch
 
-CHUNK_BYTES = 64 << 20  # about the L2 cache of an H200
-CHUNK_LEAST = 4096  # of the size: the products that sum over a chunk take at least that many terms
 
+def chunk_size(size: int, each: int, most: int = 64 << 20, least: int = 4096) -> int:
+    """How many indices of a size a chunk has, where one takes `each` bytes. Chunks are alike, and at least 1 long.
 
-def chunk_size(size: int, each: int) -> int:
-    """How many indices of a size a chunk has, where one takes `each` bytes: chunks are alike, and at least 1 long."""
-    most = max(CHUNK_LEAST, CHUNK_BYTES // max(1, each))
-    count = max(1, -(-size // most))
+    `most`: bytes of a chunk, by default about the L2 cache of an H200. `least`: indices of one, whatever their bytes: the
+    terms of the products that sum over them.
+    """
+    count = max(1, -(-size // max(least, most // max(1, each))))
     return max(1, min(size, -(-size // count // 256) * 256 if count > 1 else size))
 
 
