@@ -80,9 +80,13 @@ def chain(s: Sketch) -> None:
 def _scored(s: Sketch, product: str, row: tuple[str, str], column: tuple[str, str]) -> str:
     """What follows the first product."""
     (i, rows), (j, columns) = row, column
+    table = s.tensor((s.size(1.0),), reuse=0.2).name
+    bucket = _at(s.tensor((rows, columns), "int", 0.2, s.one("i64", "i32")).name, i, j)
     return s.weighted(
         {
             product: 4,
+            f"{product} + ({_at(table, f'{j} - {i} + 2')} else 0)": 1,  # relative positions
+            f"{product} + ({_at(table, bucket)} else 0)": 1,
             f"{product} / 4": 3,
             f"{s.scalar()} * {product}": 3,
             f"2 * tanh({product} / 2)": 1,
