@@ -11,10 +11,11 @@ call would choose.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
+from unittest.mock import patch
 
 from tritongen import lib
 from tritongen.choice import of_gpu
@@ -80,15 +81,17 @@ def forced(
         name = f"choose_{step_name}"
         before[name] = getattr(module, name)
         setattr(module, name, _chooser(step, variant, small, least_parts))
-    chunk_size = lib.chunk_size
-    if small:  # three chunks, and a shorter last one
-        lib.chunk_size = lambda size, each: max(1, -(-size // 3))
     try:
-        yield
+        with patch.object(lib, "chunk_size", _thirds) if small else nullcontext():
+            yield
     finally:
-        lib.chunk_size = chunk_size
         for name, function in before.items():
             setattr(module, name, function)
+
+
+def _thirds(size: int, each: int) -> int:
+    """Three chunks, of which the last may be shorter."""
+    return max(1, -(-size // 3))
 
 
 def _chooser(step: Step, variant: Variant, small: bool, least_parts: int) -> Any:
