@@ -142,6 +142,7 @@ def run_spec(
     part: int = 0,
     parts: int = 1,
     gradients: bool = False,
+    only: str | None = None,
     say: Say = nobody,
 ) -> dict[str, Any]:
     """Tests every op and typing of the file. It stops drawing examples when `seconds` have passed.
@@ -150,6 +151,7 @@ def run_spec(
     `stop`: stop at the first example that fails.
     `part`: test only the examples part, part + parts, ...
     `gradients`: also test derived gradients, on a fifth of the examples.
+    `only`: as in `pipeline.build`.
     `say`: gets the progress.
     """
     warnings.filterwarnings("ignore", message=".*cached copy.*")
@@ -157,7 +159,7 @@ def run_spec(
     start = time.monotonic()
     progress = Progress(device, attempts=0 if stop else ATTEMPTS[device], say=say)
     say(f"{name}: building", "", 0.0)
-    built = pipeline.build(text, name, gradients=gradients)
+    built = pipeline.build(text, name, only=only, gradients=gradients)
     universal = pipeline.build(text, name, only="nest", gradients=gradients)
     modules = load_text(built.name, source or built.raw), load_text(
         f"{built.name}_nest", universal.raw

@@ -17,12 +17,14 @@ from tritongen.schedule.classes import (
     nest,
     pointwise,
     ragged,
+    row_walks,
     rows,
     scan,
     scatter,
     window,
 )
 
+ASKED = ("row_walks",)  # classes that are compared with another, and take nothing by themselves
 CLASSES = {
     "fused": fused,
     "contraction": contraction,
@@ -32,6 +34,7 @@ CLASSES = {
     "scan": scan,
     "scatter": scatter,
     "window": window,
+    "row_walks": row_walks,
     "rows": rows,
     "pointwise": pointwise,
     "box": box,

@@ -178,7 +178,7 @@ def make(name, group, stores, dims, facts) -> Step:
     below = closure(down, nests, across)
     needed = set[str]().union(*(tensors_read(n.body) for n in nests if n.name in below))
     kept = tuple(t for t in across if t in needed)
-    by_rows = _with_sums(
+    by_rows = with_sums(
         tuple(n for n in nests if n.name in closure((*leaving, *kept), nests)), col.hi, dims
     )
     left = tuple(dict.fromkeys((*(s for s in stores if s in leaving), *kept)))
@@ -200,7 +200,7 @@ def make(name, group, stores, dims, facts) -> Step:
     for own, lines in made:
         verify(own, lines, [s.tensor for s in statements(own.body) if isinstance(s, Store)])
 
-    seen = tuple(_views(group, stores, dims))
+    seen = tuple(views_of(group, stores, dims))
 
     def planned(own: Kernel, lines: tuple[ir.Nest, ...]) -> KernelPlan:
         walks = sorted(own.walks, key=lambda w: w.index == PART)
@@ -272,7 +272,7 @@ def make(name, group, stores, dims, facts) -> Step:
     return Step(name, "crossed", why, stores, numbers, kernels, (whole, wide))
 
 
-def _views(group: Group, stores: tuple[str, ...], dims: dict[str, tuple[Poly, ...]]):
+def views_of(group: Group, stores: tuple[str, ...], dims: dict[str, tuple[Poly, ...]]):
     """What lies along rows and columns, as the kernels see it."""
     row, col = group.row[0].index, group.col[0].index
     made = {n.name for n in group.nests}
@@ -283,7 +283,7 @@ def _views(group: Group, stores: tuple[str, ...], dims: dict[str, tuple[Poly, ..
             yield View(tensor, dims[tensor], tuple(tuple(indices(c)) for c in coords))
 
 
-def _with_sums(
+def with_sums(
     nests: tuple[ir.Nest, ...], count: Poly, dims: dict[str, tuple[Poly, ...]]
 ) -> tuple[ir.Nest, ...]:
     """Means as sums, for a loop: first of the terms, then of what that mean leaves of them, as `lib.mean_of` has it."""
