@@ -16,6 +16,7 @@ from tritongen.emit.allocation import allocation
 from tritongen.emit.chunked import in_chunks
 from tritongen.emit.comments import comment, comments_of
 from tritongen.emit.decorator import alone, asks_of, options
+from tritongen.emit.facts import touched
 from tritongen.emit.kernel_writer import Context
 from tritongen.emit.kernels import kernel_view
 from tritongen.emit.launch import (
@@ -67,23 +68,29 @@ class _Printed:
     sequences: list[SimpleNamespace] = field(default_factory=list)
 
 
-def _print_plan(out: _Printed, plan: Plan, item: OpPlans) -> None:
-    """The kernels and launches of one typing, and what calls its launches in turn where they are several."""
+def _print_plan(
+    out: _Printed, plan: Plan, item: OpPlans, sums: frozenset[str] = frozenset()
+) -> None:
+    """The kernels and launches of one typing, and what calls its launches in turn where they are several.
+
+    `sums`: operands that are there if a result is asked for, the sums of chunks.
+    """
     if plan.chunks:
-        _print_plan(out, plan.chunks.body, item)
-        _print_plan(out, plan.chunks.behind, item)
+        added = (n.name for n in plan.chunks.sums)
+        _print_plan(out, plan.chunks.body, item, frozenset(plan.chunks.befores))
+        _print_plan(out, plan.chunks.behind, item, frozenset(added))
         context = context_of(plan, item)
         out.sequences.append(in_chunks(context, plan, plan.chunks, bool(item.flags)))
         return
     context = context_of(plan, item)
     inner, calls = context.op, list[str]()
-    results = frozenset(o.name for o in inner.outputs) if item.flags else frozenset()
+    results = sums | {o.name for o in inner.outputs} if item.flags else frozenset()
     stored: tuple[ir.Tensor | ir.Nest, ...] = (*inner.tensors, *plan.scratch, *inner.outputs)
     tensors = tuple(t.name for t in stored)
     numbers: tuple[ir.Scalar | ir.Constant, ...] = (*inner.scalars, *inner.constants)
     values = tuple(p.name for p in numbers)
     for step in plan.steps:
-        known = replace(step_context(context, step), absent=results - set(step.stores))
+        known = replace(step_context(context, step), absent=results - set(touched(step)))
         views = {k.name: kernel_view(known, k) for k in step.kernels}
         if item.autotune:
             views = {name: with_table(view, step) for name, view in views.items()}

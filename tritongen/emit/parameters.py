@@ -54,14 +54,15 @@ class Context:
     mark: str  # behind names that we pick because they are free
     # what stands above the statements that compute a value, by its name
     comments: Mapping[str, tuple[str, ...]]
-    absent: frozenset[str] = frozenset()  # outputs that may be None where this is printed
+    absent: frozenset[str] = frozenset()  # tensors that may be None where this is printed
     flat: bool = False  # whether all tensors have their batch dims as one where this is printed
 
     @property
     def measured(self) -> ir.Op:
         """The op with the tensors in whose shapes sizes are found."""
-        there = tuple(o for o in self.op.outputs if o.name not in self.absent)
-        return replace(self.op, outputs=there)
+        params = tuple(p for p in self.op.params if p.name not in self.absent)
+        outputs = tuple(o for o in self.op.outputs if o.name not in self.absent)
+        return replace(self.op, params=params, outputs=outputs)
 
 
 class Parameters:

@@ -271,6 +271,9 @@ class _Cutting:
                     params += [p] if p.name in refs else []
                 case _:
                     params.append(p)
+        if len(outputs) > 1:  # else nothing runs where they are not there
+            own = [p for p in params if isinstance(p, ir.Tensor)]
+            params += self.binding(nests, own, more)
         params += more
         params += [ir.Scalar(x, "i64", None) for x in (self.first, self.whole) if x in refs]
         tensors = [p for p in params if isinstance(p, ir.Tensor)]
@@ -296,6 +299,19 @@ class _Cutting:
             self.op, name=name, params=tuple(params), outputs=outputs, nests=nests, facts=tuple(facts),
             gradient="none", ref=None, kept=(), text="",
         )  # fmt: skip
+
+    def binding(
+        self, nests: tuple[ir.Nest, ...], read: list[ir.Tensor], more: list[ir.Tensor]
+    ) -> list[ir.Tensor]:
+        """Operands whose shapes say the sizes that only `more` would: those are None where nobody asks for them."""
+        known = {d for t in read for d in t.dims}
+        found = list[ir.Tensor]()
+        asked = [*(d for t in more for d in t.dims), *(d for n in nests for d in n.dims)]
+        for d in dict.fromkeys(asked):
+            if d not in known and (t := next((t for t in self.op.tensors if d in t.dims), None)):
+                found.append(t)
+                known.update(t.dims)
+        return found
 
 
 def _reached(nests: tuple[ir.Nest, ...], wanted: set[str]) -> tuple[ir.Nest, ...]:
