@@ -85,7 +85,8 @@ def plan_op(
         scratch += [n for n in g.nests if n.name in stores and n.name not in outputs]
     names = frozenset(aside.get(name, name) for name in unstored)
     if only is None and (found := cut(inner, [n.name for n in scratch], names)):
-        return in_chunks(found, own, checked, inner, aside)
+        if whole := in_chunks(found, own, checked, inner, aside):
+            return whole
     reasoned = [
         replace(step, apart=tuple((steps[j].name, why) for j, why in reasons))
         for step, reasons in zip(steps, apart(groups), strict=True)
@@ -94,8 +95,13 @@ def plan_op(
     return Plan(own, checked, inner, tuple(reasoned), tuple(scratch), nests, defines)
 
 
-def in_chunks(found: Cut, own: str, checked: ir.Op, inner: ir.Op, aside: Mapping[str, str]) -> Plan:
-    """The plan of an op that runs in chunks: the plan of one, and of what is behind them."""
+def in_chunks(
+    found: Cut, own: str, checked: ir.Op, inner: ir.Op, aside: Mapping[str, str]
+) -> Plan | None:
+    """The plan of an op that runs in chunks: the plan of one, and of what is behind them.
+
+    None where a step fills its sums with zeros first: they hold the sums of the chunks before.
+    """
     last = found.behind.outputs[0].name
     called = {new: old for old, new in aside.items()}
     names = f"{own}_chunk", f"{own}_{called.get(last, last)}"
@@ -105,6 +111,9 @@ def in_chunks(found: Cut, own: str, checked: ir.Op, inner: ir.Op, aside: Mapping
         plan_op(op, name, None, op, aside)
         for op, name in zip((found.body, found.behind), names, strict=True)
     )
+    zeroed = {t for step in body.steps for v in step.variants for _, t in v.zeroed}
+    if zeroed & {n.name for n in found.sums}:
+        return None
     chunks = Chunks(
         found.size, found.parts, found.first, found.whole, found.count, found.sums, body, behind
     )

@@ -20,7 +20,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from tritongen.ir import nodes as ir
-from tritongen.ir.algebra import Poly, index, indices, size, symbols, weight_of
+from tritongen.ir.algebra import Poly, index, indices, poly, size, symbols, weight_of
 from tritongen.ir.batches import own_batches
 from tritongen.ir.free import binders_of, free_indices, own_coordinates, tensors_read
 from tritongen.schedule.canonical import fresh
@@ -125,11 +125,13 @@ class _Cutting:
                 raise _Refused
         return found
 
+    def folded(self, n: ir.Nest) -> set[str]:
+        folds = (e for e in ir.walk(n.body) if isinstance(e, ir.Reduce))
+        return {i for e in folds for i in self.of(e.binders)}
+
     def check(self, n: ir.Nest, own: bool) -> None:
         """Each index of the size stands alone, at a dim of that size; the size itself is used as a number only."""
-        inner = self.of(binders_of(n)) | {
-            i for e in ir.walk(n.body) if isinstance(e, ir.Reduce) for i in self.of(e.binders)
-        }
+        inner = self.folded(n)
         if own and inner:
             raise _Refused
         cut = self.of(n.box) | inner
@@ -140,7 +142,7 @@ class _Cutting:
                     self.placed(self.dims[tensor], coords, cut)
                 case ir.IndexValue(p, dtype):
                     moved = indices(p) & cut
-                    alone = all(weight_of(p, i) == Poly(((tuple(), 1),)) for i in moved)
+                    alone = all(weight_of(p, i) == poly(1) for i in moved)
                     if moved and (dtype not in ir.INTS or len(moved) > 1 or not alone):
                         raise _Refused
                     if self.name in symbols(p) and p != self.size:
@@ -160,11 +162,8 @@ class _Cutting:
             if d != self.size and self.name in symbols(d):
                 raise _Refused
             alone = any(c == index(i) for i in cut)
-            if (
-                alone != (d == self.size)
-                or not alone
-                and (indices(c) & cut or self.name in symbols(c))
-            ):
+            moved = bool(indices(c) & cut) or self.name in symbols(c)
+            if alone != (d == self.size) or moved != alone:
                 raise _Refused
 
     def summed(self, n: ir.Nest) -> Iterable[ir.Reduce]:
@@ -188,7 +187,7 @@ class _Cutting:
         op = self.op
         befores = list[ir.Tensor]()
         sums = list[ir.Nest]()
-        for n in (self.by_name[name] for name in self.by_name if name in summing):
+        for n in (n for n in op.nests if n.name in summing):
             for e in dict.fromkeys(self.summed(n)):
                 name = fresh(f"{n.name}_sum", self.taken)
                 before = ir.Tensor(fresh(f"{name}_before", self.taken), e.dtype, n.dims)
@@ -230,9 +229,7 @@ class _Cutting:
 
     def shifted(self, n: ir.Nest):
         """Index values of the size begin at the first one of the chunk, and the size as a number is the whole one."""
-        cut = self.of(n.box) | {
-            i for e in ir.walk(n.body) if isinstance(e, ir.Reduce) for i in self.of(e.binders)
-        }
+        cut = self.of(n.box) | self.folded(n)
 
         def change(e: ir.Expr) -> ir.Expr:
             match e:
