@@ -53,7 +53,7 @@ from tritongen.syntax.unparse import unparse
 COMPARED = {">=": (False, False), ">": (False, True), "<=": (True, False), "<": (True, True)}
 BOUNDS = {bound: op for op, bound in COMPARED.items()}
 OF_PLANS = ("held", "seen", "scaled")  # calls that the language does not have
-DEFAULTS = {"index": "i64", "held": "compute"}  # types that need no word
+DEFAULTS = {"index": "i64", "held": "compute", "number": "i64"}  # types that need no word
 FAMILIES = {"float": ir.FLOATS, "int": ir.INTS, "bool": ("bool",)}
 
 
@@ -250,6 +250,8 @@ class _Printer:
                 return number(float(value)) if value == value else ast.Call("nan", ())
             case ir.Const(int(value), "i64"):
                 return number(value)
+            case ir.Const(int(value), dtype):
+                return _typed("number", number(value), dtype)
             case ir.ScalarRef(name):
                 return ast.Name(name)
             case ir.IndexValue(p, dtype):
@@ -642,6 +644,8 @@ class _Values:
                 return ir.Read(tensor, own, fill.value if fill else None, self.dtype(tensor))
             case ast.Call("nan", ()):
                 return ir.Const(nan, "compute")
+            case ast.Call("number", (x, *_)):
+                return replace(self.expr(x), dtype=_type_of(e))
             case ast.Call("index", (p, *_)):
                 return ir.IndexValue(_poly_of(self.names, p), _type_of(e))
             case ast.Call("given", (x, *conditions)):

@@ -85,6 +85,7 @@ VALUES = {
         ir.Read("x", ((II - JJ) / N, JJ // 2), 0.0, "compute"),
         "x[(i - j) / N, j // 2] else 0",
     ),
+    "a number of its own type": (ir.Const(2, "i32"), "number(2, T = i32)"),
     "half a sum": (
         ir.Read("x", (II / (N + 1), JJ % 3), 0.0, "compute"),
         "x[i / (N + 1), j % 3] else 0",
@@ -140,7 +141,7 @@ def test_the_type_of_a_value_is_that_of_its_statement(dtype):
 
 
 def test_what_has_no_text_is_refused():
-    for value in (ir.Const(2, "i32"), call("exp", HALF), ir.Call("exp", (X,), "f64")):
+    for value in (call("exp", HALF), ir.Call("exp", (X,), "f64")):
         with pytest.raises(NotWritable):
             print_kernel(kernel_of(value), OP)
 
