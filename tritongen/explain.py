@@ -169,7 +169,7 @@ def _chunks(plan: Plan, args: Mapping[str, Any]) -> str:
         return ""
     count = math.ceil(1 / chunk_share(plan, call_numbers(plan, args)))
     large = [n.name for n in plan.chunks.body.scratch if size(plan.chunks.size) in n.dims]
-    return f"{_many(count, 'chunk')} of {plan.chunks.size}, so that {' and '.join(large)} is never whole; counts are of all chunks together"
+    return f"{_many(count, 'chunk')} of {plan.chunks.size}, so that {' and '.join(large)} is never whole; counts are of all chunks together, and of sums once"
 
 
 def _multiplies_f32(found: StepCost) -> bool:

@@ -188,7 +188,7 @@ def _said(text: str, pairs: Mapping[str, _Pair | str]) -> str:
 def _with_gradient(item: OpPlans, pair: _Pair | str, only: str | None, taken: _Taken) -> OpPlans:
     if isinstance(pair, str):
         return replace(item, no_gradient=pair)
-    unstored = never_stored(item.plans[-1])
+    unstored = frozenset().union(*map(never_stored, item.plans))
     behind = _item((pair.back,), only, taken, True, unstored) if pair.back else None
     behind = behind and replace(behind, no_gradient=SECOND)
     if not pair.forward.kept:

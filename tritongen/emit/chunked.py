@@ -31,10 +31,7 @@ def in_chunks(context: Context, plan: Plan, chunks: Chunks, on_request: bool) ->
     results = [o.name for o in op.outputs]
     context = replace(context, absent=frozenset(results) if on_request else frozenset())
     where = _conditions(plan, len(results)) if on_request else {}
-    lines = [
-        line.replace("torch.empty(", "torch.zeros(")
-        for line in scratch_lines(context, chunks.sums, {}, where)
-    ]
+    lines = scratch_lines(context, chunks.sums, {}, where, "zeros")
     large = [n for n in body.scratch if size(chunks.size) in n.dims]
     each = " + ".join(_bytes_of(context, n, chunks.size) for n in large)
     lines.append(f"{chunks.count} = lib.chunk_size({chunks.size}, {each})")
@@ -46,30 +43,31 @@ def in_chunks(context: Context, plan: Plan, chunks: Chunks, on_request: bool) ->
         dim = dim_position(tensors[name], at)
         lines.append(f"    {part} = lib.chunk_of({name}, {dim}, {chunks.first}, {chunks.count})")
     given |= {b: n.name for b, n in zip(chunks.befores, chunks.sums, strict=True)}
-    lines.append(f"    {_call(body, given)}")
+    lines.append(f"    {call_of(body, given)}")
     own = [o.name for o in behind.inner.outputs]
     asked_for = asked.any_there(own) if on_request and len(own) < len(results) else ""
-    last = _call(behind, {chunks.whole: chunks.size})
+    last = call_of(behind, {chunks.whole: chunks.size})
     lines += [f"if {asked_for}:", f"    {last}"] if asked_for else [last]
     text = "\n".join(lines)
     opening = [*size_lines(context.measured, text), *batch_lines(context.measured, text)]
     return SimpleNamespace(
         name=f"launch_{plan.name}",
-        parameters=", ".join(_parameters(op)),
+        parameters=", ".join(parameters_of(op)),
         doc=f"Runs a chunk of {chunks.size} after another, then {', '.join(own)}. Does not check operands.",
         lines=[*opening, *lines],
         branches=(),
     )
 
 
-def _parameters(op: ir.Op) -> list[str]:
+def parameters_of(op: ir.Op) -> list[str]:
+    """What the launch of all steps of an op takes."""
     tensors = [*(t.name for t in op.tensors), *(o.name for o in op.outputs)]
     return [*tensors, *(s.name for s in op.scalars), *(c.name for c in op.constants)]
 
 
-def _call(plan: Plan, given: Mapping[str, str]) -> str:
-    """`given`: what stands for operands and results, where not what they are called."""
-    names = (given.get(n, n) for n in _parameters(plan.inner))
+def call_of(plan: Plan, given: Mapping[str, str]) -> str:
+    """The launch of all steps of a plan. `given`: what it is given, where that is called otherwise."""
+    names = (given.get(n, n) for n in parameters_of(plan.inner))
     return f"launch_{plan.name}({', '.join(names)})"
 
 

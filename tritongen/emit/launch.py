@@ -384,10 +384,12 @@ def scratch_lines(
     scratch: tuple[ir.Nest, ...],
     alike: dict[str, str],
     where: Mapping[str, str],
+    filled: str = "empty",
 ) -> list[str]:
     """Memory for the temporaries that pass between steps.
 
-    `alike`: the output whose layout one has. `where`: the condition under which one is needed, if not always.
+    `alike`: the output whose layout one has. `where`: the condition under which one is needed, if not always. `filled`: with
+    "zeros", or with nothing.
     """
     lines = compute_lines(context, [n.dtype for n in scratch], is_wide_text(context))
     first = context.op.tensors[0].name
@@ -401,7 +403,7 @@ def scratch_lines(
         else:
             sizes = ", ".join(map(at_least_0, nest.dims))
             comma = "," if len(nest.dims) == 1 else ""
-            made = f"torch.empty(({sizes}{comma}), dtype={dtype}, device={first}.device)"
+            made = f"torch.{filled}(({sizes}{comma}), dtype={dtype}, device={first}.device)"
         asked = f" if {where[nest.name]} else None" if where.get(nest.name) else ""
         lines.append(f"{nest.name} = {made}{asked}")
     return lines

@@ -13,7 +13,7 @@ from typing import Any
 
 from tritongen.emit import asked
 from tritongen.emit.allocation import allocation
-from tritongen.emit.chunked import in_chunks
+from tritongen.emit.chunked import call_of, in_chunks, parameters_of
 from tritongen.emit.comments import comment, comments_of
 from tritongen.emit.decorator import alone, asks_of, options
 from tritongen.emit.facts import touched
@@ -270,22 +270,17 @@ def _named(launch: LaunchView, single: bool) -> SimpleNamespace:
 
 def dropping(plan: Plan, keeping: Plan, item: OpPlans) -> SimpleNamespace:
     """`launch_<op>` of an op that runs what keeps values for a gradient: these are scratch."""
-    op = plan.inner
-    own = [*(t.name for t in op.tensors), *(o.name for o in op.outputs)]
-    values = [*(s.name for s in op.scalars), *(c.name for c in op.constants)]
-    names = [o.name for o in keeping.inner.outputs]
-    context = replace(context_of(keeping, item), absent=frozenset(names) - {*own})
-    lines = scratch_lines(
-        context, tuple(n for n in plan.scratch if n.name in context.absent), {}, {}
-    )
+    own = parameters_of(plan.inner)
+    dropped = frozenset(parameters_of(keeping.inner)) - {*own}
+    context = replace(context_of(keeping, item), absent=dropped)
+    lines = scratch_lines(context, tuple(n for n in plan.scratch if n.name in dropped), {}, {})
     text = "\n".join(lines)
     opening = [*size_lines(context.measured, text), *batch_lines(context.measured, text)]
-    given = [*(t.name for t in keeping.inner.tensors), *names, *values]
     return SimpleNamespace(
         name=f"launch_{plan.name}",
-        parameters=", ".join([*own, *values]),
+        parameters=", ".join(own),
         doc=f"Runs the kernels of {keeping.op.name}, and drops what they keep. Does not check operands.",
-        lines=[*opening, *lines, f"launch_{keeping.name}({', '.join(given)})"],
+        lines=[*opening, *lines, call_of(keeping, {})],
         branches=(),
     )
 

@@ -50,8 +50,7 @@ def others(candidate: Candidate, host: dict[str, Any], name: str, on_gpu: bool) 
     """The other answers that a kernel may give. A candidate may launch several kernels, so several reasons may apply.
 
     - The general nest, windows, scans and scatters may add term after term. On a GPU so may the lanes of a loop over blocks,
-      products of f32 without tensor cores (there tl.dot is a chain of fused multiply-adds), and products of f64. The
-      interpreter multiplies tiles by BLAS, which adds up products of few rows term after term.
+      products of f32 without tensor cores (there tl.dot is a chain of fused multiply-adds), and products of f64.
     - A transposed convolution leaves out terms of 0 * w. A product under a bound has such terms of other rows.
     - tf32x3 splits the factors of a product on a GPU, and wherever the kernels split by themselves. Triton's own split
       gives NaN or an infinity for factors that are infinite in TF32 only. These are accepted there, with what a function
@@ -66,7 +65,7 @@ def others(candidate: Candidate, host: dict[str, Any], name: str, on_gpu: bool) 
     moving = any(fold.moved_by for fold, _ in candidate.folds)
     doubles = bind(op, host).dtypes["compute"] == "f64"
     chains = BY_BLOCKS | (BY_TRITON if "ieee" in words or doubles else set())
-    serial = candidate.is_serial or bool(kinds & (SERIAL | (chains if on_gpu else BY_TRITON)))
+    serial = candidate.is_serial or bool(kinds & (SERIAL | (chains if on_gpu else set())))
     sparse = without_divided(op)
     meanings = [op] if sparse is None else [op, sparse]
     if kinds & (BY_TRITON | IN_PARTS):

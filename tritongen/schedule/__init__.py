@@ -11,6 +11,7 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from tritongen.ir import nodes as ir
+from tritongen.ir.algebra import size
 from tritongen.ir.batches import own_batches
 from tritongen.ir.bounds import facts_of
 from tritongen.ir.forms import stable, stored
@@ -100,7 +101,8 @@ def in_chunks(
 ) -> Plan | None:
     """The plan of an op that runs in chunks: the plan of one, and of what is behind them.
 
-    None where a step fills its sums with zeros first: they hold the sums of the chunks before.
+    None where a step fills its sums with zeros first, which hold the sums of the chunks before, or where a chunk stores
+    nothing that is large.
     """
     last = found.behind.outputs[0].name
     called = {new: old for old, new in aside.items()}
@@ -112,7 +114,8 @@ def in_chunks(
         for op, name in zip((found.body, found.behind), names, strict=True)
     )
     zeroed = {t for step in body.steps for v in step.variants for _, t in v.zeroed}
-    if zeroed & {n.name for n in found.sums}:
+    large = any(size(found.size) in n.dims for n in body.scratch)
+    if zeroed & {n.name for n in found.sums} or not large:
         return None
     chunks = Chunks(
         found.size, found.parts, found.first, found.whole, found.count, found.sums, body, behind

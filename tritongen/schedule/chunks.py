@@ -44,8 +44,8 @@ class Cut:
 def cut(op: ir.Op, stored: Iterable[str], unstored: frozenset[str]) -> Cut | None:
     """The op in chunks of the size that the fewest operands have; None where nothing is that large, or no size serves.
 
-    `unstored`: large are temporaries that read one of these lines alone. Others, as what lies between two products that are
-    stored forwards, too, are not worth the pass over sums that each chunk adds.
+    `unstored`: only a temporary that reads one of these lines counts as large. The hidden layer of two products does not: the
+    forward stores it, too, and each chunk would add a pass over the sums.
     """
     by_name = {n.name: n for n in op.nests}
     room = [Counter(t.dims) for t in (*op.tensors, *op.outputs)]

@@ -117,12 +117,12 @@ def _is_read_by_folds(pair: Pair, nests: tuple[ir.Nest, ...], outputs: set[str])
 
 
 def with_copies(op: ir.Op, nests: tuple[ir.Nest, ...], facts: Facts) -> tuple[ir.Nest, ...]:
-    """The nests, where what reads values of a pair in a way that no fused kernel has is given copies of them, which are stored.
+    """The nests, with copies of a pair's values for each reader that no fused kernel takes. The copies are stored.
 
         dtable[h, r] = sum[b, j](ds[b, h, j + S - 1 - r, j] else 0)
         dtable[h, t] = sum[b, i, j if bucket[i, j] == t](ds[b, h, i, j])
 
-    are gradients of tables of relative positions. Without copies nothing that reads `ds` would be fused.
+    are gradients of tables of relative positions. Without a copy of `ds` no other reader of it would be fused.
     """
     outputs = {o.name for o in op.outputs}
     products = products_of(op, nests, outputs, facts)
@@ -157,7 +157,7 @@ def _scatters(n: ir.Nest, inner: set[str]) -> bool:
 def _copied(
     op: ir.Op, nests: tuple[ir.Nest, ...], inside: frozenset[str], rest: tuple[ir.Nest, ...]
 ) -> tuple[ir.Nest, ...]:
-    """The nests with copies of the values inside that the others than `rest` need, in front of the first of them."""
+    """The nests. Those outside of `rest` read copies, each of which stands behind the value that it copies."""
     by_name = {n.name: n for n in nests}
     ahead, needed = [t for n in nests if n not in rest for t in tensors_read(n.body)], set[str]()
     while ahead:

@@ -53,7 +53,7 @@ def classify(members, virtual, by_name, facts, extending=False) -> Group | None:
     for n in lines:
         if any(b.lo.terms or own.get(b.index) != b.hi for b in (*n.box, *binders_of(n))):
             return None
-        if any(True for _ in fetches(n.body)) or not all(map(_is_plain, reads(n.body))):
+        if any(True for _ in fetches(n.body)) or not all(map(is_plain, reads(n.body))):
             return None
         if is_reducer(n) and not (_is_across(n, rows, cols) or _is_down(n, rows, cols)):
             return None
@@ -71,7 +71,7 @@ def classify(members, virtual, by_name, facts, extending=False) -> Group | None:
     return group if sum(isinstance(s, Loop) for s in kernel.body) == 1 else None
 
 
-def _is_plain(read: ir.Read) -> bool:
+def is_plain(read: ir.Read) -> bool:
     """Whether a read is at indices, or numbers, alone."""
     alone = all(not indices(c) or c == index(next(iter(indices(c)))) for c in read.coords)
     return alone and read.fill is None

@@ -7,13 +7,13 @@ whole in registers, or walked in blocks, once for each fold that waits for anoth
 from __future__ import annotations
 
 from tritongen.ir import nodes as ir
-from tritongen.ir.algebra import Poly, index, indices
+from tritongen.ir.algebra import Poly
 from tritongen.ir.free import binders_of, reads
 from tritongen.kernel.lower import CannotLower, lower
 from tritongen.kernel.nodes import Kernel, Walk
 from tritongen.kernel.verify import verify
 from tritongen.schedule.classes import rows
-from tritongen.schedule.classes.crossed import ACROSS, views_of, with_sums
+from tritongen.schedule.classes.crossed import ACROSS, is_plain, views_of, with_sums
 from tritongen.schedule.members import Group, fetches, is_reducer
 from tritongen.schedule.plan import Axis, KernelPlan, Launch, Step, Variant
 
@@ -29,7 +29,7 @@ def classify(members, virtual, by_name, facts, extending=False) -> Group | None:
             return None
         if is_reducer(n) and (n.fold.op not in ACROSS or n.fold.guards):
             return None
-        if any(True for _ in fetches(n.body)) or not all(map(_is_plain, reads(n.body))):
+        if any(True for _ in fetches(n.body)) or not all(map(is_plain, reads(n.body))):
             return None
     try:
         for how in ("whole", "loop"):
@@ -37,11 +37,6 @@ def classify(members, virtual, by_name, facts, extending=False) -> Group | None:
     except CannotLower:
         return None
     return Group("row_walks", group.nests, group.row, group.col)
-
-
-def _is_plain(read: ir.Read) -> bool:
-    alone = all(not indices(c) or c == index(next(iter(indices(c)))) for c in read.coords)
-    return alone and read.fill is None
 
 
 def _lowered(
