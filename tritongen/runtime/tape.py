@@ -41,7 +41,7 @@ class Tape(TorchDispatchMode):
 
     def __init__(self, values: Sequence[Any], varies: tuple[bool, ...]):
         super().__init__()
-        self.refused = ""
+        self.refused = ""  # why there is no replay
         self.again = False  # whether a later call like this one may be noted nevertheless
         self.events: list[tuple[Any, ...]] = []
         self.names: dict[str, Any] = {}  # what the text speaks of
@@ -74,11 +74,14 @@ class Tape(TorchDispatchMode):
         with _noting(kernels, self), self:
             result = function(*self.values)
         if measured != [len(tuner.cache) for tuner in tuners]:
-            self.refused, self.again = "configs were measured", True
+            self._refuse("configs were measured")
+            self.again = True
         return result
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
+        if self.refused:
+            return result
         match func._schema.name.removeprefix("aten::"):
             case name if name in _ALLOCATES:
                 self._allocated(result)
@@ -93,12 +96,19 @@ class Tape(TorchDispatchMode):
                 if args[0].numel():
                     self.events.append(("zero", args[0]))
             case _ if not _is_view(func, args, result) or not self._begins_known(args[0], result):
-                self.refused = f"{func}: an op that a replay would leave out"
+                self._refuse(f"{func}: an op that a replay would leave out")
         return result
+
+    def _refuse(self, reason: str) -> None:
+        """Ends the record. What the call has let go is free at once: it may have been cut into chunks to use less memory."""
+        self.refused = reason
+        self.events.clear()
+        self.places.clear()
+        self.kept.clear()
 
     def _allocated(self, tensor: torch.Tensor) -> None:
         if tensor.data_ptr() == 0 or tensor.device != self.device:
-            self.refused = "an allocation of nothing, or elsewhere"
+            return self._refuse("an allocation of nothing, or elsewhere")
         name = f"t{len(self.kept)}"
         self.kept.append(tensor)
         self.places[tensor.data_ptr(), tensor.dtype] = f"{name}_at", name, tensor
@@ -108,7 +118,7 @@ class Tape(TorchDispatchMode):
         bound = arguments_of(kernel, args, config)
         grid = grid(bound) if callable(grid) else grid
         if compiled is None or kernel.pre_run_hooks or not set(kernel.arg_names) <= set(bound):
-            self.refused = f"{kernel}: a launch that leaves something to the JIT"
+            self._refuse(f"{kernel}: a launch that leaves something to the JIT")
         else:
             arguments = [bound[name] for name in kernel.arg_names]
             self.events.append(("launch", compiled, grid, arguments))
@@ -262,9 +272,10 @@ def _noted(kernel: Any, run: Callable[..., Any], tape: Tape, thread: int) -> Cal
         try:
             compiled = run(*args, grid=grid, warmup=warmup, **config)
         except BaseException:
-            tape.refused = "a launch that failed"
+            tape._refuse("a launch that failed")
             raise
-        tape.launched(kernel, compiled, grid, args, config)
+        if not tape.refused:
+            tape.launched(kernel, compiled, grid, args, config)
         return compiled
 
     return launch
