@@ -19,19 +19,21 @@ from tritongen import lib, runtime
 
 @triton.jit
 def batch_max_float_rows(
-    x_ptr, y_ptr, rows, D, x_row, x_col, y_row,
-    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    x_ptr, y_ptr, batch, D, x_row, x_d, y_0,
+    EVEN: tl.constexpr, COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Each program holds ROWS whole rows in registers, and reads every element once."""
+    """Each program holds ROWS rows, all d at once."""
     # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     D, x_row = D // VEC * VEC, x_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
-    inside = (row < rows) & (col < D)
-    x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=float("-inf")).to(COMPUTE)
+    in_row = row < batch if ROWS > 1 else True
+    d = tl.arange(0, BLOCK)[None, :].to(tl.int64)
+    in_d = d < (BLOCK if EVEN else D)
+    x = tl.load(x_ptr + row * x_row + d * x_d, mask=in_row & in_d, other=float("-inf")).to(COMPUTE)
     # y[...] = max[d](x[..., d])
-    y = tl.reduce(x, 1, lib.nan_max, keep_dims=True)
-    tl.store(y_ptr + row * y_row, y, mask=row < rows)
+    y_max = tl.reduce(x, 1, lib.nan_max, keep_dims=True)
+    tl.store(y_ptr + row * y_0, y_max, mask=in_row)
 
 
 @triton.jit
@@ -76,19 +78,21 @@ def batch_max_float_loop(
 
 @triton.jit
 def batch_max_int_rows(
-    x_ptr, y_ptr, rows, D, x_row, x_col, y_row,
-    LOWEST: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    x_ptr, y_ptr, batch, D, x_row, x_d, y_0,
+    EVEN: tl.constexpr, LOWEST: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Each program holds ROWS whole rows in registers, and reads every element once."""
+    """Each program holds ROWS rows, all d at once."""
     # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     D, x_row = D // VEC * VEC, x_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
-    inside = (row < rows) & (col < D)
-    x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside)
+    in_row = row < batch if ROWS > 1 else True
+    d = tl.arange(0, BLOCK)[None, :].to(tl.int64)
+    in_d = d < (BLOCK if EVEN else D)
+    x = tl.load(x_ptr + row * x_row + d * x_d, mask=in_row & in_d)
     # y[...] = max[d](x[..., d])
-    y = tl.max(tl.where(inside, x, LOWEST), 1, keep_dims=True)
-    tl.store(y_ptr + row * y_row, y, mask=row < rows)
+    y = tl.max(tl.where(in_d, x, LOWEST), 1, keep_dims=True)
+    tl.store(y_ptr + row * y_0, y, mask=in_row)
 
 
 @triton.jit
@@ -185,7 +189,6 @@ def launch_batch_max_float(x, y) -> None:
     D = x.shape[-1]
     batch = math.prod(y.shape)
     x = lib.reshaped(x, batch, D)
-    y = y.view(batch)
     in_f64 = x.dtype == torch.float64
     variant, config = choose_batch_max_float(
         rows=batch, cols=D, strided=0 < x.stride(0) < x.stride(1),
@@ -195,27 +198,36 @@ def launch_batch_max_float(x, y) -> None:
     ROWS = config["ROWS"]
     compute = torch.float64 if in_f64 else torch.float32
     COMPUTE = tl.float64 if in_f64 else tl.float32
-    arguments = (x, y, batch, D, *x.stride(), y.stride(0))
     constants = dict(COMPUTE=COMPUTE, VEC=lib.vec(D, x.stride(0)), enable_fp_fusion=True)
     if variant == "split":
         PARTS, MERGE = config["PARTS"], config["MERGE"]
+        y = y.view(batch)
         y_max_part = torch.empty((batch, PARTS), dtype=compute, device=x.device)
         grid = (lib.cdiv(batch, ROWS), PARTS)
         batch_max_float_loop[grid](
-            *arguments, **constants, PASS=1, y_max_part_ptr=y_max_part,
-            **lib.config_without(config, "MERGE"),
+            x, y, batch, D, *x.stride(), y.stride(0),
+            **constants, PASS=1, y_max_part_ptr=y_max_part, **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(batch, MERGE),)
         batch_max_float_loop[grid](
-            *arguments, **constants, PASS=2, y_max_part_ptr=y_max_part,
+            x, y, batch, D, *x.stride(), y.stride(0),
+            **constants, PASS=2, y_max_part_ptr=y_max_part,
             **dict(lib.config_without(config, "MERGE"), ROWS=MERGE, PARTS_POW2=PARTS),
         )  # fmt: skip
     elif variant in ("strided", "rows"):
+        y = y.view(batch)
         grid = (lib.cdiv(batch, ROWS),)
-        batch_max_float_rows[grid](*arguments, **constants, **config)
+        batch_max_float_rows[grid](
+            x, y, batch, D, *x.stride(), y.stride(0),
+            EVEN=D == config["BLOCK"], **constants, **config,
+        )  # fmt: skip
     else:
+        y = y.view(batch)
         grid = (lib.cdiv(batch, ROWS),)
-        batch_max_float_loop[grid](*arguments, **constants, **config)
+        batch_max_float_loop[grid](
+            x, y, batch, D, *x.stride(), y.stride(0),
+            **constants, **config,
+        )  # fmt: skip
 
 
 def choose_batch_max_int(
@@ -273,36 +285,43 @@ def launch_batch_max_int(x, y) -> None:
     D = x.shape[-1]
     batch = math.prod(y.shape)
     x = lib.reshaped(x, batch, D)
-    y = y.view(batch)
     variant, config = choose_batch_max_int(
         rows=batch, cols=D, strided=0 < x.stride(0) < x.stride(1),
         aligned=math.gcd(D, x.stride(0)) * x.element_size() % 8 == 0, gpu=lib.gpu(x.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
-    arguments = (x, y, batch, D, *x.stride(), y.stride(0))
     constants = dict(
         LOWEST=torch.iinfo(x.dtype).min, VEC=lib.vec(D, x.stride(0)), enable_fp_fusion=True,
     )  # fmt: skip
     if variant == "split":
         PARTS, MERGE = config["PARTS"], config["MERGE"]
+        y = y.view(batch)
         y_part = torch.empty((batch, PARTS), dtype=x.dtype, device=x.device)
         grid = (lib.cdiv(batch, ROWS), PARTS)
         batch_max_int_loop[grid](
-            *arguments, T=getattr(tl, str(x.dtype)[6:]), **constants, PASS=1, y_part_ptr=y_part,
+            x, y, batch, D, *x.stride(), y.stride(0),
+            T=getattr(tl, str(x.dtype)[6:]), **constants, PASS=1, y_part_ptr=y_part,
             **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(batch, MERGE),)
         batch_max_int_loop[grid](
-            *arguments, T=getattr(tl, str(x.dtype)[6:]), **constants, PASS=2, y_part_ptr=y_part,
+            x, y, batch, D, *x.stride(), y.stride(0),
+            T=getattr(tl, str(x.dtype)[6:]), **constants, PASS=2, y_part_ptr=y_part,
             **dict(lib.config_without(config, "MERGE"), ROWS=MERGE, PARTS_POW2=PARTS),
         )  # fmt: skip
     elif variant in ("strided", "rows"):
+        y = y.view(batch)
         grid = (lib.cdiv(batch, ROWS),)
-        batch_max_int_rows[grid](*arguments, **constants, **config)
+        batch_max_int_rows[grid](
+            x, y, batch, D, *x.stride(), y.stride(0),
+            EVEN=D == config["BLOCK"], **constants, **config,
+        )  # fmt: skip
     else:
+        y = y.view(batch)
         grid = (lib.cdiv(batch, ROWS),)
         batch_max_int_loop[grid](
-            *arguments, T=getattr(tl, str(x.dtype)[6:]), **constants, **config,
+            x, y, batch, D, *x.stride(), y.stride(0),
+            T=getattr(tl, str(x.dtype)[6:]), **constants, **config,
         )  # fmt: skip
 
 

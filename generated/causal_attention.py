@@ -27,7 +27,7 @@ def causal_attention_forward_part(
     SCALE_IS_TENSOR: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_D: tl.constexpr, BLOCK_D2: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
-    """BLOCK_M row a program of each part, b and group, BLOCK_N j a turn of its loop."""
+    """Each program takes BLOCK_M rows of one part, b and group, and loops over j, BLOCK_N at a time."""
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
     row_tiles = tl.cdiv(R * S, BLOCK_M)
     first_row = (tl.program_id(0) % row_tiles) * BLOCK_M
@@ -137,45 +137,44 @@ def causal_attention_forward_part(
 
 @triton.jit
 def causal_attention_forward_merge(
-    m_parts_ptr, o_sum_parts_ptr, o_sum2_parts_ptr, m_kept_ptr, o_sum2_kept_ptr, o_ptr, F,
-    B, H, S, m_parts_0, m_parts_1, m_parts_2, m_parts_3, o_sum_parts_0, o_sum_parts_1,
+    m_parts_ptr, o_sum_parts_ptr, o_sum2_parts_ptr, m_kept_ptr, o_sum2_kept_ptr, o_ptr, B,
+    H, S, F, m_parts_0, m_parts_1, m_parts_2, m_parts_3, o_sum_parts_0, o_sum_parts_1,
     o_sum_parts_2, o_sum_parts_3, o_sum_parts_4, o_sum2_parts_0, o_sum2_parts_1,
     o_sum2_parts_2, o_sum2_parts_3, m_kept_0, m_kept_1, m_kept_2, o_sum2_kept_0,
     o_sum2_kept_1, o_sum2_kept_2, o_0, o_1, o_2, o_3,
     EVEN: tl.constexpr, VEC: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_D: tl.constexpr,
     PARTS: tl.constexpr,
 ):  # fmt: skip
-    """BLOCK_D f a program of each b, h and i, all part at once."""
+    """Each program holds BLOCK_D f of one b, h and i, all part at once."""
     # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     F, o_sum_parts_0 = F // VEC * VEC, o_sum_parts_0 // VEC * VEC
     o_sum_parts_1, o_sum_parts_2 = o_sum_parts_1 // VEC * VEC, o_sum_parts_2 // VEC * VEC
     o_sum_parts_3, o_0 = o_sum_parts_3 // VEC * VEC, o_0 // VEC * VEC
     o_1, o_2 = o_1 // VEC * VEC, o_2 // VEC * VEC
     f_tiles = tl.maximum(tl.cdiv(F, BLOCK_D), 1)
-    first_f = (tl.program_id(0) % f_tiles) * BLOCK_D
-    f = first_f + tl.arange(0, BLOCK_D).to(tl.int64)
-    in_f = f[None, :] < F if BLOCK_D > 1 else True
+    first_f = (tl.program_id(0) % f_tiles).to(tl.int64) * BLOCK_D
+    f = first_f + tl.arange(0, BLOCK_D)[None, :]
+    in_f = f < F if BLOCK_D > 1 else True
     program = tl.program_id(0) // f_tiles
     b = (program % B).to(tl.int64)
     program2 = program // B
     h = (program2 % H).to(tl.int64)
     program3 = program2 // H
     i = program3.to(tl.int64)
-    part = tl.arange(0, BLOCK_P).to(tl.int64)
-    in_part = part[:, None] < (BLOCK_P if EVEN else PARTS)
+    part = tl.arange(0, BLOCK_P)[:, None].to(tl.int64)
+    in_part = part < (BLOCK_P if EVEN else PARTS)
     m_parts = tl.load(
-        m_parts_ptr + part[:, None] * m_parts_0 + b * m_parts_1 + h * m_parts_2 + i * m_parts_3,
-        mask=in_part,
+        m_parts_ptr + part * m_parts_0 + b * m_parts_1 + h * m_parts_2 + i * m_parts_3, mask=in_part
     )
     # m[b, h, i] = max[j <= i](s[b, h, i, j])
     m = tl.reduce(tl.where(in_part, m_parts, float("-inf")), None, lib.nan_max)
     o_sum_parts = tl.load(
         o_sum_parts_ptr
-        + part[:, None] * o_sum_parts_0
+        + part * o_sum_parts_0
         + b * o_sum_parts_1
         + h * o_sum_parts_2
         + i * o_sum_parts_3
-        + f[None, :] * o_sum_parts_4,
+        + f * o_sum_parts_4,
         mask=in_part & in_f,
     )
     # o_sum[b, h, i, f] = sum[j <= i](T(p[b, h, i, j]) * v[b, h // R, j, f])
@@ -190,7 +189,7 @@ def causal_attention_forward_merge(
     )
     o_sum2_parts = tl.load(
         o_sum2_parts_ptr
-        + part[:, None] * o_sum2_parts_0
+        + part * o_sum2_parts_0
         + b * o_sum2_parts_1
         + h * o_sum2_parts_2
         + i * o_sum2_parts_3,
@@ -212,7 +211,7 @@ def causal_attention_forward_merge(
     )
     # o[b, h, i, f] = o_sum[b, h, i, f] / o_sum2[b, h, i]
     o = o_sum / o_sum2
-    tl.store(o_ptr + b * o_0 + h * o_1 + i * o_2 + f[None, :] * o_3, o, mask=in_f)
+    tl.store(o_ptr + b * o_0 + h * o_1 + i * o_2 + f * o_3, o, mask=in_f)
 
 
 @triton.jit
@@ -223,7 +222,7 @@ def causal_attention_forward_tiles(
     SCALE_IS_TENSOR: tl.constexpr, T: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_D2: tl.constexpr,
 ):  # fmt: skip
-    """BLOCK_M i a program of each b and h, BLOCK_N j a turn of its loop."""
+    """Each program takes BLOCK_M i of one b and h, and loops over j, BLOCK_N at a time."""
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
     i_tiles = tl.cdiv(S, BLOCK_M)
     # The tiles of most terms first.
@@ -292,7 +291,7 @@ def causal_attention_forward_wide(
     SCALE_IS_TENSOR: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_D: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
-    """BLOCK_M i by BLOCK_D f a program of each b and h, BLOCK_N j a turn of its loop."""
+    """Each program takes BLOCK_M i by BLOCK_D f of one b and h, and loops over j, BLOCK_N at a time."""
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
     i_tiles = tl.cdiv(S, BLOCK_M)
     # The tiles of most terms first.
@@ -439,7 +438,7 @@ def launch_causal_attention_forward(q, k, v, o, m_kept, o_sum2_kept, scale) -> N
         )  # fmt: skip
         grid = (B * H * S * max(1, lib.cdiv(F, 64)),)
         causal_attention_forward_merge[grid](
-            m_parts, o_sum_parts, o_sum2_parts, m_kept, o_sum2_kept, o, F, B, H, S,
+            m_parts, o_sum_parts, o_sum2_parts, m_kept, o_sum2_kept, o, B, H, S, F,
             *m_parts.stride(), *o_sum_parts.stride(), *o_sum2_parts.stride(), *m_kept.stride(),
             *o_sum2_kept.stride(), *o.stride(),
             EVEN=PARTS == config["BLOCK_P"],
@@ -775,7 +774,7 @@ def causal_attention_backward_dq_part(
     SCALE_IS_TENSOR: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_D: tl.constexpr, BLOCK_D2: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
-    """BLOCK_M i a program of each part, b, h1 and h0, BLOCK_N j a turn of its loop."""
+    """Each program takes BLOCK_M i of one part, b, h1 and h0, and loops over j, BLOCK_N at a time."""
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
     i_tiles = tl.cdiv(S, BLOCK_M)
     # The tiles of most terms first.
@@ -870,21 +869,20 @@ def causal_attention_backward_dq_part(
 
 @triton.jit
 def causal_attention_backward_dq_merge(
-    dq_sum_parts_ptr, dq_ptr, E, B, G, R, S, dq_sum_parts_0, dq_sum_parts_1, dq_sum_parts_2,
+    dq_sum_parts_ptr, dq_ptr, B, G, R, S, E, dq_sum_parts_0, dq_sum_parts_1, dq_sum_parts_2,
     dq_sum_parts_3, dq_sum_parts_4, dq_0, dq_1, dq_2, dq_3,
     EVEN: tl.constexpr, VEC: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_D: tl.constexpr,
     PARTS: tl.constexpr,
 ):  # fmt: skip
-    """BLOCK_D e a program of each b, h1, h0 and i, all part at once."""
+    """Each program holds BLOCK_D e of one b, h1, h0 and i, all part at once."""
     # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     E, dq_sum_parts_0 = E // VEC * VEC, dq_sum_parts_0 // VEC * VEC
     dq_sum_parts_1, dq_sum_parts_2 = dq_sum_parts_1 // VEC * VEC, dq_sum_parts_2 // VEC * VEC
     dq_sum_parts_3, dq_0 = dq_sum_parts_3 // VEC * VEC, dq_0 // VEC * VEC
     dq_1, dq_2 = dq_1 // VEC * VEC, dq_2 // VEC * VEC
     e_tiles = tl.maximum(tl.cdiv(E, BLOCK_D), 1)
-    first_e = (tl.program_id(0) % e_tiles) * BLOCK_D
-    e = first_e + tl.arange(0, BLOCK_D).to(tl.int64)
-    in_e = e[None, :] < E if BLOCK_D > 1 else True
+    e = (tl.program_id(0) % e_tiles).to(tl.int64) * BLOCK_D + tl.arange(0, BLOCK_D)[None, :]
+    in_e = e < E if BLOCK_D > 1 else True
     program = tl.program_id(0) // e_tiles
     b = (program % B).to(tl.int64)
     program2 = program // B
@@ -893,23 +891,23 @@ def causal_attention_backward_dq_merge(
     h0 = (program3 % R).to(tl.int64)
     program4 = program3 // R
     i = program4.to(tl.int64)
-    part = tl.arange(0, BLOCK_P).to(tl.int64)
-    in_part = part[:, None] < (BLOCK_P if EVEN else PARTS)
+    part = tl.arange(0, BLOCK_P)[:, None].to(tl.int64)
+    in_part = part < (BLOCK_P if EVEN else PARTS)
     dq_sum_parts_h = h0 + h1 * R
     dq_sum_parts = tl.load(
         dq_sum_parts_ptr
-        + part[:, None] * dq_sum_parts_0
+        + part * dq_sum_parts_0
         + b * dq_sum_parts_1
         + dq_sum_parts_h * dq_sum_parts_2
         + i * dq_sum_parts_3
-        + e[None, :] * dq_sum_parts_4,
+        + e * dq_sum_parts_4,
         mask=in_part & in_e,
         other=0.0,
     )
     # dq[b, h, i, e] = sum[j <= i](ds_sum[b, h, i, j] * k[b, h // R, j, e])
     dq_sum = tl.sum(dq_sum_parts, 0, keep_dims=True)
     dq_h = h0 + h1 * R
-    tl.store(dq_ptr + b * dq_0 + dq_h * dq_1 + i * dq_2 + e[None, :] * dq_3, dq_sum, mask=in_e)
+    tl.store(dq_ptr + b * dq_0 + dq_h * dq_1 + i * dq_2 + e * dq_3, dq_sum, mask=in_e)
 
 
 @triton.jit
@@ -920,7 +918,7 @@ def causal_attention_backward_dq_tiles(
     SCALE_IS_TENSOR: tl.constexpr, T: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_D2: tl.constexpr,
 ):  # fmt: skip
-    """BLOCK_M i a program of each b, h1 and h0, BLOCK_N j a turn of its loop."""
+    """Each program takes BLOCK_M i of one b, h1 and h0, and loops over j, BLOCK_N at a time."""
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
     i_tiles = tl.cdiv(S, BLOCK_M)
     # The tiles of most terms first.
@@ -992,7 +990,7 @@ def causal_attention_backward_dq_wide(
     SCALE_IS_TENSOR: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_D: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
-    """BLOCK_M i by BLOCK_D e a program of each b, h1 and h0, BLOCK_N j a turn of its loop."""
+    """Each program takes BLOCK_M i by BLOCK_D e of one b, h1 and h0, and loops over j, BLOCK_N at a time."""
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
     i_tiles = tl.cdiv(S, BLOCK_M)
     # The tiles of most terms first.
@@ -1099,7 +1097,7 @@ def causal_attention_backward_dk_part(
     SCALE_IS_TENSOR: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_D: tl.constexpr, BLOCK_D2: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
-    """BLOCK_M j a program of each part, b and h1, BLOCK_N i a turn of its loop."""
+    """Each program takes BLOCK_M j of one part, b and h1, and loops over i, BLOCK_N at a time."""
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
     j_tiles = tl.cdiv(S, BLOCK_M)
     first_j = (tl.program_id(0) % j_tiles) * BLOCK_M
@@ -1218,84 +1216,82 @@ def causal_attention_backward_dk_part(
 
 @triton.jit
 def causal_attention_backward_dk_merge_dk(
-    dk_sum_parts_ptr, dk_ptr, E, B, G, S, dk_sum_parts_0, dk_sum_parts_1, dk_sum_parts_2,
+    dk_sum_parts_ptr, dk_ptr, B, G, S, E, dk_sum_parts_0, dk_sum_parts_1, dk_sum_parts_2,
     dk_sum_parts_3, dk_sum_parts_4, dk_0, dk_1, dk_2, dk_3,
     EVEN: tl.constexpr, VEC: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_D: tl.constexpr,
     PARTS: tl.constexpr,
 ):  # fmt: skip
-    """BLOCK_D e a program of each b, h1 and j, all part at once."""
+    """Each program holds BLOCK_D e of one b, h1 and j, all part at once."""
     # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     E, dk_sum_parts_0 = E // VEC * VEC, dk_sum_parts_0 // VEC * VEC
     dk_sum_parts_1, dk_sum_parts_2 = dk_sum_parts_1 // VEC * VEC, dk_sum_parts_2 // VEC * VEC
     dk_sum_parts_3, dk_0 = dk_sum_parts_3 // VEC * VEC, dk_0 // VEC * VEC
     dk_1, dk_2 = dk_1 // VEC * VEC, dk_2 // VEC * VEC
     e_tiles = tl.maximum(tl.cdiv(E, BLOCK_D), 1)
-    first_e = (tl.program_id(0) % e_tiles) * BLOCK_D
-    e = first_e + tl.arange(0, BLOCK_D).to(tl.int64)
-    in_e = e[None, :] < E if BLOCK_D > 1 else True
+    e = (tl.program_id(0) % e_tiles).to(tl.int64) * BLOCK_D + tl.arange(0, BLOCK_D)[None, :]
+    in_e = e < E if BLOCK_D > 1 else True
     program = tl.program_id(0) // e_tiles
     b = (program % B).to(tl.int64)
     program2 = program // B
     h1 = (program2 % G).to(tl.int64)
     program3 = program2 // G
     j = program3.to(tl.int64)
-    part = tl.arange(0, BLOCK_P).to(tl.int64)
-    in_part = part[:, None] < (BLOCK_P if EVEN else PARTS)
+    part = tl.arange(0, BLOCK_P)[:, None].to(tl.int64)
+    in_part = part < (BLOCK_P if EVEN else PARTS)
     dk_sum_parts = tl.load(
         dk_sum_parts_ptr
-        + part[:, None] * dk_sum_parts_0
+        + part * dk_sum_parts_0
         + b * dk_sum_parts_1
         + h1 * dk_sum_parts_2
         + j * dk_sum_parts_3
-        + e[None, :] * dk_sum_parts_4,
+        + e * dk_sum_parts_4,
         mask=in_part & in_e,
         other=0.0,
     )
     # dk[b, g, j, e] = sum[i >= j, h < R](ds_sum[b, g * R + h, i, j] *
     #     q[b, g * R + h, i, e])
     dk_sum = tl.sum(dk_sum_parts, 0, keep_dims=True)
-    tl.store(dk_ptr + b * dk_0 + h1 * dk_1 + j * dk_2 + e[None, :] * dk_3, dk_sum, mask=in_e)
+    tl.store(dk_ptr + b * dk_0 + h1 * dk_1 + j * dk_2 + e * dk_3, dk_sum, mask=in_e)
 
 
 @triton.jit
 def causal_attention_backward_dk_merge_dv(
-    dv_sum_parts_ptr, dv_ptr, F, B, G, S, dv_sum_parts_0, dv_sum_parts_1, dv_sum_parts_2,
+    dv_sum_parts_ptr, dv_ptr, B, G, S, F, dv_sum_parts_0, dv_sum_parts_1, dv_sum_parts_2,
     dv_sum_parts_3, dv_sum_parts_4, dv_0, dv_1, dv_2, dv_3,
     EVEN: tl.constexpr, VEC: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_D: tl.constexpr,
     PARTS: tl.constexpr,
 ):  # fmt: skip
-    """BLOCK_D f a program of each b, h1 and j, all part at once."""
+    """Each program holds BLOCK_D f of one b, h1 and j, all part at once."""
     # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     F, dv_sum_parts_0 = F // VEC * VEC, dv_sum_parts_0 // VEC * VEC
     dv_sum_parts_1, dv_sum_parts_2 = dv_sum_parts_1 // VEC * VEC, dv_sum_parts_2 // VEC * VEC
     dv_sum_parts_3, dv_0 = dv_sum_parts_3 // VEC * VEC, dv_0 // VEC * VEC
     dv_1, dv_2 = dv_1 // VEC * VEC, dv_2 // VEC * VEC
     f_tiles = tl.maximum(tl.cdiv(F, BLOCK_D), 1)
-    first_f = (tl.program_id(0) % f_tiles) * BLOCK_D
-    f = first_f + tl.arange(0, BLOCK_D).to(tl.int64)
-    in_f = f[None, :] < F if BLOCK_D > 1 else True
+    f = (tl.program_id(0) % f_tiles).to(tl.int64) * BLOCK_D + tl.arange(0, BLOCK_D)[None, :]
+    in_f = f < F if BLOCK_D > 1 else True
     program = tl.program_id(0) // f_tiles
     b = (program % B).to(tl.int64)
     program2 = program // B
     h1 = (program2 % G).to(tl.int64)
     program3 = program2 // G
     j = program3.to(tl.int64)
-    part = tl.arange(0, BLOCK_P).to(tl.int64)
-    in_part = part[:, None] < (BLOCK_P if EVEN else PARTS)
+    part = tl.arange(0, BLOCK_P)[:, None].to(tl.int64)
+    in_part = part < (BLOCK_P if EVEN else PARTS)
     dv_sum_parts = tl.load(
         dv_sum_parts_ptr
-        + part[:, None] * dv_sum_parts_0
+        + part * dv_sum_parts_0
         + b * dv_sum_parts_1
         + h1 * dv_sum_parts_2
         + j * dv_sum_parts_3
-        + f[None, :] * dv_sum_parts_4,
+        + f * dv_sum_parts_4,
         mask=in_part & in_f,
         other=0.0,
     )
     # dv[b, g, j, f] = sum[i >= j, h < R](do_sum2[b, g * R + h, i, f] *
     #     T(p[b, g * R + h, i, j]))
     dv_sum = tl.sum(dv_sum_parts, 0, keep_dims=True)
-    tl.store(dv_ptr + b * dv_0 + h1 * dv_1 + j * dv_2 + f[None, :] * dv_3, dv_sum, mask=in_f)
+    tl.store(dv_ptr + b * dv_0 + h1 * dv_1 + j * dv_2 + f * dv_3, dv_sum, mask=in_f)
 
 
 @triton.jit
@@ -1308,7 +1304,7 @@ def causal_attention_backward_dk_tiles(
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
     BLOCK_D2: tl.constexpr,
 ):  # fmt: skip
-    """BLOCK_M j a program of each b and h1, BLOCK_N i a turn of its loop."""
+    """Each program takes BLOCK_M j of one b and h1, and loops over i, BLOCK_N at a time."""
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
     j_tiles = tl.cdiv(S, BLOCK_M)
     first_j = (tl.program_id(0) % j_tiles) * BLOCK_M
@@ -1397,7 +1393,7 @@ def causal_attention_backward_dk_wide_dk(
     SCALE_IS_TENSOR: tl.constexpr, EVEN_I: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_D: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
-    """BLOCK_M j by BLOCK_D e a program of each b and h1, BLOCK_N i a turn of its loop."""
+    """Each program takes BLOCK_M j by BLOCK_D e of one b and h1, and loops over i, BLOCK_N at a time."""
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
     j_tiles = tl.cdiv(S, BLOCK_M)
     first_j = (tl.program_id(0) % j_tiles) * BLOCK_M
@@ -1506,7 +1502,7 @@ def causal_attention_backward_dk_wide_dv(
     SCALE_IS_TENSOR: tl.constexpr, EVEN_I: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_D: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
-    """BLOCK_M j by BLOCK_D f a program of each b and h1, BLOCK_N i a turn of its loop."""
+    """Each program takes BLOCK_M j by BLOCK_D f of one b and h1, and loops over i, BLOCK_N at a time."""
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
     j_tiles = tl.cdiv(S, BLOCK_M)
     first_j = (tl.program_id(0) % j_tiles) * BLOCK_M
@@ -1583,7 +1579,7 @@ def causal_attention_backward_dscale_sum_rows_tiles(
     SCALE_IS_TENSOR: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
 ):  # fmt: skip
-    """BLOCK_M i a program of each b, h1 and h0, BLOCK_N j a turn of its loop."""
+    """Each program takes BLOCK_M i of one b, h1 and h0, and loops over j, BLOCK_N at a time."""
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
     i_tiles = tl.cdiv(S, BLOCK_M)
     # The tiles of most terms first.
@@ -1665,7 +1661,7 @@ def causal_attention_backward_dscale_sum_rows_rows(
     SCALE_IS_TENSOR: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
 ):  # fmt: skip
-    """BLOCK_M i a program of each b, h1 and h0, BLOCK_N j a turn of its loop."""
+    """Each program takes BLOCK_M i of one b, h1 and h0, and loops over j, BLOCK_N at a time."""
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
     i_tiles = tl.cdiv(S, BLOCK_M)
     # The tiles of most terms first.
@@ -1963,7 +1959,7 @@ def launch_causal_attention_backward_dq(
         )  # fmt: skip
         grid = (B * G * R * S * max(1, lib.cdiv(E, 64)),)
         causal_attention_backward_dq_merge[grid](
-            dq_sum_parts, dq, E, B, G, R, S, *dq_sum_parts.stride(), *dq.stride(),
+            dq_sum_parts, dq, B, G, R, S, E, *dq_sum_parts.stride(), *dq.stride(),
             EVEN=PARTS == config["BLOCK_P"],
             VEC=lib.vec(E, dq_sum_parts.stride(0), dq_sum_parts.stride(1), dq_sum_parts.stride(2), dq_sum_parts.stride(3), dq.stride(0), dq.stride(1), dq.stride(2)),
             enable_fp_fusion=True,
@@ -2061,7 +2057,7 @@ def launch_causal_attention_backward_dk(
         )  # fmt: skip
         grid = (B * G * S * max(1, lib.cdiv(E, 64)),)
         causal_attention_backward_dk_merge_dk[grid](
-            dk_sum_parts, dk, E, B, G, S, *dk_sum_parts.stride(), *dk.stride(),
+            dk_sum_parts, dk, B, G, S, E, *dk_sum_parts.stride(), *dk.stride(),
             EVEN=PARTS == BLOCK_P,
             VEC=lib.vec(E, dk_sum_parts.stride(0), dk_sum_parts.stride(1), dk_sum_parts.stride(2), dk_sum_parts.stride(3), dk.stride(0), dk.stride(1), dk.stride(2)),
             enable_fp_fusion=True,
@@ -2069,7 +2065,7 @@ def launch_causal_attention_backward_dk(
         )  # fmt: skip
         grid = (B * G * S * max(1, lib.cdiv(F, 64)),)
         causal_attention_backward_dk_merge_dv[grid](
-            dv_sum_parts, dv, F, B, G, S, *dv_sum_parts.stride(), *dv.stride(),
+            dv_sum_parts, dv, B, G, S, F, *dv_sum_parts.stride(), *dv.stride(),
             EVEN=PARTS == BLOCK_P,
             VEC=lib.vec(F, dv_sum_parts.stride(0), dv_sum_parts.stride(1), dv_sum_parts.stride(2), dv_sum_parts.stride(3), dv.stride(0), dv.stride(1), dv.stride(2)),
             enable_fp_fusion=True,

@@ -282,35 +282,35 @@ def cross_entropy(x: torch.Tensor, target: torch.Tensor, ignore: int = -100) -> 
 
 @triton.jit
 def cross_entropy_backward_rows(
-    x_ptr, target_ptr, dloss_ptr, dx_ptr, N, V, x_row, x_col, target_row, dloss_row, dx_row,
-    dx_col,
-    COMPUTE: tl.constexpr, HALF: tl.constexpr, ignore: tl.constexpr, VEC: tl.constexpr,
-    ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    x_ptr, target_ptr, dloss_ptr, dx_ptr, N, V, x_n, x_v, target_0, dloss_0, dx_n, dx_v,
+    EVEN: tl.constexpr, COMPUTE: tl.constexpr, HALF: tl.constexpr, ignore: tl.constexpr,
+    VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Each program holds ROWS whole rows in registers, and reads every element once."""
+    """Each program holds ROWS n, all v at once."""
     # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
-    V, x_row = V // VEC * VEC, x_row // VEC * VEC
-    dx_row = dx_row // VEC * VEC
-    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
-    inside = (row < N) & (col < V)
-    x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=float("-inf")).to(COMPUTE)
+    V, x_n = V // VEC * VEC, x_n // VEC * VEC
+    dx_n = dx_n // VEC * VEC
+    n = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    in_n = n < N if ROWS > 1 else True
+    v = tl.arange(0, BLOCK)[None, :].to(tl.int64)
+    in_v = v < (BLOCK if EVEN else V)
+    x = tl.load(x_ptr + n * x_n + v * x_v, mask=in_n & in_v, other=float("-inf")).to(COMPUTE)
     # m[n] = max[v](x[n, v])
     m = tl.reduce(x, 1, lib.nan_max, keep_dims=True)
     # lse_sum[n] = sum[v](exp(x[n, v] - m[n]))
     lse_sum = tl.sum(lib.exp(x - m, HALF), 1, keep_dims=True)
-    target = tl.load(target_ptr + row * target_row, mask=row < N)
-    dloss = tl.load(dloss_ptr + row * dloss_row, mask=row < N).to(COMPUTE)
+    target = tl.load(target_ptr + n * target_0, mask=in_n)
+    dloss = tl.load(dloss_ptr + n * dloss_0, mask=in_n).to(COMPUTE)
     # dhit[n] = where(target[n] == ignore, 0.0, -dloss[n])
     dhit = tl.where(target == ignore, 0.0, -dloss)
     # dlse_sum[n] = where(not target[n] == ignore, dloss[n] / lse_sum[n], 0.0)
     dlse_sum = tl.where(~(target == ignore), dloss / lse_sum, 0.0)
     # dx[n, v] = where(target[n] == v, dhit[n], 0.0) + where(not target[n] ==
     #     ignore, dlse_sum[n] * exp(x[n, v] - m[n]), 0.0)
-    dx = tl.where(target == col, dhit, 0.0) + tl.where(
+    dx = tl.where(target == v, dhit, 0.0) + tl.where(
         ~(target == ignore), dlse_sum * lib.exp(x - m, HALF), 0.0
     )
-    tl.store(dx_ptr + row * dx_row + col * dx_col, dx, mask=inside)
+    tl.store(dx_ptr + n * dx_n + v * dx_v, dx, mask=in_n & in_v)
 
 
 @triton.jit
@@ -562,7 +562,7 @@ def launch_cross_entropy_backward(x, target, dloss, dx, ignore) -> None:
         cross_entropy_backward_rows[grid](
             x, target, dloss, dx, N, V, *x.stride(), target.stride(0), dloss.stride(0),
             *dx.stride(),
-            **constants, **config,
+            EVEN=V == BLOCK, **constants, **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(N, ROWS),)

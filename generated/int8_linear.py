@@ -480,45 +480,37 @@ def int8_linear_backward_acc_combine(
 
 @triton.jit
 def int8_linear_backward_dsx_rows(
-    dy_ptr, sw_ptr, acc_ptr, dsx_ptr, sx_ptr, dsw_sum_parts_ptr, N, M, dy_m, dy_n, sw_0,
+    dy_ptr, sw_ptr, acc_ptr, dsx_ptr, sx_ptr, dsw_sum_parts_ptr, M, N, dy_m, dy_n, sw_0,
     acc_m, acc_n, dsx_0, sx_0, dsw_sum_parts_0, dsw_sum_parts_1,
     EVEN: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr,
     PARTS: tl.constexpr, STAGES: tl.constexpr, HOLD: tl.constexpr,
 ):  # fmt: skip
-    """A program of each part, ROWS m a turn of its loop."""
+    """Each program takes one part, and loops over m, ROWS at a time."""
     # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     N, dy_m = N // VEC * VEC, dy_m // VEC * VEC
     acc_m, dsw_sum_parts_0 = acc_m // VEC * VEC, dsw_sum_parts_0 // VEC * VEC
     part = tl.program_id(0).to(tl.int64)
-    n = tl.arange(0, WIDTH).to(tl.int64)
-    in_n = n[None, :] < (WIDTH if EVEN else N)
+    n = tl.arange(0, WIDTH)[None, :].to(tl.int64)
+    in_n = n < (WIDTH if EVEN else N)
     dsw_sum = tl.zeros((ROWS, WIDTH), tl.float32)
     chunk = tl.cdiv(M, PARTS * ROWS) * ROWS
     first = part.to(tl.int32) * chunk
     stop = tl.minimum(M, first + chunk)
-    sw_held = tl.load(sw_ptr + n[None, :] * sw_0, mask=in_n).to(tl.float32)
+    sw_held = tl.load(sw_ptr + n * sw_0, mask=in_n).to(tl.float32)
     for start in tl.range(first, stop, ROWS, num_stages=STAGES):
-        m = start + tl.arange(0, ROWS).to(tl.int64)
-        in_m = m[:, None] < stop if ROWS > 1 else True
-        dy = tl.load(dy_ptr + m[:, None] * dy_m + n[None, :] * dy_n, mask=in_m & in_n).to(
-            tl.float32
-        )
-        sw = sw_held if HOLD else tl.load(sw_ptr + n[None, :] * sw_0, mask=in_n).to(tl.float32)
-        acc = tl.load(acc_ptr + m[:, None] * acc_m + n[None, :] * acc_n, mask=in_m & in_n).to(
-            tl.float32
-        )
+        m = start + tl.arange(0, ROWS)[:, None].to(tl.int64)
+        in_m = m < stop if ROWS > 1 else True
+        dy = tl.load(dy_ptr + m * dy_m + n * dy_n, mask=in_m & in_n).to(tl.float32)
+        sw = sw_held if HOLD else tl.load(sw_ptr + n * sw_0, mask=in_n).to(tl.float32)
+        acc = tl.load(acc_ptr + m * acc_m + n * acc_n, mask=in_m & in_n).to(tl.float32)
         # dsx[m] = sum[n](dy[m, n] * sw[n] * acc[m, n])
         dsx_sum = tl.sum(tl.where(in_n, dy * sw * acc, 0.0), 1, keep_dims=True)
-        tl.store(dsx_ptr + m[:, None] * dsx_0, dsx_sum, mask=in_m)
-        sx = tl.load(sx_ptr + m[:, None] * sx_0, mask=in_m).to(tl.float32)
+        tl.store(dsx_ptr + m * dsx_0, dsx_sum, mask=in_m)
+        sx = tl.load(sx_ptr + m * sx_0, mask=in_m).to(tl.float32)
         # dsw[n] = sum[m](dy[m, n] * (acc[m, n] * sx[m]))
         dsw_sum += tl.where(in_m, dy * (acc * sx), 0.0)
     dsw_sum = tl.sum(dsw_sum, 0, keep_dims=True)
-    tl.store(
-        dsw_sum_parts_ptr + part * dsw_sum_parts_0 + n[None, :] * dsw_sum_parts_1,
-        dsw_sum,
-        mask=in_n,
-    )
+    tl.store(dsw_sum_parts_ptr + part * dsw_sum_parts_0 + n * dsw_sum_parts_1, dsw_sum, mask=in_n)
 
 
 @triton.jit
@@ -527,71 +519,64 @@ def int8_linear_backward_dsx_merge(
     VEC: tl.constexpr, BLOCK_P: tl.constexpr, COLS: tl.constexpr, PARTS: tl.constexpr,
     STAGES: tl.constexpr,
 ):  # fmt: skip
-    """COLS n a program, BLOCK_P part a turn of its loop."""
+    """Each program takes COLS n, and loops over part, BLOCK_P at a time."""
     # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     N, dsw_sum_parts_0 = N // VEC * VEC, dsw_sum_parts_0 // VEC * VEC
-    first_n = tl.program_id(0) * COLS
-    n = first_n + tl.arange(0, COLS).to(tl.int64)
-    in_n = n[None, :] < N if COLS > 1 else True
+    n = tl.program_id(0).to(tl.int64) * COLS + tl.arange(0, COLS)[None, :]
+    in_n = n < N if COLS > 1 else True
     dsw_sum = tl.zeros((BLOCK_P, COLS), tl.float32)
     for start in tl.range(0, PARTS, BLOCK_P, num_stages=STAGES):
-        part = start + tl.arange(0, BLOCK_P).to(tl.int64)
-        in_part = part[:, None] < PARTS if BLOCK_P > 1 else True
+        part = start + tl.arange(0, BLOCK_P)[:, None].to(tl.int64)
+        in_part = part < PARTS if BLOCK_P > 1 else True
         dsw_sum_parts = tl.load(
-            dsw_sum_parts_ptr + part[:, None] * dsw_sum_parts_0 + n[None, :] * dsw_sum_parts_1,
+            dsw_sum_parts_ptr + part * dsw_sum_parts_0 + n * dsw_sum_parts_1,
             mask=in_part & in_n,
             other=0.0,
         )
         # dsw[n] = sum[m](dy[m, n] * (acc[m, n] * sx[m]))
         dsw_sum += dsw_sum_parts
     dsw_sum = tl.sum(dsw_sum, 0, keep_dims=True)
-    tl.store(dsw_ptr + n[None, :] * dsw_0, dsw_sum, mask=in_n)
+    tl.store(dsw_ptr + n * dsw_0, dsw_sum, mask=in_n)
 
 
 @triton.jit
 def int8_linear_backward_dsx_wide(
-    dy_ptr, sw_ptr, acc_ptr, dsx_ptr, N, M, dy_m, dy_n, sw_0, acc_m, acc_n, dsx_0,
+    dy_ptr, sw_ptr, acc_ptr, dsx_ptr, M, N, dy_m, dy_n, sw_0, acc_m, acc_n, dsx_0,
     VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
-    """ROWS m a program, BLOCK n a turn of its loop."""
+    """Each program takes ROWS m, and loops over n, BLOCK at a time."""
     # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     N, dy_m = N // VEC * VEC, dy_m // VEC * VEC
     acc_m = acc_m // VEC * VEC
-    first_m = tl.program_id(0) * ROWS
-    m = first_m + tl.arange(0, ROWS).to(tl.int64)
-    in_m = m[:, None] < M if ROWS > 1 else True
+    m = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    in_m = m < M if ROWS > 1 else True
     dsx_sum = tl.zeros((ROWS, BLOCK), tl.float32)
     for start in tl.range(0, N, BLOCK, num_stages=STAGES):
-        n = start + tl.arange(0, BLOCK).to(tl.int64)
-        in_n = n[None, :] < N if BLOCK > 1 else True
-        dy = tl.load(dy_ptr + m[:, None] * dy_m + n[None, :] * dy_n, mask=in_m & in_n).to(
-            tl.float32
-        )
-        sw = tl.load(sw_ptr + n[None, :] * sw_0, mask=in_n).to(tl.float32)
-        acc = tl.load(acc_ptr + m[:, None] * acc_m + n[None, :] * acc_n, mask=in_m & in_n).to(
-            tl.float32
-        )
+        n = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        in_n = n < N if BLOCK > 1 else True
+        dy = tl.load(dy_ptr + m * dy_m + n * dy_n, mask=in_m & in_n).to(tl.float32)
+        sw = tl.load(sw_ptr + n * sw_0, mask=in_n).to(tl.float32)
+        acc = tl.load(acc_ptr + m * acc_m + n * acc_n, mask=in_m & in_n).to(tl.float32)
         # dsx[m] = sum[n](dy[m, n] * sw[n] * acc[m, n])
         dsx_sum += tl.where(in_n, dy * sw * acc, 0.0)
     dsx_sum = tl.sum(dsx_sum, 1, keep_dims=True)
-    tl.store(dsx_ptr + m[:, None] * dsx_0, dsx_sum, mask=in_m)
+    tl.store(dsx_ptr + m * dsx_0, dsx_sum, mask=in_m)
 
 
 @triton.jit
 def int8_linear_backward_dsx_columns(
-    dy_ptr, acc_ptr, sx_ptr, dsw_sum_parts_ptr, N, M, dy_m, dy_n, acc_m, acc_n, sx_0,
+    dy_ptr, acc_ptr, sx_ptr, dsw_sum_parts_ptr, M, N, dy_m, dy_n, acc_m, acc_n, sx_0,
     dsw_sum_parts_0, dsw_sum_parts_1,
     VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr,
     STAGES: tl.constexpr,
 ):  # fmt: skip
-    """BLOCK n a program of each part, ROWS m a turn of its loop."""
+    """Each program takes BLOCK n of one part, and loops over m, ROWS at a time."""
     # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     N, dy_m = N // VEC * VEC, dy_m // VEC * VEC
     acc_m, dsw_sum_parts_0 = acc_m // VEC * VEC, dsw_sum_parts_0 // VEC * VEC
     n_tiles = tl.maximum(tl.cdiv(N, BLOCK), 1)
-    first_n = (tl.program_id(0) % n_tiles) * BLOCK
-    n = first_n + tl.arange(0, BLOCK).to(tl.int64)
-    in_n = n[None, :] < N if BLOCK > 1 else True
+    n = (tl.program_id(0) % n_tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    in_n = n < N if BLOCK > 1 else True
     program = tl.program_id(0) // n_tiles
     part = program.to(tl.int64)
     dsw_sum = tl.zeros((ROWS, BLOCK), tl.float32)
@@ -599,23 +584,15 @@ def int8_linear_backward_dsx_columns(
     first = part.to(tl.int32) * chunk
     stop = tl.minimum(M, first + chunk)
     for start in tl.range(first, stop, ROWS, num_stages=STAGES):
-        m = start + tl.arange(0, ROWS).to(tl.int64)
-        in_m = m[:, None] < stop if ROWS > 1 else True
-        dy = tl.load(dy_ptr + m[:, None] * dy_m + n[None, :] * dy_n, mask=in_m & in_n).to(
-            tl.float32
-        )
-        acc = tl.load(acc_ptr + m[:, None] * acc_m + n[None, :] * acc_n, mask=in_m & in_n).to(
-            tl.float32
-        )
-        sx = tl.load(sx_ptr + m[:, None] * sx_0, mask=in_m).to(tl.float32)
+        m = start + tl.arange(0, ROWS)[:, None].to(tl.int64)
+        in_m = m < stop if ROWS > 1 else True
+        dy = tl.load(dy_ptr + m * dy_m + n * dy_n, mask=in_m & in_n).to(tl.float32)
+        acc = tl.load(acc_ptr + m * acc_m + n * acc_n, mask=in_m & in_n).to(tl.float32)
+        sx = tl.load(sx_ptr + m * sx_0, mask=in_m).to(tl.float32)
         # dsw[n] = sum[m](dy[m, n] * (acc[m, n] * sx[m]))
         dsw_sum += tl.where(in_m, dy * (acc * sx), 0.0)
     dsw_sum = tl.sum(dsw_sum, 0, keep_dims=True)
-    tl.store(
-        dsw_sum_parts_ptr + part * dsw_sum_parts_0 + n[None, :] * dsw_sum_parts_1,
-        dsw_sum,
-        mask=in_n,
-    )
+    tl.store(dsw_sum_parts_ptr + part * dsw_sum_parts_0 + n * dsw_sum_parts_1, dsw_sum, mask=in_n)
 
 
 def choose_int8_linear_backward_acc(
@@ -776,7 +753,7 @@ def launch_int8_linear_backward_dsx(x, w, sx, sw, dy, acc, dsx, dsw) -> None:
         dsw_sum_parts = torch.empty((PARTS, N), dtype=torch.float32, device=acc.device)
         grid = (PARTS,)
         int8_linear_backward_dsx_rows[grid](
-            dy, sw, acc, dsx, sx, dsw_sum_parts, N, M, *dy.stride(), sw.stride(0), *acc.stride(),
+            dy, sw, acc, dsx, sx, dsw_sum_parts, M, N, *dy.stride(), sw.stride(0), *acc.stride(),
             dsx.stride(0), sx.stride(0), *dsw_sum_parts.stride(),
             EVEN=N == config["WIDTH"],
             VEC=lib.vec(N, dy.stride(0), acc.stride(0), dsw_sum_parts.stride(0)),
@@ -792,13 +769,13 @@ def launch_int8_linear_backward_dsx(x, w, sx, sw, dy, acc, dsx, dsw) -> None:
         dsw_sum_parts = torch.empty((PARTS, N), dtype=torch.float32, device=acc.device)
         grid = (lib.cdiv(M, config["ROWS"]),)
         int8_linear_backward_dsx_wide[grid](
-            dy, sw, acc, dsx, N, M, *dy.stride(), sw.stride(0), *acc.stride(), dsx.stride(0),
+            dy, sw, acc, dsx, M, N, *dy.stride(), sw.stride(0), *acc.stride(), dsx.stride(0),
             VEC=lib.vec(N, dy.stride(0), acc.stride(0)), enable_fp_fusion=True,
             **lib.config_without(config, "COLS", "PARTS"),
         )  # fmt: skip
         grid = (PARTS * max(1, lib.cdiv(N, config["BLOCK"])),)
         int8_linear_backward_dsx_columns[grid](
-            dy, acc, sx, dsw_sum_parts, N, M, *dy.stride(), *acc.stride(), sx.stride(0),
+            dy, acc, sx, dsw_sum_parts, M, N, *dy.stride(), *acc.stride(), sx.stride(0),
             *dsw_sum_parts.stride(),
             VEC=lib.vec(N, dy.stride(0), acc.stride(0), dsw_sum_parts.stride(0)),
             enable_fp_fusion=True, **lib.config_without(config, "COLS"),

@@ -19,21 +19,23 @@ from tritongen import lib, runtime
 
 @triton.jit
 def kl_div_rows(
-    t_ptr, x_ptr, loss_ptr, N, D, t_row, t_col, x_row, x_col, loss_row,
-    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    t_ptr, x_ptr, loss_ptr, N, D, t_n, t_d, x_n, x_d, loss_0,
+    EVEN: tl.constexpr, COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Each program holds ROWS whole rows in registers, and reads every element once."""
+    """Each program holds ROWS n, all d at once."""
     # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
-    D, t_row = D // VEC * VEC, t_row // VEC * VEC
-    x_row = x_row // VEC * VEC
-    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
-    inside = (row < N) & (col < D)
-    t = tl.load(t_ptr + row * t_row + col * t_col, mask=inside).to(COMPUTE)
-    x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside).to(COMPUTE)
+    D, t_n = D // VEC * VEC, t_n // VEC * VEC
+    x_n = x_n // VEC * VEC
+    n = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    in_n = n < N if ROWS > 1 else True
+    d = tl.arange(0, BLOCK)[None, :].to(tl.int64)
+    in_d = d < (BLOCK if EVEN else D)
+    t = tl.load(t_ptr + n * t_n + d * t_d, mask=in_n & in_d).to(COMPUTE)
+    x = tl.load(x_ptr + n * x_n + d * x_d, mask=in_n & in_d).to(COMPUTE)
     # loss[n] = sum[d](xlogy(t[n, d], t[n, d]) - t[n, d] * x[n, d])
-    loss = tl.sum(tl.where(inside, lib.xlogy(t, t) - t * x, 0.0), 1, keep_dims=True)
-    tl.store(loss_ptr + row * loss_row, loss, mask=row < N)
+    loss_sum = tl.sum(tl.where(in_d, lib.xlogy(t, t) - t * x, 0.0), 1, keep_dims=True)
+    tl.store(loss_ptr + n * loss_0, loss_sum, mask=in_n)
 
 
 @triton.jit
@@ -156,7 +158,8 @@ def launch_kl_div(x, t, loss) -> None:
             **dict(lib.config_without(config, "MERGE"), ROWS=MERGE, PARTS_POW2=PARTS),
         )  # fmt: skip
     elif variant in ("strided", "rows"):
-        kl_div_rows[(lib.cdiv(N, ROWS),)](*arguments, **constants, **config)
+        grid = (lib.cdiv(N, ROWS),)
+        kl_div_rows[grid](*arguments, EVEN=D == config["BLOCK"], **constants, **config)
     else:
         kl_div_loop[(lib.cdiv(N, ROWS),)](*arguments, **constants, **config)
 

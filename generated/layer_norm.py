@@ -21,30 +21,32 @@ from tritongen import lib, runtime
 
 @triton.jit
 def layer_norm_rows(
-    x_ptr, w_ptr, b_ptr, y_ptr, eps, rows, D, x_row, x_col, w_col, b_col, y_row, y_col,
-    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
-    ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    x_ptr, w_ptr, b_ptr, y_ptr, eps, batch, D, x_row, x_d, w_0, b_0, y_row, y_d,
+    EVEN: tl.constexpr, COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr,
+    VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Each program holds ROWS whole rows in registers, and reads every element once."""
+    """Each program holds ROWS rows, all d at once."""
     # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     D, x_row = D // VEC * VEC, x_row // VEC * VEC
     y_row = y_row // VEC * VEC
-    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
-    inside = (row < rows) & (col < D)
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
-    x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=0.0).to(COMPUTE)
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    in_row = row < batch if ROWS > 1 else True
+    d = tl.arange(0, BLOCK)[None, :].to(tl.int64)
+    in_d = d < (BLOCK if EVEN else D)
+    x = tl.load(x_ptr + row * x_row + d * x_d, mask=in_row & in_d, other=0.0).to(COMPUTE)
     # mu[...] = mean[d](x[..., d])
-    mu = lib.mean_of(x, inside, D, 1)
+    mu = lib.mean_of(x, in_row & in_d, D, 1)
     # var[...] = mean[d]((x[..., d] - mu[...]) ** 2)
     t = x - mu
-    var = tl.sum(tl.where(inside, t * t, 0.0), 1, keep_dims=True) / D
+    var_sum = tl.sum(tl.where(in_d, t * t, 0.0), 1, keep_dims=True)
+    var = var_sum / D
     rsqrt_var = lib.rsqrt(var + eps)
-    w = tl.load(w_ptr + col * w_col, mask=col < D, other=0.0).to(COMPUTE)
-    b = tl.load(b_ptr + col * b_col, mask=col < D, other=0.0).to(COMPUTE)
+    w = tl.load(w_ptr + d * w_0, mask=in_d, other=0.0).to(COMPUTE)
+    b = tl.load(b_ptr + d * b_0, mask=in_d, other=0.0).to(COMPUTE)
     # y[..., d] = (x[..., d] - mu[...]) * rsqrt(var[...] + eps) * w[d] + b[d]
     y = (x - mu) * rsqrt_var * w + b
-    tl.store(y_ptr + row * y_row + col * y_col, y, mask=inside)
+    tl.store(y_ptr + row * y_row + d * y_d, y, mask=in_row & in_d)
 
 
 @triton.jit
@@ -304,7 +306,8 @@ def launch_layer_norm(x, w, b, y, eps) -> None:
                 var_sum_count_ptr=var_sum_count, **config,
             )  # fmt: skip
     elif variant in ("strided", "rows"):
-        layer_norm_rows[(lib.cdiv(batch, ROWS),)](*arguments, **constants, **config)
+        grid = (lib.cdiv(batch, ROWS),)
+        layer_norm_rows[grid](*arguments, EVEN=D == BLOCK, **constants, **config)
     else:
         layer_norm_loop[(lib.cdiv(batch, ROWS),)](*arguments, **constants, **config)
 
@@ -404,43 +407,39 @@ def layer_norm(
 @triton.jit
 def layer_norm_backward_rows(
     x_ptr, dy_ptr, w_ptr, dx_ptr, dw_sum_parts_ptr, db_sum_parts_ptr, deps_sum_parts_ptr,
-    eps, D, batch, x_0, x_d, dy_0, dy_d, w_0, dx_0, dx_d, dw_sum_parts_0, dw_sum_parts_1,
-    db_sum_parts_0, db_sum_parts_1, deps_sum_parts_0,
+    eps, batch, D, x_row, x_d, dy_row, dy_d, w_0, dx_row, dx_d, dw_sum_parts_0,
+    dw_sum_parts_1, db_sum_parts_0, db_sum_parts_1, deps_sum_parts_0,
     EVEN: tl.constexpr, COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr,
     VEC: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr, PARTS: tl.constexpr,
     STAGES: tl.constexpr, HOLD: tl.constexpr,
 ):  # fmt: skip
-    """A program of each part, ROWS b a turn of its loop."""
+    """Each program takes one part, and loops over rows, ROWS at a time."""
     # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
-    D, x_0 = D // VEC * VEC, x_0 // VEC * VEC
-    dy_0, dx_0 = dy_0 // VEC * VEC, dx_0 // VEC * VEC
+    D, x_row = D // VEC * VEC, x_row // VEC * VEC
+    dy_row, dx_row = dy_row // VEC * VEC, dx_row // VEC * VEC
     dw_sum_parts_0, db_sum_parts_0 = dw_sum_parts_0 // VEC * VEC, db_sum_parts_0 // VEC * VEC
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
     part = tl.program_id(0).to(tl.int64)
-    d = tl.arange(0, WIDTH).to(tl.int64)
-    in_d = d[None, :] < (WIDTH if EVEN else D)
+    d = tl.arange(0, WIDTH)[None, :].to(tl.int64)
+    in_d = d < (WIDTH if EVEN else D)
     dw_sum = tl.zeros((ROWS, WIDTH), COMPUTE)
     db_sum = tl.zeros((ROWS, WIDTH), COMPUTE)
     deps_sum = tl.zeros((ROWS, 1), COMPUTE)
     chunk = tl.cdiv(batch, PARTS * ROWS) * ROWS
     first = part.to(tl.int32) * chunk
     stop = tl.minimum(batch, first + chunk)
-    w_held = tl.load(w_ptr + d[None, :] * w_0, mask=in_d, other=0.0).to(COMPUTE)
+    w_held = tl.load(w_ptr + d * w_0, mask=in_d, other=0.0).to(COMPUTE)
     for start in tl.range(first, stop, ROWS, num_stages=STAGES):
-        b = start + tl.arange(0, ROWS).to(tl.int64)
-        in_b = b[:, None] < stop if ROWS > 1 else True
-        x = tl.load(x_ptr + b[:, None] * x_0 + d[None, :] * x_d, mask=in_b & in_d, other=0.0).to(
-            COMPUTE
-        )
+        row = start + tl.arange(0, ROWS)[:, None].to(tl.int64)
+        in_row = row < stop if ROWS > 1 else True
+        x = tl.load(x_ptr + row * x_row + d * x_d, mask=in_row & in_d, other=0.0).to(COMPUTE)
         # mu[...] = mean[d](x[..., d])
-        mu = lib.mean_of(x, in_b & in_d, D, 1)
+        mu = lib.mean_of(x, in_row & in_d, D, 1)
         # var[...] = mean[d]((x[..., d] - mu[...]) ** 2)
         t = x - mu
         var_sum = tl.sum(tl.where(in_d, t * t, 0.0), 1, keep_dims=True)
-        dy = tl.load(
-            dy_ptr + b[:, None] * dy_0 + d[None, :] * dy_d, mask=in_b & in_d, other=0.0
-        ).to(COMPUTE)
-        w = w_held if HOLD else tl.load(w_ptr + d[None, :] * w_0, mask=in_d, other=0.0).to(COMPUTE)
+        dy = tl.load(dy_ptr + row * dy_row + d * dy_d, mask=in_row & in_d, other=0.0).to(COMPUTE)
+        w = w_held if HOLD else tl.load(w_ptr + d * w_0, mask=in_d, other=0.0).to(COMPUTE)
         # dy_rsqrt[...] = sum[d](dy[..., d] * w[d] * (x[..., d] - mu[...]))
         dy_rsqrt = tl.sum(tl.where(in_d, dy * w * (x - mu), 0.0), 1, keep_dims=True)
         # dmu_sum[...] = sum[d](dy[..., d] * w[d])
@@ -453,22 +452,18 @@ def layer_norm_backward_rows(
         # dx[..., d] = dy[..., d] * w[d] * y_rsqrt[...] + dvar[...] / D * (2.0 *
         #     (x[..., d] - mu[...])) - dmu_sum[...] * y_rsqrt[...] / D
         dx = dy * w * y_rsqrt + dvar / D * (2.0 * (x - mu)) - dmu_sum * y_rsqrt / D
-        tl.store(dx_ptr + b[:, None] * dx_0 + d[None, :] * dx_d, dx, mask=in_b & in_d)
+        tl.store(dx_ptr + row * dx_row + d * dx_d, dx, mask=in_row & in_d)
         # dw[d] = sum[...](dy[..., d] * ((x[..., d] - mu[...]) * y_rsqrt[...]))
-        dw_sum += tl.where(in_b, dy * ((x - mu) * y_rsqrt), 0.0)
+        dw_sum += tl.where(in_row, dy * ((x - mu) * y_rsqrt), 0.0)
         # db[d] = sum[...](dy[..., d])
         db_sum += dy
         # deps = sum[...](dy_rsqrt[...] * (-0.5 * y_rsqrt[...]) / (var[...] + eps))
-        deps_sum += tl.where(in_b, dy_rsqrt * (-0.5 * y_rsqrt) / (var + eps), 0.0)
+        deps_sum += tl.where(in_row, dy_rsqrt * (-0.5 * y_rsqrt) / (var + eps), 0.0)
     dw_sum = tl.sum(dw_sum, 0, keep_dims=True)
     db_sum = tl.sum(db_sum, 0, keep_dims=True)
     deps_sum = tl.sum(deps_sum)
-    tl.store(
-        dw_sum_parts_ptr + part * dw_sum_parts_0 + d[None, :] * dw_sum_parts_1, dw_sum, mask=in_d
-    )
-    tl.store(
-        db_sum_parts_ptr + part * db_sum_parts_0 + d[None, :] * db_sum_parts_1, db_sum, mask=in_d
-    )
+    tl.store(dw_sum_parts_ptr + part * dw_sum_parts_0 + d * dw_sum_parts_1, dw_sum, mask=in_d)
+    tl.store(db_sum_parts_ptr + part * db_sum_parts_0 + d * db_sum_parts_1, db_sum, mask=in_d)
     tl.store(deps_sum_parts_ptr + part * deps_sum_parts_0, deps_sum)
 
 
@@ -480,74 +475,67 @@ def layer_norm_backward_merge(
     COMPUTE: tl.constexpr, VEC: tl.constexpr, BLOCK_P: tl.constexpr, COLS: tl.constexpr,
     PARTS: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
-    """COLS d a program, BLOCK_P part a turn of its loop."""
+    """Each program takes COLS d, and loops over part, BLOCK_P at a time."""
     # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     D, dw_sum_parts_0 = D // VEC * VEC, dw_sum_parts_0 // VEC * VEC
     db_sum_parts_0 = db_sum_parts_0 // VEC * VEC
-    first_d = tl.program_id(0) * COLS
-    d = first_d + tl.arange(0, COLS).to(tl.int64)
-    in_d = d[None, :] < D if COLS > 1 else True
+    first_d = tl.program_id(0).to(tl.int64) * COLS
+    d = first_d + tl.arange(0, COLS)[None, :]
+    in_d = d < D if COLS > 1 else True
     dw_sum = tl.zeros((BLOCK_P, COLS), COMPUTE)
     db_sum = tl.zeros((BLOCK_P, COLS), COMPUTE)
     deps_sum = tl.zeros((BLOCK_P, 1), COMPUTE)
     for start in tl.range(0, PARTS, BLOCK_P, num_stages=STAGES):
-        part = start + tl.arange(0, BLOCK_P).to(tl.int64)
-        in_part = part[:, None] < PARTS if BLOCK_P > 1 else True
+        part = start + tl.arange(0, BLOCK_P)[:, None].to(tl.int64)
+        in_part = part < PARTS if BLOCK_P > 1 else True
         dw_sum_parts = tl.load(
-            dw_sum_parts_ptr + part[:, None] * dw_sum_parts_0 + d[None, :] * dw_sum_parts_1,
+            dw_sum_parts_ptr + part * dw_sum_parts_0 + d * dw_sum_parts_1,
             mask=in_part & in_d,
             other=0.0,
         )
         # dw[d] = sum[...](dy[..., d] * ((x[..., d] - mu[...]) * y_rsqrt[...]))
         dw_sum += dw_sum_parts
         db_sum_parts = tl.load(
-            db_sum_parts_ptr + part[:, None] * db_sum_parts_0 + d[None, :] * db_sum_parts_1,
+            db_sum_parts_ptr + part * db_sum_parts_0 + d * db_sum_parts_1,
             mask=in_part & in_d,
             other=0.0,
         )
         # db[d] = sum[...](dy[..., d])
         db_sum += db_sum_parts
-        deps_sum_parts = tl.load(
-            deps_sum_parts_ptr + part[:, None] * deps_sum_parts_0, mask=in_part
-        )
+        deps_sum_parts = tl.load(deps_sum_parts_ptr + part * deps_sum_parts_0, mask=in_part)
         # deps = sum[...](dy_rsqrt[...] * (-0.5 * y_rsqrt[...]) / (var[...] + eps))
         deps_sum += tl.where(in_part, deps_sum_parts, 0.0)
     dw_sum = tl.sum(dw_sum, 0, keep_dims=True)
     db_sum = tl.sum(db_sum, 0, keep_dims=True)
     deps_sum = tl.sum(deps_sum)
-    tl.store(dw_ptr + d[None, :] * dw_0, dw_sum, mask=in_d)
-    tl.store(db_ptr + d[None, :] * db_0, db_sum, mask=in_d)
+    tl.store(dw_ptr + d * dw_0, dw_sum, mask=in_d)
+    tl.store(db_ptr + d * db_0, db_sum, mask=in_d)
     tl.store(deps_ptr, deps_sum, mask=first_d == 0)
 
 
 @triton.jit
 def layer_norm_backward_wide(
-    x_ptr, dy_ptr, w_ptr, mu_ptr, var_sum_ptr, dy_rsqrt_ptr, dx_ptr, eps, D, batch, x_0,
-    x_d, dy_0, dy_d, w_0, mu_0, var_sum_0, dy_rsqrt_0, dx_0, dx_d,
+    x_ptr, dy_ptr, w_ptr, mu_ptr, var_sum_ptr, dy_rsqrt_ptr, dx_ptr, eps, batch, D, x_row,
+    x_d, dy_row, dy_d, w_0, mu_0, var_sum_0, dy_rsqrt_0, dx_row, dx_d,
     COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
-    """ROWS b a program, BLOCK d a turn of its loop."""
+    """Each program takes ROWS rows, and loops over d, BLOCK at a time."""
     # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
-    D, x_0 = D // VEC * VEC, x_0 // VEC * VEC
-    dy_0, dx_0 = dy_0 // VEC * VEC, dx_0 // VEC * VEC
+    D, x_row = D // VEC * VEC, x_row // VEC * VEC
+    dy_row, dx_row = dy_row // VEC * VEC, dx_row // VEC * VEC
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
-    first_b = tl.program_id(0) * ROWS
-    b = first_b + tl.arange(0, ROWS).to(tl.int64)
-    in_b = b[:, None] < batch if ROWS > 1 else True
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    in_row = row < batch if ROWS > 1 else True
     mu_sum = tl.zeros((ROWS, BLOCK), COMPUTE)
     dmu_sum = tl.zeros((ROWS, BLOCK), COMPUTE)
     for start in tl.range(0, D, BLOCK, num_stages=STAGES):
-        d = start + tl.arange(0, BLOCK).to(tl.int64)
-        in_d = d[None, :] < D if BLOCK > 1 else True
-        x = tl.load(x_ptr + b[:, None] * x_0 + d[None, :] * x_d, mask=in_b & in_d, other=0.0).to(
-            COMPUTE
-        )
+        d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        in_d = d < D if BLOCK > 1 else True
+        x = tl.load(x_ptr + row * x_row + d * x_d, mask=in_row & in_d, other=0.0).to(COMPUTE)
         mu_sum += x
-        dy = tl.load(
-            dy_ptr + b[:, None] * dy_0 + d[None, :] * dy_d, mask=in_b & in_d, other=0.0
-        ).to(COMPUTE)
-        w = tl.load(w_ptr + d[None, :] * w_0, mask=in_d, other=0.0).to(COMPUTE)
+        dy = tl.load(dy_ptr + row * dy_row + d * dy_d, mask=in_row & in_d, other=0.0).to(COMPUTE)
+        w = tl.load(w_ptr + d * w_0, mask=in_d, other=0.0).to(COMPUTE)
         # dmu_sum[...] = sum[d](dy[..., d] * w[d])
         dmu_sum += dy * w
     mu_sum = tl.sum(mu_sum, 1, keep_dims=True)
@@ -555,77 +543,68 @@ def layer_norm_backward_wide(
     mu_near = mu_sum / D
     mu_rest_sum = tl.zeros((ROWS, BLOCK), COMPUTE)
     for start in tl.range(0, D, BLOCK, num_stages=STAGES):
-        d = start + tl.arange(0, BLOCK).to(tl.int64)
-        in_d = d[None, :] < D if BLOCK > 1 else True
-        x2 = tl.load(x_ptr + b[:, None] * x_0 + d[None, :] * x_d, mask=in_b & in_d, other=0.0).to(
-            COMPUTE
-        )
+        d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        in_d = d < D if BLOCK > 1 else True
+        x2 = tl.load(x_ptr + row * x_row + d * x_d, mask=in_row & in_d, other=0.0).to(COMPUTE)
         mu_rest_sum += tl.where(in_d, x2 - mu_near, 0.0)
     mu_rest_sum = tl.sum(mu_rest_sum, 1, keep_dims=True)
     mu_rest = mu_rest_sum / D
     # mu[...] = mean[d](x[..., d])
     mu = mu_near + tl.where(tl.abs(mu_rest) < float("inf"), mu_rest, 0.0)
-    tl.store(mu_ptr + b[:, None] * mu_0, mu, mask=in_b)
+    tl.store(mu_ptr + row * mu_0, mu, mask=in_row)
     var_sum = tl.zeros((ROWS, BLOCK), COMPUTE)
     dy_rsqrt = tl.zeros((ROWS, BLOCK), COMPUTE)
     for start in tl.range(0, D, BLOCK, num_stages=STAGES):
-        d = start + tl.arange(0, BLOCK).to(tl.int64)
-        in_d = d[None, :] < D if BLOCK > 1 else True
-        x3 = tl.load(x_ptr + b[:, None] * x_0 + d[None, :] * x_d, mask=in_b & in_d, other=0.0).to(
-            COMPUTE
-        )
+        d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        in_d = d < D if BLOCK > 1 else True
+        x3 = tl.load(x_ptr + row * x_row + d * x_d, mask=in_row & in_d, other=0.0).to(COMPUTE)
         # var[...] = mean[d]((x[..., d] - mu[...]) ** 2)
         t = x3 - mu
         var_sum += tl.where(in_d, t * t, 0.0)
-        dy2 = tl.load(
-            dy_ptr + b[:, None] * dy_0 + d[None, :] * dy_d, mask=in_b & in_d, other=0.0
-        ).to(COMPUTE)
-        w2 = tl.load(w_ptr + d[None, :] * w_0, mask=in_d, other=0.0).to(COMPUTE)
+        dy2 = tl.load(dy_ptr + row * dy_row + d * dy_d, mask=in_row & in_d, other=0.0).to(COMPUTE)
+        w2 = tl.load(w_ptr + d * w_0, mask=in_d, other=0.0).to(COMPUTE)
         # dy_rsqrt[...] = sum[d](dy[..., d] * w[d] * (x[..., d] - mu[...]))
         dy_rsqrt += tl.where(in_d, dy2 * w2 * (x3 - mu), 0.0)
     var_sum = tl.sum(var_sum, 1, keep_dims=True)
     dy_rsqrt = tl.sum(dy_rsqrt, 1, keep_dims=True)
-    tl.store(var_sum_ptr + b[:, None] * var_sum_0, var_sum, mask=in_b)
-    tl.store(dy_rsqrt_ptr + b[:, None] * dy_rsqrt_0, dy_rsqrt, mask=in_b)
+    tl.store(var_sum_ptr + row * var_sum_0, var_sum, mask=in_row)
+    tl.store(dy_rsqrt_ptr + row * dy_rsqrt_0, dy_rsqrt, mask=in_row)
     var = var_sum / D
     # y_rsqrt[...] = rsqrt(var[...] + eps)
     y_rsqrt = lib.rsqrt(var + eps)
     # dvar[...] = dy_rsqrt[...] * (-0.5 * y_rsqrt[...] / (var[...] + eps))
     dvar = dy_rsqrt * (-0.5 * y_rsqrt / (var + eps))
     for start in tl.range(0, D, BLOCK, num_stages=STAGES):
-        d = start + tl.arange(0, BLOCK).to(tl.int64)
-        in_d = d[None, :] < D if BLOCK > 1 else True
-        dy3 = tl.load(
-            dy_ptr + b[:, None] * dy_0 + d[None, :] * dy_d, mask=in_b & in_d, other=0.0
-        ).to(COMPUTE)
-        w3 = tl.load(w_ptr + d[None, :] * w_0, mask=in_d, other=0.0).to(COMPUTE)
-        x4 = tl.load(x_ptr + b[:, None] * x_0 + d[None, :] * x_d, mask=in_b & in_d, other=0.0).to(
-            COMPUTE
-        )
+        d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        in_d = d < D if BLOCK > 1 else True
+        dy3 = tl.load(dy_ptr + row * dy_row + d * dy_d, mask=in_row & in_d, other=0.0).to(COMPUTE)
+        w3 = tl.load(w_ptr + d * w_0, mask=in_d, other=0.0).to(COMPUTE)
+        x4 = tl.load(x_ptr + row * x_row + d * x_d, mask=in_row & in_d, other=0.0).to(COMPUTE)
         # dx[..., d] = dy[..., d] * w[d] * y_rsqrt[...] + dvar[...] / D * (2.0 *
         #     (x[..., d] - mu[...])) - dmu_sum[...] * y_rsqrt[...] / D
         dx = dy3 * w3 * y_rsqrt + dvar / D * (2.0 * (x4 - mu)) - dmu_sum * y_rsqrt / D
-        tl.store(dx_ptr + b[:, None] * dx_0 + d[None, :] * dx_d, dx, mask=in_b & in_d)
+        tl.store(dx_ptr + row * dx_row + d * dx_d, dx, mask=in_row & in_d)
 
 
 @triton.jit
 def layer_norm_backward_columns(
     var_sum_ptr, dy_ptr, x_ptr, mu_ptr, dy_rsqrt_ptr, dw_sum_parts_ptr, db_sum_parts_ptr,
-    deps_sum_parts_ptr, eps, D, batch, var_sum_0, dy_0, dy_d, x_0, x_d, mu_0, dy_rsqrt_0,
-    dw_sum_parts_0, dw_sum_parts_1, db_sum_parts_0, db_sum_parts_1, deps_sum_parts_0,
+    deps_sum_parts_ptr, eps, batch, D, var_sum_0, dy_row, dy_d, x_row, x_d, mu_0,
+    dy_rsqrt_0, dw_sum_parts_0, dw_sum_parts_1, db_sum_parts_0, db_sum_parts_1,
+    deps_sum_parts_0,
     COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
-    """BLOCK d a program of each part, ROWS b a turn of its loop."""
+    """Each program takes BLOCK d of one part, and loops over rows, ROWS at a time."""
     # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
-    D, dy_0 = D // VEC * VEC, dy_0 // VEC * VEC
-    x_0, dw_sum_parts_0 = x_0 // VEC * VEC, dw_sum_parts_0 // VEC * VEC
+    D, dy_row = D // VEC * VEC, dy_row // VEC * VEC
+    x_row, dw_sum_parts_0 = x_row // VEC * VEC, dw_sum_parts_0 // VEC * VEC
     db_sum_parts_0 = db_sum_parts_0 // VEC * VEC
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
     d_tiles = tl.maximum(tl.cdiv(D, BLOCK), 1)
-    first_d = (tl.program_id(0) % d_tiles) * BLOCK
-    d = first_d + tl.arange(0, BLOCK).to(tl.int64)
-    in_d = d[None, :] < D if BLOCK > 1 else True
+    first_d = (tl.program_id(0) % d_tiles).to(tl.int64) * BLOCK
+    d = first_d + tl.arange(0, BLOCK)[None, :]
+    in_d = d < D if BLOCK > 1 else True
     program = tl.program_id(0) // d_tiles
     part = program.to(tl.int64)
     dw_sum = tl.zeros((ROWS, BLOCK), COMPUTE)
@@ -635,36 +614,28 @@ def layer_norm_backward_columns(
     first = part.to(tl.int32) * chunk
     stop = tl.minimum(batch, first + chunk)
     for start in tl.range(first, stop, ROWS, num_stages=STAGES):
-        b = start + tl.arange(0, ROWS).to(tl.int64)
-        in_b = b[:, None] < stop if ROWS > 1 else True
-        var_sum = tl.load(var_sum_ptr + b[:, None] * var_sum_0, mask=in_b)
+        row = start + tl.arange(0, ROWS)[:, None].to(tl.int64)
+        in_row = row < stop if ROWS > 1 else True
+        var_sum = tl.load(var_sum_ptr + row * var_sum_0, mask=in_row)
         # var[...] = mean[d]((x[..., d] - mu[...]) ** 2)
         var = var_sum / D
         # y_rsqrt[...] = rsqrt(var[...] + eps)
         y_rsqrt = lib.rsqrt(var + eps)
-        dy = tl.load(
-            dy_ptr + b[:, None] * dy_0 + d[None, :] * dy_d, mask=in_b & in_d, other=0.0
-        ).to(COMPUTE)
-        x = tl.load(x_ptr + b[:, None] * x_0 + d[None, :] * x_d, mask=in_b & in_d, other=0.0).to(
-            COMPUTE
-        )
-        mu = tl.load(mu_ptr + b[:, None] * mu_0, mask=in_b)
+        dy = tl.load(dy_ptr + row * dy_row + d * dy_d, mask=in_row & in_d, other=0.0).to(COMPUTE)
+        x = tl.load(x_ptr + row * x_row + d * x_d, mask=in_row & in_d, other=0.0).to(COMPUTE)
+        mu = tl.load(mu_ptr + row * mu_0, mask=in_row)
         # dw[d] = sum[...](dy[..., d] * ((x[..., d] - mu[...]) * y_rsqrt[...]))
-        dw_sum += tl.where(in_b, dy * ((x - mu) * y_rsqrt), 0.0)
+        dw_sum += tl.where(in_row, dy * ((x - mu) * y_rsqrt), 0.0)
         # db[d] = sum[...](dy[..., d])
         db_sum += dy
-        dy_rsqrt = tl.load(dy_rsqrt_ptr + b[:, None] * dy_rsqrt_0, mask=in_b)
+        dy_rsqrt = tl.load(dy_rsqrt_ptr + row * dy_rsqrt_0, mask=in_row)
         # deps = sum[...](dy_rsqrt[...] * (-0.5 * y_rsqrt[...]) / (var[...] + eps))
-        deps_sum += tl.where(in_b, dy_rsqrt * (-0.5 * y_rsqrt) / (var + eps), 0.0)
+        deps_sum += tl.where(in_row, dy_rsqrt * (-0.5 * y_rsqrt) / (var + eps), 0.0)
     dw_sum = tl.sum(dw_sum, 0, keep_dims=True)
     db_sum = tl.sum(db_sum, 0, keep_dims=True)
     deps_sum = tl.sum(deps_sum)
-    tl.store(
-        dw_sum_parts_ptr + part * dw_sum_parts_0 + d[None, :] * dw_sum_parts_1, dw_sum, mask=in_d
-    )
-    tl.store(
-        db_sum_parts_ptr + part * db_sum_parts_0 + d[None, :] * db_sum_parts_1, db_sum, mask=in_d
-    )
+    tl.store(dw_sum_parts_ptr + part * dw_sum_parts_0 + d * dw_sum_parts_1, dw_sum, mask=in_d)
+    tl.store(db_sum_parts_ptr + part * db_sum_parts_0 + d * db_sum_parts_1, db_sum, mask=in_d)
     tl.store(deps_sum_parts_ptr + part * deps_sum_parts_0, deps_sum, mask=first_d == 0)
 
 
@@ -716,7 +687,7 @@ def launch_layer_norm_backward(x, w, dy, dx, dw, db, deps, eps) -> None:
         deps_sum_parts = torch.empty((PARTS,), dtype=compute, device=x.device)
         grid = (PARTS,)
         layer_norm_backward_rows[grid](
-            x, dy, w, dx, dw_sum_parts, db_sum_parts, deps_sum_parts, eps, D, batch, *x.stride(),
+            x, dy, w, dx, dw_sum_parts, db_sum_parts, deps_sum_parts, eps, batch, D, *x.stride(),
             *dy.stride(), w.stride(0), *dx.stride(), *dw_sum_parts.stride(), *db_sum_parts.stride(),
             deps_sum_parts.stride(0),
             EVEN=D == config["WIDTH"], EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
@@ -739,7 +710,7 @@ def launch_layer_norm_backward(x, w, dy, dx, dw, db, deps, eps) -> None:
         dy_rsqrt = torch.empty((batch,), dtype=compute, device=x.device)
         grid = (lib.cdiv(batch, config["ROWS"]),)
         layer_norm_backward_wide[grid](
-            x, dy, w, mu, var_sum, dy_rsqrt, dx, eps, D, batch, *x.stride(), *dy.stride(),
+            x, dy, w, mu, var_sum, dy_rsqrt, dx, eps, batch, D, *x.stride(), *dy.stride(),
             w.stride(0), mu.stride(0), var_sum.stride(0), dy_rsqrt.stride(0), *dx.stride(),
             EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
             VEC=lib.vec(D, x.stride(0), dy.stride(0), dx.stride(0)), **constants,
@@ -747,7 +718,7 @@ def launch_layer_norm_backward(x, w, dy, dx, dw, db, deps, eps) -> None:
         )  # fmt: skip
         grid = (PARTS * max(1, lib.cdiv(D, config["BLOCK"])),)
         layer_norm_backward_columns[grid](
-            var_sum, dy, x, mu, dy_rsqrt, dw_sum_parts, db_sum_parts, deps_sum_parts, eps, D, batch,
+            var_sum, dy, x, mu, dy_rsqrt, dw_sum_parts, db_sum_parts, deps_sum_parts, eps, batch, D,
             var_sum.stride(0), *dy.stride(), *x.stride(), mu.stride(0), dy_rsqrt.stride(0),
             *dw_sum_parts.stride(), *db_sum_parts.stride(), deps_sum_parts.stride(0),
             EPS_IS_TENSOR=isinstance(eps, torch.Tensor),

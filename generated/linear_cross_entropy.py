@@ -27,7 +27,7 @@ def linear_cross_entropy_forward_part(
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     PARTS: tl.constexpr,
 ):  # fmt: skip
-    """BLOCK_M m a program of each part, BLOCK_N v a turn of its loop."""
+    """Each program takes BLOCK_M m of one part, and loops over v, BLOCK_N at a time."""
     m_tiles = tl.cdiv(M, BLOCK_M)
     first_m = (tl.program_id(0) % m_tiles) * BLOCK_M
     m = first_m + tl.arange(0, BLOCK_M).to(tl.int64)
@@ -82,26 +82,27 @@ def linear_cross_entropy_forward_merge(
     EVEN: tl.constexpr, ignore: tl.constexpr, VEC: tl.constexpr, BLOCK_P: tl.constexpr,
     PARTS: tl.constexpr,
 ):  # fmt: skip
-    """A program of each m, all part at once."""
+    """Each program holds one m, all part at once."""
     # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     a_parts_1, lse_sum_terms_parts_1 = a_parts_1 // VEC * VEC, lse_sum_terms_parts_1 // VEC * VEC
     hit_parts_1 = hit_parts_1 // VEC * VEC
     m = tl.program_id(0).to(tl.int64)
     part = tl.arange(0, BLOCK_P).to(tl.int64)
-    in_part = part[:, None] < (BLOCK_P if EVEN else PARTS)
     a_parts = tl.load(
-        a_parts_ptr + part[:, None] * a_parts_0 + m * a_parts_1, mask=in_part, other=float("-inf")
+        a_parts_ptr + part[:, None] * a_parts_0 + m * a_parts_1,
+        mask=part[:, None] < PARTS,
+        other=float("-inf"),
     )
     # a[m] = max[v](z[m, v])
     a = tl.reduce(a_parts, None, lib.nan_max)
     lse_sum_terms_parts = tl.load(
         lse_sum_terms_parts_ptr + part[:, None] * lse_sum_terms_parts_0 + m * lse_sum_terms_parts_1,
-        mask=in_part,
+        mask=part[:, None] < PARTS,
         other=0.0,
     )
     lse_sum_terms = tl.sum(
         tl.where(
-            in_part,
+            part[:, None] < PARTS,
             tl.where(a_parts == float("-inf"), 0.0, lib.exp(a_parts - a)) * lse_sum_terms_parts,
             0.0,
         )
@@ -109,7 +110,9 @@ def linear_cross_entropy_forward_merge(
     # lse_sum[m] = sum[v](exp(z[m, v] - a[m]))
     lse_sum = tl.where(a == float("-inf"), float("nan"), lse_sum_terms)
     hit_parts = tl.load(
-        hit_parts_ptr + part[:, None] * hit_parts_0 + m * hit_parts_1, mask=in_part, other=0.0
+        hit_parts_ptr + part[:, None] * hit_parts_0 + m * hit_parts_1,
+        mask=part[:, None] < PARTS,
+        other=0.0,
     )
     # hit[m] = sum[v](where(v == target[m], z[m, v], 0))
     hit = tl.sum(hit_parts)
@@ -130,7 +133,7 @@ def linear_cross_entropy_forward_tiles(
     ignore: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
 ):  # fmt: skip
-    """BLOCK_M m a program, BLOCK_N v a turn of its loop."""
+    """Each program takes BLOCK_M m, and loops over v, BLOCK_N at a time."""
     first_m = tl.program_id(0) * BLOCK_M
     m = first_m + tl.arange(0, BLOCK_M).to(tl.int64)
     a = tl.full((BLOCK_M, 1), float("-inf"), tl.float32)
@@ -176,7 +179,7 @@ def linear_cross_entropy_forward_rows(
     ignore: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
 ):  # fmt: skip
-    """BLOCK_M m a program, BLOCK_N v a turn of its loop."""
+    """Each program takes BLOCK_M m, and loops over v, BLOCK_N at a time."""
     first_m = tl.program_id(0) * BLOCK_M
     m = first_m + tl.arange(0, BLOCK_M).to(tl.int64)
     a = tl.full((BLOCK_M, 1), float("-inf"), tl.float32)

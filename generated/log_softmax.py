@@ -21,25 +21,29 @@ from tritongen import lib, runtime
 
 @triton.jit
 def log_softmax_rows(
-    x_ptr, y_ptr, rows, D, x_row, x_col, y_row, y_col,
-    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    x_ptr, y_ptr, batch, D, x_row, x_d, y_row, y_d,
+    EVEN: tl.constexpr, COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Each program holds ROWS whole rows in registers, and reads every element once."""
+    """Each program holds ROWS rows, all d at once."""
     # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     D, x_row = D // VEC * VEC, x_row // VEC * VEC
     y_row = y_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
-    inside = (row < rows) & (col < D)
-    x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=float("-inf")).to(COMPUTE)
+    in_row = row < batch if ROWS > 1 else True
+    d = tl.arange(0, BLOCK)[None, :].to(tl.int64)
+    in_d = d < (BLOCK if EVEN else D)
+    x = tl.load(x_ptr + row * x_row + d * x_d, mask=in_row & in_d, other=float("-inf")).to(COMPUTE)
     # m[...] = max[d](x[..., d])
     m = tl.reduce(x, 1, lib.nan_max, keep_dims=True)
     # z[..., d] = x[..., d] - m[...]
     z = x - m
-    log_y_sum = tl.log(tl.sum(lib.exp(z), 1, keep_dims=True))
+    # y_sum[...] = sum[d](exp(z[..., d]))
+    y_sum = tl.sum(lib.exp(z), 1, keep_dims=True)
+    log_y_sum = tl.log(y_sum)
     # y[..., d] = z[..., d] - log(sum[k](exp(z[..., k])))
     y = z - log_y_sum
-    tl.store(y_ptr + row * y_row + col * y_col, y, mask=inside)
+    tl.store(y_ptr + row * y_row + d * y_d, y, mask=in_row & in_d)
 
 
 @triton.jit
@@ -276,7 +280,8 @@ def launch_log_softmax(x, y) -> None:
                 **config,
             )  # fmt: skip
     elif variant in ("strided", "rows"):
-        log_softmax_rows[(lib.cdiv(batch, ROWS),)](*arguments, **constants, **config)
+        grid = (lib.cdiv(batch, ROWS),)
+        log_softmax_rows[grid](*arguments, EVEN=D == BLOCK, **constants, **config)
     else:
         log_softmax_loop[(lib.cdiv(batch, ROWS),)](*arguments, **constants, **config)
 
@@ -350,32 +355,33 @@ def log_softmax(x: torch.Tensor) -> torch.Tensor:
 
 @triton.jit
 def log_softmax_backward_rows(
-    x_ptr, dy_ptr, dx_ptr, rows, D, x_row, x_col, dy_row, dy_col, dx_row, dx_col,
-    COMPUTE: tl.constexpr, HALF: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
+    x_ptr, dy_ptr, dx_ptr, batch, D, x_row, x_d, dy_row, dy_d, dx_row, dx_d,
+    EVEN: tl.constexpr, COMPUTE: tl.constexpr, HALF: tl.constexpr, VEC: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Each program holds ROWS whole rows in registers, and reads every element once."""
+    """Each program holds ROWS rows, all d at once."""
     # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     D, x_row = D // VEC * VEC, x_row // VEC * VEC
     dy_row, dx_row = dy_row // VEC * VEC, dx_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
-    inside = (row < rows) & (col < D)
-    x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=float("-inf")).to(COMPUTE)
+    in_row = row < batch if ROWS > 1 else True
+    d = tl.arange(0, BLOCK)[None, :].to(tl.int64)
+    in_d = d < (BLOCK if EVEN else D)
+    x = tl.load(x_ptr + row * x_row + d * x_d, mask=in_row & in_d, other=float("-inf")).to(COMPUTE)
     # m[...] = max[d](x[..., d])
     m = tl.reduce(x, 1, lib.nan_max, keep_dims=True)
     # z[..., d] = x[..., d] - m[...]
     z = x - m
     # y_sum[...] = sum[k](exp(z[..., k]))
     y_sum = tl.sum(lib.exp(z, HALF), 1, keep_dims=True)
-    dy = tl.load(dy_ptr + row * dy_row + col * dy_col, mask=inside, other=0.0).to(COMPUTE)
+    dy = tl.load(dy_ptr + row * dy_row + d * dy_d, mask=in_row & in_d, other=0.0).to(COMPUTE)
     # dy_log_sum[...] = sum[d](dy[..., d])
     dy_log_sum = tl.sum(dy, 1, keep_dims=True)
     # dy_sum[...] = -(dy_log_sum[...] / y_sum[...])
     dy_sum = -(dy_log_sum / y_sum)
     # dx[..., d] = dy[..., d] + dy_sum[...] * exp(z[..., d])
     dx = dy + dy_sum * lib.exp(z, HALF)
-    tl.store(dx_ptr + row * dx_row + col * dx_col, dx, mask=inside)
+    tl.store(dx_ptr + row * dx_row + d * dx_d, dx, mask=in_row & in_d)
 
 
 @triton.jit
@@ -659,7 +665,9 @@ def launch_log_softmax_backward(x, dy, dx) -> None:
             )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(batch, ROWS),)
-        log_softmax_backward_rows[grid](*arguments, **constants, **config)
+        log_softmax_backward_rows[grid](
+            *arguments, EVEN=D == BLOCK, **constants, **config,
+        )  # fmt: skip
     else:
         grid = (lib.cdiv(batch, ROWS),)
         log_softmax_backward_loop[grid](*arguments, **constants, **config)

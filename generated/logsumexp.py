@@ -22,23 +22,27 @@ from tritongen import lib, runtime
 
 @triton.jit
 def logsumexp_rows(
-    x_ptr, y_ptr, rows, D, x_row, x_col, y_row,
-    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    x_ptr, y_ptr, batch, D, x_row, x_d, y_0,
+    EVEN: tl.constexpr, COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Each program holds ROWS whole rows in registers, and reads every element once."""
+    """Each program holds ROWS rows, all d at once."""
     # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     D, x_row = D // VEC * VEC, x_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
-    inside = (row < rows) & (col < D)
-    x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=float("-inf")).to(COMPUTE)
+    in_row = row < batch if ROWS > 1 else True
+    d = tl.arange(0, BLOCK)[None, :].to(tl.int64)
+    in_d = d < (BLOCK if EVEN else D)
+    x = tl.load(x_ptr + row * x_row + d * x_d, mask=in_row & in_d, other=float("-inf")).to(COMPUTE)
     # m[...] = max[d](x[..., d])
     m = tl.reduce(x, 1, lib.nan_max, keep_dims=True)
     # shift[...] = detach(where(isfinite(m[...]), m[...], 0.0))
     shift = tl.where(tl.abs(m) < float("inf"), m, 0.0)
+    # y_sum[...] = sum[d](exp(x[..., d] - shift[...]))
+    y_sum = tl.sum(tl.where(in_d, lib.exp(x - shift), 0.0), 1, keep_dims=True)
     # y[...] = shift[...] + log(sum[d](exp(x[..., d] - shift[...])))
-    y = shift + tl.log(tl.sum(tl.where(inside, lib.exp(x - shift), 0.0), 1, keep_dims=True))
-    tl.store(y_ptr + row * y_row, y, mask=row < rows)
+    y = shift + tl.log(y_sum)
+    tl.store(y_ptr + row * y_0, y, mask=in_row)
 
 
 @triton.jit
@@ -145,7 +149,6 @@ def launch_logsumexp(x, y) -> None:
     D = x.shape[-1]
     batch = math.prod(y.shape)
     x = lib.reshaped(x, batch, D)
-    y = y.view(batch)
     in_f64 = x.dtype == torch.float64
     variant, config = choose_logsumexp(
         rows=batch, cols=D, strided=0 < x.stride(0) < x.stride(1),
@@ -155,26 +158,35 @@ def launch_logsumexp(x, y) -> None:
     ROWS = config["ROWS"]
     compute = torch.float64 if in_f64 else torch.float32
     COMPUTE = tl.float64 if in_f64 else tl.float32
-    arguments = (x, y, batch, D, *x.stride(), y.stride(0))
     constants = dict(COMPUTE=COMPUTE, VEC=lib.vec(D, x.stride(0)), enable_fp_fusion=True)
     if variant == "split":
         PARTS, MERGE = config["PARTS"], config["MERGE"]
+        y = y.view(batch)
         m_part = torch.empty((batch, PARTS), dtype=compute, device=x.device)
         y_sum_part = torch.empty((batch, PARTS), dtype=compute, device=x.device)
         grid = (lib.cdiv(batch, ROWS), PARTS)
         logsumexp_loop[grid](
-            *arguments, **constants, PASS=1, m_part_ptr=m_part, y_sum_part_ptr=y_sum_part,
+            x, y, batch, D, *x.stride(), y.stride(0),
+            **constants, PASS=1, m_part_ptr=m_part, y_sum_part_ptr=y_sum_part,
             **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(batch, MERGE),)
         logsumexp_loop[grid](
-            *arguments, **constants, PASS=2, m_part_ptr=m_part, y_sum_part_ptr=y_sum_part,
+            x, y, batch, D, *x.stride(), y.stride(0),
+            **constants, PASS=2, m_part_ptr=m_part, y_sum_part_ptr=y_sum_part,
             **dict(lib.config_without(config, "MERGE"), ROWS=MERGE, PARTS_POW2=PARTS),
         )  # fmt: skip
     elif variant in ("strided", "rows"):
-        logsumexp_rows[(lib.cdiv(batch, ROWS),)](*arguments, **constants, **config)
+        y = y.view(batch)
+        grid = (lib.cdiv(batch, ROWS),)
+        logsumexp_rows[grid](
+            x, y, batch, D, *x.stride(), y.stride(0),
+            EVEN=D == config["BLOCK"], **constants, **config,
+        )  # fmt: skip
     else:
-        logsumexp_loop[(lib.cdiv(batch, ROWS),)](*arguments, **constants, **config)
+        y = y.view(batch)
+        grid = (lib.cdiv(batch, ROWS),)
+        logsumexp_loop[grid](x, y, batch, D, *x.stride(), y.stride(0), **constants, **config)
 
 
 def allocate_logsumexp(x: torch.Tensor) -> torch.Tensor:
@@ -244,30 +256,31 @@ def logsumexp(x: torch.Tensor) -> torch.Tensor:
 
 @triton.jit
 def logsumexp_backward_rows(
-    x_ptr, dy_ptr, dx_ptr, rows, D, x_row, x_col, dy_row, dx_row, dx_col,
-    COMPUTE: tl.constexpr, HALF: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
+    x_ptr, dy_ptr, dx_ptr, batch, D, x_row, x_d, dy_0, dx_row, dx_d,
+    EVEN: tl.constexpr, COMPUTE: tl.constexpr, HALF: tl.constexpr, VEC: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Each program holds ROWS whole rows in registers, and reads every element once."""
+    """Each program holds ROWS rows, all d at once."""
     # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     D, x_row = D // VEC * VEC, x_row // VEC * VEC
     dx_row = dx_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
-    inside = (row < rows) & (col < D)
-    x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=float("-inf")).to(COMPUTE)
+    in_row = row < batch if ROWS > 1 else True
+    d = tl.arange(0, BLOCK)[None, :].to(tl.int64)
+    in_d = d < (BLOCK if EVEN else D)
+    x = tl.load(x_ptr + row * x_row + d * x_d, mask=in_row & in_d, other=float("-inf")).to(COMPUTE)
     # m[...] = max[d](x[..., d])
     m = tl.reduce(x, 1, lib.nan_max, keep_dims=True)
     # shift[...] = detach(where(isfinite(m[...]), m[...], 0.0))
     shift = tl.where(tl.abs(m) < float("inf"), m, 0.0)
     # y_sum[...] = sum[d](exp(x[..., d] - shift[...]))
-    y_sum = tl.sum(tl.where(inside, lib.exp(x - shift, HALF), 0.0), 1, keep_dims=True)
-    dy = tl.load(dy_ptr + row * dy_row, mask=row < rows).to(COMPUTE)
+    y_sum = tl.sum(tl.where(in_d, lib.exp(x - shift, HALF), 0.0), 1, keep_dims=True)
+    dy = tl.load(dy_ptr + row * dy_0, mask=in_row).to(COMPUTE)
     # dy_sum[...] = dy[...] / y_sum[...]
     dy_sum = dy / y_sum
     # dx[..., d] = dy_sum[...] * exp(x[..., d] - shift[...])
     dx = dy_sum * lib.exp(x - shift, HALF)
-    tl.store(dx_ptr + row * dx_row + col * dx_col, dx, mask=inside)
+    tl.store(dx_ptr + row * dx_row + d * dx_d, dx, mask=in_row & in_d)
 
 
 @triton.jit
@@ -467,7 +480,6 @@ def launch_logsumexp_backward(x, dy, dx) -> None:
     D = x.shape[-1]
     batch = math.prod(dx.shape[:-1])
     x = lib.reshaped(x, batch, D)
-    dy = lib.reshaped(dy, batch)
     dx = dx.view(batch, D)
     in_f64 = torch.float64 in (x.dtype, dy.dtype)
     variant, config = choose_logsumexp_backward(
@@ -478,12 +490,12 @@ def launch_logsumexp_backward(x, dy, dx) -> None:
     BLOCK, ROWS = config["BLOCK"], config["ROWS"]
     compute = torch.float64 if in_f64 else torch.float32
     COMPUTE = tl.float64 if in_f64 else tl.float32
-    arguments = (x, dy, dx, batch, D, *x.stride(), dy.stride(0), *dx.stride())
     constants = dict(
         COMPUTE=COMPUTE, HALF=x.element_size() == 2, VEC=lib.vec(D, x.stride(0), dx.stride(0)),
         enable_fp_fusion=True,
     )  # fmt: skip
     if variant == "two_pass":
+        dy = lib.reshaped(dy, batch)
         m_part = torch.empty((batch, lib.cdiv(D, BLOCK)), dtype=compute, device=x.device)
         y_sum_part = torch.empty((batch, lib.cdiv(D, BLOCK)), dtype=compute, device=x.device)
         tickets = torch.zeros((1 + lib.cdiv(batch, ROWS),), dtype=torch.int32, device=x.device)
@@ -495,20 +507,29 @@ def launch_logsumexp_backward(x, dy, dx) -> None:
         )  # fmt: skip
     elif variant == "split":
         PARTS = config["PARTS"]
+        dy = lib.reshaped(dy, batch)
         m_part = torch.empty((batch, PARTS), dtype=compute, device=x.device)
         y_sum_part = torch.empty((batch, PARTS), dtype=compute, device=x.device)
         grid = (lib.cdiv(batch, ROWS), PARTS)
         for PASS in (1, 2):
             logsumexp_backward_loop[grid](
-                *arguments, **constants, PASS=PASS, m_part_ptr=m_part, y_sum_part_ptr=y_sum_part,
-                **config,
+                x, dy, dx, batch, D, *x.stride(), dy.stride(0), *dx.stride(),
+                **constants, PASS=PASS, m_part_ptr=m_part, y_sum_part_ptr=y_sum_part, **config,
             )  # fmt: skip
     elif variant in ("strided", "rows"):
+        dy = lib.reshaped(dy, batch)
         grid = (lib.cdiv(batch, ROWS),)
-        logsumexp_backward_rows[grid](*arguments, **constants, **config)
+        logsumexp_backward_rows[grid](
+            x, dy, dx, batch, D, *x.stride(), dy.stride(0), *dx.stride(),
+            EVEN=D == BLOCK, **constants, **config,
+        )  # fmt: skip
     else:
+        dy = lib.reshaped(dy, batch)
         grid = (lib.cdiv(batch, ROWS),)
-        logsumexp_backward_loop[grid](*arguments, **constants, **config)
+        logsumexp_backward_loop[grid](
+            x, dy, dx, batch, D, *x.stride(), dy.stride(0), *dx.stride(),
+            **constants, **config,
+        )  # fmt: skip
 
 
 def allocate_logsumexp_backward(x: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:

@@ -22,19 +22,20 @@ from tritongen import lib, runtime
 
 @triton.jit
 def nearest_centre_norm_rows(
-    c_ptr, norm_ptr, K, D, c_row, c_col, norm_row,
-    VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    c_ptr, norm_ptr, K, D, c_k, c_d, norm_0,
+    EVEN: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Each program holds ROWS whole rows in registers, and reads every element once."""
+    """Each program holds ROWS k, all d at once."""
     # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
-    D, c_row = D // VEC * VEC, c_row // VEC * VEC
-    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
-    inside = (row < K) & (col < D)
-    c = tl.load(c_ptr + row * c_row + col * c_col, mask=inside, other=0.0).to(tl.float32)
+    D, c_k = D // VEC * VEC, c_k // VEC * VEC
+    k = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    in_k = k < K if ROWS > 1 else True
+    d = tl.arange(0, BLOCK)[None, :].to(tl.int64)
+    in_d = d < (BLOCK if EVEN else D)
+    c = tl.load(c_ptr + k * c_k + d * c_d, mask=in_k & in_d, other=0.0).to(tl.float32)
     # norm[k] = sum[d](c[k, d] ** 2)
     norm = tl.sum(c * c, 1, keep_dims=True)
-    tl.store(norm_ptr + row * norm_row, norm, mask=row < K)
+    tl.store(norm_ptr + k * norm_0, norm, mask=in_k)
 
 
 @triton.jit
@@ -77,19 +78,20 @@ def nearest_centre_norm_loop(
 
 @triton.jit
 def nearest_centre_distance_sum_rows(
-    x_ptr, distance_sum_ptr, N, D, x_row, x_col, distance_sum_row,
-    VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    x_ptr, distance_sum_ptr, N, D, x_n, x_d, distance_sum_0,
+    EVEN: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Each program holds ROWS whole rows in registers, and reads every element once."""
+    """Each program holds ROWS n, all d at once."""
     # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
-    D, x_row = D // VEC * VEC, x_row // VEC * VEC
-    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
-    inside = (row < N) & (col < D)
-    x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=0.0).to(tl.float32)
+    D, x_n = D // VEC * VEC, x_n // VEC * VEC
+    n = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    in_n = n < N if ROWS > 1 else True
+    d = tl.arange(0, BLOCK)[None, :].to(tl.int64)
+    in_d = d < (BLOCK if EVEN else D)
+    x = tl.load(x_ptr + n * x_n + d * x_d, mask=in_n & in_d, other=0.0).to(tl.float32)
     # distance_sum[n] = sum[d](x[n, d] ** 2)
     distance_sum = tl.sum(x * x, 1, keep_dims=True)
-    tl.store(distance_sum_ptr + row * distance_sum_row, distance_sum, mask=row < N)
+    tl.store(distance_sum_ptr + n * distance_sum_0, distance_sum, mask=in_n)
 
 
 @triton.jit
@@ -138,7 +140,7 @@ def nearest_centre_centre_tiles(
     centre_0, distance_sum_0, distance_0,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
-    """BLOCK_M n a program, BLOCK_N k a turn of its loop."""
+    """Each program takes BLOCK_M n, and loops over k, BLOCK_N at a time."""
     first_n = tl.program_id(0) * BLOCK_M
     n = first_n + tl.arange(0, BLOCK_M).to(tl.int64)
     distance_min = tl.full((BLOCK_M, 1), float("inf"), tl.float32)
@@ -175,7 +177,7 @@ def nearest_centre_centre_rows(
     c_0, c_1, norm_0, centre_0, distance_sum_0, distance_0,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
-    """BLOCK_M n a program, BLOCK_N k a turn of its loop."""
+    """Each program takes BLOCK_M n, and loops over k, BLOCK_N at a time."""
     first_n = tl.program_id(0) * BLOCK_M
     n = first_n + tl.arange(0, BLOCK_M).to(tl.int64)
     distance_min = tl.full((BLOCK_M, 1), float("inf"), tl.float32)
@@ -291,7 +293,9 @@ def launch_nearest_centre_norm(x, c, norm) -> None:
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(K, ROWS),)
-        nearest_centre_norm_rows[grid](*arguments, **constants, **config)
+        nearest_centre_norm_rows[grid](
+            *arguments, EVEN=D == config["BLOCK"], **constants, **config,
+        )  # fmt: skip
     else:
         grid = (lib.cdiv(K, ROWS),)
         nearest_centre_norm_loop[grid](*arguments, **constants, **config)
@@ -325,7 +329,9 @@ def launch_nearest_centre_distance_sum(x, distance_sum) -> None:
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(N, ROWS),)
-        nearest_centre_distance_sum_rows[grid](*arguments, **constants, **config)
+        nearest_centre_distance_sum_rows[grid](
+            *arguments, EVEN=D == config["BLOCK"], **constants, **config,
+        )  # fmt: skip
     else:
         grid = (lib.cdiv(N, ROWS),)
         nearest_centre_distance_sum_loop[grid](*arguments, **constants, **config)
@@ -451,22 +457,23 @@ def nearest_centre(x: torch.Tensor, c: torch.Tensor) -> tuple[torch.Tensor, torc
 
 @triton.jit
 def nearest_centre_backward_dnorm_rows(
-    centre_ptr, ddistance_ptr, dnorm_ptr, K, N, centre_col, ddistance_col, dnorm_row,
-    VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    centre_ptr, ddistance_ptr, dnorm_ptr, K, N, centre_0, ddistance_0, dnorm_0,
+    EVEN: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Each program holds ROWS whole rows in registers, and reads every element once."""
+    """Each program holds ROWS k, all n at once."""
     # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     N = N // VEC * VEC
-    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
-    inside = (row < K) & (col < N)
-    centre = tl.load(centre_ptr + col * centre_col, mask=col < N)
-    ddistance = tl.load(ddistance_ptr + col * ddistance_col, mask=col < N).to(tl.float32)
+    k = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    in_k = k < K if ROWS > 1 else True
+    n = tl.arange(0, BLOCK)[None, :].to(tl.int64)
+    in_n = n < (BLOCK if EVEN else N)
+    centre = tl.load(centre_ptr + n * centre_0, mask=in_n)
+    ddistance = tl.load(ddistance_ptr + n * ddistance_0, mask=in_n).to(tl.float32)
     # dfar[n, k < K] = where(k == centre[n], ddistance_min[n], 0.0)
-    dfar = tl.where(row == centre, ddistance, 0.0)
+    dfar = tl.where(k == centre, ddistance, 0.0)
     # dnorm[k] = sum[n](dfar[n, k])
-    dnorm = tl.sum(tl.where(inside, dfar, 0.0), 1, keep_dims=True)
-    tl.store(dnorm_ptr + row * dnorm_row, dnorm, mask=row < K)
+    dnorm = tl.sum(tl.where(in_n, dfar, 0.0), 1, keep_dims=True)
+    tl.store(dnorm_ptr + k * dnorm_0, dnorm, mask=in_k)
 
 
 @triton.jit
@@ -666,7 +673,9 @@ def launch_nearest_centre_backward_dnorm(x, c, centre, ddistance, dnorm) -> None
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(K, ROWS),)
-        nearest_centre_backward_dnorm_rows[grid](*arguments, **constants, **config)
+        nearest_centre_backward_dnorm_rows[grid](
+            *arguments, EVEN=N == config["BLOCK"], **constants, **config,
+        )  # fmt: skip
     else:
         grid = (lib.cdiv(K, ROWS),)
         nearest_centre_backward_dnorm_loop[grid](*arguments, **constants, **config)

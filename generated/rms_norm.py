@@ -20,26 +20,28 @@ from tritongen import lib, runtime
 
 @triton.jit
 def rms_norm_rows(
-    x_ptr, gain_ptr, y_ptr, eps, rows, D, x_row, x_col, gain_col, y_row, y_col,
-    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
-    ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    x_ptr, gain_ptr, y_ptr, eps, batch, D, x_row, x_d, gain_0, y_row, y_d,
+    EVEN: tl.constexpr, COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr,
+    VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Each program holds ROWS whole rows in registers, and reads every element once."""
+    """Each program holds ROWS rows, all d at once."""
     # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     D, x_row = D // VEC * VEC, x_row // VEC * VEC
     y_row = y_row // VEC * VEC
-    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
-    inside = (row < rows) & (col < D)
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
-    x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=0.0).to(COMPUTE)
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    in_row = row < batch if ROWS > 1 else True
+    d = tl.arange(0, BLOCK)[None, :].to(tl.int64)
+    in_d = d < (BLOCK if EVEN else D)
+    x = tl.load(x_ptr + row * x_row + d * x_d, mask=in_row & in_d, other=0.0).to(COMPUTE)
     # ms[...] = mean[d](x[..., d] ** 2)
-    ms = tl.sum(x * x, 1, keep_dims=True) / D
+    ms_sum = tl.sum(x * x, 1, keep_dims=True)
+    ms = ms_sum / D
     rsqrt_ms = lib.rsqrt(ms + eps)
-    gain = tl.load(gain_ptr + col * gain_col, mask=col < D, other=0.0).to(COMPUTE)
+    gain = tl.load(gain_ptr + d * gain_0, mask=in_d, other=0.0).to(COMPUTE)
     # y[..., d] = x[..., d] * rsqrt(ms[...] + eps) * gain[d]
     y = x * rsqrt_ms * gain
-    tl.store(y_ptr + row * y_row + col * y_col, y, mask=inside)
+    tl.store(y_ptr + row * y_row + d * y_d, y, mask=in_row & in_d)
 
 
 @triton.jit
@@ -269,7 +271,8 @@ def launch_rms_norm(x, gain, y, eps) -> None:
                 *arguments, **constants, PASS=PASS, ms_sum_part_ptr=ms_sum_part, **config,
             )  # fmt: skip
     elif variant in ("strided", "rows"):
-        rms_norm_rows[(lib.cdiv(batch, ROWS),)](*arguments, **constants, **config)
+        grid = (lib.cdiv(batch, ROWS),)
+        rms_norm_rows[grid](*arguments, EVEN=D == BLOCK, **constants, **config)
     else:
         rms_norm_loop[(lib.cdiv(batch, ROWS),)](*arguments, **constants, **config)
 
@@ -361,43 +364,37 @@ def rms_norm(
 
 @triton.jit
 def rms_norm_backward_rows(
-    x_ptr, dy_ptr, gain_ptr, dx_ptr, dgain_sum_parts_ptr, deps_sum_parts_ptr, eps, D, batch,
-    x_0, x_d, dy_0, dy_d, gain_0, dx_0, dx_d, dgain_sum_parts_0, dgain_sum_parts_1,
+    x_ptr, dy_ptr, gain_ptr, dx_ptr, dgain_sum_parts_ptr, deps_sum_parts_ptr, eps, batch, D,
+    x_row, x_d, dy_row, dy_d, gain_0, dx_row, dx_d, dgain_sum_parts_0, dgain_sum_parts_1,
     deps_sum_parts_0,
     EVEN: tl.constexpr, COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr,
     VEC: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr, PARTS: tl.constexpr,
     STAGES: tl.constexpr, HOLD: tl.constexpr,
 ):  # fmt: skip
-    """A program of each part, ROWS b a turn of its loop."""
+    """Each program takes one part, and loops over rows, ROWS at a time."""
     # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
-    D, x_0 = D // VEC * VEC, x_0 // VEC * VEC
-    dy_0, dx_0 = dy_0 // VEC * VEC, dx_0 // VEC * VEC
+    D, x_row = D // VEC * VEC, x_row // VEC * VEC
+    dy_row, dx_row = dy_row // VEC * VEC, dx_row // VEC * VEC
     dgain_sum_parts_0 = dgain_sum_parts_0 // VEC * VEC
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
     part = tl.program_id(0).to(tl.int64)
-    d = tl.arange(0, WIDTH).to(tl.int64)
-    in_d = d[None, :] < (WIDTH if EVEN else D)
+    d = tl.arange(0, WIDTH)[None, :].to(tl.int64)
+    in_d = d < (WIDTH if EVEN else D)
     dgain_sum = tl.zeros((ROWS, WIDTH), COMPUTE)
     deps_sum = tl.zeros((ROWS, 1), COMPUTE)
     chunk = tl.cdiv(batch, PARTS * ROWS) * ROWS
     first = part.to(tl.int32) * chunk
     stop = tl.minimum(batch, first + chunk)
-    gain_held = tl.load(gain_ptr + d[None, :] * gain_0, mask=in_d, other=0.0).to(COMPUTE)
+    gain_held = tl.load(gain_ptr + d * gain_0, mask=in_d, other=0.0).to(COMPUTE)
     for start in tl.range(first, stop, ROWS, num_stages=STAGES):
-        b = start + tl.arange(0, ROWS).to(tl.int64)
-        in_b = b[:, None] < stop if ROWS > 1 else True
-        x = tl.load(x_ptr + b[:, None] * x_0 + d[None, :] * x_d, mask=in_b & in_d, other=0.0).to(
-            COMPUTE
-        )
+        row = start + tl.arange(0, ROWS)[:, None].to(tl.int64)
+        in_row = row < stop if ROWS > 1 else True
+        x = tl.load(x_ptr + row * x_row + d * x_d, mask=in_row & in_d, other=0.0).to(COMPUTE)
         # ms[...] = mean[d](x[..., d] ** 2)
         ms_sum = tl.sum(x * x, 1, keep_dims=True)
-        dy = tl.load(
-            dy_ptr + b[:, None] * dy_0 + d[None, :] * dy_d, mask=in_b & in_d, other=0.0
-        ).to(COMPUTE)
+        dy = tl.load(dy_ptr + row * dy_row + d * dy_d, mask=in_row & in_d, other=0.0).to(COMPUTE)
         gain = (
-            gain_held
-            if HOLD
-            else tl.load(gain_ptr + d[None, :] * gain_0, mask=in_d, other=0.0).to(COMPUTE)
+            gain_held if HOLD else tl.load(gain_ptr + d * gain_0, mask=in_d, other=0.0).to(COMPUTE)
         )
         # dy_rsqrt[...] = sum[d](dy[..., d] * gain[d] * x[..., d])
         dy_rsqrt = tl.sum(dy * gain * x, 1, keep_dims=True)
@@ -409,17 +406,15 @@ def rms_norm_backward_rows(
         # dx[..., d] = dy[..., d] * gain[d] * y_rsqrt[...] + dms[...] / D * (2.0 *
         #     x[..., d])
         dx = dy * gain * y_rsqrt + dms / D * (2.0 * x)
-        tl.store(dx_ptr + b[:, None] * dx_0 + d[None, :] * dx_d, dx, mask=in_b & in_d)
+        tl.store(dx_ptr + row * dx_row + d * dx_d, dx, mask=in_row & in_d)
         # dgain[d] = sum[...](dy[..., d] * (x[..., d] * y_rsqrt[...]))
-        dgain_sum += tl.where(in_b, dy * (x * y_rsqrt), 0.0)
+        dgain_sum += tl.where(in_row, dy * (x * y_rsqrt), 0.0)
         # deps = sum[...](dy_rsqrt[...] * (-0.5 * y_rsqrt[...]) / (ms[...] + eps))
-        deps_sum += tl.where(in_b, dy_rsqrt * (-0.5 * y_rsqrt) / (ms + eps), 0.0)
+        deps_sum += tl.where(in_row, dy_rsqrt * (-0.5 * y_rsqrt) / (ms + eps), 0.0)
     dgain_sum = tl.sum(dgain_sum, 0, keep_dims=True)
     deps_sum = tl.sum(deps_sum)
     tl.store(
-        dgain_sum_parts_ptr + part * dgain_sum_parts_0 + d[None, :] * dgain_sum_parts_1,
-        dgain_sum,
-        mask=in_d,
+        dgain_sum_parts_ptr + part * dgain_sum_parts_0 + d * dgain_sum_parts_1, dgain_sum, mask=in_d
     )
     tl.store(deps_sum_parts_ptr + part * deps_sum_parts_0, deps_sum)
 
@@ -431,110 +426,97 @@ def rms_norm_backward_merge(
     COMPUTE: tl.constexpr, VEC: tl.constexpr, BLOCK_P: tl.constexpr, COLS: tl.constexpr,
     PARTS: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
-    """COLS d a program, BLOCK_P part a turn of its loop."""
+    """Each program takes COLS d, and loops over part, BLOCK_P at a time."""
     # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     D, dgain_sum_parts_0 = D // VEC * VEC, dgain_sum_parts_0 // VEC * VEC
-    first_d = tl.program_id(0) * COLS
-    d = first_d + tl.arange(0, COLS).to(tl.int64)
-    in_d = d[None, :] < D if COLS > 1 else True
+    first_d = tl.program_id(0).to(tl.int64) * COLS
+    d = first_d + tl.arange(0, COLS)[None, :]
+    in_d = d < D if COLS > 1 else True
     dgain_sum = tl.zeros((BLOCK_P, COLS), COMPUTE)
     deps_sum = tl.zeros((BLOCK_P, 1), COMPUTE)
     for start in tl.range(0, PARTS, BLOCK_P, num_stages=STAGES):
-        part = start + tl.arange(0, BLOCK_P).to(tl.int64)
-        in_part = part[:, None] < PARTS if BLOCK_P > 1 else True
+        part = start + tl.arange(0, BLOCK_P)[:, None].to(tl.int64)
+        in_part = part < PARTS if BLOCK_P > 1 else True
         dgain_sum_parts = tl.load(
-            dgain_sum_parts_ptr
-            + part[:, None] * dgain_sum_parts_0
-            + d[None, :] * dgain_sum_parts_1,
+            dgain_sum_parts_ptr + part * dgain_sum_parts_0 + d * dgain_sum_parts_1,
             mask=in_part & in_d,
             other=0.0,
         )
         # dgain[d] = sum[...](dy[..., d] * (x[..., d] * y_rsqrt[...]))
         dgain_sum += dgain_sum_parts
-        deps_sum_parts = tl.load(
-            deps_sum_parts_ptr + part[:, None] * deps_sum_parts_0, mask=in_part
-        )
+        deps_sum_parts = tl.load(deps_sum_parts_ptr + part * deps_sum_parts_0, mask=in_part)
         # deps = sum[...](dy_rsqrt[...] * (-0.5 * y_rsqrt[...]) / (ms[...] + eps))
         deps_sum += tl.where(in_part, deps_sum_parts, 0.0)
     dgain_sum = tl.sum(dgain_sum, 0, keep_dims=True)
     deps_sum = tl.sum(deps_sum)
-    tl.store(dgain_ptr + d[None, :] * dgain_0, dgain_sum, mask=in_d)
+    tl.store(dgain_ptr + d * dgain_0, dgain_sum, mask=in_d)
     tl.store(deps_ptr, deps_sum, mask=first_d == 0)
 
 
 @triton.jit
 def rms_norm_backward_wide(
-    x_ptr, dy_ptr, gain_ptr, ms_sum_ptr, dy_rsqrt_ptr, dx_ptr, eps, D, batch, x_0, x_d,
-    dy_0, dy_d, gain_0, ms_sum_0, dy_rsqrt_0, dx_0, dx_d,
+    x_ptr, dy_ptr, gain_ptr, ms_sum_ptr, dy_rsqrt_ptr, dx_ptr, eps, batch, D, x_row, x_d,
+    dy_row, dy_d, gain_0, ms_sum_0, dy_rsqrt_0, dx_row, dx_d,
     COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
-    """ROWS b a program, BLOCK d a turn of its loop."""
+    """Each program takes ROWS rows, and loops over d, BLOCK at a time."""
     # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
-    D, x_0 = D // VEC * VEC, x_0 // VEC * VEC
-    dy_0, dx_0 = dy_0 // VEC * VEC, dx_0 // VEC * VEC
+    D, x_row = D // VEC * VEC, x_row // VEC * VEC
+    dy_row, dx_row = dy_row // VEC * VEC, dx_row // VEC * VEC
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
-    first_b = tl.program_id(0) * ROWS
-    b = first_b + tl.arange(0, ROWS).to(tl.int64)
-    in_b = b[:, None] < batch if ROWS > 1 else True
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    in_row = row < batch if ROWS > 1 else True
     ms_sum = tl.zeros((ROWS, BLOCK), COMPUTE)
     dy_rsqrt = tl.zeros((ROWS, BLOCK), COMPUTE)
     for start in tl.range(0, D, BLOCK, num_stages=STAGES):
-        d = start + tl.arange(0, BLOCK).to(tl.int64)
-        in_d = d[None, :] < D if BLOCK > 1 else True
-        x = tl.load(x_ptr + b[:, None] * x_0 + d[None, :] * x_d, mask=in_b & in_d, other=0.0).to(
-            COMPUTE
-        )
+        d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        in_d = d < D if BLOCK > 1 else True
+        x = tl.load(x_ptr + row * x_row + d * x_d, mask=in_row & in_d, other=0.0).to(COMPUTE)
         # ms[...] = mean[d](x[..., d] ** 2)
         ms_sum += x * x
-        dy = tl.load(
-            dy_ptr + b[:, None] * dy_0 + d[None, :] * dy_d, mask=in_b & in_d, other=0.0
-        ).to(COMPUTE)
-        gain = tl.load(gain_ptr + d[None, :] * gain_0, mask=in_d, other=0.0).to(COMPUTE)
+        dy = tl.load(dy_ptr + row * dy_row + d * dy_d, mask=in_row & in_d, other=0.0).to(COMPUTE)
+        gain = tl.load(gain_ptr + d * gain_0, mask=in_d, other=0.0).to(COMPUTE)
         # dy_rsqrt[...] = sum[d](dy[..., d] * gain[d] * x[..., d])
         dy_rsqrt += dy * gain * x
     ms_sum = tl.sum(ms_sum, 1, keep_dims=True)
     dy_rsqrt = tl.sum(dy_rsqrt, 1, keep_dims=True)
-    tl.store(ms_sum_ptr + b[:, None] * ms_sum_0, ms_sum, mask=in_b)
-    tl.store(dy_rsqrt_ptr + b[:, None] * dy_rsqrt_0, dy_rsqrt, mask=in_b)
+    tl.store(ms_sum_ptr + row * ms_sum_0, ms_sum, mask=in_row)
+    tl.store(dy_rsqrt_ptr + row * dy_rsqrt_0, dy_rsqrt, mask=in_row)
     ms = ms_sum / D
     # y_rsqrt[...] = rsqrt(ms[...] + eps)
     y_rsqrt = lib.rsqrt(ms + eps)
     # dms[...] = dy_rsqrt[...] * (-0.5 * y_rsqrt[...] / (ms[...] + eps))
     dms = dy_rsqrt * (-0.5 * y_rsqrt / (ms + eps))
     for start in tl.range(0, D, BLOCK, num_stages=STAGES):
-        d = start + tl.arange(0, BLOCK).to(tl.int64)
-        in_d = d[None, :] < D if BLOCK > 1 else True
-        dy2 = tl.load(
-            dy_ptr + b[:, None] * dy_0 + d[None, :] * dy_d, mask=in_b & in_d, other=0.0
-        ).to(COMPUTE)
-        gain2 = tl.load(gain_ptr + d[None, :] * gain_0, mask=in_d, other=0.0).to(COMPUTE)
-        x2 = tl.load(x_ptr + b[:, None] * x_0 + d[None, :] * x_d, mask=in_b & in_d, other=0.0).to(
-            COMPUTE
-        )
+        d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        in_d = d < D if BLOCK > 1 else True
+        dy2 = tl.load(dy_ptr + row * dy_row + d * dy_d, mask=in_row & in_d, other=0.0).to(COMPUTE)
+        gain2 = tl.load(gain_ptr + d * gain_0, mask=in_d, other=0.0).to(COMPUTE)
+        x2 = tl.load(x_ptr + row * x_row + d * x_d, mask=in_row & in_d, other=0.0).to(COMPUTE)
         # dx[..., d] = dy[..., d] * gain[d] * y_rsqrt[...] + dms[...] / D * (2.0 *
         #     x[..., d])
         dx = dy2 * gain2 * y_rsqrt + dms / D * (2.0 * x2)
-        tl.store(dx_ptr + b[:, None] * dx_0 + d[None, :] * dx_d, dx, mask=in_b & in_d)
+        tl.store(dx_ptr + row * dx_row + d * dx_d, dx, mask=in_row & in_d)
 
 
 @triton.jit
 def rms_norm_backward_columns(
     ms_sum_ptr, dy_ptr, x_ptr, dy_rsqrt_ptr, dgain_sum_parts_ptr, deps_sum_parts_ptr, eps,
-    D, batch, ms_sum_0, dy_0, dy_d, x_0, x_d, dy_rsqrt_0, dgain_sum_parts_0,
+    batch, D, ms_sum_0, dy_row, dy_d, x_row, x_d, dy_rsqrt_0, dgain_sum_parts_0,
     dgain_sum_parts_1, deps_sum_parts_0,
     COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
-    """BLOCK d a program of each part, ROWS b a turn of its loop."""
+    """Each program takes BLOCK d of one part, and loops over rows, ROWS at a time."""
     # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
-    D, dy_0 = D // VEC * VEC, dy_0 // VEC * VEC
-    x_0, dgain_sum_parts_0 = x_0 // VEC * VEC, dgain_sum_parts_0 // VEC * VEC
+    D, dy_row = D // VEC * VEC, dy_row // VEC * VEC
+    x_row, dgain_sum_parts_0 = x_row // VEC * VEC, dgain_sum_parts_0 // VEC * VEC
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
     d_tiles = tl.maximum(tl.cdiv(D, BLOCK), 1)
-    first_d = (tl.program_id(0) % d_tiles) * BLOCK
-    d = first_d + tl.arange(0, BLOCK).to(tl.int64)
-    in_d = d[None, :] < D if BLOCK > 1 else True
+    first_d = (tl.program_id(0) % d_tiles).to(tl.int64) * BLOCK
+    d = first_d + tl.arange(0, BLOCK)[None, :]
+    in_d = d < D if BLOCK > 1 else True
     program = tl.program_id(0) // d_tiles
     part = program.to(tl.int64)
     dgain_sum = tl.zeros((ROWS, BLOCK), COMPUTE)
@@ -543,26 +525,24 @@ def rms_norm_backward_columns(
     first = part.to(tl.int32) * chunk
     stop = tl.minimum(batch, first + chunk)
     for start in tl.range(first, stop, ROWS, num_stages=STAGES):
-        b = start + tl.arange(0, ROWS).to(tl.int64)
-        in_b = b[:, None] < stop if ROWS > 1 else True
-        ms_sum = tl.load(ms_sum_ptr + b[:, None] * ms_sum_0, mask=in_b)
+        row = start + tl.arange(0, ROWS)[:, None].to(tl.int64)
+        in_row = row < stop if ROWS > 1 else True
+        ms_sum = tl.load(ms_sum_ptr + row * ms_sum_0, mask=in_row)
         # ms[...] = mean[d](x[..., d] ** 2)
         ms = ms_sum / D
         # y_rsqrt[...] = rsqrt(ms[...] + eps)
         y_rsqrt = lib.rsqrt(ms + eps)
-        dy = tl.load(dy_ptr + b[:, None] * dy_0 + d[None, :] * dy_d, mask=in_b & in_d).to(COMPUTE)
-        x = tl.load(x_ptr + b[:, None] * x_0 + d[None, :] * x_d, mask=in_b & in_d).to(COMPUTE)
+        dy = tl.load(dy_ptr + row * dy_row + d * dy_d, mask=in_row & in_d).to(COMPUTE)
+        x = tl.load(x_ptr + row * x_row + d * x_d, mask=in_row & in_d).to(COMPUTE)
         # dgain[d] = sum[...](dy[..., d] * (x[..., d] * y_rsqrt[...]))
-        dgain_sum += tl.where(in_b, dy * (x * y_rsqrt), 0.0)
-        dy_rsqrt = tl.load(dy_rsqrt_ptr + b[:, None] * dy_rsqrt_0, mask=in_b)
+        dgain_sum += tl.where(in_row, dy * (x * y_rsqrt), 0.0)
+        dy_rsqrt = tl.load(dy_rsqrt_ptr + row * dy_rsqrt_0, mask=in_row)
         # deps = sum[...](dy_rsqrt[...] * (-0.5 * y_rsqrt[...]) / (ms[...] + eps))
-        deps_sum += tl.where(in_b, dy_rsqrt * (-0.5 * y_rsqrt) / (ms + eps), 0.0)
+        deps_sum += tl.where(in_row, dy_rsqrt * (-0.5 * y_rsqrt) / (ms + eps), 0.0)
     dgain_sum = tl.sum(dgain_sum, 0, keep_dims=True)
     deps_sum = tl.sum(deps_sum)
     tl.store(
-        dgain_sum_parts_ptr + part * dgain_sum_parts_0 + d[None, :] * dgain_sum_parts_1,
-        dgain_sum,
-        mask=in_d,
+        dgain_sum_parts_ptr + part * dgain_sum_parts_0 + d * dgain_sum_parts_1, dgain_sum, mask=in_d
     )
     tl.store(deps_sum_parts_ptr + part * deps_sum_parts_0, deps_sum, mask=first_d == 0)
 
@@ -613,7 +593,7 @@ def launch_rms_norm_backward(x, gain, dy, dx, dgain, deps, eps) -> None:
         deps_sum_parts = torch.empty((PARTS,), dtype=compute, device=x.device)
         grid = (PARTS,)
         rms_norm_backward_rows[grid](
-            x, dy, gain, dx, dgain_sum_parts, deps_sum_parts, eps, D, batch, *x.stride(),
+            x, dy, gain, dx, dgain_sum_parts, deps_sum_parts, eps, batch, D, *x.stride(),
             *dy.stride(), gain.stride(0), *dx.stride(), *dgain_sum_parts.stride(),
             deps_sum_parts.stride(0),
             EVEN=D == config["WIDTH"], COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
@@ -634,7 +614,7 @@ def launch_rms_norm_backward(x, gain, dy, dx, dgain, deps, eps) -> None:
         dy_rsqrt = torch.empty((batch,), dtype=compute, device=x.device)
         grid = (lib.cdiv(batch, config["ROWS"]),)
         rms_norm_backward_wide[grid](
-            x, dy, gain, ms_sum, dy_rsqrt, dx, eps, D, batch, *x.stride(), *dy.stride(),
+            x, dy, gain, ms_sum, dy_rsqrt, dx, eps, batch, D, *x.stride(), *dy.stride(),
             gain.stride(0), ms_sum.stride(0), dy_rsqrt.stride(0), *dx.stride(),
             COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
             VEC=lib.vec(D, x.stride(0), dy.stride(0), dx.stride(0)), enable_fp_fusion=True,
@@ -642,7 +622,7 @@ def launch_rms_norm_backward(x, gain, dy, dx, dgain, deps, eps) -> None:
         )  # fmt: skip
         grid = (PARTS * max(1, lib.cdiv(D, config["BLOCK"])),)
         rms_norm_backward_columns[grid](
-            ms_sum, dy, x, dy_rsqrt, dgain_sum_parts, deps_sum_parts, eps, D, batch,
+            ms_sum, dy, x, dy_rsqrt, dgain_sum_parts, deps_sum_parts, eps, batch, D,
             ms_sum.stride(0), *dy.stride(), *x.stride(), dy_rsqrt.stride(0),
             *dgain_sum_parts.stride(), deps_sum_parts.stride(0),
             COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),

@@ -19,19 +19,21 @@ from tritongen import lib, runtime
 
 @triton.jit
 def row_max_float_rows(
-    x_ptr, y_ptr, N, D, x_row, x_col, y_row,
-    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    x_ptr, y_ptr, N, D, x_n, x_d, y_0,
+    EVEN: tl.constexpr, COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Each program holds ROWS whole rows in registers, and reads every element once."""
+    """Each program holds ROWS n, all d at once."""
     # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
-    D, x_row = D // VEC * VEC, x_row // VEC * VEC
-    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
-    inside = (row < N) & (col < D)
-    x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=float("-inf")).to(COMPUTE)
+    D, x_n = D // VEC * VEC, x_n // VEC * VEC
+    n = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    in_n = n < N if ROWS > 1 else True
+    d = tl.arange(0, BLOCK)[None, :].to(tl.int64)
+    in_d = d < (BLOCK if EVEN else D)
+    x = tl.load(x_ptr + n * x_n + d * x_d, mask=in_n & in_d, other=float("-inf")).to(COMPUTE)
     # y[n] = max[d](x[n, d])
-    y = tl.reduce(x, 1, lib.nan_max, keep_dims=True)
-    tl.store(y_ptr + row * y_row, y, mask=row < N)
+    y_max = tl.reduce(x, 1, lib.nan_max, keep_dims=True)
+    tl.store(y_ptr + n * y_0, y_max, mask=in_n)
 
 
 @triton.jit
@@ -76,19 +78,21 @@ def row_max_float_loop(
 
 @triton.jit
 def row_max_int_rows(
-    x_ptr, y_ptr, N, D, x_row, x_col, y_row,
-    LOWEST: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    x_ptr, y_ptr, N, D, x_n, x_d, y_0,
+    EVEN: tl.constexpr, LOWEST: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Each program holds ROWS whole rows in registers, and reads every element once."""
+    """Each program holds ROWS n, all d at once."""
     # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
-    D, x_row = D // VEC * VEC, x_row // VEC * VEC
-    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
-    inside = (row < N) & (col < D)
-    x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside)
+    D, x_n = D // VEC * VEC, x_n // VEC * VEC
+    n = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    in_n = n < N if ROWS > 1 else True
+    d = tl.arange(0, BLOCK)[None, :].to(tl.int64)
+    in_d = d < (BLOCK if EVEN else D)
+    x = tl.load(x_ptr + n * x_n + d * x_d, mask=in_n & in_d)
     # y[n] = max[d](x[n, d])
-    y = tl.max(tl.where(inside, x, LOWEST), 1, keep_dims=True)
-    tl.store(y_ptr + row * y_row, y, mask=row < N)
+    y = tl.max(tl.where(in_d, x, LOWEST), 1, keep_dims=True)
+    tl.store(y_ptr + n * y_0, y, mask=in_n)
 
 
 @triton.jit
@@ -208,7 +212,8 @@ def launch_row_max_float(x, y) -> None:
             **dict(lib.config_without(config, "MERGE"), ROWS=MERGE, PARTS_POW2=PARTS),
         )  # fmt: skip
     elif variant in ("strided", "rows"):
-        row_max_float_rows[(lib.cdiv(N, ROWS),)](*arguments, **constants, **config)
+        grid = (lib.cdiv(N, ROWS),)
+        row_max_float_rows[grid](*arguments, EVEN=D == config["BLOCK"], **constants, **config)
     else:
         row_max_float_loop[(lib.cdiv(N, ROWS),)](*arguments, **constants, **config)
 
@@ -289,7 +294,8 @@ def launch_row_max_int(x, y) -> None:
             **dict(lib.config_without(config, "MERGE"), ROWS=MERGE, PARTS_POW2=PARTS),
         )  # fmt: skip
     elif variant in ("strided", "rows"):
-        row_max_int_rows[(lib.cdiv(N, ROWS),)](*arguments, **constants, **config)
+        grid = (lib.cdiv(N, ROWS),)
+        row_max_int_rows[grid](*arguments, EVEN=D == config["BLOCK"], **constants, **config)
     else:
         grid = (lib.cdiv(N, ROWS),)
         row_max_int_loop[grid](

@@ -19,20 +19,24 @@ from tritongen import lib, runtime
 
 @triton.jit
 def row_norm_max_rows(
-    x_ptr, y_ptr, N, D, x_row, x_col, y_row, y_col,
-    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    x_ptr, y_ptr, N, D, x_n, x_d, y_n, y_d,
+    EVEN: tl.constexpr, COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Each program holds ROWS whole rows in registers, and reads every element once."""
+    """Each program holds ROWS n, all d at once."""
     # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
-    D, x_row = D // VEC * VEC, x_row // VEC * VEC
-    y_row = y_row // VEC * VEC
-    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
-    inside = (row < N) & (col < D)
-    x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=float("-inf")).to(COMPUTE)
+    D, x_n = D // VEC * VEC, x_n // VEC * VEC
+    y_n = y_n // VEC * VEC
+    n = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    in_n = n < N if ROWS > 1 else True
+    d = tl.arange(0, BLOCK)[None, :].to(tl.int64)
+    in_d = d < (BLOCK if EVEN else D)
+    x = tl.load(x_ptr + n * x_n + d * x_d, mask=in_n & in_d, other=float("-inf")).to(COMPUTE)
+    # y_max[n] = max[d](x[n, d])
+    y_max = tl.reduce(x, 1, lib.nan_max, keep_dims=True)
     # y[n, d] = x[n, d] / max[k](x[n, k])
-    y = x / tl.reduce(x, 1, lib.nan_max, keep_dims=True)
-    tl.store(y_ptr + row * y_row + col * y_col, y, mask=inside)
+    y = x / y_max
+    tl.store(y_ptr + n * y_n + d * y_d, y, mask=in_n & in_d)
 
 
 @triton.jit
@@ -246,7 +250,8 @@ def launch_row_norm_max(x, y) -> None:
                 *arguments, **constants, PASS=PASS, y_max_part_ptr=y_max_part, **config,
             )  # fmt: skip
     elif variant in ("strided", "rows"):
-        row_norm_max_rows[(lib.cdiv(N, ROWS),)](*arguments, **constants, **config)
+        grid = (lib.cdiv(N, ROWS),)
+        row_norm_max_rows[grid](*arguments, EVEN=D == BLOCK, **constants, **config)
     else:
         row_norm_max_loop[(lib.cdiv(N, ROWS),)](*arguments, **constants, **config)
 
@@ -384,28 +389,30 @@ def row_norm_max_backward_y_max_at_loop(
 
 @triton.jit
 def row_norm_max_backward_dx_rows(
-    dy_ptr, y_ptr, y_max_ptr, y_max_at_ptr, dx_ptr, N, D, dy_row, dy_col, y_row, y_col,
-    y_max_row, y_max_at_row, dx_row, dx_col,
-    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    dy_ptr, y_ptr, y_max_ptr, y_max_at_ptr, dx_ptr, N, D, dy_n, dy_k, y_n, y_k, y_max_0,
+    y_max_at_0, dx_n, dx_k,
+    EVEN: tl.constexpr, COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Each program holds ROWS whole rows in registers, and reads every element once."""
+    """Each program holds ROWS n, all k at once."""
     # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
-    D, dy_row = D // VEC * VEC, dy_row // VEC * VEC
-    y_row, dx_row = y_row // VEC * VEC, dx_row // VEC * VEC
-    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
-    inside = (row < N) & (col < D)
-    dy = tl.load(dy_ptr + row * dy_row + col * dy_col, mask=inside, other=0.0).to(COMPUTE)
-    y = tl.load(y_ptr + row * y_row + col * y_col, mask=inside, other=0.0).to(COMPUTE)
+    D, dy_n = D // VEC * VEC, dy_n // VEC * VEC
+    y_n, dx_n = y_n // VEC * VEC, dx_n // VEC * VEC
+    n = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    in_n = n < N if ROWS > 1 else True
+    k = tl.arange(0, BLOCK)[None, :].to(tl.int64)
+    in_k = k < (BLOCK if EVEN else D)
+    dy = tl.load(dy_ptr + n * dy_n + k * dy_k, mask=in_n & in_k, other=0.0).to(COMPUTE)
+    y = tl.load(y_ptr + n * y_n + k * y_k, mask=in_n & in_k, other=0.0).to(COMPUTE)
     # dy_max_sum[n] = sum[d](dy[n, d] * y[n, d])
     dy_max_sum = tl.sum(dy * y, 1, keep_dims=True)
-    y_max = tl.load(y_max_ptr + row * y_max_row, mask=row < N)
+    y_max = tl.load(y_max_ptr + n * y_max_0, mask=in_n)
     neg_dy_max_sum = -(dy_max_sum / y_max)
-    y_max_at = tl.load(y_max_at_ptr + row * y_max_at_row, mask=row < N)
+    y_max_at = tl.load(y_max_at_ptr + n * y_max_at_0, mask=in_n)
     # dx[n, k] = dy[n, k] / y_max[n] + where(k == y_max_at[n], -(dy_max_sum[n] /
     #     y_max[n]), 0.0)
-    dx = dy / y_max + tl.where(col == y_max_at, neg_dy_max_sum, 0.0)
-    tl.store(dx_ptr + row * dx_row + col * dx_col, dx, mask=inside)
+    dx = dy / y_max + tl.where(k == y_max_at, neg_dy_max_sum, 0.0)
+    tl.store(dx_ptr + n * dx_n + k * dx_k, dx, mask=in_n & in_k)
 
 
 @triton.jit
@@ -740,7 +747,9 @@ def launch_row_norm_max_backward_dx(x, y, dy, y_max_at, y_max, dx) -> None:
             )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(N, ROWS),)
-        row_norm_max_backward_dx_rows[grid](*arguments, **constants, **config)
+        row_norm_max_backward_dx_rows[grid](
+            *arguments, EVEN=D == BLOCK, **constants, **config,
+        )  # fmt: skip
     else:
         grid = (lib.cdiv(N, ROWS),)
         row_norm_max_backward_dx_loop[grid](*arguments, **constants, **config)

@@ -22,25 +22,28 @@ from tritongen import lib, runtime
 
 @triton.jit
 def softmax_rows(
-    x_ptr, y_ptr, rows, D, x_row, x_col, y_row, y_col,
-    COMPUTE: tl.constexpr, HALF: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
+    x_ptr, y_ptr, batch, D, x_row, x_d, y_row, y_d,
+    EVEN: tl.constexpr, COMPUTE: tl.constexpr, HALF: tl.constexpr, VEC: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Each program holds ROWS whole rows in registers, and reads every element once."""
+    """Each program holds ROWS rows, all d at once."""
     # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     D, x_row = D // VEC * VEC, x_row // VEC * VEC
     y_row = y_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
-    inside = (row < rows) & (col < D)
-    x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=float("-inf")).to(COMPUTE)
+    in_row = row < batch if ROWS > 1 else True
+    d = tl.arange(0, BLOCK)[None, :].to(tl.int64)
+    in_d = d < (BLOCK if EVEN else D)
+    x = tl.load(x_ptr + row * x_row + d * x_d, mask=in_row & in_d, other=float("-inf")).to(COMPUTE)
     # m[...] = max[d](x[..., d])
     m = tl.reduce(x, 1, lib.nan_max, keep_dims=True)
     # e[..., d] = exp(x[..., d] - m[...])
     e = lib.exp(x - m, HALF)
+    # y_sum[...] = sum[d](e[..., d])
+    y_sum = tl.sum(e, 1, keep_dims=True)
     # y[..., d] = e[..., d] / sum[k](e[..., k])
-    y = e / tl.sum(e, 1, keep_dims=True)
-    tl.store(y_ptr + row * y_row + col * y_col, y, mask=inside)
+    y = e / y_sum
+    tl.store(y_ptr + row * y_row + d * y_d, y, mask=in_row & in_d)
 
 
 @triton.jit
@@ -277,7 +280,8 @@ def launch_softmax(x, y) -> None:
                 **config,
             )  # fmt: skip
     elif variant in ("strided", "rows"):
-        softmax_rows[(lib.cdiv(batch, ROWS),)](*arguments, **constants, **config)
+        grid = (lib.cdiv(batch, ROWS),)
+        softmax_rows[grid](*arguments, EVEN=D == BLOCK, **constants, **config)
     else:
         softmax_loop[(lib.cdiv(batch, ROWS),)](*arguments, **constants, **config)
 
@@ -349,23 +353,25 @@ def softmax(x: torch.Tensor) -> torch.Tensor:
 
 @triton.jit
 def softmax_backward_rows(
-    dy_ptr, y_ptr, dx_ptr, rows, D, dy_row, dy_col, y_row, y_col, dx_row, dx_col,
-    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    dy_ptr, y_ptr, dx_ptr, batch, D, dy_row, dy_d, y_row, y_d, dx_row, dx_d,
+    EVEN: tl.constexpr, COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Each program holds ROWS whole rows in registers, and reads every element once."""
+    """Each program holds ROWS rows, all d at once."""
     # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     D, dy_row = D // VEC * VEC, dy_row // VEC * VEC
     y_row, dx_row = y_row // VEC * VEC, dx_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
-    inside = (row < rows) & (col < D)
-    dy = tl.load(dy_ptr + row * dy_row + col * dy_col, mask=inside, other=0.0).to(COMPUTE)
-    y = tl.load(y_ptr + row * y_row + col * y_col, mask=inside, other=0.0).to(COMPUTE)
+    in_row = row < batch if ROWS > 1 else True
+    d = tl.arange(0, BLOCK)[None, :].to(tl.int64)
+    in_d = d < (BLOCK if EVEN else D)
+    dy = tl.load(dy_ptr + row * dy_row + d * dy_d, mask=in_row & in_d, other=0.0).to(COMPUTE)
+    y = tl.load(y_ptr + row * y_row + d * y_d, mask=in_row & in_d, other=0.0).to(COMPUTE)
     # dy_sum[...] = sum[d](dy[..., d] * y[..., d])
     dy_sum = tl.sum(dy * y, 1, keep_dims=True)
     # dx[..., d] = (dy[..., d] - dy_sum[...]) * y[..., d]
     dx = (dy - dy_sum) * y
-    tl.store(dx_ptr + row * dx_row + col * dx_col, dx, mask=inside)
+    tl.store(dx_ptr + row * dx_row + d * dx_d, dx, mask=in_row & in_d)
 
 
 @triton.jit
@@ -599,7 +605,9 @@ def launch_softmax_backward(y, dy, dx) -> None:
             )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(batch, ROWS),)
-        softmax_backward_rows[grid](*arguments, **constants, **config)
+        softmax_backward_rows[grid](
+            *arguments, EVEN=D == BLOCK, **constants, **config,
+        )  # fmt: skip
     else:
         grid = (lib.cdiv(batch, ROWS),)
         softmax_backward_loop[grid](*arguments, **constants, **config)

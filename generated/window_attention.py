@@ -27,7 +27,7 @@ def window_attention_forward_part(
     width: tl.constexpr, SCALE_IS_TENSOR: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
-    """BLOCK_M i a program of each part, b and h, BLOCK_N j a turn of its loop."""
+    """Each program takes BLOCK_M i of one part, b and h, and loops over j, BLOCK_N at a time."""
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
     i_tiles = tl.cdiv(S, BLOCK_M)
     # The tiles of most terms first.
@@ -124,45 +124,44 @@ def window_attention_forward_part(
 
 @triton.jit
 def window_attention_forward_merge(
-    m_parts_ptr, o_sum_parts_ptr, o_sum2_parts_ptr, m_kept_ptr, o_sum2_kept_ptr, o_ptr, E,
-    B, H, S, m_parts_0, m_parts_1, m_parts_2, m_parts_3, o_sum_parts_0, o_sum_parts_1,
+    m_parts_ptr, o_sum_parts_ptr, o_sum2_parts_ptr, m_kept_ptr, o_sum2_kept_ptr, o_ptr, B,
+    H, S, E, m_parts_0, m_parts_1, m_parts_2, m_parts_3, o_sum_parts_0, o_sum_parts_1,
     o_sum_parts_2, o_sum_parts_3, o_sum_parts_4, o_sum2_parts_0, o_sum2_parts_1,
     o_sum2_parts_2, o_sum2_parts_3, m_kept_0, m_kept_1, m_kept_2, o_sum2_kept_0,
     o_sum2_kept_1, o_sum2_kept_2, o_0, o_1, o_2, o_3,
     EVEN: tl.constexpr, VEC: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_D: tl.constexpr,
     PARTS: tl.constexpr,
 ):  # fmt: skip
-    """BLOCK_D e a program of each b, h and i, all part at once."""
+    """Each program holds BLOCK_D e of one b, h and i, all part at once."""
     # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     E, o_sum_parts_0 = E // VEC * VEC, o_sum_parts_0 // VEC * VEC
     o_sum_parts_1, o_sum_parts_2 = o_sum_parts_1 // VEC * VEC, o_sum_parts_2 // VEC * VEC
     o_sum_parts_3, o_0 = o_sum_parts_3 // VEC * VEC, o_0 // VEC * VEC
     o_1, o_2 = o_1 // VEC * VEC, o_2 // VEC * VEC
     e_tiles = tl.maximum(tl.cdiv(E, BLOCK_D), 1)
-    first_e = (tl.program_id(0) % e_tiles) * BLOCK_D
-    e = first_e + tl.arange(0, BLOCK_D).to(tl.int64)
-    in_e = e[None, :] < E if BLOCK_D > 1 else True
+    first_e = (tl.program_id(0) % e_tiles).to(tl.int64) * BLOCK_D
+    e = first_e + tl.arange(0, BLOCK_D)[None, :]
+    in_e = e < E if BLOCK_D > 1 else True
     program = tl.program_id(0) // e_tiles
     b = (program % B).to(tl.int64)
     program2 = program // B
     h = (program2 % H).to(tl.int64)
     program3 = program2 // H
     i = program3.to(tl.int64)
-    part = tl.arange(0, BLOCK_P).to(tl.int64)
-    in_part = part[:, None] < (BLOCK_P if EVEN else PARTS)
+    part = tl.arange(0, BLOCK_P)[:, None].to(tl.int64)
+    in_part = part < (BLOCK_P if EVEN else PARTS)
     m_parts = tl.load(
-        m_parts_ptr + part[:, None] * m_parts_0 + b * m_parts_1 + h * m_parts_2 + i * m_parts_3,
-        mask=in_part,
+        m_parts_ptr + part * m_parts_0 + b * m_parts_1 + h * m_parts_2 + i * m_parts_3, mask=in_part
     )
     # m[b, h, i] = max[i - width < j <= i](s[b, h, i, j])
     m = tl.reduce(tl.where(in_part, m_parts, float("-inf")), None, lib.nan_max)
     o_sum_parts = tl.load(
         o_sum_parts_ptr
-        + part[:, None] * o_sum_parts_0
+        + part * o_sum_parts_0
         + b * o_sum_parts_1
         + h * o_sum_parts_2
         + i * o_sum_parts_3
-        + e[None, :] * o_sum_parts_4,
+        + e * o_sum_parts_4,
         mask=in_part & in_e,
     )
     # o_sum[b, h, i, e] = sum[i - width < j <= i](T(p[b, h, i, j]) * v[b, h, j, e])
@@ -177,7 +176,7 @@ def window_attention_forward_merge(
     )
     o_sum2_parts = tl.load(
         o_sum2_parts_ptr
-        + part[:, None] * o_sum2_parts_0
+        + part * o_sum2_parts_0
         + b * o_sum2_parts_1
         + h * o_sum2_parts_2
         + i * o_sum2_parts_3,
@@ -199,7 +198,7 @@ def window_attention_forward_merge(
     )
     # o[b, h, i, e] = o_sum[b, h, i, e] / o_sum2[b, h, i]
     o = o_sum / o_sum2
-    tl.store(o_ptr + b * o_0 + h * o_1 + i * o_2 + e[None, :] * o_3, o, mask=in_e)
+    tl.store(o_ptr + b * o_0 + h * o_1 + i * o_2 + e * o_3, o, mask=in_e)
 
 
 @triton.jit
@@ -210,7 +209,7 @@ def window_attention_forward_tiles(
     width: tl.constexpr, SCALE_IS_TENSOR: tl.constexpr, T: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
 ):  # fmt: skip
-    """BLOCK_M i a program of each b and h, BLOCK_N j a turn of its loop."""
+    """Each program takes BLOCK_M i of one b and h, and loops over j, BLOCK_N at a time."""
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
     i_tiles = tl.cdiv(S, BLOCK_M)
     # The tiles of most terms first.
@@ -284,7 +283,7 @@ def window_attention_forward_wide(
     width: tl.constexpr, SCALE_IS_TENSOR: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_D: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
-    """BLOCK_M i by BLOCK_D e a program of each b and h, BLOCK_N j a turn of its loop."""
+    """Each program takes BLOCK_M i by BLOCK_D e of one b and h, and loops over j, BLOCK_N at a time."""
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
     i_tiles = tl.cdiv(S, BLOCK_M)
     # The tiles of most terms first.
@@ -427,7 +426,7 @@ def launch_window_attention_forward(q, k, v, o, m_kept, o_sum2_kept, scale, widt
         )  # fmt: skip
         grid = (B * H * S * max(1, lib.cdiv(E, 64)),)
         window_attention_forward_merge[grid](
-            m_parts, o_sum_parts, o_sum2_parts, m_kept, o_sum2_kept, o, E, B, H, S,
+            m_parts, o_sum_parts, o_sum2_parts, m_kept, o_sum2_kept, o, B, H, S, E,
             *m_parts.stride(), *o_sum_parts.stride(), *o_sum2_parts.stride(), *m_kept.stride(),
             *o_sum2_kept.stride(), *o.stride(),
             EVEN=PARTS == config["BLOCK_P"],
@@ -767,7 +766,7 @@ def window_attention_backward_dq_part(
     width: tl.constexpr, SCALE_IS_TENSOR: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
-    """BLOCK_M i a program of each part, b and h, BLOCK_N j a turn of its loop."""
+    """Each program takes BLOCK_M i of one part, b and h, and loops over j, BLOCK_N at a time."""
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
     i_tiles = tl.cdiv(S, BLOCK_M)
     # The tiles of most terms first.
@@ -869,42 +868,41 @@ def window_attention_backward_dq_part(
 
 @triton.jit
 def window_attention_backward_dq_merge(
-    dq_sum_parts_ptr, dq_ptr, E, B, H, S, dq_sum_parts_0, dq_sum_parts_1, dq_sum_parts_2,
+    dq_sum_parts_ptr, dq_ptr, B, H, S, E, dq_sum_parts_0, dq_sum_parts_1, dq_sum_parts_2,
     dq_sum_parts_3, dq_sum_parts_4, dq_0, dq_1, dq_2, dq_3,
     EVEN: tl.constexpr, VEC: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_D: tl.constexpr,
     PARTS: tl.constexpr,
 ):  # fmt: skip
-    """BLOCK_D e2 a program of each b, h and i, all part at once."""
+    """Each program holds BLOCK_D e2 of one b, h and i, all part at once."""
     # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     E, dq_sum_parts_0 = E // VEC * VEC, dq_sum_parts_0 // VEC * VEC
     dq_sum_parts_1, dq_sum_parts_2 = dq_sum_parts_1 // VEC * VEC, dq_sum_parts_2 // VEC * VEC
     dq_sum_parts_3, dq_0 = dq_sum_parts_3 // VEC * VEC, dq_0 // VEC * VEC
     dq_1, dq_2 = dq_1 // VEC * VEC, dq_2 // VEC * VEC
     e2_tiles = tl.maximum(tl.cdiv(E, BLOCK_D), 1)
-    first_e2 = (tl.program_id(0) % e2_tiles) * BLOCK_D
-    e2 = first_e2 + tl.arange(0, BLOCK_D).to(tl.int64)
-    in_e2 = e2[None, :] < E if BLOCK_D > 1 else True
+    e2 = (tl.program_id(0) % e2_tiles).to(tl.int64) * BLOCK_D + tl.arange(0, BLOCK_D)[None, :]
+    in_e2 = e2 < E if BLOCK_D > 1 else True
     program = tl.program_id(0) // e2_tiles
     b = (program % B).to(tl.int64)
     program2 = program // B
     h = (program2 % H).to(tl.int64)
     program3 = program2 // H
     i = program3.to(tl.int64)
-    part = tl.arange(0, BLOCK_P).to(tl.int64)
-    in_part = part[:, None] < (BLOCK_P if EVEN else PARTS)
+    part = tl.arange(0, BLOCK_P)[:, None].to(tl.int64)
+    in_part = part < (BLOCK_P if EVEN else PARTS)
     dq_sum_parts = tl.load(
         dq_sum_parts_ptr
-        + part[:, None] * dq_sum_parts_0
+        + part * dq_sum_parts_0
         + b * dq_sum_parts_1
         + h * dq_sum_parts_2
         + i * dq_sum_parts_3
-        + e2[None, :] * dq_sum_parts_4,
+        + e2 * dq_sum_parts_4,
         mask=in_part & in_e2,
         other=0.0,
     )
     # dq[b, h, i, e] = sum[i - width < j <= i](ds_sum[b, h, i, j] * k[b, h, j, e])
     dq_sum = tl.sum(dq_sum_parts, 0, keep_dims=True)
-    tl.store(dq_ptr + b * dq_0 + h * dq_1 + i * dq_2 + e2[None, :] * dq_3, dq_sum, mask=in_e2)
+    tl.store(dq_ptr + b * dq_0 + h * dq_1 + i * dq_2 + e2 * dq_3, dq_sum, mask=in_e2)
 
 
 @triton.jit
@@ -915,7 +913,7 @@ def window_attention_backward_dq_tiles(
     width: tl.constexpr, SCALE_IS_TENSOR: tl.constexpr, T: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
 ):  # fmt: skip
-    """BLOCK_M i a program of each b and h, BLOCK_N j a turn of its loop."""
+    """Each program takes BLOCK_M i of one b and h, and loops over j, BLOCK_N at a time."""
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
     i_tiles = tl.cdiv(S, BLOCK_M)
     # The tiles of most terms first.
@@ -993,7 +991,7 @@ def window_attention_backward_dq_wide(
     width: tl.constexpr, SCALE_IS_TENSOR: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_D: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
-    """BLOCK_M i by BLOCK_D e2 a program of each b and h, BLOCK_N j a turn of its loop."""
+    """Each program takes BLOCK_M i by BLOCK_D e2 of one b and h, and loops over j, BLOCK_N at a time."""
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
     i_tiles = tl.cdiv(S, BLOCK_M)
     # The tiles of most terms first.
@@ -1106,7 +1104,7 @@ def window_attention_backward_dk_part(
     width: tl.constexpr, SCALE_IS_TENSOR: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
-    """BLOCK_M j a program of each part, b and h, BLOCK_N i a turn of its loop."""
+    """Each program takes BLOCK_M j of one part, b and h, and loops over i, BLOCK_N at a time."""
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
     j_tiles = tl.cdiv(S, BLOCK_M)
     # The tiles of most terms first.
@@ -1235,83 +1233,81 @@ def window_attention_backward_dk_part(
 
 @triton.jit
 def window_attention_backward_dk_merge_dk(
-    dk_sum_parts_ptr, dk_ptr, E, B, H, S, dk_sum_parts_0, dk_sum_parts_1, dk_sum_parts_2,
+    dk_sum_parts_ptr, dk_ptr, B, H, S, E, dk_sum_parts_0, dk_sum_parts_1, dk_sum_parts_2,
     dk_sum_parts_3, dk_sum_parts_4, dk_0, dk_1, dk_2, dk_3,
     EVEN: tl.constexpr, VEC: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_D: tl.constexpr,
     PARTS: tl.constexpr,
 ):  # fmt: skip
-    """BLOCK_D e2 a program of each b, h and j, all part at once."""
+    """Each program holds BLOCK_D e2 of one b, h and j, all part at once."""
     # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     E, dk_sum_parts_0 = E // VEC * VEC, dk_sum_parts_0 // VEC * VEC
     dk_sum_parts_1, dk_sum_parts_2 = dk_sum_parts_1 // VEC * VEC, dk_sum_parts_2 // VEC * VEC
     dk_sum_parts_3, dk_0 = dk_sum_parts_3 // VEC * VEC, dk_0 // VEC * VEC
     dk_1, dk_2 = dk_1 // VEC * VEC, dk_2 // VEC * VEC
     e2_tiles = tl.maximum(tl.cdiv(E, BLOCK_D), 1)
-    first_e2 = (tl.program_id(0) % e2_tiles) * BLOCK_D
-    e2 = first_e2 + tl.arange(0, BLOCK_D).to(tl.int64)
-    in_e2 = e2[None, :] < E if BLOCK_D > 1 else True
+    e2 = (tl.program_id(0) % e2_tiles).to(tl.int64) * BLOCK_D + tl.arange(0, BLOCK_D)[None, :]
+    in_e2 = e2 < E if BLOCK_D > 1 else True
     program = tl.program_id(0) // e2_tiles
     b = (program % B).to(tl.int64)
     program2 = program // B
     h = (program2 % H).to(tl.int64)
     program3 = program2 // H
     j = program3.to(tl.int64)
-    part = tl.arange(0, BLOCK_P).to(tl.int64)
-    in_part = part[:, None] < (BLOCK_P if EVEN else PARTS)
+    part = tl.arange(0, BLOCK_P)[:, None].to(tl.int64)
+    in_part = part < (BLOCK_P if EVEN else PARTS)
     dk_sum_parts = tl.load(
         dk_sum_parts_ptr
-        + part[:, None] * dk_sum_parts_0
+        + part * dk_sum_parts_0
         + b * dk_sum_parts_1
         + h * dk_sum_parts_2
         + j * dk_sum_parts_3
-        + e2[None, :] * dk_sum_parts_4,
+        + e2 * dk_sum_parts_4,
         mask=in_part & in_e2,
         other=0.0,
     )
     # dk[b, h, j, e] = sum[j <= i < j + width](ds_sum[b, h, i, j] * q[b, h, i, e])
     dk_sum = tl.sum(dk_sum_parts, 0, keep_dims=True)
-    tl.store(dk_ptr + b * dk_0 + h * dk_1 + j * dk_2 + e2[None, :] * dk_3, dk_sum, mask=in_e2)
+    tl.store(dk_ptr + b * dk_0 + h * dk_1 + j * dk_2 + e2 * dk_3, dk_sum, mask=in_e2)
 
 
 @triton.jit
 def window_attention_backward_dk_merge_dv(
-    dv_sum_parts_ptr, dv_ptr, E, B, H, S, dv_sum_parts_0, dv_sum_parts_1, dv_sum_parts_2,
+    dv_sum_parts_ptr, dv_ptr, B, H, S, E, dv_sum_parts_0, dv_sum_parts_1, dv_sum_parts_2,
     dv_sum_parts_3, dv_sum_parts_4, dv_0, dv_1, dv_2, dv_3,
     EVEN: tl.constexpr, VEC: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_D: tl.constexpr,
     PARTS: tl.constexpr,
 ):  # fmt: skip
-    """BLOCK_D e a program of each b, h and j, all part at once."""
+    """Each program holds BLOCK_D e of one b, h and j, all part at once."""
     # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     E, dv_sum_parts_0 = E // VEC * VEC, dv_sum_parts_0 // VEC * VEC
     dv_sum_parts_1, dv_sum_parts_2 = dv_sum_parts_1 // VEC * VEC, dv_sum_parts_2 // VEC * VEC
     dv_sum_parts_3, dv_0 = dv_sum_parts_3 // VEC * VEC, dv_0 // VEC * VEC
     dv_1, dv_2 = dv_1 // VEC * VEC, dv_2 // VEC * VEC
     e_tiles = tl.maximum(tl.cdiv(E, BLOCK_D), 1)
-    first_e = (tl.program_id(0) % e_tiles) * BLOCK_D
-    e = first_e + tl.arange(0, BLOCK_D).to(tl.int64)
-    in_e = e[None, :] < E if BLOCK_D > 1 else True
+    e = (tl.program_id(0) % e_tiles).to(tl.int64) * BLOCK_D + tl.arange(0, BLOCK_D)[None, :]
+    in_e = e < E if BLOCK_D > 1 else True
     program = tl.program_id(0) // e_tiles
     b = (program % B).to(tl.int64)
     program2 = program // B
     h = (program2 % H).to(tl.int64)
     program3 = program2 // H
     j = program3.to(tl.int64)
-    part = tl.arange(0, BLOCK_P).to(tl.int64)
-    in_part = part[:, None] < (BLOCK_P if EVEN else PARTS)
+    part = tl.arange(0, BLOCK_P)[:, None].to(tl.int64)
+    in_part = part < (BLOCK_P if EVEN else PARTS)
     dv_sum_parts = tl.load(
         dv_sum_parts_ptr
-        + part[:, None] * dv_sum_parts_0
+        + part * dv_sum_parts_0
         + b * dv_sum_parts_1
         + h * dv_sum_parts_2
         + j * dv_sum_parts_3
-        + e[None, :] * dv_sum_parts_4,
+        + e * dv_sum_parts_4,
         mask=in_part & in_e,
         other=0.0,
     )
     # dv[b, h, j, e] = sum[j <= i < j + width](do_sum2[b, h, i, e] *
     #     T(p[b, h, i, j]))
     dv_sum = tl.sum(dv_sum_parts, 0, keep_dims=True)
-    tl.store(dv_ptr + b * dv_0 + h * dv_1 + j * dv_2 + e[None, :] * dv_3, dv_sum, mask=in_e)
+    tl.store(dv_ptr + b * dv_0 + h * dv_1 + j * dv_2 + e * dv_3, dv_sum, mask=in_e)
 
 
 @triton.jit
@@ -1323,7 +1319,7 @@ def window_attention_backward_dk_tiles(
     width: tl.constexpr, SCALE_IS_TENSOR: tl.constexpr, T: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
 ):  # fmt: skip
-    """BLOCK_M j a program of each b and h, BLOCK_N i a turn of its loop."""
+    """Each program takes BLOCK_M j of one b and h, and loops over i, BLOCK_N at a time."""
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
     j_tiles = tl.cdiv(S, BLOCK_M)
     # The tiles of most terms first.
@@ -1424,7 +1420,7 @@ def window_attention_backward_dk_wide_dk(
     width: tl.constexpr, SCALE_IS_TENSOR: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_D: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
-    """BLOCK_M j by BLOCK_D e2 a program of each b and h, BLOCK_N i a turn of its loop."""
+    """Each program takes BLOCK_M j by BLOCK_D e2 of one b and h, and loops over i, BLOCK_N at a time."""
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
     j_tiles = tl.cdiv(S, BLOCK_M)
     # The tiles of most terms first.
@@ -1538,7 +1534,7 @@ def window_attention_backward_dk_wide_dv(
     width: tl.constexpr, SCALE_IS_TENSOR: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_D: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
-    """BLOCK_M j by BLOCK_D e a program of each b and h, BLOCK_N i a turn of its loop."""
+    """Each program takes BLOCK_M j by BLOCK_D e of one b and h, and loops over i, BLOCK_N at a time."""
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
     j_tiles = tl.cdiv(S, BLOCK_M)
     # The tiles of most terms first.
@@ -1619,7 +1615,7 @@ def window_attention_backward_dscale_sum_rows_tiles(
     width: tl.constexpr, SCALE_IS_TENSOR: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
-    """BLOCK_M i a program of each b and h, BLOCK_N j a turn of its loop."""
+    """Each program takes BLOCK_M i of one b and h, and loops over j, BLOCK_N at a time."""
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
     i_tiles = tl.cdiv(S, BLOCK_M)
     # The tiles of most terms first.
@@ -1706,7 +1702,7 @@ def window_attention_backward_dscale_sum_rows_rows(
     width: tl.constexpr, SCALE_IS_TENSOR: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
-    """BLOCK_M i a program of each b and h, BLOCK_N j a turn of its loop."""
+    """Each program takes BLOCK_M i of one b and h, and loops over j, BLOCK_N at a time."""
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
     i_tiles = tl.cdiv(S, BLOCK_M)
     # The tiles of most terms first.
@@ -1996,7 +1992,7 @@ def launch_window_attention_backward_dq(
         )  # fmt: skip
         grid = (B * H * S * max(1, lib.cdiv(E, 64)),)
         window_attention_backward_dq_merge[grid](
-            dq_sum_parts, dq, E, B, H, S, *dq_sum_parts.stride(), *dq.stride(),
+            dq_sum_parts, dq, B, H, S, E, *dq_sum_parts.stride(), *dq.stride(),
             EVEN=PARTS == config["BLOCK_P"],
             VEC=lib.vec(E, dq_sum_parts.stride(0), dq_sum_parts.stride(1), dq_sum_parts.stride(2), dq_sum_parts.stride(3), dq.stride(0), dq.stride(1), dq.stride(2)),
             enable_fp_fusion=True,
@@ -2086,14 +2082,14 @@ def launch_window_attention_backward_dk(
         )  # fmt: skip
         grid = (B * H * S * max(1, lib.cdiv(E, 64)),)
         window_attention_backward_dk_merge_dk[grid](
-            dk_sum_parts, dk, E, B, H, S, *dk_sum_parts.stride(), *dk.stride(),
+            dk_sum_parts, dk, B, H, S, E, *dk_sum_parts.stride(), *dk.stride(),
             EVEN=PARTS == BLOCK_P,
             VEC=lib.vec(E, dk_sum_parts.stride(0), dk_sum_parts.stride(1), dk_sum_parts.stride(2), dk_sum_parts.stride(3), dk.stride(0), dk.stride(1), dk.stride(2)),
             **constants,
             **dict(lib.config_without(config, "BLOCK_M", "BLOCK_N", "num_stages"), BLOCK_D=64, num_warps=1),
         )  # fmt: skip
         window_attention_backward_dk_merge_dv[grid](
-            dv_sum_parts, dv, E, B, H, S, *dv_sum_parts.stride(), *dv.stride(),
+            dv_sum_parts, dv, B, H, S, E, *dv_sum_parts.stride(), *dv.stride(),
             EVEN=PARTS == BLOCK_P,
             VEC=lib.vec(E, dv_sum_parts.stride(0), dv_sum_parts.stride(1), dv_sum_parts.stride(2), dv_sum_parts.stride(3), dv.stride(0), dv.stride(1), dv.stride(2)),
             **constants,

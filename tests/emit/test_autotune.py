@@ -77,14 +77,15 @@ def test_the_table():
             for rows, warps in TRIED
         ),
         "    ],",
-        '    key=["rows", "D"],',
-        '    prune_configs_by={"early_config_prune": lib.tiles_within(ROWS="rows")},',
+        '    key=["batch", "D"],',
+        '    prune_configs_by={"early_config_prune": lib.tiles_within(ROWS="batch")},',
         ")",
         "@triton.jit",
     ]
     assert (
         '        grid = lambda META: (lib.cdiv(batch, META["ROWS"]),)\n'
-        "        lib.tuned(softmax_rows, grid, config)(*arguments, **constants, BLOCK=BLOCK)\n"
+        "        lib.tuned(softmax_rows, grid, config)(\n"
+        "            *arguments, EVEN=D == BLOCK, **constants, BLOCK=BLOCK,\n"
     ) in text
 
 

@@ -50,7 +50,8 @@ def test_each_line_of_softmax_is_named_above_its_statement():
         "softmax_rows": [
             (M, "m = tl.reduce("),
             (E, "e = lib.exp(x - m, HALF)"),
-            (Y, "y = e / tl.sum("),
+            (E_SUM, "y_sum = tl.sum("),
+            (Y, "y = e / y_sum"),
         ],
         "softmax_loop": [(M, "if PASS <= 1:"), (E_SUM, "if PASS <= 1:"), *values],
         "softmax_two_pass": [(M, state), (E_SUM, state), *values],

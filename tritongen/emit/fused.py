@@ -73,6 +73,15 @@ class Ends:
     whole: tuple[str, str] | None = None  # "0" where blocks are whole from the first on
 
 
+@dataclass(frozen=True, slots=True)
+class FusedView(KernelView):
+    ends: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def extents(self) -> dict[str, str]:
+        return {**self.ends}
+
+
 def fused_view(plain: KernelWriter) -> KernelView:
     writer = FusedWriter(plain.context, plain.kernel)
     writer.programs()
@@ -80,7 +89,11 @@ def fused_view(plain: KernelWriter) -> KernelView:
     writer.lines = writer.levels[0].lines
     for w in writer.own.walks:  # of whose lanes nobody speaks: a descriptor loads all of them
         name = writer.variables[w.index]
-        if w.block and not any(re.search(rf"\b{name}\[", x) for x in writer.lines):
+        if (
+            writer.multiplies
+            and w.block
+            and not any(re.search(rf"\b{name}\[", x) for x in writer.lines)
+        ):
             writer.lines = [x for x in writer.lines if not x.strip().startswith(f"{name} = ")]
     blocks = tuple(dict.fromkeys(w.block for w in writer.own.walks if w.block))
     blocks += ("PARTS",) if any(w.extent == PARTS for w in writer.own.walks) else ()
@@ -88,22 +101,27 @@ def fused_view(plain: KernelWriter) -> KernelView:
     blocks += ("STAGES",) if loops and not writer.multiplies else ()
     blocks += ("HOLD",) if writer.may_hold else ()
     lines = (*writer.scalars, *writer.lines)
-    doc = doc_of(writer.own, writer.variables)
-    return view(writer, {}, blocks, doc, lines=lines, setup=tuple(writer.setup))
+    doc = doc_of(writer.own, {i: "rows" if n == "row" else n for i, n in writer.variables.items()})
+    ends = {w.block: writer.size(w.extent)[0] for w in writer.own.walks if w.how == "tile"}
+    setup = tuple(writer.setup)
+    return view(writer, {}, blocks, doc, FusedView, lines=lines, setup=setup, ends=ends)
 
 
 def doc_of(kernel: Kernel, called: Mapping[str, str]) -> str:
     """What a program does."""
-    names = [called[w.index] for w in kernel.walks if w.how == "program"]
-    each = " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+
+    def of(how: str) -> list[str]:
+        return [called[w.index] for w in kernel.walks if w.how == how]
+
+    *others, last = of("program") or [""]
+    each = f"one {', '.join(others)} and {last}" if others else f"one {last}" if last else ""
     tiles = " by ".join(f"{w.block} {called[w.index]}" for w in kernel.walks if w.how == "tile")
-    loops = [
-        f"{w.block} {called[w.index]} a turn of its loop" for w in kernel.walks if w.how == "loop"
-    ][:1]
-    whole = [f"all {called[w.index]} at once" for w in kernel.walks if w.how == "whole"][:1]
-    of = f" of each {each}" if each else ""
-    own = f"{tiles} a program" if tiles else "A program"
-    return f"{own}{of}, {(loops or whole)[0]}."
+    taken = " of ".join(filter(None, (tiles, each)))
+    if not of("loop"):
+        return f"Each program holds {taken}, all {', '.join(of('whole'))} at once."
+    walk = next(w for w in kernel.walks if w.how == "loop")
+    loop = f"loops over {called[walk.index]}, {walk.block} at a time"
+    return f"Each program takes {taken}, and {loop}." if taken else f"Each program {loop}."
 
 
 class FusedWriter(KernelWriter):
@@ -120,6 +138,14 @@ class FusedWriter(KernelWriter):
         assert kernel.kernel is not None
         self.own: Kernel = kernel.kernel
         self.nests = {n.name: n for n in kernel.nests}
+        folds = [s for s in statements(self.own.body) if isinstance(s, Fold)]
+        self.multiplies = any(is_dot(f, self.own) for f in folds)
+        # Without products a tile has rows and columns, and each index lies along one of them.
+        lanes = [w.index for w in self.own.walks if w.how != "program"]
+        sides = ("[:, None]", "[None, :]")
+        self.sides = (
+            dict(zip(lanes, sides, strict=True)) if not self.multiplies and len(lanes) == 2 else {}
+        )
         self.variables = {w.index: self.index_name(w.index) for w in self.own.walks}
         self.levels = [Level("")]
         self.frame: Frame = ("", "")
@@ -134,15 +160,14 @@ class FusedWriter(KernelWriter):
         self.starts: dict[str, str] = {}  # and that of a loop's block
         self.moving: dict[str, str] = {}  # maxima of the loop: by what sums are multiplied
         self.setup: list[str] = []  # host lines that describe operands
-        folds = [s for s in statements(self.own.body) if isinstance(s, Fold)]
-        self.multiplies = any(is_dot(f, self.own) for f in folds)
         self.unmasked: set[str] = set()  # folds over columns whose lanes outside add nothing
         if not self.multiplies:
             self.choose_lanes()
 
     def choose_lanes(self) -> None:
         """Without products memory runs along the last walk: what its lanes outside hold, and how wide accesses are."""
-        walk = self.own.walks[-1]
+        for walk in self.own.walks:
+            self.size(walk.extent)  # sizes are arguments in the order of the walks
         self.along = {"": walk.index}
         self.say_multiple(self.size(walk.extent)[0], launch_text(walk.extent))
         axis = next(a for a in self.kernel.axes if a.name == walk.index)
@@ -188,33 +213,43 @@ class FusedWriter(KernelWriter):
                 )
                 self.index[w.index] = name
             else:
-                self.first[w.index] = self.assigned_in(
-                    0, f"first_{name}", f"{wrapped(own)} * {w.block}"
-                )
-                line(f"{name} = {self.first[w.index]} + tl.arange(0, {w.block}).to(tl.int64)")
+                self.tile(w, wrapped(own), name)
                 self.name_mask(w, self.size(w.extent)[0], f"{w.block} > 1")
             if not last:
                 rest = self.assigned_in(0, self.fresh("program"), f"{rest} // {count}")
         for w in self.own.walks:
             if w.how == "whole":
-                line(f"{self.variables[w.index]} = tl.arange(0, {w.block}).to(tl.int64)")
+                line(f"{self.variables[w.index]} = {self.lanes(w)}")
                 if not self.multiplies:
                     wish, passed = "EVEN", f'{launch_text(w.extent)} == config["{w.block}"]'
                     even = self.parameter(self.args.constants, wish, passed)
                     self.name_mask(w, f"({w.block} if {even} else {self.size(w.extent)[0]})")
+
+    def tile(self, w: Walk, number: str, name: str) -> None:
+        """The indices of a tile, by its number."""
+        once = {x for s in statements(self.own.body) if isinstance(s, Store) for x in s.once}
+        first = f"{number} * {w.block}"
+        if self.sides:
+            first = f"{number}.to(tl.int64) * {w.block}"
+        if not self.sides or w.index in once:
+            first = self.first[w.index] = self.assigned_in(0, f"first_{name}", first)
+        self.levels[0].lines.append(f"{name} = {first} + {self.lanes(w, wide=bool(self.sides))}")
+
+    def lanes(self, w: Walk, wide: bool = False) -> str:
+        """The lanes of a block, along their side of the tile. `wide`: what they are added to has 64 bits."""
+        own = f"tl.arange(0, {w.block}){self.sides.get(w.index, '')}"
+        return own if wide else f"{own}.to(tl.int64)"
 
     def name_mask(self, walk: Walk, end: str, several: str = "") -> None:
         """Without products a walk is the rows of each tile or the columns, and has one mask.
 
         A block of one element is never outside: where the tile needs no mask the compiler is to see it.
         """
-        tile = [w.index for w in self.own.walks if w.how != "program"]
-        if self.multiplies or len(tile) > 2:
+        if not self.sides:
             return
-        side = "[:, None]" if walk.index == tile[0] else "[None, :]"
         name = self.inside.get(walk.index) or self.variable(f"in_{self.variables[walk.index]}")
         self.inside[walk.index] = name
-        text = f"{self.variables[walk.index]}{side} < {end}"
+        text = f"{self.variables[walk.index]} < {end}"
         text += f" if {several} else True" if several else ""
         self.levels[-1].lines.append(f"{name} = {text}")
 
@@ -244,7 +279,7 @@ class FusedWriter(KernelWriter):
         self.cache = level.caches.setdefault(frame, {})
         for side, name in zip(("[:, None]", "[None, :]"), frame, strict=True):
             if name:
-                self.index[name] = f"{self.variables[name]}{side}"
+                self.index[name] = f"{self.variables[name]}{'' if self.sides else side}"
                 extent = self.stops.get(name) or self.size(self.own.walk(name).extent)[0]
                 inside = self.inside.get(name)
                 self.axis_mask[name] = inside or f"{self.index[name]} < {extent}"
@@ -398,7 +433,12 @@ class FusedWriter(KernelWriter):
             self.store(replace(nest, name=s.tensor, coords=s.coords), shown, checks)
 
     def stride(self, tensor: str, run: str, dim: int) -> str:
-        return super().stride(tensor, str(dim) if run == ir.BATCH else run, dim)
+        return super().stride(tensor, self.variables.get(run, run), dim)
+
+    def index_name(self, name: str) -> str:
+        return (
+            self.names.free("row") if name == ir.BATCH and self.sides else super().index_name(name)
+        )
 
     def symbol(self, name: str) -> str:
         """A size; how many programs share a loop is in the config."""
@@ -418,7 +458,7 @@ class FusedWriter(KernelWriter):
             level = Level(loop.index)
             if ends.whole is not None and outermost:
                 self.tell(level, ends, any(f.moved_by for f in states))
-            level.lines.append(f"{name} = {start} + tl.arange(0, {walk.block}).to(tl.int64)")
+            level.lines.append(f"{name} = {start} + {self.lanes(walk)}")
         else:
             ends, level = Ends("0", self.size(walk.extent)[0]), Level(loop.index)
             level.lines.append(f"{name} = tl.cast({start}, tl.int64)")

@@ -11,6 +11,7 @@ Not here: running kernels (`runner.py`), their PTX as text (`tritongen.trace.ptx
 
 from __future__ import annotations
 
+import math
 import re
 import subprocess
 import tempfile
@@ -160,6 +161,8 @@ def _fitting(
     could = None
     for n in (size, 8, 1024):
         args = meta_arguments(plan.op, choice, n)
+        if args is None:
+            continue
         asked = trace.trace(module, plan.op.name, args, GPUS[target]).choices
         own = [c for c in asked if c.step in chosen]  # packs make their own choices
         found = [(steps[c.step], variants[c.step, chosen[c.step]], c.facts) for c in own]
@@ -200,14 +203,18 @@ class _AmdTorch:
         return getattr(torch, name)
 
 
-def meta_arguments(op: Op, dtypes: dict[str, str], size: int = COMMON_SIZE) -> dict[str, Any]:
-    """A call of common sizes, on meta tensors."""
+def meta_arguments(
+    op: Op, dtypes: dict[str, str], size: int = COMMON_SIZE
+) -> dict[str, Any] | None:
+    """A call of common sizes, on meta tensors. None if torch could not count their bytes."""
     sizes = satisfying(op, size, Random(0))
     known = all_sizes(op, sizes)
     args: dict[str, Any] = {}
     for t in op.tensors:
         shape = shape_of(t, known, {t.name: (4, 16) for t in op.tensors})
         dtype = operand_dtype(t.dtype, dtypes)
+        if math.prod(shape) >= 2**59:
+            return None
         args[t.name] = torch.empty(shape, dtype=dtype, device="meta")
     params: tuple[Constant | Scalar, ...] = (*op.constants, *op.scalars)
     for p in params:

@@ -10,7 +10,7 @@ from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import indices
 from tritongen.ir.bounds import Facts
 from tritongen.ir.free import binders_of, reads, tensors_read
-from tritongen.schedule.classes import ASKED, CLASSES, fused
+from tritongen.schedule.classes import CLASSES, fused
 from tritongen.schedule.classes.chains import pairs
 from tritongen.schedule.classes.contraction import as_product
 from tritongen.schedule.classes.ragged import as_ragged
@@ -216,7 +216,7 @@ def classify(members, virtual, by_name, facts, only=None, extending=False) -> Gr
     if any(own.get(a.tensor, a.coords) != a.coords for n in members for a in fetches(n.body)):
         return None  # gathered at another place than where it is computed: from storage
     for kind, members_of in CLASSES.items():
-        if kind in ASKED and kind != only or only not in (None, kind, *ASKED):
+        if only not in (None, kind):
             continue
         found = members_of.classify(members, virtual, by_name, facts, extending)
         if found is not None and _in_place(found.nests, virtual):

@@ -27,9 +27,7 @@ def with_means(
     nests: Nests, groups: tuple[Group, ...], facts: Facts, outputs: Collection[str]
 ) -> tuple[Nests, tuple[Group, ...]]:
     for k, group in enumerate(groups):
-        if group.kind not in ("rows", "row_walks", "crossed") or slid(
-            group.nests, group.row, group.col, facts
-        ):
+        if group.kind not in ("rows", "crossed") or slid(group.nests, group.row, group.col, facts):
             continue
         count = Axis("col", group.col).extent
         pairs = pairs_of(group.nests, count, facts)

@@ -46,6 +46,7 @@ def asked(step: Step, variant: Variant) -> set[str]:
     kernels = [step.kernel(run.kernel) for run in variant.launches]
     skeletons = {kernel.skeleton for kernel in kernels}
     found = {"BLOCK"} if skeletons & WHOLE else set()
+    found |= {w.block for k in kernels if k.kernel for w in k.kernel.walks if w.how == "whole"}
     found |= {"BLOCK", "ROWS"} if "box" in skeletons else set()
     found |= {"BLOCK_K"} if "patches" in skeletons else set()  # divides the channels
     found |= {"BLOCK_K"} if any(kernel.pairs for kernel in kernels) else set()

@@ -17,14 +17,12 @@ from tritongen.schedule.classes import (
     nest,
     pointwise,
     ragged,
-    row_walks,
     rows,
     scan,
     scatter,
     window,
 )
 
-ASKED = ("row_walks",)  # classes that are compared with another, and take nothing by themselves
 CLASSES = {
     "fused": fused,
     "contraction": contraction,
@@ -34,7 +32,6 @@ CLASSES = {
     "scan": scan,
     "scatter": scatter,
     "window": window,
-    "row_walks": row_walks,
     "rows": rows,
     "pointwise": pointwise,
     "box": box,

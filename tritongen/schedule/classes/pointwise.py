@@ -40,10 +40,9 @@ def _sorted(box):
 def make(name, group, stores, dims, facts) -> Step:
     whole = (Axis("i", group.row),)
     seen = views(accesses(group.nests, stores, dims), dims, whole, facts)
-    touched = {tensor for tensor, _ in accesses(group.nests, stores, dims)}
-    if all(len(v.runs) == 1 and len(v.runs[0]) == len(group.row) for v in seen) and len(
-        seen
-    ) == len(touched):
+    touched = [*accesses(group.nests, stores, dims)]
+    box = tuple(index(b.index) for b in group.row)
+    if all(coords == box for _, coords in touched) and all(len(v.runs) == 1 for v in seen):
         return _flat(name, group, stores, whole, seen)
     return _tile(name, group, stores, dims, facts)
 
@@ -141,9 +140,11 @@ def _over(nest: ir.Nest, box: tuple[ir.Binder, ...], place: tuple[Poly, ...]) ->
 
     def change(node: ir.Expr) -> ir.Expr:
         if isinstance(node, ir.Read) and node.coords:
+            assert set(node.coords) <= own, f"{node} is no element of the box"
             return replace(node, coords=place)
         return node
 
+    own = {index(b.index) for b in nest.box}
     coords = place if nest.coords else ()
     return replace(nest, box=box, coords=coords, body=ir.rebuild(nest.body, change))
 

@@ -35,6 +35,7 @@ from tritongen.schedule.row_schedules import (
 )
 from tritongen.schedule.row_values import with_row_values
 from tritongen.schedule.views import accesses, holds_channels_last, views
+from tritongen.schedule.whole_rows import whole_rows
 
 
 # ---- what is one ---------------------------------------------------------------------------------
@@ -196,7 +197,8 @@ def make(name, group, stores, dims, facts) -> Step:
         *resident_variants(resident, traits),
         loop_variant(loop, wide_tiles, counts),
     )
-    kernels = (resident, *in_lines, loop, *two_pass, *per_thread)
+    lowered = whole_rows(resident.name, group, stores, dims)
+    kernels = (lowered or resident, *in_lines, loop, *two_pass, *per_thread)
     why = "reducers over one set of indices"
     step = Step(name, "rows", why, stores, _numbers(row_axis, col_axis), kernels, variants)
     if not _reads_along(group, axes[1]):
