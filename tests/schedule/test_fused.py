@@ -55,3 +55,21 @@ def test_the_gradient_of_a_table_stores_copies():
 
 def test_each_variant(run_checks):
     run_checks("fused_checks.py")
+
+
+def test_a_detached_maximum_is_fused_and_kept_as_any():
+    """In `T: float`, too, whose half types have a kernel of their own."""
+    path = Path(__file__).parents[2] / "specs/causal_attention.op"
+    text = path.read_text().replace("f16 | bf16", "float")
+    detached = text.replace("max[j <= i](s[b, h, i, j])", "detach(max[j <= i](s[b, h, i, j]))")
+    assert text != detached
+    shapes = []
+    for each in (text, detached):
+        built = pipeline.build(each, "f.op", gradients=True)
+        shapes.append([[s.skeleton for s in p.steps] for p in built.plans["causal_attention"]])
+        shapes[-1] += [len(built.plans[n]) for n in built.plans]
+    assert shapes[0] == shapes[1]
+    half = next(p for p in built.plans["causal_attention"] if p.name.endswith("half"))
+    (step,) = half.steps
+    assert step.skeleton == "fused"
+    assert len(step.stores) == 3, "the gradient would take the product again"

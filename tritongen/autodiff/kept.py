@@ -65,7 +65,8 @@ def keeping(op: Op, lines: tuple[Nest, ...], back: Op) -> Op | None:
         if line.name in images:
             like = Tensor(line.name, exprs.COMPUTE, line.dims)
         elif like is not None and line.name in rows:
-            like = replace(like, dtype="f32")
+            doubles = any(may_be_f64(t.dtype, op) for t in op.tensors)
+            like = replace(like, dtype=exprs.COMPUTE if doubles else "f32")
         elif like is None or not any(matrix_products(line)):
             continue
         name = exprs.free_name(f"{line.name}_kept", taken)
@@ -119,10 +120,8 @@ def _places(op: Op, lines: tuple[Nest, ...], back: Op) -> dict[str, Tensor]:
 def _statistics(op: Op, lines: tuple[Nest, ...]) -> set[str]:
     """The folds over values that follow from a product larger than each result: a softmax's maximum and sum over scores.
 
-    Found again, each would take the product again. They are kept in f32, which is what such an op computes in.
+    Found again, each would take the product again. They are kept in the type that the op computes in.
     """
-    if any(may_be_f64(t.dtype, op) for t in op.tensors):
-        return set()
     behind, found = set[str](), set[str]()
     for line in lines:
         follows = bool(tensors_read(line.body) & behind)

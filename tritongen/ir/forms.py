@@ -2,8 +2,9 @@
 
     tanh(softplus(x))   ->  tanh_softplus(x)      1 + erf(x)   ->  erfc(-x)
 
-Two passes, both by the shape of expressions:
+Three passes, all by the shape of expressions:
 
+- *Undetached*: `detach(x)` is x. Only a gradient, which is derived before, asks what is detached.
 - *Stable*: an expression that loses its last digits as written (`1 + erf(x)` is 0 from x = -5.6 on) becomes a row that does
   not. Mathematically they are the same.
 - *Stored*: a call whose value reaches stores of one dtype, by products and sums alone, learns that dtype (`Call.stored`). If
@@ -42,7 +43,37 @@ PROPORTIONAL = frozenset(
 
 def with_forms(op: Op) -> Op:
     """The op that is planned and proved."""
-    return stored(stable(op))
+    return stored(stable(undetached(op)))
+
+
+# ---- undetached ---------------------------------------------------------------------------------
+def undetached(op: Op) -> Op:
+    """The op with x for each `detach(x)`, and without lines that only name another line then."""
+    if not any(isinstance(e, Call) and e.fn == "detach" for n in op.nests for e in walk(n.body)):
+        return op
+    lines = {n.name: n for n in op.nests}
+    outputs = {o.name for o in op.outputs}
+    names: dict[str, str] = {}
+
+    def change(e: Expr) -> Expr:
+        match e:
+            case Call("detach", (x,)):
+                return x
+            case Read(name) if name in names:
+                return replace(e, tensor=names[name])
+        return e
+
+    nests = []
+    for n in op.nests:
+        n = replace(n, body=rebuild(n.body, change))
+        own = lines.get(getattr(n.body, "tensor", ""))
+        if own is not None and n.name not in outputs and own.name not in outputs:
+            alike = n.box == own.box and n.coords == own.coords and n.dtype == own.dtype
+            if alike and n.body == Read(own.name, own.coords, None, own.dtype):
+                names[n.name] = own.name
+                continue
+        nests.append(n)
+    return replace(op, nests=tuple(nests))
 
 
 # ---- stable -------------------------------------------------------------------------------------

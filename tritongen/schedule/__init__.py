@@ -14,7 +14,7 @@ from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import size
 from tritongen.ir.batches import own_batches
 from tritongen.ir.bounds import facts_of
-from tritongen.ir.forms import stable, stored
+from tritongen.ir.forms import stable, stored, undetached
 from tritongen.ir.free import tensors_read
 from tritongen.ir.reads import switch_of
 from tritongen.ir.verify import verify
@@ -37,7 +37,7 @@ from tritongen.schedule.placed import verify_places
 from tritongen.schedule.plan import Chunks, Plan
 
 # Passes before planning. Each returns an op with the same meaning, which is verified.
-PASSES: tuple[Callable[[ir.Op], ir.Op], ...] = (stable, stored, factored)
+PASSES: tuple[Callable[[ir.Op], ir.Op], ...] = (undetached, stable, stored, factored)
 
 
 def plan_op(
