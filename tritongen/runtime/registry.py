@@ -106,15 +106,13 @@ def op(
         keep, pull = _rule(function, params, backward, no_gradient, precision)
         autograd = _autograd(params, precision, keep, pull)
         registered = _register(replay, allocate, params, autograd, batch, linear, source)
-        eager = _eager(replay, params, _differentiable(replay, keep, pull), registered)
+        differentiable = _differentiable(replay, keep, pull)
         keeping = _keeping(function, forward) if forward else None
         again: list[Callable[..., Any]] = []
-        call = _call(function, params, eager, registered, keeping, again, autocast)
+        call = _call(replay, params, differentiable, registered, keeping, again, autocast)
         mend_compilers()
         calibrated.install()
         tuned.install(function.__globals__, function.__name__, source)
-        # Code of its own: torch.compile counts recompilations per code object, not per function.
-        call.__code__ = call.__code__.replace(co_name=function.__name__)
         functools.update_wrapper(call, function)
         vars(call).update(
             spec=spec,
@@ -130,18 +128,21 @@ def op(
 
 
 def _call(
-    function: Callable[..., Any],
+    replay: Replay,
     params: tuple[Param, ...],
-    eager: Callable[[Sequence[Any]], Any],
+    differentiable: Any,
     registered: Callable[..., Any],
     keeping: Callable[..., Any] | None,
     again: Sequence[Callable[..., Any]],
     autocast: str,
 ) -> Callable[..., Any]:
     """The replacement of the function. It sends each call to the right implementation."""
+    function = replay.function
     in_order = binder(function.__name__, params)
+    # Function's own `apply` first looks for wrappers of functorch. A replay has none.
+    apply = super(torch.autograd.Function, differentiable).apply
 
-    def call(*args: Any, **kwargs: Any) -> Any:
+    def irregular(args: Any, kwargs: Any) -> Any:
         if autocast:
             args, kwargs = cast(args, kwargs, autocast)
         if keeping is not None and wants_gradient((*args, *kwargs.values())):
@@ -150,14 +151,40 @@ def _call(
             return registered(*args, **kwargs)
         if again and _functorch_level() is None and wants_gradient((*args, *kwargs.values())):
             return again[0](*args, **kwargs)
-        values = in_order(args, kwargs) if kwargs or len(args) != len(params) else args
-        try:
-            return eager(values)
-        except AttributeError:  # what a replay asks of its first operand
-            expect(function.__name__, params, values)
-            raise
+        return regular(*in_order(args, kwargs))
 
-    return call
+    def plainly(values: Sequence[Any], pointers: Any) -> Any:
+        with disabled():
+            return function(*values)
+
+    def otherwise(values: Sequence[Any]) -> Any:
+        expect(function.__name__, params, values)
+        if keeping is not None and wants_gradient(values):
+            return keeping(*values)
+        if not _plain(values):
+            return registered(*values)
+        if wants_gradient(values):
+            return differentiable.apply(plainly, (), *values)
+        return plainly(values, ())
+
+    asked = ["again and is_grad_enabled()"] + ["is_autocast()"] * bool(autocast)
+    if keeping is not None:
+        tensors = [k for k, p in enumerate(params) if p.kind == "tensor"]
+        numbers = [k for k, p in enumerate(params) if p.kind == "optional"]
+        wanted = [f"args[{k}].requires_grad" for k in tensors]
+        wanted += [f"isinstance(args[{k}], Tensor) and args[{k}].requires_grad" for k in numbers]
+        asked.append(f"is_grad_enabled() and ({' or '.join(wanted)})")
+    regular = replay.over(otherwise, apply)
+    return replay.over(
+        otherwise,
+        apply,
+        irregular,
+        " or ".join(asked),
+        again=again,
+        is_autocast=torch._C._is_any_autocast_enabled,
+        is_grad_enabled=torch.is_grad_enabled,
+        Tensor=torch.Tensor,
+    )
 
 
 def _keeping(function: Callable[..., Any], forward: str) -> Callable[..., Any]:
@@ -165,27 +192,6 @@ def _keeping(function: Callable[..., Any], forward: str) -> Callable[..., Any]:
     returned = inspect.signature(function, eval_str=True).return_annotation
     count = 1 if returned is torch.Tensor else len(returned.__args__)
     return first_results(function.__globals__, forward, count)
-
-
-def _eager(
-    replay: Replay, params: tuple[Param, ...], differentiable: Any, registered: Callable[..., Any]
-) -> Callable[[Sequence[Any]], Any]:
-    """The function that runs a call outside of torch.compile, given its values in order."""
-
-    def plainly(values: Sequence[Any], pointers: Any) -> Any:
-        with disabled():
-            return replay.function(*values)
-
-    def otherwise(values: Sequence[Any]) -> Any:
-        expect(replay.function.__name__, params, values)
-        if not _plain(values):
-            return registered(*values)
-        if wants_gradient(values):
-            return differentiable.apply(plainly, (), *values)
-        return plainly(values, ())
-
-    # Function's own `apply` first looks for wrappers of functorch. A replay has none.
-    return replay.over(otherwise, super(torch.autograd.Function, differentiable).apply)
 
 
 def _plain(values: Iterable[Any]) -> bool:
@@ -224,7 +230,7 @@ def _register(
     def run(*values: Any) -> Any:
         # Autograd is behind us, and asks nothing of what is launched.
         with torch.no_grad(), decided(answers_of(replay.precision, values)):
-            return below(merge(params, values))
+            return below(*merge(params, values))
 
     def run_reference(*values: Any) -> Any:
         args = merge(params, values)

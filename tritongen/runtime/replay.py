@@ -18,13 +18,14 @@ from __future__ import annotations
 
 import functools
 import threading
+import types
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from tritongen.runtime.kinds import Fits, kind_of, likeness, require_gradient
+from tritongen.runtime.kinds import MISSED, Likeness, kind_of, likeness, require_gradient
 from tritongen.runtime.precision import answers_to, decided
 from tritongen.runtime.schema import Param
 from tritongen.runtime.tape import Tape
@@ -39,15 +40,14 @@ _is_grad_enabled = torch.is_grad_enabled
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A recorded call. `text` is what a replay does. If `play` is None, it is the reason why there is no replay.
+    """A recorded call. `call(values, differentiable)` repeats it, or returns MISSED for a call of another kind.
 
-    `fits`: whether another call is like it. `wants`: whether an operand requires a gradient.
+    `text`: what `call` does. `refused`: the reason if it runs the function instead.
     """
 
-    fits: Fits
-    wants: bool
-    play: Callable[..., Any] | None
+    call: Callable[..., Any]
     text: str
+    refused: str
 
 
 class Replay:
@@ -86,34 +86,44 @@ class Replay:
         self,
         otherwise: Callable[[Sequence[Any]], Any],
         differentiable: Callable[..., Any] = lambda run, pointers, *values: run(values, pointers),
-    ) -> Callable[[Sequence[Any]], Any]:
-        """A function of a call's values that replays if it can. `otherwise` takes calls that are not replayed.
+        irregular: Callable[..., Any] = lambda args, kwargs: None,
+        asked: str = "False",
+        **names: Any,
+    ) -> Callable[..., Any]:
+        """A function that replays a call if it can.
 
-        `differentiable(run, pointers, *values)` is `run(values, pointers)` for a call that wants a gradient.
+        Args:
+            otherwise: takes the values of a call that is not replayed.
+            differentiable: `differentiable(run, pointers, *values)` is `run(values, pointers)` for a call that wants a
+                gradient.
+            irregular: takes `(args, kwargs)` of a call that is traced, or that does not give all values by position.
+            asked: a condition over `args` and `names`. If it is true, `irregular` takes the call, too.
         """
-        # Local names: looking these up costs a tenth of a call.
-        entries, first, precision, missed = self.entries, self._first, self.precision, self._missed
-        constants, more = self._constants, bool(self.precision or self._constants)
-
-        def call(values: Sequence[Any]) -> Any:
-            key = values[first].shape
-            if more:
-                named = answers_to(precision) if precision else ()
-                key = (key, *named, *[values[k] for k in constants])
-            try:
-                ways = entries.get(key, ())
-            except TypeError:  # sizes that are symbols, a list for a number
-                return otherwise(values)
-            for entry in ways:
-                pointers = entry.fits(values)
-                if pointers:
-                    run = entry.play or self._run
-                    if entry.wants and _is_grad_enabled():
-                        return differentiable(run, pointers, *values)
-                    return run(values, pointers)
-            return missed(key, values, otherwise, differentiable)
-
-        return call
+        key = [f"args[{self._first}].shape"]
+        key += ["*answers_to(precision)"] if self.precision else []
+        key += [f"args[{k}]" for k in self._constants]
+        name = self.function.__name__
+        text = _CALL.format(
+            name=name,
+            count=len(self._varies),
+            asked=asked,
+            key=f"({', '.join(key)})" if len(key) > 1 else key[0],
+        )
+        names |= dict(
+            is_compiling=torch.compiler.is_compiling,
+            irregular=irregular,
+            answers_to=answers_to,
+            precision=self.precision,
+            entries=self.entries,
+            differentiable=differentiable,
+            is_missed=MISSED,
+            missed=self._missed,
+            otherwise=otherwise,
+        )
+        exec(_compiled(text, f"<a call of {name}>"), names)
+        # Code of its own: torch.compile counts recompilations per code object, not per function.
+        names[name].__code__ = names[name].__code__.replace()
+        return names[name]
 
     def _run(self, values: Sequence[Any], pointers: Any) -> Any:
         return self.function(*values)
@@ -140,8 +150,8 @@ class Replay:
         wants = require_gradient(values)
         run: Callable[..., Any] = self._run
         if enough and self._may_note():
-            fits = likeness(values, self._varies, self.function)
-            run = functools.partial(self._note, key, fits, wants)
+            alike = likeness(values, self._varies, self.function)
+            run = functools.partial(self._note, key, alike, wants)
         with decided(dict(zip(self.precision, named, strict=True))):
             if wants and _is_grad_enabled():
                 return differentiable(run, (), *values)
@@ -154,20 +164,66 @@ class Replay:
         return not torch.cuda.is_current_stream_capturing()
 
     def _note(
-        self, key: tuple[Any, ...], fits: Fits, wants: bool, values: Sequence[Any], pointers: Any
+        self, key: tuple[Any, ...], alike: Likeness, wants: bool, values: Sequence[Any], pointers: Any
     ) -> Any:
         tape = Tape(values, self._varies)
         result = tape.record(self.function)
         if tape.again:
             return result
+        refused = ""
         try:
-            entry = Entry(fits, wants, *tape.played(self.function, result))
+            lines, names = tape.played(self.function, result)
         except Exception as reason:  # Unheld, or what another build of Triton lacks
-            entry = Entry(fits, wants, None, f"{type(reason).__name__}: {reason}")
+            refused = f"{type(reason).__name__}: {reason}"
+            lines, names = ["return run(values, pointers)"], {"run": self._run}
+        entry = _entry(self.function.__name__, alike, wants, lines, names, refused)
         with self._lock:
             ways = (entry, *self.entries.get(key, ()))[:MOST_WAYS]
             _put(self.entries, key, ways, MOST_ENTRIES)
         return result
+
+
+def _entry(
+    name: str, alike: Likeness, wants: bool, lines: list[str], names: dict[str, Any], refused: str
+) -> Entry:
+    """The entry of a recorded call. `wants`: whether an operand requires a gradient."""
+    above: list[str] = []
+    begin = list(alike.lines)
+    if wants or refused:
+        begin.append(f"pointers = {''.join(f'{p}, ' for p in alike.at)}")
+    if wants:
+        above = ["def play(values, pointers):", *alike.unpacked, *lines]
+        begin += ["if is_grad_enabled():", "    return differentiable(play, pointers, *values)"]
+    written = ["\n    ".join(above), "\n    ".join(["def call(values, differentiable):", *begin, *lines])]
+    text = "\n".join(part for part in written if part)
+    scope = {**alike.names, **names, "is_grad_enabled": _is_grad_enabled}
+    exec(compile(text, f"<replay of {name}>", "exec"), scope)
+    return Entry(scope["call"], text, refused)
+
+
+# Text, since each Python function that a call goes through costs as much as a test.
+_CALL = """
+def {name}(*args, **kwargs):
+    if kwargs or len(args) != {count} or is_compiling():
+        return irregular(args, kwargs)
+    try:
+        if {asked}:
+            return irregular(args, kwargs)
+        key = {key}
+        ways = entries.get(key, ())
+    except (AttributeError, TypeError):  # no tensor, sizes that are symbols, a list for a number
+        return otherwise(args)
+    for entry in ways:
+        result = entry.call(args, differentiable)
+        if result is not is_missed:
+            return result
+    return missed(key, args, otherwise, differentiable)
+"""
+
+
+@functools.cache
+def _compiled(text: str, name: str) -> types.CodeType:
+    return compile(text, name, "exec")
 
 
 def _put(table: dict, key: tuple[Any, ...], value: Any, most: int) -> None:

@@ -1,9 +1,8 @@
-"""Records one call of a generated function, and makes a function that does only what was recorded.
+"""Records one call of a generated function, and makes the text of a function that does only what was recorded.
 
     tape = Tape(values, varies)
     result = tape.record(function)     # runs it
-    play, text = tape.played(function, result)
-    text                               # def play(values, pointers): ...
+    lines, names = tape.played(function, result)   # the text of a function that repeats it
 
 Torch's dispatch mode shows every torch op of the call: allocations, copies, views. A wrapper around the kernels' `run` shows
 the launches. A tape refuses what it cannot repeat: an unknown op, a result that no launch wrote, an argument that is not a
@@ -53,12 +52,12 @@ class Tape(TorchDispatchMode):
         operands, self.device, self.index = 0, None, -1
         for k, value in enumerate(values):
             if isinstance(value, torch.Tensor):
-                place = f"pointers[{operands}]", f"values[{k}]", value
+                place = f"p{operands}", f"v{k}", value
                 self.places[value.data_ptr(), value.dtype] = place
                 operands, self.device, self.index = operands + 1, value.device, value.get_device()
             elif type(value) is float and varies[k]:
                 self.values[k] = value * 1.0  # its own object, by which launches are searched
-                self.scalars[id(self.values[k])] = f"values[{k}]"
+                self.scalars[id(self.values[k])] = f"v{k}"
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -124,8 +123,8 @@ class Tape(TorchDispatchMode):
             self.events.append(("launch", compiled, grid, arguments))
 
     # ---- what it comes to
-    def played(self, function: Callable[..., Any], result: Any) -> tuple[Callable[..., Any], str]:
-        """The function that repeats the call, and its text. Raises Unheld if the record is not sufficient."""
+    def played(self, function: Callable[..., Any], result: Any) -> tuple[list[str], dict[str, Any]]:
+        """The text that repeats the call, over the names of `kinds.Likeness`, and what it speaks of. Raises Unheld if the record is not sufficient."""
         if self.refused:
             raise Unheld(self.refused)
         defaults = {id(d) for d in function.__defaults__ or () if self.scalars}
@@ -141,12 +140,8 @@ class Tape(TorchDispatchMode):
             raise Unheld("a result that nothing writes")
         returned = ["None" if y is None else self._tensor(y, whole=True) for y in outputs]
         lines = _released(lines, [f"t{k}" for k in range(len(self.kept))], returned)
-        lines.append(f"return {', '.join(returned)}")
-        opening = "def play(values, pointers):", f"stream = current_stream({self.index})"
-        text = "\n    ".join([*opening, *lines])
-        scope = {**self.names, "empty": _empty, "current_stream": _stream}
-        exec(compile(text, f"<replay of {function.__name__}>", "exec"), scope)
-        return scope["play"], text
+        lines = [f"stream = current_stream({self.index})", *lines, f"return {', '.join(returned)}"]
+        return lines, {**self.names, "empty": _empty, "current_stream": _stream}
 
     def _lines(
         self, event: tuple[Any, ...], tag: str, defaults: set[int], written: set[int]
