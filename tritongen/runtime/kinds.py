@@ -96,7 +96,9 @@ def kind_of(values: Sequence[Any], varies: tuple[bool, ...]) -> tuple[Any, ...] 
     return (_device(), *parts) if pointers else None
 
 
-def likeness(values: Sequence[Any], varies: tuple[bool, ...], function: Callable[..., Any]) -> Likeness:
+def likeness(
+    values: Sequence[Any], varies: tuple[bool, ...], function: Callable[..., Any]
+) -> Likeness:
     """A test for calls that are like this one."""
     operands = [k for k, value in enumerate(values) if isinstance(value, torch.Tensor)]
     first = {k: next(j for j in operands if values[j] is values[k]) for k in operands}

@@ -11,7 +11,7 @@ before 2.9 (`allow_tf32`, `set_float32_matmul_precision`) set those of today.
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -63,6 +63,16 @@ def reason(asked: str) -> str:
         return "as the spec says"
     name = f"torch.backends.{'cudnn.conv' if asked == 'conv' else 'cuda.matmul'}.fp32_precision"
     return f"since {name} is {_switch('cuda', asked)!r}"
+
+
+def while_decided(answers: Mapping[str, str], function: Callable[..., Any], *args: Any) -> Any:
+    """`function(*args)` in the context `decided(answers)`, in half the time."""
+    before = _decided.answers
+    _decided.answers = {**before, **answers} if before else answers
+    try:
+        return function(*args)
+    finally:
+        _decided.answers = before
 
 
 class decided:

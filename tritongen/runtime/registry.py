@@ -19,7 +19,6 @@ import hashlib
 import inspect
 import linecache
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import fields
 from typing import Any
 
 import torch
@@ -29,9 +28,15 @@ from tritongen.lib import VERSION, mend_compilers
 from tritongen.runtime import calibrated, tuned
 from tritongen.runtime.autocast import cast, disabled
 from tritongen.runtime.functional import Batch, transformed, vmap_rule
-from tritongen.runtime.gradients import Backward, first_results, keep_and_pull, without
+from tritongen.runtime.gradients import Backward, NoRule, Rule, first_results
 from tritongen.runtime.kinds import PLAIN, is_watched, wants_gradient
-from tritongen.runtime.precision import SWITCHES, answers_to, decided, f32_precision
+from tritongen.runtime.precision import (
+    SWITCHES,
+    answers_to,
+    decided,
+    f32_precision,
+    while_decided,
+)
 from tritongen.runtime.replay import Replay
 from tritongen.runtime.schema import (
     Param,
@@ -103,10 +108,12 @@ def op(
         params = params_of(function)
         replay = Replay(function, params, precision)
 
-        keep, pull = _rule(function, params, backward, no_gradient, precision)
-        autograd = _autograd(params, precision, keep, pull)
+        rule: Rule | NoRule = NoRule(function.__name__, no_gradient)
+        if backward is not None:
+            rule = Rule(function.__globals__, tuple(p.name for p in params), backward)
+        autograd = _autograd(params, precision, rule)
         registered = _register(replay, allocate, params, autograd, batch, linear, source)
-        differentiable = _differentiable(replay, keep, pull)
+        differentiable = _differentiable(replay, rule)
         keeping = _keeping(function, forward) if forward else None
         again: list[Callable[..., Any]] = []
         call = _call(replay, params, differentiable, registered, keeping, again, autocast)
@@ -305,32 +312,8 @@ def _settle(given: Any, allocated: Any) -> Any:
 
 
 # ---- gradients ----------------------------------------------------------------------------------
-def _rule(
-    function: Callable[..., Any],
-    params: tuple[Param, ...],
-    backward: Backward | None,
-    reason: str,
-    precision: tuple[str, ...],
-) -> tuple[Callable[..., None], Callable[..., list[Any]]]:
-    """What a call saves for its backward, and the backward, as `keep_and_pull` returns them; or a backward that raises the reason.
-
-    If there is `precision`, another function sets `ctx.answers`.
-    """
-    if backward is None:
-        return without(function.__name__, reason)
-    said = {f.name: getattr(backward, f.name) for f in fields(backward)}
-    names = tuple(p.name for p in params)
-    keep, pull = keep_and_pull(function.__globals__, names, said.pop("name"), **said)
-
-    def as_precise(ctx: Any, asked: Any, *gradients: Any) -> list[Any]:
-        with decided(ctx.answers):
-            return pull(ctx, asked, *gradients)
-
-    return keep, as_precise if precision else pull
-
-
 def _autograd(
-    params: tuple[Param, ...], precision: tuple[str, ...], keep: Callable[..., None], pull: Callable
+    params: tuple[Param, ...], precision: tuple[str, ...], rule: Rule | NoRule
 ) -> tuple[Callable[..., None], Callable[..., Any]]:
     """`setup_context` and `backward` for values as `split` gives them, with the precisions behind."""
     # Where the gradient of each parameter goes: a scalar's to the tensor in its place.
@@ -339,37 +322,39 @@ def _autograd(
         at.append((at[-1] + 1 if at else 0) + (p.kind == "optional"))
 
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        keep(ctx, merge(params, inputs), output)
-        ctx.answers = _for_backward(answers_of(precision, inputs))
+        rule.keep(ctx, merge(params, inputs), output)
+        ctx.answers = _for_backward(precision, (*answers_of(precision, inputs).values(),))
 
     def run_backward(ctx: Any, *gradients: Any) -> Any:
         given = ctx.needs_input_grad
-        found = dict(zip(at, pull(ctx, [given[k] for k in at], *gradients), strict=True))
+        pull = rule.pulls[tuple([given[k] for k in at])]
+        found = dict(zip(at, while_decided(ctx.answers, pull, ctx, *gradients), strict=True))
         return tuple(found.get(k) for k in range(len(given)))
 
     return setup_context, run_backward
 
 
-def _differentiable(replay: Replay, keep: Callable[..., None], pull: Callable) -> Any:
+def _differentiable(replay: Replay, rule: Rule | NoRule) -> Any:
     """The autograd.Function of eager calls: it applies `run(values, pointers)`."""
     asked = replay.precision
 
     def forward(ctx: Any, run: Callable[..., Any], pointers: Any, *values: Any) -> Any:
         output = run(values, pointers)
-        keep(ctx, values, output)
+        rule.keep(ctx, values, output)
         if asked:
-            ctx.answers = _for_backward(dict(zip(asked, answers_to(asked), strict=True)))
+            ctx.answers = _for_backward(asked, answers_to(asked))
         return output
 
     def run_backward(ctx: Any, *gradients: Any) -> Any:
-        return None, None, *pull(ctx, ctx.needs_input_grad[2:], *gradients)
+        pull = rule.pulls[ctx.needs_input_grad]
+        return while_decided(ctx.answers, pull, ctx, *gradients) if asked else pull(ctx, *gradients)
 
     members = {"forward": staticmethod(forward), "backward": staticmethod(run_backward)}
     return type(replay.function.__name__, (torch.autograd.Function,), members)
 
 
-def _for_backward(answers: Mapping[str, str]) -> Mapping[str, str]:
+@functools.cache
+def _for_backward(asked: tuple[str, ...], answers: tuple[str, ...]) -> Mapping[str, str]:
     """The precision of the backward. If it would use the other switch, it is as precise as the forward."""
-    if len(answers) == 1:
-        return {**dict.fromkeys(SWITCHES, *answers.values()), **answers}
-    return answers
+    own = dict(zip(asked, answers, strict=True))
+    return {**dict.fromkeys(SWITCHES, *answers), **own} if len(own) == 1 else own

@@ -164,7 +164,12 @@ class Replay:
         return not torch.cuda.is_current_stream_capturing()
 
     def _note(
-        self, key: tuple[Any, ...], alike: Likeness, wants: bool, values: Sequence[Any], pointers: Any
+        self,
+        key: tuple[Any, ...],
+        alike: Likeness,
+        wants: bool,
+        values: Sequence[Any],
+        pointers: Any,
     ) -> Any:
         tape = Tape(values, self._varies)
         result = tape.record(self.function)
@@ -194,7 +199,10 @@ def _entry(
     if wants:
         above = ["def play(values, pointers):", *alike.unpacked, *lines]
         begin += ["if is_grad_enabled():", "    return differentiable(play, pointers, *values)"]
-    written = ["\n    ".join(above), "\n    ".join(["def call(values, differentiable):", *begin, *lines])]
+    written = [
+        "\n    ".join(above),
+        "\n    ".join(["def call(values, differentiable):", *begin, *lines]),
+    ]
     text = "\n".join(part for part in written if part)
     scope = {**alike.names, **names, "is_grad_enabled": _is_grad_enabled}
     exec(compile(text, f"<replay of {name}>", "exec"), scope)
