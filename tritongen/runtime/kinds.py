@@ -35,22 +35,29 @@ _functorch_level = torch._C._functorch.peek_interpreter_stack
 _tracing_state = torch._C._get_tracing_state
 _device: Callable[[], int] = getattr(torch._C, "_cuda_getDevice", lambda: -1)
 _version: Callable[[dict[str, Any]], int] = torch._C._dynamo.guards.dict_version
-_enter, _exit = knobs.runtime.launch_enter_hook, knobs.runtime.launch_exit_hook
+_hooks = knobs.runtime
+_enter, _exit = _hooks.launch_enter_hook, _hooks.launch_exit_hook
+
+
+def _is_hooked() -> bool:
+    return _hooks.launch_enter_hook is not _enter or _hooks.launch_exit_hook is not _exit
+
 
 # Whether a call must do more than usual, or do it in another way, and a guard cannot detect it.
-_ASKS_MORE = (
-    "function_modes() or forward_ad._current_level >= 0 or deterministic()"
-    " or hooks.launch_enter_hook is not enter or hooks.launch_exit_hook is not exit_"
-    " or enter.calls or exit_.calls"
-)
 _STATES = {
     "function_modes": torch._C._len_torch_function_stack,
     "forward_ad": forward_ad,
     "deterministic": torch._C._get_deterministic_algorithms,
-    "hooks": knobs.runtime,
+    "own_knobs": vars(_hooks),  # what was assigned: nearly always nothing
+    "is_hooked": _is_hooked,
     "enter": _enter,
     "exit_": _exit,
 }
+_ASKS_MORE = (
+    "function_modes() or forward_ad._current_level >= 0 or deterministic()"
+    " or own_knobs and is_hooked() or enter.calls or exit_.calls"
+)
+_asks_more: Callable[[], bool] = eval(f"lambda: {_ASKS_MORE}", _STATES)
 
 MISSED = object()  # what a function returns for a call of another kind
 
@@ -59,12 +66,11 @@ MISSED = object()  # what a function returns for a call of another kind
 class Likeness:
     """A test for calls, as text for a function of `values`.
 
-    `lines`: they return MISSED for a call of another kind. Behind them value k is `v<k>`, and the pointers are `at`.
-    `unpacked`: lines that only give these names to `values` and `pointers`.
+    `lines`: they return MISSED for a call of another kind. Behind them the values are called `given`, and the pointers `at`.
     """
 
-    unpacked: list[str]
     lines: list[str]
+    given: list[str]
     at: list[str]
     names: dict[str, Any]
 
@@ -74,7 +80,7 @@ def kind_of(values: Sequence[Any], varies: tuple[bool, ...]) -> tuple[Any, ...] 
 
     `varies`: the parameters whose numbers decide nothing.
     """
-    if len(values) > len(varies) or eval(_ASKS_MORE, _STATES) or is_watched():
+    if len(values) > len(varies) or _asks_more() or is_watched():
         return None
     parts: list[Any] = []
     pointers: list[int] = []
@@ -132,11 +138,10 @@ def likeness(
     asked.append(f"not ({_ASKS_MORE})")
     at = [f"p{k}" for k in range(len(operands))]
     placed = _placed(at, [values[k].data_ptr() for k in operands])
-    unpacked = f"{''.join(f'v{k}, ' for k in range(len(values)))}= values"
-    lines = [unpacked, f"if not ({' and '.join(asked)}):", "    return missed"]
+    lines = [f"if not ({' and '.join(asked)}):", "    return missed"]
     lines += [f"{name} = v{k}.data_ptr()" for name, k in zip(at, operands, strict=True)]
     lines += [f"if not ({' and '.join(placed)}):", "    return missed"]
-    return Likeness([unpacked, f"{''.join(f'{p}, ' for p in at)}= pointers"], lines, at, names)
+    return Likeness(lines, [f"v{k}" for k in range(len(values))], at, names)
 
 
 def _unchanged(
@@ -220,8 +225,9 @@ def wants_gradient(values: Iterable[Any]) -> bool:
     """Whether a call may leave something for a backward: what vmap wraps does not tell."""
     if not _is_grad_enabled():
         return False
-    hidden = _functorch_level() is not None and forward_ad._current_level < 0
-    return hidden or require_gradient(values)
+    if require_gradient(values):
+        return True
+    return _functorch_level() is not None and forward_ad._current_level < 0
 
 
 def is_watched() -> bool:

@@ -160,7 +160,7 @@ def _call(
             return again[0](*args, **kwargs)
         return regular(*in_order(args, kwargs))
 
-    def plainly(values: Sequence[Any], pointers: Any) -> Any:
+    def plainly(values: Sequence[Any], run: Any = None) -> Any:
         with disabled():
             return function(*values)
 
@@ -171,8 +171,8 @@ def _call(
         if not _plain(values):
             return registered(*values)
         if wants_gradient(values):
-            return differentiable.apply(plainly, (), *values)
-        return plainly(values, ())
+            return differentiable.apply((plainly,), *values)
+        return plainly(values)
 
     asked = ["again and is_grad_enabled()"] + ["is_autocast()"] * bool(autocast)
     if keeping is not None:
@@ -335,11 +335,11 @@ def _autograd(
 
 
 def _differentiable(replay: Replay, rule: Rule | NoRule) -> Any:
-    """The autograd.Function of eager calls: it applies `run(values, pointers)`."""
+    """The autograd.Function of eager calls: it applies `run[0](values, run)`."""
     asked = replay.precision
 
-    def forward(ctx: Any, run: Callable[..., Any], pointers: Any, *values: Any) -> Any:
-        output = run(values, pointers)
+    def forward(ctx: Any, run: tuple[Any, ...], *values: Any) -> Any:
+        output = run[0](values, run)
         rule.keep(ctx, values, output)
         if asked:
             ctx.answers = _for_backward(asked, answers_to(asked))

@@ -85,7 +85,7 @@ class Replay:
     def over(
         self,
         otherwise: Callable[[Sequence[Any]], Any],
-        differentiable: Callable[..., Any] = lambda run, pointers, *values: run(values, pointers),
+        differentiable: Callable[..., Any] = lambda run, *values: run[0](values, run),
         irregular: Callable[..., Any] = lambda args, kwargs: None,
         asked: str = "False",
         **names: Any,
@@ -94,8 +94,8 @@ class Replay:
 
         Args:
             otherwise: takes the values of a call that is not replayed.
-            differentiable: `differentiable(run, pointers, *values)` is `run(values, pointers)` for a call that wants a
-                gradient.
+            differentiable: `differentiable(run, *values)` is `run[0](values, run)` for a call that wants a gradient. Behind
+                the function in `run` are the pointers of the operands.
             irregular: takes `(args, kwargs)` of a call that is traced, or that does not give all values by position.
             asked: a condition over `args` and `names`. If it is true, `irregular` takes the call, too.
         """
@@ -125,7 +125,7 @@ class Replay:
         names[name].__code__ = names[name].__code__.replace()
         return names[name]
 
-    def _run(self, values: Sequence[Any], pointers: Any) -> Any:
+    def _run(self, values: Sequence[Any], run: Any) -> Any:
         return self.function(*values)
 
     def _missed(
@@ -154,8 +154,8 @@ class Replay:
             run = functools.partial(self._note, key, alike, wants)
         with decided(dict(zip(self.precision, named, strict=True))):
             if wants and _is_grad_enabled():
-                return differentiable(run, (), *values)
-            return run(values, ())
+                return differentiable((run,), *values)
+            return run(values, (run,))
 
     def _may_note(self) -> bool:
         """Whether a call may be recorded: not during a graph's capture, and not if `torch` was replaced (`proof.guarded`)."""
@@ -169,7 +169,7 @@ class Replay:
         alike: Likeness,
         wants: bool,
         values: Sequence[Any],
-        pointers: Any,
+        run: Any,
     ) -> Any:
         tape = Tape(values, self._varies)
         result = tape.record(self.function)
@@ -180,7 +180,7 @@ class Replay:
             lines, names = tape.played(self.function, result)
         except Exception as reason:  # Unheld, or what another build of Triton lacks
             refused = f"{type(reason).__name__}: {reason}"
-            lines, names = ["return run(values, pointers)"], {"run": self._run}
+            lines, names = ["return function(*values)"], {"function": self.function}
         entry = _entry(self.function.__name__, alike, wants, lines, names, refused)
         with self._lock:
             ways = (entry, *self.entries.get(key, ()))[:MOST_WAYS]
@@ -192,21 +192,27 @@ def _entry(
     name: str, alike: Likeness, wants: bool, lines: list[str], names: dict[str, Any], refused: str
 ) -> Entry:
     """The entry of a recorded call. `wants`: whether an operand requires a gradient."""
-    above: list[str] = []
-    begin = list(alike.lines)
-    if wants or refused:
-        begin.append(f"pointers = {''.join(f'{p}, ' for p in alike.at)}")
+    given = f"{', '.join(alike.given)},"
+    pointers = f"{', '.join(alike.at)},"
+    text = ["def call(values, differentiable):", f"    {given} = values", *_indented(alike.lines)]
     if wants:
-        above = ["def play(values, pointers):", *alike.unpacked, *lines]
-        begin += ["if is_grad_enabled():", "    return differentiable(play, pointers, *values)"]
-    written = [
-        "\n    ".join(above),
-        "\n    ".join(["def call(values, differentiable):", *begin, *lines]),
-    ]
-    text = "\n".join(part for part in written if part)
+        head = ["def play(values, run):", f"    {given} = values", f"    _, {pointers} = run"]
+        wanting = f"differentiable((play, {pointers}), {given})"
+        text = [
+            *head,
+            *_indented(lines),
+            *text,
+            "    if is_grad_enabled():",
+            f"        return {wanting}",
+        ]
+    text += _indented(lines)
     scope = {**alike.names, **names, "is_grad_enabled": _is_grad_enabled}
-    exec(compile(text, f"<replay of {name}>", "exec"), scope)
-    return Entry(scope["call"], text, refused)
+    exec(compile("\n".join(text), f"<replay of {name}>", "exec"), scope)
+    return Entry(scope["call"], "\n".join(text), refused)
+
+
+def _indented(lines: list[str]) -> list[str]:
+    return [f"    {line}" for line in lines]
 
 
 # Text, since each Python function that a call goes through costs as much as a test.
