@@ -49,10 +49,22 @@ def _by_default(asked: str) -> str:
 _by_default._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
-def answers_to(asked: tuple[str, ...]) -> tuple[str, ...]:
-    """The answers to all questions of an op. Nearly always it is one question; each replay pays for this call."""
-    first = _decided.answers.get(asked[0]) or _by_default(asked[0])
-    return (first,) if len(asked) == 1 else (first, *map(f32_precision, asked[1:]))
+def asker(asked: tuple[str, ...]) -> Callable[[], tuple[str, ...]]:
+    """A function that gives the answers to all questions of an op. Each replay calls it; nearly always it asks for one switch."""
+
+    def answers() -> tuple[str, ...]:
+        return tuple(map(f32_precision, asked))
+
+    if len(asked) != 1 or asked[0] not in SWITCHES:
+        return answers
+    (name,), allowed, exact = asked, (_ALLOWED,), (_EXACT,)
+
+    def answer() -> tuple[str, ...]:
+        if _decided.answers:
+            return answers()
+        return allowed if _switch("cuda", name) == "tf32" else exact
+
+    return answer
 
 
 def reason(asked: str) -> str:

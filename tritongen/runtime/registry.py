@@ -32,7 +32,6 @@ from tritongen.runtime.gradients import Backward, NoRule, Rule, first_results
 from tritongen.runtime.kinds import PLAIN, is_watched, wants_gradient
 from tritongen.runtime.precision import (
     SWITCHES,
-    answers_to,
     decided,
     f32_precision,
     while_decided,
@@ -336,13 +335,13 @@ def _autograd(
 
 def _differentiable(replay: Replay, rule: Rule | NoRule) -> Any:
     """The autograd.Function of eager calls: it applies `run[0](values, run)`."""
-    asked = replay.precision
+    asked, answers = replay.precision, replay.answers
 
     def forward(ctx: Any, run: tuple[Any, ...], *values: Any) -> Any:
         output = run[0](values, run)
         rule.keep(ctx, values, output)
         if asked:
-            ctx.answers = _for_backward(asked, answers_to(asked))
+            ctx.answers = _for_backward(asked, answers())
         return output
 
     def run_backward(ctx: Any, *gradients: Any) -> Any:

@@ -26,7 +26,7 @@ from typing import Any
 import torch
 
 from tritongen.runtime.kinds import MISSED, Likeness, kind_of, likeness, require_gradient
-from tritongen.runtime.precision import answers_to, decided
+from tritongen.runtime.precision import asker, decided
 from tritongen.runtime.schema import Param
 from tritongen.runtime.tape import Tape
 
@@ -54,6 +54,7 @@ class Replay:
     """The recorded calls of one function. `precision`: its questions to `f32_precision`."""
 
     __slots__ = (
+        "answers",
         "entries",
         "function",
         "precision",
@@ -72,6 +73,7 @@ class Replay:
     ):
         self.function = function
         self.precision = precision
+        self.answers = asker(precision)
         # Keyed by the shape of the first operand, the precision and the constants. Few keys have more than one entry.
         self.entries: dict[tuple[Any, ...], tuple[Entry, ...]] = {}
         self.seen: dict[tuple[Any, ...], int] = {}  # calls that were not replayed
@@ -100,7 +102,7 @@ class Replay:
             asked: a condition over `args` and `names`. If it is true, `irregular` takes the call, too.
         """
         key = [f"args[{self._first}].shape"]
-        key += ["*answers_to(precision)"] if self.precision else []
+        key += ["answers()"] if self.precision else []
         key += [f"args[{k}]" for k in self._constants]
         name = self.function.__name__
         text = _CALL.format(
@@ -112,8 +114,7 @@ class Replay:
         names |= dict(
             is_compiling=torch.compiler.is_compiling,
             irregular=irregular,
-            answers_to=answers_to,
-            precision=self.precision,
+            answers=self.answers,
             entries=self.entries,
             differentiable=differentiable,
             is_missed=MISSED,
@@ -140,7 +141,7 @@ class Replay:
         if kind is None:
             return otherwise(values)
         # From the key: a switch of torch may change meanwhile.
-        named = key[1 : 1 + len(self.precision)] if self.precision else ()
+        named = key[1] if self.precision else ()
         kind = (*named, *kind)
         before = self.seen.get(kind, 0)
         room = len(self.entries) < MOST_ENTRIES and len(self.entries.get(key, ())) < MOST_WAYS
