@@ -44,6 +44,7 @@ from tritongen.runtime.schema import (
     expect,
     merge,
     params_of,
+    quick_binder,
     results,
     slot_names,
     slots,
@@ -144,20 +145,26 @@ def _call(
 ) -> Callable[..., Any]:
     """The replacement of the function. It sends each call to the right implementation."""
     function = replay.function
-    in_order = binder(function.__name__, params)
+    bind, in_order = quick_binder(params), binder(function.__name__, params)
     # Function's own `apply` first looks for wrappers of functorch. A replay has none.
     apply = super(torch.autograd.Function, differentiable).apply
 
     def irregular(args: Any, kwargs: Any) -> Any:
         if autocast:
             args, kwargs = cast(args, kwargs, autocast)
-        if keeping is not None and wants_gradient((*args, *kwargs.values())):
-            return keeping(*args, **kwargs)
         if _is_compiling():
+            if keeping is not None and wants_gradient((*args, *kwargs.values())):
+                return keeping(*args, **kwargs)
             return registered(*args, **kwargs)
-        if again and _functorch_level() is None and wants_gradient((*args, *kwargs.values())):
-            return again[0](*args, **kwargs)
-        return regular(*in_order(args, kwargs))
+        try:
+            values: Sequence[Any] = bind(*args, **kwargs)
+        except TypeError:
+            values = in_order(args, kwargs)  # which says what is wrong
+        if keeping is not None and wants_gradient(values):
+            return keeping(*values)
+        if again and _functorch_level() is None and wants_gradient(values):
+            return again[0](*values)
+        return regular(*values)
 
     def plainly(values: Sequence[Any], run: Any = None) -> Any:
         with disabled():
@@ -173,20 +180,21 @@ def _call(
             return differentiable.apply((plainly,), *values)
         return plainly(values)
 
-    asked = ["again and is_grad_enabled()"] + ["is_autocast()"] * bool(autocast)
-    if keeping is not None:
-        tensors = [k for k, p in enumerate(params) if p.kind == "tensor"]
-        numbers = [k for k, p in enumerate(params) if p.kind == "optional"]
-        wanted = [f"args[{k}].requires_grad" for k in tensors]
-        wanted += [f"isinstance(args[{k}], Tensor) and args[{k}].requires_grad" for k in numbers]
-        asked.append(f"is_grad_enabled() and ({' or '.join(wanted)})")
+    wanted = [f"args[{k}].requires_grad" for k, p in enumerate(params) if p.kind == "tensor"]
+    wanted += [
+        f"isinstance(args[{k}], Tensor) and args[{k}].requires_grad"
+        for k, p in enumerate(params)
+        if p.kind == "optional"
+    ]
     regular = replay.over(otherwise, apply)
     return replay.over(
         otherwise,
         apply,
         irregular,
-        " or ".join(asked),
+        asked=f"again and is_grad_enabled(){' or is_autocast()' if autocast else ''}",
+        wants=f"is_grad_enabled() and ({' or '.join(wanted)})" if keeping else "False",
         again=again,
+        keeping=keeping,
         is_autocast=torch._C._is_any_autocast_enabled,
         is_grad_enabled=torch.is_grad_enabled,
         Tensor=torch.Tensor,

@@ -88,8 +88,9 @@ class Replay:
         self,
         otherwise: Callable[[Sequence[Any]], Any],
         differentiable: Callable[..., Any] = lambda run, *values: run[0](values, run),
-        irregular: Callable[..., Any] = lambda args, kwargs: None,
+        irregular: Callable[..., Any] | None = None,
         asked: str = "False",
+        wants: str = "False",
         **names: Any,
     ) -> Callable[..., Any]:
         """A function that replays a call if it can.
@@ -100,6 +101,7 @@ class Replay:
                 the function in `run` are the pointers of the operands.
             irregular: takes `(args, kwargs)` of a call that is traced, or that does not give all values by position.
             asked: a condition over `args` and `names`. If it is true, `irregular` takes the call, too.
+            wants: such a condition. If it is true, `keeping`, one of `names`, takes the values.
         """
         key = [f"args[{self._first}].shape"]
         key += ["answers()"] if self.precision else []
@@ -109,11 +111,12 @@ class Replay:
             name=name,
             count=len(self._varies),
             asked=asked,
+            wants=wants,
             key=f"({', '.join(key)})" if len(key) > 1 else key[0],
         )
         names |= dict(
             is_compiling=torch.compiler.is_compiling,
-            irregular=irregular,
+            irregular=irregular or (lambda args, kwargs: otherwise(args)),
             answers=self.answers,
             entries=self.entries,
             differentiable=differentiable,
@@ -222,12 +225,15 @@ def {name}(*args, **kwargs):
     if kwargs or len(args) != {count} or is_compiling():
         return irregular(args, kwargs)
     try:
-        if {asked}:
-            return irregular(args, kwargs)
+        more, wants = {asked}, {wants}
         key = {key}
         ways = entries.get(key, ())
     except (AttributeError, TypeError):  # no tensor, sizes that are symbols, a list for a number
-        return otherwise(args)
+        return irregular(args, kwargs)
+    if more:
+        return irregular(args, kwargs)
+    if wants:
+        return keeping(*args)
     for entry in ways:
         result = entry.call(args, differentiable)
         if result is not is_missed:
