@@ -145,26 +145,13 @@ def _call(
 ) -> Callable[..., Any]:
     """The replacement of the function. It sends each call to the right implementation."""
     function = replay.function
-    bind, in_order = quick_binder(params), binder(function.__name__, params)
-    # Function's own `apply` first looks for wrappers of functorch. A replay has none.
-    apply = super(torch.autograd.Function, differentiable).apply
 
-    def irregular(args: Any, kwargs: Any) -> Any:
+    def traced(args: Any, kwargs: Any) -> Any:
         if autocast:
             args, kwargs = cast(args, kwargs, autocast)
-        if _is_compiling():
-            if keeping is not None and wants_gradient((*args, *kwargs.values())):
-                return keeping(*args, **kwargs)
-            return registered(*args, **kwargs)
-        try:
-            values: Sequence[Any] = bind(*args, **kwargs)
-        except TypeError:
-            values = in_order(args, kwargs)  # which says what is wrong
-        if keeping is not None and wants_gradient(values):
-            return keeping(*values)
-        if again and _functorch_level() is None and wants_gradient(values):
-            return again[0](*values)
-        return regular(*values)
+        if keeping is not None and wants_gradient((*args, *kwargs.values())):
+            return keeping(*args, **kwargs)
+        return registered(*args, **kwargs)
 
     def plainly(values: Sequence[Any], run: Any = None) -> Any:
         with disabled():
@@ -180,25 +167,62 @@ def _call(
             return differentiable.apply((plainly,), *values)
         return plainly(values)
 
-    wanted = [f"args[{k}].requires_grad" for k, p in enumerate(params) if p.kind == "tensor"]
-    wanted += [
-        f"isinstance(args[{k}], Tensor) and args[{k}].requires_grad"
-        for k, p in enumerate(params)
-        if p.kind == "optional"
-    ]
-    regular = replay.over(otherwise, apply)
+    before = _TRACED_OR_BOUND.format(count=len(params))
+    before += _CAST if autocast else ""
+    if keeping is not None:
+        tensors = [k for k, p in enumerate(params) if p.kind == "tensor"]
+        scalars = [k for k, p in enumerate(params) if p.kind == "optional"]
+        wanted = [f"args[{k}].requires_grad" for k in tensors]
+        wanted += [f"isinstance(args[{k}], Tensor) and args[{k}].requires_grad" for k in scalars]
+        before += _KEEPING.format(wanted=" or ".join(wanted))
+    before += _AGAIN
     return replay.over(
         otherwise,
-        apply,
-        irregular,
-        asked=f"again and is_grad_enabled(){' or is_autocast()' if autocast else ''}",
-        wants=f"is_grad_enabled() and ({' or '.join(wanted)})" if keeping else "False",
-        again=again,
-        keeping=keeping,
-        is_autocast=torch._C._is_any_autocast_enabled,
-        is_grad_enabled=torch.is_grad_enabled,
+        # Function's own `apply` first looks for wrappers of functorch. A replay has none.
+        super(torch.autograd.Function, differentiable).apply,
+        before,
         Tensor=torch.Tensor,
+        again=again,
+        autocast=autocast,
+        bind=quick_binder(params),
+        cast=cast,
+        functorch_level=_functorch_level,
+        in_order=binder(function.__name__, params),
+        is_any_autocast=torch._C._is_any_autocast_enabled,
+        is_compiling=_is_compiling,
+        is_grad_enabled=torch.is_grad_enabled,
+        keeping=keeping,
+        traced=traced,
+        wants_gradient=wants_gradient,
     )
+
+
+# The first lines of a call, for `Replay.over`.
+_TRACED_OR_BOUND = """
+    if is_compiling():
+        return traced(args, kwargs)
+    if kwargs or len(args) != {count}:
+        try:
+            args = bind(*args, **kwargs)
+        except TypeError:
+            args = in_order(args, kwargs)  # says what is wrong
+"""
+_CAST = """
+    if is_any_autocast():
+        args, _ = cast(args, {}, autocast)
+"""
+_KEEPING = """
+    try:
+        wants = is_grad_enabled() and ({wanted})
+    except AttributeError:  # no tensor
+        return otherwise(args)
+    if wants:
+        return keeping(*args)
+"""
+_AGAIN = """
+    if again and is_grad_enabled() and functorch_level() is None and wants_gradient(args):
+        return again[0](*args)
+"""
 
 
 def _keeping(function: Callable[..., Any], forward: str) -> Callable[..., Any]:

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import functools
 import threading
-import types
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -88,9 +87,7 @@ class Replay:
         self,
         otherwise: Callable[[Sequence[Any]], Any],
         differentiable: Callable[..., Any] = lambda run, *values: run[0](values, run),
-        irregular: Callable[..., Any] | None = None,
-        asked: str = "False",
-        wants: str = "False",
+        before: str = "",
         **names: Any,
     ) -> Callable[..., Any]:
         """A function that replays a call if it can.
@@ -99,35 +96,28 @@ class Replay:
             otherwise: takes the values of a call that is not replayed.
             differentiable: `differentiable(run, *values)` is `run[0](values, run)` for a call that wants a gradient. Behind
                 the function in `run` are the pointers of the operands.
-            irregular: takes `(args, kwargs)` of a call that is traced, or that does not give all values by position.
-            asked: a condition over `args` and `names`. If it is true, `irregular` takes the call, too.
-            wants: such a condition. If it is true, `keeping`, one of `names`, takes the values.
+            before: the lines of the function in front of that, over `names`. They may take other arguments than all values by
+                position, and leave the values in `args`.
         """
         key = [f"args[{self._first}].shape"]
         key += ["answers()"] if self.precision else []
         key += [f"args[{k}]" for k in self._constants]
-        name = self.function.__name__
         text = _CALL.format(
-            name=name,
-            count=len(self._varies),
-            asked=asked,
-            wants=wants,
+            name=self.function.__name__,
+            before=before,
             key=f"({', '.join(key)})" if len(key) > 1 else key[0],
         )
-        names |= dict(
-            is_compiling=torch.compiler.is_compiling,
-            irregular=irregular or (lambda args, kwargs: otherwise(args)),
+        scope = dict(
             answers=self.answers,
             entries=self.entries,
             differentiable=differentiable,
             is_missed=MISSED,
             missed=self._missed,
             otherwise=otherwise,
+            **names,
         )
-        exec(_compiled(text, f"<a call of {name}>"), names)
-        # Code of its own: torch.compile counts recompilations per code object, not per function.
-        names[name].__code__ = names[name].__code__.replace()
-        return names[name]
+        exec(compile(text, f"<a call of {self.function.__name__}>", "exec"), scope)
+        return scope[self.function.__name__]
 
     def _run(self, values: Sequence[Any], run: Any) -> Any:
         return self.function(*values)
@@ -222,29 +212,18 @@ def _indented(lines: list[str]) -> list[str]:
 # Text, since each Python function that a call goes through costs as much as a test.
 _CALL = """
 def {name}(*args, **kwargs):
-    if kwargs or len(args) != {count} or is_compiling():
-        return irregular(args, kwargs)
+    {before}
     try:
-        more, wants = {asked}, {wants}
         key = {key}
         ways = entries.get(key, ())
     except (AttributeError, TypeError):  # no tensor, sizes that are symbols, a list for a number
-        return irregular(args, kwargs)
-    if more:
-        return irregular(args, kwargs)
-    if wants:
-        return keeping(*args)
+        return otherwise(args)
     for entry in ways:
         result = entry.call(args, differentiable)
         if result is not is_missed:
             return result
     return missed(key, args, otherwise, differentiable)
 """
-
-
-@functools.cache
-def _compiled(text: str, name: str) -> types.CodeType:
-    return compile(text, name, "exec")
 
 
 def _put(table: dict, key: tuple[Any, ...], value: Any, most: int) -> None:
