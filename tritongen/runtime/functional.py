@@ -108,6 +108,7 @@ def transformed(
 
     def keep(ctx: Any, inputs: Any, output: Any) -> None:
         setup_context(ctx, inputs, output)
+        ctx.zeros = None
         if forward_ad._current_level >= 0:
             tensors = [v for v in inputs if isinstance(v, torch.Tensor)]
             ctx.save_for_forward(*tensors)
@@ -120,7 +121,7 @@ def transformed(
             ]
 
     def backward(ctx: Any, *gradients: Any) -> Any:
-        if any(dy is None for dy in gradients):
+        if ctx.zeros is not None:
             pairs = zip(gradients, ctx.zeros, strict=True)
             gradients = tuple(zeros() if dy is None else dy for dy, zeros in pairs)
         return pull(ctx, *gradients)

@@ -1,6 +1,6 @@
 """Runs the gradient of a generated op under autograd: what the forward saves, and what the backward calls.
 
-    keep, pull = keep_and_pull(vars(module), ("x",), "softmax_backward", wrt=("x",), outputs=("y",))
+    rule = Rule(vars(module), ("x",), Backward("softmax_backward", wrt=("x",), outputs=("y",)))
 
 The gradient is an op of the same module. It is found by its name when it is first wanted. If the forward would have to be computed again,
 a second form of the op also returns the values that the gradient needs, and runs in the op's place (`first_results`). The
@@ -13,7 +13,7 @@ call; here it is summed to the shape of a broadcast operand.
 
 import functools
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -42,88 +42,140 @@ class Backward:
     along: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
 
-def keep_and_pull(
-    module: Mapping[str, Any],
-    names: tuple[str, ...],
-    backward: str,
-    wrt: tuple[str, ...],
-    outputs: tuple[str, ...],
-    flags: tuple[str, ...] = (),
-    before: Mapping[str, int] = {},  # noqa: B006
-    handed_on: Mapping[str, str] = {},  # noqa: B006
-    along: Mapping[str, tuple[int, ...]] = {},  # noqa: B006
-) -> tuple[Callable[..., None], Callable[..., list[Any]]]:
-    """What a call saves for its backward, `keep(ctx, values, output)`, and the backward, `pull(ctx, asked, *gradients)`.
+class Rule:
+    """What a call saves for its backward, and the backward.
 
-    `names`: the names of the values. `asked`: for which of them a gradient is wanted. `module`: the names of the op's module. The rest
-    is as in `Backward`.
+        rule.keep(ctx, values, output)
+        rule.pulls[asked](ctx, *gradients)
+
+    `asked`: for which of the values a gradient is wanted. It may begin with others, which have none. Both functions are compiled when
+    they are first wanted, for then the module has the gradient. Their text has no loop over operands.
     """
 
-    at = [names.index(name) for name in wrt]
-    given = [(names.index(name), outputs.index(y)) for name, y in handed_on.items()]
-    several = len(outputs) > 1
+    keep: Callable[..., None]
+    pulls: Mapping[tuple[bool, ...], Callable[..., tuple[Any, ...]]]
 
-    @functools.cache
-    def plan() -> tuple[Callable[..., Any], list[int], list[int], list[int]]:
-        """The gradient, which values and outputs it reads, which of these may be numbers, where all it takes then is."""
-        function = module[backward] if backward else lambda: ()
-        wanted = inspect.signature(function, eval_str=True).parameters
-        then = [*(f"d{y}" for y in outputs), *flags]
-        read = [name for name in wanted if name not in then]
-        loose = [k for k, n in enumerate(read) if wanted[n].annotation is not torch.Tensor]
-        here, then = [*names, *outputs], [*then, *read]
-        return function, [here.index(n) for n in read], loose, [then.index(n) for n in wanted]
+    def __init__(self, module: Mapping[str, Any], names: tuple[str, ...], backward: Backward):
+        self._module, self._names, self._said = module, names, backward
+        self.keep, self.pulls = self._first_keep, _Pulls(self._pull)
 
-    def keep(ctx: Any, values: tuple[Any, ...], output: Any) -> None:
-        _, read, loose, _ = plan()
-        here = (*values, *output) if isinstance(output, tuple) else (*values, output)
-        saved = [here[k] for k in read]
-        if loose:
-            ctx.numbers = {k: saved[k] for k in loose if not isinstance(saved[k], torch.Tensor)}
-            saved = [None if k in ctx.numbers else v for k, v in enumerate(saved)]
-        ctx.save_for_backward(*saved)
-        if several:
+    def _first_keep(self, ctx: Any, values: Sequence[Any], output: Any) -> None:
+        self.keep = self._keep()
+        self.keep(ctx, values, output)
+
+    @functools.cached_property
+    def _taken(self) -> dict[str, Any]:
+        """The parameters of the gradient in order, and their annotations."""
+        if not self._said.name:
+            return {}
+        wanted = inspect.signature(self._module[self._said.name], eval_str=True).parameters
+        return {name: p.annotation for name, p in wanted.items()}
+
+    @functools.cached_property
+    def _read(self) -> dict[str, tuple[bool, bool]]:
+        """Those that are values and outputs of the op: whether they may be tensors, and whether they may be anything else."""
+        others = {*(f"d{y}" for y in self._said.outputs), *self._said.flags}
+        kinds = {n: getattr(t, "__args__", (t,)) for n, t in self._taken.items() if n not in others}
+        return {n: (torch.Tensor in t, t != (torch.Tensor,)) for n, t in kinds.items()}
+
+    @functools.cached_property
+    def _partly(self) -> list[int]:
+        """The outputs whose gradient is read, unless that of every output is."""
+        read = {*self._taken, *(f"d{y}" for y in self._said.handed_on.values())}
+        outputs = self._said.outputs
+        found = [j for j, y in enumerate(outputs) if f"d{y}" in read]
+        return found if len(found) < len(outputs) else []
+
+    @functools.cached_property
+    def _shaped(self) -> list[str]:
+        return [n for n in self._names if n in self._said.before or n in self._said.along]
+
+    def _keep(self) -> Callable[..., None]:
+        outputs = self._said.outputs
+        own = ["output"] if len(outputs) == 1 else [f"output[{j}]" for j in range(len(outputs))]
+        at = {name: f"values[{k}]" for k, name in enumerate(self._names)}
+        at |= dict(zip(outputs, own, strict=True))
+        lines, tensors, numbers = [], [], []
+        for k, (name, (is_tensor, is_other)) in enumerate(self._read.items()):
+            if is_tensor and is_other:
+                lines += [f"s{k}, n{k} = None, {at[name]}", f"if isinstance(n{k}, Tensor):"]
+                lines += [f"    s{k}, n{k} = n{k}, None"]
+            tensors += [f"s{k}" if is_other else at[name]] * is_tensor
+            numbers += [f"n{k}" if is_tensor else at[name]] * is_other
+        if tensors:
+            lines.append(f"ctx.save_for_backward({', '.join(tensors)})")
+        if numbers:
+            lines.append(f"ctx.numbers = {', '.join(numbers)},")
+        if self._partly:
             # Else autograd makes zeros of what is only kept for the gradient, too.
-            ctx.set_materialize_grads(False)
-            ctx.zeros = [
-                functools.partial(torch.zeros, y.shape, dtype=y.dtype, device=y.device)
-                for y in output
-            ]
-        if before or along:
-            ctx.shapes = {name: values[names.index(name)].shape for name in (*before, *along)}
+            lines.append("ctx.set_materialize_grads(False)")
+            likes = [f"({own[j]}.shape, {own[j]}.dtype, {own[j]}.device)" for j in self._partly]
+            lines.append(f"ctx.likes = {', '.join(likes)},")
+        if self._shaped:
+            lines.append(f"ctx.shapes = {', '.join(f'{at[n]}.shape' for n in self._shaped)},")
+        return _function("keep", "ctx, values, output", lines or ["pass"], Tensor=torch.Tensor)
 
-    def pull(ctx: Any, asked: tuple[bool, ...], *gradients: Any) -> list[Any]:
-        function, _, loose, taken = plan()
-        if several:
-            read = {*taken, *(j for _, j in given)}
-            made = enumerate(zip(gradients, ctx.zeros, strict=True))
-            gradients = tuple(zero() if g is None and j in read else g for j, (g, zero) in made)
-        found: list[Any] = [None] * len(names)
-        for k, j in given:
-            if asked[k]:
-                found[k] = gradients[j]
-        for name, dims in along.items():
-            k = names.index(name)
-            if asked[k]:
-                found[k] = expanded(found[k], ctx.shapes[name], dims)
-        if any([asked[k] for k in at]):
-            saved = ctx.saved_tensors
-            if loose:
-                saved = [ctx.numbers.get(k, v) for k, v in enumerate(saved)]
-            then = *gradients, *[asked[k] for k in at[: len(flags)]], *saved
-            results = function(*[then[k] for k in taken])  # names would cost the host more
-            results = results if isinstance(results, tuple) else (results,)
-            for k, result in zip(at, results, strict=True):
-                if asked[k]:
-                    found[k] = result
+    def _pull(self, asked: tuple[bool, ...]) -> Callable[..., tuple[Any, ...]]:
+        said, names = self._said, self._names
+        front = len(asked) - len(names)
+        wanted = dict(zip(names, asked[front:], strict=True))
+        gradients = {f"d{y}": f"g{j}" for j, y in enumerate(said.outputs)}
+        lines = []
+        for k, j in enumerate(self._partly):
+            lines += [f"if g{j} is None:", f"    g{j} = zeros(*ctx.likes[{k}])"]
+        found = {name: gradients[f"d{y}"] for name, y in said.handed_on.items()}
+        if any(wanted[name] for name in said.wrt):
+            read = [*enumerate(self._read.items())]
+            tensors = [f"s{k}, " for k, (_, (is_tensor, _)) in read if is_tensor]
+            numbers = [f"n{k}, " for k, (_, (_, is_other)) in read if is_other]
+            lines += [f"{''.join(tensors)}= ctx.saved_tensors"] if tensors else []
+            lines += [f"{''.join(numbers)}= ctx.numbers"] if numbers else []
+            given = dict(gradients)
+            given |= {flag: str(wanted[n]) for flag, n in zip(said.flags, said.wrt, strict=False)}
+            for k, (name, (is_tensor, is_other)) in read:
+                given[name] = f"n{k}" if is_other else f"s{k}"
+                if is_tensor and is_other:
+                    lines += [f"if n{k} is None:", f"    n{k} = s{k}"]
+            results = {name: f"r{k}" for k, name in enumerate(said.wrt)}
+            call = f"backward({', '.join(given[name] for name in self._taken)})"
+            lines.append(f"{', '.join(results.values())} = {call}")
+            found |= results
+        shapes = {name: f"ctx.shapes[{k}]" for k, name in enumerate(self._shaped)}
+        found |= {n: f"expanded({found[n]}, {shapes[n]}, {dims})" for n, dims in said.along.items()}
         # Autograd itself sums over missing leading dims, and casts to another dtype.
-        for name, leading in before.items():
-            k = names.index(name)
-            if asked[k]:
-                found[k] = fitted(found[k], ctx.shapes[name], leading)
-        return found
+        for name in [name for name in said.before if wanted[name]]:
+            found[name] = f"fitted({found[name]}, {shapes[name]}, {said.before[name]})"
+        out = [found[name] if wanted[name] else "None" for name in names]
+        lines.append(f"return {', '.join(['None'] * front + out)},")
+        return _function(
+            "pull",
+            ", ".join(["ctx", *gradients.values()]),
+            lines,
+            backward=self._module.get(said.name),
+            expanded=expanded,
+            fitted=fitted,
+            zeros=_zeros,
+        )
 
-    return keep, pull
+
+class _Pulls(dict[tuple[bool, ...], Callable[..., tuple[Any, ...]]]):
+    def __init__(self, make: Callable[[tuple[bool, ...]], Callable[..., tuple[Any, ...]]]):
+        super().__init__()
+        self._make = make
+
+    def __missing__(self, asked: tuple[bool, ...]) -> Callable[..., tuple[Any, ...]]:
+        self[asked] = made = self._make(asked)
+        return made
+
+
+def _function(name: str, parameters: str, lines: list[str], **scope: Any) -> Callable[..., Any]:
+    text = "\n    ".join([f"def {name}({parameters}):", *lines])
+    exec(compile(text, f"<{name} of a gradient>", "exec"), scope)
+    return scope[name]
+
+
+def _zeros(shape: torch.Size, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    return torch.zeros(shape, dtype=dtype, device=device)
 
 
 def first_results(module: Mapping[str, Any], forward: str, count: int) -> Callable[..., Any]:
@@ -136,16 +188,18 @@ def first_results(module: Mapping[str, Any], forward: str, count: int) -> Callab
     return call
 
 
-def without(op: str, reason: str) -> tuple[Callable[..., None], Callable[..., list[Any]]]:
+class NoRule:
     """The same for an op without a gradient: nothing is kept, and a backward raises an error with the reason."""
 
-    def keep(ctx: Any, values: tuple[Any, ...], output: Any) -> None:
+    def __init__(self, op: str, reason: str):
+        self._op, self._reason = op, reason
+        self.pulls = _Pulls(lambda asked: self._pull)
+
+    def keep(self, ctx: Any, values: Sequence[Any], output: Any) -> None:
         pass
 
-    def pull(ctx: Any, asked: Any, *gradients: Any) -> list[Any]:
+    def _pull(self, ctx: Any, *gradients: Any) -> tuple[Any, ...]:
         raise RuntimeError(
-            f"{op}: no gradient: {reason}. Call it under torch.no_grad(), or detach its operands; in the spec,"
+            f"{self._op}: no gradient: {self._reason}. Call it under torch.no_grad(), or detach its operands; in the spec,"
             " `grad { }` gives one, `detach(...)` leaves a part of it out, and `grad none` says that there is none"
         )
-
-    return keep, pull

@@ -1,8 +1,7 @@
 """Decides which calls are alike: they allocate and launch the same, whatever their tensors hold.
 
-    kind = kind_of(values, varies)              # a key to count by; None for a call that is not replayed
-    fits = likeness(values, varies, function)   # a test for such calls
-    fits(others)                                # the operands' pointers, or None for a call of another kind
+    kind = kind_of(values, varies)               # a key to count by; None for a call that is not replayed
+    alike = likeness(values, varies, function)   # a test for such calls, as the beginning of a function's text
 
 Two calls are alike if these are equal: dtypes, shapes, strides, the device, the alignment of pointers, which tensors are the
 same, and every number that may decide something. The functions of the module must be the same too.
@@ -13,9 +12,11 @@ distinguishes the states of torch that dispatch by keys: inference, autocast, fu
 
 from __future__ import annotations
 
+import itertools
 import operator
 import types
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -30,15 +31,48 @@ UNALIGNED = 15  # Triton, and descriptors, ask whether a pointer is a multiple o
 
 _is_grad_enabled = torch.is_grad_enabled
 _dispatch_modes = torch._C._len_torch_dispatch_stack
-_function_modes = torch._C._len_torch_function_stack
 _functorch_level = torch._C._functorch.peek_interpreter_stack
 _tracing_state = torch._C._get_tracing_state
-_deterministic = torch._C._get_deterministic_algorithms
 _device: Callable[[], int] = getattr(torch._C, "_cuda_getDevice", lambda: -1)
+_version: Callable[[dict[str, Any]], int] = torch._C._dynamo.guards.dict_version
 _hooks = knobs.runtime
 _enter, _exit = _hooks.launch_enter_hook, _hooks.launch_exit_hook
 
-Fits = Callable[[Sequence[Any]], tuple[int, ...] | None]
+
+def _is_hooked() -> bool:
+    return _hooks.launch_enter_hook is not _enter or _hooks.launch_exit_hook is not _exit
+
+
+# Whether a call must do more than usual, or do it in another way, and a guard cannot detect it.
+_STATES = {
+    "function_modes": torch._C._len_torch_function_stack,
+    "forward_ad": forward_ad,
+    "deterministic": torch._C._get_deterministic_algorithms,
+    "own_knobs": vars(_hooks),  # what was assigned: nearly always nothing
+    "is_hooked": _is_hooked,
+    "enter": _enter,
+    "exit_": _exit,
+}
+_ASKS_MORE = (
+    "function_modes() or forward_ad._current_level >= 0 or deterministic()"
+    " or own_knobs and is_hooked() or enter.calls or exit_.calls"
+)
+_asks_more: Callable[[], bool] = eval(f"lambda: {_ASKS_MORE}", _STATES)
+
+MISSED = object()  # what a function returns for a call of another kind
+
+
+@dataclass(frozen=True, slots=True)
+class Likeness:
+    """A test for calls, as text for a function of `values`.
+
+    `lines`: they return MISSED for a call of another kind. Behind them the values are called `given`, and the pointers `at`.
+    """
+
+    lines: list[str]
+    given: list[str]
+    at: list[str]
+    names: dict[str, Any]
 
 
 def kind_of(values: Sequence[Any], varies: tuple[bool, ...]) -> tuple[Any, ...] | None:
@@ -46,7 +80,7 @@ def kind_of(values: Sequence[Any], varies: tuple[bool, ...]) -> tuple[Any, ...] 
 
     `varies`: the parameters whose numbers decide nothing.
     """
-    if len(values) > len(varies) or asks_more() or is_watched():
+    if len(values) > len(varies) or _asks_more() or is_watched():
         return None
     parts: list[Any] = []
     pointers: list[int] = []
@@ -68,8 +102,10 @@ def kind_of(values: Sequence[Any], varies: tuple[bool, ...]) -> tuple[Any, ...] 
     return (_device(), *parts) if pointers else None
 
 
-def likeness(values: Sequence[Any], varies: tuple[bool, ...], function: Callable[..., Any]) -> Fits:
-    """Whether another call is like this one, as a function of its values."""
+def likeness(
+    values: Sequence[Any], varies: tuple[bool, ...], function: Callable[..., Any]
+) -> Likeness:
+    """A test for calls that are like this one."""
     operands = [k for k, value in enumerate(values) if isinstance(value, torch.Tensor)]
     first = {k: next(j for j in operands if values[j] is values[k]) for k in operands}
     own = [k for k in operands if first[k] == k]  # a guard takes no tensor twice
@@ -81,41 +117,50 @@ def likeness(values: Sequence[Any], varies: tuple[bool, ...], function: Callable
     )
     scope = function.__globals__
     meant = operator.itemgetter(*reached(function), "__name__")
-    names = {"check": guard.check, "scope": scope, "meant": meant, "were": meant(scope)}
-    names |= {"asks_more": asks_more, "current_device": _device}
-    asked = [f"len(values) == {len(values)}"]
-    asked += [f"values[{k}] is values[{first[k]}]" for k in operands if k not in own]
-    asked.append(f"check({', '.join(f'values[{k}]' for k in own)})")
+    unchanged = _unchanged(scope, meant, meant(scope))
+    names = {"check": guard.check, "scope": scope, "version": _version, "unchanged": unchanged}
+    names |= {**_STATES, "current_device": _device, "missed": MISSED, "seen": [-1]}
+    asked = [f"v{k} is v{first[k]}" for k in operands if k not in own]
+    asked.append(f"check({', '.join(f'v{k}' for k in own)})")
     for k, value in enumerate(values):
         match value:
             case torch.Tensor():
                 pass
             case int() if not isinstance(value, bool):
-                asked.append(f"type(values[{k}]) is int and values[{k}] == {value}")
+                asked.append(f"type(v{k}) is int and v{k} == {value}")
             case float():  # -0.0 == 0.0
-                same = "" if varies[k] else f" and repr(values[{k}]) == {repr(value)!r}"
-                asked.append(f"type(values[{k}]) is float{same}")
+                same = "" if varies[k] else f" and repr(v{k}) == {repr(value)!r}"
+                asked.append(f"type(v{k}) is float{same}")
             case _:
                 names[f"value{k}"] = value
-                asked.append(f"values[{k}] is value{k}")
-    asked += [f"current_device() == {_device()}", "meant(scope) == were", "not asks_more()"]
-    lines = (
-        "def fits(values):",
-        f"if not ({' and '.join(asked)}):",
-        "    return None",
-        f"pointers = {''.join(f'values[{k}].data_ptr(), ' for k in operands)}",
-        f"if not ({' and '.join(_placed([values[k].data_ptr() for k in operands]))}):",
-        "    return None",
-        "return pointers",
-    )
-    text = "\n    ".join(lines)
-    exec(compile(text, f"<calls of {function.__name__}>", "exec"), names)
-    return names["fits"]
+                asked.append(f"v{k} is value{k}")
+    asked += [f"current_device() == {_device()}", "(version(scope) == seen[0] or unchanged(seen))"]
+    asked.append(f"not ({_ASKS_MORE})")
+    at = [f"p{k}" for k in range(len(operands))]
+    placed = _placed(at, [values[k].data_ptr() for k in operands])
+    lines = [f"if not ({' and '.join(asked)}):", "    return missed"]
+    lines += [f"{name} = v{k}.data_ptr()" for name, k in zip(at, operands, strict=True)]
+    lines += [f"if not ({' and '.join(placed)}):", "    return missed"]
+    return Likeness(lines, [f"v{k}" for k in range(len(values))], at, names)
 
 
-def _placed(pointers: list[int]) -> list[str]:
+def _unchanged(
+    scope: dict[str, Any], meant: Callable[..., Any], were: Any
+) -> Callable[[list[int]], bool]:
+    """Whether a module still has the same functions. If so, it notes the version of its dict in `seen`."""
+
+    def unchanged(seen: list[int]) -> bool:
+        version = _version(scope)
+        if meant(scope) != were:
+            return False
+        seen[0] = version
+        return True
+
+    return unchanged
+
+
+def _placed(at: list[str], pointers: list[int]) -> list[str]:
     """A test of pointers: equal alignment, and the same pairs of equal pointers."""
-    at = [f"pointers[{k}]" for k in range(len(pointers))]
     aligned = " | ".join(p for p, n in zip(at, pointers, strict=True) if not n & UNALIGNED)
     out = [f"not ({aligned}) & {UNALIGNED}"] if aligned else []
     for k, n in enumerate(pointers):
@@ -123,7 +168,10 @@ def _placed(pointers: list[int]) -> list[str]:
             out.append(f"{at[k]} & {UNALIGNED} == {n & UNALIGNED}")
         if pointers.index(n) < k:  # a tape knows operands by their pointers: these are one
             out.append(f"{at[k]} == {at[pointers.index(n)]}")
-    return [*out, f"len({{*pointers}}) == {len({*pointers})}"] if len(pointers) > 1 else out
+    apart = [at[k] for k, n in enumerate(pointers) if pointers.index(n) == k]
+    if len(apart) > 3:
+        return [*out, f"len({{{', '.join(apart)}}}) == {len(apart)}"]
+    return [*out, *(f"{p} != {q}" for p, q in itertools.combinations(apart, 2))]
 
 
 def reached(function: Callable[..., Any]) -> dict[str, Any]:
@@ -177,21 +225,9 @@ def wants_gradient(values: Iterable[Any]) -> bool:
     """Whether a call may leave something for a backward: what vmap wraps does not tell."""
     if not _is_grad_enabled():
         return False
-    hidden = _functorch_level() is not None and forward_ad._current_level < 0
-    return hidden or require_gradient(values)
-
-
-def asks_more() -> bool:
-    """Whether a call must do more than usual, or do it in another way, and a guard cannot detect it."""
-    return bool(
-        _function_modes()
-        or forward_ad._current_level >= 0
-        or _deterministic()
-        or _hooks.launch_enter_hook is not _enter
-        or _hooks.launch_exit_hook is not _exit
-        or _enter.calls
-        or _exit.calls
-    )
+    if require_gradient(values):
+        return True
+    return _functorch_level() is not None and forward_ad._current_level < 0
 
 
 def is_watched() -> bool:

@@ -11,7 +11,7 @@ before 2.9 (`allow_tf32`, `set_float32_matmul_precision`) set those of today.
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -49,10 +49,22 @@ def _by_default(asked: str) -> str:
 _by_default._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
-def answers_to(asked: tuple[str, ...]) -> tuple[str, ...]:
-    """The answers to all questions of an op. Nearly always it is one question; each replay pays for this call."""
-    first = _decided.answers.get(asked[0]) or _by_default(asked[0])
-    return (first,) if len(asked) == 1 else (first, *map(f32_precision, asked[1:]))
+def asker(asked: tuple[str, ...]) -> Callable[[], tuple[str, ...]]:
+    """A function that gives the answers to all questions of an op. Each replay calls it; nearly always it asks for one switch."""
+
+    def answers() -> tuple[str, ...]:
+        return tuple(map(f32_precision, asked))
+
+    if len(asked) != 1 or asked[0] not in SWITCHES:
+        return answers
+    (name,), allowed, exact = asked, (_ALLOWED,), (_EXACT,)
+
+    def answer() -> tuple[str, ...]:
+        if _decided.answers:
+            return answers()
+        return allowed if _switch("cuda", name) == "tf32" else exact
+
+    return answer
 
 
 def reason(asked: str) -> str:
@@ -63,6 +75,16 @@ def reason(asked: str) -> str:
         return "as the spec says"
     name = f"torch.backends.{'cudnn.conv' if asked == 'conv' else 'cuda.matmul'}.fp32_precision"
     return f"since {name} is {_switch('cuda', asked)!r}"
+
+
+def while_decided(answers: Mapping[str, str], function: Callable[..., Any], *args: Any) -> Any:
+    """`function(*args)` in the context `decided(answers)`, in half the time."""
+    before = _decided.answers
+    _decided.answers = {**before, **answers} if before else answers
+    try:
+        return function(*args)
+    finally:
+        _decided.answers = before
 
 
 class decided:

@@ -19,7 +19,6 @@ import hashlib
 import inspect
 import linecache
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import fields
 from typing import Any
 
 import torch
@@ -29,9 +28,14 @@ from tritongen.lib import VERSION, mend_compilers
 from tritongen.runtime import calibrated, tuned
 from tritongen.runtime.autocast import cast, disabled
 from tritongen.runtime.functional import Batch, transformed, vmap_rule
-from tritongen.runtime.gradients import Backward, first_results, keep_and_pull, without
+from tritongen.runtime.gradients import Backward, NoRule, Rule, first_results
 from tritongen.runtime.kinds import PLAIN, is_watched, wants_gradient
-from tritongen.runtime.precision import SWITCHES, answers_to, decided, f32_precision
+from tritongen.runtime.precision import (
+    SWITCHES,
+    decided,
+    f32_precision,
+    while_decided,
+)
 from tritongen.runtime.replay import Replay
 from tritongen.runtime.schema import (
     Param,
@@ -40,6 +44,7 @@ from tritongen.runtime.schema import (
     expect,
     merge,
     params_of,
+    quick_binder,
     results,
     slot_names,
     slots,
@@ -103,18 +108,18 @@ def op(
         params = params_of(function)
         replay = Replay(function, params, precision)
 
-        keep, pull = _rule(function, params, backward, no_gradient, precision)
-        autograd = _autograd(params, precision, keep, pull)
+        rule: Rule | NoRule = NoRule(function.__name__, no_gradient)
+        if backward is not None:
+            rule = Rule(function.__globals__, tuple(p.name for p in params), backward)
+        autograd = _autograd(params, precision, rule)
         registered = _register(replay, allocate, params, autograd, batch, linear, source)
-        eager = _eager(replay, params, _differentiable(replay, keep, pull), registered)
+        differentiable = _differentiable(replay, rule)
         keeping = _keeping(function, forward) if forward else None
         again: list[Callable[..., Any]] = []
-        call = _call(function, params, eager, registered, keeping, again, autocast)
+        call = _call(replay, params, differentiable, registered, keeping, again, autocast)
         mend_compilers()
         calibrated.install()
         tuned.install(function.__globals__, function.__name__, source)
-        # Code of its own: torch.compile counts recompilations per code object, not per function.
-        call.__code__ = call.__code__.replace(co_name=function.__name__)
         functools.update_wrapper(call, function)
         vars(call).update(
             spec=spec,
@@ -130,34 +135,94 @@ def op(
 
 
 def _call(
-    function: Callable[..., Any],
+    replay: Replay,
     params: tuple[Param, ...],
-    eager: Callable[[Sequence[Any]], Any],
+    differentiable: Any,
     registered: Callable[..., Any],
     keeping: Callable[..., Any] | None,
     again: Sequence[Callable[..., Any]],
     autocast: str,
 ) -> Callable[..., Any]:
     """The replacement of the function. It sends each call to the right implementation."""
-    in_order = binder(function.__name__, params)
+    function = replay.function
 
-    def call(*args: Any, **kwargs: Any) -> Any:
+    def traced(args: Any, kwargs: Any) -> Any:
         if autocast:
             args, kwargs = cast(args, kwargs, autocast)
         if keeping is not None and wants_gradient((*args, *kwargs.values())):
             return keeping(*args, **kwargs)
-        if _is_compiling():
-            return registered(*args, **kwargs)
-        if again and _functorch_level() is None and wants_gradient((*args, *kwargs.values())):
-            return again[0](*args, **kwargs)
-        values = in_order(args, kwargs) if kwargs or len(args) != len(params) else args
-        try:
-            return eager(values)
-        except AttributeError:  # what a replay asks of its first operand
-            expect(function.__name__, params, values)
-            raise
+        return registered(*args, **kwargs)
 
-    return call
+    def plainly(values: Sequence[Any], run: Any = None) -> Any:
+        with disabled():
+            return function(*values)
+
+    def otherwise(values: Sequence[Any]) -> Any:
+        expect(function.__name__, params, values)
+        if keeping is not None and wants_gradient(values):
+            return keeping(*values)
+        if not _plain(values):
+            return registered(*values)
+        if wants_gradient(values):
+            return differentiable.apply((plainly,), *values)
+        return plainly(values)
+
+    before = _TRACED_OR_BOUND.format(count=len(params))
+    before += _CAST if autocast else ""
+    if keeping is not None:
+        tensors = [k for k, p in enumerate(params) if p.kind == "tensor"]
+        scalars = [k for k, p in enumerate(params) if p.kind == "optional"]
+        wanted = [f"args[{k}].requires_grad" for k in tensors]
+        wanted += [f"isinstance(args[{k}], Tensor) and args[{k}].requires_grad" for k in scalars]
+        before += _KEEPING.format(wanted=" or ".join(wanted))
+    before += _AGAIN
+    return replay.over(
+        otherwise,
+        # Function's own `apply` first looks for wrappers of functorch. A replay has none.
+        super(torch.autograd.Function, differentiable).apply,
+        before,
+        Tensor=torch.Tensor,
+        again=again,
+        autocast=autocast,
+        bind=quick_binder(params),
+        cast=cast,
+        functorch_level=_functorch_level,
+        in_order=binder(function.__name__, params),
+        is_any_autocast=torch._C._is_any_autocast_enabled,
+        is_compiling=_is_compiling,
+        is_grad_enabled=torch.is_grad_enabled,
+        keeping=keeping,
+        traced=traced,
+        wants_gradient=wants_gradient,
+    )
+
+
+# The first lines of a call, for `Replay.over`.
+_TRACED_OR_BOUND = """
+    if is_compiling():
+        return traced(args, kwargs)
+    if kwargs or len(args) != {count}:
+        try:
+            args = bind(*args, **kwargs)
+        except TypeError:
+            args = in_order(args, kwargs)  # says what is wrong
+"""
+_CAST = """
+    if is_any_autocast():
+        args, _ = cast(args, {}, autocast)
+"""
+_KEEPING = """
+    try:
+        wants = is_grad_enabled() and ({wanted})
+    except AttributeError:  # no tensor
+        return otherwise(args)
+    if wants:
+        return keeping(*args)
+"""
+_AGAIN = """
+    if again and is_grad_enabled() and functorch_level() is None and wants_gradient(args):
+        return again[0](*args)
+"""
 
 
 def _keeping(function: Callable[..., Any], forward: str) -> Callable[..., Any]:
@@ -165,27 +230,6 @@ def _keeping(function: Callable[..., Any], forward: str) -> Callable[..., Any]:
     returned = inspect.signature(function, eval_str=True).return_annotation
     count = 1 if returned is torch.Tensor else len(returned.__args__)
     return first_results(function.__globals__, forward, count)
-
-
-def _eager(
-    replay: Replay, params: tuple[Param, ...], differentiable: Any, registered: Callable[..., Any]
-) -> Callable[[Sequence[Any]], Any]:
-    """The function that runs a call outside of torch.compile, given its values in order."""
-
-    def plainly(values: Sequence[Any], pointers: Any) -> Any:
-        with disabled():
-            return replay.function(*values)
-
-    def otherwise(values: Sequence[Any]) -> Any:
-        expect(replay.function.__name__, params, values)
-        if not _plain(values):
-            return registered(*values)
-        if wants_gradient(values):
-            return differentiable.apply(plainly, (), *values)
-        return plainly(values, ())
-
-    # Function's own `apply` first looks for wrappers of functorch. A replay has none.
-    return replay.over(otherwise, super(torch.autograd.Function, differentiable).apply)
 
 
 def _plain(values: Iterable[Any]) -> bool:
@@ -224,7 +268,7 @@ def _register(
     def run(*values: Any) -> Any:
         # Autograd is behind us, and asks nothing of what is launched.
         with torch.no_grad(), decided(answers_of(replay.precision, values)):
-            return below(merge(params, values))
+            return below(*merge(params, values))
 
     def run_reference(*values: Any) -> Any:
         args = merge(params, values)
@@ -299,32 +343,8 @@ def _settle(given: Any, allocated: Any) -> Any:
 
 
 # ---- gradients ----------------------------------------------------------------------------------
-def _rule(
-    function: Callable[..., Any],
-    params: tuple[Param, ...],
-    backward: Backward | None,
-    reason: str,
-    precision: tuple[str, ...],
-) -> tuple[Callable[..., None], Callable[..., list[Any]]]:
-    """What a call saves for its backward, and the backward, as `keep_and_pull` returns them; or a backward that raises the reason.
-
-    If there is `precision`, another function sets `ctx.answers`.
-    """
-    if backward is None:
-        return without(function.__name__, reason)
-    said = {f.name: getattr(backward, f.name) for f in fields(backward)}
-    names = tuple(p.name for p in params)
-    keep, pull = keep_and_pull(function.__globals__, names, said.pop("name"), **said)
-
-    def as_precise(ctx: Any, asked: Any, *gradients: Any) -> list[Any]:
-        with decided(ctx.answers):
-            return pull(ctx, asked, *gradients)
-
-    return keep, as_precise if precision else pull
-
-
 def _autograd(
-    params: tuple[Param, ...], precision: tuple[str, ...], keep: Callable[..., None], pull: Callable
+    params: tuple[Param, ...], precision: tuple[str, ...], rule: Rule | NoRule
 ) -> tuple[Callable[..., None], Callable[..., Any]]:
     """`setup_context` and `backward` for values as `split` gives them, with the precisions behind."""
     # Where the gradient of each parameter goes: a scalar's to the tensor in its place.
@@ -333,37 +353,39 @@ def _autograd(
         at.append((at[-1] + 1 if at else 0) + (p.kind == "optional"))
 
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        keep(ctx, merge(params, inputs), output)
-        ctx.answers = _for_backward(answers_of(precision, inputs))
+        rule.keep(ctx, merge(params, inputs), output)
+        ctx.answers = _for_backward(precision, (*answers_of(precision, inputs).values(),))
 
     def run_backward(ctx: Any, *gradients: Any) -> Any:
         given = ctx.needs_input_grad
-        found = dict(zip(at, pull(ctx, [given[k] for k in at], *gradients), strict=True))
+        pull = rule.pulls[tuple([given[k] for k in at])]
+        found = dict(zip(at, while_decided(ctx.answers, pull, ctx, *gradients), strict=True))
         return tuple(found.get(k) for k in range(len(given)))
 
     return setup_context, run_backward
 
 
-def _differentiable(replay: Replay, keep: Callable[..., None], pull: Callable) -> Any:
-    """The autograd.Function of eager calls: it applies `run(values, pointers)`."""
-    asked = replay.precision
+def _differentiable(replay: Replay, rule: Rule | NoRule) -> Any:
+    """The autograd.Function of eager calls: it applies `run[0](values, run)`."""
+    asked, answers = replay.precision, replay.answers
 
-    def forward(ctx: Any, run: Callable[..., Any], pointers: Any, *values: Any) -> Any:
-        output = run(values, pointers)
-        keep(ctx, values, output)
+    def forward(ctx: Any, run: tuple[Any, ...], *values: Any) -> Any:
+        output = run[0](values, run)
+        rule.keep(ctx, values, output)
         if asked:
-            ctx.answers = _for_backward(dict(zip(asked, answers_to(asked), strict=True)))
+            ctx.answers = _for_backward(asked, answers())
         return output
 
     def run_backward(ctx: Any, *gradients: Any) -> Any:
-        return None, None, *pull(ctx, ctx.needs_input_grad[2:], *gradients)
+        pull = rule.pulls[ctx.needs_input_grad]
+        return while_decided(ctx.answers, pull, ctx, *gradients) if asked else pull(ctx, *gradients)
 
     members = {"forward": staticmethod(forward), "backward": staticmethod(run_backward)}
     return type(replay.function.__name__, (torch.autograd.Function,), members)
 
 
-def _for_backward(answers: Mapping[str, str]) -> Mapping[str, str]:
+@functools.cache
+def _for_backward(asked: tuple[str, ...], answers: tuple[str, ...]) -> Mapping[str, str]:
     """The precision of the backward. If it would use the other switch, it is as precise as the forward."""
-    if len(answers) == 1:
-        return {**dict.fromkeys(SWITCHES, *answers.values()), **answers}
-    return answers
+    own = dict(zip(asked, answers, strict=True))
+    return {**dict.fromkeys(SWITCHES, *answers), **own} if len(own) == 1 else own

@@ -24,8 +24,8 @@ from typing import Any
 
 import torch
 
-from tritongen.runtime.kinds import Fits, kind_of, likeness, require_gradient
-from tritongen.runtime.precision import answers_to, decided
+from tritongen.runtime.kinds import MISSED, Likeness, kind_of, likeness, require_gradient
+from tritongen.runtime.precision import asker, decided
 from tritongen.runtime.schema import Param
 from tritongen.runtime.tape import Tape
 
@@ -39,21 +39,21 @@ _is_grad_enabled = torch.is_grad_enabled
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A recorded call. `text` is what a replay does. If `play` is None, it is the reason why there is no replay.
+    """A recorded call. `call(values, differentiable)` repeats it, or returns MISSED for a call of another kind.
 
-    `fits`: whether another call is like it. `wants`: whether an operand requires a gradient.
+    `text`: what `call` does. `refused`: the reason if it runs the function instead.
     """
 
-    fits: Fits
-    wants: bool
-    play: Callable[..., Any] | None
+    call: Callable[..., Any]
     text: str
+    refused: str
 
 
 class Replay:
     """The recorded calls of one function. `precision`: its questions to `f32_precision`."""
 
     __slots__ = (
+        "answers",
         "entries",
         "function",
         "precision",
@@ -72,6 +72,7 @@ class Replay:
     ):
         self.function = function
         self.precision = precision
+        self.answers = asker(precision)
         # Keyed by the shape of the first operand, the precision and the constants. Few keys have more than one entry.
         self.entries: dict[tuple[Any, ...], tuple[Entry, ...]] = {}
         self.seen: dict[tuple[Any, ...], int] = {}  # calls that were not replayed
@@ -85,37 +86,40 @@ class Replay:
     def over(
         self,
         otherwise: Callable[[Sequence[Any]], Any],
-        differentiable: Callable[..., Any] = lambda run, pointers, *values: run(values, pointers),
-    ) -> Callable[[Sequence[Any]], Any]:
-        """A function of a call's values that replays if it can. `otherwise` takes calls that are not replayed.
+        differentiable: Callable[..., Any] = lambda run, *values: run[0](values, run),
+        before: str = "",
+        **names: Any,
+    ) -> Callable[..., Any]:
+        """A function that replays a call if it can.
 
-        `differentiable(run, pointers, *values)` is `run(values, pointers)` for a call that wants a gradient.
+        Args:
+            otherwise: takes the values of a call that is not replayed.
+            differentiable: `differentiable(run, *values)` is `run[0](values, run)` for a call that wants a gradient. Behind
+                the function in `run` are the pointers of the operands.
+            before: the lines of the function in front of that, over `names`. They may take other arguments than all values by
+                position, and leave the values in `args`.
         """
-        # Local names: looking these up costs a tenth of a call.
-        entries, first, precision, missed = self.entries, self._first, self.precision, self._missed
-        constants, more = self._constants, bool(self.precision or self._constants)
+        key = [f"args[{self._first}].shape"]
+        key += ["answers()"] if self.precision else []
+        key += [f"args[{k}]" for k in self._constants]
+        text = _CALL.format(
+            name=self.function.__name__,
+            before=before,
+            key=f"({', '.join(key)})" if len(key) > 1 else key[0],
+        )
+        scope = dict(
+            answers=self.answers,
+            entries=self.entries,
+            differentiable=differentiable,
+            is_missed=MISSED,
+            missed=self._missed,
+            otherwise=otherwise,
+            **names,
+        )
+        exec(compile(text, f"<a call of {self.function.__name__}>", "exec"), scope)
+        return scope[self.function.__name__]
 
-        def call(values: Sequence[Any]) -> Any:
-            key = values[first].shape
-            if more:
-                named = answers_to(precision) if precision else ()
-                key = (key, *named, *[values[k] for k in constants])
-            try:
-                ways = entries.get(key, ())
-            except TypeError:  # sizes that are symbols, a list for a number
-                return otherwise(values)
-            for entry in ways:
-                pointers = entry.fits(values)
-                if pointers:
-                    run = entry.play or self._run
-                    if entry.wants and _is_grad_enabled():
-                        return differentiable(run, pointers, *values)
-                    return run(values, pointers)
-            return missed(key, values, otherwise, differentiable)
-
-        return call
-
-    def _run(self, values: Sequence[Any], pointers: Any) -> Any:
+    def _run(self, values: Sequence[Any], run: Any) -> Any:
         return self.function(*values)
 
     def _missed(
@@ -130,7 +134,7 @@ class Replay:
         if kind is None:
             return otherwise(values)
         # From the key: a switch of torch may change meanwhile.
-        named = key[1 : 1 + len(self.precision)] if self.precision else ()
+        named = key[1] if self.precision else ()
         kind = (*named, *kind)
         before = self.seen.get(kind, 0)
         room = len(self.entries) < MOST_ENTRIES and len(self.entries.get(key, ())) < MOST_WAYS
@@ -140,12 +144,12 @@ class Replay:
         wants = require_gradient(values)
         run: Callable[..., Any] = self._run
         if enough and self._may_note():
-            fits = likeness(values, self._varies, self.function)
-            run = functools.partial(self._note, key, fits, wants)
+            alike = likeness(values, self._varies, self.function)
+            run = functools.partial(self._note, key, alike, wants)
         with decided(dict(zip(self.precision, named, strict=True))):
             if wants and _is_grad_enabled():
-                return differentiable(run, (), *values)
-            return run(values, ())
+                return differentiable((run,), *values)
+            return run(values, (run,))
 
     def _may_note(self) -> bool:
         """Whether a call may be recorded: not during a graph's capture, and not if `torch` was replaced (`proof.guarded`)."""
@@ -154,20 +158,72 @@ class Replay:
         return not torch.cuda.is_current_stream_capturing()
 
     def _note(
-        self, key: tuple[Any, ...], fits: Fits, wants: bool, values: Sequence[Any], pointers: Any
+        self,
+        key: tuple[Any, ...],
+        alike: Likeness,
+        wants: bool,
+        values: Sequence[Any],
+        run: Any,
     ) -> Any:
         tape = Tape(values, self._varies)
         result = tape.record(self.function)
         if tape.again:
             return result
+        refused = ""
         try:
-            entry = Entry(fits, wants, *tape.played(self.function, result))
+            lines, names = tape.played(self.function, result)
         except Exception as reason:  # Unheld, or what another build of Triton lacks
-            entry = Entry(fits, wants, None, f"{type(reason).__name__}: {reason}")
+            refused = f"{type(reason).__name__}: {reason}"
+            lines, names = ["return function(*values)"], {"function": self.function}
+        entry = _entry(self.function.__name__, alike, wants, lines, names, refused)
         with self._lock:
             ways = (entry, *self.entries.get(key, ()))[:MOST_WAYS]
             _put(self.entries, key, ways, MOST_ENTRIES)
         return result
+
+
+def _entry(
+    name: str, alike: Likeness, wants: bool, lines: list[str], names: dict[str, Any], refused: str
+) -> Entry:
+    """The entry of a recorded call. `wants`: whether an operand requires a gradient."""
+    given = f"{', '.join(alike.given)},"
+    pointers = f"{', '.join(alike.at)},"
+    text = ["def call(values, differentiable):", f"    {given} = values", *_indented(alike.lines)]
+    if wants:
+        head = ["def play(values, run):", f"    {given} = values", f"    _, {pointers} = run"]
+        wanting = f"differentiable((play, {pointers}), {given})"
+        text = [
+            *head,
+            *_indented(lines),
+            *text,
+            "    if is_grad_enabled():",
+            f"        return {wanting}",
+        ]
+    text += _indented(lines)
+    scope = {**alike.names, **names, "is_grad_enabled": _is_grad_enabled}
+    exec(compile("\n".join(text), f"<replay of {name}>", "exec"), scope)
+    return Entry(scope["call"], "\n".join(text), refused)
+
+
+def _indented(lines: list[str]) -> list[str]:
+    return [f"    {line}" for line in lines]
+
+
+# Text, since each Python function that a call goes through costs as much as a test.
+_CALL = """
+def {name}(*args, **kwargs):
+    {before}
+    try:
+        key = {key}
+        ways = entries.get(key, ())
+    except (AttributeError, TypeError):  # no tensor, sizes that are symbols, a list for a number
+        return otherwise(args)
+    for entry in ways:
+        result = entry.call(args, differentiable)
+        if result is not is_missed:
+            return result
+    return missed(key, args, otherwise, differentiable)
+"""
 
 
 def _put(table: dict, key: tuple[Any, ...], value: Any, most: int) -> None:

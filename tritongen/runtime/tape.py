@@ -1,9 +1,8 @@
-"""Records one call of a generated function, and makes a function that does only what was recorded.
+"""Records one call of a generated function, and makes the text of a function that does only what was recorded.
 
     tape = Tape(values, varies)
     result = tape.record(function)     # runs it
-    play, text = tape.played(function, result)
-    text                               # def play(values, pointers): ...
+    lines, names = tape.played(function, result)   # the text of a function that repeats it
 
 Torch's dispatch mode shows every torch op of the call: allocations, copies, views. A wrapper around the kernels' `run` shows
 the launches. A tape refuses what it cannot repeat: an unknown op, a result that no launch wrote, an argument that is not a
@@ -32,6 +31,7 @@ _ALLOCATES = frozenset(
     "empty empty_strided empty_permuted empty_like new_empty new_empty_strided zeros".split()
 )
 KERNELS = JITFunction
+ALIGNMENT = 512  # bytes, as in torch's allocations
 _empty = getattr(torch._C._dynamo.guards, "_empty_strided_cuda", None)
 _stream = getattr(torch._C, "_cuda_getCurrentRawStream", None)
 
@@ -53,12 +53,12 @@ class Tape(TorchDispatchMode):
         operands, self.device, self.index = 0, None, -1
         for k, value in enumerate(values):
             if isinstance(value, torch.Tensor):
-                place = f"pointers[{operands}]", f"values[{k}]", value
+                place = f"p{operands}", f"v{k}", value
                 self.places[value.data_ptr(), value.dtype] = place
                 operands, self.device, self.index = operands + 1, value.device, value.get_device()
             elif type(value) is float and varies[k]:
                 self.values[k] = value * 1.0  # its own object, by which launches are searched
-                self.scalars[id(self.values[k])] = f"values[{k}]"
+                self.scalars[id(self.values[k])] = f"v{k}"
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -124,44 +124,74 @@ class Tape(TorchDispatchMode):
             self.events.append(("launch", compiled, grid, arguments))
 
     # ---- what it comes to
-    def played(self, function: Callable[..., Any], result: Any) -> tuple[Callable[..., Any], str]:
-        """The function that repeats the call, and its text. Raises Unheld if the record is not sufficient."""
+    def played(self, function: Callable[..., Any], result: Any) -> tuple[list[str], dict[str, Any]]:
+        """The text that repeats the call, over the names of `kinds.Likeness`, and what it speaks of. Raises Unheld if the record is not sufficient."""
         if self.refused:
             raise Unheld(self.refused)
         defaults = {id(d) for d in function.__defaults__ or () if self.scalars}
         written: set[int] = set()
-        lines = [
-            line
-            for k, event in enumerate(self.events)
-            for line in self._lines(event, str(k), defaults, written)
-        ]
+        steps: list[str] = []
+        begins: dict[str, int] = {}  # by allocation: the step that it is made for
+        for k, event in enumerate(self.events):
+            if event[0] == "allocate":
+                begins[event[1]] = len(steps)
+            else:
+                steps.append(self._step(event, str(k), defaults, written))
         outputs = result if isinstance(result, tuple) else (result,)
         there = [y for y in outputs if y is not None]  # a gradient gives what it is asked for
         if any(y.data_ptr() not in written for y in there):
             raise Unheld("a result that nothing writes")
         returned = ["None" if y is None else self._tensor(y, whole=True) for y in outputs]
-        lines = _released(lines, [f"t{k}" for k in range(len(self.kept))], returned)
-        lines.append(f"return {', '.join(returned)}")
-        opening = "def play(values, pointers):", f"stream = current_stream({self.index})"
-        text = "\n    ".join([*opening, *lines])
-        scope = {**self.names, "empty": _empty, "current_stream": _stream}
-        exec(compile(text, f"<replay of {function.__name__}>", "exec"), scope)
-        return scope["play"], text
+        lines = self._with_memory(steps, begins, returned)
+        lines = [f"stream = current_stream({self.index})", *lines, f"return {', '.join(returned)}"]
+        return lines, {**self.names, "empty": _empty, "current_stream": _stream}
 
-    def _lines(
-        self, event: tuple[Any, ...], tag: str, defaults: set[int], written: set[int]
+    def _with_memory(
+        self, steps: list[str], begins: dict[str, int], returned: list[str]
     ) -> list[str]:
+        """The steps, the allocations in front of the first one that they are made for, and `del` behind the last.
+
+        Scratch that lives equally long, and of which only the pointer is used, is one allocation.
+        """
+        groups: dict[tuple[int, int, str], list[str]] = {}
+        for name, begin in begins.items():
+            used = [k for k, step in enumerate(steps) if re.search(rf"\b{name}(_at)?\b", step)]
+            is_tensor = any(re.search(rf"\b{name}\b", steps[k]) for k in used)
+            if used or name in returned:
+                own = name if is_tensor or name in returned else ""
+                groups.setdefault((begin, max(used, default=begin), own), []).append(name)
+        above: list[list[str]] = [[] for _ in steps]
+        below: list[list[str]] = [[] for _ in steps]
+        for (begin, end, _), (name, *others) in groups.items():
+            t, places, size = self._own(name), [], self._bytes(name)
+            for other in others:
+                places.append(f"{other}_at = {name}_at + {size}")
+                size += self._bytes(other)
+            shape, stride, dtype = (
+                ((size,), (1,), torch.uint8) if others else (tuple(t.shape), t.stride(), t.dtype)
+            )
+            self.names[f"{name}_dtype"] = dtype
+            made = f"{name} = empty({shape}, {stride}, {name}_dtype)"
+            above[begin] += [made, f"{name}_at = {name}.data_ptr()", *places]
+            below[end] += [f"del {name}"] * (name not in returned)
+        parts = zip(above, steps, below, strict=True)
+        return [line for before, step, behind in parts for line in (*before, step, *behind)]
+
+    def _own(self, name: str) -> torch.Tensor:
+        return self.kept[int(name[1:])]
+
+    def _bytes(self, name: str) -> int:
+        size = self._own(name).untyped_storage().nbytes()
+        return -(-size // ALIGNMENT) * ALIGNMENT
+
+    def _step(self, event: tuple[Any, ...], tag: str, defaults: set[int], written: set[int]) -> str:
         match event:
-            case ("allocate", name, t):
-                self.names[f"{name}_dtype"] = t.dtype
-                made = f"empty({tuple(t.shape)}, {t.stride()}, {name}_dtype)"
-                return [f"{name} = {made}", f"{name}_at = {name}.data_ptr()"]
             case ("zero", t):
                 written.add(t.data_ptr())
-                return [f"{self._part(t)}.zero_()"]
+                return f"{self._part(t)}.zero_()"
             case ("copy", to, source):
                 written.add(to.data_ptr())
-                return [f"{self._tensor(to)}.copy_({self._tensor(source)})"]
+                return f"{self._tensor(to)}.copy_({self._tensor(source)})"
             case ("launch", compiled, grid, arguments):
                 for a in arguments:
                     place = getattr(a, "base", a)
@@ -172,7 +202,7 @@ class Tape(TorchDispatchMode):
                             raise Unheld("a number that was computed from an operand")
                 held = held_launch(compiled, grid, arguments, self._place, tag)
                 self.names |= held.names
-                return [held.text]
+                return held.text
         raise AssertionError(event)
 
     def _place(self, value: Any) -> str:
@@ -231,17 +261,6 @@ def _is_view(func: Any, args: Any, result: Any) -> bool:
         and isinstance(result, torch.Tensor)
         and result.untyped_storage().data_ptr() == args[0].untyped_storage().data_ptr()
     )
-
-
-def _released(lines: list[str], allocations: list[str], returned: list[str]) -> list[str]:
-    """The lines, and `del` behind the last one that speaks of what is not returned."""
-    out = list(lines)
-    for name in allocations:
-        if name not in returned:
-            spoken = re.compile(rf"\b{name}(_at)?\b")
-            last = max(k for k, line in enumerate(out) if spoken.search(line))
-            out.insert(last + 1, f"del {name}")
-    return out
 
 
 # ---- launches -----------------------------------------------------------------------------------
