@@ -280,6 +280,8 @@ def test_means_that_look_again_leave_nothing_of_equal_numbers():
     args["x"] = 12345.67 + torch.randn(2, length) / 4  # they differ: the mean is rounded
     near = torch.nn.functional.layer_norm(args["x"], (length,))
     assert judge(near, expect(plan.op, args, means=rows.means)["y"]).ok
+    large = args | {"x": torch.full_like(args["x"], 3e38)}  # their sum is infinite in f32
+    assert expect(plan.op, large, means=rows.means)["y"].slack.isinf().all()
 
 
 def test_products_of_f64_are_chains_whatever_becomes_of_f32():

@@ -376,7 +376,8 @@ class _Bounded(Run):
         differ = (apart > 2.0**-40 * v.abs()).any(-1)
         blocks = min(SUM_ERROR, 1 + n // BLOCK) * _UNIT["f32"]
         again = farthest(mean, ends) + torch.where(differ, blocks * mean.abs(), 0.0)
-        return mean, torch.where(again < error, again, error)
+        # A sum that overflows stays infinite, whatever is left of its terms.
+        return mean, torch.where((again < error) & error.isfinite(), again, error)
 
     def meets_no_sum(self, expr: Reduce, axes: Axes, live: torch.Tensor) -> bool:
         """Whether a factor may be infinite times the 0 that no terms of an inner sum come to: sum[i](x[i] * sum[j](...))."""
