@@ -224,12 +224,15 @@ class _BatchNorm:
     def _follow(self: Any, mean: Tensor, variance: Tensor, count: int) -> None:
         """Updates the running statistics. The running variance is the unbiased one, as in torch."""
         self.num_batches_tracked.add_(1)
-        share = self.momentum
-        if share is None:
-            share = 1 / self.num_batches_tracked.to(self.running_mean.dtype)
         unbiased = variance * (count / max(1, count - 1))
-        for running, seen in ((self.running_mean, mean), (self.running_var, unbiased)):
-            running.lerp_(seen.to(running.dtype), share)
+        dtype, running = self.running_mean.dtype, [self.running_mean, self.running_var]
+        seen = [s if s.dtype == dtype else s.to(dtype) for s in (mean, unbiased)]
+        if self.momentum is None:
+            share = 1 / self.num_batches_tracked.to(dtype)
+            for old, new in zip(running, seen, strict=True):
+                old.lerp_(new, share)
+        else:
+            torch._foreach_lerp_(running, seen, self.momentum)
 
 
 class BatchNorm1d(_BatchNorm, nn.BatchNorm1d):

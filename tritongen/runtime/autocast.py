@@ -15,6 +15,7 @@ import torch
 
 _any_enabled = torch._C._is_any_autocast_enabled
 _nothing = nullcontext()
+_CAST = frozenset({torch.float32, torch.float16, torch.bfloat16})
 
 
 def disabled() -> AbstractContextManager[Any]:
@@ -32,13 +33,10 @@ def cast(
 
 
 def _cast(value: Any, mode: str) -> Any:
-    if not isinstance(value, torch.Tensor) or value.dtype not in (
-        torch.float32,
-        torch.float16,
-        torch.bfloat16,
-    ):
+    if not isinstance(value, torch.Tensor) or value.dtype not in _CAST:
         return value
     device = value.device.type
     if not torch.is_autocast_enabled(device):
         return value
-    return value.to(torch.get_autocast_dtype(device) if mode == "low" else torch.float32)
+    dtype = torch.get_autocast_dtype(device) if mode == "low" else torch.float32
+    return value if value.dtype is dtype else value.to(dtype)
