@@ -115,8 +115,7 @@ def attention_forward_merge(
     o_sum_parts_2, o_sum_parts_3, o_sum_parts_4, o_sum2_parts_0, o_sum2_parts_1,
     o_sum2_parts_2, o_sum2_parts_3, m_kept_0, m_kept_1, m_kept_2, o_sum2_kept_0,
     o_sum2_kept_1, o_sum2_kept_2, o_0, o_1, o_2, o_3,
-    EVEN: tl.constexpr, VEC: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_D: tl.constexpr,
-    PARTS: tl.constexpr,
+    VEC: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_D: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """Each program holds BLOCK_D e of one b, h and i, all part at once."""
     # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
@@ -135,7 +134,7 @@ def attention_forward_merge(
     program3 = program2 // H
     i = program3.to(tl.int64)
     part = tl.arange(0, BLOCK_P)[:, None].to(tl.int64)
-    in_part = part < (BLOCK_P if EVEN else PARTS)
+    in_part = part < PARTS
     m_parts = tl.load(
         m_parts_ptr + part * m_parts_0 + b * m_parts_1 + h * m_parts_2 + i * m_parts_3, mask=in_part
     )
@@ -394,7 +393,6 @@ def launch_attention_forward(q, k, v, o, m_kept, o_sum2_kept, scale) -> None:
             m_parts, o_sum_parts, o_sum2_parts, m_kept, o_sum2_kept, o, B, H, S, E,
             *m_parts.stride(), *o_sum_parts.stride(), *o_sum2_parts.stride(), *m_kept.stride(),
             *o_sum2_kept.stride(), *o.stride(),
-            EVEN=PARTS == config["BLOCK_P"],
             VEC=lib.vec(E, o_sum_parts.stride(0), o_sum_parts.stride(1), o_sum_parts.stride(2), o_sum_parts.stride(3), o.stride(0), o.stride(1), o.stride(2)),
             enable_fp_fusion=True,
             **dict(lib.config_without(config, "BLOCK_M", "BLOCK_N", "num_stages"), BLOCK_D=64, num_warps=1),
@@ -768,8 +766,7 @@ def attention_backward_dq_part(
 def attention_backward_dq_merge(
     dq_sum_parts_ptr, dq_ptr, B, H, S, E, dq_sum_parts_0, dq_sum_parts_1, dq_sum_parts_2,
     dq_sum_parts_3, dq_sum_parts_4, dq_0, dq_1, dq_2, dq_3,
-    EVEN: tl.constexpr, VEC: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_D: tl.constexpr,
-    PARTS: tl.constexpr,
+    VEC: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_D: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """Each program holds BLOCK_D e2 of one b, h and i, all part at once."""
     # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
@@ -787,7 +784,7 @@ def attention_backward_dq_merge(
     program3 = program2 // H
     i = program3.to(tl.int64)
     part = tl.arange(0, BLOCK_P)[:, None].to(tl.int64)
-    in_part = part < (BLOCK_P if EVEN else PARTS)
+    in_part = part < PARTS
     dq_sum_parts = tl.load(
         dq_sum_parts_ptr
         + part * dq_sum_parts_0
@@ -1079,8 +1076,7 @@ def attention_backward_dk_part(
 def attention_backward_dk_merge_dk(
     dk_sum_parts_ptr, dk_ptr, B, H, L, E, dk_sum_parts_0, dk_sum_parts_1, dk_sum_parts_2,
     dk_sum_parts_3, dk_sum_parts_4, dk_0, dk_1, dk_2, dk_3,
-    EVEN: tl.constexpr, VEC: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_D: tl.constexpr,
-    PARTS: tl.constexpr,
+    VEC: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_D: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """Each program holds BLOCK_D e2 of one b, h and j, all part at once."""
     # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
@@ -1098,7 +1094,7 @@ def attention_backward_dk_merge_dk(
     program3 = program2 // H
     j = program3.to(tl.int64)
     part = tl.arange(0, BLOCK_P)[:, None].to(tl.int64)
-    in_part = part < (BLOCK_P if EVEN else PARTS)
+    in_part = part < PARTS
     dk_sum_parts = tl.load(
         dk_sum_parts_ptr
         + part * dk_sum_parts_0
@@ -1118,8 +1114,7 @@ def attention_backward_dk_merge_dk(
 def attention_backward_dk_merge_dv(
     dv_sum_parts_ptr, dv_ptr, B, H, L, E, dv_sum_parts_0, dv_sum_parts_1, dv_sum_parts_2,
     dv_sum_parts_3, dv_sum_parts_4, dv_0, dv_1, dv_2, dv_3,
-    EVEN: tl.constexpr, VEC: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_D: tl.constexpr,
-    PARTS: tl.constexpr,
+    VEC: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_D: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """Each program holds BLOCK_D e of one b, h and j, all part at once."""
     # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
@@ -1137,7 +1132,7 @@ def attention_backward_dk_merge_dv(
     program3 = program2 // H
     j = program3.to(tl.int64)
     part = tl.arange(0, BLOCK_P)[:, None].to(tl.int64)
-    in_part = part < (BLOCK_P if EVEN else PARTS)
+    in_part = part < PARTS
     dv_sum_parts = tl.load(
         dv_sum_parts_ptr
         + part * dv_sum_parts_0
@@ -1738,7 +1733,6 @@ def launch_attention_backward_dq(q, k, v, m_kept, o_sum2_kept, do_sum, do_sum2, 
         grid = (B * H * S * max(1, lib.cdiv(E, 64)),)
         attention_backward_dq_merge[grid](
             dq_sum_parts, dq, B, H, S, E, *dq_sum_parts.stride(), *dq.stride(),
-            EVEN=PARTS == config["BLOCK_P"],
             VEC=lib.vec(E, dq_sum_parts.stride(0), dq_sum_parts.stride(1), dq_sum_parts.stride(2), dq_sum_parts.stride(3), dq.stride(0), dq.stride(1), dq.stride(2)),
             enable_fp_fusion=True,
             **dict(lib.config_without(config, "BLOCK_M", "BLOCK_N", "num_stages"), BLOCK_D=64, num_warps=1),
@@ -1813,7 +1807,7 @@ def launch_attention_backward_dk(
     )  # fmt: skip
     BLOCK_M, BLOCK_N, BLOCK_D = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_D"]
     if variant == "parts":
-        PARTS, BLOCK_P = config["PARTS"], config["BLOCK_P"]
+        PARTS = config["PARTS"]
         dk_sum_parts = torch.empty((PARTS, B, H, L, E), dtype=torch.float32, device=do_sum2.device)
         dv_sum_parts = torch.empty((PARTS, B, H, L, E), dtype=torch.float32, device=do_sum2.device)
         grid = (PARTS * B * H * lib.cdiv(L, BLOCK_M),)
@@ -1828,14 +1822,12 @@ def launch_attention_backward_dk(
         grid = (B * H * L * max(1, lib.cdiv(E, 64)),)
         attention_backward_dk_merge_dk[grid](
             dk_sum_parts, dk, B, H, L, E, *dk_sum_parts.stride(), *dk.stride(),
-            EVEN=PARTS == BLOCK_P,
             VEC=lib.vec(E, dk_sum_parts.stride(0), dk_sum_parts.stride(1), dk_sum_parts.stride(2), dk_sum_parts.stride(3), dk.stride(0), dk.stride(1), dk.stride(2)),
             enable_fp_fusion=True,
             **dict(lib.config_without(config, "BLOCK_M", "BLOCK_N", "num_stages"), BLOCK_D=64, num_warps=1),
         )  # fmt: skip
         attention_backward_dk_merge_dv[grid](
             dv_sum_parts, dv, B, H, L, E, *dv_sum_parts.stride(), *dv.stride(),
-            EVEN=PARTS == BLOCK_P,
             VEC=lib.vec(E, dv_sum_parts.stride(0), dv_sum_parts.stride(1), dv_sum_parts.stride(2), dv_sum_parts.stride(3), dv.stride(0), dv.stride(1), dv.stride(2)),
             enable_fp_fusion=True,
             **dict(lib.config_without(config, "BLOCK_M", "BLOCK_N", "num_stages"), BLOCK_D=64, num_warps=1),

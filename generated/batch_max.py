@@ -20,8 +20,7 @@ from tritongen import lib, runtime
 @triton.jit
 def batch_max_float_rows(
     x_ptr, y_ptr, batch, D, x_row, x_d, y_0,
-    EVEN: tl.constexpr, COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
+    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program holds ROWS rows, all d at once."""
     # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
@@ -29,7 +28,7 @@ def batch_max_float_rows(
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     in_row = row < batch if ROWS > 1 else True
     d = tl.arange(0, BLOCK)[None, :].to(tl.int64)
-    in_d = d < (BLOCK if EVEN else D)
+    in_d = d < D
     x = tl.load(x_ptr + row * x_row + d * x_d, mask=in_row & in_d, other=float("-inf")).to(COMPUTE)
     # y[...] = max[d](x[..., d])
     y_max = tl.reduce(x, 1, lib.nan_max, keep_dims=True)
@@ -79,8 +78,7 @@ def batch_max_float_loop(
 @triton.jit
 def batch_max_int_rows(
     x_ptr, y_ptr, batch, D, x_row, x_d, y_0,
-    EVEN: tl.constexpr, LOWEST: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
+    LOWEST: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program holds ROWS rows, all d at once."""
     # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
@@ -88,7 +86,7 @@ def batch_max_int_rows(
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     in_row = row < batch if ROWS > 1 else True
     d = tl.arange(0, BLOCK)[None, :].to(tl.int64)
-    in_d = d < (BLOCK if EVEN else D)
+    in_d = d < D
     x = tl.load(x_ptr + row * x_row + d * x_d, mask=in_row & in_d)
     # y[...] = max[d](x[..., d])
     y = tl.max(tl.where(in_d, x, LOWEST), 1, keep_dims=True)
@@ -219,7 +217,7 @@ def launch_batch_max_float(x, y) -> None:
         grid = (lib.cdiv(batch, ROWS),)
         batch_max_float_rows[grid](
             x, y, batch, D, *x.stride(), y.stride(0),
-            EVEN=D == config["BLOCK"], **constants, **config,
+            **constants, **config,
         )  # fmt: skip
     else:
         y = y.view(batch)
@@ -314,7 +312,7 @@ def launch_batch_max_int(x, y) -> None:
         grid = (lib.cdiv(batch, ROWS),)
         batch_max_int_rows[grid](
             x, y, batch, D, *x.stride(), y.stride(0),
-            EVEN=D == config["BLOCK"], **constants, **config,
+            **constants, **config,
         )  # fmt: skip
     else:
         y = y.view(batch)

@@ -283,8 +283,8 @@ def cross_entropy(x: torch.Tensor, target: torch.Tensor, ignore: int = -100) -> 
 @triton.jit
 def cross_entropy_backward_rows(
     x_ptr, target_ptr, dloss_ptr, dx_ptr, N, V, x_n, x_v, target_0, dloss_0, dx_n, dx_v,
-    EVEN: tl.constexpr, COMPUTE: tl.constexpr, HALF: tl.constexpr, ignore: tl.constexpr,
-    VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    COMPUTE: tl.constexpr, HALF: tl.constexpr, ignore: tl.constexpr, VEC: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program holds ROWS n, all v at once."""
     # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
@@ -293,7 +293,7 @@ def cross_entropy_backward_rows(
     n = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     in_n = n < N if ROWS > 1 else True
     v = tl.arange(0, BLOCK)[None, :].to(tl.int64)
-    in_v = v < (BLOCK if EVEN else V)
+    in_v = v < V
     x = tl.load(x_ptr + n * x_n + v * x_v, mask=in_n & in_v, other=float("-inf")).to(COMPUTE)
     # m[n] = max[v](x[n, v])
     m = tl.reduce(x, 1, lib.nan_max, keep_dims=True)
@@ -562,7 +562,7 @@ def launch_cross_entropy_backward(x, target, dloss, dx, ignore) -> None:
         cross_entropy_backward_rows[grid](
             x, target, dloss, dx, N, V, *x.stride(), target.stride(0), dloss.stride(0),
             *dx.stride(),
-            EVEN=V == BLOCK, **constants, **config,
+            **constants, **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(N, ROWS),)

@@ -20,8 +20,7 @@ from tritongen import lib, runtime
 @triton.jit
 def kl_div_rows(
     t_ptr, x_ptr, loss_ptr, N, D, t_n, t_d, x_n, x_d, loss_0,
-    EVEN: tl.constexpr, COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
+    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program holds ROWS n, all d at once."""
     # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
@@ -30,7 +29,7 @@ def kl_div_rows(
     n = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     in_n = n < N if ROWS > 1 else True
     d = tl.arange(0, BLOCK)[None, :].to(tl.int64)
-    in_d = d < (BLOCK if EVEN else D)
+    in_d = d < D
     t = tl.load(t_ptr + n * t_n + d * t_d, mask=in_n & in_d).to(COMPUTE)
     x = tl.load(x_ptr + n * x_n + d * x_d, mask=in_n & in_d).to(COMPUTE)
     # loss[n] = sum[d](xlogy(t[n, d], t[n, d]) - t[n, d] * x[n, d])
@@ -158,8 +157,7 @@ def launch_kl_div(x, t, loss) -> None:
             **dict(lib.config_without(config, "MERGE"), ROWS=MERGE, PARTS_POW2=PARTS),
         )  # fmt: skip
     elif variant in ("strided", "rows"):
-        grid = (lib.cdiv(N, ROWS),)
-        kl_div_rows[grid](*arguments, EVEN=D == config["BLOCK"], **constants, **config)
+        kl_div_rows[(lib.cdiv(N, ROWS),)](*arguments, **constants, **config)
     else:
         kl_div_loop[(lib.cdiv(N, ROWS),)](*arguments, **constants, **config)
 

@@ -22,8 +22,8 @@ from tritongen import lib, runtime
 @triton.jit
 def layer_norm_rows(
     x_ptr, w_ptr, b_ptr, y_ptr, eps, batch, D, x_row, x_d, w_0, b_0, y_row, y_d,
-    EVEN: tl.constexpr, COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr,
-    VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program holds ROWS rows, all d at once."""
     # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
@@ -33,7 +33,7 @@ def layer_norm_rows(
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     in_row = row < batch if ROWS > 1 else True
     d = tl.arange(0, BLOCK)[None, :].to(tl.int64)
-    in_d = d < (BLOCK if EVEN else D)
+    in_d = d < D
     x = tl.load(x_ptr + row * x_row + d * x_d, mask=in_row & in_d, other=0.0).to(COMPUTE)
     # mu[...] = mean[d](x[..., d])
     mu = lib.mean_of(x, in_row & in_d, D, 1)
@@ -306,8 +306,7 @@ def launch_layer_norm(x, w, b, y, eps) -> None:
                 var_sum_count_ptr=var_sum_count, **config,
             )  # fmt: skip
     elif variant in ("strided", "rows"):
-        grid = (lib.cdiv(batch, ROWS),)
-        layer_norm_rows[grid](*arguments, EVEN=D == BLOCK, **constants, **config)
+        layer_norm_rows[(lib.cdiv(batch, ROWS),)](*arguments, **constants, **config)
     else:
         layer_norm_loop[(lib.cdiv(batch, ROWS),)](*arguments, **constants, **config)
 

@@ -79,8 +79,7 @@ def linear_cross_entropy_forward_merge(
     target_ptr, loss_ptr, M, a_parts_0, a_parts_1, lse_sum_terms_parts_0,
     lse_sum_terms_parts_1, hit_parts_0, hit_parts_1, a_kept_0, lse_sum_kept_0, target_0,
     loss_0,
-    EVEN: tl.constexpr, ignore: tl.constexpr, VEC: tl.constexpr, BLOCK_P: tl.constexpr,
-    PARTS: tl.constexpr,
+    ignore: tl.constexpr, VEC: tl.constexpr, BLOCK_P: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """Each program holds one m, all part at once."""
     # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
@@ -280,7 +279,7 @@ def launch_linear_cross_entropy_forward(x, w, target, loss, a_kept, lse_sum_kept
             a_parts, lse_sum_terms_parts, hit_parts, a_kept, lse_sum_kept, target, loss, M,
             *a_parts.stride(), *lse_sum_terms_parts.stride(), *hit_parts.stride(), a_kept.stride(0),
             lse_sum_kept.stride(0), target.stride(0), loss.stride(0),
-            EVEN=PARTS == config["BLOCK_P"], ignore=ignore,
+            ignore=ignore,
             VEC=lib.vec(a_parts.stride(1), lse_sum_terms_parts.stride(1), hit_parts.stride(1)),
             enable_fp_fusion=True,
             **dict(lib.config_without(config, "BLOCK_M", "BLOCK_N", "BLOCK_K", "num_stages"), num_warps=1),

@@ -22,8 +22,7 @@ from tritongen import lib, runtime
 @triton.jit
 def log_softmax_rows(
     x_ptr, y_ptr, batch, D, x_row, x_d, y_row, y_d,
-    EVEN: tl.constexpr, COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
+    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program holds ROWS rows, all d at once."""
     # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
@@ -32,7 +31,7 @@ def log_softmax_rows(
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     in_row = row < batch if ROWS > 1 else True
     d = tl.arange(0, BLOCK)[None, :].to(tl.int64)
-    in_d = d < (BLOCK if EVEN else D)
+    in_d = d < D
     x = tl.load(x_ptr + row * x_row + d * x_d, mask=in_row & in_d, other=float("-inf")).to(COMPUTE)
     # m[...] = max[d](x[..., d])
     m = tl.reduce(x, 1, lib.nan_max, keep_dims=True)
@@ -280,8 +279,7 @@ def launch_log_softmax(x, y) -> None:
                 **config,
             )  # fmt: skip
     elif variant in ("strided", "rows"):
-        grid = (lib.cdiv(batch, ROWS),)
-        log_softmax_rows[grid](*arguments, EVEN=D == BLOCK, **constants, **config)
+        log_softmax_rows[(lib.cdiv(batch, ROWS),)](*arguments, **constants, **config)
     else:
         log_softmax_loop[(lib.cdiv(batch, ROWS),)](*arguments, **constants, **config)
 
@@ -356,8 +354,8 @@ def log_softmax(x: torch.Tensor) -> torch.Tensor:
 @triton.jit
 def log_softmax_backward_rows(
     x_ptr, dy_ptr, dx_ptr, batch, D, x_row, x_d, dy_row, dy_d, dx_row, dx_d,
-    EVEN: tl.constexpr, COMPUTE: tl.constexpr, HALF: tl.constexpr, VEC: tl.constexpr,
-    ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    COMPUTE: tl.constexpr, HALF: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program holds ROWS rows, all d at once."""
     # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
@@ -366,7 +364,7 @@ def log_softmax_backward_rows(
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     in_row = row < batch if ROWS > 1 else True
     d = tl.arange(0, BLOCK)[None, :].to(tl.int64)
-    in_d = d < (BLOCK if EVEN else D)
+    in_d = d < D
     x = tl.load(x_ptr + row * x_row + d * x_d, mask=in_row & in_d, other=float("-inf")).to(COMPUTE)
     # m[...] = max[d](x[..., d])
     m = tl.reduce(x, 1, lib.nan_max, keep_dims=True)
@@ -665,9 +663,7 @@ def launch_log_softmax_backward(x, dy, dx) -> None:
             )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(batch, ROWS),)
-        log_softmax_backward_rows[grid](
-            *arguments, EVEN=D == BLOCK, **constants, **config,
-        )  # fmt: skip
+        log_softmax_backward_rows[grid](*arguments, **constants, **config)
     else:
         grid = (lib.cdiv(batch, ROWS),)
         log_softmax_backward_loop[grid](*arguments, **constants, **config)

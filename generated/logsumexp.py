@@ -23,8 +23,7 @@ from tritongen import lib, runtime
 @triton.jit
 def logsumexp_rows(
     x_ptr, y_ptr, batch, D, x_row, x_d, y_0,
-    EVEN: tl.constexpr, COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
+    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program holds ROWS rows, all d at once."""
     # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
@@ -32,7 +31,7 @@ def logsumexp_rows(
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     in_row = row < batch if ROWS > 1 else True
     d = tl.arange(0, BLOCK)[None, :].to(tl.int64)
-    in_d = d < (BLOCK if EVEN else D)
+    in_d = d < D
     x = tl.load(x_ptr + row * x_row + d * x_d, mask=in_row & in_d, other=float("-inf")).to(COMPUTE)
     # m[...] = max[d](x[..., d])
     m = tl.reduce(x, 1, lib.nan_max, keep_dims=True)
@@ -179,10 +178,7 @@ def launch_logsumexp(x, y) -> None:
     elif variant in ("strided", "rows"):
         y = y.view(batch)
         grid = (lib.cdiv(batch, ROWS),)
-        logsumexp_rows[grid](
-            x, y, batch, D, *x.stride(), y.stride(0),
-            EVEN=D == config["BLOCK"], **constants, **config,
-        )  # fmt: skip
+        logsumexp_rows[grid](x, y, batch, D, *x.stride(), y.stride(0), **constants, **config)
     else:
         y = y.view(batch)
         grid = (lib.cdiv(batch, ROWS),)
@@ -257,8 +253,8 @@ def logsumexp(x: torch.Tensor) -> torch.Tensor:
 @triton.jit
 def logsumexp_backward_rows(
     x_ptr, dy_ptr, dx_ptr, batch, D, x_row, x_d, dy_0, dx_row, dx_d,
-    EVEN: tl.constexpr, COMPUTE: tl.constexpr, HALF: tl.constexpr, VEC: tl.constexpr,
-    ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    COMPUTE: tl.constexpr, HALF: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program holds ROWS rows, all d at once."""
     # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
@@ -267,7 +263,7 @@ def logsumexp_backward_rows(
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     in_row = row < batch if ROWS > 1 else True
     d = tl.arange(0, BLOCK)[None, :].to(tl.int64)
-    in_d = d < (BLOCK if EVEN else D)
+    in_d = d < D
     x = tl.load(x_ptr + row * x_row + d * x_d, mask=in_row & in_d, other=float("-inf")).to(COMPUTE)
     # m[...] = max[d](x[..., d])
     m = tl.reduce(x, 1, lib.nan_max, keep_dims=True)
@@ -521,7 +517,7 @@ def launch_logsumexp_backward(x, dy, dx) -> None:
         grid = (lib.cdiv(batch, ROWS),)
         logsumexp_backward_rows[grid](
             x, dy, dx, batch, D, *x.stride(), dy.stride(0), *dx.stride(),
-            EVEN=D == BLOCK, **constants, **config,
+            **constants, **config,
         )  # fmt: skip
     else:
         dy = lib.reshaped(dy, batch)

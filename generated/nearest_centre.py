@@ -23,7 +23,7 @@ from tritongen import lib, runtime
 @triton.jit
 def nearest_centre_norm_rows(
     c_ptr, norm_ptr, K, D, c_k, c_d, norm_0,
-    EVEN: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program holds ROWS k, all d at once."""
     # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
@@ -31,7 +31,7 @@ def nearest_centre_norm_rows(
     k = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     in_k = k < K if ROWS > 1 else True
     d = tl.arange(0, BLOCK)[None, :].to(tl.int64)
-    in_d = d < (BLOCK if EVEN else D)
+    in_d = d < D
     c = tl.load(c_ptr + k * c_k + d * c_d, mask=in_k & in_d, other=0.0).to(tl.float32)
     # norm[k] = sum[d](c[k, d] ** 2)
     norm = tl.sum(c * c, 1, keep_dims=True)
@@ -79,7 +79,7 @@ def nearest_centre_norm_loop(
 @triton.jit
 def nearest_centre_distance_sum_rows(
     x_ptr, distance_sum_ptr, N, D, x_n, x_d, distance_sum_0,
-    EVEN: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program holds ROWS n, all d at once."""
     # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
@@ -87,7 +87,7 @@ def nearest_centre_distance_sum_rows(
     n = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     in_n = n < N if ROWS > 1 else True
     d = tl.arange(0, BLOCK)[None, :].to(tl.int64)
-    in_d = d < (BLOCK if EVEN else D)
+    in_d = d < D
     x = tl.load(x_ptr + n * x_n + d * x_d, mask=in_n & in_d, other=0.0).to(tl.float32)
     # distance_sum[n] = sum[d](x[n, d] ** 2)
     distance_sum = tl.sum(x * x, 1, keep_dims=True)
@@ -293,9 +293,7 @@ def launch_nearest_centre_norm(x, c, norm) -> None:
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(K, ROWS),)
-        nearest_centre_norm_rows[grid](
-            *arguments, EVEN=D == config["BLOCK"], **constants, **config,
-        )  # fmt: skip
+        nearest_centre_norm_rows[grid](*arguments, **constants, **config)
     else:
         grid = (lib.cdiv(K, ROWS),)
         nearest_centre_norm_loop[grid](*arguments, **constants, **config)
@@ -329,9 +327,7 @@ def launch_nearest_centre_distance_sum(x, distance_sum) -> None:
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(N, ROWS),)
-        nearest_centre_distance_sum_rows[grid](
-            *arguments, EVEN=D == config["BLOCK"], **constants, **config,
-        )  # fmt: skip
+        nearest_centre_distance_sum_rows[grid](*arguments, **constants, **config)
     else:
         grid = (lib.cdiv(N, ROWS),)
         nearest_centre_distance_sum_loop[grid](*arguments, **constants, **config)
@@ -458,7 +454,7 @@ def nearest_centre(x: torch.Tensor, c: torch.Tensor) -> tuple[torch.Tensor, torc
 @triton.jit
 def nearest_centre_backward_dnorm_rows(
     centre_ptr, ddistance_ptr, dnorm_ptr, K, N, centre_0, ddistance_0, dnorm_0,
-    EVEN: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program holds ROWS k, all n at once."""
     # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
@@ -466,7 +462,7 @@ def nearest_centre_backward_dnorm_rows(
     k = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     in_k = k < K if ROWS > 1 else True
     n = tl.arange(0, BLOCK)[None, :].to(tl.int64)
-    in_n = n < (BLOCK if EVEN else N)
+    in_n = n < N
     centre = tl.load(centre_ptr + n * centre_0, mask=in_n)
     ddistance = tl.load(ddistance_ptr + n * ddistance_0, mask=in_n).to(tl.float32)
     # dfar[n, k < K] = where(k == centre[n], ddistance_min[n], 0.0)
@@ -673,9 +669,7 @@ def launch_nearest_centre_backward_dnorm(x, c, centre, ddistance, dnorm) -> None
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(K, ROWS),)
-        nearest_centre_backward_dnorm_rows[grid](
-            *arguments, EVEN=N == config["BLOCK"], **constants, **config,
-        )  # fmt: skip
+        nearest_centre_backward_dnorm_rows[grid](*arguments, **constants, **config)
     else:
         grid = (lib.cdiv(K, ROWS),)
         nearest_centre_backward_dnorm_loop[grid](*arguments, **constants, **config)

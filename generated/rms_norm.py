@@ -21,8 +21,8 @@ from tritongen import lib, runtime
 @triton.jit
 def rms_norm_rows(
     x_ptr, gain_ptr, y_ptr, eps, batch, D, x_row, x_d, gain_0, y_row, y_d,
-    EVEN: tl.constexpr, COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr,
-    VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program holds ROWS rows, all d at once."""
     # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
@@ -32,7 +32,7 @@ def rms_norm_rows(
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     in_row = row < batch if ROWS > 1 else True
     d = tl.arange(0, BLOCK)[None, :].to(tl.int64)
-    in_d = d < (BLOCK if EVEN else D)
+    in_d = d < D
     x = tl.load(x_ptr + row * x_row + d * x_d, mask=in_row & in_d, other=0.0).to(COMPUTE)
     # ms[...] = mean[d](x[..., d] ** 2)
     ms_sum = tl.sum(x * x, 1, keep_dims=True)
@@ -271,8 +271,7 @@ def launch_rms_norm(x, gain, y, eps) -> None:
                 *arguments, **constants, PASS=PASS, ms_sum_part_ptr=ms_sum_part, **config,
             )  # fmt: skip
     elif variant in ("strided", "rows"):
-        grid = (lib.cdiv(batch, ROWS),)
-        rms_norm_rows[grid](*arguments, EVEN=D == BLOCK, **constants, **config)
+        rms_norm_rows[(lib.cdiv(batch, ROWS),)](*arguments, **constants, **config)
     else:
         rms_norm_loop[(lib.cdiv(batch, ROWS),)](*arguments, **constants, **config)
 

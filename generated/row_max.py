@@ -20,8 +20,7 @@ from tritongen import lib, runtime
 @triton.jit
 def row_max_float_rows(
     x_ptr, y_ptr, N, D, x_n, x_d, y_0,
-    EVEN: tl.constexpr, COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
+    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program holds ROWS n, all d at once."""
     # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
@@ -29,7 +28,7 @@ def row_max_float_rows(
     n = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     in_n = n < N if ROWS > 1 else True
     d = tl.arange(0, BLOCK)[None, :].to(tl.int64)
-    in_d = d < (BLOCK if EVEN else D)
+    in_d = d < D
     x = tl.load(x_ptr + n * x_n + d * x_d, mask=in_n & in_d, other=float("-inf")).to(COMPUTE)
     # y[n] = max[d](x[n, d])
     y_max = tl.reduce(x, 1, lib.nan_max, keep_dims=True)
@@ -79,8 +78,7 @@ def row_max_float_loop(
 @triton.jit
 def row_max_int_rows(
     x_ptr, y_ptr, N, D, x_n, x_d, y_0,
-    EVEN: tl.constexpr, LOWEST: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
+    LOWEST: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program holds ROWS n, all d at once."""
     # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
@@ -88,7 +86,7 @@ def row_max_int_rows(
     n = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     in_n = n < N if ROWS > 1 else True
     d = tl.arange(0, BLOCK)[None, :].to(tl.int64)
-    in_d = d < (BLOCK if EVEN else D)
+    in_d = d < D
     x = tl.load(x_ptr + n * x_n + d * x_d, mask=in_n & in_d)
     # y[n] = max[d](x[n, d])
     y = tl.max(tl.where(in_d, x, LOWEST), 1, keep_dims=True)
@@ -212,8 +210,7 @@ def launch_row_max_float(x, y) -> None:
             **dict(lib.config_without(config, "MERGE"), ROWS=MERGE, PARTS_POW2=PARTS),
         )  # fmt: skip
     elif variant in ("strided", "rows"):
-        grid = (lib.cdiv(N, ROWS),)
-        row_max_float_rows[grid](*arguments, EVEN=D == config["BLOCK"], **constants, **config)
+        row_max_float_rows[(lib.cdiv(N, ROWS),)](*arguments, **constants, **config)
     else:
         row_max_float_loop[(lib.cdiv(N, ROWS),)](*arguments, **constants, **config)
 
@@ -294,8 +291,7 @@ def launch_row_max_int(x, y) -> None:
             **dict(lib.config_without(config, "MERGE"), ROWS=MERGE, PARTS_POW2=PARTS),
         )  # fmt: skip
     elif variant in ("strided", "rows"):
-        grid = (lib.cdiv(N, ROWS),)
-        row_max_int_rows[grid](*arguments, EVEN=D == config["BLOCK"], **constants, **config)
+        row_max_int_rows[(lib.cdiv(N, ROWS),)](*arguments, **constants, **config)
     else:
         grid = (lib.cdiv(N, ROWS),)
         row_max_int_loop[grid](

@@ -20,8 +20,7 @@ from tritongen import lib, runtime
 @triton.jit
 def row_norm_max_rows(
     x_ptr, y_ptr, N, D, x_n, x_d, y_n, y_d,
-    EVEN: tl.constexpr, COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
+    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program holds ROWS n, all d at once."""
     # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
@@ -30,7 +29,7 @@ def row_norm_max_rows(
     n = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     in_n = n < N if ROWS > 1 else True
     d = tl.arange(0, BLOCK)[None, :].to(tl.int64)
-    in_d = d < (BLOCK if EVEN else D)
+    in_d = d < D
     x = tl.load(x_ptr + n * x_n + d * x_d, mask=in_n & in_d, other=float("-inf")).to(COMPUTE)
     # y_max[n] = max[d](x[n, d])
     y_max = tl.reduce(x, 1, lib.nan_max, keep_dims=True)
@@ -250,8 +249,7 @@ def launch_row_norm_max(x, y) -> None:
                 *arguments, **constants, PASS=PASS, y_max_part_ptr=y_max_part, **config,
             )  # fmt: skip
     elif variant in ("strided", "rows"):
-        grid = (lib.cdiv(N, ROWS),)
-        row_norm_max_rows[grid](*arguments, EVEN=D == BLOCK, **constants, **config)
+        row_norm_max_rows[(lib.cdiv(N, ROWS),)](*arguments, **constants, **config)
     else:
         row_norm_max_loop[(lib.cdiv(N, ROWS),)](*arguments, **constants, **config)
 
@@ -391,8 +389,7 @@ def row_norm_max_backward_y_max_at_loop(
 def row_norm_max_backward_dx_rows(
     dy_ptr, y_ptr, y_max_ptr, y_max_at_ptr, dx_ptr, N, D, dy_n, dy_k, y_n, y_k, y_max_0,
     y_max_at_0, dx_n, dx_k,
-    EVEN: tl.constexpr, COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
+    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program holds ROWS n, all k at once."""
     # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
@@ -401,7 +398,7 @@ def row_norm_max_backward_dx_rows(
     n = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     in_n = n < N if ROWS > 1 else True
     k = tl.arange(0, BLOCK)[None, :].to(tl.int64)
-    in_k = k < (BLOCK if EVEN else D)
+    in_k = k < D
     dy = tl.load(dy_ptr + n * dy_n + k * dy_k, mask=in_n & in_k, other=0.0).to(COMPUTE)
     y = tl.load(y_ptr + n * y_n + k * y_k, mask=in_n & in_k, other=0.0).to(COMPUTE)
     # dy_max_sum[n] = sum[d](dy[n, d] * y[n, d])
@@ -747,9 +744,7 @@ def launch_row_norm_max_backward_dx(x, y, dy, y_max_at, y_max, dx) -> None:
             )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(N, ROWS),)
-        row_norm_max_backward_dx_rows[grid](
-            *arguments, EVEN=D == BLOCK, **constants, **config,
-        )  # fmt: skip
+        row_norm_max_backward_dx_rows[grid](*arguments, **constants, **config)
     else:
         grid = (lib.cdiv(N, ROWS),)
         row_norm_max_backward_dx_loop[grid](*arguments, **constants, **config)

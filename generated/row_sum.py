@@ -20,8 +20,7 @@ from tritongen import lib, runtime
 @triton.jit
 def row_sum_rows(
     x_ptr, y_ptr, N, D, x_n, x_d, y_0,
-    EVEN: tl.constexpr, COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
+    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program holds ROWS n, all d at once."""
     # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
@@ -29,7 +28,7 @@ def row_sum_rows(
     n = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     in_n = n < N if ROWS > 1 else True
     d = tl.arange(0, BLOCK)[None, :].to(tl.int64)
-    in_d = d < (BLOCK if EVEN else D)
+    in_d = d < D
     x = tl.load(x_ptr + n * x_n + d * x_d, mask=in_n & in_d, other=0.0).to(COMPUTE)
     # y[n] = sum[d](x[n, d])
     y_sum = tl.sum(x, 1, keep_dims=True)
@@ -152,8 +151,7 @@ def launch_row_sum(x, y) -> None:
             **dict(lib.config_without(config, "MERGE"), ROWS=MERGE, PARTS_POW2=PARTS),
         )  # fmt: skip
     elif variant in ("strided", "rows"):
-        grid = (lib.cdiv(N, ROWS),)
-        row_sum_rows[grid](*arguments, EVEN=D == config["BLOCK"], **constants, **config)
+        row_sum_rows[(lib.cdiv(N, ROWS),)](*arguments, **constants, **config)
     else:
         row_sum_loop[(lib.cdiv(N, ROWS),)](*arguments, **constants, **config)
 

@@ -23,8 +23,8 @@ from tritongen import lib, runtime
 @triton.jit
 def softmax_rows(
     x_ptr, y_ptr, batch, D, x_row, x_d, y_row, y_d,
-    EVEN: tl.constexpr, COMPUTE: tl.constexpr, HALF: tl.constexpr, VEC: tl.constexpr,
-    ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    COMPUTE: tl.constexpr, HALF: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program holds ROWS rows, all d at once."""
     # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
@@ -33,7 +33,7 @@ def softmax_rows(
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     in_row = row < batch if ROWS > 1 else True
     d = tl.arange(0, BLOCK)[None, :].to(tl.int64)
-    in_d = d < (BLOCK if EVEN else D)
+    in_d = d < D
     x = tl.load(x_ptr + row * x_row + d * x_d, mask=in_row & in_d, other=float("-inf")).to(COMPUTE)
     # m[...] = max[d](x[..., d])
     m = tl.reduce(x, 1, lib.nan_max, keep_dims=True)
@@ -280,8 +280,7 @@ def launch_softmax(x, y) -> None:
                 **config,
             )  # fmt: skip
     elif variant in ("strided", "rows"):
-        grid = (lib.cdiv(batch, ROWS),)
-        softmax_rows[grid](*arguments, EVEN=D == BLOCK, **constants, **config)
+        softmax_rows[(lib.cdiv(batch, ROWS),)](*arguments, **constants, **config)
     else:
         softmax_loop[(lib.cdiv(batch, ROWS),)](*arguments, **constants, **config)
 
@@ -354,8 +353,7 @@ def softmax(x: torch.Tensor) -> torch.Tensor:
 @triton.jit
 def softmax_backward_rows(
     dy_ptr, y_ptr, dx_ptr, batch, D, dy_row, dy_d, y_row, y_d, dx_row, dx_d,
-    EVEN: tl.constexpr, COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
+    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program holds ROWS rows, all d at once."""
     # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
@@ -364,7 +362,7 @@ def softmax_backward_rows(
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     in_row = row < batch if ROWS > 1 else True
     d = tl.arange(0, BLOCK)[None, :].to(tl.int64)
-    in_d = d < (BLOCK if EVEN else D)
+    in_d = d < D
     dy = tl.load(dy_ptr + row * dy_row + d * dy_d, mask=in_row & in_d, other=0.0).to(COMPUTE)
     y = tl.load(y_ptr + row * y_row + d * y_d, mask=in_row & in_d, other=0.0).to(COMPUTE)
     # dy_sum[...] = sum[d](dy[..., d] * y[..., d])
@@ -605,9 +603,7 @@ def launch_softmax_backward(y, dy, dx) -> None:
             )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(batch, ROWS),)
-        softmax_backward_rows[grid](
-            *arguments, EVEN=D == BLOCK, **constants, **config,
-        )  # fmt: skip
+        softmax_backward_rows[grid](*arguments, **constants, **config)
     else:
         grid = (lib.cdiv(batch, ROWS),)
         softmax_backward_loop[grid](*arguments, **constants, **config)

@@ -84,8 +84,7 @@ def test_the_table():
     ]
     assert (
         '        grid = lambda META: (lib.cdiv(batch, META["ROWS"]),)\n'
-        "        lib.tuned(softmax_rows, grid, config)(\n"
-        "            *arguments, EVEN=D == BLOCK, **constants, BLOCK=BLOCK,\n"
+        "        lib.tuned(softmax_rows, grid, config)(*arguments, **constants, BLOCK=BLOCK)\n"
     ) in text
 
 

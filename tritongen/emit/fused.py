@@ -220,10 +220,16 @@ class FusedWriter(KernelWriter):
         for w in self.own.walks:
             if w.how == "whole":
                 line(f"{self.variables[w.index]} = {self.lanes(w)}")
-                if not self.multiplies:
-                    wish, passed = "EVEN", f'{launch_text(w.extent)} == config["{w.block}"]'
-                    even = self.parameter(self.args.constants, wish, passed)
-                    self.name_mask(w, f"({w.block} if {even} else {self.size(w.extent)[0]})")
+                if self.sides:
+                    self.name_mask(w, self.end_of_whole(w))
+
+    def end_of_whole(self, w: Walk) -> str:
+        """Where a block that holds all of an index ends. In a loop, a mask that is always true costs time at each turn."""
+        extent = self.size(w.extent)[0]
+        if not self.may_hold:
+            return extent
+        passed = f'{launch_text(w.extent)} == config["{w.block}"]'
+        return f"({w.block} if {self.parameter(self.args.constants, 'EVEN', passed)} else {extent})"
 
     def tile(self, w: Walk, number: str, name: str) -> None:
         """The indices of a tile, by its number."""

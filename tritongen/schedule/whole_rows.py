@@ -2,7 +2,7 @@
 
     whole_rows(name, group, stores, dims)    # a KernelPlan over ROWS rows of BLOCK columns; None for other rows
 
-Beside the template that prints other rows, on one H200, 121 drawn calls of 7 ops in forward: 1.03 times as fast in the mean.
+They take 0.99 of the time of the template that prints other rows (docs/lab/listed.md).
 """
 
 from __future__ import annotations
