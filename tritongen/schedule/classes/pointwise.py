@@ -42,7 +42,8 @@ def make(name, group, stores, dims, facts) -> Step:
     seen = views(accesses(group.nests, stores, dims), dims, whole, facts)
     touched = [*accesses(group.nests, stores, dims)]
     box = tuple(index(b.index) for b in group.row)
-    if all(coords == box for _, coords in touched) and all(len(v.runs) == 1 for v in seen):
+    merged = all(len(v.runs) == 1 and len(v.runs[0]) == len(box) for v in seen)
+    if merged and len(seen) == len({t for t, _ in touched}) and all(c == box for _, c in touched):
         return _flat(name, group, stores, whole, seen)
     return _tile(name, group, stores, dims, facts)
 
