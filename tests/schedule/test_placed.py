@@ -68,3 +68,17 @@ def test_dims_that_are_merged_wrongly_are_told(monkeypatch):
     text = "op f<T: float>(x: T[B, B], z: T[B, C]) -> y: T[B, C] { y[i, j] = x[i, i] * z[i, j] }"
     with pytest.raises(CompilerFault, match=r"f.*: merged dims are not x.*\[i.*, i.*\]"):
         pipeline.build(text)
+
+
+def test_a_dim_of_one_that_is_broadcast_is_told(monkeypatch):
+    """The launch broadcasts dims, so the number of an element is not enough: a[..., i, 0] beside c[..., i]."""
+
+    def flat(name, group, stores, dims, facts):
+        axes = (pointwise.Axis("i", group.row),)
+        seen = pointwise.views(pointwise.accesses(group.nests, stores, dims), dims, axes, facts)
+        return pointwise._flat(name, group, stores, axes, seen)
+
+    monkeypatch.setattr(pointwise, "make", flat)
+    text = "op f<T: float>(a: T[..., D, 1], c: T[..., D]) -> y: T[..., D] { y[..., i] = c[..., i] + a[..., i, 0] }"
+    with pytest.raises(CompilerFault, match="Misplaced"):
+        pipeline.build(text)

@@ -96,19 +96,11 @@ def _is_view(view: View, coords, own: dict[str, ir.Binder], dims, facts: Facts) 
 
 def _is_broadcast(step: Step, root: ir.Nest, tensor: str, coords, dims: Dims, facts) -> bool:
     """Whether a tensor has just the dims of the result that the launch broadcasts it along, once and in order."""
-    at = dict(step.merged)[tensor]
-    box = [root.box[k] for k in at] if at else list(root.box)
-    whole = tuple(b.index for b in box) == tuple(dict.fromkeys(b.index for b in box))
-    if at:
-        alike = all(same(facts, d, b.hi - b.lo) for d, b in zip(dims[tensor], box, strict=True))
-        return (
-            whole
-            and alike
-            and list(at) == sorted(at)
-            and coords == tuple(index(b.index) for b in box)
-        )
-    number = _number([index(b.index) for b in box], [b.hi - b.lo for b in box])
-    return same(facts, _number(coords, dims[tensor]), number)
+    at = dict(step.merged)[tensor] or tuple(range(len(root.box)))
+    box = [root.box[k] for k in at]
+    if list(at) != sorted(set(at)) or coords != tuple(index(b.index) for b in box):
+        return False
+    return all(same(facts, d, b.hi - b.lo) for d, b in zip(dims[tensor], box, strict=True))
 
 
 def _number(coords, dims) -> Poly:
