@@ -217,28 +217,14 @@ def launch_add2d_int(x, y, z) -> None:
         )  # fmt: skip
 
 
-def allocate_add2d(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+def allocate_add2d(x, y) -> torch.Tensor:
     """Checks the operands of add2d and allocates its results. Raises ValueError if an operand does not fit."""
-    lib.check_dtype(
-        x,
-        "add2d: x",
-        torch.float64,
-        torch.float32,
-        torch.float16,
-        torch.bfloat16,
-        torch.int64,
-        torch.int32,
-        torch.int16,
-        torch.int8,
-        torch.uint8,
+    M, N = lib.check_operands(
+        "add2d",
+        "T: float64 | float32 | float16 | bfloat16 | int64 | int32 | int16 | int8 | uint8",
+        ("x: T[M, N]", x),
+        ("y: T[M, N]", y),
     )
-    lib.check_rank(x, "add2d: x", 2, "[M, N]")
-    lib.check_dtype(y, "add2d: y", x.dtype, source=" (T, from x)")
-    lib.check_rank(y, "add2d: y", 2, "[M, N]")
-    lib.check_device(y, "add2d: y", x.device, " (from x)")
-    M, N = x.shape
-    lib.check_size(y.shape[0], "add2d: y: dim 0 (M)", M, " (from x)")
-    lib.check_size(y.shape[1], "add2d: y: dim 1 (N)", N, " (from x)")
     z = lib.empty((M, N), x.dtype, x, y)
     return z
 
@@ -282,7 +268,7 @@ def add2d_torch(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 
 @runtime.op(
     "specs/add2d.op",
-    lib=12,
+    lib=13,
     allocate=allocate_add2d,
     reference=add2d_reference,
     equals=add2d_torch,

@@ -417,9 +417,7 @@ def launch_attention_forward(q, k, v, o, m_kept, o_sum2_kept, scale) -> None:
         )  # fmt: skip
 
 
-def allocate_attention_forward(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float | torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+def allocate_attention_forward(q, k, v, scale) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Checks the operands of attention_forward and allocates its results. Raises ValueError if an operand does not fit."""
     o = allocate_attention(q, k, v, scale)
     B, H, S, _ = q.shape
@@ -473,7 +471,7 @@ def attention_forward_reference(
 
 @runtime.op(
     "specs/attention.op",
-    lib=12,
+    lib=13,
     allocate=allocate_attention_forward,
     reference=attention_forward_reference,
     backward=runtime.Backward(
@@ -507,33 +505,16 @@ def launch_attention(q, k, v, o, scale) -> None:
     launch_attention_forward(q, k, v, o, m_kept, o_sum2_kept, scale)
 
 
-def allocate_attention(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float | torch.Tensor
-) -> torch.Tensor:
+def allocate_attention(q, k, v, scale) -> torch.Tensor:
     """Checks the operands of attention and allocates its results. Raises ValueError if an operand does not fit."""
-    lib.check_dtype(q, "attention: q", torch.float16, torch.bfloat16)
-    lib.check_rank(q, "attention: q", 4, "[B, H, S, E]")
-    lib.check_dtype(k, "attention: k", q.dtype, source=" (T, from q)")
-    lib.check_rank(k, "attention: k", 4, "[B, H, L, E]")
-    lib.check_device(k, "attention: k", q.device, " (from q)")
-    lib.check_dtype(v, "attention: v", q.dtype, source=" (T, from q)")
-    lib.check_rank(v, "attention: v", 4, "[B, H, L, E]")
-    lib.check_device(v, "attention: v", q.device, " (from q)")
-    if isinstance(scale, torch.Tensor):
-        if scale.dim() != 0:
-            raise ValueError(
-                f"attention: scale: expected number or a 0-dim tensor, given a {scale.dim()}-dim tensor"
-            )
-        lib.check_device(scale, "attention: scale", q.device, " (from q)")
-    B, H, S, E = q.shape
-    L = k.shape[2]
-    lib.check_size(k.shape[0], "attention: k: dim 0 (B)", B, " (from q)")
-    lib.check_size(k.shape[1], "attention: k: dim 1 (H)", H, " (from q)")
-    lib.check_size(k.shape[3], "attention: k: dim 3 (E)", E, " (from q)")
-    lib.check_size(v.shape[0], "attention: v: dim 0 (B)", B, " (from q)")
-    lib.check_size(v.shape[1], "attention: v: dim 1 (H)", H, " (from q)")
-    lib.check_size(v.shape[2], "attention: v: dim 2 (L)", L, " (from k)")
-    lib.check_size(v.shape[3], "attention: v: dim 3 (E)", E, " (from q)")
+    B, H, S, E, L = lib.check_operands(
+        "attention",
+        "T: float16 | bfloat16",
+        ("q: T[B, H, S, E]", q),
+        ("k: T[B, H, L, E]", k),
+        ("v: T[B, H, L, E]", v),
+        ("scale: number | tensor", scale),
+    )
     if L <= 0:
         raise ValueError(f"attention: requires L > 0 (max over `j`): {L} <= {0} (L = {L} from k)")
     o = torch.empty((B, H, S, E), dtype=q.dtype, device=q.device)
@@ -572,7 +553,7 @@ def attention_reference(
 
 @runtime.op(
     "specs/attention.op",
-    lib=12,
+    lib=13,
     allocate=allocate_attention,
     reference=attention_reference,
     linear=(("v",),),
@@ -2016,75 +1997,32 @@ def launch_attention_backward(
 
 
 def allocate_attention_backward(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    scale: float | torch.Tensor,
-    o: torch.Tensor,
-    m_kept: torch.Tensor,
-    o_sum2_kept: torch.Tensor,
-    do: torch.Tensor,
-    need_dq: bool = True,
-    need_dk: bool = True,
-    need_dv: bool = True,
-    need_dscale: bool = True,
+    q,
+    k,
+    v,
+    scale,
+    o,
+    m_kept,
+    o_sum2_kept,
+    do,
+    need_dq=True,
+    need_dk=True,
+    need_dv=True,
+    need_dscale=True,
 ) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:
     """Checks the operands of attention_backward and allocates its results. Raises ValueError if an operand does not fit."""
-    lib.check_dtype(q, "attention_backward: q", torch.float16, torch.bfloat16)
-    lib.check_rank(q, "attention_backward: q", 4, "[B, H, S, E]")
-    lib.check_dtype(k, "attention_backward: k", q.dtype, source=" (T, from q)")
-    lib.check_rank(k, "attention_backward: k", 4, "[B, H, L, E]")
-    lib.check_device(k, "attention_backward: k", q.device, " (from q)")
-    lib.check_dtype(v, "attention_backward: v", q.dtype, source=" (T, from q)")
-    lib.check_rank(v, "attention_backward: v", 4, "[B, H, L, E]")
-    lib.check_device(v, "attention_backward: v", q.device, " (from q)")
-    lib.check_dtype(o, "attention_backward: o", q.dtype, source=" (T, from q)")
-    lib.check_rank(o, "attention_backward: o", 4, "[B, H, S, E]")
-    lib.check_device(o, "attention_backward: o", q.device, " (from q)")
-    lib.check_dtype(m_kept, "attention_backward: m_kept", torch.float32)
-    lib.check_rank(m_kept, "attention_backward: m_kept", 3, "[B, H, S]")
-    lib.check_device(m_kept, "attention_backward: m_kept", q.device, " (from q)")
-    lib.check_dtype(o_sum2_kept, "attention_backward: o_sum2_kept", torch.float32)
-    lib.check_rank(o_sum2_kept, "attention_backward: o_sum2_kept", 3, "[B, H, S]")
-    lib.check_device(o_sum2_kept, "attention_backward: o_sum2_kept", q.device, " (from q)")
-    lib.check_dtype(do, "attention_backward: do", q.dtype, source=" (T, from q)")
-    lib.check_rank(do, "attention_backward: do", 4, "[B, H, S, E]")
-    lib.check_device(do, "attention_backward: do", q.device, " (from q)")
-    if isinstance(scale, torch.Tensor):
-        if scale.dim() != 0:
-            raise ValueError(
-                f"attention_backward: scale: expected number or a 0-dim tensor, given a {scale.dim()}-dim tensor"
-            )
-        lib.check_device(scale, "attention_backward: scale", q.device, " (from q)")
-    B, H, S, E = q.shape
-    L = k.shape[2]
-    lib.check_size(k.shape[0], "attention_backward: k: dim 0 (B)", B, " (from q)")
-    lib.check_size(k.shape[1], "attention_backward: k: dim 1 (H)", H, " (from q)")
-    lib.check_size(k.shape[3], "attention_backward: k: dim 3 (E)", E, " (from q)")
-    lib.check_size(v.shape[0], "attention_backward: v: dim 0 (B)", B, " (from q)")
-    lib.check_size(v.shape[1], "attention_backward: v: dim 1 (H)", H, " (from q)")
-    lib.check_size(v.shape[2], "attention_backward: v: dim 2 (L)", L, " (from k)")
-    lib.check_size(v.shape[3], "attention_backward: v: dim 3 (E)", E, " (from q)")
-    lib.check_size(o.shape[0], "attention_backward: o: dim 0 (B)", B, " (from q)")
-    lib.check_size(o.shape[1], "attention_backward: o: dim 1 (H)", H, " (from q)")
-    lib.check_size(o.shape[2], "attention_backward: o: dim 2 (S)", S, " (from q)")
-    lib.check_size(o.shape[3], "attention_backward: o: dim 3 (E)", E, " (from q)")
-    lib.check_size(m_kept.shape[0], "attention_backward: m_kept: dim 0 (B)", B, " (from q)")
-    lib.check_size(m_kept.shape[1], "attention_backward: m_kept: dim 1 (H)", H, " (from q)")
-    lib.check_size(m_kept.shape[2], "attention_backward: m_kept: dim 2 (S)", S, " (from q)")
-    lib.check_size(
-        o_sum2_kept.shape[0], "attention_backward: o_sum2_kept: dim 0 (B)", B, " (from q)"
+    B, H, S, E, L = lib.check_operands(
+        "attention_backward",
+        "T: float16 | bfloat16",
+        ("q: T[B, H, S, E]", q),
+        ("k: T[B, H, L, E]", k),
+        ("v: T[B, H, L, E]", v),
+        ("o: T[B, H, S, E]", o),
+        ("m_kept: float32[B, H, S]", m_kept),
+        ("o_sum2_kept: float32[B, H, S]", o_sum2_kept),
+        ("do: T[B, H, S, E]", do),
+        ("scale: number | tensor", scale),
     )
-    lib.check_size(
-        o_sum2_kept.shape[1], "attention_backward: o_sum2_kept: dim 1 (H)", H, " (from q)"
-    )
-    lib.check_size(
-        o_sum2_kept.shape[2], "attention_backward: o_sum2_kept: dim 2 (S)", S, " (from q)"
-    )
-    lib.check_size(do.shape[0], "attention_backward: do: dim 0 (B)", B, " (from q)")
-    lib.check_size(do.shape[1], "attention_backward: do: dim 1 (H)", H, " (from q)")
-    lib.check_size(do.shape[2], "attention_backward: do: dim 2 (S)", S, " (from q)")
-    lib.check_size(do.shape[3], "attention_backward: do: dim 3 (E)", E, " (from q)")
     dq = torch.empty((B, H, S, E), dtype=q.dtype, device=q.device) if need_dq else None
     dk = torch.empty((B, H, L, E), dtype=q.dtype, device=q.device) if need_dk or need_dv else None
     dv = torch.empty((B, H, L, E), dtype=q.dtype, device=q.device) if need_dk or need_dv else None
@@ -2161,7 +2099,7 @@ def attention_backward_reference(
 
 @runtime.op(
     "specs/attention.op",
-    lib=12,
+    lib=13,
     allocate=allocate_attention_backward,
     reference=attention_backward_reference,
     linear=(("do",),),

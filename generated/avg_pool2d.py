@@ -299,19 +299,16 @@ def launch_avg_pool2d(x, y, win, stride, pad) -> None:
         )  # fmt: skip
 
 
-def allocate_avg_pool2d(
-    x: torch.Tensor, win: int = 2, stride: int = 2, pad: int = 0
-) -> torch.Tensor:
+def allocate_avg_pool2d(x, win=2, stride=2, pad=0) -> torch.Tensor:
     """Checks the operands of avg_pool2d and allocates its results. Raises ValueError if an operand does not fit."""
-    lib.check_dtype(x, "avg_pool2d: x", torch.float64, torch.float32, torch.float16, torch.bfloat16)
-    lib.check_rank(x, "avg_pool2d: x", 4, "[N, C, H, W]")
-    if type(win) is not int:
-        raise ValueError(f"avg_pool2d: win: expected int, given {win!r}")
-    if type(stride) is not int:
-        raise ValueError(f"avg_pool2d: stride: expected int, given {stride!r}")
-    if type(pad) is not int:
-        raise ValueError(f"avg_pool2d: pad: expected int, given {pad!r}")
-    N, C, H, W = x.shape
+    N, C, H, W = lib.check_operands(
+        "avg_pool2d",
+        "T: float64 | float32 | float16 | bfloat16",
+        ("x: T[N, C, H, W]", x),
+        ("win: int", win),
+        ("stride: int", stride),
+        ("pad: int", pad),
+    )
     if stride < 1:
         raise ValueError(f"avg_pool2d: requires stride >= 1: {stride} < {1}")
     P = (H + 2 * pad - win) // stride + 1
@@ -391,7 +388,7 @@ def avg_pool2d_torch(x: torch.Tensor, win: int = 2, stride: int = 2, pad: int = 
 
 @runtime.op(
     "specs/avg_pool2d.op",
-    lib=12,
+    lib=13,
     allocate=allocate_avg_pool2d,
     reference=avg_pool2d_reference,
     equals=avg_pool2d_torch,
@@ -631,27 +628,17 @@ def launch_avg_pool2d_backward(x, dy, dx, win, stride, pad) -> None:
         )  # fmt: skip
 
 
-def allocate_avg_pool2d_backward(
-    x: torch.Tensor, dy: torch.Tensor, win: int = 2, stride: int = 2, pad: int = 0
-) -> torch.Tensor:
+def allocate_avg_pool2d_backward(x, dy, win=2, stride=2, pad=0) -> torch.Tensor:
     """Checks the operands of avg_pool2d_backward and allocates its results. Raises ValueError if an operand does not fit."""
-    lib.check_dtype(
-        x, "avg_pool2d_backward: x", torch.float64, torch.float32, torch.float16, torch.bfloat16
+    N, C, H, W, P, Q = lib.check_operands(
+        "avg_pool2d_backward",
+        "T: float64 | float32 | float16 | bfloat16",
+        ("x: T[N, C, H, W]", x),
+        ("dy: T[N, C, P, Q]", dy),
+        ("win: int", win),
+        ("stride: int", stride),
+        ("pad: int", pad),
     )
-    lib.check_rank(x, "avg_pool2d_backward: x", 4, "[N, C, H, W]")
-    lib.check_dtype(dy, "avg_pool2d_backward: dy", x.dtype, source=" (T, from x)")
-    lib.check_rank(dy, "avg_pool2d_backward: dy", 4, "[N, C, P, Q]")
-    lib.check_device(dy, "avg_pool2d_backward: dy", x.device, " (from x)")
-    if type(win) is not int:
-        raise ValueError(f"avg_pool2d_backward: win: expected int, given {win!r}")
-    if type(stride) is not int:
-        raise ValueError(f"avg_pool2d_backward: stride: expected int, given {stride!r}")
-    if type(pad) is not int:
-        raise ValueError(f"avg_pool2d_backward: pad: expected int, given {pad!r}")
-    N, C, H, W = x.shape
-    _, _, P, Q = dy.shape
-    lib.check_size(dy.shape[0], "avg_pool2d_backward: dy: dim 0 (N)", N, " (from x)")
-    lib.check_size(dy.shape[1], "avg_pool2d_backward: dy: dim 1 (C)", C, " (from x)")
     if stride < 1:
         raise ValueError(f"avg_pool2d_backward: requires stride >= 1: {stride} < {1}")
     if P != ((H + 2 * pad - win) // stride + 1):
@@ -730,7 +717,7 @@ def avg_pool2d_backward_reference(
 
 @runtime.op(
     "specs/avg_pool2d.op",
-    lib=12,
+    lib=13,
     allocate=allocate_avg_pool2d_backward,
     reference=avg_pool2d_backward_reference,
     linear=(("x", "dy"),),

@@ -323,23 +323,13 @@ def launch_batch_max_int(x, y) -> None:
         )  # fmt: skip
 
 
-def allocate_batch_max(x: torch.Tensor) -> torch.Tensor:
+def allocate_batch_max(x) -> torch.Tensor:
     """Checks the operands of batch_max and allocates its results. Raises ValueError if an operand does not fit."""
-    lib.check_dtype(
-        x,
-        "batch_max: x",
-        torch.float64,
-        torch.float32,
-        torch.float16,
-        torch.bfloat16,
-        torch.int64,
-        torch.int32,
-        torch.int16,
-        torch.int8,
-        torch.uint8,
+    (D,) = lib.check_operands(
+        "batch_max",
+        "T: float64 | float32 | float16 | bfloat16 | int64 | int32 | int16 | int8 | uint8",
+        ("x: T[..., D]", x),
     )
-    lib.check_rank(x, "batch_max: x", 1, "[..., D]")
-    D = x.shape[-1]
     if D <= 0:
         raise ValueError(f"batch_max: requires D > 0 (max over `d`): {D} <= {0} (D = {D} from x)")
     y = torch.empty(x.shape[:-1], dtype=x.dtype, device=x.device)
@@ -389,7 +379,7 @@ def batch_max_torch(x: torch.Tensor) -> torch.Tensor:
 
 @runtime.op(
     "specs/batch_max.op",
-    lib=12,
+    lib=13,
     allocate=allocate_batch_max,
     reference=batch_max_reference,
     equals=batch_max_torch,
@@ -585,11 +575,13 @@ def launch_batch_max_forward(x, y, y_at) -> None:
         )  # fmt: skip
 
 
-def allocate_batch_max_forward(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def allocate_batch_max_forward(x) -> tuple[torch.Tensor, torch.Tensor]:
     """Checks the operands of batch_max_forward and allocates its results. Raises ValueError if an operand does not fit."""
-    lib.check_dtype(x, "batch_max: x", torch.float64, torch.float32, torch.float16, torch.bfloat16)
-    lib.check_rank(x, "batch_max: x", 1, "[..., D]")
-    D = x.shape[-1]
+    (D,) = lib.check_operands(
+        "batch_max",
+        "T: float64 | float32 | float16 | bfloat16",
+        ("x: T[..., D]", x),
+    )
     if D <= 0:
         raise ValueError(f"batch_max: requires D > 0 (max over `d`): {D} <= {0} (D = {D} from x)")
     y = torch.empty(x.shape[:-1], dtype=x.dtype, device=x.device)
@@ -618,7 +610,7 @@ def batch_max_forward_reference(x: torch.Tensor) -> tuple[torch.Tensor, torch.Te
 
 @runtime.op(
     "specs/batch_max.op",
-    lib=12,
+    lib=13,
     allocate=allocate_batch_max_forward,
     reference=batch_max_forward_reference,
     batch=runtime.Batch({"x": (0, 1)}, (0, 0)),
@@ -680,19 +672,15 @@ def launch_batch_max_backward(x, y_at, dy, dx) -> None:
     batch_max_backward_tile[grid](*arguments, **constants, **config)
 
 
-def allocate_batch_max_backward(
-    x: torch.Tensor, y_at: torch.Tensor, dy: torch.Tensor
-) -> torch.Tensor:
+def allocate_batch_max_backward(x, y_at, dy) -> torch.Tensor:
     """Checks the operands of batch_max_backward and allocates its results. Raises ValueError if an operand does not fit."""
-    lib.check_dtype(
-        x, "batch_max_backward: x", torch.float64, torch.float32, torch.float16, torch.bfloat16
+    (D,) = lib.check_operands(
+        "batch_max_backward",
+        "T: float64 | float32 | float16 | bfloat16",
+        ("x: T[..., D]", x),
+        ("y_at: int64[...]", y_at),
+        ("dy: T[...]", dy),
     )
-    lib.check_rank(x, "batch_max_backward: x", 1, "[..., D]")
-    lib.check_dtype(y_at, "batch_max_backward: y_at", torch.int64)
-    lib.check_device(y_at, "batch_max_backward: y_at", x.device, " (from x)")
-    lib.check_dtype(dy, "batch_max_backward: dy", x.dtype, source=" (T, from x)")
-    lib.check_device(dy, "batch_max_backward: dy", x.device, " (from x)")
-    D = x.shape[-1]
     if y_at.shape != x.shape[:-1]:
         raise ValueError(
             f"batch_max_backward: y_at: batch shape {tuple(y_at.shape)} does not broadcast with {tuple(x.shape[:-1])} (from x)"
@@ -729,7 +717,7 @@ def batch_max_backward_reference(
 
 @runtime.op(
     "specs/batch_max.op",
-    lib=12,
+    lib=13,
     allocate=allocate_batch_max_backward,
     reference=batch_max_backward_reference,
     batch=runtime.Batch({"x": (0, 1), "y_at": (0, 0), "dy": (0, 0)}, (0,)),

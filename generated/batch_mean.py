@@ -162,12 +162,13 @@ def launch_batch_mean(x, y) -> None:
         batch_mean_loop[(lib.cdiv(batch, ROWS),)](*arguments, **constants, **config)
 
 
-def allocate_batch_mean(x: torch.Tensor) -> torch.Tensor:
+def allocate_batch_mean(x) -> torch.Tensor:
     """Checks the operands of batch_mean and allocates its results. Raises ValueError if an operand does not fit."""
-    lib.check_dtype(x, "batch_mean: x", torch.float64, torch.float32, torch.float16, torch.bfloat16)
-    lib.check_rank(x, "batch_mean: x", 2, "[..., H, W]")
-    H = x.shape[-2]
-    W = x.shape[-1]
+    H, W = lib.check_operands(
+        "batch_mean",
+        "T: float64 | float32 | float16 | bfloat16",
+        ("x: T[..., H, W]", x),
+    )
     y = torch.empty(x.shape[:-2], dtype=x.dtype, device=x.device)
     return y
 
@@ -200,7 +201,7 @@ def batch_mean_torch(x: torch.Tensor) -> torch.Tensor:
 
 @runtime.op(
     "specs/batch_mean.op",
-    lib=12,
+    lib=13,
     allocate=allocate_batch_mean,
     reference=batch_mean_reference,
     equals=batch_mean_torch,
@@ -302,16 +303,14 @@ def launch_batch_mean_backward(x, dy, dx) -> None:
     )  # fmt: skip
 
 
-def allocate_batch_mean_backward(x: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
+def allocate_batch_mean_backward(x, dy) -> torch.Tensor:
     """Checks the operands of batch_mean_backward and allocates its results. Raises ValueError if an operand does not fit."""
-    lib.check_dtype(
-        x, "batch_mean_backward: x", torch.float64, torch.float32, torch.float16, torch.bfloat16
+    H, W = lib.check_operands(
+        "batch_mean_backward",
+        "T: float64 | float32 | float16 | bfloat16",
+        ("x: T[..., H, W]", x),
+        ("dy: T[...]", dy),
     )
-    lib.check_rank(x, "batch_mean_backward: x", 2, "[..., H, W]")
-    lib.check_dtype(dy, "batch_mean_backward: dy", x.dtype, source=" (T, from x)")
-    lib.check_device(dy, "batch_mean_backward: dy", x.device, " (from x)")
-    H = x.shape[-2]
-    W = x.shape[-1]
     if dy.shape != x.shape[:-2]:
         raise ValueError(
             f"batch_mean_backward: dy: batch shape {tuple(dy.shape)} does not broadcast with {tuple(x.shape[:-2])} (from x)"
@@ -343,7 +342,7 @@ def batch_mean_backward_reference(x: torch.Tensor, dy: torch.Tensor) -> torch.Te
 
 @runtime.op(
     "specs/batch_mean.op",
-    lib=12,
+    lib=13,
     allocate=allocate_batch_mean_backward,
     reference=batch_mean_backward_reference,
     batch=runtime.Batch({"x": (0, 2), "dy": (0, 0)}, (0,)),

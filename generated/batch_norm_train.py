@@ -446,7 +446,7 @@ def launch_batch_norm_train_forward(x, gain, bias, y, mu_kept, var_kept, eps) ->
 
 
 def allocate_batch_norm_train_forward(
-    x: torch.Tensor, gain: torch.Tensor, bias: torch.Tensor, eps: float | torch.Tensor = 1e-05
+    x, gain, bias, eps=1e-05
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Checks the operands of batch_norm_train_forward and allocates its results. Raises ValueError if an operand does not fit."""
     y = allocate_batch_norm_train(x, gain, bias, eps)
@@ -503,7 +503,7 @@ def batch_norm_train_forward_reference(
 
 @runtime.op(
     "specs/batch_norm_train.op",
-    lib=12,
+    lib=13,
     allocate=allocate_batch_norm_train_forward,
     reference=batch_norm_train_forward_reference,
     backward=runtime.Backward(
@@ -538,29 +538,16 @@ def launch_batch_norm_train(x, gain, bias, y, eps) -> None:
     launch_batch_norm_train_forward(x, gain, bias, y, mu_kept, var_kept, eps)
 
 
-def allocate_batch_norm_train(
-    x: torch.Tensor, gain: torch.Tensor, bias: torch.Tensor, eps: float | torch.Tensor = 1e-05
-) -> torch.Tensor:
+def allocate_batch_norm_train(x, gain, bias, eps=1e-05) -> torch.Tensor:
     """Checks the operands of batch_norm_train and allocates its results. Raises ValueError if an operand does not fit."""
-    lib.check_dtype(
-        x, "batch_norm_train: x", torch.float64, torch.float32, torch.float16, torch.bfloat16
+    N, C, H, W = lib.check_operands(
+        "batch_norm_train",
+        "T: float64 | float32 | float16 | bfloat16",
+        ("x: T[N, C, H, W]", x),
+        ("gain: T[C]", gain),
+        ("bias: T[C]", bias),
+        ("eps: number | tensor", eps),
     )
-    lib.check_rank(x, "batch_norm_train: x", 4, "[N, C, H, W]")
-    lib.check_dtype(gain, "batch_norm_train: gain", x.dtype, source=" (T, from x)")
-    lib.check_rank(gain, "batch_norm_train: gain", 1, "[C]")
-    lib.check_device(gain, "batch_norm_train: gain", x.device, " (from x)")
-    lib.check_dtype(bias, "batch_norm_train: bias", x.dtype, source=" (T, from x)")
-    lib.check_rank(bias, "batch_norm_train: bias", 1, "[C]")
-    lib.check_device(bias, "batch_norm_train: bias", x.device, " (from x)")
-    if isinstance(eps, torch.Tensor):
-        if eps.dim() != 0:
-            raise ValueError(
-                f"batch_norm_train: eps: expected number or a 0-dim tensor, given a {eps.dim()}-dim tensor"
-            )
-        lib.check_device(eps, "batch_norm_train: eps", x.device, " (from x)")
-    N, C, H, W = x.shape
-    lib.check_size(gain.shape[0], "batch_norm_train: gain: dim 0 (C)", C, " (from x)")
-    lib.check_size(bias.shape[0], "batch_norm_train: bias: dim 0 (C)", C, " (from x)")
     y = torch.empty(
         (N, C, H, W), dtype=x.dtype, device=x.device, memory_format=lib.memory_format(x)
     )
@@ -610,7 +597,7 @@ def batch_norm_train_torch(
 
 @runtime.op(
     "specs/batch_norm_train.op",
-    lib=12,
+    lib=13,
     allocate=allocate_batch_norm_train,
     reference=batch_norm_train_reference,
     equals=batch_norm_train_torch,
@@ -1171,57 +1158,28 @@ def launch_batch_norm_train_backward(
 
 
 def allocate_batch_norm_train_backward(
-    x: torch.Tensor,
-    gain: torch.Tensor,
-    mu_kept: torch.Tensor,
-    var_kept: torch.Tensor,
-    dy: torch.Tensor,
-    eps: float | torch.Tensor = 1e-05,
-    need_dx: bool = True,
-    need_dgain: bool = True,
-    need_dbias: bool = True,
-    need_deps: bool = True,
+    x,
+    gain,
+    mu_kept,
+    var_kept,
+    dy,
+    eps=1e-05,
+    need_dx=True,
+    need_dgain=True,
+    need_dbias=True,
+    need_deps=True,
 ) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:
     """Checks the operands of batch_norm_train_backward and allocates its results. Raises ValueError if an operand does not fit."""
-    lib.check_dtype(
-        x,
-        "batch_norm_train_backward: x",
-        torch.float64,
-        torch.float32,
-        torch.float16,
-        torch.bfloat16,
+    N, C, H, W = lib.check_operands(
+        "batch_norm_train_backward",
+        "T: float64 | float32 | float16 | bfloat16, compute: float32 | float64",
+        ("x: T[N, C, H, W]", x),
+        ("gain: T[C]", gain),
+        ("mu_kept: compute[C]", mu_kept),
+        ("var_kept: compute[C]", var_kept),
+        ("dy: T[N, C, H, W]", dy),
+        ("eps: number | tensor", eps),
     )
-    lib.check_rank(x, "batch_norm_train_backward: x", 4, "[N, C, H, W]")
-    lib.check_dtype(gain, "batch_norm_train_backward: gain", x.dtype, source=" (T, from x)")
-    lib.check_rank(gain, "batch_norm_train_backward: gain", 1, "[C]")
-    lib.check_device(gain, "batch_norm_train_backward: gain", x.device, " (from x)")
-    lib.check_dtype(mu_kept, "batch_norm_train_backward: mu_kept", torch.float32, torch.float64)
-    lib.check_rank(mu_kept, "batch_norm_train_backward: mu_kept", 1, "[C]")
-    lib.check_device(mu_kept, "batch_norm_train_backward: mu_kept", x.device, " (from x)")
-    lib.check_dtype(var_kept, "batch_norm_train_backward: var_kept", torch.float32, torch.float64)
-    lib.check_rank(var_kept, "batch_norm_train_backward: var_kept", 1, "[C]")
-    lib.check_device(var_kept, "batch_norm_train_backward: var_kept", x.device, " (from x)")
-    lib.check_dtype(dy, "batch_norm_train_backward: dy", x.dtype, source=" (T, from x)")
-    lib.check_rank(dy, "batch_norm_train_backward: dy", 4, "[N, C, H, W]")
-    lib.check_device(dy, "batch_norm_train_backward: dy", x.device, " (from x)")
-    if isinstance(eps, torch.Tensor):
-        if eps.dim() != 0:
-            raise ValueError(
-                f"batch_norm_train_backward: eps: expected number or a 0-dim tensor, given a {eps.dim()}-dim tensor"
-            )
-        lib.check_device(eps, "batch_norm_train_backward: eps", x.device, " (from x)")
-    N, C, H, W = x.shape
-    lib.check_size(gain.shape[0], "batch_norm_train_backward: gain: dim 0 (C)", C, " (from x)")
-    lib.check_size(
-        mu_kept.shape[0], "batch_norm_train_backward: mu_kept: dim 0 (C)", C, " (from x)"
-    )
-    lib.check_size(
-        var_kept.shape[0], "batch_norm_train_backward: var_kept: dim 0 (C)", C, " (from x)"
-    )
-    lib.check_size(dy.shape[0], "batch_norm_train_backward: dy: dim 0 (N)", N, " (from x)")
-    lib.check_size(dy.shape[1], "batch_norm_train_backward: dy: dim 1 (C)", C, " (from x)")
-    lib.check_size(dy.shape[2], "batch_norm_train_backward: dy: dim 2 (H)", H, " (from x)")
-    lib.check_size(dy.shape[3], "batch_norm_train_backward: dy: dim 3 (W)", W, " (from x)")
     dx = (
         torch.empty(
             (N, C, H, W), dtype=x.dtype, device=x.device, memory_format=lib.memory_format(dy, x)
@@ -1308,7 +1266,7 @@ def batch_norm_train_backward_reference(
 
 @runtime.op(
     "specs/batch_norm_train.op",
-    lib=12,
+    lib=13,
     allocate=allocate_batch_norm_train_backward,
     reference=batch_norm_train_backward_reference,
     linear=(("dy",),),

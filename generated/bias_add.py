@@ -99,15 +99,14 @@ def launch_bias_add(x, b, y) -> None:
     )  # fmt: skip
 
 
-def allocate_bias_add(x: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+def allocate_bias_add(x, b) -> torch.Tensor:
     """Checks the operands of bias_add and allocates its results. Raises ValueError if an operand does not fit."""
-    lib.check_dtype(x, "bias_add: x", torch.float64, torch.float32, torch.float16, torch.bfloat16)
-    lib.check_rank(x, "bias_add: x", 4, "[N, C, H, W]")
-    lib.check_dtype(b, "bias_add: b", x.dtype, source=" (T, from x)")
-    lib.check_rank(b, "bias_add: b", 1, "[C]")
-    lib.check_device(b, "bias_add: b", x.device, " (from x)")
-    N, C, H, W = x.shape
-    lib.check_size(b.shape[0], "bias_add: b: dim 0 (C)", C, " (from x)")
+    N, C, H, W = lib.check_operands(
+        "bias_add",
+        "T: float64 | float32 | float16 | bfloat16",
+        ("x: T[N, C, H, W]", x),
+        ("b: T[C]", b),
+    )
     y = torch.empty_like(x)
     return y
 
@@ -138,7 +137,7 @@ def bias_add_torch(x: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 
 @runtime.op(
     "specs/bias_add.op",
-    lib=12,
+    lib=13,
     allocate=allocate_bias_add,
     reference=bias_add_reference,
     equals=bias_add_torch,
@@ -318,13 +317,13 @@ def launch_bias_add_backward(dy, db) -> None:
         )  # fmt: skip
 
 
-def allocate_bias_add_backward(dy: torch.Tensor) -> torch.Tensor:
+def allocate_bias_add_backward(dy) -> torch.Tensor:
     """Checks the operands of bias_add_backward and allocates its results. Raises ValueError if an operand does not fit."""
-    lib.check_dtype(
-        dy, "bias_add_backward: dy", torch.float64, torch.float32, torch.float16, torch.bfloat16
+    N, C, H, W = lib.check_operands(
+        "bias_add_backward",
+        "T: float64 | float32 | float16 | bfloat16",
+        ("dy: T[N, C, H, W]", dy),
     )
-    lib.check_rank(dy, "bias_add_backward: dy", 4, "[N, C, H, W]")
-    N, C, H, W = dy.shape
     db = torch.empty((C,), dtype=dy.dtype, device=dy.device)
     return db
 
@@ -344,7 +343,7 @@ def bias_add_backward_reference(dy: torch.Tensor) -> torch.Tensor:
 
 @runtime.op(
     "specs/bias_add.op",
-    lib=12,
+    lib=13,
     allocate=allocate_bias_add_backward,
     reference=bias_add_backward_reference,
     linear=(("dy",),),

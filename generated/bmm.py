@@ -509,17 +509,14 @@ def launch_bmm(a, b, y) -> None:
         )  # fmt: skip
 
 
-def allocate_bmm(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+def allocate_bmm(a, b) -> torch.Tensor:
     """Checks the operands of bmm and allocates its results. Raises ValueError if an operand does not fit."""
-    lib.check_dtype(a, "bmm: a", torch.float64, torch.float32, torch.float16, torch.bfloat16)
-    lib.check_rank(a, "bmm: a", 3, "[B, M, K]")
-    lib.check_dtype(b, "bmm: b", a.dtype, source=" (T, from a)")
-    lib.check_rank(b, "bmm: b", 3, "[B, K, N]")
-    lib.check_device(b, "bmm: b", a.device, " (from a)")
-    B, M, K = a.shape
-    N = b.shape[2]
-    lib.check_size(b.shape[0], "bmm: b: dim 0 (B)", B, " (from a)")
-    lib.check_size(b.shape[1], "bmm: b: dim 1 (K)", K, " (from a)")
+    B, M, K, N = lib.check_operands(
+        "bmm",
+        "T: float64 | float32 | float16 | bfloat16",
+        ("a: T[B, M, K]", a),
+        ("b: T[B, K, N]", b),
+    )
     y = torch.empty((B, M, N), dtype=a.dtype, device=a.device)
     return y
 
@@ -552,7 +549,7 @@ def bmm_torch(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 
 @runtime.op(
     "specs/bmm.op",
-    lib=12,
+    lib=13,
     allocate=allocate_bmm,
     reference=bmm_reference,
     equals=bmm_torch,
@@ -1361,26 +1358,16 @@ def launch_bmm_backward(a, b, dy, da, db) -> None:
 
 
 def allocate_bmm_backward(
-    a: torch.Tensor, b: torch.Tensor, dy: torch.Tensor, need_da: bool = True, need_db: bool = True
+    a, b, dy, need_da=True, need_db=True
 ) -> tuple[torch.Tensor | None, torch.Tensor | None]:
     """Checks the operands of bmm_backward and allocates its results. Raises ValueError if an operand does not fit."""
-    lib.check_dtype(
-        a, "bmm_backward: a", torch.float64, torch.float32, torch.float16, torch.bfloat16
+    B, M, K, N = lib.check_operands(
+        "bmm_backward",
+        "T: float64 | float32 | float16 | bfloat16",
+        ("a: T[B, M, K]", a),
+        ("b: T[B, K, N]", b),
+        ("dy: T[B, M, N]", dy),
     )
-    lib.check_rank(a, "bmm_backward: a", 3, "[B, M, K]")
-    lib.check_dtype(b, "bmm_backward: b", a.dtype, source=" (T, from a)")
-    lib.check_rank(b, "bmm_backward: b", 3, "[B, K, N]")
-    lib.check_device(b, "bmm_backward: b", a.device, " (from a)")
-    lib.check_dtype(dy, "bmm_backward: dy", a.dtype, source=" (T, from a)")
-    lib.check_rank(dy, "bmm_backward: dy", 3, "[B, M, N]")
-    lib.check_device(dy, "bmm_backward: dy", a.device, " (from a)")
-    B, M, K = a.shape
-    N = b.shape[2]
-    lib.check_size(b.shape[0], "bmm_backward: b: dim 0 (B)", B, " (from a)")
-    lib.check_size(b.shape[1], "bmm_backward: b: dim 1 (K)", K, " (from a)")
-    lib.check_size(dy.shape[0], "bmm_backward: dy: dim 0 (B)", B, " (from a)")
-    lib.check_size(dy.shape[1], "bmm_backward: dy: dim 1 (M)", M, " (from a)")
-    lib.check_size(dy.shape[2], "bmm_backward: dy: dim 2 (N)", N, " (from b)")
     da = torch.empty((B, M, K), dtype=a.dtype, device=a.device) if need_da else None
     db = torch.empty((B, K, N), dtype=a.dtype, device=a.device) if need_db else None
     return da, db
@@ -1409,7 +1396,7 @@ def bmm_backward_reference(
 
 @runtime.op(
     "specs/bmm.op",
-    lib=12,
+    lib=13,
     allocate=allocate_bmm_backward,
     reference=bmm_backward_reference,
     precision=("matmul",),

@@ -465,7 +465,7 @@ def launch_causal_attention_forward(q, k, v, o, m_kept, o_sum2_kept, scale) -> N
 
 
 def allocate_causal_attention_forward(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float | torch.Tensor
+    q, k, v, scale
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Checks the operands of causal_attention_forward and allocates its results. Raises ValueError if an operand does not fit."""
     o = allocate_causal_attention(q, k, v, scale)
@@ -536,7 +536,7 @@ def causal_attention_forward_reference(
 
 @runtime.op(
     "specs/causal_attention.op",
-    lib=12,
+    lib=13,
     allocate=allocate_causal_attention_forward,
     reference=causal_attention_forward_reference,
     backward=runtime.Backward(
@@ -570,33 +570,16 @@ def launch_causal_attention(q, k, v, o, scale) -> None:
     launch_causal_attention_forward(q, k, v, o, m_kept, o_sum2_kept, scale)
 
 
-def allocate_causal_attention(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float | torch.Tensor
-) -> torch.Tensor:
+def allocate_causal_attention(q, k, v, scale) -> torch.Tensor:
     """Checks the operands of causal_attention and allocates its results. Raises ValueError if an operand does not fit."""
-    lib.check_dtype(q, "causal_attention: q", torch.float16, torch.bfloat16)
-    lib.check_rank(q, "causal_attention: q", 4, "[B, H, S, E]")
-    lib.check_dtype(k, "causal_attention: k", q.dtype, source=" (T, from q)")
-    lib.check_rank(k, "causal_attention: k", 4, "[B, G, S, E]")
-    lib.check_device(k, "causal_attention: k", q.device, " (from q)")
-    lib.check_dtype(v, "causal_attention: v", q.dtype, source=" (T, from q)")
-    lib.check_rank(v, "causal_attention: v", 4, "[B, G, S, F]")
-    lib.check_device(v, "causal_attention: v", q.device, " (from q)")
-    if isinstance(scale, torch.Tensor):
-        if scale.dim() != 0:
-            raise ValueError(
-                f"causal_attention: scale: expected number or a 0-dim tensor, given a {scale.dim()}-dim tensor"
-            )
-        lib.check_device(scale, "causal_attention: scale", q.device, " (from q)")
-    B, H, S, E = q.shape
-    G = k.shape[1]
-    F = v.shape[3]
-    lib.check_size(k.shape[0], "causal_attention: k: dim 0 (B)", B, " (from q)")
-    lib.check_size(k.shape[2], "causal_attention: k: dim 2 (S)", S, " (from q)")
-    lib.check_size(k.shape[3], "causal_attention: k: dim 3 (E)", E, " (from q)")
-    lib.check_size(v.shape[0], "causal_attention: v: dim 0 (B)", B, " (from q)")
-    lib.check_size(v.shape[1], "causal_attention: v: dim 1 (G)", G, " (from k)")
-    lib.check_size(v.shape[2], "causal_attention: v: dim 2 (S)", S, " (from q)")
+    B, H, S, E, G, F = lib.check_operands(
+        "causal_attention",
+        "T: float16 | bfloat16",
+        ("q: T[B, H, S, E]", q),
+        ("k: T[B, G, S, E]", k),
+        ("v: T[B, G, S, F]", v),
+        ("scale: number | tensor", scale),
+    )
     if G == 0:
         raise ValueError(
             f"causal_attention: division by zero in H // G (H = {H} from q, G = {G} from k)"
@@ -667,7 +650,7 @@ def causal_attention_reference(
 
 @runtime.op(
     "specs/causal_attention.op",
-    lib=12,
+    lib=13,
     allocate=allocate_causal_attention,
     reference=causal_attention_reference,
     linear=(("v",),),
@@ -2264,75 +2247,32 @@ def launch_causal_attention_backward(
 
 
 def allocate_causal_attention_backward(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    scale: float | torch.Tensor,
-    o: torch.Tensor,
-    m_kept: torch.Tensor,
-    o_sum2_kept: torch.Tensor,
-    do: torch.Tensor,
-    need_dq: bool = True,
-    need_dk: bool = True,
-    need_dv: bool = True,
-    need_dscale: bool = True,
+    q,
+    k,
+    v,
+    scale,
+    o,
+    m_kept,
+    o_sum2_kept,
+    do,
+    need_dq=True,
+    need_dk=True,
+    need_dv=True,
+    need_dscale=True,
 ) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:
     """Checks the operands of causal_attention_backward and allocates its results. Raises ValueError if an operand does not fit."""
-    lib.check_dtype(q, "causal_attention_backward: q", torch.float16, torch.bfloat16)
-    lib.check_rank(q, "causal_attention_backward: q", 4, "[B, H, S, E]")
-    lib.check_dtype(k, "causal_attention_backward: k", q.dtype, source=" (T, from q)")
-    lib.check_rank(k, "causal_attention_backward: k", 4, "[B, G, S, E]")
-    lib.check_device(k, "causal_attention_backward: k", q.device, " (from q)")
-    lib.check_dtype(v, "causal_attention_backward: v", q.dtype, source=" (T, from q)")
-    lib.check_rank(v, "causal_attention_backward: v", 4, "[B, G, S, F]")
-    lib.check_device(v, "causal_attention_backward: v", q.device, " (from q)")
-    lib.check_dtype(o, "causal_attention_backward: o", q.dtype, source=" (T, from q)")
-    lib.check_rank(o, "causal_attention_backward: o", 4, "[B, H, S, F]")
-    lib.check_device(o, "causal_attention_backward: o", q.device, " (from q)")
-    lib.check_dtype(m_kept, "causal_attention_backward: m_kept", torch.float32)
-    lib.check_rank(m_kept, "causal_attention_backward: m_kept", 3, "[B, H, S]")
-    lib.check_device(m_kept, "causal_attention_backward: m_kept", q.device, " (from q)")
-    lib.check_dtype(o_sum2_kept, "causal_attention_backward: o_sum2_kept", torch.float32)
-    lib.check_rank(o_sum2_kept, "causal_attention_backward: o_sum2_kept", 3, "[B, H, S]")
-    lib.check_device(o_sum2_kept, "causal_attention_backward: o_sum2_kept", q.device, " (from q)")
-    lib.check_dtype(do, "causal_attention_backward: do", q.dtype, source=" (T, from q)")
-    lib.check_rank(do, "causal_attention_backward: do", 4, "[B, H, S, F]")
-    lib.check_device(do, "causal_attention_backward: do", q.device, " (from q)")
-    if isinstance(scale, torch.Tensor):
-        if scale.dim() != 0:
-            raise ValueError(
-                f"causal_attention_backward: scale: expected number or a 0-dim tensor, given a {scale.dim()}-dim tensor"
-            )
-        lib.check_device(scale, "causal_attention_backward: scale", q.device, " (from q)")
-    B, H, S, E = q.shape
-    G = k.shape[1]
-    F = v.shape[3]
-    lib.check_size(k.shape[0], "causal_attention_backward: k: dim 0 (B)", B, " (from q)")
-    lib.check_size(k.shape[2], "causal_attention_backward: k: dim 2 (S)", S, " (from q)")
-    lib.check_size(k.shape[3], "causal_attention_backward: k: dim 3 (E)", E, " (from q)")
-    lib.check_size(v.shape[0], "causal_attention_backward: v: dim 0 (B)", B, " (from q)")
-    lib.check_size(v.shape[1], "causal_attention_backward: v: dim 1 (G)", G, " (from k)")
-    lib.check_size(v.shape[2], "causal_attention_backward: v: dim 2 (S)", S, " (from q)")
-    lib.check_size(o.shape[0], "causal_attention_backward: o: dim 0 (B)", B, " (from q)")
-    lib.check_size(o.shape[1], "causal_attention_backward: o: dim 1 (H)", H, " (from q)")
-    lib.check_size(o.shape[2], "causal_attention_backward: o: dim 2 (S)", S, " (from q)")
-    lib.check_size(o.shape[3], "causal_attention_backward: o: dim 3 (F)", F, " (from v)")
-    lib.check_size(m_kept.shape[0], "causal_attention_backward: m_kept: dim 0 (B)", B, " (from q)")
-    lib.check_size(m_kept.shape[1], "causal_attention_backward: m_kept: dim 1 (H)", H, " (from q)")
-    lib.check_size(m_kept.shape[2], "causal_attention_backward: m_kept: dim 2 (S)", S, " (from q)")
-    lib.check_size(
-        o_sum2_kept.shape[0], "causal_attention_backward: o_sum2_kept: dim 0 (B)", B, " (from q)"
+    B, H, S, E, G, F = lib.check_operands(
+        "causal_attention_backward",
+        "T: float16 | bfloat16",
+        ("q: T[B, H, S, E]", q),
+        ("k: T[B, G, S, E]", k),
+        ("v: T[B, G, S, F]", v),
+        ("o: T[B, H, S, F]", o),
+        ("m_kept: float32[B, H, S]", m_kept),
+        ("o_sum2_kept: float32[B, H, S]", o_sum2_kept),
+        ("do: T[B, H, S, F]", do),
+        ("scale: number | tensor", scale),
     )
-    lib.check_size(
-        o_sum2_kept.shape[1], "causal_attention_backward: o_sum2_kept: dim 1 (H)", H, " (from q)"
-    )
-    lib.check_size(
-        o_sum2_kept.shape[2], "causal_attention_backward: o_sum2_kept: dim 2 (S)", S, " (from q)"
-    )
-    lib.check_size(do.shape[0], "causal_attention_backward: do: dim 0 (B)", B, " (from q)")
-    lib.check_size(do.shape[1], "causal_attention_backward: do: dim 1 (H)", H, " (from q)")
-    lib.check_size(do.shape[2], "causal_attention_backward: do: dim 2 (S)", S, " (from q)")
-    lib.check_size(do.shape[3], "causal_attention_backward: do: dim 3 (F)", F, " (from v)")
     if G == 0:
         raise ValueError(
             f"causal_attention_backward: division by zero in H // G (H = {H} from q, G = {G} from k)"
@@ -2450,7 +2390,7 @@ def causal_attention_backward_reference(
 
 @runtime.op(
     "specs/causal_attention.op",
-    lib=12,
+    lib=13,
     allocate=allocate_causal_attention_backward,
     reference=causal_attention_backward_reference,
     linear=(("do",),),

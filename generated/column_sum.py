@@ -155,11 +155,13 @@ def launch_column_sum(x, y) -> None:
         column_sum_loop[(lib.cdiv(D, ROWS),)](*arguments, **constants, **config)
 
 
-def allocate_column_sum(x: torch.Tensor) -> torch.Tensor:
+def allocate_column_sum(x) -> torch.Tensor:
     """Checks the operands of column_sum and allocates its results. Raises ValueError if an operand does not fit."""
-    lib.check_dtype(x, "column_sum: x", torch.float64, torch.float32, torch.float16, torch.bfloat16)
-    lib.check_rank(x, "column_sum: x", 2, "[N, D]")
-    N, D = x.shape
+    N, D = lib.check_operands(
+        "column_sum",
+        "T: float64 | float32 | float16 | bfloat16",
+        ("x: T[N, D]", x),
+    )
     y = torch.empty((D,), dtype=x.dtype, device=x.device)
     return y
 
@@ -188,7 +190,7 @@ def column_sum_torch(x: torch.Tensor) -> torch.Tensor:
 
 @runtime.op(
     "specs/column_sum.op",
-    lib=12,
+    lib=13,
     allocate=allocate_column_sum,
     reference=column_sum_reference,
     equals=column_sum_torch,

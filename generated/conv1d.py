@@ -781,35 +781,19 @@ def launch_conv1d(x, w, b, y, stride, pad, dil, groups) -> None:
         )  # fmt: skip
 
 
-def allocate_conv1d(
-    x: torch.Tensor,
-    w: torch.Tensor,
-    b: torch.Tensor,
-    stride: int = 1,
-    pad: int = 0,
-    dil: int = 1,
-    groups: int = 1,
-) -> torch.Tensor:
+def allocate_conv1d(x, w, b, stride=1, pad=0, dil=1, groups=1) -> torch.Tensor:
     """Checks the operands of conv1d and allocates its results. Raises ValueError if an operand does not fit."""
-    lib.check_dtype(x, "conv1d: x", torch.float64, torch.float32, torch.float16, torch.bfloat16)
-    lib.check_rank(x, "conv1d: x", 3, "[N, C, L]")
-    lib.check_dtype(w, "conv1d: w", x.dtype, source=" (T, from x)")
-    lib.check_rank(w, "conv1d: w", 3, "[F, Cg, R]")
-    lib.check_device(w, "conv1d: w", x.device, " (from x)")
-    lib.check_dtype(b, "conv1d: b", x.dtype, source=" (T, from x)")
-    lib.check_rank(b, "conv1d: b", 1, "[F]")
-    lib.check_device(b, "conv1d: b", x.device, " (from x)")
-    if type(stride) is not int:
-        raise ValueError(f"conv1d: stride: expected int, given {stride!r}")
-    if type(pad) is not int:
-        raise ValueError(f"conv1d: pad: expected int, given {pad!r}")
-    if type(dil) is not int:
-        raise ValueError(f"conv1d: dil: expected int, given {dil!r}")
-    if type(groups) is not int:
-        raise ValueError(f"conv1d: groups: expected int, given {groups!r}")
-    N, C, L = x.shape
-    F, Cg, R = w.shape
-    lib.check_size(b.shape[0], "conv1d: b: dim 0 (F)", F, " (from w)")
+    N, C, L, F, Cg, R = lib.check_operands(
+        "conv1d",
+        "T: float64 | float32 | float16 | bfloat16",
+        ("x: T[N, C, L]", x),
+        ("w: T[F, Cg, R]", w),
+        ("b: T[F]", b),
+        ("stride: int", stride),
+        ("pad: int", pad),
+        ("dil: int", dil),
+        ("groups: int", groups),
+    )
     if stride < 1:
         raise ValueError(f"conv1d: requires stride >= 1: {stride} < {1}")
     P = (L + dil + 2 * pad - R * dil - 1) // stride + 1
@@ -915,7 +899,7 @@ def conv1d_torch(
 
 @runtime.op(
     "specs/conv1d.op",
-    lib=12,
+    lib=13,
     allocate=allocate_conv1d,
     reference=conv1d_reference,
     equals=conv1d_torch,
@@ -2217,41 +2201,20 @@ def launch_conv1d_backward(x, w, dy, dx, dw, db, stride, pad, dil, groups) -> No
 
 
 def allocate_conv1d_backward(
-    x: torch.Tensor,
-    w: torch.Tensor,
-    dy: torch.Tensor,
-    stride: int = 1,
-    pad: int = 0,
-    dil: int = 1,
-    groups: int = 1,
-    need_dx: bool = True,
-    need_dw: bool = True,
-    need_db: bool = True,
+    x, w, dy, stride=1, pad=0, dil=1, groups=1, need_dx=True, need_dw=True, need_db=True
 ) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:
     """Checks the operands of conv1d_backward and allocates its results. Raises ValueError if an operand does not fit."""
-    lib.check_dtype(
-        x, "conv1d_backward: x", torch.float64, torch.float32, torch.float16, torch.bfloat16
+    N, C, L, F, Cg, R, P = lib.check_operands(
+        "conv1d_backward",
+        "T: float64 | float32 | float16 | bfloat16",
+        ("x: T[N, C, L]", x),
+        ("w: T[F, Cg, R]", w),
+        ("dy: T[N, F, P]", dy),
+        ("stride: int", stride),
+        ("pad: int", pad),
+        ("dil: int", dil),
+        ("groups: int", groups),
     )
-    lib.check_rank(x, "conv1d_backward: x", 3, "[N, C, L]")
-    lib.check_dtype(w, "conv1d_backward: w", x.dtype, source=" (T, from x)")
-    lib.check_rank(w, "conv1d_backward: w", 3, "[F, Cg, R]")
-    lib.check_device(w, "conv1d_backward: w", x.device, " (from x)")
-    lib.check_dtype(dy, "conv1d_backward: dy", x.dtype, source=" (T, from x)")
-    lib.check_rank(dy, "conv1d_backward: dy", 3, "[N, F, P]")
-    lib.check_device(dy, "conv1d_backward: dy", x.device, " (from x)")
-    if type(stride) is not int:
-        raise ValueError(f"conv1d_backward: stride: expected int, given {stride!r}")
-    if type(pad) is not int:
-        raise ValueError(f"conv1d_backward: pad: expected int, given {pad!r}")
-    if type(dil) is not int:
-        raise ValueError(f"conv1d_backward: dil: expected int, given {dil!r}")
-    if type(groups) is not int:
-        raise ValueError(f"conv1d_backward: groups: expected int, given {groups!r}")
-    N, C, L = x.shape
-    F, Cg, R = w.shape
-    P = dy.shape[2]
-    lib.check_size(dy.shape[0], "conv1d_backward: dy: dim 0 (N)", N, " (from x)")
-    lib.check_size(dy.shape[1], "conv1d_backward: dy: dim 1 (F)", F, " (from w)")
     if stride < 1:
         raise ValueError(f"conv1d_backward: requires stride >= 1: {stride} < {1}")
     if P != ((L + dil + 2 * pad - R * dil - 1) // stride + 1):
@@ -2360,7 +2323,7 @@ def conv1d_backward_reference(
 
 @runtime.op(
     "specs/conv1d.op",
-    lib=12,
+    lib=13,
     allocate=allocate_conv1d_backward,
     reference=conv1d_backward_reference,
     precision=("conv",),

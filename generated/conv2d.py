@@ -898,35 +898,19 @@ def launch_conv2d(x, w, b, y, stride, pad, dil, groups) -> None:
         )  # fmt: skip
 
 
-def allocate_conv2d(
-    x: torch.Tensor,
-    w: torch.Tensor,
-    b: torch.Tensor,
-    stride: int = 1,
-    pad: int = 0,
-    dil: int = 1,
-    groups: int = 1,
-) -> torch.Tensor:
+def allocate_conv2d(x, w, b, stride=1, pad=0, dil=1, groups=1) -> torch.Tensor:
     """Checks the operands of conv2d and allocates its results. Raises ValueError if an operand does not fit."""
-    lib.check_dtype(x, "conv2d: x", torch.float64, torch.float32, torch.float16, torch.bfloat16)
-    lib.check_rank(x, "conv2d: x", 4, "[N, C, H, W]")
-    lib.check_dtype(w, "conv2d: w", x.dtype, source=" (T, from x)")
-    lib.check_rank(w, "conv2d: w", 4, "[F, Cg, R, S]")
-    lib.check_device(w, "conv2d: w", x.device, " (from x)")
-    lib.check_dtype(b, "conv2d: b", x.dtype, source=" (T, from x)")
-    lib.check_rank(b, "conv2d: b", 1, "[F]")
-    lib.check_device(b, "conv2d: b", x.device, " (from x)")
-    if type(stride) is not int:
-        raise ValueError(f"conv2d: stride: expected int, given {stride!r}")
-    if type(pad) is not int:
-        raise ValueError(f"conv2d: pad: expected int, given {pad!r}")
-    if type(dil) is not int:
-        raise ValueError(f"conv2d: dil: expected int, given {dil!r}")
-    if type(groups) is not int:
-        raise ValueError(f"conv2d: groups: expected int, given {groups!r}")
-    N, C, H, W = x.shape
-    F, Cg, R, S = w.shape
-    lib.check_size(b.shape[0], "conv2d: b: dim 0 (F)", F, " (from w)")
+    N, C, H, W, F, Cg, R, S = lib.check_operands(
+        "conv2d",
+        "T: float64 | float32 | float16 | bfloat16",
+        ("x: T[N, C, H, W]", x),
+        ("w: T[F, Cg, R, S]", w),
+        ("b: T[F]", b),
+        ("stride: int", stride),
+        ("pad: int", pad),
+        ("dil: int", dil),
+        ("groups: int", groups),
+    )
     if stride < 1:
         raise ValueError(f"conv2d: requires stride >= 1: {stride} < {1}")
     P = (H + dil + 2 * pad - R * dil - 1) // stride + 1
@@ -1045,7 +1029,7 @@ def conv2d_torch(
 
 @runtime.op(
     "specs/conv2d.op",
-    lib=12,
+    lib=13,
     allocate=allocate_conv2d,
     reference=conv2d_reference,
     equals=conv2d_torch,
@@ -2536,41 +2520,20 @@ def launch_conv2d_backward(x, w, dy, dx, dw, db, stride, pad, dil, groups) -> No
 
 
 def allocate_conv2d_backward(
-    x: torch.Tensor,
-    w: torch.Tensor,
-    dy: torch.Tensor,
-    stride: int = 1,
-    pad: int = 0,
-    dil: int = 1,
-    groups: int = 1,
-    need_dx: bool = True,
-    need_dw: bool = True,
-    need_db: bool = True,
+    x, w, dy, stride=1, pad=0, dil=1, groups=1, need_dx=True, need_dw=True, need_db=True
 ) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:
     """Checks the operands of conv2d_backward and allocates its results. Raises ValueError if an operand does not fit."""
-    lib.check_dtype(
-        x, "conv2d_backward: x", torch.float64, torch.float32, torch.float16, torch.bfloat16
+    N, C, H, W, F, Cg, R, S, P, Q = lib.check_operands(
+        "conv2d_backward",
+        "T: float64 | float32 | float16 | bfloat16",
+        ("x: T[N, C, H, W]", x),
+        ("w: T[F, Cg, R, S]", w),
+        ("dy: T[N, F, P, Q]", dy),
+        ("stride: int", stride),
+        ("pad: int", pad),
+        ("dil: int", dil),
+        ("groups: int", groups),
     )
-    lib.check_rank(x, "conv2d_backward: x", 4, "[N, C, H, W]")
-    lib.check_dtype(w, "conv2d_backward: w", x.dtype, source=" (T, from x)")
-    lib.check_rank(w, "conv2d_backward: w", 4, "[F, Cg, R, S]")
-    lib.check_device(w, "conv2d_backward: w", x.device, " (from x)")
-    lib.check_dtype(dy, "conv2d_backward: dy", x.dtype, source=" (T, from x)")
-    lib.check_rank(dy, "conv2d_backward: dy", 4, "[N, F, P, Q]")
-    lib.check_device(dy, "conv2d_backward: dy", x.device, " (from x)")
-    if type(stride) is not int:
-        raise ValueError(f"conv2d_backward: stride: expected int, given {stride!r}")
-    if type(pad) is not int:
-        raise ValueError(f"conv2d_backward: pad: expected int, given {pad!r}")
-    if type(dil) is not int:
-        raise ValueError(f"conv2d_backward: dil: expected int, given {dil!r}")
-    if type(groups) is not int:
-        raise ValueError(f"conv2d_backward: groups: expected int, given {groups!r}")
-    N, C, H, W = x.shape
-    F, Cg, R, S = w.shape
-    _, _, P, Q = dy.shape
-    lib.check_size(dy.shape[0], "conv2d_backward: dy: dim 0 (N)", N, " (from x)")
-    lib.check_size(dy.shape[1], "conv2d_backward: dy: dim 1 (F)", F, " (from w)")
     if stride < 1:
         raise ValueError(f"conv2d_backward: requires stride >= 1: {stride} < {1}")
     if P != ((H + dil + 2 * pad - R * dil - 1) // stride + 1):
@@ -2702,7 +2665,7 @@ def conv2d_backward_reference(
 
 @runtime.op(
     "specs/conv2d.op",
-    lib=12,
+    lib=13,
     allocate=allocate_conv2d_backward,
     reference=conv2d_backward_reference,
     precision=("conv",),

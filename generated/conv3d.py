@@ -643,26 +643,17 @@ def launch_conv3d(x, w, b, y, stride, pad) -> None:
         )  # fmt: skip
 
 
-def allocate_conv3d(
-    x: torch.Tensor, w: torch.Tensor, b: torch.Tensor, stride: int = 1, pad: int = 0
-) -> torch.Tensor:
+def allocate_conv3d(x, w, b, stride=1, pad=0) -> torch.Tensor:
     """Checks the operands of conv3d and allocates its results. Raises ValueError if an operand does not fit."""
-    lib.check_dtype(x, "conv3d: x", torch.float64, torch.float32, torch.float16, torch.bfloat16)
-    lib.check_rank(x, "conv3d: x", 5, "[N, C, D, H, W]")
-    lib.check_dtype(w, "conv3d: w", x.dtype, source=" (T, from x)")
-    lib.check_rank(w, "conv3d: w", 5, "[F, C, K, R, S]")
-    lib.check_device(w, "conv3d: w", x.device, " (from x)")
-    lib.check_dtype(b, "conv3d: b", x.dtype, source=" (T, from x)")
-    lib.check_rank(b, "conv3d: b", 1, "[F]")
-    lib.check_device(b, "conv3d: b", x.device, " (from x)")
-    if type(stride) is not int:
-        raise ValueError(f"conv3d: stride: expected int, given {stride!r}")
-    if type(pad) is not int:
-        raise ValueError(f"conv3d: pad: expected int, given {pad!r}")
-    N, C, D, H, W = x.shape
-    F, _, K, R, S = w.shape
-    lib.check_size(w.shape[1], "conv3d: w: dim 1 (C)", C, " (from x)")
-    lib.check_size(b.shape[0], "conv3d: b: dim 0 (F)", F, " (from w)")
+    N, C, D, H, W, F, K, R, S = lib.check_operands(
+        "conv3d",
+        "T: float64 | float32 | float16 | bfloat16",
+        ("x: T[N, C, D, H, W]", x),
+        ("w: T[F, C, K, R, S]", w),
+        ("b: T[F]", b),
+        ("stride: int", stride),
+        ("pad: int", pad),
+    )
     if stride < 1:
         raise ValueError(f"conv3d: requires stride >= 1: {stride} < {1}")
     O = (D + 2 * pad - K) // stride + 1
@@ -760,7 +751,7 @@ def conv3d_torch(
 
 @runtime.op(
     "specs/conv3d.op",
-    lib=12,
+    lib=13,
     allocate=allocate_conv3d,
     reference=conv3d_reference,
     equals=conv3d_torch,
@@ -1889,36 +1880,18 @@ def launch_conv3d_backward(x, w, dy, dx, dw, db, stride, pad) -> None:
 
 
 def allocate_conv3d_backward(
-    x: torch.Tensor,
-    w: torch.Tensor,
-    dy: torch.Tensor,
-    stride: int = 1,
-    pad: int = 0,
-    need_dx: bool = True,
-    need_dw: bool = True,
-    need_db: bool = True,
+    x, w, dy, stride=1, pad=0, need_dx=True, need_dw=True, need_db=True
 ) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:
     """Checks the operands of conv3d_backward and allocates its results. Raises ValueError if an operand does not fit."""
-    lib.check_dtype(
-        x, "conv3d_backward: x", torch.float64, torch.float32, torch.float16, torch.bfloat16
+    N, C, D, H, W, F, K, R, S, O, P, Q = lib.check_operands(
+        "conv3d_backward",
+        "T: float64 | float32 | float16 | bfloat16",
+        ("x: T[N, C, D, H, W]", x),
+        ("w: T[F, C, K, R, S]", w),
+        ("dy: T[N, F, O, P, Q]", dy),
+        ("stride: int", stride),
+        ("pad: int", pad),
     )
-    lib.check_rank(x, "conv3d_backward: x", 5, "[N, C, D, H, W]")
-    lib.check_dtype(w, "conv3d_backward: w", x.dtype, source=" (T, from x)")
-    lib.check_rank(w, "conv3d_backward: w", 5, "[F, C, K, R, S]")
-    lib.check_device(w, "conv3d_backward: w", x.device, " (from x)")
-    lib.check_dtype(dy, "conv3d_backward: dy", x.dtype, source=" (T, from x)")
-    lib.check_rank(dy, "conv3d_backward: dy", 5, "[N, F, O, P, Q]")
-    lib.check_device(dy, "conv3d_backward: dy", x.device, " (from x)")
-    if type(stride) is not int:
-        raise ValueError(f"conv3d_backward: stride: expected int, given {stride!r}")
-    if type(pad) is not int:
-        raise ValueError(f"conv3d_backward: pad: expected int, given {pad!r}")
-    N, C, D, H, W = x.shape
-    F, _, K, R, S = w.shape
-    _, _, O, P, Q = dy.shape
-    lib.check_size(w.shape[1], "conv3d_backward: w: dim 1 (C)", C, " (from x)")
-    lib.check_size(dy.shape[0], "conv3d_backward: dy: dim 0 (N)", N, " (from x)")
-    lib.check_size(dy.shape[1], "conv3d_backward: dy: dim 1 (F)", F, " (from w)")
     if stride < 1:
         raise ValueError(f"conv3d_backward: requires stride >= 1: {stride} < {1}")
     if O != ((D + 2 * pad - K) // stride + 1):
@@ -2042,7 +2015,7 @@ def conv3d_backward_reference(
 
 @runtime.op(
     "specs/conv3d.op",
-    lib=12,
+    lib=13,
     allocate=allocate_conv3d_backward,
     reference=conv3d_backward_reference,
     precision=("conv",),

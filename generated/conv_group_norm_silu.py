@@ -1122,42 +1122,19 @@ def launch_conv_group_norm_silu(x, w, b, gain, bias, y, pad, groups) -> None:
     launch_conv_group_norm_silu_y(x, w, b, gain, bias, conv2d, y, groups)
 
 
-def allocate_conv_group_norm_silu(
-    x: torch.Tensor,
-    w: torch.Tensor,
-    b: torch.Tensor,
-    gain: torch.Tensor,
-    bias: torch.Tensor,
-    pad: int = 1,
-    groups: int = 8,
-) -> torch.Tensor:
+def allocate_conv_group_norm_silu(x, w, b, gain, bias, pad=1, groups=8) -> torch.Tensor:
     """Checks the operands of conv_group_norm_silu and allocates its results. Raises ValueError if an operand does not fit."""
-    lib.check_dtype(
-        x, "conv_group_norm_silu: x", torch.float64, torch.float32, torch.float16, torch.bfloat16
+    N, C, H, W, F, R, S = lib.check_operands(
+        "conv_group_norm_silu",
+        "T: float64 | float32 | float16 | bfloat16",
+        ("x: T[N, C, H, W]", x),
+        ("w: T[F, C, R, S]", w),
+        ("b: T[F]", b),
+        ("gain: T[F]", gain),
+        ("bias: T[F]", bias),
+        ("pad: int", pad),
+        ("groups: int", groups),
     )
-    lib.check_rank(x, "conv_group_norm_silu: x", 4, "[N, C, H, W]")
-    lib.check_dtype(w, "conv_group_norm_silu: w", x.dtype, source=" (T, from x)")
-    lib.check_rank(w, "conv_group_norm_silu: w", 4, "[F, C, R, S]")
-    lib.check_device(w, "conv_group_norm_silu: w", x.device, " (from x)")
-    lib.check_dtype(b, "conv_group_norm_silu: b", x.dtype, source=" (T, from x)")
-    lib.check_rank(b, "conv_group_norm_silu: b", 1, "[F]")
-    lib.check_device(b, "conv_group_norm_silu: b", x.device, " (from x)")
-    lib.check_dtype(gain, "conv_group_norm_silu: gain", x.dtype, source=" (T, from x)")
-    lib.check_rank(gain, "conv_group_norm_silu: gain", 1, "[F]")
-    lib.check_device(gain, "conv_group_norm_silu: gain", x.device, " (from x)")
-    lib.check_dtype(bias, "conv_group_norm_silu: bias", x.dtype, source=" (T, from x)")
-    lib.check_rank(bias, "conv_group_norm_silu: bias", 1, "[F]")
-    lib.check_device(bias, "conv_group_norm_silu: bias", x.device, " (from x)")
-    if type(pad) is not int:
-        raise ValueError(f"conv_group_norm_silu: pad: expected int, given {pad!r}")
-    if type(groups) is not int:
-        raise ValueError(f"conv_group_norm_silu: groups: expected int, given {groups!r}")
-    N, C, H, W = x.shape
-    F, _, R, S = w.shape
-    lib.check_size(w.shape[1], "conv_group_norm_silu: w: dim 1 (C)", C, " (from x)")
-    lib.check_size(b.shape[0], "conv_group_norm_silu: b: dim 0 (F)", F, " (from w)")
-    lib.check_size(gain.shape[0], "conv_group_norm_silu: gain: dim 0 (F)", F, " (from w)")
-    lib.check_size(bias.shape[0], "conv_group_norm_silu: bias: dim 0 (F)", F, " (from w)")
     P = H + 2 * pad - R + 1
     if P < 0:
         raise ValueError(f"conv_group_norm_silu: size P = H + 2 * pad - R + 1 is negative: {P}")
@@ -1285,7 +1262,7 @@ def conv_group_norm_silu_torch(
 
 @runtime.op(
     "specs/conv_group_norm_silu.op",
-    lib=12,
+    lib=13,
     allocate=allocate_conv_group_norm_silu,
     reference=conv_group_norm_silu_reference,
     equals=conv_group_norm_silu_torch,
@@ -2396,13 +2373,7 @@ def launch_conv_group_norm_silu_forward(x, w, b, gain, bias, y, conv2d_kept, pad
 
 
 def allocate_conv_group_norm_silu_forward(
-    x: torch.Tensor,
-    w: torch.Tensor,
-    b: torch.Tensor,
-    gain: torch.Tensor,
-    bias: torch.Tensor,
-    pad: int = 1,
-    groups: int = 8,
+    x, w, b, gain, bias, pad=1, groups=8
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Checks the operands of conv_group_norm_silu_forward and allocates its results. Raises ValueError if an operand does not fit."""
     y = allocate_conv_group_norm_silu(x, w, b, gain, bias, pad, groups)
@@ -2502,7 +2473,7 @@ def conv_group_norm_silu_forward_reference(
 
 @runtime.op(
     "specs/conv_group_norm_silu.op",
-    lib=12,
+    lib=13,
     allocate=allocate_conv_group_norm_silu_forward,
     reference=conv_group_norm_silu_forward_reference,
     precision=("conv",),
@@ -4797,19 +4768,19 @@ def launch_conv_group_norm_silu_backward(
 
 
 def allocate_conv_group_norm_silu_backward(
-    x: torch.Tensor,
-    w: torch.Tensor,
-    gain: torch.Tensor,
-    bias: torch.Tensor,
-    conv2d_kept: torch.Tensor,
-    dy: torch.Tensor,
-    pad: int = 1,
-    groups: int = 8,
-    need_dx: bool = True,
-    need_dw: bool = True,
-    need_db: bool = True,
-    need_dgain: bool = True,
-    need_dbias: bool = True,
+    x,
+    w,
+    gain,
+    bias,
+    conv2d_kept,
+    dy,
+    pad=1,
+    groups=8,
+    need_dx=True,
+    need_dw=True,
+    need_db=True,
+    need_dgain=True,
+    need_dbias=True,
 ) -> tuple[
     torch.Tensor | None,
     torch.Tensor | None,
@@ -4818,63 +4789,17 @@ def allocate_conv_group_norm_silu_backward(
     torch.Tensor | None,
 ]:
     """Checks the operands of conv_group_norm_silu_backward and allocates its results. Raises ValueError if an operand does not fit."""
-    lib.check_dtype(
-        x,
-        "conv_group_norm_silu_backward: x",
-        torch.float64,
-        torch.float32,
-        torch.float16,
-        torch.bfloat16,
-    )
-    lib.check_rank(x, "conv_group_norm_silu_backward: x", 4, "[N, C, H, W]")
-    lib.check_dtype(w, "conv_group_norm_silu_backward: w", x.dtype, source=" (T, from x)")
-    lib.check_rank(w, "conv_group_norm_silu_backward: w", 4, "[F, C, R, S]")
-    lib.check_device(w, "conv_group_norm_silu_backward: w", x.device, " (from x)")
-    lib.check_dtype(gain, "conv_group_norm_silu_backward: gain", x.dtype, source=" (T, from x)")
-    lib.check_rank(gain, "conv_group_norm_silu_backward: gain", 1, "[F]")
-    lib.check_device(gain, "conv_group_norm_silu_backward: gain", x.device, " (from x)")
-    lib.check_dtype(bias, "conv_group_norm_silu_backward: bias", x.dtype, source=" (T, from x)")
-    lib.check_rank(bias, "conv_group_norm_silu_backward: bias", 1, "[F]")
-    lib.check_device(bias, "conv_group_norm_silu_backward: bias", x.device, " (from x)")
-    lib.check_dtype(
-        conv2d_kept, "conv_group_norm_silu_backward: conv2d_kept", x.dtype, source=" (T, from x)"
-    )
-    lib.check_rank(conv2d_kept, "conv_group_norm_silu_backward: conv2d_kept", 4, "[N, F, P, Q]")
-    lib.check_device(
-        conv2d_kept, "conv_group_norm_silu_backward: conv2d_kept", x.device, " (from x)"
-    )
-    lib.check_dtype(dy, "conv_group_norm_silu_backward: dy", x.dtype, source=" (T, from x)")
-    lib.check_rank(dy, "conv_group_norm_silu_backward: dy", 4, "[N, F, P, Q]")
-    lib.check_device(dy, "conv_group_norm_silu_backward: dy", x.device, " (from x)")
-    if type(pad) is not int:
-        raise ValueError(f"conv_group_norm_silu_backward: pad: expected int, given {pad!r}")
-    if type(groups) is not int:
-        raise ValueError(f"conv_group_norm_silu_backward: groups: expected int, given {groups!r}")
-    N, C, H, W = x.shape
-    F, _, R, S = w.shape
-    _, _, P, Q = conv2d_kept.shape
-    lib.check_size(w.shape[1], "conv_group_norm_silu_backward: w: dim 1 (C)", C, " (from x)")
-    lib.check_size(gain.shape[0], "conv_group_norm_silu_backward: gain: dim 0 (F)", F, " (from w)")
-    lib.check_size(bias.shape[0], "conv_group_norm_silu_backward: bias: dim 0 (F)", F, " (from w)")
-    lib.check_size(
-        conv2d_kept.shape[0],
-        "conv_group_norm_silu_backward: conv2d_kept: dim 0 (N)",
-        N,
-        " (from x)",
-    )
-    lib.check_size(
-        conv2d_kept.shape[1],
-        "conv_group_norm_silu_backward: conv2d_kept: dim 1 (F)",
-        F,
-        " (from w)",
-    )
-    lib.check_size(dy.shape[0], "conv_group_norm_silu_backward: dy: dim 0 (N)", N, " (from x)")
-    lib.check_size(dy.shape[1], "conv_group_norm_silu_backward: dy: dim 1 (F)", F, " (from w)")
-    lib.check_size(
-        dy.shape[2], "conv_group_norm_silu_backward: dy: dim 2 (P)", P, " (from conv2d_kept)"
-    )
-    lib.check_size(
-        dy.shape[3], "conv_group_norm_silu_backward: dy: dim 3 (Q)", Q, " (from conv2d_kept)"
+    N, C, H, W, F, R, S, P, Q = lib.check_operands(
+        "conv_group_norm_silu_backward",
+        "T: float64 | float32 | float16 | bfloat16",
+        ("x: T[N, C, H, W]", x),
+        ("w: T[F, C, R, S]", w),
+        ("gain: T[F]", gain),
+        ("bias: T[F]", bias),
+        ("conv2d_kept: T[N, F, P, Q]", conv2d_kept),
+        ("dy: T[N, F, P, Q]", dy),
+        ("pad: int", pad),
+        ("groups: int", groups),
     )
     if P != (H + 2 * pad - R + 1):
         raise ValueError(
@@ -5101,7 +5026,7 @@ def conv_group_norm_silu_backward_reference(
 
 @runtime.op(
     "specs/conv_group_norm_silu.op",
-    lib=12,
+    lib=13,
     allocate=allocate_conv_group_norm_silu_backward,
     reference=conv_group_norm_silu_backward_reference,
     precision=("conv",),

@@ -297,38 +297,19 @@ def launch_conv_transpose1d(x, w, b, y, stride, pad, out_pad, dil) -> None:
         )  # fmt: skip
 
 
-def allocate_conv_transpose1d(
-    x: torch.Tensor,
-    w: torch.Tensor,
-    b: torch.Tensor,
-    stride: int = 1,
-    pad: int = 0,
-    out_pad: int = 0,
-    dil: int = 1,
-) -> torch.Tensor:
+def allocate_conv_transpose1d(x, w, b, stride=1, pad=0, out_pad=0, dil=1) -> torch.Tensor:
     """Checks the operands of conv_transpose1d and allocates its results. Raises ValueError if an operand does not fit."""
-    lib.check_dtype(
-        x, "conv_transpose1d: x", torch.float64, torch.float32, torch.float16, torch.bfloat16
+    N, C, L, F, R = lib.check_operands(
+        "conv_transpose1d",
+        "T: float64 | float32 | float16 | bfloat16",
+        ("x: T[N, C, L]", x),
+        ("w: T[C, F, R]", w),
+        ("b: T[F]", b),
+        ("stride: int", stride),
+        ("pad: int", pad),
+        ("out_pad: int", out_pad),
+        ("dil: int", dil),
     )
-    lib.check_rank(x, "conv_transpose1d: x", 3, "[N, C, L]")
-    lib.check_dtype(w, "conv_transpose1d: w", x.dtype, source=" (T, from x)")
-    lib.check_rank(w, "conv_transpose1d: w", 3, "[C, F, R]")
-    lib.check_device(w, "conv_transpose1d: w", x.device, " (from x)")
-    lib.check_dtype(b, "conv_transpose1d: b", x.dtype, source=" (T, from x)")
-    lib.check_rank(b, "conv_transpose1d: b", 1, "[F]")
-    lib.check_device(b, "conv_transpose1d: b", x.device, " (from x)")
-    if type(stride) is not int:
-        raise ValueError(f"conv_transpose1d: stride: expected int, given {stride!r}")
-    if type(pad) is not int:
-        raise ValueError(f"conv_transpose1d: pad: expected int, given {pad!r}")
-    if type(out_pad) is not int:
-        raise ValueError(f"conv_transpose1d: out_pad: expected int, given {out_pad!r}")
-    if type(dil) is not int:
-        raise ValueError(f"conv_transpose1d: dil: expected int, given {dil!r}")
-    N, C, L = x.shape
-    _, F, R = w.shape
-    lib.check_size(w.shape[0], "conv_transpose1d: w: dim 0 (C)", C, " (from x)")
-    lib.check_size(b.shape[0], "conv_transpose1d: b: dim 0 (F)", F, " (from w)")
     P = L * stride + R * dil + out_pad - dil - 2 * pad - stride + 1
     if P < 0:
         raise ValueError(
@@ -430,7 +411,7 @@ def conv_transpose1d_torch(
 
 @runtime.op(
     "specs/conv_transpose1d.op",
-    lib=12,
+    lib=13,
     allocate=allocate_conv_transpose1d,
     reference=conv_transpose1d_reference,
     equals=conv_transpose1d_torch,
@@ -1201,47 +1182,20 @@ def launch_conv_transpose1d_backward(x, w, dy, dx, dw, db, stride, pad, out_pad,
 
 
 def allocate_conv_transpose1d_backward(
-    x: torch.Tensor,
-    w: torch.Tensor,
-    dy: torch.Tensor,
-    stride: int = 1,
-    pad: int = 0,
-    out_pad: int = 0,
-    dil: int = 1,
-    need_dx: bool = True,
-    need_dw: bool = True,
-    need_db: bool = True,
+    x, w, dy, stride=1, pad=0, out_pad=0, dil=1, need_dx=True, need_dw=True, need_db=True
 ) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:
     """Checks the operands of conv_transpose1d_backward and allocates its results. Raises ValueError if an operand does not fit."""
-    lib.check_dtype(
-        x,
-        "conv_transpose1d_backward: x",
-        torch.float64,
-        torch.float32,
-        torch.float16,
-        torch.bfloat16,
+    N, C, L, F, R, P = lib.check_operands(
+        "conv_transpose1d_backward",
+        "T: float64 | float32 | float16 | bfloat16",
+        ("x: T[N, C, L]", x),
+        ("w: T[C, F, R]", w),
+        ("dy: T[N, F, P]", dy),
+        ("stride: int", stride),
+        ("pad: int", pad),
+        ("out_pad: int", out_pad),
+        ("dil: int", dil),
     )
-    lib.check_rank(x, "conv_transpose1d_backward: x", 3, "[N, C, L]")
-    lib.check_dtype(w, "conv_transpose1d_backward: w", x.dtype, source=" (T, from x)")
-    lib.check_rank(w, "conv_transpose1d_backward: w", 3, "[C, F, R]")
-    lib.check_device(w, "conv_transpose1d_backward: w", x.device, " (from x)")
-    lib.check_dtype(dy, "conv_transpose1d_backward: dy", x.dtype, source=" (T, from x)")
-    lib.check_rank(dy, "conv_transpose1d_backward: dy", 3, "[N, F, P]")
-    lib.check_device(dy, "conv_transpose1d_backward: dy", x.device, " (from x)")
-    if type(stride) is not int:
-        raise ValueError(f"conv_transpose1d_backward: stride: expected int, given {stride!r}")
-    if type(pad) is not int:
-        raise ValueError(f"conv_transpose1d_backward: pad: expected int, given {pad!r}")
-    if type(out_pad) is not int:
-        raise ValueError(f"conv_transpose1d_backward: out_pad: expected int, given {out_pad!r}")
-    if type(dil) is not int:
-        raise ValueError(f"conv_transpose1d_backward: dil: expected int, given {dil!r}")
-    N, C, L = x.shape
-    _, F, R = w.shape
-    P = dy.shape[2]
-    lib.check_size(w.shape[0], "conv_transpose1d_backward: w: dim 0 (C)", C, " (from x)")
-    lib.check_size(dy.shape[0], "conv_transpose1d_backward: dy: dim 0 (N)", N, " (from x)")
-    lib.check_size(dy.shape[1], "conv_transpose1d_backward: dy: dim 1 (F)", F, " (from w)")
     if P != (L * stride + R * dil + out_pad - dil - 2 * pad - stride + 1):
         raise ValueError(
             f"conv_transpose1d_backward: requires P == L * stride + R * dil + out_pad + 1 - dil - 2 * pad - stride: {P} != {L * stride + R * dil + out_pad - dil - 2 * pad - stride + 1} (L = {L} from x, R = {R} from w, P = {P} from dy, stride = {stride}, pad = {pad}, out_pad = {out_pad}, dil = {dil})"
@@ -1333,7 +1287,7 @@ def conv_transpose1d_backward_reference(
 
 @runtime.op(
     "specs/conv_transpose1d.op",
-    lib=12,
+    lib=13,
     allocate=allocate_conv_transpose1d_backward,
     reference=conv_transpose1d_backward_reference,
     precision=("conv",),

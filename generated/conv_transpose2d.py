@@ -419,26 +419,17 @@ def launch_conv_transpose2d(x, w, y, stride, pad, out_pad) -> None:
         )  # fmt: skip
 
 
-def allocate_conv_transpose2d(
-    x: torch.Tensor, w: torch.Tensor, stride: int = 1, pad: int = 0, out_pad: int = 0
-) -> torch.Tensor:
+def allocate_conv_transpose2d(x, w, stride=1, pad=0, out_pad=0) -> torch.Tensor:
     """Checks the operands of conv_transpose2d and allocates its results. Raises ValueError if an operand does not fit."""
-    lib.check_dtype(
-        x, "conv_transpose2d: x", torch.float64, torch.float32, torch.float16, torch.bfloat16
+    N, C, H, W, F, R, S = lib.check_operands(
+        "conv_transpose2d",
+        "T: float64 | float32 | float16 | bfloat16",
+        ("x: T[N, C, H, W]", x),
+        ("w: T[C, F, R, S]", w),
+        ("stride: int", stride),
+        ("pad: int", pad),
+        ("out_pad: int", out_pad),
     )
-    lib.check_rank(x, "conv_transpose2d: x", 4, "[N, C, H, W]")
-    lib.check_dtype(w, "conv_transpose2d: w", x.dtype, source=" (T, from x)")
-    lib.check_rank(w, "conv_transpose2d: w", 4, "[C, F, R, S]")
-    lib.check_device(w, "conv_transpose2d: w", x.device, " (from x)")
-    if type(stride) is not int:
-        raise ValueError(f"conv_transpose2d: stride: expected int, given {stride!r}")
-    if type(pad) is not int:
-        raise ValueError(f"conv_transpose2d: pad: expected int, given {pad!r}")
-    if type(out_pad) is not int:
-        raise ValueError(f"conv_transpose2d: out_pad: expected int, given {out_pad!r}")
-    N, C, H, W = x.shape
-    _, F, R, S = w.shape
-    lib.check_size(w.shape[0], "conv_transpose2d: w: dim 0 (C)", C, " (from x)")
     P = H * stride + R + out_pad - 2 * pad - stride
     if P < 0:
         raise ValueError(
@@ -533,7 +524,7 @@ def conv_transpose2d_torch(
 
 @runtime.op(
     "specs/conv_transpose2d.op",
-    lib=12,
+    lib=13,
     allocate=allocate_conv_transpose2d,
     reference=conv_transpose2d_reference,
     equals=conv_transpose2d_torch,
@@ -1279,43 +1270,19 @@ def launch_conv_transpose2d_backward(x, w, dy, dx, dw, stride, pad, out_pad) -> 
 
 
 def allocate_conv_transpose2d_backward(
-    x: torch.Tensor,
-    w: torch.Tensor,
-    dy: torch.Tensor,
-    stride: int = 1,
-    pad: int = 0,
-    out_pad: int = 0,
-    need_dx: bool = True,
-    need_dw: bool = True,
+    x, w, dy, stride=1, pad=0, out_pad=0, need_dx=True, need_dw=True
 ) -> tuple[torch.Tensor | None, torch.Tensor | None]:
     """Checks the operands of conv_transpose2d_backward and allocates its results. Raises ValueError if an operand does not fit."""
-    lib.check_dtype(
-        x,
-        "conv_transpose2d_backward: x",
-        torch.float64,
-        torch.float32,
-        torch.float16,
-        torch.bfloat16,
+    N, C, H, W, F, R, S, P, Q = lib.check_operands(
+        "conv_transpose2d_backward",
+        "T: float64 | float32 | float16 | bfloat16",
+        ("x: T[N, C, H, W]", x),
+        ("w: T[C, F, R, S]", w),
+        ("dy: T[N, F, P, Q]", dy),
+        ("stride: int", stride),
+        ("pad: int", pad),
+        ("out_pad: int", out_pad),
     )
-    lib.check_rank(x, "conv_transpose2d_backward: x", 4, "[N, C, H, W]")
-    lib.check_dtype(w, "conv_transpose2d_backward: w", x.dtype, source=" (T, from x)")
-    lib.check_rank(w, "conv_transpose2d_backward: w", 4, "[C, F, R, S]")
-    lib.check_device(w, "conv_transpose2d_backward: w", x.device, " (from x)")
-    lib.check_dtype(dy, "conv_transpose2d_backward: dy", x.dtype, source=" (T, from x)")
-    lib.check_rank(dy, "conv_transpose2d_backward: dy", 4, "[N, F, P, Q]")
-    lib.check_device(dy, "conv_transpose2d_backward: dy", x.device, " (from x)")
-    if type(stride) is not int:
-        raise ValueError(f"conv_transpose2d_backward: stride: expected int, given {stride!r}")
-    if type(pad) is not int:
-        raise ValueError(f"conv_transpose2d_backward: pad: expected int, given {pad!r}")
-    if type(out_pad) is not int:
-        raise ValueError(f"conv_transpose2d_backward: out_pad: expected int, given {out_pad!r}")
-    N, C, H, W = x.shape
-    _, F, R, S = w.shape
-    _, _, P, Q = dy.shape
-    lib.check_size(w.shape[0], "conv_transpose2d_backward: w: dim 0 (C)", C, " (from x)")
-    lib.check_size(dy.shape[0], "conv_transpose2d_backward: dy: dim 0 (N)", N, " (from x)")
-    lib.check_size(dy.shape[1], "conv_transpose2d_backward: dy: dim 1 (F)", F, " (from w)")
     if P != (H * stride + R + out_pad - 2 * pad - stride):
         raise ValueError(
             f"conv_transpose2d_backward: requires P == H * stride + R + out_pad - 2 * pad - stride: {P} != {H * stride + R + out_pad - 2 * pad - stride} (H = {H} from x, R = {R} from w, P = {P} from dy, stride = {stride}, pad = {pad}, out_pad = {out_pad})"
@@ -1429,7 +1396,7 @@ def conv_transpose2d_backward_reference(
 
 @runtime.op(
     "specs/conv_transpose2d.op",
-    lib=12,
+    lib=13,
     allocate=allocate_conv_transpose2d_backward,
     reference=conv_transpose2d_backward_reference,
     precision=("conv",),

@@ -520,35 +520,18 @@ def launch_conv_transpose3d(x, w, b, y, stride, pad, out_pad) -> None:
         )  # fmt: skip
 
 
-def allocate_conv_transpose3d(
-    x: torch.Tensor,
-    w: torch.Tensor,
-    b: torch.Tensor,
-    stride: int = 1,
-    pad: int = 0,
-    out_pad: int = 0,
-) -> torch.Tensor:
+def allocate_conv_transpose3d(x, w, b, stride=1, pad=0, out_pad=0) -> torch.Tensor:
     """Checks the operands of conv_transpose3d and allocates its results. Raises ValueError if an operand does not fit."""
-    lib.check_dtype(
-        x, "conv_transpose3d: x", torch.float64, torch.float32, torch.float16, torch.bfloat16
+    N, C, D, H, W, F, K, R, S = lib.check_operands(
+        "conv_transpose3d",
+        "T: float64 | float32 | float16 | bfloat16",
+        ("x: T[N, C, D, H, W]", x),
+        ("w: T[C, F, K, R, S]", w),
+        ("b: T[F]", b),
+        ("stride: int", stride),
+        ("pad: int", pad),
+        ("out_pad: int", out_pad),
     )
-    lib.check_rank(x, "conv_transpose3d: x", 5, "[N, C, D, H, W]")
-    lib.check_dtype(w, "conv_transpose3d: w", x.dtype, source=" (T, from x)")
-    lib.check_rank(w, "conv_transpose3d: w", 5, "[C, F, K, R, S]")
-    lib.check_device(w, "conv_transpose3d: w", x.device, " (from x)")
-    lib.check_dtype(b, "conv_transpose3d: b", x.dtype, source=" (T, from x)")
-    lib.check_rank(b, "conv_transpose3d: b", 1, "[F]")
-    lib.check_device(b, "conv_transpose3d: b", x.device, " (from x)")
-    if type(stride) is not int:
-        raise ValueError(f"conv_transpose3d: stride: expected int, given {stride!r}")
-    if type(pad) is not int:
-        raise ValueError(f"conv_transpose3d: pad: expected int, given {pad!r}")
-    if type(out_pad) is not int:
-        raise ValueError(f"conv_transpose3d: out_pad: expected int, given {out_pad!r}")
-    N, C, D, H, W = x.shape
-    _, F, K, R, S = w.shape
-    lib.check_size(w.shape[0], "conv_transpose3d: w: dim 0 (C)", C, " (from x)")
-    lib.check_size(b.shape[0], "conv_transpose3d: b: dim 0 (F)", F, " (from w)")
     O = D * stride + K + out_pad - 2 * pad - stride
     if O < 0:
         raise ValueError(
@@ -668,7 +651,7 @@ def conv_transpose3d_torch(
 
 @runtime.op(
     "specs/conv_transpose3d.op",
-    lib=12,
+    lib=13,
     allocate=allocate_conv_transpose3d,
     reference=conv_transpose3d_reference,
     equals=conv_transpose3d_torch,
@@ -1657,44 +1640,19 @@ def launch_conv_transpose3d_backward(x, w, dy, dx, dw, db, stride, pad, out_pad)
 
 
 def allocate_conv_transpose3d_backward(
-    x: torch.Tensor,
-    w: torch.Tensor,
-    dy: torch.Tensor,
-    stride: int = 1,
-    pad: int = 0,
-    out_pad: int = 0,
-    need_dx: bool = True,
-    need_dw: bool = True,
-    need_db: bool = True,
+    x, w, dy, stride=1, pad=0, out_pad=0, need_dx=True, need_dw=True, need_db=True
 ) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:
     """Checks the operands of conv_transpose3d_backward and allocates its results. Raises ValueError if an operand does not fit."""
-    lib.check_dtype(
-        x,
-        "conv_transpose3d_backward: x",
-        torch.float64,
-        torch.float32,
-        torch.float16,
-        torch.bfloat16,
+    N, C, D, H, W, F, K, R, S, O, P, Q = lib.check_operands(
+        "conv_transpose3d_backward",
+        "T: float64 | float32 | float16 | bfloat16",
+        ("x: T[N, C, D, H, W]", x),
+        ("w: T[C, F, K, R, S]", w),
+        ("dy: T[N, F, O, P, Q]", dy),
+        ("stride: int", stride),
+        ("pad: int", pad),
+        ("out_pad: int", out_pad),
     )
-    lib.check_rank(x, "conv_transpose3d_backward: x", 5, "[N, C, D, H, W]")
-    lib.check_dtype(w, "conv_transpose3d_backward: w", x.dtype, source=" (T, from x)")
-    lib.check_rank(w, "conv_transpose3d_backward: w", 5, "[C, F, K, R, S]")
-    lib.check_device(w, "conv_transpose3d_backward: w", x.device, " (from x)")
-    lib.check_dtype(dy, "conv_transpose3d_backward: dy", x.dtype, source=" (T, from x)")
-    lib.check_rank(dy, "conv_transpose3d_backward: dy", 5, "[N, F, O, P, Q]")
-    lib.check_device(dy, "conv_transpose3d_backward: dy", x.device, " (from x)")
-    if type(stride) is not int:
-        raise ValueError(f"conv_transpose3d_backward: stride: expected int, given {stride!r}")
-    if type(pad) is not int:
-        raise ValueError(f"conv_transpose3d_backward: pad: expected int, given {pad!r}")
-    if type(out_pad) is not int:
-        raise ValueError(f"conv_transpose3d_backward: out_pad: expected int, given {out_pad!r}")
-    N, C, D, H, W = x.shape
-    _, F, K, R, S = w.shape
-    _, _, O, P, Q = dy.shape
-    lib.check_size(w.shape[0], "conv_transpose3d_backward: w: dim 0 (C)", C, " (from x)")
-    lib.check_size(dy.shape[0], "conv_transpose3d_backward: dy: dim 0 (N)", N, " (from x)")
-    lib.check_size(dy.shape[1], "conv_transpose3d_backward: dy: dim 1 (F)", F, " (from w)")
     if O != (D * stride + K + out_pad - 2 * pad - stride):
         raise ValueError(
             f"conv_transpose3d_backward: requires O == D * stride + K + out_pad - 2 * pad - stride: {O} != {D * stride + K + out_pad - 2 * pad - stride} (D = {D} from x, K = {K} from w, O = {O} from dy, stride = {stride}, pad = {pad}, out_pad = {out_pad})"
@@ -1825,7 +1783,7 @@ def conv_transpose3d_backward_reference(
 
 @runtime.op(
     "specs/conv_transpose3d.op",
-    lib=12,
+    lib=13,
     allocate=allocate_conv_transpose3d_backward,
     reference=conv_transpose3d_backward_reference,
     precision=("conv",),

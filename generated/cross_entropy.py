@@ -190,21 +190,15 @@ def launch_cross_entropy(x, target, loss, ignore) -> None:
         )  # fmt: skip
 
 
-def allocate_cross_entropy(
-    x: torch.Tensor, target: torch.Tensor, ignore: int = -100
-) -> torch.Tensor:
+def allocate_cross_entropy(x, target, ignore=-100) -> torch.Tensor:
     """Checks the operands of cross_entropy and allocates its results. Raises ValueError if an operand does not fit."""
-    lib.check_dtype(
-        x, "cross_entropy: x", torch.float64, torch.float32, torch.float16, torch.bfloat16
+    N, V = lib.check_operands(
+        "cross_entropy",
+        "T: float64 | float32 | float16 | bfloat16",
+        ("x: T[N, V]", x),
+        ("target: int64[N]", target),
+        ("ignore: int", ignore),
     )
-    lib.check_rank(x, "cross_entropy: x", 2, "[N, V]")
-    lib.check_dtype(target, "cross_entropy: target", torch.int64)
-    lib.check_rank(target, "cross_entropy: target", 1, "[N]")
-    lib.check_device(target, "cross_entropy: target", x.device, " (from x)")
-    if type(ignore) is not int:
-        raise ValueError(f"cross_entropy: ignore: expected int, given {ignore!r}")
-    N, V = x.shape
-    lib.check_size(target.shape[0], "cross_entropy: target: dim 0 (N)", N, " (from x)")
     if V <= 0:
         raise ValueError(
             f"cross_entropy: requires V > 0 (max over `v`): {V} <= {0} (V = {V} from x)"
@@ -260,7 +254,7 @@ def cross_entropy_torch(x: torch.Tensor, target: torch.Tensor, ignore: int = -10
 
 @runtime.op(
     "specs/cross_entropy.op",
-    lib=12,
+    lib=13,
     allocate=allocate_cross_entropy,
     reference=cross_entropy_reference,
     equals=cross_entropy_torch,
@@ -569,25 +563,16 @@ def launch_cross_entropy_backward(x, target, dloss, dx, ignore) -> None:
         cross_entropy_backward_loop[grid](*arguments, **constants, **config)
 
 
-def allocate_cross_entropy_backward(
-    x: torch.Tensor, target: torch.Tensor, dloss: torch.Tensor, ignore: int = -100
-) -> torch.Tensor:
+def allocate_cross_entropy_backward(x, target, dloss, ignore=-100) -> torch.Tensor:
     """Checks the operands of cross_entropy_backward and allocates its results. Raises ValueError if an operand does not fit."""
-    lib.check_dtype(
-        x, "cross_entropy_backward: x", torch.float64, torch.float32, torch.float16, torch.bfloat16
+    N, V = lib.check_operands(
+        "cross_entropy_backward",
+        "T: float64 | float32 | float16 | bfloat16",
+        ("x: T[N, V]", x),
+        ("target: int64[N]", target),
+        ("dloss: T[N]", dloss),
+        ("ignore: int", ignore),
     )
-    lib.check_rank(x, "cross_entropy_backward: x", 2, "[N, V]")
-    lib.check_dtype(target, "cross_entropy_backward: target", torch.int64)
-    lib.check_rank(target, "cross_entropy_backward: target", 1, "[N]")
-    lib.check_device(target, "cross_entropy_backward: target", x.device, " (from x)")
-    lib.check_dtype(dloss, "cross_entropy_backward: dloss", x.dtype, source=" (T, from x)")
-    lib.check_rank(dloss, "cross_entropy_backward: dloss", 1, "[N]")
-    lib.check_device(dloss, "cross_entropy_backward: dloss", x.device, " (from x)")
-    if type(ignore) is not int:
-        raise ValueError(f"cross_entropy_backward: ignore: expected int, given {ignore!r}")
-    N, V = x.shape
-    lib.check_size(target.shape[0], "cross_entropy_backward: target: dim 0 (N)", N, " (from x)")
-    lib.check_size(dloss.shape[0], "cross_entropy_backward: dloss: dim 0 (N)", N, " (from x)")
     if V <= 0:
         raise ValueError(
             f"cross_entropy_backward: requires V > 0 (max over `v`): {V} <= {0} (V = {V} from x)"
@@ -633,7 +618,7 @@ def cross_entropy_backward_reference(
 
 @runtime.op(
     "specs/cross_entropy.op",
-    lib=12,
+    lib=13,
     allocate=allocate_cross_entropy_backward,
     reference=cross_entropy_backward_reference,
     linear=(("dloss",),),

@@ -160,11 +160,13 @@ def launch_cumprod(x, y) -> None:
         )  # fmt: skip
 
 
-def allocate_cumprod(x: torch.Tensor) -> torch.Tensor:
+def allocate_cumprod(x) -> torch.Tensor:
     """Checks the operands of cumprod and allocates its results. Raises ValueError if an operand does not fit."""
-    lib.check_dtype(x, "cumprod: x", torch.float64, torch.float32, torch.float16, torch.bfloat16)
-    lib.check_rank(x, "cumprod: x", 1, "[..., D]")
-    D = x.shape[-1]
+    (D,) = lib.check_operands(
+        "cumprod",
+        "T: float64 | float32 | float16 | bfloat16",
+        ("x: T[..., D]", x),
+    )
     y = torch.empty((*x.shape[:-1], D), dtype=x.dtype, device=x.device)
     return y
 
@@ -196,7 +198,7 @@ def cumprod_torch(x: torch.Tensor) -> torch.Tensor:
 
 @runtime.op(
     "specs/cumprod.op",
-    lib=12,
+    lib=13,
     allocate=allocate_cumprod,
     reference=cumprod_reference,
     equals=cumprod_torch,
@@ -507,17 +509,14 @@ def launch_cumprod_backward(x, dy, dx) -> None:
     launch_cumprod_backward_dx(x, dy, dx_prod, dx)
 
 
-def allocate_cumprod_backward(x: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
+def allocate_cumprod_backward(x, dy) -> torch.Tensor:
     """Checks the operands of cumprod_backward and allocates its results. Raises ValueError if an operand does not fit."""
-    lib.check_dtype(
-        x, "cumprod_backward: x", torch.float64, torch.float32, torch.float16, torch.bfloat16
+    (D,) = lib.check_operands(
+        "cumprod_backward",
+        "T: float64 | float32 | float16 | bfloat16",
+        ("x: T[..., D]", x),
+        ("dy: T[..., D]", dy),
     )
-    lib.check_rank(x, "cumprod_backward: x", 1, "[..., D]")
-    lib.check_dtype(dy, "cumprod_backward: dy", x.dtype, source=" (T, from x)")
-    lib.check_rank(dy, "cumprod_backward: dy", 1, "[..., D]")
-    lib.check_device(dy, "cumprod_backward: dy", x.device, " (from x)")
-    D = x.shape[-1]
-    lib.check_size(dy.shape[-1], "cumprod_backward: dy: dim -1 (D)", D, " (from x)")
     if dy.shape[:-1] != x.shape[:-1]:
         raise ValueError(
             f"cumprod_backward: dy: batch shape {tuple(dy.shape[:-1])} does not broadcast with {tuple(x.shape[:-1])} (from x)"
@@ -573,7 +572,7 @@ def cumprod_backward_reference(x: torch.Tensor, dy: torch.Tensor) -> torch.Tenso
 
 @runtime.op(
     "specs/cumprod.op",
-    lib=12,
+    lib=13,
     allocate=allocate_cumprod_backward,
     reference=cumprod_backward_reference,
     batch=runtime.Batch({"x": (0, 1), "dy": (0, 1)}, (0,)),

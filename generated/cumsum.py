@@ -156,11 +156,13 @@ def launch_cumsum(x, y) -> None:
         )  # fmt: skip
 
 
-def allocate_cumsum(x: torch.Tensor) -> torch.Tensor:
+def allocate_cumsum(x) -> torch.Tensor:
     """Checks the operands of cumsum and allocates its results. Raises ValueError if an operand does not fit."""
-    lib.check_dtype(x, "cumsum: x", torch.float64, torch.float32, torch.float16, torch.bfloat16)
-    lib.check_rank(x, "cumsum: x", 1, "[..., D]")
-    D = x.shape[-1]
+    (D,) = lib.check_operands(
+        "cumsum",
+        "T: float64 | float32 | float16 | bfloat16",
+        ("x: T[..., D]", x),
+    )
     y = torch.empty((*x.shape[:-1], D), dtype=x.dtype, device=x.device)
     return y
 
@@ -192,7 +194,7 @@ def cumsum_torch(x: torch.Tensor) -> torch.Tensor:
 
 @runtime.op(
     "specs/cumsum.op",
-    lib=12,
+    lib=13,
     allocate=allocate_cumsum,
     reference=cumsum_reference,
     equals=cumsum_torch,
@@ -364,13 +366,13 @@ def launch_cumsum_backward(dy, dx) -> None:
         )  # fmt: skip
 
 
-def allocate_cumsum_backward(dy: torch.Tensor) -> torch.Tensor:
+def allocate_cumsum_backward(dy) -> torch.Tensor:
     """Checks the operands of cumsum_backward and allocates its results. Raises ValueError if an operand does not fit."""
-    lib.check_dtype(
-        dy, "cumsum_backward: dy", torch.float64, torch.float32, torch.float16, torch.bfloat16
+    (D,) = lib.check_operands(
+        "cumsum_backward",
+        "T: float64 | float32 | float16 | bfloat16",
+        ("dy: T[..., D]", dy),
     )
-    lib.check_rank(dy, "cumsum_backward: dy", 1, "[..., D]")
-    D = dy.shape[-1]
     dx = torch.empty((*dy.shape[:-1], D), dtype=dy.dtype, device=dy.device)
     return dx
 
@@ -393,7 +395,7 @@ def cumsum_backward_reference(dy: torch.Tensor) -> torch.Tensor:
 
 @runtime.op(
     "specs/cumsum.op",
-    lib=12,
+    lib=13,
     allocate=allocate_cumsum_backward,
     reference=cumsum_backward_reference,
     batch=runtime.Batch({"dy": (0, 1)}, (0,)),

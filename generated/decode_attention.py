@@ -454,11 +454,7 @@ def launch_decode_attention_forward(q, k, v, len, o, m_kept, o_sum2_kept, scale)
 
 
 def allocate_decode_attention_forward(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    len: torch.Tensor,
-    scale: float | torch.Tensor,
+    q, k, v, len, scale
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Checks the operands of decode_attention_forward and allocates its results. Raises ValueError if an operand does not fit."""
     o = allocate_decode_attention(q, k, v, len, scale)
@@ -533,7 +529,7 @@ def decode_attention_forward_reference(
 
 @runtime.op(
     "specs/decode_attention.op",
-    lib=12,
+    lib=13,
     allocate=allocate_decode_attention_forward,
     reference=decode_attention_forward_reference,
     backward=runtime.Backward(
@@ -571,40 +567,17 @@ def launch_decode_attention(q, k, v, len, o, scale) -> None:
     launch_decode_attention_forward(q, k, v, len, o, m_kept, o_sum2_kept, scale)
 
 
-def allocate_decode_attention(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    len: torch.Tensor,
-    scale: float | torch.Tensor,
-) -> torch.Tensor:
+def allocate_decode_attention(q, k, v, len, scale) -> torch.Tensor:
     """Checks the operands of decode_attention and allocates its results. Raises ValueError if an operand does not fit."""
-    lib.check_dtype(q, "decode_attention: q", torch.float16, torch.bfloat16)
-    lib.check_rank(q, "decode_attention: q", 4, "[B, H, S, E]")
-    lib.check_dtype(k, "decode_attention: k", q.dtype, source=" (T, from q)")
-    lib.check_rank(k, "decode_attention: k", 4, "[B, G, L, E]")
-    lib.check_device(k, "decode_attention: k", q.device, " (from q)")
-    lib.check_dtype(v, "decode_attention: v", q.dtype, source=" (T, from q)")
-    lib.check_rank(v, "decode_attention: v", 4, "[B, G, L, E]")
-    lib.check_device(v, "decode_attention: v", q.device, " (from q)")
-    lib.check_dtype(len, "decode_attention: len", torch.int32)
-    lib.check_rank(len, "decode_attention: len", 1, "[B]")
-    lib.check_device(len, "decode_attention: len", q.device, " (from q)")
-    if isinstance(scale, torch.Tensor):
-        if scale.dim() != 0:
-            raise ValueError(
-                f"decode_attention: scale: expected number or a 0-dim tensor, given a {scale.dim()}-dim tensor"
-            )
-        lib.check_device(scale, "decode_attention: scale", q.device, " (from q)")
-    B, H, S, E = q.shape
-    _, G, L, _ = k.shape
-    lib.check_size(k.shape[0], "decode_attention: k: dim 0 (B)", B, " (from q)")
-    lib.check_size(k.shape[3], "decode_attention: k: dim 3 (E)", E, " (from q)")
-    lib.check_size(v.shape[0], "decode_attention: v: dim 0 (B)", B, " (from q)")
-    lib.check_size(v.shape[1], "decode_attention: v: dim 1 (G)", G, " (from k)")
-    lib.check_size(v.shape[2], "decode_attention: v: dim 2 (L)", L, " (from k)")
-    lib.check_size(v.shape[3], "decode_attention: v: dim 3 (E)", E, " (from q)")
-    lib.check_size(len.shape[0], "decode_attention: len: dim 0 (B)", B, " (from q)")
+    B, H, S, E, G, L = lib.check_operands(
+        "decode_attention",
+        "T: float16 | bfloat16",
+        ("q: T[B, H, S, E]", q),
+        ("k: T[B, G, L, E]", k),
+        ("v: T[B, G, L, E]", v),
+        ("len: int32[B]", len),
+        ("scale: number | tensor", scale),
+    )
     if G == 0:
         raise ValueError(
             f"decode_attention: division by zero in H // G (H = {H} from q, G = {G} from k)"
@@ -678,7 +651,7 @@ def decode_attention_reference(
 
 @runtime.op(
     "specs/decode_attention.op",
-    lib=12,
+    lib=13,
     allocate=allocate_decode_attention,
     reference=decode_attention_reference,
     linear=(("v",),),
@@ -2273,79 +2246,34 @@ def launch_decode_attention_backward(
 
 
 def allocate_decode_attention_backward(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    len: torch.Tensor,
-    scale: float | torch.Tensor,
-    o: torch.Tensor,
-    m_kept: torch.Tensor,
-    o_sum2_kept: torch.Tensor,
-    do: torch.Tensor,
-    need_dq: bool = True,
-    need_dk: bool = True,
-    need_dv: bool = True,
-    need_dscale: bool = True,
+    q,
+    k,
+    v,
+    len,
+    scale,
+    o,
+    m_kept,
+    o_sum2_kept,
+    do,
+    need_dq=True,
+    need_dk=True,
+    need_dv=True,
+    need_dscale=True,
 ) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:
     """Checks the operands of decode_attention_backward and allocates its results. Raises ValueError if an operand does not fit."""
-    lib.check_dtype(q, "decode_attention_backward: q", torch.float16, torch.bfloat16)
-    lib.check_rank(q, "decode_attention_backward: q", 4, "[B, H, S, E]")
-    lib.check_dtype(k, "decode_attention_backward: k", q.dtype, source=" (T, from q)")
-    lib.check_rank(k, "decode_attention_backward: k", 4, "[B, G, L, E]")
-    lib.check_device(k, "decode_attention_backward: k", q.device, " (from q)")
-    lib.check_dtype(v, "decode_attention_backward: v", q.dtype, source=" (T, from q)")
-    lib.check_rank(v, "decode_attention_backward: v", 4, "[B, G, L, E]")
-    lib.check_device(v, "decode_attention_backward: v", q.device, " (from q)")
-    lib.check_dtype(len, "decode_attention_backward: len", torch.int32)
-    lib.check_rank(len, "decode_attention_backward: len", 1, "[B]")
-    lib.check_device(len, "decode_attention_backward: len", q.device, " (from q)")
-    lib.check_dtype(o, "decode_attention_backward: o", q.dtype, source=" (T, from q)")
-    lib.check_rank(o, "decode_attention_backward: o", 4, "[B, H, S, E]")
-    lib.check_device(o, "decode_attention_backward: o", q.device, " (from q)")
-    lib.check_dtype(m_kept, "decode_attention_backward: m_kept", torch.float32)
-    lib.check_rank(m_kept, "decode_attention_backward: m_kept", 3, "[B, H, S]")
-    lib.check_device(m_kept, "decode_attention_backward: m_kept", q.device, " (from q)")
-    lib.check_dtype(o_sum2_kept, "decode_attention_backward: o_sum2_kept", torch.float32)
-    lib.check_rank(o_sum2_kept, "decode_attention_backward: o_sum2_kept", 3, "[B, H, S]")
-    lib.check_device(o_sum2_kept, "decode_attention_backward: o_sum2_kept", q.device, " (from q)")
-    lib.check_dtype(do, "decode_attention_backward: do", q.dtype, source=" (T, from q)")
-    lib.check_rank(do, "decode_attention_backward: do", 4, "[B, H, S, E]")
-    lib.check_device(do, "decode_attention_backward: do", q.device, " (from q)")
-    if isinstance(scale, torch.Tensor):
-        if scale.dim() != 0:
-            raise ValueError(
-                f"decode_attention_backward: scale: expected number or a 0-dim tensor, given a {scale.dim()}-dim tensor"
-            )
-        lib.check_device(scale, "decode_attention_backward: scale", q.device, " (from q)")
-    B, H, S, E = q.shape
-    _, G, L, _ = k.shape
-    lib.check_size(k.shape[0], "decode_attention_backward: k: dim 0 (B)", B, " (from q)")
-    lib.check_size(k.shape[3], "decode_attention_backward: k: dim 3 (E)", E, " (from q)")
-    lib.check_size(v.shape[0], "decode_attention_backward: v: dim 0 (B)", B, " (from q)")
-    lib.check_size(v.shape[1], "decode_attention_backward: v: dim 1 (G)", G, " (from k)")
-    lib.check_size(v.shape[2], "decode_attention_backward: v: dim 2 (L)", L, " (from k)")
-    lib.check_size(v.shape[3], "decode_attention_backward: v: dim 3 (E)", E, " (from q)")
-    lib.check_size(len.shape[0], "decode_attention_backward: len: dim 0 (B)", B, " (from q)")
-    lib.check_size(o.shape[0], "decode_attention_backward: o: dim 0 (B)", B, " (from q)")
-    lib.check_size(o.shape[1], "decode_attention_backward: o: dim 1 (H)", H, " (from q)")
-    lib.check_size(o.shape[2], "decode_attention_backward: o: dim 2 (S)", S, " (from q)")
-    lib.check_size(o.shape[3], "decode_attention_backward: o: dim 3 (E)", E, " (from q)")
-    lib.check_size(m_kept.shape[0], "decode_attention_backward: m_kept: dim 0 (B)", B, " (from q)")
-    lib.check_size(m_kept.shape[1], "decode_attention_backward: m_kept: dim 1 (H)", H, " (from q)")
-    lib.check_size(m_kept.shape[2], "decode_attention_backward: m_kept: dim 2 (S)", S, " (from q)")
-    lib.check_size(
-        o_sum2_kept.shape[0], "decode_attention_backward: o_sum2_kept: dim 0 (B)", B, " (from q)"
+    B, H, S, E, G, L = lib.check_operands(
+        "decode_attention_backward",
+        "T: float16 | bfloat16",
+        ("q: T[B, H, S, E]", q),
+        ("k: T[B, G, L, E]", k),
+        ("v: T[B, G, L, E]", v),
+        ("len: int32[B]", len),
+        ("o: T[B, H, S, E]", o),
+        ("m_kept: float32[B, H, S]", m_kept),
+        ("o_sum2_kept: float32[B, H, S]", o_sum2_kept),
+        ("do: T[B, H, S, E]", do),
+        ("scale: number | tensor", scale),
     )
-    lib.check_size(
-        o_sum2_kept.shape[1], "decode_attention_backward: o_sum2_kept: dim 1 (H)", H, " (from q)"
-    )
-    lib.check_size(
-        o_sum2_kept.shape[2], "decode_attention_backward: o_sum2_kept: dim 2 (S)", S, " (from q)"
-    )
-    lib.check_size(do.shape[0], "decode_attention_backward: do: dim 0 (B)", B, " (from q)")
-    lib.check_size(do.shape[1], "decode_attention_backward: do: dim 1 (H)", H, " (from q)")
-    lib.check_size(do.shape[2], "decode_attention_backward: do: dim 2 (S)", S, " (from q)")
-    lib.check_size(do.shape[3], "decode_attention_backward: do: dim 3 (E)", E, " (from q)")
     if G == 0:
         raise ValueError(
             f"decode_attention_backward: division by zero in H // G (H = {H} from q, G = {G} from k)"
@@ -2470,7 +2398,7 @@ def decode_attention_backward_reference(
 
 @runtime.op(
     "specs/decode_attention.op",
-    lib=12,
+    lib=13,
     allocate=allocate_decode_attention_backward,
     reference=decode_attention_backward_reference,
     linear=(("do",),),

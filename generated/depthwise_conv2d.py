@@ -329,28 +329,17 @@ def launch_depthwise_conv2d(x, w, b, y, stride, pad) -> None:
         )  # fmt: skip
 
 
-def allocate_depthwise_conv2d(
-    x: torch.Tensor, w: torch.Tensor, b: torch.Tensor, stride: int = 1, pad: int = 0
-) -> torch.Tensor:
+def allocate_depthwise_conv2d(x, w, b, stride=1, pad=0) -> torch.Tensor:
     """Checks the operands of depthwise_conv2d and allocates its results. Raises ValueError if an operand does not fit."""
-    lib.check_dtype(
-        x, "depthwise_conv2d: x", torch.float64, torch.float32, torch.float16, torch.bfloat16
+    N, C, H, W, R, S = lib.check_operands(
+        "depthwise_conv2d",
+        "T: float64 | float32 | float16 | bfloat16",
+        ("x: T[N, C, H, W]", x),
+        ("w: T[C, R, S]", w),
+        ("b: T[C]", b),
+        ("stride: int", stride),
+        ("pad: int", pad),
     )
-    lib.check_rank(x, "depthwise_conv2d: x", 4, "[N, C, H, W]")
-    lib.check_dtype(w, "depthwise_conv2d: w", x.dtype, source=" (T, from x)")
-    lib.check_rank(w, "depthwise_conv2d: w", 3, "[C, R, S]")
-    lib.check_device(w, "depthwise_conv2d: w", x.device, " (from x)")
-    lib.check_dtype(b, "depthwise_conv2d: b", x.dtype, source=" (T, from x)")
-    lib.check_rank(b, "depthwise_conv2d: b", 1, "[C]")
-    lib.check_device(b, "depthwise_conv2d: b", x.device, " (from x)")
-    if type(stride) is not int:
-        raise ValueError(f"depthwise_conv2d: stride: expected int, given {stride!r}")
-    if type(pad) is not int:
-        raise ValueError(f"depthwise_conv2d: pad: expected int, given {pad!r}")
-    N, C, H, W = x.shape
-    _, R, S = w.shape
-    lib.check_size(w.shape[0], "depthwise_conv2d: w: dim 0 (C)", C, " (from x)")
-    lib.check_size(b.shape[0], "depthwise_conv2d: b: dim 0 (C)", C, " (from x)")
     if stride < 1:
         raise ValueError(f"depthwise_conv2d: requires stride >= 1: {stride} < {1}")
     P = (H + 2 * pad - R) // stride + 1
@@ -442,7 +431,7 @@ def depthwise_conv2d_torch(
 
 @runtime.op(
     "specs/depthwise_conv2d.op",
-    lib=12,
+    lib=13,
     allocate=allocate_depthwise_conv2d,
     reference=depthwise_conv2d_reference,
     equals=depthwise_conv2d_torch,
@@ -1126,41 +1115,18 @@ def launch_depthwise_conv2d_backward(x, w, dy, dx, dw, db, stride, pad) -> None:
 
 
 def allocate_depthwise_conv2d_backward(
-    x: torch.Tensor,
-    w: torch.Tensor,
-    dy: torch.Tensor,
-    stride: int = 1,
-    pad: int = 0,
-    need_dx: bool = True,
-    need_dw: bool = True,
-    need_db: bool = True,
+    x, w, dy, stride=1, pad=0, need_dx=True, need_dw=True, need_db=True
 ) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:
     """Checks the operands of depthwise_conv2d_backward and allocates its results. Raises ValueError if an operand does not fit."""
-    lib.check_dtype(
-        x,
-        "depthwise_conv2d_backward: x",
-        torch.float64,
-        torch.float32,
-        torch.float16,
-        torch.bfloat16,
+    N, C, H, W, R, S, P, Q = lib.check_operands(
+        "depthwise_conv2d_backward",
+        "T: float64 | float32 | float16 | bfloat16",
+        ("x: T[N, C, H, W]", x),
+        ("w: T[C, R, S]", w),
+        ("dy: T[N, C, P, Q]", dy),
+        ("stride: int", stride),
+        ("pad: int", pad),
     )
-    lib.check_rank(x, "depthwise_conv2d_backward: x", 4, "[N, C, H, W]")
-    lib.check_dtype(w, "depthwise_conv2d_backward: w", x.dtype, source=" (T, from x)")
-    lib.check_rank(w, "depthwise_conv2d_backward: w", 3, "[C, R, S]")
-    lib.check_device(w, "depthwise_conv2d_backward: w", x.device, " (from x)")
-    lib.check_dtype(dy, "depthwise_conv2d_backward: dy", x.dtype, source=" (T, from x)")
-    lib.check_rank(dy, "depthwise_conv2d_backward: dy", 4, "[N, C, P, Q]")
-    lib.check_device(dy, "depthwise_conv2d_backward: dy", x.device, " (from x)")
-    if type(stride) is not int:
-        raise ValueError(f"depthwise_conv2d_backward: stride: expected int, given {stride!r}")
-    if type(pad) is not int:
-        raise ValueError(f"depthwise_conv2d_backward: pad: expected int, given {pad!r}")
-    N, C, H, W = x.shape
-    _, R, S = w.shape
-    _, _, P, Q = dy.shape
-    lib.check_size(w.shape[0], "depthwise_conv2d_backward: w: dim 0 (C)", C, " (from x)")
-    lib.check_size(dy.shape[0], "depthwise_conv2d_backward: dy: dim 0 (N)", N, " (from x)")
-    lib.check_size(dy.shape[1], "depthwise_conv2d_backward: dy: dim 1 (C)", C, " (from x)")
     if stride < 1:
         raise ValueError(f"depthwise_conv2d_backward: requires stride >= 1: {stride} < {1}")
     if P != ((H + 2 * pad - R) // stride + 1):
@@ -1266,7 +1232,7 @@ def depthwise_conv2d_backward_reference(
 
 @runtime.op(
     "specs/depthwise_conv2d.op",
-    lib=12,
+    lib=13,
     allocate=allocate_depthwise_conv2d_backward,
     reference=depthwise_conv2d_backward_reference,
     linear=(("dy",),),

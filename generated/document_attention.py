@@ -593,11 +593,7 @@ def launch_document_attention_forward(q, k, v, begin_, o, m_kept, o_sum2_kept, s
 
 
 def allocate_document_attention_forward(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    begin: torch.Tensor,
-    scale: float | torch.Tensor,
+    q, k, v, begin, scale
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Checks the operands of document_attention_forward and allocates its results. Raises ValueError if an operand does not fit."""
     o = allocate_document_attention(q, k, v, begin, scale)
@@ -669,7 +665,7 @@ def document_attention_forward_reference(
 
 @runtime.op(
     "specs/document_attention.op",
-    lib=12,
+    lib=13,
     allocate=allocate_document_attention_forward,
     reference=document_attention_forward_reference,
     backward=runtime.Backward(
@@ -707,42 +703,17 @@ def launch_document_attention(q, k, v, begin_, o, scale) -> None:
     launch_document_attention_forward(q, k, v, begin_, o, m_kept, o_sum2_kept, scale)
 
 
-def allocate_document_attention(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    begin: torch.Tensor,
-    scale: float | torch.Tensor,
-) -> torch.Tensor:
+def allocate_document_attention(q, k, v, begin, scale) -> torch.Tensor:
     """Checks the operands of document_attention and allocates its results. Raises ValueError if an operand does not fit."""
-    lib.check_dtype(q, "document_attention: q", torch.float16, torch.bfloat16)
-    lib.check_rank(q, "document_attention: q", 4, "[B, H, S, E]")
-    lib.check_dtype(k, "document_attention: k", q.dtype, source=" (T, from q)")
-    lib.check_rank(k, "document_attention: k", 4, "[B, H, S, E]")
-    lib.check_device(k, "document_attention: k", q.device, " (from q)")
-    lib.check_dtype(v, "document_attention: v", q.dtype, source=" (T, from q)")
-    lib.check_rank(v, "document_attention: v", 4, "[B, H, S, E]")
-    lib.check_device(v, "document_attention: v", q.device, " (from q)")
-    lib.check_dtype(begin, "document_attention: begin", torch.int32)
-    lib.check_rank(begin, "document_attention: begin", 2, "[B, S]")
-    lib.check_device(begin, "document_attention: begin", q.device, " (from q)")
-    if isinstance(scale, torch.Tensor):
-        if scale.dim() != 0:
-            raise ValueError(
-                f"document_attention: scale: expected number or a 0-dim tensor, given a {scale.dim()}-dim tensor"
-            )
-        lib.check_device(scale, "document_attention: scale", q.device, " (from q)")
-    B, H, S, E = q.shape
-    lib.check_size(k.shape[0], "document_attention: k: dim 0 (B)", B, " (from q)")
-    lib.check_size(k.shape[1], "document_attention: k: dim 1 (H)", H, " (from q)")
-    lib.check_size(k.shape[2], "document_attention: k: dim 2 (S)", S, " (from q)")
-    lib.check_size(k.shape[3], "document_attention: k: dim 3 (E)", E, " (from q)")
-    lib.check_size(v.shape[0], "document_attention: v: dim 0 (B)", B, " (from q)")
-    lib.check_size(v.shape[1], "document_attention: v: dim 1 (H)", H, " (from q)")
-    lib.check_size(v.shape[2], "document_attention: v: dim 2 (S)", S, " (from q)")
-    lib.check_size(v.shape[3], "document_attention: v: dim 3 (E)", E, " (from q)")
-    lib.check_size(begin.shape[0], "document_attention: begin: dim 0 (B)", B, " (from q)")
-    lib.check_size(begin.shape[1], "document_attention: begin: dim 1 (S)", S, " (from q)")
+    B, H, S, E = lib.check_operands(
+        "document_attention",
+        "T: float16 | bfloat16",
+        ("q: T[B, H, S, E]", q),
+        ("k: T[B, H, S, E]", k),
+        ("v: T[B, H, S, E]", v),
+        ("begin: int32[B, S]", begin),
+        ("scale: number | tensor", scale),
+    )
     o = torch.empty((B, H, S, E), dtype=q.dtype, device=q.device)
     return o
 
@@ -801,7 +772,7 @@ def document_attention_reference(
 
 @runtime.op(
     "specs/document_attention.op",
-    lib=12,
+    lib=13,
     allocate=allocate_document_attention,
     reference=document_attention_reference,
     linear=(("v",),),
@@ -2645,87 +2616,34 @@ def launch_document_attention_backward(
 
 
 def allocate_document_attention_backward(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    begin: torch.Tensor,
-    scale: float | torch.Tensor,
-    o: torch.Tensor,
-    m_kept: torch.Tensor,
-    o_sum2_kept: torch.Tensor,
-    do: torch.Tensor,
-    need_dq: bool = True,
-    need_dk: bool = True,
-    need_dv: bool = True,
-    need_dscale: bool = True,
+    q,
+    k,
+    v,
+    begin,
+    scale,
+    o,
+    m_kept,
+    o_sum2_kept,
+    do,
+    need_dq=True,
+    need_dk=True,
+    need_dv=True,
+    need_dscale=True,
 ) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:
     """Checks the operands of document_attention_backward and allocates its results. Raises ValueError if an operand does not fit."""
-    lib.check_dtype(q, "document_attention_backward: q", torch.float16, torch.bfloat16)
-    lib.check_rank(q, "document_attention_backward: q", 4, "[B, H, S, E]")
-    lib.check_dtype(k, "document_attention_backward: k", q.dtype, source=" (T, from q)")
-    lib.check_rank(k, "document_attention_backward: k", 4, "[B, H, S, E]")
-    lib.check_device(k, "document_attention_backward: k", q.device, " (from q)")
-    lib.check_dtype(v, "document_attention_backward: v", q.dtype, source=" (T, from q)")
-    lib.check_rank(v, "document_attention_backward: v", 4, "[B, H, S, E]")
-    lib.check_device(v, "document_attention_backward: v", q.device, " (from q)")
-    lib.check_dtype(begin, "document_attention_backward: begin", torch.int32)
-    lib.check_rank(begin, "document_attention_backward: begin", 2, "[B, S]")
-    lib.check_device(begin, "document_attention_backward: begin", q.device, " (from q)")
-    lib.check_dtype(o, "document_attention_backward: o", q.dtype, source=" (T, from q)")
-    lib.check_rank(o, "document_attention_backward: o", 4, "[B, H, S, E]")
-    lib.check_device(o, "document_attention_backward: o", q.device, " (from q)")
-    lib.check_dtype(m_kept, "document_attention_backward: m_kept", torch.float32)
-    lib.check_rank(m_kept, "document_attention_backward: m_kept", 3, "[B, H, S]")
-    lib.check_device(m_kept, "document_attention_backward: m_kept", q.device, " (from q)")
-    lib.check_dtype(o_sum2_kept, "document_attention_backward: o_sum2_kept", torch.float32)
-    lib.check_rank(o_sum2_kept, "document_attention_backward: o_sum2_kept", 3, "[B, H, S]")
-    lib.check_device(o_sum2_kept, "document_attention_backward: o_sum2_kept", q.device, " (from q)")
-    lib.check_dtype(do, "document_attention_backward: do", q.dtype, source=" (T, from q)")
-    lib.check_rank(do, "document_attention_backward: do", 4, "[B, H, S, E]")
-    lib.check_device(do, "document_attention_backward: do", q.device, " (from q)")
-    if isinstance(scale, torch.Tensor):
-        if scale.dim() != 0:
-            raise ValueError(
-                f"document_attention_backward: scale: expected number or a 0-dim tensor, given a {scale.dim()}-dim tensor"
-            )
-        lib.check_device(scale, "document_attention_backward: scale", q.device, " (from q)")
-    B, H, S, E = q.shape
-    lib.check_size(k.shape[0], "document_attention_backward: k: dim 0 (B)", B, " (from q)")
-    lib.check_size(k.shape[1], "document_attention_backward: k: dim 1 (H)", H, " (from q)")
-    lib.check_size(k.shape[2], "document_attention_backward: k: dim 2 (S)", S, " (from q)")
-    lib.check_size(k.shape[3], "document_attention_backward: k: dim 3 (E)", E, " (from q)")
-    lib.check_size(v.shape[0], "document_attention_backward: v: dim 0 (B)", B, " (from q)")
-    lib.check_size(v.shape[1], "document_attention_backward: v: dim 1 (H)", H, " (from q)")
-    lib.check_size(v.shape[2], "document_attention_backward: v: dim 2 (S)", S, " (from q)")
-    lib.check_size(v.shape[3], "document_attention_backward: v: dim 3 (E)", E, " (from q)")
-    lib.check_size(begin.shape[0], "document_attention_backward: begin: dim 0 (B)", B, " (from q)")
-    lib.check_size(begin.shape[1], "document_attention_backward: begin: dim 1 (S)", S, " (from q)")
-    lib.check_size(o.shape[0], "document_attention_backward: o: dim 0 (B)", B, " (from q)")
-    lib.check_size(o.shape[1], "document_attention_backward: o: dim 1 (H)", H, " (from q)")
-    lib.check_size(o.shape[2], "document_attention_backward: o: dim 2 (S)", S, " (from q)")
-    lib.check_size(o.shape[3], "document_attention_backward: o: dim 3 (E)", E, " (from q)")
-    lib.check_size(
-        m_kept.shape[0], "document_attention_backward: m_kept: dim 0 (B)", B, " (from q)"
+    B, H, S, E = lib.check_operands(
+        "document_attention_backward",
+        "T: float16 | bfloat16",
+        ("q: T[B, H, S, E]", q),
+        ("k: T[B, H, S, E]", k),
+        ("v: T[B, H, S, E]", v),
+        ("begin: int32[B, S]", begin),
+        ("o: T[B, H, S, E]", o),
+        ("m_kept: float32[B, H, S]", m_kept),
+        ("o_sum2_kept: float32[B, H, S]", o_sum2_kept),
+        ("do: T[B, H, S, E]", do),
+        ("scale: number | tensor", scale),
     )
-    lib.check_size(
-        m_kept.shape[1], "document_attention_backward: m_kept: dim 1 (H)", H, " (from q)"
-    )
-    lib.check_size(
-        m_kept.shape[2], "document_attention_backward: m_kept: dim 2 (S)", S, " (from q)"
-    )
-    lib.check_size(
-        o_sum2_kept.shape[0], "document_attention_backward: o_sum2_kept: dim 0 (B)", B, " (from q)"
-    )
-    lib.check_size(
-        o_sum2_kept.shape[1], "document_attention_backward: o_sum2_kept: dim 1 (H)", H, " (from q)"
-    )
-    lib.check_size(
-        o_sum2_kept.shape[2], "document_attention_backward: o_sum2_kept: dim 2 (S)", S, " (from q)"
-    )
-    lib.check_size(do.shape[0], "document_attention_backward: do: dim 0 (B)", B, " (from q)")
-    lib.check_size(do.shape[1], "document_attention_backward: do: dim 1 (H)", H, " (from q)")
-    lib.check_size(do.shape[2], "document_attention_backward: do: dim 2 (S)", S, " (from q)")
-    lib.check_size(do.shape[3], "document_attention_backward: do: dim 3 (E)", E, " (from q)")
     dq = torch.empty((B, H, S, E), dtype=q.dtype, device=q.device) if need_dq else None
     dk = torch.empty((B, H, S, E), dtype=q.dtype, device=q.device) if need_dk or need_dv else None
     dv = torch.empty((B, H, S, E), dtype=q.dtype, device=q.device) if need_dk or need_dv else None
@@ -2841,7 +2759,7 @@ def document_attention_backward_reference(
 
 @runtime.op(
     "specs/document_attention.op",
-    lib=12,
+    lib=13,
     allocate=allocate_document_attention_backward,
     reference=document_attention_backward_reference,
     linear=(("do",),),

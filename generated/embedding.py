@@ -65,17 +65,14 @@ def launch_embedding(table, idx, y) -> None:
     )  # fmt: skip
 
 
-def allocate_embedding(table: torch.Tensor, idx: torch.Tensor) -> torch.Tensor:
+def allocate_embedding(table, idx) -> torch.Tensor:
     """Checks the operands of embedding and allocates its results. Raises ValueError if an operand does not fit."""
-    lib.check_dtype(
-        table, "embedding: table", torch.float64, torch.float32, torch.float16, torch.bfloat16
+    V, D, N = lib.check_operands(
+        "embedding",
+        "T: float64 | float32 | float16 | bfloat16",
+        ("table: T[V, D]", table),
+        ("idx: int64[N]", idx),
     )
-    lib.check_rank(table, "embedding: table", 2, "[V, D]")
-    lib.check_dtype(idx, "embedding: idx", torch.int64)
-    lib.check_rank(idx, "embedding: idx", 1, "[N]")
-    lib.check_device(idx, "embedding: idx", table.device, " (from table)")
-    V, D = table.shape
-    N = idx.shape[0]
     y = torch.empty((N, D), dtype=table.dtype, device=table.device)
     return y
 
@@ -121,7 +118,7 @@ def embedding_torch(table: torch.Tensor, idx: torch.Tensor) -> torch.Tensor:
 
 @runtime.op(
     "specs/embedding.op",
-    lib=12,
+    lib=13,
     allocate=allocate_embedding,
     reference=embedding_reference,
     equals=embedding_torch,
@@ -458,29 +455,15 @@ def launch_embedding_backward(table, idx, dy, dtable) -> None:
         )  # fmt: skip
 
 
-def allocate_embedding_backward(
-    table: torch.Tensor, idx: torch.Tensor, dy: torch.Tensor
-) -> torch.Tensor:
+def allocate_embedding_backward(table, idx, dy) -> torch.Tensor:
     """Checks the operands of embedding_backward and allocates its results. Raises ValueError if an operand does not fit."""
-    lib.check_dtype(
-        table,
-        "embedding_backward: table",
-        torch.float64,
-        torch.float32,
-        torch.float16,
-        torch.bfloat16,
+    V, D, N = lib.check_operands(
+        "embedding_backward",
+        "T: float64 | float32 | float16 | bfloat16",
+        ("table: T[V, D]", table),
+        ("idx: int64[N]", idx),
+        ("dy: T[N, D]", dy),
     )
-    lib.check_rank(table, "embedding_backward: table", 2, "[V, D]")
-    lib.check_dtype(idx, "embedding_backward: idx", torch.int64)
-    lib.check_rank(idx, "embedding_backward: idx", 1, "[N]")
-    lib.check_device(idx, "embedding_backward: idx", table.device, " (from table)")
-    lib.check_dtype(dy, "embedding_backward: dy", table.dtype, source=" (T, from table)")
-    lib.check_rank(dy, "embedding_backward: dy", 2, "[N, D]")
-    lib.check_device(dy, "embedding_backward: dy", table.device, " (from table)")
-    V, D = table.shape
-    N = idx.shape[0]
-    lib.check_size(dy.shape[0], "embedding_backward: dy: dim 0 (N)", N, " (from idx)")
-    lib.check_size(dy.shape[1], "embedding_backward: dy: dim 1 (D)", D, " (from table)")
     dtable = torch.empty((V, D), dtype=table.dtype, device=table.device)
     return dtable
 
@@ -518,7 +501,7 @@ def embedding_backward_reference(
 
 @runtime.op(
     "specs/embedding.op",
-    lib=12,
+    lib=13,
     allocate=allocate_embedding_backward,
     reference=embedding_backward_reference,
     linear=(("table", "dy"),),

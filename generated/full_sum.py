@@ -156,9 +156,9 @@ def launch_full_sum(x, y) -> None:
         full_sum_loop[(lib.cdiv(rows, ROWS),)](*arguments, **constants, **config)
 
 
-def allocate_full_sum(x: torch.Tensor) -> torch.Tensor:
+def allocate_full_sum(x) -> torch.Tensor:
     """Checks the operands of full_sum and allocates its results. Raises ValueError if an operand does not fit."""
-    lib.check_dtype(x, "full_sum: x", torch.float64, torch.float32, torch.float16, torch.bfloat16)
+    lib.check_operands("full_sum", "T: float64 | float32 | float16 | bfloat16", ("x: T[...]", x),)
     y = torch.empty((), dtype=x.dtype, device=x.device)
     return y
 
@@ -189,7 +189,7 @@ def full_sum_torch(x: torch.Tensor) -> torch.Tensor:
 
 @runtime.op(
     "specs/full_sum.op",
-    lib=12,
+    lib=13,
     allocate=allocate_full_sum,
     reference=full_sum_reference,
     equals=full_sum_torch,
@@ -319,17 +319,14 @@ def launch_full_sum_backward(x, dx, dy) -> None:
         )  # fmt: skip
 
 
-def allocate_full_sum_backward(x: torch.Tensor, dy: float | torch.Tensor) -> torch.Tensor:
+def allocate_full_sum_backward(x, dy) -> torch.Tensor:
     """Checks the operands of full_sum_backward and allocates its results. Raises ValueError if an operand does not fit."""
-    lib.check_dtype(
-        x, "full_sum_backward: x", torch.float64, torch.float32, torch.float16, torch.bfloat16
+    lib.check_operands(
+        "full_sum_backward",
+        "T: float64 | float32 | float16 | bfloat16",
+        ("x: T[...]", x),
+        ("dy: number | tensor", dy),
     )
-    if isinstance(dy, torch.Tensor):
-        if dy.dim() != 0:
-            raise ValueError(
-                f"full_sum_backward: dy: expected number or a 0-dim tensor, given a {dy.dim()}-dim tensor"
-            )
-        lib.check_device(dy, "full_sum_backward: dy", x.device, " (from x)")
     dx = torch.empty(x.shape, dtype=x.dtype, device=x.device)
     return dx
 
@@ -352,7 +349,7 @@ def full_sum_backward_reference(x: torch.Tensor, dy: float | torch.Tensor) -> to
 
 @runtime.op(
     "specs/full_sum.op",
-    lib=12,
+    lib=13,
     allocate=allocate_full_sum_backward,
     reference=full_sum_backward_reference,
     batch=runtime.Batch({"x": (0, 0)}, (0,)),

@@ -126,9 +126,9 @@ def launch_gelu(x, y) -> None:
         )  # fmt: skip
 
 
-def allocate_gelu(x: torch.Tensor) -> torch.Tensor:
+def allocate_gelu(x) -> torch.Tensor:
     """Checks the operands of gelu and allocates its results. Raises ValueError if an operand does not fit."""
-    lib.check_dtype(x, "gelu: x", torch.float64, torch.float32, torch.float16, torch.bfloat16)
+    lib.check_operands("gelu", "T: float64 | float32 | float16 | bfloat16", ("x: T[...]", x),)
     y = torch.empty_like(x)
     return y
 
@@ -159,7 +159,7 @@ def gelu_torch(x: torch.Tensor) -> torch.Tensor:
 
 @runtime.op(
     "specs/gelu.op",
-    lib=12,
+    lib=13,
     allocate=allocate_gelu,
     reference=gelu_reference,
     equals=gelu_torch,
@@ -278,13 +278,14 @@ def launch_gelu_backward(x, dy, dx) -> None:
         )  # fmt: skip
 
 
-def allocate_gelu_backward(x: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
+def allocate_gelu_backward(x, dy) -> torch.Tensor:
     """Checks the operands of gelu_backward and allocates its results. Raises ValueError if an operand does not fit."""
-    lib.check_dtype(
-        x, "gelu_backward: x", torch.float64, torch.float32, torch.float16, torch.bfloat16
+    lib.check_operands(
+        "gelu_backward",
+        "T: float64 | float32 | float16 | bfloat16",
+        ("x: T[...]", x),
+        ("dy: T[...]", dy),
     )
-    lib.check_dtype(dy, "gelu_backward: dy", x.dtype, source=" (T, from x)")
-    lib.check_device(dy, "gelu_backward: dy", x.device, " (from x)")
     if dy.shape != x.shape:
         raise ValueError(
             f"gelu_backward: dy: batch shape {tuple(dy.shape)} does not broadcast with {tuple(x.shape)} (from x)"
@@ -316,7 +317,7 @@ def gelu_backward_reference(x: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
 
 @runtime.op(
     "specs/gelu.op",
-    lib=12,
+    lib=13,
     allocate=allocate_gelu_backward,
     reference=gelu_backward_reference,
     batch=runtime.Batch({"x": (0, 0), "dy": (0, 0)}, (0,)),

@@ -573,11 +573,7 @@ def launch_group_norm_forward(x, gain, bias, y, mu_kept, var_kept, eps, groups) 
 
 
 def allocate_group_norm_forward(
-    x: torch.Tensor,
-    gain: torch.Tensor,
-    bias: torch.Tensor,
-    groups: int = 1,
-    eps: float | torch.Tensor = 1e-05,
+    x, gain, bias, groups=1, eps=1e-05
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Checks the operands of group_norm_forward and allocates its results. Raises ValueError if an operand does not fit."""
     y = allocate_group_norm(x, gain, bias, groups, eps)
@@ -645,7 +641,7 @@ def group_norm_forward_reference(
 
 @runtime.op(
     "specs/group_norm.op",
-    lib=12,
+    lib=13,
     allocate=allocate_group_norm_forward,
     reference=group_norm_forward_reference,
     backward=runtime.Backward(
@@ -685,36 +681,17 @@ def launch_group_norm(x, gain, bias, y, eps, groups) -> None:
     launch_group_norm_forward(x, gain, bias, y, mu_kept, var_kept, eps, groups)
 
 
-def allocate_group_norm(
-    x: torch.Tensor,
-    gain: torch.Tensor,
-    bias: torch.Tensor,
-    groups: int = 1,
-    eps: float | torch.Tensor = 1e-05,
-) -> torch.Tensor:
+def allocate_group_norm(x, gain, bias, groups=1, eps=1e-05) -> torch.Tensor:
     """Checks the operands of group_norm and allocates its results. Raises ValueError if an operand does not fit."""
-    lib.check_dtype(x, "group_norm: x", torch.float64, torch.float32, torch.float16, torch.bfloat16)
-    lib.check_rank(x, "group_norm: x", 2, "[N, C, ...]")
-    lib.check_dtype(
-        gain, "group_norm: gain", torch.float64, torch.float32, torch.float16, torch.bfloat16
+    N, C = lib.check_operands(
+        "group_norm",
+        "T: float64 | float32 | float16 | bfloat16, U: float64 | float32 | float16 | bfloat16",
+        ("x: T[N, C, ...]", x),
+        ("gain: U[C]", gain),
+        ("bias: U[C]", bias),
+        ("eps: number | tensor", eps),
+        ("groups: int", groups),
     )
-    lib.check_rank(gain, "group_norm: gain", 1, "[C]")
-    lib.check_device(gain, "group_norm: gain", x.device, " (from x)")
-    lib.check_dtype(bias, "group_norm: bias", gain.dtype, source=" (U, from gain)")
-    lib.check_rank(bias, "group_norm: bias", 1, "[C]")
-    lib.check_device(bias, "group_norm: bias", x.device, " (from x)")
-    if isinstance(eps, torch.Tensor):
-        if eps.dim() != 0:
-            raise ValueError(
-                f"group_norm: eps: expected number or a 0-dim tensor, given a {eps.dim()}-dim tensor"
-            )
-        lib.check_device(eps, "group_norm: eps", x.device, " (from x)")
-    if type(groups) is not int:
-        raise ValueError(f"group_norm: groups: expected int, given {groups!r}")
-    N = x.shape[0]
-    C = x.shape[1]
-    lib.check_size(gain.shape[0], "group_norm: gain: dim 0 (C)", C, " (from x)")
-    lib.check_size(bias.shape[0], "group_norm: bias: dim 0 (C)", C, " (from x)")
     if groups < 1:
         raise ValueError(f"group_norm: requires groups >= 1: {groups} < {1}")
     Cg = C // groups
@@ -788,7 +765,7 @@ def group_norm_torch(
 
 @runtime.op(
     "specs/group_norm.op",
-    lib=12,
+    lib=13,
     allocate=allocate_group_norm,
     reference=group_norm_reference,
     equals=group_norm_torch,
@@ -1729,57 +1706,31 @@ def launch_group_norm_backward(
 
 
 def allocate_group_norm_backward(
-    x: torch.Tensor,
-    gain: torch.Tensor,
-    mu_kept: torch.Tensor,
-    var_kept: torch.Tensor,
-    dy: torch.Tensor,
-    groups: int = 1,
-    eps: float | torch.Tensor = 1e-05,
-    need_dx: bool = True,
-    need_dgain: bool = True,
-    need_dbias: bool = True,
-    need_deps: bool = True,
+    x,
+    gain,
+    mu_kept,
+    var_kept,
+    dy,
+    groups=1,
+    eps=1e-05,
+    need_dx=True,
+    need_dgain=True,
+    need_dbias=True,
+    need_deps=True,
 ) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:
     """Checks the operands of group_norm_backward and allocates its results. Raises ValueError if an operand does not fit."""
-    lib.check_dtype(
-        x, "group_norm_backward: x", torch.float64, torch.float32, torch.float16, torch.bfloat16
+    N, C = lib.check_operands(
+        "group_norm_backward",
+        "T: float64 | float32 | float16 | bfloat16, U: float64 | float32 | float16 | bfloat16, compute: float32 | float64",
+        ("x: T[N, C, ...]", x),
+        ("gain: U[C]", gain),
+        ("mu_kept: compute[N, groups]", mu_kept),
+        ("var_kept: compute[N, groups]", var_kept),
+        ("dy: T[N, C, ...]", dy),
+        ("eps: number | tensor", eps),
+        ("groups: int", groups),
+        later="groups",
     )
-    lib.check_rank(x, "group_norm_backward: x", 2, "[N, C, ...]")
-    lib.check_dtype(
-        gain,
-        "group_norm_backward: gain",
-        torch.float64,
-        torch.float32,
-        torch.float16,
-        torch.bfloat16,
-    )
-    lib.check_rank(gain, "group_norm_backward: gain", 1, "[C]")
-    lib.check_device(gain, "group_norm_backward: gain", x.device, " (from x)")
-    lib.check_dtype(mu_kept, "group_norm_backward: mu_kept", torch.float32, torch.float64)
-    lib.check_rank(mu_kept, "group_norm_backward: mu_kept", 2, "[N, groups]")
-    lib.check_device(mu_kept, "group_norm_backward: mu_kept", x.device, " (from x)")
-    lib.check_dtype(var_kept, "group_norm_backward: var_kept", torch.float32, torch.float64)
-    lib.check_rank(var_kept, "group_norm_backward: var_kept", 2, "[N, groups]")
-    lib.check_device(var_kept, "group_norm_backward: var_kept", x.device, " (from x)")
-    lib.check_dtype(dy, "group_norm_backward: dy", x.dtype, source=" (T, from x)")
-    lib.check_rank(dy, "group_norm_backward: dy", 2, "[N, C, ...]")
-    lib.check_device(dy, "group_norm_backward: dy", x.device, " (from x)")
-    if isinstance(eps, torch.Tensor):
-        if eps.dim() != 0:
-            raise ValueError(
-                f"group_norm_backward: eps: expected number or a 0-dim tensor, given a {eps.dim()}-dim tensor"
-            )
-        lib.check_device(eps, "group_norm_backward: eps", x.device, " (from x)")
-    if type(groups) is not int:
-        raise ValueError(f"group_norm_backward: groups: expected int, given {groups!r}")
-    N = x.shape[0]
-    C = x.shape[1]
-    lib.check_size(gain.shape[0], "group_norm_backward: gain: dim 0 (C)", C, " (from x)")
-    lib.check_size(mu_kept.shape[0], "group_norm_backward: mu_kept: dim 0 (N)", N, " (from x)")
-    lib.check_size(var_kept.shape[0], "group_norm_backward: var_kept: dim 0 (N)", N, " (from x)")
-    lib.check_size(dy.shape[0], "group_norm_backward: dy: dim 0 (N)", N, " (from x)")
-    lib.check_size(dy.shape[1], "group_norm_backward: dy: dim 1 (C)", C, " (from x)")
     if groups < 1:
         raise ValueError(f"group_norm_backward: requires groups >= 1: {groups} < {1}")
     Cg = C // groups
@@ -1897,7 +1848,7 @@ def group_norm_backward_reference(
 
 @runtime.op(
     "specs/group_norm.op",
-    lib=12,
+    lib=13,
     allocate=allocate_group_norm_backward,
     reference=group_norm_backward_reference,
     linear=(("dy",),),

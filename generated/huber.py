@@ -186,19 +186,15 @@ def launch_huber(x, t, loss, delta) -> None:
         huber_loop[(lib.cdiv(rows, ROWS),)](*arguments, **constants, **config)
 
 
-def allocate_huber(
-    x: torch.Tensor, t: torch.Tensor, delta: float | torch.Tensor = 1.0
-) -> torch.Tensor:
+def allocate_huber(x, t, delta=1.0) -> torch.Tensor:
     """Checks the operands of huber and allocates its results. Raises ValueError if an operand does not fit."""
-    lib.check_dtype(x, "huber: x", torch.float64, torch.float32, torch.float16, torch.bfloat16)
-    lib.check_dtype(t, "huber: t", x.dtype, source=" (T, from x)")
-    lib.check_device(t, "huber: t", x.device, " (from x)")
-    if isinstance(delta, torch.Tensor):
-        if delta.dim() != 0:
-            raise ValueError(
-                f"huber: delta: expected number or a 0-dim tensor, given a {delta.dim()}-dim tensor"
-            )
-        lib.check_device(delta, "huber: delta", x.device, " (from x)")
+    lib.check_operands(
+        "huber",
+        "T: float64 | float32 | float16 | bfloat16",
+        ("x: T[...]", x),
+        ("t: T[...]", t),
+        ("delta: number | tensor", delta),
+    )
     try:
         batch_shape = torch.broadcast_shapes(x.shape, t.shape)
     except RuntimeError:
@@ -247,7 +243,7 @@ def huber_torch(
 
 @runtime.op(
     "specs/huber.op",
-    lib=12,
+    lib=13,
     allocate=allocate_huber,
     reference=huber_reference,
     equals=huber_torch,
@@ -474,26 +470,17 @@ def launch_huber_backward(x, t, dx, dt, ddelta, delta, dloss) -> None:
 
 
 def allocate_huber_backward(
-    x: torch.Tensor, t: torch.Tensor, dloss: float | torch.Tensor, delta: float | torch.Tensor = 1.0
+    x, t, dloss, delta=1.0
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Checks the operands of huber_backward and allocates its results. Raises ValueError if an operand does not fit."""
-    lib.check_dtype(
-        x, "huber_backward: x", torch.float64, torch.float32, torch.float16, torch.bfloat16
+    lib.check_operands(
+        "huber_backward",
+        "T: float64 | float32 | float16 | bfloat16",
+        ("x: T[...]", x),
+        ("t: T[...]", t),
+        ("delta: number | tensor", delta),
+        ("dloss: number | tensor", dloss),
     )
-    lib.check_dtype(t, "huber_backward: t", x.dtype, source=" (T, from x)")
-    lib.check_device(t, "huber_backward: t", x.device, " (from x)")
-    if isinstance(delta, torch.Tensor):
-        if delta.dim() != 0:
-            raise ValueError(
-                f"huber_backward: delta: expected number or a 0-dim tensor, given a {delta.dim()}-dim tensor"
-            )
-        lib.check_device(delta, "huber_backward: delta", x.device, " (from x)")
-    if isinstance(dloss, torch.Tensor):
-        if dloss.dim() != 0:
-            raise ValueError(
-                f"huber_backward: dloss: expected number or a 0-dim tensor, given a {dloss.dim()}-dim tensor"
-            )
-        lib.check_device(dloss, "huber_backward: dloss", x.device, " (from x)")
     try:
         batch_shape = torch.broadcast_shapes(x.shape, t.shape)
     except RuntimeError:
@@ -557,7 +544,7 @@ def huber_backward_reference(
 
 @runtime.op(
     "specs/huber.op",
-    lib=12,
+    lib=13,
     allocate=allocate_huber_backward,
     reference=huber_backward_reference,
     linear=(("dloss",),),

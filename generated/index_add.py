@@ -323,22 +323,15 @@ def launch_index_add(y0, index, x, y) -> None:
         )  # fmt: skip
 
 
-def allocate_index_add(y0: torch.Tensor, index: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+def allocate_index_add(y0, index, x) -> torch.Tensor:
     """Checks the operands of index_add and allocates its results. Raises ValueError if an operand does not fit."""
-    lib.check_dtype(
-        y0, "index_add: y0", torch.float64, torch.float32, torch.float16, torch.bfloat16
+    V, D, N = lib.check_operands(
+        "index_add",
+        "T: float64 | float32 | float16 | bfloat16",
+        ("y0: T[V, D]", y0),
+        ("index: int64[N]", index),
+        ("x: T[N, D]", x),
     )
-    lib.check_rank(y0, "index_add: y0", 2, "[V, D]")
-    lib.check_dtype(index, "index_add: index", torch.int64)
-    lib.check_rank(index, "index_add: index", 1, "[N]")
-    lib.check_device(index, "index_add: index", y0.device, " (from y0)")
-    lib.check_dtype(x, "index_add: x", y0.dtype, source=" (T, from y0)")
-    lib.check_rank(x, "index_add: x", 2, "[N, D]")
-    lib.check_device(x, "index_add: x", y0.device, " (from y0)")
-    V, D = y0.shape
-    N = index.shape[0]
-    lib.check_size(x.shape[0], "index_add: x: dim 0 (N)", N, " (from index)")
-    lib.check_size(x.shape[1], "index_add: x: dim 1 (D)", D, " (from y0)")
     y = torch.empty((V, D), dtype=y0.dtype, device=y0.device)
     return y
 
@@ -389,7 +382,7 @@ def index_add_torch(y0: torch.Tensor, index: torch.Tensor, x: torch.Tensor) -> t
 
 @runtime.op(
     "specs/index_add.op",
-    lib=12,
+    lib=13,
     allocate=allocate_index_add,
     reference=index_add_reference,
     equals=index_add_torch,
@@ -457,17 +450,14 @@ def launch_index_add_backward(index, dy, dx) -> None:
     )  # fmt: skip
 
 
-def allocate_index_add_backward(index: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
+def allocate_index_add_backward(index, dy) -> torch.Tensor:
     """Checks the operands of index_add_backward and allocates its results. Raises ValueError if an operand does not fit."""
-    lib.check_dtype(index, "index_add_backward: index", torch.int64)
-    lib.check_rank(index, "index_add_backward: index", 1, "[N]")
-    lib.check_dtype(
-        dy, "index_add_backward: dy", torch.float64, torch.float32, torch.float16, torch.bfloat16
+    N, V, D = lib.check_operands(
+        "index_add_backward",
+        "T: float64 | float32 | float16 | bfloat16",
+        ("index: int64[N]", index),
+        ("dy: T[V, D]", dy),
     )
-    lib.check_rank(dy, "index_add_backward: dy", 2, "[V, D]")
-    lib.check_device(dy, "index_add_backward: dy", index.device, " (from index)")
-    N = index.shape[0]
-    V, D = dy.shape
     dx = torch.empty((N, D), dtype=dy.dtype, device=index.device)
     return dx
 
@@ -501,7 +491,7 @@ def index_add_backward_reference(index: torch.Tensor, dy: torch.Tensor) -> torch
 
 @runtime.op(
     "specs/index_add.op",
-    lib=12,
+    lib=13,
     allocate=allocate_index_add_backward,
     reference=index_add_backward_reference,
     linear=(("dy",),),

@@ -528,7 +528,7 @@ def launch_instance_norm_forward(x, gain, bias, y, mu_kept, var_kept, eps) -> No
 
 
 def allocate_instance_norm_forward(
-    x: torch.Tensor, gain: torch.Tensor, bias: torch.Tensor, eps: float | torch.Tensor = 1e-05
+    x, gain, bias, eps=1e-05
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Checks the operands of instance_norm_forward and allocates its results. Raises ValueError if an operand does not fit."""
     y = allocate_instance_norm(x, gain, bias, eps)
@@ -589,7 +589,7 @@ def instance_norm_forward_reference(
 
 @runtime.op(
     "specs/instance_norm.op",
-    lib=12,
+    lib=13,
     allocate=allocate_instance_norm_forward,
     reference=instance_norm_forward_reference,
     backward=runtime.Backward(
@@ -626,32 +626,16 @@ def launch_instance_norm(x, gain, bias, y, eps) -> None:
     launch_instance_norm_forward(x, gain, bias, y, mu_kept, var_kept, eps)
 
 
-def allocate_instance_norm(
-    x: torch.Tensor, gain: torch.Tensor, bias: torch.Tensor, eps: float | torch.Tensor = 1e-05
-) -> torch.Tensor:
+def allocate_instance_norm(x, gain, bias, eps=1e-05) -> torch.Tensor:
     """Checks the operands of instance_norm and allocates its results. Raises ValueError if an operand does not fit."""
-    lib.check_dtype(
-        x, "instance_norm: x", torch.float64, torch.float32, torch.float16, torch.bfloat16
+    N, C = lib.check_operands(
+        "instance_norm",
+        "T: float64 | float32 | float16 | bfloat16, U: float64 | float32 | float16 | bfloat16",
+        ("x: T[N, C, ...]", x),
+        ("gain: U[C]", gain),
+        ("bias: U[C]", bias),
+        ("eps: number | tensor", eps),
     )
-    lib.check_rank(x, "instance_norm: x", 2, "[N, C, ...]")
-    lib.check_dtype(
-        gain, "instance_norm: gain", torch.float64, torch.float32, torch.float16, torch.bfloat16
-    )
-    lib.check_rank(gain, "instance_norm: gain", 1, "[C]")
-    lib.check_device(gain, "instance_norm: gain", x.device, " (from x)")
-    lib.check_dtype(bias, "instance_norm: bias", gain.dtype, source=" (U, from gain)")
-    lib.check_rank(bias, "instance_norm: bias", 1, "[C]")
-    lib.check_device(bias, "instance_norm: bias", x.device, " (from x)")
-    if isinstance(eps, torch.Tensor):
-        if eps.dim() != 0:
-            raise ValueError(
-                f"instance_norm: eps: expected number or a 0-dim tensor, given a {eps.dim()}-dim tensor"
-            )
-        lib.check_device(eps, "instance_norm: eps", x.device, " (from x)")
-    N = x.shape[0]
-    C = x.shape[1]
-    lib.check_size(gain.shape[0], "instance_norm: gain: dim 0 (C)", C, " (from x)")
-    lib.check_size(bias.shape[0], "instance_norm: bias: dim 0 (C)", C, " (from x)")
     y = torch.empty(
         (N, C, *x.shape[2:]), dtype=x.dtype, device=x.device, memory_format=lib.memory_format(x)
     )
@@ -704,7 +688,7 @@ def instance_norm_torch(
 
 @runtime.op(
     "specs/instance_norm.op",
-    lib=12,
+    lib=13,
     allocate=allocate_instance_norm,
     reference=instance_norm_reference,
     equals=instance_norm_torch,
@@ -1832,56 +1816,28 @@ def launch_instance_norm_backward(
 
 
 def allocate_instance_norm_backward(
-    x: torch.Tensor,
-    gain: torch.Tensor,
-    mu_kept: torch.Tensor,
-    var_kept: torch.Tensor,
-    dy: torch.Tensor,
-    eps: float | torch.Tensor = 1e-05,
-    need_dx: bool = True,
-    need_dgain: bool = True,
-    need_dbias: bool = True,
-    need_deps: bool = True,
+    x,
+    gain,
+    mu_kept,
+    var_kept,
+    dy,
+    eps=1e-05,
+    need_dx=True,
+    need_dgain=True,
+    need_dbias=True,
+    need_deps=True,
 ) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:
     """Checks the operands of instance_norm_backward and allocates its results. Raises ValueError if an operand does not fit."""
-    lib.check_dtype(
-        x, "instance_norm_backward: x", torch.float64, torch.float32, torch.float16, torch.bfloat16
+    N, C = lib.check_operands(
+        "instance_norm_backward",
+        "T: float64 | float32 | float16 | bfloat16, U: float64 | float32 | float16 | bfloat16, compute: float32 | float64",
+        ("x: T[N, C, ...]", x),
+        ("gain: U[C]", gain),
+        ("mu_kept: compute[N, C]", mu_kept),
+        ("var_kept: compute[N, C]", var_kept),
+        ("dy: T[N, C, ...]", dy),
+        ("eps: number | tensor", eps),
     )
-    lib.check_rank(x, "instance_norm_backward: x", 2, "[N, C, ...]")
-    lib.check_dtype(
-        gain,
-        "instance_norm_backward: gain",
-        torch.float64,
-        torch.float32,
-        torch.float16,
-        torch.bfloat16,
-    )
-    lib.check_rank(gain, "instance_norm_backward: gain", 1, "[C]")
-    lib.check_device(gain, "instance_norm_backward: gain", x.device, " (from x)")
-    lib.check_dtype(mu_kept, "instance_norm_backward: mu_kept", torch.float32, torch.float64)
-    lib.check_rank(mu_kept, "instance_norm_backward: mu_kept", 2, "[N, C]")
-    lib.check_device(mu_kept, "instance_norm_backward: mu_kept", x.device, " (from x)")
-    lib.check_dtype(var_kept, "instance_norm_backward: var_kept", torch.float32, torch.float64)
-    lib.check_rank(var_kept, "instance_norm_backward: var_kept", 2, "[N, C]")
-    lib.check_device(var_kept, "instance_norm_backward: var_kept", x.device, " (from x)")
-    lib.check_dtype(dy, "instance_norm_backward: dy", x.dtype, source=" (T, from x)")
-    lib.check_rank(dy, "instance_norm_backward: dy", 2, "[N, C, ...]")
-    lib.check_device(dy, "instance_norm_backward: dy", x.device, " (from x)")
-    if isinstance(eps, torch.Tensor):
-        if eps.dim() != 0:
-            raise ValueError(
-                f"instance_norm_backward: eps: expected number or a 0-dim tensor, given a {eps.dim()}-dim tensor"
-            )
-        lib.check_device(eps, "instance_norm_backward: eps", x.device, " (from x)")
-    N = x.shape[0]
-    C = x.shape[1]
-    lib.check_size(gain.shape[0], "instance_norm_backward: gain: dim 0 (C)", C, " (from x)")
-    lib.check_size(mu_kept.shape[0], "instance_norm_backward: mu_kept: dim 0 (N)", N, " (from x)")
-    lib.check_size(mu_kept.shape[1], "instance_norm_backward: mu_kept: dim 1 (C)", C, " (from x)")
-    lib.check_size(var_kept.shape[0], "instance_norm_backward: var_kept: dim 0 (N)", N, " (from x)")
-    lib.check_size(var_kept.shape[1], "instance_norm_backward: var_kept: dim 1 (C)", C, " (from x)")
-    lib.check_size(dy.shape[0], "instance_norm_backward: dy: dim 0 (N)", N, " (from x)")
-    lib.check_size(dy.shape[1], "instance_norm_backward: dy: dim 1 (C)", C, " (from x)")
     if dy.shape[2:] != x.shape[2:]:
         raise ValueError(
             f"instance_norm_backward: dy: batch shape {tuple(dy.shape[2:])} does not broadcast with {tuple(x.shape[2:])} (from x)"
@@ -1973,7 +1929,7 @@ def instance_norm_backward_reference(
 
 @runtime.op(
     "specs/instance_norm.op",
-    lib=12,
+    lib=13,
     allocate=allocate_instance_norm_backward,
     reference=instance_norm_backward_reference,
     linear=(("dy",),),

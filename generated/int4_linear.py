@@ -166,20 +166,15 @@ def launch_int4_linear(x, w, s, y) -> None:
         )  # fmt: skip
 
 
-def allocate_int4_linear(x: torch.Tensor, w: torch.Tensor, s: torch.Tensor) -> torch.Tensor:
+def allocate_int4_linear(x, w, s) -> torch.Tensor:
     """Checks the operands of int4_linear and allocates its results. Raises ValueError if an operand does not fit."""
-    lib.check_dtype(x, "int4_linear: x", torch.float16, torch.bfloat16)
-    lib.check_rank(x, "int4_linear: x", 2, "[M, K]")
-    lib.check_dtype(w, "int4_linear: w", torch.uint8)
-    lib.check_rank(w, "int4_linear: w", 2, "[N, H]")
-    lib.check_device(w, "int4_linear: w", x.device, " (from x)")
-    lib.check_dtype(s, "int4_linear: s", x.dtype, source=" (T, from x)")
-    lib.check_rank(s, "int4_linear: s", 2, "[N, G]")
-    lib.check_device(s, "int4_linear: s", x.device, " (from x)")
-    M, K = x.shape
-    N, H = w.shape
-    G = s.shape[1]
-    lib.check_size(s.shape[0], "int4_linear: s: dim 0 (N)", N, " (from w)")
+    M, K, N, H, G = lib.check_operands(
+        "int4_linear",
+        "T: float16 | bfloat16",
+        ("x: T[M, K]", x),
+        ("w: uint8[N, H]", w),
+        ("s: T[N, G]", s),
+    )
     if K != (2 * H):
         raise ValueError(
             f"int4_linear: requires K == 2 * H: {K} != {2 * H} (K = {K} from x, H = {H} from w)"
@@ -229,7 +224,7 @@ def int4_linear_reference(x: torch.Tensor, w: torch.Tensor, s: torch.Tensor) -> 
 
 @runtime.op(
     "specs/int4_linear.op",
-    lib=12,
+    lib=13,
     allocate=allocate_int4_linear,
     reference=int4_linear_reference,
     precision=("matmul",),
@@ -456,31 +451,17 @@ def launch_int4_linear_backward(x, w, s, dy, dx, ds) -> None:
 
 
 def allocate_int4_linear_backward(
-    x: torch.Tensor,
-    w: torch.Tensor,
-    s: torch.Tensor,
-    dy: torch.Tensor,
-    need_dx: bool = True,
-    need_ds: bool = True,
+    x, w, s, dy, need_dx=True, need_ds=True
 ) -> tuple[torch.Tensor | None, torch.Tensor | None]:
     """Checks the operands of int4_linear_backward and allocates its results. Raises ValueError if an operand does not fit."""
-    lib.check_dtype(x, "int4_linear_backward: x", torch.float16, torch.bfloat16)
-    lib.check_rank(x, "int4_linear_backward: x", 2, "[M, K]")
-    lib.check_dtype(w, "int4_linear_backward: w", torch.uint8)
-    lib.check_rank(w, "int4_linear_backward: w", 2, "[N, H]")
-    lib.check_device(w, "int4_linear_backward: w", x.device, " (from x)")
-    lib.check_dtype(s, "int4_linear_backward: s", x.dtype, source=" (T, from x)")
-    lib.check_rank(s, "int4_linear_backward: s", 2, "[N, G]")
-    lib.check_device(s, "int4_linear_backward: s", x.device, " (from x)")
-    lib.check_dtype(dy, "int4_linear_backward: dy", x.dtype, source=" (T, from x)")
-    lib.check_rank(dy, "int4_linear_backward: dy", 2, "[M, N]")
-    lib.check_device(dy, "int4_linear_backward: dy", x.device, " (from x)")
-    M, K = x.shape
-    N, H = w.shape
-    G = s.shape[1]
-    lib.check_size(s.shape[0], "int4_linear_backward: s: dim 0 (N)", N, " (from w)")
-    lib.check_size(dy.shape[0], "int4_linear_backward: dy: dim 0 (M)", M, " (from x)")
-    lib.check_size(dy.shape[1], "int4_linear_backward: dy: dim 1 (N)", N, " (from w)")
+    M, K, N, H, G = lib.check_operands(
+        "int4_linear_backward",
+        "T: float16 | bfloat16",
+        ("x: T[M, K]", x),
+        ("w: uint8[N, H]", w),
+        ("s: T[N, G]", s),
+        ("dy: T[M, N]", dy),
+    )
     if K != (2 * H):
         raise ValueError(
             f"int4_linear_backward: requires K == 2 * H: {K} != {2 * H} (K = {K} from x, H = {H} from w)"
@@ -539,7 +520,7 @@ def int4_linear_backward_reference(
 
 @runtime.op(
     "specs/int4_linear.op",
-    lib=12,
+    lib=13,
     allocate=allocate_int4_linear_backward,
     reference=int4_linear_backward_reference,
     precision=("matmul",),

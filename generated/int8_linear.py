@@ -289,28 +289,18 @@ def launch_int8_linear(x, w, sx, sw, y) -> None:
         )  # fmt: skip
 
 
-def allocate_int8_linear(
-    x: torch.Tensor, w: torch.Tensor, sx: torch.Tensor, sw: torch.Tensor, T: torch.dtype
-) -> torch.Tensor:
+def allocate_int8_linear(x, w, sx, sw, T) -> torch.Tensor:
     """Checks the operands of int8_linear and allocates its results. Raises ValueError if an operand does not fit."""
-    lib.check_dtype(x, "int8_linear: x", torch.int8)
-    lib.check_rank(x, "int8_linear: x", 2, "[M, K]")
-    lib.check_dtype(w, "int8_linear: w", torch.int8)
-    lib.check_rank(w, "int8_linear: w", 2, "[N, K]")
-    lib.check_device(w, "int8_linear: w", x.device, " (from x)")
-    lib.check_dtype(sx, "int8_linear: sx", torch.float32)
-    lib.check_rank(sx, "int8_linear: sx", 1, "[M]")
-    lib.check_device(sx, "int8_linear: sx", x.device, " (from x)")
-    lib.check_dtype(sw, "int8_linear: sw", torch.float32)
-    lib.check_rank(sw, "int8_linear: sw", 1, "[N]")
-    lib.check_device(sw, "int8_linear: sw", x.device, " (from x)")
+    M, K, N = lib.check_operands(
+        "int8_linear",
+        "",
+        ("x: int8[M, K]", x),
+        ("w: int8[N, K]", w),
+        ("sx: float32[M]", sx),
+        ("sw: float32[N]", sw),
+    )
     if T not in (torch.float16, torch.bfloat16):
         raise ValueError(f"int8_linear: T: expected torch.float16 or torch.bfloat16, given {T}")
-    M, K = x.shape
-    N = w.shape[0]
-    lib.check_size(w.shape[1], "int8_linear: w: dim 1 (K)", K, " (from x)")
-    lib.check_size(sx.shape[0], "int8_linear: sx: dim 0 (M)", M, " (from x)")
-    lib.check_size(sw.shape[0], "int8_linear: sw: dim 0 (N)", N, " (from w)")
     y = torch.empty((M, N), dtype=T, device=x.device)
     return y
 
@@ -336,7 +326,7 @@ def int8_linear_reference(
 
 @runtime.op(
     "specs/int8_linear.op",
-    lib=12,
+    lib=13,
     allocate=allocate_int8_linear,
     reference=int8_linear_reference,
     linear=(("sx",), ("sw",)),
@@ -797,31 +787,17 @@ def launch_int8_linear_backward(x, w, sx, sw, dy, dsx, dsw) -> None:
     launch_int8_linear_backward_dsx(x, w, sx, sw, dy, acc, dsx, dsw)
 
 
-def allocate_int8_linear_backward(
-    x: torch.Tensor, w: torch.Tensor, sx: torch.Tensor, sw: torch.Tensor, dy: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor]:
+def allocate_int8_linear_backward(x, w, sx, sw, dy) -> tuple[torch.Tensor, torch.Tensor]:
     """Checks the operands of int8_linear_backward and allocates its results. Raises ValueError if an operand does not fit."""
-    lib.check_dtype(x, "int8_linear_backward: x", torch.int8)
-    lib.check_rank(x, "int8_linear_backward: x", 2, "[M, K]")
-    lib.check_dtype(w, "int8_linear_backward: w", torch.int8)
-    lib.check_rank(w, "int8_linear_backward: w", 2, "[N, K]")
-    lib.check_device(w, "int8_linear_backward: w", x.device, " (from x)")
-    lib.check_dtype(sx, "int8_linear_backward: sx", torch.float32)
-    lib.check_rank(sx, "int8_linear_backward: sx", 1, "[M]")
-    lib.check_device(sx, "int8_linear_backward: sx", x.device, " (from x)")
-    lib.check_dtype(sw, "int8_linear_backward: sw", torch.float32)
-    lib.check_rank(sw, "int8_linear_backward: sw", 1, "[N]")
-    lib.check_device(sw, "int8_linear_backward: sw", x.device, " (from x)")
-    lib.check_dtype(dy, "int8_linear_backward: dy", torch.float16, torch.bfloat16)
-    lib.check_rank(dy, "int8_linear_backward: dy", 2, "[M, N]")
-    lib.check_device(dy, "int8_linear_backward: dy", x.device, " (from x)")
-    M, K = x.shape
-    N = w.shape[0]
-    lib.check_size(w.shape[1], "int8_linear_backward: w: dim 1 (K)", K, " (from x)")
-    lib.check_size(sx.shape[0], "int8_linear_backward: sx: dim 0 (M)", M, " (from x)")
-    lib.check_size(sw.shape[0], "int8_linear_backward: sw: dim 0 (N)", N, " (from w)")
-    lib.check_size(dy.shape[0], "int8_linear_backward: dy: dim 0 (M)", M, " (from x)")
-    lib.check_size(dy.shape[1], "int8_linear_backward: dy: dim 1 (N)", N, " (from w)")
+    M, K, N = lib.check_operands(
+        "int8_linear_backward",
+        "T: float16 | bfloat16",
+        ("x: int8[M, K]", x),
+        ("w: int8[N, K]", w),
+        ("sx: float32[M]", sx),
+        ("sw: float32[N]", sw),
+        ("dy: T[M, N]", dy),
+    )
     dsx = torch.empty((M,), dtype=sx.dtype, device=x.device)
     dsw = torch.empty((N,), dtype=sx.dtype, device=x.device)
     return dsx, dsw
@@ -852,7 +828,7 @@ def int8_linear_backward_reference(
 
 @runtime.op(
     "specs/int8_linear.op",
-    lib=12,
+    lib=13,
     allocate=allocate_int8_linear_backward,
     reference=int8_linear_backward_reference,
     linear=(("sx", "sw"), ("dy",)),

@@ -162,16 +162,14 @@ def launch_kl_div(x, t, loss) -> None:
         kl_div_loop[(lib.cdiv(N, ROWS),)](*arguments, **constants, **config)
 
 
-def allocate_kl_div(x: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
+def allocate_kl_div(x, t) -> torch.Tensor:
     """Checks the operands of kl_div and allocates its results. Raises ValueError if an operand does not fit."""
-    lib.check_dtype(x, "kl_div: x", torch.float64, torch.float32, torch.float16, torch.bfloat16)
-    lib.check_rank(x, "kl_div: x", 2, "[N, D]")
-    lib.check_dtype(t, "kl_div: t", x.dtype, source=" (T, from x)")
-    lib.check_rank(t, "kl_div: t", 2, "[N, D]")
-    lib.check_device(t, "kl_div: t", x.device, " (from x)")
-    N, D = x.shape
-    lib.check_size(t.shape[0], "kl_div: t: dim 0 (N)", N, " (from x)")
-    lib.check_size(t.shape[1], "kl_div: t: dim 1 (D)", D, " (from x)")
+    N, D = lib.check_operands(
+        "kl_div",
+        "T: float64 | float32 | float16 | bfloat16",
+        ("x: T[N, D]", x),
+        ("t: T[N, D]", t),
+    )
     loss = torch.empty((N,), dtype=x.dtype, device=x.device)
     return loss
 
@@ -202,7 +200,7 @@ def kl_div_torch(x: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
 
 @runtime.op(
     "specs/kl_div.op",
-    lib=12,
+    lib=13,
     allocate=allocate_kl_div,
     reference=kl_div_reference,
     equals=kl_div_torch,
@@ -331,24 +329,15 @@ def launch_kl_div_backward(x, t_, dloss, dx, dt) -> None:
     )  # fmt: skip
 
 
-def allocate_kl_div_backward(
-    x: torch.Tensor, t: torch.Tensor, dloss: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor]:
+def allocate_kl_div_backward(x, t, dloss) -> tuple[torch.Tensor, torch.Tensor]:
     """Checks the operands of kl_div_backward and allocates its results. Raises ValueError if an operand does not fit."""
-    lib.check_dtype(
-        x, "kl_div_backward: x", torch.float64, torch.float32, torch.float16, torch.bfloat16
+    N, D = lib.check_operands(
+        "kl_div_backward",
+        "T: float64 | float32 | float16 | bfloat16",
+        ("x: T[N, D]", x),
+        ("t: T[N, D]", t),
+        ("dloss: T[N]", dloss),
     )
-    lib.check_rank(x, "kl_div_backward: x", 2, "[N, D]")
-    lib.check_dtype(t, "kl_div_backward: t", x.dtype, source=" (T, from x)")
-    lib.check_rank(t, "kl_div_backward: t", 2, "[N, D]")
-    lib.check_device(t, "kl_div_backward: t", x.device, " (from x)")
-    lib.check_dtype(dloss, "kl_div_backward: dloss", x.dtype, source=" (T, from x)")
-    lib.check_rank(dloss, "kl_div_backward: dloss", 1, "[N]")
-    lib.check_device(dloss, "kl_div_backward: dloss", x.device, " (from x)")
-    N, D = x.shape
-    lib.check_size(t.shape[0], "kl_div_backward: t: dim 0 (N)", N, " (from x)")
-    lib.check_size(t.shape[1], "kl_div_backward: t: dim 1 (D)", D, " (from x)")
-    lib.check_size(dloss.shape[0], "kl_div_backward: dloss: dim 0 (N)", N, " (from x)")
     dx = lib.empty((N, D), x.dtype, t, x)
     dt = lib.empty((N, D), x.dtype, t, x)
     return dx, dt
@@ -381,7 +370,7 @@ def kl_div_backward_reference(
 
 @runtime.op(
     "specs/kl_div.op",
-    lib=12,
+    lib=13,
     allocate=allocate_kl_div_backward,
     reference=kl_div_backward_reference,
     linear=(("dloss",),),

@@ -311,27 +311,16 @@ def launch_layer_norm(x, w, b, y, eps) -> None:
         layer_norm_loop[(lib.cdiv(batch, ROWS),)](*arguments, **constants, **config)
 
 
-def allocate_layer_norm(
-    x: torch.Tensor, w: torch.Tensor, b: torch.Tensor, eps: float | torch.Tensor = 1e-05
-) -> torch.Tensor:
+def allocate_layer_norm(x, w, b, eps=1e-05) -> torch.Tensor:
     """Checks the operands of layer_norm and allocates its results. Raises ValueError if an operand does not fit."""
-    lib.check_dtype(x, "layer_norm: x", torch.float64, torch.float32, torch.float16, torch.bfloat16)
-    lib.check_rank(x, "layer_norm: x", 1, "[..., D]")
-    lib.check_dtype(w, "layer_norm: w", torch.float64, torch.float32, torch.float16, torch.bfloat16)
-    lib.check_rank(w, "layer_norm: w", 1, "[D]")
-    lib.check_device(w, "layer_norm: w", x.device, " (from x)")
-    lib.check_dtype(b, "layer_norm: b", w.dtype, source=" (U, from w)")
-    lib.check_rank(b, "layer_norm: b", 1, "[D]")
-    lib.check_device(b, "layer_norm: b", x.device, " (from x)")
-    if isinstance(eps, torch.Tensor):
-        if eps.dim() != 0:
-            raise ValueError(
-                f"layer_norm: eps: expected number or a 0-dim tensor, given a {eps.dim()}-dim tensor"
-            )
-        lib.check_device(eps, "layer_norm: eps", x.device, " (from x)")
-    D = x.shape[-1]
-    lib.check_size(w.shape[0], "layer_norm: w: dim 0 (D)", D, " (from x)")
-    lib.check_size(b.shape[0], "layer_norm: b: dim 0 (D)", D, " (from x)")
+    (D,) = lib.check_operands(
+        "layer_norm",
+        "T: float64 | float32 | float16 | bfloat16, U: float64 | float32 | float16 | bfloat16",
+        ("x: T[..., D]", x),
+        ("w: U[D]", w),
+        ("b: U[D]", b),
+        ("eps: number | tensor", eps),
+    )
     y = torch.empty((*x.shape[:-1], D), dtype=x.dtype, device=x.device)
     return y
 
@@ -379,7 +368,7 @@ def layer_norm_torch(
 
 @runtime.op(
     "specs/layer_norm.op",
-    lib=12,
+    lib=13,
     allocate=allocate_layer_norm,
     reference=layer_norm_reference,
     equals=layer_norm_torch,
@@ -734,30 +723,17 @@ def launch_layer_norm_backward(x, w, dy, dx, dw, db, deps, eps) -> None:
 
 
 def allocate_layer_norm_backward(
-    x: torch.Tensor, w: torch.Tensor, dy: torch.Tensor, eps: float | torch.Tensor = 1e-05
+    x, w, dy, eps=1e-05
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
     """Checks the operands of layer_norm_backward and allocates its results. Raises ValueError if an operand does not fit."""
-    lib.check_dtype(
-        x, "layer_norm_backward: x", torch.float64, torch.float32, torch.float16, torch.bfloat16
+    (D,) = lib.check_operands(
+        "layer_norm_backward",
+        "T: float64 | float32 | float16 | bfloat16, U: float64 | float32 | float16 | bfloat16",
+        ("x: T[..., D]", x),
+        ("w: U[D]", w),
+        ("dy: T[..., D]", dy),
+        ("eps: number | tensor", eps),
     )
-    lib.check_rank(x, "layer_norm_backward: x", 1, "[..., D]")
-    lib.check_dtype(
-        w, "layer_norm_backward: w", torch.float64, torch.float32, torch.float16, torch.bfloat16
-    )
-    lib.check_rank(w, "layer_norm_backward: w", 1, "[D]")
-    lib.check_device(w, "layer_norm_backward: w", x.device, " (from x)")
-    lib.check_dtype(dy, "layer_norm_backward: dy", x.dtype, source=" (T, from x)")
-    lib.check_rank(dy, "layer_norm_backward: dy", 1, "[..., D]")
-    lib.check_device(dy, "layer_norm_backward: dy", x.device, " (from x)")
-    if isinstance(eps, torch.Tensor):
-        if eps.dim() != 0:
-            raise ValueError(
-                f"layer_norm_backward: eps: expected number or a 0-dim tensor, given a {eps.dim()}-dim tensor"
-            )
-        lib.check_device(eps, "layer_norm_backward: eps", x.device, " (from x)")
-    D = x.shape[-1]
-    lib.check_size(w.shape[0], "layer_norm_backward: w: dim 0 (D)", D, " (from x)")
-    lib.check_size(dy.shape[-1], "layer_norm_backward: dy: dim -1 (D)", D, " (from x)")
     if dy.shape[:-1] != x.shape[:-1]:
         raise ValueError(
             f"layer_norm_backward: dy: batch shape {tuple(dy.shape[:-1])} does not broadcast with {tuple(x.shape[:-1])} (from x)"
@@ -826,7 +802,7 @@ def layer_norm_backward_reference(
 
 @runtime.op(
     "specs/layer_norm.op",
-    lib=12,
+    lib=13,
     allocate=allocate_layer_norm_backward,
     reference=layer_norm_backward_reference,
     linear=(("dy",),),

@@ -137,15 +137,14 @@ def launch_leaky_relu(x, y, slope) -> None:
         )  # fmt: skip
 
 
-def allocate_leaky_relu(x: torch.Tensor, slope: float | torch.Tensor = 0.01) -> torch.Tensor:
+def allocate_leaky_relu(x, slope=0.01) -> torch.Tensor:
     """Checks the operands of leaky_relu and allocates its results. Raises ValueError if an operand does not fit."""
-    lib.check_dtype(x, "leaky_relu: x", torch.float64, torch.float32, torch.float16, torch.bfloat16)
-    if isinstance(slope, torch.Tensor):
-        if slope.dim() != 0:
-            raise ValueError(
-                f"leaky_relu: slope: expected number or a 0-dim tensor, given a {slope.dim()}-dim tensor"
-            )
-        lib.check_device(slope, "leaky_relu: slope", x.device, " (from x)")
+    lib.check_operands(
+        "leaky_relu",
+        "T: float64 | float32 | float16 | bfloat16",
+        ("x: T[...]", x),
+        ("slope: number | tensor", slope),
+    )
     y = torch.empty_like(x)
     return y
 
@@ -178,7 +177,7 @@ def leaky_relu_torch(x: torch.Tensor, slope: float | torch.Tensor = 0.01) -> tor
 
 @runtime.op(
     "specs/leaky_relu.op",
-    lib=12,
+    lib=13,
     allocate=allocate_leaky_relu,
     reference=leaky_relu_reference,
     equals=leaky_relu_torch,
@@ -344,21 +343,15 @@ def launch_leaky_relu_backward(x, dy, dx, dslope, slope) -> None:
         leaky_relu_backward_loop[grid](*arguments, **constants, **config)
 
 
-def allocate_leaky_relu_backward(
-    x: torch.Tensor, dy: torch.Tensor, slope: float | torch.Tensor = 0.01
-) -> tuple[torch.Tensor, torch.Tensor]:
+def allocate_leaky_relu_backward(x, dy, slope=0.01) -> tuple[torch.Tensor, torch.Tensor]:
     """Checks the operands of leaky_relu_backward and allocates its results. Raises ValueError if an operand does not fit."""
-    lib.check_dtype(
-        x, "leaky_relu_backward: x", torch.float64, torch.float32, torch.float16, torch.bfloat16
+    lib.check_operands(
+        "leaky_relu_backward",
+        "T: float64 | float32 | float16 | bfloat16",
+        ("x: T[...]", x),
+        ("dy: T[...]", dy),
+        ("slope: number | tensor", slope),
     )
-    lib.check_dtype(dy, "leaky_relu_backward: dy", x.dtype, source=" (T, from x)")
-    lib.check_device(dy, "leaky_relu_backward: dy", x.device, " (from x)")
-    if isinstance(slope, torch.Tensor):
-        if slope.dim() != 0:
-            raise ValueError(
-                f"leaky_relu_backward: slope: expected number or a 0-dim tensor, given a {slope.dim()}-dim tensor"
-            )
-        lib.check_device(slope, "leaky_relu_backward: slope", x.device, " (from x)")
     if dy.shape != x.shape:
         raise ValueError(
             f"leaky_relu_backward: dy: batch shape {tuple(dy.shape)} does not broadcast with {tuple(x.shape)} (from x)"
@@ -393,7 +386,7 @@ def leaky_relu_backward_reference(
 
 @runtime.op(
     "specs/leaky_relu.op",
-    lib=12,
+    lib=13,
     allocate=allocate_leaky_relu_backward,
     reference=leaky_relu_backward_reference,
     linear=(("dy",),),

@@ -458,20 +458,15 @@ def launch_linear(x, w, b, y) -> None:
         )  # fmt: skip
 
 
-def allocate_linear(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+def allocate_linear(x, w, b) -> torch.Tensor:
     """Checks the operands of linear and allocates its results. Raises ValueError if an operand does not fit."""
-    lib.check_dtype(x, "linear: x", torch.float64, torch.float32, torch.float16, torch.bfloat16)
-    lib.check_rank(x, "linear: x", 1, "[..., K]")
-    lib.check_dtype(w, "linear: w", x.dtype, source=" (T, from x)")
-    lib.check_rank(w, "linear: w", 2, "[N, K]")
-    lib.check_device(w, "linear: w", x.device, " (from x)")
-    lib.check_dtype(b, "linear: b", x.dtype, source=" (T, from x)")
-    lib.check_rank(b, "linear: b", 1, "[N]")
-    lib.check_device(b, "linear: b", x.device, " (from x)")
-    K = x.shape[-1]
-    N = w.shape[0]
-    lib.check_size(w.shape[1], "linear: w: dim 1 (K)", K, " (from x)")
-    lib.check_size(b.shape[0], "linear: b: dim 0 (N)", N, " (from w)")
+    K, N = lib.check_operands(
+        "linear",
+        "T: float64 | float32 | float16 | bfloat16",
+        ("x: T[..., K]", x),
+        ("w: T[N, K]", w),
+        ("b: T[N]", b),
+    )
     y = torch.empty((*x.shape[:-1], N), dtype=x.dtype, device=x.device)
     return y
 
@@ -508,7 +503,7 @@ def linear_torch(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> torch.Ten
 
 @runtime.op(
     "specs/linear.op",
-    lib=12,
+    lib=13,
     allocate=allocate_linear,
     reference=linear_reference,
     equals=linear_torch,
@@ -1437,28 +1432,16 @@ def launch_linear_backward(x, w, dy, dx, dw, db) -> None:
 
 
 def allocate_linear_backward(
-    x: torch.Tensor,
-    w: torch.Tensor,
-    dy: torch.Tensor,
-    need_dx: bool = True,
-    need_dw: bool = True,
-    need_db: bool = True,
+    x, w, dy, need_dx=True, need_dw=True, need_db=True
 ) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:
     """Checks the operands of linear_backward and allocates its results. Raises ValueError if an operand does not fit."""
-    lib.check_dtype(
-        x, "linear_backward: x", torch.float64, torch.float32, torch.float16, torch.bfloat16
+    K, N = lib.check_operands(
+        "linear_backward",
+        "T: float64 | float32 | float16 | bfloat16",
+        ("x: T[..., K]", x),
+        ("w: T[N, K]", w),
+        ("dy: T[..., N]", dy),
     )
-    lib.check_rank(x, "linear_backward: x", 1, "[..., K]")
-    lib.check_dtype(w, "linear_backward: w", x.dtype, source=" (T, from x)")
-    lib.check_rank(w, "linear_backward: w", 2, "[N, K]")
-    lib.check_device(w, "linear_backward: w", x.device, " (from x)")
-    lib.check_dtype(dy, "linear_backward: dy", x.dtype, source=" (T, from x)")
-    lib.check_rank(dy, "linear_backward: dy", 1, "[..., N]")
-    lib.check_device(dy, "linear_backward: dy", x.device, " (from x)")
-    K = x.shape[-1]
-    N = w.shape[0]
-    lib.check_size(w.shape[1], "linear_backward: w: dim 1 (K)", K, " (from x)")
-    lib.check_size(dy.shape[-1], "linear_backward: dy: dim -1 (N)", N, " (from w)")
     if dy.shape[:-1] != x.shape[:-1]:
         raise ValueError(
             f"linear_backward: dy: batch shape {tuple(dy.shape[:-1])} does not broadcast with {tuple(x.shape[:-1])} (from x)"
@@ -1499,7 +1482,7 @@ def linear_backward_reference(
 
 @runtime.op(
     "specs/linear.op",
-    lib=12,
+    lib=13,
     allocate=allocate_linear_backward,
     reference=linear_backward_reference,
     precision=("matmul",),

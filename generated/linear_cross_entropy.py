@@ -303,7 +303,7 @@ def launch_linear_cross_entropy_forward(x, w, target, loss, a_kept, lse_sum_kept
 
 
 def allocate_linear_cross_entropy_forward(
-    x: torch.Tensor, w: torch.Tensor, target: torch.Tensor, ignore: int = -100
+    x, w, target, ignore=-100
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Checks the operands of linear_cross_entropy_forward and allocates its results. Raises ValueError if an operand does not fit."""
     loss = allocate_linear_cross_entropy(x, w, target, ignore)
@@ -354,7 +354,7 @@ def linear_cross_entropy_forward_reference(
 
 @runtime.op(
     "specs/linear_cross_entropy.op",
-    lib=12,
+    lib=13,
     allocate=allocate_linear_cross_entropy_forward,
     reference=linear_cross_entropy_forward_reference,
     backward=runtime.Backward(
@@ -388,24 +388,16 @@ def launch_linear_cross_entropy(x, w, target, loss, ignore) -> None:
     launch_linear_cross_entropy_forward(x, w, target, loss, a_kept, lse_sum_kept, ignore)
 
 
-def allocate_linear_cross_entropy(
-    x: torch.Tensor, w: torch.Tensor, target: torch.Tensor, ignore: int = -100
-) -> torch.Tensor:
+def allocate_linear_cross_entropy(x, w, target, ignore=-100) -> torch.Tensor:
     """Checks the operands of linear_cross_entropy and allocates its results. Raises ValueError if an operand does not fit."""
-    lib.check_dtype(x, "linear_cross_entropy: x", torch.float16, torch.bfloat16)
-    lib.check_rank(x, "linear_cross_entropy: x", 2, "[M, K]")
-    lib.check_dtype(w, "linear_cross_entropy: w", x.dtype, source=" (T, from x)")
-    lib.check_rank(w, "linear_cross_entropy: w", 2, "[V, K]")
-    lib.check_device(w, "linear_cross_entropy: w", x.device, " (from x)")
-    lib.check_dtype(target, "linear_cross_entropy: target", torch.int64)
-    lib.check_rank(target, "linear_cross_entropy: target", 1, "[M]")
-    lib.check_device(target, "linear_cross_entropy: target", x.device, " (from x)")
-    if type(ignore) is not int:
-        raise ValueError(f"linear_cross_entropy: ignore: expected int, given {ignore!r}")
-    M, K = x.shape
-    V = w.shape[0]
-    lib.check_size(w.shape[1], "linear_cross_entropy: w: dim 1 (K)", K, " (from x)")
-    lib.check_size(target.shape[0], "linear_cross_entropy: target: dim 0 (M)", M, " (from x)")
+    M, K, V = lib.check_operands(
+        "linear_cross_entropy",
+        "T: float16 | bfloat16",
+        ("x: T[M, K]", x),
+        ("w: T[V, K]", w),
+        ("target: int64[M]", target),
+        ("ignore: int", ignore),
+    )
     if V <= 0:
         raise ValueError(
             f"linear_cross_entropy: requires V > 0 (max over `v`): {V} <= {0} (V = {V} from w)"
@@ -446,7 +438,7 @@ def linear_cross_entropy_reference(
 
 @runtime.op(
     "specs/linear_cross_entropy.op",
-    lib=12,
+    lib=13,
     allocate=allocate_linear_cross_entropy,
     reference=linear_cross_entropy_reference,
     forward="linear_cross_entropy_forward",
@@ -1674,55 +1666,19 @@ def launch_linear_cross_entropy_backward(
 
 
 def allocate_linear_cross_entropy_backward(
-    x: torch.Tensor,
-    w: torch.Tensor,
-    target: torch.Tensor,
-    a_kept: torch.Tensor,
-    lse_sum_kept: torch.Tensor,
-    dloss: torch.Tensor,
-    ignore: int = -100,
-    need_dx: bool = True,
-    need_dw: bool = True,
+    x, w, target, a_kept, lse_sum_kept, dloss, ignore=-100, need_dx=True, need_dw=True
 ) -> tuple[torch.Tensor | None, torch.Tensor | None]:
     """Checks the operands of linear_cross_entropy_backward and allocates its results. Raises ValueError if an operand does not fit."""
-    lib.check_dtype(x, "linear_cross_entropy_backward: x", torch.float16, torch.bfloat16)
-    lib.check_rank(x, "linear_cross_entropy_backward: x", 2, "[M, K]")
-    lib.check_dtype(w, "linear_cross_entropy_backward: w", x.dtype, source=" (T, from x)")
-    lib.check_rank(w, "linear_cross_entropy_backward: w", 2, "[V, K]")
-    lib.check_device(w, "linear_cross_entropy_backward: w", x.device, " (from x)")
-    lib.check_dtype(target, "linear_cross_entropy_backward: target", torch.int64)
-    lib.check_rank(target, "linear_cross_entropy_backward: target", 1, "[M]")
-    lib.check_device(target, "linear_cross_entropy_backward: target", x.device, " (from x)")
-    lib.check_dtype(a_kept, "linear_cross_entropy_backward: a_kept", torch.float32)
-    lib.check_rank(a_kept, "linear_cross_entropy_backward: a_kept", 1, "[M]")
-    lib.check_device(a_kept, "linear_cross_entropy_backward: a_kept", x.device, " (from x)")
-    lib.check_dtype(lse_sum_kept, "linear_cross_entropy_backward: lse_sum_kept", torch.float32)
-    lib.check_rank(lse_sum_kept, "linear_cross_entropy_backward: lse_sum_kept", 1, "[M]")
-    lib.check_device(
-        lse_sum_kept, "linear_cross_entropy_backward: lse_sum_kept", x.device, " (from x)"
-    )
-    lib.check_dtype(dloss, "linear_cross_entropy_backward: dloss", torch.float32)
-    lib.check_rank(dloss, "linear_cross_entropy_backward: dloss", 1, "[M]")
-    lib.check_device(dloss, "linear_cross_entropy_backward: dloss", x.device, " (from x)")
-    if type(ignore) is not int:
-        raise ValueError(f"linear_cross_entropy_backward: ignore: expected int, given {ignore!r}")
-    M, K = x.shape
-    V = w.shape[0]
-    lib.check_size(w.shape[1], "linear_cross_entropy_backward: w: dim 1 (K)", K, " (from x)")
-    lib.check_size(
-        target.shape[0], "linear_cross_entropy_backward: target: dim 0 (M)", M, " (from x)"
-    )
-    lib.check_size(
-        a_kept.shape[0], "linear_cross_entropy_backward: a_kept: dim 0 (M)", M, " (from x)"
-    )
-    lib.check_size(
-        lse_sum_kept.shape[0],
-        "linear_cross_entropy_backward: lse_sum_kept: dim 0 (M)",
-        M,
-        " (from x)",
-    )
-    lib.check_size(
-        dloss.shape[0], "linear_cross_entropy_backward: dloss: dim 0 (M)", M, " (from x)"
+    M, K, V = lib.check_operands(
+        "linear_cross_entropy_backward",
+        "T: float16 | bfloat16",
+        ("x: T[M, K]", x),
+        ("w: T[V, K]", w),
+        ("target: int64[M]", target),
+        ("a_kept: float32[M]", a_kept),
+        ("lse_sum_kept: float32[M]", lse_sum_kept),
+        ("dloss: float32[M]", dloss),
+        ("ignore: int", ignore),
     )
     dx = torch.empty((M, K), dtype=x.dtype, device=x.device) if need_dx else None
     dw = torch.empty((V, K), dtype=x.dtype, device=x.device) if need_dw else None
@@ -1785,7 +1741,7 @@ def linear_cross_entropy_backward_reference(
 
 @runtime.op(
     "specs/linear_cross_entropy.op",
-    lib=12,
+    lib=13,
     allocate=allocate_linear_cross_entropy_backward,
     reference=linear_cross_entropy_backward_reference,
     linear=(("dloss",),),

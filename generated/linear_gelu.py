@@ -450,22 +450,15 @@ def launch_linear_gelu(x, w, b, y) -> None:
         )  # fmt: skip
 
 
-def allocate_linear_gelu(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+def allocate_linear_gelu(x, w, b) -> torch.Tensor:
     """Checks the operands of linear_gelu and allocates its results. Raises ValueError if an operand does not fit."""
-    lib.check_dtype(
-        x, "linear_gelu: x", torch.float64, torch.float32, torch.float16, torch.bfloat16
+    M, K, N = lib.check_operands(
+        "linear_gelu",
+        "T: float64 | float32 | float16 | bfloat16",
+        ("x: T[M, K]", x),
+        ("w: T[N, K]", w),
+        ("b: T[N]", b),
     )
-    lib.check_rank(x, "linear_gelu: x", 2, "[M, K]")
-    lib.check_dtype(w, "linear_gelu: w", x.dtype, source=" (T, from x)")
-    lib.check_rank(w, "linear_gelu: w", 2, "[N, K]")
-    lib.check_device(w, "linear_gelu: w", x.device, " (from x)")
-    lib.check_dtype(b, "linear_gelu: b", x.dtype, source=" (T, from x)")
-    lib.check_rank(b, "linear_gelu: b", 1, "[N]")
-    lib.check_device(b, "linear_gelu: b", x.device, " (from x)")
-    M, K = x.shape
-    N = w.shape[0]
-    lib.check_size(w.shape[1], "linear_gelu: w: dim 1 (K)", K, " (from x)")
-    lib.check_size(b.shape[0], "linear_gelu: b: dim 0 (N)", N, " (from w)")
     y = torch.empty((M, N), dtype=x.dtype, device=x.device)
     return y
 
@@ -502,7 +495,7 @@ def linear_gelu_torch(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> torc
 
 @runtime.op(
     "specs/linear_gelu.op",
-    lib=12,
+    lib=13,
     allocate=allocate_linear_gelu,
     reference=linear_gelu_reference,
     equals=linear_gelu_torch,
@@ -895,9 +888,7 @@ def launch_linear_gelu_forward(x, w, b, y, acc_kept) -> None:
         )  # fmt: skip
 
 
-def allocate_linear_gelu_forward(
-    x: torch.Tensor, w: torch.Tensor, b: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor]:
+def allocate_linear_gelu_forward(x, w, b) -> tuple[torch.Tensor, torch.Tensor]:
     """Checks the operands of linear_gelu_forward and allocates its results. Raises ValueError if an operand does not fit."""
     y = allocate_linear_gelu(x, w, b)
     M = x.shape[0]
@@ -932,7 +923,7 @@ def linear_gelu_forward_reference(
 
 @runtime.op(
     "specs/linear_gelu.op",
-    lib=12,
+    lib=13,
     allocate=allocate_linear_gelu_forward,
     reference=linear_gelu_forward_reference,
     precision=("matmul",),
@@ -1922,40 +1913,18 @@ def launch_linear_gelu_backward(x, w, b, acc_kept, dy, dx, dw, db) -> None:
 
 
 def allocate_linear_gelu_backward(
-    x: torch.Tensor,
-    w: torch.Tensor,
-    b: torch.Tensor,
-    acc_kept: torch.Tensor,
-    dy: torch.Tensor,
-    need_dx: bool = True,
-    need_dw: bool = True,
-    need_db: bool = True,
+    x, w, b, acc_kept, dy, need_dx=True, need_dw=True, need_db=True
 ) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:
     """Checks the operands of linear_gelu_backward and allocates its results. Raises ValueError if an operand does not fit."""
-    lib.check_dtype(
-        x, "linear_gelu_backward: x", torch.float64, torch.float32, torch.float16, torch.bfloat16
+    M, K, N = lib.check_operands(
+        "linear_gelu_backward",
+        "T: float64 | float32 | float16 | bfloat16",
+        ("x: T[M, K]", x),
+        ("w: T[N, K]", w),
+        ("b: T[N]", b),
+        ("acc_kept: T[M, N]", acc_kept),
+        ("dy: T[M, N]", dy),
     )
-    lib.check_rank(x, "linear_gelu_backward: x", 2, "[M, K]")
-    lib.check_dtype(w, "linear_gelu_backward: w", x.dtype, source=" (T, from x)")
-    lib.check_rank(w, "linear_gelu_backward: w", 2, "[N, K]")
-    lib.check_device(w, "linear_gelu_backward: w", x.device, " (from x)")
-    lib.check_dtype(b, "linear_gelu_backward: b", x.dtype, source=" (T, from x)")
-    lib.check_rank(b, "linear_gelu_backward: b", 1, "[N]")
-    lib.check_device(b, "linear_gelu_backward: b", x.device, " (from x)")
-    lib.check_dtype(acc_kept, "linear_gelu_backward: acc_kept", x.dtype, source=" (T, from x)")
-    lib.check_rank(acc_kept, "linear_gelu_backward: acc_kept", 2, "[M, N]")
-    lib.check_device(acc_kept, "linear_gelu_backward: acc_kept", x.device, " (from x)")
-    lib.check_dtype(dy, "linear_gelu_backward: dy", x.dtype, source=" (T, from x)")
-    lib.check_rank(dy, "linear_gelu_backward: dy", 2, "[M, N]")
-    lib.check_device(dy, "linear_gelu_backward: dy", x.device, " (from x)")
-    M, K = x.shape
-    N = w.shape[0]
-    lib.check_size(w.shape[1], "linear_gelu_backward: w: dim 1 (K)", K, " (from x)")
-    lib.check_size(b.shape[0], "linear_gelu_backward: b: dim 0 (N)", N, " (from w)")
-    lib.check_size(acc_kept.shape[0], "linear_gelu_backward: acc_kept: dim 0 (M)", M, " (from x)")
-    lib.check_size(acc_kept.shape[1], "linear_gelu_backward: acc_kept: dim 1 (N)", N, " (from w)")
-    lib.check_size(dy.shape[0], "linear_gelu_backward: dy: dim 0 (M)", M, " (from x)")
-    lib.check_size(dy.shape[1], "linear_gelu_backward: dy: dim 1 (N)", N, " (from w)")
     dx = torch.empty((M, K), dtype=x.dtype, device=x.device) if need_dx else None
     dw = torch.empty((N, K), dtype=x.dtype, device=x.device) if need_dw else None
     db = (
@@ -2006,7 +1975,7 @@ def linear_gelu_backward_reference(
 
 @runtime.op(
     "specs/linear_gelu.op",
-    lib=12,
+    lib=13,
     allocate=allocate_linear_gelu_backward,
     reference=linear_gelu_backward_reference,
     precision=("matmul",),

@@ -284,13 +284,13 @@ def launch_log_softmax(x, y) -> None:
         log_softmax_loop[(lib.cdiv(batch, ROWS),)](*arguments, **constants, **config)
 
 
-def allocate_log_softmax(x: torch.Tensor) -> torch.Tensor:
+def allocate_log_softmax(x) -> torch.Tensor:
     """Checks the operands of log_softmax and allocates its results. Raises ValueError if an operand does not fit."""
-    lib.check_dtype(
-        x, "log_softmax: x", torch.float64, torch.float32, torch.float16, torch.bfloat16
+    (D,) = lib.check_operands(
+        "log_softmax",
+        "T: float64 | float32 | float16 | bfloat16",
+        ("x: T[..., D]", x),
     )
-    lib.check_rank(x, "log_softmax: x", 1, "[..., D]")
-    D = x.shape[-1]
     if D <= 0:
         raise ValueError(f"log_softmax: requires D > 0 (max over `d`): {D} <= {0} (D = {D} from x)")
     y = torch.empty((*x.shape[:-1], D), dtype=x.dtype, device=x.device)
@@ -330,7 +330,7 @@ def log_softmax_torch(x: torch.Tensor) -> torch.Tensor:
 
 @runtime.op(
     "specs/log_softmax.op",
-    lib=12,
+    lib=13,
     allocate=allocate_log_softmax,
     reference=log_softmax_reference,
     equals=log_softmax_torch,
@@ -669,17 +669,14 @@ def launch_log_softmax_backward(x, dy, dx) -> None:
         log_softmax_backward_loop[grid](*arguments, **constants, **config)
 
 
-def allocate_log_softmax_backward(x: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
+def allocate_log_softmax_backward(x, dy) -> torch.Tensor:
     """Checks the operands of log_softmax_backward and allocates its results. Raises ValueError if an operand does not fit."""
-    lib.check_dtype(
-        x, "log_softmax_backward: x", torch.float64, torch.float32, torch.float16, torch.bfloat16
+    (D,) = lib.check_operands(
+        "log_softmax_backward",
+        "T: float64 | float32 | float16 | bfloat16",
+        ("x: T[..., D]", x),
+        ("dy: T[..., D]", dy),
     )
-    lib.check_rank(x, "log_softmax_backward: x", 1, "[..., D]")
-    lib.check_dtype(dy, "log_softmax_backward: dy", x.dtype, source=" (T, from x)")
-    lib.check_rank(dy, "log_softmax_backward: dy", 1, "[..., D]")
-    lib.check_device(dy, "log_softmax_backward: dy", x.device, " (from x)")
-    D = x.shape[-1]
-    lib.check_size(dy.shape[-1], "log_softmax_backward: dy: dim -1 (D)", D, " (from x)")
     if D <= 0:
         raise ValueError(
             f"log_softmax_backward: requires D > 0 (max over `d`): {D} <= {0} (D = {D} from x)"
@@ -727,7 +724,7 @@ def log_softmax_backward_reference(x: torch.Tensor, dy: torch.Tensor) -> torch.T
 
 @runtime.op(
     "specs/log_softmax.op",
-    lib=12,
+    lib=13,
     allocate=allocate_log_softmax_backward,
     reference=log_softmax_backward_reference,
     batch=runtime.Batch({"x": (0, 1), "dy": (0, 1)}, (0,)),

@@ -185,11 +185,13 @@ def launch_logsumexp(x, y) -> None:
         logsumexp_loop[grid](x, y, batch, D, *x.stride(), y.stride(0), **constants, **config)
 
 
-def allocate_logsumexp(x: torch.Tensor) -> torch.Tensor:
+def allocate_logsumexp(x) -> torch.Tensor:
     """Checks the operands of logsumexp and allocates its results. Raises ValueError if an operand does not fit."""
-    lib.check_dtype(x, "logsumexp: x", torch.float64, torch.float32, torch.float16, torch.bfloat16)
-    lib.check_rank(x, "logsumexp: x", 1, "[..., D]")
-    D = x.shape[-1]
+    (D,) = lib.check_operands(
+        "logsumexp",
+        "T: float64 | float32 | float16 | bfloat16",
+        ("x: T[..., D]", x),
+    )
     if D <= 0:
         raise ValueError(f"logsumexp: requires D > 0 (max over `d`): {D} <= {0} (D = {D} from x)")
     y = torch.empty(x.shape[:-1], dtype=x.dtype, device=x.device)
@@ -229,7 +231,7 @@ def logsumexp_torch(x: torch.Tensor) -> torch.Tensor:
 
 @runtime.op(
     "specs/logsumexp.op",
-    lib=12,
+    lib=13,
     allocate=allocate_logsumexp,
     reference=logsumexp_reference,
     equals=logsumexp_torch,
@@ -528,15 +530,14 @@ def launch_logsumexp_backward(x, dy, dx) -> None:
         )  # fmt: skip
 
 
-def allocate_logsumexp_backward(x: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
+def allocate_logsumexp_backward(x, dy) -> torch.Tensor:
     """Checks the operands of logsumexp_backward and allocates its results. Raises ValueError if an operand does not fit."""
-    lib.check_dtype(
-        x, "logsumexp_backward: x", torch.float64, torch.float32, torch.float16, torch.bfloat16
+    (D,) = lib.check_operands(
+        "logsumexp_backward",
+        "T: float64 | float32 | float16 | bfloat16",
+        ("x: T[..., D]", x),
+        ("dy: T[...]", dy),
     )
-    lib.check_rank(x, "logsumexp_backward: x", 1, "[..., D]")
-    lib.check_dtype(dy, "logsumexp_backward: dy", x.dtype, source=" (T, from x)")
-    lib.check_device(dy, "logsumexp_backward: dy", x.device, " (from x)")
-    D = x.shape[-1]
     if D <= 0:
         raise ValueError(
             f"logsumexp_backward: requires D > 0 (max over `d`): {D} <= {0} (D = {D} from x)"
@@ -581,7 +582,7 @@ def logsumexp_backward_reference(x: torch.Tensor, dy: torch.Tensor) -> torch.Ten
 
 @runtime.op(
     "specs/logsumexp.op",
-    lib=12,
+    lib=13,
     allocate=allocate_logsumexp_backward,
     reference=logsumexp_backward_reference,
     batch=runtime.Batch({"x": (0, 1), "dy": (0, 0)}, (0,)),

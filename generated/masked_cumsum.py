@@ -167,17 +167,14 @@ def launch_masked_cumsum(x, mask, y) -> None:
         )  # fmt: skip
 
 
-def allocate_masked_cumsum(x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+def allocate_masked_cumsum(x, mask) -> torch.Tensor:
     """Checks the operands of masked_cumsum and allocates its results. Raises ValueError if an operand does not fit."""
-    lib.check_dtype(
-        x, "masked_cumsum: x", torch.float64, torch.float32, torch.float16, torch.bfloat16
+    (D,) = lib.check_operands(
+        "masked_cumsum",
+        "T: float64 | float32 | float16 | bfloat16",
+        ("x: T[..., D]", x),
+        ("mask: bool[..., D]", mask),
     )
-    lib.check_rank(x, "masked_cumsum: x", 1, "[..., D]")
-    lib.check_dtype(mask, "masked_cumsum: mask", torch.bool)
-    lib.check_rank(mask, "masked_cumsum: mask", 1, "[..., D]")
-    lib.check_device(mask, "masked_cumsum: mask", x.device, " (from x)")
-    D = x.shape[-1]
-    lib.check_size(mask.shape[-1], "masked_cumsum: mask: dim -1 (D)", D, " (from x)")
     try:
         batch_shape = torch.broadcast_shapes(x.shape[:-1], mask.shape[:-1])
     except RuntimeError:
@@ -216,7 +213,7 @@ def masked_cumsum_torch(x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
 
 @runtime.op(
     "specs/masked_cumsum.op",
-    lib=12,
+    lib=13,
     allocate=allocate_masked_cumsum,
     reference=masked_cumsum_reference,
     equals=masked_cumsum_torch,
@@ -398,22 +395,14 @@ def launch_masked_cumsum_backward(mask, dy, dx) -> None:
         )  # fmt: skip
 
 
-def allocate_masked_cumsum_backward(mask: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
+def allocate_masked_cumsum_backward(mask, dy) -> torch.Tensor:
     """Checks the operands of masked_cumsum_backward and allocates its results. Raises ValueError if an operand does not fit."""
-    lib.check_dtype(mask, "masked_cumsum_backward: mask", torch.bool)
-    lib.check_rank(mask, "masked_cumsum_backward: mask", 1, "[..., D]")
-    lib.check_dtype(
-        dy,
-        "masked_cumsum_backward: dy",
-        torch.float64,
-        torch.float32,
-        torch.float16,
-        torch.bfloat16,
+    (D,) = lib.check_operands(
+        "masked_cumsum_backward",
+        "T: float64 | float32 | float16 | bfloat16",
+        ("mask: bool[..., D]", mask),
+        ("dy: T[..., D]", dy),
     )
-    lib.check_rank(dy, "masked_cumsum_backward: dy", 1, "[..., D]")
-    lib.check_device(dy, "masked_cumsum_backward: dy", mask.device, " (from mask)")
-    D = mask.shape[-1]
-    lib.check_size(dy.shape[-1], "masked_cumsum_backward: dy: dim -1 (D)", D, " (from mask)")
     try:
         batch_shape = torch.broadcast_shapes(mask.shape[:-1], dy.shape[:-1])
     except RuntimeError:
@@ -450,7 +439,7 @@ def masked_cumsum_backward_reference(mask: torch.Tensor, dy: torch.Tensor) -> to
 
 @runtime.op(
     "specs/masked_cumsum.op",
-    lib=12,
+    lib=13,
     allocate=allocate_masked_cumsum_backward,
     reference=masked_cumsum_backward_reference,
     batch=runtime.Batch({"mask": (0, 1), "dy": (0, 1)}, (0,)),

@@ -418,16 +418,14 @@ def launch_matmul(a, b, y) -> None:
         )  # fmt: skip
 
 
-def allocate_matmul(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+def allocate_matmul(a, b) -> torch.Tensor:
     """Checks the operands of matmul and allocates its results. Raises ValueError if an operand does not fit."""
-    lib.check_dtype(a, "matmul: a", torch.float64, torch.float32, torch.float16, torch.bfloat16)
-    lib.check_rank(a, "matmul: a", 2, "[M, K]")
-    lib.check_dtype(b, "matmul: b", a.dtype, source=" (T, from a)")
-    lib.check_rank(b, "matmul: b", 2, "[K, N]")
-    lib.check_device(b, "matmul: b", a.device, " (from a)")
-    M, K = a.shape
-    N = b.shape[1]
-    lib.check_size(b.shape[0], "matmul: b: dim 0 (K)", K, " (from a)")
+    M, K, N = lib.check_operands(
+        "matmul",
+        "T: float64 | float32 | float16 | bfloat16",
+        ("a: T[M, K]", a),
+        ("b: T[K, N]", b),
+    )
     y = torch.empty((M, N), dtype=a.dtype, device=a.device)
     return y
 
@@ -459,7 +457,7 @@ def matmul_torch(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 
 @runtime.op(
     "specs/matmul.op",
-    lib=12,
+    lib=13,
     allocate=allocate_matmul,
     reference=matmul_reference,
     equals=matmul_torch,
@@ -1122,24 +1120,16 @@ def launch_matmul_backward(a, b, dy, da, db) -> None:
 
 
 def allocate_matmul_backward(
-    a: torch.Tensor, b: torch.Tensor, dy: torch.Tensor, need_da: bool = True, need_db: bool = True
+    a, b, dy, need_da=True, need_db=True
 ) -> tuple[torch.Tensor | None, torch.Tensor | None]:
     """Checks the operands of matmul_backward and allocates its results. Raises ValueError if an operand does not fit."""
-    lib.check_dtype(
-        a, "matmul_backward: a", torch.float64, torch.float32, torch.float16, torch.bfloat16
+    M, K, N = lib.check_operands(
+        "matmul_backward",
+        "T: float64 | float32 | float16 | bfloat16",
+        ("a: T[M, K]", a),
+        ("b: T[K, N]", b),
+        ("dy: T[M, N]", dy),
     )
-    lib.check_rank(a, "matmul_backward: a", 2, "[M, K]")
-    lib.check_dtype(b, "matmul_backward: b", a.dtype, source=" (T, from a)")
-    lib.check_rank(b, "matmul_backward: b", 2, "[K, N]")
-    lib.check_device(b, "matmul_backward: b", a.device, " (from a)")
-    lib.check_dtype(dy, "matmul_backward: dy", a.dtype, source=" (T, from a)")
-    lib.check_rank(dy, "matmul_backward: dy", 2, "[M, N]")
-    lib.check_device(dy, "matmul_backward: dy", a.device, " (from a)")
-    M, K = a.shape
-    N = b.shape[1]
-    lib.check_size(b.shape[0], "matmul_backward: b: dim 0 (K)", K, " (from a)")
-    lib.check_size(dy.shape[0], "matmul_backward: dy: dim 0 (M)", M, " (from a)")
-    lib.check_size(dy.shape[1], "matmul_backward: dy: dim 1 (N)", N, " (from b)")
     da = torch.empty((M, K), dtype=a.dtype, device=a.device) if need_da else None
     db = torch.empty((K, N), dtype=a.dtype, device=a.device) if need_db else None
     return da, db
@@ -1168,7 +1158,7 @@ def matmul_backward_reference(
 
 @runtime.op(
     "specs/matmul.op",
-    lib=12,
+    lib=13,
     allocate=allocate_matmul_backward,
     reference=matmul_backward_reference,
     precision=("matmul",),

@@ -270,21 +270,17 @@ def launch_max_pool1d(x, y, win, stride, pad, dil) -> None:
         )  # fmt: skip
 
 
-def allocate_max_pool1d(
-    x: torch.Tensor, win: int = 2, stride: int = 2, pad: int = 0, dil: int = 1
-) -> torch.Tensor:
+def allocate_max_pool1d(x, win=2, stride=2, pad=0, dil=1) -> torch.Tensor:
     """Checks the operands of max_pool1d and allocates its results. Raises ValueError if an operand does not fit."""
-    lib.check_dtype(x, "max_pool1d: x", torch.float64, torch.float32, torch.float16, torch.bfloat16)
-    lib.check_rank(x, "max_pool1d: x", 3, "[N, C, L]")
-    if type(win) is not int:
-        raise ValueError(f"max_pool1d: win: expected int, given {win!r}")
-    if type(stride) is not int:
-        raise ValueError(f"max_pool1d: stride: expected int, given {stride!r}")
-    if type(pad) is not int:
-        raise ValueError(f"max_pool1d: pad: expected int, given {pad!r}")
-    if type(dil) is not int:
-        raise ValueError(f"max_pool1d: dil: expected int, given {dil!r}")
-    N, C, L = x.shape
+    N, C, L = lib.check_operands(
+        "max_pool1d",
+        "T: float64 | float32 | float16 | bfloat16",
+        ("x: T[N, C, L]", x),
+        ("win: int", win),
+        ("stride: int", stride),
+        ("pad: int", pad),
+        ("dil: int", dil),
+    )
     if stride < 1:
         raise ValueError(f"max_pool1d: requires stride >= 1: {stride} < {1}")
     P = (L + dil + 2 * pad - dil * win - 1) // stride + 1
@@ -367,7 +363,7 @@ def max_pool1d_torch(
 
 @runtime.op(
     "specs/max_pool1d.op",
-    lib=12,
+    lib=13,
     allocate=allocate_max_pool1d,
     reference=max_pool1d_reference,
     equals=max_pool1d_torch,
@@ -674,7 +670,7 @@ def launch_max_pool1d_forward(x, y, y_at, win, stride, pad, dil) -> None:
 
 
 def allocate_max_pool1d_forward(
-    x: torch.Tensor, win: int = 2, stride: int = 2, pad: int = 0, dil: int = 1
+    x, win=2, stride=2, pad=0, dil=1
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Checks the operands of max_pool1d_forward and allocates its results. Raises ValueError if an operand does not fit."""
     y = allocate_max_pool1d(x, win, stride, pad, dil)
@@ -760,7 +756,7 @@ def max_pool1d_forward_reference(
 
 @runtime.op(
     "specs/max_pool1d.op",
-    lib=12,
+    lib=13,
     allocate=allocate_max_pool1d_forward,
     reference=max_pool1d_forward_reference,
     backward=runtime.Backward("max_pool1d_backward", wrt=("x",), outputs=("y", "y_at")),
@@ -846,41 +842,19 @@ def launch_max_pool1d_backward(x, y_at, dy, dx, win, stride, pad, dil) -> None:
     )  # fmt: skip
 
 
-def allocate_max_pool1d_backward(
-    x: torch.Tensor,
-    y_at: torch.Tensor,
-    dy: torch.Tensor,
-    win: int = 2,
-    stride: int = 2,
-    pad: int = 0,
-    dil: int = 1,
-) -> torch.Tensor:
+def allocate_max_pool1d_backward(x, y_at, dy, win=2, stride=2, pad=0, dil=1) -> torch.Tensor:
     """Checks the operands of max_pool1d_backward and allocates its results. Raises ValueError if an operand does not fit."""
-    lib.check_dtype(
-        x, "max_pool1d_backward: x", torch.float64, torch.float32, torch.float16, torch.bfloat16
+    N, C, L, P = lib.check_operands(
+        "max_pool1d_backward",
+        "T: float64 | float32 | float16 | bfloat16",
+        ("x: T[N, C, L]", x),
+        ("y_at: int64[N, C, P]", y_at),
+        ("dy: T[N, C, P]", dy),
+        ("win: int", win),
+        ("stride: int", stride),
+        ("pad: int", pad),
+        ("dil: int", dil),
     )
-    lib.check_rank(x, "max_pool1d_backward: x", 3, "[N, C, L]")
-    lib.check_dtype(y_at, "max_pool1d_backward: y_at", torch.int64)
-    lib.check_rank(y_at, "max_pool1d_backward: y_at", 3, "[N, C, P]")
-    lib.check_device(y_at, "max_pool1d_backward: y_at", x.device, " (from x)")
-    lib.check_dtype(dy, "max_pool1d_backward: dy", x.dtype, source=" (T, from x)")
-    lib.check_rank(dy, "max_pool1d_backward: dy", 3, "[N, C, P]")
-    lib.check_device(dy, "max_pool1d_backward: dy", x.device, " (from x)")
-    if type(win) is not int:
-        raise ValueError(f"max_pool1d_backward: win: expected int, given {win!r}")
-    if type(stride) is not int:
-        raise ValueError(f"max_pool1d_backward: stride: expected int, given {stride!r}")
-    if type(pad) is not int:
-        raise ValueError(f"max_pool1d_backward: pad: expected int, given {pad!r}")
-    if type(dil) is not int:
-        raise ValueError(f"max_pool1d_backward: dil: expected int, given {dil!r}")
-    N, C, L = x.shape
-    P = y_at.shape[2]
-    lib.check_size(y_at.shape[0], "max_pool1d_backward: y_at: dim 0 (N)", N, " (from x)")
-    lib.check_size(y_at.shape[1], "max_pool1d_backward: y_at: dim 1 (C)", C, " (from x)")
-    lib.check_size(dy.shape[0], "max_pool1d_backward: dy: dim 0 (N)", N, " (from x)")
-    lib.check_size(dy.shape[1], "max_pool1d_backward: dy: dim 1 (C)", C, " (from x)")
-    lib.check_size(dy.shape[2], "max_pool1d_backward: dy: dim 2 (P)", P, " (from y_at)")
     if stride < 1:
         raise ValueError(f"max_pool1d_backward: requires stride >= 1: {stride} < {1}")
     if P != ((L + dil + 2 * pad - dil * win - 1) // stride + 1):
@@ -970,7 +944,7 @@ def max_pool1d_backward_reference(
 
 @runtime.op(
     "specs/max_pool1d.op",
-    lib=12,
+    lib=13,
     allocate=allocate_max_pool1d_backward,
     reference=max_pool1d_backward_reference,
     linear=(("x", "dy"),),

@@ -298,19 +298,16 @@ def launch_max_pool2d(x, y, win, stride, pad) -> None:
         )  # fmt: skip
 
 
-def allocate_max_pool2d(
-    x: torch.Tensor, win: int = 2, stride: int = 2, pad: int = 0
-) -> torch.Tensor:
+def allocate_max_pool2d(x, win=2, stride=2, pad=0) -> torch.Tensor:
     """Checks the operands of max_pool2d and allocates its results. Raises ValueError if an operand does not fit."""
-    lib.check_dtype(x, "max_pool2d: x", torch.float64, torch.float32, torch.float16, torch.bfloat16)
-    lib.check_rank(x, "max_pool2d: x", 4, "[N, C, H, W]")
-    if type(win) is not int:
-        raise ValueError(f"max_pool2d: win: expected int, given {win!r}")
-    if type(stride) is not int:
-        raise ValueError(f"max_pool2d: stride: expected int, given {stride!r}")
-    if type(pad) is not int:
-        raise ValueError(f"max_pool2d: pad: expected int, given {pad!r}")
-    N, C, H, W = x.shape
+    N, C, H, W = lib.check_operands(
+        "max_pool2d",
+        "T: float64 | float32 | float16 | bfloat16",
+        ("x: T[N, C, H, W]", x),
+        ("win: int", win),
+        ("stride: int", stride),
+        ("pad: int", pad),
+    )
     if stride < 1:
         raise ValueError(f"max_pool2d: requires stride >= 1: {stride} < {1}")
     P = (H + 2 * pad - win) // stride + 1
@@ -399,7 +396,7 @@ def max_pool2d_torch(x: torch.Tensor, win: int = 2, stride: int = 2, pad: int = 
 
 @runtime.op(
     "specs/max_pool2d.op",
-    lib=12,
+    lib=13,
     allocate=allocate_max_pool2d,
     reference=max_pool2d_reference,
     equals=max_pool2d_torch,
@@ -742,9 +739,7 @@ def launch_max_pool2d_forward(x, y, y_at, win, stride, pad) -> None:
         )  # fmt: skip
 
 
-def allocate_max_pool2d_forward(
-    x: torch.Tensor, win: int = 2, stride: int = 2, pad: int = 0
-) -> tuple[torch.Tensor, torch.Tensor]:
+def allocate_max_pool2d_forward(x, win=2, stride=2, pad=0) -> tuple[torch.Tensor, torch.Tensor]:
     """Checks the operands of max_pool2d_forward and allocates its results. Raises ValueError if an operand does not fit."""
     y = allocate_max_pool2d(x, win, stride, pad)
     N, C, _, _ = x.shape
@@ -843,7 +838,7 @@ def max_pool2d_forward_reference(
 
 @runtime.op(
     "specs/max_pool2d.op",
-    lib=12,
+    lib=13,
     allocate=allocate_max_pool2d_forward,
     reference=max_pool2d_forward_reference,
     backward=runtime.Backward("max_pool2d_backward", wrt=("x",), outputs=("y", "y_at")),
@@ -953,39 +948,18 @@ def launch_max_pool2d_backward(x, y_at, dy, dx, win, stride, pad) -> None:
     )  # fmt: skip
 
 
-def allocate_max_pool2d_backward(
-    x: torch.Tensor,
-    y_at: torch.Tensor,
-    dy: torch.Tensor,
-    win: int = 2,
-    stride: int = 2,
-    pad: int = 0,
-) -> torch.Tensor:
+def allocate_max_pool2d_backward(x, y_at, dy, win=2, stride=2, pad=0) -> torch.Tensor:
     """Checks the operands of max_pool2d_backward and allocates its results. Raises ValueError if an operand does not fit."""
-    lib.check_dtype(
-        x, "max_pool2d_backward: x", torch.float64, torch.float32, torch.float16, torch.bfloat16
+    N, C, H, W, P, Q = lib.check_operands(
+        "max_pool2d_backward",
+        "T: float64 | float32 | float16 | bfloat16",
+        ("x: T[N, C, H, W]", x),
+        ("y_at: int64[N, C, P, Q]", y_at),
+        ("dy: T[N, C, P, Q]", dy),
+        ("win: int", win),
+        ("stride: int", stride),
+        ("pad: int", pad),
     )
-    lib.check_rank(x, "max_pool2d_backward: x", 4, "[N, C, H, W]")
-    lib.check_dtype(y_at, "max_pool2d_backward: y_at", torch.int64)
-    lib.check_rank(y_at, "max_pool2d_backward: y_at", 4, "[N, C, P, Q]")
-    lib.check_device(y_at, "max_pool2d_backward: y_at", x.device, " (from x)")
-    lib.check_dtype(dy, "max_pool2d_backward: dy", x.dtype, source=" (T, from x)")
-    lib.check_rank(dy, "max_pool2d_backward: dy", 4, "[N, C, P, Q]")
-    lib.check_device(dy, "max_pool2d_backward: dy", x.device, " (from x)")
-    if type(win) is not int:
-        raise ValueError(f"max_pool2d_backward: win: expected int, given {win!r}")
-    if type(stride) is not int:
-        raise ValueError(f"max_pool2d_backward: stride: expected int, given {stride!r}")
-    if type(pad) is not int:
-        raise ValueError(f"max_pool2d_backward: pad: expected int, given {pad!r}")
-    N, C, H, W = x.shape
-    _, _, P, Q = y_at.shape
-    lib.check_size(y_at.shape[0], "max_pool2d_backward: y_at: dim 0 (N)", N, " (from x)")
-    lib.check_size(y_at.shape[1], "max_pool2d_backward: y_at: dim 1 (C)", C, " (from x)")
-    lib.check_size(dy.shape[0], "max_pool2d_backward: dy: dim 0 (N)", N, " (from x)")
-    lib.check_size(dy.shape[1], "max_pool2d_backward: dy: dim 1 (C)", C, " (from x)")
-    lib.check_size(dy.shape[2], "max_pool2d_backward: dy: dim 2 (P)", P, " (from y_at)")
-    lib.check_size(dy.shape[3], "max_pool2d_backward: dy: dim 3 (Q)", Q, " (from y_at)")
     if stride < 1:
         raise ValueError(f"max_pool2d_backward: requires stride >= 1: {stride} < {1}")
     if P != ((H + 2 * pad - win) // stride + 1):
@@ -1077,7 +1051,7 @@ def max_pool2d_backward_reference(
 
 @runtime.op(
     "specs/max_pool2d.op",
-    lib=12,
+    lib=13,
     allocate=allocate_max_pool2d_backward,
     reference=max_pool2d_backward_reference,
     linear=(("x", "dy"),),

@@ -344,23 +344,13 @@ def launch_max_with_index_int(x, v, i) -> None:
         )  # fmt: skip
 
 
-def allocate_max_with_index(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def allocate_max_with_index(x) -> tuple[torch.Tensor, torch.Tensor]:
     """Checks the operands of max_with_index and allocates its results. Raises ValueError if an operand does not fit."""
-    lib.check_dtype(
-        x,
-        "max_with_index: x",
-        torch.float64,
-        torch.float32,
-        torch.float16,
-        torch.bfloat16,
-        torch.int64,
-        torch.int32,
-        torch.int16,
-        torch.int8,
-        torch.uint8,
+    N, D = lib.check_operands(
+        "max_with_index",
+        "T: float64 | float32 | float16 | bfloat16 | int64 | int32 | int16 | int8 | uint8",
+        ("x: T[N, D]", x),
     )
-    lib.check_rank(x, "max_with_index: x", 2, "[N, D]")
-    N, D = x.shape
     if D <= 0:
         raise ValueError(
             f"max_with_index: requires D > 0 (max over `d`): {D} <= {0} (D = {D} from x)"
@@ -413,7 +403,7 @@ def max_with_index_torch(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 @runtime.op(
     "specs/max_with_index.op",
-    lib=12,
+    lib=13,
     allocate=allocate_max_with_index,
     reference=max_with_index_reference,
     equals=max_with_index_torch,
@@ -479,23 +469,15 @@ def launch_max_with_index_backward(x, i, dv, dx) -> None:
     max_with_index_backward_tile[grid](*arguments, **constants, **config)
 
 
-def allocate_max_with_index_backward(
-    x: torch.Tensor, i: torch.Tensor, dv: torch.Tensor
-) -> torch.Tensor:
+def allocate_max_with_index_backward(x, i, dv) -> torch.Tensor:
     """Checks the operands of max_with_index_backward and allocates its results. Raises ValueError if an operand does not fit."""
-    lib.check_dtype(
-        x, "max_with_index_backward: x", torch.float64, torch.float32, torch.float16, torch.bfloat16
+    N, D = lib.check_operands(
+        "max_with_index_backward",
+        "T: float64 | float32 | float16 | bfloat16",
+        ("x: T[N, D]", x),
+        ("i: int64[N]", i),
+        ("dv: T[N]", dv),
     )
-    lib.check_rank(x, "max_with_index_backward: x", 2, "[N, D]")
-    lib.check_dtype(i, "max_with_index_backward: i", torch.int64)
-    lib.check_rank(i, "max_with_index_backward: i", 1, "[N]")
-    lib.check_device(i, "max_with_index_backward: i", x.device, " (from x)")
-    lib.check_dtype(dv, "max_with_index_backward: dv", x.dtype, source=" (T, from x)")
-    lib.check_rank(dv, "max_with_index_backward: dv", 1, "[N]")
-    lib.check_device(dv, "max_with_index_backward: dv", x.device, " (from x)")
-    N, D = x.shape
-    lib.check_size(i.shape[0], "max_with_index_backward: i: dim 0 (N)", N, " (from x)")
-    lib.check_size(dv.shape[0], "max_with_index_backward: dv: dim 0 (N)", N, " (from x)")
     dx = torch.empty((N, D), dtype=x.dtype, device=x.device)
     return dx
 
@@ -519,7 +501,7 @@ def max_with_index_backward_reference(
 
 @runtime.op(
     "specs/max_with_index.op",
-    lib=12,
+    lib=13,
     allocate=allocate_max_with_index_backward,
     reference=max_with_index_backward_reference,
     linear=(("x", "dv"),),

@@ -177,13 +177,13 @@ def launch_middle_mean(x, y) -> None:
         middle_mean_loop[(B * lib.cdiv(D, ROWS),)](*arguments, **constants, **config)
 
 
-def allocate_middle_mean(x: torch.Tensor) -> torch.Tensor:
+def allocate_middle_mean(x) -> torch.Tensor:
     """Checks the operands of middle_mean and allocates its results. Raises ValueError if an operand does not fit."""
-    lib.check_dtype(
-        x, "middle_mean: x", torch.float64, torch.float32, torch.float16, torch.bfloat16
+    B, M, D = lib.check_operands(
+        "middle_mean",
+        "T: float64 | float32 | float16 | bfloat16",
+        ("x: T[B, M, D]", x),
     )
-    lib.check_rank(x, "middle_mean: x", 3, "[B, M, D]")
-    B, M, D = x.shape
     y = torch.empty((B, D), dtype=x.dtype, device=x.device)
     return y
 
@@ -212,7 +212,7 @@ def middle_mean_torch(x: torch.Tensor) -> torch.Tensor:
 
 @runtime.op(
     "specs/middle_mean.op",
-    lib=12,
+    lib=13,
     allocate=allocate_middle_mean,
     reference=middle_mean_reference,
     equals=middle_mean_torch,
@@ -312,18 +312,14 @@ def launch_middle_mean_backward(x, dy, dx) -> None:
     )  # fmt: skip
 
 
-def allocate_middle_mean_backward(x: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
+def allocate_middle_mean_backward(x, dy) -> torch.Tensor:
     """Checks the operands of middle_mean_backward and allocates its results. Raises ValueError if an operand does not fit."""
-    lib.check_dtype(
-        x, "middle_mean_backward: x", torch.float64, torch.float32, torch.float16, torch.bfloat16
+    B, M, D = lib.check_operands(
+        "middle_mean_backward",
+        "T: float64 | float32 | float16 | bfloat16",
+        ("x: T[B, M, D]", x),
+        ("dy: T[B, D]", dy),
     )
-    lib.check_rank(x, "middle_mean_backward: x", 3, "[B, M, D]")
-    lib.check_dtype(dy, "middle_mean_backward: dy", x.dtype, source=" (T, from x)")
-    lib.check_rank(dy, "middle_mean_backward: dy", 2, "[B, D]")
-    lib.check_device(dy, "middle_mean_backward: dy", x.device, " (from x)")
-    B, M, D = x.shape
-    lib.check_size(dy.shape[0], "middle_mean_backward: dy: dim 0 (B)", B, " (from x)")
-    lib.check_size(dy.shape[1], "middle_mean_backward: dy: dim 1 (D)", D, " (from x)")
     dx = lib.empty((B, M, D), x.dtype, dy[:, None, :])
     return dx
 
@@ -346,7 +342,7 @@ def middle_mean_backward_reference(x: torch.Tensor, dy: torch.Tensor) -> torch.T
 
 @runtime.op(
     "specs/middle_mean.op",
-    lib=12,
+    lib=13,
     allocate=allocate_middle_mean_backward,
     reference=middle_mean_backward_reference,
     linear=(("x", "dy"),),

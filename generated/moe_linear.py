@@ -120,19 +120,15 @@ def launch_moe_linear(x, w, off, y) -> None:
     )  # fmt: skip
 
 
-def allocate_moe_linear(x: torch.Tensor, w: torch.Tensor, off: torch.Tensor) -> torch.Tensor:
+def allocate_moe_linear(x, w, off) -> torch.Tensor:
     """Checks the operands of moe_linear and allocates its results. Raises ValueError if an operand does not fit."""
-    lib.check_dtype(x, "moe_linear: x", torch.float64, torch.float32, torch.float16, torch.bfloat16)
-    lib.check_rank(x, "moe_linear: x", 2, "[M, K]")
-    lib.check_dtype(w, "moe_linear: w", x.dtype, source=" (T, from x)")
-    lib.check_rank(w, "moe_linear: w", 3, "[E, K, N]")
-    lib.check_device(w, "moe_linear: w", x.device, " (from x)")
-    lib.check_dtype(off, "moe_linear: off", torch.int32)
-    lib.check_rank(off, "moe_linear: off", 1, "[E + 1]")
-    lib.check_device(off, "moe_linear: off", x.device, " (from x)")
-    M, K = x.shape
-    E, _, N = w.shape
-    lib.check_size(w.shape[1], "moe_linear: w: dim 1 (K)", K, " (from x)")
+    M, K, E, N = lib.check_operands(
+        "moe_linear",
+        "T: float64 | float32 | float16 | bfloat16",
+        ("x: T[M, K]", x),
+        ("w: T[E, K, N]", w),
+        ("off: int32[E + 1]", off),
+    )
     lib.check_size(off.shape[0], "moe_linear: off: dim 0 (E + 1)", E + 1)
     y = torch.empty((M, N), dtype=x.dtype, device=x.device)
     return y
@@ -178,7 +174,7 @@ def moe_linear_reference(x: torch.Tensor, w: torch.Tensor, off: torch.Tensor) ->
 
 @runtime.op(
     "specs/moe_linear.op",
-    lib=12,
+    lib=13,
     allocate=allocate_moe_linear,
     reference=moe_linear_reference,
     precision=("matmul",),
@@ -380,32 +376,17 @@ def launch_moe_linear_backward(x, w, off, dy, dx, dw) -> None:
 
 
 def allocate_moe_linear_backward(
-    x: torch.Tensor,
-    w: torch.Tensor,
-    off: torch.Tensor,
-    dy: torch.Tensor,
-    need_dx: bool = True,
-    need_dw: bool = True,
+    x, w, off, dy, need_dx=True, need_dw=True
 ) -> tuple[torch.Tensor | None, torch.Tensor | None]:
     """Checks the operands of moe_linear_backward and allocates its results. Raises ValueError if an operand does not fit."""
-    lib.check_dtype(
-        x, "moe_linear_backward: x", torch.float64, torch.float32, torch.float16, torch.bfloat16
+    M, K, E, N = lib.check_operands(
+        "moe_linear_backward",
+        "T: float64 | float32 | float16 | bfloat16",
+        ("x: T[M, K]", x),
+        ("w: T[E, K, N]", w),
+        ("off: int32[E + 1]", off),
+        ("dy: T[M, N]", dy),
     )
-    lib.check_rank(x, "moe_linear_backward: x", 2, "[M, K]")
-    lib.check_dtype(w, "moe_linear_backward: w", x.dtype, source=" (T, from x)")
-    lib.check_rank(w, "moe_linear_backward: w", 3, "[E, K, N]")
-    lib.check_device(w, "moe_linear_backward: w", x.device, " (from x)")
-    lib.check_dtype(off, "moe_linear_backward: off", torch.int32)
-    lib.check_rank(off, "moe_linear_backward: off", 1, "[E + 1]")
-    lib.check_device(off, "moe_linear_backward: off", x.device, " (from x)")
-    lib.check_dtype(dy, "moe_linear_backward: dy", x.dtype, source=" (T, from x)")
-    lib.check_rank(dy, "moe_linear_backward: dy", 2, "[M, N]")
-    lib.check_device(dy, "moe_linear_backward: dy", x.device, " (from x)")
-    M, K = x.shape
-    E, _, N = w.shape
-    lib.check_size(w.shape[1], "moe_linear_backward: w: dim 1 (K)", K, " (from x)")
-    lib.check_size(dy.shape[0], "moe_linear_backward: dy: dim 0 (M)", M, " (from x)")
-    lib.check_size(dy.shape[1], "moe_linear_backward: dy: dim 1 (N)", N, " (from w)")
     lib.check_size(off.shape[0], "moe_linear_backward: off: dim 0 (E + 1)", E + 1)
     dx = torch.empty((M, K), dtype=x.dtype, device=x.device) if need_dx else None
     dw = torch.empty((E, K, N), dtype=x.dtype, device=x.device) if need_dw else None
@@ -468,7 +449,7 @@ def moe_linear_backward_reference(
 
 @runtime.op(
     "specs/moe_linear.op",
-    lib=12,
+    lib=13,
     allocate=allocate_moe_linear_backward,
     reference=moe_linear_backward_reference,
     precision=("matmul",),

@@ -162,11 +162,14 @@ def launch_mse(x, t, loss) -> None:
         mse_loop[(lib.cdiv(rows, ROWS),)](*arguments, **constants, **config)
 
 
-def allocate_mse(x: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
+def allocate_mse(x, t) -> torch.Tensor:
     """Checks the operands of mse and allocates its results. Raises ValueError if an operand does not fit."""
-    lib.check_dtype(x, "mse: x", torch.float64, torch.float32, torch.float16, torch.bfloat16)
-    lib.check_dtype(t, "mse: t", x.dtype, source=" (T, from x)")
-    lib.check_device(t, "mse: t", x.device, " (from x)")
+    lib.check_operands(
+        "mse",
+        "T: float64 | float32 | float16 | bfloat16",
+        ("x: T[...]", x),
+        ("t: T[...]", t),
+    )
     try:
         batch_shape = torch.broadcast_shapes(x.shape, t.shape)
     except RuntimeError:
@@ -206,7 +209,7 @@ def mse_torch(x: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
 
 @runtime.op(
     "specs/mse.op",
-    lib=12,
+    lib=13,
     allocate=allocate_mse,
     reference=mse_reference,
     equals=mse_torch,
@@ -417,21 +420,15 @@ def launch_mse_backward(x, t_, dx, dt, dloss) -> None:
         )  # fmt: skip
 
 
-def allocate_mse_backward(
-    x: torch.Tensor, t: torch.Tensor, dloss: float | torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor]:
+def allocate_mse_backward(x, t, dloss) -> tuple[torch.Tensor, torch.Tensor]:
     """Checks the operands of mse_backward and allocates its results. Raises ValueError if an operand does not fit."""
-    lib.check_dtype(
-        x, "mse_backward: x", torch.float64, torch.float32, torch.float16, torch.bfloat16
+    lib.check_operands(
+        "mse_backward",
+        "T: float64 | float32 | float16 | bfloat16",
+        ("x: T[...]", x),
+        ("t: T[...]", t),
+        ("dloss: number | tensor", dloss),
     )
-    lib.check_dtype(t, "mse_backward: t", x.dtype, source=" (T, from x)")
-    lib.check_device(t, "mse_backward: t", x.device, " (from x)")
-    if isinstance(dloss, torch.Tensor):
-        if dloss.dim() != 0:
-            raise ValueError(
-                f"mse_backward: dloss: expected number or a 0-dim tensor, given a {dloss.dim()}-dim tensor"
-            )
-        lib.check_device(dloss, "mse_backward: dloss", x.device, " (from x)")
     try:
         batch_shape = torch.broadcast_shapes(x.shape, t.shape)
     except RuntimeError:
@@ -471,7 +468,7 @@ def mse_backward_reference(
 
 @runtime.op(
     "specs/mse.op",
-    lib=12,
+    lib=13,
     allocate=allocate_mse_backward,
     reference=mse_backward_reference,
     linear=(("x", "t"), ("dloss",)),

@@ -383,16 +383,14 @@ def launch_nearest_centre(x, c, distance, centre) -> None:
     launch_nearest_centre_centre(x, c, norm, distance_sum, distance, centre)
 
 
-def allocate_nearest_centre(x: torch.Tensor, c: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def allocate_nearest_centre(x, c) -> tuple[torch.Tensor, torch.Tensor]:
     """Checks the operands of nearest_centre and allocates its results. Raises ValueError if an operand does not fit."""
-    lib.check_dtype(x, "nearest_centre: x", torch.float16, torch.bfloat16)
-    lib.check_rank(x, "nearest_centre: x", 2, "[N, D]")
-    lib.check_dtype(c, "nearest_centre: c", x.dtype, source=" (T, from x)")
-    lib.check_rank(c, "nearest_centre: c", 2, "[K, D]")
-    lib.check_device(c, "nearest_centre: c", x.device, " (from x)")
-    N, D = x.shape
-    K = c.shape[0]
-    lib.check_size(c.shape[1], "nearest_centre: c: dim 1 (D)", D, " (from x)")
+    N, D, K = lib.check_operands(
+        "nearest_centre",
+        "T: float16 | bfloat16",
+        ("x: T[N, D]", x),
+        ("c: T[K, D]", c),
+    )
     if K <= 0:
         raise ValueError(
             f"nearest_centre: requires K > 0 (min over `k`): {K} <= {0} (K = {K} from c)"
@@ -427,7 +425,7 @@ def nearest_centre_reference(x: torch.Tensor, c: torch.Tensor) -> tuple[torch.Te
 
 @runtime.op(
     "specs/nearest_centre.op",
-    lib=12,
+    lib=13,
     allocate=allocate_nearest_centre,
     reference=nearest_centre_reference,
     backward=runtime.Backward(
@@ -767,31 +765,16 @@ def launch_nearest_centre_backward(x, c, centre, ddistance, dx, dc) -> None:
 
 
 def allocate_nearest_centre_backward(
-    x: torch.Tensor,
-    c: torch.Tensor,
-    centre: torch.Tensor,
-    ddistance: torch.Tensor,
-    need_dx: bool = True,
-    need_dc: bool = True,
+    x, c, centre, ddistance, need_dx=True, need_dc=True
 ) -> tuple[torch.Tensor | None, torch.Tensor | None]:
     """Checks the operands of nearest_centre_backward and allocates its results. Raises ValueError if an operand does not fit."""
-    lib.check_dtype(x, "nearest_centre_backward: x", torch.float16, torch.bfloat16)
-    lib.check_rank(x, "nearest_centre_backward: x", 2, "[N, D]")
-    lib.check_dtype(c, "nearest_centre_backward: c", x.dtype, source=" (T, from x)")
-    lib.check_rank(c, "nearest_centre_backward: c", 2, "[K, D]")
-    lib.check_device(c, "nearest_centre_backward: c", x.device, " (from x)")
-    lib.check_dtype(centre, "nearest_centre_backward: centre", torch.int64)
-    lib.check_rank(centre, "nearest_centre_backward: centre", 1, "[N]")
-    lib.check_device(centre, "nearest_centre_backward: centre", x.device, " (from x)")
-    lib.check_dtype(ddistance, "nearest_centre_backward: ddistance", torch.float32)
-    lib.check_rank(ddistance, "nearest_centre_backward: ddistance", 1, "[N]")
-    lib.check_device(ddistance, "nearest_centre_backward: ddistance", x.device, " (from x)")
-    N, D = x.shape
-    K = c.shape[0]
-    lib.check_size(c.shape[1], "nearest_centre_backward: c: dim 1 (D)", D, " (from x)")
-    lib.check_size(centre.shape[0], "nearest_centre_backward: centre: dim 0 (N)", N, " (from x)")
-    lib.check_size(
-        ddistance.shape[0], "nearest_centre_backward: ddistance: dim 0 (N)", N, " (from x)"
+    N, D, K = lib.check_operands(
+        "nearest_centre_backward",
+        "T: float16 | bfloat16",
+        ("x: T[N, D]", x),
+        ("c: T[K, D]", c),
+        ("centre: int64[N]", centre),
+        ("ddistance: float32[N]", ddistance),
     )
     dx = torch.empty((N, D), dtype=x.dtype, device=x.device) if need_dx else None
     dc = torch.empty((K, D), dtype=x.dtype, device=x.device) if need_dc else None
@@ -857,7 +840,7 @@ def nearest_centre_backward_reference(
 
 @runtime.op(
     "specs/nearest_centre.op",
-    lib=12,
+    lib=13,
     allocate=allocate_nearest_centre_backward,
     reference=nearest_centre_backward_reference,
     linear=(("x", "c"),),

@@ -123,9 +123,9 @@ def launch_relu(x, y) -> None:
         )  # fmt: skip
 
 
-def allocate_relu(x: torch.Tensor) -> torch.Tensor:
+def allocate_relu(x) -> torch.Tensor:
     """Checks the operands of relu and allocates its results. Raises ValueError if an operand does not fit."""
-    lib.check_dtype(x, "relu: x", torch.float64, torch.float32, torch.float16, torch.bfloat16)
+    lib.check_operands("relu", "T: float64 | float32 | float16 | bfloat16", ("x: T[...]", x),)
     y = torch.empty_like(x)
     return y
 
@@ -156,7 +156,7 @@ def relu_torch(x: torch.Tensor) -> torch.Tensor:
 
 @runtime.op(
     "specs/relu.op",
-    lib=12,
+    lib=13,
     allocate=allocate_relu,
     reference=relu_reference,
     equals=relu_torch,
@@ -271,13 +271,14 @@ def launch_relu_backward(x, dy, dx) -> None:
         )  # fmt: skip
 
 
-def allocate_relu_backward(x: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
+def allocate_relu_backward(x, dy) -> torch.Tensor:
     """Checks the operands of relu_backward and allocates its results. Raises ValueError if an operand does not fit."""
-    lib.check_dtype(
-        x, "relu_backward: x", torch.float64, torch.float32, torch.float16, torch.bfloat16
+    lib.check_operands(
+        "relu_backward",
+        "T: float64 | float32 | float16 | bfloat16",
+        ("x: T[...]", x),
+        ("dy: T[...]", dy),
     )
-    lib.check_dtype(dy, "relu_backward: dy", x.dtype, source=" (T, from x)")
-    lib.check_device(dy, "relu_backward: dy", x.device, " (from x)")
     if dy.shape != x.shape:
         raise ValueError(
             f"relu_backward: dy: batch shape {tuple(dy.shape)} does not broadcast with {tuple(x.shape)} (from x)"
@@ -309,7 +310,7 @@ def relu_backward_reference(x: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
 
 @runtime.op(
     "specs/relu.op",
-    lib=12,
+    lib=13,
     allocate=allocate_relu_backward,
     reference=relu_backward_reference,
     batch=runtime.Batch({"x": (0, 0), "dy": (0, 0)}, (0,)),

@@ -167,13 +167,13 @@ def launch_reverse_cumsum(x, y) -> None:
         )  # fmt: skip
 
 
-def allocate_reverse_cumsum(x: torch.Tensor) -> torch.Tensor:
+def allocate_reverse_cumsum(x) -> torch.Tensor:
     """Checks the operands of reverse_cumsum and allocates its results. Raises ValueError if an operand does not fit."""
-    lib.check_dtype(
-        x, "reverse_cumsum: x", torch.float64, torch.float32, torch.float16, torch.bfloat16
+    (D,) = lib.check_operands(
+        "reverse_cumsum",
+        "T: float64 | float32 | float16 | bfloat16",
+        ("x: T[..., D]", x),
     )
-    lib.check_rank(x, "reverse_cumsum: x", 1, "[..., D]")
-    D = x.shape[-1]
     y = torch.empty((*x.shape[:-1], D), dtype=x.dtype, device=x.device)
     return y
 
@@ -205,7 +205,7 @@ def reverse_cumsum_torch(x: torch.Tensor) -> torch.Tensor:
 
 @runtime.op(
     "specs/reverse_cumsum.op",
-    lib=12,
+    lib=13,
     allocate=allocate_reverse_cumsum,
     reference=reverse_cumsum_reference,
     equals=reverse_cumsum_torch,
@@ -366,18 +366,13 @@ def launch_reverse_cumsum_backward(dy, dx) -> None:
         )  # fmt: skip
 
 
-def allocate_reverse_cumsum_backward(dy: torch.Tensor) -> torch.Tensor:
+def allocate_reverse_cumsum_backward(dy) -> torch.Tensor:
     """Checks the operands of reverse_cumsum_backward and allocates its results. Raises ValueError if an operand does not fit."""
-    lib.check_dtype(
-        dy,
-        "reverse_cumsum_backward: dy",
-        torch.float64,
-        torch.float32,
-        torch.float16,
-        torch.bfloat16,
+    (D,) = lib.check_operands(
+        "reverse_cumsum_backward",
+        "T: float64 | float32 | float16 | bfloat16",
+        ("dy: T[..., D]", dy),
     )
-    lib.check_rank(dy, "reverse_cumsum_backward: dy", 1, "[..., D]")
-    D = dy.shape[-1]
     dx = torch.empty((*dy.shape[:-1], D), dtype=dy.dtype, device=dy.device)
     return dx
 
@@ -400,7 +395,7 @@ def reverse_cumsum_backward_reference(dy: torch.Tensor) -> torch.Tensor:
 
 @runtime.op(
     "specs/reverse_cumsum.op",
-    lib=12,
+    lib=13,
     allocate=allocate_reverse_cumsum_backward,
     reference=reverse_cumsum_backward_reference,
     batch=runtime.Batch({"dy": (0, 1)}, (0,)),

@@ -276,25 +276,15 @@ def launch_rms_norm(x, gain, y, eps) -> None:
         rms_norm_loop[(lib.cdiv(batch, ROWS),)](*arguments, **constants, **config)
 
 
-def allocate_rms_norm(
-    x: torch.Tensor, gain: torch.Tensor, eps: float | torch.Tensor = 1e-06
-) -> torch.Tensor:
+def allocate_rms_norm(x, gain, eps=1e-06) -> torch.Tensor:
     """Checks the operands of rms_norm and allocates its results. Raises ValueError if an operand does not fit."""
-    lib.check_dtype(x, "rms_norm: x", torch.float64, torch.float32, torch.float16, torch.bfloat16)
-    lib.check_rank(x, "rms_norm: x", 1, "[..., D]")
-    lib.check_dtype(
-        gain, "rms_norm: gain", torch.float64, torch.float32, torch.float16, torch.bfloat16
+    (D,) = lib.check_operands(
+        "rms_norm",
+        "T: float64 | float32 | float16 | bfloat16, U: float64 | float32 | float16 | bfloat16",
+        ("x: T[..., D]", x),
+        ("gain: U[D]", gain),
+        ("eps: number | tensor", eps),
     )
-    lib.check_rank(gain, "rms_norm: gain", 1, "[D]")
-    lib.check_device(gain, "rms_norm: gain", x.device, " (from x)")
-    if isinstance(eps, torch.Tensor):
-        if eps.dim() != 0:
-            raise ValueError(
-                f"rms_norm: eps: expected number or a 0-dim tensor, given a {eps.dim()}-dim tensor"
-            )
-        lib.check_device(eps, "rms_norm: eps", x.device, " (from x)")
-    D = x.shape[-1]
-    lib.check_size(gain.shape[0], "rms_norm: gain: dim 0 (D)", D, " (from x)")
     y = torch.empty((*x.shape[:-1], D), dtype=x.dtype, device=x.device)
     return y
 
@@ -337,7 +327,7 @@ def rms_norm_torch(
 
 @runtime.op(
     "specs/rms_norm.op",
-    lib=12,
+    lib=13,
     allocate=allocate_rms_norm,
     reference=rms_norm_reference,
     equals=rms_norm_torch,
@@ -638,30 +628,17 @@ def launch_rms_norm_backward(x, gain, dy, dx, dgain, deps, eps) -> None:
 
 
 def allocate_rms_norm_backward(
-    x: torch.Tensor, gain: torch.Tensor, dy: torch.Tensor, eps: float | torch.Tensor = 1e-06
+    x, gain, dy, eps=1e-06
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Checks the operands of rms_norm_backward and allocates its results. Raises ValueError if an operand does not fit."""
-    lib.check_dtype(
-        x, "rms_norm_backward: x", torch.float64, torch.float32, torch.float16, torch.bfloat16
+    (D,) = lib.check_operands(
+        "rms_norm_backward",
+        "T: float64 | float32 | float16 | bfloat16, U: float64 | float32 | float16 | bfloat16",
+        ("x: T[..., D]", x),
+        ("gain: U[D]", gain),
+        ("dy: T[..., D]", dy),
+        ("eps: number | tensor", eps),
     )
-    lib.check_rank(x, "rms_norm_backward: x", 1, "[..., D]")
-    lib.check_dtype(
-        gain, "rms_norm_backward: gain", torch.float64, torch.float32, torch.float16, torch.bfloat16
-    )
-    lib.check_rank(gain, "rms_norm_backward: gain", 1, "[D]")
-    lib.check_device(gain, "rms_norm_backward: gain", x.device, " (from x)")
-    lib.check_dtype(dy, "rms_norm_backward: dy", x.dtype, source=" (T, from x)")
-    lib.check_rank(dy, "rms_norm_backward: dy", 1, "[..., D]")
-    lib.check_device(dy, "rms_norm_backward: dy", x.device, " (from x)")
-    if isinstance(eps, torch.Tensor):
-        if eps.dim() != 0:
-            raise ValueError(
-                f"rms_norm_backward: eps: expected number or a 0-dim tensor, given a {eps.dim()}-dim tensor"
-            )
-        lib.check_device(eps, "rms_norm_backward: eps", x.device, " (from x)")
-    D = x.shape[-1]
-    lib.check_size(gain.shape[0], "rms_norm_backward: gain: dim 0 (D)", D, " (from x)")
-    lib.check_size(dy.shape[-1], "rms_norm_backward: dy: dim -1 (D)", D, " (from x)")
     if dy.shape[:-1] != x.shape[:-1]:
         raise ValueError(
             f"rms_norm_backward: dy: batch shape {tuple(dy.shape[:-1])} does not broadcast with {tuple(x.shape[:-1])} (from x)"
@@ -715,7 +692,7 @@ def rms_norm_backward_reference(
 
 @runtime.op(
     "specs/rms_norm.op",
-    lib=12,
+    lib=13,
     allocate=allocate_rms_norm_backward,
     reference=rms_norm_backward_reference,
     linear=(("dy",),),

@@ -333,23 +333,13 @@ def launch_row_argmax_int(x, i) -> None:
         )  # fmt: skip
 
 
-def allocate_row_argmax(x: torch.Tensor) -> torch.Tensor:
+def allocate_row_argmax(x) -> torch.Tensor:
     """Checks the operands of row_argmax and allocates its results. Raises ValueError if an operand does not fit."""
-    lib.check_dtype(
-        x,
-        "row_argmax: x",
-        torch.float64,
-        torch.float32,
-        torch.float16,
-        torch.bfloat16,
-        torch.int64,
-        torch.int32,
-        torch.int16,
-        torch.int8,
-        torch.uint8,
+    N, D = lib.check_operands(
+        "row_argmax",
+        "T: float64 | float32 | float16 | bfloat16 | int64 | int32 | int16 | int8 | uint8",
+        ("x: T[N, D]", x),
     )
-    lib.check_rank(x, "row_argmax: x", 2, "[N, D]")
-    N, D = x.shape
     if D <= 0:
         raise ValueError(
             f"row_argmax: requires D > 0 (argmax over `d`): {D} <= {0} (D = {D} from x)"
@@ -392,7 +382,7 @@ def row_argmax_torch(x: torch.Tensor) -> torch.Tensor:
 
 @runtime.op(
     "specs/row_argmax.op",
-    lib=12,
+    lib=13,
     allocate=allocate_row_argmax,
     reference=row_argmax_reference,
     equals=row_argmax_torch,

@@ -299,23 +299,13 @@ def launch_row_max_int(x, y) -> None:
         )  # fmt: skip
 
 
-def allocate_row_max(x: torch.Tensor) -> torch.Tensor:
+def allocate_row_max(x) -> torch.Tensor:
     """Checks the operands of row_max and allocates its results. Raises ValueError if an operand does not fit."""
-    lib.check_dtype(
-        x,
-        "row_max: x",
-        torch.float64,
-        torch.float32,
-        torch.float16,
-        torch.bfloat16,
-        torch.int64,
-        torch.int32,
-        torch.int16,
-        torch.int8,
-        torch.uint8,
+    N, D = lib.check_operands(
+        "row_max",
+        "T: float64 | float32 | float16 | bfloat16 | int64 | int32 | int16 | int8 | uint8",
+        ("x: T[N, D]", x),
     )
-    lib.check_rank(x, "row_max: x", 2, "[N, D]")
-    N, D = x.shape
     if D <= 0:
         raise ValueError(f"row_max: requires D > 0 (max over `d`): {D} <= {0} (D = {D} from x)")
     y = torch.empty((N,), dtype=x.dtype, device=x.device)
@@ -359,7 +349,7 @@ def row_max_torch(x: torch.Tensor) -> torch.Tensor:
 
 @runtime.op(
     "specs/row_max.op",
-    lib=12,
+    lib=13,
     allocate=allocate_row_max,
     reference=row_max_reference,
     equals=row_max_torch,
@@ -549,11 +539,13 @@ def launch_row_max_forward(x, y, y_at) -> None:
         )  # fmt: skip
 
 
-def allocate_row_max_forward(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def allocate_row_max_forward(x) -> tuple[torch.Tensor, torch.Tensor]:
     """Checks the operands of row_max_forward and allocates its results. Raises ValueError if an operand does not fit."""
-    lib.check_dtype(x, "row_max: x", torch.float64, torch.float32, torch.float16, torch.bfloat16)
-    lib.check_rank(x, "row_max: x", 2, "[N, D]")
-    N, D = x.shape
+    N, D = lib.check_operands(
+        "row_max",
+        "T: float64 | float32 | float16 | bfloat16",
+        ("x: T[N, D]", x),
+    )
     if D <= 0:
         raise ValueError(f"row_max: requires D > 0 (max over `d`): {D} <= {0} (D = {D} from x)")
     y = torch.empty((N,), dtype=x.dtype, device=x.device)
@@ -579,7 +571,7 @@ def row_max_forward_reference(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tens
 
 @runtime.op(
     "specs/row_max.op",
-    lib=12,
+    lib=13,
     allocate=allocate_row_max_forward,
     reference=row_max_forward_reference,
     backward=runtime.Backward("row_max_backward", wrt=("x",), outputs=("y", "y_at")),
@@ -636,23 +628,15 @@ def launch_row_max_backward(x, y_at, dy, dx) -> None:
     row_max_backward_tile[grid](*arguments, **constants, **config)
 
 
-def allocate_row_max_backward(
-    x: torch.Tensor, y_at: torch.Tensor, dy: torch.Tensor
-) -> torch.Tensor:
+def allocate_row_max_backward(x, y_at, dy) -> torch.Tensor:
     """Checks the operands of row_max_backward and allocates its results. Raises ValueError if an operand does not fit."""
-    lib.check_dtype(
-        x, "row_max_backward: x", torch.float64, torch.float32, torch.float16, torch.bfloat16
+    N, D = lib.check_operands(
+        "row_max_backward",
+        "T: float64 | float32 | float16 | bfloat16",
+        ("x: T[N, D]", x),
+        ("y_at: int64[N]", y_at),
+        ("dy: T[N]", dy),
     )
-    lib.check_rank(x, "row_max_backward: x", 2, "[N, D]")
-    lib.check_dtype(y_at, "row_max_backward: y_at", torch.int64)
-    lib.check_rank(y_at, "row_max_backward: y_at", 1, "[N]")
-    lib.check_device(y_at, "row_max_backward: y_at", x.device, " (from x)")
-    lib.check_dtype(dy, "row_max_backward: dy", x.dtype, source=" (T, from x)")
-    lib.check_rank(dy, "row_max_backward: dy", 1, "[N]")
-    lib.check_device(dy, "row_max_backward: dy", x.device, " (from x)")
-    N, D = x.shape
-    lib.check_size(y_at.shape[0], "row_max_backward: y_at: dim 0 (N)", N, " (from x)")
-    lib.check_size(dy.shape[0], "row_max_backward: dy: dim 0 (N)", N, " (from x)")
     dx = torch.empty((N, D), dtype=x.dtype, device=x.device)
     return dx
 
@@ -676,7 +660,7 @@ def row_max_backward_reference(
 
 @runtime.op(
     "specs/row_max.op",
-    lib=12,
+    lib=13,
     allocate=allocate_row_max_backward,
     reference=row_max_backward_reference,
     linear=(("x", "dy"),),

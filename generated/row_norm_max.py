@@ -254,13 +254,13 @@ def launch_row_norm_max(x, y) -> None:
         row_norm_max_loop[(lib.cdiv(N, ROWS),)](*arguments, **constants, **config)
 
 
-def allocate_row_norm_max(x: torch.Tensor) -> torch.Tensor:
+def allocate_row_norm_max(x) -> torch.Tensor:
     """Checks the operands of row_norm_max and allocates its results. Raises ValueError if an operand does not fit."""
-    lib.check_dtype(
-        x, "row_norm_max: x", torch.float64, torch.float32, torch.float16, torch.bfloat16
+    N, D = lib.check_operands(
+        "row_norm_max",
+        "T: float64 | float32 | float16 | bfloat16",
+        ("x: T[N, D]", x),
     )
-    lib.check_rank(x, "row_norm_max: x", 2, "[N, D]")
-    N, D = x.shape
     if D <= 0:
         raise ValueError(
             f"row_norm_max: requires D > 0 (max over `k`): {D} <= {0} (D = {D} from x)"
@@ -293,7 +293,7 @@ def row_norm_max_torch(x: torch.Tensor) -> torch.Tensor:
 
 @runtime.op(
     "specs/row_norm_max.op",
-    lib=12,
+    lib=13,
     allocate=allocate_row_norm_max,
     reference=row_norm_max_reference,
     equals=row_norm_max_torch,
@@ -760,25 +760,15 @@ def launch_row_norm_max_backward(x, y, dy, dx) -> None:
     launch_row_norm_max_backward_dx(x, y, dy, y_max_at, y_max, dx)
 
 
-def allocate_row_norm_max_backward(
-    x: torch.Tensor, y: torch.Tensor, dy: torch.Tensor
-) -> torch.Tensor:
+def allocate_row_norm_max_backward(x, y, dy) -> torch.Tensor:
     """Checks the operands of row_norm_max_backward and allocates its results. Raises ValueError if an operand does not fit."""
-    lib.check_dtype(
-        x, "row_norm_max_backward: x", torch.float64, torch.float32, torch.float16, torch.bfloat16
+    N, D = lib.check_operands(
+        "row_norm_max_backward",
+        "T: float64 | float32 | float16 | bfloat16",
+        ("x: T[N, D]", x),
+        ("y: T[N, D]", y),
+        ("dy: T[N, D]", dy),
     )
-    lib.check_rank(x, "row_norm_max_backward: x", 2, "[N, D]")
-    lib.check_dtype(y, "row_norm_max_backward: y", x.dtype, source=" (T, from x)")
-    lib.check_rank(y, "row_norm_max_backward: y", 2, "[N, D]")
-    lib.check_device(y, "row_norm_max_backward: y", x.device, " (from x)")
-    lib.check_dtype(dy, "row_norm_max_backward: dy", x.dtype, source=" (T, from x)")
-    lib.check_rank(dy, "row_norm_max_backward: dy", 2, "[N, D]")
-    lib.check_device(dy, "row_norm_max_backward: dy", x.device, " (from x)")
-    N, D = x.shape
-    lib.check_size(y.shape[0], "row_norm_max_backward: y: dim 0 (N)", N, " (from x)")
-    lib.check_size(y.shape[1], "row_norm_max_backward: y: dim 1 (D)", D, " (from x)")
-    lib.check_size(dy.shape[0], "row_norm_max_backward: dy: dim 0 (N)", N, " (from x)")
-    lib.check_size(dy.shape[1], "row_norm_max_backward: dy: dim 1 (D)", D, " (from x)")
     if D <= 0:
         raise ValueError(
             f"row_norm_max_backward: requires D > 0 (argmax over `k`): {D} <= {0} (D = {D} from x)"
@@ -819,7 +809,7 @@ def row_norm_max_backward_reference(
 
 @runtime.op(
     "specs/row_norm_max.op",
-    lib=12,
+    lib=13,
     allocate=allocate_row_norm_max_backward,
     reference=row_norm_max_backward_reference,
     linear=(("dy",),),

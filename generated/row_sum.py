@@ -156,11 +156,13 @@ def launch_row_sum(x, y) -> None:
         row_sum_loop[(lib.cdiv(N, ROWS),)](*arguments, **constants, **config)
 
 
-def allocate_row_sum(x: torch.Tensor) -> torch.Tensor:
+def allocate_row_sum(x) -> torch.Tensor:
     """Checks the operands of row_sum and allocates its results. Raises ValueError if an operand does not fit."""
-    lib.check_dtype(x, "row_sum: x", torch.float64, torch.float32, torch.float16, torch.bfloat16)
-    lib.check_rank(x, "row_sum: x", 2, "[N, D]")
-    N, D = x.shape
+    N, D = lib.check_operands(
+        "row_sum",
+        "T: float64 | float32 | float16 | bfloat16",
+        ("x: T[N, D]", x),
+    )
     y = torch.empty((N,), dtype=x.dtype, device=x.device)
     return y
 
@@ -189,7 +191,7 @@ def row_sum_torch(x: torch.Tensor) -> torch.Tensor:
 
 @runtime.op(
     "specs/row_sum.op",
-    lib=12,
+    lib=13,
     allocate=allocate_row_sum,
     reference=row_sum_reference,
     equals=row_sum_torch,

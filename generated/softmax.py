@@ -285,11 +285,13 @@ def launch_softmax(x, y) -> None:
         softmax_loop[(lib.cdiv(batch, ROWS),)](*arguments, **constants, **config)
 
 
-def allocate_softmax(x: torch.Tensor) -> torch.Tensor:
+def allocate_softmax(x) -> torch.Tensor:
     """Checks the operands of softmax and allocates its results. Raises ValueError if an operand does not fit."""
-    lib.check_dtype(x, "softmax: x", torch.float64, torch.float32, torch.float16, torch.bfloat16)
-    lib.check_rank(x, "softmax: x", 1, "[..., D]")
-    D = x.shape[-1]
+    (D,) = lib.check_operands(
+        "softmax",
+        "T: float64 | float32 | float16 | bfloat16",
+        ("x: T[..., D]", x),
+    )
     if D <= 0:
         raise ValueError(f"softmax: requires D > 0 (max over `d`): {D} <= {0} (D = {D} from x)")
     y = torch.empty((*x.shape[:-1], D), dtype=x.dtype, device=x.device)
@@ -329,7 +331,7 @@ def softmax_torch(x: torch.Tensor) -> torch.Tensor:
 
 @runtime.op(
     "specs/softmax.op",
-    lib=12,
+    lib=13,
     allocate=allocate_softmax,
     reference=softmax_reference,
     equals=softmax_torch,
@@ -609,17 +611,14 @@ def launch_softmax_backward(y, dy, dx) -> None:
         softmax_backward_loop[grid](*arguments, **constants, **config)
 
 
-def allocate_softmax_backward(y: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
+def allocate_softmax_backward(y, dy) -> torch.Tensor:
     """Checks the operands of softmax_backward and allocates its results. Raises ValueError if an operand does not fit."""
-    lib.check_dtype(
-        y, "softmax_backward: y", torch.float64, torch.float32, torch.float16, torch.bfloat16
+    (D,) = lib.check_operands(
+        "softmax_backward",
+        "T: float64 | float32 | float16 | bfloat16",
+        ("y: T[..., D]", y),
+        ("dy: T[..., D]", dy),
     )
-    lib.check_rank(y, "softmax_backward: y", 1, "[..., D]")
-    lib.check_dtype(dy, "softmax_backward: dy", y.dtype, source=" (T, from y)")
-    lib.check_rank(dy, "softmax_backward: dy", 1, "[..., D]")
-    lib.check_device(dy, "softmax_backward: dy", y.device, " (from y)")
-    D = y.shape[-1]
-    lib.check_size(dy.shape[-1], "softmax_backward: dy: dim -1 (D)", D, " (from y)")
     if dy.shape[:-1] != y.shape[:-1]:
         raise ValueError(
             f"softmax_backward: dy: batch shape {tuple(dy.shape[:-1])} does not broadcast with {tuple(y.shape[:-1])} (from y)"
@@ -651,7 +650,7 @@ def softmax_backward_reference(y: torch.Tensor, dy: torch.Tensor) -> torch.Tenso
 
 @runtime.op(
     "specs/softmax.op",
-    lib=12,
+    lib=13,
     allocate=allocate_softmax_backward,
     reference=softmax_backward_reference,
     batch=runtime.Batch({"y": (0, 1), "dy": (0, 1)}, (0,)),

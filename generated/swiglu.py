@@ -140,13 +140,14 @@ def launch_swiglu(gate, up, y) -> None:
         )  # fmt: skip
 
 
-def allocate_swiglu(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
+def allocate_swiglu(gate, up) -> torch.Tensor:
     """Checks the operands of swiglu and allocates its results. Raises ValueError if an operand does not fit."""
-    lib.check_dtype(
-        gate, "swiglu: gate", torch.float64, torch.float32, torch.float16, torch.bfloat16
+    lib.check_operands(
+        "swiglu",
+        "T: float64 | float32 | float16 | bfloat16",
+        ("gate: T[...]", gate),
+        ("up: T[...]", up),
     )
-    lib.check_dtype(up, "swiglu: up", gate.dtype, source=" (T, from gate)")
-    lib.check_device(up, "swiglu: up", gate.device, " (from gate)")
     try:
         batch_shape = torch.broadcast_shapes(gate.shape, up.shape)
     except RuntimeError:
@@ -186,7 +187,7 @@ def swiglu_torch(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
 
 @runtime.op(
     "specs/swiglu.op",
-    lib=12,
+    lib=13,
     allocate=allocate_swiglu,
     reference=swiglu_reference,
     equals=swiglu_torch,
@@ -390,17 +391,15 @@ def launch_swiglu_backward(gate, up, dy, dgate, dup) -> None:
         )  # fmt: skip
 
 
-def allocate_swiglu_backward(
-    gate: torch.Tensor, up: torch.Tensor, dy: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor]:
+def allocate_swiglu_backward(gate, up, dy) -> tuple[torch.Tensor, torch.Tensor]:
     """Checks the operands of swiglu_backward and allocates its results. Raises ValueError if an operand does not fit."""
-    lib.check_dtype(
-        gate, "swiglu_backward: gate", torch.float64, torch.float32, torch.float16, torch.bfloat16
+    lib.check_operands(
+        "swiglu_backward",
+        "T: float64 | float32 | float16 | bfloat16",
+        ("gate: T[...]", gate),
+        ("up: T[...]", up),
+        ("dy: T[...]", dy),
     )
-    lib.check_dtype(up, "swiglu_backward: up", gate.dtype, source=" (T, from gate)")
-    lib.check_device(up, "swiglu_backward: up", gate.device, " (from gate)")
-    lib.check_dtype(dy, "swiglu_backward: dy", gate.dtype, source=" (T, from gate)")
-    lib.check_device(dy, "swiglu_backward: dy", gate.device, " (from gate)")
     try:
         batch_shape = torch.broadcast_shapes(gate.shape, up.shape, dy.shape)
     except RuntimeError:
@@ -446,7 +445,7 @@ def swiglu_backward_reference(
 
 @runtime.op(
     "specs/swiglu.op",
-    lib=12,
+    lib=13,
     allocate=allocate_swiglu_backward,
     reference=swiglu_backward_reference,
     batch=runtime.Batch({"gate": (0, 0), "up": (0, 0), "dy": (0, 0)}, (0, 0)),

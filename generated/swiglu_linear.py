@@ -293,23 +293,15 @@ def launch_swiglu_linear(x, wg, wu, y) -> None:
         )  # fmt: skip
 
 
-def allocate_swiglu_linear(x: torch.Tensor, wg: torch.Tensor, wu: torch.Tensor) -> torch.Tensor:
+def allocate_swiglu_linear(x, wg, wu) -> torch.Tensor:
     """Checks the operands of swiglu_linear and allocates its results. Raises ValueError if an operand does not fit."""
-    lib.check_dtype(
-        x, "swiglu_linear: x", torch.float64, torch.float32, torch.float16, torch.bfloat16
+    M, K, N = lib.check_operands(
+        "swiglu_linear",
+        "T: float64 | float32 | float16 | bfloat16",
+        ("x: T[M, K]", x),
+        ("wg: T[N, K]", wg),
+        ("wu: T[N, K]", wu),
     )
-    lib.check_rank(x, "swiglu_linear: x", 2, "[M, K]")
-    lib.check_dtype(wg, "swiglu_linear: wg", x.dtype, source=" (T, from x)")
-    lib.check_rank(wg, "swiglu_linear: wg", 2, "[N, K]")
-    lib.check_device(wg, "swiglu_linear: wg", x.device, " (from x)")
-    lib.check_dtype(wu, "swiglu_linear: wu", x.dtype, source=" (T, from x)")
-    lib.check_rank(wu, "swiglu_linear: wu", 2, "[N, K]")
-    lib.check_device(wu, "swiglu_linear: wu", x.device, " (from x)")
-    M, K = x.shape
-    N = wg.shape[0]
-    lib.check_size(wg.shape[1], "swiglu_linear: wg: dim 1 (K)", K, " (from x)")
-    lib.check_size(wu.shape[0], "swiglu_linear: wu: dim 0 (N)", N, " (from wg)")
-    lib.check_size(wu.shape[1], "swiglu_linear: wu: dim 1 (K)", K, " (from x)")
     y = torch.empty((M, N), dtype=x.dtype, device=x.device)
     return y
 
@@ -351,7 +343,7 @@ def swiglu_linear_torch(x: torch.Tensor, wg: torch.Tensor, wu: torch.Tensor) -> 
 
 @runtime.op(
     "specs/swiglu_linear.op",
-    lib=12,
+    lib=13,
     allocate=allocate_swiglu_linear,
     reference=swiglu_linear_reference,
     equals=swiglu_linear_torch,
@@ -590,9 +582,7 @@ def launch_swiglu_linear_forward(x, wg, wu, y, gate_kept, up_kept) -> None:
         )  # fmt: skip
 
 
-def allocate_swiglu_linear_forward(
-    x: torch.Tensor, wg: torch.Tensor, wu: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+def allocate_swiglu_linear_forward(x, wg, wu) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Checks the operands of swiglu_linear_forward and allocates its results. Raises ValueError if an operand does not fit."""
     y = allocate_swiglu_linear(x, wg, wu)
     M = x.shape[0]
@@ -634,7 +624,7 @@ def swiglu_linear_forward_reference(
 
 @runtime.op(
     "specs/swiglu_linear.op",
-    lib=12,
+    lib=13,
     allocate=allocate_swiglu_linear_forward,
     reference=swiglu_linear_forward_reference,
     precision=("matmul",),
@@ -2118,51 +2108,19 @@ def launch_swiglu_linear_backward(x, wg, wu, gate_kept, up_kept, dy, dx, dwg, dw
 
 
 def allocate_swiglu_linear_backward(
-    x: torch.Tensor,
-    wg: torch.Tensor,
-    wu: torch.Tensor,
-    gate_kept: torch.Tensor,
-    up_kept: torch.Tensor,
-    dy: torch.Tensor,
-    need_dx: bool = True,
-    need_dwg: bool = True,
-    need_dwu: bool = True,
+    x, wg, wu, gate_kept, up_kept, dy, need_dx=True, need_dwg=True, need_dwu=True
 ) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:
     """Checks the operands of swiglu_linear_backward and allocates its results. Raises ValueError if an operand does not fit."""
-    lib.check_dtype(
-        x, "swiglu_linear_backward: x", torch.float64, torch.float32, torch.float16, torch.bfloat16
+    M, K, N = lib.check_operands(
+        "swiglu_linear_backward",
+        "T: float64 | float32 | float16 | bfloat16",
+        ("x: T[M, K]", x),
+        ("wg: T[N, K]", wg),
+        ("wu: T[N, K]", wu),
+        ("gate_kept: T[M, N]", gate_kept),
+        ("up_kept: T[M, N]", up_kept),
+        ("dy: T[M, N]", dy),
     )
-    lib.check_rank(x, "swiglu_linear_backward: x", 2, "[M, K]")
-    lib.check_dtype(wg, "swiglu_linear_backward: wg", x.dtype, source=" (T, from x)")
-    lib.check_rank(wg, "swiglu_linear_backward: wg", 2, "[N, K]")
-    lib.check_device(wg, "swiglu_linear_backward: wg", x.device, " (from x)")
-    lib.check_dtype(wu, "swiglu_linear_backward: wu", x.dtype, source=" (T, from x)")
-    lib.check_rank(wu, "swiglu_linear_backward: wu", 2, "[N, K]")
-    lib.check_device(wu, "swiglu_linear_backward: wu", x.device, " (from x)")
-    lib.check_dtype(gate_kept, "swiglu_linear_backward: gate_kept", x.dtype, source=" (T, from x)")
-    lib.check_rank(gate_kept, "swiglu_linear_backward: gate_kept", 2, "[M, N]")
-    lib.check_device(gate_kept, "swiglu_linear_backward: gate_kept", x.device, " (from x)")
-    lib.check_dtype(up_kept, "swiglu_linear_backward: up_kept", x.dtype, source=" (T, from x)")
-    lib.check_rank(up_kept, "swiglu_linear_backward: up_kept", 2, "[M, N]")
-    lib.check_device(up_kept, "swiglu_linear_backward: up_kept", x.device, " (from x)")
-    lib.check_dtype(dy, "swiglu_linear_backward: dy", x.dtype, source=" (T, from x)")
-    lib.check_rank(dy, "swiglu_linear_backward: dy", 2, "[M, N]")
-    lib.check_device(dy, "swiglu_linear_backward: dy", x.device, " (from x)")
-    M, K = x.shape
-    N = wg.shape[0]
-    lib.check_size(wg.shape[1], "swiglu_linear_backward: wg: dim 1 (K)", K, " (from x)")
-    lib.check_size(wu.shape[0], "swiglu_linear_backward: wu: dim 0 (N)", N, " (from wg)")
-    lib.check_size(wu.shape[1], "swiglu_linear_backward: wu: dim 1 (K)", K, " (from x)")
-    lib.check_size(
-        gate_kept.shape[0], "swiglu_linear_backward: gate_kept: dim 0 (M)", M, " (from x)"
-    )
-    lib.check_size(
-        gate_kept.shape[1], "swiglu_linear_backward: gate_kept: dim 1 (N)", N, " (from wg)"
-    )
-    lib.check_size(up_kept.shape[0], "swiglu_linear_backward: up_kept: dim 0 (M)", M, " (from x)")
-    lib.check_size(up_kept.shape[1], "swiglu_linear_backward: up_kept: dim 1 (N)", N, " (from wg)")
-    lib.check_size(dy.shape[0], "swiglu_linear_backward: dy: dim 0 (M)", M, " (from x)")
-    lib.check_size(dy.shape[1], "swiglu_linear_backward: dy: dim 1 (N)", N, " (from wg)")
     dx = torch.empty((M, K), dtype=x.dtype, device=x.device) if need_dx else None
     dwg = torch.empty((N, K), dtype=x.dtype, device=x.device) if need_dwg or need_dwu else None
     dwu = torch.empty((N, K), dtype=x.dtype, device=x.device) if need_dwg or need_dwu else None
@@ -2221,7 +2179,7 @@ def swiglu_linear_backward_reference(
 
 @runtime.op(
     "specs/swiglu_linear.op",
-    lib=12,
+    lib=13,
     allocate=allocate_swiglu_linear_backward,
     reference=swiglu_linear_backward_reference,
     precision=("matmul",),

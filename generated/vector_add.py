@@ -91,27 +91,14 @@ def launch_vector_add_int(x, y, z) -> None:
     vector_add_int_flat[grid](*arguments, enable_fp_fusion=True, **config)
 
 
-def allocate_vector_add(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+def allocate_vector_add(x, y) -> torch.Tensor:
     """Checks the operands of vector_add and allocates its results. Raises ValueError if an operand does not fit."""
-    lib.check_dtype(
-        x,
-        "vector_add: x",
-        torch.float64,
-        torch.float32,
-        torch.float16,
-        torch.bfloat16,
-        torch.int64,
-        torch.int32,
-        torch.int16,
-        torch.int8,
-        torch.uint8,
+    (N,) = lib.check_operands(
+        "vector_add",
+        "T: float64 | float32 | float16 | bfloat16 | int64 | int32 | int16 | int8 | uint8",
+        ("x: T[N]", x),
+        ("y: T[N]", y),
     )
-    lib.check_rank(x, "vector_add: x", 1, "[N]")
-    lib.check_dtype(y, "vector_add: y", x.dtype, source=" (T, from x)")
-    lib.check_rank(y, "vector_add: y", 1, "[N]")
-    lib.check_device(y, "vector_add: y", x.device, " (from x)")
-    N = x.shape[0]
-    lib.check_size(y.shape[0], "vector_add: y: dim 0 (N)", N, " (from x)")
     z = torch.empty((N,), dtype=x.dtype, device=x.device)
     return z
 
@@ -155,7 +142,7 @@ def vector_add_torch(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 
 @runtime.op(
     "specs/vector_add.op",
-    lib=12,
+    lib=13,
     allocate=allocate_vector_add,
     reference=vector_add_reference,
     equals=vector_add_torch,

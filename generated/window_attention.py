@@ -454,11 +454,7 @@ def launch_window_attention_forward(q, k, v, o, m_kept, o_sum2_kept, scale, widt
 
 
 def allocate_window_attention_forward(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    scale: float | torch.Tensor,
-    width: int = 1024,
+    q, k, v, scale, width=1024
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Checks the operands of window_attention_forward and allocates its results. Raises ValueError if an operand does not fit."""
     o = allocate_window_attention(q, k, v, scale, width)
@@ -528,7 +524,7 @@ def window_attention_forward_reference(
 
 @runtime.op(
     "specs/window_attention.op",
-    lib=12,
+    lib=13,
     allocate=allocate_window_attention_forward,
     reference=window_attention_forward_reference,
     backward=runtime.Backward(
@@ -566,39 +562,17 @@ def launch_window_attention(q, k, v, o, scale, width) -> None:
     launch_window_attention_forward(q, k, v, o, m_kept, o_sum2_kept, scale, width)
 
 
-def allocate_window_attention(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    scale: float | torch.Tensor,
-    width: int = 1024,
-) -> torch.Tensor:
+def allocate_window_attention(q, k, v, scale, width=1024) -> torch.Tensor:
     """Checks the operands of window_attention and allocates its results. Raises ValueError if an operand does not fit."""
-    lib.check_dtype(q, "window_attention: q", torch.float16, torch.bfloat16)
-    lib.check_rank(q, "window_attention: q", 4, "[B, H, S, E]")
-    lib.check_dtype(k, "window_attention: k", q.dtype, source=" (T, from q)")
-    lib.check_rank(k, "window_attention: k", 4, "[B, H, S, E]")
-    lib.check_device(k, "window_attention: k", q.device, " (from q)")
-    lib.check_dtype(v, "window_attention: v", q.dtype, source=" (T, from q)")
-    lib.check_rank(v, "window_attention: v", 4, "[B, H, S, E]")
-    lib.check_device(v, "window_attention: v", q.device, " (from q)")
-    if isinstance(scale, torch.Tensor):
-        if scale.dim() != 0:
-            raise ValueError(
-                f"window_attention: scale: expected number or a 0-dim tensor, given a {scale.dim()}-dim tensor"
-            )
-        lib.check_device(scale, "window_attention: scale", q.device, " (from q)")
-    if type(width) is not int:
-        raise ValueError(f"window_attention: width: expected int, given {width!r}")
-    B, H, S, E = q.shape
-    lib.check_size(k.shape[0], "window_attention: k: dim 0 (B)", B, " (from q)")
-    lib.check_size(k.shape[1], "window_attention: k: dim 1 (H)", H, " (from q)")
-    lib.check_size(k.shape[2], "window_attention: k: dim 2 (S)", S, " (from q)")
-    lib.check_size(k.shape[3], "window_attention: k: dim 3 (E)", E, " (from q)")
-    lib.check_size(v.shape[0], "window_attention: v: dim 0 (B)", B, " (from q)")
-    lib.check_size(v.shape[1], "window_attention: v: dim 1 (H)", H, " (from q)")
-    lib.check_size(v.shape[2], "window_attention: v: dim 2 (S)", S, " (from q)")
-    lib.check_size(v.shape[3], "window_attention: v: dim 3 (E)", E, " (from q)")
+    B, H, S, E = lib.check_operands(
+        "window_attention",
+        "T: float16 | bfloat16",
+        ("q: T[B, H, S, E]", q),
+        ("k: T[B, H, S, E]", k),
+        ("v: T[B, H, S, E]", v),
+        ("scale: number | tensor", scale),
+        ("width: int", width),
+    )
     if width <= 0:
         raise ValueError(f"window_attention: requires width > 0: {width} <= {0}")
     o = torch.empty((B, H, S, E), dtype=q.dtype, device=q.device)
@@ -655,7 +629,7 @@ def window_attention_reference(
 
 @runtime.op(
     "specs/window_attention.op",
-    lib=12,
+    lib=13,
     allocate=allocate_window_attention,
     reference=window_attention_reference,
     linear=(("v",),),
@@ -2276,78 +2250,34 @@ def launch_window_attention_backward(
 
 
 def allocate_window_attention_backward(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    scale: float | torch.Tensor,
-    o: torch.Tensor,
-    m_kept: torch.Tensor,
-    o_sum2_kept: torch.Tensor,
-    do: torch.Tensor,
-    width: int = 1024,
-    need_dq: bool = True,
-    need_dk: bool = True,
-    need_dv: bool = True,
-    need_dscale: bool = True,
+    q,
+    k,
+    v,
+    scale,
+    o,
+    m_kept,
+    o_sum2_kept,
+    do,
+    width=1024,
+    need_dq=True,
+    need_dk=True,
+    need_dv=True,
+    need_dscale=True,
 ) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:
     """Checks the operands of window_attention_backward and allocates its results. Raises ValueError if an operand does not fit."""
-    lib.check_dtype(q, "window_attention_backward: q", torch.float16, torch.bfloat16)
-    lib.check_rank(q, "window_attention_backward: q", 4, "[B, H, S, E]")
-    lib.check_dtype(k, "window_attention_backward: k", q.dtype, source=" (T, from q)")
-    lib.check_rank(k, "window_attention_backward: k", 4, "[B, H, S, E]")
-    lib.check_device(k, "window_attention_backward: k", q.device, " (from q)")
-    lib.check_dtype(v, "window_attention_backward: v", q.dtype, source=" (T, from q)")
-    lib.check_rank(v, "window_attention_backward: v", 4, "[B, H, S, E]")
-    lib.check_device(v, "window_attention_backward: v", q.device, " (from q)")
-    lib.check_dtype(o, "window_attention_backward: o", q.dtype, source=" (T, from q)")
-    lib.check_rank(o, "window_attention_backward: o", 4, "[B, H, S, E]")
-    lib.check_device(o, "window_attention_backward: o", q.device, " (from q)")
-    lib.check_dtype(m_kept, "window_attention_backward: m_kept", torch.float32)
-    lib.check_rank(m_kept, "window_attention_backward: m_kept", 3, "[B, H, S]")
-    lib.check_device(m_kept, "window_attention_backward: m_kept", q.device, " (from q)")
-    lib.check_dtype(o_sum2_kept, "window_attention_backward: o_sum2_kept", torch.float32)
-    lib.check_rank(o_sum2_kept, "window_attention_backward: o_sum2_kept", 3, "[B, H, S]")
-    lib.check_device(o_sum2_kept, "window_attention_backward: o_sum2_kept", q.device, " (from q)")
-    lib.check_dtype(do, "window_attention_backward: do", q.dtype, source=" (T, from q)")
-    lib.check_rank(do, "window_attention_backward: do", 4, "[B, H, S, E]")
-    lib.check_device(do, "window_attention_backward: do", q.device, " (from q)")
-    if isinstance(scale, torch.Tensor):
-        if scale.dim() != 0:
-            raise ValueError(
-                f"window_attention_backward: scale: expected number or a 0-dim tensor, given a {scale.dim()}-dim tensor"
-            )
-        lib.check_device(scale, "window_attention_backward: scale", q.device, " (from q)")
-    if type(width) is not int:
-        raise ValueError(f"window_attention_backward: width: expected int, given {width!r}")
-    B, H, S, E = q.shape
-    lib.check_size(k.shape[0], "window_attention_backward: k: dim 0 (B)", B, " (from q)")
-    lib.check_size(k.shape[1], "window_attention_backward: k: dim 1 (H)", H, " (from q)")
-    lib.check_size(k.shape[2], "window_attention_backward: k: dim 2 (S)", S, " (from q)")
-    lib.check_size(k.shape[3], "window_attention_backward: k: dim 3 (E)", E, " (from q)")
-    lib.check_size(v.shape[0], "window_attention_backward: v: dim 0 (B)", B, " (from q)")
-    lib.check_size(v.shape[1], "window_attention_backward: v: dim 1 (H)", H, " (from q)")
-    lib.check_size(v.shape[2], "window_attention_backward: v: dim 2 (S)", S, " (from q)")
-    lib.check_size(v.shape[3], "window_attention_backward: v: dim 3 (E)", E, " (from q)")
-    lib.check_size(o.shape[0], "window_attention_backward: o: dim 0 (B)", B, " (from q)")
-    lib.check_size(o.shape[1], "window_attention_backward: o: dim 1 (H)", H, " (from q)")
-    lib.check_size(o.shape[2], "window_attention_backward: o: dim 2 (S)", S, " (from q)")
-    lib.check_size(o.shape[3], "window_attention_backward: o: dim 3 (E)", E, " (from q)")
-    lib.check_size(m_kept.shape[0], "window_attention_backward: m_kept: dim 0 (B)", B, " (from q)")
-    lib.check_size(m_kept.shape[1], "window_attention_backward: m_kept: dim 1 (H)", H, " (from q)")
-    lib.check_size(m_kept.shape[2], "window_attention_backward: m_kept: dim 2 (S)", S, " (from q)")
-    lib.check_size(
-        o_sum2_kept.shape[0], "window_attention_backward: o_sum2_kept: dim 0 (B)", B, " (from q)"
+    B, H, S, E = lib.check_operands(
+        "window_attention_backward",
+        "T: float16 | bfloat16",
+        ("q: T[B, H, S, E]", q),
+        ("k: T[B, H, S, E]", k),
+        ("v: T[B, H, S, E]", v),
+        ("o: T[B, H, S, E]", o),
+        ("m_kept: float32[B, H, S]", m_kept),
+        ("o_sum2_kept: float32[B, H, S]", o_sum2_kept),
+        ("do: T[B, H, S, E]", do),
+        ("scale: number | tensor", scale),
+        ("width: int", width),
     )
-    lib.check_size(
-        o_sum2_kept.shape[1], "window_attention_backward: o_sum2_kept: dim 1 (H)", H, " (from q)"
-    )
-    lib.check_size(
-        o_sum2_kept.shape[2], "window_attention_backward: o_sum2_kept: dim 2 (S)", S, " (from q)"
-    )
-    lib.check_size(do.shape[0], "window_attention_backward: do: dim 0 (B)", B, " (from q)")
-    lib.check_size(do.shape[1], "window_attention_backward: do: dim 1 (H)", H, " (from q)")
-    lib.check_size(do.shape[2], "window_attention_backward: do: dim 2 (S)", S, " (from q)")
-    lib.check_size(do.shape[3], "window_attention_backward: do: dim 3 (E)", E, " (from q)")
     if width <= 0:
         raise ValueError(f"window_attention_backward: requires width > 0: {width} <= {0}")
     dq = torch.empty((B, H, S, E), dtype=q.dtype, device=q.device) if need_dq else None
@@ -2452,7 +2382,7 @@ def window_attention_backward_reference(
 
 @runtime.op(
     "specs/window_attention.op",
-    lib=12,
+    lib=13,
     allocate=allocate_window_attention_backward,
     reference=window_attention_backward_reference,
     linear=(("do",),),

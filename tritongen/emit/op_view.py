@@ -126,6 +126,7 @@ def op_view(item: OpPlans) -> SimpleNamespace:
         parameters=_signature(params),
         plain=", ".join(n for n, _, _ in params),
         host_parameters=_signature(own),
+        host_defaults=", ".join(f"{n}={d}" if d else n for n, _, d in own),
         host_plain=", ".join(n for n, _, _ in own),
         aside=params != own,
         returns=_returns(len(names), bool(flags)),

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from tritongen.emit.launch import TORCH_DTYPES
 from tritongen.emit.quoted import in_docstring
-from tritongen.emit.sizes import bare, binding_dims, dim_position, shape_text, together, whole
+from tritongen.emit.sizes import bare, binding_dims, dim_position, shape_text, whole
 from tritongen.ir import messages
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import (
@@ -26,6 +26,7 @@ from tritongen.ir.algebra import (
 )
 from tritongen.ir.batches import batched, broadcasting, spanning
 from tritongen.ir.binding import given_text
+from tritongen.ir.dtypes import TORCH_NAMES
 from tritongen.ir.known import Facts, facts_of, plainly_nonnegative
 from tritongen.reference.batches import batch_slice, broadcast_text
 
@@ -73,59 +74,55 @@ def as_written(line: str, shown: Mapping[str, str]) -> str:
 def check_lines(ops: tuple[ir.Op, ...]) -> list[str]:
     """All checks of a call; `ops` are the typings, which differ in dtypes only."""
     op = ops[0]
-    lines: list[str] = []
-    bound = binding_dims(op)
-    first = op.tensors[0]
-    for k, tensor in enumerate(op.tensors):
-        lines += dtype_check(ops, k)
-        lines += rank_check(op, tensor)
-        if tensor is not first:
-            lines.append(device_check(op, tensor.name))
+    lines = operand_checks(ops)
     for p in op.free_typarams:
         lines += type_check(ops, p.name)
-    for s in op.scalars:
-        lines += scalar_check(op, s)
-    for c in op.constants:
-        lines += constant_check(op, c)
-    lines += together(op, {name: f"{name} = {shape_text(*place)}" for name, place in bound.items()})
-    for tensor in op.tensors:
-        for k, dim in enumerate(tensor.dims):
-            name = bare(dim)
-            if name and name != ir.BATCH and name in bound and bound[name] != (tensor, k):
-                lines.append(size_check(op, tensor, k, name, name, bound[name][0].name))
     lines += fact_lines(op)
-    lines += dim_lines(op, bound)
+    lines += dim_lines(op)
     lines += batch_checks(op)
     return lines
 
 
-def check(kind: str, value: str, who: str, *asked: str, source: str = "") -> str:
-    """A line that calls a check of the library; `source`: the operand that settled what is expected."""
-    told = [f'"{messages.SOURCE.format(operand=source)}"'] if source else []
-    return f"lib.check_{kind}({', '.join([value, who, *asked, *told])})"
+def operand_checks(ops: tuple[ir.Op, ...]) -> list[str]:
+    """The call that checks operands one by one and against each other, and gives each size that they bind a name."""
+    op, bound = ops[0], binding_dims(ops[0])
+    types: dict[str, dict[str, None]] = {}
+    for typed in ops:
+        for p in typed.typarams:
+            types.setdefault(p.name, {}).update(
+                dict.fromkeys(map(TORCH_NAMES.__getitem__, p.dtypes))
+            )
+    used = {t.dtype for t in op.tensors}
+    if "compute" in used:  # what the forward kept
+        types["compute"] = dict.fromkeys(("float32", "float64"))
+    shown = ", ".join(f"{name}: {' | '.join(d)}" for name, d in types.items() if name in used)
+    given = [
+        (f"{t.name}: {TORCH_NAMES.get(t.dtype, t.dtype)}[{dims_of(t)}]", t.name) for t in op.tensors
+    ]
+    for s in op.scalars:
+        kind = ir.kind_of(s.dtype, op)
+        given.append((f"{s.name}: {'number' if kind == 'float' else kind} | tensor", s.name))
+    given += [(f"{c.name}: {c.dtype}", c.name) for c in op.constants if c.dtype != "float"]
+    dims = {bare(d) for t in op.tensors for d in t.dims} - {None, ir.BATCH} - bound.keys()
+    operands = [f'("{text}", {name})' for text, name in given]
+    later = [f'later="{", ".join(sorted(map(str, dims)))}"'] if dims else []
+    call = f'lib.check_operands("{op.name}", "{shown}", {", ".join([*operands, *later])},)'
+    return [f"{tuple_target(list(bound))} = {call}" if bound else call]
 
 
-def size_check(
-    op: ir.Op, tensor: ir.Tensor, k: int, size: str, expected: str, source: str = ""
-) -> str:
+def tuple_target(names: list[str]) -> str:
+    """What a tuple of values is assigned to: `a, b`, and `(a,)` for one."""
+    return f"({names[0]},)" if len(names) == 1 else ", ".join(names)
+
+
+def dims_of(tensor: ir.Tensor) -> str:
+    return ", ".join("..." if d == ir.BATCH_SIZE else whole(d) for d in tensor.dims)
+
+
+def size_check(op: ir.Op, tensor: ir.Tensor, k: int, size: str) -> str:
+    """The line that checks a dim whose size is known by now."""
     who = f'"{op.name}: {tensor.name}: dim {dim_position(tensor, k)} ({size})"'
-    return check("size", shape_text(tensor, k), who, expected, source=source)
-
-
-def device_check(op: ir.Op, name: str) -> str:
-    first = op.tensors[0].name
-    return check("device", name, f'"{op.name}: {name}"', f"{first}.device", source=first)
-
-
-def scalar_check(op: ir.Op, s: ir.Scalar) -> list[str]:
-    """A tensor in the place of a number: a kernel would read its first element, wherever that is."""
-    kind = ir.kind_of(s.dtype, op)
-    message = messages.SCALAR.format(
-        op=op.name, operand=s.name, expected="number" if kind == "float" else kind,
-        given=f"a {{{s.name}.dim()}}-dim tensor",
-    )  # fmt: skip
-    asked = [*refuse(f"{s.name}.dim() != 0", message), device_check(op, s.name)]
-    return [f"if isinstance({s.name}, torch.Tensor):", *(f"    {line}" for line in asked)]
+    return f"lib.check_size({shape_text(tensor, k)}, {who}, {size})"
 
 
 def type_check(ops: tuple[ir.Op, ...], name: str) -> list[str]:
@@ -141,45 +138,8 @@ def type_check(ops: tuple[ir.Op, ...], name: str) -> list[str]:
     )
 
 
-def dtype_check(ops: tuple[ir.Op, ...], position: int) -> list[str]:
-    op, tensor = ops[0], ops[0].tensors[position]
-    first = next((t for t in op.tensors if t.dtype == tensor.dtype), tensor)
-    params = [p for o in ops for p in o.typarams if p.name == tensor.dtype]
-    who = f'"{op.name}: {tensor.name}"'
-    if params and first is not tensor:
-        source = messages.TYPE_SOURCE.format(typaram=tensor.dtype, operand=first.name)
-        return [f'lib.check_dtype({tensor.name}, {who}, {first.name}.dtype, source="{source}")']
-    names = [d for p in params for d in p.dtypes] if params else [tensor.dtype]
-    if tensor.dtype == "compute":
-        names = ["f32", "f64"]
-    return [check("dtype", tensor.name, who, *dict.fromkeys(TORCH_DTYPES[d] for d in names))]
-
-
 def _or(names: list[str]) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} or {names[-1]}"
-
-
-def rank_check(op: ir.Op, tensor: ir.Tensor) -> list[str]:
-    named = [d for d in tensor.dims if d != ir.BATCH_SIZE]
-    batched = len(named) < len(tensor.dims)
-    if batched and not named:
-        return []
-    dims = ", ".join("..." if d == ir.BATCH_SIZE else whole(d) for d in tensor.dims)
-    who, shown = f'"{op.name}: {tensor.name}"', f'"[{dims}]"' if dims else '""'
-    return [check("rank", tensor.name, who, str(len(named)), shown)]
-
-
-def constant_check(op: ir.Op, c: ir.Constant) -> list[str]:
-    if c.dtype == "float":
-        return []
-    kind = c.dtype
-    test = f"not isinstance({c.name}, {kind})" if kind == "bool" else f"type({c.name}) is not int"
-    return refuse(
-        test,
-        messages.CONSTANT.format(
-            op=op.name, operand=c.name, expected=kind, given=f"{{{c.name}!r}}"
-        ),
-    )
 
 
 def fact_lines(op: ir.Op) -> list[str]:
@@ -247,7 +207,7 @@ def division_checks(op: ir.Op, p: Poly, known: Facts) -> list[str]:
     return lines
 
 
-def dim_lines(op: ir.Op, bound) -> list[str]:
+def dim_lines(op: ir.Op) -> list[str]:
     """Dims written as expressions, or as derived sizes, against what is given."""
     lines: list[str] = []
     derived = {d.name for d in op.defines} | {c.name for c in op.constants}
@@ -256,7 +216,7 @@ def dim_lines(op: ir.Op, bound) -> list[str]:
             name = bare(dim)
             if dim == ir.BATCH_SIZE or (name and name not in derived):
                 continue
-            lines.append(size_check(op, tensor, k, whole(dim), whole(dim)))
+            lines.append(size_check(op, tensor, k, whole(dim)))
     return lines
 
 

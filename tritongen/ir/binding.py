@@ -219,7 +219,7 @@ def _bind_dtypes(op: Op, values: Mapping[str, Any]) -> dict[str, str]:
             raise ValueError(messages.DTYPE.format(**names, given=value.dtype))
         _check_rank(op, t, value)
         _check_device(op, t.name, values)
-        if t.dtype in typarams:
+        if t.dtype in typarams or t.dtype == "compute":
             dtypes.setdefault(t.dtype, given)
             sources.setdefault(t.dtype, t.name)
     concrete = {dtypes.get(t.dtype, t.dtype) for t in op.tensors}
@@ -239,13 +239,13 @@ def _or(dtypes: tuple[str, ...]) -> str:
 def _accepted(
     t: Tensor, typarams: dict[str, TypeParam], dtypes: dict[str, str], sources: dict[str, str]
 ) -> tuple[tuple[str, ...], str]:
+    if t.dtype in dtypes:
+        source = messages.TYPE_SOURCE.format(typaram=t.dtype, operand=sources[t.dtype])
+        return (dtypes[t.dtype],), source
     if t.dtype == "compute":  # what the forward kept
         return ("f32", "f64"), ""
     if t.dtype not in typarams:
         return (t.dtype,), ""
-    if t.dtype in dtypes:
-        source = messages.TYPE_SOURCE.format(typaram=t.dtype, operand=sources[t.dtype])
-        return (dtypes[t.dtype],), source
     return typarams[t.dtype].dtypes, ""
 
 

@@ -29,4 +29,4 @@ from tritongen.lib.tuning import *
 from tritongen.lib.views import *
 from tritongen.lib.windows import *
 
-VERSION = 12
+VERSION = 13
