@@ -341,13 +341,10 @@ def choose_attention_forward(
     if batch0 * batch1 * lib.cdiv(rows, 64) < gpu.sms and terms >= 1024 and whole0 <= 256:
         BLOCK_M = 16 if rows <= 16 else 64
         BLOCK_N = 64
-        PARTS = max(
-            1,
-            min(
-                lib.cdiv(4 * gpu.sms, max(1, batch0 * batch1 * lib.cdiv(rows, BLOCK_M))),
-                lib.cdiv(terms, 4 * BLOCK_N),
-                64,
-            ),
+        PARTS = lib.shares(
+            4 * gpu.sms,
+            batch0 * batch1 * lib.cdiv(rows, BLOCK_M),
+            min(64, lib.cdiv(terms, 4 * BLOCK_N)),
         )
         return "parts", dict(
             BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_D=max(16, lib.pow2(whole0)), num_warps=4,
@@ -367,7 +364,7 @@ def choose_attention_forward(
 
 
 def launch_attention_forward(q, k, v, o, m_kept, o_sum2_kept, scale) -> None:
-    """Computes m_kept, o_sum2_kept, o with the variant that `choose` returns. Does not check operands."""
+    """Computes o, m_kept, o_sum2_kept with the variant that `choose` returns. Does not check operands."""
     B, H, S, E = q.shape
     L = k.shape[2]
     variant, config = choose_attention_forward(
@@ -651,10 +648,12 @@ def attention_backward_do_sum_loop(
 @triton.jit
 def attention_backward_dq_part(
     do_sum2_ptr, v_ptr, do_sum_ptr, o_sum2_kept_ptr, q_ptr, k_ptr, m_kept_ptr,
-    dq_sum_parts_ptr, scale, S, B, H, L, E, do_sum2_0, do_sum2_1, do_sum2_2, do_sum2_3, v_0,
-    v_1, v_2, v_3, do_sum_0, do_sum_1, do_sum_2, o_sum2_kept_0, o_sum2_kept_1,
-    o_sum2_kept_2, q_0, q_1, q_2, q_3, k_0, k_1, k_2, k_3, m_kept_0, m_kept_1, m_kept_2,
-    dq_sum_parts_0, dq_sum_parts_1, dq_sum_parts_2, dq_sum_parts_3, dq_sum_parts_4,
+    dscale_sum_rows_parts_ptr, dq_sum_parts_ptr, scale, S, B, H, L, E, do_sum2_0, do_sum2_1,
+    do_sum2_2, do_sum2_3, v_0, v_1, v_2, v_3, do_sum_0, do_sum_1, do_sum_2, o_sum2_kept_0,
+    o_sum2_kept_1, o_sum2_kept_2, q_0, q_1, q_2, q_3, k_0, k_1, k_2, k_3, m_kept_0,
+    m_kept_1, m_kept_2, dq_sum_parts_0, dq_sum_parts_1, dq_sum_parts_2, dq_sum_parts_3,
+    dq_sum_parts_4, dscale_sum_rows_parts_0, dscale_sum_rows_parts_1,
+    dscale_sum_rows_parts_2, dscale_sum_rows_parts_3,
     SCALE_IS_TENSOR: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_D: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
@@ -672,6 +671,7 @@ def attention_backward_dq_part(
     e = tl.arange(0, BLOCK_D).to(tl.int64)
     e2 = tl.arange(0, BLOCK_D).to(tl.int64)
     dq_sum = tl.zeros((BLOCK_M, BLOCK_D), tl.float32)
+    dscale_sum_rows = tl.zeros((BLOCK_M, 1), tl.float32)
     chunk = tl.cdiv(L, PARTS * BLOCK_N) * BLOCK_N
     first = part.to(tl.int32) * chunk
     stop = tl.minimum(L, first + chunk)
@@ -731,6 +731,11 @@ def attention_backward_dq_part(
                 ds_sum = tl.where(j[None, :] < stop, ds_sum, 0.0)
             # dq[b, h, i, e] = sum[j](ds_sum[b, h, i, j] * k[b, h, j, e])
             dq_sum = tl.dot(ds_sum, k, dq_sum)
+            if dscale_sum_rows_parts_ptr is not None:
+                # dscale_sum_rows[b, h, i] = sum[j](ds[b, h, i, j] * s_sum[b, h, i, j])
+                dscale_sum_rows += tl.sum(
+                    tl.where(j[None, :] < stop, ds * s_sum, 0.0), 1, keep_dims=True
+                )
     tl.store(
         dq_sum_parts_ptr
         + part * dq_sum_parts_0
@@ -741,51 +746,24 @@ def attention_backward_dq_part(
         dq_sum,
         mask=(i[:, None] < S) & (e2[None, :] < E),
     )
-
-
-@triton.jit
-def attention_backward_dq_merge(
-    dq_sum_parts_ptr, dq_ptr, B, H, S, E, dq_sum_parts_0, dq_sum_parts_1, dq_sum_parts_2,
-    dq_sum_parts_3, dq_sum_parts_4, dq_0, dq_1, dq_2, dq_3,
-    VEC: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_D: tl.constexpr, PARTS: tl.constexpr,
-):  # fmt: skip
-    """Each program holds BLOCK_D e2 of one b, h and i, all part at once."""
-    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
-    E, dq_sum_parts_0 = E // VEC * VEC, dq_sum_parts_0 // VEC * VEC
-    dq_sum_parts_1, dq_sum_parts_2 = dq_sum_parts_1 // VEC * VEC, dq_sum_parts_2 // VEC * VEC
-    dq_sum_parts_3, dq_0 = dq_sum_parts_3 // VEC * VEC, dq_0 // VEC * VEC
-    dq_1, dq_2 = dq_1 // VEC * VEC, dq_2 // VEC * VEC
-    e2_tiles = tl.maximum(tl.cdiv(E, BLOCK_D), 1)
-    e2 = (tl.program_id(0) % e2_tiles).to(tl.int64) * BLOCK_D + tl.arange(0, BLOCK_D)[None, :]
-    in_e2 = e2 < E if BLOCK_D > 1 else True
-    program = tl.program_id(0) // e2_tiles
-    b = (program % B).to(tl.int64)
-    program2 = program // B
-    h = (program2 % H).to(tl.int64)
-    program3 = program2 // H
-    i = program3.to(tl.int64)
-    part = tl.arange(0, BLOCK_P)[:, None].to(tl.int64)
-    in_part = part < PARTS
-    dq_sum_parts = tl.load(
-        dq_sum_parts_ptr
-        + part * dq_sum_parts_0
-        + b * dq_sum_parts_1
-        + h * dq_sum_parts_2
-        + i * dq_sum_parts_3
-        + e2 * dq_sum_parts_4,
-        mask=in_part & in_e2,
-        other=0.0,
-    )
-    # dq[b, h, i, e] = sum[j](ds_sum[b, h, i, j] * k[b, h, j, e])
-    dq_sum = tl.sum(dq_sum_parts, 0, keep_dims=True)
-    tl.store(dq_ptr + b * dq_0 + h * dq_1 + i * dq_2 + e2 * dq_3, dq_sum, mask=in_e2)
+    if dscale_sum_rows_parts_ptr is not None:
+        tl.store(
+            dscale_sum_rows_parts_ptr
+            + part * dscale_sum_rows_parts_0
+            + b * dscale_sum_rows_parts_1
+            + h * dscale_sum_rows_parts_2
+            + i[:, None] * dscale_sum_rows_parts_3,
+            dscale_sum_rows,
+            mask=i[:, None] < S,
+        )
 
 
 @triton.jit
 def attention_backward_dq_tiles(
     do_sum2_tiles, v_tiles, do_sum_ptr, o_sum2_kept_ptr, q_tiles, k_tiles, m_kept_ptr,
-    dq_ptr, scale, S, B, H, L, E, do_sum_0, do_sum_1, do_sum_2, o_sum2_kept_0,
-    o_sum2_kept_1, o_sum2_kept_2, m_kept_0, m_kept_1, m_kept_2, dq_0, dq_1, dq_2, dq_3,
+    dscale_sum_rows_ptr, dq_ptr, scale, S, B, H, L, E, do_sum_0, do_sum_1, do_sum_2,
+    o_sum2_kept_0, o_sum2_kept_1, o_sum2_kept_2, m_kept_0, m_kept_1, m_kept_2,
+    dscale_sum_rows_0, dscale_sum_rows_1, dscale_sum_rows_2, dq_0, dq_1, dq_2, dq_3,
     SCALE_IS_TENSOR: tl.constexpr, T: tl.constexpr, EVEN_J: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
 ):  # fmt: skip
@@ -800,6 +778,7 @@ def attention_backward_dq_tiles(
     h = program2.to(tl.int64)
     e2 = tl.arange(0, BLOCK_D).to(tl.int64)
     dq_sum = tl.zeros((BLOCK_M, BLOCK_D), tl.float32)
+    dscale_sum_rows = tl.zeros((BLOCK_M, 1), tl.float32)
     do_sum2 = do_sum2_tiles.load([b.to(tl.int32), h.to(tl.int32), first_i, 0]).reshape(
         BLOCK_M, BLOCK_D
     )
@@ -835,6 +814,18 @@ def attention_backward_dq_tiles(
             ds_sum = tl.where(j[None, :] < L, ds_sum, 0.0)
         # dq[b, h, i, e] = sum[j](ds_sum[b, h, i, j] * k[b, h, j, e])
         dq_sum = tl.dot(ds_sum, k, dq_sum)
+        if dscale_sum_rows_ptr is not None:
+            # dscale_sum_rows[b, h, i] = sum[j](ds[b, h, i, j] * s_sum[b, h, i, j])
+            dscale_sum_rows += tl.sum(tl.where(j[None, :] < L, ds * s_sum, 0.0), 1, keep_dims=True)
+    if dscale_sum_rows_ptr is not None:
+        tl.store(
+            dscale_sum_rows_ptr
+            + b * dscale_sum_rows_0
+            + h * dscale_sum_rows_1
+            + i[:, None] * dscale_sum_rows_2,
+            dscale_sum_rows,
+            mask=i[:, None] < S,
+        )
     tl.store(
         dq_ptr + b * dq_0 + h * dq_1 + i[:, None] * dq_2 + e2[None, :] * dq_3,
         dq_sum,
@@ -844,10 +835,12 @@ def attention_backward_dq_tiles(
 
 @triton.jit
 def attention_backward_dq_wide(
-    do_sum2_ptr, v_ptr, do_sum_ptr, o_sum2_kept_ptr, q_ptr, k_ptr, m_kept_ptr, dq_ptr,
-    scale, S, E, B, H, L, do_sum2_0, do_sum2_1, do_sum2_2, do_sum2_3, v_0, v_1, v_2, v_3,
-    do_sum_0, do_sum_1, do_sum_2, o_sum2_kept_0, o_sum2_kept_1, o_sum2_kept_2, q_0, q_1,
-    q_2, q_3, k_0, k_1, k_2, k_3, m_kept_0, m_kept_1, m_kept_2, dq_0, dq_1, dq_2, dq_3,
+    do_sum2_ptr, v_ptr, do_sum_ptr, o_sum2_kept_ptr, q_ptr, k_ptr, m_kept_ptr,
+    dscale_sum_rows_ptr, dq_ptr, scale, S, E, B, H, L, do_sum2_0, do_sum2_1, do_sum2_2,
+    do_sum2_3, v_0, v_1, v_2, v_3, do_sum_0, do_sum_1, do_sum_2, o_sum2_kept_0,
+    o_sum2_kept_1, o_sum2_kept_2, q_0, q_1, q_2, q_3, k_0, k_1, k_2, k_3, m_kept_0,
+    m_kept_1, m_kept_2, dscale_sum_rows_0, dscale_sum_rows_1, dscale_sum_rows_2, dq_0, dq_1,
+    dq_2, dq_3,
     SCALE_IS_TENSOR: tl.constexpr, EVEN_J: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_D: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
@@ -865,6 +858,7 @@ def attention_backward_dq_wide(
     program3 = program2 // B
     h = program3.to(tl.int64)
     dq_sum = tl.zeros((BLOCK_M, BLOCK_D), tl.float32)
+    dscale_sum_rows = tl.zeros((BLOCK_M, 1), tl.float32)
     do_sum = tl.load(
         do_sum_ptr + b * do_sum_0 + h * do_sum_1 + i[:, None] * do_sum_2, mask=i[:, None] < S
     )
@@ -929,6 +923,18 @@ def attention_backward_dq_wide(
         )
         # dq[b, h, i, e] = sum[j](ds_sum[b, h, i, j] * k[b, h, j, e])
         dq_sum = tl.dot(ds_sum, k2, dq_sum)
+        if dscale_sum_rows_ptr is not None:
+            # dscale_sum_rows[b, h, i] = sum[j](ds[b, h, i, j] * s_sum[b, h, i, j])
+            dscale_sum_rows += tl.sum(tl.where(j[None, :] < L, ds * s_sum, 0.0), 1, keep_dims=True)
+    if dscale_sum_rows_ptr is not None:
+        tl.store(
+            dscale_sum_rows_ptr
+            + b * dscale_sum_rows_0
+            + h * dscale_sum_rows_1
+            + i[:, None] * dscale_sum_rows_2,
+            dscale_sum_rows,
+            mask=(i[:, None] < S) & (first_e2 == 0),
+        )
     tl.store(
         dq_ptr + b * dq_0 + h * dq_1 + i[:, None] * dq_2 + e2[None, :] * dq_3,
         dq_sum,
@@ -1051,82 +1057,6 @@ def attention_backward_dk_part(
         dv_sum,
         mask=(j[:, None] < L) & (e[None, :] < E),
     )
-
-
-@triton.jit
-def attention_backward_dk_merge_dk(
-    dk_sum_parts_ptr, dk_ptr, B, H, L, E, dk_sum_parts_0, dk_sum_parts_1, dk_sum_parts_2,
-    dk_sum_parts_3, dk_sum_parts_4, dk_0, dk_1, dk_2, dk_3,
-    VEC: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_D: tl.constexpr, PARTS: tl.constexpr,
-):  # fmt: skip
-    """Each program holds BLOCK_D e2 of one b, h and j, all part at once."""
-    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
-    E, dk_sum_parts_0 = E // VEC * VEC, dk_sum_parts_0 // VEC * VEC
-    dk_sum_parts_1, dk_sum_parts_2 = dk_sum_parts_1 // VEC * VEC, dk_sum_parts_2 // VEC * VEC
-    dk_sum_parts_3, dk_0 = dk_sum_parts_3 // VEC * VEC, dk_0 // VEC * VEC
-    dk_1, dk_2 = dk_1 // VEC * VEC, dk_2 // VEC * VEC
-    e2_tiles = tl.maximum(tl.cdiv(E, BLOCK_D), 1)
-    e2 = (tl.program_id(0) % e2_tiles).to(tl.int64) * BLOCK_D + tl.arange(0, BLOCK_D)[None, :]
-    in_e2 = e2 < E if BLOCK_D > 1 else True
-    program = tl.program_id(0) // e2_tiles
-    b = (program % B).to(tl.int64)
-    program2 = program // B
-    h = (program2 % H).to(tl.int64)
-    program3 = program2 // H
-    j = program3.to(tl.int64)
-    part = tl.arange(0, BLOCK_P)[:, None].to(tl.int64)
-    in_part = part < PARTS
-    dk_sum_parts = tl.load(
-        dk_sum_parts_ptr
-        + part * dk_sum_parts_0
-        + b * dk_sum_parts_1
-        + h * dk_sum_parts_2
-        + j * dk_sum_parts_3
-        + e2 * dk_sum_parts_4,
-        mask=in_part & in_e2,
-        other=0.0,
-    )
-    # dk[b, h, j, e] = sum[i](ds_sum[b, h, i, j] * q[b, h, i, e])
-    dk_sum = tl.sum(dk_sum_parts, 0, keep_dims=True)
-    tl.store(dk_ptr + b * dk_0 + h * dk_1 + j * dk_2 + e2 * dk_3, dk_sum, mask=in_e2)
-
-
-@triton.jit
-def attention_backward_dk_merge_dv(
-    dv_sum_parts_ptr, dv_ptr, B, H, L, E, dv_sum_parts_0, dv_sum_parts_1, dv_sum_parts_2,
-    dv_sum_parts_3, dv_sum_parts_4, dv_0, dv_1, dv_2, dv_3,
-    VEC: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_D: tl.constexpr, PARTS: tl.constexpr,
-):  # fmt: skip
-    """Each program holds BLOCK_D e of one b, h and j, all part at once."""
-    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
-    E, dv_sum_parts_0 = E // VEC * VEC, dv_sum_parts_0 // VEC * VEC
-    dv_sum_parts_1, dv_sum_parts_2 = dv_sum_parts_1 // VEC * VEC, dv_sum_parts_2 // VEC * VEC
-    dv_sum_parts_3, dv_0 = dv_sum_parts_3 // VEC * VEC, dv_0 // VEC * VEC
-    dv_1, dv_2 = dv_1 // VEC * VEC, dv_2 // VEC * VEC
-    e_tiles = tl.maximum(tl.cdiv(E, BLOCK_D), 1)
-    e = (tl.program_id(0) % e_tiles).to(tl.int64) * BLOCK_D + tl.arange(0, BLOCK_D)[None, :]
-    in_e = e < E if BLOCK_D > 1 else True
-    program = tl.program_id(0) // e_tiles
-    b = (program % B).to(tl.int64)
-    program2 = program // B
-    h = (program2 % H).to(tl.int64)
-    program3 = program2 // H
-    j = program3.to(tl.int64)
-    part = tl.arange(0, BLOCK_P)[:, None].to(tl.int64)
-    in_part = part < PARTS
-    dv_sum_parts = tl.load(
-        dv_sum_parts_ptr
-        + part * dv_sum_parts_0
-        + b * dv_sum_parts_1
-        + h * dv_sum_parts_2
-        + j * dv_sum_parts_3
-        + e * dv_sum_parts_4,
-        mask=in_part & in_e,
-        other=0.0,
-    )
-    # dv[b, h, j, e] = sum[i](do_sum2[b, h, i, e] * T(p[b, h, i, j]))
-    dv_sum = tl.sum(dv_sum_parts, 0, keep_dims=True)
-    tl.store(dv_ptr + b * dv_0 + h * dv_1 + j * dv_2 + e * dv_3, dv_sum, mask=in_e)
 
 
 @triton.jit
@@ -1361,161 +1291,6 @@ def attention_backward_dk_wide_dv(
 
 
 @triton.jit
-def attention_backward_dscale_sum_rows_tiles(
-    do_sum2_tiles, v_tiles, do_sum_ptr, o_sum2_kept_ptr, q_tiles, k_tiles, m_kept_ptr,
-    dscale_sum_rows_ptr, scale, S, B, H, L, E, do_sum_0, do_sum_1, do_sum_2, o_sum2_kept_0,
-    o_sum2_kept_1, o_sum2_kept_2, m_kept_0, m_kept_1, m_kept_2, dscale_sum_rows_0,
-    dscale_sum_rows_1, dscale_sum_rows_2,
-    SCALE_IS_TENSOR: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-):  # fmt: skip
-    """Each program takes BLOCK_M i of one b and h, and loops over j, BLOCK_N at a time."""
-    scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
-    i_tiles = tl.cdiv(S, BLOCK_M)
-    first_i = (tl.program_id(0) % i_tiles) * BLOCK_M
-    i = first_i + tl.arange(0, BLOCK_M).to(tl.int64)
-    program = tl.program_id(0) // i_tiles
-    b = (program % B).to(tl.int64)
-    program2 = program // B
-    h = program2.to(tl.int64)
-    dscale_sum_rows = tl.zeros((BLOCK_M, 1), tl.float32)
-    do_sum = tl.load(
-        do_sum_ptr + b * do_sum_0 + h * do_sum_1 + i[:, None] * do_sum_2, mask=i[:, None] < S
-    )
-    o_sum2_kept = tl.load(
-        o_sum2_kept_ptr + b * o_sum2_kept_0 + h * o_sum2_kept_1 + i[:, None] * o_sum2_kept_2,
-        mask=i[:, None] < S,
-    ).to(tl.float32)
-    m_kept = tl.load(
-        m_kept_ptr + b * m_kept_0 + h * m_kept_1 + i[:, None] * m_kept_2, mask=i[:, None] < S
-    ).to(tl.float32)
-    for start in range(0, L, BLOCK_N):
-        j = start + tl.arange(0, BLOCK_N).to(tl.int64)
-        dp_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
-        for start_e3 in range(0, E, BLOCK_K):
-            do_sum2 = do_sum2_tiles.load(
-                [b.to(tl.int32), h.to(tl.int32), first_i, start_e3]
-            ).reshape(BLOCK_M, BLOCK_K)
-            v = v_tiles.load([b.to(tl.int32), h.to(tl.int32), start, start_e3]).reshape(
-                BLOCK_N, BLOCK_K
-            )
-            # dp_sum[b, h, i, j] = sum[e](do_sum2[b, h, i, e] * v[b, h, j, e])
-            dp_sum = tl.dot(do_sum2, v.T, dp_sum)
-        # dp[b, h, i, j] = sum[e](do_sum2[b, h, i, e] * v[b, h, j, e]) - do_sum[b, h, i]
-        #     / o_sum2_kept[b, h, i]
-        dp = dp_sum - do_sum / o_sum2_kept
-        s_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
-        for start_e22 in range(0, E, BLOCK_K):
-            q = q_tiles.load([b.to(tl.int32), h.to(tl.int32), first_i, start_e22]).reshape(
-                BLOCK_M, BLOCK_K
-            )
-            k = k_tiles.load([b.to(tl.int32), h.to(tl.int32), start, start_e22]).reshape(
-                BLOCK_N, BLOCK_K
-            )
-            # s_sum[b, h, i, j] = sum[e](q[b, h, i, e] * k[b, h, j, e])
-            s_sum = tl.dot(q, k.T, s_sum)
-        # p[b, h, i, j] = exp(s[b, h, i, j] - m_kept[b, h, i])
-        p = tl.exp2(s_sum * (scale * 1.44269504) - m_kept * 1.44269504)
-        # ds[b, h, i, j] = dp[b, h, i, j] * p[b, h, i, j]
-        ds = dp * p
-        # dscale_sum_rows[b, h, i] = sum[j](ds[b, h, i, j] * s_sum[b, h, i, j])
-        dscale_sum_rows += tl.sum(tl.where(j[None, :] < L, ds * s_sum, 0.0), 1, keep_dims=True)
-    tl.store(
-        dscale_sum_rows_ptr
-        + b * dscale_sum_rows_0
-        + h * dscale_sum_rows_1
-        + i[:, None] * dscale_sum_rows_2,
-        dscale_sum_rows,
-        mask=i[:, None] < S,
-    )
-
-
-@triton.jit
-def attention_backward_dscale_sum_rows_rows(
-    do_sum2_ptr, v_ptr, do_sum_ptr, o_sum2_kept_ptr, q_ptr, k_ptr, m_kept_ptr,
-    dscale_sum_rows_ptr, scale, S, B, H, L, E, do_sum2_0, do_sum2_1, do_sum2_2, do_sum2_3,
-    v_0, v_1, v_2, v_3, do_sum_0, do_sum_1, do_sum_2, o_sum2_kept_0, o_sum2_kept_1,
-    o_sum2_kept_2, q_0, q_1, q_2, q_3, k_0, k_1, k_2, k_3, m_kept_0, m_kept_1, m_kept_2,
-    dscale_sum_rows_0, dscale_sum_rows_1, dscale_sum_rows_2,
-    SCALE_IS_TENSOR: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-):  # fmt: skip
-    """Each program takes BLOCK_M i of one b and h, and loops over j, BLOCK_N at a time."""
-    scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
-    i_tiles = tl.cdiv(S, BLOCK_M)
-    first_i = (tl.program_id(0) % i_tiles) * BLOCK_M
-    i = first_i + tl.arange(0, BLOCK_M).to(tl.int64)
-    program = tl.program_id(0) // i_tiles
-    b = (program % B).to(tl.int64)
-    program2 = program // B
-    h = program2.to(tl.int64)
-    dscale_sum_rows = tl.zeros((BLOCK_M, 1), tl.float32)
-    do_sum = tl.load(
-        do_sum_ptr + b * do_sum_0 + h * do_sum_1 + i[:, None] * do_sum_2, mask=i[:, None] < S
-    )
-    o_sum2_kept = tl.load(
-        o_sum2_kept_ptr + b * o_sum2_kept_0 + h * o_sum2_kept_1 + i[:, None] * o_sum2_kept_2,
-        mask=i[:, None] < S,
-    ).to(tl.float32)
-    m_kept = tl.load(
-        m_kept_ptr + b * m_kept_0 + h * m_kept_1 + i[:, None] * m_kept_2, mask=i[:, None] < S
-    ).to(tl.float32)
-    for start in range(0, L, BLOCK_N):
-        j = start + tl.arange(0, BLOCK_N).to(tl.int64)
-        dp_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
-        for start_e3 in range(0, E, BLOCK_K):
-            e3 = start_e3 + tl.arange(0, BLOCK_K).to(tl.int64)
-            do_sum2 = tl.load(
-                do_sum2_ptr
-                + b * do_sum2_0
-                + h * do_sum2_1
-                + i[:, None] * do_sum2_2
-                + e3[None, :] * do_sum2_3,
-                mask=(i[:, None] < S) & (e3[None, :] < E),
-                other=0.0,
-            )
-            v = tl.load(
-                v_ptr + b * v_0 + h * v_1 + j[:, None] * v_2 + e3[None, :] * v_3,
-                mask=(e3[None, :] < E) & (j[:, None] < L),
-                other=0.0,
-            )
-            # dp_sum[b, h, i, j] = sum[e](do_sum2[b, h, i, e] * v[b, h, j, e])
-            dp_sum = tl.dot(do_sum2, v.T, dp_sum)
-        # dp[b, h, i, j] = sum[e](do_sum2[b, h, i, e] * v[b, h, j, e]) - do_sum[b, h, i]
-        #     / o_sum2_kept[b, h, i]
-        dp = dp_sum - do_sum / o_sum2_kept
-        s_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
-        for start_e22 in range(0, E, BLOCK_K):
-            e22 = start_e22 + tl.arange(0, BLOCK_K).to(tl.int64)
-            q = tl.load(
-                q_ptr + b * q_0 + h * q_1 + i[:, None] * q_2 + e22[None, :] * q_3,
-                mask=(i[:, None] < S) & (e22[None, :] < E),
-                other=0.0,
-            )
-            k = tl.load(
-                k_ptr + b * k_0 + h * k_1 + j[:, None] * k_2 + e22[None, :] * k_3,
-                mask=(e22[None, :] < E) & (j[:, None] < L),
-                other=0.0,
-            )
-            # s_sum[b, h, i, j] = sum[e](q[b, h, i, e] * k[b, h, j, e])
-            s_sum = tl.dot(q, k.T, s_sum)
-        # p[b, h, i, j] = exp(s[b, h, i, j] - m_kept[b, h, i])
-        p = tl.exp2(s_sum * (scale * 1.44269504) - m_kept * 1.44269504)
-        # ds[b, h, i, j] = dp[b, h, i, j] * p[b, h, i, j]
-        ds = dp * p
-        # dscale_sum_rows[b, h, i] = sum[j](ds[b, h, i, j] * s_sum[b, h, i, j])
-        dscale_sum_rows += tl.sum(tl.where(j[None, :] < L, ds * s_sum, 0.0), 1, keep_dims=True)
-    tl.store(
-        dscale_sum_rows_ptr
-        + b * dscale_sum_rows_0
-        + h * dscale_sum_rows_1
-        + i[:, None] * dscale_sum_rows_2,
-        dscale_sum_rows,
-        mask=i[:, None] < S,
-    )
-
-
-@triton.jit
 def attention_backward_dscale_rows(
     dscale_sum_rows_ptr, dscale_ptr, cols, dscale_sum_rows_col,
     VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
@@ -1665,17 +1440,14 @@ def choose_attention_backward_dq(
     if 2 * batch0 * batch1 * lib.cdiv(rows, 64) <= gpu.sms and terms >= 1024 and whole0 <= 256:
         BLOCK_M = 16 if rows <= 16 else 64
         BLOCK_N = 64
-        PARTS = max(
-            1,
-            min(
-                lib.cdiv(4 * gpu.sms, max(1, batch0 * batch1 * lib.cdiv(rows, BLOCK_M))),
-                lib.cdiv(terms, 4 * BLOCK_N),
-                64,
-            ),
+        PARTS = lib.shares(
+            4 * gpu.sms,
+            batch0 * batch1 * lib.cdiv(rows, BLOCK_M),
+            min(64, lib.cdiv(terms, 4 * BLOCK_N)),
         )
         return "parts", dict(
             BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_D=max(16, lib.pow2(whole0)), num_warps=4,
-            num_stages=2, PARTS=PARTS, BLOCK_P=lib.pow2(PARTS),
+            num_stages=2, PARTS=PARTS,
         )  # fmt: skip
     # tiles of all factors by descriptor
     if tiled and whole0 <= 256:
@@ -1690,8 +1462,10 @@ def choose_attention_backward_dq(
     )  # fmt: skip
 
 
-def launch_attention_backward_dq(q, k, v, m_kept, o_sum2_kept, do_sum, do_sum2, dq, scale) -> None:
-    """Computes dq with the variant that `choose` returns. Does not check operands."""
+def launch_attention_backward_dq(
+    q, k, v, m_kept, o_sum2_kept, do_sum, do_sum2, dscale_sum_rows, dq, scale
+) -> None:
+    """Computes dq, dscale_sum_rows with the variant that `choose` returns. Does not check operands."""
     B, H, S, E = q.shape
     L = k.shape[2]
     tiled = lib.takes_tiles(do_sum2, v, q, k) and not lib.repeats(do_sum2, v, q, k)
@@ -1703,21 +1477,21 @@ def launch_attention_backward_dq(q, k, v, m_kept, o_sum2_kept, do_sum, do_sum2, 
     if variant == "parts":
         PARTS = config["PARTS"]
         dq_sum_parts = torch.empty((PARTS, B, H, S, E), dtype=torch.float32, device=do_sum2.device)
+        dscale_sum_rows_parts = (
+            torch.empty((PARTS, B, H, S), dtype=torch.float32, device=do_sum2.device)
+            if dscale_sum_rows is not None
+            else None
+        )
         grid = (PARTS * B * H * lib.cdiv(S, BLOCK_M),)
         attention_backward_dq_part[grid](
-            do_sum2, v, do_sum, o_sum2_kept, q, k, m_kept, dq_sum_parts, scale, S, B, H, L, E,
-            *do_sum2.stride(), *v.stride(), *do_sum.stride(), *o_sum2_kept.stride(), *q.stride(),
-            *k.stride(), *m_kept.stride(), *dq_sum_parts.stride(),
-            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True,
-            **lib.config_without(config, "BLOCK_P"),
+            do_sum2, v, do_sum, o_sum2_kept, q, k, m_kept, dscale_sum_rows_parts, dq_sum_parts,
+            scale, S, B, H, L, E, *do_sum2.stride(), *v.stride(), *do_sum.stride(),
+            *o_sum2_kept.stride(), *q.stride(), *k.stride(), *m_kept.stride(),
+            *dq_sum_parts.stride(), *lib.strides(dscale_sum_rows_parts, 4),
+            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True, **config,
         )  # fmt: skip
-        grid = (B * H * S * max(1, lib.cdiv(E, 64)),)
-        attention_backward_dq_merge[grid](
-            dq_sum_parts, dq, B, H, S, E, *dq_sum_parts.stride(), *dq.stride(),
-            VEC=lib.vec(E, dq_sum_parts.stride(0), dq_sum_parts.stride(1), dq_sum_parts.stride(2), dq_sum_parts.stride(3), dq.stride(0), dq.stride(1), dq.stride(2)),
-            enable_fp_fusion=True,
-            **dict(lib.config_without(config, "BLOCK_M", "BLOCK_N", "num_stages"), BLOCK_D=64, num_warps=1),
-        )  # fmt: skip
+        lib.add_parts(dq_sum_parts, dq)
+        lib.add_parts(dscale_sum_rows_parts, dscale_sum_rows)
     elif variant == "tiles":
         do_sum2_tiles = lib.boxes(do_sum2, 1, 1, BLOCK_M, BLOCK_D)
         v_tiles = lib.boxes(v, 1, 1, BLOCK_N, BLOCK_D)
@@ -1725,17 +1499,18 @@ def launch_attention_backward_dq(q, k, v, m_kept, o_sum2_kept, do_sum, do_sum2, 
         k_tiles = lib.boxes(k, 1, 1, BLOCK_N, BLOCK_D)
         grid = (B * H * lib.cdiv(S, BLOCK_M),)
         attention_backward_dq_tiles[grid](
-            do_sum2_tiles, v_tiles, do_sum, o_sum2_kept, q_tiles, k_tiles, m_kept, dq, scale, S, B,
-            H, L, E, *do_sum.stride(), *o_sum2_kept.stride(), *m_kept.stride(), *dq.stride(),
+            do_sum2_tiles, v_tiles, do_sum, o_sum2_kept, q_tiles, k_tiles, m_kept, dscale_sum_rows,
+            dq, scale, S, B, H, L, E, *do_sum.stride(), *o_sum2_kept.stride(), *m_kept.stride(),
+            *lib.strides(dscale_sum_rows, 3), *dq.stride(),
             SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), T=getattr(tl, str(q.dtype)[6:]),
             EVEN_J=L % BLOCK_N == 0, enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
         grid = (B * H * lib.cdiv(S, BLOCK_M) * max(1, lib.cdiv(E, BLOCK_D)),)
         attention_backward_dq_wide[grid](
-            do_sum2, v, do_sum, o_sum2_kept, q, k, m_kept, dq, scale, S, E, B, H, L,
-            *do_sum2.stride(), *v.stride(), *do_sum.stride(), *o_sum2_kept.stride(), *q.stride(),
-            *k.stride(), *m_kept.stride(), *dq.stride(),
+            do_sum2, v, do_sum, o_sum2_kept, q, k, m_kept, dscale_sum_rows, dq, scale, S, E, B, H,
+            L, *do_sum2.stride(), *v.stride(), *do_sum.stride(), *o_sum2_kept.stride(), *q.stride(),
+            *k.stride(), *m_kept.stride(), *lib.strides(dscale_sum_rows, 3), *dq.stride(),
             SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), EVEN_J=L % BLOCK_N == 0,
             enable_fp_fusion=True, **config,
         )  # fmt: skip
@@ -1750,17 +1525,14 @@ def choose_attention_backward_dk(
     if 2 * batch0 * batch1 * lib.cdiv(rows, 64) <= gpu.sms and terms >= 1024 and whole0 <= 256:
         BLOCK_M = 16 if rows <= 16 else 64
         BLOCK_N = 64
-        PARTS = max(
-            1,
-            min(
-                lib.cdiv(4 * gpu.sms, max(1, batch0 * batch1 * lib.cdiv(rows, BLOCK_M))),
-                lib.cdiv(terms, 4 * BLOCK_N),
-                64,
-            ),
+        PARTS = lib.shares(
+            4 * gpu.sms,
+            batch0 * batch1 * lib.cdiv(rows, BLOCK_M),
+            min(64, lib.cdiv(terms, 4 * BLOCK_N)),
         )
         return "parts", dict(
             BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_D=max(16, lib.pow2(whole0)), num_warps=4,
-            num_stages=2, PARTS=PARTS, BLOCK_P=lib.pow2(PARTS),
+            num_stages=2, PARTS=PARTS,
         )  # fmt: skip
     # tiles of all factors by descriptor
     if tiled and whole0 <= 256:
@@ -1787,6 +1559,7 @@ def launch_attention_backward_dk(
         gpu=lib.gpu(do_sum2.device),
     )  # fmt: skip
     BLOCK_M, BLOCK_N, BLOCK_D = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_D"]
+    constants = dict(SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True)
     if variant == "parts":
         PARTS = config["PARTS"]
         dk_sum_parts = torch.empty((PARTS, B, H, L, E), dtype=torch.float32, device=do_sum2.device)
@@ -1797,22 +1570,10 @@ def launch_attention_backward_dk(
             H, S, E, *v.stride(), *do_sum2.stride(), *do_sum.stride(), *o_sum2_kept.stride(),
             *k.stride(), *q.stride(), *m_kept.stride(), *dk_sum_parts.stride(),
             *dv_sum_parts.stride(),
-            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True,
-            **lib.config_without(config, "BLOCK_P"),
+            **constants, **config,
         )  # fmt: skip
-        grid = (B * H * L * max(1, lib.cdiv(E, 64)),)
-        attention_backward_dk_merge_dk[grid](
-            dk_sum_parts, dk, B, H, L, E, *dk_sum_parts.stride(), *dk.stride(),
-            VEC=lib.vec(E, dk_sum_parts.stride(0), dk_sum_parts.stride(1), dk_sum_parts.stride(2), dk_sum_parts.stride(3), dk.stride(0), dk.stride(1), dk.stride(2)),
-            enable_fp_fusion=True,
-            **dict(lib.config_without(config, "BLOCK_M", "BLOCK_N", "num_stages"), BLOCK_D=64, num_warps=1),
-        )  # fmt: skip
-        attention_backward_dk_merge_dv[grid](
-            dv_sum_parts, dv, B, H, L, E, *dv_sum_parts.stride(), *dv.stride(),
-            VEC=lib.vec(E, dv_sum_parts.stride(0), dv_sum_parts.stride(1), dv_sum_parts.stride(2), dv_sum_parts.stride(3), dv.stride(0), dv.stride(1), dv.stride(2)),
-            enable_fp_fusion=True,
-            **dict(lib.config_without(config, "BLOCK_M", "BLOCK_N", "num_stages"), BLOCK_D=64, num_warps=1),
-        )  # fmt: skip
+        lib.add_parts(dk_sum_parts, dk)
+        lib.add_parts(dv_sum_parts, dv)
     elif variant == "tiles":
         v_tiles = lib.boxes(v, 1, 1, BLOCK_M, BLOCK_D)
         do_sum2_tiles = lib.boxes(do_sum2, 1, 1, BLOCK_N, BLOCK_D)
@@ -1823,8 +1584,8 @@ def launch_attention_backward_dk(
             v_tiles, do_sum2_tiles, do_sum, o_sum2_kept, k_tiles, q_tiles, m_kept, dk, dv, scale, L,
             B, H, S, E, *do_sum.stride(), *o_sum2_kept.stride(), *m_kept.stride(), *dk.stride(),
             *dv.stride(),
-            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), T=getattr(tl, str(q.dtype)[6:]),
-            EVEN_I=S % BLOCK_N == 0, enable_fp_fusion=True, **config,
+            T=getattr(tl, str(q.dtype)[6:]), EVEN_I=S % BLOCK_N == 0, **constants,
+            **config,
         )  # fmt: skip
     else:
         grid = (B * H * lib.cdiv(L, BLOCK_M) * max(1, lib.cdiv(E, BLOCK_D)),)
@@ -1832,58 +1593,12 @@ def launch_attention_backward_dk(
             v, do_sum2, do_sum, o_sum2_kept, k, q, m_kept, dk, scale, L, E, B, H, S, *v.stride(),
             *do_sum2.stride(), *do_sum.stride(), *o_sum2_kept.stride(), *k.stride(), *q.stride(),
             *m_kept.stride(), *dk.stride(),
-            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), EVEN_I=S % BLOCK_N == 0,
-            enable_fp_fusion=True, **config,
+            EVEN_I=S % BLOCK_N == 0, **constants, **config,
         )  # fmt: skip
         attention_backward_dk_wide_dv[grid](
             k, q, m_kept, do_sum2, dv, scale, L, E, B, H, S, *k.stride(), *q.stride(),
             *m_kept.stride(), *do_sum2.stride(), *dv.stride(),
-            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), EVEN_I=S % BLOCK_N == 0,
-            enable_fp_fusion=True, **config,
-        )  # fmt: skip
-
-
-def choose_attention_backward_dscale_sum_rows(rows: int, tiled: bool) -> tuple[str, dict]:
-    """Returns (variant, config) of a call: the first variant whose rule holds."""
-    # tiles of all factors by descriptor
-    if tiled:
-        return "tiles", dict(
-            BLOCK_M=16 if rows <= 16 else 64, BLOCK_N=128, BLOCK_K=64, num_warps=8, num_stages=3,
-        )  # fmt: skip
-    # tiles by pointers
-    return "rows", dict(
-        BLOCK_M=16 if rows <= 16 else 64, BLOCK_N=128, BLOCK_K=64, num_warps=8, num_stages=3,
-    )  # fmt: skip
-
-
-def launch_attention_backward_dscale_sum_rows(
-    q, k, v, m_kept, o_sum2_kept, do_sum, do_sum2, dscale_sum_rows, scale
-) -> None:
-    """Computes dscale_sum_rows with the variant that `choose` returns. Does not check operands."""
-    B, H, S, E = q.shape
-    L = k.shape[2]
-    tiled = lib.takes_tiles(do_sum2, v, q, k) and not lib.repeats(do_sum2, v, q, k)
-    variant, config = choose_attention_backward_dscale_sum_rows(rows=S, tiled=tiled)
-    BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
-    if variant == "tiles":
-        do_sum2_tiles = lib.boxes(do_sum2, 1, 1, BLOCK_M, BLOCK_K)
-        v_tiles = lib.boxes(v, 1, 1, BLOCK_N, BLOCK_K)
-        q_tiles = lib.boxes(q, 1, 1, BLOCK_M, BLOCK_K)
-        k_tiles = lib.boxes(k, 1, 1, BLOCK_N, BLOCK_K)
-        grid = (B * H * lib.cdiv(S, BLOCK_M),)
-        attention_backward_dscale_sum_rows_tiles[grid](
-            do_sum2_tiles, v_tiles, do_sum, o_sum2_kept, q_tiles, k_tiles, m_kept, dscale_sum_rows,
-            scale, S, B, H, L, E, *do_sum.stride(), *o_sum2_kept.stride(), *m_kept.stride(),
-            *dscale_sum_rows.stride(),
-            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True, **config,
-        )  # fmt: skip
-    else:
-        grid = (B * H * lib.cdiv(S, BLOCK_M),)
-        attention_backward_dscale_sum_rows_rows[grid](
-            do_sum2, v, do_sum, o_sum2_kept, q, k, m_kept, dscale_sum_rows, scale, S, B, H, L, E,
-            *do_sum2.stride(), *v.stride(), *do_sum.stride(), *o_sum2_kept.stride(), *q.stride(),
-            *k.stride(), *m_kept.stride(), *dscale_sum_rows.stride(),
-            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True, **config,
+            EVEN_I=S % BLOCK_N == 0, **constants, **config,
         )  # fmt: skip
 
 
@@ -1976,7 +1691,7 @@ def launch_attention_backward_dscale(q, dscale_sum_rows, dscale) -> None:
 def launch_attention_backward(
     q, k, v, o, m_kept, o_sum2_kept, do, dq, dk, dv, dscale, scale
 ) -> None:
-    """Runs 5 steps, with scratch memory between them. Does not check operands."""
+    """Runs 4 steps, with scratch memory between them. Does not check operands."""
     B, H, S, E = q.shape
     do_sum = torch.empty((B, H, S), dtype=torch.float32, device=q.device)
     do_sum2 = torch.empty((B, H, S, E), dtype=q.dtype, device=q.device)
@@ -1984,14 +1699,12 @@ def launch_attention_backward(
         torch.empty((B, H, S), dtype=torch.float32, device=q.device) if dscale is not None else None
     )
     launch_attention_backward_do_sum(q, o, o_sum2_kept, do, do_sum, do_sum2)
-    if dq is not None:
-        launch_attention_backward_dq(q, k, v, m_kept, o_sum2_kept, do_sum, do_sum2, dq, scale)
+    if dq is not None or dscale is not None:
+        launch_attention_backward_dq(
+            q, k, v, m_kept, o_sum2_kept, do_sum, do_sum2, dscale_sum_rows, dq, scale
+        )
     if dk is not None or dv is not None:
         launch_attention_backward_dk(q, k, v, m_kept, o_sum2_kept, do_sum, do_sum2, dk, dv, scale)
-    if dscale is not None:
-        launch_attention_backward_dscale_sum_rows(
-            q, k, v, m_kept, o_sum2_kept, do_sum, do_sum2, dscale_sum_rows, scale
-        )
     if dscale is not None:
         launch_attention_backward_dscale(q, dscale_sum_rows, dscale)
 
@@ -2023,7 +1736,11 @@ def allocate_attention_backward(
         ("do: T[B, H, S, E]", do),
         ("scale: number | tensor", scale),
     )
-    dq = torch.empty((B, H, S, E), dtype=q.dtype, device=q.device) if need_dq else None
+    dq = (
+        torch.empty((B, H, S, E), dtype=q.dtype, device=q.device)
+        if need_dq or need_dscale
+        else None
+    )
     dk = torch.empty((B, H, L, E), dtype=q.dtype, device=q.device) if need_dk or need_dv else None
     dv = torch.empty((B, H, L, E), dtype=q.dtype, device=q.device) if need_dk or need_dv else None
     dscale = torch.empty((), dtype=m_kept.dtype, device=q.device) if need_dscale else None

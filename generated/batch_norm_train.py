@@ -621,7 +621,7 @@ def batch_norm_train(
 
 
 @triton.jit
-def batch_norm_train_backward_dy_rsqrt_sum_rows(
+def batch_norm_train_backward_dx_rows(
     dy_ptr, x_ptr, mu_kept_ptr, dy_rsqrt_sum_ptr, var_kept_ptr, gain_ptr, dx_ptr, dgain_ptr,
     dbias_ptr, eps, C, cols, HW, dy_n, dy_row, dy_hw, x_n, x_row, x_hw, mu_kept_row,
     dy_rsqrt_sum_row, var_kept_row, gain_row, dx_n, dx_row, dx_hw, dgain_row, dbias_row,
@@ -670,7 +670,7 @@ def batch_norm_train_backward_dy_rsqrt_sum_rows(
 
 
 @triton.jit
-def batch_norm_train_backward_dy_rsqrt_sum_lines(
+def batch_norm_train_backward_dx_lines(
     dy_ptr, x_ptr, mu_kept_ptr, dy_rsqrt_sum_ptr, var_kept_ptr, gain_ptr, dx_ptr, dgain_ptr,
     dbias_ptr, eps, N, cols, count, dy_n, dy_row, dy_hw, x_n, x_row, x_hw, mu_kept_row,
     dy_rsqrt_sum_row, var_kept_row, gain_row, dx_n, dx_row, dx_hw, dgain_row, dbias_row,
@@ -731,7 +731,7 @@ def batch_norm_train_backward_dy_rsqrt_sum_lines(
 
 
 @triton.jit
-def batch_norm_train_backward_dy_rsqrt_sum_loop(
+def batch_norm_train_backward_dx_loop(
     var_kept_ptr, dy_ptr, x_ptr, mu_kept_ptr, gain_ptr, dy_rsqrt_sum_ptr, dgain_ptr,
     dbias_ptr, dx_ptr, eps, C, N, cols, count, var_kept_row, dy_n, dy_row, dy_hw, x_n,
     x_row, x_hw, mu_kept_row, gain_row, dy_rsqrt_sum_row, dgain_row, dbias_row, dx_n,
@@ -923,7 +923,7 @@ def batch_norm_train_backward_deps_loop(
         tl.store(deps_ptr + row, deps_sum, mask=row < 1)
 
 
-def choose_batch_norm_train_backward_dy_rsqrt_sum(
+def choose_batch_norm_train_backward_dx(
     rows: int, cols: int, col_run: int, col_runs: int, strided: bool, aligned: bool,
     in_f64: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
@@ -982,7 +982,7 @@ def choose_batch_norm_train_backward_dy_rsqrt_sum(
     )  # fmt: skip
 
 
-def launch_batch_norm_train_backward_dy_rsqrt_sum(
+def launch_batch_norm_train_backward_dx(
     x, gain, mu_kept, var_kept, dy, dy_rsqrt_sum, dx, dgain, dbias, eps
 ) -> None:
     """Computes dy_rsqrt_sum, dx, dgain, dbias with the variant that `choose` returns. Does not check operands."""
@@ -993,7 +993,7 @@ def launch_batch_norm_train_backward_dy_rsqrt_sum(
     strided = 0 < dy.stride(1) < dy.stride(2) or 0 < x.stride(1) < x.stride(2)
     aligned = math.gcd(H * N * W, dy.stride(1)) * dy.element_size() % 8 == 0
     in_f64 = torch.float64 in (x.dtype, gain.dtype, dy.dtype)
-    variant, config = choose_batch_norm_train_backward_dy_rsqrt_sum(
+    variant, config = choose_batch_norm_train_backward_dx(
         rows=C, cols=H * N * W, col_run=H * W, col_runs=N, strided=strided, aligned=aligned,
         in_f64=in_f64, gpu=lib.gpu(dy.device),
     )  # fmt: skip
@@ -1009,7 +1009,7 @@ def launch_batch_norm_train_backward_dy_rsqrt_sum(
     )  # fmt: skip
     if variant == "lines":
         grid = (C,)
-        batch_norm_train_backward_dy_rsqrt_sum_lines[grid](
+        batch_norm_train_backward_dx_lines[grid](
             dy, x, mu_kept, dy_rsqrt_sum, var_kept, gain, dx, dgain, dbias, eps, N, H * W,
             H * N * W, *dy.stride(), *x.stride(), mu_kept.stride(0), dy_rsqrt_sum.stride(0),
             var_kept.stride(0), gain.stride(0), *dx.stride(), dgain.stride(0), dbias.stride(0),
@@ -1024,7 +1024,7 @@ def launch_batch_norm_train_backward_dy_rsqrt_sum(
         dgain_sum_part = torch.empty((C, PARTS), dtype=compute, device=dy.device)
         grid = (lib.cdiv(C, config["ROWS"]), PARTS)
         for PASS in (1, 2):
-            batch_norm_train_backward_dy_rsqrt_sum_loop[grid](
+            batch_norm_train_backward_dx_loop[grid](
                 *arguments, EPS_IS_TENSOR=isinstance(eps, torch.Tensor), COMPUTE=COMPUTE,
                 VEC=lib.vec(H * W, dy.stride(0), dy.stride(1), x.stride(0), x.stride(1), dx.stride(0), dx.stride(1)),
                 enable_fp_fusion=True, PASS=PASS, dy_rsqrt_sum_part_ptr=dy_rsqrt_sum_part,
@@ -1032,7 +1032,7 @@ def launch_batch_norm_train_backward_dy_rsqrt_sum(
             )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(C, config["ROWS"]),)
-        batch_norm_train_backward_dy_rsqrt_sum_rows[grid](
+        batch_norm_train_backward_dx_rows[grid](
             dy, x, mu_kept, dy_rsqrt_sum, var_kept, gain, dx, dgain, dbias, eps, C, H * N * W,
             H * W, *dy.stride(), *x.stride(), mu_kept.stride(0), dy_rsqrt_sum.stride(0),
             var_kept.stride(0), gain.stride(0), *dx.stride(), dgain.stride(0), dbias.stride(0),
@@ -1042,7 +1042,7 @@ def launch_batch_norm_train_backward_dy_rsqrt_sum(
         )  # fmt: skip
     else:
         grid = (lib.cdiv(C, config["ROWS"]),)
-        batch_norm_train_backward_dy_rsqrt_sum_loop[grid](
+        batch_norm_train_backward_dx_loop[grid](
             *arguments, EPS_IS_TENSOR=isinstance(eps, torch.Tensor), COMPUTE=COMPUTE,
             VEC=lib.vec(H * W, dy.stride(0), dy.stride(1), x.stride(0), x.stride(1), dx.stride(0), dx.stride(1)),
             enable_fp_fusion=True, **config,
@@ -1150,7 +1150,7 @@ def launch_batch_norm_train_backward(
     C = x.shape[1]
     compute = torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32
     dy_rsqrt_sum = torch.empty((C,), dtype=compute, device=x.device)
-    launch_batch_norm_train_backward_dy_rsqrt_sum(
+    launch_batch_norm_train_backward_dx(
         x, gain, mu_kept, var_kept, dy, dy_rsqrt_sum, dx, dgain, dbias, eps
     )
     if deps is not None:

@@ -382,13 +382,10 @@ def choose_causal_attention_forward(
     ):
         BLOCK_M = 16 if group_rows <= 16 else 64
         BLOCK_N = 128 if group_rows <= 16 and max(whole0, whole1) <= 128 else 64
-        PARTS = max(
-            1,
-            min(
-                lib.cdiv(32 * gpu.sms, max(1, group0 * group1 * lib.cdiv(group_rows, BLOCK_M))),
-                lib.cdiv(terms, 2 * BLOCK_N),
-                64,
-            ),
+        PARTS = lib.shares(
+            32 * gpu.sms,
+            group0 * group1 * lib.cdiv(group_rows, BLOCK_M),
+            min(64, lib.cdiv(terms, 2 * BLOCK_N)),
         )
         return "parts", dict(
             BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_D=max(16, lib.pow2(whole0)),
@@ -410,7 +407,7 @@ def choose_causal_attention_forward(
 
 
 def launch_causal_attention_forward(q, k, v, o, m_kept, o_sum2_kept, scale) -> None:
-    """Computes m_kept, o_sum2_kept, o with the variant that `choose` returns. Does not check operands."""
+    """Computes o, m_kept, o_sum2_kept with the variant that `choose` returns. Does not check operands."""
     B, H, S, E = q.shape
     G = k.shape[1]
     F = v.shape[3]
@@ -748,10 +745,12 @@ def causal_attention_backward_do_sum_loop(
 @triton.jit
 def causal_attention_backward_dq_part(
     do_sum2_ptr, v_ptr, do_sum_ptr, o_sum2_kept_ptr, q_ptr, k_ptr, m_kept_ptr,
-    dq_sum_parts_ptr, scale, S, B, G, R, F, E, do_sum2_0, do_sum2_1, do_sum2_2, do_sum2_3,
-    v_0, v_1, v_2, v_3, do_sum_0, do_sum_1, do_sum_2, o_sum2_kept_0, o_sum2_kept_1,
-    o_sum2_kept_2, q_0, q_1, q_2, q_3, k_0, k_1, k_2, k_3, m_kept_0, m_kept_1, m_kept_2,
-    dq_sum_parts_0, dq_sum_parts_1, dq_sum_parts_2, dq_sum_parts_3, dq_sum_parts_4,
+    dscale_sum_rows_parts_ptr, dq_sum_parts_ptr, scale, S, B, G, R, F, E, do_sum2_0,
+    do_sum2_1, do_sum2_2, do_sum2_3, v_0, v_1, v_2, v_3, do_sum_0, do_sum_1, do_sum_2,
+    o_sum2_kept_0, o_sum2_kept_1, o_sum2_kept_2, q_0, q_1, q_2, q_3, k_0, k_1, k_2, k_3,
+    m_kept_0, m_kept_1, m_kept_2, dq_sum_parts_0, dq_sum_parts_1, dq_sum_parts_2,
+    dq_sum_parts_3, dq_sum_parts_4, dscale_sum_rows_parts_0, dscale_sum_rows_parts_1,
+    dscale_sum_rows_parts_2, dscale_sum_rows_parts_3, dscale_sum_rows_parts_4,
     SCALE_IS_TENSOR: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_D: tl.constexpr, BLOCK_D2: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
@@ -772,6 +771,7 @@ def causal_attention_backward_dq_part(
     f = tl.arange(0, BLOCK_D).to(tl.int64)
     e = tl.arange(0, BLOCK_D2).to(tl.int64)
     dq_sum = tl.zeros((BLOCK_M, BLOCK_D2), tl.float32)
+    dscale_sum_rows = tl.zeros((BLOCK_M, 1), tl.float32)
     chunk = tl.cdiv(S, PARTS * BLOCK_N) * BLOCK_N
     first = part.to(tl.int32) * chunk
     end_i = tl.minimum(first_i + BLOCK_M, S)
@@ -836,6 +836,14 @@ def causal_attention_backward_dq_part(
                 ds_sum = tl.where((j[None, :] < stop) & (i[:, None] >= j[None, :]), ds_sum, 0.0)
             # dq[b, h, i, e] = sum[j <= i](ds_sum[b, h, i, j] * k[b, h // R, j, e])
             dq_sum = tl.dot(ds_sum, k, dq_sum)
+            if dscale_sum_rows_parts_ptr is not None:
+                # dscale_sum_rows[b, h1 < G, h0 < R, i] = sum[j <= i](ds[b, h0 + h1 * R, i, j] *
+                #     s_sum[b, h0 + h1 * R, i, j])
+                dscale_sum_rows += tl.sum(
+                    tl.where((j[None, :] < stop) & (i[:, None] >= j[None, :]), ds * s_sum, 0.0),
+                    1,
+                    keep_dims=True,
+                )
     tl.store(
         dq_sum_parts_ptr
         + part * dq_sum_parts_0
@@ -846,55 +854,26 @@ def causal_attention_backward_dq_part(
         dq_sum,
         mask=(i[:, None] < S) & (e[None, :] < E),
     )
-
-
-@triton.jit
-def causal_attention_backward_dq_merge(
-    dq_sum_parts_ptr, dq_ptr, B, G, R, S, E, dq_sum_parts_0, dq_sum_parts_1, dq_sum_parts_2,
-    dq_sum_parts_3, dq_sum_parts_4, dq_0, dq_1, dq_2, dq_3,
-    VEC: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_D: tl.constexpr, PARTS: tl.constexpr,
-):  # fmt: skip
-    """Each program holds BLOCK_D e of one b, h1, h0 and i, all part at once."""
-    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
-    E, dq_sum_parts_0 = E // VEC * VEC, dq_sum_parts_0 // VEC * VEC
-    dq_sum_parts_1, dq_sum_parts_2 = dq_sum_parts_1 // VEC * VEC, dq_sum_parts_2 // VEC * VEC
-    dq_sum_parts_3, dq_0 = dq_sum_parts_3 // VEC * VEC, dq_0 // VEC * VEC
-    dq_1, dq_2 = dq_1 // VEC * VEC, dq_2 // VEC * VEC
-    e_tiles = tl.maximum(tl.cdiv(E, BLOCK_D), 1)
-    e = (tl.program_id(0) % e_tiles).to(tl.int64) * BLOCK_D + tl.arange(0, BLOCK_D)[None, :]
-    in_e = e < E if BLOCK_D > 1 else True
-    program = tl.program_id(0) // e_tiles
-    b = (program % B).to(tl.int64)
-    program2 = program // B
-    h1 = (program2 % G).to(tl.int64)
-    program3 = program2 // G
-    h0 = (program3 % R).to(tl.int64)
-    program4 = program3 // R
-    i = program4.to(tl.int64)
-    part = tl.arange(0, BLOCK_P)[:, None].to(tl.int64)
-    in_part = part < PARTS
-    dq_sum_parts_h = h0 + h1 * R
-    dq_sum_parts = tl.load(
-        dq_sum_parts_ptr
-        + part * dq_sum_parts_0
-        + b * dq_sum_parts_1
-        + dq_sum_parts_h * dq_sum_parts_2
-        + i * dq_sum_parts_3
-        + e * dq_sum_parts_4,
-        mask=in_part & in_e,
-        other=0.0,
-    )
-    # dq[b, h, i, e] = sum[j <= i](ds_sum[b, h, i, j] * k[b, h // R, j, e])
-    dq_sum = tl.sum(dq_sum_parts, 0, keep_dims=True)
-    dq_h = h0 + h1 * R
-    tl.store(dq_ptr + b * dq_0 + dq_h * dq_1 + i * dq_2 + e * dq_3, dq_sum, mask=in_e)
+    if dscale_sum_rows_parts_ptr is not None:
+        tl.store(
+            dscale_sum_rows_parts_ptr
+            + part * dscale_sum_rows_parts_0
+            + b * dscale_sum_rows_parts_1
+            + h1 * dscale_sum_rows_parts_2
+            + h0 * dscale_sum_rows_parts_3
+            + i[:, None] * dscale_sum_rows_parts_4,
+            dscale_sum_rows,
+            mask=i[:, None] < S,
+        )
 
 
 @triton.jit
 def causal_attention_backward_dq_tiles(
     do_sum2_tiles, v_tiles, do_sum_ptr, o_sum2_kept_ptr, q_tiles, k_tiles, m_kept_ptr,
-    dq_ptr, scale, S, B, G, R, F, E, do_sum_0, do_sum_1, do_sum_2, o_sum2_kept_0,
-    o_sum2_kept_1, o_sum2_kept_2, m_kept_0, m_kept_1, m_kept_2, dq_0, dq_1, dq_2, dq_3,
+    dscale_sum_rows_ptr, dq_ptr, scale, S, B, G, R, F, E, do_sum_0, do_sum_1, do_sum_2,
+    o_sum2_kept_0, o_sum2_kept_1, o_sum2_kept_2, m_kept_0, m_kept_1, m_kept_2,
+    dscale_sum_rows_0, dscale_sum_rows_1, dscale_sum_rows_2, dscale_sum_rows_3, dq_0, dq_1,
+    dq_2, dq_3,
     SCALE_IS_TENSOR: tl.constexpr, T: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_D2: tl.constexpr,
 ):  # fmt: skip
@@ -912,6 +891,7 @@ def causal_attention_backward_dq_tiles(
     h0 = program3.to(tl.int64)
     e = tl.arange(0, BLOCK_D2).to(tl.int64)
     dq_sum = tl.zeros((BLOCK_M, BLOCK_D2), tl.float32)
+    dscale_sum_rows = tl.zeros((BLOCK_M, 1), tl.float32)
     end_i = tl.minimum(first_i + BLOCK_M, S)
     do_sum2 = do_sum2_tiles.load([b.to(tl.int32), (h0 + h1 * R).to(tl.int32), first_i, 0]).reshape(
         BLOCK_M, BLOCK_D
@@ -953,6 +933,24 @@ def causal_attention_backward_dq_tiles(
                 ds_sum = tl.where((j[None, :] < end_i) & (i[:, None] >= j[None, :]), ds_sum, 0.0)
             # dq[b, h, i, e] = sum[j <= i](ds_sum[b, h, i, j] * k[b, h // R, j, e])
             dq_sum = tl.dot(ds_sum, k, dq_sum)
+            if dscale_sum_rows_ptr is not None:
+                # dscale_sum_rows[b, h1 < G, h0 < R, i] = sum[j <= i](ds[b, h0 + h1 * R, i, j] *
+                #     s_sum[b, h0 + h1 * R, i, j])
+                dscale_sum_rows += tl.sum(
+                    tl.where((j[None, :] < end_i) & (i[:, None] >= j[None, :]), ds * s_sum, 0.0),
+                    1,
+                    keep_dims=True,
+                )
+    if dscale_sum_rows_ptr is not None:
+        tl.store(
+            dscale_sum_rows_ptr
+            + b * dscale_sum_rows_0
+            + h1 * dscale_sum_rows_1
+            + h0 * dscale_sum_rows_2
+            + i[:, None] * dscale_sum_rows_3,
+            dscale_sum_rows,
+            mask=i[:, None] < S,
+        )
     dq_h = h0 + h1 * R
     tl.store(
         dq_ptr + b * dq_0 + dq_h * dq_1 + i[:, None] * dq_2 + e[None, :] * dq_3,
@@ -963,10 +961,12 @@ def causal_attention_backward_dq_tiles(
 
 @triton.jit
 def causal_attention_backward_dq_wide(
-    do_sum2_ptr, v_ptr, do_sum_ptr, o_sum2_kept_ptr, q_ptr, k_ptr, m_kept_ptr, dq_ptr,
-    scale, S, E, B, G, R, F, do_sum2_0, do_sum2_1, do_sum2_2, do_sum2_3, v_0, v_1, v_2, v_3,
-    do_sum_0, do_sum_1, do_sum_2, o_sum2_kept_0, o_sum2_kept_1, o_sum2_kept_2, q_0, q_1,
-    q_2, q_3, k_0, k_1, k_2, k_3, m_kept_0, m_kept_1, m_kept_2, dq_0, dq_1, dq_2, dq_3,
+    do_sum2_ptr, v_ptr, do_sum_ptr, o_sum2_kept_ptr, q_ptr, k_ptr, m_kept_ptr,
+    dscale_sum_rows_ptr, dq_ptr, scale, S, E, B, G, R, F, do_sum2_0, do_sum2_1, do_sum2_2,
+    do_sum2_3, v_0, v_1, v_2, v_3, do_sum_0, do_sum_1, do_sum_2, o_sum2_kept_0,
+    o_sum2_kept_1, o_sum2_kept_2, q_0, q_1, q_2, q_3, k_0, k_1, k_2, k_3, m_kept_0,
+    m_kept_1, m_kept_2, dscale_sum_rows_0, dscale_sum_rows_1, dscale_sum_rows_2,
+    dscale_sum_rows_3, dq_0, dq_1, dq_2, dq_3,
     SCALE_IS_TENSOR: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_D: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
@@ -987,6 +987,7 @@ def causal_attention_backward_dq_wide(
     program4 = program3 // G
     h0 = program4.to(tl.int64)
     dq_sum = tl.zeros((BLOCK_M, BLOCK_D), tl.float32)
+    dscale_sum_rows = tl.zeros((BLOCK_M, 1), tl.float32)
     end_i = tl.minimum(first_i + BLOCK_M, S)
     do_sum_h = h0 + h1 * R
     do_sum = tl.load(
@@ -1057,6 +1058,24 @@ def causal_attention_backward_dq_wide(
             )
             # dq[b, h, i, e] = sum[j <= i](ds_sum[b, h, i, j] * k[b, h // R, j, e])
             dq_sum = tl.dot(ds_sum, k2, dq_sum)
+            if dscale_sum_rows_ptr is not None:
+                # dscale_sum_rows[b, h1 < G, h0 < R, i] = sum[j <= i](ds[b, h0 + h1 * R, i, j] *
+                #     s_sum[b, h0 + h1 * R, i, j])
+                dscale_sum_rows += tl.sum(
+                    tl.where((j[None, :] < end_i) & (i[:, None] >= j[None, :]), ds * s_sum, 0.0),
+                    1,
+                    keep_dims=True,
+                )
+    if dscale_sum_rows_ptr is not None:
+        tl.store(
+            dscale_sum_rows_ptr
+            + b * dscale_sum_rows_0
+            + h1 * dscale_sum_rows_1
+            + h0 * dscale_sum_rows_2
+            + i[:, None] * dscale_sum_rows_3,
+            dscale_sum_rows,
+            mask=(i[:, None] < S) & (first_e == 0),
+        )
     dq_h = h0 + h1 * R
     tl.store(
         dq_ptr + b * dq_0 + dq_h * dq_1 + i[:, None] * dq_2 + e[None, :] * dq_3,
@@ -1192,84 +1211,6 @@ def causal_attention_backward_dk_part(
         dv_sum,
         mask=(j[:, None] < S) & (f[None, :] < F),
     )
-
-
-@triton.jit
-def causal_attention_backward_dk_merge_dk(
-    dk_sum_parts_ptr, dk_ptr, B, G, S, E, dk_sum_parts_0, dk_sum_parts_1, dk_sum_parts_2,
-    dk_sum_parts_3, dk_sum_parts_4, dk_0, dk_1, dk_2, dk_3,
-    VEC: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_D: tl.constexpr, PARTS: tl.constexpr,
-):  # fmt: skip
-    """Each program holds BLOCK_D e of one b, h1 and j, all part at once."""
-    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
-    E, dk_sum_parts_0 = E // VEC * VEC, dk_sum_parts_0 // VEC * VEC
-    dk_sum_parts_1, dk_sum_parts_2 = dk_sum_parts_1 // VEC * VEC, dk_sum_parts_2 // VEC * VEC
-    dk_sum_parts_3, dk_0 = dk_sum_parts_3 // VEC * VEC, dk_0 // VEC * VEC
-    dk_1, dk_2 = dk_1 // VEC * VEC, dk_2 // VEC * VEC
-    e_tiles = tl.maximum(tl.cdiv(E, BLOCK_D), 1)
-    e = (tl.program_id(0) % e_tiles).to(tl.int64) * BLOCK_D + tl.arange(0, BLOCK_D)[None, :]
-    in_e = e < E if BLOCK_D > 1 else True
-    program = tl.program_id(0) // e_tiles
-    b = (program % B).to(tl.int64)
-    program2 = program // B
-    h1 = (program2 % G).to(tl.int64)
-    program3 = program2 // G
-    j = program3.to(tl.int64)
-    part = tl.arange(0, BLOCK_P)[:, None].to(tl.int64)
-    in_part = part < PARTS
-    dk_sum_parts = tl.load(
-        dk_sum_parts_ptr
-        + part * dk_sum_parts_0
-        + b * dk_sum_parts_1
-        + h1 * dk_sum_parts_2
-        + j * dk_sum_parts_3
-        + e * dk_sum_parts_4,
-        mask=in_part & in_e,
-        other=0.0,
-    )
-    # dk[b, g, j, e] = sum[i >= j, h < R](ds_sum[b, g * R + h, i, j] *
-    #     q[b, g * R + h, i, e])
-    dk_sum = tl.sum(dk_sum_parts, 0, keep_dims=True)
-    tl.store(dk_ptr + b * dk_0 + h1 * dk_1 + j * dk_2 + e * dk_3, dk_sum, mask=in_e)
-
-
-@triton.jit
-def causal_attention_backward_dk_merge_dv(
-    dv_sum_parts_ptr, dv_ptr, B, G, S, F, dv_sum_parts_0, dv_sum_parts_1, dv_sum_parts_2,
-    dv_sum_parts_3, dv_sum_parts_4, dv_0, dv_1, dv_2, dv_3,
-    VEC: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_D: tl.constexpr, PARTS: tl.constexpr,
-):  # fmt: skip
-    """Each program holds BLOCK_D f of one b, h1 and j, all part at once."""
-    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
-    F, dv_sum_parts_0 = F // VEC * VEC, dv_sum_parts_0 // VEC * VEC
-    dv_sum_parts_1, dv_sum_parts_2 = dv_sum_parts_1 // VEC * VEC, dv_sum_parts_2 // VEC * VEC
-    dv_sum_parts_3, dv_0 = dv_sum_parts_3 // VEC * VEC, dv_0 // VEC * VEC
-    dv_1, dv_2 = dv_1 // VEC * VEC, dv_2 // VEC * VEC
-    f_tiles = tl.maximum(tl.cdiv(F, BLOCK_D), 1)
-    f = (tl.program_id(0) % f_tiles).to(tl.int64) * BLOCK_D + tl.arange(0, BLOCK_D)[None, :]
-    in_f = f < F if BLOCK_D > 1 else True
-    program = tl.program_id(0) // f_tiles
-    b = (program % B).to(tl.int64)
-    program2 = program // B
-    h1 = (program2 % G).to(tl.int64)
-    program3 = program2 // G
-    j = program3.to(tl.int64)
-    part = tl.arange(0, BLOCK_P)[:, None].to(tl.int64)
-    in_part = part < PARTS
-    dv_sum_parts = tl.load(
-        dv_sum_parts_ptr
-        + part * dv_sum_parts_0
-        + b * dv_sum_parts_1
-        + h1 * dv_sum_parts_2
-        + j * dv_sum_parts_3
-        + f * dv_sum_parts_4,
-        mask=in_part & in_f,
-        other=0.0,
-    )
-    # dv[b, g, j, f] = sum[i >= j, h < R](do_sum2[b, g * R + h, i, f] *
-    #     T(p[b, g * R + h, i, j]))
-    dv_sum = tl.sum(dv_sum_parts, 0, keep_dims=True)
-    tl.store(dv_ptr + b * dv_0 + h1 * dv_1 + j * dv_2 + f * dv_3, dv_sum, mask=in_f)
 
 
 @triton.jit
@@ -1549,184 +1490,6 @@ def causal_attention_backward_dk_wide_dv(
 
 
 @triton.jit
-def causal_attention_backward_dscale_sum_rows_tiles(
-    do_sum2_tiles, v_tiles, do_sum_ptr, o_sum2_kept_ptr, q_tiles, k_tiles, m_kept_ptr,
-    dscale_sum_rows_ptr, scale, S, B, G, R, F, E, do_sum_0, do_sum_1, do_sum_2,
-    o_sum2_kept_0, o_sum2_kept_1, o_sum2_kept_2, m_kept_0, m_kept_1, m_kept_2,
-    dscale_sum_rows_0, dscale_sum_rows_1, dscale_sum_rows_2, dscale_sum_rows_3,
-    SCALE_IS_TENSOR: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-):  # fmt: skip
-    """Each program takes BLOCK_M i of one b, h1 and h0, and loops over j, BLOCK_N at a time."""
-    scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
-    i_tiles = tl.cdiv(S, BLOCK_M)
-    # The tiles of most terms first.
-    first_i = (i_tiles - 1 - tl.program_id(0) % i_tiles) * BLOCK_M
-    i = first_i + tl.arange(0, BLOCK_M).to(tl.int64)
-    program = tl.program_id(0) // i_tiles
-    b = (program % B).to(tl.int64)
-    program2 = program // B
-    h1 = (program2 % G).to(tl.int64)
-    program3 = program2 // G
-    h0 = program3.to(tl.int64)
-    dscale_sum_rows = tl.zeros((BLOCK_M, 1), tl.float32)
-    end_i = tl.minimum(first_i + BLOCK_M, S)
-    do_sum_h = h0 + h1 * R
-    do_sum = tl.load(
-        do_sum_ptr + b * do_sum_0 + do_sum_h * do_sum_1 + i[:, None] * do_sum_2, mask=i[:, None] < S
-    )
-    o_sum2_kept = tl.load(
-        o_sum2_kept_ptr + b * o_sum2_kept_0 + do_sum_h * o_sum2_kept_1 + i[:, None] * o_sum2_kept_2,
-        mask=i[:, None] < S,
-    ).to(tl.float32)
-    m_kept = tl.load(
-        m_kept_ptr + b * m_kept_0 + do_sum_h * m_kept_1 + i[:, None] * m_kept_2, mask=i[:, None] < S
-    ).to(tl.float32)
-    for start in range(0, end_i, BLOCK_N):
-        j = start + tl.arange(0, BLOCK_N).to(tl.int64)
-        dp_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
-        for start_f2 in range(0, F, BLOCK_K):
-            do_sum2 = do_sum2_tiles.load(
-                [b.to(tl.int32), (h0 + h1 * R).to(tl.int32), first_i, start_f2]
-            ).reshape(BLOCK_M, BLOCK_K)
-            v = v_tiles.load([b.to(tl.int32), h1.to(tl.int32), start, start_f2]).reshape(
-                BLOCK_N, BLOCK_K
-            )
-            # dp[b, h, i, j] = where(i >= j, sum[f](do_sum2[b, h, i, f] *
-            #     v[b, h // R, j, f]) - do_sum[b, h, i] / o_sum2_kept[b, h, i], 0.0)
-            dp_sum = tl.dot(do_sum2, v.T, dp_sum)
-        dp = dp_sum - do_sum / o_sum2_kept
-        s_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
-        for start_e2 in range(0, E, BLOCK_K):
-            q = q_tiles.load(
-                [b.to(tl.int32), (h0 + h1 * R).to(tl.int32), first_i, start_e2]
-            ).reshape(BLOCK_M, BLOCK_K)
-            k = k_tiles.load([b.to(tl.int32), h1.to(tl.int32), start, start_e2]).reshape(
-                BLOCK_N, BLOCK_K
-            )
-            # s_sum[b, h, i, j] = sum[e](q[b, h, i, e] * k[b, h // R, j, e])
-            s_sum = tl.dot(q, k.T, s_sum)
-        # p[b, h, i, j] = exp(s[b, h, i, j] - m_kept[b, h, i])
-        p = tl.exp2(s_sum * (scale * 1.44269504) - m_kept * 1.44269504)
-        # ds[b, h, i, j] = where(i >= j, dp[b, h, i, j] * p[b, h, i, j], 0.0)
-        ds = dp * p
-        # dscale_sum_rows[b, h1 < G, h0 < R, i] = sum[j <= i](ds[b, h0 + h1 * R, i, j] *
-        #     s_sum[b, h0 + h1 * R, i, j])
-        dscale_sum_rows += tl.sum(
-            tl.where((j[None, :] < end_i) & (i[:, None] >= j[None, :]), ds * s_sum, 0.0),
-            1,
-            keep_dims=True,
-        )
-    tl.store(
-        dscale_sum_rows_ptr
-        + b * dscale_sum_rows_0
-        + h1 * dscale_sum_rows_1
-        + h0 * dscale_sum_rows_2
-        + i[:, None] * dscale_sum_rows_3,
-        dscale_sum_rows,
-        mask=i[:, None] < S,
-    )
-
-
-@triton.jit
-def causal_attention_backward_dscale_sum_rows_rows(
-    do_sum2_ptr, v_ptr, do_sum_ptr, o_sum2_kept_ptr, q_ptr, k_ptr, m_kept_ptr,
-    dscale_sum_rows_ptr, scale, S, B, G, R, F, E, do_sum2_0, do_sum2_1, do_sum2_2,
-    do_sum2_3, v_0, v_1, v_2, v_3, do_sum_0, do_sum_1, do_sum_2, o_sum2_kept_0,
-    o_sum2_kept_1, o_sum2_kept_2, q_0, q_1, q_2, q_3, k_0, k_1, k_2, k_3, m_kept_0,
-    m_kept_1, m_kept_2, dscale_sum_rows_0, dscale_sum_rows_1, dscale_sum_rows_2,
-    dscale_sum_rows_3,
-    SCALE_IS_TENSOR: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-):  # fmt: skip
-    """Each program takes BLOCK_M i of one b, h1 and h0, and loops over j, BLOCK_N at a time."""
-    scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
-    i_tiles = tl.cdiv(S, BLOCK_M)
-    # The tiles of most terms first.
-    first_i = (i_tiles - 1 - tl.program_id(0) % i_tiles) * BLOCK_M
-    i = first_i + tl.arange(0, BLOCK_M).to(tl.int64)
-    program = tl.program_id(0) // i_tiles
-    b = (program % B).to(tl.int64)
-    program2 = program // B
-    h1 = (program2 % G).to(tl.int64)
-    program3 = program2 // G
-    h0 = program3.to(tl.int64)
-    dscale_sum_rows = tl.zeros((BLOCK_M, 1), tl.float32)
-    end_i = tl.minimum(first_i + BLOCK_M, S)
-    do_sum_h = h0 + h1 * R
-    do_sum = tl.load(
-        do_sum_ptr + b * do_sum_0 + do_sum_h * do_sum_1 + i[:, None] * do_sum_2, mask=i[:, None] < S
-    )
-    o_sum2_kept = tl.load(
-        o_sum2_kept_ptr + b * o_sum2_kept_0 + do_sum_h * o_sum2_kept_1 + i[:, None] * o_sum2_kept_2,
-        mask=i[:, None] < S,
-    ).to(tl.float32)
-    m_kept = tl.load(
-        m_kept_ptr + b * m_kept_0 + do_sum_h * m_kept_1 + i[:, None] * m_kept_2, mask=i[:, None] < S
-    ).to(tl.float32)
-    for start in range(0, end_i, BLOCK_N):
-        j = start + tl.arange(0, BLOCK_N).to(tl.int64)
-        dp_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
-        for start_f2 in range(0, F, BLOCK_K):
-            f2 = start_f2 + tl.arange(0, BLOCK_K).to(tl.int64)
-            do_sum2_h = h0 + h1 * R
-            do_sum2 = tl.load(
-                do_sum2_ptr
-                + b * do_sum2_0
-                + do_sum2_h * do_sum2_1
-                + i[:, None] * do_sum2_2
-                + f2[None, :] * do_sum2_3,
-                mask=(i[:, None] < S) & (f2[None, :] < F),
-                other=0.0,
-            )
-            v = tl.load(
-                v_ptr + b * v_0 + h1 * v_1 + j[:, None] * v_2 + f2[None, :] * v_3,
-                mask=(f2[None, :] < F) & (j[:, None] < end_i),
-                other=0.0,
-            )
-            # dp[b, h, i, j] = where(i >= j, sum[f](do_sum2[b, h, i, f] *
-            #     v[b, h // R, j, f]) - do_sum[b, h, i] / o_sum2_kept[b, h, i], 0.0)
-            dp_sum = tl.dot(do_sum2, v.T, dp_sum)
-        dp = dp_sum - do_sum / o_sum2_kept
-        s_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
-        for start_e2 in range(0, E, BLOCK_K):
-            e2 = start_e2 + tl.arange(0, BLOCK_K).to(tl.int64)
-            q_h = h0 + h1 * R
-            q = tl.load(
-                q_ptr + b * q_0 + q_h * q_1 + i[:, None] * q_2 + e2[None, :] * q_3,
-                mask=(i[:, None] < S) & (e2[None, :] < E),
-                other=0.0,
-            )
-            k = tl.load(
-                k_ptr + b * k_0 + h1 * k_1 + j[:, None] * k_2 + e2[None, :] * k_3,
-                mask=(e2[None, :] < E) & (j[:, None] < end_i),
-                other=0.0,
-            )
-            # s_sum[b, h, i, j] = sum[e](q[b, h, i, e] * k[b, h // R, j, e])
-            s_sum = tl.dot(q, k.T, s_sum)
-        # p[b, h, i, j] = exp(s[b, h, i, j] - m_kept[b, h, i])
-        p = tl.exp2(s_sum * (scale * 1.44269504) - m_kept * 1.44269504)
-        # ds[b, h, i, j] = where(i >= j, dp[b, h, i, j] * p[b, h, i, j], 0.0)
-        ds = dp * p
-        # dscale_sum_rows[b, h1 < G, h0 < R, i] = sum[j <= i](ds[b, h0 + h1 * R, i, j] *
-        #     s_sum[b, h0 + h1 * R, i, j])
-        dscale_sum_rows += tl.sum(
-            tl.where((j[None, :] < end_i) & (i[:, None] >= j[None, :]), ds * s_sum, 0.0),
-            1,
-            keep_dims=True,
-        )
-    tl.store(
-        dscale_sum_rows_ptr
-        + b * dscale_sum_rows_0
-        + h1 * dscale_sum_rows_1
-        + h0 * dscale_sum_rows_2
-        + i[:, None] * dscale_sum_rows_3,
-        dscale_sum_rows,
-        mask=i[:, None] < S,
-    )
-
-
-@triton.jit
 def causal_attention_backward_dscale_rows(
     dscale_sum_rows_ptr, dscale_ptr, cols, dscale_sum_rows_col,
     VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
@@ -1883,18 +1646,14 @@ def choose_causal_attention_backward_dq(
     ):
         BLOCK_M = 16 if rows <= 16 else 64
         BLOCK_N = 64
-        PARTS = max(
-            1,
-            min(
-                lib.cdiv(4 * gpu.sms, max(1, batch0 * batch1 * batch2 * lib.cdiv(rows, BLOCK_M))),
-                lib.cdiv(terms, 4 * BLOCK_N),
-                64,
-            ),
+        PARTS = lib.shares(
+            4 * gpu.sms,
+            batch0 * batch1 * batch2 * lib.cdiv(rows, BLOCK_M),
+            min(64, lib.cdiv(terms, 4 * BLOCK_N)),
         )
         return "parts", dict(
             BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_D=max(16, lib.pow2(whole0)),
             BLOCK_D2=max(16, lib.pow2(whole1)), num_warps=4, num_stages=2, PARTS=PARTS,
-            BLOCK_P=lib.pow2(PARTS),
         )  # fmt: skip
     # tiles of all factors by descriptor
     if tiled and max(whole0, whole1) <= 256:
@@ -1911,9 +1670,9 @@ def choose_causal_attention_backward_dq(
 
 
 def launch_causal_attention_backward_dq(
-    q, k, v, m_kept, o_sum2_kept, do_sum, do_sum2, dq, scale
+    q, k, v, m_kept, o_sum2_kept, do_sum, do_sum2, dscale_sum_rows, dq, scale
 ) -> None:
-    """Computes dq with the variant that `choose` returns. Does not check operands."""
+    """Computes dq, dscale_sum_rows with the variant that `choose` returns. Does not check operands."""
     B, H, S, E = q.shape
     G = k.shape[1]
     F = v.shape[3]
@@ -1927,21 +1686,21 @@ def launch_causal_attention_backward_dq(
     if variant == "parts":
         PARTS = config["PARTS"]
         dq_sum_parts = torch.empty((PARTS, B, H, S, E), dtype=torch.float32, device=do_sum2.device)
+        dscale_sum_rows_parts = (
+            torch.empty((PARTS, B, G, R, S), dtype=torch.float32, device=do_sum2.device)
+            if dscale_sum_rows is not None
+            else None
+        )
         grid = (PARTS * B * G * R * lib.cdiv(S, BLOCK_M),)
         causal_attention_backward_dq_part[grid](
-            do_sum2, v, do_sum, o_sum2_kept, q, k, m_kept, dq_sum_parts, scale, S, B, G, R, F, E,
-            *do_sum2.stride(), *v.stride(), *do_sum.stride(), *o_sum2_kept.stride(), *q.stride(),
-            *k.stride(), *m_kept.stride(), *dq_sum_parts.stride(),
-            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True,
-            **lib.config_without(config, "BLOCK_P"),
+            do_sum2, v, do_sum, o_sum2_kept, q, k, m_kept, dscale_sum_rows_parts, dq_sum_parts,
+            scale, S, B, G, R, F, E, *do_sum2.stride(), *v.stride(), *do_sum.stride(),
+            *o_sum2_kept.stride(), *q.stride(), *k.stride(), *m_kept.stride(),
+            *dq_sum_parts.stride(), *lib.strides(dscale_sum_rows_parts, 5),
+            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True, **config,
         )  # fmt: skip
-        grid = (B * G * R * S * max(1, lib.cdiv(E, 64)),)
-        causal_attention_backward_dq_merge[grid](
-            dq_sum_parts, dq, B, G, R, S, E, *dq_sum_parts.stride(), *dq.stride(),
-            VEC=lib.vec(E, dq_sum_parts.stride(0), dq_sum_parts.stride(1), dq_sum_parts.stride(2), dq_sum_parts.stride(3), dq.stride(0), dq.stride(1), dq.stride(2)),
-            enable_fp_fusion=True,
-            **dict(lib.config_without(config, "BLOCK_M", "BLOCK_N", "BLOCK_D2", "num_stages"), BLOCK_D=64, num_warps=1),
-        )  # fmt: skip
+        lib.add_parts(dq_sum_parts, dq)
+        lib.add_parts(dscale_sum_rows_parts, dscale_sum_rows)
     elif variant == "tiles":
         BLOCK_D2 = config["BLOCK_D2"]
         do_sum2_tiles = lib.boxes(do_sum2, 1, 1, BLOCK_M, BLOCK_D)
@@ -1950,17 +1709,19 @@ def launch_causal_attention_backward_dq(
         k_tiles = lib.boxes(k, 1, 1, BLOCK_N, BLOCK_D2)
         grid = (B * G * R * lib.cdiv(S, BLOCK_M),)
         causal_attention_backward_dq_tiles[grid](
-            do_sum2_tiles, v_tiles, do_sum, o_sum2_kept, q_tiles, k_tiles, m_kept, dq, scale, S, B,
-            G, R, F, E, *do_sum.stride(), *o_sum2_kept.stride(), *m_kept.stride(), *dq.stride(),
+            do_sum2_tiles, v_tiles, do_sum, o_sum2_kept, q_tiles, k_tiles, m_kept, dscale_sum_rows,
+            dq, scale, S, B, G, R, F, E, *do_sum.stride(), *o_sum2_kept.stride(), *m_kept.stride(),
+            *lib.strides(dscale_sum_rows, 4), *dq.stride(),
             SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), T=getattr(tl, str(q.dtype)[6:]),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
         grid = (B * G * R * lib.cdiv(S, BLOCK_M) * max(1, lib.cdiv(E, BLOCK_D)),)
         causal_attention_backward_dq_wide[grid](
-            do_sum2, v, do_sum, o_sum2_kept, q, k, m_kept, dq, scale, S, E, B, G, R, F,
-            *do_sum2.stride(), *v.stride(), *do_sum.stride(), *o_sum2_kept.stride(), *q.stride(),
-            *k.stride(), *m_kept.stride(), *dq.stride(),
+            do_sum2, v, do_sum, o_sum2_kept, q, k, m_kept, dscale_sum_rows, dq, scale, S, E, B, G,
+            R, F, *do_sum2.stride(), *v.stride(), *do_sum.stride(), *o_sum2_kept.stride(),
+            *q.stride(), *k.stride(), *m_kept.stride(), *lib.strides(dscale_sum_rows, 4),
+            *dq.stride(),
             SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True, **config,
         )  # fmt: skip
 
@@ -1978,18 +1739,15 @@ def choose_causal_attention_backward_dk(
     ):
         BLOCK_M = 16 if rows <= 16 else 64
         BLOCK_N = 64
-        PARTS = max(
-            1,
-            min(
-                lib.cdiv(4 * gpu.sms, max(1, batch0 * batch1 * lib.cdiv(rows, BLOCK_M))),
-                lib.cdiv(terms, 4 * BLOCK_N),
-                64,
-            ),
+        PARTS = lib.shares(
+            4 * gpu.sms,
+            batch0 * batch1 * lib.cdiv(rows, BLOCK_M),
+            min(64, lib.cdiv(terms, 4 * BLOCK_N)),
         )
         return "parts", dict(
             BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_D=max(16, lib.pow2(whole0)),
             BLOCK_D2=max(16, lib.pow2(whole1)), num_warps=8 if max(whole0, whole1) > 128 else 4,
-            num_stages=2, PARTS=PARTS, BLOCK_P=lib.pow2(PARTS),
+            num_stages=2, PARTS=PARTS,
         )  # fmt: skip
     # tiles of all factors by descriptor
     if tiled and max(whole0, whole1) <= 256:
@@ -2019,6 +1777,7 @@ def launch_causal_attention_backward_dk(
         tiled=tiled, gpu=lib.gpu(do_sum2.device),
     )  # fmt: skip
     BLOCK_M, BLOCK_N, BLOCK_D = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_D"]
+    constants = dict(SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True)
     if variant == "parts":
         PARTS = config["PARTS"]
         dk_sum_parts = torch.empty((PARTS, B, G, S, E), dtype=torch.float32, device=do_sum2.device)
@@ -2029,23 +1788,10 @@ def launch_causal_attention_backward_dk(
             G, R, F, E, *v.stride(), *do_sum2.stride(), *do_sum.stride(), *o_sum2_kept.stride(),
             *k.stride(), *q.stride(), *m_kept.stride(), *dk_sum_parts.stride(),
             *dv_sum_parts.stride(),
-            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True,
-            **lib.config_without(config, "BLOCK_P"),
+            **constants, **config,
         )  # fmt: skip
-        grid = (B * G * S * max(1, lib.cdiv(E, 64)),)
-        causal_attention_backward_dk_merge_dk[grid](
-            dk_sum_parts, dk, B, G, S, E, *dk_sum_parts.stride(), *dk.stride(),
-            VEC=lib.vec(E, dk_sum_parts.stride(0), dk_sum_parts.stride(1), dk_sum_parts.stride(2), dk_sum_parts.stride(3), dk.stride(0), dk.stride(1), dk.stride(2)),
-            enable_fp_fusion=True,
-            **dict(lib.config_without(config, "BLOCK_M", "BLOCK_N", "BLOCK_D2", "num_stages"), BLOCK_D=64, num_warps=1),
-        )  # fmt: skip
-        grid = (B * G * S * max(1, lib.cdiv(F, 64)),)
-        causal_attention_backward_dk_merge_dv[grid](
-            dv_sum_parts, dv, B, G, S, F, *dv_sum_parts.stride(), *dv.stride(),
-            VEC=lib.vec(F, dv_sum_parts.stride(0), dv_sum_parts.stride(1), dv_sum_parts.stride(2), dv_sum_parts.stride(3), dv.stride(0), dv.stride(1), dv.stride(2)),
-            enable_fp_fusion=True,
-            **dict(lib.config_without(config, "BLOCK_M", "BLOCK_N", "BLOCK_D2", "num_stages"), BLOCK_D=64, num_warps=1),
-        )  # fmt: skip
+        lib.add_parts(dk_sum_parts, dk)
+        lib.add_parts(dv_sum_parts, dv)
     elif variant == "tiles":
         BLOCK_D2 = config["BLOCK_D2"]
         v_tiles = lib.boxes(v, 1, 1, BLOCK_M, BLOCK_D)
@@ -2057,8 +1803,8 @@ def launch_causal_attention_backward_dk(
             v_tiles, do_sum2_tiles, do_sum, o_sum2_kept, k_tiles, q_tiles, m_kept, dk, dv, scale, S,
             B, G, R, F, E, *do_sum.stride(), *o_sum2_kept.stride(), *m_kept.stride(), *dk.stride(),
             *dv.stride(),
-            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), T=getattr(tl, str(q.dtype)[6:]),
-            EVEN_I=S % BLOCK_N == 0, enable_fp_fusion=True, **config,
+            T=getattr(tl, str(q.dtype)[6:]), EVEN_I=S % BLOCK_N == 0, **constants,
+            **config,
         )  # fmt: skip
     else:
         grid = (B * G * lib.cdiv(S, BLOCK_M) * max(1, lib.cdiv(E, BLOCK_D)),)
@@ -2066,63 +1812,13 @@ def launch_causal_attention_backward_dk(
             v, do_sum2, do_sum, o_sum2_kept, k, q, m_kept, dk, scale, S, E, B, G, R, F, *v.stride(),
             *do_sum2.stride(), *do_sum.stride(), *o_sum2_kept.stride(), *k.stride(), *q.stride(),
             *m_kept.stride(), *dk.stride(),
-            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), EVEN_I=S % BLOCK_N == 0,
-            enable_fp_fusion=True, **config,
+            EVEN_I=S % BLOCK_N == 0, **constants, **config,
         )  # fmt: skip
         grid = (B * G * lib.cdiv(S, BLOCK_M) * max(1, lib.cdiv(F, BLOCK_D)),)
         causal_attention_backward_dk_wide_dv[grid](
             k, q, m_kept, do_sum2, dv, scale, S, F, B, G, R, E, *k.stride(), *q.stride(),
             *m_kept.stride(), *do_sum2.stride(), *dv.stride(),
-            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), EVEN_I=S % BLOCK_N == 0,
-            enable_fp_fusion=True, **config,
-        )  # fmt: skip
-
-
-def choose_causal_attention_backward_dscale_sum_rows(
-    rows: int, tiled: bool,
-) -> tuple[str, dict]:  # fmt: skip
-    """Returns (variant, config) of a call: the first variant whose rule holds."""
-    # tiles of all factors by descriptor
-    if tiled:
-        return "tiles", dict(
-            BLOCK_M=16 if rows <= 16 else 64, BLOCK_N=128, BLOCK_K=64, num_warps=8, num_stages=3,
-        )  # fmt: skip
-    # tiles by pointers
-    return "rows", dict(
-        BLOCK_M=16 if rows <= 16 else 64, BLOCK_N=128, BLOCK_K=64, num_warps=8, num_stages=3,
-    )  # fmt: skip
-
-
-def launch_causal_attention_backward_dscale_sum_rows(
-    q, k, v, m_kept, o_sum2_kept, do_sum, do_sum2, dscale_sum_rows, scale
-) -> None:
-    """Computes dscale_sum_rows with the variant that `choose` returns. Does not check operands."""
-    B, H, S, E = q.shape
-    G = k.shape[1]
-    F = v.shape[3]
-    R = H // G
-    tiled = lib.takes_tiles(do_sum2, v, q, k) and not lib.repeats(do_sum2, v, q, k)
-    variant, config = choose_causal_attention_backward_dscale_sum_rows(rows=S, tiled=tiled)
-    BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
-    if variant == "tiles":
-        do_sum2_tiles = lib.boxes(do_sum2, 1, 1, BLOCK_M, BLOCK_K)
-        v_tiles = lib.boxes(v, 1, 1, BLOCK_N, BLOCK_K)
-        q_tiles = lib.boxes(q, 1, 1, BLOCK_M, BLOCK_K)
-        k_tiles = lib.boxes(k, 1, 1, BLOCK_N, BLOCK_K)
-        grid = (B * G * R * lib.cdiv(S, BLOCK_M),)
-        causal_attention_backward_dscale_sum_rows_tiles[grid](
-            do_sum2_tiles, v_tiles, do_sum, o_sum2_kept, q_tiles, k_tiles, m_kept, dscale_sum_rows,
-            scale, S, B, G, R, F, E, *do_sum.stride(), *o_sum2_kept.stride(), *m_kept.stride(),
-            *dscale_sum_rows.stride(),
-            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True, **config,
-        )  # fmt: skip
-    else:
-        grid = (B * G * R * lib.cdiv(S, BLOCK_M),)
-        causal_attention_backward_dscale_sum_rows_rows[grid](
-            do_sum2, v, do_sum, o_sum2_kept, q, k, m_kept, dscale_sum_rows, scale, S, B, G, R, F, E,
-            *do_sum2.stride(), *v.stride(), *do_sum.stride(), *o_sum2_kept.stride(), *q.stride(),
-            *k.stride(), *m_kept.stride(), *dscale_sum_rows.stride(),
-            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True, **config,
+            EVEN_I=S % BLOCK_N == 0, **constants, **config,
         )  # fmt: skip
 
 
@@ -2217,7 +1913,7 @@ def launch_causal_attention_backward_dscale(q, k, dscale_sum_rows, dscale) -> No
 def launch_causal_attention_backward(
     q, k, v, o, m_kept, o_sum2_kept, do, dq, dk, dv, dscale, scale
 ) -> None:
-    """Runs 5 steps, with scratch memory between them. Does not check operands."""
+    """Runs 4 steps, with scratch memory between them. Does not check operands."""
     B, H, S, _ = q.shape
     G = k.shape[1]
     F = v.shape[3]
@@ -2230,17 +1926,13 @@ def launch_causal_attention_backward(
         else None
     )
     launch_causal_attention_backward_do_sum(q, k, v, o, o_sum2_kept, do, do_sum, do_sum2)
-    if dq is not None:
+    if dq is not None or dscale is not None:
         launch_causal_attention_backward_dq(
-            q, k, v, m_kept, o_sum2_kept, do_sum, do_sum2, dq, scale
+            q, k, v, m_kept, o_sum2_kept, do_sum, do_sum2, dscale_sum_rows, dq, scale
         )
     if dk is not None or dv is not None:
         launch_causal_attention_backward_dk(
             q, k, v, m_kept, o_sum2_kept, do_sum, do_sum2, dk, dv, scale
-        )
-    if dscale is not None:
-        launch_causal_attention_backward_dscale_sum_rows(
-            q, k, v, m_kept, o_sum2_kept, do_sum, do_sum2, dscale_sum_rows, scale
         )
     if dscale is not None:
         launch_causal_attention_backward_dscale(q, k, dscale_sum_rows, dscale)
@@ -2284,7 +1976,11 @@ def allocate_causal_attention_backward(
         raise ValueError(
             f"causal_attention_backward: requires H == G * R: {H} != {G * R} (H = {H} from q, G = {G} from k)"
         )
-    dq = torch.empty((B, H, S, E), dtype=q.dtype, device=q.device) if need_dq else None
+    dq = (
+        torch.empty((B, H, S, E), dtype=q.dtype, device=q.device)
+        if need_dq or need_dscale
+        else None
+    )
     dk = torch.empty((B, G, S, E), dtype=q.dtype, device=q.device) if need_dk or need_dv else None
     dv = torch.empty((B, G, S, F), dtype=q.dtype, device=q.device) if need_dk or need_dv else None
     dscale = torch.empty((), dtype=m_kept.dtype, device=q.device) if need_dscale else None

@@ -1294,7 +1294,7 @@ def conv_group_norm_silu(
 
 
 @triton.jit
-def conv_group_norm_silu_forward_conv2d_patches(
+def conv_group_norm_silu_forward_conv2d_kept_patches(
     x_padded_patches, w_padded_tiles, b_ptr, conv2d_ptr, conv2d_kept_ptr, F, c2_padded, N,
     P, Q, b_0, conv2d_0, conv2d_1, conv2d_2, conv2d_3, conv2d_kept_0, conv2d_kept_1,
     conv2d_kept_2, conv2d_kept_3,
@@ -1361,7 +1361,7 @@ def conv_group_norm_silu_forward_conv2d_patches(
 
 
 @triton.jit
-def conv_group_norm_silu_forward_conv2d_taps(
+def conv_group_norm_silu_forward_conv2d_kept_taps(
     x_padded_ptr, w_padded_ptr, b_ptr, conv2d_ptr, conv2d_kept_ptr, M, F, c2_padded, PQ, Q,
     P, H, W, x_padded_0, x_padded_1, x_padded_2, x_padded_3, w_padded_n, w_padded_tap,
     w_padded_c2, b_n, conv2d_0, conv2d_1, conv2d_2, conv2d_3, conv2d_kept_0, conv2d_kept_1,
@@ -1461,7 +1461,7 @@ def conv_group_norm_silu_forward_conv2d_taps(
 
 
 @triton.jit
-def conv_group_norm_silu_forward_conv2d_rows(
+def conv_group_norm_silu_forward_conv2d_kept_rows(
     x_tiles, w_tiles, b_ptr, conv2d_tiles, conv2d_ptr, conv2d_kept_tiles, conv2d_kept_ptr,
     M, F, C, b_n, conv2d_m, conv2d_n, conv2d_kept_m, conv2d_kept_n,
     TRANS_X: tl.constexpr, TRANS_W: tl.constexpr, COMPUTE: tl.constexpr,
@@ -1506,7 +1506,7 @@ def conv_group_norm_silu_forward_conv2d_rows(
 
 
 @triton.jit
-def conv_group_norm_silu_forward_conv2d_planes(
+def conv_group_norm_silu_forward_conv2d_kept_planes(
     x_tiles, w_tiles, b_ptr, conv2d_ptr, conv2d_kept_ptr, N, M, F, C, b_n, conv2d_batch,
     conv2d_n, conv2d_m, conv2d_kept_batch, conv2d_kept_n, conv2d_kept_m,
     TRANS_X: tl.constexpr, TRANS_W: tl.constexpr, COMPUTE: tl.constexpr,
@@ -1555,7 +1555,7 @@ def conv_group_norm_silu_forward_conv2d_planes(
 
 
 @triton.jit
-def conv_group_norm_silu_forward_conv2d_combine(
+def conv_group_norm_silu_forward_conv2d_kept_combine(
     conv2d_sum_parts_ptr, b_ptr, conv2d_ptr, conv2d_kept_ptr, M, F, PQ, Q, P, b_n, conv2d_0,
     conv2d_1, conv2d_2, conv2d_3, conv2d_kept_0, conv2d_kept_1, conv2d_kept_2,
     conv2d_kept_3,
@@ -1597,7 +1597,7 @@ def conv_group_norm_silu_forward_conv2d_combine(
 
 
 @triton.jit
-def conv_group_norm_silu_forward_conv2d_tiles(
+def conv_group_norm_silu_forward_conv2d_kept_tiles(
     x_ptr, w_ptr, b_ptr, conv2d_ptr, conv2d_kept_ptr, M, F, PQ, Q, P, H, W, x_0, x_1, x_2,
     x_3, w_n, w_c2, w_rs, b_n, conv2d_0, conv2d_1, conv2d_2, conv2d_3, conv2d_kept_0,
     conv2d_kept_1, conv2d_kept_2, conv2d_kept_3,
@@ -2030,7 +2030,7 @@ def conv_group_norm_silu_forward_y_channels_loop(
             tl.store(y_ptr + n_ * y_n_ + f1 * y_f1 + f0 * y_f0 + pq * y_pq, y, mask=inside)
 
 
-def choose_conv_group_norm_silu_forward_conv2d(
+def choose_conv_group_norm_silu_forward_conv2d_kept(
     M: int, N: int, channels: int, padded: int, taps: int, phases: int, depth: int,
     row: int, places: int, one_tap: bool, as_rows: bool, patched: bool, covered: int,
     itemsize: int, stored_bytes: int, operand_bytes: int, packed_bytes: int,
@@ -2103,7 +2103,7 @@ def choose_conv_group_norm_silu_forward_conv2d(
     )  # fmt: skip
 
 
-def launch_conv_group_norm_silu_forward_conv2d(
+def launch_conv_group_norm_silu_forward_conv2d_kept(
     x, w, b, gain, bias, conv2d, conv2d_kept, pad
 ) -> None:
     """Computes conv2d, conv2d_kept with the variant that `choose` returns. Does not check operands."""
@@ -2125,7 +2125,7 @@ def launch_conv_group_norm_silu_forward_conv2d(
     pad4_bytes = lib.packed_bytes(x.permute(0, 2, 3, 1), w.permute(0, 2, 3, 1), whole=4)
     padded_bytes = lib.packed_bytes(x.permute(0, 2, 3, 1), w.permute(0, 2, 3, 1), whole=16)
     gpu = lib.gpu(w.device)
-    variant, config = choose_conv_group_norm_silu_forward_conv2d(
+    variant, config = choose_conv_group_norm_silu_forward_conv2d_kept(
         M=M, N=F, channels=C, padded=c2_padded, taps=R * S, phases=1, depth=C * R * S, row=Q,
         places=places, one_tap=one_tap, as_rows=as_rows, patched=patched,
         covered=lib.covered(N, P, Q, apart=conv2d.stride(3)), itemsize=x.element_size(),
@@ -2159,7 +2159,7 @@ def launch_conv_group_norm_silu_forward_conv2d(
         conv2d_tiles = lib.tiles_to_store(conv2d, BLOCK_M, BLOCK_N // 2)
         conv2d_kept_tiles = lib.tiles_to_store(conv2d_kept, BLOCK_M, BLOCK_N // 2)
         grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(F, BLOCK_N)),)
-        conv_group_norm_silu_forward_conv2d_rows[grid](
+        conv_group_norm_silu_forward_conv2d_kept_rows[grid](
             x_tiles, w_tiles, b, conv2d_tiles, conv2d, conv2d_kept_tiles, conv2d_kept, N * P * Q, F,
             C, b.stride(0), *conv2d.stride(), *conv2d_kept.stride(),
             TRANS_X=trans_x, TRANS_W=trans_w, COMPUTE=COMPUTE, PRECISION=PRECISION,
@@ -2175,7 +2175,7 @@ def launch_conv_group_norm_silu_forward_conv2d(
         grid = (
             min(config["PROGRAMS"] * gpu.sms, N * lib.cdiv(places, BLOCK_M) * lib.cdiv(F, BLOCK_N)),
         )
-        conv_group_norm_silu_forward_conv2d_planes[grid](
+        conv_group_norm_silu_forward_conv2d_kept_planes[grid](
             x_tiles, w_tiles, b, conv2d, conv2d_kept, N, P * Q, F, C, b.stride(0), *conv2d.stride(),
             *conv2d_kept.stride(),
             TRANS_X=trans_x, TRANS_W=trans_w, COMPUTE=COMPUTE, PRECISION=PRECISION,
@@ -2195,7 +2195,7 @@ def launch_conv_group_norm_silu_forward_conv2d(
                 else PATCHES * lib.cdiv(F, BLOCK_N)
             ),
         )
-        conv_group_norm_silu_forward_conv2d_patches[grid](
+        conv_group_norm_silu_forward_conv2d_kept_patches[grid](
             x_padded_patches, w_padded_tiles, b, conv2d, conv2d_kept, F, c2_padded, N, P, Q,
             b.stride(0), *conv2d.stride(), *conv2d_kept.stride(),
             R=R, S=S, PATCH_N_=PATCH_N_, PATCH_P=PATCH_P, PATCH_Q=PATCH_Q, pad=pad, COMPUTE=COMPUTE,
@@ -2207,7 +2207,7 @@ def launch_conv_group_norm_silu_forward_conv2d(
     elif variant in ("wide", "taps"):
         w_padded = lib.reshaped(w_padded, F, R * S, c2_padded)
         grid = (PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(F, BLOCK_N),)
-        conv_group_norm_silu_forward_conv2d_taps[grid](
+        conv_group_norm_silu_forward_conv2d_kept_taps[grid](
             x_padded, w_padded, b, conv2d, conv2d_kept, N * P * Q, F, c2_padded, P * Q, Q, P, H, W,
             *x_padded.stride(), *w_padded.stride(), b.stride(0), *conv2d.stride(),
             *conv2d_kept.stride(),
@@ -2224,7 +2224,7 @@ def launch_conv_group_norm_silu_forward_conv2d(
             C = 4 * lib.cdiv(C, 4)
         w = lib.reshaped(w, F, C, R * S)
         grid = (PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(F, BLOCK_N),)
-        conv_group_norm_silu_forward_conv2d_tiles[grid](
+        conv_group_norm_silu_forward_conv2d_kept_tiles[grid](
             x, w, b, conv2d, conv2d_kept, N * P * Q, F, P * Q, Q, P, H, W, *x.stride(), *w.stride(),
             b.stride(0), *conv2d.stride(), *conv2d_kept.stride(),
             C=C, R=R, S=S, INDEX=INDEX, VEC_X=math.gcd(16, x.stride(0), x.stride(2), x.stride(3)),
@@ -2234,7 +2234,7 @@ def launch_conv_group_norm_silu_forward_conv2d(
         )  # fmt: skip
     if conv2d_sum_parts is not None:
         grid = (lib.cdiv(M, 2) * lib.cdiv(F, max(32, min(256, 2048 // PARTS))),)
-        conv_group_norm_silu_forward_conv2d_combine[grid](
+        conv_group_norm_silu_forward_conv2d_kept_combine[grid](
             conv2d_sum_parts, b, conv2d, conv2d_kept, N * P * Q, F, P * Q, Q, P, b.stride(0),
             *conv2d.stride(), *conv2d_kept.stride(),
             COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=2,
@@ -2368,7 +2368,7 @@ def launch_conv_group_norm_silu_forward(x, w, b, gain, bias, y, conv2d_kept, pad
         else torch.float32
     )
     conv2d = torch.empty_like(conv2d_kept, dtype=compute)
-    launch_conv_group_norm_silu_forward_conv2d(x, w, b, gain, bias, conv2d, conv2d_kept, pad)
+    launch_conv_group_norm_silu_forward_conv2d_kept(x, w, b, gain, bias, conv2d, conv2d_kept, pad)
     launch_conv_group_norm_silu_forward_y(x, w, b, gain, bias, conv2d, y, conv2d_kept, groups)
 
 
@@ -2890,7 +2890,7 @@ def conv_group_norm_silu_backward_dvar_sum_loop(
 
 
 @triton.jit
-def conv_group_norm_silu_backward_dconv2d_rows(
+def conv_group_norm_silu_backward_db_rows(
     conv2d_kept_ptr, mu_ptr, var_sum_ptr, gain_ptr, bias_ptr, dy_ptr, dvar_sum_ptr,
     dmu_sum_ptr, dconv2d_ptr, db_ptr, dgain_ptr, dbias_ptr, rows, cols, PQ, Cg, count,
     conv2d_kept_n_, conv2d_kept_row, conv2d_kept_pq, mu_n_, mu_c1, var_sum_n_, var_sum_c1,
@@ -2963,7 +2963,7 @@ def conv_group_norm_silu_backward_dconv2d_rows(
 
 
 @triton.jit
-def conv_group_norm_silu_backward_dconv2d_loop(
+def conv_group_norm_silu_backward_db_loop(
     conv2d_kept_ptr, mu_ptr, var_sum_ptr, gain_ptr, bias_ptr, dy_ptr, dvar_sum_ptr,
     dmu_sum_ptr, dconv2d_ptr, db_ptr, dgain_ptr, dbias_ptr, rows, N, cols, Cg, count,
     conv2d_kept_n_, conv2d_kept_row, conv2d_kept_pq, mu_n_, mu_c1, var_sum_n_, var_sum_c1,
@@ -3077,7 +3077,7 @@ def conv_group_norm_silu_backward_dconv2d_loop(
 
 
 @triton.jit
-def conv_group_norm_silu_backward_dconv2d_channels_rows(
+def conv_group_norm_silu_backward_db_channels_rows(
     conv2d_kept_ptr, mu_ptr, var_sum_ptr, gain_ptr, bias_ptr, dy_ptr, dvar_sum_ptr,
     dmu_sum_ptr, dconv2d_ptr, db_ptr, dgain_ptr, dbias_ptr, rows, cols, PQ, Cg, count,
     conv2d_kept_n_, conv2d_kept_row, conv2d_kept_pq, mu_n_, mu_c1, var_sum_n_, var_sum_c1,
@@ -3150,7 +3150,7 @@ def conv_group_norm_silu_backward_dconv2d_channels_rows(
 
 
 @triton.jit
-def conv_group_norm_silu_backward_dconv2d_channels_loop(
+def conv_group_norm_silu_backward_db_channels_loop(
     conv2d_kept_ptr, mu_ptr, var_sum_ptr, gain_ptr, bias_ptr, dy_ptr, dvar_sum_ptr,
     dmu_sum_ptr, dconv2d_ptr, db_ptr, dgain_ptr, dbias_ptr, rows, cols, PQ, Cg, count,
     conv2d_kept_n_, conv2d_kept_row, conv2d_kept_pq, mu_n_, mu_c1, var_sum_n_, var_sum_c1,
@@ -4168,7 +4168,7 @@ def launch_conv_group_norm_silu_backward_dvar_sum(
         conv_group_norm_silu_backward_dvar_sum_loop[grid](*arguments, **constants, **config)
 
 
-def choose_conv_group_norm_silu_backward_dconv2d(
+def choose_conv_group_norm_silu_backward_db(
     rows: int, cols: int, col_run: int, col_runs: int, channels_last: bool, strided: bool,
     gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
@@ -4238,7 +4238,7 @@ def choose_conv_group_norm_silu_backward_dconv2d(
     )  # fmt: skip
 
 
-def launch_conv_group_norm_silu_backward_dconv2d(
+def launch_conv_group_norm_silu_backward_db(
     x,
     w,
     gain,
@@ -4269,7 +4269,7 @@ def launch_conv_group_norm_silu_backward_dconv2d(
     dgain = dgain.view(Cg * groups)
     dbias = dbias.view(Cg * groups)
     rows = Cg * groups
-    variant, config = choose_conv_group_norm_silu_backward_dconv2d(
+    variant, config = choose_conv_group_norm_silu_backward_db(
         rows=rows, cols=N * P * Q, col_run=P * Q, col_runs=N,
         channels_last=dconv2d.stride(1) < dconv2d.stride(-1),
         strided=dconv2d.stride(1) < dconv2d.stride(-1), gpu=lib.gpu(bias.device),
@@ -4298,7 +4298,7 @@ def launch_conv_group_norm_silu_backward_dconv2d(
         dgain_sum_part = torch.empty((rows, PARTS), dtype=compute, device=bias.device)
         dbias_sum_part = torch.empty((rows, PARTS), dtype=compute, device=bias.device)
         grid = (lib.cdiv(rows, ROWS), PARTS)
-        conv_group_norm_silu_backward_dconv2d_loop[grid](
+        conv_group_norm_silu_backward_db_loop[grid](
             conv2d_kept, mu, var_sum, gain, bias, dy, dvar_sum, dmu_sum, dconv2d, db, dgain, dbias,
             Cg * groups, N, P * Q, Cg, Cg * P * Q, *conv2d_kept.stride(), *mu.stride(),
             *var_sum.stride(), gain.stride(0), bias.stride(0), *dy.stride(), *dvar_sum.stride(),
@@ -4308,7 +4308,7 @@ def launch_conv_group_norm_silu_backward_dconv2d(
             dbias_sum_part_ptr=dbias_sum_part, **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(rows, MERGE),)
-        conv_group_norm_silu_backward_dconv2d_loop[grid](
+        conv_group_norm_silu_backward_db_loop[grid](
             conv2d_kept, mu, var_sum, gain, bias, dy, dvar_sum, dmu_sum, dconv2d, db, dgain, dbias,
             Cg * groups, N, P * Q, Cg, Cg * P * Q, *conv2d_kept.stride(), *mu.stride(),
             *var_sum.stride(), gain.stride(0), bias.stride(0), *dy.stride(), *dvar_sum.stride(),
@@ -4320,14 +4320,14 @@ def launch_conv_group_norm_silu_backward_dconv2d(
         )  # fmt: skip
     elif variant == "rows":
         grid = (lib.cdiv(rows, ROWS),)
-        conv_group_norm_silu_backward_dconv2d_rows[grid](
+        conv_group_norm_silu_backward_db_rows[grid](
             *arguments,
             VEC=lib.vec(N * P * Q, conv2d_kept.stride(0), conv2d_kept.stride(1), dy.stride(0), dy.stride(1), dconv2d.stride(0), dconv2d.stride(1)),
             **constants, **config,
         )  # fmt: skip
     elif variant == "loop":
         grid = (lib.cdiv(rows, ROWS),)
-        conv_group_norm_silu_backward_dconv2d_loop[grid](
+        conv_group_norm_silu_backward_db_loop[grid](
             conv2d_kept, mu, var_sum, gain, bias, dy, dvar_sum, dmu_sum, dconv2d, db, dgain, dbias,
             Cg * groups, N, P * Q, Cg, Cg * P * Q, *conv2d_kept.stride(), *mu.stride(),
             *var_sum.stride(), gain.stride(0), bias.stride(0), *dy.stride(), *dvar_sum.stride(),
@@ -4342,7 +4342,7 @@ def launch_conv_group_norm_silu_backward_dconv2d(
         dbias_sum_part = torch.empty((rows, PARTS), dtype=compute, device=bias.device)
         grid = (lib.cdiv(rows, ROWS), PARTS)
         for PASS in (1, 2):
-            conv_group_norm_silu_backward_dconv2d_channels_loop[grid](
+            conv_group_norm_silu_backward_db_channels_loop[grid](
                 *arguments, PLACE=tl.int32 if N * P * Q < 2_000_000_000 else tl.int64,
                 VEC=lib.vec(N * P * Q, conv2d_kept.stride(0), conv2d_kept.stride(1), dy.stride(0), dy.stride(1), dconv2d.stride(0), dconv2d.stride(1)),
                 **constants, PASS=PASS, db_sum_part_ptr=db_sum_part, dgain_sum_part_ptr=dgain_sum_part,
@@ -4350,14 +4350,14 @@ def launch_conv_group_norm_silu_backward_dconv2d(
             )  # fmt: skip
     elif variant in ("channels_strided", "channels_rows"):
         grid = (lib.cdiv(rows, ROWS),)
-        conv_group_norm_silu_backward_dconv2d_channels_rows[grid](
+        conv_group_norm_silu_backward_db_channels_rows[grid](
             *arguments,
             VEC=lib.vec(N * P * Q, conv2d_kept.stride(0), conv2d_kept.stride(1), dy.stride(0), dy.stride(1), dconv2d.stride(0), dconv2d.stride(1)),
             **constants, **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(rows, ROWS),)
-        conv_group_norm_silu_backward_dconv2d_channels_loop[grid](
+        conv_group_norm_silu_backward_db_channels_loop[grid](
             *arguments, PLACE=tl.int32 if N * P * Q < 2_000_000_000 else tl.int64,
             VEC=lib.vec(N * P * Q, conv2d_kept.stride(0), conv2d_kept.stride(1), dy.stride(0), dy.stride(1), dconv2d.stride(0), dconv2d.stride(1)),
             **constants, **config,
@@ -4744,7 +4744,7 @@ def launch_conv_group_norm_silu_backward(
     launch_conv_group_norm_silu_backward_dvar_sum(
         x, w, gain, bias, conv2d_kept, dy, var_sum, dgroup_norm_rsqrt_sum, dvar_sum, groups
     )
-    launch_conv_group_norm_silu_backward_dconv2d(
+    launch_conv_group_norm_silu_backward_db(
         x,
         w,
         gain,

@@ -374,13 +374,10 @@ def choose_decode_attention_forward(
     ):
         BLOCK_M = 16 if group_rows <= 16 else 64
         BLOCK_N = 128 if group_rows <= 16 and whole0 <= 128 else 64
-        PARTS = max(
-            1,
-            min(
-                lib.cdiv(32 * gpu.sms, max(1, group0 * group1 * lib.cdiv(group_rows, BLOCK_M))),
-                lib.cdiv(terms, 2 * BLOCK_N),
-                64,
-            ),
+        PARTS = lib.shares(
+            32 * gpu.sms,
+            group0 * group1 * lib.cdiv(group_rows, BLOCK_M),
+            min(64, lib.cdiv(terms, 2 * BLOCK_N)),
         )
         return "parts", dict(
             BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_D=max(16, lib.pow2(whole0)), num_warps=4,
@@ -400,7 +397,7 @@ def choose_decode_attention_forward(
 
 
 def launch_decode_attention_forward(q, k, v, len, o, m_kept, o_sum2_kept, scale) -> None:
-    """Computes m_kept, o_sum2_kept, o with the variant that `choose` returns. Does not check operands."""
+    """Computes o, m_kept, o_sum2_kept with the variant that `choose` returns. Does not check operands."""
     B, H, S, E = q.shape
     _, G, L, _ = k.shape
     R = H // G
@@ -753,11 +750,12 @@ def decode_attention_backward_do_sum_loop(
 @triton.jit
 def decode_attention_backward_dq_part(
     len_ptr, do_sum2_ptr, v_ptr, do_sum_ptr, o_sum2_kept_ptr, q_ptr, k_ptr, m_kept_ptr,
-    dq_sum_parts_ptr, scale, S, B, G, R, L, E, len_0, do_sum2_0, do_sum2_1, do_sum2_2,
-    do_sum2_3, v_0, v_1, v_2, v_3, do_sum_0, do_sum_1, do_sum_2, o_sum2_kept_0,
-    o_sum2_kept_1, o_sum2_kept_2, q_0, q_1, q_2, q_3, k_0, k_1, k_2, k_3, m_kept_0,
-    m_kept_1, m_kept_2, dq_sum_parts_0, dq_sum_parts_1, dq_sum_parts_2, dq_sum_parts_3,
-    dq_sum_parts_4,
+    dscale_sum_rows_parts_ptr, dq_sum_parts_ptr, scale, S, B, G, R, L, E, len_0, do_sum2_0,
+    do_sum2_1, do_sum2_2, do_sum2_3, v_0, v_1, v_2, v_3, do_sum_0, do_sum_1, do_sum_2,
+    o_sum2_kept_0, o_sum2_kept_1, o_sum2_kept_2, q_0, q_1, q_2, q_3, k_0, k_1, k_2, k_3,
+    m_kept_0, m_kept_1, m_kept_2, dq_sum_parts_0, dq_sum_parts_1, dq_sum_parts_2,
+    dq_sum_parts_3, dq_sum_parts_4, dscale_sum_rows_parts_0, dscale_sum_rows_parts_1,
+    dscale_sum_rows_parts_2, dscale_sum_rows_parts_3, dscale_sum_rows_parts_4,
     SCALE_IS_TENSOR: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_D: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
@@ -777,6 +775,7 @@ def decode_attention_backward_dq_part(
     e = tl.arange(0, BLOCK_D).to(tl.int64)
     e2 = tl.arange(0, BLOCK_D).to(tl.int64)
     dq_sum = tl.zeros((BLOCK_M, BLOCK_D), tl.float32)
+    dscale_sum_rows = tl.zeros((BLOCK_M, 1), tl.float32)
     chunk = tl.cdiv(L, PARTS * BLOCK_N) * BLOCK_N
     first = part.to(tl.int32) * chunk
     len = tl.load(len_ptr + b * len_0).to(tl.int64)
@@ -842,6 +841,14 @@ def decode_attention_backward_dq_part(
                 k = tl.where((j[:, None] < stop) & (len > j[:, None]), k, 0.0)
             # dq[b, h, i, e] = sum[j < len[b]](ds_sum[b, h, i, j] * k[b, h // R, j, e])
             dq_sum = tl.dot(ds_sum, k, dq_sum)
+            if dscale_sum_rows_parts_ptr is not None:
+                # dscale_sum_rows[b, h1 < G, h0 < R, i] = sum[j <
+                #     len[b]](ds[b, h0 + h1 * R, i, j] * s_sum[b, h0 + h1 * R, i, j])
+                dscale_sum_rows += tl.sum(
+                    tl.where((j[None, :] < stop) & (len > j[None, :]), ds * s_sum, 0.0),
+                    1,
+                    keep_dims=True,
+                )
     tl.store(
         dq_sum_parts_ptr
         + part * dq_sum_parts_0
@@ -852,56 +859,26 @@ def decode_attention_backward_dq_part(
         dq_sum,
         mask=(i[:, None] < S) & (e2[None, :] < E),
     )
-
-
-@triton.jit
-def decode_attention_backward_dq_merge(
-    dq_sum_parts_ptr, dq_ptr, B, G, R, S, E, dq_sum_parts_0, dq_sum_parts_1, dq_sum_parts_2,
-    dq_sum_parts_3, dq_sum_parts_4, dq_0, dq_1, dq_2, dq_3,
-    VEC: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_D: tl.constexpr, PARTS: tl.constexpr,
-):  # fmt: skip
-    """Each program holds BLOCK_D e2 of one b, h1, h0 and i, all part at once."""
-    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
-    E, dq_sum_parts_0 = E // VEC * VEC, dq_sum_parts_0 // VEC * VEC
-    dq_sum_parts_1, dq_sum_parts_2 = dq_sum_parts_1 // VEC * VEC, dq_sum_parts_2 // VEC * VEC
-    dq_sum_parts_3, dq_0 = dq_sum_parts_3 // VEC * VEC, dq_0 // VEC * VEC
-    dq_1, dq_2 = dq_1 // VEC * VEC, dq_2 // VEC * VEC
-    e2_tiles = tl.maximum(tl.cdiv(E, BLOCK_D), 1)
-    e2 = (tl.program_id(0) % e2_tiles).to(tl.int64) * BLOCK_D + tl.arange(0, BLOCK_D)[None, :]
-    in_e2 = e2 < E if BLOCK_D > 1 else True
-    program = tl.program_id(0) // e2_tiles
-    b = (program % B).to(tl.int64)
-    program2 = program // B
-    h1 = (program2 % G).to(tl.int64)
-    program3 = program2 // G
-    h0 = (program3 % R).to(tl.int64)
-    program4 = program3 // R
-    i = program4.to(tl.int64)
-    part = tl.arange(0, BLOCK_P)[:, None].to(tl.int64)
-    in_part = part < PARTS
-    dq_sum_parts_h = h0 + h1 * R
-    dq_sum_parts = tl.load(
-        dq_sum_parts_ptr
-        + part * dq_sum_parts_0
-        + b * dq_sum_parts_1
-        + dq_sum_parts_h * dq_sum_parts_2
-        + i * dq_sum_parts_3
-        + e2 * dq_sum_parts_4,
-        mask=in_part & in_e2,
-        other=0.0,
-    )
-    # dq[b, h, i, e] = sum[j < len[b]](ds_sum[b, h, i, j] * k[b, h // R, j, e])
-    dq_sum = tl.sum(dq_sum_parts, 0, keep_dims=True)
-    dq_h = h0 + h1 * R
-    tl.store(dq_ptr + b * dq_0 + dq_h * dq_1 + i * dq_2 + e2 * dq_3, dq_sum, mask=in_e2)
+    if dscale_sum_rows_parts_ptr is not None:
+        tl.store(
+            dscale_sum_rows_parts_ptr
+            + part * dscale_sum_rows_parts_0
+            + b * dscale_sum_rows_parts_1
+            + h1 * dscale_sum_rows_parts_2
+            + h0 * dscale_sum_rows_parts_3
+            + i[:, None] * dscale_sum_rows_parts_4,
+            dscale_sum_rows,
+            mask=i[:, None] < S,
+        )
 
 
 @triton.jit
 def decode_attention_backward_dq_tiles(
     len_ptr, do_sum2_tiles, v_tiles, do_sum_ptr, o_sum2_kept_ptr, q_tiles, k_tiles,
-    m_kept_ptr, dq_ptr, scale, S, B, G, R, L, E, len_0, do_sum_0, do_sum_1, do_sum_2,
-    o_sum2_kept_0, o_sum2_kept_1, o_sum2_kept_2, m_kept_0, m_kept_1, m_kept_2, dq_0, dq_1,
-    dq_2, dq_3,
+    m_kept_ptr, dscale_sum_rows_ptr, dq_ptr, scale, S, B, G, R, L, E, len_0, do_sum_0,
+    do_sum_1, do_sum_2, o_sum2_kept_0, o_sum2_kept_1, o_sum2_kept_2, m_kept_0, m_kept_1,
+    m_kept_2, dscale_sum_rows_0, dscale_sum_rows_1, dscale_sum_rows_2, dscale_sum_rows_3,
+    dq_0, dq_1, dq_2, dq_3,
     SCALE_IS_TENSOR: tl.constexpr, T: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
 ):  # fmt: skip
@@ -918,6 +895,7 @@ def decode_attention_backward_dq_tiles(
     h0 = program3.to(tl.int64)
     e2 = tl.arange(0, BLOCK_D).to(tl.int64)
     dq_sum = tl.zeros((BLOCK_M, BLOCK_D), tl.float32)
+    dscale_sum_rows = tl.zeros((BLOCK_M, 1), tl.float32)
     len = tl.load(len_ptr + b * len_0).to(tl.int64)
     stop = tl.minimum(L, len.to(tl.int32))
     do_sum2 = do_sum2_tiles.load([b.to(tl.int32), (h0 + h1 * R).to(tl.int32), first_i, 0]).reshape(
@@ -961,6 +939,24 @@ def decode_attention_backward_dq_tiles(
                 k = tl.where((j[:, None] < stop) & (len > j[:, None]), k, 0.0)
             # dq[b, h, i, e] = sum[j < len[b]](ds_sum[b, h, i, j] * k[b, h // R, j, e])
             dq_sum = tl.dot(ds_sum, k, dq_sum)
+            if dscale_sum_rows_ptr is not None:
+                # dscale_sum_rows[b, h1 < G, h0 < R, i] = sum[j <
+                #     len[b]](ds[b, h0 + h1 * R, i, j] * s_sum[b, h0 + h1 * R, i, j])
+                dscale_sum_rows += tl.sum(
+                    tl.where((j[None, :] < stop) & (len > j[None, :]), ds * s_sum, 0.0),
+                    1,
+                    keep_dims=True,
+                )
+    if dscale_sum_rows_ptr is not None:
+        tl.store(
+            dscale_sum_rows_ptr
+            + b * dscale_sum_rows_0
+            + h1 * dscale_sum_rows_1
+            + h0 * dscale_sum_rows_2
+            + i[:, None] * dscale_sum_rows_3,
+            dscale_sum_rows,
+            mask=i[:, None] < S,
+        )
     dq_h = h0 + h1 * R
     tl.store(
         dq_ptr + b * dq_0 + dq_h * dq_1 + i[:, None] * dq_2 + e2[None, :] * dq_3,
@@ -972,10 +968,11 @@ def decode_attention_backward_dq_tiles(
 @triton.jit
 def decode_attention_backward_dq_wide(
     len_ptr, do_sum2_ptr, v_ptr, do_sum_ptr, o_sum2_kept_ptr, q_ptr, k_ptr, m_kept_ptr,
-    dq_ptr, scale, S, E, B, G, R, L, len_0, do_sum2_0, do_sum2_1, do_sum2_2, do_sum2_3, v_0,
-    v_1, v_2, v_3, do_sum_0, do_sum_1, do_sum_2, o_sum2_kept_0, o_sum2_kept_1,
-    o_sum2_kept_2, q_0, q_1, q_2, q_3, k_0, k_1, k_2, k_3, m_kept_0, m_kept_1, m_kept_2,
-    dq_0, dq_1, dq_2, dq_3,
+    dscale_sum_rows_ptr, dq_ptr, scale, S, E, B, G, R, L, len_0, do_sum2_0, do_sum2_1,
+    do_sum2_2, do_sum2_3, v_0, v_1, v_2, v_3, do_sum_0, do_sum_1, do_sum_2, o_sum2_kept_0,
+    o_sum2_kept_1, o_sum2_kept_2, q_0, q_1, q_2, q_3, k_0, k_1, k_2, k_3, m_kept_0,
+    m_kept_1, m_kept_2, dscale_sum_rows_0, dscale_sum_rows_1, dscale_sum_rows_2,
+    dscale_sum_rows_3, dq_0, dq_1, dq_2, dq_3,
     SCALE_IS_TENSOR: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_D: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
@@ -995,6 +992,7 @@ def decode_attention_backward_dq_wide(
     program4 = program3 // G
     h0 = program4.to(tl.int64)
     dq_sum = tl.zeros((BLOCK_M, BLOCK_D), tl.float32)
+    dscale_sum_rows = tl.zeros((BLOCK_M, 1), tl.float32)
     len = tl.load(len_ptr + b * len_0).to(tl.int64)
     stop = tl.minimum(L, len.to(tl.int32))
     do_sum_h = h0 + h1 * R
@@ -1068,6 +1066,24 @@ def decode_attention_backward_dq_wide(
                 k2 = tl.where((j[:, None] < stop) & (len > j[:, None]), k2, 0.0)
             # dq[b, h, i, e] = sum[j < len[b]](ds_sum[b, h, i, j] * k[b, h // R, j, e])
             dq_sum = tl.dot(ds_sum, k2, dq_sum)
+            if dscale_sum_rows_ptr is not None:
+                # dscale_sum_rows[b, h1 < G, h0 < R, i] = sum[j <
+                #     len[b]](ds[b, h0 + h1 * R, i, j] * s_sum[b, h0 + h1 * R, i, j])
+                dscale_sum_rows += tl.sum(
+                    tl.where((j[None, :] < stop) & (len > j[None, :]), ds * s_sum, 0.0),
+                    1,
+                    keep_dims=True,
+                )
+    if dscale_sum_rows_ptr is not None:
+        tl.store(
+            dscale_sum_rows_ptr
+            + b * dscale_sum_rows_0
+            + h1 * dscale_sum_rows_1
+            + h0 * dscale_sum_rows_2
+            + i[:, None] * dscale_sum_rows_3,
+            dscale_sum_rows,
+            mask=(i[:, None] < S) & (first_e2 == 0),
+        )
     dq_h = h0 + h1 * R
     tl.store(
         dq_ptr + b * dq_0 + dq_h * dq_1 + i[:, None] * dq_2 + e2[None, :] * dq_3,
@@ -1566,180 +1582,6 @@ def decode_attention_backward_dk_wide_dv(
 
 
 @triton.jit
-def decode_attention_backward_dscale_sum_rows_tiles(
-    len_ptr, do_sum2_tiles, v_tiles, do_sum_ptr, o_sum2_kept_ptr, q_tiles, k_tiles,
-    m_kept_ptr, dscale_sum_rows_ptr, scale, S, B, G, R, L, E, len_0, do_sum_0, do_sum_1,
-    do_sum_2, o_sum2_kept_0, o_sum2_kept_1, o_sum2_kept_2, m_kept_0, m_kept_1, m_kept_2,
-    dscale_sum_rows_0, dscale_sum_rows_1, dscale_sum_rows_2, dscale_sum_rows_3,
-    SCALE_IS_TENSOR: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-):  # fmt: skip
-    """Each program takes BLOCK_M i of one b, h1 and h0, and loops over j, BLOCK_N at a time."""
-    scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
-    i_tiles = tl.cdiv(S, BLOCK_M)
-    first_i = (tl.program_id(0) % i_tiles) * BLOCK_M
-    i = first_i + tl.arange(0, BLOCK_M).to(tl.int64)
-    program = tl.program_id(0) // i_tiles
-    b = (program % B).to(tl.int64)
-    program2 = program // B
-    h1 = (program2 % G).to(tl.int64)
-    program3 = program2 // G
-    h0 = program3.to(tl.int64)
-    dscale_sum_rows = tl.zeros((BLOCK_M, 1), tl.float32)
-    len = tl.load(len_ptr + b * len_0).to(tl.int64)
-    stop = tl.minimum(L, len.to(tl.int32))
-    do_sum_h = h0 + h1 * R
-    do_sum = tl.load(
-        do_sum_ptr + b * do_sum_0 + do_sum_h * do_sum_1 + i[:, None] * do_sum_2, mask=i[:, None] < S
-    )
-    o_sum2_kept = tl.load(
-        o_sum2_kept_ptr + b * o_sum2_kept_0 + do_sum_h * o_sum2_kept_1 + i[:, None] * o_sum2_kept_2,
-        mask=i[:, None] < S,
-    ).to(tl.float32)
-    m_kept = tl.load(
-        m_kept_ptr + b * m_kept_0 + do_sum_h * m_kept_1 + i[:, None] * m_kept_2, mask=i[:, None] < S
-    ).to(tl.float32)
-    for start in range(0, stop, BLOCK_N):
-        j = start + tl.arange(0, BLOCK_N).to(tl.int64)
-        dp_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
-        for start_e3 in range(0, E, BLOCK_K):
-            do_sum2 = do_sum2_tiles.load(
-                [b.to(tl.int32), (h0 + h1 * R).to(tl.int32), first_i, start_e3]
-            ).reshape(BLOCK_M, BLOCK_K)
-            v = v_tiles.load([b.to(tl.int32), h1.to(tl.int32), start, start_e3]).reshape(
-                BLOCK_N, BLOCK_K
-            )
-            # dp[b, h, i, j] = where(i64(len[b]) > j, sum[e](do_sum2[b, h, i, e] *
-            #     v[b, h // R, j, e]) - do_sum[b, h, i] / o_sum2_kept[b, h, i], 0.0)
-            dp_sum = tl.dot(do_sum2, v.T, dp_sum)
-        dp = dp_sum - do_sum / o_sum2_kept
-        s_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
-        for start_e22 in range(0, E, BLOCK_K):
-            q = q_tiles.load(
-                [b.to(tl.int32), (h0 + h1 * R).to(tl.int32), first_i, start_e22]
-            ).reshape(BLOCK_M, BLOCK_K)
-            k = k_tiles.load([b.to(tl.int32), h1.to(tl.int32), start, start_e22]).reshape(
-                BLOCK_N, BLOCK_K
-            )
-            # s_sum[b, h, i, j] = sum[e](q[b, h, i, e] * k[b, h // R, j, e])
-            s_sum = tl.dot(q, k.T, s_sum)
-        # p[b, h, i, j] = exp(s[b, h, i, j] - m_kept[b, h, i])
-        p = tl.exp2(s_sum * (scale * 1.44269504) - m_kept * 1.44269504)
-        # ds[b, h, i, j] = where(i64(len[b]) > j, dp[b, h, i, j] * p[b, h, i, j], 0.0)
-        ds = dp * p
-        # dscale_sum_rows[b, h1 < G, h0 < R, i] = sum[j <
-        #     len[b]](ds[b, h0 + h1 * R, i, j] * s_sum[b, h0 + h1 * R, i, j])
-        dscale_sum_rows += tl.sum(
-            tl.where((j[None, :] < stop) & (len > j[None, :]), ds * s_sum, 0.0), 1, keep_dims=True
-        )
-    tl.store(
-        dscale_sum_rows_ptr
-        + b * dscale_sum_rows_0
-        + h1 * dscale_sum_rows_1
-        + h0 * dscale_sum_rows_2
-        + i[:, None] * dscale_sum_rows_3,
-        dscale_sum_rows,
-        mask=i[:, None] < S,
-    )
-
-
-@triton.jit
-def decode_attention_backward_dscale_sum_rows_rows(
-    len_ptr, do_sum2_ptr, v_ptr, do_sum_ptr, o_sum2_kept_ptr, q_ptr, k_ptr, m_kept_ptr,
-    dscale_sum_rows_ptr, scale, S, B, G, R, L, E, len_0, do_sum2_0, do_sum2_1, do_sum2_2,
-    do_sum2_3, v_0, v_1, v_2, v_3, do_sum_0, do_sum_1, do_sum_2, o_sum2_kept_0,
-    o_sum2_kept_1, o_sum2_kept_2, q_0, q_1, q_2, q_3, k_0, k_1, k_2, k_3, m_kept_0,
-    m_kept_1, m_kept_2, dscale_sum_rows_0, dscale_sum_rows_1, dscale_sum_rows_2,
-    dscale_sum_rows_3,
-    SCALE_IS_TENSOR: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-):  # fmt: skip
-    """Each program takes BLOCK_M i of one b, h1 and h0, and loops over j, BLOCK_N at a time."""
-    scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
-    i_tiles = tl.cdiv(S, BLOCK_M)
-    first_i = (tl.program_id(0) % i_tiles) * BLOCK_M
-    i = first_i + tl.arange(0, BLOCK_M).to(tl.int64)
-    program = tl.program_id(0) // i_tiles
-    b = (program % B).to(tl.int64)
-    program2 = program // B
-    h1 = (program2 % G).to(tl.int64)
-    program3 = program2 // G
-    h0 = program3.to(tl.int64)
-    dscale_sum_rows = tl.zeros((BLOCK_M, 1), tl.float32)
-    len = tl.load(len_ptr + b * len_0).to(tl.int64)
-    stop = tl.minimum(L, len.to(tl.int32))
-    do_sum_h = h0 + h1 * R
-    do_sum = tl.load(
-        do_sum_ptr + b * do_sum_0 + do_sum_h * do_sum_1 + i[:, None] * do_sum_2, mask=i[:, None] < S
-    )
-    o_sum2_kept = tl.load(
-        o_sum2_kept_ptr + b * o_sum2_kept_0 + do_sum_h * o_sum2_kept_1 + i[:, None] * o_sum2_kept_2,
-        mask=i[:, None] < S,
-    ).to(tl.float32)
-    m_kept = tl.load(
-        m_kept_ptr + b * m_kept_0 + do_sum_h * m_kept_1 + i[:, None] * m_kept_2, mask=i[:, None] < S
-    ).to(tl.float32)
-    for start in range(0, stop, BLOCK_N):
-        j = start + tl.arange(0, BLOCK_N).to(tl.int64)
-        dp_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
-        for start_e3 in range(0, E, BLOCK_K):
-            e3 = start_e3 + tl.arange(0, BLOCK_K).to(tl.int64)
-            do_sum2_h = h0 + h1 * R
-            do_sum2 = tl.load(
-                do_sum2_ptr
-                + b * do_sum2_0
-                + do_sum2_h * do_sum2_1
-                + i[:, None] * do_sum2_2
-                + e3[None, :] * do_sum2_3,
-                mask=(i[:, None] < S) & (e3[None, :] < E),
-                other=0.0,
-            )
-            v = tl.load(
-                v_ptr + b * v_0 + h1 * v_1 + j[:, None] * v_2 + e3[None, :] * v_3,
-                mask=(e3[None, :] < E) & (j[:, None] < stop),
-                other=0.0,
-            )
-            # dp[b, h, i, j] = where(i64(len[b]) > j, sum[e](do_sum2[b, h, i, e] *
-            #     v[b, h // R, j, e]) - do_sum[b, h, i] / o_sum2_kept[b, h, i], 0.0)
-            dp_sum = tl.dot(do_sum2, v.T, dp_sum)
-        dp = dp_sum - do_sum / o_sum2_kept
-        s_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
-        for start_e22 in range(0, E, BLOCK_K):
-            e22 = start_e22 + tl.arange(0, BLOCK_K).to(tl.int64)
-            q_h = h0 + h1 * R
-            q = tl.load(
-                q_ptr + b * q_0 + q_h * q_1 + i[:, None] * q_2 + e22[None, :] * q_3,
-                mask=(i[:, None] < S) & (e22[None, :] < E),
-                other=0.0,
-            )
-            k = tl.load(
-                k_ptr + b * k_0 + h1 * k_1 + j[:, None] * k_2 + e22[None, :] * k_3,
-                mask=(e22[None, :] < E) & (j[:, None] < stop),
-                other=0.0,
-            )
-            # s_sum[b, h, i, j] = sum[e](q[b, h, i, e] * k[b, h // R, j, e])
-            s_sum = tl.dot(q, k.T, s_sum)
-        # p[b, h, i, j] = exp(s[b, h, i, j] - m_kept[b, h, i])
-        p = tl.exp2(s_sum * (scale * 1.44269504) - m_kept * 1.44269504)
-        # ds[b, h, i, j] = where(i64(len[b]) > j, dp[b, h, i, j] * p[b, h, i, j], 0.0)
-        ds = dp * p
-        # dscale_sum_rows[b, h1 < G, h0 < R, i] = sum[j <
-        #     len[b]](ds[b, h0 + h1 * R, i, j] * s_sum[b, h0 + h1 * R, i, j])
-        dscale_sum_rows += tl.sum(
-            tl.where((j[None, :] < stop) & (len > j[None, :]), ds * s_sum, 0.0), 1, keep_dims=True
-        )
-    tl.store(
-        dscale_sum_rows_ptr
-        + b * dscale_sum_rows_0
-        + h1 * dscale_sum_rows_1
-        + h0 * dscale_sum_rows_2
-        + i[:, None] * dscale_sum_rows_3,
-        dscale_sum_rows,
-        mask=i[:, None] < S,
-    )
-
-
-@triton.jit
 def decode_attention_backward_dscale_rows(
     dscale_sum_rows_ptr, dscale_ptr, cols, dscale_sum_rows_col,
     VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
@@ -1895,17 +1737,14 @@ def choose_decode_attention_backward_dq(
     ):
         BLOCK_M = 16 if rows <= 16 else 64
         BLOCK_N = 64
-        PARTS = max(
-            1,
-            min(
-                lib.cdiv(4 * gpu.sms, max(1, batch0 * batch1 * batch2 * lib.cdiv(rows, BLOCK_M))),
-                lib.cdiv(terms, 4 * BLOCK_N),
-                64,
-            ),
+        PARTS = lib.shares(
+            4 * gpu.sms,
+            batch0 * batch1 * batch2 * lib.cdiv(rows, BLOCK_M),
+            min(64, lib.cdiv(terms, 4 * BLOCK_N)),
         )
         return "parts", dict(
             BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_D=max(16, lib.pow2(whole0)), num_warps=4,
-            num_stages=2, PARTS=PARTS, BLOCK_P=lib.pow2(PARTS),
+            num_stages=2, PARTS=PARTS,
         )  # fmt: skip
     # tiles of all factors by descriptor
     if tiled and whole0 <= 256:
@@ -1921,9 +1760,9 @@ def choose_decode_attention_backward_dq(
 
 
 def launch_decode_attention_backward_dq(
-    q, k, v, len, m_kept, o_sum2_kept, do_sum, do_sum2, dq, scale
+    q, k, v, len, m_kept, o_sum2_kept, do_sum, do_sum2, dscale_sum_rows, dq, scale
 ) -> None:
-    """Computes dq with the variant that `choose` returns. Does not check operands."""
+    """Computes dq, dscale_sum_rows with the variant that `choose` returns. Does not check operands."""
     B, H, S, E = q.shape
     _, G, L, _ = k.shape
     R = H // G
@@ -1936,22 +1775,21 @@ def launch_decode_attention_backward_dq(
     if variant == "parts":
         PARTS = config["PARTS"]
         dq_sum_parts = torch.empty((PARTS, B, H, S, E), dtype=torch.float32, device=do_sum2.device)
+        dscale_sum_rows_parts = (
+            torch.empty((PARTS, B, G, R, S), dtype=torch.float32, device=do_sum2.device)
+            if dscale_sum_rows is not None
+            else None
+        )
         grid = (PARTS * B * G * R * lib.cdiv(S, BLOCK_M),)
         decode_attention_backward_dq_part[grid](
-            len, do_sum2, v, do_sum, o_sum2_kept, q, k, m_kept, dq_sum_parts, scale, S, B, G, R, L,
-            E, len.stride(0), *do_sum2.stride(), *v.stride(), *do_sum.stride(),
-            *o_sum2_kept.stride(), *q.stride(), *k.stride(), *m_kept.stride(),
-            *dq_sum_parts.stride(),
-            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True,
-            **lib.config_without(config, "BLOCK_P"),
+            len, do_sum2, v, do_sum, o_sum2_kept, q, k, m_kept, dscale_sum_rows_parts, dq_sum_parts,
+            scale, S, B, G, R, L, E, len.stride(0), *do_sum2.stride(), *v.stride(),
+            *do_sum.stride(), *o_sum2_kept.stride(), *q.stride(), *k.stride(), *m_kept.stride(),
+            *dq_sum_parts.stride(), *lib.strides(dscale_sum_rows_parts, 5),
+            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True, **config,
         )  # fmt: skip
-        grid = (B * G * R * S * max(1, lib.cdiv(E, 64)),)
-        decode_attention_backward_dq_merge[grid](
-            dq_sum_parts, dq, B, G, R, S, E, *dq_sum_parts.stride(), *dq.stride(),
-            VEC=lib.vec(E, dq_sum_parts.stride(0), dq_sum_parts.stride(1), dq_sum_parts.stride(2), dq_sum_parts.stride(3), dq.stride(0), dq.stride(1), dq.stride(2)),
-            enable_fp_fusion=True,
-            **dict(lib.config_without(config, "BLOCK_M", "BLOCK_N", "num_stages"), BLOCK_D=64, num_warps=1),
-        )  # fmt: skip
+        lib.add_parts(dq_sum_parts, dq)
+        lib.add_parts(dscale_sum_rows_parts, dscale_sum_rows)
     elif variant == "tiles":
         do_sum2_tiles = lib.boxes(do_sum2, 1, 1, BLOCK_M, BLOCK_D)
         v_tiles = lib.boxes(v, 1, 1, BLOCK_N, BLOCK_D)
@@ -1959,18 +1797,19 @@ def launch_decode_attention_backward_dq(
         k_tiles = lib.boxes(k, 1, 1, BLOCK_N, BLOCK_D)
         grid = (B * G * R * lib.cdiv(S, BLOCK_M),)
         decode_attention_backward_dq_tiles[grid](
-            len, do_sum2_tiles, v_tiles, do_sum, o_sum2_kept, q_tiles, k_tiles, m_kept, dq, scale,
-            S, B, G, R, L, E, len.stride(0), *do_sum.stride(), *o_sum2_kept.stride(),
-            *m_kept.stride(), *dq.stride(),
+            len, do_sum2_tiles, v_tiles, do_sum, o_sum2_kept, q_tiles, k_tiles, m_kept,
+            dscale_sum_rows, dq, scale, S, B, G, R, L, E, len.stride(0), *do_sum.stride(),
+            *o_sum2_kept.stride(), *m_kept.stride(), *lib.strides(dscale_sum_rows, 4), *dq.stride(),
             SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), T=getattr(tl, str(q.dtype)[6:]),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
         grid = (B * G * R * lib.cdiv(S, BLOCK_M) * max(1, lib.cdiv(E, BLOCK_D)),)
         decode_attention_backward_dq_wide[grid](
-            len, do_sum2, v, do_sum, o_sum2_kept, q, k, m_kept, dq, scale, S, E, B, G, R, L,
-            len.stride(0), *do_sum2.stride(), *v.stride(), *do_sum.stride(), *o_sum2_kept.stride(),
-            *q.stride(), *k.stride(), *m_kept.stride(), *dq.stride(),
+            len, do_sum2, v, do_sum, o_sum2_kept, q, k, m_kept, dscale_sum_rows, dq, scale, S, E, B,
+            G, R, L, len.stride(0), *do_sum2.stride(), *v.stride(), *do_sum.stride(),
+            *o_sum2_kept.stride(), *q.stride(), *k.stride(), *m_kept.stride(),
+            *lib.strides(dscale_sum_rows, 4), *dq.stride(),
             SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True, **config,
         )  # fmt: skip
 
@@ -1984,13 +1823,10 @@ def choose_decode_attention_backward_dk(
     if 2 * batch0 * batch1 * lib.cdiv(rows, 64) <= gpu.sms and terms >= 1024 and whole0 <= 256:
         BLOCK_M = 16 if rows <= 16 else 64
         BLOCK_N = 64
-        PARTS = max(
-            1,
-            min(
-                lib.cdiv(4 * gpu.sms, max(1, batch0 * batch1 * lib.cdiv(rows, BLOCK_M))),
-                lib.cdiv(terms, 4 * BLOCK_N),
-                64,
-            ),
+        PARTS = lib.shares(
+            4 * gpu.sms,
+            batch0 * batch1 * lib.cdiv(rows, BLOCK_M),
+            min(64, lib.cdiv(terms, 4 * BLOCK_N)),
         )
         return "parts", dict(
             BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_D=max(16, lib.pow2(whole0)), num_warps=4,
@@ -2075,54 +1911,6 @@ def launch_decode_attention_backward_dk(
             *m_kept.stride(), *do_sum2.stride(), len.stride(0), *dv.stride(),
             SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), EVEN_I=S % BLOCK_N == 0,
             enable_fp_fusion=True, **config,
-        )  # fmt: skip
-
-
-def choose_decode_attention_backward_dscale_sum_rows(
-    rows: int, tiled: bool,
-) -> tuple[str, dict]:  # fmt: skip
-    """Returns (variant, config) of a call: the first variant whose rule holds."""
-    # tiles of all factors by descriptor
-    if tiled:
-        return "tiles", dict(
-            BLOCK_M=16 if rows <= 16 else 64, BLOCK_N=128, BLOCK_K=64, num_warps=8, num_stages=3,
-        )  # fmt: skip
-    # tiles by pointers
-    return "rows", dict(
-        BLOCK_M=16 if rows <= 16 else 64, BLOCK_N=128, BLOCK_K=64, num_warps=8, num_stages=3,
-    )  # fmt: skip
-
-
-def launch_decode_attention_backward_dscale_sum_rows(
-    q, k, v, len, m_kept, o_sum2_kept, do_sum, do_sum2, dscale_sum_rows, scale
-) -> None:
-    """Computes dscale_sum_rows with the variant that `choose` returns. Does not check operands."""
-    B, H, S, E = q.shape
-    _, G, L, _ = k.shape
-    R = H // G
-    tiled = lib.takes_tiles(do_sum2, v, q, k) and not lib.repeats(do_sum2, v, q, k)
-    variant, config = choose_decode_attention_backward_dscale_sum_rows(rows=S, tiled=tiled)
-    BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
-    if variant == "tiles":
-        do_sum2_tiles = lib.boxes(do_sum2, 1, 1, BLOCK_M, BLOCK_K)
-        v_tiles = lib.boxes(v, 1, 1, BLOCK_N, BLOCK_K)
-        q_tiles = lib.boxes(q, 1, 1, BLOCK_M, BLOCK_K)
-        k_tiles = lib.boxes(k, 1, 1, BLOCK_N, BLOCK_K)
-        grid = (B * G * R * lib.cdiv(S, BLOCK_M),)
-        decode_attention_backward_dscale_sum_rows_tiles[grid](
-            len, do_sum2_tiles, v_tiles, do_sum, o_sum2_kept, q_tiles, k_tiles, m_kept,
-            dscale_sum_rows, scale, S, B, G, R, L, E, len.stride(0), *do_sum.stride(),
-            *o_sum2_kept.stride(), *m_kept.stride(), *dscale_sum_rows.stride(),
-            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True, **config,
-        )  # fmt: skip
-    else:
-        grid = (B * G * R * lib.cdiv(S, BLOCK_M),)
-        decode_attention_backward_dscale_sum_rows_rows[grid](
-            len, do_sum2, v, do_sum, o_sum2_kept, q, k, m_kept, dscale_sum_rows, scale, S, B, G, R,
-            L, E, len.stride(0), *do_sum2.stride(), *v.stride(), *do_sum.stride(),
-            *o_sum2_kept.stride(), *q.stride(), *k.stride(), *m_kept.stride(),
-            *dscale_sum_rows.stride(),
-            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True, **config,
         )  # fmt: skip
 
 
@@ -2217,7 +2005,7 @@ def launch_decode_attention_backward_dscale(q, k, dscale_sum_rows, dscale) -> No
 def launch_decode_attention_backward(
     q, k, v, len, o, m_kept, o_sum2_kept, do, dq, dk, dv, dscale, scale
 ) -> None:
-    """Runs 5 steps, with scratch memory between them. Does not check operands."""
+    """Runs 4 steps, with scratch memory between them. Does not check operands."""
     B, H, S, E = q.shape
     G = k.shape[1]
     R = H // G
@@ -2229,17 +2017,13 @@ def launch_decode_attention_backward(
         else None
     )
     launch_decode_attention_backward_do_sum(q, k, o, o_sum2_kept, do, do_sum, do_sum2)
-    if dq is not None:
+    if dq is not None or dscale is not None:
         launch_decode_attention_backward_dq(
-            q, k, v, len, m_kept, o_sum2_kept, do_sum, do_sum2, dq, scale
+            q, k, v, len, m_kept, o_sum2_kept, do_sum, do_sum2, dscale_sum_rows, dq, scale
         )
     if dk is not None or dv is not None:
         launch_decode_attention_backward_dk(
             q, k, v, len, m_kept, o_sum2_kept, do_sum, do_sum2, dk, dv, scale
-        )
-    if dscale is not None:
-        launch_decode_attention_backward_dscale_sum_rows(
-            q, k, v, len, m_kept, o_sum2_kept, do_sum, do_sum2, dscale_sum_rows, scale
         )
     if dscale is not None:
         launch_decode_attention_backward_dscale(q, k, dscale_sum_rows, dscale)
@@ -2285,7 +2069,11 @@ def allocate_decode_attention_backward(
         raise ValueError(
             f"decode_attention_backward: requires H == G * R: {H} != {G * R} (H = {H} from q, G = {G} from k)"
         )
-    dq = torch.empty((B, H, S, E), dtype=q.dtype, device=q.device) if need_dq else None
+    dq = (
+        torch.empty((B, H, S, E), dtype=q.dtype, device=q.device)
+        if need_dq or need_dscale
+        else None
+    )
     dk = torch.empty((B, G, L, E), dtype=q.dtype, device=q.device) if need_dk or need_dv else None
     dv = torch.empty((B, G, L, E), dtype=q.dtype, device=q.device) if need_dk or need_dv else None
     dscale = torch.empty((), dtype=m_kept.dtype, device=q.device) if need_dscale else None

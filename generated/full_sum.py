@@ -158,7 +158,11 @@ def launch_full_sum(x, y) -> None:
 
 def allocate_full_sum(x) -> torch.Tensor:
     """Checks the operands of full_sum and allocates its results. Raises ValueError if an operand does not fit."""
-    lib.check_operands("full_sum", "T: float64 | float32 | float16 | bfloat16", ("x: T[...]", x),)
+    lib.check_operands(
+        "full_sum",
+        "T: float64 | float32 | float16 | bfloat16",
+        ("x: T[...]", x),
+    )
     y = torch.empty((), dtype=x.dtype, device=x.device)
     return y
 

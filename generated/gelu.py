@@ -128,7 +128,11 @@ def launch_gelu(x, y) -> None:
 
 def allocate_gelu(x) -> torch.Tensor:
     """Checks the operands of gelu and allocates its results. Raises ValueError if an operand does not fit."""
-    lib.check_operands("gelu", "T: float64 | float32 | float16 | bfloat16", ("x: T[...]", x),)
+    lib.check_operands(
+        "gelu",
+        "T: float64 | float32 | float16 | bfloat16",
+        ("x: T[...]", x),
+    )
     y = torch.empty_like(x)
     return y
 

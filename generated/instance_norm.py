@@ -712,7 +712,7 @@ def instance_norm(
 
 
 @triton.jit
-def instance_norm_backward_dy_rsqrt_sum_rows(
+def instance_norm_backward_dx_rows(
     dy_ptr, x_ptr, mu_kept_ptr, dy_rsqrt_sum_ptr, var_kept_ptr, dgain_partial_ptr,
     dmu_sum_ptr, gain_ptr, dx_ptr, eps, rows, cols, C, dy_row, dy_col, x_row, x_col,
     mu_kept_row, dy_rsqrt_sum_row, var_kept_row, dgain_partial_row, dmu_sum_row, gain_c,
@@ -759,7 +759,7 @@ def instance_norm_backward_dy_rsqrt_sum_rows(
 
 
 @triton.jit
-def instance_norm_backward_dy_rsqrt_sum_loop(
+def instance_norm_backward_dx_loop(
     var_kept_ptr, dy_ptr, x_ptr, mu_kept_ptr, gain_ptr, dy_rsqrt_sum_ptr, dgain_partial_ptr,
     dmu_sum_ptr, dx_ptr, eps, rows, cols, C, var_kept_row, dy_row, dy_col, x_row, x_col,
     mu_kept_row, gain_c, dy_rsqrt_sum_row, dgain_partial_row, dmu_sum_row, dx_row, dx_col,
@@ -870,7 +870,7 @@ def instance_norm_backward_dy_rsqrt_sum_loop(
 
 
 @triton.jit
-def instance_norm_backward_dy_rsqrt_sum_two_pass(
+def instance_norm_backward_dx_two_pass(
     tickets_ptr, var_kept_ptr, dy_ptr, x_ptr, mu_kept_ptr, dy_rsqrt_sum_part_ptr,
     dgain_partial_part_ptr, dmu_sum_part_ptr, gain_ptr, dy_rsqrt_sum_ptr, dgain_partial_ptr,
     dmu_sum_ptr, dx_ptr, eps, rows, cols, C, var_kept_row, dy_row, dy_col, x_row, x_col,
@@ -989,7 +989,7 @@ def instance_norm_backward_dy_rsqrt_sum_two_pass(
 
 
 @triton.jit
-def instance_norm_backward_dy_rsqrt_sum_channels_rows(
+def instance_norm_backward_dx_channels_rows(
     dy_ptr, x_ptr, mu_kept_ptr, dy_rsqrt_sum_ptr, var_kept_ptr, dgain_partial_ptr,
     dmu_sum_ptr, gain_ptr, dx_ptr, eps, rows, cols, C, dy_n, dy_c, dy_col, x_n, x_c, x_col,
     mu_kept_n, mu_kept_c, dy_rsqrt_sum_n, dy_rsqrt_sum_c, var_kept_n, var_kept_c,
@@ -1045,7 +1045,7 @@ def instance_norm_backward_dy_rsqrt_sum_channels_rows(
 
 
 @triton.jit
-def instance_norm_backward_dy_rsqrt_sum_channels_loop(
+def instance_norm_backward_dx_channels_loop(
     var_kept_ptr, dy_ptr, x_ptr, mu_kept_ptr, gain_ptr, dy_rsqrt_sum_ptr, dgain_partial_ptr,
     dmu_sum_ptr, dx_ptr, eps, rows, cols, C, var_kept_n, var_kept_c, dy_n, dy_c, dy_col,
     x_n, x_c, x_col, mu_kept_n, mu_kept_c, gain_c, dy_rsqrt_sum_n, dy_rsqrt_sum_c,
@@ -1330,7 +1330,7 @@ def instance_norm_backward_deps_loop(
         tl.store(deps_ptr + row, deps_sum, mask=row < 1)
 
 
-def choose_instance_norm_backward_dy_rsqrt_sum(
+def choose_instance_norm_backward_dx(
     rows: int, cols: int, channels_last: bool, strided: bool, aligned: bool, in_f64: bool,
     gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
@@ -1439,7 +1439,7 @@ def choose_instance_norm_backward_dy_rsqrt_sum(
     )  # fmt: skip
 
 
-def launch_instance_norm_backward_dy_rsqrt_sum(
+def launch_instance_norm_backward_dx(
     x, gain, mu_kept, var_kept, dy, dy_rsqrt_sum, dgain_partial, dmu_sum, dx, eps
 ) -> None:
     """Computes dy_rsqrt_sum, dgain_partial, dmu_sum, dx with the variant that `choose` returns. Does not check operands."""
@@ -1448,7 +1448,7 @@ def launch_instance_norm_backward_dy_rsqrt_sum(
     batch = math.prod(dx.shape[2:])
     rows = C * N
     in_f64 = torch.float64 in (x.dtype, gain.dtype, dy.dtype)
-    variant, config = choose_instance_norm_backward_dy_rsqrt_sum(
+    variant, config = choose_instance_norm_backward_dx(
         rows=rows, cols=batch, channels_last=dx.stride(1) < dx.stride(-1),
         strided=dx.stride(1) < dx.stride(-1), aligned=batch * dx.element_size() % 8 == 0,
         in_f64=in_f64, gpu=lib.gpu(dy.device),
@@ -1480,7 +1480,7 @@ def launch_instance_norm_backward_dy_rsqrt_sum(
         dmu_sum_part = torch.empty((rows, lib.cdiv(batch, BLOCK)), dtype=compute, device=dy.device)
         tickets = torch.zeros((1 + lib.cdiv(rows, ROWS),), dtype=torch.int32, device=dy.device)
         grid = ((lib.cdiv(rows, ROWS) + 1) * lib.cdiv(batch, BLOCK) + config["LAG"],)
-        instance_norm_backward_dy_rsqrt_sum_two_pass[grid](
+        instance_norm_backward_dx_two_pass[grid](
             tickets, var_kept, dy, x, mu_kept, dy_rsqrt_sum_part, dgain_partial_part, dmu_sum_part,
             gain, dy_rsqrt_sum, dgain_partial, dmu_sum, dx, eps, C * N, batch, C,
             var_kept.stride(0), *dy.stride(), *x.stride(), mu_kept.stride(0), gain.stride(0),
@@ -1502,7 +1502,7 @@ def launch_instance_norm_backward_dy_rsqrt_sum(
         dmu_sum_part = torch.empty((rows, PARTS), dtype=compute, device=dy.device)
         grid = (lib.cdiv(rows, ROWS), PARTS)
         for PASS in (1, 2):
-            instance_norm_backward_dy_rsqrt_sum_loop[grid](
+            instance_norm_backward_dx_loop[grid](
                 var_kept, dy, x, mu_kept, gain, dy_rsqrt_sum, dgain_partial, dmu_sum, dx, eps, C * N,
                 batch, C, var_kept.stride(0), *dy.stride(), *x.stride(), mu_kept.stride(0),
                 gain.stride(0), dy_rsqrt_sum.stride(0), dgain_partial.stride(0), dmu_sum.stride(0),
@@ -1521,7 +1521,7 @@ def launch_instance_norm_backward_dy_rsqrt_sum(
         dmu_sum = dmu_sum.view(C * N)
         dx = dx.view(C * N, batch)
         grid = (lib.cdiv(rows, ROWS),)
-        instance_norm_backward_dy_rsqrt_sum_rows[grid](
+        instance_norm_backward_dx_rows[grid](
             dy, x, mu_kept, dy_rsqrt_sum, var_kept, dgain_partial, dmu_sum, gain, dx, eps, C * N,
             batch, C, *dy.stride(), *x.stride(), mu_kept.stride(0), dy_rsqrt_sum.stride(0),
             var_kept.stride(0), dgain_partial.stride(0), dmu_sum.stride(0), gain.stride(0),
@@ -1538,7 +1538,7 @@ def launch_instance_norm_backward_dy_rsqrt_sum(
         dmu_sum = dmu_sum.view(C * N)
         dx = dx.view(C * N, batch)
         grid = (lib.cdiv(rows, ROWS),)
-        instance_norm_backward_dy_rsqrt_sum_loop[grid](
+        instance_norm_backward_dx_loop[grid](
             var_kept, dy, x, mu_kept, gain, dy_rsqrt_sum, dgain_partial, dmu_sum, dx, eps, C * N,
             batch, C, var_kept.stride(0), *dy.stride(), *x.stride(), mu_kept.stride(0),
             gain.stride(0), dy_rsqrt_sum.stride(0), dgain_partial.stride(0), dmu_sum.stride(0),
@@ -1555,7 +1555,7 @@ def launch_instance_norm_backward_dy_rsqrt_sum(
         dmu_sum_part = torch.empty((rows, PARTS), dtype=compute, device=dy.device)
         grid = (lib.cdiv(rows, ROWS), PARTS)
         for PASS in (1, 2):
-            instance_norm_backward_dy_rsqrt_sum_channels_loop[grid](
+            instance_norm_backward_dx_channels_loop[grid](
                 var_kept, dy, x, mu_kept, gain, dy_rsqrt_sum, dgain_partial, dmu_sum, dx, eps, C * N,
                 batch, C, *var_kept.stride(), *dy.stride(), *x.stride(), *mu_kept.stride(),
                 gain.stride(0), *dy_rsqrt_sum.stride(), *dgain_partial.stride(), *dmu_sum.stride(),
@@ -1569,7 +1569,7 @@ def launch_instance_norm_backward_dy_rsqrt_sum(
         x = lib.reshaped(x, N, C, batch)
         dx = dx.view(N, C, batch)
         grid = (lib.cdiv(rows, ROWS),)
-        instance_norm_backward_dy_rsqrt_sum_channels_rows[grid](
+        instance_norm_backward_dx_channels_rows[grid](
             dy, x, mu_kept, dy_rsqrt_sum, var_kept, dgain_partial, dmu_sum, gain, dx, eps, C * N,
             batch, C, *dy.stride(), *x.stride(), *mu_kept.stride(), *dy_rsqrt_sum.stride(),
             *var_kept.stride(), *dgain_partial.stride(), *dmu_sum.stride(), gain.stride(0),
@@ -1582,7 +1582,7 @@ def launch_instance_norm_backward_dy_rsqrt_sum(
         x = lib.reshaped(x, N, C, batch)
         dx = dx.view(N, C, batch)
         grid = (lib.cdiv(rows, ROWS),)
-        instance_norm_backward_dy_rsqrt_sum_channels_loop[grid](
+        instance_norm_backward_dx_channels_loop[grid](
             var_kept, dy, x, mu_kept, gain, dy_rsqrt_sum, dgain_partial, dmu_sum, dx, eps, C * N,
             batch, C, *var_kept.stride(), *dy.stride(), *x.stride(), *mu_kept.stride(),
             gain.stride(0), *dy_rsqrt_sum.stride(), *dgain_partial.stride(), *dmu_sum.stride(),
@@ -1806,7 +1806,7 @@ def launch_instance_norm_backward(
     dy_rsqrt_sum = torch.empty((N, C), dtype=compute, device=x.device)
     dgain_partial = torch.empty((N, C), dtype=compute, device=x.device)
     dmu_sum = torch.empty((N, C), dtype=compute, device=x.device)
-    launch_instance_norm_backward_dy_rsqrt_sum(
+    launch_instance_norm_backward_dx(
         x, gain, mu_kept, var_kept, dy, dy_rsqrt_sum, dgain_partial, dmu_sum, dx, eps
     )
     if dgain is not None or dbias is not None:

@@ -951,7 +951,7 @@ def linear_gelu_forward(
 
 
 @triton.jit
-def linear_gelu_backward_dacc_rows(
+def linear_gelu_backward_db_rows(
     dy_ptr, acc_kept_ptr, b_ptr, dacc_ptr, db_ptr, N, M, dy_col, dy_row, acc_kept_col,
     acc_kept_row, b_row, dacc_col, dacc_row, db_row,
     COMPUTE: tl.constexpr, HALF: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr,
@@ -985,7 +985,7 @@ def linear_gelu_backward_dacc_rows(
 
 
 @triton.jit
-def linear_gelu_backward_dacc_loop(
+def linear_gelu_backward_db_loop(
     dy_ptr, acc_kept_ptr, b_ptr, dacc_ptr, db_ptr, N, M, dy_col, dy_row, acc_kept_col,
     acc_kept_row, b_row, dacc_col, dacc_row, db_row,
     COMPUTE: tl.constexpr, HALF: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr,
@@ -1553,7 +1553,7 @@ def linear_gelu_backward_dw_combine(
     tl.store(dw_ptr + m * dw_m + n * dw_n, dw_sum, mask=inside)
 
 
-def choose_linear_gelu_backward_dacc(
+def choose_linear_gelu_backward_db(
     rows: int, cols: int, strided: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """Returns (variant, config) of a call: the first variant whose rule holds."""
@@ -1589,12 +1589,12 @@ def choose_linear_gelu_backward_dacc(
     )  # fmt: skip
 
 
-def launch_linear_gelu_backward_dacc(x, w, b, acc_kept, dy, dacc, db) -> None:
+def launch_linear_gelu_backward_db(x, w, b, acc_kept, dy, dacc, db) -> None:
     """Computes dacc, db with the variant that `choose` returns. Does not check operands."""
     M = x.shape[0]
     N = w.shape[0]
     strided = 0 < dy.stride(1) < dy.stride(0) or 0 < acc_kept.stride(1) < acc_kept.stride(0)
-    variant, config = choose_linear_gelu_backward_dacc(
+    variant, config = choose_linear_gelu_backward_db(
         rows=N, cols=M, strided=strided, gpu=lib.gpu(acc_kept.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
@@ -1620,21 +1620,21 @@ def launch_linear_gelu_backward_dacc(x, w, b, acc_kept, dy, dacc, db) -> None:
         PARTS, MERGE = config["PARTS"], config["MERGE"]
         db_sum_part = torch.empty((N, PARTS), dtype=compute, device=acc_kept.device)
         grid = (lib.cdiv(N, ROWS), PARTS)
-        linear_gelu_backward_dacc_loop[grid](
+        linear_gelu_backward_db_loop[grid](
             *arguments, **constants, PASS=1, db_sum_part_ptr=db_sum_part,
             **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(N, MERGE),)
-        linear_gelu_backward_dacc_loop[grid](
+        linear_gelu_backward_db_loop[grid](
             *arguments, **constants, PASS=2, db_sum_part_ptr=db_sum_part,
             **dict(lib.config_without(config, "MERGE"), ROWS=MERGE, PARTS_POW2=PARTS),
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(N, ROWS),)
-        linear_gelu_backward_dacc_rows[grid](*arguments, **constants, **config)
+        linear_gelu_backward_db_rows[grid](*arguments, **constants, **config)
     else:
         grid = (lib.cdiv(N, ROWS),)
-        linear_gelu_backward_dacc_loop[grid](*arguments, **constants, **config)
+        linear_gelu_backward_db_loop[grid](*arguments, **constants, **config)
 
 
 def choose_linear_gelu_backward_dx(
@@ -1905,7 +1905,7 @@ def launch_linear_gelu_backward(x, w, b, acc_kept, dy, dx, dw, db) -> None:
     M = x.shape[0]
     N = w.shape[0]
     dacc = torch.empty((M, N), dtype=x.dtype, device=x.device)
-    launch_linear_gelu_backward_dacc(x, w, b, acc_kept, dy, dacc, db)
+    launch_linear_gelu_backward_db(x, w, b, acc_kept, dy, dacc, db)
     if dx is not None:
         launch_linear_gelu_backward_dx(x, w, b, acc_kept, dy, dacc, dx)
     if dw is not None:

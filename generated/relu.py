@@ -125,7 +125,11 @@ def launch_relu(x, y) -> None:
 
 def allocate_relu(x) -> torch.Tensor:
     """Checks the operands of relu and allocates its results. Raises ValueError if an operand does not fit."""
-    lib.check_operands("relu", "T: float64 | float32 | float16 | bfloat16", ("x: T[...]", x),)
+    lib.check_operands(
+        "relu",
+        "T: float64 | float32 | float16 | bfloat16",
+        ("x: T[...]", x),
+    )
     y = torch.empty_like(x)
     return y
 

@@ -552,10 +552,11 @@ def choose_rms_norm_backward(
             HOLD=WIDTH <= 8192, COLS=16,
         )  # fmt: skip
     # any width: by rows, and again by columns
-    ROWS = min(32, max(8, lib.pow2(lib.cdiv(rows, 2 * gpu.sms)))) if strided else 1
-    BLOCK = max(64, 4096 // ROWS)
-    PARTS = max(1, min(lib.cdiv(4 * gpu.sms, max(1, lib.cdiv(cols, BLOCK))), lib.cdiv(rows, 16)))
-    return "wide", dict(ROWS=ROWS, BLOCK=BLOCK, num_warps=8, STAGES=2, COLS=16, PARTS=PARTS)
+    return "wide", dict(
+        ROWS=(ROWS := min(32, max(8, lib.pow2(lib.cdiv(rows, 2 * gpu.sms)))) if strided else 1),
+        BLOCK=(BLOCK := max(64, 4096 // ROWS)), num_warps=8, STAGES=2, COLS=16,
+        PARTS=lib.shares(4 * gpu.sms, lib.cdiv(cols, BLOCK), lib.cdiv(rows, 16)),
+    )  # fmt: skip
 
 
 def launch_rms_norm_backward(x, gain, dy, dx, dgain, deps, eps) -> None:

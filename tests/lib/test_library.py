@@ -64,3 +64,8 @@ def test_a_module_calls_what_the_library_has():
     for text in ("lib.nothing(x)", "lib._copy(x)", "lib.torch.load(x)"):
         with pytest.raises(allow.NotAllowed):
             allow.walk(f"def f(x):\n    return {text}\n")
+
+
+def test_no_module_of_the_library_hides_a_function_of_its_name():
+    hidden = [name for name in library.functions() if inspect.ismodule(getattr(lib, name, None))]
+    assert hidden == ["replayed"]  # which stands alone: no module asks `lib` for it

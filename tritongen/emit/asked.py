@@ -3,7 +3,7 @@
     def layer_norm_backward(x, w, dy, eps, need_dx: bool = True, need_dw: bool = True) -> ...
 
 A result that is not wanted is None, and has no storage. A step runs if some result that depends on it is wanted. The results of
-one kernel are computed together. `runtime/gradients.py` sets the flags.
+one kernel are computed together, but for those that it may leave out. `runtime/gradients.py` sets the flags.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from tritongen.emit.facts import touched
 from tritongen.ir import nodes as ir
 from tritongen.schedule.aside import all_names
-from tritongen.schedule.plan import Plan
+from tritongen.schedule.plan import Plan, Step
 
 
 def flags(plan: Plan, host: ir.Op) -> dict[str, str]:
@@ -32,13 +32,38 @@ def flags(plan: Plan, host: ir.Op) -> dict[str, str]:
 
 def leads_to(plan: Plan) -> dict[str, tuple[str, ...]]:
     """The outputs that follow from what each step stores, in the op's order."""
+    stored = _stored(plan)
+    order = [o.name for o in plan.inner.outputs]
+    led = {s.name: set[str]().union(*(stored[n] for n in s.stores)) for s in plan.steps}
+    return {name: tuple(o for o in order if o in own) for name, own in led.items()}
+
+
+def needed_for(plan: Plan) -> dict[str, tuple[str, ...]]:
+    """The outputs for which each stored value is computed: those of its step, or its own if the step may leave it out."""
+    stored, led = _stored(plan), leads_to(plan)
+    return {
+        name: tuple(o for o in led[s.name] if name not in s.optional or o in stored[name])
+        for s in plan.steps
+        for name in s.stores
+    }
+
+
+def left_out(plan: Plan, step: Step) -> frozenset[str]:
+    """The values that a step leaves out of some call in which it runs."""
+    led, needed = leads_to(plan)[step.name], needed_for(plan)
+    return frozenset(name for name in step.stores if len(needed[name]) < len(led))
+
+
+def _stored(plan: Plan) -> dict[str, set[str]]:
+    """The outputs that follow from each stored value, itself among them."""
+    outputs = {o.name for o in plan.inner.outputs}
     found: dict[str, set[str]] = {}
     for step in reversed(plan.steps):
-        later = (s for s in plan.steps if s.name in found and set(touched(s)) & set(step.stores))
-        own = set(step.stores) & {o.name for o in plan.inner.outputs}
-        found[step.name] = own.union(*(found[s.name] for s in later))
-    order = [o.name for o in plan.inner.outputs]
-    return {name: tuple(o for o in order if o in led) for name, led in found.items()}
+        for name in step.stores:
+            later = [s for s in plan.steps if name in touched(s) and name not in s.stores]
+            own = (found[n] for s in later for n in s.stores)
+            found[name] = ({name} & outputs).union(*own)
+    return found
 
 
 def any_there(outputs: Iterable[str]) -> str:
@@ -46,17 +71,22 @@ def any_there(outputs: Iterable[str]) -> str:
     return " or ".join(f"{name} is not None" for name in outputs)
 
 
+def conditions(plan: Plan) -> dict[str, str]:
+    """The condition under which each stored value is needed, "" where all outputs follow from its step."""
+    return {
+        name: any_there(led) if len(led) < len(plan.inner.outputs) else ""
+        for name, led in needed_for(plan).items()
+    }
+
+
 def allocated_for(plans: Iterable[Plan], flag: Mapping[str, str]) -> dict[str, str]:
-    """The condition under which each output is allocated: that one of those of its step is asked for, in some plan."""
-    found: dict[str, dict[str, None]] = {}
+    """The condition under which each output is allocated: that what it is computed for is asked for, in some plan."""
+    found: dict[str, set[str]] = {}
     for plan in plans:
         named = dict(zip((o.name for o in plan.inner.outputs), flag.values(), strict=True))
-        led = leads_to(plan)
-        for step in plan.steps:
-            for o in named.keys() & set(step.stores):
-                found.setdefault(o, {}).update(
-                    dict.fromkeys(named[name] for name in led[step.name])
-                )
+        for name, led in needed_for(plan).items():
+            if name in named:
+                found.setdefault(name, set()).update(named[o] for o in led)
     return {
         o: " or ".join(name for name in flag.values() if name in own) for o, own in found.items()
     }

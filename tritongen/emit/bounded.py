@@ -99,7 +99,8 @@ def bounds_of(writer: KernelWriter, guards: tuple[ir.Guard, ...], size: dict[str
 
 def is_of_tile(writer: KernelWriter, guard: ir.Guard) -> bool:
     """Whether a guard says the same of all rows and columns of a tile."""
-    axes = {writer.axis_of[name].name for name in indices(guard.poly)}
+    names = indices(guard.poly) - writer.lets.keys()  # which are numbers of the program
+    axes = {writer.axis_of[name].name for name in names}
     return axes <= {"batch", *LOOPED}
 
 

@@ -30,7 +30,7 @@ def in_chunks(context: Context, plan: Plan, chunks: Chunks, on_request: bool) ->
     op, body, behind = context.op, chunks.body, chunks.behind
     results = [o.name for o in op.outputs]
     context = replace(context, absent=frozenset(results) if on_request else frozenset())
-    where = _conditions(plan, len(results)) if on_request else {}
+    where = asked.conditions(plan) if on_request else {}
     lines = scratch_lines(context, chunks.sums, {}, where, "zeros")
     large = [n for n in body.scratch if size(chunks.size) in n.dims]
     each = " + ".join(_bytes_of(context, n, chunks.size) for n in large)
@@ -69,13 +69,6 @@ def call_of(plan: Plan, given: Mapping[str, str]) -> str:
     """The launch of all steps of a plan. `given`: what it is given, where that is called otherwise."""
     names = (given.get(n, n) for n in parameters_of(plan.inner))
     return f"launch_{plan.name}({', '.join(names)})"
-
-
-def _conditions(plan: Plan, results: int) -> dict[str, str]:
-    """The condition under which each stored value is needed, if not always."""
-    led = asked.leads_to(plan)
-    some = [s for s in plan.steps if len(led[s.name]) < results]
-    return {name: asked.any_there(led[s.name]) for s in some for name in s.stores}
 
 
 def _bytes_of(context: Context, nest: ir.Nest, name: str) -> str:

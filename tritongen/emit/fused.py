@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import reduce
+from itertools import groupby
 from typing import Any
 
 from tritongen.emit.fold_lines import best_of, end_text, found, guard_text, say_place, start_text
@@ -417,19 +418,45 @@ class FusedWriter(KernelWriter):
 
     # ---- statements
     def body(self, body: Sequence[Stmt]) -> None:
-        for stmt in body:
-            match stmt:
-                case Let(name):
-                    self.frames.pop(name, None)
-                    with self.within(self.frame_of(stmt.axes)):
-                        self.value(self.nests[name])
-                        self.frames[name] = self.frame
-                case Fold():
-                    self.fold(stmt)
-                case Store():
-                    self.store_block(stmt)
-                case Loop():
-                    self.loop(stmt)
+        for asked, group in groupby(body, self.asked):
+            with self.if_asked(asked) if asked else nullcontext():
+                for stmt in group:
+                    self.statement(stmt)
+
+    def statement(self, stmt: Stmt) -> None:
+        match stmt:
+            case Let(name):
+                self.frames.pop(name, None)
+                with self.within(self.frame_of(stmt.axes)):
+                    self.value(self.nests[name])
+                    self.frames[name] = self.frame
+            case Fold():
+                self.fold(stmt)
+            case Store():
+                self.store_block(stmt)
+            case Loop():
+                self.loop(stmt)
+
+    def asked(self, stmt: Stmt) -> str:
+        """The tensor that a statement is for, if a call may leave it out; "" for what every call needs."""
+        if isinstance(stmt, Loop):
+            return ""
+        name = (stmt.value or stmt.tensor) if isinstance(stmt, Store) else stmt.name
+        stores = [s for s in statements(self.own.body) if isinstance(s, Store)]
+        if isinstance(stmt, Store):
+            stores = [stmt]
+        led = {s.tensor for s in stores if name in self.leads(s.value or s.tensor)}
+        return "".join(led) if len(led) == 1 and led <= self.context.left_out else ""
+
+    @contextmanager
+    def if_asked(self, tensor: str) -> Iterator[None]:
+        """Lines for calls in which the tensor is there. What they load serves no other line."""
+        level, pointer = self.levels[-1], self.pointer(tensor)
+        lines, caches = level.lines, level.caches
+        level.lines, level.caches = [], {frame: dict(own) for frame, own in caches.items()}
+        yield
+        own, level.lines, level.caches = level.lines, lines, caches
+        level.lines += [f"if {pointer} is not None:", *(f"    {line}" for line in own)]
 
     def store_block(self, s: Store) -> None:
         checks = [f"{self.first.get(x, self.variables[x])} == 0" for x in s.once]

@@ -101,7 +101,7 @@ def launch_view(
     )
     branches = alike(
         [
-            (v.name, packs, (*ls, *call_texts(calls, everywhere)))
+            (v.name, packs, (*ls, *call_texts(calls, everywhere), *sum_lines(v)))
             for v, packs, (ls, calls) in zip(step.variants, own_packing, own, strict=True)
         ]
     )
@@ -342,14 +342,22 @@ def branch(
         sizes = ", ".join(rule_text(r, rule_names(context, step, variant)) for r in shape)
         made = "zeros" if (name, name) in variant.zeroed else "empty"
         comma = "," if len(shape) == 1 else ""
+        result = dict(variant.sums).get(name, "")
+        asked = f" if {result} is not None else None" if result in context.left_out else ""
         lines.append(
-            f"{name} = torch.{made}(({sizes}{comma}), dtype={host_dtype(context, dtype)}, device={device}.device)"
+            f"{name} = torch.{made}(({sizes}{comma}), dtype={host_dtype(context, dtype)}, device={device}.device){asked}"
         )
     for name, tensor in variant.zeroed:
         if name not in made_here:
             lines.append(("" if name == tensor else f"{name} = ") + f"{tensor}.zero_()")
     runs = variant.launches[:1] if shared else variant.launches
     return tuple(lines), calls_of(context, step, variant, runs, kernels)
+
+
+def sum_lines(variant: Variant) -> Iterator[str]:
+    """The launches of the library that add up parts."""
+    for parts, result in variant.sums:
+        yield f"lib.add_parts({parts}, {result})"
 
 
 def workspace_lines(context: Context, step: Step) -> Iterator[str]:

@@ -127,7 +127,9 @@ def call_of(
         there = zip(kernel.workspaces, made, strict=True)
         rest = [*(f"{p}={name}" for p, (name, *_) in there), *rest]
     plain = [a for a in kernel.arguments if "=" not in a and not a.startswith("config[")]
-    positional = strides_together(plain, lambda t: rank_of(context, step, kernel.name, t))
+    positional = strides_together(
+        plain, lambda t: rank_of(context, step, kernel.name, t), context.left_out
+    )
     # Said out loud, since Triton 3.10 turns the default: a * b + c rounds once, as in torch's kernels.
     constants = (*(a for a in kernel.arguments if "=" in a), "enable_fp_fusion=True")
     return Call(
@@ -176,14 +178,19 @@ def rule_names(context: Context, step: Step, variant: Variant) -> dict[str, str]
     return names | {name: launch_text(p) for name, p in step.facts if bare(p)}
 
 
-def strides_together(arguments: list[str], rank: Callable[[str], int]) -> list[str]:
-    """Arguments with `*x.stride()` for all strides of x in their order."""
+def strides_together(
+    arguments: list[str], rank: Callable[[str], int], left_out: Collection[str] = ()
+) -> list[str]:
+    """Arguments with `*x.stride()` for all strides of x in their order; `left_out`: tensors that may be None."""
     out = list[str]()
     while arguments:
         tensor = arguments[0].removesuffix(".stride(0)")
         every = [f"{tensor}.stride({k})" for k in range(rank(tensor))]
         together = len(every) > 1 and arguments[: len(every)] == every
-        out.append(f"*{tensor}.stride()" if together else arguments[0])
+        if tensor in left_out and every and arguments[: len(every)] == every:
+            out.append(f"*lib.strides({tensor}, {len(every)})")
+        else:
+            out.append(f"*{tensor}.stride()" if together else arguments[0])
         arguments = arguments[len(every) if together else 1 :]
     return out
 

@@ -69,28 +69,31 @@ class _Printed:
 
 
 def _print_plan(
-    out: _Printed, plan: Plan, item: OpPlans, sums: frozenset[str] = frozenset()
+    out: _Printed, plan: Plan, item: OpPlans, added: frozenset[str] = frozenset()
 ) -> None:
     """The kernels and launches of one typing, and what calls its launches in turn where they are several.
 
-    `sums`: operands that are there if a result is asked for, the sums of chunks.
+    `added`: operands that are there if a result is asked for, the sums of chunks.
     """
     if plan.chunks:
-        added = (n.name for n in plan.chunks.sums)
+        sums = (n.name for n in plan.chunks.sums)
         _print_plan(out, plan.chunks.body, item, frozenset(plan.chunks.befores))
-        _print_plan(out, plan.chunks.behind, item, frozenset(added))
+        _print_plan(out, plan.chunks.behind, item, frozenset(sums))
         context = context_of(plan, item)
         out.sequences.append(in_chunks(context, plan, plan.chunks, bool(item.flags)))
         return
     context = context_of(plan, item)
     inner, calls = context.op, list[str]()
-    results = sums | {o.name for o in inner.outputs} if item.flags else frozenset()
+    results = added | {o.name for o in inner.outputs} if item.flags else frozenset()
     stored: tuple[ir.Tensor | ir.Nest, ...] = (*inner.tensors, *plan.scratch, *inner.outputs)
     tensors = tuple(t.name for t in stored)
     numbers: tuple[ir.Scalar | ir.Constant, ...] = (*inner.scalars, *inner.constants)
     values = tuple(p.name for p in numbers)
     for step in plan.steps:
-        known = replace(step_context(context, step), absent=results - set(touched(step)))
+        left_out = asked.left_out(plan, step) if results else frozenset[str]()
+        parts = {own for v in step.variants for own, result in v.sums if result in left_out}
+        absent = results - set(touched(step)) | left_out
+        known = replace(step_context(context, step), absent=absent, left_out=left_out | parts)
         views = {k.name: kernel_view(known, k) for k in step.kernels}
         if item.autotune:
             views = {name: with_table(view, step) for name, view in views.items()}
@@ -297,16 +300,16 @@ def sequence(context: Context, plan: Plan, tensors, calls: list[str]) -> SimpleN
     """`launch_<op>` of an op in several steps: scratch, then each step in turn."""
     op = context.op
     scratch = {n.name for n in plan.scratch}
-    where = _where(plan) if context.absent else {}
-    wanted = {n: where[s.name] for s in plan.steps for n in s.stores} if where else {}
-    like = {} if where else alike(plan)  # an output that is not asked for is no example
+    wanted = asked.conditions(plan) if context.absent else {}
+    like = {} if wanted else alike(plan)  # an output that is not asked for is no example
     lines = scratch_lines(context, plan.scratch, like, wanted)
     text = "\n".join(lines)
     opening = size_lines(context.measured, text)
     opening += batch_lines(context.measured, text)
+    led = asked.leads_to(plan)
     for step, call in zip(plan.steps, calls, strict=True):
-        condition = where.get(step.name)
-        lines += [f"if {condition}:", f"    {call}"] if condition else [call]
+        some = context.absent and len(led[step.name]) < len(op.outputs)
+        lines += [f"if {asked.any_there(led[step.name])}:", f"    {call}"] if some else [call]
     given = [t for t in tensors if t not in scratch]
     parameters_ = [*given, *(s.name for s in op.scalars), *(c.name for c in op.constants)]
     return SimpleNamespace(
@@ -316,15 +319,6 @@ def sequence(context: Context, plan: Plan, tensors, calls: list[str]) -> SimpleN
         lines=[*opening, *lines],
         branches=(),
     )
-
-
-def _where(plan: Plan) -> dict[str, str]:
-    """The condition of each step, "" where all outputs follow from it."""
-    led = asked.leads_to(plan)
-    return {
-        name: asked.any_there(outputs) if len(outputs) < len(plan.inner.outputs) else ""
-        for name, outputs in led.items()
-    }
 
 
 def dispatch(item: OpPlans) -> list[str]:

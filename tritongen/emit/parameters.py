@@ -55,6 +55,7 @@ class Context:
     # what stands above the statements that compute a value, by its name
     comments: Mapping[str, tuple[str, ...]]
     absent: frozenset[str] = frozenset()  # tensors that may be None where this is printed
+    left_out: frozenset[str] = frozenset()  # those of them that kernels store where they are there
     flat: bool = False  # whether all tensors have their batch dims as one where this is printed
 
     @property

@@ -104,10 +104,10 @@ def operand_checks(ops: tuple[ir.Op, ...]) -> list[str]:
         given.append((f"{s.name}: {'number' if kind == 'float' else kind} | tensor", s.name))
     given += [(f"{c.name}: {c.dtype}", c.name) for c in op.constants if c.dtype != "float"]
     dims = {bare(d) for t in op.tensors for d in t.dims} - {None, ir.BATCH} - bound.keys()
-    operands = [f'("{text}", {name})' for text, name in given]
-    later = [f'later="{", ".join(sorted(map(str, dims)))}"'] if dims else []
-    call = f'lib.check_operands("{op.name}", "{shown}", {", ".join([*operands, *later])},)'
-    return [f"{tuple_target(list(bound))} = {call}" if bound else call]
+    said = [f'"{op.name}"', f'"{shown}"', *(f'("{text}", {name})' for text, name in given)]
+    said += [f'later="{", ".join(sorted(map(str, dims)))}"'] if dims else []
+    target = f"{tuple_target(list(bound))} = " if bound else ""
+    return [f"{target}lib.check_operands(", *(f"    {text}," for text in said), ")"]
 
 
 def tuple_target(names: list[str]) -> str:

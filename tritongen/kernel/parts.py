@@ -48,6 +48,20 @@ def merging(kernel: Kernel, nests: Sequence[ir.Nest]) -> tuple[ir.Nest, ...]:
     return tuple(found)
 
 
+def added_up(behind: Sequence[ir.Nest], stores: Sequence[str]) -> list[tuple[str, str]]:
+    """(parts, result) of each result, if all of them are sums of their parts and nothing else; else none."""
+    sums: dict[str, str] = {}  # parts of each, by name
+    for n in behind:
+        match n.body.arg if isinstance(n.body, ir.Cast) else n.body:
+            case ir.Reduce("sum", (ir.Binder(index),), (), ir.Read(parts)) if index == PART:
+                sums[n.name] = parts
+            case ir.Read(tensor, coords) if tensor in sums and coords == n.coords:
+                sums[n.name] = sums[tensor]
+    return (
+        [(sums[name], name) for name in stores if name in sums] if sums.keys() >= {*stores} else []
+    )
+
+
 def state_name(fold: str) -> str:
     """The tensor that holds a state of all parts."""
     return f"{fold}_parts"

@@ -22,6 +22,7 @@ from tritongen.lib.folds import *
 from tritongen.lib.functions import *
 from tritongen.lib.inverses import *
 from tritongen.lib.layout import *
+from tritongen.lib.merges import *
 from tritongen.lib.products import *
 from tritongen.lib.smooth import *
 from tritongen.lib.tf32 import *

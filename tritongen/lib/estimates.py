@@ -35,9 +35,14 @@ def parts(programs: int, tiles: int, steps: int, least: int = 1) -> int:
     return max(found, pow2(least)) if found > 1 else 1
 
 
-def spread(programs: int, tiles: int, most: int) -> int:
+def shares(programs: int, tiles: int, most: int) -> int:
     """The number of programs if each needs little: rounded up so that all programs have work, at most `most`."""
-    return pow2(max(1, min(most, cdiv(programs, max(1, tiles)))))
+    return max(1, min(most, cdiv(programs, max(1, tiles))))
+
+
+def spread(programs: int, tiles: int, most: int) -> int:
+    """The same, a power of two."""
+    return pow2(shares(programs, tiles, most))
 
 
 def filled(tiles: int, programs: int) -> bool:

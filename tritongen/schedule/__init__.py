@@ -73,7 +73,8 @@ def plan_op(
             for n in g.nests
             if n.name in outputs or (n.name in later and _is_root(n, groups, g))
         )
-        first = called.get(stores[0], stores[0]) if stores else k
+        first = next((n for n in stores if n in outputs), stores[0] if stores else str(k))
+        first = called.get(first, first)
         step = own if len(groups) == 1 else f"{own}_{first}"
         doubles = any(ir.may_be_f64(t.dtype, op) for t in op.tensors)
         told = replace(g, split=split_dtypes(op), doubles=doubles)

@@ -172,6 +172,9 @@ class Variant:
     launches: tuple[Launch, ...]
     scratch: tuple[tuple[str, str, tuple[Rule, ...]], ...] = ()  # name, dtype, shape
     zeroed: tuple[tuple[str, str], ...] = ()  # the tensor that is added to, by name
+    sums: tuple[
+        tuple[str, str], ...
+    ] = ()  # scratch with parts, and the result that is the sum of them
     packs: tuple[Pack, ...] = ()
     requires: Rule = "True"
     estimate: Estimate | None = None
@@ -257,6 +260,7 @@ class Step:
     # How its products of f32 are computed: the spec's word, or torch's switch, "conv" or "matmul"
     precision: str = ""
     no_product: str = ""  # why sums of several factors are no products of tiles
+    optional: tuple[str, ...] = ()  # what its kernels leave out of a call that does not ask for it
 
     def kernel(self, name: str) -> KernelPlan:
         return next(k for k in self.kernels if k.name == name)

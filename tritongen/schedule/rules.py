@@ -48,9 +48,14 @@ def parts(programs: int, tiles: int, steps: int, least: int = 1) -> int:
     return max(found, pow2(least)) if found > 1 else 1
 
 
-def spread(programs: int, tiles: int, most: int) -> int:
+def shares(programs: int, tiles: int, most: int) -> int:
     """The same where each needs little: rounded up, so that all programs have work, `most` at most."""
-    return pow2(max(1, min(most, cdiv(programs, max(1, tiles)))))
+    return max(1, min(most, cdiv(programs, max(1, tiles))))
+
+
+def spread(programs: int, tiles: int, most: int) -> int:
+    """The same, a power of two."""
+    return pow2(shares(programs, tiles, most))
 
 
 def filled(tiles: int, programs: int) -> bool:
@@ -68,6 +73,7 @@ FUNCTIONS: dict[str, Callable[..., int]] = {
     "pow2": pow2,
     "cdiv": cdiv,
     "parts": parts,
+    "shares": shares,
     "spread": spread,
     "filled": filled,
     "min": min,

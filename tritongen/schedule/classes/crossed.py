@@ -257,7 +257,7 @@ def make(name, group, stores, dims, facts) -> Step:
             ("num_warps", "8"),
             ("STAGES", "2"),
             ("COLS", "16"),
-            ("PARTS", "max(1, min(cdiv(4 * sms, max(1, cdiv(cols, BLOCK))), cdiv(rows, 16)))"),
+            ("PARTS", "shares(4 * sms, cdiv(cols, BLOCK), cdiv(rows, 16))"),
         ),
         (
             Launch(tall.name, ("cdiv(rows, ROWS)",)),

@@ -34,7 +34,7 @@ from tritongen.kernel.nodes import (
     is_dot,
     statements,
 )
-from tritongen.kernel.parts import PART, in_parts, merging
+from tritongen.kernel.parts import PART, added_up, in_parts, merging
 from tritongen.kernel.verify import verify
 from tritongen.schedule.canonical import fresh, rename_nest
 from tritongen.schedule.classes.chain_lines import in_groups, with_bases, with_nan, with_scales
@@ -61,8 +61,7 @@ def sets(
 ) -> tuple[Chain, ...]:
     """The folds of a pair by kernel, with the outputs that follow from them; none where a fold can't be printed.
 
-    One kernel computes folds over one index where one of them reads another, where all of them are second products, or
-    where none is.
+    One kernel computes the folds over one index, if it can be lowered and runs in the place of the first.
     """
     inside = pair.inside
     roots = [n.name for n in nests if n.name not in inside and (is_reducer(n) or n.name in stored)]
@@ -87,15 +86,7 @@ def sets(
         if len(pair.loops(fold)) > 1:
             return ()
         for members in found if pair.loops(fold) else ():
-            alike = all(
-                has_columns(m, pair, nests) == has_columns(fold, pair, nests) for m in members
-            )
-            follows = led(fold) & {m.name for m in members}
-            if (
-                pair.loops(members[0]) == pair.loops(fold)
-                and (alike or follows)
-                and joined(members, fold)
-            ):
+            if pair.loops(members[0]) == pair.loops(fold) and joined(members, fold):
                 members.append(fold)
                 break
         else:
@@ -112,12 +103,6 @@ def sets(
         (tuple(members), group_of(pair, tuple(members), virtual, kept, names)) for members in found
     )
     return tuple((members, group) for members, group in groups if group is not None)
-
-
-def has_columns(fold: ir.Nest, pair: Pair, nests: tuple[ir.Nest, ...]) -> bool:
-    """Whether a fold has an index that the values of the pair have not, as a second product has."""
-    own = {b.index for n in nests if n.name in pair.inside for b in n.box}
-    return bool({b.index for b in fold.box} - own)
 
 
 def group_of(
@@ -301,9 +286,11 @@ class _Maker:
     """
 
     def __init__(self, name: str, group: Group, stores: tuple[str, ...], grouped: Group | None):
-        self.name, self.group, self.stores, self.grouped = name, group, stores, grouped
+        columns = columns_of(group)
+        self.name, self.group, self.grouped = name, group, grouped
+        self.stores = tuple(sorted(stores, key=lambda store: store not in columns))
         self.whole = bool(columns_of(group))
-        self.parted = by_columns(group, stores)
+        self.parted = by_columns(group, self.stores)
         if not self.whole:
             ((self.group, _),) = self.parted
         (row,), (loop,) = group.row, group.col
@@ -326,8 +313,8 @@ class _Maker:
         ]
         self.columns = [f"columns{k}" if c else "" for k, c in enumerate(of)]
         self.sizes |= {n: extents[c] for n, c in zip(self.columns, of, strict=True) if n}
-        self.kernel = lower(f"{name}_rows", self.group.nests, walks, stores)
-        verify(self.kernel, self.group.nests, stores)
+        self.kernel = lower(f"{name}_rows", self.group.nests, walks, self.stores)
+        verify(self.kernel, self.group.nests, self.stores)
         self.folds = [s for s in statements(self.kernel.body) if isinstance(s, Fold)]
         self.moved = any(f.moved_by for f in self.folds)
         self.seconds = sum(
@@ -359,7 +346,14 @@ class _Maker:
             tuple(self.kernels),
             tuple(variants),
             tests=tests,
+            optional=self.optional(),
         )
+
+    def optional(self) -> tuple[str, ...]:
+        """What each row has one number of, beside results that have columns: it costs little to have, or to leave out."""
+        columns = columns_of(self.group)
+        alone = tuple(name for name in self.stores if name not in columns)
+        return alone if len(alone) < len(self.stores) else ()
 
     def planned(
         self, kernel: Kernel, nests: tuple[ir.Nest, ...], boxes: tuple[str, ...] = ()
@@ -443,8 +437,12 @@ class _Maker:
         left = tuple(s for s in part.body if isinstance(s, Store))
         verify(part, group.nests, [s.tensor for s in left])
         launches = [Launch(self.planned(part, group.nests, boxes), (f"PARTS * {tiles}",))]
+        sums = list[tuple[str, str]]()
         for (g, own), columns in zip(self.parted, self.columns, strict=True):
             behind = merging(self.kernel, g.nests)
+            if added := added_up(behind, own):
+                sums += added
+                continue
             what = f"merge_{own[0]}" if len(self.parted) > 1 else "merge"
             merge = lower(f"{self.name}_{what}", behind, merge_walks(g, behind), own)
             verify(merge, behind, own)
@@ -456,7 +454,8 @@ class _Maker:
             launches.append(Launch(self.planned(merge, behind), (grid,), own_config))
         few = f"2 * {self.batches}cdiv(rows, 128) <= sms"
         # A loss head's block is a product of its own: one is enough for a part.
-        parts, least, config = f"sms // max(1, {tiles})", "BLOCK_N", self.config(bool(boxes))
+        parts = f"max(1, min(sms // max(1, {tiles}), cdiv(terms, BLOCK_N), 128))"
+        config = self.config(bool(boxes))
         if self.whole:
             # Partial gradients are as large as the result: only where half of the GPU would be idle.
             busy = tiles.replace("BLOCK_M", "64")
@@ -465,7 +464,7 @@ class _Maker:
             if rows != "rows":
                 few, each, least = f"({few} or rows <= 16)", "32", "2 * BLOCK_N"
                 terms = f"128 if {rows} <= 16 and {self.widest} <= 128 else 64"
-            parts = f"cdiv({each} * sms, max(1, {tiles}))"
+            parts = f"shares({each} * sms, {tiles}, min(64, cdiv(terms, {least})))"
             config = (
                 ("BLOCK_M", f"16 if {rows} <= 16 else 64"),
                 ("BLOCK_N", terms),
@@ -480,14 +479,12 @@ class _Maker:
             "few rows: programs share the loop over a row's terms, and a second kernel merges what they leave",
             (
                 *config,
-                (
-                    "PARTS",
-                    f"max(1, min({parts}, cdiv(terms, {least}), {64 if self.whole else 128}))",
-                ),
-                ("BLOCK_P", "pow2(PARTS)"),
+                ("PARTS", parts),
+                *((("BLOCK_P", "pow2(PARTS)"),) if launches[1:] else ()),
             ),
             tuple(launches),
             tuple(self.scratch(s) for s in left),
+            sums=tuple(sums),
             requires=requires,
         )
 
