@@ -1180,23 +1180,11 @@ def allocate_batch_norm_train_backward(
         ("dy: T[N, C, H, W]", dy),
         ("eps: number | tensor", eps),
     )
-    dx = (
-        torch.empty(
-            (N, C, H, W), dtype=x.dtype, device=x.device, memory_format=lib.memory_format(dy, x)
-        )
-        if need_dx or need_dgain or need_dbias or need_deps
-        else None
+    dx = torch.empty(
+        (N, C, H, W), dtype=x.dtype, device=x.device, memory_format=lib.memory_format(dy, x)
     )
-    dgain = (
-        torch.empty((C,), dtype=x.dtype, device=x.device)
-        if need_dx or need_dgain or need_dbias or need_deps
-        else None
-    )
-    dbias = (
-        torch.empty((C,), dtype=x.dtype, device=x.device)
-        if need_dx or need_dgain or need_dbias or need_deps
-        else None
-    )
+    dgain = torch.empty((C,), dtype=x.dtype, device=x.device)
+    dbias = torch.empty((C,), dtype=x.dtype, device=x.device)
     deps = torch.empty((), dtype=torch.float32, device=x.device) if need_deps else None
     return dx, dgain, dbias, deps
 

@@ -4838,21 +4838,9 @@ def allocate_conv_group_norm_silu_backward(
         if need_dw
         else None
     )
-    db = (
-        torch.empty((F,), dtype=x.dtype, device=x.device)
-        if need_dx or need_dw or need_db or need_dgain or need_dbias
-        else None
-    )
-    dgain = (
-        torch.empty((F,), dtype=x.dtype, device=x.device)
-        if need_dx or need_dw or need_db or need_dgain or need_dbias
-        else None
-    )
-    dbias = (
-        torch.empty((F,), dtype=x.dtype, device=x.device)
-        if need_dx or need_dw or need_db or need_dgain or need_dbias
-        else None
-    )
+    db = torch.empty((F,), dtype=x.dtype, device=x.device)
+    dgain = torch.empty((F,), dtype=x.dtype, device=x.device)
+    dbias = torch.empty((F,), dtype=x.dtype, device=x.device)
     return dx, dw, db, dgain, dbias
 
 

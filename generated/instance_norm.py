@@ -1842,15 +1842,8 @@ def allocate_instance_norm_backward(
         raise ValueError(
             f"instance_norm_backward: dy: batch shape {tuple(dy.shape[2:])} does not broadcast with {tuple(x.shape[2:])} (from x)"
         )
-    dx = (
-        torch.empty(
-            (N, C, *x.shape[2:]),
-            dtype=x.dtype,
-            device=x.device,
-            memory_format=lib.memory_format(dy, x),
-        )
-        if need_dx or need_dgain or need_dbias or need_deps
-        else None
+    dx = torch.empty(
+        (N, C, *x.shape[2:]), dtype=x.dtype, device=x.device, memory_format=lib.memory_format(dy, x)
     )
     dgain = (
         torch.empty((C,), dtype=gain.dtype, device=x.device) if need_dgain or need_dbias else None

@@ -374,7 +374,12 @@ def layer_norm_torch(
     equals=layer_norm_torch,
     batch=runtime.Batch({"x": (0, 1)}, (0,)),
     linear=(("w", "b"),),
-    backward=runtime.Backward("layer_norm_backward", wrt=("x", "w", "b", "eps"), outputs=("y",)),
+    backward=runtime.Backward(
+        "layer_norm_backward",
+        wrt=("x", "w", "b", "eps"),
+        outputs=("y",),
+        flags=("need_dx", "need_dw", "need_db", "need_deps"),
+    ),
 )
 def layer_norm(
     x: torch.Tensor, w: torch.Tensor, b: torch.Tensor, eps: float | torch.Tensor = 1e-05
@@ -394,7 +399,7 @@ def layer_norm(
 
 @triton.jit
 def layer_norm_backward_rows(
-    x_ptr, dy_ptr, w_ptr, dx_ptr, dw_sum_parts_ptr, db_sum_parts_ptr, deps_sum_parts_ptr,
+    x_ptr, dy_ptr, w_ptr, dx_ptr, deps_sum_parts_ptr, dw_sum_parts_ptr, db_sum_parts_ptr,
     eps, batch, D, x_row, x_d, dy_row, dy_d, w_0, dx_row, dx_d, dw_sum_parts_0,
     dw_sum_parts_1, db_sum_parts_0, db_sum_parts_1, deps_sum_parts_0,
     EVEN: tl.constexpr, COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr,
@@ -445,19 +450,21 @@ def layer_norm_backward_rows(
         dw_sum += tl.where(in_row, dy * ((x - mu) * y_rsqrt), 0.0)
         # db[d] = sum[...](dy[..., d])
         db_sum += dy
-        # deps = sum[...](dy_rsqrt[...] * (-0.5 * y_rsqrt[...]) / (var[...] + eps))
-        deps_sum += tl.where(in_row, dy_rsqrt * (-0.5 * y_rsqrt) / (var + eps), 0.0)
+        if deps_sum_parts_ptr is not None:
+            # deps = sum[...](dy_rsqrt[...] * (-0.5 * y_rsqrt[...]) / (var[...] + eps))
+            deps_sum += tl.where(in_row, dy_rsqrt * (-0.5 * y_rsqrt) / (var + eps), 0.0)
     dw_sum = tl.sum(dw_sum, 0, keep_dims=True)
     db_sum = tl.sum(db_sum, 0, keep_dims=True)
     deps_sum = tl.sum(deps_sum)
     tl.store(dw_sum_parts_ptr + part * dw_sum_parts_0 + d * dw_sum_parts_1, dw_sum, mask=in_d)
     tl.store(db_sum_parts_ptr + part * db_sum_parts_0 + d * db_sum_parts_1, db_sum, mask=in_d)
-    tl.store(deps_sum_parts_ptr + part * deps_sum_parts_0, deps_sum)
+    if deps_sum_parts_ptr is not None:
+        tl.store(deps_sum_parts_ptr + part * deps_sum_parts_0, deps_sum)
 
 
 @triton.jit
 def layer_norm_backward_merge(
-    dw_sum_parts_ptr, db_sum_parts_ptr, deps_sum_parts_ptr, dw_ptr, db_ptr, deps_ptr, D,
+    dw_sum_parts_ptr, db_sum_parts_ptr, deps_ptr, deps_sum_parts_ptr, dw_ptr, db_ptr, D,
     dw_sum_parts_0, dw_sum_parts_1, db_sum_parts_0, db_sum_parts_1, deps_sum_parts_0, dw_0,
     db_0,
     COMPUTE: tl.constexpr, VEC: tl.constexpr, BLOCK_P: tl.constexpr, COLS: tl.constexpr,
@@ -490,15 +497,17 @@ def layer_norm_backward_merge(
         )
         # db[d] = sum[...](dy[..., d])
         db_sum += db_sum_parts
-        deps_sum_parts = tl.load(deps_sum_parts_ptr + part * deps_sum_parts_0, mask=in_part)
-        # deps = sum[...](dy_rsqrt[...] * (-0.5 * y_rsqrt[...]) / (var[...] + eps))
-        deps_sum += tl.where(in_part, deps_sum_parts, 0.0)
+        if deps_ptr is not None:
+            deps_sum_parts = tl.load(deps_sum_parts_ptr + part * deps_sum_parts_0, mask=in_part)
+            # deps = sum[...](dy_rsqrt[...] * (-0.5 * y_rsqrt[...]) / (var[...] + eps))
+            deps_sum += tl.where(in_part, deps_sum_parts, 0.0)
     dw_sum = tl.sum(dw_sum, 0, keep_dims=True)
     db_sum = tl.sum(db_sum, 0, keep_dims=True)
     deps_sum = tl.sum(deps_sum)
     tl.store(dw_ptr + d * dw_0, dw_sum, mask=in_d)
     tl.store(db_ptr + d * db_0, db_sum, mask=in_d)
-    tl.store(deps_ptr, deps_sum, mask=first_d == 0)
+    if deps_ptr is not None:
+        tl.store(deps_ptr, deps_sum, mask=first_d == 0)
 
 
 @triton.jit
@@ -576,10 +585,9 @@ def layer_norm_backward_wide(
 
 @triton.jit
 def layer_norm_backward_columns(
-    var_sum_ptr, dy_ptr, x_ptr, mu_ptr, dy_rsqrt_ptr, dw_sum_parts_ptr, db_sum_parts_ptr,
-    deps_sum_parts_ptr, eps, batch, D, var_sum_0, dy_row, dy_d, x_row, x_d, mu_0,
-    dy_rsqrt_0, dw_sum_parts_0, dw_sum_parts_1, db_sum_parts_0, db_sum_parts_1,
-    deps_sum_parts_0,
+    var_sum_ptr, dy_ptr, x_ptr, mu_ptr, deps_sum_parts_ptr, dy_rsqrt_ptr, dw_sum_parts_ptr,
+    db_sum_parts_ptr, eps, batch, D, var_sum_0, dy_row, dy_d, x_row, x_d, mu_0, dy_rsqrt_0,
+    dw_sum_parts_0, dw_sum_parts_1, db_sum_parts_0, db_sum_parts_1, deps_sum_parts_0,
     COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
@@ -616,15 +624,17 @@ def layer_norm_backward_columns(
         dw_sum += tl.where(in_row, dy * ((x - mu) * y_rsqrt), 0.0)
         # db[d] = sum[...](dy[..., d])
         db_sum += dy
-        dy_rsqrt = tl.load(dy_rsqrt_ptr + row * dy_rsqrt_0, mask=in_row)
-        # deps = sum[...](dy_rsqrt[...] * (-0.5 * y_rsqrt[...]) / (var[...] + eps))
-        deps_sum += tl.where(in_row, dy_rsqrt * (-0.5 * y_rsqrt) / (var + eps), 0.0)
+        if deps_sum_parts_ptr is not None:
+            dy_rsqrt = tl.load(dy_rsqrt_ptr + row * dy_rsqrt_0, mask=in_row)
+            # deps = sum[...](dy_rsqrt[...] * (-0.5 * y_rsqrt[...]) / (var[...] + eps))
+            deps_sum += tl.where(in_row, dy_rsqrt * (-0.5 * y_rsqrt) / (var + eps), 0.0)
     dw_sum = tl.sum(dw_sum, 0, keep_dims=True)
     db_sum = tl.sum(db_sum, 0, keep_dims=True)
     deps_sum = tl.sum(deps_sum)
     tl.store(dw_sum_parts_ptr + part * dw_sum_parts_0 + d * dw_sum_parts_1, dw_sum, mask=in_d)
     tl.store(db_sum_parts_ptr + part * db_sum_parts_0 + d * db_sum_parts_1, db_sum, mask=in_d)
-    tl.store(deps_sum_parts_ptr + part * deps_sum_parts_0, deps_sum, mask=first_d == 0)
+    if deps_sum_parts_ptr is not None:
+        tl.store(deps_sum_parts_ptr + part * deps_sum_parts_0, deps_sum, mask=first_d == 0)
 
 
 def choose_layer_norm_backward(
@@ -673,27 +683,31 @@ def launch_layer_norm_backward(x, w, dy, dx, dw, db, deps, eps) -> None:
     if variant == "rows":
         dw_sum_parts = torch.empty((PARTS, D), dtype=compute, device=x.device)
         db_sum_parts = torch.empty((PARTS, D), dtype=compute, device=x.device)
-        deps_sum_parts = torch.empty((PARTS,), dtype=compute, device=x.device)
+        deps_sum_parts = (
+            torch.empty((PARTS,), dtype=compute, device=x.device) if deps is not None else None
+        )
         grid = (PARTS,)
         layer_norm_backward_rows[grid](
-            x, dy, w, dx, dw_sum_parts, db_sum_parts, deps_sum_parts, eps, batch, D, *x.stride(),
+            x, dy, w, dx, deps_sum_parts, dw_sum_parts, db_sum_parts, eps, batch, D, *x.stride(),
             *dy.stride(), w.stride(0), *dx.stride(), *dw_sum_parts.stride(), *db_sum_parts.stride(),
-            deps_sum_parts.stride(0),
+            *lib.strides(deps_sum_parts, 1),
             EVEN=D == config["WIDTH"], EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
             VEC=lib.vec(D, x.stride(0), dy.stride(0), dx.stride(0), dw_sum_parts.stride(0), db_sum_parts.stride(0)),
             **constants, **lib.config_without(config, "RESIDENT", "COLS"),
         )  # fmt: skip
         grid = (max(1, lib.cdiv(D, 16)),)
         layer_norm_backward_merge[grid](
-            dw_sum_parts, db_sum_parts, deps_sum_parts, dw, db, deps, D, *dw_sum_parts.stride(),
-            *db_sum_parts.stride(), deps_sum_parts.stride(0), dw.stride(0), db.stride(0),
+            dw_sum_parts, db_sum_parts, deps, deps_sum_parts, dw, db, D, *dw_sum_parts.stride(),
+            *db_sum_parts.stride(), *lib.strides(deps_sum_parts, 1), dw.stride(0), db.stride(0),
             VEC=lib.vec(D, dw_sum_parts.stride(0), db_sum_parts.stride(0)), **constants,
             BLOCK_P=128, COLS=16, STAGES=2, num_warps=4, PARTS=PARTS,
         )  # fmt: skip
     else:
         dw_sum_parts = torch.empty((PARTS, D), dtype=compute, device=x.device)
         db_sum_parts = torch.empty((PARTS, D), dtype=compute, device=x.device)
-        deps_sum_parts = torch.empty((PARTS,), dtype=compute, device=x.device)
+        deps_sum_parts = (
+            torch.empty((PARTS,), dtype=compute, device=x.device) if deps is not None else None
+        )
         mu = torch.empty((batch,), dtype=compute, device=x.device)
         var_sum = torch.empty((batch,), dtype=compute, device=x.device)
         dy_rsqrt = torch.empty((batch,), dtype=compute, device=x.device)
@@ -707,25 +721,25 @@ def launch_layer_norm_backward(x, w, dy, dx, dw, db, deps, eps) -> None:
         )  # fmt: skip
         grid = (PARTS * max(1, lib.cdiv(D, config["BLOCK"])),)
         layer_norm_backward_columns[grid](
-            var_sum, dy, x, mu, dy_rsqrt, dw_sum_parts, db_sum_parts, deps_sum_parts, eps, batch, D,
+            var_sum, dy, x, mu, deps_sum_parts, dy_rsqrt, dw_sum_parts, db_sum_parts, eps, batch, D,
             var_sum.stride(0), *dy.stride(), *x.stride(), mu.stride(0), dy_rsqrt.stride(0),
-            *dw_sum_parts.stride(), *db_sum_parts.stride(), deps_sum_parts.stride(0),
+            *dw_sum_parts.stride(), *db_sum_parts.stride(), *lib.strides(deps_sum_parts, 1),
             EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
             VEC=lib.vec(D, dy.stride(0), x.stride(0), dw_sum_parts.stride(0), db_sum_parts.stride(0)),
             **constants, **lib.config_without(config, "COLS"),
         )  # fmt: skip
         grid = (max(1, lib.cdiv(D, 16)),)
         layer_norm_backward_merge[grid](
-            dw_sum_parts, db_sum_parts, deps_sum_parts, dw, db, deps, D, *dw_sum_parts.stride(),
-            *db_sum_parts.stride(), deps_sum_parts.stride(0), dw.stride(0), db.stride(0),
+            dw_sum_parts, db_sum_parts, deps, deps_sum_parts, dw, db, D, *dw_sum_parts.stride(),
+            *db_sum_parts.stride(), *lib.strides(deps_sum_parts, 1), dw.stride(0), db.stride(0),
             VEC=lib.vec(D, dw_sum_parts.stride(0), db_sum_parts.stride(0)), **constants,
             BLOCK_P=128, COLS=16, STAGES=2, num_warps=4, PARTS=PARTS,
         )  # fmt: skip
 
 
 def allocate_layer_norm_backward(
-    x, w, dy, eps=1e-05
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+    x, w, dy, eps=1e-05, need_dx=True, need_dw=True, need_db=True, need_deps=True
+) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:
     """Checks the operands of layer_norm_backward and allocates its results. Raises ValueError if an operand does not fit."""
     (D,) = lib.check_operands(
         "layer_norm_backward",
@@ -742,7 +756,7 @@ def allocate_layer_norm_backward(
     dx = torch.empty((*x.shape[:-1], D), dtype=x.dtype, device=x.device)
     dw = torch.empty((D,), dtype=w.dtype, device=x.device)
     db = torch.empty((D,), dtype=w.dtype, device=x.device)
-    deps = torch.empty((), dtype=torch.float32, device=x.device)
+    deps = torch.empty((), dtype=torch.float32, device=x.device) if need_deps else None
     return dx, dw, db, deps
 
 
@@ -810,16 +824,25 @@ def layer_norm_backward_reference(
     no_gradient="second derivatives are derived for what comes from tritongen.compile_op, compile_expr and load",
 )
 def layer_norm_backward(
-    x: torch.Tensor, w: torch.Tensor, dy: torch.Tensor, eps: float | torch.Tensor = 1e-05
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+    x: torch.Tensor,
+    w: torch.Tensor,
+    dy: torch.Tensor,
+    eps: float | torch.Tensor = 1e-05,
+    need_dx: bool = True,
+    need_dw: bool = True,
+    need_db: bool = True,
+    need_deps: bool = True,
+) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:
     """Returns dx: T[..., D], dw: U[D], db: U[D], deps: f32, given x: T[..., D], w: U[D], dy: T[..., D].
 
     T is f64, f32, f16 or bf16; U is f64, f32, f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
     """
-    dx, dw, db, deps = allocate_layer_norm_backward(x, w, dy, eps)
+    dx, dw, db, deps = allocate_layer_norm_backward(
+        x, w, dy, eps, need_dx, need_dw, need_db, need_deps
+    )
     if not lib.runs_kernels(x):
         return layer_norm_backward_reference(x, w, dy, eps)
-    if dx.numel() > 0 or dw.numel() > 0 or db.numel() > 0 or deps.numel() > 0:
+    if any(t is not None and t.numel() > 0 for t in (dx, dw, db, deps)):
         with torch.cuda.device_of(x):
             launch_layer_norm_backward(x, w, dy, dx, dw, db, deps, eps)
     return dx, dw, db, deps

@@ -1927,9 +1927,7 @@ def allocate_linear_gelu_backward(
     )
     dx = torch.empty((M, K), dtype=x.dtype, device=x.device) if need_dx else None
     dw = torch.empty((N, K), dtype=x.dtype, device=x.device) if need_dw else None
-    db = (
-        torch.empty((N,), dtype=x.dtype, device=x.device) if need_dx or need_dw or need_db else None
-    )
+    db = torch.empty((N,), dtype=x.dtype, device=x.device)
     return dx, dw, db
 
 

@@ -333,7 +333,12 @@ def rms_norm_torch(
     equals=rms_norm_torch,
     batch=runtime.Batch({"x": (0, 1)}, (0,)),
     linear=(("gain",),),
-    backward=runtime.Backward("rms_norm_backward", wrt=("x", "gain", "eps"), outputs=("y",)),
+    backward=runtime.Backward(
+        "rms_norm_backward",
+        wrt=("x", "gain", "eps"),
+        outputs=("y",),
+        flags=("need_dx", "need_dgain", "need_deps"),
+    ),
 )
 def rms_norm(
     x: torch.Tensor, gain: torch.Tensor, eps: float | torch.Tensor = 1e-06
@@ -353,7 +358,7 @@ def rms_norm(
 
 @triton.jit
 def rms_norm_backward_rows(
-    x_ptr, dy_ptr, gain_ptr, dx_ptr, dgain_sum_parts_ptr, deps_sum_parts_ptr, eps, batch, D,
+    x_ptr, dy_ptr, gain_ptr, dx_ptr, deps_sum_parts_ptr, dgain_sum_parts_ptr, eps, batch, D,
     x_row, x_d, dy_row, dy_d, gain_0, dx_row, dx_d, dgain_sum_parts_0, dgain_sum_parts_1,
     deps_sum_parts_0,
     EVEN: tl.constexpr, COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr,
@@ -398,19 +403,21 @@ def rms_norm_backward_rows(
         tl.store(dx_ptr + row * dx_row + d * dx_d, dx, mask=in_row & in_d)
         # dgain[d] = sum[...](dy[..., d] * (x[..., d] * y_rsqrt[...]))
         dgain_sum += tl.where(in_row, dy * (x * y_rsqrt), 0.0)
-        # deps = sum[...](dy_rsqrt[...] * (-0.5 * y_rsqrt[...]) / (ms[...] + eps))
-        deps_sum += tl.where(in_row, dy_rsqrt * (-0.5 * y_rsqrt) / (ms + eps), 0.0)
+        if deps_sum_parts_ptr is not None:
+            # deps = sum[...](dy_rsqrt[...] * (-0.5 * y_rsqrt[...]) / (ms[...] + eps))
+            deps_sum += tl.where(in_row, dy_rsqrt * (-0.5 * y_rsqrt) / (ms + eps), 0.0)
     dgain_sum = tl.sum(dgain_sum, 0, keep_dims=True)
     deps_sum = tl.sum(deps_sum)
     tl.store(
         dgain_sum_parts_ptr + part * dgain_sum_parts_0 + d * dgain_sum_parts_1, dgain_sum, mask=in_d
     )
-    tl.store(deps_sum_parts_ptr + part * deps_sum_parts_0, deps_sum)
+    if deps_sum_parts_ptr is not None:
+        tl.store(deps_sum_parts_ptr + part * deps_sum_parts_0, deps_sum)
 
 
 @triton.jit
 def rms_norm_backward_merge(
-    dgain_sum_parts_ptr, deps_sum_parts_ptr, dgain_ptr, deps_ptr, D, dgain_sum_parts_0,
+    dgain_sum_parts_ptr, deps_ptr, deps_sum_parts_ptr, dgain_ptr, D, dgain_sum_parts_0,
     dgain_sum_parts_1, deps_sum_parts_0, dgain_0,
     COMPUTE: tl.constexpr, VEC: tl.constexpr, BLOCK_P: tl.constexpr, COLS: tl.constexpr,
     PARTS: tl.constexpr, STAGES: tl.constexpr,
@@ -433,13 +440,15 @@ def rms_norm_backward_merge(
         )
         # dgain[d] = sum[...](dy[..., d] * (x[..., d] * y_rsqrt[...]))
         dgain_sum += dgain_sum_parts
-        deps_sum_parts = tl.load(deps_sum_parts_ptr + part * deps_sum_parts_0, mask=in_part)
-        # deps = sum[...](dy_rsqrt[...] * (-0.5 * y_rsqrt[...]) / (ms[...] + eps))
-        deps_sum += tl.where(in_part, deps_sum_parts, 0.0)
+        if deps_ptr is not None:
+            deps_sum_parts = tl.load(deps_sum_parts_ptr + part * deps_sum_parts_0, mask=in_part)
+            # deps = sum[...](dy_rsqrt[...] * (-0.5 * y_rsqrt[...]) / (ms[...] + eps))
+            deps_sum += tl.where(in_part, deps_sum_parts, 0.0)
     dgain_sum = tl.sum(dgain_sum, 0, keep_dims=True)
     deps_sum = tl.sum(deps_sum)
     tl.store(dgain_ptr + d * dgain_0, dgain_sum, mask=in_d)
-    tl.store(deps_ptr, deps_sum, mask=first_d == 0)
+    if deps_ptr is not None:
+        tl.store(deps_ptr, deps_sum, mask=first_d == 0)
 
 
 @triton.jit
@@ -491,7 +500,7 @@ def rms_norm_backward_wide(
 
 @triton.jit
 def rms_norm_backward_columns(
-    ms_sum_ptr, dy_ptr, x_ptr, dy_rsqrt_ptr, dgain_sum_parts_ptr, deps_sum_parts_ptr, eps,
+    ms_sum_ptr, dy_ptr, x_ptr, deps_sum_parts_ptr, dy_rsqrt_ptr, dgain_sum_parts_ptr, eps,
     batch, D, ms_sum_0, dy_row, dy_d, x_row, x_d, dy_rsqrt_0, dgain_sum_parts_0,
     dgain_sum_parts_1, deps_sum_parts_0,
     COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
@@ -525,15 +534,17 @@ def rms_norm_backward_columns(
         x = tl.load(x_ptr + row * x_row + d * x_d, mask=in_row & in_d).to(COMPUTE)
         # dgain[d] = sum[...](dy[..., d] * (x[..., d] * y_rsqrt[...]))
         dgain_sum += tl.where(in_row, dy * (x * y_rsqrt), 0.0)
-        dy_rsqrt = tl.load(dy_rsqrt_ptr + row * dy_rsqrt_0, mask=in_row)
-        # deps = sum[...](dy_rsqrt[...] * (-0.5 * y_rsqrt[...]) / (ms[...] + eps))
-        deps_sum += tl.where(in_row, dy_rsqrt * (-0.5 * y_rsqrt) / (ms + eps), 0.0)
+        if deps_sum_parts_ptr is not None:
+            dy_rsqrt = tl.load(dy_rsqrt_ptr + row * dy_rsqrt_0, mask=in_row)
+            # deps = sum[...](dy_rsqrt[...] * (-0.5 * y_rsqrt[...]) / (ms[...] + eps))
+            deps_sum += tl.where(in_row, dy_rsqrt * (-0.5 * y_rsqrt) / (ms + eps), 0.0)
     dgain_sum = tl.sum(dgain_sum, 0, keep_dims=True)
     deps_sum = tl.sum(deps_sum)
     tl.store(
         dgain_sum_parts_ptr + part * dgain_sum_parts_0 + d * dgain_sum_parts_1, dgain_sum, mask=in_d
     )
-    tl.store(deps_sum_parts_ptr + part * deps_sum_parts_0, deps_sum, mask=first_d == 0)
+    if deps_sum_parts_ptr is not None:
+        tl.store(deps_sum_parts_ptr + part * deps_sum_parts_0, deps_sum, mask=first_d == 0)
 
 
 def choose_rms_norm_backward(
@@ -580,26 +591,30 @@ def launch_rms_norm_backward(x, gain, dy, dx, dgain, deps, eps) -> None:
         eps = torch.full((), eps, dtype=torch.float64, device=x.device)
     if variant == "rows":
         dgain_sum_parts = torch.empty((PARTS, D), dtype=compute, device=x.device)
-        deps_sum_parts = torch.empty((PARTS,), dtype=compute, device=x.device)
+        deps_sum_parts = (
+            torch.empty((PARTS,), dtype=compute, device=x.device) if deps is not None else None
+        )
         grid = (PARTS,)
         rms_norm_backward_rows[grid](
-            x, dy, gain, dx, dgain_sum_parts, deps_sum_parts, eps, batch, D, *x.stride(),
+            x, dy, gain, dx, deps_sum_parts, dgain_sum_parts, eps, batch, D, *x.stride(),
             *dy.stride(), gain.stride(0), *dx.stride(), *dgain_sum_parts.stride(),
-            deps_sum_parts.stride(0),
+            *lib.strides(deps_sum_parts, 1),
             EVEN=D == config["WIDTH"], COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
             VEC=lib.vec(D, x.stride(0), dy.stride(0), dx.stride(0), dgain_sum_parts.stride(0)),
             enable_fp_fusion=True, **lib.config_without(config, "RESIDENT", "COLS"),
         )  # fmt: skip
         grid = (max(1, lib.cdiv(D, 16)),)
         rms_norm_backward_merge[grid](
-            dgain_sum_parts, deps_sum_parts, dgain, deps, D, *dgain_sum_parts.stride(),
-            deps_sum_parts.stride(0), dgain.stride(0),
+            dgain_sum_parts, deps, deps_sum_parts, dgain, D, *dgain_sum_parts.stride(),
+            *lib.strides(deps_sum_parts, 1), dgain.stride(0),
             COMPUTE=COMPUTE, VEC=lib.vec(D, dgain_sum_parts.stride(0)), enable_fp_fusion=True,
             BLOCK_P=128, COLS=16, STAGES=2, num_warps=4, PARTS=PARTS,
         )  # fmt: skip
     else:
         dgain_sum_parts = torch.empty((PARTS, D), dtype=compute, device=x.device)
-        deps_sum_parts = torch.empty((PARTS,), dtype=compute, device=x.device)
+        deps_sum_parts = (
+            torch.empty((PARTS,), dtype=compute, device=x.device) if deps is not None else None
+        )
         ms_sum = torch.empty((batch,), dtype=compute, device=x.device)
         dy_rsqrt = torch.empty((batch,), dtype=compute, device=x.device)
         grid = (lib.cdiv(batch, config["ROWS"]),)
@@ -612,25 +627,25 @@ def launch_rms_norm_backward(x, gain, dy, dx, dgain, deps, eps) -> None:
         )  # fmt: skip
         grid = (PARTS * max(1, lib.cdiv(D, config["BLOCK"])),)
         rms_norm_backward_columns[grid](
-            ms_sum, dy, x, dy_rsqrt, dgain_sum_parts, deps_sum_parts, eps, batch, D,
+            ms_sum, dy, x, deps_sum_parts, dy_rsqrt, dgain_sum_parts, eps, batch, D,
             ms_sum.stride(0), *dy.stride(), *x.stride(), dy_rsqrt.stride(0),
-            *dgain_sum_parts.stride(), deps_sum_parts.stride(0),
+            *dgain_sum_parts.stride(), *lib.strides(deps_sum_parts, 1),
             COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
             VEC=lib.vec(D, dy.stride(0), x.stride(0), dgain_sum_parts.stride(0)),
             enable_fp_fusion=True, **lib.config_without(config, "COLS"),
         )  # fmt: skip
         grid = (max(1, lib.cdiv(D, 16)),)
         rms_norm_backward_merge[grid](
-            dgain_sum_parts, deps_sum_parts, dgain, deps, D, *dgain_sum_parts.stride(),
-            deps_sum_parts.stride(0), dgain.stride(0),
+            dgain_sum_parts, deps, deps_sum_parts, dgain, D, *dgain_sum_parts.stride(),
+            *lib.strides(deps_sum_parts, 1), dgain.stride(0),
             COMPUTE=COMPUTE, VEC=lib.vec(D, dgain_sum_parts.stride(0)), enable_fp_fusion=True,
             BLOCK_P=128, COLS=16, STAGES=2, num_warps=4, PARTS=PARTS,
         )  # fmt: skip
 
 
 def allocate_rms_norm_backward(
-    x, gain, dy, eps=1e-06
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    x, gain, dy, eps=1e-06, need_dx=True, need_dgain=True, need_deps=True
+) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:
     """Checks the operands of rms_norm_backward and allocates its results. Raises ValueError if an operand does not fit."""
     (D,) = lib.check_operands(
         "rms_norm_backward",
@@ -646,7 +661,7 @@ def allocate_rms_norm_backward(
         )
     dx = torch.empty((*x.shape[:-1], D), dtype=x.dtype, device=x.device)
     dgain = torch.empty((D,), dtype=gain.dtype, device=x.device)
-    deps = torch.empty((), dtype=torch.float32, device=x.device)
+    deps = torch.empty((), dtype=torch.float32, device=x.device) if need_deps else None
     return dx, dgain, deps
 
 
@@ -700,16 +715,22 @@ def rms_norm_backward_reference(
     no_gradient="second derivatives are derived for what comes from tritongen.compile_op, compile_expr and load",
 )
 def rms_norm_backward(
-    x: torch.Tensor, gain: torch.Tensor, dy: torch.Tensor, eps: float | torch.Tensor = 1e-06
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    x: torch.Tensor,
+    gain: torch.Tensor,
+    dy: torch.Tensor,
+    eps: float | torch.Tensor = 1e-06,
+    need_dx: bool = True,
+    need_dgain: bool = True,
+    need_deps: bool = True,
+) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:
     """Returns dx: T[..., D], dgain: U[D], deps: f32, given x: T[..., D], gain: U[D], dy: T[..., D].
 
     T is f64, f32, f16 or bf16; U is f64, f32, f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
     """
-    dx, dgain, deps = allocate_rms_norm_backward(x, gain, dy, eps)
+    dx, dgain, deps = allocate_rms_norm_backward(x, gain, dy, eps, need_dx, need_dgain, need_deps)
     if not lib.runs_kernels(x):
         return rms_norm_backward_reference(x, gain, dy, eps)
-    if dx.numel() > 0 or dgain.numel() > 0 or deps.numel() > 0:
+    if any(t is not None and t.numel() > 0 for t in (dx, dgain, deps)):
         with torch.cuda.device_of(x):
             launch_rms_norm_backward(x, gain, dy, dx, dgain, deps, eps)
     return dx, dgain, deps

@@ -2,10 +2,54 @@
 
 from __future__ import annotations
 
-from triton.backends import backends
+import json
+import os
+import subprocess
+import sys
 
-from tritongen import lib
 from tritongen.lib import compilers
+
+STRANGER = '''
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def of_a_stranger(x_ptr, y_ptr):
+    """Its sums of bytes are those that ptxas gets wrong."""
+    at = tl.arange(0, 1024)
+    x = tl.load(x_ptr + at)
+    tl.store(y_ptr + at, x.to(tl.int16) + 1)
+'''
+BOTH = """
+import importlib, json, os, sys
+import torch
+from tritongen import trace  # imports no module of kernels
+
+def compiled(kernel, cache, *dtypes):
+    os.environ["TRITON_CACHE_DIR"] = cache
+    args = [torch.empty(1024, dtype=d, device="meta") for d in dtypes]
+    made = trace.compile_launch(trace.Launch(kernel, (1,), tuple(args), {}), "sm_90")
+    return made.hash, made.asm["ptx"]
+
+def stranger(cache, prepare=lambda kernels: None):
+    sys.modules.pop("stranger", None)
+    kernel = importlib.import_module("stranger").of_a_stranger
+    prepare([kernel])
+    return compiled(kernel, cache, torch.uint8, torch.int16)
+
+before = stranger("first")
+from tritongen import lib, pipeline
+from tritongen.runtime.load import load_text
+text = "op f(x: u8[N]) -> y: i16[N] { y[n] = i16(x[n]) + 1 }"
+module = load_text("f", pipeline.build(text).raw)
+call = trace.trace(module, "f", {"x": torch.empty(1024, dtype=torch.uint8, device="meta")}, trace.H200)
+ours = [trace.ptx(launch, "sm_90") for launch in call.launches]
+after = stranger("second")
+asked = stranger("third", lib.mend_kernels)
+alone = stranger("fourth")
+print(json.dumps([before, after, alone, asked, ours]))
+"""
 
 
 def test_vectors_lose_promises_that_llvm_takes_for_whole_registers():
@@ -25,9 +69,15 @@ def test_sums_of_two_16_bit_integers_in_one_register_are_two():
     assert "mov.b32 %r22, {a0, a1}; }\n\tadd.s16 \t%rs1, %rs2, 1;" in mended
 
 
-def test_stages_are_followed_once():
-    lib.mend_compilers()
-    stages = backends["nvidia"].compiler.make_ptx, backends["nvidia"].compiler.make_llir
-    lib.mend_compilers()  # of another module
-    assert stages == (backends["nvidia"].compiler.make_ptx, backends["nvidia"].compiler.make_llir)
-    assert compilers.followed_by(str.upper, str.lower)("X") == "x" and stages[0].mends
+def test_kernels_of_others_are_compiled_as_without_us(tmp_path):
+    """Before a module of ours is there, behind one that was compiled, and behind one of theirs that asked for the mends."""
+    (tmp_path / "stranger.py").write_text(STRANGER)
+    env = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
+    env["PYTHONPATH"] = os.pathsep.join([str(tmp_path), *sys.path])
+    run = [sys.executable, "-c", BOTH]
+    done = subprocess.run(run, cwd=tmp_path, env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    before, after, alone, asked, ours = json.loads(done.stdout)
+    assert before == after == alone and "add.s16x2" in before[1]
+    assert asked[0] != before[0] and "add.s16x2" not in asked[1]
+    assert ours and not any("add.s16x2" in text for text in ours)

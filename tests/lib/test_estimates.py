@@ -14,7 +14,7 @@ NUMBERS = st.tuples(*[st.integers(0, 1 << 20)] * 3)
 @given(NUMBERS)
 def test_rules_have_the_library_s_functions(numbers):
     own = rules.FUNCTIONS.keys() - {"min", "max"}
-    assert own == {"pow2", "cdiv", "parts", "spread", "filled"}
+    assert own == {"pow2", "cdiv", "parts", "shares", "spread", "filled"}
     for name in own:
         function = getattr(lib, name)
         values = [max(1, n) if name in ("cdiv", "filled") else n for n in numbers][

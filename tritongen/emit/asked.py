@@ -17,8 +17,8 @@ from tritongen.schedule.plan import Plan, Step
 
 
 def flags(plan: Plan, host: ir.Op) -> dict[str, str]:
-    """The flag of each result, by its name in the spec. None if one step computes all of them."""
-    if all(len(led) == len(plan.op.outputs) for led in leads_to(plan).values()):
+    """The flag of each result, by its name in the spec. None if all of them are always computed together."""
+    if all(len(led) == len(plan.op.outputs) for led in needed_for(plan).values()):
         return {}
     taken = {name for op in (plan.op, plan.inner, host) for name in all_names(op)}
     found: dict[str, str] = {}
@@ -80,7 +80,10 @@ def conditions(plan: Plan) -> dict[str, str]:
 
 
 def allocated_for(plans: Iterable[Plan], flag: Mapping[str, str]) -> dict[str, str]:
-    """The condition under which each output is allocated: that what it is computed for is asked for, in some plan."""
+    """The condition under which each output is allocated: that what it is computed for is asked for, in some plan.
+
+    "" where that is every result.
+    """
     found: dict[str, set[str]] = {}
     for plan in plans:
         named = dict(zip((o.name for o in plan.inner.outputs), flag.values(), strict=True))
@@ -88,5 +91,10 @@ def allocated_for(plans: Iterable[Plan], flag: Mapping[str, str]) -> dict[str, s
             if name in named:
                 found.setdefault(name, set()).update(named[o] for o in led)
     return {
-        o: " or ".join(name for name in flag.values() if name in own) for o, own in found.items()
+        o: (
+            " or ".join(name for name in flag.values() if name in own)
+            if len(own) < len(flag)
+            else ""
+        )
+        for o, own in found.items()
     }

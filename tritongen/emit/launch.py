@@ -342,7 +342,7 @@ def branch(
         sizes = ", ".join(rule_text(r, rule_names(context, step, variant)) for r in shape)
         made = "zeros" if (name, name) in variant.zeroed else "empty"
         comma = "," if len(shape) == 1 else ""
-        result = dict(variant.sums).get(name, "")
+        result = dict((*variant.sums, *variant.parts)).get(name, "")
         asked = f" if {result} is not None else None" if result in context.left_out else ""
         lines.append(
             f"{name} = torch.{made}(({sizes}{comma}), dtype={host_dtype(context, dtype)}, device={device}.device){asked}"

@@ -27,6 +27,7 @@ IMPORTS = (
         "re": "import re",
         "threading": "import threading",
         "Callable": "from collections.abc import Callable",
+        "Iterable": "from collections.abc import Iterable",
         "Mapping": "from collections.abc import Mapping",
         "dataclass": "from dataclasses import dataclass",
         "cache": "from functools import cache",

@@ -91,7 +91,8 @@ def _print_plan(
     values = tuple(p.name for p in numbers)
     for step in plan.steps:
         left_out = asked.left_out(plan, step) if results else frozenset[str]()
-        parts = {own for v in step.variants for own, result in v.sums if result in left_out}
+        every = (pair for v in step.variants for pair in (*v.sums, *v.parts))
+        parts = {own for own, result in every if result in left_out}
         absent = results - set(touched(step)) | left_out
         known = replace(step_context(context, step), absent=absent, left_out=left_out | parts)
         views = {k.name: kernel_view(known, k) for k in step.kernels}
@@ -163,7 +164,7 @@ def _allocated(item: OpPlans) -> tuple[list[str], list[tuple[str, str]]]:
     may_lie, outputs = kept(item), list[tuple[str, str]]()
     where = asked.allocated_for(item.plans, flags) if flags else {}
     for o, inner in zip(host.outputs, item.plans[0].inner.outputs, strict=True):
-        condition = f" if {where[inner.name]} else None" if where else ""
+        condition = f" if {where[inner.name]} else None" if where.get(inner.name) else ""
         outputs.append((o.name, f"{allocation(host, o, *may_lie[o.name])}{condition}"))
     if base is None:
         return checks, outputs

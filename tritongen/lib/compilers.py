@@ -1,45 +1,78 @@
 """Works around faults of the compilers below Triton on NVIDIA GPUs, by changing the text that passes between them.
 
-    lib.mend_compilers()     # before a module's kernels are compiled: `runtime.op` calls it, or `replayed` in a standalone module
+    lib.mend_kernels(globals().values())     # before they are compiled: `runtime.op` and `replayed` call it
 
-It affects all kernels of the process. Triton's cache stores them under keys of their own, so older entries are not used.
+Only these kernels are changed. Triton's cache stores them under keys of their own. Whatever else the process compiles has the
+keys and the machine code that it would have without us.
 """
 
 from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import triton
 from triton.backends import backends
 
 
-def mend_compilers() -> None:
-    """Puts `mended_llvm` (for Triton 3.6 only) and `mended_ptx` behind Triton's own stages, once.
-
-    Its hash is part of the keys of Triton's cache.
-    """
-    nvidia = backends.get("nvidia")
-    if nvidia is None or hasattr(nvidia.compiler.make_ptx, "mends"):
+def mend_kernels(values: Iterable[Any]) -> None:
+    """The kernels among the values are compiled with `mended_llvm` (Triton 3.6 only) and `mended_ptx` from now on."""
+    if "nvidia" not in backends:
         return
-    nvidia.compiler.hash = followed_by(
-        nvidia.compiler.hash, "{}-mended-1".format
-    )  # other mends, another number
-    nvidia.compiler.make_ptx = followed_by(nvidia.compiler.make_ptx, mended_ptx)
-    if triton.__version__.startswith("3.6."):
-        nvidia.compiler.make_llir = followed_by(nvidia.compiler.make_llir, mended_llvm)
+    compiler = backends["nvidia"].compiler
+    if not hasattr(compiler.make_ptx, "asked"):
+        asked = threading.local()  # whether this thread compiles a kernel of ours
+        compiler.make_ptx = followed_by(compiler.make_ptx, mended_ptx, asked)
+        if triton.__version__.startswith("3.6."):
+            compiler.make_llir = followed_by(compiler.make_llir, mended_llvm, asked)
+    for value in values:
+        kernel = value.fn if isinstance(value, triton.runtime.Autotuner) else value
+        if isinstance(kernel, triton.JITFunction):  # which the interpreter has none of
+            caches = kernel.device_caches
+            if not hasattr(caches.default_factory, "asked"):
+                make = mending(kernel, caches.default_factory, compiler.make_ptx.asked)
+                caches.default_factory = make
 
 
-def followed_by(stage: Callable[..., str], mend: Callable[[str], str]) -> Callable[..., str]:
-    """A stage of Triton, followed by a function that changes its text."""
+def followed_by(
+    stage: Callable[..., str], mend: Callable[[str], str], asked: threading.local
+) -> Callable[..., str]:
+    """A stage of Triton, followed by a function that changes its text where that is asked for."""
 
     @functools.wraps(stage)
-    def mended(*args, **kwargs):
-        return mend(stage(*args, **kwargs))
+    def mended(*args: Any, **kwargs: Any) -> str:
+        text = stage(*args, **kwargs)
+        return mend(text) if getattr(asked, "now", False) else text
 
-    mended.mends = True  # type: ignore[attr-defined]
+    mended.asked = asked  # type: ignore[attr-defined]
     return mended
+
+
+def mending(kernel: Any, binder: Callable[[], Any], asked: threading.local) -> Callable[[], Any]:
+    """What prepares a kernel for a device: the compiler that it takes there asks for the mends."""
+
+    def prepared() -> Any:
+        made = binder()
+        plain, source = kernel.compile, kernel.ASTSource
+
+        def compile(*args: Any, **kwargs: Any) -> Any:
+            asked.now = True
+            try:
+                return plain(*args, **kwargs)
+            finally:
+                asked.now = False
+
+        def key(self: Any) -> str:
+            return f"{source.hash(self)}-mended-1"  # other mends, another number
+
+        kernel.compile, kernel.ASTSource = compile, type("Mended", (source,), {"hash": key})
+        return made
+
+    prepared.asked = asked  # type: ignore[attr-defined]
+    return prepared
 
 
 def mended_llvm(text: str) -> str:

@@ -26,7 +26,7 @@ import triton
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from tritongen.lib.alone import resolved
-from tritongen.lib.compilers import mend_compilers
+from tritongen.lib.compilers import mend_kernels
 
 
 def kind_of(values: tuple[Any, ...]) -> tuple[list[Any], list[int]]:
@@ -199,9 +199,9 @@ def replayed(precision: Any = None, *asked: str, tiles: Any = None, most: int = 
 
     `asked`: its questions to `precision`. `tiles`: the function that makes descriptors. `most`: the number of kinds that are kept.
     """
-    mend_compilers()
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        mend_kernels(function.__globals__.values())
         known: dict[tuple[Any, ...], Any] = {}
         plainly = resolved(function)
 

@@ -18,13 +18,15 @@ import functools
 import hashlib
 import inspect
 import linecache
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import torch
 from torch.autograd import forward_ad
 
-from tritongen.lib import VERSION, mend_compilers
+from tritongen.lib import VERSION, mend_kernels
 from tritongen.runtime import calibrated, tuned
 from tritongen.runtime.autocast import cast, disabled
 from tritongen.runtime.functional import Batch, transformed, vmap_rule
@@ -117,7 +119,8 @@ def op(
         keeping = _keeping(function, forward) if forward else None
         again: list[Callable[..., Any]] = []
         call = _call(replay, params, differentiable, registered, keeping, again, autocast)
-        mend_compilers()
+        mend_kernels(function.__globals__.values())
+        _mend_library()
         calibrated.install()
         tuned.install(function.__globals__, function.__name__, source)
         functools.update_wrapper(call, function)
@@ -132,6 +135,13 @@ def op(
         return call
 
     return decorate
+
+
+@cache
+def _mend_library() -> None:
+    """The kernels that the library launches itself are compiled as those of modules are."""
+    own = [m for name, m in [*sys.modules.items()] if name.startswith("tritongen.lib.")]
+    mend_kernels(value for module in own for value in vars(module).values())
 
 
 def _call(

@@ -172,9 +172,8 @@ class Variant:
     launches: tuple[Launch, ...]
     scratch: tuple[tuple[str, str, tuple[Rule, ...]], ...] = ()  # name, dtype, shape
     zeroed: tuple[tuple[str, str], ...] = ()  # the tensor that is added to, by name
-    sums: tuple[
-        tuple[str, str], ...
-    ] = ()  # scratch with parts, and the result that is the sum of them
+    sums: tuple[tuple[str, str], ...] = ()  # scratch with parts, and the result that is their sum
+    parts: tuple[tuple[str, str], ...] = ()  # scratch of which a kernel makes one result, and that
     packs: tuple[Pack, ...] = ()
     requires: Rule = "True"
     estimate: Estimate | None = None

@@ -207,6 +207,10 @@ def make(name, group, stores, dims, facts) -> Step:
         axes = tuple(Axis(w.index, (ir.Binder(w.index, Poly(), w.extent),)) for w in walks)
         return KernelPlan(own.name, "fused", axes, lines, stores, views=seen, kernel=own)
 
+    # A number of the whole op, such as the gradient of a scalar, is rarely asked for.
+    optional = tuple(s for s in merged if not dims[s] and len(stores) > 1)
+    led = {n: [s for s in stores if n in closure([s], nests)] for n in down}
+    parts = tuple((state_name(n), s) for s in optional for n in led if led[n] == [s])
     states = tuple(
         (
             state_name(n.name),
@@ -244,6 +248,7 @@ def make(name, group, stores, dims, facts) -> Step:
         ),
         (Launch(part.name, ("PARTS",)), merging_launch),
         states,
+        parts=parts,
         requires=fits,
     )
     wide = Variant(
@@ -265,11 +270,13 @@ def make(name, group, stores, dims, facts) -> Step:
             merging_launch,
         ),
         (*states, *kept_there),
+        parts=parts,
     )
     kernels = tuple(planned(own, lines) for own, lines in made)
     why = "folds over rows and over columns of the same tensors: each element is read once"
     numbers = ("rows", row.hi), ("cols", col.hi)
-    return Step(name, "crossed", why, stores, numbers, kernels, (whole, wide))
+    variants = whole, wide
+    return Step(name, "crossed", why, stores, numbers, kernels, variants, optional=optional)
 
 
 def views_of(group: Group, stores: tuple[str, ...], dims: dict[str, tuple[Poly, ...]]):
