@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import replace
+from math import gcd
 
 from tritongen.autodiff import exprs, wanted
 from tritongen.autodiff.invert import System, decide
@@ -135,7 +136,7 @@ def condition_of(system: System, shapes: Shapes, said: Facts) -> tuple[wanted.Wa
             else:
                 asked.append(_all_filled(said, literal, system.ranges, shapes))
         else:
-            weaker = _weaker((e for e in asked if isinstance(e, Guard)), system.facts)
+            weaker = _weaker((e for e in asked if isinstance(e, Guard)), system)
             left = tuple(e for e in dict.fromkeys(asked) if e not in weaker)
             found = wanted.either(found, (left,))
     return found, whole
@@ -324,7 +325,7 @@ def _needed(system: System, weight: Expr, shapes: Shapes, said: Facts) -> tuple[
         if parts is None:
             return None
         kept |= dict.fromkeys(parts)
-    weaker = _weaker(kept, system.facts)
+    weaker = _weaker(kept, system)
     return tuple(g for g in kept if g not in weaker)
 
 
@@ -347,11 +348,31 @@ def _said_by(read: Read, system: System, shapes: Shapes) -> frozenset[Poly]:
     return frozenset(simplify(p, system.facts) for p in _implied(read, shapes))
 
 
-def _weaker(guards: Iterable[Guard], facts: Facts) -> set[Guard]:
-    """The guards that hold where others do: where `a // d > b // d`, a > b."""
-    asked = {g: simplify(g.poly, facts) for g in guards if g.op == ">="}
+def _weaker(guards: Iterable[Guard], system: System) -> set[Guard]:
+    """The guards that hold where others do: where `a // d > b // d`, a > b, and where others are multiples of less."""
+    asked = {g: simplify(g.poly, system.facts) for g in guards if g.op == ">="}
     implied = {_undivided(p) for p in asked.values()}
-    return {g for g, p in asked.items() if p in implied}
+    found = {g for g, p in asked.items() if p in implied}
+    for g, p in asked.items():
+        others = (q for h, q in asked.items() if h is not g and h not in found)
+        if g not in found and any(_follows(p, q, system) for q in others):
+            found.add(g)
+    return found
+
+
+def _follows(p: Poly, q: Poly, system: System) -> bool:
+    """Whether p >= 0 wherever q >= 0, since a * p >= b * q for two whole numbers: those that let a term of both vanish.
+
+    Of a chain of convolutions, `H + 2 * R >= p + 5` implies `H + R >= p + 3` for p < H.
+    """
+    ours, theirs = dict(p.terms), dict(q.terms)
+    pairs = {(theirs[m], ours[m]) for m in ours.keys() & theirs.keys() if m}
+    alike = {
+        (a // gcd(a, b), b // gcd(a, b))
+        for a, b in pairs
+        if type(a) is type(b) is int and a * b > 0
+    }
+    return any(system.proves(p * abs(a), ">=", q * abs(b)) for a, b in alike)
 
 
 def _undivided(p: Poly) -> Poly | None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from tritongen.emit.facts import touched
 from tritongen.ir import nodes as ir
 from tritongen.schedule.aside import all_names
 from tritongen.schedule.plan import Plan, Step
@@ -32,17 +31,16 @@ def flags(plan: Plan, host: ir.Op) -> dict[str, str]:
 
 def leads_to(plan: Plan) -> dict[str, tuple[str, ...]]:
     """The outputs that follow from what each step stores, in the op's order."""
-    stored = _stored(plan)
     order = [o.name for o in plan.inner.outputs]
-    led = {s.name: set[str]().union(*(stored[n] for n in s.stores)) for s in plan.steps}
+    led = {s.name: set[str]().union(*(plan.leads[n] for n in s.stores)) for s in plan.steps}
     return {name: tuple(o for o in order if o in own) for name, own in led.items()}
 
 
 def needed_for(plan: Plan) -> dict[str, tuple[str, ...]]:
     """The outputs for which each stored value is computed: those of its step, or its own if the step may leave it out."""
-    stored, led = _stored(plan), leads_to(plan)
+    led = leads_to(plan)
     return {
-        name: tuple(o for o in led[s.name] if name not in s.optional or o in stored[name])
+        name: tuple(o for o in led[s.name] if name not in s.optional or o in plan.leads[name])
         for s in plan.steps
         for name in s.stores
     }
@@ -52,18 +50,6 @@ def left_out(plan: Plan, step: Step) -> frozenset[str]:
     """The values that a step leaves out of some call in which it runs."""
     led, needed = leads_to(plan)[step.name], needed_for(plan)
     return frozenset(name for name in step.stores if len(needed[name]) < len(led))
-
-
-def _stored(plan: Plan) -> dict[str, set[str]]:
-    """The outputs that follow from each stored value, itself among them."""
-    outputs = {o.name for o in plan.inner.outputs}
-    found: dict[str, set[str]] = {}
-    for step in reversed(plan.steps):
-        for name in step.stores:
-            later = [s for s in plan.steps if name in touched(s) and name not in s.stores]
-            own = (found[n] for s in later for n in s.stores)
-            found[name] = ({name} & outputs).union(*own)
-    return found
 
 
 def any_there(outputs: Iterable[str]) -> str:

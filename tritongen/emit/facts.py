@@ -19,7 +19,7 @@ from tritongen.emit.patches import covered_text
 from tritongen.emit.sizes import bare
 from tritongen.emit.text import launch_text, precedence_of, tuple_text, wrap
 from tritongen.ir.algebra import Idx, affine, indices, poly
-from tritongen.ir.free import reads, tensors_read
+from tritongen.ir.free import reads
 from tritongen.ir.functions import TERM
 from tritongen.ir.nodes import BATCH, Op, may_be_f64
 from tritongen.schedule import rules
@@ -155,14 +155,14 @@ def itemsize_text(context: Context, step: Step) -> str:
         tensor = step.orders[0].tensor if step.orders else step.stores[-1]
         return f"{tensor}.element_size()"
     if step.skeleton == "pointwise":
-        widest = {context.dtypes[t]: f"{t}.element_size()" for t in reversed(touched(step))}
+        widest = {context.dtypes[t]: f"{t}.element_size()" for t in reversed(step.touched)}
         texts = [*reversed(widest.values())]
         return texts[0] if len(texts) == 1 else f"max({', '.join(texts)})"
     head = step.kernels[0].nests[0]
     narrow = storage_dtype(*head.fold.factors, context.op)
     if not narrow:
         return f"8 if {is_wide_text(context)} else 4" if context.wide else "4"
-    own = set(touched(step))
+    own = set(step.touched)
     source = next((t for t, d in context.dtypes.items() if d == narrow and t in own), None)
     text = f"{source}.element_size()" if source else "2"
     return (
@@ -191,7 +191,7 @@ def aligned_text(context: Context, step: Step, views: dict[str, View]) -> str:
         tensor, row, _ = found[0]
         asked = f"math.gcd({asked}, {row})"
     else:
-        tensor = touched(step)[0]
+        tensor = step.touched[0]
     return f"{asked} * {tensor}.element_size() % 8 == 0"
 
 
@@ -248,23 +248,6 @@ def _stride(step: Step, view: View, run: int) -> str:
     return (
         stride if weight == poly(1) else f"{wrap((factor, precedence_of(factor)), TERM)} * {stride}"
     )
-
-
-def touched(step: Step) -> tuple[str, ...]:
-    """The tensors that a step's kernels take, operands first. Only the launch knows tensors of copies.
-
-    Tensors that one kernel stores for the next are not included.
-    """
-    copies = {p.stored: p.tensor for v in step.variants for p in v.packs if p.stored}
-    names: dict[str, None] = {}
-    nests = {id(n): n for k in step.kernels for n in k.nests}.values()  # kernels share theirs
-    computed = {n.name for n in nests}
-    computed |= {name for v in step.variants for name, _, _ in v.scratch}
-    for nest in nests:
-        for tensor in sorted(tensors_read(nest.body)):
-            if tensor not in computed:
-                names[copies.get(tensor, tensor)] = None
-    return (*names, *step.stores)
 
 
 def pack_source(pack: Pack) -> str:
@@ -401,5 +384,5 @@ FACTS = (
     Fact("pad4_bytes", "int", bytes_packed("pad4_bytes")),
     Fact("padded_bytes", "int", bytes_packed("padded_bytes")),
     Fact("deterministic", "bool", lambda *_: "torch.are_deterministic_algorithms_enabled()"),
-    Fact("gpu", "lib.Gpu", lambda c, step, v: f"lib.gpu({touched(step)[0]}.device)"),
+    Fact("gpu", "lib.Gpu", lambda c, step, v: f"lib.gpu({step.touched[0]}.device)"),
 )

@@ -439,7 +439,7 @@ class FusedWriter(KernelWriter):
 
     def asked(self, stmt: Stmt) -> str:
         """The tensor that a statement is for, if a call may leave it out; "" for what every call needs."""
-        if isinstance(stmt, Loop):
+        if isinstance(stmt, Loop) or not self.context.left_out:
             return ""
         name = (stmt.value or stmt.tensor) if isinstance(stmt, Store) else stmt.name
         stores = [s for s in statements(self.own.body) if isinstance(s, Store)]

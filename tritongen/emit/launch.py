@@ -19,7 +19,6 @@ from tritongen.emit.facts import (
     known_wide,
     pack_source,
     permuted,
-    touched,
 )
 from tritongen.emit.kernel_writer import Context
 from tritongen.emit.launches import (
@@ -84,7 +83,7 @@ def launch_view(
     one_batch_lines = batches_first(context, step)
     context = replace(context, flat=bool(one_batch_lines))
     lines = [*step_values(context, step, kernels), *workspace_lines(context, step)]
-    shared = [t for t in touched(step) if step.is_shared(t)]
+    shared = [t for t in step.touched if step.is_shared(t)]
     flat = flat_lines(context, step)
     seen = [t for t in shared if not flat or t in step.stores or not context.dims[t]]
     view_lines = merge_lines(context, step) or [
@@ -262,7 +261,7 @@ def batches_first(context: Context, step: Step) -> list[str]:
 
     They do in facts of products whose variants see operands in different ways, and in orders of sliding operands.
     """
-    batched = [t for t in touched(step) if ir.BATCH_SIZE in context.dims[t]]
+    batched = [t for t in step.touched if ir.BATCH_SIZE in context.dims[t]]
     shared = all(step.is_shared(t) for t in batched) and not any(k.slides for k in step.kernels)
     if step.skeleton != "contraction" or shared:
         return []
@@ -314,7 +313,7 @@ def step_values(context: Context, step: Step, kernels: dict[str, KernelView]) ->
     if context.wide:
         for s in context.op.scalars:
             if s.name in used and ir.kind_of(s.dtype, context.op) == "float":
-                device = touched(step)[0]
+                device = step.touched[0]
                 lines.append(
                     f"if COMPUTE == tl.float64 and not isinstance({s.name}, torch.Tensor):"
                 )
@@ -330,9 +329,9 @@ def branch(
 ) -> tuple[tuple[str, ...], tuple[Call, ...]]:
     """Scratch of one variant, whose operands are packed, and its launches; what all that leave parts do is not its own."""
     lines: list[str] = []
-    device = touched(step)[0]
+    device = step.touched[0]
     copies = [p.stored for p in variant.packs if p.stored]
-    for tensor in (*touched(step), *copies):
+    for tensor in (*step.touched, *copies):
         if tensor in copies or not (step.is_shared(tensor) or step.merged):
             way = step.seen_by(variant.launches[0].kernel, tensor)
             lines += view_line(context, tensor, way, tensor in step.stores)
@@ -364,7 +363,7 @@ def workspace_lines(context: Context, step: Step) -> Iterator[str]:
     """Lines in front of all launches: the number of parts of sums, and the workspace for them."""
     if variant := with_parts(step):
         yield 'PARTS = config.get("PARTS", 1)'
-        renames, device = rule_names(context, step, variant), touched(step)[0]
+        renames, device = rule_names(context, step, variant), step.touched[0]
         for name, dtype, (_, *shape) in variant.scratch:
             sizes = ", ".join(rule_text(r, renames) for r in shape)
             kind = host_dtype(context, dtype)

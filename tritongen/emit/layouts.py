@@ -6,7 +6,6 @@ Input: an op's plans. Output: for each output any layout, channels last or torch
 from __future__ import annotations
 
 from tritongen.emit.allocation import ANY, CHANNELS_LAST
-from tritongen.emit.facts import touched
 from tritongen.emit.op_plans import OpPlans
 from tritongen.ir import nodes as ir
 from tritongen.schedule.plan import Plan, Step
@@ -38,7 +37,7 @@ def takes_images(step: Step, tensor: str) -> bool:
     reshaping = [k for k in step.kernels if not (step.orders or k.any_format)]
     if asks and all(v.tensor != tensor for k in reshaping for v in k.views):
         return True
-    return tensor not in touched(step)
+    return tensor not in step.touched
 
 
 def alike(plan: Plan) -> dict[str, str]:

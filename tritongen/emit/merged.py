@@ -8,7 +8,6 @@ addressed dim by dim.
 
 from __future__ import annotations
 
-from tritongen.emit.facts import touched
 from tritongen.emit.kernel_writer import Context
 from tritongen.emit.sizes import under, whole
 from tritongen.emit.text import tuple_text
@@ -60,7 +59,7 @@ def flat_lines(context: Context, step: Step) -> list[str]:
     row, col = step.kernels[0].axes[:2] if step.skeleton == "rows" else (None, None)
     if row is None or col is None or row.digits or [d.index for d in col.digits] != [ir.BATCH]:
         return []
-    flat = [t for t in touched(step) if ir.BATCH_SIZE in context.dims[t]]
+    flat = [t for t in step.touched if ir.BATCH_SIZE in context.dims[t]]
     if any(t in step.stores or one_batch(context, t) or len(context.dims[t]) > 1 for t in flat):
         return []
     operands = {t.name: t for t in broadcasting(context.op)}

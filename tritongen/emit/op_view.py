@@ -16,7 +16,6 @@ from tritongen.emit.allocation import allocation
 from tritongen.emit.chunked import call_of, in_chunks, parameters_of
 from tritongen.emit.comments import comment, comments_of
 from tritongen.emit.decorator import alone, asks_of, options
-from tritongen.emit.facts import touched
 from tritongen.emit.kernel_writer import Context
 from tritongen.emit.kernels import kernel_view
 from tritongen.emit.launch import (
@@ -93,7 +92,7 @@ def _print_plan(
         left_out = asked.left_out(plan, step) if results else frozenset[str]()
         every = (pair for v in step.variants for pair in (*v.sums, *v.parts))
         parts = {own for own, result in every if result in left_out}
-        absent = results - set(touched(step)) | left_out
+        absent = results - set(step.touched) | left_out
         known = replace(step_context(context, step), absent=absent, left_out=left_out | parts)
         views = {k.name: kernel_view(known, k) for k in step.kernels}
         if item.autotune:

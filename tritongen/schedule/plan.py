@@ -11,9 +11,11 @@ A plan holds no Triton text. The template of a skeleton says what it does with a
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import Poly, poly
+from tritongen.ir.free import tensors_read
 from tritongen.kernel.nodes import Kernel
 
 Rule = str  # a size expression, parsed by schedule.rules
@@ -239,7 +241,7 @@ class Sizes:
     tiles: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Step:
     """Values that are computed together. `facts` are the integers that the rules use, as sizes."""
 
@@ -272,6 +274,23 @@ class Step:
         ways = {self.seen_by(k.name, tensor) for k in self.kernels}
         return len(ways) == 1 and all(p.tensor != tensor for p in self.packs)
 
+    @cached_property
+    def touched(self) -> tuple[str, ...]:
+        """The tensors that its kernels take, operands first. Only the launch knows tensors of copies.
+
+        Tensors that one kernel stores for the next are not included.
+        """
+        copies = {p.stored: p.tensor for v in self.variants for p in v.packs if p.stored}
+        names: dict[str, None] = {}
+        nests = {id(n): n for k in self.kernels for n in k.nests}.values()  # kernels share theirs
+        computed = {n.name for n in nests}
+        computed |= {name for v in self.variants for name, _, _ in v.scratch}
+        for nest in nests:
+            for tensor in sorted(tensors_read(nest.body)):
+                if tensor not in computed:
+                    names[copies.get(tensor, tensor)] = None
+        return (*names, *self.stores)
+
     @property
     def packs(self) -> tuple[Pack, ...]:
         """The packs of all variants, each once."""
@@ -302,7 +321,7 @@ class Chunks:
         return tuple(t.name for t in self.body.inner.tensors[-len(self.sums) :])
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Plan:
     """One typing of an op, as steps. `scratch` are the temporaries that pass between steps.
 
@@ -318,3 +337,15 @@ class Plan:
     nests: tuple[ir.Nest, ...]  # the canonical form that the steps were made from
     defines: tuple[ir.Define, ...] = ()  # sizes of the plan's own making, behind those of the op
     chunks: Chunks | None = None
+
+    @cached_property
+    def leads(self) -> dict[str, frozenset[str]]:
+        """The outputs that follow from each stored value, itself among them."""
+        outputs = {o.name for o in self.inner.outputs}
+        found: dict[str, frozenset[str]] = {}
+        for step in reversed(self.steps):
+            for name in step.stores:
+                later = (s for s in self.steps if name in s.touched and name not in s.stores)
+                own = (found[n] for s in later for n in s.stores)
+                found[name] = frozenset({name} & outputs).union(*own)
+        return found
