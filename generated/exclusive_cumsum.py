@@ -244,10 +244,9 @@ def exclusive_cumsum_backward_scan(
         taken = inside & (col >= -1) & (col < D - 1)
         dy_d = col + 1
         dy = tl.load(dy_ptr + row * dy_0 + dy_d * dy_1, mask=taken, other=0.0).to(COMPUTE)
-        # dx[..., k] = where(D >= k + 2, sum[d](where(d > k, dy[..., d], 0)), 0.0)
+        # dx[..., k] = sum[d](where(d > k, dy[..., d], 0))
         dx_sum = carry + (dy + lib.sums_behind(dy, 0.0, RUN))
-        dx = tl.where(D >= col + 2, dx_sum, 0.0)
-        tl.store(dx_ptr + row * dx_row + col * dx_col, dx, mask=inside)
+        tl.store(dx_ptr + row * dx_row + col * dx_col, dx_sum, mask=inside)
         carry += tl.sum(dy, 1, keep_dims=True)
 
 
@@ -262,7 +261,7 @@ def exclusive_cumsum_backward_part(
     D, dy_0 = D // VEC * VEC, dy_0 // VEC * VEC
     part = tl.program_id(0).to(tl.int64)
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    # dx[..., k] = where(D >= k + 2, sum[d](where(d > k, dy[..., d], 0)), 0.0)
+    # dx[..., k] = sum[d](where(d > k, dy[..., d], 0))
     acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for start in tl.range(0, CHUNK, BLOCK, num_stages=STAGES):
         col = part * CHUNK + start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -300,10 +299,9 @@ def exclusive_cumsum_backward_finish(
         taken = inside & (col >= -1) & (col < D - 1)
         dy_d = col + 1
         dy = tl.load(dy_ptr + row * dy_0 + dy_d * dy_1, mask=taken, other=0.0).to(COMPUTE)
-        # dx[..., k] = where(D >= k + 2, sum[d](where(d > k, dy[..., d], 0)), 0.0)
+        # dx[..., k] = sum[d](where(d > k, dy[..., d], 0))
         dx_sum = carry + (dy + lib.sums_behind(dy, 0.0, RUN))
-        dx = tl.where(D >= col + 2, dx_sum, 0.0)
-        tl.store(dx_ptr + row * dx_row + col * dx_col, dx, mask=inside)
+        tl.store(dx_ptr + row * dx_row + col * dx_col, dx_sum, mask=inside)
         carry += tl.sum(dy, 1, keep_dims=True)
 
 
@@ -401,13 +399,10 @@ def exclusive_cumsum_backward_reference(dy: torch.Tensor) -> torch.Tensor:
     rows = batch.numel()
     dy = dy.reshape(rows, D)
 
-    # dx[..., k] = where(D >= k + 2, sum[d](where(d > k, dy[..., d], 0)), 0.0)
-    k = torch.arange(D, device=dy.device)
-    dx = torch.where(
-        D >= k + 2,
-        torch.nn.functional.pad(torch.cumsum(dy.flip(-1), -1).flip(-1), (0, 1), value=0)[..., 1:],
-        0.0,
-    ).to(T)
+    # dx[..., k] = sum[d](where(d > k, dy[..., d], 0))
+    dx = torch.nn.functional.pad(torch.cumsum(dy.flip(-1), -1).flip(-1), (0, 1), value=0)[
+        ..., 1:
+    ].to(T)
 
     return dx.reshape(*batch, D)
 

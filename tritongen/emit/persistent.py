@@ -25,7 +25,7 @@ from tritongen.emit.matrices import SIDES, matrix_order, matrix_text
 from tritongen.emit.view import KernelView
 from tritongen.ir import nodes as ir
 from tritongen.ir.free import free_indices
-from tritongen.schedule.classes.contraction_stages import parts_behind
+from tritongen.schedule.classes.contraction_stages import parts_behind, tiles_read
 from tritongen.schedule.plan import View
 
 HALVES = ("f16", "bf16")
@@ -39,7 +39,8 @@ def persistent_view(writer: KernelWriter) -> KernelView:
     factors, sums = products(writer, heads, size)
     more = terms_of(size, kernel.splits) | in_parts(writer, sums)
     flat = len(heads) == 1
-    return tiles_view(writer, size, setup, parts_behind(kernel), factors=factors, flat=flat, **more)
+    parts = parts_behind(kernel, bool(tiles_read(kernel)))
+    return tiles_view(writer, size, setup, parts, factors=factors, flat=flat, **more)
 
 
 def tiles_view(

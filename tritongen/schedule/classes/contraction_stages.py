@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import product
 
 from tritongen.ir import nodes as ir
@@ -22,7 +22,6 @@ from tritongen.ir.free import coordinates, free_indices, reads
 from tritongen.schedule.classes.contraction_operands import SMALL, WHOLE, stored_as
 from tritongen.schedule.plan import Axis, KernelPlan, Step, Variant
 from tritongen.schedule.rules import conjuncts, evaluate, names
-from tritongen.work import remembered
 
 # KiB of shared memory that a program may have: CDNA 3; Ada, and Ampere and Blackwell of consumers; A100; H100 and newer.
 ROOMS = (64, 99, 163, 227)
@@ -68,7 +67,8 @@ def fitted_variant(step: Step, variant: Variant) -> Variant | None:
     widths = [rule for rule in conjuncts(variant.requires) if names(rule) == {"itemsize"}]
     if not any(all(evaluate(r, {"itemsize": n}) for r in widths) for n in itemsizes(kernel)):
         return None  # a form for elements of other widths
-    cases = [Case(c, stages_that_fit(kernel, variant, c)) for c in configs(kernel, variant)]
+    memory = Memory(kernel, variant)
+    cases = [Case(c, stages_that_fit(memory, c)) for c in configs(kernel, variant)]
     if all(case.room >= case.config["num_stages"] for case in cases):
         return variant
     if all(case.room == 1 for case in cases):
@@ -84,12 +84,10 @@ def where_room(step: Step, variant: Variant) -> Variant:
     if DESCRIBED & names(variant.requires) or "LANES" in dict(variant.config):
         return variant
     kernel = step.kernel(variant.launches[0].kernel)
+    memory = Memory(kernel, variant)
     rooms = dict[int, int]()  # what each width of elements takes
     for room in reversed(ROOMS):
-        cases = [
-            (c["itemsize"], shared_bytes(kernel, variant, c))
-            for c in configs(kernel, variant, room)
-        ]
+        cases = [(c["itemsize"], memory.bytes(c)) for c in configs(kernel, variant, room)]
         full = {itemsize for itemsize, size in cases if size > room << 10}
         rooms |= {itemsize: room for itemsize, _ in cases if itemsize not in full}
     if len(set(rooms.values())) <= 1:
@@ -161,9 +159,9 @@ def _configs(
     return tuple(found.values())
 
 
-def stages_that_fit(kernel: KernelPlan, variant: Variant, config: Mapping[str, int]) -> int:
+def stages_that_fit(memory: Memory, config: Mapping[str, int]) -> int:
     wished = range(config["num_stages"], 1, -1)
-    asked = ((n, shared_bytes(kernel, variant, {**config, "num_stages": n})) for n in wished)
+    asked = ((n, memory.bytes({**config, "num_stages": n})) for n in wished)
     return next((n for n, size in asked if size <= ROOMS[-1] << 10), 1)
 
 
@@ -174,91 +172,127 @@ def shared_bytes(kernel: KernelPlan, variant: Variant, config: Mapping[str, int]
 
     It is 0 for kernels without a loop over tiles of factors, which hold their tiles in registers.
     """
-    if not config.keys() >= {*BLOCKS}:
-        return 0
-    staged = bytes_of_stages(kernel, variant, config)
-    part = any(run.part for run in variant.launches)
-    held, passing = (0, 0) if part else bytes_behind(kernel, config)
-    flat = kernel.skeleton in FLATTENED and kernel.products == 1
-    together = flat or config.get("FLAT", False)
-    return BARRIERS + held + (staged + passing if together else max(staged, passing))
+    return Memory(kernel, variant).bytes(config)
 
 
-def bytes_of_stages(kernel: KernelPlan, variant: Variant, config: Mapping[str, int]) -> int:
-    """The shared memory of all stages. All but one hold tiles as they were loaded. The current one holds the factors made
-    of them.
+class Memory:
+    """The shared memory of one kernel of a variant, by its configs."""
 
-    A factor of f32 takes two parts. If it is loaded as it is, only the right one does: the left one is in registers.
-    """
-    m, n, k = (config[name] for name in BLOCKS)
-    itemsize, stages = config["itemsize"], max(1, config.get("num_stages", 1))
-    if kernel.skeleton == "tf32x3":
-        return stages * k * 4 * (m + n)
-    if kernel.skeleton == "tf32x3_half":  # both parts of the factor that was split ahead
-        return stages * k * 4 * (m + n + (m if config.get("LHS") else n))
-    m *= SUBTILES if kernel.skeleton == "subtiles" else 1
-    # Copies that are converted ahead are of what is multiplied.
-    copied = {pack.tensor for pack in variant.packs if pack.like}
-    left, right = (
-        sum(itemsize if r.tensor in copied else bytes_of(r.dtype, itemsize, kernel) for r in side)
-        for side in tiles_loaded(kernel)
-    )
-    left, right = (a + b for a, b in zip((left, right), bytes_asked(kernel), strict=True))
-    columns = n * kernel.products
-    if left <= itemsize and right <= itemsize * kernel.products:
-        made = max(itemsize * (m + columns), 8 * columns if itemsize == 4 else 0)
-    else:
-        made = (m + columns) * (8 if itemsize == 4 else itemsize)
-    return k * ((stages - 1) * (left * m + right * n) + made)
+    def __init__(self, kernel: KernelPlan, variant: Variant):
+        self.kernel, self.variant = kernel, variant
+        self.part = any(run.part for run in variant.launches)
+
+    def bytes(self, config: Mapping[str, int]) -> int:
+        """As `shared_bytes` says."""
+        if not config.keys() >= {*BLOCKS}:
+            return 0
+        staged = self.of_stages(config)
+        held, passing = (0, 0) if self.part else self.behind(config)
+        flat = self.kernel.skeleton in FLATTENED and self.kernel.products == 1
+        together = flat or config.get("FLAT", False)
+        return BARRIERS + held + (staged + passing if together else max(staged, passing))
+
+    def of_stages(self, config: Mapping[str, int]) -> int:
+        """The shared memory of all stages. All but one hold tiles as they were loaded. The current one holds the factors
+        made of them.
+
+        A factor of f32 takes two parts. If it is loaded as it is, only the right one does: the left one is in registers.
+        """
+        m, n, k = (config[name] for name in BLOCKS)
+        itemsize, stages = config["itemsize"], max(1, config.get("num_stages", 1))
+        kernel = self.kernel
+        if kernel.skeleton == "tf32x3":
+            return stages * k * 4 * (m + n)
+        if kernel.skeleton == "tf32x3_half":  # both parts of the factor that was split ahead
+            return stages * k * 4 * (m + n + (m if config.get("LHS") else n))
+        m *= SUBTILES if kernel.skeleton == "subtiles" else 1
+        left, right = self.loaded(itemsize)
+        columns = n * kernel.products
+        if left <= itemsize and right <= itemsize * kernel.products:
+            made = max(itemsize * (m + columns), 8 * columns if itemsize == 4 else 0)
+        else:
+            made = (m + columns) * (8 if itemsize == 4 else itemsize)
+        return k * ((stages - 1) * (left * m + right * n) + made)
+
+    def loaded(self, itemsize: int) -> tuple[int, int]:
+        """The bytes that are loaded for an element of the left factor and of the right one."""
+        copied = {pack.tensor for pack in self.variant.packs if pack.like}  # as what is multiplied
+        left, right = (
+            sum(itemsize if t in copied else self.bytes_of(dtype, itemsize) for t, dtype in side)
+            for side in self.tiles
+        )
+        return left + self.asked[0], right + self.asked[1]
+
+    def bytes_of(self, dtype: str, itemsize: int) -> int:
+        return bytes_of(dtype, itemsize, self.multiplied)
+
+    @cached_property
+    def multiplied(self) -> str:
+        return multiplied(self.kernel)
+
+    @cached_property
+    def tiles(self) -> tuple[list[tuple[str, str]], ...]:
+        return tuple([(r.tensor, r.dtype) for r in side] for side in tiles_loaded(self.kernel))
+
+    @cached_property
+    def asked(self) -> tuple[int, int]:
+        return bytes_asked(self.kernel)
+
+    @cached_property
+    def reads(self) -> bool:
+        return bool(tiles_read(self.kernel))
+
+    @cached_property
+    def meets(self) -> bool:
+        return bool(met(self.kernel))
+
+    @cached_property
+    def stored(self) -> list[str]:
+        """The dtype of each result."""
+        dtypes = {n.name: n.dtype for n in self.kernel.nests}
+        return [dtypes[name] for name in self.kernel.stores]
+
+    def behind(self, config: Mapping[str, int]) -> tuple[int, int]:
+        """The shared memory that the epilogue holds all the time, and what it needs for a moment.
+
+        - A tile that is stored by descriptor has a place of its own. Outputs of one dtype share it.
+        - If the epilogue reads a tile, the sums pass through shared memory to the layout of that tile.
+        - If a tile is stored through pointers (always where rows are not aligned), the sums or the result pass through
+          shared memory: the narrower of the two, unless the result met something wider on the way.
+        - Sums of integers pass as they are.
+        """
+        kernel, itemsize = self.kernel, config["itemsize"]
+        sums = max(4, itemsize)
+        part = config["BLOCK_M"] * config["BLOCK_N"] // parts_behind(kernel, self.reads)
+        sizes = {dtype: self.bytes_of(dtype, itemsize) for dtype in self.stored}
+        if not width(self.stored[-1]):
+            sizes[self.stored[-1]] = config.get("stored_bytes", sizes[self.stored[-1]])
+        leaving = dict(zip(kernel.stores, self.stored, strict=True))
+        kinds = {leaving.pop(view.tensor) for view in kernel.stored}
+        # In a call of f32 a type parameter is f32, too.
+        held = {d if width(d) or sizes[d] < 4 else f"f{8 * sizes[d]}": sizes[d] for d in kinds}
+        passing = max((sizes[d] for d in leaving.values()), default=0)
+        if self.reads:
+            passing = sums
+        if adds_integers(kernel):
+            passing = max(passing, sums - sum(held.values()))
+        widest = passing if self.meets else min(passing, sums)
+        return part * sum(held.values()), part * widest
 
 
-def bytes_behind(kernel: KernelPlan, config: Mapping[str, int]) -> tuple[int, int]:
-    """The shared memory that the epilogue holds all the time, and what it needs for a moment.
-
-    - A tile that is stored by descriptor has a place of its own. Outputs of one dtype share it.
-    - If the epilogue reads a tile, the sums pass through shared memory to the layout of that tile.
-    - If a tile is stored through pointers (always where rows are not aligned), the sums or the result pass through shared
-      memory: the narrower of the two, unless the result met something wider on the way.
-    - Sums of integers pass as they are.
-    """
-    itemsize = config["itemsize"]
-    sums = max(4, itemsize)
-    part = config["BLOCK_M"] * config["BLOCK_N"] // parts_behind(kernel)
-    sizes = sizes_stored(kernel, config)
-    leaving = {nest.name: nest.dtype for nest in kernel.nests if nest.name in kernel.stores}
-    kinds = {leaving.pop(view.tensor) for view in kernel.stored}
-    # In a call of f32 a type parameter is f32, too.
-    held = {d if width(d) or sizes[d] < 4 else f"f{8 * sizes[d]}": sizes[d] for d in kinds}
-    passing = max((sizes[d] for d in leaving.values()), default=0)
-    if tiles_read(kernel):
-        passing = sums
-    if adds_integers(kernel):
-        passing = max(passing, sums - sum(held.values()))
-    widest = passing if met(kernel) else min(passing, sums)
-    return part * sum(held.values()), part * widest
-
-
-def parts_behind(kernel: KernelPlan) -> int:
-    """The number of parts into which an epilogue cuts the columns of its tile."""
-    if kernel.skeleton == "tf32x3" or kernel.skeleton == "persistent" and tiles_read(kernel):
+def parts_behind(kernel: KernelPlan, reads: bool) -> int:
+    """The number of parts into which an epilogue cuts the columns of its tile; `reads`: whether it loads a tile."""
+    if kernel.skeleton == "tf32x3" or kernel.skeleton == "persistent" and reads:
         return 4
     return 2 if kernel.skeleton in ("persistent", "tf32x3_half") else 1
-
-
-def sizes_stored(kernel: KernelPlan, config: Mapping[str, int]) -> dict[str, int]:
-    """The bytes of an element of each dtype that is stored."""
-    leaving = [next(n.dtype for n in kernel.nests if n.name == name) for name in kernel.stores]
-    sizes = {dtype: bytes_of(dtype, config["itemsize"], kernel) for dtype in leaving}
-    if not width(leaving[-1]):
-        sizes[leaving[-1]] = config.get("stored_bytes", sizes[leaving[-1]])
-    return sizes
 
 
 def widths_stored(kernel: KernelPlan, itemsize: int) -> tuple[int, ...]:
     """The sizes in bytes that an element of the last output may have."""
     dtype = next(n.dtype for n in kernel.nests if n.name == kernel.stores[-1])
-    if width(dtype) or dtype == multiplied(kernel):
-        return (bytes_of(dtype, itemsize, kernel),)
+    factors = multiplied(kernel)
+    if width(dtype) or dtype == factors:
+        return (bytes_of(dtype, itemsize, factors),)
     if dtype == "compute":  # f64 where what the sums meet is
         least = max(4, itemsize)
         return (least, 8) if meets_f64(kernel) and least < 8 else (least,)
@@ -266,7 +300,6 @@ def widths_stored(kernel: KernelPlan, itemsize: int) -> tuple[int, ...]:
 
 
 # ---- what is loaded -----------------------------------------------------------------------------
-@remembered(maxsize=64)  # asked for each config of each variant
 def tiles_loaded(kernel: KernelPlan) -> tuple[set[ir.Read], set[ir.Read]]:
     """The tiles that a step of the loop loads: over rows and k for the left factors, over k and columns for the right ones."""
     heads, (_, m, n, *ks) = kernel.nests[: kernel.products], kernel.axes
@@ -345,9 +378,12 @@ def itemsizes(kernel: KernelPlan) -> tuple[int, ...]:
     return (width(dtype),) if width(dtype) else (2, 4, 8)
 
 
-def bytes_of(dtype: str, itemsize: int, kernel: KernelPlan) -> int:
-    """The bytes that are loaded for an element. A type parameter that is converted first may be as wide as the sums."""
-    return width(dtype) or (itemsize if dtype == multiplied(kernel) else max(4, itemsize))
+def bytes_of(dtype: str, itemsize: int, factors: str) -> int:
+    """The bytes that are loaded for an element. A type parameter that is converted first may be as wide as the sums.
+
+    `factors`: the dtype of what is multiplied.
+    """
+    return width(dtype) or (itemsize if dtype == factors else max(4, itemsize))
 
 
 def width(dtype: str) -> int:
