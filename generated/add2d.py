@@ -168,7 +168,7 @@ def launch_add2d_float(x, y, z) -> None:
         itemsize=x.element_size(),
     )  # fmt: skip
     BLOCK = config["BLOCK"]
-    COMPUTE = tl.float64 if torch.float64 in (x.dtype, y.dtype) else tl.float32
+    COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
     arguments = (x, y, z, total, x.stride(2), y.stride(2), z.stride(2))
     constants = dict(COMPUTE=COMPUTE, enable_fp_fusion=True)
     if variant == "flat":

@@ -603,7 +603,7 @@ def launch_avg_pool2d_backward(x, dy, dx, win, stride, pad) -> None:
         stored_last=dx.stride(1) < dx.stride(3), itemsize=dy.element_size(),
     )  # fmt: skip
     BLOCK, ROWS = config["BLOCK"], config["ROWS"]
-    COMPUTE = tl.float64 if torch.float64 in (x.dtype, dy.dtype) else tl.float32
+    COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
     if variant == "channels":
         grid = (lib.cdiv(outer, ROWS) * lib.cdiv(C, config["STEPS"] * BLOCK),)
         avg_pool2d_backward_channels[grid](

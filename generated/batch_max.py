@@ -665,7 +665,7 @@ def launch_batch_max_backward(x, y_at, dy, dx) -> None:
     y_at = lib.reshaped(y_at, batch)
     dx = dx.view(batch, D)
     _, config = choose_batch_max_backward(cols=D)
-    COMPUTE = tl.float64 if torch.float64 in (x.dtype, dy.dtype) else tl.float32
+    COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
     arguments = (y_at, dy, dx, batch, D, y_at.stride(0), dy.stride(0), *dx.stride())
     constants = dict(COMPUTE=COMPUTE, VEC=lib.vec(D, dx.stride(0)), enable_fp_fusion=True)
     grid = (lib.cdiv(batch, config["ROWS"]) * lib.cdiv(D, config["BLOCK"]),)

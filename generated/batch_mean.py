@@ -290,7 +290,7 @@ def launch_batch_mean_backward(x, dy, dx) -> None:
         outer=outer, middle=middle, inner=inner,
         transposed=any(0 < t.stride(1) < t.stride(2) for t in (dy, dx)),
     )  # fmt: skip
-    COMPUTE = tl.float64 if torch.float64 in (x.dtype, dy.dtype) else tl.float32
+    COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
     grid = (
         lib.cdiv(outer, config["OUTER"])
         * lib.cdiv(middle, config["ROWS"])

@@ -357,7 +357,7 @@ def launch_batch_norm_train_forward(x, gain, bias, y, mu_kept, var_kept, eps) ->
     y = y.view(N, C, H * W)
     col_run = H * W
     aligned = math.gcd(H * N * W, x.stride(1)) * x.element_size() % 8 == 0
-    in_f64 = torch.float64 in (x.dtype, gain.dtype, bias.dtype)
+    in_f64 = x.dtype == torch.float64
     variant, config = choose_batch_norm_train_forward(
         rows=C, cols=H * N * W, col_run=col_run, col_runs=N,
         strided=0 < x.stride(1) < x.stride(2), aligned=aligned, in_f64=in_f64,
@@ -452,18 +452,10 @@ def allocate_batch_norm_train_forward(
     y = allocate_batch_norm_train(x, gain, bias, eps)
     C = x.shape[1]
     mu_kept = torch.empty(
-        (C,),
-        dtype=(
-            torch.float64 if torch.float64 in (x.dtype, gain.dtype, bias.dtype) else torch.float32
-        ),
-        device=x.device,
+        (C,), dtype=torch.float64 if x.dtype == torch.float64 else torch.float32, device=x.device
     )
     var_kept = torch.empty(
-        (C,),
-        dtype=(
-            torch.float64 if torch.float64 in (x.dtype, gain.dtype, bias.dtype) else torch.float32
-        ),
-        device=x.device,
+        (C,), dtype=torch.float64 if x.dtype == torch.float64 else torch.float32, device=x.device
     )
     return y, mu_kept, var_kept
 
@@ -532,7 +524,7 @@ def batch_norm_train_forward(
 def launch_batch_norm_train(x, gain, bias, y, eps) -> None:
     """Runs the kernels of batch_norm_train_forward, and drops what they keep. Does not check operands."""
     C = x.shape[1]
-    compute = torch.float64 if torch.float64 in (x.dtype, gain.dtype, bias.dtype) else torch.float32
+    compute = torch.float64 if x.dtype == torch.float64 else torch.float32
     mu_kept = torch.empty((C,), dtype=compute, device=x.device)
     var_kept = torch.empty((C,), dtype=compute, device=x.device)
     launch_batch_norm_train_forward(x, gain, bias, y, mu_kept, var_kept, eps)
@@ -992,7 +984,7 @@ def launch_batch_norm_train_backward_dx(
     dx = dx.view(N, C, H * W)
     strided = 0 < dy.stride(1) < dy.stride(2) or 0 < x.stride(1) < x.stride(2)
     aligned = math.gcd(H * N * W, dy.stride(1)) * dy.element_size() % 8 == 0
-    in_f64 = torch.float64 in (x.dtype, gain.dtype, dy.dtype)
+    in_f64 = x.dtype == torch.float64
     variant, config = choose_batch_norm_train_backward_dx(
         rows=C, cols=H * N * W, col_run=H * W, col_runs=N, strided=strided, aligned=aligned,
         in_f64=in_f64, gpu=lib.gpu(dy.device),
@@ -1099,11 +1091,11 @@ def choose_batch_norm_train_backward_deps(
     )  # fmt: skip
 
 
-def launch_batch_norm_train_backward_deps(x, gain, var_kept, dy, dy_rsqrt_sum, deps, eps) -> None:
+def launch_batch_norm_train_backward_deps(x, gain, var_kept, dy_rsqrt_sum, deps, eps) -> None:
     """Computes deps with the variant that `choose` returns. Does not check operands."""
     C = x.shape[1]
     rows = 1
-    in_f64 = torch.float64 in (x.dtype, gain.dtype, dy.dtype)
+    in_f64 = x.dtype == torch.float64
     variant, config = choose_batch_norm_train_backward_deps(
         rows=rows, cols=C, strided=False, aligned=C * var_kept.element_size() % 8 == 0,
         in_f64=in_f64, gpu=lib.gpu(var_kept.device),
@@ -1148,13 +1140,13 @@ def launch_batch_norm_train_backward(
 ) -> None:
     """Runs 2 steps, with scratch memory between them. Does not check operands."""
     C = x.shape[1]
-    compute = torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32
+    compute = torch.float64 if x.dtype == torch.float64 else torch.float32
     dy_rsqrt_sum = torch.empty((C,), dtype=compute, device=x.device)
     launch_batch_norm_train_backward_dx(
         x, gain, mu_kept, var_kept, dy, dy_rsqrt_sum, dx, dgain, dbias, eps
     )
     if deps is not None:
-        launch_batch_norm_train_backward_deps(x, gain, var_kept, dy, dy_rsqrt_sum, deps, eps)
+        launch_batch_norm_train_backward_deps(x, gain, var_kept, dy_rsqrt_sum, deps, eps)
 
 
 def allocate_batch_norm_train_backward(

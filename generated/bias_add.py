@@ -85,7 +85,7 @@ def launch_bias_add(x, b, y) -> None:
         outer=outer, middle=middle, inner=inner,
         transposed=any(0 < t.stride(1) < t.stride(2) for t in (x, b, y)),
     )  # fmt: skip
-    COMPUTE = tl.float64 if torch.float64 in (x.dtype, b.dtype) else tl.float32
+    COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
     grid = (
         lib.cdiv(outer, config["OUTER"])
         * lib.cdiv(middle, config["ROWS"])

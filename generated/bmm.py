@@ -443,8 +443,8 @@ def launch_bmm(a, b, y) -> None:
         vectorized=lib.vectorized(a, b), gpu=gpu,
     )  # fmt: skip
     BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
-    compute = torch.float64 if torch.float64 in (a.dtype, b.dtype) else torch.float32
-    COMPUTE = tl.float64 if torch.float64 in (a.dtype, b.dtype) else tl.float32
+    compute = torch.float64 if a.dtype == torch.float64 else torch.float32
+    COMPUTE = tl.float64 if a.dtype == torch.float64 else tl.float32
     PARTS = config.get("PARTS", 1)
     y_sum_parts = lib.workspace(config, (B, M, N), compute, a.device)
     constants = dict(COMPUTE=COMPUTE, enable_fp_fusion=True)
@@ -1203,8 +1203,8 @@ def launch_bmm_backward_da(a, b, dy, da) -> None:
         vectorized=lib.vectorized(dy, b.mT), gpu=gpu,
     )  # fmt: skip
     BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
-    compute = torch.float64 if torch.float64 in (a.dtype, b.dtype, dy.dtype) else torch.float32
-    COMPUTE = tl.float64 if torch.float64 in (a.dtype, b.dtype, dy.dtype) else tl.float32
+    compute = torch.float64 if a.dtype == torch.float64 else torch.float32
+    COMPUTE = tl.float64 if a.dtype == torch.float64 else tl.float32
     PARTS = config.get("PARTS", 1)
     da_sum_parts = lib.workspace(config, (B, M, K), compute, b.device)
     constants = dict(COMPUTE=COMPUTE, enable_fp_fusion=True)
@@ -1286,8 +1286,8 @@ def launch_bmm_backward_db(a, b, dy, db) -> None:
         vectorized=lib.vectorized(dy.mT, a), gpu=gpu,
     )  # fmt: skip
     BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
-    compute = torch.float64 if torch.float64 in (a.dtype, b.dtype, dy.dtype) else torch.float32
-    COMPUTE = tl.float64 if torch.float64 in (a.dtype, b.dtype, dy.dtype) else tl.float32
+    compute = torch.float64 if a.dtype == torch.float64 else torch.float32
+    COMPUTE = tl.float64 if a.dtype == torch.float64 else tl.float32
     PARTS = config.get("PARTS", 1)
     db_sum_parts = lib.workspace(config, (B, N, K), compute, a.device)
     constants = dict(COMPUTE=COMPUTE, enable_fp_fusion=True)

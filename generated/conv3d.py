@@ -536,8 +536,8 @@ def launch_conv3d(x, w, b, y, stride, pad) -> None:
         packed_bytes=packed_bytes, pad4_bytes=pad4_bytes, padded_bytes=padded_bytes, gpu=gpu,
     )  # fmt: skip
     BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
-    compute = torch.float64 if torch.float64 in (x.dtype, w.dtype, b.dtype) else torch.float32
-    COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, b.dtype) else tl.float32
+    compute = torch.float64 if x.dtype == torch.float64 else torch.float32
+    COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
     INDEX = tl.int32 if max(N * O * P * Q, C * K * R * S, *x.shape) < 2_000_000_000 else tl.int64
     PARTS = config.get("PARTS", 1)
     y_sum_parts = lib.workspace(config, (M, F), compute, w.device)
@@ -1555,7 +1555,7 @@ def launch_conv3d_backward_dx(x, w, dy, dx, stride, pad) -> None:
         padded_bytes=padded_bytes, gpu=gpu,
     )  # fmt: skip
     BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
-    COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else tl.float32
+    COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
     INDEX = (
         tl.int32 if max(N * d_steps * h_steps * w2_steps, *dy.shape) < 2_000_000_000 else tl.int64
     )
@@ -1701,8 +1701,8 @@ def launch_conv3d_backward_dw(x, w, dy, dw, stride, pad) -> None:
         padded_bytes=padded_bytes, gpu=gpu,
     )  # fmt: skip
     BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
-    compute = torch.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else torch.float32
-    COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else tl.float32
+    compute = torch.float64 if x.dtype == torch.float64 else torch.float32
+    COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
     INDEX = tl.int32 if max(C * K * R * S, N * O * P * Q, *x.shape) < 2_000_000_000 else tl.int64
     PARTS = config.get("PARTS", 1)
     dw_sum_parts = lib.workspace(config, (M, F), compute, dy.device)
@@ -1831,7 +1831,7 @@ def launch_conv3d_backward_db(x, w, dy, db, stride) -> None:
     _, _, O, P, Q = dy.shape
     dy = lib.reshaped(dy, N, F, O * P * Q)
     aligned = math.gcd(N * O * P * Q, dy.stride(1)) * dy.element_size() % 8 == 0
-    in_f64 = torch.float64 in (x.dtype, w.dtype, dy.dtype)
+    in_f64 = x.dtype == torch.float64
     variant, config = choose_conv3d_backward_db(
         rows=F, cols=N * O * P * Q, col_run=O * P * Q, col_runs=N,
         strided=0 < dy.stride(1) < dy.stride(2), aligned=aligned, in_f64=in_f64,

@@ -778,7 +778,7 @@ def choose_conv_group_norm_silu_conv2d(
     )  # fmt: skip
 
 
-def launch_conv_group_norm_silu_conv2d(x, w, b, gain, bias, conv2d, y, pad) -> None:
+def launch_conv_group_norm_silu_conv2d(x, w, b, conv2d, y, pad) -> None:
     """Computes conv2d with the variant that `choose` returns. Does not check operands."""
     N, C, H, W = x.shape
     F, _, R, S = w.shape
@@ -802,16 +802,8 @@ def launch_conv_group_norm_silu_conv2d(x, w, b, gain, bias, conv2d, y, pad) -> N
         packed_bytes=packed_bytes, pad4_bytes=pad4_bytes, padded_bytes=padded_bytes, gpu=gpu,
     )  # fmt: skip
     BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
-    compute = (
-        torch.float64
-        if torch.float64 in (x.dtype, w.dtype, b.dtype, gain.dtype, bias.dtype)
-        else torch.float32
-    )
-    COMPUTE = (
-        tl.float64
-        if torch.float64 in (x.dtype, w.dtype, b.dtype, gain.dtype, bias.dtype)
-        else tl.float32
-    )
+    compute = torch.float64 if x.dtype == torch.float64 else torch.float32
+    COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
     INDEX = tl.int32 if max(N * P * Q, C * R * S, *x.shape) < 2_000_000_000 else tl.int64
     PARTS = config.get("PARTS", 1)
     conv2d_sum_parts = lib.workspace(config, (M, F), compute, w.device)
@@ -997,7 +989,7 @@ def choose_conv_group_norm_silu_y(
     )  # fmt: skip
 
 
-def launch_conv_group_norm_silu_y(x, w, b, gain, bias, conv2d, y, groups) -> None:
+def launch_conv_group_norm_silu_y(x, w, gain, bias, conv2d, y, groups) -> None:
     """Computes y with the variant that `choose` returns. Does not check operands."""
     N = x.shape[0]
     _, _, P, Q = y.shape
@@ -1006,7 +998,7 @@ def launch_conv_group_norm_silu_y(x, w, b, gain, bias, conv2d, y, groups) -> Non
     bias = lib.reshaped(bias, groups, Cg)
     gain = lib.reshaped(gain, groups, Cg)
     rows = N * groups
-    in_f64 = torch.float64 in (x.dtype, w.dtype, b.dtype, gain.dtype, bias.dtype)
+    in_f64 = x.dtype == torch.float64
     variant, config = choose_conv_group_norm_silu_y(
         rows=rows, cols=Cg * P * Q, col_run=P * Q, col_runs=Cg,
         channels_last=y.stride(1) < y.stride(-1), strided=False,
@@ -1112,14 +1104,10 @@ def launch_conv_group_norm_silu_y(x, w, b, gain, bias, conv2d, y, groups) -> Non
 
 def launch_conv_group_norm_silu(x, w, b, gain, bias, y, pad, groups) -> None:
     """Runs 2 steps, with scratch memory between them. Does not check operands."""
-    compute = (
-        torch.float64
-        if torch.float64 in (x.dtype, w.dtype, b.dtype, gain.dtype, bias.dtype)
-        else torch.float32
-    )
+    compute = torch.float64 if x.dtype == torch.float64 else torch.float32
     conv2d = torch.empty_like(y, dtype=compute)
-    launch_conv_group_norm_silu_conv2d(x, w, b, gain, bias, conv2d, y, pad)
-    launch_conv_group_norm_silu_y(x, w, b, gain, bias, conv2d, y, groups)
+    launch_conv_group_norm_silu_conv2d(x, w, b, conv2d, y, pad)
+    launch_conv_group_norm_silu_y(x, w, gain, bias, conv2d, y, groups)
 
 
 def allocate_conv_group_norm_silu(x, w, b, gain, bias, pad=1, groups=8) -> torch.Tensor:
@@ -2103,9 +2091,7 @@ def choose_conv_group_norm_silu_forward_conv2d_kept(
     )  # fmt: skip
 
 
-def launch_conv_group_norm_silu_forward_conv2d_kept(
-    x, w, b, gain, bias, conv2d, conv2d_kept, pad
-) -> None:
+def launch_conv_group_norm_silu_forward_conv2d_kept(x, w, b, conv2d, conv2d_kept, pad) -> None:
     """Computes conv2d, conv2d_kept with the variant that `choose` returns. Does not check operands."""
     N, C, H, W = x.shape
     F, _, R, S = w.shape
@@ -2133,16 +2119,8 @@ def launch_conv_group_norm_silu_forward_conv2d_kept(
         packed_bytes=packed_bytes, pad4_bytes=pad4_bytes, padded_bytes=padded_bytes, gpu=gpu,
     )  # fmt: skip
     BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
-    compute = (
-        torch.float64
-        if torch.float64 in (x.dtype, w.dtype, b.dtype, gain.dtype, bias.dtype)
-        else torch.float32
-    )
-    COMPUTE = (
-        tl.float64
-        if torch.float64 in (x.dtype, w.dtype, b.dtype, gain.dtype, bias.dtype)
-        else tl.float32
-    )
+    compute = torch.float64 if x.dtype == torch.float64 else torch.float32
+    COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
     INDEX = tl.int32 if max(N * P * Q, C * R * S, *x.shape) < 2_000_000_000 else tl.int64
     PARTS = config.get("PARTS", 1)
     conv2d_sum_parts = lib.workspace(config, (M, F), compute, w.device)
@@ -2245,9 +2223,7 @@ def launch_conv_group_norm_silu_forward_conv2d_kept(
 choose_conv_group_norm_silu_forward_y = choose_conv_group_norm_silu_y
 
 
-def launch_conv_group_norm_silu_forward_y(
-    x, w, b, gain, bias, conv2d, y, conv2d_kept, groups
-) -> None:
+def launch_conv_group_norm_silu_forward_y(x, w, gain, bias, conv2d, y, conv2d_kept, groups) -> None:
     """Computes y with the variant that `choose` returns. Does not check operands."""
     N = x.shape[0]
     _, _, P, Q = conv2d_kept.shape
@@ -2256,7 +2232,7 @@ def launch_conv_group_norm_silu_forward_y(
     bias = lib.reshaped(bias, groups, Cg)
     gain = lib.reshaped(gain, groups, Cg)
     rows = N * groups
-    in_f64 = torch.float64 in (x.dtype, w.dtype, b.dtype, gain.dtype, bias.dtype)
+    in_f64 = x.dtype == torch.float64
     variant, config = choose_conv_group_norm_silu_forward_y(
         rows=rows, cols=Cg * P * Q, col_run=P * Q, col_runs=Cg,
         channels_last=y.stride(1) < y.stride(-1), strided=False,
@@ -2362,14 +2338,10 @@ def launch_conv_group_norm_silu_forward_y(
 
 def launch_conv_group_norm_silu_forward(x, w, b, gain, bias, y, conv2d_kept, pad, groups) -> None:
     """Runs 2 steps, with scratch memory between them. Does not check operands."""
-    compute = (
-        torch.float64
-        if torch.float64 in (x.dtype, w.dtype, b.dtype, gain.dtype, bias.dtype)
-        else torch.float32
-    )
+    compute = torch.float64 if x.dtype == torch.float64 else torch.float32
     conv2d = torch.empty_like(conv2d_kept, dtype=compute)
-    launch_conv_group_norm_silu_forward_conv2d_kept(x, w, b, gain, bias, conv2d, conv2d_kept, pad)
-    launch_conv_group_norm_silu_forward_y(x, w, b, gain, bias, conv2d, y, conv2d_kept, groups)
+    launch_conv_group_norm_silu_forward_conv2d_kept(x, w, b, conv2d, conv2d_kept, pad)
+    launch_conv_group_norm_silu_forward_y(x, w, gain, bias, conv2d, y, conv2d_kept, groups)
 
 
 def allocate_conv_group_norm_silu_forward(
@@ -3921,14 +3893,7 @@ def launch_conv_group_norm_silu_backward_mu(
     rows = N * groups
     strided = 0 < conv2d_kept.stride(0) < conv2d_kept.stride(1) or 0 < dy.stride(0) < dy.stride(1)
     aligned = math.gcd(Cg * P * Q, conv2d_kept.stride(0)) * conv2d_kept.element_size() % 8 == 0
-    in_f64 = torch.float64 in (
-        x.dtype,
-        w.dtype,
-        gain.dtype,
-        bias.dtype,
-        conv2d_kept.dtype,
-        dy.dtype,
-    )
+    in_f64 = x.dtype == torch.float64
     variant, config = choose_conv_group_norm_silu_backward_mu(
         rows=rows, cols=Cg * P * Q, col_run=P * Q, col_runs=Cg, strided=strided,
         aligned=aligned, in_f64=in_f64, gpu=lib.gpu(conv2d_kept.device),
@@ -4048,14 +4013,7 @@ def launch_conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum(
     rows = Cg * N * groups
     strided = 0 < conv2d_kept.stride(0) < conv2d_kept.stride(1) or 0 < dy.stride(0) < dy.stride(1)
     aligned = math.gcd(P * Q, conv2d_kept.stride(0)) * conv2d_kept.element_size() % 8 == 0
-    in_f64 = torch.float64 in (
-        x.dtype,
-        w.dtype,
-        gain.dtype,
-        bias.dtype,
-        conv2d_kept.dtype,
-        dy.dtype,
-    )
+    in_f64 = x.dtype == torch.float64
     variant, config = choose_conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum(
         rows=rows, cols=P * Q, strided=strided, aligned=aligned, in_f64=in_f64,
         gpu=lib.gpu(var_sum.device),
@@ -4107,7 +4065,7 @@ choose_conv_group_norm_silu_backward_dvar_sum = (
 
 
 def launch_conv_group_norm_silu_backward_dvar_sum(
-    x, w, gain, bias, conv2d_kept, dy, var_sum, dgroup_norm_rsqrt_sum, dvar_sum, groups
+    x, w, gain, conv2d_kept, var_sum, dgroup_norm_rsqrt_sum, dvar_sum, groups
 ) -> None:
     """Computes dvar_sum with the variant that `choose` returns. Does not check operands."""
     N = x.shape[0]
@@ -4124,14 +4082,7 @@ def launch_conv_group_norm_silu_backward_dvar_sum(
         math.gcd(Cg, dgroup_norm_rsqrt_sum.stride(0)) * dgroup_norm_rsqrt_sum.element_size() % 8
         == 0
     )
-    in_f64 = torch.float64 in (
-        x.dtype,
-        w.dtype,
-        gain.dtype,
-        bias.dtype,
-        conv2d_kept.dtype,
-        dy.dtype,
-    )
+    in_f64 = x.dtype == torch.float64
     variant, config = choose_conv_group_norm_silu_backward_dvar_sum(
         rows=rows, cols=Cg, strided=strided, aligned=aligned, in_f64=in_f64,
         gpu=lib.gpu(var_sum.device),
@@ -4275,16 +4226,8 @@ def launch_conv_group_norm_silu_backward_db(
         strided=dconv2d.stride(1) < dconv2d.stride(-1), gpu=lib.gpu(bias.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
-    compute = (
-        torch.float64
-        if torch.float64 in (x.dtype, w.dtype, gain.dtype, bias.dtype, conv2d_kept.dtype, dy.dtype)
-        else torch.float32
-    )
-    COMPUTE = (
-        tl.float64
-        if torch.float64 in (x.dtype, w.dtype, gain.dtype, bias.dtype, conv2d_kept.dtype, dy.dtype)
-        else tl.float32
-    )
+    compute = torch.float64 if x.dtype == torch.float64 else torch.float32
+    COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
     arguments = (
         conv2d_kept, mu, var_sum, gain, bias, dy, dvar_sum, dmu_sum, dconv2d, db, dgain, dbias,
         Cg * groups, N * P * Q, P * Q, Cg, Cg * P * Q, *conv2d_kept.stride(), *mu.stride(),
@@ -4437,9 +4380,7 @@ def choose_conv_group_norm_silu_backward_dx(
     )  # fmt: skip
 
 
-def launch_conv_group_norm_silu_backward_dx(
-    x, w, gain, bias, conv2d_kept, dy, dconv2d, dx, pad
-) -> None:
+def launch_conv_group_norm_silu_backward_dx(x, w, conv2d_kept, dconv2d, dx, pad) -> None:
     """Computes dx with the variant that `choose` returns. Does not check operands."""
     N, C, H, W = x.shape
     F, _, R, S = w.shape
@@ -4465,16 +4406,8 @@ def launch_conv_group_norm_silu_backward_dx(
         packed_bytes=packed_bytes, pad4_bytes=pad4_bytes, padded_bytes=padded_bytes, gpu=gpu,
     )  # fmt: skip
     BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
-    compute = (
-        torch.float64
-        if torch.float64 in (x.dtype, w.dtype, gain.dtype, bias.dtype, conv2d_kept.dtype, dy.dtype)
-        else torch.float32
-    )
-    COMPUTE = (
-        tl.float64
-        if torch.float64 in (x.dtype, w.dtype, gain.dtype, bias.dtype, conv2d_kept.dtype, dy.dtype)
-        else tl.float32
-    )
+    compute = torch.float64 if x.dtype == torch.float64 else torch.float32
+    COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
     INDEX = tl.int32 if max(H * N * W, F * R * S, *dconv2d.shape) < 2_000_000_000 else tl.int64
     PARTS = config.get("PARTS", 1)
     dx_sum_parts = lib.workspace(config, (M, C), compute, dconv2d.device)
@@ -4620,9 +4553,7 @@ def choose_conv_group_norm_silu_backward_dw(
     )  # fmt: skip
 
 
-def launch_conv_group_norm_silu_backward_dw(
-    x, w, gain, bias, conv2d_kept, dy, dconv2d, dw, pad
-) -> None:
+def launch_conv_group_norm_silu_backward_dw(x, w, conv2d_kept, dconv2d, dw, pad) -> None:
     """Computes dw with the variant that `choose` returns. Does not check operands."""
     N, C, H, W = x.shape
     F, _, R, S = w.shape
@@ -4643,16 +4574,8 @@ def launch_conv_group_norm_silu_backward_dw(
         pad4_bytes=pad4_bytes, padded_bytes=padded_bytes, gpu=gpu,
     )  # fmt: skip
     BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
-    compute = (
-        torch.float64
-        if torch.float64 in (x.dtype, w.dtype, gain.dtype, bias.dtype, conv2d_kept.dtype, dy.dtype)
-        else torch.float32
-    )
-    COMPUTE = (
-        tl.float64
-        if torch.float64 in (x.dtype, w.dtype, gain.dtype, bias.dtype, conv2d_kept.dtype, dy.dtype)
-        else tl.float32
-    )
+    compute = torch.float64 if x.dtype == torch.float64 else torch.float32
+    COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
     INDEX = tl.int32 if max(C * R * S, N * P * Q, *x.shape) < 2_000_000_000 else tl.int64
     PARTS = config.get("PARTS", 1)
     dw_sum_parts = lib.workspace(config, (M, F), compute, dconv2d.device)
@@ -4724,11 +4647,7 @@ def launch_conv_group_norm_silu_backward(
     N = x.shape[0]
     F = w.shape[0]
     _, _, P, Q = conv2d_kept.shape
-    compute = (
-        torch.float64
-        if torch.float64 in (x.dtype, w.dtype, gain.dtype, bias.dtype, conv2d_kept.dtype, dy.dtype)
-        else torch.float32
-    )
+    compute = torch.float64 if x.dtype == torch.float64 else torch.float32
     mu = torch.empty((N, groups), dtype=compute, device=x.device)
     var_sum = torch.empty((N, groups), dtype=compute, device=x.device)
     dmu_sum = torch.empty((N, groups), dtype=compute, device=x.device)
@@ -4742,7 +4661,7 @@ def launch_conv_group_norm_silu_backward(
         x, w, gain, bias, conv2d_kept, dy, mu, var_sum, dgroup_norm_rsqrt_sum, groups
     )
     launch_conv_group_norm_silu_backward_dvar_sum(
-        x, w, gain, bias, conv2d_kept, dy, var_sum, dgroup_norm_rsqrt_sum, dvar_sum, groups
+        x, w, gain, conv2d_kept, var_sum, dgroup_norm_rsqrt_sum, dvar_sum, groups
     )
     launch_conv_group_norm_silu_backward_db(
         x,
@@ -4762,9 +4681,9 @@ def launch_conv_group_norm_silu_backward(
         groups,
     )
     if dx is not None:
-        launch_conv_group_norm_silu_backward_dx(x, w, gain, bias, conv2d_kept, dy, dconv2d, dx, pad)
+        launch_conv_group_norm_silu_backward_dx(x, w, conv2d_kept, dconv2d, dx, pad)
     if dw is not None:
-        launch_conv_group_norm_silu_backward_dw(x, w, gain, bias, conv2d_kept, dy, dconv2d, dw, pad)
+        launch_conv_group_norm_silu_backward_dw(x, w, conv2d_kept, dconv2d, dw, pad)
 
 
 def allocate_conv_group_norm_silu_backward(

@@ -257,8 +257,8 @@ def launch_conv_transpose1d(x, w, b, y, stride, pad, out_pad, dil) -> None:
         pad4_bytes=pad4_bytes, padded_bytes=padded_bytes, gpu=lib.gpu(w.device),
     )  # fmt: skip
     BLOCK_M, BLOCK_N = config["BLOCK_M"], config["BLOCK_N"]
-    compute = torch.float64 if torch.float64 in (x.dtype, w.dtype, b.dtype) else torch.float32
-    COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, b.dtype) else tl.float32
+    compute = torch.float64 if x.dtype == torch.float64 else torch.float32
+    COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
     INDEX = tl.int32 if max(N * P, C * R, *x.shape) < 2_000_000_000 else tl.int64
     PARTS = config.get("PARTS", 1)
     y_sum_parts = lib.workspace(config, (M, F), compute, w.device)
@@ -953,8 +953,8 @@ def launch_conv_transpose1d_backward_dx(x, w, dy, dx, stride, pad, dil) -> None:
         packed_bytes=packed_bytes, pad4_bytes=pad4_bytes, padded_bytes=padded_bytes, gpu=gpu,
     )  # fmt: skip
     BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
-    compute = torch.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else torch.float32
-    COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else tl.float32
+    compute = torch.float64 if x.dtype == torch.float64 else torch.float32
+    COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
     INDEX = tl.int32 if max(L * N, F * R, *dy.shape) < 2_000_000_000 else tl.int64
     PARTS = config.get("PARTS", 1)
     dx_sum_parts = lib.workspace(config, (M, C), compute, dy.device)
@@ -1038,8 +1038,8 @@ def launch_conv_transpose1d_backward_dw(x, w, dy, dw, stride, pad, dil) -> None:
         padded_bytes=padded_bytes, gpu=lib.gpu(dy.device),
     )  # fmt: skip
     BLOCK_M, BLOCK_N = config["BLOCK_M"], config["BLOCK_N"]
-    compute = torch.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else torch.float32
-    COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else tl.float32
+    compute = torch.float64 if x.dtype == torch.float64 else torch.float32
+    COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
     INDEX = tl.int32 if max(C * R, N * P, *x.shape) < 2_000_000_000 else tl.int64
     PARTS = config.get("PARTS", 1)
     dw_sum_parts = lib.workspace(config, (M, F), compute, dy.device)
@@ -1134,7 +1134,7 @@ def launch_conv_transpose1d_backward_db(x, w, dy, db, stride) -> None:
     F = w.shape[1]
     P = dy.shape[2]
     aligned = math.gcd(N * P, dy.stride(1)) * dy.element_size() % 8 == 0
-    in_f64 = torch.float64 in (x.dtype, w.dtype, dy.dtype)
+    in_f64 = x.dtype == torch.float64
     variant, config = choose_conv_transpose1d_backward_db(
         rows=F, cols=N * P, col_run=P, col_runs=N, strided=0 < dy.stride(1) < dy.stride(2),
         aligned=aligned, in_f64=in_f64, gpu=lib.gpu(dy.device),

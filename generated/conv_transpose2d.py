@@ -355,7 +355,7 @@ def launch_conv_transpose2d(x, w, y, stride, pad, out_pad) -> None:
         packed_bytes=packed_bytes, pad4_bytes=pad4_bytes, padded_bytes=padded_bytes, gpu=gpu,
     )  # fmt: skip
     BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
-    COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype) else tl.float32
+    COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
     INDEX = tl.int32 if max(N * p_steps * q_steps, *x.shape) < 2_000_000_000 else tl.int64
     if variant in ("patches", "taps"):
         x_padded = lib.padded(x.permute(0, 2, 3, 1), 16)
@@ -1088,8 +1088,8 @@ def launch_conv_transpose2d_backward_dx(x, w, dy, dx, stride, pad) -> None:
         packed_bytes=packed_bytes, pad4_bytes=pad4_bytes, padded_bytes=padded_bytes, gpu=gpu,
     )  # fmt: skip
     BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
-    compute = torch.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else torch.float32
-    COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else tl.float32
+    compute = torch.float64 if x.dtype == torch.float64 else torch.float32
+    COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
     INDEX = tl.int32 if max(H * N * W, F * R * S, *dy.shape) < 2_000_000_000 else tl.int64
     PARTS = config.get("PARTS", 1)
     dx_sum_parts = lib.workspace(config, (M, C), compute, dy.device)
@@ -1218,8 +1218,8 @@ def launch_conv_transpose2d_backward_dw(x, w, dy, dw, stride, pad) -> None:
         padded_bytes=padded_bytes, gpu=lib.gpu(dy.device),
     )  # fmt: skip
     BLOCK_M, BLOCK_N = config["BLOCK_M"], config["BLOCK_N"]
-    compute = torch.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else torch.float32
-    COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else tl.float32
+    compute = torch.float64 if x.dtype == torch.float64 else torch.float32
+    COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
     INDEX = tl.int32 if max(C * R * S, N * P * Q, *x.shape) < 2_000_000_000 else tl.int64
     PARTS = config.get("PARTS", 1)
     dw_sum_parts = lib.workspace(config, (M, F), compute, dy.device)

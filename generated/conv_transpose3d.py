@@ -450,7 +450,7 @@ def launch_conv_transpose3d(x, w, b, y, stride, pad, out_pad) -> None:
         padded_bytes=padded_bytes, gpu=gpu,
     )  # fmt: skip
     BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
-    COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, b.dtype) else tl.float32
+    COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
     INDEX = tl.int32 if max(N * o_steps * p_steps * q_steps, *x.shape) < 2_000_000_000 else tl.int64
     if variant in ("patches", "taps"):
         x_padded = lib.padded(x.permute(0, 2, 3, 4, 1), 16)
@@ -1348,8 +1348,8 @@ def launch_conv_transpose3d_backward_dx(x, w, dy, dx, stride, pad) -> None:
         packed_bytes=packed_bytes, pad4_bytes=pad4_bytes, padded_bytes=padded_bytes, gpu=gpu,
     )  # fmt: skip
     BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
-    compute = torch.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else torch.float32
-    COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else tl.float32
+    compute = torch.float64 if x.dtype == torch.float64 else torch.float32
+    COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
     INDEX = tl.int32 if max(D * H * N * W, F * K * R * S, *dy.shape) < 2_000_000_000 else tl.int64
     PARTS = config.get("PARTS", 1)
     dx_sum_parts = lib.workspace(config, (M, C), compute, dy.device)
@@ -1490,8 +1490,8 @@ def launch_conv_transpose3d_backward_dw(x, w, dy, dw, stride, pad) -> None:
         padded_bytes=padded_bytes, gpu=lib.gpu(dy.device),
     )  # fmt: skip
     BLOCK_M, BLOCK_N = config["BLOCK_M"], config["BLOCK_N"]
-    compute = torch.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else torch.float32
-    COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else tl.float32
+    compute = torch.float64 if x.dtype == torch.float64 else torch.float32
+    COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
     INDEX = tl.int32 if max(C * K * R * S, N * O * P * Q, *x.shape) < 2_000_000_000 else tl.int64
     PARTS = config.get("PARTS", 1)
     dw_sum_parts = lib.workspace(config, (M, F), compute, dy.device)
@@ -1591,7 +1591,7 @@ def launch_conv_transpose3d_backward_db(x, w, dy, db, stride) -> None:
     _, _, O, P, Q = dy.shape
     dy = lib.reshaped(dy, N, F, O * P * Q)
     aligned = math.gcd(N * O * P * Q, dy.stride(1)) * dy.element_size() % 8 == 0
-    in_f64 = torch.float64 in (x.dtype, w.dtype, dy.dtype)
+    in_f64 = x.dtype == torch.float64
     variant, config = choose_conv_transpose3d_backward_db(
         rows=F, cols=N * O * P * Q, col_run=O * P * Q, col_runs=N,
         strided=0 < dy.stride(1) < dy.stride(2), aligned=aligned, in_f64=in_f64,

@@ -370,7 +370,7 @@ def cumprod_backward_dx_loop(
 choose_cumprod_backward_dx_prod = choose_cumprod
 
 
-def launch_cumprod_backward_dx_prod(x, dy, dx_prod, dx) -> None:
+def launch_cumprod_backward_dx_prod(x, dx_prod, dx) -> None:
     """Computes dx_prod with the variant that `choose` returns. Does not check operands."""
     D = x.shape[-1]
     batch = math.prod(dx.shape[:-1])
@@ -383,8 +383,8 @@ def launch_cumprod_backward_dx_prod(x, dy, dx_prod, dx) -> None:
         itemsize=dx_prod.element_size(), gpu=lib.gpu(x.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
-    compute = torch.float64 if torch.float64 in (x.dtype, dy.dtype) else torch.float32
-    COMPUTE = tl.float64 if torch.float64 in (x.dtype, dy.dtype) else tl.float32
+    compute = torch.float64 if x.dtype == torch.float64 else torch.float32
+    COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
     constants = dict(COMPUTE=COMPUTE, enable_fp_fusion=True)
     if variant == "split":
         PARTS = config["PARTS"]
@@ -464,7 +464,7 @@ def launch_cumprod_backward_dx(x, dy, dx_prod, dx) -> None:
     dx = dx.view(batch * D)
     rows = batch * D
     aligned = math.gcd(D, dx_prod.stride(0)) * dx_prod.element_size() % 8 == 0
-    in_f64 = torch.float64 in (x.dtype, dy.dtype)
+    in_f64 = x.dtype == torch.float64
     variant, config = choose_cumprod_backward_dx(
         rows=rows, cols=D, strided=0 < dx_prod.stride(0) < dx_prod.stride(1), aligned=aligned,
         in_f64=in_f64, gpu=lib.gpu(dx_prod.device),
@@ -503,9 +503,9 @@ def launch_cumprod_backward(x, dy, dx) -> None:
     """Runs 2 steps, with scratch memory between them. Does not check operands."""
     D = x.shape[-1]
     batch = math.prod(dx.shape[:-1])
-    compute = torch.float64 if torch.float64 in (x.dtype, dy.dtype) else torch.float32
+    compute = torch.float64 if x.dtype == torch.float64 else torch.float32
     dx_prod = torch.empty((batch, D, D), dtype=compute, device=x.device)
-    launch_cumprod_backward_dx_prod(x, dy, dx_prod, dx)
+    launch_cumprod_backward_dx_prod(x, dx_prod, dx)
     launch_cumprod_backward_dx(x, dy, dx_prod, dx)
 
 

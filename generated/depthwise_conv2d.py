@@ -294,7 +294,7 @@ def launch_depthwise_conv2d(x, w, b, y, stride, pad) -> None:
         stored_last=y.stride(1) < y.stride(3), itemsize=x.element_size(),
     )  # fmt: skip
     BLOCK, ROWS = config["BLOCK"], config["ROWS"]
-    COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, b.dtype) else tl.float32
+    COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
     constants = dict(COMPUTE=COMPUTE, stride=stride, pad=pad, enable_fp_fusion=True)
     if variant in ("runs", "window"):
         x = lib.in_lines(x)
@@ -871,7 +871,7 @@ def launch_depthwise_conv2d_backward_dx(x, w, dy, dx, stride, pad) -> None:
         stored_last=dx.stride(1) < dx.stride(3),
     )  # fmt: skip
     BLOCK, ROWS = config["BLOCK"], config["ROWS"]
-    COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else tl.float32
+    COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
     if variant == "channels":
         grid = (lib.cdiv(outer, ROWS) * lib.cdiv(C, config["STEPS"] * BLOCK),)
         depthwise_conv2d_backward_dx_channels[grid](
@@ -954,8 +954,8 @@ def launch_depthwise_conv2d_backward_dw(x, w, dy, dw, stride, pad) -> None:
         strided=0 < dy.stride(1) < dy.stride(3), gpu=lib.gpu(dy.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
-    compute = torch.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else torch.float32
-    COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else tl.float32
+    compute = torch.float64 if x.dtype == torch.float64 else torch.float32
+    COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
     constants = dict(COMPUTE=COMPUTE, stride=stride, pad=pad, enable_fp_fusion=True)
     if variant == "box":
         grid = (lib.cdiv(places, ROWS) * lib.cdiv(S, config["BLOCK"]),)
@@ -1060,13 +1060,13 @@ def choose_depthwise_conv2d_backward_db(
     )  # fmt: skip
 
 
-def launch_depthwise_conv2d_backward_db(x, w, dy, db, stride) -> None:
+def launch_depthwise_conv2d_backward_db(x, dy, db, stride) -> None:
     """Computes db with the variant that `choose` returns. Does not check operands."""
     N, C, _, _ = x.shape
     _, _, P, Q = dy.shape
     dy = lib.reshaped(dy, N, C, P * Q)
     aligned = math.gcd(N * P * Q, dy.stride(1)) * dy.element_size() % 8 == 0
-    in_f64 = torch.float64 in (x.dtype, w.dtype, dy.dtype)
+    in_f64 = x.dtype == torch.float64
     variant, config = choose_depthwise_conv2d_backward_db(
         rows=C, cols=N * P * Q, col_run=P * Q, col_runs=N,
         strided=0 < dy.stride(1) < dy.stride(2), aligned=aligned, in_f64=in_f64,
@@ -1111,7 +1111,7 @@ def launch_depthwise_conv2d_backward(x, w, dy, dx, dw, db, stride, pad) -> None:
     if dw is not None:
         launch_depthwise_conv2d_backward_dw(x, w, dy, dw, stride, pad)
     if db is not None:
-        launch_depthwise_conv2d_backward_db(x, w, dy, db, stride)
+        launch_depthwise_conv2d_backward_db(x, dy, db, stride)
 
 
 def allocate_depthwise_conv2d_backward(

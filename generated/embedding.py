@@ -381,12 +381,12 @@ def launch_embedding_backward(table, idx, dy, dtable) -> None:
     COPIES = max(1, min(128, 131072 // (max(1, D * V))))
     variant, config = choose_embedding_backward(
         cols=D, points=N, width=D, places=places, stored_bytes=dtable.element_size(),
-        added_bytes=8 if torch.float64 in (table.dtype, dy.dtype) else 4,
+        added_bytes=8 if table.dtype == torch.float64 else 4,
         deterministic=torch.are_deterministic_algorithms_enabled(),
     )  # fmt: skip
     BLOCK, ROWS = config["BLOCK"], config["ROWS"]
-    compute = torch.float64 if torch.float64 in (table.dtype, dy.dtype) else torch.float32
-    COMPUTE = tl.float64 if torch.float64 in (table.dtype, dy.dtype) else tl.float32
+    compute = torch.float64 if table.dtype == torch.float64 else torch.float32
+    COMPUTE = tl.float64 if table.dtype == torch.float64 else tl.float32
     constants = dict(enable_fp_fusion=True)
     if variant == "copies":
         dtable_sum_copies = torch.zeros((COPIES, V, D), dtype=compute, device=dy.device)

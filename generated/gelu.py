@@ -263,7 +263,7 @@ def launch_gelu_backward(x, dy, dx) -> None:
         itemsize=dy.element_size(),
     )  # fmt: skip
     BLOCK = config["BLOCK"]
-    COMPUTE = tl.float64 if torch.float64 in (x.dtype, dy.dtype) else tl.float32
+    COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
     arguments = (dy, x, dx, total, dy.stride(2), x.stride(2), dx.stride(2))
     constants = dict(COMPUTE=COMPUTE, HALF=x.element_size() == 2, enable_fp_fusion=True)
     if variant == "flat":

@@ -453,7 +453,7 @@ def launch_group_norm_forward(x, gain, bias, y, mu_kept, var_kept, eps, groups) 
     bias = lib.reshaped(bias, groups, Cg)
     gain = lib.reshaped(gain, groups, Cg)
     rows = N * groups
-    in_f64 = torch.float64 in (x.dtype, gain.dtype, bias.dtype)
+    in_f64 = torch.float64 in (gain.dtype, x.dtype)
     variant, config = choose_group_norm_forward(
         rows=rows, cols=batch * Cg, col_run=batch, col_runs=Cg,
         channels_last=y.stride(1) < y.stride(-1), strided=False,
@@ -580,16 +580,12 @@ def allocate_group_norm_forward(
     N = x.shape[0]
     mu_kept = torch.empty(
         (N, groups),
-        dtype=(
-            torch.float64 if torch.float64 in (x.dtype, gain.dtype, bias.dtype) else torch.float32
-        ),
+        dtype=torch.float64 if torch.float64 in (gain.dtype, x.dtype) else torch.float32,
         device=x.device,
     )
     var_kept = torch.empty(
         (N, groups),
-        dtype=(
-            torch.float64 if torch.float64 in (x.dtype, gain.dtype, bias.dtype) else torch.float32
-        ),
+        dtype=torch.float64 if torch.float64 in (gain.dtype, x.dtype) else torch.float32,
         device=x.device,
     )
     return y, mu_kept, var_kept
@@ -675,7 +671,7 @@ def group_norm_forward(
 def launch_group_norm(x, gain, bias, y, eps, groups) -> None:
     """Runs the kernels of group_norm_forward, and drops what they keep. Does not check operands."""
     N = x.shape[0]
-    compute = torch.float64 if torch.float64 in (x.dtype, gain.dtype, bias.dtype) else torch.float32
+    compute = torch.float64 if torch.float64 in (gain.dtype, x.dtype) else torch.float32
     mu_kept = torch.empty((N, groups), dtype=compute, device=x.device)
     var_kept = torch.empty((N, groups), dtype=compute, device=x.device)
     launch_group_norm_forward(x, gain, bias, y, mu_kept, var_kept, eps, groups)
@@ -1329,7 +1325,7 @@ def launch_group_norm_backward_dy_rsqrt_sum(
     rows = Cg * N * groups
     strided = 0 < dy.stride(0) < dy.stride(1) or 0 < x.stride(0) < x.stride(1)
     aligned = math.gcd(batch, dy.stride(0)) * dy.element_size() % 8 == 0
-    in_f64 = torch.float64 in (x.dtype, gain.dtype, dy.dtype)
+    in_f64 = torch.float64 in (x.dtype, gain.dtype)
     variant, config = choose_group_norm_backward_dy_rsqrt_sum(
         rows=rows, cols=batch, strided=strided, aligned=aligned, in_f64=in_f64,
         gpu=lib.gpu(dy.device),
@@ -1387,7 +1383,7 @@ choose_group_norm_backward_dvar_sum = choose_group_norm_backward_dy_rsqrt_sum
 
 
 def launch_group_norm_backward_dvar_sum(
-    x, gain, var_kept, dy, dy_rsqrt_sum, dmu_sum_partial, dvar_sum, dmu_sum, eps, groups
+    x, gain, var_kept, dy_rsqrt_sum, dmu_sum_partial, dvar_sum, dmu_sum, eps, groups
 ) -> None:
     """Computes dvar_sum, dmu_sum with the variant that `choose` returns. Does not check operands."""
     N = x.shape[0]
@@ -1404,7 +1400,7 @@ def launch_group_norm_backward_dvar_sum(
         0
     ) < dmu_sum_partial.stride(1)
     aligned = math.gcd(Cg, dy_rsqrt_sum.stride(0)) * dy_rsqrt_sum.element_size() % 8 == 0
-    in_f64 = torch.float64 in (x.dtype, gain.dtype, dy.dtype)
+    in_f64 = torch.float64 in (x.dtype, gain.dtype)
     variant, config = choose_group_norm_backward_dvar_sum(
         rows=rows, cols=Cg, strided=strided, aligned=aligned, in_f64=in_f64,
         gpu=lib.gpu(var_kept.device),
@@ -1479,7 +1475,7 @@ def launch_group_norm_backward_dx(
     dx = dx.view(Cg * N * groups, batch)
     rows = Cg * N * groups
     _, config = choose_group_norm_backward_dx(cols=batch)
-    COMPUTE = tl.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else tl.float32
+    COMPUTE = tl.float64 if torch.float64 in (x.dtype, gain.dtype) else tl.float32
     if COMPUTE == tl.float64 and not isinstance(eps, torch.Tensor):
         # A Python number reaches a kernel as f32.
         eps = torch.full((), eps, dtype=torch.float64, device=var_kept.device)
@@ -1499,7 +1495,7 @@ choose_group_norm_backward_dgain = choose_group_norm_backward_dy_rsqrt_sum
 
 
 def launch_group_norm_backward_dgain(
-    x, gain, dy, dbias_partial, dgain_partial, dgain, dbias, groups
+    x, gain, dbias_partial, dgain_partial, dgain, dbias, groups
 ) -> None:
     """Computes dgain, dbias with the variant that `choose` returns. Does not check operands."""
     N = x.shape[0]
@@ -1514,7 +1510,7 @@ def launch_group_norm_backward_dgain(
         1
     ) < dbias_partial.stride(0)
     aligned = math.gcd(N, dgain_partial.stride(1)) * dgain_partial.element_size() % 8 == 0
-    in_f64 = torch.float64 in (x.dtype, gain.dtype, dy.dtype)
+    in_f64 = torch.float64 in (x.dtype, gain.dtype)
     variant, config = choose_group_norm_backward_dgain(
         rows=rows, cols=N, strided=strided, aligned=aligned, in_f64=in_f64,
         gpu=lib.gpu(dgain_partial.device),
@@ -1607,7 +1603,7 @@ def choose_group_norm_backward_deps(
     )  # fmt: skip
 
 
-def launch_group_norm_backward_deps(x, gain, var_kept, dy, dy_rsqrt_sum, deps, eps, groups) -> None:
+def launch_group_norm_backward_deps(x, gain, var_kept, dy_rsqrt_sum, deps, eps, groups) -> None:
     """Computes deps with the variant that `choose` returns. Does not check operands."""
     N = x.shape[0]
     C = x.shape[1]
@@ -1616,7 +1612,7 @@ def launch_group_norm_backward_deps(x, gain, var_kept, dy, dy_rsqrt_sum, deps, e
     dy_rsqrt_sum = lib.reshaped(dy_rsqrt_sum, Cg * N * groups)
     gain = lib.reshaped(gain, Cg * groups)
     rows = 1
-    in_f64 = torch.float64 in (x.dtype, gain.dtype, dy.dtype)
+    in_f64 = torch.float64 in (x.dtype, gain.dtype)
     variant, config = choose_group_norm_backward_deps(
         rows=rows, cols=Cg * N * groups, col_run=Cg, col_runs=N * groups, strided=False,
         aligned=Cg * N * groups * var_kept.element_size() % 8 == 0, in_f64=in_f64,
@@ -1669,7 +1665,7 @@ def launch_group_norm_backward(
     """Runs 5 steps, with scratch memory between them. Does not check operands."""
     N = x.shape[0]
     C = x.shape[1]
-    compute = torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32
+    compute = torch.float64 if torch.float64 in (x.dtype, gain.dtype) else torch.float32
     dy_rsqrt_sum = torch.empty((N, C), dtype=compute, device=x.device)
     dbias_partial = torch.empty((N, C), dtype=compute, device=x.device)
     dgain_partial = torch.empty((N, C), dtype=compute, device=x.device)
@@ -1691,7 +1687,7 @@ def launch_group_norm_backward(
     )
     if dx is not None:
         launch_group_norm_backward_dvar_sum(
-            x, gain, var_kept, dy, dy_rsqrt_sum, dmu_sum_partial, dvar_sum, dmu_sum, eps, groups
+            x, gain, var_kept, dy_rsqrt_sum, dmu_sum_partial, dvar_sum, dmu_sum, eps, groups
         )
     if dx is not None:
         launch_group_norm_backward_dx(
@@ -1699,10 +1695,10 @@ def launch_group_norm_backward(
         )
     if dgain is not None or dbias is not None:
         launch_group_norm_backward_dgain(
-            x, gain, dy, dbias_partial, dgain_partial, dgain, dbias, groups
+            x, gain, dbias_partial, dgain_partial, dgain, dbias, groups
         )
     if deps is not None:
-        launch_group_norm_backward_deps(x, gain, var_kept, dy, dy_rsqrt_sum, deps, eps, groups)
+        launch_group_norm_backward_deps(x, gain, var_kept, dy_rsqrt_sum, deps, eps, groups)
 
 
 def allocate_group_norm_backward(

@@ -151,7 +151,7 @@ def launch_huber(x, t, loss, delta) -> None:
     batch = math.prod(batch_shape)
     t, x = lib.flattened(t.expand(batch_shape), x.expand(batch_shape))
     rows = 1
-    in_f64 = torch.float64 in (x.dtype, t.dtype)
+    in_f64 = x.dtype == torch.float64
     variant, config = choose_huber(
         rows=rows, cols=batch, strided=False, aligned=batch * t.element_size() % 8 == 0,
         in_f64=in_f64, gpu=lib.gpu(t.device),
@@ -431,8 +431,8 @@ def launch_huber_backward(x, t, dx, dt, ddelta, delta, dloss) -> None:
         rows=rows, cols=batch, strided=False, gpu=lib.gpu(t.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
-    compute = torch.float64 if torch.float64 in (x.dtype, t.dtype) else torch.float32
-    COMPUTE = tl.float64 if torch.float64 in (x.dtype, t.dtype) else tl.float32
+    compute = torch.float64 if x.dtype == torch.float64 else torch.float32
+    COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
     if COMPUTE == tl.float64 and not isinstance(delta, torch.Tensor):
         # A Python number reaches a kernel as f32.
         delta = torch.full((), delta, dtype=torch.float64, device=t.device)

@@ -258,8 +258,8 @@ def launch_index_add(y0, index, x, y) -> None:
         deterministic=torch.are_deterministic_algorithms_enabled(),
     )  # fmt: skip
     BLOCK, ROWS = config["BLOCK"], config["ROWS"]
-    compute = torch.float64 if torch.float64 in (y0.dtype, x.dtype) else torch.float32
-    COMPUTE = tl.float64 if torch.float64 in (y0.dtype, x.dtype) else tl.float32
+    compute = torch.float64 if y0.dtype == torch.float64 else torch.float32
+    COMPUTE = tl.float64 if y0.dtype == torch.float64 else tl.float32
     constants = dict(enable_fp_fusion=True)
     if variant == "copies":
         y_sum_copies = torch.zeros((COPIES, V, D), dtype=compute, device=index.device)

@@ -418,7 +418,7 @@ def launch_instance_norm_forward(x, gain, bias, y, mu_kept, var_kept, eps) -> No
     C = x.shape[1]
     batch = math.prod(y.shape[2:])
     rows = C * N
-    in_f64 = torch.float64 in (x.dtype, gain.dtype, bias.dtype)
+    in_f64 = torch.float64 in (gain.dtype, x.dtype)
     variant, config = choose_instance_norm_forward(
         rows=rows, cols=batch, channels_last=y.stride(1) < y.stride(-1),
         strided=y.stride(1) < y.stride(-1), aligned=batch * y.element_size() % 8 == 0,
@@ -536,16 +536,12 @@ def allocate_instance_norm_forward(
     C = x.shape[1]
     mu_kept = torch.empty(
         (N, C),
-        dtype=(
-            torch.float64 if torch.float64 in (x.dtype, gain.dtype, bias.dtype) else torch.float32
-        ),
+        dtype=torch.float64 if torch.float64 in (gain.dtype, x.dtype) else torch.float32,
         device=x.device,
     )
     var_kept = torch.empty(
         (N, C),
-        dtype=(
-            torch.float64 if torch.float64 in (x.dtype, gain.dtype, bias.dtype) else torch.float32
-        ),
+        dtype=torch.float64 if torch.float64 in (gain.dtype, x.dtype) else torch.float32,
         device=x.device,
     )
     return y, mu_kept, var_kept
@@ -620,7 +616,7 @@ def launch_instance_norm(x, gain, bias, y, eps) -> None:
     """Runs the kernels of instance_norm_forward, and drops what they keep. Does not check operands."""
     N = x.shape[0]
     C = x.shape[1]
-    compute = torch.float64 if torch.float64 in (x.dtype, gain.dtype, bias.dtype) else torch.float32
+    compute = torch.float64 if torch.float64 in (gain.dtype, x.dtype) else torch.float32
     mu_kept = torch.empty((N, C), dtype=compute, device=x.device)
     var_kept = torch.empty((N, C), dtype=compute, device=x.device)
     launch_instance_norm_forward(x, gain, bias, y, mu_kept, var_kept, eps)
@@ -1447,7 +1443,7 @@ def launch_instance_norm_backward_dx(
     C = x.shape[1]
     batch = math.prod(dx.shape[2:])
     rows = C * N
-    in_f64 = torch.float64 in (x.dtype, gain.dtype, dy.dtype)
+    in_f64 = torch.float64 in (x.dtype, gain.dtype)
     variant, config = choose_instance_norm_backward_dx(
         rows=rows, cols=batch, channels_last=dx.stride(1) < dx.stride(-1),
         strided=dx.stride(1) < dx.stride(-1), aligned=batch * dx.element_size() % 8 == 0,
@@ -1641,7 +1637,7 @@ def choose_instance_norm_backward_dgain(
     )  # fmt: skip
 
 
-def launch_instance_norm_backward_dgain(x, gain, dy, dgain_partial, dmu_sum, dgain, dbias) -> None:
+def launch_instance_norm_backward_dgain(x, gain, dgain_partial, dmu_sum, dgain, dbias) -> None:
     """Computes dgain, dbias with the variant that `choose` returns. Does not check operands."""
     N = x.shape[0]
     C = x.shape[1]
@@ -1649,7 +1645,7 @@ def launch_instance_norm_backward_dgain(x, gain, dy, dgain_partial, dmu_sum, dga
         1
     ) < dmu_sum.stride(0)
     aligned = math.gcd(N, dgain_partial.stride(1)) * dgain_partial.element_size() % 8 == 0
-    in_f64 = torch.float64 in (x.dtype, gain.dtype, dy.dtype)
+    in_f64 = torch.float64 in (x.dtype, gain.dtype)
     variant, config = choose_instance_norm_backward_dgain(
         rows=C, cols=N, strided=strided, aligned=aligned, in_f64=in_f64,
         gpu=lib.gpu(dgain_partial.device),
@@ -1743,14 +1739,14 @@ def choose_instance_norm_backward_deps(
     )  # fmt: skip
 
 
-def launch_instance_norm_backward_deps(x, gain, var_kept, dy, dy_rsqrt_sum, deps, eps) -> None:
+def launch_instance_norm_backward_deps(x, gain, var_kept, dy_rsqrt_sum, deps, eps) -> None:
     """Computes deps with the variant that `choose` returns. Does not check operands."""
     N = x.shape[0]
     C = x.shape[1]
     var_kept = lib.reshaped(var_kept, C * N)
     dy_rsqrt_sum = lib.reshaped(dy_rsqrt_sum, C * N)
     rows = 1
-    in_f64 = torch.float64 in (x.dtype, gain.dtype, dy.dtype)
+    in_f64 = torch.float64 in (x.dtype, gain.dtype)
     variant, config = choose_instance_norm_backward_deps(
         rows=rows, cols=C * N, col_run=C, col_runs=N, strided=False,
         aligned=C * N * var_kept.element_size() % 8 == 0, in_f64=in_f64,
@@ -1802,7 +1798,7 @@ def launch_instance_norm_backward(
     """Runs 3 steps, with scratch memory between them. Does not check operands."""
     N = x.shape[0]
     C = x.shape[1]
-    compute = torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32
+    compute = torch.float64 if torch.float64 in (x.dtype, gain.dtype) else torch.float32
     dy_rsqrt_sum = torch.empty((N, C), dtype=compute, device=x.device)
     dgain_partial = torch.empty((N, C), dtype=compute, device=x.device)
     dmu_sum = torch.empty((N, C), dtype=compute, device=x.device)
@@ -1810,9 +1806,9 @@ def launch_instance_norm_backward(
         x, gain, mu_kept, var_kept, dy, dy_rsqrt_sum, dgain_partial, dmu_sum, dx, eps
     )
     if dgain is not None or dbias is not None:
-        launch_instance_norm_backward_dgain(x, gain, dy, dgain_partial, dmu_sum, dgain, dbias)
+        launch_instance_norm_backward_dgain(x, gain, dgain_partial, dmu_sum, dgain, dbias)
     if deps is not None:
-        launch_instance_norm_backward_deps(x, gain, var_kept, dy, dy_rsqrt_sum, deps, eps)
+        launch_instance_norm_backward_deps(x, gain, var_kept, dy_rsqrt_sum, deps, eps)
 
 
 def allocate_instance_norm_backward(

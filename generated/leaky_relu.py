@@ -312,8 +312,8 @@ def launch_leaky_relu_backward(x, dy, dx, dslope, slope) -> None:
         rows=rows, cols=batch, strided=False, gpu=lib.gpu(dy.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
-    compute = torch.float64 if torch.float64 in (x.dtype, dy.dtype) else torch.float32
-    COMPUTE = tl.float64 if torch.float64 in (x.dtype, dy.dtype) else tl.float32
+    compute = torch.float64 if x.dtype == torch.float64 else torch.float32
+    COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
     if COMPUTE == tl.float64 and not isinstance(slope, torch.Tensor):
         # A Python number reaches a kernel as f32.
         slope = torch.full((), slope, dtype=torch.float64, device=dy.device)

@@ -383,8 +383,8 @@ def launch_linear(x, w, b, y) -> None:
         vectorized=lib.vectorized(x, w.mT), gpu=gpu,
     )  # fmt: skip
     BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
-    compute = torch.float64 if torch.float64 in (x.dtype, w.dtype, b.dtype) else torch.float32
-    COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, b.dtype) else tl.float32
+    compute = torch.float64 if x.dtype == torch.float64 else torch.float32
+    COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
     PARTS = config.get("PARTS", 1)
     y_sum_parts = lib.workspace(config, (batch, N), compute, w.device)
     constants = dict(COMPUTE=COMPUTE, enable_fp_fusion=True)
@@ -1186,8 +1186,8 @@ def launch_linear_backward_dx(x, w, dy, dx) -> None:
         vectorized=lib.vectorized(dy, w), gpu=gpu,
     )  # fmt: skip
     BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
-    compute = torch.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else torch.float32
-    COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else tl.float32
+    compute = torch.float64 if x.dtype == torch.float64 else torch.float32
+    COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
     PARTS = config.get("PARTS", 1)
     dx_sum_parts = lib.workspace(config, (batch, K), compute, dy.device)
     constants = dict(COMPUTE=COMPUTE, enable_fp_fusion=True)
@@ -1272,8 +1272,8 @@ def launch_linear_backward_dw(x, w, dy, dw) -> None:
         vectorized=lib.vectorized(dy.mT, x), gpu=gpu,
     )  # fmt: skip
     BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
-    compute = torch.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else torch.float32
-    COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else tl.float32
+    compute = torch.float64 if x.dtype == torch.float64 else torch.float32
+    COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
     PARTS = config.get("PARTS", 1)
     dw_sum_parts = lib.workspace(config, (N, K), compute, dy.device)
     constants = dict(COMPUTE=COMPUTE, enable_fp_fusion=True)
@@ -1390,7 +1390,7 @@ def launch_linear_backward_db(x, w, dy, db) -> None:
     batch = math.prod(x.shape[:-1])
     dy = lib.reshaped(dy, batch, N)
     aligned = math.gcd(batch, dy.stride(1)) * dy.element_size() % 8 == 0
-    in_f64 = torch.float64 in (x.dtype, w.dtype, dy.dtype)
+    in_f64 = x.dtype == torch.float64
     variant, config = choose_linear_backward_db(
         rows=N, cols=batch, strided=0 < dy.stride(1) < dy.stride(0), aligned=aligned,
         in_f64=in_f64, gpu=lib.gpu(dy.device),

@@ -380,8 +380,8 @@ def launch_linear_gelu(x, w, b, y) -> None:
         vectorized=lib.vectorized(x, w.mT), gpu=gpu,
     )  # fmt: skip
     BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
-    compute = torch.float64 if torch.float64 in (x.dtype, w.dtype, b.dtype) else torch.float32
-    COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, b.dtype) else tl.float32
+    compute = torch.float64 if x.dtype == torch.float64 else torch.float32
+    COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
     PARTS = config.get("PARTS", 1)
     acc_parts = lib.workspace(config, (M, N), compute, w.device)
     constants = dict(COMPUTE=COMPUTE, HALF=x.element_size() == 2, enable_fp_fusion=True)
@@ -809,8 +809,8 @@ def launch_linear_gelu_forward(x, w, b, y, acc_kept) -> None:
         vectorized=lib.vectorized(x, w.mT), gpu=gpu,
     )  # fmt: skip
     BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
-    compute = torch.float64 if torch.float64 in (x.dtype, w.dtype, b.dtype) else torch.float32
-    COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, b.dtype) else tl.float32
+    compute = torch.float64 if x.dtype == torch.float64 else torch.float32
+    COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
     PARTS = config.get("PARTS", 1)
     acc_parts = lib.workspace(config, (M, N), compute, w.device)
     constants = dict(COMPUTE=COMPUTE, HALF=x.element_size() == 2, enable_fp_fusion=True)
@@ -1598,16 +1598,8 @@ def launch_linear_gelu_backward_db(x, w, b, acc_kept, dy, dacc, db) -> None:
         rows=N, cols=M, strided=strided, gpu=lib.gpu(acc_kept.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
-    compute = (
-        torch.float64
-        if torch.float64 in (x.dtype, w.dtype, b.dtype, acc_kept.dtype, dy.dtype)
-        else torch.float32
-    )
-    COMPUTE = (
-        tl.float64
-        if torch.float64 in (x.dtype, w.dtype, b.dtype, acc_kept.dtype, dy.dtype)
-        else tl.float32
-    )
+    compute = torch.float64 if x.dtype == torch.float64 else torch.float32
+    COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
     arguments = (
         dy, acc_kept, b, dacc, db, N, M, *dy.stride(), *acc_kept.stride(), b.stride(0),
         *dacc.stride(), db.stride(0),
@@ -1731,7 +1723,7 @@ def choose_linear_gelu_backward_dx(
     )  # fmt: skip
 
 
-def launch_linear_gelu_backward_dx(x, w, b, acc_kept, dy, dacc, dx) -> None:
+def launch_linear_gelu_backward_dx(x, w, dacc, dx) -> None:
     """Computes dx with the variant that `choose` returns. Does not check operands."""
     M, K = x.shape
     N = w.shape[0]
@@ -1744,16 +1736,8 @@ def launch_linear_gelu_backward_dx(x, w, b, acc_kept, dy, dacc, dx) -> None:
         vectorized=lib.vectorized(dacc, w), gpu=gpu,
     )  # fmt: skip
     BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
-    compute = (
-        torch.float64
-        if torch.float64 in (x.dtype, w.dtype, b.dtype, acc_kept.dtype, dy.dtype)
-        else torch.float32
-    )
-    COMPUTE = (
-        tl.float64
-        if torch.float64 in (x.dtype, w.dtype, b.dtype, acc_kept.dtype, dy.dtype)
-        else tl.float32
-    )
+    compute = torch.float64 if x.dtype == torch.float64 else torch.float32
+    COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
     PARTS = config.get("PARTS", 1)
     dx_sum_parts = lib.workspace(config, (M, K), compute, dacc.device)
     constants = dict(COMPUTE=COMPUTE, enable_fp_fusion=True)
@@ -1817,7 +1801,7 @@ def launch_linear_gelu_backward_dx(x, w, b, acc_kept, dy, dacc, dx) -> None:
 choose_linear_gelu_backward_dw = choose_linear_gelu_backward_dx
 
 
-def launch_linear_gelu_backward_dw(x, w, b, acc_kept, dy, dacc, dw) -> None:
+def launch_linear_gelu_backward_dw(x, w, dacc, dw) -> None:
     """Computes dw with the variant that `choose` returns. Does not check operands."""
     M, K = x.shape
     N = w.shape[0]
@@ -1830,16 +1814,8 @@ def launch_linear_gelu_backward_dw(x, w, b, acc_kept, dy, dacc, dw) -> None:
         vectorized=lib.vectorized(dacc.mT, x), gpu=gpu,
     )  # fmt: skip
     BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
-    compute = (
-        torch.float64
-        if torch.float64 in (x.dtype, w.dtype, b.dtype, acc_kept.dtype, dy.dtype)
-        else torch.float32
-    )
-    COMPUTE = (
-        tl.float64
-        if torch.float64 in (x.dtype, w.dtype, b.dtype, acc_kept.dtype, dy.dtype)
-        else tl.float32
-    )
+    compute = torch.float64 if x.dtype == torch.float64 else torch.float32
+    COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
     PARTS = config.get("PARTS", 1)
     dw_sum_parts = lib.workspace(config, (N, K), compute, dacc.device)
     constants = dict(COMPUTE=COMPUTE, enable_fp_fusion=True)
@@ -1907,9 +1883,9 @@ def launch_linear_gelu_backward(x, w, b, acc_kept, dy, dx, dw, db) -> None:
     dacc = torch.empty((M, N), dtype=x.dtype, device=x.device)
     launch_linear_gelu_backward_db(x, w, b, acc_kept, dy, dacc, db)
     if dx is not None:
-        launch_linear_gelu_backward_dx(x, w, b, acc_kept, dy, dacc, dx)
+        launch_linear_gelu_backward_dx(x, w, dacc, dx)
     if dw is not None:
-        launch_linear_gelu_backward_dw(x, w, b, acc_kept, dy, dacc, dw)
+        launch_linear_gelu_backward_dw(x, w, dacc, dw)
 
 
 def allocate_linear_gelu_backward(

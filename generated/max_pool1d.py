@@ -831,7 +831,7 @@ def launch_max_pool1d_backward(x, y_at, dy, dx, win, stride, pad, dil) -> None:
     P = y_at.shape[2]
     rows = C * N
     _, config = choose_max_pool1d_backward(cols=L)
-    COMPUTE = tl.float64 if torch.float64 in (x.dtype, dy.dtype) else tl.float32
+    COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
     grid = (lib.cdiv(rows, config["ROWS"]) * lib.cdiv(L, config["BLOCK"]),)
     max_pool1d_backward_box[grid](
         dy, y_at, dx, C * N, L, C, P, *dy.stride(), *y_at.stride(), *dx.stride(),

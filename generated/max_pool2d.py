@@ -936,7 +936,7 @@ def launch_max_pool2d_backward(x, y_at, dy, dx, win, stride, pad) -> None:
     _, _, P, Q = y_at.shape
     rows = C * H * N
     _, config = choose_max_pool2d_backward(cols=W)
-    COMPUTE = tl.float64 if torch.float64 in (x.dtype, dy.dtype) else tl.float32
+    COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
     grid = (lib.cdiv(rows, config["ROWS"]) * lib.cdiv(W, config["BLOCK"]),)
     max_pool2d_backward_box[grid](
         dy, y_at, dx, C * H * N, W, C * H, H, C, P, Q, *dy.stride(), *y_at.stride(),

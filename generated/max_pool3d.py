@@ -1111,7 +1111,7 @@ def launch_max_pool3d_backward(x, y_at, dy, dx, win, stride, pad) -> None:
     _, _, O, P, Q = y_at.shape
     rows = C * D * H * N
     _, config = choose_max_pool3d_backward(cols=W)
-    COMPUTE = tl.float64 if torch.float64 in (x.dtype, dy.dtype) else tl.float32
+    COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
     grid = (lib.cdiv(rows, config["ROWS"]) * lib.cdiv(W, config["BLOCK"]),)
     max_pool3d_backward_box[grid](
         dy, y_at, dx, C * D * H * N, W, C * D * H, D * H, C, H, D, O, P, Q, *dy.stride(),

@@ -462,7 +462,7 @@ def launch_max_with_index_backward(x, i, dv, dx) -> None:
     """Computes dx with the variant that `choose` returns. Does not check operands."""
     N, D = x.shape
     _, config = choose_max_with_index_backward(cols=D)
-    COMPUTE = tl.float64 if torch.float64 in (x.dtype, dv.dtype) else tl.float32
+    COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
     arguments = (i, dv, dx, N, D, i.stride(0), dv.stride(0), *dx.stride())
     constants = dict(COMPUTE=COMPUTE, VEC=lib.vec(D, dx.stride(0)), enable_fp_fusion=True)
     grid = (lib.cdiv(N, config["ROWS"]) * lib.cdiv(D, config["BLOCK"]),)

@@ -112,7 +112,7 @@ def launch_moe_linear(x, w, off, y) -> None:
     _, config = choose_moe_linear(
         M=M, N=N, segments=E, itemsize=x.element_size(), gpu=lib.gpu(off.device),
     )  # fmt: skip
-    COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype) else tl.float32
+    COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
     grid = (lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N, config["BLOCK_N"]),)
     moe_linear_tiles[grid](
         off, x, w, y, M, N, K, E, off.stride(0), *x.stride(), *w.stride(), *y.stride(),
@@ -299,7 +299,7 @@ def launch_moe_linear_backward_dx(x, w, off, dy, dx) -> None:
     _, config = choose_moe_linear_backward_dx(
         M=M, N=K, segments=E, itemsize=w.element_size(), gpu=lib.gpu(dy.device),
     )  # fmt: skip
-    COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else tl.float32
+    COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
     grid = (lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(K, config["BLOCK_N"]),)
     moe_linear_backward_dx_tiles[grid](
         off, dy, w, dx, M, K, N, E, off.stride(0), *dy.stride(), *w.stride(), *dx.stride(),
@@ -359,7 +359,7 @@ def launch_moe_linear_backward_dw(x, w, off, dy, dw) -> None:
     _, config = choose_moe_linear_backward_dw(
         batches=E, M=N, N=K, itemsize=x.element_size(), gpu=lib.gpu(dy.device),
     )  # fmt: skip
-    COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else tl.float32
+    COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
     grid = (E * lib.cdiv(N, config["BLOCK_M"]) * lib.cdiv(K, config["BLOCK_N"]),)
     moe_linear_backward_dw_tiles[grid](
         off, dy, x, dw, E, N, K, M, off.stride(0), *dy.stride(), *x.stride(), *dw.stride(),

@@ -133,7 +133,7 @@ def launch_mse(x, t, loss) -> None:
     batch = math.prod(batch_shape)
     t, x = lib.flattened(t.expand(batch_shape), x.expand(batch_shape))
     rows = 1
-    in_f64 = torch.float64 in (x.dtype, t.dtype)
+    in_f64 = x.dtype == torch.float64
     variant, config = choose_mse(
         rows=rows, cols=batch, strided=False, aligned=batch * t.element_size() % 8 == 0,
         in_f64=in_f64, gpu=lib.gpu(t.device),
@@ -392,7 +392,7 @@ def launch_mse_backward(x, t_, dx, dt, dloss) -> None:
         itemsize=t_.element_size(),
     )  # fmt: skip
     BLOCK = config["BLOCK"]
-    COMPUTE = tl.float64 if torch.float64 in (x.dtype, t_.dtype) else tl.float32
+    COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
     if COMPUTE == tl.float64 and not isinstance(dloss, torch.Tensor):
         # A Python number reaches a kernel as f32.
         dloss = torch.full((), dloss, dtype=torch.float64, device=t_.device)

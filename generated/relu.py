@@ -256,7 +256,7 @@ def launch_relu_backward(x, dy, dx) -> None:
         itemsize=dy.element_size(),
     )  # fmt: skip
     BLOCK = config["BLOCK"]
-    COMPUTE = tl.float64 if torch.float64 in (x.dtype, dy.dtype) else tl.float32
+    COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
     arguments = (x, dy, dx, total, x.stride(2), dy.stride(2), dx.stride(2))
     if variant == "flat":
         grid = (lib.cdiv(total, BLOCK),)

@@ -600,10 +600,10 @@ def choose_row_norm_max_backward_y_max_at(
     )  # fmt: skip
 
 
-def launch_row_norm_max_backward_y_max_at(x, y, dy, y_max_at, y_max) -> None:
+def launch_row_norm_max_backward_y_max_at(x, y_max_at, y_max) -> None:
     """Computes y_max_at, y_max with the variant that `choose` returns. Does not check operands."""
     N, D = x.shape
-    in_f64 = torch.float64 in (x.dtype, y.dtype, dy.dtype)
+    in_f64 = x.dtype == torch.float64
     variant, config = choose_row_norm_max_backward_y_max_at(
         rows=N, cols=D, strided=0 < x.stride(0) < x.stride(1),
         aligned=math.gcd(D, x.stride(0)) * x.element_size() % 8 == 0, in_f64=in_f64,
@@ -708,7 +708,7 @@ def launch_row_norm_max_backward_dx(x, y, dy, y_max_at, y_max, dx) -> None:
     """Computes dx with the variant that `choose` returns. Does not check operands."""
     N, D = x.shape
     strided = 0 < dy.stride(0) < dy.stride(1) or 0 < y.stride(0) < y.stride(1)
-    in_f64 = torch.float64 in (x.dtype, y.dtype, dy.dtype)
+    in_f64 = x.dtype == torch.float64
     variant, config = choose_row_norm_max_backward_dx(
         rows=N, cols=D, strided=strided,
         aligned=math.gcd(D, dy.stride(0)) * dy.element_size() % 8 == 0, in_f64=in_f64,
@@ -753,10 +753,10 @@ def launch_row_norm_max_backward_dx(x, y, dy, y_max_at, y_max, dx) -> None:
 def launch_row_norm_max_backward(x, y, dy, dx) -> None:
     """Runs 2 steps, with scratch memory between them. Does not check operands."""
     N = x.shape[0]
-    compute = torch.float64 if torch.float64 in (x.dtype, y.dtype, dy.dtype) else torch.float32
+    compute = torch.float64 if x.dtype == torch.float64 else torch.float32
     y_max_at = torch.empty((N,), dtype=torch.int64, device=x.device)
     y_max = torch.empty((N,), dtype=compute, device=x.device)
-    launch_row_norm_max_backward_y_max_at(x, y, dy, y_max_at, y_max)
+    launch_row_norm_max_backward_y_max_at(x, y_max_at, y_max)
     launch_row_norm_max_backward_dx(x, y, dy, y_max_at, y_max, dx)
 
 

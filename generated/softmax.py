@@ -573,7 +573,7 @@ def launch_softmax_backward(y, dy, dx) -> None:
     y = lib.reshaped(y, batch, D)
     dx = dx.view(batch, D)
     strided = 0 < dy.stride(0) < dy.stride(1) or 0 < y.stride(0) < y.stride(1)
-    in_f64 = torch.float64 in (y.dtype, dy.dtype)
+    in_f64 = y.dtype == torch.float64
     variant, config = choose_softmax_backward(
         rows=batch, cols=D, strided=strided,
         aligned=math.gcd(D, dy.stride(0)) * dy.element_size() % 8 == 0, in_f64=in_f64,

@@ -121,7 +121,7 @@ def launch_swiglu(gate, up, y) -> None:
         itemsize=gate.element_size(),
     )  # fmt: skip
     BLOCK = config["BLOCK"]
-    COMPUTE = tl.float64 if torch.float64 in (gate.dtype, up.dtype) else tl.float32
+    COMPUTE = tl.float64 if gate.dtype == torch.float64 else tl.float32
     arguments = (gate, up, y, total, gate.stride(2), up.stride(2), y.stride(2))
     constants = dict(COMPUTE=COMPUTE, HALF=gate.element_size() == 2, enable_fp_fusion=True)
     if variant == "flat":
@@ -366,7 +366,7 @@ def launch_swiglu_backward(gate, up, dy, dgate, dup) -> None:
         itemsize=dy.element_size(),
     )  # fmt: skip
     BLOCK = config["BLOCK"]
-    COMPUTE = tl.float64 if torch.float64 in (gate.dtype, up.dtype, dy.dtype) else tl.float32
+    COMPUTE = tl.float64 if gate.dtype == torch.float64 else tl.float32
     if variant == "flat":
         grid = (lib.cdiv(total, BLOCK),)
         swiglu_backward_flat[grid](

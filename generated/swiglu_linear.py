@@ -248,8 +248,8 @@ def launch_swiglu_linear(x, wg, wu, y) -> None:
         vectorized=lib.vectorized(x, wg.mT, wu.mT), gpu=gpu,
     )  # fmt: skip
     BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
-    compute = torch.float64 if torch.float64 in (x.dtype, wg.dtype, wu.dtype) else torch.float32
-    COMPUTE = tl.float64 if torch.float64 in (x.dtype, wg.dtype, wu.dtype) else tl.float32
+    compute = torch.float64 if x.dtype == torch.float64 else torch.float32
+    COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
     PARTS = config.get("PARTS", 1)
     gate_parts = lib.workspace(config, (M, N), compute, wg.device)
     up_parts = lib.workspace(config, (M, N), compute, wg.device)
@@ -532,8 +532,8 @@ def launch_swiglu_linear_forward(x, wg, wu, y, gate_kept, up_kept) -> None:
         vectorized=lib.vectorized(x, wg.mT, wu.mT), gpu=gpu,
     )  # fmt: skip
     BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
-    compute = torch.float64 if torch.float64 in (x.dtype, wg.dtype, wu.dtype) else torch.float32
-    COMPUTE = tl.float64 if torch.float64 in (x.dtype, wg.dtype, wu.dtype) else tl.float32
+    compute = torch.float64 if x.dtype == torch.float64 else torch.float32
+    COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
     PARTS = config.get("PARTS", 1)
     gate_parts = lib.workspace(config, (M, N), compute, wg.device)
     up_parts = lib.workspace(config, (M, N), compute, wg.device)
@@ -1536,7 +1536,7 @@ def choose_swiglu_linear_backward_dup(
     )  # fmt: skip
 
 
-def launch_swiglu_linear_backward_dup(x, wg, wu, gate_kept, up_kept, dy, dup, dgate) -> None:
+def launch_swiglu_linear_backward_dup(x, gate_kept, up_kept, dy, dup, dgate) -> None:
     """Computes dup, dgate with the variant that `choose` returns. Does not check operands."""
     dy, gate_kept, up_kept, dup, dgate = lib.three_dims(dy, gate_kept, up_kept, dup, dgate)
     outer, middle, inner = dgate.shape
@@ -1547,11 +1547,7 @@ def launch_swiglu_linear_backward_dup(x, wg, wu, gate_kept, up_kept, dy, dup, dg
         itemsize=dy.element_size(),
     )  # fmt: skip
     BLOCK = config["BLOCK"]
-    COMPUTE = (
-        tl.float64
-        if torch.float64 in (x.dtype, wg.dtype, wu.dtype, gate_kept.dtype, up_kept.dtype, dy.dtype)
-        else tl.float32
-    )
+    COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
     if variant == "flat":
         grid = (lib.cdiv(total, BLOCK),)
         swiglu_linear_backward_dup_flat[grid](
@@ -1671,7 +1667,7 @@ def choose_swiglu_linear_backward_dx_sum(
     )  # fmt: skip
 
 
-def launch_swiglu_linear_backward_dx_sum(x, wg, wu, gate_kept, up_kept, dy, dup, dx_sum) -> None:
+def launch_swiglu_linear_backward_dx_sum(x, wg, wu, dup, dx_sum) -> None:
     """Computes dx_sum with the variant that `choose` returns. Does not check operands."""
     M, K = x.shape
     N = wg.shape[0]
@@ -1684,16 +1680,8 @@ def launch_swiglu_linear_backward_dx_sum(x, wg, wu, gate_kept, up_kept, dy, dup,
         vectorized=lib.vectorized(dup, wu), gpu=gpu,
     )  # fmt: skip
     BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
-    compute = (
-        torch.float64
-        if torch.float64 in (x.dtype, wg.dtype, wu.dtype, gate_kept.dtype, up_kept.dtype, dy.dtype)
-        else torch.float32
-    )
-    COMPUTE = (
-        tl.float64
-        if torch.float64 in (x.dtype, wg.dtype, wu.dtype, gate_kept.dtype, up_kept.dtype, dy.dtype)
-        else tl.float32
-    )
+    compute = torch.float64 if x.dtype == torch.float64 else torch.float32
+    COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
     PARTS = config.get("PARTS", 1)
     dx_sum_parts = lib.workspace(config, (M, K), compute, dup.device)
     constants = dict(COMPUTE=COMPUTE, enable_fp_fusion=True)
@@ -1850,7 +1838,7 @@ def choose_swiglu_linear_backward_dx(
     )  # fmt: skip
 
 
-def launch_swiglu_linear_backward_dx(x, wg, wu, gate_kept, up_kept, dy, dgate, dx_sum, dx) -> None:
+def launch_swiglu_linear_backward_dx(x, wg, dgate, dx_sum, dx) -> None:
     """Computes dx with the variant that `choose` returns. Does not check operands."""
     M, K = x.shape
     N = wg.shape[0]
@@ -1863,16 +1851,8 @@ def launch_swiglu_linear_backward_dx(x, wg, wu, gate_kept, up_kept, dy, dgate, d
         vectorized=lib.vectorized(dgate, wg), gpu=gpu,
     )  # fmt: skip
     BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
-    compute = (
-        torch.float64
-        if torch.float64 in (x.dtype, wg.dtype, wu.dtype, gate_kept.dtype, up_kept.dtype, dy.dtype)
-        else torch.float32
-    )
-    COMPUTE = (
-        tl.float64
-        if torch.float64 in (x.dtype, wg.dtype, wu.dtype, gate_kept.dtype, up_kept.dtype, dy.dtype)
-        else tl.float32
-    )
+    compute = torch.float64 if x.dtype == torch.float64 else torch.float32
+    COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
     PARTS = config.get("PARTS", 1)
     dx_sum2_parts = lib.workspace(config, (M, K), compute, dgate.device)
     constants = dict(COMPUTE=COMPUTE, enable_fp_fusion=True)
@@ -2024,9 +2004,7 @@ def choose_swiglu_linear_backward_dwg(
     )  # fmt: skip
 
 
-def launch_swiglu_linear_backward_dwg(
-    x, wg, wu, gate_kept, up_kept, dy, dup, dgate, dwg, dwu
-) -> None:
+def launch_swiglu_linear_backward_dwg(x, wg, dup, dgate, dwg, dwu) -> None:
     """Computes dwg, dwu with the variant that `choose` returns. Does not check operands."""
     M, K = x.shape
     N = wg.shape[0]
@@ -2040,16 +2018,8 @@ def launch_swiglu_linear_backward_dwg(
         vectorized=lib.vectorized(dgate.mT, dup.mT, x), gpu=gpu,
     )  # fmt: skip
     BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
-    compute = (
-        torch.float64
-        if torch.float64 in (x.dtype, wg.dtype, wu.dtype, gate_kept.dtype, up_kept.dtype, dy.dtype)
-        else torch.float32
-    )
-    COMPUTE = (
-        tl.float64
-        if torch.float64 in (x.dtype, wg.dtype, wu.dtype, gate_kept.dtype, up_kept.dtype, dy.dtype)
-        else tl.float32
-    )
+    compute = torch.float64 if x.dtype == torch.float64 else torch.float32
+    COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
     PARTS = config.get("PARTS", 1)
     dwg_sum_parts = lib.workspace(config, (N, K), compute, dgate.device)
     dwu_sum_parts = lib.workspace(config, (N, K), compute, dgate.device)
@@ -2090,21 +2060,17 @@ def launch_swiglu_linear_backward(x, wg, wu, gate_kept, up_kept, dy, dx, dwg, dw
     """Runs 4 steps, with scratch memory between them. Does not check operands."""
     M, K = x.shape
     N = wg.shape[0]
-    compute = (
-        torch.float64
-        if torch.float64 in (x.dtype, wg.dtype, wu.dtype, gate_kept.dtype, up_kept.dtype, dy.dtype)
-        else torch.float32
-    )
+    compute = torch.float64 if x.dtype == torch.float64 else torch.float32
     dup = torch.empty((M, N), dtype=x.dtype, device=x.device)
     dgate = torch.empty((M, N), dtype=x.dtype, device=x.device)
     dx_sum = torch.empty((M, K), dtype=compute, device=x.device) if dx is not None else None
-    launch_swiglu_linear_backward_dup(x, wg, wu, gate_kept, up_kept, dy, dup, dgate)
+    launch_swiglu_linear_backward_dup(x, gate_kept, up_kept, dy, dup, dgate)
     if dx is not None:
-        launch_swiglu_linear_backward_dx_sum(x, wg, wu, gate_kept, up_kept, dy, dup, dx_sum)
+        launch_swiglu_linear_backward_dx_sum(x, wg, wu, dup, dx_sum)
     if dx is not None:
-        launch_swiglu_linear_backward_dx(x, wg, wu, gate_kept, up_kept, dy, dgate, dx_sum, dx)
+        launch_swiglu_linear_backward_dx(x, wg, dgate, dx_sum, dx)
     if dwg is not None or dwu is not None:
-        launch_swiglu_linear_backward_dwg(x, wg, wu, gate_kept, up_kept, dy, dup, dgate, dwg, dwu)
+        launch_swiglu_linear_backward_dwg(x, wg, dup, dgate, dwg, dwu)
 
 
 def allocate_swiglu_linear_backward(

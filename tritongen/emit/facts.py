@@ -291,9 +291,10 @@ def is_wide_text(context: Context) -> str:
 
 def computes_wide(op: Op) -> str:
     """Whether a call computes in f64. What was kept in the type of the forward's call says nothing new."""
-    floats = [t.name for t in op.tensors if t.dtype != "compute" and may_be_f64(t.dtype, op)]
+    told = [t for t in op.tensors if t.dtype != "compute" and may_be_f64(t.dtype, op)]
+    floats = {t.dtype: t.name for t in reversed(told)}.values()  # the first of each type
     if len(floats) == 1:
-        return f"{floats[0]}.dtype == torch.float64"
+        return f"{told[0].name}.dtype == torch.float64"
     return f"torch.float64 in ({', '.join(f'{f}.dtype' for f in floats)})"
 
 
