@@ -96,11 +96,22 @@ def derive(op: Op, wrt: Iterable[str] | None = None, shared: bool = False) -> Op
 
 def forward_lines(op: Op) -> tuple[Nest, ...]:
     """The op's lines as its gradient has them: each value that it wants is a line's, and each place that a max took."""
-    wanted = _wanted(op, None)
-    tape = _Tape(_stepped_aside(op, wanted), facts_of(op), _said(op), wanted, PLAIN)
-    tape.forward = lift(tape.op, tape.facts, tape.free_name)
+    tape = _lifted(op, None)
     tape.find_active()
     return tuple(tape.values)
+
+
+def repeats(op: Op, wrt: Iterable[str] | None = None) -> bool:
+    """Whether its gradient repeats values that `shared` gives lines of their own."""
+    plain, shared = (_lifted(op, wrt, shared) for shared in (False, True))
+    return len(shared.forward) > len(plain.forward)
+
+
+def _lifted(op: Op, wrt: Iterable[str] | None, shared: bool = False) -> _Tape:
+    wanted = _wanted(op, wrt)
+    tape = _Tape(_stepped_aside(op, wanted), facts_of(op), _said(op), wanted, PLAIN)
+    tape.forward = lift(tape.op, tape.facts, tape.free_name, shared)
+    return tape
 
 
 def _derived(op: Op, wanted: tuple[Param, ...], most: int, shared: bool = False) -> Op:

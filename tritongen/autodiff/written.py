@@ -10,7 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from tritongen.autodiff.backward import NotDifferentiable, derive, forward_lines, names_of
+from tritongen.autodiff.backward import (
+    NotDifferentiable,
+    derive,
+    forward_lines,
+    names_of,
+    repeats,
+)
 from tritongen.autodiff.exprs import COMPUTE, free_name
 from tritongen.autodiff.kept import keeping
 from tritongen.check import check
@@ -21,6 +27,7 @@ from tritongen.ir.nodes import BATCH_SIZE, Cast, Constant, Op, Param, Read, Tens
 from tritongen.ir.print import print_op
 from tritongen.ir.print_poly import NotWritable
 from tritongen.ir.rename import renamed
+from tritongen.syntax.limits import MAX_OPERATIONS
 from tritongen.syntax.parse import parse
 
 TOO_LONG = {"E001", "E007", "E008", "E009"}  # codes that refuse a correct text
@@ -29,14 +36,16 @@ TOO_LONG = {"E001", "E007", "E008", "E009"}  # codes that refuse a correct text
 def gradient(op: Op, wrt: Iterable[str] | None = None) -> Op:
     """The backward op. `wrt` names the wanted operands and scalars, by default all floats.
 
-    If its text would be longer than a spec may be, repeated values get names. If the language has no text for it, or only one that is
-    too long, it stays as derived.
+    If its text would be longer than a spec may be, repeated values get names, and it may have four times the operations. If the
+    language has no text for it, or only one that is too long, it stays as derived.
     """
     wanted = None if wrt is None else tuple(wrt)
-    for shared in (False, True):
-        derived = derive(op, wanted, shared)
+    derived = derive(op, wanted)
+    for most in (MAX_OPERATIONS, 4 * MAX_OPERATIONS):
+        if most > MAX_OPERATIONS and repeats(op, wanted):
+            derived = derive(op, wanted, shared=True)
         try:
-            return _with_batches(op, _as_text_says(derived, f"the gradient of {op.name}"))
+            return _with_batches(op, _as_text_says(derived, f"the gradient of {op.name}", most))
         except NotWritable:
             break
         except SpecError as error:
@@ -82,12 +91,12 @@ def gradient_to_derive(op: Op) -> tuple[Op, dict[str, str]]:
     return renamed(back, names), {new: old for old, new in names.items()}
 
 
-def _as_text_says(op: Op, file: str) -> Op:
+def _as_text_says(op: Op, file: str, most: int = MAX_OPERATIONS) -> Op:
     """Raises NotWritable where the language has no text for it, SpecError where it refuses that."""
     for t in (*op.tensors, *op.outputs):
         if t.dtype == COMPUTE:
             raise NotWritable(f"`{t.name}` has the type that the call computes in")
-    ((read,),) = (f.typings for f in check(parse(print_op(op), file)))
+    ((read,),) = (f.typings for f in check(parse(print_op(op), file, most=most)))
     return read
 
 

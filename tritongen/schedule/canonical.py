@@ -262,14 +262,12 @@ def unify(nests: tuple[ir.Nest, ...], facts: Facts, taken: frozenset[str]) -> tu
     `taken`: names that no index may get, those of tensors and sizes.
     """
     parent: dict = {}
+    within: dict = {}  # the nests that a class has an index of
 
     def find(x):
         while parent.setdefault(x, x) != x:
             x = parent[x]
         return x
-
-    def members(root):
-        return {x for x in parent if x[0] == "index" and find(x) == root}
 
     for nest in nests:
         ranges = {b.index: b for b in (*nest.box, *binders_of(nest))}
@@ -294,11 +292,11 @@ def unify(nests: tuple[ir.Nest, ...], facts: Facts, taken: frozenset[str]) -> tu
                         str(b.lo),
                     )
                     one, other = find(("index", nest.name, name)), find(place)
-                    if one == other:
-                        continue
-                    nest_names = [x[1] for x in members(one) | members(other)]
-                    if len(nest_names) == len(set(nest_names)):
+                    ours = within.setdefault(one, {nest.name})
+                    theirs = within.setdefault(other, set())
+                    if one != other and not ours & theirs:
                         parent[one] = other
+                        theirs |= ours
     return _rename_classes(nests, find, set(taken) | {n.name for n in nests})
 
 

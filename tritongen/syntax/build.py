@@ -23,8 +23,8 @@ FLIPPED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 
 class Builder:
-    def __init__(self, source: Source):
-        self.source = source
+    def __init__(self, source: Source, most: int = MAX_OPERATIONS):
+        self.source, self.most = source, most
         self.errors: list[Diagnostic] = []
         self.operations = 0
 
@@ -51,8 +51,8 @@ class Builder:
 
     def _operation(self, node: ast.Expr) -> ast.Expr:
         self.operations += 1
-        if self.operations > MAX_OPERATIONS:
-            message = f"more than {MAX_OPERATIONS} operations in one op"
+        if self.operations > self.most:
+            message = f"more than {self.most} operations in one op"
             help = "split it into several ops"
             raise SpecError([Diagnostic("E009", message, node.span, help=help)])
         return node

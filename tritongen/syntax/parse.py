@@ -18,13 +18,21 @@ from tritongen.errors import Diagnostic, Source, SpecError, proven
 from tritongen.syntax import ast, lalr
 from tritongen.syntax.build import Builder
 from tritongen.syntax.lexer import lex
-from tritongen.syntax.limits import MAX_FINDINGS, check_tokens, checked_source, read_source
+from tritongen.syntax.limits import (
+    MAX_FINDINGS,
+    MAX_OPERATIONS,
+    check_tokens,
+    checked_source,
+    read_source,
+)
 from tritongen.syntax.mistakes import explain
 
 
-def parse(text: str, name: str = "<text>", proposals: bool = True) -> ast.File:
-    """`proposals`: findings come with corrected code, which has been parsed."""
-    return _parse(checked_source(text, name), "start", proposals)
+def parse(
+    text: str, name: str = "<text>", proposals: bool = True, most: int = MAX_OPERATIONS
+) -> ast.File:
+    """`proposals`: findings come with corrected code, which has been parsed. `most`: operations of one op."""
+    return _parse(checked_source(text, name), "start", proposals, most)
 
 
 def parse_file(path: str | Path) -> ast.File:
@@ -50,16 +58,16 @@ def has_assignments(text: str, name: str = "<expression>") -> bool:
     return False
 
 
-def _parse(source: Source, start: str, proposals: bool = True) -> Any:
+def _parse(source: Source, start: str, proposals: bool = True, most: int = MAX_OPERATIONS) -> Any:
     try:
-        return _tree(source, start)
+        return _tree(source, start, most)
     except SpecError as error:
         if not proposals:
             raise
 
         def compiled(text: str) -> tuple[tuple[Diagnostic, ...], int]:
             try:
-                _tree(checked_source(text, source.name), start)
+                _tree(checked_source(text, source.name), start, most)
             except SpecError as error:
                 return error.diagnostics, 0
             return (), 0
@@ -67,10 +75,10 @@ def _parse(source: Source, start: str, proposals: bool = True) -> Any:
         raise SpecError(proven(error.diagnostics, compiled, first_only=True)) from None
 
 
-def _tree(source: Source, start: str) -> Any:
+def _tree(source: Source, start: str, most: int) -> Any:
     tokens = lex(source)
     check_tokens(source, tokens)
-    builder = Builder(source)
+    builder = Builder(source, most)
     try:
         tree = lalr.parse(tokens, start, builder)
     except lalr.Unexpected as unexpected:
