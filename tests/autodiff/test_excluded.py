@@ -10,6 +10,7 @@ import torch
 from tritongen.autodiff import gradient
 from tritongen.check import check
 from tritongen.ir.interp import run
+from tritongen.ir.nodes import Reduce
 from tritongen.syntax.parse import parse
 
 
@@ -141,3 +142,47 @@ def test_a_branch_that_no_result_takes_contributes_nothing():
         found = grads(text, x=torch.zeros(3, 0, dtype=torch.float64), eps=1e-5)
         assert found["dx"].shape == (3, 0)
         torch.testing.assert_close(found["deps"].item(), right, equal_nan=True)
+
+
+def chain(layers: int) -> str:
+    """Each layer reads the exponentials of the layer before under a window, whose first place is outside."""
+    weights = ", ".join(f"w{k}: f64[R]" for k in range(layers))
+    lines = ["t0[p < H] = exp(x[p])"]
+    for k in range(layers):
+        lines.append(f"a{k}[p < H] = sum[r]((t{k}[p + r - 1] else 0) * w{k}[r])")
+        lines.append(f"t{k + 1}[p < H] = exp(a{k}[p] - 1)")
+    lines.append(f"y[p] = a{layers - 1}[p]")
+    return f"op f(x: f64[H], {weights}) -> y: f64[H] {{\n" + "\n".join(lines) + "\n}"
+
+
+@pytest.mark.parametrize("taps", [1, 2, 3])
+def test_places_that_no_layer_reads_contribute_nothing_however_deep(taps):
+    """With one tap a layer reads no last place: what overflows there, and in front of it for the layers below, is not wanted."""
+    seed = torch.Generator().manual_seed(taps)
+    x = torch.rand(6, generator=seed, dtype=torch.float64)
+    weights = {f"w{k}": torch.rand(taps, generator=seed, dtype=torch.float64) for k in range(3)}
+    found = grads(chain(3), x=x, **weights)
+    if taps == 1:
+        wild = x.index_fill(0, torch.arange(3, 6), 1000.0)
+        again = grads(chain(3), x=wild, **weights)
+        assert all(torch.equal(again[name], found[name]) for name in found)
+    leaf = x.clone().requires_grad_()
+    t = leaf.exp()
+    for w in weights.values():
+        padded = torch.nn.functional.pad(t, (1, max(0, taps - 2)))[: 6 + taps - 1]
+        a = (padded.unfold(0, taps, 1)[:6] * w).sum(-1)
+        t = (a - 1).exp()
+    dy = torch.randn(6, generator=torch.Generator().manual_seed(7), dtype=torch.float64)
+    (want,) = torch.autograd.grad(a, leaf, dy)
+    torch.testing.assert_close(found["dx"], want)
+
+
+def test_the_bounds_of_a_chain_do_not_add_up():
+    """Each layer's follow from those of the next one; eight layers were refused as too much work."""
+
+    def most(layers: int) -> int:
+        (op,) = check(parse(chain(layers)))[-1].typings
+        bodies = [nest.body for nest in gradient(op).nests]
+        return max(len(body.guards) for body in bodies if isinstance(body, Reduce))
+
+    assert most(8) == most(3) <= 2
