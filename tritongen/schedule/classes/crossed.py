@@ -280,13 +280,18 @@ def make(name, group, stores, dims, facts) -> Step:
 
 
 def views_of(group: Group, stores: tuple[str, ...], dims: dict[str, tuple[Poly, ...]]):
-    """What lies along rows and columns, as the kernels see it."""
+    """What lies along rows and columns, as the kernels see it. A tensor that is seen in two ways is addressed dim by dim."""
     row, col = group.row[0].index, group.col[0].index
     made = {n.name for n in group.nests}
-    found = {r.tensor: r.coords for n in group.nests for r in reads(n.body) if r.tensor not in made}
-    found |= {n.name: n.coords for n in group.nests if n.name in stores}
-    for tensor, coords in found.items():
-        if all(index(x) in coords for x in (row, col)):
+    ways: dict[str, set[tuple[Poly, ...]]] = {}
+    for n in group.nests:
+        for r in reads(n.body):
+            if r.tensor not in made:
+                ways.setdefault(r.tensor, set()).add(r.coords)
+        if n.name in stores:
+            ways.setdefault(n.name, set()).add(n.coords)
+    for tensor, (coords, *others) in ways.items():
+        if not others and all(index(x) in coords for x in (row, col)):
             yield View(tensor, dims[tensor], tuple(tuple(indices(c)) for c in coords))
 
 
