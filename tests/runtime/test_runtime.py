@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tritongen.runtime import load, registry
+from tritongen.runtime import load, torch_op
 
 HANDMADE = Path(__file__).with_name("handmade_module.py")
 
@@ -30,7 +30,7 @@ def test_attributes_and_plain_call(ops):
 
 def test_plain_calls_bypass_the_torch_op(ops, monkeypatch):
     seen = []
-    monkeypatch.setattr(registry, "split", lambda *a: seen.append(a))
+    monkeypatch.setattr(torch_op, "split", lambda *a: seen.append(a))
     ops.axpb(torch.ones(2))
     ops.axpb(torch.nn.Parameter(torch.ones(2), requires_grad=False))
     with torch.no_grad():
@@ -102,7 +102,7 @@ def test_vmap_and_fake_tensors(ops):
 
 def test_opcheck(ops):
     x = torch.randn(3, 4)
-    registered = {n.rpartition("_")[0]: n for n in registry._REGISTERED}
+    registered = {n.rpartition("_")[0]: n for n in torch_op.REGISTERED}
     overload = getattr(torch.ops.tritongen, registered["axpb"]).default
     torch.library.opcheck(overload, (x.t(), 2.0, None, False))
     torch.library.opcheck(overload, (x, 0.0, torch.tensor(3.0), True))

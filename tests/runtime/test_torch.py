@@ -8,11 +8,12 @@ import sys
 
 import pytest
 import torch
+from functorch.compile import make_boxed_func
 from test_backward import AS_TORCH, ROOT, gradients, ops_of, randn, spec
 from torch.utils.checkpoint import checkpoint
 
 import tritongen
-from tritongen.runtime import registry
+from tritongen.runtime import torch_op as torch_ops
 from tritongen.runtime.schema import params_of, split
 
 F = torch.nn.functional
@@ -112,6 +113,25 @@ def test_torch_compile_sees_through(dynamic):
             same([randn(7, 5, 9), *operands[1:]], [0, 1, 2])
 
 
+def test_compiled_graphs_call_what_launches():
+    """The op with a gradient is not in them: the dispatcher would go through Python twice for each call."""
+    called: list[str] = []
+
+    def noted(graph, example_inputs):
+        called.extend(str(n.target) for n in graph.graph.nodes if "tritongen" in str(n.target))
+        return make_boxed_func(graph.forward)
+
+    noting = torch._dynamo.backends.common.aot_autograd(fw_compiler=noted, bw_compiler=noted)
+    theirs, operands, _ = AS_TORCH["layer_norm"]
+    ours = torch.compile(spec("layer_norm"), backend=noting, fullgraph=True)
+    with torch.no_grad():
+        torch.testing.assert_close(ours(*operands), theirs(*operands), rtol=1e-4, atol=1e-5)
+    assert len(called) == 1
+    found = gradients(ours, operands, [0, 1, 2])
+    torch.testing.assert_close(found, gradients(theirs, operands, [0, 1, 2]), rtol=1e-4, atol=1e-5)
+    assert len(called) == 3 and all(name.endswith("_launch.default") for name in called)
+
+
 @pytest.mark.slow
 def test_torch_compile_takes_a_changing_number_without_compiling_again():
     """As torch's own ops do: once for the first number, once for any other."""
@@ -130,12 +150,12 @@ def values_of(function, **known):
     """What the torch op of a function takes for these arguments."""
     params = params_of(function.__wrapped__)
     values = split(function.__name__, params, [], known)
-    return [*values, *(registry.f32_precision(asked) for asked in function.replay.precision)]
+    return [*values, *(torch_ops.f32_precision(asked) for asked in function.replay.precision)]
 
 
 def torch_op(function):
-    names = [n for n in registry._REGISTERED if n.rpartition("_")[0] == function.__name__]
-    digests = [registry._digest(function.__wrapped__, function.source)]
+    names = [n for n in torch_ops.REGISTERED if n.rpartition("_")[0] == function.__name__]
+    digests = [torch_ops._digest(function.__wrapped__, function.source)]
     (name,) = [n for n in names if n.rpartition("_")[2] in digests]
     return getattr(torch.ops.tritongen, name).default
 

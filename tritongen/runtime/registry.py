@@ -15,7 +15,6 @@ The hash is that of the module's text, so one text is registered once. The gener
 from __future__ import annotations
 
 import functools
-import hashlib
 import inspect
 import linecache
 import sys
@@ -29,13 +28,11 @@ from torch.autograd import forward_ad
 from tritongen.lib import VERSION, mend_kernels
 from tritongen.runtime import calibrated, tuned
 from tritongen.runtime.autocast import cast, disabled
-from tritongen.runtime.functional import Batch, transformed, vmap_rule
+from tritongen.runtime.functional import Batch
 from tritongen.runtime.gradients import Backward, NoRule, Rule, first_results
 from tritongen.runtime.kinds import PLAIN, is_watched, wants_gradient
 from tritongen.runtime.precision import (
     SWITCHES,
-    decided,
-    f32_precision,
     while_decided,
 )
 from tritongen.runtime.replay import Replay
@@ -47,18 +44,10 @@ from tritongen.runtime.schema import (
     merge,
     params_of,
     quick_binder,
-    results,
-    slot_names,
-    slots,
-    split,
-    without_symbols,
 )
-
-_LIBRARY = torch.library.Library("tritongen", "FRAGMENT")
-_REGISTERED: dict[str, Callable[..., Any]] = {}
+from tritongen.runtime.torch_op import register
 
 _is_compiling = torch.compiler.is_compiling
-_is_exporting = torch.compiler.is_exporting
 _functorch_level = torch._C._functorch.peek_interpreter_stack
 
 
@@ -114,7 +103,7 @@ def op(
         if backward is not None:
             rule = Rule(function.__globals__, tuple(p.name for p in params), backward)
         autograd = _autograd(params, precision, rule)
-        registered = _register(replay, allocate, params, autograd, batch, linear, source)
+        registered = register(replay, allocate, params, autograd, batch, linear, source)
         differentiable = _differentiable(replay, rule)
         keeping = _keeping(function, forward) if forward else None
         again: list[Callable[..., Any]] = []
@@ -251,105 +240,6 @@ def _plain(values: Iterable[Any]) -> bool:
             if value.is_neg() or value.is_meta:  # memory holds the opposite, or no value
                 return False
     return forward_ad._current_level < 0 and not is_watched()
-
-
-# ---- the torch op -------------------------------------------------------------------------------
-def _register(
-    replay: Replay,
-    allocate: Callable[..., Any],
-    params: tuple[Param, ...],
-    autograd: tuple[Callable[..., None], Callable[..., Any]],
-    batch: Batch | None,
-    linear: tuple[tuple[str, ...], ...],
-    source: str,
-) -> Callable[..., Any]:
-    """The registered torch op behind the function's own signature."""
-    function = replay.function
-    below = replay.over(lambda values: function(*values))
-    name = f"{function.__name__}_{_digest(function, source)}"
-    if name in _REGISTERED:
-        return _REGISTERED[name]
-    returned = results(inspect.signature(function, eval_str=True).return_annotation)
-    taken = slots(params, replay.precision)
-    taken_by_symbols = slots(params, replay.precision, symbolic=True)
-    _LIBRARY.define(f"{name}({taken}) -> {returned}", tags=(torch.Tag.pt2_compliant_tag,))
-    qualname = f"tritongen::{name}"
-
-    def run(*values: Any) -> Any:
-        # Autograd is behind us, and asks nothing of what is launched.
-        with torch.no_grad(), decided(answers_of(replay.precision, values)):
-            return below(*merge(params, values))
-
-    def run_reference(*values: Any) -> Any:
-        args = merge(params, values)
-        with disabled():
-            return _settle(function(*args), allocate(*args))
-
-    def fake(*values: Any) -> Any:
-        return allocate(*merge(params, values))
-
-    _LIBRARY.impl(name, run, "CUDA")
-    _LIBRARY.impl(name, run_reference, "CPU")
-    torch.library.register_fake(qualname, fake, lib=_LIBRARY)
-    setup_context, pull = autograd
-    torch.library.register_autograd(qualname, pull, setup_context=setup_context, lib=_LIBRARY)
-    overload = getattr(torch.ops.tritongen, name).default
-    names = slot_names(params)
-    rule = vmap_rule(function.__name__, overload, names, batch)
-    torch.library.register_vmap(qualname, rule, lib=_LIBRARY)
-    applied = transformed(function.__name__, overload, setup_context, pull, names, batch, linear)
-    compiled = _symbolic(name, taken_by_symbols, returned, params, overload)
-
-    def registered(*args: Any, **kwargs: Any) -> Any:
-        values = split(function.__name__, params, args, kwargs)
-        values += [f32_precision(asked) for asked in replay.precision]
-        # torch's register_autograd refuses functorch's grad, and drops a forward tangent.
-        has_tangents = forward_ad._current_level >= 0
-        if not _is_compiling() and (_functorch_level() or has_tangents):
-            return applied(*values)
-        if has_tangents:
-            raise RuntimeError(
-                f"{function.__name__}: forward mode does not work inside torch.compile"
-            )
-        if _is_compiling() and not _is_exporting():
-            return compiled(*values)
-        return overload(*values)
-
-    _REGISTERED[name] = registered
-    return registered
-
-
-def _symbolic(
-    name: str, taken: str, returned: str, params: tuple[Param, ...], overload: Callable[..., Any]
-) -> Callable[..., Any]:
-    """The torch op as torch.compile calls it, if a Python float may change from call to call.
-
-    An op without run-time floats is called directly.
-    """
-    if not any(p.kind == "optional" and p.type == "float" for p in params):
-        return overload
-    own = f"{name}_symbolic"
-    _LIBRARY.define(f"{own}({taken}) -> {returned}", tags=(torch.Tag.pt2_compliant_tag,))
-
-    def call(*values: Any) -> Any:
-        return overload(*without_symbols(params, values))
-
-    _LIBRARY.impl(own, call, "CompositeImplicitAutograd")
-    return getattr(torch.ops.tritongen, own).default
-
-
-def _digest(function: Callable[..., Any], source: str) -> str:
-    """Eight hex digits that differ where the module's text or the function's place in it does."""
-    text = source or repr((function.__code__.co_code, function.__code__.co_consts))
-    return hashlib.sha256(f"{function.__qualname__}\n{text}".encode()).hexdigest()[:8]
-
-
-def _settle(given: Any, allocated: Any) -> Any:
-    """The reference's results laid out as `allocate` promised, and never an alias of an operand."""
-    if isinstance(allocated, torch.Tensor):
-        return allocated.copy_(given)
-    pairs = zip(given, allocated, strict=True)
-    return tuple(None if a is None else a.copy_(g) for g, a in pairs)
 
 
 # ---- gradients ----------------------------------------------------------------------------------
