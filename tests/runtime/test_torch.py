@@ -10,6 +10,7 @@ import pytest
 import torch
 from functorch.compile import make_boxed_func
 from test_backward import AS_TORCH, ROOT, gradients, ops_of, randn, spec
+from torch._dynamo.backends.common import aot_autograd
 from torch.utils.checkpoint import checkpoint
 
 import tritongen
@@ -121,7 +122,7 @@ def test_compiled_graphs_call_what_launches():
         called.extend(str(n.target) for n in graph.graph.nodes if "tritongen" in str(n.target))
         return make_boxed_func(graph.forward)
 
-    noting = torch._dynamo.backends.common.aot_autograd(fw_compiler=noted, bw_compiler=noted)
+    noting = aot_autograd(fw_compiler=noted, bw_compiler=noted)
     theirs, operands, _ = AS_TORCH["layer_norm"]
     ours = torch.compile(spec("layer_norm"), backend=noting, fullgraph=True)
     with torch.no_grad():
