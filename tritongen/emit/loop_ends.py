@@ -1,0 +1,230 @@
+"""Where a loop of the kernel IR begins and ends, and which of its blocks are whole.
+
+    stop = tl.minimum(L, i_end)              the last j that some row of the tile has a term for, for `j <= i`
+    whole = first_i // BLOCK_N * BLOCK_N     and the first block that not all rows have whole
+
+Bounds that operands hold are looked for by a loop in front of the loop (`scan`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import reduce
+
+from tritongen.emit.fold_lines import guard_text
+from tritongen.emit.frames import FrameWriter, Level, tile_indices, wrapped
+from tritongen.ir import nodes as ir
+from tritongen.ir.algebra import Idx, Poly, index, indices, poly, substitute, weight_of
+from tritongen.kernel.nodes import (
+    Loop,
+    Walk,
+    carried,
+)
+
+SCAN = 1024  # elements that a turn of a scan for the ends of a loop looks at
+
+
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """The range of a loop as text, and that of its whole blocks, in which each lane has a term."""
+
+    first: str
+    stop: str
+    whole: tuple[str, str] | None = None  # "0" where blocks are whole from the first on
+
+
+class LoopWriter(FrameWriter):
+    """A writer that knows the ends of loops."""
+
+    def tell(self, level: Level, ends: Ends, moved: bool) -> None:
+        """How blocks that are not whole are told from those that are.
+
+        A pass more costs products that are in flight more than a mask of each block where the host finds the last one
+        not whole; where what a loop carries is moved anyway, it is the other way round.
+        """
+        assert ends.whole is not None
+        lo, hi = ends.whole
+        ending = moved or hi != self.size(self.own.walk(level.index).extent)[0]
+        level.passes = (*(["head"] if lo != "0" else []), "whole", *(["tail"] if ending else []))
+        tests = ["masked"] if len(level.passes) > 1 else []
+        tests += [] if ending else [f"not EVEN_{self.variables[level.index].upper()}"]
+        level.test = " or ".join(tests)
+        level.passes = level.passes if len(level.passes) > 1 else ()
+
+    def printed(self, level: Level, ends: Ends, start: str, block: str) -> list[str]:
+        """A loop whose body is there; blocks that are not whole for more than the end of the index have their own pass."""
+        body = level.lines
+        if not level.passes:
+            step = f", {block}" if block else ""
+            head = f"{ends.first}, {ends.stop}{step}" if step or ends.first != "0" else ends.stop
+            # Without products, what a loop loads is fetched ahead where the loop says so.
+            turns = f"range({head})" if self.multiplies else f"tl.range({head}, num_stages=STAGES)"
+            return [f"for {start} in {turns}:", *(f"    {line}" for line in body)]
+        lo, hi = ends.whole or ("", "")
+        cut = self.variable(self.fresh("whole"))
+        end = f"{wrapped(hi)} // {block} * {block}"
+        extent = self.size(self.own.walk(level.index).extent)[0]
+        begin = f"tl.cdiv({lo}, {block}) * {block}"
+        # No less than the first, also where the stop is: rows may ask for terms in front of all that there are.
+        begin = f"tl.maximum({ends.first}, tl.minimum({begin}, {ends.stop}))"
+        match level.passes:
+            case ("whole", "tail"):
+                said, turns = "then the rest", "2"
+                text = end if hi == extent else f"tl.maximum({ends.first}, {end})"
+                lines, firsts, stops = [f"{cut} = {text}"], [ends.first, cut], [cut, ends.stop]
+            case ("head", "whole"):
+                said, turns = "behind the first ones", "1, -1, -1"
+                lines, firsts, stops = [f"{cut} = {begin}"], [cut, ends.first], [ends.stop, cut]
+            case _:
+                said, turns = "then those before and behind them", "3"
+                behind = self.variable(self.fresh("behind"))
+                lines = [f"{cut} = {begin}", f"{behind} = tl.maximum({cut}, {end})"]
+                firsts, stops = [cut, ends.first, behind], [behind, cut, ends.stop]
+        return [
+            *lines,
+            f"# Whole blocks go without a mask, {said}.",
+            f"for masked in tl.static_range({turns}):",
+            f"    for {start} in range(({', '.join(firsts)})[masked], ({', '.join(stops)})[masked], {block}):",
+            *(f"        {line}" for line in body),
+        ]
+
+    def ends(self, loop: Loop, walk: Walk) -> Ends:
+        """Where a loop begins and ends, and where its blocks are whole.
+
+        Blocks of which no row of the tile has a term are not visited.
+        """
+        stop = extent = self.size(walk.extent)[0]
+        first, lows, highs = "0", list[str](), [stop]
+        if loop.part:
+            chunk = self.assigned_in(
+                -1, "chunk", f"tl.cdiv({extent}, PARTS * {walk.block}) * {walk.block}"
+            )
+            first = self.assigned_in(
+                -1, "first", f"{self.variables[loop.part]}.to(tl.int32) * {chunk}"
+            )
+            stop = f"tl.minimum({extent}, {first} + {chunk})"
+            highs = [stop]
+        begins = first
+        for guard in loop.within:
+            if not (sign := self.sign(guard, loop.index)):
+                continue
+            rest = guard.poly - sign * poly(Idx(loop.index))
+            if sign == -1:
+                end = self.farthest(rest + 1, True)
+                alone = stop == extent and end == self.ended.get(extent)  # it is no more than that
+                stop = end if alone else f"tl.minimum({stop}, {end})"
+                highs.append(self.farthest(rest + 1, False))
+            else:
+                begin = self.farthest(-rest, False)
+                known = begins == "0" and begin in self.first.values()
+                begins = begin if known else f"tl.maximum({begins}, {begin})"
+                lows.append(self.farthest(-rest, True))
+        unsigned = [g for g in loop.within if not self.sign(g, loop.index)]
+        scanned = [g for g in unsigned if self.may_scan(g, loop.index)]
+        if scanned:
+            if loop.part:  # a block of the scan goes on behind the part
+                stop = self.stops[loop.index] = self.assigned_in(-1, "part_stop", stop)
+            begins, stop, partly = self.scan(walk, scanned, begins, stop)
+            lows, highs = [*lows, begins], [*highs, stop, partly]
+        if stop != extent and not stop.isidentifier():
+            stop = self.assigned_in(-1, self.fresh("stop"), stop)
+        if stop != extent:
+            self.stops[loop.index] = stop
+        if begins != first:
+            if not begins.isidentifier():
+                begins = self.assigned_in(-1, self.fresh("begin"), begins)
+            self.begins[loop.index] = begins
+            text = f"{begins} // {walk.block} * {walk.block}"
+            first = self.assigned_in(-1, self.fresh("first"), text)
+        guards = {g for f in carried(self.own, loop) for g in f.value.guards}
+        if guards - set(loop.within) or len(scanned) < len(unsigned):
+            return Ends(first, stop)
+        lo, hi = (
+            reduce(lambda a, b: f"tl.{fold}({a}, {b})", texts) if texts else "0"
+            for fold, texts in (("maximum", lows), ("minimum", highs))
+        )
+        return Ends(first, stop, (lo, hi))
+
+    def farthest(self, end: Poly, largest: bool) -> str:
+        """The largest or the smallest value of an end among the lanes of the tile."""
+        names = [n for n in indices(end) if n not in self.own.numbers]
+        name = names[0] if len(names) == 1 else ""
+        weight = weight_of(end, name)
+        if name in self.first and weight in (poly(1), poly(-1)):
+            own = self.edge(name, last=(weight == poly(1)) is largest)
+            return self.size(substitute(end, {name: own}))[0]
+        if not names:
+            with self.within(("", "")):
+                return f"{wrapped(self.size(end)[0])}.to(tl.int32)"
+        frame = self.frame_of(set(names))
+        with self.within(frame):
+            text, mask = self.size(end)[0], self.mask(frozenset(names))
+            least = "0" if largest else self.size(self.own.walk(names[0]).extent)[0]
+        fold = "max" if largest else "min"
+        return f"tl.{fold}(tl.where({mask}, {text}, {least})).to(tl.int32)"
+
+    def edge(self, name: str, last: bool) -> Poly:
+        """The last or the first element of a tile."""
+        first = self.first[name]
+        self.index[first] = first
+        if not last:
+            return index(first)
+        walk, wish = self.own.walk(name), f"end_{self.variables[name]}"
+        if wish not in self.index:
+            extent = self.size(walk.extent)[0]
+            stop = f"tl.minimum({first} + {walk.block}, {extent})"
+            self.index[wish] = self.ended[extent] = self.assigned_in(-1, wish, stop)
+        return index(wish) - 1
+
+    def may_scan(self, guard: ir.Guard, loop: str) -> bool:
+        """Whether a guard, which reads at the loop's index, asks more or less of later elements of one tile."""
+        names = tile_indices(guard, self.own) - {loop}
+        weights = [weight_of(guard.poly, n) for n in names]
+        plain = guard.op == ">=" and all(n in self.first for n in names) and len(names) == 1
+        return plain and all(w in (poly(1), poly(-1)) for w in weights)
+
+    def scan(self, walk: Walk, guards: list[ir.Guard], first: str, stop: str) -> list[str]:
+        """Where a loop begins and ends by what operands say at its index, and where not all lanes have a term any more.
+
+        A loop before the loop: its lines find the least and the largest index that some lane of the tile has.
+        """
+        name, outer = self.variables[walk.index], self.levels[-1]
+        tests: list[list[str]] = [[], []]
+        level = Level(walk.index)
+        begin, end, rest, at, some, partly = (
+            self.variable(self.fresh(wish))
+            for wish in (f"begin_{name}", f"stop_{name}", f"rest_{name}", "scan", "some", "partly")
+        )
+        for guard in guards:  # its ends are lines of the kernel's level
+            for n in tile_indices(guard, self.own) - {walk.index}:
+                self.edge(n, last=True)
+        self.levels.append(level)
+        level.lines.append(f"{name} = {at} + tl.arange(0, {SCAN}).to(tl.int64)")
+        with self.within(self.frame_of({walk.index})):
+            for guard in guards:
+                for of, best in zip(tests, (True, False), strict=True):
+                    p = guard.poly
+                    for n in tile_indices(guard, self.own) - {walk.index}:
+                        own = self.edge(n, last=(weight_of(p, n) == poly(1)) is best)
+                        p = substitute(p, {n: own})
+                    of.append(guard_text(self, ir.Guard(p, ">=")))
+            mask, number = self.mask(frozenset({walk.index})), self.index[walk.index]
+        self.levels.pop()
+        extent = self.size(walk.extent)[0]
+        having, every = (" & ".join(f"({t})" for t in dict.fromkeys(of)) for of in tests)
+        lines = [
+            f"{some} = ({mask}) & {having}",
+            f"{begin} = tl.minimum({begin}, tl.min(tl.where({some}, {number}, {extent})).to(tl.int32))",
+            f"{end} = tl.maximum({end}, tl.max(tl.where({some}, {number} + 1, 0)).to(tl.int32))",
+            f"{partly} = ({number} >= {begin}) & ~{every if len(guards) == 1 else f'({every})'}",
+            f"{rest} = tl.minimum({rest}, tl.min(tl.where({partly}, {number}, {extent})).to(tl.int32))",
+        ]
+        outer.lines += [
+            f"# The {name} that some lane of this tile has, and the first behind them that not all have.",
+            f"{begin}, {end}, {rest} = {extent}, 0, {extent}",
+            f"for {at} in range({first}, {stop}, {SCAN}):",
+            *(f"    {line}" for line in (*level.lines, *lines)),
+        ]
+        for name in (at, some, partly):
+            self.assigned.discard(name)
+        return [begin, end, rest]
