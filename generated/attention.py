@@ -1446,8 +1446,8 @@ def choose_attention_backward_dq(
             min(64, lib.cdiv(terms, 4 * BLOCK_N)),
         )
         return "parts", dict(
-            BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_D=max(16, lib.pow2(whole0)), num_warps=4,
-            num_stages=2, PARTS=PARTS,
+            BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_D=max(16, lib.pow2(whole0)),
+            num_warps=8 if whole0 > 128 else 4, num_stages=2, PARTS=PARTS,
         )  # fmt: skip
     # tiles of all factors by descriptor
     if tiled and whole0 <= 256:
@@ -1531,8 +1531,8 @@ def choose_attention_backward_dk(
             min(64, lib.cdiv(terms, 4 * BLOCK_N)),
         )
         return "parts", dict(
-            BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_D=max(16, lib.pow2(whole0)), num_warps=4,
-            num_stages=2, PARTS=PARTS,
+            BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_D=max(16, lib.pow2(whole0)),
+            num_warps=8 if whole0 > 64 else 4, num_stages=2, PARTS=PARTS,
         )  # fmt: skip
     # tiles of all factors by descriptor
     if tiled and whole0 <= 256:

@@ -1653,7 +1653,8 @@ def choose_causal_attention_backward_dq(
         )
         return "parts", dict(
             BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_D=max(16, lib.pow2(whole0)),
-            BLOCK_D2=max(16, lib.pow2(whole1)), num_warps=4, num_stages=2, PARTS=PARTS,
+            BLOCK_D2=max(16, lib.pow2(whole1)), num_warps=8 if max(whole0, whole1) > 128 else 4,
+            num_stages=2, PARTS=PARTS,
         )  # fmt: skip
     # tiles of all factors by descriptor
     if tiled and max(whole0, whole1) <= 256:
@@ -1746,7 +1747,7 @@ def choose_causal_attention_backward_dk(
         )
         return "parts", dict(
             BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_D=max(16, lib.pow2(whole0)),
-            BLOCK_D2=max(16, lib.pow2(whole1)), num_warps=8 if max(whole0, whole1) > 128 else 4,
+            BLOCK_D2=max(16, lib.pow2(whole1)), num_warps=8 if max(whole0, whole1) > 64 else 4,
             num_stages=2, PARTS=PARTS,
         )  # fmt: skip
     # tiles of all factors by descriptor

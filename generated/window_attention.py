@@ -1777,7 +1777,7 @@ def choose_window_attention_backward_dk(
         )
         return "parts", dict(
             BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_D=max(16, lib.pow2(whole0)),
-            num_warps=8 if whole0 > 128 else 4, num_stages=2, PARTS=PARTS,
+            num_warps=8 if whole0 > 64 else 4, num_stages=2, PARTS=PARTS,
         )  # fmt: skip
     # tiles of all factors by descriptor
     if tiled and whole0 <= 256:
