@@ -116,8 +116,11 @@ class FusedWriter(LoopWriter):
                 self.loop(stmt)
 
     def asked(self, stmt: Stmt) -> str:
-        """The tensor that a statement is for, if a call may leave it out; "" for what every call needs."""
-        if isinstance(stmt, Loop) or not self.context.left_out:
+        """The tensor that a fold or a store is for, if a call may leave it out; "" for what every call needs.
+
+        Values that only such folds read have no test: the compiler drops what nothing reads.
+        """
+        if isinstance(stmt, (Loop, Let)) or not self.context.left_out:
             return ""
         name = (stmt.value or stmt.tensor) if isinstance(stmt, Store) else stmt.name
         stores = [s for s in statements(self.own.body) if isinstance(s, Store)]
