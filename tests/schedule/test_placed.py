@@ -11,7 +11,7 @@ from tritongen import pipeline
 from tritongen.faults import CompilerFault
 from tritongen.ir.bounds import facts_of
 from tritongen.schedule.classes import pointwise
-from tritongen.schedule.placed import Misplaced, verify_places
+from tritongen.schedule.placed import Misplaced, verify_grids, verify_places
 
 SPECS = Path(__file__).parents[2] / "specs"
 BATCHED = "op f<T: float>(x: T[B, M, K], w: T[B, K, N]) -> y: T[B, M, N] { y[b, m, n] = sum[k](x[b, m, k] * w[b, k, n]) }"
@@ -82,3 +82,25 @@ def test_a_dim_of_one_that_is_broadcast_is_told(monkeypatch):
     text = "op f<T: float>(a: T[..., D, 1], c: T[..., D]) -> y: T[..., D] { y[..., i] = c[..., i] + a[..., i, 0] }"
     with pytest.raises(CompilerFault, match="Misplaced"):
         pipeline.build(text)
+
+
+@pytest.mark.parametrize("name", ["attention", "layer_norm"])
+def test_a_grid_that_lacks_an_index_is_told(name):
+    """Of two gradients of attention one kernel looped over heads, and the other had one head's programs."""
+    built = pipeline.build((SPECS / f"{name}.op").read_text(), gradients=True)
+    found = 0
+    for item in built.items:
+        for own in item.printed:
+            for step in (step for plan in own.plans for step in plan.steps):
+                verify_grids("f", step)
+                for k, variant in enumerate(step.variants):
+                    run = variant.launches[0]
+                    if step.kernel(run.kernel).kernel is None:
+                        continue
+                    wrong = replace(run, grid=(f"2 * ({run.grid[0]})",))
+                    other = replace(variant, launches=(wrong, *variant.launches[1:]))
+                    variants = (*step.variants[:k], other, *step.variants[k + 1 :])
+                    with pytest.raises(Misplaced, match="programs for"):
+                        verify_grids("f", replace(step, variants=variants))
+                    found += 1
+    assert found > 3

@@ -33,7 +33,7 @@ from tritongen.schedule.held import with_held
 from tritongen.schedule.masked import with_masked
 from tritongen.schedule.means import with_means
 from tritongen.schedule.members import Group, Virtual, is_reducer
-from tritongen.schedule.placed import verify_places
+from tritongen.schedule.placed import verify_grids, verify_places
 from tritongen.schedule.plan import Chunks, Plan
 
 # Passes before planning. Each returns an op with the same meaning, which is verified.
@@ -82,6 +82,7 @@ def plan_op(
             told = replace(told, nests=with_held(g.nests))
         made = CLASSES[g.kind].make(step, told, stores, dims, facts)
         verify_places(own, made, told.nests, dims, facts)
+        verify_grids(own, made)
         reason = no_product(g, nests, facts)
         steps.append(replace(made, precision=precision_of(op, g), no_product=reason))
         scratch += [n for n in g.nests if n.name in stores and n.name not in outputs]

@@ -10,11 +10,15 @@ number that the coordinates make in the tensor's own dims.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from math import prod
+from random import Random
 
 from tritongen.ir import nodes as ir
-from tritongen.ir.algebra import Poly, index, poly, size, symbols, text
+from tritongen.ir.algebra import Poly, evaluate, index, poly, size, symbols, text
 from tritongen.ir.bounds import Facts, require
 from tritongen.ir.free import reads
+from tritongen.kernel.nodes import PARTS, Walk
+from tritongen.schedule import rules
 from tritongen.schedule.canonical import same
 from tritongen.schedule.members import fetches
 from tritongen.schedule.plan import KernelPlan, Sizes, Step, View, stored_dims
@@ -42,6 +46,36 @@ def verify_places(op: str, step: Step, nests: tuple[ir.Nest, ...], dims: Dims, f
                 for v in kernel.views
             }
         _verify_kernel(op, kernel, dims, _tested(step, kernel, facts))
+
+
+def verify_grids(op: str, step: Step) -> None:
+    """Raises where a launch of a lowered kernel has more or fewer programs than its walks have numbers and tiles."""
+    random = Random(0)
+    for run in (run for variant in step.variants for run in variant.launches):
+        kernel = step.kernel(run.kernel).kernel
+        for _ in range(4 if kernel is not None else 0):
+            said = symbols(PARTS).union(
+                *(symbols(w.extent) for w in kernel.walks), *(symbols(p) for _, p in step.facts)
+            )
+            sizes = {name: random.choice((64, 96, 128, 192)) for name in sorted(said)}
+            blocks = {w.block: random.choice((16, 32, 64)) for w in kernel.walks if w.block}
+            facts = {name: int(evaluate(p, sizes)) for name, p in step.facts}
+            facts |= blocks | {"PARTS": int(evaluate(PARTS, sizes))}
+            if any(evaluate(w.extent, sizes) < 1 for w in kernel.walks):
+                continue  # no call has such sizes, or no program
+            wanted = prod(_programs(w, sizes, blocks) for w in kernel.walks)
+            given = prod(rules.evaluate(rule, facts) for rule in run.grid)
+            if given != wanted:
+                raise Misplaced(
+                    f"{op}: {kernel.name}: {given} programs for {wanted} numbers and tiles"
+                )
+
+
+def _programs(walk: Walk, sizes: dict[str, int], blocks: dict[str, int]) -> int:
+    if walk.how not in ("program", "tile"):
+        return 1
+    extent = int(evaluate(walk.extent, sizes))
+    return -(-extent // blocks[walk.block]) if walk.block else extent
 
 
 def _tested(step: Step, kernel: KernelPlan, facts: Facts) -> Facts:

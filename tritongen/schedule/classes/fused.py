@@ -328,7 +328,10 @@ class _Maker:
 
     def step(self) -> Step:
         places = any(f.value.is_place for f in self.folds)  # parts leave no extremes beside places
-        shared = self.moved or self.whole and has_loop(self.group)
+        loops = (s for s in statements(self.kernel.body) if isinstance(s, Loop))
+        # What a loop over heads stores for each of them, programs that share a loop inside of it would all store.
+        inside = any(isinstance(s, Store) for loop in loops for s in statements(loop.body))
+        shared = (self.moved or self.whole and has_loop(self.group)) and not inside
         variants = [self.in_parts()] if shared and not places else []
         if self.boxes:
             variants.append(self.at_once("tiles", _both("tiled", self.fits), self.boxes))
@@ -404,6 +407,17 @@ class _Maker:
         """Warps of a loop of three passes, which leave a thread fewer registers."""
         return f"8 if {self.widest} > 128 else 4" if self.whole else "8"
 
+    def batches_of(self, walks: Sequence[Walk]) -> str:
+        """The factor of a grid that counts the numbers of a program: of one kernel that may be one that others loop over."""
+        called = {extent: name for name, extent in reversed(self.sizes.items())}
+        found = ""
+        for extent in (w.extent for w in walks if w.how == "program"):
+            if extent not in called:
+                called[extent] = f"dim{len(self.sizes)}"
+                self.sizes[called[extent]] = extent
+            found += f"{called[extent]} * "
+        return found
+
     @property
     def tiles(self) -> str:
         columns = "" if has_loop(self.group) else " * cdiv(terms, BLOCK_N)"
@@ -466,7 +480,9 @@ class _Maker:
                 terms = f"128 if {rows} <= 16 and {self.widest} <= 128 else 64"
             parts = f"shares({each} * sms, {tiles}, min(64, cdiv(terms, {least})))"
             warps = self.three_passes if self.begins else "4"
-            if not self.moved:  # registers of 4 warps do not hold two sums of 64 x 128, nor one of 64 x 256
+            if (
+                not self.moved
+            ):  # registers of 4 warps do not hold two sums of 64 x 128, nor one of 64 x 256
                 warps = f"8 if {self.widest} > {64 if self.seconds > 1 else 128} else 4"
             config = (
                 ("BLOCK_M", f"16 if {rows} <= 16 else 64"),
@@ -501,7 +517,7 @@ class _Maker:
             loops |= {w.block for w in walks if w.how == "loop"} - {"BLOCK_N"}
             kernel = lower(f"{self.name}_{what}", g.nests, walks, own)
             verify(kernel, g.nests, own)
-            grid = f"{self.tiles} * max(1, cdiv({columns}, BLOCK_D))"
+            grid = f"{self.batches_of(walks)}cdiv(rows, BLOCK_M) * max(1, cdiv({columns}, BLOCK_D))"
             launches.append(Launch(self.planned(kernel, g.nests), (grid,)))
         return Variant(
             "wide",
