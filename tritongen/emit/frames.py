@@ -321,7 +321,8 @@ class FrameWriter(KernelWriter):
             lanes = indices(c) - self.own.numbers
             own = [w for w in self.own.walks if w.index in lanes]
             if not own:
-                corner.append(f"{wrapped(self.size(c)[0])}.to(tl.int32)")
+                at = self.size(c)[0]  # an index has 64 bits, a size or a literal has no cast
+                corner.append(f"{wrapped(at)}.to(tl.int32)" if indices(c) else at)
                 sides.append("1")
                 continue
             (walk,) = own

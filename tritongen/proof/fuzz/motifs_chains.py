@@ -49,8 +49,8 @@ def _halves(s: Sketch) -> None:
 def chain(s: Sketch) -> None:
     """Two products, and between them a row of exponentials, or of any other function."""
     _halves(s)
-    b, i, j, e, f = s.indices(5)
-    heads, rows, columns, width, values = s.sizes_apart(5)
+    b, i, j, e, f, r = s.indices(6)
+    heads, rows, columns, width, values, turned = s.sizes_apart(6)
     if s.maybe(0.15):
         columns = rows
     if s.maybe(0.4):
@@ -65,16 +65,25 @@ def chain(s: Sketch) -> None:
         kv_lead, kv_dims = [f"{b} // {group}"], [few]
     elif lead and s.maybe(0.15):
         kv_lead, kv_dims = [], []
+    v_lead, v_dims = kv_lead, kv_dims
+    if lead and s.maybe(0.2):  # one of keys and values is shared by heads, the other one is not
+        v_lead, v_dims = s.random.choice([(lead, dims), ([], [])])
     q = s.tensor((*dims, rows, width), reuse=0.1, dtype="T")
-    k, v = (s.tensor((*kv_dims, columns, n), reuse=0.1, dtype="T") for n in (width, values))
-    product = f"{_at(q.name, *lead, i, e)} * {_at(k.name, *kv_lead, j, e)}"
-    body = _scored(s, f"sum[{e}]({product})", (i, rows), (j, columns))
+    k = s.tensor((*kv_dims, columns, width), reuse=0.1, dtype="T")
+    v = s.tensor((*v_dims, columns, values), reuse=0.1, dtype="T")
+    product = f"sum[{e}]({_at(q.name, *lead, i, e)} * {_at(k.name, *kv_lead, j, e)})"
+    if s.maybe(0.1):  # a part of the keys that all heads share
+        own = s.tensor((*dims, rows, turned), reuse=0.1, dtype="T")
+        shared = s.tensor((columns, turned), reuse=0.1, dtype="T")
+        more = f"{_at(own.name, *lead, i, r)} * {_at(shared.name, j, r)}"
+        product = f"({product} + sum[{r}]({more}))"
+    body = _scored(s, product, (i, rows), (j, columns))
     scores = Scores("", dict(batch), (i, rows), (j, columns))
     bound, condition = _masked(s, scores)
     if condition:
         body = f"where({condition}, {body}, -inf)"
     score = _at(_line(s, "chain", scores.whole, body), *lead, i, j)
-    _weighed(s, scores, score, bound, _at(v.name, *kv_lead, j, f), (f, values))
+    _weighed(s, scores, score, bound, _at(v.name, *v_lead, j, f), (f, values))
 
 
 def _scored(s: Sketch, product: str, row: tuple[str, str], column: tuple[str, str]) -> str:
