@@ -116,17 +116,20 @@ class FusedWriter(LoopWriter):
                 self.loop(stmt)
 
     def asked(self, stmt: Stmt) -> str:
-        """The tensor that a fold or a store is for, if a call may leave it out; "" for what every call needs.
+        """The tensor that a store or the state of a loop is for, if a call may leave it out; "" for what has no test.
 
-        Values that only such folds read have no test: the compiler drops what nothing reads.
+        Of other values the compiler drops those that nothing reads.
         """
-        if isinstance(stmt, (Loop, Let)) or not self.context.left_out:
+        if not self.context.left_out:
             return ""
-        name = (stmt.value or stmt.tensor) if isinstance(stmt, Store) else stmt.name
-        stores = [s for s in statements(self.own.body) if isinstance(s, Store)]
-        if isinstance(stmt, Store):
-            stores = [stmt]
-        led = {s.tensor for s in stores if name in self.leads(s.value or s.tensor)}
+        match stmt:
+            case Store():
+                led = {stmt.tensor}
+            case Fold(name) if set(stmt.over) & set(self.own.loops):
+                stores = (s for s in statements(self.own.body) if isinstance(s, Store))
+                led = {s.tensor for s in stores if name in self.leads(s.value or s.tensor)}
+            case _:
+                return ""
         return "".join(led) if len(led) == 1 and led <= self.context.left_out else ""
 
     @contextmanager

@@ -53,22 +53,22 @@ def verify_grids(op: str, step: Step) -> None:
     random = Random(0)
     for run in (run for variant in step.variants for run in variant.launches):
         kernel = step.kernel(run.kernel).kernel
-        for _ in range(4 if kernel is not None else 0):
-            said = symbols(PARTS).union(
-                *(symbols(w.extent) for w in kernel.walks), *(symbols(p) for _, p in step.facts)
-            )
+        if kernel is None:
+            continue
+        extents = [w.extent for w in kernel.walks]
+        said = set[str]().union(*map(symbols, (PARTS, *extents, *(p for _, p in step.facts))))
+        for _ in range(4):
             sizes = {name: random.choice((64, 96, 128, 192)) for name in sorted(said)}
+            if any(evaluate(p, sizes) < 1 for p in extents):
+                continue  # no call has such sizes, or no program
             blocks = {w.block: random.choice((16, 32, 64)) for w in kernel.walks if w.block}
             facts = {name: int(evaluate(p, sizes)) for name, p in step.facts}
             facts |= blocks | {"PARTS": int(evaluate(PARTS, sizes))}
-            if any(evaluate(w.extent, sizes) < 1 for w in kernel.walks):
-                continue  # no call has such sizes, or no program
-            wanted = prod(_programs(w, sizes, blocks) for w in kernel.walks)
-            given = prod(rules.evaluate(rule, facts) for rule in run.grid)
+            wanted = prod([_programs(w, sizes, blocks) for w in kernel.walks])
+            given = prod([rules.evaluate(rule, facts) for rule in run.grid])
             if given != wanted:
-                raise Misplaced(
-                    f"{op}: {kernel.name}: {given} programs for {wanted} numbers and tiles"
-                )
+                counts = f"{given} programs for {wanted} numbers and tiles"
+                raise Misplaced(f"{op}: {kernel.name}: {counts}")
 
 
 def _programs(walk: Walk, sizes: dict[str, int], blocks: dict[str, int]) -> int:
