@@ -17,7 +17,7 @@ from tritongen.emit.masked import Lanes, choose_fill, masked_value
 from tritongen.emit.text import launch_text, wrap
 from tritongen.emit.tiles import wide_tensors
 from tritongen.ir import nodes as ir
-from tritongen.ir.algebra import indices, poly, size, weight_of
+from tritongen.ir.algebra import indices, is_size, poly, size, weight_of
 from tritongen.ir.free import free_indices, reads, tensors_read
 from tritongen.ir.functions import ATOM, TERM
 from tritongen.kernel.nodes import (
@@ -322,7 +322,7 @@ class FrameWriter(KernelWriter):
             own = [w for w in self.own.walks if w.index in lanes]
             if not own:
                 at = self.size(c)[0]  # an index has 64 bits, a size or a literal has no cast
-                corner.append(f"{wrapped(at)}.to(tl.int32)" if indices(c) else at)
+                corner.append(at if is_size(c) else f"{wrapped(at)}.to(tl.int32)")
                 sides.append("1")
                 continue
             (walk,) = own

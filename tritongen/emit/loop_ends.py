@@ -14,7 +14,16 @@ from functools import reduce
 from tritongen.emit.fold_lines import guard_text
 from tritongen.emit.frames import FrameWriter, Level, tile_indices, wrapped
 from tritongen.ir import nodes as ir
-from tritongen.ir.algebra import Idx, Poly, index, indices, poly, substitute, weight_of
+from tritongen.ir.algebra import (
+    Idx,
+    Poly,
+    index,
+    indices,
+    is_size,
+    poly,
+    substitute,
+    weight_of,
+)
 from tritongen.kernel.nodes import (
     Loop,
     Walk,
@@ -155,7 +164,8 @@ class LoopWriter(FrameWriter):
             return self.size(substitute(end, {name: own}))[0]
         if not names:
             with self.within(("", "")):
-                return f"{wrapped(self.size(end)[0])}.to(tl.int32)"
+                text = self.size(end)[0]
+            return text if is_size(end) else f"{wrapped(text)}.to(tl.int32)"
         frame = self.frame_of(set(names))
         with self.within(frame):
             text, mask = self.size(end)[0], self.mask(frozenset(names))
