@@ -171,7 +171,8 @@ def wide_ops(op: Op) -> tuple[Op, Op]:
 
 def in_f64(op: Op) -> Op:
     """The op with every float in f64, casts included: what finite differences can see."""
-    text = re.sub(r"\b(f32|f16|bf16|f8e4m3|f8e5m2)(?=[\[(])", "f64", print_op(op))
+    narrow = "f32|f16|bf16|f8e4m3|f8e5m2"  # of a tensor, a cast, a number
+    text = re.sub(rf"\b({narrow})(?=[\[(])|(?<=: )({narrow})(?= [{{=]|[,)])", "f64", print_op(op))
     names = "|".join(p.name for p in op.typarams if kind_of(p.name, op) == "float") or "-"
     text = re.sub(rf"([<,] *(?:{names}): )[a-z0-9 |]+", r"\1f64", text, count=len(op.typarams))
     return check(parse(text))[-1].typings[0]
