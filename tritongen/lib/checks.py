@@ -65,6 +65,8 @@ def check_number(who: str, kind: str, x: Any) -> None:
     expected, _, tensor = kind.partition(" | ")
     if not tensor and type(x) is not {"int": int, "bool": bool}[expected]:
         raise ValueError(f"{who}: expected {expected}, given {x!r}")
+    if expected != "number" and isinstance(x, float):  # a kernel would take its whole part
+        raise ValueError(f"{who}: expected {expected} or a 0-dim tensor, given {x!r}")
     if isinstance(x, torch.Tensor) and x.dim() != 0:
         raise ValueError(
             f"{who}: expected {expected} or a 0-dim tensor, given a {x.dim()}-dim tensor"

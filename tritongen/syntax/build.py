@@ -132,7 +132,9 @@ class Builder:
             rest = self.text(span)[len(dtype.text) :]
             help = f"name it: `<T: {dtype.text}>`, then `T{rest}`"
             message = f"`{dtype.text}` is a family of dtypes"
-            self.error("E110", message, self.place(dtype), help)
+            one = "" if has_dims else {"float": "f32", "int": "i64"}[dtype.text]
+            help = "a number has one dtype: {}" if one else help
+            self.error("E110", message, self.place(dtype), help, fix=one)
         self._rank(dims, span, "dims")
         return ast.Type(dtype.text, dims if has_dims else None, span=span)
 

@@ -230,7 +230,8 @@ def unknown_dtype(place: Place) -> Diagnostic | None:
     message = f"there is no dtype `{token.text}`"
     if near:
         fix = Fix(place.span(), near)
-        return place.finding(message, "the dtype is called {} here", code="E110", fix=fix)
+        found = place.finding(message, "the dtype is called {} here", code="E110", fix=fix)
+        return replace(found, otherwise=f"the dtype is called `{near}` here")  # written twice
     return place.finding(message, known, code="E110")
 
 
