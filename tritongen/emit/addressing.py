@@ -21,6 +21,7 @@ from tritongen.emit.text import (
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import (
     Atom,
+    Extreme,
     Fetch,
     Floor,
     Idx,
@@ -28,6 +29,7 @@ from tritongen.ir.algebra import (
     Poly,
     Sym,
     affine,
+    atoms,
     denominator,
     index,
     indices,
@@ -224,6 +226,9 @@ class Addressing(Parameters):
         is compiled may be 0. But what it divides by is hoisted, and from `x % 0`, which has no meaning, LLVM would
         conclude that there are some, or load from nowhere.
         """
+        less = any(value < 0 for _, value in p.terms)
+        if less or any(isinstance(a, Extreme) for a in atoms(p)):
+            return self.at_least_1(p)  # Triton knows a size of 1 as it compiles, and `W - 1` then
         if indices(p) & set(self.lets) or symbols(p) <= self.known and not indices(p):
             if len(p.terms) != 1:
                 return self.at_least_1(p)
