@@ -273,6 +273,7 @@ def per_thread_variant(
             last,
         ),
         in_parts(state),
+        requires="cols > 0",  # without columns no program stores what a row has one number of
     )
 
 
