@@ -270,7 +270,8 @@ def take_lines(mean, squares, n, x, inside, count):
 
 @triton.jit
 def take_each(mean, squares, n, x, inside):
-    """Adds x as the n-th value to a lane's mean and its sum of (x - mean)**2 (Welford)."""
+    """Adds x as the n-th value to a lane's mean and its sum of (x - mean)**2 (Welford). The mean with an infinity is that."""
     apart = tl.where(inside, x - mean, 0.0)
-    mean += apart * (1.0 / tl.where(n > 0, n, 1.0))
+    near = tl.abs(apart) < float("inf")
+    mean += tl.where(near, apart * (1.0 / tl.where(n > 0, n, 1.0)), x)
     return mean, squares + apart * (x - mean)
