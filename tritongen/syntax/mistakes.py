@@ -303,12 +303,21 @@ def unknown_reducer(place: Place) -> Diagnostic | None:
         return None
     near = get_close_matches(name.text.lower(), REDUCERS, 1, 0.6)  # of three letters two
     near = [same] if (same := SAME.get(name.text)) in REDUCERS else near
-    if name.type != "NAME" or not near:
+    if name.type != "NAME":
         return None
-    at = place.span(first)
-    return place.finding(
-        f"there is no reducer `{name.text}`", "did you mean {}?", at=at, fix=Fix(at, near[0])
-    )
+    at, message = place.span(first), f"there is no reducer `{name.text}`"
+    if not near:
+        return place.finding(message, f"reducers: {' '.join(REDUCERS)}", at=at)
+    return place.finding(message, "did you mean {}?", at=at, fix=Fix(at, near[0]))
+
+
+def several_brackets(place: Place) -> Diagnostic | None:
+    """`x[n][d]`."""
+    if place.token().type != "LSQB" or place.token(-1).type != "RSQB":
+        return None
+    at = place.across(-1, 0)
+    message = "all indices stand in one pair of brackets"
+    return place.finding(message, "write {} in place of `][`", at=at, fix=Fix(at, ", "))
 
 
 def _is_defined(tokens: list[Token], at: int) -> bool:
@@ -400,6 +409,7 @@ RULES = (
     reducer_parentheses,
     trailing_comma,
     unknown_reducer,
+    several_brackets,
     missing_comma,
     juxtaposition,
 )
