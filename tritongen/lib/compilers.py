@@ -30,8 +30,8 @@ def mend_kernels(values: Iterable[Any]) -> None:
             compiler.make_llir = followed_by(compiler.make_llir, mended_llvm, asked)
     for value in values:
         kernel = value.fn if isinstance(value, triton.runtime.Autotuner) else value
-        if isinstance(kernel, triton.JITFunction):  # which the interpreter has none of
-            caches = kernel.device_caches
+        if isinstance(kernel, triton.JITFunction) and hasattr(kernel, "device_caches"):
+            caches = kernel.device_caches  # which the interpreter's kernels have none of
             if not hasattr(caches.default_factory, "asked"):
                 make = mending(kernel, caches.default_factory, compiler.make_ptx.asked)
                 caches.default_factory = make
