@@ -12,6 +12,7 @@ from dataclasses import replace
 from tritongen.emit.launch import TORCH_DTYPES
 from tritongen.emit.quoted import in_docstring
 from tritongen.emit.sizes import bare, binding_dims, dim_position, shape_text, whole
+from tritongen.emit.text import tuple_text
 from tritongen.ir import messages
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import (
@@ -106,13 +107,9 @@ def operand_checks(ops: tuple[ir.Op, ...]) -> list[str]:
     dims = {bare(d) for t in op.tensors for d in t.dims} - {None, ir.BATCH} - bound.keys()
     said = [f'"{op.name}"', f'"{shown}"', *(f'("{text}", {name})' for text, name in given)]
     said += [f'later="{", ".join(sorted(map(str, dims)))}"'] if dims else []
-    target = f"{tuple_target(list(bound))} = " if bound else ""
+    names = tuple_text([*bound]) if len(bound) == 1 else ", ".join(bound)
+    target = f"{names} = " if bound else ""
     return [f"{target}lib.check_operands(", *(f"    {text}," for text in said), ")"]
-
-
-def tuple_target(names: list[str]) -> str:
-    """What a tuple of values is assigned to: `a, b`, and `(a,)` for one."""
-    return f"({names[0]},)" if len(names) == 1 else ", ".join(names)
 
 
 def dims_of(tensor: ir.Tensor) -> str:

@@ -18,10 +18,14 @@ def add_parts(parts: torch.Tensor | None, result: torch.Tensor | None) -> None:
     """Stores the sum of parts[0], parts[1], ... in `result`, or does nothing where that is None.
 
     parts: [P, *result.shape], f32 or f64, which the sum is computed in. Both are contiguous.
+
+    Raises ValueError if the parts have another number of elements, RuntimeError if the result is not contiguous.
     """
     if parts is None or result is None:
         return
     count, size = parts.shape[0], result.numel()
+    if parts.numel() != count * size:
+        raise ValueError(f"add_parts: parts of {tuple(parts.shape[1:])} for {tuple(result.shape)}")
     PARTS = triton.next_power_of_2(count)
     BLOCK = max(64, 2048 // PARTS)
     _add_parts[(triton.cdiv(size, BLOCK),)](

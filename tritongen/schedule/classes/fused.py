@@ -480,9 +480,8 @@ class _Maker:
                 terms = f"128 if {rows} <= 16 and {self.widest} <= 128 else 64"
             parts = f"shares({each} * sms, {tiles}, min(64, cdiv(terms, {least})))"
             warps = self.three_passes if self.begins else "4"
-            if (
-                not self.moved
-            ):  # registers of 4 warps do not hold two sums of 64 x 128, nor one of 64 x 256
+            if not self.moved:
+                # The registers of 4 warps do not hold two sums of 64 x 128, or one of 64 x 256.
                 warps = f"8 if {self.widest} > {64 if self.seconds > 1 else 128} else 4"
             config = (
                 ("BLOCK_M", f"16 if {rows} <= 16 else 64"),
