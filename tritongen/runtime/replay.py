@@ -171,7 +171,7 @@ class Replay:
             return result
         refused = ""
         try:
-            lines, names = tape.played(self.function, result)
+            lines, names = tape.played(result)
         except Exception as reason:  # Unheld, or what another build of Triton lacks
             refused = f"{type(reason).__name__}: {reason}"
             lines, names = ["return function(*values)"], {"function": self.function}
