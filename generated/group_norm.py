@@ -1449,11 +1449,12 @@ def launch_group_norm_backward_dvar_sum(
         group_norm_backward_dvar_sum_loop[grid](*arguments, **constants, **config)
 
 
-def choose_group_norm_backward_dx(cols: int) -> tuple[str, dict]:
+def choose_group_norm_backward_dx(cols: int, aligned: bool) -> tuple[str, dict]:
     """Returns (variant, config) of a call: the first variant whose rule holds."""
-    # operands disagree on the fastest axis: a square tile reads and writes whole lines
+    # rows of the fastest axis
     return "tile", dict(
-        BLOCK=(BLOCK := min(64, max(4, lib.pow2(cols)))), ROWS=4096 // BLOCK, num_warps=8,
+        BLOCK=(BLOCK := min(1024, max(16, lib.pow2(cols))) if aligned else min(128, max(4, lib.pow2(cols)))),
+        ROWS=max(1, (2048 if aligned else 1024) // BLOCK), num_warps=4 if aligned else 2,
     )  # fmt: skip
 
 
@@ -1474,7 +1475,8 @@ def launch_group_norm_backward_dx(
     x = lib.reshaped(x, Cg * N * groups, batch)
     dx = dx.view(Cg * N * groups, batch)
     rows = Cg * N * groups
-    _, config = choose_group_norm_backward_dx(cols=batch)
+    aligned = math.gcd(batch, dy.stride(0)) * dy.element_size() % 8 == 0
+    _, config = choose_group_norm_backward_dx(cols=batch, aligned=aligned)
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, gain.dtype) else tl.float32
     if COMPUTE == tl.float64 and not isinstance(eps, torch.Tensor):
         # A Python number reaches a kernel as f32.

@@ -450,18 +450,21 @@ def max_with_index_backward_tile(
     tl.store(dx_ptr + row * dx_row + col * dx_col, dx, mask=inside)
 
 
-def choose_max_with_index_backward(cols: int) -> tuple[str, dict]:
+def choose_max_with_index_backward(cols: int, aligned: bool) -> tuple[str, dict]:
     """Returns (variant, config) of a call: the first variant whose rule holds."""
-    # operands disagree on the fastest axis: a square tile reads and writes whole lines
+    # rows of the fastest axis
     return "tile", dict(
-        BLOCK=(BLOCK := min(64, max(4, lib.pow2(cols)))), ROWS=4096 // BLOCK, num_warps=8,
+        BLOCK=(BLOCK := min(1024, max(16, lib.pow2(cols))) if aligned else min(128, max(4, lib.pow2(cols)))),
+        ROWS=max(1, (2048 if aligned else 1024) // BLOCK), num_warps=4 if aligned else 2,
     )  # fmt: skip
 
 
 def launch_max_with_index_backward(x, i, dv, dx) -> None:
     """Computes dx with the variant that `choose` returns. Does not check operands."""
     N, D = x.shape
-    _, config = choose_max_with_index_backward(cols=D)
+    _, config = choose_max_with_index_backward(
+        cols=D, aligned=math.gcd(D, dx.stride(0)) * dx.element_size() % 8 == 0,
+    )  # fmt: skip
     COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
     arguments = (i, dv, dx, N, D, i.stride(0), dv.stride(0), *dx.stride())
     constants = dict(COMPUTE=COMPUTE, VEC=lib.vec(D, dx.stride(0)), enable_fp_fusion=True)

@@ -240,6 +240,7 @@ def _walks_whole(coords, dims, tail, extents, facts) -> bool:
 
 
 def _disagree(seen: tuple[View, ...], axes) -> bool:
-    last = {v.runs[-1] for v in seen if v.runs}
+    """Whether the memory of some view runs along rows, and that of another along columns. What has rows alone is small."""
     cols = {d.index for d in axes[1].digits}
-    return any(not set(run) & cols for run in last if run) and any(set(run) & cols for run in last)
+    last = {v.runs[-1] for v in seen if any(cols & {*run} for run in v.runs)}
+    return any(run and not cols & {*run} for run in last) and any(cols & {*run} for run in last)
