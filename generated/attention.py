@@ -30,7 +30,7 @@ def attention_forward_part(
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
     i_tiles = tl.cdiv(S, BLOCK_M)
     first_i = (tl.program_id(0) % i_tiles) * BLOCK_M
-    i = first_i + tl.arange(0, BLOCK_M).to(tl.int64)
+    i = (first_i + tl.arange(0, BLOCK_M)).to(tl.int64)
     program = tl.program_id(0) // i_tiles
     part = (program % PARTS).to(tl.int64)
     program2 = program // PARTS
@@ -191,14 +191,15 @@ def attention_forward_tiles(
     q_tiles, k_tiles, v_tiles, m_kept_ptr, o_sum2_kept_ptr, o_ptr, scale, S, B, H, L, E,
     m_kept_0, m_kept_1, m_kept_2, o_sum2_kept_0, o_sum2_kept_1, o_sum2_kept_2, o_0, o_1,
     o_2, o_3,
-    SCALE_IS_TENSOR: tl.constexpr, T: tl.constexpr, BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
+    SCALE_IS_TENSOR: tl.constexpr, T: tl.constexpr, SOME_J: tl.constexpr,
+    EVEN_J: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_D: tl.constexpr,
 ):  # fmt: skip
     """Each program takes BLOCK_M i of one b and h, and loops over j, BLOCK_N at a time."""
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
     i_tiles = tl.cdiv(S, BLOCK_M)
     first_i = (tl.program_id(0) % i_tiles) * BLOCK_M
-    i = first_i + tl.arange(0, BLOCK_M).to(tl.int64)
+    i = (first_i + tl.arange(0, BLOCK_M)).to(tl.int64)
     program = tl.program_id(0) // i_tiles
     b = (program % B).to(tl.int64)
     program2 = program // B
@@ -209,8 +210,10 @@ def attention_forward_tiles(
     o_sum2 = tl.zeros((BLOCK_M, 1), tl.float32)
     q = q_tiles.load([b.to(tl.int32), h.to(tl.int32), first_i, 0]).reshape(BLOCK_M, BLOCK_D)
     whole = L // BLOCK_N * BLOCK_N
+    if SOME_J:
+        tl.assume(whole > 0)
     # Whole blocks go without a mask, then the rest.
-    for masked in tl.static_range(2):
+    for masked in tl.static_range(0 if SOME_J else 1, 1 if EVEN_J else 2):
         for start in range((0, whole)[masked], (whole, L)[masked], BLOCK_N):
             j = start + tl.arange(0, BLOCK_N).to(tl.int64)
             k = k_tiles.load([b.to(tl.int32), h.to(tl.int32), start, 0]).reshape(BLOCK_N, BLOCK_D)
@@ -254,18 +257,19 @@ def attention_forward_wide(
     q_ptr, k_ptr, v_ptr, m_kept_ptr, o_sum2_kept_ptr, o_ptr, scale, S, E, B, H, L, q_0, q_1,
     q_2, q_3, k_0, k_1, k_2, k_3, v_0, v_1, v_2, v_3, m_kept_0, m_kept_1, m_kept_2,
     o_sum2_kept_0, o_sum2_kept_1, o_sum2_kept_2, o_0, o_1, o_2, o_3,
-    SCALE_IS_TENSOR: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_D: tl.constexpr,
-    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+    SCALE_IS_TENSOR: tl.constexpr, SOME_J: tl.constexpr, EVEN_J: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
 ):  # fmt: skip
     """Each program takes BLOCK_M i by BLOCK_D e of one b and h, and loops over j, BLOCK_N at a time."""
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
     i_tiles = tl.cdiv(S, BLOCK_M)
     first_i = (tl.program_id(0) % i_tiles) * BLOCK_M
-    i = first_i + tl.arange(0, BLOCK_M).to(tl.int64)
+    i = (first_i + tl.arange(0, BLOCK_M)).to(tl.int64)
     program = tl.program_id(0) // i_tiles
     e_tiles = tl.maximum(tl.cdiv(E, BLOCK_D), 1)
     first_e = (program % e_tiles) * BLOCK_D
-    e = first_e + tl.arange(0, BLOCK_D).to(tl.int64)
+    e = (first_e + tl.arange(0, BLOCK_D)).to(tl.int64)
     program2 = program // e_tiles
     b = (program2 % B).to(tl.int64)
     program3 = program2 // B
@@ -274,8 +278,10 @@ def attention_forward_wide(
     o_sum = tl.zeros((BLOCK_M, BLOCK_D), tl.float32)
     o_sum2 = tl.zeros((BLOCK_M, 1), tl.float32)
     whole = L // BLOCK_N * BLOCK_N
+    if SOME_J:
+        tl.assume(whole > 0)
     # Whole blocks go without a mask, then the rest.
-    for masked in tl.static_range(2):
+    for masked in tl.static_range(0 if SOME_J else 1, 1 if EVEN_J else 2):
         for start in range((0, whole)[masked], (whole, L)[masked], BLOCK_N):
             j = start + tl.arange(0, BLOCK_N).to(tl.int64)
             s_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
@@ -403,14 +409,16 @@ def launch_attention_forward(q, k, v, o, m_kept, o_sum2_kept, scale) -> None:
             q_tiles, k_tiles, v_tiles, m_kept, o_sum2_kept, o, scale, S, B, H, L, E,
             *m_kept.stride(), *o_sum2_kept.stride(), *o.stride(),
             SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), T=getattr(tl, str(q.dtype)[6:]),
-            enable_fp_fusion=True, **config,
+            SOME_J=L >= BLOCK_N, EVEN_J=L % BLOCK_N == 0, enable_fp_fusion=True,
+            **config,
         )  # fmt: skip
     else:
         grid = (B * H * lib.cdiv(S, BLOCK_M) * max(1, lib.cdiv(E, BLOCK_D)),)
         attention_forward_wide[grid](
             q, k, v, m_kept, o_sum2_kept, o, scale, S, E, B, H, L, *q.stride(), *k.stride(),
             *v.stride(), *m_kept.stride(), *o_sum2_kept.stride(), *o.stride(),
-            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True, **config,
+            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), SOME_J=L >= BLOCK_N,
+            EVEN_J=L % BLOCK_N == 0, enable_fp_fusion=True, **config,
         )  # fmt: skip
 
 
@@ -573,9 +581,9 @@ def attention(
 
 
 @triton.jit
-def attention_backward_do_sum_rows(
-    do_ptr, o_ptr, do_sum_ptr, o_sum2_kept_ptr, do_sum2_ptr, rows, E, do_row, do_col, o_row,
-    o_col, do_sum_row, o_sum2_kept_row, do_sum2_row, do_sum2_col,
+def attention_backward_dp_row_rows(
+    do_ptr, o_ptr, o_sum2_kept_ptr, dp_row_ptr, do_sum2_ptr, rows, E, do_row, do_col, o_row,
+    o_col, o_sum2_kept_row, dp_row_row, do_sum2_row, do_sum2_col,
     VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program holds ROWS whole rows in registers, and reads every element once."""
@@ -589,17 +597,19 @@ def attention_backward_do_sum_rows(
     o = tl.load(o_ptr + row * o_row + col * o_col, mask=inside, other=0.0).to(tl.float32)
     # do_sum[b, h, i] = sum[e](do[b, h, i, e] * o[b, h, i, e])
     do_sum = tl.sum(do * o, 1, keep_dims=True)
-    tl.store(do_sum_ptr + row * do_sum_row, do_sum, mask=row < rows)
     o_sum2_kept = tl.load(o_sum2_kept_ptr + row * o_sum2_kept_row, mask=row < rows).to(tl.float32)
+    # dp_row[b, h, i] = do_sum[b, h, i] / o_sum2_kept[b, h, i]
+    dp_row = do_sum / o_sum2_kept
+    tl.store(dp_row_ptr + row * dp_row_row, dp_row, mask=row < rows)
     # do_sum2[b, h, i, e] = T(do[b, h, i, e] / o_sum2_kept[b, h, i])
     do_sum2 = do / o_sum2_kept
     tl.store(do_sum2_ptr + row * do_sum2_row + col * do_sum2_col, do_sum2, mask=inside)
 
 
 @triton.jit
-def attention_backward_do_sum_loop(
-    do_ptr, o_ptr, o_sum2_kept_ptr, do_sum2_ptr, do_sum_ptr, rows, E, do_row, do_col, o_row,
-    o_col, o_sum2_kept_row, do_sum2_row, do_sum2_col, do_sum_row,
+def attention_backward_dp_row_loop(
+    do_ptr, o_ptr, o_sum2_kept_ptr, do_sum2_ptr, dp_row_ptr, rows, E, do_row, do_col, o_row,
+    o_col, o_sum2_kept_row, do_sum2_row, do_sum2_col, dp_row_row,
     VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
     do_sum_part_ptr=None,
@@ -642,17 +652,21 @@ def attention_backward_do_sum_loop(
         do_sum_parts = tl.load(do_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
         do_sum = tl.sum(do_sum_parts, 1, keep_dims=True)
     if PASS != 1:
-        tl.store(do_sum_ptr + row * do_sum_row, do_sum, mask=row < rows)
+        o_sum2_kept = tl.load(o_sum2_kept_ptr + row * o_sum2_kept_row, mask=row < rows).to(
+            tl.float32
+        )
+        # dp_row[b, h, i] = do_sum[b, h, i] / o_sum2_kept[b, h, i]
+        dp_row = do_sum / o_sum2_kept
+        tl.store(dp_row_ptr + row * dp_row_row, dp_row, mask=row < rows)
 
 
 @triton.jit
 def attention_backward_dq_part(
-    do_sum2_ptr, v_ptr, do_sum_ptr, o_sum2_kept_ptr, q_ptr, k_ptr, m_kept_ptr,
-    dscale_sum_rows_parts_ptr, dq_sum_parts_ptr, scale, S, B, H, L, E, do_sum2_0, do_sum2_1,
-    do_sum2_2, do_sum2_3, v_0, v_1, v_2, v_3, do_sum_0, do_sum_1, do_sum_2, o_sum2_kept_0,
-    o_sum2_kept_1, o_sum2_kept_2, q_0, q_1, q_2, q_3, k_0, k_1, k_2, k_3, m_kept_0,
-    m_kept_1, m_kept_2, dq_sum_parts_0, dq_sum_parts_1, dq_sum_parts_2, dq_sum_parts_3,
-    dq_sum_parts_4, dscale_sum_rows_parts_0, dscale_sum_rows_parts_1,
+    do_sum2_ptr, v_ptr, dp_row_ptr, q_ptr, k_ptr, m_kept_ptr, dscale_sum_rows_parts_ptr,
+    dq_sum_parts_ptr, scale, S, B, H, L, E, do_sum2_0, do_sum2_1, do_sum2_2, do_sum2_3, v_0,
+    v_1, v_2, v_3, dp_row_0, dp_row_1, dp_row_2, q_0, q_1, q_2, q_3, k_0, k_1, k_2, k_3,
+    m_kept_0, m_kept_1, m_kept_2, dq_sum_parts_0, dq_sum_parts_1, dq_sum_parts_2,
+    dq_sum_parts_3, dq_sum_parts_4, dscale_sum_rows_parts_0, dscale_sum_rows_parts_1,
     dscale_sum_rows_parts_2, dscale_sum_rows_parts_3,
     SCALE_IS_TENSOR: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_D: tl.constexpr, PARTS: tl.constexpr,
@@ -661,7 +675,7 @@ def attention_backward_dq_part(
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
     i_tiles = tl.cdiv(S, BLOCK_M)
     first_i = (tl.program_id(0) % i_tiles) * BLOCK_M
-    i = first_i + tl.arange(0, BLOCK_M).to(tl.int64)
+    i = (first_i + tl.arange(0, BLOCK_M)).to(tl.int64)
     program = tl.program_id(0) // i_tiles
     part = (program % PARTS).to(tl.int64)
     program2 = program // PARTS
@@ -684,13 +698,9 @@ def attention_backward_dq_part(
         mask=(i[:, None] < S) & (e[None, :] < E),
         other=0.0,
     )
-    do_sum = tl.load(
-        do_sum_ptr + b * do_sum_0 + h * do_sum_1 + i[:, None] * do_sum_2, mask=i[:, None] < S
+    dp_row = tl.load(
+        dp_row_ptr + b * dp_row_0 + h * dp_row_1 + i[:, None] * dp_row_2, mask=i[:, None] < S
     )
-    o_sum2_kept = tl.load(
-        o_sum2_kept_ptr + b * o_sum2_kept_0 + h * o_sum2_kept_1 + i[:, None] * o_sum2_kept_2,
-        mask=i[:, None] < S,
-    ).to(tl.float32)
     q = tl.load(
         q_ptr + b * q_0 + h * q_1 + i[:, None] * q_2 + e2[None, :] * q_3,
         mask=(i[:, None] < S) & (e2[None, :] < E),
@@ -711,9 +721,8 @@ def attention_backward_dq_part(
             )
             # dp_sum[b, h, i, j] = sum[e](do_sum2[b, h, i, e] * v[b, h, j, e])
             dp_sum = tl.dot(do_sum2, v.T)
-            # dp[b, h, i, j] = sum[e](do_sum2[b, h, i, e] * v[b, h, j, e]) - do_sum[b, h, i]
-            #     / o_sum2_kept[b, h, i]
-            dp = dp_sum - do_sum / o_sum2_kept
+            # dp[b, h, i, j] = sum[e](do_sum2[b, h, i, e] * v[b, h, j, e]) - dp_row[b, h, i]
+            dp = dp_sum - dp_row
             k = tl.load(
                 k_ptr + b * k_0 + h * k_1 + j[:, None] * k_2 + e2[None, :] * k_3,
                 mask=(e2[None, :] < E) & (j[:, None] < stop),
@@ -760,18 +769,19 @@ def attention_backward_dq_part(
 
 @triton.jit
 def attention_backward_dq_tiles(
-    do_sum2_tiles, v_tiles, do_sum_ptr, o_sum2_kept_ptr, q_tiles, k_tiles, m_kept_ptr,
-    dscale_sum_rows_ptr, dq_ptr, scale, S, B, H, L, E, do_sum_0, do_sum_1, do_sum_2,
-    o_sum2_kept_0, o_sum2_kept_1, o_sum2_kept_2, m_kept_0, m_kept_1, m_kept_2,
-    dscale_sum_rows_0, dscale_sum_rows_1, dscale_sum_rows_2, dq_0, dq_1, dq_2, dq_3,
-    SCALE_IS_TENSOR: tl.constexpr, T: tl.constexpr, EVEN_J: tl.constexpr,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
+    do_sum2_tiles, v_tiles, dp_row_ptr, q_tiles, k_tiles, m_kept_ptr, dscale_sum_rows_ptr,
+    dq_ptr, scale, S, B, H, L, E, dp_row_0, dp_row_1, dp_row_2, m_kept_0, m_kept_1,
+    m_kept_2, dscale_sum_rows_0, dscale_sum_rows_1, dscale_sum_rows_2, dq_0, dq_1, dq_2,
+    dq_3,
+    SCALE_IS_TENSOR: tl.constexpr, T: tl.constexpr, SOME_J: tl.constexpr,
+    EVEN_J: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_D: tl.constexpr,
 ):  # fmt: skip
     """Each program takes BLOCK_M i of one b and h, and loops over j, BLOCK_N at a time."""
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
     i_tiles = tl.cdiv(S, BLOCK_M)
     first_i = (tl.program_id(0) % i_tiles) * BLOCK_M
-    i = first_i + tl.arange(0, BLOCK_M).to(tl.int64)
+    i = (first_i + tl.arange(0, BLOCK_M)).to(tl.int64)
     program = tl.program_id(0) // i_tiles
     b = (program % B).to(tl.int64)
     program2 = program // B
@@ -782,41 +792,43 @@ def attention_backward_dq_tiles(
     do_sum2 = do_sum2_tiles.load([b.to(tl.int32), h.to(tl.int32), first_i, 0]).reshape(
         BLOCK_M, BLOCK_D
     )
-    do_sum = tl.load(
-        do_sum_ptr + b * do_sum_0 + h * do_sum_1 + i[:, None] * do_sum_2, mask=i[:, None] < S
+    dp_row = tl.load(
+        dp_row_ptr + b * dp_row_0 + h * dp_row_1 + i[:, None] * dp_row_2, mask=i[:, None] < S
     )
-    o_sum2_kept = tl.load(
-        o_sum2_kept_ptr + b * o_sum2_kept_0 + h * o_sum2_kept_1 + i[:, None] * o_sum2_kept_2,
-        mask=i[:, None] < S,
-    ).to(tl.float32)
     q = q_tiles.load([b.to(tl.int32), h.to(tl.int32), first_i, 0]).reshape(BLOCK_M, BLOCK_D)
     m_kept = tl.load(
         m_kept_ptr + b * m_kept_0 + h * m_kept_1 + i[:, None] * m_kept_2, mask=i[:, None] < S
     ).to(tl.float32)
-    for start in range(0, L, BLOCK_N):
-        j = start + tl.arange(0, BLOCK_N).to(tl.int64)
-        v = v_tiles.load([b.to(tl.int32), h.to(tl.int32), start, 0]).reshape(BLOCK_N, BLOCK_D)
-        # dp_sum[b, h, i, j] = sum[e](do_sum2[b, h, i, e] * v[b, h, j, e])
-        dp_sum = tl.dot(do_sum2, v.T)
-        # dp[b, h, i, j] = sum[e](do_sum2[b, h, i, e] * v[b, h, j, e]) - do_sum[b, h, i]
-        #     / o_sum2_kept[b, h, i]
-        dp = dp_sum - do_sum / o_sum2_kept
-        k = k_tiles.load([b.to(tl.int32), h.to(tl.int32), start, 0]).reshape(BLOCK_N, BLOCK_D)
-        # s_sum[b, h, i, j] = sum[e](q[b, h, i, e] * k[b, h, j, e])
-        s_sum = tl.dot(q, k.T)
-        # p[b, h, i, j] = exp(s[b, h, i, j] - m_kept[b, h, i])
-        p = tl.exp2(s_sum * (scale * 1.44269504) - m_kept * 1.44269504)
-        # ds[b, h, i, j] = dp[b, h, i, j] * p[b, h, i, j]
-        ds = dp * p
-        # ds_sum[b, h, i, j] = T(ds[b, h, i, j] * scale)
-        ds_sum = (ds * scale).to(T)
-        if not EVEN_J:
-            ds_sum = tl.where(j[None, :] < L, ds_sum, 0.0)
-        # dq[b, h, i, e] = sum[j](ds_sum[b, h, i, j] * k[b, h, j, e])
-        dq_sum = tl.dot(ds_sum, k, dq_sum)
-        if dscale_sum_rows_ptr is not None:
-            # dscale_sum_rows[b, h, i] = sum[j](ds[b, h, i, j] * s_sum[b, h, i, j])
-            dscale_sum_rows += tl.sum(tl.where(j[None, :] < L, ds * s_sum, 0.0), 1, keep_dims=True)
+    whole = L // BLOCK_N * BLOCK_N
+    if SOME_J:
+        tl.assume(whole > 0)
+    # Whole blocks go without a mask, then the rest.
+    for masked in tl.static_range(0 if SOME_J else 1, 1 if EVEN_J else 2):
+        for start in range((0, whole)[masked], (whole, L)[masked], BLOCK_N):
+            j = start + tl.arange(0, BLOCK_N).to(tl.int64)
+            v = v_tiles.load([b.to(tl.int32), h.to(tl.int32), start, 0]).reshape(BLOCK_N, BLOCK_D)
+            # dp_sum[b, h, i, j] = sum[e](do_sum2[b, h, i, e] * v[b, h, j, e])
+            dp_sum = tl.dot(do_sum2, v.T)
+            # dp[b, h, i, j] = sum[e](do_sum2[b, h, i, e] * v[b, h, j, e]) - dp_row[b, h, i]
+            dp = dp_sum - dp_row
+            k = k_tiles.load([b.to(tl.int32), h.to(tl.int32), start, 0]).reshape(BLOCK_N, BLOCK_D)
+            # s_sum[b, h, i, j] = sum[e](q[b, h, i, e] * k[b, h, j, e])
+            s_sum = tl.dot(q, k.T)
+            # p[b, h, i, j] = exp(s[b, h, i, j] - m_kept[b, h, i])
+            p = tl.exp2(s_sum * (scale * 1.44269504) - m_kept * 1.44269504)
+            # ds[b, h, i, j] = dp[b, h, i, j] * p[b, h, i, j]
+            ds = dp * p
+            # ds_sum[b, h, i, j] = T(ds[b, h, i, j] * scale)
+            ds_sum = (ds * scale).to(T)
+            if masked:
+                ds_sum = tl.where(j[None, :] < L, ds_sum, 0.0)
+            # dq[b, h, i, e] = sum[j](ds_sum[b, h, i, j] * k[b, h, j, e])
+            dq_sum = tl.dot(ds_sum, k, dq_sum)
+            if dscale_sum_rows_ptr is not None:
+                # dscale_sum_rows[b, h, i] = sum[j](ds[b, h, i, j] * s_sum[b, h, i, j])
+                dscale_sum_rows += tl.sum(
+                    tl.where(j[None, :] < L, ds * s_sum, 0.0), 1, keep_dims=True
+                )
     if dscale_sum_rows_ptr is not None:
         tl.store(
             dscale_sum_rows_ptr
@@ -835,97 +847,99 @@ def attention_backward_dq_tiles(
 
 @triton.jit
 def attention_backward_dq_wide(
-    do_sum2_ptr, v_ptr, do_sum_ptr, o_sum2_kept_ptr, q_ptr, k_ptr, m_kept_ptr,
-    dscale_sum_rows_ptr, dq_ptr, scale, S, E, B, H, L, do_sum2_0, do_sum2_1, do_sum2_2,
-    do_sum2_3, v_0, v_1, v_2, v_3, do_sum_0, do_sum_1, do_sum_2, o_sum2_kept_0,
-    o_sum2_kept_1, o_sum2_kept_2, q_0, q_1, q_2, q_3, k_0, k_1, k_2, k_3, m_kept_0,
+    do_sum2_ptr, v_ptr, dp_row_ptr, q_ptr, k_ptr, m_kept_ptr, dscale_sum_rows_ptr, dq_ptr,
+    scale, S, E, B, H, L, do_sum2_0, do_sum2_1, do_sum2_2, do_sum2_3, v_0, v_1, v_2, v_3,
+    dp_row_0, dp_row_1, dp_row_2, q_0, q_1, q_2, q_3, k_0, k_1, k_2, k_3, m_kept_0,
     m_kept_1, m_kept_2, dscale_sum_rows_0, dscale_sum_rows_1, dscale_sum_rows_2, dq_0, dq_1,
     dq_2, dq_3,
-    SCALE_IS_TENSOR: tl.constexpr, EVEN_J: tl.constexpr, BLOCK_M: tl.constexpr,
-    BLOCK_D: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+    SCALE_IS_TENSOR: tl.constexpr, SOME_J: tl.constexpr, EVEN_J: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
 ):  # fmt: skip
     """Each program takes BLOCK_M i by BLOCK_D e2 of one b and h, and loops over j, BLOCK_N at a time."""
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
     i_tiles = tl.cdiv(S, BLOCK_M)
     first_i = (tl.program_id(0) % i_tiles) * BLOCK_M
-    i = first_i + tl.arange(0, BLOCK_M).to(tl.int64)
+    i = (first_i + tl.arange(0, BLOCK_M)).to(tl.int64)
     program = tl.program_id(0) // i_tiles
     e2_tiles = tl.maximum(tl.cdiv(E, BLOCK_D), 1)
     first_e2 = (program % e2_tiles) * BLOCK_D
-    e2 = first_e2 + tl.arange(0, BLOCK_D).to(tl.int64)
+    e2 = (first_e2 + tl.arange(0, BLOCK_D)).to(tl.int64)
     program2 = program // e2_tiles
     b = (program2 % B).to(tl.int64)
     program3 = program2 // B
     h = program3.to(tl.int64)
     dq_sum = tl.zeros((BLOCK_M, BLOCK_D), tl.float32)
     dscale_sum_rows = tl.zeros((BLOCK_M, 1), tl.float32)
-    do_sum = tl.load(
-        do_sum_ptr + b * do_sum_0 + h * do_sum_1 + i[:, None] * do_sum_2, mask=i[:, None] < S
+    dp_row = tl.load(
+        dp_row_ptr + b * dp_row_0 + h * dp_row_1 + i[:, None] * dp_row_2, mask=i[:, None] < S
     )
-    o_sum2_kept = tl.load(
-        o_sum2_kept_ptr + b * o_sum2_kept_0 + h * o_sum2_kept_1 + i[:, None] * o_sum2_kept_2,
-        mask=i[:, None] < S,
-    ).to(tl.float32)
     m_kept = tl.load(
         m_kept_ptr + b * m_kept_0 + h * m_kept_1 + i[:, None] * m_kept_2, mask=i[:, None] < S
     ).to(tl.float32)
-    for start in range(0, L, BLOCK_N):
-        j = start + tl.arange(0, BLOCK_N).to(tl.int64)
-        dp_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
-        for start_e3 in range(0, E, BLOCK_K):
-            e3 = start_e3 + tl.arange(0, BLOCK_K).to(tl.int64)
-            do_sum2 = tl.load(
-                do_sum2_ptr
-                + b * do_sum2_0
-                + h * do_sum2_1
-                + i[:, None] * do_sum2_2
-                + e3[None, :] * do_sum2_3,
-                mask=(i[:, None] < S) & (e3[None, :] < E),
+    whole = L // BLOCK_N * BLOCK_N
+    if SOME_J:
+        tl.assume(whole > 0)
+    # Whole blocks go without a mask, then the rest.
+    for masked in tl.static_range(0 if SOME_J else 1, 1 if EVEN_J else 2):
+        for start in range((0, whole)[masked], (whole, L)[masked], BLOCK_N):
+            j = start + tl.arange(0, BLOCK_N).to(tl.int64)
+            dp_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+            for start_e3 in range(0, E, BLOCK_K):
+                e3 = start_e3 + tl.arange(0, BLOCK_K).to(tl.int64)
+                do_sum2 = tl.load(
+                    do_sum2_ptr
+                    + b * do_sum2_0
+                    + h * do_sum2_1
+                    + i[:, None] * do_sum2_2
+                    + e3[None, :] * do_sum2_3,
+                    mask=(i[:, None] < S) & (e3[None, :] < E),
+                    other=0.0,
+                )
+                v = tl.load(
+                    v_ptr + b * v_0 + h * v_1 + j[:, None] * v_2 + e3[None, :] * v_3,
+                    mask=(e3[None, :] < E) & (j[:, None] < L),
+                    other=0.0,
+                )
+                # dp_sum[b, h, i, j] = sum[e](do_sum2[b, h, i, e] * v[b, h, j, e])
+                dp_sum = tl.dot(do_sum2, v.T, dp_sum)
+            # dp[b, h, i, j] = sum[e](do_sum2[b, h, i, e] * v[b, h, j, e]) - dp_row[b, h, i]
+            dp = dp_sum - dp_row
+            s_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+            for start_e22 in range(0, E, BLOCK_K):
+                e22 = start_e22 + tl.arange(0, BLOCK_K).to(tl.int64)
+                q = tl.load(
+                    q_ptr + b * q_0 + h * q_1 + i[:, None] * q_2 + e22[None, :] * q_3,
+                    mask=(i[:, None] < S) & (e22[None, :] < E),
+                    other=0.0,
+                )
+                k = tl.load(
+                    k_ptr + b * k_0 + h * k_1 + j[:, None] * k_2 + e22[None, :] * k_3,
+                    mask=(e22[None, :] < E) & (j[:, None] < L),
+                    other=0.0,
+                )
+                # s_sum[b, h, i, j] = sum[e](q[b, h, i, e] * k[b, h, j, e])
+                s_sum = tl.dot(q, k.T, s_sum)
+            # p[b, h, i, j] = exp(s[b, h, i, j] - m_kept[b, h, i])
+            p = tl.exp2(s_sum * (scale * 1.44269504) - m_kept * 1.44269504)
+            # ds[b, h, i, j] = dp[b, h, i, j] * p[b, h, i, j]
+            ds = dp * p
+            # ds_sum[b, h, i, j] = T(ds[b, h, i, j] * scale)
+            ds_sum = (ds * scale).to(do_sum2_ptr.dtype.element_ty)
+            if masked:
+                ds_sum = tl.where(j[None, :] < L, ds_sum, 0.0)
+            k2 = tl.load(
+                k_ptr + b * k_0 + h * k_1 + j[:, None] * k_2 + e2[None, :] * k_3,
+                mask=(j[:, None] < L) & (e2[None, :] < E),
                 other=0.0,
             )
-            v = tl.load(
-                v_ptr + b * v_0 + h * v_1 + j[:, None] * v_2 + e3[None, :] * v_3,
-                mask=(e3[None, :] < E) & (j[:, None] < L),
-                other=0.0,
-            )
-            # dp_sum[b, h, i, j] = sum[e](do_sum2[b, h, i, e] * v[b, h, j, e])
-            dp_sum = tl.dot(do_sum2, v.T, dp_sum)
-        # dp[b, h, i, j] = sum[e](do_sum2[b, h, i, e] * v[b, h, j, e]) - do_sum[b, h, i]
-        #     / o_sum2_kept[b, h, i]
-        dp = dp_sum - do_sum / o_sum2_kept
-        s_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
-        for start_e22 in range(0, E, BLOCK_K):
-            e22 = start_e22 + tl.arange(0, BLOCK_K).to(tl.int64)
-            q = tl.load(
-                q_ptr + b * q_0 + h * q_1 + i[:, None] * q_2 + e22[None, :] * q_3,
-                mask=(i[:, None] < S) & (e22[None, :] < E),
-                other=0.0,
-            )
-            k = tl.load(
-                k_ptr + b * k_0 + h * k_1 + j[:, None] * k_2 + e22[None, :] * k_3,
-                mask=(e22[None, :] < E) & (j[:, None] < L),
-                other=0.0,
-            )
-            # s_sum[b, h, i, j] = sum[e](q[b, h, i, e] * k[b, h, j, e])
-            s_sum = tl.dot(q, k.T, s_sum)
-        # p[b, h, i, j] = exp(s[b, h, i, j] - m_kept[b, h, i])
-        p = tl.exp2(s_sum * (scale * 1.44269504) - m_kept * 1.44269504)
-        # ds[b, h, i, j] = dp[b, h, i, j] * p[b, h, i, j]
-        ds = dp * p
-        # ds_sum[b, h, i, j] = T(ds[b, h, i, j] * scale)
-        ds_sum = (ds * scale).to(do_sum2_ptr.dtype.element_ty)
-        if not EVEN_J:
-            ds_sum = tl.where(j[None, :] < L, ds_sum, 0.0)
-        k2 = tl.load(
-            k_ptr + b * k_0 + h * k_1 + j[:, None] * k_2 + e2[None, :] * k_3,
-            mask=(j[:, None] < L) & (e2[None, :] < E),
-            other=0.0,
-        )
-        # dq[b, h, i, e] = sum[j](ds_sum[b, h, i, j] * k[b, h, j, e])
-        dq_sum = tl.dot(ds_sum, k2, dq_sum)
-        if dscale_sum_rows_ptr is not None:
-            # dscale_sum_rows[b, h, i] = sum[j](ds[b, h, i, j] * s_sum[b, h, i, j])
-            dscale_sum_rows += tl.sum(tl.where(j[None, :] < L, ds * s_sum, 0.0), 1, keep_dims=True)
+            # dq[b, h, i, e] = sum[j](ds_sum[b, h, i, j] * k[b, h, j, e])
+            dq_sum = tl.dot(ds_sum, k2, dq_sum)
+            if dscale_sum_rows_ptr is not None:
+                # dscale_sum_rows[b, h, i] = sum[j](ds[b, h, i, j] * s_sum[b, h, i, j])
+                dscale_sum_rows += tl.sum(
+                    tl.where(j[None, :] < L, ds * s_sum, 0.0), 1, keep_dims=True
+                )
     if dscale_sum_rows_ptr is not None:
         tl.store(
             dscale_sum_rows_ptr
@@ -944,13 +958,12 @@ def attention_backward_dq_wide(
 
 @triton.jit
 def attention_backward_dk_part(
-    v_ptr, do_sum2_ptr, do_sum_ptr, o_sum2_kept_ptr, k_ptr, q_ptr, m_kept_ptr,
-    dk_sum_parts_ptr, dv_sum_parts_ptr, scale, L, B, H, S, E, v_0, v_1, v_2, v_3, do_sum2_0,
-    do_sum2_1, do_sum2_2, do_sum2_3, do_sum_0, do_sum_1, do_sum_2, o_sum2_kept_0,
-    o_sum2_kept_1, o_sum2_kept_2, k_0, k_1, k_2, k_3, q_0, q_1, q_2, q_3, m_kept_0,
-    m_kept_1, m_kept_2, dk_sum_parts_0, dk_sum_parts_1, dk_sum_parts_2, dk_sum_parts_3,
-    dk_sum_parts_4, dv_sum_parts_0, dv_sum_parts_1, dv_sum_parts_2, dv_sum_parts_3,
-    dv_sum_parts_4,
+    v_ptr, do_sum2_ptr, dp_row_ptr, k_ptr, q_ptr, m_kept_ptr, dk_sum_parts_ptr,
+    dv_sum_parts_ptr, scale, L, B, H, S, E, v_0, v_1, v_2, v_3, do_sum2_0, do_sum2_1,
+    do_sum2_2, do_sum2_3, dp_row_0, dp_row_1, dp_row_2, k_0, k_1, k_2, k_3, q_0, q_1, q_2,
+    q_3, m_kept_0, m_kept_1, m_kept_2, dk_sum_parts_0, dk_sum_parts_1, dk_sum_parts_2,
+    dk_sum_parts_3, dk_sum_parts_4, dv_sum_parts_0, dv_sum_parts_1, dv_sum_parts_2,
+    dv_sum_parts_3, dv_sum_parts_4,
     SCALE_IS_TENSOR: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_D: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
@@ -958,7 +971,7 @@ def attention_backward_dk_part(
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
     j_tiles = tl.cdiv(L, BLOCK_M)
     first_j = (tl.program_id(0) % j_tiles) * BLOCK_M
-    j = first_j + tl.arange(0, BLOCK_M).to(tl.int64)
+    j = (first_j + tl.arange(0, BLOCK_M)).to(tl.int64)
     program = tl.program_id(0) // j_tiles
     part = (program % PARTS).to(tl.int64)
     program2 = program // PARTS
@@ -998,20 +1011,12 @@ def attention_backward_dk_part(
             )
             # dp_sum[b, h, i, j] = sum[e](do_sum2[b, h, i, e] * v[b, h, j, e])
             dp_sum = tl.dot(v, do_sum2.T)
-            do_sum = tl.load(
-                do_sum_ptr + b * do_sum_0 + h * do_sum_1 + i[None, :] * do_sum_2,
+            dp_row = tl.load(
+                dp_row_ptr + b * dp_row_0 + h * dp_row_1 + i[None, :] * dp_row_2,
                 mask=i[None, :] < stop,
             )
-            o_sum2_kept = tl.load(
-                o_sum2_kept_ptr
-                + b * o_sum2_kept_0
-                + h * o_sum2_kept_1
-                + i[None, :] * o_sum2_kept_2,
-                mask=i[None, :] < stop,
-            ).to(tl.float32)
-            # dp[b, h, i, j] = sum[e](do_sum2[b, h, i, e] * v[b, h, j, e]) - do_sum[b, h, i]
-            #     / o_sum2_kept[b, h, i]
-            dp = dp_sum - do_sum / o_sum2_kept
+            # dp[b, h, i, j] = sum[e](do_sum2[b, h, i, e] * v[b, h, j, e]) - dp_row[b, h, i]
+            dp = dp_sum - dp_row
             q = tl.load(
                 q_ptr + b * q_0 + h * q_1 + i[:, None] * q_2 + e2[None, :] * q_3,
                 mask=(e2[None, :] < E) & (i[:, None] < stop),
@@ -1061,18 +1066,18 @@ def attention_backward_dk_part(
 
 @triton.jit
 def attention_backward_dk_tiles(
-    v_tiles, do_sum2_tiles, do_sum_ptr, o_sum2_kept_ptr, k_tiles, q_tiles, m_kept_ptr,
-    dk_ptr, dv_ptr, scale, L, B, H, S, E, do_sum_0, do_sum_1, do_sum_2, o_sum2_kept_0,
-    o_sum2_kept_1, o_sum2_kept_2, m_kept_0, m_kept_1, m_kept_2, dk_0, dk_1, dk_2, dk_3,
-    dv_0, dv_1, dv_2, dv_3,
-    SCALE_IS_TENSOR: tl.constexpr, T: tl.constexpr, EVEN_I: tl.constexpr,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
+    v_tiles, do_sum2_tiles, dp_row_ptr, k_tiles, q_tiles, m_kept_ptr, dk_ptr, dv_ptr, scale,
+    L, B, H, S, E, dp_row_0, dp_row_1, dp_row_2, m_kept_0, m_kept_1, m_kept_2, dk_0, dk_1,
+    dk_2, dk_3, dv_0, dv_1, dv_2, dv_3,
+    SCALE_IS_TENSOR: tl.constexpr, T: tl.constexpr, SOME_I: tl.constexpr,
+    EVEN_I: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_D: tl.constexpr,
 ):  # fmt: skip
     """Each program takes BLOCK_M j of one b and h, and loops over i, BLOCK_N at a time."""
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
     j_tiles = tl.cdiv(L, BLOCK_M)
     first_j = (tl.program_id(0) % j_tiles) * BLOCK_M
-    j = first_j + tl.arange(0, BLOCK_M).to(tl.int64)
+    j = (first_j + tl.arange(0, BLOCK_M)).to(tl.int64)
     program = tl.program_id(0) // j_tiles
     b = (program % B).to(tl.int64)
     program2 = program // B
@@ -1083,43 +1088,45 @@ def attention_backward_dk_tiles(
     dv_sum = tl.zeros((BLOCK_M, BLOCK_D), tl.float32)
     v = v_tiles.load([b.to(tl.int32), h.to(tl.int32), first_j, 0]).reshape(BLOCK_M, BLOCK_D)
     k = k_tiles.load([b.to(tl.int32), h.to(tl.int32), first_j, 0]).reshape(BLOCK_M, BLOCK_D)
-    for start in range(0, S, BLOCK_N):
-        i = start + tl.arange(0, BLOCK_N).to(tl.int64)
-        do_sum2 = do_sum2_tiles.load([b.to(tl.int32), h.to(tl.int32), start, 0]).reshape(
-            BLOCK_N, BLOCK_D
-        )
-        # dp_sum[b, h, i, j] = sum[e](do_sum2[b, h, i, e] * v[b, h, j, e])
-        dp_sum = tl.dot(v, do_sum2.T)
-        do_sum = tl.load(
-            do_sum_ptr + b * do_sum_0 + h * do_sum_1 + i[None, :] * do_sum_2, mask=i[None, :] < S
-        )
-        o_sum2_kept = tl.load(
-            o_sum2_kept_ptr + b * o_sum2_kept_0 + h * o_sum2_kept_1 + i[None, :] * o_sum2_kept_2,
-            mask=i[None, :] < S,
-        ).to(tl.float32)
-        # dp[b, h, i, j] = sum[e](do_sum2[b, h, i, e] * v[b, h, j, e]) - do_sum[b, h, i]
-        #     / o_sum2_kept[b, h, i]
-        dp = dp_sum - do_sum / o_sum2_kept
-        q = q_tiles.load([b.to(tl.int32), h.to(tl.int32), start, 0]).reshape(BLOCK_N, BLOCK_D)
-        # s_sum[b, h, i, j] = sum[e](q[b, h, i, e] * k[b, h, j, e])
-        s_sum = tl.dot(k, q.T)
-        m_kept = tl.load(
-            m_kept_ptr + b * m_kept_0 + h * m_kept_1 + i[None, :] * m_kept_2, mask=i[None, :] < S
-        ).to(tl.float32)
-        # p[b, h, i, j] = exp(s[b, h, i, j] - m_kept[b, h, i])
-        p = tl.exp2(s_sum * (scale * 1.44269504) - m_kept * 1.44269504)
-        # ds[b, h, i, j] = dp[b, h, i, j] * p[b, h, i, j]
-        ds = dp * p
-        # ds_sum[b, h, i, j] = T(ds[b, h, i, j] * scale)
-        ds_sum = (ds * scale).to(T)
-        if not EVEN_I:
-            ds_sum = tl.where(i[None, :] < S, ds_sum, 0.0)
-        # dk[b, h, j, e] = sum[i](ds_sum[b, h, i, j] * q[b, h, i, e])
-        dk_sum = tl.dot(ds_sum, q, dk_sum)
-        if not EVEN_I:
-            p = tl.where(i[None, :] < S, p, 0.0)
-        # dv[b, h, j, e] = sum[i](do_sum2[b, h, i, e] * T(p[b, h, i, j]))
-        dv_sum = tl.dot(p.to(T), do_sum2, dv_sum)
+    whole = S // BLOCK_N * BLOCK_N
+    if SOME_I:
+        tl.assume(whole > 0)
+    # Whole blocks go without a mask, then the rest.
+    for masked in tl.static_range(0 if SOME_I else 1, 1 if EVEN_I else 2):
+        for start in range((0, whole)[masked], (whole, S)[masked], BLOCK_N):
+            i = start + tl.arange(0, BLOCK_N).to(tl.int64)
+            do_sum2 = do_sum2_tiles.load([b.to(tl.int32), h.to(tl.int32), start, 0]).reshape(
+                BLOCK_N, BLOCK_D
+            )
+            # dp_sum[b, h, i, j] = sum[e](do_sum2[b, h, i, e] * v[b, h, j, e])
+            dp_sum = tl.dot(v, do_sum2.T)
+            dp_row = tl.load(
+                dp_row_ptr + b * dp_row_0 + h * dp_row_1 + i[None, :] * dp_row_2,
+                mask=i[None, :] < S,
+            )
+            # dp[b, h, i, j] = sum[e](do_sum2[b, h, i, e] * v[b, h, j, e]) - dp_row[b, h, i]
+            dp = dp_sum - dp_row
+            q = q_tiles.load([b.to(tl.int32), h.to(tl.int32), start, 0]).reshape(BLOCK_N, BLOCK_D)
+            # s_sum[b, h, i, j] = sum[e](q[b, h, i, e] * k[b, h, j, e])
+            s_sum = tl.dot(k, q.T)
+            m_kept = tl.load(
+                m_kept_ptr + b * m_kept_0 + h * m_kept_1 + i[None, :] * m_kept_2,
+                mask=i[None, :] < S,
+            ).to(tl.float32)
+            # p[b, h, i, j] = exp(s[b, h, i, j] - m_kept[b, h, i])
+            p = tl.exp2(s_sum * (scale * 1.44269504) - m_kept * 1.44269504)
+            # ds[b, h, i, j] = dp[b, h, i, j] * p[b, h, i, j]
+            ds = dp * p
+            # ds_sum[b, h, i, j] = T(ds[b, h, i, j] * scale)
+            ds_sum = (ds * scale).to(T)
+            if masked:
+                ds_sum = tl.where(i[None, :] < S, ds_sum, 0.0)
+            # dk[b, h, j, e] = sum[i](ds_sum[b, h, i, j] * q[b, h, i, e])
+            dk_sum = tl.dot(ds_sum, q, dk_sum)
+            if masked:
+                p = tl.where(i[None, :] < S, p, 0.0)
+            # dv[b, h, j, e] = sum[i](do_sum2[b, h, i, e] * T(p[b, h, i, j]))
+            dv_sum = tl.dot(p.to(T), do_sum2, dv_sum)
     tl.store(
         dk_ptr + b * dk_0 + h * dk_1 + j[:, None] * dk_2 + e2[None, :] * dk_3,
         dk_sum,
@@ -1134,91 +1141,94 @@ def attention_backward_dk_tiles(
 
 @triton.jit
 def attention_backward_dk_wide_dk(
-    v_ptr, do_sum2_ptr, do_sum_ptr, o_sum2_kept_ptr, k_ptr, q_ptr, m_kept_ptr, dk_ptr,
-    scale, L, E, B, H, S, v_0, v_1, v_2, v_3, do_sum2_0, do_sum2_1, do_sum2_2, do_sum2_3,
-    do_sum_0, do_sum_1, do_sum_2, o_sum2_kept_0, o_sum2_kept_1, o_sum2_kept_2, k_0, k_1,
-    k_2, k_3, q_0, q_1, q_2, q_3, m_kept_0, m_kept_1, m_kept_2, dk_0, dk_1, dk_2, dk_3,
-    SCALE_IS_TENSOR: tl.constexpr, EVEN_I: tl.constexpr, BLOCK_M: tl.constexpr,
-    BLOCK_D: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+    v_ptr, do_sum2_ptr, dp_row_ptr, k_ptr, q_ptr, m_kept_ptr, dk_ptr, scale, L, E, B, H, S,
+    v_0, v_1, v_2, v_3, do_sum2_0, do_sum2_1, do_sum2_2, do_sum2_3, dp_row_0, dp_row_1,
+    dp_row_2, k_0, k_1, k_2, k_3, q_0, q_1, q_2, q_3, m_kept_0, m_kept_1, m_kept_2, dk_0,
+    dk_1, dk_2, dk_3,
+    SCALE_IS_TENSOR: tl.constexpr, SOME_I: tl.constexpr, EVEN_I: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
 ):  # fmt: skip
     """Each program takes BLOCK_M j by BLOCK_D e2 of one b and h, and loops over i, BLOCK_N at a time."""
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
     j_tiles = tl.cdiv(L, BLOCK_M)
     first_j = (tl.program_id(0) % j_tiles) * BLOCK_M
-    j = first_j + tl.arange(0, BLOCK_M).to(tl.int64)
+    j = (first_j + tl.arange(0, BLOCK_M)).to(tl.int64)
     program = tl.program_id(0) // j_tiles
     e2_tiles = tl.maximum(tl.cdiv(E, BLOCK_D), 1)
     first_e2 = (program % e2_tiles) * BLOCK_D
-    e2 = first_e2 + tl.arange(0, BLOCK_D).to(tl.int64)
+    e2 = (first_e2 + tl.arange(0, BLOCK_D)).to(tl.int64)
     program2 = program // e2_tiles
     b = (program2 % B).to(tl.int64)
     program3 = program2 // B
     h = program3.to(tl.int64)
     dk_sum = tl.zeros((BLOCK_M, BLOCK_D), tl.float32)
-    for start in range(0, S, BLOCK_N):
-        i = start + tl.arange(0, BLOCK_N).to(tl.int64)
-        dp_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
-        for start_e3 in range(0, E, BLOCK_K):
-            e3 = start_e3 + tl.arange(0, BLOCK_K).to(tl.int64)
-            v = tl.load(
-                v_ptr + b * v_0 + h * v_1 + j[:, None] * v_2 + e3[None, :] * v_3,
-                mask=(j[:, None] < L) & (e3[None, :] < E),
+    whole = S // BLOCK_N * BLOCK_N
+    if SOME_I:
+        tl.assume(whole > 0)
+    # Whole blocks go without a mask, then the rest.
+    for masked in tl.static_range(0 if SOME_I else 1, 1 if EVEN_I else 2):
+        for start in range((0, whole)[masked], (whole, S)[masked], BLOCK_N):
+            i = start + tl.arange(0, BLOCK_N).to(tl.int64)
+            dp_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+            for start_e3 in range(0, E, BLOCK_K):
+                e3 = start_e3 + tl.arange(0, BLOCK_K).to(tl.int64)
+                v = tl.load(
+                    v_ptr + b * v_0 + h * v_1 + j[:, None] * v_2 + e3[None, :] * v_3,
+                    mask=(j[:, None] < L) & (e3[None, :] < E),
+                    other=0.0,
+                )
+                do_sum2 = tl.load(
+                    do_sum2_ptr
+                    + b * do_sum2_0
+                    + h * do_sum2_1
+                    + i[:, None] * do_sum2_2
+                    + e3[None, :] * do_sum2_3,
+                    mask=(e3[None, :] < E) & (i[:, None] < S),
+                    other=0.0,
+                )
+                # dp_sum[b, h, i, j] = sum[e](do_sum2[b, h, i, e] * v[b, h, j, e])
+                dp_sum = tl.dot(v, do_sum2.T, dp_sum)
+            dp_row = tl.load(
+                dp_row_ptr + b * dp_row_0 + h * dp_row_1 + i[None, :] * dp_row_2,
+                mask=i[None, :] < S,
+            )
+            # dp[b, h, i, j] = sum[e](do_sum2[b, h, i, e] * v[b, h, j, e]) - dp_row[b, h, i]
+            dp = dp_sum - dp_row
+            s_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+            for start_e22 in range(0, E, BLOCK_K):
+                e22 = start_e22 + tl.arange(0, BLOCK_K).to(tl.int64)
+                k = tl.load(
+                    k_ptr + b * k_0 + h * k_1 + j[:, None] * k_2 + e22[None, :] * k_3,
+                    mask=(j[:, None] < L) & (e22[None, :] < E),
+                    other=0.0,
+                )
+                q = tl.load(
+                    q_ptr + b * q_0 + h * q_1 + i[:, None] * q_2 + e22[None, :] * q_3,
+                    mask=(e22[None, :] < E) & (i[:, None] < S),
+                    other=0.0,
+                )
+                # s_sum[b, h, i, j] = sum[e](q[b, h, i, e] * k[b, h, j, e])
+                s_sum = tl.dot(k, q.T, s_sum)
+            m_kept = tl.load(
+                m_kept_ptr + b * m_kept_0 + h * m_kept_1 + i[None, :] * m_kept_2,
+                mask=i[None, :] < S,
+            ).to(tl.float32)
+            # p[b, h, i, j] = exp(s[b, h, i, j] - m_kept[b, h, i])
+            p = tl.exp2(s_sum * (scale * 1.44269504) - m_kept * 1.44269504)
+            # ds[b, h, i, j] = dp[b, h, i, j] * p[b, h, i, j]
+            ds = dp * p
+            # ds_sum[b, h, i, j] = T(ds[b, h, i, j] * scale)
+            ds_sum = (ds * scale).to(v_ptr.dtype.element_ty)
+            if masked:
+                ds_sum = tl.where(i[None, :] < S, ds_sum, 0.0)
+            q2 = tl.load(
+                q_ptr + b * q_0 + h * q_1 + i[:, None] * q_2 + e2[None, :] * q_3,
+                mask=(i[:, None] < S) & (e2[None, :] < E),
                 other=0.0,
             )
-            do_sum2 = tl.load(
-                do_sum2_ptr
-                + b * do_sum2_0
-                + h * do_sum2_1
-                + i[:, None] * do_sum2_2
-                + e3[None, :] * do_sum2_3,
-                mask=(e3[None, :] < E) & (i[:, None] < S),
-                other=0.0,
-            )
-            # dp_sum[b, h, i, j] = sum[e](do_sum2[b, h, i, e] * v[b, h, j, e])
-            dp_sum = tl.dot(v, do_sum2.T, dp_sum)
-        do_sum = tl.load(
-            do_sum_ptr + b * do_sum_0 + h * do_sum_1 + i[None, :] * do_sum_2, mask=i[None, :] < S
-        )
-        o_sum2_kept = tl.load(
-            o_sum2_kept_ptr + b * o_sum2_kept_0 + h * o_sum2_kept_1 + i[None, :] * o_sum2_kept_2,
-            mask=i[None, :] < S,
-        ).to(tl.float32)
-        # dp[b, h, i, j] = sum[e](do_sum2[b, h, i, e] * v[b, h, j, e]) - do_sum[b, h, i]
-        #     / o_sum2_kept[b, h, i]
-        dp = dp_sum - do_sum / o_sum2_kept
-        s_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
-        for start_e22 in range(0, E, BLOCK_K):
-            e22 = start_e22 + tl.arange(0, BLOCK_K).to(tl.int64)
-            k = tl.load(
-                k_ptr + b * k_0 + h * k_1 + j[:, None] * k_2 + e22[None, :] * k_3,
-                mask=(j[:, None] < L) & (e22[None, :] < E),
-                other=0.0,
-            )
-            q = tl.load(
-                q_ptr + b * q_0 + h * q_1 + i[:, None] * q_2 + e22[None, :] * q_3,
-                mask=(e22[None, :] < E) & (i[:, None] < S),
-                other=0.0,
-            )
-            # s_sum[b, h, i, j] = sum[e](q[b, h, i, e] * k[b, h, j, e])
-            s_sum = tl.dot(k, q.T, s_sum)
-        m_kept = tl.load(
-            m_kept_ptr + b * m_kept_0 + h * m_kept_1 + i[None, :] * m_kept_2, mask=i[None, :] < S
-        ).to(tl.float32)
-        # p[b, h, i, j] = exp(s[b, h, i, j] - m_kept[b, h, i])
-        p = tl.exp2(s_sum * (scale * 1.44269504) - m_kept * 1.44269504)
-        # ds[b, h, i, j] = dp[b, h, i, j] * p[b, h, i, j]
-        ds = dp * p
-        # ds_sum[b, h, i, j] = T(ds[b, h, i, j] * scale)
-        ds_sum = (ds * scale).to(v_ptr.dtype.element_ty)
-        if not EVEN_I:
-            ds_sum = tl.where(i[None, :] < S, ds_sum, 0.0)
-        q2 = tl.load(
-            q_ptr + b * q_0 + h * q_1 + i[:, None] * q_2 + e2[None, :] * q_3,
-            mask=(i[:, None] < S) & (e2[None, :] < E),
-            other=0.0,
-        )
-        # dk[b, h, j, e] = sum[i](ds_sum[b, h, i, j] * q[b, h, i, e])
-        dk_sum = tl.dot(ds_sum, q2, dk_sum)
+            # dk[b, h, j, e] = sum[i](ds_sum[b, h, i, j] * q[b, h, i, e])
+            dk_sum = tl.dot(ds_sum, q2, dk_sum)
     tl.store(
         dk_ptr + b * dk_0 + h * dk_1 + j[:, None] * dk_2 + e2[None, :] * dk_3,
         dk_sum,
@@ -1231,58 +1241,65 @@ def attention_backward_dk_wide_dv(
     k_ptr, q_ptr, m_kept_ptr, do_sum2_ptr, dv_ptr, scale, L, E, B, H, S, k_0, k_1, k_2, k_3,
     q_0, q_1, q_2, q_3, m_kept_0, m_kept_1, m_kept_2, do_sum2_0, do_sum2_1, do_sum2_2,
     do_sum2_3, dv_0, dv_1, dv_2, dv_3,
-    SCALE_IS_TENSOR: tl.constexpr, EVEN_I: tl.constexpr, BLOCK_M: tl.constexpr,
-    BLOCK_D: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+    SCALE_IS_TENSOR: tl.constexpr, SOME_I: tl.constexpr, EVEN_I: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
 ):  # fmt: skip
     """Each program takes BLOCK_M j by BLOCK_D e of one b and h, and loops over i, BLOCK_N at a time."""
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
     j_tiles = tl.cdiv(L, BLOCK_M)
     first_j = (tl.program_id(0) % j_tiles) * BLOCK_M
-    j = first_j + tl.arange(0, BLOCK_M).to(tl.int64)
+    j = (first_j + tl.arange(0, BLOCK_M)).to(tl.int64)
     program = tl.program_id(0) // j_tiles
     e_tiles = tl.maximum(tl.cdiv(E, BLOCK_D), 1)
     first_e = (program % e_tiles) * BLOCK_D
-    e = first_e + tl.arange(0, BLOCK_D).to(tl.int64)
+    e = (first_e + tl.arange(0, BLOCK_D)).to(tl.int64)
     program2 = program // e_tiles
     b = (program2 % B).to(tl.int64)
     program3 = program2 // B
     h = program3.to(tl.int64)
     dv_sum = tl.zeros((BLOCK_M, BLOCK_D), tl.float32)
-    for start in range(0, S, BLOCK_N):
-        i = start + tl.arange(0, BLOCK_N).to(tl.int64)
-        s_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
-        for start_e23 in range(0, E, BLOCK_K):
-            e23 = start_e23 + tl.arange(0, BLOCK_K).to(tl.int64)
-            k = tl.load(
-                k_ptr + b * k_0 + h * k_1 + j[:, None] * k_2 + e23[None, :] * k_3,
-                mask=(j[:, None] < L) & (e23[None, :] < E),
+    whole = S // BLOCK_N * BLOCK_N
+    if SOME_I:
+        tl.assume(whole > 0)
+    # Whole blocks go without a mask, then the rest.
+    for masked in tl.static_range(0 if SOME_I else 1, 1 if EVEN_I else 2):
+        for start in range((0, whole)[masked], (whole, S)[masked], BLOCK_N):
+            i = start + tl.arange(0, BLOCK_N).to(tl.int64)
+            s_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+            for start_e23 in range(0, E, BLOCK_K):
+                e23 = start_e23 + tl.arange(0, BLOCK_K).to(tl.int64)
+                k = tl.load(
+                    k_ptr + b * k_0 + h * k_1 + j[:, None] * k_2 + e23[None, :] * k_3,
+                    mask=(j[:, None] < L) & (e23[None, :] < E),
+                    other=0.0,
+                )
+                q = tl.load(
+                    q_ptr + b * q_0 + h * q_1 + i[:, None] * q_2 + e23[None, :] * q_3,
+                    mask=(e23[None, :] < E) & (i[:, None] < S),
+                    other=0.0,
+                )
+                # s_sum[b, h, i, j] = sum[e](q[b, h, i, e] * k[b, h, j, e])
+                s_sum = tl.dot(k, q.T, s_sum)
+            m_kept = tl.load(
+                m_kept_ptr + b * m_kept_0 + h * m_kept_1 + i[None, :] * m_kept_2,
+                mask=i[None, :] < S,
+            ).to(tl.float32)
+            # p[b, h, i, j] = exp(s[b, h, i, j] - m_kept[b, h, i])
+            p = tl.exp2(s_sum * (scale * 1.44269504) - m_kept * 1.44269504)
+            if masked:
+                p = tl.where(i[None, :] < S, p, 0.0)
+            do_sum2 = tl.load(
+                do_sum2_ptr
+                + b * do_sum2_0
+                + h * do_sum2_1
+                + i[:, None] * do_sum2_2
+                + e[None, :] * do_sum2_3,
+                mask=(i[:, None] < S) & (e[None, :] < E),
                 other=0.0,
             )
-            q = tl.load(
-                q_ptr + b * q_0 + h * q_1 + i[:, None] * q_2 + e23[None, :] * q_3,
-                mask=(e23[None, :] < E) & (i[:, None] < S),
-                other=0.0,
-            )
-            # s_sum[b, h, i, j] = sum[e](q[b, h, i, e] * k[b, h, j, e])
-            s_sum = tl.dot(k, q.T, s_sum)
-        m_kept = tl.load(
-            m_kept_ptr + b * m_kept_0 + h * m_kept_1 + i[None, :] * m_kept_2, mask=i[None, :] < S
-        ).to(tl.float32)
-        # p[b, h, i, j] = exp(s[b, h, i, j] - m_kept[b, h, i])
-        p = tl.exp2(s_sum * (scale * 1.44269504) - m_kept * 1.44269504)
-        if not EVEN_I:
-            p = tl.where(i[None, :] < S, p, 0.0)
-        do_sum2 = tl.load(
-            do_sum2_ptr
-            + b * do_sum2_0
-            + h * do_sum2_1
-            + i[:, None] * do_sum2_2
-            + e[None, :] * do_sum2_3,
-            mask=(i[:, None] < S) & (e[None, :] < E),
-            other=0.0,
-        )
-        # dv[b, h, j, e] = sum[i](do_sum2[b, h, i, e] * T(p[b, h, i, j]))
-        dv_sum = tl.dot(p.to(k_ptr.dtype.element_ty), do_sum2, dv_sum)
+            # dv[b, h, j, e] = sum[i](do_sum2[b, h, i, e] * T(p[b, h, i, j]))
+            dv_sum = tl.dot(p.to(k_ptr.dtype.element_ty), do_sum2, dv_sum)
     tl.store(
         dv_ptr + b * dv_0 + h * dv_1 + j[:, None] * dv_2 + e[None, :] * dv_3,
         dv_sum,
@@ -1349,7 +1366,7 @@ def attention_backward_dscale_loop(
         tl.store(dscale_ptr + row, dscale_sum, mask=row < 1)
 
 
-def choose_attention_backward_do_sum(
+def choose_attention_backward_dp_row(
     rows: int, cols: int, strided: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """Returns (variant, config) of a call: the first variant whose rule holds."""
@@ -1385,23 +1402,23 @@ def choose_attention_backward_do_sum(
     )  # fmt: skip
 
 
-def launch_attention_backward_do_sum(q, o, o_sum2_kept, do, do_sum, do_sum2) -> None:
-    """Computes do_sum, do_sum2 with the variant that `choose` returns. Does not check operands."""
+def launch_attention_backward_dp_row(q, o, o_sum2_kept, do, dp_row, do_sum2) -> None:
+    """Computes dp_row, do_sum2 with the variant that `choose` returns. Does not check operands."""
     B, H, S, E = q.shape
     do = lib.reshaped(do, B * H * S, E)
     o = lib.reshaped(o, B * H * S, E)
     o_sum2_kept = lib.reshaped(o_sum2_kept, B * H * S)
-    do_sum = do_sum.view(B * H * S)
+    dp_row = dp_row.view(B * H * S)
     do_sum2 = do_sum2.view(B * H * S, E)
     rows = B * H * S
     strided = 0 < do.stride(0) < do.stride(1) or 0 < o.stride(0) < o.stride(1)
-    variant, config = choose_attention_backward_do_sum(
+    variant, config = choose_attention_backward_dp_row(
         rows=rows, cols=E, strided=strided, gpu=lib.gpu(do.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
     arguments = (
-        do, o, o_sum2_kept, do_sum2, do_sum, B * H * S, E, *do.stride(), *o.stride(),
-        o_sum2_kept.stride(0), *do_sum2.stride(), do_sum.stride(0),
+        do, o, o_sum2_kept, do_sum2, dp_row, B * H * S, E, *do.stride(), *o.stride(),
+        o_sum2_kept.stride(0), *do_sum2.stride(), dp_row.stride(0),
     )  # fmt: skip
     constants = dict(
         VEC=lib.vec(E, do.stride(0), o.stride(0), do_sum2.stride(0)), enable_fp_fusion=True,
@@ -1410,25 +1427,25 @@ def launch_attention_backward_do_sum(q, o, o_sum2_kept, do, do_sum, do_sum2) -> 
         PARTS, MERGE = config["PARTS"], config["MERGE"]
         do_sum_part = torch.empty((rows, PARTS), dtype=torch.float32, device=do.device)
         grid = (lib.cdiv(rows, ROWS), PARTS)
-        attention_backward_do_sum_loop[grid](
+        attention_backward_dp_row_loop[grid](
             *arguments, **constants, PASS=1, do_sum_part_ptr=do_sum_part,
             **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(rows, MERGE),)
-        attention_backward_do_sum_loop[grid](
+        attention_backward_dp_row_loop[grid](
             *arguments, **constants, PASS=2, do_sum_part_ptr=do_sum_part,
             **dict(lib.config_without(config, "MERGE"), ROWS=MERGE, PARTS_POW2=PARTS),
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(rows, ROWS),)
-        attention_backward_do_sum_rows[grid](
-            do, o, do_sum, o_sum2_kept, do_sum2, B * H * S, E, *do.stride(), *o.stride(),
-            do_sum.stride(0), o_sum2_kept.stride(0), *do_sum2.stride(),
+        attention_backward_dp_row_rows[grid](
+            do, o, o_sum2_kept, dp_row, do_sum2, B * H * S, E, *do.stride(), *o.stride(),
+            o_sum2_kept.stride(0), dp_row.stride(0), *do_sum2.stride(),
             **constants, **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(rows, ROWS),)
-        attention_backward_do_sum_loop[grid](*arguments, **constants, **config)
+        attention_backward_dp_row_loop[grid](*arguments, **constants, **config)
 
 
 def choose_attention_backward_dq(
@@ -1463,7 +1480,7 @@ def choose_attention_backward_dq(
 
 
 def launch_attention_backward_dq(
-    q, k, v, m_kept, o_sum2_kept, do_sum, do_sum2, dscale_sum_rows, dq, scale
+    q, k, v, m_kept, dp_row, do_sum2, dscale_sum_rows, dq, scale
 ) -> None:
     """Computes dq, dscale_sum_rows with the variant that `choose` returns. Does not check operands."""
     B, H, S, E = q.shape
@@ -1474,6 +1491,7 @@ def launch_attention_backward_dq(
         gpu=lib.gpu(do_sum2.device),
     )  # fmt: skip
     BLOCK_M, BLOCK_N, BLOCK_D = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_D"]
+    constants = dict(SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True)
     if variant == "parts":
         PARTS = config["PARTS"]
         dq_sum_parts = torch.empty((PARTS, B, H, S, E), dtype=torch.float32, device=do_sum2.device)
@@ -1484,11 +1502,10 @@ def launch_attention_backward_dq(
         )
         grid = (PARTS * B * H * lib.cdiv(S, BLOCK_M),)
         attention_backward_dq_part[grid](
-            do_sum2, v, do_sum, o_sum2_kept, q, k, m_kept, dscale_sum_rows_parts, dq_sum_parts,
-            scale, S, B, H, L, E, *do_sum2.stride(), *v.stride(), *do_sum.stride(),
-            *o_sum2_kept.stride(), *q.stride(), *k.stride(), *m_kept.stride(),
-            *dq_sum_parts.stride(), *lib.strides(dscale_sum_rows_parts, 4),
-            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True, **config,
+            do_sum2, v, dp_row, q, k, m_kept, dscale_sum_rows_parts, dq_sum_parts, scale, S, B, H,
+            L, E, *do_sum2.stride(), *v.stride(), *dp_row.stride(), *q.stride(), *k.stride(),
+            *m_kept.stride(), *dq_sum_parts.stride(), *lib.strides(dscale_sum_rows_parts, 4),
+            **constants, **config,
         )  # fmt: skip
         lib.add_parts(dq_sum_parts, dq)
         lib.add_parts(dscale_sum_rows_parts, dscale_sum_rows)
@@ -1499,20 +1516,19 @@ def launch_attention_backward_dq(
         k_tiles = lib.boxes(k, 1, 1, BLOCK_N, BLOCK_D)
         grid = (B * H * lib.cdiv(S, BLOCK_M),)
         attention_backward_dq_tiles[grid](
-            do_sum2_tiles, v_tiles, do_sum, o_sum2_kept, q_tiles, k_tiles, m_kept, dscale_sum_rows,
-            dq, scale, S, B, H, L, E, *do_sum.stride(), *o_sum2_kept.stride(), *m_kept.stride(),
-            *lib.strides(dscale_sum_rows, 3), *dq.stride(),
-            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), T=getattr(tl, str(q.dtype)[6:]),
-            EVEN_J=L % BLOCK_N == 0, enable_fp_fusion=True, **config,
+            do_sum2_tiles, v_tiles, dp_row, q_tiles, k_tiles, m_kept, dscale_sum_rows, dq, scale, S,
+            B, H, L, E, *dp_row.stride(), *m_kept.stride(), *lib.strides(dscale_sum_rows, 3),
+            *dq.stride(),
+            T=getattr(tl, str(q.dtype)[6:]), SOME_J=L >= BLOCK_N,
+            EVEN_J=L % BLOCK_N == 0, **constants, **config,
         )  # fmt: skip
     else:
         grid = (B * H * lib.cdiv(S, BLOCK_M) * max(1, lib.cdiv(E, BLOCK_D)),)
         attention_backward_dq_wide[grid](
-            do_sum2, v, do_sum, o_sum2_kept, q, k, m_kept, dscale_sum_rows, dq, scale, S, E, B, H,
-            L, *do_sum2.stride(), *v.stride(), *do_sum.stride(), *o_sum2_kept.stride(), *q.stride(),
-            *k.stride(), *m_kept.stride(), *lib.strides(dscale_sum_rows, 3), *dq.stride(),
-            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), EVEN_J=L % BLOCK_N == 0,
-            enable_fp_fusion=True, **config,
+            do_sum2, v, dp_row, q, k, m_kept, dscale_sum_rows, dq, scale, S, E, B, H, L,
+            *do_sum2.stride(), *v.stride(), *dp_row.stride(), *q.stride(), *k.stride(),
+            *m_kept.stride(), *lib.strides(dscale_sum_rows, 3), *dq.stride(),
+            SOME_J=L >= BLOCK_N, EVEN_J=L % BLOCK_N == 0, **constants, **config,
         )  # fmt: skip
 
 
@@ -1537,8 +1553,9 @@ def choose_attention_backward_dk(
     # tiles of all factors by descriptor
     if tiled and whole0 <= 256:
         return "tiles", dict(
-            BLOCK_M=16 if rows <= 16 else 64, BLOCK_N=64, BLOCK_D=max(16, lib.pow2(whole0)),
-            num_warps=8 if whole0 > 128 else 4, num_stages=2,
+            BLOCK_M=16 if rows <= 16 else 64,
+            BLOCK_N=min(128 if whole0 <= 64 else 64, max(16, lib.pow2(terms))),
+            BLOCK_D=max(16, lib.pow2(whole0)), num_warps=8 if whole0 > 128 else 4, num_stages=2,
         )  # fmt: skip
     # any number of columns: each block of them computes the products of its rows again
     return "wide", dict(
@@ -1547,9 +1564,7 @@ def choose_attention_backward_dk(
     )  # fmt: skip
 
 
-def launch_attention_backward_dk(
-    q, k, v, m_kept, o_sum2_kept, do_sum, do_sum2, dk, dv, scale
-) -> None:
+def launch_attention_backward_dk(q, k, v, m_kept, dp_row, do_sum2, dk, dv, scale) -> None:
     """Computes dk, dv with the variant that `choose` returns. Does not check operands."""
     B, H, S, E = q.shape
     L = k.shape[2]
@@ -1566,10 +1581,9 @@ def launch_attention_backward_dk(
         dv_sum_parts = torch.empty((PARTS, B, H, L, E), dtype=torch.float32, device=do_sum2.device)
         grid = (PARTS * B * H * lib.cdiv(L, BLOCK_M),)
         attention_backward_dk_part[grid](
-            v, do_sum2, do_sum, o_sum2_kept, k, q, m_kept, dk_sum_parts, dv_sum_parts, scale, L, B,
-            H, S, E, *v.stride(), *do_sum2.stride(), *do_sum.stride(), *o_sum2_kept.stride(),
-            *k.stride(), *q.stride(), *m_kept.stride(), *dk_sum_parts.stride(),
-            *dv_sum_parts.stride(),
+            v, do_sum2, dp_row, k, q, m_kept, dk_sum_parts, dv_sum_parts, scale, L, B, H, S, E,
+            *v.stride(), *do_sum2.stride(), *dp_row.stride(), *k.stride(), *q.stride(),
+            *m_kept.stride(), *dk_sum_parts.stride(), *dv_sum_parts.stride(),
             **constants, **config,
         )  # fmt: skip
         lib.add_parts(dk_sum_parts, dk)
@@ -1581,24 +1595,23 @@ def launch_attention_backward_dk(
         q_tiles = lib.boxes(q, 1, 1, BLOCK_N, BLOCK_D)
         grid = (B * H * lib.cdiv(L, BLOCK_M),)
         attention_backward_dk_tiles[grid](
-            v_tiles, do_sum2_tiles, do_sum, o_sum2_kept, k_tiles, q_tiles, m_kept, dk, dv, scale, L,
-            B, H, S, E, *do_sum.stride(), *o_sum2_kept.stride(), *m_kept.stride(), *dk.stride(),
-            *dv.stride(),
-            T=getattr(tl, str(q.dtype)[6:]), EVEN_I=S % BLOCK_N == 0, **constants,
-            **config,
+            v_tiles, do_sum2_tiles, dp_row, k_tiles, q_tiles, m_kept, dk, dv, scale, L, B, H, S, E,
+            *dp_row.stride(), *m_kept.stride(), *dk.stride(), *dv.stride(),
+            T=getattr(tl, str(q.dtype)[6:]), SOME_I=S >= BLOCK_N,
+            EVEN_I=S % BLOCK_N == 0, **constants, **config,
         )  # fmt: skip
     else:
         grid = (B * H * lib.cdiv(L, BLOCK_M) * max(1, lib.cdiv(E, BLOCK_D)),)
         attention_backward_dk_wide_dk[grid](
-            v, do_sum2, do_sum, o_sum2_kept, k, q, m_kept, dk, scale, L, E, B, H, S, *v.stride(),
-            *do_sum2.stride(), *do_sum.stride(), *o_sum2_kept.stride(), *k.stride(), *q.stride(),
-            *m_kept.stride(), *dk.stride(),
-            EVEN_I=S % BLOCK_N == 0, **constants, **config,
+            v, do_sum2, dp_row, k, q, m_kept, dk, scale, L, E, B, H, S, *v.stride(),
+            *do_sum2.stride(), *dp_row.stride(), *k.stride(), *q.stride(), *m_kept.stride(),
+            *dk.stride(),
+            SOME_I=S >= BLOCK_N, EVEN_I=S % BLOCK_N == 0, **constants, **config,
         )  # fmt: skip
         attention_backward_dk_wide_dv[grid](
             k, q, m_kept, do_sum2, dv, scale, L, E, B, H, S, *k.stride(), *q.stride(),
             *m_kept.stride(), *do_sum2.stride(), *dv.stride(),
-            EVEN_I=S % BLOCK_N == 0, **constants, **config,
+            SOME_I=S >= BLOCK_N, EVEN_I=S % BLOCK_N == 0, **constants, **config,
         )  # fmt: skip
 
 
@@ -1693,18 +1706,16 @@ def launch_attention_backward(
 ) -> None:
     """Runs 4 steps, with scratch memory between them. Does not check operands."""
     B, H, S, E = q.shape
-    do_sum = torch.empty((B, H, S), dtype=torch.float32, device=q.device)
+    dp_row = torch.empty((B, H, S), dtype=torch.float32, device=q.device)
     do_sum2 = torch.empty((B, H, S, E), dtype=q.dtype, device=q.device)
     dscale_sum_rows = (
         torch.empty((B, H, S), dtype=torch.float32, device=q.device) if dscale is not None else None
     )
-    launch_attention_backward_do_sum(q, o, o_sum2_kept, do, do_sum, do_sum2)
+    launch_attention_backward_dp_row(q, o, o_sum2_kept, do, dp_row, do_sum2)
     if dq is not None or dscale is not None:
-        launch_attention_backward_dq(
-            q, k, v, m_kept, o_sum2_kept, do_sum, do_sum2, dscale_sum_rows, dq, scale
-        )
+        launch_attention_backward_dq(q, k, v, m_kept, dp_row, do_sum2, dscale_sum_rows, dq, scale)
     if dk is not None or dv is not None:
-        launch_attention_backward_dk(q, k, v, m_kept, o_sum2_kept, do_sum, do_sum2, dk, dv, scale)
+        launch_attention_backward_dk(q, k, v, m_kept, dp_row, do_sum2, dk, dv, scale)
     if dscale is not None:
         launch_attention_backward_dscale(q, dscale_sum_rows, dscale)
 
@@ -1783,15 +1794,14 @@ def attention_backward_reference(
     # do_sum[b, h, i] = sum[e](do[b, h, i, e] * o[b, h, i, e])
     do_sum = (do * o).sum(-1)
 
+    # dp_row[b, h, i] = do_sum[b, h, i] / o_sum2_kept[b, h, i]
+    dp_row = do_sum / o_sum2_kept
+
     # do_sum2[b, h, i, e] = T(do[b, h, i, e] / o_sum2_kept[b, h, i])
     do_sum2 = (do / o_sum2_kept[:, :, :, None]).to(T).to(compute)
 
-    # dp[b, h, i, j] = sum[e](do_sum2[b, h, i, e] * v[b, h, j, e]) - do_sum[b, h, i] /
-    #     o_sum2_kept[b, h, i]
-    dp = (
-        torch.einsum("bhie,bhje->bhij", do_sum2, v)
-        - do_sum[:, :, :, None] / o_sum2_kept[:, :, :, None]
-    )
+    # dp[b, h, i, j] = sum[e](do_sum2[b, h, i, e] * v[b, h, j, e]) - dp_row[b, h, i]
+    dp = torch.einsum("bhie,bhje->bhij", do_sum2, v) - dp_row[:, :, :, None]
 
     # ds[b, h, i, j] = dp[b, h, i, j] * p[b, h, i, j]
     ds = dp * p

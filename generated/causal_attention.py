@@ -31,7 +31,7 @@ def causal_attention_forward_part(
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
     row_tiles = tl.cdiv(R * S, BLOCK_M)
     first_row = (tl.program_id(0) % row_tiles) * BLOCK_M
-    row = first_row + tl.arange(0, BLOCK_M).to(tl.int64)
+    row = (first_row + tl.arange(0, BLOCK_M)).to(tl.int64)
     program = tl.program_id(0) // row_tiles
     part = (program % PARTS).to(tl.int64)
     program2 = program // PARTS
@@ -226,7 +226,7 @@ def causal_attention_forward_tiles(
     i_tiles = tl.cdiv(S, BLOCK_M)
     # The tiles of most terms first.
     first_i = (i_tiles - 1 - tl.program_id(0) % i_tiles) * BLOCK_M
-    i = first_i + tl.arange(0, BLOCK_M).to(tl.int64)
+    i = (first_i + tl.arange(0, BLOCK_M)).to(tl.int64)
     program = tl.program_id(0) // i_tiles
     b = (program % B).to(tl.int64)
     program2 = program // B
@@ -295,11 +295,11 @@ def causal_attention_forward_wide(
     i_tiles = tl.cdiv(S, BLOCK_M)
     # The tiles of most terms first.
     first_i = (i_tiles - 1 - tl.program_id(0) % i_tiles) * BLOCK_M
-    i = first_i + tl.arange(0, BLOCK_M).to(tl.int64)
+    i = (first_i + tl.arange(0, BLOCK_M)).to(tl.int64)
     program = tl.program_id(0) // i_tiles
     f_tiles = tl.maximum(tl.cdiv(F, BLOCK_D), 1)
     first_f = (program % f_tiles) * BLOCK_D
-    f = first_f + tl.arange(0, BLOCK_D).to(tl.int64)
+    f = (first_f + tl.arange(0, BLOCK_D)).to(tl.int64)
     program2 = program // f_tiles
     b = (program2 % B).to(tl.int64)
     program3 = program2 // B
@@ -670,9 +670,9 @@ def causal_attention(
 
 
 @triton.jit
-def causal_attention_backward_do_sum_rows(
-    do_ptr, o_ptr, do_sum_ptr, o_sum2_kept_ptr, do_sum2_ptr, rows, F, do_row, do_col, o_row,
-    o_col, do_sum_row, o_sum2_kept_row, do_sum2_row, do_sum2_col,
+def causal_attention_backward_dp_row_rows(
+    do_ptr, o_ptr, o_sum2_kept_ptr, dp_row_ptr, do_sum2_ptr, rows, F, do_row, do_col, o_row,
+    o_col, o_sum2_kept_row, dp_row_row, do_sum2_row, do_sum2_col,
     VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program holds ROWS whole rows in registers, and reads every element once."""
@@ -686,17 +686,19 @@ def causal_attention_backward_do_sum_rows(
     o = tl.load(o_ptr + row * o_row + col * o_col, mask=inside, other=0.0).to(tl.float32)
     # do_sum[b, h, i] = sum[f](do[b, h, i, f] * o[b, h, i, f])
     do_sum = tl.sum(do * o, 1, keep_dims=True)
-    tl.store(do_sum_ptr + row * do_sum_row, do_sum, mask=row < rows)
     o_sum2_kept = tl.load(o_sum2_kept_ptr + row * o_sum2_kept_row, mask=row < rows).to(tl.float32)
+    # dp_row[b, h, i] = do_sum[b, h, i] / o_sum2_kept[b, h, i]
+    dp_row = do_sum / o_sum2_kept
+    tl.store(dp_row_ptr + row * dp_row_row, dp_row, mask=row < rows)
     # do_sum2[b, h, i, f] = T(do[b, h, i, f] / o_sum2_kept[b, h, i])
     do_sum2 = do / o_sum2_kept
     tl.store(do_sum2_ptr + row * do_sum2_row + col * do_sum2_col, do_sum2, mask=inside)
 
 
 @triton.jit
-def causal_attention_backward_do_sum_loop(
-    do_ptr, o_ptr, o_sum2_kept_ptr, do_sum2_ptr, do_sum_ptr, rows, F, do_row, do_col, o_row,
-    o_col, o_sum2_kept_row, do_sum2_row, do_sum2_col, do_sum_row,
+def causal_attention_backward_dp_row_loop(
+    do_ptr, o_ptr, o_sum2_kept_ptr, do_sum2_ptr, dp_row_ptr, rows, F, do_row, do_col, o_row,
+    o_col, o_sum2_kept_row, do_sum2_row, do_sum2_col, dp_row_row,
     VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
     do_sum_part_ptr=None,
@@ -739,16 +741,20 @@ def causal_attention_backward_do_sum_loop(
         do_sum_parts = tl.load(do_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
         do_sum = tl.sum(do_sum_parts, 1, keep_dims=True)
     if PASS != 1:
-        tl.store(do_sum_ptr + row * do_sum_row, do_sum, mask=row < rows)
+        o_sum2_kept = tl.load(o_sum2_kept_ptr + row * o_sum2_kept_row, mask=row < rows).to(
+            tl.float32
+        )
+        # dp_row[b, h, i] = do_sum[b, h, i] / o_sum2_kept[b, h, i]
+        dp_row = do_sum / o_sum2_kept
+        tl.store(dp_row_ptr + row * dp_row_row, dp_row, mask=row < rows)
 
 
 @triton.jit
 def causal_attention_backward_dq_part(
-    do_sum2_ptr, v_ptr, do_sum_ptr, o_sum2_kept_ptr, q_ptr, k_ptr, m_kept_ptr,
-    dscale_sum_rows_parts_ptr, dq_sum_parts_ptr, scale, S, B, G, R, F, E, do_sum2_0,
-    do_sum2_1, do_sum2_2, do_sum2_3, v_0, v_1, v_2, v_3, do_sum_0, do_sum_1, do_sum_2,
-    o_sum2_kept_0, o_sum2_kept_1, o_sum2_kept_2, q_0, q_1, q_2, q_3, k_0, k_1, k_2, k_3,
-    m_kept_0, m_kept_1, m_kept_2, dq_sum_parts_0, dq_sum_parts_1, dq_sum_parts_2,
+    do_sum2_ptr, v_ptr, dp_row_ptr, q_ptr, k_ptr, m_kept_ptr, dscale_sum_rows_parts_ptr,
+    dq_sum_parts_ptr, scale, S, B, G, R, F, E, do_sum2_0, do_sum2_1, do_sum2_2, do_sum2_3,
+    v_0, v_1, v_2, v_3, dp_row_0, dp_row_1, dp_row_2, q_0, q_1, q_2, q_3, k_0, k_1, k_2,
+    k_3, m_kept_0, m_kept_1, m_kept_2, dq_sum_parts_0, dq_sum_parts_1, dq_sum_parts_2,
     dq_sum_parts_3, dq_sum_parts_4, dscale_sum_rows_parts_0, dscale_sum_rows_parts_1,
     dscale_sum_rows_parts_2, dscale_sum_rows_parts_3, dscale_sum_rows_parts_4,
     SCALE_IS_TENSOR: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
@@ -759,7 +765,7 @@ def causal_attention_backward_dq_part(
     i_tiles = tl.cdiv(S, BLOCK_M)
     # The tiles of most terms first.
     first_i = (i_tiles - 1 - tl.program_id(0) % i_tiles) * BLOCK_M
-    i = first_i + tl.arange(0, BLOCK_M).to(tl.int64)
+    i = (first_i + tl.arange(0, BLOCK_M)).to(tl.int64)
     program = tl.program_id(0) // i_tiles
     part = (program % PARTS).to(tl.int64)
     program2 = program // PARTS
@@ -786,14 +792,10 @@ def causal_attention_backward_dq_part(
         mask=(i[:, None] < S) & (f[None, :] < F),
         other=0.0,
     )
-    do_sum_h = h0 + h1 * R
-    do_sum = tl.load(
-        do_sum_ptr + b * do_sum_0 + do_sum_h * do_sum_1 + i[:, None] * do_sum_2, mask=i[:, None] < S
+    dp_row_h = h0 + h1 * R
+    dp_row = tl.load(
+        dp_row_ptr + b * dp_row_0 + dp_row_h * dp_row_1 + i[:, None] * dp_row_2, mask=i[:, None] < S
     )
-    o_sum2_kept = tl.load(
-        o_sum2_kept_ptr + b * o_sum2_kept_0 + do_sum_h * o_sum2_kept_1 + i[:, None] * o_sum2_kept_2,
-        mask=i[:, None] < S,
-    ).to(tl.float32)
     q_h = h0 + h1 * R
     q = tl.load(
         q_ptr + b * q_0 + q_h * q_1 + i[:, None] * q_2 + e[None, :] * q_3,
@@ -801,7 +803,7 @@ def causal_attention_backward_dq_part(
         other=0.0,
     )
     m_kept = tl.load(
-        m_kept_ptr + b * m_kept_0 + do_sum_h * m_kept_1 + i[:, None] * m_kept_2, mask=i[:, None] < S
+        m_kept_ptr + b * m_kept_0 + dp_row_h * m_kept_1 + i[:, None] * m_kept_2, mask=i[:, None] < S
     ).to(tl.float32)
     whole = tl.maximum(
         first, (tl.minimum(tl.minimum(S, first + chunk), first_i + 1)) // BLOCK_N * BLOCK_N
@@ -816,9 +818,9 @@ def causal_attention_backward_dq_part(
                 other=0.0,
             )
             # dp[b, h, i, j] = where(i >= j, sum[f](do_sum2[b, h, i, f] *
-            #     v[b, h // R, j, f]) - do_sum[b, h, i] / o_sum2_kept[b, h, i], 0.0)
+            #     v[b, h // R, j, f]) - dp_row[b, h, i], 0.0)
             dp_sum = tl.dot(do_sum2, v.T)
-            dp = dp_sum - do_sum / o_sum2_kept
+            dp = dp_sum - dp_row
             k = tl.load(
                 k_ptr + b * k_0 + h1 * k_1 + j[:, None] * k_2 + e[None, :] * k_3,
                 mask=(e[None, :] < E) & (j[:, None] < stop),
@@ -869,11 +871,10 @@ def causal_attention_backward_dq_part(
 
 @triton.jit
 def causal_attention_backward_dq_tiles(
-    do_sum2_tiles, v_tiles, do_sum_ptr, o_sum2_kept_ptr, q_tiles, k_tiles, m_kept_ptr,
-    dscale_sum_rows_ptr, dq_ptr, scale, S, B, G, R, F, E, do_sum_0, do_sum_1, do_sum_2,
-    o_sum2_kept_0, o_sum2_kept_1, o_sum2_kept_2, m_kept_0, m_kept_1, m_kept_2,
-    dscale_sum_rows_0, dscale_sum_rows_1, dscale_sum_rows_2, dscale_sum_rows_3, dq_0, dq_1,
-    dq_2, dq_3,
+    do_sum2_tiles, v_tiles, dp_row_ptr, q_tiles, k_tiles, m_kept_ptr, dscale_sum_rows_ptr,
+    dq_ptr, scale, S, B, G, R, F, E, dp_row_0, dp_row_1, dp_row_2, m_kept_0, m_kept_1,
+    m_kept_2, dscale_sum_rows_0, dscale_sum_rows_1, dscale_sum_rows_2, dscale_sum_rows_3,
+    dq_0, dq_1, dq_2, dq_3,
     SCALE_IS_TENSOR: tl.constexpr, T: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_D2: tl.constexpr,
 ):  # fmt: skip
@@ -882,7 +883,7 @@ def causal_attention_backward_dq_tiles(
     i_tiles = tl.cdiv(S, BLOCK_M)
     # The tiles of most terms first.
     first_i = (i_tiles - 1 - tl.program_id(0) % i_tiles) * BLOCK_M
-    i = first_i + tl.arange(0, BLOCK_M).to(tl.int64)
+    i = (first_i + tl.arange(0, BLOCK_M)).to(tl.int64)
     program = tl.program_id(0) // i_tiles
     b = (program % B).to(tl.int64)
     program2 = program // B
@@ -896,19 +897,15 @@ def causal_attention_backward_dq_tiles(
     do_sum2 = do_sum2_tiles.load([b.to(tl.int32), (h0 + h1 * R).to(tl.int32), first_i, 0]).reshape(
         BLOCK_M, BLOCK_D
     )
-    do_sum_h = h0 + h1 * R
-    do_sum = tl.load(
-        do_sum_ptr + b * do_sum_0 + do_sum_h * do_sum_1 + i[:, None] * do_sum_2, mask=i[:, None] < S
+    dp_row_h = h0 + h1 * R
+    dp_row = tl.load(
+        dp_row_ptr + b * dp_row_0 + dp_row_h * dp_row_1 + i[:, None] * dp_row_2, mask=i[:, None] < S
     )
-    o_sum2_kept = tl.load(
-        o_sum2_kept_ptr + b * o_sum2_kept_0 + do_sum_h * o_sum2_kept_1 + i[:, None] * o_sum2_kept_2,
-        mask=i[:, None] < S,
-    ).to(tl.float32)
     q = q_tiles.load([b.to(tl.int32), (h0 + h1 * R).to(tl.int32), first_i, 0]).reshape(
         BLOCK_M, BLOCK_D2
     )
     m_kept = tl.load(
-        m_kept_ptr + b * m_kept_0 + do_sum_h * m_kept_1 + i[:, None] * m_kept_2, mask=i[:, None] < S
+        m_kept_ptr + b * m_kept_0 + dp_row_h * m_kept_1 + i[:, None] * m_kept_2, mask=i[:, None] < S
     ).to(tl.float32)
     whole = tl.maximum(0, (tl.minimum(S, first_i + 1)) // BLOCK_N * BLOCK_N)
     # Whole blocks go without a mask, then the rest.
@@ -917,9 +914,9 @@ def causal_attention_backward_dq_tiles(
             j = start + tl.arange(0, BLOCK_N).to(tl.int64)
             v = v_tiles.load([b.to(tl.int32), h1.to(tl.int32), start, 0]).reshape(BLOCK_N, BLOCK_D)
             # dp[b, h, i, j] = where(i >= j, sum[f](do_sum2[b, h, i, f] *
-            #     v[b, h // R, j, f]) - do_sum[b, h, i] / o_sum2_kept[b, h, i], 0.0)
+            #     v[b, h // R, j, f]) - dp_row[b, h, i], 0.0)
             dp_sum = tl.dot(do_sum2, v.T)
-            dp = dp_sum - do_sum / o_sum2_kept
+            dp = dp_sum - dp_row
             k = k_tiles.load([b.to(tl.int32), h1.to(tl.int32), start, 0]).reshape(BLOCK_N, BLOCK_D2)
             # s_sum[b, h, i, j] = sum[e](q[b, h, i, e] * k[b, h // R, j, e])
             s_sum = tl.dot(q, k.T)
@@ -961,10 +958,9 @@ def causal_attention_backward_dq_tiles(
 
 @triton.jit
 def causal_attention_backward_dq_wide(
-    do_sum2_ptr, v_ptr, do_sum_ptr, o_sum2_kept_ptr, q_ptr, k_ptr, m_kept_ptr,
-    dscale_sum_rows_ptr, dq_ptr, scale, S, E, B, G, R, F, do_sum2_0, do_sum2_1, do_sum2_2,
-    do_sum2_3, v_0, v_1, v_2, v_3, do_sum_0, do_sum_1, do_sum_2, o_sum2_kept_0,
-    o_sum2_kept_1, o_sum2_kept_2, q_0, q_1, q_2, q_3, k_0, k_1, k_2, k_3, m_kept_0,
+    do_sum2_ptr, v_ptr, dp_row_ptr, q_ptr, k_ptr, m_kept_ptr, dscale_sum_rows_ptr, dq_ptr,
+    scale, S, E, B, G, R, F, do_sum2_0, do_sum2_1, do_sum2_2, do_sum2_3, v_0, v_1, v_2, v_3,
+    dp_row_0, dp_row_1, dp_row_2, q_0, q_1, q_2, q_3, k_0, k_1, k_2, k_3, m_kept_0,
     m_kept_1, m_kept_2, dscale_sum_rows_0, dscale_sum_rows_1, dscale_sum_rows_2,
     dscale_sum_rows_3, dq_0, dq_1, dq_2, dq_3,
     SCALE_IS_TENSOR: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_D: tl.constexpr,
@@ -975,11 +971,11 @@ def causal_attention_backward_dq_wide(
     i_tiles = tl.cdiv(S, BLOCK_M)
     # The tiles of most terms first.
     first_i = (i_tiles - 1 - tl.program_id(0) % i_tiles) * BLOCK_M
-    i = first_i + tl.arange(0, BLOCK_M).to(tl.int64)
+    i = (first_i + tl.arange(0, BLOCK_M)).to(tl.int64)
     program = tl.program_id(0) // i_tiles
     e_tiles = tl.maximum(tl.cdiv(E, BLOCK_D), 1)
     first_e = (program % e_tiles) * BLOCK_D
-    e = first_e + tl.arange(0, BLOCK_D).to(tl.int64)
+    e = (first_e + tl.arange(0, BLOCK_D)).to(tl.int64)
     program2 = program // e_tiles
     b = (program2 % B).to(tl.int64)
     program3 = program2 // B
@@ -989,16 +985,12 @@ def causal_attention_backward_dq_wide(
     dq_sum = tl.zeros((BLOCK_M, BLOCK_D), tl.float32)
     dscale_sum_rows = tl.zeros((BLOCK_M, 1), tl.float32)
     end_i = tl.minimum(first_i + BLOCK_M, S)
-    do_sum_h = h0 + h1 * R
-    do_sum = tl.load(
-        do_sum_ptr + b * do_sum_0 + do_sum_h * do_sum_1 + i[:, None] * do_sum_2, mask=i[:, None] < S
+    dp_row_h = h0 + h1 * R
+    dp_row = tl.load(
+        dp_row_ptr + b * dp_row_0 + dp_row_h * dp_row_1 + i[:, None] * dp_row_2, mask=i[:, None] < S
     )
-    o_sum2_kept = tl.load(
-        o_sum2_kept_ptr + b * o_sum2_kept_0 + do_sum_h * o_sum2_kept_1 + i[:, None] * o_sum2_kept_2,
-        mask=i[:, None] < S,
-    ).to(tl.float32)
     m_kept = tl.load(
-        m_kept_ptr + b * m_kept_0 + do_sum_h * m_kept_1 + i[:, None] * m_kept_2, mask=i[:, None] < S
+        m_kept_ptr + b * m_kept_0 + dp_row_h * m_kept_1 + i[:, None] * m_kept_2, mask=i[:, None] < S
     ).to(tl.float32)
     whole = tl.maximum(0, (tl.minimum(S, first_i + 1)) // BLOCK_N * BLOCK_N)
     # Whole blocks go without a mask, then the rest.
@@ -1024,9 +1016,9 @@ def causal_attention_backward_dq_wide(
                     other=0.0,
                 )
                 # dp[b, h, i, j] = where(i >= j, sum[f](do_sum2[b, h, i, f] *
-                #     v[b, h // R, j, f]) - do_sum[b, h, i] / o_sum2_kept[b, h, i], 0.0)
+                #     v[b, h // R, j, f]) - dp_row[b, h, i], 0.0)
                 dp_sum = tl.dot(do_sum2, v.T, dp_sum)
-            dp = dp_sum - do_sum / o_sum2_kept
+            dp = dp_sum - dp_row
             s_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
             for start_e2 in range(0, E, BLOCK_K):
                 e2 = start_e2 + tl.arange(0, BLOCK_K).to(tl.int64)
@@ -1086,13 +1078,12 @@ def causal_attention_backward_dq_wide(
 
 @triton.jit
 def causal_attention_backward_dk_part(
-    v_ptr, do_sum2_ptr, do_sum_ptr, o_sum2_kept_ptr, k_ptr, q_ptr, m_kept_ptr,
-    dk_sum_parts_ptr, dv_sum_parts_ptr, scale, S, B, G, R, F, E, v_0, v_1, v_2, v_3,
-    do_sum2_0, do_sum2_1, do_sum2_2, do_sum2_3, do_sum_0, do_sum_1, do_sum_2, o_sum2_kept_0,
-    o_sum2_kept_1, o_sum2_kept_2, k_0, k_1, k_2, k_3, q_0, q_1, q_2, q_3, m_kept_0,
-    m_kept_1, m_kept_2, dk_sum_parts_0, dk_sum_parts_1, dk_sum_parts_2, dk_sum_parts_3,
-    dk_sum_parts_4, dv_sum_parts_0, dv_sum_parts_1, dv_sum_parts_2, dv_sum_parts_3,
-    dv_sum_parts_4,
+    v_ptr, do_sum2_ptr, dp_row_ptr, k_ptr, q_ptr, m_kept_ptr, dk_sum_parts_ptr,
+    dv_sum_parts_ptr, scale, S, B, G, R, F, E, v_0, v_1, v_2, v_3, do_sum2_0, do_sum2_1,
+    do_sum2_2, do_sum2_3, dp_row_0, dp_row_1, dp_row_2, k_0, k_1, k_2, k_3, q_0, q_1, q_2,
+    q_3, m_kept_0, m_kept_1, m_kept_2, dk_sum_parts_0, dk_sum_parts_1, dk_sum_parts_2,
+    dk_sum_parts_3, dk_sum_parts_4, dv_sum_parts_0, dv_sum_parts_1, dv_sum_parts_2,
+    dv_sum_parts_3, dv_sum_parts_4,
     SCALE_IS_TENSOR: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_D: tl.constexpr, BLOCK_D2: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
@@ -1100,7 +1091,7 @@ def causal_attention_backward_dk_part(
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
     j_tiles = tl.cdiv(S, BLOCK_M)
     first_j = (tl.program_id(0) % j_tiles) * BLOCK_M
-    j = first_j + tl.arange(0, BLOCK_M).to(tl.int64)
+    j = (first_j + tl.arange(0, BLOCK_M)).to(tl.int64)
     program = tl.program_id(0) // j_tiles
     part = (program % PARTS).to(tl.int64)
     program2 = program // PARTS
@@ -1132,10 +1123,11 @@ def causal_attention_backward_dk_part(
         whole = tl.maximum(first2, tl.minimum(tl.cdiv(end_j - 1, BLOCK_N) * BLOCK_N, stop))
         behind = tl.maximum(whole, (tl.minimum(S, first + chunk)) // BLOCK_N * BLOCK_N)
         # Whole blocks go without a mask, then those before and behind them.
-        for masked in tl.static_range(3):
-            for start in range(
-                (whole, first2, behind)[masked], (behind, whole, stop)[masked], BLOCK_N
+        for masked in tl.static_range(2):
+            for at in range(
+                (whole, first2)[masked], (behind, stop - (behind - whole))[masked], BLOCK_N
             ):
+                start = at + tl.where(at < whole, 0, behind - whole) if masked else at
                 i = start + tl.arange(0, BLOCK_N).to(tl.int64)
                 do_sum2_h = h0 + h1 * R
                 do_sum2 = tl.load(
@@ -1148,21 +1140,14 @@ def causal_attention_backward_dk_part(
                     other=0.0,
                 )
                 # dp[b, h, i, j] = where(i >= j, sum[f](do_sum2[b, h, i, f] *
-                #     v[b, h // R, j, f]) - do_sum[b, h, i] / o_sum2_kept[b, h, i], 0.0)
+                #     v[b, h // R, j, f]) - dp_row[b, h, i], 0.0)
                 dp_sum = tl.dot(v, do_sum2.T)
-                do_sum_h = h0 + h1 * R
-                do_sum = tl.load(
-                    do_sum_ptr + b * do_sum_0 + do_sum_h * do_sum_1 + i[None, :] * do_sum_2,
+                dp_row_h = h0 + h1 * R
+                dp_row = tl.load(
+                    dp_row_ptr + b * dp_row_0 + dp_row_h * dp_row_1 + i[None, :] * dp_row_2,
                     mask=i[None, :] < stop,
                 )
-                o_sum2_kept = tl.load(
-                    o_sum2_kept_ptr
-                    + b * o_sum2_kept_0
-                    + do_sum_h * o_sum2_kept_1
-                    + i[None, :] * o_sum2_kept_2,
-                    mask=i[None, :] < stop,
-                ).to(tl.float32)
-                dp = dp_sum - do_sum / o_sum2_kept
+                dp = dp_sum - dp_row
                 q_h = h0 + h1 * R
                 q = tl.load(
                     q_ptr + b * q_0 + q_h * q_1 + i[:, None] * q_2 + e[None, :] * q_3,
@@ -1172,7 +1157,7 @@ def causal_attention_backward_dk_part(
                 # s_sum[b, h, i, j] = sum[e](q[b, h, i, e] * k[b, h // R, j, e])
                 s_sum = tl.dot(k, q.T)
                 m_kept = tl.load(
-                    m_kept_ptr + b * m_kept_0 + do_sum_h * m_kept_1 + i[None, :] * m_kept_2,
+                    m_kept_ptr + b * m_kept_0 + dp_row_h * m_kept_1 + i[None, :] * m_kept_2,
                     mask=i[None, :] < stop,
                 ).to(tl.float32)
                 # p[b, h, i, j] = exp(s[b, h, i, j] - m_kept[b, h, i])
@@ -1215,19 +1200,17 @@ def causal_attention_backward_dk_part(
 
 @triton.jit
 def causal_attention_backward_dk_tiles(
-    v_tiles, do_sum2_tiles, do_sum_ptr, o_sum2_kept_ptr, k_tiles, q_tiles, m_kept_ptr,
-    dk_ptr, dv_ptr, scale, S, B, G, R, F, E, do_sum_0, do_sum_1, do_sum_2, o_sum2_kept_0,
-    o_sum2_kept_1, o_sum2_kept_2, m_kept_0, m_kept_1, m_kept_2, dk_0, dk_1, dk_2, dk_3,
-    dv_0, dv_1, dv_2, dv_3,
-    SCALE_IS_TENSOR: tl.constexpr, T: tl.constexpr, EVEN_I: tl.constexpr,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
-    BLOCK_D2: tl.constexpr,
+    v_tiles, do_sum2_tiles, dp_row_ptr, k_tiles, q_tiles, m_kept_ptr, dk_ptr, dv_ptr, scale,
+    S, B, G, R, F, E, dp_row_0, dp_row_1, dp_row_2, m_kept_0, m_kept_1, m_kept_2, dk_0,
+    dk_1, dk_2, dk_3, dv_0, dv_1, dv_2, dv_3,
+    SCALE_IS_TENSOR: tl.constexpr, T: tl.constexpr, BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_D2: tl.constexpr,
 ):  # fmt: skip
     """Each program takes BLOCK_M j of one b and h1, and loops over i, BLOCK_N at a time."""
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
     j_tiles = tl.cdiv(S, BLOCK_M)
     first_j = (tl.program_id(0) % j_tiles) * BLOCK_M
-    j = first_j + tl.arange(0, BLOCK_M).to(tl.int64)
+    j = (first_j + tl.arange(0, BLOCK_M)).to(tl.int64)
     program = tl.program_id(0) // j_tiles
     b = (program % B).to(tl.int64)
     program2 = program // B
@@ -1243,36 +1226,33 @@ def causal_attention_backward_dk_tiles(
         end_j = tl.minimum(first_j + BLOCK_M, S)
         first = first_j // BLOCK_N * BLOCK_N
         whole = tl.maximum(first, tl.minimum(tl.cdiv(end_j - 1, BLOCK_N) * BLOCK_N, S))
-        # Whole blocks go without a mask, behind the first ones.
-        for masked in tl.static_range(1, -1, -1):
-            for start in range((whole, first)[masked], (S, whole)[masked], BLOCK_N):
+        behind = tl.maximum(whole, S // BLOCK_N * BLOCK_N)
+        # Whole blocks go without a mask, then those before and behind them.
+        for masked in tl.static_range(2):
+            for at in range(
+                (whole, first)[masked], (behind, S - (behind - whole))[masked], BLOCK_N
+            ):
+                start = at + tl.where(at < whole, 0, behind - whole) if masked else at
                 i = start + tl.arange(0, BLOCK_N).to(tl.int64)
                 do_sum2 = do_sum2_tiles.load(
                     [b.to(tl.int32), (h0 + h1 * R).to(tl.int32), start, 0]
                 ).reshape(BLOCK_N, BLOCK_D)
                 # dp[b, h, i, j] = where(i >= j, sum[f](do_sum2[b, h, i, f] *
-                #     v[b, h // R, j, f]) - do_sum[b, h, i] / o_sum2_kept[b, h, i], 0.0)
+                #     v[b, h // R, j, f]) - dp_row[b, h, i], 0.0)
                 dp_sum = tl.dot(v, do_sum2.T)
-                do_sum_h = h0 + h1 * R
-                do_sum = tl.load(
-                    do_sum_ptr + b * do_sum_0 + do_sum_h * do_sum_1 + i[None, :] * do_sum_2,
+                dp_row_h = h0 + h1 * R
+                dp_row = tl.load(
+                    dp_row_ptr + b * dp_row_0 + dp_row_h * dp_row_1 + i[None, :] * dp_row_2,
                     mask=i[None, :] < S,
                 )
-                o_sum2_kept = tl.load(
-                    o_sum2_kept_ptr
-                    + b * o_sum2_kept_0
-                    + do_sum_h * o_sum2_kept_1
-                    + i[None, :] * o_sum2_kept_2,
-                    mask=i[None, :] < S,
-                ).to(tl.float32)
-                dp = dp_sum - do_sum / o_sum2_kept
+                dp = dp_sum - dp_row
                 q = q_tiles.load([b.to(tl.int32), (h0 + h1 * R).to(tl.int32), start, 0]).reshape(
                     BLOCK_N, BLOCK_D2
                 )
                 # s_sum[b, h, i, j] = sum[e](q[b, h, i, e] * k[b, h // R, j, e])
                 s_sum = tl.dot(k, q.T)
                 m_kept = tl.load(
-                    m_kept_ptr + b * m_kept_0 + do_sum_h * m_kept_1 + i[None, :] * m_kept_2,
+                    m_kept_ptr + b * m_kept_0 + dp_row_h * m_kept_1 + i[None, :] * m_kept_2,
                     mask=i[None, :] < S,
                 ).to(tl.float32)
                 # p[b, h, i, j] = exp(s[b, h, i, j] - m_kept[b, h, i])
@@ -1281,12 +1261,12 @@ def causal_attention_backward_dk_tiles(
                 ds = dp * p
                 # ds_sum[b, h, i, j] = T(where(i >= j, ds[b, h, i, j] * scale, 0.0))
                 ds_sum = (ds * scale).to(T)
-                if masked or not EVEN_I:
+                if masked:
                     ds_sum = tl.where((i[None, :] < S) & (i[None, :] >= j[:, None]), ds_sum, 0.0)
                 # dk[b, g, j, e] = sum[i >= j, h < R](ds_sum[b, g * R + h, i, j] *
                 #     q[b, g * R + h, i, e])
                 dk_sum = tl.dot(ds_sum, q, dk_sum)
-                if masked or not EVEN_I:
+                if masked:
                     p = tl.where((i[None, :] < S) & (i[None, :] >= j[:, None]), p, 0.0)
                 # dv[b, g, j, f] = sum[i >= j, h < R](do_sum2[b, g * R + h, i, f] *
                 #     T(p[b, g * R + h, i, j]))
@@ -1305,22 +1285,22 @@ def causal_attention_backward_dk_tiles(
 
 @triton.jit
 def causal_attention_backward_dk_wide_dk(
-    v_ptr, do_sum2_ptr, do_sum_ptr, o_sum2_kept_ptr, k_ptr, q_ptr, m_kept_ptr, dk_ptr,
-    scale, S, E, B, G, R, F, v_0, v_1, v_2, v_3, do_sum2_0, do_sum2_1, do_sum2_2, do_sum2_3,
-    do_sum_0, do_sum_1, do_sum_2, o_sum2_kept_0, o_sum2_kept_1, o_sum2_kept_2, k_0, k_1,
-    k_2, k_3, q_0, q_1, q_2, q_3, m_kept_0, m_kept_1, m_kept_2, dk_0, dk_1, dk_2, dk_3,
-    SCALE_IS_TENSOR: tl.constexpr, EVEN_I: tl.constexpr, BLOCK_M: tl.constexpr,
-    BLOCK_D: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+    v_ptr, do_sum2_ptr, dp_row_ptr, k_ptr, q_ptr, m_kept_ptr, dk_ptr, scale, S, E, B, G, R,
+    F, v_0, v_1, v_2, v_3, do_sum2_0, do_sum2_1, do_sum2_2, do_sum2_3, dp_row_0, dp_row_1,
+    dp_row_2, k_0, k_1, k_2, k_3, q_0, q_1, q_2, q_3, m_kept_0, m_kept_1, m_kept_2, dk_0,
+    dk_1, dk_2, dk_3,
+    SCALE_IS_TENSOR: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_D: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
     """Each program takes BLOCK_M j by BLOCK_D e of one b and h1, and loops over i, BLOCK_N at a time."""
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
     j_tiles = tl.cdiv(S, BLOCK_M)
     first_j = (tl.program_id(0) % j_tiles) * BLOCK_M
-    j = first_j + tl.arange(0, BLOCK_M).to(tl.int64)
+    j = (first_j + tl.arange(0, BLOCK_M)).to(tl.int64)
     program = tl.program_id(0) // j_tiles
     e_tiles = tl.maximum(tl.cdiv(E, BLOCK_D), 1)
     first_e = (program % e_tiles) * BLOCK_D
-    e = first_e + tl.arange(0, BLOCK_D).to(tl.int64)
+    e = (first_e + tl.arange(0, BLOCK_D)).to(tl.int64)
     program2 = program // e_tiles
     b = (program2 % B).to(tl.int64)
     program3 = program2 // B
@@ -1331,9 +1311,13 @@ def causal_attention_backward_dk_wide_dk(
         end_j = tl.minimum(first_j + BLOCK_M, S)
         first = first_j // BLOCK_N * BLOCK_N
         whole = tl.maximum(first, tl.minimum(tl.cdiv(end_j - 1, BLOCK_N) * BLOCK_N, S))
-        # Whole blocks go without a mask, behind the first ones.
-        for masked in tl.static_range(1, -1, -1):
-            for start in range((whole, first)[masked], (S, whole)[masked], BLOCK_N):
+        behind = tl.maximum(whole, S // BLOCK_N * BLOCK_N)
+        # Whole blocks go without a mask, then those before and behind them.
+        for masked in tl.static_range(2):
+            for at in range(
+                (whole, first)[masked], (behind, S - (behind - whole))[masked], BLOCK_N
+            ):
+                start = at + tl.where(at < whole, 0, behind - whole) if masked else at
                 i = start + tl.arange(0, BLOCK_N).to(tl.int64)
                 dp_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
                 for start_f2 in range(0, F, BLOCK_K):
@@ -1354,21 +1338,14 @@ def causal_attention_backward_dk_wide_dk(
                         other=0.0,
                     )
                     # dp[b, h, i, j] = where(i >= j, sum[f](do_sum2[b, h, i, f] *
-                    #     v[b, h // R, j, f]) - do_sum[b, h, i] / o_sum2_kept[b, h, i], 0.0)
+                    #     v[b, h // R, j, f]) - dp_row[b, h, i], 0.0)
                     dp_sum = tl.dot(v, do_sum2.T, dp_sum)
-                do_sum_h = h0 + h1 * R
-                do_sum = tl.load(
-                    do_sum_ptr + b * do_sum_0 + do_sum_h * do_sum_1 + i[None, :] * do_sum_2,
+                dp_row_h = h0 + h1 * R
+                dp_row = tl.load(
+                    dp_row_ptr + b * dp_row_0 + dp_row_h * dp_row_1 + i[None, :] * dp_row_2,
                     mask=i[None, :] < S,
                 )
-                o_sum2_kept = tl.load(
-                    o_sum2_kept_ptr
-                    + b * o_sum2_kept_0
-                    + do_sum_h * o_sum2_kept_1
-                    + i[None, :] * o_sum2_kept_2,
-                    mask=i[None, :] < S,
-                ).to(tl.float32)
-                dp = dp_sum - do_sum / o_sum2_kept
+                dp = dp_sum - dp_row
                 s_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
                 for start_e2 in range(0, E, BLOCK_K):
                     e2 = start_e2 + tl.arange(0, BLOCK_K).to(tl.int64)
@@ -1386,7 +1363,7 @@ def causal_attention_backward_dk_wide_dk(
                     # s_sum[b, h, i, j] = sum[e](q[b, h, i, e] * k[b, h // R, j, e])
                     s_sum = tl.dot(k, q.T, s_sum)
                 m_kept = tl.load(
-                    m_kept_ptr + b * m_kept_0 + do_sum_h * m_kept_1 + i[None, :] * m_kept_2,
+                    m_kept_ptr + b * m_kept_0 + dp_row_h * m_kept_1 + i[None, :] * m_kept_2,
                     mask=i[None, :] < S,
                 ).to(tl.float32)
                 # p[b, h, i, j] = exp(s[b, h, i, j] - m_kept[b, h, i])
@@ -1395,7 +1372,7 @@ def causal_attention_backward_dk_wide_dk(
                 ds = dp * p
                 # ds_sum[b, h, i, j] = T(where(i >= j, ds[b, h, i, j] * scale, 0.0))
                 ds_sum = (ds * scale).to(v_ptr.dtype.element_ty)
-                if masked or not EVEN_I:
+                if masked:
                     ds_sum = tl.where((i[None, :] < S) & (i[None, :] >= j[:, None]), ds_sum, 0.0)
                 q_h2 = h0 + h1 * R
                 q2 = tl.load(
@@ -1418,18 +1395,18 @@ def causal_attention_backward_dk_wide_dv(
     k_ptr, q_ptr, m_kept_ptr, do_sum2_ptr, dv_ptr, scale, S, F, B, G, R, E, k_0, k_1, k_2,
     k_3, q_0, q_1, q_2, q_3, m_kept_0, m_kept_1, m_kept_2, do_sum2_0, do_sum2_1, do_sum2_2,
     do_sum2_3, dv_0, dv_1, dv_2, dv_3,
-    SCALE_IS_TENSOR: tl.constexpr, EVEN_I: tl.constexpr, BLOCK_M: tl.constexpr,
-    BLOCK_D: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+    SCALE_IS_TENSOR: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_D: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
     """Each program takes BLOCK_M j by BLOCK_D f of one b and h1, and loops over i, BLOCK_N at a time."""
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
     j_tiles = tl.cdiv(S, BLOCK_M)
     first_j = (tl.program_id(0) % j_tiles) * BLOCK_M
-    j = first_j + tl.arange(0, BLOCK_M).to(tl.int64)
+    j = (first_j + tl.arange(0, BLOCK_M)).to(tl.int64)
     program = tl.program_id(0) // j_tiles
     f_tiles = tl.maximum(tl.cdiv(F, BLOCK_D), 1)
     first_f = (program % f_tiles) * BLOCK_D
-    f = first_f + tl.arange(0, BLOCK_D).to(tl.int64)
+    f = (first_f + tl.arange(0, BLOCK_D)).to(tl.int64)
     program2 = program // f_tiles
     b = (program2 % B).to(tl.int64)
     program3 = program2 // B
@@ -1440,9 +1417,13 @@ def causal_attention_backward_dk_wide_dv(
         end_j = tl.minimum(first_j + BLOCK_M, S)
         first = first_j // BLOCK_N * BLOCK_N
         whole = tl.maximum(first, tl.minimum(tl.cdiv(end_j - 1, BLOCK_N) * BLOCK_N, S))
-        # Whole blocks go without a mask, behind the first ones.
-        for masked in tl.static_range(1, -1, -1):
-            for start in range((whole, first)[masked], (S, whole)[masked], BLOCK_N):
+        behind = tl.maximum(whole, S // BLOCK_N * BLOCK_N)
+        # Whole blocks go without a mask, then those before and behind them.
+        for masked in tl.static_range(2):
+            for at in range(
+                (whole, first)[masked], (behind, S - (behind - whole))[masked], BLOCK_N
+            ):
+                start = at + tl.where(at < whole, 0, behind - whole) if masked else at
                 i = start + tl.arange(0, BLOCK_N).to(tl.int64)
                 s_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
                 for start_e3 in range(0, E, BLOCK_K):
@@ -1467,7 +1448,7 @@ def causal_attention_backward_dk_wide_dv(
                 ).to(tl.float32)
                 # p[b, h, i, j] = exp(s[b, h, i, j] - m_kept[b, h, i])
                 p = tl.exp2(s_sum * (scale * 1.44269504) - m_kept * 1.44269504)
-                if masked or not EVEN_I:
+                if masked:
                     p = tl.where((i[None, :] < S) & (i[None, :] >= j[:, None]), p, 0.0)
                 do_sum2_h = h0 + h1 * R
                 do_sum2 = tl.load(
@@ -1548,7 +1529,7 @@ def causal_attention_backward_dscale_loop(
         tl.store(dscale_ptr + row, dscale_sum, mask=row < 1)
 
 
-def choose_causal_attention_backward_do_sum(
+def choose_causal_attention_backward_dp_row(
     rows: int, cols: int, strided: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """Returns (variant, config) of a call: the first variant whose rule holds."""
@@ -1584,8 +1565,8 @@ def choose_causal_attention_backward_do_sum(
     )  # fmt: skip
 
 
-def launch_causal_attention_backward_do_sum(q, k, v, o, o_sum2_kept, do, do_sum, do_sum2) -> None:
-    """Computes do_sum, do_sum2 with the variant that `choose` returns. Does not check operands."""
+def launch_causal_attention_backward_dp_row(q, k, v, o, o_sum2_kept, do, dp_row, do_sum2) -> None:
+    """Computes dp_row, do_sum2 with the variant that `choose` returns. Does not check operands."""
     B, H, S, _ = q.shape
     G = k.shape[1]
     F = v.shape[3]
@@ -1593,17 +1574,17 @@ def launch_causal_attention_backward_do_sum(q, k, v, o, o_sum2_kept, do, do_sum,
     do = lib.reshaped(do, B * G * R * S, F)
     o = lib.reshaped(o, B * G * R * S, F)
     o_sum2_kept = lib.reshaped(o_sum2_kept, B * G * R * S)
-    do_sum = do_sum.view(B * G * R * S)
+    dp_row = dp_row.view(B * G * R * S)
     do_sum2 = do_sum2.view(B * G * R * S, F)
     rows = B * G * R * S
     strided = 0 < do.stride(0) < do.stride(1) or 0 < o.stride(0) < o.stride(1)
-    variant, config = choose_causal_attention_backward_do_sum(
+    variant, config = choose_causal_attention_backward_dp_row(
         rows=rows, cols=F, strided=strided, gpu=lib.gpu(do.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
     arguments = (
-        do, o, o_sum2_kept, do_sum2, do_sum, B * G * R * S, F, *do.stride(), *o.stride(),
-        o_sum2_kept.stride(0), *do_sum2.stride(), do_sum.stride(0),
+        do, o, o_sum2_kept, do_sum2, dp_row, B * G * R * S, F, *do.stride(), *o.stride(),
+        o_sum2_kept.stride(0), *do_sum2.stride(), dp_row.stride(0),
     )  # fmt: skip
     constants = dict(
         VEC=lib.vec(F, do.stride(0), o.stride(0), do_sum2.stride(0)), enable_fp_fusion=True,
@@ -1612,25 +1593,25 @@ def launch_causal_attention_backward_do_sum(q, k, v, o, o_sum2_kept, do, do_sum,
         PARTS, MERGE = config["PARTS"], config["MERGE"]
         do_sum_part = torch.empty((rows, PARTS), dtype=torch.float32, device=do.device)
         grid = (lib.cdiv(rows, ROWS), PARTS)
-        causal_attention_backward_do_sum_loop[grid](
+        causal_attention_backward_dp_row_loop[grid](
             *arguments, **constants, PASS=1, do_sum_part_ptr=do_sum_part,
             **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(rows, MERGE),)
-        causal_attention_backward_do_sum_loop[grid](
+        causal_attention_backward_dp_row_loop[grid](
             *arguments, **constants, PASS=2, do_sum_part_ptr=do_sum_part,
             **dict(lib.config_without(config, "MERGE"), ROWS=MERGE, PARTS_POW2=PARTS),
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(rows, ROWS),)
-        causal_attention_backward_do_sum_rows[grid](
-            do, o, do_sum, o_sum2_kept, do_sum2, B * G * R * S, F, *do.stride(), *o.stride(),
-            do_sum.stride(0), o_sum2_kept.stride(0), *do_sum2.stride(),
+        causal_attention_backward_dp_row_rows[grid](
+            do, o, o_sum2_kept, dp_row, do_sum2, B * G * R * S, F, *do.stride(), *o.stride(),
+            o_sum2_kept.stride(0), dp_row.stride(0), *do_sum2.stride(),
             **constants, **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(rows, ROWS),)
-        causal_attention_backward_do_sum_loop[grid](*arguments, **constants, **config)
+        causal_attention_backward_dp_row_loop[grid](*arguments, **constants, **config)
 
 
 def choose_causal_attention_backward_dq(
@@ -1671,7 +1652,7 @@ def choose_causal_attention_backward_dq(
 
 
 def launch_causal_attention_backward_dq(
-    q, k, v, m_kept, o_sum2_kept, do_sum, do_sum2, dscale_sum_rows, dq, scale
+    q, k, v, m_kept, dp_row, do_sum2, dscale_sum_rows, dq, scale
 ) -> None:
     """Computes dq, dscale_sum_rows with the variant that `choose` returns. Does not check operands."""
     B, H, S, E = q.shape
@@ -1694,10 +1675,9 @@ def launch_causal_attention_backward_dq(
         )
         grid = (PARTS * B * G * R * lib.cdiv(S, BLOCK_M),)
         causal_attention_backward_dq_part[grid](
-            do_sum2, v, do_sum, o_sum2_kept, q, k, m_kept, dscale_sum_rows_parts, dq_sum_parts,
-            scale, S, B, G, R, F, E, *do_sum2.stride(), *v.stride(), *do_sum.stride(),
-            *o_sum2_kept.stride(), *q.stride(), *k.stride(), *m_kept.stride(),
-            *dq_sum_parts.stride(), *lib.strides(dscale_sum_rows_parts, 5),
+            do_sum2, v, dp_row, q, k, m_kept, dscale_sum_rows_parts, dq_sum_parts, scale, S, B, G,
+            R, F, E, *do_sum2.stride(), *v.stride(), *dp_row.stride(), *q.stride(), *k.stride(),
+            *m_kept.stride(), *dq_sum_parts.stride(), *lib.strides(dscale_sum_rows_parts, 5),
             SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True, **config,
         )  # fmt: skip
         lib.add_parts(dq_sum_parts, dq)
@@ -1710,19 +1690,18 @@ def launch_causal_attention_backward_dq(
         k_tiles = lib.boxes(k, 1, 1, BLOCK_N, BLOCK_D2)
         grid = (B * G * R * lib.cdiv(S, BLOCK_M),)
         causal_attention_backward_dq_tiles[grid](
-            do_sum2_tiles, v_tiles, do_sum, o_sum2_kept, q_tiles, k_tiles, m_kept, dscale_sum_rows,
-            dq, scale, S, B, G, R, F, E, *do_sum.stride(), *o_sum2_kept.stride(), *m_kept.stride(),
-            *lib.strides(dscale_sum_rows, 4), *dq.stride(),
+            do_sum2_tiles, v_tiles, dp_row, q_tiles, k_tiles, m_kept, dscale_sum_rows, dq, scale, S,
+            B, G, R, F, E, *dp_row.stride(), *m_kept.stride(), *lib.strides(dscale_sum_rows, 4),
+            *dq.stride(),
             SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), T=getattr(tl, str(q.dtype)[6:]),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
         grid = (B * G * R * lib.cdiv(S, BLOCK_M) * max(1, lib.cdiv(E, BLOCK_D)),)
         causal_attention_backward_dq_wide[grid](
-            do_sum2, v, do_sum, o_sum2_kept, q, k, m_kept, dscale_sum_rows, dq, scale, S, E, B, G,
-            R, F, *do_sum2.stride(), *v.stride(), *do_sum.stride(), *o_sum2_kept.stride(),
-            *q.stride(), *k.stride(), *m_kept.stride(), *lib.strides(dscale_sum_rows, 4),
-            *dq.stride(),
+            do_sum2, v, dp_row, q, k, m_kept, dscale_sum_rows, dq, scale, S, E, B, G, R, F,
+            *do_sum2.stride(), *v.stride(), *dp_row.stride(), *q.stride(), *k.stride(),
+            *m_kept.stride(), *lib.strides(dscale_sum_rows, 4), *dq.stride(),
             SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True, **config,
         )  # fmt: skip
 
@@ -1753,9 +1732,10 @@ def choose_causal_attention_backward_dk(
     # tiles of all factors by descriptor
     if tiled and max(whole0, whole1) <= 256:
         return "tiles", dict(
-            BLOCK_M=16 if rows <= 16 else 64, BLOCK_N=64, BLOCK_D=max(16, lib.pow2(whole0)),
-            BLOCK_D2=max(16, lib.pow2(whole1)), num_warps=8 if max(whole0, whole1) > 128 else 4,
-            num_stages=2,
+            BLOCK_M=16 if rows <= 16 else 64,
+            BLOCK_N=min(128 if max(whole0, whole1) <= 64 else 64, max(16, lib.pow2(terms))),
+            BLOCK_D=max(16, lib.pow2(whole0)), BLOCK_D2=max(16, lib.pow2(whole1)),
+            num_warps=8 if max(whole0, whole1) > 128 else 4, num_stages=2,
         )  # fmt: skip
     # any number of columns: each block of them computes the products of its rows again
     return "wide", dict(
@@ -1764,9 +1744,7 @@ def choose_causal_attention_backward_dk(
     )  # fmt: skip
 
 
-def launch_causal_attention_backward_dk(
-    q, k, v, m_kept, o_sum2_kept, do_sum, do_sum2, dk, dv, scale
-) -> None:
+def launch_causal_attention_backward_dk(q, k, v, m_kept, dp_row, do_sum2, dk, dv, scale) -> None:
     """Computes dk, dv with the variant that `choose` returns. Does not check operands."""
     B, H, S, E = q.shape
     G = k.shape[1]
@@ -1778,18 +1756,16 @@ def launch_causal_attention_backward_dk(
         tiled=tiled, gpu=lib.gpu(do_sum2.device),
     )  # fmt: skip
     BLOCK_M, BLOCK_N, BLOCK_D = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_D"]
-    constants = dict(SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True)
     if variant == "parts":
         PARTS = config["PARTS"]
         dk_sum_parts = torch.empty((PARTS, B, G, S, E), dtype=torch.float32, device=do_sum2.device)
         dv_sum_parts = torch.empty((PARTS, B, G, S, F), dtype=torch.float32, device=do_sum2.device)
         grid = (PARTS * B * G * lib.cdiv(S, BLOCK_M),)
         causal_attention_backward_dk_part[grid](
-            v, do_sum2, do_sum, o_sum2_kept, k, q, m_kept, dk_sum_parts, dv_sum_parts, scale, S, B,
-            G, R, F, E, *v.stride(), *do_sum2.stride(), *do_sum.stride(), *o_sum2_kept.stride(),
-            *k.stride(), *q.stride(), *m_kept.stride(), *dk_sum_parts.stride(),
-            *dv_sum_parts.stride(),
-            **constants, **config,
+            v, do_sum2, dp_row, k, q, m_kept, dk_sum_parts, dv_sum_parts, scale, S, B, G, R, F, E,
+            *v.stride(), *do_sum2.stride(), *dp_row.stride(), *k.stride(), *q.stride(),
+            *m_kept.stride(), *dk_sum_parts.stride(), *dv_sum_parts.stride(),
+            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True, **config,
         )  # fmt: skip
         lib.add_parts(dk_sum_parts, dk)
         lib.add_parts(dv_sum_parts, dv)
@@ -1801,25 +1777,24 @@ def launch_causal_attention_backward_dk(
         q_tiles = lib.boxes(q, 1, 1, BLOCK_N, BLOCK_D2)
         grid = (B * G * lib.cdiv(S, BLOCK_M),)
         causal_attention_backward_dk_tiles[grid](
-            v_tiles, do_sum2_tiles, do_sum, o_sum2_kept, k_tiles, q_tiles, m_kept, dk, dv, scale, S,
-            B, G, R, F, E, *do_sum.stride(), *o_sum2_kept.stride(), *m_kept.stride(), *dk.stride(),
-            *dv.stride(),
-            T=getattr(tl, str(q.dtype)[6:]), EVEN_I=S % BLOCK_N == 0, **constants,
-            **config,
+            v_tiles, do_sum2_tiles, dp_row, k_tiles, q_tiles, m_kept, dk, dv, scale, S, B, G, R, F,
+            E, *dp_row.stride(), *m_kept.stride(), *dk.stride(), *dv.stride(),
+            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), T=getattr(tl, str(q.dtype)[6:]),
+            enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
         grid = (B * G * lib.cdiv(S, BLOCK_M) * max(1, lib.cdiv(E, BLOCK_D)),)
         causal_attention_backward_dk_wide_dk[grid](
-            v, do_sum2, do_sum, o_sum2_kept, k, q, m_kept, dk, scale, S, E, B, G, R, F, *v.stride(),
-            *do_sum2.stride(), *do_sum.stride(), *o_sum2_kept.stride(), *k.stride(), *q.stride(),
-            *m_kept.stride(), *dk.stride(),
-            EVEN_I=S % BLOCK_N == 0, **constants, **config,
+            v, do_sum2, dp_row, k, q, m_kept, dk, scale, S, E, B, G, R, F, *v.stride(),
+            *do_sum2.stride(), *dp_row.stride(), *k.stride(), *q.stride(), *m_kept.stride(),
+            *dk.stride(),
+            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True, **config,
         )  # fmt: skip
         grid = (B * G * lib.cdiv(S, BLOCK_M) * max(1, lib.cdiv(F, BLOCK_D)),)
         causal_attention_backward_dk_wide_dv[grid](
             k, q, m_kept, do_sum2, dv, scale, S, F, B, G, R, E, *k.stride(), *q.stride(),
             *m_kept.stride(), *do_sum2.stride(), *dv.stride(),
-            EVEN_I=S % BLOCK_N == 0, **constants, **config,
+            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True, **config,
         )  # fmt: skip
 
 
@@ -1919,22 +1894,20 @@ def launch_causal_attention_backward(
     G = k.shape[1]
     F = v.shape[3]
     R = H // G
-    do_sum = torch.empty((B, H, S), dtype=torch.float32, device=q.device)
+    dp_row = torch.empty((B, H, S), dtype=torch.float32, device=q.device)
     do_sum2 = torch.empty((B, H, S, F), dtype=q.dtype, device=q.device)
     dscale_sum_rows = (
         torch.empty((B, G, R, S), dtype=torch.float32, device=q.device)
         if dscale is not None
         else None
     )
-    launch_causal_attention_backward_do_sum(q, k, v, o, o_sum2_kept, do, do_sum, do_sum2)
+    launch_causal_attention_backward_dp_row(q, k, v, o, o_sum2_kept, do, dp_row, do_sum2)
     if dq is not None or dscale is not None:
         launch_causal_attention_backward_dq(
-            q, k, v, m_kept, o_sum2_kept, do_sum, do_sum2, dscale_sum_rows, dq, scale
+            q, k, v, m_kept, dp_row, do_sum2, dscale_sum_rows, dq, scale
         )
     if dk is not None or dv is not None:
-        launch_causal_attention_backward_dk(
-            q, k, v, m_kept, o_sum2_kept, do_sum, do_sum2, dk, dv, scale
-        )
+        launch_causal_attention_backward_dk(q, k, v, m_kept, dp_row, do_sum2, dk, dv, scale)
     if dscale is not None:
         launch_causal_attention_backward_dscale(q, k, dscale_sum_rows, dscale)
 
@@ -2026,18 +1999,20 @@ def causal_attention_backward_reference(
     # do_sum[b, h, i] = sum[f](do[b, h, i, f] * o[b, h, i, f])
     do_sum = (do * o).sum(-1)
 
+    # dp_row[b, h, i] = do_sum[b, h, i] / o_sum2_kept[b, h, i]
+    dp_row = do_sum / o_sum2_kept
+
     # do_sum2[b, h, i, f] = T(do[b, h, i, f] / o_sum2_kept[b, h, i])
     do_sum2 = (do / o_sum2_kept[:, :, :, None]).to(T).to(compute)
 
     # dp[b, h, i, j] = where(i >= j, sum[f](do_sum2[b, h, i, f] * v[b, h // R, j, f]) -
-    #     do_sum[b, h, i] / o_sum2_kept[b, h, i], 0.0)
+    #     dp_row[b, h, i], 0.0)
     i = torch.arange(S, device=q.device)[:, None]
     j = torch.arange(S, device=q.device)
     dp = torch.where(
         i >= j,
         torch.einsum("adceb,adfb->adcef", do_sum2.unflatten(1, (G, R)), v)
-        - do_sum.unflatten(1, (G, R))[:, :, :, :, None]
-        / o_sum2_kept.unflatten(1, (G, R))[:, :, :, :, None],
+        - dp_row.unflatten(1, (G, R))[:, :, :, :, None],
         0.0,
     ).reshape((B, H, S, S))
 

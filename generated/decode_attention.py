@@ -32,7 +32,7 @@ def decode_attention_forward_part(
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
     row_tiles = tl.cdiv(R * S, BLOCK_M)
     first_row = (tl.program_id(0) % row_tiles) * BLOCK_M
-    row = first_row + tl.arange(0, BLOCK_M).to(tl.int64)
+    row = (first_row + tl.arange(0, BLOCK_M)).to(tl.int64)
     program = tl.program_id(0) // row_tiles
     part = (program % PARTS).to(tl.int64)
     program2 = program // PARTS
@@ -214,7 +214,7 @@ def decode_attention_forward_tiles(
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
     i_tiles = tl.cdiv(S, BLOCK_M)
     first_i = (tl.program_id(0) % i_tiles) * BLOCK_M
-    i = first_i + tl.arange(0, BLOCK_M).to(tl.int64)
+    i = (first_i + tl.arange(0, BLOCK_M)).to(tl.int64)
     program = tl.program_id(0) // i_tiles
     b = (program % B).to(tl.int64)
     program2 = program // B
@@ -285,11 +285,11 @@ def decode_attention_forward_wide(
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
     i_tiles = tl.cdiv(S, BLOCK_M)
     first_i = (tl.program_id(0) % i_tiles) * BLOCK_M
-    i = first_i + tl.arange(0, BLOCK_M).to(tl.int64)
+    i = (first_i + tl.arange(0, BLOCK_M)).to(tl.int64)
     program = tl.program_id(0) // i_tiles
     e_tiles = tl.maximum(tl.cdiv(E, BLOCK_D), 1)
     first_e = (program % e_tiles) * BLOCK_D
-    e = first_e + tl.arange(0, BLOCK_D).to(tl.int64)
+    e = (first_e + tl.arange(0, BLOCK_D)).to(tl.int64)
     program2 = program // e_tiles
     b = (program2 % B).to(tl.int64)
     program3 = program2 // B
@@ -675,9 +675,9 @@ def decode_attention(
 
 
 @triton.jit
-def decode_attention_backward_do_sum_rows(
-    do_ptr, o_ptr, do_sum_ptr, o_sum2_kept_ptr, do_sum2_ptr, rows, E, do_row, do_col, o_row,
-    o_col, do_sum_row, o_sum2_kept_row, do_sum2_row, do_sum2_col,
+def decode_attention_backward_dp_row_rows(
+    do_ptr, o_ptr, o_sum2_kept_ptr, dp_row_ptr, do_sum2_ptr, rows, E, do_row, do_col, o_row,
+    o_col, o_sum2_kept_row, dp_row_row, do_sum2_row, do_sum2_col,
     VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program holds ROWS whole rows in registers, and reads every element once."""
@@ -691,17 +691,19 @@ def decode_attention_backward_do_sum_rows(
     o = tl.load(o_ptr + row * o_row + col * o_col, mask=inside, other=0.0).to(tl.float32)
     # do_sum[b, h, i] = sum[e](do[b, h, i, e] * o[b, h, i, e])
     do_sum = tl.sum(do * o, 1, keep_dims=True)
-    tl.store(do_sum_ptr + row * do_sum_row, do_sum, mask=row < rows)
     o_sum2_kept = tl.load(o_sum2_kept_ptr + row * o_sum2_kept_row, mask=row < rows).to(tl.float32)
+    # dp_row[b, h, i] = do_sum[b, h, i] / o_sum2_kept[b, h, i]
+    dp_row = do_sum / o_sum2_kept
+    tl.store(dp_row_ptr + row * dp_row_row, dp_row, mask=row < rows)
     # do_sum2[b, h, i, e] = T(do[b, h, i, e] / o_sum2_kept[b, h, i])
     do_sum2 = do / o_sum2_kept
     tl.store(do_sum2_ptr + row * do_sum2_row + col * do_sum2_col, do_sum2, mask=inside)
 
 
 @triton.jit
-def decode_attention_backward_do_sum_loop(
-    do_ptr, o_ptr, o_sum2_kept_ptr, do_sum2_ptr, do_sum_ptr, rows, E, do_row, do_col, o_row,
-    o_col, o_sum2_kept_row, do_sum2_row, do_sum2_col, do_sum_row,
+def decode_attention_backward_dp_row_loop(
+    do_ptr, o_ptr, o_sum2_kept_ptr, do_sum2_ptr, dp_row_ptr, rows, E, do_row, do_col, o_row,
+    o_col, o_sum2_kept_row, do_sum2_row, do_sum2_col, dp_row_row,
     VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
     do_sum_part_ptr=None,
@@ -744,18 +746,23 @@ def decode_attention_backward_do_sum_loop(
         do_sum_parts = tl.load(do_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
         do_sum = tl.sum(do_sum_parts, 1, keep_dims=True)
     if PASS != 1:
-        tl.store(do_sum_ptr + row * do_sum_row, do_sum, mask=row < rows)
+        o_sum2_kept = tl.load(o_sum2_kept_ptr + row * o_sum2_kept_row, mask=row < rows).to(
+            tl.float32
+        )
+        # dp_row[b, h, i] = do_sum[b, h, i] / o_sum2_kept[b, h, i]
+        dp_row = do_sum / o_sum2_kept
+        tl.store(dp_row_ptr + row * dp_row_row, dp_row, mask=row < rows)
 
 
 @triton.jit
 def decode_attention_backward_dq_part(
-    len_ptr, do_sum2_ptr, v_ptr, do_sum_ptr, o_sum2_kept_ptr, q_ptr, k_ptr, m_kept_ptr,
+    len_ptr, do_sum2_ptr, v_ptr, dp_row_ptr, q_ptr, k_ptr, m_kept_ptr,
     dscale_sum_rows_parts_ptr, dq_sum_parts_ptr, scale, S, B, G, R, L, E, len_0, do_sum2_0,
-    do_sum2_1, do_sum2_2, do_sum2_3, v_0, v_1, v_2, v_3, do_sum_0, do_sum_1, do_sum_2,
-    o_sum2_kept_0, o_sum2_kept_1, o_sum2_kept_2, q_0, q_1, q_2, q_3, k_0, k_1, k_2, k_3,
-    m_kept_0, m_kept_1, m_kept_2, dq_sum_parts_0, dq_sum_parts_1, dq_sum_parts_2,
-    dq_sum_parts_3, dq_sum_parts_4, dscale_sum_rows_parts_0, dscale_sum_rows_parts_1,
-    dscale_sum_rows_parts_2, dscale_sum_rows_parts_3, dscale_sum_rows_parts_4,
+    do_sum2_1, do_sum2_2, do_sum2_3, v_0, v_1, v_2, v_3, dp_row_0, dp_row_1, dp_row_2, q_0,
+    q_1, q_2, q_3, k_0, k_1, k_2, k_3, m_kept_0, m_kept_1, m_kept_2, dq_sum_parts_0,
+    dq_sum_parts_1, dq_sum_parts_2, dq_sum_parts_3, dq_sum_parts_4, dscale_sum_rows_parts_0,
+    dscale_sum_rows_parts_1, dscale_sum_rows_parts_2, dscale_sum_rows_parts_3,
+    dscale_sum_rows_parts_4,
     SCALE_IS_TENSOR: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_D: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
@@ -763,7 +770,7 @@ def decode_attention_backward_dq_part(
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
     i_tiles = tl.cdiv(S, BLOCK_M)
     first_i = (tl.program_id(0) % i_tiles) * BLOCK_M
-    i = first_i + tl.arange(0, BLOCK_M).to(tl.int64)
+    i = (first_i + tl.arange(0, BLOCK_M)).to(tl.int64)
     program = tl.program_id(0) // i_tiles
     part = (program % PARTS).to(tl.int64)
     program2 = program // PARTS
@@ -790,14 +797,10 @@ def decode_attention_backward_dq_part(
         mask=(i[:, None] < S) & (e[None, :] < E),
         other=0.0,
     )
-    do_sum_h = h0 + h1 * R
-    do_sum = tl.load(
-        do_sum_ptr + b * do_sum_0 + do_sum_h * do_sum_1 + i[:, None] * do_sum_2, mask=i[:, None] < S
+    dp_row_h = h0 + h1 * R
+    dp_row = tl.load(
+        dp_row_ptr + b * dp_row_0 + dp_row_h * dp_row_1 + i[:, None] * dp_row_2, mask=i[:, None] < S
     )
-    o_sum2_kept = tl.load(
-        o_sum2_kept_ptr + b * o_sum2_kept_0 + do_sum_h * o_sum2_kept_1 + i[:, None] * o_sum2_kept_2,
-        mask=i[:, None] < S,
-    ).to(tl.float32)
     q_h = h0 + h1 * R
     q = tl.load(
         q_ptr + b * q_0 + q_h * q_1 + i[:, None] * q_2 + e2[None, :] * q_3,
@@ -805,7 +808,7 @@ def decode_attention_backward_dq_part(
         other=0.0,
     )
     m_kept = tl.load(
-        m_kept_ptr + b * m_kept_0 + do_sum_h * m_kept_1 + i[:, None] * m_kept_2, mask=i[:, None] < S
+        m_kept_ptr + b * m_kept_0 + dp_row_h * m_kept_1 + i[:, None] * m_kept_2, mask=i[:, None] < S
     ).to(tl.float32)
     whole = tl.maximum(
         first, (tl.minimum(tl.minimum(L, first + chunk), len.to(tl.int32))) // BLOCK_N * BLOCK_N
@@ -820,9 +823,9 @@ def decode_attention_backward_dq_part(
                 other=0.0,
             )
             # dp[b, h, i, j] = where(i64(len[b]) > j, sum[e](do_sum2[b, h, i, e] *
-            #     v[b, h // R, j, e]) - do_sum[b, h, i] / o_sum2_kept[b, h, i], 0.0)
+            #     v[b, h // R, j, e]) - dp_row[b, h, i], 0.0)
             dp_sum = tl.dot(do_sum2, v.T)
-            dp = dp_sum - do_sum / o_sum2_kept
+            dp = dp_sum - dp_row
             k = tl.load(
                 k_ptr + b * k_0 + h1 * k_1 + j[:, None] * k_2 + e2[None, :] * k_3,
                 mask=(e2[None, :] < E) & (j[:, None] < stop),
@@ -874,11 +877,10 @@ def decode_attention_backward_dq_part(
 
 @triton.jit
 def decode_attention_backward_dq_tiles(
-    len_ptr, do_sum2_tiles, v_tiles, do_sum_ptr, o_sum2_kept_ptr, q_tiles, k_tiles,
-    m_kept_ptr, dscale_sum_rows_ptr, dq_ptr, scale, S, B, G, R, L, E, len_0, do_sum_0,
-    do_sum_1, do_sum_2, o_sum2_kept_0, o_sum2_kept_1, o_sum2_kept_2, m_kept_0, m_kept_1,
-    m_kept_2, dscale_sum_rows_0, dscale_sum_rows_1, dscale_sum_rows_2, dscale_sum_rows_3,
-    dq_0, dq_1, dq_2, dq_3,
+    len_ptr, do_sum2_tiles, v_tiles, dp_row_ptr, q_tiles, k_tiles, m_kept_ptr,
+    dscale_sum_rows_ptr, dq_ptr, scale, S, B, G, R, L, E, len_0, dp_row_0, dp_row_1,
+    dp_row_2, m_kept_0, m_kept_1, m_kept_2, dscale_sum_rows_0, dscale_sum_rows_1,
+    dscale_sum_rows_2, dscale_sum_rows_3, dq_0, dq_1, dq_2, dq_3,
     SCALE_IS_TENSOR: tl.constexpr, T: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
 ):  # fmt: skip
@@ -886,7 +888,7 @@ def decode_attention_backward_dq_tiles(
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
     i_tiles = tl.cdiv(S, BLOCK_M)
     first_i = (tl.program_id(0) % i_tiles) * BLOCK_M
-    i = first_i + tl.arange(0, BLOCK_M).to(tl.int64)
+    i = (first_i + tl.arange(0, BLOCK_M)).to(tl.int64)
     program = tl.program_id(0) // i_tiles
     b = (program % B).to(tl.int64)
     program2 = program // B
@@ -901,19 +903,15 @@ def decode_attention_backward_dq_tiles(
     do_sum2 = do_sum2_tiles.load([b.to(tl.int32), (h0 + h1 * R).to(tl.int32), first_i, 0]).reshape(
         BLOCK_M, BLOCK_D
     )
-    do_sum_h = h0 + h1 * R
-    do_sum = tl.load(
-        do_sum_ptr + b * do_sum_0 + do_sum_h * do_sum_1 + i[:, None] * do_sum_2, mask=i[:, None] < S
+    dp_row_h = h0 + h1 * R
+    dp_row = tl.load(
+        dp_row_ptr + b * dp_row_0 + dp_row_h * dp_row_1 + i[:, None] * dp_row_2, mask=i[:, None] < S
     )
-    o_sum2_kept = tl.load(
-        o_sum2_kept_ptr + b * o_sum2_kept_0 + do_sum_h * o_sum2_kept_1 + i[:, None] * o_sum2_kept_2,
-        mask=i[:, None] < S,
-    ).to(tl.float32)
     q = q_tiles.load([b.to(tl.int32), (h0 + h1 * R).to(tl.int32), first_i, 0]).reshape(
         BLOCK_M, BLOCK_D
     )
     m_kept = tl.load(
-        m_kept_ptr + b * m_kept_0 + do_sum_h * m_kept_1 + i[:, None] * m_kept_2, mask=i[:, None] < S
+        m_kept_ptr + b * m_kept_0 + dp_row_h * m_kept_1 + i[:, None] * m_kept_2, mask=i[:, None] < S
     ).to(tl.float32)
     whole = tl.maximum(0, (tl.minimum(L, len.to(tl.int32))) // BLOCK_N * BLOCK_N)
     # Whole blocks go without a mask, then the rest.
@@ -922,9 +920,9 @@ def decode_attention_backward_dq_tiles(
             j = start + tl.arange(0, BLOCK_N).to(tl.int64)
             v = v_tiles.load([b.to(tl.int32), h1.to(tl.int32), start, 0]).reshape(BLOCK_N, BLOCK_D)
             # dp[b, h, i, j] = where(i64(len[b]) > j, sum[e](do_sum2[b, h, i, e] *
-            #     v[b, h // R, j, e]) - do_sum[b, h, i] / o_sum2_kept[b, h, i], 0.0)
+            #     v[b, h // R, j, e]) - dp_row[b, h, i], 0.0)
             dp_sum = tl.dot(do_sum2, v.T)
-            dp = dp_sum - do_sum / o_sum2_kept
+            dp = dp_sum - dp_row
             k = k_tiles.load([b.to(tl.int32), h1.to(tl.int32), start, 0]).reshape(BLOCK_N, BLOCK_D)
             # s_sum[b, h, i, j] = sum[e](q[b, h, i, e] * k[b, h // R, j, e])
             s_sum = tl.dot(q, k.T)
@@ -967,11 +965,10 @@ def decode_attention_backward_dq_tiles(
 
 @triton.jit
 def decode_attention_backward_dq_wide(
-    len_ptr, do_sum2_ptr, v_ptr, do_sum_ptr, o_sum2_kept_ptr, q_ptr, k_ptr, m_kept_ptr,
-    dscale_sum_rows_ptr, dq_ptr, scale, S, E, B, G, R, L, len_0, do_sum2_0, do_sum2_1,
-    do_sum2_2, do_sum2_3, v_0, v_1, v_2, v_3, do_sum_0, do_sum_1, do_sum_2, o_sum2_kept_0,
-    o_sum2_kept_1, o_sum2_kept_2, q_0, q_1, q_2, q_3, k_0, k_1, k_2, k_3, m_kept_0,
-    m_kept_1, m_kept_2, dscale_sum_rows_0, dscale_sum_rows_1, dscale_sum_rows_2,
+    len_ptr, do_sum2_ptr, v_ptr, dp_row_ptr, q_ptr, k_ptr, m_kept_ptr, dscale_sum_rows_ptr,
+    dq_ptr, scale, S, E, B, G, R, L, len_0, do_sum2_0, do_sum2_1, do_sum2_2, do_sum2_3, v_0,
+    v_1, v_2, v_3, dp_row_0, dp_row_1, dp_row_2, q_0, q_1, q_2, q_3, k_0, k_1, k_2, k_3,
+    m_kept_0, m_kept_1, m_kept_2, dscale_sum_rows_0, dscale_sum_rows_1, dscale_sum_rows_2,
     dscale_sum_rows_3, dq_0, dq_1, dq_2, dq_3,
     SCALE_IS_TENSOR: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_D: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
@@ -980,11 +977,11 @@ def decode_attention_backward_dq_wide(
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
     i_tiles = tl.cdiv(S, BLOCK_M)
     first_i = (tl.program_id(0) % i_tiles) * BLOCK_M
-    i = first_i + tl.arange(0, BLOCK_M).to(tl.int64)
+    i = (first_i + tl.arange(0, BLOCK_M)).to(tl.int64)
     program = tl.program_id(0) // i_tiles
     e2_tiles = tl.maximum(tl.cdiv(E, BLOCK_D), 1)
     first_e2 = (program % e2_tiles) * BLOCK_D
-    e2 = first_e2 + tl.arange(0, BLOCK_D).to(tl.int64)
+    e2 = (first_e2 + tl.arange(0, BLOCK_D)).to(tl.int64)
     program2 = program // e2_tiles
     b = (program2 % B).to(tl.int64)
     program3 = program2 // B
@@ -995,16 +992,12 @@ def decode_attention_backward_dq_wide(
     dscale_sum_rows = tl.zeros((BLOCK_M, 1), tl.float32)
     len = tl.load(len_ptr + b * len_0).to(tl.int64)
     stop = tl.minimum(L, len.to(tl.int32))
-    do_sum_h = h0 + h1 * R
-    do_sum = tl.load(
-        do_sum_ptr + b * do_sum_0 + do_sum_h * do_sum_1 + i[:, None] * do_sum_2, mask=i[:, None] < S
+    dp_row_h = h0 + h1 * R
+    dp_row = tl.load(
+        dp_row_ptr + b * dp_row_0 + dp_row_h * dp_row_1 + i[:, None] * dp_row_2, mask=i[:, None] < S
     )
-    o_sum2_kept = tl.load(
-        o_sum2_kept_ptr + b * o_sum2_kept_0 + do_sum_h * o_sum2_kept_1 + i[:, None] * o_sum2_kept_2,
-        mask=i[:, None] < S,
-    ).to(tl.float32)
     m_kept = tl.load(
-        m_kept_ptr + b * m_kept_0 + do_sum_h * m_kept_1 + i[:, None] * m_kept_2, mask=i[:, None] < S
+        m_kept_ptr + b * m_kept_0 + dp_row_h * m_kept_1 + i[:, None] * m_kept_2, mask=i[:, None] < S
     ).to(tl.float32)
     whole = tl.maximum(0, (tl.minimum(L, len.to(tl.int32))) // BLOCK_N * BLOCK_N)
     # Whole blocks go without a mask, then the rest.
@@ -1030,9 +1023,9 @@ def decode_attention_backward_dq_wide(
                     other=0.0,
                 )
                 # dp[b, h, i, j] = where(i64(len[b]) > j, sum[e](do_sum2[b, h, i, e] *
-                #     v[b, h // R, j, e]) - do_sum[b, h, i] / o_sum2_kept[b, h, i], 0.0)
+                #     v[b, h // R, j, e]) - dp_row[b, h, i], 0.0)
                 dp_sum = tl.dot(do_sum2, v.T, dp_sum)
-            dp = dp_sum - do_sum / o_sum2_kept
+            dp = dp_sum - dp_row
             s_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
             for start_e22 in range(0, E, BLOCK_K):
                 e22 = start_e22 + tl.arange(0, BLOCK_K).to(tl.int64)
@@ -1094,11 +1087,10 @@ def decode_attention_backward_dq_wide(
 
 @triton.jit
 def decode_attention_backward_dk_part(
-    v_ptr, do_sum2_ptr, len_ptr, do_sum_ptr, o_sum2_kept_ptr, k_ptr, q_ptr, m_kept_ptr,
-    dk_sum_parts_ptr, dv_sum_parts_ptr, scale, L, B, G, R, S, E, v_0, v_1, v_2, v_3,
-    do_sum2_0, do_sum2_1, do_sum2_2, do_sum2_3, len_0, do_sum_0, do_sum_1, do_sum_2,
-    o_sum2_kept_0, o_sum2_kept_1, o_sum2_kept_2, k_0, k_1, k_2, k_3, q_0, q_1, q_2, q_3,
-    m_kept_0, m_kept_1, m_kept_2, dk_sum_parts_0, dk_sum_parts_1, dk_sum_parts_2,
+    v_ptr, do_sum2_ptr, len_ptr, dp_row_ptr, k_ptr, q_ptr, m_kept_ptr, dk_sum_parts_ptr,
+    dv_sum_parts_ptr, scale, L, B, G, R, S, E, v_0, v_1, v_2, v_3, do_sum2_0, do_sum2_1,
+    do_sum2_2, do_sum2_3, len_0, dp_row_0, dp_row_1, dp_row_2, k_0, k_1, k_2, k_3, q_0, q_1,
+    q_2, q_3, m_kept_0, m_kept_1, m_kept_2, dk_sum_parts_0, dk_sum_parts_1, dk_sum_parts_2,
     dk_sum_parts_3, dk_sum_parts_4, dv_sum_parts_0, dv_sum_parts_1, dv_sum_parts_2,
     dv_sum_parts_3, dv_sum_parts_4,
     SCALE_IS_TENSOR: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
@@ -1108,7 +1100,7 @@ def decode_attention_backward_dk_part(
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
     j_tiles = tl.cdiv(L, BLOCK_M)
     first_j = (tl.program_id(0) % j_tiles) * BLOCK_M
-    j = first_j + tl.arange(0, BLOCK_M).to(tl.int64)
+    j = (first_j + tl.arange(0, BLOCK_M)).to(tl.int64)
     program = tl.program_id(0) // j_tiles
     part = (program % PARTS).to(tl.int64)
     program2 = program // PARTS
@@ -1151,21 +1143,14 @@ def decode_attention_backward_dk_part(
                     other=0.0,
                 )
                 # dp[b, h, i, j] = where(i64(len[b]) > j, sum[e](do_sum2[b, h, i, e] *
-                #     v[b, h // R, j, e]) - do_sum[b, h, i] / o_sum2_kept[b, h, i], 0.0)
+                #     v[b, h // R, j, e]) - dp_row[b, h, i], 0.0)
                 dp_sum = tl.dot(v, do_sum2.T)
-                do_sum_h = h0 + h1 * R
-                do_sum = tl.load(
-                    do_sum_ptr + b * do_sum_0 + do_sum_h * do_sum_1 + i[None, :] * do_sum_2,
+                dp_row_h = h0 + h1 * R
+                dp_row = tl.load(
+                    dp_row_ptr + b * dp_row_0 + dp_row_h * dp_row_1 + i[None, :] * dp_row_2,
                     mask=i[None, :] < stop,
                 )
-                o_sum2_kept = tl.load(
-                    o_sum2_kept_ptr
-                    + b * o_sum2_kept_0
-                    + do_sum_h * o_sum2_kept_1
-                    + i[None, :] * o_sum2_kept_2,
-                    mask=i[None, :] < stop,
-                ).to(tl.float32)
-                dp = tl.where(len > j[:, None], dp_sum - do_sum / o_sum2_kept, 0.0)
+                dp = tl.where(len > j[:, None], dp_sum - dp_row, 0.0)
                 q_h = h0 + h1 * R
                 q = tl.load(
                     q_ptr + b * q_0 + q_h * q_1 + i[:, None] * q_2 + e2[None, :] * q_3,
@@ -1175,7 +1160,7 @@ def decode_attention_backward_dk_part(
                 # s_sum[b, h, i, j] = sum[e](q[b, h, i, e] * k[b, h // R, j, e])
                 s_sum = tl.dot(k, q.T)
                 m_kept = tl.load(
-                    m_kept_ptr + b * m_kept_0 + do_sum_h * m_kept_1 + i[None, :] * m_kept_2,
+                    m_kept_ptr + b * m_kept_0 + dp_row_h * m_kept_1 + i[None, :] * m_kept_2,
                     mask=i[None, :] < stop,
                 ).to(tl.float32)
                 # p[b, h, i, j] = exp(s[b, h, i, j] - m_kept[b, h, i])
@@ -1305,18 +1290,18 @@ def decode_attention_backward_dk_merge_dv(
 
 @triton.jit
 def decode_attention_backward_dk_tiles(
-    v_tiles, do_sum2_tiles, len_ptr, do_sum_ptr, o_sum2_kept_ptr, k_tiles, q_tiles,
-    m_kept_ptr, dk_ptr, dv_ptr, scale, L, B, G, R, S, E, len_0, do_sum_0, do_sum_1,
-    do_sum_2, o_sum2_kept_0, o_sum2_kept_1, o_sum2_kept_2, m_kept_0, m_kept_1, m_kept_2,
-    dk_0, dk_1, dk_2, dk_3, dv_0, dv_1, dv_2, dv_3,
-    SCALE_IS_TENSOR: tl.constexpr, T: tl.constexpr, EVEN_I: tl.constexpr,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
+    v_tiles, do_sum2_tiles, len_ptr, dp_row_ptr, k_tiles, q_tiles, m_kept_ptr, dk_ptr,
+    dv_ptr, scale, L, B, G, R, S, E, len_0, dp_row_0, dp_row_1, dp_row_2, m_kept_0,
+    m_kept_1, m_kept_2, dk_0, dk_1, dk_2, dk_3, dv_0, dv_1, dv_2, dv_3,
+    SCALE_IS_TENSOR: tl.constexpr, T: tl.constexpr, SOME_I: tl.constexpr,
+    EVEN_I: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_D: tl.constexpr,
 ):  # fmt: skip
     """Each program takes BLOCK_M j of one b and h1, and loops over i, BLOCK_N at a time."""
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
     j_tiles = tl.cdiv(L, BLOCK_M)
     first_j = (tl.program_id(0) % j_tiles) * BLOCK_M
-    j = first_j + tl.arange(0, BLOCK_M).to(tl.int64)
+    j = (first_j + tl.arange(0, BLOCK_M)).to(tl.int64)
     program = tl.program_id(0) // j_tiles
     b = (program % B).to(tl.int64)
     program2 = program // B
@@ -1330,52 +1315,50 @@ def decode_attention_backward_dk_tiles(
     k = k_tiles.load([b.to(tl.int32), h1.to(tl.int32), first_j, 0]).reshape(BLOCK_M, BLOCK_D)
     for start_h0 in range(R):
         h0 = tl.cast(start_h0, tl.int64)
-        for start in range(0, S, BLOCK_N):
-            i = start + tl.arange(0, BLOCK_N).to(tl.int64)
-            do_sum2 = do_sum2_tiles.load(
-                [b.to(tl.int32), (h0 + h1 * R).to(tl.int32), start, 0]
-            ).reshape(BLOCK_N, BLOCK_D)
-            # dp[b, h, i, j] = where(i64(len[b]) > j, sum[e](do_sum2[b, h, i, e] *
-            #     v[b, h // R, j, e]) - do_sum[b, h, i] / o_sum2_kept[b, h, i], 0.0)
-            dp_sum = tl.dot(v, do_sum2.T)
-            do_sum_h = h0 + h1 * R
-            do_sum = tl.load(
-                do_sum_ptr + b * do_sum_0 + do_sum_h * do_sum_1 + i[None, :] * do_sum_2,
-                mask=i[None, :] < S,
-            )
-            o_sum2_kept = tl.load(
-                o_sum2_kept_ptr
-                + b * o_sum2_kept_0
-                + do_sum_h * o_sum2_kept_1
-                + i[None, :] * o_sum2_kept_2,
-                mask=i[None, :] < S,
-            ).to(tl.float32)
-            dp = tl.where(len > j[:, None], dp_sum - do_sum / o_sum2_kept, 0.0)
-            q = q_tiles.load([b.to(tl.int32), (h0 + h1 * R).to(tl.int32), start, 0]).reshape(
-                BLOCK_N, BLOCK_D
-            )
-            # s_sum[b, h, i, j] = sum[e](q[b, h, i, e] * k[b, h // R, j, e])
-            s_sum = tl.dot(k, q.T)
-            m_kept = tl.load(
-                m_kept_ptr + b * m_kept_0 + do_sum_h * m_kept_1 + i[None, :] * m_kept_2,
-                mask=i[None, :] < S,
-            ).to(tl.float32)
-            # p[b, h, i, j] = exp(s[b, h, i, j] - m_kept[b, h, i])
-            p = tl.exp2(s_sum * (scale * 1.44269504) - m_kept * 1.44269504)
-            # ds[b, h, i, j] = where(i64(len[b]) > j, dp[b, h, i, j] * p[b, h, i, j], 0.0)
-            ds = tl.where(len > j[:, None], dp * p, 0.0)
-            # ds_sum[b, h, i, j] = T(where(i64(len[b]) > j, ds[b, h, i, j] * scale, 0.0))
-            ds_sum = tl.where(len > j[:, None], ds * scale, 0.0).to(T)
-            if not EVEN_I:
-                ds_sum = tl.where(i[None, :] < S, ds_sum, 0.0)
-            # dk_sum[b, h1 < G, j, e2] = sum[i, h0 < R](ds_sum[b, h0 + h1 * R, i, j] *
-            #     q[b, h0 + h1 * R, i, e2])
-            dk_sum = tl.dot(ds_sum, q, dk_sum)
-            if not EVEN_I:
-                p = tl.where(i[None, :] < S, p, 0.0)
-            # dv_sum[b, h1 < G, j, e] = sum[i, h0 < R](do_sum2[b, h0 + h1 * R, i, e] *
-            #     T(p[b, h0 + h1 * R, i, j]))
-            dv_sum = tl.dot(p.to(T), do_sum2, dv_sum)
+        whole = S // BLOCK_N * BLOCK_N
+        if SOME_I:
+            tl.assume(whole > 0)
+        # Whole blocks go without a mask, then the rest.
+        for masked in tl.static_range(0 if SOME_I else 1, 1 if EVEN_I else 2):
+            for start in range((0, whole)[masked], (whole, S)[masked], BLOCK_N):
+                i = start + tl.arange(0, BLOCK_N).to(tl.int64)
+                do_sum2 = do_sum2_tiles.load(
+                    [b.to(tl.int32), (h0 + h1 * R).to(tl.int32), start, 0]
+                ).reshape(BLOCK_N, BLOCK_D)
+                # dp[b, h, i, j] = where(i64(len[b]) > j, sum[e](do_sum2[b, h, i, e] *
+                #     v[b, h // R, j, e]) - dp_row[b, h, i], 0.0)
+                dp_sum = tl.dot(v, do_sum2.T)
+                dp_row_h = h0 + h1 * R
+                dp_row = tl.load(
+                    dp_row_ptr + b * dp_row_0 + dp_row_h * dp_row_1 + i[None, :] * dp_row_2,
+                    mask=i[None, :] < S,
+                )
+                dp = tl.where(len > j[:, None], dp_sum - dp_row, 0.0)
+                q = q_tiles.load([b.to(tl.int32), (h0 + h1 * R).to(tl.int32), start, 0]).reshape(
+                    BLOCK_N, BLOCK_D
+                )
+                # s_sum[b, h, i, j] = sum[e](q[b, h, i, e] * k[b, h // R, j, e])
+                s_sum = tl.dot(k, q.T)
+                m_kept = tl.load(
+                    m_kept_ptr + b * m_kept_0 + dp_row_h * m_kept_1 + i[None, :] * m_kept_2,
+                    mask=i[None, :] < S,
+                ).to(tl.float32)
+                # p[b, h, i, j] = exp(s[b, h, i, j] - m_kept[b, h, i])
+                p = tl.exp2(s_sum * (scale * 1.44269504) - m_kept * 1.44269504)
+                # ds[b, h, i, j] = where(i64(len[b]) > j, dp[b, h, i, j] * p[b, h, i, j], 0.0)
+                ds = tl.where(len > j[:, None], dp * p, 0.0)
+                # ds_sum[b, h, i, j] = T(where(i64(len[b]) > j, ds[b, h, i, j] * scale, 0.0))
+                ds_sum = tl.where(len > j[:, None], ds * scale, 0.0).to(T)
+                if masked:
+                    ds_sum = tl.where(i[None, :] < S, ds_sum, 0.0)
+                # dk_sum[b, h1 < G, j, e2] = sum[i, h0 < R](ds_sum[b, h0 + h1 * R, i, j] *
+                #     q[b, h0 + h1 * R, i, e2])
+                dk_sum = tl.dot(ds_sum, q, dk_sum)
+                if masked:
+                    p = tl.where(i[None, :] < S, p, 0.0)
+                # dv_sum[b, h1 < G, j, e] = sum[i, h0 < R](do_sum2[b, h0 + h1 * R, i, e] *
+                #     T(p[b, h0 + h1 * R, i, j]))
+                dv_sum = tl.dot(p.to(T), do_sum2, dv_sum)
     # dk[b, g, j, e] = where(i64(len[b]) > j,
     #     sum[i, h < R](ds_sum[b, g * R + h, i, j] * q[b, g * R + h, i, e]), 0.0)
     dk = tl.where(len > j[:, None], dk_sum, 0.0)
@@ -1397,23 +1380,23 @@ def decode_attention_backward_dk_tiles(
 
 @triton.jit
 def decode_attention_backward_dk_wide_dk(
-    v_ptr, do_sum2_ptr, len_ptr, do_sum_ptr, o_sum2_kept_ptr, k_ptr, q_ptr, m_kept_ptr,
-    dk_ptr, scale, L, E, B, G, R, S, v_0, v_1, v_2, v_3, do_sum2_0, do_sum2_1, do_sum2_2,
-    do_sum2_3, len_0, do_sum_0, do_sum_1, do_sum_2, o_sum2_kept_0, o_sum2_kept_1,
-    o_sum2_kept_2, k_0, k_1, k_2, k_3, q_0, q_1, q_2, q_3, m_kept_0, m_kept_1, m_kept_2,
-    dk_0, dk_1, dk_2, dk_3,
-    SCALE_IS_TENSOR: tl.constexpr, EVEN_I: tl.constexpr, BLOCK_M: tl.constexpr,
-    BLOCK_D: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+    v_ptr, do_sum2_ptr, len_ptr, dp_row_ptr, k_ptr, q_ptr, m_kept_ptr, dk_ptr, scale, L, E,
+    B, G, R, S, v_0, v_1, v_2, v_3, do_sum2_0, do_sum2_1, do_sum2_2, do_sum2_3, len_0,
+    dp_row_0, dp_row_1, dp_row_2, k_0, k_1, k_2, k_3, q_0, q_1, q_2, q_3, m_kept_0,
+    m_kept_1, m_kept_2, dk_0, dk_1, dk_2, dk_3,
+    SCALE_IS_TENSOR: tl.constexpr, SOME_I: tl.constexpr, EVEN_I: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
 ):  # fmt: skip
     """Each program takes BLOCK_M j by BLOCK_D e2 of one b and h1, and loops over i, BLOCK_N at a time."""
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
     j_tiles = tl.cdiv(L, BLOCK_M)
     first_j = (tl.program_id(0) % j_tiles) * BLOCK_M
-    j = first_j + tl.arange(0, BLOCK_M).to(tl.int64)
+    j = (first_j + tl.arange(0, BLOCK_M)).to(tl.int64)
     program = tl.program_id(0) // j_tiles
     e2_tiles = tl.maximum(tl.cdiv(E, BLOCK_D), 1)
     first_e2 = (program % e2_tiles) * BLOCK_D
-    e2 = first_e2 + tl.arange(0, BLOCK_D).to(tl.int64)
+    e2 = (first_e2 + tl.arange(0, BLOCK_D)).to(tl.int64)
     program2 = program // e2_tiles
     b = (program2 % B).to(tl.int64)
     program3 = program2 // B
@@ -1422,79 +1405,77 @@ def decode_attention_backward_dk_wide_dk(
     len = tl.load(len_ptr + b * len_0).to(tl.int64)
     for start_h0 in range(R):
         h0 = tl.cast(start_h0, tl.int64)
-        for start in range(0, S, BLOCK_N):
-            i = start + tl.arange(0, BLOCK_N).to(tl.int64)
-            dp_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
-            for start_e3 in range(0, E, BLOCK_K):
-                e3 = start_e3 + tl.arange(0, BLOCK_K).to(tl.int64)
-                v = tl.load(
-                    v_ptr + b * v_0 + h1 * v_1 + j[:, None] * v_2 + e3[None, :] * v_3,
-                    mask=(j[:, None] < L) & (e3[None, :] < E),
+        whole = S // BLOCK_N * BLOCK_N
+        if SOME_I:
+            tl.assume(whole > 0)
+        # Whole blocks go without a mask, then the rest.
+        for masked in tl.static_range(0 if SOME_I else 1, 1 if EVEN_I else 2):
+            for start in range((0, whole)[masked], (whole, S)[masked], BLOCK_N):
+                i = start + tl.arange(0, BLOCK_N).to(tl.int64)
+                dp_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+                for start_e3 in range(0, E, BLOCK_K):
+                    e3 = start_e3 + tl.arange(0, BLOCK_K).to(tl.int64)
+                    v = tl.load(
+                        v_ptr + b * v_0 + h1 * v_1 + j[:, None] * v_2 + e3[None, :] * v_3,
+                        mask=(j[:, None] < L) & (e3[None, :] < E),
+                        other=0.0,
+                    )
+                    do_sum2_h = h0 + h1 * R
+                    do_sum2 = tl.load(
+                        do_sum2_ptr
+                        + b * do_sum2_0
+                        + do_sum2_h * do_sum2_1
+                        + i[:, None] * do_sum2_2
+                        + e3[None, :] * do_sum2_3,
+                        mask=(e3[None, :] < E) & (i[:, None] < S),
+                        other=0.0,
+                    )
+                    # dp[b, h, i, j] = where(i64(len[b]) > j, sum[e](do_sum2[b, h, i, e] *
+                    #     v[b, h // R, j, e]) - dp_row[b, h, i], 0.0)
+                    dp_sum = tl.dot(v, do_sum2.T, dp_sum)
+                dp_row_h = h0 + h1 * R
+                dp_row = tl.load(
+                    dp_row_ptr + b * dp_row_0 + dp_row_h * dp_row_1 + i[None, :] * dp_row_2,
+                    mask=i[None, :] < S,
+                )
+                dp = tl.where(len > j[:, None], dp_sum - dp_row, 0.0)
+                s_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+                for start_e22 in range(0, E, BLOCK_K):
+                    e22 = start_e22 + tl.arange(0, BLOCK_K).to(tl.int64)
+                    k = tl.load(
+                        k_ptr + b * k_0 + h1 * k_1 + j[:, None] * k_2 + e22[None, :] * k_3,
+                        mask=(j[:, None] < L) & (e22[None, :] < E),
+                        other=0.0,
+                    )
+                    q_h = h0 + h1 * R
+                    q = tl.load(
+                        q_ptr + b * q_0 + q_h * q_1 + i[:, None] * q_2 + e22[None, :] * q_3,
+                        mask=(e22[None, :] < E) & (i[:, None] < S),
+                        other=0.0,
+                    )
+                    # s_sum[b, h, i, j] = sum[e](q[b, h, i, e] * k[b, h // R, j, e])
+                    s_sum = tl.dot(k, q.T, s_sum)
+                m_kept = tl.load(
+                    m_kept_ptr + b * m_kept_0 + dp_row_h * m_kept_1 + i[None, :] * m_kept_2,
+                    mask=i[None, :] < S,
+                ).to(tl.float32)
+                # p[b, h, i, j] = exp(s[b, h, i, j] - m_kept[b, h, i])
+                p = tl.exp2(s_sum * (scale * 1.44269504) - m_kept * 1.44269504)
+                # ds[b, h, i, j] = where(i64(len[b]) > j, dp[b, h, i, j] * p[b, h, i, j], 0.0)
+                ds = tl.where(len > j[:, None], dp * p, 0.0)
+                # ds_sum[b, h, i, j] = T(where(i64(len[b]) > j, ds[b, h, i, j] * scale, 0.0))
+                ds_sum = tl.where(len > j[:, None], ds * scale, 0.0).to(v_ptr.dtype.element_ty)
+                if masked:
+                    ds_sum = tl.where(i[None, :] < S, ds_sum, 0.0)
+                q_h2 = h0 + h1 * R
+                q2 = tl.load(
+                    q_ptr + b * q_0 + q_h2 * q_1 + i[:, None] * q_2 + e2[None, :] * q_3,
+                    mask=(i[:, None] < S) & (e2[None, :] < E),
                     other=0.0,
                 )
-                do_sum2_h = h0 + h1 * R
-                do_sum2 = tl.load(
-                    do_sum2_ptr
-                    + b * do_sum2_0
-                    + do_sum2_h * do_sum2_1
-                    + i[:, None] * do_sum2_2
-                    + e3[None, :] * do_sum2_3,
-                    mask=(e3[None, :] < E) & (i[:, None] < S),
-                    other=0.0,
-                )
-                # dp[b, h, i, j] = where(i64(len[b]) > j, sum[e](do_sum2[b, h, i, e] *
-                #     v[b, h // R, j, e]) - do_sum[b, h, i] / o_sum2_kept[b, h, i], 0.0)
-                dp_sum = tl.dot(v, do_sum2.T, dp_sum)
-            do_sum_h = h0 + h1 * R
-            do_sum = tl.load(
-                do_sum_ptr + b * do_sum_0 + do_sum_h * do_sum_1 + i[None, :] * do_sum_2,
-                mask=i[None, :] < S,
-            )
-            o_sum2_kept = tl.load(
-                o_sum2_kept_ptr
-                + b * o_sum2_kept_0
-                + do_sum_h * o_sum2_kept_1
-                + i[None, :] * o_sum2_kept_2,
-                mask=i[None, :] < S,
-            ).to(tl.float32)
-            dp = tl.where(len > j[:, None], dp_sum - do_sum / o_sum2_kept, 0.0)
-            s_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
-            for start_e22 in range(0, E, BLOCK_K):
-                e22 = start_e22 + tl.arange(0, BLOCK_K).to(tl.int64)
-                k = tl.load(
-                    k_ptr + b * k_0 + h1 * k_1 + j[:, None] * k_2 + e22[None, :] * k_3,
-                    mask=(j[:, None] < L) & (e22[None, :] < E),
-                    other=0.0,
-                )
-                q_h = h0 + h1 * R
-                q = tl.load(
-                    q_ptr + b * q_0 + q_h * q_1 + i[:, None] * q_2 + e22[None, :] * q_3,
-                    mask=(e22[None, :] < E) & (i[:, None] < S),
-                    other=0.0,
-                )
-                # s_sum[b, h, i, j] = sum[e](q[b, h, i, e] * k[b, h // R, j, e])
-                s_sum = tl.dot(k, q.T, s_sum)
-            m_kept = tl.load(
-                m_kept_ptr + b * m_kept_0 + do_sum_h * m_kept_1 + i[None, :] * m_kept_2,
-                mask=i[None, :] < S,
-            ).to(tl.float32)
-            # p[b, h, i, j] = exp(s[b, h, i, j] - m_kept[b, h, i])
-            p = tl.exp2(s_sum * (scale * 1.44269504) - m_kept * 1.44269504)
-            # ds[b, h, i, j] = where(i64(len[b]) > j, dp[b, h, i, j] * p[b, h, i, j], 0.0)
-            ds = tl.where(len > j[:, None], dp * p, 0.0)
-            # ds_sum[b, h, i, j] = T(where(i64(len[b]) > j, ds[b, h, i, j] * scale, 0.0))
-            ds_sum = tl.where(len > j[:, None], ds * scale, 0.0).to(v_ptr.dtype.element_ty)
-            if not EVEN_I:
-                ds_sum = tl.where(i[None, :] < S, ds_sum, 0.0)
-            q_h2 = h0 + h1 * R
-            q2 = tl.load(
-                q_ptr + b * q_0 + q_h2 * q_1 + i[:, None] * q_2 + e2[None, :] * q_3,
-                mask=(i[:, None] < S) & (e2[None, :] < E),
-                other=0.0,
-            )
-            # dk_sum[b, h1 < G, j, e2] = sum[i, h0 < R](ds_sum[b, h0 + h1 * R, i, j] *
-            #     q[b, h0 + h1 * R, i, e2])
-            dk_sum = tl.dot(ds_sum, q2, dk_sum)
+                # dk_sum[b, h1 < G, j, e2] = sum[i, h0 < R](ds_sum[b, h0 + h1 * R, i, j] *
+                #     q[b, h0 + h1 * R, i, e2])
+                dk_sum = tl.dot(ds_sum, q2, dk_sum)
     # dk[b, g, j, e] = where(i64(len[b]) > j,
     #     sum[i, h < R](ds_sum[b, g * R + h, i, j] * q[b, g * R + h, i, e]), 0.0)
     dk = tl.where(len > j[:, None], dk_sum, 0.0)
@@ -1510,18 +1491,19 @@ def decode_attention_backward_dk_wide_dv(
     k_ptr, q_ptr, m_kept_ptr, do_sum2_ptr, len_ptr, dv_ptr, scale, L, E, B, G, R, S, k_0,
     k_1, k_2, k_3, q_0, q_1, q_2, q_3, m_kept_0, m_kept_1, m_kept_2, do_sum2_0, do_sum2_1,
     do_sum2_2, do_sum2_3, len_0, dv_0, dv_1, dv_2, dv_3,
-    SCALE_IS_TENSOR: tl.constexpr, EVEN_I: tl.constexpr, BLOCK_M: tl.constexpr,
-    BLOCK_D: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+    SCALE_IS_TENSOR: tl.constexpr, SOME_I: tl.constexpr, EVEN_I: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
 ):  # fmt: skip
     """Each program takes BLOCK_M j by BLOCK_D e of one b and h1, and loops over i, BLOCK_N at a time."""
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
     j_tiles = tl.cdiv(L, BLOCK_M)
     first_j = (tl.program_id(0) % j_tiles) * BLOCK_M
-    j = first_j + tl.arange(0, BLOCK_M).to(tl.int64)
+    j = (first_j + tl.arange(0, BLOCK_M)).to(tl.int64)
     program = tl.program_id(0) // j_tiles
     e_tiles = tl.maximum(tl.cdiv(E, BLOCK_D), 1)
     first_e = (program % e_tiles) * BLOCK_D
-    e = first_e + tl.arange(0, BLOCK_D).to(tl.int64)
+    e = (first_e + tl.arange(0, BLOCK_D)).to(tl.int64)
     program2 = program // e_tiles
     b = (program2 % B).to(tl.int64)
     program3 = program2 // B
@@ -1529,46 +1511,51 @@ def decode_attention_backward_dk_wide_dv(
     dv_sum = tl.zeros((BLOCK_M, BLOCK_D), tl.float32)
     for start_h0 in range(R):
         h0 = tl.cast(start_h0, tl.int64)
-        for start in range(0, S, BLOCK_N):
-            i = start + tl.arange(0, BLOCK_N).to(tl.int64)
-            s_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
-            for start_e23 in range(0, E, BLOCK_K):
-                e23 = start_e23 + tl.arange(0, BLOCK_K).to(tl.int64)
-                k = tl.load(
-                    k_ptr + b * k_0 + h1 * k_1 + j[:, None] * k_2 + e23[None, :] * k_3,
-                    mask=(j[:, None] < L) & (e23[None, :] < E),
+        whole = S // BLOCK_N * BLOCK_N
+        if SOME_I:
+            tl.assume(whole > 0)
+        # Whole blocks go without a mask, then the rest.
+        for masked in tl.static_range(0 if SOME_I else 1, 1 if EVEN_I else 2):
+            for start in range((0, whole)[masked], (whole, S)[masked], BLOCK_N):
+                i = start + tl.arange(0, BLOCK_N).to(tl.int64)
+                s_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+                for start_e23 in range(0, E, BLOCK_K):
+                    e23 = start_e23 + tl.arange(0, BLOCK_K).to(tl.int64)
+                    k = tl.load(
+                        k_ptr + b * k_0 + h1 * k_1 + j[:, None] * k_2 + e23[None, :] * k_3,
+                        mask=(j[:, None] < L) & (e23[None, :] < E),
+                        other=0.0,
+                    )
+                    q_h = h0 + h1 * R
+                    q = tl.load(
+                        q_ptr + b * q_0 + q_h * q_1 + i[:, None] * q_2 + e23[None, :] * q_3,
+                        mask=(e23[None, :] < E) & (i[:, None] < S),
+                        other=0.0,
+                    )
+                    # s_sum[b, h, i, j] = sum[e](q[b, h, i, e] * k[b, h // R, j, e])
+                    s_sum = tl.dot(k, q.T, s_sum)
+                m_kept_h = h0 + h1 * R
+                m_kept = tl.load(
+                    m_kept_ptr + b * m_kept_0 + m_kept_h * m_kept_1 + i[None, :] * m_kept_2,
+                    mask=i[None, :] < S,
+                ).to(tl.float32)
+                # p[b, h, i, j] = exp(s[b, h, i, j] - m_kept[b, h, i])
+                p = tl.exp2(s_sum * (scale * 1.44269504) - m_kept * 1.44269504)
+                if masked:
+                    p = tl.where(i[None, :] < S, p, 0.0)
+                do_sum2_h = h0 + h1 * R
+                do_sum2 = tl.load(
+                    do_sum2_ptr
+                    + b * do_sum2_0
+                    + do_sum2_h * do_sum2_1
+                    + i[:, None] * do_sum2_2
+                    + e[None, :] * do_sum2_3,
+                    mask=(i[:, None] < S) & (e[None, :] < E),
                     other=0.0,
                 )
-                q_h = h0 + h1 * R
-                q = tl.load(
-                    q_ptr + b * q_0 + q_h * q_1 + i[:, None] * q_2 + e23[None, :] * q_3,
-                    mask=(e23[None, :] < E) & (i[:, None] < S),
-                    other=0.0,
-                )
-                # s_sum[b, h, i, j] = sum[e](q[b, h, i, e] * k[b, h // R, j, e])
-                s_sum = tl.dot(k, q.T, s_sum)
-            m_kept_h = h0 + h1 * R
-            m_kept = tl.load(
-                m_kept_ptr + b * m_kept_0 + m_kept_h * m_kept_1 + i[None, :] * m_kept_2,
-                mask=i[None, :] < S,
-            ).to(tl.float32)
-            # p[b, h, i, j] = exp(s[b, h, i, j] - m_kept[b, h, i])
-            p = tl.exp2(s_sum * (scale * 1.44269504) - m_kept * 1.44269504)
-            if not EVEN_I:
-                p = tl.where(i[None, :] < S, p, 0.0)
-            do_sum2_h = h0 + h1 * R
-            do_sum2 = tl.load(
-                do_sum2_ptr
-                + b * do_sum2_0
-                + do_sum2_h * do_sum2_1
-                + i[:, None] * do_sum2_2
-                + e[None, :] * do_sum2_3,
-                mask=(i[:, None] < S) & (e[None, :] < E),
-                other=0.0,
-            )
-            # dv_sum[b, h1 < G, j, e] = sum[i, h0 < R](do_sum2[b, h0 + h1 * R, i, e] *
-            #     T(p[b, h0 + h1 * R, i, j]))
-            dv_sum = tl.dot(p.to(k_ptr.dtype.element_ty), do_sum2, dv_sum)
+                # dv_sum[b, h1 < G, j, e] = sum[i, h0 < R](do_sum2[b, h0 + h1 * R, i, e] *
+                #     T(p[b, h0 + h1 * R, i, j]))
+                dv_sum = tl.dot(p.to(k_ptr.dtype.element_ty), do_sum2, dv_sum)
     len = tl.load(len_ptr + b * len_0).to(tl.int64)
     # dv[b, g, j, e] = where(i64(len[b]) > j,
     #     sum[i, h < R](do_sum2[b, g * R + h, i, e] * T(p[b, g * R + h, i, j])),
@@ -1640,7 +1627,7 @@ def decode_attention_backward_dscale_loop(
         tl.store(dscale_ptr + row, dscale_sum, mask=row < 1)
 
 
-def choose_decode_attention_backward_do_sum(
+def choose_decode_attention_backward_dp_row(
     rows: int, cols: int, strided: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """Returns (variant, config) of a call: the first variant whose rule holds."""
@@ -1676,25 +1663,25 @@ def choose_decode_attention_backward_do_sum(
     )  # fmt: skip
 
 
-def launch_decode_attention_backward_do_sum(q, k, o, o_sum2_kept, do, do_sum, do_sum2) -> None:
-    """Computes do_sum, do_sum2 with the variant that `choose` returns. Does not check operands."""
+def launch_decode_attention_backward_dp_row(q, k, o, o_sum2_kept, do, dp_row, do_sum2) -> None:
+    """Computes dp_row, do_sum2 with the variant that `choose` returns. Does not check operands."""
     B, H, S, E = q.shape
     G = k.shape[1]
     R = H // G
     do = lib.reshaped(do, B * G * R * S, E)
     o = lib.reshaped(o, B * G * R * S, E)
     o_sum2_kept = lib.reshaped(o_sum2_kept, B * G * R * S)
-    do_sum = do_sum.view(B * G * R * S)
+    dp_row = dp_row.view(B * G * R * S)
     do_sum2 = do_sum2.view(B * G * R * S, E)
     rows = B * G * R * S
     strided = 0 < do.stride(0) < do.stride(1) or 0 < o.stride(0) < o.stride(1)
-    variant, config = choose_decode_attention_backward_do_sum(
+    variant, config = choose_decode_attention_backward_dp_row(
         rows=rows, cols=E, strided=strided, gpu=lib.gpu(do.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
     arguments = (
-        do, o, o_sum2_kept, do_sum2, do_sum, B * G * R * S, E, *do.stride(), *o.stride(),
-        o_sum2_kept.stride(0), *do_sum2.stride(), do_sum.stride(0),
+        do, o, o_sum2_kept, do_sum2, dp_row, B * G * R * S, E, *do.stride(), *o.stride(),
+        o_sum2_kept.stride(0), *do_sum2.stride(), dp_row.stride(0),
     )  # fmt: skip
     constants = dict(
         VEC=lib.vec(E, do.stride(0), o.stride(0), do_sum2.stride(0)), enable_fp_fusion=True,
@@ -1703,25 +1690,25 @@ def launch_decode_attention_backward_do_sum(q, k, o, o_sum2_kept, do, do_sum, do
         PARTS, MERGE = config["PARTS"], config["MERGE"]
         do_sum_part = torch.empty((rows, PARTS), dtype=torch.float32, device=do.device)
         grid = (lib.cdiv(rows, ROWS), PARTS)
-        decode_attention_backward_do_sum_loop[grid](
+        decode_attention_backward_dp_row_loop[grid](
             *arguments, **constants, PASS=1, do_sum_part_ptr=do_sum_part,
             **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(rows, MERGE),)
-        decode_attention_backward_do_sum_loop[grid](
+        decode_attention_backward_dp_row_loop[grid](
             *arguments, **constants, PASS=2, do_sum_part_ptr=do_sum_part,
             **dict(lib.config_without(config, "MERGE"), ROWS=MERGE, PARTS_POW2=PARTS),
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(rows, ROWS),)
-        decode_attention_backward_do_sum_rows[grid](
-            do, o, do_sum, o_sum2_kept, do_sum2, B * G * R * S, E, *do.stride(), *o.stride(),
-            do_sum.stride(0), o_sum2_kept.stride(0), *do_sum2.stride(),
+        decode_attention_backward_dp_row_rows[grid](
+            do, o, o_sum2_kept, dp_row, do_sum2, B * G * R * S, E, *do.stride(), *o.stride(),
+            o_sum2_kept.stride(0), dp_row.stride(0), *do_sum2.stride(),
             **constants, **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(rows, ROWS),)
-        decode_attention_backward_do_sum_loop[grid](*arguments, **constants, **config)
+        decode_attention_backward_dp_row_loop[grid](*arguments, **constants, **config)
 
 
 def choose_decode_attention_backward_dq(
@@ -1760,7 +1747,7 @@ def choose_decode_attention_backward_dq(
 
 
 def launch_decode_attention_backward_dq(
-    q, k, v, len, m_kept, o_sum2_kept, do_sum, do_sum2, dscale_sum_rows, dq, scale
+    q, k, v, len, m_kept, dp_row, do_sum2, dscale_sum_rows, dq, scale
 ) -> None:
     """Computes dq, dscale_sum_rows with the variant that `choose` returns. Does not check operands."""
     B, H, S, E = q.shape
@@ -1782,10 +1769,10 @@ def launch_decode_attention_backward_dq(
         )
         grid = (PARTS * B * G * R * lib.cdiv(S, BLOCK_M),)
         decode_attention_backward_dq_part[grid](
-            len, do_sum2, v, do_sum, o_sum2_kept, q, k, m_kept, dscale_sum_rows_parts, dq_sum_parts,
-            scale, S, B, G, R, L, E, len.stride(0), *do_sum2.stride(), *v.stride(),
-            *do_sum.stride(), *o_sum2_kept.stride(), *q.stride(), *k.stride(), *m_kept.stride(),
-            *dq_sum_parts.stride(), *lib.strides(dscale_sum_rows_parts, 5),
+            len, do_sum2, v, dp_row, q, k, m_kept, dscale_sum_rows_parts, dq_sum_parts, scale, S, B,
+            G, R, L, E, len.stride(0), *do_sum2.stride(), *v.stride(), *dp_row.stride(),
+            *q.stride(), *k.stride(), *m_kept.stride(), *dq_sum_parts.stride(),
+            *lib.strides(dscale_sum_rows_parts, 5),
             SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True, **config,
         )  # fmt: skip
         lib.add_parts(dq_sum_parts, dq)
@@ -1797,19 +1784,18 @@ def launch_decode_attention_backward_dq(
         k_tiles = lib.boxes(k, 1, 1, BLOCK_N, BLOCK_D)
         grid = (B * G * R * lib.cdiv(S, BLOCK_M),)
         decode_attention_backward_dq_tiles[grid](
-            len, do_sum2_tiles, v_tiles, do_sum, o_sum2_kept, q_tiles, k_tiles, m_kept,
-            dscale_sum_rows, dq, scale, S, B, G, R, L, E, len.stride(0), *do_sum.stride(),
-            *o_sum2_kept.stride(), *m_kept.stride(), *lib.strides(dscale_sum_rows, 4), *dq.stride(),
+            len, do_sum2_tiles, v_tiles, dp_row, q_tiles, k_tiles, m_kept, dscale_sum_rows, dq,
+            scale, S, B, G, R, L, E, len.stride(0), *dp_row.stride(), *m_kept.stride(),
+            *lib.strides(dscale_sum_rows, 4), *dq.stride(),
             SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), T=getattr(tl, str(q.dtype)[6:]),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
         grid = (B * G * R * lib.cdiv(S, BLOCK_M) * max(1, lib.cdiv(E, BLOCK_D)),)
         decode_attention_backward_dq_wide[grid](
-            len, do_sum2, v, do_sum, o_sum2_kept, q, k, m_kept, dscale_sum_rows, dq, scale, S, E, B,
-            G, R, L, len.stride(0), *do_sum2.stride(), *v.stride(), *do_sum.stride(),
-            *o_sum2_kept.stride(), *q.stride(), *k.stride(), *m_kept.stride(),
-            *lib.strides(dscale_sum_rows, 4), *dq.stride(),
+            len, do_sum2, v, dp_row, q, k, m_kept, dscale_sum_rows, dq, scale, S, E, B, G, R, L,
+            len.stride(0), *do_sum2.stride(), *v.stride(), *dp_row.stride(), *q.stride(),
+            *k.stride(), *m_kept.stride(), *lib.strides(dscale_sum_rows, 4), *dq.stride(),
             SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True, **config,
         )  # fmt: skip
 
@@ -1835,8 +1821,9 @@ def choose_decode_attention_backward_dk(
     # tiles of all factors by descriptor
     if tiled and whole0 <= 256:
         return "tiles", dict(
-            BLOCK_M=16 if rows <= 16 else 64, BLOCK_N=64, BLOCK_D=max(16, lib.pow2(whole0)),
-            num_warps=8 if whole0 > 128 else 4, num_stages=2,
+            BLOCK_M=16 if rows <= 16 else 64,
+            BLOCK_N=min(128 if whole0 <= 64 else 64, max(16, lib.pow2(terms))),
+            BLOCK_D=max(16, lib.pow2(whole0)), num_warps=8 if whole0 > 128 else 4, num_stages=2,
         )  # fmt: skip
     # any number of columns: each block of them computes the products of its rows again
     return "wide", dict(
@@ -1846,7 +1833,7 @@ def choose_decode_attention_backward_dk(
 
 
 def launch_decode_attention_backward_dk(
-    q, k, v, len, m_kept, o_sum2_kept, do_sum, do_sum2, dk, dv, scale
+    q, k, v, len, m_kept, dp_row, do_sum2, dk, dv, scale
 ) -> None:
     """Computes dk, dv with the variant that `choose` returns. Does not check operands."""
     B, H, S, E = q.shape
@@ -1864,10 +1851,9 @@ def launch_decode_attention_backward_dk(
         dv_sum_parts = torch.empty((PARTS, B, G, L, E), dtype=torch.float32, device=do_sum2.device)
         grid = (PARTS * B * G * lib.cdiv(L, BLOCK_M),)
         decode_attention_backward_dk_part[grid](
-            v, do_sum2, len, do_sum, o_sum2_kept, k, q, m_kept, dk_sum_parts, dv_sum_parts, scale,
-            L, B, G, R, S, E, *v.stride(), *do_sum2.stride(), len.stride(0), *do_sum.stride(),
-            *o_sum2_kept.stride(), *k.stride(), *q.stride(), *m_kept.stride(),
-            *dk_sum_parts.stride(), *dv_sum_parts.stride(),
+            v, do_sum2, len, dp_row, k, q, m_kept, dk_sum_parts, dv_sum_parts, scale, L, B, G, R, S,
+            E, *v.stride(), *do_sum2.stride(), len.stride(0), *dp_row.stride(), *k.stride(),
+            *q.stride(), *m_kept.stride(), *dk_sum_parts.stride(), *dv_sum_parts.stride(),
             SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True,
             **lib.config_without(config, "BLOCK_P"),
         )  # fmt: skip
@@ -1891,26 +1877,26 @@ def launch_decode_attention_backward_dk(
         q_tiles = lib.boxes(q, 1, 1, BLOCK_N, BLOCK_D)
         grid = (B * G * lib.cdiv(L, BLOCK_M),)
         decode_attention_backward_dk_tiles[grid](
-            v_tiles, do_sum2_tiles, len, do_sum, o_sum2_kept, k_tiles, q_tiles, m_kept, dk, dv,
-            scale, L, B, G, R, S, E, len.stride(0), *do_sum.stride(), *o_sum2_kept.stride(),
-            *m_kept.stride(), *dk.stride(), *dv.stride(),
+            v_tiles, do_sum2_tiles, len, dp_row, k_tiles, q_tiles, m_kept, dk, dv, scale, L, B, G,
+            R, S, E, len.stride(0), *dp_row.stride(), *m_kept.stride(), *dk.stride(), *dv.stride(),
             SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), T=getattr(tl, str(q.dtype)[6:]),
-            EVEN_I=S % BLOCK_N == 0, enable_fp_fusion=True, **config,
+            SOME_I=S >= BLOCK_N, EVEN_I=S % BLOCK_N == 0, enable_fp_fusion=True,
+            **config,
         )  # fmt: skip
     else:
         grid = (B * G * lib.cdiv(L, BLOCK_M) * max(1, lib.cdiv(E, BLOCK_D)),)
         decode_attention_backward_dk_wide_dk[grid](
-            v, do_sum2, len, do_sum, o_sum2_kept, k, q, m_kept, dk, scale, L, E, B, G, R, S,
-            *v.stride(), *do_sum2.stride(), len.stride(0), *do_sum.stride(), *o_sum2_kept.stride(),
-            *k.stride(), *q.stride(), *m_kept.stride(), *dk.stride(),
-            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), EVEN_I=S % BLOCK_N == 0,
-            enable_fp_fusion=True, **config,
+            v, do_sum2, len, dp_row, k, q, m_kept, dk, scale, L, E, B, G, R, S, *v.stride(),
+            *do_sum2.stride(), len.stride(0), *dp_row.stride(), *k.stride(), *q.stride(),
+            *m_kept.stride(), *dk.stride(),
+            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), SOME_I=S >= BLOCK_N,
+            EVEN_I=S % BLOCK_N == 0, enable_fp_fusion=True, **config,
         )  # fmt: skip
         decode_attention_backward_dk_wide_dv[grid](
             k, q, m_kept, do_sum2, len, dv, scale, L, E, B, G, R, S, *k.stride(), *q.stride(),
             *m_kept.stride(), *do_sum2.stride(), len.stride(0), *dv.stride(),
-            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), EVEN_I=S % BLOCK_N == 0,
-            enable_fp_fusion=True, **config,
+            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), SOME_I=S >= BLOCK_N,
+            EVEN_I=S % BLOCK_N == 0, enable_fp_fusion=True, **config,
         )  # fmt: skip
 
 
@@ -2009,22 +1995,20 @@ def launch_decode_attention_backward(
     B, H, S, E = q.shape
     G = k.shape[1]
     R = H // G
-    do_sum = torch.empty((B, H, S), dtype=torch.float32, device=q.device)
+    dp_row = torch.empty((B, H, S), dtype=torch.float32, device=q.device)
     do_sum2 = torch.empty((B, H, S, E), dtype=q.dtype, device=q.device)
     dscale_sum_rows = (
         torch.empty((B, G, R, S), dtype=torch.float32, device=q.device)
         if dscale is not None
         else None
     )
-    launch_decode_attention_backward_do_sum(q, k, o, o_sum2_kept, do, do_sum, do_sum2)
+    launch_decode_attention_backward_dp_row(q, k, o, o_sum2_kept, do, dp_row, do_sum2)
     if dq is not None or dscale is not None:
         launch_decode_attention_backward_dq(
-            q, k, v, len, m_kept, o_sum2_kept, do_sum, do_sum2, dscale_sum_rows, dq, scale
+            q, k, v, len, m_kept, dp_row, do_sum2, dscale_sum_rows, dq, scale
         )
     if dk is not None or dv is not None:
-        launch_decode_attention_backward_dk(
-            q, k, v, len, m_kept, o_sum2_kept, do_sum, do_sum2, dk, dv, scale
-        )
+        launch_decode_attention_backward_dk(q, k, v, len, m_kept, dp_row, do_sum2, dk, dv, scale)
     if dscale is not None:
         launch_decode_attention_backward_dscale(q, k, dscale_sum_rows, dscale)
 
@@ -2119,17 +2103,19 @@ def decode_attention_backward_reference(
     # do_sum[b, h, i] = sum[e](do[b, h, i, e] * o[b, h, i, e])
     do_sum = (do * o).sum(-1)
 
+    # dp_row[b, h, i] = do_sum[b, h, i] / o_sum2_kept[b, h, i]
+    dp_row = do_sum / o_sum2_kept
+
     # do_sum2[b, h, i, e] = T(do[b, h, i, e] / o_sum2_kept[b, h, i])
     do_sum2 = (do / o_sum2_kept[:, :, :, None]).to(T).to(compute)
 
     # dp[b, h, i, j] = where(i64(len[b]) > j, sum[e](do_sum2[b, h, i, e] * v[b, h // R, j, e]) -
-    #     do_sum[b, h, i] / o_sum2_kept[b, h, i], 0.0)
+    #     dp_row[b, h, i], 0.0)
     j = torch.arange(L, device=q.device)
     dp = torch.where(
         len[:, None, None, None, None].to(torch.int64) > j,
         torch.einsum("adceb,adfb->adcef", do_sum2.unflatten(1, (G, R)), v)
-        - do_sum.unflatten(1, (G, R))[:, :, :, :, None]
-        / o_sum2_kept.unflatten(1, (G, R))[:, :, :, :, None],
+        - dp_row.unflatten(1, (G, R))[:, :, :, :, None],
         0.0,
     ).reshape((B, H, S, L))
 

@@ -30,7 +30,7 @@ def linear_cross_entropy_forward_part(
     """Each program takes BLOCK_M m of one part, and loops over v, BLOCK_N at a time."""
     m_tiles = tl.cdiv(M, BLOCK_M)
     first_m = (tl.program_id(0) % m_tiles) * BLOCK_M
-    m = first_m + tl.arange(0, BLOCK_M).to(tl.int64)
+    m = (first_m + tl.arange(0, BLOCK_M)).to(tl.int64)
     program = tl.program_id(0) // m_tiles
     part = program.to(tl.int64)
     a = tl.full((BLOCK_M, 1), float("-inf"), tl.float32)
@@ -134,7 +134,7 @@ def linear_cross_entropy_forward_tiles(
 ):  # fmt: skip
     """Each program takes BLOCK_M m, and loops over v, BLOCK_N at a time."""
     first_m = tl.program_id(0) * BLOCK_M
-    m = first_m + tl.arange(0, BLOCK_M).to(tl.int64)
+    m = (first_m + tl.arange(0, BLOCK_M)).to(tl.int64)
     a = tl.full((BLOCK_M, 1), float("-inf"), tl.float32)
     lse_sum_terms = tl.zeros((BLOCK_M, 1), tl.float32)
     hit = tl.zeros((BLOCK_M, 1), tl.float32)
@@ -180,7 +180,7 @@ def linear_cross_entropy_forward_rows(
 ):  # fmt: skip
     """Each program takes BLOCK_M m, and loops over v, BLOCK_N at a time."""
     first_m = tl.program_id(0) * BLOCK_M
-    m = first_m + tl.arange(0, BLOCK_M).to(tl.int64)
+    m = (first_m + tl.arange(0, BLOCK_M)).to(tl.int64)
     a = tl.full((BLOCK_M, 1), float("-inf"), tl.float32)
     lse_sum_terms = tl.zeros((BLOCK_M, 1), tl.float32)
     hit = tl.zeros((BLOCK_M, 1), tl.float32)

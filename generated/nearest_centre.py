@@ -142,7 +142,7 @@ def nearest_centre_centre_tiles(
 ):  # fmt: skip
     """Each program takes BLOCK_M n, and loops over k, BLOCK_N at a time."""
     first_n = tl.program_id(0) * BLOCK_M
-    n = first_n + tl.arange(0, BLOCK_M).to(tl.int64)
+    n = (first_n + tl.arange(0, BLOCK_M)).to(tl.int64)
     distance_min = tl.full((BLOCK_M, 1), float("inf"), tl.float32)
     centre = tl.full((BLOCK_M, 1), 2147483647, tl.int32)
     for start in range(0, K, BLOCK_N):
@@ -179,7 +179,7 @@ def nearest_centre_centre_rows(
 ):  # fmt: skip
     """Each program takes BLOCK_M n, and loops over k, BLOCK_N at a time."""
     first_n = tl.program_id(0) * BLOCK_M
-    n = first_n + tl.arange(0, BLOCK_M).to(tl.int64)
+    n = (first_n + tl.arange(0, BLOCK_M)).to(tl.int64)
     distance_min = tl.full((BLOCK_M, 1), float("inf"), tl.float32)
     centre = tl.full((BLOCK_M, 1), 2147483647, tl.int32)
     for start in range(0, K, BLOCK_N):
@@ -673,11 +673,12 @@ def launch_nearest_centre_backward_dnorm(x, c, centre, ddistance, dnorm) -> None
         nearest_centre_backward_dnorm_loop[grid](*arguments, **constants, **config)
 
 
-def choose_nearest_centre_backward_dx(cols: int) -> tuple[str, dict]:
+def choose_nearest_centre_backward_dx(cols: int, aligned: bool) -> tuple[str, dict]:
     """Returns (variant, config) of a call: the first variant whose rule holds."""
-    # operands disagree on the fastest axis: a square tile reads and writes whole lines
+    # rows of the fastest axis
     return "tile", dict(
-        BLOCK=(BLOCK := min(64, max(4, lib.pow2(cols)))), ROWS=4096 // BLOCK, num_warps=8,
+        BLOCK=(BLOCK := min(1024, max(16, lib.pow2(cols))) if aligned else min(128, max(4, lib.pow2(cols)))),
+        ROWS=max(1, (2048 if aligned else 1024) // BLOCK), num_warps=4 if aligned else 2,
     )  # fmt: skip
 
 
@@ -685,7 +686,9 @@ def launch_nearest_centre_backward_dx(x, c, centre, ddistance, dx) -> None:
     """Computes dx with the variant that `choose` returns. Does not check operands."""
     N, D = x.shape
     K = c.shape[0]
-    _, config = choose_nearest_centre_backward_dx(cols=D)
+    _, config = choose_nearest_centre_backward_dx(
+        cols=D, aligned=math.gcd(D, x.stride(0)) * x.element_size() % 8 == 0,
+    )  # fmt: skip
     grid = (lib.cdiv(N, config["ROWS"]) * lib.cdiv(D, config["BLOCK"]),)
     nearest_centre_backward_dx_tile[grid](
         ddistance, x, centre, c, dx, N, D, K, ddistance.stride(0), *x.stride(),

@@ -32,7 +32,7 @@ def window_attention_forward_part(
     i_tiles = tl.cdiv(S, BLOCK_M)
     # The tiles of most terms first.
     first_i = (i_tiles - 1 - tl.program_id(0) % i_tiles) * BLOCK_M
-    i = first_i + tl.arange(0, BLOCK_M).to(tl.int64)
+    i = (first_i + tl.arange(0, BLOCK_M)).to(tl.int64)
     program = tl.program_id(0) // i_tiles
     part = (program % PARTS).to(tl.int64)
     program2 = program // PARTS
@@ -60,8 +60,11 @@ def window_attention_forward_part(
         whole, (tl.minimum(tl.minimum(S, first + chunk), first_i + 1)) // BLOCK_N * BLOCK_N
     )
     # Whole blocks go without a mask, then those before and behind them.
-    for masked in tl.static_range(3):
-        for start in range((whole, first2, behind)[masked], (behind, whole, stop)[masked], BLOCK_N):
+    for masked in tl.static_range(2):
+        for at in range(
+            (whole, first2)[masked], (behind, stop - (behind - whole))[masked], BLOCK_N
+        ):
+            start = at + tl.where(at < whole, 0, behind - whole) if masked else at
             j = start + tl.arange(0, BLOCK_N).to(tl.int64)
             k = tl.load(
                 k_ptr + b * k_0 + h * k_1 + j[:, None] * k_2 + e2[None, :] * k_3,
@@ -213,7 +216,7 @@ def window_attention_forward_tiles(
     i_tiles = tl.cdiv(S, BLOCK_M)
     # The tiles of most terms first.
     first_i = (i_tiles - 1 - tl.program_id(0) % i_tiles) * BLOCK_M
-    i = first_i + tl.arange(0, BLOCK_M).to(tl.int64)
+    i = (first_i + tl.arange(0, BLOCK_M)).to(tl.int64)
     program = tl.program_id(0) // i_tiles
     b = (program % B).to(tl.int64)
     program2 = program // B
@@ -229,8 +232,11 @@ def window_attention_forward_tiles(
     whole = tl.maximum(first, tl.minimum(tl.cdiv(end_i - width, BLOCK_N) * BLOCK_N, end_i))
     behind = tl.maximum(whole, (tl.minimum(S, first_i + 1)) // BLOCK_N * BLOCK_N)
     # Whole blocks go without a mask, then those before and behind them.
-    for masked in tl.static_range(3):
-        for start in range((whole, first, behind)[masked], (behind, whole, end_i)[masked], BLOCK_N):
+    for masked in tl.static_range(2):
+        for at in range(
+            (whole, first)[masked], (behind, end_i - (behind - whole))[masked], BLOCK_N
+        ):
+            start = at + tl.where(at < whole, 0, behind - whole) if masked else at
             j = start + tl.arange(0, BLOCK_N).to(tl.int64)
             k = k_tiles.load([b.to(tl.int32), h.to(tl.int32), start, 0]).reshape(BLOCK_N, BLOCK_D)
             # s_sum[b, h, i, j] = sum[e](q[b, h, i, e] * k[b, h, j, e])
@@ -287,11 +293,11 @@ def window_attention_forward_wide(
     i_tiles = tl.cdiv(S, BLOCK_M)
     # The tiles of most terms first.
     first_i = (i_tiles - 1 - tl.program_id(0) % i_tiles) * BLOCK_M
-    i = first_i + tl.arange(0, BLOCK_M).to(tl.int64)
+    i = (first_i + tl.arange(0, BLOCK_M)).to(tl.int64)
     program = tl.program_id(0) // i_tiles
     e_tiles = tl.maximum(tl.cdiv(E, BLOCK_D), 1)
     first_e = (program % e_tiles) * BLOCK_D
-    e = first_e + tl.arange(0, BLOCK_D).to(tl.int64)
+    e = (first_e + tl.arange(0, BLOCK_D)).to(tl.int64)
     program2 = program // e_tiles
     b = (program2 % B).to(tl.int64)
     program3 = program2 // B
@@ -305,8 +311,11 @@ def window_attention_forward_wide(
     whole = tl.maximum(first, tl.minimum(tl.cdiv(end_i - width, BLOCK_N) * BLOCK_N, end_i))
     behind = tl.maximum(whole, (tl.minimum(S, first_i + 1)) // BLOCK_N * BLOCK_N)
     # Whole blocks go without a mask, then those before and behind them.
-    for masked in tl.static_range(3):
-        for start in range((whole, first, behind)[masked], (behind, whole, end_i)[masked], BLOCK_N):
+    for masked in tl.static_range(2):
+        for at in range(
+            (whole, first)[masked], (behind, end_i - (behind - whole))[masked], BLOCK_N
+        ):
+            start = at + tl.where(at < whole, 0, behind - whole) if masked else at
             j = start + tl.arange(0, BLOCK_N).to(tl.int64)
             s_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
             for start_e22 in range(0, E, BLOCK_K):
@@ -653,9 +662,9 @@ def window_attention(
 
 
 @triton.jit
-def window_attention_backward_do_sum_rows(
-    do_ptr, o_ptr, do_sum_ptr, o_sum2_kept_ptr, do_sum2_ptr, rows, E, do_row, do_col, o_row,
-    o_col, do_sum_row, o_sum2_kept_row, do_sum2_row, do_sum2_col,
+def window_attention_backward_dp_row_rows(
+    do_ptr, o_ptr, o_sum2_kept_ptr, dp_row_ptr, do_sum2_ptr, rows, E, do_row, do_col, o_row,
+    o_col, o_sum2_kept_row, dp_row_row, do_sum2_row, do_sum2_col,
     VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program holds ROWS whole rows in registers, and reads every element once."""
@@ -669,17 +678,19 @@ def window_attention_backward_do_sum_rows(
     o = tl.load(o_ptr + row * o_row + col * o_col, mask=inside, other=0.0).to(tl.float32)
     # do_sum[b, h, i] = sum[e](do[b, h, i, e] * o[b, h, i, e])
     do_sum = tl.sum(do * o, 1, keep_dims=True)
-    tl.store(do_sum_ptr + row * do_sum_row, do_sum, mask=row < rows)
     o_sum2_kept = tl.load(o_sum2_kept_ptr + row * o_sum2_kept_row, mask=row < rows).to(tl.float32)
+    # dp_row[b, h, i] = do_sum[b, h, i] / o_sum2_kept[b, h, i]
+    dp_row = do_sum / o_sum2_kept
+    tl.store(dp_row_ptr + row * dp_row_row, dp_row, mask=row < rows)
     # do_sum2[b, h, i, e] = T(do[b, h, i, e] / o_sum2_kept[b, h, i])
     do_sum2 = do / o_sum2_kept
     tl.store(do_sum2_ptr + row * do_sum2_row + col * do_sum2_col, do_sum2, mask=inside)
 
 
 @triton.jit
-def window_attention_backward_do_sum_loop(
-    do_ptr, o_ptr, o_sum2_kept_ptr, do_sum2_ptr, do_sum_ptr, rows, E, do_row, do_col, o_row,
-    o_col, o_sum2_kept_row, do_sum2_row, do_sum2_col, do_sum_row,
+def window_attention_backward_dp_row_loop(
+    do_ptr, o_ptr, o_sum2_kept_ptr, do_sum2_ptr, dp_row_ptr, rows, E, do_row, do_col, o_row,
+    o_col, o_sum2_kept_row, do_sum2_row, do_sum2_col, dp_row_row,
     VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
     do_sum_part_ptr=None,
@@ -722,17 +733,21 @@ def window_attention_backward_do_sum_loop(
         do_sum_parts = tl.load(do_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
         do_sum = tl.sum(do_sum_parts, 1, keep_dims=True)
     if PASS != 1:
-        tl.store(do_sum_ptr + row * do_sum_row, do_sum, mask=row < rows)
+        o_sum2_kept = tl.load(o_sum2_kept_ptr + row * o_sum2_kept_row, mask=row < rows).to(
+            tl.float32
+        )
+        # dp_row[b, h, i] = do_sum[b, h, i] / o_sum2_kept[b, h, i]
+        dp_row = do_sum / o_sum2_kept
+        tl.store(dp_row_ptr + row * dp_row_row, dp_row, mask=row < rows)
 
 
 @triton.jit
 def window_attention_backward_dq_part(
-    do_sum2_ptr, v_ptr, do_sum_ptr, o_sum2_kept_ptr, q_ptr, k_ptr, m_kept_ptr,
-    dscale_sum_rows_parts_ptr, dq_sum_parts_ptr, scale, S, B, H, E, do_sum2_0, do_sum2_1,
-    do_sum2_2, do_sum2_3, v_0, v_1, v_2, v_3, do_sum_0, do_sum_1, do_sum_2, o_sum2_kept_0,
-    o_sum2_kept_1, o_sum2_kept_2, q_0, q_1, q_2, q_3, k_0, k_1, k_2, k_3, m_kept_0,
-    m_kept_1, m_kept_2, dq_sum_parts_0, dq_sum_parts_1, dq_sum_parts_2, dq_sum_parts_3,
-    dq_sum_parts_4, dscale_sum_rows_parts_0, dscale_sum_rows_parts_1,
+    do_sum2_ptr, v_ptr, dp_row_ptr, q_ptr, k_ptr, m_kept_ptr, dscale_sum_rows_parts_ptr,
+    dq_sum_parts_ptr, scale, S, B, H, E, do_sum2_0, do_sum2_1, do_sum2_2, do_sum2_3, v_0,
+    v_1, v_2, v_3, dp_row_0, dp_row_1, dp_row_2, q_0, q_1, q_2, q_3, k_0, k_1, k_2, k_3,
+    m_kept_0, m_kept_1, m_kept_2, dq_sum_parts_0, dq_sum_parts_1, dq_sum_parts_2,
+    dq_sum_parts_3, dq_sum_parts_4, dscale_sum_rows_parts_0, dscale_sum_rows_parts_1,
     dscale_sum_rows_parts_2, dscale_sum_rows_parts_3,
     width: tl.constexpr, SCALE_IS_TENSOR: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr, PARTS: tl.constexpr,
@@ -742,7 +757,7 @@ def window_attention_backward_dq_part(
     i_tiles = tl.cdiv(S, BLOCK_M)
     # The tiles of most terms first.
     first_i = (i_tiles - 1 - tl.program_id(0) % i_tiles) * BLOCK_M
-    i = first_i + tl.arange(0, BLOCK_M).to(tl.int64)
+    i = (first_i + tl.arange(0, BLOCK_M)).to(tl.int64)
     program = tl.program_id(0) // i_tiles
     part = (program % PARTS).to(tl.int64)
     program2 = program // PARTS
@@ -768,13 +783,9 @@ def window_attention_backward_dq_part(
         mask=(i[:, None] < S) & (e[None, :] < E),
         other=0.0,
     )
-    do_sum = tl.load(
-        do_sum_ptr + b * do_sum_0 + h * do_sum_1 + i[:, None] * do_sum_2, mask=i[:, None] < S
+    dp_row = tl.load(
+        dp_row_ptr + b * dp_row_0 + h * dp_row_1 + i[:, None] * dp_row_2, mask=i[:, None] < S
     )
-    o_sum2_kept = tl.load(
-        o_sum2_kept_ptr + b * o_sum2_kept_0 + h * o_sum2_kept_1 + i[:, None] * o_sum2_kept_2,
-        mask=i[:, None] < S,
-    ).to(tl.float32)
     q = tl.load(
         q_ptr + b * q_0 + h * q_1 + i[:, None] * q_2 + e2[None, :] * q_3,
         mask=(i[:, None] < S) & (e2[None, :] < E),
@@ -788,8 +799,11 @@ def window_attention_backward_dq_part(
         whole, (tl.minimum(tl.minimum(S, first + chunk), first_i + 1)) // BLOCK_N * BLOCK_N
     )
     # Whole blocks go without a mask, then those before and behind them.
-    for masked in tl.static_range(3):
-        for start in range((whole, first2, behind)[masked], (behind, whole, stop)[masked], BLOCK_N):
+    for masked in tl.static_range(2):
+        for at in range(
+            (whole, first2)[masked], (behind, stop - (behind - whole))[masked], BLOCK_N
+        ):
+            start = at + tl.where(at < whole, 0, behind - whole) if masked else at
             j = start + tl.arange(0, BLOCK_N).to(tl.int64)
             v = tl.load(
                 v_ptr + b * v_0 + h * v_1 + j[:, None] * v_2 + e[None, :] * v_3,
@@ -799,8 +813,8 @@ def window_attention_backward_dq_part(
             # dp_sum[b, h, i, j] = sum[e](do_sum2[b, h, i, e] * v[b, h, j, e])
             dp_sum = tl.dot(do_sum2, v.T)
             # dp[b, h, i, j] = where(j + width > i and i >= j, sum[e](do_sum2[b, h, i, e] *
-            #     v[b, h, j, e]) - do_sum[b, h, i] / o_sum2_kept[b, h, i], 0.0)
-            dp = dp_sum - do_sum / o_sum2_kept
+            #     v[b, h, j, e]) - dp_row[b, h, i], 0.0)
+            dp = dp_sum - dp_row
             k = tl.load(
                 k_ptr + b * k_0 + h * k_1 + j[:, None] * k_2 + e2[None, :] * k_3,
                 mask=(e2[None, :] < E) & (j[:, None] < stop),
@@ -864,9 +878,8 @@ def window_attention_backward_dq_part(
 
 @triton.jit
 def window_attention_backward_dq_tiles(
-    do_sum2_tiles, v_tiles, do_sum_ptr, o_sum2_kept_ptr, q_tiles, k_tiles, m_kept_ptr,
-    dscale_sum_rows_ptr, dq_ptr, scale, S, B, H, E, do_sum_0, do_sum_1, do_sum_2,
-    o_sum2_kept_0, o_sum2_kept_1, o_sum2_kept_2, m_kept_0, m_kept_1, m_kept_2,
+    do_sum2_tiles, v_tiles, dp_row_ptr, q_tiles, k_tiles, m_kept_ptr, dscale_sum_rows_ptr,
+    dq_ptr, scale, S, B, H, E, dp_row_0, dp_row_1, dp_row_2, m_kept_0, m_kept_1, m_kept_2,
     dscale_sum_rows_0, dscale_sum_rows_1, dscale_sum_rows_2, dq_0, dq_1, dq_2, dq_3,
     width: tl.constexpr, SCALE_IS_TENSOR: tl.constexpr, T: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
@@ -876,7 +889,7 @@ def window_attention_backward_dq_tiles(
     i_tiles = tl.cdiv(S, BLOCK_M)
     # The tiles of most terms first.
     first_i = (i_tiles - 1 - tl.program_id(0) % i_tiles) * BLOCK_M
-    i = first_i + tl.arange(0, BLOCK_M).to(tl.int64)
+    i = (first_i + tl.arange(0, BLOCK_M)).to(tl.int64)
     program = tl.program_id(0) // i_tiles
     b = (program % B).to(tl.int64)
     program2 = program // B
@@ -890,13 +903,9 @@ def window_attention_backward_dq_tiles(
     do_sum2 = do_sum2_tiles.load([b.to(tl.int32), h.to(tl.int32), first_i, 0]).reshape(
         BLOCK_M, BLOCK_D
     )
-    do_sum = tl.load(
-        do_sum_ptr + b * do_sum_0 + h * do_sum_1 + i[:, None] * do_sum_2, mask=i[:, None] < S
+    dp_row = tl.load(
+        dp_row_ptr + b * dp_row_0 + h * dp_row_1 + i[:, None] * dp_row_2, mask=i[:, None] < S
     )
-    o_sum2_kept = tl.load(
-        o_sum2_kept_ptr + b * o_sum2_kept_0 + h * o_sum2_kept_1 + i[:, None] * o_sum2_kept_2,
-        mask=i[:, None] < S,
-    ).to(tl.float32)
     q = q_tiles.load([b.to(tl.int32), h.to(tl.int32), first_i, 0]).reshape(BLOCK_M, BLOCK_D)
     m_kept = tl.load(
         m_kept_ptr + b * m_kept_0 + h * m_kept_1 + i[:, None] * m_kept_2, mask=i[:, None] < S
@@ -904,15 +913,18 @@ def window_attention_backward_dq_tiles(
     whole = tl.maximum(first, tl.minimum(tl.cdiv(end_i - width, BLOCK_N) * BLOCK_N, end_i))
     behind = tl.maximum(whole, (tl.minimum(S, first_i + 1)) // BLOCK_N * BLOCK_N)
     # Whole blocks go without a mask, then those before and behind them.
-    for masked in tl.static_range(3):
-        for start in range((whole, first, behind)[masked], (behind, whole, end_i)[masked], BLOCK_N):
+    for masked in tl.static_range(2):
+        for at in range(
+            (whole, first)[masked], (behind, end_i - (behind - whole))[masked], BLOCK_N
+        ):
+            start = at + tl.where(at < whole, 0, behind - whole) if masked else at
             j = start + tl.arange(0, BLOCK_N).to(tl.int64)
             v = v_tiles.load([b.to(tl.int32), h.to(tl.int32), start, 0]).reshape(BLOCK_N, BLOCK_D)
             # dp_sum[b, h, i, j] = sum[e](do_sum2[b, h, i, e] * v[b, h, j, e])
             dp_sum = tl.dot(do_sum2, v.T)
             # dp[b, h, i, j] = where(j + width > i and i >= j, sum[e](do_sum2[b, h, i, e] *
-            #     v[b, h, j, e]) - do_sum[b, h, i] / o_sum2_kept[b, h, i], 0.0)
-            dp = dp_sum - do_sum / o_sum2_kept
+            #     v[b, h, j, e]) - dp_row[b, h, i], 0.0)
+            dp = dp_sum - dp_row
             k = k_tiles.load([b.to(tl.int32), h.to(tl.int32), start, 0]).reshape(BLOCK_N, BLOCK_D)
             # s_sum[b, h, i, j] = sum[e](q[b, h, i, e] * k[b, h, j, e])
             s_sum = tl.dot(q, k.T)
@@ -966,10 +978,9 @@ def window_attention_backward_dq_tiles(
 
 @triton.jit
 def window_attention_backward_dq_wide(
-    do_sum2_ptr, v_ptr, do_sum_ptr, o_sum2_kept_ptr, q_ptr, k_ptr, m_kept_ptr,
-    dscale_sum_rows_ptr, dq_ptr, scale, S, E, B, H, do_sum2_0, do_sum2_1, do_sum2_2,
-    do_sum2_3, v_0, v_1, v_2, v_3, do_sum_0, do_sum_1, do_sum_2, o_sum2_kept_0,
-    o_sum2_kept_1, o_sum2_kept_2, q_0, q_1, q_2, q_3, k_0, k_1, k_2, k_3, m_kept_0,
+    do_sum2_ptr, v_ptr, dp_row_ptr, q_ptr, k_ptr, m_kept_ptr, dscale_sum_rows_ptr, dq_ptr,
+    scale, S, E, B, H, do_sum2_0, do_sum2_1, do_sum2_2, do_sum2_3, v_0, v_1, v_2, v_3,
+    dp_row_0, dp_row_1, dp_row_2, q_0, q_1, q_2, q_3, k_0, k_1, k_2, k_3, m_kept_0,
     m_kept_1, m_kept_2, dscale_sum_rows_0, dscale_sum_rows_1, dscale_sum_rows_2, dq_0, dq_1,
     dq_2, dq_3,
     width: tl.constexpr, SCALE_IS_TENSOR: tl.constexpr, BLOCK_M: tl.constexpr,
@@ -980,11 +991,11 @@ def window_attention_backward_dq_wide(
     i_tiles = tl.cdiv(S, BLOCK_M)
     # The tiles of most terms first.
     first_i = (i_tiles - 1 - tl.program_id(0) % i_tiles) * BLOCK_M
-    i = first_i + tl.arange(0, BLOCK_M).to(tl.int64)
+    i = (first_i + tl.arange(0, BLOCK_M)).to(tl.int64)
     program = tl.program_id(0) // i_tiles
     e2_tiles = tl.maximum(tl.cdiv(E, BLOCK_D), 1)
     first_e2 = (program % e2_tiles) * BLOCK_D
-    e2 = first_e2 + tl.arange(0, BLOCK_D).to(tl.int64)
+    e2 = (first_e2 + tl.arange(0, BLOCK_D)).to(tl.int64)
     program2 = program // e2_tiles
     b = (program2 % B).to(tl.int64)
     program3 = program2 // B
@@ -994,21 +1005,20 @@ def window_attention_backward_dq_wide(
     end_i = tl.minimum(first_i + BLOCK_M, S)
     begin = tl.maximum(0, first_i - width + 1)
     first = begin // BLOCK_N * BLOCK_N
-    do_sum = tl.load(
-        do_sum_ptr + b * do_sum_0 + h * do_sum_1 + i[:, None] * do_sum_2, mask=i[:, None] < S
+    dp_row = tl.load(
+        dp_row_ptr + b * dp_row_0 + h * dp_row_1 + i[:, None] * dp_row_2, mask=i[:, None] < S
     )
-    o_sum2_kept = tl.load(
-        o_sum2_kept_ptr + b * o_sum2_kept_0 + h * o_sum2_kept_1 + i[:, None] * o_sum2_kept_2,
-        mask=i[:, None] < S,
-    ).to(tl.float32)
     m_kept = tl.load(
         m_kept_ptr + b * m_kept_0 + h * m_kept_1 + i[:, None] * m_kept_2, mask=i[:, None] < S
     ).to(tl.float32)
     whole = tl.maximum(first, tl.minimum(tl.cdiv(end_i - width, BLOCK_N) * BLOCK_N, end_i))
     behind = tl.maximum(whole, (tl.minimum(S, first_i + 1)) // BLOCK_N * BLOCK_N)
     # Whole blocks go without a mask, then those before and behind them.
-    for masked in tl.static_range(3):
-        for start in range((whole, first, behind)[masked], (behind, whole, end_i)[masked], BLOCK_N):
+    for masked in tl.static_range(2):
+        for at in range(
+            (whole, first)[masked], (behind, end_i - (behind - whole))[masked], BLOCK_N
+        ):
+            start = at + tl.where(at < whole, 0, behind - whole) if masked else at
             j = start + tl.arange(0, BLOCK_N).to(tl.int64)
             dp_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
             for start_e3 in range(0, E, BLOCK_K):
@@ -1030,8 +1040,8 @@ def window_attention_backward_dq_wide(
                 # dp_sum[b, h, i, j] = sum[e](do_sum2[b, h, i, e] * v[b, h, j, e])
                 dp_sum = tl.dot(do_sum2, v.T, dp_sum)
             # dp[b, h, i, j] = where(j + width > i and i >= j, sum[e](do_sum2[b, h, i, e] *
-            #     v[b, h, j, e]) - do_sum[b, h, i] / o_sum2_kept[b, h, i], 0.0)
-            dp = dp_sum - do_sum / o_sum2_kept
+            #     v[b, h, j, e]) - dp_row[b, h, i], 0.0)
+            dp = dp_sum - dp_row
             s_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
             for start_e22 in range(0, E, BLOCK_K):
                 e22 = start_e22 + tl.arange(0, BLOCK_K).to(tl.int64)
@@ -1102,13 +1112,12 @@ def window_attention_backward_dq_wide(
 
 @triton.jit
 def window_attention_backward_dk_part(
-    v_ptr, do_sum2_ptr, do_sum_ptr, o_sum2_kept_ptr, k_ptr, q_ptr, m_kept_ptr,
-    dk_sum_parts_ptr, dv_sum_parts_ptr, scale, S, B, H, E, v_0, v_1, v_2, v_3, do_sum2_0,
-    do_sum2_1, do_sum2_2, do_sum2_3, do_sum_0, do_sum_1, do_sum_2, o_sum2_kept_0,
-    o_sum2_kept_1, o_sum2_kept_2, k_0, k_1, k_2, k_3, q_0, q_1, q_2, q_3, m_kept_0,
-    m_kept_1, m_kept_2, dk_sum_parts_0, dk_sum_parts_1, dk_sum_parts_2, dk_sum_parts_3,
-    dk_sum_parts_4, dv_sum_parts_0, dv_sum_parts_1, dv_sum_parts_2, dv_sum_parts_3,
-    dv_sum_parts_4,
+    v_ptr, do_sum2_ptr, dp_row_ptr, k_ptr, q_ptr, m_kept_ptr, dk_sum_parts_ptr,
+    dv_sum_parts_ptr, scale, S, B, H, E, v_0, v_1, v_2, v_3, do_sum2_0, do_sum2_1,
+    do_sum2_2, do_sum2_3, dp_row_0, dp_row_1, dp_row_2, k_0, k_1, k_2, k_3, q_0, q_1, q_2,
+    q_3, m_kept_0, m_kept_1, m_kept_2, dk_sum_parts_0, dk_sum_parts_1, dk_sum_parts_2,
+    dk_sum_parts_3, dk_sum_parts_4, dv_sum_parts_0, dv_sum_parts_1, dv_sum_parts_2,
+    dv_sum_parts_3, dv_sum_parts_4,
     width: tl.constexpr, SCALE_IS_TENSOR: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
@@ -1117,7 +1126,7 @@ def window_attention_backward_dk_part(
     j_tiles = tl.cdiv(S, BLOCK_M)
     # The tiles of most terms first.
     first_j = (j_tiles - 1 - tl.program_id(0) % j_tiles) * BLOCK_M
-    j = first_j + tl.arange(0, BLOCK_M).to(tl.int64)
+    j = (first_j + tl.arange(0, BLOCK_M)).to(tl.int64)
     program = tl.program_id(0) // j_tiles
     part = (program % PARTS).to(tl.int64)
     program2 = program // PARTS
@@ -1149,8 +1158,11 @@ def window_attention_backward_dk_part(
         whole, (tl.minimum(tl.minimum(S, first + chunk), first_j + width)) // BLOCK_N * BLOCK_N
     )
     # Whole blocks go without a mask, then those before and behind them.
-    for masked in tl.static_range(3):
-        for start in range((whole, first2, behind)[masked], (behind, whole, stop)[masked], BLOCK_N):
+    for masked in tl.static_range(2):
+        for at in range(
+            (whole, first2)[masked], (behind, stop - (behind - whole))[masked], BLOCK_N
+        ):
+            start = at + tl.where(at < whole, 0, behind - whole) if masked else at
             i = start + tl.arange(0, BLOCK_N).to(tl.int64)
             do_sum2 = tl.load(
                 do_sum2_ptr
@@ -1163,20 +1175,13 @@ def window_attention_backward_dk_part(
             )
             # dp_sum[b, h, i, j] = sum[e](do_sum2[b, h, i, e] * v[b, h, j, e])
             dp_sum = tl.dot(v, do_sum2.T)
-            do_sum = tl.load(
-                do_sum_ptr + b * do_sum_0 + h * do_sum_1 + i[None, :] * do_sum_2,
+            dp_row = tl.load(
+                dp_row_ptr + b * dp_row_0 + h * dp_row_1 + i[None, :] * dp_row_2,
                 mask=i[None, :] < stop,
             )
-            o_sum2_kept = tl.load(
-                o_sum2_kept_ptr
-                + b * o_sum2_kept_0
-                + h * o_sum2_kept_1
-                + i[None, :] * o_sum2_kept_2,
-                mask=i[None, :] < stop,
-            ).to(tl.float32)
             # dp[b, h, i, j] = where(j + width > i and i >= j, sum[e](do_sum2[b, h, i, e] *
-            #     v[b, h, j, e]) - do_sum[b, h, i] / o_sum2_kept[b, h, i], 0.0)
-            dp = dp_sum - do_sum / o_sum2_kept
+            #     v[b, h, j, e]) - dp_row[b, h, i], 0.0)
+            dp = dp_sum - dp_row
             q = tl.load(
                 q_ptr + b * q_0 + h * q_1 + i[:, None] * q_2 + e2[None, :] * q_3,
                 mask=(e2[None, :] < E) & (i[:, None] < stop),
@@ -1241,10 +1246,9 @@ def window_attention_backward_dk_part(
 
 @triton.jit
 def window_attention_backward_dk_tiles(
-    v_tiles, do_sum2_tiles, do_sum_ptr, o_sum2_kept_ptr, k_tiles, q_tiles, m_kept_ptr,
-    dk_ptr, dv_ptr, scale, S, B, H, E, do_sum_0, do_sum_1, do_sum_2, o_sum2_kept_0,
-    o_sum2_kept_1, o_sum2_kept_2, m_kept_0, m_kept_1, m_kept_2, dk_0, dk_1, dk_2, dk_3,
-    dv_0, dv_1, dv_2, dv_3,
+    v_tiles, do_sum2_tiles, dp_row_ptr, k_tiles, q_tiles, m_kept_ptr, dk_ptr, dv_ptr, scale,
+    S, B, H, E, dp_row_0, dp_row_1, dp_row_2, m_kept_0, m_kept_1, m_kept_2, dk_0, dk_1,
+    dk_2, dk_3, dv_0, dv_1, dv_2, dv_3,
     width: tl.constexpr, SCALE_IS_TENSOR: tl.constexpr, T: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
 ):  # fmt: skip
@@ -1253,7 +1257,7 @@ def window_attention_backward_dk_tiles(
     j_tiles = tl.cdiv(S, BLOCK_M)
     # The tiles of most terms first.
     first_j = (j_tiles - 1 - tl.program_id(0) % j_tiles) * BLOCK_M
-    j = first_j + tl.arange(0, BLOCK_M).to(tl.int64)
+    j = (first_j + tl.arange(0, BLOCK_M)).to(tl.int64)
     program = tl.program_id(0) // j_tiles
     b = (program % B).to(tl.int64)
     program2 = program // B
@@ -1270,28 +1274,22 @@ def window_attention_backward_dk_tiles(
     whole = tl.maximum(first, tl.minimum(tl.cdiv(end_j - 1, BLOCK_N) * BLOCK_N, stop))
     behind = tl.maximum(whole, (tl.minimum(S, first_j + width)) // BLOCK_N * BLOCK_N)
     # Whole blocks go without a mask, then those before and behind them.
-    for masked in tl.static_range(3):
-        for start in range((whole, first, behind)[masked], (behind, whole, stop)[masked], BLOCK_N):
+    for masked in tl.static_range(2):
+        for at in range((whole, first)[masked], (behind, stop - (behind - whole))[masked], BLOCK_N):
+            start = at + tl.where(at < whole, 0, behind - whole) if masked else at
             i = start + tl.arange(0, BLOCK_N).to(tl.int64)
             do_sum2 = do_sum2_tiles.load([b.to(tl.int32), h.to(tl.int32), start, 0]).reshape(
                 BLOCK_N, BLOCK_D
             )
             # dp_sum[b, h, i, j] = sum[e](do_sum2[b, h, i, e] * v[b, h, j, e])
             dp_sum = tl.dot(v, do_sum2.T)
-            do_sum = tl.load(
-                do_sum_ptr + b * do_sum_0 + h * do_sum_1 + i[None, :] * do_sum_2,
+            dp_row = tl.load(
+                dp_row_ptr + b * dp_row_0 + h * dp_row_1 + i[None, :] * dp_row_2,
                 mask=i[None, :] < stop,
             )
-            o_sum2_kept = tl.load(
-                o_sum2_kept_ptr
-                + b * o_sum2_kept_0
-                + h * o_sum2_kept_1
-                + i[None, :] * o_sum2_kept_2,
-                mask=i[None, :] < stop,
-            ).to(tl.float32)
             # dp[b, h, i, j] = where(j + width > i and i >= j, sum[e](do_sum2[b, h, i, e] *
-            #     v[b, h, j, e]) - do_sum[b, h, i] / o_sum2_kept[b, h, i], 0.0)
-            dp = dp_sum - do_sum / o_sum2_kept
+            #     v[b, h, j, e]) - dp_row[b, h, i], 0.0)
+            dp = dp_sum - dp_row
             q = q_tiles.load([b.to(tl.int32), h.to(tl.int32), start, 0]).reshape(BLOCK_N, BLOCK_D)
             # s_sum[b, h, i, j] = sum[e](q[b, h, i, e] * k[b, h, j, e])
             s_sum = tl.dot(k, q.T)
@@ -1342,10 +1340,10 @@ def window_attention_backward_dk_tiles(
 
 @triton.jit
 def window_attention_backward_dk_wide_dk(
-    v_ptr, do_sum2_ptr, do_sum_ptr, o_sum2_kept_ptr, k_ptr, q_ptr, m_kept_ptr, dk_ptr,
-    scale, S, E, B, H, v_0, v_1, v_2, v_3, do_sum2_0, do_sum2_1, do_sum2_2, do_sum2_3,
-    do_sum_0, do_sum_1, do_sum_2, o_sum2_kept_0, o_sum2_kept_1, o_sum2_kept_2, k_0, k_1,
-    k_2, k_3, q_0, q_1, q_2, q_3, m_kept_0, m_kept_1, m_kept_2, dk_0, dk_1, dk_2, dk_3,
+    v_ptr, do_sum2_ptr, dp_row_ptr, k_ptr, q_ptr, m_kept_ptr, dk_ptr, scale, S, E, B, H,
+    v_0, v_1, v_2, v_3, do_sum2_0, do_sum2_1, do_sum2_2, do_sum2_3, dp_row_0, dp_row_1,
+    dp_row_2, k_0, k_1, k_2, k_3, q_0, q_1, q_2, q_3, m_kept_0, m_kept_1, m_kept_2, dk_0,
+    dk_1, dk_2, dk_3,
     width: tl.constexpr, SCALE_IS_TENSOR: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_D: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
@@ -1354,11 +1352,11 @@ def window_attention_backward_dk_wide_dk(
     j_tiles = tl.cdiv(S, BLOCK_M)
     # The tiles of most terms first.
     first_j = (j_tiles - 1 - tl.program_id(0) % j_tiles) * BLOCK_M
-    j = first_j + tl.arange(0, BLOCK_M).to(tl.int64)
+    j = (first_j + tl.arange(0, BLOCK_M)).to(tl.int64)
     program = tl.program_id(0) // j_tiles
     e2_tiles = tl.maximum(tl.cdiv(E, BLOCK_D), 1)
     first_e2 = (program % e2_tiles) * BLOCK_D
-    e2 = first_e2 + tl.arange(0, BLOCK_D).to(tl.int64)
+    e2 = (first_e2 + tl.arange(0, BLOCK_D)).to(tl.int64)
     program2 = program // e2_tiles
     b = (program2 % B).to(tl.int64)
     program3 = program2 // B
@@ -1370,8 +1368,9 @@ def window_attention_backward_dk_wide_dk(
     whole = tl.maximum(first, tl.minimum(tl.cdiv(end_j - 1, BLOCK_N) * BLOCK_N, stop))
     behind = tl.maximum(whole, (tl.minimum(S, first_j + width)) // BLOCK_N * BLOCK_N)
     # Whole blocks go without a mask, then those before and behind them.
-    for masked in tl.static_range(3):
-        for start in range((whole, first, behind)[masked], (behind, whole, stop)[masked], BLOCK_N):
+    for masked in tl.static_range(2):
+        for at in range((whole, first)[masked], (behind, stop - (behind - whole))[masked], BLOCK_N):
+            start = at + tl.where(at < whole, 0, behind - whole) if masked else at
             i = start + tl.arange(0, BLOCK_N).to(tl.int64)
             dp_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
             for start_e3 in range(0, E, BLOCK_K):
@@ -1392,20 +1391,13 @@ def window_attention_backward_dk_wide_dk(
                 )
                 # dp_sum[b, h, i, j] = sum[e](do_sum2[b, h, i, e] * v[b, h, j, e])
                 dp_sum = tl.dot(v, do_sum2.T, dp_sum)
-            do_sum = tl.load(
-                do_sum_ptr + b * do_sum_0 + h * do_sum_1 + i[None, :] * do_sum_2,
+            dp_row = tl.load(
+                dp_row_ptr + b * dp_row_0 + h * dp_row_1 + i[None, :] * dp_row_2,
                 mask=i[None, :] < stop,
             )
-            o_sum2_kept = tl.load(
-                o_sum2_kept_ptr
-                + b * o_sum2_kept_0
-                + h * o_sum2_kept_1
-                + i[None, :] * o_sum2_kept_2,
-                mask=i[None, :] < stop,
-            ).to(tl.float32)
             # dp[b, h, i, j] = where(j + width > i and i >= j, sum[e](do_sum2[b, h, i, e] *
-            #     v[b, h, j, e]) - do_sum[b, h, i] / o_sum2_kept[b, h, i], 0.0)
-            dp = dp_sum - do_sum / o_sum2_kept
+            #     v[b, h, j, e]) - dp_row[b, h, i], 0.0)
+            dp = dp_sum - dp_row
             s_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
             for start_e22 in range(0, E, BLOCK_K):
                 e22 = start_e22 + tl.arange(0, BLOCK_K).to(tl.int64)
@@ -1468,11 +1460,11 @@ def window_attention_backward_dk_wide_dv(
     j_tiles = tl.cdiv(S, BLOCK_M)
     # The tiles of most terms first.
     first_j = (j_tiles - 1 - tl.program_id(0) % j_tiles) * BLOCK_M
-    j = first_j + tl.arange(0, BLOCK_M).to(tl.int64)
+    j = (first_j + tl.arange(0, BLOCK_M)).to(tl.int64)
     program = tl.program_id(0) // j_tiles
     e_tiles = tl.maximum(tl.cdiv(E, BLOCK_D), 1)
     first_e = (program % e_tiles) * BLOCK_D
-    e = first_e + tl.arange(0, BLOCK_D).to(tl.int64)
+    e = (first_e + tl.arange(0, BLOCK_D)).to(tl.int64)
     program2 = program // e_tiles
     b = (program2 % B).to(tl.int64)
     program3 = program2 // B
@@ -1484,8 +1476,9 @@ def window_attention_backward_dk_wide_dv(
     whole = tl.maximum(first, tl.minimum(tl.cdiv(end_j - 1, BLOCK_N) * BLOCK_N, stop))
     behind = tl.maximum(whole, (tl.minimum(S, first_j + width)) // BLOCK_N * BLOCK_N)
     # Whole blocks go without a mask, then those before and behind them.
-    for masked in tl.static_range(3):
-        for start in range((whole, first, behind)[masked], (behind, whole, stop)[masked], BLOCK_N):
+    for masked in tl.static_range(2):
+        for at in range((whole, first)[masked], (behind, stop - (behind - whole))[masked], BLOCK_N):
+            start = at + tl.where(at < whole, 0, behind - whole) if masked else at
             i = start + tl.arange(0, BLOCK_N).to(tl.int64)
             s_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
             for start_e23 in range(0, E, BLOCK_K):
@@ -1594,7 +1587,7 @@ def window_attention_backward_dscale_loop(
         tl.store(dscale_ptr + row, dscale_sum, mask=row < 1)
 
 
-def choose_window_attention_backward_do_sum(
+def choose_window_attention_backward_dp_row(
     rows: int, cols: int, strided: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """Returns (variant, config) of a call: the first variant whose rule holds."""
@@ -1630,23 +1623,23 @@ def choose_window_attention_backward_do_sum(
     )  # fmt: skip
 
 
-def launch_window_attention_backward_do_sum(q, o, o_sum2_kept, do, do_sum, do_sum2) -> None:
-    """Computes do_sum, do_sum2 with the variant that `choose` returns. Does not check operands."""
+def launch_window_attention_backward_dp_row(q, o, o_sum2_kept, do, dp_row, do_sum2) -> None:
+    """Computes dp_row, do_sum2 with the variant that `choose` returns. Does not check operands."""
     B, H, S, E = q.shape
     do = lib.reshaped(do, B * H * S, E)
     o = lib.reshaped(o, B * H * S, E)
     o_sum2_kept = lib.reshaped(o_sum2_kept, B * H * S)
-    do_sum = do_sum.view(B * H * S)
+    dp_row = dp_row.view(B * H * S)
     do_sum2 = do_sum2.view(B * H * S, E)
     rows = B * H * S
     strided = 0 < do.stride(0) < do.stride(1) or 0 < o.stride(0) < o.stride(1)
-    variant, config = choose_window_attention_backward_do_sum(
+    variant, config = choose_window_attention_backward_dp_row(
         rows=rows, cols=E, strided=strided, gpu=lib.gpu(do.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
     arguments = (
-        do, o, o_sum2_kept, do_sum2, do_sum, B * H * S, E, *do.stride(), *o.stride(),
-        o_sum2_kept.stride(0), *do_sum2.stride(), do_sum.stride(0),
+        do, o, o_sum2_kept, do_sum2, dp_row, B * H * S, E, *do.stride(), *o.stride(),
+        o_sum2_kept.stride(0), *do_sum2.stride(), dp_row.stride(0),
     )  # fmt: skip
     constants = dict(
         VEC=lib.vec(E, do.stride(0), o.stride(0), do_sum2.stride(0)), enable_fp_fusion=True,
@@ -1655,25 +1648,25 @@ def launch_window_attention_backward_do_sum(q, o, o_sum2_kept, do, do_sum, do_su
         PARTS, MERGE = config["PARTS"], config["MERGE"]
         do_sum_part = torch.empty((rows, PARTS), dtype=torch.float32, device=do.device)
         grid = (lib.cdiv(rows, ROWS), PARTS)
-        window_attention_backward_do_sum_loop[grid](
+        window_attention_backward_dp_row_loop[grid](
             *arguments, **constants, PASS=1, do_sum_part_ptr=do_sum_part,
             **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(rows, MERGE),)
-        window_attention_backward_do_sum_loop[grid](
+        window_attention_backward_dp_row_loop[grid](
             *arguments, **constants, PASS=2, do_sum_part_ptr=do_sum_part,
             **dict(lib.config_without(config, "MERGE"), ROWS=MERGE, PARTS_POW2=PARTS),
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(rows, ROWS),)
-        window_attention_backward_do_sum_rows[grid](
-            do, o, do_sum, o_sum2_kept, do_sum2, B * H * S, E, *do.stride(), *o.stride(),
-            do_sum.stride(0), o_sum2_kept.stride(0), *do_sum2.stride(),
+        window_attention_backward_dp_row_rows[grid](
+            do, o, o_sum2_kept, dp_row, do_sum2, B * H * S, E, *do.stride(), *o.stride(),
+            o_sum2_kept.stride(0), dp_row.stride(0), *do_sum2.stride(),
             **constants, **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(rows, ROWS),)
-        window_attention_backward_do_sum_loop[grid](*arguments, **constants, **config)
+        window_attention_backward_dp_row_loop[grid](*arguments, **constants, **config)
 
 
 def choose_window_attention_backward_dq(
@@ -1708,7 +1701,7 @@ def choose_window_attention_backward_dq(
 
 
 def launch_window_attention_backward_dq(
-    q, k, v, m_kept, o_sum2_kept, do_sum, do_sum2, dscale_sum_rows, dq, scale, width
+    q, k, v, m_kept, dp_row, do_sum2, dscale_sum_rows, dq, scale, width
 ) -> None:
     """Computes dq, dscale_sum_rows with the variant that `choose` returns. Does not check operands."""
     B, H, S, E = q.shape
@@ -1728,10 +1721,9 @@ def launch_window_attention_backward_dq(
         )
         grid = (PARTS * B * H * lib.cdiv(S, BLOCK_M),)
         window_attention_backward_dq_part[grid](
-            do_sum2, v, do_sum, o_sum2_kept, q, k, m_kept, dscale_sum_rows_parts, dq_sum_parts,
-            scale, S, B, H, E, *do_sum2.stride(), *v.stride(), *do_sum.stride(),
-            *o_sum2_kept.stride(), *q.stride(), *k.stride(), *m_kept.stride(),
-            *dq_sum_parts.stride(), *lib.strides(dscale_sum_rows_parts, 4),
+            do_sum2, v, dp_row, q, k, m_kept, dscale_sum_rows_parts, dq_sum_parts, scale, S, B, H,
+            E, *do_sum2.stride(), *v.stride(), *dp_row.stride(), *q.stride(), *k.stride(),
+            *m_kept.stride(), *dq_sum_parts.stride(), *lib.strides(dscale_sum_rows_parts, 4),
             width=width, SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True,
             **config,
         )  # fmt: skip
@@ -1744,18 +1736,18 @@ def launch_window_attention_backward_dq(
         k_tiles = lib.boxes(k, 1, 1, BLOCK_N, BLOCK_D)
         grid = (B * H * lib.cdiv(S, BLOCK_M),)
         window_attention_backward_dq_tiles[grid](
-            do_sum2_tiles, v_tiles, do_sum, o_sum2_kept, q_tiles, k_tiles, m_kept, dscale_sum_rows,
-            dq, scale, S, B, H, E, *do_sum.stride(), *o_sum2_kept.stride(), *m_kept.stride(),
-            *lib.strides(dscale_sum_rows, 3), *dq.stride(),
+            do_sum2_tiles, v_tiles, dp_row, q_tiles, k_tiles, m_kept, dscale_sum_rows, dq, scale, S,
+            B, H, E, *dp_row.stride(), *m_kept.stride(), *lib.strides(dscale_sum_rows, 3),
+            *dq.stride(),
             width=width, SCALE_IS_TENSOR=isinstance(scale, torch.Tensor),
             T=getattr(tl, str(q.dtype)[6:]), enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
         grid = (B * H * lib.cdiv(S, BLOCK_M) * max(1, lib.cdiv(E, BLOCK_D)),)
         window_attention_backward_dq_wide[grid](
-            do_sum2, v, do_sum, o_sum2_kept, q, k, m_kept, dscale_sum_rows, dq, scale, S, E, B, H,
-            *do_sum2.stride(), *v.stride(), *do_sum.stride(), *o_sum2_kept.stride(), *q.stride(),
-            *k.stride(), *m_kept.stride(), *lib.strides(dscale_sum_rows, 3), *dq.stride(),
+            do_sum2, v, dp_row, q, k, m_kept, dscale_sum_rows, dq, scale, S, E, B, H,
+            *do_sum2.stride(), *v.stride(), *dp_row.stride(), *q.stride(), *k.stride(),
+            *m_kept.stride(), *lib.strides(dscale_sum_rows, 3), *dq.stride(),
             width=width, SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True,
             **config,
         )  # fmt: skip
@@ -1782,8 +1774,8 @@ def choose_window_attention_backward_dk(
     # tiles of all factors by descriptor
     if tiled and whole0 <= 256:
         return "tiles", dict(
-            BLOCK_M=16 if rows <= 16 else 64, BLOCK_N=64, BLOCK_D=max(16, lib.pow2(whole0)),
-            num_warps=8 if whole0 > 128 else 4, num_stages=2,
+            BLOCK_M=16 if rows <= 16 else 64, BLOCK_N=min(64, max(16, lib.pow2(terms))),
+            BLOCK_D=max(16, lib.pow2(whole0)), num_warps=8 if whole0 > 128 else 4, num_stages=2,
         )  # fmt: skip
     # any number of columns: each block of them computes the products of its rows again
     return "wide", dict(
@@ -1793,7 +1785,7 @@ def choose_window_attention_backward_dk(
 
 
 def launch_window_attention_backward_dk(
-    q, k, v, m_kept, o_sum2_kept, do_sum, do_sum2, dk, dv, scale, width
+    q, k, v, m_kept, dp_row, do_sum2, dk, dv, scale, width
 ) -> None:
     """Computes dk, dv with the variant that `choose` returns. Does not check operands."""
     B, H, S, E = q.shape
@@ -1812,10 +1804,9 @@ def launch_window_attention_backward_dk(
         dv_sum_parts = torch.empty((PARTS, B, H, S, E), dtype=torch.float32, device=do_sum2.device)
         grid = (PARTS * B * H * lib.cdiv(S, BLOCK_M),)
         window_attention_backward_dk_part[grid](
-            v, do_sum2, do_sum, o_sum2_kept, k, q, m_kept, dk_sum_parts, dv_sum_parts, scale, S, B,
-            H, E, *v.stride(), *do_sum2.stride(), *do_sum.stride(), *o_sum2_kept.stride(),
-            *k.stride(), *q.stride(), *m_kept.stride(), *dk_sum_parts.stride(),
-            *dv_sum_parts.stride(),
+            v, do_sum2, dp_row, k, q, m_kept, dk_sum_parts, dv_sum_parts, scale, S, B, H, E,
+            *v.stride(), *do_sum2.stride(), *dp_row.stride(), *k.stride(), *q.stride(),
+            *m_kept.stride(), *dk_sum_parts.stride(), *dv_sum_parts.stride(),
             **constants, **config,
         )  # fmt: skip
         lib.add_parts(dk_sum_parts, dk)
@@ -1827,17 +1818,15 @@ def launch_window_attention_backward_dk(
         q_tiles = lib.boxes(q, 1, 1, BLOCK_N, BLOCK_D)
         grid = (B * H * lib.cdiv(S, BLOCK_M),)
         window_attention_backward_dk_tiles[grid](
-            v_tiles, do_sum2_tiles, do_sum, o_sum2_kept, k_tiles, q_tiles, m_kept, dk, dv, scale, S,
-            B, H, E, *do_sum.stride(), *o_sum2_kept.stride(), *m_kept.stride(), *dk.stride(),
-            *dv.stride(),
+            v_tiles, do_sum2_tiles, dp_row, k_tiles, q_tiles, m_kept, dk, dv, scale, S, B, H, E,
+            *dp_row.stride(), *m_kept.stride(), *dk.stride(), *dv.stride(),
             T=getattr(tl, str(q.dtype)[6:]), **constants, **config,
         )  # fmt: skip
     else:
         grid = (B * H * lib.cdiv(S, BLOCK_M) * max(1, lib.cdiv(E, BLOCK_D)),)
         window_attention_backward_dk_wide_dk[grid](
-            v, do_sum2, do_sum, o_sum2_kept, k, q, m_kept, dk, scale, S, E, B, H, *v.stride(),
-            *do_sum2.stride(), *do_sum.stride(), *o_sum2_kept.stride(), *k.stride(), *q.stride(),
-            *m_kept.stride(), *dk.stride(),
+            v, do_sum2, dp_row, k, q, m_kept, dk, scale, S, E, B, H, *v.stride(), *do_sum2.stride(),
+            *dp_row.stride(), *k.stride(), *q.stride(), *m_kept.stride(), *dk.stride(),
             **constants, **config,
         )  # fmt: skip
         window_attention_backward_dk_wide_dv[grid](
@@ -1938,20 +1927,18 @@ def launch_window_attention_backward(
 ) -> None:
     """Runs 4 steps, with scratch memory between them. Does not check operands."""
     B, H, S, E = q.shape
-    do_sum = torch.empty((B, H, S), dtype=torch.float32, device=q.device)
+    dp_row = torch.empty((B, H, S), dtype=torch.float32, device=q.device)
     do_sum2 = torch.empty((B, H, S, E), dtype=q.dtype, device=q.device)
     dscale_sum_rows = (
         torch.empty((B, H, S), dtype=torch.float32, device=q.device) if dscale is not None else None
     )
-    launch_window_attention_backward_do_sum(q, o, o_sum2_kept, do, do_sum, do_sum2)
+    launch_window_attention_backward_dp_row(q, o, o_sum2_kept, do, dp_row, do_sum2)
     if dq is not None or dscale is not None:
         launch_window_attention_backward_dq(
-            q, k, v, m_kept, o_sum2_kept, do_sum, do_sum2, dscale_sum_rows, dq, scale, width
+            q, k, v, m_kept, dp_row, do_sum2, dscale_sum_rows, dq, scale, width
         )
     if dk is not None or dv is not None:
-        launch_window_attention_backward_dk(
-            q, k, v, m_kept, o_sum2_kept, do_sum, do_sum2, dk, dv, scale, width
-        )
+        launch_window_attention_backward_dk(q, k, v, m_kept, dp_row, do_sum2, dk, dv, scale, width)
     if dscale is not None:
         launch_window_attention_backward_dscale(q, dscale_sum_rows, dscale)
 
@@ -2034,17 +2021,19 @@ def window_attention_backward_reference(
     # do_sum[b, h, i] = sum[e](do[b, h, i, e] * o[b, h, i, e])
     do_sum = (do * o).sum(-1)
 
+    # dp_row[b, h, i] = do_sum[b, h, i] / o_sum2_kept[b, h, i]
+    dp_row = do_sum / o_sum2_kept
+
     # do_sum2[b, h, i, e] = T(do[b, h, i, e] / o_sum2_kept[b, h, i])
     do_sum2 = (do / o_sum2_kept[:, :, :, None]).to(T).to(compute)
 
     # dp[b, h, i, j] = where(j + width > i and i >= j, sum[e](do_sum2[b, h, i, e] *
-    #     v[b, h, j, e]) - do_sum[b, h, i] / o_sum2_kept[b, h, i], 0.0)
+    #     v[b, h, j, e]) - dp_row[b, h, i], 0.0)
     j = torch.arange(S, device=q.device)
     i = torch.arange(S, device=q.device)[:, None]
     dp = torch.where(
         (j + width > i) & (i >= j),
-        torch.einsum("bhie,bhje->bhij", do_sum2, v)
-        - do_sum[:, :, :, None] / o_sum2_kept[:, :, :, None],
+        torch.einsum("bhie,bhje->bhij", do_sum2, v) - dp_row[:, :, :, None],
         0.0,
     )
 

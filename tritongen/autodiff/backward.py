@@ -27,6 +27,7 @@ from tritongen.autodiff.lift import lift
 from tritongen.autodiff.partial_sums import with_partial_sums
 from tritongen.autodiff.products import in_stored_types
 from tritongen.autodiff.quotients import quotients, use_quotients
+from tritongen.autodiff.rows import with_row_lines
 from tritongen.autodiff.term import condition_of, write
 from tritongen.autodiff.wanted import ALWAYS, NEVER, Wanted, both, either, without_repeats
 from tritongen.errors import Diagnostic, SpecError
@@ -127,7 +128,8 @@ def _derived(op: Op, wanted: tuple[Param, ...], most: int, shared: bool = False)
     operands = {t.name: t.dims for t in (*op.tensors, *map(cotangent, op.outputs))}
     nests = with_partial_sums(nests, operands, tape.free_name)
     back = assemble(op, nests, wanted)
-    back = assemble(op, _pruned(back).nests, wanted)  # again, without pruned reads
+    nests = with_row_lines(_pruned(back).nests, tape.free_name)
+    back = assemble(op, nests, wanted)  # again, without pruned reads
     tape.refuse(batches.sums_over_fewer(op, back, {nest.name for nest in tape.values}))
     tape.refuse(batches.unbound(op, back))
     return back

@@ -47,9 +47,8 @@ class Level:
     index: str
     lines: list[str] = field(default_factory=list)
     caches: dict[Frame, dict[Any, str]] = field(default_factory=dict)
-    passes: tuple[str, ...] = ()  # over whole blocks, and over the others that masks are for
-    test: str = ""  # what tells a pass whose blocks are not whole; "" where none can be told
-    is_cut: bool = False  # whether some line is for those alone
+    told: bool = False  # whether whole blocks can be told from others
+    is_cut: bool = False  # and some line is for those others alone
 
 
 class FrameWriter(KernelWriter):
@@ -147,7 +146,7 @@ class FrameWriter(KernelWriter):
                 rest = self.assigned_in(0, self.fresh("program"), f"{rest} // {count}")
         for w in self.own.walks:
             if w.how == "whole":
-                line(f"{self.variables[w.index]} = {self.lanes(w)}")
+                line(f"{self.variables[w.index]} = {self.lanes(w)}.to(tl.int64)")
                 if self.sides:
                     self.name_mask(w, self.end_of_whole(w))
 
@@ -167,12 +166,17 @@ class FrameWriter(KernelWriter):
             first = f"{number}.to(tl.int64) * {w.block}"
         if not self.sides or w.index in once:
             first = self.first[w.index] = self.assigned_in(0, f"first_{name}", first)
-        self.levels[0].lines.append(f"{name} = {first} + {self.lanes(w, wide=bool(self.sides))}")
+        lanes = f"{first} + {self.lanes(w)}" if self.sides else self.lanes(w, first)
+        self.levels[0].lines.append(f"{name} = {lanes}")
 
-    def lanes(self, w: Walk, wide: bool = False) -> str:
-        """The lanes of a block, along their side of the tile. `wide`: what they are added to has 64 bits."""
+    def lanes(self, w: Walk, first: str = "") -> str:
+        """The lanes of a block, along their side of the tile. With `first`: the indices of the block that begins there.
+
+        `first` has 32 bits and is a multiple of the block. A block is a power of two, so the sum does not wrap. It is widened
+        behind the sum, so LLVM compares it with 32 bits.
+        """
         own = f"tl.arange(0, {w.block}){self.sides.get(w.index, '')}"
-        return own if wide else f"{own}.to(tl.int64)"
+        return f"({first} + {own}).to(tl.int64)" if first else own
 
     def name_mask(self, walk: Walk, end: str, several: str = "") -> None:
         """Without products a walk is the rows of each tile or the columns, and has one mask.

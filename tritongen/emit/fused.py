@@ -162,8 +162,8 @@ class FusedWriter(LoopWriter):
             ends = self.ends(loop, walk)
             level = Level(loop.index)
             if ends.whole is not None and outermost:
-                self.tell(level, ends, any(f.moved_by for f in states))
-            level.lines.append(f"{name} = {start} + {self.lanes(walk)}")
+                level.told = True
+            level.lines.append(f"{name} = {start} + {self.lanes(walk)}.to(tl.int64)")
         else:
             ends, level = Ends("0", self.size(walk.extent)[0]), Level(loop.index)
             level.lines.append(f"{name} = tl.cast({start}, tl.int64)")
@@ -173,8 +173,6 @@ class FusedWriter(LoopWriter):
             self.name_mask(walk, ends.stop, f"{walk.block} > 1")
         self.body(loop.body)
         self.levels.pop()
-        if not level.is_cut:
-            level.passes = ()
         outer.lines += self.printed(level, ends, start, walk.block)
         self.stops.pop(loop.index, None)
         self.begins.pop(loop.index, None)
@@ -420,17 +418,13 @@ class FusedWriter(LoopWriter):
     def where_masked(self, line: str) -> None:
         """A line for blocks that are not whole."""
         level = self.levels[-1]
-        if not level.test:
+        if not level.told:
             self.line(line)
             return
         if not (level.is_cut and self.lines and self.lines[-1].startswith("    ")):
-            self.line(f"if {level.test}:")
+            self.line("if masked:")
         level.is_cut = True
         self.line(f"    {line}")
-        if "EVEN" in level.test:
-            walk = self.own.walk(level.index)
-            even = f'{wrapped(str(walk.extent))} % config["{walk.block}"] == 0'
-            self.args.constants[level.test.split()[-1]] = even
 
     # ---- states
     def open_state(self, f: Fold) -> None:

@@ -13,6 +13,7 @@ from functools import reduce
 
 from tritongen.emit.fold_lines import guard_text
 from tritongen.emit.frames import FrameWriter, Level, tile_indices, wrapped
+from tritongen.emit.text import launch_text
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import (
     Idx,
@@ -45,57 +46,61 @@ class Ends:
 class LoopWriter(FrameWriter):
     """A writer that knows the ends of loops."""
 
-    def tell(self, level: Level, ends: Ends, moved: bool) -> None:
-        """How blocks that are not whole are told from those that are.
-
-        A pass more costs products that are in flight more than a mask of each block where the host finds the last one
-        not whole; where what a loop carries is moved anyway, it is the other way round.
-        """
-        assert ends.whole is not None
-        lo, hi = ends.whole
-        ending = moved or hi != self.size(self.own.walk(level.index).extent)[0]
-        level.passes = (*(["head"] if lo != "0" else []), "whole", *(["tail"] if ending else []))
-        tests = ["masked"] if len(level.passes) > 1 else []
-        tests += [] if ending else [f"not EVEN_{self.variables[level.index].upper()}"]
-        level.test = " or ".join(tests)
-        level.passes = level.passes if len(level.passes) > 1 else ()
-
     def printed(self, level: Level, ends: Ends, start: str, block: str) -> list[str]:
-        """A loop whose body is there; blocks that are not whole for more than the end of the index have their own pass."""
+        """The lines of a loop whose body is there.
+
+        Whole blocks have a pass without masks, if some line of the body is for the others. These have another one.
+        """
         body = level.lines
-        if not level.passes:
+        if not level.is_cut:
             step = f", {block}" if block else ""
             head = f"{ends.first}, {ends.stop}{step}" if step or ends.first != "0" else ends.stop
             # Without products, what a loop loads is fetched ahead where the loop says so.
             turns = f"range({head})" if self.multiplies else f"tl.range({head}, num_stages=STAGES)"
             return [f"for {start} in {turns}:", *(f"    {line}" for line in body)]
         lo, hi = ends.whole or ("", "")
+        extent = self.size(self.own.walk(level.index).extent)[0]
         cut = self.variable(self.fresh("whole"))
         end = f"{wrapped(hi)} // {block} * {block}"
-        extent = self.size(self.own.walk(level.index).extent)[0]
-        begin = f"tl.cdiv({lo}, {block}) * {block}"
-        # No less than the first, also where the stop is: rows may ask for terms in front of all that there are.
-        begin = f"tl.maximum({ends.first}, tl.minimum({begin}, {ends.stop}))"
-        match level.passes:
-            case ("whole", "tail"):
-                said, turns = "then the rest", "2"
-                text = end if hi == extent else f"tl.maximum({ends.first}, {end})"
-                lines, firsts, stops = [f"{cut} = {text}"], [ends.first, cut], [cut, ends.stop]
-            case ("head", "whole"):
-                said, turns = "behind the first ones", "1, -1, -1"
-                lines, firsts, stops = [f"{cut} = {begin}"], [cut, ends.first], [ends.stop, cut]
-            case _:
-                said, turns = "then those before and behind them", "3"
-                behind = self.variable(self.fresh("behind"))
-                lines = [f"{cut} = {begin}", f"{behind} = tl.maximum({cut}, {end})"]
-                firsts, stops = [cut, ends.first, behind], [behind, cut, ends.stop]
+        if lo == "0":
+            said, turns, at = "then the rest", "2", start
+            if hi == extent:
+                some, even = self.told_by_host(level, block)
+                lines = [f"{cut} = {end}", f"if {some}:", f"    tl.assume({cut} > 0)"]
+                turns = f"0 if {some} else 1, 1 if {even} else 2"
+            else:
+                lines = [f"{cut} = tl.maximum({ends.first}, {end})"]
+            parts = (ends.first, cut), (cut, ends.stop)
+        else:
+            said, turns = "then those before and behind them", "2"
+            behind, at = (self.variable(self.fresh(wish)) for wish in ("behind", "at"))
+            begin = f"tl.cdiv({lo}, {block}) * {block}"
+            # No less than the first, also where the stop is: rows may ask for terms in front of all that there are.
+            begin = f"tl.maximum({ends.first}, tl.minimum({begin}, {ends.stop}))"
+            lines = [f"{cut} = {begin}", f"{behind} = tl.maximum({cut}, {end})"]
+            parts = (cut, behind), (ends.first, f"{ends.stop} - ({behind} - {cut})")
+            skipped = f"{at} + tl.where({at} < {cut}, 0, {behind} - {cut}) if masked else {at}"
+            body = [f"{start} = {skipped}", *body]
+            self.assigned.discard(at)
+        firsts, stops = (", ".join(texts) for texts in zip(*parts, strict=True))
         return [
             *lines,
             f"# Whole blocks go without a mask, {said}.",
             f"for masked in tl.static_range({turns}):",
-            f"    for {start} in range(({', '.join(firsts)})[masked], ({', '.join(stops)})[masked], {block}):",
+            f"    for {at} in range(({firsts})[masked], ({stops})[masked], {block}):",
             *(f"        {line}" for line in body),
         ]
+
+    def told_by_host(self, level: Level, block: str) -> list[str]:
+        """The constants that say whether there are whole blocks, and whether there is nothing else.
+
+        If the loop over whole blocks may have no turn, ptxas may run one product after another (its warning C7515).
+        """
+        name, extent = self.variables[level.index].upper(), self.own.walk(level.index).extent
+        size, taken = wrapped(launch_text(extent)), f'config["{block}"]'
+        tests = {f"SOME_{name}": f"{size} >= {taken}", f"EVEN_{name}": f"{size} % {taken} == 0"}
+        constants = self.args.constants
+        return [self.parameter(constants, wish, passed) for wish, passed in tests.items()]
 
     def ends(self, loop: Loop, walk: Walk) -> Ends:
         """Where a loop begins and ends, and where its blocks are whole.

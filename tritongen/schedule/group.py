@@ -176,9 +176,10 @@ def heavy(nests: tuple[ir.Nest, ...], stored: set[str]) -> set[str]:
 
 
 def finished(nests: tuple[ir.Nest, ...], stored: set[str], facts: Facts) -> set[str]:
-    """The value that is stored in place of a sum of products: the last pointwise value that all its readers go through.
+    """The value that is stored in place of a sum: the last pointwise value that all its readers go through.
 
-    Its epilogue computes gelu(h) once. A norm behind it would compute it in each of its passes.
+    1. Of a sum of products: its epilogue computes gelu(h) once. A norm behind it would compute it in each of its passes.
+    2. Of what a row has one of, and a product's result meets: each of its tiles would load all that the value is made of.
     """
     virtual = Virtual(n for n in nests if not is_reducer(n) and n.name not in stored)
     computed = {n.name for n in nests}
@@ -198,6 +199,12 @@ def finished(nests: tuple[ir.Nest, ...], stored: set[str], facts: Facts) -> set[
         alike = all((r.tensor, r.coords, r.fill) == (nest.name, nest.coords, None) for r in own)
         return reader if own and alike else None
 
+    products = {n.name for n in filter(is_reducer, nests) if as_product(n, virtual, facts)}
+
+    def meets_product(nest: ir.Nest) -> bool:
+        readers = readers_of[nest.name]
+        return all(len(r.box) > len(nest.box) and products & tensors_read(r.body) for r in readers)
+
     found = set()
     for head in filter(is_reducer, nests):
         last, following = head, only_reader(head)
@@ -205,7 +212,7 @@ def finished(nests: tuple[ir.Nest, ...], stored: set[str], facts: Facts) -> set[
             last, following = following, only_reader(following)
         if last is head:
             continue
-        if as_product(head, virtual, facts) or as_ragged(head, virtual, facts):
+        if head.name in products or as_ragged(head, virtual, facts) or meets_product(last):
             found.add(last.name)
     return found
 
