@@ -51,8 +51,8 @@ def attention_forward_part(
         other=0.0,
     )
     whole = tl.maximum(first, (tl.minimum(L, first + chunk)) // BLOCK_N * BLOCK_N)
-    # Whole blocks go without a mask, then the rest.
-    for masked in tl.static_range(2):
+    # Whole blocks go without a mask, behind the rest.
+    for masked in tl.static_range(1, -1, -1):
         for start in range((first, whole)[masked], (whole, stop)[masked], BLOCK_N):
             j = start + tl.arange(0, BLOCK_N).to(tl.int64)
             k = tl.load(
@@ -710,8 +710,8 @@ def attention_backward_dq_part(
         m_kept_ptr + b * m_kept_0 + h * m_kept_1 + i[:, None] * m_kept_2, mask=i[:, None] < S
     ).to(tl.float32)
     whole = tl.maximum(first, (tl.minimum(L, first + chunk)) // BLOCK_N * BLOCK_N)
-    # Whole blocks go without a mask, then the rest.
-    for masked in tl.static_range(2):
+    # Whole blocks go without a mask, behind the rest.
+    for masked in tl.static_range(1, -1, -1):
         for start in range((first, whole)[masked], (whole, stop)[masked], BLOCK_N):
             j = start + tl.arange(0, BLOCK_N).to(tl.int64)
             v = tl.load(
@@ -996,8 +996,8 @@ def attention_backward_dk_part(
         other=0.0,
     )
     whole = tl.maximum(first, (tl.minimum(S, first + chunk)) // BLOCK_N * BLOCK_N)
-    # Whole blocks go without a mask, then the rest.
-    for masked in tl.static_range(2):
+    # Whole blocks go without a mask, behind the rest.
+    for masked in tl.static_range(1, -1, -1):
         for start in range((first, whole)[masked], (whole, stop)[masked], BLOCK_N):
             i = start + tl.arange(0, BLOCK_N).to(tl.int64)
             do_sum2 = tl.load(

@@ -67,8 +67,8 @@ def causal_attention_forward_part(
         // BLOCK_N
         * BLOCK_N,
     )
-    # Whole blocks go without a mask, then the rest.
-    for masked in tl.static_range(2):
+    # Whole blocks go without a mask, behind the rest.
+    for masked in tl.static_range(1, -1, -1):
         for start in range((first, whole)[masked], (whole, stop)[masked], BLOCK_N):
             j = start + tl.arange(0, BLOCK_N).to(tl.int64)
             k = tl.load(
@@ -808,8 +808,8 @@ def causal_attention_backward_dq_part(
     whole = tl.maximum(
         first, (tl.minimum(tl.minimum(S, first + chunk), first_i + 1)) // BLOCK_N * BLOCK_N
     )
-    # Whole blocks go without a mask, then the rest.
-    for masked in tl.static_range(2):
+    # Whole blocks go without a mask, behind the rest.
+    for masked in tl.static_range(1, -1, -1):
         for start in range((first, whole)[masked], (whole, stop)[masked], BLOCK_N):
             j = start + tl.arange(0, BLOCK_N).to(tl.int64)
             v = tl.load(

@@ -58,8 +58,8 @@ def decode_attention_forward_part(
     whole = tl.maximum(
         first, (tl.minimum(tl.minimum(L, first + chunk), len.to(tl.int32))) // BLOCK_N * BLOCK_N
     )
-    # Whole blocks go without a mask, then the rest.
-    for masked in tl.static_range(2):
+    # Whole blocks go without a mask, behind the rest.
+    for masked in tl.static_range(1, -1, -1):
         for start in range((first, whole)[masked], (whole, stop)[masked], BLOCK_N):
             j = start + tl.arange(0, BLOCK_N).to(tl.int64)
             k = tl.load(
@@ -813,8 +813,8 @@ def decode_attention_backward_dq_part(
     whole = tl.maximum(
         first, (tl.minimum(tl.minimum(L, first + chunk), len.to(tl.int32))) // BLOCK_N * BLOCK_N
     )
-    # Whole blocks go without a mask, then the rest.
-    for masked in tl.static_range(2):
+    # Whole blocks go without a mask, behind the rest.
+    for masked in tl.static_range(1, -1, -1):
         for start in range((first, whole)[masked], (whole, stop)[masked], BLOCK_N):
             j = start + tl.arange(0, BLOCK_N).to(tl.int64)
             v = tl.load(
@@ -1128,8 +1128,8 @@ def decode_attention_backward_dk_part(
         first = part.to(tl.int32) * chunk
         stop = tl.minimum(S, first + chunk)
         whole = tl.maximum(first, (tl.minimum(S, first + chunk)) // BLOCK_N * BLOCK_N)
-        # Whole blocks go without a mask, then the rest.
-        for masked in tl.static_range(2):
+        # Whole blocks go without a mask, behind the rest.
+        for masked in tl.static_range(1, -1, -1):
             for start in range((first, whole)[masked], (whole, stop)[masked], BLOCK_N):
                 i = start + tl.arange(0, BLOCK_N).to(tl.int64)
                 do_sum2_h = h0 + h1 * R

@@ -64,6 +64,10 @@ class LoopWriter(FrameWriter):
         end = f"{wrapped(hi)} // {block} * {block}"
         if lo == "0":
             said, turns, at = "then the rest", "2", start
+            if (
+                ends.first != "0"
+            ):  # a part, which may have no whole blocks: last, for `told_by_host`'s reason
+                said, turns = "behind the rest", "1, -1, -1"
             if hi == extent:
                 some, even = self.told_by_host(level, block)
                 lines = [f"{cut} = {end}", f"if {some}:", f"    tl.assume({cut} > 0)"]

@@ -344,7 +344,7 @@ def amd(assembly: str) -> tuple[int | None, int | None]:
 
 def nvidia(cubin: bytes) -> tuple[int | None, int | None]:
     """Registers a thread and bytes spilled, as the assembler counted them."""
-    tool = _cuobjdump()
+    tool = _tool("cuobjdump")
     if tool is None:
         return None, None
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
@@ -356,10 +356,24 @@ def nvidia(cubin: bytes) -> tuple[int | None, int | None]:
     return (int(found[1]), int(found[2])) if found else (None, None)
 
 
+def serialized(ptx: str) -> str | None:
+    """Why ptxas for sm_90 runs the products of a kernel one after another, as its warnings say (C7510 to C7518).
+
+    "" if it does not, and None without ptxas.
+    """
+    tool = _tool("ptxas")
+    if tool is None:
+        return None
+    command = [tool, "--gpu-name=sm_90a", "--verbose", "--output-file=/dev/null", "-"]
+    done = subprocess.run(command, input=ptx, capture_output=True, text=True, timeout=120)
+    said = re.search(r"\(C751\d\)[^\n]*serialized[^\n]*", done.stderr)
+    return said[0] if said else ""
+
+
 @cache
-def _cuobjdump() -> str | None:
-    """The one in Triton's wheel."""
+def _tool(name: str) -> str | None:
+    """One of CUDA's programs in Triton's wheel."""
     import triton.backends.nvidia as backend
 
-    tool = Path(backend.__file__).parent / "bin" / "cuobjdump"
+    tool = Path(backend.__file__).parent / "bin" / name
     return str(tool) if tool.exists() else None
