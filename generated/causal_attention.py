@@ -670,9 +670,9 @@ def causal_attention(
 
 
 @triton.jit
-def causal_attention_backward_dp_row_rows(
-    do_ptr, o_ptr, o_sum2_kept_ptr, dp_row_ptr, do_sum2_ptr, rows, F, do_row, do_col, o_row,
-    o_col, o_sum2_kept_row, dp_row_row, do_sum2_row, do_sum2_col,
+def causal_attention_backward_do_sum2_rows(
+    do_ptr, o_ptr, o_sum2_kept_ptr, do_sum2_ptr, dp_row_ptr, rows, F, do_row, do_col, o_row,
+    o_col, o_sum2_kept_row, do_sum2_row, do_sum2_col, dp_row_row,
     VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program holds ROWS whole rows in registers, and reads every element once."""
@@ -687,16 +687,16 @@ def causal_attention_backward_dp_row_rows(
     # do_sum[b, h, i] = sum[f](do[b, h, i, f] * o[b, h, i, f])
     do_sum = tl.sum(do * o, 1, keep_dims=True)
     o_sum2_kept = tl.load(o_sum2_kept_ptr + row * o_sum2_kept_row, mask=row < rows).to(tl.float32)
-    # dp_row[b, h, i] = do_sum[b, h, i] / o_sum2_kept[b, h, i]
-    dp_row = do_sum / o_sum2_kept
-    tl.store(dp_row_ptr + row * dp_row_row, dp_row, mask=row < rows)
     # do_sum2[b, h, i, f] = T(do[b, h, i, f] / o_sum2_kept[b, h, i])
     do_sum2 = do / o_sum2_kept
     tl.store(do_sum2_ptr + row * do_sum2_row + col * do_sum2_col, do_sum2, mask=inside)
+    # dp_row[b, h, i] = do_sum[b, h, i] / o_sum2_kept[b, h, i]
+    dp_row = do_sum / o_sum2_kept
+    tl.store(dp_row_ptr + row * dp_row_row, dp_row, mask=row < rows)
 
 
 @triton.jit
-def causal_attention_backward_dp_row_loop(
+def causal_attention_backward_do_sum2_loop(
     do_ptr, o_ptr, o_sum2_kept_ptr, do_sum2_ptr, dp_row_ptr, rows, F, do_row, do_col, o_row,
     o_col, o_sum2_kept_row, do_sum2_row, do_sum2_col, dp_row_row,
     VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
@@ -1529,7 +1529,7 @@ def causal_attention_backward_dscale_loop(
         tl.store(dscale_ptr + row, dscale_sum, mask=row < 1)
 
 
-def choose_causal_attention_backward_dp_row(
+def choose_causal_attention_backward_do_sum2(
     rows: int, cols: int, strided: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """Returns (variant, config) of a call: the first variant whose rule holds."""
@@ -1565,8 +1565,8 @@ def choose_causal_attention_backward_dp_row(
     )  # fmt: skip
 
 
-def launch_causal_attention_backward_dp_row(q, k, v, o, o_sum2_kept, do, dp_row, do_sum2) -> None:
-    """Computes dp_row, do_sum2 with the variant that `choose` returns. Does not check operands."""
+def launch_causal_attention_backward_do_sum2(q, k, v, o, o_sum2_kept, do, do_sum2, dp_row) -> None:
+    """Computes do_sum2, dp_row with the variant that `choose` returns. Does not check operands."""
     B, H, S, _ = q.shape
     G = k.shape[1]
     F = v.shape[3]
@@ -1574,11 +1574,11 @@ def launch_causal_attention_backward_dp_row(q, k, v, o, o_sum2_kept, do, dp_row,
     do = lib.reshaped(do, B * G * R * S, F)
     o = lib.reshaped(o, B * G * R * S, F)
     o_sum2_kept = lib.reshaped(o_sum2_kept, B * G * R * S)
-    dp_row = dp_row.view(B * G * R * S)
     do_sum2 = do_sum2.view(B * G * R * S, F)
+    dp_row = dp_row.view(B * G * R * S)
     rows = B * G * R * S
     strided = 0 < do.stride(0) < do.stride(1) or 0 < o.stride(0) < o.stride(1)
-    variant, config = choose_causal_attention_backward_dp_row(
+    variant, config = choose_causal_attention_backward_do_sum2(
         rows=rows, cols=F, strided=strided, gpu=lib.gpu(do.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
@@ -1593,25 +1593,21 @@ def launch_causal_attention_backward_dp_row(q, k, v, o, o_sum2_kept, do, dp_row,
         PARTS, MERGE = config["PARTS"], config["MERGE"]
         do_sum_part = torch.empty((rows, PARTS), dtype=torch.float32, device=do.device)
         grid = (lib.cdiv(rows, ROWS), PARTS)
-        causal_attention_backward_dp_row_loop[grid](
+        causal_attention_backward_do_sum2_loop[grid](
             *arguments, **constants, PASS=1, do_sum_part_ptr=do_sum_part,
             **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(rows, MERGE),)
-        causal_attention_backward_dp_row_loop[grid](
+        causal_attention_backward_do_sum2_loop[grid](
             *arguments, **constants, PASS=2, do_sum_part_ptr=do_sum_part,
             **dict(lib.config_without(config, "MERGE"), ROWS=MERGE, PARTS_POW2=PARTS),
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(rows, ROWS),)
-        causal_attention_backward_dp_row_rows[grid](
-            do, o, o_sum2_kept, dp_row, do_sum2, B * G * R * S, F, *do.stride(), *o.stride(),
-            o_sum2_kept.stride(0), dp_row.stride(0), *do_sum2.stride(),
-            **constants, **config,
-        )  # fmt: skip
+        causal_attention_backward_do_sum2_rows[grid](*arguments, **constants, **config)
     else:
         grid = (lib.cdiv(rows, ROWS),)
-        causal_attention_backward_dp_row_loop[grid](*arguments, **constants, **config)
+        causal_attention_backward_do_sum2_loop[grid](*arguments, **constants, **config)
 
 
 def choose_causal_attention_backward_dq(
@@ -1652,7 +1648,7 @@ def choose_causal_attention_backward_dq(
 
 
 def launch_causal_attention_backward_dq(
-    q, k, v, m_kept, dp_row, do_sum2, dscale_sum_rows, dq, scale
+    q, k, v, m_kept, do_sum2, dp_row, dscale_sum_rows, dq, scale
 ) -> None:
     """Computes dq, dscale_sum_rows with the variant that `choose` returns. Does not check operands."""
     B, H, S, E = q.shape
@@ -1744,7 +1740,7 @@ def choose_causal_attention_backward_dk(
     )  # fmt: skip
 
 
-def launch_causal_attention_backward_dk(q, k, v, m_kept, dp_row, do_sum2, dk, dv, scale) -> None:
+def launch_causal_attention_backward_dk(q, k, v, m_kept, do_sum2, dp_row, dk, dv, scale) -> None:
     """Computes dk, dv with the variant that `choose` returns. Does not check operands."""
     B, H, S, E = q.shape
     G = k.shape[1]
@@ -1894,20 +1890,20 @@ def launch_causal_attention_backward(
     G = k.shape[1]
     F = v.shape[3]
     R = H // G
-    dp_row = torch.empty((B, H, S), dtype=torch.float32, device=q.device)
     do_sum2 = torch.empty((B, H, S, F), dtype=q.dtype, device=q.device)
+    dp_row = torch.empty((B, H, S), dtype=torch.float32, device=q.device)
     dscale_sum_rows = (
         torch.empty((B, G, R, S), dtype=torch.float32, device=q.device)
         if dscale is not None
         else None
     )
-    launch_causal_attention_backward_dp_row(q, k, v, o, o_sum2_kept, do, dp_row, do_sum2)
+    launch_causal_attention_backward_do_sum2(q, k, v, o, o_sum2_kept, do, do_sum2, dp_row)
     if dq is not None or dscale is not None:
         launch_causal_attention_backward_dq(
-            q, k, v, m_kept, dp_row, do_sum2, dscale_sum_rows, dq, scale
+            q, k, v, m_kept, do_sum2, dp_row, dscale_sum_rows, dq, scale
         )
     if dk is not None or dv is not None:
-        launch_causal_attention_backward_dk(q, k, v, m_kept, dp_row, do_sum2, dk, dv, scale)
+        launch_causal_attention_backward_dk(q, k, v, m_kept, do_sum2, dp_row, dk, dv, scale)
     if dscale is not None:
         launch_causal_attention_backward_dscale(q, k, dscale_sum_rows, dscale)
 
@@ -1999,11 +1995,11 @@ def causal_attention_backward_reference(
     # do_sum[b, h, i] = sum[f](do[b, h, i, f] * o[b, h, i, f])
     do_sum = (do * o).sum(-1)
 
-    # dp_row[b, h, i] = do_sum[b, h, i] / o_sum2_kept[b, h, i]
-    dp_row = do_sum / o_sum2_kept
-
     # do_sum2[b, h, i, f] = T(do[b, h, i, f] / o_sum2_kept[b, h, i])
     do_sum2 = (do / o_sum2_kept[:, :, :, None]).to(T).to(compute)
+
+    # dp_row[b, h, i] = do_sum[b, h, i] / o_sum2_kept[b, h, i]
+    dp_row = do_sum / o_sum2_kept
 
     # dp[b, h, i, j] = where(i >= j, sum[f](do_sum2[b, h, i, f] * v[b, h // R, j, f]) -
     #     dp_row[b, h, i], 0.0)

@@ -662,9 +662,9 @@ def window_attention(
 
 
 @triton.jit
-def window_attention_backward_dp_row_rows(
-    do_ptr, o_ptr, o_sum2_kept_ptr, dp_row_ptr, do_sum2_ptr, rows, E, do_row, do_col, o_row,
-    o_col, o_sum2_kept_row, dp_row_row, do_sum2_row, do_sum2_col,
+def window_attention_backward_do_sum2_rows(
+    do_ptr, o_ptr, o_sum2_kept_ptr, do_sum2_ptr, dp_row_ptr, rows, E, do_row, do_col, o_row,
+    o_col, o_sum2_kept_row, do_sum2_row, do_sum2_col, dp_row_row,
     VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program holds ROWS whole rows in registers, and reads every element once."""
@@ -679,16 +679,16 @@ def window_attention_backward_dp_row_rows(
     # do_sum[b, h, i] = sum[e](do[b, h, i, e] * o[b, h, i, e])
     do_sum = tl.sum(do * o, 1, keep_dims=True)
     o_sum2_kept = tl.load(o_sum2_kept_ptr + row * o_sum2_kept_row, mask=row < rows).to(tl.float32)
-    # dp_row[b, h, i] = do_sum[b, h, i] / o_sum2_kept[b, h, i]
-    dp_row = do_sum / o_sum2_kept
-    tl.store(dp_row_ptr + row * dp_row_row, dp_row, mask=row < rows)
     # do_sum2[b, h, i, e] = T(do[b, h, i, e] / o_sum2_kept[b, h, i])
     do_sum2 = do / o_sum2_kept
     tl.store(do_sum2_ptr + row * do_sum2_row + col * do_sum2_col, do_sum2, mask=inside)
+    # dp_row[b, h, i] = do_sum[b, h, i] / o_sum2_kept[b, h, i]
+    dp_row = do_sum / o_sum2_kept
+    tl.store(dp_row_ptr + row * dp_row_row, dp_row, mask=row < rows)
 
 
 @triton.jit
-def window_attention_backward_dp_row_loop(
+def window_attention_backward_do_sum2_loop(
     do_ptr, o_ptr, o_sum2_kept_ptr, do_sum2_ptr, dp_row_ptr, rows, E, do_row, do_col, o_row,
     o_col, o_sum2_kept_row, do_sum2_row, do_sum2_col, dp_row_row,
     VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
@@ -1587,7 +1587,7 @@ def window_attention_backward_dscale_loop(
         tl.store(dscale_ptr + row, dscale_sum, mask=row < 1)
 
 
-def choose_window_attention_backward_dp_row(
+def choose_window_attention_backward_do_sum2(
     rows: int, cols: int, strided: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """Returns (variant, config) of a call: the first variant whose rule holds."""
@@ -1623,17 +1623,17 @@ def choose_window_attention_backward_dp_row(
     )  # fmt: skip
 
 
-def launch_window_attention_backward_dp_row(q, o, o_sum2_kept, do, dp_row, do_sum2) -> None:
-    """Computes dp_row, do_sum2 with the variant that `choose` returns. Does not check operands."""
+def launch_window_attention_backward_do_sum2(q, o, o_sum2_kept, do, do_sum2, dp_row) -> None:
+    """Computes do_sum2, dp_row with the variant that `choose` returns. Does not check operands."""
     B, H, S, E = q.shape
     do = lib.reshaped(do, B * H * S, E)
     o = lib.reshaped(o, B * H * S, E)
     o_sum2_kept = lib.reshaped(o_sum2_kept, B * H * S)
-    dp_row = dp_row.view(B * H * S)
     do_sum2 = do_sum2.view(B * H * S, E)
+    dp_row = dp_row.view(B * H * S)
     rows = B * H * S
     strided = 0 < do.stride(0) < do.stride(1) or 0 < o.stride(0) < o.stride(1)
-    variant, config = choose_window_attention_backward_dp_row(
+    variant, config = choose_window_attention_backward_do_sum2(
         rows=rows, cols=E, strided=strided, gpu=lib.gpu(do.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
@@ -1648,25 +1648,21 @@ def launch_window_attention_backward_dp_row(q, o, o_sum2_kept, do, dp_row, do_su
         PARTS, MERGE = config["PARTS"], config["MERGE"]
         do_sum_part = torch.empty((rows, PARTS), dtype=torch.float32, device=do.device)
         grid = (lib.cdiv(rows, ROWS), PARTS)
-        window_attention_backward_dp_row_loop[grid](
+        window_attention_backward_do_sum2_loop[grid](
             *arguments, **constants, PASS=1, do_sum_part_ptr=do_sum_part,
             **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(rows, MERGE),)
-        window_attention_backward_dp_row_loop[grid](
+        window_attention_backward_do_sum2_loop[grid](
             *arguments, **constants, PASS=2, do_sum_part_ptr=do_sum_part,
             **dict(lib.config_without(config, "MERGE"), ROWS=MERGE, PARTS_POW2=PARTS),
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(rows, ROWS),)
-        window_attention_backward_dp_row_rows[grid](
-            do, o, o_sum2_kept, dp_row, do_sum2, B * H * S, E, *do.stride(), *o.stride(),
-            o_sum2_kept.stride(0), dp_row.stride(0), *do_sum2.stride(),
-            **constants, **config,
-        )  # fmt: skip
+        window_attention_backward_do_sum2_rows[grid](*arguments, **constants, **config)
     else:
         grid = (lib.cdiv(rows, ROWS),)
-        window_attention_backward_dp_row_loop[grid](*arguments, **constants, **config)
+        window_attention_backward_do_sum2_loop[grid](*arguments, **constants, **config)
 
 
 def choose_window_attention_backward_dq(
@@ -1701,7 +1697,7 @@ def choose_window_attention_backward_dq(
 
 
 def launch_window_attention_backward_dq(
-    q, k, v, m_kept, dp_row, do_sum2, dscale_sum_rows, dq, scale, width
+    q, k, v, m_kept, do_sum2, dp_row, dscale_sum_rows, dq, scale, width
 ) -> None:
     """Computes dq, dscale_sum_rows with the variant that `choose` returns. Does not check operands."""
     B, H, S, E = q.shape
@@ -1785,7 +1781,7 @@ def choose_window_attention_backward_dk(
 
 
 def launch_window_attention_backward_dk(
-    q, k, v, m_kept, dp_row, do_sum2, dk, dv, scale, width
+    q, k, v, m_kept, do_sum2, dp_row, dk, dv, scale, width
 ) -> None:
     """Computes dk, dv with the variant that `choose` returns. Does not check operands."""
     B, H, S, E = q.shape
@@ -1927,18 +1923,18 @@ def launch_window_attention_backward(
 ) -> None:
     """Runs 4 steps, with scratch memory between them. Does not check operands."""
     B, H, S, E = q.shape
-    dp_row = torch.empty((B, H, S), dtype=torch.float32, device=q.device)
     do_sum2 = torch.empty((B, H, S, E), dtype=q.dtype, device=q.device)
+    dp_row = torch.empty((B, H, S), dtype=torch.float32, device=q.device)
     dscale_sum_rows = (
         torch.empty((B, H, S), dtype=torch.float32, device=q.device) if dscale is not None else None
     )
-    launch_window_attention_backward_dp_row(q, o, o_sum2_kept, do, dp_row, do_sum2)
+    launch_window_attention_backward_do_sum2(q, o, o_sum2_kept, do, do_sum2, dp_row)
     if dq is not None or dscale is not None:
         launch_window_attention_backward_dq(
-            q, k, v, m_kept, dp_row, do_sum2, dscale_sum_rows, dq, scale, width
+            q, k, v, m_kept, do_sum2, dp_row, dscale_sum_rows, dq, scale, width
         )
     if dk is not None or dv is not None:
-        launch_window_attention_backward_dk(q, k, v, m_kept, dp_row, do_sum2, dk, dv, scale, width)
+        launch_window_attention_backward_dk(q, k, v, m_kept, do_sum2, dp_row, dk, dv, scale, width)
     if dscale is not None:
         launch_window_attention_backward_dscale(q, dscale_sum_rows, dscale)
 
@@ -2021,11 +2017,11 @@ def window_attention_backward_reference(
     # do_sum[b, h, i] = sum[e](do[b, h, i, e] * o[b, h, i, e])
     do_sum = (do * o).sum(-1)
 
-    # dp_row[b, h, i] = do_sum[b, h, i] / o_sum2_kept[b, h, i]
-    dp_row = do_sum / o_sum2_kept
-
     # do_sum2[b, h, i, e] = T(do[b, h, i, e] / o_sum2_kept[b, h, i])
     do_sum2 = (do / o_sum2_kept[:, :, :, None]).to(T).to(compute)
+
+    # dp_row[b, h, i] = do_sum[b, h, i] / o_sum2_kept[b, h, i]
+    dp_row = do_sum / o_sum2_kept
 
     # dp[b, h, i, j] = where(j + width > i and i >= j, sum[e](do_sum2[b, h, i, e] *
     #     v[b, h, j, e]) - dp_row[b, h, i], 0.0)

@@ -1,7 +1,7 @@
 """Gives a quotient that each row has one of a line of its own, where it is added to a matrix product.
 
-Input: the lines of a backward op. Output: the same lines, and the new ones behind the sums that they divide. In the gradient of
-attention, the rows of a tile then load one number and divide nothing:
+Input: the lines of a backward op. Output: the same lines, and the new ones in front of their readers. In the gradient of attention
+a tile then loads one number for each row, and divides nothing:
 
     dp[i, j] = sum[f](do[i, f] * v[j, f]) - t[i] / s[i]        u[i] = t[i] / s[i]
                                                                dp[i, j] = sum[f](do[i, f] * v[j, f]) - u[i]
@@ -26,7 +26,7 @@ def with_row_lines(lines: tuple[Nest, ...], free_name: Callable[[str], str]) -> 
             row = next((n for n in found if _is_of(quotient, n)), None)
             if row is not None and {b.index for b in row.box} < box:
                 new = replace(row, name=free_name(f"{line.name}_row"), body=quotient)
-                found.insert(found.index(row) + 1, new)
+                found.append(new)
                 read = Read(new.name, new.coords, None, new.dtype)
                 body = rebuild(body, lambda e: read if e == quotient else e)  # noqa: B023
         found.append(replace(line, body=body))
