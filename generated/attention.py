@@ -51,7 +51,7 @@ def attention_forward_part(
         other=0.0,
     )
     whole = tl.maximum(first, (tl.minimum(L, first + chunk)) // BLOCK_N * BLOCK_N)
-    # Whole blocks go without a mask, behind the rest.
+    # Whole blocks go without a mask, after the rest.
     for masked in tl.static_range(1, -1, -1):
         for start in range((first, whole)[masked], (whole, stop)[masked], BLOCK_N):
             j = start + tl.arange(0, BLOCK_N).to(tl.int64)
@@ -191,7 +191,7 @@ def attention_forward_tiles(
     q_tiles, k_tiles, v_tiles, m_kept_ptr, o_sum2_kept_ptr, o_ptr, scale, S, B, H, L, E,
     m_kept_0, m_kept_1, m_kept_2, o_sum2_kept_0, o_sum2_kept_1, o_sum2_kept_2, o_0, o_1,
     o_2, o_3,
-    SCALE_IS_TENSOR: tl.constexpr, T: tl.constexpr, SOME_J: tl.constexpr,
+    SCALE_IS_TENSOR: tl.constexpr, T: tl.constexpr, HAS_WHOLE_J: tl.constexpr,
     EVEN_J: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_D: tl.constexpr,
 ):  # fmt: skip
@@ -210,10 +210,10 @@ def attention_forward_tiles(
     o_sum2 = tl.zeros((BLOCK_M, 1), tl.float32)
     q = q_tiles.load([b.to(tl.int32), h.to(tl.int32), first_i, 0]).reshape(BLOCK_M, BLOCK_D)
     whole = L // BLOCK_N * BLOCK_N
-    if SOME_J:
+    if HAS_WHOLE_J:
         tl.assume(whole > 0)
     # Whole blocks go without a mask, then the rest.
-    for masked in tl.static_range(0 if SOME_J else 1, 1 if EVEN_J else 2):
+    for masked in tl.static_range(0 if HAS_WHOLE_J else 1, 1 if EVEN_J else 2):
         for start in range((0, whole)[masked], (whole, L)[masked], BLOCK_N):
             j = start + tl.arange(0, BLOCK_N).to(tl.int64)
             k = k_tiles.load([b.to(tl.int32), h.to(tl.int32), start, 0]).reshape(BLOCK_N, BLOCK_D)
@@ -257,7 +257,7 @@ def attention_forward_wide(
     q_ptr, k_ptr, v_ptr, m_kept_ptr, o_sum2_kept_ptr, o_ptr, scale, S, E, B, H, L, q_0, q_1,
     q_2, q_3, k_0, k_1, k_2, k_3, v_0, v_1, v_2, v_3, m_kept_0, m_kept_1, m_kept_2,
     o_sum2_kept_0, o_sum2_kept_1, o_sum2_kept_2, o_0, o_1, o_2, o_3,
-    SCALE_IS_TENSOR: tl.constexpr, SOME_J: tl.constexpr, EVEN_J: tl.constexpr,
+    SCALE_IS_TENSOR: tl.constexpr, HAS_WHOLE_J: tl.constexpr, EVEN_J: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
 ):  # fmt: skip
@@ -278,10 +278,10 @@ def attention_forward_wide(
     o_sum = tl.zeros((BLOCK_M, BLOCK_D), tl.float32)
     o_sum2 = tl.zeros((BLOCK_M, 1), tl.float32)
     whole = L // BLOCK_N * BLOCK_N
-    if SOME_J:
+    if HAS_WHOLE_J:
         tl.assume(whole > 0)
     # Whole blocks go without a mask, then the rest.
-    for masked in tl.static_range(0 if SOME_J else 1, 1 if EVEN_J else 2):
+    for masked in tl.static_range(0 if HAS_WHOLE_J else 1, 1 if EVEN_J else 2):
         for start in range((0, whole)[masked], (whole, L)[masked], BLOCK_N):
             j = start + tl.arange(0, BLOCK_N).to(tl.int64)
             s_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
@@ -409,15 +409,15 @@ def launch_attention_forward(q, k, v, o, m_kept, o_sum2_kept, scale) -> None:
             q_tiles, k_tiles, v_tiles, m_kept, o_sum2_kept, o, scale, S, B, H, L, E,
             *m_kept.stride(), *o_sum2_kept.stride(), *o.stride(),
             SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), T=getattr(tl, str(q.dtype)[6:]),
-            SOME_J=L >= BLOCK_N, EVEN_J=L % BLOCK_N == 0, enable_fp_fusion=True,
-            **config,
+            HAS_WHOLE_J=L >= BLOCK_N, EVEN_J=L % BLOCK_N == 0,
+            enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
         grid = (B * H * lib.cdiv(S, BLOCK_M) * max(1, lib.cdiv(E, BLOCK_D)),)
         attention_forward_wide[grid](
             q, k, v, m_kept, o_sum2_kept, o, scale, S, E, B, H, L, *q.stride(), *k.stride(),
             *v.stride(), *m_kept.stride(), *o_sum2_kept.stride(), *o.stride(),
-            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), SOME_J=L >= BLOCK_N,
+            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), HAS_WHOLE_J=L >= BLOCK_N,
             EVEN_J=L % BLOCK_N == 0, enable_fp_fusion=True, **config,
         )  # fmt: skip
 
@@ -710,7 +710,7 @@ def attention_backward_dq_part(
         m_kept_ptr + b * m_kept_0 + h * m_kept_1 + i[:, None] * m_kept_2, mask=i[:, None] < S
     ).to(tl.float32)
     whole = tl.maximum(first, (tl.minimum(L, first + chunk)) // BLOCK_N * BLOCK_N)
-    # Whole blocks go without a mask, behind the rest.
+    # Whole blocks go without a mask, after the rest.
     for masked in tl.static_range(1, -1, -1):
         for start in range((first, whole)[masked], (whole, stop)[masked], BLOCK_N):
             j = start + tl.arange(0, BLOCK_N).to(tl.int64)
@@ -773,7 +773,7 @@ def attention_backward_dq_tiles(
     dq_ptr, scale, S, B, H, L, E, dp_row_0, dp_row_1, dp_row_2, m_kept_0, m_kept_1,
     m_kept_2, dscale_sum_rows_0, dscale_sum_rows_1, dscale_sum_rows_2, dq_0, dq_1, dq_2,
     dq_3,
-    SCALE_IS_TENSOR: tl.constexpr, T: tl.constexpr, SOME_J: tl.constexpr,
+    SCALE_IS_TENSOR: tl.constexpr, T: tl.constexpr, HAS_WHOLE_J: tl.constexpr,
     EVEN_J: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_D: tl.constexpr,
 ):  # fmt: skip
@@ -800,10 +800,10 @@ def attention_backward_dq_tiles(
         m_kept_ptr + b * m_kept_0 + h * m_kept_1 + i[:, None] * m_kept_2, mask=i[:, None] < S
     ).to(tl.float32)
     whole = L // BLOCK_N * BLOCK_N
-    if SOME_J:
+    if HAS_WHOLE_J:
         tl.assume(whole > 0)
     # Whole blocks go without a mask, then the rest.
-    for masked in tl.static_range(0 if SOME_J else 1, 1 if EVEN_J else 2):
+    for masked in tl.static_range(0 if HAS_WHOLE_J else 1, 1 if EVEN_J else 2):
         for start in range((0, whole)[masked], (whole, L)[masked], BLOCK_N):
             j = start + tl.arange(0, BLOCK_N).to(tl.int64)
             v = v_tiles.load([b.to(tl.int32), h.to(tl.int32), start, 0]).reshape(BLOCK_N, BLOCK_D)
@@ -852,7 +852,7 @@ def attention_backward_dq_wide(
     dp_row_0, dp_row_1, dp_row_2, q_0, q_1, q_2, q_3, k_0, k_1, k_2, k_3, m_kept_0,
     m_kept_1, m_kept_2, dscale_sum_rows_0, dscale_sum_rows_1, dscale_sum_rows_2, dq_0, dq_1,
     dq_2, dq_3,
-    SCALE_IS_TENSOR: tl.constexpr, SOME_J: tl.constexpr, EVEN_J: tl.constexpr,
+    SCALE_IS_TENSOR: tl.constexpr, HAS_WHOLE_J: tl.constexpr, EVEN_J: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
 ):  # fmt: skip
@@ -878,10 +878,10 @@ def attention_backward_dq_wide(
         m_kept_ptr + b * m_kept_0 + h * m_kept_1 + i[:, None] * m_kept_2, mask=i[:, None] < S
     ).to(tl.float32)
     whole = L // BLOCK_N * BLOCK_N
-    if SOME_J:
+    if HAS_WHOLE_J:
         tl.assume(whole > 0)
     # Whole blocks go without a mask, then the rest.
-    for masked in tl.static_range(0 if SOME_J else 1, 1 if EVEN_J else 2):
+    for masked in tl.static_range(0 if HAS_WHOLE_J else 1, 1 if EVEN_J else 2):
         for start in range((0, whole)[masked], (whole, L)[masked], BLOCK_N):
             j = start + tl.arange(0, BLOCK_N).to(tl.int64)
             dp_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
@@ -996,7 +996,7 @@ def attention_backward_dk_part(
         other=0.0,
     )
     whole = tl.maximum(first, (tl.minimum(S, first + chunk)) // BLOCK_N * BLOCK_N)
-    # Whole blocks go without a mask, behind the rest.
+    # Whole blocks go without a mask, after the rest.
     for masked in tl.static_range(1, -1, -1):
         for start in range((first, whole)[masked], (whole, stop)[masked], BLOCK_N):
             i = start + tl.arange(0, BLOCK_N).to(tl.int64)
@@ -1069,7 +1069,7 @@ def attention_backward_dk_tiles(
     v_tiles, do_sum2_tiles, dp_row_ptr, k_tiles, q_tiles, m_kept_ptr, dk_ptr, dv_ptr, scale,
     L, B, H, S, E, dp_row_0, dp_row_1, dp_row_2, m_kept_0, m_kept_1, m_kept_2, dk_0, dk_1,
     dk_2, dk_3, dv_0, dv_1, dv_2, dv_3,
-    SCALE_IS_TENSOR: tl.constexpr, T: tl.constexpr, SOME_I: tl.constexpr,
+    SCALE_IS_TENSOR: tl.constexpr, T: tl.constexpr, HAS_WHOLE_I: tl.constexpr,
     EVEN_I: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_D: tl.constexpr,
 ):  # fmt: skip
@@ -1089,10 +1089,10 @@ def attention_backward_dk_tiles(
     v = v_tiles.load([b.to(tl.int32), h.to(tl.int32), first_j, 0]).reshape(BLOCK_M, BLOCK_D)
     k = k_tiles.load([b.to(tl.int32), h.to(tl.int32), first_j, 0]).reshape(BLOCK_M, BLOCK_D)
     whole = S // BLOCK_N * BLOCK_N
-    if SOME_I:
+    if HAS_WHOLE_I:
         tl.assume(whole > 0)
     # Whole blocks go without a mask, then the rest.
-    for masked in tl.static_range(0 if SOME_I else 1, 1 if EVEN_I else 2):
+    for masked in tl.static_range(0 if HAS_WHOLE_I else 1, 1 if EVEN_I else 2):
         for start in range((0, whole)[masked], (whole, S)[masked], BLOCK_N):
             i = start + tl.arange(0, BLOCK_N).to(tl.int64)
             do_sum2 = do_sum2_tiles.load([b.to(tl.int32), h.to(tl.int32), start, 0]).reshape(
@@ -1145,7 +1145,7 @@ def attention_backward_dk_wide_dk(
     v_0, v_1, v_2, v_3, do_sum2_0, do_sum2_1, do_sum2_2, do_sum2_3, dp_row_0, dp_row_1,
     dp_row_2, k_0, k_1, k_2, k_3, q_0, q_1, q_2, q_3, m_kept_0, m_kept_1, m_kept_2, dk_0,
     dk_1, dk_2, dk_3,
-    SCALE_IS_TENSOR: tl.constexpr, SOME_I: tl.constexpr, EVEN_I: tl.constexpr,
+    SCALE_IS_TENSOR: tl.constexpr, HAS_WHOLE_I: tl.constexpr, EVEN_I: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
 ):  # fmt: skip
@@ -1164,10 +1164,10 @@ def attention_backward_dk_wide_dk(
     h = program3.to(tl.int64)
     dk_sum = tl.zeros((BLOCK_M, BLOCK_D), tl.float32)
     whole = S // BLOCK_N * BLOCK_N
-    if SOME_I:
+    if HAS_WHOLE_I:
         tl.assume(whole > 0)
     # Whole blocks go without a mask, then the rest.
-    for masked in tl.static_range(0 if SOME_I else 1, 1 if EVEN_I else 2):
+    for masked in tl.static_range(0 if HAS_WHOLE_I else 1, 1 if EVEN_I else 2):
         for start in range((0, whole)[masked], (whole, S)[masked], BLOCK_N):
             i = start + tl.arange(0, BLOCK_N).to(tl.int64)
             dp_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
@@ -1241,7 +1241,7 @@ def attention_backward_dk_wide_dv(
     k_ptr, q_ptr, m_kept_ptr, do_sum2_ptr, dv_ptr, scale, L, E, B, H, S, k_0, k_1, k_2, k_3,
     q_0, q_1, q_2, q_3, m_kept_0, m_kept_1, m_kept_2, do_sum2_0, do_sum2_1, do_sum2_2,
     do_sum2_3, dv_0, dv_1, dv_2, dv_3,
-    SCALE_IS_TENSOR: tl.constexpr, SOME_I: tl.constexpr, EVEN_I: tl.constexpr,
+    SCALE_IS_TENSOR: tl.constexpr, HAS_WHOLE_I: tl.constexpr, EVEN_I: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
 ):  # fmt: skip
@@ -1260,10 +1260,10 @@ def attention_backward_dk_wide_dv(
     h = program3.to(tl.int64)
     dv_sum = tl.zeros((BLOCK_M, BLOCK_D), tl.float32)
     whole = S // BLOCK_N * BLOCK_N
-    if SOME_I:
+    if HAS_WHOLE_I:
         tl.assume(whole > 0)
     # Whole blocks go without a mask, then the rest.
-    for masked in tl.static_range(0 if SOME_I else 1, 1 if EVEN_I else 2):
+    for masked in tl.static_range(0 if HAS_WHOLE_I else 1, 1 if EVEN_I else 2):
         for start in range((0, whole)[masked], (whole, S)[masked], BLOCK_N):
             i = start + tl.arange(0, BLOCK_N).to(tl.int64)
             s_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
@@ -1487,7 +1487,6 @@ def launch_attention_backward_dq(
         gpu=lib.gpu(do_sum2.device),
     )  # fmt: skip
     BLOCK_M, BLOCK_N, BLOCK_D = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_D"]
-    constants = dict(SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True)
     if variant == "parts":
         PARTS = config["PARTS"]
         dq_sum_parts = torch.empty((PARTS, B, H, S, E), dtype=torch.float32, device=do_sum2.device)
@@ -1501,7 +1500,7 @@ def launch_attention_backward_dq(
             do_sum2, v, dp_row, q, k, m_kept, dscale_sum_rows_parts, dq_sum_parts, scale, S, B, H,
             L, E, *do_sum2.stride(), *v.stride(), *dp_row.stride(), *q.stride(), *k.stride(),
             *m_kept.stride(), *dq_sum_parts.stride(), *lib.strides(dscale_sum_rows_parts, 4),
-            **constants, **config,
+            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True, **config,
         )  # fmt: skip
         lib.add_parts(dq_sum_parts, dq)
         lib.add_parts(dscale_sum_rows_parts, dscale_sum_rows)
@@ -1515,8 +1514,9 @@ def launch_attention_backward_dq(
             do_sum2_tiles, v_tiles, dp_row, q_tiles, k_tiles, m_kept, dscale_sum_rows, dq, scale, S,
             B, H, L, E, *dp_row.stride(), *m_kept.stride(), *lib.strides(dscale_sum_rows, 3),
             *dq.stride(),
-            T=getattr(tl, str(q.dtype)[6:]), SOME_J=L >= BLOCK_N,
-            EVEN_J=L % BLOCK_N == 0, **constants, **config,
+            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), T=getattr(tl, str(q.dtype)[6:]),
+            HAS_WHOLE_J=L >= BLOCK_N, EVEN_J=L % BLOCK_N == 0,
+            enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
         grid = (B * H * lib.cdiv(S, BLOCK_M) * max(1, lib.cdiv(E, BLOCK_D)),)
@@ -1524,7 +1524,8 @@ def launch_attention_backward_dq(
             do_sum2, v, dp_row, q, k, m_kept, dscale_sum_rows, dq, scale, S, E, B, H, L,
             *do_sum2.stride(), *v.stride(), *dp_row.stride(), *q.stride(), *k.stride(),
             *m_kept.stride(), *lib.strides(dscale_sum_rows, 3), *dq.stride(),
-            SOME_J=L >= BLOCK_N, EVEN_J=L % BLOCK_N == 0, **constants, **config,
+            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), HAS_WHOLE_J=L >= BLOCK_N,
+            EVEN_J=L % BLOCK_N == 0, enable_fp_fusion=True, **config,
         )  # fmt: skip
 
 
@@ -1570,7 +1571,6 @@ def launch_attention_backward_dk(q, k, v, m_kept, do_sum2, dp_row, dk, dv, scale
         gpu=lib.gpu(do_sum2.device),
     )  # fmt: skip
     BLOCK_M, BLOCK_N, BLOCK_D = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_D"]
-    constants = dict(SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True)
     if variant == "parts":
         PARTS = config["PARTS"]
         dk_sum_parts = torch.empty((PARTS, B, H, L, E), dtype=torch.float32, device=do_sum2.device)
@@ -1580,7 +1580,7 @@ def launch_attention_backward_dk(q, k, v, m_kept, do_sum2, dp_row, dk, dv, scale
             v, do_sum2, dp_row, k, q, m_kept, dk_sum_parts, dv_sum_parts, scale, L, B, H, S, E,
             *v.stride(), *do_sum2.stride(), *dp_row.stride(), *k.stride(), *q.stride(),
             *m_kept.stride(), *dk_sum_parts.stride(), *dv_sum_parts.stride(),
-            **constants, **config,
+            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True, **config,
         )  # fmt: skip
         lib.add_parts(dk_sum_parts, dk)
         lib.add_parts(dv_sum_parts, dv)
@@ -1593,8 +1593,9 @@ def launch_attention_backward_dk(q, k, v, m_kept, do_sum2, dp_row, dk, dv, scale
         attention_backward_dk_tiles[grid](
             v_tiles, do_sum2_tiles, dp_row, k_tiles, q_tiles, m_kept, dk, dv, scale, L, B, H, S, E,
             *dp_row.stride(), *m_kept.stride(), *dk.stride(), *dv.stride(),
-            T=getattr(tl, str(q.dtype)[6:]), SOME_I=S >= BLOCK_N,
-            EVEN_I=S % BLOCK_N == 0, **constants, **config,
+            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), T=getattr(tl, str(q.dtype)[6:]),
+            HAS_WHOLE_I=S >= BLOCK_N, EVEN_I=S % BLOCK_N == 0,
+            enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
         grid = (B * H * lib.cdiv(L, BLOCK_M) * max(1, lib.cdiv(E, BLOCK_D)),)
@@ -1602,12 +1603,14 @@ def launch_attention_backward_dk(q, k, v, m_kept, do_sum2, dp_row, dk, dv, scale
             v, do_sum2, dp_row, k, q, m_kept, dk, scale, L, E, B, H, S, *v.stride(),
             *do_sum2.stride(), *dp_row.stride(), *k.stride(), *q.stride(), *m_kept.stride(),
             *dk.stride(),
-            SOME_I=S >= BLOCK_N, EVEN_I=S % BLOCK_N == 0, **constants, **config,
+            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), HAS_WHOLE_I=S >= BLOCK_N,
+            EVEN_I=S % BLOCK_N == 0, enable_fp_fusion=True, **config,
         )  # fmt: skip
         attention_backward_dk_wide_dv[grid](
             k, q, m_kept, do_sum2, dv, scale, L, E, B, H, S, *k.stride(), *q.stride(),
             *m_kept.stride(), *do_sum2.stride(), *dv.stride(),
-            SOME_I=S >= BLOCK_N, EVEN_I=S % BLOCK_N == 0, **constants, **config,
+            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), HAS_WHOLE_I=S >= BLOCK_N,
+            EVEN_I=S % BLOCK_N == 0, enable_fp_fusion=True, **config,
         )  # fmt: skip
 
 

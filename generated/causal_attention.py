@@ -67,7 +67,7 @@ def causal_attention_forward_part(
         // BLOCK_N
         * BLOCK_N,
     )
-    # Whole blocks go without a mask, behind the rest.
+    # Whole blocks go without a mask, after the rest.
     for masked in tl.static_range(1, -1, -1):
         for start in range((first, whole)[masked], (whole, stop)[masked], BLOCK_N):
             j = start + tl.arange(0, BLOCK_N).to(tl.int64)
@@ -808,7 +808,7 @@ def causal_attention_backward_dq_part(
     whole = tl.maximum(
         first, (tl.minimum(tl.minimum(S, first + chunk), first_i + 1)) // BLOCK_N * BLOCK_N
     )
-    # Whole blocks go without a mask, behind the rest.
+    # Whole blocks go without a mask, after the rest.
     for masked in tl.static_range(1, -1, -1):
         for start in range((first, whole)[masked], (whole, stop)[masked], BLOCK_N):
             j = start + tl.arange(0, BLOCK_N).to(tl.int64)

@@ -58,7 +58,7 @@ def decode_attention_forward_part(
     whole = tl.maximum(
         first, (tl.minimum(tl.minimum(L, first + chunk), len.to(tl.int32))) // BLOCK_N * BLOCK_N
     )
-    # Whole blocks go without a mask, behind the rest.
+    # Whole blocks go without a mask, after the rest.
     for masked in tl.static_range(1, -1, -1):
         for start in range((first, whole)[masked], (whole, stop)[masked], BLOCK_N):
             j = start + tl.arange(0, BLOCK_N).to(tl.int64)
@@ -813,7 +813,7 @@ def decode_attention_backward_dq_part(
     whole = tl.maximum(
         first, (tl.minimum(tl.minimum(L, first + chunk), len.to(tl.int32))) // BLOCK_N * BLOCK_N
     )
-    # Whole blocks go without a mask, behind the rest.
+    # Whole blocks go without a mask, after the rest.
     for masked in tl.static_range(1, -1, -1):
         for start in range((first, whole)[masked], (whole, stop)[masked], BLOCK_N):
             j = start + tl.arange(0, BLOCK_N).to(tl.int64)
@@ -1128,7 +1128,7 @@ def decode_attention_backward_dk_part(
         first = part.to(tl.int32) * chunk
         stop = tl.minimum(S, first + chunk)
         whole = tl.maximum(first, (tl.minimum(S, first + chunk)) // BLOCK_N * BLOCK_N)
-        # Whole blocks go without a mask, behind the rest.
+        # Whole blocks go without a mask, after the rest.
         for masked in tl.static_range(1, -1, -1):
             for start in range((first, whole)[masked], (whole, stop)[masked], BLOCK_N):
                 i = start + tl.arange(0, BLOCK_N).to(tl.int64)
@@ -1293,7 +1293,7 @@ def decode_attention_backward_dk_tiles(
     v_tiles, do_sum2_tiles, len_ptr, dp_row_ptr, k_tiles, q_tiles, m_kept_ptr, dk_ptr,
     dv_ptr, scale, L, B, G, R, S, E, len_0, dp_row_0, dp_row_1, dp_row_2, m_kept_0,
     m_kept_1, m_kept_2, dk_0, dk_1, dk_2, dk_3, dv_0, dv_1, dv_2, dv_3,
-    SCALE_IS_TENSOR: tl.constexpr, T: tl.constexpr, SOME_I: tl.constexpr,
+    SCALE_IS_TENSOR: tl.constexpr, T: tl.constexpr, HAS_WHOLE_I: tl.constexpr,
     EVEN_I: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_D: tl.constexpr,
 ):  # fmt: skip
@@ -1316,10 +1316,10 @@ def decode_attention_backward_dk_tiles(
     for start_h0 in range(R):
         h0 = tl.cast(start_h0, tl.int64)
         whole = S // BLOCK_N * BLOCK_N
-        if SOME_I:
+        if HAS_WHOLE_I:
             tl.assume(whole > 0)
         # Whole blocks go without a mask, then the rest.
-        for masked in tl.static_range(0 if SOME_I else 1, 1 if EVEN_I else 2):
+        for masked in tl.static_range(0 if HAS_WHOLE_I else 1, 1 if EVEN_I else 2):
             for start in range((0, whole)[masked], (whole, S)[masked], BLOCK_N):
                 i = start + tl.arange(0, BLOCK_N).to(tl.int64)
                 do_sum2 = do_sum2_tiles.load(
@@ -1384,7 +1384,7 @@ def decode_attention_backward_dk_wide_dk(
     B, G, R, S, v_0, v_1, v_2, v_3, do_sum2_0, do_sum2_1, do_sum2_2, do_sum2_3, len_0,
     dp_row_0, dp_row_1, dp_row_2, k_0, k_1, k_2, k_3, q_0, q_1, q_2, q_3, m_kept_0,
     m_kept_1, m_kept_2, dk_0, dk_1, dk_2, dk_3,
-    SCALE_IS_TENSOR: tl.constexpr, SOME_I: tl.constexpr, EVEN_I: tl.constexpr,
+    SCALE_IS_TENSOR: tl.constexpr, HAS_WHOLE_I: tl.constexpr, EVEN_I: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
 ):  # fmt: skip
@@ -1406,10 +1406,10 @@ def decode_attention_backward_dk_wide_dk(
     for start_h0 in range(R):
         h0 = tl.cast(start_h0, tl.int64)
         whole = S // BLOCK_N * BLOCK_N
-        if SOME_I:
+        if HAS_WHOLE_I:
             tl.assume(whole > 0)
         # Whole blocks go without a mask, then the rest.
-        for masked in tl.static_range(0 if SOME_I else 1, 1 if EVEN_I else 2):
+        for masked in tl.static_range(0 if HAS_WHOLE_I else 1, 1 if EVEN_I else 2):
             for start in range((0, whole)[masked], (whole, S)[masked], BLOCK_N):
                 i = start + tl.arange(0, BLOCK_N).to(tl.int64)
                 dp_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
@@ -1491,7 +1491,7 @@ def decode_attention_backward_dk_wide_dv(
     k_ptr, q_ptr, m_kept_ptr, do_sum2_ptr, len_ptr, dv_ptr, scale, L, E, B, G, R, S, k_0,
     k_1, k_2, k_3, q_0, q_1, q_2, q_3, m_kept_0, m_kept_1, m_kept_2, do_sum2_0, do_sum2_1,
     do_sum2_2, do_sum2_3, len_0, dv_0, dv_1, dv_2, dv_3,
-    SCALE_IS_TENSOR: tl.constexpr, SOME_I: tl.constexpr, EVEN_I: tl.constexpr,
+    SCALE_IS_TENSOR: tl.constexpr, HAS_WHOLE_I: tl.constexpr, EVEN_I: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
 ):  # fmt: skip
@@ -1512,10 +1512,10 @@ def decode_attention_backward_dk_wide_dv(
     for start_h0 in range(R):
         h0 = tl.cast(start_h0, tl.int64)
         whole = S // BLOCK_N * BLOCK_N
-        if SOME_I:
+        if HAS_WHOLE_I:
             tl.assume(whole > 0)
         # Whole blocks go without a mask, then the rest.
-        for masked in tl.static_range(0 if SOME_I else 1, 1 if EVEN_I else 2):
+        for masked in tl.static_range(0 if HAS_WHOLE_I else 1, 1 if EVEN_I else 2):
             for start in range((0, whole)[masked], (whole, S)[masked], BLOCK_N):
                 i = start + tl.arange(0, BLOCK_N).to(tl.int64)
                 s_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
@@ -1876,8 +1876,8 @@ def launch_decode_attention_backward_dk(
             v_tiles, do_sum2_tiles, len, dp_row, k_tiles, q_tiles, m_kept, dk, dv, scale, L, B, G,
             R, S, E, len.stride(0), *dp_row.stride(), *m_kept.stride(), *dk.stride(), *dv.stride(),
             SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), T=getattr(tl, str(q.dtype)[6:]),
-            SOME_I=S >= BLOCK_N, EVEN_I=S % BLOCK_N == 0, enable_fp_fusion=True,
-            **config,
+            HAS_WHOLE_I=S >= BLOCK_N, EVEN_I=S % BLOCK_N == 0,
+            enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
         grid = (B * G * lib.cdiv(L, BLOCK_M) * max(1, lib.cdiv(E, BLOCK_D)),)
@@ -1885,13 +1885,13 @@ def launch_decode_attention_backward_dk(
             v, do_sum2, len, dp_row, k, q, m_kept, dk, scale, L, E, B, G, R, S, *v.stride(),
             *do_sum2.stride(), len.stride(0), *dp_row.stride(), *k.stride(), *q.stride(),
             *m_kept.stride(), *dk.stride(),
-            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), SOME_I=S >= BLOCK_N,
+            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), HAS_WHOLE_I=S >= BLOCK_N,
             EVEN_I=S % BLOCK_N == 0, enable_fp_fusion=True, **config,
         )  # fmt: skip
         decode_attention_backward_dk_wide_dv[grid](
             k, q, m_kept, do_sum2, len, dv, scale, L, E, B, G, R, S, *k.stride(), *q.stride(),
             *m_kept.stride(), *do_sum2.stride(), len.stride(0), *dv.stride(),
-            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), SOME_I=S >= BLOCK_N,
+            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), HAS_WHOLE_I=S >= BLOCK_N,
             EVEN_I=S % BLOCK_N == 0, enable_fp_fusion=True, **config,
         )  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""What a row has one of is a line of its own, where a product's result meets it."""
+"""The quotient of two values of a row has a line of its own, if it is added to a product."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Gives a quotient that each row has one of a line of its own, where it is added to a matrix product.
+"""Moves the quotient of two values of a row from the line of a matrix product to a line of its own.
 
-Input: the lines of a backward op. Output: the same lines, and the new ones in front of their readers. In the gradient of attention
-a tile then loads one number for each row, and divides nothing:
+Input: the lines of a backward op. Output: the same lines, each behind the new ones that it reads. In the gradient of attention, a
+tile then loads one number a row, and does not divide:
 
     dp[i, j] = sum[f](do[i, f] * v[j, f]) - t[i] / s[i]        u[i] = t[i] / s[i]
                                                                dp[i, j] = sum[f](do[i, f] * v[j, f]) - u[i]

@@ -64,10 +64,9 @@ class LoopWriter(FrameWriter):
         end = f"{wrapped(hi)} // {block} * {block}"
         if lo == "0":
             said, turns, at = "then the rest", "2", start
-            if (
-                ends.first != "0"
-            ):  # a part, which may have no whole blocks: last, for `told_by_host`'s reason
-                said, turns = "behind the rest", "1, -1, -1"
+            if ends.first != "0":
+                # The host does not know whether a part has whole blocks. Behind another loop ptxas does not mind.
+                said, turns = "after the rest", "1, -1, -1"
             if hi == extent:
                 some, even = self.told_by_host(level, block)
                 lines = [f"{cut} = {end}", f"if {some}:", f"    tl.assume({cut} > 0)"]
@@ -98,11 +97,14 @@ class LoopWriter(FrameWriter):
     def told_by_host(self, level: Level, block: str) -> list[str]:
         """The constants that say whether there are whole blocks, and whether there is nothing else.
 
-        If the loop over whole blocks may have no turn, ptxas may run one product after another (its warning C7515).
+        ptxas may run one product after another if the loop over whole blocks may not run at all (its warning C7515).
         """
         name, extent = self.variables[level.index].upper(), self.own.walk(level.index).extent
         size, taken = wrapped(launch_text(extent)), f'config["{block}"]'
-        tests = {f"SOME_{name}": f"{size} >= {taken}", f"EVEN_{name}": f"{size} % {taken} == 0"}
+        tests = {
+            f"HAS_WHOLE_{name}": f"{size} >= {taken}",
+            f"EVEN_{name}": f"{size} % {taken} == 0",
+        }
         constants = self.args.constants
         return [self.parameter(constants, wish, passed) for wish, passed in tests.items()]
 

@@ -179,7 +179,7 @@ def finished(nests: tuple[ir.Nest, ...], stored: set[str], facts: Facts) -> set[
     """The value that is stored in place of a sum: the last pointwise value that all its readers go through.
 
     1. Of a sum of products: its epilogue computes gelu(h) once. A norm behind it would compute it in each of its passes.
-    2. Of what a row has one of, and a product's result meets: each of its tiles would load all that the value is made of.
+    2. Of each row, where it is added to a product's result: each tile would load everything that the value is computed from.
     """
     virtual = Virtual(n for n in nests if not is_reducer(n) and n.name not in stored)
     computed = {n.name for n in nests}

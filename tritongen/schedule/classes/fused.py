@@ -395,8 +395,9 @@ class _Maker:
             rows, stages = "64", "2"
             warps = f"8 if {widest} > 128 else 4" if self.seconds else "8"
             if self.seconds:
-                # Numbers along the terms, such as a maximum of each: with 128 terms a warp loads each once, with fewer each
-                # thread loads those of its columns. dk of 2 x 16 x 8755 x 64: 1.4 ms, with 64 terms 1.8. Masks of two bounds spill.
+                # A term may have numbers of its own, such as a maximum. With 128 terms, 4 warps load each number once. With fewer
+                # than they have threads, Triton loads them in the product's layout, and threads load the same numbers again. dk
+                # of 2 x 16 x 8755 x 64: 1.4 ms, with 64 terms 1.8. With two bounds, 128 terms spill.
                 terms = f"128 if {widest} <= 64 else 64" if self.bounds <= 1 else "64"
                 terms = f"min({terms}, max(16, pow2(terms)))"
         return (
