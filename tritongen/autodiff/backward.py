@@ -29,7 +29,7 @@ from tritongen.autodiff.products import in_stored_types
 from tritongen.autodiff.quotients import quotients, use_quotients
 from tritongen.autodiff.rows import with_row_lines
 from tritongen.autodiff.term import condition_of, write
-from tritongen.autodiff.wanted import ALWAYS, NEVER, Wanted, both, either, without_repeats
+from tritongen.autodiff.wanted import ALWAYS, NEVER, Wanted, both, either, whole, without_repeats
 from tritongen.errors import Diagnostic, SpecError
 from tritongen.ir import algebra
 from tritongen.ir.algebra import Poly, index
@@ -345,7 +345,7 @@ class _Tape:
         """
         if name in {o.name for o in self.op.outputs} - set(self.op.kept):
             return ALWAYS
-        found = self.conditions.get(name, ALWAYS)
+        found = whole(self.conditions.get(name, ALWAYS), self.targets[name].box)
         if name not in self.unsaid - self.always:
             return found
         some = exprs.call("ne", weight, exprs.number(0, weight.dtype), dtype="bool")

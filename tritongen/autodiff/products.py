@@ -48,40 +48,54 @@ def matrix_products(line: Nest) -> Iterator[tuple[Expr, Expr]]:
 
 def in_stored_types(op: Op, lines: tuple[Nest, ...], gradients: set[str]) -> tuple[Nest, ...]:
     """The lines, with factors rounded; one that is a line itself, of the `gradients`, where it is computed."""
+    halves = {n.name: dtype for n in (*op.nests, *lines) if (dtype := _rounded_to(n.body))}
     met: dict[str, set[str]] = {}
     for line in lines:
-        for factor, dtype in _wide_factors(op, line):
+        for factor, dtype in _wide_factors(op, line, halves):
             if isinstance(factor, Read) and factor.tensor in gradients:
                 met.setdefault(factor.tensor, set()).add(dtype)
     rounded = {name: dtypes.pop() for name, dtypes in met.items() if len(dtypes) == 1}
-    return tuple(_with_rounded(op, line, rounded) for line in lines)
+    return tuple(_with_rounded(op, line, rounded, halves) for line in lines)
 
 
-def _wide_factors(op: Op, line: Nest) -> Iterator[tuple[Expr, str]]:
-    """Factors in the compute type that meet an operand which may be a half type, in a line that is no wider. With that type."""
+def _wide_factors(op: Op, line: Nest, halves: dict[str, str]) -> Iterator[tuple[Expr, str]]:
+    """Factors in the compute type that meet one of a type which may be a half type, in a line that is no wider. With that type.
+
+    `halves`: the temporaries that are rounded to a type, with it.
+    """
     for left, right in matrix_products(line):
         for wide, other in ((left, right), (right, left)):
-            dtype = _stored_type(other)
-            if _stored_type(wide) or set(dtypes_of(dtype, op)) & set(NARROW_FLOATS):
+            dtype = _stored_type(other, halves)
+            if _stored_type(wide, halves) or set(dtypes_of(dtype, op)) & set(NARROW_FLOATS):
                 continue
             if may_be_half(dtype, op) and line.dtype in (dtype, COMPUTE):
                 yield wide, dtype
 
 
-def _stored_type(factor: Expr) -> str:
+def _stored_type(factor: Expr, halves: dict[str, str]) -> str:
     """The type that a factor is read in, or rounded to; nothing where it is another value."""
     match factor:
-        case Cast(Read(dtype=dtype) | Cast(_, dtype), "compute") if dtype != COMPUTE:
+        case Cast(Read(dtype=dtype), "compute") if dtype != COMPUTE:
             return dtype
+        case Read(tensor):
+            return halves.get(tensor, "")
         case Call("where", (_, factor, Const(0))):
-            return _stored_type(factor)
+            return _stored_type(factor, halves)
+    return _rounded_to(factor)
+
+
+def _rounded_to(e: Expr) -> str:
+    """The type that a value is rounded to before it is computed on; nothing where it is not rounded."""
+    match e:
+        case Cast(Cast(_, dtype), "compute") if dtype != COMPUTE:
+            return dtype
     return ""
 
 
-def _with_rounded(op: Op, line: Nest, rounded: dict[str, str]) -> Nest:
+def _with_rounded(op: Op, line: Nest, rounded: dict[str, str], halves: dict[str, str]) -> Nest:
     wide = {
         factor: _round(factor, dtype)
-        for factor, dtype in _wide_factors(op, line)
+        for factor, dtype in _wide_factors(op, line, halves)
         if not (isinstance(factor, Read) and factor.tensor in rounded)
     }
 

@@ -16,10 +16,11 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from tritongen.autodiff import exprs
-from tritongen.ir.algebra import Poly, substitute_atoms, with_modulo
+from tritongen.ir.algebra import Poly, substitute, substitute_atoms, with_modulo
 from tritongen.ir.conditions import guards_of
 from tritongen.ir.nodes import (
     INTS,
+    Binder,
     Call,
     Cast,
     Const,
@@ -36,6 +37,7 @@ Case = tuple[Literal, ...]
 Wanted = tuple[Case, ...]
 ALWAYS: Wanted = ((),)
 NEVER: Wanted = ()
+MOST_CASES = 64  # of an index that `whole` looks at
 
 
 def literals(condition: Expr) -> Case:
@@ -92,6 +94,28 @@ def _with(cases: list[Case], case: Case) -> list[Case]:
             merged = tuple(e for e in case if e not in one)
             return _with([*cases[:k], *cases[k + 1 :]], merged)
     return [other for other in cases if not set(case) <= set(other)] + [case]
+
+
+def whole(wanted: Wanted, box: tuple[Binder, ...]) -> Wanted:
+    """ALWAYS where some index of a box has few values, and each of them a case: those of packed queries, keys and values.
+
+    (c == 2), (c == 1), (c == 0)    with c < 3    is always
+    """
+
+    def holds(literal: Literal, b: Binder, value: int) -> bool:
+        if not isinstance(literal, Guard):
+            return False
+        p = substitute(literal.poly, {b.index: b.lo + value}).constant
+        return p is not None and (p >= 0 if literal.op == ">=" else p == 0)
+
+    def has_all(b: Binder) -> bool:
+        count = (b.hi - b.lo).constant
+        return count is not None and 0 < count <= MOST_CASES and all(
+            any(all(holds(e, b, value) for e in case) for case in wanted)
+            for value in range(int(count))
+        )  # fmt: skip
+
+    return ALWAYS if len(wanted) > 1 and any(map(has_all, box)) else wanted
 
 
 def changed(wanted: Wanted, change: exprs.Change) -> Wanted:

@@ -11,7 +11,7 @@ Indices over the same dim of the same tensor get one name in all nests. Nothing 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import count
 from math import prod
@@ -269,35 +269,42 @@ def unify(nests: tuple[ir.Nest, ...], facts: Facts, taken: frozenset[str]) -> tu
             x = parent[x]
         return x
 
-    for nest in nests:
-        ranges = {b.index: b for b in (*nest.box, *binders_of(nest))}
-        links = [(nest.name, nest.coords)]
-        links += [(read.tensor, read.coords) for read in reads(nest.body)]
-        links += [
-            (a.tensor, a.coords)
-            for p in coordinates(nest.body)
-            for a in walk_poly(p)
-            if isinstance(a, Fetch)
-        ]
-        for tensor, coords in links:
-            for dim, coordinate in enumerate(coords):
-                for name, weight in digits_of(coordinate):
-                    b = ranges[name]
-                    place = (
-                        "dim",
-                        tensor,
-                        dim,
-                        str(simplify(weight, facts)),
-                        str(simplify(b.hi - b.lo, facts)),
-                        str(b.lo),
-                    )
-                    one, other = find(("index", nest.name, name)), find(place)
-                    ours = within.setdefault(one, {nest.name})
-                    theirs = within.setdefault(other, set())
-                    if one != other and not ours & theirs:
-                        parent[one] = other
-                        theirs |= ours
+    # Dims that one nest reads at two places come last. If queries and keys are packed in one tensor, two indices subscript a dim of it.
+    links = [(nest, *place) for nest in nests for place in _places(nest)]
+    read: dict = {}
+    for nest, tensor, dim, coordinate in links:
+        read.setdefault((nest.name, tensor, dim), set()).add(coordinate)
+    packed = {(tensor, dim) for (_, tensor, dim), places in read.items() if len(places) > 1}
+    ranges = {n.name: {b.index: b for b in (*n.box, *binders_of(n))} for n in nests}
+    for nest, tensor, dim, coordinate in sorted(links, key=lambda link: link[1:3] in packed):
+        for name, weight in digits_of(coordinate):
+            b = ranges[nest.name][name]
+            place = (
+                "dim",
+                tensor,
+                dim,
+                str(simplify(weight, facts)),
+                str(simplify(b.hi - b.lo, facts)),
+                str(b.lo),
+            )
+            one, other = find(("index", nest.name, name)), find(place)
+            ours = within.setdefault(one, {nest.name})
+            theirs = within.setdefault(other, set())
+            if one != other and not ours & theirs:
+                parent[one] = other
+                theirs |= ours
     return _rename_classes(nests, find, set(taken) | {n.name for n in nests})
+
+
+def _places(nest: ir.Nest) -> Iterator[tuple[str, int, Poly]]:
+    """(tensor, dim, coordinate) of all that a nest writes, reads or fetches."""
+    fetched = (a for p in coordinates(nest.body) for a in walk_poly(p) if isinstance(a, Fetch))
+    for tensor, coords in (
+        (nest.name, nest.coords),
+        *((r.tensor, r.coords) for r in reads(nest.body)),
+        *((a.tensor, a.coords) for a in fetched),
+    ):
+        yield from ((tensor, dim, coordinate) for dim, coordinate in enumerate(coords))
 
 
 def digits_of(coordinate: Poly) -> list[tuple[str, Poly]]:
