@@ -53,6 +53,30 @@ def test_the_gradient_of_a_table_stores_copies():
         assert large and all(name.endswith("_all") for name in large)
 
 
+PROGRAMS = Path(__file__).parents[1] / "programs"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["packed_attention", "projected_attention", "rotated_attention"])
+def test_neither_an_attention_nor_its_gradient_stores_scores(name):
+    text = (PROGRAMS / f"{name}.op").read_text()
+    (item,) = pipeline.build(text, gradients=True).items
+    plans = (*item.forward.plans, *item.forward.backward.plans)
+    assert [p.chunks for p in plans] == [None] * len(plans)
+    assert all([str(d) for d in n.dims].count("S") < 2 for p in plans for n in p.scratch)
+
+
+@pytest.mark.parametrize("name", ["target_loss", "info_nce"])
+def test_an_element_of_a_row_is_a_fold_of_its_loop(name):
+    """`z[n, t[n]]` and `s[i, i]`: read as they stand, all logits would be stored for one of each row."""
+    (item,) = pipeline.build((PROGRAMS / f"{name}.op").read_text(), gradients=True).items
+    (plan,) = item.forward.plans
+    assert all(len(n.dims) == 1 for n in plan.scratch)
+    assert (
+        len(plan.op.kept) == 2
+    ), "the gradient would take the product again for the statistics of rows"
+
+
 def test_each_variant(run_checks):
     run_checks("fused_checks.py")
 

@@ -14,8 +14,8 @@ rounded as that is: K terms cost more than a store and a load from K = 50 up in 
 element a max took, as torch keeps it, where its gradient, given `y_at[n] = argmax[d](x[n, d])`, reads no x. us on an
 H100, found again and kept: max of f16 359 rows of 107,369 115, 61, max_pool2d of f32 149 x 480 x 43 x 37 by 2 x 2 2,432
 and 1,706.
-What is larger than each result, as attention's weights, is not; the maximum and the sum of each of its rows are, since
-the gradient would compute the product once more to find them. Other statistics of rows are not: the gradient has the row
+What is larger than each result, as attention's weights, is not. The maximum and the sum of each of its rows are, if they are no
+larger than an operand: the gradient would compute the product once more to find them. Other statistics of rows are not: the gradient has the row
 in hand. Those of images, folds over several dims, are: no program holds an image, so each would be one more reading of it.
 """
 
@@ -61,7 +61,7 @@ def keeping(op: Op, lines: tuple[Nest, ...], back: Op) -> Op | None:
     for line in lines:
         if line.name not in again or kind_of(line.dtype, op) != "float":
             continue
-        like = _room(op, line)
+        like = _room(op, line, op.tensors if line.name in rows else ())
         if line.name in images:
             like = Tensor(line.name, exprs.COMPUTE, line.dims)
         elif like is not None and line.name in rows:
@@ -124,11 +124,13 @@ def _statistics(op: Op, lines: tuple[Nest, ...]) -> set[str]:
     """
     behind, found = set[str](), set[str]()
     for line in lines:
-        follows = bool(tensors_read(line.body) & behind)
-        if _room(op, line) is None and (follows or any(matrix_products(line))):
+        follows, large = bool(tensors_read(line.body) & behind), _room(op, line) is None
+        if large and any(matrix_products(line)):
             behind.add(line.name)
-        elif follows and isinstance(line.body, Reduce):
+        elif follows and isinstance(line.body, Reduce) and _room(op, line, op.tensors):
             found.add(line.name)
+        elif follows and large:
+            behind.add(line.name)
     return found
 
 
@@ -164,13 +166,14 @@ def _copy(line: Nest, name: str, like: Tensor) -> tuple[Nest, Tensor]:
     return copy, Tensor(name, like.dtype, line.dims, like.whole)
 
 
-def _room(op: Op, line: Nest) -> Tensor | None:
-    """A result that the line is no larger than; of a float a floating one."""
+def _room(op: Op, line: Nest, operands: tuple[Tensor, ...] = ()) -> Tensor | None:
+    """A result, or one of these operands, that the line is no larger than; of a float a floating one."""
     if line.coords != tuple(index(b.index) for b in line.box):
         return None
     if any(b.lo != Poly() or b.hi != dim for b, dim in zip(line.box, line.dims, strict=True)):
         return None
-    fitting = (o for o in op.outputs if not Counter(line.dims) - Counter(o.dims))
+    stored = (*op.outputs, *operands)
+    fitting = (o for o in stored if not Counter(line.dims) - Counter(o.dims))
     if kind_of(line.dtype, op) == "float":
         floats = {p.name for p in op.typarams if set(p.dtypes) <= set(FLOATS)} | set(FLOATS)
         fitting = (o for o in fitting if o.dtype in floats)

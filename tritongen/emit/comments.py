@@ -30,7 +30,8 @@ def comments_of(plan: Plan, dims: Dims) -> dict[str, tuple[str, ...]]:
     """
     # A line may read a value that no kernel computes separately any more.
     dims = {**{nest.name: nest.dims for nest in plan.inner.nests}, **dims}
-    found = {nest.name: comment(plan.inner, nest, dims) for nest in plan.inner.nests}
+    parts = (plan.chunks.body, plan.chunks.behind) if plan.chunks else ()
+    found = {n.name: comment(p.inner, n, dims) for p in (*parts, plan) for n in p.inner.nests}
     lines = {nest.name: nest for nest in plan.nests}
     for nest in plan.nests:
         if nest.part_of:

@@ -26,6 +26,7 @@ from tritongen.schedule.classes import CLASSES
 from tritongen.schedule.classes.chains import by_rows, with_copies, with_seen
 from tritongen.schedule.classes.contraction import product_or_reason
 from tritongen.schedule.classes.contraction_operands import may_be_f32
+from tritongen.schedule.classes.picked import with_picked
 from tritongen.schedule.digits import split_all
 from tritongen.schedule.factored import factored
 from tritongen.schedule.group import group
@@ -160,15 +161,16 @@ def no_product(group: Group, nests: tuple[ir.Nest, ...], facts) -> str:
 
 
 def best_form(op: ir.Op, facts, only: str | None):
-    """Canonical nests and their groups; digits are split, and values copied, only where that finds a faster class."""
+    """Canonical nests and their groups. Digits are split only where that finds a faster class. Reads of single elements become
+    sums, and values are copied, only where fewer lines are stored then."""
     lines = canonical(op, facts)
     found = form_of(op, lines, facts, only)
-    copied = with_copies(op, lines, facts) if only is None else lines
-    if copied == lines:
-        return found
-    told = form_of(op, copied, facts, only)
-    # Copies are more products of tiles: they serve only where fewer lines are stored.
-    return told if _slowness(told[1])[:2] < _slowness(found[1])[:2] else found
+    for change in (with_picked, with_copies) if only is None else ():
+        if (changed := change(op, lines, facts)) != lines:
+            told = form_of(op, changed, facts, only)
+            if _slowness(told[1])[:2] < _slowness(found[1])[:2]:
+                lines, found = changed, told
+    return found
 
 
 def form_of(op: ir.Op, lines: tuple[ir.Nest, ...], facts, only: str | None):

@@ -44,17 +44,16 @@ class Cut:
 def cut(op: ir.Op, stored: Iterable[str], unstored: frozenset[str]) -> Cut | None:
     """The op in chunks of the size that the fewest operands have; None where nothing is that large, or no size serves.
 
-    `unstored`: only a temporary that reads one of these lines counts as large. The hidden layer of two products does not: the
-    forward stores it, too, and each chunk would add a pass over the sums.
+    `unstored`: only what has the dims of one of these lines counts as large. The hidden layer of two products does not: the forward
+    stores it, too, and each chunk would add a pass over the sums.
     """
     by_name = {n.name: n for n in op.nests}
-    room = [Counter(t.dims) for t in (*op.tensors, *op.outputs)]
+    room = [_sizes(t.dims) for t in (*op.tensors, *op.outputs)]
+    never = [_sizes(by_name[name].dims) for name in unstored & by_name.keys()]
     large = [
-        by_name[name]
-        for name in stored
-        if name in by_name
-        and all(Counter(by_name[name].dims) - own for own in room)
-        and tensors_read(by_name[name].body) & unstored
+        n
+        for n in (by_name[name] for name in stored if name in by_name)
+        if any(own <= _sizes(n.dims) for own in never) and all(_sizes(n.dims) - own for own in room)
     ]
     if not large or any(any(d == ir.BATCH_SIZE for d in n.dims) for n in large):
         return None
@@ -68,11 +67,18 @@ def cut(op: ir.Op, stored: Iterable[str], unstored: frozenset[str]) -> Cut | Non
     return None
 
 
+def _sizes(dims: Iterable[Poly]) -> Counter[Poly]:
+    """The dims without constants: queries, keys and values packed in one tensor are no chunks of it."""
+    return Counter(d for d in dims if d.constant is None)
+
+
 def never_stored(plan: Plan) -> frozenset[str]:
-    """The lines of an op that its kernels compute from a product and never store."""
+    """The lines of an op that its kernels compute from a product and never store: those with an index of the product's columns."""
     stored = {n.name for n in plan.scratch} | {o.name for o in plan.inner.outputs}
-    fused = (k for s in plan.steps if s.skeleton == "fused" for k in s.kernels)
-    inside = {n.name for k in fused for n in k.nests} - stored
+    inside = set[str]()
+    for k in (k for s in plan.steps for k in s.kernels):
+        columns = {w.index for w in (k.kernel.walks if k.kernel else ()) if w.block == "BLOCK_N"}
+        inside |= {n.name for n in k.nests if columns & {b.index for b in n.box}} - stored
     called = zip(plan.inner.nests, own_batches(plan.op)[0].nests, strict=True)
     return frozenset(line.name for inner, line in called if inner.name in inside)
 

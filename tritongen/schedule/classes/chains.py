@@ -16,6 +16,7 @@ an attention is narrow, a matrix of weights is not.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from tritongen.ir import nodes as ir
@@ -67,6 +68,16 @@ def pairs(op: ir.Op, nests: tuple[ir.Nest, ...], facts: Facts) -> tuple[Pair, ..
             found.append(pair)
             taken |= pair.inside | {f.name for f in pair.folds}
     return tuple(found)
+
+
+def all_pairs(op: ir.Op, nests: tuple[ir.Nest, ...], facts: Facts) -> Iterator[Pair]:
+    """The pair of each product whose values are no outputs, whatever reads them."""
+    outputs = {o.name for o in op.outputs}
+    products = products_of(op, nests, outputs, facts)
+    for product in products.values():
+        pair = _pair((product.m[-1], product.n[-1]), products, nests, outputs)
+        if not pair.inside & outputs:
+            yield pair
 
 
 def products_of(
@@ -125,11 +136,7 @@ def with_copies(op: ir.Op, nests: tuple[ir.Nest, ...], facts: Facts) -> tuple[ir
     are gradients of tables of relative positions. Without a copy of `ds` no other reader of it would be fused.
     """
     outputs = {o.name for o in op.outputs}
-    products = products_of(op, nests, outputs, facts)
-    for product in products.values():
-        pair = _pair((product.m[-1], product.n[-1]), products, nests, outputs)
-        if pair.inside & outputs:
-            continue
+    for pair in all_pairs(op, nests, facts):
         own = {n.name: n.coords for n in nests if n.name in pair.inside}
         inner = {b.index for n in nests if n.name in pair.inside for b in n.box}
         odd = [f for f in pair.folds if not _reads_in_place(f, own) or _scatters(f, inner)]
