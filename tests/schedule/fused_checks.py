@@ -132,3 +132,16 @@ def test_sinks_and_a_bias_with_their_gradients():
             (got, *(x.grad for x in ours)), (want, *(x.grad for x in theirs)), strict=True
         ):
             torch.testing.assert_close(a.double(), b, rtol=1e-2, atol=1e-2)
+
+
+def test_a_row_of_minus_infinity_is_nan_in_a_later_step():
+    """The step stores the sum of each row, and another one reads it."""
+    text = """op f<T: f16 | bf16>(x: T[N, D], w: T[V, D]) -> y: f32 {
+      z[n, v] = sum[d](x[n, d] * w[v, d])
+      m[n]    = max[v](z[n, v])
+      y       = sum[n](m[n] + log(sum[v](exp(z[n, v] - m[n]))))
+    }"""
+    f = load_text("f", build(text, "f.op").raw).f
+    x, w = torch.rand(3, 2).half(), torch.rand(5, 2).half()
+    torch.testing.assert_close(f(x, w), (x.float() @ w.float().mT).logsumexp(-1).sum())
+    assert f(x, torch.full((5, 2), -torch.inf).half()).isnan()

@@ -117,12 +117,18 @@ def terms_of(m: ir.Expr, by_name: dict[str, ir.Nest]) -> tuple[ir.Expr, ...]:
 
 
 def with_nan(
-    group: Group, kernel: Kernel, kept: frozenset[str], sums: Moved, names: frozenset[str]
+    group: Group,
+    kernel: Kernel,
+    kept: frozenset[str],
+    sums: Moved,
+    names: frozenset[str],
+    others: frozenset[str],
 ) -> Group:
     """The group, sums that move with a maximum being NaN where that is -inf and there are terms.
 
     A kernel adds 0 for exp(-inf - -inf), since later terms may move the maximum. A quotient of two such sums is NaN by
-    itself, also where exp(t - m) is added to the lower one and m is a maximum of t. No result is what is kept for a gradient.
+    itself, also where exp(t - m) is added to the lower one and m is a maximum of t. No result is what is kept for a gradient. `others`: what lines outside of
+    the group read.
     """
     by_name = {n.name: n for n in group.nests}
     inner = set().union(*(tensors_read(by_name[name].body) for name in sums))
@@ -150,7 +156,7 @@ def with_nan(
         if n.name not in kept:
             look(n.body)
     read = set().union(*(tensors_read(n.body) for n in group.nests))
-    fixed = {name for name in moved if name in bare or name not in read}
+    fixed = {name for name in moved if name in bare | others or name not in read}
     taken = {*names, *by_name, *(b.index for n in group.nests for b in n.box)}
     lines = list[ir.Nest]()
     for n in group.nests:

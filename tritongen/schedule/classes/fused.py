@@ -66,7 +66,6 @@ def sets(
     inside = pair.inside
     roots = [n.name for n in nests if n.name not in inside and (is_reducer(n) or n.name in stored)]
     virtual = Virtual(n for n in nests if n.name not in roots)
-    names = frozenset(n.name for n in nests)
     place = {name: k for k, name in enumerate(roots)}
 
     def led(n: ir.Nest) -> set[str]:
@@ -79,7 +78,7 @@ def sets(
         own = {m.name for m in members}
         if any(place[t] > place[members[0].name] for t in led(n) - own):
             return False
-        return group_of(pair, (*members, n), virtual, kept, names) is not None
+        return group_of(pair, (*members, n), virtual, kept, nests) is not None
 
     found: list[list[ir.Nest]] = []
     for fold in pair.folds:
@@ -90,7 +89,7 @@ def sets(
                 members.append(fold)
                 break
         else:
-            if group_of(pair, (fold,), virtual, kept, names) is None:
+            if group_of(pair, (fold,), virtual, kept, nests) is None:
                 return ()
             found.append([fold])
     for n in nests:
@@ -100,7 +99,7 @@ def sets(
                     members.append(n)
                     break
     groups = (
-        (tuple(members), group_of(pair, tuple(members), virtual, kept, names)) for members in found
+        (tuple(members), group_of(pair, tuple(members), virtual, kept, nests)) for members in found
     )
     return tuple((members, group) for members, group in groups if group is not None)
 
@@ -110,9 +109,9 @@ def group_of(
     members: tuple[ir.Nest, ...],
     virtual: Virtual,
     kept: frozenset[str],
-    names: frozenset[str],
+    nests: tuple[ir.Nest, ...],
 ) -> Group | None:
-    """The members as one kernel; None where it can't be lowered or printed. `names`: those of all lines of the op."""
+    """The members as one kernel; None where it can't be lowered or printed. `nests`: all lines of the op."""
     loop = next((b for b in pair.ends if b.index in pair.loops(members[0])), pair.ends[1])
     row = next(b for b in pair.ends if b is not loop)
     own = {b.index for n in members for b in (*n.box, *binders_of(n))}
@@ -122,6 +121,8 @@ def group_of(
     lines = gather_lines(members, virtual, own)
     if not are_in_place(lines):
         return None
+    names, here = frozenset(n.name for n in nests), {n.name for n in lines}
+    others = frozenset().union(*(tensors_read(n.body) for n in nests if n.name not in here))
     guards = [set(n.fold.guards) for n in lines if loop.index in {b.index for b in binders_of(n)}]
     known = set[ir.Guard]().union(*guards[:1]).intersection(*guards)
     lines = tuple(
@@ -133,7 +134,7 @@ def group_of(
     last = tuple(n.name for n in lines if n.name not in read)
     try:
         kernel = lower("", group.nests, walks_of(group), last)
-        group = with_nan(group, kernel, kept, sums, names)
+        group = with_nan(group, kernel, kept, sums, names, others)
         kernels = [lower("", group.nests, walks_of(group), last)]
         kernels += [
             lower("", g.nests, walks_of(g, wide=True), own) for g, own in by_columns(group, last)
