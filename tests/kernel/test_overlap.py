@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from tritongen.pipeline import build
-from tritongen.proof.crosscompile import serialized
+from tritongen.proof.crosscompile import serialized, wrong_instructions
 from tritongen.runtime.load import load_text
 from tritongen.trace import H200, compile_launch, trace
 
@@ -39,3 +39,20 @@ def test_products_overlap(bound, heads, length, width):
                 seen += 1
                 assert serialized(ptx) == "", launch.kernel.fn.__name__
     assert seen == 3  # the forward, dq, and dk with dv
+
+
+def test_a_product_ends_before_its_next_factor_is_computed():
+    """Rotated queries of many columns: a loop over these columns computes each tile of them in registers."""
+    text = ATTENTION.replace("BOUND", "j").replace("k: T", "c: T[S, E], k: T")
+    text = text.replace("  s[", "  r[b, h, i, e] = T(q[b, h, i, e] * c[i, e])\n  s[", 1)
+    text = text.replace("sum[e](q[b", "sum[e](r[b")
+    source = build(text, "attention.op").raw
+    q, c = (
+        torch.empty(d, dtype=torch.bfloat16, device="meta") for d in ((1, 8, 512, 320), (512, 320))
+    )
+    for each in (source, source.replace("= lib.awaited(s_sum)", "= s_sum")):
+        (launch,) = trace(
+            load_text("attention", each), "attention", {"q": q, "c": c, "k": q, "v": q}, H200
+        ).launches
+        ptx = compile_launch(launch, "sm_90").asm["ptx"]
+        assert bool(wrong_instructions("", ptx)) == (each is not source)

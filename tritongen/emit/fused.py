@@ -216,6 +216,8 @@ class FusedWriter(LoopWriter):
             self.move(f, text)
         elif dot:
             line(f"{f.name} = {text}")
+            if self.runs_on(f):
+                line(f"{f.name} = lib.awaited({f.name})")
         else:
             moved = f"{f.name} * {self.moving[f.moved_by]}" if f.moved_by else f.name
             kind = ir.kind_of(nest.dtype, self.op)
@@ -340,11 +342,9 @@ class FusedWriter(LoopWriter):
 
     # ---- products
     def product(self, f: Fold, held: bool) -> str:
-        left, right = f.value.factors
+        left, right = self.by_side(f)
         over = self.own.axis(f)
         rows, columns = self.frame_of(f.axes)
-        if columns in free_indices(left):
-            left, right = right, left
         narrow = storage_dtype(left, right, self.op)
         sides = [
             self.factor(f, e, frame, narrow)
@@ -354,6 +354,24 @@ class FusedWriter(LoopWriter):
         if held:
             state = f", {f.name} * {self.moving[f.moved_by]}" if f.moved_by else f", {f.name}"
         return f"tl.dot({', '.join(sides)}{state})"
+
+    def by_side(self, f: Fold) -> tuple[ir.Expr, ir.Expr]:
+        """The factors of a product: that of its rows, and that of its columns."""
+        left, right = f.value.factors
+        _, columns = self.frame_of(f.axes)
+        return (right, left) if columns in free_indices(left) else (left, right)
+
+    def runs_on(self, f: Fold) -> bool:
+        """Whether a product would still run while the next turn of its loop computes its left factor (see `lib.awaited`)."""
+        body = next(
+            (s.body for s in statements(self.own.body) if isinstance(s, Loop) and f in s.body), ()
+        )
+        waits = [isinstance(s, Loop) or isinstance(s, Fold) and is_dot(s, self.own) for s in body]
+        left, _ = self.by_side(f)
+        while isinstance(left, ir.Cast):
+            left = left.arg
+        loaded = isinstance(left, ir.Read) and left.tensor not in self.nests
+        return sum(waits) == 1 and not f.moved_by and not loaded
 
     def factor(self, f: Fold, e: ir.Expr, frame: Frame, narrow: str) -> str:
         """A tile of a factor; 0 where there is no term, since 0 * NaN is no 0."""

@@ -31,7 +31,7 @@ from tritongen.schedule.digits import split_all
 from tritongen.schedule.factored import factored
 from tritongen.schedule.group import group
 from tritongen.schedule.held import with_held
-from tritongen.schedule.masked import with_masked
+from tritongen.schedule.stored_factors import with_stored_factors
 from tritongen.schedule.means import with_means
 from tritongen.schedule.members import Group, Virtual, is_reducer
 from tritongen.schedule.placed import verify_grids, verify_places
@@ -182,7 +182,9 @@ def form_of(op: ir.Op, lines: tuple[ir.Nest, ...], facts, only: str | None):
         told = group(op, seen, facts, only)
         if _slowness(told) < _slowness(groups) and _only_fused_ask(told):
             whole, groups = seen, told
-    own, names = with_masked(op, whole, groups) if only is None else (whole, frozenset[str]())
+    own, names = (
+        with_stored_factors(op, whole, groups) if only is None else (whole, frozenset[str]())
+    )
     if names:
         told = group(op, own, facts, only, names)
         if not any(names & {n.name for n in g.nests} for g in told if g.kind == "fused"):

@@ -68,10 +68,22 @@ def chain(s: Sketch) -> None:
     v_lead, v_dims = kv_lead, kv_dims
     if lead and s.maybe(0.2):  # one of keys and values is shared by heads, the other one is not
         v_lead, v_dims = s.random.choice([(lead, dims), ([], [])])
-    q = s.tensor((*dims, rows, width), reuse=0.1, dtype="T")
-    k = s.tensor((*kv_dims, columns, width), reuse=0.1, dtype="T")
-    v = s.tensor((*v_dims, columns, values), reuse=0.1, dtype="T")
-    product = f"sum[{e}]({_at(q.name, *lead, i, e)} * {_at(k.name, *kv_lead, j, e)})"
+    if (kv_lead, v_lead) == (lead, lead) and s.maybe(0.15):
+        columns = rows
+        width = values = s.size(0.5)
+        q_at, k_at, v_at = _packed(s, dict(batch), (i, j, rows), ((e, e, f), width))
+    else:
+        q = s.tensor((*dims, rows, width), reuse=0.1, dtype="T")
+        k = s.tensor((*kv_dims, columns, width), reuse=0.1, dtype="T")
+        v = s.tensor((*v_dims, columns, values), reuse=0.1, dtype="T")
+        q_at, k_at = _at(q.name, *lead, i, e), _at(k.name, *kv_lead, j, e)
+        v_at = _at(v.name, *v_lead, j, f)
+        if s.maybe(0.2):
+            q_at = _turned(s, q_at, dict(batch), (i, rows), (e, width))
+        if kv_lead in (lead, []) and s.maybe(0.2):
+            own = dict(batch) if kv_lead else {}
+            k_at = _turned(s, k_at, own, (j, columns), (e, width))
+    product = f"sum[{e}]({q_at} * {k_at})"
     if s.maybe(0.1):  # a part of the keys that all heads share
         own = s.tensor((*dims, rows, turned), reuse=0.1, dtype="T")
         shared = s.tensor((columns, turned), reuse=0.1, dtype="T")
@@ -83,7 +95,50 @@ def chain(s: Sketch) -> None:
     if condition:
         body = f"where({condition}, {body}, -inf)"
     score = _at(_line(s, "chain", scores.whole, body), *lead, i, j)
-    _weighed(s, scores, score, bound, _at(v.name, *v_lead, j, f), (f, values))
+    _weighed(s, scores, score, bound, v_at, (f, values))
+
+
+def _packed(
+    s: Sketch,
+    batch: Mapping[str, str],
+    along: tuple[str, str, str],
+    across: tuple[tuple[str, str, str], str],
+) -> list[str]:
+    """Reads of three factors in one tensor: an operand, or the result of one product."""
+    i, j, rows = along
+    places, width = across
+    lead = list(batch)
+    if s.maybe(0.5):
+        name = s.tensor((*batch.values(), rows, "3", width), reuse=0.1, dtype="T").name
+    else:
+        (c, d), inner = s.indices(2, (*lead, i, j, *places)), s.size(0.5)
+        x = s.tensor((*batch.values(), rows, inner), reuse=0.2, dtype="T").name
+        w = s.tensor(("3", width, inner), reuse=0.1, dtype="T").name
+        body = f"T(sum[{d}]({_at(x, *lead, i, d)} * {_at(w, c, places[0], d)}))"
+        name = _line(s, "packed", {**batch, i: rows, c: "3", places[0]: width}, body)
+    return [
+        _at(name, *lead, row, str(k), column)
+        for k, (row, column) in enumerate(zip((i, j, j), places, strict=True))
+    ]
+
+
+def _turned(
+    s: Sketch, x: str, batch: Mapping[str, str], row: tuple[str, str], column: tuple[str, str]
+) -> str:
+    """A factor that is rotated or normed first, and rounded."""
+    (i, rows), (e, width) = row, column
+    table = _at(s.tensor((rows, width), reuse=0.3).name, i, e)
+    (d,) = s.indices(1, (*batch, i, e))
+    moved = f"({x.replace(f'{e}]', f'{e} - 1]')} else 0)"
+    squares = f"mean[{d}](square({x.replace(f'{e}]', f'{d}]')}))"
+    body = s.weighted(
+        {
+            f"{x} * {table}": 2,
+            f"{x} * {table} - {moved} * ({table} + 1)": 3,
+            f"{x} / sqrt({squares} + 1)": 3,
+        }
+    )
+    return _at(_line(s, "turned", {**batch, i: rows, e: width}, f"T({body})"), *batch, i, e)
 
 
 def _scored(s: Sketch, product: str, row: tuple[str, str], column: tuple[str, str]) -> str:
@@ -229,6 +284,8 @@ def loss_head(s: Sketch) -> None:
     _halves(s)
     i, j, e = s.indices(3)
     rows, columns, width = s.sizes_apart(3)
+    paired = s.maybe(0.2)  # each row has a column of its own
+    columns = rows if paired else columns
     x, w = (s.tensor((n, width), reuse=0.2, dtype="T") for n in (rows, columns))
     product = f"sum[{e}]({_at(x.name, i, e)} * {_at(w.name, j, e)})"
     body = _scored(s, product, (i, rows), (j, columns))
@@ -237,7 +294,7 @@ def loss_head(s: Sketch) -> None:
     m = _at(_line(s, "loss_head", {i: rows}, f"max[{j}]({at})"), i)
     lse = f"{m} + log(sum[{j}](exp({at} - {m})))"
     target = _at(_target(s, rows).name, i)
-    hit = f"({_at(score, i, target)} else 0)"
+    hit = _at(score, i, i) if paired else f"({_at(score, i, target)} else 0)"
     if s.maybe(0.3):  # smoothed
         hit = f"(0.9 * {hit} + 0.1 * mean[{j}]({at}))"
     loss = f"{lse} - {hit}"
@@ -246,6 +303,9 @@ def loss_head(s: Sketch) -> None:
     if s.maybe(0.3):
         lse_at = _at(_line(s, "loss_head", {i: rows}, lse), i)
         loss = loss.replace(lse, lse_at) + f" + 0.01 * square({lse_at})"
+    if s.maybe(0.2):
+        s.add("loss_head", lefts({}), f"mean[{i}]({loss})", dims=())
+        return
     found = s.add("loss_head", lefts({i: rows}), loss)
     if s.maybe(0.3):
         s.read.add(found.name)

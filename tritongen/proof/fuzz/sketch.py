@@ -138,7 +138,7 @@ class Sketch:
             dtype = self.one("i64", "i32")
         found = Known(self.fresh(names.TENSORS), dims, kind, dtype)
         for d in dims:
-            if d not in self.sizes and d not in self.defined and d not in ("...", "1"):
+            if d not in (*self.sizes, *self.defined, "...") and not d.isdigit():
                 self.sizes.append(d)
         self.tensors.append(found)
         self.read.add(found.name)
@@ -211,7 +211,7 @@ class Sketch:
         with_ = f"\n    with {', '.join(facts)}" if facts else ""
         lines = "\n".join(f"  {line}" for line in body)
         text = f"op {self.name}{types}({', '.join(params)}) -> {results}{with_} {{\n{lines}\n}}"
-        bound = sorted({d for t in operands for d in t.dims} - {"...", "1"})
+        bound = sorted(d for d in {d for t in operands for d in t.dims} if d[0].isalpha())
         loose = words & set(names.SIZES) - set(bound) - set(self.defined)
         other = {name: self.random.choice(bound) for name in sorted(loose) if bound}
         other |= {} if "T" in kept or typed["T"] == "T" else {"T": typed["T"]}
