@@ -41,6 +41,18 @@ def test_a_place_is_a_fold_of_a_chain():
     assert step.skeleton == "fused" and set(step.stores) == {"y", "at"}
 
 
+def test_a_factor_that_is_read_at_columns_too_leaves_the_chain():
+    """Blocks of columns k would sum over other k: a kernel has a value at one of the two."""
+    text = """op f<T: f16 | bf16>(x: T[B, Q, K], z: T[K, S], w: T[B, Q, S]) -> y: T[B, Q, K] {
+      e[b, q, k] = exp(x[b, q, k])
+      c[b, q, s] = sum[k](T(e[b, q, k]) * z[k, s])
+      d[b, q]    = sum[s](c[b, q, s] * w[b, q, s])
+      y[b, q, k] = d[b, q] * e[b, q, k]
+    }"""
+    chain, last = pipeline.build(text, "f.op").plans["f"][0].steps
+    assert (chain.skeleton, chain.stores) == ("fused", ("d",)) and last.stores == ("y",)
+
+
 @pytest.mark.slow
 def test_the_gradient_of_a_table_stores_copies():
     """What reads ds elsewhere, or where an operand says, has a ds of its own: the other gradients stay one kernel each."""

@@ -134,13 +134,13 @@ def group_of(
     try:
         kernel = lower("", group.nests, walks_of(group), last)
         group = with_nan(group, kernel, kept, sums, names)
+        parted = by_columns(group, last)
         kernels = [lower("", group.nests, walks_of(group), last)]
-        kernels += [
-            lower("", g.nests, walks_of(g, wide=True), own) for g, own in by_columns(group, last)
-        ]
+        kernels += [lower("", g.nests, walks_of(g, wide=True), own) for g, own in parted]
     except CannotLower:
         return None
-    return group if all(map(is_printable, kernels)) else None
+    in_place = all(are_in_place(g.nests) for g, _ in parted)
+    return group if in_place and all(map(is_printable, kernels)) else None
 
 
 def are_in_place(lines: Sequence[ir.Nest]) -> bool:
