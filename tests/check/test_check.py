@@ -447,6 +447,13 @@ def test_an_argmax_without_a_bound_asks_for_a_term():
         assert print_op(typed(print_op(op))) == print_op(op)
 
 
+def test_a_where_says_no_more_than_the_range_of_its_index():
+    """As a bound does, so that the op prints the same once it is read back."""
+    asked = "where(k >= -N // 2 and k >= i - 3, x[k], 0)"
+    op = typed(f"op f(x: f32[N]) -> y: f32[N] {{ y[i] = sum[k]({asked}) }}")
+    assert "sum[k >= i - 3](x[k])" in print_op(op)
+
+
 def test_an_argmax_over_batch_dims_asks_those_that_it_reads_for_a_term():
     """What is empty in the op, and not where it is taken, is nothing to refuse."""
     text = "op f<T: float>(x: T[..., D], z: T[..., D]) -> y: T[..., D] { p[d] = argmin[...](x[..., d])\n y[..., d] = z[..., d] * x[..., d] * p[d] }"

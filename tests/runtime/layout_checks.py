@@ -184,6 +184,17 @@ def test_dots_that_would_be_the_channels_and_more_are_one_run():
         assert got.is_contiguous(memory_format=last) == (len(batch) == 1)
 
 
+def test_an_operand_of_fewer_dims_gives_no_memory_format():
+    text = """op f(x: f32[..., C, H, W], z: f32[..., C]) -> y: f32[..., C, H, W] {
+      y[..., c, h, w] = max[r < 2](x[..., c, h, w + r] else 0) + z[..., c]
+    }"""
+    module, _ = of(text, "f")
+    x = torch.randn(3, 4, 5, 6).to(memory_format=LAST)
+    for batch, last in ((3,), LAST), ((2, 3), torch.contiguous_format):
+        got = module.f.__wrapped__(x, torch.randn(*batch, 4))
+        assert got.is_contiguous(memory_format=last), batch
+
+
 def test_group_norm_of_channels_last_copies_nothing():
     gain, bias = torch.randn(8), torch.randn(8)
     for name, groups in ("group_norm", 4), ("instance_norm", 8):

@@ -16,7 +16,7 @@ import triton.language as tl
 from tritongen import lib, pipeline, trace
 from tritongen.choice import microseconds, of_gpu
 from tritongen.ir.binding import torch_dtype
-from tritongen.proof.crosscompile import lower_one, nvidia, wrong_instructions
+from tritongen.proof.crosscompile import compile_one, lower_one, nvidia, wrong_instructions
 from tritongen.proof.variants import forced, ways
 from tritongen.runtime.load import load_text
 from tritongen.schedule.rules import evaluate
@@ -462,6 +462,22 @@ def test_corners_of_patches_have_32_bits_where_places_need_64():
         *_, launch = trace.trace(module, name, dict(x=x, w=w, pad=1), lib.Gpu()).launches
     assert launch.config["INDEX"] == tl.int64
     assert not lower_one(launch, "", "patches", "f16", "sm_90").problem
+
+
+def test_a_warp_has_16_rows_between_bounds_that_an_operand_holds():
+    """Triton 3.6 fails an assertion for 128 rows in 4 warps."""
+    text = """op f<T: float>(a: i64[D], c: T[D, L], u: T[K, L]) -> z: T[D, K] {
+      z[d, i] = sum[a[d] <= q < a[d] + 3]((c[d, q - d] else 0) * exp(u[i, q]))
+    }"""
+    built = pipeline.build(text, "f.op")
+    module, (plan,) = load_text("f", built.raw), built.plans["f"]
+    (terms,) = (way for way in ways(plan) if "terms" in way.name)
+    half = torch.float16
+    call = dict(a=meta(64, dtype=torch.int64), c=meta(64, 8, dtype=half), u=meta(8, 8, dtype=half))
+    with forced(module, plan, terms, small=False):
+        (launch,) = trace.trace(module, "f", call, trace.H200).launches
+    assert launch.config["BLOCK_M"] == 128 and launch.config["num_warps"] == 8
+    assert not compile_one(launch, "", "terms", "f16", "sm_90").problem
 
 
 def test_channels_that_others_see_in_groups_are_one_index_of_a_product():

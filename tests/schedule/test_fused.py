@@ -41,6 +41,17 @@ def test_a_place_is_a_fold_of_a_chain():
     assert step.skeleton == "fused" and set(step.stores) == {"y", "at"}
 
 
+def test_columns_may_have_the_index_of_a_computed_factor():
+    """`g` gives both one index. Blocks of columns e sum over other e, at which the kernel computes the factor again."""
+    text = spec_of("j").replace("F]) ->", "E], g: f32[E]) ->").replace("F]", "E]")
+    text = text.replace("{", "{\n  r[..., i, e] = T(q[..., i, e] * g[e])", 1)
+    text = (
+        text.replace("sum[e](q[", "sum[e](r[").replace("f]", "e]").replace("])\n}", "]) * g[e]\n}")
+    )
+    (step,) = pipeline.build(text, "f.op").plans["f"][0].steps
+    assert (step.skeleton, step.stores) == ("fused", ("o",))
+
+
 @pytest.mark.slow
 def test_the_gradient_of_a_table_stores_copies():
     """What reads ds elsewhere, or where an operand says, has a ds of its own: the other gradients stay one kernel each."""

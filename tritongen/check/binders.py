@@ -12,7 +12,7 @@ Input: a reducer, the scope, the frame. Output: binders (lo <= k < hi, where lo 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from tritongen.check.coordinates import FetchOf, coordinate
@@ -30,6 +30,7 @@ from tritongen.ir.algebra import (
     extreme,
     floordiv,
     index,
+    indices,
     is_fractional,
     is_size,
     numerator,
@@ -93,15 +94,22 @@ def _bounded(
         lo, below = whole(scope, below[0]) if below else ZERO, ()
     else:
         lo = end(below, hi if has_dims else None, False) or ZERO
-    k = index(b.name)
-    guards = [Guard(k - p, ">=") for p in below if _says(scope, p, "<=", lo)]
-    guards += [Guard(p - 1 - k, ">=") for p in above if _says(scope, p, ">=", hi)]
-    return Binder(b.name, lo, hi), (*divides, *divides_too, *guards)
+    k, binder = index(b.name), Binder(b.name, lo, hi)
+    guards = (*(Guard(k - p, ">=") for p in below), *(Guard(p - 1 - k, ">=") for p in above))
+    return binder, (*divides, *divides_too, *needed(scope, guards, (binder,)))
 
 
-def _says(scope: Scope, p: Poly, op: str, end: Poly) -> bool:
-    """Whether a part of a bound says more than the end of the box."""
-    return not is_size(p) or bounds.prove(p, op, end, scope.known) is not True
+def needed(scope: Scope, guards: Iterable[Guard], binders: tuple[Binder, ...]) -> tuple[Guard, ...]:
+    """The guards that say more than the range of an index: in a bound and in a `where` alike."""
+
+    ranges = {b.index: (b.lo, b.hi) for b in binders}
+
+    def holds(g: Guard) -> bool:
+        own = {i: ranges[i] for i in indices(g.poly) if i in ranges}
+        alone = len(own) == len(indices(g.poly)) == 1
+        return alone and bounds.prove(g.poly, g.op, ZERO, scope.known, own) is True
+
+    return tuple(g for g in guards if not holds(g))
 
 
 def _parts(

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tritongen.check import functions, macros
-from tritongen.check.binders import binders_of
+from tritongen.check.binders import binders_of, needed
 from tritongen.check.coordinates import at_least, coordinate
 from tritongen.check.guards import split_guards
 from tritongen.check.ranges import ZERO, Frame
@@ -222,7 +222,7 @@ def reduction(
             expr = body.expr
     if op == "sum":
         more, expr = split_guards(scope, expr)
-        guards = (*guards, *more)
+        guards = (*guards, *needed(scope, more, binders))
     return Value(Reduce(op, binders, guards, expr, "i64" if op.startswith("arg") else expr.dtype))
 
 

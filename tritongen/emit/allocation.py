@@ -60,8 +60,10 @@ def allocation(op: ir.Op, output: ir.Tensor, keeps: str, together: tuple[str, ..
     most = 5 if ir.BATCH_SIZE not in output.dims[:2] else min(5, len(output.dims))
     if not given or most < 4 or not (rank[1] or rank[0] in (4, 5)):
         return f"{plain})"
-    operands = ", ".join([*given, *(["most=4"] if most == 4 else [])])
-    return f"{plain}, memory_format=lib.memory_format({operands}))"
+    told = ["most=4"] if most == 4 else []
+    if {t.name for t in broadcasting(op)} & {*given}:  # its `...` may have fewer dims
+        told.append(f"rank=len({_batch_dims(op)}) + {len(output.dims) - 1}")
+    return f"{plain}, memory_format=lib.memory_format({', '.join([*given, *told])}))"
 
 
 def _dtype(op: ir.Op, output: ir.Tensor) -> str:
@@ -77,16 +79,15 @@ def _is_whole(op: ir.Op, t: ir.Tensor, output: ir.Tensor) -> bool:
 
 
 def _shape(op: ir.Op, output: ir.Tensor) -> str:
-    operands = spanning(op)
-    parts = []
-    for d in output.dims:
-        if d == ir.BATCH_SIZE:
-            parts.append(f"*{'batch_shape' if len(operands) > 1 else batch_slice(operands[0])}")
-        else:
-            parts.append(whole(d))
+    parts = [f"*{_batch_dims(op)}" if d == ir.BATCH_SIZE else whole(d) for d in output.dims]
     if len(parts) == 1 and parts[0].startswith("*"):
         return parts[0][1:]
     return f"({', '.join(parts)}{',' if len(parts) == 1 else ''})"
+
+
+def _batch_dims(op: ir.Op) -> str:
+    operands = spanning(op)
+    return "batch_shape" if len(operands) > 1 else batch_slice(operands[0])
 
 
 def _ordering(op: ir.Op, output: ir.Tensor, found: _Reads) -> list[str]:

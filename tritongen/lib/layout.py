@@ -77,10 +77,15 @@ def _lies_inside(dim: int, other: int, shape: torch.Size, strides: list) -> bool
     return None
 
 
-def memory_format(*operands: torch.Tensor, most: int = 5) -> torch.memory_format:
-    """channels_last if an operand of 4 or 5 dims is channels last, sliced or not. `most`: the largest number of dims."""
+def memory_format(
+    *operands: torch.Tensor, most: int = 5, rank: int | None = None
+) -> torch.memory_format:
+    """channels_last if an operand of 4 or 5 dims is channels last, sliced or not.
+
+    `most`: the largest number of dims; `rank`: that of the result, if operands may have another.
+    """
     for x in operands:
-        if 4 <= x.dim() <= most and _is_channels_last(x):
+        if 4 <= x.dim() <= most and rank in (None, x.dim()) and _is_channels_last(x):
             return torch.channels_last if x.dim() == 4 else torch.channels_last_3d
     return torch.contiguous_format
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from math import inf
 
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import Poly
@@ -23,6 +24,8 @@ from tritongen.ir.free import binders_of, free_indices, tensors_read
 from tritongen.schedule.canonical import same
 from tritongen.schedule.members import is_reducer
 from tritongen.schedule.plan import Level, Pair
+
+WIDE = ("compute", "f32", "f64")  # not for maxima of f64 below -3.4e38
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,14 +62,38 @@ def _alike(a: ir.Expr, b: ir.Expr) -> bool:
 
 
 def max_sumexp(first: ir.Nest, second: ir.Nest, row: Row) -> Pair | None:
-    """max(x), then sum(exp(x - g)): from (max, sum of exp(x - max)), whatever the row value g is."""
+    """max(x), then sum(exp(x - g)): from (max, sum of exp(x - max)), for a row value g that is -inf only with the maximum.
+
+    Elsewhere a term of -inf makes the sum NaN, and other terms make it inf: the state does not tell which there are.
+    """
     if (first.fold.op, second.fold.op) != ("max", "sum"):
         return None
     match row.open(second.fold.body):
         case ir.Call("exp", (ir.Call("sub", (term, shift)),), stored=stored):
-            if _alike(term, row.open(first.fold.body)) and not free_indices(shift) & row.col:
+            alike = _alike(term, row.open(first.fold.body)) and not free_indices(shift) & row.col
+            if alike and _is_low_with(row.open(shift, every=True), first, row):
                 return Pair("max_sumexp", first.name, second.name, shift, stored)
     return None
+
+
+def _is_low_with(value: ir.Expr, first: ir.Nest, row: Row) -> bool:
+    """Whether a row value is -inf only where a maximum is. One that a half type rounds may be -inf elsewhere."""
+    match value:
+        case ir.Const(number):
+            return number > -inf
+        case ir.Read(tensor):
+            return tensor == first.name
+        case ir.Cast(arg, dtype):
+            terms = row.open(first.fold.body)
+            held = isinstance(terms, ir.Cast) and terms.arg.dtype == dtype  # nothing is rounded
+            return (held or dtype in WIDE) and _is_low_with(arg, first, row)
+        case ir.Call("detach", (arg,)):
+            return _is_low_with(arg, first, row)
+        case ir.Call("maximum", args):
+            return any(_is_low_with(a, first, row) for a in args)
+        case ir.Call("where", (_, *args)):
+            return all(_is_low_with(a, first, row) for a in args)
+    return False
 
 
 def moments(first: ir.Nest, second: ir.Nest, row: Row) -> Pair | None:

@@ -32,8 +32,9 @@ LEAST_OF_PAIRS = 64
 # How factors come to the tensor cores, by the kernel, or by the variant: a row of `lib.estimates`.
 HOW = {"contraction": "pointers", "persistent": "descriptors", "subtiles": "subtiles"}
 HOW |= {"slim": "slim", "lanes": "lanes"}
-# Terms a step between bounds that operands hold. With 128, Triton 3.6 fails an assertion (Utility.cpp:242).
-MOST_BETWEEN_READ = 64
+# Terms a step, and rows a warp, between bounds that operands hold. With more, a condition passes through shared memory, which
+# fails an assertion in Triton 3.6 (Utility.cpp:242).
+MOST_BETWEEN_READ, ROWS_BETWEEN_READ = 64, 16
 WIDE = "128 // itemsize"  # K elements that make a 128-byte line
 
 

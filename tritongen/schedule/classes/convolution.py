@@ -34,7 +34,11 @@ from tritongen.ir.free import binders_of, reads
 from tritongen.schedule.canonical import fresh
 from tritongen.schedule.classes import channel_padding, one_tap, patches, window
 from tritongen.schedule.classes.contraction_stages import fitted, itemsizes
-from tritongen.schedule.classes.contraction_variants import added_up
+from tritongen.schedule.classes.contraction_variants import (
+    ROWS_BETWEEN_READ,
+    added_up,
+    reads_bounds,
+)
 from tritongen.schedule.estimates import TAPPED, of_convolution
 from tritongen.schedule.members import Group
 from tritongen.schedule.plan import Axis, Estimate, KernelPlan, Launch, Order, Pack, Step, Variant
@@ -203,6 +207,8 @@ def make(name, group, stores, dims, facts) -> Step:
     times = "batches * " if p.batch else ""
     digits = len(p.taps) * (2 if p.phases else 1)
     variants = _variants(kernels, finish, packs, copies, fours, times, digits)
+    if reads_bounds(group):
+        variants = tuple(map(_in_more_warps, variants))
     if len(packs) == 2 and (made := patches.kernel(name, wide, tapped, stores, wide_dims)):
         plan, own, zeros = made
         kernels, numbers = (plan, *kernels), (*numbers, *own.items())
@@ -224,6 +230,12 @@ def make(name, group, stores, dims, facts) -> Step:
         kernels = (*kernels[:-1], finish, kernels[-1])
     asked: dict[str, Any] = dict(orders=orders, tests=one.tests)
     return fitted(Step(name, "contraction", why, stores, numbers, kernels, variants, **asked))
+
+
+def _in_more_warps(v: Variant) -> Variant:
+    rules = dict(v.config)
+    rules["num_warps"] = f"max({rules['num_warps']}, BLOCK_M // {ROWS_BETWEEN_READ})"
+    return replace(v, config=tuple(rules.items()))
 
 
 def _of_window(way: Variant, orders: tuple[Order, ...]) -> Estimate:

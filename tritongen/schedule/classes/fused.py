@@ -158,6 +158,7 @@ def by_columns(group: Group, stores: tuple[str, ...]) -> list[tuple[Group, tuple
     """
     columns = columns_of(group)
     several = list(dict.fromkeys(columns[name] for name in stores if name in columns)) or [""]
+    by_name = {n.name: n for n in group.nests}
     taken = {b.index for n in group.nests for b in (*n.box, *binders_of(n))}
     found = []
     for column in several:
@@ -166,13 +167,26 @@ def by_columns(group: Group, stores: tuple[str, ...]) -> list[tuple[Group, tuple
         for n in reversed(group.nests):
             if n.name not in needed:
                 continue
-            needed |= tensors_read(n.body)
             if n.name in group.inside and is_reducer(n):
                 old = [b.index for b in binders_of(n)]
-                n = rename_nest(n, {i: fresh("batch" if i == ir.BATCH else i, taken) for i in old})
+                new = {i: fresh("batch" if i == ir.BATCH else i, taken) for i in old}
+                n = _at_indices(n, new, by_name)
+            needed |= tensors_read(n.body)
             lines.append(n)
         found.append((replace(group, nests=tuple(reversed(lines))), own))
     return found
+
+
+def _at_indices(n: ir.Nest, new: dict[str, str], by_name: dict[str, ir.Nest]) -> ir.Nest:
+    """A nest with other names of indices. Pointwise lines that it reads at these indices are computed in it."""
+
+    def change(e: ir.Expr) -> ir.Expr:
+        if isinstance(e, ir.Read) and (line := by_name.get(e.tensor)) and not is_reducer(line):
+            if new.keys() & {b.index for b in line.box}:
+                return ir.rebuild(line.body, change)
+        return e
+
+    return rename_nest(replace(n, body=ir.rebuild(n.body, change)), new)
 
 
 def is_printable(kernel: Kernel) -> bool:
@@ -220,14 +234,14 @@ def has_loop(group: Group) -> bool:
 
 
 def columns_of(group: Group) -> dict[str, str]:
-    """The index of its columns, of each value that has some."""
+    """The index of its columns, of each value that has some. A factor of the first product has none: it is summed over."""
     known = {b.index for b in (*group.row, *group.col, *batch_of(group))}
-    return {
-        n.name: b.index
-        for n in group.nests
-        for b in n.box
-        if n.name not in group.inside and b.index not in known
-    }
+    found, following = dict[str, str](), set(group.inside)
+    for n in group.nests:  # each stands behind what it reads
+        if n.name not in following and tensors_read(n.body) & following:
+            following.add(n.name)
+            found |= {n.name: b.index for b in n.box if b.index not in known}
+    return found
 
 
 def walks_of(group: Group, wide: bool = False) -> tuple[Walk, ...]:
