@@ -56,3 +56,17 @@ def test_a_product_ends_before_its_next_factor_is_computed():
         ).launches
         ptx = compile_launch(launch, "sm_90").asm["ptx"]
         assert bool(wrong_instructions("", ptx)) == (each is not source)
+
+
+def test_a_tile_stays_in_shared_memory():
+    """Heads may lie between rows. If tiles went through registers, the products of dk and dv would wait for one another."""
+    text = ATTENTION.replace("BOUND", "j")
+    for dims in ("[B, H, S, E]", "[B, H, L, E]"):
+        text = text.replace(dims, dims.replace("H, S", "S, H").replace("H, L", "L, H"))
+    for read in ("q[b, h, i, e]", "k[b, h, j, e]", "v[b, h, j, e]", "o[b, h, i, e]"):
+        text = text.replace(read, f"{read[:5]}{read[8]}, h, e]")
+    q = torch.empty((1, 4096, 64, 128), dtype=torch.bfloat16, device="meta")
+    module = load_text("attention", build(text, "attention.op").raw)
+    (launch,) = trace(module, "attention", {"q": q, "k": q, "v": q}, H200).launches
+    ttgir = compile_launch(launch, "sm_90").asm["ttgir"]
+    assert "async_tma_copy" in ttgir and "local_load" not in ttgir

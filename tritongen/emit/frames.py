@@ -320,39 +320,39 @@ class FrameWriter(KernelWriter):
         """By descriptor, where the plan says so: zeros outside."""
         if not (self.is_described(read.tensor) and is_tile(read, self.own.walks)):
             return super().load(read, cast)
-        corner, sides, dims = list[str](), list[str](), list[str]()
-        for c in read.coords:
+        numbers, blocks, tile = dict[int, str](), dict[int, str](), list[Walk]()
+        for k, c in enumerate(read.coords):
             lanes = indices(c) - self.own.numbers
             own = [w for w in self.own.walks if w.index in lanes]
             if not own:
                 at = self.size(c)[0]  # an index has 64 bits, a size or a literal has no cast
-                corner.append(at if is_size(c) else f"{wrapped(at)}.to(tl.int32)")
-                sides.append("1")
+                numbers[k] = at if is_size(c) else f"{wrapped(at)}.to(tl.int32)"
                 continue
             (walk,) = own
-            corner.append(
-                {"tile": self.first.get(walk.index, ""), "whole": "0"}.get(
-                    walk.how, self.starts.get(walk.index, "")
-                )
-            )
-            sides.append(f'config["{walk.block}"]')
-            dims.append(walk.index)
-        name = self.described(read.tensor, sides)
-        blocks = ", ".join(self.own.walk(d).block for d in dims)
-        text = f"{name}.load([{', '.join(corner)}]).reshape({blocks})"
-        text += ".T" if tuple(dims) != self.frame else ""
+            starts = {"tile": self.first, "whole": {walk.index: "0"}}.get(walk.how, self.starts)
+            blocks[k] = starts.get(walk.index, "")
+            tile.append(walk)
+        sides = ["1"] * len(numbers) + [f'config["{w.block}"]' for w in tile]
+        name = self.described(read.tensor, [*numbers, *blocks], sides)
+        corner = ", ".join([*numbers.values(), *blocks.values()])
+        text = f"{name}.load([{corner}]).reshape({', '.join(w.block for w in tile)})"
+        text += ".T" if tuple(w.index for w in tile) != self.frame else ""
         return self.converted((text, ATOM), read, cast) if cast else text
 
     def is_described(self, tensor: str) -> bool:
         return tensor in self.kernel.boxes
 
-    def described(self, tensor: str, sides: list[str]) -> str:
-        """The parameter of a descriptor, which the host makes."""
-        key = str(id(self.args.pointers)), f"{tensor} tiles {sides}"
+    def described(self, tensor: str, order: list[int], sides: list[str]) -> str:
+        """The parameter of a descriptor, which the host makes of the tensor's dims in an order: those of a tile come last.
+
+        Otherwise Triton keeps a tile in registers before it is a factor: it turns the shape (1, 64, 1, 128) into (64, 128) there.
+        """
+        key = str(id(self.args.pointers)), f"{tensor} tiles {order} {sides}"
         if key not in self.given:
             name = self.given[key] = self.names.free(f"{tensor}_tiles")
             self.args.pointers[name] = name
-            self.setup.append(f"{name} = lib.boxes({tensor}, {', '.join(sides)})")
+            turned = "" if order == sorted(order) else f".permute({', '.join(map(str, order))})"
+            self.setup.append(f"{name} = lib.boxes({tensor}{turned}, {', '.join(sides)})")
         return self.given[key]
 
     # ---- names

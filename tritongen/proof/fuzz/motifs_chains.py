@@ -81,8 +81,7 @@ def chain(s: Sketch) -> None:
         if s.maybe(0.2):
             q_at = _turned(s, q_at, dict(batch), (i, rows), (e, width))
         if kv_lead in (lead, []) and s.maybe(0.2):
-            own = dict(batch) if kv_lead else {}
-            k_at = _turned(s, k_at, own, (j, columns), (e, width))
+            k_at = _turned(s, k_at, dict(batch) if kv_lead else {}, (j, columns), (e, width))
     product = f"sum[{e}]({q_at} * {k_at})"
     if s.maybe(0.1):  # a part of the keys that all heads share
         own = s.tensor((*dims, rows, turned), reuse=0.1, dtype="T")
