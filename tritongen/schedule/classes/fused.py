@@ -240,7 +240,9 @@ def columns_of(group: Group) -> dict[str, str]:
     for n in group.nests:  # each stands behind what it reads
         if n.name not in following and tensors_read(n.body) & following:
             following.add(n.name)
-            found |= {n.name: b.index for b in n.box if b.index not in known}
+            own = [b.index for b in n.box if b.index not in known]
+            if own:
+                found[n.name] = own[-1]
     return found
 
 
