@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from random import Random
 
 import pytest
 import torch
 
+from tritongen import lib
 from tritongen.pipeline import build
 from tritongen.proof.variants import Way, forced
 from tritongen.runtime.load import load_text
 
+PROGRAMS = Path(__file__).parents[1] / "programs"
 SPEC = """op f<T: f16 | bf16>(q: T[..., S, E], k: T[..., L, E], v: T[..., L, F], n: i32[S]) -> o: T[..., S, F] {
   s[..., i, j] = sum[e](q[..., i, e] * k[..., j, e]) / 4
   m[..., i]    = max[BOUND](s[..., i, j])
@@ -145,3 +148,22 @@ def test_a_row_of_minus_infinity_is_nan_in_a_later_step():
     x, w = torch.rand(3, 2).half(), torch.rand(5, 2).half()
     torch.testing.assert_close(f(x, w), (x.float() @ w.float().mT).logsumexp(-1).sum())
     assert f(x, torch.full((5, 2), -torch.inf).half()).isnan()
+
+
+def test_a_square_of_scores_is_stored_for_some_rows_at_a_time(monkeypatch):
+    """Rows and columns have one size: only rows are cut, and the chunk knows its place on the diagonal."""
+    monkeypatch.setattr(lib, "chunk_size", lambda *_: 2)
+    built = build((PROGRAMS / "clip_loss.op").read_text(), "clip_loss.op", gradients=True)
+    assert built.items[0].forward.backward.plans[0].chunks is not None
+    f = load_text("f", built.raw).clip_loss
+    given = [torch.randn(5, 3).half(), torch.randn(5, 3).half(), torch.tensor(1.5)]
+    ours, theirs = (
+        [x.clone().to(d).requires_grad_() for x in given] for d in (None, torch.float64)
+    )
+    f(*ours).backward()
+    x, y, t = theirs
+    s, at = t * (x @ y.mT), torch.arange(5)
+    loss = torch.nn.functional.cross_entropy
+    ((loss(s, at) + loss(s.mT, at)) / 2).backward()
+    for a, b in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(a.grad.double(), b.grad, rtol=1e-2, atol=1e-3)

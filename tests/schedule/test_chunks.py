@@ -80,3 +80,11 @@ def test_chunks_are_alike(size, each):
     count = -(-size // chunk)
     assert 1 <= chunk <= max(1, size) and (count < 2 or chunk >= 2048)
     assert size == 0 or count * chunk - size < 256 * count
+
+
+def test_a_square_is_cut_along_its_rows():
+    text = (ROOT / "tests/programs/clip_loss.op").read_text()
+    (item,) = pipeline.build(text, gradients=True).items
+    (plan,) = item.forward.backward.plans
+    assert plan.chunks is not None and plan.chunks.size == "rows_N"
+    assert all([str(d) for d in n.dims].count("N") < 2 for n in plan.scratch)

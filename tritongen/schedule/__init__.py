@@ -89,7 +89,7 @@ def plan_op(
         scratch += [n for n in g.nests if n.name in stores and n.name not in outputs]
     names = frozenset(aside.get(name, name) for name in unstored)
     if only is None and (found := cut(inner, [n.name for n in scratch], names)):
-        if whole := in_chunks(found, own, checked, inner, aside):
+        if whole := in_chunks(found, own, checked, aside):
             return whole
     reasoned = [
         replace(step, apart=tuple((steps[j].name, why) for j, why in reasons))
@@ -99,9 +99,7 @@ def plan_op(
     return Plan(own, checked, inner, tuple(reasoned), tuple(scratch), nests, defines)
 
 
-def in_chunks(
-    found: Cut, own: str, checked: ir.Op, inner: ir.Op, aside: Mapping[str, str]
-) -> Plan | None:
+def in_chunks(found: Cut, own: str, checked: ir.Op, aside: Mapping[str, str]) -> Plan | None:
     """The plan of an op that runs in chunks: the plan of one, and of what is behind them.
 
     None where a step fills its sums with zeros first, which hold the sums of the chunks before, or where a chunk stores
@@ -110,7 +108,7 @@ def in_chunks(
     last = found.behind.outputs[0].name
     called = {new: old for old, new in aside.items()}
     names = f"{own}_chunk", f"{own}_{called.get(last, last)}"
-    for op in (found.body, found.behind):
+    for op in (found.op, found.body, found.behind):
         verify(op)
     body, behind = (
         plan_op(op, name, None, op, aside)
@@ -126,7 +124,7 @@ def in_chunks(
     scratch = (*body.scratch, *found.sums, *behind.scratch)
     nests, defines = (*body.nests, *behind.nests), (*body.defines, *behind.defines)
     steps = (*body.steps, *behind.steps)
-    return Plan(own, checked, inner, steps, scratch, nests, defines, chunks)
+    return Plan(own, checked, found.op, steps, scratch, nests, defines, chunks)
 
 
 def passed(op: ir.Op) -> ir.Op:

@@ -270,11 +270,11 @@ def unify(nests: tuple[ir.Nest, ...], facts: Facts, taken: frozenset[str]) -> tu
         return x
 
     # Dims that one nest reads at two places come last. If queries and keys are packed in one tensor, two indices subscript a dim of it.
-    links = [(nest, *place) for nest in nests for place in _places(nest)]
+    links = [(nest, *place) for nest in nests for place in places(nest)]
     read: dict = {}
     for nest, tensor, dim, coordinate in links:
         read.setdefault((nest.name, tensor, dim), set()).add(coordinate)
-    packed = {(tensor, dim) for (_, tensor, dim), places in read.items() if len(places) > 1}
+    packed = {(tensor, dim) for (_, tensor, dim), found in read.items() if len(found) > 1}
     ranges = {n.name: {b.index: b for b in (*n.box, *binders_of(n))} for n in nests}
     for nest, tensor, dim, coordinate in sorted(links, key=lambda link: link[1:3] in packed):
         for name, weight in digits_of(coordinate):
@@ -296,7 +296,7 @@ def unify(nests: tuple[ir.Nest, ...], facts: Facts, taken: frozenset[str]) -> tu
     return _rename_classes(nests, find, set(taken) | {n.name for n in nests})
 
 
-def _places(nest: ir.Nest) -> Iterator[tuple[str, int, Poly]]:
+def places(nest: ir.Nest) -> Iterator[tuple[str, int, Poly]]:
     """(tensor, dim, coordinate) of all that a nest writes, reads or fetches."""
     fetched = (a for p in coordinates(nest.body) for a in walk_poly(p) if isinstance(a, Fetch))
     for tensor, coords in (

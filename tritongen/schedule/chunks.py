@@ -25,12 +25,14 @@ from tritongen.ir.batches import own_batches
 from tritongen.ir.free import binders_of, free_indices, own_coordinates, tensors_read
 from tritongen.schedule.canonical import fresh
 from tritongen.schedule.plan import Plan
+from tritongen.schedule.sides import sides
 
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """The ops of a chunk and behind all chunks; the rest is as in `plan.Chunks`."""
+    """The ops of a chunk and behind all chunks; the rest is as in `plan.Chunks`. `op`: all of it, which may have one size more."""
 
+    op: ir.Op
     size: str
     parts: tuple[tuple[str, int, str], ...]
     first: str
@@ -62,8 +64,9 @@ def cut(op: ir.Op, stored: Iterable[str], unstored: frozenset[str]) -> Cut | Non
     having = {name: sum(p in t.dims for t in op.tensors) for name, p in sizes.items()}
     for name in sorted(sizes.keys() - named, key=lambda name: having[name]):
         if having[name] and all(sizes[name] in n.dims for n in large):
-            if found := _Cutting(op, name).made():
-                return found
+            for each, own in ((op, name), *sides(op, name, large[0])):
+                if found := _Cutting(each, own).made():
+                    return found
     return None
 
 
@@ -222,7 +225,9 @@ class _Cutting:
             for t in (*op.tensors, *op.outputs)
             if self.size in t.dims and t.name in {x.name for x in (*body.params, *results)}
         )
-        return Cut(self.name, parts, self.first, self.whole, self.count, body, tuple(sums), behind)
+        return Cut(
+            op, self.name, parts, self.first, self.whole, self.count, body, tuple(sums), behind
+        )
 
     def needed(self, nests: Iterable[ir.Nest]) -> set[str]:
         ahead, found = [t for n in nests for t in tensors_read(n.body)], set[str]()

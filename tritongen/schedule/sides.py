@@ -1,0 +1,104 @@
+"""Tells two dims of one size apart, so that a square temporary can be stored for some of its rows at a time.
+
+    s[i, j] = sum[d](x[i, d] * y[j, d])        x: T[N, D], y: T[N, D]    is    x: T[rows_N, D], y: T[N, D]
+
+Dims that one index subscripts are one side. Both sizes are the same number: the op computes the same. `chunks.py` then cuts one of
+them. It has no way to cut both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from tritongen.ir import nodes as ir
+from tritongen.ir.algebra import Poly, index, size, symbols
+from tritongen.ir.free import free_indices, tensors_read
+from tritongen.schedule.canonical import fresh, places
+
+Place = tuple[str, str, str]  # an index of a line, or a dim of a tensor
+
+
+def sides(op: ir.Op, name: str, square: ir.Nest) -> Iterator[tuple[ir.Op, str]]:
+    """The op with a size of its own for one side of a temporary, and that size; once for each of its sides."""
+    op = _without_equals(op)
+    found = _Sides(op, name)
+    along = {found.of_dim(square.name, k) for k, d in enumerate(square.dims) if d == found.size}
+    if len(along) > 1:
+        yield from ((found.apart(one), found.rows) for one in sorted(along))
+
+
+class _Sides:
+    """The sides of one size in an op: sets of indices and dims."""
+
+    def __init__(self, op: ir.Op, name: str):
+        self.op, self.size = op, size(name)
+        self.parent: dict[Place, Place] = {}
+        dims = {t.name: t.dims for t in op.tensors} | {n.name: n.dims for n in op.nests}
+        for n in op.nests:
+            folds = (e.binders for e in ir.walk(n.body) if isinstance(e, ir.Reduce))
+            own = [b.index for bs in (n.box, *folds) for b in bs if b.hi == self.size]
+            for tensor, k, c in places(n):
+                i = next((i for i in own if c == index(i)), None)
+                if i is not None and dims[tensor][k] == self.size:
+                    self.parent[self.of_index(n, i)] = self.of_dim(tensor, k)
+        taken = {p.name for p in (*op.params, *op.outputs, *op.nests, *op.defines)}
+        taken |= {x for ds in dims.values() for d in ds for x in symbols(d)}
+        self.rows = fresh(f"rows_{name}", taken)
+
+    def of(self, x: Place) -> Place:
+        while self.parent.setdefault(x, x) != x:
+            x = self.parent[x]
+        return x
+
+    def of_index(self, n: ir.Nest, name: str) -> Place:
+        return self.of(("index", n.name, name))
+
+    def of_dim(self, tensor: str, k: int) -> Place:
+        return self.of(("dim", tensor, str(k)))
+
+    def apart(self, side: Place) -> ir.Op:
+        """The op where this side has the size `rows`."""
+
+        def dims(tensor: str, own: tuple[Poly, ...]) -> tuple[Poly, ...]:
+            mine = (d == self.size and self.of_dim(tensor, k) == side for k, d in enumerate(own))
+            return tuple(size(self.rows) if m else d for m, d in zip(mine, own, strict=True))
+
+        def binders(n: ir.Nest, own: tuple[ir.Binder, ...]) -> tuple[ir.Binder, ...]:
+            mine = (b.hi == self.size and self.of_index(n, b.index) == side for b in own)
+            return tuple(
+                replace(b, hi=size(self.rows)) if m else b for m, b in zip(mine, own, strict=True)
+            )
+
+        def changed(n: ir.Nest) -> ir.Nest:
+            def change(e: ir.Expr) -> ir.Expr:
+                if isinstance(e, ir.Reduce):
+                    return replace(e, binders=binders(n, e.binders))
+                return e
+
+            body = ir.rebuild(n.body, change)
+            return replace(n, box=binders(n, n.box), dims=dims(n.name, n.dims), body=body)
+
+        op = self.op
+        params = (
+            replace(p, dims=dims(p.name, p.dims)) if isinstance(p, ir.Tensor) else p
+            for p in op.params
+        )
+        outputs = (replace(o, dims=dims(o.name, o.dims)) for o in op.outputs)
+        nests = tuple(map(changed, op.nests))
+        return replace(op, params=tuple(params), outputs=tuple(outputs), nests=nests)
+
+
+def _without_equals(op: ir.Op) -> ir.Op:
+    """The op where nobody reads a line whose elements are all the same number, `dl[i] = dloss / N`: its readers compute it."""
+    outputs = {o.name for o in op.outputs}
+    equal = {
+        n.name: n.body
+        for n in op.nests
+        if n.box and n.name not in outputs and not free_indices(n.body) | tensors_read(n.body)
+    }
+
+    def change(e: ir.Expr) -> ir.Expr:
+        return equal.get(e.tensor, e) if isinstance(e, ir.Read) else e
+
+    return replace(op, nests=tuple(replace(n, body=ir.rebuild(n.body, change)) for n in op.nests))
