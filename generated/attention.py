@@ -1140,11 +1140,11 @@ def attention_backward_dk_tiles(
 
 
 @triton.jit
-def attention_backward_dk_wide_dk(
-    v_ptr, do_sum2_ptr, dp_row_ptr, k_ptr, q_ptr, m_kept_ptr, dk_ptr, scale, L, E, B, H, S,
-    v_0, v_1, v_2, v_3, do_sum2_0, do_sum2_1, do_sum2_2, do_sum2_3, dp_row_0, dp_row_1,
-    dp_row_2, k_0, k_1, k_2, k_3, q_0, q_1, q_2, q_3, m_kept_0, m_kept_1, m_kept_2, dk_0,
-    dk_1, dk_2, dk_3,
+def attention_backward_dk_wide(
+    v_ptr, do_sum2_ptr, dp_row_ptr, k_ptr, q_ptr, m_kept_ptr, dk_ptr, dv_ptr, scale, L, E,
+    B, H, S, v_0, v_1, v_2, v_3, do_sum2_0, do_sum2_1, do_sum2_2, do_sum2_3, dp_row_0,
+    dp_row_1, dp_row_2, k_0, k_1, k_2, k_3, q_0, q_1, q_2, q_3, m_kept_0, m_kept_1,
+    m_kept_2, dk_0, dk_1, dk_2, dk_3, dv_0, dv_1, dv_2, dv_3,
     SCALE_IS_TENSOR: tl.constexpr, HAS_WHOLE_I: tl.constexpr, EVEN_I: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
@@ -1163,6 +1163,7 @@ def attention_backward_dk_wide_dk(
     program3 = program2 // B
     h = program3.to(tl.int64)
     dk_sum = tl.zeros((BLOCK_M, BLOCK_D), tl.float32)
+    dv_sum = tl.zeros((BLOCK_M, BLOCK_D), tl.float32)
     whole = S // BLOCK_N * BLOCK_N
     if HAS_WHOLE_I:
         tl.assume(whole > 0)
@@ -1229,81 +1230,28 @@ def attention_backward_dk_wide_dk(
             )
             # dk[b, h, j, e] = sum[i](ds_sum[b, h, i, j] * q[b, h, i, e])
             dk_sum = tl.dot(ds_sum, q2, dk_sum)
+            if masked:
+                p = tl.where(i[None, :] < S, p, 0.0)
+            do_sum2_4 = tl.load(
+                do_sum2_ptr
+                + b * do_sum2_0
+                + h * do_sum2_1
+                + i[:, None] * do_sum2_2
+                + e2[None, :] * do_sum2_3,
+                mask=(i[:, None] < S) & (e2[None, :] < E),
+                other=0.0,
+            )
+            # dv[b, h, j, e] = sum[i](do_sum2[b, h, i, e] * T(p[b, h, i, j]))
+            dv_sum = tl.dot(p.to(v_ptr.dtype.element_ty), do_sum2_4, dv_sum)
     tl.store(
         dk_ptr + b * dk_0 + h * dk_1 + j[:, None] * dk_2 + e2[None, :] * dk_3,
         dk_sum,
         mask=(j[:, None] < L) & (e2[None, :] < E),
     )
-
-
-@triton.jit
-def attention_backward_dk_wide_dv(
-    k_ptr, q_ptr, m_kept_ptr, do_sum2_ptr, dv_ptr, scale, L, E, B, H, S, k_0, k_1, k_2, k_3,
-    q_0, q_1, q_2, q_3, m_kept_0, m_kept_1, m_kept_2, do_sum2_0, do_sum2_1, do_sum2_2,
-    do_sum2_3, dv_0, dv_1, dv_2, dv_3,
-    SCALE_IS_TENSOR: tl.constexpr, HAS_WHOLE_I: tl.constexpr, EVEN_I: tl.constexpr,
-    BLOCK_M: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-):  # fmt: skip
-    """Each program takes BLOCK_M j by BLOCK_D e of one b and h, and loops over i, BLOCK_N at a time."""
-    scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
-    j_tiles = tl.cdiv(L, BLOCK_M)
-    first_j = (tl.program_id(0) % j_tiles) * BLOCK_M
-    j = (first_j + tl.arange(0, BLOCK_M)).to(tl.int64)
-    program = tl.program_id(0) // j_tiles
-    e_tiles = tl.maximum(tl.cdiv(E, BLOCK_D), 1)
-    first_e = (program % e_tiles) * BLOCK_D
-    e = (first_e + tl.arange(0, BLOCK_D)).to(tl.int64)
-    program2 = program // e_tiles
-    b = (program2 % B).to(tl.int64)
-    program3 = program2 // B
-    h = program3.to(tl.int64)
-    dv_sum = tl.zeros((BLOCK_M, BLOCK_D), tl.float32)
-    whole = S // BLOCK_N * BLOCK_N
-    if HAS_WHOLE_I:
-        tl.assume(whole > 0)
-    # Whole blocks go without a mask, then the rest.
-    for masked in tl.static_range(0 if HAS_WHOLE_I else 1, 1 if EVEN_I else 2):
-        for start in range((0, whole)[masked], (whole, S)[masked], BLOCK_N):
-            i = start + tl.arange(0, BLOCK_N).to(tl.int64)
-            s_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
-            for start_e23 in range(0, E, BLOCK_K):
-                e23 = start_e23 + tl.arange(0, BLOCK_K).to(tl.int64)
-                k = tl.load(
-                    k_ptr + b * k_0 + h * k_1 + j[:, None] * k_2 + e23[None, :] * k_3,
-                    mask=(j[:, None] < L) & (e23[None, :] < E),
-                    other=0.0,
-                )
-                q = tl.load(
-                    q_ptr + b * q_0 + h * q_1 + i[:, None] * q_2 + e23[None, :] * q_3,
-                    mask=(e23[None, :] < E) & (i[:, None] < S),
-                    other=0.0,
-                )
-                # s_sum[b, h, i, j] = sum[e](q[b, h, i, e] * k[b, h, j, e])
-                s_sum = tl.dot(k, q.T, s_sum)
-            m_kept = tl.load(
-                m_kept_ptr + b * m_kept_0 + h * m_kept_1 + i[None, :] * m_kept_2,
-                mask=i[None, :] < S,
-            ).to(tl.float32)
-            # p[b, h, i, j] = exp(s[b, h, i, j] - m_kept[b, h, i])
-            p = tl.exp2(s_sum * (scale * 1.44269504) - m_kept * 1.44269504)
-            if masked:
-                p = tl.where(i[None, :] < S, p, 0.0)
-            do_sum2 = tl.load(
-                do_sum2_ptr
-                + b * do_sum2_0
-                + h * do_sum2_1
-                + i[:, None] * do_sum2_2
-                + e[None, :] * do_sum2_3,
-                mask=(i[:, None] < S) & (e[None, :] < E),
-                other=0.0,
-            )
-            # dv[b, h, j, e] = sum[i](do_sum2[b, h, i, e] * T(p[b, h, i, j]))
-            dv_sum = tl.dot(p.to(k_ptr.dtype.element_ty), do_sum2, dv_sum)
     tl.store(
-        dv_ptr + b * dv_0 + h * dv_1 + j[:, None] * dv_2 + e[None, :] * dv_3,
+        dv_ptr + b * dv_0 + h * dv_1 + j[:, None] * dv_2 + e2[None, :] * dv_3,
         dv_sum,
-        mask=(j[:, None] < L) & (e[None, :] < E),
+        mask=(j[:, None] < L) & (e2[None, :] < E),
     )
 
 
@@ -1531,7 +1479,7 @@ def launch_attention_backward_dq(
 
 def choose_attention_backward_dk(
     batch0: int, batch1: int, rows: int, terms: int, whole0: int, columns0: int,
-    columns1: int, tiled: bool, gpu: lib.Gpu,
+    tiled: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """Returns (variant, config) of a call: the first variant whose rule holds."""
     # few rows: programs share the loop over a row's terms, and a second kernel merges what they leave
@@ -1556,8 +1504,8 @@ def choose_attention_backward_dk(
         )  # fmt: skip
     # any number of columns: each block of them computes the products of its rows again
     return "wide", dict(
-        BLOCK_M=64, BLOCK_N=64, BLOCK_D=max(16, min(256, lib.pow2(max(columns0, columns1)))),
-        BLOCK_K=64, num_warps=8, num_stages=2,
+        BLOCK_M=64, BLOCK_N=64, BLOCK_D=max(16, min(256, lib.pow2(columns0))), BLOCK_K=64,
+        num_warps=8, num_stages=2,
     )  # fmt: skip
 
 
@@ -1567,7 +1515,7 @@ def launch_attention_backward_dk(q, k, v, m_kept, do_sum2, dp_row, dk, dv, scale
     L = k.shape[2]
     tiled = lib.takes_tiles(do_sum2, v, q, k) and not lib.repeats(do_sum2, v, q, k)
     variant, config = choose_attention_backward_dk(
-        batch0=B, batch1=H, rows=L, terms=S, whole0=E, columns0=E, columns1=E, tiled=tiled,
+        batch0=B, batch1=H, rows=L, terms=S, whole0=E, columns0=E, tiled=tiled,
         gpu=lib.gpu(do_sum2.device),
     )  # fmt: skip
     BLOCK_M, BLOCK_N, BLOCK_D = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_D"]
@@ -1599,16 +1547,10 @@ def launch_attention_backward_dk(q, k, v, m_kept, do_sum2, dp_row, dk, dv, scale
         )  # fmt: skip
     else:
         grid = (B * H * lib.cdiv(L, BLOCK_M) * max(1, lib.cdiv(E, BLOCK_D)),)
-        attention_backward_dk_wide_dk[grid](
-            v, do_sum2, dp_row, k, q, m_kept, dk, scale, L, E, B, H, S, *v.stride(),
+        attention_backward_dk_wide[grid](
+            v, do_sum2, dp_row, k, q, m_kept, dk, dv, scale, L, E, B, H, S, *v.stride(),
             *do_sum2.stride(), *dp_row.stride(), *k.stride(), *q.stride(), *m_kept.stride(),
-            *dk.stride(),
-            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), HAS_WHOLE_I=S >= BLOCK_N,
-            EVEN_I=S % BLOCK_N == 0, enable_fp_fusion=True, **config,
-        )  # fmt: skip
-        attention_backward_dk_wide_dv[grid](
-            k, q, m_kept, do_sum2, dv, scale, L, E, B, H, S, *k.stride(), *q.stride(),
-            *m_kept.stride(), *do_sum2.stride(), *dv.stride(),
+            *dk.stride(), *dv.stride(),
             SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), HAS_WHOLE_I=S >= BLOCK_N,
             EVEN_I=S % BLOCK_N == 0, enable_fp_fusion=True, **config,
         )  # fmt: skip

@@ -1202,17 +1202,23 @@ def decode_attention_backward_dk_part(
 
 
 @triton.jit
-def decode_attention_backward_dk_merge_dk(
-    dk_sum_parts_ptr, len_ptr, dk_ptr, B, G, L, E, dk_sum_parts_0, dk_sum_parts_1,
-    dk_sum_parts_2, dk_sum_parts_3, dk_sum_parts_4, len_0, dk_0, dk_1, dk_2, dk_3,
+def decode_attention_backward_dk_merge(
+    dk_sum_parts_ptr, dv_sum_parts_ptr, len_ptr, dk_ptr, dv_ptr, B, G, L, E, dk_sum_parts_0,
+    dk_sum_parts_1, dk_sum_parts_2, dk_sum_parts_3, dk_sum_parts_4, dv_sum_parts_0,
+    dv_sum_parts_1, dv_sum_parts_2, dv_sum_parts_3, dv_sum_parts_4, len_0, dk_0, dk_1, dk_2,
+    dk_3, dv_0, dv_1, dv_2, dv_3,
     VEC: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_D: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """Each program holds BLOCK_D e2 of one b, h1 and j, all part at once."""
     # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     E, dk_sum_parts_0 = E // VEC * VEC, dk_sum_parts_0 // VEC * VEC
     dk_sum_parts_1, dk_sum_parts_2 = dk_sum_parts_1 // VEC * VEC, dk_sum_parts_2 // VEC * VEC
-    dk_sum_parts_3, dk_0 = dk_sum_parts_3 // VEC * VEC, dk_0 // VEC * VEC
+    dk_sum_parts_3, dv_sum_parts_0 = dk_sum_parts_3 // VEC * VEC, dv_sum_parts_0 // VEC * VEC
+    dv_sum_parts_1, dv_sum_parts_2 = dv_sum_parts_1 // VEC * VEC, dv_sum_parts_2 // VEC * VEC
+    dv_sum_parts_3, dk_0 = dv_sum_parts_3 // VEC * VEC, dk_0 // VEC * VEC
     dk_1, dk_2 = dk_1 // VEC * VEC, dk_2 // VEC * VEC
+    dv_0, dv_1 = dv_0 // VEC * VEC, dv_1 // VEC * VEC
+    dv_2 = dv_2 // VEC * VEC
     e2_tiles = tl.maximum(tl.cdiv(E, BLOCK_D), 1)
     e2 = (tl.program_id(0) % e2_tiles).to(tl.int64) * BLOCK_D + tl.arange(0, BLOCK_D)[None, :]
     in_e2 = e2 < E if BLOCK_D > 1 else True
@@ -1237,55 +1243,29 @@ def decode_attention_backward_dk_merge_dk(
     # dk_sum[b, h1 < G, j, e2] = sum[i, h0 < R](ds_sum[b, h0 + h1 * R, i, j] *
     #     q[b, h0 + h1 * R, i, e2])
     dk_sum = tl.sum(dk_sum_parts, 0, keep_dims=True)
-    len = tl.load(len_ptr + b * len_0).to(tl.int64)
-    # dk[b, g, j, e] = where(i64(len[b]) > j,
-    #     sum[i, h < R](ds_sum[b, g * R + h, i, j] * q[b, g * R + h, i, e]), 0.0)
-    dk = tl.where(len > j, dk_sum, 0.0)
-    tl.store(dk_ptr + b * dk_0 + h1 * dk_1 + j * dk_2 + e2 * dk_3, dk, mask=in_e2)
-
-
-@triton.jit
-def decode_attention_backward_dk_merge_dv(
-    dv_sum_parts_ptr, len_ptr, dv_ptr, B, G, L, E, dv_sum_parts_0, dv_sum_parts_1,
-    dv_sum_parts_2, dv_sum_parts_3, dv_sum_parts_4, len_0, dv_0, dv_1, dv_2, dv_3,
-    VEC: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_D: tl.constexpr, PARTS: tl.constexpr,
-):  # fmt: skip
-    """Each program holds BLOCK_D e of one b, h1 and j, all part at once."""
-    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
-    E, dv_sum_parts_0 = E // VEC * VEC, dv_sum_parts_0 // VEC * VEC
-    dv_sum_parts_1, dv_sum_parts_2 = dv_sum_parts_1 // VEC * VEC, dv_sum_parts_2 // VEC * VEC
-    dv_sum_parts_3, dv_0 = dv_sum_parts_3 // VEC * VEC, dv_0 // VEC * VEC
-    dv_1, dv_2 = dv_1 // VEC * VEC, dv_2 // VEC * VEC
-    e_tiles = tl.maximum(tl.cdiv(E, BLOCK_D), 1)
-    e = (tl.program_id(0) % e_tiles).to(tl.int64) * BLOCK_D + tl.arange(0, BLOCK_D)[None, :]
-    in_e = e < E if BLOCK_D > 1 else True
-    program = tl.program_id(0) // e_tiles
-    b = (program % B).to(tl.int64)
-    program2 = program // B
-    h1 = (program2 % G).to(tl.int64)
-    program3 = program2 // G
-    j = program3.to(tl.int64)
-    part = tl.arange(0, BLOCK_P)[:, None].to(tl.int64)
-    in_part = part < PARTS
     dv_sum_parts = tl.load(
         dv_sum_parts_ptr
         + part * dv_sum_parts_0
         + b * dv_sum_parts_1
         + h1 * dv_sum_parts_2
         + j * dv_sum_parts_3
-        + e * dv_sum_parts_4,
-        mask=in_part & in_e,
+        + e2 * dv_sum_parts_4,
+        mask=in_part & in_e2,
         other=0.0,
     )
     # dv_sum[b, h1 < G, j, e] = sum[i, h0 < R](do_sum2[b, h0 + h1 * R, i, e] *
     #     T(p[b, h0 + h1 * R, i, j]))
     dv_sum = tl.sum(dv_sum_parts, 0, keep_dims=True)
     len = tl.load(len_ptr + b * len_0).to(tl.int64)
+    # dk[b, g, j, e] = where(i64(len[b]) > j,
+    #     sum[i, h < R](ds_sum[b, g * R + h, i, j] * q[b, g * R + h, i, e]), 0.0)
+    dk = tl.where(len > j, dk_sum, 0.0)
+    tl.store(dk_ptr + b * dk_0 + h1 * dk_1 + j * dk_2 + e2 * dk_3, dk, mask=in_e2)
     # dv[b, g, j, e] = where(i64(len[b]) > j,
     #     sum[i, h < R](do_sum2[b, g * R + h, i, e] * T(p[b, g * R + h, i, j])),
     #     0.0)
     dv = tl.where(len > j, dv_sum, 0.0)
-    tl.store(dv_ptr + b * dv_0 + h1 * dv_1 + j * dv_2 + e * dv_3, dv, mask=in_e)
+    tl.store(dv_ptr + b * dv_0 + h1 * dv_1 + j * dv_2 + e2 * dv_3, dv, mask=in_e2)
 
 
 @triton.jit
@@ -1379,11 +1359,11 @@ def decode_attention_backward_dk_tiles(
 
 
 @triton.jit
-def decode_attention_backward_dk_wide_dk(
-    v_ptr, do_sum2_ptr, len_ptr, dp_row_ptr, k_ptr, q_ptr, m_kept_ptr, dk_ptr, scale, L, E,
-    B, G, R, S, v_0, v_1, v_2, v_3, do_sum2_0, do_sum2_1, do_sum2_2, do_sum2_3, len_0,
-    dp_row_0, dp_row_1, dp_row_2, k_0, k_1, k_2, k_3, q_0, q_1, q_2, q_3, m_kept_0,
-    m_kept_1, m_kept_2, dk_0, dk_1, dk_2, dk_3,
+def decode_attention_backward_dk_wide(
+    v_ptr, do_sum2_ptr, len_ptr, dp_row_ptr, k_ptr, q_ptr, m_kept_ptr, dk_ptr, dv_ptr,
+    scale, L, E, B, G, R, S, v_0, v_1, v_2, v_3, do_sum2_0, do_sum2_1, do_sum2_2, do_sum2_3,
+    len_0, dp_row_0, dp_row_1, dp_row_2, k_0, k_1, k_2, k_3, q_0, q_1, q_2, q_3, m_kept_0,
+    m_kept_1, m_kept_2, dk_0, dk_1, dk_2, dk_3, dv_0, dv_1, dv_2, dv_3,
     SCALE_IS_TENSOR: tl.constexpr, HAS_WHOLE_I: tl.constexpr, EVEN_I: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
@@ -1402,6 +1382,7 @@ def decode_attention_backward_dk_wide_dk(
     program3 = program2 // B
     h1 = program3.to(tl.int64)
     dk_sum = tl.zeros((BLOCK_M, BLOCK_D), tl.float32)
+    dv_sum = tl.zeros((BLOCK_M, BLOCK_D), tl.float32)
     len = tl.load(len_ptr + b * len_0).to(tl.int64)
     for start_h0 in range(R):
         h0 = tl.cast(start_h0, tl.int64)
@@ -1476,6 +1457,20 @@ def decode_attention_backward_dk_wide_dk(
                 # dk_sum[b, h1 < G, j, e2] = sum[i, h0 < R](ds_sum[b, h0 + h1 * R, i, j] *
                 #     q[b, h0 + h1 * R, i, e2])
                 dk_sum = tl.dot(ds_sum, q2, dk_sum)
+                if masked:
+                    p = tl.where(i[None, :] < S, p, 0.0)
+                do_sum2_4 = tl.load(
+                    do_sum2_ptr
+                    + b * do_sum2_0
+                    + q_h2 * do_sum2_1
+                    + i[:, None] * do_sum2_2
+                    + e2[None, :] * do_sum2_3,
+                    mask=(i[:, None] < S) & (e2[None, :] < E),
+                    other=0.0,
+                )
+                # dv_sum[b, h1 < G, j, e] = sum[i, h0 < R](do_sum2[b, h0 + h1 * R, i, e] *
+                #     T(p[b, h0 + h1 * R, i, j]))
+                dv_sum = tl.dot(p.to(v_ptr.dtype.element_ty), do_sum2_4, dv_sum)
     # dk[b, g, j, e] = where(i64(len[b]) > j,
     #     sum[i, h < R](ds_sum[b, g * R + h, i, j] * q[b, g * R + h, i, e]), 0.0)
     dk = tl.where(len > j[:, None], dk_sum, 0.0)
@@ -1484,87 +1479,14 @@ def decode_attention_backward_dk_wide_dk(
         dk,
         mask=(j[:, None] < L) & (e2[None, :] < E),
     )
-
-
-@triton.jit
-def decode_attention_backward_dk_wide_dv(
-    k_ptr, q_ptr, m_kept_ptr, do_sum2_ptr, len_ptr, dv_ptr, scale, L, E, B, G, R, S, k_0,
-    k_1, k_2, k_3, q_0, q_1, q_2, q_3, m_kept_0, m_kept_1, m_kept_2, do_sum2_0, do_sum2_1,
-    do_sum2_2, do_sum2_3, len_0, dv_0, dv_1, dv_2, dv_3,
-    SCALE_IS_TENSOR: tl.constexpr, HAS_WHOLE_I: tl.constexpr, EVEN_I: tl.constexpr,
-    BLOCK_M: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-):  # fmt: skip
-    """Each program takes BLOCK_M j by BLOCK_D e of one b and h1, and loops over i, BLOCK_N at a time."""
-    scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
-    j_tiles = tl.cdiv(L, BLOCK_M)
-    first_j = (tl.program_id(0) % j_tiles) * BLOCK_M
-    j = (first_j + tl.arange(0, BLOCK_M)).to(tl.int64)
-    program = tl.program_id(0) // j_tiles
-    e_tiles = tl.maximum(tl.cdiv(E, BLOCK_D), 1)
-    first_e = (program % e_tiles) * BLOCK_D
-    e = (first_e + tl.arange(0, BLOCK_D)).to(tl.int64)
-    program2 = program // e_tiles
-    b = (program2 % B).to(tl.int64)
-    program3 = program2 // B
-    h1 = program3.to(tl.int64)
-    dv_sum = tl.zeros((BLOCK_M, BLOCK_D), tl.float32)
-    for start_h0 in range(R):
-        h0 = tl.cast(start_h0, tl.int64)
-        whole = S // BLOCK_N * BLOCK_N
-        if HAS_WHOLE_I:
-            tl.assume(whole > 0)
-        # Whole blocks go without a mask, then the rest.
-        for masked in tl.static_range(0 if HAS_WHOLE_I else 1, 1 if EVEN_I else 2):
-            for start in range((0, whole)[masked], (whole, S)[masked], BLOCK_N):
-                i = start + tl.arange(0, BLOCK_N).to(tl.int64)
-                s_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
-                for start_e23 in range(0, E, BLOCK_K):
-                    e23 = start_e23 + tl.arange(0, BLOCK_K).to(tl.int64)
-                    k = tl.load(
-                        k_ptr + b * k_0 + h1 * k_1 + j[:, None] * k_2 + e23[None, :] * k_3,
-                        mask=(j[:, None] < L) & (e23[None, :] < E),
-                        other=0.0,
-                    )
-                    q_h = h0 + h1 * R
-                    q = tl.load(
-                        q_ptr + b * q_0 + q_h * q_1 + i[:, None] * q_2 + e23[None, :] * q_3,
-                        mask=(e23[None, :] < E) & (i[:, None] < S),
-                        other=0.0,
-                    )
-                    # s_sum[b, h, i, j] = sum[e](q[b, h, i, e] * k[b, h // R, j, e])
-                    s_sum = tl.dot(k, q.T, s_sum)
-                m_kept_h = h0 + h1 * R
-                m_kept = tl.load(
-                    m_kept_ptr + b * m_kept_0 + m_kept_h * m_kept_1 + i[None, :] * m_kept_2,
-                    mask=i[None, :] < S,
-                ).to(tl.float32)
-                # p[b, h, i, j] = exp(s[b, h, i, j] - m_kept[b, h, i])
-                p = tl.exp2(s_sum * (scale * 1.44269504) - m_kept * 1.44269504)
-                if masked:
-                    p = tl.where(i[None, :] < S, p, 0.0)
-                do_sum2_h = h0 + h1 * R
-                do_sum2 = tl.load(
-                    do_sum2_ptr
-                    + b * do_sum2_0
-                    + do_sum2_h * do_sum2_1
-                    + i[:, None] * do_sum2_2
-                    + e[None, :] * do_sum2_3,
-                    mask=(i[:, None] < S) & (e[None, :] < E),
-                    other=0.0,
-                )
-                # dv_sum[b, h1 < G, j, e] = sum[i, h0 < R](do_sum2[b, h0 + h1 * R, i, e] *
-                #     T(p[b, h0 + h1 * R, i, j]))
-                dv_sum = tl.dot(p.to(k_ptr.dtype.element_ty), do_sum2, dv_sum)
-    len = tl.load(len_ptr + b * len_0).to(tl.int64)
     # dv[b, g, j, e] = where(i64(len[b]) > j,
     #     sum[i, h < R](do_sum2[b, g * R + h, i, e] * T(p[b, g * R + h, i, j])),
     #     0.0)
     dv = tl.where(len > j[:, None], dv_sum, 0.0)
     tl.store(
-        dv_ptr + b * dv_0 + h1 * dv_1 + j[:, None] * dv_2 + e[None, :] * dv_3,
+        dv_ptr + b * dv_0 + h1 * dv_1 + j[:, None] * dv_2 + e2[None, :] * dv_3,
         dv,
-        mask=(j[:, None] < L) & (e[None, :] < E),
+        mask=(j[:, None] < L) & (e2[None, :] < E),
     )
 
 
@@ -1798,7 +1720,7 @@ def launch_decode_attention_backward_dq(
 
 def choose_decode_attention_backward_dk(
     batch0: int, batch1: int, rows: int, terms: int, whole0: int, columns0: int,
-    columns1: int, tiled: bool, gpu: lib.Gpu,
+    tiled: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """Returns (variant, config) of a call: the first variant whose rule holds."""
     # few rows: programs share the loop over a row's terms, and a second kernel merges what they leave
@@ -1823,8 +1745,8 @@ def choose_decode_attention_backward_dk(
         )  # fmt: skip
     # any number of columns: each block of them computes the products of its rows again
     return "wide", dict(
-        BLOCK_M=64, BLOCK_N=64, BLOCK_D=max(16, min(256, lib.pow2(max(columns0, columns1)))),
-        BLOCK_K=64, num_warps=8, num_stages=2,
+        BLOCK_M=64, BLOCK_N=64, BLOCK_D=max(16, min(256, lib.pow2(columns0))), BLOCK_K=64,
+        num_warps=8, num_stages=2,
     )  # fmt: skip
 
 
@@ -1837,7 +1759,7 @@ def launch_decode_attention_backward_dk(
     R = H // G
     tiled = lib.takes_tiles(do_sum2, v, q, k) and not lib.repeats(do_sum2, v, q, k)
     variant, config = choose_decode_attention_backward_dk(
-        batch0=B, batch1=G, rows=L, terms=S, whole0=E, columns0=E, columns1=E, tiled=tiled,
+        batch0=B, batch1=G, rows=L, terms=S, whole0=E, columns0=E, tiled=tiled,
         gpu=lib.gpu(do_sum2.device),
     )  # fmt: skip
     BLOCK_M, BLOCK_N, BLOCK_D = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_D"]
@@ -1854,15 +1776,10 @@ def launch_decode_attention_backward_dk(
             **lib.config_without(config, "BLOCK_P"),
         )  # fmt: skip
         grid = (B * G * L * max(1, lib.cdiv(E, 64)),)
-        decode_attention_backward_dk_merge_dk[grid](
-            dk_sum_parts, len, dk, B, G, L, E, *dk_sum_parts.stride(), len.stride(0), *dk.stride(),
-            VEC=lib.vec(E, dk_sum_parts.stride(0), dk_sum_parts.stride(1), dk_sum_parts.stride(2), dk_sum_parts.stride(3), dk.stride(0), dk.stride(1), dk.stride(2)),
-            enable_fp_fusion=True,
-            **dict(lib.config_without(config, "BLOCK_M", "BLOCK_N", "num_stages"), BLOCK_D=64, num_warps=1),
-        )  # fmt: skip
-        decode_attention_backward_dk_merge_dv[grid](
-            dv_sum_parts, len, dv, B, G, L, E, *dv_sum_parts.stride(), len.stride(0), *dv.stride(),
-            VEC=lib.vec(E, dv_sum_parts.stride(0), dv_sum_parts.stride(1), dv_sum_parts.stride(2), dv_sum_parts.stride(3), dv.stride(0), dv.stride(1), dv.stride(2)),
+        decode_attention_backward_dk_merge[grid](
+            dk_sum_parts, dv_sum_parts, len, dk, dv, B, G, L, E, *dk_sum_parts.stride(),
+            *dv_sum_parts.stride(), len.stride(0), *dk.stride(), *dv.stride(),
+            VEC=lib.vec(E, dk_sum_parts.stride(0), dk_sum_parts.stride(1), dk_sum_parts.stride(2), dk_sum_parts.stride(3), dv_sum_parts.stride(0), dv_sum_parts.stride(1), dv_sum_parts.stride(2), dv_sum_parts.stride(3), dk.stride(0), dk.stride(1), dk.stride(2), dv.stride(0), dv.stride(1), dv.stride(2)),
             enable_fp_fusion=True,
             **dict(lib.config_without(config, "BLOCK_M", "BLOCK_N", "num_stages"), BLOCK_D=64, num_warps=1),
         )  # fmt: skip
@@ -1881,16 +1798,10 @@ def launch_decode_attention_backward_dk(
         )  # fmt: skip
     else:
         grid = (B * G * lib.cdiv(L, BLOCK_M) * max(1, lib.cdiv(E, BLOCK_D)),)
-        decode_attention_backward_dk_wide_dk[grid](
-            v, do_sum2, len, dp_row, k, q, m_kept, dk, scale, L, E, B, G, R, S, *v.stride(),
+        decode_attention_backward_dk_wide[grid](
+            v, do_sum2, len, dp_row, k, q, m_kept, dk, dv, scale, L, E, B, G, R, S, *v.stride(),
             *do_sum2.stride(), len.stride(0), *dp_row.stride(), *k.stride(), *q.stride(),
-            *m_kept.stride(), *dk.stride(),
-            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), HAS_WHOLE_I=S >= BLOCK_N,
-            EVEN_I=S % BLOCK_N == 0, enable_fp_fusion=True, **config,
-        )  # fmt: skip
-        decode_attention_backward_dk_wide_dv[grid](
-            k, q, m_kept, do_sum2, len, dv, scale, L, E, B, G, R, S, *k.stride(), *q.stride(),
-            *m_kept.stride(), *do_sum2.stride(), len.stride(0), *dv.stride(),
+            *m_kept.stride(), *dk.stride(), *dv.stride(),
             SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), HAS_WHOLE_I=S >= BLOCK_N,
             EVEN_I=S % BLOCK_N == 0, enable_fp_fusion=True, **config,
         )  # fmt: skip

@@ -1600,11 +1600,11 @@ def document_attention_backward_dk_tiles(
 
 
 @triton.jit
-def document_attention_backward_dk_wide_dk(
-    begin_ptr, v_ptr, do_sum2_ptr, dp_row_ptr, k_ptr, q_ptr, m_kept_ptr, dk_ptr, scale, S,
-    E, B, H, begin_0, begin_1, v_0, v_1, v_2, v_3, do_sum2_0, do_sum2_1, do_sum2_2,
-    do_sum2_3, dp_row_0, dp_row_1, dp_row_2, k_0, k_1, k_2, k_3, q_0, q_1, q_2, q_3,
-    m_kept_0, m_kept_1, m_kept_2, dk_0, dk_1, dk_2, dk_3,
+def document_attention_backward_dk_wide(
+    begin_ptr, v_ptr, do_sum2_ptr, dp_row_ptr, k_ptr, q_ptr, m_kept_ptr, dk_ptr, dv_ptr,
+    scale, S, E, B, H, begin_0, begin_1, v_0, v_1, v_2, v_3, do_sum2_0, do_sum2_1,
+    do_sum2_2, do_sum2_3, dp_row_0, dp_row_1, dp_row_2, k_0, k_1, k_2, k_3, q_0, q_1, q_2,
+    q_3, m_kept_0, m_kept_1, m_kept_2, dk_0, dk_1, dk_2, dk_3, dv_0, dv_1, dv_2, dv_3,
     SCALE_IS_TENSOR: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_D: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
@@ -1622,6 +1622,7 @@ def document_attention_backward_dk_wide_dk(
     program3 = program2 // B
     h = program3.to(tl.int64)
     dk_sum = tl.zeros((BLOCK_M, BLOCK_D), tl.float32)
+    dv_sum = tl.zeros((BLOCK_M, BLOCK_D), tl.float32)
     end_j = tl.minimum(first_j + BLOCK_M, S)
     # The i that some lane of this tile has, and the first behind them that not all have.
     begin_i, stop_i, rest_i = S, 0, S
@@ -1724,112 +1725,37 @@ def document_attention_backward_dk_wide_dk(
             # dk[b, h, j, e] = sum[i >= j](where(j >= begin_[b, i], ds_sum[b, h, i, j] *
             #     q[b, h, i, e], 0))
             dk_sum = tl.dot(ds_sum, q2, dk_sum)
-    tl.store(
-        dk_ptr + b * dk_0 + h * dk_1 + j[:, None] * dk_2 + e2[None, :] * dk_3,
-        dk_sum,
-        mask=(j[:, None] < S) & (e2[None, :] < E),
-    )
-
-
-@triton.jit
-def document_attention_backward_dk_wide_dv(
-    begin_ptr, k_ptr, q_ptr, m_kept_ptr, do_sum2_ptr, dv_ptr, scale, S, E, B, H, begin_0,
-    begin_1, k_0, k_1, k_2, k_3, q_0, q_1, q_2, q_3, m_kept_0, m_kept_1, m_kept_2,
-    do_sum2_0, do_sum2_1, do_sum2_2, do_sum2_3, dv_0, dv_1, dv_2, dv_3,
-    SCALE_IS_TENSOR: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_D: tl.constexpr,
-    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
-):  # fmt: skip
-    """Each program takes BLOCK_M j by BLOCK_D e of one b and h, and loops over i, BLOCK_N at a time."""
-    scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
-    j_tiles = tl.cdiv(S, BLOCK_M)
-    first_j = (tl.program_id(0) % j_tiles) * BLOCK_M
-    j = (first_j + tl.arange(0, BLOCK_M)).to(tl.int64)
-    program = tl.program_id(0) // j_tiles
-    e_tiles = tl.maximum(tl.cdiv(E, BLOCK_D), 1)
-    first_e = (program % e_tiles) * BLOCK_D
-    e = (first_e + tl.arange(0, BLOCK_D)).to(tl.int64)
-    program2 = program // e_tiles
-    b = (program2 % B).to(tl.int64)
-    program3 = program2 // B
-    h = program3.to(tl.int64)
-    dv_sum = tl.zeros((BLOCK_M, BLOCK_D), tl.float32)
-    end_j = tl.minimum(first_j + BLOCK_M, S)
-    # The i that some lane of this tile has, and the first behind them that not all have.
-    begin_i, stop_i, rest_i = S, 0, S
-    for scan in range(first_j, S, 1024):
-        i = scan + tl.arange(0, 1024).to(tl.int64)
-        begin_ = tl.load(begin_ptr + b * begin_0 + i[None, :] * begin_1, mask=i[None, :] < S).to(
-            tl.int64
-        )
-        some = (i[None, :] < S) & (end_j > begin_)
-        begin_i = tl.minimum(begin_i, tl.min(tl.where(some, i[None, :], S)).to(tl.int32))
-        stop_i = tl.maximum(stop_i, tl.max(tl.where(some, i[None, :] + 1, 0)).to(tl.int32))
-        partly = (i[None, :] >= begin_i) & ~(first_j >= begin_)
-        rest_i = tl.minimum(rest_i, tl.min(tl.where(partly, i[None, :], S)).to(tl.int32))
-    first = begin_i // BLOCK_N * BLOCK_N
-    whole = tl.maximum(
-        first, tl.minimum(tl.cdiv(tl.maximum(end_j - 1, begin_i), BLOCK_N) * BLOCK_N, stop_i)
-    )
-    behind = tl.maximum(whole, (tl.minimum(tl.minimum(S, stop_i), rest_i)) // BLOCK_N * BLOCK_N)
-    # Whole blocks go without a mask, then those before and behind them.
-    for masked in tl.static_range(2):
-        for at in range(
-            (whole, first)[masked], (behind, stop_i - (behind - whole))[masked], BLOCK_N
-        ):
-            start = at + tl.where(at < whole, 0, behind - whole) if masked else at
-            i = start + tl.arange(0, BLOCK_N).to(tl.int64)
-            s_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
-            for start_e23 in range(0, E, BLOCK_K):
-                e23 = start_e23 + tl.arange(0, BLOCK_K).to(tl.int64)
-                k = tl.load(
-                    k_ptr + b * k_0 + h * k_1 + j[:, None] * k_2 + e23[None, :] * k_3,
-                    mask=(j[:, None] < S) & (e23[None, :] < E),
-                    other=0.0,
-                )
-                q = tl.load(
-                    q_ptr + b * q_0 + h * q_1 + i[:, None] * q_2 + e23[None, :] * q_3,
-                    mask=(e23[None, :] < E) & (i[:, None] < stop_i),
-                    other=0.0,
-                )
-                # s_sum[b, h, i, j] = sum[e](q[b, h, i, e] * k[b, h, j, e])
-                s_sum = tl.dot(k, q.T, s_sum)
-            m_kept = tl.load(
-                m_kept_ptr + b * m_kept_0 + h * m_kept_1 + i[None, :] * m_kept_2,
-                mask=i[None, :] < stop_i,
-            ).to(tl.float32)
-            # p[b, h, i, j] = exp(s[b, h, i, j] - m_kept[b, h, i])
-            p = tl.exp2(s_sum * (scale * 1.44269504) - m_kept * 1.44269504)
-            begin_2 = tl.load(
-                begin_ptr + b * begin_0 + i[None, :] * begin_1, mask=i[None, :] < stop_i
-            ).to(tl.int64)
             if masked:
                 p = tl.where(
                     (i[None, :] < stop_i) & (i[None, :] >= j[:, None]) & (j[:, None] >= begin_2),
                     p,
                     0.0,
                 )
-            begin_3 = tl.load(
-                begin_ptr + b * begin_0 + i[:, None] * begin_1, mask=i[:, None] < stop_i
-            ).to(tl.int64)
-            do_sum2 = tl.load(
+            do_sum2_4 = tl.load(
                 do_sum2_ptr
                 + b * do_sum2_0
                 + h * do_sum2_1
                 + i[:, None] * do_sum2_2
-                + e[None, :] * do_sum2_3,
-                mask=(i[:, None] < stop_i) & (e[None, :] < E),
+                + e2[None, :] * do_sum2_3,
+                mask=(i[:, None] < stop_i) & (e2[None, :] < E),
+                other=0.0,
             )
             if masked:
-                do_sum2 = tl.where(
-                    (i[:, None] < stop_i) & (S > begin_3) & (i[:, None] >= begin_3), do_sum2, 0.0
+                do_sum2_4 = tl.where(
+                    (i[:, None] < stop_i) & (S > begin_3) & (i[:, None] >= begin_3), do_sum2_4, 0.0
                 )
             # dv[b, h, j, e] = sum[i >= j](where(j >= begin_[b, i], do_sum2[b, h, i, e] *
             #     T(p[b, h, i, j]), 0))
-            dv_sum = tl.dot(p.to(k_ptr.dtype.element_ty), do_sum2, dv_sum)
+            dv_sum = tl.dot(p.to(v_ptr.dtype.element_ty), do_sum2_4, dv_sum)
     tl.store(
-        dv_ptr + b * dv_0 + h * dv_1 + j[:, None] * dv_2 + e[None, :] * dv_3,
+        dk_ptr + b * dk_0 + h * dk_1 + j[:, None] * dk_2 + e2[None, :] * dk_3,
+        dk_sum,
+        mask=(j[:, None] < S) & (e2[None, :] < E),
+    )
+    tl.store(
+        dv_ptr + b * dv_0 + h * dv_1 + j[:, None] * dv_2 + e2[None, :] * dv_3,
         dv_sum,
-        mask=(j[:, None] < S) & (e[None, :] < E),
+        mask=(j[:, None] < S) & (e2[None, :] < E),
     )
 
 
@@ -2090,7 +2016,7 @@ def launch_document_attention_backward_dq(
 
 def choose_document_attention_backward_dk(
     batch0: int, batch1: int, rows: int, terms: int, whole0: int, columns0: int,
-    columns1: int, tiled: bool, gpu: lib.Gpu,
+    tiled: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """Returns (variant, config) of a call: the first variant whose rule holds."""
     # few rows: programs share the loop over a row's terms, and a second kernel merges what they leave
@@ -2114,8 +2040,8 @@ def choose_document_attention_backward_dk(
         )  # fmt: skip
     # any number of columns: each block of them computes the products of its rows again
     return "wide", dict(
-        BLOCK_M=64, BLOCK_N=64, BLOCK_D=max(16, min(256, lib.pow2(max(columns0, columns1)))),
-        BLOCK_K=64, num_warps=8, num_stages=2,
+        BLOCK_M=64, BLOCK_N=64, BLOCK_D=max(16, min(256, lib.pow2(columns0))), BLOCK_K=64,
+        num_warps=8, num_stages=2,
     )  # fmt: skip
 
 
@@ -2126,7 +2052,7 @@ def launch_document_attention_backward_dk(
     B, H, S, E = q.shape
     tiled = lib.takes_tiles(do_sum2, v, q, k) and not lib.repeats(do_sum2, v, q, k)
     variant, config = choose_document_attention_backward_dk(
-        batch0=B, batch1=H, rows=S, terms=S, whole0=E, columns0=E, columns1=E, tiled=tiled,
+        batch0=B, batch1=H, rows=S, terms=S, whole0=E, columns0=E, tiled=tiled,
         gpu=lib.gpu(do_sum2.device),
     )  # fmt: skip
     BLOCK_M, BLOCK_N, BLOCK_D = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_D"]
@@ -2157,15 +2083,10 @@ def launch_document_attention_backward_dk(
         )  # fmt: skip
     else:
         grid = (B * H * lib.cdiv(S, BLOCK_M) * max(1, lib.cdiv(E, BLOCK_D)),)
-        document_attention_backward_dk_wide_dk[grid](
-            begin_, v, do_sum2, dp_row, k, q, m_kept, dk, scale, S, E, B, H, *begin_.stride(),
+        document_attention_backward_dk_wide[grid](
+            begin_, v, do_sum2, dp_row, k, q, m_kept, dk, dv, scale, S, E, B, H, *begin_.stride(),
             *v.stride(), *do_sum2.stride(), *dp_row.stride(), *k.stride(), *q.stride(),
-            *m_kept.stride(), *dk.stride(),
-            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True, **config,
-        )  # fmt: skip
-        document_attention_backward_dk_wide_dv[grid](
-            begin_, k, q, m_kept, do_sum2, dv, scale, S, E, B, H, *begin_.stride(), *k.stride(),
-            *q.stride(), *m_kept.stride(), *do_sum2.stride(), *dv.stride(),
+            *m_kept.stride(), *dk.stride(), *dv.stride(),
             SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True, **config,
         )  # fmt: skip
 

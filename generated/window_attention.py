@@ -1339,11 +1339,11 @@ def window_attention_backward_dk_tiles(
 
 
 @triton.jit
-def window_attention_backward_dk_wide_dk(
-    v_ptr, do_sum2_ptr, dp_row_ptr, k_ptr, q_ptr, m_kept_ptr, dk_ptr, scale, S, E, B, H,
-    v_0, v_1, v_2, v_3, do_sum2_0, do_sum2_1, do_sum2_2, do_sum2_3, dp_row_0, dp_row_1,
-    dp_row_2, k_0, k_1, k_2, k_3, q_0, q_1, q_2, q_3, m_kept_0, m_kept_1, m_kept_2, dk_0,
-    dk_1, dk_2, dk_3,
+def window_attention_backward_dk_wide(
+    v_ptr, do_sum2_ptr, dp_row_ptr, k_ptr, q_ptr, m_kept_ptr, dk_ptr, dv_ptr, scale, S, E,
+    B, H, v_0, v_1, v_2, v_3, do_sum2_0, do_sum2_1, do_sum2_2, do_sum2_3, dp_row_0,
+    dp_row_1, dp_row_2, k_0, k_1, k_2, k_3, q_0, q_1, q_2, q_3, m_kept_0, m_kept_1,
+    m_kept_2, dk_0, dk_1, dk_2, dk_3, dv_0, dv_1, dv_2, dv_3,
     width: tl.constexpr, SCALE_IS_TENSOR: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_D: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
@@ -1362,6 +1362,7 @@ def window_attention_backward_dk_wide_dk(
     program3 = program2 // B
     h = program3.to(tl.int64)
     dk_sum = tl.zeros((BLOCK_M, BLOCK_D), tl.float32)
+    dv_sum = tl.zeros((BLOCK_M, BLOCK_D), tl.float32)
     end_j = tl.minimum(first_j + BLOCK_M, S)
     stop = tl.minimum(S, end_j + width - 1)
     first = first_j // BLOCK_N * BLOCK_N
@@ -1440,67 +1441,6 @@ def window_attention_backward_dk_wide_dk(
             )
             # dk[b, h, j, e] = sum[j <= i < j + width](ds_sum[b, h, i, j] * q[b, h, i, e])
             dk_sum = tl.dot(ds_sum, q2, dk_sum)
-    tl.store(
-        dk_ptr + b * dk_0 + h * dk_1 + j[:, None] * dk_2 + e2[None, :] * dk_3,
-        dk_sum,
-        mask=(j[:, None] < S) & (e2[None, :] < E),
-    )
-
-
-@triton.jit
-def window_attention_backward_dk_wide_dv(
-    k_ptr, q_ptr, m_kept_ptr, do_sum2_ptr, dv_ptr, scale, S, E, B, H, k_0, k_1, k_2, k_3,
-    q_0, q_1, q_2, q_3, m_kept_0, m_kept_1, m_kept_2, do_sum2_0, do_sum2_1, do_sum2_2,
-    do_sum2_3, dv_0, dv_1, dv_2, dv_3,
-    width: tl.constexpr, SCALE_IS_TENSOR: tl.constexpr, BLOCK_M: tl.constexpr,
-    BLOCK_D: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
-):  # fmt: skip
-    """Each program takes BLOCK_M j by BLOCK_D e of one b and h, and loops over i, BLOCK_N at a time."""
-    scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
-    j_tiles = tl.cdiv(S, BLOCK_M)
-    # The tiles of most terms first.
-    first_j = (j_tiles - 1 - tl.program_id(0) % j_tiles) * BLOCK_M
-    j = (first_j + tl.arange(0, BLOCK_M)).to(tl.int64)
-    program = tl.program_id(0) // j_tiles
-    e_tiles = tl.maximum(tl.cdiv(E, BLOCK_D), 1)
-    first_e = (program % e_tiles) * BLOCK_D
-    e = (first_e + tl.arange(0, BLOCK_D)).to(tl.int64)
-    program2 = program // e_tiles
-    b = (program2 % B).to(tl.int64)
-    program3 = program2 // B
-    h = program3.to(tl.int64)
-    dv_sum = tl.zeros((BLOCK_M, BLOCK_D), tl.float32)
-    end_j = tl.minimum(first_j + BLOCK_M, S)
-    stop = tl.minimum(S, end_j + width - 1)
-    first = first_j // BLOCK_N * BLOCK_N
-    whole = tl.maximum(first, tl.minimum(tl.cdiv(end_j - 1, BLOCK_N) * BLOCK_N, stop))
-    behind = tl.maximum(whole, (tl.minimum(S, first_j + width)) // BLOCK_N * BLOCK_N)
-    # Whole blocks go without a mask, then those before and behind them.
-    for masked in tl.static_range(2):
-        for at in range((whole, first)[masked], (behind, stop - (behind - whole))[masked], BLOCK_N):
-            start = at + tl.where(at < whole, 0, behind - whole) if masked else at
-            i = start + tl.arange(0, BLOCK_N).to(tl.int64)
-            s_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
-            for start_e23 in range(0, E, BLOCK_K):
-                e23 = start_e23 + tl.arange(0, BLOCK_K).to(tl.int64)
-                k = tl.load(
-                    k_ptr + b * k_0 + h * k_1 + j[:, None] * k_2 + e23[None, :] * k_3,
-                    mask=(j[:, None] < S) & (e23[None, :] < E),
-                    other=0.0,
-                )
-                q = tl.load(
-                    q_ptr + b * q_0 + h * q_1 + i[:, None] * q_2 + e23[None, :] * q_3,
-                    mask=(e23[None, :] < E) & (i[:, None] < stop),
-                    other=0.0,
-                )
-                # s_sum[b, h, i, j] = sum[e](q[b, h, i, e] * k[b, h, j, e])
-                s_sum = tl.dot(k, q.T, s_sum)
-            m_kept = tl.load(
-                m_kept_ptr + b * m_kept_0 + h * m_kept_1 + i[None, :] * m_kept_2,
-                mask=i[None, :] < stop,
-            ).to(tl.float32)
-            # p[b, h, i, j] = exp(s[b, h, i, j] - m_kept[b, h, i])
-            p = tl.exp2(s_sum * (scale * 1.44269504) - m_kept * 1.44269504)
             if masked:
                 p = tl.where(
                     (i[None, :] < stop)
@@ -1509,22 +1449,27 @@ def window_attention_backward_dk_wide_dv(
                     p,
                     0.0,
                 )
-            do_sum2 = tl.load(
+            do_sum2_4 = tl.load(
                 do_sum2_ptr
                 + b * do_sum2_0
                 + h * do_sum2_1
                 + i[:, None] * do_sum2_2
-                + e[None, :] * do_sum2_3,
-                mask=(i[:, None] < stop) & (e[None, :] < E),
+                + e2[None, :] * do_sum2_3,
+                mask=(i[:, None] < stop) & (e2[None, :] < E),
                 other=0.0,
             )
             # dv[b, h, j, e] = sum[j <= i < j + width](do_sum2[b, h, i, e] *
             #     T(p[b, h, i, j]))
-            dv_sum = tl.dot(p.to(k_ptr.dtype.element_ty), do_sum2, dv_sum)
+            dv_sum = tl.dot(p.to(v_ptr.dtype.element_ty), do_sum2_4, dv_sum)
     tl.store(
-        dv_ptr + b * dv_0 + h * dv_1 + j[:, None] * dv_2 + e[None, :] * dv_3,
+        dk_ptr + b * dk_0 + h * dk_1 + j[:, None] * dk_2 + e2[None, :] * dk_3,
+        dk_sum,
+        mask=(j[:, None] < S) & (e2[None, :] < E),
+    )
+    tl.store(
+        dv_ptr + b * dv_0 + h * dv_1 + j[:, None] * dv_2 + e2[None, :] * dv_3,
         dv_sum,
-        mask=(j[:, None] < S) & (e[None, :] < E),
+        mask=(j[:, None] < S) & (e2[None, :] < E),
     )
 
 
@@ -1751,7 +1696,7 @@ def launch_window_attention_backward_dq(
 
 def choose_window_attention_backward_dk(
     batch0: int, batch1: int, rows: int, terms: int, whole0: int, columns0: int,
-    columns1: int, tiled: bool, gpu: lib.Gpu,
+    tiled: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """Returns (variant, config) of a call: the first variant whose rule holds."""
     # few rows: programs share the loop over a row's terms, and a second kernel merges what they leave
@@ -1775,8 +1720,8 @@ def choose_window_attention_backward_dk(
         )  # fmt: skip
     # any number of columns: each block of them computes the products of its rows again
     return "wide", dict(
-        BLOCK_M=64, BLOCK_N=64, BLOCK_D=max(16, min(256, lib.pow2(max(columns0, columns1)))),
-        BLOCK_K=64, num_warps=8, num_stages=2,
+        BLOCK_M=64, BLOCK_N=64, BLOCK_D=max(16, min(256, lib.pow2(columns0))), BLOCK_K=64,
+        num_warps=8, num_stages=2,
     )  # fmt: skip
 
 
@@ -1787,13 +1732,10 @@ def launch_window_attention_backward_dk(
     B, H, S, E = q.shape
     tiled = lib.takes_tiles(do_sum2, v, q, k) and not lib.repeats(do_sum2, v, q, k)
     variant, config = choose_window_attention_backward_dk(
-        batch0=B, batch1=H, rows=S, terms=S, whole0=E, columns0=E, columns1=E, tiled=tiled,
+        batch0=B, batch1=H, rows=S, terms=S, whole0=E, columns0=E, tiled=tiled,
         gpu=lib.gpu(do_sum2.device),
     )  # fmt: skip
     BLOCK_M, BLOCK_N, BLOCK_D = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_D"]
-    constants = dict(
-        width=width, SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True,
-    )  # fmt: skip
     if variant == "parts":
         PARTS = config["PARTS"]
         dk_sum_parts = torch.empty((PARTS, B, H, S, E), dtype=torch.float32, device=do_sum2.device)
@@ -1803,7 +1745,8 @@ def launch_window_attention_backward_dk(
             v, do_sum2, dp_row, k, q, m_kept, dk_sum_parts, dv_sum_parts, scale, S, B, H, E,
             *v.stride(), *do_sum2.stride(), *dp_row.stride(), *k.stride(), *q.stride(),
             *m_kept.stride(), *dk_sum_parts.stride(), *dv_sum_parts.stride(),
-            **constants, **config,
+            width=width, SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True,
+            **config,
         )  # fmt: skip
         lib.add_parts(dk_sum_parts, dk)
         lib.add_parts(dv_sum_parts, dv)
@@ -1816,19 +1759,17 @@ def launch_window_attention_backward_dk(
         window_attention_backward_dk_tiles[grid](
             v_tiles, do_sum2_tiles, dp_row, k_tiles, q_tiles, m_kept, dk, dv, scale, S, B, H, E,
             *dp_row.stride(), *m_kept.stride(), *dk.stride(), *dv.stride(),
-            T=getattr(tl, str(q.dtype)[6:]), **constants, **config,
+            width=width, SCALE_IS_TENSOR=isinstance(scale, torch.Tensor),
+            T=getattr(tl, str(q.dtype)[6:]), enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
         grid = (B * H * lib.cdiv(S, BLOCK_M) * max(1, lib.cdiv(E, BLOCK_D)),)
-        window_attention_backward_dk_wide_dk[grid](
-            v, do_sum2, dp_row, k, q, m_kept, dk, scale, S, E, B, H, *v.stride(), *do_sum2.stride(),
-            *dp_row.stride(), *k.stride(), *q.stride(), *m_kept.stride(), *dk.stride(),
-            **constants, **config,
-        )  # fmt: skip
-        window_attention_backward_dk_wide_dv[grid](
-            k, q, m_kept, do_sum2, dv, scale, S, E, B, H, *k.stride(), *q.stride(),
-            *m_kept.stride(), *do_sum2.stride(), *dv.stride(),
-            **constants, **config,
+        window_attention_backward_dk_wide[grid](
+            v, do_sum2, dp_row, k, q, m_kept, dk, dv, scale, S, E, B, H, *v.stride(),
+            *do_sum2.stride(), *dp_row.stride(), *k.stride(), *q.stride(), *m_kept.stride(),
+            *dk.stride(), *dv.stride(),
+            width=width, SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True,
+            **config,
         )  # fmt: skip
 
 

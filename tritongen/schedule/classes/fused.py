@@ -152,17 +152,22 @@ def are_in_place(lines: Sequence[ir.Nest]) -> bool:
 
 
 def by_columns(group: Group, stores: tuple[str, ...]) -> list[tuple[Group, tuple[str, ...]]]:
-    """What of the group each result follows from, those of one index of columns together.
+    """What of the group each result follows from, those with as many columns together: their columns are one index.
 
     The first products sum over indices of their own: elsewhere those may be columns, which other programs have.
     """
-    columns = columns_of(group)
-    several = list(dict.fromkeys(columns[name] for name in stores if name in columns)) or [""]
-    by_name = {n.name: n for n in group.nests}
+    columns, by_name = columns_of(group), {n.name: n for n in group.nests}
+    extents = {b.index: b.hi for n in group.nests for b in n.box}
+    alike, one = dict[Poly, str](), dict[str, str]()
+    for name, c in columns.items():
+        first = alike.setdefault(extents[c], c)
+        spoken = {b.index for b in (*by_name[name].box, *binders_of(by_name[name]))}
+        one[c] = first if first not in spoken and one.get(c, first) == first else c
+    several = list(dict.fromkeys(one[columns[n]] for n in stores if n in columns)) or [""]
     taken = {b.index for n in group.nests for b in (*n.box, *binders_of(n))}
     found = []
     for column in several:
-        own = tuple(name for name in stores if columns.get(name, several[0]) == column)
+        own = tuple(n for n in stores if one.get(columns.get(n, ""), several[0]) == column)
         needed, lines = set(own), list[ir.Nest]()
         for n in reversed(group.nests):
             if n.name not in needed:
@@ -171,6 +176,8 @@ def by_columns(group: Group, stores: tuple[str, ...]) -> list[tuple[Group, tuple
                 old = [b.index for b in binders_of(n)]
                 new = {i: fresh("batch" if i == ir.BATCH else i, taken) for i in old}
                 n = _at_indices(n, new, by_name)
+            elif n.name in columns:
+                n = rename_nest(n, {columns[n.name]: column})
             needed |= tensors_read(n.body)
             lines.append(n)
         found.append((replace(group, nests=tuple(reversed(lines))), own))
