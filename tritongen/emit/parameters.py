@@ -11,10 +11,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from tritongen.emit.names import Names, words_of
-from tritongen.emit.text import launch_text, symbol_names, wrap
+from tritongen.emit.text import launch_text, wrap
 from tritongen.emit.view import template_of
 from tritongen.ir import nodes as ir
-from tritongen.ir.algebra import Poly
+from tritongen.ir.algebra import Poly, symbols
 from tritongen.ir.bounds import Facts
 from tritongen.ir.dtypes import DTYPES, HALVES
 from tritongen.ir.free import binders_of
@@ -208,6 +208,6 @@ def spoken_names(context: Context, kernel: KernelPlan) -> set[str]:
     spec = {p.name for p in context.op.params} | {o.name for o in context.op.outputs}
     spec |= {n.name for n in kernel.nests} | set(context.dims)
     spec |= {d.name for d in context.op.defines}
-    spec |= {s for d in context.dims.values() for p in d for s in symbol_names(p)}
+    spec |= set().union(*(symbols(p) for d in context.dims.values() for p in d))
     binders = (b for n in kernel.nests for b in (*n.box, *binders_of(n)))
     return spec | {b.index for b in binders if b.index != ir.BATCH}

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import Poly, Sym, atoms, with_modulo
 from tritongen.ir.algebra import text as poly_text
-from tritongen.ir.algebra import walk as walk_poly
 from tritongen.ir.dtypes import DTYPES
 from tritongen.ir.functions import ATOM, SUM, TERM, UNARY
 from tritongen.kernel.nodes import PARTS
@@ -96,7 +95,3 @@ def only_atom(p: Poly):
     if value == 1 and len(monomial) == 1 and monomial[0][1] == 1:
         return monomial[0][0]
     return None
-
-
-def symbol_names(p: Poly) -> set[str]:
-    return {a.name for a in walk_poly(p) if isinstance(a, Sym)}

@@ -26,7 +26,7 @@ from tritongen.ir.atoms import Atom, Extreme, Fetch, Floor, Group, Idx, Mod, Mon
 from tritongen.work import remembered, spend
 
 MOST_TERMS = 1 << 11  # of a product, before equal ones are one
-KEPT = 1 << 14  # monomials: an op has a few, and all its coordinates use them
+KEPT = 1 << 14  # monomials and polynomials: an op has a few, and all its coordinates use them
 
 
 class Overgrown(ArithmeticError):
@@ -221,6 +221,7 @@ def walk(p: Poly) -> Iterator[Atom]:
         waiting += [a for inner in children(atom) for a in atoms(inner)][::-1]
 
 
+@remembered(maxsize=KEPT)
 def indices(p: Poly) -> frozenset[str]:
     """The names of all indices in p."""
     return frozenset(atom.name for atom in walk(p) if isinstance(atom, Idx))
@@ -231,9 +232,16 @@ def moved_by(p: Poly, names: Set[str]) -> Poly:
     return Poly(tuple(term for term in p.terms if indices(Poly((term,))) & names))
 
 
+@remembered(maxsize=KEPT)
 def symbols(p: Poly) -> frozenset[str]:
     """The names of all sizes and constants in p."""
     return frozenset(atom.name for atom in walk(p) if isinstance(atom, Sym))
+
+
+@remembered(maxsize=KEPT)
+def fetches_of(p: Poly) -> tuple[Fetch, ...]:
+    """All reads in p."""
+    return tuple(atom for atom in walk(p) if isinstance(atom, Fetch))
 
 
 def is_index_like(atom: Atom) -> bool:

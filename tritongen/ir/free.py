@@ -9,8 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 
 from tritongen.ir import nodes as ir
-from tritongen.ir.algebra import Fetch, Poly, indices
-from tritongen.ir.algebra import walk as walk_poly
+from tritongen.ir.algebra import Poly, fetches_of, indices
 
 Lines = Mapping[str, tuple[tuple[Poly, ...], set[str]]]
 NO_LINES: Lines = MappingProxyType({})
@@ -73,7 +72,7 @@ def tensors_read(expr: ir.Expr) -> set[str]:
         if isinstance(node, ir.Read):
             names.add(node.tensor)
         for p in own_coordinates(node):
-            names |= {atom.tensor for atom in walk_poly(p) if isinstance(atom, Fetch)}
+            names.update(atom.tensor for atom in fetches_of(p))
     return names
 
 

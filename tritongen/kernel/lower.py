@@ -43,6 +43,7 @@ class _Lowering:
     over: dict[str, frozenset[str]] = field(default_factory=dict)  # of each nest: all its indices
     reads: dict[str, frozenset[str]] = field(default_factory=dict)  # of each nest: others of these
     moved: dict[str, str] = field(default_factory=dict)  # sums, and the maxima that they move with
+    again: set[str] = field(default_factory=set)  # what a closed loop stored: others compute it again
 
     def kernel(self) -> list[Stmt]:
         walked = {w.index: w for w in self.walks}
@@ -89,7 +90,9 @@ class _Lowering:
                 for n in left
                 if n in roots and self.carrier(n) == index and n in self.stores
             ]
-            done |= roots
+            gone = {n for n in roots if index in {b.index for b in self.nests[n].box}}
+            self.again |= gone
+            done |= roots - gone
             left = [n for n in left if n not in roots]
         return out
 
@@ -110,7 +113,7 @@ class _Lowering:
     def inside(self, name: str, opened: frozenset[str]) -> bool:
         """Whether each loop that needs a value computes it: it is not stored, and it has an index of a closed loop."""
         own = {b.index for b in self.nests[name].box}
-        return name not in self.stores and bool(own & set(self.loops) - opened)
+        return name not in self.stores - self.again and bool(own & set(self.loops) - opened)
 
     def ready(self, name: str, done: set[str]) -> bool:
         return self.reads[name] <= done
@@ -140,7 +143,7 @@ class _Lowering:
                 continue
             seen.add(other)
             inside = index in {b.index for b in self.nests[other].box}
-            if inside and (other not in self.stores or other in roots):
+            if inside and (other not in self.stores - self.again or other in roots):
                 ahead += self.reads[other]
             else:
                 found.add(other)
@@ -171,7 +174,7 @@ class _Lowering:
         stmt: Stmt = Let(name, n.body, self.axes(n), n.dtype)
         if isinstance(n.body, ir.Reduce):
             stmt = Fold(name, n.body, self.axes(n), n.dtype, self.moved.get(name, ""))
-        stored = name in self.stores and self.carrier(name) is None
+        stored = name in self.stores - self.again and self.carrier(name) is None
         return [stmt, self.store(name)] if stored else [stmt]
 
     def store(self, name: str) -> Store:

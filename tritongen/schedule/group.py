@@ -18,6 +18,7 @@ from tritongen.schedule.digits import joined
 from tritongen.schedule.members import Group, Virtual, closure, fetches, is_reducer
 
 MOST_READS = 64  # that a temporary may consist of if each reader computes it again
+MOST_PASSES = 8  # of folds one behind the other, each of which computes again what it reads
 
 
 def group(
@@ -39,6 +40,8 @@ def group(
     stored |= multiplied_again(nests, stored, facts)
     stored |= heavy(nests, stored)
     stored |= finished(nests, stored, facts)
+    runs = runs_of(nests, stored, facts)
+    stored |= between_runs(nests, runs)
     chains: list[fused.Chain] = []
     for pair in pairs(op, nests, facts) if only is None else ():
         if kernels := fused.sets(pair, nests, stored, frozenset(op.kept)):
@@ -52,7 +55,8 @@ def group(
     groups: list[list[ir.Nest]] = []
 
     def joins(place: int, root: ir.Nest) -> bool:
-        if groups[place][0].name in fused_into:
+        first = groups[place][0].name
+        if first in fused_into or runs[first] != runs[root.name]:
             return False
         together = [*groups[place], root]
         return classify(together, virtual, by_name, facts, only, extending=True) is not None
@@ -173,6 +177,24 @@ def heavy(nests: tuple[ir.Nest, ...], stored: set[str]) -> set[str]:
         else:
             made_of[nest.name] = count
     return found
+
+
+def runs_of(nests: tuple[ir.Nest, ...], stored: set[str], facts: Facts) -> dict[str, int]:
+    """The number of the run of folds that each value belongs to. A chain of many norms is cut, so that its kernels stay short."""
+    virtual = Virtual(n for n in nests if not is_reducer(n) and n.name not in stored)
+    found: dict[str, tuple[int, int]] = {}  # the run, and the folds in it up to here
+    for n in nests:
+        run, depth = max((found[t] for t in tensors_read(n.body) & found.keys()), default=(0, 0))
+        if is_reducer(n):
+            depth = 0 if as_product(n, virtual, facts) else depth + 1  # a product has its kernel
+            run, depth = (run + 1, 1) if depth > MOST_PASSES else (run, depth)
+        found[n.name] = run, depth
+    return {name: run for name, (run, _) in found.items()}
+
+
+def between_runs(nests: tuple[ir.Nest, ...], runs: dict[str, int]) -> set[str]:
+    """The values that a later run of folds reads."""
+    return {t for n in nests for t in tensors_read(n.body) & runs.keys() if runs[t] < runs[n.name]}
 
 
 def finished(nests: tuple[ir.Nest, ...], stored: set[str], facts: Facts) -> set[str]:

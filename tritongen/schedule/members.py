@@ -12,17 +12,16 @@ from functools import reduce
 
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import (
-    Fetch,
     Idx,
     Poly,
     affine,
     denominator,
+    fetches_of,
     indices,
     is_fractional,
     numerator,
     poly,
 )
-from tritongen.ir.algebra import walk as walk_poly
 from tritongen.ir.free import coordinates, reads, tensors_read
 from tritongen.schedule.canonical import substitute_indices
 
@@ -92,7 +91,7 @@ def is_reducer(nest: ir.Nest) -> bool:
 
 def fetches(expr: ir.Expr):
     """Reads that stand in coordinates."""
-    return (a for p in coordinates(expr) for a in walk_poly(p) if isinstance(a, Fetch))
+    return (a for p in coordinates(expr) for a in fetches_of(p))
 
 
 def closure(root: ir.Nest, virtual: dict[str, ir.Nest]) -> list[ir.Nest]:

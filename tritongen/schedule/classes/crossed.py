@@ -99,12 +99,13 @@ def _is_down(n: ir.Nest, rows: set[str], cols: set[str]) -> bool:
 
 def _ends(fold: ir.Nest, group: Group) -> bool:
     """Whether nothing but values of columns follows from a fold over rows: that is there behind the last row."""
-    cols = {b.index for b in group.col}
-    return all(
-        n is fold or not is_reducer(n) and {b.index for b in n.box} <= cols
-        for n in group.nests
-        if fold.name in closure([n.name], group.nests)
-    )
+    cols, following = {b.index for b in group.col}, {fold.name}
+    for n in group.nests:  # each stands behind what it reads
+        if tensors_read(n.body) & following:
+            following.add(n.name)
+            if is_reducer(n) or not {b.index for b in n.box} <= cols:
+                return False
+    return True
 
 
 def _results(lines: tuple[ir.Nest, ...]) -> list[str]:
