@@ -14,6 +14,7 @@ from tritongen.check.coordinates import FetchOf, coordinate
 from tritongen.check.outside import outside, refuse_clamp, unsafe
 from tritongen.check.ranges import ZERO, Frame, wrong_rank
 from tritongen.check.scope import Scope, Variable
+from tritongen.errors import Fix
 from tritongen.ir import bounds
 from tritongen.ir.algebra import (
     Fetch,
@@ -41,7 +42,25 @@ def fetch_of(scope: Scope, frame: Frame) -> FetchOf:
         variable = scope.variables[node.name]
         if scope.kind(variable.dtype) != "int":
             message = f"`{node.name}` is {variable.dtype}, an index is an integer"
-            scope.report.fail("E302", message, node.span)
+            own = next((p for p in scope.op.params if p.name == node.name), None)
+            help = otherwise = f"convert it on a line of its own: `i64({node.name}[...])`"
+            fixes = []
+            if isinstance(own, ast.Operand) and isinstance(scope.op, ast.OpDef):
+                places = [(own.type.span, unparse(replace(own.type, dtype="i64")))]
+                own_type = (t for t in scope.op.typarams if t.name == own.type.dtype)
+                places += [(t.span, f"{t.name}: int") for t in own_type]
+                fixes = [Fix(span, text) for span, text in places if span is not None]
+                help = "declare it as {}"
+            fix, others = (fixes[0], tuple(fixes[1:])) if fixes else (None, ())
+            scope.report.fail(
+                "E302",
+                message,
+                node.span,
+                help=help,
+                fix=fix,
+                others=others,
+                otherwise=otherwise,
+            )
         coords, fill = read_at(scope, frame, node)
         return Fetch(node.name, coords, None if fill is None else int(fill))
 
