@@ -281,6 +281,10 @@ SIGNATURES = (
     ("op f<T: float>(x: T) -> y: T { y = 2 * x }", "op f<T: float>(x: T[...]) -> y: T[...]"),
     ("op f<T: float>(w: T[V], i: T[N]) -> y: T[N] { y[n] = w[i[n]] else 0 }", "i64[N]"),
     ("op f<T: float>(x: T[N]) -> y: T[N] { y = max(x, 0, 1) }", "clamp(x, 0, 1)"),
+    (
+        "op f<T: float>(x: T[N], w: T[K]) -> y: T[N] { y[n] = sum[k](x[n - k] * w[k]) }",
+        "(x[n - k] else 0)",
+    ),
     ("op f<T: float>(x: T[N]) -> y: T[N] { y[n] = exp(abs(x[n]) }", "exp(abs(x[n]))"),
     ("op f<T: float>(x: T[N]) -> y: T[N] { y[n] = abs(x[n) }", "x[n]"),
     ("op f<T: float>(x: T[N]) -> y: T[N] { y[n = x[n] }", "y[n]"),

@@ -24,7 +24,9 @@ from tritongen.ir.algebra import (
     index,
     indices,
     is_fractional,
+    is_size,
     poly,
+    symbols,
     text,
     walk,
 )
@@ -179,10 +181,23 @@ def _require(
         verdict = bounds.prove(end, ">=", ZERO, facts)
         if verdict is False:
             unsafe(scope, frame, node, c, dim, f"leaves 0 .. {text(dim)} - 1")
+        if verdict is None and _needs_one_value(frame, facts, c, end):
+            unsafe(scope, frame, node, c, dim, f"leaves 0 .. {text(dim)} - 1")
         if verdict is None:
             left, right = sides(end)
             shown = f"{text(left)} >= {text(right)} (for `{unparse(node)}`)"
             scope.require(Require(left, ">=", right, shown, "bounds"))
+
+
+def _needs_one_value(frame: Frame, facts: bounds.Facts, c: Poly, end: Poly) -> bool:
+    """Whether the end is inside only where an index has one value at most: `x[t - k]` for `k < K` asks for K <= 1."""
+    extents = (frame.ranges[name] for name in indices(c) if name in frame.ranges)
+    several = (
+        bounds.require(facts, hi - lo, ">", poly(1))
+        for lo, hi in extents
+        if is_size(hi - lo) and symbols(hi - lo)
+    )
+    return any(bounds.prove(end, ">=", ZERO, more) is False for more in several)
 
 
 def _separate(p: Poly) -> bool:
