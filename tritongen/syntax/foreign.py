@@ -13,7 +13,6 @@ from tritongen.errors import Diagnostic, Fix, Span
 from tritongen.syntax.names import PYTHON
 from tritongen.syntax.place import Place
 
-OPERATORS = ("PLUS", "MINUS", "MULOP", "POW")
 INSTEAD_OF_WORDS = {
     "if": "`where(condition, a, b)` chooses between two values",
     "for": "a line holds for every value of its indices: `y[n] = x[n]`; a sum over one is `sum[k](...)`",
@@ -30,13 +29,9 @@ def python_bool(span: Span, word: str) -> Diagnostic:
 
 def python_none(span: Span) -> Diagnostic:
     """`None`: among indices it adds a dim; as an argument it means a missing one."""
-    depth, at = 0, span.start
-    while at > 0 and depth >= 0:
-        at -= 1
-        depth += {"]": 1, ")": 1, "[": -1, "(": -1}.get(span.source.text[at], 0)
-    help = "use a function without that argument: `min(x, 1)` for `clamp(x, None, 1)`"
-    if depth < 0 and span.source.text[at] == "[":
-        help = "a tensor broadcasts over each index that it lacks: `y[m, n] = x[m] * w[n]`"
+    help = (
+        "leave it out; a tensor broadcasts over each index that it lacks: `y[m, n] = x[m] * w[n]`"
+    )
     return Diagnostic("E102", "there is no `None`", span, help=help)
 
 
