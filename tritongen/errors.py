@@ -170,12 +170,19 @@ MAX_DEPTH = 2  # findings that come up behind a fix, and behind theirs
 Compiled = Callable[
     [str], "tuple[Sequence[Diagnostic], int]"
 ]  # the findings, and the run-time checks
+Rewrites = Callable[[Diagnostic], "tuple[Fix, ...]"]
 
 
 def proven(
-    findings: Iterable[Diagnostic], compiled: Compiled, first_only: bool = False
+    findings: Iterable[Diagnostic],
+    compiled: Compiled,
+    rewrites: Rewrites = lambda _: (),
+    first_only: bool = False,
 ) -> list[Diagnostic]:
     """The findings, each with the first of its fixes that removes it and adds no finding that stays.
+
+    `rewrites` gives fixes of the whole line, for a finding whose own do not compile. What else is found in such a line is not shown, and
+    of findings with one fix only the first.
 
     Among several such fixes, the one that requires least of a call is taken. A later line that was not checked yet may have findings of
     its own, which then get fixes in turn. `first_only`: the findings end at a syntax error, so the rest of the text was not checked and
@@ -192,13 +199,15 @@ def proven(
             tried[text] = compiled(text)
         found, asked = tried[text]
         if first_only:
-            new = [f for f in found if _touches(f, fix)]  # none may stay
+            new = [f for f in found if _touches(f, fix)]  # none may stay but the same mistake again
             is_gone = not any(_is_moved(d, f, fix) for f in found)
+            stays = (f for f in new if (f.code, f.message) != (d.code, d.message))
         else:
             was, now = _said(before), _said(found)
             new = [f for f in found if now[f.code, f.message] > was[f.code, f.message]]
             is_gone = now[d.code, d.message] < was[d.code, d.message]
-        if not is_gone or any(_touches(f, fix) for f in new):
+            stays = (f for f in new if _touches(f, fix))
+        if not is_gone or any(stays):
             return None
         costs = [least(f, found, depth + 1) for f in new]
         return None if None in costs else asked + sum(c[0] for c in costs if c)
@@ -210,13 +219,30 @@ def proven(
         right = [(asked, fix) for asked, fix in costs if asked is not None]
         return min(right, key=lambda pair: pair[0], default=None)
 
-    def settled(d: Diagnostic) -> Diagnostic:
+    def settled(d: Diagnostic) -> tuple[Diagnostic, Span | None]:
+        """The finding with its fix, and the line that the fix writes anew."""
         found = least(d, every, 0)
-        if d.fix is None or found is not None:
-            return replace(d, fix=found and found[1], others=())
-        return replace(d, fix=None, others=(), help=d.otherwise)
+        if found is not None:
+            return replace(d, fix=found[1], others=()), None
+        d = replace(d, fix=None, others=(), help=d.help if d.fix is None else d.otherwise)
+        whole = rewrites(d)
+        new = replace(d, fix=whole[0], others=whole[1:], help="") if whole else d
+        found = least(new, every, 0)
+        return (replace(new, fix=found[1], others=()), found[1].span) if found else (d, None)
 
-    return [settled(d) for d in every]
+    pairs = [settled(d) for d in every]
+    lines = {span: d for d, span in reversed(pairs) if span is not None}
+    first = {d.fix: d for d, _ in reversed(pairs) if d.fix is not None}
+    return [
+        d
+        for d, _ in pairs
+        if (d.fix is None or first[d.fix] is d)
+        and all(d is kept or not _is_in(d.span, span) for span, kept in lines.items())
+    ]
+
+
+def _is_in(span: Span | None, line: Span) -> bool:
+    return span is not None and line.start <= span.start and span.end <= line.end
 
 
 def _said(findings: Iterable[Diagnostic]) -> Counter[tuple[str, str]]:

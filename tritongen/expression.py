@@ -33,9 +33,11 @@ from tritongen.ir.nodes import BATCH_SIZE
 from tritongen.ir.print_poly import poly_ast
 from tritongen.syntax import ast
 from tritongen.syntax.parse import has_assignments, parse_assignments, parse_expression
+from tritongen.syntax.rewrite import rewrites
 from tritongen.syntax.unparse import unparse
 
 FAMILY = {d.name: d.kind for d in DTYPES.values() if d.kind != "int"}
+AT_ONCE = ("E113", "E202", "E203", "E206", "E401", "E501")
 NUMBERS = {float: "f32", int: "i64", bool: "bool"}
 
 
@@ -75,6 +77,7 @@ class Draft:
     """The lines of an expression and what they use."""
 
     text: str
+    proposals: bool = True  # findings come with corrected text that has been compiled
     lines: tuple[ast.Assign, ...] = ()
     uses: tuple[Use, ...] = ()
     sizes: dict[str, str] = field(default_factory=dict)  # index -> size
@@ -84,11 +87,7 @@ class Draft:
 
     def __post_init__(self) -> None:
         refuse_einsum(self.text)
-        if has_assignments(self.text):
-            self.lines = parse_assignments(self.text)
-        else:
-            value = parse_expression(self.text)
-            self.lines = (ast.Assign(_free("y", self.text), None, value, span=value.span),)
+        self.lines = self._parsed()
         self.uses = _uses(self.lines)
         for use in self.uses:
             if use.dims is None:
@@ -110,6 +109,18 @@ class Draft:
         self._demands()
         self._refuse_at_once()
 
+    def _parsed(self) -> tuple[ast.Assign, ...]:
+        try:
+            if has_assignments(self.text):
+                return parse_assignments(self.text)
+            value = parse_expression(self.text)
+            return (ast.Assign(_free("y", self.text), None, value, span=value.span),)
+        except SpecError as error:
+            if not self.proposals:
+                raise
+            found = proven(error.diagnostics, _compiled, rewrites, first_only=True)
+            raise SpecError(found) from None
+
     def _refuse_at_once(self) -> None:
         """Raises errors that do not depend on the arguments: an unbound index, a line that nothing reads."""
         for line in self.lines[:-1]:
@@ -124,9 +135,11 @@ class Draft:
         try:
             self.value(guess)
         except SpecError as error:
-            found = [d for d in error.diagnostics if d.code in ("E202", "E203", "E206")]
+            found = [d for d in error.diagnostics if d.code in AT_ONCE]
+            if found and self.proposals:
+                found = proven(found, _compiled, rewrites)
             if found:
-                raise SpecError(proven(found, _compiled)) from None
+                raise SpecError(found) from None
 
     @property
     def name(self) -> str:
@@ -297,7 +310,7 @@ def _dim(size: Poly) -> ast.Index:
 def _compiled(text: str) -> tuple[tuple[Diagnostic, ...], int]:
     """The findings of a proposed text, without those that only arguments show."""
     try:
-        Draft(text)
+        Draft(text, proposals=False)
     except SpecError as error:
         return error.diagnostics, 0
     return (), 0

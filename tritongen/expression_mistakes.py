@@ -13,6 +13,7 @@ from tritongen.check.functions import prelude
 from tritongen.errors import Diagnostic, Source, Span, SpecError
 from tritongen.ir.functions import BUILTINS, FUNCTIONS
 from tritongen.syntax import ast
+from tritongen.syntax.rewrite import rewritten
 
 EINSUM = re.compile(r"\s*[a-zA-Z. ]+(,[a-zA-Z. ]+)*->[a-zA-Z. ]*")
 
@@ -21,16 +22,10 @@ def refuse_einsum(text: str) -> None:
     """Refuses an einsum equation, and writes out the sum that it stands for."""
     if not EINSUM.fullmatch(text):
         return
-    left, _, right = re.sub(r"\s", "", text).lower().partition("->")
-    operands = [re.findall(r"\.\.\.|\w", part) for part in left.split(",")]
-    kept = re.findall(r"\.\.\.|\w", right)
-    summed = [k for k in dict.fromkeys(sum(operands, [])) if k not in kept]
-    reads = (f"x{i}[{', '.join(names)}]" for i, names in enumerate(operands, 1))
-    value = " * ".join(reads)
-    value = f"sum[{', '.join(summed)}]({value})" if summed else value
-    target = f"y[{', '.join(kept)}]" if kept else "y"
+    operands = ", ".join(f"x{i}" for i, _ in enumerate(text.split(","), 1))
+    lines = rewritten(f'einsum("{text.strip()}", {operands})')
+    help = f"write the sum: `{lines[0]}`" if lines else ""
     span = Span(Source("<expression>", text), 0, len(text))
-    help = f"write the sum: `{target} = {value}`"
     raise SpecError(
         [Diagnostic("E101", "an einsum equation is not an expression", span, help=help)]
     )

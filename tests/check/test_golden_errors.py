@@ -66,7 +66,9 @@ def test_a_fix_is_right_when_applied(spec):
         if d.fix is not None:
             assert d.advice in spec.with_suffix(".txt").read_text()
             after = errors(d.fix.applied())
-            assert said(after)[d.code, d.message] < said(before)[d.code, d.message]
+            same = [e for e in after if (e.code, e.message) == (d.code, d.message)]
+            again = all(e.fix and e.span.start > d.span.start for e in same)
+            assert again or len(same) < said(before)[d.code, d.message]
             new = said(after) - said(before)
             assert all(d.fix or "W" in d.code for d in after if (d.code, d.message) in new), new
     if before and all(d.fix for d in before):

@@ -1,11 +1,17 @@
 """Proposals: what `help:` shows as corrected code compiles, for specs that are wrong in drawn ways."""
 
+import math
 import random
 import re
+import time
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
+import torch.nn.functional as F
 
+import tritongen
 from tritongen.check import check, read
 from tritongen.errors import Diagnostic, Fix, Source, Span, SpecError, proven
 
@@ -128,3 +134,175 @@ def test_the_texts_that_are_tried_are_few():
     ]
     proven(found, lambda text: tried.append(text) or (found, 0))
     assert len(tried) <= 32
+
+
+# ---- lines of PyTorch and NumPy, and what they are in a spec ------------------------------------------
+SIZES = {"N": 4, "D": 3, "M": 2, "K": 5, "H": 2, "P": 6}
+ROWS = "x: T[N, D]) -> y: T[N]"
+SAME = "x: T[N, D]) -> y: T[N, D]"
+MASKED = "x: T[N, D], m: bool[N, D]) -> y: T[N, D]"
+PRODUCT = "a: T[M, K], b: T[K, N]) -> y: T[M, N]"
+LINES = (
+    (ROWS, "y = x.sum(dim=-1)", "y[n] = sum[d](x[n, d])"),
+    (ROWS, "y = torch.mean(x, 1)", "y[n] = mean[d](x[n, d])"),
+    (ROWS, "y = x.max(dim=1).values", "y[n] = max[d](x[n, d])"),
+    (ROWS, "y = x.norm(dim=1)", "y[n] = sqrt(sum[d](x[n, d] ** 2))"),
+    (ROWS, "y = x[:, -1]", "y[n] = x[n, D - 1]"),
+    (ROWS, "y = x[:, 1:].sum(1)", "y[n] = sum[d < D - 1](x[n, d + 1])"),
+    ("x: T[N, D]) -> y: i64[N]", "y = torch.max(x, 1)[1]", "y[n] = argmax[d](x[n, d])"),
+    ("x: T[N, D]) -> y: T[N, 1]", "y = x.sum(-1, keepdim=True)", "y[n, 0] = sum[d](x[n, d])"),
+    ("x: T[N, D]) -> y: T", "y = (x ** 2).mean()", "y = mean[n, d](x[n, d] ** 2)"),
+    (
+        SAME,
+        "y = (x - x.mean(-1, keepdim=True)) / x.std(-1, keepdim=True)",
+        "y[n, d] = (x[n, d] - mean[k](x[n, k])) / sqrt(sum[k]((x[n, k] - mean[i](x[n, i])) ** 2) / (D - 1))",
+    ),
+    (SAME, "y = torch.clip(x, 0, 1)", "y = clamp(x, 0, 1)"),
+    (SAME, "y = x.clamp(min=0)", "y = max(x, 0)"),
+    (SAME, "y = torch.maximum(x, torch.zeros_like(x))", "y = max(x, 0)"),
+    (SAME, "y = F.gelu(x, approximate='tanh')", "y = gelu_tanh(x)"),
+    (SAME, "y = F.leaky_relu(x, negative_slope=0.2)", "y = leaky_relu(x, slope = 0.2)"),
+    (SAME, "y = F.softmax(x, dim=-1)", "y = softmax(x)"),
+    (
+        SAME,
+        "y = F.softmax(x, dim=0)",
+        "y[n, d] = exp(x[n, d] - max[k](x[k, d])) / sum[k](exp(x[k, d] - max[i](x[i, d])))",
+    ),
+    (SAME, "y = torch.cumsum(x, dim=1)", "y[n, d] = sum[k <= d](x[n, k])"),
+    (SAME, "y = x.flip(1)", "y[n, d] = x[n, D - 1 - d]"),
+    (SAME, "y = x.roll(1, 0)", "y[n, d] = x[(n - 1) % N, d]"),
+    (SAME, "y = x.relu().square() + math.pi", "y = square(relu(x)) + 3.141592653589793"),
+    (MASKED, "y = x.masked_fill(~m, -1)", "y = where(not m, -1, x)"),
+    (MASKED, "y = torch.where(m & (x > 0), x, 0)", "y = where(m and x > 0, x, 0)"),
+    (MASKED, "y = torch.where(m | (x > 0), x, 0)", "y = where(m or x > 0, x, 0)"),
+    ("x: T[M, N]) -> y: T[N, M]", "y = x.T", "y[n, m] = x[m, n]"),
+    ("x: T[M, N]) -> y: T[N, M]", "y = x.transpose(0, 1)", "y[n, m] = x[m, n]"),
+    ("x: T[M, N, D]) -> y: T[D, M, N]", "y = x.permute(2, 0, 1)", "y[d, m, n] = x[m, n, d]"),
+    (PRODUCT, "y = a @ b", "y[m, n] = sum[k](a[m, k] * b[k, n])"),
+    (PRODUCT, "y = torch.einsum('mk,kn->mn', a, b)", "y[m, n] = sum[k](a[m, k] * b[k, n])"),
+    (
+        "x: T[M, K], w: T[N, K], b: T[N]) -> y: T[M, N]",
+        "y = torch.relu(x @ w.T + b)",
+        "y[m, n] = relu(sum[k](x[m, k] * w[n, k]) + b[n])",
+    ),
+    (
+        "q: T[H, M, K], k: T[H, N, K]) -> y: T[H, M, N]",
+        "y = q @ k.transpose(-2, -1)",
+        "y[h, m, n] = sum[i](q[h, m, i] * k[h, n, i])",
+    ),
+    (
+        "x: T[N, D, M], b: T[D]) -> y: T[N, D, M]",
+        "y = x + b[None, :, None]",
+        "y[n, d, m] = x[n, d, m] + b[d]",
+    ),
+    (
+        "w: T[K, D], idx: i64[N]) -> y: T[N, D]",
+        "y = w[idx]",
+        "y[n, d] = w[idx[n], d] else 0",
+    ),
+    (
+        "a: T[M, D], b: T[N, D]) -> y: T[P, D] with P = M + N",
+        "y = torch.cat([a, b], dim=0)",
+        "y[p, d] = where(p < M, a[p, d] else 0, b[p - M, d] else 0)",
+    ),
+)
+OTHERS = (  # that are no Python, or loops over numbers
+    (ROWS, "y = np.max(x, axis=1)", "y[n] = max[d](x[n, d])"),
+    (ROWS, "y[n] = x[n, :].sum()", "y[n] = sum[d](x[n, d])"),
+    (ROWS, "y[n] = x[n, d].sum(d)", "y[n] = sum[d](x[n, d])"),
+    (ROWS, "y[n] = mean(x[n, d], -1)", "y[n] = mean[d](x[n, d])"),
+    (ROWS, "y[n] = sum_{d} x[n, d] * 2 + 1", "y[n] = sum[d](x[n, d] * 2) + 1"),
+    (ROWS, "y[n] = \N{GREEK CAPITAL LETTER SIGMA}_d x[n, d]", "y[n] = sum[d](x[n, d])"),
+    (ROWS, "y[n] = sum[d = 0..D](x[n, d])", "y[n] = sum[d < D](x[n, d])"),
+    (ROWS, "y[n] = sum(x[n, d] for d in range(D))", "y[n] = sum[d](x[n, d])"),
+    (ROWS, "y = sum(x)", "y[n] = sum[d](x[n, d])"),
+    (
+        ROWS,
+        "for n in range(N):\n    for d in range(D):\n      y[n] += x[n, d]",
+        "y[n] = sum[d](x[n, d])",
+    ),
+    (SAME, "y[n][d] = x[n][d]", "y[n, d] = x[n, d]"),
+    (SAME, "y[n, :] = x[n, :] * 2", "y[n, d] = x[n, d] * 2"),
+    (SAME, "return x * 2", "y = x * 2"),
+    (SAME, "y[n, d] = x[n, d] if x[n, d] > 0 else 0", "y[n, d] = where(x[n, d] > 0, x[n, d], 0)"),
+    (SAME, "y[n, d] = d == 0 ? 1 : x[n, d - 1]", "y[n, d] = where(d == 0, 1, x[n, d - 1] else 0)"),
+    (SAME, "y[n, d] = x[n, d]^2 + x[n, 0]", "y[n, d] = x[n, d] ** 2 + x[n, 0]"),
+    (SAME, "y[n, d] = x[n, d];", "y[n, d] = x[n, d]"),
+    (SAME, "y = masked_fill(x, x > 0, -inf)", "y = where(x > 0, -inf, x)"),
+    (
+        MASKED,
+        "y[n, d] = where(!m[n, d] && x[n, d] > 0, 1, 0)",
+        "y[n, d] = where(not m[n, d] and x[n, d] > 0, 1, 0)",
+    ),
+    (PRODUCT, "y[m, n] += a[m, k] * b[k, n]", "y[m, n] = sum[k](a[m, k] * b[k, n])"),
+    (
+        "x: T[M, N]) -> y: T[P] with P = M * N",
+        "y[m * N + n] = x[m, n]",
+        "y[p] = x[p // N, p % N]",
+    ),
+    ("x: T[N]) -> y: T[P] with P = 2 * N", "y[2 * n + 1] = x[n]", "y[p] = x[(p - 1) / 2] else 0"),
+)
+
+
+@pytest.mark.parametrize("head, line, wanted", LINES + OTHERS, ids=lambda text: text)
+def test_a_line_of_another_language_is_written_anew(head, line, wanted):
+    """One finding, whose help is the line of the spec; where torch runs the line, too, they give the same."""
+    text = f"op f<T: float>({head} {{\n  {line}\n}}\n"
+    (found,) = findings(text)
+    assert found.fix is not None and found.fix.text == wanted, str(SpecError([found]))
+    op = tritongen.compile_op(found.fix.applied())
+    if (head, line, wanted) not in LINES:
+        return
+    torch.manual_seed(0)
+    operands = re.findall(r"(\w+): (\w+)\[([^]]*)\]", head.partition(" ->")[0])
+    values = {}
+    for name, dtype, dims in operands:
+        value = torch.randn([SIZES[d] for d in dims.split(", ")], dtype=torch.float64)
+        values[name] = (
+            value > 0 if dtype == "bool" else value.long().abs() if dtype == "i64" else value
+        )
+    names = {"torch": torch, "F": F, "math": math, "np": np, **values}
+    exec(line, names)
+    torch.testing.assert_close(op(*values.values()), torch.as_tensor(names["y"]))
+
+
+SIGNATURES = (
+    ("op f(x: float[N]) -> y: float[N] { y = 2 * x }", "op f<T: float>(x: T[N]) -> y: T[N]"),
+    ("op f(x: Tensor[N]) -> y: Tensor[N] { y = 2 * x }", "op f<T: float>(x: T[N]) -> y: T[N]"),
+    (
+        "op f(x: torch.Tensor) -> y: torch.Tensor { y = 2 * x }",
+        "op f<T: float>(x: T[...]) -> y: T[...]",
+    ),
+    ("op f(x: f32[n, d]) -> y: f32[n, d] { y = 2 * x }", "op f(x: f32[N, D]) -> y: f32[N, D]"),
+    ("op f(x: f32[N][D]) -> y: f32[N][D] { y = 2 * x }", "f32[N, D]"),
+    ("op f<T>(x: T[N]) -> y: T[N] { y = 2 * x }", "T: float"),
+    ("op f<T: float>(x: T[N], s: T[]) -> y: T[N] { y = s * x }", "f32"),
+    ("op f<T: float>(x: T[N]) -> y: T[] { y = sum[n](x[n]) }", "T"),
+    ("op f<T: float>(x: T) -> y: T { y = 2 * x }", "op f<T: float>(x: T[...]) -> y: T[...]"),
+    ("op f<T: float>(w: T[V], i: T[N]) -> y: T[N] { y[n] = w[i[n]] else 0 }", "i64[N]"),
+    ("op f<T: float>(x: T[N]) -> y: T[N] { y = max(x, 0, 1) }", "clamp(x, 0, 1)"),
+    (
+        "op f<T: float>(x: T[N], w: T[K]) -> y: T[N] { y[n] = sum[k](x[n - k] * w[k]) }",
+        "(x[n - k] else 0)",
+    ),
+    ("op f<T: float>(x: T[N]) -> y: T[N] { y[n] = exp(abs(x[n]) }", "exp(abs(x[n]))"),
+    ("op f<T: float>(x: T[N]) -> y: T[N] { y[n] = abs(x[n) }", "x[n]"),
+    ("op f<T: float>(x: T[N]) -> y: T[N] { y[n = x[n] }", "y[n]"),
+)
+
+
+@pytest.mark.parametrize("text, wanted", SIGNATURES, ids=lambda text: text)
+def test_a_form_of_another_language_gets_one_correction(text, wanted):
+    (found,) = findings(text)
+    assert found.fix is not None and found.fix.text == wanted, str(SpecError([found]))
+
+
+def test_a_long_line_of_another_language_is_answered_at_once():
+    start = time.process_time()
+    for body in (
+        "torch.std(" * 30 + "x" + ")" * 30,
+        "x.unsqueeze(99999999)",
+        "x @" + " " * 60000 + "x",
+    ):
+        assert len(findings(f"op f<T: float>({SAME} {{ y = {body} }}")) == 1
+    assert time.process_time() - start < 2

@@ -20,6 +20,7 @@ from tritongen.faults import doing
 from tritongen.ir.nodes import Cast, Expr, Op, Require, kind_of, rebuild
 from tritongen.syntax import ast
 from tritongen.syntax.parse import parse
+from tritongen.syntax.rewrite import rewrites
 from tritongen.work import Overworked, limited, uncounted
 
 __all__ = ["Checked", "check", "read", "too_much_work"]
@@ -30,7 +31,7 @@ def read(text: str, name: str = "<text>") -> ast.File:
     try:
         return parse(text, name, proposals=False)
     except SpecError as error:
-        raise SpecError(proven(error.diagnostics, _compiled, first_only=True)) from None
+        raise SpecError(proven(error.diagnostics, _compiled, rewrites, first_only=True)) from None
 
 
 def check(file: ast.File, typing: Mapping[str, str] | None = None) -> tuple[Checked, ...]:
@@ -44,7 +45,7 @@ def check(file: ast.File, typing: Mapping[str, str] | None = None) -> tuple[Chec
             if not outermost:
                 raise
             raise SpecError([too_much_work(*work.args)]) from None
-    raise SpecError(proven(findings, _compiled)) from None
+    raise SpecError(proven(findings, _compiled, rewrites)) from None
 
 
 def too_much_work(span: Span | None = None) -> Diagnostic:

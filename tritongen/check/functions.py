@@ -21,6 +21,7 @@ from tritongen.resources import folder
 from tritongen.syntax import ast
 from tritongen.syntax.names import REDUCERS, SAME
 from tritongen.syntax.parse import parse_file
+from tritongen.syntax.torch_names import UNFIT
 from tritongen.syntax.unparse import unparse
 
 
@@ -71,7 +72,8 @@ def macro(scope: Scope, node: ast.Call) -> ast.Fn:
 
 def unknown(scope: Scope, node: ast.Call) -> NoReturn:
     known = scope.library.names() | {p.name for p in scope.typarams} | {*FLOATS, *INTS}
-    near = scope.meant(node.name, known, node.span)
+    near = {"help": UNFIT[node.name]} if node.name in UNFIT else {}
+    near = near or scope.meant(node.name, known, node.span)
     scope.report.fail("E113", f"unknown function `{node.name}`", node.span, **near)
 
 

@@ -144,6 +144,7 @@ def _call(scope: Scope, frame: Frame, node: ast.Call) -> Value:
         return macros.expand(scope, frame, node)
     if row.name in ("maximum", "minimum"):
         functions.arity(scope, node, 2, 8)
+        _refuse_two_numbers(scope, node)
         first, *others = lower_all(scope, frame, node.args)
         for other in others:
             first = apply(scope, row, (first, other), node.span)
@@ -153,6 +154,19 @@ def _call(scope: Scope, frame: Frame, node: ast.Call) -> Value:
     if row.name == "pow":
         return power(scope, values, node.span)
     return apply(scope, row, values, node.span)
+
+
+def _refuse_two_numbers(scope: Scope, node: ast.Call) -> None:
+    """E501 for `max(x, 0, 1)`, where one number never counts."""
+    numbers = [a for a in node.args if isinstance(a, ast.Number)]
+    others = tuple(a for a in node.args if a not in numbers)
+    if len(numbers) < 2 or not others:
+        return
+    low, high = sorted(numbers, key=lambda a: a.value)[:: len(numbers) - 1]
+    message = f"one of the numbers in `{unparse(node)}` never counts"
+    fix = fix_at(node.span, unparse(ast.Call("clamp", (*others, low, high))))
+    help = "to keep a value between them: {}"
+    scope.report.fail("E501", message, node.span, help=help, fix=fix)
 
 
 # ---- reducers -----------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from tritongen.check.coordinates import FetchOf, coordinate
 from tritongen.check.outside import outside, refuse_clamp, unsafe
 from tritongen.check.ranges import ZERO, Frame, wrong_rank
 from tritongen.check.scope import Scope, Variable
+from tritongen.errors import Fix
 from tritongen.ir import bounds
 from tritongen.ir.algebra import (
     Fetch,
@@ -23,7 +24,9 @@ from tritongen.ir.algebra import (
     index,
     indices,
     is_fractional,
+    is_size,
     poly,
+    symbols,
     text,
     walk,
 )
@@ -41,7 +44,25 @@ def fetch_of(scope: Scope, frame: Frame) -> FetchOf:
         variable = scope.variables[node.name]
         if scope.kind(variable.dtype) != "int":
             message = f"`{node.name}` is {variable.dtype}, an index is an integer"
-            scope.report.fail("E302", message, node.span)
+            own = next((p for p in scope.op.params if p.name == node.name), None)
+            help = otherwise = f"convert it on a line of its own: `i64({node.name}[...])`"
+            fixes = []
+            if isinstance(own, ast.Operand) and isinstance(scope.op, ast.OpDef):
+                places = [(own.type.span, unparse(replace(own.type, dtype="i64")))]
+                own_type = (t for t in scope.op.typarams if t.name == own.type.dtype)
+                places += [(t.span, f"{t.name}: int") for t in own_type]
+                fixes = [Fix(span, text) for span, text in places if span is not None]
+                help = "declare it as {}"
+            fix, others = (fixes[0], tuple(fixes[1:])) if fixes else (None, ())
+            scope.report.fail(
+                "E302",
+                message,
+                node.span,
+                help=help,
+                fix=fix,
+                others=others,
+                otherwise=otherwise,
+            )
         coords, fill = read_at(scope, frame, node)
         return Fetch(node.name, coords, None if fill is None else int(fill))
 
@@ -160,10 +181,23 @@ def _require(
         verdict = bounds.prove(end, ">=", ZERO, facts)
         if verdict is False:
             unsafe(scope, frame, node, c, dim, f"leaves 0 .. {text(dim)} - 1")
+        if verdict is None and _needs_one_value(frame, facts, c, end):
+            unsafe(scope, frame, node, c, dim, f"leaves 0 .. {text(dim)} - 1")
         if verdict is None:
             left, right = sides(end)
             shown = f"{text(left)} >= {text(right)} (for `{unparse(node)}`)"
             scope.require(Require(left, ">=", right, shown, "bounds"))
+
+
+def _needs_one_value(frame: Frame, facts: bounds.Facts, c: Poly, end: Poly) -> bool:
+    """Whether the end is inside only where an index has one value at most: `x[t - k]` for `k < K` asks for K <= 1."""
+    extents = (frame.ranges[name] for name in indices(c) if name in frame.ranges)
+    several = (
+        bounds.require(facts, hi - lo, ">", poly(1))
+        for lo, hi in extents
+        if is_size(hi - lo) and symbols(hi - lo)
+    )
+    return any(bounds.prove(end, ">=", ZERO, more) is False for more in several)
 
 
 def _separate(p: Poly) -> bool:

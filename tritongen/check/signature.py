@@ -29,6 +29,7 @@ from tritongen.ir.nodes import (
     TypeParam,
 )
 from tritongen.syntax import ast
+from tritongen.syntax.head import capitalised, typed
 from tritongen.syntax.unparse import unparse
 
 
@@ -155,17 +156,25 @@ def _params(scope: Scope, op: ast.OpDef) -> None:
 
 def _scalar(scope: Scope, p: ast.Operand, name: str, dtype: str, default) -> None:
     if not scope.is_dtype(dtype) or dtype in NARROW_FLOATS:
-        help = "" if dtype in NARROW_FLOATS else "a scalar is a number"
-        fix = fix_at(p.type.span, "f32") if help else None
-        scope.report.add("E110", f"unknown dtype `{dtype}`", p.type.span, help=help, fix=fix)
+        fixes = [typed(p.type.span, dtype), fix_at(p.type.span, "f32")]
+        found = [f for f in fixes if f and dtype not in NARROW_FLOATS]
+        scope.report.add(
+            "E110",
+            f"unknown dtype `{dtype}`",
+            p.type.span,
+            help="a tensor has a shape, a number has one dtype: {}" if found else "",
+            fix=found[0] if found else None,
+            others=tuple(found[1:]),
+        )
         dtype = "f32"
     elif any(t.name == dtype for t in scope.typarams):
         scope.report.add(
             "E304",
             f"the scalar `{name}` has the type parameter `{dtype}` as its type",
             p.type.span,
-            help="a scalar rounds to the dtype that the op computes in",
+            help="a number has one dtype, a tensor has a shape: {}",
             fix=fix_at(p.type.span, "f32"),
+            others=(shaped,) if (shaped := typed(p.type.span, dtype)) else (),
         )
     value = default.value if default is not None else None
     kind = scope.kind(dtype)
@@ -222,9 +231,11 @@ def _dims(scope: Scope, op: ast.OpDef) -> None:
 
 
 def _unknown_dtype(scope: Scope, op: ast.OpDef, type_: ast.Type) -> None:
-    own = "".join(f"{t.name}: {' | '.join(t.dtypes)}, " for t in op.typarams)
-    help = f"declare it: `op {op.name}<{own}{type_.dtype}: float>(...)`"
-    scope.report.add("E110", f"unknown dtype `{type_.dtype}`", type_.span, help=help)
+    fix, help = typed(type_.span, type_.dtype), f"`<{type_.dtype}: float>` declares it"
+    message = f"unknown dtype `{type_.dtype}`"
+    scope.report.add(
+        "E110", message, type_.span, help="declare it: {}" if fix else help, fix=fix, otherwise=help
+    )
 
 
 def _check_batch(scope: Scope, op: ast.OpDef) -> None:
@@ -248,7 +259,7 @@ def _dims_of(scope: Scope, p: ast.Operand) -> tuple[Poly, ...] | None:
             dims.append(BATCH_SIZE)
             continue
         if isinstance(d, ast.Name) and d.name not in scope.constants:
-            fix = fix_at(d.span, d.name.upper())
+            fix = capitalised(d.span, scope.constants)
             message, help = f"`{d.name}` is no size", "sizes are upper case"
             scope.report.add("E208", message, d.span, help=help, fix=fix)
             failed = True

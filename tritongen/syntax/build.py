@@ -16,6 +16,7 @@ from typing import Any
 from tritongen.errors import Diagnostic, Fix, Source, Span, SpecError
 from tritongen.syntax import ast, clauses, names
 from tritongen.syntax.foreign import python_bool, python_none
+from tritongen.syntax.head import typed
 from tritongen.syntax.lexer import Token
 from tritongen.syntax.limits import MAX_INTEGER, MAX_OPERATIONS, MAX_RANK
 
@@ -129,12 +130,13 @@ class Builder:
     def type(self, span, dtype, *dims):
         has_dims = self.text(span).endswith("]")
         if dtype.text in ("float", "int"):
-            rest = self.text(span)[len(dtype.text) :]
-            help = f"name it: `<T: {dtype.text}>`, then `T{rest}`"
-            message = f"`{dtype.text}` is a family of dtypes"
-            one = "" if has_dims else {"float": "f32", "int": "i64"}[dtype.text]
-            help = "a number has one dtype: {}" if one else help
-            self.error("E110", message, self.place(dtype), help, fix=one)
+            place, message = self.place(dtype), f"`{dtype.text}` is a family of dtypes"
+            if has_dims:
+                fix = typed(place, dtype.text, dtype.text)
+                self.errors.append(Diagnostic("E110", message, place, help="name it: {}", fix=fix))
+            else:
+                one = {"float": "f32", "int": "i64"}[dtype.text]
+                self.error("E110", message, place, "a number has one dtype: {}", fix=one)
         self._rank(dims, span, "dims")
         return ast.Type(dtype.text, dims if has_dims else None, span=span)
 

@@ -7,12 +7,18 @@ text. Example: `x[n] >> 2` gets `shift_right(x[n], 2)`. `mistakes` handles slips
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from dataclasses import replace
 
 from tritongen.errors import Diagnostic, Fix, Span
+from tritongen.syntax.names import PYTHON
 from tritongen.syntax.place import Place
 
-OPERATORS = ("PLUS", "MINUS", "MULOP", "POW")
+INSTEAD_OF_WORDS = {
+    "if": "`where(condition, a, b)` chooses between two values",
+    "for": "a line holds for every value of its indices: `y[n] = x[n]`; a sum over one is `sum[k](...)`",
+    "return": "the line that assigns an output gives the result: `y[n] = x[n]`",
+    "lambda": "an expression has no parameters: its names are the operands",
+}
 BITS = {">>": "shift_right", "<<": "shift_left", "|": "bit_or"}
 
 
@@ -23,13 +29,9 @@ def python_bool(span: Span, word: str) -> Diagnostic:
 
 def python_none(span: Span) -> Diagnostic:
     """`None`: among indices it adds a dim; as an argument it means a missing one."""
-    depth, at = 0, span.start
-    while at > 0 and depth >= 0:
-        at -= 1
-        depth += {"]": 1, ")": 1, "[": -1, "(": -1}.get(span.source.text[at], 0)
-    help = "use a function without that argument: `min(x, 1)` for `clamp(x, None, 1)`"
-    if depth < 0 and span.source.text[at] == "[":
-        help = "a tensor broadcasts over each index that it lacks: `y[m, n] = x[m] * w[n]`"
+    help = (
+        "leave it out; a tensor broadcasts over each index that it lacks: `y[m, n] = x[m] * w[n]`"
+    )
     return Diagnostic("E102", "there is no `None`", span, help=help)
 
 
@@ -83,18 +85,7 @@ def bits(place: Place) -> Diagnostic | None:
     if mark not in BITS or "VBAR" in place.accepted or place.token(1).text == "|":
         return None
     fn = BITS[mark]
-    a, b = place.operand(first), place.token(1)
-    message = f"`{mark}` is written `{fn}`"
-    simple = b.type in ("NAME", "UPPER", "NUMBER") and place.token(2).text not in tuple("[(.*/%")
-    if (
-        a is None
-        or not simple
-        or place.token(a[0] - 1).text in ("+", "-", "*", "/", "//", "%", "**")
-    ):
-        return place.finding(message, f"`{fn}(a, b)`", at=place.across(first, 0))
-    left = place.text(place.token(a[0]), place.token(a[1]))
-    fix = Fix(place.across(a[0], 1), f"{fn}({left}, {place.token(1).text})")
-    return place.finding(message, at=place.across(first, 0), fix=fix)
+    return place.finding(f"`{mark}` is written `{fn}`", f"`{fn}(a, b)`", at=place.across(first, 0))
 
 
 def slices(place: Place) -> Diagnostic | None:
@@ -105,33 +96,62 @@ def slices(place: Place) -> Diagnostic | None:
     return place.finding("the language has no slices", help)
 
 
-def einsum(place: Place) -> Diagnostic | None:
-    """`y = einsum("mk,nk->mn", x, w)`."""
-    token = place.token()
-    if token.type != "STRING" or place.token(-1).text != "(":
+def string(place: Place) -> Diagnostic | None:
+    """`y = einsum("mk,nk->mn", x, w)`, and `gelu(x, approximate="tanh")`."""
+    if place.token().type != "STRING" or "NUMBER" not in place.accepted:
         return None
-    message = "an expression cannot hold a string"
-    found = re.fullmatch(r'"([a-z, ]+)->([a-z ]*)"', token.text)
-    names, at = [], 1
-    while place.token(at).text == "," and place.token(at + 1).type == "NAME":
-        names.append(place.token(at + 1).text)
-        at += 2
-    terms = found[1].replace(" ", "").split(",") if found else []
-    if not found or len(terms) != len(names) or place.token(at).text != ")":
-        return place.finding(message, "a product is a sum: `y[m, n] = sum[k](x[m, k] * w[n, k])`")
-    kept = found[2].replace(" ", "")
-    summed = [k for k in dict.fromkeys("".join(terms)) if k not in kept]
-    body = " * ".join(f"{name}[{_commas(t)}]" for name, t in zip(names, terms, strict=True))
-    value = f"sum[{_commas(summed)}]({body})" if summed else body
-    head = place.token(-4)
-    if place.token(-3).type != "EQUAL" or head.type != "NAME":
-        return place.finding(message, f"with indices it is `{value}`")
-    left = f"{head.text}[{_commas(kept)}]" if kept else head.text
-    return place.finding(message, "write {}", fix=Fix(place.across(-4, at), f"{left} = {value}"))
+    help = "a product is a sum: `y[m, n] = sum[k](x[m, k] * w[n, k])`"
+    return place.finding("an expression cannot hold a string", help)
 
 
-def _commas(names: Sequence[str]) -> str:
-    return ", ".join(names)
+def several_brackets(place: Place) -> Diagnostic | None:
+    """`x[n][d]`, and `f32[N][D]`."""
+    if place.token().type != "LSQB" or place.token(-1).type != "RSQB":
+        return None
+    at, first = place.across(-1, 0), place.opener(-1) - 1
+    if place.token(first).type not in ("DTYPE", "UPPER"):
+        return place.finding("all indices stand in one pair of brackets", at=at)
+    last = next((k for k in range(1, 40) if place.token(k).type == "RSQB"), 0)
+    dims = place.text(place.token(first), place.token(-2)), place.text(
+        place.token(1), place.token(last)
+    )
+    fix = Fix(place.across(first, last), ", ".join(dims))
+    return place.finding("all dims stand in one pair of brackets", at=at, fix=fix)
 
 
-RULES = (literal, comment, glued_number, bits, slices, einsum)
+def python_word(place: Place) -> Diagnostic | None:
+    """`return x`, `x if c else y`, `lambda x: x`, `for n in range(N)`."""
+    for offset in () if "OP" in place.accepted else (-1, 0):
+        token = place.token(offset)
+        if token.type == "NAME" and token.text in PYTHON:
+            help = INSTEAD_OF_WORDS.get(token.text, "")
+            return place.finding(f"there is no `{token.text}`", help, at=place.span(offset))
+    return None
+
+
+def empty_shape(place: Place) -> Diagnostic | None:
+    """`s: T[]`."""
+    before, dtype = place.token(-1), place.token(-2)
+    if (
+        place.token().type != "RSQB"
+        or before.type != "LSQB"
+        or dtype.type not in ("DTYPE", "UPPER")
+    ):
+        return None
+    at = place.across(-2, 0)
+    fixes = [Fix(at, text) for text in dict.fromkeys((dtype.text, "f32"))]
+    found = place.finding("a number has no brackets", at=place.across(-1, 0), fix=fixes[0])
+    return replace(found, others=tuple(fixes[1:]))
+
+
+RULES = (
+    literal,
+    comment,
+    glued_number,
+    bits,
+    slices,
+    string,
+    several_brackets,
+    python_word,
+    empty_shape,
+)

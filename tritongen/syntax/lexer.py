@@ -13,7 +13,8 @@ from typing import NamedTuple
 
 from tritongen.errors import Diagnostic, Fix, Source, Span, SpecError
 from tritongen.syntax import _tables
-from tritongen.syntax.dotted import dotted
+from tritongen.syntax.head import typed
+from tritongen.syntax.torch_names import MATHEMATICS, MODULES, TORCH_DTYPES, UNFIT
 
 END = "$END"
 
@@ -27,6 +28,12 @@ INSTEAD = {
     "@": "a matrix product is a sum: `y[m, n] = sum[k](a[m, k] * b[k, n])`",
     "?": "choose between values with `where(condition, a, b)`",
 }
+
+
+NO_MODULES = "a function has its name alone: `exp(x[n])`"
+NO_METHODS = (
+    "sizes are the upper-case names of the operands' types; a function stands before its arguments"
+)
 
 
 class Token(NamedTuple):
@@ -70,24 +77,46 @@ def unexpected_character(source: Source, position: int, before: list[Token]) -> 
         help = "close it on the same line; adjacent strings join"
         return Diagnostic("E006", "this string is never closed", span, help=help)
     if char == ".":
-        return dotted(source, position, _operand(before, position))
+        return _dotted(source, position, _operand(before, position))
     if ord(char) < 128:
         message, help = f"unexpected character `{char}`", INSTEAD.get(char, "")
-        if source.text[position : position + 2] == "&&":
-            fix = Fix(Span(source, position, position + 2), "and")
-            return Diagnostic("E005", message, span, help="logical and is written {}", fix=fix)
         return Diagnostic("E005", message, span, help=help)
     point = f"U+{ord(char):04X} {unicodedata.name(char, 'unnamed')}"
     if unicodedata.category(char) == "Zs":
         message = "a space that is not ASCII"
         return Diagnostic("E004", message, span, label=point, help="write a plain space")
+    help = "names are made of a-z, A-Z, 0-9 and _; other letters may stand in comments and `doc`"
+    ours = MATHEMATICS.get(char, "").strip()
+    fix = Fix(span, ours) if ours and not ours.isalpha() else None
     return Diagnostic(
         "E004",
         f"`{char}` is not ASCII",
         span,
         label=point,
-        help="names are made of a-z, A-Z, 0-9 and _; other letters may stand in comments and `doc`",
+        help="" if fix else help,
+        fix=fix,
+        otherwise=help,
     )
+
+
+def _dotted(source: Source, position: int, start: int) -> Diagnostic:
+    """Reports a dot. `start` is the beginning of the text before it."""
+    words = re.compile(r"(?:\.[A-Za-z_]\w*)+", re.ASCII).match(source.text, position)
+    span = Span(source, position, position + 1)
+    if words is None:
+        return Diagnostic("E005", "unexpected character `.`", span, help=NO_METHODS)
+    shown, name = source.text[start : words.end()], words[0].rpartition(".")[2]
+    if source.text[start:position] not in MODULES:
+        message, help = "the language has no methods or attributes", UNFIT.get(name, NO_METHODS)
+        return Diagnostic("E005", message, span, help=help)
+    whole = Span(source, start, words.end())
+    if name in TORCH_DTYPES:
+        fix = Fix(whole, TORCH_DTYPES[name])
+        return Diagnostic("E110", f"there is no dtype `{shown}`", whole, fix=fix)
+    if name[0].isupper():
+        return Diagnostic("E110", f"there is no type `{shown}`", whole, fix=typed(whole, shown))
+    message, label = "a function has no module prefix", f"`{shown}` has one"
+    return Diagnostic("E005", message, whole, label, help=UNFIT.get(name, NO_MODULES))
 
 
 def _operand(before: list[Token], position: int) -> int:

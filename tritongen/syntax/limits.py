@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from pathlib import Path
 
-from tritongen.errors import Diagnostic, Source, Span, SpecError
+from tritongen.errors import Diagnostic, Fix, Source, Span, SpecError
 from tritongen.files import read_regular
 from tritongen.syntax.lexer import Token
 
@@ -99,19 +99,56 @@ def check_tokens(source: Source, tokens: list[Token]) -> None:
                 raise SpecError([Diagnostic("E101", message, _span(source, token))])
             opener = opened.pop()
             if OPENERS[opener.type] != token.type:
-                raise SpecError([_unpaired(source, opener, token)])
+                raise SpecError([_unpaired(source, tokens, [*opened, opener], token)])
         elif token.type in ("OP", "FN") and following.type == "NAME" and opened:
-            raise SpecError([_unpaired(source, opened[-1], token)])
+            raise SpecError([_unpaired(source, tokens, opened, token)])
     if opened:
-        raise SpecError([_unpaired(source, opened[-1], tokens[-1])])
+        raise SpecError([_unpaired(source, tokens, opened, tokens[-1])])
 
 
-def _unpaired(source: Source, opener: Token, found: Token) -> Diagnostic:
-    closer = TEXT[OPENERS[opener.type]]
+def _unpaired(source: Source, tokens: list[Token], opened: list[Token], found: Token) -> Diagnostic:
+    """A bracket without its other half: that is missing before the token found, at the end of a line, or behind a word."""
+    opener, end = opened[-1], source.text.find("\n", opened[-1].end)
+    closer, behind = TEXT[OPENERS[opener.type]], tokens[tokens.index(opener) :]
+    behind = [t for t in behind if t.start < found.start]
+    on_line = [t for t in behind if end < 0 or t.end <= end]
+    left = list(takewhile(lambda t: t.type != "EQUAL", on_line))
+    places = dict.fromkeys(run[-1].end for run in (behind, on_line, left, on_line[:2]))
+    inner = list(takewhile(lambda o: o.type != "LBRACE", reversed(opened)))
+    fixes = []
+    for run in sorted({1, len(inner)}) if inner else ():  # this bracket, and all around it
+        first = tokens.index(inner[run - 1])
+        while first and tokens[first - 1].end == tokens[first].start:
+            first = max(0, first - 1 - _matched(tokens, first - 1))
+            if tokens[first].type not in OPENERS:
+                break
+        start = tokens[first].start
+        closers = "".join(TEXT[OPENERS[o.type]] for o in inner[:run])
+        fixes += [Fix(Span(source, start, p), source.text[start:p] + closers) for p in places]
+    message, help = f"`{opener.text}` is never closed", f"add a `{closer}`"
     notes = ((_span(source, found), f"`{closer}` is expected before this"),) if found.text else ()
-    label = "opened here"
-    message = f"`{opener.text}` is never closed"
-    return Diagnostic("E101", message, _span(source, opener), label, notes, f"add a `{closer}`")
+    return Diagnostic(
+        "E101",
+        message,
+        _span(source, opener),
+        "opened here",
+        notes,
+        help + ": {}" if fixes else help,
+        fix=fixes[0] if fixes else None,
+        others=tuple(fixes[1:]),
+        otherwise=help,
+    )
+
+
+def _matched(tokens: list[Token], at: int) -> int:
+    """How many tokens before a closing bracket the opening one stands; 0 for other tokens."""
+    depth = 0
+    for back in range(at + 1):
+        token = tokens[at - back]
+        depth += (token.type in CLOSERS) - (token.type in OPENERS)
+        if depth <= 0:
+            return back
+    return 0
 
 
 def _span(source: Source, token: Token) -> Span:

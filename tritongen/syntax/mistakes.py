@@ -14,8 +14,9 @@ from typing import Any
 from tritongen.errors import Diagnostic, Fix, Source, Span
 from tritongen.syntax import _tables, foreign
 from tritongen.syntax.lexer import END, Token
-from tritongen.syntax.names import PYTHON, SAME, check_name, kind_of, suggest
+from tritongen.syntax.names import SAME, check_name, kind_of, suggest
 from tritongen.syntax.place import Place
+from tritongen.syntax.torch_names import TORCH_DTYPES
 
 OPERATORS = frozenset("PLUS MINUS MULOP POW CMP LT GT AND OR".split())
 COMPARISONS = frozenset("CMP LT GT".split())
@@ -50,13 +51,6 @@ WORDS = {
     "BOOL": "`true`",
     END: "the end",
 }
-DTYPES = {
-    "float64": "f64", "double": "f64", "fp64": "f64",
-    "float32": "f32", "single": "f32", "fp32": "f32",
-    "float16": "f16", "half": "f16", "fp16": "f16", "bfloat16": "bf16",
-    "int64": "i64", "long": "i64", "int32": "i32", "int16": "i16", "short": "i16", "int8": "i8",
-    "uint8": "u8", "byte": "u8", "boolean": "bool",
-}  # fmt: skip
 
 
 def explain(
@@ -158,10 +152,9 @@ def doubled_mark(place: Place) -> Diagnostic | None:
     if place.token().end != place.token(1).start:
         return None
     if pair == "||":
-        fix = Fix(place.across(0, 1), "or")
-        return place.finding("logical or is written `or`", fix=fix)
+        return place.finding("logical or is written `or`")
     if pair in ("+=", "-=", "*=", "/="):
-        help = "a sum over an index is `sum[k](...)`"
+        help = "write all terms in one line: `y[n] = a[n] + b[n]`; a sum over an index is `sum[k](...)`"
         return place.finding("each name is assigned once", help)
     if pair == "{{":
         return place.finding(f"`{pair}` is not expected here", "names are made of a-z, 0-9 and _")
@@ -180,8 +173,9 @@ def equal_sign(place: Place) -> Diagnostic | None:
         return place.finding("equality is written `==`", fix=Fix(place.span(), "=="))
     if token.text == "==" and "EQUAL" in place.accepted:
         return place.finding("a line assigns with one `=`", fix=Fix(place.span(), "="))
-    if token.type == "COLON" and "EQUAL" in place.accepted and place.token(1).type == "EQUAL":
-        return place.finding("a line assigns with `=`", fix=Fix(place.across(0, 1), "="))
+    if token.type == "COLON" and "EQUAL" in place.accepted:
+        last = 1 if place.token(1).type == "EQUAL" else 0
+        return place.finding("a line assigns with `=`", fix=Fix(place.across(0, last), "="))
     return None
 
 
@@ -205,7 +199,8 @@ def letter_case(place: Place) -> Diagnostic | None:
     if token.type == "UPPER" and "NAME" in place.accepted and "UPPER" not in place.accepted:
         fix = Fix(place.span(), suggest(token.text, "name"))
         message = "upper case is for sizes and type parameters"
-        return place.finding(message, "rename it: {}", code="E103", fix=fix)
+        found = place.finding(message, "rename it: {}", code="E103", fix=fix)
+        return replace(found, otherwise=f"rename it: `{fix.text}`")  # used elsewhere, too
     if token.type == "NAME" and "UPPER" in place.accepted and "NAME" not in place.accepted:
         if "DTYPE" not in place.accepted:
             help = f"rename it: `{token.text[0].upper()}`"
@@ -219,19 +214,19 @@ def letter_case(place: Place) -> Diagnostic | None:
 
 def unknown_dtype(place: Place) -> Diagnostic | None:
     token = place.token()
-    if token.type not in ("NAME", "NUMBER", "LSQB") or "DTYPE" not in place.accepted:
+    if token.type not in ("NAME", "UPPER", "NUMBER", "LSQB") or "DTYPE" not in place.accepted:
         return None
     if "PLUS" in place.accepted or "NUMBER" in place.accepted:  # an expression may stand here
         return None
     if token.type == "LSQB":
         return place.finding("the dtype is missing", "`x: T[N]` with `<T: float>`, or `x: f32[N]`")
-    near = DTYPES.get(token.text)
+    word = token.text.lower()
+    near = word if kind_of(word) == "a dtype" else TORCH_DTYPES.get(word)
     known = "dtypes: f64 f32 f16 bf16 i64 i32 i16 i8 u8 bool f8e4m3 f8e5m2; `T` after `<T: float>`"
     message = f"there is no dtype `{token.text}`"
     if near:
         fix = Fix(place.span(), near)
-        found = place.finding(message, "the dtype is called {} here", code="E110", fix=fix)
-        return replace(found, otherwise=f"the dtype is called `{near}` here")  # written twice
+        return place.finding(message, "the dtype is called {} here", code="E110", fix=fix)
     return place.finding(message, known, code="E110")
 
 
@@ -240,6 +235,13 @@ def signature(place: Place) -> Diagnostic | None:
     if place.accepted == {"ARROW"}:
         help = "`op f(x: T[N]) -> y: T[N] { ... }`"
         return place.finding("expected `->` and the outputs", help)
+    if place.accepted == {"COLON"} and before.type == "UPPER":
+        fix = Fix(place.span(-1), f"{before.text}: float")
+        return place.finding(f"`{before.text}` needs its dtypes", at=place.span(-1), fix=fix)
+    if place.accepted == {"COLON"} and before.type == "NAME":
+        word = before.text
+        help = f"`{word}: T[N]` with `<T: float>`, or `{word}: f32` for a number"
+        return place.finding(f"`{word}` needs a type", help, at=place.span(-1))
     if before.type in ("GT", "NAME") and place.accepted in ({"LPAR"}, {"LT", "LPAR"}):
         return place.finding("expected the operands in parentheses", "`op f<T: float>(x: T[N])`")
     if token.type == "RPAR" and "COMMA" in place.accepted and place.between("ARROW", "LBRACE"):
@@ -311,15 +313,6 @@ def unknown_reducer(place: Place) -> Diagnostic | None:
     return place.finding(message, "did you mean {}?", at=at, fix=Fix(at, near[0]))
 
 
-def several_brackets(place: Place) -> Diagnostic | None:
-    """`x[n][d]`."""
-    if place.token().type != "LSQB" or place.token(-1).type != "RSQB":
-        return None
-    at = place.across(-1, 0)
-    message = "all indices stand in one pair of brackets"
-    return place.finding(message, "write {} in place of `][`", at=at, fix=Fix(at, ", "))
-
-
 def _is_defined(tokens: list[Token], at: int) -> bool:
     """Whether an operand or a line begins there: `x: ...`, `x = ...`, `x[n] = ...`."""
     depth, end = 0, at + 1
@@ -374,10 +367,6 @@ def half_a_line(place: Place) -> Diagnostic | None:
     first = place.opener(-1) - 1 if place.token(-1).type == "RSQB" else -1
     name, before = place.token(first), place.token(first - 1)
     between = place.source.text[before.end : name.start]
-    for word, offset in ((before.text, first - 1), (name.text, first)):
-        if word in PYTHON and kind_of(word) == "a word of Python":
-            help = "`where(condition, a, b)`" if word == "if" else ""
-            return place.finding(f"there is no `{word}`", help, at=place.span(offset))
     if "\n" in between or before.type in ("LBRACE", "FN", "RPAR", ""):
         return place.finding("expected `=`", "a line is `name[indices] = expression`")
     at = place.span(first)
@@ -409,7 +398,6 @@ RULES = (
     reducer_parentheses,
     trailing_comma,
     unknown_reducer,
-    several_brackets,
     missing_comma,
     juxtaposition,
 )

@@ -26,6 +26,7 @@ from tritongen.syntax.limits import (
     read_source,
 )
 from tritongen.syntax.mistakes import explain
+from tritongen.syntax.rewrite import rewrites
 
 
 def parse(
@@ -40,12 +41,12 @@ def parse_file(path: str | Path) -> ast.File:
 
 
 def parse_expression(text: str, name: str = "<expression>") -> ast.Expr:
-    return _parse(checked_source(text, name), "value")
+    return _parse(checked_source(text, name), "value", proposals=False)
 
 
 def parse_assignments(text: str, name: str = "<expression>") -> tuple[ast.Assign, ...]:
     """One or more lines `y[m, n] = ...`."""
-    return _parse(checked_source(text, name), "lines")
+    return _parse(checked_source(text, name), "lines", proposals=False)
 
 
 def has_assignments(text: str, name: str = "<expression>") -> bool:
@@ -72,7 +73,7 @@ def _parse(source: Source, start: str, proposals: bool = True, most: int = MAX_O
                 return error.diagnostics, 0
             return (), 0
 
-        raise SpecError(proven(error.diagnostics, compiled, first_only=True)) from None
+        raise SpecError(proven(error.diagnostics, compiled, rewrites, first_only=True)) from None
 
 
 def _tree(source: Source, start: str, most: int) -> Any:
