@@ -61,7 +61,7 @@ def document_attention_forward_seen_loop(
 
 
 @triton.jit
-def document_attention_forward_m_kept_part(
+def document_attention_forward_o_part(
     begin_ptr, q_ptr, k_ptr, seen_ptr, v_ptr, m_parts_ptr, o_sum_parts_ptr,
     o_sum2_parts_ptr, scale, S, B, H, E, begin_0, begin_1, q_0, q_1, q_2, q_3, k_0, k_1,
     k_2, k_3, seen_0, seen_1, v_0, v_1, v_2, v_3, m_parts_0, m_parts_1, m_parts_2,
@@ -179,7 +179,7 @@ def document_attention_forward_m_kept_part(
 
 
 @triton.jit
-def document_attention_forward_m_kept_merge(
+def document_attention_forward_o_merge(
     m_parts_ptr, o_sum_parts_ptr, o_sum2_parts_ptr, m_kept_ptr, o_sum2_kept_ptr, o_ptr, B,
     H, S, E, m_parts_0, m_parts_1, m_parts_2, m_parts_3, o_sum_parts_0, o_sum_parts_1,
     o_sum_parts_2, o_sum_parts_3, o_sum_parts_4, o_sum2_parts_0, o_sum2_parts_1,
@@ -258,7 +258,7 @@ def document_attention_forward_m_kept_merge(
 
 
 @triton.jit
-def document_attention_forward_m_kept_tiles(
+def document_attention_forward_o_tiles(
     begin_ptr, q_tiles, k_tiles, seen_ptr, v_tiles, m_kept_ptr, o_sum2_kept_ptr, o_ptr,
     scale, S, B, H, E, begin_0, begin_1, seen_0, seen_1, m_kept_0, m_kept_1, m_kept_2,
     o_sum2_kept_0, o_sum2_kept_1, o_sum2_kept_2, o_0, o_1, o_2, o_3,
@@ -346,7 +346,7 @@ def document_attention_forward_m_kept_tiles(
 
 
 @triton.jit
-def document_attention_forward_m_kept_wide(
+def document_attention_forward_o_wide(
     begin_ptr, q_ptr, k_ptr, seen_ptr, v_ptr, m_kept_ptr, o_sum2_kept_ptr, o_ptr, scale, S,
     E, B, H, begin_0, begin_1, q_0, q_1, q_2, q_3, k_0, k_1, k_2, k_3, seen_0, seen_1, v_0,
     v_1, v_2, v_3, m_kept_0, m_kept_1, m_kept_2, o_sum2_kept_0, o_sum2_kept_1,
@@ -506,7 +506,7 @@ def launch_document_attention_forward_seen(q, begin_, seen) -> None:
         document_attention_forward_seen_loop[grid](*arguments, **constants, **config)
 
 
-def choose_document_attention_forward_m_kept(
+def choose_document_attention_forward_o(
     batch0: int, batch1: int, rows: int, terms: int, whole0: int, columns0: int,
     tiled: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
@@ -537,12 +537,12 @@ def choose_document_attention_forward_m_kept(
     )  # fmt: skip
 
 
-def launch_document_attention_forward_m_kept(
+def launch_document_attention_forward_o(
     q, k, v, begin_, seen, o, m_kept, o_sum2_kept, scale
 ) -> None:
     """Computes o, m_kept, o_sum2_kept with the variant that `choose` returns. Does not check operands."""
     B, H, S, E = q.shape
-    variant, config = choose_document_attention_forward_m_kept(
+    variant, config = choose_document_attention_forward_o(
         batch0=B, batch1=H, rows=S, terms=S, whole0=E, columns0=E,
         tiled=lib.takes_tiles(q, k, v) and not lib.repeats(q, k, v), gpu=lib.gpu(k.device),
     )  # fmt: skip
@@ -553,7 +553,7 @@ def launch_document_attention_forward_m_kept(
         o_sum_parts = torch.empty((PARTS, B, H, S, E), dtype=torch.float32, device=k.device)
         o_sum2_parts = torch.empty((PARTS, B, H, S), dtype=torch.float32, device=k.device)
         grid = (PARTS * B * H * lib.cdiv(S, BLOCK_M),)
-        document_attention_forward_m_kept_part[grid](
+        document_attention_forward_o_part[grid](
             begin_, q, k, seen, v, m_parts, o_sum_parts, o_sum2_parts, scale, S, B, H, E,
             *begin_.stride(), *q.stride(), *k.stride(), *seen.stride(), *v.stride(),
             *m_parts.stride(), *o_sum_parts.stride(), *o_sum2_parts.stride(),
@@ -561,7 +561,7 @@ def launch_document_attention_forward_m_kept(
             **lib.config_without(config, "BLOCK_P"),
         )  # fmt: skip
         grid = (B * H * S * max(1, lib.cdiv(E, 64)),)
-        document_attention_forward_m_kept_merge[grid](
+        document_attention_forward_o_merge[grid](
             m_parts, o_sum_parts, o_sum2_parts, m_kept, o_sum2_kept, o, B, H, S, E,
             *m_parts.stride(), *o_sum_parts.stride(), *o_sum2_parts.stride(), *m_kept.stride(),
             *o_sum2_kept.stride(), *o.stride(),
@@ -574,7 +574,7 @@ def launch_document_attention_forward_m_kept(
         k_tiles = lib.boxes(k, 1, 1, BLOCK_N, BLOCK_D)
         v_tiles = lib.boxes(v, 1, 1, BLOCK_N, BLOCK_D)
         grid = (B * H * lib.cdiv(S, BLOCK_M),)
-        document_attention_forward_m_kept_tiles[grid](
+        document_attention_forward_o_tiles[grid](
             begin_, q_tiles, k_tiles, seen, v_tiles, m_kept, o_sum2_kept, o, scale, S, B, H, E,
             *begin_.stride(), *seen.stride(), *m_kept.stride(), *o_sum2_kept.stride(), *o.stride(),
             SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), T=getattr(tl, str(q.dtype)[6:]),
@@ -582,7 +582,7 @@ def launch_document_attention_forward_m_kept(
         )  # fmt: skip
     else:
         grid = (B * H * lib.cdiv(S, BLOCK_M) * max(1, lib.cdiv(E, BLOCK_D)),)
-        document_attention_forward_m_kept_wide[grid](
+        document_attention_forward_o_wide[grid](
             begin_, q, k, seen, v, m_kept, o_sum2_kept, o, scale, S, E, B, H, *begin_.stride(),
             *q.stride(), *k.stride(), *seen.stride(), *v.stride(), *m_kept.stride(),
             *o_sum2_kept.stride(), *o.stride(),
@@ -595,7 +595,7 @@ def launch_document_attention_forward(q, k, v, begin_, o, m_kept, o_sum2_kept, s
     B, _, S, _ = q.shape
     seen = torch.empty((B, S), dtype=torch.bool, device=q.device)
     launch_document_attention_forward_seen(q, begin_, seen)
-    launch_document_attention_forward_m_kept(q, k, v, begin_, seen, o, m_kept, o_sum2_kept, scale)
+    launch_document_attention_forward_o(q, k, v, begin_, seen, o, m_kept, o_sum2_kept, scale)
 
 
 def allocate_document_attention_forward(

@@ -74,7 +74,8 @@ def plan_op(
             for n in g.nests
             if n.name in outputs or (n.name in later and _is_root(n, groups, g))
         )
-        first = next((n for n in stores if n in outputs), stores[0] if stores else str(k))
+        shown = (n for own in (outputs - set(op.kept), outputs) for n in stores if n in own)
+        first = next(shown, stores[0] if stores else str(k))  # a result, not what is kept beside it
         first = called.get(first, first)
         step = own if len(groups) == 1 else f"{own}_{first}"
         doubles = any(ir.may_be_f64(t.dtype, op) for t in op.tensors)
