@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import Poly, index, indices, poly, size
@@ -183,6 +184,10 @@ def _merged_dims(
             return None
     values = [e for n in group.nests for e in ir.walk(n.body) if isinstance(e, ir.IndexValue)]
     if len(box) < 2 or any(indices(e.poly) for e in values):
+        return None
+    # Neighbours that the same tensors have are one dim. If more than three are left, as in x[b, s, h, e] * c[s, e], a tensor would be copied.
+    having = [{t for t, at in merged.items() if k in at} for k in range(len(box))]
+    if sum(a != b for a, b in pairwise(having)) >= len(MERGED_DIMS):
         return None
     return tuple((t, at) for t, at in merged.items() if at)
 

@@ -1,0 +1,24 @@
+"""Pointwise steps."""
+
+from itertools import combinations
+
+import pytest
+import torch
+
+from tritongen.pipeline import build
+from tritongen.runtime.load import load_text
+from tritongen.trace import H200, trace
+
+SIZES = {"b": 2, "s": 3, "h": 5, "e": 7}
+
+
+@pytest.mark.parametrize(
+    "own", [own for n in (1, 2, 3) for own in combinations("bshe", n)], ids="".join
+)
+def test_an_operand_that_lacks_dims_is_not_copied(own):
+    """`x[b, s, h, e] * c[s, e]`, as a rotation has it, wrote c for each b and h first: twice the memory traffic."""
+    dims, at = ", ".join(own).upper(), ", ".join(own)
+    text = f"op f(x: f32[B, S, H, E], c: f32[{dims}]) -> y: f32[B, S, H, E] {{ y[b, s, h, e] = x[b, s, h, e] * c[{at}] }}"
+    x, c = (torch.empty([SIZES[i] for i in dims], device="meta") for dims in ("bshe", own))
+    launches = trace(load_text("f", build(text, "f.op").raw), "f", {"x": x, "c": c}, H200).launches
+    assert [launch.kernel.fn.__name__[:2] for launch in launches] == ["f_"]
