@@ -221,6 +221,11 @@ OTHERS = (  # that are no Python, or loops over numbers
         "for n in range(N):\n    for d in range(D):\n      y[n] += x[n, d]",
         "y[n] = sum[d](x[n, d])",
     ),
+    (
+        SAME,
+        "y[n, d] = softmax[n](x[n, d])",
+        "y[n, d] = exp(x[n, d] - max[k](x[k, d])) / sum[k](exp(x[k, d] - max[i](x[i, d])))",
+    ),
     (SAME, "y[n][d] = x[n][d]", "y[n, d] = x[n, d]"),
     (SAME, "y[n, :] = x[n, :] * 2", "y[n, d] = x[n, d] * 2"),
     (SAME, "return x * 2", "y = x * 2"),

@@ -243,7 +243,10 @@ class Reader(Sums):
     def call(self, node: python.Call, kept: Sequence[str] | None) -> Value:
         args, func, root = list(node.args), node.func, root_of(node.func)
         if isinstance(func, python.Subscript) and len(args) == 1:
-            return self.reducer(python.unparse(func.value), items_of(func.slice), args[0])
+            op, binders = python.unparse(func.value), items_of(func.slice)
+            if op in FORMS and op not in REDUCERS:
+                return self.along(op, binders, args[0])
+            return self.reducer(op, binders, args[0])
         own = getattr(func, "attr", getattr(func, "id", ""))
         is_torch = isinstance(func, python.Attribute)
         if isinstance(func, python.Attribute) and root not in MODULES:
@@ -354,6 +357,17 @@ class Reader(Sums):
             inner = self.value(body)
         shown = ", ".join(map(python.unparse, binders))
         return Value(inner.axes, lambda c: f"{op}[{shown}]({inner.at(c)})", inner.is_bool)
+
+    def along(self, name: str, binders: list[Node], x: Node) -> Value:
+        """`softmax[j](s[i, j])`, which is `softmax(s, dim=1)[i, j]`."""
+        match binders, x:
+            case [python.Name(index)], python.Subscript(inner, items):
+                names = [python.unparse(i) for i in items_of(items)]
+                if names.count(index) == 1:
+                    dim = python.keyword("dim", python.Constant(names.index(index)))
+                    whole = python.Call(python.Name(name), [inner], [dim])
+                    return self.value(python.Subscript(whole, items))
+        unread()
 
     def reduced(
         self, op: str, x: Node, dim: Node, keeps: bool, kept: Sequence[str] | None
