@@ -22,3 +22,14 @@ def test_an_operand_that_lacks_dims_is_not_copied(own):
     x, c = (torch.empty([SIZES[i] for i in dims], device="meta") for dims in ("bshe", own))
     launches = trace(load_text("f", build(text, "f.op").raw), "f", {"x": x, "c": c}, H200).launches
     assert [launch.kernel.fn.__name__[:2] for launch in launches] == ["f_"]
+
+
+def test_a_sum_of_two_terms_is_an_addition():
+    """The gradient of a rotated pair was two sums of rows of two elements, which were stored."""
+    text = """op f<T: float>(x: T[S, K, 2], c: f32[S, K]) -> y: T[S, K, 2] {
+      y[s, k, i] = where(i == 0, x[s, k, 0] * c[s, k] - x[s, k, 1], x[s, k, 1] * c[s, k] + x[s, k, 0])
+    }"""
+    (item,) = build(text, "f.op", gradients=True).items
+    (plan,) = item.backward.plans
+    assert [step.skeleton for step in plan.steps if "dx" in step.stores] == ["pointwise"]
+    assert not plan.scratch

@@ -33,12 +33,19 @@ from tritongen.schedule.group import group
 from tritongen.schedule.held import with_held
 from tritongen.schedule.means import with_means
 from tritongen.schedule.members import Group, Virtual, is_reducer
+from tritongen.schedule.of_two import of_two
 from tritongen.schedule.placed import verify_grids, verify_places
 from tritongen.schedule.plan import Chunks, Plan
 from tritongen.schedule.stored_factors import with_stored_factors
 
 # Passes before planning. Each returns an op with the same meaning, which is verified.
-PASSES: tuple[Callable[[ir.Op], ir.Op], ...] = (undetached, stable, stored, factored)
+PASSES: tuple[Callable[[ir.Op], ir.Op], ...] = (
+    undetached,
+    stable,
+    of_two,
+    stored,
+    factored,
+)
 
 
 def plan_op(

@@ -1,0 +1,52 @@
+"""Sums, products and extremes of two terms as one operation, which needs no loop.
+
+    sum[c](where(c == 0, x[n, c] * a[n], x[n, c] * b[n]))    x: T[N, 2]    is    x[n, 0] * a[n] + x[n, 1] * b[n]
+
+So the gradient of a rotated pair is pointwise. A `where` that asks for the index is decided.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from operator import eq, ge, gt, le, lt, ne
+
+from tritongen.ir import nodes as ir
+from tritongen.ir.algebra import poly
+from tritongen.schedule.canonical import substitute_indices
+
+OF_TWO = {"sum": "add", "prod": "mul", "max": "maximum", "min": "minimum"}
+COMPARE = {"eq": eq, "ne": ne, "lt": lt, "le": le, "gt": gt, "ge": ge}
+
+
+def of_two(op: ir.Op) -> ir.Op:
+    """The op with one operation for each reducer over one index of two values."""
+    return replace(op, nests=tuple(replace(n, body=ir.rebuild(n.body, _one)) for n in op.nests))
+
+
+def _one(e: ir.Expr) -> ir.Expr:
+    match e:
+        case ir.Reduce(
+            "sum" | "prod" | "max" | "min" as op, (b,), (), body, dtype
+        ) if body.dtype == dtype and b.hi - b.lo == poly(2):
+            both = (substitute_indices(body, {b.index: b.lo + k}) for k in (0, 1))
+            return ir.Call(OF_TWO[op], tuple(ir.rebuild(one, _decided) for one in both), dtype)
+    return e
+
+
+def _decided(e: ir.Expr) -> ir.Expr:
+    """The branch of a `where` that compares two numbers."""
+    match e:
+        case ir.Call("where", (ir.Call(fn, (a, b)), yes, no)) if fn in COMPARE:
+            left, right = _number(a), _number(b)
+            if left is not None and right is not None:
+                return yes if COMPARE[fn](left, right) else no
+    return e
+
+
+def _number(e: ir.Expr) -> float | None:
+    match e:
+        case ir.Const(int() | float() as value):
+            return value
+        case ir.IndexValue(p) if p.constant is not None:
+            return float(p.constant)
+    return None
