@@ -80,12 +80,12 @@ def test_neither_an_attention_nor_its_gradient_stores_scores(name):
 @pytest.mark.parametrize("name", ["target_loss", "info_nce"])
 def test_an_element_of_a_row_is_a_fold_of_its_loop(name):
     """`z[n, t[n]]` and `s[i, i]`: read as they stand, all logits would be stored for one of each row."""
-    (item,) = pipeline.build((PROGRAMS / f"{name}.op").read_text(), gradients=True).items
-    (plan,) = item.forward.plans
+    text = (PROGRAMS / f"{name}.op").read_text().replace("f16 | bf16", "float")
+    (item,) = pipeline.build(text, gradients=True).items
+    plan, _ = item.forward.plans  # of half types, and of the others
     assert all(len(n.dims) == 1 for n in plan.scratch)
-    assert (
-        len(plan.op.kept) == 2
-    ), "the gradient would take the product again for the statistics of rows"
+    # Else the gradient would take the product again for the statistics of rows.
+    assert len(plan.op.kept) == 2
 
 
 def test_each_variant(run_checks):

@@ -18,7 +18,8 @@ from tritongen.ir.free import free_indices
 from tritongen.schedule import passed
 from tritongen.schedule.aside import names_of
 from tritongen.schedule.canonical import canonical
-from tritongen.schedule.classes.chains import pairs
+from tritongen.schedule.classes.chains import pairs, with_copies
+from tritongen.schedule.classes.picked import with_picked
 from tritongen.schedule.digits import split_all
 
 
@@ -59,4 +60,5 @@ def _has_pairs(op: ir.Op) -> bool:
     facts = facts_of(inner)
     nests = canonical(inner, facts)
     digits = split_all(nests, facts, names_of(inner))
-    return any(pairs(inner, form, facts) for form in (nests, digits))
+    changed = (change(inner, nests, facts) for change in (with_picked, with_copies))
+    return any(pairs(inner, form, facts) for form in (nests, digits, *changed))
