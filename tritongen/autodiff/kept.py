@@ -14,9 +14,10 @@ rounded as that is: K terms cost more than a store and a load from K = 50 up in 
 element a max took, as torch keeps it, where its gradient, given `y_at[n] = argmax[d](x[n, d])`, reads no x. us on an
 H100, found again and kept: max of f16 359 rows of 107,369 115, 61, max_pool2d of f32 149 x 480 x 43 x 37 by 2 x 2 2,432
 and 1,706.
-What is larger than each result, as attention's weights, is not. The maximum and the sum of each of its rows are, if they are no
-larger than an operand: the gradient would compute the product once more to find them. Other statistics of rows are not: the gradient has the row
-in hand. Those of images, folds over several dims, are: no program holds an image, so each would be one more reading of it.
+What is larger than each result, as attention's weights, is not. The maximum and the sum of each of its rows are, if they are
+no larger than an operand: the gradient would compute the product once more to find them. Other statistics of rows are not:
+the gradient has the row in hand. Those of images, folds over several dims, are: no program holds an image, so each would be
+one more reading of it.
 """
 
 from __future__ import annotations

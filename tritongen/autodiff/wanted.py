@@ -97,9 +97,9 @@ def _with(cases: list[Case], case: Case) -> list[Case]:
 
 
 def whole(wanted: Wanted, box: tuple[Binder, ...]) -> Wanted:
-    """ALWAYS where some index of a box has few values, and each of them a case: those of packed queries, keys and values.
+    """ALWAYS where some index of a box has few values, and each of them a case.
 
-    (c == 2), (c == 1), (c == 0)    with c < 3    is always
+    Queries, keys and values in one tensor have the cases c == 0, c == 1 and c == 2, where c is below 3.
     """
 
     def holds(literal: Literal, b: Binder, value: int) -> bool:
@@ -110,10 +110,10 @@ def whole(wanted: Wanted, box: tuple[Binder, ...]) -> Wanted:
 
     def has_all(b: Binder) -> bool:
         count = (b.hi - b.lo).constant
-        return count is not None and 0 < count <= MOST_CASES and all(
-            any(all(holds(e, b, value) for e in case) for case in wanted)
-            for value in range(int(count))
-        )  # fmt: skip
+        if count is None or not 0 < count <= MOST_CASES:
+            return False
+        values = range(int(count))
+        return all(any(all(holds(e, b, v) for e in case) for case in wanted) for v in values)
 
     return ALWAYS if len(wanted) > 1 and any(map(has_all, box)) else wanted
 

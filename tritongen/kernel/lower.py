@@ -43,9 +43,7 @@ class _Lowering:
     over: dict[str, frozenset[str]] = field(default_factory=dict)  # of each nest: all its indices
     reads: dict[str, frozenset[str]] = field(default_factory=dict)  # of each nest: others of these
     moved: dict[str, str] = field(default_factory=dict)  # sums, and the maxima that they move with
-    again: set[str] = field(
-        default_factory=set
-    )  # what a closed loop stored: others compute it again
+    again: set[str] = field(default_factory=set)  # stored by a closed loop; others compute it again
 
     def kernel(self) -> list[Stmt]:
         walked = {w.index: w for w in self.walks}
