@@ -1,4 +1,4 @@
-"""Sums, products and extremes of two terms as one operation, which needs no loop.
+"""Sums, products and extremes over a dim of two elements as one operation, which needs no loop.
 
     sum[c](where(c == 0, x[n, c] * a[n], x[n, c] * b[n]))    x: T[N, 2]    is    x[n, 0] * a[n] + x[n, 1] * b[n]
 
@@ -11,7 +11,8 @@ from dataclasses import replace
 from operator import eq, ge, gt, le, lt, ne
 
 from tritongen.ir import nodes as ir
-from tritongen.ir.algebra import poly
+from tritongen.ir.algebra import index, indices, poly
+from tritongen.ir.free import reads
 from tritongen.schedule.canonical import substitute_indices
 
 OF_TWO = {"sum": "add", "prod": "mul", "max": "maximum", "min": "minimum"}
@@ -19,18 +20,23 @@ COMPARE = {"eq": eq, "ne": ne, "lt": lt, "le": le, "gt": gt, "ge": ge}
 
 
 def of_two(op: ir.Op) -> ir.Op:
-    """The op with one operation for each reducer over one index of two values."""
+    """The op with one operation for each reducer over a dim of two elements. A window of two, `x[2 * n + r]`, stays a window."""
     return replace(op, nests=tuple(replace(n, body=ir.rebuild(n.body, _one)) for n in op.nests))
 
 
 def _one(e: ir.Expr) -> ir.Expr:
     match e:
-        case ir.Reduce(
-            "sum" | "prod" | "max" | "min" as op, (b,), (), body, dtype
-        ) if body.dtype == dtype and b.hi - b.lo == poly(2):
+        case ir.Reduce("sum" | "prod" | "max" | "min" as op, (b,), (), body, dtype):
+            if body.dtype != dtype or b.hi - b.lo != poly(2) or not _is_a_dim(body, b.index):
+                return e
             both = (substitute_indices(body, {b.index: b.lo + k}) for k in (0, 1))
             return ir.Call(OF_TWO[op], tuple(ir.rebuild(one, _decided) for one in both), dtype)
     return e
+
+
+def _is_a_dim(body: ir.Expr, name: str) -> bool:
+    """Whether an index stands alone wherever it says which element is read."""
+    return all(c == index(name) or name not in indices(c) for r in reads(body) for c in r.coords)
 
 
 def _decided(e: ir.Expr) -> ir.Expr:
