@@ -285,16 +285,16 @@ def attention_forward_wide(
         for start in range((0, whole)[masked], (whole, L)[masked], BLOCK_N):
             j = start + tl.arange(0, BLOCK_N).to(tl.int64)
             s_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
-            for start_e22 in range(0, E, BLOCK_K):
-                e22 = start_e22 + tl.arange(0, BLOCK_K).to(tl.int64)
+            for start_e3 in range(0, E, BLOCK_K):
+                e3 = start_e3 + tl.arange(0, BLOCK_K).to(tl.int64)
                 q = tl.load(
-                    q_ptr + b * q_0 + h * q_1 + i[:, None] * q_2 + e22[None, :] * q_3,
-                    mask=(i[:, None] < S) & (e22[None, :] < E),
+                    q_ptr + b * q_0 + h * q_1 + i[:, None] * q_2 + e3[None, :] * q_3,
+                    mask=(i[:, None] < S) & (e3[None, :] < E),
                     other=0.0,
                 )
                 k = tl.load(
-                    k_ptr + b * k_0 + h * k_1 + j[:, None] * k_2 + e22[None, :] * k_3,
-                    mask=(e22[None, :] < E) & (j[:, None] < L),
+                    k_ptr + b * k_0 + h * k_1 + j[:, None] * k_2 + e3[None, :] * k_3,
+                    mask=(e3[None, :] < E) & (j[:, None] < L),
                     other=0.0,
                 )
                 # s_sum[b, h, i, j] = sum[e](q[b, h, i, e] * k[b, h, j, e])
@@ -885,20 +885,20 @@ def attention_backward_dq_wide(
         for start in range((0, whole)[masked], (whole, L)[masked], BLOCK_N):
             j = start + tl.arange(0, BLOCK_N).to(tl.int64)
             dp_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
-            for start_e3 in range(0, E, BLOCK_K):
-                e3 = start_e3 + tl.arange(0, BLOCK_K).to(tl.int64)
+            for start_e4 in range(0, E, BLOCK_K):
+                e4 = start_e4 + tl.arange(0, BLOCK_K).to(tl.int64)
                 do_sum2 = tl.load(
                     do_sum2_ptr
                     + b * do_sum2_0
                     + h * do_sum2_1
                     + i[:, None] * do_sum2_2
-                    + e3[None, :] * do_sum2_3,
-                    mask=(i[:, None] < S) & (e3[None, :] < E),
+                    + e4[None, :] * do_sum2_3,
+                    mask=(i[:, None] < S) & (e4[None, :] < E),
                     other=0.0,
                 )
                 v = tl.load(
-                    v_ptr + b * v_0 + h * v_1 + j[:, None] * v_2 + e3[None, :] * v_3,
-                    mask=(e3[None, :] < E) & (j[:, None] < L),
+                    v_ptr + b * v_0 + h * v_1 + j[:, None] * v_2 + e4[None, :] * v_3,
+                    mask=(e4[None, :] < E) & (j[:, None] < L),
                     other=0.0,
                 )
                 # dp_sum[b, h, i, j] = sum[e](do_sum2[b, h, i, e] * v[b, h, j, e])
@@ -906,16 +906,16 @@ def attention_backward_dq_wide(
             # dp[b, h, i, j] = sum[e](do_sum2[b, h, i, e] * v[b, h, j, e]) - dp_row[b, h, i]
             dp = dp_sum - dp_row
             s_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
-            for start_e22 in range(0, E, BLOCK_K):
-                e22 = start_e22 + tl.arange(0, BLOCK_K).to(tl.int64)
+            for start_e3 in range(0, E, BLOCK_K):
+                e3 = start_e3 + tl.arange(0, BLOCK_K).to(tl.int64)
                 q = tl.load(
-                    q_ptr + b * q_0 + h * q_1 + i[:, None] * q_2 + e22[None, :] * q_3,
-                    mask=(i[:, None] < S) & (e22[None, :] < E),
+                    q_ptr + b * q_0 + h * q_1 + i[:, None] * q_2 + e3[None, :] * q_3,
+                    mask=(i[:, None] < S) & (e3[None, :] < E),
                     other=0.0,
                 )
                 k = tl.load(
-                    k_ptr + b * k_0 + h * k_1 + j[:, None] * k_2 + e22[None, :] * k_3,
-                    mask=(e22[None, :] < E) & (j[:, None] < L),
+                    k_ptr + b * k_0 + h * k_1 + j[:, None] * k_2 + e3[None, :] * k_3,
+                    mask=(e3[None, :] < E) & (j[:, None] < L),
                     other=0.0,
                 )
                 # s_sum[b, h, i, j] = sum[e](q[b, h, i, e] * k[b, h, j, e])
@@ -1172,11 +1172,11 @@ def attention_backward_dk_wide(
         for start in range((0, whole)[masked], (whole, S)[masked], BLOCK_N):
             i = start + tl.arange(0, BLOCK_N).to(tl.int64)
             dp_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
-            for start_e3 in range(0, E, BLOCK_K):
-                e3 = start_e3 + tl.arange(0, BLOCK_K).to(tl.int64)
+            for start_e4 in range(0, E, BLOCK_K):
+                e4 = start_e4 + tl.arange(0, BLOCK_K).to(tl.int64)
                 v = tl.load(
-                    v_ptr + b * v_0 + h * v_1 + j[:, None] * v_2 + e3[None, :] * v_3,
-                    mask=(j[:, None] < L) & (e3[None, :] < E),
+                    v_ptr + b * v_0 + h * v_1 + j[:, None] * v_2 + e4[None, :] * v_3,
+                    mask=(j[:, None] < L) & (e4[None, :] < E),
                     other=0.0,
                 )
                 do_sum2 = tl.load(
@@ -1184,8 +1184,8 @@ def attention_backward_dk_wide(
                     + b * do_sum2_0
                     + h * do_sum2_1
                     + i[:, None] * do_sum2_2
-                    + e3[None, :] * do_sum2_3,
-                    mask=(e3[None, :] < E) & (i[:, None] < S),
+                    + e4[None, :] * do_sum2_3,
+                    mask=(e4[None, :] < E) & (i[:, None] < S),
                     other=0.0,
                 )
                 # dp_sum[b, h, i, j] = sum[e](do_sum2[b, h, i, e] * v[b, h, j, e])
@@ -1197,16 +1197,16 @@ def attention_backward_dk_wide(
             # dp[b, h, i, j] = sum[e](do_sum2[b, h, i, e] * v[b, h, j, e]) - dp_row[b, h, i]
             dp = dp_sum - dp_row
             s_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
-            for start_e22 in range(0, E, BLOCK_K):
-                e22 = start_e22 + tl.arange(0, BLOCK_K).to(tl.int64)
+            for start_e3 in range(0, E, BLOCK_K):
+                e3 = start_e3 + tl.arange(0, BLOCK_K).to(tl.int64)
                 k = tl.load(
-                    k_ptr + b * k_0 + h * k_1 + j[:, None] * k_2 + e22[None, :] * k_3,
-                    mask=(j[:, None] < L) & (e22[None, :] < E),
+                    k_ptr + b * k_0 + h * k_1 + j[:, None] * k_2 + e3[None, :] * k_3,
+                    mask=(j[:, None] < L) & (e3[None, :] < E),
                     other=0.0,
                 )
                 q = tl.load(
-                    q_ptr + b * q_0 + h * q_1 + i[:, None] * q_2 + e22[None, :] * q_3,
-                    mask=(e22[None, :] < E) & (i[:, None] < S),
+                    q_ptr + b * q_0 + h * q_1 + i[:, None] * q_2 + e3[None, :] * q_3,
+                    mask=(e3[None, :] < E) & (i[:, None] < S),
                     other=0.0,
                 )
                 # s_sum[b, h, i, j] = sum[e](q[b, h, i, e] * k[b, h, j, e])

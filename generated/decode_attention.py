@@ -305,17 +305,17 @@ def decode_attention_forward_wide(
         for start in range((0, whole)[masked], (whole, stop)[masked], BLOCK_N):
             j = start + tl.arange(0, BLOCK_N).to(tl.int64)
             s_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
-            for start_e22 in range(0, E, BLOCK_K):
-                e22 = start_e22 + tl.arange(0, BLOCK_K).to(tl.int64)
+            for start_e3 in range(0, E, BLOCK_K):
+                e3 = start_e3 + tl.arange(0, BLOCK_K).to(tl.int64)
                 q = tl.load(
-                    q_ptr + b * q_0 + h * q_1 + i[:, None] * q_2 + e22[None, :] * q_3,
-                    mask=(i[:, None] < S) & (e22[None, :] < E),
+                    q_ptr + b * q_0 + h * q_1 + i[:, None] * q_2 + e3[None, :] * q_3,
+                    mask=(i[:, None] < S) & (e3[None, :] < E),
                     other=0.0,
                 )
                 k_g = h // R
                 k = tl.load(
-                    k_ptr + b * k_0 + k_g * k_1 + j[:, None] * k_2 + e22[None, :] * k_3,
-                    mask=(e22[None, :] < E) & (j[:, None] < stop),
+                    k_ptr + b * k_0 + k_g * k_1 + j[:, None] * k_2 + e3[None, :] * k_3,
+                    mask=(e3[None, :] < E) & (j[:, None] < stop),
                     other=0.0,
                 )
                 # s_sum[b, h, i, j] = sum[e](q[b, h, i, e] * k[b, h // R, j, e])
@@ -1005,21 +1005,21 @@ def decode_attention_backward_dq_wide(
         for start in range((0, whole)[masked], (whole, stop)[masked], BLOCK_N):
             j = start + tl.arange(0, BLOCK_N).to(tl.int64)
             dp_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
-            for start_e3 in range(0, E, BLOCK_K):
-                e3 = start_e3 + tl.arange(0, BLOCK_K).to(tl.int64)
+            for start_e4 in range(0, E, BLOCK_K):
+                e4 = start_e4 + tl.arange(0, BLOCK_K).to(tl.int64)
                 do_sum2_h = h0 + h1 * R
                 do_sum2 = tl.load(
                     do_sum2_ptr
                     + b * do_sum2_0
                     + do_sum2_h * do_sum2_1
                     + i[:, None] * do_sum2_2
-                    + e3[None, :] * do_sum2_3,
-                    mask=(i[:, None] < S) & (e3[None, :] < E),
+                    + e4[None, :] * do_sum2_3,
+                    mask=(i[:, None] < S) & (e4[None, :] < E),
                     other=0.0,
                 )
                 v = tl.load(
-                    v_ptr + b * v_0 + h1 * v_1 + j[:, None] * v_2 + e3[None, :] * v_3,
-                    mask=(e3[None, :] < E) & (j[:, None] < stop),
+                    v_ptr + b * v_0 + h1 * v_1 + j[:, None] * v_2 + e4[None, :] * v_3,
+                    mask=(e4[None, :] < E) & (j[:, None] < stop),
                     other=0.0,
                 )
                 # dp[b, h, i, j] = where(i64(len[b]) > j, sum[e](do_sum2[b, h, i, e] *
@@ -1027,17 +1027,17 @@ def decode_attention_backward_dq_wide(
                 dp_sum = tl.dot(do_sum2, v.T, dp_sum)
             dp = dp_sum - dp_row
             s_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
-            for start_e22 in range(0, E, BLOCK_K):
-                e22 = start_e22 + tl.arange(0, BLOCK_K).to(tl.int64)
+            for start_e3 in range(0, E, BLOCK_K):
+                e3 = start_e3 + tl.arange(0, BLOCK_K).to(tl.int64)
                 q_h = h0 + h1 * R
                 q = tl.load(
-                    q_ptr + b * q_0 + q_h * q_1 + i[:, None] * q_2 + e22[None, :] * q_3,
-                    mask=(i[:, None] < S) & (e22[None, :] < E),
+                    q_ptr + b * q_0 + q_h * q_1 + i[:, None] * q_2 + e3[None, :] * q_3,
+                    mask=(i[:, None] < S) & (e3[None, :] < E),
                     other=0.0,
                 )
                 k = tl.load(
-                    k_ptr + b * k_0 + h1 * k_1 + j[:, None] * k_2 + e22[None, :] * k_3,
-                    mask=(e22[None, :] < E) & (j[:, None] < stop),
+                    k_ptr + b * k_0 + h1 * k_1 + j[:, None] * k_2 + e3[None, :] * k_3,
+                    mask=(e3[None, :] < E) & (j[:, None] < stop),
                     other=0.0,
                 )
                 # s_sum[b, h, i, j] = sum[e](q[b, h, i, e] * k[b, h // R, j, e])
@@ -1394,11 +1394,11 @@ def decode_attention_backward_dk_wide(
             for start in range((0, whole)[masked], (whole, S)[masked], BLOCK_N):
                 i = start + tl.arange(0, BLOCK_N).to(tl.int64)
                 dp_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
-                for start_e3 in range(0, E, BLOCK_K):
-                    e3 = start_e3 + tl.arange(0, BLOCK_K).to(tl.int64)
+                for start_e4 in range(0, E, BLOCK_K):
+                    e4 = start_e4 + tl.arange(0, BLOCK_K).to(tl.int64)
                     v = tl.load(
-                        v_ptr + b * v_0 + h1 * v_1 + j[:, None] * v_2 + e3[None, :] * v_3,
-                        mask=(j[:, None] < L) & (e3[None, :] < E),
+                        v_ptr + b * v_0 + h1 * v_1 + j[:, None] * v_2 + e4[None, :] * v_3,
+                        mask=(j[:, None] < L) & (e4[None, :] < E),
                         other=0.0,
                     )
                     do_sum2_h = h0 + h1 * R
@@ -1407,8 +1407,8 @@ def decode_attention_backward_dk_wide(
                         + b * do_sum2_0
                         + do_sum2_h * do_sum2_1
                         + i[:, None] * do_sum2_2
-                        + e3[None, :] * do_sum2_3,
-                        mask=(e3[None, :] < E) & (i[:, None] < S),
+                        + e4[None, :] * do_sum2_3,
+                        mask=(e4[None, :] < E) & (i[:, None] < S),
                         other=0.0,
                     )
                     # dp[b, h, i, j] = where(i64(len[b]) > j, sum[e](do_sum2[b, h, i, e] *
@@ -1421,17 +1421,17 @@ def decode_attention_backward_dk_wide(
                 )
                 dp = tl.where(len > j[:, None], dp_sum - dp_row, 0.0)
                 s_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
-                for start_e22 in range(0, E, BLOCK_K):
-                    e22 = start_e22 + tl.arange(0, BLOCK_K).to(tl.int64)
+                for start_e3 in range(0, E, BLOCK_K):
+                    e3 = start_e3 + tl.arange(0, BLOCK_K).to(tl.int64)
                     k = tl.load(
-                        k_ptr + b * k_0 + h1 * k_1 + j[:, None] * k_2 + e22[None, :] * k_3,
-                        mask=(j[:, None] < L) & (e22[None, :] < E),
+                        k_ptr + b * k_0 + h1 * k_1 + j[:, None] * k_2 + e3[None, :] * k_3,
+                        mask=(j[:, None] < L) & (e3[None, :] < E),
                         other=0.0,
                     )
                     q_h = h0 + h1 * R
                     q = tl.load(
-                        q_ptr + b * q_0 + q_h * q_1 + i[:, None] * q_2 + e22[None, :] * q_3,
-                        mask=(e22[None, :] < E) & (i[:, None] < S),
+                        q_ptr + b * q_0 + q_h * q_1 + i[:, None] * q_2 + e3[None, :] * q_3,
+                        mask=(e3[None, :] < E) & (i[:, None] < S),
                         other=0.0,
                     )
                     # s_sum[b, h, i, j] = sum[e](q[b, h, i, e] * k[b, h // R, j, e])

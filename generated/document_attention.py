@@ -393,16 +393,16 @@ def document_attention_forward_o_wide(
             start = at + tl.where(at < whole, 0, behind - whole) if masked else at
             j = start + tl.arange(0, BLOCK_N).to(tl.int64)
             s_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
-            for start_e22 in range(0, E, BLOCK_K):
-                e22 = start_e22 + tl.arange(0, BLOCK_K).to(tl.int64)
+            for start_e3 in range(0, E, BLOCK_K):
+                e3 = start_e3 + tl.arange(0, BLOCK_K).to(tl.int64)
                 q = tl.load(
-                    q_ptr + b * q_0 + h * q_1 + i[:, None] * q_2 + e22[None, :] * q_3,
-                    mask=(i[:, None] < S) & (e22[None, :] < E),
+                    q_ptr + b * q_0 + h * q_1 + i[:, None] * q_2 + e3[None, :] * q_3,
+                    mask=(i[:, None] < S) & (e3[None, :] < E),
                     other=0.0,
                 )
                 k = tl.load(
-                    k_ptr + b * k_0 + h * k_1 + j[:, None] * k_2 + e22[None, :] * k_3,
-                    mask=(e22[None, :] < E) & (j[:, None] < end_i),
+                    k_ptr + b * k_0 + h * k_1 + j[:, None] * k_2 + e3[None, :] * k_3,
+                    mask=(e3[None, :] < E) & (j[:, None] < end_i),
                     other=0.0,
                 )
                 # s_sum[b, h, i, j] = sum[e](q[b, h, i, e] * k[b, h, j, e])
@@ -1235,20 +1235,20 @@ def document_attention_backward_dq_wide(
             start = at + tl.where(at < whole, 0, behind - whole) if masked else at
             j = start + tl.arange(0, BLOCK_N).to(tl.int64)
             dp_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
-            for start_e3 in range(0, E, BLOCK_K):
-                e3 = start_e3 + tl.arange(0, BLOCK_K).to(tl.int64)
+            for start_e4 in range(0, E, BLOCK_K):
+                e4 = start_e4 + tl.arange(0, BLOCK_K).to(tl.int64)
                 do_sum2 = tl.load(
                     do_sum2_ptr
                     + b * do_sum2_0
                     + h * do_sum2_1
                     + i[:, None] * do_sum2_2
-                    + e3[None, :] * do_sum2_3,
-                    mask=(i[:, None] < S) & (e3[None, :] < E),
+                    + e4[None, :] * do_sum2_3,
+                    mask=(i[:, None] < S) & (e4[None, :] < E),
                     other=0.0,
                 )
                 v = tl.load(
-                    v_ptr + b * v_0 + h * v_1 + j[:, None] * v_2 + e3[None, :] * v_3,
-                    mask=(e3[None, :] < E) & (j[:, None] < end_i),
+                    v_ptr + b * v_0 + h * v_1 + j[:, None] * v_2 + e4[None, :] * v_3,
+                    mask=(e4[None, :] < E) & (j[:, None] < end_i),
                     other=0.0,
                 )
                 # dp_sum[b, h, i, j] = sum[e](do_sum2[b, h, i, e] * v[b, h, j, e])
@@ -1257,16 +1257,16 @@ def document_attention_backward_dq_wide(
             #     sum[e](do_sum2[b, h, i, e] * v[b, h, j, e]) - dp_row[b, h, i], 0.0)
             dp = dp_sum - dp_row
             s_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
-            for start_e22 in range(0, E, BLOCK_K):
-                e22 = start_e22 + tl.arange(0, BLOCK_K).to(tl.int64)
+            for start_e3 in range(0, E, BLOCK_K):
+                e3 = start_e3 + tl.arange(0, BLOCK_K).to(tl.int64)
                 q = tl.load(
-                    q_ptr + b * q_0 + h * q_1 + i[:, None] * q_2 + e22[None, :] * q_3,
-                    mask=(i[:, None] < S) & (e22[None, :] < E),
+                    q_ptr + b * q_0 + h * q_1 + i[:, None] * q_2 + e3[None, :] * q_3,
+                    mask=(i[:, None] < S) & (e3[None, :] < E),
                     other=0.0,
                 )
                 k = tl.load(
-                    k_ptr + b * k_0 + h * k_1 + j[:, None] * k_2 + e22[None, :] * k_3,
-                    mask=(e22[None, :] < E) & (j[:, None] < end_i),
+                    k_ptr + b * k_0 + h * k_1 + j[:, None] * k_2 + e3[None, :] * k_3,
+                    mask=(e3[None, :] < E) & (j[:, None] < end_i),
                     other=0.0,
                 )
                 # s_sum[b, h, i, j] = sum[e](q[b, h, i, e] * k[b, h, j, e])
@@ -1649,11 +1649,11 @@ def document_attention_backward_dk_wide(
             start = at + tl.where(at < whole, 0, behind - whole) if masked else at
             i = start + tl.arange(0, BLOCK_N).to(tl.int64)
             dp_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
-            for start_e3 in range(0, E, BLOCK_K):
-                e3 = start_e3 + tl.arange(0, BLOCK_K).to(tl.int64)
+            for start_e4 in range(0, E, BLOCK_K):
+                e4 = start_e4 + tl.arange(0, BLOCK_K).to(tl.int64)
                 v = tl.load(
-                    v_ptr + b * v_0 + h * v_1 + j[:, None] * v_2 + e3[None, :] * v_3,
-                    mask=(j[:, None] < S) & (e3[None, :] < E),
+                    v_ptr + b * v_0 + h * v_1 + j[:, None] * v_2 + e4[None, :] * v_3,
+                    mask=(j[:, None] < S) & (e4[None, :] < E),
                     other=0.0,
                 )
                 do_sum2 = tl.load(
@@ -1661,8 +1661,8 @@ def document_attention_backward_dk_wide(
                     + b * do_sum2_0
                     + h * do_sum2_1
                     + i[:, None] * do_sum2_2
-                    + e3[None, :] * do_sum2_3,
-                    mask=(e3[None, :] < E) & (i[:, None] < stop_i),
+                    + e4[None, :] * do_sum2_3,
+                    mask=(e4[None, :] < E) & (i[:, None] < stop_i),
                     other=0.0,
                 )
                 # dp_sum[b, h, i, j] = sum[e](do_sum2[b, h, i, e] * v[b, h, j, e])
@@ -1675,16 +1675,16 @@ def document_attention_backward_dk_wide(
             #     sum[e](do_sum2[b, h, i, e] * v[b, h, j, e]) - dp_row[b, h, i], 0.0)
             dp = dp_sum - dp_row
             s_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
-            for start_e22 in range(0, E, BLOCK_K):
-                e22 = start_e22 + tl.arange(0, BLOCK_K).to(tl.int64)
+            for start_e3 in range(0, E, BLOCK_K):
+                e3 = start_e3 + tl.arange(0, BLOCK_K).to(tl.int64)
                 k = tl.load(
-                    k_ptr + b * k_0 + h * k_1 + j[:, None] * k_2 + e22[None, :] * k_3,
-                    mask=(j[:, None] < S) & (e22[None, :] < E),
+                    k_ptr + b * k_0 + h * k_1 + j[:, None] * k_2 + e3[None, :] * k_3,
+                    mask=(j[:, None] < S) & (e3[None, :] < E),
                     other=0.0,
                 )
                 q = tl.load(
-                    q_ptr + b * q_0 + h * q_1 + i[:, None] * q_2 + e22[None, :] * q_3,
-                    mask=(e22[None, :] < E) & (i[:, None] < stop_i),
+                    q_ptr + b * q_0 + h * q_1 + i[:, None] * q_2 + e3[None, :] * q_3,
+                    mask=(e3[None, :] < E) & (i[:, None] < stop_i),
                     other=0.0,
                 )
                 # s_sum[b, h, i, j] = sum[e](q[b, h, i, e] * k[b, h, j, e])

@@ -5,7 +5,7 @@ Input: an expression or nests. Output: names.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 from types import MappingProxyType
 
 from tritongen.ir import nodes as ir
@@ -79,3 +79,12 @@ def tensors_read(expr: ir.Expr) -> set[str]:
 def binders_of(nest: ir.Nest) -> tuple[ir.Binder, ...]:
     """Binders of the reducer at the root, if there is one."""
     return nest.body.binders if isinstance(nest.body, ir.Reduce) else ()
+
+
+def following(nests: Iterable[ir.Nest], names: Set[str]) -> set[str]:
+    """The nests that read one of these, or a nest that does. Each stands behind what it reads."""
+    found = set[str]()
+    for n in nests:
+        if tensors_read(n.body) & (names | found):
+            found.add(n.name)
+    return found - names

@@ -22,7 +22,13 @@ from dataclasses import dataclass, replace
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import Poly, index, indices, poly, size, symbols, weight_of
 from tritongen.ir.batches import own_batches
-from tritongen.ir.free import binders_of, free_indices, own_coordinates, tensors_read
+from tritongen.ir.free import (
+    binders_of,
+    following,
+    free_indices,
+    own_coordinates,
+    tensors_read,
+)
 from tritongen.schedule.canonical import fresh
 from tritongen.schedule.plan import Plan
 from tritongen.schedule.sides import sides
@@ -112,7 +118,7 @@ class _Cutting:
             for n in self.op.nests:
                 self.check(n, n.name in own)
             summing = {n.name for n in self.op.nests if any(True for _ in self.summed(n))}
-            behind = summing | self.following(summing)
+            behind = summing | following(self.op.nests, summing)
             used = own | self.needed([self.by_name[name] for name in own])
             used |= set().union(
                 *(tensors_read(e) for name in summing for e in self.summed(self.by_name[name]))
@@ -182,14 +188,6 @@ class _Cutting:
                 if not free_indices(e) <= own:
                     raise _Refused
                 yield e
-
-    def following(self, names: set[str]) -> set[str]:
-        """The lines that read one of these, or a line that does."""
-        found = set[str]()
-        for n in self.op.nests:  # each stands behind what it reads
-            if tensors_read(n.body) & (names | found):
-                found.add(n.name)
-        return found
 
     # ---- both ops
     def apart(self, own: set[str], summing: set[str]) -> Cut:

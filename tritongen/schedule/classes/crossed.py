@@ -18,7 +18,7 @@ from dataclasses import replace
 
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import Poly, index, indices
-from tritongen.ir.free import binders_of, free_indices, reads, tensors_read
+from tritongen.ir.free import binders_of, following, free_indices, reads, tensors_read
 from tritongen.kernel.lower import CannotLower, lower
 from tritongen.kernel.nodes import PARTS, Kernel, Loop, Store, Walk, statements
 from tritongen.kernel.parts import PART, in_parts, merging, state_name
@@ -99,13 +99,9 @@ def _is_down(n: ir.Nest, rows: set[str], cols: set[str]) -> bool:
 
 def _ends(fold: ir.Nest, group: Group) -> bool:
     """Whether nothing but values of columns follows from a fold over rows: that is there behind the last row."""
-    cols, following = {b.index for b in group.col}, {fold.name}
-    for n in group.nests:  # each stands behind what it reads
-        if tensors_read(n.body) & following:
-            following.add(n.name)
-            if is_reducer(n) or not {b.index for b in n.box} <= cols:
-                return False
-    return True
+    cols, behind = {b.index for b in group.col}, following(group.nests, {fold.name})
+    own = (n for n in group.nests if n.name in behind)
+    return not any(is_reducer(n) or not {b.index for b in n.box} <= cols for n in own)
 
 
 def _results(lines: tuple[ir.Nest, ...]) -> list[str]:

@@ -20,7 +20,7 @@ from tritongen.ir.algebra import (
     weight_of,
 )
 from tritongen.ir.conditions import where_known
-from tritongen.ir.free import binders_of, reads, tensors_read
+from tritongen.ir.free import binders_of, following, reads, tensors_read
 from tritongen.kernel.lower import CannotLower, lower
 from tritongen.kernel.nodes import (
     NUMBERS,
@@ -174,7 +174,10 @@ def by_columns(group: Group, stores: tuple[str, ...]) -> list[tuple[Group, tuple
                 continue
             if n.name in group.inside and is_reducer(n):
                 old = [b.index for b in binders_of(n)]
-                new = {i: fresh("batch" if i == ir.BATCH else i, taken) for i in old}
+                new = {
+                    i: fresh("batch" if i == ir.BATCH else i.rstrip("0123456789"), taken)
+                    for i in old
+                }
                 n = _at_indices(n, new, by_name)
             elif n.name in columns:
                 n = rename_nest(n, {columns[n.name]: column})
@@ -243,14 +246,13 @@ def has_loop(group: Group) -> bool:
 def columns_of(group: Group) -> dict[str, str]:
     """The index of its columns, of each value that has some. A factor of the first product has none: it is summed over."""
     known = {b.index for b in (*group.row, *group.col, *batch_of(group))}
-    found, following = dict[str, str](), set(group.inside)
-    for n in group.nests:  # each stands behind what it reads
-        if n.name not in following and tensors_read(n.body) & following:
-            following.add(n.name)
-            own = [b.index for b in n.box if b.index not in known]
-            if own:
-                found[n.name] = own[-1]
-    return found
+    behind = following(group.nests, group.inside)
+    return {
+        n.name: b.index
+        for n in group.nests
+        for b in n.box
+        if n.name in behind and b.index not in known
+    }
 
 
 def walks_of(group: Group, wide: bool = False) -> tuple[Walk, ...]:
