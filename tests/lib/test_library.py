@@ -69,3 +69,9 @@ def test_a_module_calls_what_the_library_has():
 def test_no_module_of_the_library_hides_a_function_of_its_name():
     hidden = [name for name in library.functions() if inspect.ismodule(getattr(lib, name, None))]
     assert hidden == ["replayed"]  # which stands alone: no module asks `lib` for it
+
+
+def test_functions_have_names_of_their_own_in_a_standalone_module():
+    """`add_parts` and its kernel `_add_parts` had one: standalone attention could not be built."""
+    names = list(map(library.own_name, library.functions()))
+    assert len(names) == len(set(names))

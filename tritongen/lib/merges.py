@@ -28,13 +28,13 @@ def add_parts(parts: torch.Tensor | None, result: torch.Tensor | None) -> None:
         raise ValueError(f"add_parts: parts of {tuple(parts.shape[1:])} for {tuple(result.shape)}")
     PARTS = triton.next_power_of_2(count)
     BLOCK = max(64, 2048 // PARTS)
-    _add_parts[(triton.cdiv(size, BLOCK),)](
+    _sum_over_parts[(triton.cdiv(size, BLOCK),)](
         parts, result.view(size), count, size, PARTS=PARTS, BLOCK=BLOCK, num_warps=4
     )
 
 
 @triton.jit
-def _add_parts(parts_ptr, result_ptr, count, size, PARTS: tl.constexpr, BLOCK: tl.constexpr):
+def _sum_over_parts(parts_ptr, result_ptr, count, size, PARTS: tl.constexpr, BLOCK: tl.constexpr):
     """Each program adds up BLOCK elements, all parts at once."""
     at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
     part = tl.arange(0, PARTS)[:, None].to(tl.int64)
