@@ -121,6 +121,8 @@ GROUPED = (fact(G, ">=", poly(1)), fact(F % G, "==", ZERO), fact(C, "==", G * D)
         (f // (F // G), G, GROUPED, {"f": F}),
         (g * (F // G) + k, F, GROUPED, {"g": G, "k": F // G}),
         ((n + size("shift")) % N, N, (), {"n": N}),
+        # the sum of a window of b[j + k] beside b[(i + 1) % W]: only the index says that N is not 0
+        ((n - 1) % N, N, (fact(K, ">=", poly(1)), fact(N, "==", D + K - 1)), {"n": N}),
         (N - 1 - n, N, (), {"n": N}),
         (n // poly(2), N, (), {"n": N}),
         (k * N + n, N * 4, (), {"k": poly(4), "n": N}),

@@ -255,6 +255,14 @@ def test_planted_faults_are_seen(fault):
         verify(replace(kernel, body=changed(kernel.body, kind, change)), nests, stores)
 
 
+def test_an_index_that_is_called_as_a_value_is_seen():
+    _, nests, walks, stores = planned(*WAYS["causal attention"])
+    kernel = lower("f", nests, walks, stores)
+    walks = tuple(replace(w, index="p") if w.how == "loop" else w for w in kernel.walks)
+    with pytest.raises(BadKernel, match="both called p"):
+        verify(replace(kernel, walks=walks), nests, stores)
+
+
 def test_a_sum_that_does_not_move_with_its_maximum_is_seen():
     _, nests, walks, stores = planned(*WAYS["attention"])
     kernel = lower("f", nests, walks, stores)

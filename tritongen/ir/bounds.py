@@ -249,7 +249,7 @@ def _without_floors(p: Poly, facts: Facts) -> Iterator[Poly]:
     """
     parts = _linear_parts(p)
     for atom, scale in parts.items():
-        if not isinstance(atom, Floor) or not plainly_nonnegative(atom.den - 1, facts):
+        if not isinstance(atom, Floor) or not _is_positive(atom.den, facts):
             continue
         rest = p - scale * poly(atom)
         exact = _settled(atom, facts)
@@ -263,6 +263,12 @@ def _without_floors(p: Poly, facts: Facts) -> Iterator[Poly]:
             yield rest + times * atom.num
         elif plainly_nonnegative(times, facts):
             yield rest + times * (atom.num - atom.den + 1)
+
+
+def _is_positive(p: Poly, facts: Facts) -> bool:
+    """Whether p >= 1, plainly or by one known inequality: where an index below W has a value, so has `W - 1 >= 0`."""
+    gaps = (p - 1, *(p - 1 - known for known in facts.known))
+    return any(plainly_nonnegative(gap, facts) for gap in gaps)
 
 
 def _settled(atom: Floor, facts: Facts) -> Poly | None:

@@ -46,6 +46,9 @@ class _Verifier:
     def all(self, stores: Sequence[str]) -> None:
         walked = [w.index for w in self.kernel.walks]
         self.check(len(walked) == len(set(walked)), "an index is walked twice")
+        read = {t for n in self.nests.values() for t in tensors_read(n.body)}
+        both = {*walked} & (self.nests.keys() | read)
+        self.check(not both, f"an index and a value are both called {', '.join(sorted(both))}")
         self.open = {w.index for w in self.kernel.walks} - set(self.kernel.loops)
         self.body(self.kernel.body)
         for name in stores:

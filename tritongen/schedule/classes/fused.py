@@ -165,6 +165,7 @@ def by_columns(group: Group, stores: tuple[str, ...]) -> list[tuple[Group, tuple
         one[c] = first if first not in spoken and one.get(c, first) == first else c
     several = list(dict.fromkeys(one[columns[n]] for n in stores if n in columns)) or [""]
     taken = {b.index for n in group.nests for b in (*n.box, *binders_of(n))}
+    taken |= by_name.keys() | {t for n in group.nests for t in tensors_read(n.body)}
     found = []
     for column in several:
         own = tuple(n for n in stores if one.get(columns.get(n, ""), several[0]) == column)
