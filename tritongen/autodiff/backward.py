@@ -20,6 +20,7 @@ from itertools import islice
 
 from tritongen.autodiff import batches, exprs, flow, zero
 from tritongen.autodiff.assemble import assemble, cotangent, reached, tensors_read
+from tritongen.autodiff.divisors import with_divisors_of_1
 from tritongen.autodiff.inline import inline, read_back
 from tritongen.autodiff.invert import Target, invert
 from tritongen.autodiff.kept import from_kept
@@ -129,6 +130,7 @@ def _derived(op: Op, wanted: tuple[Param, ...], most: int, shared: bool = False)
     nests = with_partial_sums(nests, operands, tape.free_name)
     back = assemble(op, nests, wanted)
     nests = with_row_lines(_pruned(back).nests, tape.free_name)
+    nests = with_divisors_of_1(nests, tape.forward, tape.said)
     back = assemble(op, nests, wanted)  # again, without pruned reads
     tape.refuse(batches.sums_over_fewer(op, back, {nest.name for nest in tape.values}))
     tape.refuse(batches.unbound(op, back))

@@ -56,9 +56,9 @@ def outside(scope: Scope, frame: Frame, node: ast.Read, c: Poly, dim: Poly) -> N
 
 def refuse_clamp(scope: Scope, frame: Frame, node: ast.Read, i: ast.Index) -> None:
     """E205 for `x[min(n + 1, N - 1)]`. The help gives the index a line of its own, which is read as a gather."""
-    named = {n.name for n in walk_tree(i) if isinstance(n, ast.Name)} & frame.names
-    calls = (n.name for n in walk_tree(i) if isinstance(n, ast.Call))
-    if not named or not {"min", "max", "clamp"} & set(calls):
+    named = _names(i) & frame.names
+    calls = [n for n in walk_tree(i) if isinstance(n, ast.Call)]
+    if not any(n.name in ("min", "max", "clamp") and _names(n) & named for n in calls):
         return
     order = [name for name in frame.ranges if name in named]
     line, fix = scope.line, None
@@ -75,6 +75,10 @@ def refuse_clamp(scope: Scope, frame: Frame, node: ast.Read, i: ast.Index) -> No
         fix = Fix(replace(line.whole, end=node.span.end), f"{first}\n  {before}{read}")
     help = "give the index a line of its own"
     scope.report.fail("E205", f"`{unparse(i)}` is not affine", i.span, help=help, fix=fix)
+
+
+def _names(i: ast.Index) -> set[str]:
+    return {n.name for n in walk_tree(i) if isinstance(n, ast.Name)}
 
 
 def _padded(span: Span | None, text: str) -> str:

@@ -1,0 +1,60 @@
+"""Divisors in a gradient that are the number of a fold's terms, and may be 0.
+
+    y = min[n, d >= 1](x[n, d])          place // (D - 1) is the row of the place, and D may be 1
+
+A place of no terms is nobody's: whatever such a quotient is, the condition beside it does not hold. So the divisor is
+`max(1, D - 1)` there, and a call with D = 1 has a gradient, which is 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from tritongen.ir.algebra import Floor, Group, Mod, Poly, extreme, floordiv, poly, substitute_atoms
+from tritongen.ir.atoms import Atom
+from tritongen.ir.bounds import Facts, prove
+from tritongen.ir.free import binders_of
+from tritongen.ir.nodes import Expr, IndexValue, Nest, Read, Reduce, rebuild
+
+ZERO = Poly()
+
+
+def with_divisors_of_1(
+    nests: tuple[Nest, ...], forward: Iterable[Nest], facts: Facts
+) -> tuple[Nest, ...]:
+    """The lines of a gradient, dividing by at least 1 where the number of terms of a fold of `forward` may be 0."""
+    counts = {b.hi - b.lo for nest in forward for b in binders_of(nest)}
+    counts = {c for c in counts if len(c.terms) > 1 and prove(c, ">", ZERO, facts) is not True}
+    if not counts:
+        return nests
+
+    def at_least_1(p: Poly) -> Poly:
+        return extreme("max", (poly(1), p)) if p in counts else safe(p)
+
+    def divisor(atom: Atom) -> Poly | None:
+        match atom:
+            case Group(p):
+                return at_least_1(p)
+            case Floor(num, den):
+                return floordiv(safe(num), at_least_1(den))
+            case Mod(num, den):
+                return poly(Mod(safe(num), at_least_1(den)))
+        return None
+
+    def safe(p: Poly) -> Poly:
+        return substitute_atoms(p, divisor)
+
+    def change(e: Expr) -> Expr:
+        match e:
+            case Read(coords=coords):
+                return replace(e, coords=tuple(map(safe, coords)))
+            case IndexValue(p):
+                return replace(e, poly=safe(p))
+            case Reduce(binders=binders, guards=guards):
+                binders = tuple(replace(b, lo=safe(b.lo), hi=safe(b.hi)) for b in binders)
+                guards = tuple(replace(g, poly=safe(g.poly)) for g in guards)
+                return replace(e, binders=binders, guards=guards)
+        return e
+
+    return tuple(replace(n, body=rebuild(n.body, change)) for n in nests)
