@@ -375,22 +375,10 @@ def choose_bmm(
             PARTS=(PARTS := lib.parts(3 * gpu.sms, batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K), lib.cdiv(K, 4096) if itemsize == 4 else 1)),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), PROGRAMS=3,
         ), "descriptors"),
-        ("slender", tma and itemsize <= 2 and M <= 64, lib.tile(
-            max(32, lib.pow2(M)),
-            BLOCK_N := 32 if N <= 32 * gpu.sms else 64 if N <= 64 * gpu.sms else 128,
-            (512 if BLOCK_N == 32 else 256) // itemsize, 4, 6 if BLOCK_N == 64 else 4, PROGRAMS=1,
-        ), "descriptors"),
-        ("stream", tma and itemsize <= 4, lib.tile(
-            64, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize, 4,
-            2 if BLOCK_N == 128 and itemsize <= 2 else 3, PROGRAMS=3,
-        ), "descriptors"),
         ("subtiles", tma and itemsize == 2,
             lib.tile(64, 128, 128 // itemsize, 4, 4, PROGRAMS=1), "subtiles"),
         ("persistent", tma and itemsize <= 2,
             lib.tile(128, 256, 128 // itemsize, 8, 3, PROGRAMS=1), "descriptors"),
-        ("square", tma and itemsize <= 4, lib.tile(
-            128, 128, 128 // itemsize, 8, 5 if itemsize <= 2 else 3, PROGRAMS=1,
-        ), "descriptors"),
         ("narrow", tma and itemsize <= 2, lib.tile(
             64,
             BLOCK_N := 128 if 7 * lib.cdiv(batches * lib.cdiv(M, 64) * lib.cdiv(N, 128), gpu.sms) <= 5 * lib.cdiv(batches * lib.cdiv(M, 64) * lib.cdiv(N, 64), gpu.sms) else 64,
@@ -467,7 +455,7 @@ def launch_bmm(a, b, y) -> None:
             a_tiles, b_tiles, y_tiles, y, B, M, N, K, *y.stride(),
             **constants, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
-    elif variant in ("split", "split_small", "slender", "stream", "persistent", "square", "narrow"):
+    elif variant in ("split", "split_small", "persistent", "narrow"):
         a_tiles, trans_a = lib.tiles(a, BLOCK_M, BLOCK_K)
         b_tiles, trans_b = lib.tiles(b, BLOCK_K, BLOCK_N, by_columns=True)
         y_tiles = lib.tiles_to_store(y, BLOCK_M, BLOCK_N // 2)
@@ -1228,7 +1216,7 @@ def launch_bmm_backward_da(a, b, dy, da) -> None:
             dy_tiles, b_tiles, da_tiles, da, B, M, K, N, *da.stride(),
             **constants, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
-    elif variant in ("split", "split_small", "slender", "stream", "persistent", "square", "narrow"):
+    elif variant in ("split", "split_small", "persistent", "narrow"):
         dy_tiles, trans_dy = lib.tiles(dy, BLOCK_M, BLOCK_K)
         b_tiles, trans_b = lib.tiles(b.mT, BLOCK_K, BLOCK_N, by_columns=True)
         da_tiles = lib.tiles_to_store(da, BLOCK_M, BLOCK_N // 2)
@@ -1309,7 +1297,7 @@ def launch_bmm_backward_db(a, b, dy, db) -> None:
             dy_tiles, a_tiles, db, B, N, K, M, *db.stride(),
             **constants, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
-    elif variant in ("split", "split_small", "slender", "stream", "persistent", "square", "narrow"):
+    elif variant in ("split", "split_small", "persistent", "narrow"):
         dy_tiles, trans_dy = lib.tiles(dy.mT, BLOCK_M, BLOCK_K)
         a_tiles, trans_a = lib.tiles(a, BLOCK_K, BLOCK_N, by_columns=True)
         grid = (

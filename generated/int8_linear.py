@@ -177,22 +177,8 @@ def choose_int8_linear(
             PARTS=(PARTS := lib.parts(3 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K), lib.cdiv(K, 4096) if itemsize == 4 else 1)),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), PROGRAMS=3,
         ), "descriptors"),
-        ("slender", terms < 131072 and tma and itemsize <= 2 and M <= 64, lib.tile(
-            max(32, lib.pow2(M)),
-            BLOCK_N := 32 if N <= 32 * gpu.sms else 64 if N <= 64 * gpu.sms else 128,
-            (512 if BLOCK_N == 32 else 256) // itemsize, 4, 6 if BLOCK_N == 64 else 4, PROGRAMS=1,
-        ), "descriptors"),
-        ("stream", terms < 131072 and tma and itemsize <= 4, lib.tile(
-            64, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize, 4,
-            2 if BLOCK_N == 128 and itemsize <= 2 else 3, PROGRAMS=3,
-        ), "descriptors"),
-        ("two_per_sm", terms < 131072 and tma and itemsize <= 2,
-            lib.tile(128, 128, 128 // itemsize, 8, 3, PROGRAMS=2), "descriptors"),
         ("persistent", terms < 131072 and tma and itemsize <= 2, lib.tile(
             128, 256, 128 // itemsize, 8, 3 if stored_bytes <= 4 else 2, PROGRAMS=1,
-        ), "descriptors"),
-        ("square", terms < 131072 and tma and itemsize <= 4, lib.tile(
-            128, 128, 128 // itemsize, 8, 5 if itemsize <= 2 else 3, PROGRAMS=1,
         ), "descriptors"),
         ("narrow", terms < 131072 and tma and itemsize <= 2, lib.tile(
             64,
@@ -244,16 +230,7 @@ def launch_int8_linear(x, w, sx, sw, y) -> None:
     )  # fmt: skip
     PARTS = config.get("PARTS", 1)
     acc_parts = lib.workspace(config, (M, N), torch.int32, w.device)
-    if variant in (
-        "split",
-        "split_small",
-        "slender",
-        "stream",
-        "two_per_sm",
-        "persistent",
-        "square",
-        "narrow",
-    ):
+    if variant in ("split", "split_small", "persistent", "narrow"):
         BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
         x_tiles, trans_x = lib.tiles(x, BLOCK_M, BLOCK_K)
         w_tiles, trans_w = lib.tiles(w.mT, BLOCK_K, BLOCK_N, by_columns=True)
@@ -610,20 +587,8 @@ def choose_int8_linear_backward_acc(
             PARTS=(PARTS := lib.parts(3 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K), lib.cdiv(K, 4096) if itemsize == 4 else 1)),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), PROGRAMS=3,
         ), "descriptors"),
-        ("slender", terms < 131072 and tma and itemsize <= 2 and M <= 64, lib.tile(
-            max(32, lib.pow2(M)),
-            BLOCK_N := 32 if N <= 32 * gpu.sms else 64 if N <= 64 * gpu.sms else 128,
-            (512 if BLOCK_N == 32 else 256) // itemsize, 4, 6 if BLOCK_N == 64 else 4, PROGRAMS=1,
-        ), "descriptors"),
-        ("stream", terms < 131072 and tma and itemsize <= 4, lib.tile(
-            64, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize, 4,
-            2 if BLOCK_N == 128 and itemsize <= 2 else 3, PROGRAMS=3,
-        ), "descriptors"),
         ("persistent", terms < 131072 and tma and itemsize <= 2,
             lib.tile(128, 256, 128 // itemsize, 8, 2, PROGRAMS=1), "descriptors"),
-        ("square", terms < 131072 and tma and itemsize <= 4, lib.tile(
-            128, 128, 128 // itemsize, 8, 5 if itemsize <= 2 else 3, PROGRAMS=1,
-        ), "descriptors"),
         ("narrow", terms < 131072 and tma and itemsize <= 2, lib.tile(
             64,
             BLOCK_N := 128 if 7 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 128), gpu.sms) <= 5 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 64), gpu.sms) else 64,
@@ -675,7 +640,7 @@ def launch_int8_linear_backward_acc(x, w, acc) -> None:
     PARTS = config.get("PARTS", 1)
     acc_parts = lib.workspace(config, (M, N), torch.int32, w.device)
     arguments = (x, w, acc, M * N, K, N, *x.stride(), *w.stride(), *acc.stride())
-    if variant in ("split", "split_small", "slender", "stream", "persistent", "square", "narrow"):
+    if variant in ("split", "split_small", "persistent", "narrow"):
         BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
         x_tiles, trans_x = lib.tiles(x, BLOCK_M, BLOCK_K)
         w_tiles, trans_w = lib.tiles(w.mT, BLOCK_K, BLOCK_N, by_columns=True)

@@ -1141,24 +1141,10 @@ def choose_linear_cross_entropy_backward_chunk_dz(
             PARTS=(PARTS := lib.parts(3 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K), lib.cdiv(K, 4096) if itemsize == 4 else 1)),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), PROGRAMS=3,
         ), "descriptors"),
-        ("slender", tma and itemsize <= 2 and M <= 64, lib.tile(
-            max(32, lib.pow2(M)),
-            BLOCK_N := 32 if N <= 32 * gpu.sms else 64 if N <= 64 * gpu.sms else 128,
-            (512 if BLOCK_N == 32 else 256) // itemsize, 4, 6 if BLOCK_N == 64 else 4, PROGRAMS=1,
-        ), "descriptors"),
-        ("stream", tma and itemsize <= 4, lib.tile(
-            64, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize, 4,
-            2 if BLOCK_N == 128 and itemsize <= 2 else 3, PROGRAMS=3,
-        ), "descriptors"),
         ("subtiles", tma and itemsize == 2,
             lib.tile(64, 128, 128 // itemsize, 4, 4, PROGRAMS=1), "subtiles"),
-        ("two_per_sm", tma and itemsize <= 2,
-            lib.tile(128, 128, 128 // itemsize, 8, 3, PROGRAMS=2), "descriptors"),
         ("persistent", tma and itemsize <= 2, lib.tile(
             128, 256, 128 // itemsize, 8, 4 if stored_bytes <= 2 else 3, PROGRAMS=1,
-        ), "descriptors"),
-        ("square", tma and itemsize <= 4, lib.tile(
-            128, 128, 128 // itemsize, 8, 5 if itemsize <= 2 else 3, PROGRAMS=1,
         ), "descriptors"),
         ("narrow", tma and itemsize <= 2, lib.tile(
             64,
@@ -1216,16 +1202,7 @@ def launch_linear_cross_entropy_backward_chunk_dz(
     BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
     PARTS = config.get("PARTS", 1)
     z_parts = lib.workspace(config, (M, V), torch.float32, w.device)
-    if variant in (
-        "split",
-        "split_small",
-        "slender",
-        "stream",
-        "two_per_sm",
-        "persistent",
-        "square",
-        "narrow",
-    ):
+    if variant in ("split", "split_small", "persistent", "narrow"):
         x_tiles, trans_x = lib.tiles(x, BLOCK_M, BLOCK_K)
         w_tiles, trans_w = lib.tiles(w.mT, BLOCK_K, BLOCK_N, by_columns=True)
         dz_tiles = lib.tiles_to_store(dz, BLOCK_M, BLOCK_N // 2)
@@ -1347,22 +1324,10 @@ def choose_linear_cross_entropy_backward_chunk_dw(
             PARTS=(PARTS := lib.parts(3 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K), lib.cdiv(K, 4096) if itemsize == 4 else 1)),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), PROGRAMS=3,
         ), "descriptors"),
-        ("slender", tma and itemsize <= 2 and M <= 64, lib.tile(
-            max(32, lib.pow2(M)),
-            BLOCK_N := 32 if N <= 32 * gpu.sms else 64 if N <= 64 * gpu.sms else 128,
-            (512 if BLOCK_N == 32 else 256) // itemsize, 4, 6 if BLOCK_N == 64 else 4, PROGRAMS=1,
-        ), "descriptors"),
-        ("stream", tma and itemsize <= 4, lib.tile(
-            64, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize, 4,
-            2 if BLOCK_N == 128 and itemsize <= 2 else 3, PROGRAMS=3,
-        ), "descriptors"),
         ("subtiles", tma and itemsize == 2,
             lib.tile(64, 128, 128 // itemsize, 4, 4, PROGRAMS=1), "subtiles"),
         ("persistent", tma and itemsize <= 2,
             lib.tile(128, 256, 128 // itemsize, 8, 3, PROGRAMS=1), "descriptors"),
-        ("square", tma and itemsize <= 4, lib.tile(
-            128, 128, 128 // itemsize, 8, 5 if itemsize <= 2 else 3, PROGRAMS=1,
-        ), "descriptors"),
         ("narrow", tma and itemsize <= 2, lib.tile(
             64,
             BLOCK_N := 128 if 7 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 128), gpu.sms) <= 5 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 64), gpu.sms) else 64,
@@ -1417,7 +1382,7 @@ def launch_linear_cross_entropy_backward_chunk_dw(x, w, dz, x_masked, dw) -> Non
     BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
     PARTS = config.get("PARTS", 1)
     dw_sum_parts = lib.workspace(config, (V, K), torch.float32, dz.device)
-    if variant in ("split", "split_small", "slender", "stream", "persistent", "square", "narrow"):
+    if variant in ("split", "split_small", "persistent", "narrow"):
         dz_tiles, trans_dz = lib.tiles(dz.mT, BLOCK_M, BLOCK_K)
         x_masked_tiles, trans_x_masked = lib.tiles(x_masked, BLOCK_K, BLOCK_N, by_columns=True)
         dw_tiles = lib.tiles_to_store(dw, BLOCK_M, BLOCK_N // 2)
@@ -1480,24 +1445,10 @@ def choose_linear_cross_entropy_backward_chunk_dx_sum(
             PARTS=(PARTS := lib.parts(3 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K), lib.cdiv(K, 4096) if itemsize == 4 else 1)),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), PROGRAMS=3,
         ), "descriptors"),
-        ("slender", tma and itemsize <= 2 and M <= 64, lib.tile(
-            max(32, lib.pow2(M)),
-            BLOCK_N := 32 if N <= 32 * gpu.sms else 64 if N <= 64 * gpu.sms else 128,
-            (512 if BLOCK_N == 32 else 256) // itemsize, 4, 6 if BLOCK_N == 64 else 4, PROGRAMS=1,
-        ), "descriptors"),
-        ("stream", tma and itemsize <= 4, lib.tile(
-            64, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize, 4,
-            2 if BLOCK_N == 128 and itemsize <= 2 else 3, PROGRAMS=3,
-        ), "descriptors"),
         ("subtiles", tma and itemsize == 2,
             lib.tile(64, 128, 128 // itemsize, 4, 4, PROGRAMS=1), "subtiles"),
-        ("two_per_sm", tma and itemsize <= 2,
-            lib.tile(128, 128, 128 // itemsize, 8, 3, PROGRAMS=2), "descriptors"),
         ("persistent", tma and itemsize <= 2, lib.tile(
             128, 256, 128 // itemsize, 8, 4 if stored_bytes <= 2 else 3, PROGRAMS=1,
-        ), "descriptors"),
-        ("square", tma and itemsize <= 4, lib.tile(
-            128, 128, 128 // itemsize, 8, 5 if itemsize <= 2 else 3, PROGRAMS=1,
         ), "descriptors"),
         ("narrow", tma and itemsize <= 2, lib.tile(
             64,
@@ -1552,16 +1503,7 @@ def launch_linear_cross_entropy_backward_chunk_dx_sum(x, w, dx_sum_before, dz, d
     BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
     PARTS = config.get("PARTS", 1)
     dx_sum_sum_parts = lib.workspace(config, (M, K), torch.float32, dz.device)
-    if variant in (
-        "split",
-        "split_small",
-        "slender",
-        "stream",
-        "two_per_sm",
-        "persistent",
-        "square",
-        "narrow",
-    ):
+    if variant in ("split", "split_small", "persistent", "narrow"):
         dz_tiles, trans_dz = lib.tiles(dz, BLOCK_M, BLOCK_K)
         w_tiles, trans_w = lib.tiles(w, BLOCK_K, BLOCK_N, by_columns=True)
         dx_sum_tiles = lib.tiles_to_store(dx_sum, BLOCK_M, BLOCK_N // 4)

@@ -177,22 +177,8 @@ def choose_swiglu_linear(
             PARTS=(PARTS := lib.parts(3 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K), lib.cdiv(K, 4096) if itemsize == 4 else 1)),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), PROGRAMS=3,
         ), "descriptors", 0, 2),
-        ("slender", tma and itemsize <= 2 and M <= 64, lib.tile(
-            max(32, lib.pow2(M)),
-            BLOCK_N := 16 if N <= 16 * gpu.sms else 32 if N <= 32 * gpu.sms else 64,
-            (512 if BLOCK_N == 16 else 256) // itemsize, 4, 6 if BLOCK_N == 32 else 4, PROGRAMS=1,
-        ), "descriptors", 0, 2),
-        ("stream", tma and itemsize <= 4, lib.tile(
-            64, BLOCK_N := max(16, min(64, lib.pow2(N))), 128 // itemsize, 4,
-            2 if BLOCK_N == 64 and itemsize <= 2 else 3, PROGRAMS=3,
-        ), "descriptors", 0, 2),
-        ("two_per_sm", tma and itemsize <= 2,
-            lib.tile(128, 64, 128 // itemsize, 8, 3, PROGRAMS=2), "descriptors", 0, 2),
         ("persistent", tma and itemsize <= 2, lib.tile(
             128, 128, 128 // itemsize, 8, 4 if stored_bytes <= 2 else 3, PROGRAMS=1,
-        ), "descriptors", 0, 2),
-        ("square", tma and itemsize <= 4, lib.tile(
-            128, 64, 128 // itemsize, 8, 5 if itemsize <= 2 else 3, PROGRAMS=1,
         ), "descriptors", 0, 2),
         ("narrow", tma and itemsize <= 2, lib.tile(
             64,
@@ -253,16 +239,7 @@ def launch_swiglu_linear(x, wg, wu, y) -> None:
     PARTS = config.get("PARTS", 1)
     gate_parts = lib.workspace(config, (M, N), compute, wg.device)
     up_parts = lib.workspace(config, (M, N), compute, wg.device)
-    if variant in (
-        "split",
-        "split_small",
-        "slender",
-        "stream",
-        "two_per_sm",
-        "persistent",
-        "square",
-        "narrow",
-    ):
+    if variant in ("split", "split_small", "persistent", "narrow"):
         x_tiles, trans_x = lib.tiles(x, BLOCK_M, BLOCK_K)
         wg_tiles, trans_wg = lib.tiles(wg.mT, BLOCK_K, BLOCK_N, by_columns=True)
         wu_tiles, trans_wu = lib.tiles(wu.mT, BLOCK_K, BLOCK_N, by_columns=True)
@@ -537,16 +514,7 @@ def launch_swiglu_linear_forward(x, wg, wu, y, gate_kept, up_kept) -> None:
     PARTS = config.get("PARTS", 1)
     gate_parts = lib.workspace(config, (M, N), compute, wg.device)
     up_parts = lib.workspace(config, (M, N), compute, wg.device)
-    if variant in (
-        "split",
-        "split_small",
-        "slender",
-        "stream",
-        "two_per_sm",
-        "persistent",
-        "square",
-        "narrow",
-    ):
+    if variant in ("split", "split_small", "persistent", "narrow"):
         x_tiles, trans_x = lib.tiles(x, BLOCK_M, BLOCK_K)
         wg_tiles, trans_wg = lib.tiles(wg.mT, BLOCK_K, BLOCK_N, by_columns=True)
         wu_tiles, trans_wu = lib.tiles(wu.mT, BLOCK_K, BLOCK_N, by_columns=True)
@@ -1612,22 +1580,10 @@ def choose_swiglu_linear_backward_dx_sum(
             PARTS=(PARTS := lib.parts(3 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K), lib.cdiv(K, 4096) if itemsize == 4 else 1)),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), PROGRAMS=3,
         ), "descriptors"),
-        ("slender", tma and itemsize <= 2 and M <= 64, lib.tile(
-            max(32, lib.pow2(M)),
-            BLOCK_N := 32 if N <= 32 * gpu.sms else 64 if N <= 64 * gpu.sms else 128,
-            (512 if BLOCK_N == 32 else 256) // itemsize, 4, 6 if BLOCK_N == 64 else 4, PROGRAMS=1,
-        ), "descriptors"),
-        ("stream", tma and itemsize <= 4, lib.tile(
-            64, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize, 4,
-            2 if BLOCK_N == 128 and itemsize <= 2 else 3, PROGRAMS=3,
-        ), "descriptors"),
         ("subtiles", tma and itemsize == 2,
             lib.tile(64, 128, 128 // itemsize, 4, 4, PROGRAMS=1), "subtiles"),
         ("persistent", tma and itemsize <= 2,
             lib.tile(128, 256, 128 // itemsize, 8, 3, PROGRAMS=1), "descriptors"),
-        ("square", tma and itemsize <= 4, lib.tile(
-            128, 128, 128 // itemsize, 8, 5 if itemsize <= 2 else 3, PROGRAMS=1,
-        ), "descriptors"),
         ("narrow", tma and itemsize <= 2, lib.tile(
             64,
             BLOCK_N := 128 if 7 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 128), gpu.sms) <= 5 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 64), gpu.sms) else 64,
@@ -1705,7 +1661,7 @@ def launch_swiglu_linear_backward_dx_sum(x, wg, wu, dup, dx_sum) -> None:
             dup_tiles, wu_tiles, dx_sum_tiles, dx_sum, M, K, N, *dx_sum.stride(),
             **constants, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
-    elif variant in ("split", "split_small", "slender", "stream", "persistent", "square", "narrow"):
+    elif variant in ("split", "split_small", "persistent", "narrow"):
         dup_tiles, trans_dup = lib.tiles(dup, BLOCK_M, BLOCK_K)
         wu_tiles, trans_wu = lib.tiles(wu, BLOCK_K, BLOCK_N, by_columns=True)
         dx_sum_tiles = lib.tiles_to_store(dx_sum, BLOCK_M, BLOCK_N // 2)
@@ -1742,100 +1698,7 @@ def launch_swiglu_linear_backward_dx_sum(x, wg, wu, dup, dx_sum) -> None:
         )  # fmt: skip
 
 
-def choose_swiglu_linear_backward_dx(
-    M: int, N: int, K: int, tma: bool, tf32x3: bool, itemsize: int, stored_bytes: int,
-    copied_bytes: int, transposed_bytes: int, vectorized: bool, gpu: lib.Gpu,
-) -> tuple[str, dict]:  # fmt: skip
-    """Returns (variant, config) of a call: of the variants that may run, the one with the least estimate."""
-    call = (
-        (1, M, N, K), itemsize, stored_bytes, copied_bytes, transposed_bytes, vectorized,
-        tf32x3, gpu,
-    )  # fmt: skip
-    return lib.least(
-        lib.product_us, call,
-        # variant, may it run, its config, how its factors are loaded, bytes written before it, sums
-        ("presplit_lhs", tma and tf32x3 and itemsize == 4, lib.tile(
-            BLOCK_M := 128 if M > 64 and lib.filled(lib.cdiv(M, 128) * lib.cdiv(N, 128), gpu.sms) else 64,
-            BLOCK_M, 64 if BLOCK_M == 64 and lib.cdiv(M, 64) * lib.cdiv(N, 64) <= gpu.sms else 32,
-            8 if BLOCK_M == 128 else 4, 3, LHS=True, PROGRAMS=1 if BLOCK_M == 128 else 3,
-        ), "presplit lhs", 4 * M * K),
-        ("presplit", tma and tf32x3 and itemsize == 4, lib.tile(
-            128,
-            BLOCK_N := 256 if 5 * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 256), gpu.sms) <= 3 * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 128), gpu.sms) else 128,
-            32, 8, 4 if BLOCK_N == 256 else 6, TERMS=256, PROGRAMS=1,
-        ), "presplit", 4 * (M * K + K * N)),
-        ("presplit_rhs", tma and tf32x3 and itemsize == 4, lib.tile(
-            BLOCK_M := 128 if lib.filled(lib.cdiv(M, 128) * lib.cdiv(N, 64), 2 * gpu.sms) else 64,
-            64, 32, 4, 3, LHS=False, PROGRAMS=2 if BLOCK_M == 128 else 3,
-        ), "presplit rhs", 4 * K * N),
-        ("split", tma and itemsize <= 4, lib.tile(
-            BLOCK_M := max(16, min(128, lib.pow2(M))), BLOCK_N := max(16, min(128, lib.pow2(N))),
-            BLOCK_K := 256 // itemsize if itemsize <= 2 else 32,
-            8 if BLOCK_M * BLOCK_N >= 16384 else 4, min(6, 768 // (BLOCK_M + BLOCK_N)),
-            PARTS=(PARTS := lib.parts(gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K), lib.cdiv(K, 4096) if itemsize == 4 else 1)),
-            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), PROGRAMS=1,
-        ), "descriptors"),
-        ("split_small", tma and itemsize <= 4, lib.tile(
-            BLOCK_M := max(16, min(64, lib.pow2(M))), BLOCK_N := max(16, min(64, lib.pow2(N))),
-            BLOCK_K := 256 // itemsize if itemsize <= 2 else 32, 4, 4 if itemsize <= 2 else 3,
-            PARTS=(PARTS := lib.parts(3 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K), lib.cdiv(K, 4096) if itemsize == 4 else 1)),
-            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), PROGRAMS=3,
-        ), "descriptors"),
-        ("slender", tma and itemsize <= 2 and M <= 64, lib.tile(
-            max(32, lib.pow2(M)),
-            BLOCK_N := 32 if N <= 32 * gpu.sms else 64 if N <= 64 * gpu.sms else 128,
-            (512 if BLOCK_N == 32 else 256) // itemsize, 4, 6 if BLOCK_N == 64 else 4, PROGRAMS=1,
-        ), "descriptors"),
-        ("stream", tma and itemsize <= 4, lib.tile(
-            64, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize, 4,
-            2 if BLOCK_N == 128 and itemsize <= 2 else 3, PROGRAMS=3,
-        ), "descriptors"),
-        ("subtiles", tma and itemsize == 2,
-            lib.tile(64, 128, 128 // itemsize, 4, 4, PROGRAMS=1), "subtiles"),
-        ("two_per_sm", tma and itemsize <= 2,
-            lib.tile(128, 128, 128 // itemsize, 8, 3, PROGRAMS=2), "descriptors"),
-        ("persistent", tma and itemsize <= 2,
-            lib.tile(128, 256, 128 // itemsize, 8, 3, PROGRAMS=1), "descriptors"),
-        ("square", tma and itemsize <= 4, lib.tile(
-            128, 128, 128 // itemsize, 8, 5 if itemsize <= 2 else 3, PROGRAMS=1,
-        ), "descriptors"),
-        ("narrow", tma and itemsize <= 2, lib.tile(
-            64,
-            BLOCK_N := 128 if 7 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 128), gpu.sms) <= 5 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 64), gpu.sms) else 64,
-            256 // itemsize, 4, 4 if BLOCK_N == 128 else 6, PROGRAMS=1,
-        ), "descriptors"),
-        ("lanes", itemsize == 4 and (M <= 4 or N <= 2), lib.tile(
-            BLOCK_M := min(4, lib.pow2(max(1, M))) if M <= N else 32,
-            BLOCK_N := min(2, max(1, N)) if M > N else 128 if M > 2 else 4096 // min(128, max(16, lib.pow2(K))),
-            BLOCK_K := 4096 // max(BLOCK_M, BLOCK_N), 4, 1, LANES=True,
-            PARTS=(PARTS := lib.parts(16 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K), lib.cdiv(K, 4096) if itemsize == 4 else 1)),
-            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
-        ), "lanes"),
-        ("split_pointers", gpu.shared >= 99 and itemsize <= 4, lib.tile(
-            BLOCK_M := max(16, min(64, lib.pow2(M))), BLOCK_N := max(16, min(64, lib.pow2(N))),
-            BLOCK_K := 256 // itemsize if vectorized or (min(BLOCK_M, BLOCK_N) > 32 if itemsize == 4 else BLOCK_M + BLOCK_N <= 80) else min(64, 128 // itemsize),
-            4, 4 if itemsize <= 2 or vectorized else 3 if BLOCK_M <= 32 else 1,
-            PARTS=(PARTS := lib.parts(8 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K), lib.cdiv(K, 4096) if itemsize == 4 else 1)),
-            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
-        ), "pointers"),
-        ("large", gpu.shared >= 163 and itemsize <= 2,
-            lib.tile(128, 256, 128 // itemsize, 8, 3), "pointers"),
-        ("medium", gpu.shared >= 99 and itemsize <= 4, lib.tile(
-            128, 128, 128 // itemsize, 8,
-            1 if itemsize == 4 and not vectorized else 4 if itemsize <= 2 else 3,
-        ), "pointers"),
-        ("slim", gpu.shared >= 163 and itemsize <= 4 and M <= 64, lib.tile(
-            BLOCK_M := max(16, lib.pow2(M)), BLOCK_N := 32 if N <= 64 * gpu.sms else 64,
-            (512 if M <= 32 and N <= 64 * gpu.sms else 256) // itemsize if vectorized or BLOCK_M + BLOCK_N <= 48 else min(64, 128 // itemsize),
-            4, 4 if M <= 32 else 5,
-        ), "slim"),
-        ("thin", gpu.shared >= 64 and itemsize <= 4, lib.tile(
-            64, 16, 256 // itemsize, 4, 1 if itemsize == 4 and not vectorized else 4,
-        ), "pointers"),
-        ("small", True, lib.tile(
-            64, 64, 32, 4, 1 if itemsize == 4 and not vectorized else 3 if itemsize <= 4 else 2,
-        ), "pointers"),
-    )  # fmt: skip
+choose_swiglu_linear_backward_dx = choose_swiglu_linear_backward_dx_sum
 
 
 def launch_swiglu_linear_backward_dx(x, wg, dgate, dx_sum, dx) -> None:
@@ -1876,16 +1739,7 @@ def launch_swiglu_linear_backward_dx(x, wg, dgate, dx_sum, dx) -> None:
             dgate_tiles, wg_tiles, dx_sum, dx_tiles, dx, M, K, N, *dx_sum.stride(), *dx.stride(),
             **constants, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
-    elif variant in (
-        "split",
-        "split_small",
-        "slender",
-        "stream",
-        "two_per_sm",
-        "persistent",
-        "square",
-        "narrow",
-    ):
+    elif variant in ("split", "split_small", "persistent", "narrow"):
         dgate_tiles, trans_dgate = lib.tiles(dgate, BLOCK_M, BLOCK_K)
         wg_tiles, trans_wg = lib.tiles(wg, BLOCK_K, BLOCK_N, by_columns=True)
         dx_tiles = lib.tiles_to_store(dx, BLOCK_M, BLOCK_N // 4)
@@ -1949,21 +1803,8 @@ def choose_swiglu_linear_backward_dwg(
             PARTS=(PARTS := lib.parts(3 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K), lib.cdiv(K, 4096) if itemsize == 4 else 1)),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), PROGRAMS=3,
         ), "descriptors", 0, 2),
-        ("slender", tma and itemsize <= 2 and M <= 64, lib.tile(
-            max(32, lib.pow2(M)),
-            BLOCK_N := 16 if N <= 16 * gpu.sms else 32 if N <= 32 * gpu.sms else 64,
-            (512 if BLOCK_N == 16 else 256) // itemsize, 4,
-            3 if BLOCK_N <= 16 else 5 if BLOCK_N <= 32 else 4, PROGRAMS=1,
-        ), "descriptors", 0, 2),
-        ("stream", tma and itemsize <= 4, lib.tile(
-            64, BLOCK_N := max(16, min(64, lib.pow2(N))), 128 // itemsize, 4,
-            2 if BLOCK_N == 64 and itemsize <= 2 else 3, PROGRAMS=3,
-        ), "descriptors", 0, 2),
         ("persistent", tma and itemsize <= 2,
             lib.tile(128, 128, 128 // itemsize, 8, 3, PROGRAMS=1), "descriptors", 0, 2),
-        ("square", tma and itemsize <= 4, lib.tile(
-            128, 64, 128 // itemsize, 8, 5 if itemsize <= 2 else 3, PROGRAMS=1,
-        ), "descriptors", 0, 2),
         ("narrow", tma and itemsize <= 2, lib.tile(
             64,
             BLOCK_N := 64 if 7 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 64), gpu.sms) <= 5 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 32), gpu.sms) else 32,
@@ -2023,7 +1864,7 @@ def launch_swiglu_linear_backward_dwg(x, wg, dup, dgate, dwg, dwu) -> None:
     PARTS = config.get("PARTS", 1)
     dwg_sum_parts = lib.workspace(config, (N, K), compute, dgate.device)
     dwu_sum_parts = lib.workspace(config, (N, K), compute, dgate.device)
-    if variant in ("split", "split_small", "slender", "stream", "persistent", "square", "narrow"):
+    if variant in ("split", "split_small", "persistent", "narrow"):
         dgate_tiles, trans_dgate = lib.tiles(dgate.mT, BLOCK_M, BLOCK_K)
         x_tiles, trans_x = lib.tiles(x, BLOCK_K, BLOCK_N, by_columns=True)
         dup_tiles, trans_dup = lib.tiles(dup.mT, BLOCK_M, BLOCK_K)

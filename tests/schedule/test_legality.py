@@ -193,8 +193,8 @@ def test_stages_are_as_many_as_fit_what_a_step_loads():
     assert stages(SEVERAL_TILES, "slim", call) == 3
     assert stages(MIXED.format("T: f32", "T", "T"), "slim", call) == 5  # as measured
     call = {"M": 1024, "N": 1024, "sms": 132, "itemsize": 2, "stored_bytes": 2}
-    assert stages(WIDER_THAN_MULTIPLIED, "square", call) == 4
-    assert stages(WIDER_THAN_MULTIPLIED.replace("f32", "f16"), "square", call) == 5
+    assert stages(WIDER_THAN_MULTIPLIED, "narrow", call) == 3
+    assert stages(WIDER_THAN_MULTIPLIED.replace("f32", "f16"), "narrow", call) == 4
     call |= {"M": 4096, "N": 4096, "K": 4096, "itemsize": 1}
     assert stages(INTEGERS_SCALED, "persistent", call) == 3
 

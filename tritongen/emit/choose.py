@@ -3,7 +3,7 @@
     return lib.least(
         lib.product_us, call,
         # variant, may it run, its config, how factors come, bytes written ahead
-        ("two_per_sm", tma and itemsize <= 2, lib.tile(128, 128, 128 // itemsize, 8, 3, PROGRAMS=2), "descriptors"),
+        ("persistent", tma and itemsize <= 2, lib.tile(128, 256, 128 // itemsize, 8, 3, PROGRAMS=1), "descriptors"),
         ...
 
 The function takes whole numbers and a `lib.Gpu`, and returns (variant, config), so you can test it without a GPU. Variants

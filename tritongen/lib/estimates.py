@@ -114,9 +114,8 @@ def product_us(
     rows, terms = config["BLOCK_M"] * (3 if kind == "subtiles" else 1), config["BLOCK_K"]
     width, stages = config["BLOCK_N"], config["num_stages"]
     columns = width * sums
-    # With one part, other variants take the same tiles, so it counts as if parts were added.
-    parts, beside = config.get("PARTS", 0), config.get("PROGRAMS", 1)
-    programs = batches * -(-M // rows) * -(-N // width) * (parts or 1)
+    parts, beside = config.get("PARTS", 1), config.get("PROGRAMS", 1)
+    programs = batches * -(-M // rows) * -(-N // width) * parts
     steps = -(-config.get("CHUNK", K) // terms)
     if pointed:  # as many as there are registers and shared memory for
         beside = _beside(config, columns, itemsize)
@@ -139,7 +138,7 @@ def product_us(
             # tiles of 64 x 64 58 us, 128 x 128 144, 128 x 256 158.
             loaded, waited = loaded * (rows + columns) / 96, waited * (rows + columns) / 96
     step = _slowest(waited, beside * multiplied, beside * loaded)
-    stored = 1e-4 * store * rows * columns * (2 if parts else 1)
+    stored = 1e-4 * store * rows * columns * (2 if parts > 1 else 1)
     if stored_bytes * N % 16:
         stored *= 1 + odd * columns / 128
     tiles = -(-each // beside) * (tile + steps * step + beside * stored)
@@ -153,7 +152,7 @@ def product_us(
         us += own.copy_us + 2e-6 * transposed / own.transpose
     if ahead:
         us += own.copy_us + 3e-6 * ahead / own.split
-    if parts:
+    if parts > 1:
         us += own.join_us + 4e-6 * (parts + 1) * batches * M * N * sums / own.join
     return us
 

@@ -20,11 +20,10 @@ from tritongen.schedule.classes.contraction_operands import (
     stored_whole,
 )
 from tritongen.schedule.classes.contraction_stages import SUBTILES, fitted, itemsizes
-from tritongen.schedule.classes.pointwise import is_busy
 from tritongen.schedule.classes.scales import run
 from tritongen.schedule.estimates import of_product
 from tritongen.schedule.plan import Axis, KernelPlan, Launch, Pack, Step, Variant
-from tritongen.schedule.tiles import persistent_grid, tile
+from tritongen.schedule.tiles import persistent_grid, tile, waves
 from tritongen.schedule.views import accesses, views
 
 # Least terms of a tl.dot whose factors are joined in pairs (tl.join). With fewer, Triton 3.6 multiplies some terms twice.
@@ -156,117 +155,64 @@ def computes(kernel: KernelPlan) -> bool:
     return any(isinstance(e, ir.Call) for nest in tail for e in ir.walk(nest.body))
 
 
-def is_busy_behind(kernel: KernelPlan) -> bool:
-    """Whether what follows from one sum takes functions that keep the multiprocessor busy: gelu does, relu not."""
-    return kernel.products == 1 and is_busy(kernel.nests[1:])
-
-
 def stages_of_widest(kernel: KernelPlan) -> str:
     """Half a tile to store takes 64 KiB of f32, which leaves no room for 4 stages."""
     return "4 if stored_bytes <= 2 else 3" if computes(kernel) else "3"
 
 
-def described_at(times: str, shape: str = "M > 64 and N > 16") -> str:
-    """When tensor descriptors pay: three of them cost the host 20 to 40 us, so the product must be large.
-
-    Operands that are not aligned are copied first. That still pays, us (through pointers; cuBLAS):
-
-    - 4095^3: 277 (2,200; 1,030), 2047^3: 57 (300; 133), 4096 x 4096 x 500: 54 (128; 89)
-    - few terms: f32 12128 x 1656 x 12: 44 (133), int8 10821 x 8407 x 3: 207 (2,490)
-
-    `shape` is the condition on products that only move much: few columns of many terms do not pay (f16 10764 x 1 x 2459:
-    92, through pointers 44).
-    """
-    moved = f"{times}(M * K + K * N + M * N) >= 2**23"
-    return f"tma and ({times}M * N * K >= 2**29 or {shape} and {moved})"
-
-
 def by_descriptors(
     kernel: KernelPlan, times: str, packs: tuple[Pack, ...] = (), subtiles: KernelPlan | None = None
 ) -> tuple[Variant, ...]:
-    """The variants by descriptors.
-
-    `when` serves steps that compare no estimates (`one_tap`): it counts waves of tiles, and weighs them by what a tile
-    reaches on an H200.
-
-    bf16 at 4096^3, TFLOP/s: 750 in tiles of 128 x 256, 670 in 128 x 128, 540 in 64 x 128.
-    """
-
-    share = columns(kernel)
-
-    def tiles(m: int, n: int) -> str:
-        return f"{times}cdiv(M, {m}) * cdiv(N, {n // share})"
-
-    def waves(m: int, n: int) -> str:
-        return f"cdiv({tiles(m, n)}, sms)"
-
-    launch = (Launch(kernel.name, persistent_grid(times, parts=kernel.splits)),)
-    when = described_at(times)
-    wide = f"{when} and itemsize <= 2 and 9 * {waves(128, 256)} <= 5 * {waves(128, 128)}"
-    short = f"{waves(128, 256)} == 1"
-    if is_busy_behind(kernel):
-        short = f"({short} or {waves(128, 256)} <= 3 and K <= 3072)"
-    two_per_sm = Variant(
-        "two_per_sm",
-        f"{when} and itemsize <= 2 and {short} and 4 * {tiles(128, 128)} >= 7 * sms",
-        "by descriptors, two programs a multiprocessor: one multiplies while the other one stores",
-        # With gelu, us (the best other tile): 2048^3 32.3 (37), 3072^3 100 (104); at 4096^3, four waves, 202 (197).
-        tile("128", str(128 // share), WIDE, "8", "3", programs="2"),
-        launch,
-        requires="tma and itemsize <= 2",
-    )
-    persistent = Variant(
-        "persistent",
-        wide,
-        "by descriptors, in the widest tiles",
-        # An epilogue wants one stage more: gelu by erf takes 225 us at 4096^3, in 3 stages 237. Without it 191, in 3 183.
-        tile("128", str(256 // share), WIDE, "8", stages_of_widest(kernel), programs="1"),
-        launch,
-        requires="tma and itemsize <= 2",
-    )
+    """The variants by descriptors of which no two programs share a tile. `in_parts` has the others, in smaller tiles."""
+    wide = widest(kernel, times)
     # int8 weights of 4096^2 by 4096 rows of bf16: 16 us to convert and 176 to multiply. If each tile converts, 297.
-    many = replace(
-        persistent,
+    converted_ahead = replace(
+        wide,
         name="converted",
-        when=f"{wide} and M >= 1024",
         why="by descriptors, in the widest tiles, the factor of 8 bits converted ahead",
         packs=packs,
     )
     return (
-        *few_rows(kernel, when, launch),
-        streamed(kernel, described_at(times, "(N > 16 or K <= 64)"), times, launch),
-        *((many,) if packs else ()),
-        *((in_subtiles(subtiles, when, times),) if subtiles else ()),
-        *((two_per_sm,) if computes(kernel) else ()),
-        persistent,
-        Variant(
-            "square",
-            f"{when} and itemsize <= 4 and 8 * {waves(128, 128)} <= 5 * {waves(64, 128)}",
-            "by descriptors, in square tiles",
-            tile("128", str(128 // share), WIDE, "8", "5 if itemsize <= 2 else 3", programs="1"),
-            launch,
-            requires="tma and itemsize <= 4",
-        ),
-        Variant(
-            "narrow",
-            f"{when} and itemsize <= 2 and M > 64",
-            "by descriptors, in tiles of 64 rows, deep in K",
-            # 1024^3: 9.6 us in 4 stages, 10.3 in 3 (cuBLAS 9.2). 128 x 4096 x 4096: 18.9 in 6, 20.1 in 5 (18.7).
-            tile(
-                "64",
-                f"{128 // share} if 7 * {waves(64, 128)} <= 5 * {waves(64, 64)} else {64 // share}",
-                "256 // itemsize",
-                "4",
-                f"4 if BLOCK_N == {128 // share} else 6",
-                programs="1",
-            ),
-            launch,
-            requires="tma and itemsize <= 2",
-        ),
+        *((converted_ahead,) if packs else ()),
+        *((in_subtiles(subtiles, times),) if subtiles else ()),
+        wide,
+        narrow(kernel, times),
     )
 
 
-def in_subtiles(kernel: KernelPlan, when: str, times: str) -> Variant:
+def described_tiles(
+    name: str, kernel: KernelPlan, times: str, why: str, requires: str, config
+) -> Variant:
+    launch = Launch(kernel.name, persistent_grid(times, parts=kernel.splits))
+    return Variant(name, requires, f"by descriptors, {why}", config, (launch,), requires=requires)
+
+
+def widest(kernel: KernelPlan, times: str) -> Variant:
+    """bf16 at 4096^3, TFLOP/s: 750 in tiles of 128 x 256, 670 in 128 x 128, 540 in 64 x 128."""
+    # An epilogue wants one stage more: gelu by erf takes 225 us at 4096^3, in 3 stages 237. Without it 191, in 3 183.
+    columns_ = str(256 // columns(kernel))
+    config = tile("128", columns_, WIDE, "8", stages_of_widest(kernel), programs="1")
+    requires = "tma and itemsize <= 2"
+    return described_tiles("persistent", kernel, times, "in the widest tiles", requires, config)
+
+
+def narrow(kernel: KernelPlan, times: str) -> Variant:
+    """bf16, us (cuBLAS): 1024^3 9.6 in 4 stages, 10.3 in 3 (9.2); 128 x 4096 x 4096 18.9 in 6, 20.1 in 5 (18.7)."""
+    share = columns(kernel)
+    config = tile(
+        "64",
+        f"{128 // share} if 7 * {waves(times, 64, 128 // share)} <= 5 * {waves(times, 64, 64 // share)}"
+        f" else {64 // share}",
+        "256 // itemsize",
+        "4",
+        f"4 if BLOCK_N == {128 // share} else 6",
+        programs="1",
+    )
+    why, requires = "in tiles of 64 rows, deep in K", "tma and itemsize <= 2"
+    return described_tiles("narrow", kernel, times, why, requires, config)
+
+
+def in_subtiles(kernel: KernelPlan, times: str) -> Variant:
     """Tiles of 192 x 128, for products where tiles of powers of two leave more of the last wave idle.
 
     A wave takes 0.76 to 0.81 of the time of a wave of 128 x 256. bf16 on an H200, us (best other tile; cuBLAS):
@@ -277,72 +223,14 @@ def in_subtiles(kernel: KernelPlan, when: str, times: str) -> Variant:
 
     4 warps, since 8 read shared memory twice as often.
     """
-
-    def waves(m: int, n: int) -> str:
-        return f"cdiv({times}cdiv(M, {m}) * cdiv(N, {n}), sms)"
-
-    own = waves(64 * SUBTILES, 128)
-    few = f"{own} == 1" if is_busy_behind(kernel) else f"5 * {own} <= 6 * {waves(128, 256)}"
+    requires = "tma and itemsize == 2"
     return Variant(
         "subtiles",
-        f"{when} and itemsize == 2 and {few} and 8 * {own} <= 5 * {waves(128, 128)}",
+        requires,
         f"by descriptors, in tiles of {SUBTILES} subtiles of 64 rows",
         tile("64", "128", WIDE, "4", "4", programs="1"),
         (Launch(kernel.name, persistent_grid(times, f"{SUBTILES} * BLOCK_M")),),
-        requires="tma and itemsize == 2",
-    )
-
-
-def few_rows(kernel: KernelPlan, when: str, launch: tuple[Launch, ...]) -> tuple[Variant, ...]:
-    """At most 64 rows: slender tiles, deep in K. Reading the second factor takes all the time.
-
-    bf16 on an H200, us (cuBLAS):
-
-    - 64 x 4096 x 4096: 18.6 (17.3), with 128 terms a step 20.2, in 2 to 8 parts 19 to 27
-    - 32 rows: 18.1 (18.5)
-    - 64 x 11008 x 4096: 33.7 (33.5), in tiles 32 wide 37.6
-    """
-    share = columns(kernel)
-    slender = Variant(
-        "slender",
-        f"{when} and itemsize <= 2 and 16 < M <= 64",
-        "by descriptors, at most 64 rows, deep in K",
-        tile(
-            "max(32, pow2(M))",
-            f"{32 // share} if N <= {32 // share} * sms"
-            f" else {64 // share} if N <= {64 // share} * sms else {128 // share}",
-            f"(512 if BLOCK_N == {32 // share} else 256) // itemsize",
-            "4",
-            f"6 if BLOCK_N == {64 // share} else 4",
-            programs="1",
-        ),
-        launch,
-        requires="tma and itemsize <= 2 and M <= 64",
-    )
-    return (slender,) if share <= 2 else ()
-
-
-def streamed(kernel: KernelPlan, when: str, times: str, launch: tuple[Launch, ...]) -> Variant:
-    """Products that are bound by memory: they have fewer operations a byte than the chip does while it moves one.
-
-    Small tiles, three programs a multiprocessor. bf16 with 200704 rows on an H200, us (cuDNN): N 64, K 256: 40.0 (43.5); N
-    256, K 64: 39.5 (41.9). One program of 128 x 256 a multiprocessor takes 42 to 44, programs of one tile each 52 to 57.
-    """
-    share = columns(kernel)
-    return Variant(
-        "stream",
-        f"{when} and itemsize <= 4 and {times}M >= 64 * sms and N * K <= 128 * (N + K)",
-        "by descriptors, in small tiles, three programs a multiprocessor",
-        tile(
-            "64",
-            f"max(16, min({128 // share}, pow2(N)))",
-            WIDE,
-            "4",
-            f"2 if BLOCK_N == {128 // share} and itemsize <= 2 else 3",
-            programs="3",
-        ),
-        launch,
-        requires="tma and itemsize <= 4",
+        requires=requires,
     )
 
 
