@@ -304,6 +304,7 @@ def choose_batch_norm_train_forward(
     if (
         gpu.sms <= rows
         and 16 <= col_run <= 16384
+        and 8 * col_run >= 5 * lib.pow2(col_run)
         and lib.pow2(col_runs) * max(16, lib.pow2(col_run)) > 16384
         and not strided
     ):
@@ -1046,8 +1047,12 @@ def choose_batch_norm_train_backward_deps(
 ) -> tuple[str, dict]:  # fmt: skip
     """Returns (variant, config) of a call: the first variant whose rule holds."""
     # too few rows to fill the GPU: several programs share a row
-    if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (
-        (512 if 32 <= rows < 16 * gpu.sms else 2048) if strided else 8192
+    if (
+        lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms
+        and cols > ((512 if 32 <= rows < 16 * gpu.sms else 2048) if strided else 8192)
+        or not strided
+        and rows < 4 * gpu.sms
+        and cols > 65536
     ):
         ROWS = min(32, lib.pow2(max(1, rows))) if strided else 1
         BLOCK = 2048 // ROWS

@@ -89,9 +89,14 @@ def split_variant(
     if merges:
         alone = ("ROWS", "MERGE"), ("PARTS_POW2", "PARTS"), ("num_warps", "num_warps")
         last = Launch(loop.name, (tiles(row, "MERGE"),), alone)
+    few = f"{unsplit(loop, along)} < 2 * sms and cols > {least_columns(loop, merges, along)}"
+    if merges and not along and not col.tail:
+        # us, H200, by split and by loop: cross_entropy of 427 x 537,072 in bf16 278, 354, of 320 x 310,232 134, 151;
+        # logsumexp of 344 x 148,683 71, 83; maxima of 378 x 519,440 in f32 190, 207. Of 1,080 x 895,583 1,315, 1,259.
+        few = f"({few} or not strided and rows < 4 * sms and cols > 65536)"
     return Variant(
         "split",
-        f"{unsplit(loop, along)} < 2 * sms and cols > {least_columns(loop, merges, along)}",
+        few,
         "too few rows to fill the GPU: several programs share a row",
         config,
         in_passes(Launch(loop.name, (grid, "PARTS")), last, state),
@@ -296,7 +301,8 @@ def lines_variants(lines=None, loop=None) -> tuple[Variant, ...]:
             ("LINES", "16384 // BLOCK"),
             ("num_warps", "8"),
         )
-        when = f"sms <= rows and 16 <= col_run <= 16384 and {size} > 16384 and not strided"
+        full = "8 * col_run >= 5 * pow2(col_run)"  # runs of 2,357 by this loop 462 us, in registers 318
+        when = f"sms <= rows and 16 <= col_run <= 16384 and {full} and {size} > 16384 and not strided"
         launch = (Launch(loop.name, ("rows",)),)
         why, fits = "short runs: many of them a tile", "0 < col_run <= 16384"
         found.append(Variant("lines_loop", when, why, config, launch, requires=fits))
