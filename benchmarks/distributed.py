@@ -54,9 +54,13 @@ def worker(rank: int, kind: str, steps: int) -> None:
     for layers, parts in (("torch", TORCH), ("tritongen", ours())):
         for way, (spread, own, cast) in ways.items():
             model = spread(make("gpt", parts, sizes, 0).to(device))
-            losses[layers, way] = train(model, [(x[own], t[own]) for x, t in made], sizes.rate, cast)
+            losses[layers, way] = train(
+                model, [(x[own], t[own]) for x, t in made], sizes.rate, cast
+            )
     if rank == 0:
-        print("| layers | way | last loss | largest difference from one device |\n|---|---|---|---|")
+        print(
+            "| layers | way | last loss | largest difference from one device |\n|---|---|---|---|"
+        )
         for (layers, way), found in losses.items():
             off = (found - losses[layers, "one device"]).abs().max()
             print(f"| {layers} | {way} | {found[-1]:.4f} | {off:.1e} |", flush=True)

@@ -125,11 +125,19 @@ def choose_middle_mean(
     ):
         BLOCK = max(4, lib.pow2(cols))
         ROWS = min(
-            max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
+            max(
+                1,
+                (
+                    512
+                    if not aligned and BLOCK <= 256
+                    else 4096 if aligned and BLOCK <= 1024 and rows * BLOCK >= 2**22 else 1024
+                )
+                // BLOCK,
+            ),
             lib.pow2(max(1, row_run)),
         )
         num_warps = (
-            4 if BLOCK <= 32
+            4 if BLOCK <= 32 or BLOCK <= 1024 and ROWS * BLOCK == 4096
             else 1 if BLOCK <= 1024
             else 2 if BLOCK <= 2048
             else 4 if BLOCK <= 8192

@@ -175,7 +175,7 @@ def choose_row_argmax_float(
             num_warps=2 if BLOCK <= 128 and not in_f64 else 4,
         )  # fmt: skip
     # a row fits in registers
-    if 0 < cols <= (128 if aligned else 512) and not strided:
+    if 0 < cols <= (128 if aligned else 4096) and not strided:
         BLOCK = max(4, lib.pow2(cols))
         num_warps = (
             4 if BLOCK <= 32
@@ -193,14 +193,14 @@ def choose_row_argmax_float(
     ROWS = min(64, lib.pow2(max(1, rows))) if strided else 8 if cols <= 8192 and aligned else 1
     BLOCK = (
         2048 // ROWS if strided
-        else (512 if cols <= 32768 else 4096) if not aligned
+        else (512 if cols <= 16384 else 2048) if not aligned
         else 128 if cols <= 8192
         else 4096 if rows < 8 * gpu.sms
         else 1024
     )  # fmt: skip
     return "loop", dict(
         ROWS=ROWS, BLOCK=BLOCK,
-        num_warps=8 if strided or BLOCK == 4096 else 2 if cols <= (8192 if aligned else 32768) else 4,
+        num_warps=8 if strided or BLOCK >= 2048 else 2 if cols <= (8192 if aligned else 16384) else 4,
     )  # fmt: skip
 
 
@@ -273,7 +273,7 @@ def choose_row_argmax_int(
             num_warps=2 if BLOCK <= 128 else 4,
         )  # fmt: skip
     # a row fits in registers
-    if 0 < cols <= (128 if aligned else 512) and not strided:
+    if 0 < cols <= (128 if aligned else 4096) and not strided:
         BLOCK = max(4, lib.pow2(cols))
         num_warps = (
             4 if BLOCK <= 32
@@ -291,14 +291,14 @@ def choose_row_argmax_int(
     ROWS = min(64, lib.pow2(max(1, rows))) if strided else 8 if cols <= 8192 and aligned else 1
     BLOCK = (
         2048 // ROWS if strided
-        else (512 if cols <= 32768 else 4096) if not aligned
+        else (512 if cols <= 16384 else 2048) if not aligned
         else 128 if cols <= 8192
         else 4096 if rows < 8 * gpu.sms
         else 1024
     )  # fmt: skip
     return "loop", dict(
         ROWS=ROWS, BLOCK=BLOCK,
-        num_warps=8 if strided or BLOCK == 4096 else 2 if cols <= (8192 if aligned else 32768) else 4,
+        num_warps=8 if strided or BLOCK >= 2048 else 2 if cols <= (8192 if aligned else 16384) else 4,
     )  # fmt: skip
 
 

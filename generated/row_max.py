@@ -167,18 +167,24 @@ def choose_row_max_float(
         and (aligned or cols <= 8192 or cols <= 16384 and 4 * cols > 3 * lib.pow2(cols))
     ):
         BLOCK = max(4, lib.pow2(cols))
+        ROWS = max(
+            1,
+            (
+                512
+                if not aligned and BLOCK <= 256
+                else 4096 if aligned and BLOCK <= 1024 and rows * BLOCK >= 2**22 else 1024
+            )
+            // BLOCK,
+        )
         num_warps = (
-            4 if BLOCK <= 32
+            4 if BLOCK <= 32 or BLOCK <= 1024 and ROWS * BLOCK == 4096
             else 1 if BLOCK <= 1024
             else 2 if BLOCK <= 2048
             else 4 if BLOCK <= 8192
             else 16 if BLOCK <= 16384
             else 32
         )  # fmt: skip
-        return "rows", dict(
-            BLOCK=BLOCK, ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
-            num_warps=num_warps,
-        )  # fmt: skip
+        return "rows", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=num_warps)
     # any width
     return "loop", dict(
         ROWS=(ROWS := min(32, lib.pow2(max(1, rows))) if strided else 1),
@@ -254,18 +260,24 @@ def choose_row_max_int(
         and (aligned or cols <= 8192 or cols <= 16384 and 4 * cols > 3 * lib.pow2(cols))
     ):
         BLOCK = max(4, lib.pow2(cols))
+        ROWS = max(
+            1,
+            (
+                512
+                if not aligned and BLOCK <= 256
+                else 4096 if aligned and BLOCK <= 1024 and rows * BLOCK >= 2**22 else 1024
+            )
+            // BLOCK,
+        )
         num_warps = (
-            4 if BLOCK <= 32
+            4 if BLOCK <= 32 or BLOCK <= 1024 and ROWS * BLOCK == 4096
             else 1 if BLOCK <= 1024
             else 2 if BLOCK <= 2048
             else 4 if BLOCK <= 8192
             else 16 if BLOCK <= 16384
             else 32
         )  # fmt: skip
-        return "rows", dict(
-            BLOCK=BLOCK, ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
-            num_warps=num_warps,
-        )  # fmt: skip
+        return "rows", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=num_warps)
     # any width
     return "loop", dict(
         ROWS=(ROWS := min(32, lib.pow2(max(1, rows))) if strided else 1),
@@ -484,7 +496,7 @@ def choose_row_max_forward(
             num_warps=2 if BLOCK <= 128 and not in_f64 else 4,
         )  # fmt: skip
     # a row fits in registers
-    if 0 < cols <= (128 if aligned else 512) and not strided:
+    if 0 < cols <= (128 if aligned else 4096) and not strided:
         BLOCK = max(4, lib.pow2(cols))
         num_warps = (
             4 if BLOCK <= 32
@@ -502,14 +514,14 @@ def choose_row_max_forward(
     ROWS = min(64, lib.pow2(max(1, rows))) if strided else 8 if cols <= 8192 and aligned else 1
     BLOCK = (
         2048 // ROWS if strided
-        else (512 if cols <= 32768 else 4096) if not aligned
+        else (512 if cols <= 16384 else 2048) if not aligned
         else 128 if cols <= 8192
         else 4096 if rows < 8 * gpu.sms
         else 1024
     )  # fmt: skip
     return "loop", dict(
         ROWS=ROWS, BLOCK=BLOCK,
-        num_warps=8 if strided or BLOCK == 4096 else 2 if cols <= (8192 if aligned else 32768) else 4,
+        num_warps=8 if strided or BLOCK >= 2048 else 2 if cols <= (8192 if aligned else 16384) else 4,
     )  # fmt: skip
 
 

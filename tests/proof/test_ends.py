@@ -314,6 +314,21 @@ def test_an_infinity_of_another_row_is_excused_also_where_another_step_is_serial
         assert not passes(torch.tensor([[math.nan], [3.4028e38]]), op, args, "contraction")
 
 
+GROUPED = """op f(a: f32[L, M, K], b: f32[S, K, N], c: i32[L]) -> y: f32[L, M, N] with L == 2 * S {
+  y[i, j, n] = sum[k < c[i]](a[i, j, k] * b[i // 2, k, n])
+}"""
+
+
+def test_rows_of_one_quotient_are_rows_of_one_product():
+    """Rows 0 and 1 share b[0], of which row 1 alone has a term; nobody has b[1]."""
+    op, c = op_of(GROUPED), torch.tensor([0, 1, 0, 0], dtype=torch.int32)
+    args = {"a": torch.ones(4, 1, 1), "b": torch.full((2, 1, 1), math.nan), "c": c}
+    got = torch.tensor([math.nan, math.nan, 0.0, 0.0]).view(4, 1, 1)
+    assert passes(got, op, args, "contraction") and not passes(got, op, args, "box")
+    got[2] = math.nan
+    assert not passes(got, op, args, "contraction")
+
+
 CHAIN = """op f(q: f16[B, S, E], k: f16[B, L, E], v: f16[B, L, F], n: i32[S]) -> y: f16[B, S, F] {
   s[b, i, j] = sum[e](q[b, i, e] * k[b, j, e])
   m[b, i]    = max[j < n[i]](s[b, i, j])

@@ -49,7 +49,8 @@ def excused(
 def others(candidate: Candidate, host: dict[str, Any], name: str, on_gpu: bool) -> list[Expected]:
     """The other answers that a kernel may give. A candidate may launch several kernels, so several reasons may apply.
 
-    - The general nest, windows, scans and scatters may add term after term. On a GPU so may the lanes of a loop over blocks,
+    - The general nest, windows, scans and scatters may add term after term. So may the lanes of a lowered kernel whose loop
+      carries a sum. On a GPU so may the lanes of a loop over blocks,
       products of f32 without tensor cores (there tl.dot is a chain of fused multiply-adds), and products of f64.
     - A transposed convolution leaves out terms of 0 * w. A product under a bound has such terms of other rows.
     - tf32x3 splits the factors of a product on a GPU, and wherever the kernels split by themselves. Triton's own split
@@ -60,12 +61,19 @@ def others(candidate: Candidate, host: dict[str, Any], name: str, on_gpu: bool) 
       factors are rounded beside another maximum.
     """
     op, kinds, words = candidate.plan.op, candidate.skeletons, _words(candidate.plan.op, host)
-    if any(is_dot(fold, kernel) for fold, kernel in candidate.folds):
+    dots = {id(kernel) for fold, kernel in candidate.folds if is_dot(fold, kernel)}
+    if dots:
         kinds = kinds | {"contraction"}  # it takes its tiles to tl.dot as they do
+    in_lanes = any(
+        id(kernel) not in dots and fold.value.op == "sum" and {*fold.over} & {*kernel.loops}
+        for fold, kernel in candidate.folds
+    )
     moving = any(fold.moved_by for fold, _ in candidate.folds)
     doubles = bind(op, host).dtypes["compute"] == "f64"
     chains = BY_BLOCKS | (BY_TRITON if "ieee" in words or doubles else set())
-    serial = candidate.is_serial or bool(kinds & (SERIAL | (chains if on_gpu else set())))
+    serial = (
+        candidate.is_serial or in_lanes or bool(kinds & (SERIAL | (chains if on_gpu else set())))
+    )
     sparse = without_divided(op)
     meanings = [op] if sparse is None else [op, sparse]
     if kinds & (BY_TRITON | IN_PARTS):

@@ -15,9 +15,18 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tritongen.ir import nodes as ir
-from tritongen.ir.algebra import index, indices, substitute
+from tritongen.ir.algebra import (
+    Atom,
+    Floor,
+    Poly,
+    index,
+    indices,
+    poly,
+    substitute,
+    substitute_atoms,
+)
 from tritongen.ir.bounds import facts_of
-from tritongen.ir.free import free_indices
+from tritongen.ir.free import free_indices, reads
 from tritongen.proof.factors import products_of
 from tritongen.schedule.canonical import from_zero
 from tritongen.schedule.classes.contraction import as_product
@@ -51,11 +60,14 @@ def _more(head: ir.Nest, node: ir.Reduce, inside: Virtual, facts) -> ir.Expr:
     summed = {b.index for b in reduce.binders}
     whole = tuple(g for g in reduce.guards if not indices(g.poly) & summed)
     for factor, others in ((product.left, product.n), (product.right, product.m)):
+        near = _in_quotients(factor, product.batch)
+        others = (*others, *near)
         elsewhere = {b.index: index(f"{b.index}'") for b in others}
         if not any(indices(g.poly) & elsewhere.keys() for g in reduce.guards if g not in whole):
             continue
         rows = tuple(replace(b, index=f"{b.index}'") for b in others)
         asked = tuple(replace(g, poly=substitute(g.poly, elsewhere)) for g in reduce.guards)
+        asked += tuple(ir.Guard(substitute(q, elsewhere) - q, "==") for q in near.values())
         there = ir.Reduce("any", rows, asked, ir.Const(True, "bool"), "bool")
         zero = ir.Const(0.0, head.dtype)
         shared = ir.Call("where", (there, factor, zero), head.dtype)
@@ -65,3 +77,25 @@ def _more(head: ir.Nest, node: ir.Reduce, inside: Virtual, facts) -> ir.Expr:
         terms = ir.Reduce("sum", reduce.binders, whole, term, head.dtype)
         out = ir.Call("add", (out, terms), head.dtype)
     return out
+
+
+def _in_quotients(factor: ir.Expr, batch: tuple[ir.Binder, ...]) -> dict[ir.Binder, Poly]:
+    """Indices that a factor has as a quotient alone: rows i = 2 and 3 of `b[i // 2, k]` are rows of one product."""
+    coords = [c for read in reads(factor) for c in read.coords]
+    found = {b: _quotient(coords, b.index) for b in batch}
+    return {b: q for b, q in found.items() if q is not None}
+
+
+def _quotient(coords: list[Poly], name: str) -> Poly | None:
+    """The one quotient in which the coordinates have an index; None if they have it otherwise, too."""
+    found = set[Poly]()
+
+    def without(atom: Atom) -> Poly | None:
+        if not (isinstance(atom, Floor) and atom.num == index(name)):
+            return None
+        found.add(poly(atom))
+        return Poly()
+
+    left = [substitute_atoms(c, without) for c in coords]
+    alone = len(found) == 1 and not any(name in indices(c) for c in left)
+    return found.pop() if alone else None

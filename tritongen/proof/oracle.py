@@ -6,8 +6,7 @@
 The oracle walks the IR as `ir.interp` does, with an error bound beside every value:
 
 - A function of the table adds its `ulp`. It passes on the errors of its arguments: it is evaluated at both ends of each.
-- A sum adds `SUM_ERROR * u * sum(|terms|)`, whatever its length. The classical bound `n * u` would never fail. Equal terms
-  have half of that bound: each addition rounds the same way.
+- A sum adds `SUM_ERROR * u * sum(|terms|)`, whatever its length. The classical bound `n * u` would never fail.
 - A sum of products adds what the tensor cores lose of each factor (`truncated`, `unsplit`), and of the sum.
 - Reads, comparisons, where, max and integers are exact. Ops made of these have no slack at all.
 - Beyond the largest number of the compute type every answer is right (slack inf): f64 sees no overflow there.
@@ -473,10 +472,6 @@ class _Bounded(Run):
                 # Tensor cores add four terms at a time and truncate the sum so far, which grows: all in all
                 # n / 8 units, as measured on an H200 to the last digit. Twice that, and the part left out.
                 few += count / self.together(expr) + (4 if self.split else 0)
-            if count > 2 * few:  # equal terms are all rounded to one side
-                least = torch.where(terms, v, math.inf).amin(-1)
-                alike = torch.where(terms, v, -math.inf).amax(-1) == least
-                few = torch.where(alike, count / 2, few)
             error = few * unit * size.sum(-1) + spread.sum(-1)
             if self.flushed and self.compute == "f32":
                 error = error + TINIEST["f32"] * terms.sum(-1)

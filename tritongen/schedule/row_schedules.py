@@ -302,7 +302,9 @@ def lines_variants(lines=None, loop=None) -> tuple[Variant, ...]:
             ("num_warps", "8"),
         )
         full = "8 * col_run >= 5 * pow2(col_run)"  # runs of 2,357 by this loop 462 us, in registers 318
-        when = f"sms <= rows and 16 <= col_run <= 16384 and {full} and {size} > 16384 and not strided"
+        when = (
+            f"sms <= rows and 16 <= col_run <= 16384 and {full} and {size} > 16384 and not strided"
+        )
         launch = (Launch(loop.name, ("rows",)),)
         why, fits = "short runs: many of them a tile", "0 < col_run <= 16384"
         found.append(Variant("lines_loop", when, why, config, launch, requires=fits))
@@ -343,6 +345,7 @@ class Traits:
     doubles: bool  # whether a call may compute in f64
     widest: str  # the most columns held, of `held_columns`
     odd: str = ""  # which rows that are not aligned are held, "" for all
+    plain: bool = False  # whether single folds are all that is computed of a row
 
 
 def resident_variants(resident: KernelPlan, traits: Traits) -> tuple[Variant, ...]:
@@ -369,11 +372,20 @@ def resident_variants(resident: KernelPlan, traits: Traits) -> tuple[Variant, ..
     # What is not aligned is loaded an element at a time, and few elements a thread hide that. 2^23 f32 and 2^25 bf16,
     # us, 1,024 elements in one warp and as here: log_softmax of 19 70 and 36, rms_norm of 31 92 and 35, layer_norm of
     # 100 64 and 48; softmax of 3 in 16 columns 89, in 4 23. kl_div, two operands: of 981 177 and 130, of 5,001 244 and 149.
-    few = "(512 if not aligned and BLOCK <= 256 else 1024)"
+    few = "512 if not aligned and BLOCK <= 256 else 1024"
     block = ("BLOCK", "max(4, pow2(cols))")
 
+    short = "BLOCK <= 32"
+    if traits.plain:
+        # Programs of 1,024 elements start too slowly to read halves as fast as memory is. us of 2^28, H200, so and as here:
+        # row_max in bf16 of 128 and 256 columns 166 and 137, 164 and 133, of 552 298 and 127, of 1,024 164 and 132;
+        # in f32 of 552 298 and 250, else alike. An exp wants fewer elements: logsumexp of 552 325 and 422.
+        many = "aligned and BLOCK <= 1024 and rows * BLOCK >= 2**22"
+        few = few.replace("else", f"else 4096 if {many} else")
+        short = "BLOCK <= 32 or BLOCK <= 1024 and ROWS * BLOCK == 4096"
+
     def one_warp(widest: int) -> str:
-        return f"4 if BLOCK <= 32 else 1 if BLOCK <= {widest} else " if traits.alone else ""
+        return f"4 if {short} else 1 if BLOCK <= {widest} else " if traits.alone else ""
 
     launch = (Launch(resident.name, (tiles(row),)),)
     # H100, us, 8,192 elements in 8 warps and as here: means over the middle of 3000 x 40 x 100 in bf16 34 and 17, of 793 x 88 x 312
@@ -399,10 +411,11 @@ def resident_variants(resident: KernelPlan, traits: Traits) -> tuple[Variant, ..
             wide = f"max(4, BLOCK // 512) if not aligned and BLOCK <= 16384 else {wide}"
         config = (
             block,
-            ("ROWS", rows(row, f"max(1, {few} // BLOCK)")),
+            ("ROWS", rows(row, f"max(1, ({few}) // BLOCK)")),
             ("num_warps", f"{one_warp(1024)}{wide}"),
         )
-        most = "(128 if aligned else 512)" if traits.counts else traits.widest
+        # Of rows that are not aligned, us by the loop and so: f32 68744 x 685 105, 78, f16 498355 x 3311 2,283, 1,863.
+        most = "(128 if aligned else 4096)" if traits.counts else traits.widest
         rows_ = Variant(
             "rows",
             f"0 < cols <= {most} and not strided{traits.odd}",
@@ -412,7 +425,7 @@ def resident_variants(resident: KernelPlan, traits: Traits) -> tuple[Variant, ..
             requires=in_registers if traits.counts else f"0 < cols <= {traits.widest}",
         )
         return strided, rows_
-    height = f"max(1, {few} // BLOCK) if BLOCK <= 512 else max(2, 2048 // BLOCK) if BLOCK <= 1024 else 4 if aligned and BLOCK <= 4096 else 2 if BLOCK <= 2048 else 1"
+    height = f"max(1, ({few}) // BLOCK) if BLOCK <= 512 else max(2, 2048 // BLOCK) if BLOCK <= 1024 else 4 if aligned and BLOCK <= 4096 else 2 if BLOCK <= 2048 else 1"
     config = (
         block,
         ("ROWS", rows(row, height)),
@@ -450,8 +463,8 @@ def loop_variant(loop, wide_tiles: bool, counts: bool, walked: bool = True) -> V
     [64, 64, 256, 256] in 8 groups 93% with 4,096 in 8, of [64, 64, 112, 112] 89. An argmax carries
     two accumulators a lane: 8 rows by 128 columns in 2 warps 79 and 90% at 1,024 and 4,096 wide (held: 60), 1,024
     in 4 warps 89% at 65,536, of rows that are not aligned 512 in 2
-    (f16 2000 x 6001 18 us, 8 x 128 58; bf16 32769 x 15991 331, as above 550), and 4,096 in 8 of longer ones (f16 721 x
-    76503 67, 161). Of such rows, layer_norm of 700 x 131,071 358 us with 4,096 columns in 8 warps (as above 599), softmax
+    (f16 2000 x 6001 18 us, 8 x 128 58; bf16 32769 x 15991 331, as above 550), and 2,048 in 8 of longer ones (f32 823 x
+    26241 44, 141; 12425 x 65537 437, 4,096 in 8 549; bf16 4848 x 53053 222, 210). Of such rows, layer_norm of 700 x 131,071 358 us with 4,096 columns in 8 warps (as above 599), softmax
     of 1500 x 40,001 131 with 8,192 in 16 (203), rms_norm of 700 x 50,001 in f32 135 (157); of 9,001 x 16,385 404 with
     4,096 in 8 (512), logsumexp of it 163 with 2,048 in 4 (190). Of few rows an argmax of 512 x 489,952 191 with 4,096 in 8
     (273), of 300 x 20,000 12 (17). Across, argmax over the middle of [128, 4096, 4095] and
@@ -479,11 +492,11 @@ def loop_variant(loop, wide_tiles: bool, counts: bool, walked: bool = True) -> V
         warps = "8 if strided else BLOCK // 512 if not aligned else 16 if cols <= 65536 else 32"
     elif counts:
         height = height.replace("else 1", "else 8 if cols <= 8192 and aligned else 1")
-        odd = "512 if cols <= 32768 else 4096"
+        odd = "512 if cols <= 16384 else 2048"
         far_ = "4096 if rows < 8 * sms else 1024"
         width = f"({odd}) if not aligned else 128 if cols <= 8192 else {far_}"
         warps = (
-            "8 if strided or BLOCK == 4096 else 2 if cols <= (8192 if aligned else 32768) else 4"
+            "8 if strided or BLOCK >= 2048 else 2 if cols <= (8192 if aligned else 16384) else 4"
         )
     else:
         many = "4096 if aligned or rows < 4 * sms else 2048"

@@ -243,6 +243,12 @@ class Memory:
         return bool(tiles_read(self.kernel))
 
     @cached_property
+    def gathers(self) -> bool:
+        """Whether a tile of coordinates is loaded, which Triton counts in 64 bits."""
+        places = (c for read in tiles_read(self.kernel) for c in read.coords)
+        return any(isinstance(a, Fetch) for c in places for a in walk(c))
+
+    @cached_property
     def meets(self) -> bool:
         return bool(met(self.kernel))
 
@@ -259,11 +265,12 @@ class Memory:
         - If the epilogue reads a tile, the sums pass through shared memory to the layout of that tile.
         - If a tile is stored through pointers (always where rows are not aligned), the sums or the result pass through
           shared memory: the narrower of the two, unless the result met something wider on the way.
-        - Sums of integers pass as they are.
+        - Sums of integers pass as they are, and so do coordinates of a gather.
         """
         kernel, itemsize = self.kernel, config["itemsize"]
         sums = max(4, itemsize)
-        part = config["BLOCK_M"] * config["BLOCK_N"] // parts_behind(kernel, self.reads)
+        parts = parts_behind(kernel, self.reads)
+        part = config["BLOCK_M"] * config["BLOCK_N"] // parts
         sizes = {dtype: self.bytes_of(dtype, itemsize) for dtype in self.stored}
         if not width(self.stored[-1]):
             sizes[self.stored[-1]] = config.get("stored_bytes", sizes[self.stored[-1]])
@@ -274,6 +281,8 @@ class Memory:
         passing = max((sizes[d] for d in leaving.values()), default=0)
         if self.reads:
             passing = sums
+        if self.gathers and parts == 1:  # 256 KiB of 128 x 256 in Triton 3.6 (291202-327)
+            passing = 8
         if adds_integers(kernel):
             passing = max(passing, sums - sum(held.values()))
         widest = passing if self.meets else min(passing, sums)

@@ -221,7 +221,8 @@ def _traits(group, touched, wide_tiles: bool, counts: bool, tail: int, paired: b
     if tail or counts or columns and several:
         odd = ""
     widest = held_columns(_dtypes_along(group), group.doubles)
-    return Traits(columns, counts, is_alone(group), several, group.doubles, widest, odd)
+    plain = not (tail or wide_tiles or counts or paired)
+    return Traits(columns, counts, is_alone(group), several, group.doubles, widest, odd, plain)
 
 
 def _beside_box(step: Step, line: Poly, box: Step) -> Step:
