@@ -15,6 +15,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from benchmarks import anyshape  # noqa: E402
 from benchmarks import anyshape_fused as fused  # noqa: E402
+from benchmarks import worth  # noqa: E402
 from benchmarks.anyshape_draws import (
     CLASSES,
     FUSED,
@@ -192,3 +193,11 @@ def test_what_drawn_convolutions_choose_spills_little():
     done = subprocess.run(command, cwd=ROOT, env=alone, capture_output=True, text=True, timeout=400)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "60 calls, " in done.stdout
+
+
+def test_what_a_variant_is_worth():
+    """`b` alone is worth nothing, and neither is `c`; without both a call takes twice as long."""
+    calls = [{"a": 1.0, "b": 3.0}, {"a": 2.0, "b": 1.0, "c": 1.0}]
+    assert worth.loss(calls, {"b"}) == (1.0, 1.0)
+    assert worth.loss(calls, {"b", "c"})[1] == 2.0 and worth.loss(calls, {"a"})[1] == 3.0
+    assert worth.removed(calls, 1.01, 1.15) == {"b": (1.0, 1.0)}
