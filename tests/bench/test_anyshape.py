@@ -13,9 +13,11 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from benchmarks import anyshape  # noqa: E402
+from benchmarks import (
+    anyshape,  # noqa: E402
+    worth,  # noqa: E402
+)
 from benchmarks import anyshape_fused as fused  # noqa: E402
-from benchmarks import worth  # noqa: E402
 from benchmarks.anyshape_draws import (
     CLASSES,
     FUSED,
