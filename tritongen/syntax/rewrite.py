@@ -95,14 +95,15 @@ def rewritten(
         warnings.simplefilter("ignore")  # of Python, for `1(x)`
         try:
             (tree,) = python.parse(_as_python(own, indent)).body
-            return list(dict.fromkeys(_readings(tree, shapes or {}, outputs)))
+            found = dict.fromkeys(_readings(tree, shapes or {}, outputs))
+            return [f"\n{indent}".join(lines) for lines in found]
         except UNREADABLE:
             return []
 
 
 def _readings(
     tree: python.stmt, shapes: Mapping[str, Shape], outputs: Sequence[str]
-) -> Iterator[str]:
+) -> Iterator[tuple[str, ...]]:
     # names in brackets that nothing declares are indices
     subscripts = (n.slice for n in python.walk(tree) if isinstance(n, python.Subscript))
     inside = (n for s in subscripts for n in python.walk(s) if isinstance(n, python.Name))
@@ -111,7 +112,8 @@ def _readings(
     for whole, filled in ((True, False), (False, False), (False, False), (False, True)):
         reader = Reader(shapes, outputs, names - {*shapes}, ranks, whole, filled)
         try:
-            yield _as_spec(reader.line(tree))
+            line = reader.line(tree)
+            yield tuple(map(_as_spec, (*reader.above, line)))
         except UNREADABLE:
             continue  # the next one knows the ranks that this one found
 

@@ -162,7 +162,8 @@ class Reader(Sums):
                     form = "not ({})" if inside.is_bool else "bit_not({})"
                 return each(form, inside, is_bool=form.startswith("not"))
             case python.BinOp(a, python.MatMult(), b):
-                return self.product(self.value(a), self.value(b))
+                left, right = self.factor(a), self.factor(b)
+                return self.product(self.stored(left, right), self.stored(right, left))
             case python.BinOp(a, op, b):
                 values = [self.value(a), self.value(b)]
                 if type(op) in BITS:
@@ -271,8 +272,31 @@ class Reader(Sums):
         if name in ("var", "std") and root in MODULES - TORCH:
             given.setdefault("unbiased", python.Constant(False))
         if name in FORMS and not (self.whole and name in OF_WHOLE):
-            return self.value(pasted(FORMS[name].body, bound_to(FORMS[name], args, given)), kept)
+            return self.form(FORMS[name], bound_to(FORMS[name], args, given), kept)
         return self.function(name, args, given)
+
+    def factor(self, node: Node) -> Value:
+        """A factor of a product. A sum in it gets a line of its own."""
+        value = self.value(node)
+        name = "" if value.leaf else self.named(value)
+        return self.value(python.Name(name)) if name else value
+
+    def stored(self, value: Value, other: Value) -> Value:
+        """A temporary in the type of the other factor, as torch has it and tensor cores take it."""
+        dtype = self.shapes[other.leaf].dtype if other.leaf in self.shapes else ""
+        made = any(line.startswith(f"{value.leaf}[") for line in self.above)
+        return each(f"{dtype}({{}})", value) if made and dtype not in ("", "f32", "f64") else value
+
+    def form(
+        self, form: python.Lambda, given: dict[str, Node], kept: Sequence[str] | None
+    ) -> Value:
+        """What a function is in terms of others. A sum that it repeats gets a line of its own."""
+        said = [n.id for n in python.walk(form.body) if isinstance(n, python.Name)]
+        for name, node in given.items():
+            if said.count(name) > 1 and isinstance(node, (python.BinOp, python.Call)):
+                temporary = self.named(self.value(node))
+                given[name] = python.Name(temporary) if temporary else node
+        return self.value(pasted(form.body, given), kept)
 
     def function(self, name: str, args: list[Node], given: dict[str, Node]) -> Value:
         match name, args:

@@ -29,6 +29,7 @@ class Sums:
     whole: bool = False
     filled: bool = False  # reads at a computed place have `else 0`
     bound: list[str] = field(default_factory=list)
+    above: list[str] = field(default_factory=list)  # lines of temporaries, in front of the line
     steps: int = 0
 
     def picked(self, axis: str, others: Sequence[str] | None = None) -> str:
@@ -39,6 +40,22 @@ class Sums:
         taken = {*own, *self.shapes, *(self.bound if axis == DOTS else ()), ""}
         name = next((n for n in names if n not in taken), "") or unread()
         self.bound.append(name)
+        return name
+
+    def named(self, value: Value) -> str:
+        """A temporary in a line above; "" for a value that is short, or that has no dims of its own."""
+        sized = all(a not in (DOTS, ONE) for a in value.axes)
+        if self.whole or not self.results or not value.axes or not sized:
+            return ""
+        name = next((n for n in "tuz" if n not in {*self.shapes, *self.bound, *self.indices}), "")
+        shapes, self.shapes = self.shapes, {**self.shapes, name: Shape("", value.axes)}
+        with self.scope():
+            own = [self.picked(a) for a in value.axes]
+            body = value.at(tuple(own))
+        if not name or "sum[" not in body:
+            self.shapes = shapes
+            return ""
+        self.above.append(f"{name}[{', '.join(own)}] = {body}")
         return name
 
     @contextmanager
