@@ -115,7 +115,11 @@ def _inline(scope: Scope, node: ast.Call, line: ast.Assign | None) -> str:
     for p in callee.params:
         if p.name not in given and (isinstance(p, Tensor) or p.default is None):
             message = f"`{node.name}` needs its argument `{p.name}`"
-            scope.report.fail("E501", message, node.span)
+            help = ""
+            if isinstance(p, Tensor):
+                dims = ", ".join("..." if d == BATCH_SIZE else text(d) for d in p.dims)
+                help = f"pass an operand like its `{p.name}: {p.dtype}[{dims}]`"
+            scope.report.fail("E501", message, node.span, help=help)
     tensors = {p.name: _tensor(scope, p, given[p.name]) for p in callee.tensors}
     functions.no_types(scope, node, [p.name for p in callee.free_typarams])
     dtypes, callee = bind_dtypes(scope, node, typings, tensors)
