@@ -294,6 +294,14 @@ SIGNATURES = (
     ("op f<T: float>(w: T[V], i: T[N]) -> y: T[N] { y[n] = w[i[n]] else 0 }", "i64[N]"),
     ("op f<T: float>(x: T[N]) -> y: T[N] { y = max(x, 0, 1) }", "clamp(x, 0, 1)"),
     (
+        "op f(x: f32[N, C, W]) -> y: f32[N, C, P] { y = max_pool1d(x, 2) }",
+        "y: f32[N, C, P] with P = W // 2",
+    ),
+    (
+        "op f(x: f32[N, C, L], w: f32[F, C, R], b: f32[F]) -> y: f32[N, F, P] { y = conv1d(x, w, b, stride = 2) }",
+        "y: f32[N, F, P] with P = (L - R) // 2 + 1",
+    ),
+    (
         "op f<T: float>(x: T[N], w: T[K]) -> y: T[N] { y[n] = sum[k](x[n - k] * w[k]) }",
         "(x[n - k] else 0)",
     ),

@@ -117,8 +117,8 @@ def _inline(scope: Scope, node: ast.Call, line: ast.Assign | None) -> str:
             message = f"`{node.name}` needs its argument `{p.name}`"
             help = ""
             if isinstance(p, Tensor):
-                dims = ", ".join("..." if d == BATCH_SIZE else text(d) for d in p.dims)
-                help = f"pass an operand like its `{p.name}: {p.dtype}[{dims}]`"
+                named = ", ".join("..." if d == BATCH_SIZE else text(d) for d in p.dims)
+                help = f"pass an operand like its `{p.name}: {p.dtype}[{named}]`"
             scope.report.fail("E501", message, node.span, help=help)
     tensors = {p.name: _tensor(scope, p, given[p.name]) for p in callee.tensors}
     functions.no_types(scope, node, [p.name for p in callee.free_typarams])

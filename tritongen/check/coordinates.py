@@ -7,9 +7,11 @@ Input: an expression, the scope, the indices in use. Output: a `Poly`. `p * stri
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from itertools import islice
 from typing import NoReturn
 
+from tritongen.check import trees
 from tritongen.check.definitions import definitions
 from tritongen.check.report import Skip
 from tritongen.check.scope import Scope
@@ -31,6 +33,7 @@ from tritongen.ir.algebra import (
 )
 from tritongen.ir.conditions import is_affine
 from tritongen.ir.nodes import Require
+from tritongen.ir.print_poly import poly_ast
 from tritongen.syntax import ast
 from tritongen.syntax.limits import MAX_INTEGER, MAX_PARTS
 from tritongen.syntax.unparse import unparse
@@ -141,7 +144,9 @@ def unbound_size(scope: Scope, node: ast.Size) -> None:
     near = scope.nearest(name, scope.sizes)
     label = f"no operand has a dim that is `{name}` alone"
     help = near or f"define it: `with {name} = ...`, or give an operand a dim `{name}`"
-    fixes = definitions(scope.op, name, scope.taken)
+    fixes = definitions(
+        scope.op, name, scope.taken, partial(_callee, scope), partial(_simpler, scope)
+    )
     scope.report.add(
         "E208",
         f"size `{name}` is not bound",
@@ -152,6 +157,22 @@ def unbound_size(scope: Scope, node: ast.Size) -> None:
         others=fixes[1:],
         otherwise=help,
     )
+
+
+def _callee(scope: Scope, name: str) -> ast.OpDef | None:
+    found = scope.library.op(name)
+    return found[0] if found else None
+
+
+def _simpler(scope: Scope, node: ast.Expr) -> ast.Expr | None:
+    """An expression of sizes in normal form; None where a size of it is not bound."""
+    known = {*scope.sizes, *scope.constants}
+    if any(n.name not in known for n in trees.walk(node) if isinstance(n, (ast.Size, ast.Name))):
+        return None
+    try:
+        return poly_ast(size_of(scope, node))
+    except (Skip, ArithmeticError):
+        return None
 
 
 def _is_rank_0(scope: Scope, name: str) -> bool:

@@ -6,7 +6,8 @@ segments. The fix that compiles is found when the message is shown.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Set
+from collections.abc import Callable, Iterator, Mapping, Set
+from dataclasses import replace
 from itertools import islice
 from typing import Any
 
@@ -18,11 +19,23 @@ from tritongen.syntax.unparse import unparse
 MAX_FIXES = 4
 
 
-def definitions(op: ast.Node, name: str, taken: Set[str]) -> tuple[Fix, ...]:
-    """Proposals from a fact, from a dim that is an expression of the size, and from reads with an index that runs over it."""
+def definitions(
+    op: ast.Node,
+    name: str,
+    taken: Set[str],
+    callee: Callable[[str], ast.OpDef | None],
+    simpler: Callable[[ast.Expr], ast.Expr | None],
+) -> tuple[Fix, ...]:
+    """Proposals from a fact, a dim that is an expression of the size, reads with an index that runs over it, and a call.
+
+    `callee`: the op of a name. `simpler`: an expression of sizes in normal form.
+    """
     if not isinstance(op, ast.OpDef) or op.span is None:
         return ()
     found = [*_by_facts(op, name), *_by_dims(op, name, taken), *_by_reads(op, name)]
+    found += [
+        fix for value in _by_calls(op, name, callee) for fix in _with(op, name, simpler(value))
+    ]
     return tuple(islice(dict.fromkeys(found), MAX_FIXES))
 
 
@@ -57,6 +70,42 @@ def _by_reads(op: ast.OpDef, name: str) -> Iterator[Fix]:
                     for size, most in _reached(line, index, dims).items():
                         value = ast.Binary("-", ast.Size(size), ast.Number(most))
                         yield from _with(op, name, value if most else ast.Size(size))
+
+
+def _by_calls(
+    op: ast.OpDef, name: str, callee: Callable[[str], ast.OpDef | None]
+) -> Iterator[ast.Expr]:
+    """`y = conv2d(x, w, b)` for y: T[N, F, P, Q]: what conv2d says of its own P, in this op's sizes."""
+    dims = {
+        p.name: p.type.dims or () for p in (*op.params, *op.outputs) if isinstance(p, ast.Operand)
+    }
+    for line in op.lines:
+        if not isinstance(line.value, ast.Call) or (called := callee(line.value.name)) is None:
+            continue
+        call, theirs = line.value, called.outputs[0].type.dims or ()
+        given: dict[str, Any] = dict(zip((p.name for p in called.params), call.args, strict=False))
+        given |= {k.name: k.value for k in call.keywords}
+        defined = {f.name: f.expr for f in called.facts if isinstance(f, ast.Define)}
+        known: dict[str, Any] = {}
+        for p in called.params:
+            own = given.get(p.name, getattr(p, "default", None))
+            if isinstance(p, ast.ConstParam):
+                known[p.name] = own
+            elif isinstance(own, ast.Name) and isinstance(p, ast.Operand):
+                pairs = zip(p.type.dims or (), dims.get(own.name, ()), strict=False)
+                known |= {size.name: dim for size, dim in pairs if isinstance(size, ast.Size)}
+        for mine, size in zip(dims.get(line.name, ()), theirs, strict=False):
+            if mine == ast.Size(name) and isinstance(size, ast.Size):
+                yield _replaced(defined.get(size.name, size), known)
+
+
+def _replaced(node: Any, known: Mapping[str, Any]) -> Any:
+    match node:
+        case ast.Size(name) | ast.Name(name):
+            return known.get(name) or node
+        case ast.Binary(_, a, b):
+            return replace(node, a=_replaced(a, known), b=_replaced(b, known))
+    return node
 
 
 def _reached(line: ast.Assign, index: str, dims: dict) -> dict[str, int]:
