@@ -198,6 +198,13 @@ LINES = (
         "  y[m, p] = sum[n](T(u[m, n]) * v[n, p])",
     ),
     (
+        "q: T[M, K], k: T[N, K], v: T[N, P]) -> y: T[M, P]",
+        "y = F.scaled_dot_product_attention(q, k, v, is_causal=True)",
+        "t[m, n] = where(n <= m, sum[i](q[m, i] * k[n, i]) / sqrt(K), -inf)\n"
+        "  u[m, n] = exp(t[m, n] - max[i](t[m, i])) / sum[i](exp(t[m, i] - max[j](t[m, j])))\n"
+        "  y[m, p] = sum[n](T(u[m, n]) * v[n, p])",
+    ),
+    (
         "x: T[N, D, M], b: T[D]) -> y: T[N, D, M]",
         "y = x + b[None, :, None]",
         "y[n, d, m] = x[n, d, m] + b[d]",

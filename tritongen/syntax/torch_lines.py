@@ -340,6 +340,12 @@ class Reader(Sums):
             case "cumulated", [python.Constant(str(op)), x, dim]:
                 value, over = self.places(self.value(x), dim)
                 return self.cumulated(op, value, *over)
+            case "causal", [x, is_causal]:
+                value = self.value(x)
+                masked = Value(
+                    value.axes, lambda c: f"where({c[-1]} <= {c[-2]}, {value.at(c)}, -inf)"
+                )
+                return masked if literal(is_causal) else value
             case "terms", [x, dim]:
                 value, over = self.places(self.value(x), dim)
                 return element(" * ".join(f"({value.axes[k]})" for k in over))

@@ -85,7 +85,8 @@ FORMS: dict[str, python.Lambda] = {
         "log_softmax": "a, dim=-1: a - logsumexp(a, dim, True)",
         "logsumexp": "a, dim=-1, keepdim=False: max(a, dim=dim, keepdim=keepdim)"
         " + log(sum(exp(a - max(a, dim=dim, keepdim=True)), dim, keepdim))",
-        "scaled_dot_product_attention": "q, k, v: softmax(q @ k.mT / sqrt(q.shape[-1]), -1) @ v",
+        "scaled_dot_product_attention": "q, k, v, is_causal=False:"
+        " softmax(causal(q @ k.mT / sqrt(q.shape[-1]), is_causal), -1) @ v",
         "mse_loss": "a, other: mean((a - other) ** 2)",
         "l1_loss": "a, other: mean(abs(a - other))",
     }.items()
