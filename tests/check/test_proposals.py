@@ -205,6 +205,16 @@ LINES = (
         "  y[m, p] = sum[n](T(u[m, n]) * v[n, p])",
     ),
     (
+        "x: T[N, D], t: i64[N]) -> y: T",
+        "y = F.cross_entropy(x, t)",
+        "y = mean[n](max[d](x[n, d]) + log(sum[d](exp(x[n, d] - max[k](x[n, k])))) - (x[n, t[n]] else 0))",
+    ),
+    (
+        "x: T[N, D], w: T[D], b: T[D]) -> y: T[N, D]",
+        "y = F.layer_norm(x, (3,), w, b)",
+        "y = layer_norm(x, w, b)",
+    ),
+    (
         "x: T[N, D, M], b: T[D]) -> y: T[N, D, M]",
         "y = x + b[None, :, None]",
         "y[n, d, m] = x[n, d, m] + b[d]",

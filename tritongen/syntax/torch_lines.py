@@ -340,6 +340,12 @@ class Reader(Sums):
             case "cumulated", [python.Constant(str(op)), x, dim]:
                 value, over = self.places(self.value(x), dim)
                 return self.cumulated(op, value, *over)
+            case "picked", [x, place]:
+                self.unless_whole()
+                value, at = self.value(x), self.value(place)
+                one = Value(at.axes, lambda c: value.at((*c, at.at(c))))
+                fits = len(at.axes) == len(value.axes) - 1
+                return each("otherwise({}, 0)", one) if fits else unread()
             case "causal", [x, is_causal]:
                 value = self.value(x)
                 masked = Value(
@@ -373,6 +379,8 @@ class Reader(Sums):
                 is_last = at == -1 or (at == len(axes) - 1 and DOTS not in axes)
                 name = name if is_last else f"channel_{name}" if at == 1 else unread()
                 args = [x]
+            case "layer_norm" | "rms_norm", [x, python.Tuple() | python.List(), *rest]:
+                args = [x, *rest]  # the dims are those of the weights
             case _, [x, window] if "_pool" in name and "stride" not in given:
                 args = [x, window, window]  # in torch a window moves by its own size
         return name, args, given

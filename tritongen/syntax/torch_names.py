@@ -87,6 +87,8 @@ FORMS: dict[str, python.Lambda] = {
         " + log(sum(exp(a - max(a, dim=dim, keepdim=True)), dim, keepdim))",
         "scaled_dot_product_attention": "q, k, v, is_causal=False:"
         " softmax(causal(q @ k.mT / sqrt(q.shape[-1]), is_causal), -1) @ v",
+        "cross_entropy": "a, target: mean(logsumexp(a, -1) - picked(a, target))",
+        "nll_loss": "a, target: -mean(picked(a, target))",
         "mse_loss": "a, other: mean((a - other) ** 2)",
         "l1_loss": "a, other: mean(abs(a - other))",
     }.items()
