@@ -20,7 +20,7 @@ from itertools import islice
 
 from tritongen.autodiff import batches, exprs, flow, zero
 from tritongen.autodiff.assemble import assemble, cotangent, reached, tensors_read
-from tritongen.autodiff.divisors import with_divisors_of_1
+from tritongen.autodiff.empty_folds import with_divisors_of_1
 from tritongen.autodiff.inline import inline, read_back
 from tritongen.autodiff.invert import Target, invert
 from tritongen.autodiff.kept import from_kept
