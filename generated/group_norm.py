@@ -1282,15 +1282,6 @@ def choose_group_norm_backward_dy_rsqrt_sum(
         and (aligned or cols <= 8192 or cols <= 16384 and 4 * cols > 3 * lib.pow2(cols))
     ):
         BLOCK = max(4, lib.pow2(cols))
-        ROWS = max(
-            1,
-            (
-                512
-                if not aligned and BLOCK <= 256
-                else 4096 if aligned and BLOCK <= 1024 and rows * BLOCK >= 2**22 else 1024
-            )
-            // BLOCK,
-        )
         num_warps = (
             max(4, BLOCK // 512) if not aligned and BLOCK <= 16384
             else 2 if BLOCK <= 2048
@@ -1298,7 +1289,10 @@ def choose_group_norm_backward_dy_rsqrt_sum(
             else 16 if BLOCK <= 16384
             else 32
         )  # fmt: skip
-        return "rows", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=num_warps)
+        return "rows", dict(
+            BLOCK=BLOCK, ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
+            num_warps=num_warps,
+        )  # fmt: skip
     # any width
     return "loop", dict(
         ROWS=(ROWS := min(32, lib.pow2(max(1, rows))) if strided else 1),

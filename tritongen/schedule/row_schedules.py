@@ -376,7 +376,7 @@ def resident_variants(resident: KernelPlan, traits: Traits) -> tuple[Variant, ..
     block = ("BLOCK", "max(4, pow2(cols))")
 
     short = "BLOCK <= 32"
-    if traits.plain:
+    if traits.plain and traits.alone:
         # Programs of 1,024 elements start too slowly to read halves as fast as memory is. us of 2^28, H200, so and as here:
         # row_max in bf16 of 128 and 256 columns 166 and 137, 164 and 133, of 552 298 and 127, of 1,024 164 and 132;
         # in f32 of 552 298 and 250, else alike. An exp wants fewer elements: logsumexp of 552 325 and 422.
