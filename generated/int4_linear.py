@@ -124,7 +124,7 @@ def choose_int4_linear(
         and lib.cdiv(M, 128) * lib.cdiv(N, 64) >= gpu.sms
     ):
         return "medium", lib.tile(128, 64, min(128, max(64, 256 // itemsize)), 4, 2)
-    # by pointers, at most 64 rows, deep in K
+    # by pointers, few rows, deep in K
     if gpu.shared >= (163 if itemsize <= 2 else 99) and itemsize <= 4 and M <= 64:
         return "slim", lib.tile(
             max(16, lib.pow2(M)), 32 if N <= 64 * gpu.sms else 64,
@@ -380,7 +380,7 @@ def choose_int4_linear_backward_dx(
         and 5 * lib.cdiv(M, 128) * lib.cdiv(N, 128) >= 4 * gpu.sms
     ):
         return "medium", lib.tile(128, 128, 128 // itemsize, 8, 4 if itemsize <= 2 else 3)
-    # by pointers, at most 64 rows, deep in K
+    # by pointers, few rows, deep in K
     if gpu.shared >= 227 and itemsize <= 4 and M <= 64:
         return "slim", lib.tile(
             max(16, lib.pow2(M)), 32 if N <= 64 * gpu.sms else 64,

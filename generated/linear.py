@@ -339,7 +339,7 @@ def choose_linear(
             128, 128, 128 // itemsize, 8,
             1 if itemsize == 4 and not vectorized else 4 if itemsize <= 2 else 3,
         ), "pointers"),
-        ("slim", gpu.shared >= 163 and itemsize <= 4 and M <= 64, lib.tile(
+        ("slim", gpu.shared >= 163 and itemsize <= 4 and M <= (16 if tma and itemsize <= 2 else 64), lib.tile(
             BLOCK_M := max(16, lib.pow2(M)), BLOCK_N := 32 if N <= 64 * gpu.sms else 64,
             (512 if M <= 32 and N <= 64 * gpu.sms else 256) // itemsize if vectorized or BLOCK_M + BLOCK_N <= 48 else min(64, 128 // itemsize),
             4, 4 if M <= 32 else 5,
@@ -1121,7 +1121,7 @@ def choose_linear_backward_dx(
             128, 128, 128 // itemsize, 8,
             1 if itemsize == 4 and not vectorized else 4 if itemsize <= 2 else 3,
         ), "pointers"),
-        ("slim", gpu.shared >= 163 and itemsize <= 4 and M <= 64, lib.tile(
+        ("slim", gpu.shared >= 163 and itemsize <= 4 and M <= (16 if tma and itemsize <= 2 else 64), lib.tile(
             BLOCK_M := max(16, lib.pow2(M)), BLOCK_N := 32 if N <= 64 * gpu.sms else 64,
             (512 if M <= 32 and N <= 64 * gpu.sms else 256) // itemsize if vectorized or BLOCK_M + BLOCK_N <= 48 else min(64, 128 // itemsize),
             4, 4 if M <= 32 else 5,

@@ -82,7 +82,7 @@ def choose_moe_linear(
             128, 128, 128 // itemsize, 8, 4 if itemsize <= 2 else 3,
             SEGMENTS=max(1, lib.pow2(segments)),
         )  # fmt: skip
-    # by pointers, at most 64 rows, deep in K
+    # by pointers, few rows, deep in K
     if gpu.shared >= 163 and itemsize <= 4 and M <= 64:
         return "slim", lib.tile(
             max(16, lib.pow2(M)), 32 if N <= 64 * gpu.sms else 64,
@@ -331,7 +331,7 @@ def choose_moe_linear_backward_dw(
         return "medium", lib.tile(
             128, 128, min(64, 128 // itemsize), 8, 4 if itemsize <= 2 else 3,
         )  # fmt: skip
-    # by pointers, at most 64 rows, deep in K
+    # by pointers, few rows, deep in K
     if gpu.shared >= (99 if itemsize <= 2 else 163) and itemsize <= 4 and M <= 64:
         return "slim", lib.tile(
             max(16, lib.pow2(M)), 32 if N <= 64 * gpu.sms else 64,

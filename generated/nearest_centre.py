@@ -741,7 +741,7 @@ def choose_nearest_centre_backward_dc(
         return "medium", lib.tile(
             128, 128, min(64, 128 // itemsize), 8, 4 if itemsize <= 2 else 3,
         )  # fmt: skip
-    # by pointers, at most 64 rows, deep in K
+    # by pointers, few rows, deep in K
     if gpu.shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4 and M <= 64:
         return "slim", lib.tile(
             max(16, lib.pow2(M)), 32 if N <= 64 * gpu.sms else 64,

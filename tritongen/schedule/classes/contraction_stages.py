@@ -81,7 +81,7 @@ def where_room(step: Step, variant: Variant) -> Variant:
     """The requirement that the GPU has the shared memory that the variant needs in any call."""
     if not dict(variant.config).keys() >= {*BLOCKS, "num_stages"}:
         return variant
-    if DESCRIBED & names(variant.requires) or "LANES" in dict(variant.config):
+    if DESCRIBED & {*conjuncts(variant.requires)} or "LANES" in dict(variant.config):
         return variant
     kernel = step.kernel(variant.launches[0].kernel)
     memory = Memory(kernel, variant)
