@@ -250,7 +250,9 @@ def in_parts(part: KernelPlan, finish: KernelPlan, times: str) -> tuple[Variant,
     depth = "256 // itemsize if itemsize <= 2 else 32"
     stages = f"min(6, 768 // (BLOCK_M + {'' if share == 1 else f'{share} * '}BLOCK_N))"
     grid = "min(PROGRAMS * sms, PARTS * {tiles})"
-    warps = "8 if BLOCK_M * BLOCK_N >= 16384 else 4"
+    # Several sums of f32 in 4 warps spill 488 bytes a thread.
+    full = 16384 if share == 1 else f"({16384 // share} if itemsize == 4 else 16384)"
+    warps = f"8 if BLOCK_M * BLOCK_N >= {full} else 4"
     few = "4 if itemsize <= 2 else 3"
     return (
         in_parts_of(
