@@ -158,13 +158,9 @@ def choose_max_with_index_float(
 ) -> tuple[str, dict]:  # fmt: skip
     """Returns (variant, config) of a call: the first variant whose rule holds."""
     # too few rows to fill the GPU: several programs share a row
-    if (
-        lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms
-        and cols > ((512 if 32 <= rows < 16 * gpu.sms else 2048) if strided else 8192)
-        or not strided
-        and rows < 4 * gpu.sms
-        and cols > 65536
-    ):
+    if lib.cdiv(rows, 32 if strided else 1) < (
+        2 if strided or cols <= 65536 else 4
+    ) * gpu.sms and cols > ((512 if 32 <= rows < 16 * gpu.sms else 2048) if strided else 8192):
         ROWS = min((64 if rows > 1024 else 32), lib.pow2(max(1, rows))) if strided else 1
         BLOCK = (1024 if rows > 1024 else 2048) // ROWS if strided else 2048
         PARTS = lib.spread(
@@ -257,13 +253,9 @@ def choose_max_with_index_int(
 ) -> tuple[str, dict]:  # fmt: skip
     """Returns (variant, config) of a call: the first variant whose rule holds."""
     # too few rows to fill the GPU: several programs share a row
-    if (
-        lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms
-        and cols > ((512 if 32 <= rows < 16 * gpu.sms else 2048) if strided else 8192)
-        or not strided
-        and rows < 4 * gpu.sms
-        and cols > 65536
-    ):
+    if lib.cdiv(rows, 32 if strided else 1) < (
+        2 if strided or cols <= 65536 else 4
+    ) * gpu.sms and cols > ((512 if 32 <= rows < 16 * gpu.sms else 2048) if strided else 8192):
         ROWS = min((64 if rows > 1024 else 32), lib.pow2(max(1, rows))) if strided else 1
         BLOCK = (1024 if rows > 1024 else 2048) // ROWS if strided else 2048
         PARTS = lib.spread(

@@ -343,3 +343,10 @@ def test_a_long_line_of_another_language_is_answered_at_once():
     ):
         assert len(findings(f"op f<T: float>({SAME} {{ y = {body} }}")) == 1
     assert time.process_time() - start < 2
+
+
+def test_a_definition_that_cannot_be_computed_adds_no_finding():
+    (found,) = findings(
+        "op f(x: f32[N, C, L], w: f32[F, C, R], b: f32[F]) -> y: f32[N, F, P] { y = conv1d(x, w, b, stride = 0) }"
+    )
+    assert found.code == "E208" and found.fix is None

@@ -2,8 +2,8 @@
 
     y = min[n, d >= 1](x[n, d])          place // (D - 1) is the row of the place, and D may be 1
 
-A place of no terms is nobody's: whatever such a quotient is, the condition beside it does not hold. So the divisor is
-`max(1, D - 1)` there, and a call with D = 1 has a gradient, which is 0.
+If D is 1, the fold has no terms, and the condition beside each quotient is false. The quotient may then be anything, but it must
+not divide by 0. So the divisor becomes `max(1, D - 1)`, and the gradient of such a call is 0.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from tritongen.ir.algebra import Floor, Group, Mod, Poly, extreme, floordiv, poly, substitute_atoms
+from tritongen.ir.algebra import Floor, Group, Poly, extreme, floordiv, poly, substitute_atoms
 from tritongen.ir.atoms import Atom
 from tritongen.ir.bounds import Facts, prove
 from tritongen.ir.free import binders_of
@@ -38,8 +38,6 @@ def with_divisors_of_1(
                 return at_least_1(p)
             case Floor(num, den):
                 return floordiv(safe(num), at_least_1(den))
-            case Mod(num, den):
-                return poly(Mod(safe(num), at_least_1(den)))
         return None
 
     def safe(p: Poly) -> Poly:

@@ -89,14 +89,16 @@ def split_variant(
     if merges:
         alone = ("ROWS", "MERGE"), ("PARTS_POW2", "PARTS"), ("num_warps", "num_warps")
         last = Launch(loop.name, (tiles(row, "MERGE"),), alone)
-    few = f"{unsplit(loop, along)} < 2 * sms and cols > {least_columns(loop, merges, along)}"
+    many = (
+        "2"  # rows, or blocks of them, a multiprocessor: where there are more, each has one program
+    )
     if merges and not along and not col.tail:
         # us, H200, by split and by loop: cross_entropy of 427 x 537,072 in bf16 278, 354, of 320 x 310,232 134, 151;
         # logsumexp of 344 x 148,683 71, 83; maxima of 378 x 519,440 in f32 190, 207. Of 1,080 x 895,583 1,315, 1,259.
-        few = f"({few} or not strided and rows < 4 * sms and cols > 65536)"
+        many = "(2 if strided or cols <= 65536 else 4)"
     return Variant(
         "split",
-        few,
+        f"{unsplit(loop, along)} < {many} * sms and cols > {least_columns(loop, merges, along)}",
         "too few rows to fill the GPU: several programs share a row",
         config,
         in_passes(Launch(loop.name, (grid, "PARTS")), last, state),
@@ -381,7 +383,7 @@ def resident_variants(resident: KernelPlan, traits: Traits) -> tuple[Variant, ..
         # row_max in bf16 of 128 and 256 columns 166 and 137, 164 and 133, of 552 298 and 127, of 1,024 164 and 132;
         # in f32 of 552 298 and 250, else alike. An exp wants fewer elements: logsumexp of 552 325 and 422.
         many = "aligned and BLOCK <= 1024 and rows * BLOCK >= 2**22"
-        few = few.replace("else", f"else 4096 if {many} else")
+        few = f"4096 if {many} else {few}"
         short = "BLOCK <= 32 or BLOCK <= 1024 and ROWS * BLOCK == 4096"
 
     def one_warp(widest: int) -> str:

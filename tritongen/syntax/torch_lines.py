@@ -282,10 +282,12 @@ class Reader(Sums):
         return self.value(python.Name(name)) if name else value
 
     def stored(self, value: Value, other: Value) -> Value:
-        """A temporary in the type of the other factor, as torch has it and tensor cores take it."""
-        dtype = self.shapes[other.leaf].dtype if other.leaf in self.shapes else ""
-        made = any(line.startswith(f"{value.leaf}[") for line in self.above)
-        return each(f"{dtype}({{}})", value) if made and dtype not in ("", "f32", "f64") else value
+        """A temporary, converted to the type of the other factor, as torch has it and tensor cores take it."""
+        dtypes = {name: shape.dtype for name, shape in self.shapes.items()}
+        dtype = dtypes.get(other.leaf, "")
+        is_temporary = dtypes.get(value.leaf) == ""
+        converts = is_temporary and dtype not in ("", "f32", "f64")
+        return each(f"{dtype}({{}})", value) if converts else value
 
     def form(
         self, form: python.Lambda, given: dict[str, Node], kept: Sequence[str] | None
