@@ -266,7 +266,7 @@ def _without_floors(p: Poly, facts: Facts) -> Iterator[Poly]:
 
 
 def _is_positive(p: Poly, facts: Facts) -> bool:
-    """Whether p >= 1, plainly or by one known inequality: where an index below W has a value, so has `W - 1 >= 0`."""
+    """Whether p >= 1 is plain, or follows from one known inequality. An index below W, for example, implies W - 1 >= 0."""
     gaps = (p - 1, *(p - 1 - known for known in facts.known))
     return any(plainly_nonnegative(gap, facts) for gap in gaps)
 

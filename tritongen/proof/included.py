@@ -80,14 +80,14 @@ def _more(head: ir.Nest, node: ir.Reduce, inside: Virtual, facts) -> ir.Expr:
 
 
 def _in_quotients(factor: ir.Expr, batch: tuple[ir.Binder, ...]) -> dict[ir.Binder, Poly]:
-    """Indices that a factor has as a quotient alone: rows i = 2 and 3 of `b[i // 2, k]` are rows of one product."""
+    """Indices that the factor reads only as a quotient. Rows i = 2 and 3 of `b[i // 2, k]` belong to one product."""
     coords = [c for read in reads(factor) for c in read.coords]
     found = {b: _quotient(coords, b.index) for b in batch}
     return {b: q for b, q in found.items() if q is not None}
 
 
 def _quotient(coords: list[Poly], name: str) -> Poly | None:
-    """The one quotient in which the coordinates have an index; None if they have it otherwise, too."""
+    """The quotient by which the coordinates read an index. None if there are several, or if they also read the index itself."""
     found = set[Poly]()
 
     def without(atom: Atom) -> Poly | None:

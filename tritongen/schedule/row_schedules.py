@@ -89,9 +89,7 @@ def split_variant(
     if merges:
         alone = ("ROWS", "MERGE"), ("PARTS_POW2", "PARTS"), ("num_warps", "num_warps")
         last = Launch(loop.name, (tiles(row, "MERGE"),), alone)
-    many = (
-        "2"  # rows, or blocks of them, a multiprocessor: where there are more, each has one program
-    )
+    many = "2"  # blocks of rows a multiprocessor, up to which several programs share a row
     if merges and not along and not col.tail:
         # us, H200, by split and by loop: cross_entropy of 427 x 537,072 in bf16 278, 354, of 320 x 310,232 134, 151;
         # logsumexp of 344 x 148,683 71, 83; maxima of 378 x 519,440 in f32 190, 207. Of 1,080 x 895,583 1,315, 1,259.
