@@ -812,6 +812,7 @@ def causal_attention_backward_dq_part(
     for masked in tl.static_range(1, -1, -1):
         for start in range((first, whole)[masked], (whole, stop)[masked], BLOCK_N):
             j = start + tl.arange(0, BLOCK_N).to(tl.int64)
+            counts = (j[None, :] < stop) & (i[:, None] >= j[None, :])
             v = tl.load(
                 v_ptr + b * v_0 + h1 * v_1 + j[:, None] * v_2 + f[None, :] * v_3,
                 mask=(f[None, :] < F) & (j[:, None] < stop),
@@ -835,17 +836,13 @@ def causal_attention_backward_dq_part(
             # ds_sum[b, h, i, j] = T(where(i >= j, ds[b, h, i, j] * scale, 0.0))
             ds_sum = (ds * scale).to(do_sum2_ptr.dtype.element_ty)
             if masked:
-                ds_sum = tl.where((j[None, :] < stop) & (i[:, None] >= j[None, :]), ds_sum, 0.0)
+                ds_sum = tl.where(counts, ds_sum, 0.0)
             # dq[b, h, i, e] = sum[j <= i](ds_sum[b, h, i, j] * k[b, h // R, j, e])
             dq_sum = tl.dot(ds_sum, k, dq_sum)
             if dscale_sum_rows_parts_ptr is not None:
                 # dscale_sum_rows[b, h1 < G, h0 < R, i] = sum[j <= i](ds[b, h0 + h1 * R, i, j] *
                 #     s_sum[b, h0 + h1 * R, i, j])
-                dscale_sum_rows += tl.sum(
-                    tl.where((j[None, :] < stop) & (i[:, None] >= j[None, :]), ds * s_sum, 0.0),
-                    1,
-                    keep_dims=True,
-                )
+                dscale_sum_rows += tl.sum(tl.where(counts, ds * s_sum, 0.0), 1, keep_dims=True)
     tl.store(
         dq_sum_parts_ptr
         + part * dq_sum_parts_0
@@ -912,6 +909,7 @@ def causal_attention_backward_dq_tiles(
     for masked in tl.static_range(2):
         for start in range((0, whole)[masked], (whole, end_i)[masked], BLOCK_N):
             j = start + tl.arange(0, BLOCK_N).to(tl.int64)
+            counts = (j[None, :] < end_i) & (i[:, None] >= j[None, :])
             v = v_tiles.load([b.to(tl.int32), h1.to(tl.int32), start, 0]).reshape(BLOCK_N, BLOCK_D)
             # dp[b, h, i, j] = where(i >= j, sum[f](do_sum2[b, h, i, f] *
             #     v[b, h // R, j, f]) - dp_row[b, h, i], 0.0)
@@ -927,17 +925,13 @@ def causal_attention_backward_dq_tiles(
             # ds_sum[b, h, i, j] = T(where(i >= j, ds[b, h, i, j] * scale, 0.0))
             ds_sum = (ds * scale).to(T)
             if masked:
-                ds_sum = tl.where((j[None, :] < end_i) & (i[:, None] >= j[None, :]), ds_sum, 0.0)
+                ds_sum = tl.where(counts, ds_sum, 0.0)
             # dq[b, h, i, e] = sum[j <= i](ds_sum[b, h, i, j] * k[b, h // R, j, e])
             dq_sum = tl.dot(ds_sum, k, dq_sum)
             if dscale_sum_rows_ptr is not None:
                 # dscale_sum_rows[b, h1 < G, h0 < R, i] = sum[j <= i](ds[b, h0 + h1 * R, i, j] *
                 #     s_sum[b, h0 + h1 * R, i, j])
-                dscale_sum_rows += tl.sum(
-                    tl.where((j[None, :] < end_i) & (i[:, None] >= j[None, :]), ds * s_sum, 0.0),
-                    1,
-                    keep_dims=True,
-                )
+                dscale_sum_rows += tl.sum(tl.where(counts, ds * s_sum, 0.0), 1, keep_dims=True)
     if dscale_sum_rows_ptr is not None:
         tl.store(
             dscale_sum_rows_ptr
@@ -997,6 +991,7 @@ def causal_attention_backward_dq_wide(
     for masked in tl.static_range(2):
         for start in range((0, whole)[masked], (whole, end_i)[masked], BLOCK_N):
             j = start + tl.arange(0, BLOCK_N).to(tl.int64)
+            counts = (j[None, :] < end_i) & (i[:, None] >= j[None, :])
             dp_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
             for start_f2 in range(0, F, BLOCK_K):
                 f2 = start_f2 + tl.arange(0, BLOCK_K).to(tl.int64)

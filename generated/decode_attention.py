@@ -817,6 +817,7 @@ def decode_attention_backward_dq_part(
     for masked in tl.static_range(1, -1, -1):
         for start in range((first, whole)[masked], (whole, stop)[masked], BLOCK_N):
             j = start + tl.arange(0, BLOCK_N).to(tl.int64)
+            counts = (j[None, :] < stop) & (len > j[None, :])
             v = tl.load(
                 v_ptr + b * v_0 + h1 * v_1 + j[:, None] * v_2 + e[None, :] * v_3,
                 mask=(e[None, :] < E) & (j[:, None] < stop),
@@ -840,18 +841,14 @@ def decode_attention_backward_dq_part(
             # ds_sum[b, h, i, j] = T(where(i64(len[b]) > j, ds[b, h, i, j] * scale, 0.0))
             ds_sum = (ds * scale).to(do_sum2_ptr.dtype.element_ty)
             if masked:
-                ds_sum = tl.where((j[None, :] < stop) & (len > j[None, :]), ds_sum, 0.0)
+                ds_sum = tl.where(counts, ds_sum, 0.0)
                 k = tl.where((j[:, None] < stop) & (len > j[:, None]), k, 0.0)
             # dq[b, h, i, e] = sum[j < len[b]](ds_sum[b, h, i, j] * k[b, h // R, j, e])
             dq_sum = tl.dot(ds_sum, k, dq_sum)
             if dscale_sum_rows_parts_ptr is not None:
                 # dscale_sum_rows[b, h1 < G, h0 < R, i] = sum[j <
                 #     len[b]](ds[b, h0 + h1 * R, i, j] * s_sum[b, h0 + h1 * R, i, j])
-                dscale_sum_rows += tl.sum(
-                    tl.where((j[None, :] < stop) & (len > j[None, :]), ds * s_sum, 0.0),
-                    1,
-                    keep_dims=True,
-                )
+                dscale_sum_rows += tl.sum(tl.where(counts, ds * s_sum, 0.0), 1, keep_dims=True)
     tl.store(
         dq_sum_parts_ptr
         + part * dq_sum_parts_0
@@ -918,6 +915,7 @@ def decode_attention_backward_dq_tiles(
     for masked in tl.static_range(2):
         for start in range((0, whole)[masked], (whole, stop)[masked], BLOCK_N):
             j = start + tl.arange(0, BLOCK_N).to(tl.int64)
+            counts = (j[None, :] < stop) & (len > j[None, :])
             v = v_tiles.load([b.to(tl.int32), h1.to(tl.int32), start, 0]).reshape(BLOCK_N, BLOCK_D)
             # dp[b, h, i, j] = where(i64(len[b]) > j, sum[e](do_sum2[b, h, i, e] *
             #     v[b, h // R, j, e]) - dp_row[b, h, i], 0.0)
@@ -933,18 +931,14 @@ def decode_attention_backward_dq_tiles(
             # ds_sum[b, h, i, j] = T(where(i64(len[b]) > j, ds[b, h, i, j] * scale, 0.0))
             ds_sum = (ds * scale).to(T)
             if masked:
-                ds_sum = tl.where((j[None, :] < stop) & (len > j[None, :]), ds_sum, 0.0)
+                ds_sum = tl.where(counts, ds_sum, 0.0)
                 k = tl.where((j[:, None] < stop) & (len > j[:, None]), k, 0.0)
             # dq[b, h, i, e] = sum[j < len[b]](ds_sum[b, h, i, j] * k[b, h // R, j, e])
             dq_sum = tl.dot(ds_sum, k, dq_sum)
             if dscale_sum_rows_ptr is not None:
                 # dscale_sum_rows[b, h1 < G, h0 < R, i] = sum[j <
                 #     len[b]](ds[b, h0 + h1 * R, i, j] * s_sum[b, h0 + h1 * R, i, j])
-                dscale_sum_rows += tl.sum(
-                    tl.where((j[None, :] < stop) & (len > j[None, :]), ds * s_sum, 0.0),
-                    1,
-                    keep_dims=True,
-                )
+                dscale_sum_rows += tl.sum(tl.where(counts, ds * s_sum, 0.0), 1, keep_dims=True)
     if dscale_sum_rows_ptr is not None:
         tl.store(
             dscale_sum_rows_ptr
@@ -1004,6 +998,7 @@ def decode_attention_backward_dq_wide(
     for masked in tl.static_range(2):
         for start in range((0, whole)[masked], (whole, stop)[masked], BLOCK_N):
             j = start + tl.arange(0, BLOCK_N).to(tl.int64)
+            counts = (j[None, :] < stop) & (len > j[None, :])
             dp_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
             for start_e4 in range(0, E, BLOCK_K):
                 e4 = start_e4 + tl.arange(0, BLOCK_K).to(tl.int64)

@@ -1000,6 +1000,7 @@ def document_attention_backward_dq_part(
         ):
             start = at + tl.where(at < whole, 0, behind - whole) if masked else at
             j = start + tl.arange(0, BLOCK_N).to(tl.int64)
+            counts = (j[None, :] < stop) & (j[None, :] >= begin_) & (i[:, None] >= j[None, :])
             v = tl.load(
                 v_ptr + b * v_0 + h * v_1 + j[:, None] * v_2 + e[None, :] * v_3,
                 mask=(e[None, :] < E) & (j[:, None] < stop),
@@ -1026,11 +1027,7 @@ def document_attention_backward_dq_part(
             #     * scale, 0.0))
             ds_sum = (ds * scale).to(do_sum2_ptr.dtype.element_ty)
             if masked:
-                ds_sum = tl.where(
-                    (j[None, :] < stop) & (j[None, :] >= begin_) & (i[:, None] >= j[None, :]),
-                    ds_sum,
-                    0.0,
-                )
+                ds_sum = tl.where(counts, ds_sum, 0.0)
             seen = tl.load(seen_ptr + b * seen_0 + j[:, None] * seen_1, mask=j[:, None] < stop)
             if masked:
                 k = tl.where((j[:, None] < stop) & seen, k, 0.0)
@@ -1040,15 +1037,7 @@ def document_attention_backward_dq_part(
             if dscale_sum_rows_parts_ptr is not None:
                 # dscale_sum_rows[b, h, i] = sum[begin_[b, i] <= j <= i](ds[b, h, i, j] *
                 #     s_sum[b, h, i, j])
-                dscale_sum_rows += tl.sum(
-                    tl.where(
-                        (j[None, :] < stop) & (j[None, :] >= begin_) & (i[:, None] >= j[None, :]),
-                        ds * s_sum,
-                        0.0,
-                    ),
-                    1,
-                    keep_dims=True,
-                )
+                dscale_sum_rows += tl.sum(tl.where(counts, ds * s_sum, 0.0), 1, keep_dims=True)
     tl.store(
         dq_sum_parts_ptr
         + part * dq_sum_parts_0
@@ -1124,6 +1113,7 @@ def document_attention_backward_dq_tiles(
         ):
             start = at + tl.where(at < whole, 0, behind - whole) if masked else at
             j = start + tl.arange(0, BLOCK_N).to(tl.int64)
+            counts = (j[None, :] < end_i) & (j[None, :] >= begin_) & (i[:, None] >= j[None, :])
             v = v_tiles.load([b.to(tl.int32), h.to(tl.int32), start, 0]).reshape(BLOCK_N, BLOCK_D)
             # dp_sum[b, h, i, j] = sum[e](do_sum2[b, h, i, e] * v[b, h, j, e])
             dp_sum = tl.dot(do_sum2, v.T)
@@ -1142,11 +1132,7 @@ def document_attention_backward_dq_tiles(
             #     * scale, 0.0))
             ds_sum = (ds * scale).to(T)
             if masked:
-                ds_sum = tl.where(
-                    (j[None, :] < end_i) & (j[None, :] >= begin_) & (i[:, None] >= j[None, :]),
-                    ds_sum,
-                    0.0,
-                )
+                ds_sum = tl.where(counts, ds_sum, 0.0)
             seen = tl.load(seen_ptr + b * seen_0 + j[:, None] * seen_1, mask=j[:, None] < end_i)
             if masked:
                 k = tl.where((j[:, None] < end_i) & seen, k, 0.0)
@@ -1156,15 +1142,7 @@ def document_attention_backward_dq_tiles(
             if dscale_sum_rows_ptr is not None:
                 # dscale_sum_rows[b, h, i] = sum[begin_[b, i] <= j <= i](ds[b, h, i, j] *
                 #     s_sum[b, h, i, j])
-                dscale_sum_rows += tl.sum(
-                    tl.where(
-                        (j[None, :] < end_i) & (j[None, :] >= begin_) & (i[:, None] >= j[None, :]),
-                        ds * s_sum,
-                        0.0,
-                    ),
-                    1,
-                    keep_dims=True,
-                )
+                dscale_sum_rows += tl.sum(tl.where(counts, ds * s_sum, 0.0), 1, keep_dims=True)
     if dscale_sum_rows_ptr is not None:
         tl.store(
             dscale_sum_rows_ptr
@@ -1234,6 +1212,7 @@ def document_attention_backward_dq_wide(
         ):
             start = at + tl.where(at < whole, 0, behind - whole) if masked else at
             j = start + tl.arange(0, BLOCK_N).to(tl.int64)
+            counts = (j[None, :] < end_i) & (j[None, :] >= begin_) & (i[:, None] >= j[None, :])
             dp_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
             for start_e4 in range(0, E, BLOCK_K):
                 e4 = start_e4 + tl.arange(0, BLOCK_K).to(tl.int64)

@@ -312,14 +312,17 @@ def _needed(system: System, weight: Expr, shapes: Shapes, said: Facts) -> tuple[
     implied = frozenset(simplify(p, system.facts) for p in implied)
     loose = [(exprs.free_indices(r), _said_by(r, system, shapes)) for r in _reads(weight)]
     leaving = tuple(_leaving(system, shapes, said))
+    said_by_reads = {g: simplify(g.poly, system.facts) for g in system.guards if g.op == ">="}
+    said_by_reads = {g: asked for g, asked in said_by_reads.items() if asked in implied}
+    bounds = [indices(g.poly) for g in system.guards if g.op == ">=" and g not in said_by_reads]
     kept: dict[Guard, None] = {}
     for guard in system.guards:
-        asked = simplify(guard.poly, system.facts)
-        if guard.op == ">=" and asked in implied:
-            others = [used for used, own in loose if asked not in own]
+        if guard in said_by_reads:
+            others = [used for used, own in loose if said_by_reads[guard] not in own]
             # With a condition of its own, a factor may be excluded that the guard's indices reach.
             others += leaving if others else ()
-            if not any(indices(guard.poly) <= used for used in others):
+            own = indices(guard.poly)
+            if not any(own <= used or _together(own, used, bounds) for used in others):
                 continue
         parts = _undecided(system, guard, shapes, said)
         if parts is None:
@@ -327,6 +330,14 @@ def _needed(system: System, weight: Expr, shapes: Shapes, said: Facts) -> tuple[
         kept |= dict.fromkeys(parts)
     weaker = _weaker(kept, system)
     return tuple(g for g in kept if g not in weaker)
+
+
+def _together(own: Set[str], used: Set[str], bounds: Iterable[Set[str]]) -> bool:
+    """Whether a factor with these indices may have elements that a guard and a bound exclude only together.
+
+    Each lets the element through in some row, as `p < P` and `r <= p` do for w[r], but no row may pass both.
+    """
+    return any(own & used & bound and not bound <= used for bound in bounds)
 
 
 def _leaving(system: System, shapes: Shapes, said: Facts) -> Iterator[frozenset[str]]:

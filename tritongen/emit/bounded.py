@@ -73,6 +73,9 @@ def bounds_of(writer: KernelWriter, guards: tuple[ir.Guard, ...], size: dict[str
     by_rows = tuple(g for g in guards if not is_of_tile(writer, g))
     guards = tuple(g for g in guards if g not in whole)
     apart, first, to, k_axis = by_rows, "", "", writer.kernel.axes[3]
+    unsaid = [g for g in guards if not any(guards_of(writer, (g,), s) for s in (LEFT, RIGHT))]
+    if unsaid:
+        raise AssertionError(f"{writer.kernel.name}: no factor's mask says {unsaid}")
     if "tap" in size or len(k_axis.digits) != 1:
         return Bounds(guards, apart, whole)
     k = k_axis.digits[0].index
@@ -172,9 +175,9 @@ def is_kept_run(writer: KernelWriter, key) -> bool:
 
 
 def guards_of(writer: KernelWriter, guards: tuple[ir.Guard, ...], side: Side) -> list[ir.Guard]:
-    """The guards that speak of one factor's axes alone."""
+    """The guards that speak of one factor's axes alone, and of numbers that a whole program shares."""
     mine = {d.index for a in writer.kernel.axes if a.name in side.axes for d in a.digits}
-    return [g for g in guards if indices(g.poly) <= mine]
+    return [g for g in guards if indices(g.poly) - writer.lets.keys() <= mine]
 
 
 def in_some_row(writer: KernelWriter, bounds: Bounds, size: dict[str, str]) -> dict[Side, str]:

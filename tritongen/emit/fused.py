@@ -171,14 +171,37 @@ class FusedWriter(LoopWriter):
         self.levels.append(level)
         if walk.block:
             self.name_mask(walk, ends.stop, f"{walk.block} > 1")
+            self.name_shared(loop)
         self.body(loop.body)
         self.levels.pop()
+        self.counted.clear()
         outer.lines += self.printed(level, ends, start, walk.block)
         self.stops.pop(loop.index, None)
         self.begins.pop(loop.index, None)
         self.assigned.discard(start)
         for f in states:
             self.close_state(f)
+
+    def name_shared(self, loop: Loop) -> None:
+        """Names each mask that a plain sum shares with a factor of a product.
+
+        Triton 3.6 fails where such a mask is first computed between the two: "operand does not dominate this use".
+        """
+        folds = [f for f in loop.body if isinstance(f, Fold) and f.value.guards]
+        dots = [f for f in folds if is_dot(f, self.own)]
+        sums = [f for f in folds if f.value.op == "sum" and f not in dots and not f.moved_by]
+        if not dots or not sums:
+            return
+        of_factors = set[str]()
+        for f in dots:
+            frame = (self.frame_of(f.axes)[0], self.own.axis(f))
+            with self.within(frame):
+                of_factors.add(self.lanes_mask(f, self.guards_within(f, frame)))
+        for f in sums:
+            with self.within(self.frame_of({*f.axes, *f.over})):
+                mask = self.terms_mask(f)
+                if mask in of_factors and " & " in mask:
+                    self.counted[mask] = self.assigned_in(-1, self.fresh("counts"), mask)
 
     # ---- folds
     def fold(self, f: Fold) -> None:
@@ -317,8 +340,17 @@ class FusedWriter(LoopWriter):
         return masked
 
     def terms_mask(self, f: Fold) -> str:
-        guards = [guard_text(self, g) for g in f.value.guards]
-        return self.mask(frozenset({self.own.axis(f)} - {""}), guards)
+        return self.lanes_mask(f, [guard_text(self, g) for g in f.value.guards])
+
+    def guards_within(self, f: Fold, frame: Frame) -> list[str]:
+        """The guards of a fold that speak of a frame's lanes alone."""
+        own = (g for g in f.value.guards if tile_indices(g, self.own) <= {*frame})
+        return [guard_text(self, g) for g in own]
+
+    def lanes_mask(self, f: Fold, guards: list[str]) -> str:
+        """Which lanes along the axis of a fold are there and pass guards, or the name of that."""
+        mask = self.mask(frozenset({self.own.axis(f)} - {""}), guards)
+        return self.counted.get(mask, mask)
 
     def masks_all(self, f: Fold, value: str) -> bool:
         """Whether nothing but this maximum and the sums that move with it follows from a value: masked, it gives them no term."""
@@ -375,7 +407,6 @@ class FusedWriter(LoopWriter):
 
     def factor(self, f: Fold, e: ir.Expr, frame: Frame, narrow: str) -> str:
         """A tile of a factor; 0 where there is no term, since 0 * NaN is no 0."""
-        over = self.own.axis(f)
         flag: ir.Expr | None = None
         match e:
             case ir.Call("seen", (flag, e)):
@@ -384,8 +415,7 @@ class FusedWriter(LoopWriter):
         with self.within(frame), self.computing(f.name):
             tensor = inner.tensor if isinstance(inner, ir.Read) else ""
             loaded = bool(tensor) and tensor not in self.frames
-            own_guards = (g for g in f.value.guards if tile_indices(g, self.own) <= {*frame})
-            guards = [guard_text(self, g) for g in own_guards]
+            guards = self.guards_within(f, frame)
             if flag is not None:
                 guards.append(self.expr(flag)[0])
             elif loaded:
@@ -394,7 +424,7 @@ class FusedWriter(LoopWriter):
                 self.fill[tensor] = 0
             if (f.moved_by in self.masked) if not loaded else not guards:
                 return self.expr(inner)[0]
-            mask = self.mask(frozenset([over]), guards)
+            mask = self.lanes_mask(f, guards)
             value = inner
             while isinstance(value, ir.Cast):
                 value = value.arg
@@ -412,10 +442,11 @@ class FusedWriter(LoopWriter):
     def for_some(self, f: Fold, frame: Frame) -> list[str]:
         """What the guards of a product ask of one factor's lanes: that some lane of the other factor has them.
 
-        Elements that no row has may be NaN. Where a guard is no end of the other factor's index, the ends of the loop serve.
+        Elements that no row has may be NaN. Where a guard is no end of the other factor's index, the ends of the loop serve if
+        all rows begin, or all end, where the loop does. Else there may be gaps between them.
         """
         over, found = self.own.axis(f), list[ir.Guard]()
-        told: dict[str, None] = {}
+        told, alone = dict[str, None](), True
         others = [g for g in f.value.guards if tile_indices(g, self.own) - {*frame}]
         for name in sorted(set().union(*(tile_indices(g, self.own) - {*frame} for g in others))):
             own = [g for g in others if name in tile_indices(g, self.own)]
@@ -428,10 +459,24 @@ class FusedWriter(LoopWriter):
                 index = self.index[over]
                 ends = (">=", self.begins.get(over)), ("<", self.stops.get(over))
                 told |= {f"{index} {op} {end}": None for op, end in ends if end}
+                alone = False
+        if not alone and {self.sign(g, over) for g in others} not in ({1}, {-1}):
+            told[self.some_lane(f, frame)] = None
         inside = {w.index: (poly(0), w.extent) for w in self.own.walks}
         facts = self.context.facts
         asked = (g for g in found if prove(g.poly, ">=", poly(0), facts, inside) is not True)
         return [*dict.fromkeys(guard_text(self, g) for g in asked), *told]
+
+    def some_lane(self, f: Fold, frame: Frame) -> str:
+        """Whether a lane along the summed index, in the frame of one factor, passes the guards beside some lane of the other."""
+        over = self.own.axis(f)
+        rows, columns = self.frame_of(f.axes)
+        other = (over, columns) if frame == (rows, over) else (rows, over)
+        with self.within(other):
+            mask = self.mask(frozenset(other) - {""}, self.guards_within(f, other))
+        some = self.fresh("some")
+        self.where_masked(f"{some} = tl.max(({mask}).to(tl.int32), {1 - other.index(over)})")
+        return f"{some}{'[:, None]' if frame.index(over) == 0 else '[None, :]'} > 0"
 
     def where_masked(self, line: str) -> None:
         """A line for blocks that are not whole."""

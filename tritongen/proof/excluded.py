@@ -32,6 +32,7 @@ from tritongen.schedule.factored import factors_of
 TRIED = 6  # elements of an operand
 HELD = (1000.0, -1000.0, 1e20, inf, -inf, nan)
 FINITE = tuple(filter(isfinite, HELD))
+LARGE = 2.0**40  # of f64's 53 bits, 13 are left for what lies between 1 and 2
 
 
 def problem(
@@ -43,9 +44,9 @@ def problem(
         return ""
     outputs = run(op, args)
     params = [p.name for p in back.params]
-    # An infinite output hides what is added to it, so no gradient comes from there.
-    finite = {f"d{name}": y.isfinite() for name, y in outputs.items()}
-    dys = {name: dy.where(finite[name], 0) if name in finite else dy for name, dy in dys.items()}
+    # A large output hides what is added to it, and an infinite one all of it: no gradient comes from there.
+    small = {f"d{name}": y.abs() < LARGE for name, y in outputs.items()}
+    dys = {name: dy.where(small[name], 0) if name in small else dy for name, dy in dys.items()}
 
     def gradients(given: Mapping[str, Any]) -> dict[str, torch.Tensor]:
         known = {**given, **outputs, **dys}

@@ -340,12 +340,17 @@ class Plan:
 
     @cached_property
     def leads(self) -> dict[str, frozenset[str]]:
-        """The outputs that follow from each stored value, itself among them."""
-        outputs = {o.name for o in self.inner.outputs}
-        found: dict[str, frozenset[str]] = {}
-        for step in reversed(self.steps):
+        """The outputs that follow from each stored value, itself among them.
+
+        The steps behind all chunks may compute a value again that the steps of a chunk compute, under the same name.
+        """
+        found = {
+            name: frozenset({name} & {o.name for o in self.inner.outputs})
+            for step in self.steps
+            for name in step.stores
+        }
+        for at, step in reversed([*enumerate(self.steps, 1)]):
             for name in step.stores:
-                later = (s for s in self.steps if name in s.touched and name not in s.stores)
-                own = (found[n] for s in later for n in s.stores)
-                found[name] = frozenset({name} & outputs).union(*own)
+                later = (s for s in self.steps[at:] if name in s.touched and name not in s.stores)
+                found[name] = found[name].union(*(found[n] for s in later for n in s.stores))
         return found

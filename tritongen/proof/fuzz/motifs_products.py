@@ -197,7 +197,7 @@ def attention(s: Sketch) -> None:
 
 
 def convolution(s: Sketch) -> None:
-    """One or two places, channels summed over or kept."""
+    """One or two places, channels summed over or kept; transposed ones; taps with bounds."""
     places = s.weighted({1: 3, 2: 2})
     n, f, c, g = s.indices(4)
     images, filters, channels, groups = s.sizes_apart(4)
@@ -219,7 +219,11 @@ def convolution(s: Sketch) -> None:
     filled = bool(shift) or s.maybe(0.2)
     room = {"": "", " - 1": " + 2"}.get(shift, f" + 2 * {shift[3:]}")
     outs = []
+    turned = s.one("2", "3", s.const(1)) if s.maybe(0.15) else ""
     for size, tap in zip(lengths, taps, strict=True):
+        if turned:
+            outs.append(s.define(f"({size} - 1) * {turned} + {tap}"))
+            continue
         span = f"{size}{room} - {tap}"
         outs.append(s.define(f"({span}) // {stride[:-3]} + 1" if stride else f"{span} + 1"))
     depth = s.maybe(0.2)
@@ -228,20 +232,30 @@ def convolution(s: Sketch) -> None:
     whose = (channels,) if depth else (*group.values(), filters, channels)
     w = s.tensor((*whose, *taps), reuse=0.1)
     at = ", ".join(f"{stride}{a} + {b}{shift}" for a, b in zip(p, r, strict=True))
-    if s.maybe(0.1):
+    if turned:
+        at = ", ".join(
+            f"({a}{s.one('', ' + 1')} - {b}) / {turned}" for a, b in zip(p, r, strict=True)
+        )
+        filled = True
+    elif s.maybe(0.1):
         at = ", ".join(f"{a} - {b}" for a, b in zip(p, r, strict=True))
         filled = True
     read_x = f"{x.name}[{', '.join([n, *group, c, at])}]"
     read_x = f"({read_x} else 0)" if filled else read_x
     own = [c] if depth else [*group, f, c]
-    binders = ", ".join(r if depth else [c, *r])
-    text = f"sum[{binders}]({read_x} * {w.name}[{', '.join([*own, *r])}])"
     kept = {
         n: images,
         **group,
         (c if depth else f): channels if depth else filters,
         **dict(zip(p, outs, strict=True)),
     }
+    told = [
+        _binder(s, b, tap, kept) if s.maybe(0.15) else b for b, tap in zip(r, taps, strict=True)
+    ]
+    if s.maybe(0.1):
+        told[0] = s.one(f"{r[0]} <= {p[0]}", f"{r[0]} < {p[0]} - 1", f"{r[0]} > 1 - {p[0]}")
+    binders = ", ".join(told if depth else [c, *told])
+    text = f"sum[{binders}]({read_x} * {w.name}[{', '.join([*own, *r])}])"
     if s.maybe(0.4):
         text = (
             f"{s.one('relu', 'silu', 'tanh')}({text})"

@@ -20,7 +20,7 @@ from tritongen.ir.algebra import (
     weight_of,
 )
 from tritongen.ir.conditions import where_known
-from tritongen.ir.free import binders_of, following, reads, tensors_read
+from tritongen.ir.free import binders_of, following, free_indices, reads, tensors_read
 from tritongen.kernel.lower import CannotLower, lower
 from tritongen.kernel.nodes import (
     NUMBERS,
@@ -39,6 +39,7 @@ from tritongen.kernel.verify import verify
 from tritongen.schedule.canonical import fresh, rename_nest
 from tritongen.schedule.classes.chain_lines import in_groups, with_bases, with_nan, with_scales
 from tritongen.schedule.classes.chains import Pair, is_multiplied, tells_terms
+from tritongen.schedule.classes.contraction_stages import width
 from tritongen.schedule.held import with_held
 from tritongen.schedule.members import Group, Virtual, closure, gather_lines, is_reducer
 from tritongen.schedule.plan import Axis, KernelPlan, Launch, Sizes, Step, Variant
@@ -352,6 +353,7 @@ class _Maker:
         self.bounds = len(within)
         self.begins = any(weight_of(p, loop.index) == poly(1) for p in within)
         self.boxes = described(self.group)
+        self.share = 2 if loads_wide(self.group) else 1  # a tile of terms has as many bytes
         self.kernels: list[KernelPlan] = []
 
     def step(self) -> Step:
@@ -401,19 +403,22 @@ class _Maker:
     def config(self, boxes: bool) -> Config:
         """Blocks, warps and stages by what a program carries: sums that move, or products in flight."""
         widest = self.widest
-        rows, terms, stages, warps = "64", "64", "2", "4"
+        t256, t128, t64, t32 = (str(terms // self.share) for terms in (256, 128, 64, 32))
+        rows, terms, stages, warps = "64", t64, "2", "4"
         if not self.whole:
-            rows, terms, stages = "128", "256" if boxes else "128", "4" if boxes else "3"
+            rows, terms, stages = "128", t256 if boxes else t128, "4" if boxes else "3"
             if sum(is_dot(f, self.kernel) for f in self.folds) > 1:
-                rows, terms, stages = "64", "128", "3"
+                rows, terms, stages = "64", t128, "3"
             warps = "8"
             if not has_loop(self.group):
-                terms = "64"
+                terms = t64
         elif self.moved:
             if boxes:
                 stages = f"3 if {widest} <= 128 else 2"
             else:
-                terms, stages = (f"{a} if {widest} <= 128 else {b}" for a, b in ((64, 32), (3, 2)))
+                terms, stages = (
+                    f"{a} if {widest} <= 128 else {b}" for a, b in ((t64, t32), (3, 2))
+                )
         else:
             rows, stages = (f"{a} if {widest} <= 64 else {b}" for a, b in ((128, 64), (3, 2)))
         if self.begins and self.moved:
@@ -425,7 +430,7 @@ class _Maker:
                 # A term may have numbers of its own, such as a maximum. With 128 terms, 4 warps load each number once. With fewer
                 # than they have threads, Triton loads them in the product's layout, and threads load the same numbers again. dk
                 # of 2 x 16 x 8755 x 64: 1.4 ms, with 64 terms 1.8. With two bounds, 128 terms spill.
-                terms = f"128 if {widest} <= 64 else 64" if self.bounds <= 1 else "64"
+                terms = f"{t128} if {widest} <= 64 else {t64}" if self.bounds <= 1 else t64
                 terms = f"min({terms}, max(16, pow2(terms)))"
         return (
             ("BLOCK_M", f"16 if rows <= 16 else {rows}"),
@@ -507,11 +512,12 @@ class _Maker:
         if self.whole:
             # Partial gradients are as large as the result: only where half of the GPU would be idle.
             busy = tiles.replace("BLOCK_M", "64")
-            few, terms, each = f"{busy} < sms" if self.moved else f"2 * {busy} <= sms", "64", "4"
+            few, each = f"{busy} < sms" if self.moved else f"2 * {busy} <= sms", "4"
+            wide, terms = str(128 // self.share), str(64 // self.share)
             least = "4 * BLOCK_N"
             if rows != "rows":
                 few, each, least = f"({few} or rows <= 16)", "32", "2 * BLOCK_N"
-                terms = f"128 if {rows} <= 16 and {self.widest} <= 128 else 64"
+                terms = f"{wide} if {rows} <= 16 and {self.widest} <= 128 else {terms}"
             parts = f"shares({each} * sms, {tiles}, min(64, cdiv(terms, {least})))"
             warps = self.three_passes if self.begins else "4"
             if not self.moved:
@@ -579,6 +585,22 @@ class _Maker:
 
 def _both(a: str, b: str) -> str:
     return " and ".join(rule for rule in (a, b) if rule != "True") or "True"
+
+
+def loads_wide(group: Group) -> bool:
+    """Whether some factor's elements are wider than 16 bits in memory. They are converted behind the load."""
+    lines = {n.name: n for n in group.nests if not is_reducer(n)}
+    left, found = list(filter(is_multiplied, group.nests)), list[ir.Read]()
+    own = {n.name for n in group.nests}
+    while left:
+        for read in reads(left.pop().body):
+            if read.tensor in lines:
+                left.append(lines[read.tensor])
+            elif read.tensor not in own:
+                found.append(read)
+    numbers = {w.index for w in walks_of(group) if w.how in NUMBERS}
+    tiles = (r for r in found if len(free_indices(r) - numbers) > 1)
+    return any((width(r.dtype) or 4 * (r.dtype == "compute")) > 2 for r in tiles)
 
 
 def described(group: Group) -> tuple[str, ...]:
