@@ -28,7 +28,7 @@ def attention_forward_part(
 ):  # fmt: skip
     """Each program takes BLOCK_M i of one part, b and h, and loops over j, BLOCK_N at a time."""
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
-    i_tiles = tl.cdiv(S, BLOCK_M)
+    i_tiles = lib.blocks(S, BLOCK_M)
     first_i = (tl.program_id(0) % i_tiles) * BLOCK_M
     i = (first_i + tl.arange(0, BLOCK_M)).to(tl.int64)
     program = tl.program_id(0) // i_tiles
@@ -42,7 +42,7 @@ def attention_forward_part(
     m = tl.full((BLOCK_M, 1), float("-inf"), tl.float32)
     o_sum = tl.zeros((BLOCK_M, BLOCK_D), tl.float32)
     o_sum2 = tl.zeros((BLOCK_M, 1), tl.float32)
-    chunk = tl.cdiv(L, PARTS * BLOCK_N) * BLOCK_N
+    chunk = lib.blocks(L, PARTS * BLOCK_N) * BLOCK_N
     first = part.to(tl.int32) * chunk
     stop = tl.minimum(L, first + chunk)
     q = tl.load(
@@ -123,7 +123,7 @@ def attention_forward_merge(
     o_sum_parts_1, o_sum_parts_2 = o_sum_parts_1 // VEC * VEC, o_sum_parts_2 // VEC * VEC
     o_sum_parts_3, o_0 = o_sum_parts_3 // VEC * VEC, o_0 // VEC * VEC
     o_1, o_2 = o_1 // VEC * VEC, o_2 // VEC * VEC
-    e_tiles = tl.maximum(tl.cdiv(E, BLOCK_D), 1)
+    e_tiles = tl.maximum(lib.blocks(E, BLOCK_D), 1)
     first_e = (tl.program_id(0) % e_tiles).to(tl.int64) * BLOCK_D
     e = first_e + tl.arange(0, BLOCK_D)[None, :]
     in_e = e < E if BLOCK_D > 1 else True
@@ -197,7 +197,7 @@ def attention_forward_tiles(
 ):  # fmt: skip
     """Each program takes BLOCK_M i of one b and h, and loops over j, BLOCK_N at a time."""
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
-    i_tiles = tl.cdiv(S, BLOCK_M)
+    i_tiles = lib.blocks(S, BLOCK_M)
     first_i = (tl.program_id(0) % i_tiles) * BLOCK_M
     i = (first_i + tl.arange(0, BLOCK_M)).to(tl.int64)
     program = tl.program_id(0) // i_tiles
@@ -263,11 +263,11 @@ def attention_forward_wide(
 ):  # fmt: skip
     """Each program takes BLOCK_M i by BLOCK_D e of one b and h, and loops over j, BLOCK_N at a time."""
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
-    i_tiles = tl.cdiv(S, BLOCK_M)
+    i_tiles = lib.blocks(S, BLOCK_M)
     first_i = (tl.program_id(0) % i_tiles) * BLOCK_M
     i = (first_i + tl.arange(0, BLOCK_M)).to(tl.int64)
     program = tl.program_id(0) // i_tiles
-    e_tiles = tl.maximum(tl.cdiv(E, BLOCK_D), 1)
+    e_tiles = tl.maximum(lib.blocks(E, BLOCK_D), 1)
     first_e = (program % e_tiles) * BLOCK_D
     e = (first_e + tl.arange(0, BLOCK_D)).to(tl.int64)
     program2 = program // e_tiles
@@ -673,7 +673,7 @@ def attention_backward_dq_part(
 ):  # fmt: skip
     """Each program takes BLOCK_M i of one part, b and h, and loops over j, BLOCK_N at a time."""
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
-    i_tiles = tl.cdiv(S, BLOCK_M)
+    i_tiles = lib.blocks(S, BLOCK_M)
     first_i = (tl.program_id(0) % i_tiles) * BLOCK_M
     i = (first_i + tl.arange(0, BLOCK_M)).to(tl.int64)
     program = tl.program_id(0) // i_tiles
@@ -686,7 +686,7 @@ def attention_backward_dq_part(
     e2 = tl.arange(0, BLOCK_D).to(tl.int64)
     dq_sum = tl.zeros((BLOCK_M, BLOCK_D), tl.float32)
     dscale_sum_rows = tl.zeros((BLOCK_M, 1), tl.float32)
-    chunk = tl.cdiv(L, PARTS * BLOCK_N) * BLOCK_N
+    chunk = lib.blocks(L, PARTS * BLOCK_N) * BLOCK_N
     first = part.to(tl.int32) * chunk
     stop = tl.minimum(L, first + chunk)
     do_sum2 = tl.load(
@@ -779,7 +779,7 @@ def attention_backward_dq_tiles(
 ):  # fmt: skip
     """Each program takes BLOCK_M i of one b and h, and loops over j, BLOCK_N at a time."""
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
-    i_tiles = tl.cdiv(S, BLOCK_M)
+    i_tiles = lib.blocks(S, BLOCK_M)
     first_i = (tl.program_id(0) % i_tiles) * BLOCK_M
     i = (first_i + tl.arange(0, BLOCK_M)).to(tl.int64)
     program = tl.program_id(0) // i_tiles
@@ -858,11 +858,11 @@ def attention_backward_dq_wide(
 ):  # fmt: skip
     """Each program takes BLOCK_M i by BLOCK_D e2 of one b and h, and loops over j, BLOCK_N at a time."""
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
-    i_tiles = tl.cdiv(S, BLOCK_M)
+    i_tiles = lib.blocks(S, BLOCK_M)
     first_i = (tl.program_id(0) % i_tiles) * BLOCK_M
     i = (first_i + tl.arange(0, BLOCK_M)).to(tl.int64)
     program = tl.program_id(0) // i_tiles
-    e2_tiles = tl.maximum(tl.cdiv(E, BLOCK_D), 1)
+    e2_tiles = tl.maximum(lib.blocks(E, BLOCK_D), 1)
     first_e2 = (program % e2_tiles) * BLOCK_D
     e2 = (first_e2 + tl.arange(0, BLOCK_D)).to(tl.int64)
     program2 = program // e2_tiles
@@ -969,7 +969,7 @@ def attention_backward_dk_part(
 ):  # fmt: skip
     """Each program takes BLOCK_M j of one part, b and h, and loops over i, BLOCK_N at a time."""
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
-    j_tiles = tl.cdiv(L, BLOCK_M)
+    j_tiles = lib.blocks(L, BLOCK_M)
     first_j = (tl.program_id(0) % j_tiles) * BLOCK_M
     j = (first_j + tl.arange(0, BLOCK_M)).to(tl.int64)
     program = tl.program_id(0) // j_tiles
@@ -982,7 +982,7 @@ def attention_backward_dk_part(
     e2 = tl.arange(0, BLOCK_D).to(tl.int64)
     dk_sum = tl.zeros((BLOCK_M, BLOCK_D), tl.float32)
     dv_sum = tl.zeros((BLOCK_M, BLOCK_D), tl.float32)
-    chunk = tl.cdiv(S, PARTS * BLOCK_N) * BLOCK_N
+    chunk = lib.blocks(S, PARTS * BLOCK_N) * BLOCK_N
     first = part.to(tl.int32) * chunk
     stop = tl.minimum(S, first + chunk)
     v = tl.load(
@@ -1075,7 +1075,7 @@ def attention_backward_dk_tiles(
 ):  # fmt: skip
     """Each program takes BLOCK_M j of one b and h, and loops over i, BLOCK_N at a time."""
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
-    j_tiles = tl.cdiv(L, BLOCK_M)
+    j_tiles = lib.blocks(L, BLOCK_M)
     first_j = (tl.program_id(0) % j_tiles) * BLOCK_M
     j = (first_j + tl.arange(0, BLOCK_M)).to(tl.int64)
     program = tl.program_id(0) // j_tiles
@@ -1151,11 +1151,11 @@ def attention_backward_dk_wide(
 ):  # fmt: skip
     """Each program takes BLOCK_M j by BLOCK_D e2 of one b and h, and loops over i, BLOCK_N at a time."""
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
-    j_tiles = tl.cdiv(L, BLOCK_M)
+    j_tiles = lib.blocks(L, BLOCK_M)
     first_j = (tl.program_id(0) % j_tiles) * BLOCK_M
     j = (first_j + tl.arange(0, BLOCK_M)).to(tl.int64)
     program = tl.program_id(0) // j_tiles
-    e2_tiles = tl.maximum(tl.cdiv(E, BLOCK_D), 1)
+    e2_tiles = tl.maximum(lib.blocks(E, BLOCK_D), 1)
     first_e2 = (program % e2_tiles) * BLOCK_D
     e2 = (first_e2 + tl.arange(0, BLOCK_D)).to(tl.int64)
     program2 = program // e2_tiles

@@ -27,7 +27,7 @@ def avg_pool2d_channels(
 ):  # fmt: skip
     """Each program computes the windows of STEPS x ROWS x BLOCK places, and loads shared elements once."""
     tile = tl.program_id(0)
-    tiles, spans = tl.cdiv(C, BLOCK), tl.cdiv(Q, STEPS)
+    tiles, spans = lib.blocks(C, BLOCK), lib.blocks(Q, STEPS)
     row = tile // (tiles * spans) * ROWS + tl.arange(0, ROWS)[:, None]
     step = (tile // tiles % spans).to(tl.int64) * STEPS
     col = tile % tiles * BLOCK + tl.arange(0, BLOCK)[None, :]
@@ -73,7 +73,7 @@ def avg_pool2d_runs(
 ):  # fmt: skip
     """Each program computes the windows of STEPS x ROWS x BLOCK places, and loads shared elements once, in whole runs of a line."""
     tile = tl.program_id(0)
-    tiles, spans = tl.cdiv(Q, BLOCK), tl.cdiv(P, STEPS)
+    tiles, spans = lib.blocks(Q, BLOCK), lib.blocks(P, STEPS)
     row = tile // (tiles * spans) * ROWS + tl.arange(0, ROWS)[:, None]
     step = (tile // tiles % spans).to(tl.int64) * STEPS
     col = tile % tiles * BLOCK + tl.arange(0, BLOCK)[None, :]
@@ -133,7 +133,7 @@ def avg_pool2d_window(
 ):  # fmt: skip
     """Each program computes the windows of STEPS x ROWS x BLOCK places, and loads shared elements once."""
     tile = tl.program_id(0)
-    tiles, spans = tl.cdiv(Q, BLOCK), tl.cdiv(P, STEPS)
+    tiles, spans = lib.blocks(Q, BLOCK), lib.blocks(P, STEPS)
     row = tile // (tiles * spans) * ROWS + tl.arange(0, ROWS)[:, None]
     step = (tile // tiles % spans).to(tl.int64) * STEPS
     col = tile % tiles * BLOCK + tl.arange(0, BLOCK)[None, :]
@@ -417,7 +417,7 @@ def avg_pool2d_backward_channels(
 ):  # fmt: skip
     """Each program computes the windows of STEPS x ROWS x BLOCK places."""
     tile = tl.program_id(0)
-    tiles = tl.cdiv(C, STEPS * BLOCK)
+    tiles = lib.blocks(C, STEPS * BLOCK)
     row = tile // tiles * ROWS + tl.arange(0, ROWS)[:, None]
     col = tile % tiles * (STEPS * BLOCK) + tl.arange(0, BLOCK)[None, :]
     n = (row // HW).to(tl.int64)
@@ -470,7 +470,7 @@ def avg_pool2d_backward_window(
 ):  # fmt: skip
     """Each program computes the windows of STEPS x ROWS x BLOCK places."""
     tile = tl.program_id(0)
-    tiles = tl.cdiv(W, STEPS * BLOCK)
+    tiles = lib.blocks(W, STEPS * BLOCK)
     row = tile // tiles * ROWS + tl.arange(0, ROWS)[:, None]
     col = tile % tiles * (STEPS * BLOCK) + tl.arange(0, BLOCK)[None, :]
     n = (row // CH).to(tl.int64)

@@ -29,7 +29,7 @@ def causal_attention_forward_part(
 ):  # fmt: skip
     """Each program takes BLOCK_M rows of one part, b and group, and loops over j, BLOCK_N at a time."""
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
-    row_tiles = tl.cdiv(R * S, BLOCK_M)
+    row_tiles = lib.blocks(R * S, BLOCK_M)
     first_row = (tl.program_id(0) % row_tiles) * BLOCK_M
     row = (first_row + tl.arange(0, BLOCK_M)).to(tl.int64)
     program = tl.program_id(0) // row_tiles
@@ -43,7 +43,7 @@ def causal_attention_forward_part(
     m = tl.full((BLOCK_M, 1), float("-inf"), tl.float32)
     o_sum = tl.zeros((BLOCK_M, BLOCK_D2), tl.float32)
     o_sum2 = tl.zeros((BLOCK_M, 1), tl.float32)
-    chunk = tl.cdiv(S, PARTS * BLOCK_N) * BLOCK_N
+    chunk = lib.blocks(S, PARTS * BLOCK_N) * BLOCK_N
     first = part.to(tl.int32) * chunk
     stop = tl.minimum(
         tl.minimum(S, first + chunk),
@@ -150,7 +150,7 @@ def causal_attention_forward_merge(
     o_sum_parts_1, o_sum_parts_2 = o_sum_parts_1 // VEC * VEC, o_sum_parts_2 // VEC * VEC
     o_sum_parts_3, o_0 = o_sum_parts_3 // VEC * VEC, o_0 // VEC * VEC
     o_1, o_2 = o_1 // VEC * VEC, o_2 // VEC * VEC
-    f_tiles = tl.maximum(tl.cdiv(F, BLOCK_D), 1)
+    f_tiles = tl.maximum(lib.blocks(F, BLOCK_D), 1)
     first_f = (tl.program_id(0) % f_tiles).to(tl.int64) * BLOCK_D
     f = first_f + tl.arange(0, BLOCK_D)[None, :]
     in_f = f < F if BLOCK_D > 1 else True
@@ -223,7 +223,7 @@ def causal_attention_forward_tiles(
 ):  # fmt: skip
     """Each program takes BLOCK_M i of one b and h, and loops over j, BLOCK_N at a time."""
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
-    i_tiles = tl.cdiv(S, BLOCK_M)
+    i_tiles = lib.blocks(S, BLOCK_M)
     # The tiles of most terms first.
     first_i = (i_tiles - 1 - tl.program_id(0) % i_tiles) * BLOCK_M
     i = (first_i + tl.arange(0, BLOCK_M)).to(tl.int64)
@@ -292,12 +292,12 @@ def causal_attention_forward_wide(
 ):  # fmt: skip
     """Each program takes BLOCK_M i by BLOCK_D f of one b and h, and loops over j, BLOCK_N at a time."""
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
-    i_tiles = tl.cdiv(S, BLOCK_M)
+    i_tiles = lib.blocks(S, BLOCK_M)
     # The tiles of most terms first.
     first_i = (i_tiles - 1 - tl.program_id(0) % i_tiles) * BLOCK_M
     i = (first_i + tl.arange(0, BLOCK_M)).to(tl.int64)
     program = tl.program_id(0) // i_tiles
-    f_tiles = tl.maximum(tl.cdiv(F, BLOCK_D), 1)
+    f_tiles = tl.maximum(lib.blocks(F, BLOCK_D), 1)
     first_f = (program % f_tiles) * BLOCK_D
     f = (first_f + tl.arange(0, BLOCK_D)).to(tl.int64)
     program2 = program // f_tiles
@@ -762,7 +762,7 @@ def causal_attention_backward_dq_part(
 ):  # fmt: skip
     """Each program takes BLOCK_M i of one part, b, h1 and h0, and loops over j, BLOCK_N at a time."""
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
-    i_tiles = tl.cdiv(S, BLOCK_M)
+    i_tiles = lib.blocks(S, BLOCK_M)
     # The tiles of most terms first.
     first_i = (i_tiles - 1 - tl.program_id(0) % i_tiles) * BLOCK_M
     i = (first_i + tl.arange(0, BLOCK_M)).to(tl.int64)
@@ -778,7 +778,7 @@ def causal_attention_backward_dq_part(
     e = tl.arange(0, BLOCK_D2).to(tl.int64)
     dq_sum = tl.zeros((BLOCK_M, BLOCK_D2), tl.float32)
     dscale_sum_rows = tl.zeros((BLOCK_M, 1), tl.float32)
-    chunk = tl.cdiv(S, PARTS * BLOCK_N) * BLOCK_N
+    chunk = lib.blocks(S, PARTS * BLOCK_N) * BLOCK_N
     first = part.to(tl.int32) * chunk
     end_i = tl.minimum(first_i + BLOCK_M, S)
     stop = tl.minimum(tl.minimum(S, first + chunk), end_i)
@@ -877,7 +877,7 @@ def causal_attention_backward_dq_tiles(
 ):  # fmt: skip
     """Each program takes BLOCK_M i of one b, h1 and h0, and loops over j, BLOCK_N at a time."""
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
-    i_tiles = tl.cdiv(S, BLOCK_M)
+    i_tiles = lib.blocks(S, BLOCK_M)
     # The tiles of most terms first.
     first_i = (i_tiles - 1 - tl.program_id(0) % i_tiles) * BLOCK_M
     i = (first_i + tl.arange(0, BLOCK_M)).to(tl.int64)
@@ -962,12 +962,12 @@ def causal_attention_backward_dq_wide(
 ):  # fmt: skip
     """Each program takes BLOCK_M i by BLOCK_D e of one b, h1 and h0, and loops over j, BLOCK_N at a time."""
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
-    i_tiles = tl.cdiv(S, BLOCK_M)
+    i_tiles = lib.blocks(S, BLOCK_M)
     # The tiles of most terms first.
     first_i = (i_tiles - 1 - tl.program_id(0) % i_tiles) * BLOCK_M
     i = (first_i + tl.arange(0, BLOCK_M)).to(tl.int64)
     program = tl.program_id(0) // i_tiles
-    e_tiles = tl.maximum(tl.cdiv(E, BLOCK_D), 1)
+    e_tiles = tl.maximum(lib.blocks(E, BLOCK_D), 1)
     first_e = (program % e_tiles) * BLOCK_D
     e = (first_e + tl.arange(0, BLOCK_D)).to(tl.int64)
     program2 = program // e_tiles
@@ -1084,7 +1084,7 @@ def causal_attention_backward_dk_part(
 ):  # fmt: skip
     """Each program takes BLOCK_M j of one part, b and h1, and loops over i, BLOCK_N at a time."""
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
-    j_tiles = tl.cdiv(S, BLOCK_M)
+    j_tiles = lib.blocks(S, BLOCK_M)
     first_j = (tl.program_id(0) % j_tiles) * BLOCK_M
     j = (first_j + tl.arange(0, BLOCK_M)).to(tl.int64)
     program = tl.program_id(0) // j_tiles
@@ -1109,13 +1109,13 @@ def causal_attention_backward_dk_part(
     )
     for start_h0 in range(R):
         h0 = tl.cast(start_h0, tl.int64)
-        chunk = tl.cdiv(S, PARTS * BLOCK_N) * BLOCK_N
+        chunk = lib.blocks(S, PARTS * BLOCK_N) * BLOCK_N
         first = part.to(tl.int32) * chunk
         end_j = tl.minimum(first_j + BLOCK_M, S)
         stop = tl.minimum(S, first + chunk)
         begin = tl.maximum(first, first_j)
         first2 = begin // BLOCK_N * BLOCK_N
-        whole = tl.maximum(first2, tl.minimum(tl.cdiv(end_j - 1, BLOCK_N) * BLOCK_N, stop))
+        whole = tl.maximum(first2, tl.minimum(lib.blocks(end_j - 1, BLOCK_N) * BLOCK_N, stop))
         behind = tl.maximum(whole, (tl.minimum(S, first + chunk)) // BLOCK_N * BLOCK_N)
         # Whole blocks go without a mask, then those before and behind them.
         for masked in tl.static_range(2):
@@ -1203,7 +1203,7 @@ def causal_attention_backward_dk_tiles(
 ):  # fmt: skip
     """Each program takes BLOCK_M j of one b and h1, and loops over i, BLOCK_N at a time."""
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
-    j_tiles = tl.cdiv(S, BLOCK_M)
+    j_tiles = lib.blocks(S, BLOCK_M)
     first_j = (tl.program_id(0) % j_tiles) * BLOCK_M
     j = (first_j + tl.arange(0, BLOCK_M)).to(tl.int64)
     program = tl.program_id(0) // j_tiles
@@ -1220,7 +1220,7 @@ def causal_attention_backward_dk_tiles(
         h0 = tl.cast(start_h0, tl.int64)
         end_j = tl.minimum(first_j + BLOCK_M, S)
         first = first_j // BLOCK_N * BLOCK_N
-        whole = tl.maximum(first, tl.minimum(tl.cdiv(end_j - 1, BLOCK_N) * BLOCK_N, S))
+        whole = tl.maximum(first, tl.minimum(lib.blocks(end_j - 1, BLOCK_N) * BLOCK_N, S))
         behind = tl.maximum(whole, S // BLOCK_N * BLOCK_N)
         # Whole blocks go without a mask, then those before and behind them.
         for masked in tl.static_range(2):
@@ -1289,11 +1289,11 @@ def causal_attention_backward_dk_wide_dk(
 ):  # fmt: skip
     """Each program takes BLOCK_M j by BLOCK_D e of one b and h1, and loops over i, BLOCK_N at a time."""
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
-    j_tiles = tl.cdiv(S, BLOCK_M)
+    j_tiles = lib.blocks(S, BLOCK_M)
     first_j = (tl.program_id(0) % j_tiles) * BLOCK_M
     j = (first_j + tl.arange(0, BLOCK_M)).to(tl.int64)
     program = tl.program_id(0) // j_tiles
-    e_tiles = tl.maximum(tl.cdiv(E, BLOCK_D), 1)
+    e_tiles = tl.maximum(lib.blocks(E, BLOCK_D), 1)
     first_e = (program % e_tiles) * BLOCK_D
     e = (first_e + tl.arange(0, BLOCK_D)).to(tl.int64)
     program2 = program // e_tiles
@@ -1305,7 +1305,7 @@ def causal_attention_backward_dk_wide_dk(
         h0 = tl.cast(start_h0, tl.int64)
         end_j = tl.minimum(first_j + BLOCK_M, S)
         first = first_j // BLOCK_N * BLOCK_N
-        whole = tl.maximum(first, tl.minimum(tl.cdiv(end_j - 1, BLOCK_N) * BLOCK_N, S))
+        whole = tl.maximum(first, tl.minimum(lib.blocks(end_j - 1, BLOCK_N) * BLOCK_N, S))
         behind = tl.maximum(whole, S // BLOCK_N * BLOCK_N)
         # Whole blocks go without a mask, then those before and behind them.
         for masked in tl.static_range(2):
@@ -1395,11 +1395,11 @@ def causal_attention_backward_dk_wide_dv(
 ):  # fmt: skip
     """Each program takes BLOCK_M j by BLOCK_D f of one b and h1, and loops over i, BLOCK_N at a time."""
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
-    j_tiles = tl.cdiv(S, BLOCK_M)
+    j_tiles = lib.blocks(S, BLOCK_M)
     first_j = (tl.program_id(0) % j_tiles) * BLOCK_M
     j = (first_j + tl.arange(0, BLOCK_M)).to(tl.int64)
     program = tl.program_id(0) // j_tiles
-    f_tiles = tl.maximum(tl.cdiv(F, BLOCK_D), 1)
+    f_tiles = tl.maximum(lib.blocks(F, BLOCK_D), 1)
     first_f = (program % f_tiles) * BLOCK_D
     f = (first_f + tl.arange(0, BLOCK_D)).to(tl.int64)
     program2 = program // f_tiles
@@ -1411,7 +1411,7 @@ def causal_attention_backward_dk_wide_dv(
         h0 = tl.cast(start_h0, tl.int64)
         end_j = tl.minimum(first_j + BLOCK_M, S)
         first = first_j // BLOCK_N * BLOCK_N
-        whole = tl.maximum(first, tl.minimum(tl.cdiv(end_j - 1, BLOCK_N) * BLOCK_N, S))
+        whole = tl.maximum(first, tl.minimum(lib.blocks(end_j - 1, BLOCK_N) * BLOCK_N, S))
         behind = tl.maximum(whole, S // BLOCK_N * BLOCK_N)
         # Whole blocks go without a mask, then those before and behind them.
         for masked in tl.static_range(2):

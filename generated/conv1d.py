@@ -161,7 +161,7 @@ def conv1d_rows(
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
     """Each program computes tiles of BLOCK_M x BLOCK_N sums, one after another, BLOCK_K terms at a time."""
-    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(F, BLOCK_N)
+    tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(F, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Flattened, so that the loads of the next tile start before this one is stored.
     for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=True):
@@ -198,7 +198,7 @@ def conv1d_planes(
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
     """Each program computes tiles of BLOCK_M x BLOCK_N sums, one after another, BLOCK_K terms at a time."""
-    tiles_m, tiles_n = tl.cdiv(P, BLOCK_M), tl.cdiv(F, BLOCK_N)
+    tiles_m, tiles_n = lib.blocks(P, BLOCK_M), lib.blocks(F, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Flattened, so that the loads of the next tile start before this one is stored.
     for work in tl.range(tl.program_id(0), N * tiles, tl.num_programs(0), flatten=True):
@@ -240,7 +240,7 @@ def conv1d_channels(
 ):  # fmt: skip
     """Each program computes the windows of STEPS x ROWS x BLOCK places, and loads shared elements once."""
     tile = tl.program_id(0)
-    tiles, spans = tl.cdiv(groups, BLOCK), tl.cdiv(P, STEPS)
+    tiles, spans = lib.blocks(groups, BLOCK), lib.blocks(P, STEPS)
     row = tile // (tiles * spans) * ROWS + tl.arange(0, ROWS)[:, None]
     step = (tile // tiles % spans).to(tl.int64) * STEPS
     col = tile % tiles * BLOCK + tl.arange(0, BLOCK)[None, :]
@@ -293,7 +293,7 @@ def conv1d_runs(
 ):  # fmt: skip
     """Each program computes the windows of STEPS x ROWS x BLOCK places, in whole runs of a line."""
     tile = tl.program_id(0)
-    tiles = tl.cdiv(P, STEPS * BLOCK)
+    tiles = lib.blocks(P, STEPS * BLOCK)
     row = tile // tiles * ROWS + tl.arange(0, ROWS)[:, None]
     col = tile % tiles * (STEPS * BLOCK) + tl.arange(0, BLOCK)[None, :]
     # The windows of a lane's PER_THREAD neighbouring columns lie in its runs FIRST to LAST.
@@ -359,7 +359,7 @@ def conv1d_window(
 ):  # fmt: skip
     """Each program computes the windows of STEPS x ROWS x BLOCK places."""
     tile = tl.program_id(0)
-    tiles = tl.cdiv(P, STEPS * BLOCK)
+    tiles = lib.blocks(P, STEPS * BLOCK)
     row = tile // tiles * ROWS + tl.arange(0, ROWS)[:, None]
     col = tile % tiles * (STEPS * BLOCK) + tl.arange(0, BLOCK)[None, :]
     n_ = (row // ((F // groups) * groups)).to(tl.int64)
@@ -1014,7 +1014,7 @@ def conv1d_backward_dx_rows(
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
     """Each program computes tiles of BLOCK_M x BLOCK_N sums, one after another, BLOCK_K terms at a time."""
-    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(Cg, BLOCK_N)
+    tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(Cg, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Flattened, so that the loads of the next tile start before this one is stored.
     for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=True):
@@ -1050,7 +1050,7 @@ def conv1d_backward_dx_planes(
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
     """Each program computes tiles of BLOCK_M x BLOCK_N sums, one after another, BLOCK_K terms at a time."""
-    tiles_m, tiles_n = tl.cdiv(L, BLOCK_M), tl.cdiv(Cg, BLOCK_N)
+    tiles_m, tiles_n = lib.blocks(L, BLOCK_M), lib.blocks(Cg, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Flattened, so that the loads of the next tile start before this one is stored.
     for work in tl.range(tl.program_id(0), N * tiles, tl.num_programs(0), flatten=True):
@@ -1091,7 +1091,7 @@ def conv1d_backward_dx_channels(
 ):  # fmt: skip
     """Each program computes the windows of STEPS x ROWS x BLOCK places."""
     tile = tl.program_id(0)
-    tiles = tl.cdiv(groups, STEPS * BLOCK)
+    tiles = lib.blocks(groups, STEPS * BLOCK)
     row = tile // tiles * ROWS + tl.arange(0, ROWS)[:, None]
     col = tile % tiles * (STEPS * BLOCK) + tl.arange(0, BLOCK)[None, :]
     n_ = (row // Cg_L).to(tl.int64)
@@ -1146,7 +1146,7 @@ def conv1d_backward_dx_window(
 ):  # fmt: skip
     """Each program computes the windows of STEPS x ROWS x BLOCK places."""
     tile = tl.program_id(0)
-    tiles = tl.cdiv(L, STEPS * BLOCK)
+    tiles = lib.blocks(L, STEPS * BLOCK)
     row = tile // tiles * ROWS + tl.arange(0, ROWS)[:, None]
     col = tile % tiles * (STEPS * BLOCK) + tl.arange(0, BLOCK)[None, :]
     n_ = (row // Cg_groups).to(tl.int64)
@@ -1428,7 +1428,7 @@ def conv1d_backward_dw_runs(
 ):  # fmt: skip
     """Each program computes the windows of STEPS x ROWS x BLOCK places, in whole runs of a line."""
     tile = tl.program_id(0)
-    tiles = tl.cdiv(R, STEPS * BLOCK)
+    tiles = lib.blocks(R, STEPS * BLOCK)
     row = tile // tiles * ROWS + tl.arange(0, ROWS)[:, None]
     col = tile % tiles * (STEPS * BLOCK) + tl.arange(0, BLOCK)[None, :]
     # The windows of a lane's PER_THREAD neighbouring columns lie in its runs FIRST to LAST.
@@ -1493,7 +1493,7 @@ def conv1d_backward_dw_window(
 ):  # fmt: skip
     """Each program computes the windows of STEPS x ROWS x BLOCK places."""
     tile = tl.program_id(0)
-    tiles = tl.cdiv(R, STEPS * BLOCK)
+    tiles = lib.blocks(R, STEPS * BLOCK)
     row = tile // tiles * ROWS + tl.arange(0, ROWS)[:, None]
     col = tile % tiles * (STEPS * BLOCK) + tl.arange(0, BLOCK)[None, :]
     c = (row % Cg).to(tl.int64)

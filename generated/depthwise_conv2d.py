@@ -30,7 +30,7 @@ def depthwise_conv2d_channels(
 ):  # fmt: skip
     """Each program computes the windows of STEPS x ROWS x BLOCK places, and loads shared elements once."""
     tile = tl.program_id(0)
-    tiles, spans = tl.cdiv(C, BLOCK), tl.cdiv(Q, STEPS)
+    tiles, spans = lib.blocks(C, BLOCK), lib.blocks(Q, STEPS)
     row = tile // (tiles * spans) * ROWS + tl.arange(0, ROWS)[:, None]
     step = (tile // tiles % spans).to(tl.int64) * STEPS
     col = tile % tiles * BLOCK + tl.arange(0, BLOCK)[None, :]
@@ -85,7 +85,7 @@ def depthwise_conv2d_runs(
 ):  # fmt: skip
     """Each program computes the windows of STEPS x ROWS x BLOCK places, and loads shared elements once, in whole runs of a line."""
     tile = tl.program_id(0)
-    tiles, spans = tl.cdiv(Q, BLOCK), tl.cdiv(P, STEPS)
+    tiles, spans = lib.blocks(Q, BLOCK), lib.blocks(P, STEPS)
     row = tile // (tiles * spans) * ROWS + tl.arange(0, ROWS)[:, None]
     step = (tile // tiles % spans).to(tl.int64) * STEPS
     col = tile % tiles * BLOCK + tl.arange(0, BLOCK)[None, :]
@@ -151,7 +151,7 @@ def depthwise_conv2d_window(
 ):  # fmt: skip
     """Each program computes the windows of STEPS x ROWS x BLOCK places, and loads shared elements once."""
     tile = tl.program_id(0)
-    tiles, spans = tl.cdiv(Q, BLOCK), tl.cdiv(P, STEPS)
+    tiles, spans = lib.blocks(Q, BLOCK), lib.blocks(P, STEPS)
     row = tile // (tiles * spans) * ROWS + tl.arange(0, ROWS)[:, None]
     step = (tile // tiles % spans).to(tl.int64) * STEPS
     col = tile % tiles * BLOCK + tl.arange(0, BLOCK)[None, :]
@@ -468,7 +468,7 @@ def depthwise_conv2d_backward_dx_channels(
 ):  # fmt: skip
     """Each program computes the windows of STEPS x ROWS x BLOCK places."""
     tile = tl.program_id(0)
-    tiles = tl.cdiv(C, STEPS * BLOCK)
+    tiles = lib.blocks(C, STEPS * BLOCK)
     row = tile // tiles * ROWS + tl.arange(0, ROWS)[:, None]
     col = tile % tiles * (STEPS * BLOCK) + tl.arange(0, BLOCK)[None, :]
     n = (row // HW).to(tl.int64)
@@ -528,7 +528,7 @@ def depthwise_conv2d_backward_dx_window(
 ):  # fmt: skip
     """Each program computes the windows of STEPS x ROWS x BLOCK places."""
     tile = tl.program_id(0)
-    tiles = tl.cdiv(W, STEPS * BLOCK)
+    tiles = lib.blocks(W, STEPS * BLOCK)
     row = tile // tiles * ROWS + tl.arange(0, ROWS)[:, None]
     col = tile % tiles * (STEPS * BLOCK) + tl.arange(0, BLOCK)[None, :]
     n = (row // CH).to(tl.int64)

@@ -72,7 +72,7 @@ def document_attention_forward_o_part(
 ):  # fmt: skip
     """Each program takes BLOCK_M i of one part, b and h, and loops over j, BLOCK_N at a time."""
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
-    i_tiles = tl.cdiv(S, BLOCK_M)
+    i_tiles = lib.blocks(S, BLOCK_M)
     # The tiles of most terms first.
     first_i = (i_tiles - 1 - tl.program_id(0) % i_tiles) * BLOCK_M
     i = (first_i + tl.arange(0, BLOCK_M)).to(tl.int64)
@@ -87,7 +87,7 @@ def document_attention_forward_o_part(
     m = tl.full((BLOCK_M, 1), float("-inf"), tl.float32)
     o_sum = tl.zeros((BLOCK_M, BLOCK_D), tl.float32)
     o_sum2 = tl.zeros((BLOCK_M, 1), tl.float32)
-    chunk = tl.cdiv(S, PARTS * BLOCK_N) * BLOCK_N
+    chunk = lib.blocks(S, PARTS * BLOCK_N) * BLOCK_N
     first = part.to(tl.int32) * chunk
     begin_ = tl.load(begin_ptr + b * begin_0 + i[:, None] * begin_1, mask=i[:, None] < S).to(
         tl.int64
@@ -104,7 +104,7 @@ def document_attention_forward_o_part(
     whole = tl.maximum(
         first2,
         tl.minimum(
-            tl.cdiv(tl.max(tl.where(i[:, None] < S, begin_, 0)).to(tl.int32), BLOCK_N) * BLOCK_N,
+            lib.blocks(tl.max(tl.where(i[:, None] < S, begin_, 0)).to(tl.int32), BLOCK_N) * BLOCK_N,
             stop,
         ),
     )
@@ -193,7 +193,7 @@ def document_attention_forward_o_merge(
     o_sum_parts_1, o_sum_parts_2 = o_sum_parts_1 // VEC * VEC, o_sum_parts_2 // VEC * VEC
     o_sum_parts_3, o_0 = o_sum_parts_3 // VEC * VEC, o_0 // VEC * VEC
     o_1, o_2 = o_1 // VEC * VEC, o_2 // VEC * VEC
-    e_tiles = tl.maximum(tl.cdiv(E, BLOCK_D), 1)
+    e_tiles = tl.maximum(lib.blocks(E, BLOCK_D), 1)
     first_e = (tl.program_id(0) % e_tiles).to(tl.int64) * BLOCK_D
     e = first_e + tl.arange(0, BLOCK_D)[None, :]
     in_e = e < E if BLOCK_D > 1 else True
@@ -267,7 +267,7 @@ def document_attention_forward_o_tiles(
 ):  # fmt: skip
     """Each program takes BLOCK_M i of one b and h, and loops over j, BLOCK_N at a time."""
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
-    i_tiles = tl.cdiv(S, BLOCK_M)
+    i_tiles = lib.blocks(S, BLOCK_M)
     # The tiles of most terms first.
     first_i = (i_tiles - 1 - tl.program_id(0) % i_tiles) * BLOCK_M
     i = (first_i + tl.arange(0, BLOCK_M)).to(tl.int64)
@@ -289,7 +289,7 @@ def document_attention_forward_o_tiles(
     whole = tl.maximum(
         first,
         tl.minimum(
-            tl.cdiv(tl.max(tl.where(i[:, None] < S, begin_, 0)).to(tl.int32), BLOCK_N) * BLOCK_N,
+            lib.blocks(tl.max(tl.where(i[:, None] < S, begin_, 0)).to(tl.int32), BLOCK_N) * BLOCK_N,
             end_i,
         ),
     )
@@ -356,12 +356,12 @@ def document_attention_forward_o_wide(
 ):  # fmt: skip
     """Each program takes BLOCK_M i by BLOCK_D e of one b and h, and loops over j, BLOCK_N at a time."""
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
-    i_tiles = tl.cdiv(S, BLOCK_M)
+    i_tiles = lib.blocks(S, BLOCK_M)
     # The tiles of most terms first.
     first_i = (i_tiles - 1 - tl.program_id(0) % i_tiles) * BLOCK_M
     i = (first_i + tl.arange(0, BLOCK_M)).to(tl.int64)
     program = tl.program_id(0) // i_tiles
-    e_tiles = tl.maximum(tl.cdiv(E, BLOCK_D), 1)
+    e_tiles = tl.maximum(lib.blocks(E, BLOCK_D), 1)
     first_e = (program % e_tiles) * BLOCK_D
     e = (first_e + tl.arange(0, BLOCK_D)).to(tl.int64)
     program2 = program // e_tiles
@@ -380,7 +380,7 @@ def document_attention_forward_o_wide(
     whole = tl.maximum(
         first,
         tl.minimum(
-            tl.cdiv(tl.max(tl.where(i[:, None] < S, begin_, 0)).to(tl.int32), BLOCK_N) * BLOCK_N,
+            lib.blocks(tl.max(tl.where(i[:, None] < S, begin_, 0)).to(tl.int32), BLOCK_N) * BLOCK_N,
             end_i,
         ),
     )
@@ -940,7 +940,7 @@ def document_attention_backward_dq_part(
 ):  # fmt: skip
     """Each program takes BLOCK_M i of one part, b and h, and loops over j, BLOCK_N at a time."""
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
-    i_tiles = tl.cdiv(S, BLOCK_M)
+    i_tiles = lib.blocks(S, BLOCK_M)
     # The tiles of most terms first.
     first_i = (i_tiles - 1 - tl.program_id(0) % i_tiles) * BLOCK_M
     i = (first_i + tl.arange(0, BLOCK_M)).to(tl.int64)
@@ -954,7 +954,7 @@ def document_attention_backward_dq_part(
     e2 = tl.arange(0, BLOCK_D).to(tl.int64)
     dq_sum = tl.zeros((BLOCK_M, BLOCK_D), tl.float32)
     dscale_sum_rows = tl.zeros((BLOCK_M, 1), tl.float32)
-    chunk = tl.cdiv(S, PARTS * BLOCK_N) * BLOCK_N
+    chunk = lib.blocks(S, PARTS * BLOCK_N) * BLOCK_N
     first = part.to(tl.int32) * chunk
     begin_ = tl.load(begin_ptr + b * begin_0 + i[:, None] * begin_1, mask=i[:, None] < S).to(
         tl.int64
@@ -986,7 +986,7 @@ def document_attention_backward_dq_part(
     whole = tl.maximum(
         first2,
         tl.minimum(
-            tl.cdiv(tl.max(tl.where(i[:, None] < S, begin_, 0)).to(tl.int32), BLOCK_N) * BLOCK_N,
+            lib.blocks(tl.max(tl.where(i[:, None] < S, begin_, 0)).to(tl.int32), BLOCK_N) * BLOCK_N,
             stop,
         ),
     )
@@ -1071,7 +1071,7 @@ def document_attention_backward_dq_tiles(
 ):  # fmt: skip
     """Each program takes BLOCK_M i of one b and h, and loops over j, BLOCK_N at a time."""
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
-    i_tiles = tl.cdiv(S, BLOCK_M)
+    i_tiles = lib.blocks(S, BLOCK_M)
     # The tiles of most terms first.
     first_i = (i_tiles - 1 - tl.program_id(0) % i_tiles) * BLOCK_M
     i = (first_i + tl.arange(0, BLOCK_M)).to(tl.int64)
@@ -1101,7 +1101,7 @@ def document_attention_backward_dq_tiles(
     whole = tl.maximum(
         first,
         tl.minimum(
-            tl.cdiv(tl.max(tl.where(i[:, None] < S, begin_, 0)).to(tl.int32), BLOCK_N) * BLOCK_N,
+            lib.blocks(tl.max(tl.where(i[:, None] < S, begin_, 0)).to(tl.int32), BLOCK_N) * BLOCK_N,
             end_i,
         ),
     )
@@ -1171,12 +1171,12 @@ def document_attention_backward_dq_wide(
 ):  # fmt: skip
     """Each program takes BLOCK_M i by BLOCK_D e2 of one b and h, and loops over j, BLOCK_N at a time."""
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
-    i_tiles = tl.cdiv(S, BLOCK_M)
+    i_tiles = lib.blocks(S, BLOCK_M)
     # The tiles of most terms first.
     first_i = (i_tiles - 1 - tl.program_id(0) % i_tiles) * BLOCK_M
     i = (first_i + tl.arange(0, BLOCK_M)).to(tl.int64)
     program = tl.program_id(0) // i_tiles
-    e2_tiles = tl.maximum(tl.cdiv(E, BLOCK_D), 1)
+    e2_tiles = tl.maximum(lib.blocks(E, BLOCK_D), 1)
     first_e2 = (program % e2_tiles) * BLOCK_D
     e2 = (first_e2 + tl.arange(0, BLOCK_D)).to(tl.int64)
     program2 = program // e2_tiles
@@ -1200,7 +1200,7 @@ def document_attention_backward_dq_wide(
     whole = tl.maximum(
         first,
         tl.minimum(
-            tl.cdiv(tl.max(tl.where(i[:, None] < S, begin_, 0)).to(tl.int32), BLOCK_N) * BLOCK_N,
+            lib.blocks(tl.max(tl.where(i[:, None] < S, begin_, 0)).to(tl.int32), BLOCK_N) * BLOCK_N,
             end_i,
         ),
     )
@@ -1316,7 +1316,7 @@ def document_attention_backward_dk_part(
 ):  # fmt: skip
     """Each program takes BLOCK_M j of one part, b and h, and loops over i, BLOCK_N at a time."""
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
-    j_tiles = tl.cdiv(S, BLOCK_M)
+    j_tiles = lib.blocks(S, BLOCK_M)
     first_j = (tl.program_id(0) % j_tiles) * BLOCK_M
     j = (first_j + tl.arange(0, BLOCK_M)).to(tl.int64)
     program = tl.program_id(0) // j_tiles
@@ -1329,7 +1329,7 @@ def document_attention_backward_dk_part(
     e2 = tl.arange(0, BLOCK_D).to(tl.int64)
     dk_sum = tl.zeros((BLOCK_M, BLOCK_D), tl.float32)
     dv_sum = tl.zeros((BLOCK_M, BLOCK_D), tl.float32)
-    chunk = tl.cdiv(S, PARTS * BLOCK_N) * BLOCK_N
+    chunk = lib.blocks(S, PARTS * BLOCK_N) * BLOCK_N
     first = part.to(tl.int32) * chunk
     end_j = tl.minimum(first_j + BLOCK_M, S)
     part_stop = tl.minimum(S, first + chunk)
@@ -1357,7 +1357,7 @@ def document_attention_backward_dk_part(
         other=0.0,
     )
     whole = tl.maximum(
-        first2, tl.minimum(tl.cdiv(tl.maximum(end_j - 1, begin_i), BLOCK_N) * BLOCK_N, stop_i)
+        first2, tl.minimum(lib.blocks(tl.maximum(end_j - 1, begin_i), BLOCK_N) * BLOCK_N, stop_i)
     )
     behind = tl.maximum(
         whole,
@@ -1470,7 +1470,7 @@ def document_attention_backward_dk_tiles(
 ):  # fmt: skip
     """Each program takes BLOCK_M j of one b and h, and loops over i, BLOCK_N at a time."""
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
-    j_tiles = tl.cdiv(S, BLOCK_M)
+    j_tiles = lib.blocks(S, BLOCK_M)
     first_j = (tl.program_id(0) % j_tiles) * BLOCK_M
     j = (first_j + tl.arange(0, BLOCK_M)).to(tl.int64)
     program = tl.program_id(0) // j_tiles
@@ -1498,7 +1498,7 @@ def document_attention_backward_dk_tiles(
     v = v_tiles.load([b.to(tl.int32), h.to(tl.int32), first_j, 0]).reshape(BLOCK_M, BLOCK_D)
     k = k_tiles.load([b.to(tl.int32), h.to(tl.int32), first_j, 0]).reshape(BLOCK_M, BLOCK_D)
     whole = tl.maximum(
-        first, tl.minimum(tl.cdiv(tl.maximum(end_j - 1, begin_i), BLOCK_N) * BLOCK_N, stop_i)
+        first, tl.minimum(lib.blocks(tl.maximum(end_j - 1, begin_i), BLOCK_N) * BLOCK_N, stop_i)
     )
     behind = tl.maximum(whole, (tl.minimum(tl.minimum(S, stop_i), rest_i)) // BLOCK_N * BLOCK_N)
     # Whole blocks go without a mask, then those before and behind them.
@@ -1589,11 +1589,11 @@ def document_attention_backward_dk_wide(
 ):  # fmt: skip
     """Each program takes BLOCK_M j by BLOCK_D e2 of one b and h, and loops over i, BLOCK_N at a time."""
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
-    j_tiles = tl.cdiv(S, BLOCK_M)
+    j_tiles = lib.blocks(S, BLOCK_M)
     first_j = (tl.program_id(0) % j_tiles) * BLOCK_M
     j = (first_j + tl.arange(0, BLOCK_M)).to(tl.int64)
     program = tl.program_id(0) // j_tiles
-    e2_tiles = tl.maximum(tl.cdiv(E, BLOCK_D), 1)
+    e2_tiles = tl.maximum(lib.blocks(E, BLOCK_D), 1)
     first_e2 = (program % e2_tiles) * BLOCK_D
     e2 = (first_e2 + tl.arange(0, BLOCK_D)).to(tl.int64)
     program2 = program // e2_tiles
@@ -1617,7 +1617,7 @@ def document_attention_backward_dk_wide(
         rest_i = tl.minimum(rest_i, tl.min(tl.where(partly, i[None, :], S)).to(tl.int32))
     first = begin_i // BLOCK_N * BLOCK_N
     whole = tl.maximum(
-        first, tl.minimum(tl.cdiv(tl.maximum(end_j - 1, begin_i), BLOCK_N) * BLOCK_N, stop_i)
+        first, tl.minimum(lib.blocks(tl.maximum(end_j - 1, begin_i), BLOCK_N) * BLOCK_N, stop_i)
     )
     behind = tl.maximum(whole, (tl.minimum(tl.minimum(S, stop_i), rest_i)) // BLOCK_N * BLOCK_N)
     # Whole blocks go without a mask, then those before and behind them.

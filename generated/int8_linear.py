@@ -23,7 +23,7 @@ def int8_linear_persistent(
     PARTS: tl.constexpr = 1, CHUNK=0, acc_parts_ptr=None,
 ):  # fmt: skip
     """Each program computes tiles of BLOCK_M x BLOCK_N sums, one after another, BLOCK_K terms at a time, of one CHUNK if PARTS programs share a sum."""
-    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
+    tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(N, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Flattened, so that the loads of the next tile start before this one is stored.
     for work in tl.range(tl.program_id(0), PARTS * tiles, tl.num_programs(0), flatten=True):
@@ -333,7 +333,7 @@ def int8_linear_backward_acc_persistent(
     PARTS: tl.constexpr = 1, CHUNK=0, acc_parts_ptr=None,
 ):  # fmt: skip
     """Each program computes tiles of BLOCK_M x BLOCK_N sums, one after another, BLOCK_K terms at a time, of one CHUNK if PARTS programs share a sum."""
-    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
+    tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(N, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Flattened, so that the loads of the next tile start before this one is stored.
     for work in tl.range(tl.program_id(0), PARTS * tiles, tl.num_programs(0), flatten=True):
@@ -460,7 +460,7 @@ def int8_linear_backward_dsx_rows(
     n = tl.arange(0, WIDTH)[None, :].to(tl.int64)
     in_n = n < (WIDTH if EVEN else N)
     dsw_sum = tl.zeros((ROWS, WIDTH), tl.float32)
-    chunk = tl.cdiv(M, PARTS * ROWS) * ROWS
+    chunk = lib.blocks(M, PARTS * ROWS) * ROWS
     first = part.to(tl.int32) * chunk
     stop = tl.minimum(M, first + chunk)
     sw_held = tl.load(sw_ptr + n * sw_0, mask=in_n).to(tl.float32)
@@ -541,13 +541,13 @@ def int8_linear_backward_dsx_columns(
     # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     N, dy_m = N // VEC * VEC, dy_m // VEC * VEC
     acc_m, dsw_sum_parts_0 = acc_m // VEC * VEC, dsw_sum_parts_0 // VEC * VEC
-    n_tiles = tl.maximum(tl.cdiv(N, BLOCK), 1)
+    n_tiles = tl.maximum(lib.blocks(N, BLOCK), 1)
     n = (tl.program_id(0) % n_tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
     in_n = n < N if BLOCK > 1 else True
     program = tl.program_id(0) // n_tiles
     part = program.to(tl.int64)
     dsw_sum = tl.zeros((ROWS, BLOCK), tl.float32)
-    chunk = tl.cdiv(M, PARTS * ROWS) * ROWS
+    chunk = lib.blocks(M, PARTS * ROWS) * ROWS
     first = part.to(tl.int32) * chunk
     stop = tl.minimum(M, first + chunk)
     for start in tl.range(first, stop, ROWS, num_stages=STAGES):

@@ -418,7 +418,7 @@ def layer_norm_backward_rows(
     dw_sum = tl.zeros((ROWS, WIDTH), COMPUTE)
     db_sum = tl.zeros((ROWS, WIDTH), COMPUTE)
     deps_sum = tl.zeros((ROWS, 1), COMPUTE)
-    chunk = tl.cdiv(batch, PARTS * ROWS) * ROWS
+    chunk = lib.blocks(batch, PARTS * ROWS) * ROWS
     first = part.to(tl.int32) * chunk
     stop = tl.minimum(batch, first + chunk)
     w_held = tl.load(w_ptr + d * w_0, mask=in_d, other=0.0).to(COMPUTE)
@@ -597,7 +597,7 @@ def layer_norm_backward_columns(
     x_row, dw_sum_parts_0 = x_row // VEC * VEC, dw_sum_parts_0 // VEC * VEC
     db_sum_parts_0 = db_sum_parts_0 // VEC * VEC
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
-    d_tiles = tl.maximum(tl.cdiv(D, BLOCK), 1)
+    d_tiles = tl.maximum(lib.blocks(D, BLOCK), 1)
     first_d = (tl.program_id(0) % d_tiles).to(tl.int64) * BLOCK
     d = first_d + tl.arange(0, BLOCK)[None, :]
     in_d = d < D if BLOCK > 1 else True
@@ -606,7 +606,7 @@ def layer_norm_backward_columns(
     dw_sum = tl.zeros((ROWS, BLOCK), COMPUTE)
     db_sum = tl.zeros((ROWS, BLOCK), COMPUTE)
     deps_sum = tl.zeros((ROWS, 1), COMPUTE)
-    chunk = tl.cdiv(batch, PARTS * ROWS) * ROWS
+    chunk = lib.blocks(batch, PARTS * ROWS) * ROWS
     first = part.to(tl.int32) * chunk
     stop = tl.minimum(batch, first + chunk)
     for start in tl.range(first, stop, ROWS, num_stages=STAGES):

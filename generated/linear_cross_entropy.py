@@ -28,7 +28,7 @@ def linear_cross_entropy_forward_part(
     PARTS: tl.constexpr,
 ):  # fmt: skip
     """Each program takes BLOCK_M m of one part, and loops over v, BLOCK_N at a time."""
-    m_tiles = tl.cdiv(M, BLOCK_M)
+    m_tiles = lib.blocks(M, BLOCK_M)
     first_m = (tl.program_id(0) % m_tiles) * BLOCK_M
     m = (first_m + tl.arange(0, BLOCK_M)).to(tl.int64)
     program = tl.program_id(0) // m_tiles
@@ -36,7 +36,7 @@ def linear_cross_entropy_forward_part(
     a = tl.full((BLOCK_M, 1), float("-inf"), tl.float32)
     lse_sum_terms = tl.zeros((BLOCK_M, 1), tl.float32)
     hit = tl.zeros((BLOCK_M, 1), tl.float32)
-    chunk = tl.cdiv(V, PARTS * BLOCK_N) * BLOCK_N
+    chunk = lib.blocks(V, PARTS * BLOCK_N) * BLOCK_N
     first = part.to(tl.int32) * chunk
     stop = tl.minimum(V, first + chunk)
     target = tl.load(target_ptr + m[:, None] * target_0, mask=m[:, None] < M)
@@ -470,7 +470,7 @@ def linear_cross_entropy_backward_chunk_dz_persistent(
     PARTS: tl.constexpr = 1, CHUNK=0, z_parts_ptr=None,
 ):  # fmt: skip
     """Each program computes tiles of BLOCK_M x BLOCK_N sums, one after another, BLOCK_K terms at a time, of one CHUNK if PARTS programs share a sum."""
-    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(V, BLOCK_N)
+    tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(V, BLOCK_N)
     tiles = tiles_m * tiles_n
     first_V = lib.scalar(first_V, FIRST_V_IS_TENSOR, tl.int64)
     # Flattened, so that the loads of the next tile start before this one is stored.
@@ -533,7 +533,7 @@ def linear_cross_entropy_backward_chunk_dz_subtiles(
     GROUP_M: tl.constexpr,
 ):  # fmt: skip
     """Each program computes tiles of 3 subtiles of BLOCK_M x BLOCK_N sums, which share the right factor, one after another."""
-    tiles_m, tiles_n = tl.cdiv(M, 3 * BLOCK_M), tl.cdiv(V, BLOCK_N)
+    tiles_m, tiles_n = lib.blocks(M, 3 * BLOCK_M), lib.blocks(V, BLOCK_N)
     tiles = tiles_m * tiles_n
     first_V = lib.scalar(first_V, FIRST_V_IS_TENSOR, tl.int64)
     # Not flattened: if one loop resets several sums, ptxas does not overlap their products.
@@ -725,7 +725,7 @@ def linear_cross_entropy_backward_chunk_dw_persistent(
     PARTS: tl.constexpr = 1, CHUNK=0, dw_sum_parts_ptr=None,
 ):  # fmt: skip
     """Each program computes tiles of BLOCK_M x BLOCK_N sums, one after another, BLOCK_K terms at a time, of one CHUNK if PARTS programs share a sum."""
-    tiles_m, tiles_n = tl.cdiv(V, BLOCK_M), tl.cdiv(K, BLOCK_N)
+    tiles_m, tiles_n = lib.blocks(V, BLOCK_M), lib.blocks(K, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Flattened, so that the loads of the next tile start before this one is stored.
     for work in tl.range(tl.program_id(0), PARTS * tiles, tl.num_programs(0), flatten=True):
@@ -774,7 +774,7 @@ def linear_cross_entropy_backward_chunk_dw_subtiles(
     GROUP_M: tl.constexpr,
 ):  # fmt: skip
     """Each program computes tiles of 3 subtiles of BLOCK_M x BLOCK_N sums, which share the right factor, one after another."""
-    tiles_m, tiles_n = tl.cdiv(V, 3 * BLOCK_M), tl.cdiv(K, BLOCK_N)
+    tiles_m, tiles_n = lib.blocks(V, 3 * BLOCK_M), lib.blocks(K, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Not flattened: if one loop resets several sums, ptxas does not overlap their products.
     for tile in range(tl.program_id(0), tiles, tl.num_programs(0)):
@@ -892,7 +892,7 @@ def linear_cross_entropy_backward_chunk_dx_sum_persistent(
     PARTS: tl.constexpr = 1, CHUNK=0, dx_sum_sum_parts_ptr=None,
 ):  # fmt: skip
     """Each program computes tiles of BLOCK_M x BLOCK_N sums, one after another, BLOCK_K terms at a time, of one CHUNK if PARTS programs share a sum."""
-    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(K, BLOCK_N)
+    tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(K, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Flattened, so that the loads of the next tile start before this one is stored.
     for work in tl.range(tl.program_id(0), PARTS * tiles, tl.num_programs(0), flatten=True):
@@ -949,7 +949,7 @@ def linear_cross_entropy_backward_chunk_dx_sum_subtiles(
     GROUP_M: tl.constexpr,
 ):  # fmt: skip
     """Each program computes tiles of 3 subtiles of BLOCK_M x BLOCK_N sums, which share the right factor, one after another."""
-    tiles_m, tiles_n = tl.cdiv(M, 3 * BLOCK_M), tl.cdiv(K, BLOCK_N)
+    tiles_m, tiles_n = lib.blocks(M, 3 * BLOCK_M), lib.blocks(K, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Not flattened: if one loop resets several sums, ptxas does not overlap their products.
     for tile in range(tl.program_id(0), tiles, tl.num_programs(0)):

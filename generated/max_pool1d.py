@@ -29,7 +29,7 @@ def max_pool1d_channels(
 ):  # fmt: skip
     """Each program computes the windows of STEPS x ROWS x BLOCK places, and loads shared elements once."""
     tile = tl.program_id(0)
-    tiles, spans = tl.cdiv(C, BLOCK), tl.cdiv(P, STEPS)
+    tiles, spans = lib.blocks(C, BLOCK), lib.blocks(P, STEPS)
     row = tile // (tiles * spans) * ROWS + tl.arange(0, ROWS)[:, None]
     step = (tile // tiles % spans).to(tl.int64) * STEPS
     col = tile % tiles * BLOCK + tl.arange(0, BLOCK)[None, :]
@@ -67,7 +67,7 @@ def max_pool1d_runs(
 ):  # fmt: skip
     """Each program computes the windows of STEPS x ROWS x BLOCK places, in whole runs of a line."""
     tile = tl.program_id(0)
-    tiles = tl.cdiv(P, STEPS * BLOCK)
+    tiles = lib.blocks(P, STEPS * BLOCK)
     row = tile // tiles * ROWS + tl.arange(0, ROWS)[:, None]
     col = tile % tiles * (STEPS * BLOCK) + tl.arange(0, BLOCK)[None, :]
     # The windows of a lane's PER_THREAD neighbouring columns lie in its runs FIRST to LAST.
@@ -118,7 +118,7 @@ def max_pool1d_window(
 ):  # fmt: skip
     """Each program computes the windows of STEPS x ROWS x BLOCK places."""
     tile = tl.program_id(0)
-    tiles = tl.cdiv(P, STEPS * BLOCK)
+    tiles = lib.blocks(P, STEPS * BLOCK)
     row = tile // tiles * ROWS + tl.arange(0, ROWS)[:, None]
     col = tile % tiles * (STEPS * BLOCK) + tl.arange(0, BLOCK)[None, :]
     n = (row // C).to(tl.int64)
@@ -395,7 +395,7 @@ def max_pool1d_forward_channels(
 ):  # fmt: skip
     """Each program computes the windows of STEPS x ROWS x BLOCK places, and loads shared elements once."""
     tile = tl.program_id(0)
-    tiles, spans = tl.cdiv(C, BLOCK), tl.cdiv(P, STEPS)
+    tiles, spans = lib.blocks(C, BLOCK), lib.blocks(P, STEPS)
     row = tile // (tiles * spans) * ROWS + tl.arange(0, ROWS)[:, None]
     step = (tile // tiles % spans).to(tl.int64) * STEPS
     col = tile % tiles * BLOCK + tl.arange(0, BLOCK)[None, :]
@@ -441,7 +441,7 @@ def max_pool1d_forward_runs(
 ):  # fmt: skip
     """Each program computes the windows of STEPS x ROWS x BLOCK places, in whole runs of a line."""
     tile = tl.program_id(0)
-    tiles = tl.cdiv(P, STEPS * BLOCK)
+    tiles = lib.blocks(P, STEPS * BLOCK)
     row = tile // tiles * ROWS + tl.arange(0, ROWS)[:, None]
     col = tile % tiles * (STEPS * BLOCK) + tl.arange(0, BLOCK)[None, :]
     # The windows of a lane's PER_THREAD neighbouring columns lie in its runs FIRST to LAST.
@@ -502,7 +502,7 @@ def max_pool1d_forward_window(
 ):  # fmt: skip
     """Each program computes the windows of STEPS x ROWS x BLOCK places."""
     tile = tl.program_id(0)
-    tiles = tl.cdiv(P, STEPS * BLOCK)
+    tiles = lib.blocks(P, STEPS * BLOCK)
     row = tile // tiles * ROWS + tl.arange(0, ROWS)[:, None]
     col = tile % tiles * (STEPS * BLOCK) + tl.arange(0, BLOCK)[None, :]
     n = (row // C).to(tl.int64)

@@ -31,7 +31,7 @@ def max_pool3d_channels(
 ):  # fmt: skip
     """Each program computes the windows of STEPS x ROWS x BLOCK places, and loads shared elements once."""
     tile = tl.program_id(0)
-    tiles, spans = tl.cdiv(C, BLOCK), tl.cdiv(Q, STEPS)
+    tiles, spans = lib.blocks(C, BLOCK), lib.blocks(Q, STEPS)
     row = tile // (tiles * spans) * ROWS + tl.arange(0, ROWS)[:, None]
     step = (tile // tiles % spans).to(tl.int64) * STEPS
     col = tile % tiles * BLOCK + tl.arange(0, BLOCK)[None, :]
@@ -96,7 +96,7 @@ def max_pool3d_runs(
 ):  # fmt: skip
     """Each program computes the windows of STEPS x ROWS x BLOCK places, and loads shared elements once, in whole runs of a line."""
     tile = tl.program_id(0)
-    tiles, spans = tl.cdiv(Q, BLOCK), tl.cdiv(P, STEPS)
+    tiles, spans = lib.blocks(Q, BLOCK), lib.blocks(P, STEPS)
     row = tile // (tiles * spans) * ROWS + tl.arange(0, ROWS)[:, None]
     step = (tile // tiles % spans).to(tl.int64) * STEPS
     col = tile % tiles * BLOCK + tl.arange(0, BLOCK)[None, :]
@@ -170,7 +170,7 @@ def max_pool3d_window(
 ):  # fmt: skip
     """Each program computes the windows of STEPS x ROWS x BLOCK places, and loads shared elements once."""
     tile = tl.program_id(0)
-    tiles, spans = tl.cdiv(Q, BLOCK), tl.cdiv(P, STEPS)
+    tiles, spans = lib.blocks(Q, BLOCK), lib.blocks(P, STEPS)
     row = tile // (tiles * spans) * ROWS + tl.arange(0, ROWS)[:, None]
     step = (tile // tiles % spans).to(tl.int64) * STEPS
     col = tile % tiles * BLOCK + tl.arange(0, BLOCK)[None, :]
@@ -499,7 +499,7 @@ def max_pool3d_forward_channels(
 ):  # fmt: skip
     """Each program computes the windows of STEPS x ROWS x BLOCK places, and loads shared elements once."""
     tile = tl.program_id(0)
-    tiles, spans = tl.cdiv(C, BLOCK), tl.cdiv(Q, STEPS)
+    tiles, spans = lib.blocks(C, BLOCK), lib.blocks(Q, STEPS)
     row = tile // (tiles * spans) * ROWS + tl.arange(0, ROWS)[:, None]
     step = (tile // tiles % spans).to(tl.int64) * STEPS
     col = tile % tiles * BLOCK + tl.arange(0, BLOCK)[None, :]
@@ -576,7 +576,7 @@ def max_pool3d_forward_runs(
 ):  # fmt: skip
     """Each program computes the windows of STEPS x ROWS x BLOCK places, and loads shared elements once, in whole runs of a line."""
     tile = tl.program_id(0)
-    tiles, spans = tl.cdiv(Q, BLOCK), tl.cdiv(P, STEPS)
+    tiles, spans = lib.blocks(Q, BLOCK), lib.blocks(P, STEPS)
     row = tile // (tiles * spans) * ROWS + tl.arange(0, ROWS)[:, None]
     step = (tile // tiles % spans).to(tl.int64) * STEPS
     col = tile % tiles * BLOCK + tl.arange(0, BLOCK)[None, :]
@@ -666,7 +666,7 @@ def max_pool3d_forward_window(
 ):  # fmt: skip
     """Each program computes the windows of STEPS x ROWS x BLOCK places, and loads shared elements once."""
     tile = tl.program_id(0)
-    tiles, spans = tl.cdiv(Q, BLOCK), tl.cdiv(P, STEPS)
+    tiles, spans = lib.blocks(Q, BLOCK), lib.blocks(P, STEPS)
     row = tile // (tiles * spans) * ROWS + tl.arange(0, ROWS)[:, None]
     step = (tile // tiles % spans).to(tl.int64) * STEPS
     col = tile % tiles * BLOCK + tl.arange(0, BLOCK)[None, :]

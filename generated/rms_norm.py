@@ -376,7 +376,7 @@ def rms_norm_backward_rows(
     in_d = d < (WIDTH if EVEN else D)
     dgain_sum = tl.zeros((ROWS, WIDTH), COMPUTE)
     deps_sum = tl.zeros((ROWS, 1), COMPUTE)
-    chunk = tl.cdiv(batch, PARTS * ROWS) * ROWS
+    chunk = lib.blocks(batch, PARTS * ROWS) * ROWS
     first = part.to(tl.int32) * chunk
     stop = tl.minimum(batch, first + chunk)
     gain_held = tl.load(gain_ptr + d * gain_0, mask=in_d, other=0.0).to(COMPUTE)
@@ -511,7 +511,7 @@ def rms_norm_backward_columns(
     D, dy_row = D // VEC * VEC, dy_row // VEC * VEC
     x_row, dgain_sum_parts_0 = x_row // VEC * VEC, dgain_sum_parts_0 // VEC * VEC
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
-    d_tiles = tl.maximum(tl.cdiv(D, BLOCK), 1)
+    d_tiles = tl.maximum(lib.blocks(D, BLOCK), 1)
     first_d = (tl.program_id(0) % d_tiles).to(tl.int64) * BLOCK
     d = first_d + tl.arange(0, BLOCK)[None, :]
     in_d = d < D if BLOCK > 1 else True
@@ -519,7 +519,7 @@ def rms_norm_backward_columns(
     part = program.to(tl.int64)
     dgain_sum = tl.zeros((ROWS, BLOCK), COMPUTE)
     deps_sum = tl.zeros((ROWS, 1), COMPUTE)
-    chunk = tl.cdiv(batch, PARTS * ROWS) * ROWS
+    chunk = lib.blocks(batch, PARTS * ROWS) * ROWS
     first = part.to(tl.int32) * chunk
     stop = tl.minimum(batch, first + chunk)
     for start in tl.range(first, stop, ROWS, num_stages=STAGES):

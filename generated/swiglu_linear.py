@@ -27,7 +27,7 @@ def swiglu_linear_persistent(
     PARTS: tl.constexpr = 1, CHUNK=0, gate_parts_ptr=None, up_parts_ptr=None,
 ):  # fmt: skip
     """Each program computes tiles of BLOCK_M x BLOCK_N sums, one after another, BLOCK_K terms at a time, of one CHUNK if PARTS programs share a sum."""
-    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
+    tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(N, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Not flattened: if one loop resets several sums, ptxas does not overlap their products.
     for work in range(tl.program_id(0), PARTS * tiles, tl.num_programs(0)):
@@ -354,7 +354,7 @@ def swiglu_linear_forward_persistent(
     PARTS: tl.constexpr = 1, CHUNK=0, gate_parts_ptr=None, up_parts_ptr=None,
 ):  # fmt: skip
     """Each program computes tiles of BLOCK_M x BLOCK_N sums, one after another, BLOCK_K terms at a time, of one CHUNK if PARTS programs share a sum."""
-    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
+    tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(N, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Not flattened: if one loop resets several sums, ptxas does not overlap their products.
     for work in range(tl.program_id(0), PARTS * tiles, tl.num_programs(0)):
@@ -782,7 +782,7 @@ def swiglu_linear_backward_dx_sum_tf32x3(
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr, TERMS: tl.constexpr,
 ):  # fmt: skip
     """Each program computes tiles of BLOCK_M x BLOCK_N sums, one after another, of factors split in two TF32 parts."""
-    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(K, BLOCK_N)
+    tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(K, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Not flattened: if one loop resets several sums, ptxas does not overlap their products.
     for tile in range(tl.program_id(0), tiles, tl.num_programs(0)):
@@ -828,7 +828,7 @@ def swiglu_linear_backward_dx_sum_presplit_one(
     GROUP_M: tl.constexpr, LHS: tl.constexpr,
 ):  # fmt: skip
     """Each program computes tiles of BLOCK_M x BLOCK_N sums, one after another, of factors split in two TF32 parts, the left or the right one ahead."""
-    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(K, BLOCK_N)
+    tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(K, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Flattened, so that the loads of the next tile start before this one is stored.
     for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=True):
@@ -884,7 +884,7 @@ def swiglu_linear_backward_dx_sum_persistent(
     PARTS: tl.constexpr = 1, CHUNK=0, dx_sum_parts_ptr=None,
 ):  # fmt: skip
     """Each program computes tiles of BLOCK_M x BLOCK_N sums, one after another, BLOCK_K terms at a time, of one CHUNK if PARTS programs share a sum."""
-    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(K, BLOCK_N)
+    tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(K, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Flattened, so that the loads of the next tile start before this one is stored.
     for work in tl.range(tl.program_id(0), PARTS * tiles, tl.num_programs(0), flatten=True):
@@ -933,7 +933,7 @@ def swiglu_linear_backward_dx_sum_subtiles(
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
     """Each program computes tiles of 3 subtiles of BLOCK_M x BLOCK_N sums, which share the right factor, one after another."""
-    tiles_m, tiles_n = tl.cdiv(M, 3 * BLOCK_M), tl.cdiv(K, BLOCK_N)
+    tiles_m, tiles_n = lib.blocks(M, 3 * BLOCK_M), lib.blocks(K, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Not flattened: if one loop resets several sums, ptxas does not overlap their products.
     for tile in range(tl.program_id(0), tiles, tl.num_programs(0)):
@@ -1046,7 +1046,7 @@ def swiglu_linear_backward_dx_tf32x3(
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr, TERMS: tl.constexpr,
 ):  # fmt: skip
     """Each program computes tiles of BLOCK_M x BLOCK_N sums, one after another, of factors split in two TF32 parts."""
-    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(K, BLOCK_N)
+    tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(K, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Not flattened: if one loop resets several sums, ptxas does not overlap their products.
     for tile in range(tl.program_id(0), tiles, tl.num_programs(0)):
@@ -1096,7 +1096,7 @@ def swiglu_linear_backward_dx_presplit_one(
     GROUP_M: tl.constexpr, LHS: tl.constexpr,
 ):  # fmt: skip
     """Each program computes tiles of BLOCK_M x BLOCK_N sums, one after another, of factors split in two TF32 parts, the left or the right one ahead."""
-    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(K, BLOCK_N)
+    tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(K, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Flattened, so that the loads of the next tile start before this one is stored.
     for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=True):
@@ -1156,7 +1156,7 @@ def swiglu_linear_backward_dx_persistent(
     PARTS: tl.constexpr = 1, CHUNK=0, dx_sum2_parts_ptr=None,
 ):  # fmt: skip
     """Each program computes tiles of BLOCK_M x BLOCK_N sums, one after another, BLOCK_K terms at a time, of one CHUNK if PARTS programs share a sum."""
-    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(K, BLOCK_N)
+    tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(K, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Flattened, so that the loads of the next tile start before this one is stored.
     for work in tl.range(tl.program_id(0), PARTS * tiles, tl.num_programs(0), flatten=True):
@@ -1213,7 +1213,7 @@ def swiglu_linear_backward_dx_subtiles(
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
     """Each program computes tiles of 3 subtiles of BLOCK_M x BLOCK_N sums, which share the right factor, one after another."""
-    tiles_m, tiles_n = tl.cdiv(M, 3 * BLOCK_M), tl.cdiv(K, BLOCK_N)
+    tiles_m, tiles_n = lib.blocks(M, 3 * BLOCK_M), lib.blocks(K, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Not flattened: if one loop resets several sums, ptxas does not overlap their products.
     for tile in range(tl.program_id(0), tiles, tl.num_programs(0)):
@@ -1340,7 +1340,7 @@ def swiglu_linear_backward_dwg_persistent(
     PARTS: tl.constexpr = 1, CHUNK=0, dwg_sum_parts_ptr=None, dwu_sum_parts_ptr=None,
 ):  # fmt: skip
     """Each program computes tiles of BLOCK_M x BLOCK_N sums, one after another, BLOCK_K terms at a time, of one CHUNK if PARTS programs share a sum."""
-    tiles_m, tiles_n = tl.cdiv(N, BLOCK_M), tl.cdiv(K, BLOCK_N)
+    tiles_m, tiles_n = lib.blocks(N, BLOCK_M), lib.blocks(K, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Not flattened: if one loop resets several sums, ptxas does not overlap their products.
     for work in range(tl.program_id(0), PARTS * tiles, tl.num_programs(0)):

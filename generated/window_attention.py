@@ -29,7 +29,7 @@ def window_attention_forward_part(
 ):  # fmt: skip
     """Each program takes BLOCK_M i of one part, b and h, and loops over j, BLOCK_N at a time."""
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
-    i_tiles = tl.cdiv(S, BLOCK_M)
+    i_tiles = lib.blocks(S, BLOCK_M)
     # The tiles of most terms first.
     first_i = (i_tiles - 1 - tl.program_id(0) % i_tiles) * BLOCK_M
     i = (first_i + tl.arange(0, BLOCK_M)).to(tl.int64)
@@ -44,7 +44,7 @@ def window_attention_forward_part(
     m = tl.full((BLOCK_M, 1), float("-inf"), tl.float32)
     o_sum = tl.zeros((BLOCK_M, BLOCK_D), tl.float32)
     o_sum2 = tl.zeros((BLOCK_M, 1), tl.float32)
-    chunk = tl.cdiv(S, PARTS * BLOCK_N) * BLOCK_N
+    chunk = lib.blocks(S, PARTS * BLOCK_N) * BLOCK_N
     first = part.to(tl.int32) * chunk
     end_i = tl.minimum(first_i + BLOCK_M, S)
     stop = tl.minimum(tl.minimum(S, first + chunk), end_i)
@@ -55,7 +55,7 @@ def window_attention_forward_part(
         mask=(i[:, None] < S) & (e2[None, :] < E),
         other=0.0,
     )
-    whole = tl.maximum(first2, tl.minimum(tl.cdiv(end_i - width, BLOCK_N) * BLOCK_N, stop))
+    whole = tl.maximum(first2, tl.minimum(lib.blocks(end_i - width, BLOCK_N) * BLOCK_N, stop))
     behind = tl.maximum(
         whole, (tl.minimum(tl.minimum(S, first + chunk), first_i + 1)) // BLOCK_N * BLOCK_N
     )
@@ -140,7 +140,7 @@ def window_attention_forward_merge(
     o_sum_parts_1, o_sum_parts_2 = o_sum_parts_1 // VEC * VEC, o_sum_parts_2 // VEC * VEC
     o_sum_parts_3, o_0 = o_sum_parts_3 // VEC * VEC, o_0 // VEC * VEC
     o_1, o_2 = o_1 // VEC * VEC, o_2 // VEC * VEC
-    e_tiles = tl.maximum(tl.cdiv(E, BLOCK_D), 1)
+    e_tiles = tl.maximum(lib.blocks(E, BLOCK_D), 1)
     first_e = (tl.program_id(0) % e_tiles).to(tl.int64) * BLOCK_D
     e = first_e + tl.arange(0, BLOCK_D)[None, :]
     in_e = e < E if BLOCK_D > 1 else True
@@ -213,7 +213,7 @@ def window_attention_forward_tiles(
 ):  # fmt: skip
     """Each program takes BLOCK_M i of one b and h, and loops over j, BLOCK_N at a time."""
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
-    i_tiles = tl.cdiv(S, BLOCK_M)
+    i_tiles = lib.blocks(S, BLOCK_M)
     # The tiles of most terms first.
     first_i = (i_tiles - 1 - tl.program_id(0) % i_tiles) * BLOCK_M
     i = (first_i + tl.arange(0, BLOCK_M)).to(tl.int64)
@@ -229,7 +229,7 @@ def window_attention_forward_tiles(
     begin = tl.maximum(0, first_i - width + 1)
     first = begin // BLOCK_N * BLOCK_N
     q = q_tiles.load([b.to(tl.int32), h.to(tl.int32), first_i, 0]).reshape(BLOCK_M, BLOCK_D)
-    whole = tl.maximum(first, tl.minimum(tl.cdiv(end_i - width, BLOCK_N) * BLOCK_N, end_i))
+    whole = tl.maximum(first, tl.minimum(lib.blocks(end_i - width, BLOCK_N) * BLOCK_N, end_i))
     behind = tl.maximum(whole, (tl.minimum(S, first_i + 1)) // BLOCK_N * BLOCK_N)
     # Whole blocks go without a mask, then those before and behind them.
     for masked in tl.static_range(2):
@@ -290,12 +290,12 @@ def window_attention_forward_wide(
 ):  # fmt: skip
     """Each program takes BLOCK_M i by BLOCK_D e of one b and h, and loops over j, BLOCK_N at a time."""
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
-    i_tiles = tl.cdiv(S, BLOCK_M)
+    i_tiles = lib.blocks(S, BLOCK_M)
     # The tiles of most terms first.
     first_i = (i_tiles - 1 - tl.program_id(0) % i_tiles) * BLOCK_M
     i = (first_i + tl.arange(0, BLOCK_M)).to(tl.int64)
     program = tl.program_id(0) // i_tiles
-    e_tiles = tl.maximum(tl.cdiv(E, BLOCK_D), 1)
+    e_tiles = tl.maximum(lib.blocks(E, BLOCK_D), 1)
     first_e = (program % e_tiles) * BLOCK_D
     e = (first_e + tl.arange(0, BLOCK_D)).to(tl.int64)
     program2 = program // e_tiles
@@ -308,7 +308,7 @@ def window_attention_forward_wide(
     end_i = tl.minimum(first_i + BLOCK_M, S)
     begin = tl.maximum(0, first_i - width + 1)
     first = begin // BLOCK_N * BLOCK_N
-    whole = tl.maximum(first, tl.minimum(tl.cdiv(end_i - width, BLOCK_N) * BLOCK_N, end_i))
+    whole = tl.maximum(first, tl.minimum(lib.blocks(end_i - width, BLOCK_N) * BLOCK_N, end_i))
     behind = tl.maximum(whole, (tl.minimum(S, first_i + 1)) // BLOCK_N * BLOCK_N)
     # Whole blocks go without a mask, then those before and behind them.
     for masked in tl.static_range(2):
@@ -754,7 +754,7 @@ def window_attention_backward_dq_part(
 ):  # fmt: skip
     """Each program takes BLOCK_M i of one part, b and h, and loops over j, BLOCK_N at a time."""
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
-    i_tiles = tl.cdiv(S, BLOCK_M)
+    i_tiles = lib.blocks(S, BLOCK_M)
     # The tiles of most terms first.
     first_i = (i_tiles - 1 - tl.program_id(0) % i_tiles) * BLOCK_M
     i = (first_i + tl.arange(0, BLOCK_M)).to(tl.int64)
@@ -768,7 +768,7 @@ def window_attention_backward_dq_part(
     e2 = tl.arange(0, BLOCK_D).to(tl.int64)
     dq_sum = tl.zeros((BLOCK_M, BLOCK_D), tl.float32)
     dscale_sum_rows = tl.zeros((BLOCK_M, 1), tl.float32)
-    chunk = tl.cdiv(S, PARTS * BLOCK_N) * BLOCK_N
+    chunk = lib.blocks(S, PARTS * BLOCK_N) * BLOCK_N
     first = part.to(tl.int32) * chunk
     end_i = tl.minimum(first_i + BLOCK_M, S)
     stop = tl.minimum(tl.minimum(S, first + chunk), end_i)
@@ -794,7 +794,7 @@ def window_attention_backward_dq_part(
     m_kept = tl.load(
         m_kept_ptr + b * m_kept_0 + h * m_kept_1 + i[:, None] * m_kept_2, mask=i[:, None] < S
     ).to(tl.float32)
-    whole = tl.maximum(first2, tl.minimum(tl.cdiv(end_i - width, BLOCK_N) * BLOCK_N, stop))
+    whole = tl.maximum(first2, tl.minimum(lib.blocks(end_i - width, BLOCK_N) * BLOCK_N, stop))
     behind = tl.maximum(
         whole, (tl.minimum(tl.minimum(S, first + chunk), first_i + 1)) // BLOCK_N * BLOCK_N
     )
@@ -873,7 +873,7 @@ def window_attention_backward_dq_tiles(
 ):  # fmt: skip
     """Each program takes BLOCK_M i of one b and h, and loops over j, BLOCK_N at a time."""
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
-    i_tiles = tl.cdiv(S, BLOCK_M)
+    i_tiles = lib.blocks(S, BLOCK_M)
     # The tiles of most terms first.
     first_i = (i_tiles - 1 - tl.program_id(0) % i_tiles) * BLOCK_M
     i = (first_i + tl.arange(0, BLOCK_M)).to(tl.int64)
@@ -897,7 +897,7 @@ def window_attention_backward_dq_tiles(
     m_kept = tl.load(
         m_kept_ptr + b * m_kept_0 + h * m_kept_1 + i[:, None] * m_kept_2, mask=i[:, None] < S
     ).to(tl.float32)
-    whole = tl.maximum(first, tl.minimum(tl.cdiv(end_i - width, BLOCK_N) * BLOCK_N, end_i))
+    whole = tl.maximum(first, tl.minimum(lib.blocks(end_i - width, BLOCK_N) * BLOCK_N, end_i))
     behind = tl.maximum(whole, (tl.minimum(S, first_i + 1)) // BLOCK_N * BLOCK_N)
     # Whole blocks go without a mask, then those before and behind them.
     for masked in tl.static_range(2):
@@ -964,12 +964,12 @@ def window_attention_backward_dq_wide(
 ):  # fmt: skip
     """Each program takes BLOCK_M i by BLOCK_D e2 of one b and h, and loops over j, BLOCK_N at a time."""
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
-    i_tiles = tl.cdiv(S, BLOCK_M)
+    i_tiles = lib.blocks(S, BLOCK_M)
     # The tiles of most terms first.
     first_i = (i_tiles - 1 - tl.program_id(0) % i_tiles) * BLOCK_M
     i = (first_i + tl.arange(0, BLOCK_M)).to(tl.int64)
     program = tl.program_id(0) // i_tiles
-    e2_tiles = tl.maximum(tl.cdiv(E, BLOCK_D), 1)
+    e2_tiles = tl.maximum(lib.blocks(E, BLOCK_D), 1)
     first_e2 = (program % e2_tiles) * BLOCK_D
     e2 = (first_e2 + tl.arange(0, BLOCK_D)).to(tl.int64)
     program2 = program // e2_tiles
@@ -987,7 +987,7 @@ def window_attention_backward_dq_wide(
     m_kept = tl.load(
         m_kept_ptr + b * m_kept_0 + h * m_kept_1 + i[:, None] * m_kept_2, mask=i[:, None] < S
     ).to(tl.float32)
-    whole = tl.maximum(first, tl.minimum(tl.cdiv(end_i - width, BLOCK_N) * BLOCK_N, end_i))
+    whole = tl.maximum(first, tl.minimum(lib.blocks(end_i - width, BLOCK_N) * BLOCK_N, end_i))
     behind = tl.maximum(whole, (tl.minimum(S, first_i + 1)) // BLOCK_N * BLOCK_N)
     # Whole blocks go without a mask, then those before and behind them.
     for masked in tl.static_range(2):
@@ -1104,7 +1104,7 @@ def window_attention_backward_dk_part(
 ):  # fmt: skip
     """Each program takes BLOCK_M j of one part, b and h, and loops over i, BLOCK_N at a time."""
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
-    j_tiles = tl.cdiv(S, BLOCK_M)
+    j_tiles = lib.blocks(S, BLOCK_M)
     # The tiles of most terms first.
     first_j = (j_tiles - 1 - tl.program_id(0) % j_tiles) * BLOCK_M
     j = (first_j + tl.arange(0, BLOCK_M)).to(tl.int64)
@@ -1118,7 +1118,7 @@ def window_attention_backward_dk_part(
     e2 = tl.arange(0, BLOCK_D).to(tl.int64)
     dk_sum = tl.zeros((BLOCK_M, BLOCK_D), tl.float32)
     dv_sum = tl.zeros((BLOCK_M, BLOCK_D), tl.float32)
-    chunk = tl.cdiv(S, PARTS * BLOCK_N) * BLOCK_N
+    chunk = lib.blocks(S, PARTS * BLOCK_N) * BLOCK_N
     first = part.to(tl.int32) * chunk
     end_j = tl.minimum(first_j + BLOCK_M, S)
     stop = tl.minimum(tl.minimum(S, first + chunk), end_j + width - 1)
@@ -1134,7 +1134,7 @@ def window_attention_backward_dk_part(
         mask=(j[:, None] < S) & (e2[None, :] < E),
         other=0.0,
     )
-    whole = tl.maximum(first2, tl.minimum(tl.cdiv(end_j - 1, BLOCK_N) * BLOCK_N, stop))
+    whole = tl.maximum(first2, tl.minimum(lib.blocks(end_j - 1, BLOCK_N) * BLOCK_N, stop))
     behind = tl.maximum(
         whole, (tl.minimum(tl.minimum(S, first + chunk), first_j + width)) // BLOCK_N * BLOCK_N
     )
@@ -1235,7 +1235,7 @@ def window_attention_backward_dk_tiles(
 ):  # fmt: skip
     """Each program takes BLOCK_M j of one b and h, and loops over i, BLOCK_N at a time."""
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
-    j_tiles = tl.cdiv(S, BLOCK_M)
+    j_tiles = lib.blocks(S, BLOCK_M)
     # The tiles of most terms first.
     first_j = (j_tiles - 1 - tl.program_id(0) % j_tiles) * BLOCK_M
     j = (first_j + tl.arange(0, BLOCK_M)).to(tl.int64)
@@ -1252,7 +1252,7 @@ def window_attention_backward_dk_tiles(
     first = first_j // BLOCK_N * BLOCK_N
     v = v_tiles.load([b.to(tl.int32), h.to(tl.int32), first_j, 0]).reshape(BLOCK_M, BLOCK_D)
     k = k_tiles.load([b.to(tl.int32), h.to(tl.int32), first_j, 0]).reshape(BLOCK_M, BLOCK_D)
-    whole = tl.maximum(first, tl.minimum(tl.cdiv(end_j - 1, BLOCK_N) * BLOCK_N, stop))
+    whole = tl.maximum(first, tl.minimum(lib.blocks(end_j - 1, BLOCK_N) * BLOCK_N, stop))
     behind = tl.maximum(whole, (tl.minimum(S, first_j + width)) // BLOCK_N * BLOCK_N)
     # Whole blocks go without a mask, then those before and behind them.
     for masked in tl.static_range(2):
@@ -1330,12 +1330,12 @@ def window_attention_backward_dk_wide(
 ):  # fmt: skip
     """Each program takes BLOCK_M j by BLOCK_D e2 of one b and h, and loops over i, BLOCK_N at a time."""
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
-    j_tiles = tl.cdiv(S, BLOCK_M)
+    j_tiles = lib.blocks(S, BLOCK_M)
     # The tiles of most terms first.
     first_j = (j_tiles - 1 - tl.program_id(0) % j_tiles) * BLOCK_M
     j = (first_j + tl.arange(0, BLOCK_M)).to(tl.int64)
     program = tl.program_id(0) // j_tiles
-    e2_tiles = tl.maximum(tl.cdiv(E, BLOCK_D), 1)
+    e2_tiles = tl.maximum(lib.blocks(E, BLOCK_D), 1)
     first_e2 = (program % e2_tiles) * BLOCK_D
     e2 = (first_e2 + tl.arange(0, BLOCK_D)).to(tl.int64)
     program2 = program // e2_tiles
@@ -1347,7 +1347,7 @@ def window_attention_backward_dk_wide(
     end_j = tl.minimum(first_j + BLOCK_M, S)
     stop = tl.minimum(S, end_j + width - 1)
     first = first_j // BLOCK_N * BLOCK_N
-    whole = tl.maximum(first, tl.minimum(tl.cdiv(end_j - 1, BLOCK_N) * BLOCK_N, stop))
+    whole = tl.maximum(first, tl.minimum(lib.blocks(end_j - 1, BLOCK_N) * BLOCK_N, stop))
     behind = tl.maximum(whole, (tl.minimum(S, first_j + width)) // BLOCK_N * BLOCK_N)
     # Whole blocks go without a mask, then those before and behind them.
     for masked in tl.static_range(2):

@@ -97,6 +97,10 @@ CASES = {
         "x: i8[N]) -> y: i8[P] with P = N - 2 { y[p] = max[r < 3](x[p + r]) }",
         lambda: [of(N)],
     ),
+    "windows of several places": (
+        "x: f16[L, D], w: f16[D, R]) -> y: f16[L, D] { y[l, d] = sum[r < 3]((x[l - r, d] else 0) * w[d, r]) }",
+        lambda: [of(N, 1, dtype=F16), of(1, 3, dtype=F16)],
+    ),
     "scattered": (
         "x: f32[N], ix: i8[N], z: f32[V]) -> y: f32[V] { y[v] = z[v] + sum[n](where(ix[n] == v, x[n], 0)) }",
         lambda: [of(N, dtype=torch.float32), of(N), of(3, dtype=torch.float32)],

@@ -38,7 +38,7 @@ LISTED = frozenset(
     for root, names in {
         "torch": """Tensor are_deterministic_algorithms_enabled as_tensor broadcast_shapes contiguous_format cuda.device_of
             dtype empty empty_like iinfo uint8""",
-        "tl": """PropagateNan.ALL abs arange associative_scan assume atomic_add atomic_max atomic_min broadcast_to cast cdiv constexpr
+        "tl": """PropagateNan.ALL abs arange associative_scan assume atomic_add atomic_max atomic_min broadcast_to cast constexpr
             cumprod cumsum debug_barrier dot exp2 full join load log max max_contiguous maximum min minimum multiple_of
             num_programs program_id range reduce split static_range store sum trans where zeros""",
         "triton": "Config autotune cdiv jit next_power_of_2",

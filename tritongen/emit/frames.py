@@ -124,7 +124,7 @@ class FrameWriter(KernelWriter):
             whole = wrap(self.size(w.extent), ATOM)
             count = whole if w.how == "program" else f"lib.cdiv({extent}, {w.block})"
             if w.how == "tile" and (k < len(order) - 1 or self.grows(w.index)):
-                count = f"tl.cdiv({extent}, {w.block})"
+                count = f"lib.blocks({extent}, {w.block})"
                 if k or not self.multiplies:  # columns, of which there may be none
                     count = f"tl.maximum({count}, 1)"
                 count = self.assigned_in(0, f"{name}_tiles", count)

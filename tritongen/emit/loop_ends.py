@@ -77,7 +77,7 @@ class LoopWriter(FrameWriter):
         else:
             said, turns = "then those before and behind them", "2"
             behind, at = (self.variable(self.fresh(wish)) for wish in ("behind", "at"))
-            begin = f"tl.cdiv({lo}, {block}) * {block}"
+            begin = f"lib.blocks({lo}, {block}) * {block}"
             # No less than the first, also where the stop is: rows may ask for terms in front of all that there are.
             begin = f"tl.maximum({ends.first}, tl.minimum({begin}, {ends.stop}))"
             lines = [f"{cut} = {begin}", f"{behind} = tl.maximum({cut}, {end})"]
@@ -117,7 +117,7 @@ class LoopWriter(FrameWriter):
         first, lows, highs = "0", list[str](), [stop]
         if loop.part:
             chunk = self.assigned_in(
-                -1, "chunk", f"tl.cdiv({extent}, PARTS * {walk.block}) * {walk.block}"
+                -1, "chunk", f"lib.blocks({extent}, PARTS * {walk.block}) * {walk.block}"
             )
             first = self.assigned_in(
                 -1, "first", f"{self.variables[loop.part]}.to(tl.int32) * {chunk}"
