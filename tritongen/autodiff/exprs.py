@@ -141,6 +141,8 @@ def cast(expr: Expr, dtype: str) -> Expr:
             return Const(value, dtype)
         case Cast(arg, "f64" | "compute") if arg.dtype == dtype and dtype in ("f64", COMPUTE):
             return arg
+        case Call("where", (c, x, y)) if dtype in ("f64", COMPUTE) and (is_zero(x) or is_zero(y)):
+            return where(c, cast(x, dtype), cast(y, dtype))  # what it is multiplied by goes inside
     return Cast(expr, dtype)
 
 
