@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from itertools import product
 
 from tritongen.ir import nodes as ir
@@ -58,36 +58,40 @@ def fitted(step: Step) -> Step:
     return replace(step, variants=variants, kernels=kernels)
 
 
+def memory_of(step: Step, variant: Variant) -> Memory | None:
+    """The shared memory of the variant's first kernel; None where it has no loop over tiles of factors."""
+    if not dict(variant.config).keys() >= {*BLOCKS, "num_stages"}:
+        return None
+    return Memory(step.kernel(variant.launches[0].kernel), variant)
+
+
 def fitted_variant(step: Step, variant: Variant) -> Variant | None:
     """The variant with stages that fit. None if at most one stage ever fits, or if no call may take the variant."""
-    rules = dict(variant.config)
-    if not rules.keys() >= {*BLOCKS, "num_stages"}:
+    memory = memory_of(step, variant)
+    if memory is None:
         return variant
-    kernel = step.kernel(variant.launches[0].kernel)
     widths = [rule for rule in conjuncts(variant.requires) if names(rule) == {"itemsize"}]
-    if not any(all(evaluate(r, {"itemsize": n}) for r in widths) for n in itemsizes(kernel)):
+    if not any(all(evaluate(r, {"itemsize": n}) for r in widths) for n in itemsizes(memory.kernel)):
         return None  # a form for elements of other widths
-    memory = Memory(kernel, variant)
-    cases = [Case(c, stages_that_fit(memory, c)) for c in configs(kernel, variant)]
+    cases = [Case(config, memory.stages_that_fit(config)) for config in configs(memory)]
     if all(case.room >= case.config["num_stages"] for case in cases):
         return variant
     if all(case.room == 1 for case in cases):
         return None
+    rules = dict(variant.config)
     rules["num_stages"] = at_most(rules["num_stages"], cases)
     return replace(variant, config=tuple(rules.items()))
 
 
 def where_room(step: Step, variant: Variant) -> Variant:
     """The requirement that the GPU has the shared memory that the variant needs in any call."""
-    if not dict(variant.config).keys() >= {*BLOCKS, "num_stages"}:
+    memory = memory_of(step, variant)
+    described = DESCRIBED & {*conjuncts(variant.requires)}
+    if memory is None or described or "LANES" in dict(variant.config):
         return variant
-    if DESCRIBED & {*conjuncts(variant.requires)} or "LANES" in dict(variant.config):
-        return variant
-    kernel = step.kernel(variant.launches[0].kernel)
-    memory = Memory(kernel, variant)
     rooms = dict[int, int]()  # what each width of elements takes
     for room in reversed(ROOMS):
-        cases = [(c["itemsize"], memory.bytes(c)) for c in configs(kernel, variant, room)]
+        cases = [(c["itemsize"], memory.bytes(c)) for c in configs(memory, room)]
         full = {itemsize for itemsize, size in cases if size > room << 10}
         rooms |= {itemsize: room for itemsize, _ in cases if itemsize not in full}
     if len(set(rooms.values())) <= 1:
@@ -102,9 +106,13 @@ def where_room(step: Step, variant: Variant) -> Variant:
 
 def at_most(rule: str, cases: list[Case]) -> str:
     """The rule for stages, limited to what fits, by the number that predicts it best."""
-    best = min(DECIDING, key=lambda name: sum(c.stages for c in cases) - kept(cases, name))
-    fit = by_value(cases, best)
-    most = sorted(fit.items())
+    fits = {name: by_value(cases, name) for name in DECIDING}
+
+    def kept(name: str) -> int:
+        return sum(min(c.stages, fits[name][c.config[name]]) for c in cases)
+
+    best = max(DECIDING, key=kept)
+    most = sorted(fits[best].items())
     text = str(most[-1][1])
     for (value, stages), (_, above) in reversed(list(zip(most, most[1:], strict=False))):
         if stages != above:
@@ -122,18 +130,12 @@ def by_value(cases: list[Case], name: str) -> dict[int, int]:
     }
 
 
-def kept(cases: list[Case], name: str) -> int:
-    fit = by_value(cases, name)
-    return sum(min(c.stages, fit[c.config[name]]) for c in cases)
-
-
-def configs(
-    kernel: KernelPlan, variant: Variant, room: int = ROOMS[-1]
-) -> Iterable[Mapping[str, int]]:
+def configs(memory: Memory, room: int = ROOMS[-1]) -> Iterable[Mapping[str, int]]:
     """The configs of a variant, one for each kind of call that it may run in, with the widths of what is in tiles.
 
     Tensor cores before Hopper's take factors from registers, so one stage less waits in shared memory.
     """
+    kernel, variant = memory.kernel, memory.variant
     widths = tuple((n, stored) for n in itemsizes(kernel) for stored in widths_stored(kernel, n))
     return _configs(variant.requires, variant.config, widths, room)
 
@@ -159,12 +161,6 @@ def _configs(
     return tuple(found.values())
 
 
-def stages_that_fit(memory: Memory, config: Mapping[str, int]) -> int:
-    wished = range(config["num_stages"], 1, -1)
-    asked = ((n, memory.bytes({**config, "num_stages": n})) for n in wished)
-    return next((n for n, size in asked if size <= ROOMS[-1] << 10), 1)
-
-
 # ---- what is held -------------------------------------------------------------------------------
 def shared_bytes(kernel: KernelPlan, variant: Variant, config: Mapping[str, int]) -> int:
     """The shared memory that a program asks for. `config` has the call's `itemsize`, and `stored_bytes` if the plan names
@@ -172,7 +168,7 @@ def shared_bytes(kernel: KernelPlan, variant: Variant, config: Mapping[str, int]
 
     It is 0 for kernels without a loop over tiles of factors, which hold their tiles in registers.
     """
-    return Memory(kernel, variant).bytes(config)
+    return Memory(kernel, variant).bytes(config) if config.keys() >= {*BLOCKS} else 0
 
 
 class Memory:
@@ -180,14 +176,26 @@ class Memory:
 
     def __init__(self, kernel: KernelPlan, variant: Variant):
         self.kernel, self.variant = kernel, variant
-        self.part = any(run.part for run in variant.launches)
+        self.factors = multiplied(kernel)
+        self.loaded = loaded(kernel)
+        self.reads = tiles_read(kernel)
+        self.meets = bool(met(kernel))
+        # A tile of coordinates is loaded in 64 bits.
+        places = (c for read in self.reads for c in read.coords)
+        self.gathers = any(isinstance(a, Fetch) for c in places for a in walk(c))
+        dtypes = {n.name: n.dtype for n in kernel.nests}
+        part = any(run.part for run in variant.launches)
+        self.stored = {} if part else {name: dtypes[name] for name in kernel.stores}
+
+    def stages_that_fit(self, config: Mapping[str, int]) -> int:
+        wished = range(config["num_stages"], 1, -1)
+        asked = ((n, self.bytes({**config, "num_stages": n})) for n in wished)
+        return next((n for n, size in asked if size <= ROOMS[-1] << 10), 1)
 
     def bytes(self, config: Mapping[str, int]) -> int:
         """As `shared_bytes` says."""
-        if not config.keys() >= {*BLOCKS}:
-            return 0
         staged = self.of_stages(config)
-        held, passing = (0, 0) if self.part else self.behind(config)
+        held, passing = self.behind(config) if self.stored else (0, 0)
         flat = self.kernel.skeleton in FLATTENED and self.kernel.products == 1
         together = flat or config.get("FLAT", False)
         return BARRIERS + held + (staged + passing if together else max(staged, passing))
@@ -206,7 +214,12 @@ class Memory:
         if kernel.skeleton == "tf32x3_half":  # both parts of the factor that was split ahead
             return stages * k * 4 * (m + n + (m if config.get("LHS") else n))
         m *= SUBTILES if kernel.skeleton == "subtiles" else 1
-        left, right = self.loaded(itemsize)
+        copied = {pack.tensor for pack in self.variant.packs if pack.like}  # as what is multiplied
+        left, right = (
+            asked
+            + sum(itemsize if r.tensor in copied else self.size(r.dtype, itemsize) for r in tiles)
+            for tiles, asked in self.loaded
+        )
         columns = n * kernel.products
         if left <= itemsize and right <= itemsize * kernel.products:
             made = max(itemsize * (m + columns), 8 * columns if itemsize == 4 else 0)
@@ -214,49 +227,8 @@ class Memory:
             made = (m + columns) * (8 if itemsize == 4 else itemsize)
         return k * ((stages - 1) * (left * m + right * n) + made)
 
-    def loaded(self, itemsize: int) -> tuple[int, int]:
-        """The bytes that are loaded for an element of the left factor and of the right one."""
-        copied = {pack.tensor for pack in self.variant.packs if pack.like}  # as what is multiplied
-        left, right = (
-            sum(itemsize if t in copied else self.bytes_of(dtype, itemsize) for t, dtype in side)
-            for side in self.tiles
-        )
-        return left + self.asked[0], right + self.asked[1]
-
-    def bytes_of(self, dtype: str, itemsize: int) -> int:
-        return bytes_of(dtype, itemsize, self.multiplied)
-
-    @cached_property
-    def multiplied(self) -> str:
-        return multiplied(self.kernel)
-
-    @cached_property
-    def tiles(self) -> tuple[list[tuple[str, str]], ...]:
-        return tuple([(r.tensor, r.dtype) for r in side] for side in tiles_loaded(self.kernel))
-
-    @cached_property
-    def asked(self) -> tuple[int, int]:
-        return bytes_asked(self.kernel)
-
-    @cached_property
-    def reads(self) -> bool:
-        return bool(tiles_read(self.kernel))
-
-    @cached_property
-    def gathers(self) -> bool:
-        """Whether a tile of coordinates is loaded, which Triton counts in 64 bits."""
-        places = (c for read in tiles_read(self.kernel) for c in read.coords)
-        return any(isinstance(a, Fetch) for c in places for a in walk(c))
-
-    @cached_property
-    def meets(self) -> bool:
-        return bool(met(self.kernel))
-
-    @cached_property
-    def stored(self) -> list[str]:
-        """The dtype of each result."""
-        dtypes = {n.name: n.dtype for n in self.kernel.nests}
-        return [dtypes[name] for name in self.kernel.stores]
+    def size(self, dtype: str, itemsize: int) -> int:
+        return bytes_of(dtype, itemsize, self.factors)
 
     def behind(self, config: Mapping[str, int]) -> tuple[int, int]:
         """The shared memory that the epilogue holds all the time, and what it needs for a moment.
@@ -269,12 +241,13 @@ class Memory:
         """
         kernel, itemsize = self.kernel, config["itemsize"]
         sums = max(4, itemsize)
-        parts = parts_behind(kernel, self.reads)
+        parts = parts_behind(kernel, bool(self.reads))
         part = config["BLOCK_M"] * config["BLOCK_N"] // parts
-        sizes = {dtype: self.bytes_of(dtype, itemsize) for dtype in self.stored}
-        if not width(self.stored[-1]):
-            sizes[self.stored[-1]] = config.get("stored_bytes", sizes[self.stored[-1]])
-        leaving = dict(zip(kernel.stores, self.stored, strict=True))
+        sizes = {dtype: self.size(dtype, itemsize) for dtype in self.stored.values()}
+        last = self.stored[kernel.stores[-1]]
+        if not width(last):
+            sizes[last] = config.get("stored_bytes", sizes[last])
+        leaving = dict(self.stored)
         kinds = {leaving.pop(view.tensor) for view in kernel.stored}
         # In a call of f32 a type parameter is f32, too.
         held = {d if width(d) or sizes[d] < 4 else f"f{8 * sizes[d]}": sizes[d] for d in kinds}
@@ -283,7 +256,7 @@ class Memory:
             passing = sums
         if self.gathers and parts == 1:  # 256 KiB of 128 x 256 in Triton 3.6 (291202-327)
             passing = 8
-        if adds_integers(kernel):
+        if kernel.nests[0].fold.body.dtype in ir.INTS:
             passing = max(passing, sums - sum(held.values()))
         widest = passing if self.meets else min(passing, sums)
         return part * sum(held.values()), part * widest
@@ -303,29 +276,18 @@ def widths_stored(kernel: KernelPlan, itemsize: int) -> tuple[int, ...]:
     if width(dtype) or dtype == factors:
         return (bytes_of(dtype, itemsize, factors),)
     if dtype == "compute":  # f64 where what the sums meet is
-        least = max(4, itemsize)
-        return (least, 8) if meets_f64(kernel) and least < 8 else (least,)
+        least, beside = max(4, itemsize), met(kernel) - {"compute", factors}
+        wide = any(d == "f64" or not width(d) for d in beside)
+        return (least, 8) if wide and least < 8 else (least,)
     return 2, 4, 8
 
 
 # ---- what is loaded -----------------------------------------------------------------------------
-def tiles_loaded(kernel: KernelPlan) -> tuple[set[ir.Read], set[ir.Read]]:
-    """The tiles that a step of the loop loads: over rows and k for the left factors, over k and columns for the right ones."""
-    heads, (_, m, n, *ks) = kernel.nests[: kernel.products], kernel.axes
-    k = set[str]().union(*map(indices_of, ks))
+def loaded(kernel: KernelPlan) -> list[tuple[set[ir.Read], int]]:
+    """What a step of the loop loads for the left factors, over rows and k, and for the right ones, over k and columns.
 
-    def loaded(side: int, axis: Axis) -> set[ir.Read]:
-        found = [read for head in heads for read in reads(head.fold.factors[side])]
-        own = indices_of(axis)
-        return {r for r in found if free_indices(r) & k and free_indices(r) & own}
-
-    return loaded(0, m), loaded(1, n)
-
-
-def bytes_asked(kernel: KernelPlan) -> tuple[int, int]:
-    """The bytes an element of what conditions load: over rows and k, over k and columns.
-
-    A guard of the sum asks twice: for its factor, and whether some row has the other one.
+    First: the tiles. Second: the bytes an element of what conditions load. A guard of the sum asks twice: for its factor,
+    and whether some row has the other one.
     """
     heads, (_, m, n, *ks) = kernel.nests[: kernel.products], kernel.axes
     k = set[str]().union(*map(indices_of, ks))
@@ -335,37 +297,30 @@ def bytes_asked(kernel: KernelPlan) -> tuple[int, int]:
 
     guards = asked(g.poly for head in heads for g in head.fold.guards)
     every = guards | asked(p for head in heads for p in coordinates(head.fold.body))
-
-    def loaded(axis: Axis) -> int:
-        own = indices_of(axis)
-        used = ((a, set[str]().union(*map(indices, a.coords))) for a in every)
-        return sum(8 * (1 + (a in guards)) for a, i in used if i & k and i & own)
-
-    return loaded(m), loaded(n)
+    used = [(a, set[str]().union(*map(indices, a.coords))) for a in every]
+    found = []
+    for side, own in enumerate(map(indices_of, (m, n))):
+        read = (r for head in heads for r in reads(head.fold.factors[side]))
+        tiles = {r for r in read if free_indices(r) & k and free_indices(r) & own}
+        found.append((tiles, sum(8 * (1 + (a in guards)) for a, i in used if i & k and i & own)))
+    return found
 
 
 def tiles_read(kernel: KernelPlan) -> set[ir.Read]:
     """The tiles over rows and columns that are loaded beside the sums."""
     _, m, n, *_ = map(indices_of, kernel.axes)
+    return {r for r in read_behind(kernel) if free_indices(r) & m and free_indices(r) & n}
+
+
+def read_behind(kernel: KernelPlan) -> set[ir.Read]:
+    """All that is loaded behind the sums, numbers of a row too."""
     own = {nest.name for nest in kernel.nests}
     found = (read for nest in kernel.nests[kernel.products :] for read in reads(nest.body))
-    return {r for r in found if r.tensor not in own and free_indices(r) & m and free_indices(r) & n}
+    return {read for read in found if read.tensor not in own}
 
 
 def met(kernel: KernelPlan) -> set[str]:
-    """The dtypes of what is loaded behind the sums, a number a row too."""
-    own = {nest.name for nest in kernel.nests}
-    found = (read for nest in kernel.nests[kernel.products :] for read in reads(nest.body))
-    return {read.dtype for read in found if read.tensor not in own}
-
-
-def meets_f64(kernel: KernelPlan) -> bool:
-    """Whether that may be f64 where the factors are not."""
-    return any(d == "f64" or not width(d) for d in met(kernel) - {"compute", multiplied(kernel)})
-
-
-def adds_integers(kernel: KernelPlan) -> bool:
-    return kernel.nests[0].fold.body.dtype in ir.INTS
+    return {read.dtype for read in read_behind(kernel)}
 
 
 def indices_of(axis: Axis) -> set[str]:
