@@ -15,18 +15,18 @@ from dataclasses import replace
 from tritongen.ir import nodes as ir
 from tritongen.schedule.canonical import uncast
 from tritongen.schedule.classes.contraction_operands import stored_tiles
-from tritongen.schedule.plan import KernelPlan, Launch, Variant, View
-from tritongen.schedule.tiles import persistent_grid, tile, waves
+from tritongen.schedule.classes.contraction_tiles import persistent
+from tritongen.schedule.plan import KernelPlan, Variant, View
+from tritongen.schedule.tiles import tile, waves
 
 Kernels = tuple[KernelPlan, ...]
 SPLIT = "tma and tf32x3 and itemsize == 4"
 
 
 def forms(
-    kernel: Callable[..., KernelPlan], group, stores, axes, out: tuple[View, ...], tiles
+    kernel: Callable[..., KernelPlan], group, stores, times: str, out: tuple[View, ...], tiles
 ) -> tuple[Kernels, tuple[Variant, ...]]:
     """The kernels that split operands of f32, and when each runs; `kernel` makes one of the step's."""
-    times = "batches * " if axes[0].digits else ""
     if not tiles:
         return (), ()
     one = kernel("presplit_one", "tf32x3_half", tiles=tiles, stored=out)
@@ -63,19 +63,6 @@ def split_tiles(group, axes, seen, dims, facts) -> tuple[View, ...]:
 
 
 # ---- one operand ahead ---------------------------------------------------------------------------
-def half(
-    name: str, why: str, kernel: KernelPlan, times: str, config, requires: str = SPLIT
-) -> Variant:
-    return Variant(
-        name,
-        requires,
-        why,
-        config,
-        (Launch(kernel.name, persistent_grid(times)),),
-        requires=requires,
-    )
-
-
 def filled(times: str, n: int, programs: int) -> str:
     """Whether tiles of 128 x n fill their waves, so many programs a multiprocessor."""
     slots = f"{programs} * sms" if programs > 1 else "sms"
@@ -92,21 +79,18 @@ def few_rows(kernel: KernelPlan, times: str) -> Variant:
 
     A single tile a multiprocessor takes 64 terms a step: 128 x 4096 x 4096 takes 66 us, with 32 terms 80 or more.
     """
-    return half(
-        "presplit_lhs",
-        "left operand split ahead into TF32 numbers and rests, right one in registers",
-        kernel,
-        times,
-        tile(
-            f"128 if M > 64 and {filled(times, 128, 1)} else 64",
-            "BLOCK_M",
-            f"64 if BLOCK_M == 64 and {times}cdiv(M, 64) * cdiv(N, 64) <= sms else 32",
-            "8 if BLOCK_M == 128 else 4",
-            "3",
-            ("LHS", "True"),
-            programs="1 if BLOCK_M == 128 else 3",
-        ),
+    single = f"BLOCK_M == 64 and {times}cdiv(M, 64) * cdiv(N, 64) <= sms"
+    config = tile(
+        f"128 if M > 64 and {filled(times, 128, 1)} else 64",
+        "BLOCK_M",
+        f"64 if {single} else 32",
+        "8 if BLOCK_M == 128 else 4",
+        "3",
+        ("LHS", "True"),
+        programs="1 if BLOCK_M == 128 else 3",
     )
+    why = "left operand split ahead into TF32 numbers and rests, right one in registers"
+    return persistent("presplit_lhs", kernel, times, SPLIT, why, config)
 
 
 def many_rows(kernel: KernelPlan, times: str) -> Variant:
@@ -118,21 +102,17 @@ def many_rows(kernel: KernelPlan, times: str) -> Variant:
     - 200704 x 128 x 64: 53 (61; 115), 200704 x 64 x 256: 82 (no other; 165)
     - 4096 x 4096 x 512: 176 (188; 358), 32768^2 x 64: 1,800 (1,983; 4,021)
     """
-    return half(
-        "presplit_rhs",
-        "right operand split ahead into TF32 numbers and rests, left one in registers",
-        kernel,
-        times,
-        tile(
-            f"128 if {filled(times, 64, 2)} else 64",
-            "64",
-            "32",
-            "4",
-            "3",
-            ("LHS", "False"),
-            programs="2 if BLOCK_M == 128 else 3",
-        ),
+    config = tile(
+        f"128 if {filled(times, 64, 2)} else 64",
+        "64",
+        "32",
+        "4",
+        "3",
+        ("LHS", "False"),
+        programs="2 if BLOCK_M == 128 else 3",
     )
+    why = "right operand split ahead into TF32 numbers and rests, left one in registers"
+    return persistent("presplit_rhs", kernel, times, SPLIT, why, config)
 
 
 def computed(kernel: KernelPlan, times: str) -> Variant:
@@ -140,16 +120,14 @@ def computed(kernel: KernelPlan, times: str) -> Variant:
 
     1024 times 512 x 1024 x 512: 7.7 ms in these tiles, 17.7 with both factors split in registers.
     """
-    found = half(
-        "presplit_rhs",
-        "rows that are computed, in f32: split in registers, the right operand ahead",
-        kernel,
-        times,
+    large = f"{times}M * N * K >= 2**28 and 2 * {times}cdiv(M, 64) * cdiv(N, 64) > sms"
+    why = "rows that are computed, in f32: split in registers, the right operand ahead"
+    config, requires = (
         tile("128", "128", "32", "8", "3", programs="1"),
         f"{SPLIT} and stored_bytes == 4",
     )
-    large = f"{times}M * N * K >= 2**28 and 2 * {times}cdiv(M, 64) * cdiv(N, 64) > sms"
-    return replace(found, when=f"{found.requires} and {large} and M > 64 and N >= 64")
+    more = f"{large} and M > 64 and N >= 64"
+    return persistent("presplit_rhs", kernel, times, requires, why, config, more)
 
 
 # ---- both ----------------------------------------------------------------------------------------
@@ -161,11 +139,6 @@ def presplit(kernel: KernelPlan, times: str) -> Variant:
     """
     stages = "4 if BLOCK_N == 256 else 6"
     columns = f"256 if 5 * {waves(times, 128, 256)} <= 3 * {waves(times, 128, 128)} else 128"
-    return Variant(
-        "presplit",
-        SPLIT,
-        "both operands split ahead into TF32 numbers and rests",
-        tile("128", columns, "32", "8", stages, ("TERMS", "256"), programs="1"),
-        (Launch(kernel.name, persistent_grid(times)),),
-        requires=SPLIT,
-    )
+    config = tile("128", columns, "32", "8", stages, ("TERMS", "256"), programs="1")
+    why = "both operands split ahead into TF32 numbers and rests"
+    return persistent("presplit", kernel, times, SPLIT, why, config)

@@ -20,10 +20,11 @@ from tritongen.schedule.classes.contraction_operands import (
     stored_whole,
 )
 from tritongen.schedule.classes.contraction_stages import SUBTILES, fitted, itemsizes
+from tritongen.schedule.classes.contraction_tiles import columns, persistent, sizes_of, variant
 from tritongen.schedule.classes.scales import run
 from tritongen.schedule.estimates import of_product
-from tritongen.schedule.plan import Axis, KernelPlan, Launch, Pack, Step, Variant
-from tritongen.schedule.tiles import persistent_grid, tile, waves
+from tritongen.schedule.plan import Axis, KernelPlan, Launch, Step, Variant
+from tritongen.schedule.tiles import tile, waves
 from tritongen.schedule.views import accesses, views
 
 # Least terms of a tl.dot whose factors are joined in pairs (tl.join). With fewer, Triton 3.6 multiplies some terms twice.
@@ -35,6 +36,7 @@ HOW |= {"slim": "slim", "lanes": "lanes"}
 # fails an assertion in Triton 3.6 (Utility.cpp:242).
 MOST_BETWEEN_READ, ROWS_BETWEEN_READ = 64, 16
 WIDE = "128 // itemsize"  # K elements that make a 128-byte line
+Sides = tuple[str, str, str, str, str]  # rows, columns and terms of a tile, its warps and stages
 
 
 def make(name, group, stores, dims, facts) -> Step:
@@ -42,6 +44,7 @@ def make(name, group, stores, dims, facts) -> Step:
     axes = (Axis("batch", p.batch), Axis("m", p.m), Axis("n", p.n), Axis("k", p.k))
     seen = views(list(accesses(group.nests, stores, dims)), dims, axes, facts)
     times = "batches * " if p.batch else ""
+    out = stored_whole(group, stores, axes, seen)
 
     def kernel(suffix: str, skeleton: str, **fields) -> KernelPlan:
         shared = {"views": seen, "products": group.products}
@@ -68,32 +71,30 @@ def make(name, group, stores, dims, facts) -> Step:
     least = LEAST_OF_PAIRS if pairs else 0
     variants = tuple(replace(v, config=steps_within(v.config, least, most)) for v in variants)
     if tiles:
-        out = stored_whole(group, stores, axes, seen)
         whole = kernel("persistent", "persistent", tiles=tiles, stored=out, splits=True)
-        kernels = (whole, pointers, finish)
         packs = converted(whole)
-        subtiles = None
+        wide = widest(whole, times)
+        several: tuple[Variant, ...] = (wide, narrow(whole, times))
+        kernels = (pointers, finish)
         if is_of_halves(group):
             subtiles = kernel("subtiles", "subtiles", tiles=tiles, stored=out)
-            kernels = (whole, subtiles, *kernels[1:])
-        several = by_descriptors(whole, times, packs, subtiles)
+            several = (in_subtiles(subtiles, times), *several)
+            kernels = (subtiles, *kernels)
+        if packs:
+            # int8 weights of 4096^2 by 4096 rows of bf16: 16 us to convert and 176 to multiply. If each tile converts, 297.
+            why = f"{wide.why}, the factor of 8 bits converted ahead"
+            several = (replace(wide, name="converted", why=why, packs=packs), *several)
+        kernels = (whole, *kernels)
         variants = (*in_parts(whole, finish, times), *several, *variants)
     split = () if scale else contraction_f32.split_tiles(group, axes, seen, dims, facts)
-    out = stored_whole(group, stores, axes, seen)
-    ahead, when = contraction_f32.forms(kernel, group, stores, axes, out, split)
+    ahead, when = contraction_f32.forms(kernel, group, stores, times, out, split)
     kernels, variants = (*ahead, *kernels), (*when, *variants)
     if tiles:
         variants = tuple(by_estimate(v, kernels, times, bool(packs)) for v in variants)
-    numbers = (
-        ("batches", axes[0].extent),
-        ("M", axes[1].extent),
-        ("N", axes[2].extent),
-        ("K", axes[3].extent),
-    )
     why = "a sum of products of two factors"
     if group.products > 1:
         why = f"{group.products} sums of products that share a factor"
-    return fitted(Step(name, "contraction", why, stores, numbers, kernels, variants))
+    return fitted(Step(name, "contraction", why, stores, sizes_of(axes), kernels, variants))
 
 
 def by_estimate(
@@ -144,11 +145,6 @@ def steps_within(
 
 
 # ---- tiles ---------------------------------------------------------------------------------------
-def columns(kernel: KernelPlan) -> int:
-    """The divisor of a tile's columns: accumulators of several sums share the registers of one tile."""
-    return {1: 1, 2: 2}.get(kernel.products, 4)
-
-
 def computes(kernel: KernelPlan) -> bool:
     """Whether anything but a conversion follows from the sums."""
     tail = kernel.nests[kernel.products :]
@@ -160,56 +156,28 @@ def stages_of_widest(kernel: KernelPlan) -> str:
     return "4 if stored_bytes <= 2 else 3" if computes(kernel) else "3"
 
 
-def by_descriptors(
-    kernel: KernelPlan, times: str, packs: tuple[Pack, ...] = (), subtiles: KernelPlan | None = None
-) -> tuple[Variant, ...]:
-    """The variants by descriptors of which no two programs share a tile. `in_parts` has the others, in smaller tiles."""
-    wide = widest(kernel, times)
-    # int8 weights of 4096^2 by 4096 rows of bf16: 16 us to convert and 176 to multiply. If each tile converts, 297.
-    converted_ahead = replace(
-        wide,
-        name="converted",
-        why="by descriptors, in the widest tiles, the factor of 8 bits converted ahead",
-        packs=packs,
-    )
-    return (
-        *((converted_ahead,) if packs else ()),
-        *((in_subtiles(subtiles, times),) if subtiles else ()),
-        wide,
-        narrow(kernel, times),
-    )
-
-
-def described_tiles(
-    name: str, kernel: KernelPlan, times: str, why: str, requires: str, config
-) -> Variant:
-    launch = Launch(kernel.name, persistent_grid(times, parts=kernel.splits))
-    return Variant(name, requires, f"by descriptors, {why}", config, (launch,), requires=requires)
-
-
 def widest(kernel: KernelPlan, times: str) -> Variant:
     """bf16 at 4096^3, TFLOP/s: 750 in tiles of 128 x 256, 670 in 128 x 128, 540 in 64 x 128."""
     # An epilogue wants one stage more: gelu by erf takes 225 us at 4096^3, in 3 stages 237. Without it 191, in 3 183.
     columns_ = str(256 // columns(kernel))
     config = tile("128", columns_, WIDE, "8", stages_of_widest(kernel), programs="1")
-    requires = "tma and itemsize <= 2"
-    return described_tiles("persistent", kernel, times, "in the widest tiles", requires, config)
+    why, requires = "by descriptors, in the widest tiles", "tma and itemsize <= 2"
+    return persistent("persistent", kernel, times, requires, why, config)
 
 
 def narrow(kernel: KernelPlan, times: str) -> Variant:
     """bf16, us (cuBLAS): 1024^3 9.6 in 4 stages, 10.3 in 3 (9.2); 128 x 4096 x 4096 18.9 in 6, 20.1 in 5 (18.7)."""
-    share = columns(kernel)
+    wide, thin = 128 // columns(kernel), 64 // columns(kernel)
     config = tile(
         "64",
-        f"{128 // share} if 7 * {waves(times, 64, 128 // share)} <= 5 * {waves(times, 64, 64 // share)}"
-        f" else {64 // share}",
+        f"{wide} if 7 * {waves(times, 64, wide)} <= 5 * {waves(times, 64, thin)} else {thin}",
         "256 // itemsize",
         "4",
-        f"4 if BLOCK_N == {128 // share} else 6",
+        f"4 if BLOCK_N == {wide} else 6",
         programs="1",
     )
-    why, requires = "in tiles of 64 rows, deep in K", "tma and itemsize <= 2"
-    return described_tiles("narrow", kernel, times, why, requires, config)
+    why, requires = "by descriptors, in tiles of 64 rows, deep in K", "tma and itemsize <= 2"
+    return persistent("narrow", kernel, times, requires, why, config)
 
 
 def in_subtiles(kernel: KernelPlan, times: str) -> Variant:
@@ -223,15 +191,10 @@ def in_subtiles(kernel: KernelPlan, times: str) -> Variant:
 
     4 warps, since 8 read shared memory twice as often.
     """
-    requires = "tma and itemsize == 2"
-    return Variant(
-        "subtiles",
-        requires,
-        f"by descriptors, in tiles of {SUBTILES} subtiles of 64 rows",
-        tile("64", "128", WIDE, "4", "4", programs="1"),
-        (Launch(kernel.name, persistent_grid(times, f"{SUBTILES} * BLOCK_M")),),
-        requires=requires,
-    )
+    config = tile("64", "128", WIDE, "4", "4", programs="1")
+    why = f"by descriptors, in tiles of {SUBTILES} subtiles of 64 rows"
+    rows, requires = f"{SUBTILES} * BLOCK_M", "tma and itemsize == 2"
+    return persistent("subtiles", kernel, times, requires, why, config, rows=rows)
 
 
 # A part of f32 has at most 4,096 terms, since they share an accumulator. 251 x 263 of 524,287 terms in 16 parts was off by
@@ -248,33 +211,16 @@ def in_parts(part: KernelPlan, finish: KernelPlan, times: str) -> tuple[Variant,
     share = columns(part)
     requires = "tma and itemsize <= 4"
     depth = "256 // itemsize if itemsize <= 2 else 32"
-    stages = f"min(6, 768 // (BLOCK_M + {'' if share == 1 else f'{share} * '}BLOCK_N))"
-    grid = "min(PROGRAMS * sms, PARTS * {tiles})"
+    stages = f"min(6, 768 // ({rows_and_columns(share)}))"
     # Several sums of f32 in 4 warps spill 488 bytes a thread.
     full = 16384 if share == 1 else f"({16384 // share} if itemsize == 4 else 16384)"
     warps = f"8 if BLOCK_M * BLOCK_N >= {full} else 4"
     few = "4 if itemsize <= 2 else 3"
+    large = (within("M", 128), within("N", 128 // share), depth, warps, stages)
+    small = (within("M", 64), within("N", 64 // share), depth, "4", few)
     return (
-        in_parts_of(
-            "split",
-            part,
-            finish,
-            times,
-            requires,
-            (within("M", 128), within("N", 128 // share), depth, warps, stages),
-            1,
-            grid,
-        ),
-        in_parts_of(
-            "split_small",
-            part,
-            finish,
-            times,
-            requires,
-            (within("M", 64), within("N", 64 // share), depth, "4", few),
-            3,
-            grid,
-        ),
+        in_parts_of("split", part, finish, times, requires, large, 1),
+        in_parts_of("split_small", part, finish, times, requires, small, 3),
     )
 
 
@@ -284,21 +230,22 @@ def in_parts_of(
     finish: KernelPlan,
     times: str,
     requires: str,
-    sides: tuple[str, str, str, str, str],
+    sides: Sides,
     programs: int,
-    grid: str,
-    *more: tuple[str, str],
+    *entries: tuple[str, str],
+    more: str = "",
 ) -> Variant:
-    """`sides`: rows, columns and terms of a tile, its warps and stages; `programs` a multiprocessor."""
-    tiles = f"{times}cdiv(M, BLOCK_M) * cdiv(N, BLOCK_N)"
-    how = "by pointers" if part.skeleton == "contraction" else "by descriptors"
-    whole = Variant(
+    """`programs` a multiprocessor share tiles."""
+    described = part.skeleton == "persistent"
+    grid = f"PARTS * {times}cdiv(M, BLOCK_M) * cdiv(N, BLOCK_N)"
+    how = "by descriptors" if described else "by pointers"
+    whole = variant(
         name,
         requires,
         f"{how}, in parts of K: several programs share a tile, and a second kernel adds up",
-        tile(*sides, *more, programs=str(programs) if "PROGRAMS" in grid else ""),
-        (Launch(part.name, (grid.format(tiles=tiles),)),),
-        requires=requires,
+        tile(*sides, *entries, programs=str(programs) if described else ""),
+        Launch(part.name, (f"min(PROGRAMS * sms, {grid})" if described else grid,)),
+        more,
     )
     chunk = "BLOCK_K * cdiv(K, BLOCK_K * PARTS)"
     return added_up(whole, part, finish, times, str(programs), "cdiv(K, BLOCK_K)", chunk, LEAST)
@@ -322,26 +269,21 @@ def added_up(
     """
     busy = "sms" if programs == "1" else f"{programs} * sms"
     tiles = f"{times}cdiv(M, BLOCK_M) * cdiv(N, BLOCK_N)"
-    shared = ("PARTS", f"parts({', '.join(filter(None, (busy, tiles, steps, least)))})"), (
-        "CHUNK",
-        chunk,
-    )
+    parts = f"parts({', '.join(filter(None, (busy, tiles, steps, least)))})"
     shape = ("PARTS", *(["batches"] if times else []), "M", "N")
-    heads = part.nests[: part.products]
     left = tuple(
         (f"{head.name}_parts", "i32" if head.dtype == "i64" else head.dtype, shape)
-        for head in heads
+        for head in part.nests[: part.products]
     )
     # Loads several parts at once. With 1,024 parts one after another, 6 x 35 sums waited for 200 of 255 us (H100).
-    columns_ = "max(32, min(256, 2048 // PARTS))"
     ahead = ("AHEAD", "min(64, pow2(PARTS))")
-    small = (("BLOCK_M", "2"), ("BLOCK_N", columns_), ("PARTS", "PARTS"), ahead)
-    launch, joined = whole.launches[0], f"{times}cdiv(M, BLOCK_M) * cdiv(N, BLOCK_N)"
+    wide = ("BLOCK_N", "max(32, min(256, 2048 // PARTS))")
     launches = (
-        replace(launch, part=True, scratch=tuple(n for n, *_ in left)),
-        Launch(finish.name, (joined,), small),
+        replace(whole.launches[0], part=True, scratch=tuple(n for n, *_ in left)),
+        Launch(finish.name, (tiles,), (("BLOCK_M", "2"), wide, ("PARTS", "PARTS"), ahead)),
     )
     at = next(k for k, (name, _) in enumerate(whole.config) if name == "num_warps")
+    shared = ("PARTS", parts), ("CHUNK", chunk)
     config = (*whole.config[:at], *shared, *whole.config[at:])
     return replace(whole, config=config, launches=launches, scratch=left)
 
@@ -365,19 +307,16 @@ def few_by_lanes(kernel: KernelPlan, finish: KernelPlan, times: str) -> Variant:
     """
     share = columns(kernel)
     most = 4096 // share  # elements of the long factor a step, where there are few terms, too
-    rows = f"min(4, pow2(max(1, M))) if M <= N else {32 // share}"
     wide = f"{128 // share} if M > 2 else {most} // min(128, max(16, pow2(K)))"
     sides = (
-        rows,
+        f"min(4, pow2(max(1, M))) if M <= N else {32 // share}",
         f"min(2, max(1, N)) if M > N else {wide}",
         f"{most} // max(BLOCK_M, BLOCK_N)",
         "4",
         "1",
     )
     requires = "itemsize == 4 and (M <= 4 or N <= 2)"
-    name, grid = "lanes", "PARTS * {tiles}"
-    lanes = ("LANES", "True")
-    return in_parts_of(name, kernel, finish, times, requires, sides, 16, grid, lanes)
+    return in_parts_of("lanes", kernel, finish, times, requires, sides, 16, ("LANES", "True"))
 
 
 def pointers_in_parts(part: KernelPlan, finish: KernelPlan, times: str, described: bool) -> Variant:
@@ -393,75 +332,15 @@ def pointers_in_parts(part: KernelPlan, finish: KernelPlan, times: str, describe
     width, programs, stages = (128, 3, "3") if scaled else (64, 8, "4")
     few = f"{times}cdiv(M, 64) * cdiv(N, {64 // share})"
     most = "2 * sms" if scaled else "sms"
-    requires = "itemsize <= 4"
     depth, wide = "256 // itemsize", str(width // share)
     if described:
         depth, stages = few_at_once(part.products)
         if share > 1:
             wide = f"{min(64, 128 // share)} if itemsize == 4 and not vectorized else {wide}"
-    found = in_parts_of(
-        "split_pointers" if described else "split",
-        part,
-        finish,
-        times,
-        requires,
-        (within("M", 64), within("N", wide), depth, "4", stages),
-        programs,
-        "PARTS * {tiles}",
-    )
+    name = "split_pointers" if described else "split"
+    sides = (within("M", 64), within("N", wide), depth, "4", stages)
     enough = f"(K >= 2048 and 2 * {few} <= sms or K >= 4096 and {few} <= {most})"
-    return replace(found, when=f"{requires} and {enough}")
-
-
-def scaled_tiles(launch: tuple[Launch, ...], times: str) -> tuple[Variant, ...]:
-    """Smaller tiles, since a factor that is converted passes through shared memory, and the two sums of a tile take
-    registers.
-
-    4096 x 4096 x 14336, us (tiles of 128 x 256; cuBLAS in bf16 600): 4 bits 2,250 (3,700), 8 bits 1,820 (3,400), e4m3 1,770
-    (3,310).
-    """
-    return (
-        Variant(
-            "medium",
-            f"itemsize <= 4 and N > 32 and {times}cdiv(M, 128) * cdiv(N, 64) >= sms",
-            "by pointers, in tiles of 128 x 64",
-            tile("128", "64", "256 // itemsize", "4", "2"),
-            launch,
-            requires="itemsize <= 4",
-        ),
-    )
-
-
-def wide_tiles(
-    share: int, launch: tuple[Launch, ...], times: str, described: bool
-) -> tuple[Variant, ...]:
-    """Gathered rows, 512 x 4096 x 4096, which has 128 tiles of 128 x 128: 35 us, in small ones 67 (cuBLAS 29)."""
-    return (
-        Variant(
-            "large",
-            f"itemsize <= 2 and M > 64 and N > {128 // share}"
-            f" and {times}cdiv(M, 128) * cdiv(N, {256 // share}) >= sms",
-            "by pointers, in the widest tiles",
-            tile("128", str(256 // share), WIDE, "8", "3"),
-            launch,
-            requires="itemsize <= 2",
-        ),
-        Variant(
-            "medium",
-            f"itemsize <= 4 and M > 64 and N > {64 // share}"
-            f" and 5 * {times}cdiv(M, 128) * cdiv(N, {128 // share}) >= 4 * sms",
-            "by pointers, in square tiles",
-            tile(
-                "128",
-                str(128 // share),
-                WIDE,
-                "8",
-                staged("4 if itemsize <= 2 else 3", described),
-            ),
-            launch,
-            requires="itemsize <= 4",
-        ),
-    )
+    return in_parts_of(name, part, finish, times, "itemsize <= 4", sides, programs, more=enough)
 
 
 def shallow(held: str, depth: str = "256 // itemsize") -> str:
@@ -505,51 +384,53 @@ def staged(stages: str, described: bool) -> str:
 def by_pointers(
     kernel: KernelPlan, times: str, described: bool, sums: int = 1
 ) -> tuple[Variant, ...]:
-    """`sums`: accumulators that a tile holds; of two, those of 128 x 256 leave a thread no registers."""
+    """`sums`: accumulators that a tile holds; of two, those of 128 x 256 leave a thread no registers.
+
+    - `large`: gathered rows, 512 x 4096 x 4096, which has 128 tiles of 128 x 128: 35 us, in small ones 67 (cuBLAS 29).
+    - `medium` of a sum with a scale is smaller, since a factor that is converted passes through shared memory, and the two
+      sums of a tile take registers. 4096 x 4096 x 14336, us (tiles of 128 x 256; cuBLAS in bf16 600): 4 bits 2,250 (3,700),
+      8 bits 1,820 (3,400), e4m3 1,770 (3,310).
+    - `slim`: one wave of programs, or a line of 128 bytes of each row of k. bf16, us (cuBLAS): 16 x 4096 x 4096 18.3 (18.9),
+      64 x 4096 x 4096 19.4 (17.8), 1 x 16384 x 16384 135 (133). Of more rows `narrow` is faster: bf16 64 x 4096 x 4096 21.8
+      and 19.5 (18.0), 26 x 9088 x 5584 53.8 and 42.5.
+    """
     share = columns(kernel)
-    deep = "(512 if M <= 32 and N <= 64 * sms else 256) // itemsize"
     parts = "PARTS * " if kernel.splits else ""
-    launch = (Launch(kernel.name, (f"{parts}{times}cdiv(M, BLOCK_M) * cdiv(N, BLOCK_N)",)),)
-    small = f"{times}cdiv(M, 64) * cdiv(N, {64 // share})"
-    # Of more rows `narrow` is faster, us: bf16 64 x 4096 x 4096 21.8 and 19.5 (cuBLAS 18.0), 26 x 9088 x 5584 53.8 and 42.5.
+    launch = Launch(kernel.name, (f"{parts}{times}cdiv(M, BLOCK_M) * cdiv(N, BLOCK_N)",))
+
+    def tiled(name: str, requires: str, more: str, why: str, sides: Sides) -> Variant:
+        return variant(name, requires, f"by pointers, {why}", tile(*sides), launch, more)
+
+    def tiles(m: int, n: int) -> str:
+        return f"{times}cdiv(M, {m}) * cdiv(N, {n // share})"
+
+    if kernel.nests[0].fold.scale:
+        many = f"N > 32 and {times}cdiv(M, 128) * cdiv(N, 64) >= sms"
+        medium = "128", "64", "256 // itemsize", "4", "2"
+        wide = [tiled("medium", "itemsize <= 4", many, "in tiles of 128 x 64", medium)]
+    else:
+        many = f"M > 64 and N > {64 // share} and 5 * {tiles(128, 128)} >= 4 * sms"
+        medium = "128", str(128 // share), WIDE, "8", staged("4 if itemsize <= 2 else 3", described)
+        wide = [tiled("medium", "itemsize <= 4", many, "in square tiles", medium)]
+        if sums == 1:
+            many = f"M > 64 and N > {128 // share} and {tiles(128, 256)} >= sms"
+            large = "128", str(256 // share), WIDE, "8", "3"
+            wide.insert(0, tiled("large", "itemsize <= 2", many, "in the widest tiles", large))
+    deep = "(512 if M <= 32 and N <= 64 * sms else 256) // itemsize"
     slim = (
-        f"itemsize <= 4 and M <= {'(16 if tma and itemsize <= 2 else 64)' if described else '64'}"
+        "max(16, pow2(M))",
+        f"{32 if share < 4 else 16} if N <= 64 * sms else {64 // share if share < 4 else 16}",
+        shallow(f"{rows_and_columns(kernel.products)} <= 48", deep) if described else deep,
+        "4",
+        "4 if M <= 32 else 5",
     )
+    few = "(16 if tma and itemsize <= 2 else 64)" if described else "64"
+    thin = "64", "16", "256 // itemsize", "4", staged("4", described)
+    narrow = f"(N <= 16 or itemsize == 4 and 2 * {tiles(64, 64)} <= sms)"
+    small = "64", str(64 // share), "32", "4", staged("3 if itemsize <= 4 else 2", described)
     return (
-        *(
-            scaled_tiles(launch, times)
-            if kernel.nests[0].fold.scale
-            else wide_tiles(share, launch, times, described)[sums - 1 :]
-        ),
-        # One wave of programs, or a line of 128 bytes of each row of k: 16 x 4096 x 4096 18.3 us (cuBLAS
-        # 18.9), 64 x 4096 x 4096 19.4 (17.8), 1 x 16384 x 16384 135 (133).
-        Variant(
-            "slim",
-            slim,
-            "by pointers, few rows, deep in K",
-            tile(
-                "max(16, pow2(M))",
-                f"{32 if share < 4 else 16} if N <= 64 * sms else {64 // share if share < 4 else 16}",
-                shallow(f"{rows_and_columns(kernel.products)} <= 48", deep) if described else deep,
-                "4",
-                "4 if M <= 32 else 5",
-            ),
-            launch,
-            requires=slim,
-        ),
-        Variant(
-            "thin",
-            f"itemsize <= 4 and (N <= 16 or itemsize == 4 and 2 * {small} <= sms)",
-            "by pointers, 16 columns",
-            tile("64", "16", "256 // itemsize", "4", staged("4", described)),
-            launch,
-            requires="itemsize <= 4",
-        ),
-        Variant(
-            "small",
-            "True",
-            "by pointers, in small tiles",
-            tile("64", str(64 // share), "32", "4", staged("3 if itemsize <= 4 else 2", described)),
-            launch,
-        ),
+        *wide,
+        tiled("slim", f"itemsize <= 4 and M <= {few}", "", "few rows, deep in K", slim),
+        tiled("thin", "itemsize <= 4", narrow, "16 columns", thin),
+        tiled("small", "True", "", "in small tiles", small),
     )

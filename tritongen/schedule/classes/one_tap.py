@@ -12,8 +12,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any
 
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import Idx, Poly, affine, index, indices, poly, size, substitute, symbols
@@ -21,6 +19,7 @@ from tritongen.ir.bounds import Facts, require, simplify
 from tritongen.ir.free import reads
 from tritongen.schedule.canonical import same
 from tritongen.schedule.classes import contraction_operands, contraction_variants
+from tritongen.schedule.classes.contraction_tiles import persistent
 from tritongen.schedule.estimates import of_convolution
 from tritongen.schedule.members import Group, Product
 from tritongen.schedule.plan import Axis, Estimate, KernelPlan, Run, Sizes, Variant
@@ -51,15 +50,13 @@ def beside(name: str, group: Group, stores, dims, facts: Facts, row: str) -> Bes
     asked, sizes, facts = settled
     group = in_place(group, sizes)
     dims = {t: tuple(substitute(d, sizes) for d in own) for t, own in dims.items()}
-    slides = {b.index for b in p.m if _slides(b, p)}
+    slides = {i for i, _, _ in _hops(p)}
     p = group.factors
     still = tuple(b for b in p.m if b.index not in slides)
     places = tuple(b for b in p.m if b.index in slides)
-    rows = _Form("rows", (), p.m, _orders(group, stores, dims, p))
-    planes = _Form("planes", still, places, {})
-    by_rows, by_planes = (
-        _kernel(name, group, stores, dims, facts, form) for form in (rows, planes)
-    )
+    orders = _orders(group, stores, dims, p)
+    by_rows = _kernel(f"{name}_rows", group, (), p.m, orders, stores, dims, facts)
+    by_planes = _kernel(f"{name}_planes", group, still, places, {}, stores, dims, facts)
     if by_rows is None or by_planes is None:
         return Beside()
     numbers = (
@@ -68,40 +65,21 @@ def beside(name: str, group: Group, stores, dims, facts: Facts, row: str) -> Bes
     )
     tests = (
         Sizes("one_tap", asked, tuple(v.tensor for v in by_rows.tiles)),
-        Run("as_rows", tuple(rows.orders.items())),
+        Run("as_rows", tuple(orders.items())),
     )
+    # No descriptor takes operands whose rows, of so many elements, are not aligned.
+    copied = "operand_bytes if {} * itemsize % 16 else 0"
+    as_rows = of_convolution("descriptors", "channels", copied.format("channels"))
+    as_planes = of_convolution("planes", "channels", copied.format(row), places="places")
+    one = "one_tap and as_rows and M < 2**31 - 2**16"
+    each = "one_tap and places < 2**31 - 2**16"
     variants = (
+        *_variants("rows", by_rows, "", one, {"K": "channels"}, as_rows),
         *_variants(
-            by_rows,
-            "",
-            "one_tap and as_rows and M < 2**31 - 2**16",
-            {"K": "channels"},
-            of_convolution("descriptors", "channels", _copied("channels")),
-        ),
-        *_variants(
-            by_planes,
-            "images * ",
-            "one_tap and places < 2**31 - 2**16",
-            {"M": "places", "K": "channels"},
-            of_convolution(
-                "planes",
-                "channels",
-                _copied(row),
-                places="places",
-            ),
+            "planes", by_planes, "images * ", each, {"M": "places", "K": "channels"}, as_planes
         ),
     )
     return Beside((by_rows, by_planes), numbers, variants, tests)
-
-
-@dataclass(frozen=True, slots=True)
-class _Form:
-    """The indices that are the rows of a tile, and the order of dims in which each tensor is seen."""
-
-    name: str
-    batch: tuple[ir.Binder, ...]
-    m: tuple[ir.Binder, ...]
-    orders: dict[str, tuple[int, ...]]
 
 
 # ---- what the call must be like ------------------------------------------------------------------
@@ -114,7 +92,7 @@ def settle(
     """
     taps = Axis("tap", p.taps).extent
     wanted = [(b.hi - b.lo, 1) for b in (*p.taps, *p.batch)]
-    wanted += [pair for weight, rest in _hops(p) for pair in ((weight, 1), (rest, 0))]
+    wanted += [pair for _, weight, rest in _hops(p) for pair in ((weight, 1), (rest, 0))]
     tests: dict[Poly, int] = {}
     sizes: dict[str, int] = {}
     for value, at in wanted:
@@ -141,20 +119,15 @@ def _settles(name: str, value: Poly, at: int, facts: Facts) -> bool:
         return False
 
 
-def _hops(p: Product) -> Iterator[tuple[Poly, Poly]]:
-    """(distance between the window's places, position of the first one) for every dim that it slides over."""
+def _hops(p: Product) -> Iterator[tuple[str, Poly, Poly]]:
+    """(index, distance between the window's places, position of the first one) for every dim that it slides over."""
     taps, kept = {b.index for b in p.taps}, {b.index for b in p.m}
     for read in reads(p.left):
         for c in read.coords:
             parts = affine(c)
             if parts is not None and indices(c) & taps and indices(c) & kept:
-                found = [(a, w) for a, w in parts[0].items() if isinstance(a, Idx)]
-                yield from ((w, parts[1]) for a, w in found if a.name in kept)
-
-
-def _slides(b: ir.Binder, p: Product) -> bool:
-    taps = {t.index for t in p.taps}
-    return any(b.index in indices(c) and indices(c) & taps for r in reads(p.left) for c in r.coords)
+                found = [(a.name, w) for a, w in parts[0].items() if isinstance(a, Idx)]
+                yield from ((name, w, parts[1]) for name, w in found if name in kept)
 
 
 # ---- the product ---------------------------------------------------------------------------------
@@ -202,41 +175,47 @@ def _orders(group: Group, stores, dims, p: Product) -> dict[str, tuple[int, ...]
     return found
 
 
-def _kernel(name, group, stores, dims, facts, form: _Form) -> KernelPlan | None:
-    p = replace(group.factors, batch=form.batch, m=form.m)
+def _kernel(
+    name: str,
+    group: Group,
+    batch: tuple[ir.Binder, ...],
+    m: tuple[ir.Binder, ...],
+    orders: dict[str, tuple[int, ...]],
+    stores,
+    dims,
+    facts: Facts,
+) -> KernelPlan | None:
+    """The kernel with these indices as the rows of a tile; `orders`: of the dims in which tensors are seen."""
+    p = replace(group.factors, batch=batch, m=m)
     group = replace(group, product=p)
     axes = (Axis("batch", p.batch), Axis("m", p.m), Axis("n", p.n), Axis("k", p.k))
-    order = {t: form.orders.get(t, tuple(range(len(d)))) for t, d in dims.items()}
+    order = {t: orders.get(t, tuple(range(len(d)))) for t, d in dims.items()}
     seen = [(t, tuple(c[k] for k in order[t])) for t, c in accesses(group.nests, stores, dims)]
     reordered = {t: tuple(own[k] for k in order[t]) for t, own in dims.items()}
     found = views(seen, reordered, axes, facts)
     if {v.tensor for v in found} != {t for t, _ in seen}:
         return None
-    found = tuple(replace(v, order=form.orders.get(v.tensor, ())) for v in found)
+    found = tuple(replace(v, order=orders.get(v.tensor, ())) for v in found)
     tiles = contraction_operands.described(group, axes, found, dims, facts)
     out = contraction_operands.stored_whole(group, stores, axes, found)
     # Seen in another order it is chosen for what is stored so.
     kept = all(v.order or holds_channels_last(v, dims, facts) for v in found if v.tensor in stores)
-    parts: dict[str, Any] = dict(views=found, tiles=tiles, stored=out, any_format=kept)
-    if not tiles:
-        return None
-    return KernelPlan(f"{name}_{form.name}", "persistent", axes, group.nests, stores, **parts)
-
-
-def _copied(row: str) -> str:
-    """No descriptor takes operands whose rows, of so many elements, are not aligned."""
-    return f"operand_bytes if {row} * itemsize % 16 else 0"
+    plan = KernelPlan(name, "persistent", axes, group.nests, stores, found, any_format=kept)
+    return replace(plan, tiles=tiles, stored=out) if tiles else None
 
 
 def _variants(
-    kernel: KernelPlan, times: str, when: str, names: dict[str, str], estimate: Estimate
+    kind: str,
+    kernel: KernelPlan,
+    times: str,
+    when: str,
+    names: dict[str, str],
+    estimate: Estimate,
 ) -> tuple[Variant, ...]:
     """Some variants of a contraction, each under one condition more, with this step's names for its sizes."""
 
     def say(rule: str) -> str:
         return re.sub(r"\b[A-Z]\b", lambda word: names.get(word[0], word[0]), rule)
-
-    kind = kernel.name.rsplit("_", 1)[1]
 
     def named(v: Variant) -> Variant:
         legal = f"{when} and {say(v.requires).removeprefix('tma and ')}"
@@ -265,9 +244,9 @@ def forms(kernel: KernelPlan, times: str) -> tuple[Variant, ...]:
     stages = "2 if BLOCK_N == 128 and itemsize <= 2 else 3"
     small = tile("64", "max(16, min(128, pow2(N)))", depth, "4", stages, programs="3")
     square = tile("128", "128", depth, "8", "5 if itemsize <= 2 else 3", programs="1")
-    described = partial(contraction_variants.described_tiles, kernel=kernel, times=times)
+    quickly = "by descriptors, in small tiles, three programs a multiprocessor"
     return (
-        described("stream", why="in small tiles, three programs a multiprocessor", requires=least, config=small),
+        persistent("stream", kernel, times, least, quickly, small),
         contraction_variants.widest(kernel, times),
-        described("square", why="in square tiles", requires=least, config=square),
-    )  # fmt: skip
+        persistent("square", kernel, times, least, "by descriptors, in square tiles", square),
+    )

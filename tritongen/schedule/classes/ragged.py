@@ -19,6 +19,7 @@ from tritongen.ir.bounds import Facts
 from tritongen.schedule.canonical import from_zero
 from tritongen.schedule.classes import contraction
 from tritongen.schedule.classes.contraction_stages import fitted
+from tritongen.schedule.classes.contraction_tiles import sizes_of
 from tritongen.schedule.classes.contraction_variants import by_pointers
 from tritongen.schedule.members import Group, Product
 from tritongen.schedule.plan import Axis, KernelPlan, Step, Variant
@@ -105,19 +106,12 @@ def make(name, group, stores, dims, facts) -> Step:
     own = f"{name}_tiles", "ragged", axes, group.nests, stores
     named = not all(ends_rows(g, p.segments[0], p) for g in group.nests[0].fold.guards)
     kernel = KernelPlan(*own, views=seen, named=named)
-    numbers = (
-        ("batches", axes[0].extent),
-        ("M", axes[1].extent),
-        ("N", axes[2].extent),
-        ("K", axes[3].extent),
-        ("segments", axes[4].extent),
-    )
     # A segment's sums stand apart from those of the segments before.
     variants = by_pointers(kernel, "batches * " if p.batch else "", False, sums=2)
     if not named:
         variants = tuple(map(searching, variants))
     why = "a product of rows that lie in segments, each with a factor of its own"
-    return fitted(Step(name, "ragged", why, stores, numbers, (kernel,), variants))
+    return fitted(Step(name, "ragged", why, stores, sizes_of(axes), (kernel,), variants))
 
 
 def searching(variant: Variant) -> Variant:
