@@ -17,8 +17,9 @@ from dataclasses import replace
 
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import Poly, index, indices, size, symbols
-from tritongen.ir.free import binders_of, coordinates, reads
+from tritongen.ir.free import coordinates, reads
 from tritongen.schedule.canonical import fresh, same
+from tritongen.schedule.classes.lines import names_in
 from tritongen.schedule.classes.patches import MOST_DIMS
 from tritongen.schedule.members import Group, Product
 from tritongen.schedule.plan import Pack, pack_dims, stored_dims
@@ -34,11 +35,9 @@ def with_padded_channels(group: Group) -> Group:
     if product is None or not product.taps or len(product.k) != 1:
         return group
     (channel,) = product.k
-    taken = {b.index for n in group.nests for b in (*n.box, *binders_of(n))}
-    taken |= {n.name for n in group.nests} | {e.tensor for n in group.nests for e in reads(n.body)}
-    padded, counted = fresh(f"{channel.index}_padded", taken), fresh(
-        f"{channel.index}_count", taken
-    )
+    taken = names_in(group.nests)
+    padded = fresh(f"{channel.index}_padded", taken)
+    counted = fresh(f"{channel.index}_count", taken)
     whole = (channel.hi + LINE - 1) // LINE * LINE
     product = replace(product, padded=padded, counted=counted)
     defines = (ir.Define(padded, whole), ir.Define(counted, channel.hi))

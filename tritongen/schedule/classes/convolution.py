@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from math import prod
-from typing import Any
 
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import (
@@ -30,15 +29,17 @@ from tritongen.ir.algebra import (
     size,
     substitute,
 )
-from tritongen.ir.free import binders_of, reads
+from tritongen.ir.free import reads
 from tritongen.schedule.canonical import fresh
 from tritongen.schedule.classes import channel_padding, one_tap, patches, window
 from tritongen.schedule.classes.contraction_stages import fitted, itemsizes
+from tritongen.schedule.classes.contraction_tiles import sizes_of, variant
 from tritongen.schedule.classes.contraction_variants import (
     ROWS_BETWEEN_READ,
     added_up,
     reads_bounds,
 )
+from tritongen.schedule.classes.lines import names_in
 from tritongen.schedule.estimates import TAPPED, of_convolution
 from tritongen.schedule.members import Group
 from tritongen.schedule.plan import Axis, Estimate, KernelPlan, Launch, Order, Pack, Step, Variant
@@ -97,9 +98,7 @@ def _phase(product, coordinate: Poly) -> tuple[ir.Binder, ir.Binder] | None:
 
 
 def _split(group: Group, coordinate: Poly, p: ir.Binder, r: ir.Binder) -> Group:
-    product, q = group.factors, denominator(coordinate)
-    taken = {b.index for n in group.nests for b in (*n.box, *binders_of(n))}
-    taken |= {n.name for n in group.nests} | {e.tensor for n in group.nests for e in reads(n.body)}
+    product, q, taken = group.factors, denominator(coordinate), names_in(group.nests)
     high, phase = fresh(f"{p.index}1", taken), fresh(f"{p.index}0", taken)
     first, shift = fresh(f"{r.index}_first", taken), fresh(f"{p.index}_shift", taken)
     count = fresh(f"{r.index}_taps", taken)
@@ -194,9 +193,7 @@ def make(name, group, stores, dims, facts) -> Step:
         taps = _kernel(f"{name}_taps", "taps", tapped, wide, stores, wide_dims, facts)
         kernels = (replace(taps, splits=splits), *kernels)
     numbers = (
-        ("batches", outer[0].extent),
-        ("M", outer[1].extent),
-        ("N", outer[2].extent),
+        *sizes_of(outer),
         ("channels", channels),
         ("padded", padded),
         ("taps", Axis("tap", p.whole_taps or p.taps).extent),
@@ -206,13 +203,13 @@ def make(name, group, stores, dims, facts) -> Step:
     why = "a sum of products, one factor gathered by a sliding window"
     times = "batches * " if p.batch else ""
     digits = len(p.taps) * (2 if p.phases else 1)
-    variants = _variants(kernels, finish, packs, copies, fours, times, digits)
+    variants = tuple(_variants(kernels, finish, packs, copies, fours, times, digits))
     if reads_bounds(group):
         variants = tuple(map(_in_more_warps, variants))
     if len(packs) == 2 and (made := patches.kernel(name, wide, tapped, stores, wide_dims)):
         plan, own, zeros = made
         kernels, numbers = (plan, *kernels), (*numbers, *own.items())
-        variants = (patches.variant(plan, own, zeros, copies, times, digits), *variants)
+        variants = (patches.by_patches(plan, own, zeros, copies, times, digits), *variants)
     row = "(places if packed_bytes else channels)" if packs else "places"
     one = one_tap.beside(name, group, stores, dims, facts, row)
     kernels = (*kernels[:-1], *one.kernels, kernels[-1])
@@ -228,8 +225,8 @@ def make(name, group, stores, dims, facts) -> Step:
         variants = (*compared, *variants)
     if finish is not None:
         kernels = (*kernels[:-1], finish, kernels[-1])
-    asked: dict[str, Any] = dict(orders=orders, tests=one.tests)
-    return fitted(Step(name, "contraction", why, stores, numbers, kernels, variants, **asked))
+    step = Step(name, "contraction", why, stores, numbers, kernels, variants, orders=orders)
+    return fitted(replace(step, tests=one.tests))
 
 
 def _in_more_warps(v: Variant) -> Variant:
@@ -257,9 +254,7 @@ def _of_window(way: Variant, orders: tuple[Order, ...]) -> Estimate:
     return of_convolution(way.name, TERMS, "0", 2, together, sums, stored)
 
 
-def _variants(
-    kernels, finish, packs, copies, fours, times: str, digits: int
-) -> tuple[Variant, ...]:
+def _variants(kernels, finish, packs, copies, fours, times: str, digits: int) -> Iterator[Variant]:
     """All variants through pointers. The tiles were measured on one H200 (times cuDNN's speed with its bias):
 
     - bf16, channels last, 3x3 over 64 x 64 x 56^2: 1.23 in 128 x 64 x 64 with 4 warps, 1.01 with 8
@@ -269,133 +264,95 @@ def _variants(
 
     Channels packed in fours take an 11 x 11 window of 3 channels from 2.08 to 0.67 ms. Behind a transposed convolution one
     stage is best (1.59 ms; 2, 3 and 4 stages 1.75, 2.17, 2.61).
-    """
-    launch, phases = _launch(kernels[-1], times), bool(kernels[-1].lets)
-    found = list[Variant]()
-    if len(kernels) > 1:
-        found += _by_packed_channels(kernels, finish, packs, copies, times, digits)
-    if fours:
-        terms = "taps * 4 * cdiv(channels, 4)"
-        whole = _variant(
-            "pad4",
-            FITS,
-            "by pointers, terms of several taps a step, channels packed in fours: a load takes four",
-            tile(ROWS, COLUMNS, "32", WARPS, "1" if phases else "4 if depth > 128 else 1"),
-            launch,
-            of_convolution("pad4", terms, "pad4_bytes", digits),
-            fours,
-        )
-        found.append(_in_parts(whole, kernels[-1], finish, times, terms))
-    gathered = of_convolution("gathered", TERMS, "0", digits)
-    return (
-        *found,
-        _variant(
-            "terms",
-            FITS,
-            "by pointers, operands as they lie",
-            tile(
-                ROWS,
-                COLUMNS,
-                "64 // itemsize",
-                WARPS,
-                f"1 if {APART} and 2 * packed_bytes < operand_bytes else 4" if packs else "4",
-            ),
-            launch,
-            gathered,
-        ),
-        _variant(
-            "small",
-            "True",
-            "by pointers, operands as they lie, in small tiles",
-            tile("64", "64", "32", "4", "1"),
-            launch,
-            gathered,
-        ),
-    )
-
-
-def _by_packed_channels(
-    kernels, finish, packs, copies, times: str, digits: int
-) -> Iterator[Variant]:
-    """The variants whose operands are packed with the channels innermost.
 
     Phases of a transposed convolution have no tiles of 256 columns: their columns lie apart, and in 14 drawn calls such
     tiles took 1.1 to 45 times as long as the best variant. Stores of single elements spill: 1,472 bytes a thread with 4
     warps in tiles of 128 columns. The same happens where rows of columns are not a multiple of 16.
     """
-    tapped, phases = _launch(kernels[0], times), bool(kernels[0].lets)
-    deep = "min(128 // itemsize, max(16, 32 // itemsize, pow2(channels)))"
-    by_tap = of_convolution("taps", TAPPED, "padded_bytes" if copies else "0", digits)
-    if not phases:
-        yield _variant(
-            "wide",
-            HALVES,
-            "by pointers, one tap and its packed channels a step, 256 columns",
-            tile("128", "256", deep, "8", "3"),
-            tapped,
+    *tapped, terms = kernels
+    phases = bool(terms.lets)
+
+    def by_pointers(
+        name: str, kernel, why: str, config, estimate, copied=(), requires=FITS, more=""
+    ) -> Variant:
+        parts = "PARTS * " if kernel.splits else ""
+        launch = Launch(kernel.name, (f"{parts}{times}cdiv(M, BLOCK_M) * cdiv(N, BLOCK_N)",))
+        fields = {"packs": copied, "estimate": estimate}
+        return variant(name, requires, f"by pointers, {why}", config, launch, more, **fields)
+
+    def in_parts(whole: Variant, kernel: KernelPlan, steps: str, chunk: str) -> Variant:
+        """In parts, where there are few tiles: convolutions of one image, and gradients of weights.
+
+        512 channels of 7 x 7 and 512 filters of 3 x 3 have four tiles.
+        """
+        if finish is None:
+            return whole
+        return added_up(whole, kernel, finish, times, BUSY, steps, chunk)
+
+    def in_parts_of(whole: Variant, count: str) -> Variant:
+        """The same of a sum of so many terms."""
+        chunk = f"BLOCK_K * cdiv({count}, BLOCK_K * PARTS)"
+        return in_parts(whole, terms, f"cdiv({count}, BLOCK_K)", chunk)
+
+    for taps in tapped:
+        deep = "min(128 // itemsize, max(16, 32 // itemsize, pow2(channels)))"
+        by_tap = of_convolution("taps", TAPPED, "padded_bytes" if copies else "0", digits)
+        if not phases:
+            yield by_pointers(
+                "wide",
+                taps,
+                "one tap and its packed channels a step, 256 columns",
+                tile("128", "256", deep, "8", "3"),
+                by_tap,
+                copies,
+                HALVES,
+                # Other columns spill 1,100 to 1,500 bytes a thread behind the loop. Calls of many terms still gain (H200). Calls
+                # of few terms took up to 2.6 times their estimate.
+                "(N % 16 == 0 or depth >= 3072)",
+            )
+        # With one channel, places are adjacent in memory.
+        even = "1 if channels % 2 else 2 if channels % 4 else 4 if channels % 8 else 8"
+        together = f"8 if channels == 1 else {even}"
+        mixed = by_pointers(
+            "mixed",
+            terms,
+            "terms of several taps a step, channels packed",
+            tile(ROWS, COLUMNS, "128 // itemsize", WARPS, f"1 if {APART} else 3"),
+            of_convolution("packed", TERMS, "packed_bytes" if packs else "0", digits, together),
+            packs,
+        )
+        yield in_parts_of(mixed, TERMS)
+        many = f"{times}cdiv(M, 128) * cdiv(N, 128) >= sms"
+        rows = f"128 if (itemsize <= 2 or shared >= 227) and {many} else 64"
+        warps = "8 if BLOCK_N == 128 and (itemsize == 4 or N % 16 > 0) else 4"
+        whole = by_pointers(
+            "taps",
+            taps,
+            "one tap and its packed channels a step",
+            tile(rows, COLUMNS, deep, WARPS if phases else warps, "3"),
             by_tap,
             copies,
-            # Other columns spill 1,100 to 1,500 bytes a thread behind the loop. Calls of many terms still gain (H200). Calls
-            # of few terms took up to 2.6 times their estimate.
-            when=f"{HALVES} and (N % 16 == 0 or depth >= 3072)",
         )
-    # With one channel, places are adjacent in memory.
-    even = "1 if channels % 2 else 2 if channels % 4 else 4 if channels % 8 else 8"
-    together = f"8 if channels == 1 else {even}"
-    mixed = _variant(
-        "mixed",
-        FITS,
-        "by pointers, terms of several taps a step, channels packed",
-        tile(ROWS, COLUMNS, "128 // itemsize", WARPS, f"1 if {APART} else 3"),
-        _launch(kernels[-1], times),
-        of_convolution("packed", TERMS, "packed_bytes" if packs else "0", digits, together),
-        packs,
-    )
-    yield _in_parts(mixed, kernels[-1], finish, times, TERMS)
-    warps = "8 if BLOCK_N == 128 and (itemsize == 4 or N % 16 > 0) else 4"
-    taps = _variant(
-        "taps",
-        FITS,
-        "by pointers, one tap and its packed channels a step",
-        tile(
-            f"128 if (itemsize <= 2 or shared >= 227) and {times}cdiv(M, 128) * cdiv(N, 128) >= sms else 64",
-            COLUMNS,
-            deep,
-            WARPS if phases else warps,
-            "3",
-        ),
-        tapped,
-        by_tap,
-        copies,
-    )
-    yield _in_parts(taps, kernels[0], finish, times)
-
-
-def _launch(kernel: KernelPlan, times: str) -> tuple[Launch, ...]:
-    shared = "PARTS * " if kernel.splits else ""
-    return (Launch(kernel.name, (f"{shared}{times}cdiv(M, BLOCK_M) * cdiv(N, BLOCK_N)",)),)
-
-
-def _in_parts(
-    whole: Variant, part: KernelPlan, finish: KernelPlan | None, times: str, terms: str = ""
-) -> Variant:
-    """In parts, where there are few tiles: convolutions of one image, and gradients of weights.
-
-    `terms` are the terms of the sum; empty for taps, which are counted by themselves. 512 channels of 7 x 7 and 512 filters
-    of 3 x 3 have four tiles.
-    """
-    if finish is None:
-        return whole
-    steps, chunk = f"cdiv({terms}, BLOCK_K)", f"BLOCK_K * cdiv({terms}, BLOCK_K * PARTS)"
-    if not terms:  # those of taps are of one tap, and counted by themselves
         steps = "taps * cdiv(padded, BLOCK_K)"
-        chunk = f"cdiv({steps}, PARTS)"
-    return added_up(whole, part, finish, times, BUSY, steps, chunk)
-
-
-def _variant(name, requires, why, config, launch, estimate, packs=(), when="") -> Variant:
-    more = dict(packs=packs, requires=requires, estimate=estimate)
-    return Variant(name, when or requires, why, config, launch, **more)
+        yield in_parts(whole, taps, steps, f"cdiv({steps}, PARTS)")
+    if fours:
+        count = "taps * 4 * cdiv(channels, 4)"
+        whole = by_pointers(
+            "pad4",
+            terms,
+            "terms of several taps a step, channels packed in fours: a load takes four",
+            tile(ROWS, COLUMNS, "32", WARPS, "1" if phases else "4 if depth > 128 else 1"),
+            of_convolution("pad4", count, "pad4_bytes", digits),
+            fours,
+        )
+        yield in_parts_of(whole, count)
+    gathered = of_convolution("gathered", TERMS, "0", digits)
+    stages = f"1 if {APART} and 2 * packed_bytes < operand_bytes else 4" if packs else "4"
+    why = "operands as they lie"
+    config = tile(ROWS, COLUMNS, "64 // itemsize", WARPS, stages)
+    yield by_pointers("terms", terms, why, config, gathered)
+    why, config = f"{why}, in small tiles", tile("64", "64", "32", "4", "1")
+    yield by_pointers("small", terms, why, config, gathered, requires="True")
 
 
 def _kernel(name, skeleton, axes, group, stores, dims, facts) -> KernelPlan:

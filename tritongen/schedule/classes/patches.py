@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import Idx, Poly, affine, index, indices, is_fractional, poly
+from tritongen.schedule.classes.contraction_tiles import variant
 from tritongen.schedule.estimates import TAPPED, of_convolution
 from tritongen.schedule.plan import Axis, KernelPlan, Launch, Variant, View
 
@@ -33,7 +34,10 @@ def kernel(name, group, axes, stores, dims) -> tuple[KernelPlan, dict[str, Poly]
     x, w = (walked(read, axes[place], axes[3]) for read, place in zip(reads, (1, 2), strict=True))
     if x is None or w is None or len(x) > MOST_DIMS:
         return None
-    tiles = tuple(as_view(read, seen, dims) for read, seen in zip(reads, (x, w), strict=True))
+    tiles = tuple(
+        View(read.tensor, dims[read.tensor], tuple(dim.run for dim in seen))
+        for read, seen in zip(reads, (x, w), strict=True)
+    )
     shared = dict(tiles=tiles, lets=p.lets, ragged=p.ragged, slides=True)
     plan = KernelPlan(f"{name}_patches", "patches", axes, group.nests, stores, **shared)
     numbers: dict[str, Poly] = {"row": axes[1].digits[-1].hi - axes[1].digits[-1].lo}
@@ -47,7 +51,7 @@ def kernel(name, group, axes, stores, dims) -> tuple[KernelPlan, dict[str, Poly]
     return plan, numbers, all(d.rest == poly(0) for d in channels)
 
 
-def variant(
+def by_patches(
     plan: KernelPlan, numbers: dict[str, Poly], zeros: bool, packs, times: str, digits: int
 ) -> Variant:
     """The variant by patches. Its tiles were measured on one H200, in TFLOP/s (`taps`; cuDNN):
@@ -71,44 +75,29 @@ def variant(
         few = "padded % 32 and (itemsize > 2 or padded < 32)"
         depth = f"16 if {few} else 64 if 2 * cdiv(padded, 64) == cdiv(padded, 32) else 32"
     # Lanes of phases store single elements anyway. Channels are stored last if they lie last in both operands.
-    stored = "(row if packed_bytes else N)" if packs else "row"
-    uneven = "" if plan.lets else f"{stored} * stored_bytes % 16"
+    uneven = "" if plan.lets else "(row if packed_bytes else N) * stored_bytes % 16"
     # 256 x 128 beside stores of an element each spills: 303 channels of 248 x 62 x 287 253 us, by `taps` 77 (H100).
     whole = f" and {uneven} == 0" if uneven else ""
+    many = f"{times}cdiv(M, 256) * cdiv(N, 128) >= 4 * sms"
     short = "itemsize <= 2 and BLOCK_N <= 64 and taps * cdiv(padded, BLOCK_K) <= 16"
     config = (
         (
             "BLOCK_M",
-            f"256 if itemsize <= 2 and N > 64 and padded % 64 == 0{whole}"
-            f" and {times}cdiv(M, 256) * cdiv(N, 128) >= 4 * sms else 128",
+            f"256 if itemsize <= 2 and N > 64 and padded % 64 == 0{whole} and {many} else 128",
         ),
         ("BLOCK_N", "max(16, min(128, pow2(N)))"),
-        (
-            "BLOCK_K",
-            f"min(128 // itemsize, {depth})",
-        ),
+        ("BLOCK_K", f"min(128 // itemsize, {depth})"),
         ("FLAT", "False" if plan.lets else short),
         ("num_warps", "8 if BLOCK_N == 128 else 4"),
         ("num_stages", "3"),
     )
     tiles = f"{times}PATCHES * cdiv(N, BLOCK_N)"
-    return Variant(
-        "patches",
-        requires,
-        why,
-        config,
-        (Launch(plan.name, (f"min(3 * sms, {tiles}) if FLAT else {tiles}",)),),
-        packs=packs,
-        requires=requires,
-        estimate=of_convolution(
-            "patches",
-            TAPPED,
-            "padded_bytes" if packs else "0",
-            digits,
-            places="covered",
-            uneven=f"{uneven} > 0" if uneven else "False",
-        ),
+    launch = Launch(plan.name, (f"min(3 * sms, {tiles}) if FLAT else {tiles}",))
+    apart = f"{uneven} > 0" if uneven else "False"
+    estimate = of_convolution(
+        "patches", TAPPED, "padded_bytes", digits, places="covered", uneven=apart
     )
+    return variant("patches", requires, why, config, launch, packs=packs, estimate=estimate)
 
 
 # ---- operands as descriptors see them ------------------------------------------------------------
@@ -160,7 +149,3 @@ def number(run: tuple[str, ...], axis: Axis) -> Poly:
         total = total + weight * index(name)
         weight = weight * extents.get(name, poly(1))
     return total
-
-
-def as_view(read: ir.Read, seen: tuple[Dim, ...], dims) -> View:
-    return View(read.tensor, dims[read.tensor], tuple(dim.run for dim in seen))

@@ -1,0 +1,32 @@
+"""What several classes ask of the lines of a group."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tritongen.ir import nodes as ir
+from tritongen.ir.free import binders_of, tensors_read
+
+
+def indices_in(nests: Iterable[ir.Nest]) -> set[str]:
+    """All indices of the lines, those that they reduce too."""
+    return {b.index for n in nests for b in (*n.box, *binders_of(n))}
+
+
+def names_in(nests: Iterable[ir.Nest]) -> set[str]:
+    """The names of the lines, of their indices and of what they read: no new line or index may have one."""
+    nests = tuple(nests)
+    read = set[str]().union(*(tensors_read(n.body) for n in nests))
+    return {n.name for n in nests} | indices_in(nests) | read
+
+
+def closure(
+    names: Iterable[str], nests: tuple[ir.Nest, ...], end: Iterable[str] = ()
+) -> tuple[ir.Nest, ...]:
+    """The lines that make up these values, in order; those of `end` are there."""
+    found, wanted = list[ir.Nest](), {*names}
+    for n in reversed(nests):  # each stands behind what it reads
+        if n.name in wanted - {*end}:
+            found.append(n)
+            wanted |= tensors_read(n.body)
+    return tuple(reversed(found))
