@@ -7,7 +7,6 @@ there are few places, where atomic adds would queue up, the sum runs as an ordin
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 from tritongen.ir import nodes as ir
@@ -27,11 +26,14 @@ from tritongen.ir.algebra import walk as walk_poly
 from tritongen.ir.free import binders_of, free_indices, tensors_read
 from tritongen.schedule.canonical import fresh, uncast
 from tritongen.schedule.classes import box, nest, rows
+from tritongen.schedule.classes.lines import closure, indices_in
 from tritongen.schedule.members import Group, Virtual, is_reducer
 from tritongen.schedule.plan import Axis, KernelPlan, Launch, Step, Variant
 
 ATOMIC = ("compute", "f64", "f32", "i64", "i32")  # what tl.atomic_add adds
 UNORDERED = ", in no fixed order: the last bits may differ from run to run"
+ADD = "cdiv(points, ROWS) * cdiv(width, BLOCK)"
+BEHIND = "cdiv(box_rows, ROWS) * cdiv(box_cols, BLOCK)"
 TILE = (
     ("BLOCK", "min(1024, max(16, pow2(width)))"),
     ("ROWS", "max(1, 1024 // BLOCK)"),
@@ -97,6 +99,8 @@ def _solved(guard: ir.Guard, name: str) -> Poly | None:
 
 
 # ---- how it runs ---------------------------------------------------------------------------------
+
+
 def make(name, group, stores, dims, facts) -> Step:
     sums = tuple(n for n in group.nests if is_reducer(n))
     places = targets(sums[0])
@@ -104,62 +108,93 @@ def make(name, group, stores, dims, facts) -> Step:
     inner = sums[0].box[-1] if sums[0].box[-1] in points else points[-1]
     axes = Axis("row", tuple(b for b in points if b != inner)), Axis("col", (inner,))
     box_axes = Axis("row", sums[0].box[:-1]), Axis("col", sums[0].box[-1:])
-    added = tuple(n.name for n in sums)
-    add = KernelPlan(f"{name}_scatter", "scatter", axes, _closure(sums, group.nests), added)
-    kernels, launches = [add], [Launch(add.name, ("cdiv(points, ROWS) * cdiv(width, BLOCK)",))]
-    if behind := tuple(n for n in stores if n not in added):
-        rest = tuple(n for n in group.nests if n not in sums)
-        kernels.append(KernelPlan(f"{name}_epilogue", "tile", box_axes, rest, behind))
-        grid = ("cdiv(box_rows, ROWS) * cdiv(box_cols, BLOCK)",)
-        launches.append(Launch(kernels[-1].name, grid))
-    places_ = box_axes[0].extent * box_axes[1].extent
-    dealt, merge, kept, copies = _in_copies(name, sums, group, stores, axes, places_)
-    kernels += [dealt, merge]
-    sparse = _sparse(name, sums, group, stores, axes, box_axes)
-    if sparse is not None:
-        kernels += sparse[0]
+    count = box_axes[0].extent * box_axes[1].extent
+    # If lanes run along a kept index, a row of terms never queues up at one place.
+    spread = inner in sums[0].box
+    ways = (
+        _plain(name, sums, group, stores, axes, box_axes, spread),
+        _in_copies(name, sums, group, stores, axes, spread),
+        _sparse(name, sums, group, stores, axes, box_axes),
+    )
+    (adding, (*direct, whole)), (dealing, copies), (few, sparse) = ways
+    few_copies = floordiv(poly(1 << 17), extreme("max", (poly(1), count)))
     numbers = (
         ("points", axes[0].extent),
         ("width", axes[1].extent),
-        ("places", places_),
+        ("places", count),
         ("terms", Axis("col", sums[0].fold.binders).extent),
-        ("COPIES", copies),
+        ("COPIES", extreme("max", (poly(1), extreme("min", (poly(128), few_copies))))),
         ("box_rows", box_axes[0].extent),
         ("box_cols", box_axes[1].extent),
         *((f"extent_{k}", dim) for k, dim in enumerate(sums[0].dims)),
     )
-    # If lanes run along a kept index, a row of terms never queues up at one place.
-    spread = inner in sums[0].box
-    exact = all(n.dtype in ("i64", "i32") for n in sums)
-    plain = None
-    if not (spread and exact):
-        plain = _reduction(box if spread else rows, name, group, stores, dims, facts)
-    return Step(
-        name,
-        "scatter",
-        "each term names the place that it is added to",
-        stores,
-        (*(plain.facts if plain else ()), *numbers),
-        (*(plain.kernels if plain else ()), *kernels),
-        (
-            _copies_variant(sums, dealt, merge, kept, spread),
-            *_variants(
-                sums,
-                stores,
-                tuple(launches),
-                spread,
-                _same_thing(sums, group, behind),
-                sparse[1] if sparse is not None else None,
-            ),
-            *(plain.variants if plain else ()),
-        ),
+    why = "each term names the place that it is added to"
+    kernels, variants = (*adding, *dealing, *few), (copies, *direct, *sparse, whole)
+    step = Step(name, "scatter", why, stores, numbers, kernels, variants)
+    if spread and is_exact(sums):
+        return step
+    plain = _reduction(box if spread else rows, name, group, stores, dims, facts)
+    return replace(
+        step,
+        facts=(*plain.facts, *numbers),
+        kernels=(*plain.kernels, *kernels),
+        variants=(*variants, *plain.variants),
     )
 
 
-def _in_copies(name, sums, group: Group, stores, axes, places: Poly):
-    """(the kernel that adds to copies, the kernel that sums them, the kept values, the number of copies)."""
-    taken = {b.index for n in group.nests for b in (*n.box, *binders_of(n))}
-    copy = ir.Binder(fresh("copy", taken), poly(0), size("COPIES"))
+def is_exact(sums: tuple[ir.Nest, ...]) -> bool:
+    """Whether the order of additions does not matter."""
+    return all(n.dtype in ("i64", "i32") for n in sums)
+
+
+def _variant(name, sums, why, when, launches, scratch, zeroed, requires=()) -> Variant:
+    """One that adds atomically, and so in no fixed order; `when`: the conditions beside what it requires."""
+    ordered = () if is_exact(sums) else ("not deterministic",)
+    return Variant(
+        name,
+        " and ".join((*requires, *when, *ordered)) or "True",
+        why if is_exact(sums) else f"{why}{UNORDERED}",
+        TILE,
+        tuple(launches),
+        tuple(scratch),
+        zeroed=tuple(zeroed),
+        requires=" and ".join((*requires, *ordered)) or "True",
+    )
+
+
+def _plain(name, sums, group: Group, stores, axes, box_axes, spread: bool):
+    """Terms are added into the output if it holds the dtype of the sums, else into zeroed scratch.
+
+    Gradient of an embedding of 50,257 x 1,024 and 32,768 rows: 0.26 ms in f32 (torch 0.58). Many additions at few places
+    queue up: 2^24 values of f32 into 256 places take 4.3 ms (as a reduction 3.6), into 64 4.9 (1.2), into 4 10.1 (0.11).
+    """
+    added = tuple(n.name for n in sums)
+    add = KernelPlan(f"{name}_scatter", "scatter", axes, closure(added, group.nests), added)
+    kernels, launches = [add], [Launch(add.name, (ADD,))]
+    if behind := tuple(n for n in stores if n not in added):
+        rest = tuple(n for n in group.nests if n not in sums)
+        kernels.append(KernelPlan(f"{name}_epilogue", "tile", box_axes, rest, behind))
+        launches.append(Launch(kernels[-1].name, (BEHIND,)))
+    why = "terms are added atomically where they belong"
+    when = () if spread else ("places > 256",)
+    variants = []
+    if _same_thing(sums, group, behind):
+        into, fits = ((sums[0].name, stores[-1]),), ("stored_bytes == added_bytes",)
+        straight = f"straight into {stores[-1]}: {why}"
+        variants.append(_variant("direct", sums, straight, when, launches[:1], (), into, fits))
+    shape = tuple(f"extent_{k}" for k in range(len(sums[0].dims)))
+    scratch = ((n.name, n.dtype, shape) for n in sums if n.name not in stores)
+    zeroed = ((name, name) for name in added)
+    return kernels, [*variants, _variant("scatter", sums, why, when, launches, scratch, zeroed)]
+
+
+def _in_copies(name, sums, group: Group, stores, axes, spread: bool):
+    """Few places: additions are dealt out to copies of them, and a second kernel sums the copies.
+
+    2^24 values into 64, 1,024 and 4,096 places, ms (with one copy): i64 0.22, 0.19, 0.19 (3.7, 0.90, 0.49); f32 0.20, 0.21,
+    0.19 (4.9, 1.4, 0.50). torch.bincount takes 0.27, 0.22, 0.24.
+    """
+    copy = ir.Binder(fresh("copy", indices_in(group.nests)), poly(0), size("COPIES"))
     number = index(sums[0].fold.binders[-1].index)
     turn = number - floordiv(number, copy.hi) * copy.hi
     tie = ir.Guard(index(copy.index) - turn, "==")
@@ -172,49 +207,28 @@ def _in_copies(name, sums, group: Group, stores, axes, places: Poly):
         dealt[n.name] = ir.Nest(apart, box, at, dims, body, n.dtype, n.name)
         whole = ir.Reduce("sum", (copy,), (), ir.Read(apart, at, None, n.dtype), n.dtype)
         merged[n.name] = replace(n, body=whole)
-    lines = tuple(dealt.get(n.name, n) for n in _closure(sums, group.nests))
+    lines = tuple(dealt.get(n.name, n) for n in closure(dealt, group.nests))
     rest = tuple(merged.get(n.name, n) for n in group.nests)
     own = tuple(n.name for n in dealt.values())
     add = KernelPlan(f"{name}_deal", "scatter", axes, lines, own)
     walked = Axis("row", sums[0].box), Axis("col", (copy,))
     merge = KernelPlan(f"{name}_merge", "rows", walked, rest, stores)
-    few = floordiv(poly(1 << 17), extreme("max", (poly(1), places)))
-    copies = extreme("max", (poly(1), extreme("min", (poly(128), few))))
-    return add, merge, tuple(dealt.values()), copies
-
-
-def _copies_variant(sums, add: KernelPlan, merge: KernelPlan, kept, spread: bool) -> Variant:
-    """Few places: additions are dealt out to copies of them, and a second kernel sums the copies.
-
-    2^24 values into 64, 1,024 and 4,096 places, ms (with one copy): i64 0.22, 0.19, 0.19 (3.7, 0.90, 0.49); f32 0.20, 0.21,
-    0.19 (4.9, 1.4, 0.50). torch.bincount takes 0.27, 0.22, 0.24.
-    """
-    exact = all(n.dtype in ("i64", "i32") for n in sums)
-    conditions = ["places <= 32768", "points * width > 16 * places"]
-    conditions += [] if spread else ["places > 8"]
+    when = ["places <= 32768", "points * width > 16 * places"]
+    when += [] if spread else ["places > 8"]
     why = "many terms at few places: they are added atomically to copies of them"
-    if not exact:
-        conditions.append("not deterministic")
-        why += UNORDERED
-    rows = (("BLOCK", "pow2(COPIES)"), ("ROWS", "1024 // pow2(COPIES)"), ("num_warps", "4"))
-    shape = ("COPIES", *(f"extent_{k}" for k in range(len(sums[0].dims))))
-    return Variant(
-        "copies",
-        " and ".join(conditions),
-        why,
-        TILE,
-        (
-            Launch(add.name, ("cdiv(points, ROWS) * cdiv(width, BLOCK)",)),
-            Launch(merge.name, ("cdiv(places, 1024 // pow2(COPIES))",), rows),
-        ),
-        tuple((n.name, n.dtype, shape) for n in kept),
-        zeroed=tuple((n.name, n.name) for n in kept),
-        requires="True" if exact else "not deterministic",
+    together = (("BLOCK", "pow2(COPIES)"), ("ROWS", "1024 // pow2(COPIES)"), ("num_warps", "4"))
+    launches = (
+        Launch(add.name, (ADD,)),
+        Launch(merge.name, ("cdiv(places, 1024 // pow2(COPIES))",), together),
     )
+    shape = ("COPIES", *(f"extent_{k}" for k in range(len(sums[0].dims))))
+    scratch = ((n.name, n.dtype, shape) for n in dealt.values())
+    zeroed = ((name, name) for name in own)
+    return (add, merge), _variant("copies", sums, why, when, launches, scratch, zeroed)
 
 
 def _sparse(name, sums, group: Group, stores, axes, box_axes):
-    """(kernels, variant) of a scatter with fewer terms than places; None where this does not suffice.
+    """A scatter with fewer terms than places; nothing where this does not suffice.
 
         last[v]    = max[n](n + 1 where index[n] == v)              # the last term that names a place stands for it
         kept[t, d] = sum[n](x[n, d] where last[index[n]] - 1 == t)  # sums of these terms
@@ -230,9 +244,9 @@ def _sparse(name, sums, group: Group, stores, axes, box_axes):
     if any(targets(n) != places or n.name in stores for n in sums) or any(
         b.lo.terms for b in (*binders, *sums[0].box)
     ):
-        return None
+        return (), ()
     if any(indices(p) - counted for p in places.values()):
-        return None
+        return (), ()
     number, walked = poly(0), (Axis("row", ()), Axis("col", binders))
     for b in binders:
         number = number * b.hi + index(b.index)
@@ -242,8 +256,7 @@ def _sparse(name, sums, group: Group, stores, axes, box_axes):
     body = ir.Reduce("max", binders, ties, ir.IndexValue(number + 1, "i64"), "i64")
     own = tuple(index(b.index) for b in named)
     last = ir.Nest(f"{sums[0].name}_last", named, own, dims, body, "i64", sums[0].line)
-    taken = {b.index for n in group.nests for b in (*n.box, *binders_of(n))}
-    row = ir.Binder(fresh("t", taken), poly(0), walked[1].extent)
+    row = ir.Binder(fresh("t", indices_in(group.nests)), poly(0), walked[1].extent)
 
     def kept_at(coords: tuple[Poly, ...]) -> Poly:
         return poly(Fetch(last.name, coords, 0)) - 1
@@ -273,44 +286,31 @@ def _sparse(name, sums, group: Group, stores, axes, box_axes):
         return ir.Read(f"{e.tensor}_kept", (kept_at(place), *still), 0, e.dtype)
 
     rest = tuple(replace(n, body=ir.rebuild(n.body, change)) for n in group.nests if n not in sums)
-    lines = tuple(summed.get(n.name, n) for n in _closure(sums, group.nests))
+    lines = tuple(summed.get(n.name, n) for n in closure(summed, group.nests))
+    kept_sums = tuple(n.name for n in summed.values())
     kernels = (
         KernelPlan(f"{name}_last", "scatter", walked, (last,), (last.name,)),
-        KernelPlan(
-            f"{name}_sparse", "scatter", axes, lines, tuple(n.name for n in summed.values())
-        ),
+        KernelPlan(f"{name}_sparse", "scatter", axes, lines, kept_sums),
         KernelPlan(f"{name}_gather", "tile", box_axes, rest, stores),
     )
-    return kernels, _sparse_variant(kernels, sums, last, tuple(summed.values()))
-
-
-def _sparse_variant(kernels, sums, last: ir.Nest, kept: tuple[ir.Nest, ...]) -> Variant:
-    """`last`: which term keeps the sums of a place; `kept`: those sums."""
-    exact = all(n.dtype in ("i64", "i32") for n in sums)
-    requires = "True" if exact else "not deterministic"
-    few = "points * width <= places and places >= 1 << 23"
-    extents = tuple(f"extent_{sums[0].coords.index(index(b.index))}" for b in sums[0].box)
-    rows = tuple(e for e, b in zip(extents, sums[0].box, strict=True) if b in last.box)
-    still = tuple(e for e in extents if e not in rows)
+    launches = (
+        Launch(kernels[0].name, ("cdiv(terms, 1024)",), (("BLOCK", "1024"), ("ROWS", "1"))),
+        Launch(kernels[1].name, (ADD,)),
+        Launch(kernels[2].name, (BEHIND,)),
+    )
+    extents = {b: f"extent_{sums[0].coords.index(index(b.index))}" for b in sums[0].box}
+    beside = tuple(extents[b] for b in sums[0].box if b not in named)
     scratch = (
-        (last.name, "i64", rows),
-        *((n.name, n.dtype, ("max(0, terms)", *still)) for n in kept),
-    )
-    return Variant(
-        "sparse",
-        few if exact else f"{few} and {requires}",
-        "few terms: sums of the places that they name, and no others"
-        + ("" if exact else UNORDERED),
-        TILE,
-        (
-            Launch(kernels[0].name, ("cdiv(terms, 1024)",), (("BLOCK", "1024"), ("ROWS", "1"))),
-            Launch(kernels[1].name, ("cdiv(points, ROWS) * cdiv(width, BLOCK)",)),
-            Launch(kernels[2].name, ("cdiv(box_rows, ROWS) * cdiv(box_cols, BLOCK)",)),
+        (last.name, "i64", tuple(extents[b] for b in named)),
+        *(
+            (name, n.dtype, ("max(0, terms)", *beside))
+            for name, n in zip(kept_sums, sums, strict=True)
         ),
-        scratch,
-        zeroed=tuple((tensor, tensor) for tensor, *_ in scratch),
-        requires=requires,
     )
+    why = "few terms: sums of the places that they name, and no others"
+    when = ("points * width <= places and places >= 1 << 23",)
+    zeroed = ((tensor, tensor) for tensor, *_ in scratch)
+    return kernels, (_variant("sparse", sums, why, when, launches, scratch, zeroed),)
 
 
 def _same_thing(sums, group, behind) -> bool:
@@ -320,46 +320,6 @@ def _same_thing(sums, group, behind) -> bool:
         return False
     read = uncast(rest[0].body)
     return isinstance(read, ir.Read) and read.coords == sums[0].coords
-
-
-def _variants(
-    sums, stores, launches, spread: bool, same: bool, sparse: Variant | None
-) -> Iterator[Variant]:
-    """Terms are added into the output if it holds the dtype of the sums, else into zeroed scratch.
-
-    Gradient of an embedding of 50,257 x 1,024 and 32,768 rows: 0.26 ms in f32 (torch 0.58). Many additions at few places
-    queue up: 2^24 values of f32 into 256 places take 4.3 ms (as a reduction 3.6), into 64 4.9 (1.2), into 4 10.1 (0.11).
-    """
-    exact = all(n.dtype in ("i64", "i32") for n in sums)
-    shape = tuple(f"extent_{k}" for k in range(len(sums[0].dims)))
-    why = "terms are added atomically where they belong" + ("" if exact else UNORDERED)
-    conditions = [] if spread else ["places > 256"]
-    requires = "True" if exact else "not deterministic"
-    conditions += [] if exact else [requires]
-    if same:
-        when = " and ".join(["stored_bytes == added_bytes", *conditions])
-        into = ((sums[0].name, stores[-1]),)
-        yield Variant(
-            "direct",
-            when,
-            f"straight into {stores[-1]}: {why}",
-            TILE,
-            launches[:1],
-            zeroed=into,
-            requires=" and ".join(["stored_bytes == added_bytes", *([] if exact else [requires])]),
-        )
-    if sparse is not None:
-        yield sparse
-    yield Variant(
-        "scatter",
-        " and ".join(conditions) or "True",
-        why,
-        TILE,
-        launches,
-        tuple((n.name, n.dtype, shape) for n in sums if n.name not in stores),
-        zeroed=tuple((n.name, n.name) for n in sums),
-        requires=requires,
-    )
 
 
 def _reduction(kind, name, group, stores, dims, facts) -> Step:
@@ -376,15 +336,3 @@ def _reduction(kind, name, group, stores, dims, facts) -> Step:
             step = other.make(name, found, stores, dims, facts)
             return replace(step, kernels=tuple(replace(k, views=()) for k in step.kernels))
     raise AssertionError("the general nest takes any box")
-
-
-def _closure(sums, nests) -> tuple[ir.Nest, ...]:
-    """The sums and the lines that their terms read."""
-    by_name = {n.name: n for n in nests}
-    found: set[str] = set()
-    waiting = [n.name for n in sums]
-    while waiting:
-        name = waiting.pop()
-        found.add(name)
-        waiting += [t for t in tensors_read(by_name[name].body) if t in by_name]
-    return tuple(n for n in nests if n.name in found)
