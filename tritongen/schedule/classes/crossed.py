@@ -13,7 +13,6 @@ Rows that are too wide for registers are walked twice: first by rows, whose fold
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
 
 from tritongen.ir import nodes as ir
@@ -24,6 +23,7 @@ from tritongen.kernel.nodes import PARTS, Kernel, Loop, Store, Walk, statements
 from tritongen.kernel.parts import PART, in_parts, merging, state_name
 from tritongen.kernel.verify import verify
 from tritongen.schedule.classes.contraction import as_product
+from tritongen.schedule.classes.lines import closure
 from tritongen.schedule.members import Group, fetches, gather_lines, is_reducer
 from tritongen.schedule.plan import Axis, KernelPlan, Launch, Step, Variant, View
 
@@ -55,7 +55,7 @@ def classify(members, virtual, by_name, facts, extending=False) -> Group | None:
             return None
         if any(True for _ in fetches(n.body)) or not all(map(is_plain, reads(n.body))):
             return None
-        if is_reducer(n) and not (_is_across(n, rows, cols) or _is_down(n, rows, cols)):
+        if is_reducer(n) and not _is_fold(n, rows, cols):
             return None
     made = {n.name for n in lines}
     read = {(r.tensor, r.coords) for n in lines for r in reads(n.body) if r.tensor not in made}
@@ -65,7 +65,7 @@ def classify(members, virtual, by_name, facts, extending=False) -> Group | None:
     if not _shared(group) or not all(_ends(n, group) for n in down_folds(group)):
         return None
     try:
-        kernel = _one_pass("", group, tuple(_results(lines)))
+        kernel = _walked("", group, lines, _results(lines), "loop", "whole", "WIDTH")
     except CannotLower:
         return None
     return group if sum(isinstance(s, Loop) for s in kernel.body) == 1 else None
@@ -77,24 +77,12 @@ def is_plain(read: ir.Read) -> bool:
     return alone and read.fill is None
 
 
-def _is_across(n: ir.Nest, rows: set[str], cols: set[str]) -> bool:
-    over = {b.index for b in binders_of(n)}
-    return (
-        {b.index for b in n.box} == rows
-        and over == cols
-        and n.fold.op in ACROSS
-        and not n.fold.guards
-    )
-
-
-def _is_down(n: ir.Nest, rows: set[str], cols: set[str]) -> bool:
-    over = {b.index for b in binders_of(n)}
-    return (
-        {b.index for b in n.box} <= cols
-        and over == rows
-        and n.fold.op in DOWN
-        and not n.fold.guards
-    )
+def _is_fold(n: ir.Nest, rows: set[str], cols: set[str]) -> bool:
+    """Whether a reducer goes across rows, or down columns."""
+    box, over = {b.index for b in n.box}, {b.index for b in binders_of(n)}
+    across = box == rows and over == cols and n.fold.op in ACROSS
+    down = box <= cols and over == rows and n.fold.op in DOWN
+    return (across or down) and not n.fold.guards
 
 
 def _ends(fold: ir.Nest, group: Group) -> bool:
@@ -104,9 +92,9 @@ def _ends(fold: ir.Nest, group: Group) -> bool:
     return not any(is_reducer(n) or not {b.index for b in n.box} <= cols for n in own)
 
 
-def _results(lines: tuple[ir.Nest, ...]) -> list[str]:
+def _results(lines: tuple[ir.Nest, ...]) -> tuple[str, ...]:
     read = set[str]().union(*(tensors_read(n.body) for n in lines))
-    return [n.name for n in lines if n.name not in read]
+    return tuple(n.name for n in lines if n.name not in read)
 
 
 def down_folds(group: Group) -> list[ir.Nest]:
@@ -114,111 +102,70 @@ def down_folds(group: Group) -> list[ir.Nest]:
     return [n for n in group.nests if is_reducer(n) and {b.index for b in binders_of(n)} == rows]
 
 
-def closure(names: Iterable[str], nests: tuple[ir.Nest, ...], end: Iterable[str] = ()) -> set[str]:
-    """The nests that make up these values; those of `end` are there."""
-    by_name, found, ahead, end = {n.name: n for n in nests}, set[str](), list(names), set(end)
-    while ahead:
-        name = ahead.pop()
-        if name in by_name and name not in found | end:
-            found.add(name)
-            ahead += tensors_read(by_name[name].body)
-    return found
-
-
-def _tiles_of(group: Group, names: Iterable[str]) -> set[str]:
-    """The operands that these values read along rows and columns."""
-    both = {b.index for b in (*group.row, *group.col)}
-    own = closure(names, group.nests)
-    made = {n.name for n in group.nests}
-    found = (r for n in group.nests if n.name in own for r in reads(n.body))
-    return {r.tensor for r in found if r.tensor not in made and free_indices(r) == both}
-
-
 def _shared(group: Group) -> bool:
-    """Whether a fold over rows and one over columns of its own read the same tensor."""
-    down = {n.name for n in down_folds(group)}
-    across = [n.name for n in group.nests if is_reducer(n) and n.name not in down]
-    wide = [n.name for n in down_folds(group) if n.box]
-    direct = {
-        r.tensor
-        for n in group.nests
-        if n.name in closure(wide, group.nests, across)
-        for r in reads(n.body)
-    }
-    return bool(across and wide) and bool(direct & _tiles_of(group, across))
+    """Whether a fold over rows and one over columns of its own read the same tensor along rows and columns."""
+    down = down_folds(group)
+    across = [n.name for n in group.nests if is_reducer(n) and n not in down]
+    both = {b.index for b in (*group.row, *group.col)}
+    made = {n.name for n in group.nests}
+
+    def operands(lines: tuple[ir.Nest, ...]) -> set[str]:
+        found = (r for n in lines for r in reads(n.body) if r.tensor not in made)
+        return {r.tensor for r in found if free_indices(r) == both}
+
+    direct = closure((n.name for n in down if n.box), group.nests, across)
+    return bool(operands(direct) & operands(closure(across, group.nests)))
 
 
 # ---- its kernels ---------------------------------------------------------------------------------
-def _one_pass(name: str, group: Group, stores: tuple[str, ...]) -> Kernel:
+def _walked(name, group: Group, lines, stores, rows: str, cols: str, block: str) -> Kernel:
+    """The kernel that walks rows and columns in these ways."""
     (row,), (col,) = group.row, group.col
-    walks = Walk(row.index, row.hi, "loop", "ROWS"), Walk(col.index, col.hi, "whole", "WIDTH")
-    return lower(name, group.nests, walks, stores)
+    walks = Walk(row.index, row.hi, rows, "ROWS"), Walk(col.index, col.hi, cols, block)
+    return lower(name, lines, walks, stores)
 
 
 def make(name, group, stores, dims, facts) -> Step:
     (row,), (col,) = group.row, group.col
     nests = group.nests
-    kernel = _one_pass(f"{name}_rows", group, stores)
-    loop = next(s for s in kernel.body if isinstance(s, Loop))
+    once = _walked(f"{name}_rows", group, nests, stores, "loop", "whole", "WIDTH")
+    loop = next(s for s in once.body if isinstance(s, Loop))
     leaving = {s.tensor for s in statements(loop.body) if isinstance(s, Store)}
     merged = tuple(s for s in stores if s not in leaving)
-    part = in_parts(kernel.name, kernel, nests)
-    behind = merging(kernel, nests)
-    merge = lower(
-        f"{name}_merge",
-        behind,
-        (Walk(PART, PARTS, "loop", "BLOCK_P"), Walk(col.index, col.hi, "tile", "COLS")),
-        merged,
-    )
-    down = {n.name for n in down_folds(group)}
+    behind = merging(once, nests)
+    walks = Walk(PART, PARTS, "loop", "BLOCK_P"), Walk(col.index, col.hi, "tile", "COLS")
+    down = tuple(n.name for n in down_folds(group))
     across = [n.name for n in nests if is_reducer(n) and n.name not in down]
-    below = closure(down, nests, across)
-    needed = set[str]().union(*(tensors_read(n.body) for n in nests if n.name in below))
+    by_columns = closure(down, nests, across)
+    needed = set[str]().union(*(tensors_read(n.body) for n in by_columns))
     kept = tuple(t for t in across if t in needed)
-    by_rows = with_sums(
-        tuple(n for n in nests if n.name in closure((*leaving, *kept), nests)), col.hi, dims
-    )
+    by_rows = with_sums(closure((*leaving, *kept), nests), col.hi, dims)
     left = tuple(dict.fromkeys((*(s for s in stores if s in leaving), *kept)))
-    tall = lower(
-        f"{name}_wide",
-        by_rows,
-        (Walk(row.index, row.hi, "tile", "ROWS"), Walk(col.index, col.hi, "loop", "BLOCK")),
-        left,
+    columns = _walked(f"{name}_columns", group, by_columns, down, "loop", "tile", "BLOCK")
+    made = (
+        (in_parts(once.name, once, nests), nests),
+        (lower(f"{name}_merge", behind, walks, merged), behind),
+        (_walked(f"{name}_wide", group, by_rows, left, "tile", "loop", "BLOCK"), by_rows),
+        (in_parts(columns.name, columns, by_columns), by_columns),
     )
-    by_columns = tuple(n for n in nests if n.name in below)
-    columns = lower(
-        f"{name}_columns",
-        by_columns,
-        (Walk(row.index, row.hi, "loop", "ROWS"), Walk(col.index, col.hi, "tile", "BLOCK")),
-        tuple(down),
-    )
-    columns = in_parts(columns.name, columns, by_columns)
-    made = (part, nests), (merge, behind), (tall, by_rows), (columns, by_columns)
+    seen, kernels = tuple(views_of(group, stores, dims)), []
     for own, lines in made:
         verify(own, lines, [s.tensor for s in statements(own.body) if isinstance(s, Store)])
-
-    seen = tuple(views_of(group, stores, dims))
-
-    def planned(own: Kernel, lines: tuple[ir.Nest, ...]) -> KernelPlan:
-        walks = sorted(own.walks, key=lambda w: w.index == PART)
-        axes = tuple(Axis(w.index, (ir.Binder(w.index, Poly(), w.extent),)) for w in walks)
-        return KernelPlan(own.name, "fused", axes, lines, stores, views=seen, kernel=own)
+        walked = sorted(own.walks, key=lambda w: w.index == PART)
+        axes = tuple(Axis(w.index, (ir.Binder(w.index, Poly(), w.extent),)) for w in walked)
+        kernels.append(KernelPlan(own.name, "fused", axes, lines, stores, seen, kernel=own))
+    part, merge, tall, columns = (own for own, _ in made)
 
     # A number of the whole op, such as the gradient of a scalar, is rarely asked for.
     optional = tuple(s for s in merged if not dims[s] and len(stores) > 1)
-    led = {n: [s for s in stores if n in closure([s], nests)] for n in down}
+    led = {n: [s for s in stores if n in {m.name for m in closure([s], nests)}] for n in down}
     parts = tuple((state_name(n), s) for s in optional for n in led if led[n] == [s])
     states = tuple(
-        (
-            state_name(n.name),
-            n.dtype,
-            ("PARTS", *("cols" for _ in n.box)),
-        )
-        for n in nests
-        if n.name in down
+        (state_name(n.name), n.dtype, ("PARTS", *("cols" for _ in n.box)))
+        for n in down_folds(group)
     )
     kept_there = tuple(
-        (t, next(n.dtype for n in nests if n.name == t), ("rows",)) for t in kept if t not in stores
+        (n.name, n.dtype, ("rows",)) for n in nests if n.name in kept and n.name not in stores
     )
     fits = "cols <= (4096 if in_f64 else 16384)"
     merging_launch = Launch(
@@ -269,11 +216,9 @@ def make(name, group, stores, dims, facts) -> Step:
         (*states, *kept_there),
         parts=parts,
     )
-    kernels = tuple(planned(own, lines) for own, lines in made)
     why = "folds over rows and over columns of the same tensors: each element is read once"
-    numbers = ("rows", row.hi), ("cols", col.hi)
-    variants = whole, wide
-    return Step(name, "crossed", why, stores, numbers, kernels, variants, optional=optional)
+    numbers, variants = (("rows", row.hi), ("cols", col.hi)), (whole, wide)
+    return Step(name, "crossed", why, stores, numbers, tuple(kernels), variants, optional=optional)
 
 
 def views_of(group: Group, stores: tuple[str, ...], dims: dict[str, tuple[Poly, ...]]):
@@ -310,12 +255,8 @@ def with_sums(
         apart = replace(total, body=ir.Call("sub", (total.body, at[1]), dtype))
         finite = ir.Call("isfinite", (at[3],), "bool")
         rest = ir.Call("where", (finite, at[3], ir.Const(0.0, dtype)), dtype)
-        bodies: tuple[ir.Expr, ...] = (
-            total,
-            ir.Call("div", (at[0], size), dtype),
-            apart,
-            ir.Call("div", (at[2], size), dtype),
-        )
+        near, left = (ir.Call("div", (at[k], size), dtype) for k in (0, 2))
+        bodies: tuple[ir.Expr, ...] = total, near, apart, left
         found += [replace(n, name=x, body=e) for x, e in zip(names, bodies, strict=True)]
         found.append(replace(n, body=ir.Call("add", (at[1], rest), dtype)))
     return tuple(found)
