@@ -9,7 +9,7 @@ import math
 from dataclasses import replace
 
 from tritongen.ir import nodes as ir
-from tritongen.ir.algebra import Poly, affine, indices, is_affine_map, poly, symbols
+from tritongen.ir.algebra import Poly, indices, is_affine_map, poly, symbols, weight_of
 from tritongen.ir.bounds import Facts
 from tritongen.ir.free import binders_of, free_indices, reads, tensors_read
 from tritongen.ir.reads import reads_of
@@ -34,7 +34,7 @@ from tritongen.schedule.row_schedules import (
     two_pass_variant,
 )
 from tritongen.schedule.row_values import with_row_values
-from tritongen.schedule.views import accesses, holds_channels_last, views
+from tritongen.schedule.views import accesses, digits_of, holds_channels_last, views
 from tritongen.schedule.whole_rows import whole_rows
 
 
@@ -63,9 +63,10 @@ def classify(members, virtual, by_name, facts, extending=False) -> Group | None:
         elif own != tile and own != row_names:
             return None
         for b in (*nest.box, *binders_of(nest)):
-            if not _same_range(ranges[b.index], b, facts):
+            lo, hi = ranges[b.index]
+            if not same(facts, lo, b.lo) or not same(facts, hi, b.hi):
                 return None
-        if not _starts_at_zero(nest):
+        if any(b.lo.terms for b in nest.box):  # its storage starts at 0
             return None
     if moved := virtual.slides(by_name.values()) and slid(lines, row, col, facts):
         alone = all({b.index for b in nest.box} == row_names for nest in lines)
@@ -74,41 +75,18 @@ def classify(members, virtual, by_name, facts, extending=False) -> Group | None:
     return Group("rows", lines, row, _col_order(lines, col))
 
 
-def _same_range(known, b: ir.Binder, facts: Facts) -> bool:
-    return same(facts, known[0], b.lo) and same(facts, known[1], b.hi)
-
-
-def _starts_at_zero(nest: ir.Nest) -> bool:
-    """A value over the whole tile starts at 0 on every axis, as its storage does."""
-    return all(not b.lo.terms for b in nest.box)
-
-
 def slid(nests, row, col, facts: Facts) -> list[Poly]:
     """The coordinates that mix kept and reduced indices, but for digits of one number, `g * length + c`: what slides."""
     kept, reduced = ({b.index for b in axis} for axis in (row, col))
     ranges = {b.index: b.hi - b.lo for b in (*row, *col)}
     found = (c for nest in nests for read in reads(nest.body) for c in read.coords)
     mixed = (c for c in found if indices(c) & kept and indices(c) & reduced)
-    return [c for c in mixed if not _is_number(c, ranges, facts)]
 
+    def is_number(c: Poly) -> bool:
+        whole = math.prod((ranges[i] for i in indices(c)), start=poly(1))
+        return digits_of(c, ranges, whole, facts) is not None
 
-def _is_number(coordinate: Poly, ranges: dict[str, Poly], facts: Facts) -> bool:
-    parts = affine(coordinate)
-    if parts is None or parts[1].terms:
-        return False
-    weights = [(w, ranges.get(getattr(a, "name", ""))) for a, w in parts[0].items()]
-    return _mixed_radix(weights, facts)
-
-
-def _mixed_radix(weights, facts: Facts) -> bool:
-    weight, left = poly(1), list(weights)
-    while left:
-        here = [pair for pair in left if pair[1] is not None and same(facts, pair[0], weight)]
-        if len(here) != 1:
-            return False
-        left.remove(here[0])
-        weight = weight * here[0][1]
-    return True
+    return [c for c in mixed if not is_number(c)]
 
 
 def _col_order(lines, col):
@@ -124,29 +102,19 @@ def _col_order(lines, col):
     if widest is None:
         return col
     place = {
-        name: (dim, -_weight_rank(c, name))
+        name: (dim, weight_of(c, name) == poly(1))  # the lowest digit of a number last
         for dim, c in enumerate(widest.coords)
         for name in indices(c)
     }
-    return tuple(sorted(col, key=lambda b: place.get(b.index, (99, 0))))
+    return tuple(sorted(col, key=lambda b: place.get(b.index, (99, False))))
 
 
-def _weight_rank(coordinate: Poly, name: str) -> int:
-    """0 for the lowest digit of a number, more for higher ones."""
-    parts = affine(coordinate)
-    weight = (
-        next((w for a, w in parts[0].items() if getattr(a, "name", "") == name), poly(1))
-        if parts
-        else poly(1)
-    )
-    return 0 if weight == poly(1) else 1
-
-
-def _reads_along(group: Group, col: Axis) -> bool:
-    """Whether any operand is read along the columns."""
-    names, own = {d.index for d in col.digits}, {n.name for n in group.nests}
-    found = (r for n in group.nests for r in reads(n.body) if r.tensor not in own)
-    return any(free_indices(r) & names for r in found)
+def operands(group: Group) -> list[tuple[ir.Read, bool, bool]]:
+    """What is read and not computed: whether it varies along the rows, and whether along the columns."""
+    row, col = {b.index for b in group.row}, {b.index for b in group.col}
+    computed = {n.name for n in group.nests}
+    found = [r for n in group.nests for r in reads(n.body) if r.tensor not in computed]
+    return [(r, bool((own := free_indices(r)) & row), bool(own & col)) for r in found]
 
 
 # ---- how it runs ---------------------------------------------------------------------------------
@@ -201,7 +169,7 @@ def make(name, group, stores, dims, facts) -> Step:
     kernels = (lowered or resident, *in_lines, loop, *two_pass, *per_thread)
     why = "reducers over one set of indices"
     step = Step(name, "rows", why, stores, _numbers(row_axis, col_axis), kernels, variants)
-    if not _reads_along(group, axes[1]):
+    if not any(in_cols for _, _, in_cols in operands(group)):
         # Nothing to keep in registers: terms that bounds alone let through. Of 32,768 of these LLVM takes minutes.
         few = tuple(v for v in variants if v.launches[0].kernel != resident.name)
         return replace(step, variants=few, kernels=kernels[1:])
@@ -216,11 +184,14 @@ def make(name, group, stores, dims, facts) -> Step:
 
 def _traits(group, touched, wide_tiles: bool, counts: bool, tail: int, paired: bool) -> Traits:
     """The traits that decide how rows are held in registers. `tail`: that of the axis of columns."""
-    columns, several = _has_columns(touched, group), len(tile_operands(group)) > 1
+    read = operands(group)
+    columns = _has_columns(touched, group)
+    several = len({r.tensor for r, in_rows, in_cols in read if in_rows and in_cols}) > 1
     odd = STORED if wide_tiles else PAIRED if paired else SINGLE
     if tail or counts or columns and several:
         odd = ""
-    widest = held_columns(_dtypes_along(group), group.doubles)
+    dtypes = {r.dtype for r, _, in_cols in read if in_cols} | {n.dtype for n in group.nests}
+    widest = held_columns(dtypes, group.doubles)
     plain = not (tail or wide_tiles or counts or paired)
     return Traits(columns, counts, is_alone(group), several, group.doubles, widest, odd, plain)
 
@@ -290,21 +261,6 @@ def _numbers(row: Axis, col: Axis) -> tuple[tuple[str, Poly], ...]:
 def _writes_tile(group, stores) -> bool:
     row = {b.index for b in group.row}
     return any(n.name in stores and {b.index for b in n.box} != row for n in group.nests)
-
-
-def tile_operands(group) -> set[str]:
-    """The operands that are read along rows and columns."""
-    row, col = {b.index for b in group.row}, {b.index for b in group.col}
-    computed = {n.name for n in group.nests}
-    found = (r for n in group.nests for r in reads(n.body) if r.tensor not in computed)
-    return {r.tensor for r in found if (used := free_indices(r)) & row and used & col}
-
-
-def _dtypes_along(group) -> set[str]:
-    """The dtypes of computed values, and of operands that are read along the columns."""
-    col = {b.index for b in group.col}
-    read = {r.dtype for n in group.nests for r in reads(n.body) if free_indices(r) & col}
-    return read | {n.dtype for n in group.nests}
 
 
 def is_alone(group) -> bool:
@@ -391,13 +347,4 @@ def _in_storage_order(row, touched, dims, facts):
 def _ordered(coordinate: Poly, names: set[str]) -> list[str]:
     """The indices of one coordinate, the one with the largest weight first."""
     found = [n for n in sorted(indices(coordinate)) if n in names]
-    return sorted(found, key=lambda n: coordinate_weight(coordinate, n) == poly(1))
-
-
-def coordinate_weight(coordinate: Poly, name: str) -> Poly:
-    parts = affine(coordinate)
-    return (
-        next((w for a, w in parts[0].items() if getattr(a, "name", "") == name), poly(0))
-        if parts
-        else poly(0)
-    )
+    return sorted(found, key=lambda n: weight_of(coordinate, n) == poly(1))
