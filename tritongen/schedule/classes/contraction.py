@@ -16,7 +16,7 @@ from tritongen.schedule.classes import channel_padding, contraction_variants, co
 from tritongen.schedule.classes.scales import multiplied, scaled
 from tritongen.schedule.factored import factors_of
 from tritongen.schedule.members import Group, Product, Virtual, gather_lines, is_reducer, paste
-from tritongen.schedule.plan import Step
+from tritongen.schedule.plan import Axis, Step
 
 I32_TERMS = 2**17  # products of i8 that an i32 holds the sum of
 
@@ -42,9 +42,7 @@ def classify(members, virtual, by_name, facts, extending=False) -> Group | None:
 def with_loops(group: Group, facts: Facts) -> Group:
     """The group, and for sums of integers how they are added up where i32 does not hold them."""
     head = group.nests[0]
-    terms = poly(1)
-    for b in head.fold.binders:
-        terms = terms * (b.hi - b.lo)
+    terms = Axis("k", head.fold.binders).extent
     if head.dtype != "i64" or prove(terms, "<", poly(I32_TERMS), facts) is True:
         return group
     return replace(group, terms=terms, loops=group.nests)

@@ -168,64 +168,57 @@ def make(name, group, stores, dims, facts) -> Step:
     """
     p = group.product
     outer = (Axis("batch", p.batch), Axis("m", p.m), Axis("n", p.n))
-    packs: tuple[Pack, ...] = ()
-    copies: tuple[Pack, ...] = ()
-    fours: tuple[Pack, ...] = ()
-    channels = padded = Axis("k", p.k).extent
-    counted = group
-    if p.k:
-        packs = _packs(group, dims, facts)
-        whole = channel_padding.widened(group, packs, dims, facts) or (group, packs, dims)
-        wide, copies, wide_dims = whole
-        padded = Axis("k", wide.factors.k).extent
-        tapped = (*outer, Axis("k", wide.factors.k), Axis("tap", p.taps))
-        counted, fours = channel_padding.in_fours(group, packs, dims, facts) or (group, ())
+    packs = _packs(group, dims, facts)
+    whole = channel_padding.widened(group, packs, dims, facts) or (group, packs, dims)
+    wide, copies, wide_dims = whole
+    tapped = (*outer, Axis("k", wide.factors.k), Axis("tap", p.taps))
+    counted, fours = channel_padding.in_fours(group, packs, dims, facts) or (group, ())
     flat = (*outer, Axis("k", (*p.taps, *counted.factors.k)))
-    tiles = _kernel(f"{name}_tiles", "contraction", flat, counted, stores, dims, facts)
-    finish: KernelPlan | None = None
+    terms = _kernel(f"{name}_tiles", "contraction", flat, counted, stores, dims, facts)
     # Those in parts have no form for f64.
-    if p.k and not p.lets and not group.nests[0].fold.guards and min(itemsizes(tiles)) <= 4:
-        joined = _kernel(f"{name}_combine", "combine", outer, group, stores, dims, facts)
-        finish = replace(joined, slides=False)
-    splits = finish is not None
-    kernels: tuple[KernelPlan, ...] = (replace(tiles, splits=splits),)
+    whole_terms = bool(p.k) and not p.lets and not group.nests[0].fold.guards
+    splits = whole_terms and min(itemsizes(terms)) <= 4
+    terms = replace(terms, splits=splits)
+    taps: tuple[KernelPlan, ...] = ()
     if p.k:
-        taps = _kernel(f"{name}_taps", "taps", tapped, wide, stores, wide_dims, facts)
-        kernels = (replace(taps, splits=splits), *kernels)
-    numbers = (
-        *sizes_of(outer),
-        ("channels", channels),
-        ("padded", padded),
-        ("taps", Axis("tap", p.whole_taps or p.taps).extent),
-        ("phases", prod(p.phases, start=poly(1))),
-        *(() if p.lets else (("depth", Axis("k", (*p.taps, *p.k)).extent),)),
-    )
-    why = "a sum of products, one factor gathered by a sliding window"
+        by_tap = _kernel(f"{name}_taps", "taps", tapped, wide, stores, wide_dims, facts)
+        taps = (replace(by_tap, splits=splits),)
+    finish: tuple[KernelPlan, ...] = ()
+    if splits:
+        joined = _kernel(f"{name}_combine", "combine", outer, group, stores, dims, facts)
+        finish = (replace(joined, slides=False),)
     times = "batches * " if p.batch else ""
     digits = len(p.taps) * (2 if p.phases else 1)
-    variants = tuple(_variants(kernels, finish, packs, copies, fours, times, digits))
+    variants = tuple(_variants((*taps, terms), finish, packs, copies, fours, times, digits))
     if reads_bounds(group):
         variants = tuple(map(_in_more_warps, variants))
+    numbers = dict(sizes_of(outer)) | {
+        "channels": Axis("k", p.k).extent,
+        "padded": tapped[3].extent,
+        "taps": Axis("tap", p.whole_taps or p.taps).extent,
+        "phases": prod(p.phases, start=poly(1)),
+    }
+    if not p.lets:
+        numbers["depth"] = Axis("k", (*p.taps, *p.k)).extent
     if len(packs) == 2 and (made := patches.kernel(name, wide, tapped, stores, wide_dims)):
         plan, own, zeros = made
-        kernels, numbers = (plan, *kernels), (*numbers, *own.items())
+        taps, numbers = (plan, *taps), numbers | own
         variants = (patches.by_patches(plan, own, zeros, copies, times, digits), *variants)
     row = "(places if packed_bytes else channels)" if packs else "places"
     one = one_tap.beside(name, group, stores, dims, facts, row)
-    kernels = (*kernels[:-1], *one.kernels, kernels[-1])
-    numbers = tuple(dict((*numbers, *one.numbers)).items())
+    kernels, numbers = (*taps, *one.kernels), numbers | dict(one.numbers)
     variants = (*one.variants, *variants)
     orders: tuple[Order, ...] = ()
-    if p.batch and not p.lets:
+    rows = replace(group, row=group.nests[0].box)
+    if p.batch and not p.lets and (slid := window.beside(name, rows, stores, dims, facts)):
         # Few output channels per group, or few terms: each lane adds up its own window.
-        rows = replace(group, row=group.nests[0].box)
-        more, known, windows, orders = window.beside(name, rows, stores, dims, facts)
-        kernels, numbers = (*kernels[:-1], *more, kernels[-1]), (*numbers, *known)
-        compared = (replace(w, estimate=_of_window(w, orders)) for w in windows)
+        kernels, numbers = (*kernels, *slid.kernels), numbers | dict(slid.facts)
+        orders = slid.orders
+        compared = (replace(v, estimate=_of_window(v, orders)) for v in slid.variants)
         variants = (*compared, *variants)
-    if finish is not None:
-        kernels = (*kernels[:-1], finish, kernels[-1])
-    step = Step(name, "contraction", why, stores, numbers, kernels, variants, orders=orders)
+    why = "a sum of products, one factor gathered by a sliding window"
+    facts_, kernels = tuple(numbers.items()), (*kernels, *finish, terms)
+    step = Step(name, "contraction", why, stores, facts_, kernels, variants, orders=orders)
     return fitted(replace(step, tests=one.tests))
 
 
@@ -273,79 +266,56 @@ def _variants(kernels, finish, packs, copies, fours, times: str, digits: int) ->
     phases = bool(terms.lets)
 
     def by_pointers(
-        name: str, kernel, why: str, config, estimate, copied=(), requires=FITS, more=""
+        name: str, kernel, why: str, config, estimate, copied=(), requires=FITS, more="", parts=()
     ) -> Variant:
-        parts = "PARTS * " if kernel.splits else ""
-        launch = Launch(kernel.name, (f"{parts}{times}cdiv(M, BLOCK_M) * cdiv(N, BLOCK_N)",))
+        """`parts`: steps of the loop, and how many of them a program takes, where several share a tile."""
+        shared = "PARTS * " if kernel.splits else ""
+        launch = Launch(kernel.name, (f"{shared}{times}cdiv(M, BLOCK_M) * cdiv(N, BLOCK_N)",))
         fields = {"packs": copied, "estimate": estimate}
-        return variant(name, requires, f"by pointers, {why}", config, launch, more, **fields)
+        whole = variant(name, requires, f"by pointers, {why}", config, launch, more, **fields)
+        if not parts or not finish:
+            return whole
+        return added_up(whole, kernel, finish[0], times, BUSY, *parts)
 
-    def in_parts(whole: Variant, kernel: KernelPlan, steps: str, chunk: str) -> Variant:
+    def parts_of(count: str) -> tuple[str, str]:
         """In parts, where there are few tiles: convolutions of one image, and gradients of weights.
 
-        512 channels of 7 x 7 and 512 filters of 3 x 3 have four tiles.
+        512 channels of 7 x 7 and 512 filters of 3 x 3 have four tiles. `count`: the terms of the sum.
         """
-        if finish is None:
-            return whole
-        return added_up(whole, kernel, finish, times, BUSY, steps, chunk)
-
-    def in_parts_of(whole: Variant, count: str) -> Variant:
-        """The same of a sum of so many terms."""
-        chunk = f"BLOCK_K * cdiv({count}, BLOCK_K * PARTS)"
-        return in_parts(whole, terms, f"cdiv({count}, BLOCK_K)", chunk)
+        return f"cdiv({count}, BLOCK_K)", f"BLOCK_K * cdiv({count}, BLOCK_K * PARTS)"
 
     for taps in tapped:
         deep = "min(128 // itemsize, max(16, 32 // itemsize, pow2(channels)))"
         by_tap = of_convolution("taps", TAPPED, "padded_bytes" if copies else "0", digits)
         if not phases:
-            yield by_pointers(
-                "wide",
-                taps,
-                "one tap and its packed channels a step, 256 columns",
-                tile("128", "256", deep, "8", "3"),
-                by_tap,
-                copies,
-                HALVES,
-                # Other columns spill 1,100 to 1,500 bytes a thread behind the loop. Calls of many terms still gain (H200). Calls
-                # of few terms took up to 2.6 times their estimate.
-                "(N % 16 == 0 or depth >= 3072)",
-            )
+            why = "one tap and its packed channels a step, 256 columns"
+            config = tile("128", "256", deep, "8", "3")
+            # Other columns spill 1,100 to 1,500 bytes a thread behind the loop. Calls of many terms still gain (H200). Calls
+            # of few terms took up to 2.6 times their estimate.
+            more = "(N % 16 == 0 or depth >= 3072)"
+            yield by_pointers("wide", taps, why, config, by_tap, copies, HALVES, more)
         # With one channel, places are adjacent in memory.
         even = "1 if channels % 2 else 2 if channels % 4 else 4 if channels % 8 else 8"
         together = f"8 if channels == 1 else {even}"
-        mixed = by_pointers(
-            "mixed",
-            terms,
-            "terms of several taps a step, channels packed",
-            tile(ROWS, COLUMNS, "128 // itemsize", WARPS, f"1 if {APART} else 3"),
-            of_convolution("packed", TERMS, "packed_bytes" if packs else "0", digits, together),
-            packs,
-        )
-        yield in_parts_of(mixed, TERMS)
+        why = "terms of several taps a step, channels packed"
+        config = tile(ROWS, COLUMNS, "128 // itemsize", WARPS, f"1 if {APART} else 3")
+        packed = of_convolution("packed", TERMS, "packed_bytes" if packs else "0", digits, together)
+        yield by_pointers("mixed", terms, why, config, packed, packs, parts=parts_of(TERMS))
         many = f"{times}cdiv(M, 128) * cdiv(N, 128) >= sms"
         rows = f"128 if (itemsize <= 2 or shared >= 227) and {many} else 64"
         warps = "8 if BLOCK_N == 128 and (itemsize == 4 or N % 16 > 0) else 4"
-        whole = by_pointers(
-            "taps",
-            taps,
-            "one tap and its packed channels a step",
-            tile(rows, COLUMNS, deep, WARPS if phases else warps, "3"),
-            by_tap,
-            copies,
-        )
-        steps = "taps * cdiv(padded, BLOCK_K)"
-        yield in_parts(whole, taps, steps, f"cdiv({steps}, PARTS)")
+        why = "one tap and its packed channels a step"
+        config = tile(rows, COLUMNS, deep, WARPS if phases else warps, "3")
+        steps = "taps * cdiv(padded, BLOCK_K)"  # of one tap each, and counted by themselves
+        parts = steps, f"cdiv({steps}, PARTS)"
+        yield by_pointers("taps", taps, why, config, by_tap, copies, parts=parts)
     if fours:
         count = "taps * 4 * cdiv(channels, 4)"
-        whole = by_pointers(
-            "pad4",
-            terms,
-            "terms of several taps a step, channels packed in fours: a load takes four",
-            tile(ROWS, COLUMNS, "32", WARPS, "1" if phases else "4 if depth > 128 else 1"),
-            of_convolution("pad4", count, "pad4_bytes", digits),
-            fours,
-        )
-        yield in_parts_of(whole, count)
+        why = "terms of several taps a step, channels packed in fours: a load takes four"
+        stages = "1" if phases else "4 if depth > 128 else 1"
+        config = tile(ROWS, COLUMNS, "32", WARPS, stages)
+        padded = of_convolution("pad4", count, "pad4_bytes", digits)
+        yield by_pointers("pad4", terms, why, config, padded, fours, parts=parts_of(count))
     gathered = of_convolution("gathered", TERMS, "0", digits)
     stages = f"1 if {APART} and 2 * packed_bytes < operand_bytes else 4" if packs else "4"
     why = "operands as they lie"

@@ -2,7 +2,7 @@
 
 Pools, sliding means and depthwise convolutions, with the pointwise lines before and behind them. A program takes ROWS x
 BLOCK outputs, and STEPS of them along one more index. Its windows are unrolled, so neighbouring steps load shared elements
-once. `variants` serves other classes for the same nests. Figures are for one H200, in per cent of copy.
+once. `beside` serves other classes for the same nests. Figures are for one H200, in per cent of copy.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from tritongen.ir.algebra import (
     is_fractional,
     is_size,
     numerator,
-    poly,
     symbols,
+    weight_of,
 )
 from tritongen.ir.bounds import Facts
 from tritongen.ir.free import binders_of, coordinates, reads
@@ -108,29 +108,24 @@ def reach(group: Group, col: int, facts: Facts) -> Poly | None:
 
 # ---- how it runs ---------------------------------------------------------------------------------
 def make(name, group, stores, dims, facts) -> Step:
-    kernels, numbers, ways, orders = variants(name, group, stores, dims, facts)
-    why = "reducers over windows that slide with the output"
-    return Step(name, "window", why, stores, numbers, kernels, ways, orders=orders)
-
-
-def variants(name, group, stores, dims, facts):
-    """(kernels, facts, variants, orders) for nests whose reducers share their binders; the last takes any size."""
+    """Nests whose reducers share their binders. The last variant takes any size."""
     whole = box.make(name, group, stores, dims, facts)
     kernel, facts_, variant = unrolled(name, group, stores, facts, "window", len(group.row) - 1)
     ways = [(kernel, facts_, replace(variant, packs=in_lines(group, dims)))]
     if (slid := in_runs(group, facts)) is not None:
-        line = line_of(group, dims)
-        known = (any(map(is_gathered, group.nests)), any(map(is_computed, group.nests)))
-        ways.insert(0, with_runs(ways[0], name, line, slid, *known))
-    across = channels(group, stores, facts)
-    if across is not None:
-        ways.insert(0, unrolled(name, group, stores, facts, "channels", *across))
+        ways.insert(0, with_runs(ways[0], name, group, dims, slid))
+    at, orders = channels(group, stores, facts) or (0, ())
+    if orders:
+        ways.insert(0, unrolled(name, group, stores, facts, "channels", at, orders))
     numbers = {fact: value for _, own, _ in ways for fact, value in own} | dict(whole.facts)
-    return (
-        (*(kernel for kernel, _, _ in ways), *whole.kernels),
-        tuple(numbers.items()),
-        (*(way for _, _, way in ways), *whole.variants),
-        across[1] if across else (),
+    return replace(
+        whole,
+        skeleton="window",
+        why="reducers over windows that slide with the output",
+        facts=tuple(numbers.items()),
+        kernels=(*(kernel for kernel, _, _ in ways), *whole.kernels),
+        variants=(*(way for _, _, way in ways), *whole.variants),
+        orders=orders,
     )
 
 
@@ -148,14 +143,15 @@ def in_lines(group: Group, dims) -> tuple[Pack, ...]:
     return ()
 
 
-def beside(name, group, stores, dims, facts):
-    """The same for a step of another class, but for the last."""
+def beside(name, group, stores, dims, facts) -> Step | None:
+    """The same for a step of another class, but for the last variant."""
     if reach(group, len(group.row) - 1, facts) is None:
-        return (), (), (), ()
-    kernels, numbers, ways, orders = variants(name, group, stores, dims, facts)
-    few = tuple(replace(w, packs=()) for w in ways[:-1])
-    spoken = {"rows", "cols"} - {n for w in few for run in w.launches for n in names(run.grid[0])}
-    return kernels[:-1], tuple(n for n in numbers if n[0] not in spoken), few, orders
+        return None
+    step = make(name, group, stores, dims, facts)
+    few = tuple(replace(v, packs=()) for v in step.variants[:-1])
+    spoken = {"rows", "cols"} - {n for v in few for run in v.launches for n in names(run.grid[0])}
+    own = tuple(n for n in step.facts if n[0] not in spoken)
+    return replace(step, facts=own, kernels=step.kernels[:-1], variants=few)
 
 
 def in_runs(group: Group, facts: Facts) -> tuple[Poly, Poly, Poly] | None:
@@ -179,16 +175,16 @@ def in_runs(group: Group, facts: Facts) -> tuple[Poly, Poly, Poly] | None:
             return None
         ((name, apart),) = weights.items()
         found.add((stride, name, apart))
-    if len({(stride, name) for stride, name, _ in found}) != 1:
+    if len(found) != 1:
         return None
-    (stride, name, apart), *others = found
+    ((stride, name, apart),) = found
     slides_once = all(
         sum(bool(indices(c) & {lane, name}) for c in read.coords) == 1
         for read in (r for n in group.nests for r in reads(n.body))
         if any({lane, name} <= indices(c) for c in read.coords)
     )
     (binder,) = (b for b in window_of(group) if b.index == name)
-    return (stride, apart, binder.hi - binder.lo) if slides_once and not others else None
+    return (stride, apart, binder.hi - binder.lo) if slides_once else None
 
 
 def line_of(group: Group, dims) -> Poly:
@@ -223,9 +219,7 @@ def is_computed(nest: ir.Nest) -> bool:
     )
 
 
-def with_runs(
-    way, name: str, line: Poly, slid: tuple[Poly, Poly, Poly], gathered: bool, computed: bool
-):
+def with_runs(way, name: str, group: Group, dims, slid: tuple[Poly, Poly, Poly]):
     """The same variant with lines loaded in whole runs.
 
     In per cent of copy on an H200 (separate loads): 3x3 pools at stride 2 of 64 x 64 x 256 x 512 in bf16 94 to 99 (71), 2x2
@@ -239,32 +233,34 @@ def with_runs(
     - many terms, whose loads wait for one another: f32 conv1d of 114 terms: 706 (97)
     """
     stride, apart, abreast = slid
+    computed = any(map(is_computed, group.nests))
     kernel, numbers, variant = way
     kernel = replace(kernel, name=f"{name}_runs", skeleton="runs")
-    numbers = [*numbers, ("lane_stride", stride), ("dilation", apart), ("line", line)]
+    line = ("line", line_of(group, dims))
+    numbers = [*numbers, ("lane_stride", stride), ("dilation", apart), line]
     numbers += [("abreast", abreast)] if computed else []
     changed = dict(variant.config) | {"ROWS": "max(1, 128 // BLOCK)"}
     wide = ("PER_THREAD", "min(BLOCK, 8 // itemsize) if lane_stride == 1 else 1")
     warps = ("num_warps", "max(1, min(4, BLOCK // PER_THREAD // (32 if lane_stride == 1 else 64)))")
     config = tuple((k, v) for k, v in changed.items() if k != "num_warps")
-    few = f"(lane_stride == 1 or terms < {GATHERED}) and " if gathered else ""
     good = "line % 2 == 0 and itemsize <= 2 * lane_stride"
     if computed:
         good = f"terms <= {RUN_TERMS} and (line % 2 == 0 or lane_stride == 1 and abreast >= 4)"
-    return (
-        kernel,
-        numbers,
-        replace(
-            variant,
-            name="runs",
-            when=f"{few}{good} and 1 <= lane_stride <= 8 and pow2(lane_stride) == lane_stride and dilation >= 0 and {variant.when}",
-            # A run is a power of two, and the lines of a window are counted from its first term to its last.
-            requires=f"{few}1 <= lane_stride <= 8 and pow2(lane_stride) == lane_stride and dilation >= 0 and {variant.requires}",
-            why=f"{variant.why}, lines loaded in whole runs",
-            config=(*config, wide, warps),
-            launches=tuple(replace(run, kernel=kernel.name) for run in variant.launches),
-        ),
+    few = ""
+    if any(map(is_gathered, group.nests)):
+        few = f"(lane_stride == 1 or terms < {GATHERED}) and "
+    # A run is a power of two, and the lines of a window are counted from its first term to its last.
+    whole = "1 <= lane_stride <= 8 and pow2(lane_stride) == lane_stride and dilation >= 0"
+    variant = replace(
+        variant,
+        name="runs",
+        when=f"{few}{good} and {whole} and {variant.when}",
+        requires=f"{few}{whole} and {variant.requires}",
+        why=f"{variant.why}, lines loaded in whole runs",
+        config=(*config, wide, warps),
+        launches=tuple(replace(run, kernel=kernel.name) for run in variant.launches),
     )
+    return kernel, numbers, variant
 
 
 def window_of(group: Group) -> tuple[ir.Binder, ...]:
@@ -288,12 +284,8 @@ def channels(group: Group, stores, facts: Facts) -> tuple[int, tuple[Order, ...]
         if slid and still and reach(group, place := box_names.index(still[-1]), facts):
             near = used.index(frozenset({still[-1]}))
             (coords,) = (n.coords for n in group.nests if n.name == stores[-1])
-            at = [
-                k
-                for b in (still[-1], box_names[-1])
-                for k, c in enumerate(coords)
-                if b in indices(c)
-            ]
+            both = still[-1], box_names[-1]
+            at = [k for b in both for k, c in enumerate(coords) if b in indices(c)]
             return place, (
                 Order("channels_last", read.tensor, *_dims(read.coords, near, slid[0])),
                 Order("stored_last", stores[-1], *_dims(coords, *at)),
@@ -320,9 +312,7 @@ def unrolled(name, group, stores, facts, kind, col, orders=()):
         else ("lines", "steps", "cols", "cols_extent")
     )
     lines, steps, cols, far = called
-    terms = poly(1)
-    for b in window_of(group):
-        terms = terms * (b.hi - b.lo)
+    terms = Axis("window", window_of(group)).extent
     numbers = [("terms", terms), (lines, axes[0].extent), (cols, axes[2].extent)]
     furthest = reach(group, col, facts)
     assert furthest is not None  # as the variant was chosen
@@ -330,7 +320,7 @@ def unrolled(name, group, stores, facts, kind, col, orders=()):
     sums = (n.fold.body for n in group.nests if is_reducer(n))
     weighted = bool(orders) and any(len(reads(body)) > 1 for body in sums)
     unrolled_terms = UNROLLED_WEIGHTED if weighted else UNROLLED
-    most_terms = unrolled_terms // weight_of(group, step or (() if orders else axes[2].digits))
+    most_terms = unrolled_terms // cost_of(group, step or (() if orders else axes[2].digits))
     config = channels_tile(cols, weighted) if orders else columns_tile(cols, bool(step))
     few = f"{most_terms} // max(1, terms)"  # of steps
     if step:
@@ -365,7 +355,7 @@ def unrolled(name, group, stores, facts, kind, col, orders=()):
     return kernel, numbers, Variant(kind, when, why, config, launches, requires=requires)
 
 
-def weight_of(group: Group, step: tuple[ir.Binder, ...]) -> int:
+def cost_of(group: Group, step: tuple[ir.Binder, ...]) -> int:
     """How much longer an unrolled term takes to compile than a term of a pool.
 
     For each load Triton looks through everything that depends on it. Loads that steps do not share are repeated for each
@@ -433,30 +423,18 @@ def channels_tile(channels: str, weighted: bool):
 def stride_of(group: Group, name: str) -> Poly:
     """How far a window moves with one step."""
     slid = (p for p in places(group.nests) if name in indices(p) and len(indices(p)) > 1)
-    parts = affine(next(slid))
-    assert parts is not None
-    return parts[0][Idx(name)]
+    stride = weight_of(next(slid), name)
+    assert stride is not None
+    return stride
 
 
 def stepped(nests, digits, window, facts) -> int | None:
     """The last index that windows slide along by whole steps, and that is used in no other way."""
     along = set().union(*slides(nests, window, facts).values())
+    every = [p for n in nests for p in (*coordinates(n.body), *n.coords)]
     for k in reversed(range(len(digits))):
         name = digits[k].index
-        if name in along and all(
-            _counted(p, name) for n in nests for p in (*coordinates(n.body), *n.coords)
-        ):
+        used = [p for p in every if name in indices(p)] if name in along else []
+        if used and not any(is_fractional(p) or weight_of(p, name) is None for p in used):
             return k
     return None
-
-
-def _counted(p: Poly, name: str) -> bool:
-    """Whether an index is in p at most once, times a size."""
-    if name not in indices(p):
-        return True
-    parts = affine(p)
-    return (
-        parts is not None
-        and not is_fractional(p)
-        and all(isinstance(a, Idx) or name not in indices(poly(a)) for a in parts[0])
-    )
