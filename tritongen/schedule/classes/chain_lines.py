@@ -16,6 +16,7 @@ from tritongen.ir.bounds import Facts, prove
 from tritongen.ir.free import binders_of, free_indices, reads, tensors_read
 from tritongen.kernel.nodes import Fold, Kernel, statements
 from tritongen.schedule.canonical import fresh, with_coordinates
+from tritongen.schedule.classes.lines import names_in
 from tritongen.schedule.members import Group
 
 
@@ -197,8 +198,7 @@ def in_groups(
     (row,), (loop,) = group.row, group.col
     own = {n.name for n in group.nests}
     given = [r for n in group.nests for r in reads(n.body) if r.tensor not in own]
-    taken = own | {r.tensor for r in given}
-    taken |= {b.index for n in group.nests for b in (*n.box, *binders_of(n))}
+    taken = names_in(group.nests)
     moving = [r for r in given if loop.index in free_indices(r)]
     for h in heads:
         both = ({b.index for b in n.box} >= {h.index, row.index} for n in group.nests)

@@ -27,16 +27,22 @@ from tritongen.ir.rename import renamed
 from tritongen.schedule.canonical import fresh, rename_nest
 from tritongen.schedule.classes.contraction import as_product
 from tritongen.schedule.classes.contraction_operands import left_out, storage_dtype
+from tritongen.schedule.classes.lines import closure, indices_in
 from tritongen.schedule.members import Product, Virtual, is_reducer
 
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """Two indices, the last of a product's rows and of its columns; `inside`: the values over both that follow from a product; `folds`: what reads them, folds and outputs over both."""
+    """Two indices, the last of a product's rows and of its columns.
+
+    `inside`: the values over both that follow from a product. `folds`: what reads them, folds and outputs over both.
+    `batched`: whether each of the products has batch dims.
+    """
 
     ends: tuple[ir.Binder, ir.Binder]
     inside: frozenset[str]
     folds: tuple[ir.Nest, ...]
+    batched: bool
 
     @property
     def indices(self) -> frozenset[str]:
@@ -52,19 +58,16 @@ def pairs(op: ir.Op, nests: tuple[ir.Nest, ...], facts: Facts) -> tuple[Pair, ..
     if any(ir.may_be_f64(t.dtype, op) for t in op.tensors):
         return ()  # no tensor core adds up in f64 what is stored in half types
     outputs = {o.name for o in op.outputs}
-    products = products_of(op, nests, outputs, facts)
     found, taken = list[Pair](), set[str]()
-    for name, product in products.items():
-        if name in taken:
-            continue
-        pair = _pair((product.m[-1], product.n[-1]), products, nests, outputs)
-        if pair.inside & (outputs | taken) or not _is_read_by_folds(pair, nests, outputs):
+    for pair in all_pairs(op, nests, facts):
+        if pair.inside & taken or not _is_read_by_folds(pair, nests, outputs):
             continue
         inner = {b.index for n in nests if n.name in pair.inside for b in n.box}
-        batched = all(products[n].batch for n in pair.inside & products.keys())
         seconds = [f for f in pair.folds if {b.index for b in f.box} - inner]
         again = bool(seconds) or not all(map(pair.loops, pair.folds))
-        if (batched or not again) and all(is_multiplied(f) and is_half(f, op) for f in seconds):
+        if (pair.batched or not again) and all(
+            is_multiplied(f) and is_half(f, op) for f in seconds
+        ):
             found.append(pair)
             taken |= pair.inside | {f.name for f in pair.folds}
     return tuple(found)
@@ -73,18 +76,12 @@ def pairs(op: ir.Op, nests: tuple[ir.Nest, ...], facts: Facts) -> tuple[Pair, ..
 def all_pairs(op: ir.Op, nests: tuple[ir.Nest, ...], facts: Facts) -> Iterator[Pair]:
     """The pair of each product whose values are no outputs, whatever reads them."""
     outputs = {o.name for o in op.outputs}
-    products = products_of(op, nests, outputs, facts)
+    pointwise = Virtual(n for n in nests if not is_reducer(n) and n.name not in outputs)
+    products = {n.name: p for n in nests if (p := _product(n, op, pointwise, facts))}
     for product in products.values():
         pair = _pair((product.m[-1], product.n[-1]), products, nests, outputs)
         if not pair.inside & outputs:
             yield pair
-
-
-def products_of(
-    op: ir.Op, nests: tuple[ir.Nest, ...], outputs: set[str], facts: Facts
-) -> dict[str, Product]:
-    pointwise = Virtual(n for n in nests if not is_reducer(n) and n.name not in outputs)
-    return {n.name: p for n in nests if (p := _product(n, op, pointwise, facts))}
 
 
 def _product(n: ir.Nest, op: ir.Op, pointwise: Virtual, facts: Facts) -> Product | None:
@@ -111,18 +108,14 @@ def _pair(
             elif tensors_read(n.body) & inside and not is_reducer(n) and n.name not in last:
                 inside.add(n.name)
     folds = (n for n in nests if n.name not in inside and tensors_read(n.body) & inside)
-    return Pair(ends, frozenset(inside), tuple(folds))
+    batched = all(products[name].batch for name in inside & products.keys())
+    return Pair(ends, frozenset(inside), tuple(folds), batched)
 
 
 def _is_read_by_folds(pair: Pair, nests: tuple[ir.Nest, ...], outputs: set[str]) -> bool:
     """Whether all who read the values of a pair are folds or outputs, and read them where they are; some fold is over one of its indices."""
     own = {n.name: n.coords for n in nests if n.name in pair.inside}
-    in_place = all(
-        r.coords == own[r.tensor] and r.fill is None
-        for n in nests
-        for r in reads(n.body)
-        if r.tensor in own
-    )
+    in_place = all(reads_in_place(n, own) for n in nests)
     results = all(is_reducer(f) or f.name in outputs for f in pair.folds)
     return in_place and results and any(map(pair.loops, pair.folds))
 
@@ -139,7 +132,7 @@ def with_copies(op: ir.Op, nests: tuple[ir.Nest, ...], facts: Facts) -> tuple[ir
     for pair in all_pairs(op, nests, facts):
         own = {n.name: n.coords for n in nests if n.name in pair.inside}
         inner = {b.index for n in nests if n.name in pair.inside for b in n.box}
-        odd = [f for f in pair.folds if not _reads_in_place(f, own) or _scatters(f, inner)]
+        odd = [f for f in pair.folds if not reads_in_place(f, own) or _scatters(f, inner)]
         rest = tuple(n for n in nests if n not in odd)
         fewer = replace(pair, folds=tuple(f for f in pair.folds if f in rest))
         if len(rest) < len(nests) and _is_read_by_folds(fewer, rest, outputs):
@@ -147,7 +140,8 @@ def with_copies(op: ir.Op, nests: tuple[ir.Nest, ...], facts: Facts) -> tuple[ir
     return nests
 
 
-def _reads_in_place(n: ir.Nest, own: dict[str, tuple[Poly, ...]]) -> bool:
+def reads_in_place(n: ir.Nest, own: dict[str, tuple[Poly, ...]]) -> bool:
+    """Whether a line reads each of these values at its own place: `x[2, j]` is one that another program has."""
     found = (r for r in reads(n.body) if r.tensor in own)
     return all(r.coords == own[r.tensor] and r.fill is None for r in found)
 
@@ -165,17 +159,12 @@ def _copied(
     op: ir.Op, nests: tuple[ir.Nest, ...], inside: frozenset[str], rest: tuple[ir.Nest, ...]
 ) -> tuple[ir.Nest, ...]:
     """The nests. Those outside of `rest` read copies, each of which stands behind the value that it copies."""
-    by_name = {n.name: n for n in nests}
-    ahead, needed = [t for n in nests if n not in rest for t in tensors_read(n.body)], set[str]()
-    while ahead:
-        name = ahead.pop()
-        if name in inside and name not in needed:
-            needed.add(name)
-            ahead += tensors_read(by_name[name].body)
+    read = set[str]().union(*(tensors_read(n.body) for n in nests if n not in rest))
+    needed = {n.name: n for n in closure(read, tuple(n for n in nests if n.name in inside))}
     taken = {n.name for n in nests} | {p.name for p in (*op.params, *op.outputs)}
     names = {n.name: fresh(f"{n.name}_all", taken) for n in nests if n.name in needed}
-    taken |= {b.index for n in nests for b in (*n.box, *binders_of(n))}
-    both = dict.fromkeys(b.index for name in sorted(needed) for b in by_name[name].box)
+    taken |= indices_in(nests)
+    both = dict.fromkeys(b.index for name in sorted(needed) for b in needed[name].box)
     aside = {i: fresh(i, taken) for i in both if i != ir.BATCH}  # those of another pair
     found = list[ir.Nest]()
     for n in nests:
@@ -218,7 +207,7 @@ def by_rows(op: ir.Op, nests: tuple[ir.Nest, ...], facts: Facts) -> tuple[ir.Nes
         if len(pair.loops(f)) == 2 and f.fold.op == "sum"
     }
     taken = {n.name for n in nests} | {p.name for p in (*op.params, *op.outputs)}
-    taken |= {b.index for n in nests for b in (*n.box, *binders_of(n))}
+    taken |= indices_in(nests)
     found: list[ir.Nest] = []
     for n in nests:
         if n.name in split:

@@ -8,17 +8,11 @@ pairs (i, j); `sets` says which of a pair's folds one kernel computes. The kerne
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection
 from dataclasses import replace
 
 from tritongen.ir import nodes as ir
-from tritongen.ir.algebra import (
-    Poly,
-    index,
-    indices,
-    poly,
-    weight_of,
-)
+from tritongen.ir.algebra import Poly, index, indices, poly, weight_of
 from tritongen.ir.conditions import where_known
 from tritongen.ir.free import binders_of, following, free_indices, reads, tensors_read
 from tritongen.kernel.lower import CannotLower, lower
@@ -38,17 +32,17 @@ from tritongen.kernel.parts import PART, added_up, in_parts, merging
 from tritongen.kernel.verify import verify
 from tritongen.schedule.canonical import fresh, rename_nest
 from tritongen.schedule.classes.chain_lines import in_groups, with_bases, with_nan, with_scales
-from tritongen.schedule.classes.chains import Pair, is_multiplied, tells_terms
+from tritongen.schedule.classes.chains import Pair, is_multiplied, reads_in_place, tells_terms
 from tritongen.schedule.classes.contraction_stages import width
+from tritongen.schedule.classes.contraction_tiles import variant
+from tritongen.schedule.classes.lines import names_in
 from tritongen.schedule.held import with_held
 from tritongen.schedule.members import Group, Virtual, closure, gather_lines, is_reducer
 from tritongen.schedule.plan import Axis, KernelPlan, Launch, Sizes, Step, Variant
 
 FOLDS = ("sum", "max", "min", "argmax", "argmin")
 Config = tuple[tuple[str, str], ...]
-Chain = tuple[
-    tuple[ir.Nest, ...], Group
-]  # the nests that a kernel stores, and all that it computes
+Chain = tuple[tuple[ir.Nest, ...], Group]  # the nests that a kernel stores, all that it computes
 
 
 def classify(members, virtual, by_name, facts, extending=False) -> Group | None:
@@ -74,35 +68,36 @@ def sets(
         lines = (n, *closure(n, virtual))
         return set().union(*(tensors_read(line.body) for line in lines)) & place.keys()
 
-    def joined(members: list[ir.Nest], n: ir.Nest) -> bool:
-        """Whether the members and a nest can be one kernel, which runs in the place of the first."""
-        own = {m.name for m in members}
-        if any(place[t] > place[members[0].name] for t in led(n) - own):
-            return False
-        return group_of(pair, (*members, n), virtual, kept, nests) is not None
+    def kernel_of(*members: ir.Nest) -> Group | None:
+        return group_of(pair, members, virtual, kept, nests)
 
-    found: list[list[ir.Nest]] = []
+    def joins(n: ir.Nest, places: list[int]) -> bool:
+        """Adds a nest to the first of these kernels that it can be part of. That runs in the place of its first nest."""
+        for k in places:
+            members, _ = found[k]
+            late = led(n) - {m.name for m in members}
+            in_time = all(place[t] <= place[members[0].name] for t in late)
+            if in_time and (group := kernel_of(*members, n)):
+                found[k] = (*members, n), group
+                return True
+        return False
+
+    found: list[Chain] = []
     for fold in pair.folds:
-        if len(pair.loops(fold)) > 1:
+        over = pair.loops(fold)
+        if len(over) > 1:
             return ()
-        for members in found if pair.loops(fold) else ():
-            if pair.loops(members[0]) == pair.loops(fold) and joined(members, fold):
-                members.append(fold)
-                break
-        else:
-            if group_of(pair, (fold,), virtual, kept, nests) is None:
+        alike = [k for k, (members, _) in enumerate(found) if pair.loops(members[0]) == over]
+        if not joins(fold, alike if over else []):
+            group = kernel_of(fold)
+            if group is None:
                 return ()
-            found.append([fold])
+            found.append(((fold,), group))
     for n in nests:
         if n.name in stored and not is_reducer(n):
-            for members in found:
-                if led(n) & {m.name for m in members} and joined(members, n):
-                    members.append(n)
-                    break
-    groups = (
-        (tuple(members), group_of(pair, tuple(members), virtual, kept, nests)) for members in found
-    )
-    return tuple((members, group) for members, group in groups if group is not None)
+            read = led(n)
+            joins(n, [k for k, (own, _) in enumerate(found) if read & {m.name for m in own}])
+    return tuple(found)
 
 
 def group_of(
@@ -120,7 +115,8 @@ def group_of(
     if not all(tells_terms(n, row.index) for n in members):
         return None
     lines = gather_lines(members, virtual, own)
-    if not are_in_place(lines):
+    own_coords = {n.name: n.coords for n in lines}
+    if not all(reads_in_place(n, own_coords) for n in lines):
         return None
     names, here = frozenset(n.name for n in nests), {n.name for n in lines}
     others = frozenset().union(*(tensors_read(n.body) for n in nests if n.name not in here))
@@ -145,13 +141,6 @@ def group_of(
     return group if all(map(is_printable, kernels)) else None
 
 
-def are_in_place(lines: Sequence[ir.Nest]) -> bool:
-    """Whether what reads a value of the lines reads its own element: `x[2, j]` is one that another program has."""
-    own = {n.name: n.coords for n in lines}
-    inner = (r for n in lines for r in reads(n.body) if r.tensor in own)
-    return all(r.coords == own[r.tensor] and r.fill is None for r in inner)
-
-
 def by_columns(group: Group, stores: tuple[str, ...]) -> list[tuple[Group, tuple[str, ...]]]:
     """What of the group each result follows from, those with as many columns together: their columns are one index.
 
@@ -165,9 +154,7 @@ def by_columns(group: Group, stores: tuple[str, ...]) -> list[tuple[Group, tuple
         spoken = {b.index for b in (*by_name[name].box, *binders_of(by_name[name]))}
         one[c] = first if first not in spoken and one.get(c, first) == first else c
     several = list(dict.fromkeys(one[columns[n]] for n in stores if n in columns)) or [""]
-    taken = {b.index for n in group.nests for b in (*n.box, *binders_of(n))}
-    taken |= by_name.keys() | {t for n in group.nests for t in tensors_read(n.body)}
-    found = []
+    taken, found = names_in(group.nests), []
     for column in several:
         own = tuple(n for n in stores if one.get(columns.get(n, ""), several[0]) == column)
         needed, lines = set(own), list[ir.Nest]()
@@ -175,12 +162,11 @@ def by_columns(group: Group, stores: tuple[str, ...]) -> list[tuple[Group, tuple
             if n.name not in needed:
                 continue
             if n.name in group.inside and is_reducer(n):
-                old = [b.index for b in binders_of(n)]
-                new = {
-                    i: fresh("batch" if i == ir.BATCH else i.rstrip("0123456789"), taken)
-                    for i in old
+                old = {
+                    b.index: "batch" if b.index == ir.BATCH else b.index.rstrip("0123456789")
+                    for b in binders_of(n)
                 }
-                n = _at_indices(n, new, by_name)
+                n = _at_indices(n, {i: fresh(wish, taken) for i, wish in old.items()}, by_name)
             elif n.name in columns:
                 n = rename_nest(n, {columns[n.name]: column})
             needed |= tensors_read(n.body)
@@ -287,13 +273,10 @@ def walks_of(group: Group, wide: bool = False) -> tuple[Walk, ...]:
 def merge_walks(group: Group, behind: tuple[ir.Nest, ...]) -> tuple[Walk, ...]:
     """A row a program, all of its parts, a block of its columns."""
     columns = set(columns_of(group).values())
-    shared = {b.index: b for n in behind for b in n.box}
-    found = [Walk(b.index, b.hi, "program") for b in shared.values() if b.index not in columns]
-    found.append(Walk(PART, PARTS, "whole", "BLOCK_P"))
-    return (
-        *found,
-        *(Walk(b.index, b.hi, "tile", "BLOCK_D") for b in shared.values() if b.index in columns),
-    )
+    shared = {b.index: b for n in behind for b in n.box}.values()
+    rows = (Walk(b.index, b.hi, "program") for b in shared if b.index not in columns)
+    across = (Walk(b.index, b.hi, "tile", "BLOCK_D") for b in shared if b.index in columns)
+    return (*rows, Walk(PART, PARTS, "whole", "BLOCK_P"), *across)
 
 
 # ---- how it runs ---------------------------------------------------------------------------------
@@ -331,16 +314,15 @@ class _Maker:
         held = {w.block: w.extent for w in walks if w.how == "whole"}
         whole = {f"whole{k}": extent for k, extent in enumerate(held.values())}
         self.sizes |= whole
-        self.widest = f"max({', '.join(whole)})" if len(whole) > 1 else "".join(whole)
+        self.widest = _most(whole)
         self.blocks = tuple((b, f"max(16, pow2({n}))") for b, n in zip(held, whole, strict=True))
         self.fits = f"{self.widest} <= 256" if self.whole else "True"
         extents = {b.index: b.hi for n in group.nests for b in n.box}
-        of = [
-            next((columns_of(g)[n] for n in own if n in columns_of(g)), "")
-            for g, own in self.parted
-        ]
-        self.columns = [f"columns{k}" if c else "" for k, c in enumerate(of)]
-        self.sizes |= {n: extents[c] for n, c in zip(self.columns, of, strict=True) if n}
+        self.columns = []
+        for k, (g, own) in enumerate(self.parted):
+            column = next((c for n, c in columns_of(g).items() if n in own), "")
+            self.columns.append(f"columns{k}" if column else "")
+            self.sizes |= {f"columns{k}": extents[column]} if column else {}
         self.kernel = lower(f"{name}_rows", self.group.nests, walks, self.stores)
         verify(self.kernel, self.group.nests, self.stores)
         self.folds = [s for s in statements(self.kernel.body) if isinstance(s, Fold)]
@@ -348,8 +330,8 @@ class _Maker:
         self.seconds = sum(
             is_dot(f, self.kernel) and f.name not in group.inside for f in self.folds
         )
-        loops = (s for s in statements(self.kernel.body) if isinstance(s, Loop))
-        within = [g.poly for s in loops if s.index == loop.index for g in s.within]
+        self.loops = [s for s in statements(self.kernel.body) if isinstance(s, Loop)]
+        within = [g.poly for s in self.loops if s.index == loop.index for g in s.within]
         self.bounds = len(within)
         self.begins = any(weight_of(p, loop.index) == poly(1) for p in within)
         self.boxes = described(self.group)
@@ -358,9 +340,8 @@ class _Maker:
 
     def step(self) -> Step:
         places = any(f.value.is_place for f in self.folds)  # parts leave no extremes beside places
-        loops = (s for s in statements(self.kernel.body) if isinstance(s, Loop))
         # What a loop over heads stores for each of them, programs that share a loop inside of it would all store.
-        inside = any(isinstance(s, Store) for loop in loops for s in statements(loop.body))
+        inside = any(isinstance(s, Store) for loop in self.loops for s in statements(loop.body))
         shared = (self.moved or self.whole and has_loop(self.group)) and not inside
         variants = [self.in_parts()] if shared and not places else []
         if self.boxes:
@@ -370,23 +351,13 @@ class _Maker:
         if self.whole:
             variants.append(self.wide())
         tests = (Sizes("tiled", (), self.boxes),) if self.boxes else ()
-        return Step(
-            self.name,
-            "fused",
-            WHY,
-            self.stores,
-            tuple(self.sizes.items()),
-            tuple(self.kernels),
-            tuple(variants),
-            tests=tests,
-            optional=self.optional(),
-        )
-
-    def optional(self) -> tuple[str, ...]:
-        """What each row has one number of, beside results that have columns: it costs little to have, or to leave out."""
+        # What each row has one number of, beside results that have columns, costs little to have, or to leave out.
         columns = columns_of(self.group)
         alone = tuple(name for name in self.stores if name not in columns)
-        return alone if len(alone) < len(self.stores) else ()
+        optional = alone if len(alone) < len(self.stores) else ()
+        numbers, kernels = tuple(self.sizes.items()), tuple(self.kernels)
+        step = Step(self.name, "fused", WHY, self.stores, numbers, kernels, tuple(variants))
+        return replace(step, tests=tests, optional=optional)
 
     def planned(
         self, kernel: Kernel, nests: tuple[ir.Nest, ...], boxes: tuple[str, ...] = ()
@@ -446,15 +417,12 @@ class _Maker:
         """Warps of a loop of three passes, which leave a thread fewer registers."""
         return f"8 if {self.widest} > 128 else 4" if self.whole else "8"
 
-    def batches_of(self, walks: Sequence[Walk]) -> str:
-        """The factor of a grid that counts the numbers of a program: of one kernel that may be one that others loop over."""
-        called = {extent: name for name, extent in reversed(self.sizes.items())}
-        found = ""
-        for extent in (w.extent for w in walks if w.how == "program"):
-            if extent not in called:
-                called[extent] = f"dim{len(self.sizes)}"
-                self.sizes[called[extent]] = extent
-            found += f"{called[extent]} * "
+    def called(self, extent: Poly) -> str:
+        """The fact that is this number: one of its own, where no other is."""
+        found = next((name for name, own in self.sizes.items() if own == extent), "")
+        if not found:
+            found = f"dim{len(self.sizes)}"
+            self.sizes[found] = extent
         return found
 
     @property
@@ -469,7 +437,7 @@ class _Maker:
         )
         why = "tiles of all factors by descriptor" if boxes else "tiles by pointers"
         launch = Launch(kernel, (self.tiles,))
-        return Variant(name, when, why, self.config(bool(boxes)), (launch,), requires=when)
+        return variant(name, when, why, self.config(bool(boxes)), launch)
 
     def in_parts(self) -> Variant:
         """Programs share a loop; where heads share its columns, a tile has rows of all of them.
@@ -499,12 +467,12 @@ class _Maker:
             what = f"merge_{own[0]}" if len(self.parted) > 1 else "merge"
             merge = lower(f"{self.name}_{what}", behind, merge_walks(g, behind), own)
             verify(merge, behind, own)
-            grid = f"{self.batches}rows" + (
-                f" * max(1, cdiv({columns}, BLOCK_D))" if columns else ""
-            )
-            own_config: Config = (("BLOCK_D", "64"),) if columns else ()
-            own_config += (("num_warps", "1"),)
-            launches.append(Launch(self.planned(merge, behind), (grid,), own_config))
+            grid, blocks = f"{self.batches}rows", Config()
+            if columns:
+                grid += f" * max(1, cdiv({columns}, BLOCK_D))"
+                blocks = (("BLOCK_D", "64"),)
+            single = (*blocks, ("num_warps", "1"))
+            launches.append(Launch(self.planned(merge, behind), (grid,), single))
         few = f"2 * {self.batches}cdiv(rows, 128) <= sms"
         # A loss head's block is a product of its own: one is enough for a part.
         parts = f"max(1, min(sms // max(1, {tiles}), cdiv(terms, BLOCK_N), 128))"
@@ -535,11 +503,7 @@ class _Maker:
             "parts",
             _both(f"{few} and terms >= 1024", requires),
             "few rows: programs share the loop over a row's terms, and a second kernel merges what they leave",
-            (
-                *config,
-                ("PARTS", parts),
-                *((("BLOCK_P", "pow2(PARTS)"),) if launches[1:] else ()),
-            ),
+            (*config, ("PARTS", parts), *((("BLOCK_P", "pow2(PARTS)"),) if launches[1:] else ())),
             tuple(launches),
             tuple(self.scratch(s) for s in left),
             sums=tuple(sums),
@@ -548,15 +512,16 @@ class _Maker:
 
     def wide(self) -> Variant:
         launches, loops = [], set[str]()
-        named = [n for n in self.columns if n]
-        most = f"max({', '.join(named)})" if len(named) > 1 else "".join(named)
+        most = _most([n for n in self.columns if n])
         for (g, own), columns in zip(self.parted, self.columns, strict=True):
             what = f"wide_{own[0]}" if len(self.parted) > 1 else "wide"
             walks = walks_of(g, wide=True)
             loops |= {w.block for w in walks if w.how == "loop"} - {"BLOCK_N"}
             kernel = lower(f"{self.name}_{what}", g.nests, walks, own)
             verify(kernel, g.nests, own)
-            grid = f"{self.batches_of(walks)}cdiv(rows, BLOCK_M) * max(1, cdiv({columns}, BLOCK_D))"
+            # Its batches may be numbers that other kernels loop over.
+            batches = "".join(f"{self.called(w.extent)} * " for w in walks if w.how == "program")
+            grid = f"{batches}cdiv(rows, BLOCK_M) * max(1, cdiv({columns}, BLOCK_D))"
             launches.append(Launch(self.planned(kernel, g.nests), (grid,)))
         return Variant(
             "wide",
@@ -576,11 +541,12 @@ class _Maker:
     def scratch(self, s: Store) -> tuple[str, str, tuple[str, ...]]:
         """Storage for a state of all parts."""
         nest = next(n for n in self.group.nests if n.name == s.value)
-        for d in nest.dims:
-            if d not in self.sizes.values():
-                self.sizes[f"dim{len(self.sizes)}"] = d
-        called = {extent: name for name, extent in reversed(self.sizes.items())}
-        return s.tensor, nest.dtype, ("PARTS", *(called[d] for d in nest.dims))
+        return s.tensor, nest.dtype, ("PARTS", *map(self.called, nest.dims))
+
+
+def _most(sizes: Collection[str]) -> str:
+    """The largest of these facts."""
+    return f"max({', '.join(sizes)})" if len(sizes) > 1 else "".join(sizes)
 
 
 def _both(a: str, b: str) -> str:
