@@ -14,17 +14,7 @@ def classify(members, virtual, by_name, facts, extending=False) -> Group | None:
         return None
     if extending and any(is_reducer(n) for n in members[1:]):
         return None
-    written = {n.name for n in members}
     lines = gather_lines(members, virtual, names)
-    for (
-        line
-    ) in lines:  # a value of this box read elsewhere than at its own place needs storage first
-        for read in virtual.reads(line):
-            if (
-                read.tensor in written
-                and read.coords != next(n for n in members if n.name == read.tensor).coords
-            ):
-                return None
     if any({b.index for b in n.box} - names for n in lines):
         return None
     return Group("nest", lines, members[0].box)

@@ -9,7 +9,8 @@ from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import Poly, index, indices, poly, size
 from tritongen.ir.functions import FUNCTIONS
 from tritongen.schedule.canonical import same
-from tritongen.schedule.members import Group, gather_lines, is_reducer
+from tritongen.schedule.classes import nest
+from tritongen.schedule.members import Group, is_reducer
 from tritongen.schedule.plan import Axis, KernelPlan, Launch, Step, Variant, View
 from tritongen.schedule.views import accesses, digits_by_dim, views
 
@@ -18,23 +19,13 @@ from tritongen.schedule.views import accesses, digits_by_dim, views
 def classify(members, virtual, by_name, facts, extending=False) -> Group | None:
     if any(is_reducer(n) for n in members):
         return None
-    names = {b.index for b in members[0].box}
-    if any({b.index for b in n.box} != names for n in members):
-        return None
-    if len(members) > 1 and any(
-        not same(facts, a.hi, b.hi)
-        for n in members
-        for a, b in zip(_sorted(members[0].box), _sorted(n.box), strict=True)
+    found = nest.classify(members, virtual, by_name, facts)
+    ends = {b.index: b.hi for b in members[0].box}
+    if found is None or any(
+        not same(facts, ends[b.index], b.hi) for n in members[1:] for b in n.box
     ):
         return None
-    lines = gather_lines(members, virtual, names)
-    if any({b.index for b in n.box} - names for n in lines):
-        return None
-    return Group("pointwise", lines, members[0].box)
-
-
-def _sorted(box):
-    return sorted(box, key=lambda b: b.index)
+    return replace(found, kind="pointwise")
 
 
 # ---- how it runs ---------------------------------------------------------------------------------
@@ -64,11 +55,11 @@ def _as_run(group: Group) -> Group | None:
         return None  # one dim has one order
     run = (ir.Binder(ir.BATCH, Poly(), ir.BATCH_SIZE),)
     nests = []
-    for nest in group.nests:
-        values = [e for e in ir.walk(nest.body) if isinstance(e, ir.IndexValue)]
+    for n in group.nests:
+        values = [e for e in ir.walk(n.body) if isinstance(e, ir.IndexValue)]
         if any(indices(e.poly) for e in values):
             return None
-        nests.append(_over(nest, run, (index(ir.BATCH),)))
+        nests.append(_over(n, run, (index(ir.BATCH),)))
     return replace(group, nests=tuple(nests), row=run)
 
 
@@ -132,9 +123,8 @@ def _strided(name, group, stores, merged: tuple[tuple[str, tuple[int, ...]], ...
     grid = ("cdiv(outer, OUTER) * cdiv(middle, ROWS) * cdiv(inner, BLOCK)",)
     variant = Variant("strided", "True", why, config, (Launch(kernel.name, grid),))
     numbers = tuple((d, size(d)) for d in MERGED_DIMS)
-    return Step(
-        name, "pointwise", "no reducer", stores, numbers, (kernel,), (variant,), merged=merged
-    )
+    step = Step(name, "pointwise", "no reducer", stores, numbers, (kernel,), (variant,))
+    return replace(step, merged=merged)
 
 
 def _over(nest: ir.Nest, box: tuple[ir.Binder, ...], place: tuple[Poly, ...]) -> ir.Nest:
@@ -156,7 +146,28 @@ def _tile(name, group, stores, dims, facts) -> Step:
     split = _column_digits(group, touched, dims, facts)
     axes = (Axis("row", group.row[:split]), Axis("col", group.row[split:]))
     seen = views(touched, dims, axes, facts)
-    return _tile_of(name, group, stores, split, seen, _disagree(seen, axes))
+    kernel = KernelPlan(f"{name}_tile", "tile", axes, group.nests, stores, seen)
+    if _disagree(seen, axes):
+        config = (
+            ("BLOCK", "min(64, max(4, pow2(cols)))"),
+            ("ROWS", "4096 // BLOCK"),
+            ("num_warps", "8"),
+        )
+        why = "operands disagree on the fastest axis: a square tile reads and writes whole lines"
+    else:
+        # Rows that are not aligned take smaller tiles: gathered rows of 152 in bf16 67 us, in the tiles of aligned ones 95.
+        # 64 x 16 in one warp takes 57, but Triton 3.6 has been seen to get it wrong where operands lie along the rows.
+        aligned, others = "min(1024, max(16, pow2(cols)))", "min(128, max(4, pow2(cols)))"
+        config = (
+            ("BLOCK", f"{aligned} if aligned else {others}"),
+            ("ROWS", "max(1, (2048 if aligned else 1024) // BLOCK)"),
+            ("num_warps", "4 if aligned else 2"),
+        )
+        why = "rows of the fastest axis"
+    grid = ("cdiv(rows, ROWS) * cdiv(cols, BLOCK)",)
+    variant = Variant("tile", "True", why, config, (Launch(kernel.name, grid),))
+    numbers = (("rows", axes[0].extent), ("cols", axes[1].extent))
+    return Step(name, "pointwise", "no reducer", stores, numbers, (kernel,), (variant,))
 
 
 def _merged_dims(
@@ -192,45 +203,15 @@ def _merged_dims(
     return tuple((t, at) for t, at in merged.items() if at)
 
 
-def _tile_of(name, group, stores, split: int, seen: tuple[View, ...], square: bool) -> Step:
-    axes = (Axis("row", group.row[:split]), Axis("col", group.row[split:]))
-    kernel = KernelPlan(f"{name}_tile", "tile", axes, group.nests, stores, seen)
-    if square:
-        config = (
-            ("BLOCK", "min(64, max(4, pow2(cols)))"),
-            ("ROWS", "4096 // BLOCK"),
-            ("num_warps", "8"),
-        )
-        why = "operands disagree on the fastest axis: a square tile reads and writes whole lines"
-    else:
-        # Rows that are not aligned take smaller tiles: gathered rows of 152 in bf16 67 us, in the tiles of aligned ones 95.
-        # 64 x 16 in one warp takes 57, but Triton 3.6 has been seen to get it wrong where operands lie along the rows.
-        config = (
-            (
-                "BLOCK",
-                "min(1024, max(16, pow2(cols))) if aligned else min(128, max(4, pow2(cols)))",
-            ),
-            ("ROWS", "max(1, (2048 if aligned else 1024) // BLOCK)"),
-            ("num_warps", "4 if aligned else 2"),
-        )
-        why = "rows of the fastest axis"
-    grid = ("cdiv(rows, ROWS) * cdiv(cols, BLOCK)",)
-    variant = Variant("tile", "True", why, config, (Launch(kernel.name, grid),))
-    numbers = (("rows", axes[0].extent), ("cols", axes[1].extent))
-    return Step(name, "pointwise", "no reducer", stores, numbers, (kernel,), (variant,))
-
-
 def _column_digits(group, touched, dims, facts) -> int:
     """The split of the box into rows and columns: the longest tail that every tensor uses whole or not at all."""
     box = [b.index for b in group.row]
     extents = {b.index: b.hi - b.lo for b in group.row}
-    for split in range(max(len(box) - 1, 0)):
-        tail = box[split + 1 :]
-        if all(
-            _walks_whole(coords, dims[tensor], tail, extents, facts) for tensor, coords in touched
-        ):
-            return split + 1
-    return max(len(box) - 1, 0)
+    most = max(len(box) - 1, 0)
+    for split in range(1, most + 1):
+        if all(_walks_whole(at, dims[t], box[split:], extents, facts) for t, at in touched):
+            return split
+    return most
 
 
 def _walks_whole(coords, dims, tail, extents, facts) -> bool:
