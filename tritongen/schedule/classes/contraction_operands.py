@@ -91,20 +91,15 @@ def _speaks_of_indices(side: ir.Expr) -> bool:
 
 def converted(whole: KernelPlan) -> tuple[Pack, ...]:
     """A copy of a factor stored in 8 bits, in the dtype of the other one; nothing where none is."""
-    factors = whole.nests[0].fold.factors
-    sides = [read for side in factors if (read := _stored(side)) is not None]
+    sides = []
+    for side in whole.nests[0].fold.factors:
+        match side:
+            case ir.Cast(ir.Read() as read, "compute" | "f32"):
+                sides.append(read)
     if whole.products > 1 or len(sides) < 2 or sum(read.dtype in SMALL for read in sides) != 1:
         return ()
     small, wide = sorted(sides, key=lambda read: read.dtype not in SMALL)
     return (Pack(small.tensor, tuple(range(len(small.coords))), like=wide.tensor),)
-
-
-def _stored(side: ir.Expr) -> ir.Read | None:
-    """The operand that a factor is, but for a conversion to float."""
-    match side:
-        case ir.Cast(ir.Read() as read, "compute" | "f32"):
-            return read
-    return None
 
 
 def storage_dtype(left: ir.Expr, right: ir.Expr, op: ir.Op) -> str:

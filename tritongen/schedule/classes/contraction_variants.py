@@ -135,12 +135,12 @@ def steps_within(
 ) -> tuple[tuple[str, str], ...]:
     """A tile with steps of at most so many terms. A step lies within terms that share a scale (`most`, if not 0)."""
     rules = dict(config)
-    for name, bound in (("max", least), ("min", most)):
+    for bound, limit in ((least, max), (most, min)):
         depth = rules.get("BLOCK_K", "")
         if bound and depth.isdigit():
-            rules["BLOCK_K"] = str({"max": max, "min": min}[name](bound, int(depth)))
+            rules["BLOCK_K"] = str(limit(bound, int(depth)))
         elif bound and depth:
-            rules["BLOCK_K"] = f"{name}({bound}, {depth})"
+            rules["BLOCK_K"] = f"{limit.__name__}({bound}, {depth})"
     return tuple(rules.items())
 
 
@@ -151,16 +151,12 @@ def computes(kernel: KernelPlan) -> bool:
     return any(isinstance(e, ir.Call) for nest in tail for e in ir.walk(nest.body))
 
 
-def stages_of_widest(kernel: KernelPlan) -> str:
-    """Half a tile to store takes 64 KiB of f32, which leaves no room for 4 stages."""
-    return "4 if stored_bytes <= 2 else 3" if computes(kernel) else "3"
-
-
 def widest(kernel: KernelPlan, times: str) -> Variant:
     """bf16 at 4096^3, TFLOP/s: 750 in tiles of 128 x 256, 670 in 128 x 128, 540 in 64 x 128."""
-    # An epilogue wants one stage more: gelu by erf takes 225 us at 4096^3, in 3 stages 237. Without it 191, in 3 183.
-    columns_ = str(256 // columns(kernel))
-    config = tile("128", columns_, WIDE, "8", stages_of_widest(kernel), programs="1")
+    # An epilogue wants one stage more: gelu by erf takes 225 us at 4096^3, in 3 stages 237. Without it 191, in 3 183. Half a
+    # tile to store takes 64 KiB of f32, which leaves no room for 4 stages.
+    stages = "4 if stored_bytes <= 2 else 3" if computes(kernel) else "3"
+    config = tile("128", str(256 // columns(kernel)), WIDE, "8", stages, programs="1")
     why, requires = "by descriptors, in the widest tiles", "tma and itemsize <= 2"
     return persistent("persistent", kernel, times, requires, why, config)
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tritongen.ir import nodes as ir
-from tritongen.ir.algebra import Idx, Poly, affine, indices, poly
+from tritongen.ir.algebra import Poly, index, indices, poly, weight_of
 from tritongen.ir.bounds import Facts
 from tritongen.schedule.canonical import from_zero
 from tritongen.schedule.classes import contraction
@@ -86,11 +86,8 @@ def ends_segments(guard: ir.Guard, segment: ir.Binder, p: Product) -> bool:
 
 def beside(p: Poly, name: str) -> Poly | None:
     """The rest of an expression beside an index with weight 1 or -1."""
-    weight = (affine(p) or ({}, p))[0].get(Idx(name))
-    if weight not in (poly(1), poly(-1)):
-        return None
-    rest = p - weight * poly(Idx(name))
-    return None if name in indices(rest) else rest
+    weight = weight_of(p, name)
+    return p - weight * index(name) if weight in (poly(1), poly(-1)) else None
 
 
 def make(name, group, stores, dims, facts) -> Step:

@@ -10,6 +10,7 @@ Input: the two factors of a product. Output: the factors without their scales, a
 
 from __future__ import annotations
 
+from functools import reduce
 from math import gcd
 
 from tritongen.ir import nodes as ir
@@ -79,7 +80,4 @@ def run(scale: ir.Expr, k: str, facts: Facts) -> int:
 
 
 def multiplied(factors: list[ir.Expr], dtype: str) -> ir.Expr:
-    out = factors[0]
-    for factor in factors[1:]:
-        out = ir.Call("mul", (out, factor), dtype)
-    return out
+    return reduce(lambda a, b: ir.Call("mul", (a, b), dtype), factors)

@@ -123,11 +123,11 @@ def make(name, group, stores, dims, facts) -> Step:
     row, outer = _split(group)
     axes = (Axis("row", row), Axis("col", group.col), *([Axis("outer", outer)] if outer else []))
     seen = views(list(accesses(group.nests, stores, dims)), dims, axes, facts)
-    shared = (axes, group.nests, stores, seen)
-    end = {"reverse": group.reverse}
-    walk = KernelPlan(f"{name}_scan", "scan", *shared, **end)
-    part = KernelPlan(f"{name}_part", "scan_part", *shared, **end)
-    finish = KernelPlan(f"{name}_finish", "scan_finish", *shared, **end)
+    walk = KernelPlan(
+        f"{name}_scan", "scan", axes, group.nests, stores, seen, reverse=group.reverse
+    )
+    part = replace(walk, name=f"{name}_part", skeleton="scan_part")
+    finish = replace(walk, name=f"{name}_finish", skeleton="scan_finish")
     numbers = [("rows", axes[0].extent), ("cols", axes[1].extent)]
     if outer:
         numbers.append(("outers", axes[2].extent))
@@ -152,9 +152,7 @@ def _split(group: Group):
     inner = [b for b in group.row if at[b.index] > at[along.index]]
     outer = [b for b in group.row if b not in inner]
     row, outer = (inner, outer) if inner else (outer, [])
-    return tuple(sorted(row, key=lambda b: at[b.index])), tuple(
-        sorted(outer, key=lambda b: at[b.index])
-    )
+    return tuple(tuple(sorted(part, key=lambda b: at[b.index])) for part in (row, outer))
 
 
 def _run(group: Group, variant: Variant) -> tuple[str, str]:
@@ -184,9 +182,7 @@ def _split_variant(part, finish, group, times: str) -> Variant:
     """
     grid = ("PARTS", f"{times}cdiv(rows, ROWS)")
     shape = ("outers", "rows", "PARTS") if times else ("rows", "PARTS")
-    state = tuple(
-        (part, dtype, shape) for nest in scans_of(group) for part, dtype in fold_state(nest)
-    )
+    state = tuple((name, dtype, shape) for n in scans_of(group) for name, dtype in fold_state(n))
     most = "min(512 if strided else 1024, cdiv(cols, BLOCK))"
     config = (
         ("ROWS", "max(1, min(32, pow2(rows))) if strided else 1"),
@@ -230,11 +226,9 @@ def _walk_variants(walk, grid, times: str, alone: bool) -> tuple[Variant, ...]:
     across = "1 if itemsize <= 4 else 2"
     if not alone:
         across = "2" if walk.reverse else "1 if itemsize <= 2 else 2"
+    most_rows = "16" if walk.reverse else "32 if itemsize <= 2 else 16"
     strided = (
-        (
-            "ROWS",
-            f"max(1, min({16 if walk.reverse else '32 if itemsize <= 2 else 16'}, pow2(rows)))",
-        ),
+        ("ROWS", f"max(1, min({most_rows}, pow2(rows)))"),
         ("BLOCK", "max(16, min(64, pow2(cols)))"),
         ("STAGES", "1" if walk.reverse else "3 if itemsize <= 2 else 1"),
         ("num_warps", across),
@@ -247,26 +241,19 @@ def _walk_variants(walk, grid, times: str, alone: bool) -> tuple[Variant, ...]:
     )
     most = "256 if 512 < cols <= 1024 else 512" if alone else "128 if cols <= 1024 else 512"
     warps = "2 if aligned or cols > 1024 else 1" if alone else "2"
+    least = 16 if walk.reverse else 4
     blocks = (
-        (
-            "BLOCK",
-            f"min(1024 if aligned else {most}, max({16 if walk.reverse else 4}, pow2(cols)))",
-        ),
+        ("BLOCK", f"min(1024 if aligned else {most}, max({least}, pow2(cols)))"),
         ("ROWS", "max(1, (1024 if aligned else 512) // BLOCK)"),
         ("STAGES", "3 if cols > BLOCK else 1" if walk.reverse else "1"),
         ("num_warps", f"4 if BLOCK <= 32 else {warps}"),
     )
-    why = "memory runs across the rows: adjacent rows make whole cache lines"
+    across_why = "memory runs across the rows: adjacent rows make whole cache lines"
+    few_when = f"{times}rows < (8 if aligned else 2) * sms and cols > 4096"
+    few_why = "few rows: wide blocks keep enough bytes in flight"
+    why = "a row is scanned in blocks, or at once if it fits"
     return (
-        Variant("strided", "strided", why, strided, launch),
-        Variant(
-            "few",
-            f"{times}rows < (8 if aligned else 2) * sms and cols > 4096",
-            "few rows: wide blocks keep enough bytes in flight",
-            few,
-            launch,
-        ),
-        Variant(
-            "blocks", "True", "a row is scanned in blocks, or at once if it fits", blocks, launch
-        ),
+        Variant("strided", "strided", across_why, strided, launch),
+        Variant("few", few_when, few_why, few, launch),
+        Variant("blocks", "True", why, blocks, launch),
     )

@@ -12,15 +12,14 @@ from dataclasses import replace
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import (
     Fetch,
-    Idx,
     Poly,
-    affine,
     extreme,
     floordiv,
     index,
     indices,
     poly,
     size,
+    weight_of,
 )
 from tritongen.ir.algebra import walk as walk_poly
 from tritongen.ir.free import binders_of, free_indices, tensors_read
@@ -88,14 +87,10 @@ def targets(sum_: ir.Nest, read: bool = True) -> dict[str, Poly]:
 
 def _solved(guard: ir.Guard, name: str) -> Poly | None:
     """p where the guard says `name == p`."""
-    parts = affine(guard.poly)
-    if guard.op != "==" or parts is None:
+    weight = weight_of(guard.poly, name)
+    if guard.op != "==" or weight not in (poly(1), poly(-1)):
         return None
-    weight = next((w for a, w in parts[0].items() if a == Idx(name)), None)
-    if weight is None or weight.constant not in (1, -1):
-        return None
-    place = index(name) - guard.poly * weight
-    return None if name in indices(place) else place
+    return index(name) - guard.poly * weight
 
 
 # ---- how it runs ---------------------------------------------------------------------------------
