@@ -16,7 +16,7 @@ from tritongen.ir.bounds import Facts, prove
 from tritongen.ir.free import binders_of, free_indices, reads, tensors_read
 from tritongen.kernel.nodes import Fold, Kernel, statements
 from tritongen.schedule.canonical import fresh, with_coordinates
-from tritongen.schedule.classes.lines import names_in
+from tritongen.schedule.classes.lines import names_in, operands
 from tritongen.schedule.members import Group
 
 
@@ -196,10 +196,8 @@ def in_groups(
     `heads`: the batch indices that may be such. None where none is, or where something else on the columns depends on it.
     """
     (row,), (loop,) = group.row, group.col
-    own = {n.name for n in group.nests}
-    given = [r for n in group.nests for r in reads(n.body) if r.tensor not in own]
     taken = names_in(group.nests)
-    moving = [r for r in given if loop.index in free_indices(r)]
+    moving = [r for r in operands(group.nests) if loop.index in free_indices(r)]
     for h in heads:
         both = ({b.index for b in n.box} >= {h.index, row.index} for n in group.nests)
         places = ((r, k, c) for r in moving for k, c in enumerate(r.coords))

@@ -96,13 +96,14 @@ def _by_own_name(group: Group, packs: Packs) -> Group:
     """The group whose channels are as many as the size that is defined as their number says."""
     product = group.factors
     (channel,), count = product.k, size(product.counted)
-    splits = {p.tensor: p.split[0] for p in packs if p.split}
+    by_tensor = {p.tensor: p for p in packs}
 
     def read(node: ir.Read) -> ir.Read:
-        if node.tensor not in splits:
+        pack = by_tensor.get(node.tensor)
+        if pack is None or pack.split is None:
             return node
-        at = splits[node.tensor]
-        first, last = as_split(node, at, channel.index).coords[at : at + 2]
+        at = pack.split[0]
+        first, last = as_packed(node, pack, channel.index).coords[at : at + 2]
         coords = (*node.coords[:at], first * count + last, *node.coords[at + 1 :])
         return replace(node, coords=coords)
 
@@ -188,12 +189,10 @@ def split_by_groups(
 
 
 def as_packed(read: ir.Read, pack: Pack, channel: str) -> ir.Read:
-    """The read of an operand with the dims that a pack speaks of."""
-    return read if pack.split is None else as_split(read, pack.split[0], channel)
-
-
-def as_split(read: ir.Read, at: int, channel: str) -> ir.Read:
-    """The read of an operand whose dim `at` is two: groups, and the channels in one."""
+    """The read of an operand with the dims that a pack speaks of: one may be two, groups and the channels in one."""
+    if pack.split is None:
+        return read
+    at, _ = pack.split
     (group,) = indices(read.coords[at]) - {channel}
     split = index(group), index(channel)
     return replace(read, coords=(*read.coords[:at], *split, *read.coords[at + 1 :]))

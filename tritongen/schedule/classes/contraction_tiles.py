@@ -24,6 +24,12 @@ def variant(
     return Variant(name, when, why, config, (launch,), requires=requires, **fields)
 
 
+def one_each(kernel: KernelPlan, times: str) -> Launch:
+    """A program for each tile, or PARTS of them where several share one."""
+    shared = "PARTS * " if kernel.splits else ""
+    return Launch(kernel.name, (f"{shared}{times}cdiv(M, BLOCK_M) * cdiv(N, BLOCK_N)",))
+
+
 def persistent(
     name: str,
     kernel: KernelPlan,

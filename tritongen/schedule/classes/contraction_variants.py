@@ -20,7 +20,13 @@ from tritongen.schedule.classes.contraction_operands import (
     stored_whole,
 )
 from tritongen.schedule.classes.contraction_stages import SUBTILES, fitted, itemsizes
-from tritongen.schedule.classes.contraction_tiles import columns, persistent, sizes_of, variant
+from tritongen.schedule.classes.contraction_tiles import (
+    columns,
+    one_each,
+    persistent,
+    sizes_of,
+    variant,
+)
 from tritongen.schedule.classes.scales import run
 from tritongen.schedule.estimates import of_product
 from tritongen.schedule.plan import Axis, KernelPlan, Launch, Step, Variant
@@ -233,16 +239,13 @@ def in_parts_of(
 ) -> Variant:
     """`programs` a multiprocessor share tiles."""
     described = part.skeleton == "persistent"
-    grid = f"PARTS * {times}cdiv(M, BLOCK_M) * cdiv(N, BLOCK_N)"
-    how = "by descriptors" if described else "by pointers"
-    whole = variant(
-        name,
-        requires,
-        f"{how}, in parts of K: several programs share a tile, and a second kernel adds up",
-        tile(*sides, *entries, programs=str(programs) if described else ""),
-        Launch(part.name, (f"min(PROGRAMS * sms, {grid})" if described else grid,)),
-        more,
-    )
+    config = tile(*sides, *entries, programs=str(programs) if described else "")
+    why = "in parts of K: several programs share a tile, and a second kernel adds up"
+    if described:
+        whole = persistent(name, part, times, requires, f"by descriptors, {why}", config, more)
+    else:
+        launch = one_each(part, times)
+        whole = variant(name, requires, f"by pointers, {why}", config, launch, more)
     chunk = "BLOCK_K * cdiv(K, BLOCK_K * PARTS)"
     return added_up(whole, part, finish, times, str(programs), "cdiv(K, BLOCK_K)", chunk, LEAST)
 
@@ -391,8 +394,7 @@ def by_pointers(
       and 19.5 (18.0), 26 x 9088 x 5584 53.8 and 42.5.
     """
     share = columns(kernel)
-    parts = "PARTS * " if kernel.splits else ""
-    launch = Launch(kernel.name, (f"{parts}{times}cdiv(M, BLOCK_M) * cdiv(N, BLOCK_N)",))
+    launch = one_each(kernel, times)
 
     def tiled(name: str, requires: str, more: str, why: str, sides: Sides) -> Variant:
         return variant(name, requires, f"by pointers, {why}", tile(*sides), launch, more)

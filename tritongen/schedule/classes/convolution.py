@@ -30,10 +30,10 @@ from tritongen.ir.algebra import (
     substitute,
 )
 from tritongen.ir.free import reads
-from tritongen.schedule.canonical import fresh
+from tritongen.schedule.canonical import fresh, with_coordinates
 from tritongen.schedule.classes import channel_padding, one_tap, patches, window
 from tritongen.schedule.classes.contraction_stages import fitted, itemsizes
-from tritongen.schedule.classes.contraction_tiles import sizes_of, variant
+from tritongen.schedule.classes.contraction_tiles import one_each, sizes_of, variant
 from tritongen.schedule.classes.contraction_variants import (
     ROWS_BETWEEN_READ,
     added_up,
@@ -42,7 +42,7 @@ from tritongen.schedule.classes.contraction_variants import (
 from tritongen.schedule.classes.lines import names_in
 from tritongen.schedule.estimates import TAPPED, of_convolution
 from tritongen.schedule.members import Group
-from tritongen.schedule.plan import Axis, Estimate, KernelPlan, Launch, Order, Pack, Step, Variant
+from tritongen.schedule.plan import Axis, Estimate, KernelPlan, Order, Pack, Step, Variant
 from tritongen.schedule.tiles import tile
 from tritongen.schedule.views import accesses, views
 
@@ -82,13 +82,13 @@ def _phase(product, coordinate: Poly) -> tuple[ir.Binder, ir.Binder] | None:
     if coordinate not in _coordinates(product):
         return None  # it shares p with one that was split, and has another form since
     parts = affine(numerator(coordinate))
-    if parts is None or sorted(str(w) for w in parts[0].values()) != ["-1", "1"]:
+    if parts is None or len(parts[0]) != 2:
         return None
-    by_weight = {str(w): a.name for a, w in parts[0].items() if isinstance(a, Idx)}
-    if len(by_weight) < 2:
+    by_weight = {w: a for a, w in parts[0].items()}
+    if by_weight.keys() != {poly(1), poly(-1)}:
         return None
-    p = next((b for b in product.m if b.index == by_weight["1"]), None)
-    r = next((b for b in product.taps if b.index == by_weight["-1"]), None)
+    p = next((b for b in product.m if Idx(b.index) == by_weight[poly(1)]), None)
+    r = next((b for b in product.taps if Idx(b.index) == by_weight[poly(-1)]), None)
     if p is None or r is None or p.lo.terms or r.lo.terms:
         return None
     elsewhere = _coordinates(product) - {coordinate}
@@ -116,36 +116,29 @@ def _split(group: Group, coordinate: Poly, p: ir.Binder, r: ir.Binder) -> Group:
     def place(c: Poly) -> Poly:
         return whole if c == coordinate else substitute(c, {p.index: number, r.index: tap})
 
+    def counted(binders):
+        return tuple(replace(b, hi=index(count)) if b.index == r.index else b for b in binders)
+
     def change(node: ir.Expr) -> ir.Expr:
-        match node:
-            case ir.Read(_, coords):
-                return replace(node, coords=tuple(map(place, coords)))
-            case ir.IndexValue(c):
-                return replace(node, poly=place(c))
-            case ir.Reduce(_, _, guards):
-                guards = tuple(replace(g, poly=place(g.poly)) for g in guards)
-                return replace(node, guards=guards, binders=_binders(node.binders, r.index, count))
+        if isinstance(node, ir.Reduce):
+            return replace(node, binders=counted(node.binders))
         return node
 
-    def spread(box):
-        return tuple(d for b in box for d in (digits if b.index == p.index else (b,)))
+    def placed(e: ir.Expr) -> ir.Expr:
+        return ir.rebuild(with_coordinates(e, place), change)
 
-    nests = tuple(
-        replace(
-            n,
-            box=spread(n.box),
-            coords=tuple(map(place, n.coords)),
-            body=ir.rebuild(n.body, change),
-        )
-        for n in group.nests
-    )
+    def spread(n: ir.Nest) -> ir.Nest:
+        box = tuple(d for b in n.box for d in (digits if b.index == p.index else (b,)))
+        return replace(n, box=box, coords=tuple(map(place, n.coords)), body=placed(n.body))
+
+    nests = tuple(map(spread, group.nests))
     product = replace(
         product,
         batch=(*product.batch, digits[0]),
         m=tuple(digits[1] if b.index == p.index else b for b in product.m),
-        taps=_binders(product.taps, r.index, count),
-        left=ir.rebuild(product.left, change),
-        right=ir.rebuild(product.right, change),
+        taps=counted(product.taps),
+        left=placed(product.left),
+        right=placed(product.right),
         lets=(*product.lets, *lets),
         ragged=(*product.ragged, (number, p.hi)),
         phases=(*product.phases, q),
@@ -153,10 +146,6 @@ def _split(group: Group, coordinate: Poly, p: ir.Binder, r: ir.Binder) -> Group:
     )
     defines = (*group.defines, ir.Define(steps, (p.hi + q - 1) // q))
     return replace(group, nests=nests, product=product, defines=defines)
-
-
-def _binders(binders, name: str, count: str):
-    return tuple(replace(b, hi=index(count)) if b.index == name else b for b in binders)
 
 
 # ---- how it runs ---------------------------------------------------------------------------------
@@ -205,21 +194,24 @@ def make(name, group, stores, dims, facts) -> Step:
         taps, numbers = (plan, *taps), numbers | own
         variants = (patches.by_patches(plan, own, zeros, copies, times, digits), *variants)
     row = "(places if packed_bytes else channels)" if packs else "places"
-    one = one_tap.beside(name, group, stores, dims, facts, row)
-    kernels, numbers = (*taps, *one.kernels), numbers | dict(one.numbers)
-    variants = (*one.variants, *variants)
-    orders: tuple[Order, ...] = ()
-    rows = replace(group, row=group.nests[0].box)
-    if p.batch and not p.lets and (slid := window.beside(name, rows, stores, dims, facts)):
+    others = [one_tap.beside(name, group, stores, dims, facts, row)]
+    if p.batch and not p.lets:
         # Few output channels per group, or few terms: each lane adds up its own window.
-        kernels, numbers = (*kernels, *slid.kernels), numbers | dict(slid.facts)
-        orders = slid.orders
-        compared = (replace(v, estimate=_of_window(v, orders)) for v in slid.variants)
-        variants = (*compared, *variants)
+        rows = replace(group, row=group.nests[0].box)
+        others.append(window.beside(name, rows, stores, dims, facts, _of_window))
     why = "a sum of products, one factor gathered by a sliding window"
-    facts_, kernels = tuple(numbers.items()), (*kernels, *finish, terms)
-    step = Step(name, "contraction", why, stores, facts_, kernels, variants, orders=orders)
-    return fitted(replace(step, tests=one.tests))
+    step = Step(name, "contraction", why, stores, (), taps, variants)
+    for other in filter(None, others):
+        numbers |= dict(other.facts)
+        step = replace(
+            step,
+            kernels=(*step.kernels, *other.kernels),
+            variants=(*other.variants, *step.variants),
+            orders=(*step.orders, *other.orders),
+            tests=(*step.tests, *other.tests),
+        )
+    kernels = (*step.kernels, *finish, terms)
+    return fitted(replace(step, facts=tuple(numbers.items()), kernels=kernels))
 
 
 def _in_more_warps(v: Variant) -> Variant:
@@ -269,9 +261,7 @@ def _variants(kernels, finish, packs, copies, fours, times: str, digits: int) ->
         name: str, kernel, why: str, config, estimate, copied=(), requires=FITS, more="", parts=()
     ) -> Variant:
         """`parts`: steps of the loop, and how many of them a program takes, where several share a tile."""
-        shared = "PARTS * " if kernel.splits else ""
-        launch = Launch(kernel.name, (f"{shared}{times}cdiv(M, BLOCK_M) * cdiv(N, BLOCK_N)",))
-        fields = {"packs": copied, "estimate": estimate}
+        launch, fields = one_each(kernel, times), {"packs": copied, "estimate": estimate}
         whole = variant(name, requires, f"by pointers, {why}", config, launch, more, **fields)
         if not parts or not finish:
             return whole

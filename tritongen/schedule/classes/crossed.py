@@ -23,7 +23,7 @@ from tritongen.kernel.nodes import PARTS, Kernel, Loop, Store, Walk, statements
 from tritongen.kernel.parts import PART, in_parts, merging, state_name
 from tritongen.kernel.verify import verify
 from tritongen.schedule.classes.contraction import as_product
-from tritongen.schedule.classes.lines import closure
+from tritongen.schedule.classes.lines import closure, operands, results
 from tritongen.schedule.members import Group, fetches, gather_lines, is_reducer
 from tritongen.schedule.plan import Axis, KernelPlan, Launch, Step, Variant, View
 
@@ -57,15 +57,14 @@ def classify(members, virtual, by_name, facts, extending=False) -> Group | None:
             return None
         if is_reducer(n) and not _is_fold(n, rows, cols):
             return None
-    made = {n.name for n in lines}
-    read = {(r.tensor, r.coords) for n in lines for r in reads(n.body) if r.tensor not in made}
+    read = {(r.tensor, r.coords) for r in operands(lines)}
     if len(read) > len({tensor for tensor, _ in read}):  # a view has one set of coordinates
         return None
     group = Group("crossed", lines, row, col)
     if not _shared(group) or not all(_ends(n, group) for n in down_folds(group)):
         return None
     try:
-        kernel = _walked("", group, lines, _results(lines), "loop", "whole", "WIDTH")
+        kernel = _walked("", group, lines, results(lines), "loop", "whole", "WIDTH")
     except CannotLower:
         return None
     return group if sum(isinstance(s, Loop) for s in kernel.body) == 1 else None
@@ -92,11 +91,6 @@ def _ends(fold: ir.Nest, group: Group) -> bool:
     return not any(is_reducer(n) or not {b.index for b in n.box} <= cols for n in own)
 
 
-def _results(lines: tuple[ir.Nest, ...]) -> tuple[str, ...]:
-    read = set[str]().union(*(tensors_read(n.body) for n in lines))
-    return tuple(n.name for n in lines if n.name not in read)
-
-
 def down_folds(group: Group) -> list[ir.Nest]:
     rows = {b.index for b in group.row}
     return [n for n in group.nests if is_reducer(n) and {b.index for b in binders_of(n)} == rows]
@@ -107,14 +101,13 @@ def _shared(group: Group) -> bool:
     down = down_folds(group)
     across = [n.name for n in group.nests if is_reducer(n) and n not in down]
     both = {b.index for b in (*group.row, *group.col)}
-    made = {n.name for n in group.nests}
-
-    def operands(lines: tuple[ir.Nest, ...]) -> set[str]:
-        found = (r for n in lines for r in reads(n.body) if r.tensor not in made)
-        return {r.tensor for r in found if free_indices(r) == both}
-
-    direct = closure((n.name for n in down if n.box), group.nests, across)
-    return bool(operands(direct) & operands(closure(across, group.nests)))
+    wide = {r.tensor for r in operands(group.nests) if free_indices(r) == both}
+    down_lines = closure((n.name for n in down if n.box), group.nests, across)
+    one, other = (
+        {t for n in lines for t in tensors_read(n.body)}
+        for lines in (down_lines, closure(across, group.nests))
+    )
+    return bool(wide & one & other)
 
 
 # ---- its kernels ---------------------------------------------------------------------------------

@@ -35,7 +35,7 @@ from tritongen.schedule.classes.chain_lines import in_groups, with_bases, with_n
 from tritongen.schedule.classes.chains import Pair, is_multiplied, reads_in_place, tells_terms
 from tritongen.schedule.classes.contraction_stages import width
 from tritongen.schedule.classes.contraction_tiles import variant
-from tritongen.schedule.classes.lines import names_in
+from tritongen.schedule.classes.lines import names_in, results
 from tritongen.schedule.held import with_held
 from tritongen.schedule.members import Group, Virtual, closure, gather_lines, is_reducer
 from tritongen.schedule.plan import Axis, KernelPlan, Launch, Sizes, Step, Variant
@@ -127,8 +127,7 @@ def group_of(
     )
     lines, sums = with_bases(with_scales(with_held(lines)), loop.index, names)
     group = Group("fused", lines, (row,), (loop,), inside=pair.inside)
-    read = set().union(*(tensors_read(n.body) for n in lines))
-    last = tuple(n.name for n in lines if n.name not in read)
+    last = results(lines)
     try:
         kernel = lower("", group.nests, walks_of(group), last)
         group = with_nan(group, kernel, kept, sums, names, others)
@@ -384,25 +383,21 @@ class _Maker:
             if not has_loop(self.group):
                 terms = t64
         elif self.moved:
-            if boxes:
-                stages = f"3 if {widest} <= 128 else 2"
-            else:
-                terms, stages = (
-                    f"{a} if {widest} <= 128 else {b}" for a, b in ((t64, t32), (3, 2))
-                )
-        else:
+            stages = f"3 if {widest} <= 128 else 2"
+            terms = t64 if boxes else f"{t64} if {widest} <= 128 else {t32}"
+        elif self.seconds == 1:
             rows, stages = (f"{a} if {widest} <= 64 else {b}" for a, b in ((128, 64), (3, 2)))
+        elif self.seconds:
+            warps = f"8 if {widest} > 128 else 4"
+            # A term may have numbers of its own, such as a maximum. With 128 terms, 4 warps load each number once. With fewer
+            # than they have threads, Triton loads them in the product's layout, and threads load the same numbers again. dk
+            # of 2 x 16 x 8755 x 64: 1.4 ms, with 64 terms 1.8. With two bounds, 128 terms spill.
+            terms = f"{t128} if {widest} <= 64 else {t64}" if self.bounds <= 1 else t64
+            terms = f"min({terms}, max(16, pow2(terms)))"
+        else:
+            warps = "8"
         if self.begins and self.moved:
             warps = self.three_passes
-        if self.whole and not self.moved and self.seconds != 1:
-            rows, stages = "64", "2"
-            warps = f"8 if {widest} > 128 else 4" if self.seconds else "8"
-            if self.seconds:
-                # A term may have numbers of its own, such as a maximum. With 128 terms, 4 warps load each number once. With fewer
-                # than they have threads, Triton loads them in the product's layout, and threads load the same numbers again. dk
-                # of 2 x 16 x 8755 x 64: 1.4 ms, with 64 terms 1.8. With two bounds, 128 terms spill.
-                terms = f"{t128} if {widest} <= 64 else {t64}" if self.bounds <= 1 else t64
-                terms = f"min({terms}, max(16, pow2(terms)))"
         return (
             ("BLOCK_M", f"16 if rows <= 16 else {rows}"),
             ("BLOCK_N", terms),

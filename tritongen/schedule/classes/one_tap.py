@@ -11,42 +11,32 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import Idx, Poly, affine, index, indices, poly, size, substitute, symbols
 from tritongen.ir.bounds import Facts, require, simplify
 from tritongen.ir.free import reads
-from tritongen.schedule.canonical import same
+from tritongen.schedule.canonical import same, with_coordinates
 from tritongen.schedule.classes import contraction_operands, contraction_variants
 from tritongen.schedule.classes.contraction_tiles import persistent
 from tritongen.schedule.estimates import of_convolution
 from tritongen.schedule.members import Group, Product
-from tritongen.schedule.plan import Axis, Estimate, KernelPlan, Run, Sizes, Variant
+from tritongen.schedule.plan import Axis, Estimate, KernelPlan, Run, Sizes, Step, Variant
 from tritongen.schedule.tiles import tile
 from tritongen.schedule.views import accesses, holds_channels_last, views
 
 WHOSE = {"rows": "all images", "planes": "one image"}
 
 
-@dataclass(frozen=True, slots=True)
-class Beside:
-    """The additions to a convolution's step."""
-
-    kernels: tuple[KernelPlan, ...] = ()
-    numbers: tuple[tuple[str, Poly], ...] = ()
-    variants: tuple[Variant, ...] = ()
-    tests: tuple[Run | Sizes, ...] = ()
-
-
-def beside(name: str, group: Group, stores, dims, facts: Facts, row: str) -> Beside:
-    """The forms of a product for one convolution; `row`: how many elements of an image are neighbours in a row."""
+def beside(name: str, group: Group, stores, dims, facts: Facts, row: str) -> Step | None:
+    """The additions to a convolution's step; `row`: how many elements of an image are neighbours in a row."""
     p = group.factors
     if not p.k or p.lets or group.nests[0].fold.guards:
-        return Beside()
+        return None
     settled = settle(p, facts)
     if settled is None:
-        return Beside()
+        return None
     asked, sizes, facts = settled
     group = in_place(group, sizes)
     dims = {t: tuple(substitute(d, sizes) for d in own) for t, own in dims.items()}
@@ -58,7 +48,7 @@ def beside(name: str, group: Group, stores, dims, facts: Facts, row: str) -> Bes
     by_rows = _kernel(f"{name}_rows", group, (), p.m, orders, stores, dims, facts)
     by_planes = _kernel(f"{name}_planes", group, still, places, {}, stores, dims, facts)
     if by_rows is None or by_planes is None:
-        return Beside()
+        return None
     numbers = (
         ("images", Axis("still", still).extent),
         ("places", Axis("places", places).extent),
@@ -79,7 +69,8 @@ def beside(name: str, group: Group, stores, dims, facts: Facts, row: str) -> Bes
             "planes", by_planes, "images * ", each, {"M": "places", "K": "channels"}, as_planes
         ),
     )
-    return Beside((by_rows, by_planes), numbers, variants, tests)
+    kernels, why = (by_rows, by_planes), "a window of one tap that stays in place"
+    return Step(name, "contraction", why, stores, numbers, kernels, variants, tests=tests)
 
 
 # ---- what the call must be like ------------------------------------------------------------------
@@ -141,10 +132,8 @@ def in_place(group: Group, sizes: dict[str, int]) -> Group:
 
     def change(node: ir.Expr) -> ir.Expr:
         match node:
-            case ir.Read(_, coords):
-                return replace(node, coords=tuple(map(place, coords)), fill=None)
-            case ir.IndexValue(c):
-                return replace(node, poly=place(c))
+            case ir.Read():
+                return replace(node, fill=None)
             case ir.Reduce():
                 return replace(node, binders=kept(node.binders))
         return node
@@ -156,7 +145,8 @@ def in_place(group: Group, sizes: dict[str, int]) -> Group:
     def changed(nest: ir.Nest) -> ir.Nest:
         box = kept(nest.box)
         coords = tuple(map(place, nest.coords))
-        return replace(nest, box=box, coords=coords, body=ir.rebuild(nest.body, change))
+        body = ir.rebuild(with_coordinates(nest.body, place), change)
+        return replace(nest, box=box, coords=coords, body=body)
 
     nests = tuple(map(changed, group.nests))
     left, right = nests[0].fold.factors

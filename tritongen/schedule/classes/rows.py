@@ -16,6 +16,7 @@ from tritongen.ir.reads import reads_of
 from tritongen.schedule.canonical import same
 from tritongen.schedule.classes import box
 from tritongen.schedule.classes import contraction as contractions
+from tritongen.schedule.classes.lines import operands
 from tritongen.schedule.images import with_images
 from tritongen.schedule.members import Group, gather_lines, is_reducer
 from tritongen.schedule.paired import KINDS, numbers_of, pairs_of, state_of
@@ -109,12 +110,11 @@ def _col_order(lines, col):
     return tuple(sorted(col, key=lambda b: place.get(b.index, (99, False))))
 
 
-def operands(group: Group) -> list[tuple[ir.Read, bool, bool]]:
-    """What is read and not computed: whether it varies along the rows, and whether along the columns."""
+def varying(group: Group) -> list[tuple[ir.Read, bool, bool]]:
+    """The operands: whether each varies along the rows, and whether along the columns."""
     row, col = {b.index for b in group.row}, {b.index for b in group.col}
-    computed = {n.name for n in group.nests}
-    found = [r for n in group.nests for r in reads(n.body) if r.tensor not in computed]
-    return [(r, bool((own := free_indices(r)) & row), bool(own & col)) for r in found]
+    found = [(r, free_indices(r)) for r in operands(group.nests)]
+    return [(r, bool(own & row), bool(own & col)) for r, own in found]
 
 
 # ---- how it runs ---------------------------------------------------------------------------------
@@ -169,7 +169,7 @@ def make(name, group, stores, dims, facts) -> Step:
     kernels = (lowered or resident, *in_lines, loop, *two_pass, *per_thread)
     why = "reducers over one set of indices"
     step = Step(name, "rows", why, stores, _numbers(row_axis, col_axis), kernels, variants)
-    if not any(in_cols for _, _, in_cols in operands(group)):
+    if not any(in_cols for _, _, in_cols in varying(group)):
         # Nothing to keep in registers: terms that bounds alone let through. Of 32,768 of these LLVM takes minutes.
         few = tuple(v for v in variants if v.launches[0].kernel != resident.name)
         return replace(step, variants=few, kernels=kernels[1:])
@@ -184,7 +184,7 @@ def make(name, group, stores, dims, facts) -> Step:
 
 def _traits(group, touched, wide_tiles: bool, counts: bool, tail: int, paired: bool) -> Traits:
     """The traits that decide how rows are held in registers. `tail`: that of the axis of columns."""
-    read = operands(group)
+    read = varying(group)
     columns = _has_columns(touched, group)
     several = len({r.tensor for r, in_rows, in_cols in read if in_rows and in_cols}) > 1
     odd = STORED if wide_tiles else PAIRED if paired else SINGLE

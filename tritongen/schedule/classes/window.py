@@ -26,8 +26,9 @@ from tritongen.ir.algebra import (
 from tritongen.ir.bounds import Facts
 from tritongen.ir.free import binders_of, coordinates, reads
 from tritongen.ir.known import plainly_nonnegative, simplify
-from tritongen.schedule.canonical import same
+from tritongen.schedule.canonical import digits_of, same
 from tritongen.schedule.classes import box
+from tritongen.schedule.classes.lines import operands
 from tritongen.schedule.members import Group, is_reducer
 from tritongen.schedule.plan import Axis, KernelPlan, Launch, Order, Pack, Step, Variant
 from tritongen.schedule.rules import names
@@ -66,8 +67,7 @@ def slides(lines, window, facts: Facts) -> dict[str, set[str]]:
     found: dict[str, set[str]] = {}
     digits: set[str] = set()
     for p in places(lines):
-        parts = affine(p)
-        weights = {a.name: w for a, w in parts[0].items() if isinstance(a, Idx)} if parts else {}
+        weights = dict(digits_of(p))
         for b in window:
             along = weights.keys() - {other.index for other in window}
             if b.index in weights and along:
@@ -135,20 +135,22 @@ def in_lines(group: Group, dims) -> tuple[Pack, ...]:
     Lanes run along the lines of the result, so they would load apart: means of 3 x 3 of 24 x 807 x 128 x 81 with H and W
     exchanged took 1,322 us.
     """
-    lane, computed = group.row[-1].index, {n.name for n in group.nests}
-    for read in (r for n in group.nests for r in reads(n.body) if r.tensor not in computed):
+    lane = group.row[-1].index
+    for read in operands(group.nests):
         own = dims[read.tensor]
         if len(own) > 1 and own[-1] != ir.BATCH_SIZE and {lane} < indices(read.coords[-1]):
             return (Pack(read.tensor, tuple(range(len(own)))),)
     return ()
 
 
-def beside(name, group, stores, dims, facts) -> Step | None:
-    """The same for a step of another class, but for the last variant."""
+def beside(name, group, stores, dims, facts, estimated) -> Step | None:
+    """The same for a step of another class, but for the last variant. `estimated`: the estimate of each."""
     if reach(group, len(group.row) - 1, facts) is None:
         return None
     step = make(name, group, stores, dims, facts)
-    few = tuple(replace(v, packs=()) for v in step.variants[:-1])
+    few = tuple(
+        replace(v, packs=(), estimate=estimated(v, step.orders)) for v in step.variants[:-1]
+    )
     spoken = {"rows", "cols"} - {n for v in few for run in v.launches for n in names(run.grid[0])}
     own = tuple(n for n in step.facts if n[0] not in spoken)
     return replace(step, facts=own, kernels=step.kernels[:-1], variants=few)
@@ -276,8 +278,7 @@ def channels(group: Group, stores, facts: Facts) -> tuple[int, tuple[Order, ...]
     along = set().union(*slides(group.nests, window_of(group), facts).values())
     if box_names[-1] not in along:
         return None
-    computed = {n.name for n in group.nests}  # what lies nowhere tells nothing of memory
-    for read in (r for n in group.nests for r in reads(n.body) if r.tensor not in computed):
+    for read in operands(group.nests):  # what lies nowhere tells nothing of memory
         used = [indices(c) & frozenset(box_names) for c in read.coords]
         slid = [k for k, own in enumerate(used) if box_names[-1] in own]
         still = [b for b in box_names if b not in along and b != ir.BATCH and {b} in used]
