@@ -27,7 +27,7 @@ from tritongen.ir.rename import renamed
 from tritongen.schedule.canonical import fresh, rename_nest
 from tritongen.schedule.classes.contraction import as_product
 from tritongen.schedule.classes.contraction_operands import left_out, storage_dtype
-from tritongen.schedule.classes.lines import closure, indices_in
+from tritongen.schedule.classes.lines import indices_in, needed_for
 from tritongen.schedule.members import Product, Virtual, is_reducer
 
 
@@ -160,7 +160,7 @@ def _copied(
 ) -> tuple[ir.Nest, ...]:
     """The nests. Those outside of `rest` read copies, each of which stands behind the value that it copies."""
     read = set[str]().union(*(tensors_read(n.body) for n in nests if n not in rest))
-    needed = {n.name: n for n in closure(read, tuple(n for n in nests if n.name in inside))}
+    needed = {n.name: n for n in needed_for(read, tuple(n for n in nests if n.name in inside))}
     taken = {n.name for n in nests} | {p.name for p in (*op.params, *op.outputs)}
     names = {n.name: fresh(f"{n.name}_all", taken) for n in nests if n.name in needed}
     taken |= indices_in(nests)

@@ -45,7 +45,8 @@ def stored_tiles(
     """
     found = [e for e in ir.walk(side) if isinstance(e, ir.Read) and free_indices(e)]
     found = [e for e in found if not k or free_indices(e) & k]
-    if len(found) != 1 or found[0].fill is not None or _speaks_of_indices(side):
+    numbers = (e for e in ir.walk(side) if isinstance(e, ir.IndexValue))
+    if len(found) != 1 or found[0].fill is not None or any(map(free_indices, numbers)):
         return None
     (read,) = found
     view = next((v for v in seen if v.tensor == read.tensor), None)
@@ -83,10 +84,6 @@ def stored_whole(group, stores, axes, seen) -> tuple[View, ...]:
             wide.add(nest.name)
     told = {nest.name for nest in group.nests if nest.name in wide and nest.dtype != "bool"}
     return tuple(v for v in seen if v.tensor in told & set(stores) and v.runs[-2:] == (m, n))
-
-
-def _speaks_of_indices(side: ir.Expr) -> bool:
-    return any(isinstance(e, ir.IndexValue) and free_indices(e) for e in ir.walk(side))
 
 
 def converted(whole: KernelPlan) -> tuple[Pack, ...]:

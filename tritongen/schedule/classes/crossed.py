@@ -23,9 +23,10 @@ from tritongen.kernel.nodes import PARTS, Kernel, Loop, Store, Walk, statements
 from tritongen.kernel.parts import PART, in_parts, merging, state_name
 from tritongen.kernel.verify import verify
 from tritongen.schedule.classes.contraction import as_product
-from tritongen.schedule.classes.lines import closure, operands, results
+from tritongen.schedule.classes.lines import needed_for, operands, results
 from tritongen.schedule.members import Group, fetches, gather_lines, is_reducer
 from tritongen.schedule.plan import Axis, KernelPlan, Launch, Step, Variant, View
+from tritongen.schedule.views import accesses
 
 ACROSS = ("sum", "max", "min", "mean")  # a row
 MOST_LINES = 32  # of which a kernel holds tiles in registers: a norm's gradient has about fifteen
@@ -102,10 +103,10 @@ def _shared(group: Group) -> bool:
     across = [n.name for n in group.nests if is_reducer(n) and n not in down]
     both = {b.index for b in (*group.row, *group.col)}
     wide = {r.tensor for r in operands(group.nests) if free_indices(r) == both}
-    down_lines = closure((n.name for n in down if n.box), group.nests, across)
+    down_lines = needed_for((n.name for n in down if n.box), group.nests, across)
     one, other = (
         {t for n in lines for t in tensors_read(n.body)}
-        for lines in (down_lines, closure(across, group.nests))
+        for lines in (down_lines, needed_for(across, group.nests))
     )
     return bool(wide & one & other)
 
@@ -129,10 +130,10 @@ def make(name, group, stores, dims, facts) -> Step:
     walks = Walk(PART, PARTS, "loop", "BLOCK_P"), Walk(col.index, col.hi, "tile", "COLS")
     down = tuple(n.name for n in down_folds(group))
     across = [n.name for n in nests if is_reducer(n) and n.name not in down]
-    by_columns = closure(down, nests, across)
+    by_columns = needed_for(down, nests, across)
     needed = set[str]().union(*(tensors_read(n.body) for n in by_columns))
     kept = tuple(t for t in across if t in needed)
-    by_rows = with_sums(closure((*leaving, *kept), nests), col.hi, dims)
+    by_rows = with_sums(needed_for((*leaving, *kept), nests), col.hi, dims)
     left = tuple(dict.fromkeys((*(s for s in stores if s in leaving), *kept)))
     columns = _walked(f"{name}_columns", group, by_columns, down, "loop", "tile", "BLOCK")
     made = (
@@ -151,7 +152,7 @@ def make(name, group, stores, dims, facts) -> Step:
 
     # A number of the whole op, such as the gradient of a scalar, is rarely asked for.
     optional = tuple(s for s in merged if not dims[s] and len(stores) > 1)
-    led = {n: [s for s in stores if n in {m.name for m in closure([s], nests)}] for n in down}
+    led = {n: [s for s in stores if n in {m.name for m in needed_for([s], nests)}] for n in down}
     parts = tuple((state_name(n), s) for s in optional for n in led if led[n] == [s])
     states = tuple(
         (state_name(n.name), n.dtype, ("PARTS", *("cols" for _ in n.box)))
@@ -217,14 +218,9 @@ def make(name, group, stores, dims, facts) -> Step:
 def views_of(group: Group, stores: tuple[str, ...], dims: dict[str, tuple[Poly, ...]]):
     """What lies along rows and columns, as the kernels see it. A tensor that is seen in two ways is addressed dim by dim."""
     row, col = group.row[0].index, group.col[0].index
-    made = {n.name for n in group.nests}
     ways: dict[str, set[tuple[Poly, ...]]] = {}
-    for n in group.nests:
-        for r in reads(n.body):
-            if r.tensor not in made:
-                ways.setdefault(r.tensor, set()).add(r.coords)
-        if n.name in stores:
-            ways.setdefault(n.name, set()).add(n.coords)
+    for tensor, at in accesses(group.nests, stores, dims):
+        ways.setdefault(tensor, set()).add(at)
     for tensor, (coords, *others) in ways.items():
         if not others and all(index(x) in coords for x in (row, col)):
             yield View(tensor, dims[tensor], tuple(tuple(indices(c)) for c in coords))

@@ -31,7 +31,7 @@ def results(nests: tuple[ir.Nest, ...]) -> tuple[str, ...]:
     return tuple(n.name for n in nests if n.name not in read)
 
 
-def closure(
+def needed_for(
     names: Iterable[str], nests: tuple[ir.Nest, ...], end: Iterable[str] = ()
 ) -> tuple[ir.Nest, ...]:
     """The lines that make up these values, in order; those of `end` are there."""

@@ -22,7 +22,7 @@ from tritongen.schedule.classes.contraction_stages import fitted
 from tritongen.schedule.classes.contraction_tiles import sizes_of
 from tritongen.schedule.classes.contraction_variants import by_pointers
 from tritongen.schedule.members import Group, Product
-from tritongen.schedule.plan import Axis, KernelPlan, Step, Variant
+from tritongen.schedule.plan import Axis, KernelPlan, Step
 from tritongen.schedule.views import accesses, views
 
 
@@ -105,12 +105,8 @@ def make(name, group, stores, dims, facts) -> Step:
     kernel = KernelPlan(*own, views=seen, named=named)
     # A segment's sums stand apart from those of the segments before.
     variants = by_pointers(kernel, "batches * " if p.batch else "", False, sums=2)
-    if not named:
-        variants = tuple(map(searching, variants))
+    if not named:  # room for the segments that a tile looks through
+        room = ("SEGMENTS", "max(1, pow2(segments))")
+        variants = tuple(replace(v, config=(*v.config, room)) for v in variants)
     why = "a product of rows that lie in segments, each with a factor of its own"
     return fitted(Step(name, "ragged", why, stores, sizes_of(axes), (kernel,), variants))
-
-
-def searching(variant: Variant) -> Variant:
-    """Adds room for the segments that a tile looks through."""
-    return replace(variant, config=(*variant.config, ("SEGMENTS", "max(1, pow2(segments))")))

@@ -25,7 +25,7 @@ from tritongen.ir.algebra import walk as walk_poly
 from tritongen.ir.free import binders_of, free_indices, tensors_read
 from tritongen.schedule.canonical import fresh, uncast
 from tritongen.schedule.classes import box, nest, rows
-from tritongen.schedule.classes.lines import closure, indices_in
+from tritongen.schedule.classes.lines import indices_in, needed_for
 from tritongen.schedule.members import Group, Virtual, is_reducer
 from tritongen.schedule.plan import Axis, KernelPlan, Launch, Step, Variant
 
@@ -43,7 +43,7 @@ TILE = (
 # ---- what is one ---------------------------------------------------------------------------------
 def classify(members, virtual, by_name, facts, extending=False) -> Group | None:
     """Sums of the same terms' indices into one box, and the pointwise nests behind them."""
-    if not all(_ties(n) for n in members if is_reducer(n)):
+    if any(all(g.op != "==" for g in n.fold.guards) for n in members if is_reducer(n)):
         return None  # soon told, of nearly all
     found = nest.classify(members, virtual, by_name, facts)
     if found is None:
@@ -57,10 +57,6 @@ def classify(members, virtual, by_name, facts, extending=False) -> Group | None:
     if any(tensors_read(n.body) & {other.name for other in sums} for n in sums):
         return None
     return replace(found, kind="scatter")
-
-
-def _ties(sum_: ir.Nest) -> list[ir.Guard]:
-    return [g for g in sum_.fold.guards if g.op == "=="]
 
 
 def targets(sum_: ir.Nest, read: bool = True) -> dict[str, Poly]:
@@ -94,8 +90,6 @@ def _solved(guard: ir.Guard, name: str) -> Poly | None:
 
 
 # ---- how it runs ---------------------------------------------------------------------------------
-
-
 def make(name, group, stores, dims, facts) -> Step:
     sums = tuple(n for n in group.nests if is_reducer(n))
     places = targets(sums[0])
@@ -106,12 +100,10 @@ def make(name, group, stores, dims, facts) -> Step:
     count = box_axes[0].extent * box_axes[1].extent
     # If lanes run along a kept index, a row of terms never queues up at one place.
     spread = inner in sums[0].box
-    ways = (
-        _plain(name, sums, group, stores, axes, box_axes, spread),
-        _in_copies(name, sums, group, stores, axes, spread),
-        _sparse(name, sums, group, stores, axes, box_axes),
-    )
-    (adding, (*direct, whole)), (dealing, copies), (few, sparse) = ways
+    # Kernels and variants of each way to add.
+    adding, (*direct, whole) = _plain(name, sums, group, stores, axes, box_axes, spread)
+    dealing, copies = _in_copies(name, sums, group, stores, axes, spread)
+    few, sparse = _sparse(name, sums, group, stores, axes, box_axes)
     few_copies = floordiv(poly(1 << 17), extreme("max", (poly(1), count)))
     numbers = (
         ("points", axes[0].extent),
@@ -164,7 +156,7 @@ def _plain(name, sums, group: Group, stores, axes, box_axes, spread: bool):
     queue up: 2^24 values of f32 into 256 places take 4.3 ms (as a reduction 3.6), into 64 4.9 (1.2), into 4 10.1 (0.11).
     """
     added = tuple(n.name for n in sums)
-    add = KernelPlan(f"{name}_scatter", "scatter", axes, closure(added, group.nests), added)
+    add = KernelPlan(f"{name}_scatter", "scatter", axes, needed_for(added, group.nests), added)
     kernels, launches = [add], [Launch(add.name, (ADD,))]
     if behind := tuple(n for n in stores if n not in added):
         rest = tuple(n for n in group.nests if n not in sums)
@@ -202,7 +194,7 @@ def _in_copies(name, sums, group: Group, stores, axes, spread: bool):
         dealt[n.name] = ir.Nest(apart, box, at, dims, body, n.dtype, n.name)
         whole = ir.Reduce("sum", (copy,), (), ir.Read(apart, at, None, n.dtype), n.dtype)
         merged[n.name] = replace(n, body=whole)
-    lines = tuple(dealt.get(n.name, n) for n in closure(dealt, group.nests))
+    lines = tuple(dealt.get(n.name, n) for n in needed_for(dealt, group.nests))
     rest = tuple(merged.get(n.name, n) for n in group.nests)
     own = tuple(n.name for n in dealt.values())
     add = KernelPlan(f"{name}_deal", "scatter", axes, lines, own)
@@ -281,7 +273,7 @@ def _sparse(name, sums, group: Group, stores, axes, box_axes):
         return ir.Read(f"{e.tensor}_kept", (kept_at(place), *still), 0, e.dtype)
 
     rest = tuple(replace(n, body=ir.rebuild(n.body, change)) for n in group.nests if n not in sums)
-    lines = tuple(summed.get(n.name, n) for n in closure(summed, group.nests))
+    lines = tuple(summed.get(n.name, n) for n in needed_for(summed, group.nests))
     kept_sums = tuple(n.name for n in summed.values())
     kernels = (
         KernelPlan(f"{name}_last", "scatter", walked, (last,), (last.name,)),
