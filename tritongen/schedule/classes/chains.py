@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from tritongen.ir import nodes as ir
-from tritongen.ir.algebra import Fetch, Poly, index, indices, walk, weight_of
+from tritongen.ir.algebra import Poly, fetches_of, index, indices, weight_of
 from tritongen.ir.bounds import Facts
 from tritongen.ir.free import binders_of, free_indices, reads, tensors_read
 from tritongen.ir.rename import renamed
@@ -152,7 +152,7 @@ def _scatters(n: ir.Nest, inner: set[str]) -> bool:
         return False
     own = {b.index for b in n.box} - inner
     asked = (g.poly for g in n.fold.guards if indices(g.poly) & own)
-    return any(isinstance(atom, Fetch) for p in asked for atom in walk(p))
+    return any(map(fetches_of, asked))
 
 
 def _copied(

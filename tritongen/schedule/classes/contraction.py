@@ -10,7 +10,7 @@ from dataclasses import replace
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import Idx, affine, indices, poly
 from tritongen.ir.bounds import Facts, prove
-from tritongen.ir.free import coordinates, free_indices, reads
+from tritongen.ir.free import coordinates, free_indices
 from tritongen.schedule.canonical import from_zero
 from tritongen.schedule.classes import channel_padding, contraction_variants, convolution, nest
 from tritongen.schedule.classes.scales import multiplied, scaled
@@ -49,18 +49,12 @@ def with_loops(group: Group, facts: Facts) -> Group:
 
 
 def epilogue(heads, others, virtual) -> tuple[ir.Nest, ...] | None:
-    """The lines behind the sums; None where one ranges over another box, or reads a sum elsewhere."""
+    """The lines behind the sums; None where one ranges over another box."""
     names = {b.index for b in heads[0].box}
     if any(is_reducer(n) or {b.index for b in n.box} != names for n in others):
         return None
     lines = gather_lines(others, virtual, names)
-    coords = {head.name: head.coords for head in heads}
-    for line in lines:
-        if {b.index for b in line.box} - names:
-            return None
-        if any(coords.get(read.tensor, read.coords) != read.coords for read in reads(line.body)):
-            return None
-    return lines
+    return None if any({b.index for b in line.box} - names for line in lines) else lines
 
 
 def as_product(head: ir.Nest, virtual, facts: Facts) -> Product | None:

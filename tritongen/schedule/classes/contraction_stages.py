@@ -16,7 +16,7 @@ from functools import lru_cache
 from itertools import product
 
 from tritongen.ir import nodes as ir
-from tritongen.ir.algebra import Fetch, Poly, indices, walk
+from tritongen.ir.algebra import Fetch, Poly, fetches_of, indices
 from tritongen.ir.dtypes import DTYPES
 from tritongen.ir.free import coordinates, free_indices, reads
 from tritongen.schedule.classes.contraction_operands import SMALL, WHOLE, stored_as
@@ -181,8 +181,7 @@ class Memory:
         self.reads = tiles_read(kernel)
         self.meets = bool(met(kernel))
         # A tile of coordinates is loaded in 64 bits.
-        places = (c for read in self.reads for c in read.coords)
-        self.gathers = any(isinstance(a, Fetch) for c in places for a in walk(c))
+        self.gathers = any(fetches_of(c) for read in self.reads for c in read.coords)
         dtypes = {n.name: n.dtype for n in kernel.nests}
         part = any(run.part for run in variant.launches)
         self.stored = {} if part else {name: dtypes[name] for name in kernel.stores}
@@ -293,7 +292,7 @@ def loaded(kernel: KernelPlan) -> list[tuple[set[ir.Read], int]]:
     k = set[str]().union(*map(indices_of, ks))
 
     def asked(polys: Iterable[Poly]) -> set[Fetch]:
-        return {a for p in polys for a in walk(p) if isinstance(a, Fetch)}
+        return {a for p in polys for a in fetches_of(p)}
 
     guards = asked(g.poly for head in heads for g in head.fold.guards)
     every = guards | asked(p for head in heads for p in coordinates(head.fold.body))

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tritongen.ir import nodes as ir
-from tritongen.ir.algebra import Fetch, walk
+from tritongen.ir.algebra import fetches_of
 from tritongen.schedule.classes import contraction_f32
 from tritongen.schedule.classes.contraction_operands import (
     converted,
@@ -126,7 +126,7 @@ def by_estimate(
 def reads_bounds(group) -> bool:
     """Whether operands hold what bounds the terms."""
     polys = (g.poly for nest in group.nests[: group.products] for g in nest.fold.guards)
-    return any(isinstance(a, Fetch) for poly in polys for a in walk(poly))
+    return any(map(fetches_of, polys))
 
 
 def has_pairs(group) -> bool:

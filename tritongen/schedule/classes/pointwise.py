@@ -53,14 +53,17 @@ def _as_run(group: Group) -> Group | None:
     """The group over the number of an element, which means the same in any order; None where indices are values."""
     if len(group.row) == 1 and group.row[0].index != ir.BATCH:
         return None  # one dim has one order
+    if _counts(group):
+        return None
     run = (ir.Binder(ir.BATCH, Poly(), ir.BATCH_SIZE),)
-    nests = []
-    for n in group.nests:
-        values = [e for e in ir.walk(n.body) if isinstance(e, ir.IndexValue)]
-        if any(indices(e.poly) for e in values):
-            return None
-        nests.append(_over(n, run, (index(ir.BATCH),)))
-    return replace(group, nests=tuple(nests), row=run)
+    nests = tuple(_over(n, run, (index(ir.BATCH),)) for n in group.nests)
+    return replace(group, nests=nests, row=run)
+
+
+def _counts(group: Group) -> bool:
+    """Whether some index is a value."""
+    values = (e for n in group.nests for e in ir.walk(n.body) if isinstance(e, ir.IndexValue))
+    return any(indices(e.poly) for e in values)
 
 
 def is_busy(nests: tuple[ir.Nest, ...]) -> bool:
@@ -193,8 +196,7 @@ def _merged_dims(
             or merged.setdefault(tensor, at) != at
         ):
             return None
-    values = [e for n in group.nests for e in ir.walk(n.body) if isinstance(e, ir.IndexValue)]
-    if len(box) < 2 or any(indices(e.poly) for e in values):
+    if len(box) < 2 or _counts(group):
         return None
     # Neighbours that the same tensors have are one dim. If more than three are left, as in x[b, s, h, e] * c[s, e], a tensor would be copied.
     having = [{t for t, at in merged.items() if k in at} for k in range(len(box))]

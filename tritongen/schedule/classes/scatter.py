@@ -14,6 +14,7 @@ from tritongen.ir.algebra import (
     Fetch,
     Poly,
     extreme,
+    fetches_of,
     floordiv,
     index,
     indices,
@@ -21,7 +22,6 @@ from tritongen.ir.algebra import (
     size,
     weight_of,
 )
-from tritongen.ir.algebra import walk as walk_poly
 from tritongen.ir.free import binders_of, free_indices, tensors_read
 from tritongen.schedule.canonical import fresh, uncast
 from tritongen.schedule.classes import box, nest, rows
@@ -74,7 +74,7 @@ def targets(sum_: ir.Nest, read: bool = True) -> dict[str, Poly]:
         place = _solved(ties[0], b.index)
         if place is None:
             continue
-        if not read or any(isinstance(a, Fetch) for a in walk_poly(place)):
+        if not read or fetches_of(place):
             found[b.index] = place
     kept = {b.index for b in sum_.box} - found.keys()
     own = kept | {b.index for b in reduce.binders}
