@@ -35,9 +35,17 @@ from tritongen.schedule.views import accesses, views
 
 # Least terms of a tl.dot whose factors are joined in pairs (tl.join). With fewer, Triton 3.6 multiplies some terms twice.
 LEAST_OF_PAIRS = 64
-# How factors come to the tensor cores, by the kernel, or by the variant: a row of `lib.estimates`.
+# How factors come to the tensor cores, by the kernel: a row of `lib.estimates`.
 HOW = {"contraction": "pointers", "persistent": "descriptors", "subtiles": "subtiles"}
-HOW |= {"slim": "slim", "lanes": "lanes"}
+# The same of variants that have one of their own, and the bytes that are written before them.
+OF_VARIANT = {
+    "slim": ("slim", "0"),
+    "lanes": ("lanes", "0"),
+    "converted": ("descriptors", "K * N"),
+    "presplit": ("presplit", "4 * {times}(M * K + K * N)"),
+    "presplit_lhs": ("presplit lhs", "4 * {times}M * K"),
+    "presplit_rhs": ("presplit rhs", "4 * {times}K * N"),
+}
 # Terms a step, and rows a warp, between bounds that operands hold. With more, a condition passes through shared memory, which
 # fails an assertion in Triton 3.6 (Utility.cpp:242).
 MOST_BETWEEN_READ, ROWS_BETWEEN_READ = 64, 16
@@ -108,18 +116,10 @@ def by_estimate(
 ) -> Variant:
     """Chosen wherever it is right and takes least. `converts`: a factor has 8 bits where the other one has more."""
     kernel = next(k for k in kernels if k.name == variant.launches[0].kernel)
-    kind, ahead = HOW.get(variant.name) or HOW.get(kernel.skeleton, ""), "0"
-    if kernel.skeleton == "tf32x3":
-        kind, ahead = "presplit", f"4 * {times}(M * K + K * N)"
-    elif ("LHS", "True") in variant.config:
-        kind, ahead = "presplit lhs", f"4 * {times}M * K"
-    elif kernel.skeleton == "tf32x3_half":
-        kind, ahead = "presplit rhs", f"4 * {times}K * N"
-    elif variant.packs:
-        ahead = "K * N"
-    elif converts and kind == "descriptors":
+    kind, ahead = OF_VARIANT.get(variant.name, (HOW.get(kernel.skeleton, ""), "0"))
+    if converts and kind == "descriptors" and not variant.packs:
         kind = "converting"
-    estimate = of_product(kind, kernel.products, ahead)
+    estimate = of_product(kind, kernel.products, ahead.format(times=times))
     return replace(variant, when=variant.requires, estimate=estimate)
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Any
 
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import Poly, indices, is_affine_map, poly, symbols, weight_of
@@ -133,28 +134,24 @@ def make(name, group, stores, dims, facts) -> Step:
         name, "", whole, group.nests, stores, seen, levels, any_format=kept, slides=bool(moved)
     )
 
-    def walking(axes: tuple[Axis, Axis], *skeletons: str) -> tuple[KernelPlan, ...]:
-        return tuple(replace(like, name=f"{name}_{s}", skeleton=s, axes=axes) for s in skeletons)
+    def walking(skeleton: str, axes: tuple[Axis, Axis] = walked, **fields: Any) -> KernelPlan:
+        return replace(like, name=f"{name}_{skeleton}", skeleton=skeleton, axes=axes, **fields)
 
-    (resident,), (loop,) = walking(whole, "rows"), walking(walked, "loop")
-    loop = replace(loop, splits=True)
+    resident, loop = walking("rows", whole), walking("loop", splits=True)
     by_name = {n.name: n for n in group.nests}
     state = tuple(tuple(level_state(level, by_name)) for level in levels[1:])
     wide_tiles = _writes_tile(group, stores) and not levels[1].stores
     places = any(is_reducer(n) and n.fold.is_place for n in group.nests)
     counts = places and not wide_tiles
     runs, once = col_axis.tail and wide_tiles and not places, len(levels) == 2
-    in_lines: tuple[KernelPlan, ...] = ()
-    per_thread: tuple[KernelPlan, ...] = ()
-    two_pass: tuple[KernelPlan, ...] = ()
+    in_lines, per_thread, two_pass = list[KernelPlan](), list[KernelPlan](), list[KernelPlan]()
     if runs:
-        in_lines = walking((axes[0], col_axis), "lines")
+        in_lines.append(walking("lines", (axes[0], col_axis)))
     if runs and once and _by_lane(levels[1]):
-        in_lines += walking((axes[0], col_axis), "lines_loop")
-        per_thread = walking(walked, "per_thread_part", "per_thread_merge")
+        in_lines.append(walking("lines_loop", (axes[0], col_axis)))
+        per_thread = [walking("per_thread_part"), walking("per_thread_merge")]
     if wide_tiles and once and not row_axis.tail and not col_axis.tail:
-        counter = _free("tickets", group.nests, dims)
-        two_pass = tuple(replace(k, counter=counter) for k in walking(walked, "two_pass"))
+        two_pass = [walking("two_pass", counter=_free("tickets", group.nests, dims))]
     paired = numbers_of(levels) > 0
     traits = _traits(group, touched, wide_tiles, counts, col_axis.tail, paired)
     variants = (
