@@ -21,7 +21,18 @@ from tritongen.ir import nodes as ir
 from tritongen.ir.binding import bind
 from tritongen.ir.interp import Axes, Run, fold
 from tritongen.ir.rounding import widen
-from tritongen.kernel.nodes import NUMBERS, PARTS, Fold, Kernel, Let, Loop, Stmt, Store, carried
+from tritongen.kernel.nodes import (
+    NUMBERS,
+    PARTS,
+    Fold,
+    Kernel,
+    Let,
+    Loop,
+    Stmt,
+    Store,
+    carried,
+    statements,
+)
 
 
 def run(
@@ -40,7 +51,7 @@ def run(
     tensors = {t.name: widen(bound.values[t.name]) for t in op.tensors} | dict(given)
     machine = _Machine(op, bound, tensors, kernel.name, kernel, dict(blocks))
     by_name = {n.name: n for n in nests}
-    for store in _stores(kernel.body):
+    for store in (s for s in statements(kernel.body) if isinstance(s, Store)):
         name, nest = store.tensor, by_name[store.value or store.tensor]
         dims = [*([blocks["PARTS"]] if store.value else []), *map(bound.size, nest.dims)]
         machine.stored[name] = _nothing(dims, machine.dtype(nest.dtype))
@@ -50,14 +61,6 @@ def run(
     for name, count in machine.counts.items():
         assert not count.numel() or int(count.max()) <= 1, f"{name}: an element is stored twice"
     return machine.stored
-
-
-def _stores(body: tuple[Stmt, ...]) -> Iterator[Store]:
-    for stmt in body:
-        if isinstance(stmt, Loop):
-            yield from _stores(stmt.body)
-        elif isinstance(stmt, Store):
-            yield stmt
 
 
 def _nothing(dims: list[int], dtype: torch.dtype) -> torch.Tensor:
@@ -140,14 +143,10 @@ class _Machine(Run):
     def loop(self, loop: Loop, axes: dict[str, torch.Tensor], states: dict[str, Fold]) -> None:
         own = {f.name: f for f in carried(self.kernel, loop)}
         for name, f in own.items():
-            self.values[name] = self.identity(f)
+            self.values[name] = self.identity(f.value, f.dtype)
             if f.value.is_place:
-                best = replace(
-                    f,
-                    value=replace(f.value, op=f.value.op.removeprefix("arg")),
-                    dtype=f.value.body.dtype,
-                )
-                self.values[_held(name)] = self.identity(best)
+                extreme = replace(f.value, op=f.value.op.removeprefix("arg"))
+                self.values[_held(name)] = self.identity(extreme, f.value.body.dtype)
         first, stop, step = 0, self.extent(loop.index), self.lanes(loop.index)
         if loop.part:
             chunk = -(-stop // (self.extent(loop.part) * step)) * step
@@ -161,14 +160,11 @@ class _Machine(Run):
             if bool(live.any()) or not loop.within:
                 self.body(loop.body, within, states | own)
 
-    def identity(self, f: Fold) -> torch.Tensor:
-        dtype = self.dtype(f.value.body.dtype)
-        nothing = fold(
-            f.value.op,
-            torch.zeros((1,) * len(self.kernel.walks) + (0,), dtype=dtype),
-            torch.zeros((1,) * len(self.kernel.walks) + (0,), dtype=torch.bool),
-        )
-        return nothing.to(self.dtype(f.dtype))
+    def identity(self, value: ir.Reduce, dtype: str) -> torch.Tensor:
+        """What a reducer gives of no terms."""
+        shape = (1,) * len(self.kernel.walks) + (0,)
+        terms = torch.zeros(shape, dtype=self.dtype(value.body.dtype))
+        return fold(value.op, terms, terms.bool()).to(self.dtype(dtype))
 
     def fold(self, f: Fold, axes: dict[str, torch.Tensor], states: dict[str, Fold]) -> None:
         terms = self.live((*f.axes, *f.over), axes)
@@ -199,9 +195,8 @@ class _Machine(Run):
         new = fold(f.value.op, both, torch.ones((), dtype=torch.bool).expand(both.shape))
         if f.value.op == "max":  # what moves with it is multiplied by this
             step = torch.exp(old - new)
-            self.values[_moved(f.name)] = (
-                torch.where(old == new, 1.0, step) if _is_float(new) else step
-            )
+            same = (old == new) & new.is_floating_point()
+            self.values[_moved(f.name)] = torch.where(same, 1.0, step)
         self.values[f.name] = new
 
     def fold_place(self, f: Fold, body, terms, number, dims: list[int]) -> None:
@@ -255,7 +250,3 @@ def _moved(name: str) -> str:
 
 def _held(name: str) -> str:
     return f"{name} held"
-
-
-def _is_float(t: torch.Tensor) -> bool:
-    return t.dtype.is_floating_point

@@ -15,7 +15,6 @@ Not here: which walks are good (`schedule`), addresses and masks (`emit`).
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 
 from tritongen.ir import nodes as ir
 from tritongen.ir.free import binders_of, tensors_read
@@ -30,36 +29,31 @@ def lower(
     name: str, nests: Sequence[ir.Nest], walks: Sequence[Walk], stores: Sequence[str]
 ) -> Kernel:
     """The kernel that computes `stores`; CannotLower where the walks allow none."""
-    lowering = _Lowering({n.name: n for n in nests}, tuple(walks), frozenset(stores))
-    return Kernel(name, tuple(walks), tuple(lowering.kernel()))
+    extents = {w.index: w.extent for w in walks}
+    for n in nests:
+        for b in (*n.box, *binders_of(n)):
+            if b.lo.terms or extents.get(b.index) != b.hi:
+                raise CannotLower(f"{n.name}: no walk covers the range of {b.index}")
+    programs = {w.index for w in walks if w.shared}
+    for n in nests:
+        if own := programs & {b.index for b in binders_of(n)}:
+            raise CannotLower(f"{n.name} is folded over {min(own)}, which programs share")
+    body = _Lowering(nests, walks, stores).body(stores, frozenset(), frozenset())
+    return Kernel(name, tuple(walks), tuple(body))
 
 
-@dataclass(slots=True)
 class _Lowering:
-    nests: dict[str, ir.Nest]
-    walks: tuple[Walk, ...]
-    stores: frozenset[str]
-    loops: tuple[str, ...] = ()
-    over: dict[str, frozenset[str]] = field(default_factory=dict)  # of each nest: all its indices
-    reads: dict[str, frozenset[str]] = field(default_factory=dict)  # of each nest: others of these
-    moved: dict[str, str] = field(default_factory=dict)  # sums, and the maxima that they move with
-    again: set[str] = field(default_factory=set)  # stored by a closed loop; others compute it again
+    """`box`, `over`, `reads`: of each nest, the indices that it keeps, all its indices, and the others that it reads."""
 
-    def kernel(self) -> list[Stmt]:
-        walked = {w.index: w for w in self.walks}
-        self.loops = tuple(w.index for w in self.walks if w.how in ("each", "loop"))
-        for n in self.nests.values():
-            ranges = (*n.box, *binders_of(n))
-            for b in ranges:
-                if b.index not in walked or b.lo.terms or walked[b.index].extent != b.hi:
-                    raise CannotLower(f"{n.name}: no walk covers the range of {b.index}")
-            self.over[n.name] = frozenset(b.index for b in ranges)
-            self.reads[n.name] = frozenset(tensors_read(n.body) & self.nests.keys() - {n.name})
-        programs = {w.index for w in self.walks if w.how in ("program", "tile")}
-        for n in self.nests.values():
-            if own := programs & {b.index for b in binders_of(n)}:
-                raise CannotLower(f"{n.name} is folded over {min(own)}, which programs share")
-        return self.body(self.stores, frozenset(), frozenset())
+    def __init__(self, nests: Sequence[ir.Nest], walks: Sequence[Walk], stores: Sequence[str]):
+        self.walks, self.stores = walks, frozenset(stores)
+        self.nests = {n.name: n for n in nests}
+        self.loops = tuple(w.index for w in walks if w.how in ("each", "loop"))
+        self.box = {n.name: {b.index for b in n.box} for n in nests}
+        self.over = {n.name: {b.index for b in (*n.box, *binders_of(n))} for n in nests}
+        self.reads = {n.name: tensors_read(n.body) & self.box.keys() - {n.name} for n in nests}
+        self.moved: dict[str, str] = {}  # sums, and the maxima that they move with
+        self.again: set[str] = set()  # stored by a closed loop; others compute it again
 
     # ---- one level
     def body(
@@ -70,27 +64,21 @@ class _Lowering:
         done = set(known)
         left = [n for n in self.needed(wanted, done) if not self.inside(n, opened)]
         while left:
-            here = next(
-                (n for n in left if self.loop_of(n, opened) is None and self.ready(n, done)), None
-            )
+            ready = (n for n in left if self.reads[n] <= done)
+            here = next((n for n in ready if self.loop_of(n, opened) is None), None)
             if here is not None:
                 out += self.statements(here)
                 done.add(here)
                 left.remove(here)
                 continue
-            found = next(
-                filter(None, (self.together(x, left, opened, done) for x in self.loops)), None
-            )
-            if found is None:
+            turns = ((x, self.together(x, left, opened, done)) for x in self.loops)
+            index, roots = next((turn for turn in turns if turn[1]), ("", set()))
+            if not roots:
                 raise CannotLower(f"{left[0]} waits for a value that no loop gives")
-            index, roots = found
             out.append(self.loop(index, roots, opened, frozenset(done)))
-            out += [
-                self.store(n)
-                for n in left
-                if n in roots and self.carrier(n) == index and n in self.stores
-            ]
-            gone = {n for n in roots if index in {b.index for b in self.nests[n].box}}
+            stored = (n for n in left if n in roots & self.stores and self.carrier(n) == index)
+            out += map(self.store, stored)
+            gone = {n for n in roots if index in self.box[n]}
             self.again |= gone
             done |= roots - gone
             left = [n for n in left if n not in roots]
@@ -112,17 +100,14 @@ class _Lowering:
 
     def inside(self, name: str, opened: frozenset[str]) -> bool:
         """Whether each loop that needs a value computes it: it is not stored, and it has an index of a closed loop."""
-        own = {b.index for b in self.nests[name].box}
-        return name not in self.stores - self.again and bool(own & set(self.loops) - opened)
-
-    def ready(self, name: str, done: set[str]) -> bool:
-        return self.reads[name] <= done
+        closed = self.box[name] & set(self.loops) - opened
+        return name not in self.stores - self.again and bool(closed)
 
     # ---- loops
     def together(
         self, index: str, left: list[str], opened: frozenset[str], done: set[str]
-    ) -> tuple[str, set[str]] | None:
-        """The loop over an index, and the values that its next turn can compute: those that wait for no fold of its own."""
+    ) -> set[str]:
+        """The values that the next loop over an index can compute: those that wait for no fold of its own."""
         roots: set[str] = set()
         for name in left:
             if self.loop_of(name, opened) != index:
@@ -132,7 +117,7 @@ class _Lowering:
             if waits <= moved:
                 roots.add(name)
                 self.moved |= dict.fromkeys([name], *moved) if moved else {}
-        return (index, roots) if roots else None
+        return roots
 
     def outside(self, name: str, index: str, done: set[str], roots: set[str]) -> set[str]:
         """The values that are not there yet and that the loop does not compute by the way, or stores as its `roots`."""
@@ -142,8 +127,8 @@ class _Lowering:
             if other in done or other in seen:
                 continue
             seen.add(other)
-            inside = index in {b.index for b in self.nests[other].box}
-            if inside and (other not in self.stores - self.again or other in roots):
+            kept = other in self.stores - self.again
+            if index in self.box[other] and (not kept or other in roots):
                 ahead += self.reads[other]
             else:
                 found.add(other)
@@ -153,19 +138,10 @@ class _Lowering:
         self, index: str, roots: set[str], opened: frozenset[str], known: frozenset[str]
     ) -> Loop:
         body = self.body(roots, opened | {index}, known)
-        guards = [
-            tuple(n.body.guards)
-            for name in roots
-            if isinstance((n := self.nests[name]).body, ir.Reduce)
-            and index in self.over[name]
-            and index not in {b.index for b in n.box}
-        ]
-        stored = any(index in {b.index for b in self.nests[name].box} for name in roots)
-        shared = (
-            [g for g in guards[0] if all(g in own for own in guards)]
-            if guards and not stored
-            else []
-        )
+        if any(index in self.box[name] for name in roots):  # it stores a value for each turn
+            return Loop(index, tuple(body))
+        first, *others = (self.nests[name].fold.guards for name in roots)
+        shared = (g for g in first if all(g in own for own in others))
         return Loop(index, tuple(body), tuple(shared))
 
     # ---- statements
@@ -178,10 +154,9 @@ class _Lowering:
         return [stmt, self.store(name)] if stored else [stmt]
 
     def store(self, name: str) -> Store:
-        n = self.nests[name]
-        own = {b.index for b in n.box}
-        once = (w.index for w in self.walks if w.how in ("program", "tile") and w.index not in own)
-        return Store(name, n.coords, self.axes(n), tuple(once))
+        n, own = self.nests[name], self.box[name]
+        once = tuple(w.index for w in self.walks if w.shared and w.index not in own)
+        return Store(name, n.coords, self.axes(n), once)
 
     def carrier(self, name: str) -> str | None:
         """The loop that carries the state of a fold: the outermost one over an index of its terms."""
@@ -189,8 +164,8 @@ class _Lowering:
         return next((x for x in self.loops if x in own), None)
 
     def axes(self, n: ir.Nest) -> tuple[str, ...]:
-        own = {b.index for b in n.box}
-        return tuple(w.index for w in self.walks if w.index in own and w.how not in NUMBERS)
+        own = (w for w in self.walks if w.index in self.box[n.name])
+        return tuple(w.index for w in own if w.how not in NUMBERS)
 
     # ---- what moves with a maximum
     def moves(self, name: str, maximum: str) -> bool:
@@ -199,11 +174,8 @@ class _Lowering:
         match n.body, m.body:
             case ir.Reduce("sum", ours, guards, term), ir.Reduce("max", theirs, others):
                 same = {b.index for b in ours} == {b.index for b in theirs} and guards == others
-                return (
-                    same
-                    and {b.index for b in m.box} <= {b.index for b in n.box}
-                    and self._moves(term, maximum)
-                )
+                inside = self.box[maximum] <= self.box[name]
+                return same and inside and self._moves(term, maximum)
         return False
 
     def _moves(self, term: ir.Expr, m: str) -> bool:

@@ -43,6 +43,11 @@ class Walk:
     how: str
     block: str = ""
 
+    @property
+    def shared(self) -> bool:
+        """Whether each program has a number or a block of its own."""
+        return self.how in ("program", "tile")
+
 
 @dataclass(frozen=True, slots=True)
 class Let:

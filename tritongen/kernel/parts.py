@@ -23,29 +23,26 @@ PART = "part"  # the index of a part
 
 def in_parts(name: str, kernel: Kernel, nests: Sequence[ir.Nest]) -> Kernel:
     """The kernel of one part: up to its loop, and stores of what that carries."""
-    at = _loop_at(kernel)
-    loop = kernel.body[at]
-    assert isinstance(loop, Loop)
+    loop = _loop_of(kernel)
     by_name = {n.name: n for n in nests}
     stores = tuple(_state(f, by_name[f.name], kernel) for f in carried(kernel, loop))
-    before = tuple(s for s in kernel.body[:at] if not isinstance(s, Store))
+    ahead = kernel.body[: kernel.body.index(loop)]
+    before = tuple(s for s in ahead if not isinstance(s, Store))
     body = (*before, _shared(loop, kernel), *stores)
     return Kernel(name, (Walk(PART, PARTS, "program"), *kernel.walks), body)
 
 
 def merging(kernel: Kernel, nests: Sequence[ir.Nest]) -> tuple[ir.Nest, ...]:
     """The nests behind the parts: each state of all parts, and the values that follow."""
-    loop = kernel.body[_loop_at(kernel)]
-    assert isinstance(loop, Loop)
+    loop = _loop_of(kernel)
     states = {f.name: f for f in carried(kernel, loop)}
     inside = {getattr(s, "name", "") for s in statements(loop.body)}
-    found = []
-    for n in nests:
-        if n.name in states:
-            found.append(_merged(states[n.name], n, states, {m.name: m for m in nests}))
-        elif n.name not in inside:
-            found.append(n)
-    return tuple(found)
+    by_name = {n.name: n for n in nests}
+    return tuple(
+        _merged(states[n.name], n, by_name) if n.name in states else n
+        for n in nests
+        if n.name in states or n.name not in inside
+    )
 
 
 def added_up(behind: Sequence[ir.Nest], stores: Sequence[str]) -> list[tuple[str, str]]:
@@ -57,9 +54,7 @@ def added_up(behind: Sequence[ir.Nest], stores: Sequence[str]) -> list[tuple[str
                 sums[n.name] = parts
             case ir.Read(tensor, coords) if tensor in sums and coords == n.coords:
                 sums[n.name] = sums[tensor]
-    return (
-        [(sums[name], name) for name in stores if name in sums] if sums.keys() >= {*stores} else []
-    )
+    return [(sums[name], name) for name in stores] if sums.keys() >= {*stores} else []
 
 
 def state_name(fold: str) -> str:
@@ -71,9 +66,9 @@ def state_dims(n: ir.Nest) -> tuple[Poly, ...]:
     return (PARTS, *n.dims)
 
 
-def _loop_at(kernel: Kernel) -> int:
-    (at,) = (k for k, s in enumerate(kernel.body) if isinstance(s, Loop))
-    return at
+def _loop_of(kernel: Kernel) -> Loop:
+    (loop,) = (s for s in kernel.body if isinstance(s, Loop))
+    return loop
 
 
 def _shared(loop: Loop, kernel: Kernel) -> Loop:
@@ -87,12 +82,11 @@ def _shared(loop: Loop, kernel: Kernel) -> Loop:
 
 def _state(f: Fold, n: ir.Nest, kernel: Kernel) -> Store:
     own = {b.index for b in n.box}
-    once = (w.index for w in kernel.walks if w.how in ("program", "tile") and w.index not in own)
-    coords = index(PART), *n.coords
-    return Store(state_name(f.name), coords, f.axes, tuple(once), value=f.name)
+    once = tuple(w.index for w in kernel.walks if w.shared and w.index not in own)
+    return Store(state_name(f.name), (index(PART), *n.coords), f.axes, once, value=f.name)
 
 
-def _merged(f: Fold, n: ir.Nest, states: dict[str, Fold], nests: dict[str, ir.Nest]) -> ir.Nest:
+def _merged(f: Fold, n: ir.Nest, nests: dict[str, ir.Nest]) -> ir.Nest:
     part: ir.Expr = _read(n)
     if f.moved_by:
         m = nests[f.moved_by]

@@ -36,12 +36,9 @@ class _Verifier:
     stored: list[str] = field(default_factory=list)
     loops: list[Loop] = field(default_factory=list)  # those that are open
 
-    def fail(self, what: str) -> BadKernel:
-        return BadKernel(f"{self.kernel.name}: {what}")
-
     def check(self, holds: bool, what: str) -> None:
         if not holds:
-            raise self.fail(what)
+            raise BadKernel(f"{self.kernel.name}: {what}")
 
     def all(self, stores: Sequence[str]) -> None:
         walked = [w.index for w in self.kernel.walks]
@@ -81,18 +78,14 @@ class _Verifier:
         self.lies(f.name, f.axes)
         for b in binders_of(nest):
             self.covered(f.name, b)
-            self.check(
-                b.index in self.open, f"{f.name} folds over {b.index}, which nothing walks here"
-            )
+            walked = b.index in self.open
+            self.check(walked, f"{f.name} folds over {b.index}, which nothing walks here")
         over = set(f.over) & set(self.kernel.loops)
         self.check(bool(over) == (f.name in self.states), f"no loop carries {f.name}")
         if f.moved_by:
             m = self.nests.get(f.moved_by)
-            held = self.states.get(f.moved_by) == self.states.get(f.name, "none")
-            self.check(
-                m is not None and held,
-                f"{f.name} moves with {f.moved_by}, which its loop does not carry",
-            )
+            held = m is not None and self.states.get(m.name) == self.states.get(f.name, "none")
+            self.check(held, f"{f.name} moves with {f.moved_by}, which its loop does not carry")
             self.check(m.fold.guards == nest.fold.guards, f"{f.name} has other terms than {f.moved_by}")  # type: ignore[union-attr]
         self.reads(f.name, f.value, moving=f.moved_by)
         self.known.add(f.name)
@@ -100,38 +93,29 @@ class _Verifier:
     def store(self, s: Store) -> None:
         name = s.value or s.tensor
         nest = self.nest(name)
-        self.check(
-            name in self.known and name not in self.states,
-            f"{s.tensor} is stored before it is there",
-        )
+        there = name in self.known and name not in self.states
+        self.check(there, f"{s.tensor} is stored before it is there")
         own = s.coords if not s.value else s.coords[1:]
         self.check(own == nest.coords, f"{s.tensor} is stored at another place")
         box = {b.index for b in nest.box}
         # Programs that share a loop store each its own run of that.
         runs = {loop.part for loop in self.loops if loop.index in box}
-        programs = {w.index for w in self.kernel.walks if w.how in ("program", "tile")} - runs
-        shared = programs - box - (set() if not s.value else free_of(s))
-        self.check(
-            shared == set(s.once),
-            f"{s.tensor} is stored once for each {sorted(shared ^ set(s.once))}",
-        )
+        part = indices(s.coords[0]) if s.value else set()  # of a state, in front of its own place
+        shared = {w.index for w in self.kernel.walks if w.shared} - box - runs - part
+        wrong = sorted(shared ^ set(s.once))
+        self.check(not wrong, f"{s.tensor} is stored once for each {wrong}")
         self.stored.append(s.tensor)
 
     def loop(self, loop: Loop) -> None:
         self.check(loop.index not in self.open, f"{loop.index} is walked inside of its own loop")
         own = carried(self.kernel, loop)
+        left_out = f"the loop over {loop.index} leaves out"
         for f in own:
-            guards = set(f.value.guards)
-            self.check(
-                set(loop.within) <= guards,
-                f"the loop over {loop.index} leaves out terms of {f.name}",
-            )
+            self.check(set(loop.within) <= set(f.value.guards), f"{left_out} terms of {f.name}")
         for s in statements(loop.body):
             if isinstance(s, Store):
                 moved = loop.index in {b.index for b in self.nest(s.value or s.tensor).box}
-                self.check(
-                    moved and not loop.within, f"the loop over {loop.index} leaves out stores"
-                )
+                self.check(moved and not loop.within, f"{left_out} stores")
         before = set(self.known), dict(self.states)
         self.open.add(loop.index)
         self.loops.append(loop)
@@ -156,11 +140,8 @@ class _Verifier:
             self.check(b.index in self.open, f"{name} is computed where nothing walks {b.index}")
 
     def covered(self, name: str, b: ir.Binder) -> None:
-        walk = self.kernel.walk(b.index)
-        self.check(
-            not b.lo.terms and walk.extent == b.hi,
-            f"{name}: {b.index} is walked over another range",
-        )
+        whole = not b.lo.terms and self.kernel.walk(b.index).extent == b.hi
+        self.check(whole, f"{name}: {b.index} is walked over another range")
 
     def reads(self, name: str, value: ir.Expr, moving: str = "") -> None:
         body = value.body if isinstance(value, ir.Reduce) else value
@@ -168,15 +149,12 @@ class _Verifier:
             self.check(tensor in self.known, f"{name} reads {tensor} before it is there")
             if tensor in self.states and not moving:
                 # A value of the loop may read a maximum that moves, for sums that move with it.
-                self.check(
-                    self.only_moving(name, tensor), f"{name} reads {tensor} while its loop runs"
-                )
+                alone = self.only_moving(name, tensor)
+                self.check(alone, f"{name} reads {tensor} while its loop runs")
         for read in reads(body):  # a program has the elements of its own lanes, and no others
             nest = self.nests.get(read.tensor)
-            self.check(
-                nest is None or (read.coords == nest.coords and read.fill is None),
-                f"{name} reads {read.tensor} at another place",
-            )
+            same = nest is None or (read.coords == nest.coords and read.fill is None)
+            self.check(same, f"{name} reads {read.tensor} at another place")
         lanes = free_indices(body) - self.open
         self.check(not lanes, f"{name} reads at {sorted(lanes)}, which nothing walks here")
 
@@ -185,9 +163,7 @@ class _Verifier:
         carrier = next(loop for loop in self.loops if loop.index == self.states[maximum])
         for s in statements(carrier.body):
             match s:
-                case Fold(other, value) if (
-                    name in tensors_read(value.body) and other in self.states
-                ):
+                case Fold(other) if other in self.states and name in tensors_read(s.value.body):
                     if s.moved_by != maximum:
                         return False
                 case Fold(other, value) | Let(other, value) if name in tensors_read(value):
@@ -196,8 +172,3 @@ class _Verifier:
                 case Store(tensor) if (s.value or tensor) == name:
                     return False
         return True
-
-
-def free_of(s: Store) -> set[str]:
-    """The indices of the coordinates that a stored state has in front."""
-    return set(indices(s.coords[0]))
