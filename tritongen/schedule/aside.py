@@ -35,10 +35,14 @@ def names_aside(op: ir.Op, needed: Set[str], taken: Set[str]) -> dict[str, str]:
 
 def all_names(op: ir.Op) -> frozenset[str]:
     """Those of the op's scope, its indices, and what its `ref` calls its steps."""
-    binders = {b.index for n in op.nests for b in n.box}
-    for e in (e for n in op.nests for e in ir.walk(n.body)):
-        binders |= {b.index for b in e.binders} if isinstance(e, ir.Reduce) else set()
-    return names_of(op) | binders - {ir.BATCH} | ref_names(op)
+    return names_of(op) | all_indices(op) - {ir.BATCH} | ref_names(op)
+
+
+def all_indices(op: ir.Op) -> set[str]:
+    """Those of its lines and of their reducers."""
+    folds = (e for n in op.nests for e in ir.walk(n.body) if isinstance(e, ir.Reduce))
+    ranges = (*(n.box for n in op.nests), *(e.binders for e in folds))
+    return {b.index for binders in ranges for b in binders}
 
 
 def names_of(op: ir.Op) -> frozenset[str]:

@@ -11,49 +11,47 @@ Indices over the same dim of the same tensor get one name in all nests. Nothing 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from itertools import count
 from math import prod
 
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import (
-    Fetch,
     Idx,
     Poly,
     PolyLike,
     Sym,
     affine,
     atoms,
+    fetches_of,
     index,
     indices,
     poly,
     substitute,
 )
-from tritongen.ir.algebra import (
-    walk as walk_poly,
-)
 from tritongen.ir.bounds import Facts, simplify
 from tritongen.ir.free import binders_of, coordinates, free_indices, reads, tensors_read
-from tritongen.schedule.aside import names_of
+from tritongen.schedule.aside import all_indices, names_of
+
+Binders = tuple[ir.Binder, ...]
 
 
 def canonical(op: ir.Op, facts: Facts) -> tuple[ir.Nest, ...]:
     """The op's nests, one reducer each, with indices named alike."""
-    nests = tuple(replace(nest, body=without_equal_terms(nest.body)) for nest in needed(op))
-    nests = as_rounded(nests)
+    nests = needed(op.nests, {o.name for o in op.outputs})
+    nests = as_rounded(tuple(replace(n, body=without_equal_terms(n.body)) for n in nests))
     return unify(lift(replace(op, nests=nests)), facts, names_of(op))
 
 
-def needed(op: ir.Op) -> list[ir.Nest]:
-    """The nests that an output depends on. A temporary that nothing reads only gave a warning."""
-    wanted = {o.name for o in op.outputs}
-    kept: list[ir.Nest] = []
-    for nest in reversed(op.nests):  # each stands behind what it reads
-        if nest.name in wanted:
-            wanted |= tensors_read(nest.body)
+def needed(nests: tuple[ir.Nest, ...], wanted: Iterable[str]) -> tuple[ir.Nest, ...]:
+    """The nests that these values depend on. A temporary that nothing reads only gave a warning."""
+    names, kept = set(wanted), list[ir.Nest]()
+    for nest in reversed(nests):  # each stands behind what it reads
+        if nest.name in names:
+            names |= tensors_read(nest.body)
             kept.append(nest)
-    return kept[::-1]
+    return tuple(reversed(kept))
 
 
 def as_rounded(nests: tuple[ir.Nest, ...]) -> tuple[ir.Nest, ...]:
@@ -137,7 +135,7 @@ def same(facts: Facts, a: PolyLike, b: PolyLike) -> bool:
 def lift(op: ir.Op) -> tuple[ir.Nest, ...]:
     """One reducer a nest: each inner reducer becomes a temporary over the indices it depends on."""
     taken = {n.name for n in op.nests} | {p.name for p in op.params} | {o.name for o in op.outputs}
-    taken |= {b.index for n in op.nests for b in (*n.box, *_all_binders(n.body))}
+    taken |= all_indices(op)
     done: list[ir.Nest] = []
     for nest in op.nests:
         if isinstance(nest.body, ir.Reduce) and nest.dtype == nest.body.dtype:
@@ -146,10 +144,6 @@ def lift(op: ir.Op) -> tuple[ir.Nest, ...]:
             body = _lift(nest.body, nest, nest.box, taken, done)
         done.append(replace(nest, body=body))
     return tuple(done)
-
-
-def _all_binders(expr: ir.Expr):
-    return (b for e in ir.walk(expr) if isinstance(e, ir.Reduce) for b in e.binders)
 
 
 def _lift_below(reduce: ir.Reduce, nest, scope, taken, done) -> ir.Reduce:
@@ -180,17 +174,26 @@ def _lift(
             box = tuple(b for b in scope if b.index in used)
             for earlier in done:  # the same sum twice is one sum
                 if earlier.body == reduce and earlier.box == box and earlier.name != nest.name:
-                    return ir.Read(earlier.name, earlier.coords, None, earlier.dtype)
+                    return read_of(earlier)
             name = fresh(f"{nest.name}_{reduce.op}", taken)
-            coords = tuple(index(b.index) for b in box)
-            dims = tuple(b.hi for b in box)
-            done.append(ir.Nest(name, box, coords, dims, reduce, reduce.dtype, nest.line))
-            return ir.Read(name, coords, None, reduce.dtype)
+            done.append(line_over(name, box, reduce, nest.line))
+            return read_of(done[-1])
         case ir.Call(_, args):
             return replace(expr, args=tuple(_lift(a, nest, scope, taken, done) for a in args))
         case ir.Cast(arg):
             return replace(expr, arg=_lift(arg, nest, scope, taken, done))
     return expr
+
+
+def line_over(name: str, box: Binders, body: ir.Expr, part_of: str = "") -> ir.Nest:
+    """A line with a dim for each index of its box, which starts at 0."""
+    coords, dims = tuple(index(b.index) for b in box), tuple(b.hi for b in box)
+    return ir.Nest(name, box, coords, dims, body, body.dtype, part_of)
+
+
+def read_of(nest: ir.Nest) -> ir.Read:
+    """The value of a line at its own place."""
+    return ir.Read(nest.name, nest.coords, None, nest.dtype)
 
 
 def fresh(name: str, taken: set[str]) -> str:
@@ -207,11 +210,6 @@ def fresh(name: str, taken: set[str]) -> str:
 def uncast(expr: ir.Expr) -> ir.Expr:
     """The value inside of a cast, unless it is first rounded to another type."""
     return expr.arg if isinstance(expr, ir.Cast) else expr
-
-
-def with_indices(expr: ir.Expr, values: dict[str, Poly]) -> ir.Expr:
-    """expr with indices replaced in all that is read; binders keep theirs."""
-    return with_coordinates(expr, lambda p: substitute(p, values))
 
 
 def with_coordinates(expr: ir.Expr, new: Callable[[Poly], Poly]) -> ir.Expr:
@@ -244,15 +242,34 @@ def substitute_indices(expr: ir.Expr, values: dict[str, Poly]) -> ir.Expr:
             return replace(node, binders=tuple(map(rename, node.binders)))
         return node
 
-    return ir.rebuild(with_indices(expr, values), change) if values else expr
+    if not values:
+        return expr
+    return ir.rebuild(with_coordinates(expr, lambda p: substitute(p, values)), change)
+
+
+def with_ranges(
+    nest: ir.Nest, coordinate: Callable[[Poly], Poly], ranges: Callable[[Binders], Binders]
+) -> ir.Nest:
+    """A nest over other indices: `coordinate` of each place, `ranges` of its box and of each reducer."""
+
+    def change(node: ir.Expr) -> ir.Expr:
+        return replace(node, binders=ranges(node.binders)) if isinstance(node, ir.Reduce) else node
+
+    coords = tuple(map(coordinate, nest.coords))
+    body = ir.rebuild(with_coordinates(nest.body, coordinate), change)
+    return replace(nest, box=ranges(nest.box), coords=coords, body=body)
 
 
 def rename_nest(nest: ir.Nest, names: dict[str, str]) -> ir.Nest:
     """A nest with its indices renamed, box, coordinates and body alike."""
     values = {old: index(new) for old, new in names.items() if old != new}
-    box = tuple(replace(b, index=names.get(b.index, b.index)) for b in nest.box)
-    coords = tuple(substitute(c, values) for c in nest.coords)
-    return replace(nest, box=box, coords=coords, body=substitute_indices(nest.body, values))
+    if not values:
+        return nest
+
+    def renamed(binders: Binders) -> Binders:
+        return tuple(replace(b, index=names.get(b.index, b.index)) for b in binders)
+
+    return with_ranges(nest, lambda p: substitute(p, values), renamed)
 
 
 # ---- one name for one dim -----------------------------------------------------------------------
@@ -279,15 +296,9 @@ def unify(nests: tuple[ir.Nest, ...], facts: Facts, taken: frozenset[str]) -> tu
     for nest, tensor, dim, coordinate in sorted(links, key=lambda link: link[1:3] in packed):
         for name, weight in digits_of(coordinate):
             b = ranges[nest.name][name]
-            place = (
-                "dim",
-                tensor,
-                dim,
-                str(simplify(weight, facts)),
-                str(simplify(b.hi - b.lo, facts)),
-                str(b.lo),
-            )
-            one, other = find(("index", nest.name, name)), find(place)
+            step, extent = (str(simplify(p, facts)) for p in (weight, b.hi - b.lo))
+            one = find(("index", nest.name, name))
+            other = find(("dim", tensor, dim, step, extent, str(b.lo)))
             ours = within.setdefault(one, {nest.name})
             theirs = within.setdefault(other, set())
             if one != other and not ours & theirs:
@@ -298,7 +309,7 @@ def unify(nests: tuple[ir.Nest, ...], facts: Facts, taken: frozenset[str]) -> tu
 
 def places(nest: ir.Nest) -> Iterator[tuple[str, int, Poly]]:
     """(tensor, dim, coordinate) of all that a nest writes, reads or fetches."""
-    fetched = (a for p in coordinates(nest.body) for a in walk_poly(p) if isinstance(a, Fetch))
+    fetched = (a for p in coordinates(nest.body) for a in fetches_of(p))
     for tensor, coords in (
         (nest.name, nest.coords),
         *((r.tensor, r.coords) for r in reads(nest.body)),
@@ -309,10 +320,8 @@ def places(nest: ir.Nest) -> Iterator[tuple[str, int, Poly]]:
 
 def digits_of(coordinate: Poly) -> list[tuple[str, Poly]]:
     """(index, weight) for every index of an affine coordinate."""
-    parts = affine(coordinate)
-    if parts is None:
-        return []
-    return [(atom.name, weight) for atom, weight in parts[0].items() if isinstance(atom, Idx)]
+    weights, _ = affine(coordinate) or ({}, None)
+    return [(atom.name, weight) for atom, weight in weights.items() if isinstance(atom, Idx)]
 
 
 def _rename_classes(nests, find, taken: set[str]) -> tuple[ir.Nest, ...]:
@@ -323,11 +332,9 @@ def _rename_classes(nests, find, taken: set[str]) -> tuple[ir.Nest, ...]:
             root = find(("index", nest.name, b.index))
             if root not in names:
                 names[root] = ir.BATCH if b.index == ir.BATCH else fresh(b.index, taken)
-    out = []
-    for nest in nests:
-        own = {
-            b.index: names[find(("index", nest.name, b.index))]
-            for b in (*nest.box, *binders_of(nest))
-        }
-        out.append(rename_nest(nest, own))
-    return tuple(out)
+
+    def own(nest: ir.Nest) -> dict[str, str]:
+        every = (b.index for b in (*nest.box, *binders_of(nest)))
+        return {i: names[find(("index", nest.name, i))] for i in every}
+
+    return tuple(rename_nest(nest, own(nest)) for nest in nests)

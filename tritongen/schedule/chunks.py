@@ -22,16 +22,13 @@ from dataclasses import dataclass, replace
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import Poly, index, indices, poly, size, symbols, weight_of
 from tritongen.ir.batches import own_batches
-from tritongen.ir.free import (
-    binders_of,
-    following,
-    free_indices,
-    own_coordinates,
-    tensors_read,
-)
-from tritongen.schedule.canonical import fresh
+from tritongen.ir.free import binders_of, following, free_indices, own_coordinates, tensors_read
+from tritongen.schedule.aside import names_of
+from tritongen.schedule.canonical import fresh, needed
 from tritongen.schedule.plan import Plan
 from tritongen.schedule.sides import sides
+
+Nests = tuple[ir.Nest, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,14 +99,10 @@ class _Cutting:
     def __init__(self, op: ir.Op, name: str):
         self.op, self.name, self.size = op, name, size(name)
         self.dims = {t.name: t.dims for t in op.tensors} | {n.name: n.dims for n in op.nests}
-        self.taken = {p.name for p in (*op.params, *op.outputs)} | {n.name for n in op.nests}
-        self.taken |= {d.name for d in op.defines} | {
-            s for ds in self.dims.values() for d in ds for s in symbols(d)
-        }
+        self.taken = {*names_of(op)}
         # No template has names that end like a size.
         own = (fresh(f"{word}_{name}", self.taken) for word in ("first", "all", "chunk"))
         self.first, self.whole, self.count = own
-        self.by_name = {n.name: n for n in op.nests}
         self.sums: dict[ir.Reduce, ir.Nest] = {}
 
     def made(self) -> Cut | None:
@@ -117,15 +110,14 @@ class _Cutting:
             own = {n.name for n in self.op.nests if self.of(n.box)}
             for n in self.op.nests:
                 self.check(n, n.name in own)
-            summing = {n.name for n in self.op.nests if any(True for _ in self.summed(n))}
+            folds = {n.name: tuple(dict.fromkeys(self.summed(n))) for n in self.op.nests}
+            summing = {name for name, found in folds.items() if found}
             behind = summing | following(self.op.nests, summing)
-            used = own | self.needed([self.by_name[name] for name in own])
-            used |= set().union(
-                *(tensors_read(e) for name in summing for e in self.summed(self.by_name[name]))
-            )
+            used = {n.name for n in needed(self.op.nests, own)}
+            used |= {t for found in folds.values() for e in found for t in tensors_read(e)}
             if not summing or used & behind:
                 return None
-            return self.apart(own, summing)
+            return self.apart(own, folds)
         except _Refused:
             return None
 
@@ -163,13 +155,9 @@ class _Cutting:
                     if self.name in symbols(p) and p != self.size:
                         raise _Refused
                 case ir.Reduce():
-                    if any(
-                        indices(p) & cut or self.name in symbols(p)
-                        for p in own_coordinates(e)
-                        if p != self.size
-                    ):
-                        raise _Refused
-                    if self.of(e.binders) and (e.op != "sum" or len(self.of(e.binders)) > 1):
+                    over, others = self.of(e.binders), {*own_coordinates(e)} - {self.size}
+                    spoken = any(indices(p) & cut or self.name in symbols(p) for p in others)
+                    if spoken or over and (e.op != "sum" or len(over) > 1):
                         raise _Refused
 
     def placed(self, dims: tuple[Poly, ...], coords: tuple[Poly, ...], cut: set[str]) -> None:
@@ -190,34 +178,29 @@ class _Cutting:
                 yield e
 
     # ---- both ops
-    def apart(self, own: set[str], summing: set[str]) -> Cut:
+    def apart(self, own: set[str], folds: dict[str, tuple[ir.Reduce, ...]]) -> Cut:
         op = self.op
         befores = list[ir.Tensor]()
         sums = list[ir.Nest]()
-        for n in (n for n in op.nests if n.name in summing):
-            for e in dict.fromkeys(self.summed(n)):
+        for n in op.nests:
+            for e in folds[n.name]:
                 name = fresh(f"{n.name}_sum", self.taken)
                 before = ir.Tensor(fresh(f"{name}_before", self.taken), e.dtype, n.dims)
-                read = _read(before, n.coords, e.dtype)
-                added = ir.Call("add", (read, e), e.dtype)
+                added = ir.Call("add", (_read(before.name, n.coords, e.dtype), e), e.dtype)
                 self.sums[e] = replace(n, name=name, body=added, dtype=e.dtype)
                 befores.append(before)
                 sums.append(self.sums[e])
-        kept = tuple(n for n in op.nests if n.name in own)
-        lines = self.needed((*kept, *sums))
-        inner = (*(n for n in op.nests if n.name in lines | own), *sums)
+        lines = needed(op.nests, own.union(*(tensors_read(n.body) for n in sums)))
+        inner = (*lines, *sums)
         inner = tuple(replace(n, body=ir.rebuild(n.body, self.shifted(n))) for n in inner)
         results = tuple(o for o in op.outputs if o.name in own)
         totals = tuple(ir.Tensor(n.name, n.dtype, n.dims) for n in sums)
-        body = self.smaller(op.name, inner, (*results, *totals), befores)
-        last = tuple(
-            replace(n, body=ir.rebuild(n.body, self.from_sums))
-            for n in op.nests
-            if n.name not in own
-        )
+        body = self.smaller(inner, (*results, *totals), befores)
+        others = (n for n in op.nests if n.name not in own)
+        last = tuple(replace(n, body=ir.rebuild(n.body, self.from_sums)) for n in others)
         rest = tuple(o for o in op.outputs if o.name not in own)
-        last = _reached(last, {o.name for o in rest})
-        behind = self.smaller(op.name, last, rest, list(totals))
+        last = needed(last, {o.name for o in rest})
+        behind = self.smaller(last, rest, list(totals))
         parts = tuple(
             (t.name, t.dims.index(self.size), fresh(f"{t.name}_{self.name}", self.taken))
             for t in (*op.tensors, *op.outputs)
@@ -226,15 +209,6 @@ class _Cutting:
         return Cut(
             op, self.name, parts, self.first, self.whole, self.count, body, tuple(sums), behind
         )
-
-    def needed(self, nests: Iterable[ir.Nest]) -> set[str]:
-        ahead, found = [t for n in nests for t in tensors_read(n.body)], set[str]()
-        while ahead:
-            name = ahead.pop()
-            if name in self.by_name and name not in found:
-                found.add(name)
-                ahead += tensors_read(self.by_name[name].body)
-        return found
 
     def shifted(self, n: ir.Nest):
         """Index values of the size begin at the first one of the chunk, and the size as a number is the whole one."""
@@ -252,31 +226,17 @@ class _Cutting:
 
     def from_sums(self, e: ir.Expr) -> ir.Expr:
         if isinstance(e, ir.Reduce) and e in self.sums:
-            n = self.sums[e]
-            return _read(ir.Tensor(n.name, n.dtype, n.dims), n.coords, e.dtype)
+            return _read(self.sums[e].name, self.sums[e].coords, e.dtype)
         if isinstance(e, ir.IndexValue) and e.poly == self.size:
             return _number(self.whole, e.dtype)
         return e
 
-    def smaller(
-        self,
-        name: str,
-        nests: tuple[ir.Nest, ...],
-        outputs: tuple[ir.Tensor, ...],
-        more: list[ir.Tensor],
-    ) -> ir.Op:
+    def smaller(self, nests: Nests, outputs: tuple[ir.Tensor, ...], more: list[ir.Tensor]) -> ir.Op:
         """An op of these lines, with the operands and numbers that they use."""
         read = set().union(*(tensors_read(n.body) for n in nests))
         refs = {e.name for n in nests for e in ir.walk(n.body) if isinstance(e, ir.ScalarRef)}
-        params: list[ir.Param] = []
-        for p in self.op.params:
-            match p:
-                case ir.Tensor():
-                    params += [p] if p.name in read else []
-                case ir.Scalar():
-                    params += [p] if p.name in refs else []
-                case _:
-                    params.append(p)
+        used = read | refs | {c.name for c in self.op.constants}
+        params = [p for p in self.op.params if p.name in used]
         if len(outputs) > 1:  # else nothing runs where they are not there
             own = [p for p in params if isinstance(p, ir.Tensor)]
             params += self.binding(nests, own, more)
@@ -292,22 +252,18 @@ class _Cutting:
             if said <= bound and self.name not in said:
                 facts.append(f)
                 bound |= {f.name} if isinstance(f, ir.Define) else set()
-        spoken = {
-            s
-            for n in nests
-            for b in (*n.box, *binders_of(n))
-            for s in symbols(b.hi) | symbols(b.lo)
-        }
+        ranges = (b for n in nests for b in (*n.box, *binders_of(n)))
+        spoken = {s for b in ranges for s in symbols(b.hi) | symbols(b.lo)}
         types = {t.dtype for t in (*tensors, *outputs)}
         if spoken - bound or not tensors or any(p.name not in types for p in self.op.typarams):
             raise _Refused
         return replace(
-            self.op, name=name, params=tuple(params), outputs=outputs, nests=nests, facts=tuple(facts),
+            self.op, params=tuple(params), outputs=outputs, nests=nests, facts=tuple(facts),
             gradient="none", ref=None, kept=(), text="",
         )  # fmt: skip
 
     def binding(
-        self, nests: tuple[ir.Nest, ...], read: list[ir.Tensor], more: list[ir.Tensor]
+        self, nests: Nests, read: list[ir.Tensor], more: list[ir.Tensor]
     ) -> list[ir.Tensor]:
         """Operands whose shapes say the sizes that only `more` would: those are None where nobody asks for them."""
         known = {d for t in read for d in t.dims}
@@ -320,17 +276,8 @@ class _Cutting:
         return found
 
 
-def _reached(nests: tuple[ir.Nest, ...], wanted: set[str]) -> tuple[ir.Nest, ...]:
-    found, needed = list[ir.Nest](), set(wanted)
-    for n in reversed(nests):
-        if n.name in needed:
-            needed |= tensors_read(n.body)
-            found.append(n)
-    return tuple(reversed(found))
-
-
-def _read(t: ir.Tensor, coords: tuple[Poly, ...], dtype: str) -> ir.Expr:
-    return ir.Cast(ir.Read(t.name, coords, None, t.dtype), dtype)
+def _read(name: str, coords: tuple[Poly, ...], dtype: str) -> ir.Expr:
+    return ir.Cast(ir.Read(name, coords, None, dtype), dtype)
 
 
 def _number(name: str, dtype: str) -> ir.Expr:

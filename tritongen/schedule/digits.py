@@ -8,7 +8,6 @@ Input and output: canonical nests. A norm over groups of channels needs digits; 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import (
@@ -25,19 +24,16 @@ from tritongen.ir.algebra import (
 from tritongen.ir.algebra import walk as walk_poly
 from tritongen.ir.bounds import Facts, simplify
 from tritongen.ir.free import binders_of, coordinates
-from tritongen.schedule.canonical import digits_of, fresh, same, unify, with_indices
+from tritongen.schedule.canonical import Binders, digits_of, fresh, same, unify, with_ranges
 
 
 def split_all(
     nests: tuple[ir.Nest, ...], facts: Facts, taken: frozenset[str]
 ) -> tuple[ir.Nest, ...]:
     """Nests in which no index is read through `// q` and `% q` where q divides its range."""
-    found = next(filter(None, (digits_in(nest, facts) for nest in nests)), None)
-    if found is None:
-        return nests
-    return split_all(
-        unify(tuple(split(nest, *found) for nest in nests), facts, taken), facts, taken
-    )
+    while found := next(filter(None, (digits_in(nest, facts) for nest in nests)), None):
+        nests = unify(tuple(split(nest, *found) for nest in nests), facts, taken)
+    return nests
 
 
 def digits_in(nest: ir.Nest, facts: Facts) -> tuple[ir.Binder, Poly, Poly] | None:
@@ -64,40 +60,24 @@ def split(nest: ir.Nest, binder: ir.Binder, often: Poly, q: Poly) -> ir.Nest:
 
     A read at f // (q * r) is a read at f1 // r.
     """
-    if not any(
-        b.index == binder.index and b.hi == binder.hi for b in (*nest.box, *binders_of(nest))
-    ):
+    every = (*nest.box, *binders_of(nest))
+    if not any(b.index == binder.index and b.hi == binder.hi for b in every):
         return nest
-    used = {b.index for b in (*nest.box, *binders_of(nest))}
+    used = {b.index for b in every}
     high, low = fresh(f"{binder.index}1", used), fresh(f"{binder.index}0", used)
     digits = (ir.Binder(high, Poly(), often), ir.Binder(low, Poly(), q))
     number = index(high) * q + index(low)
 
-    def change_poly(p: Poly) -> Poly:
-        def change(atom):
-            if isinstance(atom, Floor) and atom.num == index(binder.index):
-                if (often_q := atom.den // q) * q == atom.den:
-                    return index(high) // often_q
-            return number if atom == Idx(binder.index) else None
+    def change(atom):
+        if isinstance(atom, Floor) and atom.num == index(binder.index):
+            if (often_q := atom.den // q) * q == atom.den:
+                return index(high) // often_q
+        return number if atom == Idx(binder.index) else None
 
-        return substitute_atoms(p, change)
-
-    def spread(binders):
+    def spread(binders: Binders) -> Binders:
         return tuple(d for b in binders for d in (digits if b.index == binder.index else (b,)))
 
-    def change(node: ir.Expr) -> ir.Expr:
-        match node:
-            case ir.Read(_, coords):
-                return replace(node, coords=tuple(map(change_poly, coords)))
-            case ir.IndexValue(p):
-                return replace(node, poly=change_poly(p))
-            case ir.Reduce(_, binders, guards):
-                guards = tuple(replace(g, poly=change_poly(g.poly)) for g in guards)
-                return replace(node, binders=spread(binders), guards=guards)
-        return node
-
-    coords = tuple(map(change_poly, nest.coords))
-    return replace(nest, box=spread(nest.box), coords=coords, body=ir.rebuild(nest.body, change))
+    return with_ranges(nest, lambda p: substitute_atoms(p, change), spread)
 
 
 def joined(nests: tuple[ir.Nest, ...], facts: Facts, sizes: Iterable[Poly]) -> tuple[ir.Nest, ...]:
@@ -123,17 +103,12 @@ def _with_number(nest: ir.Nest, high: ir.Binder, low: ir.Binder, whole: ir.Binde
     """A nest with one index in place of two digits. A digit that is used alone stays."""
     values = {low.index: index(whole.index) - index(high.index) * low.hi}
 
-    def spread(binders: tuple[ir.Binder, ...]) -> tuple[ir.Binder, ...]:
+    def spread(binders: Binders) -> Binders:
         if not {high, low} <= set(binders):
             return binders
         return tuple(whole if b == low else b for b in binders if b != high)
 
-    def change(node: ir.Expr) -> ir.Expr:
-        return replace(node, binders=spread(node.binders)) if isinstance(node, ir.Reduce) else node
-
-    coords = tuple(substitute(c, values) for c in nest.coords)
-    body = ir.rebuild(with_indices(nest.body, values), change)
-    return replace(nest, box=spread(nest.box), coords=coords, body=body)
+    return with_ranges(nest, lambda p: substitute(p, values), spread)
 
 
 def _number_in(nest: ir.Nest, facts: Facts) -> tuple[ir.Binder, ir.Binder] | None:

@@ -12,18 +12,22 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tritongen.ir import nodes as ir
-from tritongen.ir.free import tensors_read
+from tritongen.ir.free import following
+from tritongen.schedule.canonical import read_of
+from tritongen.schedule.members import is_reducer
 
 
 def with_held(nests: tuple[ir.Nest, ...]) -> tuple[ir.Nest, ...]:
     """The nests, in an order in which places stand before the extremes that they hold."""
     found = list(nests)
-    for place in filter(_is_place, nests):
+    for place in (n for n in nests if is_reducer(n) and n.fold.is_place):
         extreme = next((n for n in found if _holds(place, n)), None)
-        if extreme is None or _is_folded_on(extreme.name, found):
+        if extreme is None:
             continue
-        read = ir.Read(place.name, place.coords, None, place.dtype)
-        held = replace(extreme, body=ir.Call("held", (read,), extreme.fold.dtype))
+        readers = following(found, {extreme.name})
+        if any(is_reducer(n) and n.name in readers for n in found):
+            continue  # a fold needs its value to be finished, and may be taken together with that
+        held = replace(extreme, body=ir.Call("held", (read_of(place),), extreme.fold.dtype))
         found[found.index(extreme)] = held
         if found.index(place) > found.index(held):
             found.remove(place)
@@ -40,30 +44,9 @@ def held_by(nests: tuple[ir.Nest, ...], place: str) -> str:
     return ""
 
 
-def _is_place(nest: ir.Nest) -> bool:
-    return isinstance(nest.body, ir.Reduce) and nest.body.is_place
-
-
 def _holds(place: ir.Nest, nest: ir.Nest) -> bool:
-    match nest.body:
-        case ir.Reduce(op, binders, guards, body):
-            own = place.fold
-            same = (own.op, own.binders, own.guards, own.body) == (
-                f"arg{op}",
-                binders,
-                guards,
-                body,
-            )
-            return same and nest.box == place.box and nest.dtype == nest.body.dtype == body.dtype
-    return False
-
-
-def _is_folded_on(name: str, nests: list[ir.Nest]) -> bool:
-    """Whether a fold needs a value to be finished: it may be taken together with that."""
-    needed = {name}
-    for nest in nests:
-        if tensors_read(nest.body) & needed:
-            if isinstance(nest.body, ir.Reduce):
-                return True
-            needed.add(nest.name)
-    return False
+    if not is_reducer(nest) or nest.box != place.box:
+        return False
+    own = nest.fold
+    same = replace(own, op=f"arg{own.op}", dtype=place.fold.dtype) == place.fold
+    return same and nest.dtype == own.dtype == own.body.dtype

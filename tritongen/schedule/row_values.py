@@ -10,8 +10,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tritongen.ir import nodes as ir
-from tritongen.ir.algebra import Poly, index, symbols
+from tritongen.ir.algebra import Poly, symbols
 from tritongen.ir.free import free_indices, tensors_read
+from tritongen.schedule.canonical import line_over, read_of
 
 # Calls that cost no more than the multiplication whose operand they would be.
 LIGHT = frozenset({"add", "sub", "mul", "neg", "abs", "maximum", "minimum", "where", "square"})
@@ -33,7 +34,7 @@ def with_row_values(
             case ir.Call(fn, args):
                 read = tensors_read(expr) & rows
                 if read and free_indices(expr) <= names and _is_heavy(expr):
-                    return _read(named(expr, f"{fn}_{min(read)}"))
+                    return read_of(named(expr, f"{fn}_{min(read)}"))
                 return replace(expr, args=tuple(map(opened, args)))
             case ir.Cast(arg):
                 return replace(expr, arg=opened(arg))
@@ -44,9 +45,7 @@ def with_row_values(
             while wish in taken:
                 wish += "_"
             taken.add(wish)
-            coords = tuple(index(b.index) for b in row)
-            extents = tuple(b.hi - b.lo for b in row)
-            made[expr] = ir.Nest(wish, row, coords, extents, expr, expr.dtype)
+            made[expr] = line_over(wish, row, expr)
             out.append(made[expr])
         return made[expr]
 
@@ -59,7 +58,3 @@ def with_row_values(
 
 def _is_heavy(expr: ir.Expr) -> bool:
     return any(isinstance(e, ir.Call) and e.fn not in LIGHT for e in ir.walk(expr))
-
-
-def _read(nest: ir.Nest) -> ir.Read:
-    return ir.Read(nest.name, nest.coords, None, nest.dtype)

@@ -12,9 +12,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from tritongen.ir import nodes as ir
-from tritongen.ir.algebra import Poly, index, size, symbols
+from tritongen.ir.algebra import Poly, index, size
 from tritongen.ir.free import free_indices, tensors_read
-from tritongen.schedule.canonical import fresh, places
+from tritongen.schedule.aside import names_of
+from tritongen.schedule.canonical import fresh, places, with_ranges
 
 Place = tuple[str, str, str]  # an index of a line, or a dim of a tensor
 
@@ -42,9 +43,7 @@ class _Sides:
                 i = next((i for i in own if c == index(i)), None)
                 if i is not None and dims[tensor][k] == self.size:
                     self.parent[self.of_index(n, i)] = self.of_dim(tensor, k)
-        taken = {p.name for p in (*op.params, *op.outputs, *op.nests, *op.defines)}
-        taken |= {x for ds in dims.values() for d in ds for x in symbols(d)}
-        self.rows = fresh(f"rows_{name}", taken)
+        self.rows = fresh(f"rows_{name}", {*names_of(op)})
 
     def of(self, x: Place) -> Place:
         while self.parent.setdefault(x, x) != x:
@@ -64,20 +63,13 @@ class _Sides:
             mine = (d == self.size and self.of_dim(tensor, k) == side for k, d in enumerate(own))
             return tuple(size(self.rows) if m else d for m, d in zip(mine, own, strict=True))
 
-        def binders(n: ir.Nest, own: tuple[ir.Binder, ...]) -> tuple[ir.Binder, ...]:
-            mine = (b.hi == self.size and self.of_index(n, b.index) == side for b in own)
-            return tuple(
-                replace(b, hi=size(self.rows)) if m else b for m, b in zip(mine, own, strict=True)
-            )
-
         def changed(n: ir.Nest) -> ir.Nest:
-            def change(e: ir.Expr) -> ir.Expr:
-                if isinstance(e, ir.Reduce):
-                    return replace(e, binders=binders(n, e.binders))
-                return e
+            def range_of(b: ir.Binder) -> ir.Binder:
+                mine = b.hi == self.size and self.of_index(n, b.index) == side
+                return replace(b, hi=size(self.rows)) if mine else b
 
-            body = ir.rebuild(n.body, change)
-            return replace(n, box=binders(n, n.box), dims=dims(n.name, n.dims), body=body)
+            own = with_ranges(n, lambda p: p, lambda binders: tuple(map(range_of, binders)))
+            return replace(own, dims=dims(n.name, n.dims))
 
         op = self.op
         params = (

@@ -23,9 +23,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tritongen.ir import nodes as ir
-from tritongen.ir.algebra import index, indices
+from tritongen.ir.algebra import indices
 from tritongen.ir.free import binders_of, free_indices
-from tritongen.schedule.canonical import fresh, uncast
+from tritongen.schedule.canonical import fresh, line_over, read_of, uncast
 from tritongen.schedule.classes.chains import is_multiplied, multiplies_halves
 from tritongen.schedule.classes.fused import batch_of
 from tritongen.schedule.members import Group, is_reducer
@@ -60,7 +60,7 @@ def with_stored_factors(
                     if own not in found:
                         found.append(own)
                     computed[factor] = own
-                    factor = ir.Cast(ir.Read(own.name, own.coords, None, own.dtype), factor.dtype)
+                    factor = ir.Cast(read_of(own), factor.dtype)
                 sides.append(factor)
             product = ir.Call("mul", tuple(sides), n.fold.body.dtype)
             n = replace(n, body=replace(n.fold, body=product))
@@ -102,6 +102,4 @@ def _line(
     known = {b.index: b for b in (*product.box, *binders_of(product))}
     if any(i not in known or known[i].lo.terms for i in own):
         return None
-    box = tuple(known[i] for i in own)
-    coords, dims = tuple(index(b.index) for b in box), tuple(b.hi for b in box)
-    return ir.Nest(fresh(name, taken), box, coords, dims, body, body.dtype, product.line)
+    return line_over(fresh(name, taken), tuple(known[i] for i in own), body, product.line)
