@@ -118,12 +118,8 @@ def _accesses(nests: Iterable[ir.Nest], stores, tensors: list[str]) -> Iterator[
 def _is_view(view: View, coords, own: dict[str, ir.Binder], dims, facts: Facts) -> bool:
     """Whether the digits of a view make the number of the element that the coordinates name."""
     order = view.order or range(len(dims))
-    at = []
-    for run in view.runs:
-        number = poly(0)
-        for name in run:
-            number = number * (own[name].hi - own[name].lo) + index(name)
-        at.append(number)
+    runs = ([own[name] for name in run] for run in view.runs)
+    at = [_number([index(d.index) for d in run], [d.hi - d.lo for d in run]) for run in runs]
     want = _number([coords[k] for k in order], [dims[k] for k in order])
     return same(facts, _number(at, view.shape), want)
 

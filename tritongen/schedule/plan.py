@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from math import prod
 
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import Poly, poly
@@ -45,17 +46,10 @@ class Axis:
 
     @property
     def extent(self) -> Poly:
-        total = poly(1)
-        for digit in self.digits:
-            total = total * (digit.hi - digit.lo)
-        return total
+        return self.extent_of(tuple(d.index for d in self.digits))
 
     def extent_of(self, names: tuple[str, ...]) -> Poly:
-        total = poly(1)
-        for digit in self.digits:
-            if digit.index in names:
-                total = total * (digit.hi - digit.lo)
-        return total
+        return prod((d.hi - d.lo for d in self.digits if d.index in names), start=poly(1))
 
 
 @dataclass(frozen=True, slots=True)

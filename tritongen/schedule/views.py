@@ -7,6 +7,8 @@ fill) has no view, and is addressed dim by dim.
 
 from __future__ import annotations
 
+from math import prod
+
 from tritongen.ir.algebra import Idx, Poly, affine, poly
 from tritongen.ir.bounds import Facts
 from tritongen.ir.free import reads
@@ -20,15 +22,16 @@ NOTHING = Facts()
 
 
 def digits_of(coordinate: Poly, extents: dict[str, Poly], dim: Poly, facts: Facts) -> Digits | None:
-    """The digits, highest first, whose mixed-radix number this coordinate is, covering all of dim."""
+    """The digits, highest first, whose mixed-radix number this coordinate is, covering all of dim.
+
+    None where it is no such number, or has an index that `extents` lacks. A literal 0 in a dim of size 1 has no digits.
+    """
     parts = affine(coordinate)
     if parts is None or parts[1].terms:
         return None
     left = dict(parts[0])
-    if not all(isinstance(atom, Idx) for atom in left):
+    if not all(isinstance(atom, Idx) and atom.name in extents for atom in left):
         return None
-    if not left:  # a literal 0 in a dim of size 1
-        return () if same(facts, dim, 1) else None
     found: list[str] = []
     weight = poly(1)
     while left:
@@ -63,13 +66,8 @@ def view_of(tensor: str, digits: Digits, axes: tuple[Axis, ...], cuts: Digits = 
             runs[-1].append(digit)
         else:
             runs.append([digit])
-    shape = []
-    for run in runs:
-        total = poly(1)
-        for digit in run:
-            total = total * extents[digit]
-        shape.append(total)
-    return View(tensor, tuple(shape), tuple(tuple(run) for run in runs))
+    shape = (prod((extents[digit] for digit in run), start=poly(1)) for run in runs)
+    return View(tensor, tuple(shape), tuple(map(tuple, runs)))
 
 
 def views(
@@ -83,28 +81,14 @@ def views(
 
     `cuts`: digits that begin a run of their own.
     """
-    extents = {d.index: d.hi - d.lo for a in axes for d in a.digits}
-    whole = {d.index for a in axes for d in a.digits if not d.lo.terms}
+    whole = {d.index: d.hi for a in axes for d in a.digits if not d.lo.terms}
     ways: dict[str, set[Digits | None]] = {}
     for tensor, coords in accesses:
-        digits = (
-            digits_by_dim(coords, dims[tensor], extents, facts) if _known(coords, extents) else None
-        )
-        if digits is not None and not set(digits) <= whole:
-            digits = None
-        ways.setdefault(tensor, set()).add(digits)
+        ways.setdefault(tensor, set()).add(digits_by_dim(coords, dims[tensor], whole, facts))
     return tuple(
         view_of(tensor, digits, axes, cuts)
         for tensor, found in ways.items()
         if len(found) == 1 and (digits := next(iter(found))) is not None
-    )
-
-
-def _known(coords, extents) -> bool:
-    parts = [affine(c) for c in coords]
-    return all(
-        part is not None and all(isinstance(a, Idx) and a.name in extents for a in part[0])
-        for part in parts
     )
 
 
