@@ -37,17 +37,15 @@ class Row:
     count: Poly
     facts: Facts
 
-    def over_tile(self, nest: ir.Nest) -> bool:
-        return bool({b.index for b in nest.box} & self.col)
-
     def open(self, expr: ir.Expr, every: bool = False) -> ir.Expr:
         """expr with values over the tile written out where they are read; with `every`, row values too."""
 
         def change(node: ir.Expr) -> ir.Expr:
             nest = self.nests.get(node.tensor) if isinstance(node, ir.Read) else None
-            if nest is None or isinstance(nest.body, ir.Reduce):
+            if nest is None or is_reducer(nest):
                 return node
-            return self.open(nest.body, every) if every or self.over_tile(nest) else node
+            over_tile = not self.col.isdisjoint(b.index for b in nest.box)
+            return self.open(nest.body, every) if every or over_tile else node
 
         return ir.rebuild(expr, change)
 
@@ -143,29 +141,24 @@ KINDS = {
 
 
 def row_of(nests: tuple[ir.Nest, ...], count: Poly, facts: Facts) -> Row:
-    col = frozenset(b.index for n in nests if isinstance(n.body, ir.Reduce) for b in binders_of(n))
+    col = frozenset(b.index for n in nests for b in binders_of(n))
     return Row({n.name: n for n in nests}, col, count, facts)
 
 
 def pairs_of(nests: tuple[ir.Nest, ...], count: Poly, facts: Facts) -> tuple[Pair, ...]:
     """The pairs among the folds of one row; a fold belongs to one at most."""
-    folds = [n for n in nests if isinstance(n.body, ir.Reduce)]
     row = row_of(nests, count, facts)
-    found: list[Pair] = []
-    for k, second in enumerate(folds):
-        taken = {name for pair in found for name in (pair.first, pair.second)}
+    found, taken = list[Pair](), set[str]()
+    for second in filter(is_reducer, nests):
         needed = _waits_for(second, row)
-        for first in folds[:k]:
-            if {first.name, second.name} & taken or needed != {first.name}:
-                continue
-            if not _plain(first) or not _plain(second):
-                continue
-            pair = next(
-                filter(None, (kind.found(first, second, row) for kind in KINDS.values())), None
-            )
-            if pair is not None:
+        if len(needed) != 1 or (needed | {second.name}) & taken:
+            continue
+        first = row.nests[min(needed)]
+        if _plain(first) and _plain(second):
+            made = (kind.found(first, second, row) for kind in KINDS.values())
+            if pair := next(filter(None, made), None):
                 found.append(pair)
-                break
+                taken |= {first.name, second.name}
     return tuple(found)
 
 
@@ -186,9 +179,8 @@ def _waits_for(fold: ir.Nest, row: Row) -> set[str]:
 
 def state_of(pair: Pair) -> tuple[str, ...]:
     """The names of the values that one part of a row stores for a pair."""
-    return tuple(
-        name.format(first=pair.first, second=pair.second) for name in KINDS[pair.kind].state
-    )
+    names = KINDS[pair.kind].state
+    return tuple(name.format(first=pair.first, second=pair.second) for name in names)
 
 
 def numbers_of(levels: tuple[Level, ...]) -> int:
