@@ -6,7 +6,6 @@ copy on one H200 (bytes read plus written) unless a comment says otherwise.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from tritongen.ir.dtypes import DTYPES
@@ -20,9 +19,8 @@ STORED = " and (aligned or cols <= 8192 or 4 * cols > 3 * pow2(cols))"
 PAIRED = " and (aligned or cols <= 4096 or cols <= 8192 and 4 * cols > 3 * pow2(cols))"
 SINGLE = " and (aligned or cols <= 8192 or cols <= 16384 and 4 * cols > 3 * pow2(cols))"
 
-State = tuple[
-    tuple[str, str], ...
-]  # (name, dtype) of what one part of a row leaves of the folds of a level
+# (name, dtype) of what one part of a row leaves of the folds of a level.
+State = tuple[tuple[str, str], ...]
 
 
 def tiles(row: Axis, size: str = "ROWS") -> str:
@@ -68,7 +66,7 @@ def split_variant(
     """
     row, col = loop.axes
     grid, merges = tiles(row), not writes
-    height, _, _, programs = across(loop, counts)
+    *_, programs = across(loop, counts)
     sides, warps, chunk = (
         tile_of_runs(loop, counts, along) if col.tail else tile_of_rows(loop, counts, merges)
     )
@@ -137,11 +135,9 @@ def tile_of_rows(loop: KernelPlan, counts: bool, merges: bool) -> Tile:
     """The same of rows that lie in one run each, and how many columns in all."""
     height, _, few, _ = across(loop, counts)
     near = "2048" if merges else "8192 if cols >= 262144 else 4096"
-    far = (
-        "(1024 if rows > 1024 else 2048)"
-        if counts
-        else "8192" if numbers_of(loop.levels) else "2048"
-    )
+    far = "8192" if numbers_of(loop.levels) else "2048"
+    if counts:
+        far = "(1024 if rows > 1024 else 2048)"
     own = rows(loop.axes[0], f"min({height}, {FEW}) if strided else 1")
     warps = f"{few} if strided else 8" if counts else "8"
     sides = ("ROWS", own), ("BLOCK", near_or_across(near, far))
@@ -258,25 +254,19 @@ def per_thread_variant(
         ("MERGE", "1"),
         ("num_warps", "4"),
     )
-    last = in_passes(
-        Launch(loop.name, ()),
-        Launch(
-            loop.name,
-            (grid, f"cdiv({blocks}, WRITES)"),
-            (("PARTS_POW2", "1"), ("CHUNK", "WRITES"), ("num_warps", "4")),
-        ),
-        (state,),
-    )[-1]
+    alone = ("PASS", "2"), ("PARTS_POW2", "1"), ("CHUNK", "WRITES"), ("num_warps", "4")
+    left = tuple(name for name, _ in state)
+    launches = (
+        Launch(part.name, ("PARTS", grid)),
+        Launch(merge.name, (tiles(row, "MERGE"),)),
+        Launch(loop.name, (grid, f"cdiv({blocks}, WRITES)"), alone, scratch=left),
+    )
     return Variant(
         "per_thread",
         f"strided and {tiles(row, '32')} < 2 * sms and cols > 512",
         "few rows that lie across memory: several programs share them, each lane keeps a state",
         config,
-        (
-            Launch(part.name, ("PARTS", grid)),
-            Launch(merge.name, (tiles(row, "MERGE"),)),
-            last,
-        ),
+        launches,
         in_parts(state),
         requires="cols > 0",  # without columns no program stores what a row has one number of
     )
@@ -293,32 +283,27 @@ def lines_variants(lines=None, loop=None) -> tuple[Variant, ...]:
     f32 [64, 512, 28, 28] 67 (67, 75, `loop` 154), [128, 512, 14, 14] 31 (32, 35; 32,768 elements in registers 38).
     Longer runs: bf16 [136, 352, 45, 32] 136 (`split` 151, `loop` 290), group_norm of runs of 10,760 1,776 (1,903, 2,385).
     """
+    run = "max(16, pow2(col_run))"
+    size = f"pow2(col_runs) * {run}"
+
+    def variant(kernel, when: str, why: str, fits: str, *config: tuple[str, str]) -> Variant:
+        launch = Launch(kernel.name, ("rows",))
+        when = f"{when} and not strided"
+        return Variant(kernel.skeleton, when, why, config, (launch,), requires=fits)
+
     found = []
-    size = "pow2(col_runs) * max(16, pow2(col_run))"
     if loop:
-        config = (
-            ("BLOCK", "max(16, pow2(col_run))"),
-            ("LINES", "16384 // BLOCK"),
-            ("num_warps", "8"),
-        )
         full = "8 * col_run >= 5 * pow2(col_run)"  # runs of 2,357 by this loop 462 us, in registers 318
-        when = (
-            f"sms <= rows and 16 <= col_run <= 16384 and {full} and {size} > 16384 and not strided"
-        )
-        launch = (Launch(loop.name, ("rows",)),)
+        when = f"sms <= rows and 16 <= col_run <= 16384 and {full} and {size} > 16384"
         why, fits = "short runs: many of them a tile", "0 < col_run <= 16384"
-        found.append(Variant("lines_loop", when, why, config, launch, requires=fits))
+        config = ("BLOCK", run), ("LINES", "16384 // BLOCK"), ("num_warps", "8")
+        found.append(variant(loop, when, why, fits, *config))
     if lines:
-        config = (
-            ("LINES", "pow2(col_runs)"),
-            ("BLOCK", "max(16, pow2(col_run))"),
-            ("num_warps", "min(16, max(1, LINES * BLOCK // 1024))"),
-        )
-        when = f"512 <= cols and {size} <= min(32768, 2 * pow2(cols)) and not strided"
-        launch = (Launch(lines.name, ("rows",)),)
-        why = "a row fits in registers, its runs as lines"
-        fits = f"0 < cols and {size} <= 32768"
-        found.append(Variant("lines", when, why, config, launch, requires=fits))
+        when = f"512 <= cols and {size} <= min(32768, 2 * pow2(cols))"
+        why, fits = "a row fits in registers, its runs as lines", f"0 < cols and {size} <= 32768"
+        warps = "min(16, max(1, LINES * BLOCK // 1024))"
+        config = ("LINES", "pow2(col_runs)"), ("BLOCK", run), ("num_warps", warps)
+        found.append(variant(lines, when, why, fits, *config))
     return tuple(found)
 
 
@@ -365,16 +350,26 @@ def resident_variants(resident: KernelPlan, traits: Traits) -> tuple[Variant, ..
     11,349 1,057, 962. Of 2,305 with a gain in one row a program of 4 warps 272 (in four of 8 402), layer_norm 418
     (551), of 1,219 in two of 4 176 (in four of 8 199), of 2,047 113 (128), of 1,219 in f32 112 (127).
     """
-    if takes_few(resident):
-        return tuple(short_rows(resident))
-    row = resident.axes[0]
+    row, apart = resident.axes[0], "strided and 0 < cols <= 512"
+
+    def held(name: str, when: str, why: str, height: str, warps: str, fits: str) -> Variant:
+        block = "max(16, pow2(cols))" if name == "strided" else "max(4, pow2(cols))"
+        config = ("BLOCK", block), ("ROWS", rows(row, height)), ("num_warps", warps)
+        launch = Launch(resident.name, (tiles(row),))
+        return Variant(name, when, why, config, (launch,), requires=fits)
+
+    if takes_few(resident):  # of at most 8,192 elements, for which that is 32 warps
+        why, fits = "a row fits in registers", "0 < cols <= 8192"
+        when = "0 < cols <= 4096 and not strided"
+        return (
+            held("strided", apart, why, "max(1, 2048 // BLOCK)", "max(8, BLOCK // 256)", fits),
+            held("rows", when, why, "max(1, 1024 // BLOCK)", "max(4, BLOCK // 256)", fits),
+        )
     in_registers = "0 < cols <= 16384"  # masked lanes would reach the folds of an empty row
     # What is not aligned is loaded an element at a time, and few elements a thread hide that. 2^23 f32 and 2^25 bf16,
     # us, 1,024 elements in one warp and as here: log_softmax of 19 70 and 36, rms_norm of 31 92 and 35, layer_norm of
     # 100 64 and 48; softmax of 3 in 16 columns 89, in 4 23. kl_div, two operands: of 981 177 and 130, of 5,001 244 and 149.
     few = "512 if not aligned and BLOCK <= 256 else 1024"
-    block = ("BLOCK", "max(4, pow2(cols))")
-
     short = "BLOCK <= 32"
     if traits.plain and traits.alone:
         # Programs of 1,024 elements start too slowly to read halves as fast as memory is. us of 2^28, H200, so and as here:
@@ -384,75 +379,37 @@ def resident_variants(resident: KernelPlan, traits: Traits) -> tuple[Variant, ..
         few = f"4096 if {many} else {few}"
         short = "BLOCK <= 32 or BLOCK <= 1024 and ROWS * BLOCK == 4096"
 
-    def one_warp(widest: int) -> str:
-        return f"4 if {short} else 1 if BLOCK <= {widest} else " if traits.alone else ""
-
-    launch = (Launch(resident.name, (tiles(row),)),)
     # H100, us, 8,192 elements in 8 warps and as here: means over the middle of 3000 x 40 x 100 in bf16 34 and 17, of 793 x 88 x 312
     # 37 and 28, of 1500 x 140 x 255 69 and 64; softmax of 700000 x 19 across 126 and 37, of 300000 x 60 59 and 35, of
     # 50000 x 450 45 and 43; in f32 of 350000 x 19 48 and 26; layer_norm of 100000 x 200 in bf16 45 and 40.
     # A thread holds half as many f64: 4,096 in two warps spilled.
     single, warps = " and not in_f64" if traits.doubles else "", 4 if traits.several else 2
-    strided = Variant(
+    strided = held(
         "strided",
-        "strided and 0 < cols <= 512",
+        apart,
         "short rows with elements far apart in memory: neighbouring rows are adjacent",
-        (
-            ("BLOCK", "max(16, pow2(cols))"),
-            ("ROWS", rows(row, f"max(1, (8192 if BLOCK > 128{single} else 4096) // BLOCK)")),
-            ("num_warps", f"{warps} if BLOCK <= 128{single} else {2 * warps}"),
-        ),
-        launch,
-        requires=in_registers,
+        f"max(1, (8192 if BLOCK > 128{single} else 4096) // BLOCK)",
+        f"{warps} if BLOCK <= 128{single} else {2 * warps}",
+        in_registers,
     )
-    if not traits.columns:
+    if traits.columns:
+        height = f"max(1, ({few}) // BLOCK) if BLOCK <= 512 else max(2, 2048 // BLOCK) if BLOCK <= 1024 else 4 if aligned and BLOCK <= 4096 else 2 if BLOCK <= 2048 else 1"
+        one_warp, why = 512, "rows fit in registers"
+        wide = "2 if BLOCK <= 1024 else 4 if not aligned and BLOCK <= 8192 else 8"
+        most, fits = "16384", in_registers
+    else:
+        height = f"max(1, ({few}) // BLOCK)"
+        one_warp, why = 1024, "a row fits in registers"
         wide = "2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32"
         if traits.several:  # 16 elements a thread
             wide = f"max(4, BLOCK // 512) if not aligned and BLOCK <= 16384 else {wide}"
-        config = (
-            block,
-            ("ROWS", rows(row, f"max(1, ({few}) // BLOCK)")),
-            ("num_warps", f"{one_warp(1024)}{wide}"),
-        )
         # Of rows that are not aligned, us by the loop and so: f32 68744 x 685 105, 78, f16 498355 x 3311 2,283, 1,863.
         most = "(128 if aligned else 4096)" if traits.counts else traits.widest
-        rows_ = Variant(
-            "rows",
-            f"0 < cols <= {most} and not strided{traits.odd}",
-            "a row fits in registers",
-            config,
-            launch,
-            requires=in_registers if traits.counts else f"0 < cols <= {traits.widest}",
-        )
-        return strided, rows_
-    height = f"max(1, ({few}) // BLOCK) if BLOCK <= 512 else max(2, 2048 // BLOCK) if BLOCK <= 1024 else 4 if aligned and BLOCK <= 4096 else 2 if BLOCK <= 2048 else 1"
-    config = (
-        block,
-        ("ROWS", rows(row, height)),
-        (
-            "num_warps",
-            f"{one_warp(512)}2 if BLOCK <= 1024 else 4 if not aligned and BLOCK <= 8192 else 8",
-        ),
-    )
-    when = f"0 < cols <= 16384 and not strided{traits.odd}"
-    why = "rows fit in registers"
-    return strided, Variant("rows", when, why, config, launch, requires=in_registers)
-
-
-def short_rows(resident: KernelPlan) -> Iterator[Variant]:
-    """Short rows in registers, eight elements a thread: of at most 8,192, for which that is 32 warps."""
-    row = resident.axes[0]
-    for name, when, block_, most in (
-        ("strided", "strided and 0 < cols <= 512", "max(16, pow2(cols))", 2048),
-        ("rows", "0 < cols <= 4096 and not strided", "max(4, pow2(cols))", 1024),
-    ):
-        config = (
-            ("BLOCK", block_),
-            ("ROWS", rows(row, f"max(1, {most} // BLOCK)")),
-            ("num_warps", f"max({most // 256}, BLOCK // 256)"),
-        )
-        launch, fits = (Launch(resident.name, (tiles(row),)),), "0 < cols <= 8192"
-        yield Variant(name, when, "a row fits in registers", config, launch, requires=fits)
+        fits = in_registers if traits.counts else f"0 < cols <= {traits.widest}"
+    if traits.alone:
+        wide = f"4 if {short} else 1 if BLOCK <= {one_warp} else {wide}"
+    when = f"0 < cols <= {most} and not strided{traits.odd}"
+    return strided, held("rows", when, why, height, wide, fits)
 
 
 def loop_variant(loop, wide_tiles: bool, counts: bool, walked: bool = True) -> Variant:
@@ -495,14 +452,13 @@ def loop_variant(loop, wide_tiles: bool, counts: bool, walked: bool = True) -> V
         odd = "512 if cols <= 16384 else 2048"
         far_ = "4096 if rows < 8 * sms else 1024"
         width = f"({odd}) if not aligned else 128 if cols <= 8192 else {far_}"
-        warps = (
-            "8 if strided or BLOCK >= 2048 else 2 if cols <= (8192 if aligned else 16384) else 4"
-        )
+        short = "cols <= (8192 if aligned else 16384)"
+        warps = f"8 if strided or BLOCK >= 2048 else 2 if {short} else 4"
+    elif paired and walked:
+        width = "4096 if aligned or rows < 4 * sms else 2048"
+        warps = "8 if strided else BLOCK // 512"
     else:
-        many = "4096 if aligned or rows < 4 * sms else 2048"
-        width = many if paired and walked else "4096"
-        warps = "BLOCK // 512" if paired and walked else "8"
-        warps = f"8 if strided else {warps}" if paired and walked else warps
+        width, warps = "4096", "8"
     if not col.tail:
         width = near_or_across(width, far)
     sides = (("BLOCK", block(col, width)), ("ROWS", rows(row, height)))
