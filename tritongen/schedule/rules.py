@@ -30,8 +30,8 @@ OPERATORS: dict[type[ast.AST], Callable[[int, int], int]] = {
 }
 
 
+# ---- functions: those of `tritongen/lib/estimates.py`, which says what they are
 def pow2(n: int) -> int:
-    """The least power of two that is at least n; 0 for 0, as triton.next_power_of_2 has it."""
     return 1 << (n - 1).bit_length() if n > 0 else 0
 
 
@@ -40,45 +40,27 @@ def cdiv(a: int, b: int) -> int:
 
 
 def parts(programs: int, tiles: int, steps: int, least: int = 1) -> int:
-    """The number of programs that share a tile: a power of two, as many as are free, each with at least four steps of a loop.
-
-    If several share a tile, no fewer than `least` do: an accumulator of f32 loses digits with every term.
-    """
     found = max(1, pow2(min(programs // max(1, tiles), cdiv(steps, 4)) + 1) // 2)
     return max(found, pow2(least)) if found > 1 else 1
 
 
 def shares(programs: int, tiles: int, most: int) -> int:
-    """The same where each needs little: rounded up, so that all programs have work, `most` at most."""
     return max(1, min(most, cdiv(programs, max(1, tiles))))
 
 
 def spread(programs: int, tiles: int, most: int) -> int:
-    """The same, a power of two."""
     return pow2(shares(programs, tiles, most))
 
 
 def filled(tiles: int, programs: int) -> bool:
-    """Whether tiles that programs take in waves leave at most two sevenths of the places in these empty."""
     return 7 * tiles >= 5 * programs * cdiv(tiles, programs)
 
 
-OF_GPU = (
-    "sms",
-    "shared",
-    "forward_progress",
-)  # names that stand for what the `gpu` of a call has (`lib/device.py`)
+# Names that stand for what the `gpu` of a call has (`lib/device.py`).
+OF_GPU = ("sms", "shared", "forward_progress")
 
-FUNCTIONS: dict[str, Callable[..., int]] = {
-    "pow2": pow2,
-    "cdiv": cdiv,
-    "parts": parts,
-    "shares": shares,
-    "spread": spread,
-    "filled": filled,
-    "min": min,
-    "max": max,
-}
+OWN: tuple[Callable[..., int], ...] = (pow2, cdiv, parts, shares, spread, filled, min, max)
+FUNCTIONS = {function.__name__: function for function in OWN}
 
 
 @cache
@@ -121,10 +103,9 @@ def _value_of(node: ast.expr) -> Valued:
             return lambda facts: value
         case ast.Name(id=name):
             return operator.itemgetter(name)
-        case ast.BinOp(left=left, op=op, right=right):
-            apply, a, b = OPERATORS[type(op)], _value_of(left), _value_of(right)
-            return lambda facts: apply(a(facts), b(facts))
-        case ast.Compare(left=left, ops=[op], comparators=[right]):
+        case ast.BinOp(left=left, op=op, right=right) | ast.Compare(
+            left=left, ops=[op], comparators=[right]
+        ):
             apply, a, b = OPERATORS[type(op)], _value_of(left), _value_of(right)
             return lambda facts: apply(a(facts), b(facts))
         case ast.Compare(left=first, ops=ops, comparators=[middle, *rest]):

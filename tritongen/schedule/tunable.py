@@ -21,7 +21,12 @@ from tritongen.schedule.plan import KernelPlan, Launch, Rule, Step, Variant
 
 TILES = ("BLOCK", "ROWS", "BLOCK_M", "BLOCK_N", "BLOCK_K", "GROUP_M")
 OPTIONS = {"num_warps": 4, "num_stages": 3}  # with Triton's defaults
-WHOLE = frozenset({"rows", "lines", "lines_loop", "nest"})  # a BLOCK holds rows, or lines
+# The entries that a skeleton asks for: a BLOCK holds rows, or lines; BLOCK_K divides the channels.
+ASKED = {
+    **dict.fromkeys(("rows", "lines", "lines_loop", "nest"), {"BLOCK"}),
+    "box": {"BLOCK", "ROWS"},
+    "patches": {"BLOCK_K"},
+}
 PRODUCTS = frozenset(
     "contraction taps ragged persistent subtiles patches tf32x3 tf32x3_half".split()
 )
@@ -44,11 +49,8 @@ Row = tuple[int, ...]  # values of entries, in their order
 def asked(step: Step, variant: Variant) -> set[str]:
     """The entries that the variant's kernels ask for, or take long without."""
     kernels = [step.kernel(run.kernel) for run in variant.launches]
-    skeletons = {kernel.skeleton for kernel in kernels}
-    found = {"BLOCK"} if skeletons & WHOLE else set()
+    found = set[str]().union(*(ASKED.get(kernel.skeleton, ()) for kernel in kernels))
     found |= {w.block for k in kernels if k.kernel for w in k.kernel.walks if w.how == "whole"}
-    found |= {"BLOCK", "ROWS"} if "box" in skeletons else set()
-    found |= {"BLOCK_K"} if "patches" in skeletons else set()  # divides the channels
     found |= {"BLOCK_K"} if any(kernel.pairs for kernel in kernels) else set()
     # Of sides of 16 and more Triton makes a product of tensor cores, in TF32, where lanes were to multiply.
     found |= {"BLOCK_M", "BLOCK_N"} if "LANES" in dict(variant.config) else set()
