@@ -39,13 +39,7 @@ from tritongen.schedule.plan import Chunks, Plan
 from tritongen.schedule.stored_factors import with_stored_factors
 
 # Passes before planning. Each returns an op with the same meaning, which is verified.
-PASSES: tuple[Callable[[ir.Op], ir.Op], ...] = (
-    undetached,
-    stable,
-    of_two,
-    stored,
-    factored,
-)
+PASSES: tuple[Callable[[ir.Op], ir.Op], ...] = (undetached, stable, of_two, stored, factored)
 
 
 def plan_op(
@@ -73,14 +67,11 @@ def plan_op(
     }
     steps, scratch = [], []
     for k, g in enumerate(groups):
-        later = set().union(
-            *(tensors_read(n.body) for other in groups if other is not g for n in other.nests)
-        )
-        stores = tuple(
-            n.name
-            for n in g.nests
-            if n.name in outputs or (n.name in later and _is_root(n, groups, g))
-        )
+        others = [n for other in groups if other is not g for n in other.nests]
+        read = {t for n in others for t in tensors_read(n.body)}
+        # Pointwise temporaries are computed by each reader.
+        stored = outputs | read - {n.name for n in others}
+        stores = tuple(n.name for n in g.nests if n.name in stored)
         shown = (n for own in (outputs - set(op.kept), outputs) for n in stores if n in own)
         first = next(shown, stores[0] if stores else str(k))  # a result, not what is kept beside it
         first = called.get(first, first)
@@ -217,8 +208,3 @@ def _slowness(groups) -> tuple[int, ...]:
     tiled = sum(g.products for g in groups if g.product is not None)
     inside = {n.line for g in groups for n in g.nests if n.name in g.inside}
     return general, -len(inside), -tiled, len(groups)
-
-
-def _is_root(nest: ir.Nest, groups, own) -> bool:
-    """Whether a value belongs to this group alone: pointwise temporaries are computed by each reader."""
-    return not any(nest.name in {n.name for n in g.nests} for g in groups if g is not own)

@@ -20,21 +20,18 @@ from tritongen.ir.free import free_indices
 
 def factored(op: ir.Op) -> ir.Op:
     """The op, with every sum of products split as far as that saves terms."""
-    return replace(op, nests=tuple(replace(n, body=_factored(n.body)) for n in op.nests))
+    nests = (replace(n, body=ir.rebuild(n.body, _factored)) for n in op.nests)
+    return replace(op, nests=tuple(nests))
 
 
-def _factored(expr: ir.Expr) -> ir.Expr:
-
-    def change(node: ir.Expr) -> ir.Expr:
-        match node:
-            case ir.Reduce("sum", binders, (), _, "compute" | "f32") if len(binders) > 1:
-                everything = free_indices(node) | {b.index for b in binders}
-                for own in binders:
-                    if (apart := _apart(node, own, everything)) is not None:
-                        return change(apart)
-        return node
-
-    return ir.rebuild(expr, change)
+def _factored(node: ir.Expr) -> ir.Expr:
+    match node:
+        case ir.Reduce("sum", binders, (), _, "compute" | "f32") if len(binders) > 1:
+            everything = free_indices(node) | {b.index for b in binders}
+            for own in binders:
+                if (apart := _apart(node, own, everything)) is not None:
+                    return _factored(apart)
+    return node
 
 
 def _apart(whole: ir.Reduce, own: ir.Binder, everything: set[str]) -> ir.Reduce | None:

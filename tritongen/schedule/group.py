@@ -41,7 +41,10 @@ def group(
     stored |= heavy(nests, stored)
     stored |= finished(nests, stored, facts)
     runs = runs_of(nests, stored, facts)
-    stored |= between_runs(nests, runs)
+    # What a later run of folds reads.
+    stored |= {
+        t for n in nests for t in tensors_read(n.body) & runs.keys() if runs[t] < runs[n.name]
+    }
     chains: list[fused.Chain] = []
     for pair in pairs(op, nests, facts) if only is None else ():
         if kernels := fused.sets(pair, nests, stored, frozenset(op.kept)):
@@ -91,21 +94,22 @@ def group(
             continue
         kind = classify(members, virtual, by_name, facts, only)
         assert kind is not None, "the general nest takes any one root"
-        found.append(with_numbers(kind, members, virtual, facts, sizes) or kind)
+        found.append(with_numbers(kind, members, virtual, facts, sizes))
     return tuple(found)
 
 
-def with_numbers(kind: Group, members, virtual, facts: Facts, sizes) -> Group | None:
-    """A product whose digits are those of one number, for what it computes alone; None for all else."""
+def with_numbers(kind: Group, members, virtual, facts: Facts, sizes) -> Group:
+    """A product whose digits are those of one number, for what it computes alone; all else as it was."""
     if kind.product is None:
-        return None
+        return kind
     behind = {n.name: n for root in members for n in closure(root, virtual)}
-    nests = joined((*members, *behind.values()), facts, sizes)
-    if nests == (*members, *behind.values()):
-        return None
+    split = (*members, *behind.values())
+    nests = joined(split, facts, sizes)
+    if nests == split:
+        return kind
     own, rest = list(nests[: len(members)]), Virtual(nests[len(members) :])
     found = classify(own, rest, {n.name: n for n in nests}, facts)
-    return found if found is not None and found.kind == kind.kind else None
+    return found if found is not None and found.kind == kind.kind else kind
 
 
 def _read_by(root: ir.Nest, virtual: dict[str, ir.Nest]) -> set[str]:
@@ -190,11 +194,6 @@ def runs_of(nests: tuple[ir.Nest, ...], stored: set[str], facts: Facts) -> dict[
             run, depth = (run + 1, 1) if depth > MOST_PASSES else (run, depth)
         found[n.name] = run, depth
     return {name: run for name, (run, _) in found.items()}
-
-
-def between_runs(nests: tuple[ir.Nest, ...], runs: dict[str, int]) -> set[str]:
-    """The values that a later run of folds reads."""
-    return {t for n in nests for t in tensors_read(n.body) & runs.keys() if runs[t] < runs[n.name]}
 
 
 def finished(nests: tuple[ir.Nest, ...], stored: set[str], facts: Facts) -> set[str]:

@@ -63,10 +63,8 @@ def with_images(
     split = split_variant(loop, state, True, False)
     held = resident_variants(resident, replace(traits, several=not traits.alone, odd=""))
     first = grouped_variants(split, held) if channels else (split, *held)
-    more = (
-        *first,
-        loop_variant(loop, False, False, walked=False),
-    )  # long blocks would spill the digits of columns
+    # Long blocks would spill the digits of columns.
+    more = (*first, loop_variant(loop, False, False, walked=False))
     # Else the result cannot be seen as rows.
     kept = tuple(
         replace(v, when=_in_order(v.when), requires=_in_order(v.requires))

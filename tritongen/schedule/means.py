@@ -35,10 +35,11 @@ def with_means(
             row = row_of(groups[k].nests, count, facts)
             fold = _fold(row, first, outputs, {n.name for n in nests})
             sums = alike(row, first)
-            every = [_with_fold(part, fold, row, sums) for part in (nests, *map(_nests, groups))]
+            parts = (nests, *(g.nests for g in groups))
+            every = [_with_fold(part, fold, row, sums) for part in parts]
             read = set(outputs).union(*(tensors_read(n.body) for part in every for n in part))
-            nests, *parts = (_without(part, sums, read) for part in every)
-            groups = tuple(replace(g, nests=p) for g, p in zip(groups, parts, strict=True))
+            nests, *own = (_without(part, sums, read) for part in every)
+            groups = tuple(replace(g, nests=p) for g, p in zip(groups, own, strict=True))
     return nests, groups
 
 
@@ -46,10 +47,6 @@ def alike(row: Row, first: str) -> list[str]:
     """The sums of a row that are the same: `x - mean[k](x)` beside the square of it has two."""
     total = row.nests[first]
     return [n.name for n in row.nests.values() if replace(n, name=first) == total]
-
-
-def _nests(group: Group) -> Nests:
-    return group.nests
 
 
 def _fold(row: Row, first: str, outputs: Collection[str], taken: set[str]) -> ir.Nest:

@@ -60,9 +60,8 @@ class Group:
     products: int = 1  # of so many sums, the first nests; `product` is the first one's
     inside: frozenset[str] = frozenset()  # values that each kernel computes anew (`chains.py`)
     reverse: bool = False  # a scan from the end
-    split: frozenset[str] = (
-        frozenset()
-    )  # dtypes whose products are three of TF32, where they are f32
+    # Dtypes whose products are three of TF32, where they are f32
+    split: frozenset[str] = frozenset()
     doubles: bool = False  # whether a call may compute in f64
     defines: tuple[ir.Define, ...] = ()  # further sizes that its indices range over
     # The terms of a sum that tl.dot adds up in i32, where they may be too many for that, and the nests as loops take them
@@ -123,9 +122,8 @@ class Virtual(dict[str, ir.Nest]):
         self.lines: dict[tuple, tuple[ir.Nest, ...]] = {}
         self.pasted: dict[tuple, ir.Expr] = {}
         self.products: dict[ir.Nest, Product | str] = {}
-        self.looked_at: dict[int, tuple[ir.Nest, list[ir.Read]]] = (
-            {}
-        )  # by id: hashing is looking, too
+        # By id: hashing is looking, too
+        self.looked_at: dict[int, tuple[ir.Nest, list[ir.Read]]] = {}
         self.mixed: bool | None = None
 
     def reads(self, line: ir.Nest) -> list[ir.Read]:
@@ -144,10 +142,10 @@ class Virtual(dict[str, ir.Nest]):
 def gather_lines(
     members, virtual: Virtual, indices_in_tile: set[str], lines_over: tuple[set[str], ...] = ()
 ) -> tuple[ir.Nest, ...]:
-    """Members and the temporaries they read, in order; a temporary read at other coordinates than
+    """Members and the temporaries they read, in order.
 
-    its own, or over indices that the tile has not, is pasted into its reader; so is one over other
-    indices than those that a line of the kernel may have, where `lines_over` says which these are.
+    A temporary read at other coordinates than its own, or over indices that the tile has not, is pasted into its reader. So is one over
+    other indices than those that a line of the kernel may have, where `lines_over` says which these are.
     """
     where = frozenset(indices_in_tile), tuple(map(frozenset, lines_over))
     asked = tuple(members), where
