@@ -21,18 +21,7 @@ from tritongen.ir import nodes as ir
 from tritongen.ir.binding import bind
 from tritongen.ir.interp import Axes, Run, fold
 from tritongen.ir.rounding import widen
-from tritongen.kernel.nodes import (
-    NUMBERS,
-    PARTS,
-    Fold,
-    Kernel,
-    Let,
-    Loop,
-    Stmt,
-    Store,
-    carried,
-    statements,
-)
+from tritongen.kernel.nodes import PARTS, Fold, Kernel, Let, Loop, Stmt, Store, carried, statements
 
 
 def run(
@@ -105,7 +94,7 @@ class _Machine(Run):
 
     def lanes(self, index: str) -> int:
         w = self.kernel.walk(index)
-        if w.how in NUMBERS:
+        if index in self.kernel.numbers:
             return 1
         if w.how == "whole":
             return 1 << max(0, self.extent(index) - 1).bit_length()
