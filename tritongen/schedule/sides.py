@@ -10,14 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import TypeVar
 
 from tritongen.ir import nodes as ir
-from tritongen.ir.algebra import Poly, index, size
+from tritongen.ir.algebra import index, size
 from tritongen.ir.free import free_indices, tensors_read
 from tritongen.schedule.aside import names_of
 from tritongen.schedule.canonical import fresh, places, with_ranges
 
 Place = tuple[str, str, str]  # an index of a line, or a dim of a tensor
+Stored = TypeVar("Stored", ir.Tensor, ir.Nest)
 
 
 def sides(op: ir.Op, name: str, square: ir.Nest) -> Iterator[tuple[ir.Op, str]]:
@@ -59,26 +61,23 @@ class _Sides:
     def apart(self, side: Place) -> ir.Op:
         """The op where this side has the size `rows`."""
 
-        def dims(tensor: str, own: tuple[Poly, ...]) -> tuple[Poly, ...]:
-            mine = (d == self.size and self.of_dim(tensor, k) == side for k, d in enumerate(own))
-            return tuple(size(self.rows) if m else d for m, d in zip(mine, own, strict=True))
+        def resized(t: Stored) -> Stored:
+            mine = (self.of_dim(t.name, k) == side for k in range(len(t.dims)))
+            both = zip(t.dims, mine, strict=True)
+            dims = (size(self.rows) if m and d == self.size else d for d, m in both)
+            return replace(t, dims=tuple(dims))
 
         def changed(n: ir.Nest) -> ir.Nest:
             def range_of(b: ir.Binder) -> ir.Binder:
                 mine = b.hi == self.size and self.of_index(n, b.index) == side
                 return replace(b, hi=size(self.rows)) if mine else b
 
-            own = with_ranges(n, lambda p: p, lambda binders: tuple(map(range_of, binders)))
-            return replace(own, dims=dims(n.name, n.dims))
+            return resized(with_ranges(n, lambda p: p, lambda own: tuple(map(range_of, own))))
 
         op = self.op
-        params = (
-            replace(p, dims=dims(p.name, p.dims)) if isinstance(p, ir.Tensor) else p
-            for p in op.params
-        )
-        outputs = (replace(o, dims=dims(o.name, o.dims)) for o in op.outputs)
-        nests = tuple(map(changed, op.nests))
-        return replace(op, params=tuple(params), outputs=tuple(outputs), nests=nests)
+        params = (resized(p) if isinstance(p, ir.Tensor) else p for p in op.params)
+        outputs, nests = tuple(map(resized, op.outputs)), tuple(map(changed, op.nests))
+        return replace(op, params=tuple(params), outputs=outputs, nests=nests)
 
 
 def _without_equals(op: ir.Op) -> ir.Op:
