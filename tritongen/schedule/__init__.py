@@ -174,18 +174,16 @@ def form_of(op: ir.Op, lines: tuple[ir.Nest, ...], facts, only: str | None):
     """The form of these lines, and its groups."""
     whole = by_rows(op, lines, facts)
     groups = group(op, whole, facts, only)
-    seen = with_seen(op, whole, facts) if only is None else whole
-    if seen != whole:
-        told = group(op, seen, facts, only)
-        if _slowness(told) < _slowness(groups) and _only_fused_ask(told):
-            whole, groups = seen, told
-    own, names = (
-        with_stored_factors(op, whole, groups) if only is None else (whole, frozenset[str]())
-    )
-    if names:
-        told = group(op, own, facts, only, names)
-        if not any(names & {n.name for n in g.nests} for g in told if g.kind == "fused"):
-            whole, groups = own, told
+    if only is None:
+        if (seen := with_seen(op, whole, facts)) != whole:
+            told = group(op, seen, facts)
+            if _slowness(told) < _slowness(groups) and _only_fused_ask(told):
+                whole, groups = seen, told
+        own, names = with_stored_factors(op, whole, groups)
+        if names:
+            told = group(op, own, facts, apart=names)
+            if not any(names & {n.name for n in g.nests} for g in told if g.kind == "fused"):
+                whole, groups = own, told
     digits = by_rows(op, split_all(whole, facts, names_of(op)), facts)
     if digits == whole:
         return whole, groups
@@ -197,9 +195,8 @@ def form_of(op: ir.Op, lines: tuple[ir.Nest, ...], facts, only: str | None):
 def _only_fused_ask(groups) -> bool:
     """Whether no other kernel has a factor that says which of its elements some row has."""
     others = (n for g in groups if g.kind != "fused" for n in g.nests)
-    return not any(
-        isinstance(e, ir.Call) and e.fn == "seen" for n in others for e in ir.walk(n.body)
-    )
+    calls = (e for n in others for e in ir.walk(n.body) if isinstance(e, ir.Call))
+    return all(e.fn != "seen" for e in calls)
 
 
 def _slowness(groups) -> tuple[int, ...]:

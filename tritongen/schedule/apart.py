@@ -85,9 +85,7 @@ def _box(group: Group) -> tuple[str, ...]:
 
 
 def _folded(group: Group) -> tuple[str, ...]:
-    return tuple(
-        dict.fromkeys(b.index for n in filter(is_reducer, group.nests) for b in binders_of(n))
-    )
+    return tuple(dict.fromkeys(b.index for n in group.nests for b in binders_of(n)))
 
 
 def _listed(names: tuple[str, ...]) -> str:

@@ -47,10 +47,7 @@ def all_indices(op: ir.Op) -> set[str]:
 
 def names_of(op: ir.Op) -> frozenset[str]:
     """Operands, outputs, temporaries, scalars, constants, sizes and type parameters."""
-    stored = (*op.tensors, *op.outputs)
-    sizes = set().union(
-        *(symbols(d) for t in stored for d in t.dims),
-        *(symbols(d) for n in op.nests for d in n.dims),
-    )
+    stored: tuple[ir.Tensor | ir.Nest, ...] = (*op.tensors, *op.outputs, *op.nests)
+    sizes = {name for t in stored for d in t.dims for name in symbols(d)}
     names = {p.name for p in (*op.params, *op.outputs, *op.nests, *op.defines, *op.typarams)}
     return frozenset((names | sizes) - {ir.BATCH})

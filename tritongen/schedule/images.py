@@ -66,11 +66,8 @@ def with_images(
     # Long blocks would spill the digits of columns.
     more = (*first, loop_variant(loop, False, False, walked=False))
     # Else the result cannot be seen as rows.
-    kept = tuple(
-        replace(v, when=_in_order(v.when), requires=_in_order(v.requires))
-        for v in step.variants
-        if _is_along(v)
-    )
+    along = filter(_is_along, step.variants)
+    kept = tuple(replace(v, when=_in_order(v.when), requires=_in_order(v.requires)) for v in along)
     used = {launch.kernel for v in kept for launch in v.launches}
     return replace(
         step,
