@@ -67,26 +67,19 @@ def group(
     for root in roots:
         if root.name in places:
             continue
-        if root.name in fused_into:
-            own, _ = chains[fused_into[root.name]]
-            groups.append(list(own))
-            places |= {n.name: len(groups) - 1 for n in own}
-            continue
         read = sorted({places[t] for t in _read_by(root, virtual) if t in places})
-        earliest = read[-1] if read else 0
-        for place in range(earliest, len(groups)):
-            if joins(place, root):
-                groups[place].append(root)
-                places[root.name] = place
-                break
+        behind = range(read[-1] if read else 0, len(groups))
+        movable = (p for p in reversed(read[:-1]) if _may_wait(groups, p, virtual))
+        if root.name in fused_into:
+            groups.append(list(chains[fused_into[root.name]][0]))
+        elif (place := next((p for p in behind if joins(p, root)), None)) is not None:
+            groups[place].append(root)
+        elif (place := next((p for p in movable if joins(p, root)), None)) is not None:
+            # An epilogue of more than one group: its own runs last.
+            groups.append([*groups.pop(place), root])
         else:
-            movable = (p for p in reversed(read[:-1]) if _may_wait(groups, p, virtual))
-            place = next((p for p in movable if joins(p, root)), len(groups))
-            if place < len(groups):  # an epilogue of more than one group: its own runs last
-                groups.append([*groups.pop(place), root])
-            else:
-                groups.append([root])
-            places = {n.name: k for k, members in enumerate(groups) for n in members}
+            groups.append([root])
+        places = {n.name: k for k, members in enumerate(groups) for n in members}
     found = []
     for members in groups:
         if members[0].name in fused_into:
@@ -228,9 +221,9 @@ def finished(nests: tuple[ir.Nest, ...], stored: set[str], facts: Facts) -> set[
 
     found = set()
     for head in filter(is_reducer, nests):
-        last, following = head, only_reader(head)
-        while following is not None:
-            last, following = following, only_reader(following)
+        last = head
+        while following := only_reader(last):
+            last = following
         if last is head:
             continue
         if head.name in products or as_ragged(head, virtual, facts) or meets_product(last):
