@@ -82,7 +82,7 @@ class FrameWriter(KernelWriter):
         self.ended: dict[str, str] = {}  # the end of a tile, by the extent of its index
         self.masked: set[str] = set()  # values whose lanes outside hold what a maximum ignores
         self.without: set[tuple[str, str]] = set()  # those that hold 0 where a mask says so
-        self.counted: dict[str, str] = {}  # masks of the loop that have a name
+        self.mask_names: dict[str, str] = {}  # masks of the loop that have a name
         self.inside: dict[str, str] = {}  # masks that have a name
         self.first: dict[str, str] = {}  # the first element of a tile
         self.starts: dict[str, str] = {}  # and that of a loop's block

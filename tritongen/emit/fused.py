@@ -174,7 +174,7 @@ class FusedWriter(LoopWriter):
             self.name_shared(loop)
         self.body(loop.body)
         self.levels.pop()
-        self.counted.clear()
+        self.mask_names.clear()
         outer.lines += self.printed(level, ends, start, walk.block)
         self.stops.pop(loop.index, None)
         self.begins.pop(loop.index, None)
@@ -201,7 +201,7 @@ class FusedWriter(LoopWriter):
             with self.within(self.frame_of({*f.axes, *f.over})):
                 mask = self.terms_mask(f)
                 if mask in of_factors and " & " in mask:
-                    self.counted[mask] = self.assigned_in(-1, self.fresh("counts"), mask)
+                    self.mask_names[mask] = self.assigned_in(-1, self.fresh("counts"), mask)
 
     # ---- folds
     def fold(self, f: Fold) -> None:
@@ -350,7 +350,7 @@ class FusedWriter(LoopWriter):
     def lanes_mask(self, f: Fold, guards: list[str]) -> str:
         """Which lanes along the axis of a fold are there and pass guards, or the name of that."""
         mask = self.mask(frozenset({self.own.axis(f)} - {""}), guards)
-        return self.counted.get(mask, mask)
+        return self.mask_names.get(mask, mask)
 
     def masks_all(self, f: Fold, value: str) -> bool:
         """Whether nothing but this maximum and the sums that move with it follows from a value: masked, it gives them no term."""
