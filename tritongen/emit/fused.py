@@ -18,12 +18,12 @@ from tritongen.emit.frames import LOG2E, Frame, Level, tile_indices, wrapped
 from tritongen.emit.kernel_writer import KernelWriter
 from tritongen.emit.loop_ends import Ends, LoopWriter
 from tritongen.emit.text import wrap
-from tritongen.emit.tiles import view
+from tritongen.emit.tiles import leads_to, view
 from tritongen.emit.view import KernelView
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import Idx, poly
 from tritongen.ir.bounds import prove
-from tritongen.ir.free import free_indices, tensors_read
+from tritongen.ir.free import free_indices
 from tritongen.ir.functions import ATOM
 from tritongen.kernel.nodes import (
     PARTS,
@@ -38,6 +38,7 @@ from tritongen.kernel.nodes import (
     statements,
 )
 from tritongen.schedule.classes.contraction_operands import storage_dtype
+from tritongen.schedule.members import is_reducer
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,13 +300,7 @@ class FusedWriter(LoopWriter):
 
     def leads(self, name: str) -> set[str]:
         """The values that one follows from, itself among them."""
-        found, ahead = set[str](), [name]
-        while ahead:
-            own = ahead.pop()
-            if own in self.nests and own not in found:
-                found.add(own)
-                ahead += tensors_read(self.nests[own].body)
-        return found
+        return {name} | leads_to(self.nests[name].body, self.nests.values())
 
     def move(self, f: Fold, text: str) -> None:
         """A maximum, by which the sums are multiplied that move with it; -inf, as of no term yet, moves nothing."""
@@ -356,21 +351,15 @@ class FusedWriter(LoopWriter):
         """Whether nothing but this maximum and the sums that move with it follows from a value: masked, it gives them no term."""
         if value not in self.frames:
             return False
+        lines = [n for n in self.nests.values() if not is_reducer(n)]
         for s in statements(self.own.body):
             match s:
-                case Fold(name, body) if self.follows(body, value) and name != f.name:
+                case Fold(name, body) if name != f.name and value in leads_to(body, lines):
                     if s.moved_by != f.name:
                         return False
                 case Store(tensor) if tensor == value:
                     return False
         return True
-
-    def follows(self, e: ir.Expr, value: str) -> bool:
-        read = tensors_read(e)
-        lines = (self.nests[t] for t in read if t in self.nests)
-        return value in read or any(
-            not isinstance(n.body, ir.Reduce) and self.follows(n.body, value) for n in lines
-        )
 
     # ---- products
     def product(self, f: Fold, held: bool) -> str:

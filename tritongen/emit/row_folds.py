@@ -23,19 +23,19 @@ from tritongen.emit.kernel_writer import KernelWriter
 from tritongen.emit.row_views import Fold, Lines, Part, Variable, Walk
 from tritongen.emit.text import precedence_of, wrap
 from tritongen.emit.tiles import (
+    compute,
     counting_dtype,
     forget_tile,
     in_blocks,
-    needs,
     tile_stores,
     tile_values,
 )
 from tritongen.ir import nodes as ir
 from tritongen.ir.bounds import takes_all
-from tritongen.ir.free import tensors_read
 from tritongen.ir.functions import ATOM
 from tritongen.schedule.classes.rows import fold_state
 from tritongen.schedule.held import held_by
+from tritongen.schedule.members import is_reducer
 from tritongen.schedule.paired import state_of
 from tritongen.schedule.plan import Level, Pair
 
@@ -144,7 +144,7 @@ class _Single:
     def take(self, steps: Steps, mask_redundant: bool) -> tuple[Lines, str]:
         writer, nest = self.writer, self.nest
         with writer.apart() as lines:
-            tile_values(writer, needs(writer, nest.fold.body) - set(writer.values))
+            tile_values(writer, nest.fold.body)
             value = term(writer, nest, mask_redundant)
             if not self.places:
                 kind = ir.kind_of(nest.fold.body.dtype, writer.op)
@@ -243,7 +243,7 @@ class _Pair:
         writer, pair = self.writer, self.pair
         first = next(n for n in writer.kernel.nests if n.name == pair.first)
         with writer.apart() as lines:
-            tile_values(writer, needs(writer, first.fold.body) - set(writer.values))
+            tile_values(writer, first.fold.body)
             x = term(writer, first, mask_redundant)[0]
             x = x if x.isidentifier() else writer.assign(writer.fresh("t"), x)
             if self.monoid.counted:
@@ -296,10 +296,8 @@ class _Pair:
         writer.values[pair.first] = (names[0], ATOM)
         with writer.apart() as lines:
             if self.monoid.end and pair.shift is not None:
-                needed = row_needs(writer, pair.shift) - set(writer.values)
-                for nest in writer.kernel.nests:  # the value from which the shift is computed
-                    if nest.name in needed:
-                        writer.value(nest)
+                pointwise = [n for n in writer.kernel.nests if not is_reducer(n)]
+                compute(writer, pair.shift, pointwise)  # from which the shift follows
                 given = {"shift": writer.expr(pair.shift)[0], "terms": terms(writer)}
                 writer.line(f"{names[1]} = {self.text(self.monoid.end, names[:2], **given)}")
         writer.values[pair.second] = (names[1], ATOM)
@@ -316,16 +314,3 @@ def terms(writer: KernelWriter) -> str:
 def place_dtype(writer: KernelWriter) -> str:
     """The dtype of the numbers of a row's terms."""
     return counting_dtype(writer, "PLACE", writer.kernel.axes[1].extent)
-
-
-def row_needs(writer: KernelWriter, expr: ir.Expr) -> set[str]:
-    """The row values that an expression depends on."""
-    nests = {n.name: n for n in writer.kernel.nests if not isinstance(n.body, ir.Reduce)}
-    needed: set[str] = set()
-    waiting = [expr]
-    while waiting:
-        for tensor in tensors_read(waiting.pop()):
-            if tensor in nests and tensor not in needed:
-                needed.add(tensor)
-                waiting.append(nests[tensor].body)
-    return needed

@@ -26,7 +26,14 @@ from tritongen.emit.kernel_writer import KernelWriter
 from tritongen.emit.masked import choose_fill
 from tritongen.emit.row_folds import loaded_parts, stored_parts
 from tritongen.emit.row_views import Fold, Tile, Variable, Walk
-from tritongen.emit.tiles import in_blocks, name_axis, open_tile, tile_view, wide_tensors
+from tritongen.emit.tiles import (
+    in_blocks,
+    leads_to,
+    name_axis,
+    open_tile,
+    tile_view,
+    wide_tensors,
+)
 from tritongen.emit.view import KernelView
 from tritongen.ir import nodes as ir
 from tritongen.ir.free import tensors_read
@@ -61,7 +68,7 @@ def scan_part(writer: KernelWriter) -> KernelView:
     totals = {name: tuple(v.name for v in start) for name, start in starts.items()}
     run = writer.kernel.axes[1].run
     writer.fill, mask_redundant = choose_fill(writer.kernel.nests, wide_tensors(writer, run), run)
-    needed = needed_by_scans(writer)
+    needed = set().union(*(leads_to(n.body, writer.kernel.nests) for n in scans(writer)))
     masks: dict = {}
     with in_blocks(writer) as lines:
         for nest in writer.kernel.nests:
@@ -157,20 +164,6 @@ def walk(writer: KernelWriter, carries: dict[str, State]) -> tuple[str, ...]:
         for nest, taken in totals:
             merge(writer, nest, carries[nest.name], total_of(writer, nest, taken))
     return tuple(lines)
-
-
-def needed_by_scans(writer: KernelWriter) -> set[str]:
-    nests = {n.name: n for n in writer.kernel.nests}
-    found: set[str] = set()
-
-    def visit(expr: ir.Expr) -> None:
-        for name in tensors_read(expr) & nests.keys() - found:
-            found.add(name)
-            visit(nests[name].body)
-
-    for nest in scans(writer):
-        visit(nest.body)
-    return found
 
 
 # ---- one scan ------------------------------------------------------------------------------------

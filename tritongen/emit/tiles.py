@@ -7,7 +7,7 @@ here and in `walks.py`, where the columns come in blocks.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -217,7 +217,7 @@ def fold_tile(writer: KernelWriter, tensors: tuple[str, ...], axis: int | None =
         if is_reducer(nest):
             fold_resident(writer, nest, nest.name in mask_redundant, axis)
         elif nest.name not in writer.values:
-            tile_values(writer, needs(writer, nest.body) - set(writer.values))
+            tile_values(writer, nest.body)
             writer.value(nest)
         if nest.name in writer.kernel.stores:
             writer.store(nest, writer.values[nest.name][0])
@@ -260,11 +260,22 @@ def wide_tensors(writer: KernelWriter, columns: Axis | None = None) -> tuple[str
     return tuple(found)
 
 
-def tile_values(writer: KernelWriter, needed: set[str]) -> None:
-    """Pointwise values over the whole tile that a term reads, computed where they are read."""
-    row = {d.index for d in writer.kernel.axes[0].digits}
-    for nest in writer.kernel.nests:
-        if nest.name in needed and not is_reducer(nest) and {b.index for b in nest.box} != row:
+def tile_nests(writer: KernelWriter) -> list[ir.Nest]:
+    """The pointwise values over the whole tile."""
+    nests = writer.kernel.nests
+    return [n for n in nests if not is_reducer(n) and not is_row_value(writer, n)]
+
+
+def tile_values(writer: KernelWriter, expr: ir.Expr) -> None:
+    """Pointwise values over the whole tile that an expression depends on, computed where they are read."""
+    compute(writer, expr, tile_nests(writer))
+
+
+def compute(writer: KernelWriter, expr: ir.Expr, among: Collection[ir.Nest]) -> None:
+    """The values among these that an expression depends on and that are not there yet."""
+    needed = leads_to(expr, among) - writer.values.keys()
+    for nest in among:
+        if nest.name in needed:
             writer.value(nest)
 
 
@@ -273,41 +284,27 @@ def tile_stores(writer: KernelWriter, names: Iterable[str]) -> tuple[str, ...]:
     nests = {nest.name: nest for nest in writer.kernel.nests}
     with writer.apart() as lines:
         for name in names:
-            tile_values(writer, needs(writer, nests[name].body) - set(writer.values))
+            tile_values(writer, nests[name].body)
             if name not in writer.values:
                 writer.value(nests[name])
             writer.store(nests[name], writer.values[name][0])
     return tuple(lines)
 
 
-def needs(writer: KernelWriter, expr: ir.Expr) -> set[str]:
-    """Names of all values that expr depends on, through other tile values."""
-    nests = {n.name: n for n in writer.kernel.nests}
-    row = {d.index for d in writer.kernel.axes[0].digits}
-    found: set[str] = set()
-
-    def visit(e: ir.Expr) -> None:
-        for tensor in sorted(tensors_read(e)):
-            nest = nests.get(tensor)
-            if (
-                nest
-                and nest.name not in found
-                and not is_reducer(nest)
-                and {b.index for b in nest.box} != row
-            ):
-                found.add(nest.name)
-                visit(nest.body)
-
-    visit(expr)
+def leads_to(expr: ir.Expr, nests: Iterable[ir.Nest]) -> set[str]:
+    """The tensors that an expression reads, by itself or through these values."""
+    bodies, found, waiting = {n.name: n.body for n in nests}, set[str](), [expr]
+    while waiting:
+        new = tensors_read(waiting.pop()) - found
+        found |= new
+        waiting += [bodies[name] for name in new & bodies.keys()]
     return found
 
 
 def forget_tile(writer: KernelWriter) -> None:
     """Tile values live as long as one pass of a loop."""
-    row = {d.index for d in writer.kernel.axes[0].digits}
-    for nest in writer.kernel.nests:
-        if not is_reducer(nest) and {b.index for b in nest.box} != row:
-            writer.values.pop(nest.name, None)
+    for nest in tile_nests(writer):
+        writer.values.pop(nest.name, None)
 
 
 @contextmanager
