@@ -15,7 +15,6 @@ from itertools import groupby
 from tritongen.emit.fold_lines import best_of, end_text, found, guard_text, say_place, start_text
 from tritongen.emit.folds import MONOIDS, NO_PLACE, combined
 from tritongen.emit.frames import LOG2E, Frame, Level, tile_indices, wrapped
-from tritongen.emit.kernel_writer import KernelWriter
 from tritongen.emit.loop_ends import Ends, LoopWriter
 from tritongen.emit.text import wrap
 from tritongen.emit.tiles import leads_to, view
@@ -50,8 +49,7 @@ class FusedView(KernelView):
         return {**self.ends}
 
 
-def fused_view(plain: KernelWriter) -> KernelView:
-    writer = FusedWriter(plain.context, plain.kernel)
+def fused_view(writer: FusedWriter) -> KernelView:
     writer.programs()
     writer.body(writer.own.body)
     writer.lines = writer.levels[0].lines

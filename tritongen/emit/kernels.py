@@ -2,29 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from tritongen.emit import lines, per_thread, scan, tiles, two_pass, walks
 from tritongen.emit.contraction import combine_view, contraction_view
-from tritongen.emit.fused import fused_view
+from tritongen.emit.fused import FusedWriter, fused_view
 from tritongen.emit.kernel_writer import Context, KernelWriter
 from tritongen.emit.nest import box_view, nest_view
 from tritongen.emit.patches import patches_view
 from tritongen.emit.persistent import persistent_view
 from tritongen.emit.ragged import ragged_view
-from tritongen.emit.runs import runs_view
+from tritongen.emit.runs import RunsWriter, runs_view
 from tritongen.emit.scatter import scatter
+from tritongen.emit.sliding import SlidingWriter
 from tritongen.emit.subtiles import subtiles_view
 from tritongen.emit.tf32x3 import tf32x3_half_view, tf32x3_view
 from tritongen.emit.view import KernelView
-from tritongen.emit.window import window_view
+from tritongen.emit.window import WindowWriter, window_view
 from tritongen.schedule.plan import KernelPlan
 
-PRINTERS = {
-    "flat": lambda writer: tiles.flat(tiles.FlatWriter(writer.context, writer.kernel)),
+PRINTERS: dict[str, Callable[[Any], KernelView]] = {
+    "flat": tiles.flat,
     "tile": tiles.tile,
     "strided": tiles.strided,
     "rows": tiles.rows,
-    "lines": lambda writer: lines.lines(lines.LinesWriter(writer.context, writer.kernel)),
-    "lines_loop": lambda writer: lines.lines_loop(lines.LinesWriter(writer.context, writer.kernel)),
+    "lines": lines.lines,
+    "lines_loop": lines.lines_loop,
     "loop": walks.loop,
     "per_thread_part": per_thread.per_thread_part,
     "per_thread_merge": per_thread.per_thread_merge,
@@ -48,8 +52,18 @@ PRINTERS = {
     "nest": nest_view,
     "fused": fused_view,
 }
+WRITERS: dict[str, type[KernelWriter]] = {
+    "flat": tiles.FlatWriter,
+    "lines": lines.LinesWriter,
+    "lines_loop": lines.LinesWriter,
+    "window": WindowWriter,
+    "runs": RunsWriter,
+    "patches": SlidingWriter,
+    "fused": FusedWriter,
+}
 
 
 def kernel_view(context: Context, kernel: KernelPlan) -> KernelView:
     """The view of one kernel."""
-    return PRINTERS[kernel.skeleton](KernelWriter(context, kernel))
+    writer = WRITERS.get(kernel.skeleton, KernelWriter)
+    return PRINTERS[kernel.skeleton](writer(context, kernel))

@@ -44,9 +44,8 @@ class Patch:
         return [self.reach[b.index,] for b in self.places]
 
 
-def patches_view(writer: KernelWriter) -> KernelView:
+def patches_view(writer: SlidingWriter) -> KernelView:
     kernel = writer.kernel
-    writer = SlidingWriter(writer.context, kernel)
     if kernel.lets:
         writer.args.constants["INDEX"] = "INDEX"
     size = open_axes(writer, without="m")

@@ -4,7 +4,7 @@ A lane has PER_THREAD neighbouring outputs. A run is the elements between its fi
 as wide as rows are aligned, wherever a window begins, and the compiler knows the offset of a window in its run. RUN is a
 power of two, as Triton's tiles are. `window.py` handles other strides.
 
-Input: a `KernelWriter` over a kernel of the skeleton `runs`. Output: its `WindowView`.
+Input: a `RunsWriter` over a kernel of that skeleton. Output: its `WindowView`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from tritongen.emit.kernel_writer import KernelWriter
 from tritongen.emit.nest_views import Reach, Run, WindowView
 from tritongen.emit.view import KernelView
 from tritongen.emit.window import WindowWriter, checked_sides, open_axes, windows_view
@@ -22,8 +21,7 @@ from tritongen.ir.free import binders_of, reads
 from tritongen.ir.functions import ATOM
 
 
-def runs_view(writer: KernelWriter) -> KernelView:
-    writer = RunsWriter(writer.context, writer.kernel)
+def runs_view(writer: RunsWriter) -> KernelView:
     size = open_axes(writer)
     for name in writer.kernel.stores:
         writer.aligned(name, size["cols"])

@@ -2,8 +2,7 @@
 
 A coordinate is a place in the box, computed once before the loops, plus an offset that the compiler knows:
 `x_h = x_h0 + (i * stride + r)`. So loads that neighbouring windows share are equal, and the compiler merges them. Stores
-come after all steps, because no load is merged across a store. Input: a `KernelWriter` over a kernel of the skeleton
-`window`. Output: its `WindowView`.
+come after all steps, because no load is merged across a store. Input: a `WindowWriter` over a kernel of that skeleton. Output: its `WindowView`.
 """
 
 from __future__ import annotations
@@ -40,8 +39,7 @@ from tritongen.schedule.members import is_reducer
 TILE = "(ROWS, BLOCK)"
 
 
-def window_view(writer: KernelWriter) -> KernelView:
-    writer = WindowWriter(writer.context, writer.kernel)
+def window_view(writer: WindowWriter) -> KernelView:
     return windows_view(writer, open_axes(writer))
 
 
