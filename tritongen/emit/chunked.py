@@ -10,22 +10,20 @@ launch_f_dx(dx_sum, dx)
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
-from types import SimpleNamespace
 
 from tritongen.emit import asked
 from tritongen.emit.facts import is_wide_text
 from tritongen.emit.kernel_writer import Context
-from tritongen.emit.launch import batch_lines, scratch_lines
-from tritongen.emit.sizes import dim_position, size_lines, whole
+from tritongen.emit.launch import LaunchView, call_of_all, launch_of_all, scratch_lines
+from tritongen.emit.sizes import dim_position, whole
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import size
 from tritongen.ir.dtypes import DTYPES
 from tritongen.schedule.plan import Chunks, Plan
 
 
-def in_chunks(context: Context, plan: Plan, chunks: Chunks, on_request: bool) -> SimpleNamespace:
+def in_chunks(context: Context, plan: Plan, chunks: Chunks, on_request: bool) -> LaunchView:
     """`on_request`: results that are not wanted are None."""
     op, body, behind = context.op, chunks.body, chunks.behind
     results = [o.name for o in op.outputs]
@@ -43,32 +41,13 @@ def in_chunks(context: Context, plan: Plan, chunks: Chunks, on_request: bool) ->
         dim = dim_position(tensors[name], at)
         lines.append(f"    {part} = lib.chunk_of({name}, {dim}, {chunks.first}, {chunks.count})")
     given |= {b: n.name for b, n in zip(chunks.befores, chunks.sums, strict=True)}
-    lines.append(f"    {call_of(body, given)}")
+    lines.append(f"    {call_of_all(body, given)}")
     own = [o.name for o in behind.inner.outputs]
     asked_for = asked.any_there(own) if on_request and len(own) < len(results) else ""
-    last = call_of(behind, {chunks.whole: chunks.size})
+    last = call_of_all(behind, {chunks.whole: chunks.size})
     lines += [f"if {asked_for}:", f"    {last}"] if asked_for else [last]
-    text = "\n".join(lines)
-    opening = [*size_lines(context.measured, text), *batch_lines(context.measured, text)]
-    return SimpleNamespace(
-        name=f"launch_{plan.name}",
-        parameters=", ".join(parameters_of(op)),
-        doc=f"Runs a chunk of {chunks.size} after another, then {', '.join(own)}. Does not check operands.",
-        lines=[*opening, *lines],
-        branches=(),
-    )
-
-
-def parameters_of(op: ir.Op) -> list[str]:
-    """What the launch of all steps of an op takes."""
-    tensors = [*(t.name for t in op.tensors), *(o.name for o in op.outputs)]
-    return [*tensors, *(s.name for s in op.scalars), *(c.name for c in op.constants)]
-
-
-def call_of(plan: Plan, given: Mapping[str, str]) -> str:
-    """The launch of all steps of a plan. `given`: what it is given, where that is called otherwise."""
-    names = (given.get(n, n) for n in parameters_of(plan.inner))
-    return f"launch_{plan.name}({', '.join(names)})"
+    doc = f"Runs a chunk of {chunks.size} after another, then {', '.join(own)}"
+    return launch_of_all(context, plan, doc, lines)
 
 
 def _bytes_of(context: Context, nest: ir.Nest, name: str) -> str:

@@ -38,7 +38,7 @@ from tritongen.ir import nodes as ir
 from tritongen.ir.batches import broadcasting, spanning
 from tritongen.ir.dtypes import DTYPES
 from tritongen.reference.batches import batch_slice, broadcast_text, expanded
-from tritongen.schedule.plan import Pack, Step, Variant, View
+from tritongen.schedule.plan import Pack, Plan, Step, Variant, View
 
 # What Triton says in a launch of its own, options and names: no parameter of a kernel is called so. (A test compares.)
 LAUNCH_WORDS = frozenset(
@@ -54,28 +54,32 @@ TORCH_DTYPES = {d.name: f"torch.{d.torch}" for d in DTYPES.values()}
 Branches = tuple[tuple[str, tuple[str, ...]], ...]  # which variants, lines
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class LaunchView:
-    """choose and launch of one step, as complete lines."""
+    """choose and launch of one step, as complete lines; or what calls several launches in turn, which chooses nothing."""
 
-    choose: ChooseView
     name: str
     parameters: str
     doc: str
-    lines: tuple[str, ...]
-    branches: Branches
-    closing: tuple[str, ...] = ()
+    lines: Sequence[str]
+    branches: Branches = ()
+    closing: Sequence[str] = ()
+    choose: ChooseView | None = None
+    kernels: Sequence[str] = ()
+
+    @property
+    def single(self) -> bool:
+        return len(self.branches) == 1
 
 
 def launch_view(
     context: Context,
     step: Step,
     kernels: dict[str, KernelView],
-    tensors: tuple[str, ...],
-    values: tuple[str, ...],
+    given: list[str],
     alone: bool,
 ) -> LaunchView:
-    """The view of a launch function. `tensors`, `values`: the tensors, scalars and constants that it may take, in order.
+    """The view of a launch function. `given`: the tensors, scalars and constants that it may take, in order.
 
     `alone`: the op's only step takes all of them. One of several steps takes those that its lines use.
     """
@@ -90,7 +94,7 @@ def launch_view(
         *flat,
         *(line for t in seen for line in view_line(context, t, views.get(t), t in step.stores)),
     ]
-    facts, given = fact_lines(context, step, views)
+    facts, told = fact_lines(context, step, views)
     shared_packs, packing = packed_first(step)
     own_packing = [() if v.packs == shared_packs else packing_of(v) for v in step.variants]
     own = [branch(context, step, v, kernels) for v in step.variants]
@@ -105,26 +109,49 @@ def launch_view(
         ]
     )
     which = "_" if len(branches) == 1 else "variant"
-    call = call_lines(f"{which}, config = choose_{step.name}", given)
+    call = call_lines(f"{which}, config = choose_{step.name}", told)
     precision = precision_lines(step, kernels)
     lines += everywhere.lines
     packing, branches, entries = with_names(step, packing, branches)
     body = [*one_batch_lines, *view_lines, *precision, *facts, *call, *entries, *lines, *packing]
     closing = [*closed(step, call_texts(behind, everywhere)), *put_back_lines(context, step)]
     everything = "\n".join([*body, *(x for _, ls in branches for x in ls), *closing])
-    opening = size_lines(context.measured, everything)
-    opening += batch_lines(context.measured, everything)
+    opening = opening_lines(context.measured, everything)
     named = set(re.findall(r"\w+", "\n".join([*opening, everything])))
-    taken = [name for name in (*tensors, *values) if alone or name in named]
+    taken = [name for name in given if alone or name in named]
     return LaunchView(
-        choose_view(step),
         f"launch_{step.name}",
         ", ".join(taken),
         f"Computes {', '.join(step.stores)} with the variant that `choose` returns. Does not check operands.",
-        tuple([*opening, *body]),
+        [*opening, *body],
         branches,
-        tuple(closing),
+        closing,
+        choose_view(step),
     )
+
+
+def launch_of_all(context: Context, plan: Plan, doc: str, lines: list[str]) -> LaunchView:
+    """The function that launches all steps of a plan by these lines."""
+    opening = opening_lines(context.measured, "\n".join(lines))
+    parameters, doc = parameters_of(plan.inner), f"{doc}. Does not check operands."
+    return LaunchView(f"launch_{plan.name}", ", ".join(parameters), doc, [*opening, *lines])
+
+
+def parameters_of(op: ir.Op) -> list[str]:
+    """What the launch of all steps of an op takes."""
+    tensors = [*(t.name for t in op.tensors), *(o.name for o in op.outputs)]
+    return [*tensors, *(s.name for s in op.scalars), *(c.name for c in op.constants)]
+
+
+def call_of_all(plan: Plan, given: Mapping[str, str]) -> str:
+    """The launch of all steps of a plan. `given`: what it is given, where that is called otherwise."""
+    names = (given.get(n, n) for n in parameters_of(plan.inner))
+    return f"launch_{plan.name}({', '.join(names)})"
+
+
+def opening_lines(op: ir.Op, text: str) -> list[str]:
+    """Assignments for every size that a text names, and for the batch shape of the call."""
+    return [*size_lines(op, text), *batch_lines(op, text)]
 
 
 def with_names(step: Step, packing: list[str], branches: Branches):

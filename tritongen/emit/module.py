@@ -83,7 +83,7 @@ def _docstring(title: str, source_name: str, text: str, items: tuple[OpPlans, ..
 def ops_source(source_name: str, items: tuple[OpPlans, ...], standalone: bool = False) -> str:
     """The text of its ops, not looked at: what they import is not known."""
     ops = [_op_view(own) for item in items for own in item.printed]
-    launches = [launch for op in ops for launch in op.launches]
+    launches = [launch for op in ops for launch in op.launches if launch.choose]
     for launch, choose in zip(launches, with_shared(v.choose for v in launches), strict=True):
         launch.choose = choose
     module = SimpleNamespace(

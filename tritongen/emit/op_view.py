@@ -6,14 +6,15 @@ Input: an op's plans. Output: a namespace of texts. Not here: the module around 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator
+from dataclasses import replace
 from functools import lru_cache
 from types import SimpleNamespace
 from typing import Any
 
 from tritongen.emit import asked
 from tritongen.emit.allocation import allocation
-from tritongen.emit.chunked import call_of, in_chunks, parameters_of
+from tritongen.emit.chunked import in_chunks
 from tritongen.emit.comments import comment, comments_of
 from tritongen.emit.decorator import alone, asks_of, options
 from tritongen.emit.kernel_writer import Context
@@ -21,13 +22,15 @@ from tritongen.emit.kernels import kernel_view
 from tritongen.emit.launch import (
     TORCH_DTYPES,
     LaunchView,
-    batch_lines,
+    call_of_all,
+    launch_of_all,
     launch_view,
+    opening_lines,
+    parameters_of,
     scratch_lines,
 )
 from tritongen.emit.layouts import alike, kept
 from tritongen.emit.op_plans import OpPlans
-from tritongen.emit.sizes import size_lines
 from tritongen.emit.tuning import tabled, with_table
 from tritongen.emit.view import KernelView
 from tritongen.emit.wrapper import as_written, check_lines, docstring, parameters
@@ -58,36 +61,24 @@ def environment():
     return made
 
 
-@dataclass(slots=True)
-class _Printed:
-    """The code of an op's plans, as texts and views of the template's."""
-
-    kernels: list[str] = field(default_factory=list)
-    launches: list[SimpleNamespace] = field(default_factory=list)
-    sequences: list[SimpleNamespace] = field(default_factory=list)
-
-
-def _print_plan(
-    out: _Printed, plan: Plan, item: OpPlans, added: frozenset[str] = frozenset()
-) -> None:
-    """The kernels and launches of one typing, and what calls its launches in turn where they are several.
+def _launches_of(
+    plan: Plan, item: OpPlans, added: frozenset[str] = frozenset()
+) -> Iterator[LaunchView]:
+    """The launches of one typing with their kernels, and what calls them in turn where they are several.
 
     `added`: operands that are there if a result is asked for, the sums of chunks.
     """
+    context = context_of(plan, item)
     if plan.chunks:
         sums = (n.name for n in plan.chunks.sums)
-        _print_plan(out, plan.chunks.body, item, frozenset(plan.chunks.befores))
-        _print_plan(out, plan.chunks.behind, item, frozenset(sums))
-        context = context_of(plan, item)
-        out.sequences.append(in_chunks(context, plan, plan.chunks, bool(item.flags)))
+        yield from _launches_of(plan.chunks.body, item, frozenset(plan.chunks.befores))
+        yield from _launches_of(plan.chunks.behind, item, frozenset(sums))
+        yield in_chunks(context, plan, plan.chunks, bool(item.flags))
         return
-    context = context_of(plan, item)
     inner, calls = context.op, list[str]()
     results = added | {o.name for o in inner.outputs} if item.flags else frozenset()
     stored: tuple[ir.Tensor | ir.Nest, ...] = (*inner.tensors, *plan.scratch, *inner.outputs)
-    tensors = tuple(t.name for t in stored)
-    numbers: tuple[ir.Scalar | ir.Constant, ...] = (*inner.scalars, *inner.constants)
-    values = tuple(p.name for p in numbers)
+    given = [p.name for p in (*stored, *inner.scalars, *inner.constants)]
     for step in plan.steps:
         left_out = asked.left_out(plan, step) if results else frozenset[str]()
         every = (pair for v in step.variants for pair in (*v.sums, *v.parts))
@@ -97,26 +88,22 @@ def _print_plan(
         views = {k.name: kernel_view(known, k) for k in step.kernels}
         if item.autotune:
             views = {name: with_table(view, step) for name, view in views.items()}
-        for view in views.values():
-            out.kernels.append(tabled(render_kernel(view), view, step))
-            spend(len(out.kernels[-1]) // CHARACTERS)
-        launch = launch_view(known, step, views, tensors, values, len(plan.steps) == 1)
-        out.launches.append(_named(launch, single=len(launch.branches) == 1))
+        launch = launch_view(known, step, views, given, len(plan.steps) == 1)
+        launch.kernels = [tabled(render_kernel(view), view, step) for view in views.values()]
+        spend(sum(len(text) // CHARACTERS for text in launch.kernels))
         calls.append(f"{launch.name}({launch.parameters})")
+        yield launch
     if len(plan.steps) > 1:
-        known = replace(context, absent=results)
-        out.sequences.append(sequence(known, plan, tensors, calls))
+        yield sequence(replace(context, absent=results), plan, calls)
 
 
 def op_view(item: OpPlans) -> SimpleNamespace:
     op, host, flags = item.typings[0], item.hosts[0], item.flags
-    code = _Printed()
     if item.through and item.forward is not None:
-        for plan, keeping in zip(item.plans, item.forward.plans, strict=True):
-            code.sequences.append(dropping(plan, keeping, item))
+        pairs = zip(item.plans, item.forward.plans, strict=True)
+        launches = [dropping(plan, keeping, item) for plan, keeping in pairs]
     else:
-        for plan in item.plans:
-            _print_plan(code, plan, item)
+        launches = [launch for plan in item.plans for launch in _launches_of(plan, item)]
     given = [(flag, "bool", "True") for flag in flags.values()]
     params, own = [*parameters(op), *given], [*parameters(host), *given]
     asks = asks_of(item)
@@ -144,9 +131,9 @@ def op_view(item: OpPlans) -> SimpleNamespace:
         on_cpu=_on_cpu(item),
         options=options(item, asks),
         alone=alone(item, asks),
-        kernels=code.kernels,
-        launches=code.launches,
-        sequences=code.sequences,
+        kernels=[kernel for launch in launches for kernel in launch.kernels],
+        # Behind them what calls them.
+        launches=sorted(launches, key=lambda launch: launch.choose is None),
     )
 
 
@@ -175,7 +162,7 @@ def _allocated(item: OpPlans) -> tuple[list[str], list[tuple[str, str]]]:
     names = ", ".join(n for n, _ in first)
     known, text = replace(host, outputs=host.outputs[: len(first)]), " ".join(t for _, t in rest)
     call = f"{names} = allocate_{base.own or base.name}({given})"
-    return [call, *size_lines(known, text), *batch_lines(known, text)], rest
+    return [call, *opening_lines(known, text)], rest
 
 
 def _may_be_wide(op: ir.Op) -> bool:
@@ -274,51 +261,26 @@ def render_kernel(view: KernelView) -> str:
     return re.sub("^ +\n", "", text, flags=re.MULTILINE)  # slots that no lines fill
 
 
-def _named(launch: LaunchView, single: bool) -> SimpleNamespace:
-    fields = {name: getattr(launch, name) for name in launch.__slots__}
-    return SimpleNamespace(**fields, single=single)
-
-
-def dropping(plan: Plan, keeping: Plan, item: OpPlans) -> SimpleNamespace:
+def dropping(plan: Plan, keeping: Plan, item: OpPlans) -> LaunchView:
     """`launch_<op>` of an op that runs what keeps values for a gradient: these are scratch."""
-    own = parameters_of(plan.inner)
-    dropped = frozenset(parameters_of(keeping.inner)) - {*own}
+    dropped = frozenset(parameters_of(keeping.inner)) - {*parameters_of(plan.inner)}
     context = replace(context_of(keeping, item), absent=dropped)
     lines = scratch_lines(context, tuple(n for n in plan.scratch if n.name in dropped), {}, {})
-    text = "\n".join(lines)
-    opening = [*size_lines(context.measured, text), *batch_lines(context.measured, text)]
-    return SimpleNamespace(
-        name=f"launch_{plan.name}",
-        parameters=", ".join(own),
-        doc=f"Runs the kernels of {keeping.op.name}, and drops what they keep. Does not check operands.",
-        lines=[*opening, *lines, call_of(keeping, {})],
-        branches=(),
-    )
+    doc = f"Runs the kernels of {keeping.op.name}, and drops what they keep"
+    return launch_of_all(context, plan, doc, [*lines, call_of_all(keeping, {})])
 
 
-def sequence(context: Context, plan: Plan, tensors, calls: list[str]) -> SimpleNamespace:
+def sequence(context: Context, plan: Plan, calls: list[str]) -> LaunchView:
     """`launch_<op>` of an op in several steps: scratch, then each step in turn."""
-    op = context.op
-    scratch = {n.name for n in plan.scratch}
     wanted = asked.conditions(plan) if context.absent else {}
     like = {} if wanted else alike(plan)  # an output that is not asked for is no example
     lines = scratch_lines(context, plan.scratch, like, wanted)
-    text = "\n".join(lines)
-    opening = size_lines(context.measured, text)
-    opening += batch_lines(context.measured, text)
     led = asked.leads_to(plan)
     for step, call in zip(plan.steps, calls, strict=True):
-        some = context.absent and len(led[step.name]) < len(op.outputs)
+        some = context.absent and len(led[step.name]) < len(context.op.outputs)
         lines += [f"if {asked.any_there(led[step.name])}:", f"    {call}"] if some else [call]
-    given = [t for t in tensors if t not in scratch]
-    parameters_ = [*given, *(s.name for s in op.scalars), *(c.name for c in op.constants)]
-    return SimpleNamespace(
-        name=f"launch_{plan.name}",
-        parameters=", ".join(parameters_),
-        doc=f"Runs {len(plan.steps)} steps, with scratch memory between them. Does not check operands.",
-        lines=[*opening, *lines],
-        branches=(),
-    )
+    doc = f"Runs {len(plan.steps)} steps, with scratch memory between them"
+    return launch_of_all(context, plan, doc, lines)
 
 
 def dispatch(item: OpPlans) -> list[str]:
