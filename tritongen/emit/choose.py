@@ -18,7 +18,7 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from tritongen.emit.facts import used_facts
-from tritongen.emit.view import call_lines, in_groups
+from tritongen.emit.view import call_lines, in_groups, indented
 from tritongen.schedule import rules
 from tritongen.schedule.estimates import COLUMNS, in_turn, shared
 from tritongen.schedule.plan import Step, Variant
@@ -31,8 +31,6 @@ HOST_NAMES = {
 LONG = 84  # characters of what is better read on a line of its own
 ROW = 92  # of what stands 8 columns in
 
-Candidate = tuple[str, str, tuple[str, ...]]  # when, why, lines
-
 
 @dataclass(frozen=True, slots=True)
 class ChooseView:
@@ -40,9 +38,8 @@ class ChooseView:
 
     name: str
     parameters: tuple[str, ...]
-    first: tuple[Candidate, ...]  # the first one whose rule holds is taken, before any estimate
-    table: tuple[str, ...]  # lines that ask for the least of those; none where nothing has one
-    others: tuple[Candidate, ...]  # where no row of the table may run
+    doc: str  # how the variant is found
+    lines: tuple[str, ...]
     same_as: str = ""  # one before it whose rules these are
 
     @property
@@ -60,13 +57,15 @@ def with_shared(views: Iterable[ChooseView]) -> Iterator[ChooseView]:
 
 def choose_view(step: Step) -> ChooseView:
     first, compared, others = in_turn(step)
-    return ChooseView(
-        f"choose_{step.name}",
-        tuple(f"{n}: {kind}" for n, kind in used_facts(step)),
-        tuple(map(_candidate, first)),
-        _table(step, compared, bool(others)),
-        tuple(map(_candidate, others)),
-    )
+    doc = "the first variant whose rule holds"
+    if compared:
+        asked = f"{doc}, else the one" if first else "of the variants that may run, the one"
+        doc = f"{asked} with the least estimate"
+    lines = [line for variant in first for line in _candidate(variant)]
+    lines += _table(step, compared, bool(others))
+    lines += [line for variant in others for line in _candidate(variant)]
+    parameters = tuple(f"{n}: {kind}" for n, kind in used_facts(step))
+    return ChooseView(f"choose_{step.name}", parameters, doc, tuple(lines))
 
 
 def rule_text(rule: str, renames: dict[str, str]) -> str:
@@ -98,8 +97,8 @@ def _spoken_of(variant: Variant) -> set[str]:
     return set().union(*map(rules.names, (*asked, *(rule for _, rule in variant.config))))
 
 
-def _candidate(variant: Variant) -> Candidate:
-    """Prints one candidate. An entry that is too long gets a line of its own, and so do the entries that it uses."""
+def _candidate(variant: Variant) -> list[str]:
+    """The lines that return a variant if its rule holds. An entry that is too long gets a line of its own, and so do the entries that it uses."""
     config = {name: rule_text(rule, {}) for name, rule in variant.config}
     rule = dict(variant.config)
     apart = {name for name, text in config.items() if len(text) > LONG}
@@ -109,8 +108,10 @@ def _candidate(variant: Variant) -> Candidate:
     lines = [line for name in config if name in apart for line in _assigned(name, config[name])]
     told = config | {name: name for name in apart}
     call, entries = config_call(told, _spoken_of(variant) - apart)
-    when = "" if variant.when == "True" else rule_text(variant.when, {})
-    return when, variant.why, (*lines, *call_lines(f'return "{variant.name}", {call}', entries))
+    lines += call_lines(f'return "{variant.name}", {call}', entries)
+    if variant.when != "True":
+        lines = [f"if {rule_text(variant.when, {})}:", *indented(lines)]
+    return [f"# {variant.why}", *lines]
 
 
 def _assigned(name: str, text: str) -> list[str]:
@@ -136,20 +137,21 @@ def _source(text: str, node: ast.expr) -> str:
     return f"({own})" if isinstance(node, ast.IfExp) else own
 
 
-def _table(step: Step, compared: list[Variant], more: bool) -> tuple[str, ...]:
+def _table(step: Step, compared: list[Variant], more: bool) -> list[str]:
+    """The lines that ask for the least of what has an estimate, if something has one."""
     if not compared:
-        return ()
+        return []
     sizes, others = shared(step)
     model = compared[0].estimate.model  # type: ignore[union-attr]
-    return (
+    return [
         *call_lines("call = ", [f"({', '.join(sizes)})", *others]),
         f"{'found =' if more else 'return'} lib.least(",
         f"    lib.{model}, call,",
         f"    # variant, may it run, its config, {COLUMNS[model]}",
-        *(f"    {line}" for variant in compared for line in _row(variant)),
+        *indented(line for variant in compared for line in _row(variant)),
         ")  # fmt: skip",
         *(("if found:", "    return found") if more else ()),
-    )
+    ]
 
 
 def _row(variant: Variant) -> list[str]:

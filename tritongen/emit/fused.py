@@ -18,7 +18,7 @@ from tritongen.emit.frames import LOG2E, Frame, Level, tile_indices, wrapped
 from tritongen.emit.loop_ends import Ends, LoopWriter
 from tritongen.emit.text import wrap
 from tritongen.emit.tiles import leads_to, view
-from tritongen.emit.view import KernelView
+from tritongen.emit.view import KernelView, indented
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import Idx, poly
 from tritongen.ir.bounds import prove
@@ -139,7 +139,7 @@ class FusedWriter(LoopWriter):
         level.lines, level.caches = [], {frame: dict(own) for frame, own in caches.items()}
         yield
         own, level.lines, level.caches = level.lines, lines, caches
-        level.lines += [f"if {pointer} is not None:", *(f"    {line}" for line in own)]
+        level.lines += [f"if {pointer} is not None:", *indented(own)]
 
     def store_block(self, s: Store) -> None:
         checks = [f"{self.first.get(x, self.variables[x])} == 0" for x in s.once]

@@ -33,7 +33,7 @@ from tritongen.emit.launches import (
 )
 from tritongen.emit.merged import flat_lines, merge_lines, one_batch, put_back_lines
 from tritongen.emit.sizes import at_least_0, size_lines, whole
-from tritongen.emit.view import KernelView, call_lines
+from tritongen.emit.view import KernelView, call_lines, indented
 from tritongen.ir import nodes as ir
 from tritongen.ir.batches import broadcasting, spanning
 from tritongen.ir.dtypes import DTYPES
@@ -62,14 +62,8 @@ class LaunchView:
     parameters: str
     doc: str
     lines: Sequence[str]
-    branches: Branches = ()
-    closing: Sequence[str] = ()
     choose: ChooseView | None = None
     kernels: Sequence[str] = ()
-
-    @property
-    def single(self) -> bool:
-        return len(self.branches) == 1
 
 
 def launch_view(
@@ -115,17 +109,17 @@ def launch_view(
     packing, branches, entries = with_names(step, packing, branches)
     body = [*one_batch_lines, *view_lines, *precision, *facts, *call, *entries, *lines, *packing]
     closing = [*closed(step, call_texts(behind, everywhere)), *put_back_lines(context, step)]
-    everything = "\n".join([*body, *(x for _, ls in branches for x in ls), *closing])
-    opening = opening_lines(context.measured, everything)
-    named = set(re.findall(r"\w+", "\n".join([*opening, everything])))
+    said = "\n".join([*body, *(x for _, ls in branches for x in ls), *closing])  # but for tests
+    opening = opening_lines(context.measured, said)
+    named = set(re.findall(r"\w+", "\n".join([*opening, said])))
+    for test, own_lines in branches:
+        body += own_lines if which == "_" else [test, *indented(own_lines)]
     taken = [name for name in given if alone or name in named]
     return LaunchView(
         f"launch_{step.name}",
         ", ".join(taken),
         f"Computes {', '.join(step.stores)} with the variant that `choose` returns. Does not check operands.",
-        [*opening, *body],
-        branches,
-        closing,
+        [*opening, *body, *closing],
         choose_view(step),
     )
 
@@ -212,7 +206,7 @@ def packed_apart(ways: dict[tuple[str, ...], list[str]]) -> Iterator[str]:
     packed = [(names, lines) for lines, names in ways.items() if lines]
     for k, (names, lines) in enumerate(packed):
         yield f"{'elif' if k else 'if'} {is_one_of(names)}:"
-        yield from (f"    {line}" for line in lines)
+        yield from indented(lines)
 
 
 def is_one_of(names: list[str]) -> str:
@@ -230,7 +224,7 @@ def packed_first(step: Step) -> tuple[tuple[Pack, ...], list[str]]:
     packs, names = max(wanting.items(), key=lambda item: len(item[1]), default=((), []))
     if len(names) < 2:
         return (), []
-    return packs, [f"if {is_one_of(names)}:", *(f"    {pack_line(pack)}" for pack in packs)]
+    return packs, [f"if {is_one_of(names)}:", *indented(map(pack_line, packs))]
 
 
 def packing_of(variant: Variant) -> tuple[str, ...]:

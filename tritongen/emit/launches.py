@@ -17,7 +17,7 @@ from tritongen.emit.facts import fact_names
 from tritongen.emit.kernel_writer import Context
 from tritongen.emit.sizes import bare
 from tritongen.emit.text import launch_text
-from tritongen.emit.view import KernelView, call_lines
+from tritongen.emit.view import KernelView, call_lines, indented
 from tritongen.schedule.plan import Launch, Step, Variant
 
 # Nothing of a spec is called so in a launch function: some launches say these, some do not.
@@ -93,7 +93,7 @@ def call_texts(calls: Iterable[Call], everywhere: Everywhere) -> list[str]:
             tuned = f"lib.tuned({call.kernel}, grid, config)"
             text = call_lines(tuned if call.tuned else f"{call.called}[grid]", arguments, named)
         if len(numbers) > 1:
-            text = [f"for PASS in ({', '.join(numbers)}):", *(f"    {line}" for line in text)]
+            text = [f"for PASS in ({', '.join(numbers)}):", *indented(text)]
         lines += text
     return lines
 
@@ -225,4 +225,4 @@ def calls_behind(context: Context, step: Step, kernels: dict[str, KernelView]) -
 def closed(step: Step, lines: Iterable[str]) -> Iterator[str]:
     if variant := with_parts(step):
         yield f"if {variant.scratch[0][0]} is not None:"
-        yield from (f"    {line}" for line in lines)
+        yield from indented(lines)

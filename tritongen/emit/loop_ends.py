@@ -14,6 +14,7 @@ from functools import reduce
 from tritongen.emit.fold_lines import guard_text
 from tritongen.emit.frames import FrameWriter, Level, tile_indices, wrapped
 from tritongen.emit.text import launch_text
+from tritongen.emit.view import indented
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import (
     Idx,
@@ -57,7 +58,7 @@ class LoopWriter(FrameWriter):
             head = f"{ends.first}, {ends.stop}{step}" if step or ends.first != "0" else ends.stop
             # Without products, what a loop loads is fetched ahead where the loop says so.
             turns = f"range({head})" if self.multiplies else f"tl.range({head}, num_stages=STAGES)"
-            return [f"for {start} in {turns}:", *(f"    {line}" for line in body)]
+            return [f"for {start} in {turns}:", *indented(body)]
         lo, hi = ends.whole or ("", "")
         extent = self.size(self.own.walk(level.index).extent)[0]
         cut = self.variable(self.fresh("whole"))
@@ -91,7 +92,7 @@ class LoopWriter(FrameWriter):
             f"# Whole blocks go without a mask, {said}.",
             f"for masked in tl.static_range({turns}):",
             f"    for {at} in range(({firsts})[masked], ({stops})[masked], {block}):",
-            *(f"        {line}" for line in body),
+            *indented(indented(body)),
         ]
 
     def told_by_host(self, level: Level, block: str) -> list[str]:
@@ -244,7 +245,7 @@ class LoopWriter(FrameWriter):
             f"# The {name} that some lane of this tile has, and the first behind them that not all have.",
             f"{begin}, {end}, {rest} = {extent}, 0, {extent}",
             f"for {at} in range({first}, {stop}, {SCAN}):",
-            *(f"    {line}" for line in (*level.lines, *lines)),
+            *indented([*level.lines, *lines]),
         ]
         for name in (at, some, partly):
             self.assigned.discard(name)

@@ -32,7 +32,7 @@ from tritongen.emit.launch import (
 from tritongen.emit.layouts import alike, kept
 from tritongen.emit.op_plans import OpPlans
 from tritongen.emit.tuning import tabled, with_table
-from tritongen.emit.view import KernelView
+from tritongen.emit.view import KernelView, indented
 from tritongen.emit.wrapper import as_written, check_lines, docstring, parameters
 from tritongen.ir import nodes as ir
 from tritongen.ir.batches import own_batches
@@ -302,6 +302,6 @@ def dispatch(item: OpPlans) -> list[str]:
         keyword = "if" if k == 0 else "elif"
         lines += [
             f"{keyword} {' and '.join(tests)}:" if k < len(item.plans) - 1 else "else:",
-            *(f"    {call}" for call in calls),
+            *indented(calls),
         ]
     return lines

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from tritongen.schedule.plan import KernelPlan
@@ -82,6 +82,10 @@ class KernelView:
         constants = [p for p in self.parameters if ":" in p]
         optional = (*self.optional, *(f"{name}=None" for name in self.workspaces))
         return "\n".join(call_lines(self.name, plain, constants, optional, end=":"))
+
+
+def indented(lines: Iterable[str]) -> Iterator[str]:
+    return (f"    {line}" for line in lines)
 
 
 def call_lines(name: str, *groups: Sequence[str], end: str = "") -> list[str]:
