@@ -11,6 +11,7 @@ from typing import Any
 
 from tritongen.emit.parameters import Context, Parameters
 from tritongen.emit.text import (
+    bare,
     launch_text,
     literal,
     only_atom,
@@ -109,12 +110,14 @@ class Addressing(Parameters):
 
     def _fetched(self, atom: Fetch) -> str:
         """An integer read that is used as a coordinate: in 64 bits, because 250 + 10 and 3 - 8 do not fit in u8."""
-        cast = "" if self.dtype_of(atom.tensor) == "i64" else "i64"
+        cast = "" if self.context.dtypes[atom.tensor] == "i64" else "i64"
         if atom.tensor in self.values:
             value = self.values[atom.tensor]
             return f"{wrap(value, ATOM)}.to({self.dtype(cast)})" if cast else wrap(value, ATOM)
         fill = -1 if atom.fill is None else atom.fill
-        return self.read(ir.Read(atom.tensor, atom.coords, fill, self.dtype_of(atom.tensor)), cast)
+        return self.read(
+            ir.Read(atom.tensor, atom.coords, fill, self.context.dtypes[atom.tensor]), cast
+        )
 
     def _floored(self, atom: Floor | Mod) -> str | None:
         """A quotient or remainder that Triton would not floor, because it rounds towards zero. None if Triton gives the floor.
@@ -166,18 +169,12 @@ class Addressing(Parameters):
     def extent(self, p: Poly, wish: str) -> str:
         """An argument that holds the extent of an axis; a line of the kernel where it depends on its program."""
         if indices(p):
-            self.index[wish] = self.names.free("terms" if wish == "K" else wish.lower())
+            self.index[wish] = self.fresh("terms" if wish == "K" else wish.lower())
             self.prologue.append(f"{self.index[wish]} = {self.size(p)[0]}")
             return self.index[wish]
-        if len(p.terms) == 1 and isinstance(only_atom(p), Sym):
-            return (
-                self.symbol(only_atom(p).name)
-                if only_atom(p).name != ir.BATCH
-                else self.count(p, wish)
-            )
-        if p.constant is not None:
-            return str(p)
-        return self.count(p, wish)
+        if (name := bare(p)) and name != ir.BATCH:
+            return self.symbol(name)
+        return self.count(p, wish) if p.constant is None else str(p)
 
     # ---- indices
     def index_text(self, name: str) -> str:
@@ -200,7 +197,7 @@ class Addressing(Parameters):
         if name != ir.BATCH:
             return name
         wish = f"b{self.names.mark}"
-        return self.names.free("b") if wish in self.names.taken else wish
+        return self.fresh("b") if wish in self.names.taken else wish
 
     def digits(self, run: tuple[str, ...]) -> str:
         """The number that a run of an axis's digits makes."""
@@ -250,7 +247,7 @@ class Addressing(Parameters):
         """A count that may be 0, as a divisor. It has a name of its own, so that products with the count stay as divisible as before."""
         if p not in self.divisors:
             shown = self.size(p)[0]
-            own = self.names.free(f"{shown if shown.isidentifier() else 'count'}_or_1")
+            own = self.fresh(f"{shown if shown.isidentifier() else 'count'}_or_1")
             self.divisors[p] = self.index[own] = own
             self.narrow.add(own)
             self.prologue.append(f"{own} = tl.maximum({shown}, 1)")
@@ -273,7 +270,7 @@ class Addressing(Parameters):
         if key not in self.cache:
             if run not in self.run_names:
                 wish = "".join("b" if d == ir.BATCH else d for d in run)
-                self.run_names[run] = self.names.free(wish)
+                self.run_names[run] = self.fresh(wish)
             self.cache[key] = self.run_names[run]
             text = self.digits(run) if axis is last else self._joined(run)
             self._place(last.name, f"{self.cache[key]} = {text}")
@@ -359,7 +356,7 @@ class Addressing(Parameters):
         if is_fractional(p):
             num = self._named(numerator(p), f"{self._dim_name(tensor, dim)}_num")
             return f"{num} // {wrap(self.size(denominator(p)), ATOM)}"
-        if len(p.terms) <= 1 and (p.constant is not None or isinstance(only_atom(p), Idx)):
+        if p.constant is not None or isinstance(only_atom(p), Idx):
             return self.size(p)[0]
         return self._named(p, self._dim_name(tensor, dim))
 
@@ -392,18 +389,14 @@ class Addressing(Parameters):
             shown = without_parentheses(self.size(p)[0])
             if shown.isidentifier():
                 return shown
-            self.cache[key] = self.names.free(wish)
+            self.cache[key] = self.fresh(wish)
             self.line(f"{self.cache[key]} = {shown}")
         return self.cache[key]
 
     def _dim_name(self, tensor: str, dim: int) -> str:
-        p = self.context.dims[tensor][dim]
-        atom = only_atom(p) if len(p.terms) == 1 else None
-        return (
-            f"{tensor}_{atom.name.lower()}"
-            if isinstance(atom, Sym) and atom.name != ir.BATCH
-            else f"{tensor}_at{dim}"
-        )
+        name = bare(self.context.dims[tensor][dim])
+        own = name.lower() if name and name != ir.BATCH else f"at{dim}"
+        return f"{tensor}_{own}"
 
     # ---- masks
     def mask(self, axes: frozenset[str], checks: Sequence[str] = ()) -> str:

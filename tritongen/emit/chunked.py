@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tritongen.emit import asked
-from tritongen.emit.facts import is_wide_text
+from tritongen.emit.facts import computes_wide
 from tritongen.emit.kernel_writer import Context
 from tritongen.emit.launch import LaunchView, call_of_all, launch_of_all, scratch_lines
 from tritongen.emit.sizes import dim_position, whole
@@ -58,4 +58,4 @@ def _bytes_of(context: Context, nest: ir.Nest, name: str) -> str:
         return f"{count} * {-(-DTYPES[nest.dtype].bits // 8)}"
     if nest.dtype != "compute":
         return f"{count} * {context.op.typed(nest.dtype).name}.element_size()"
-    return f"{count} * {f'(8 if {is_wide_text(context)} else 4)' if context.wide else 4}"
+    return f"{count} * {f'(8 if {computes_wide(context.op)} else 4)' if context.wide else 4}"

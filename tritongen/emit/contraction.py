@@ -161,7 +161,7 @@ def in_parts(writer: KernelWriter, sums: Sequence[Sum]) -> dict[str, Any]:
     """The sums, with the parameters of a launch that stores parts of them."""
     if not writer.kernel.splits:
         return {"sums": sums}
-    left = [replace(s, parts=writer.names.free(f"{s.name}_parts_ptr")) for s in sums]
+    left = [replace(s, parts=writer.fresh(f"{s.name}_parts_ptr")) for s in sums]
     told = ("LANES: tl.constexpr = False",) if writer.kernel.lanes else ()
     return {
         "sums": left,
@@ -427,7 +427,7 @@ def stores_of(writer: KernelWriter, parts: int = 1) -> list[Output]:
             continue
         name, outer, host = "", [], ""
         if tile := tiles.get(nest.name):
-            name = writer.names.free(f"{nest.name}_tiles")
+            name = writer.fresh(f"{nest.name}_tiles")
             writer.args.pointers[name] = name
             writer.args.tiles[name] = ("BLOCK_M", "BLOCK_N", parts)
             outer = [f"{writer.run_text(run)}.to(tl.int32)" for run in tile.runs[:-2]]

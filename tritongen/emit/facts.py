@@ -16,8 +16,7 @@ from tritongen.emit.contraction import is_widened, storage_dtype
 from tritongen.emit.kernel_writer import Context
 from tritongen.emit.matrices import SIDES, matrix_order, matrix_text
 from tritongen.emit.patches import covered_text
-from tritongen.emit.sizes import bare
-from tritongen.emit.text import launch_text, precedence_of, tuple_text, wrap
+from tritongen.emit.text import bare, launch_text, precedence_of, tuple_text, wrap
 from tritongen.ir.algebra import Idx, affine, indices, poly
 from tritongen.ir.free import reads
 from tritongen.ir.functions import TERM
@@ -145,7 +144,7 @@ def added_bytes_text(context: Context, step: Step) -> str:
     kernel = next(k for k in step.kernels if k.skeleton == "scatter")
     dtype = next(n.dtype for n in kernel.nests if n.name in kernel.stores)
     if dtype == "compute":
-        return f"8 if {is_wide_text(context)} else 4" if context.wide else "4"
+        return f"8 if {computes_wide(context.op)} else 4" if context.wide else "4"
     return str(int(dtype[1:]) // 8)
 
 
@@ -161,12 +160,12 @@ def itemsize_text(context: Context, step: Step) -> str:
     head = step.kernels[0].nests[0]
     narrow = storage_dtype(*head.fold.factors, context.op)
     if not narrow:
-        return f"8 if {is_wide_text(context)} else 4" if context.wide else "4"
+        return f"8 if {computes_wide(context.op)} else 4" if context.wide else "4"
     own = set(step.touched)
     source = next((t for t, d in context.dtypes.items() if d == narrow and t in own), None)
     text = f"{source}.element_size()" if source else "2"
     return (
-        f"8 if {is_wide_text(context)} else {text}"
+        f"8 if {computes_wide(context.op)} else {text}"
         if is_widened(head, narrow, context.op)
         else text
     )
@@ -281,12 +280,7 @@ def compute_text(context: Context, step: Step) -> str:
 
 def known_wide(context: Context, step: Step) -> str:
     """The fact that the call computes in f64. It has a name if `choose` takes it."""
-    return "in_f64" if "in_f64" in spoken_of(step) else is_wide_text(context)
-
-
-def is_wide_text(context: Context) -> str:
-    """The same, as the dtypes of the operands say it."""
-    return computes_wide(context.op)
+    return "in_f64" if "in_f64" in spoken_of(step) else computes_wide(context.op)
 
 
 def computes_wide(op: Op) -> str:
@@ -373,7 +367,7 @@ FACTS = (
     Fact("covered", "int", covered_by_patches),
     Fact("tf32x3", "bool", lambda context, step, views: 'PRECISION == "tf32x3"'),
     Fact("tile_bytes", "int", tile_bytes_text),
-    Fact("in_f64", "bool", lambda c, step, v: is_wide_text(c), told=True),
+    Fact("in_f64", "bool", lambda c, step, v: computes_wide(c.op), told=True),
     Fact("itemsize", "int", lambda context, step, views: itemsize_text(context, step)),
     Fact("stored_bytes", "int", lambda c, step, v: f"{step.stores[-1]}.element_size()"),
     Fact("added_bytes", "int", lambda context, step, views: added_bytes_text(context, step)),

@@ -319,7 +319,7 @@ class FrameWriter(KernelWriter):
 
     def load(self, read: ir.Read, cast: str = "") -> str:
         """By descriptor, where the plan says so: zeros outside."""
-        if not (self.is_described(read.tensor) and is_tile(read, self.own.walks)):
+        if not (read.tensor in self.kernel.boxes and is_tile(read, self.own.walks)):
             return super().load(read, cast)
         numbers, blocks, tile = dict[int, str](), dict[int, str](), list[Walk]()
         for k, c in enumerate(read.coords):
@@ -340,9 +340,6 @@ class FrameWriter(KernelWriter):
         text += ".T" if tuple(w.index for w in tile) != self.frame else ""
         return self.converted((text, ATOM), read, cast) if cast else text
 
-    def is_described(self, tensor: str) -> bool:
-        return tensor in self.kernel.boxes
-
     def described(self, tensor: str, order: list[int], sides: list[str]) -> str:
         """The parameter of a descriptor, which the host makes of the tensor's dims in an order: those of a tile come last.
 
@@ -350,7 +347,7 @@ class FrameWriter(KernelWriter):
         """
         key = str(id(self.args.pointers)), f"{tensor} tiles {order} {sides}"
         if key not in self.given:
-            name = self.given[key] = self.names.free(f"{tensor}_tiles")
+            name = self.given[key] = self.fresh(f"{tensor}_tiles")
             self.args.pointers[name] = name
             turned = "" if order == sorted(order) else f".permute({', '.join(map(str, order))})"
             self.setup.append(f"{name} = lib.boxes({tensor}{turned}, {', '.join(sides)})")
@@ -361,9 +358,7 @@ class FrameWriter(KernelWriter):
         return super().stride(tensor, self.variables.get(run, run), dim)
 
     def index_name(self, name: str) -> str:
-        return (
-            self.names.free("row") if name == ir.BATCH and self.sides else super().index_name(name)
-        )
+        return self.fresh("row") if name == ir.BATCH and self.sides else super().index_name(name)
 
     def symbol(self, name: str) -> str:
         """A size; how many programs share a loop is in the config."""

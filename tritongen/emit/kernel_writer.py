@@ -89,11 +89,11 @@ class KernelWriter(Addressing):
         if isinstance(arg, (ir.Const, ir.IndexValue)) and not self.strong(arg):
             return self.expr(arg) if dtype == "compute" else (self.full(arg, dtype), ATOM)
         inner = self.expr(arg)
-        if _dtype(arg) == dtype and not isinstance(arg, ir.Read):
+        if arg.dtype == dtype and not isinstance(arg, ir.Read):
             return inner
-        if isinstance(arg, ir.Cast) and self.dtype(_dtype(arg)) == self.dtype(dtype):
+        if isinstance(arg, ir.Cast) and self.dtype(arg.dtype) == self.dtype(dtype):
             return inner
-        if dtype == "u8" and ir.kind_of(_dtype(arg), self.op) == "float":
+        if dtype == "u8" and ir.kind_of(arg.dtype, self.op) == "float":
             return f"{wrap(inner, ATOM)}.to(tl.int32).to(tl.uint8)", ATOM
         return self.converted(inner, arg, dtype), ATOM
 
@@ -119,7 +119,7 @@ class KernelWriter(Addressing):
     def _call(self, e: ir.Call) -> tuple[str, int]:
         row = FUNCTIONS[e.fn]
         args = e.args[1:] if e.fn == "where" else e.args
-        kind = ir.kind_of(_dtype(args[0]), self.op)
+        kind = ir.kind_of(args[0].dtype, self.op)
         text, kept = text_for(row, kind), e.args
         match e:
             case ir.Call("pow_int", (base, ir.Const(exponent))):
@@ -135,12 +135,12 @@ class KernelWriter(Addressing):
             out = self.expr(arg)
             lossy = isinstance(arg, ir.Const) and not exact_in_f32(arg)
             # A function takes a bare number for i32, in which narrower ints would go on.
-            narrow = kind == "int" and (k == 0 or _dtype(arg) not in ("i32", "i64"))
+            narrow = kind == "int" and (k == 0 or arg.dtype not in ("i32", "i64"))
             # A size has 32 bits, and would take what it meets along: i8 * size wraps.
-            size = isinstance(arg, ir.IndexValue) and _dtype(arg) in NARROW
+            size = isinstance(arg, ir.IndexValue) and arg.dtype in NARROW
             typed = size or is_call and (lossy or narrow or row.arity == 1 or apart)
             if not self.strong(arg) and (typed or (weak and k == 0)):
-                out = self.full(arg, _dtype(arg)), ATOM
+                out = self.full(arg, arg.dtype), ATOM
             if "abc"[k] in text.repeats and not out[0].isidentifier() and out[1] != UNARY:
                 self.say(self.computed)
                 out = self.assign(self.fresh("t"), out[0]), ATOM
@@ -171,15 +171,11 @@ class KernelWriter(Addressing):
     # ---- values
     def value(self, nest: ir.Nest) -> str:
         """A pointwise nest as a named line. A value that is written to an output is rounded when it is stored."""
-        body, rounded = nest.body, self.read_again(nest)
-        if (
-            isinstance(body, ir.Cast)
-            and body.dtype == nest.dtype
-            and nest.dtype not in ("compute",)
-            and not rounded
-        ):
-            if stores_directly(_dtype(body.arg), nest.dtype, self.op):
-                body = body.arg
+        body, rounded = nest.body, nest.name in self.read_here
+        match body:
+            case ir.Cast(arg, dtype) if dtype == nest.dtype != "compute" and not rounded:
+                if stores_directly(arg.dtype, dtype, self.op):
+                    body = arg
         with self.computing(nest.name):
             out = self.expr(body)
         passed_on = nest.name in self.kernel.stores and not rounded
@@ -191,9 +187,6 @@ class KernelWriter(Addressing):
         name = self.assign(nest.name, out[0])
         self.values[nest.name] = (name, ATOM)
         return name
-
-    def read_again(self, nest: ir.Nest) -> bool:
-        return nest.name in self.read_here
 
     def store(self, nest: ir.Nest, value: str, checks: Sequence[str] = ()) -> None:
         lines, where, mask = self.stored_at(nest, checks)
@@ -209,7 +202,3 @@ class KernelWriter(Addressing):
             if not axis.digits and self.axis_mask.get(axis.name):
                 where, axes = f"{where} + {self.axis_var[axis.name]}", axes | {axis.name}
         return tuple(lines), where, self.mask(axes, list(checks))
-
-
-def _dtype(e: ir.Expr) -> str:
-    return e.dtype

@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 from tritongen.emit.choose import ChooseView, choose_view, rule_text
 from tritongen.emit.facts import (
     compute_text,
+    computes_wide,
     counted_text,
     fact_lines,
-    is_wide_text,
     known_wide,
     pack_source,
     permuted,
@@ -419,7 +419,7 @@ def scratch_lines(
     `alike`: the output whose layout one has. `where`: the condition under which one is needed, if not always. `filled`: with
     "zeros", or with nothing.
     """
-    lines = compute_lines(context, [n.dtype for n in scratch], is_wide_text(context))
+    lines = compute_lines(context, [n.dtype for n in scratch], computes_wide(context.op))
     first = context.op.tensors[0].name
     for nest in scratch:
         dtype = host_dtype(context, nest.dtype)

@@ -15,8 +15,7 @@ from itertools import groupby
 from tritongen.emit.choose import rule_text
 from tritongen.emit.facts import fact_names
 from tritongen.emit.kernel_writer import Context
-from tritongen.emit.sizes import bare
-from tritongen.emit.text import launch_text
+from tritongen.emit.text import bare, launch_text
 from tritongen.emit.view import KernelView, call_lines, indented
 from tritongen.schedule.plan import Launch, Step, Variant
 

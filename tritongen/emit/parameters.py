@@ -95,9 +95,7 @@ class Parameters:
 
     def variable(self, wish: str) -> str:
         """The nearest name that holds nothing yet."""
-        name = (
-            self.names.free(wish) if wish in self.assigned or wish in self.index.values() else wish
-        )
+        name = self.fresh(wish) if wish in self.assigned or wish in self.index.values() else wish
         self.names.taken.add(name)
         self.assigned.add(name)
         return name
@@ -110,6 +108,7 @@ class Parameters:
         self.lines = lines
 
     def fresh(self, wish: str) -> str:
+        """The nearest name that is free, taken from now on."""
         return self.names.free(wish)
 
     # ---- arguments
@@ -123,7 +122,7 @@ class Parameters:
         """The parameter that what the launch passes arrives in; a new one steps aside for names of the spec."""
         key = str(id(among)), passed
         if key not in self.given:
-            self.given[key] = self.names.free(wish)
+            self.given[key] = self.fresh(wish)
             among[self.given[key]] = passed
         return self.given[key]
 
@@ -147,7 +146,7 @@ class Parameters:
                 return name
         if name not in self.args.scalars:
             self.args.scalars[name] = name
-            flag = self.names.free(f"{name.upper()}_IS_TENSOR")
+            flag = self.fresh(f"{name.upper()}_IS_TENSOR")
             self.args.constants[flag] = f"isinstance({name}, torch.Tensor)"
             # A bool arrives as a whole number: int1 is no type that one can be made of.
             kind, test = ("tl.int32", " != 0") if dtype == "bool" else (self.dtype(dtype), "")
@@ -185,9 +184,6 @@ class Parameters:
         if key_of(value) in self.by_bits:
             return f"lib.widened({text[0]}, {self.dtype(dtype)})"
         return f"{wrap(text, ATOM)}.to({self.dtype(dtype)})"
-
-    def dtype_of(self, tensor: str) -> str:
-        return self.context.dtypes[tensor]
 
     def lowest(self, dtype: str, highest: bool = False) -> str:
         """The end of an int type, as a constexpr."""

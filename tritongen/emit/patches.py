@@ -87,9 +87,9 @@ def open_patch(writer: KernelWriter) -> Patch:
     places: list[Run] = [(b.index,) for b in binders]
     columns, channel = tuple(d.index for d in n.digits), (k.digits[0].index,)
     names = {run: writer.index_name(run[0]) for run in places}
-    first = {run: writer.names.free(f"corner_{name}") for run, name in names.items()}
+    first = {run: writer.fresh(f"corner_{name}") for run, name in names.items()}
     first |= {columns: "first_n", channel: "k"}
-    reach = {run: writer.names.free(f"PATCH_{name.upper()}") for run, name in names.items()}
+    reach = {run: writer.fresh(f"PATCH_{name.upper()}") for run, name in names.items()}
     writer.args.constants |= {side: side for side in reach.values()}
     return Patch(
         binders,
@@ -160,7 +160,7 @@ def apart_text(kernel: KernelPlan) -> str:
 
 def places_of(writer: KernelWriter, patch: Patch) -> list[Place]:
     """The indices of the dims of a patch."""
-    counts, found = [writer.names.free(f"patches_{name}") for name in patch.names], []
+    counts, found = [writer.fresh(f"patches_{name}") for name in patch.names], []
     for k, (b, name) in enumerate(zip(patch.places, patch.names, strict=True)):
         faster, apart = (" * ".join(names[k + 1 :]) for names in (counts, patch.sides))
         apart = f"({apart})" if " " in apart else apart
@@ -197,7 +197,7 @@ def describe_patch(writer: KernelWriter, read: ir.Read, patch: Patch) -> tuple[s
     seen = walked(read, writer.kernel.axes[1], writer.kernel.axes[3])
     assert seen is not None
     order = innermost(seen, patch.channel)
-    name = writer.names.free(f"{read.tensor}_patches")
+    name = writer.fresh(f"{read.tensor}_patches")
     writer.args.pointers[name] = name
     at, phases = [], []
     for k in order:
@@ -231,7 +231,7 @@ def describe_rows(
     row = next(k for k, dim in enumerate(seen) if dim.run == patch.columns)
     others = [k for k in innermost(seen, patch.channel) if k != row]
     dims = writer.context.dims[read.tensor]
-    name = writer.names.free(f"{read.tensor}_tiles")
+    name = writer.fresh(f"{read.tensor}_tiles")
     writer.args.pointers[name] = name
     along, extent = poly(0), poly(1)
     for k in others:

@@ -109,10 +109,10 @@ def describe(
     """The host line that makes a descriptor, and the expression that loads a tile. `described` names the library function."""
     order = matrix_order(writer.kernel, tile, axes)
     outer = [tile.runs[k] for k in order[:-2]]
-    name = name or writer.names.free(f"{tile.tensor}_tiles")
-    transposed = writer.names.free(f"trans_{tile.tensor}")
+    name = name or writer.fresh(f"{tile.tensor}_tiles")
+    transposed = writer.fresh(f"trans_{tile.tensor}")
     writer.args.pointers[name] = name
-    flag = writer.names.free(transposed.upper())
+    flag = writer.fresh(transposed.upper())
     writer.args.constants[flag] = transposed
     before = [f"{writer.run_text(run)}.to(tl.int32)" for run in outer]
 

@@ -79,7 +79,7 @@ class RunsWriter(WindowWriter):
         high = substitute(offset, {self.runner.index: self.runner.hi - 1})
         if low not in self.reaches:
             self.shown_stride = self.size(self.lane_stride)[0]
-            names = self.names.free("FIRST"), self.names.free("LAST")
+            names = self.fresh("FIRST"), self.fresh("LAST")
             self.reaches[low] = Reach(*names, self.size(low)[0], self.size(high)[0])
         return self.reaches[low]
 
@@ -114,7 +114,7 @@ class RunsWriter(WindowWriter):
                 with self.apart() as lines:
                     load = self.load(read)
                 self.slid_at = None
-                line = self.cache[key] = self.names.free(f"{read.tensor}_line")
+                line = self.cache[key] = self.fresh(f"{read.tensor}_line")
                 name = self.variable(f"{read.tensor}_run")
                 found.append(Run(line, self.reach(offset), tuple(lines), name, load))
         return tuple(found)

@@ -99,7 +99,7 @@ def scan_finish(writer: KernelWriter) -> KernelView:
         parts = loaded_parts(writer, states(nest), identities)
         with writer.apart() as finish:
             total = total_of(writer, nest, tuple(part.loaded for part in parts))
-            if not is_arg(nest):
+            if not nest.fold.is_place:
                 total = (
                     writer.assign(writer.fresh(state_names(writer, nest, "carry")[0]), total[0]),
                 )
@@ -167,10 +167,6 @@ def walk(writer: KernelWriter, carries: dict[str, State]) -> tuple[str, ...]:
 
 
 # ---- one scan ------------------------------------------------------------------------------------
-def is_arg(nest: ir.Nest) -> bool:
-    return nest.fold.is_place
-
-
 def states(nest: ir.Nest) -> State:
     """The names of the states in scratch memory."""
     return tuple(name for name, _ in fold_state(nest))
@@ -180,12 +176,12 @@ def identity(writer: KernelWriter, nest: ir.Nest) -> list[tuple[str, str]]:
     """(identity, dtype) of each part of the state."""
     dtype = nest.fold.body.dtype
     value = (start_text(writer, nest, dtype), writer.dtype(dtype))
-    return [value, (NO_PLACE, "tl.int64")] if is_arg(nest) else [value]
+    return [value, (NO_PLACE, "tl.int64")] if nest.fold.is_place else [value]
 
 
 def state_names(writer: KernelWriter, nest: ir.Nest, what: str) -> State:
     name = what if len(scans(writer)) == 1 else f"{nest.name}_{what}"
-    return (name, f"{name}_at") if is_arg(nest) else (name,)
+    return (name, f"{name}_at") if nest.fold.is_place else (name,)
 
 
 def declared(writer: KernelWriter, nest: ir.Nest, what: str, shape: str) -> tuple[Variable, ...]:
@@ -201,10 +197,10 @@ def term_of(writer: KernelWriter, nest: ir.Nest, mask_redundant: bool, masks: di
         mask_redundant = mask_redundant and (
             mask == "inside" or not tensors_read(nest.fold.body) & tile
         )
-        value = term(writer, nest, mask_redundant and not is_arg(nest))[0]
+        value = term(writer, nest, mask_redundant and not nest.fold.is_place)[0]
         if not value.isidentifier():
             value = writer.assign(writer.fresh(f"{nest.name}_term"), value)
-        if not is_arg(nest):
+        if not nest.fold.is_place:
             return (value,)
         mask = writer.mask(frozenset(a.name for a in writer.kernel.axes))
         place = f"tl.where({mask}, {place_of(writer, nest)}, {NO_PLACE})"
@@ -246,7 +242,7 @@ def range_checks(writer: KernelWriter, nest: ir.Nest) -> list[str]:
 def prefix(writer: KernelWriter, nest: ir.Nest, carry: State, taken: State) -> None:
     """The value of the scan at each element of the block."""
     writer.say(nest.name)
-    if is_arg(nest):
+    if nest.fold.is_place:
         best, at, helper = writer.fresh("best"), writer.fresh("at"), MONOIDS[nest.fold.op].first
         writer.line(f"{best}, {at} = tl.associative_scan(({', '.join(taken)}), 1, {helper})")
         writer.line(f"{best}, {nest.name} = {helper}({', '.join((*carry, best, at))})")
@@ -280,7 +276,7 @@ def behind(writer: KernelWriter, nest: ir.Nest, kind: str, x: str) -> str:
 
 def merge(writer: KernelWriter, nest: ir.Nest, state: State, other: State) -> None:
     """state = state combined with other."""
-    if is_arg(nest):
+    if nest.fold.is_place:
         pair = ", ".join(state)
         writer.line(f"{pair} = {MONOIDS[nest.fold.op].first}({pair}, {', '.join(other)})")
         return
@@ -296,7 +292,7 @@ def total_of(writer: KernelWriter, nest: ir.Nest, tile: State) -> State:
     if helper and ir.kind_of(nest.fold.body.dtype, writer.op) == "int":
         # tl.max would widen a narrow int, and the carry with it.
         return (f"tl.reduce({tile[0]}, 1, {helper}, keep_dims=True)",)
-    if not is_arg(nest):
+    if not nest.fold.is_place:
         return (end_text(writer, nest, tile[0]),)
     best, at = writer.fresh(f"{nest.name}_best"), writer.fresh(f"{nest.name}_at")
     writer.line(f"{best}, {at} = {end_text(writer, nest, ', '.join(tile))}")

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import re
 
-from tritongen.emit.text import launch_text
+from tritongen.emit.text import bare, launch_text
 from tritongen.ir import nodes as ir
-from tritongen.ir.algebra import Poly, Sym, denominator, is_fractional, numerator, symbols
+from tritongen.ir.algebra import Poly, denominator, is_fractional, numerator, symbols
 from tritongen.ir.batches import broadcasting
 from tritongen.reference.batches import expanded
 
@@ -36,20 +36,6 @@ def under(op: ir.Op, dims: tuple[Poly, ...], operand: ir.Tensor, at: tuple[int, 
         return operand.name
     text = ("None" if k in missing else "..." if dims[k] == ir.BATCH_SIZE else ":" for k in last)
     return f"{operand.name}[{', '.join(text)}]"
-
-
-def bare(p: Poly) -> str | None:
-    """The name of a dim that is a size alone."""
-    if len(p.terms) == 1:
-        ((monomial, value),) = p.terms
-        if (
-            value == 1
-            and len(monomial) == 1
-            and monomial[0][1] == 1
-            and isinstance(monomial[0][0], Sym)
-        ):
-            return monomial[0][0].name
-    return None
 
 
 def whole(p: Poly) -> str:

@@ -65,7 +65,7 @@ class SlidingWriter(KernelWriter):
                 terms.append(self.times_stride(tensor, k, text, term))
         key = ("rows", tensor, coords)
         if key not in self.hoisted:
-            self.hoisted[key] = self.names.free(f"{tensor}_rows")
+            self.hoisted[key] = self.fresh(f"{tensor}_rows")
             self.prologue.append(f"{self.hoisted[key]} = {rows}")
         offset = self.assign(self.fresh(f"{tensor}_terms"), " + ".join(terms))
         self.lay_lanes(tensor, coords, offset)
@@ -95,7 +95,7 @@ class SlidingWriter(KernelWriter):
             return super().joined(tensor, terms)
         text = " + ".join([self.pointer(tensor), *rows])
         if text not in self.hoisted:
-            self.hoisted[text] = self.names.free(f"{tensor}_{self.kept}")
+            self.hoisted[text] = self.fresh(f"{tensor}_{self.kept}")
             self.points.append(f"{self.hoisted[text]} = {text}")
         others = [text for used, text in terms if used & self.columns]
         return " + ".join([self.hoisted[text], *others])
@@ -177,7 +177,7 @@ class SlidingWriter(KernelWriter):
             text = self.size(row)[0]
             if text.isidentifier():
                 return text
-            self.hoisted[key] = self.names.free(f"{self._dim_name(tensor, dim)}0")
+            self.hoisted[key] = self.fresh(f"{self._dim_name(tensor, dim)}0")
             self.prologue.append(f"{self.hoisted[key]} = {text}")
         return self.hoisted[key]
 

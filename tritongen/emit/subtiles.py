@@ -24,14 +24,14 @@ def subtiles_view(writer: KernelWriter) -> KernelView:
     narrow = storage_dtype(left, right, writer.op)
     columns = factor(writer, right, RIGHT, narrow, size)
     factors = []
-    rows = ["first_m", *(writer.names.free(f"first_m{k}") for k in range(2, SUBTILES + 1))]
+    rows = ["first_m", *(writer.fresh(f"first_m{k}") for k in range(2, SUBTILES + 1))]
     for row in rows:
         writer.loads[read] = load(row)
         factors.append(factor(writer, left, LEFT, narrow, size))
     total = sum_of(writer, head, "", columns.name, dot_options(writer, head))
     subtiles = [
         Subtile(
-            writer.names.free(f"{total.name}_{k}"),
+            writer.fresh(f"{total.name}_{k}"),
             made,
             row,
             f"first_m + {'' if k == 1 else f'{k} * '}BLOCK_M",

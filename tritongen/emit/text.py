@@ -9,7 +9,7 @@ import struct
 from collections.abc import Sequence
 
 from tritongen.ir import nodes as ir
-from tritongen.ir.algebra import Poly, Sym, atoms, with_modulo
+from tritongen.ir.algebra import Atom, Poly, Sym, atoms, with_modulo
 from tritongen.ir.algebra import text as poly_text
 from tritongen.ir.dtypes import DTYPES
 from tritongen.ir.functions import ATOM, SUM, TERM, UNARY
@@ -90,8 +90,15 @@ def precedence_of(text: str) -> int:
     return min(lowest, UNARY) if text.startswith("-") else lowest
 
 
-def only_atom(p: Poly):
-    ((monomial, value),) = p.terms
-    if value == 1 and len(monomial) == 1 and monomial[0][1] == 1:
-        return monomial[0][0]
+def only_atom(p: Poly) -> Atom | None:
+    """The atom that p is and nothing else."""
+    match p.terms:
+        case ((((atom, 1),), 1),):
+            return atom
     return None
+
+
+def bare(p: Poly) -> str | None:
+    """The name of a size that is a symbol alone."""
+    atom = only_atom(p)
+    return atom.name if isinstance(atom, Sym) else None

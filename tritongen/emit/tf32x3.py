@@ -35,7 +35,7 @@ def tf32x3_view(writer: KernelWriter) -> KernelView:
     factors, setup = [], []
     for side, (tile, axis) in enumerate(zip(writer.kernel.tiles, "mn", strict=True)):
         name = writer.fresh(f"{tile.tensor}_part")
-        tiles = writer.names.free(f"{tile.tensor}_tiles")
+        tiles = writer.fresh(f"{tile.tensor}_tiles")
         setup.append(split_ahead(writer, tile, axis, tiles))
         load = load_parts(writer, tile, axis, tiles)
         # The first product takes the low parts of the left factor (side 0), the second those of the right one.
@@ -51,7 +51,7 @@ def tf32x3_half_view(writer: KernelWriter) -> KernelView:
     head, size = kernel.nests[0], open_tiles(writer)
     rows = row_values(writer, head, size)
     k = {d.index for d in kernel.axes[3].digits}
-    names = [writer.names.free(f"{tile.tensor}_tiles") for tile in kernel.tiles]
+    names = [writer.fresh(f"{tile.tensor}_tiles") for tile in kernel.tiles]
     setup = []
     for tile, side, axis, name in zip(kernel.tiles, head.fold.factors, "mn", names, strict=True):
         if axis == "n" and not kernel.either:

@@ -144,7 +144,7 @@ def said_multiples(writer: KernelWriter) -> dict[str, tuple[str, ...]]:
     for tensor, group in writer.multiples.items():
         said = {n: p for n, p in group.items() if n in args.sizes or n in args.strides}
         if said:
-            wide = writer.names.free(f"VEC_{tensor.upper()}" if tensor else "VEC")
+            wide = writer.fresh(f"VEC_{tensor.upper()}" if tensor else "VEC")
             args.constants[wide] = f"lib.vec({', '.join(said.values())})"
             found[wide] = tuple(said)
     return found

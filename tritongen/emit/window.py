@@ -60,7 +60,7 @@ class WindowWriter(KernelWriter):
     def __init__(self, context, kernel):
         super().__init__(context, kernel)
         _, step, col = kernel.axes
-        self.turn = self.names.free("i")  # as an index beside those of the spec
+        self.turn = self.fresh("i")  # as an index beside those of the spec
         # Steps along an axis of their own, else by blocks of columns.
         self.shares = bool(step.digits)
         self.index[self.turn] = "i" if self.shares else "i * BLOCK"
@@ -116,7 +116,7 @@ class WindowWriter(KernelWriter):
             shown = self.size(place)[0]
             if shown.isidentifier():
                 return shown
-            self.opened[place] = self.names.free(wish)
+            self.opened[place] = self.fresh(wish)
             self.prologue.append(f"{self.opened[place]} = {shown}")
         return self.opened[place]
 

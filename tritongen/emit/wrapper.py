@@ -11,8 +11,8 @@ from dataclasses import replace
 
 from tritongen.emit.launch import TORCH_DTYPES
 from tritongen.emit.quoted import in_docstring
-from tritongen.emit.sizes import bare, binding_dims, dim_position, shape_text, whole
-from tritongen.emit.text import tuple_text
+from tritongen.emit.sizes import binding_dims, dim_position, shape_text, whole
+from tritongen.emit.text import bare, launch_text, tuple_text
 from tritongen.ir import messages
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import (
@@ -147,7 +147,7 @@ def fact_lines(op: ir.Op) -> list[str]:
             case ir.Define(name, value):
                 lines += division_checks(op, value, known)
                 if is_fractional(value):
-                    num, den = whole_part(value)
+                    num, den = launch_text(numerator(value)), launch_text(denominator(value))
                     lines += refuse(
                         f"({num}) % ({den})",
                         messages.FRACTION.format(
@@ -177,12 +177,6 @@ def fact_lines(op: ir.Op) -> list[str]:
                     ),
                 )  # fmt: skip
     return lines
-
-
-def whole_part(p) -> tuple[str, str]:
-    from tritongen.emit.text import launch_text
-
-    return launch_text(numerator(p)), launch_text(denominator(p))
 
 
 def division_checks(op: ir.Op, p: Poly, known: Facts) -> list[str]:
