@@ -72,6 +72,7 @@ class Addressing(Parameters):
         self.cache: dict[tuple[Any, ...], str] = (
             {}
         )  # what a name holds: a load, a run, a coordinate
+        self.lengths: dict[str, str] = {}  # axis -> that of its runs, where a tile holds several
         self.looping: frozenset[str] = frozenset()  # axes that a loop walks right now
         self.lets = dict(kernel.lets)
         self.known: set[str] = (
@@ -281,7 +282,9 @@ class Addressing(Parameters):
         inner = self.axis_of[run[-1]]
         cut = next(k for k, digit in enumerate(run) if self.axis_of[digit] is inner)
         high, low = self.run_text(run[:cut]), self.run_text(run[cut:])
-        return f"{high} * {wrap(self.size(inner.extent_of(run[cut:])), ATOM)} + {low}"
+        if inner.name not in self.lengths or len(run) - cut < len(inner.digits):
+            return f"{high} * {wrap(self.size(inner.extent_of(run[cut:])), ATOM)} + {low}"
+        return f"{high} * {self.lengths[inner.name]} + {low}"
 
     # ---- addresses
     def address(self, tensor: str, coords: tuple[Poly, ...]) -> tuple[str, list[str], list[int]]:

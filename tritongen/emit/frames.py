@@ -13,9 +13,9 @@ from typing import Any
 
 from tritongen.emit.folds import IDENTITY
 from tritongen.emit.kernel_writer import Context, KernelWriter
-from tritongen.emit.masked import Lanes, choose_fill, masked_value
+from tritongen.emit.masked import Lanes, masked_value
 from tritongen.emit.text import launch_text, wrap
-from tritongen.emit.tiles import wide_tensors
+from tritongen.emit.tiles import fill_lanes
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import indices, is_size, poly, size, weight_of
 from tritongen.ir.free import free_indices, reads, tensors_read
@@ -99,7 +99,7 @@ class FrameWriter(KernelWriter):
         self.along = {"": walk.index}
         self.say_multiple(self.size(walk.extent)[0], launch_text(walk.extent))
         axis = next(a for a in self.kernel.axes if a.name == walk.index)
-        self.fill, found = choose_fill(self.kernel.nests, wide_tensors(self, axis), axis)
+        found = fill_lanes(self, axis)
         every = [
             r for n in self.kernel.nests for r in reads(n.body) if walk.index in free_indices(r)
         ]

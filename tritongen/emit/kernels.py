@@ -54,8 +54,6 @@ PRINTERS: dict[str, Callable[[Any], KernelView]] = {
 }
 WRITERS: dict[str, type[KernelWriter]] = {
     "flat": tiles.FlatWriter,
-    "lines": lines.LinesWriter,
-    "lines_loop": lines.LinesWriter,
     "window": WindowWriter,
     "runs": RunsWriter,
     "patches": SlidingWriter,

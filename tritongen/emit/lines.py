@@ -3,7 +3,7 @@
     lines         the row is in registers
     lines_loop    LINES runs at a time, twice; mean and variance only
 
-The gain of each run is [LINES, 1], so no division finds the run of an element. Input: a `LinesWriter` over a kernel of
+The gain of each run is [LINES, 1], so no division finds the run of an element. Input: a `KernelWriter` over a kernel of
 that skeleton. Output: its `KernelView`. The result of a fold is a scalar.
 """
 
@@ -12,11 +12,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tritongen.emit.folds import BY_LINES
-from tritongen.emit.kernel_writer import Context, KernelWriter
-from tritongen.emit.masked import choose_fill
+from tritongen.emit.kernel_writer import KernelWriter
 from tritongen.emit.row_folds import Steps, walked
 from tritongen.emit.row_views import Tile
 from tritongen.emit.tiles import (
+    fill_lanes,
     fold_tile,
     innermost,
     name_axis,
@@ -26,26 +26,9 @@ from tritongen.emit.tiles import (
 )
 from tritongen.emit.view import KernelView
 from tritongen.emit.walks import row_stores, row_values, tiled_reads, walk_outputs
-from tritongen.schedule.plan import KernelPlan
 
 
-class LinesWriter(KernelWriter):
-    """Runs of one length, `length`."""
-
-    def __init__(self, context: Context, kernel: KernelPlan):
-        super().__init__(context, kernel)
-        self.length = ""
-
-    def _joined(self, run: tuple[str, ...]) -> str:
-        """A place along a line and the number of that line, as one."""
-        along = tuple(d.index for d in self.kernel.axes[1].run.digits)
-        if run[-len(along) :] != along:
-            return super()._joined(run)
-        line, place = self.run_text(run[: -len(along)]), self.axis_var[self.kernel.axes[1].name]
-        return f"{line} * {self.length} + {place}"
-
-
-def lines(writer: LinesWriter) -> KernelView:
+def lines(writer: KernelWriter) -> KernelView:
     """A row in registers is counted in 32 bits: 100 registers a thread where 64 bits take 128."""
     writer.narrow |= {d.index for d in writer.kernel.axes[1].digits}
     tile = open_lines(writer)
@@ -54,15 +37,13 @@ def lines(writer: LinesWriter) -> KernelView:
     return tile_view(writer, tile, ("LINES", "BLOCK"), doc)
 
 
-def lines_loop(writer: LinesWriter) -> KernelView:
+def lines_loop(writer: KernelWriter) -> KernelView:
     tile = open_lines(writer)
     first, level = writer.kernel.levels
     writer.lines += row_values(writer, first)
     again = tiled_reads(writer)
     writer.evict = dict.fromkeys(again, '"evict_last"')  # read once more behind the folds
-    writer.fill, mask_redundant = choose_fill(
-        writer.kernel.nests, covered(writer), writer.kernel.axes[1]
-    )
+    mask_redundant = fill_lanes(writer, writer.kernel.axes[1], covered(writer))
     steps = Steps(f"tl.minimum({tile.lines} - start, LINES) * {tile.cols}", pairs=BY_LINES)
     moments = walked(writer, level, steps, mask_redundant)
     moments = replace(moments, after=row_values(writer, level) + row_stores(writer))
@@ -72,7 +53,7 @@ def lines_loop(writer: LinesWriter) -> KernelView:
     return tile_view(writer, tile, ("LINES", "BLOCK"), doc, walks=walks)
 
 
-def open_lines(writer: LinesWriter) -> Tile:
+def open_lines(writer: KernelWriter) -> Tile:
     """As many programs as rows."""
     row, col = writer.kernel.axes[:2]
     writer.along = {"": innermost(writer)}
@@ -80,11 +61,11 @@ def open_lines(writer: LinesWriter) -> Tile:
     tile = Tile(**open_columns(writer))
     writer.axis_mask |= {row.name: "", col.outer.name: f"line < {tile.lines}"}
     writer.together = {frozenset({col.outer.name, col.name}): "inside"}
-    writer.length = tile.cols
+    writer.lengths[col.name] = tile.cols
     return tile
 
 
-def covered(writer: LinesWriter) -> tuple[str, ...]:
+def covered(writer: KernelWriter) -> tuple[str, ...]:
     """Tensors that the mask of the whole tile covers: read along lines and from line to line."""
     col = writer.kernel.axes[1]
     along = set(wide_tensors(writer, col.run))

@@ -23,16 +23,15 @@ from tritongen.emit.fold_lines import (
 )
 from tritongen.emit.folds import BEHIND, MONOIDS, NO_PLACE, SCANS, combined
 from tritongen.emit.kernel_writer import KernelWriter
-from tritongen.emit.masked import choose_fill
 from tritongen.emit.row_folds import loaded_parts, stored_parts
 from tritongen.emit.row_views import Fold, Tile, Variable, Walk
 from tritongen.emit.tiles import (
+    fill_lanes,
     in_blocks,
     leads_to,
     name_axis,
     open_tile,
     tile_view,
-    wide_tensors,
 )
 from tritongen.emit.view import KernelView
 from tritongen.ir import nodes as ir
@@ -66,8 +65,7 @@ def scan_part(writer: KernelWriter) -> KernelView:
     starts = {n.name: declared(writer, n, "acc", "(ROWS, BLOCK)") for n in scans(writer)}
     comments = {n.name: writer.comment(n.name) for n in scans(writer)}
     totals = {name: tuple(v.name for v in start) for name, start in starts.items()}
-    run = writer.kernel.axes[1].run
-    writer.fill, mask_redundant = choose_fill(writer.kernel.nests, wide_tensors(writer, run), run)
+    mask_redundant = fill_lanes(writer, writer.kernel.axes[1].run)
     needed = set().union(*(leads_to(n.body, writer.kernel.nests) for n in scans(writer)))
     masks: dict = {}
     with in_blocks(writer) as lines:
@@ -147,8 +145,7 @@ def values_a_row(writer: KernelWriter) -> None:
 
 def walk(writer: KernelWriter, carries: dict[str, State]) -> tuple[str, ...]:
     """One block: every value over the tile, the stores, and the carries for the next block."""
-    run = writer.kernel.axes[1].run
-    writer.fill, mask_redundant = choose_fill(writer.kernel.nests, wide_tensors(writer, run), run)
+    mask_redundant = fill_lanes(writer, writer.kernel.axes[1].run)
     totals = []
     masks: dict[str, tuple[str, dict[tuple[Any, ...], str]]] = {}  # name, what is loaded under it
     with in_blocks(writer) as lines:

@@ -205,14 +205,25 @@ def rows(writer: KernelWriter) -> KernelView:
     if decoded(writer, writer.kernel.axes[1]):
         writer.short.add(writer.kernel.axes[1].name)
         tile = replace(tile, narrow="tl.int32")
-    fold_tile(writer, wide_tensors(writer))
+    fold_tile(writer)
     doc = "Each program holds ROWS whole rows in registers, and reads every element once."
     return tile_view(writer, tile, ("ROWS", "BLOCK"), doc)
 
 
-def fold_tile(writer: KernelWriter, tensors: tuple[str, ...], axis: int | None = 1) -> None:
+def fill_lanes(
+    writer: KernelWriter, columns: Axis, tensors: tuple[str, ...] | None = None
+) -> set[str]:
+    """Chooses what masked lanes hold, of these tensors or of all along the columns; the folds that then need no mask."""
+    covered = wide_tensors(writer, columns) if tensors is None else tensors
+    writer.fill, mask_redundant = choose_fill(writer.kernel.nests, covered, columns)
+    return mask_redundant
+
+
+def fold_tile(
+    writer: KernelWriter, tensors: tuple[str, ...] | None = None, axis: int | None = 1
+) -> None:
     """All values of rows that are in registers; `tensors`: those that the mask of the tile covers."""
-    writer.fill, mask_redundant = choose_fill(writer.kernel.nests, tensors, writer.kernel.axes[1])
+    mask_redundant = fill_lanes(writer, writer.kernel.axes[1], tensors)
     for nest in writer.kernel.nests:
         if is_reducer(nest):
             fold_resident(writer, nest, nest.name in mask_redundant, axis)
@@ -247,9 +258,9 @@ def straight_lines(writer: KernelWriter) -> None:
             writer.store(nest, writer.values[nest.name][0])
 
 
-def wide_tensors(writer: KernelWriter, columns: Axis | None = None) -> tuple[str, ...]:
-    """Tensors read along the columns, or along those: their masked lanes reach the folds."""
-    col = {d.index for d in (columns or writer.kernel.axes[1]).digits}
+def wide_tensors(writer: KernelWriter, columns: Axis) -> tuple[str, ...]:
+    """Tensors read along the columns: their masked lanes reach the folds."""
+    col = {d.index for d in columns.digits}
     found: dict[str, None] = {}
     computed = {n.name for n in writer.kernel.nests}
     for nest in writer.kernel.nests:

@@ -9,18 +9,17 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tritongen.emit.kernel_writer import KernelWriter
-from tritongen.emit.masked import choose_fill
 from tritongen.emit.row_folds import Steps, place_dtype, walked
 from tritongen.emit.row_views import Lines, Tile, Walk
 from tritongen.emit.tiles import (
     decoded,
+    fill_lanes,
     forget_tile,
     in_blocks,
     is_row_value,
     open_tile,
     tile_stores,
     tile_view,
-    wide_tensors,
 )
 from tritongen.emit.view import KernelView
 from tritongen.ir.free import free_indices, reads
@@ -87,8 +86,7 @@ def row_number(writer: KernelWriter) -> str:
 def walk_level(writer: KernelWriter, level: Level, steps: Steps) -> Walk:
     """One pass: every fold of the level over the columns, and the row values that follow."""
     # A value that depends only on outer digits is the same for all lanes of a block, masked ones included.
-    run = writer.kernel.axes[1].run
-    writer.fill, mask_redundant = choose_fill(writer.kernel.nests, wide_tensors(writer, run), run)
+    mask_redundant = fill_lanes(writer, writer.kernel.axes[1].run)
     walk = walked(writer, level, steps, mask_redundant)
     return replace(walk, after=() if steps.final is False else row_values(writer, level))
 
