@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tritongen.emit import lines, per_thread, scan, tiles, two_pass, walks
+from tritongen.emit import lines, scan, tiles, walks
 from tritongen.emit.contraction import combine_view, contraction_view
 from tritongen.emit.fused import FusedWriter, fused_view
 from tritongen.emit.kernel_writer import Context, KernelWriter
@@ -30,9 +30,9 @@ PRINTERS: dict[str, Callable[[Any], KernelView]] = {
     "lines": lines.lines,
     "lines_loop": lines.lines_loop,
     "loop": walks.loop,
-    "per_thread_part": per_thread.per_thread_part,
-    "per_thread_merge": per_thread.per_thread_merge,
-    "two_pass": two_pass.two_pass,
+    "per_thread_part": walks.per_thread_part,
+    "per_thread_merge": walks.per_thread_merge,
+    "two_pass": walks.two_pass,
     "contraction": contraction_view,
     "ragged": ragged_view,
     "scatter": scatter,

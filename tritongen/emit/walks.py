@@ -1,4 +1,9 @@
-"""Rows that are processed in blocks: one level of folds after another, in one launch or in one each.
+"""Rows that are processed in blocks: one level of folds after another.
+
+    loop                all levels, in one launch or in one each
+    two_pass            a block of some rows, then an earlier block, which L2 still holds
+    per_thread_part     mean, squares and count of every lane of a [ROWS, BLOCK] tile, merged behind the loop
+    per_thread_merge    merges the stored parts of a row into the first of them
 
 Input: a `KernelWriter` over a kernel with levels. Output: its `RowsView`, with a `Walk` for each level. Values over the tile
 live for one pass, values of rows for all. `row_folds.py` prints the folds.
@@ -8,8 +13,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from tritongen.emit.folds import BY_LANE
 from tritongen.emit.kernel_writer import KernelWriter
-from tritongen.emit.row_folds import Steps, place_dtype, walked
+from tritongen.emit.row_folds import Steps, merged, place_dtype, walked
 from tritongen.emit.row_views import Lines, Tile, Walk
 from tritongen.emit.tiles import (
     decoded,
@@ -17,6 +23,7 @@ from tritongen.emit.tiles import (
     forget_tile,
     in_blocks,
     is_row_value,
+    open_rows,
     open_tile,
     tile_stores,
     tile_view,
@@ -57,6 +64,61 @@ def loop(writer: KernelWriter) -> KernelView:
     }
     blocks, walked = ("ROWS", "BLOCK"), tuple(walks)
     return tile_view(writer, tile, blocks, doc, walks=walked, outputs=outputs, **shared)
+
+
+def two_pass(writer: KernelWriter) -> KernelView:
+    """The folds of one block, then the results of one further back.
+
+    By then earlier programs have stored the partial results of all those rows, and L2 still holds what they read. So memory is
+    read once. Programs take a number when they start, so a program waits only for programs that already run.
+    `schedule/row_schedules.py` decides how far back the second block lies (`LAG`).
+    """
+    tile, counter = open_tile(writer), writer.pointer(writer.kernel.counter)
+    first, level = writer.kernel.levels
+    fresh = dict(writer.index), dict(writer.axis_mask)
+    # Read once more, further back.
+    writer.evict = dict.fromkeys(tiled_reads(writer), '"evict_last"')
+    values = row_values(writer, first)  # of the folds' terms
+    steps = Steps(f"tl.minimum({tile.cols} - start, BLOCK)", "part * BLOCK", final=False)
+    folding = walk_level(writer, level, steps)
+    folding = replace(folding, opening=(*writer.prologue, *values))
+
+    # The other half knows nothing of this one: another block, and another branch of the kernel.
+    writer.index, writer.axis_mask = fresh
+    writer.values, writer.cache, writer.assigned, writer.prologue = {}, {}, set(), []
+    levels = ((each, merged(writer, each)) for each in writer.kernel.levels)
+    before = [Walk(folds, after=row_values(writer, each)) for each, folds in levels]
+    before[-1] = replace(before[-1], after=before[-1].after + row_stores(writer, ("part == 0",)))
+    writer.evict = dict.fromkeys(tiled_reads(writer), '"evict_first"')
+    (writing,) = walk_outputs(writer)
+    writing, writer.prologue = replace(writing, opening=tuple(writer.prologue)), []
+    doc = f"Program `ticket` reduces a block to {', '.join(level.folds)}. Then it writes an earlier block, which L2 still holds."
+    blocks, walks = ("ROWS", "BLOCK", "PARTS_POW2", "LAG"), (folding, writing)
+    return tile_view(writer, tile, blocks, doc, merged=tuple(before), walks=walks, counter=counter)
+
+
+def per_thread_part(writer: KernelWriter) -> KernelView:
+    """Rows across memory: each lane keeps a state in its loop, and the states merge once.
+
+    A reduction inside the loop would go across warps twice a block, because neighbouring lanes hold different rows.
+    """
+    tile = open_walk(writer)
+    writer.args.sizes["CHUNK"] = 'config["CHUNK"]'
+    first, level = writer.kernel.levels
+    writer.lines += row_values(writer, first)
+    walk = walk_level(writer, level, replace(steps_of_part(tile), pairs=BY_LANE))
+    doc = f"Program (part, row): {', '.join(level.folds)} over one CHUNK of ROWS rows, a state a lane."
+    blocks, number = ("ROWS", "BLOCK", "PARTS"), row_number(writer)
+    return tile_view(writer, tile, blocks, doc, walks=(walk,), number=number)
+
+
+def per_thread_merge(writer: KernelWriter) -> KernelView:
+    """The parts of a row, merged. The last pass of `loop` writes from the first part."""
+    tile = Tile(**open_rows(writer))
+    levels = (Walk(merged(writer, writer.kernel.levels[1], BY_LANE)),)
+    doc = "What the parts of MERGE rows left, merged into the first of them."
+    blocks, number = ("MERGE", "PARTS"), row_number(writer)
+    return tile_view(writer, tile, blocks, doc, merged=levels, number=number)
 
 
 # ---- what they share -----------------------------------------------------------------------------
