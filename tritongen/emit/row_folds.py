@@ -161,16 +161,12 @@ class _Single:
     def end(self, steps: Steps) -> Fold:
         writer, nest = self.writer, self.nest
         reduce = end_text(writer, nest, ", ".join(self.names))
+        assert steps.final is False  # where a walk meets whole rows it has pairs alone
         if not self.places:
-            if not steps.final:
-                return Fold(parts=stored_parts(writer, self.states, (reduce,)))
-            return Fold(result=self.result(), reduce=reduce)
-        best, at = best_of(writer, nest, self.names[0]), self.name if steps.final else self.names[1]
-        settle = self.settled(at, steps)
-        if steps.final:
-            finish = self.finish(at)
-            return Fold(result=f"{best}, {at}", reduce=reduce, settle=settle, finish=finish)
+            return Fold(parts=stored_parts(writer, self.states, (reduce,)))
+        best, at = best_of(writer, nest, self.names[0]), self.names[1]
         left = stored_parts(writer, self.states, (best, at))
+        settle = self.settled(at, steps)
         return Fold(result=f"{best}, {at}", reduce=reduce, settle=settle, parts=left)
 
     def either(self, steps: Steps) -> Fold:
