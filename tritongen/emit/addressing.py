@@ -18,6 +18,7 @@ from tritongen.emit.text import (
     precedence_of,
     without_parentheses,
     wrap,
+    wrap_text,
 )
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import (
@@ -343,7 +344,7 @@ class Addressing(Parameters):
         if at == "1":
             return stride
         if self.is_wide(p):
-            return f"{wrap((at, precedence_of(at)), TERM)} * {stride}"
+            return f"{wrap_text(at, TERM)} * {stride}"
         return f"tl.cast({at}, tl.int64) * {stride}"
 
     def is_wide(self, p: Poly) -> bool:

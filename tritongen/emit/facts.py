@@ -16,10 +16,10 @@ from tritongen.emit.contraction import is_widened, storage_dtype
 from tritongen.emit.kernel_writer import Context
 from tritongen.emit.matrices import SIDES, matrix_order, matrix_text
 from tritongen.emit.patches import covered_text
-from tritongen.emit.text import bare, launch_text, precedence_of, tuple_text, wrap
-from tritongen.ir.algebra import Idx, affine, indices, poly
+from tritongen.emit.sizes import stride_along
+from tritongen.emit.text import bare, launch_text, tuple_text
+from tritongen.ir.algebra import indices, poly
 from tritongen.ir.free import reads
-from tritongen.ir.functions import TERM
 from tritongen.ir.nodes import BATCH, Op, may_be_f64
 from tritongen.schedule import rules
 from tritongen.schedule.aside import names_of
@@ -237,16 +237,7 @@ def _stride(step: Step, view: View, run: int) -> str:
         )
         if any(digit in indices(c) for c in coords)
     )
-    at, place = next((k, c) for k, c in enumerate(coords) if digit in indices(c))
-    parts = affine(place)
-    assert parts is not None  # as it has a view
-    weight = parts[0][Idx(digit)]
-    if any(BATCH in indices(c) for c in coords[: at + 1]):
-        at -= len(coords)
-    stride, factor = f"{view.tensor}.stride({at})", launch_text(weight)
-    return (
-        stride if weight == poly(1) else f"{wrap((factor, precedence_of(factor)), TERM)} * {stride}"
-    )
+    return stride_along(view.tensor, coords, digit)
 
 
 def pack_source(pack: Pack) -> str:

@@ -15,12 +15,13 @@ from tritongen.emit.contraction import dot_options, open_axes, product_view, sto
 from tritongen.emit.kernel_writer import KernelWriter
 from tritongen.emit.matrices import matrix_text
 from tritongen.emit.product_view import Factor, Output, Place
+from tritongen.emit.sizes import stride_along
 from tritongen.emit.sliding import SlidingWriter
-from tritongen.emit.text import launch_text, precedence_of, wrap
+from tritongen.emit.text import launch_text, wrap
 from tritongen.emit.view import KernelView
 from tritongen.ir import nodes as ir
-from tritongen.ir.algebra import Idx, affine, index, indices, poly
-from tritongen.ir.functions import ATOM, TERM
+from tritongen.ir.algebra import index, indices, poly
+from tritongen.ir.functions import ATOM
 from tritongen.schedule.classes.patches import Dim, operand, walked
 from tritongen.schedule.plan import KernelPlan
 
@@ -144,18 +145,8 @@ def covered_text(kernel: KernelPlan) -> str:
 def apart_text(kernel: KernelPlan) -> str:
     """The distance in elements between neighbouring places."""
     place = places_in_memory(kernel)[-1].index
-    for nest in (n for n in kernel.nests if n.name in kernel.stores):
-        for k, coordinate in enumerate(nest.coords):
-            weights, _ = affine(coordinate) or ({}, 0)
-            if Idx(place) in weights:
-                before = any(ir.BATCH in indices(c) for c in nest.coords[:k])
-                stride = f"{nest.name}.stride({k - len(nest.coords) if before else k})"
-                weight = weights[Idx(place)]
-                if weight == poly(1):
-                    return stride
-                text = launch_text(weight)
-                return f"{wrap((text, precedence_of(text)), TERM)} * {stride}"
-    return "1"
+    stored = (n for n in kernel.nests if n.name in kernel.stores)
+    return next(filter(None, (stride_along(n.name, n.coords, place) for n in stored)), "1")
 
 
 def places_of(writer: KernelWriter, patch: Patch) -> list[Place]:

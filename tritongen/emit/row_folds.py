@@ -21,7 +21,7 @@ from tritongen.emit.fold_lines import (
 from tritongen.emit.folds import MONOIDS, NO_PLACE, PAIRS, Paired, combined
 from tritongen.emit.kernel_writer import KernelWriter
 from tritongen.emit.row_views import Fold, Lines, Part, Variable, Walk
-from tritongen.emit.text import precedence_of, wrap
+from tritongen.emit.text import wrap_text
 from tritongen.emit.tiles import (
     compute,
     counting_dtype,
@@ -153,7 +153,7 @@ class _Single:
             if not self.all:
                 place = f"tl.where({term_mask(writer, nest)}, {place}, {NO_PLACE})"
                 function = self.monoid.first
-            place = f"{wrap((place, precedence_of(place)), ATOM)}.to({place_dtype(writer)})"
+            place = f"{wrap_text(place, ATOM)}.to({place_dtype(writer)})"
             state = ", ".join(self.names)
             forget_tile(writer)
         return tuple(lines), f"{state} = {function}({state}, {value[0]}, {place})"

@@ -7,10 +7,19 @@ from __future__ import annotations
 
 import re
 
-from tritongen.emit.text import bare, launch_text
+from tritongen.emit.text import bare, launch_text, wrap_text
 from tritongen.ir import nodes as ir
-from tritongen.ir.algebra import Poly, denominator, is_fractional, numerator, symbols
+from tritongen.ir.algebra import (
+    Poly,
+    denominator,
+    indices,
+    is_fractional,
+    numerator,
+    symbols,
+    weight_of,
+)
 from tritongen.ir.batches import broadcasting
+from tritongen.ir.functions import TERM
 from tritongen.reference.batches import expanded
 
 
@@ -22,6 +31,18 @@ def dim_position(tensor: ir.Tensor, dim: int) -> int:
 
 def shape_text(tensor: ir.Tensor, dim: int) -> str:
     return f"{tensor.name}.shape[{dim_position(tensor, dim)}]"
+
+
+def stride_along(tensor: str, coords: tuple[Poly, ...], name: str) -> str:
+    """How far apart in memory neighbours along an index are, which moves one of these coordinates; "" where none."""
+    for k, coordinate in enumerate(coords):
+        weight = weight_of(coordinate, name)
+        if weight is not None and weight.terms:
+            back = any(ir.BATCH in indices(c) for c in coords[:k])
+            stride = f"{tensor}.stride({k - len(coords) if back else k})"
+            factor = launch_text(weight)
+            return stride if factor == "1" else f"{wrap_text(factor, TERM)} * {stride}"
+    return ""
 
 
 def under(op: ir.Op, dims: tuple[Poly, ...], operand: ir.Tensor, at: tuple[int, ...]) -> str:

@@ -67,6 +67,10 @@ def wrap(text: tuple[str, int], least: int) -> str:
     return text[0] if text[1] >= least else f"({text[0]})"
 
 
+def wrap_text(text: str, least: int) -> str:
+    return wrap((text, precedence_of(text)), least)
+
+
 def without_parentheses(text: str) -> str:
     """Removes parentheses around a whole expression."""
     depth = 0
