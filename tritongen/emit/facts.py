@@ -9,8 +9,7 @@ step needs is not printed. `launch.py` prints the launches.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable
 
 from tritongen.emit.contraction import is_widened, storage_dtype
 from tritongen.emit.kernel_writer import Context
@@ -51,7 +50,7 @@ def used_facts(step: Step) -> tuple[tuple[str, str], ...]:
     spoken = spoken_of(step)
     types = {n: "int" for n, _ in step.facts}
     types |= {f.fact: "bool" for f in (*step.orders, *step.tests)}
-    types |= {f.name: f.type for f in FACTS if f.name not in types}
+    types |= {n: kind for n, kind in FACTS.items() if n not in types}
     return tuple((n, t) for n, t in types.items() if n in spoken)
 
 
@@ -79,18 +78,13 @@ def fact_lines(context: Context, step: Step, views: dict[str, View]) -> tuple[li
     own, asked = fact_names(context, step), dict(used_facts(step))
     texts = {n: launch_text(p) if p.terms else "0" for n, p in step.facts}
     texts |= {t.fact: tested(t) for t in (*step.orders, *step.tests)}
+    wanted = asked.keys() | launched
     texts |= {
-        f.name: f.text(context, step, views)
-        for f in FACTS
-        if f.name in asked.keys() | launched and f.name not in texts
+        n: fact_text(n, context, step, views) for n in FACTS if n in wanted and n not in texts
     }
-    told = {f.name for f in FACTS if f.told}
+    spoken = launched | {"in_f64"}  # by later lines
     bares = {n for n, p in step.facts if bare(p)}  # which are called what the spec calls them
-    named = {
-        n
-        for n, text in texts.items()
-        if n not in bares and (n in launched | told or n in asked and len(text) > LONG)
-    }
+    named = {n for n in texts.keys() - bares if n in spoken or n in asked and len(texts[n]) > LONG}
     lines = [
         f"{own.get(n, n)} = {texts[n]}" for n in texts if n in named and own.get(n, n) != texts[n]
     ]
@@ -171,7 +165,7 @@ def itemsize_text(context: Context, step: Step) -> str:
     )
 
 
-def strided_text(context: Context, step: Step, views: dict[str, View]) -> str:
+def strided_text(step: Step, views: dict[str, View]) -> str:
     """Whether memory runs along the kept indices rather than the reduced ones, in some operand: tiles serve both orders."""
     if step.orders:
         return "False"  # images in order; for others there is another walk
@@ -180,7 +174,7 @@ def strided_text(context: Context, step: Step, views: dict[str, View]) -> str:
     return " or ".join(asked) or "False"
 
 
-def aligned_text(context: Context, step: Step, views: dict[str, View]) -> str:
+def aligned_text(step: Step, views: dict[str, View]) -> str:
     """Whether rows begin and end where accesses may have 8 bytes at least: their kernels say what divides both."""
     cols = dict(step.facts)["cols"]
     asked = launch_text(cols)
@@ -284,16 +278,64 @@ def computes_wide(op: Op) -> str:
 
 
 # ---- facts that any step may ask for -------------------------------------------------------------
-def transposed_text(context: Context, step: Step, views: dict[str, View]) -> str:
-    return f"any(0 < t.stride(1) < t.stride(2) for t in {tuple_text([t for t, _ in step.merged])})"
+# With their types, in the order in which `choose` takes them.
+FACTS = dict(
+    transposed="bool", strided="bool", aligned="bool", tma="bool", patched="bool", covered="int",
+    tf32x3="bool", tile_bytes="int", in_f64="bool", itemsize="int", stored_bytes="int",
+    added_bytes="int", copied_bytes="int", transposed_bytes="int", vectorized="bool",
+    operand_bytes="int", packed_bytes="int", pad4_bytes="int", padded_bytes="int",
+    deterministic="bool", gpu="lib.Gpu",
+)  # fmt: skip
 
 
-def tma_text(context: Context, step: Step, views: dict[str, View]) -> str:
-    tiled = described(step, "persistent") or described(step, "tf32x3_half")
-    return f"lib.takes_tiles({', '.join(tiled)})"
+def fact_text(name: str, context: Context, step: Step, views: dict[str, View]) -> str:
+    """The host expression of a fact."""
+    match name:
+        case "transposed":
+            tensors = tuple_text([t for t, _ in step.merged])
+            return f"any(0 < t.stride(1) < t.stride(2) for t in {tensors})"
+        case "strided":
+            return strided_text(step, views)
+        case "aligned":
+            return aligned_text(step, views)
+        case "tma":
+            tiled = described(step, "persistent") or described(step, "tf32x3_half")
+            return f"lib.takes_tiles({', '.join(tiled)})"
+        case "patched":
+            return patched_text(step)
+        case "covered":
+            return covered_text(next(k for k in step.kernels if k.skeleton == "patches"))
+        case "tf32x3":
+            return 'PRECISION == "tf32x3"'
+        case "tile_bytes":  # of what is loaded of each place of rows and columns
+            seen = [v.tensor for v in views.values() if v.tensor not in step.stores]
+            return " + ".join(f"{tensor}.element_size()" for tensor in seen)
+        case "in_f64":
+            return computes_wide(context.op)
+        case "itemsize":
+            return itemsize_text(context, step)
+        case "stored_bytes":
+            return f"{step.stores[-1]}.element_size()"
+        case "added_bytes":
+            return added_bytes_text(context, step)
+        case "copied_bytes" | "transposed_bytes" | "vectorized":
+            lefts, rights = matrices(step)
+            given = rights if name == "transposed_bytes" else {**lefts, **rights}
+            return f"lib.{name}({', '.join(given)})"
+        case "operand_bytes":
+            return " + ".join(f"{t}.nbytes" for t in factors_of(step))
+        case "packed_bytes" | "pad4_bytes" | "padded_bytes":  # by the estimate that asks for them
+            packs = next(v.packs for v in step.variants if v.estimate and name in v.estimate.asked)
+            whole = f", whole={packs[0].multiple}" if packs[0].multiple > 1 else ""
+            return f"lib.packed_bytes({packed_text(packs)}{whole})"
+        case "deterministic":
+            return "torch.are_deterministic_algorithms_enabled()"
+        case "gpu":
+            return f"lib.gpu({step.touched[0]}.device)"
+    raise KeyError(name)
 
 
-def patched_text(context: Context, step: Step, views: dict[str, View]) -> str:
+def patched_text(step: Step) -> str:
     packs = {p.stored or p.tensor: p for v in step.variants for p in v.packs}
     asked_of = [packs[t] for t in described(step, "patches")]
     copied = ", copied=True" if all(p.stored for p in asked_of) else ""
@@ -301,74 +343,5 @@ def patched_text(context: Context, step: Step, views: dict[str, View]) -> str:
     return f"lib.takes_patches({packed_text(asked_of)}{copied}{stepped})"
 
 
-def covered_by_patches(context: Context, step: Step, views: dict[str, View]) -> str:
-    return covered_text(next(k for k in step.kernels if k.skeleton == "patches"))
-
-
-def bytes_of_matrices(call: str, rights_alone: bool = False) -> Text:
-    """The arguments of `lib`'s counts of bytes: the factors as matrices."""
-
-    def text(context: Context, step: Step, views: dict[str, View]) -> str:
-        lefts, rights = matrices(step)
-        return f"lib.{call}({', '.join(rights if rights_alone else {**lefts, **rights})})"
-
-    return text
-
-
-def bytes_packed(name: str) -> Text:
-    """The bytes of operands that are packed in front, for the variant whose estimate asks for them."""
-
-    def text(context: Context, step: Step, views: dict[str, View]) -> str:
-        packs = next(v.packs for v in step.variants if v.estimate and name in v.estimate.asked)
-        whole = f", whole={packs[0].multiple}" if packs[0].multiple > 1 else ""
-        return f"lib.packed_bytes({packed_text(packs)}{whole})"
-
-    return text
-
-
-def tile_bytes_text(context: Context, step: Step, views: dict[str, View]) -> str:
-    """Bytes of what is loaded of each place of rows and columns."""
-    seen = [v.tensor for v in views.values() if v.tensor not in step.stores]
-    return " + ".join(f"{tensor}.element_size()" for tensor in seen)
-
-
 def packed_text(packs: Iterable[Pack]) -> str:
     return ", ".join(f"{pack_source(p)}{permuted(p.order)}" for p in packs)
-
-
-Text = Callable[[Context, Step, dict[str, View]], str]
-
-
-@dataclass(frozen=True, slots=True)
-class Fact:
-    """One line of a launch, for the steps whose rules name it."""
-
-    name: str
-    type: str
-    text: Text
-    told: bool = False  # whether later lines of the launch use it
-
-
-FACTS = (
-    Fact("transposed", "bool", transposed_text),
-    Fact("strided", "bool", strided_text),
-    Fact("aligned", "bool", aligned_text),
-    Fact("tma", "bool", tma_text),
-    Fact("patched", "bool", patched_text),
-    Fact("covered", "int", covered_by_patches),
-    Fact("tf32x3", "bool", lambda context, step, views: 'PRECISION == "tf32x3"'),
-    Fact("tile_bytes", "int", tile_bytes_text),
-    Fact("in_f64", "bool", lambda c, step, v: computes_wide(c.op), told=True),
-    Fact("itemsize", "int", lambda context, step, views: itemsize_text(context, step)),
-    Fact("stored_bytes", "int", lambda c, step, v: f"{step.stores[-1]}.element_size()"),
-    Fact("added_bytes", "int", lambda context, step, views: added_bytes_text(context, step)),
-    Fact("copied_bytes", "int", bytes_of_matrices("copied_bytes")),
-    Fact("transposed_bytes", "int", bytes_of_matrices("transposed_bytes", rights_alone=True)),
-    Fact("vectorized", "bool", bytes_of_matrices("vectorized")),
-    Fact("operand_bytes", "int", lambda c, s, v: " + ".join(f"{t}.nbytes" for t in factors_of(s))),
-    Fact("packed_bytes", "int", bytes_packed("packed_bytes")),
-    Fact("pad4_bytes", "int", bytes_packed("pad4_bytes")),
-    Fact("padded_bytes", "int", bytes_packed("padded_bytes")),
-    Fact("deterministic", "bool", lambda *_: "torch.are_deterministic_algorithms_enabled()"),
-    Fact("gpu", "lib.Gpu", lambda c, step, v: f"lib.gpu({step.touched[0]}.device)"),
-)
