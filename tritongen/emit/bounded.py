@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 from tritongen.emit.fold_lines import guard_text
 from tritongen.emit.kernel_writer import KernelWriter
@@ -163,15 +164,15 @@ def along(writer: KernelWriter, side: Side, bounds: Bounds, size: dict[str, str]
         writer.index[axis.digits[0].index] = name
     yield
     writer.index = saved | {name: text for name, text in writer.index.items() if name not in k}
-    writer.cache = cache | {
-        key: name for key, name in writer.cache.items() if is_kept_run(writer, key)
-    }
+    forget_loop(writer, cache)
     writer.looping = frozenset()
 
 
-def is_kept_run(writer: KernelWriter, key) -> bool:
-    """Whether a cached name is a run of digits of an axis that no loop walks."""
-    return key[0] == "run" and writer.axis_of[key[1][0]].name not in LOOPED
+def forget_loop(writer: KernelWriter, before: dict[tuple[Any, ...], str]) -> None:
+    """What was loaded and decoded before the loop, with runs of digits of axes that it does not walk."""
+    runs = {key: name for key, name in writer.cache.items() if key[0] == "run"}
+    kept = {key: name for key, name in runs.items() if writer.axis_of[key[1][0]].name not in LOOPED}
+    writer.cache = before | kept
 
 
 def guards_of(writer: KernelWriter, guards: tuple[ir.Guard, ...], side: Side) -> list[ir.Guard]:

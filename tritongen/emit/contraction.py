@@ -21,10 +21,10 @@ from tritongen.emit.bounded import (
     Side,
     along,
     bounds_of,
+    forget_loop,
     guards_of,
     hoist,
     in_some_row,
-    is_kept_run,
     without_rows,
 )
 from tritongen.emit.fold_lines import guard_text
@@ -65,14 +65,11 @@ def contraction_view(writer: KernelWriter) -> KernelView:
         writer.args.constants["INDEX"] = "INDEX"
     invariant(writer, heads)
     bounds = bounds_of(writer, heads[0].fold.guards, size)  # several products have none
-    terms = terms_of(size, kernel.splits, bounds)
     opening, writer.lines = writer.lines, []
     before = dict(writer.cache)
     factors, sums = products(writer, heads, size, bounds)
     scale = None if heads[0].fold.scale is None else scale_of(writer, heads[0].fold.scale, size)
-    writer.cache = before | {
-        key: name for key, name in writer.cache.items() if is_kept_run(writer, key)
-    }
+    forget_loop(writer, before)
     if isinstance(writer, SlidingWriter):
         forget_columns(writer)
     inside = mask_tile(writer, size)
@@ -88,8 +85,7 @@ def contraction_view(writer: KernelWriter) -> KernelView:
     return product_view(
         writer,
         size,
-        **terms,
-        **in_parts(writer, sums),
+        **in_parts(writer, sums, size, bounds),
         index="INDEX" if kernel.slides else "tl.int64",
         inside=inside,
         factors=factors,
@@ -103,9 +99,8 @@ def contraction_view(writer: KernelWriter) -> KernelView:
 def combine_view(writer: KernelWriter) -> KernelView:
     """The second kernel of a split sum: the parts in their order, then the epilogue."""
     size = open_axes(writer, without="k")
-    sums = with_parts(
-        writer, [sum_of(writer, h) for h in writer.kernel.nests[: writer.kernel.products]]
-    )
+    sums = [sum_of(writer, head) for head in writer.kernel.nests[: writer.kernel.products]]
+    sums = [replace(s, parts=writer.pointer(f"{s.name}_parts")) for s in sums]
     mask_tile(writer, size)
     blocks = ("BLOCK_M", "BLOCK_N", "PARTS", "AHEAD")
     return product_view(writer, size, blocks, sums=sums, stores=stores_of(writer))
@@ -150,21 +145,18 @@ def open_axes(
     return size
 
 
-def terms_of(size: dict[str, str], splits: bool, bounds: Bounds = FREE) -> dict[str, Any]:
-    """The start and the end of the K loop."""
-    if splits:
-        return {"begin": "begin", "end": "end"}
-    return {"begin": bounds.begin, "end": bounds.to or size["k"]}
-
-
-def in_parts(writer: KernelWriter, sums: Sequence[Sum]) -> dict[str, Any]:
-    """The sums, with the parameters of a launch that stores parts of them."""
+def in_parts(
+    writer: KernelWriter, sums: Sequence[Sum], size: dict[str, str], bounds: Bounds = FREE
+) -> dict[str, Any]:
+    """The sums and the ends of the K loop, with the parameters of a launch that stores parts of them."""
     if not writer.kernel.splits:
-        return {"sums": sums}
+        return {"sums": sums, "begin": bounds.begin, "end": bounds.to or size["k"]}
     left = [replace(s, parts=writer.fresh(f"{s.name}_parts_ptr")) for s in sums]
     told = ("LANES: tl.constexpr = False",) if writer.kernel.lanes else ()
     return {
         "sums": left,
+        "begin": "begin",
+        "end": "end",
         "splits": True,
         "lanes": writer.kernel.lanes,
         "optional": (*told, "PARTS: tl.constexpr = 1", "CHUNK=0"),
@@ -253,11 +245,6 @@ def sum_dtype(writer: KernelWriter, head: ir.Nest) -> str:
     return "tl.int32" if ir.kind_of(head.dtype, writer.op) == "int" else writer.dtype(head.dtype)
 
 
-def with_parts(writer: KernelWriter, sums: Iterable[Sum]) -> list[Sum]:
-    """Adds the workspace of a split sum."""
-    return [replace(s, parts=writer.pointer(f"{s.name}_parts")) for s in sums]
-
-
 def factor_dtype(writer: KernelWriter, head: ir.Nest, narrow: str) -> str:
     """The dtype that factors are converted to, if the call may compute in f64 while they are stored in a narrower type.
 
@@ -269,10 +256,7 @@ def factor_dtype(writer: KernelWriter, head: ir.Nest, narrow: str) -> str:
         return writer.dtype(head.dtype)
     kind = TRITON_DTYPES.get(narrow)
     if kind is None:
-        operand = next(
-            t.name for t in (*writer.op.tensors, *writer.op.outputs) if t.dtype == narrow
-        )
-        kind = f"getattr(tl, str({operand}.dtype)[6:])"
+        kind = f"getattr(tl, str({writer.op.typed(narrow).name}.dtype)[6:])"
     passed = f"COMPUTE if COMPUTE == tl.float64 else {kind}"
     return writer.parameter(writer.args.constants, "FACTOR", passed)
 
@@ -390,11 +374,7 @@ def joined(writer: KernelWriter, both: tuple[ir.Expr, ir.Expr], side: Side) -> s
 # ---- behind it -----------------------------------------------------------------------------------
 def mask_tile(writer: KernelWriter, size: dict[str, str]) -> str:
     """The mask of a tile, called `inside` from here on; that of m with its ragged coordinates."""
-    checks = [f"m < {size['m']}"]
-    for coordinate, extent in writer.kernel.ragged:
-        stored = next(nest for nest in writer.kernel.nests if nest.name in writer.kernel.stores)
-        at = writer.coordinate(stored.name, stored.coords.index(coordinate), coordinate)
-        checks.append(f"{at} < {writer.size(extent)[0]}")
+    checks = [f"m < {size['m']}", *ragged_checks(writer)]
     writer.axis_mask |= {"m": checks[0], "n": f"n < {size['n']}"}
     if len(checks) > 1:
         text = " & ".join(f"({c})" for c in checks)
@@ -402,6 +382,16 @@ def mask_tile(writer: KernelWriter, size: dict[str, str]) -> str:
     inside = writer.mask(frozenset({"m", "n"}))
     writer.together = {frozenset({"m", "n"}): "inside"}
     return inside
+
+
+def ragged_checks(writer: KernelWriter) -> list[str]:
+    """That the stored coordinates which may run out of their dims are inside."""
+    stored = next(nest for nest in writer.kernel.nests if nest.name in writer.kernel.stores)
+    checks = []
+    for coordinate, extent in writer.kernel.ragged:
+        at = writer.coordinate(stored.name, stored.coords.index(coordinate), coordinate)
+        checks.append(f"{at} < {writer.size(extent)[0]}")
+    return checks
 
 
 def forget_columns(writer: SlidingWriter) -> None:

@@ -11,7 +11,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from tritongen.emit.bounded import LOOPED
-from tritongen.emit.contraction import dot_options, open_axes, product_view, stores_of, sum_of
+from tritongen.emit.contraction import (
+    dot_options,
+    open_axes,
+    product_view,
+    ragged_checks,
+    stores_of,
+    sum_of,
+)
 from tritongen.emit.kernel_writer import KernelWriter
 from tritongen.emit.matrices import matrix_text
 from tritongen.emit.product_view import Factor, Output, Place
@@ -267,11 +274,8 @@ def mask_places(
     checks = []
     for b, place in zip(patch.places, places, strict=True):
         writer.index[b.index] = place.name
-        checks.append(f"({place.name} < {place.extent})")
-    out = next(nest for nest in writer.kernel.nests if nest.name in writer.kernel.stores)
-    for coordinate, extent in writer.kernel.ragged:
-        at = writer.coordinate(out.name, out.coords.index(coordinate), coordinate)
-        checks.append(f"({at} < {writer.size(extent)[0]})")
-    writer.axis_mask |= {"m": " & ".join(checks), "n": f"n < {size['n']}"}
+        checks.append(f"{place.name} < {place.extent}")
+    checks += ragged_checks(writer)
+    writer.axis_mask |= {"m": " & ".join(f"({c})" for c in checks), "n": f"n < {size['n']}"}
     writer.together = {frozenset({"m", "n"}): "inside"}
     return f"{writer.axis_mask['m']} & ({writer.axis_mask['n']})"

@@ -7,7 +7,7 @@ tiles by coordinates, zeros outside the tensor, and the epilogue is that of any 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from tritongen.emit.contraction import (
@@ -18,7 +18,6 @@ from tritongen.emit.contraction import (
     products,
     storage_dtype,
     stores_of,
-    terms_of,
 )
 from tritongen.emit.kernel_writer import KernelWriter
 from tritongen.emit.matrices import SIDES, matrix_order, matrix_text
@@ -37,10 +36,9 @@ def persistent_view(writer: KernelWriter) -> KernelView:
     size = open_tiles(writer)
     setup, _ = operands(writer, heads)
     factors, sums = products(writer, heads, size)
-    more = terms_of(size, kernel.splits) | in_parts(writer, sums)
-    flat = len(heads) == 1
     parts = parts_behind(kernel, bool(tiles_read(kernel)))
-    return tiles_view(writer, size, setup, parts, factors=factors, flat=flat, **more)
+    own = {"factors": factors, "flat": len(heads) == 1, **in_parts(writer, sums, size)}
+    return tiles_view(writer, size, setup, parts, **own)
 
 
 def tiles_view(
@@ -73,6 +71,18 @@ def open_tiles(writer: KernelWriter) -> dict[str, str]:
     size = open_axes(writer)
     writer.axis_mask |= {"m": "", "n": ""}
     return size
+
+
+def numbers(writer: KernelWriter, runs: Iterable[tuple[str, ...]]) -> list[str]:
+    """The coordinates in front of a tile's own two, of a descriptor."""
+    return [f"{writer.run_text(run)}.to(tl.int32)" for run in runs]
+
+
+def tile_of(name: str, before: list[str], corner: dict[str, str]) -> str:
+    """A tile that a descriptor loads, from its corner on: a coordinate for each of its axes."""
+    out = f"{name}.load([{', '.join([*before, *corner.values()])}])"
+    blocks = ", ".join(f"BLOCK_{axis.upper()}" for axis in corner)
+    return f"{out}.reshape({blocks})" if before else out
 
 
 # ---- operands ------------------------------------------------------------------------------------
@@ -108,23 +118,19 @@ def describe(
 ) -> tuple[str, Load]:
     """The host line that makes a descriptor, and the expression that loads a tile. `described` names the library function."""
     order = matrix_order(writer.kernel, tile, axes)
-    outer = [tile.runs[k] for k in order[:-2]]
     name = name or writer.fresh(f"{tile.tensor}_tiles")
     transposed = writer.fresh(f"trans_{tile.tensor}")
     writer.args.pointers[name] = name
     flag = writer.fresh(transposed.upper())
     writer.args.constants[flag] = transposed
-    before = [f"{writer.run_text(run)}.to(tl.int32)" for run in outer]
+    before = numbers(writer, (tile.runs[k] for k in order[:-2]))
 
     def load(first_m: str) -> str:
-        corner = {"m": first_m, "n": "first_n", "k": "start"}
-
-        def tile_of(*axes: str) -> str:
-            out = f"{name}.load([{', '.join([*before, *(corner[a] for a in axes)])}])"
-            blocks = ", ".join(f"BLOCK_{a.upper()}" for a in axes)
-            return f"{out}.reshape({blocks})" if before else out
-
-        return f"{tile_of(*reversed(axes))}.T if {flag} else {tile_of(*axes)}"
+        at = {"m": first_m, "n": "first_n", "k": "start"}
+        straight, turned = (
+            tile_of(name, before, {axis: at[axis] for axis in own}) for own in (axes, axes[::-1])
+        )
+        return f"{turned}.T if {flag} else {straight}"
 
     writer.args.tiles[name] = (*(f"BLOCK_{a.upper()}" for a in axes), flag)
     blocks = ", ".join(f'config["BLOCK_{a.upper()}"]' for a in axes)

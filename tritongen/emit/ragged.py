@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tritongen.emit.bounded import is_kept_run, sign
+from tritongen.emit.bounded import forget_loop, sign
 from tritongen.emit.contraction import (
     BLOCKS,
     invariant,
@@ -58,7 +58,7 @@ def ragged_view(writer: KernelWriter) -> KernelView:
     own = asked(writer, guards, "m", lambda guard: guard_text(writer, guard))
     writer.axis_mask["m"] = "own"
     factors, sums = products(writer, (head,), size, rows=guards)
-    writer.cache = cache | {k: name for k, name in writer.cache.items() if is_kept_run(writer, k)}
+    forget_loop(writer, cache)
     inside = mask_tile(writer, size)
     behind, writer.lines = writer.lines, []
     blocks = BLOCKS if kernel.named else (*BLOCKS, "SEGMENTS")

@@ -21,7 +21,14 @@ from tritongen.emit.bounded import LEFT
 from tritongen.emit.contraction import BLOCKS, factor, invariant, storage_dtype, sum_of
 from tritongen.emit.kernel_writer import KernelWriter
 from tritongen.emit.matrices import matrix_order, matrix_text
-from tritongen.emit.persistent import Load, describe, open_tiles, tiles_view
+from tritongen.emit.persistent import (
+    Load,
+    describe,
+    numbers,
+    open_tiles,
+    tile_of,
+    tiles_view,
+)
 from tritongen.emit.product_view import Factor, Split
 from tritongen.emit.view import KernelView
 from tritongen.ir import nodes as ir
@@ -100,11 +107,6 @@ def load_parts(writer: KernelWriter, tile: View, axis: str, name: str) -> Load:
 
     The low parts lie below the high ones. A last tile that runs into them fills rows that are not stored.
     """
-    outer = [tile.runs[k] for k in matrix_order(writer.kernel, tile, (axis, "k"))[:-2]]
-    before = [f"{writer.run_text(run)}.to(tl.int32)" for run in outer]
-
-    def load(row: str) -> str:
-        out = f"{name}.load([{', '.join([*before, row, 'start'])}])"
-        return out + (f".reshape(BLOCK_{axis.upper()}, BLOCK_K)" if outer else "")
-
-    return load
+    order = matrix_order(writer.kernel, tile, (axis, "k"))
+    before = numbers(writer, (tile.runs[k] for k in order[:-2]))
+    return lambda row: tile_of(name, before, {axis: row, "k": "start"})
