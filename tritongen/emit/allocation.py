@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from tritongen.emit.facts import computes_wide
 from tritongen.emit.launch import TORCH_DTYPES
 from tritongen.emit.sizes import under, whole
+from tritongen.emit.text import tuple_text
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import Idx, Poly, indices, substitute
 from tritongen.ir.batches import broadcasting, spanning
@@ -82,7 +83,7 @@ def _shape(op: ir.Op, output: ir.Tensor) -> str:
     parts = [f"*{_batch_dims(op)}" if d == ir.BATCH_SIZE else whole(d) for d in output.dims]
     if len(parts) == 1 and parts[0].startswith("*"):
         return parts[0][1:]
-    return f"({', '.join(parts)}{',' if len(parts) == 1 else ''})"
+    return tuple_text(parts)
 
 
 def _batch_dims(op: ir.Op) -> str:

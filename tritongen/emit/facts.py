@@ -259,10 +259,6 @@ def counted_text(step: Step) -> str:
     return f"max({', '.join([*map(launch_text, numbers), *(f'*{t}.shape' for t in slid)])})"
 
 
-def compute_text(context: Context, step: Step) -> str:
-    return f"tl.float64 if {known_wide(context, step)} else tl.float32"
-
-
 def known_wide(context: Context, step: Step) -> str:
     """The fact that the call computes in f64. It has a name if `choose` takes it."""
     return "in_f64" if "in_f64" in spoken_of(step) else computes_wide(context.op)

@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 
 from tritongen.emit.choose import ChooseView, choose_view, rule_text
 from tritongen.emit.facts import (
-    compute_text,
     computes_wide,
     counted_text,
     fact_lines,
@@ -33,6 +32,7 @@ from tritongen.emit.launches import (
 )
 from tritongen.emit.merged import flat_lines, merge_lines, one_batch, put_back_lines
 from tritongen.emit.sizes import at_least_0, size_lines, whole
+from tritongen.emit.text import tuple_text
 from tritongen.emit.view import KernelView, call_lines, indented
 from tritongen.ir import nodes as ir
 from tritongen.ir.batches import broadcasting, spanning
@@ -319,29 +319,21 @@ def step_values(context: Context, step: Step, kernels: dict[str, KernelView]) ->
     used = {a for k in step.kernels for a in kernels[k.name].arguments}
     made = [d for v in step.variants for _, d, _ in v.scratch]
     lines = compute_lines(context, made, known_wide(context, step))
-    if "COMPUTE=COMPUTE" in used or (
-        context.wide and any(s.name in used for s in context.op.scalars)
-    ):
-        lines.append(f"COMPUTE = {compute_text(context, step)}")
+    scalars = [s for s in context.op.scalars if s.name in used]
+    if "COMPUTE=COMPUTE" in used or context.wide and scalars:
+        lines.append(f"COMPUTE = tl.float64 if {known_wide(context, step)} else tl.float32")
     if "INDEX=INDEX" in used:
         lines.append(f"INDEX = tl.int32 if {counted_text(step)} < 2_000_000_000 else tl.int64")
-    for s in context.op.scalars:
-        if s.name in used and s.dtype == "bool":
+    for name in (s.name for s in scalars if s.dtype == "bool"):
+        lines += [f"if not isinstance({name}, torch.Tensor):", f"    {name} = int({name})"]
+    for s in scalars:
+        if context.wide and ir.kind_of(s.dtype, context.op) == "float":
+            wide = f"torch.full((), {s.name}, dtype=torch.float64, device={step.touched[0]}.device)"
             lines += [
-                f"if not isinstance({s.name}, torch.Tensor):",
-                f"    {s.name} = int({s.name})",
+                f"if COMPUTE == tl.float64 and not isinstance({s.name}, torch.Tensor):",
+                "    # A Python number reaches a kernel as f32.",
+                f"    {s.name} = {wide}",
             ]
-    if context.wide:
-        for s in context.op.scalars:
-            if s.name in used and ir.kind_of(s.dtype, context.op) == "float":
-                device = step.touched[0]
-                lines.append(
-                    f"if COMPUTE == tl.float64 and not isinstance({s.name}, torch.Tensor):"
-                )
-                lines.append("    # A Python number reaches a kernel as f32.")
-                lines.append(
-                    f"    {s.name} = torch.full((), {s.name}, dtype=torch.float64, device={device}.device)"
-                )
     return lines
 
 
@@ -359,13 +351,12 @@ def branch(
     shared = variant.launches[0].part and with_parts(step)
     made_here = {name for name, _, _ in variant.scratch}
     for name, dtype, shape in () if shared else variant.scratch:
-        sizes = ", ".join(rule_text(r, rule_names(context, step, variant)) for r in shape)
+        sizes = tuple_text([rule_text(r, rule_names(context, step, variant)) for r in shape])
         made = "zeros" if (name, name) in variant.zeroed else "empty"
-        comma = "," if len(shape) == 1 else ""
         result = dict((*variant.sums, *variant.parts)).get(name, "")
         asked = f" if {result} is not None else None" if result in context.left_out else ""
         lines.append(
-            f"{name} = torch.{made}(({sizes}{comma}), dtype={host_dtype(context, dtype)}, device={device}.device){asked}"
+            f"{name} = torch.{made}({sizes}, dtype={host_dtype(context, dtype)}, device={device}.device){asked}"
         )
     for name, tensor in variant.zeroed:
         if name not in made_here:
@@ -429,9 +420,8 @@ def scratch_lines(
                 example += f".view({', '.join(map(whole, nest.dims))})"
             made = f"torch.empty_like({example}, dtype={dtype})"
         else:
-            sizes = ", ".join(map(at_least_0, nest.dims))
-            comma = "," if len(nest.dims) == 1 else ""
-            made = f"torch.{filled}(({sizes}{comma}), dtype={dtype}, device={first}.device)"
+            sizes = tuple_text([at_least_0(d) for d in nest.dims])
+            made = f"torch.{filled}({sizes}, dtype={dtype}, device={first}.device)"
         asked = f" if {where[nest.name]} else None" if where.get(nest.name) else ""
         lines.append(f"{nest.name} = {made}{asked}")
     return lines

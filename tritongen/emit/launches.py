@@ -15,7 +15,7 @@ from itertools import groupby
 from tritongen.emit.choose import rule_text
 from tritongen.emit.facts import fact_names
 from tritongen.emit.kernel_writer import Context
-from tritongen.emit.text import bare, launch_text
+from tritongen.emit.text import bare, launch_text, tuple_text
 from tritongen.emit.view import KernelView, call_lines, indented
 from tritongen.schedule.plan import Launch, Step, Variant
 
@@ -115,8 +115,7 @@ def call_of(
     free = () if launch.scratch else (kernel.table or ({},))[0]
     measured = {name: f'META["{name}"]' for name in free}
     said = renames | measured | dict(launch.config)
-    grid = ", ".join(rule_text(r, said) for r in launch.grid)
-    grid = f"({grid},)" if len(launch.grid) == 1 else f"({grid})"
+    grid = tuple_text([rule_text(r, said) for r in launch.grid])
     if "META[" in grid:
         grid = f"lambda META: {grid}"
     rest = given_by_config(variant, launch, kernel, renames, measured)

@@ -117,12 +117,8 @@ def together(op: ir.Op, lines: dict[str, str]) -> list[str]:
         wanted = [f"{bare(dim)} = {shape_text(tensor, k)}" for k, dim in enumerate(tensor.dims)]
         own = [n for n in lines if lines[n] in wanted]
         if len(own) > 1:
-            names = [
-                bare(d) if t in lines.values() else "_"
-                for d, t in zip(tensor.dims, wanted, strict=True)
-            ]
+            said = lines.values()
+            names = [line.partition(" ")[0] if line in said else "_" for line in wanted]
             lines |= dict.fromkeys(own, "")
-            lines[own[0]] = (
-                f"{', '.join(map(str, names))} = {tensor.name}.shape"  # where the first one is wanted
-            )
+            lines[own[0]] = f"{', '.join(names)} = {tensor.name}.shape"  # where the first is wanted
     return [line for line in lines.values() if line]

@@ -31,8 +31,6 @@ from tritongen.ir.dtypes import TORCH_NAMES
 from tritongen.ir.known import Facts, facts_of, plainly_nonnegative
 from tritongen.reference.batches import batch_slice, broadcast_text
 
-PYTHON_TYPES = {"int": "int", "float": "float", "bool": "bool"}
-
 
 def parameters(op: ir.Op) -> list[tuple[str, str, str]]:
     """(name, annotation, default) of each parameter, those without a default first as written."""
@@ -43,11 +41,10 @@ def parameters(op: ir.Op) -> list[tuple[str, str, str]]:
                 out.append((name, "torch.Tensor", ""))
             case ir.Scalar(name, dtype, default):
                 kind = "int" if dtype in ir.INTS else "bool" if dtype == "bool" else "float"
-                out.append(
-                    (name, f"{kind} | torch.Tensor", "" if default is None else repr(default))
-                )
+                shown = "" if default is None else repr(default)
+                out.append((name, f"{kind} | torch.Tensor", shown))
             case ir.Constant(name, dtype, default):
-                out.append((name, PYTHON_TYPES[dtype], "" if default is None else repr(default)))
+                out.append((name, dtype, "" if default is None else repr(default)))
     for free in op.free_typarams:
         out.append((free.name, "torch.dtype", TORCH_DTYPES.get(free.default or "", "")))
     return sorted(out, key=lambda p: bool(p[2]))
@@ -116,23 +113,17 @@ def dims_of(tensor: ir.Tensor) -> str:
     return ", ".join("..." if d == ir.BATCH_SIZE else whole(d) for d in tensor.dims)
 
 
-def size_check(op: ir.Op, tensor: ir.Tensor, k: int, size: str) -> str:
-    """The line that checks a dim whose size is known by now."""
-    who = f'"{op.name}: {tensor.name}: dim {dim_position(tensor, k)} ({size})"'
-    return f"lib.check_size({shape_text(tensor, k)}, {who}, {size})"
-
-
 def type_check(ops: tuple[ir.Op, ...], name: str) -> list[str]:
     """A type parameter that no operand binds is one of its dtypes."""
-    allowed = dict.fromkeys(
-        TORCH_DTYPES[d] for o in ops for p in o.typarams if p.name == name for d in p.dtypes
+    allowed = list(
+        dict.fromkeys(
+            TORCH_DTYPES[d] for o in ops for p in o.typarams if p.name == name for d in p.dtypes
+        )
     )
     message = messages.TYPE.format(
-        op=ops[0].name, typaram=name, expected=_or(list(allowed)), given=f"{{{name}}}"
+        op=ops[0].name, typaram=name, expected=_or(allowed), given=f"{{{name}}}"
     )
-    return refuse(
-        f"{name} not in ({', '.join(allowed)}{',' if len(allowed) == 1 else ''})", message
-    )
+    return refuse(f"{name} not in {tuple_text(allowed)}", message)
 
 
 def _or(names: list[str]) -> str:
@@ -207,7 +198,8 @@ def dim_lines(op: ir.Op) -> list[str]:
             name = bare(dim)
             if dim == ir.BATCH_SIZE or (name and name not in derived):
                 continue
-            lines.append(size_check(op, tensor, k, whole(dim)))
+            who = f'"{op.name}: {tensor.name}: dim {dim_position(tensor, k)} ({whole(dim)})"'
+            lines.append(f"lib.check_size({shape_text(tensor, k)}, {who}, {whole(dim)})")
     return lines
 
 
@@ -245,17 +237,10 @@ def docstring(op: ir.Op) -> tuple[str, ...]:
     """The docstring: results and operands with shapes and dtypes, and errors."""
 
     def shape(t: ir.Tensor) -> str:
-        inside = ", ".join("..." if d == ir.BATCH_SIZE else whole(d) for d in t.dims)
-        return f"{t.name}: {t.dtype}[{inside}]" if t.dims else f"{t.name}: {t.dtype}"
+        return f"{t.name}: {t.dtype}" + (f"[{dims_of(t)}]" if t.dims else "")
 
     types = "; ".join(f"{p.name} is {_or(list(p.dtypes))}" for p in op.typarams)
-    lines = [
-        in_docstring(op.doc or "")
-        or f"Returns {', '.join(shape(o) for o in op.outputs)}, given {', '.join(shape(t) for t in op.tensors)}."
-    ]
-    lines.append("")
-    lines.append(
-        (f"{types}. " if types else "")
-        + "Operands may have any strides. Raises ValueError if an operand does not fit."
-    )
-    return tuple(lines)
+    results, operands = (", ".join(map(shape, each)) for each in (op.outputs, op.tensors))
+    first = in_docstring(op.doc or "") or f"Returns {results}, given {operands}."
+    told = "Operands may have any strides. Raises ValueError if an operand does not fit."
+    return first, "", f"{types}. {told}" if types else told
