@@ -70,15 +70,12 @@ class Addressing(Parameters):
         self.axis_mask: dict[str, str] = {}
         self.together: dict[frozenset[str], str] = {}  # axes -> the name of their joint mask
         self.values: dict[str, tuple[str, int]] = {}  # nest -> text
-        self.cache: dict[tuple[Any, ...], str] = (
-            {}
-        )  # what a name holds: a load, a run, a coordinate
+        # What a name holds: a load, a run, a coordinate.
+        self.cache: dict[tuple[Any, ...], str] = {}
         self.lengths: dict[str, str] = {}  # axis -> that of its runs, where a tile holds several
         self.looping: frozenset[str] = frozenset()  # axes that a loop walks right now
         self.lets = dict(kernel.lets)
-        self.known: set[str] = (
-            set()
-        )  # sizes that the compiler is told, and a loop's terms are made of
+        self.known: set[str] = set()  # told sizes of which a loop's terms are made
         self.divisors: dict[Poly, str] = {}  # counts that may be 0, as what divides
         self.fill: dict[str, float] = {}  # tensor -> what its masked lanes hold
         self.loads: dict[ir.Read, str] = {}  # what is loaded in another way than by pointers
@@ -460,9 +457,9 @@ class Addressing(Parameters):
         where, shown, dims = self.address(read.tensor, read.coords)
         mask, checked = self.load_mask(read, shown, dims)
         options = f", mask={mask}" if mask else ""
-        other = self._other(read, checked)
-        if mask and other is not None:
-            options += f", other={other}"
+        held = read.fill if checked else self.fill.get(read.tensor)
+        if mask and held is not None:
+            options += f", other={literal(held, ir.kind_of(read.dtype, self.op))}"
         if read.tensor in self.evict:
             options += f", eviction_policy={self.evict[read.tensor]}"
         load = f"tl.load({where}{options})"
@@ -475,13 +472,6 @@ class Addressing(Parameters):
             for place in zip(dims, shown, read.coords, strict=False):
                 checks += self.checks(read.tensor, *place)
         return self.mask(self.axes_in(read.coords), checks), bool(checks)
-
-    def _other(self, read: ir.Read, checked: bool) -> str | None:
-        if read.fill is not None:
-            if checked:
-                return literal(read.fill, ir.kind_of(read.dtype, self.op))
-        held = self.fill.get(read.tensor)
-        return None if held is None else literal(held, ir.kind_of(read.dtype, self.op))
 
 
 def _run_name(run: tuple[str, ...], writer: Addressing) -> str:

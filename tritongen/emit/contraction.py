@@ -117,7 +117,7 @@ def product_view(
         if fields.get("end") == size["k"]:
             fields["end"] = own["K"]
     phases = bool(writer.kernel.lets)
-    return view(writer, {}, blocks, "", ProductView, phases=phases, **own | fields)
+    return view(writer, blocks, "", ProductView, phases=phases, **own | fields)
 
 
 def is_constant(writer: KernelWriter, p: Poly) -> bool:

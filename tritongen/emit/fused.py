@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from itertools import groupby
 
 from tritongen.emit.fold_lines import best_of, end_text, found, guard_text, say_place, start_text
@@ -40,15 +40,6 @@ from tritongen.schedule.classes.contraction_operands import storage_dtype
 from tritongen.schedule.members import is_reducer
 
 
-@dataclass(frozen=True, slots=True)
-class FusedView(KernelView):
-    ends: Mapping[str, str] = field(default_factory=dict)
-
-    @property
-    def extents(self) -> dict[str, str]:
-        return {**self.ends}
-
-
 def fused_view(writer: FusedWriter) -> KernelView:
     writer.programs()
     writer.body(writer.own.body)
@@ -70,7 +61,7 @@ def fused_view(writer: FusedWriter) -> KernelView:
     doc = doc_of(writer.own, {i: "rows" if n == "row" else n for i, n in writer.variables.items()})
     ends = {w.block: writer.size(w.extent)[0] for w in writer.own.walks if w.how == "tile"}
     setup = tuple(writer.setup)
-    return view(writer, {}, blocks, doc, FusedView, lines=lines, setup=setup, ends=ends)
+    return view(writer, blocks, doc, lines=lines, setup=setup, ends=ends)
 
 
 def doc_of(kernel: Kernel, called: Mapping[str, str]) -> str:
@@ -225,15 +216,11 @@ class FusedWriter(LoopWriter):
                 if self.is_shift(f) and self.is_followed(f):
                     text = f"tl.max({term}, {axis}, keep_dims=True)"
         line = self.levels[-1].lines.append
-        result = self.frame_of(f.axes) if dot else self.folded(f)
-        if not held:
-            line_before = self.comment(f.name)
-            self.levels[-1].lines += line_before
-            self.frames.pop(f.name, None)
-            self.values[f.name] = (self.assigned_in(-1, f.name, text), ATOM)
-            self.frames[f.name] = result
-            return
         self.levels[-1].lines += self.comment(f.name)
+        if not held:
+            self.values[f.name] = (self.assigned_in(-1, f.name, text), ATOM)
+            self.frames[f.name] = self.frame_of(f.axes) if dot else self.folded(f)
+            return
         if f.value.op == "max" and self.is_shift(f):
             self.move(f, text)
         elif dot:
@@ -241,13 +228,12 @@ class FusedWriter(LoopWriter):
             if self.runs_on(f):
                 line(f"{f.name} = lib.awaited({f.name})")
         else:
-            moved = f"{f.name} * {self.moving[f.moved_by]}" if f.moved_by else f.name
-            kind = ir.kind_of(nest.dtype, self.op)
-            combine = MONOIDS[f.value.op].combine[kind]
-            if moved == f.name:
-                line(combined(combine, f.name, (text, ATOM)))
-            else:
+            combine = MONOIDS[f.value.op].combine[ir.kind_of(nest.dtype, self.op)]
+            if f.moved_by:
+                moved = f"{f.name} * {self.moving[f.moved_by]}"
                 line(f"{f.name} = {combine.format(a=moved, b=text)}")
+            else:
+                line(combined(combine, f.name, (text, ATOM)))
 
     def place(self, f: Fold) -> None:
         """The place of a block's first extreme, and that of all blocks so far."""
@@ -280,18 +266,18 @@ class FusedWriter(LoopWriter):
 
     def is_shift(self, f: Fold) -> bool:
         """Whether sums move with a maximum."""
-        return any(isinstance(s, Fold) and s.moved_by == f.name for s in statements(self.own.body))
+        return bool(self.moved_with(f))
+
+    def moved_with(self, f: Fold) -> set[str]:
+        folds = (s for s in statements(self.own.body) if isinstance(s, Fold))
+        return {s.name for s in folds if s.moved_by == f.name}
 
     def is_followed(self, f: Fold) -> bool:
         """Whether each result that a maximum leads to has a sum that moves with it: a NaN is in that.
 
         What is kept for a gradient is no result: there the sum beside it is NaN.
         """
-        moved = {
-            s.name
-            for s in statements(self.own.body)
-            if isinstance(s, Fold) and s.moved_by == f.name
-        }
+        moved = self.moved_with(f)
         stored = self.nests.keys() & self.context.stored - set(self.op.kept)
         led = [self.leads(tensor) for tensor in stored]
         return all(own & moved for own in led if f.name in own)
@@ -483,20 +469,14 @@ class FusedWriter(LoopWriter):
         if self.is_apart(f):
             rows, columns = self.frame_of({*f.axes, *f.over})
         shape = ", ".join(self.own.walk(i).block if i else "1" for i in (rows, columns))
-        dtype = self.dtype(nest.dtype)
-        start = start_text(self, nest, nest.dtype) if not f.value.is_place else NO_PLACE
-        name = self.variable(f.name)
+        name, line = self.variable(f.name), self.levels[-1].lines.append
+        kind = nest.fold.body.dtype if f.value.is_place else nest.dtype  # of a place its extreme's
+        start, dtype = start_text(self, nest, kind), self.dtype(kind)
         if f.value.is_place:
-            best, start = best_of(self, nest), start_text(self, nest, nest.fold.body.dtype)
-            own = self.dtype(nest.fold.body.dtype)
-            self.levels[-1].lines.append(f"{best} = tl.full(({shape}), {start}, {own})")
-            dtype, start = "tl.int32", NO_PLACE
-        text = (
-            f"tl.zeros(({shape}), {dtype})"
-            if start == "0.0"
-            else f"tl.full(({shape}), {start}, {dtype})"
-        )
-        self.levels[-1].lines.append(f"{name} = {text}")
+            line(f"{best_of(self, nest)} = tl.full(({shape}), {start}, {dtype})")
+            start, dtype = NO_PLACE, "tl.int32"
+        text = f"tl.full(({shape}), {start}, {dtype})"
+        line(f"{name} = {text if start != '0.0' else f'tl.zeros(({shape}), {dtype})'}")
         self.values[f.name], self.frames[f.name] = (name, ATOM), (rows, columns)
 
     def close_state(self, f: Fold) -> None:

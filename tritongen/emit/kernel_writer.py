@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from tritongen.emit.addressing import Addressing
 from tritongen.emit.parameters import Context
 from tritongen.emit.text import exact_in_f32, literal, stores_directly, wrap
+from tritongen.emit.view import Lines
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import Poly, is_size
 from tritongen.ir.free import reads
@@ -28,7 +29,6 @@ from tritongen.ir.functions import (
 from tritongen.schedule.plan import KernelPlan
 
 __all__ = ["KernelWriter", "Context"]
-Lines = tuple[str, ...]
 NARROW = ("i8", "i16", "u8")
 
 

@@ -29,13 +29,13 @@ def nest_view(writer: KernelWriter) -> KernelView:
     writer.axis_mask[axis.name] = "inside"
     total = writer.extent(axis.extent, "total") if axis.digits else "1"
     values = tuple(values_of(writer, "(BLOCK,)"))
-    return view(writer, {}, ("BLOCK",), "", NestView, total=total, values=values)
+    return view(writer, ("BLOCK",), "", NestView, total=total, values=values)
 
 
 def box_view(writer: KernelWriter) -> KernelView:
     tile = counted_rows(writer, open_tile(writer))
     values = tuple(values_of(writer, "(ROWS, BLOCK)"))
-    return view(writer, {}, ("ROWS", "BLOCK"), "", NestView, tile=tile, values=values)
+    return view(writer, ("ROWS", "BLOCK"), "", NestView, tile=tile, values=values)
 
 
 def values_of(writer: KernelWriter, shape: str) -> Iterator[Value]:

@@ -9,9 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tritongen.emit.view import KernelView
-
-Lines = tuple[str, ...]
+from tritongen.emit.view import KernelView, Lines
 
 
 @dataclass(frozen=True, slots=True)

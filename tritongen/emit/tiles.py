@@ -103,12 +103,11 @@ def tile_view(
     writer: KernelWriter, tile: Tile, blocks: tuple[str, ...], doc: str, **fields
 ) -> KernelView:
     """The view of a kernel whose own lines are those of the body so far."""
-    return view(writer, {}, blocks, doc, RowsView, tile=tile, lines=tuple(writer.lines), **fields)
+    return view(writer, blocks, doc, RowsView, tile=tile, lines=tuple(writer.lines), **fields)
 
 
 def view(
     writer: KernelWriter,
-    var: dict[str, str],
     blocks: tuple[str, ...],
     doc: str,
     kind: type[KernelView] = KernelView,
@@ -128,7 +127,7 @@ def view(
         doc=doc,
         parameters=parameters,
         arguments=arguments,
-        var=var,
+        var=fields.pop("var", {}),
         prologue=(*writer.scalars, *writer.prologue),
         blocks=blocks,
         multiples=said,
@@ -171,7 +170,7 @@ def flat(writer: FlatWriter) -> KernelView:
     total = writer.extent(axis.extent, "total")
     writer.args.sizes = {name: sizes[name] for name in (total, *spoken) if name in sizes}
     fields = {"total": total, "whole": writer.only_inside, "lines": tuple(writer.lines)}
-    seen = view(writer, {}, ("BLOCK",), "Each program computes BLOCK elements.", FlatView, **fields)
+    seen = view(writer, ("BLOCK",), "Each program computes BLOCK elements.", FlatView, **fields)
     assert isinstance(seen, FlatView)
     given = [p for p in seen.parameters[:-1] if p != total or p in spoken]
     passed = tuple(p.removesuffix(": tl.constexpr") for p in given)
@@ -197,7 +196,7 @@ def strided(writer: KernelWriter) -> KernelView:
     straight_lines(writer)
     writer.say_multiple(sizes[axis.name], launch_text(axis.extent), writer.kernel.stores[-1])
     doc = "Each program computes a tile of OUTER x ROWS x BLOCK elements."
-    return view(writer, sizes, ("OUTER", "ROWS", "BLOCK"), doc, lines=tuple(writer.lines))
+    return view(writer, ("OUTER", "ROWS", "BLOCK"), doc, var=sizes, lines=tuple(writer.lines))
 
 
 def rows(writer: KernelWriter) -> KernelView:

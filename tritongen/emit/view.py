@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from tritongen.schedule.plan import KernelPlan
 
 WIDTH = 88  # of a line of arguments, which stands at most 12 columns in
+Lines = tuple[str, ...]
+Names = tuple[str, ...]
 
 # Skeletons that share a template: merging and walking one chunk, say.
 TEMPLATES = {
@@ -38,28 +40,23 @@ class KernelView:
     name: str
     template: str
     doc: str
-    parameters: tuple[str, ...]
-    arguments: tuple[str, ...]  # what the launch passes for them, `NAME=value` for constexprs
+    parameters: Names
+    arguments: Names  # what the launch passes for them, `NAME=value` for constexprs
     var: dict[str, str]  # the skeleton's own variables, by role
-    multiples: dict[str, tuple[str, ...]] = field(
-        default_factory=dict
-    )  # a constexpr: what it divides
-    prologue: tuple[str, ...] = ()
-    per_tile: tuple[str, ...] = ()  # what begins each tile of a program that takes several
-    lines: tuple[str, ...] = ()
+    multiples: dict[str, Names] = field(default_factory=dict)  # a constexpr: what it divides
+    prologue: Lines = ()
+    per_tile: Lines = ()  # what begins each tile of a program that takes several
+    lines: Lines = ()
     stores: Sequence[Store] = ()
-    setup: tuple[str, ...] = ()  # what the host does before the launch
-    stored_setup: tuple[
-        str, ...
-    ] = ()  # and those that describe outputs; parts of sums are not outputs
-    optional: tuple[str, ...] = ()  # parameters with defaults, which parts of sums are given
-    workspaces: tuple[str, ...] = ()  # and where those are left; None in a launch of whole ones
-    sizes: tuple[str, ...] = ()  # quoted: those that the JIT must not specialise on
-    blocks: tuple[str, ...] = ()  # constexprs that the variant's config gives
+    setup: Lines = ()  # what the host does before the launch
+    stored_setup: Lines = ()  # the same, of outputs: parts of sums are not outputs
+    optional: Names = ()  # parameters with defaults, which parts of sums are given
+    workspaces: Names = ()  # and where those are left; None in a launch of whole ones
+    sizes: Names = ()  # quoted: those that the JIT must not specialise on
+    blocks: Names = ()  # constexprs that the variant's config gives
     flags: dict[str, bool] = field(default_factory=dict)
-    keys: tuple[
-        str, ...
-    ] = ()  # parameters that are sizes of the call, and how products of f32 are computed
+    ends: dict[str, str] = field(default_factory=dict)
+    keys: Names = ()  # parameters that are sizes of the call, and how products of f32 are computed
     # Parameters that are descriptors: rows and columns of their tiles, as `lib.with_blocks` takes them
     tiles: dict[str, tuple[str | int, ...]] = field(default_factory=dict)
     table: tuple[dict[str, int], ...] = ()  # configs to measure (`tuning.py`)
@@ -67,10 +64,10 @@ class KernelView:
     @property
     def extents(self) -> dict[str, str]:
         """The extents of a tile's sides, by their constexprs."""
-        return {}
+        return self.ends
 
     @property
-    def names(self) -> tuple[str, ...]:
+    def names(self) -> Names:
         """The names of the parameters."""
         every = (*self.parameters, *self.optional, *self.workspaces)
         return tuple(p.partition(":")[0].partition("=")[0] for p in every)

@@ -51,7 +51,7 @@ def windows_view(writer: WindowWriter, size: dict[str, str]) -> KernelView:
     stores = [Store(writer.values[nest.name][0], *writer.stored_at(nest)) for nest in stored]
     fields = {"sizes": writer.unsaid(size["cols"]), "values": values, "stores": stores, **size}
     blocks = "ROWS", "STEPS", "BLOCK", *(("PER_THREAD",) if writer.runner else ())
-    return view(writer, {}, blocks, "", WindowView, **fields)
+    return view(writer, blocks, "", WindowView, **fields)
 
 
 class WindowWriter(KernelWriter):
