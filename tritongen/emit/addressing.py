@@ -43,12 +43,8 @@ from tritongen.ir.algebra import (
     symbols,
     with_modulo,
 )
-from tritongen.ir.algebra import (
-    text as poly_text,
-)
-from tritongen.ir.algebra import (
-    walk as walk_poly,
-)
+from tritongen.ir.algebra import text as poly_text
+from tritongen.ir.algebra import walk as walk_poly
 from tritongen.ir.bounds import prove
 from tritongen.ir.free import binders_of
 from tritongen.ir.functions import ATOM, TERM

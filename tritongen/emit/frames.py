@@ -20,16 +20,7 @@ from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import indices, is_size, poly, size, weight_of
 from tritongen.ir.free import free_indices, reads, tensors_read
 from tritongen.ir.functions import ATOM, TERM
-from tritongen.kernel.nodes import (
-    PARTS,
-    Fold,
-    Kernel,
-    Loop,
-    Store,
-    Walk,
-    is_dot,
-    statements,
-)
+from tritongen.kernel.nodes import PARTS, Fold, Kernel, Loop, Store, Walk, is_dot, statements
 from tritongen.kernel.parts import state_dims, state_name
 from tritongen.schedule.canonical import uncast
 from tritongen.schedule.classes.fused import is_tile

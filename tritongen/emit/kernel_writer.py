@@ -17,15 +17,7 @@ from tritongen.emit.view import Lines
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import Poly, is_size
 from tritongen.ir.free import reads
-from tritongen.ir.functions import (
-    ATOM,
-    FUNCTIONS,
-    UNARY,
-    fill,
-    power_text,
-    text_for,
-    with_flag,
-)
+from tritongen.ir.functions import ATOM, FUNCTIONS, UNARY, fill, power_text, text_for, with_flag
 from tritongen.schedule.plan import KernelPlan
 
 __all__ = ["KernelWriter", "Context"]

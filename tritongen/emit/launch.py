@@ -67,11 +67,7 @@ class LaunchView:
 
 
 def launch_view(
-    context: Context,
-    step: Step,
-    kernels: dict[str, KernelView],
-    given: list[str],
-    alone: bool,
+    context: Context, step: Step, kernels: dict[str, KernelView], given: list[str], alone: bool
 ) -> LaunchView:
     """The view of a launch function. `given`: the tensors, scalars and constants that it may take, in order.
 

@@ -16,21 +16,8 @@ from tritongen.emit.frames import FrameWriter, Level, tile_indices, wrapped
 from tritongen.emit.text import launch_text
 from tritongen.emit.view import indented
 from tritongen.ir import nodes as ir
-from tritongen.ir.algebra import (
-    Idx,
-    Poly,
-    index,
-    indices,
-    is_size,
-    poly,
-    substitute,
-    weight_of,
-)
-from tritongen.kernel.nodes import (
-    Loop,
-    Walk,
-    carried,
-)
+from tritongen.ir.algebra import Idx, Poly, index, indices, is_size, poly, substitute, weight_of
+from tritongen.kernel.nodes import Loop, Walk, carried
 
 SCAN = 1024  # elements that a turn of a scan for the ends of a loop looks at
 

@@ -87,10 +87,7 @@ def ops_source(source_name: str, items: tuple[OpPlans, ...], standalone: bool = 
     for launch, choose in zip(launches, with_shared(v.choose for v in launches), strict=True):
         launch.choose = choose
     module = SimpleNamespace(
-        source=quoted(source_name),
-        ops=ops,
-        runtime=not standalone,
-        version=library.version(),
+        source=quoted(source_name), ops=ops, runtime=not standalone, version=library.version()
     )
     return environment().get_template("ops.py.j2").render(module=module)
 

@@ -14,25 +14,12 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from tritongen.emit.fold_lines import (
-    end_text,
-    found,
-    place_of,
-    start_text,
-    term,
-)
+from tritongen.emit.fold_lines import end_text, found, place_of, start_text, term
 from tritongen.emit.folds import BEHIND, MONOIDS, NO_PLACE, SCANS, combined
 from tritongen.emit.kernel_writer import KernelWriter
 from tritongen.emit.row_folds import loaded_parts, stored_parts
 from tritongen.emit.row_views import Fold, Tile, Variable, Walk
-from tritongen.emit.tiles import (
-    fill_lanes,
-    in_blocks,
-    leads_to,
-    name_axis,
-    open_tile,
-    tile_view,
-)
+from tritongen.emit.tiles import fill_lanes, in_blocks, leads_to, name_axis, open_tile, tile_view
 from tritongen.emit.view import KernelView
 from tritongen.ir import nodes as ir
 from tritongen.ir.free import tensors_read

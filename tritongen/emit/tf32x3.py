@@ -21,14 +21,7 @@ from tritongen.emit.bounded import LEFT
 from tritongen.emit.contraction import BLOCKS, factor, invariant, storage_dtype, sum_of
 from tritongen.emit.kernel_writer import KernelWriter
 from tritongen.emit.matrices import matrix_order, matrix_text
-from tritongen.emit.persistent import (
-    Load,
-    describe,
-    numbers,
-    open_tiles,
-    tile_of,
-    tiles_view,
-)
+from tritongen.emit.persistent import Load, describe, numbers, open_tiles, tile_of, tiles_view
 from tritongen.emit.product_view import Factor, Split
 from tritongen.emit.view import KernelView
 from tritongen.ir import nodes as ir

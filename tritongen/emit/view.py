@@ -12,11 +12,7 @@ Lines = tuple[str, ...]
 Names = tuple[str, ...]
 
 # Skeletons that share a template: merging and walking one chunk, say.
-TEMPLATES = {
-    "scan_finish": "scan_part",
-    "runs": "window",
-    "taps": "contraction",
-}
+TEMPLATES = {"scan_finish": "scan_part", "runs": "window", "taps": "contraction"}
 
 
 def template_of(kernel: KernelPlan) -> str:
