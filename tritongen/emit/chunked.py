@@ -13,10 +13,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tritongen.emit import asked
-from tritongen.emit.facts import computes_wide
+from tritongen.emit.facts import compute_bytes
 from tritongen.emit.kernel_writer import Context
 from tritongen.emit.launch import LaunchView, call_of_all, launch_of_all, scratch_lines
 from tritongen.emit.sizes import dim_position, whole
+from tritongen.emit.text import wrapped
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import size
 from tritongen.ir.dtypes import DTYPES
@@ -53,9 +54,9 @@ def in_chunks(context: Context, plan: Plan, chunks: Chunks, on_request: bool) ->
 def _bytes_of(context: Context, nest: ir.Nest, name: str) -> str:
     """The bytes of a temporary for one index of a size, on the host."""
     others = [whole(d) for d in nest.dims if d != size(name)]
-    count = " * ".join(f"({d})" if " " in d else d for d in others)
+    count = " * ".join(map(wrapped, others))
     if nest.dtype in DTYPES:
         return f"{count} * {-(-DTYPES[nest.dtype].bits // 8)}"
     if nest.dtype != "compute":
         return f"{count} * {context.op.typed(nest.dtype).name}.element_size()"
-    return f"{count} * {f'(8 if {computes_wide(context.op)} else 4)' if context.wide else 4}"
+    return f"{count} * {wrapped(compute_bytes(context))}"

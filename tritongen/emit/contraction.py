@@ -37,7 +37,7 @@ from tritongen.emit.tiles import view
 from tritongen.emit.view import KernelView
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import Fetch, Poly, indices, symbols, walk
-from tritongen.ir.free import coordinates, free_indices, tensors_read
+from tritongen.ir.free import coordinates, free_indices, reads, tensors_read
 from tritongen.ir.functions import ATOM
 from tritongen.schedule.classes.contraction_operands import (
     PAIR,
@@ -263,8 +263,7 @@ def factor_dtype(writer: KernelWriter, head: ir.Nest, narrow: str) -> str:
 
 def is_widened(head: ir.Nest, narrow: str, op: ir.Op) -> bool:
     """Whether a call may accumulate in f64 and store a narrower type."""
-    reads = (r for side in head.fold.factors for r in ir.walk(side) if isinstance(r, ir.Read))
-    factors = {narrow} if narrow else {r.dtype for r in reads}
+    factors = {narrow} if narrow else {r.dtype for side in head.fold.factors for r in reads(side)}
     return head.dtype == "compute" and any(beside_f64(kind, op) for kind in factors)
 
 
@@ -326,7 +325,7 @@ def factor(
         bare = e.arg if isinstance(e, ir.Cast) else e
         inner = bare if bare.dtype == narrow else ir.Cast(bare, narrow)
     with along(writer, side, bounds, size):
-        writer.fill = {part.tensor: 0.0 for part in ir.walk(e) if isinstance(part, ir.Read)}
+        writer.fill = {read.tensor: 0.0 for read in reads(e)}
         read, cast = (inner.arg, inner.dtype) if isinstance(inner, ir.Cast) else (inner, "")
         # The last pair of an odd number of terms has one more.
         pair = terms_of_pair(writer, inner)

@@ -104,12 +104,6 @@ def tested(test: Order | Run | Sizes) -> str:
             return " and ".join([*asked, f"lib.takes_tiles({told}) and not lib.repeats({told})"])
 
 
-def factors_of(step: Step) -> dict[str, None]:
-    """The operands of a product's factors."""
-    head = step.kernels[-1].nests[0].fold
-    return dict.fromkeys(read.tensor for side in head.factors for read in reads(side))
-
-
 def is_stepped(kernel: KernelPlan) -> bool:
     """Whether a patch takes only every second place of an image, or fewer."""
     if kernel.skeleton != "patches":
@@ -138,7 +132,7 @@ def added_bytes_text(context: Context, step: Step) -> str:
     kernel = next(k for k in step.kernels if k.skeleton == "scatter")
     dtype = next(n.dtype for n in kernel.nests if n.name in kernel.stores)
     if dtype == "compute":
-        return f"8 if {computes_wide(context.op)} else 4" if context.wide else "4"
+        return compute_bytes(context)
     return str(int(dtype[1:]) // 8)
 
 
@@ -154,15 +148,12 @@ def itemsize_text(context: Context, step: Step) -> str:
     head = step.kernels[0].nests[0]
     narrow = storage_dtype(*head.fold.factors, context.op)
     if not narrow:
-        return f"8 if {computes_wide(context.op)} else 4" if context.wide else "4"
+        return compute_bytes(context)
     own = set(step.touched)
     source = next((t for t, d in context.dtypes.items() if d == narrow and t in own), None)
     text = f"{source}.element_size()" if source else "2"
-    return (
-        f"8 if {computes_wide(context.op)} else {text}"
-        if is_widened(head, narrow, context.op)
-        else text
-    )
+    widened = is_widened(head, narrow, context.op)
+    return f"8 if {computes_wide(context.op)} else {text}" if widened else text
 
 
 def strided_text(step: Step, views: dict[str, View]) -> str:
@@ -264,6 +255,11 @@ def known_wide(context: Context, step: Step) -> str:
     return "in_f64" if "in_f64" in spoken_of(step) else computes_wide(context.op)
 
 
+def compute_bytes(context: Context) -> str:
+    """The bytes of an element of the dtype that a call computes in."""
+    return f"8 if {computes_wide(context.op)} else 4" if context.wide else "4"
+
+
 def computes_wide(op: Op) -> str:
     """Whether a call computes in f64. What was kept in the type of the forward's call says nothing new."""
     told = [t for t in op.tensors if t.dtype != "compute" and may_be_f64(t.dtype, op)]
@@ -288,8 +284,8 @@ def fact_text(name: str, context: Context, step: Step, views: dict[str, View]) -
     """The host expression of a fact."""
     match name:
         case "transposed":
-            tensors = tuple_text([t for t, _ in step.merged])
-            return f"any(0 < t.stride(1) < t.stride(2) for t in {tensors})"
+            merged = tuple_text([t for t, _ in step.merged])
+            return f"any(0 < t.stride(1) < t.stride(2) for t in {merged})"
         case "strided":
             return strided_text(step, views)
         case "aligned":
@@ -319,7 +315,9 @@ def fact_text(name: str, context: Context, step: Step, views: dict[str, View]) -
             given = rights if name == "transposed_bytes" else {**lefts, **rights}
             return f"lib.{name}({', '.join(given)})"
         case "operand_bytes":
-            return " + ".join(f"{t}.nbytes" for t in factors_of(step))
+            factors = step.kernels[-1].nests[0].fold.factors
+            tensors = dict.fromkeys(read.tensor for side in factors for read in reads(side))
+            return " + ".join(f"{tensor}.nbytes" for tensor in tensors)
         case "packed_bytes" | "pad4_bytes" | "padded_bytes":  # by the estimate that asks for them
             packs = next(v.packs for v in step.variants if v.estimate and name in v.estimate.asked)
             whole = f", whole={packs[0].multiple}" if packs[0].multiple > 1 else ""

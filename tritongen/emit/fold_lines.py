@@ -13,7 +13,7 @@ from tritongen.emit.kernel_writer import KernelWriter
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import Poly, is_fractional, poly, with_modulo
 from tritongen.ir.bounds import takes_all
-from tritongen.ir.free import free_indices, lines_of
+from tritongen.ir.free import free_indices, lines_of, reads
 from tritongen.ir.functions import ATOM
 from tritongen.schedule.held import held_by
 
@@ -152,9 +152,4 @@ def place_resident(writer: KernelWriter, nest: ir.Nest, mask_redundant: bool) ->
 
 
 def uses(writer: KernelWriter, name: str) -> int:
-    return sum(
-        e.tensor == name
-        for n in writer.kernel.nests
-        for e in ir.walk(n.body)
-        if isinstance(e, ir.Read)
-    )
+    return sum(r.tensor == name for n in writer.kernel.nests for r in reads(n.body))

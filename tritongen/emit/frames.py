@@ -14,7 +14,7 @@ from typing import Any
 from tritongen.emit.folds import IDENTITY
 from tritongen.emit.kernel_writer import Context, KernelWriter
 from tritongen.emit.masked import Lanes, masked_value
-from tritongen.emit.text import launch_text, wrap
+from tritongen.emit.text import launch_text, wrap, wrapped
 from tritongen.emit.tiles import fill_lanes
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import indices, is_size, poly, size, weight_of
@@ -125,11 +125,7 @@ class FrameWriter(KernelWriter):
                 line("# The tiles of most terms first.")
                 own = f"{count} - 1 - {own}"
             if w.how == "program":
-                line(
-                    f"{name} = ({own}).to(tl.int64)"
-                    if " " in own
-                    else f"{name} = {own}.to(tl.int64)"
-                )
+                line(f"{name} = {wrapped(own)}.to(tl.int64)")
                 self.index[w.index] = name
             else:
                 self.tile(w, wrapped(own), name)
@@ -358,7 +354,3 @@ class FrameWriter(KernelWriter):
 
 def tile_indices(guard: ir.Guard, kernel: Kernel) -> set[str]:
     return set(indices(guard.poly)) - kernel.numbers
-
-
-def wrapped(text: str) -> str:
-    return f"({text})" if " " in text else text

@@ -14,9 +14,9 @@ from itertools import groupby
 
 from tritongen.emit.fold_lines import best_of, end_text, found, guard_text, say_place, start_text
 from tritongen.emit.folds import MONOIDS, NO_PLACE, combined
-from tritongen.emit.frames import LOG2E, Frame, Level, tile_indices, wrapped
+from tritongen.emit.frames import LOG2E, Frame, Level, tile_indices
 from tritongen.emit.loop_ends import Ends, LoopWriter
-from tritongen.emit.text import wrap
+from tritongen.emit.text import wrap, wrapped
 from tritongen.emit.tiles import leads_to, view
 from tritongen.emit.view import KernelView, indented
 from tritongen.ir import nodes as ir

@@ -30,7 +30,13 @@ from tritongen.emit.launches import (
     said_once,
     with_parts,
 )
-from tritongen.emit.merged import flat_lines, merge_lines, one_batch, put_back_lines
+from tritongen.emit.merged import (
+    flat_lines,
+    is_scratch,
+    merge_lines,
+    one_batch,
+    put_back_lines,
+)
 from tritongen.emit.sizes import at_least_0, size_lines, whole
 from tritongen.emit.text import tuple_text
 from tritongen.emit.view import KernelView, call_lines, indented
@@ -262,10 +268,8 @@ def view_line(context: Context, tensor: str, view: View | None, stored: bool) ->
         out += permuted(view.order)
     shape = dims if view is None else view.shape
     if shape != dims or flat:
-        known = {
-            t.name for t in (*op.tensors, *op.outputs)
-        }  # whose sizes the call's checks have seen
-        inside = ", ".join(map(whole if tensor in known else at_least_0, shape))
+        # The checks of a call have seen the sizes of operands.
+        inside = ", ".join(map(at_least_0 if is_scratch(context, tensor) else whole, shape))
         if stored:
             out += f".view({inside or '()'})"  # one element, no dim
         else:

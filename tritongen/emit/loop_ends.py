@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from functools import reduce
 
 from tritongen.emit.fold_lines import guard_text
-from tritongen.emit.frames import FrameWriter, Level, tile_indices, wrapped
-from tritongen.emit.text import launch_text
+from tritongen.emit.frames import FrameWriter, Level, tile_indices
+from tritongen.emit.text import launch_text, wrapped
 from tritongen.emit.view import indented
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import Idx, Poly, index, indices, is_size, poly, substitute, weight_of

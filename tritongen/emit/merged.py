@@ -19,9 +19,12 @@ from tritongen.schedule.plan import Step
 
 def one_batch(context: Context, tensor: str) -> bool:
     """Scratch is allocated with its batch dims flat, and all have one where they are numbered (`batches_first`)."""
-    return context.flat or tensor not in {
-        t.name for t in (*context.op.tensors, *context.op.outputs)
-    }
+    return context.flat or is_scratch(context, tensor)
+
+
+def is_scratch(context: Context, tensor: str) -> bool:
+    """Whether a tensor is no operand and no result."""
+    return tensor not in {t.name for t in (*context.op.tensors, *context.op.outputs)}
 
 
 def merge_lines(context: Context, step: Step) -> list[str]:

@@ -89,16 +89,15 @@ def accumulated(writer: KernelWriter, nest: ir.Nest, state: tuple[Variable, ...]
     reduce = nest.fold
     with writer.apart() as lines:
         value = writer.expr(reduce.body)
-        guards = [guard_text(writer, g) for g in reduce.guards]
-        mask = guards[0] if len(guards) == 1 else " & ".join(f"({g})" for g in guards)
-        if guards:
+        mask = writer.mask(frozenset(), [guard_text(writer, g) for g in reduce.guards])
+        if mask:
             value = f"tl.where({mask}, {value[0]}, {state[0].identity})", ATOM
         if not reduce.is_place:
             return Fold(term=tuple(lines), take=combine(writer, nest, state, value))
         if not free_indices(reduce) & {b.index for b in nest.box}:
             value = f"tl.full({state[0].shape}, {value[0]}, {state[0].dtype})", ATOM
         place = place_of(writer, nest)
-        if guards:
+        if mask:
             place = f"tl.where({mask}, {place}, {NO_PLACE})"
     names = ", ".join(variable.name for variable in state)
     take = f"{names} = {MONOIDS[reduce.op].first}({names}, {value[0]}, {place})"

@@ -24,7 +24,7 @@ from tritongen.emit.matrices import matrix_text
 from tritongen.emit.product_view import Factor, Output, Place
 from tritongen.emit.sizes import stride_along
 from tritongen.emit.sliding import SlidingWriter
-from tritongen.emit.text import launch_text, wrap
+from tritongen.emit.text import launch_text, wrap, wrapped
 from tritongen.emit.view import KernelView
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import index, indices, poly
@@ -161,10 +161,9 @@ def places_of(writer: KernelWriter, patch: Patch) -> list[Place]:
     counts, found = [writer.fresh(f"patches_{name}") for name in patch.names], []
     for k, (b, name) in enumerate(zip(patch.places, patch.names, strict=True)):
         faster, apart = (" * ".join(names[k + 1 :]) for names in (counts, patch.sides))
-        apart = f"({apart})" if " " in apart else apart
         extent = writer.extent(b.hi - b.lo, name.upper())
         corner = patch.first[b.index,]
-        found.append(Place(name, extent, patch.sides[k], counts[k], corner, faster, apart))
+        found.append(Place(name, extent, patch.sides[k], counts[k], corner, faster, wrapped(apart)))
     return found
 
 

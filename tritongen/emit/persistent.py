@@ -23,7 +23,7 @@ from tritongen.emit.kernel_writer import KernelWriter
 from tritongen.emit.matrices import SIDES, matrix_order, matrix_text
 from tritongen.emit.view import KernelView
 from tritongen.ir import nodes as ir
-from tritongen.ir.free import free_indices
+from tritongen.ir.free import free_indices, reads
 from tritongen.schedule.classes.contraction_stages import parts_behind, tiles_read
 from tritongen.schedule.plan import View
 
@@ -97,7 +97,7 @@ def operands(
     for head in heads:
         for side, axes in zip(head.fold.factors, SIDES, strict=True):
             tile = next(tiles)
-            (read,) = (e for e in ir.walk(side) if isinstance(e, ir.Read) and free_indices(e))
+            (read,) = (e for e in reads(side) if free_indices(e))
             if read not in writer.loads:
                 narrow = storage_dtype(*head.fold.factors, writer.op)
                 by_columns = axes == SIDES[1] and narrow == read.dtype and narrow not in HALVES

@@ -67,6 +67,11 @@ def wrap(text: tuple[str, int], least: int) -> str:
     return text[0] if text[1] >= least else f"({text[0]})"
 
 
+def wrapped(text: str) -> str:
+    """Parentheses around what has a space."""
+    return f"({text})" if " " in text else text
+
+
 def wrap_text(text: str, least: int) -> str:
     return wrap((text, precedence_of(text)), least)
 

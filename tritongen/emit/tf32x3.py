@@ -25,7 +25,7 @@ from tritongen.emit.persistent import Load, describe, numbers, open_tiles, tile_
 from tritongen.emit.product_view import Factor, Split
 from tritongen.emit.view import KernelView
 from tritongen.ir import nodes as ir
-from tritongen.ir.free import free_indices
+from tritongen.ir.free import free_indices, reads
 from tritongen.schedule.plan import View
 
 
@@ -60,7 +60,7 @@ def tf32x3_half_view(writer: KernelWriter) -> KernelView:
         split = f', {"not " if axis == "n" else ""}config["LHS"]'
         how = (split, "tiles_or_parts") if kernel.either else ("", "tiles")
         line, load = describe(writer, tile, (axis, "k"), *how, name)
-        (read,) = (e for e in ir.walk(side) if isinstance(e, ir.Read) and free_indices(e) & k)
+        (read,) = (e for e in reads(side) if free_indices(e) & k)
         writer.loads[read] = load("first_m")
         setup.append(line)
     ways = []

@@ -12,7 +12,7 @@ from dataclasses import replace
 from tritongen.emit.launch import TORCH_DTYPES
 from tritongen.emit.quoted import in_docstring
 from tritongen.emit.sizes import binding_dims, dim_position, shape_text, whole
-from tritongen.emit.text import bare, launch_text, tuple_text
+from tritongen.emit.text import bare, launch_text, tuple_text, wrapped
 from tritongen.ir import messages
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import (
@@ -50,7 +50,9 @@ def parameters(op: ir.Op) -> list[tuple[str, str, str]]:
     return sorted(out, key=lambda p: bool(p[2]))
 
 
-def refuse(condition: str, message: str) -> list[str]:
+def refuse(condition: str, message: str, **fields: object) -> list[str]:
+    """The lines that raise a message, which may have fields, where a condition holds."""
+    message = message.format(**fields) if fields else message
     quote = "'" if '"' in re.sub(r"\{[^}]*\}", "", message) else '"'
     prefix = "f" if "{" in message else ""
     return [f"if {condition}:", f"    raise ValueError({prefix}{quote}{message}{quote})"]
@@ -120,10 +122,8 @@ def type_check(ops: tuple[ir.Op, ...], name: str) -> list[str]:
             TORCH_DTYPES[d] for o in ops for p in o.typarams if p.name == name for d in p.dtypes
         )
     )
-    message = messages.TYPE.format(
-        op=ops[0].name, typaram=name, expected=_or(allowed), given=f"{{{name}}}"
-    )
-    return refuse(f"{name} not in {tuple_text(allowed)}", message)
+    told = {"op": ops[0].name, "typaram": name, "expected": _or(allowed), "given": f"{{{name}}}"}
+    return refuse(f"{name} not in {tuple_text(allowed)}", messages.TYPE, **told)
 
 
 def _or(names: list[str]) -> str:
@@ -137,36 +137,27 @@ def fact_lines(op: ir.Op) -> list[str]:
         match fact:
             case ir.Define(name, value):
                 lines += division_checks(op, value, known)
+                own = {"op": op.name, "size": name}
                 if is_fractional(value):
                     num, den = launch_text(numerator(value)), launch_text(denominator(value))
-                    lines += refuse(
-                        f"({num}) % ({den})",
-                        messages.FRACTION.format(
-                            op=op.name, size=name, value=str(value), given=f"{{({num}) / ({den})}}"
-                        ),
-                    )
+                    given = f"{{({num}) / ({den})}}"
+                    told = own | {"value": str(value), "given": given}
+                    lines += refuse(f"({num}) % ({den})", messages.FRACTION, **told)
                 lines.append(f"{name} = {whole(value)}")
-                lines += refuse(
-                    f"{name} < 0",
-                    messages.NEGATIVE.format(
-                        op=op.name, size=name, value=whole(value), given=f"{{{name}}}"
-                    ),
-                )
-            case ir.Require(text=text, batch=batch) if batch:
-                slices = (f"0 in {batch_slice(t)}" for t in op.tensors if t.name in batch)
-                sides = {"left": 0, "relation": messages.OPPOSITE[fact.op], "right": 0, "given": ""}
-                message = messages.REQUIRE.format(op=op.name, fact=text, **sides)
-                lines += refuse(" or ".join(slices), message)
-            case ir.Require(left, relation, right, text):
-                lines += division_checks(op, left, known) + division_checks(op, right, known)
-                a, b = (f"({whole(p)})" if " " in whole(p) else whole(p) for p in (left, right))
-                lines += refuse(
-                    f"{a} {messages.OPPOSITE[relation]} {b}",
-                    messages.REQUIRE.format(
-                        op=op.name, fact=text, left=f"{{{whole(left)}}}", relation=messages.OPPOSITE[relation],
-                        right=f"{{{whole(right)}}}", given=given_text(op, (left, right), "{{{}}}".format),
-                    ),
-                )  # fmt: skip
+                told = own | {"value": whole(value), "given": f"{{{name}}}"}
+                lines += refuse(f"{name} < 0", messages.NEGATIVE, **told)
+            case ir.Require(left, op=relation, right=right, text=text, batch=batch):
+                own = {"op": op.name, "fact": text, "relation": messages.OPPOSITE[relation]}
+                if batch:
+                    slices = (f"0 in {batch_slice(t)}" for t in op.tensors if t.name in batch)
+                    test, told = " or ".join(slices), {"left": "0", "right": "0", "given": ""}
+                else:
+                    lines += division_checks(op, left, known) + division_checks(op, right, known)
+                    a, b = whole(left), whole(right)
+                    test = f"{wrapped(a)} {own['relation']} {wrapped(b)}"
+                    given = given_text(op, (left, right), "{{{}}}".format)
+                    told = {"left": f"{{{a}}}", "right": f"{{{b}}}", "given": given}
+                lines += refuse(test, messages.REQUIRE, **own, **told)
     return lines
 
 
@@ -180,12 +171,9 @@ def division_checks(op: ir.Op, p: Poly, known: Facts) -> list[str]:
         if den is None or den.constant is not None or not is_size(den):
             continue
         if not plainly_nonnegative(den - 1, known):
-            lines += refuse(
-                f"{whole(den)} == 0" if " " not in whole(den) else f"({whole(den)}) == 0",
-                messages.DIVISION.format(
-                    op=op.name, value=whole(p), given=given_text(op, (p,), "{{{}}}".format)
-                ),
-            )
+            given = given_text(op, (p,), "{{{}}}".format)
+            told = {"op": op.name, "value": whole(p), "given": given}
+            lines += refuse(f"{wrapped(whole(den))} == 0", messages.DIVISION, **told)
     return lines
 
 
