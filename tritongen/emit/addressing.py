@@ -425,16 +425,11 @@ class Addressing(Parameters):
             # For integers, a divisor of either sign decides equally whether the division is exact.
             first = num if self._not_negative(denominator(coordinate)) else at
             return [whole, f"{first} >= 0", f"{at} < {self.size(extent)[0]}"]
-        checks = []
-        if not self._not_negative(coordinate):
-            checks.append(f"{at} >= 0")
-        if not self._below(coordinate, extent):
+        above = self._not_negative(coordinate)
+        checks = [] if above else [f"{at} >= 0"]
+        if not (above and self._proven(coordinate, "<", extent)):
             checks.append(f"{at} < {self.size(extent)[0]}")
         return checks
-
-    def _below(self, coordinate: Poly, extent: Poly) -> bool:
-        """Whether the coordinate, which has no offset below 0, provably ends where the dim does."""
-        return self._not_negative(coordinate) and self._proven(coordinate, "<", extent)
 
     # ---- loads
     def read(self, read: ir.Read, cast: str = "") -> str:

@@ -136,8 +136,7 @@ def place_resident(writer: KernelWriter, nest: ir.Nest, mask_redundant: bool) ->
     alike = bool(moved_by(writer, nest.fold.body) & rows)  # `tl.reduce` wants tiles of one shape
     with writer.computing(nest.name):
         value = term(writer, nest, mask_redundant and alike)[0]
-    for line in say_place(writer, nest):
-        writer.line(line)
+    writer.lines += say_place(writer, nest)
     if not value.isidentifier():
         value = writer.assign(writer.fresh(f"{nest.name}_value"), value)
     mask = term_mask(writer, nest) if nest.fold.guards else "inside"

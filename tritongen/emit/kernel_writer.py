@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 from tritongen.emit.addressing import Addressing
 from tritongen.emit.parameters import Context
-from tritongen.emit.text import exact_in_f32, literal, stores_directly, wrap
+from tritongen.emit.text import exact_in_f32, literal, wrap
 from tritongen.emit.view import Lines
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import Poly, is_size
@@ -150,8 +150,7 @@ class KernelWriter(Addressing):
 
     def say(self, name: str) -> None:
         """The comment of a value, where the next line computes it."""
-        for line in self.comment(name):
-            self.line(line)
+        self.lines += self.comment(name)
 
     @contextmanager
     def computing(self, name: str) -> Iterator[None]:
@@ -166,19 +165,17 @@ class KernelWriter(Addressing):
         body, rounded = nest.body, nest.name in self.read_here
         match body:
             case ir.Cast(arg, dtype) if dtype == nest.dtype != "compute" and not rounded:
-                if stores_directly(arg.dtype, dtype, self.op):
-                    body = arg
+                if ir.kind_of(arg.dtype, self.op) == ir.kind_of(dtype, self.op) == "float":
+                    body = arg  # the conversion of tl.store is the right one
         with self.computing(nest.name):
             out = self.expr(body)
         passed_on = nest.name in self.kernel.stores and not rounded
         named = passed_on or nest.name not in self.context.user_names or out[0] == nest.name
-        if out[0].isidentifier() and named:
-            self.values[nest.name] = out
-            return out[0]
-        self.say(nest.name)
-        name = self.assign(nest.name, out[0])
-        self.values[nest.name] = (name, ATOM)
-        return name
+        if not (out[0].isidentifier() and named):
+            self.say(nest.name)
+            out = self.assign(nest.name, out[0]), ATOM
+        self.values[nest.name] = out
+        return out[0]
 
     def store(self, nest: ir.Nest, value: str, checks: Sequence[str] = ()) -> None:
         lines, where, mask = self.stored_at(nest, checks)

@@ -22,9 +22,9 @@ from tritongen.emit.facts import (
 from tritongen.emit.kernel_writer import Context
 from tritongen.emit.launches import (
     Call,
+    call_of,
     call_texts,
     calls_behind,
-    calls_of,
     closed,
     rule_names,
     said_once,
@@ -98,12 +98,11 @@ def launch_view(
     everywhere = said_once(
         [*(calls for _, calls in own), behind], [packing, *(ls for ls, _ in own), *own_packing]
     )
-    branches = alike(
-        [
-            (v.name, packs, (*ls, *call_texts(calls, everywhere), *sum_lines(v)))
-            for v, packs, (ls, calls) in zip(step.variants, own_packing, own, strict=True)
-        ]
-    )
+    ways = []
+    for v, packs, (ls, calls) in zip(step.variants, own_packing, own, strict=True):
+        added = (f"lib.add_parts({parts}, {result})" for parts, result in v.sums)
+        ways.append((v.name, packs, (*ls, *call_texts(calls, everywhere), *added)))
+    branches = alike(ways)
     which = "_" if len(branches) == 1 else "variant"
     call = call_lines(f"{which}, config = choose_{step.name}", told)
     precision = precision_lines(step, kernels)
@@ -362,13 +361,8 @@ def branch(
         if name not in made_here:
             lines.append(("" if name == tensor else f"{name} = ") + f"{tensor}.zero_()")
     runs = variant.launches[:1] if shared else variant.launches
-    return tuple(lines), calls_of(context, step, variant, runs, kernels)
-
-
-def sum_lines(variant: Variant) -> Iterator[str]:
-    """The launches of the library that add up parts."""
-    for parts, result in variant.sums:
-        yield f"lib.add_parts({parts}, {result})"
+    calls = (call_of(context, step, variant, run, kernels[run.kernel]) for run in runs)
+    return tuple(lines), tuple(calls)
 
 
 def workspace_lines(context: Context, step: Step) -> Iterator[str]:

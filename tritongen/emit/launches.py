@@ -98,16 +98,6 @@ def call_texts(calls: Iterable[Call], everywhere: Everywhere) -> list[str]:
 
 
 # ---- one launch ----------------------------------------------------------------------------------
-def calls_of(
-    context: Context,
-    step: Step,
-    variant: Variant,
-    runs: Iterable[Launch],
-    kernels: dict[str, KernelView],
-) -> tuple[Call, ...]:
-    return tuple(call_of(context, step, variant, run, kernels[run.kernel]) for run in runs)
-
-
 def call_of(
     context: Context, step: Step, variant: Variant, launch: Launch, kernel: KernelView
 ) -> Call:
@@ -207,17 +197,17 @@ def rank_of(context: Context, step: Step, kernel: str, tensor: str) -> int:
 # ---- parts of sums -------------------------------------------------------------------------------
 def with_parts(step: Step) -> Variant | None:
     """The first variant in which programs leave parts of sums for another kernel to add up: all such end alike."""
-    return next((v for v in step.variants if v.launches[0].part and _adds_up(v)), None)
-
-
-def _adds_up(variant: Variant) -> bool:
-    return variant.launches[-1].kernel != variant.launches[0].kernel
+    several = (v for v in step.variants if v.launches[0].part)
+    return next((v for v in several if v.launches[-1].kernel != v.launches[0].kernel), None)
 
 
 def calls_behind(context: Context, step: Step, kernels: dict[str, KernelView]) -> tuple[Call, ...]:
     """The launches that add up parts of sums, behind those that may store some."""
     variant = with_parts(step)
-    return calls_of(context, step, variant, variant.launches[1:], kernels) if variant else ()
+    if variant is None:
+        return ()
+    runs = variant.launches[1:]
+    return tuple(call_of(context, step, variant, run, kernels[run.kernel]) for run in runs)
 
 
 def closed(step: Step, lines: Iterable[str]) -> Iterator[str]:

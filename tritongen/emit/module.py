@@ -82,7 +82,10 @@ def _docstring(title: str, source_name: str, text: str, items: tuple[OpPlans, ..
 
 def ops_source(source_name: str, items: tuple[OpPlans, ...], standalone: bool = False) -> str:
     """The text of its ops, not looked at: what they import is not known."""
-    ops = [_op_view(own) for item in items for own in item.printed]
+    ops = []
+    for own in (own for item in items for own in item.printed):
+        with doing("print", own.name):
+            ops.append(op_view(own))
     launches = [launch for op in ops for launch in op.launches if launch.choose]
     for launch, choose in zip(launches, with_shared(v.choose for v in launches), strict=True):
         launch.choose = choose
@@ -90,11 +93,6 @@ def ops_source(source_name: str, items: tuple[OpPlans, ...], standalone: bool = 
         source=quoted(source_name), ops=ops, runtime=not standalone, version=library.version()
     )
     return environment().get_template("ops.py.j2").render(module=module)
-
-
-def _op_view(item: OpPlans) -> SimpleNamespace:
-    with doing("print", item.name):
-        return op_view(item)
 
 
 def _imports(said: Set[str]) -> str:

@@ -58,11 +58,6 @@ def bytes_of(dtype: str, op: ir.Op) -> set[int]:
     return {DTYPES[d].itemsize for d in dtypes}
 
 
-def stores_directly(source: str, target: str, op: ir.Op) -> bool:
-    """Whether tl.store's own conversion is the right one."""
-    return ir.kind_of(source, op) == ir.kind_of(target, op) == "float"
-
-
 def wrap(text: tuple[str, int], least: int) -> str:
     return text[0] if text[1] >= least else f"({text[0]})"
 

@@ -55,7 +55,8 @@ def loop(writer: KernelWriter) -> KernelView:
     walks[-1] = replace(walks[-1], after=row_stores(writer, checks, walks[-1].after))
     writer.evict = dict.fromkeys(again, '"evict_first"')
     outputs = tuple(line for walk in walk_outputs(writer) for line in walk.lines)
-    count = _passes(len(walks) + bool(outputs))
+    number = len(walks) + bool(outputs)
+    count = {1: "one pass", 2: "two passes", 3: "three passes"}.get(number, f"{number} passes")
     doc = f"Each program handles ROWS rows of any width, BLOCK elements at a time, in {count} over each row."
     shared = {
         "number": row_number(writer),
@@ -211,7 +212,3 @@ def stored_behind(writer: KernelWriter) -> list[str]:
     done = {name for level in writer.kernel.levels for name in level.stores}
     stored = (n for n in writer.kernel.nests if n.name in writer.kernel.stores)
     return [n.name for n in stored if not is_row_value(writer, n) and n.name not in done]
-
-
-def _passes(count: int) -> str:
-    return {1: "one pass", 2: "two passes", 3: "three passes"}.get(count, f"{count} passes")
