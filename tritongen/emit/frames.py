@@ -61,9 +61,8 @@ class FrameWriter(KernelWriter):
         # Without products a tile has rows and columns, and each index lies along one of them.
         lanes = [w.index for w in self.own.walks if w.how != "program"]
         sides = ("[:, None]", "[None, :]")
-        self.sides = (
-            dict(zip(lanes, sides, strict=True)) if not self.multiplies and len(lanes) == 2 else {}
-        )
+        by_side = not self.multiplies and len(lanes) == 2
+        self.sides = dict(zip(lanes, sides, strict=True)) if by_side else {}
         self.variables = {w.index: self.index_name(w.index) for w in self.own.walks}
         self.levels = [Level("")]
         self.frame: Frame = ("", "")
@@ -235,9 +234,8 @@ class FrameWriter(KernelWriter):
             case ir.Read(tensor) if tensor in self.frames:
                 own, here = self.frames[tensor], self.frame
                 turned = own[0] and own[0] == here[1] or own[1] and own[1] == here[0]
-                return (
-                    (f"tl.trans({self.values[tensor][0]})", ATOM) if turned else self.values[tensor]
-                )
+                shown = self.values[tensor]
+                return (f"tl.trans({shown[0]})", ATOM) if turned else shown
             case ir.Call("exp", (ir.Call("sub", (x, shift)),)) if self.is_of_rows(shift):
                 row = f"{wrap(self.expr(shift), TERM)} * {LOG2E}"
                 moving = next(iter(tensors_read(shift) & self.moving.keys()), "")

@@ -189,11 +189,9 @@ class Parameters:
         """The end of an int type, as a constexpr."""
         end = "max" if highest else "min"
         if dtype in ir.INTS:
-            bits = int(dtype[1:])
-            low, high = (
-                (0, 2**bits - 1) if dtype[0] == "u" else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
-            )
-            return str(high if highest else low)
+            signed = dtype[0] != "u"
+            beyond = 2 ** (int(dtype[1:]) - signed)
+            return str(beyond - 1 if highest else -beyond * signed)
         operand = self.op.typed(dtype).name
         name = "HIGHEST" if highest else "LOWEST"
         return self.parameter(self.args.constants, name, f"torch.iinfo({operand}.dtype).{end}")

@@ -85,9 +85,8 @@ def scan_finish(writer: KernelWriter) -> KernelView:
         with writer.apart() as finish:
             total = total_of(writer, nest, tuple(part.loaded for part in parts))
             if not nest.fold.is_place:
-                total = (
-                    writer.assign(writer.fresh(state_names(writer, nest, "carry")[0]), total[0]),
-                )
+                carry = writer.fresh(state_names(writer, nest, "carry")[0])
+                total = (writer.assign(carry, total[0]),)
         carries[nest.name] = total
         folds.append(Fold(finish=tuple(finish), parts=parts))
     walks = (Walk(lines=walk(writer, carries)),)

@@ -116,11 +116,8 @@ class SlidingWriter(KernelWriter):
         return super().load_mask(read, shown, dims)
 
     def extent(self, p: Poly, wish: str) -> str:
-        return (
-            self.size(p)[0]
-            if symbols(p) <= self.known and not indices(p)
-            else super().extent(p, wish)
-        )
+        known = symbols(p) <= self.known and not indices(p)
+        return self.size(p)[0] if known else super().extent(p, wish)
 
     def channels(self, tensor: str) -> int | None:
         """The dim of an operand that only channels index, if the terms of a tile mix taps and channels."""
@@ -140,12 +137,9 @@ class SlidingWriter(KernelWriter):
 
     def spaced(self, tensor: str) -> tuple[int, ...]:
         """The dims between runs of channels."""
-        inner = self.channels(tensor)
-        return (
-            tuple(k for k in range(len(self.held(tensor))) if k != inner)
-            if inner is not None
-            else ()
-        )
+        if (inner := self.channels(tensor)) is None:
+            return ()
+        return tuple(k for k in range(len(self.held(tensor))) if k != inner)
 
     def stride(self, tensor: str, run: str, dim: int) -> str:
         """Strides between runs of channels say what they are multiples of: 16 bytes a load of 8 channels."""

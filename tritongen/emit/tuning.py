@@ -13,9 +13,8 @@ from tritongen.emit.view import KernelView
 from tritongen.schedule.plan import Step
 from tritongen.schedule.tunable import OPTIONS, launched, table
 
-LEAST_STORED = (
-    16  # bytes in a row of a tile that is stored by descriptor, of elements of at least one
-)
+# Bytes in a row of a tile that is stored by descriptor, of elements of at least one.
+LEAST_STORED = 16
 
 
 def with_table(view: KernelView, step: Step) -> KernelView:

@@ -165,15 +165,12 @@ def division_checks(op: ir.Op, p: Poly, known: Facts) -> list[str]:
     """A divisor that may be 0, for all that was checked before, is refused before Python divides by it."""
     lines = []
     for atom in walk(p):
-        den = (
-            atom.den if isinstance(atom, Floor) else atom.poly if isinstance(atom, Group) else None
-        )
-        if den is None or den.constant is not None or not is_size(den):
-            continue
-        if not plainly_nonnegative(den - 1, known):
-            given = given_text(op, (p,), "{{{}}}".format)
-            told = {"op": op.name, "value": whole(p), "given": given}
-            lines += refuse(f"{wrapped(whole(den))} == 0", messages.DIVISION, **told)
+        match atom:
+            case Floor(_, den) | Group(den) if den.constant is None and is_size(den):
+                if not plainly_nonnegative(den - 1, known):
+                    given = given_text(op, (p,), "{{{}}}".format)
+                    told = {"op": op.name, "value": whole(p), "given": given}
+                    lines += refuse(f"{wrapped(whole(den))} == 0", messages.DIVISION, **told)
     return lines
 
 
