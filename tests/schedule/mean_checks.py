@@ -61,3 +61,19 @@ def test_means_of_rows_that_are_not_finite():
             m.isnan(), want.isnan()
         )
         assert v[4] == 0 and v[:4].isnan().all()
+
+
+@pytest.mark.parametrize("bound", ["d < c[n]", "c[0] - D <= d < c[n]"])
+def test_means_of_some_terms(bound):
+    """Equal numbers, and an infinite one, whose mean is infinite."""
+    text = f"""op f<T: float>(x: T[N, D], c: i32[N]) -> (m: f32[N], y: T[N, D]) {{
+      m[n] = mean[{bound}](x[n, d])
+      v[n] = mean[{bound}]((x[n, d] - m[n]) ** 2)
+      y[n, d] = (x[n, d] - m[n]) * rsqrt(v[n] + 1e-5)
+    }}"""
+    module = load_text("some_terms", pipeline.build(text, "some_terms").raw)
+    for length in (3, 37):
+        x = torch.full((3, length), 12345.67)
+        x[1, 1], x[2, 2:] = torch.inf, 7.0
+        m, y = module.f(x, torch.tensor([length, length, 2], dtype=torch.int32))
+        assert m[1] == torch.inf and (y[0] == 0).all() and (y[2, :2] == 0).all()

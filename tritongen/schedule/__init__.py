@@ -31,7 +31,7 @@ from tritongen.schedule.digits import split_all
 from tritongen.schedule.factored import factored
 from tritongen.schedule.group import group
 from tritongen.schedule.held import with_held
-from tritongen.schedule.means import with_means
+from tritongen.schedule.means import with_means, with_second_looks
 from tritongen.schedule.members import Group, Virtual, is_reducer
 from tritongen.schedule.of_two import of_two
 from tritongen.schedule.placed import verify_grids, verify_places
@@ -160,7 +160,7 @@ def no_product(group: Group, nests: tuple[ir.Nest, ...], facts) -> str:
 def best_form(op: ir.Op, facts, only: str | None):
     """Canonical nests and their groups. Digits are split only where that finds a faster class. Reads of single elements become
     sums, and values are copied, only where fewer lines are stored then."""
-    lines = canonical(op, facts)
+    lines = with_second_looks(canonical(op, facts), names_of(op))
     found = form_of(op, lines, facts, only)
     for change in (with_picked, with_copies) if only is None else ():
         if (changed := change(op, lines, facts)) != lines:

@@ -5,18 +5,22 @@
 in kernels of rows. A sum of large, nearly equal terms loses digits. The difference x - mu shows the loss, and a norm divides it
 by nearly nothing: layer_norm of a row of equal numbers must be 0. A fold for the mean adds the mean of the remaining
 differences. Input and output: nests, and their groups. Lines that read the sum only for its mean read the mean.
+
+The mean of some terms, as in `mean[d < n[b]](x[b, d])`, has no such fold. `with_second_looks` writes the same as lines.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import replace
+from math import inf
 
 from tritongen.ir import nodes as ir
 from tritongen.ir.bounds import Facts
 from tritongen.ir.free import tensors_read
+from tritongen.schedule.canonical import fresh, read_of, rename_nest
 from tritongen.schedule.classes.rows import slid
-from tritongen.schedule.members import Group
+from tritongen.schedule.members import Group, is_reducer
 from tritongen.schedule.paired import Row, is_mean, pairs_of, row_of
 from tritongen.schedule.plan import Axis
 
@@ -41,6 +45,69 @@ def with_means(
             nests, *own = (_without(part, sums, read) for part in every)
             groups = tuple(replace(g, nests=p) for g, p in zip(groups, own, strict=True))
     return nests, groups
+
+
+def with_second_looks(lines: Nests, names: Collection[str]) -> Nests:
+    """Lines in which the mean of some terms has the mean of what is left added, if squares about it are summed.
+
+    m[n] = m_sum[n] / c[n]      becomes      m_first[n] = m_sum[n] / c[n]
+                                             m_rest[n] = sum[d < c[n]](x[n, d] - m_first[n])
+                                             m[n] = m_first[n] + m_rest[n] / c[n]
+    """
+    by_name, taken = {n.name: n for n in lines}, {*names, *(n.name for n in lines)}
+    looked: dict[str, Nests] = {}
+    for squares in lines:
+        found = _mean_below(squares, by_name)
+        if found is None or found[0].name in looked:
+            continue
+        mean, total, count = found
+        kind, whole = total.dtype, ir.Call("div", (read_of(total), count), total.dtype)
+        name = fresh(f"{mean.name}_first", taken)
+        first = replace(mean, name=name, body=whole, dtype=kind, part_of=mean.name)
+        left = ir.Call("sub", (total.fold.body, read_of(first)), kind)
+        name = fresh(f"{mean.name}_rest", taken)
+        rest = replace(total, name=name, body=replace(total.fold, body=left))
+        size, zero = ir.Call("abs", (read_of(first),), kind), ir.Const(0.0, kind)
+        finite = ir.Call("lt", (size, ir.Const(inf, kind)), "bool")
+        more = ir.Call("div", (read_of(rest), count), kind)
+        both = ir.Call("add", (read_of(first), ir.Call("where", (finite, more, zero), kind)), kind)
+        body = replace(mean.body, arg=both) if isinstance(mean.body, ir.Cast) else both
+        looked[mean.name] = first, rest, replace(mean, body=body)
+    return tuple(n for line in lines for n in looked.get(line.name, (line,)))
+
+
+def _mean_below(
+    squares: ir.Nest, by_name: dict[str, ir.Nest]
+) -> tuple[ir.Nest, ir.Nest, ir.Expr] | None:
+    """The mean of some terms about which a line sums the squares of the same terms: its line, that of its sum, the count."""
+    match squares.body:
+        case ir.Reduce("sum", _, (_, *_), ir.Call("pow_int", (apart, ir.Const(2)))):
+            pass
+        case ir.Reduce("sum", _, (_, *_), ir.Call("square", (apart,))):
+            pass
+        case _:
+            return None
+    match apart:
+        case ir.Call("sub", (term, ir.Read(name, coords) | ir.Cast(ir.Read(name, coords)))) if (
+            name in by_name
+        ):
+            mean = by_name[name]
+        case _:
+            return None
+    match mean.body.arg if isinstance(mean.body, ir.Cast) else mean.body:
+        case ir.Call("div", (ir.Read(tensor, at), count)) if tensor in by_name:
+            total = by_name[tensor]
+        case _:
+            return None
+    alike = mean.box == total.box == squares.box
+    if not (alike and mean.coords == coords == at == total.coords and is_reducer(total)):
+        return None
+    binders = total.fold.binders, squares.fold.binders
+    if len(binders[0]) != len(binders[1]):
+        return None
+    own = {b.index: c.index for b, c in zip(*binders, strict=True)}
+    same_terms = rename_nest(total, own).fold == replace(squares.fold, body=term)
+    return (mean, total, count) if same_terms else None
 
 
 def alike(row: Row, first: str) -> list[str]:
