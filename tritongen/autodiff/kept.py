@@ -88,8 +88,9 @@ def keeping(op: Op, lines: tuple[Nest, ...], back: Op) -> Op | None:
     wanted = (
         {o.name for o in op.outputs} | places.keys() | {copy.name for copy, _ in found.values()}
     )
-    used = {n.name for n in reached(tuple(nests), wanted, set())}
-    nests = [n for n in nests if n.name in used | own]  # what the spec computes for nobody stays
+    # What the spec computes for nobody stays, and what that reads.
+    used = {n.name for n in reached(tuple(nests), wanted | own, set())}
+    nests = [n for n in nests if n.name in used]
     outputs = (*(tensor for _, tensor in found.values()), *places.values())
     return replace(
         op,

@@ -152,7 +152,9 @@ class FrameWriter(KernelWriter):
         if self.sides:
             first = f"{number}.to(tl.int64) * {w.block}"
         if not self.sides or w.index in once:
-            first = self.first[w.index] = self.assigned_in(0, f"first_{name}", first)
+            first = self.first[w.index] = self.assigned_in(
+                0, self.joined_name("first", name), first
+            )
         lanes = f"{first} + {self.lanes(w)}" if self.sides else self.lanes(w, first)
         self.levels[0].lines.append(f"{name} = {lanes}")
 
@@ -172,7 +174,9 @@ class FrameWriter(KernelWriter):
         """
         if not self.sides:
             return
-        name = self.inside.get(walk.index) or self.variable(f"in_{self.variables[walk.index]}")
+        name = self.inside.get(walk.index) or self.variable(
+            self.joined_name("in", self.variables[walk.index])
+        )
         self.inside[walk.index] = name
         text = f"{self.variables[walk.index]} < {end}"
         text += f" if {several} else True" if several else ""

@@ -22,7 +22,7 @@ from tritongen.emit.view import KernelView, indented
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import Idx, poly
 from tritongen.ir.bounds import prove
-from tritongen.ir.free import free_indices
+from tritongen.ir.free import free_indices, reads
 from tritongen.ir.functions import ATOM
 from tritongen.kernel.nodes import (
     PARTS,
@@ -146,14 +146,17 @@ class FusedWriter(LoopWriter):
             self.open_state(f)
         name = self.variables[loop.index]
         outermost = not any(level.index not in self.own.numbers for level in self.levels[1:])
-        start = self.variable("start" if walk.block and outermost else f"start_{name}")
+        plain = walk.block and outermost
+        start = self.variable("start" if plain else self.joined_name("start", name))
         if walk.block:
             self.starts[loop.index] = start
             ends = self.ends(loop, walk)
             level = Level(loop.index)
             if ends.whole is not None and outermost:
                 level.told = True
-            level.lines.append(f"{name} = {start} + {self.lanes(walk)}.to(tl.int64)")
+            lanes = f"{start} + {self.lanes(walk)}.to(tl.int64)"
+            narrow = self.loads_beside(loop.index)
+            level.lines.append(f"{name} = {self.lanes(walk, start) if narrow else lanes}")
         else:
             ends, level = Ends("0", self.size(walk.extent)[0]), Level(loop.index)
             level.lines.append(f"{name} = tl.cast({start}, tl.int64)")
@@ -192,6 +195,23 @@ class FusedWriter(LoopWriter):
                 mask = self.terms_mask(f)
                 if mask in of_factors and " & " in mask:
                     self.mask_names[mask] = self.assigned_in(-1, self.fresh("counts"), mask)
+
+    def loads_beside(self, loop: str) -> bool:
+        """Whether a gradient loads a tile of rows and of a loop's terms beside the factors of its products, such as a bias.
+
+        The lanes of the loop are then counted in 32 bits: beside two sums of products, masks that compare 64 bits take the
+        registers of the tile. dk of 2 x 16 x 4088 x 128 with a bias: 1.8 ms, in 64 bits 8.9 (H200). Without such a tile dk of
+        causal attention is 5 to 15% slower in 32 bits.
+        """
+        folds = [s for s in statements(self.own.body) if isinstance(s, Fold)]
+        if not self.multiplies or any(f.moved_by for f in folds):
+            return False
+        factors = {f.name for f in folds if is_dot(f, self.own)}
+        beside = (n for name, n in self.nests.items() if name not in factors)
+        tiles = (
+            free_indices(r) for n in beside for r in reads(n.body) if r.tensor not in self.nests
+        )
+        return any(loop in own and len(own - self.own.numbers) > 1 for own in tiles)
 
     # ---- folds
     def fold(self, f: Fold) -> None:
@@ -448,7 +468,7 @@ class FusedWriter(LoopWriter):
         with self.within(other):
             mask = self.mask(frozenset(other) - {""}, self.guards_within(f, other))
         some = self.fresh("some")
-        self.where_masked(f"{some} = tl.max(({mask}).to(tl.int32), {1 - other.index(over)})")
+        self.line(f"{some} = tl.max(({mask}).to(tl.int32), {1 - other.index(over)})")
         return f"{some}{'[:, None]' if frame.index(over) == 0 else '[None, :]'} > 0"
 
     def where_masked(self, line: str) -> None:

@@ -182,7 +182,8 @@ class LoopWriter(FrameWriter):
         if wish not in self.index:
             extent = self.size(walk.extent)[0]
             stop = f"tl.minimum({first} + {walk.block}, {extent})"
-            self.index[wish] = self.ended[extent] = self.assigned_in(-1, wish, stop)
+            own = self.joined_name("end", self.variables[name])
+            self.index[wish] = self.ended[extent] = self.assigned_in(-1, own, stop)
         return index(wish) - 1
 
     def may_scan(self, guard: ir.Guard, loop: str) -> bool:

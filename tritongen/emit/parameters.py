@@ -75,7 +75,8 @@ class Parameters:
         self.lines: list[str] = []
         self.scalars: list[str] = []  # lines that hold for the whole kernel, in front of any loop
         self.prologue: list[str] = []
-        taken = spoken_names(context, kernel) | context.outside | words_of(template_of(kernel))
+        self.spoken = spoken_names(context, kernel)
+        taken = self.spoken | context.outside | words_of(template_of(kernel))
         self.names = Names(taken, context.mark)
         self.by_bits = by_bits(self.op, kernel.nests)
         self.told = {c.name for c in self.op.constants}  # sizes known as the kernel is compiled
@@ -99,6 +100,11 @@ class Parameters:
         self.names.taken.add(name)
         self.assigned.add(name)
         return name
+
+    def joined_name(self, word: str, name: str) -> str:
+        """A name made of a word and a name of the spec. Marks do not tell it from a name of the spec: it steps aside."""
+        wish = f"{word}_{name}"
+        return self.fresh(wish) if wish in self.spoken else wish
 
     @contextmanager
     def apart(self) -> Iterator[list[str]]:

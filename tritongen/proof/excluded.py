@@ -45,7 +45,8 @@ def problem(
     outputs = run(op, args)
     params = [p.name for p in back.params]
     # A large output hides what is added to it, and an infinite one all of it: no gradient comes from there.
-    small = {f"d{name}": y.abs() < LARGE for name, y in outputs.items()}
+    floats = {name: y for name, y in outputs.items() if y.is_floating_point()}
+    small = {f"d{name}": y.abs() < LARGE for name, y in floats.items()}
     dys = {name: dy.where(small[name], 0) if name in small else dy for name, dy in dys.items()}
 
     def gradients(given: Mapping[str, Any]) -> dict[str, torch.Tensor]:
