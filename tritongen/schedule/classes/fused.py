@@ -40,6 +40,7 @@ from tritongen.schedule.held import with_held
 from tritongen.schedule.members import Group, Virtual, closure, gather_lines, is_reducer
 from tritongen.schedule.plan import Axis, KernelPlan, Launch, Sizes, Step, Variant
 
+ROOM, DEPTH = 200 << 10, 64  # bytes for the stages of a loss head, of so many summed elements
 FOLDS = ("sum", "max", "min", "argmax", "argmin")
 Config = tuple[tuple[str, str], ...]
 Chain = tuple[tuple[ir.Nest, ...], Group]  # the nests that a kernel stores, all that it computes
@@ -334,7 +335,8 @@ class _Maker:
         self.bounds = len(within)
         self.begins = any(weight_of(p, loop.index) == poly(1) for p in within)
         self.boxes = described(self.group)
-        self.share = 2 if loads_wide(self.group) else 1  # a tile of terms has as many bytes
+        self.loads = loads_of(self.group)
+        self.share = 2 if any(w > 2 for w in self.loads.values()) else 1  # of 16 bits an element
         self.kernels: list[KernelPlan] = []
 
     def step(self) -> Step:
@@ -373,15 +375,16 @@ class _Maker:
     def config(self, boxes: bool) -> Config:
         """Blocks, warps and stages by what a program carries: sums that move, or products in flight."""
         widest = self.widest
-        t256, t128, t64, t32 = (str(terms // self.share) for terms in (256, 128, 64, 32))
+        t128, t64, t32 = (str(terms // self.share) for terms in (128, 64, 32))
         rows, terms, stages, warps = "64", t64, "2", "4"
         if not self.whole:
-            rows, terms, stages = "128", t256 if boxes else t128, "4" if boxes else "3"
+            most = (128, 256, 4) if boxes else (128, 128, 3)
             if sum(is_dot(f, self.kernel) for f in self.folds) > 1:
-                rows, terms, stages = "64", t128, "3"
-            warps = "8"
+                most = (64, 128, 3)
             if not has_loop(self.group):
-                terms = t64
+                most = (most[0], 64, most[2])
+            rows, terms, stages = self.that_fit(*most)
+            warps = "8"
         elif self.moved:
             stages = f"3 if {widest} <= 128 else 2"
             terms = t64 if boxes else f"{t64} if {widest} <= 128 else {t32}"
@@ -402,10 +405,21 @@ class _Maker:
             ("BLOCK_M", f"16 if rows <= 16 else {rows}"),
             ("BLOCK_N", terms),
             *self.blocks,
-            *(() if self.whole else (("BLOCK_K", "64"),)),
+            *(() if self.whole else (("BLOCK_K", str(DEPTH)),)),
             ("num_warps", warps),
             ("num_stages", stages),
         )
+
+    def that_fit(self, rows: int, terms: int, stages: int) -> tuple[str, str, str]:
+        """The rows, terms and stages of a loss head: of fewer terms, or stages, where a factor follows from several tiles."""
+        (row,) = self.group.row
+        left = sum(w for read, w in self.loads.items() if row.index in free_indices(read))
+        right = sum(self.loads.values()) - left
+        for fewer in (1, 2, 4):
+            fit = ROOM // (DEPTH * (rows * left + terms // fewer * right))
+            if fit >= stages or fewer == 4:
+                break
+        return str(rows), str(terms // fewer), str(max(1, min(stages, fit)))
 
     @property
     def three_passes(self) -> str:
@@ -548,8 +562,8 @@ def _both(a: str, b: str) -> str:
     return " and ".join(rule for rule in (a, b) if rule != "True") or "True"
 
 
-def loads_wide(group: Group) -> bool:
-    """Whether some factor's elements are wider than 16 bits in memory. They are converted behind the load."""
+def loads_of(group: Group) -> dict[ir.Read, int]:
+    """The tiles that factors of products are computed from, each with the bytes of an element in memory."""
     lines = {n.name: n for n in group.nests if not is_reducer(n)}
     left, found = list(filter(is_multiplied, group.nests)), list[ir.Read]()
     own = {n.name for n in group.nests}
@@ -561,7 +575,7 @@ def loads_wide(group: Group) -> bool:
                 found.append(read)
     numbers = {w.index for w in walks_of(group) if w.how in NUMBERS}
     tiles = (r for r in found if len(free_indices(r) - numbers) > 1)
-    return any((width(r.dtype) or 4 * (r.dtype == "compute")) > 2 for r in tiles)
+    return {r: width(r.dtype) or (4 if r.dtype == "compute" else 2) for r in tiles}
 
 
 def described(group: Group) -> tuple[str, ...]:
