@@ -620,7 +620,7 @@ def choose_conv2d(
     steps: int, stride_p: int, lane_stride: int, dilation: int, line: int, abreast: int,
     channels_last: bool, stored_last: bool, one_tap: bool, as_rows: bool, patched: bool,
     covered: int, itemsize: int, stored_bytes: int, operand_bytes: int, packed_bytes: int,
-    pad4_bytes: int, padded_bytes: int, gpu: lib.Gpu,
+    pad4_bytes: int, padded_bytes: int, pad4_fits: bool, padded_fits: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """Returns (variant, config) of a call: of the variants that may run, the one with the least estimate."""
     call = ((batches, M, N), phases, channels, operand_bytes, itemsize, stored_bytes, gpu)
@@ -663,14 +663,14 @@ def choose_conv2d(
         ("planes_square", one_tap and places < 2**31 - 2**16 and itemsize <= 4, lib.tile(
             128, 128, 128 // itemsize, 8, 5 if itemsize <= 2 else 3, PROGRAMS=1,
         ), "planes", channels, operand_bytes if (places if packed_bytes else channels) * itemsize % 16 else 0, 2, 8, places),
-        ("patches", patched and 2 <= itemsize <= 4 and 0 < conv_stride and over == 0, dict(
+        ("patches", patched and 2 <= itemsize <= 4 and 0 < conv_stride and over == 0 and padded_fits, dict(
             BLOCK_M=256 if itemsize <= 2 and N > 64 and padded % 64 == 0 and (row if packed_bytes else N) * stored_bytes % 16 == 0 and batches * lib.cdiv(M, 256) * lib.cdiv(N, 128) >= 4 * gpu.sms else 128,
             BLOCK_N=(BLOCK_N := max(16, min(128, lib.pow2(N)))),
             BLOCK_K=(BLOCK_K := min(128 // itemsize, 16 if padded % 32 and (itemsize > 2 or padded < 32) else 64 if 2 * lib.cdiv(padded, 64) == lib.cdiv(padded, 32) else 32)),
             FLAT=itemsize <= 2 and BLOCK_N <= 64 and taps * lib.cdiv(padded, BLOCK_K) <= 16,
             num_warps=8 if BLOCK_N == 128 else 4, num_stages=3,
         ), "patches", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 2, 8, covered, (row if packed_bytes else N) * stored_bytes % 16 > 0),
-        ("wide", gpu.shared >= 99 and itemsize <= 2 and (N % 16 == 0 or depth >= 3072), lib.tile(
+        ("wide", gpu.shared >= 99 and itemsize <= 2 and (N % 16 == 0 or depth >= 3072) and padded_fits, lib.tile(
             128, 256, BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
             8, 3,
         ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes),
@@ -681,7 +681,7 @@ def choose_conv2d(
             PARTS=(PARTS := lib.parts((4 if BLOCK_N <= 64 else 2) * gpu.sms, batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(taps * channels, BLOCK_K))),
             CHUNK=BLOCK_K * lib.cdiv(taps * channels, BLOCK_K * PARTS),
         ), "packed", taps * channels, packed_bytes, 2, 8 if channels == 1 else 1 if channels % 2 else 2 if channels % 4 else 4 if channels % 8 else 8),
-        ("taps", gpu.shared >= (99 if itemsize <= 2 else 64) and itemsize <= 4, lib.tile(
+        ("taps", gpu.shared >= (99 if itemsize <= 2 else 64) and itemsize <= 4 and padded_fits, lib.tile(
             BLOCK_M := 128 if (itemsize <= 2 or gpu.shared >= 227) and batches * lib.cdiv(M, 128) * lib.cdiv(N, 128) >= gpu.sms else 64,
             BLOCK_N := max(16, min(128, lib.pow2(N))),
             BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
@@ -689,7 +689,7 @@ def choose_conv2d(
             PARTS=(PARTS := lib.parts((4 if BLOCK_N <= 64 else 2) * gpu.sms, batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), taps * lib.cdiv(padded, BLOCK_K))),
             CHUNK=lib.cdiv(taps * lib.cdiv(padded, BLOCK_K), PARTS),
         ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes),
-        ("pad4", gpu.shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4, lib.tile(
+        ("pad4", gpu.shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4 and pad4_fits, lib.tile(
             BLOCK_M := 128 if itemsize <= 2 or gpu.shared >= 227 else 64,
             BLOCK_N := max(16, min(128, lib.pow2(N))), BLOCK_K := 32, 8 if BLOCK_N == 128 else 4,
             4 if depth > 128 else 1,
@@ -742,6 +742,18 @@ def launch_conv2d(x, w, b, y, stride, pad, dil, groups) -> None:
     padded_bytes = lib.packed_bytes(
         x.unflatten(1, (groups, Cg)).permute(0, 3, 4, 1, 2), w.permute(0, 2, 3, 1), whole=16
     )
+    pad4_fits = lib.has_room(
+        x.unflatten(1, (groups, Cg)).permute(0, 3, 4, 1, 2),
+        w.permute(0, 2, 3, 1),
+        whole=4,
+        beside=(x, w, y),
+    )
+    padded_fits = lib.has_room(
+        x.unflatten(1, (groups, Cg)).permute(0, 3, 4, 1, 2),
+        w.permute(0, 2, 3, 1),
+        whole=16,
+        beside=(x, w, y),
+    )
     gpu = lib.gpu(w.device)
     variant, config = choose_conv2d(
         batches=groups, M=M, N=N_, channels=Cg, padded=c_padded, taps=R * S, phases=1,
@@ -753,7 +765,8 @@ def launch_conv2d(x, w, b, y, stride, pad, dil, groups) -> None:
         one_tap=one_tap, as_rows=as_rows, patched=patched,
         covered=lib.covered(N, P, Q, apart=y.stride(3)), itemsize=x.element_size(),
         stored_bytes=y.element_size(), operand_bytes=x.nbytes + w.nbytes,
-        packed_bytes=packed_bytes, pad4_bytes=pad4_bytes, padded_bytes=padded_bytes, gpu=gpu,
+        packed_bytes=packed_bytes, pad4_bytes=pad4_bytes, padded_bytes=padded_bytes,
+        pad4_fits=pad4_fits, padded_fits=padded_fits, gpu=gpu,
     )  # fmt: skip
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
     COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
@@ -2001,7 +2014,8 @@ def choose_conv2d_backward_dx(
     depth: int, places: int, terms: int, outer: int, lanes: int, lanes_extent: int,
     lines: int, cols: int, cols_extent: int, channels_last: bool, stored_last: bool,
     one_tap: bool, as_rows: bool, itemsize: int, stored_bytes: int, operand_bytes: int,
-    packed_bytes: int, pad4_bytes: int, padded_bytes: int, gpu: lib.Gpu,
+    packed_bytes: int, pad4_bytes: int, padded_bytes: int, pad4_fits: bool,
+    padded_fits: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """Returns (variant, config) of a call: of the variants that may run, the one with the least estimate."""
     call = ((batches, M, N), phases, channels, operand_bytes, itemsize, stored_bytes, gpu)
@@ -2040,7 +2054,7 @@ def choose_conv2d_backward_dx(
         ("planes_square", one_tap and places < 2**31 - 2**16 and itemsize <= 4, lib.tile(
             128, 128, 128 // itemsize, 8, 5 if itemsize <= 2 else 3, PROGRAMS=1,
         ), "planes", channels, operand_bytes if (places if packed_bytes else channels) * itemsize % 16 else 0, 2, 8, places),
-        ("wide", gpu.shared >= 99 and itemsize <= 2 and (N % 16 == 0 or depth >= 3072), lib.tile(
+        ("wide", gpu.shared >= 99 and itemsize <= 2 and (N % 16 == 0 or depth >= 3072) and padded_fits, lib.tile(
             128, 256, BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
             8, 3,
         ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes),
@@ -2051,7 +2065,7 @@ def choose_conv2d_backward_dx(
             PARTS=(PARTS := lib.parts((4 if BLOCK_N <= 64 else 2) * gpu.sms, batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(taps * channels, BLOCK_K))),
             CHUNK=BLOCK_K * lib.cdiv(taps * channels, BLOCK_K * PARTS),
         ), "packed", taps * channels, packed_bytes, 2, 8 if channels == 1 else 1 if channels % 2 else 2 if channels % 4 else 4 if channels % 8 else 8),
-        ("taps", gpu.shared >= (99 if itemsize <= 2 else 64) and itemsize <= 4, lib.tile(
+        ("taps", gpu.shared >= (99 if itemsize <= 2 else 64) and itemsize <= 4 and padded_fits, lib.tile(
             BLOCK_M := 128 if (itemsize <= 2 or gpu.shared >= 227) and batches * lib.cdiv(M, 128) * lib.cdiv(N, 128) >= gpu.sms else 64,
             BLOCK_N := max(16, min(128, lib.pow2(N))),
             BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
@@ -2059,7 +2073,7 @@ def choose_conv2d_backward_dx(
             PARTS=(PARTS := lib.parts((4 if BLOCK_N <= 64 else 2) * gpu.sms, batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), taps * lib.cdiv(padded, BLOCK_K))),
             CHUNK=lib.cdiv(taps * lib.cdiv(padded, BLOCK_K), PARTS),
         ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes),
-        ("pad4", gpu.shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4, lib.tile(
+        ("pad4", gpu.shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4 and pad4_fits, lib.tile(
             BLOCK_M := 128 if itemsize <= 2 or gpu.shared >= 227 else 64,
             BLOCK_N := max(16, min(128, lib.pow2(N))), BLOCK_K := 32, 8 if BLOCK_N == 128 else 4,
             4 if depth > 128 else 1,
@@ -2111,6 +2125,18 @@ def launch_conv2d_backward_dx(x, w, dy, dx, stride, pad, dil, groups) -> None:
         w.unflatten(0, (groups, F // groups)).permute(2, 3, 4, 0, 1),
         whole=16,
     )
+    pad4_fits = lib.has_room(
+        dy.unflatten(1, (groups, F // groups)).permute(0, 3, 4, 1, 2),
+        w.unflatten(0, (groups, F // groups)).permute(2, 3, 4, 0, 1),
+        whole=4,
+        beside=(dy, w, dx),
+    )
+    padded_fits = lib.has_room(
+        dy.unflatten(1, (groups, F // groups)).permute(0, 3, 4, 1, 2),
+        w.unflatten(0, (groups, F // groups)).permute(2, 3, 4, 0, 1),
+        whole=16,
+        beside=(dy, w, dx),
+    )
     gpu = lib.gpu(dy.device)
     variant, config = choose_conv2d_backward_dx(
         batches=groups, M=M, N=Cg, channels=F // groups, padded=f0_padded, taps=R * S, phases=1,
@@ -2120,7 +2146,7 @@ def launch_conv2d_backward_dx(x, w, dy, dx, stride, pad, dil, groups) -> None:
         stored_last=dx.stride(1) < dx.stride(3), one_tap=one_tap, as_rows=as_rows,
         itemsize=w.element_size(), stored_bytes=dx.element_size(),
         operand_bytes=dy.nbytes + w.nbytes, packed_bytes=packed_bytes, pad4_bytes=pad4_bytes,
-        padded_bytes=padded_bytes, gpu=gpu,
+        padded_bytes=padded_bytes, pad4_fits=pad4_fits, padded_fits=padded_fits, gpu=gpu,
     )  # fmt: skip
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
     COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
@@ -2227,7 +2253,8 @@ def choose_conv2d_backward_dw(
     depth: int, row: int, conv_stride: int, over: int, terms: int, lines: int, cols: int,
     cols_extent: int, steps: int, stride_r: int, lane_stride: int, dilation: int, line: int,
     abreast: int, patched: bool, covered: int, itemsize: int, stored_bytes: int,
-    operand_bytes: int, packed_bytes: int, pad4_bytes: int, padded_bytes: int, gpu: lib.Gpu,
+    operand_bytes: int, packed_bytes: int, pad4_bytes: int, padded_bytes: int,
+    pad4_fits: bool, padded_fits: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """Returns (variant, config) of a call: of the variants that may run, the one with the least estimate."""
     call = ((batches, M, N), phases, channels, operand_bytes, itemsize, stored_bytes, gpu)
@@ -2245,14 +2272,14 @@ def choose_conv2d_backward_dw(
             num_warps=4 if BLOCK > 64 else 1,
             STEPS=(STEPS := max(1, min(lib.pow2(steps), 16 // (max(1, stride_r * stride_r)), 256 // max(1, terms)))),
         ), "window", taps * channels, 0, 2, 8, lib.cdiv(lines, ROWS) * lib.cdiv(steps, STEPS) * lib.cdiv(cols, BLOCK) * ROWS * STEPS * BLOCK),
-        ("patches", patched and 2 <= itemsize <= 4 and 0 < conv_stride and over == 0, dict(
+        ("patches", patched and 2 <= itemsize <= 4 and 0 < conv_stride and over == 0 and padded_fits, dict(
             BLOCK_M=256 if itemsize <= 2 and N > 64 and padded % 64 == 0 and (row if packed_bytes else N) * stored_bytes % 16 == 0 and batches * lib.cdiv(M, 256) * lib.cdiv(N, 128) >= 4 * gpu.sms else 128,
             BLOCK_N=(BLOCK_N := max(16, min(128, lib.pow2(N)))),
             BLOCK_K=(BLOCK_K := min(128 // itemsize, 16 if padded % 32 and (itemsize > 2 or padded < 32) else 64 if 2 * lib.cdiv(padded, 64) == lib.cdiv(padded, 32) else 32)),
             FLAT=itemsize <= 2 and BLOCK_N <= 64 and taps * lib.cdiv(padded, BLOCK_K) <= 16,
             num_warps=8 if BLOCK_N == 128 else 4, num_stages=3,
         ), "patches", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 2, 8, covered, (row if packed_bytes else N) * stored_bytes % 16 > 0),
-        ("wide", gpu.shared >= 99 and itemsize <= 2 and (N % 16 == 0 or depth >= 3072), lib.tile(
+        ("wide", gpu.shared >= 99 and itemsize <= 2 and (N % 16 == 0 or depth >= 3072) and padded_fits, lib.tile(
             128, 256, BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
             8, 3,
         ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes),
@@ -2263,7 +2290,7 @@ def choose_conv2d_backward_dw(
             PARTS=(PARTS := lib.parts((4 if BLOCK_N <= 64 else 2) * gpu.sms, batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(taps * channels, BLOCK_K))),
             CHUNK=BLOCK_K * lib.cdiv(taps * channels, BLOCK_K * PARTS),
         ), "packed", taps * channels, packed_bytes, 2, 8 if channels == 1 else 1 if channels % 2 else 2 if channels % 4 else 4 if channels % 8 else 8),
-        ("taps", gpu.shared >= (99 if itemsize <= 2 else 64) and itemsize <= 4, lib.tile(
+        ("taps", gpu.shared >= (99 if itemsize <= 2 else 64) and itemsize <= 4 and padded_fits, lib.tile(
             BLOCK_M := 128 if (itemsize <= 2 or gpu.shared >= 227) and batches * lib.cdiv(M, 128) * lib.cdiv(N, 128) >= gpu.sms else 64,
             BLOCK_N := max(16, min(128, lib.pow2(N))),
             BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
@@ -2271,7 +2298,7 @@ def choose_conv2d_backward_dw(
             PARTS=(PARTS := lib.parts((4 if BLOCK_N <= 64 else 2) * gpu.sms, batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), taps * lib.cdiv(padded, BLOCK_K))),
             CHUNK=lib.cdiv(taps * lib.cdiv(padded, BLOCK_K), PARTS),
         ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes),
-        ("pad4", gpu.shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4, lib.tile(
+        ("pad4", gpu.shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4 and pad4_fits, lib.tile(
             BLOCK_M := 128 if itemsize <= 2 or gpu.shared >= 227 else 64,
             BLOCK_N := max(16, min(128, lib.pow2(N))), BLOCK_K := 32, 8 if BLOCK_N == 128 else 4,
             4 if depth > 128 else 1,
@@ -2303,6 +2330,12 @@ def launch_conv2d_backward_dw(x, w, dy, dw, stride, pad, dil, groups) -> None:
     packed_bytes = lib.packed_bytes(x.permute(1, 2, 3, 0), dy.permute(1, 2, 3, 0))
     pad4_bytes = lib.packed_bytes(x.permute(1, 2, 3, 0), dy.permute(1, 2, 3, 0), whole=4)
     padded_bytes = lib.packed_bytes(x.permute(1, 2, 3, 0), dy.permute(1, 2, 3, 0), whole=16)
+    pad4_fits = lib.has_room(
+        x.permute(1, 2, 3, 0), dy.permute(1, 2, 3, 0), whole=4, beside=(x, dy, dw)
+    )
+    padded_fits = lib.has_room(
+        x.permute(1, 2, 3, 0), dy.permute(1, 2, 3, 0), whole=16, beside=(x, dy, dw)
+    )
     gpu = lib.gpu(dy.device)
     variant, config = choose_conv2d_backward_dw(
         batches=groups, M=M, N=N_, channels=N, padded=n__padded, taps=P * Q, phases=1,
@@ -2311,7 +2344,8 @@ def launch_conv2d_backward_dw(x, w, dy, dw, stride, pad, dil, groups) -> None:
         stride_r=dil, lane_stride=dil, dilation=stride, line=W, abreast=Q, patched=patched,
         covered=lib.covered(Cg, R, S, apart=dw.stride(3)), itemsize=x.element_size(),
         stored_bytes=dw.element_size(), operand_bytes=x.nbytes + dy.nbytes,
-        packed_bytes=packed_bytes, pad4_bytes=pad4_bytes, padded_bytes=padded_bytes, gpu=gpu,
+        packed_bytes=packed_bytes, pad4_bytes=pad4_bytes, padded_bytes=padded_bytes,
+        pad4_fits=pad4_fits, padded_fits=padded_fits, gpu=gpu,
     )  # fmt: skip
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
     COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32

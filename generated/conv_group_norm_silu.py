@@ -709,7 +709,7 @@ def choose_conv_group_norm_silu_conv2d(
     M: int, N: int, channels: int, padded: int, taps: int, phases: int, depth: int,
     row: int, places: int, one_tap: bool, as_rows: bool, patched: bool, covered: int,
     itemsize: int, stored_bytes: int, operand_bytes: int, packed_bytes: int,
-    pad4_bytes: int, padded_bytes: int, gpu: lib.Gpu,
+    pad4_bytes: int, padded_bytes: int, pad4_fits: bool, padded_fits: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """Returns (variant, config) of a call: of the variants that may run, the one with the least estimate."""
     call = ((1, M, N), phases, channels, operand_bytes, itemsize, stored_bytes, gpu)
@@ -736,14 +736,14 @@ def choose_conv_group_norm_silu_conv2d(
         ("planes_square", one_tap and places < 2**31 - 2**16 and itemsize <= 4, lib.tile(
             128, 128, 128 // itemsize, 8, 5 if itemsize <= 2 else 3, PROGRAMS=1,
         ), "planes", channels, operand_bytes if (places if packed_bytes else channels) * itemsize % 16 else 0, 2, 8, places),
-        ("patches", patched and 2 <= itemsize <= 4, dict(
+        ("patches", patched and 2 <= itemsize <= 4 and padded_fits, dict(
             BLOCK_M=256 if itemsize <= 2 and N > 64 and padded % 64 == 0 and (row if packed_bytes else N) * stored_bytes % 16 == 0 and lib.cdiv(M, 256) * lib.cdiv(N, 128) >= 4 * gpu.sms else 128,
             BLOCK_N=(BLOCK_N := max(16, min(128, lib.pow2(N)))),
             BLOCK_K=(BLOCK_K := min(128 // itemsize, 16 if padded % 32 and (itemsize > 2 or padded < 32) else 64 if 2 * lib.cdiv(padded, 64) == lib.cdiv(padded, 32) else 32)),
             FLAT=itemsize <= 2 and BLOCK_N <= 64 and taps * lib.cdiv(padded, BLOCK_K) <= 16,
             num_warps=8 if BLOCK_N == 128 else 4, num_stages=3,
         ), "patches", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 2, 8, covered, (row if packed_bytes else N) * stored_bytes % 16 > 0),
-        ("wide", gpu.shared >= 163 and itemsize <= 2 and (N % 16 == 0 or depth >= 3072), lib.tile(
+        ("wide", gpu.shared >= 163 and itemsize <= 2 and (N % 16 == 0 or depth >= 3072) and padded_fits, lib.tile(
             128, 256, BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
             8, 3,
         ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes),
@@ -754,7 +754,7 @@ def choose_conv_group_norm_silu_conv2d(
             PARTS=(PARTS := lib.parts((4 if BLOCK_N <= 64 else 2) * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(taps * channels, BLOCK_K))),
             CHUNK=BLOCK_K * lib.cdiv(taps * channels, BLOCK_K * PARTS),
         ), "packed", taps * channels, packed_bytes, 2, 8 if channels == 1 else 1 if channels % 2 else 2 if channels % 4 else 4 if channels % 8 else 8),
-        ("taps", gpu.shared >= (99 if itemsize <= 2 else 64) and itemsize <= 4, lib.tile(
+        ("taps", gpu.shared >= (99 if itemsize <= 2 else 64) and itemsize <= 4 and padded_fits, lib.tile(
             BLOCK_M := 128 if (itemsize <= 2 or gpu.shared >= 227) and lib.cdiv(M, 128) * lib.cdiv(N, 128) >= gpu.sms else 64,
             BLOCK_N := max(16, min(128, lib.pow2(N))),
             BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
@@ -762,7 +762,7 @@ def choose_conv_group_norm_silu_conv2d(
             PARTS=(PARTS := lib.parts((4 if BLOCK_N <= 64 else 2) * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), taps * lib.cdiv(padded, BLOCK_K))),
             CHUNK=lib.cdiv(taps * lib.cdiv(padded, BLOCK_K), PARTS),
         ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes),
-        ("pad4", gpu.shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4, lib.tile(
+        ("pad4", gpu.shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4 and pad4_fits, lib.tile(
             BLOCK_M := 128 if itemsize <= 2 or gpu.shared >= 227 else 64,
             BLOCK_N := max(16, min(128, lib.pow2(N))), BLOCK_K := 32, 8 if BLOCK_N == 128 else 4,
             4 if depth > 128 else 1,
@@ -793,13 +793,20 @@ def launch_conv_group_norm_silu_conv2d(x, w, b, conv2d, y, pad) -> None:
     packed_bytes = lib.packed_bytes(x.permute(0, 2, 3, 1), w.permute(0, 2, 3, 1))
     pad4_bytes = lib.packed_bytes(x.permute(0, 2, 3, 1), w.permute(0, 2, 3, 1), whole=4)
     padded_bytes = lib.packed_bytes(x.permute(0, 2, 3, 1), w.permute(0, 2, 3, 1), whole=16)
+    pad4_fits = lib.has_room(
+        x.permute(0, 2, 3, 1), w.permute(0, 2, 3, 1), whole=4, beside=(x, w, conv2d)
+    )
+    padded_fits = lib.has_room(
+        x.permute(0, 2, 3, 1), w.permute(0, 2, 3, 1), whole=16, beside=(x, w, conv2d)
+    )
     gpu = lib.gpu(w.device)
     variant, config = choose_conv_group_norm_silu_conv2d(
         M=M, N=F, channels=C, padded=c2_padded, taps=R * S, phases=1, depth=C * R * S, row=Q,
         places=places, one_tap=one_tap, as_rows=as_rows, patched=patched,
         covered=lib.covered(N, P, Q, apart=conv2d.stride(3)), itemsize=x.element_size(),
         stored_bytes=conv2d.element_size(), operand_bytes=x.nbytes + w.nbytes,
-        packed_bytes=packed_bytes, pad4_bytes=pad4_bytes, padded_bytes=padded_bytes, gpu=gpu,
+        packed_bytes=packed_bytes, pad4_bytes=pad4_bytes, padded_bytes=padded_bytes,
+        pad4_fits=pad4_fits, padded_fits=padded_fits, gpu=gpu,
     )  # fmt: skip
     BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
@@ -2023,7 +2030,7 @@ def choose_conv_group_norm_silu_forward_conv2d_kept(
     M: int, N: int, channels: int, padded: int, taps: int, phases: int, depth: int,
     row: int, places: int, one_tap: bool, as_rows: bool, patched: bool, covered: int,
     itemsize: int, stored_bytes: int, operand_bytes: int, packed_bytes: int,
-    pad4_bytes: int, padded_bytes: int, gpu: lib.Gpu,
+    pad4_bytes: int, padded_bytes: int, pad4_fits: bool, padded_fits: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """Returns (variant, config) of a call: of the variants that may run, the one with the least estimate."""
     call = ((1, M, N), phases, channels, operand_bytes, itemsize, stored_bytes, gpu)
@@ -2050,14 +2057,14 @@ def choose_conv_group_norm_silu_forward_conv2d_kept(
         ("planes_square", one_tap and places < 2**31 - 2**16 and itemsize <= 4, lib.tile(
             128, 128, 128 // itemsize, 8, 5 if itemsize <= 2 else 3, PROGRAMS=1,
         ), "planes", channels, operand_bytes if (places if packed_bytes else channels) * itemsize % 16 else 0, 2, 8, places),
-        ("patches", patched and 2 <= itemsize <= 4, dict(
+        ("patches", patched and 2 <= itemsize <= 4 and padded_fits, dict(
             BLOCK_M=256 if itemsize <= 2 and N > 64 and padded % 64 == 0 and (row if packed_bytes else N) * stored_bytes % 16 == 0 and lib.cdiv(M, 256) * lib.cdiv(N, 128) >= 4 * gpu.sms else 128,
             BLOCK_N=(BLOCK_N := max(16, min(128, lib.pow2(N)))),
             BLOCK_K=(BLOCK_K := min(128 // itemsize, 16 if padded % 32 and (itemsize > 2 or padded < 32) else 64 if 2 * lib.cdiv(padded, 64) == lib.cdiv(padded, 32) else 32)),
             FLAT=itemsize <= 2 and BLOCK_N <= 64 and taps * lib.cdiv(padded, BLOCK_K) <= 16,
             num_warps=8 if BLOCK_N == 128 else 4, num_stages=3,
         ), "patches", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 2, 8, covered, (row if packed_bytes else N) * stored_bytes % 16 > 0),
-        ("wide", gpu.shared >= 163 and itemsize <= 2 and (N % 16 == 0 or depth >= 3072), lib.tile(
+        ("wide", gpu.shared >= 163 and itemsize <= 2 and (N % 16 == 0 or depth >= 3072) and padded_fits, lib.tile(
             128, 256, BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
             8, 3,
         ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes),
@@ -2068,7 +2075,7 @@ def choose_conv_group_norm_silu_forward_conv2d_kept(
             PARTS=(PARTS := lib.parts((4 if BLOCK_N <= 64 else 2) * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(taps * channels, BLOCK_K))),
             CHUNK=BLOCK_K * lib.cdiv(taps * channels, BLOCK_K * PARTS),
         ), "packed", taps * channels, packed_bytes, 2, 8 if channels == 1 else 1 if channels % 2 else 2 if channels % 4 else 4 if channels % 8 else 8),
-        ("taps", gpu.shared >= (99 if itemsize <= 2 else 64) and itemsize <= 4, lib.tile(
+        ("taps", gpu.shared >= (99 if itemsize <= 2 else 64) and itemsize <= 4 and padded_fits, lib.tile(
             BLOCK_M := 128 if (itemsize <= 2 or gpu.shared >= 227) and lib.cdiv(M, 128) * lib.cdiv(N, 128) >= gpu.sms else 64,
             BLOCK_N := max(16, min(128, lib.pow2(N))),
             BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
@@ -2076,7 +2083,7 @@ def choose_conv_group_norm_silu_forward_conv2d_kept(
             PARTS=(PARTS := lib.parts((4 if BLOCK_N <= 64 else 2) * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), taps * lib.cdiv(padded, BLOCK_K))),
             CHUNK=lib.cdiv(taps * lib.cdiv(padded, BLOCK_K), PARTS),
         ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes),
-        ("pad4", gpu.shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4, lib.tile(
+        ("pad4", gpu.shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4 and pad4_fits, lib.tile(
             BLOCK_M := 128 if itemsize <= 2 or gpu.shared >= 227 else 64,
             BLOCK_N := max(16, min(128, lib.pow2(N))), BLOCK_K := 32, 8 if BLOCK_N == 128 else 4,
             4 if depth > 128 else 1,
@@ -2111,13 +2118,20 @@ def launch_conv_group_norm_silu_forward_conv2d_kept(x, w, b, conv2d, conv2d_kept
     packed_bytes = lib.packed_bytes(x.permute(0, 2, 3, 1), w.permute(0, 2, 3, 1))
     pad4_bytes = lib.packed_bytes(x.permute(0, 2, 3, 1), w.permute(0, 2, 3, 1), whole=4)
     padded_bytes = lib.packed_bytes(x.permute(0, 2, 3, 1), w.permute(0, 2, 3, 1), whole=16)
+    pad4_fits = lib.has_room(
+        x.permute(0, 2, 3, 1), w.permute(0, 2, 3, 1), whole=4, beside=(x, w, conv2d, conv2d_kept)
+    )
+    padded_fits = lib.has_room(
+        x.permute(0, 2, 3, 1), w.permute(0, 2, 3, 1), whole=16, beside=(x, w, conv2d, conv2d_kept)
+    )
     gpu = lib.gpu(w.device)
     variant, config = choose_conv_group_norm_silu_forward_conv2d_kept(
         M=M, N=F, channels=C, padded=c2_padded, taps=R * S, phases=1, depth=C * R * S, row=Q,
         places=places, one_tap=one_tap, as_rows=as_rows, patched=patched,
         covered=lib.covered(N, P, Q, apart=conv2d.stride(3)), itemsize=x.element_size(),
         stored_bytes=conv2d_kept.element_size(), operand_bytes=x.nbytes + w.nbytes,
-        packed_bytes=packed_bytes, pad4_bytes=pad4_bytes, padded_bytes=padded_bytes, gpu=gpu,
+        packed_bytes=packed_bytes, pad4_bytes=pad4_bytes, padded_bytes=padded_bytes,
+        pad4_fits=pad4_fits, padded_fits=padded_fits, gpu=gpu,
     )  # fmt: skip
     BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
@@ -4312,7 +4326,7 @@ def choose_conv_group_norm_silu_backward_dx(
     M: int, N: int, channels: int, padded: int, taps: int, phases: int, depth: int,
     row: int, places: int, one_tap: bool, as_rows: bool, patched: bool, covered: int,
     itemsize: int, stored_bytes: int, operand_bytes: int, packed_bytes: int,
-    pad4_bytes: int, padded_bytes: int, gpu: lib.Gpu,
+    pad4_bytes: int, padded_bytes: int, pad4_fits: bool, padded_fits: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """Returns (variant, config) of a call: of the variants that may run, the one with the least estimate."""
     call = ((1, M, N), phases, channels, operand_bytes, itemsize, stored_bytes, gpu)
@@ -4339,14 +4353,14 @@ def choose_conv_group_norm_silu_backward_dx(
         ("planes_square", one_tap and places < 2**31 - 2**16 and itemsize <= 4, lib.tile(
             128, 128, 128 // itemsize, 8, 5 if itemsize <= 2 else 3, PROGRAMS=1,
         ), "planes", channels, operand_bytes if (places if packed_bytes else channels) * itemsize % 16 else 0, 2, 8, places),
-        ("patches", patched and 2 <= itemsize <= 4, dict(
+        ("patches", patched and 2 <= itemsize <= 4 and padded_fits, dict(
             BLOCK_M=256 if itemsize <= 2 and N > 64 and padded % 64 == 0 and (row if packed_bytes else N) * stored_bytes % 16 == 0 and lib.cdiv(M, 256) * lib.cdiv(N, 128) >= 4 * gpu.sms else 128,
             BLOCK_N=(BLOCK_N := max(16, min(128, lib.pow2(N)))),
             BLOCK_K=(BLOCK_K := min(128 // itemsize, 16 if padded % 32 and (itemsize > 2 or padded < 32) else 64 if 2 * lib.cdiv(padded, 64) == lib.cdiv(padded, 32) else 32)),
             FLAT=itemsize <= 2 and BLOCK_N <= 64 and taps * lib.cdiv(padded, BLOCK_K) <= 16,
             num_warps=8 if BLOCK_N == 128 else 4, num_stages=3,
         ), "patches", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 2, 8, covered, (row if packed_bytes else N) * stored_bytes % 16 > 0),
-        ("wide", gpu.shared >= 99 and itemsize <= 2 and (N % 16 == 0 or depth >= 3072), lib.tile(
+        ("wide", gpu.shared >= 99 and itemsize <= 2 and (N % 16 == 0 or depth >= 3072) and padded_fits, lib.tile(
             128, 256, BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
             8, 3,
         ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes),
@@ -4357,7 +4371,7 @@ def choose_conv_group_norm_silu_backward_dx(
             PARTS=(PARTS := lib.parts((4 if BLOCK_N <= 64 else 2) * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(taps * channels, BLOCK_K))),
             CHUNK=BLOCK_K * lib.cdiv(taps * channels, BLOCK_K * PARTS),
         ), "packed", taps * channels, packed_bytes, 2, 8 if channels == 1 else 1 if channels % 2 else 2 if channels % 4 else 4 if channels % 8 else 8),
-        ("taps", gpu.shared >= (99 if itemsize <= 2 else 64) and itemsize <= 4, lib.tile(
+        ("taps", gpu.shared >= (99 if itemsize <= 2 else 64) and itemsize <= 4 and padded_fits, lib.tile(
             BLOCK_M := 128 if (itemsize <= 2 or gpu.shared >= 227) and lib.cdiv(M, 128) * lib.cdiv(N, 128) >= gpu.sms else 64,
             BLOCK_N := max(16, min(128, lib.pow2(N))),
             BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
@@ -4365,7 +4379,7 @@ def choose_conv_group_norm_silu_backward_dx(
             PARTS=(PARTS := lib.parts((4 if BLOCK_N <= 64 else 2) * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), taps * lib.cdiv(padded, BLOCK_K))),
             CHUNK=lib.cdiv(taps * lib.cdiv(padded, BLOCK_K), PARTS),
         ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes),
-        ("pad4", gpu.shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4, lib.tile(
+        ("pad4", gpu.shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4 and pad4_fits, lib.tile(
             BLOCK_M := 128 if itemsize <= 2 or gpu.shared >= 227 else 64,
             BLOCK_N := max(16, min(128, lib.pow2(N))), BLOCK_K := 32, 8 if BLOCK_N == 128 else 4,
             4 if depth > 128 else 1,
@@ -4398,13 +4412,20 @@ def launch_conv_group_norm_silu_backward_dx(x, w, conv2d_kept, dconv2d, dx, pad)
     packed_bytes = lib.packed_bytes(dconv2d.permute(0, 2, 3, 1), w.permute(1, 2, 3, 0))
     pad4_bytes = lib.packed_bytes(dconv2d.permute(0, 2, 3, 1), w.permute(1, 2, 3, 0), whole=4)
     padded_bytes = lib.packed_bytes(dconv2d.permute(0, 2, 3, 1), w.permute(1, 2, 3, 0), whole=16)
+    pad4_fits = lib.has_room(
+        dconv2d.permute(0, 2, 3, 1), w.permute(1, 2, 3, 0), whole=4, beside=(dconv2d, w, dx)
+    )
+    padded_fits = lib.has_room(
+        dconv2d.permute(0, 2, 3, 1), w.permute(1, 2, 3, 0), whole=16, beside=(dconv2d, w, dx)
+    )
     gpu = lib.gpu(dconv2d.device)
     variant, config = choose_conv_group_norm_silu_backward_dx(
         M=M, N=C, channels=F, padded=c_padded, taps=R * S, phases=1, depth=F * R * S, row=W,
         places=places, one_tap=one_tap, as_rows=as_rows, patched=patched,
         covered=lib.covered(N, H, W, apart=dx.stride(3)), itemsize=w.element_size(),
         stored_bytes=dx.element_size(), operand_bytes=dconv2d.nbytes + w.nbytes,
-        packed_bytes=packed_bytes, pad4_bytes=pad4_bytes, padded_bytes=padded_bytes, gpu=gpu,
+        packed_bytes=packed_bytes, pad4_bytes=pad4_bytes, padded_bytes=padded_bytes,
+        pad4_fits=pad4_fits, padded_fits=padded_fits, gpu=gpu,
     )  # fmt: skip
     BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
@@ -4505,21 +4526,22 @@ def launch_conv_group_norm_silu_backward_dx(x, w, conv2d_kept, dconv2d, dx, pad)
 def choose_conv_group_norm_silu_backward_dw(
     M: int, N: int, channels: int, padded: int, taps: int, phases: int, depth: int,
     row: int, patched: bool, covered: int, itemsize: int, stored_bytes: int,
-    operand_bytes: int, packed_bytes: int, pad4_bytes: int, padded_bytes: int, gpu: lib.Gpu,
+    operand_bytes: int, packed_bytes: int, pad4_bytes: int, padded_bytes: int,
+    pad4_fits: bool, padded_fits: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """Returns (variant, config) of a call: of the variants that may run, the one with the least estimate."""
     call = ((1, M, N), phases, channels, operand_bytes, itemsize, stored_bytes, gpu)
     return lib.least(
         lib.convolution_us, call,
         # variant, may it run, its config, how the image is loaded, terms, bytes packed before it, indices per term, elements per load, places, one element per store
-        ("patches", patched and 2 <= itemsize <= 4, dict(
+        ("patches", patched and 2 <= itemsize <= 4 and padded_fits, dict(
             BLOCK_M=256 if itemsize <= 2 and N > 64 and padded % 64 == 0 and (row if packed_bytes else N) * stored_bytes % 16 == 0 and lib.cdiv(M, 256) * lib.cdiv(N, 128) >= 4 * gpu.sms else 128,
             BLOCK_N=(BLOCK_N := max(16, min(128, lib.pow2(N)))),
             BLOCK_K=(BLOCK_K := min(128 // itemsize, 16 if padded % 32 and (itemsize > 2 or padded < 32) else 64 if 2 * lib.cdiv(padded, 64) == lib.cdiv(padded, 32) else 32)),
             FLAT=itemsize <= 2 and BLOCK_N <= 64 and taps * lib.cdiv(padded, BLOCK_K) <= 16,
             num_warps=8 if BLOCK_N == 128 else 4, num_stages=3,
         ), "patches", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 2, 8, covered, (row if packed_bytes else N) * stored_bytes % 16 > 0),
-        ("wide", gpu.shared >= 99 and itemsize <= 2 and (N % 16 == 0 or depth >= 3072), lib.tile(
+        ("wide", gpu.shared >= 99 and itemsize <= 2 and (N % 16 == 0 or depth >= 3072) and padded_fits, lib.tile(
             128, 256, BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
             8, 3,
         ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes),
@@ -4530,7 +4552,7 @@ def choose_conv_group_norm_silu_backward_dw(
             PARTS=(PARTS := lib.parts((4 if BLOCK_N <= 64 else 2) * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(taps * channels, BLOCK_K))),
             CHUNK=BLOCK_K * lib.cdiv(taps * channels, BLOCK_K * PARTS),
         ), "packed", taps * channels, packed_bytes, 2, 8 if channels == 1 else 1 if channels % 2 else 2 if channels % 4 else 4 if channels % 8 else 8),
-        ("taps", gpu.shared >= (99 if itemsize <= 2 else 64) and itemsize <= 4, lib.tile(
+        ("taps", gpu.shared >= (99 if itemsize <= 2 else 64) and itemsize <= 4 and padded_fits, lib.tile(
             BLOCK_M := 128 if (itemsize <= 2 or gpu.shared >= 227) and lib.cdiv(M, 128) * lib.cdiv(N, 128) >= gpu.sms else 64,
             BLOCK_N := max(16, min(128, lib.pow2(N))),
             BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
@@ -4538,7 +4560,7 @@ def choose_conv_group_norm_silu_backward_dw(
             PARTS=(PARTS := lib.parts((4 if BLOCK_N <= 64 else 2) * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), taps * lib.cdiv(padded, BLOCK_K))),
             CHUNK=lib.cdiv(taps * lib.cdiv(padded, BLOCK_K), PARTS),
         ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes),
-        ("pad4", gpu.shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4, lib.tile(
+        ("pad4", gpu.shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4 and pad4_fits, lib.tile(
             BLOCK_M := 128 if itemsize <= 2 or gpu.shared >= 227 else 64,
             BLOCK_N := max(16, min(128, lib.pow2(N))), BLOCK_K := 32, 8 if BLOCK_N == 128 else 4,
             4 if depth > 128 else 1,
@@ -4566,13 +4588,20 @@ def launch_conv_group_norm_silu_backward_dw(x, w, conv2d_kept, dconv2d, dw, pad)
     packed_bytes = lib.packed_bytes(x.permute(1, 2, 3, 0), dconv2d.permute(1, 2, 3, 0))
     pad4_bytes = lib.packed_bytes(x.permute(1, 2, 3, 0), dconv2d.permute(1, 2, 3, 0), whole=4)
     padded_bytes = lib.packed_bytes(x.permute(1, 2, 3, 0), dconv2d.permute(1, 2, 3, 0), whole=16)
+    pad4_fits = lib.has_room(
+        x.permute(1, 2, 3, 0), dconv2d.permute(1, 2, 3, 0), whole=4, beside=(x, dconv2d, dw)
+    )
+    padded_fits = lib.has_room(
+        x.permute(1, 2, 3, 0), dconv2d.permute(1, 2, 3, 0), whole=16, beside=(x, dconv2d, dw)
+    )
     gpu = lib.gpu(dconv2d.device)
     variant, config = choose_conv_group_norm_silu_backward_dw(
         M=M, N=F, channels=N, padded=n__padded, taps=P * Q, phases=1, depth=N * P * Q, row=S,
         patched=patched, covered=lib.covered(C, R, S, apart=dw.stride(3)),
         itemsize=x.element_size(), stored_bytes=dw.element_size(),
         operand_bytes=x.nbytes + dconv2d.nbytes, packed_bytes=packed_bytes,
-        pad4_bytes=pad4_bytes, padded_bytes=padded_bytes, gpu=gpu,
+        pad4_bytes=pad4_bytes, padded_bytes=padded_bytes, pad4_fits=pad4_fits,
+        padded_fits=padded_fits, gpu=gpu,
     )  # fmt: skip
     BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32

@@ -197,14 +197,14 @@ def conv_transpose1d_tiles(
 def choose_conv_transpose1d(
     M: int, N: int, channels: int, padded: int, taps: int, phases: int, depth: int,
     itemsize: int, stored_bytes: int, operand_bytes: int, packed_bytes: int,
-    pad4_bytes: int, padded_bytes: int, gpu: lib.Gpu,
+    pad4_bytes: int, padded_bytes: int, pad4_fits: bool, padded_fits: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """Returns (variant, config) of a call: of the variants that may run, the one with the least estimate."""
     call = ((1, M, N), phases, channels, operand_bytes, itemsize, stored_bytes, gpu)
     return lib.least(
         lib.convolution_us, call,
         # variant, may it run, its config, how the image is loaded, terms, bytes packed before it, indices per term, elements per load, places, one element per store
-        ("wide", gpu.shared >= 99 and itemsize <= 2 and (N % 16 == 0 or depth >= 3072), lib.tile(
+        ("wide", gpu.shared >= 99 and itemsize <= 2 and (N % 16 == 0 or depth >= 3072) and padded_fits, lib.tile(
             128, 256, BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
             8, 3,
         ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 1),
@@ -215,7 +215,7 @@ def choose_conv_transpose1d(
             PARTS=(PARTS := lib.parts((4 if BLOCK_N <= 64 else 2) * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(taps * channels, BLOCK_K))),
             CHUNK=BLOCK_K * lib.cdiv(taps * channels, BLOCK_K * PARTS),
         ), "packed", taps * channels, packed_bytes, 1, 8 if channels == 1 else 1 if channels % 2 else 2 if channels % 4 else 4 if channels % 8 else 8),
-        ("taps", gpu.shared >= (99 if itemsize <= 2 else 64) and itemsize <= 4, lib.tile(
+        ("taps", gpu.shared >= (99 if itemsize <= 2 else 64) and itemsize <= 4 and padded_fits, lib.tile(
             BLOCK_M := 128 if (itemsize <= 2 or gpu.shared >= 227) and lib.cdiv(M, 128) * lib.cdiv(N, 128) >= gpu.sms else 64,
             BLOCK_N := max(16, min(128, lib.pow2(N))),
             BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
@@ -223,7 +223,7 @@ def choose_conv_transpose1d(
             PARTS=(PARTS := lib.parts((4 if BLOCK_N <= 64 else 2) * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), taps * lib.cdiv(padded, BLOCK_K))),
             CHUNK=lib.cdiv(taps * lib.cdiv(padded, BLOCK_K), PARTS),
         ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 1),
-        ("pad4", gpu.shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4, lib.tile(
+        ("pad4", gpu.shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4 and pad4_fits, lib.tile(
             BLOCK_M := 128 if itemsize <= 2 or gpu.shared >= 227 else 64,
             BLOCK_N := max(16, min(128, lib.pow2(N))), BLOCK_K := 32, 8 if BLOCK_N == 128 else 4,
             4 if depth > 128 else 1,
@@ -249,12 +249,15 @@ def launch_conv_transpose1d(x, w, b, y, stride, pad, out_pad, dil) -> None:
     M = N * P
     pad4_bytes = lib.packed_bytes(x.permute(0, 2, 1), w.permute(1, 2, 0), whole=4)
     padded_bytes = lib.packed_bytes(x.permute(0, 2, 1), w.permute(1, 2, 0), whole=16)
+    pad4_fits = lib.has_room(x.permute(0, 2, 1), w.permute(1, 2, 0), whole=4, beside=(x, w, y))
+    padded_fits = lib.has_room(x.permute(0, 2, 1), w.permute(1, 2, 0), whole=16, beside=(x, w, y))
     variant, config = choose_conv_transpose1d(
         M=M, N=F, channels=C, padded=c_padded, taps=R, phases=1, depth=C * R,
         itemsize=x.element_size(), stored_bytes=y.element_size(),
         operand_bytes=x.nbytes + w.nbytes,
         packed_bytes=lib.packed_bytes(x.permute(0, 2, 1), w.permute(1, 2, 0)),
-        pad4_bytes=pad4_bytes, padded_bytes=padded_bytes, gpu=lib.gpu(w.device),
+        pad4_bytes=pad4_bytes, padded_bytes=padded_bytes, pad4_fits=pad4_fits,
+        padded_fits=padded_fits, gpu=lib.gpu(w.device),
     )  # fmt: skip
     BLOCK_M, BLOCK_N = config["BLOCK_M"], config["BLOCK_N"]
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
@@ -883,21 +886,21 @@ def choose_conv_transpose1d_backward_dx(
     M: int, N: int, channels: int, padded: int, taps: int, phases: int, depth: int,
     row: int, conv_stride: int, over: int, patched: bool, covered: int, itemsize: int,
     stored_bytes: int, operand_bytes: int, packed_bytes: int, pad4_bytes: int,
-    padded_bytes: int, gpu: lib.Gpu,
+    padded_bytes: int, pad4_fits: bool, padded_fits: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """Returns (variant, config) of a call: of the variants that may run, the one with the least estimate."""
     call = ((1, M, N), phases, channels, operand_bytes, itemsize, stored_bytes, gpu)
     return lib.least(
         lib.convolution_us, call,
         # variant, may it run, its config, how the image is loaded, terms, bytes packed before it, indices per term, elements per load, places, one element per store
-        ("patches", patched and 2 <= itemsize <= 4 and 0 < conv_stride and over == 0, dict(
+        ("patches", patched and 2 <= itemsize <= 4 and 0 < conv_stride and over == 0 and padded_fits, dict(
             BLOCK_M=256 if itemsize <= 2 and N > 64 and padded % 64 == 0 and (row if packed_bytes else N) * stored_bytes % 16 == 0 and lib.cdiv(M, 256) * lib.cdiv(N, 128) >= 4 * gpu.sms else 128,
             BLOCK_N=(BLOCK_N := max(16, min(128, lib.pow2(N)))),
             BLOCK_K=(BLOCK_K := min(128 // itemsize, 16 if padded % 32 and (itemsize > 2 or padded < 32) else 64 if 2 * lib.cdiv(padded, 64) == lib.cdiv(padded, 32) else 32)),
             FLAT=itemsize <= 2 and BLOCK_N <= 64 and taps * lib.cdiv(padded, BLOCK_K) <= 16,
             num_warps=8 if BLOCK_N == 128 else 4, num_stages=3,
         ), "patches", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 1, 8, covered, (row if packed_bytes else N) * stored_bytes % 16 > 0),
-        ("wide", gpu.shared >= 99 and itemsize <= 2 and (N % 16 == 0 or depth >= 3072), lib.tile(
+        ("wide", gpu.shared >= 99 and itemsize <= 2 and (N % 16 == 0 or depth >= 3072) and padded_fits, lib.tile(
             128, 256, BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
             8, 3,
         ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 1),
@@ -908,7 +911,7 @@ def choose_conv_transpose1d_backward_dx(
             PARTS=(PARTS := lib.parts((4 if BLOCK_N <= 64 else 2) * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(taps * channels, BLOCK_K))),
             CHUNK=BLOCK_K * lib.cdiv(taps * channels, BLOCK_K * PARTS),
         ), "packed", taps * channels, packed_bytes, 1, 8 if channels == 1 else 1 if channels % 2 else 2 if channels % 4 else 4 if channels % 8 else 8),
-        ("taps", gpu.shared >= (99 if itemsize <= 2 else 64) and itemsize <= 4, lib.tile(
+        ("taps", gpu.shared >= (99 if itemsize <= 2 else 64) and itemsize <= 4 and padded_fits, lib.tile(
             BLOCK_M := 128 if (itemsize <= 2 or gpu.shared >= 227) and lib.cdiv(M, 128) * lib.cdiv(N, 128) >= gpu.sms else 64,
             BLOCK_N := max(16, min(128, lib.pow2(N))),
             BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
@@ -916,7 +919,7 @@ def choose_conv_transpose1d_backward_dx(
             PARTS=(PARTS := lib.parts((4 if BLOCK_N <= 64 else 2) * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), taps * lib.cdiv(padded, BLOCK_K))),
             CHUNK=lib.cdiv(taps * lib.cdiv(padded, BLOCK_K), PARTS),
         ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 1),
-        ("pad4", gpu.shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4, lib.tile(
+        ("pad4", gpu.shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4 and pad4_fits, lib.tile(
             BLOCK_M := 128 if itemsize <= 2 or gpu.shared >= 227 else 64,
             BLOCK_N := max(16, min(128, lib.pow2(N))), BLOCK_K := 32, 8 if BLOCK_N == 128 else 4,
             4 if depth > 128 else 1,
@@ -944,13 +947,18 @@ def launch_conv_transpose1d_backward_dx(x, w, dy, dx, stride, pad, dil) -> None:
     packed_bytes = lib.packed_bytes(dy.permute(0, 2, 1), w.permute(0, 2, 1))
     pad4_bytes = lib.packed_bytes(dy.permute(0, 2, 1), w.permute(0, 2, 1), whole=4)
     padded_bytes = lib.packed_bytes(dy.permute(0, 2, 1), w.permute(0, 2, 1), whole=16)
+    pad4_fits = lib.has_room(dy.permute(0, 2, 1), w.permute(0, 2, 1), whole=4, beside=(dy, w, dx))
+    padded_fits = lib.has_room(
+        dy.permute(0, 2, 1), w.permute(0, 2, 1), whole=16, beside=(dy, w, dx)
+    )
     gpu = lib.gpu(dy.device)
     variant, config = choose_conv_transpose1d_backward_dx(
         M=M, N=C, channels=F, padded=f_padded, taps=R, phases=1, depth=F * R, row=L,
         conv_stride=stride, over=P % stride, patched=patched,
         covered=lib.covered(N, L, apart=dx.stride(2)), itemsize=w.element_size(),
         stored_bytes=dx.element_size(), operand_bytes=dy.nbytes + w.nbytes,
-        packed_bytes=packed_bytes, pad4_bytes=pad4_bytes, padded_bytes=padded_bytes, gpu=gpu,
+        packed_bytes=packed_bytes, pad4_bytes=pad4_bytes, padded_bytes=padded_bytes,
+        pad4_fits=pad4_fits, padded_fits=padded_fits, gpu=gpu,
     )  # fmt: skip
     BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
@@ -1031,11 +1039,16 @@ def launch_conv_transpose1d_backward_dw(x, w, dy, dw, stride, pad, dil) -> None:
     packed_bytes = lib.packed_bytes(x.permute(1, 2, 0), dy.permute(1, 2, 0))
     pad4_bytes = lib.packed_bytes(x.permute(1, 2, 0), dy.permute(1, 2, 0), whole=4)
     padded_bytes = lib.packed_bytes(x.permute(1, 2, 0), dy.permute(1, 2, 0), whole=16)
+    pad4_fits = lib.has_room(x.permute(1, 2, 0), dy.permute(1, 2, 0), whole=4, beside=(x, dy, dw))
+    padded_fits = lib.has_room(
+        x.permute(1, 2, 0), dy.permute(1, 2, 0), whole=16, beside=(x, dy, dw)
+    )
     variant, config = choose_conv_transpose1d_backward_dw(
         M=M, N=F, channels=N, padded=n__padded, taps=P, phases=1, depth=N * P,
         itemsize=x.element_size(), stored_bytes=dw.element_size(),
         operand_bytes=x.nbytes + dy.nbytes, packed_bytes=packed_bytes, pad4_bytes=pad4_bytes,
-        padded_bytes=padded_bytes, gpu=lib.gpu(dy.device),
+        padded_bytes=padded_bytes, pad4_fits=pad4_fits, padded_fits=padded_fits,
+        gpu=lib.gpu(dy.device),
     )  # fmt: skip
     BLOCK_M, BLOCK_N = config["BLOCK_M"], config["BLOCK_N"]
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32

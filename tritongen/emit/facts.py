@@ -276,6 +276,7 @@ FACTS = dict(
     tf32x3="bool", tile_bytes="int", in_f64="bool", itemsize="int", stored_bytes="int",
     added_bytes="int", copied_bytes="int", transposed_bytes="int", vectorized="bool",
     operand_bytes="int", packed_bytes="int", pad4_bytes="int", padded_bytes="int",
+    pad4_fits="bool", padded_fits="bool",
     deterministic="bool", gpu="lib.Gpu",
 )  # fmt: skip
 
@@ -315,18 +316,27 @@ def fact_text(name: str, context: Context, step: Step, views: dict[str, View]) -
             given = rights if name == "transposed_bytes" else {**lefts, **rights}
             return f"lib.{name}({', '.join(given)})"
         case "operand_bytes":
-            factors = step.kernels[-1].nests[0].fold.factors
-            tensors = dict.fromkeys(read.tensor for side in factors for read in reads(side))
-            return " + ".join(f"{tensor}.nbytes" for tensor in tensors)
+            return " + ".join(f"{tensor}.nbytes" for tensor in factors_read(step))
         case "packed_bytes" | "pad4_bytes" | "padded_bytes":  # by the estimate that asks for them
             packs = next(v.packs for v in step.variants if v.estimate and name in v.estimate.asked)
             whole = f", whole={packs[0].multiple}" if packs[0].multiple > 1 else ""
             return f"lib.packed_bytes({packed_text(packs)}{whole})"
+        case "pad4_fits" | "padded_fits":
+            packs = next(v.packs for v in step.variants if name in v.when.split())
+            tensors = [*dict.fromkeys((*factors_read(step), *step.stores))]
+            whole = f"whole={packs[0].multiple}"
+            return f"lib.has_room({packed_text(packs)}, {whole}, beside={tuple_text(tensors)})"
         case "deterministic":
             return "torch.are_deterministic_algorithms_enabled()"
         case "gpu":
             return f"lib.gpu({step.touched[0]}.device)"
     raise KeyError(name)
+
+
+def factors_read(step: Step) -> dict[str, None]:
+    """The tensors that the factors of a product are read from."""
+    factors = step.kernels[-1].nests[0].fold.factors
+    return dict.fromkeys(read.tensor for side in factors for read in reads(side))
 
 
 def patched_text(step: Step) -> str:

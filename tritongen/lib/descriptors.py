@@ -134,6 +134,13 @@ def packed_bytes(*operands: torch.Tensor, whole: int = 1) -> int:
     return sum(x.nbytes for x in operands if x.stride(-1) != 1 or x.shape[-1] % whole)
 
 
+def has_room(*packed: torch.Tensor, whole: int, beside: tuple[torch.Tensor, ...]) -> bool:
+    """Whether copies with a multiple of `whole` channels, the last dim, take 64 MiB, or as much as the tensors of the call."""
+    copied = [x for x in packed if x.stride(-1) != 1 or x.shape[-1] % whole]
+    wider = (-(-x.shape[-1] // whole) * whole * x.nbytes // max(1, x.shape[-1]) for x in copied)
+    return sum(wider) <= max(64 << 20, sum(t.nbytes for t in beside))
+
+
 def takes_patches(*operands: torch.Tensor, copied: bool = False, stepped: bool = False) -> bool:
     """Whether patches of these, or of packed copies, can be loaded by descriptor along the last dim.
 

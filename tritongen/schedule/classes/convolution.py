@@ -277,12 +277,13 @@ def _variants(kernels, finish, packs, copies, fours, times: str, digits: int) ->
     for taps in tapped:
         deep = "min(128 // itemsize, max(16, 32 // itemsize, pow2(channels)))"
         by_tap = of_convolution("taps", TAPPED, "padded_bytes" if copies else "0", digits)
+        room = "padded_fits" if copies else ""
         if not phases:
             why = "one tap and its packed channels a step, 256 columns"
             config = tile("128", "256", deep, "8", "3")
             # Other columns spill 1,100 to 1,500 bytes a thread behind the loop. Calls of many terms still gain (H200). Calls
             # of few terms took up to 2.6 times their estimate.
-            more = "(N % 16 == 0 or depth >= 3072)"
+            more = " and ".join(filter(None, ("(N % 16 == 0 or depth >= 3072)", room)))
             yield by_pointers("wide", taps, why, config, by_tap, copies, HALVES, more)
         # With one channel, places are adjacent in memory.
         even = "1 if channels % 2 else 2 if channels % 4 else 4 if channels % 8 else 8"
@@ -298,14 +299,17 @@ def _variants(kernels, finish, packs, copies, fours, times: str, digits: int) ->
         config = tile(rows, COLUMNS, deep, WARPS if phases else warps, "3")
         steps = "taps * cdiv(padded, BLOCK_K)"  # of one tap each, and counted by themselves
         parts = steps, f"cdiv({steps}, PARTS)"
-        yield by_pointers("taps", taps, why, config, by_tap, copies, parts=parts)
+        yield by_pointers("taps", taps, why, config, by_tap, copies, more=room, parts=parts)
     if fours:
         count = "taps * 4 * cdiv(channels, 4)"
         why = "terms of several taps a step, channels packed in fours: a load takes four"
         stages = "1" if phases else "4 if depth > 128 else 1"
         config = tile(ROWS, COLUMNS, "32", WARPS, stages)
         padded = of_convolution("pad4", count, "pad4_bytes", digits)
-        yield by_pointers("pad4", terms, why, config, padded, fours, parts=parts_of(count))
+        room = "pad4_fits"
+        yield by_pointers(
+            "pad4", terms, why, config, padded, fours, more=room, parts=parts_of(count)
+        )
     gathered = of_convolution("gathered", TERMS, "0", digits)
     stages = f"1 if {APART} and 2 * packed_bytes < operand_bytes else 4" if packs else "4"
     why = "operands as they lie"

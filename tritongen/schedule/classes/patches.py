@@ -97,7 +97,8 @@ def by_patches(
     estimate = of_convolution(
         "patches", TAPPED, "padded_bytes", digits, places="covered", uneven=apart
     )
-    return variant("patches", requires, why, config, launch, packs=packs, estimate=estimate)
+    more = "padded_fits" if packs else ""
+    return variant("patches", requires, why, config, launch, more, packs=packs, estimate=estimate)
 
 
 # ---- operands as descriptors see them ------------------------------------------------------------
