@@ -289,10 +289,13 @@ def test_what_a_call_gives_wrongly_is_named():
     x, w = torch.randn(3, 4), torch.randn(5, 4)
     wrong = [
         (lambda: f(x, w, bias=x), "lin.. has no argument 'bias': it has x, w, scale"),
+        (lambda: f(x, weight=w), "lin.. has no argument 'weight': it has x, w, scale"),
+        (lambda: f(x, scale=2.0), "lin.. missing the argument 'w'"),
         (lambda: f(x, w, scal=2.0), "no argument 'scal': did you mean 'scale'"),
         (lambda: f(x, w, w=w), "the argument 'w' twice"),
         (lambda: f(x, w, "2"), "lin: scale: expected float or a 0-dim tensor, given str"),
         (lambda: f(x, w, [2.0]), "scale: expected float or a 0-dim tensor, given list"),
+        (lambda: f(x, w, 1 + 2j), "scale: expected float or a 0-dim tensor, given complex"),
         (lambda: f("x", w), "lin: x: expected a tensor, given str"),
         (lambda: f(x.to_sparse(), w), "lin: x: expected a strided tensor, given torch.sparse_coo"),
         (lambda: f(x, w.to_sparse_csr()), "w: expected a strided tensor, given torch.sparse_csr"),

@@ -87,3 +87,18 @@ def test_a_module_that_stands_alone_on_a_gpu():
             x.copy_(fresh)
         graph.replay()
         assert torch.equal(y, f.__wrapped__.__wrapped__(*held)), name
+
+
+def test_a_wrong_call_of_a_module_that_stands_alone_is_told_what_is_wrong():
+    text = "op f<T: float>(x: T[N, D], w: T[D]) -> y: T[N, D] { y[n, d] = x[n, d] * w[d] }"
+    f = load_text("f", build(text, "f.op", True, gradients=True).raw).f
+    x, w = torch.ones(2, 3, requires_grad=True), torch.ones(3)
+    wrong = [
+        (lambda: f(x.detach().to_sparse(), w), "x: expected a strided .* pass x.to_dense"),
+        (lambda: f(x, w.to_sparse()), "w: expected a strided tensor, given torch.sparse_coo"),
+        (lambda: f(x, weight=w), r"f\(\) got an unexpected keyword argument 'weight'"),
+        (lambda: f(x), r"f\(\) missing 1 required positional argument: 'w'"),
+    ]
+    for call, message in wrong:
+        with pytest.raises(TypeError, match=message):
+            call()

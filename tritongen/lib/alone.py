@@ -151,7 +151,10 @@ def differentiable(
         def call(*args: Any, **kwargs: Any) -> Any:
             if not is_seen((*args, *kwargs.values()) if kwargs else args):
                 return function(*args, **kwargs)
-            given = signature.bind(*args, **kwargs)
+            try:
+                given = signature.bind(*args, **kwargs)
+            except TypeError:
+                return function(*args, **kwargs)  # says what is wrong
             given.apply_defaults()
             return own.apply(*given.args)
 

@@ -31,6 +31,9 @@ def check_operands(
     for text, x in operands:
         name, _, kind = text.partition(": ")
         who = f"{op}: {name}"
+        if isinstance(x, torch.Tensor) and x.layout is not torch.strided:
+            given = f"{x.layout}: pass {name}.to_dense()"
+            raise TypeError(f"{who}: expected a strided tensor, given {given}")
         if "[" not in kind:
             check_number(who, kind, x)
         else:

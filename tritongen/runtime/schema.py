@@ -12,12 +12,12 @@ import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
-from numbers import Number
+from numbers import Real
 from typing import Any
 
 import torch
 
-NUMBERS = (Number, torch.SymInt, torch.SymFloat, torch.SymBool)  # numpy's are of the first
+NUMBERS = (Real, torch.SymInt, torch.SymFloat, torch.SymBool)  # numpy's are of the first
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ def binder(
     name: str, params: tuple[Param, ...]
 ) -> Callable[[Sequence[Any], dict[str, Any]], Sequence[Any]]:
     """A function that gives the values of a call in the order of the parameters, with defaults."""
-    defaults = [p.default for p in params]
+    names, defaults = [p.name for p in params], [p.default for p in params]
     required = defaults.count(inspect.Parameter.empty)
 
     def in_order(args: Sequence[Any], kwargs: dict[str, Any]) -> Sequence[Any]:
@@ -97,6 +97,8 @@ def binder(
                 values.append(rest.pop(p.name))
             elif p.default is not inspect.Parameter.empty:
                 values.append(p.default)
+            elif unknown := [k for k in rest if k not in names]:
+                raise TypeError(_unexpected(name, params, unknown[0]))
             else:
                 raise TypeError(f"{name}() missing the argument {p.name!r}")
         if rest:
