@@ -73,3 +73,21 @@ def test_values_are_tritons_own(tmp_path):
         for first in ("", WITHOUT)
     )
     assert ours == tritons and len(set(ours.split())) > 16
+
+
+def test_a_bool_is_a_number_and_a_complex_is_refused():
+    """As torch has it where a float is wanted."""
+    text = """
+import torch, tritongen
+f = tritongen.compile_op("op f(x: f32[N], s: f32, flag: bool) -> y: f32[N] { y[n] = where(flag, x[n] * s, 0) }")
+print(*f(torch.ones(1), True, True).tolist(), *f(torch.ones(1), 3, False).tolist())
+try:
+    f(torch.ones(1), 1 + 2j, True)
+except TypeError as error:
+    print(error)
+"""
+    path = str(Path(__file__).parents[2])
+    env = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": path}
+    run = [sys.executable, "-c", text]
+    said = subprocess.run(run, env=env, check=True, capture_output=True, text=True).stdout
+    assert said == "1.0 0.0\nf: s: expected float or a 0-dim tensor, given complex\n"

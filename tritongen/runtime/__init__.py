@@ -20,6 +20,7 @@ from tritongen.runtime.registry import op
 if os.environ.get("TRITON_INTERPRET") == "1":
     from tritongen.runtime.interpret import (
         install_bf16,
+        install_bool_argument,
         install_bool_splat,
         install_dtypes,
         install_extremes,
@@ -42,6 +43,7 @@ if os.environ.get("TRITON_INTERPRET") == "1":
     install_libdevice()
     install_tree_reduce()
     install_bool_splat()
+    install_bool_argument()
     install_index()
     install_extremes()
     install_ones()

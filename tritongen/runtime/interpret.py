@@ -7,6 +7,7 @@ whose results it holds for numbers of the type compared, and speed in reductions
     install_f8()  # the same of f8
     install_tree_reduce()  # tl.reduce and scans with a combiner of one's own: a few calls, not one an element
     install_bool_splat()  # (x > 0) & (s > 0), where x is a tile and s a scalar
+    install_bool_argument()  # True, for a number
     install_index()  # range(n), where n is held as an array of one
     install_ones()  # ~x of unsigned integers
     install_extremes()  # tl.maximum and tl.minimum drop a NaN, as on a GPU
@@ -208,6 +209,18 @@ def install_bool_splat() -> None:
         return plain(self, ret_ty, arg)
 
     InterpreterBuilder.create_splat = create_splat
+
+
+def install_bool_argument() -> None:
+    """An argument that is True or False is one bit, as on a GPU; the interpreter holds it in 32, and refuses that."""
+    plain = interpreter._implicit_cvt
+
+    def convert(arg: Any) -> Any:
+        if isinstance(arg, bool):
+            return tl.tensor(TensorHandle(np.array([arg]), tl.int1), tl.int1)
+        return plain(arg)
+
+    interpreter._implicit_cvt = convert
 
 
 # ---- bounds of loops ----------------------------------------------------------------------------
