@@ -322,6 +322,33 @@ SIGNATURES = (
         "op f<T: float>(x: T[N], w: T[K]) -> y: T[N] { y[n] = sum[k](x[n - k] * w[k]) }",
         "(x[n - k] else 0)",
     ),
+    (
+        "op f<T: float>(x: T[N, 2 * H], w: T[F, H]) -> y: T[N, F] {\n"
+        " g[n, h] = silu(x[n, h]) * x[n, h + H]\n y[n, f] = sum[h](g[n, h] * w[f, h]) }",
+        "g[n, h < H]",
+    ),
+    (
+        "op f<T: float>(x: T[R, D], cu: i32[B]) -> y: T[B, D] {"
+        " y[b, d] = sum[cu[b] <= r < cu[b + 1]](x[r, d]) }",
+        "cu: i32[Q]) -> y: T[B, D] with B = Q - 1",
+    ),
+    (
+        "op f<T: float>(x: T[R], s: T[B], cu: i32[B]) -> y: T[B] {"
+        " y[b] = s[b] * sum[r](where(cu[b] <= r and r < cu[b + 1], x[r], 0)) }",
+        "cu: i32[B + 1]",
+    ),
+    (
+        "op f<T: float>(x: T[N]) -> y: T[N] { y[n] = where(x[n] < x[n + 1], x[n], 0) }",
+        "(x[n + 1] else 0)",
+    ),
+    (
+        "op f<T: float>(x: T[L]) -> y: T[P] with Q = L - 1, P == Q * 2 { y[p] = x[p // 2] }",
+        "y: T[P] with Q = L - 1, P = Q * 2",
+    ),
+    (
+        "op f<T: float>(x: T[N]) -> y: T[P] with N == 2 * P { y[p] = x[2 * p] }",
+        "y: T[P] with P = N // 2, N == 2 * P",
+    ),
     ("op f<T: float>(x: T[N]) -> y: T[N] { y[n] = exp(abs(x[n]) }", "exp(abs(x[n]))"),
     ("op f<T: float>(x: T[N]) -> y: T[N] { y[n] = abs(x[n) }", "x[n]"),
     ("op f<T: float>(x: T[N]) -> y: T[N] { y[n = x[n] }", "y[n]"),
@@ -332,6 +359,14 @@ SIGNATURES = (
 def test_a_form_of_another_language_gets_one_correction(text, wanted):
     (found,) = findings(text)
     assert found.fix is not None and found.fix.text == wanted, str(SpecError([found]))
+
+
+def test_no_text_is_proposed_that_only_sizes_of_0_can_call():
+    (found,) = findings(
+        "op f<T: float>(x: T[N, 2 * H], w: T[F, H]) -> y: T[N, F] {\n g[n, h] = x[n, h] * x[n, h + H]\n"
+        " y[n, f] = sum[h](g[n, h] * w[f, h] * x[n, h]) }"
+    )
+    assert found.code == "E401" and found.fix is None
 
 
 def test_a_long_line_of_another_language_is_answered_at_once():

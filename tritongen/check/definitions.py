@@ -44,13 +44,34 @@ def _by_facts(op: ast.OpDef, name: str) -> Iterator[Fix]:
         match fact.expr:
             case ast.Compare("==", a, b):
                 for known, other in ((a, b), (b, a)):
+                    is_said = isinstance(other, ast.Size)  # by the definition that takes its place
                     value = solved(known, other, name)
-                    yield from _with(op, name, value)
+                    yield from _with(op, name, value, instead=fact if is_said else None)
+
+
+def longer(op: ast.Node, operand: str, name: str, taken: Set[str]) -> Iterator[Fix]:
+    """`off: i32[B]`, of which `off[b + 1]` is read for each b: `off: i32[Q]` with B = Q - 1, or `off: i32[B + 1]`."""
+    if not isinstance(op, ast.OpDef):
+        return
+    new = _new(name, taken)
+    fewer = ast.Binary("-", ast.Size(new), ast.Number(1))
+    for p in op.params:
+        for dim in (p.type.dims or ()) if isinstance(p, ast.Operand) and p.name == operand else ():
+            if dim == ast.Size(name) and dim.span is not None and p.span is not None:
+                yield from _with(op, name, fewer, (p, dim, new))
+                source, start = dim.span.source, p.span.start
+                end = source.text.index("]", dim.span.end) + 1
+                parts = source.text[start : dim.span.end], source.text[dim.span.end : end]
+                yield Fix(Span(source, start, end), " + 1".join(parts))
+
+
+def _new(name: str, taken: Set[str]) -> str:
+    return next((n for n in "QPLRSUVZ" if n not in taken and n != name), name + "1")
 
 
 def _by_dims(op: ast.OpDef, name: str, taken: Set[str]) -> Iterator[Fix]:
     """`off: i32[B + 1]`: a dim of its own, `off: i32[Q]`."""
-    new = next((n for n in "QPLRSUVZ" if n not in taken and n != name), name + "1")
+    new = _new(name, taken)
     for p in op.params:
         for dim in (p.type.dims or ()) if isinstance(p, ast.Operand) else ():
             if not isinstance(dim, ast.Size) and p.span and getattr(dim, "span", None):
@@ -152,8 +173,9 @@ def _with(
     name: str,
     value: ast.Expr | None,
     dim: tuple[ast.Param, ast.Node, str] | None = None,
+    instead: ast.Node | None = None,
 ) -> Iterator[Fix]:
-    """The head of the op with that definition, and with a dim of an operand called anew."""
+    """The head of the op with that definition, instead of a fact, and with a dim of an operand called anew."""
     first = op.outputs[0].span if op.outputs else None
     if value is None or first is None:
         return
@@ -164,8 +186,11 @@ def _with(
     if end < 0 or "#" in text[start:end]:
         return
     end = start + len(text[start:end].rstrip())
-    defined = f"{name} = {unparse(value)}"
-    tail = f" with {defined}" if fact is None else f"{defined}, {text[fact:end]}"
+    facts = [f for f in op.facts if f is not instead]
+    shown = [text[f.span.start : f.span.end] for f in facts if f.span is not None]
+    uses = (k for k, f in enumerate(op.facts) if ast.Size(name) in walk(f.expr))
+    shown.insert(next(uses, len(facts)), f"{name} = {unparse(value)}")
+    tail = (" with " if fact is None else "") + ", ".join(shown)
     middle = text[start : fact or end]
     if dim is not None:
         _, node, new = dim

@@ -23,7 +23,18 @@ from tritongen.check.scope import Scope
 from tritongen.check.trees import parts, reads, walk
 from tritongen.errors import Fix
 from tritongen.ir import bounds
-from tritongen.ir.algebra import Idx, Poly, affine, extreme, floordiv, index, is_size, poly, size
+from tritongen.ir.algebra import (
+    Idx,
+    Poly,
+    affine,
+    extreme,
+    floordiv,
+    index,
+    indices,
+    is_size,
+    poly,
+    size,
+)
 from tritongen.ir.nodes import BATCH
 from tritongen.ir.print_poly import NotWritable, poly_ast
 from tritongen.syntax import ast
@@ -63,6 +74,17 @@ def bounded(
     span = replace(inside.span, end=closed)
     heads = (f"{head}[{', '.join(each)}]" for each in islice(product(*choices), MAX_FIXES))
     return tuple(Fix(span, text) for text in heads)
+
+
+def used_bounds(scope: Scope, c: Poly) -> Iterator[tuple[str, Poly, tuple[Fix, ...]]]:
+    """The indices of the left side in a coordinate, as long as the lines that read the temporary need them."""
+    line = scope.line
+    if line is None or line.name in scope.outputs:
+        return
+    for position, i in enumerate(line.indices or ()):
+        if isinstance(i, ast.Name) and i.name in indices(c):
+            for end in _used(scope, line.name, position, MAX_USES):
+                yield i.name, end, bounded(scope, line, i, end)
 
 
 def unbounded(inside: Inside, i: ast.Name | ast.Binder) -> str:

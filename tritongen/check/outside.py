@@ -1,42 +1,70 @@
 """Reports a read that may leave its tensor, with a text that corrects it.
 
 Input: the read, the coordinate and the dim that it may leave. Output: a finding; Skip. The correction is a fact, if one would
-prove the read; `else`, if none would; or the last element, for an index from the end. Example: `w[n % C]` needs `with C >
-0`. `reads` has the proof.
+prove the read; one element more, for offsets; a bound, for a temporary whose use shows it; else `else`. For an index from the
+end it is the last element. Example: `w[n % C]` needs `with C > 0`. `reads` has the proof.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import combinations
 from typing import NoReturn
 
+from tritongen.check.definitions import longer
+from tritongen.check.extents import used_bounds
 from tritongen.check.ranges import ZERO, Frame
 from tritongen.check.scope import Scope
 from tritongen.check.trees import walk as walk_tree
 from tritongen.errors import Fix, Span, fix_at
 from tritongen.ir import bounds
-from tritongen.ir.algebra import Fetch, Floor, Poly, is_fractional, is_size, poly, text, walk
+from tritongen.ir.algebra import Fetch, Floor, Poly, index, is_fractional, is_size, poly, text, walk
 from tritongen.ir.print_poly import poly_ast
 from tritongen.syntax import ast
 from tritongen.syntax.unparse import unparse
 
 
 def unsafe(scope: Scope, frame: Frame, node: ast.Read, c: Poly, dim: Poly, what: str) -> NoReturn:
-    """E401: a read that needs a fact, or `else`."""
+    """E401: a read that needs a fact, an operand with one element more, a bound, or `else`."""
     shown = unparse(node)
-    facts = _missing_facts(scope, frame, c, dim)
-    fix = _with_facts(scope, facts) if facts else None
-    help = "add the requirement that proves it"
-    if fix is None:
-        help = "give its value outside"
-        fix = fix_at(node.span, _padded(node.span, f"{shown} else 0"))
-    label = f"`{unparse(poly_ast(c))}` {what}"
-    scope.report.fail(
-        "E401", f"`{shown}` may be out of bounds", node.span, label=label, help=help, fix=fix
+    choices: tuple[tuple[str, Iterable[Fix | None]], ...] = (
+        ("add the requirement that proves it", _with_facts(scope, frame, c, dim)),
+        (
+            f"give `{node.name}` one element more than `{text(dim)}`",
+            _longer(scope, frame, node, c, dim),
+        ),
+        ("bound its index", _bounded(scope, frame, c, dim)),
+        ("give its value outside", [fix_at(node.span, _padded(node.span, f"{shown} else 0"))]),
     )
+    help, (fix, *others) = next((h, found) for h, fixes in choices if (found := [*fixes]))
+    label = f"`{unparse(poly_ast(c))}` {what}"
+    details = dict(label=label, help=help, fix=fix, others=tuple(others))
+    scope.report.fail("E401", f"`{shown}` may be out of bounds", node.span, **details)
+
+
+def _longer(scope: Scope, frame: Frame, node: ast.Read, c: Poly, dim: Poly) -> Iterator[Fix]:
+    """In `cu[b] <= r < cu[b + 1]`, b < B, an end of a range is read, and outside there is none: `cu` has B + 1 elements."""
+    terms = walk_tree(scope.line.value) if scope.line is not None else ()
+    ends = (n for n in terms if isinstance(n, ast.Binder) or _places(n) & frame.names)
+    if any(part is node for end in ends for part in walk_tree(end)):
+        if any(c == index(n) + 1 and own == (ZERO, dim) for n, own in frame.ranges.items()):
+            yield from longer(scope.op, node.name, text(dim), scope.taken)
+
+
+def _places(n: ast.Node) -> set[str]:
+    """The indices that a comparison is of."""
+    sides = (n.a, n.b) if isinstance(n, ast.Compare) else ()
+    return {side.name for side in sides if isinstance(side, ast.Name)}
+
+
+def _bounded(scope: Scope, frame: Frame, c: Poly, dim: Poly) -> Iterator[Fix]:
+    """A temporary that is as long as its use, where that keeps the read inside: `g[n, h < H]`."""
+    for name, end, fixes in used_bounds(scope, c):
+        facts = frame.inside({name: (ZERO, end)}).facts(scope)
+        if all(bounds.prove(gap, ">=", ZERO, facts) is True for gap in (c, dim - 1 - c)):
+            yield from fixes
 
 
 def outside(scope: Scope, frame: Frame, node: ast.Read, c: Poly, dim: Poly) -> NoReturn:
@@ -122,15 +150,16 @@ def _fact(left: Poly, op: str, right: Poly) -> str:
     return unparse(ast.Compare(op, poly_ast(left), poly_ast(right)))
 
 
-def _with_facts(scope: Scope, facts: tuple[str, ...]) -> Fix | None:
-    """The facts behind those of the op, or in front of its `{`."""
-    op, shown = scope.op, ", ".join(facts)
-    if isinstance(op, ast.Fn) or op.span is None:
-        return None
+def _with_facts(scope: Scope, frame: Frame, c: Poly, dim: Poly) -> Iterator[Fix]:
+    """The missing facts behind those of the op, or in front of its `{`."""
+    op, shown = scope.op, ", ".join(_missing_facts(scope, frame, c, dim))
+    if isinstance(op, ast.Fn) or op.span is None or not shown:
+        return
     if op.facts and op.facts[-1].span is not None:
         last = op.facts[-1].span
-        return Fix(last, f"{last.source.text[last.start:last.end]}, {shown}")
+        yield Fix(last, f"{last.source.text[last.start:last.end]}, {shown}")
+        return
     source = op.span.source
     brace = re.compile(r"(?:#[^\n]*|[^{#])*").match(source.text, op.span.start)
     at = brace.end() if brace else op.span.end
-    return Fix(Span(source, at, at), f"with {shown} ")
+    yield Fix(Span(source, at, at), f"with {shown} ")
