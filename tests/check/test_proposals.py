@@ -233,6 +233,8 @@ LINES = (
 OTHERS = (  # that are no Python, or loops over numbers
     (ROWS, "y = np.max(x, axis=1)", "y[n] = max[d](x[n, d])"),
     (ROWS, "y[n] = x[n, :].sum()", "y[n] = sum[d](x[n, d])"),
+    (ROWS, "y[n] = sum[d](exp(x[n, :]))", "y[n] = sum[d](exp(x[n, d]))"),
+    (ROWS, "y[n] = x[n].exp().sum()", "y[n] = sum[d](exp(x[n, d]))"),
     (ROWS, "y[n] = x[n, d].sum(d)", "y[n] = sum[d](x[n, d])"),
     (ROWS, "y[n] = mean(x[n, d], -1)", "y[n] = mean[d](x[n, d])"),
     (ROWS, "y[n] = sum_{d} x[n, d] * 2 + 1", "y[n] = sum[d](x[n, d] * 2) + 1"),
@@ -359,6 +361,15 @@ SIGNATURES = (
 def test_a_form_of_another_language_gets_one_correction(text, wanted):
     (found,) = findings(text)
     assert found.fix is not None and found.fix.text == wanted, str(SpecError([found]))
+
+
+@pytest.mark.parametrize(
+    "value",
+    ("x[n, :]", "x[:, n]", "x[n, 1:]", "x[n, ::2]", "x[n].exp()", "x[n, :] + x[n, 0]", "x[n]"),
+)
+def test_a_slice_is_not_taken_for_the_diagonal(value):
+    (found,) = findings(f"op f<T: float>({ROWS} {{\n  y[n] = {value}\n}}\n")
+    assert found.fix is None and found.help
 
 
 def test_no_text_is_proposed_that_only_sizes_of_0_can_call():

@@ -31,9 +31,7 @@ INSTEAD = {
 
 
 NO_MODULES = "a function has its name alone: `exp(x[n])`"
-NO_METHODS = (
-    "sizes are the upper-case names of the operands' types; a function stands before its arguments"
-)
+NO_METHODS = "sizes are the upper-case names of the operands' types; a function stands before its arguments: `exp(x[n])`"
 
 
 class Token(NamedTuple):

@@ -120,6 +120,10 @@ def concatenated(a: Value, b: Value, place: int) -> Value:
     return Value((*a.axes[:place], f"{size} + {b.axes[place]}", *a.axes[place + 1 :]), at)
 
 
+def names_in(coordinate: str) -> set[str]:
+    return set(re.findall(r"[a-z_]\w*", coordinate))
+
+
 def kept(place: int) -> Callable[[Coords], str]:
     return lambda coords: coords[place]
 

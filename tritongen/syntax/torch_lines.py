@@ -27,6 +27,7 @@ from tritongen.syntax.torch_axes import (
     fitted,
     kept,
     moved,
+    names_in,
     permuted,
     sliced,
     taken,
@@ -211,6 +212,8 @@ class Reader(Sums):
         gap = len(value.axes) - sum(not is_constant(i, ...) for i in rest)
         items = items if any(is_constant(i, ...) for i in items) else [*items, python.Constant(...)]
         axes: list[str] = []
+        spread: list[int] = []  # the axes that slices leave
+        said: set[str] = set()  # the names in the other items
         moves: list[Callable[[Coords], str]] = []  # the coordinates of `value`
         sizes, gathers = iter(value.axes), self.filled and bool(value.leaf)
         for item in items if gap >= 0 else unread():
@@ -219,19 +222,24 @@ class Reader(Sums):
                 axes.append(ONE)
             elif is_constant(item, ...):
                 axes += [next(sizes) for _ in range(gap)]
+                spread += range(first, first + gap)
                 moves += map(kept, range(first, first + gap))
             elif isinstance(item, python.Slice):
                 ends = [self.value(e).at(()) if e else "" for e in (item.lower, item.upper)]
                 move, axis = sliced(next(sizes), first, ends, literal(item.step))
                 moves.append(move)
                 axes.append(axis)
+                spread.append(first)
             else:
                 at = self.value(item)
                 gathers |= bool(at.leaf) or isinstance(item, python.Subscript)
                 moves.append(taken(at, next(sizes), first))
                 axes += at.axes
+                said |= set() if at.axes else names_in(at.at(()))
 
         def read(coords: Coords) -> str:
+            if any(names_in(coords[k]) & said for k in spread):
+                unread()  # the diagonal is none of the slice
             found = tuple(move(coords) for move in moves)
             is_plain = all(f == DOTS or f.isidentifier() for f in found)
             if fill or (gathers and not is_plain):
@@ -396,6 +404,12 @@ class Reader(Sums):
                 self.bound += [n.id for n in python.walk(b) if isinstance(n, python.Name)]
             inner = self.value(body)
         shown = ", ".join(map(python.unparse, binders))
+        said = {n.id for n in python.walk(body) if isinstance(n, python.Name)}
+        match binders:
+            case [python.Name(own)] if len(inner.axes) == 1 and own not in said:
+                return element(
+                    f"{op}[{own}]({inner.at((own,))})", inner.is_bool
+                )  # `sum[d](x[n, :])`
         return Value(inner.axes, lambda c: f"{op}[{shown}]({inner.at(c)})", inner.is_bool)
 
     def along(self, name: str, binders: list[Node], x: Node) -> Value:
