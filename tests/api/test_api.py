@@ -247,6 +247,7 @@ def test_a_help_is_right_when_applied(text, given, applied):
         ("max(x, ", "never closed"),
         ("y[m] = x[m, k]", "index `k` is not bound"),
         ("y[m, j] = x[m]", "index `j` has no range"),
+        ("y[b] = sum[cu[b] <= r < cu[b + 1]](x[r])", r"y\[b < B - 1\]"),
         ("1 + 2", "needs a tensor"),
         ("x + foo(x)", "unknown function `foo`"),
         ("x }\nop evil() -> y: f32 { y = 1", "closes nothing"),

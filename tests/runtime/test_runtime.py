@@ -140,6 +140,8 @@ def test_wrong_arguments_read_like_python(ops):
     with pytest.raises(TypeError, match="takes 3 arguments but 4"):
         ops.axpb(x, 1.0, True, 4)
     with pytest.raises(TypeError, match="missing the argument 'x'"):
+        ops.square()
+    with pytest.raises(TypeError, match="has no argument 'y': it has x"):
         ops.square(**{"y": x})
 
 

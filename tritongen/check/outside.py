@@ -14,7 +14,7 @@ from itertools import combinations
 from typing import NoReturn
 
 from tritongen.check.definitions import longer
-from tritongen.check.extents import used_bounds
+from tritongen.check.extents import bounded, used_bounds
 from tritongen.check.ranges import ZERO, Frame
 from tritongen.check.scope import Scope
 from tritongen.check.trees import walk as walk_tree
@@ -35,7 +35,7 @@ def unsafe(scope: Scope, frame: Frame, node: ast.Read, c: Poly, dim: Poly, what:
             f"give `{node.name}` one element more than `{text(dim)}`",
             _longer(scope, frame, node, c, dim),
         ),
-        ("bound its index", _bounded(scope, frame, c, dim)),
+        ("bound its index", _bounded(scope, frame, node, c, dim)),
         ("give its value outside", [fix_at(node.span, _padded(node.span, f"{shown} else 0"))]),
     )
     help, (fix, *others) = next((h, found) for h, fixes in choices if (found := [*fixes]))
@@ -45,12 +45,18 @@ def unsafe(scope: Scope, frame: Frame, node: ast.Read, c: Poly, dim: Poly, what:
 
 
 def _longer(scope: Scope, frame: Frame, node: ast.Read, c: Poly, dim: Poly) -> Iterator[Fix]:
-    """In `cu[b] <= r < cu[b + 1]`, b < B, an end of a range is read, and outside there is none: `cu` has B + 1 elements."""
+    """Of `cu[b + 1]` as the end of a range, b < B: `cu` has B + 1 elements."""
+    if _segment(scope, frame, node, c, dim):
+        yield from longer(scope.op, node.name, text(dim), scope.taken)
+
+
+def _segment(scope: Scope, frame: Frame, node: ast.Read, c: Poly, dim: Poly) -> str:
+    """The b of `cu[b] <= r < cu[b + 1]`, which has no value outside."""
     terms = walk_tree(scope.line.value) if scope.line is not None else ()
     ends = (n for n in terms if isinstance(n, ast.Binder) or _places(n) & frame.names)
-    if any(part is node for end in ends for part in walk_tree(end)):
-        if any(c == index(n) + 1 and own == (ZERO, dim) for n, own in frame.ranges.items()):
-            yield from longer(scope.op, node.name, text(dim), scope.taken)
+    is_end = any(part is node for end in ends for part in walk_tree(end))
+    after = (n for n, own in frame.ranges.items() if c == index(n) + 1 and own == (ZERO, dim))
+    return next(after, "") if is_end else ""
 
 
 def _places(n: ast.Node) -> set[str]:
@@ -59,12 +65,17 @@ def _places(n: ast.Node) -> set[str]:
     return {side.name for side in sides if isinstance(side, ast.Name)}
 
 
-def _bounded(scope: Scope, frame: Frame, c: Poly, dim: Poly) -> Iterator[Fix]:
-    """A temporary that is as long as its use, where that keeps the read inside: `g[n, h < H]`."""
+def _bounded(scope: Scope, frame: Frame, node: ast.Read, c: Poly, dim: Poly) -> Iterator[Fix]:
+    """A left side whose index keeps the read inside: as long as the use of a temporary, or as there are segments."""
     for name, end, fixes in used_bounds(scope, c):
         facts = frame.inside({name: (ZERO, end)}).facts(scope)
         if all(bounds.prove(gap, ">=", ZERO, facts) is True for gap in (c, dim - 1 - c)):
             yield from fixes
+    segment = _segment(scope, frame, node, c, dim)
+    if scope.line is not None and segment:
+        for i in scope.line.indices or ():
+            if isinstance(i, ast.Name) and i.name == segment:
+                yield from bounded(scope, scope.line, i, dim - 1)
 
 
 def outside(scope: Scope, frame: Frame, node: ast.Read, c: Poly, dim: Poly) -> NoReturn:
