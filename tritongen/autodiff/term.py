@@ -335,9 +335,10 @@ def _needed(system: System, weight: Expr, shapes: Shapes, said: Facts) -> tuple[
 def _together(own: Set[str], used: Set[str], bounds: Iterable[Set[str]]) -> bool:
     """Whether a factor with these indices may have elements that a guard and a bound exclude only together.
 
-    Each lets the element through in some row, as `p < P` and `r <= p` do for w[r], but no row may pass both.
+    Each lets the element through in some row, as `p < P` and `r <= p` do for w[r], but no row may pass both. So do
+    `n - r < P` and `n >= 2`.
     """
-    return any(own & used & bound and not bound <= used for bound in bounds)
+    return any(own & used and bound & own - used for bound in bounds)
 
 
 def _leaving(system: System, shapes: Shapes, said: Facts) -> Iterator[frozenset[str]]:
