@@ -2,7 +2,8 @@
 
 A limit in seconds would refuse a spec on a busy machine and accept it on an idle one. So the few functions that all
 expressions, sizes and texts pass through count their work (`spend`), and `limited` sets the limit. A value that a cache
-may hold from an earlier compile counts as one step, whether it is found or computed (`remembered`).
+may hold from an earlier compile counts the same, whether it is found or computed: as one step (`remembered`), or, if it is
+a proof, as what it takes to compute, once in each compile (`priced`).
 """
 
 from __future__ import annotations
@@ -25,8 +26,10 @@ class Overworked(Exception):
 
 
 class _Count(threading.local):
-    steps = 0
-    most: int | None = None  # no limit outside `limited`
+    def __init__(self) -> None:
+        self.steps = 0
+        self.most: int | None = None  # no limit outside `limited`
+        self.paid: set[Hashable] | None = None  # what this compile was counted the price of
 
 
 _count = _Count()
@@ -50,22 +53,22 @@ def limited(most: int | None = None) -> Iterator[bool]:
     if _count.most is not None:
         yield False
         return
-    _count.steps, _count.most = 0, MOST_STEPS if most is None else most
+    _count.steps, _count.most, _count.paid = 0, MOST_STEPS if most is None else most, set()
     try:
         yield True
     finally:
-        _count.most = None
+        _count.most = _count.paid = None
 
 
 @contextmanager
 def uncounted() -> Iterator[None]:
     """Marks work that is done once per process, and that no compile counts."""
-    steps, most = _count.steps, _count.most
-    _count.most = None
+    before = _count.steps, _count.most, _count.paid
+    _count.most, _count.paid = None, set()
     try:
         yield
     finally:
-        _count.steps, _count.most = steps, most
+        _count.steps, _count.most, _count.paid = before
 
 
 def remembered(maxsize: int | None, each: int = 1) -> Callable[[Callable[P, R]], Callable[P, R]]:
@@ -81,6 +84,31 @@ def remembered(maxsize: int | None, each: int = 1) -> Callable[[Callable[P, R]],
         def call(*args: P.args, **kwargs: P.kwargs) -> R:
             spend(each)
             return made(*args)  # type: ignore[arg-type]
+
+        return call
+
+    return around
+
+
+def priced(maxsize: int | None) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """An lru_cache whose calls are one step, but the first one of a compile as many as the value takes from nothing."""
+
+    def around(function: Callable[P, R]) -> Callable[P, R]:
+        @lru_cache(maxsize=maxsize)
+        def made(*args: Hashable) -> tuple[R, int]:
+            with uncounted():
+                before = spent()
+                value = function(*args)  # type: ignore[call-arg,arg-type]
+                return value, spent() - before
+
+        @wraps(function)
+        def call(*args: P.args, **kwargs: P.kwargs) -> R:
+            value, steps = made(*args)  # type: ignore[arg-type]
+            spend()
+            if _count.paid is not None and (function, args) not in _count.paid:
+                _count.paid.add((function, args))
+                spend(steps)
+            return value
 
         return call
 

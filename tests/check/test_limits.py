@@ -9,6 +9,8 @@ from tritongen.autodiff import NotDifferentiable, backward, gradient
 from tritongen.check import check
 from tritongen.emit.collisions import marks_for
 from tritongen.errors import SpecError
+from tritongen.ir import bounds
+from tritongen.ir.known import facts_of
 from tritongen.ir.print import print_op
 from tritongen.syntax.parse import parse
 
@@ -158,6 +160,25 @@ def test_what_a_compile_may_do_is_counted_and_ends_in_a_finding(monkeypatch):
     monkeypatch.setattr(work, "MOST_STEPS", 10)
     with pytest.raises(SpecError, match="E009"):
         check(parse(text))
+
+
+def diagonal(terms: int) -> str:
+    """Each read asks for a wider tensor."""
+    reads = " + ".join(f"x[n, n + {k}]" for k in range(terms))
+    return op(f"y[n] = {reads}").replace("y: T[N, D]", "y: T[N]")
+
+
+def test_of_what_many_reads_ask_for_the_widest_is_kept():
+    typed = check(parse(diagonal(40)))[0].typings[0]
+    assert len(facts_of(typed).known) < 4 and len(typed.facts) == 40
+
+
+def test_proofs_are_counted_and_grow_with_the_reads(monkeypatch):
+    """Each proof tried what all reads asked for, and none was counted."""
+    few, many = (steps(diagonal(terms)) for terms in (10, 40))
+    assert many < 8 * few
+    monkeypatch.setattr(bounds, "_search", None)
+    assert steps(diagonal(40)) == many  # a proof that is found counts as it did
 
 
 def test_marks_are_found_in_one_look():

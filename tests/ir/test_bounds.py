@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tritongen.ir import bounds
 from tritongen.ir.algebra import evaluate, extreme, index, poly, size
 from tritongen.ir.bounds import corners, gather, peaks, plainly_nonnegative, prove, within
 from tritongen.ir.nodes import Define, Require
@@ -174,3 +175,13 @@ def test_the_least_value_refutes_at_once():
         (A // 2 - 1, False),
     ):
         assert plainly_nonnegative(p, facts) == holds, p
+
+
+def test_a_claim_that_large_sizes_refute_is_not_searched_for(monkeypatch):
+    """Of forty sizes in a row, A0 >= A1 >= ..., no drawn point was allowed, and all claims were searched for."""
+    names = [f"A{k}" for k in range(40)]
+    row = [fact(size(a), ">=", size(b)) for a, b in zip(names, names[1:], strict=False)]
+    facts = gather(names, row)
+    monkeypatch.setattr(bounds, "_search", None)
+    assert prove(size("A39"), ">=", size("A0"), facts) is None
+    assert prove(size("A0"), "<", poly(100), facts) is None

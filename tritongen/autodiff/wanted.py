@@ -31,6 +31,7 @@ from tritongen.ir.nodes import (
     Reduce,
     ScalarRef,
 )
+from tritongen.work import remembered
 
 Literal = Guard | Expr
 Case = tuple[Literal, ...]
@@ -63,13 +64,19 @@ def opposite(condition: Expr) -> Case:
 
 def _denied(literal: Literal) -> Literal:
     match literal:
-        case Guard(p, ">="):
-            return Guard(-p - 1, ">=")
         case Guard():
-            return exprs.call("not", of_guards((literal,)))
+            return _failing(literal)
         case Call("not", (a,)):
             return a
     return exprs.call("not", literal)
+
+
+@remembered(maxsize=1 << 12)
+def _failing(guard: Guard) -> Literal:
+    """The opposite of a guard; each case of a gradient asks for that of each other one."""
+    if guard.op == ">=":
+        return Guard(-guard.poly - 1, ">=")
+    return exprs.call("not", of_guards((guard,)))
 
 
 def both(wanted: Wanted, case: Iterable[Literal]) -> Wanted:

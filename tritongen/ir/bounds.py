@@ -13,9 +13,10 @@ leaves undecided. Not here: what is known to begin with (`known`), what a decisi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from fractions import Fraction
 from heapq import heappop, heappush
+from math import ceil
 from random import Random
 
 from tritongen.ir.algebra import (
@@ -27,6 +28,7 @@ from tritongen.ir.algebra import (
     Monomial,
     Number,
     Poly,
+    Sym,
     affine,
     denominator,
     evaluate,
@@ -57,7 +59,7 @@ from tritongen.ir.known import (
     within,
 )
 from tritongen.ir.nodes import Reduce
-from tritongen.work import remembered
+from tritongen.work import priced, remembered
 
 __all__ = [
     "Facts",
@@ -80,7 +82,10 @@ __all__ = [
 ZERO = Poly()
 EFFORT = 4  # how many inequalities a proof may add
 POINTS = 12
+TURNS = 5 * POINTS  # points that are drawn, of which some are not allowed
 OFFSETS = (0, 0, 1, 1, 2, 3, 5)
+FAR = (0, 1, 7, 60, 500, 5000)  # what no small size refutes, sizes far apart may
+MENDS = 6  # how often a point is changed until it obeys what is known
 STEPS = 80  # how many polys a search may look at before it gives up
 TRIES = 250  # and how many it may come across
 
@@ -98,7 +103,7 @@ def prove(
     return _proven(left - right, op, within(facts, ranges or {}, guards))
 
 
-@remembered(maxsize=1024)
+@priced(maxsize=1024)
 def _proven(gap: Poly, op: str, facts: Facts) -> bool | None:
     """A cached proof. Kernels of an op ask the same question for each place that several of them read."""
     gap = simplify(gap, facts)
@@ -164,28 +169,73 @@ def _proportional(p: Poly, q: Poly) -> bool:
 
 def _samples(p: Poly, facts: Facts) -> list[Number]:
     """p at a few points that the facts allow: one that refutes a claim saves the search for a proof."""
-    ends = [end for pair in facts.ranges.values() for end in pair]
-    if any(map(_read, (p, *ends))):
+    if _read(p):
         return []  # the values of an operand are unknown here
-    relevant = [q for q in facts.known if not _read(q)]
-    names = sorted(set().union(*(symbols(q) for q in (p, *relevant, *ends))))
-    random, found = Random(0), []
-    for _ in range(10 * POINTS):
-        point = {name: facts.low.get(name, -2) + random.choice(OFFSETS) for name in names}
+    found = []
+    for point in _points(facts, tuple(sorted(symbols(p) - facts.low.keys()))):
         try:
+            found.append(evaluate(p, point))
+        except ZeroDivisionError:
+            continue
+    return found
+
+
+@remembered(maxsize=1 << 8)
+def _points(facts: Facts, others: tuple[str, ...]) -> tuple[Mapping[str, int], ...]:
+    """A few points that the facts allow: a value for each index and each size, and for other names."""
+    ends = [end for pair in facts.ranges.values() for end in pair]
+    if any(map(_read, ends)):
+        return ()
+    relevant = [q for q in facts.known if not _read(q)]
+    names = sorted({*others, *facts.low}.union(*(symbols(q) for q in (*relevant, *ends))))
+    raised = [(q, up) for q in relevant if is_size(q) and (up := _raising(q))]
+    drawn = [q for q in relevant if not is_size(q) or not _raising(q)]
+    random, found = Random(0), []
+    for turn in range(TURNS):
+        offsets = FAR if turn % 2 else OFFSETS
+        point = {name: facts.low.get(name, -2) + random.choice(offsets) for name in names}
+        try:
+            if not _mended(point, raised, random):
+                continue
             for name, (lo, hi) in facts.ranges.items():
                 first, last = evaluate(lo, point), evaluate(hi, point) - 1
                 point[name] = int(random.choice((first, last, (first + last) // 2)))
                 if last < first:
                     break
             else:
-                if all(evaluate(q, point) >= 0 for q in relevant):
-                    found.append(evaluate(p, point))
+                if all(evaluate(q, point) >= 0 for q in drawn):
+                    found.append(point)
         except ZeroDivisionError:
             continue
         if len(found) == POINTS:
             break
-    return found
+    return tuple(found)
+
+
+def _raising(p: Poly) -> list[tuple[str, Number]]:
+    """The sizes that make p larger by a number for each step up."""
+    return [
+        (m[0][0].name, value)
+        for m, value in p.terms
+        if value > 0 and len(m) == 1 and isinstance(m[0][0], Sym) and m[0][1] == 1
+    ]
+
+
+def _mended(
+    point: dict[str, int], raised: list[tuple[Poly, list[tuple[str, Number]]]], random: Random
+) -> bool:
+    """Raises sizes until the point obeys what is known. Of forty names hardly any drawn point does."""
+    for _ in range(MENDS):
+        obeyed = True
+        for q, up in raised:
+            if (short := evaluate(q, point)) < 0:
+                name, weight = random.choice(up)
+                point[name] += ceil(-short / Fraction(weight))
+                obeyed = False
+        if obeyed:
+            return True
+        raised = raised[::-1]  # of A >= B, B >= C the last one comes first
+    return False
 
 
 def _read(p: Poly) -> bool:
@@ -282,12 +332,11 @@ def _settled(atom: Floor, facts: Facts) -> Poly | None:
 
 def _less_known(p: Poly, facts: Facts) -> Iterator[Poly]:
     """p minus a multiple of a known inequality that cancels one of p's negative terms."""
+    negative = [(monomial, dict(monomial), value) for monomial, value in p.terms if value < 0]
     for known in facts.known:
-        for monomial, value in p.terms:
-            if value >= 0:
-                continue
+        for monomial, powers, value in negative:
             for other, weight in known.terms:
-                if weight >= 0:
+                if weight >= 0 or any(powers.get(atom, 0) < power for atom, power in other):
                     continue
                 factor = _quotient(monomial, other)
                 if factor is None:

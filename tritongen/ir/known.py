@@ -36,7 +36,7 @@ from tritongen.ir.algebra import (
     walk,
 )
 from tritongen.ir.nodes import BATCH, BATCH_SIZE, Define, Fact, Op
-from tritongen.work import remembered
+from tritongen.work import priced, remembered
 
 Ranges = Mapping[str, tuple[Poly, Poly]]  # index: lo <= index < hi
 
@@ -140,7 +140,7 @@ def within(facts: Facts, ranges: Ranges, guards: Iterable[Poly] = ()) -> Facts:
     return _within(facts, tuple(ranges.items()), tuple(guards))
 
 
-@remembered(maxsize=1 << 10)
+@priced(maxsize=1 << 10)
 def _within(
     facts: Facts, ranges: tuple[tuple[str, tuple[Poly, Poly]], ...], guards: tuple[Poly, ...]
 ) -> Facts:
@@ -169,7 +169,7 @@ def simplify(p: Poly, facts: Facts) -> Poly:
     return substitute(p, facts.equal)
 
 
-@remembered(maxsize=1 << 14)
+@priced(maxsize=1 << 14)
 def plainly_nonnegative(p: Poly, facts: Facts) -> bool:
     """Whether every term is, once each name is counted from its lower bound."""
     if _least(p, facts.low) < 0:  # the term without a name, found without counting anew
@@ -219,7 +219,7 @@ def learn(facts: Facts, p: Poly) -> Facts:
         return facts
     low = dict(facts.low)
     names = [t for t in p.terms if t[0]]
-    constant = next((value for monomial, value in p.terms if not monomial), 0)
+    constant = _number(p)
     if len(names) == 1 and names[0][1] > 0:
         ((monomial, value),) = names
         if len(monomial) == 1 and isinstance(monomial[0][0], Sym) and monomial[0][1] == 1:
@@ -238,7 +238,27 @@ def learn(facts: Facts, p: Poly) -> Facts:
         for name in frozenset.intersection(*(symbols(Poly((t,))) for t in names)):
             low[name] = max(low[name], 1)
         facts = replace(facts, low=low)
-    return facts if p in facts.known else replace(facts, known=(*facts.known, p))
+    return replace(facts, known=_with(facts.known, p))
+
+
+def _with(known: tuple[Poly, ...], p: Poly) -> tuple[Poly, ...]:
+    """What is known, and p. Of polys that differ by a number the least is kept: every other one follows from it.
+
+    `x[n] + x[n + 1] + ...` asks for a larger tensor with each read, and a proof would try all that was asked for.
+    """
+    names = tuple(term for term in p.terms if term[0])
+    for place, q in enumerate(known):
+        if q.terms == p.terms:
+            return known
+        if tuple(term for term in q.terms if term[0]) == names:
+            least = min(p, q, key=_number)
+            return (*known[:place], least, *known[place + 1 :])
+    return (*known, p)
+
+
+def _number(p: Poly) -> Number:
+    """The term of p without a name."""
+    return next((value for monomial, value in p.terms if not monomial), 0)
 
 
 def _relearn(facts: Facts) -> Facts:
