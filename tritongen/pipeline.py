@@ -37,7 +37,7 @@ from tritongen.schedule.narrowed import kind_of, narrowed
 from tritongen.schedule.plan import Plan
 from tritongen.schedule.through import through
 from tritongen.syntax import ast
-from tritongen.work import Overworked, limited
+from tritongen.work import Overworked, limited, uncollected
 
 UNREADABLE = "its text is refused: "  # `check` fails then
 SECOND = (
@@ -58,7 +58,7 @@ class Module:
     @property
     def source(self) -> str:
         """The text of the module, as `tritongen build` writes it."""
-        with reporting(self.origin, self.raw), doing("format"):
+        with reporting(self.origin, self.raw), doing("format"), uncollected():
             return format_source(self.raw)
 
     @property
@@ -102,7 +102,7 @@ def build(
     Raises:
         SpecError: the text has errors. It holds all of them.
     """
-    with reporting(name, text):
+    with reporting(name, text), uncollected():
         return _built(text, name, standalone, only, origin or name, gradients, autotune)
 
 
