@@ -396,3 +396,13 @@ def test_a_definition_that_cannot_be_computed_adds_no_finding():
         "op f(x: f32[N, C, L], w: f32[F, C, R], b: f32[F]) -> y: f32[N, F, P] { y = conv1d(x, w, b, stride = 0) }"
     )
     assert found.code == "E208" and found.fix is None
+
+
+def test_a_tensor_without_indices_gets_those_of_its_extents():
+    """`m[d]` compiled, too: it reads a row's mean by its column."""
+    text = """op f<T: float>(x: T[N, D], n: i32[N]) -> y: T[N, D] {
+      m[r] = mean[d < n[r]](x[r, d])
+      y[r, d] = (x[r, d] - m) * 2
+    }"""
+    (found,) = findings(text)
+    assert found.fix is not None and found.fix.text == "m[r]"

@@ -18,6 +18,7 @@ from tritongen.check.scope import Scope
 from tritongen.check.trees import mentions, parts, reads, renamed, walk
 from tritongen.check.unbound import left_names, unbound
 from tritongen.errors import Fix, Span, fix_at
+from tritongen.ir.algebra import Poly
 from tritongen.ir.nodes import BATCH
 from tritongen.syntax import ast
 from tritongen.syntax.unparse import unparse
@@ -93,7 +94,8 @@ def _name(line: Line, node: ast.Name, bound: frozenset[str], subscript: bool) ->
     variable = scope.variables.get(name)
     if variable is not None:
         if line.indexed and variable.dims:
-            dims = [lower(d) for d in variable.dims]
+            alone = _indices_of(line, bound)
+            dims = [alone.get(d) or lower(d) for d in variable.dims]
             read = f"{name}[{', '.join(dims)}]"
             is_plain = set(dims) <= bound
             scope.report.add(
@@ -116,6 +118,18 @@ def _name(line: Line, node: ast.Name, bound: frozenset[str], subscript: bool) ->
         near = near or _comment(node.span)
         scope.report.add("E113", f"unknown name `{name}`", node.span, **near)
     return False
+
+
+def _indices_of(line: Line, bound: frozenset[str]) -> dict[Poly, str]:
+    """By extent, the index that stands alone in a dim of that extent, where the line's reads have just one."""
+    found: dict[Poly, set[str]] = {}
+    for read in reads(line.assign.value):
+        variable = line.scope.variables.get(read.name)
+        if variable is not None and len(variable.dims) == len(read.indices):
+            for at, extent in zip(read.indices, variable.dims, strict=True):
+                if isinstance(at, ast.Name) and at.name in bound:
+                    found.setdefault(extent, set()).add(at.name)
+    return {extent: own.pop() for extent, own in found.items() if len(own) == 1}
 
 
 def _comment(span: Span | None) -> dict[str, Any]:
