@@ -215,17 +215,7 @@ def _shares(line: Line, call: Call, weight: Expr, value: Expr) -> Iterator[tuple
         if varies(line, arg):
             slope = partial(call, position, value)
             if slope is not None:
-                yield arg, exprs.mul(weight, slope), _where_it_counts(slope)
-
-
-def _where_it_counts(slope: Expr) -> Case:
-    """The condition outside of which a derivative is 0: `min(t, 5)` takes no part of a larger t."""
-    match slope:
-        case Call("where", (condition, yes, no)) if exprs.is_zero(yes):
-            return opposite(condition)
-        case Call("where", (condition, yes, no)) if exprs.is_zero(no):
-            return literals(condition)
-    return ()
+                yield arg, exprs.mul(weight, slope), ()
 
 
 # ---- reducers -----------------------------------------------------------------------------------
