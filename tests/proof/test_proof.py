@@ -164,6 +164,7 @@ SPILLS = {
     "conv_transpose3d_tiles": 640,
     "conv_group_norm_silu_conv2d_taps": 768,
     "conv_group_norm_silu_conv2d_tiles": 512,
+    "decode_attention_wide": 48,  # on sm_120: two addresses more since tiles are counted without overflow
     "conv1d_patches": 256,  # on sm_80, which has no descriptors and never takes it
     "conv_group_norm_silu_y_rows": 1024,
     "conv_group_norm_silu_y_lines_loop": 256,  # forced; none at sizes that choose it
