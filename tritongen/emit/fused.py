@@ -435,8 +435,8 @@ class FusedWriter(LoopWriter):
     def for_some(self, f: Fold, frame: Frame) -> list[str]:
         """What the guards of a product ask of one factor's lanes: that some lane of the other factor has them.
 
-        Elements that no row has may be NaN. Where a guard is no end of the other factor's index, the ends of the loop serve if
-        all rows begin, or all end, where the loop does. Else there may be gaps between them.
+        Elements that no row has may be NaN. If the guards only say where rows begin, or only where they end, the ends of the
+        loop are enough. Otherwise there may be gaps between the rows, and each lane is asked.
         """
         over, found = self.own.axis(f), list[ir.Guard]()
         told, alone = dict[str, None](), True

@@ -102,7 +102,10 @@ class Parameters:
         return name
 
     def joined_name(self, word: str, name: str) -> str:
-        """A name made of a word and a name of the spec. Marks do not tell it from a name of the spec: it steps aside."""
+        """The variable `word_name`, or the nearest free name if the spec has one of that name.
+
+        The marks of `collisions.py` cannot tell the two apart.
+        """
         wish = f"{word}_{name}"
         return self.fresh(wish) if wish in self.spoken else wish
 

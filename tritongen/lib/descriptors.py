@@ -135,7 +135,10 @@ def packed_bytes(*operands: torch.Tensor, whole: int = 1) -> int:
 
 
 def has_room(*packed: torch.Tensor, whole: int, beside: tuple[torch.Tensor, ...]) -> bool:
-    """Whether copies with a multiple of `whole` channels, the last dim, take 64 MiB, or as much as the tensors of the call."""
+    """Whether padded copies take at most 64 MiB, or at most as much as the tensors `beside`.
+
+    The last dim of each copy is padded to a multiple of `whole`.
+    """
     copied = [x for x in packed if x.stride(-1) != 1 or x.shape[-1] % whole]
     wider = (-(-x.shape[-1] // whole) * whole * x.nbytes // max(1, x.shape[-1]) for x in copied)
     return sum(wider) <= max(64 << 20, sum(t.nbytes for t in beside))
