@@ -185,4 +185,4 @@ def test_the_bounds_of_a_chain_do_not_add_up():
         bodies = [nest.body for nest in gradient(op).nests]
         return max(len(body.guards) for body in bodies if isinstance(body, Reduce))
 
-    assert most(8) == most(3) <= 3
+    assert most(8) == most(3) <= 2

@@ -63,6 +63,7 @@ class Use:
     guards: tuple[Guard, ...] = ()
     wanted: Wanted = ALWAYS
     only: tuple[Expr, ...] = ()
+    bounds: tuple[Guard, ...] = ()  # those of the guards that the line's own reducers have
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +84,7 @@ class Line:
 def uses(line: Line, weight: Expr, wanted: Wanted = ALWAYS) -> Iterator[Use]:
     """The uses, given the gradient of the line and where it is wanted."""
     for use in _scope(line, line.nest.body, weight, (), (), wanted):
+        use = replace(use, bounds=use.guards)
         if multiplies(use.weight):
             guards, only = parted(wanted)
             use = replace(use, guards=(*guards, *use.guards), only=only)

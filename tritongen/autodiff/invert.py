@@ -14,7 +14,7 @@ guards, which `term.py` handles.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tritongen.autodiff import exprs
 from tritongen.autodiff.flow import Use
@@ -82,6 +82,7 @@ class System:
     weight: Expr
     wanted: Wanted = ALWAYS
     only: tuple[Expr, ...] = ()  # conditions that the weight is to be inside of
+    bounds: list[Guard] = field(default_factory=list)  # of the guards, those of the line's reducers
 
     @property
     def ranges(self) -> dict[str, tuple[Poly, Poly]]:
@@ -107,6 +108,7 @@ class System:
         self.weight = exprs.substitute(self.weight, change)
         self.wanted = changed(self.wanted, change)
         self.only = tuple(exprs.substitute(e, change) for e in self.only)
+        self.bounds = [Guard(substitute_atoms(g.poly, change), g.op) for g in self.bounds]
 
     def solve(self, name: str, solution: Poly) -> None:
         """Put `solution` for an unknown everywhere and keep its range as guards."""
@@ -140,6 +142,7 @@ def _system(use: Use, box: tuple[Binder, ...], target: Target, facts: Facts) -> 
         exprs.substitute(exprs.with_own_binders(use.weight), change),
         changed(use.wanted, change),
         tuple(exprs.substitute(e, change) for e in use.only),
+        [Guard(substitute_atoms(g.poly, change), g.op) for g in use.bounds],
     )
 
 

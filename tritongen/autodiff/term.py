@@ -314,9 +314,7 @@ def _needed(system: System, weight: Expr, shapes: Shapes, said: Facts) -> tuple[
     leaving = tuple(_leaving(system, shapes, said))
     said_by_reads = {g: simplify(g.poly, system.facts) for g in system.guards if g.op == ">="}
     said_by_reads = {g: asked for g, asked in said_by_reads.items() if asked in implied}
-    # Bounds with quotients come from pooling layers. With them the text of a gradient may be too long.
-    rest = (g for g in system.guards if g.op == ">=" and g not in said_by_reads)
-    bounds = [indices(g.poly) for g in rest if not any(isinstance(a, Floor) for a in walk(g.poly))]
+    bounds = [indices(g.poly) for g in system.bounds if g.op == ">="]
     kept: dict[Guard, None] = {}
     for guard in system.guards:
         if guard in said_by_reads:
