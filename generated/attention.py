@@ -57,7 +57,7 @@ def attention_forward_part(
             j = start + tl.arange(0, BLOCK_N).to(tl.int64)
             k = tl.load(
                 k_ptr + b * k_0 + h * k_1 + j[:, None] * k_2 + e2[None, :] * k_3,
-                mask=(e2[None, :] < E) & (j[:, None] < stop),
+                mask=(j[:, None] < stop) & (e2[None, :] < E),
                 other=0.0,
             )
             # s_sum[b, h, i, j] = sum[e](q[b, h, i, e] * k[b, h, j, e])
@@ -294,7 +294,7 @@ def attention_forward_wide(
                 )
                 k = tl.load(
                     k_ptr + b * k_0 + h * k_1 + j[:, None] * k_2 + e3[None, :] * k_3,
-                    mask=(e3[None, :] < E) & (j[:, None] < L),
+                    mask=(j[:, None] < L) & (e3[None, :] < E),
                     other=0.0,
                 )
                 # s_sum[b, h, i, j] = sum[e](q[b, h, i, e] * k[b, h, j, e])
@@ -716,7 +716,7 @@ def attention_backward_dq_part(
             j = start + tl.arange(0, BLOCK_N).to(tl.int64)
             v = tl.load(
                 v_ptr + b * v_0 + h * v_1 + j[:, None] * v_2 + e[None, :] * v_3,
-                mask=(e[None, :] < E) & (j[:, None] < stop),
+                mask=(j[:, None] < stop) & (e[None, :] < E),
                 other=0.0,
             )
             # dp_sum[b, h, i, j] = sum[e](do_sum2[b, h, i, e] * v[b, h, j, e])
@@ -725,7 +725,7 @@ def attention_backward_dq_part(
             dp = dp_sum - dp_row
             k = tl.load(
                 k_ptr + b * k_0 + h * k_1 + j[:, None] * k_2 + e2[None, :] * k_3,
-                mask=(e2[None, :] < E) & (j[:, None] < stop),
+                mask=(j[:, None] < stop) & (e2[None, :] < E),
                 other=0.0,
             )
             # s_sum[b, h, i, j] = sum[e](q[b, h, i, e] * k[b, h, j, e])
@@ -898,7 +898,7 @@ def attention_backward_dq_wide(
                 )
                 v = tl.load(
                     v_ptr + b * v_0 + h * v_1 + j[:, None] * v_2 + e4[None, :] * v_3,
-                    mask=(e4[None, :] < E) & (j[:, None] < L),
+                    mask=(j[:, None] < L) & (e4[None, :] < E),
                     other=0.0,
                 )
                 # dp_sum[b, h, i, j] = sum[e](do_sum2[b, h, i, e] * v[b, h, j, e])
@@ -915,7 +915,7 @@ def attention_backward_dq_wide(
                 )
                 k = tl.load(
                     k_ptr + b * k_0 + h * k_1 + j[:, None] * k_2 + e3[None, :] * k_3,
-                    mask=(e3[None, :] < E) & (j[:, None] < L),
+                    mask=(j[:, None] < L) & (e3[None, :] < E),
                     other=0.0,
                 )
                 # s_sum[b, h, i, j] = sum[e](q[b, h, i, e] * k[b, h, j, e])
@@ -1006,7 +1006,7 @@ def attention_backward_dk_part(
                 + h * do_sum2_1
                 + i[:, None] * do_sum2_2
                 + e[None, :] * do_sum2_3,
-                mask=(e[None, :] < E) & (i[:, None] < stop),
+                mask=(i[:, None] < stop) & (e[None, :] < E),
                 other=0.0,
             )
             # dp_sum[b, h, i, j] = sum[e](do_sum2[b, h, i, e] * v[b, h, j, e])
@@ -1019,7 +1019,7 @@ def attention_backward_dk_part(
             dp = dp_sum - dp_row
             q = tl.load(
                 q_ptr + b * q_0 + h * q_1 + i[:, None] * q_2 + e2[None, :] * q_3,
-                mask=(e2[None, :] < E) & (i[:, None] < stop),
+                mask=(i[:, None] < stop) & (e2[None, :] < E),
                 other=0.0,
             )
             # s_sum[b, h, i, j] = sum[e](q[b, h, i, e] * k[b, h, j, e])
@@ -1185,7 +1185,7 @@ def attention_backward_dk_wide(
                     + h * do_sum2_1
                     + i[:, None] * do_sum2_2
                     + e4[None, :] * do_sum2_3,
-                    mask=(e4[None, :] < E) & (i[:, None] < S),
+                    mask=(i[:, None] < S) & (e4[None, :] < E),
                     other=0.0,
                 )
                 # dp_sum[b, h, i, j] = sum[e](do_sum2[b, h, i, e] * v[b, h, j, e])
@@ -1206,7 +1206,7 @@ def attention_backward_dk_wide(
                 )
                 q = tl.load(
                     q_ptr + b * q_0 + h * q_1 + i[:, None] * q_2 + e3[None, :] * q_3,
-                    mask=(e3[None, :] < E) & (i[:, None] < S),
+                    mask=(i[:, None] < S) & (e3[None, :] < E),
                     other=0.0,
                 )
                 # s_sum[b, h, i, j] = sum[e](q[b, h, i, e] * k[b, h, j, e])

@@ -73,7 +73,7 @@ def causal_attention_forward_part(
             j = start + tl.arange(0, BLOCK_N).to(tl.int64)
             k = tl.load(
                 k_ptr + b * k_0 + group * k_1 + j[:, None] * k_2 + e[None, :] * k_3,
-                mask=(e[None, :] < E) & (j[:, None] < stop),
+                mask=(j[:, None] < stop) & (e[None, :] < E),
                 other=0.0,
             )
             # s_sum[b, h, i, j] = sum[e](q[b, h, i, e] * k[b, h // R, j, e])
@@ -324,7 +324,7 @@ def causal_attention_forward_wide(
                 k_g = h // R
                 k = tl.load(
                     k_ptr + b * k_0 + k_g * k_1 + j[:, None] * k_2 + e2[None, :] * k_3,
-                    mask=(e2[None, :] < E) & (j[:, None] < end_i),
+                    mask=(j[:, None] < end_i) & (e2[None, :] < E),
                     other=0.0,
                 )
                 # s_sum[b, h, i, j] = sum[e](q[b, h, i, e] * k[b, h // R, j, e])
@@ -815,7 +815,7 @@ def causal_attention_backward_dq_part(
             counts = (j[None, :] < stop) & (i[:, None] >= j[None, :])
             v = tl.load(
                 v_ptr + b * v_0 + h1 * v_1 + j[:, None] * v_2 + f[None, :] * v_3,
-                mask=(f[None, :] < F) & (j[:, None] < stop),
+                mask=(j[:, None] < stop) & (f[None, :] < F),
                 other=0.0,
             )
             # dp[b, h, i, j] = where(i >= j, sum[f](do_sum2[b, h, i, f] *
@@ -824,7 +824,7 @@ def causal_attention_backward_dq_part(
             dp = dp_sum - dp_row
             k = tl.load(
                 k_ptr + b * k_0 + h1 * k_1 + j[:, None] * k_2 + e[None, :] * k_3,
-                mask=(e[None, :] < E) & (j[:, None] < stop),
+                mask=(j[:, None] < stop) & (e[None, :] < E),
                 other=0.0,
             )
             # s_sum[b, h, i, j] = sum[e](q[b, h, i, e] * k[b, h // R, j, e])
@@ -1007,7 +1007,7 @@ def causal_attention_backward_dq_wide(
                 )
                 v = tl.load(
                     v_ptr + b * v_0 + h1 * v_1 + j[:, None] * v_2 + f2[None, :] * v_3,
-                    mask=(f2[None, :] < F) & (j[:, None] < end_i),
+                    mask=(j[:, None] < end_i) & (f2[None, :] < F),
                     other=0.0,
                 )
                 # dp[b, h, i, j] = where(i >= j, sum[f](do_sum2[b, h, i, f] *
@@ -1025,7 +1025,7 @@ def causal_attention_backward_dq_wide(
                 )
                 k = tl.load(
                     k_ptr + b * k_0 + h1 * k_1 + j[:, None] * k_2 + e2[None, :] * k_3,
-                    mask=(e2[None, :] < E) & (j[:, None] < end_i),
+                    mask=(j[:, None] < end_i) & (e2[None, :] < E),
                     other=0.0,
                 )
                 # s_sum[b, h, i, j] = sum[e](q[b, h, i, e] * k[b, h // R, j, e])
@@ -1131,7 +1131,7 @@ def causal_attention_backward_dk_part(
                     + do_sum2_h * do_sum2_1
                     + i[:, None] * do_sum2_2
                     + f[None, :] * do_sum2_3,
-                    mask=(f[None, :] < F) & (i[:, None] < stop),
+                    mask=(i[:, None] < stop) & (f[None, :] < F),
                     other=0.0,
                 )
                 # dp[b, h, i, j] = where(i >= j, sum[f](do_sum2[b, h, i, f] *
@@ -1146,7 +1146,7 @@ def causal_attention_backward_dk_part(
                 q_h = h0 + h1 * R
                 q = tl.load(
                     q_ptr + b * q_0 + q_h * q_1 + i[:, None] * q_2 + e[None, :] * q_3,
-                    mask=(e[None, :] < E) & (i[:, None] < stop),
+                    mask=(i[:, None] < stop) & (e[None, :] < E),
                     other=0.0,
                 )
                 # s_sum[b, h, i, j] = sum[e](q[b, h, i, e] * k[b, h // R, j, e])
@@ -1329,7 +1329,7 @@ def causal_attention_backward_dk_wide_dk(
                         + do_sum2_h * do_sum2_1
                         + i[:, None] * do_sum2_2
                         + f2[None, :] * do_sum2_3,
-                        mask=(f2[None, :] < F) & (i[:, None] < S),
+                        mask=(i[:, None] < S) & (f2[None, :] < F),
                         other=0.0,
                     )
                     # dp[b, h, i, j] = where(i >= j, sum[f](do_sum2[b, h, i, f] *
@@ -1352,7 +1352,7 @@ def causal_attention_backward_dk_wide_dk(
                     q_h = h0 + h1 * R
                     q = tl.load(
                         q_ptr + b * q_0 + q_h * q_1 + i[:, None] * q_2 + e2[None, :] * q_3,
-                        mask=(e2[None, :] < E) & (i[:, None] < S),
+                        mask=(i[:, None] < S) & (e2[None, :] < E),
                         other=0.0,
                     )
                     # s_sum[b, h, i, j] = sum[e](q[b, h, i, e] * k[b, h // R, j, e])
@@ -1431,7 +1431,7 @@ def causal_attention_backward_dk_wide_dv(
                     q_h = h0 + h1 * R
                     q = tl.load(
                         q_ptr + b * q_0 + q_h * q_1 + i[:, None] * q_2 + e3[None, :] * q_3,
-                        mask=(e3[None, :] < E) & (i[:, None] < S),
+                        mask=(i[:, None] < S) & (e3[None, :] < E),
                         other=0.0,
                     )
                     # s_sum[b, h, i, j] = sum[e](q[b, h, i, e] * k[b, h // R, j, e])

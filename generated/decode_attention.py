@@ -64,7 +64,7 @@ def decode_attention_forward_part(
             j = start + tl.arange(0, BLOCK_N).to(tl.int64)
             k = tl.load(
                 k_ptr + b * k_0 + group * k_1 + j[:, None] * k_2 + e2[None, :] * k_3,
-                mask=(e2[None, :] < E) & (j[:, None] < stop),
+                mask=(j[:, None] < stop) & (e2[None, :] < E),
                 other=0.0,
             )
             # s_sum[b, h, i, j] = sum[e](q[b, h, i, e] * k[b, h // R, j, e])
@@ -315,7 +315,7 @@ def decode_attention_forward_wide(
                 k_g = h // R
                 k = tl.load(
                     k_ptr + b * k_0 + k_g * k_1 + j[:, None] * k_2 + e3[None, :] * k_3,
-                    mask=(e3[None, :] < E) & (j[:, None] < stop),
+                    mask=(j[:, None] < stop) & (e3[None, :] < E),
                     other=0.0,
                 )
                 # s_sum[b, h, i, j] = sum[e](q[b, h, i, e] * k[b, h // R, j, e])
@@ -820,7 +820,7 @@ def decode_attention_backward_dq_part(
             counts = (j[None, :] < stop) & (len > j[None, :])
             v = tl.load(
                 v_ptr + b * v_0 + h1 * v_1 + j[:, None] * v_2 + e[None, :] * v_3,
-                mask=(e[None, :] < E) & (j[:, None] < stop),
+                mask=(j[:, None] < stop) & (e[None, :] < E),
                 other=0.0,
             )
             # dp[b, h, i, j] = where(i64(len[b]) > j, sum[e](do_sum2[b, h, i, e] *
@@ -829,7 +829,7 @@ def decode_attention_backward_dq_part(
             dp = dp_sum - dp_row
             k = tl.load(
                 k_ptr + b * k_0 + h1 * k_1 + j[:, None] * k_2 + e2[None, :] * k_3,
-                mask=(e2[None, :] < E) & (j[:, None] < stop),
+                mask=(j[:, None] < stop) & (e2[None, :] < E),
                 other=0.0,
             )
             # s_sum[b, h, i, j] = sum[e](q[b, h, i, e] * k[b, h // R, j, e])
@@ -1014,7 +1014,7 @@ def decode_attention_backward_dq_wide(
                 )
                 v = tl.load(
                     v_ptr + b * v_0 + h1 * v_1 + j[:, None] * v_2 + e4[None, :] * v_3,
-                    mask=(e4[None, :] < E) & (j[:, None] < stop),
+                    mask=(j[:, None] < stop) & (e4[None, :] < E),
                     other=0.0,
                 )
                 # dp[b, h, i, j] = where(i64(len[b]) > j, sum[e](do_sum2[b, h, i, e] *
@@ -1032,7 +1032,7 @@ def decode_attention_backward_dq_wide(
                 )
                 k = tl.load(
                     k_ptr + b * k_0 + h1 * k_1 + j[:, None] * k_2 + e3[None, :] * k_3,
-                    mask=(e3[None, :] < E) & (j[:, None] < stop),
+                    mask=(j[:, None] < stop) & (e3[None, :] < E),
                     other=0.0,
                 )
                 # s_sum[b, h, i, j] = sum[e](q[b, h, i, e] * k[b, h // R, j, e])
@@ -1134,7 +1134,7 @@ def decode_attention_backward_dk_part(
                     + do_sum2_h * do_sum2_1
                     + i[:, None] * do_sum2_2
                     + e[None, :] * do_sum2_3,
-                    mask=(e[None, :] < E) & (i[:, None] < stop),
+                    mask=(i[:, None] < stop) & (e[None, :] < E),
                     other=0.0,
                 )
                 # dp[b, h, i, j] = where(i64(len[b]) > j, sum[e](do_sum2[b, h, i, e] *
@@ -1149,7 +1149,7 @@ def decode_attention_backward_dk_part(
                 q_h = h0 + h1 * R
                 q = tl.load(
                     q_ptr + b * q_0 + q_h * q_1 + i[:, None] * q_2 + e2[None, :] * q_3,
-                    mask=(e2[None, :] < E) & (i[:, None] < stop),
+                    mask=(i[:, None] < stop) & (e2[None, :] < E),
                     other=0.0,
                 )
                 # s_sum[b, h, i, j] = sum[e](q[b, h, i, e] * k[b, h // R, j, e])
@@ -1403,7 +1403,7 @@ def decode_attention_backward_dk_wide(
                         + do_sum2_h * do_sum2_1
                         + i[:, None] * do_sum2_2
                         + e4[None, :] * do_sum2_3,
-                        mask=(e4[None, :] < E) & (i[:, None] < S),
+                        mask=(i[:, None] < S) & (e4[None, :] < E),
                         other=0.0,
                     )
                     # dp[b, h, i, j] = where(i64(len[b]) > j, sum[e](do_sum2[b, h, i, e] *
@@ -1426,7 +1426,7 @@ def decode_attention_backward_dk_wide(
                     q_h = h0 + h1 * R
                     q = tl.load(
                         q_ptr + b * q_0 + q_h * q_1 + i[:, None] * q_2 + e3[None, :] * q_3,
-                        mask=(e3[None, :] < E) & (i[:, None] < S),
+                        mask=(i[:, None] < S) & (e3[None, :] < E),
                         other=0.0,
                     )
                     # s_sum[b, h, i, j] = sum[e](q[b, h, i, e] * k[b, h // R, j, e])

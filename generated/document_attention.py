@@ -120,7 +120,7 @@ def document_attention_forward_o_part(
             j = start + tl.arange(0, BLOCK_N).to(tl.int64)
             k = tl.load(
                 k_ptr + b * k_0 + h * k_1 + j[:, None] * k_2 + e2[None, :] * k_3,
-                mask=(e2[None, :] < E) & (j[:, None] < stop),
+                mask=(j[:, None] < stop) & (e2[None, :] < E),
                 other=0.0,
             )
             # s_sum[b, h, i, j] = sum[e](q[b, h, i, e] * k[b, h, j, e])
@@ -402,7 +402,7 @@ def document_attention_forward_o_wide(
                 )
                 k = tl.load(
                     k_ptr + b * k_0 + h * k_1 + j[:, None] * k_2 + e3[None, :] * k_3,
-                    mask=(e3[None, :] < E) & (j[:, None] < end_i),
+                    mask=(j[:, None] < end_i) & (e3[None, :] < E),
                     other=0.0,
                 )
                 # s_sum[b, h, i, j] = sum[e](q[b, h, i, e] * k[b, h, j, e])
@@ -1003,7 +1003,7 @@ def document_attention_backward_dq_part(
             counts = (j[None, :] < stop) & (j[None, :] >= begin_) & (i[:, None] >= j[None, :])
             v = tl.load(
                 v_ptr + b * v_0 + h * v_1 + j[:, None] * v_2 + e[None, :] * v_3,
-                mask=(e[None, :] < E) & (j[:, None] < stop),
+                mask=(j[:, None] < stop) & (e[None, :] < E),
                 other=0.0,
             )
             # dp_sum[b, h, i, j] = sum[e](do_sum2[b, h, i, e] * v[b, h, j, e])
@@ -1013,7 +1013,7 @@ def document_attention_backward_dq_part(
             dp = dp_sum - dp_row
             k = tl.load(
                 k_ptr + b * k_0 + h * k_1 + j[:, None] * k_2 + e2[None, :] * k_3,
-                mask=(e2[None, :] < E) & (j[:, None] < stop),
+                mask=(j[:, None] < stop) & (e2[None, :] < E),
                 other=0.0,
             )
             # s_sum[b, h, i, j] = sum[e](q[b, h, i, e] * k[b, h, j, e])
@@ -1227,7 +1227,7 @@ def document_attention_backward_dq_wide(
                 )
                 v = tl.load(
                     v_ptr + b * v_0 + h * v_1 + j[:, None] * v_2 + e4[None, :] * v_3,
-                    mask=(e4[None, :] < E) & (j[:, None] < end_i),
+                    mask=(j[:, None] < end_i) & (e4[None, :] < E),
                     other=0.0,
                 )
                 # dp_sum[b, h, i, j] = sum[e](do_sum2[b, h, i, e] * v[b, h, j, e])
@@ -1245,7 +1245,7 @@ def document_attention_backward_dq_wide(
                 )
                 k = tl.load(
                     k_ptr + b * k_0 + h * k_1 + j[:, None] * k_2 + e3[None, :] * k_3,
-                    mask=(e3[None, :] < E) & (j[:, None] < end_i),
+                    mask=(j[:, None] < end_i) & (e3[None, :] < E),
                     other=0.0,
                 )
                 # s_sum[b, h, i, j] = sum[e](q[b, h, i, e] * k[b, h, j, e])
@@ -1376,7 +1376,7 @@ def document_attention_backward_dk_part(
                 + h * do_sum2_1
                 + i[:, None] * do_sum2_2
                 + e[None, :] * do_sum2_3,
-                mask=(e[None, :] < E) & (i[:, None] < stop_i),
+                mask=(i[:, None] < stop_i) & (e[None, :] < E),
                 other=0.0,
             )
             # dp_sum[b, h, i, j] = sum[e](do_sum2[b, h, i, e] * v[b, h, j, e])
@@ -1390,7 +1390,7 @@ def document_attention_backward_dk_part(
             dp = dp_sum - dp_row
             q = tl.load(
                 q_ptr + b * q_0 + h * q_1 + i[:, None] * q_2 + e2[None, :] * q_3,
-                mask=(e2[None, :] < E) & (i[:, None] < stop_i),
+                mask=(i[:, None] < stop_i) & (e2[None, :] < E),
                 other=0.0,
             )
             # s_sum[b, h, i, j] = sum[e](q[b, h, i, e] * k[b, h, j, e])
@@ -1641,7 +1641,7 @@ def document_attention_backward_dk_wide(
                     + h * do_sum2_1
                     + i[:, None] * do_sum2_2
                     + e4[None, :] * do_sum2_3,
-                    mask=(e4[None, :] < E) & (i[:, None] < stop_i),
+                    mask=(i[:, None] < stop_i) & (e4[None, :] < E),
                     other=0.0,
                 )
                 # dp_sum[b, h, i, j] = sum[e](do_sum2[b, h, i, e] * v[b, h, j, e])
@@ -1663,7 +1663,7 @@ def document_attention_backward_dk_wide(
                 )
                 q = tl.load(
                     q_ptr + b * q_0 + h * q_1 + i[:, None] * q_2 + e3[None, :] * q_3,
-                    mask=(e3[None, :] < E) & (i[:, None] < stop_i),
+                    mask=(i[:, None] < stop_i) & (e3[None, :] < E),
                     other=0.0,
                 )
                 # s_sum[b, h, i, j] = sum[e](q[b, h, i, e] * k[b, h, j, e])

@@ -197,7 +197,7 @@ def linear_cross_entropy_forward_rows(
             )
             w = tl.load(
                 w_ptr + v[:, None] * w_0 + k2[None, :] * w_1,
-                mask=(k2[None, :] < K) & (v[:, None] < V),
+                mask=(v[:, None] < V) & (k2[None, :] < K),
                 other=0.0,
             )
             # z[m, v] = sum[k](x[m, k] * w[v, k])

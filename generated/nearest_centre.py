@@ -194,7 +194,7 @@ def nearest_centre_centre_rows(
             )
             c = tl.load(
                 c_ptr + k[:, None] * c_0 + d2[None, :] * c_1,
-                mask=(d2[None, :] < D) & (k[:, None] < K),
+                mask=(k[:, None] < K) & (d2[None, :] < D),
                 other=0.0,
             )
             # far_sum[n, k] = sum[d](x[n, d] * c[k, d])

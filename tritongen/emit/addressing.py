@@ -440,13 +440,18 @@ class Addressing(Parameters):
             self.cache[key] = self.assign(read.tensor, load)
         return self.cache[key]
 
-    def load(self, read: ir.Read, cast: str = "") -> str:
-        """The text of a load, behind the lines of its address."""
+    def load(self, read: ir.Read, cast: str = "", checks: Sequence[str] = ()) -> str:
+        """The text of a load, behind the lines of its address. `checks`: what else its mask asks."""
         if read in self.loads:
             load = self.loads[read]
             return self.converted((load, 0), read, cast) if cast else load
         where, shown, dims = self.address(read.tensor, read.coords)
         mask, checked = self.load_mask(read, shown, dims)
+        if checks:
+            parts = [mask] if mask else []
+            mask = " & ".join(
+                c if " & " in c or c.isidentifier() else f"({c})" for c in [*parts, *checks]
+            )
         options = f", mask={mask}" if mask else ""
         held = read.fill if checked else self.fill.get(read.tensor)
         if mask and held is not None:

@@ -330,20 +330,36 @@ def factor(
         # The last pair of an odd number of terms has one more.
         pair = terms_of_pair(writer, inner)
         simple = isinstance(read, ir.Read) and not pair
+        guards = guards_of(writer, bounds.guards, side)
+        checks = list[str]()
         if isinstance(read, ir.Read) and simple and (read, cast) not in writer.cache:
-            value, name = writer.load(read, cast), writer.variable(read.tensor)
+            if asks_all(writer, read, guards, some):
+                checks = checks_of(writer, guards, some)
+            value, name = writer.load(read, cast, checks), writer.variable(read.tensor)
         else:
             value = joined(writer, pair, side) if pair else writer.expr(inner)[0]
             name, value = (value, "") if value.isidentifier() else (writer.fresh(wish), value)
-        checks = [guard_text(writer, g) for g in guards_of(writer, bounds.guards, side)]
-        checks += [some] if some else []
-        mask = ""
+        checks, mask = [] if checks else checks_of(writer, guards, some), ""
         # A whole number that is not there is multiplied by the other factor's 0, and is no NaN.
         if checks or not (simple and holds_zeros(read) or stored_as(e) == WHOLE):
             mask = writer.mask(writer.axes_in_names(free_indices(e)), checks)
         writer.fill = {}
     lines, writer.lines = writer.lines, []
     return Factor(name, value, lines, mask, bool(pair))
+
+
+def checks_of(writer: KernelWriter, guards: list[ir.Guard], some: str) -> list[str]:
+    return [*(guard_text(writer, g) for g in guards), *([some] if some else [])]
+
+
+def asks_all(writer: KernelWriter, read: ir.Read, guards: list[ir.Guard], some: str) -> bool:
+    """Whether the mask of a load takes the guards of its factor, too.
+
+    It must ask where coordinates are, and the load have all axes that the guards speak of.
+    """
+    names = {name for g in guards for name in indices(g.poly)} - writer.lets.keys()
+    lanes = writer.axes_in_names(names) - {"batch", "tap"} | ({"k"} if some else set())
+    return read.fill is not None and holds_zeros(read) and lanes <= writer.axes_in(read.coords)
 
 
 def terms_of_pair(writer: KernelWriter, e: ir.Expr) -> tuple[ir.Expr, ir.Expr] | None:

@@ -38,6 +38,7 @@ class Level:
     index: str
     lines: list[str] = field(default_factory=list)
     caches: dict[Frame, dict[Any, str]] = field(default_factory=dict)
+    masked: dict[tuple[str, str], str] = field(default_factory=dict)  # (value, mask): its name
     told: bool = False  # whether whole blocks can be told from others
     is_cut: bool = False  # and some line is for those others alone
 
@@ -71,7 +72,6 @@ class FrameWriter(KernelWriter):
         self.begins: dict[str, str] = {}  # and where it begins
         self.ended: dict[str, str] = {}  # the end of a tile, by the extent of its index
         self.masked: set[str] = set()  # values whose lanes outside hold what a maximum ignores
-        self.without: set[tuple[str, str]] = set()  # those that hold 0 where a mask says so
         self.mask_names: dict[str, str] = {}  # masks of the loop that have a name
         self.inside: dict[str, str] = {}  # masks that have a name
         self.first: dict[str, str] = {}  # the first element of a tile
@@ -298,7 +298,7 @@ class FrameWriter(KernelWriter):
     def natural(self, read: ir.Read, frame: Frame) -> Frame:
         """The frame in which a factor's tile lies as in memory: it is loaded once, whoever reads it turned."""
         place = {i: k for k, c in enumerate(read.coords) for i in indices(c)}
-        turned = self.multiplies and all(frame) and place[frame[0]] > place[frame[1]]
+        turned = self.multiplies and {*frame} <= {*place} and place[frame[0]] > place[frame[1]]
         return (frame[1], frame[0]) if turned else frame
 
     @property
@@ -306,10 +306,10 @@ class FrameWriter(KernelWriter):
         """Whether what a loop reads again and again may be too much to be held in registers."""
         return not self.multiplies and {"whole", "loop"} <= {w.how for w in self.own.walks}
 
-    def load(self, read: ir.Read, cast: str = "") -> str:
+    def load(self, read: ir.Read, cast: str = "", checks: Sequence[str] = ()) -> str:
         """By descriptor, where the plan says so: zeros outside."""
         if not (read.tensor in self.kernel.boxes and is_tile(read, self.own.walks)):
-            return super().load(read, cast)
+            return super().load(read, cast, checks)
         numbers, blocks, tile = dict[int, str](), dict[int, str](), list[Walk]()
         for k, c in enumerate(read.coords):
             lanes = indices(c) - self.own.numbers

@@ -20,9 +20,9 @@ from tritongen.emit.text import wrap, wrapped
 from tritongen.emit.tiles import leads_to, view
 from tritongen.emit.view import KernelView, indented
 from tritongen.ir import nodes as ir
-from tritongen.ir.algebra import Idx, poly
+from tritongen.ir.algebra import Idx, indices, poly
 from tritongen.ir.bounds import prove
-from tritongen.ir.free import free_indices, reads
+from tritongen.ir.free import free_indices, reads, tensors_read
 from tritongen.ir.functions import ATOM
 from tritongen.kernel.nodes import (
     PARTS,
@@ -332,7 +332,7 @@ class FusedWriter(LoopWriter):
             return out
         start = start_text(self, self.nests[f.name], value.dtype)
         masked = f"tl.where({mask}, {out}, {start})"
-        if f.value.op == "max" and isinstance(value, ir.Read) and self.masks_all(f, value.tensor):
+        if f.value.op == "max" and isinstance(value, ir.Read) and self.masks_all(f, value):
             self.masked.add(f.name)
             self.where_masked(f"{out} = {masked}")
             return out
@@ -351,9 +351,10 @@ class FusedWriter(LoopWriter):
         mask = self.mask(frozenset({self.own.axis(f)} - {""}), guards)
         return self.mask_names.get(mask, mask)
 
-    def masks_all(self, f: Fold, value: str) -> bool:
+    def masks_all(self, f: Fold, read: ir.Read) -> bool:
         """Whether nothing but this maximum and the sums that move with it follows from a value: masked, it gives them no term."""
-        if value not in self.frames:
+        value = read.tensor
+        if value not in self.frames or not self.is_of_turn(read):
             return False
         lines = [n for n in self.nests.values() if not is_reducer(n)]
         for s in statements(self.own.body):
@@ -405,32 +406,69 @@ class FusedWriter(LoopWriter):
             case ir.Call("seen", (flag, e)):
                 pass
         inner = e.arg if isinstance(e, ir.Cast) and e.arg.dtype == narrow else e
+        loaded = isinstance(inner, ir.Read) and inner.tensor not in self.frames
+        if isinstance(inner, ir.Read) and loaded and self.natural(inner, frame) != frame:
+            return f"{self.factor(f, e, (frame[1], frame[0]), narrow)}.T"  # it is loaded so
         with self.within(frame), self.computing(f.name):
-            tensor = inner.tensor if isinstance(inner, ir.Read) else ""
-            loaded = bool(tensor) and tensor not in self.frames
             guards = self.guards_within(f, frame)
-            if flag is not None:
-                guards.append(self.expr(flag)[0])
-            elif loaded:
-                guards += self.for_some(f, frame)
-            if loaded and not guards:
-                self.fill[tensor] = 0
-            if (f.moved_by in self.masked) if not loaded else not guards:
+            more = [self.expr(flag)[0]] if flag is not None else self.for_some(f, frame)
+            if isinstance(inner, ir.Read) and loaded and not guards + more:
+                self.fill[inner.tensor] = 0
+            if not more and (not guards if loaded else f.moved_by in self.masked):
                 return self.expr(inner)[0]
-            mask = self.lanes_mask(f, guards)
+            mask = self.lanes_mask(f, guards + more)
             value = inner
             while isinstance(value, ir.Cast):
                 value = value.arg
-            own = value.tensor if isinstance(value, ir.Read) else ""
-            if loaded or self.frames.get(own) == frame:  # masked once, for all who read it
-                text = self.expr(inner if loaded else value)[0]
-                if text.endswith(".T"):  # a tile that was loaded the other way round
-                    return f"{self.factor(f, e, (frame[1], frame[0]), narrow)}.T"
-                if (text, mask) not in self.without:
-                    self.without.add((text, mask))
-                    self.where_masked(f"{text} = tl.where({mask}, {text}, 0.0)")
-                return self.expr(inner)[0]
-            return f"tl.where({mask}, {self.expr(inner)[0]}, 0.0)"
+            if not (
+                isinstance(value, ir.Read) and (loaded or self.frames.get(value.tensor) == frame)
+            ):
+                return f"tl.where({mask}, {self.expr(inner)[0]}, 0.0)"
+            apart = bool(guards + more) and not self.may_be_masked(value, f)
+            name = self.masked_value(self.expr(value)[0], mask, apart)
+            if loaded:
+                return name
+            held, self.values[value.tensor] = self.values[value.tensor], (name, ATOM)
+            text = self.expr(inner)[0]
+            self.values[value.tensor] = held
+            return text
+
+    def may_be_masked(self, read: ir.Read, f: Fold) -> bool:
+        """Whether a value may be 0 from a product on where that has no term.
+
+        The loop makes it anew in each turn, and what still follows from it counts under the guards of the product alone.
+        """
+        body, held = list(statements(self.own.body)), {read.tensor}
+        if not self.is_of_turn(read):
+            return False
+        for s in body[body.index(f) + 1 :]:
+            match s:
+                case Store(tensor) if held & {tensor, s.value}:
+                    return False
+                case Fold(_, value) if held & tensors_read(value):
+                    if not {*f.value.guards} <= {*value.guards}:
+                        return False
+                case Let(name, value) if held & tensors_read(value):
+                    held.add(name)
+        return True
+
+    def is_of_turn(self, read: ir.Read) -> bool:
+        """Whether each turn of the innermost loop loads or computes a value anew."""
+        turn = self.levels[-1].index
+        return not turn or any(turn in indices(c) for c in read.coords)
+
+    def masked_value(self, text: str, mask: str, apart: bool) -> str:
+        """The name of a value that is 0 outside of a mask.
+
+        Lanes that are not there are 0 for all who read the value. `apart`: others need what the mask leaves out.
+        """
+        names = self.levels[-1].masked
+        if (text, mask) not in names:
+            names[text, mask] = name = self.fresh(text) if apart else text
+            if apart and self.levels[-1].told:
+                self.line(f"{name} = {text}")
+            self.where_masked(f"{name} = tl.where({mask}, {text}, 0.0)")
+        return names[text, mask]
 
     def for_some(self, f: Fold, frame: Frame) -> list[str]:
         """What the guards of a product ask of one factor's lanes: that some lane of the other factor has them.
@@ -464,7 +502,7 @@ class FusedWriter(LoopWriter):
         """Whether a lane along the summed index, in the frame of one factor, passes the guards beside some lane of the other."""
         over = self.own.axis(f)
         rows, columns = self.frame_of(f.axes)
-        other = (over, columns) if frame == (rows, over) else (rows, over)
+        other = (over, columns) if {*frame} == {rows, over} else (rows, over)
         with self.within(other):
             mask = self.mask(frozenset(other) - {""}, self.guards_within(f, other))
         some = self.fresh("some")

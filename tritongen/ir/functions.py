@@ -222,7 +222,7 @@ OPERATOR_ROWS = (
         ATOM,
         ("where(b == 0, 0, b * a ** (b - 1))", "where(a == 0 and b >= 0, 0, y * log(a))"),
         24,  # where |b * log2(a)| nears 128; 8 without fp fusion
-        triton=call("libdevice.pow", 2),
+        triton=call("lib.pow", 2),
         torch=POWER_OPERATOR,
         triton_int=call("lib.int_pow", 2),
     ),

@@ -221,7 +221,12 @@ def _weighed(
 
     if s.maybe(0.2):
         weight = s.one(f"relu({score})", f"tanh({score})", f"exp({score})", score)
-        s.add("chain", lefts(out), f"sum[{bound}]({rounded(weight)} * {factor})")
+        bounds = [bound]
+        if s.maybe(0.4):  # two sums of one weight, each under bounds of its own
+            weight = _at(_line(s, "chain", scores.whole, weight), *lead, j)
+            bounds.append(_masked(s, scores)[0])
+        for own in bounds:
+            s.add("chain", lefts(out), f"sum[{own}]({rounded(weight)} * {factor})")
         return
     sink, most = "1", f"max[{bound}]({score})"
     if s.maybe(0.25):  # a term that each row has beside its own
