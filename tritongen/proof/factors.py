@@ -132,12 +132,12 @@ def burst(term: torch.Tensor, factors: Sequence[torch.Tensor], split: str) -> to
     return torch.where(term.isfinite() & (largest >= _UNSPLIT), there, term)
 
 
-def moved_on(
-    x: torch.Tensor, error: torch.Tensor | None, dtype: torch.dtype
-) -> torch.Tensor | None:
-    """The error of a rounded number that was rounded as a larger one, and then multiplied by what is at most 1."""
-    if not dtype.is_floating_point or dtype.itemsize > 2:
-        return error
+def is_half(dtype: torch.dtype) -> bool:
+    return dtype.is_floating_point and dtype.itemsize <= 2
+
+
+def moved_on(x: torch.Tensor, error: torch.Tensor | None, dtype: torch.dtype) -> torch.Tensor:
+    """The error of a number x that was rounded as a larger one, and then multiplied by what is at most 1."""
     info = torch.finfo(dtype)
     own = info.eps * x.abs() + info.eps * info.tiny
     return own if error is None else error + own

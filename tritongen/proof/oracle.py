@@ -62,6 +62,7 @@ from tritongen.proof.factors import (
     burst,
     high,
     is_exponential,
+    is_half,
     missing,
     moved_on,
     opposed,
@@ -200,9 +201,11 @@ class _Bounded(Run):
             case Read():
                 return self.read_pair(expr, axes, live)
             case Cast(arg, dtype):
-                value, error = self.cast_pair(*self.pair(arg, axes, live), dtype)
-                if self.moving and is_exponential(arg, self.op):
-                    error = moved_on(value, error, torch_dtype(self.bound.dtype(dtype)))
+                x, own = self.pair(arg, axes, live)
+                value, error = self.cast_pair(x, own, dtype)
+                narrow = torch_dtype(self.bound.dtype(dtype))
+                if self.moving and is_half(narrow) and is_exponential(arg, self.op):
+                    return x, moved_on(x, error, narrow)
                 return value, error
             case Call("where", (condition, yes, no)):
                 return self.where_pair(condition, yes, no, axes, live)
