@@ -473,8 +473,8 @@ class FusedWriter(LoopWriter):
     def for_some(self, f: Fold, frame: Frame) -> list[str]:
         """What the guards of a product ask of one factor's lanes: that some lane of the other factor has them.
 
-        Elements that no row has may be NaN. If the guards only say where rows begin, or only where they end, the ends of the
-        loop are enough. Otherwise there may be gaps between the rows, and each lane is asked.
+        Elements that no row has may be NaN. If the guards only say where rows begin, or only where they end, the ends of a
+        loop that begins or ends there are enough. Otherwise there may be gaps between the rows, and each lane is asked.
         """
         over, found = self.own.axis(f), list[ir.Guard]()
         told, alone = dict[str, None](), True
@@ -491,12 +491,22 @@ class FusedWriter(LoopWriter):
                 ends = (">=", self.begins.get(over)), ("<", self.stops.get(over))
                 told |= {f"{index} {op} {end}": None for op, end in ends if end}
                 alone = False
-        if not alone and {self.sign(g, over) for g in others} not in ({1}, {-1}):
+        if not alone and not (self.one_sided(others, over) and {*others} <= {*self.within_of(f)}):
             told[self.some_lane(f, frame)] = None
         inside = {w.index: (poly(0), w.extent) for w in self.own.walks}
         facts = self.context.facts
         asked = (g for g in found if prove(g.poly, ">=", poly(0), facts, inside) is not True)
         return [*dict.fromkeys(guard_text(self, g) for g in asked), *told]
+
+    def one_sided(self, guards: list[ir.Guard], over: str) -> bool:
+        """Whether guards only say where rows begin, or only where they end."""
+        return {self.sign(g, over) for g in guards} in ({1}, {-1})
+
+    def within_of(self, f: Fold) -> tuple[ir.Guard, ...]:
+        """The guards by which the loop over a fold's terms begins and ends."""
+        loops = (s for s in statements(self.own.body) if isinstance(s, Loop))
+        own = (s.within for s in loops if s.index in f.over and f in statements(s.body))
+        return next(own, ())
 
     def some_lane(self, f: Fold, frame: Frame) -> str:
         """Whether a lane along the summed index, in the frame of one factor, passes the guards beside some lane of the other."""
