@@ -184,6 +184,14 @@ def test_a_relay_computes_what_its_first_half_reads():
             "`k` is called, which is no function here",
         ),
         ("def k(dict):\n    return dict(x=dict)\n", "`dict` is called, which is no function here"),
+        (
+            "@triton.jit\ndef k(x):\n    p = x\n    p = tl.where(x, p, 0.0)\n    if x:\n        p = tl.where(x, p, 0.0)\n",
+            "`p` is masked again",
+        ),
+        (
+            "@triton.jit\ndef k(x):\n    p = x\n    for i in range(x):\n        p = tl.where(i > x, p, 0.0)\n",
+            "`p` is masked again, or is of another turn",
+        ),
     ],
 )
 def test_names_that_slip_are_found(text, problem):

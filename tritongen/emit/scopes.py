@@ -2,6 +2,8 @@
 
 - Each name that is read exists, and each name that is called is a function.
 - No name is defined twice, and no constexpr is assigned.
+- A kernel masks a value in place (`x = tl.where(mask, x, 0.0)`) once, and in the turn of the loop that made it. Otherwise
+  what one product leaves out would be missing in another one, or in all later turns.
 
 Many modules print parts of the text, and a mistake in any of them is found here, before the text is written or run. In a kernel a name must
 exist on every path, as Triton's compiler demands. On the host it must exist on some path.
@@ -37,6 +39,8 @@ def check_names(source: str, imported: Set[str]) -> None:
     for top in tree.body:
         if isinstance(top, ast.FunctionDef):
             _Function(frozenset(known), functions, _is_kernel(top)).function(top, frozenset())
+            if _is_kernel(top):
+                _masked_once(top.body, set(), top.name)
 
 
 def _is_kernel(function: ast.FunctionDef) -> bool:
@@ -46,6 +50,31 @@ def _is_kernel(function: ast.FunctionDef) -> bool:
 def _bad(node: ast.AST, function: str, message: str) -> BadNames:
     line = getattr(node, "lineno", 0)
     return BadNames(f"generated text, line {line}, in `{function}`: {message}")
+
+
+def _masked_once(body: Iterable[ast.stmt], made: set[str], kernel: str) -> None:
+    """`made`: the values that this turn of a loop made, and did not mask."""
+    for node in body:
+        match node:
+            case ast.For(body=inner):
+                _masked_once(inner, set(), kernel)
+            case ast.If(body=inner, orelse=other):
+                _masked_once([*inner, *other], made, kernel)
+            case ast.Assign(
+                [ast.Name(name)],
+                ast.Call(
+                    ast.Attribute(attr="where"), [_, ast.Name(own), ast.Constant() | ast.Call()]
+                ),
+            ) if (
+                name == own
+            ):
+                if name not in made:
+                    raise _bad(node, kernel, f"`{name}` is masked again, or is of another turn")
+                made.discard(name)
+            case ast.Assign(targets):
+                made |= {n.id for target in targets for n in walked.names(target)}
+            case ast.AugAssign(target):
+                made |= {n.id for n in walked.names(target)}
 
 
 class _Function:
