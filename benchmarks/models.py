@@ -31,7 +31,10 @@ op attention<T: float>(q: T[B, H, S, E], k: T[B, H, S, E], v: T[B, H, S, E], sca
   autocast low
 }"""
 MAX_POOL = """
-op max_pool<T: float>(x: T[N, C, H, W]) -> y: T[N, C, P, Q] with P = H // 2, Q = W // 2 { y = max_pool2d(x) }"""
+op max_pool<T: float>(x: T[N, C, H, W], const win: int = 2) -> y: T[N, C, P, Q]
+    with P = (H + 2 * (win // 3) - win) // 2 + 1, Q = (W + 2 * (win // 3) - win) // 2 + 1, win >= 2 {
+  y = max_pool2d(x, win, 2, win // 3)
+}"""
 MEAN_POOL = "op mean_pool<T: float>(x: T[N, C, ...]) -> y: T[N, C] { y = global_avg_pool(x) }"
 Batch = tuple[Tensor, Tensor]  # what goes in, and what is right
 
@@ -45,7 +48,9 @@ class Parts:
     attention: Callable[[Tensor, Tensor, Tensor], Tensor]  # causal
     relu: Callable[[Tensor], Tensor]
     add_relu: Callable[[Tensor, Tensor], Tensor]
-    max_pool: Callable[[Tensor], Tensor]  # of 2 by 2
+    max_pool: Callable[
+        [Tensor, int], Tensor
+    ]  # of 2 x 2, or of 3 x 3 with padding, at each second place
     mean_pool: Callable[[Tensor], Tensor]
 
 
@@ -60,7 +65,7 @@ TORCH = Parts(
     lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True),
     F.relu,
     lambda x, y: F.relu(x + y),
-    lambda x: F.max_pool2d(x, 2),
+    lambda x, win: F.max_pool2d(x, win, 2, win // 3),
     lambda x: x.mean((2, 3)),
 )
 
@@ -158,10 +163,16 @@ def text_batches(sizes: Text, count: int, seed: int, device: torch.device) -> li
 # ---- ResNet -------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Images:
-    """Sizes of a ResNet and of its batches."""
+    """Sizes of a ResNet and of its batches. With `wide`, blocks have three convolutions and 4 times their width, as in ResNet-50.
+
+    `stem`: the first convolution's kernel; 7 has a stride of 2 and a pool of 3 x 3 behind it.
+    """
 
     widths: tuple[int, ...] = (64, 128, 256)
-    depth: int = 2
+    depths: tuple[int, ...] = (2, 2, 2)
+    wide: bool = False
+    stem: int = 3
+    channels_last: bool = False
     classes: int = 10
     side: int = 32
     noise: float = 2.0
@@ -176,21 +187,30 @@ class Images:
 
 
 class Residual(nn.Module):
-    def __init__(self, parts: Parts, before: int, width: int, stride: int):
+    """Convolutions and what goes around them: 3 x 3 twice, or 1 x 1, 3 x 3 and 1 x 1."""
+
+    def __init__(self, parts: Parts, before: int, width: int, stride: int, wide: bool):
         super().__init__()
-        layers = parts.layers
+        layers, out = parts.layers, 4 * width if wide else width
         self.relu, self.add_relu = parts.relu, parts.add_relu
-        self.conv1 = layers.Conv2d(before, width, 3, stride, 1, bias=False)
-        self.norm1 = layers.BatchNorm2d(width)
-        self.conv2 = layers.Conv2d(width, width, 3, 1, 1, bias=False)
-        self.norm2 = layers.BatchNorm2d(width)
+        forms = [(width, 3, stride), (width, 3, 1)]
+        if wide:
+            forms = [(width, 1, 1), (width, 3, stride), (out, 1, 1)]
+        self.convs, self.norms, last = nn.ModuleList(), nn.ModuleList(), before
+        for channels, kernel, step in forms:
+            conv = layers.Conv2d(last, channels, kernel, step, kernel // 2, bias=False)
+            self.convs.append(conv)
+            self.norms.append(layers.BatchNorm2d(channels))
+            last = channels
         self.beside = nn.Sequential()
-        if stride > 1 or before != width:
-            beside = layers.Conv2d(before, width, 1, stride, bias=False)
-            self.beside = nn.Sequential(beside, layers.BatchNorm2d(width))
+        if stride > 1 or before != out:
+            beside = layers.Conv2d(before, out, 1, stride, bias=False)
+            self.beside = nn.Sequential(beside, layers.BatchNorm2d(out))
 
     def forward(self, x: Tensor) -> Tensor:
-        y = self.norm2(self.conv2(self.relu(self.norm1(self.conv1(x)))))
+        y = x
+        for k, (conv, norm) in enumerate(zip(self.convs, self.norms, strict=True)):
+            y = norm(conv(self.relu(y) if k else y))
         return self.add_relu(y, self.beside(x))
 
 
@@ -201,20 +221,22 @@ class ResNet(nn.Module):
         super().__init__()
         layers, first = parts.layers, sizes.widths[0]
         self.relu, self.max_pool, self.mean_pool = parts.relu, parts.max_pool, parts.mean_pool
-        self.stem = layers.Conv2d(3, first, 3, 1, 1, bias=False)
+        stride = 2 if sizes.stem == 7 else 1
+        self.stem = layers.Conv2d(3, first, sizes.stem, stride, sizes.stem // 2, bias=False)
+        self.pool = 1 + stride
         self.norm = layers.BatchNorm2d(first)
         blocks, before = [], first
-        for width in sizes.widths:
-            for k in range(sizes.depth):
+        for width, depth in zip(sizes.widths, sizes.depths, strict=True):
+            for k in range(depth):
                 stride = 2 if k == 0 and width != first else 1
-                blocks.append(Residual(parts, before, width, stride))
-                before = width
+                blocks.append(Residual(parts, before, width, stride, sizes.wide))
+                before = 4 * width if sizes.wide else width
         self.blocks = nn.Sequential(*blocks)
         self.head = layers.Linear(before, sizes.classes)
         self.loss = layers.CrossEntropyLoss()
 
     def forward(self, x: Tensor, target: Tensor) -> Tensor:
-        h = self.max_pool(self.relu(self.norm(self.stem(x))))
+        h = self.max_pool(self.relu(self.norm(self.stem(x))), self.pool)
         return self.loss(self.head(self.mean_pool(self.blocks(h))), target)
 
 
@@ -231,22 +253,38 @@ def image_batches(sizes: Images, count: int, seed: int, device: torch.device) ->
         moved = [p.roll(by, (1, 2)) for p, by in zip(pictures[target], moves, strict=True)]
         x = torch.stack(moved).to(device)
         x += sizes.noise * torch.randn(x.shape, generator=noise, device=device)
+        x = x.contiguous(memory_format=torch.channels_last) if sizes.channels_last else x
         found.append((x, target.to(device)))
     return found
 
 
 # ---- both ---------------------------------------------------------------------------------------
-SIZES = {"gpt": Text(), "resnet": Images()}
+SIZES = {
+    "gpt": Text(),
+    "resnet": Images(),
+    "gpt-large": Text(24, 2048, 16, 8192, 2048, 8, 1e-4),
+    "resnet50": Images(
+        (64, 128, 256, 512), (3, 4, 6, 3), True, 7, True, classes=1000, side=224, batch=128
+    ),
+}
 TINY = {
     "gpt": Text(blocks=2, width=32, heads=2, vocabulary=16, length=12, batch=2, rate=1e-2),
-    "resnet": Images(widths=(8, 16), depth=1, classes=3, side=8, noise=0.2, batch=12, rate=1e-2),
+    "resnet": Images((8, 16), (1, 1), classes=3, side=8, noise=0.2, batch=12, rate=1e-2),
+    "gpt-large": Text(blocks=3, width=32, heads=2, vocabulary=16, length=12, batch=2, rate=1e-2),
+    "resnet50": Images(
+        (8, 16), (1, 1), True, 7, True, classes=3, side=32, noise=0.2, batch=12, rate=1e-2
+    ),
 }
 
 
 def make(model: str, parts: Parts, sizes: Any, seed: int = 0) -> nn.Module:
     torch.manual_seed(seed)
-    return {"gpt": GPT, "resnet": ResNet}[model](parts, sizes)
+    if isinstance(sizes, Text):
+        return GPT(parts, sizes)
+    made = ResNet(parts, sizes)
+    return made.to(memory_format=torch.channels_last) if sizes.channels_last else made
 
 
 def batches(model: str, sizes: Any, count: int, seed: int, device: torch.device) -> list[Batch]:
-    return {"gpt": text_batches, "resnet": image_batches}[model](sizes, count, seed, device)
+    made = text_batches if isinstance(sizes, Text) else image_batches
+    return made(sizes, count, seed, device)

@@ -34,10 +34,10 @@ def rsqrt(x):
 @triton.jit
 def pow(x, y):
     """x ** y. libdevice.pow takes a denormal x for another number."""
-    if x.dtype == tl.float64:
+    if (x * y).dtype == tl.float64:
         return libdevice.pow(x, y)
     else:
-        tiny = tl.abs(x) < 1.1754944e-38
+        tiny = (x < 1.1754944e-38) & (x > -1.1754944e-38)
         power = libdevice.pow(tl.where(tiny, x * 16777216.0, x), y)
         return tl.where(tiny, power * tl.exp2(-24.0 * y), power)
 
