@@ -43,9 +43,8 @@ def cross_entropy_rows(
     hit = x2
     # lse[n] = m[n] + log(sum[v](exp(x[n, v] - m[n])))
     lse = m + tl.log(tl.sum(lib.exp(x - m), 1, keep_dims=True))
-    target2 = tl.load(target_ptr + row * target_row, mask=row < N)
     # loss[n] = where(target[n] == ignore, 0.0, lse[n] - hit[n])
-    loss = tl.where(target2 == ignore, 0.0, lse - hit)
+    loss = tl.where(target == ignore, 0.0, lse - hit)
     tl.store(loss_ptr + row * loss_row, loss, mask=row < N)
 
 
@@ -99,9 +98,8 @@ def cross_entropy_loop(
         lse_sum = lib.shift_sumexp(m, lse_sum, m, V)
         # lse[n] = m[n] + log(sum[v](exp(x[n, v] - m[n])))
         lse = m + tl.log(lse_sum)
-        target2 = tl.load(target_ptr + row * target_row, mask=row < N)
         # loss[n] = where(target[n] == ignore, 0.0, lse[n] - hit[n])
-        loss = tl.where(target2 == ignore, 0.0, lse - hit)
+        loss = tl.where(target == ignore, 0.0, lse - hit)
         tl.store(loss_ptr + row * loss_row, loss, mask=row < N)
 
 

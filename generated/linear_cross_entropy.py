@@ -165,9 +165,8 @@ def linear_cross_entropy_forward_tiles(
     tl.store(lse_sum_kept_ptr + m[:, None] * lse_sum_kept_0, lse_sum, mask=m[:, None] < M)
     # lse[m] = a[m] + log(lse_sum[m])
     lse = a + tl.log(lse_sum)
-    target2 = tl.load(target_ptr + m[:, None] * target_0, mask=m[:, None] < M)
     # loss[m] = where(target[m] == ignore, 0.0, lse[m] - hit[m])
-    loss = tl.where(target2 == ignore, 0.0, lse - hit)
+    loss = tl.where(target == ignore, 0.0, lse - hit)
     tl.store(loss_ptr + m[:, None] * loss_0, loss, mask=m[:, None] < M)
 
 
@@ -220,9 +219,8 @@ def linear_cross_entropy_forward_rows(
     tl.store(lse_sum_kept_ptr + m[:, None] * lse_sum_kept_0, lse_sum, mask=m[:, None] < M)
     # lse[m] = a[m] + log(lse_sum[m])
     lse = a + tl.log(lse_sum)
-    target2 = tl.load(target_ptr + m[:, None] * target_0, mask=m[:, None] < M)
     # loss[m] = where(target[m] == ignore, 0.0, lse[m] - hit[m])
-    loss = tl.where(target2 == ignore, 0.0, lse - hit)
+    loss = tl.where(target == ignore, 0.0, lse - hit)
     tl.store(loss_ptr + m[:, None] * loss_0, loss, mask=m[:, None] < M)
 
 

@@ -575,13 +575,11 @@ def nearest_centre_backward_dc_tiles(
         k = start + tl.arange(0, BLOCK_K).to(tl.int64)
         centre = tl.load(centre_ptr + k[None, :] * centre_n, mask=k[None, :] < N)
         some = tl.max(((m < K) & (m == centre)).to(tl.int32), 0)
-        centre2 = tl.load(centre_ptr + k[None, :] * centre_n, mask=k[None, :] < N, other=0)
         ddistance = tl.load(
             ddistance_ptr + k[None, :] * ddistance_n, mask=k[None, :] < N, other=0.0
         ).to(tl.float32)
-        centre3 = tl.load(centre_ptr + k[None, :] * centre_n, mask=k[None, :] < N, other=0)
-        left = (-2.0 * tl.where(m == centre2, ddistance, 0.0)).to(T)
-        left = tl.where((m < K) & (k[None, :] < N) & (m == centre3), left, 0)
+        left = (-2.0 * tl.where(m == centre, ddistance, 0.0)).to(T)
+        left = tl.where((m < K) & (k[None, :] < N) & (m == centre), left, 0)
         x = tl.load(x_ptr + k[:, None] * x_n + n * x_n2, mask=(n < D) & (k[:, None] < N), other=0.0)
         x = tl.where((n < D) & (k[:, None] < N) & (some[:, None] > 0), x, 0)
         dc_sum = tl.dot(left, x, dc_sum, input_precision=PRECISION, out_dtype=tl.float32)

@@ -110,8 +110,15 @@ class Addressing(Parameters):
             value = self.values[atom.tensor]
             return f"{wrap(value, ATOM)}.to({self.dtype(cast)})" if cast else wrap(value, ATOM)
         fill = -1 if atom.fill is None else atom.fill
-        return self.read(
-            ir.Read(atom.tensor, atom.coords, fill, self.context.dtypes[atom.tensor]), cast
+        dtype = self.context.dtypes[atom.tensor]
+        read = ir.Read(atom.tensor, atom.coords, None if self._is_inside(atom) else fill, dtype)
+        return self.read(read, cast)
+
+    def _is_inside(self, atom: Fetch) -> bool:
+        """Whether a read needs no check: it is then the one load of all who read there."""
+        return not any(
+            is_fractional(c) or self.checks(atom.tensor, k, "", c)
+            for k, c in enumerate(atom.coords)
         )
 
     def _floored(self, atom: Floor | Mod) -> str | None:

@@ -23,6 +23,7 @@ from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import Fetch, Idx, Poly, affine, index, indices, poly, walk
 
 LOOPED = frozenset({"k", "tap"})  # axes of the loop
+Cache = dict[tuple[Any, ...], str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +169,7 @@ def along(writer: KernelWriter, side: Side, bounds: Bounds, size: dict[str, str]
     writer.looping = frozenset()
 
 
-def forget_loop(writer: KernelWriter, before: dict[tuple[Any, ...], str]) -> None:
+def forget_loop(writer: KernelWriter, before: Cache) -> None:
     """What was loaded and decoded before the loop, with runs of digits of axes that it does not walk."""
     runs = {key: name for key, name in writer.cache.items() if key[0] == "run"}
     kept = {key: name for key, name in runs.items() if writer.axis_of[key[1][0]].name not in LOOPED}
@@ -181,9 +182,11 @@ def guards_of(writer: KernelWriter, guards: tuple[ir.Guard, ...], side: Side) ->
     return [g for g in guards if indices(g.poly) - writer.lets.keys() <= mine]
 
 
-def in_some_row(writer: KernelWriter, bounds: Bounds, size: dict[str, str]) -> dict[Side, str]:
-    """For a factor, whether the other one's guards let an element through in some row of the tile."""
-    found: dict[Side, str] = {}
+def in_some_row(
+    writer: KernelWriter, bounds: Bounds, size: dict[str, str]
+) -> tuple[dict[Side, str], dict[Side, Cache]]:
+    """For a factor, whether the other one's guards let an element through in some row of the tile; and what these loaded."""
+    found, loaded = dict[Side, str](), dict[Side, Cache]()
     for side, other in ((LEFT, RIGHT), (RIGHT, LEFT)):
         with along(writer, side, bounds, size):
             own = guards_of(writer, bounds.apart, side)
@@ -192,4 +195,5 @@ def in_some_row(writer: KernelWriter, bounds: Bounds, size: dict[str, str]) -> d
                 mask = writer.mask(frozenset({"mn"[side.rows]}), checks)
                 some = f"tl.max(({mask}).to(tl.int32), {side.rows})"
                 found[other] = f"{writer.assign(writer.fresh('some'), some)}{other.orient} > 0"
-    return found
+            loaded[side] = dict(writer.cache)
+    return found, loaded

@@ -18,6 +18,7 @@ from tritongen.emit.bounded import (
     LOOPED,
     RIGHT,
     Bounds,
+    Cache,
     Side,
     along,
     bounds_of,
@@ -192,14 +193,14 @@ def products(
 ) -> tuple[list[Factor], list[Sum]]:
     """The factors, each once, and the product that each sum adds. `rows` gives the mask of rows."""
     made: dict[tuple[ir.Expr, str], Factor] = {}
-    sums, others = [], in_some_row(writer, bounds, size)
+    sums, (others, loaded) = [], in_some_row(writer, bounds, size)
     for head in heads:
         left, right = head.fold.factors
         narrow = storage_dtype(left, right, writer.op)
         for e, side in ((left, LEFT), (right, RIGHT)):
             if (e, narrow) not in made:
-                some = others.get(side, "")
-                made[e, narrow] = factor(writer, e, side, narrow, size, bounds, some)
+                some, known = others.get(side, ""), loaded.get(side, {})
+                made[e, narrow] = factor(writer, e, side, narrow, size, bounds, some, known)
         sides = [made[left, narrow].name, made[right, narrow].name]
         if kind := factor_dtype(writer, head, narrow):
             sides = [f"{side}.to({kind})" for side in sides]
@@ -318,14 +319,16 @@ def factor(
     size: dict[str, str],
     bounds: Bounds = FREE,
     some: str = "",
+    known: Cache | None = None,
 ) -> Factor:
-    """One factor inside the loop. `some`: what else masks it."""
+    """One factor inside the loop. `some`: what else masks it. `known`: what the turn of the loop has loaded along its side."""
     inner, wish = e, "left" if side is LEFT else "right"
     if narrow:
         bare = e.arg if isinstance(e, ir.Cast) else e
         inner = bare if bare.dtype == narrow else ir.Cast(bare, narrow)
     with along(writer, side, bounds, size):
         writer.fill = {read.tensor: 0.0 for read in reads(e)}
+        writer.cache |= known or {}
         read, cast = (inner.arg, inner.dtype) if isinstance(inner, ir.Cast) else (inner, "")
         # The last pair of an odd number of terms has one more.
         pair = terms_of_pair(writer, inner)
