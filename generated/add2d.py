@@ -170,9 +170,9 @@ def launch_add2d_float(x, y, z) -> None:
     BLOCK = config["BLOCK"]
     COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
     arguments = (x, y, z, total, x.stride(2), y.stride(2), z.stride(2))
-    constants = dict(COMPUTE=COMPUTE, enable_fp_fusion=True)
     if variant == "flat":
-        add2d_float_flat[(lib.cdiv(total, BLOCK),)](*arguments, **constants, **config)
+        grid = (lib.cdiv(total, BLOCK),)
+        add2d_float_flat[grid](*arguments, COMPUTE=COMPUTE, enable_fp_fusion=True, **config)
     else:
         grid = (
             lib.cdiv(outer, config["OUTER"])
@@ -181,8 +181,8 @@ def launch_add2d_float(x, y, z) -> None:
         )
         add2d_float_strided[grid](
             x, y, z, outer, middle, inner, *x.stride(), *y.stride(), *z.stride(),
-            VEC_X=lib.vec(x.stride(0), x.stride(1)), VEC_Y=lib.vec(y.stride(0), y.stride(1)),
-            VEC_Z=lib.vec(z.stride(0), z.stride(1), inner), **constants, **config,
+            COMPUTE=COMPUTE, VEC_X=lib.vec(*x.stride()[:2]), VEC_Y=lib.vec(*y.stride()[:2]),
+            VEC_Z=lib.vec(*z.stride()[:2], inner), enable_fp_fusion=True, **config,
         )  # fmt: skip
 
 
@@ -212,8 +212,8 @@ def launch_add2d_int(x, y, z) -> None:
         )
         add2d_int_strided[grid](
             x, y, z, outer, middle, inner, *x.stride(), *y.stride(), *z.stride(),
-            VEC_X=lib.vec(x.stride(0), x.stride(1)), VEC_Y=lib.vec(y.stride(0), y.stride(1)),
-            VEC_Z=lib.vec(z.stride(0), z.stride(1), inner), enable_fp_fusion=True, **config,
+            VEC_X=lib.vec(*x.stride()[:2]), VEC_Y=lib.vec(*y.stride()[:2]),
+            VEC_Z=lib.vec(*z.stride()[:2], inner), enable_fp_fusion=True, **config,
         )  # fmt: skip
 
 

@@ -293,8 +293,7 @@ def launch_avg_pool2d(x, y, win, stride, pad) -> None:
         avg_pool2d_box[grid](
             x, y, C * N * P, Q, C * P, P, C, H, W, *x.stride(), *y.stride(),
             INDEX=tl.int32 if C * N * P < 2_000_000_000 else tl.int64, COMPUTE=COMPUTE, win=win,
-            stride=stride, pad=pad,
-            VEC=lib.vec(Q, x.stride(0), x.stride(1), x.stride(2), y.stride(0), y.stride(1), y.stride(2)),
+            stride=stride, pad=pad, VEC=lib.vec(Q, *x.stride()[:3], *y.stride()[:3]),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
 
@@ -622,8 +621,7 @@ def launch_avg_pool2d_backward(x, dy, dx, win, stride, pad) -> None:
         avg_pool2d_backward_box[grid](
             dy, dx, C * H * N, W, C * H, H, C, P, Q, *dy.stride(), *dx.stride(),
             INDEX=tl.int32 if C * H * N < 2_000_000_000 else tl.int64, COMPUTE=COMPUTE, win=win,
-            pad=pad, stride=stride,
-            VEC=lib.vec(W, dy.stride(0), dy.stride(1), dy.stride(2), dx.stride(0), dx.stride(1), dx.stride(2)),
+            pad=pad, stride=stride, VEC=lib.vec(W, *dy.stride()[:3], *dx.stride()[:3]),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
 

@@ -304,8 +304,8 @@ def launch_batch_mean_backward(x, dy, dx) -> None:
     )
     batch_mean_backward_strided[grid](
         dy, dx, outer, middle, inner, H * W, *dy.stride(), *dx.stride(),
-        COMPUTE=COMPUTE, VEC_DY=lib.vec(dy.stride(0), dy.stride(1)),
-        VEC_DX=lib.vec(dx.stride(0), dx.stride(1), inner), enable_fp_fusion=True, **config,
+        COMPUTE=COMPUTE, VEC_DY=lib.vec(*dy.stride()[:2]),
+        VEC_DX=lib.vec(*dx.stride()[:2], inner), enable_fp_fusion=True, **config,
     )  # fmt: skip
 
 

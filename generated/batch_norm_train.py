@@ -381,7 +381,7 @@ def launch_batch_norm_train_forward(x, gain, bias, y, mu_kept, var_kept, eps) ->
         grid = (PARTS, lib.cdiv(C, ROWS))
         batch_norm_train_forward_per_thread_part[grid](
             x, mu_part, var_sum_part, var_sum_count, C, N, H * W, *x.stride(),
-            COMPUTE=COMPUTE, VEC=lib.vec(H * W, x.stride(0), x.stride(1)), enable_fp_fusion=True,
+            COMPUTE=COMPUTE, VEC=lib.vec(H * W, *x.stride()[:2]), enable_fp_fusion=True,
             **lib.config_without(config, "WRITES", "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(C, config["MERGE"]),)
@@ -392,9 +392,8 @@ def launch_batch_norm_train_forward(x, gain, bias, y, mu_kept, var_kept, eps) ->
         grid = (lib.cdiv(C, ROWS), lib.cdiv(N * lib.cdiv(col_run, config["BLOCK"]), WRITES))
         batch_norm_train_forward_loop[grid](
             *arguments, COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            VEC=lib.vec(H * W, x.stride(0), x.stride(1), y.stride(0), y.stride(1)),
-            enable_fp_fusion=True, PASS=2, mu_part_ptr=mu_part, var_sum_part_ptr=var_sum_part,
-            var_sum_count_ptr=var_sum_count,
+            VEC=lib.vec(H * W, *x.stride()[:2], *y.stride()[:2]), enable_fp_fusion=True, PASS=2,
+            mu_part_ptr=mu_part, var_sum_part_ptr=var_sum_part, var_sum_count_ptr=var_sum_count,
             **dict(lib.config_without(config, "WRITES", "MERGE"), PARTS_POW2=1, CHUNK=WRITES, num_warps=4),
         )  # fmt: skip
     elif variant == "lines_loop":
@@ -403,8 +402,7 @@ def launch_batch_norm_train_forward(x, gain, bias, y, mu_kept, var_kept, eps) ->
             x, mu_kept, var_kept, gain, bias, y, eps, N, H * W, H * N * W, *x.stride(),
             mu_kept.stride(0), var_kept.stride(0), gain.stride(0), bias.stride(0), *y.stride(),
             COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            VEC=lib.vec(H * W, x.stride(0), x.stride(1), y.stride(0), y.stride(1)),
-            enable_fp_fusion=True, **config,
+            VEC=lib.vec(H * W, *x.stride()[:2], *y.stride()[:2]), enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "lines":
         grid = (C,)
@@ -412,8 +410,7 @@ def launch_batch_norm_train_forward(x, gain, bias, y, mu_kept, var_kept, eps) ->
             x, mu_kept, var_kept, gain, bias, y, eps, N, H * W, H * N * W, *x.stride(),
             mu_kept.stride(0), var_kept.stride(0), gain.stride(0), bias.stride(0), *y.stride(),
             COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            VEC=lib.vec(H * W, x.stride(0), x.stride(1), y.stride(0), y.stride(1)),
-            enable_fp_fusion=True, **config,
+            VEC=lib.vec(H * W, *x.stride()[:2], *y.stride()[:2]), enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "split":
         PARTS = config["PARTS"]
@@ -424,9 +421,9 @@ def launch_batch_norm_train_forward(x, gain, bias, y, mu_kept, var_kept, eps) ->
         for PASS in (1, 2):
             batch_norm_train_forward_loop[grid](
                 *arguments, COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-                VEC=lib.vec(H * W, x.stride(0), x.stride(1), y.stride(0), y.stride(1)),
-                enable_fp_fusion=True, PASS=PASS, mu_part_ptr=mu_part, var_sum_part_ptr=var_sum_part,
-                var_sum_count_ptr=var_sum_count, **config,
+                VEC=lib.vec(H * W, *x.stride()[:2], *y.stride()[:2]), enable_fp_fusion=True, PASS=PASS,
+                mu_part_ptr=mu_part, var_sum_part_ptr=var_sum_part, var_sum_count_ptr=var_sum_count,
+                **config,
             )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(C, config["ROWS"]),)
@@ -434,15 +431,14 @@ def launch_batch_norm_train_forward(x, gain, bias, y, mu_kept, var_kept, eps) ->
             x, mu_kept, var_kept, gain, bias, y, eps, C, H * N * W, H * W, *x.stride(),
             mu_kept.stride(0), var_kept.stride(0), gain.stride(0), bias.stride(0), *y.stride(),
             COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            VEC=lib.vec(H * N * W, x.stride(0), x.stride(1), y.stride(0), y.stride(1)),
-            enable_fp_fusion=True, **config,
+            VEC=lib.vec(H * N * W, *x.stride()[:2], *y.stride()[:2]), enable_fp_fusion=True,
+            **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(C, config["ROWS"]),)
         batch_norm_train_forward_loop[grid](
             *arguments, COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            VEC=lib.vec(H * W, x.stride(0), x.stride(1), y.stride(0), y.stride(1)),
-            enable_fp_fusion=True, **config,
+            VEC=lib.vec(H * W, *x.stride()[:2], *y.stride()[:2]), enable_fp_fusion=True, **config,
         )  # fmt: skip
 
 
@@ -1000,15 +996,17 @@ def launch_batch_norm_train_backward_dx(
         H * N * W, var_kept.stride(0), *dy.stride(), *x.stride(), mu_kept.stride(0),
         gain.stride(0), dy_rsqrt_sum.stride(0), dgain.stride(0), dbias.stride(0), *dx.stride(),
     )  # fmt: skip
+    constants = dict(
+        COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor), enable_fp_fusion=True,
+    )  # fmt: skip
     if variant == "lines":
         grid = (C,)
         batch_norm_train_backward_dx_lines[grid](
             dy, x, mu_kept, dy_rsqrt_sum, var_kept, gain, dx, dgain, dbias, eps, N, H * W,
             H * N * W, *dy.stride(), *x.stride(), mu_kept.stride(0), dy_rsqrt_sum.stride(0),
             var_kept.stride(0), gain.stride(0), *dx.stride(), dgain.stride(0), dbias.stride(0),
-            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            VEC=lib.vec(H * W, dy.stride(0), dy.stride(1), x.stride(0), x.stride(1), dx.stride(0), dx.stride(1)),
-            enable_fp_fusion=True, **config,
+            VEC=lib.vec(H * W, *dy.stride()[:2], *x.stride()[:2], *dx.stride()[:2]), **constants,
+            **config,
         )  # fmt: skip
     elif variant == "split":
         PARTS = config["PARTS"]
@@ -1018,9 +1016,8 @@ def launch_batch_norm_train_backward_dx(
         grid = (lib.cdiv(C, config["ROWS"]), PARTS)
         for PASS in (1, 2):
             batch_norm_train_backward_dx_loop[grid](
-                *arguments, EPS_IS_TENSOR=isinstance(eps, torch.Tensor), COMPUTE=COMPUTE,
-                VEC=lib.vec(H * W, dy.stride(0), dy.stride(1), x.stride(0), x.stride(1), dx.stride(0), dx.stride(1)),
-                enable_fp_fusion=True, PASS=PASS, dy_rsqrt_sum_part_ptr=dy_rsqrt_sum_part,
+                *arguments, VEC=lib.vec(H * W, *dy.stride()[:2], *x.stride()[:2], *dx.stride()[:2]),
+                **constants, PASS=PASS, dy_rsqrt_sum_part_ptr=dy_rsqrt_sum_part,
                 dmu_sum_part_ptr=dmu_sum_part, dgain_sum_part_ptr=dgain_sum_part, **config,
             )  # fmt: skip
     elif variant in ("strided", "rows"):
@@ -1029,16 +1026,14 @@ def launch_batch_norm_train_backward_dx(
             dy, x, mu_kept, dy_rsqrt_sum, var_kept, gain, dx, dgain, dbias, eps, C, H * N * W,
             H * W, *dy.stride(), *x.stride(), mu_kept.stride(0), dy_rsqrt_sum.stride(0),
             var_kept.stride(0), gain.stride(0), *dx.stride(), dgain.stride(0), dbias.stride(0),
-            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            VEC=lib.vec(H * N * W, dy.stride(0), dy.stride(1), x.stride(0), x.stride(1), dx.stride(0), dx.stride(1)),
-            enable_fp_fusion=True, **config,
+            VEC=lib.vec(H * N * W, *dy.stride()[:2], *x.stride()[:2], *dx.stride()[:2]),
+            **constants, **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(C, config["ROWS"]),)
         batch_norm_train_backward_dx_loop[grid](
-            *arguments, EPS_IS_TENSOR=isinstance(eps, torch.Tensor), COMPUTE=COMPUTE,
-            VEC=lib.vec(H * W, dy.stride(0), dy.stride(1), x.stride(0), x.stride(1), dx.stride(0), dx.stride(1)),
-            enable_fp_fusion=True, **config,
+            *arguments, VEC=lib.vec(H * W, *dy.stride()[:2], *x.stride()[:2], *dx.stride()[:2]),
+            **constants, **config,
         )  # fmt: skip
 
 

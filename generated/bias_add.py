@@ -93,9 +93,8 @@ def launch_bias_add(x, b, y) -> None:
     )
     bias_add_strided[grid](
         x, b, y, outer, middle, inner, *x.stride(), *b.stride(), *y.stride(),
-        COMPUTE=COMPUTE, VEC_X=lib.vec(x.stride(0), x.stride(1)),
-        VEC_B=lib.vec(b.stride(0), b.stride(1)), VEC_Y=lib.vec(y.stride(0), y.stride(1), inner),
-        enable_fp_fusion=True, **config,
+        COMPUTE=COMPUTE, VEC_X=lib.vec(*x.stride()[:2]), VEC_B=lib.vec(*b.stride()[:2]),
+        VEC_Y=lib.vec(*y.stride()[:2], inner), enable_fp_fusion=True, **config,
     )  # fmt: skip
 
 
@@ -295,12 +294,12 @@ def launch_bias_add_backward(dy, db) -> None:
         db_sum_part = torch.empty((C, PARTS), dtype=compute, device=dy.device)
         grid = (lib.cdiv(C, ROWS), PARTS)
         bias_add_backward_loop[grid](
-            *arguments, VEC=lib.vec(H * W, dy.stride(0), dy.stride(1)), **constants, PASS=1,
+            *arguments, VEC=lib.vec(H * W, *dy.stride()[:2]), **constants, PASS=1,
             db_sum_part_ptr=db_sum_part, **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(C, MERGE),)
         bias_add_backward_loop[grid](
-            *arguments, VEC=lib.vec(H * W, dy.stride(0), dy.stride(1)), **constants, PASS=2,
+            *arguments, VEC=lib.vec(H * W, *dy.stride()[:2]), **constants, PASS=2,
             db_sum_part_ptr=db_sum_part,
             **dict(lib.config_without(config, "MERGE"), ROWS=MERGE, PARTS_POW2=PARTS),
         )  # fmt: skip
@@ -308,12 +307,12 @@ def launch_bias_add_backward(dy, db) -> None:
         grid = (lib.cdiv(C, ROWS),)
         bias_add_backward_rows[grid](
             dy, db, C, H * N * W, H * W, *dy.stride(), db.stride(0),
-            VEC=lib.vec(H * N * W, dy.stride(0), dy.stride(1)), **constants, **config,
+            VEC=lib.vec(H * N * W, *dy.stride()[:2]), **constants, **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(C, ROWS),)
         bias_add_backward_loop[grid](
-            *arguments, VEC=lib.vec(H * W, dy.stride(0), dy.stride(1)), **constants, **config,
+            *arguments, VEC=lib.vec(H * W, *dy.stride()[:2]), **constants, **config,
         )  # fmt: skip
 
 

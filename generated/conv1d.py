@@ -749,7 +749,7 @@ def launch_conv1d(x, w, b, y, stride, pad, dil, groups) -> None:
             x_padded_patches, w_padded_tiles, b, y, F // groups, c_padded, N, P, F,
             x_padded.stride(1), b.stride(0), *y.stride(),
             groups=groups, R=R, PATCH_N_=PATCH_N_, PATCH_P=PATCH_P, dil=dil, pad=pad, stride=stride,
-            PRECISION=PRECISION, VEC_Y=lib.vec(y.stride(0), y.stride(1), P), **constants, **config,
+            PRECISION=PRECISION, VEC_Y=lib.vec(*y.stride()[:2], P), **constants, **config,
         )  # fmt: skip
     elif variant in ("wide", "taps"):
         b = lib.reshaped(b, groups, F // groups)
@@ -2087,8 +2087,7 @@ def launch_conv1d_backward_dw(x, w, dy, dw, stride, pad, dil, groups) -> None:
             x_padded_patches, dy_padded_tiles, dw, F // groups, n__padded, Cg, R, F,
             x_padded.stride(1), *dw.stride(),
             P=P, PATCH_C=PATCH_C, PATCH_R=PATCH_R, stride=stride, pad=pad, dil=dil,
-            PRECISION=PRECISION, VEC_DW=lib.vec(dw.stride(0), dw.stride(1), R), **constants,
-            **config,
+            PRECISION=PRECISION, VEC_DW=lib.vec(*dw.stride()[:2], R), **constants, **config,
         )  # fmt: skip
     elif variant in ("wide", "taps"):
         dy_padded = lib.reshaped(dy_padded, groups, F // groups, P, n__padded)
@@ -2193,31 +2192,31 @@ def launch_conv1d_backward_db(x, w, dy, db, stride, groups) -> None:
     compute = torch.float64 if in_f64 else torch.float32
     COMPUTE = tl.float64 if in_f64 else tl.float32
     arguments = (dy, db, (F // groups) * groups, N, P, *dy.stride(), db.stride(0))
-    constants = dict(COMPUTE=COMPUTE, enable_fp_fusion=True)
     if variant == "split":
         PARTS, MERGE = config["PARTS"], config["MERGE"]
         db_sum_part = torch.empty((rows, PARTS), dtype=compute, device=dy.device)
         grid = (lib.cdiv(rows, ROWS), PARTS)
         conv1d_backward_db_loop[grid](
-            *arguments, VEC=lib.vec(P, dy.stride(0), dy.stride(1)), **constants, PASS=1,
-            db_sum_part_ptr=db_sum_part, **lib.config_without(config, "MERGE"),
+            *arguments, COMPUTE=COMPUTE, VEC=lib.vec(P, *dy.stride()[:2]), enable_fp_fusion=True,
+            PASS=1, db_sum_part_ptr=db_sum_part, **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(rows, MERGE),)
         conv1d_backward_db_loop[grid](
-            *arguments, VEC=lib.vec(P, dy.stride(0), dy.stride(1)), **constants, PASS=2,
-            db_sum_part_ptr=db_sum_part,
+            *arguments, COMPUTE=COMPUTE, VEC=lib.vec(P, *dy.stride()[:2]), enable_fp_fusion=True,
+            PASS=2, db_sum_part_ptr=db_sum_part,
             **dict(lib.config_without(config, "MERGE"), ROWS=MERGE, PARTS_POW2=PARTS),
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(rows, ROWS),)
         conv1d_backward_db_rows[grid](
             dy, db, (F // groups) * groups, N * P, P, *dy.stride(), db.stride(0),
-            VEC=lib.vec(N * P, dy.stride(0), dy.stride(1)), **constants, **config,
+            COMPUTE=COMPUTE, VEC=lib.vec(N * P, *dy.stride()[:2]), enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(rows, ROWS),)
         conv1d_backward_db_loop[grid](
-            *arguments, VEC=lib.vec(P, dy.stride(0), dy.stride(1)), **constants, **config,
+            *arguments, COMPUTE=COMPUTE, VEC=lib.vec(P, *dy.stride()[:2]), enable_fp_fusion=True,
+            **config,
         )  # fmt: skip
 
 

@@ -865,8 +865,8 @@ def launch_conv2d(x, w, b, y, stride, pad, dil, groups) -> None:
             x_padded_patches, w_padded_tiles, b, y, F // groups, c_padded, N, P, Q, F,
             x_padded.stride(1), x_padded.stride(2), b.stride(0), *y.stride(),
             groups=groups, R=R, S=S, PATCH_N_=PATCH_N_, PATCH_P=PATCH_P, PATCH_Q=PATCH_Q, dil=dil,
-            pad=pad, stride=stride, PRECISION=PRECISION,
-            VEC_Y=lib.vec(y.stride(0), y.stride(1), y.stride(2), Q), **constants, **config,
+            pad=pad, stride=stride, PRECISION=PRECISION, VEC_Y=lib.vec(*y.stride()[:3], Q),
+            **constants, **config,
         )  # fmt: skip
     elif variant in ("wide", "taps"):
         b = lib.reshaped(b, groups, F // groups)
@@ -2407,8 +2407,8 @@ def launch_conv2d_backward_dw(x, w, dy, dw, stride, pad, dil, groups) -> None:
             x_padded_patches, dy_padded_tiles, dw, F // groups, n__padded, Cg, R, S, F,
             x_padded.stride(1), x_padded.stride(2), *dw.stride(),
             P=P, Q=Q, PATCH_C=PATCH_C, PATCH_R=PATCH_R, PATCH_S=PATCH_S, stride=stride, pad=pad,
-            dil=dil, PRECISION=PRECISION,
-            VEC_DW=lib.vec(dw.stride(0), dw.stride(1), dw.stride(2), S), **constants, **config,
+            dil=dil, PRECISION=PRECISION, VEC_DW=lib.vec(*dw.stride()[:3], S), **constants,
+            **config,
         )  # fmt: skip
     elif variant in ("wide", "taps"):
         dy_padded = lib.reshaped(dy_padded, groups, F // groups, P * Q, n__padded)
@@ -2521,12 +2521,12 @@ def launch_conv2d_backward_db(x, w, dy, db, stride, groups) -> None:
         db_sum_part = torch.empty((rows, PARTS), dtype=compute, device=dy.device)
         grid = (lib.cdiv(rows, ROWS), PARTS)
         conv2d_backward_db_loop[grid](
-            *arguments, VEC=lib.vec(P * Q, dy.stride(0), dy.stride(1)), **constants, PASS=1,
+            *arguments, VEC=lib.vec(P * Q, *dy.stride()[:2]), **constants, PASS=1,
             db_sum_part_ptr=db_sum_part, **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(rows, MERGE),)
         conv2d_backward_db_loop[grid](
-            *arguments, VEC=lib.vec(P * Q, dy.stride(0), dy.stride(1)), **constants, PASS=2,
+            *arguments, VEC=lib.vec(P * Q, *dy.stride()[:2]), **constants, PASS=2,
             db_sum_part_ptr=db_sum_part,
             **dict(lib.config_without(config, "MERGE"), ROWS=MERGE, PARTS_POW2=PARTS),
         )  # fmt: skip
@@ -2534,12 +2534,12 @@ def launch_conv2d_backward_db(x, w, dy, db, stride, groups) -> None:
         grid = (lib.cdiv(rows, ROWS),)
         conv2d_backward_db_rows[grid](
             dy, db, (F // groups) * groups, N * P * Q, P * Q, *dy.stride(), db.stride(0),
-            VEC=lib.vec(N * P * Q, dy.stride(0), dy.stride(1)), **constants, **config,
+            VEC=lib.vec(N * P * Q, *dy.stride()[:2]), **constants, **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(rows, ROWS),)
         conv2d_backward_db_loop[grid](
-            *arguments, VEC=lib.vec(P * Q, dy.stride(0), dy.stride(1)), **constants, **config,
+            *arguments, VEC=lib.vec(P * Q, *dy.stride()[:2]), **constants, **config,
         )  # fmt: skip
 
 

@@ -610,8 +610,7 @@ def launch_conv3d(x, w, b, y, stride, pad) -> None:
             x_padded.stride(2), x_padded.stride(3), b.stride(0), *y.stride(),
             K=K, R=R, S=S, PATCH_N_=PATCH_N_, PATCH_O=PATCH_O, PATCH_P=PATCH_P, PATCH_Q=PATCH_Q,
             pad=pad, stride=stride, COMPUTE=COMPUTE, PRECISION=PRECISION,
-            VEC_Y=lib.vec(y.stride(0), y.stride(1), y.stride(2), y.stride(3), Q),
-            enable_fp_fusion=True, **config,
+            VEC_Y=lib.vec(*y.stride()[:4], Q), enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant in ("wide", "taps"):
         w_padded = lib.reshaped(w_padded, F, K * R * S, c_padded)
@@ -1609,8 +1608,7 @@ def launch_conv3d_backward_dx(x, w, dy, dx, stride, pad) -> None:
             N, d_steps, h_steps, w2_steps, D, H, W, *dx.stride(),
             INDEX=INDEX, stride=stride, pad=pad, PATCH_N_=PATCH_N_, PATCH_D1=PATCH_D1,
             PATCH_H1=PATCH_H1, PATCH_W21=PATCH_W21, COMPUTE=COMPUTE, PRECISION=PRECISION,
-            VEC_DX=lib.vec(dx.stride(0), dx.stride(1), dx.stride(2), dx.stride(3), w2_steps),
-            enable_fp_fusion=True, **config,
+            VEC_DX=lib.vec(*dx.stride()[:4], w2_steps), enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "taps":
         grid = (batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(C, BLOCK_N),)
@@ -1756,8 +1754,7 @@ def launch_conv3d_backward_dw(x, w, dy, dw, stride, pad) -> None:
             x_padded_patches, dy_padded_tiles, dw, F, n__padded, C, K, R, S, *dw.stride(),
             O=O, P=P, Q=Q, PATCH_C=PATCH_C, PATCH_K_=PATCH_K_, PATCH_R=PATCH_R, PATCH_S=PATCH_S,
             stride=stride, pad=pad, COMPUTE=COMPUTE, PRECISION=PRECISION,
-            VEC_DW=lib.vec(dw.stride(0), dw.stride(1), dw.stride(2), dw.stride(3), S),
-            enable_fp_fusion=True, **config,
+            VEC_DW=lib.vec(*dw.stride()[:4], S), enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant in ("wide", "taps"):
         dy_padded = lib.reshaped(dy_padded, F, O * P * Q, n__padded)
@@ -1869,12 +1866,12 @@ def launch_conv3d_backward_db(x, w, dy, db, stride) -> None:
         db_sum_part = torch.empty((F, PARTS), dtype=compute, device=dy.device)
         grid = (lib.cdiv(F, ROWS), PARTS)
         conv3d_backward_db_loop[grid](
-            *arguments, VEC=lib.vec(O * P * Q, dy.stride(0), dy.stride(1)), **constants, PASS=1,
+            *arguments, VEC=lib.vec(O * P * Q, *dy.stride()[:2]), **constants, PASS=1,
             db_sum_part_ptr=db_sum_part, **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(F, MERGE),)
         conv3d_backward_db_loop[grid](
-            *arguments, VEC=lib.vec(O * P * Q, dy.stride(0), dy.stride(1)), **constants, PASS=2,
+            *arguments, VEC=lib.vec(O * P * Q, *dy.stride()[:2]), **constants, PASS=2,
             db_sum_part_ptr=db_sum_part,
             **dict(lib.config_without(config, "MERGE"), ROWS=MERGE, PARTS_POW2=PARTS),
         )  # fmt: skip
@@ -1882,12 +1879,12 @@ def launch_conv3d_backward_db(x, w, dy, db, stride) -> None:
         grid = (lib.cdiv(F, ROWS),)
         conv3d_backward_db_rows[grid](
             dy, db, F, N * O * P * Q, O * P * Q, *dy.stride(), db.stride(0),
-            VEC=lib.vec(N * O * P * Q, dy.stride(0), dy.stride(1)), **constants, **config,
+            VEC=lib.vec(N * O * P * Q, *dy.stride()[:2]), **constants, **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(F, ROWS),)
         conv3d_backward_db_loop[grid](
-            *arguments, VEC=lib.vec(O * P * Q, dy.stride(0), dy.stride(1)), **constants, **config,
+            *arguments, VEC=lib.vec(O * P * Q, *dy.stride()[:2]), **constants, **config,
         )  # fmt: skip
 
 

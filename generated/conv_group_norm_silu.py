@@ -814,6 +814,7 @@ def launch_conv_group_norm_silu_conv2d(x, w, b, conv2d, y, pad) -> None:
     INDEX = tl.int32 if max(N * P * Q, C * R * S, *x.shape) < 2_000_000_000 else tl.int64
     PARTS = config.get("PARTS", 1)
     conv2d_sum_parts = lib.workspace(config, (M, F), compute, w.device)
+    constants = dict(COMPUTE=COMPUTE, enable_fp_fusion=True)
     if variant in ("patches", "wide", "taps"):
         x_padded = lib.padded(x.permute(0, 2, 3, 1), 16)
         w_padded = lib.padded(w.permute(0, 2, 3, 1), 16)
@@ -828,8 +829,8 @@ def launch_conv_group_norm_silu_conv2d(x, w, b, conv2d, y, pad) -> None:
         conv_group_norm_silu_conv2d_rows[grid](
             x_tiles, w_tiles, b, conv2d_tiles, conv2d, N * P * Q, F, C, b.stride(0),
             *conv2d.stride(),
-            TRANS_X=trans_x, TRANS_W=trans_w, COMPUTE=COMPUTE, PRECISION=PRECISION,
-            enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
+            TRANS_X=trans_x, TRANS_W=trans_w, PRECISION=PRECISION, **constants,
+            **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant in ("planes_stream", "planes_persistent", "planes_square"):
         w = lib.reshaped(w, F, C)
@@ -842,8 +843,8 @@ def launch_conv_group_norm_silu_conv2d(x, w, b, conv2d, y, pad) -> None:
         )
         conv_group_norm_silu_conv2d_planes[grid](
             x_tiles, w_tiles, b, conv2d, N, P * Q, F, C, b.stride(0), *conv2d.stride(),
-            TRANS_X=trans_x, TRANS_W=trans_w, COMPUTE=COMPUTE, PRECISION=PRECISION,
-            enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
+            TRANS_X=trans_x, TRANS_W=trans_w, PRECISION=PRECISION, **constants,
+            **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant == "patches":
         PATCH_N_, PATCH_P, PATCH_Q = lib.patch(
@@ -862,10 +863,8 @@ def launch_conv_group_norm_silu_conv2d(x, w, b, conv2d, y, pad) -> None:
         conv_group_norm_silu_conv2d_patches[grid](
             x_padded_patches, w_padded_tiles, b, conv2d, F, c2_padded, N, P, Q, b.stride(0),
             *conv2d.stride(),
-            R=R, S=S, PATCH_N_=PATCH_N_, PATCH_P=PATCH_P, PATCH_Q=PATCH_Q, pad=pad, COMPUTE=COMPUTE,
-            PRECISION=PRECISION,
-            VEC_CONV2D=lib.vec(conv2d.stride(0), conv2d.stride(1), conv2d.stride(2), Q),
-            enable_fp_fusion=True, **config,
+            R=R, S=S, PATCH_N_=PATCH_N_, PATCH_P=PATCH_P, PATCH_Q=PATCH_Q, pad=pad,
+            PRECISION=PRECISION, VEC_CONV2D=lib.vec(*conv2d.stride()[:3], Q), **constants, **config,
         )  # fmt: skip
     elif variant in ("wide", "taps"):
         w_padded = lib.reshaped(w_padded, F, R * S, c2_padded)
@@ -873,8 +872,8 @@ def launch_conv_group_norm_silu_conv2d(x, w, b, conv2d, y, pad) -> None:
         conv_group_norm_silu_conv2d_taps[grid](
             x_padded, w_padded, b, conv2d, N * P * Q, F, c2_padded, P * Q, Q, P, H, W,
             *x_padded.stride(), *w_padded.stride(), b.stride(0), *conv2d.stride(),
-            R=R, S=S, INDEX=INDEX, pad=pad, COMPUTE=COMPUTE, PRECISION=PRECISION,
-            enable_fp_fusion=True, conv2d_sum_parts_ptr=conv2d_sum_parts, **config,
+            R=R, S=S, INDEX=INDEX, pad=pad, PRECISION=PRECISION, **constants,
+            conv2d_sum_parts_ptr=conv2d_sum_parts, **config,
         )  # fmt: skip
     else:
         if variant == "mixed":
@@ -891,15 +890,14 @@ def launch_conv_group_norm_silu_conv2d(x, w, b, conv2d, y, pad) -> None:
             *conv2d.stride(),
             C=C, R=R, S=S, INDEX=INDEX, VEC_X=math.gcd(16, x.stride(0), x.stride(2), x.stride(3)),
             pad=pad, RUN_X=x.stride(1) == 1 < C, VEC_W=math.gcd(16, w.stride(0), w.stride(2)),
-            COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True,
-            conv2d_sum_parts_ptr=conv2d_sum_parts, **config,
+            PRECISION=PRECISION, **constants, conv2d_sum_parts_ptr=conv2d_sum_parts, **config,
         )  # fmt: skip
     if conv2d_sum_parts is not None:
         grid = (lib.cdiv(M, 2) * lib.cdiv(F, max(32, min(256, 2048 // PARTS))),)
         conv_group_norm_silu_conv2d_combine[grid](
             conv2d_sum_parts, b, conv2d, N * P * Q, F, P * Q, Q, P, b.stride(0), *conv2d.stride(),
-            COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=2,
-            BLOCK_N=max(32, min(256, 2048 // PARTS)), PARTS=PARTS, AHEAD=min(64, lib.pow2(PARTS)),
+            **constants, BLOCK_M=2, BLOCK_N=max(32, min(256, 2048 // PARTS)), PARTS=PARTS,
+            AHEAD=min(64, lib.pow2(PARTS)),
         )  # fmt: skip
 
 
@@ -1077,8 +1075,7 @@ def launch_conv_group_norm_silu_y(x, w, gain, bias, conv2d, y, groups) -> None:
         conv_group_norm_silu_y_channels_rows[grid](
             conv2d, gain, bias, y, N * groups, Cg * P * Q, Cg, *conv2d.stride(), *gain.stride(),
             *bias.stride(), *y.stride(),
-            VEC=lib.vec(conv2d.stride(0), conv2d.stride(1), conv2d.stride(2), y.stride(0), y.stride(1), y.stride(2)),
-            **constants, **config,
+            VEC=lib.vec(*conv2d.stride()[:3], *y.stride()[:3]), **constants, **config,
         )  # fmt: skip
     elif variant == "channels_split":
         PARTS = config["PARTS"]
@@ -1093,9 +1090,9 @@ def launch_conv_group_norm_silu_y(x, w, gain, bias, conv2d, y, groups) -> None:
                 conv2d, gain, bias, y, N * groups, Cg * P * Q, Cg, *conv2d.stride(), *gain.stride(),
                 *bias.stride(), *y.stride(),
                 PLACE=tl.int32 if Cg * P * Q < 2_000_000_000 else tl.int64,
-                VEC=lib.vec(conv2d.stride(0), conv2d.stride(1), conv2d.stride(2), y.stride(0), y.stride(1), y.stride(2)),
-                **constants, PASS=PASS, mu_part_ptr=mu_part, var_sum_part_ptr=var_sum_part,
-                var_sum_count_ptr=var_sum_count, **config,
+                VEC=lib.vec(*conv2d.stride()[:3], *y.stride()[:3]), **constants, PASS=PASS,
+                mu_part_ptr=mu_part, var_sum_part_ptr=var_sum_part, var_sum_count_ptr=var_sum_count,
+                **config,
             )  # fmt: skip
     else:
         conv2d = lib.reshaped(conv2d, N, groups, Cg, P * Q)
@@ -1105,8 +1102,7 @@ def launch_conv_group_norm_silu_y(x, w, gain, bias, conv2d, y, groups) -> None:
             conv2d, gain, bias, y, N * groups, Cg * P * Q, Cg, *conv2d.stride(), *gain.stride(),
             *bias.stride(), *y.stride(),
             PLACE=tl.int32 if Cg * P * Q < 2_000_000_000 else tl.int64,
-            VEC=lib.vec(conv2d.stride(0), conv2d.stride(1), conv2d.stride(2), y.stride(0), y.stride(1), y.stride(2)),
-            **constants, **config,
+            VEC=lib.vec(*conv2d.stride()[:3], *y.stride()[:3]), **constants, **config,
         )  # fmt: skip
 
 
@@ -2192,10 +2188,8 @@ def launch_conv_group_norm_silu_forward_conv2d_kept(x, w, b, conv2d, conv2d_kept
             x_padded_patches, w_padded_tiles, b, conv2d, conv2d_kept, F, c2_padded, N, P, Q,
             b.stride(0), *conv2d.stride(), *conv2d_kept.stride(),
             R=R, S=S, PATCH_N_=PATCH_N_, PATCH_P=PATCH_P, PATCH_Q=PATCH_Q, pad=pad, COMPUTE=COMPUTE,
-            PRECISION=PRECISION,
-            VEC_CONV2D=lib.vec(conv2d.stride(0), conv2d.stride(1), conv2d.stride(2)),
-            VEC_CONV2D_KEPT=lib.vec(conv2d_kept.stride(0), conv2d_kept.stride(1), conv2d_kept.stride(2), Q),
-            enable_fp_fusion=True, **config,
+            PRECISION=PRECISION, VEC_CONV2D=lib.vec(*conv2d.stride()[:3]),
+            VEC_CONV2D_KEPT=lib.vec(*conv2d_kept.stride()[:3], Q), enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant in ("wide", "taps"):
         w_padded = lib.reshaped(w_padded, F, R * S, c2_padded)
@@ -2318,8 +2312,7 @@ def launch_conv_group_norm_silu_forward_y(x, w, gain, bias, conv2d, y, conv2d_ke
         conv_group_norm_silu_forward_y_channels_rows[grid](
             conv2d, gain, bias, y, N * groups, Cg * P * Q, Cg, *conv2d.stride(), *gain.stride(),
             *bias.stride(), *y.stride(),
-            VEC=lib.vec(conv2d.stride(0), conv2d.stride(1), conv2d.stride(2), y.stride(0), y.stride(1), y.stride(2)),
-            **constants, **config,
+            VEC=lib.vec(*conv2d.stride()[:3], *y.stride()[:3]), **constants, **config,
         )  # fmt: skip
     elif variant == "channels_split":
         PARTS = config["PARTS"]
@@ -2334,9 +2327,9 @@ def launch_conv_group_norm_silu_forward_y(x, w, gain, bias, conv2d, y, conv2d_ke
                 conv2d, gain, bias, y, N * groups, Cg * P * Q, Cg, *conv2d.stride(), *gain.stride(),
                 *bias.stride(), *y.stride(),
                 PLACE=tl.int32 if Cg * P * Q < 2_000_000_000 else tl.int64,
-                VEC=lib.vec(conv2d.stride(0), conv2d.stride(1), conv2d.stride(2), y.stride(0), y.stride(1), y.stride(2)),
-                **constants, PASS=PASS, mu_part_ptr=mu_part, var_sum_part_ptr=var_sum_part,
-                var_sum_count_ptr=var_sum_count, **config,
+                VEC=lib.vec(*conv2d.stride()[:3], *y.stride()[:3]), **constants, PASS=PASS,
+                mu_part_ptr=mu_part, var_sum_part_ptr=var_sum_part, var_sum_count_ptr=var_sum_count,
+                **config,
             )  # fmt: skip
     else:
         conv2d = lib.reshaped(conv2d, N, groups, Cg, P * Q)
@@ -2346,8 +2339,7 @@ def launch_conv_group_norm_silu_forward_y(x, w, gain, bias, conv2d, y, conv2d_ke
             conv2d, gain, bias, y, N * groups, Cg * P * Q, Cg, *conv2d.stride(), *gain.stride(),
             *bias.stride(), *y.stride(),
             PLACE=tl.int32 if Cg * P * Q < 2_000_000_000 else tl.int64,
-            VEC=lib.vec(conv2d.stride(0), conv2d.stride(1), conv2d.stride(2), y.stride(0), y.stride(1), y.stride(2)),
-            **constants, **config,
+            VEC=lib.vec(*conv2d.stride()[:3], *y.stride()[:3]), **constants, **config,
         )  # fmt: skip
 
 
@@ -4261,7 +4253,7 @@ def launch_conv_group_norm_silu_backward_db(
             Cg * groups, N, P * Q, Cg, Cg * P * Q, *conv2d_kept.stride(), *mu.stride(),
             *var_sum.stride(), gain.stride(0), bias.stride(0), *dy.stride(), *dvar_sum.stride(),
             *dmu_sum.stride(), *dconv2d.stride(), db.stride(0), dgain.stride(0), dbias.stride(0),
-            VEC=lib.vec(P * Q, conv2d_kept.stride(0), conv2d_kept.stride(1), dy.stride(0), dy.stride(1), dconv2d.stride(0), dconv2d.stride(1)),
+            VEC=lib.vec(P * Q, *conv2d_kept.stride()[:2], *dy.stride()[:2], *dconv2d.stride()[:2]),
             **constants, PASS=1, db_sum_part_ptr=db_sum_part, dgain_sum_part_ptr=dgain_sum_part,
             dbias_sum_part_ptr=dbias_sum_part, **lib.config_without(config, "MERGE"),
         )  # fmt: skip
@@ -4271,7 +4263,7 @@ def launch_conv_group_norm_silu_backward_db(
             Cg * groups, N, P * Q, Cg, Cg * P * Q, *conv2d_kept.stride(), *mu.stride(),
             *var_sum.stride(), gain.stride(0), bias.stride(0), *dy.stride(), *dvar_sum.stride(),
             *dmu_sum.stride(), *dconv2d.stride(), db.stride(0), dgain.stride(0), dbias.stride(0),
-            VEC=lib.vec(P * Q, conv2d_kept.stride(0), conv2d_kept.stride(1), dy.stride(0), dy.stride(1), dconv2d.stride(0), dconv2d.stride(1)),
+            VEC=lib.vec(P * Q, *conv2d_kept.stride()[:2], *dy.stride()[:2], *dconv2d.stride()[:2]),
             **constants, PASS=2, db_sum_part_ptr=db_sum_part, dgain_sum_part_ptr=dgain_sum_part,
             dbias_sum_part_ptr=dbias_sum_part,
             **dict(lib.config_without(config, "MERGE"), ROWS=MERGE, PARTS_POW2=PARTS),
@@ -4280,7 +4272,7 @@ def launch_conv_group_norm_silu_backward_db(
         grid = (lib.cdiv(rows, ROWS),)
         conv_group_norm_silu_backward_db_rows[grid](
             *arguments,
-            VEC=lib.vec(N * P * Q, conv2d_kept.stride(0), conv2d_kept.stride(1), dy.stride(0), dy.stride(1), dconv2d.stride(0), dconv2d.stride(1)),
+            VEC=lib.vec(N * P * Q, *conv2d_kept.stride()[:2], *dy.stride()[:2], *dconv2d.stride()[:2]),
             **constants, **config,
         )  # fmt: skip
     elif variant == "loop":
@@ -4290,7 +4282,7 @@ def launch_conv_group_norm_silu_backward_db(
             Cg * groups, N, P * Q, Cg, Cg * P * Q, *conv2d_kept.stride(), *mu.stride(),
             *var_sum.stride(), gain.stride(0), bias.stride(0), *dy.stride(), *dvar_sum.stride(),
             *dmu_sum.stride(), *dconv2d.stride(), db.stride(0), dgain.stride(0), dbias.stride(0),
-            VEC=lib.vec(P * Q, conv2d_kept.stride(0), conv2d_kept.stride(1), dy.stride(0), dy.stride(1), dconv2d.stride(0), dconv2d.stride(1)),
+            VEC=lib.vec(P * Q, *conv2d_kept.stride()[:2], *dy.stride()[:2], *dconv2d.stride()[:2]),
             **constants, **config,
         )  # fmt: skip
     elif variant == "channels_split":
@@ -4302,7 +4294,7 @@ def launch_conv_group_norm_silu_backward_db(
         for PASS in (1, 2):
             conv_group_norm_silu_backward_db_channels_loop[grid](
                 *arguments, PLACE=tl.int32 if N * P * Q < 2_000_000_000 else tl.int64,
-                VEC=lib.vec(N * P * Q, conv2d_kept.stride(0), conv2d_kept.stride(1), dy.stride(0), dy.stride(1), dconv2d.stride(0), dconv2d.stride(1)),
+                VEC=lib.vec(N * P * Q, *conv2d_kept.stride()[:2], *dy.stride()[:2], *dconv2d.stride()[:2]),
                 **constants, PASS=PASS, db_sum_part_ptr=db_sum_part, dgain_sum_part_ptr=dgain_sum_part,
                 dbias_sum_part_ptr=dbias_sum_part, **config,
             )  # fmt: skip
@@ -4310,14 +4302,14 @@ def launch_conv_group_norm_silu_backward_db(
         grid = (lib.cdiv(rows, ROWS),)
         conv_group_norm_silu_backward_db_channels_rows[grid](
             *arguments,
-            VEC=lib.vec(N * P * Q, conv2d_kept.stride(0), conv2d_kept.stride(1), dy.stride(0), dy.stride(1), dconv2d.stride(0), dconv2d.stride(1)),
+            VEC=lib.vec(N * P * Q, *conv2d_kept.stride()[:2], *dy.stride()[:2], *dconv2d.stride()[:2]),
             **constants, **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(rows, ROWS),)
         conv_group_norm_silu_backward_db_channels_loop[grid](
             *arguments, PLACE=tl.int32 if N * P * Q < 2_000_000_000 else tl.int64,
-            VEC=lib.vec(N * P * Q, conv2d_kept.stride(0), conv2d_kept.stride(1), dy.stride(0), dy.stride(1), dconv2d.stride(0), dconv2d.stride(1)),
+            VEC=lib.vec(N * P * Q, *conv2d_kept.stride()[:2], *dy.stride()[:2], *dconv2d.stride()[:2]),
             **constants, **config,
         )  # fmt: skip
 
@@ -4482,9 +4474,8 @@ def launch_conv_group_norm_silu_backward_dx(x, w, conv2d_kept, dconv2d, dx, pad)
         conv_group_norm_silu_backward_dx_patches[grid](
             dconv2d_padded_patches, w_padded_tiles, dx, C, c_padded, N, H, W, *dx.stride(),
             R=R, S=S, PATCH_N_=PATCH_N_, PATCH_H=PATCH_H, PATCH_W2=PATCH_W2, pad=pad,
-            COMPUTE=COMPUTE, PRECISION=PRECISION,
-            VEC_DX=lib.vec(dx.stride(0), dx.stride(1), dx.stride(2), W), enable_fp_fusion=True,
-            **config,
+            COMPUTE=COMPUTE, PRECISION=PRECISION, VEC_DX=lib.vec(*dx.stride()[:3], W),
+            enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant in ("wide", "taps"):
         w_padded = lib.reshaped(w_padded, C, R * S, c_padded)
@@ -4631,8 +4622,8 @@ def launch_conv_group_norm_silu_backward_dw(x, w, conv2d_kept, dconv2d, dw, pad)
         conv_group_norm_silu_backward_dw_patches[grid](
             x_padded_patches, dconv2d_padded_tiles, dw, F, n__padded, C, R, S, *dw.stride(),
             P=P, Q=Q, PATCH_C2=PATCH_C2, PATCH_R=PATCH_R, PATCH_S=PATCH_S, pad=pad, COMPUTE=COMPUTE,
-            PRECISION=PRECISION, VEC_DW=lib.vec(dw.stride(0), dw.stride(1), dw.stride(2), S),
-            enable_fp_fusion=True, **config,
+            PRECISION=PRECISION, VEC_DW=lib.vec(*dw.stride()[:3], S), enable_fp_fusion=True,
+            **config,
         )  # fmt: skip
     elif variant in ("wide", "taps"):
         dconv2d_padded = lib.reshaped(dconv2d_padded, F, P * Q, n__padded)

@@ -989,7 +989,7 @@ def launch_conv_transpose1d_backward_dx(x, w, dy, dx, stride, pad, dil) -> None:
             dy_padded_patches, w_padded_tiles, dx, C, f_padded, N, L, dy_padded.stride(1),
             *dx.stride(),
             R=R, PATCH_N_=PATCH_N_, PATCH_L=PATCH_L, dil=dil, pad=pad, stride=stride,
-            COMPUTE=COMPUTE, PRECISION=PRECISION, VEC_DX=lib.vec(dx.stride(0), dx.stride(1), L),
+            COMPUTE=COMPUTE, PRECISION=PRECISION, VEC_DX=lib.vec(*dx.stride()[:2], L),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant in ("wide", "taps"):
@@ -1156,31 +1156,31 @@ def launch_conv_transpose1d_backward_db(x, w, dy, db, stride) -> None:
     compute = torch.float64 if in_f64 else torch.float32
     COMPUTE = tl.float64 if in_f64 else tl.float32
     arguments = (dy, db, F, N, P, *dy.stride(), db.stride(0))
-    constants = dict(COMPUTE=COMPUTE, enable_fp_fusion=True)
     if variant == "split":
         PARTS, MERGE = config["PARTS"], config["MERGE"]
         db_sum_part = torch.empty((F, PARTS), dtype=compute, device=dy.device)
         grid = (lib.cdiv(F, ROWS), PARTS)
         conv_transpose1d_backward_db_loop[grid](
-            *arguments, VEC=lib.vec(P, dy.stride(0), dy.stride(1)), **constants, PASS=1,
-            db_sum_part_ptr=db_sum_part, **lib.config_without(config, "MERGE"),
+            *arguments, COMPUTE=COMPUTE, VEC=lib.vec(P, *dy.stride()[:2]), enable_fp_fusion=True,
+            PASS=1, db_sum_part_ptr=db_sum_part, **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(F, MERGE),)
         conv_transpose1d_backward_db_loop[grid](
-            *arguments, VEC=lib.vec(P, dy.stride(0), dy.stride(1)), **constants, PASS=2,
-            db_sum_part_ptr=db_sum_part,
+            *arguments, COMPUTE=COMPUTE, VEC=lib.vec(P, *dy.stride()[:2]), enable_fp_fusion=True,
+            PASS=2, db_sum_part_ptr=db_sum_part,
             **dict(lib.config_without(config, "MERGE"), ROWS=MERGE, PARTS_POW2=PARTS),
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(F, ROWS),)
         conv_transpose1d_backward_db_rows[grid](
             dy, db, F, N * P, P, *dy.stride(), db.stride(0),
-            VEC=lib.vec(N * P, dy.stride(0), dy.stride(1)), **constants, **config,
+            COMPUTE=COMPUTE, VEC=lib.vec(N * P, *dy.stride()[:2]), enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(F, ROWS),)
         conv_transpose1d_backward_db_loop[grid](
-            *arguments, VEC=lib.vec(P, dy.stride(0), dy.stride(1)), **constants, **config,
+            *arguments, COMPUTE=COMPUTE, VEC=lib.vec(P, *dy.stride()[:2]), enable_fp_fusion=True,
+            **config,
         )  # fmt: skip
 
 

@@ -396,8 +396,7 @@ def launch_conv_transpose2d(x, w, y, stride, pad, out_pad) -> None:
             q_steps, P, Q, *y.stride(),
             INDEX=INDEX, stride=stride, pad=pad, PATCH_N_=PATCH_N_, PATCH_P1=PATCH_P1,
             PATCH_Q1=PATCH_Q1, COMPUTE=COMPUTE, PRECISION=PRECISION,
-            VEC_Y=lib.vec(y.stride(0), y.stride(1), y.stride(2), q_steps), enable_fp_fusion=True,
-            **config,
+            VEC_Y=lib.vec(*y.stride()[:3], q_steps), enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "taps":
         grid = (batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(F, BLOCK_N),)
@@ -1132,8 +1131,7 @@ def launch_conv_transpose2d_backward_dx(x, w, dy, dx, stride, pad) -> None:
             dy_padded_patches, w_padded_tiles, dx, C, f_padded, N, H, W, dy_padded.stride(1),
             dy_padded.stride(2), *dx.stride(),
             R=R, S=S, PATCH_N_=PATCH_N_, PATCH_H=PATCH_H, PATCH_W2=PATCH_W2, pad=pad, stride=stride,
-            PRECISION=PRECISION, VEC_DX=lib.vec(dx.stride(0), dx.stride(1), dx.stride(2), W),
-            **constants, **config,
+            PRECISION=PRECISION, VEC_DX=lib.vec(*dx.stride()[:3], W), **constants, **config,
         )  # fmt: skip
     elif variant in ("wide", "taps"):
         w_padded = lib.reshaped(w_padded, C, R * S, f_padded)

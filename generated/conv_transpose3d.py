@@ -492,8 +492,7 @@ def launch_conv_transpose3d(x, w, b, y, stride, pad, out_pad) -> None:
             N, o_steps, p_steps, q_steps, O, P, Q, b.stride(0), *y.stride(),
             INDEX=INDEX, stride=stride, pad=pad, PATCH_N_=PATCH_N_, PATCH_O1=PATCH_O1,
             PATCH_P1=PATCH_P1, PATCH_Q1=PATCH_Q1, COMPUTE=COMPUTE, PRECISION=PRECISION,
-            VEC_Y=lib.vec(y.stride(0), y.stride(1), y.stride(2), y.stride(3), q_steps),
-            enable_fp_fusion=True, **config,
+            VEC_Y=lib.vec(*y.stride()[:4], q_steps), enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "taps":
         grid = (batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(F, BLOCK_N),)
@@ -1401,8 +1400,7 @@ def launch_conv_transpose3d_backward_dx(x, w, dy, dx, stride, pad) -> None:
             dy_padded.stride(2), dy_padded.stride(3), *dx.stride(),
             K=K, R=R, S=S, PATCH_N_=PATCH_N_, PATCH_D=PATCH_D, PATCH_H=PATCH_H, PATCH_W2=PATCH_W2,
             pad=pad, stride=stride, COMPUTE=COMPUTE, PRECISION=PRECISION,
-            VEC_DX=lib.vec(dx.stride(0), dx.stride(1), dx.stride(2), dx.stride(3), W),
-            enable_fp_fusion=True, **config,
+            VEC_DX=lib.vec(*dx.stride()[:4], W), enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant in ("wide", "taps"):
         w_padded = lib.reshaped(w_padded, C, K * R * S, f_padded)
@@ -1628,12 +1626,12 @@ def launch_conv_transpose3d_backward_db(x, w, dy, db, stride) -> None:
         db_sum_part = torch.empty((F, PARTS), dtype=compute, device=dy.device)
         grid = (lib.cdiv(F, ROWS), PARTS)
         conv_transpose3d_backward_db_loop[grid](
-            *arguments, VEC=lib.vec(O * P * Q, dy.stride(0), dy.stride(1)), **constants, PASS=1,
+            *arguments, VEC=lib.vec(O * P * Q, *dy.stride()[:2]), **constants, PASS=1,
             db_sum_part_ptr=db_sum_part, **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(F, MERGE),)
         conv_transpose3d_backward_db_loop[grid](
-            *arguments, VEC=lib.vec(O * P * Q, dy.stride(0), dy.stride(1)), **constants, PASS=2,
+            *arguments, VEC=lib.vec(O * P * Q, *dy.stride()[:2]), **constants, PASS=2,
             db_sum_part_ptr=db_sum_part,
             **dict(lib.config_without(config, "MERGE"), ROWS=MERGE, PARTS_POW2=PARTS),
         )  # fmt: skip
@@ -1641,12 +1639,12 @@ def launch_conv_transpose3d_backward_db(x, w, dy, db, stride) -> None:
         grid = (lib.cdiv(F, ROWS),)
         conv_transpose3d_backward_db_rows[grid](
             dy, db, F, N * O * P * Q, O * P * Q, *dy.stride(), db.stride(0),
-            VEC=lib.vec(N * O * P * Q, dy.stride(0), dy.stride(1)), **constants, **config,
+            VEC=lib.vec(N * O * P * Q, *dy.stride()[:2]), **constants, **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(F, ROWS),)
         conv_transpose3d_backward_db_loop[grid](
-            *arguments, VEC=lib.vec(O * P * Q, dy.stride(0), dy.stride(1)), **constants, **config,
+            *arguments, VEC=lib.vec(O * P * Q, *dy.stride()[:2]), **constants, **config,
         )  # fmt: skip
 
 

@@ -425,8 +425,7 @@ def launch_decode_attention_forward(q, k, v, len, o, m_kept, o_sum2_kept, scale)
             m_parts, o_sum_parts, o_sum2_parts, m_kept, o_sum2_kept, o, B, H, S, E,
             *m_parts.stride(), *o_sum_parts.stride(), *o_sum2_parts.stride(), *m_kept.stride(),
             *o_sum2_kept.stride(), *o.stride(),
-            VEC=lib.vec(E, o_sum_parts.stride(0), o_sum_parts.stride(1), o_sum_parts.stride(2), o_sum_parts.stride(3), o.stride(0), o.stride(1), o.stride(2)),
-            enable_fp_fusion=True,
+            VEC=lib.vec(E, *o_sum_parts.stride()[:4], *o.stride()[:3]), enable_fp_fusion=True,
             **dict(lib.config_without(config, "BLOCK_M", "BLOCK_N", "num_stages"), BLOCK_D=64, num_warps=1),
         )  # fmt: skip
     elif variant == "tiles":
@@ -1774,7 +1773,7 @@ def launch_decode_attention_backward_dk(
         decode_attention_backward_dk_merge[grid](
             dk_sum_parts, dv_sum_parts, len, dk, dv, B, G, L, E, *dk_sum_parts.stride(),
             *dv_sum_parts.stride(), len.stride(0), *dk.stride(), *dv.stride(),
-            VEC=lib.vec(E, dk_sum_parts.stride(0), dk_sum_parts.stride(1), dk_sum_parts.stride(2), dk_sum_parts.stride(3), dv_sum_parts.stride(0), dv_sum_parts.stride(1), dv_sum_parts.stride(2), dv_sum_parts.stride(3), dk.stride(0), dk.stride(1), dk.stride(2), dv.stride(0), dv.stride(1), dv.stride(2)),
+            VEC=lib.vec(E, *dk_sum_parts.stride()[:4], *dv_sum_parts.stride()[:4], *dk.stride()[:3], *dv.stride()[:3]),
             enable_fp_fusion=True,
             **dict(lib.config_without(config, "BLOCK_M", "BLOCK_N", "num_stages"), BLOCK_D=64, num_warps=1),
         )  # fmt: skip

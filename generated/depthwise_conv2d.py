@@ -324,8 +324,7 @@ def launch_depthwise_conv2d(x, w, b, y, stride, pad) -> None:
             x, w, b, y, C * N * P, Q, R, S, C * P, P, C, H, W, *x.stride(), *w.stride(),
             b.stride(0), *y.stride(),
             INDEX=tl.int32 if C * N * P < 2_000_000_000 else tl.int64,
-            VEC=lib.vec(Q, x.stride(0), x.stride(1), x.stride(2), y.stride(0), y.stride(1), y.stride(2)),
-            **constants, **config,
+            VEC=lib.vec(Q, *x.stride()[:3], *y.stride()[:3]), **constants, **config,
         )  # fmt: skip
 
 
@@ -891,8 +890,7 @@ def launch_depthwise_conv2d_backward_dx(x, w, dy, dx, stride, pad) -> None:
             dy, w, dx, C * H * N, W, R, S, C * H, H, C, P, Q, *dy.stride(), *w.stride(),
             *dx.stride(),
             INDEX=tl.int32 if C * H * N < 2_000_000_000 else tl.int64, COMPUTE=COMPUTE, pad=pad,
-            stride=stride,
-            VEC=lib.vec(W, dy.stride(0), dy.stride(1), dy.stride(2), dx.stride(0), dx.stride(1), dx.stride(2)),
+            stride=stride, VEC=lib.vec(W, *dy.stride()[:3], *dx.stride()[:3]),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
 
@@ -962,8 +960,7 @@ def launch_depthwise_conv2d_backward_dw(x, w, dy, dw, stride, pad) -> None:
         depthwise_conv2d_backward_dw_box[grid](
             dy, x, dw, C * R, S, N, P, Q, R, H, W, *dy.stride(), *x.stride(), *dw.stride(),
             INDEX=tl.int32 if C * R < 2_000_000_000 else tl.int64,
-            VEC=lib.vec(S, x.stride(0), x.stride(1), x.stride(2), dw.stride(0), dw.stride(1)),
-            **constants, **config,
+            VEC=lib.vec(S, *x.stride()[:3], *dw.stride()[:2]), **constants, **config,
         )  # fmt: skip
     elif variant == "split":
         PARTS, MERGE = config["PARTS"], config["MERGE"]
@@ -975,16 +972,16 @@ def launch_depthwise_conv2d_backward_dw(x, w, dy, dw, stride, pad) -> None:
             dy, x, dw, C * R * S, N, P * Q, R * S, Q, S, R, H, W, *dy.stride(), *x.stride(),
             dw.stride(0),
             PLACE=tl.int32 if N * P * Q < 2_000_000_000 else tl.int64,
-            VEC=lib.vec(P * Q, dy.stride(0), dy.stride(1), x.stride(0), x.stride(1), x.stride(2)),
-            **constants, PASS=1, dw_sum_part_ptr=dw_sum_part, **lib.config_without(config, "MERGE"),
+            VEC=lib.vec(P * Q, *dy.stride()[:2], *x.stride()[:3]), **constants, PASS=1,
+            dw_sum_part_ptr=dw_sum_part, **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(rows, MERGE),)
         depthwise_conv2d_backward_dw_loop[grid](
             dy, x, dw, C * R * S, N, P * Q, R * S, Q, S, R, H, W, *dy.stride(), *x.stride(),
             dw.stride(0),
             PLACE=tl.int32 if N * P * Q < 2_000_000_000 else tl.int64,
-            VEC=lib.vec(P * Q, dy.stride(0), dy.stride(1), x.stride(0), x.stride(1), x.stride(2)),
-            **constants, PASS=2, dw_sum_part_ptr=dw_sum_part,
+            VEC=lib.vec(P * Q, *dy.stride()[:2], *x.stride()[:3]), **constants, PASS=2,
+            dw_sum_part_ptr=dw_sum_part,
             **dict(lib.config_without(config, "MERGE"), ROWS=MERGE, PARTS_POW2=PARTS),
         )  # fmt: skip
     elif variant in ("strided", "rows"):
@@ -994,8 +991,7 @@ def launch_depthwise_conv2d_backward_dw(x, w, dy, dw, stride, pad) -> None:
         depthwise_conv2d_backward_dw_rows[grid](
             dy, x, dw, C * R * S, N * P * Q, P * Q, R * S, Q, P, S, R, H, W, *dy.stride(),
             *x.stride(), dw.stride(0),
-            VEC=lib.vec(N * P * Q, dy.stride(0), dy.stride(1), x.stride(0), x.stride(1), x.stride(2)),
-            **constants, **config,
+            VEC=lib.vec(N * P * Q, *dy.stride()[:2], *x.stride()[:3]), **constants, **config,
         )  # fmt: skip
     else:
         dy = lib.reshaped(dy, N, C, P * Q)
@@ -1005,8 +1001,7 @@ def launch_depthwise_conv2d_backward_dw(x, w, dy, dw, stride, pad) -> None:
             dy, x, dw, C * R * S, N, P * Q, R * S, Q, S, R, H, W, *dy.stride(), *x.stride(),
             dw.stride(0),
             PLACE=tl.int32 if N * P * Q < 2_000_000_000 else tl.int64,
-            VEC=lib.vec(P * Q, dy.stride(0), dy.stride(1), x.stride(0), x.stride(1), x.stride(2)),
-            **constants, **config,
+            VEC=lib.vec(P * Q, *dy.stride()[:2], *x.stride()[:3]), **constants, **config,
         )  # fmt: skip
 
 
@@ -1082,12 +1077,12 @@ def launch_depthwise_conv2d_backward_db(x, dy, db, stride) -> None:
         db_sum_part = torch.empty((C, PARTS), dtype=compute, device=dy.device)
         grid = (lib.cdiv(C, ROWS), PARTS)
         depthwise_conv2d_backward_db_loop[grid](
-            *arguments, VEC=lib.vec(P * Q, dy.stride(0), dy.stride(1)), **constants, PASS=1,
+            *arguments, VEC=lib.vec(P * Q, *dy.stride()[:2]), **constants, PASS=1,
             db_sum_part_ptr=db_sum_part, **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(C, MERGE),)
         depthwise_conv2d_backward_db_loop[grid](
-            *arguments, VEC=lib.vec(P * Q, dy.stride(0), dy.stride(1)), **constants, PASS=2,
+            *arguments, VEC=lib.vec(P * Q, *dy.stride()[:2]), **constants, PASS=2,
             db_sum_part_ptr=db_sum_part,
             **dict(lib.config_without(config, "MERGE"), ROWS=MERGE, PARTS_POW2=PARTS),
         )  # fmt: skip
@@ -1095,12 +1090,12 @@ def launch_depthwise_conv2d_backward_db(x, dy, db, stride) -> None:
         grid = (lib.cdiv(C, ROWS),)
         depthwise_conv2d_backward_db_rows[grid](
             dy, db, C, N * P * Q, P * Q, *dy.stride(), db.stride(0),
-            VEC=lib.vec(N * P * Q, dy.stride(0), dy.stride(1)), **constants, **config,
+            VEC=lib.vec(N * P * Q, *dy.stride()[:2]), **constants, **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(C, ROWS),)
         depthwise_conv2d_backward_db_loop[grid](
-            *arguments, VEC=lib.vec(P * Q, dy.stride(0), dy.stride(1)), **constants, **config,
+            *arguments, VEC=lib.vec(P * Q, *dy.stride()[:2]), **constants, **config,
         )  # fmt: skip
 
 

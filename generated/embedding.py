@@ -394,16 +394,15 @@ def launch_embedding_backward(table, idx, dy, dtable) -> None:
         embedding_backward_deal[grid](
             idx, dy, dtable_sum_copies, N, D, COPIES, V, idx.stride(0), *dy.stride(),
             *dtable_sum_copies.stride(),
-            COMPUTE=COMPUTE,
-            VEC=lib.vec(D, dy.stride(0), dtable_sum_copies.stride(0), dtable_sum_copies.stride(1)),
+            COMPUTE=COMPUTE, VEC=lib.vec(D, dy.stride(0), *dtable_sum_copies.stride()[:2]),
             **constants, **config,
         )  # fmt: skip
         grid = (lib.cdiv(places, 1024 // lib.pow2(COPIES)),)
         embedding_backward_merge[grid](
             dtable_sum_copies, dtable, D * V, COPIES, D, *dtable_sum_copies.stride(),
             *dtable.stride(),
-            VEC=lib.vec(D * V, dtable_sum_copies.stride(0), dtable_sum_copies.stride(1), dtable.stride(0)),
-            **constants, BLOCK=lib.pow2(COPIES), ROWS=1024 // lib.pow2(COPIES), num_warps=4,
+            VEC=lib.vec(D * V, *dtable_sum_copies.stride()[:2], dtable.stride(0)), **constants,
+            BLOCK=lib.pow2(COPIES), ROWS=1024 // lib.pow2(COPIES), num_warps=4,
         )  # fmt: skip
     elif variant == "direct":
         dtable_sum = dtable.zero_()

@@ -325,7 +325,7 @@ def launch_full_sum_backward(x, dx, dy) -> None:
         )
         full_sum_backward_strided[grid](
             dx, dy, outer, middle, inner, *dx.stride(),
-            VEC_DX=lib.vec(dx.stride(0), dx.stride(1), inner), **constants, **config,
+            VEC_DX=lib.vec(*dx.stride()[:2], inner), **constants, **config,
         )  # fmt: skip
 
 

@@ -121,8 +121,8 @@ def launch_gelu(x, y) -> None:
         )
         gelu_strided[grid](
             x, y, outer, middle, inner, *x.stride(), *y.stride(),
-            VEC_X=lib.vec(x.stride(0), x.stride(1)), VEC_Y=lib.vec(y.stride(0), y.stride(1), inner),
-            **constants, **config,
+            VEC_X=lib.vec(*x.stride()[:2]), VEC_Y=lib.vec(*y.stride()[:2], inner), **constants,
+            **config,
         )  # fmt: skip
 
 
@@ -277,8 +277,8 @@ def launch_gelu_backward(x, dy, dx) -> None:
         )
         gelu_backward_strided[grid](
             dy, x, dx, outer, middle, inner, *dy.stride(), *x.stride(), *dx.stride(),
-            VEC_DY=lib.vec(dy.stride(0), dy.stride(1)), VEC_X=lib.vec(x.stride(0), x.stride(1)),
-            VEC_DX=lib.vec(dx.stride(0), dx.stride(1), inner), **constants, **config,
+            VEC_DY=lib.vec(*dy.stride()[:2]), VEC_X=lib.vec(*x.stride()[:2]),
+            VEC_DX=lib.vec(*dx.stride()[:2], inner), **constants, **config,
         )  # fmt: skip
 
 

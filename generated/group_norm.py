@@ -540,8 +540,7 @@ def launch_group_norm_forward(x, gain, bias, y, mu_kept, var_kept, eps, groups) 
         group_norm_forward_channels_rows[grid](
             x, mu_kept, var_kept, gain, bias, y, eps, N * groups, batch * Cg, Cg, *x.stride(),
             *mu_kept.stride(), *var_kept.stride(), *gain.stride(), *bias.stride(), *y.stride(),
-            VEC=lib.vec(x.stride(0), x.stride(1), x.stride(2), y.stride(0), y.stride(1), y.stride(2)),
-            **constants, **config,
+            VEC=lib.vec(*x.stride()[:3], *y.stride()[:3]), **constants, **config,
         )  # fmt: skip
     elif variant == "channels_split":
         PARTS = config["PARTS"]
@@ -556,9 +555,9 @@ def launch_group_norm_forward(x, gain, bias, y, mu_kept, var_kept, eps, groups) 
                 x, mu_kept, var_kept, gain, bias, y, eps, N * groups, batch * Cg, Cg, *x.stride(),
                 *mu_kept.stride(), *var_kept.stride(), *gain.stride(), *bias.stride(), *y.stride(),
                 PLACE=tl.int32 if batch * Cg < 2_000_000_000 else tl.int64,
-                VEC=lib.vec(x.stride(0), x.stride(1), x.stride(2), y.stride(0), y.stride(1), y.stride(2)),
-                **constants, PASS=PASS, mu_part_ptr=mu_part, var_sum_part_ptr=var_sum_part,
-                var_sum_count_ptr=var_sum_count, **config,
+                VEC=lib.vec(*x.stride()[:3], *y.stride()[:3]), **constants, PASS=PASS,
+                mu_part_ptr=mu_part, var_sum_part_ptr=var_sum_part, var_sum_count_ptr=var_sum_count,
+                **config,
             )  # fmt: skip
     else:
         x = lib.reshaped(x, N, groups, Cg, batch)
@@ -568,8 +567,7 @@ def launch_group_norm_forward(x, gain, bias, y, mu_kept, var_kept, eps, groups) 
             x, mu_kept, var_kept, gain, bias, y, eps, N * groups, batch * Cg, Cg, *x.stride(),
             *mu_kept.stride(), *var_kept.stride(), *gain.stride(), *bias.stride(), *y.stride(),
             PLACE=tl.int32 if batch * Cg < 2_000_000_000 else tl.int64,
-            VEC=lib.vec(x.stride(0), x.stride(1), x.stride(2), y.stride(0), y.stride(1), y.stride(2)),
-            **constants, **config,
+            VEC=lib.vec(*x.stride()[:3], *y.stride()[:3]), **constants, **config,
         )  # fmt: skip
 
 

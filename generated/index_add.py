@@ -267,17 +267,16 @@ def launch_index_add(y0, index, x, y) -> None:
         index_add_deal[grid](
             index, x, y_sum_copies, N, D, COPIES, V, index.stride(0), *x.stride(),
             *y_sum_copies.stride(),
-            COMPUTE=COMPUTE,
-            VEC=lib.vec(D, x.stride(0), y_sum_copies.stride(0), y_sum_copies.stride(1)),
-            **constants, **config,
+            COMPUTE=COMPUTE, VEC=lib.vec(D, x.stride(0), *y_sum_copies.stride()[:2]), **constants,
+            **config,
         )  # fmt: skip
         grid = (lib.cdiv(places, 1024 // lib.pow2(COPIES)),)
         index_add_merge[grid](
             y_sum_copies, y0, y, D * V, COPIES, D, *y_sum_copies.stride(), *y0.stride(),
             *y.stride(),
             COMPUTE=COMPUTE,
-            VEC=lib.vec(D * V, y_sum_copies.stride(0), y_sum_copies.stride(1), y0.stride(0), y.stride(0)),
-            **constants, BLOCK=lib.pow2(COPIES), ROWS=1024 // lib.pow2(COPIES), num_warps=4,
+            VEC=lib.vec(D * V, *y_sum_copies.stride()[:2], y0.stride(0), y.stride(0)), **constants,
+            BLOCK=lib.pow2(COPIES), ROWS=1024 // lib.pow2(COPIES), num_warps=4,
         )  # fmt: skip
     elif variant == "sparse":
         y_sum_last = torch.zeros((V,), dtype=torch.int64, device=index.device)

@@ -501,9 +501,9 @@ def launch_instance_norm_forward(x, gain, bias, y, mu_kept, var_kept, eps) -> No
             instance_norm_forward_channels_loop[grid](
                 x, mu_kept, var_kept, gain, bias, y, eps, C * N, batch, C, *x.stride(),
                 *mu_kept.stride(), *var_kept.stride(), gain.stride(0), bias.stride(0), *y.stride(),
-                VEC=lib.vec(batch, x.stride(0), x.stride(1), y.stride(0), y.stride(1)), **constants,
-                PASS=PASS, mu_part_ptr=mu_part, var_sum_part_ptr=var_sum_part,
-                var_sum_count_ptr=var_sum_count, **config,
+                VEC=lib.vec(batch, *x.stride()[:2], *y.stride()[:2]), **constants, PASS=PASS,
+                mu_part_ptr=mu_part, var_sum_part_ptr=var_sum_part, var_sum_count_ptr=var_sum_count,
+                **config,
             )  # fmt: skip
     elif variant in ("channels_strided", "channels_rows"):
         x = lib.reshaped(x, N, C, batch)
@@ -512,8 +512,7 @@ def launch_instance_norm_forward(x, gain, bias, y, mu_kept, var_kept, eps) -> No
         instance_norm_forward_channels_rows[grid](
             x, mu_kept, var_kept, gain, bias, y, eps, C * N, batch, C, *x.stride(),
             *mu_kept.stride(), *var_kept.stride(), gain.stride(0), bias.stride(0), *y.stride(),
-            VEC=lib.vec(batch, x.stride(0), x.stride(1), y.stride(0), y.stride(1)), **constants,
-            **config,
+            VEC=lib.vec(batch, *x.stride()[:2], *y.stride()[:2]), **constants, **config,
         )  # fmt: skip
     else:
         x = lib.reshaped(x, N, C, batch)
@@ -522,8 +521,7 @@ def launch_instance_norm_forward(x, gain, bias, y, mu_kept, var_kept, eps) -> No
         instance_norm_forward_channels_loop[grid](
             x, mu_kept, var_kept, gain, bias, y, eps, C * N, batch, C, *x.stride(),
             *mu_kept.stride(), *var_kept.stride(), gain.stride(0), bias.stride(0), *y.stride(),
-            VEC=lib.vec(batch, x.stride(0), x.stride(1), y.stride(0), y.stride(1)), **constants,
-            **config,
+            VEC=lib.vec(batch, *x.stride()[:2], *y.stride()[:2]), **constants, **config,
         )  # fmt: skip
 
 
@@ -1556,8 +1554,8 @@ def launch_instance_norm_backward_dx(
                 batch, C, *var_kept.stride(), *dy.stride(), *x.stride(), *mu_kept.stride(),
                 gain.stride(0), *dy_rsqrt_sum.stride(), *dgain_partial.stride(), *dmu_sum.stride(),
                 *dx.stride(),
-                VEC=lib.vec(batch, dy.stride(0), dy.stride(1), x.stride(0), x.stride(1), dx.stride(0), dx.stride(1)),
-                **constants, PASS=PASS, dy_rsqrt_sum_part_ptr=dy_rsqrt_sum_part,
+                VEC=lib.vec(batch, *dy.stride()[:2], *x.stride()[:2], *dx.stride()[:2]), **constants,
+                PASS=PASS, dy_rsqrt_sum_part_ptr=dy_rsqrt_sum_part,
                 dgain_partial_part_ptr=dgain_partial_part, dmu_sum_part_ptr=dmu_sum_part, **config,
             )  # fmt: skip
     elif variant in ("channels_strided", "channels_rows"):
@@ -1570,8 +1568,8 @@ def launch_instance_norm_backward_dx(
             batch, C, *dy.stride(), *x.stride(), *mu_kept.stride(), *dy_rsqrt_sum.stride(),
             *var_kept.stride(), *dgain_partial.stride(), *dmu_sum.stride(), gain.stride(0),
             *dx.stride(),
-            VEC=lib.vec(batch, dy.stride(0), dy.stride(1), x.stride(0), x.stride(1), dx.stride(0), dx.stride(1)),
-            **constants, **config,
+            VEC=lib.vec(batch, *dy.stride()[:2], *x.stride()[:2], *dx.stride()[:2]), **constants,
+            **config,
         )  # fmt: skip
     else:
         dy = lib.reshaped(dy, N, C, batch)
@@ -1583,8 +1581,8 @@ def launch_instance_norm_backward_dx(
             batch, C, *var_kept.stride(), *dy.stride(), *x.stride(), *mu_kept.stride(),
             gain.stride(0), *dy_rsqrt_sum.stride(), *dgain_partial.stride(), *dmu_sum.stride(),
             *dx.stride(),
-            VEC=lib.vec(batch, dy.stride(0), dy.stride(1), x.stride(0), x.stride(1), dx.stride(0), dx.stride(1)),
-            **constants, **config,
+            VEC=lib.vec(batch, *dy.stride()[:2], *x.stride()[:2], *dx.stride()[:2]), **constants,
+            **config,
         )  # fmt: skip
 
 

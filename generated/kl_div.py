@@ -322,10 +322,10 @@ def launch_kl_div_backward(x, t_, dloss, dx, dt) -> None:
     kl_div_backward_strided[grid](
         dloss, t_, dx, x, dt, outer, middle, inner, *dloss.stride(), *t_.stride(), *dx.stride(),
         *x.stride(), *dt.stride(),
-        COMPUTE=COMPUTE, VEC_DLOSS=lib.vec(dloss.stride(0), dloss.stride(1)),
-        VEC_T_=lib.vec(t_.stride(0), t_.stride(1)), VEC_DX=lib.vec(dx.stride(0), dx.stride(1)),
-        VEC_X=lib.vec(x.stride(0), x.stride(1)),
-        VEC_DT=lib.vec(dt.stride(0), dt.stride(1), inner), enable_fp_fusion=True, **config,
+        COMPUTE=COMPUTE, VEC_DLOSS=lib.vec(*dloss.stride()[:2]),
+        VEC_T_=lib.vec(*t_.stride()[:2]), VEC_DX=lib.vec(*dx.stride()[:2]),
+        VEC_X=lib.vec(*x.stride()[:2]), VEC_DT=lib.vec(*dt.stride()[:2], inner),
+        enable_fp_fusion=True, **config,
     )  # fmt: skip
 
 

@@ -132,8 +132,8 @@ def launch_leaky_relu(x, y, slope) -> None:
         )
         leaky_relu_strided[grid](
             x, y, slope, outer, middle, inner, *x.stride(), *y.stride(),
-            VEC_X=lib.vec(x.stride(0), x.stride(1)), VEC_Y=lib.vec(y.stride(0), y.stride(1), inner),
-            **constants, **config,
+            VEC_X=lib.vec(*x.stride()[:2]), VEC_Y=lib.vec(*y.stride()[:2], inner), **constants,
+            **config,
         )  # fmt: skip
 
 

@@ -1290,10 +1290,8 @@ def launch_linear_cross_entropy_backward_chunk_x_masked(x, target, x_masked, ign
     linear_cross_entropy_backward_chunk_x_masked_strided[grid](
         target, x, x_masked, outer, middle, inner, *target.stride(), *x.stride(),
         *x_masked.stride(),
-        ignore=ignore, VEC_TARGET=lib.vec(target.stride(0), target.stride(1)),
-        VEC_X=lib.vec(x.stride(0), x.stride(1)),
-        VEC_X_MASKED=lib.vec(x_masked.stride(0), x_masked.stride(1), inner),
-        enable_fp_fusion=True, **config,
+        ignore=ignore, VEC_TARGET=lib.vec(*target.stride()[:2]), VEC_X=lib.vec(*x.stride()[:2]),
+        VEC_X_MASKED=lib.vec(*x_masked.stride()[:2], inner), enable_fp_fusion=True, **config,
     )  # fmt: skip
 
 
@@ -1562,9 +1560,9 @@ def launch_linear_cross_entropy_backward_dx(target, dx_sum, dx, ignore) -> None:
     linear_cross_entropy_backward_dx_strided[grid](
         target, dx_sum, dx, outer, middle, inner, *target.stride(), *dx_sum.stride(),
         *dx.stride(),
-        ignore=ignore, VEC_TARGET=lib.vec(target.stride(0), target.stride(1)),
-        VEC_DX_SUM=lib.vec(dx_sum.stride(0), dx_sum.stride(1)),
-        VEC_DX=lib.vec(dx.stride(0), dx.stride(1), inner), enable_fp_fusion=True, **config,
+        ignore=ignore, VEC_TARGET=lib.vec(*target.stride()[:2]),
+        VEC_DX_SUM=lib.vec(*dx_sum.stride()[:2]), VEC_DX=lib.vec(*dx.stride()[:2], inner),
+        enable_fp_fusion=True, **config,
     )  # fmt: skip
 
 

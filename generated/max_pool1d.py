@@ -265,8 +265,7 @@ def launch_max_pool1d(x, y, win, stride, pad, dil) -> None:
         max_pool1d_box[grid](
             x, y, C * N, P, C, L, *x.stride(), *y.stride(),
             INDEX=tl.int32 if C * N < 2_000_000_000 else tl.int64,
-            VEC=lib.vec(P, x.stride(0), x.stride(1), y.stride(0), y.stride(1)), **constants,
-            **config,
+            VEC=lib.vec(P, *x.stride()[:2], *y.stride()[:2]), **constants, **config,
         )  # fmt: skip
 
 
@@ -664,8 +663,8 @@ def launch_max_pool1d_forward(x, y, y_at, win, stride, pad, dil) -> None:
         max_pool1d_forward_box[grid](
             x, y_at, y, C * N, P, C, L, *x.stride(), *y_at.stride(), *y.stride(),
             INDEX=tl.int32 if C * N < 2_000_000_000 else tl.int64,
-            VEC=lib.vec(P, x.stride(0), x.stride(1), y_at.stride(0), y_at.stride(1), y.stride(0), y.stride(1)),
-            **constants, **config,
+            VEC=lib.vec(P, *x.stride()[:2], *y_at.stride()[:2], *y.stride()[:2]), **constants,
+            **config,
         )  # fmt: skip
 
 
@@ -837,7 +836,7 @@ def launch_max_pool1d_backward(x, y_at, dy, dx, win, stride, pad, dil) -> None:
         dy, y_at, dx, C * N, L, C, P, *dy.stride(), *y_at.stride(), *dx.stride(),
         INDEX=tl.int32 if C * N < 2_000_000_000 else tl.int64, COMPUTE=COMPUTE, win=win,
         pad=pad, dil=dil, stride=stride,
-        VEC=lib.vec(L, dy.stride(0), dy.stride(1), y_at.stride(0), y_at.stride(1), dx.stride(0), dx.stride(1)),
+        VEC=lib.vec(L, *dy.stride()[:2], *y_at.stride()[:2], *dx.stride()[:2]),
         enable_fp_fusion=True, **config,
     )  # fmt: skip
 

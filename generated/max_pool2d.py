@@ -292,8 +292,7 @@ def launch_max_pool2d(x, y, win, stride, pad) -> None:
         max_pool2d_box[grid](
             x, y, C * N * P, Q, C * P, P, C, H, W, *x.stride(), *y.stride(),
             INDEX=tl.int32 if C * N * P < 2_000_000_000 else tl.int64, COMPUTE=COMPUTE, win=win,
-            stride=stride, pad=pad,
-            VEC=lib.vec(Q, x.stride(0), x.stride(1), x.stride(2), y.stride(0), y.stride(1), y.stride(2)),
+            stride=stride, pad=pad, VEC=lib.vec(Q, *x.stride()[:3], *y.stride()[:3]),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
 
@@ -734,7 +733,7 @@ def launch_max_pool2d_forward(x, y, y_at, win, stride, pad) -> None:
             x, y_at, y, C * N * P, Q, C * P, P, C, H, W, *x.stride(), *y_at.stride(), *y.stride(),
             INDEX=tl.int32 if C * N * P < 2_000_000_000 else tl.int64, COMPUTE=COMPUTE, win=win,
             stride=stride, pad=pad,
-            VEC=lib.vec(Q, x.stride(0), x.stride(1), x.stride(2), y_at.stride(0), y_at.stride(1), y_at.stride(2), y.stride(0), y.stride(1), y.stride(2)),
+            VEC=lib.vec(Q, *x.stride()[:3], *y_at.stride()[:3], *y.stride()[:3]),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
 
@@ -943,7 +942,7 @@ def launch_max_pool2d_backward(x, y_at, dy, dx, win, stride, pad) -> None:
         *dx.stride(),
         INDEX=tl.int32 if C * H * N < 2_000_000_000 else tl.int64, COMPUTE=COMPUTE, win=win,
         pad=pad, stride=stride,
-        VEC=lib.vec(W, dy.stride(0), dy.stride(1), dy.stride(2), y_at.stride(0), y_at.stride(1), y_at.stride(2), dx.stride(0), dx.stride(1), dx.stride(2)),
+        VEC=lib.vec(W, *dy.stride()[:3], *y_at.stride()[:3], *dx.stride()[:3]),
         enable_fp_fusion=True, **config,
     )  # fmt: skip
 

@@ -350,8 +350,7 @@ def launch_max_pool3d(x, y, win, stride, pad) -> None:
         max_pool3d_box[grid](
             x, y, C * N * O * P, Q, C * O * P, O * P, C, P, O, D, H, W, *x.stride(), *y.stride(),
             INDEX=tl.int32 if C * N * O * P < 2_000_000_000 else tl.int64, COMPUTE=COMPUTE, win=win,
-            stride=stride, pad=pad,
-            VEC=lib.vec(Q, x.stride(0), x.stride(1), x.stride(2), x.stride(3), y.stride(0), y.stride(1), y.stride(2), y.stride(3)),
+            stride=stride, pad=pad, VEC=lib.vec(Q, *x.stride()[:4], *y.stride()[:4]),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
 
@@ -876,7 +875,7 @@ def launch_max_pool3d_forward(x, y, y_at, win, stride, pad) -> None:
             *y_at.stride(), *y.stride(),
             INDEX=tl.int32 if C * N * O * P < 2_000_000_000 else tl.int64, COMPUTE=COMPUTE, win=win,
             stride=stride, pad=pad,
-            VEC=lib.vec(Q, x.stride(0), x.stride(1), x.stride(2), x.stride(3), y_at.stride(0), y_at.stride(1), y_at.stride(2), y_at.stride(3), y.stride(0), y.stride(1), y.stride(2), y.stride(3)),
+            VEC=lib.vec(Q, *x.stride()[:4], *y_at.stride()[:4], *y.stride()[:4]),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
 
@@ -1118,7 +1117,7 @@ def launch_max_pool3d_backward(x, y_at, dy, dx, win, stride, pad) -> None:
         *y_at.stride(), *dx.stride(),
         INDEX=tl.int32 if C * D * H * N < 2_000_000_000 else tl.int64, COMPUTE=COMPUTE, win=win,
         pad=pad, stride=stride,
-        VEC=lib.vec(W, dy.stride(0), dy.stride(1), dy.stride(2), dy.stride(3), y_at.stride(0), y_at.stride(1), y_at.stride(2), y_at.stride(3), dx.stride(0), dx.stride(1), dx.stride(2), dx.stride(3)),
+        VEC=lib.vec(W, *dy.stride()[:4], *y_at.stride()[:4], *dx.stride()[:4]),
         enable_fp_fusion=True, **config,
     )  # fmt: skip
 

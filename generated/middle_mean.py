@@ -164,7 +164,7 @@ def launch_middle_mean(x, y) -> None:
     COMPUTE = tl.float64 if in_f64 else tl.float32
     arguments = (x, y, D, M, *x.stride(), y.stride(0))
     constants = dict(
-        COMPUTE=COMPUTE, VEC=lib.vec(D, x.stride(0), x.stride(1)), enable_fp_fusion=True,
+        COMPUTE=COMPUTE, VEC=lib.vec(D, *x.stride()[:2]), enable_fp_fusion=True,
     )  # fmt: skip
     if variant == "split":
         PARTS, MERGE = config["PARTS"], config["MERGE"]
@@ -315,8 +315,8 @@ def launch_middle_mean_backward(x, dy, dx) -> None:
     )
     middle_mean_backward_strided[grid](
         dy, dx, outer, middle, inner, M, *dy.stride(), *dx.stride(),
-        COMPUTE=COMPUTE, VEC_DY=lib.vec(dy.stride(0), dy.stride(1)),
-        VEC_DX=lib.vec(dx.stride(0), dx.stride(1), inner), enable_fp_fusion=True, **config,
+        COMPUTE=COMPUTE, VEC_DY=lib.vec(*dy.stride()[:2]),
+        VEC_DX=lib.vec(*dx.stride()[:2], inner), enable_fp_fusion=True, **config,
     )  # fmt: skip
 
 

@@ -420,9 +420,9 @@ def launch_mse_backward(x, t_, dx, dt, dloss) -> None:
             x, t_, dx, dt, dloss, outer, middle, inner, batch, *x.stride(), *t_.stride(),
             *dx.stride(), *dt.stride(),
             DLOSS_IS_TENSOR=isinstance(dloss, torch.Tensor), COMPUTE=COMPUTE,
-            VEC_X=lib.vec(x.stride(0), x.stride(1)), VEC_T_=lib.vec(t_.stride(0), t_.stride(1)),
-            VEC_DX=lib.vec(dx.stride(0), dx.stride(1)),
-            VEC_DT=lib.vec(dt.stride(0), dt.stride(1), inner), enable_fp_fusion=True, **config,
+            VEC_X=lib.vec(*x.stride()[:2]), VEC_T_=lib.vec(*t_.stride()[:2]),
+            VEC_DX=lib.vec(*dx.stride()[:2]), VEC_DT=lib.vec(*dt.stride()[:2], inner),
+            enable_fp_fusion=True, **config,
         )  # fmt: skip
 
 

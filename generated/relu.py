@@ -118,8 +118,8 @@ def launch_relu(x, y) -> None:
         )
         relu_strided[grid](
             x, y, outer, middle, inner, *x.stride(), *y.stride(),
-            COMPUTE=COMPUTE, VEC_X=lib.vec(x.stride(0), x.stride(1)),
-            VEC_Y=lib.vec(y.stride(0), y.stride(1), inner), enable_fp_fusion=True, **config,
+            COMPUTE=COMPUTE, VEC_X=lib.vec(*x.stride()[:2]), VEC_Y=lib.vec(*y.stride()[:2], inner),
+            enable_fp_fusion=True, **config,
         )  # fmt: skip
 
 
@@ -269,9 +269,8 @@ def launch_relu_backward(x, dy, dx) -> None:
         )
         relu_backward_strided[grid](
             x, dy, dx, outer, middle, inner, *x.stride(), *dy.stride(), *dx.stride(),
-            COMPUTE=COMPUTE, VEC_X=lib.vec(x.stride(0), x.stride(1)),
-            VEC_DY=lib.vec(dy.stride(0), dy.stride(1)),
-            VEC_DX=lib.vec(dx.stride(0), dx.stride(1), inner), enable_fp_fusion=True, **config,
+            COMPUTE=COMPUTE, VEC_X=lib.vec(*x.stride()[:2]), VEC_DY=lib.vec(*dy.stride()[:2]),
+            VEC_DX=lib.vec(*dx.stride()[:2], inner), enable_fp_fusion=True, **config,
         )  # fmt: skip
 
 

@@ -134,9 +134,8 @@ def launch_swiglu(gate, up, y) -> None:
         )
         swiglu_strided[grid](
             gate, up, y, outer, middle, inner, *gate.stride(), *up.stride(), *y.stride(),
-            VEC_GATE=lib.vec(gate.stride(0), gate.stride(1)),
-            VEC_UP=lib.vec(up.stride(0), up.stride(1)),
-            VEC_Y=lib.vec(y.stride(0), y.stride(1), inner), **constants, **config,
+            VEC_GATE=lib.vec(*gate.stride()[:2]), VEC_UP=lib.vec(*up.stride()[:2]),
+            VEC_Y=lib.vec(*y.stride()[:2], inner), **constants, **config,
         )  # fmt: skip
 
 
@@ -383,11 +382,10 @@ def launch_swiglu_backward(gate, up, dy, dgate, dup) -> None:
         swiglu_backward_strided[grid](
             dy, up, gate, dgate, dup, outer, middle, inner, *dy.stride(), *up.stride(),
             *gate.stride(), *dgate.stride(), *dup.stride(),
-            COMPUTE=COMPUTE, HALF=gate.element_size() == 2,
-            VEC_DY=lib.vec(dy.stride(0), dy.stride(1)), VEC_UP=lib.vec(up.stride(0), up.stride(1)),
-            VEC_GATE=lib.vec(gate.stride(0), gate.stride(1)),
-            VEC_DGATE=lib.vec(dgate.stride(0), dgate.stride(1)),
-            VEC_DUP=lib.vec(dup.stride(0), dup.stride(1), inner), enable_fp_fusion=True, **config,
+            COMPUTE=COMPUTE, HALF=gate.element_size() == 2, VEC_DY=lib.vec(*dy.stride()[:2]),
+            VEC_UP=lib.vec(*up.stride()[:2]), VEC_GATE=lib.vec(*gate.stride()[:2]),
+            VEC_DGATE=lib.vec(*dgate.stride()[:2]), VEC_DUP=lib.vec(*dup.stride()[:2], inner),
+            enable_fp_fusion=True, **config,
         )  # fmt: skip
 
 

@@ -1533,12 +1533,10 @@ def launch_swiglu_linear_backward_dup(x, gate_kept, up_kept, dy, dup, dgate) -> 
         swiglu_linear_backward_dup_strided[grid](
             dy, gate_kept, dup, up_kept, dgate, outer, middle, inner, *dy.stride(),
             *gate_kept.stride(), *dup.stride(), *up_kept.stride(), *dgate.stride(),
-            COMPUTE=COMPUTE, HALF=x.element_size() == 2, VEC_DY=lib.vec(dy.stride(0), dy.stride(1)),
-            VEC_GATE_KEPT=lib.vec(gate_kept.stride(0), gate_kept.stride(1)),
-            VEC_DUP=lib.vec(dup.stride(0), dup.stride(1)),
-            VEC_UP_KEPT=lib.vec(up_kept.stride(0), up_kept.stride(1)),
-            VEC_DGATE=lib.vec(dgate.stride(0), dgate.stride(1), inner), enable_fp_fusion=True,
-            **config,
+            COMPUTE=COMPUTE, HALF=x.element_size() == 2, VEC_DY=lib.vec(*dy.stride()[:2]),
+            VEC_GATE_KEPT=lib.vec(*gate_kept.stride()[:2]), VEC_DUP=lib.vec(*dup.stride()[:2]),
+            VEC_UP_KEPT=lib.vec(*up_kept.stride()[:2]),
+            VEC_DGATE=lib.vec(*dgate.stride()[:2], inner), enable_fp_fusion=True, **config,
         )  # fmt: skip
 
 

@@ -434,8 +434,7 @@ def launch_window_attention_forward(q, k, v, o, m_kept, o_sum2_kept, scale, widt
             m_parts, o_sum_parts, o_sum2_parts, m_kept, o_sum2_kept, o, B, H, S, E,
             *m_parts.stride(), *o_sum_parts.stride(), *o_sum2_parts.stride(), *m_kept.stride(),
             *o_sum2_kept.stride(), *o.stride(),
-            VEC=lib.vec(E, o_sum_parts.stride(0), o_sum_parts.stride(1), o_sum_parts.stride(2), o_sum_parts.stride(3), o.stride(0), o.stride(1), o.stride(2)),
-            enable_fp_fusion=True,
+            VEC=lib.vec(E, *o_sum_parts.stride()[:4], *o.stride()[:3]), enable_fp_fusion=True,
             **dict(lib.config_without(config, "BLOCK_M", "BLOCK_N", "num_stages"), BLOCK_D=64, num_warps=1),
         )  # fmt: skip
     elif variant == "tiles":

@@ -7,9 +7,11 @@ here and in `walks.py`, where the columns come in blocks.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import groupby
 from typing import Any
 
 from tritongen.emit.fold_lines import fold_resident
@@ -144,9 +146,21 @@ def said_multiples(writer: KernelWriter) -> dict[str, tuple[str, ...]]:
         said = {n: p for n, p in group.items() if n in args.sizes or n in args.strides}
         if said:
             wide = writer.fresh(f"VEC_{tensor.upper()}" if tensor else "VEC")
-            args.constants[wide] = f"lib.vec({', '.join(said.values())})"
+            args.constants[wide] = f"lib.vec({', '.join(first_strides(said.values()))})"
             found[wide] = tuple(said)
     return found
+
+
+def first_strides(texts: Iterable[str]) -> Iterator[str]:
+    """Texts with `*x.stride()[:2]` for `x.stride(0), x.stride(1)`."""
+    of = [(re.fullmatch(r"(\w+)\.stride\((\d)\)", text), text) for text in texts]
+    for tensor, run in groupby(of, lambda pair: pair[0] and pair[0][1]):
+        found = list(run)
+        rising = tensor and all(m and int(m[2]) == k for k, (m, _) in enumerate(found))
+        if rising and len(found) > 1:
+            yield f"*{tensor}.stride()[:{len(found)}]"
+        else:
+            yield from (text for _, text in found)
 
 
 class FlatWriter(KernelWriter):
