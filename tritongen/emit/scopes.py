@@ -40,7 +40,7 @@ def check_names(source: str, imported: Set[str]) -> None:
         if isinstance(top, ast.FunctionDef):
             _Function(frozenset(known), functions, _is_kernel(top)).function(top, frozenset())
             if _is_kernel(top):
-                _masked_once(top.body, set(), top.name)
+                _masked_once(top.body, {a.arg for a in top.args.args}, top.name)
 
 
 def _is_kernel(function: ast.FunctionDef) -> bool:
