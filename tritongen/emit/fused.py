@@ -354,7 +354,7 @@ class FusedWriter(LoopWriter):
     def masks_all(self, f: Fold, read: ir.Read) -> bool:
         """Whether nothing but this maximum and the sums that move with it follows from a value: masked, it gives them no term."""
         value = read.tensor
-        if value not in self.frames or not self.is_of_turn(read):
+        if value not in self.frames or self.level_of(read) is not self.levels[-1]:
             return False
         lines = [n for n in self.nests.values() if not is_reducer(n)]
         for s in statements(self.own.body):
@@ -425,7 +425,7 @@ class FusedWriter(LoopWriter):
             ):
                 return f"tl.where({mask}, {self.expr(inner)[0]}, 0.0)"
             apart = bool(guards + more) and not self.may_be_masked(value, f)
-            name = self.masked_value(self.expr(value)[0], mask, apart)
+            name = self.masked_value(value, mask, apart)
             if loaded:
                 return name
             held, self.values[value.tensor] = self.values[value.tensor], (name, ATOM)
@@ -439,7 +439,7 @@ class FusedWriter(LoopWriter):
         The loop makes it anew in each turn, and what still follows from it counts under the guards of the product alone.
         """
         body, held = list(statements(self.own.body)), {read.tensor}
-        if not self.is_of_turn(read):
+        if self.level_of(read) is not self.levels[-1]:
             return False
         for s in body[body.index(f) + 1 :]:
             match s:
@@ -452,23 +452,29 @@ class FusedWriter(LoopWriter):
                     held.add(name)
         return True
 
-    def is_of_turn(self, read: ir.Read) -> bool:
-        """Whether each turn of the innermost loop loads or computes a value anew."""
-        turn = self.levels[-1].index
-        return not turn or any(turn in indices(c) for c in read.coords)
+    def level_of(self, read: ir.Read) -> Level:
+        """That of the innermost loop whose turns load or compute a value anew."""
+        moved = set().union(*(indices(c) for c in read.coords))
+        return next((x for x in reversed(self.levels) if x.index in moved), self.levels[0])
 
-    def masked_value(self, text: str, mask: str, apart: bool) -> str:
+    def masked_value(self, read: ir.Read, mask: str, apart: bool) -> str:
         """The name of a value that is 0 outside of a mask.
 
-        Lanes that are not there are 0 for all who read the value. `apart`: others need what the mask leaves out.
+        Lanes that are not there are 0 for all who read the value, from where it is made. `apart`: others need what the mask
+        leaves out.
         """
-        names = self.levels[-1].masked
-        if (text, mask) not in names:
-            names[text, mask] = name = self.fresh(text) if apart else text
-            if apart and self.levels[-1].told:
+        text, here = self.expr(read)[0], self.levels[-1]
+        level = here if apart else self.level_of(read)
+        if (text, mask) not in level.masked:
+            level.masked[text, mask] = name = self.fresh(text) if apart else text
+            line = f"{name} = tl.where({mask}, {text}, 0.0)"
+            if level is not here:
+                level.lines.append(line)
+                return name
+            if apart and level.told:
                 self.line(f"{name} = {text}")
-            self.where_masked(f"{name} = tl.where({mask}, {text}, 0.0)")
-        return names[text, mask]
+            self.where_masked(line)
+        return level.masked[text, mask]
 
     def for_some(self, f: Fold, frame: Frame) -> list[str]:
         """What the guards of a product ask of one factor's lanes: that some lane of the other factor has them.
