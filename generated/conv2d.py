@@ -727,33 +727,14 @@ def launch_conv2d(x, w, b, y, stride, pad, dil, groups) -> None:
         and not lib.repeats(x, w)
     )
     as_rows = x.permute(0, 2, 3, 1).is_contiguous() and y.permute(0, 2, 3, 1).is_contiguous()
-    patched = lib.takes_patches(
-        x.unflatten(1, (groups, Cg)).permute(0, 3, 4, 1, 2),
-        w.permute(0, 2, 3, 1),
-        copied=True,
-        stepped=True,
-    )
-    packed_bytes = lib.packed_bytes(
-        x.unflatten(1, (groups, Cg)).permute(0, 3, 4, 1, 2), w.permute(0, 2, 3, 1)
-    )
-    pad4_bytes = lib.packed_bytes(
-        x.unflatten(1, (groups, Cg)).permute(0, 3, 4, 1, 2), w.permute(0, 2, 3, 1), whole=4
-    )
-    padded_bytes = lib.packed_bytes(
-        x.unflatten(1, (groups, Cg)).permute(0, 3, 4, 1, 2), w.permute(0, 2, 3, 1), whole=16
-    )
-    pad4_fits = lib.has_room(
-        x.unflatten(1, (groups, Cg)).permute(0, 3, 4, 1, 2),
-        w.permute(0, 2, 3, 1),
-        whole=4,
-        beside=(x, w, y),
-    )
-    padded_fits = lib.has_room(
-        x.unflatten(1, (groups, Cg)).permute(0, 3, 4, 1, 2),
-        w.permute(0, 2, 3, 1),
-        whole=16,
-        beside=(x, w, y),
-    )
+    x_last = x.unflatten(1, (groups, Cg)).permute(0, 3, 4, 1, 2)
+    w_last = w.permute(0, 2, 3, 1)
+    patched = lib.takes_patches(x_last, w_last, copied=True, stepped=True)
+    packed_bytes = lib.packed_bytes(x_last, w_last)
+    pad4_bytes = lib.packed_bytes(x_last, w_last, whole=4)
+    padded_bytes = lib.packed_bytes(x_last, w_last, whole=16)
+    pad4_fits = lib.has_room(x_last, w_last, whole=4, beside=(x, w, y))
+    padded_fits = lib.has_room(x_last, w_last, whole=16, beside=(x, w, y))
     gpu = lib.gpu(w.device)
     variant, config = choose_conv2d(
         batches=groups, M=M, N=N_, channels=Cg, padded=c_padded, taps=R * S, phases=1,
@@ -2111,32 +2092,13 @@ def launch_conv2d_backward_dx(x, w, dy, dx, stride, pad, dil, groups) -> None:
         and not lib.repeats(dy, w)
     )
     as_rows = dy.permute(0, 2, 3, 1).is_contiguous() and dx.permute(0, 2, 3, 1).is_contiguous()
-    packed_bytes = lib.packed_bytes(
-        dy.unflatten(1, (groups, F // groups)).permute(0, 3, 4, 1, 2),
-        w.unflatten(0, (groups, F // groups)).permute(2, 3, 4, 0, 1),
-    )
-    pad4_bytes = lib.packed_bytes(
-        dy.unflatten(1, (groups, F // groups)).permute(0, 3, 4, 1, 2),
-        w.unflatten(0, (groups, F // groups)).permute(2, 3, 4, 0, 1),
-        whole=4,
-    )
-    padded_bytes = lib.packed_bytes(
-        dy.unflatten(1, (groups, F // groups)).permute(0, 3, 4, 1, 2),
-        w.unflatten(0, (groups, F // groups)).permute(2, 3, 4, 0, 1),
-        whole=16,
-    )
-    pad4_fits = lib.has_room(
-        dy.unflatten(1, (groups, F // groups)).permute(0, 3, 4, 1, 2),
-        w.unflatten(0, (groups, F // groups)).permute(2, 3, 4, 0, 1),
-        whole=4,
-        beside=(dy, w, dx),
-    )
-    padded_fits = lib.has_room(
-        dy.unflatten(1, (groups, F // groups)).permute(0, 3, 4, 1, 2),
-        w.unflatten(0, (groups, F // groups)).permute(2, 3, 4, 0, 1),
-        whole=16,
-        beside=(dy, w, dx),
-    )
+    dy_last = dy.unflatten(1, (groups, F // groups)).permute(0, 3, 4, 1, 2)
+    w_last = w.unflatten(0, (groups, F // groups)).permute(2, 3, 4, 0, 1)
+    packed_bytes = lib.packed_bytes(dy_last, w_last)
+    pad4_bytes = lib.packed_bytes(dy_last, w_last, whole=4)
+    padded_bytes = lib.packed_bytes(dy_last, w_last, whole=16)
+    pad4_fits = lib.has_room(dy_last, w_last, whole=4, beside=(dy, w, dx))
+    padded_fits = lib.has_room(dy_last, w_last, whole=16, beside=(dy, w, dx))
     gpu = lib.gpu(dy.device)
     variant, config = choose_conv2d_backward_dx(
         batches=groups, M=M, N=Cg, channels=F // groups, padded=f0_padded, taps=R * S, phases=1,
@@ -2324,18 +2286,14 @@ def launch_conv2d_backward_dw(x, w, dy, dw, stride, pad, dil, groups) -> None:
     M = Cg * R * S
     N_ = F // groups
     lines = Cg * (F // groups) * groups
-    patched = lib.takes_patches(
-        x.permute(1, 2, 3, 0), dy.permute(1, 2, 3, 0), copied=True, stepped=True
-    )
-    packed_bytes = lib.packed_bytes(x.permute(1, 2, 3, 0), dy.permute(1, 2, 3, 0))
-    pad4_bytes = lib.packed_bytes(x.permute(1, 2, 3, 0), dy.permute(1, 2, 3, 0), whole=4)
-    padded_bytes = lib.packed_bytes(x.permute(1, 2, 3, 0), dy.permute(1, 2, 3, 0), whole=16)
-    pad4_fits = lib.has_room(
-        x.permute(1, 2, 3, 0), dy.permute(1, 2, 3, 0), whole=4, beside=(x, dy, dw)
-    )
-    padded_fits = lib.has_room(
-        x.permute(1, 2, 3, 0), dy.permute(1, 2, 3, 0), whole=16, beside=(x, dy, dw)
-    )
+    x_last = x.permute(1, 2, 3, 0)
+    dy_last = dy.permute(1, 2, 3, 0)
+    patched = lib.takes_patches(x_last, dy_last, copied=True, stepped=True)
+    packed_bytes = lib.packed_bytes(x_last, dy_last)
+    pad4_bytes = lib.packed_bytes(x_last, dy_last, whole=4)
+    padded_bytes = lib.packed_bytes(x_last, dy_last, whole=16)
+    pad4_fits = lib.has_room(x_last, dy_last, whole=4, beside=(x, dy, dw))
+    padded_fits = lib.has_room(x_last, dy_last, whole=16, beside=(x, dy, dw))
     gpu = lib.gpu(dy.device)
     variant, config = choose_conv2d_backward_dw(
         batches=groups, M=M, N=N_, channels=N, padded=n__padded, taps=P * Q, phases=1,

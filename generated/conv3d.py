@@ -520,19 +520,15 @@ def launch_conv3d(x, w, b, y, stride, pad) -> None:
         and lib.takes_tiles(x, w)
         and not lib.repeats(x, w)
     )
-    as_rows = x.permute(0, 2, 3, 4, 1).is_contiguous() and y.permute(0, 2, 3, 4, 1).is_contiguous()
-    patched = lib.takes_patches(
-        x.permute(0, 2, 3, 4, 1), w.permute(0, 2, 3, 4, 1), copied=True, stepped=True
-    )
-    packed_bytes = lib.packed_bytes(x.permute(0, 2, 3, 4, 1), w.permute(0, 2, 3, 4, 1))
-    pad4_bytes = lib.packed_bytes(x.permute(0, 2, 3, 4, 1), w.permute(0, 2, 3, 4, 1), whole=4)
-    padded_bytes = lib.packed_bytes(x.permute(0, 2, 3, 4, 1), w.permute(0, 2, 3, 4, 1), whole=16)
-    pad4_fits = lib.has_room(
-        x.permute(0, 2, 3, 4, 1), w.permute(0, 2, 3, 4, 1), whole=4, beside=(x, w, y)
-    )
-    padded_fits = lib.has_room(
-        x.permute(0, 2, 3, 4, 1), w.permute(0, 2, 3, 4, 1), whole=16, beside=(x, w, y)
-    )
+    x_last = x.permute(0, 2, 3, 4, 1)
+    as_rows = x_last.is_contiguous() and y.permute(0, 2, 3, 4, 1).is_contiguous()
+    w_last = w.permute(0, 2, 3, 4, 1)
+    patched = lib.takes_patches(x_last, w_last, copied=True, stepped=True)
+    packed_bytes = lib.packed_bytes(x_last, w_last)
+    pad4_bytes = lib.packed_bytes(x_last, w_last, whole=4)
+    padded_bytes = lib.packed_bytes(x_last, w_last, whole=16)
+    pad4_fits = lib.has_room(x_last, w_last, whole=4, beside=(x, w, y))
+    padded_fits = lib.has_room(x_last, w_last, whole=16, beside=(x, w, y))
     gpu = lib.gpu(w.device)
     variant, config = choose_conv3d(
         M=M, N=F, channels=C, padded=c_padded, taps=K * R * S, phases=1, depth=C * K * R * S,
@@ -1549,17 +1545,15 @@ def launch_conv3d_backward_dx(x, w, dy, dx, stride, pad) -> None:
     PRECISION = runtime.f32_precision("conv")
     batches = stride * stride * stride
     M = N * d_steps * h_steps * w2_steps
-    patched = lib.takes_patches(dy.permute(0, 2, 3, 4, 1), w.permute(1, 2, 3, 4, 0), copied=True)
+    dy_last = dy.permute(0, 2, 3, 4, 1)
+    w_last = w.permute(1, 2, 3, 4, 0)
+    patched = lib.takes_patches(dy_last, w_last, copied=True)
     covered = lib.covered(N, d_steps, h_steps, w2_steps, apart=stride * dx.stride(4))
-    packed_bytes = lib.packed_bytes(dy.permute(0, 2, 3, 4, 1), w.permute(1, 2, 3, 4, 0))
-    pad4_bytes = lib.packed_bytes(dy.permute(0, 2, 3, 4, 1), w.permute(1, 2, 3, 4, 0), whole=4)
-    padded_bytes = lib.packed_bytes(dy.permute(0, 2, 3, 4, 1), w.permute(1, 2, 3, 4, 0), whole=16)
-    pad4_fits = lib.has_room(
-        dy.permute(0, 2, 3, 4, 1), w.permute(1, 2, 3, 4, 0), whole=4, beside=(dy, w, dx)
-    )
-    padded_fits = lib.has_room(
-        dy.permute(0, 2, 3, 4, 1), w.permute(1, 2, 3, 4, 0), whole=16, beside=(dy, w, dx)
-    )
+    packed_bytes = lib.packed_bytes(dy_last, w_last)
+    pad4_bytes = lib.packed_bytes(dy_last, w_last, whole=4)
+    padded_bytes = lib.packed_bytes(dy_last, w_last, whole=16)
+    pad4_fits = lib.has_room(dy_last, w_last, whole=4, beside=(dy, w, dx))
+    padded_fits = lib.has_room(dy_last, w_last, whole=16, beside=(dy, w, dx))
     gpu = lib.gpu(dy.device)
     variant, config = choose_conv3d_backward_dx(
         batches=batches, M=M, N=C, channels=F, padded=f_padded, taps=K * R * S,
@@ -1702,16 +1696,14 @@ def launch_conv3d_backward_dw(x, w, dy, dw, stride, pad) -> None:
     n__padded = 16 * ((N + 15) // 16)
     PRECISION = runtime.f32_precision("conv")
     M = C * K * R * S
-    patched = lib.takes_patches(x.permute(1, 2, 3, 4, 0), dy.permute(1, 2, 3, 4, 0), copied=True)
-    packed_bytes = lib.packed_bytes(x.permute(1, 2, 3, 4, 0), dy.permute(1, 2, 3, 4, 0))
-    pad4_bytes = lib.packed_bytes(x.permute(1, 2, 3, 4, 0), dy.permute(1, 2, 3, 4, 0), whole=4)
-    padded_bytes = lib.packed_bytes(x.permute(1, 2, 3, 4, 0), dy.permute(1, 2, 3, 4, 0), whole=16)
-    pad4_fits = lib.has_room(
-        x.permute(1, 2, 3, 4, 0), dy.permute(1, 2, 3, 4, 0), whole=4, beside=(x, dy, dw)
-    )
-    padded_fits = lib.has_room(
-        x.permute(1, 2, 3, 4, 0), dy.permute(1, 2, 3, 4, 0), whole=16, beside=(x, dy, dw)
-    )
+    x_last = x.permute(1, 2, 3, 4, 0)
+    dy_last = dy.permute(1, 2, 3, 4, 0)
+    patched = lib.takes_patches(x_last, dy_last, copied=True)
+    packed_bytes = lib.packed_bytes(x_last, dy_last)
+    pad4_bytes = lib.packed_bytes(x_last, dy_last, whole=4)
+    padded_bytes = lib.packed_bytes(x_last, dy_last, whole=16)
+    pad4_fits = lib.has_room(x_last, dy_last, whole=4, beside=(x, dy, dw))
+    padded_fits = lib.has_room(x_last, dy_last, whole=16, beside=(x, dy, dw))
     gpu = lib.gpu(dy.device)
     variant, config = choose_conv3d_backward_dw(
         M=M, N=F, channels=N, padded=n__padded, taps=O * P * Q, phases=1, depth=N * O * P * Q,

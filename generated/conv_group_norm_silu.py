@@ -788,17 +788,15 @@ def launch_conv_group_norm_silu_conv2d(x, w, b, conv2d, y, pad) -> None:
     M = N * P * Q
     places = P * Q
     one_tap = R * S == 1 and pad == 0 and lib.takes_tiles(x, w) and not lib.repeats(x, w)
-    as_rows = x.permute(0, 2, 3, 1).is_contiguous() and conv2d.permute(0, 2, 3, 1).is_contiguous()
-    patched = lib.takes_patches(x.permute(0, 2, 3, 1), w.permute(0, 2, 3, 1), copied=True)
-    packed_bytes = lib.packed_bytes(x.permute(0, 2, 3, 1), w.permute(0, 2, 3, 1))
-    pad4_bytes = lib.packed_bytes(x.permute(0, 2, 3, 1), w.permute(0, 2, 3, 1), whole=4)
-    padded_bytes = lib.packed_bytes(x.permute(0, 2, 3, 1), w.permute(0, 2, 3, 1), whole=16)
-    pad4_fits = lib.has_room(
-        x.permute(0, 2, 3, 1), w.permute(0, 2, 3, 1), whole=4, beside=(x, w, conv2d)
-    )
-    padded_fits = lib.has_room(
-        x.permute(0, 2, 3, 1), w.permute(0, 2, 3, 1), whole=16, beside=(x, w, conv2d)
-    )
+    x_last = x.permute(0, 2, 3, 1)
+    as_rows = x_last.is_contiguous() and conv2d.permute(0, 2, 3, 1).is_contiguous()
+    w_last = w.permute(0, 2, 3, 1)
+    patched = lib.takes_patches(x_last, w_last, copied=True)
+    packed_bytes = lib.packed_bytes(x_last, w_last)
+    pad4_bytes = lib.packed_bytes(x_last, w_last, whole=4)
+    padded_bytes = lib.packed_bytes(x_last, w_last, whole=16)
+    pad4_fits = lib.has_room(x_last, w_last, whole=4, beside=(x, w, conv2d))
+    padded_fits = lib.has_room(x_last, w_last, whole=16, beside=(x, w, conv2d))
     gpu = lib.gpu(w.device)
     variant, config = choose_conv_group_norm_silu_conv2d(
         M=M, N=F, channels=C, padded=c2_padded, taps=R * S, phases=1, depth=C * R * S, row=Q,
@@ -2105,21 +2103,19 @@ def launch_conv_group_norm_silu_forward_conv2d_kept(x, w, b, conv2d, conv2d_kept
     M = N * P * Q
     places = P * Q
     one_tap = R * S == 1 and pad == 0 and lib.takes_tiles(x, w) and not lib.repeats(x, w)
+    x_last = x.permute(0, 2, 3, 1)
     as_rows = (
-        x.permute(0, 2, 3, 1).is_contiguous()
+        x_last.is_contiguous()
         and conv2d.permute(0, 2, 3, 1).is_contiguous()
         and conv2d_kept.permute(0, 2, 3, 1).is_contiguous()
     )
-    patched = lib.takes_patches(x.permute(0, 2, 3, 1), w.permute(0, 2, 3, 1), copied=True)
-    packed_bytes = lib.packed_bytes(x.permute(0, 2, 3, 1), w.permute(0, 2, 3, 1))
-    pad4_bytes = lib.packed_bytes(x.permute(0, 2, 3, 1), w.permute(0, 2, 3, 1), whole=4)
-    padded_bytes = lib.packed_bytes(x.permute(0, 2, 3, 1), w.permute(0, 2, 3, 1), whole=16)
-    pad4_fits = lib.has_room(
-        x.permute(0, 2, 3, 1), w.permute(0, 2, 3, 1), whole=4, beside=(x, w, conv2d, conv2d_kept)
-    )
-    padded_fits = lib.has_room(
-        x.permute(0, 2, 3, 1), w.permute(0, 2, 3, 1), whole=16, beside=(x, w, conv2d, conv2d_kept)
-    )
+    w_last = w.permute(0, 2, 3, 1)
+    patched = lib.takes_patches(x_last, w_last, copied=True)
+    packed_bytes = lib.packed_bytes(x_last, w_last)
+    pad4_bytes = lib.packed_bytes(x_last, w_last, whole=4)
+    padded_bytes = lib.packed_bytes(x_last, w_last, whole=16)
+    pad4_fits = lib.has_room(x_last, w_last, whole=4, beside=(x, w, conv2d, conv2d_kept))
+    padded_fits = lib.has_room(x_last, w_last, whole=16, beside=(x, w, conv2d, conv2d_kept))
     gpu = lib.gpu(w.device)
     variant, config = choose_conv_group_norm_silu_forward_conv2d_kept(
         M=M, N=F, channels=C, padded=c2_padded, taps=R * S, phases=1, depth=C * R * S, row=Q,
@@ -4399,17 +4395,15 @@ def launch_conv_group_norm_silu_backward_dx(x, w, conv2d_kept, dconv2d, dx, pad)
     one_tap = (
         R * S == 1 and pad == 0 and lib.takes_tiles(dconv2d, w) and not lib.repeats(dconv2d, w)
     )
-    as_rows = dconv2d.permute(0, 2, 3, 1).is_contiguous() and dx.permute(0, 2, 3, 1).is_contiguous()
-    patched = lib.takes_patches(dconv2d.permute(0, 2, 3, 1), w.permute(1, 2, 3, 0), copied=True)
-    packed_bytes = lib.packed_bytes(dconv2d.permute(0, 2, 3, 1), w.permute(1, 2, 3, 0))
-    pad4_bytes = lib.packed_bytes(dconv2d.permute(0, 2, 3, 1), w.permute(1, 2, 3, 0), whole=4)
-    padded_bytes = lib.packed_bytes(dconv2d.permute(0, 2, 3, 1), w.permute(1, 2, 3, 0), whole=16)
-    pad4_fits = lib.has_room(
-        dconv2d.permute(0, 2, 3, 1), w.permute(1, 2, 3, 0), whole=4, beside=(dconv2d, w, dx)
-    )
-    padded_fits = lib.has_room(
-        dconv2d.permute(0, 2, 3, 1), w.permute(1, 2, 3, 0), whole=16, beside=(dconv2d, w, dx)
-    )
+    dconv2d_last = dconv2d.permute(0, 2, 3, 1)
+    as_rows = dconv2d_last.is_contiguous() and dx.permute(0, 2, 3, 1).is_contiguous()
+    w_last = w.permute(1, 2, 3, 0)
+    patched = lib.takes_patches(dconv2d_last, w_last, copied=True)
+    packed_bytes = lib.packed_bytes(dconv2d_last, w_last)
+    pad4_bytes = lib.packed_bytes(dconv2d_last, w_last, whole=4)
+    padded_bytes = lib.packed_bytes(dconv2d_last, w_last, whole=16)
+    pad4_fits = lib.has_room(dconv2d_last, w_last, whole=4, beside=(dconv2d, w, dx))
+    padded_fits = lib.has_room(dconv2d_last, w_last, whole=16, beside=(dconv2d, w, dx))
     gpu = lib.gpu(dconv2d.device)
     variant, config = choose_conv_group_norm_silu_backward_dx(
         M=M, N=C, channels=F, padded=c_padded, taps=R * S, phases=1, depth=F * R * S, row=W,
@@ -4575,16 +4569,14 @@ def launch_conv_group_norm_silu_backward_dw(x, w, conv2d_kept, dconv2d, dw, pad)
     n__padded = 16 * ((N + 15) // 16)
     PRECISION = runtime.f32_precision("conv")
     M = C * R * S
-    patched = lib.takes_patches(x.permute(1, 2, 3, 0), dconv2d.permute(1, 2, 3, 0), copied=True)
-    packed_bytes = lib.packed_bytes(x.permute(1, 2, 3, 0), dconv2d.permute(1, 2, 3, 0))
-    pad4_bytes = lib.packed_bytes(x.permute(1, 2, 3, 0), dconv2d.permute(1, 2, 3, 0), whole=4)
-    padded_bytes = lib.packed_bytes(x.permute(1, 2, 3, 0), dconv2d.permute(1, 2, 3, 0), whole=16)
-    pad4_fits = lib.has_room(
-        x.permute(1, 2, 3, 0), dconv2d.permute(1, 2, 3, 0), whole=4, beside=(x, dconv2d, dw)
-    )
-    padded_fits = lib.has_room(
-        x.permute(1, 2, 3, 0), dconv2d.permute(1, 2, 3, 0), whole=16, beside=(x, dconv2d, dw)
-    )
+    x_last = x.permute(1, 2, 3, 0)
+    dconv2d_last = dconv2d.permute(1, 2, 3, 0)
+    patched = lib.takes_patches(x_last, dconv2d_last, copied=True)
+    packed_bytes = lib.packed_bytes(x_last, dconv2d_last)
+    pad4_bytes = lib.packed_bytes(x_last, dconv2d_last, whole=4)
+    padded_bytes = lib.packed_bytes(x_last, dconv2d_last, whole=16)
+    pad4_fits = lib.has_room(x_last, dconv2d_last, whole=4, beside=(x, dconv2d, dw))
+    padded_fits = lib.has_room(x_last, dconv2d_last, whole=16, beside=(x, dconv2d, dw))
     gpu = lib.gpu(dconv2d.device)
     variant, config = choose_conv_group_norm_silu_backward_dw(
         M=M, N=F, channels=N, padded=n__padded, taps=P * Q, phases=1, depth=N * P * Q, row=S,

@@ -247,10 +247,12 @@ def launch_conv_transpose1d(x, w, b, y, stride, pad, out_pad, dil) -> None:
     c_padded = 16 * ((C + 15) // 16)
     PRECISION = runtime.f32_precision("conv")
     M = N * P
-    pad4_bytes = lib.packed_bytes(x.permute(0, 2, 1), w.permute(1, 2, 0), whole=4)
-    padded_bytes = lib.packed_bytes(x.permute(0, 2, 1), w.permute(1, 2, 0), whole=16)
-    pad4_fits = lib.has_room(x.permute(0, 2, 1), w.permute(1, 2, 0), whole=4, beside=(x, w, y))
-    padded_fits = lib.has_room(x.permute(0, 2, 1), w.permute(1, 2, 0), whole=16, beside=(x, w, y))
+    x_last = x.permute(0, 2, 1)
+    w_last = w.permute(1, 2, 0)
+    pad4_bytes = lib.packed_bytes(x_last, w_last, whole=4)
+    padded_bytes = lib.packed_bytes(x_last, w_last, whole=16)
+    pad4_fits = lib.has_room(x_last, w_last, whole=4, beside=(x, w, y))
+    padded_fits = lib.has_room(x_last, w_last, whole=16, beside=(x, w, y))
     variant, config = choose_conv_transpose1d(
         M=M, N=F, channels=C, padded=c_padded, taps=R, phases=1, depth=C * R,
         itemsize=x.element_size(), stored_bytes=y.element_size(),
@@ -943,14 +945,14 @@ def launch_conv_transpose1d_backward_dx(x, w, dy, dx, stride, pad, dil) -> None:
     f_padded = 16 * ((F + 15) // 16)
     PRECISION = runtime.f32_precision("conv")
     M = L * N
-    patched = lib.takes_patches(dy.permute(0, 2, 1), w.permute(0, 2, 1), copied=True, stepped=True)
-    packed_bytes = lib.packed_bytes(dy.permute(0, 2, 1), w.permute(0, 2, 1))
-    pad4_bytes = lib.packed_bytes(dy.permute(0, 2, 1), w.permute(0, 2, 1), whole=4)
-    padded_bytes = lib.packed_bytes(dy.permute(0, 2, 1), w.permute(0, 2, 1), whole=16)
-    pad4_fits = lib.has_room(dy.permute(0, 2, 1), w.permute(0, 2, 1), whole=4, beside=(dy, w, dx))
-    padded_fits = lib.has_room(
-        dy.permute(0, 2, 1), w.permute(0, 2, 1), whole=16, beside=(dy, w, dx)
-    )
+    dy_last = dy.permute(0, 2, 1)
+    w_last = w.permute(0, 2, 1)
+    patched = lib.takes_patches(dy_last, w_last, copied=True, stepped=True)
+    packed_bytes = lib.packed_bytes(dy_last, w_last)
+    pad4_bytes = lib.packed_bytes(dy_last, w_last, whole=4)
+    padded_bytes = lib.packed_bytes(dy_last, w_last, whole=16)
+    pad4_fits = lib.has_room(dy_last, w_last, whole=4, beside=(dy, w, dx))
+    padded_fits = lib.has_room(dy_last, w_last, whole=16, beside=(dy, w, dx))
     gpu = lib.gpu(dy.device)
     variant, config = choose_conv_transpose1d_backward_dx(
         M=M, N=C, channels=F, padded=f_padded, taps=R, phases=1, depth=F * R, row=L,
@@ -1036,13 +1038,13 @@ def launch_conv_transpose1d_backward_dw(x, w, dy, dw, stride, pad, dil) -> None:
     n__padded = 16 * ((N + 15) // 16)
     PRECISION = runtime.f32_precision("conv")
     M = C * R
-    packed_bytes = lib.packed_bytes(x.permute(1, 2, 0), dy.permute(1, 2, 0))
-    pad4_bytes = lib.packed_bytes(x.permute(1, 2, 0), dy.permute(1, 2, 0), whole=4)
-    padded_bytes = lib.packed_bytes(x.permute(1, 2, 0), dy.permute(1, 2, 0), whole=16)
-    pad4_fits = lib.has_room(x.permute(1, 2, 0), dy.permute(1, 2, 0), whole=4, beside=(x, dy, dw))
-    padded_fits = lib.has_room(
-        x.permute(1, 2, 0), dy.permute(1, 2, 0), whole=16, beside=(x, dy, dw)
-    )
+    x_last = x.permute(1, 2, 0)
+    dy_last = dy.permute(1, 2, 0)
+    packed_bytes = lib.packed_bytes(x_last, dy_last)
+    pad4_bytes = lib.packed_bytes(x_last, dy_last, whole=4)
+    padded_bytes = lib.packed_bytes(x_last, dy_last, whole=16)
+    pad4_fits = lib.has_room(x_last, dy_last, whole=4, beside=(x, dy, dw))
+    padded_fits = lib.has_room(x_last, dy_last, whole=16, beside=(x, dy, dw))
     variant, config = choose_conv_transpose1d_backward_dw(
         M=M, N=F, channels=N, padded=n__padded, taps=P, phases=1, depth=N * P,
         itemsize=x.element_size(), stored_bytes=dw.element_size(),

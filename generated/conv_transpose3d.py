@@ -437,17 +437,15 @@ def launch_conv_transpose3d(x, w, b, y, stride, pad, out_pad) -> None:
     PRECISION = runtime.f32_precision("conv")
     batches = stride * stride * stride
     M = N * o_steps * p_steps * q_steps
-    patched = lib.takes_patches(x.permute(0, 2, 3, 4, 1), w.permute(1, 2, 3, 4, 0), copied=True)
+    x_last = x.permute(0, 2, 3, 4, 1)
+    w_last = w.permute(1, 2, 3, 4, 0)
+    patched = lib.takes_patches(x_last, w_last, copied=True)
     covered = lib.covered(N, o_steps, p_steps, q_steps, apart=stride * y.stride(4))
-    packed_bytes = lib.packed_bytes(x.permute(0, 2, 3, 4, 1), w.permute(1, 2, 3, 4, 0))
-    pad4_bytes = lib.packed_bytes(x.permute(0, 2, 3, 4, 1), w.permute(1, 2, 3, 4, 0), whole=4)
-    padded_bytes = lib.packed_bytes(x.permute(0, 2, 3, 4, 1), w.permute(1, 2, 3, 4, 0), whole=16)
-    pad4_fits = lib.has_room(
-        x.permute(0, 2, 3, 4, 1), w.permute(1, 2, 3, 4, 0), whole=4, beside=(x, w, y)
-    )
-    padded_fits = lib.has_room(
-        x.permute(0, 2, 3, 4, 1), w.permute(1, 2, 3, 4, 0), whole=16, beside=(x, w, y)
-    )
+    packed_bytes = lib.packed_bytes(x_last, w_last)
+    pad4_bytes = lib.packed_bytes(x_last, w_last, whole=4)
+    padded_bytes = lib.packed_bytes(x_last, w_last, whole=16)
+    pad4_fits = lib.has_room(x_last, w_last, whole=4, beside=(x, w, y))
+    padded_fits = lib.has_room(x_last, w_last, whole=16, beside=(x, w, y))
     gpu = lib.gpu(w.device)
     variant, config = choose_conv_transpose3d(
         batches=batches, M=M, N=F, channels=C, padded=c_padded, taps=K * R * S,
@@ -1339,18 +1337,14 @@ def launch_conv_transpose3d_backward_dx(x, w, dy, dx, stride, pad) -> None:
     f_padded = 16 * ((F + 15) // 16)
     PRECISION = runtime.f32_precision("conv")
     M = D * H * N * W
-    patched = lib.takes_patches(
-        dy.permute(0, 2, 3, 4, 1), w.permute(0, 2, 3, 4, 1), copied=True, stepped=True
-    )
-    packed_bytes = lib.packed_bytes(dy.permute(0, 2, 3, 4, 1), w.permute(0, 2, 3, 4, 1))
-    pad4_bytes = lib.packed_bytes(dy.permute(0, 2, 3, 4, 1), w.permute(0, 2, 3, 4, 1), whole=4)
-    padded_bytes = lib.packed_bytes(dy.permute(0, 2, 3, 4, 1), w.permute(0, 2, 3, 4, 1), whole=16)
-    pad4_fits = lib.has_room(
-        dy.permute(0, 2, 3, 4, 1), w.permute(0, 2, 3, 4, 1), whole=4, beside=(dy, w, dx)
-    )
-    padded_fits = lib.has_room(
-        dy.permute(0, 2, 3, 4, 1), w.permute(0, 2, 3, 4, 1), whole=16, beside=(dy, w, dx)
-    )
+    dy_last = dy.permute(0, 2, 3, 4, 1)
+    w_last = w.permute(0, 2, 3, 4, 1)
+    patched = lib.takes_patches(dy_last, w_last, copied=True, stepped=True)
+    packed_bytes = lib.packed_bytes(dy_last, w_last)
+    pad4_bytes = lib.packed_bytes(dy_last, w_last, whole=4)
+    padded_bytes = lib.packed_bytes(dy_last, w_last, whole=16)
+    pad4_fits = lib.has_room(dy_last, w_last, whole=4, beside=(dy, w, dx))
+    padded_fits = lib.has_room(dy_last, w_last, whole=16, beside=(dy, w, dx))
     gpu = lib.gpu(dy.device)
     variant, config = choose_conv_transpose3d_backward_dx(
         M=M, N=C, channels=F, padded=f_padded, taps=K * R * S, phases=1, depth=F * K * R * S,
@@ -1492,15 +1486,13 @@ def launch_conv_transpose3d_backward_dw(x, w, dy, dw, stride, pad) -> None:
     n__padded = 16 * ((N + 15) // 16)
     PRECISION = runtime.f32_precision("conv")
     M = C * K * R * S
-    packed_bytes = lib.packed_bytes(x.permute(1, 2, 3, 4, 0), dy.permute(1, 2, 3, 4, 0))
-    pad4_bytes = lib.packed_bytes(x.permute(1, 2, 3, 4, 0), dy.permute(1, 2, 3, 4, 0), whole=4)
-    padded_bytes = lib.packed_bytes(x.permute(1, 2, 3, 4, 0), dy.permute(1, 2, 3, 4, 0), whole=16)
-    pad4_fits = lib.has_room(
-        x.permute(1, 2, 3, 4, 0), dy.permute(1, 2, 3, 4, 0), whole=4, beside=(x, dy, dw)
-    )
-    padded_fits = lib.has_room(
-        x.permute(1, 2, 3, 4, 0), dy.permute(1, 2, 3, 4, 0), whole=16, beside=(x, dy, dw)
-    )
+    x_last = x.permute(1, 2, 3, 4, 0)
+    dy_last = dy.permute(1, 2, 3, 4, 0)
+    packed_bytes = lib.packed_bytes(x_last, dy_last)
+    pad4_bytes = lib.packed_bytes(x_last, dy_last, whole=4)
+    padded_bytes = lib.packed_bytes(x_last, dy_last, whole=16)
+    pad4_fits = lib.has_room(x_last, dy_last, whole=4, beside=(x, dy, dw))
+    padded_fits = lib.has_room(x_last, dy_last, whole=16, beside=(x, dy, dw))
     variant, config = choose_conv_transpose3d_backward_dw(
         M=M, N=F, channels=N, padded=n__padded, taps=O * P * Q, phases=1, depth=N * O * P * Q,
         itemsize=x.element_size(), stored_bytes=dw.element_size(),

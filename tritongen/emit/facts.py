@@ -9,6 +9,7 @@ step needs is not printed. `launch.py` prints the launches.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 from tritongen.emit.contraction import is_widened, storage_dtype
@@ -88,7 +89,25 @@ def fact_lines(context: Context, step: Step, views: dict[str, View]) -> tuple[li
     lines = [
         f"{own.get(n, n)} = {texts[n]}" for n in texts if n in named and own.get(n, n) != texts[n]
     ]
+    lines = with_named_views(context, step, lines)
     return lines, [f"{n}={own.get(n, n) if n in named else texts[n]}" for n in asked]
+
+
+def with_named_views(context: Context, step: Step, lines: list[str]) -> list[str]:
+    """The lines, with a name for each view of an operand that several of them ask about."""
+    taken = names_of(context.op)
+    for pack in (p for v in step.variants for p in v.packs):
+        text = packed_text((pack,))
+        own = re.compile(rf"(?<![\w.]){re.escape(text)}")
+        asking = [k for k, line in enumerate(lines) if own.search(line)]
+        if text.isidentifier() or len(asking) < 2:
+            continue
+        name = f"{pack.tensor}_last"
+        while name in taken or any(line.startswith(f"{name} = ") for line in lines):
+            name += "_"
+        lines = [own.sub(name, line) for line in lines]
+        lines.insert(asking[0], f"{name} = {text}")
+    return lines
 
 
 def tested(test: Order | Run | Sizes) -> str:
