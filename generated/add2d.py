@@ -174,11 +174,8 @@ def launch_add2d_float(x, y, z) -> None:
         grid = (lib.cdiv(total, BLOCK),)
         add2d_float_flat[grid](*arguments, COMPUTE=COMPUTE, enable_fp_fusion=True, **config)
     else:
-        grid = (
-            lib.cdiv(outer, config["OUTER"])
-            * lib.cdiv(middle, config["ROWS"])
-            * lib.cdiv(inner, BLOCK),
-        )
+        ROWS, OUTER = config["ROWS"], config["OUTER"]
+        grid = (lib.cdiv(outer, OUTER) * lib.cdiv(middle, ROWS) * lib.cdiv(inner, BLOCK),)
         add2d_float_strided[grid](
             x, y, z, outer, middle, inner, *x.stride(), *y.stride(), *z.stride(),
             COMPUTE=COMPUTE, VEC_X=lib.vec(*x.stride()[:2]), VEC_Y=lib.vec(*y.stride()[:2]),
@@ -205,11 +202,8 @@ def launch_add2d_int(x, y, z) -> None:
         grid = (lib.cdiv(total, BLOCK),)
         add2d_int_flat[grid](*arguments, enable_fp_fusion=True, **config)
     else:
-        grid = (
-            lib.cdiv(outer, config["OUTER"])
-            * lib.cdiv(middle, config["ROWS"])
-            * lib.cdiv(inner, BLOCK),
-        )
+        ROWS, OUTER = config["ROWS"], config["OUTER"]
+        grid = (lib.cdiv(outer, OUTER) * lib.cdiv(middle, ROWS) * lib.cdiv(inner, BLOCK),)
         add2d_int_strided[grid](
             x, y, z, outer, middle, inner, *x.stride(), *y.stride(), *z.stride(),
             VEC_X=lib.vec(*x.stride()[:2]), VEC_Y=lib.vec(*y.stride()[:2]),

@@ -268,13 +268,15 @@ def launch_avg_pool2d(x, y, win, stride, pad) -> None:
     if variant in ("runs", "window"):
         x = lib.in_lines(x)
     if variant == "channels":
-        grid = (lib.cdiv(outer, ROWS) * lib.cdiv(Q, config["STEPS"]) * lib.cdiv(C, BLOCK),)
+        STEPS = config["STEPS"]
+        grid = (lib.cdiv(outer, ROWS) * lib.cdiv(Q, STEPS) * lib.cdiv(C, BLOCK),)
         avg_pool2d_channels[grid](
             x, y, N * P, Q, C, P, H, W, *x.stride(), *y.stride(),
             COMPUTE=COMPUTE, win=win, stride=stride, pad=pad, enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "runs":
-        grid = (lib.cdiv(lines, ROWS) * lib.cdiv(P, config["STEPS"]) * lib.cdiv(Q, BLOCK),)
+        STEPS = config["STEPS"]
+        grid = (lib.cdiv(lines, ROWS) * lib.cdiv(P, STEPS) * lib.cdiv(Q, BLOCK),)
         avg_pool2d_runs[grid](
             x, y, C * N, P, Q, C, H, W, *x.stride(), *y.stride(),
             VEC_Y=math.gcd(16, y.shape[3], y.stride(0), y.stride(1), y.stride(2)), COMPUTE=COMPUTE,
@@ -283,7 +285,8 @@ def launch_avg_pool2d(x, y, win, stride, pad) -> None:
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "window":
-        grid = (lib.cdiv(lines, ROWS) * lib.cdiv(P, config["STEPS"]) * lib.cdiv(Q, BLOCK),)
+        STEPS = config["STEPS"]
+        grid = (lib.cdiv(lines, ROWS) * lib.cdiv(P, STEPS) * lib.cdiv(Q, BLOCK),)
         avg_pool2d_window[grid](
             x, y, C * N, P, Q, C, H, W, *x.stride(), *y.stride(),
             COMPUTE=COMPUTE, win=win, stride=stride, pad=pad, enable_fp_fusion=True, **config,

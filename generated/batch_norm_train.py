@@ -364,6 +364,7 @@ def launch_batch_norm_train_forward(x, gain, bias, y, mu_kept, var_kept, eps) ->
         strided=0 < x.stride(1) < x.stride(2), aligned=aligned, in_f64=in_f64,
         gpu=lib.gpu(x.device),
     )  # fmt: skip
+    BLOCK = config["BLOCK"]
     compute = torch.float64 if in_f64 else torch.float32
     COMPUTE = tl.float64 if in_f64 else tl.float32
     if COMPUTE == tl.float64 and not isinstance(eps, torch.Tensor):
@@ -389,7 +390,7 @@ def launch_batch_norm_train_forward(x, gain, bias, y, mu_kept, var_kept, eps) ->
             mu_part, var_sum_part, var_sum_count, C,
             enable_fp_fusion=True, **lib.config_without(config, "ROWS", "BLOCK", "CHUNK", "WRITES"),
         )  # fmt: skip
-        grid = (lib.cdiv(C, ROWS), lib.cdiv(N * lib.cdiv(col_run, config["BLOCK"]), WRITES))
+        grid = (lib.cdiv(C, ROWS), lib.cdiv(N * lib.cdiv(col_run, BLOCK), WRITES))
         batch_norm_train_forward_loop[grid](
             *arguments, COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
             VEC=lib.vec(H * W, *x.stride()[:2], *y.stride()[:2]), enable_fp_fusion=True, PASS=2,

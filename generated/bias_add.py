@@ -85,12 +85,9 @@ def launch_bias_add(x, b, y) -> None:
         outer=outer, middle=middle, inner=inner,
         transposed=any(0 < t.stride(1) < t.stride(2) for t in (x, b, y)),
     )  # fmt: skip
+    BLOCK, ROWS, OUTER = config["BLOCK"], config["ROWS"], config["OUTER"]
     COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
-    grid = (
-        lib.cdiv(outer, config["OUTER"])
-        * lib.cdiv(middle, config["ROWS"])
-        * lib.cdiv(inner, config["BLOCK"]),
-    )
+    grid = (lib.cdiv(outer, OUTER) * lib.cdiv(middle, ROWS) * lib.cdiv(inner, BLOCK),)
     bias_add_strided[grid](
         x, b, y, outer, middle, inner, *x.stride(), *b.stride(), *y.stride(),
         COMPUTE=COMPUTE, VEC_X=lib.vec(*x.stride()[:2]), VEC_B=lib.vec(*b.stride()[:2]),

@@ -437,46 +437,42 @@ def launch_bmm(a, b, y) -> None:
     y_sum_parts = lib.workspace(config, (B, M, N), compute, a.device)
     constants = dict(COMPUTE=COMPUTE, enable_fp_fusion=True)
     if variant in ("presplit_lhs", "presplit_rhs"):
-        LHS = config["LHS"]
+        LHS, PROGRAMS = config["LHS"], config["PROGRAMS"]
         a_tiles, trans_a = lib.tiles_or_parts(a, BLOCK_M, BLOCK_K, LHS)
         b_tiles, trans_b = lib.tiles_or_parts(b.mT, BLOCK_N, BLOCK_K, not LHS)
         y_tiles = lib.tiles_to_store(y, BLOCK_M, BLOCK_N // 2)
-        grid = (min(config["PROGRAMS"] * gpu.sms, B * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),)
+        grid = (min(PROGRAMS * gpu.sms, B * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),)
         bmm_presplit_one[grid](
             a_tiles, b_tiles, y_tiles, y, B, M, N, K, *y.stride(),
             TRANS_A=trans_a, TRANS_B=trans_b, **constants, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant == "presplit":
+        PROGRAMS = config["PROGRAMS"]
         a_tiles = lib.tf32_tiles(a, BLOCK_M, BLOCK_K)
         b_tiles = lib.tf32_tiles(b.mT, BLOCK_N, BLOCK_K)
         y_tiles = lib.tiles_to_store(y, BLOCK_M, BLOCK_N // 4)
-        grid = (min(config["PROGRAMS"] * gpu.sms, B * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),)
+        grid = (min(PROGRAMS * gpu.sms, B * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),)
         bmm_tf32x3[grid](
             a_tiles, b_tiles, y_tiles, y, B, M, N, K, *y.stride(),
             **constants, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant in ("split", "split_small", "persistent", "narrow"):
+        PROGRAMS = config["PROGRAMS"]
         a_tiles, trans_a = lib.tiles(a, BLOCK_M, BLOCK_K)
         b_tiles, trans_b = lib.tiles(b, BLOCK_K, BLOCK_N, by_columns=True)
         y_tiles = lib.tiles_to_store(y, BLOCK_M, BLOCK_N // 2)
-        grid = (
-            min(
-                config["PROGRAMS"] * gpu.sms,
-                PARTS * B * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N),
-            ),
-        )
+        grid = (min(PROGRAMS * gpu.sms, PARTS * B * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),)
         bmm_persistent[grid](
             a_tiles, b_tiles, y_tiles, y, B, M, N, K, *y.stride(),
             TRANS_A=trans_a, TRANS_B=trans_b, PRECISION=PRECISION, **constants,
             y_sum_parts_ptr=y_sum_parts, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant == "subtiles":
+        PROGRAMS = config["PROGRAMS"]
         a_tiles, trans_a = lib.tiles(a, BLOCK_M, BLOCK_K)
         b_tiles, trans_b = lib.tiles(b, BLOCK_K, BLOCK_N, by_columns=True)
         y_tiles = lib.tiles_to_store(y, BLOCK_M, BLOCK_N)
-        grid = (
-            min(config["PROGRAMS"] * gpu.sms, B * lib.cdiv(M, 3 * BLOCK_M) * lib.cdiv(N, BLOCK_N)),
-        )
+        grid = (min(PROGRAMS * gpu.sms, B * lib.cdiv(M, 3 * BLOCK_M) * lib.cdiv(N, BLOCK_N)),)
         bmm_subtiles[grid](
             a_tiles, b_tiles, y_tiles, y, B, M, N, K, *y.stride(),
             TRANS_A=trans_a, TRANS_B=trans_b, PRECISION=PRECISION, **constants,
@@ -1197,47 +1193,43 @@ def launch_bmm_backward_da(a, b, dy, da) -> None:
     da_sum_parts = lib.workspace(config, (B, M, K), compute, b.device)
     constants = dict(COMPUTE=COMPUTE, enable_fp_fusion=True)
     if variant in ("presplit_lhs", "presplit_rhs"):
-        LHS = config["LHS"]
+        LHS, PROGRAMS = config["LHS"], config["PROGRAMS"]
         dy_tiles, trans_dy = lib.tiles_or_parts(dy, BLOCK_M, BLOCK_K, LHS)
         b_tiles, trans_b = lib.tiles_or_parts(b, BLOCK_N, BLOCK_K, not LHS)
         da_tiles = lib.tiles_to_store(da, BLOCK_M, BLOCK_N // 2)
-        grid = (min(config["PROGRAMS"] * gpu.sms, B * lib.cdiv(M, BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
+        grid = (min(PROGRAMS * gpu.sms, B * lib.cdiv(M, BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
         bmm_backward_da_presplit_one[grid](
             dy_tiles, b_tiles, da_tiles, da, B, M, K, N, *da.stride(),
             TRANS_DY=trans_dy, TRANS_B=trans_b, **constants,
             **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant == "presplit":
+        PROGRAMS = config["PROGRAMS"]
         dy_tiles = lib.tf32_tiles(dy, BLOCK_M, BLOCK_K)
         b_tiles = lib.tf32_tiles(b, BLOCK_N, BLOCK_K)
         da_tiles = lib.tiles_to_store(da, BLOCK_M, BLOCK_N // 4)
-        grid = (min(config["PROGRAMS"] * gpu.sms, B * lib.cdiv(M, BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
+        grid = (min(PROGRAMS * gpu.sms, B * lib.cdiv(M, BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
         bmm_backward_da_tf32x3[grid](
             dy_tiles, b_tiles, da_tiles, da, B, M, K, N, *da.stride(),
             **constants, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant in ("split", "split_small", "persistent", "narrow"):
+        PROGRAMS = config["PROGRAMS"]
         dy_tiles, trans_dy = lib.tiles(dy, BLOCK_M, BLOCK_K)
         b_tiles, trans_b = lib.tiles(b.mT, BLOCK_K, BLOCK_N, by_columns=True)
         da_tiles = lib.tiles_to_store(da, BLOCK_M, BLOCK_N // 2)
-        grid = (
-            min(
-                config["PROGRAMS"] * gpu.sms,
-                PARTS * B * lib.cdiv(M, BLOCK_M) * lib.cdiv(K, BLOCK_N),
-            ),
-        )
+        grid = (min(PROGRAMS * gpu.sms, PARTS * B * lib.cdiv(M, BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
         bmm_backward_da_persistent[grid](
             dy_tiles, b_tiles, da_tiles, da, B, M, K, N, *da.stride(),
             TRANS_DY=trans_dy, TRANS_B=trans_b, PRECISION=PRECISION, **constants,
             da_sum_parts_ptr=da_sum_parts, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant == "subtiles":
+        PROGRAMS = config["PROGRAMS"]
         dy_tiles, trans_dy = lib.tiles(dy, BLOCK_M, BLOCK_K)
         b_tiles, trans_b = lib.tiles(b.mT, BLOCK_K, BLOCK_N, by_columns=True)
         da_tiles = lib.tiles_to_store(da, BLOCK_M, BLOCK_N)
-        grid = (
-            min(config["PROGRAMS"] * gpu.sms, B * lib.cdiv(M, 3 * BLOCK_M) * lib.cdiv(K, BLOCK_N)),
-        )
+        grid = (min(PROGRAMS * gpu.sms, B * lib.cdiv(M, 3 * BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
         bmm_backward_da_subtiles[grid](
             dy_tiles, b_tiles, da_tiles, da, B, M, K, N, *da.stride(),
             TRANS_DY=trans_dy, TRANS_B=trans_b, PRECISION=PRECISION, **constants,
@@ -1280,43 +1272,39 @@ def launch_bmm_backward_db(a, b, dy, db) -> None:
     db_sum_parts = lib.workspace(config, (B, N, K), compute, a.device)
     constants = dict(COMPUTE=COMPUTE, enable_fp_fusion=True)
     if variant in ("presplit_lhs", "presplit_rhs"):
-        LHS = config["LHS"]
+        LHS, PROGRAMS = config["LHS"], config["PROGRAMS"]
         dy_tiles, trans_dy = lib.tiles_or_parts(dy.mT, BLOCK_M, BLOCK_K, LHS)
         a_tiles, trans_a = lib.tiles_or_parts(a.mT, BLOCK_N, BLOCK_K, not LHS)
-        grid = (min(config["PROGRAMS"] * gpu.sms, B * lib.cdiv(N, BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
+        grid = (min(PROGRAMS * gpu.sms, B * lib.cdiv(N, BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
         bmm_backward_db_presplit_one[grid](
             dy_tiles, a_tiles, db, B, N, K, M, *db.stride(),
             TRANS_DY=trans_dy, TRANS_A=trans_a, **constants,
             **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant == "presplit":
+        PROGRAMS = config["PROGRAMS"]
         dy_tiles = lib.tf32_tiles(dy.mT, BLOCK_M, BLOCK_K)
         a_tiles = lib.tf32_tiles(a.mT, BLOCK_N, BLOCK_K)
-        grid = (min(config["PROGRAMS"] * gpu.sms, B * lib.cdiv(N, BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
+        grid = (min(PROGRAMS * gpu.sms, B * lib.cdiv(N, BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
         bmm_backward_db_tf32x3[grid](
             dy_tiles, a_tiles, db, B, N, K, M, *db.stride(),
             **constants, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant in ("split", "split_small", "persistent", "narrow"):
+        PROGRAMS = config["PROGRAMS"]
         dy_tiles, trans_dy = lib.tiles(dy.mT, BLOCK_M, BLOCK_K)
         a_tiles, trans_a = lib.tiles(a, BLOCK_K, BLOCK_N, by_columns=True)
-        grid = (
-            min(
-                config["PROGRAMS"] * gpu.sms,
-                PARTS * B * lib.cdiv(N, BLOCK_M) * lib.cdiv(K, BLOCK_N),
-            ),
-        )
+        grid = (min(PROGRAMS * gpu.sms, PARTS * B * lib.cdiv(N, BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
         bmm_backward_db_persistent[grid](
             dy_tiles, a_tiles, db, B, N, K, M, *db.stride(),
             TRANS_DY=trans_dy, TRANS_A=trans_a, PRECISION=PRECISION, **constants,
             db_sum_parts_ptr=db_sum_parts, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant == "subtiles":
+        PROGRAMS = config["PROGRAMS"]
         dy_tiles, trans_dy = lib.tiles(dy.mT, BLOCK_M, BLOCK_K)
         a_tiles, trans_a = lib.tiles(a, BLOCK_K, BLOCK_N, by_columns=True)
-        grid = (
-            min(config["PROGRAMS"] * gpu.sms, B * lib.cdiv(N, 3 * BLOCK_M) * lib.cdiv(K, BLOCK_N)),
-        )
+        grid = (min(PROGRAMS * gpu.sms, B * lib.cdiv(N, 3 * BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
         bmm_backward_db_subtiles[grid](
             dy_tiles, a_tiles, db, B, N, K, M, *db.stride(),
             TRANS_DY=trans_dy, TRANS_A=trans_a, PRECISION=PRECISION, **constants,

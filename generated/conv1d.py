@@ -655,11 +655,8 @@ def launch_conv1d(x, w, b, y, stride, pad, dil, groups) -> None:
         x_padded = lib.padded(x.unflatten(1, (groups, Cg)).permute(0, 3, 1, 2), 16)
         w_padded = lib.padded(w.permute(0, 2, 1), 16)
     if variant == "channels":
-        grid = (
-            lib.cdiv(outer, config["ROWS"])
-            * lib.cdiv(P, config["STEPS"])
-            * lib.cdiv(groups, config["BLOCK"]),
-        )
+        BLOCK, ROWS, STEPS = config["BLOCK"], config["ROWS"], config["STEPS"]
+        grid = (lib.cdiv(outer, ROWS) * lib.cdiv(P, STEPS) * lib.cdiv(groups, BLOCK),)
         conv1d_channels[grid](
             x, w, b, y, (F // groups) * N, P, F, L, *x.stride(), *w.stride(), b.stride(0),
             *y.stride(),
@@ -682,37 +679,50 @@ def launch_conv1d(x, w, b, y, stride, pad, dil, groups) -> None:
             Cg=Cg, R=R, groups=groups, stride=stride, pad=pad, dil=dil, **constants, **config,
         )  # fmt: skip
     elif variant in ("rows_stream", "rows_persistent", "rows_square"):
-        BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
+        BLOCK_M, BLOCK_N, BLOCK_K, PROGRAMS = (
+            config["BLOCK_M"],
+            config["BLOCK_N"],
+            config["BLOCK_K"],
+            config["PROGRAMS"],
+        )
         w = lib.reshaped(w, F, Cg)
         x = lib.reshaped(x.permute(0, 2, 1), N * P, Cg)
         y = y.permute(0, 2, 1).view(N * P, F)
         x_tiles, trans_x = lib.tiles(x, BLOCK_M, BLOCK_K)
         w_tiles, trans_w = lib.tiles(w.mT, BLOCK_K, BLOCK_N, by_columns=True)
         y_tiles = lib.tiles_to_store(y, BLOCK_M, BLOCK_N // 2)
-        grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N_, BLOCK_N)),)
+        grid = (min(PROGRAMS * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N_, BLOCK_N)),)
         conv1d_rows[grid](
             x_tiles, w_tiles, b, y_tiles, y, N * P, F, Cg, b.stride(0), *y.stride(),
             TRANS_X=trans_x, TRANS_W=trans_w, PRECISION=PRECISION, **constants,
             **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant in ("planes_stream", "planes_persistent", "planes_square"):
-        BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
+        BLOCK_M, BLOCK_N, BLOCK_K, PROGRAMS = (
+            config["BLOCK_M"],
+            config["BLOCK_N"],
+            config["BLOCK_K"],
+            config["PROGRAMS"],
+        )
         w = lib.reshaped(w, F, Cg)
         x = lib.reshaped(x, N, Cg, P)
         x_tiles, trans_x = lib.tiles(x.mT, BLOCK_M, BLOCK_K)
         w_tiles, trans_w = lib.tiles(w.mT, BLOCK_K, BLOCK_N, by_columns=True)
-        grid = (
-            min(config["PROGRAMS"] * gpu.sms, N * lib.cdiv(P, BLOCK_M) * lib.cdiv(N_, BLOCK_N)),
-        )
+        grid = (min(PROGRAMS * gpu.sms, N * lib.cdiv(P, BLOCK_M) * lib.cdiv(N_, BLOCK_N)),)
         conv1d_planes[grid](
             x_tiles, w_tiles, b, y, N, P, F, Cg, b.stride(0), *y.stride(),
             TRANS_X=trans_x, TRANS_W=trans_w, PRECISION=PRECISION, **constants,
             **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant == "patches":
-        BLOCK_N, BLOCK_K = config["BLOCK_N"], config["BLOCK_K"]
+        BLOCK_M, BLOCK_N, BLOCK_K, FLAT = (
+            config["BLOCK_M"],
+            config["BLOCK_N"],
+            config["BLOCK_K"],
+            config["FLAT"],
+        )
         PATCH_N_, PATCH_P = lib.patch(
-            config["BLOCK_M"], N, P, steps=R * lib.cdiv(c_padded, BLOCK_K), apart=y.stride(2)
+            BLOCK_M, N, P, steps=R * lib.cdiv(c_padded, BLOCK_K), apart=y.stride(2)
         )
         PATCHES = triton.cdiv(N, PATCH_N_) * triton.cdiv(P, PATCH_P)
         x_padded_patches = lib.descriptor(
@@ -722,7 +732,7 @@ def launch_conv1d(x, w, b, y, stride, pad, dil, groups) -> None:
         grid = (
             (
                 min(3 * gpu.sms, groups * PATCHES * lib.cdiv(N_, BLOCK_N))
-                if config["FLAT"]
+                if FLAT
                 else groups * PATCHES * lib.cdiv(N_, BLOCK_N)
             ),
         )
@@ -1825,9 +1835,8 @@ def launch_conv1d_backward_dx(x, w, dy, dx, stride, pad, dil, groups) -> None:
         dy_padded = lib.padded(dy.unflatten(1, (groups, F // groups)).permute(0, 3, 1, 2), 16)
         w_padded = lib.padded(w.unflatten(0, (groups, F // groups)).permute(2, 3, 0, 1), 16)
     if variant == "channels":
-        grid = (
-            lib.cdiv(outer, config["ROWS"]) * lib.cdiv(groups, config["STEPS"] * config["BLOCK"]),
-        )
+        BLOCK, ROWS, STEPS = config["BLOCK"], config["ROWS"], config["STEPS"]
+        grid = (lib.cdiv(outer, ROWS) * lib.cdiv(groups, STEPS * BLOCK),)
         conv1d_backward_dx_channels[grid](
             dy, w, dx, Cg * L * N, Cg * L, L, P, Cg, *dy.stride(), *w.stride(), *dx.stride(),
             groups=groups, R=R, F=F, pad=pad, dil=dil, stride=stride, **constants, **config,
@@ -1840,29 +1849,37 @@ def launch_conv1d_backward_dx(x, w, dy, dx, stride, pad, dil, groups) -> None:
             R=R, F=F, groups=groups, pad=pad, dil=dil, stride=stride, **constants, **config,
         )  # fmt: skip
     elif variant in ("rows_stream", "rows_persistent", "rows_square"):
-        BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
+        BLOCK_M, BLOCK_N, BLOCK_K, PROGRAMS = (
+            config["BLOCK_M"],
+            config["BLOCK_N"],
+            config["BLOCK_K"],
+            config["PROGRAMS"],
+        )
         dy = lib.reshaped(dy.permute(0, 2, 1), L * N, F)
         w = lib.reshaped(w, F, Cg)
         dx = dx.permute(0, 2, 1).view(L * N, Cg)
         dy_tiles, trans_dy = lib.tiles(dy, BLOCK_M, BLOCK_K)
         w_tiles, trans_w = lib.tiles(w, BLOCK_K, BLOCK_N, by_columns=True)
         dx_tiles = lib.tiles_to_store(dx, BLOCK_M, BLOCK_N // 2)
-        grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(Cg, BLOCK_N)),)
+        grid = (min(PROGRAMS * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(Cg, BLOCK_N)),)
         conv1d_backward_dx_rows[grid](
             dy_tiles, w_tiles, dx_tiles, dx, L * N, Cg, F, *dx.stride(),
             TRANS_DY=trans_dy, TRANS_W=trans_w, PRECISION=PRECISION, **constants,
             **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant in ("planes_stream", "planes_persistent", "planes_square"):
-        BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
+        BLOCK_M, BLOCK_N, BLOCK_K, PROGRAMS = (
+            config["BLOCK_M"],
+            config["BLOCK_N"],
+            config["BLOCK_K"],
+            config["PROGRAMS"],
+        )
         dy = lib.reshaped(dy, N, F, L)
         w = lib.reshaped(w, F, Cg)
         dx = dx.view(N, Cg, L)
         dy_tiles, trans_dy = lib.tiles(dy.mT, BLOCK_M, BLOCK_K)
         w_tiles, trans_w = lib.tiles(w, BLOCK_K, BLOCK_N, by_columns=True)
-        grid = (
-            min(config["PROGRAMS"] * gpu.sms, N * lib.cdiv(L, BLOCK_M) * lib.cdiv(Cg, BLOCK_N)),
-        )
+        grid = (min(PROGRAMS * gpu.sms, N * lib.cdiv(L, BLOCK_M) * lib.cdiv(Cg, BLOCK_N)),)
         conv1d_backward_dx_planes[grid](
             dy_tiles, w_tiles, dx, N, L, Cg, F, *dx.stride(),
             TRANS_DY=trans_dy, TRANS_W=trans_w, PRECISION=PRECISION, **constants,
@@ -2031,9 +2048,14 @@ def launch_conv1d_backward_dw(x, w, dy, dw, stride, pad, dil, groups) -> None:
             N=N, P=P, dil=dil, pad=pad, stride=stride, **constants, **config,
         )  # fmt: skip
     elif variant == "patches":
-        BLOCK_N, BLOCK_K = config["BLOCK_N"], config["BLOCK_K"]
+        BLOCK_M, BLOCK_N, BLOCK_K, FLAT = (
+            config["BLOCK_M"],
+            config["BLOCK_N"],
+            config["BLOCK_K"],
+            config["FLAT"],
+        )
         PATCH_C, PATCH_R = lib.patch(
-            config["BLOCK_M"], Cg, R, steps=P * lib.cdiv(n__padded, BLOCK_K), apart=dw.stride(2)
+            BLOCK_M, Cg, R, steps=P * lib.cdiv(n__padded, BLOCK_K), apart=dw.stride(2)
         )
         PATCHES = triton.cdiv(Cg, PATCH_C) * triton.cdiv(R, PATCH_R)
         x_padded_patches = lib.descriptor(lib.every(x_padded, 1, dil), PATCH_C, PATCH_R, BLOCK_K)
@@ -2041,7 +2063,7 @@ def launch_conv1d_backward_dw(x, w, dy, dw, stride, pad, dil, groups) -> None:
         grid = (
             (
                 min(3 * gpu.sms, groups * PATCHES * lib.cdiv(N_, BLOCK_N))
-                if config["FLAT"]
+                if FLAT
                 else groups * PATCHES * lib.cdiv(N_, BLOCK_N)
             ),
         )

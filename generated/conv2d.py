@@ -759,22 +759,16 @@ def launch_conv2d(x, w, b, y, stride, pad, dil, groups) -> None:
         x_padded = lib.padded(x.unflatten(1, (groups, Cg)).permute(0, 3, 4, 1, 2), 16)
         w_padded = lib.padded(w.permute(0, 2, 3, 1), 16)
     if variant == "channels":
-        grid = (
-            lib.cdiv(outer, config["ROWS"])
-            * lib.cdiv(Q, config["STEPS"])
-            * lib.cdiv(groups, config["BLOCK"]),
-        )
+        BLOCK, ROWS, STEPS = config["BLOCK"], config["ROWS"], config["STEPS"]
+        grid = (lib.cdiv(outer, ROWS) * lib.cdiv(Q, STEPS) * lib.cdiv(groups, BLOCK),)
         conv2d_channels[grid](
             x, w, b, y, (F // groups) * N * P, Q, F, P, H, W, *x.stride(), *w.stride(), b.stride(0),
             *y.stride(),
             groups=groups, Cg=Cg, R=R, S=S, stride=stride, pad=pad, dil=dil, **constants, **config,
         )  # fmt: skip
     elif variant == "runs":
-        grid = (
-            lib.cdiv(lines, config["ROWS"])
-            * lib.cdiv(P, config["STEPS"])
-            * lib.cdiv(Q, config["BLOCK"]),
-        )
+        BLOCK, ROWS, STEPS = config["BLOCK"], config["ROWS"], config["STEPS"]
+        grid = (lib.cdiv(lines, ROWS) * lib.cdiv(P, STEPS) * lib.cdiv(Q, BLOCK),)
         conv2d_runs[grid](
             x, w, b, y, (F // groups) * N * groups, P, Q, F, H, W, *x.stride(), *w.stride(),
             b.stride(0), *y.stride(),
@@ -784,51 +778,59 @@ def launch_conv2d(x, w, b, y, stride, pad, dil, groups) -> None:
             **config,
         )  # fmt: skip
     elif variant == "window":
-        grid = (
-            lib.cdiv(lines, config["ROWS"])
-            * lib.cdiv(P, config["STEPS"])
-            * lib.cdiv(Q, config["BLOCK"]),
-        )
+        BLOCK, ROWS, STEPS = config["BLOCK"], config["ROWS"], config["STEPS"]
+        grid = (lib.cdiv(lines, ROWS) * lib.cdiv(P, STEPS) * lib.cdiv(Q, BLOCK),)
         conv2d_window[grid](
             x, w, b, y, (F // groups) * N * groups, P, Q, F, H, W, *x.stride(), *w.stride(),
             b.stride(0), *y.stride(),
             Cg=Cg, R=R, S=S, groups=groups, stride=stride, pad=pad, dil=dil, **constants, **config,
         )  # fmt: skip
     elif variant in ("rows_stream", "rows_persistent", "rows_square"):
-        BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
+        BLOCK_M, BLOCK_N, BLOCK_K, PROGRAMS = (
+            config["BLOCK_M"],
+            config["BLOCK_N"],
+            config["BLOCK_K"],
+            config["PROGRAMS"],
+        )
         w = lib.reshaped(w, F, Cg)
         x = lib.reshaped(x.permute(0, 2, 3, 1), N * P * Q, Cg)
         y = y.permute(0, 2, 3, 1).view(N * P * Q, F)
         x_tiles, trans_x = lib.tiles(x, BLOCK_M, BLOCK_K)
         w_tiles, trans_w = lib.tiles(w.mT, BLOCK_K, BLOCK_N, by_columns=True)
         y_tiles = lib.tiles_to_store(y, BLOCK_M, BLOCK_N // 2)
-        grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N_, BLOCK_N)),)
+        grid = (min(PROGRAMS * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N_, BLOCK_N)),)
         conv2d_rows[grid](
             x_tiles, w_tiles, b, y_tiles, y, N * P * Q, F, Cg, b.stride(0), *y.stride(),
             TRANS_X=trans_x, TRANS_W=trans_w, PRECISION=PRECISION, **constants,
             **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant in ("planes_stream", "planes_persistent", "planes_square"):
-        BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
+        BLOCK_M, BLOCK_N, BLOCK_K, PROGRAMS = (
+            config["BLOCK_M"],
+            config["BLOCK_N"],
+            config["BLOCK_K"],
+            config["PROGRAMS"],
+        )
         w = lib.reshaped(w, F, Cg)
         x = lib.reshaped(x, N, Cg, P * Q)
         y = y.view(N, F, P * Q)
         x_tiles, trans_x = lib.tiles(x.mT, BLOCK_M, BLOCK_K)
         w_tiles, trans_w = lib.tiles(w.mT, BLOCK_K, BLOCK_N, by_columns=True)
-        grid = (
-            min(
-                config["PROGRAMS"] * gpu.sms, N * lib.cdiv(places, BLOCK_M) * lib.cdiv(N_, BLOCK_N)
-            ),
-        )
+        grid = (min(PROGRAMS * gpu.sms, N * lib.cdiv(places, BLOCK_M) * lib.cdiv(N_, BLOCK_N)),)
         conv2d_planes[grid](
             x_tiles, w_tiles, b, y, N, P * Q, F, Cg, b.stride(0), *y.stride(),
             TRANS_X=trans_x, TRANS_W=trans_w, PRECISION=PRECISION, **constants,
             **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant == "patches":
-        BLOCK_N, BLOCK_K = config["BLOCK_N"], config["BLOCK_K"]
+        BLOCK_M, BLOCK_N, BLOCK_K, FLAT = (
+            config["BLOCK_M"],
+            config["BLOCK_N"],
+            config["BLOCK_K"],
+            config["FLAT"],
+        )
         PATCH_N_, PATCH_P, PATCH_Q = lib.patch(
-            config["BLOCK_M"], N, P, Q, steps=R * S * lib.cdiv(c_padded, BLOCK_K), apart=y.stride(3)
+            BLOCK_M, N, P, Q, steps=R * S * lib.cdiv(c_padded, BLOCK_K), apart=y.stride(3)
         )
         PATCHES = triton.cdiv(N, PATCH_N_) * triton.cdiv(P, PATCH_P) * triton.cdiv(Q, PATCH_Q)
         x_padded_patches = lib.descriptor(
@@ -838,7 +840,7 @@ def launch_conv2d(x, w, b, y, stride, pad, dil, groups) -> None:
         grid = (
             (
                 min(3 * gpu.sms, groups * PATCHES * lib.cdiv(N_, BLOCK_N))
-                if config["FLAT"]
+                if FLAT
                 else groups * PATCHES * lib.cdiv(N_, BLOCK_N)
             ),
         )
@@ -2120,9 +2122,8 @@ def launch_conv2d_backward_dx(x, w, dy, dx, stride, pad, dil, groups) -> None:
         dy_padded = lib.padded(dy.unflatten(1, (groups, F // groups)).permute(0, 3, 4, 1, 2), 16)
         w_padded = lib.padded(w.unflatten(0, (groups, F // groups)).permute(2, 3, 4, 0, 1), 16)
     if variant == "channels":
-        grid = (
-            lib.cdiv(outer, config["ROWS"]) * lib.cdiv(groups, config["STEPS"] * config["BLOCK"]),
-        )
+        BLOCK, ROWS, STEPS = config["BLOCK"], config["ROWS"], config["STEPS"]
+        grid = (lib.cdiv(outer, ROWS) * lib.cdiv(groups, STEPS * BLOCK),)
         conv2d_backward_dx_channels[grid](
             dy, w, dx, Cg * H * N * W, Cg * H * W, W, H, P, Q, H * W, Cg, *dy.stride(), *w.stride(),
             *dx.stride(),
@@ -2136,31 +2137,37 @@ def launch_conv2d_backward_dx(x, w, dy, dx, stride, pad, dil, groups) -> None:
             R=R, S=S, F=F, groups=groups, pad=pad, dil=dil, stride=stride, **constants, **config,
         )  # fmt: skip
     elif variant in ("rows_stream", "rows_persistent", "rows_square"):
-        BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
+        BLOCK_M, BLOCK_N, BLOCK_K, PROGRAMS = (
+            config["BLOCK_M"],
+            config["BLOCK_N"],
+            config["BLOCK_K"],
+            config["PROGRAMS"],
+        )
         dy = lib.reshaped(dy.permute(0, 2, 3, 1), H * N * W, F)
         w = lib.reshaped(w, F, Cg)
         dx = dx.permute(0, 2, 3, 1).view(H * N * W, Cg)
         dy_tiles, trans_dy = lib.tiles(dy, BLOCK_M, BLOCK_K)
         w_tiles, trans_w = lib.tiles(w, BLOCK_K, BLOCK_N, by_columns=True)
         dx_tiles = lib.tiles_to_store(dx, BLOCK_M, BLOCK_N // 2)
-        grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(Cg, BLOCK_N)),)
+        grid = (min(PROGRAMS * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(Cg, BLOCK_N)),)
         conv2d_backward_dx_rows[grid](
             dy_tiles, w_tiles, dx_tiles, dx, H * N * W, Cg, F, *dx.stride(),
             TRANS_DY=trans_dy, TRANS_W=trans_w, PRECISION=PRECISION, **constants,
             **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant in ("planes_stream", "planes_persistent", "planes_square"):
-        BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
+        BLOCK_M, BLOCK_N, BLOCK_K, PROGRAMS = (
+            config["BLOCK_M"],
+            config["BLOCK_N"],
+            config["BLOCK_K"],
+            config["PROGRAMS"],
+        )
         dy = lib.reshaped(dy, N, F, H * W)
         w = lib.reshaped(w, F, Cg)
         dx = dx.view(N, Cg, H * W)
         dy_tiles, trans_dy = lib.tiles(dy.mT, BLOCK_M, BLOCK_K)
         w_tiles, trans_w = lib.tiles(w, BLOCK_K, BLOCK_N, by_columns=True)
-        grid = (
-            min(
-                config["PROGRAMS"] * gpu.sms, N * lib.cdiv(places, BLOCK_M) * lib.cdiv(Cg, BLOCK_N)
-            ),
-        )
+        grid = (min(PROGRAMS * gpu.sms, N * lib.cdiv(places, BLOCK_M) * lib.cdiv(Cg, BLOCK_N)),)
         conv2d_backward_dx_planes[grid](
             dy_tiles, w_tiles, dx, N, H * W, Cg, F, *dx.stride(),
             TRANS_DY=trans_dy, TRANS_W=trans_w, PRECISION=PRECISION, **constants,
@@ -2315,11 +2322,8 @@ def launch_conv2d_backward_dw(x, w, dy, dw, stride, pad, dil, groups) -> None:
         x_padded = lib.padded(x.permute(1, 2, 3, 0), 16)
         dy_padded = lib.padded(dy.permute(1, 2, 3, 0), 16)
     if variant == "runs":
-        grid = (
-            lib.cdiv(lines, config["ROWS"])
-            * lib.cdiv(R, config["STEPS"])
-            * lib.cdiv(S, config["BLOCK"]),
-        )
+        BLOCK, ROWS, STEPS = config["BLOCK"], config["ROWS"], config["STEPS"]
+        grid = (lib.cdiv(lines, ROWS) * lib.cdiv(R, STEPS) * lib.cdiv(S, BLOCK),)
         conv2d_backward_dw_runs[grid](
             x, dy, dw, Cg * (F // groups) * groups, R, S, Cg, F, H, W, *x.stride(), *dy.stride(),
             *dw.stride(),
@@ -2329,25 +2333,22 @@ def launch_conv2d_backward_dw(x, w, dy, dw, stride, pad, dil, groups) -> None:
             **config,
         )  # fmt: skip
     elif variant == "window":
-        grid = (
-            lib.cdiv(lines, config["ROWS"])
-            * lib.cdiv(R, config["STEPS"])
-            * lib.cdiv(S, config["BLOCK"]),
-        )
+        BLOCK, ROWS, STEPS = config["BLOCK"], config["ROWS"], config["STEPS"]
+        grid = (lib.cdiv(lines, ROWS) * lib.cdiv(R, STEPS) * lib.cdiv(S, BLOCK),)
         conv2d_backward_dw_window[grid](
             x, dy, dw, Cg * (F // groups) * groups, R, S, Cg, F, H, W, *x.stride(), *dy.stride(),
             *dw.stride(),
             N=N, P=P, Q=Q, dil=dil, pad=pad, stride=stride, **constants, **config,
         )  # fmt: skip
     elif variant == "patches":
-        BLOCK_N, BLOCK_K = config["BLOCK_N"], config["BLOCK_K"]
-        PATCH_C, PATCH_R, PATCH_S = lib.patch(
+        BLOCK_M, BLOCK_N, BLOCK_K, FLAT = (
             config["BLOCK_M"],
-            Cg,
-            R,
-            S,
-            steps=P * Q * lib.cdiv(n__padded, BLOCK_K),
-            apart=dw.stride(3),
+            config["BLOCK_N"],
+            config["BLOCK_K"],
+            config["FLAT"],
+        )
+        PATCH_C, PATCH_R, PATCH_S = lib.patch(
+            BLOCK_M, Cg, R, S, steps=P * Q * lib.cdiv(n__padded, BLOCK_K), apart=dw.stride(3)
         )
         PATCHES = triton.cdiv(Cg, PATCH_C) * triton.cdiv(R, PATCH_R) * triton.cdiv(S, PATCH_S)
         x_padded_patches = lib.descriptor(
@@ -2357,7 +2358,7 @@ def launch_conv2d_backward_dw(x, w, dy, dw, stride, pad, dil, groups) -> None:
         grid = (
             (
                 min(3 * gpu.sms, groups * PATCHES * lib.cdiv(N_, BLOCK_N))
-                if config["FLAT"]
+                if FLAT
                 else groups * PATCHES * lib.cdiv(N_, BLOCK_N)
             ),
         )

@@ -549,33 +549,34 @@ def launch_conv3d(x, w, b, y, stride, pad) -> None:
         x_padded = lib.padded(x.permute(0, 2, 3, 4, 1), 16)
         w_padded = lib.padded(w.permute(0, 2, 3, 4, 1), 16)
     if variant in ("rows_stream", "rows_persistent", "rows_square"):
+        PROGRAMS = config["PROGRAMS"]
         w = lib.reshaped(w, F, C)
         x = lib.reshaped(x.permute(0, 2, 3, 4, 1), N * O * P * Q, C)
         y = y.permute(0, 2, 3, 4, 1).view(N * O * P * Q, F)
         x_tiles, trans_x = lib.tiles(x, BLOCK_M, BLOCK_K)
         w_tiles, trans_w = lib.tiles(w.mT, BLOCK_K, BLOCK_N, by_columns=True)
         y_tiles = lib.tiles_to_store(y, BLOCK_M, BLOCK_N // 2)
-        grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(F, BLOCK_N)),)
+        grid = (min(PROGRAMS * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(F, BLOCK_N)),)
         conv3d_rows[grid](
             x_tiles, w_tiles, b, y_tiles, y, N * O * P * Q, F, C, b.stride(0), *y.stride(),
             TRANS_X=trans_x, TRANS_W=trans_w, COMPUTE=COMPUTE, PRECISION=PRECISION,
             enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant in ("planes_stream", "planes_persistent", "planes_square"):
+        PROGRAMS = config["PROGRAMS"]
         w = lib.reshaped(w, F, C)
         x = lib.reshaped(x, N, C, O * P * Q)
         y = y.view(N, F, O * P * Q)
         x_tiles, trans_x = lib.tiles(x.mT, BLOCK_M, BLOCK_K)
         w_tiles, trans_w = lib.tiles(w.mT, BLOCK_K, BLOCK_N, by_columns=True)
-        grid = (
-            min(config["PROGRAMS"] * gpu.sms, N * lib.cdiv(places, BLOCK_M) * lib.cdiv(F, BLOCK_N)),
-        )
+        grid = (min(PROGRAMS * gpu.sms, N * lib.cdiv(places, BLOCK_M) * lib.cdiv(F, BLOCK_N)),)
         conv3d_planes[grid](
             x_tiles, w_tiles, b, y, N, O * P * Q, F, C, b.stride(0), *y.stride(),
             TRANS_X=trans_x, TRANS_W=trans_w, COMPUTE=COMPUTE, PRECISION=PRECISION,
             enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant == "patches":
+        FLAT = config["FLAT"]
         PATCH_N_, PATCH_O, PATCH_P, PATCH_Q = lib.patch(
             BLOCK_M, N, O, P, Q, steps=K * R * S * lib.cdiv(c_padded, BLOCK_K), apart=y.stride(4)
         )
@@ -597,7 +598,7 @@ def launch_conv3d(x, w, b, y, stride, pad) -> None:
         grid = (
             (
                 min(3 * gpu.sms, PATCHES * lib.cdiv(F, BLOCK_N))
-                if config["FLAT"]
+                if FLAT
                 else PATCHES * lib.cdiv(F, BLOCK_N)
             ),
         )
@@ -1571,6 +1572,7 @@ def launch_conv3d_backward_dx(x, w, dy, dx, stride, pad) -> None:
         dy_padded = lib.padded(dy.permute(0, 2, 3, 4, 1), 16)
         w_padded = lib.padded(w.permute(1, 2, 3, 4, 0), 16)
     if variant == "patches":
+        FLAT = config["FLAT"]
         PATCH_N_, PATCH_D1, PATCH_H1, PATCH_W21 = lib.patch(
             BLOCK_M,
             N,
@@ -1593,7 +1595,7 @@ def launch_conv3d_backward_dx(x, w, dy, dx, stride, pad) -> None:
         grid = (
             (
                 min(3 * gpu.sms, batches * PATCHES * lib.cdiv(C, BLOCK_N))
-                if config["FLAT"]
+                if FLAT
                 else batches * PATCHES * lib.cdiv(C, BLOCK_N)
             ),
         )
@@ -1722,6 +1724,7 @@ def launch_conv3d_backward_dw(x, w, dy, dw, stride, pad) -> None:
         x_padded = lib.padded(x.permute(1, 2, 3, 4, 0), 16)
         dy_padded = lib.padded(dy.permute(1, 2, 3, 4, 0), 16)
     if variant == "patches":
+        FLAT = config["FLAT"]
         PATCH_C, PATCH_K_, PATCH_R, PATCH_S = lib.patch(
             BLOCK_M, C, K, R, S, steps=O * P * Q * lib.cdiv(n__padded, BLOCK_K), apart=dw.stride(4)
         )
@@ -1738,7 +1741,7 @@ def launch_conv3d_backward_dw(x, w, dy, dw, stride, pad) -> None:
         grid = (
             (
                 min(3 * gpu.sms, PATCHES * lib.cdiv(F, BLOCK_N))
-                if config["FLAT"]
+                if FLAT
                 else PATCHES * lib.cdiv(F, BLOCK_N)
             ),
         )

@@ -817,13 +817,14 @@ def launch_conv_group_norm_silu_conv2d(x, w, b, conv2d, y, pad) -> None:
         x_padded = lib.padded(x.permute(0, 2, 3, 1), 16)
         w_padded = lib.padded(w.permute(0, 2, 3, 1), 16)
     if variant in ("rows_stream", "rows_persistent", "rows_square"):
+        PROGRAMS = config["PROGRAMS"]
         w = lib.reshaped(w, F, C)
         x = lib.reshaped(x.permute(0, 2, 3, 1), N * P * Q, C)
         conv2d = conv2d.permute(0, 2, 3, 1).view(N * P * Q, F)
         x_tiles, trans_x = lib.tiles(x, BLOCK_M, BLOCK_K)
         w_tiles, trans_w = lib.tiles(w.mT, BLOCK_K, BLOCK_N, by_columns=True)
         conv2d_tiles = lib.tiles_to_store(conv2d, BLOCK_M, BLOCK_N // 2)
-        grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(F, BLOCK_N)),)
+        grid = (min(PROGRAMS * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(F, BLOCK_N)),)
         conv_group_norm_silu_conv2d_rows[grid](
             x_tiles, w_tiles, b, conv2d_tiles, conv2d, N * P * Q, F, C, b.stride(0),
             *conv2d.stride(),
@@ -831,20 +832,20 @@ def launch_conv_group_norm_silu_conv2d(x, w, b, conv2d, y, pad) -> None:
             **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant in ("planes_stream", "planes_persistent", "planes_square"):
+        PROGRAMS = config["PROGRAMS"]
         w = lib.reshaped(w, F, C)
         x = lib.reshaped(x, N, C, P * Q)
         conv2d = conv2d.view(N, F, P * Q)
         x_tiles, trans_x = lib.tiles(x.mT, BLOCK_M, BLOCK_K)
         w_tiles, trans_w = lib.tiles(w.mT, BLOCK_K, BLOCK_N, by_columns=True)
-        grid = (
-            min(config["PROGRAMS"] * gpu.sms, N * lib.cdiv(places, BLOCK_M) * lib.cdiv(F, BLOCK_N)),
-        )
+        grid = (min(PROGRAMS * gpu.sms, N * lib.cdiv(places, BLOCK_M) * lib.cdiv(F, BLOCK_N)),)
         conv_group_norm_silu_conv2d_planes[grid](
             x_tiles, w_tiles, b, conv2d, N, P * Q, F, C, b.stride(0), *conv2d.stride(),
             TRANS_X=trans_x, TRANS_W=trans_w, PRECISION=PRECISION, **constants,
             **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant == "patches":
+        FLAT = config["FLAT"]
         PATCH_N_, PATCH_P, PATCH_Q = lib.patch(
             BLOCK_M, N, P, Q, steps=R * S * lib.cdiv(c2_padded, BLOCK_K), apart=conv2d.stride(3)
         )
@@ -854,7 +855,7 @@ def launch_conv_group_norm_silu_conv2d(x, w, b, conv2d, y, pad) -> None:
         grid = (
             (
                 min(3 * gpu.sms, PATCHES * lib.cdiv(F, BLOCK_N))
-                if config["FLAT"]
+                if FLAT
                 else PATCHES * lib.cdiv(F, BLOCK_N)
             ),
         )
@@ -2135,6 +2136,7 @@ def launch_conv_group_norm_silu_forward_conv2d_kept(x, w, b, conv2d, conv2d_kept
         x_padded = lib.padded(x.permute(0, 2, 3, 1), 16)
         w_padded = lib.padded(w.permute(0, 2, 3, 1), 16)
     if variant in ("rows_stream", "rows_persistent", "rows_square"):
+        PROGRAMS = config["PROGRAMS"]
         w = lib.reshaped(w, F, C)
         x = lib.reshaped(x.permute(0, 2, 3, 1), N * P * Q, C)
         conv2d = conv2d.permute(0, 2, 3, 1).view(N * P * Q, F)
@@ -2143,7 +2145,7 @@ def launch_conv_group_norm_silu_forward_conv2d_kept(x, w, b, conv2d, conv2d_kept
         w_tiles, trans_w = lib.tiles(w.mT, BLOCK_K, BLOCK_N, by_columns=True)
         conv2d_tiles = lib.tiles_to_store(conv2d, BLOCK_M, BLOCK_N // 2)
         conv2d_kept_tiles = lib.tiles_to_store(conv2d_kept, BLOCK_M, BLOCK_N // 2)
-        grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(F, BLOCK_N)),)
+        grid = (min(PROGRAMS * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(F, BLOCK_N)),)
         conv_group_norm_silu_forward_conv2d_kept_rows[grid](
             x_tiles, w_tiles, b, conv2d_tiles, conv2d, conv2d_kept_tiles, conv2d_kept, N * P * Q, F,
             C, b.stride(0), *conv2d.stride(), *conv2d_kept.stride(),
@@ -2151,15 +2153,14 @@ def launch_conv_group_norm_silu_forward_conv2d_kept(x, w, b, conv2d, conv2d_kept
             enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant in ("planes_stream", "planes_persistent", "planes_square"):
+        PROGRAMS = config["PROGRAMS"]
         w = lib.reshaped(w, F, C)
         x = lib.reshaped(x, N, C, P * Q)
         conv2d = conv2d.view(N, F, P * Q)
         conv2d_kept = conv2d_kept.view(N, F, P * Q)
         x_tiles, trans_x = lib.tiles(x.mT, BLOCK_M, BLOCK_K)
         w_tiles, trans_w = lib.tiles(w.mT, BLOCK_K, BLOCK_N, by_columns=True)
-        grid = (
-            min(config["PROGRAMS"] * gpu.sms, N * lib.cdiv(places, BLOCK_M) * lib.cdiv(F, BLOCK_N)),
-        )
+        grid = (min(PROGRAMS * gpu.sms, N * lib.cdiv(places, BLOCK_M) * lib.cdiv(F, BLOCK_N)),)
         conv_group_norm_silu_forward_conv2d_kept_planes[grid](
             x_tiles, w_tiles, b, conv2d, conv2d_kept, N, P * Q, F, C, b.stride(0), *conv2d.stride(),
             *conv2d_kept.stride(),
@@ -2167,6 +2168,7 @@ def launch_conv_group_norm_silu_forward_conv2d_kept(x, w, b, conv2d, conv2d_kept
             enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant == "patches":
+        FLAT = config["FLAT"]
         PATCH_N_, PATCH_P, PATCH_Q = lib.patch(
             BLOCK_M, N, P, Q, steps=R * S * lib.cdiv(c2_padded, BLOCK_K), apart=conv2d.stride(3)
         )
@@ -2176,7 +2178,7 @@ def launch_conv_group_norm_silu_forward_conv2d_kept(x, w, b, conv2d, conv2d_kept
         grid = (
             (
                 min(3 * gpu.sms, PATCHES * lib.cdiv(F, BLOCK_N))
-                if config["FLAT"]
+                if FLAT
                 else PATCHES * lib.cdiv(F, BLOCK_N)
             ),
         )
@@ -4423,33 +4425,34 @@ def launch_conv_group_norm_silu_backward_dx(x, w, conv2d_kept, dconv2d, dx, pad)
         dconv2d_padded = lib.padded(dconv2d.permute(0, 2, 3, 1), 16)
         w_padded = lib.padded(w.permute(1, 2, 3, 0), 16)
     if variant in ("rows_stream", "rows_persistent", "rows_square"):
+        PROGRAMS = config["PROGRAMS"]
         dconv2d = lib.reshaped(dconv2d.permute(0, 2, 3, 1), H * N * W, F)
         w = lib.reshaped(w, F, C)
         dx = dx.permute(0, 2, 3, 1).view(H * N * W, C)
         dconv2d_tiles, trans_dconv2d = lib.tiles(dconv2d, BLOCK_M, BLOCK_K)
         w_tiles, trans_w = lib.tiles(w, BLOCK_K, BLOCK_N, by_columns=True)
         dx_tiles = lib.tiles_to_store(dx, BLOCK_M, BLOCK_N // 2)
-        grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(C, BLOCK_N)),)
+        grid = (min(PROGRAMS * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(C, BLOCK_N)),)
         conv_group_norm_silu_backward_dx_rows[grid](
             dconv2d_tiles, w_tiles, dx_tiles, dx, H * N * W, C, F, *dx.stride(),
             TRANS_DCONV2D=trans_dconv2d, TRANS_W=trans_w, COMPUTE=COMPUTE, PRECISION=PRECISION,
             enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant in ("planes_stream", "planes_persistent", "planes_square"):
+        PROGRAMS = config["PROGRAMS"]
         dconv2d = lib.reshaped(dconv2d, N, F, H * W)
         w = lib.reshaped(w, F, C)
         dx = dx.view(N, C, H * W)
         dconv2d_tiles, trans_dconv2d = lib.tiles(dconv2d.mT, BLOCK_M, BLOCK_K)
         w_tiles, trans_w = lib.tiles(w, BLOCK_K, BLOCK_N, by_columns=True)
-        grid = (
-            min(config["PROGRAMS"] * gpu.sms, N * lib.cdiv(places, BLOCK_M) * lib.cdiv(C, BLOCK_N)),
-        )
+        grid = (min(PROGRAMS * gpu.sms, N * lib.cdiv(places, BLOCK_M) * lib.cdiv(C, BLOCK_N)),)
         conv_group_norm_silu_backward_dx_planes[grid](
             dconv2d_tiles, w_tiles, dx, N, H * W, C, F, *dx.stride(),
             TRANS_DCONV2D=trans_dconv2d, TRANS_W=trans_w, COMPUTE=COMPUTE, PRECISION=PRECISION,
             enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant == "patches":
+        FLAT = config["FLAT"]
         PATCH_N_, PATCH_H, PATCH_W2 = lib.patch(
             BLOCK_M, N, H, W, steps=R * S * lib.cdiv(c_padded, BLOCK_K), apart=dx.stride(3)
         )
@@ -4461,7 +4464,7 @@ def launch_conv_group_norm_silu_backward_dx(x, w, conv2d_kept, dconv2d, dx, pad)
         grid = (
             (
                 min(3 * gpu.sms, PATCHES * lib.cdiv(C, BLOCK_N))
-                if config["FLAT"]
+                if FLAT
                 else PATCHES * lib.cdiv(C, BLOCK_N)
             ),
         )
@@ -4596,6 +4599,7 @@ def launch_conv_group_norm_silu_backward_dw(x, w, conv2d_kept, dconv2d, dw, pad)
         x_padded = lib.padded(x.permute(1, 2, 3, 0), 16)
         dconv2d_padded = lib.padded(dconv2d.permute(1, 2, 3, 0), 16)
     if variant == "patches":
+        FLAT = config["FLAT"]
         PATCH_C2, PATCH_R, PATCH_S = lib.patch(
             BLOCK_M, C, R, S, steps=P * Q * lib.cdiv(n__padded, BLOCK_K), apart=dw.stride(3)
         )
@@ -4607,7 +4611,7 @@ def launch_conv_group_norm_silu_backward_dw(x, w, conv2d_kept, dconv2d, dw, pad)
         grid = (
             (
                 min(3 * gpu.sms, PATCHES * lib.cdiv(F, BLOCK_N))
-                if config["FLAT"]
+                if FLAT
                 else PATCHES * lib.cdiv(F, BLOCK_N)
             ),
         )

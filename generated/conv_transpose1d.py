@@ -972,6 +972,7 @@ def launch_conv_transpose1d_backward_dx(x, w, dy, dx, stride, pad, dil) -> None:
         dy_padded = lib.padded(dy.permute(0, 2, 1), 16)
         w_padded = lib.padded(w.permute(0, 2, 1), 16)
     if variant == "patches":
+        FLAT = config["FLAT"]
         PATCH_N_, PATCH_L = lib.patch(
             BLOCK_M, N, L, steps=R * lib.cdiv(f_padded, BLOCK_K), apart=dx.stride(2)
         )
@@ -983,7 +984,7 @@ def launch_conv_transpose1d_backward_dx(x, w, dy, dx, stride, pad, dil) -> None:
         grid = (
             (
                 min(3 * gpu.sms, PATCHES * lib.cdiv(C, BLOCK_N))
-                if config["FLAT"]
+                if FLAT
                 else PATCHES * lib.cdiv(C, BLOCK_N)
             ),
         )

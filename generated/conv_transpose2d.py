@@ -367,6 +367,7 @@ def launch_conv_transpose2d(x, w, y, stride, pad, out_pad) -> None:
         x_padded = lib.padded(x.permute(0, 2, 3, 1), 16)
         w_padded = lib.padded(w.permute(1, 2, 3, 0), 16)
     if variant == "patches":
+        FLAT = config["FLAT"]
         PATCH_N_, PATCH_P1, PATCH_Q1 = lib.patch(
             BLOCK_M,
             N,
@@ -385,7 +386,7 @@ def launch_conv_transpose2d(x, w, y, stride, pad, out_pad) -> None:
         grid = (
             (
                 min(3 * gpu.sms, batches * PATCHES * lib.cdiv(F, BLOCK_N))
-                if config["FLAT"]
+                if FLAT
                 else batches * PATCHES * lib.cdiv(F, BLOCK_N)
             ),
         )
@@ -1106,6 +1107,7 @@ def launch_conv_transpose2d_backward_dx(x, w, dy, dx, stride, pad) -> None:
         dy_padded = lib.padded(dy.permute(0, 2, 3, 1), 16)
         w_padded = lib.padded(w.permute(0, 2, 3, 1), 16)
     if variant == "patches":
+        FLAT = config["FLAT"]
         PATCH_N_, PATCH_H, PATCH_W2 = lib.patch(
             BLOCK_M, N, H, W, steps=R * S * lib.cdiv(f_padded, BLOCK_K), apart=dx.stride(3)
         )
@@ -1117,7 +1119,7 @@ def launch_conv_transpose2d_backward_dx(x, w, dy, dx, stride, pad) -> None:
         grid = (
             (
                 min(3 * gpu.sms, PATCHES * lib.cdiv(C, BLOCK_N))
-                if config["FLAT"]
+                if FLAT
                 else PATCHES * lib.cdiv(C, BLOCK_N)
             ),
         )

@@ -461,6 +461,7 @@ def launch_conv_transpose3d(x, w, b, y, stride, pad, out_pad) -> None:
         x_padded = lib.padded(x.permute(0, 2, 3, 4, 1), 16)
         w_padded = lib.padded(w.permute(1, 2, 3, 4, 0), 16)
     if variant == "patches":
+        FLAT = config["FLAT"]
         PATCH_N_, PATCH_O1, PATCH_P1, PATCH_Q1 = lib.patch(
             BLOCK_M,
             N,
@@ -481,7 +482,7 @@ def launch_conv_transpose3d(x, w, b, y, stride, pad, out_pad) -> None:
         grid = (
             (
                 min(3 * gpu.sms, batches * PATCHES * lib.cdiv(F, BLOCK_N))
-                if config["FLAT"]
+                if FLAT
                 else batches * PATCHES * lib.cdiv(F, BLOCK_N)
             ),
         )
@@ -1364,6 +1365,7 @@ def launch_conv_transpose3d_backward_dx(x, w, dy, dx, stride, pad) -> None:
         dy_padded = lib.padded(dy.permute(0, 2, 3, 4, 1), 16)
         w_padded = lib.padded(w.permute(0, 2, 3, 4, 1), 16)
     if variant == "patches":
+        FLAT = config["FLAT"]
         PATCH_N_, PATCH_D, PATCH_H, PATCH_W2 = lib.patch(
             BLOCK_M, N, D, H, W, steps=K * R * S * lib.cdiv(f_padded, BLOCK_K), apart=dx.stride(4)
         )
@@ -1385,7 +1387,7 @@ def launch_conv_transpose3d_backward_dx(x, w, dy, dx, stride, pad) -> None:
         grid = (
             (
                 min(3 * gpu.sms, PATCHES * lib.cdiv(C, BLOCK_N))
-                if config["FLAT"]
+                if FLAT
                 else PATCHES * lib.cdiv(C, BLOCK_N)
             ),
         )

@@ -299,13 +299,15 @@ def launch_depthwise_conv2d(x, w, b, y, stride, pad) -> None:
     if variant in ("runs", "window"):
         x = lib.in_lines(x)
     if variant == "channels":
-        grid = (lib.cdiv(outer, ROWS) * lib.cdiv(Q, config["STEPS"]) * lib.cdiv(C, BLOCK),)
+        STEPS = config["STEPS"]
+        grid = (lib.cdiv(outer, ROWS) * lib.cdiv(Q, STEPS) * lib.cdiv(C, BLOCK),)
         depthwise_conv2d_channels[grid](
             x, w, b, y, N * P, Q, C, P, H, W, *x.stride(), *w.stride(), b.stride(0), *y.stride(),
             R=R, S=S, **constants, **config,
         )  # fmt: skip
     elif variant == "runs":
-        grid = (lib.cdiv(lines, ROWS) * lib.cdiv(P, config["STEPS"]) * lib.cdiv(Q, BLOCK),)
+        STEPS = config["STEPS"]
+        grid = (lib.cdiv(lines, ROWS) * lib.cdiv(P, STEPS) * lib.cdiv(Q, BLOCK),)
         depthwise_conv2d_runs[grid](
             x, w, b, y, C * N, P, Q, C, H, W, *x.stride(), *w.stride(), b.stride(0), *y.stride(),
             VEC_Y=math.gcd(16, y.shape[3], y.stride(0), y.stride(1), y.stride(2)), R=R, S=S,
@@ -313,7 +315,8 @@ def launch_depthwise_conv2d(x, w, b, y, stride, pad) -> None:
             **config,
         )  # fmt: skip
     elif variant == "window":
-        grid = (lib.cdiv(lines, ROWS) * lib.cdiv(P, config["STEPS"]) * lib.cdiv(Q, BLOCK),)
+        STEPS = config["STEPS"]
+        grid = (lib.cdiv(lines, ROWS) * lib.cdiv(P, STEPS) * lib.cdiv(Q, BLOCK),)
         depthwise_conv2d_window[grid](
             x, w, b, y, C * N, P, Q, C, H, W, *x.stride(), *w.stride(), b.stride(0), *y.stride(),
             R=R, S=S, **constants, **config,

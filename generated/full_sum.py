@@ -318,11 +318,8 @@ def launch_full_sum_backward(x, dx, dy) -> None:
         grid = (lib.cdiv(total, BLOCK),)
         full_sum_backward_flat[grid](dx, dy, total, dx.stride(2), **constants, **config)
     else:
-        grid = (
-            lib.cdiv(outer, config["OUTER"])
-            * lib.cdiv(middle, config["ROWS"])
-            * lib.cdiv(inner, BLOCK),
-        )
+        ROWS, OUTER = config["ROWS"], config["OUTER"]
+        grid = (lib.cdiv(outer, OUTER) * lib.cdiv(middle, ROWS) * lib.cdiv(inner, BLOCK),)
         full_sum_backward_strided[grid](
             dx, dy, outer, middle, inner, *dx.stride(),
             VEC_DX=lib.vec(*dx.stride()[:2], inner), **constants, **config,

@@ -114,11 +114,8 @@ def launch_gelu(x, y) -> None:
         grid = (lib.cdiv(total, BLOCK),)
         gelu_flat[grid](x, y, total, x.stride(2), y.stride(2), **constants, **config)
     else:
-        grid = (
-            lib.cdiv(outer, config["OUTER"])
-            * lib.cdiv(middle, config["ROWS"])
-            * lib.cdiv(inner, BLOCK),
-        )
+        ROWS, OUTER = config["ROWS"], config["OUTER"]
+        grid = (lib.cdiv(outer, OUTER) * lib.cdiv(middle, ROWS) * lib.cdiv(inner, BLOCK),)
         gelu_strided[grid](
             x, y, outer, middle, inner, *x.stride(), *y.stride(),
             VEC_X=lib.vec(*x.stride()[:2]), VEC_Y=lib.vec(*y.stride()[:2], inner), **constants,
@@ -270,11 +267,8 @@ def launch_gelu_backward(x, dy, dx) -> None:
         grid = (lib.cdiv(total, BLOCK),)
         gelu_backward_flat[grid](*arguments, **constants, **config)
     else:
-        grid = (
-            lib.cdiv(outer, config["OUTER"])
-            * lib.cdiv(middle, config["ROWS"])
-            * lib.cdiv(inner, BLOCK),
-        )
+        ROWS, OUTER = config["ROWS"], config["OUTER"]
+        grid = (lib.cdiv(outer, OUTER) * lib.cdiv(middle, ROWS) * lib.cdiv(inner, BLOCK),)
         gelu_backward_strided[grid](
             dy, x, dx, outer, middle, inner, *dy.stride(), *x.stride(), *dx.stride(),
             VEC_DY=lib.vec(*dy.stride()[:2]), VEC_X=lib.vec(*x.stride()[:2]),

@@ -434,6 +434,7 @@ def launch_instance_norm_forward(x, gain, bias, y, mu_kept, var_kept, eps) -> No
         COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor), enable_fp_fusion=True,
     )  # fmt: skip
     if variant == "two_pass":
+        LAG = config["LAG"]
         x = lib.reshaped(x, C * N, batch)
         mu_kept = mu_kept.view(C * N)
         var_kept = var_kept.view(C * N)
@@ -442,7 +443,7 @@ def launch_instance_norm_forward(x, gain, bias, y, mu_kept, var_kept, eps) -> No
         var_sum_part = torch.empty((rows, lib.cdiv(batch, BLOCK)), dtype=compute, device=x.device)
         var_sum_count = torch.empty((rows, lib.cdiv(batch, BLOCK)), dtype=compute, device=x.device)
         tickets = torch.zeros((1 + lib.cdiv(rows, ROWS),), dtype=torch.int32, device=x.device)
-        grid = ((lib.cdiv(rows, ROWS) + 1) * lib.cdiv(batch, BLOCK) + config["LAG"],)
+        grid = ((lib.cdiv(rows, ROWS) + 1) * lib.cdiv(batch, BLOCK) + LAG,)
         instance_norm_forward_two_pass[grid](
             tickets, x, mu_part, var_sum_part, var_sum_count, mu_kept, var_kept, gain, bias, y, eps,
             C * N, batch, C, *x.stride(), mu_kept.stride(0), var_kept.stride(0), gain.stride(0),
@@ -1457,6 +1458,7 @@ def launch_instance_norm_backward_dx(
         EPS_IS_TENSOR=isinstance(eps, torch.Tensor), COMPUTE=COMPUTE, enable_fp_fusion=True,
     )  # fmt: skip
     if variant == "two_pass":
+        LAG = config["LAG"]
         dy = lib.reshaped(dy, C * N, batch)
         mu_kept = lib.reshaped(mu_kept, C * N)
         x = lib.reshaped(x, C * N, batch)
@@ -1473,7 +1475,7 @@ def launch_instance_norm_backward_dx(
         )
         dmu_sum_part = torch.empty((rows, lib.cdiv(batch, BLOCK)), dtype=compute, device=dy.device)
         tickets = torch.zeros((1 + lib.cdiv(rows, ROWS),), dtype=torch.int32, device=dy.device)
-        grid = ((lib.cdiv(rows, ROWS) + 1) * lib.cdiv(batch, BLOCK) + config["LAG"],)
+        grid = ((lib.cdiv(rows, ROWS) + 1) * lib.cdiv(batch, BLOCK) + LAG,)
         instance_norm_backward_dx_two_pass[grid](
             tickets, var_kept, dy, x, mu_kept, dy_rsqrt_sum_part, dgain_partial_part, dmu_sum_part,
             gain, dy_rsqrt_sum, dgain_partial, dmu_sum, dx, eps, C * N, batch, C,

@@ -231,13 +231,16 @@ def launch_int8_linear(x, w, sx, sw, y) -> None:
     PARTS = config.get("PARTS", 1)
     acc_parts = lib.workspace(config, (M, N), torch.int32, w.device)
     if variant in ("split", "split_small", "persistent", "narrow"):
-        BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
+        BLOCK_M, BLOCK_N, BLOCK_K, PROGRAMS = (
+            config["BLOCK_M"],
+            config["BLOCK_N"],
+            config["BLOCK_K"],
+            config["PROGRAMS"],
+        )
         x_tiles, trans_x = lib.tiles(x, BLOCK_M, BLOCK_K)
         w_tiles, trans_w = lib.tiles(w.mT, BLOCK_K, BLOCK_N, by_columns=True)
         y_tiles = lib.tiles_to_store(y, BLOCK_M, BLOCK_N // 2)
-        grid = (
-            min(config["PROGRAMS"] * gpu.sms, PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),
-        )
+        grid = (min(PROGRAMS * gpu.sms, PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),)
         int8_linear_persistent[grid](
             x_tiles, w_tiles, sx, sw, y_tiles, y, M, N, K, sx.stride(0), sw.stride(0), *y.stride(),
             TRANS_X=trans_x, TRANS_W=trans_w, enable_fp_fusion=True, acc_parts_ptr=acc_parts,
@@ -641,13 +644,16 @@ def launch_int8_linear_backward_acc(x, w, acc) -> None:
     acc_parts = lib.workspace(config, (M, N), torch.int32, w.device)
     arguments = (x, w, acc, M * N, K, N, *x.stride(), *w.stride(), *acc.stride())
     if variant in ("split", "split_small", "persistent", "narrow"):
-        BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
+        BLOCK_M, BLOCK_N, BLOCK_K, PROGRAMS = (
+            config["BLOCK_M"],
+            config["BLOCK_N"],
+            config["BLOCK_K"],
+            config["PROGRAMS"],
+        )
         x_tiles, trans_x = lib.tiles(x, BLOCK_M, BLOCK_K)
         w_tiles, trans_w = lib.tiles(w.mT, BLOCK_K, BLOCK_N, by_columns=True)
         acc_tiles = lib.tiles_to_store(acc, BLOCK_M, BLOCK_N // 2)
-        grid = (
-            min(config["PROGRAMS"] * gpu.sms, PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),
-        )
+        grid = (min(PROGRAMS * gpu.sms, PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),)
         int8_linear_backward_acc_persistent[grid](
             x_tiles, w_tiles, acc_tiles, acc, M, N, K, *acc.stride(),
             TRANS_X=trans_x, TRANS_W=trans_w, enable_fp_fusion=True, acc_parts_ptr=acc_parts,

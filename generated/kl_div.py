@@ -313,12 +313,9 @@ def launch_kl_div_backward(x, t_, dloss, dx, dt) -> None:
     _, config = choose_kl_div_backward(
         outer=outer, middle=middle, inner=inner, transposed=transposed,
     )  # fmt: skip
+    BLOCK, ROWS, OUTER = config["BLOCK"], config["ROWS"], config["OUTER"]
     COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
-    grid = (
-        lib.cdiv(outer, config["OUTER"])
-        * lib.cdiv(middle, config["ROWS"])
-        * lib.cdiv(inner, config["BLOCK"]),
-    )
+    grid = (lib.cdiv(outer, OUTER) * lib.cdiv(middle, ROWS) * lib.cdiv(inner, BLOCK),)
     kl_div_backward_strided[grid](
         dloss, t_, dx, x, dt, outer, middle, inner, *dloss.stride(), *t_.stride(), *dx.stride(),
         *x.stride(), *dt.stride(),

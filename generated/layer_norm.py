@@ -284,11 +284,12 @@ def launch_layer_norm(x, w, b, y, eps) -> None:
         VEC=lib.vec(D, x.stride(0), y.stride(0)), enable_fp_fusion=True,
     )  # fmt: skip
     if variant == "two_pass":
+        LAG = config["LAG"]
         mu_part = torch.empty((batch, lib.cdiv(D, BLOCK)), dtype=compute, device=x.device)
         var_sum_part = torch.empty((batch, lib.cdiv(D, BLOCK)), dtype=compute, device=x.device)
         var_sum_count = torch.empty((batch, lib.cdiv(D, BLOCK)), dtype=compute, device=x.device)
         tickets = torch.zeros((1 + lib.cdiv(batch, ROWS),), dtype=torch.int32, device=x.device)
-        grid = ((lib.cdiv(batch, ROWS) + 1) * lib.cdiv(D, BLOCK) + config["LAG"],)
+        grid = ((lib.cdiv(batch, ROWS) + 1) * lib.cdiv(D, BLOCK) + LAG,)
         layer_norm_two_pass[grid](
             tickets, x, mu_part, var_sum_part, var_sum_count, w, b, y, eps, batch, D, *x.stride(),
             w.stride(0), b.stride(0), *y.stride(),

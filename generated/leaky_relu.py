@@ -125,11 +125,8 @@ def launch_leaky_relu(x, y, slope) -> None:
     if variant == "flat":
         leaky_relu_flat[(lib.cdiv(total, BLOCK),)](*arguments, **constants, **config)
     else:
-        grid = (
-            lib.cdiv(outer, config["OUTER"])
-            * lib.cdiv(middle, config["ROWS"])
-            * lib.cdiv(inner, BLOCK),
-        )
+        ROWS, OUTER = config["ROWS"], config["OUTER"]
+        grid = (lib.cdiv(outer, OUTER) * lib.cdiv(middle, ROWS) * lib.cdiv(inner, BLOCK),)
         leaky_relu_strided[grid](
             x, y, slope, outer, middle, inner, *x.stride(), *y.stride(),
             VEC_X=lib.vec(*x.stride()[:2]), VEC_Y=lib.vec(*y.stride()[:2], inner), **constants,

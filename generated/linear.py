@@ -375,46 +375,42 @@ def launch_linear(x, w, b, y) -> None:
     y_sum_parts = lib.workspace(config, (batch, N), compute, w.device)
     constants = dict(COMPUTE=COMPUTE, enable_fp_fusion=True)
     if variant in ("presplit_lhs", "presplit_rhs"):
-        LHS = config["LHS"]
+        LHS, PROGRAMS = config["LHS"], config["PROGRAMS"]
         x_tiles, trans_x = lib.tiles_or_parts(x, BLOCK_M, BLOCK_K, LHS)
         w_tiles, trans_w = lib.tiles_or_parts(w, BLOCK_N, BLOCK_K, not LHS)
         y_tiles = lib.tiles_to_store(y, BLOCK_M, BLOCK_N // 2)
-        grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(batch, BLOCK_M) * lib.cdiv(N, BLOCK_N)),)
+        grid = (min(PROGRAMS * gpu.sms, lib.cdiv(batch, BLOCK_M) * lib.cdiv(N, BLOCK_N)),)
         linear_presplit_one[grid](
             x_tiles, w_tiles, b, y_tiles, y, batch, N, K, b.stride(0), *y.stride(),
             TRANS_X=trans_x, TRANS_W=trans_w, **constants, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant == "presplit":
+        PROGRAMS = config["PROGRAMS"]
         x_tiles = lib.tf32_tiles(x, BLOCK_M, BLOCK_K)
         w_tiles = lib.tf32_tiles(w, BLOCK_N, BLOCK_K)
         y_tiles = lib.tiles_to_store(y, BLOCK_M, BLOCK_N // 4)
-        grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(batch, BLOCK_M) * lib.cdiv(N, BLOCK_N)),)
+        grid = (min(PROGRAMS * gpu.sms, lib.cdiv(batch, BLOCK_M) * lib.cdiv(N, BLOCK_N)),)
         linear_tf32x3[grid](
             x_tiles, w_tiles, b, y_tiles, y, batch, N, K, b.stride(0), *y.stride(),
             **constants, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant in ("split", "split_small", "persistent", "narrow"):
+        PROGRAMS = config["PROGRAMS"]
         x_tiles, trans_x = lib.tiles(x, BLOCK_M, BLOCK_K)
         w_tiles, trans_w = lib.tiles(w.mT, BLOCK_K, BLOCK_N, by_columns=True)
         y_tiles = lib.tiles_to_store(y, BLOCK_M, BLOCK_N // 2)
-        grid = (
-            min(
-                config["PROGRAMS"] * gpu.sms,
-                PARTS * lib.cdiv(batch, BLOCK_M) * lib.cdiv(N, BLOCK_N),
-            ),
-        )
+        grid = (min(PROGRAMS * gpu.sms, PARTS * lib.cdiv(batch, BLOCK_M) * lib.cdiv(N, BLOCK_N)),)
         linear_persistent[grid](
             x_tiles, w_tiles, b, y_tiles, y, batch, N, K, b.stride(0), *y.stride(),
             TRANS_X=trans_x, TRANS_W=trans_w, PRECISION=PRECISION, **constants,
             y_sum_parts_ptr=y_sum_parts, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant == "subtiles":
+        PROGRAMS = config["PROGRAMS"]
         x_tiles, trans_x = lib.tiles(x, BLOCK_M, BLOCK_K)
         w_tiles, trans_w = lib.tiles(w.mT, BLOCK_K, BLOCK_N, by_columns=True)
         y_tiles = lib.tiles_to_store(y, BLOCK_M, BLOCK_N)
-        grid = (
-            min(config["PROGRAMS"] * gpu.sms, lib.cdiv(batch, 3 * BLOCK_M) * lib.cdiv(N, BLOCK_N)),
-        )
+        grid = (min(PROGRAMS * gpu.sms, lib.cdiv(batch, 3 * BLOCK_M) * lib.cdiv(N, BLOCK_N)),)
         linear_subtiles[grid](
             x_tiles, w_tiles, b, y_tiles, y, batch, N, K, b.stride(0), *y.stride(),
             TRANS_X=trans_x, TRANS_W=trans_w, PRECISION=PRECISION, **constants,
@@ -1157,47 +1153,43 @@ def launch_linear_backward_dx(x, w, dy, dx) -> None:
     dx_sum_parts = lib.workspace(config, (batch, K), compute, dy.device)
     constants = dict(COMPUTE=COMPUTE, enable_fp_fusion=True)
     if variant in ("presplit_lhs", "presplit_rhs"):
-        LHS = config["LHS"]
+        LHS, PROGRAMS = config["LHS"], config["PROGRAMS"]
         dy_tiles, trans_dy = lib.tiles_or_parts(dy, BLOCK_M, BLOCK_K, LHS)
         w_tiles, trans_w = lib.tiles_or_parts(w.mT, BLOCK_N, BLOCK_K, not LHS)
         dx_tiles = lib.tiles_to_store(dx, BLOCK_M, BLOCK_N // 2)
-        grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(batch, BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
+        grid = (min(PROGRAMS * gpu.sms, lib.cdiv(batch, BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
         linear_backward_dx_presplit_one[grid](
             dy_tiles, w_tiles, dx_tiles, dx, batch, K, N, *dx.stride(),
             TRANS_DY=trans_dy, TRANS_W=trans_w, **constants,
             **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant == "presplit":
+        PROGRAMS = config["PROGRAMS"]
         dy_tiles = lib.tf32_tiles(dy, BLOCK_M, BLOCK_K)
         w_tiles = lib.tf32_tiles(w.mT, BLOCK_N, BLOCK_K)
         dx_tiles = lib.tiles_to_store(dx, BLOCK_M, BLOCK_N // 4)
-        grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(batch, BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
+        grid = (min(PROGRAMS * gpu.sms, lib.cdiv(batch, BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
         linear_backward_dx_tf32x3[grid](
             dy_tiles, w_tiles, dx_tiles, dx, batch, K, N, *dx.stride(),
             **constants, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant in ("split", "split_small", "persistent", "narrow"):
+        PROGRAMS = config["PROGRAMS"]
         dy_tiles, trans_dy = lib.tiles(dy, BLOCK_M, BLOCK_K)
         w_tiles, trans_w = lib.tiles(w, BLOCK_K, BLOCK_N, by_columns=True)
         dx_tiles = lib.tiles_to_store(dx, BLOCK_M, BLOCK_N // 2)
-        grid = (
-            min(
-                config["PROGRAMS"] * gpu.sms,
-                PARTS * lib.cdiv(batch, BLOCK_M) * lib.cdiv(K, BLOCK_N),
-            ),
-        )
+        grid = (min(PROGRAMS * gpu.sms, PARTS * lib.cdiv(batch, BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
         linear_backward_dx_persistent[grid](
             dy_tiles, w_tiles, dx_tiles, dx, batch, K, N, *dx.stride(),
             TRANS_DY=trans_dy, TRANS_W=trans_w, PRECISION=PRECISION, **constants,
             dx_sum_parts_ptr=dx_sum_parts, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant == "subtiles":
+        PROGRAMS = config["PROGRAMS"]
         dy_tiles, trans_dy = lib.tiles(dy, BLOCK_M, BLOCK_K)
         w_tiles, trans_w = lib.tiles(w, BLOCK_K, BLOCK_N, by_columns=True)
         dx_tiles = lib.tiles_to_store(dx, BLOCK_M, BLOCK_N)
-        grid = (
-            min(config["PROGRAMS"] * gpu.sms, lib.cdiv(batch, 3 * BLOCK_M) * lib.cdiv(K, BLOCK_N)),
-        )
+        grid = (min(PROGRAMS * gpu.sms, lib.cdiv(batch, 3 * BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
         linear_backward_dx_subtiles[grid](
             dy_tiles, w_tiles, dx_tiles, dx, batch, K, N, *dx.stride(),
             TRANS_DY=trans_dy, TRANS_W=trans_w, PRECISION=PRECISION, **constants,
@@ -1243,42 +1235,43 @@ def launch_linear_backward_dw(x, w, dy, dw) -> None:
     dw_sum_parts = lib.workspace(config, (N, K), compute, dy.device)
     constants = dict(COMPUTE=COMPUTE, enable_fp_fusion=True)
     if variant in ("presplit_lhs", "presplit_rhs"):
-        LHS = config["LHS"]
+        LHS, PROGRAMS = config["LHS"], config["PROGRAMS"]
         dy_tiles, trans_dy = lib.tiles_or_parts(dy.mT, BLOCK_M, BLOCK_K, LHS)
         x_tiles, trans_x = lib.tiles_or_parts(x.mT, BLOCK_N, BLOCK_K, not LHS)
         dw_tiles = lib.tiles_to_store(dw, BLOCK_M, BLOCK_N // 2)
-        grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(N, BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
+        grid = (min(PROGRAMS * gpu.sms, lib.cdiv(N, BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
         linear_backward_dw_presplit_one[grid](
             dy_tiles, x_tiles, dw_tiles, dw, N, K, batch, *dw.stride(),
             TRANS_DY=trans_dy, TRANS_X=trans_x, **constants,
             **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant == "presplit":
+        PROGRAMS = config["PROGRAMS"]
         dy_tiles = lib.tf32_tiles(dy.mT, BLOCK_M, BLOCK_K)
         x_tiles = lib.tf32_tiles(x.mT, BLOCK_N, BLOCK_K)
         dw_tiles = lib.tiles_to_store(dw, BLOCK_M, BLOCK_N // 4)
-        grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(N, BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
+        grid = (min(PROGRAMS * gpu.sms, lib.cdiv(N, BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
         linear_backward_dw_tf32x3[grid](
             dy_tiles, x_tiles, dw_tiles, dw, N, K, batch, *dw.stride(),
             **constants, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant in ("split", "split_small", "persistent", "narrow"):
+        PROGRAMS = config["PROGRAMS"]
         dy_tiles, trans_dy = lib.tiles(dy.mT, BLOCK_M, BLOCK_K)
         x_tiles, trans_x = lib.tiles(x, BLOCK_K, BLOCK_N, by_columns=True)
         dw_tiles = lib.tiles_to_store(dw, BLOCK_M, BLOCK_N // 2)
-        grid = (
-            min(config["PROGRAMS"] * gpu.sms, PARTS * lib.cdiv(N, BLOCK_M) * lib.cdiv(K, BLOCK_N)),
-        )
+        grid = (min(PROGRAMS * gpu.sms, PARTS * lib.cdiv(N, BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
         linear_backward_dw_persistent[grid](
             dy_tiles, x_tiles, dw_tiles, dw, N, K, batch, *dw.stride(),
             TRANS_DY=trans_dy, TRANS_X=trans_x, PRECISION=PRECISION, **constants,
             dw_sum_parts_ptr=dw_sum_parts, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant == "subtiles":
+        PROGRAMS = config["PROGRAMS"]
         dy_tiles, trans_dy = lib.tiles(dy.mT, BLOCK_M, BLOCK_K)
         x_tiles, trans_x = lib.tiles(x, BLOCK_K, BLOCK_N, by_columns=True)
         dw_tiles = lib.tiles_to_store(dw, BLOCK_M, BLOCK_N)
-        grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(N, 3 * BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
+        grid = (min(PROGRAMS * gpu.sms, lib.cdiv(N, 3 * BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
         linear_backward_dw_subtiles[grid](
             dy_tiles, x_tiles, dw_tiles, dw, N, K, batch, *dw.stride(),
             TRANS_DY=trans_dy, TRANS_X=trans_x, PRECISION=PRECISION, **constants,

@@ -1201,12 +1201,11 @@ def launch_linear_cross_entropy_backward_chunk_dz(
     PARTS = config.get("PARTS", 1)
     z_parts = lib.workspace(config, (M, V), torch.float32, w.device)
     if variant in ("split", "split_small", "persistent", "narrow"):
+        PROGRAMS = config["PROGRAMS"]
         x_tiles, trans_x = lib.tiles(x, BLOCK_M, BLOCK_K)
         w_tiles, trans_w = lib.tiles(w.mT, BLOCK_K, BLOCK_N, by_columns=True)
         dz_tiles = lib.tiles_to_store(dz, BLOCK_M, BLOCK_N // 2)
-        grid = (
-            min(config["PROGRAMS"] * gpu.sms, PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(V, BLOCK_N)),
-        )
+        grid = (min(PROGRAMS * gpu.sms, PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(V, BLOCK_N)),)
         linear_cross_entropy_backward_chunk_dz_persistent[grid](
             x_tiles, w_tiles, target, dloss, lse_sum_kept, a_kept, dz_tiles, dz, first_V, M, V, K,
             target.stride(0), dloss.stride(0), lse_sum_kept.stride(0), a_kept.stride(0),
@@ -1216,10 +1215,11 @@ def launch_linear_cross_entropy_backward_chunk_dz(
             enable_fp_fusion=True, z_parts_ptr=z_parts, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant == "subtiles":
+        PROGRAMS = config["PROGRAMS"]
         x_tiles, trans_x = lib.tiles(x, BLOCK_M, BLOCK_K)
         w_tiles, trans_w = lib.tiles(w.mT, BLOCK_K, BLOCK_N, by_columns=True)
         dz_tiles = lib.tiles_to_store(dz, BLOCK_M, BLOCK_N)
-        grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(M, 3 * BLOCK_M) * lib.cdiv(V, BLOCK_N)),)
+        grid = (min(PROGRAMS * gpu.sms, lib.cdiv(M, 3 * BLOCK_M) * lib.cdiv(V, BLOCK_N)),)
         linear_cross_entropy_backward_chunk_dz_subtiles[grid](
             x_tiles, w_tiles, target, dloss, lse_sum_kept, a_kept, dz_tiles, dz, first_V, M, V, K,
             target.stride(0), dloss.stride(0), lse_sum_kept.stride(0), a_kept.stride(0),
@@ -1282,11 +1282,8 @@ def launch_linear_cross_entropy_backward_chunk_x_masked(x, target, x_masked, ign
     _, config = choose_linear_cross_entropy_backward_chunk_x_masked(
         outer=outer, middle=middle, inner=inner, transposed=transposed,
     )  # fmt: skip
-    grid = (
-        lib.cdiv(outer, config["OUTER"])
-        * lib.cdiv(middle, config["ROWS"])
-        * lib.cdiv(inner, config["BLOCK"]),
-    )
+    BLOCK, ROWS, OUTER = config["BLOCK"], config["ROWS"], config["OUTER"]
+    grid = (lib.cdiv(outer, OUTER) * lib.cdiv(middle, ROWS) * lib.cdiv(inner, BLOCK),)
     linear_cross_entropy_backward_chunk_x_masked_strided[grid](
         target, x, x_masked, outer, middle, inner, *target.stride(), *x.stride(),
         *x_masked.stride(),
@@ -1379,12 +1376,11 @@ def launch_linear_cross_entropy_backward_chunk_dw(x, w, dz, x_masked, dw) -> Non
     PARTS = config.get("PARTS", 1)
     dw_sum_parts = lib.workspace(config, (V, K), torch.float32, dz.device)
     if variant in ("split", "split_small", "persistent", "narrow"):
+        PROGRAMS = config["PROGRAMS"]
         dz_tiles, trans_dz = lib.tiles(dz.mT, BLOCK_M, BLOCK_K)
         x_masked_tiles, trans_x_masked = lib.tiles(x_masked, BLOCK_K, BLOCK_N, by_columns=True)
         dw_tiles = lib.tiles_to_store(dw, BLOCK_M, BLOCK_N // 2)
-        grid = (
-            min(config["PROGRAMS"] * gpu.sms, PARTS * lib.cdiv(V, BLOCK_M) * lib.cdiv(K, BLOCK_N)),
-        )
+        grid = (min(PROGRAMS * gpu.sms, PARTS * lib.cdiv(V, BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
         linear_cross_entropy_backward_chunk_dw_persistent[grid](
             dz_tiles, x_masked_tiles, dw_tiles, dw, V, K, M, *dw.stride(),
             TRANS_DZ=trans_dz, TRANS_X_MASKED=trans_x_masked, PRECISION=PRECISION,
@@ -1392,10 +1388,11 @@ def launch_linear_cross_entropy_backward_chunk_dw(x, w, dz, x_masked, dw) -> Non
             **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant == "subtiles":
+        PROGRAMS = config["PROGRAMS"]
         dz_tiles, trans_dz = lib.tiles(dz.mT, BLOCK_M, BLOCK_K)
         x_masked_tiles, trans_x_masked = lib.tiles(x_masked, BLOCK_K, BLOCK_N, by_columns=True)
         dw_tiles = lib.tiles_to_store(dw, BLOCK_M, BLOCK_N)
-        grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(V, 3 * BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
+        grid = (min(PROGRAMS * gpu.sms, lib.cdiv(V, 3 * BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
         linear_cross_entropy_backward_chunk_dw_subtiles[grid](
             dz_tiles, x_masked_tiles, dw_tiles, dw, V, K, M, *dw.stride(),
             TRANS_DZ=trans_dz, TRANS_X_MASKED=trans_x_masked, PRECISION=PRECISION,
@@ -1500,12 +1497,11 @@ def launch_linear_cross_entropy_backward_chunk_dx_sum(x, w, dx_sum_before, dz, d
     PARTS = config.get("PARTS", 1)
     dx_sum_sum_parts = lib.workspace(config, (M, K), torch.float32, dz.device)
     if variant in ("split", "split_small", "persistent", "narrow"):
+        PROGRAMS = config["PROGRAMS"]
         dz_tiles, trans_dz = lib.tiles(dz, BLOCK_M, BLOCK_K)
         w_tiles, trans_w = lib.tiles(w, BLOCK_K, BLOCK_N, by_columns=True)
         dx_sum_tiles = lib.tiles_to_store(dx_sum, BLOCK_M, BLOCK_N // 4)
-        grid = (
-            min(config["PROGRAMS"] * gpu.sms, PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(K, BLOCK_N)),
-        )
+        grid = (min(PROGRAMS * gpu.sms, PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
         linear_cross_entropy_backward_chunk_dx_sum_persistent[grid](
             dz_tiles, w_tiles, dx_sum_before, dx_sum_tiles, dx_sum, M, K, V,
             *dx_sum_before.stride(), *dx_sum.stride(),
@@ -1513,10 +1509,11 @@ def launch_linear_cross_entropy_backward_chunk_dx_sum(x, w, dx_sum_before, dz, d
             dx_sum_sum_parts_ptr=dx_sum_sum_parts, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant == "subtiles":
+        PROGRAMS = config["PROGRAMS"]
         dz_tiles, trans_dz = lib.tiles(dz, BLOCK_M, BLOCK_K)
         w_tiles, trans_w = lib.tiles(w, BLOCK_K, BLOCK_N, by_columns=True)
         dx_sum_tiles = lib.tiles_to_store(dx_sum, BLOCK_M, BLOCK_N)
-        grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(M, 3 * BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
+        grid = (min(PROGRAMS * gpu.sms, lib.cdiv(M, 3 * BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
         linear_cross_entropy_backward_chunk_dx_sum_subtiles[grid](
             dz_tiles, w_tiles, dx_sum_before, dx_sum_tiles, dx_sum, M, K, V,
             *dx_sum_before.stride(), *dx_sum.stride(),
@@ -1552,11 +1549,8 @@ def launch_linear_cross_entropy_backward_dx(target, dx_sum, dx, ignore) -> None:
     _, config = choose_linear_cross_entropy_backward_dx(
         outer=outer, middle=middle, inner=inner, transposed=transposed,
     )  # fmt: skip
-    grid = (
-        lib.cdiv(outer, config["OUTER"])
-        * lib.cdiv(middle, config["ROWS"])
-        * lib.cdiv(inner, config["BLOCK"]),
-    )
+    BLOCK, ROWS, OUTER = config["BLOCK"], config["ROWS"], config["OUTER"]
+    grid = (lib.cdiv(outer, OUTER) * lib.cdiv(middle, ROWS) * lib.cdiv(inner, BLOCK),)
     linear_cross_entropy_backward_dx_strided[grid](
         target, dx_sum, dx, outer, middle, inner, *target.stride(), *dx_sum.stride(),
         *dx.stride(),

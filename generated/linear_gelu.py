@@ -372,41 +372,42 @@ def launch_linear_gelu(x, w, b, y) -> None:
     acc_parts = lib.workspace(config, (M, N), compute, w.device)
     constants = dict(COMPUTE=COMPUTE, HALF=x.element_size() == 2, enable_fp_fusion=True)
     if variant in ("presplit_lhs", "presplit_rhs"):
-        LHS = config["LHS"]
+        LHS, PROGRAMS = config["LHS"], config["PROGRAMS"]
         x_tiles, trans_x = lib.tiles_or_parts(x, BLOCK_M, BLOCK_K, LHS)
         w_tiles, trans_w = lib.tiles_or_parts(w, BLOCK_N, BLOCK_K, not LHS)
         y_tiles = lib.tiles_to_store(y, BLOCK_M, BLOCK_N // 2)
-        grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),)
+        grid = (min(PROGRAMS * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),)
         linear_gelu_presplit_one[grid](
             x_tiles, w_tiles, b, y_tiles, y, M, N, K, b.stride(0), *y.stride(),
             TRANS_X=trans_x, TRANS_W=trans_w, **constants, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant == "presplit":
+        PROGRAMS = config["PROGRAMS"]
         x_tiles = lib.tf32_tiles(x, BLOCK_M, BLOCK_K)
         w_tiles = lib.tf32_tiles(w, BLOCK_N, BLOCK_K)
         y_tiles = lib.tiles_to_store(y, BLOCK_M, BLOCK_N // 4)
-        grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),)
+        grid = (min(PROGRAMS * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),)
         linear_gelu_tf32x3[grid](
             x_tiles, w_tiles, b, y_tiles, y, M, N, K, b.stride(0), *y.stride(),
             **constants, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant in ("split", "split_small", "persistent", "narrow"):
+        PROGRAMS = config["PROGRAMS"]
         x_tiles, trans_x = lib.tiles(x, BLOCK_M, BLOCK_K)
         w_tiles, trans_w = lib.tiles(w.mT, BLOCK_K, BLOCK_N, by_columns=True)
         y_tiles = lib.tiles_to_store(y, BLOCK_M, BLOCK_N // 2)
-        grid = (
-            min(config["PROGRAMS"] * gpu.sms, PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),
-        )
+        grid = (min(PROGRAMS * gpu.sms, PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),)
         linear_gelu_persistent[grid](
             x_tiles, w_tiles, b, y_tiles, y, M, N, K, b.stride(0), *y.stride(),
             TRANS_X=trans_x, TRANS_W=trans_w, PRECISION=PRECISION, **constants,
             acc_parts_ptr=acc_parts, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant == "subtiles":
+        PROGRAMS = config["PROGRAMS"]
         x_tiles, trans_x = lib.tiles(x, BLOCK_M, BLOCK_K)
         w_tiles, trans_w = lib.tiles(w.mT, BLOCK_K, BLOCK_N, by_columns=True)
         y_tiles = lib.tiles_to_store(y, BLOCK_M, BLOCK_N)
-        grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(M, 3 * BLOCK_M) * lib.cdiv(N, BLOCK_N)),)
+        grid = (min(PROGRAMS * gpu.sms, lib.cdiv(M, 3 * BLOCK_M) * lib.cdiv(N, BLOCK_N)),)
         linear_gelu_subtiles[grid](
             x_tiles, w_tiles, b, y_tiles, y, M, N, K, b.stride(0), *y.stride(),
             TRANS_X=trans_x, TRANS_W=trans_w, PRECISION=PRECISION, **constants,
@@ -792,36 +793,36 @@ def launch_linear_gelu_forward(x, w, b, y, acc_kept) -> None:
     acc_parts = lib.workspace(config, (M, N), compute, w.device)
     constants = dict(COMPUTE=COMPUTE, HALF=x.element_size() == 2, enable_fp_fusion=True)
     if variant in ("presplit_lhs", "presplit_rhs"):
-        LHS = config["LHS"]
+        LHS, PROGRAMS = config["LHS"], config["PROGRAMS"]
         x_tiles, trans_x = lib.tiles_or_parts(x, BLOCK_M, BLOCK_K, LHS)
         w_tiles, trans_w = lib.tiles_or_parts(w, BLOCK_N, BLOCK_K, not LHS)
         acc_kept_tiles = lib.tiles_to_store(acc_kept, BLOCK_M, BLOCK_N // 2)
         y_tiles = lib.tiles_to_store(y, BLOCK_M, BLOCK_N // 2)
-        grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),)
+        grid = (min(PROGRAMS * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),)
         linear_gelu_forward_presplit_one[grid](
             x_tiles, w_tiles, acc_kept_tiles, acc_kept, b, y_tiles, y, M, N, K, *acc_kept.stride(),
             b.stride(0), *y.stride(),
             TRANS_X=trans_x, TRANS_W=trans_w, **constants, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant == "presplit":
+        PROGRAMS = config["PROGRAMS"]
         x_tiles = lib.tf32_tiles(x, BLOCK_M, BLOCK_K)
         w_tiles = lib.tf32_tiles(w, BLOCK_N, BLOCK_K)
         acc_kept_tiles = lib.tiles_to_store(acc_kept, BLOCK_M, BLOCK_N // 4)
         y_tiles = lib.tiles_to_store(y, BLOCK_M, BLOCK_N // 4)
-        grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),)
+        grid = (min(PROGRAMS * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),)
         linear_gelu_forward_tf32x3[grid](
             x_tiles, w_tiles, acc_kept_tiles, acc_kept, b, y_tiles, y, M, N, K, *acc_kept.stride(),
             b.stride(0), *y.stride(),
             **constants, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant in ("split", "split_small", "persistent", "narrow"):
+        PROGRAMS = config["PROGRAMS"]
         x_tiles, trans_x = lib.tiles(x, BLOCK_M, BLOCK_K)
         w_tiles, trans_w = lib.tiles(w.mT, BLOCK_K, BLOCK_N, by_columns=True)
         acc_kept_tiles = lib.tiles_to_store(acc_kept, BLOCK_M, BLOCK_N // 2)
         y_tiles = lib.tiles_to_store(y, BLOCK_M, BLOCK_N // 2)
-        grid = (
-            min(config["PROGRAMS"] * gpu.sms, PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),
-        )
+        grid = (min(PROGRAMS * gpu.sms, PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),)
         linear_gelu_forward_persistent[grid](
             x_tiles, w_tiles, acc_kept_tiles, acc_kept, b, y_tiles, y, M, N, K, *acc_kept.stride(),
             b.stride(0), *y.stride(),
@@ -829,11 +830,12 @@ def launch_linear_gelu_forward(x, w, b, y, acc_kept) -> None:
             acc_parts_ptr=acc_parts, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant == "subtiles":
+        PROGRAMS = config["PROGRAMS"]
         x_tiles, trans_x = lib.tiles(x, BLOCK_M, BLOCK_K)
         w_tiles, trans_w = lib.tiles(w.mT, BLOCK_K, BLOCK_N, by_columns=True)
         acc_kept_tiles = lib.tiles_to_store(acc_kept, BLOCK_M, BLOCK_N)
         y_tiles = lib.tiles_to_store(y, BLOCK_M, BLOCK_N)
-        grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(M, 3 * BLOCK_M) * lib.cdiv(N, BLOCK_N)),)
+        grid = (min(PROGRAMS * gpu.sms, lib.cdiv(M, 3 * BLOCK_M) * lib.cdiv(N, BLOCK_N)),)
         linear_gelu_forward_subtiles[grid](
             x_tiles, w_tiles, acc_kept_tiles, acc_kept, b, y_tiles, y, M, N, K, *acc_kept.stride(),
             b.stride(0), *y.stride(),
@@ -1698,42 +1700,43 @@ def launch_linear_gelu_backward_dx(x, w, dacc, dx) -> None:
     dx_sum_parts = lib.workspace(config, (M, K), compute, dacc.device)
     constants = dict(COMPUTE=COMPUTE, enable_fp_fusion=True)
     if variant in ("presplit_lhs", "presplit_rhs"):
-        LHS = config["LHS"]
+        LHS, PROGRAMS = config["LHS"], config["PROGRAMS"]
         dacc_tiles, trans_dacc = lib.tiles_or_parts(dacc, BLOCK_M, BLOCK_K, LHS)
         w_tiles, trans_w = lib.tiles_or_parts(w.mT, BLOCK_N, BLOCK_K, not LHS)
         dx_tiles = lib.tiles_to_store(dx, BLOCK_M, BLOCK_N // 2)
-        grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
+        grid = (min(PROGRAMS * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
         linear_gelu_backward_dx_presplit_one[grid](
             dacc_tiles, w_tiles, dx_tiles, dx, M, K, N, *dx.stride(),
             TRANS_DACC=trans_dacc, TRANS_W=trans_w, **constants,
             **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant == "presplit":
+        PROGRAMS = config["PROGRAMS"]
         dacc_tiles = lib.tf32_tiles(dacc, BLOCK_M, BLOCK_K)
         w_tiles = lib.tf32_tiles(w.mT, BLOCK_N, BLOCK_K)
         dx_tiles = lib.tiles_to_store(dx, BLOCK_M, BLOCK_N // 4)
-        grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
+        grid = (min(PROGRAMS * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
         linear_gelu_backward_dx_tf32x3[grid](
             dacc_tiles, w_tiles, dx_tiles, dx, M, K, N, *dx.stride(),
             **constants, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant in ("split", "split_small", "persistent", "narrow"):
+        PROGRAMS = config["PROGRAMS"]
         dacc_tiles, trans_dacc = lib.tiles(dacc, BLOCK_M, BLOCK_K)
         w_tiles, trans_w = lib.tiles(w, BLOCK_K, BLOCK_N, by_columns=True)
         dx_tiles = lib.tiles_to_store(dx, BLOCK_M, BLOCK_N // 2)
-        grid = (
-            min(config["PROGRAMS"] * gpu.sms, PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(K, BLOCK_N)),
-        )
+        grid = (min(PROGRAMS * gpu.sms, PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
         linear_gelu_backward_dx_persistent[grid](
             dacc_tiles, w_tiles, dx_tiles, dx, M, K, N, *dx.stride(),
             TRANS_DACC=trans_dacc, TRANS_W=trans_w, PRECISION=PRECISION, **constants,
             dx_sum_parts_ptr=dx_sum_parts, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant == "subtiles":
+        PROGRAMS = config["PROGRAMS"]
         dacc_tiles, trans_dacc = lib.tiles(dacc, BLOCK_M, BLOCK_K)
         w_tiles, trans_w = lib.tiles(w, BLOCK_K, BLOCK_N, by_columns=True)
         dx_tiles = lib.tiles_to_store(dx, BLOCK_M, BLOCK_N)
-        grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(M, 3 * BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
+        grid = (min(PROGRAMS * gpu.sms, lib.cdiv(M, 3 * BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
         linear_gelu_backward_dx_subtiles[grid](
             dacc_tiles, w_tiles, dx_tiles, dx, M, K, N, *dx.stride(),
             TRANS_DACC=trans_dacc, TRANS_W=trans_w, PRECISION=PRECISION, **constants,
@@ -1776,42 +1779,43 @@ def launch_linear_gelu_backward_dw(x, w, dacc, dw) -> None:
     dw_sum_parts = lib.workspace(config, (N, K), compute, dacc.device)
     constants = dict(COMPUTE=COMPUTE, enable_fp_fusion=True)
     if variant in ("presplit_lhs", "presplit_rhs"):
-        LHS = config["LHS"]
+        LHS, PROGRAMS = config["LHS"], config["PROGRAMS"]
         dacc_tiles, trans_dacc = lib.tiles_or_parts(dacc.mT, BLOCK_M, BLOCK_K, LHS)
         x_tiles, trans_x = lib.tiles_or_parts(x.mT, BLOCK_N, BLOCK_K, not LHS)
         dw_tiles = lib.tiles_to_store(dw, BLOCK_M, BLOCK_N // 2)
-        grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(N, BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
+        grid = (min(PROGRAMS * gpu.sms, lib.cdiv(N, BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
         linear_gelu_backward_dw_presplit_one[grid](
             dacc_tiles, x_tiles, dw_tiles, dw, N, K, M, *dw.stride(),
             TRANS_DACC=trans_dacc, TRANS_X=trans_x, **constants,
             **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant == "presplit":
+        PROGRAMS = config["PROGRAMS"]
         dacc_tiles = lib.tf32_tiles(dacc.mT, BLOCK_M, BLOCK_K)
         x_tiles = lib.tf32_tiles(x.mT, BLOCK_N, BLOCK_K)
         dw_tiles = lib.tiles_to_store(dw, BLOCK_M, BLOCK_N // 4)
-        grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(N, BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
+        grid = (min(PROGRAMS * gpu.sms, lib.cdiv(N, BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
         linear_gelu_backward_dw_tf32x3[grid](
             dacc_tiles, x_tiles, dw_tiles, dw, N, K, M, *dw.stride(),
             **constants, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant in ("split", "split_small", "persistent", "narrow"):
+        PROGRAMS = config["PROGRAMS"]
         dacc_tiles, trans_dacc = lib.tiles(dacc.mT, BLOCK_M, BLOCK_K)
         x_tiles, trans_x = lib.tiles(x, BLOCK_K, BLOCK_N, by_columns=True)
         dw_tiles = lib.tiles_to_store(dw, BLOCK_M, BLOCK_N // 2)
-        grid = (
-            min(config["PROGRAMS"] * gpu.sms, PARTS * lib.cdiv(N, BLOCK_M) * lib.cdiv(K, BLOCK_N)),
-        )
+        grid = (min(PROGRAMS * gpu.sms, PARTS * lib.cdiv(N, BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
         linear_gelu_backward_dw_persistent[grid](
             dacc_tiles, x_tiles, dw_tiles, dw, N, K, M, *dw.stride(),
             TRANS_DACC=trans_dacc, TRANS_X=trans_x, PRECISION=PRECISION, **constants,
             dw_sum_parts_ptr=dw_sum_parts, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant == "subtiles":
+        PROGRAMS = config["PROGRAMS"]
         dacc_tiles, trans_dacc = lib.tiles(dacc.mT, BLOCK_M, BLOCK_K)
         x_tiles, trans_x = lib.tiles(x, BLOCK_K, BLOCK_N, by_columns=True)
         dw_tiles = lib.tiles_to_store(dw, BLOCK_M, BLOCK_N)
-        grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(N, 3 * BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
+        grid = (min(PROGRAMS * gpu.sms, lib.cdiv(N, 3 * BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
         linear_gelu_backward_dw_subtiles[grid](
             dacc_tiles, x_tiles, dw_tiles, dw, N, K, M, *dw.stride(),
             TRANS_DACC=trans_dacc, TRANS_X=trans_x, PRECISION=PRECISION, **constants,

@@ -260,10 +260,11 @@ def launch_log_softmax(x, y) -> None:
         COMPUTE=COMPUTE, VEC=lib.vec(D, x.stride(0), y.stride(0)), enable_fp_fusion=True,
     )  # fmt: skip
     if variant == "two_pass":
+        LAG = config["LAG"]
         m_part = torch.empty((batch, lib.cdiv(D, BLOCK)), dtype=compute, device=x.device)
         y_sum_part = torch.empty((batch, lib.cdiv(D, BLOCK)), dtype=compute, device=x.device)
         tickets = torch.zeros((1 + lib.cdiv(batch, ROWS),), dtype=torch.int32, device=x.device)
-        grid = ((lib.cdiv(batch, ROWS) + 1) * lib.cdiv(D, BLOCK) + config["LAG"],)
+        grid = ((lib.cdiv(batch, ROWS) + 1) * lib.cdiv(D, BLOCK) + LAG,)
         log_softmax_two_pass[grid](
             tickets, x, m_part, y_sum_part, y, batch, D, *x.stride(), *y.stride(),
             **constants, **config,
@@ -640,11 +641,12 @@ def launch_log_softmax_backward(x, dy, dx) -> None:
         VEC=lib.vec(D, x.stride(0), dy.stride(0), dx.stride(0)), enable_fp_fusion=True,
     )  # fmt: skip
     if variant == "two_pass":
+        LAG = config["LAG"]
         m_part = torch.empty((batch, lib.cdiv(D, BLOCK)), dtype=compute, device=x.device)
         y_sum_part = torch.empty((batch, lib.cdiv(D, BLOCK)), dtype=compute, device=x.device)
         dy_log_sum_part = torch.empty((batch, lib.cdiv(D, BLOCK)), dtype=compute, device=x.device)
         tickets = torch.zeros((1 + lib.cdiv(batch, ROWS),), dtype=torch.int32, device=x.device)
-        grid = ((lib.cdiv(batch, ROWS) + 1) * lib.cdiv(D, BLOCK) + config["LAG"],)
+        grid = ((lib.cdiv(batch, ROWS) + 1) * lib.cdiv(D, BLOCK) + LAG,)
         log_softmax_backward_two_pass[grid](
             tickets, x, dy, m_part, y_sum_part, dy_log_sum_part, dx, batch, D, *x.stride(),
             *dy.stride(), *dx.stride(),

@@ -493,11 +493,12 @@ def launch_logsumexp_backward(x, dy, dx) -> None:
         enable_fp_fusion=True,
     )  # fmt: skip
     if variant == "two_pass":
+        LAG = config["LAG"]
         dy = lib.reshaped(dy, batch)
         m_part = torch.empty((batch, lib.cdiv(D, BLOCK)), dtype=compute, device=x.device)
         y_sum_part = torch.empty((batch, lib.cdiv(D, BLOCK)), dtype=compute, device=x.device)
         tickets = torch.zeros((1 + lib.cdiv(batch, ROWS),), dtype=torch.int32, device=x.device)
-        grid = ((lib.cdiv(batch, ROWS) + 1) * lib.cdiv(D, BLOCK) + config["LAG"],)
+        grid = ((lib.cdiv(batch, ROWS) + 1) * lib.cdiv(D, BLOCK) + LAG,)
         logsumexp_backward_two_pass[grid](
             tickets, x, m_part, y_sum_part, dy, dx, batch, D, *x.stride(), dy.stride(0),
             *dx.stride(),

@@ -242,7 +242,8 @@ def launch_max_pool1d(x, y, win, stride, pad, dil) -> None:
     if variant in ("runs", "window"):
         x = lib.in_lines(x)
     if variant == "channels":
-        grid = (lib.cdiv(N, ROWS) * lib.cdiv(P, config["STEPS"]) * lib.cdiv(C, BLOCK),)
+        STEPS = config["STEPS"]
+        grid = (lib.cdiv(N, ROWS) * lib.cdiv(P, STEPS) * lib.cdiv(C, BLOCK),)
         max_pool1d_channels[grid](
             x, y, N, P, C, L, *x.stride(), *y.stride(),
             **constants, **config,
@@ -638,7 +639,8 @@ def launch_max_pool1d_forward(x, y, y_at, win, stride, pad, dil) -> None:
     if variant in ("runs", "window"):
         x = lib.in_lines(x)
     if variant == "channels":
-        grid = (lib.cdiv(N, ROWS) * lib.cdiv(P, config["STEPS"]) * lib.cdiv(C, BLOCK),)
+        STEPS = config["STEPS"]
+        grid = (lib.cdiv(N, ROWS) * lib.cdiv(P, STEPS) * lib.cdiv(C, BLOCK),)
         max_pool1d_forward_channels[grid](
             x, y_at, y, N, P, C, L, *x.stride(), *y_at.stride(), *y.stride(),
             **constants, **config,

@@ -325,13 +325,15 @@ def launch_max_pool3d(x, y, win, stride, pad) -> None:
     if variant in ("runs", "window"):
         x = lib.in_lines(x)
     if variant == "channels":
-        grid = (lib.cdiv(outer, ROWS) * lib.cdiv(Q, config["STEPS"]) * lib.cdiv(C, BLOCK),)
+        STEPS = config["STEPS"]
+        grid = (lib.cdiv(outer, ROWS) * lib.cdiv(Q, STEPS) * lib.cdiv(C, BLOCK),)
         max_pool3d_channels[grid](
             x, y, N * O * P, Q, C, O * P, P, O, D, H, W, *x.stride(), *y.stride(),
             COMPUTE=COMPUTE, win=win, stride=stride, pad=pad, enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "runs":
-        grid = (lib.cdiv(lines, ROWS) * lib.cdiv(P, config["STEPS"]) * lib.cdiv(Q, BLOCK),)
+        STEPS = config["STEPS"]
+        grid = (lib.cdiv(lines, ROWS) * lib.cdiv(P, STEPS) * lib.cdiv(Q, BLOCK),)
         max_pool3d_runs[grid](
             x, y, C * N * O, P, Q, C * O, O, C, D, H, W, *x.stride(), *y.stride(),
             VEC_Y=math.gcd(16, y.shape[4], y.stride(0), y.stride(1), y.stride(2), y.stride(3)),
@@ -340,7 +342,8 @@ def launch_max_pool3d(x, y, win, stride, pad) -> None:
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "window":
-        grid = (lib.cdiv(lines, ROWS) * lib.cdiv(P, config["STEPS"]) * lib.cdiv(Q, BLOCK),)
+        STEPS = config["STEPS"]
+        grid = (lib.cdiv(lines, ROWS) * lib.cdiv(P, STEPS) * lib.cdiv(Q, BLOCK),)
         max_pool3d_window[grid](
             x, y, C * N * O, P, Q, C * O, O, C, D, H, W, *x.stride(), *y.stride(),
             COMPUTE=COMPUTE, win=win, stride=stride, pad=pad, enable_fp_fusion=True, **config,
@@ -844,14 +847,16 @@ def launch_max_pool3d_forward(x, y, y_at, win, stride, pad) -> None:
     if variant in ("runs", "window"):
         x = lib.in_lines(x)
     if variant == "channels":
-        grid = (lib.cdiv(outer, ROWS) * lib.cdiv(Q, config["STEPS"]) * lib.cdiv(C, BLOCK),)
+        STEPS = config["STEPS"]
+        grid = (lib.cdiv(outer, ROWS) * lib.cdiv(Q, STEPS) * lib.cdiv(C, BLOCK),)
         max_pool3d_forward_channels[grid](
             x, y_at, y, N * O * P, Q, C, O * P, P, O, D, H, W, *x.stride(), *y_at.stride(),
             *y.stride(),
             COMPUTE=COMPUTE, win=win, stride=stride, pad=pad, enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "runs":
-        grid = (lib.cdiv(lines, ROWS) * lib.cdiv(P, config["STEPS"]) * lib.cdiv(Q, BLOCK),)
+        STEPS = config["STEPS"]
+        grid = (lib.cdiv(lines, ROWS) * lib.cdiv(P, STEPS) * lib.cdiv(Q, BLOCK),)
         max_pool3d_forward_runs[grid](
             x, y_at, y, C * N * O, P, Q, C * O, O, C, D, H, W, *x.stride(), *y_at.stride(),
             *y.stride(),
@@ -862,7 +867,8 @@ def launch_max_pool3d_forward(x, y, y_at, win, stride, pad) -> None:
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "window":
-        grid = (lib.cdiv(lines, ROWS) * lib.cdiv(P, config["STEPS"]) * lib.cdiv(Q, BLOCK),)
+        STEPS = config["STEPS"]
+        grid = (lib.cdiv(lines, ROWS) * lib.cdiv(P, STEPS) * lib.cdiv(Q, BLOCK),)
         max_pool3d_forward_window[grid](
             x, y_at, y, C * N * O, P, Q, C * O, O, C, D, H, W, *x.stride(), *y_at.stride(),
             *y.stride(),

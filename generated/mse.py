@@ -411,11 +411,8 @@ def launch_mse_backward(x, t_, dx, dt, dloss) -> None:
             **config,
         )  # fmt: skip
     else:
-        grid = (
-            lib.cdiv(outer, config["OUTER"])
-            * lib.cdiv(middle, config["ROWS"])
-            * lib.cdiv(inner, BLOCK),
-        )
+        ROWS, OUTER = config["ROWS"], config["OUTER"]
+        grid = (lib.cdiv(outer, OUTER) * lib.cdiv(middle, ROWS) * lib.cdiv(inner, BLOCK),)
         mse_backward_strided[grid](
             x, t_, dx, dt, dloss, outer, middle, inner, batch, *x.stride(), *t_.stride(),
             *dx.stride(), *dt.stride(),

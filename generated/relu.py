@@ -111,11 +111,8 @@ def launch_relu(x, y) -> None:
         grid = (lib.cdiv(total, BLOCK),)
         relu_flat[grid](*arguments, COMPUTE=COMPUTE, enable_fp_fusion=True, **config)
     else:
-        grid = (
-            lib.cdiv(outer, config["OUTER"])
-            * lib.cdiv(middle, config["ROWS"])
-            * lib.cdiv(inner, BLOCK),
-        )
+        ROWS, OUTER = config["ROWS"], config["OUTER"]
+        grid = (lib.cdiv(outer, OUTER) * lib.cdiv(middle, ROWS) * lib.cdiv(inner, BLOCK),)
         relu_strided[grid](
             x, y, outer, middle, inner, *x.stride(), *y.stride(),
             COMPUTE=COMPUTE, VEC_X=lib.vec(*x.stride()[:2]), VEC_Y=lib.vec(*y.stride()[:2], inner),
@@ -262,11 +259,8 @@ def launch_relu_backward(x, dy, dx) -> None:
         grid = (lib.cdiv(total, BLOCK),)
         relu_backward_flat[grid](*arguments, COMPUTE=COMPUTE, enable_fp_fusion=True, **config)
     else:
-        grid = (
-            lib.cdiv(outer, config["OUTER"])
-            * lib.cdiv(middle, config["ROWS"])
-            * lib.cdiv(inner, BLOCK),
-        )
+        ROWS, OUTER = config["ROWS"], config["OUTER"]
+        grid = (lib.cdiv(outer, OUTER) * lib.cdiv(middle, ROWS) * lib.cdiv(inner, BLOCK),)
         relu_backward_strided[grid](
             x, dy, dx, outer, middle, inner, *x.stride(), *dy.stride(), *dx.stride(),
             COMPUTE=COMPUTE, VEC_X=lib.vec(*x.stride()[:2]), VEC_DY=lib.vec(*dy.stride()[:2]),

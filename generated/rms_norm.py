@@ -254,9 +254,10 @@ def launch_rms_norm(x, gain, y, eps) -> None:
         VEC=lib.vec(D, x.stride(0), y.stride(0)), enable_fp_fusion=True,
     )  # fmt: skip
     if variant == "two_pass":
+        LAG = config["LAG"]
         ms_sum_part = torch.empty((batch, lib.cdiv(D, BLOCK)), dtype=compute, device=x.device)
         tickets = torch.zeros((1 + lib.cdiv(batch, ROWS),), dtype=torch.int32, device=x.device)
-        grid = ((lib.cdiv(batch, ROWS) + 1) * lib.cdiv(D, BLOCK) + config["LAG"],)
+        grid = ((lib.cdiv(batch, ROWS) + 1) * lib.cdiv(D, BLOCK) + LAG,)
         rms_norm_two_pass[grid](
             tickets, x, ms_sum_part, gain, y, eps, batch, D, *x.stride(), gain.stride(0),
             *y.stride(),

@@ -261,10 +261,11 @@ def launch_softmax(x, y) -> None:
         enable_fp_fusion=True,
     )  # fmt: skip
     if variant == "two_pass":
+        LAG = config["LAG"]
         m_part = torch.empty((batch, lib.cdiv(D, BLOCK)), dtype=compute, device=x.device)
         y_sum_part = torch.empty((batch, lib.cdiv(D, BLOCK)), dtype=compute, device=x.device)
         tickets = torch.zeros((1 + lib.cdiv(batch, ROWS),), dtype=torch.int32, device=x.device)
-        grid = ((lib.cdiv(batch, ROWS) + 1) * lib.cdiv(D, BLOCK) + config["LAG"],)
+        grid = ((lib.cdiv(batch, ROWS) + 1) * lib.cdiv(D, BLOCK) + LAG,)
         softmax_two_pass[grid](
             tickets, x, m_part, y_sum_part, y, batch, D, *x.stride(), *y.stride(),
             **constants, **config,
@@ -588,9 +589,10 @@ def launch_softmax_backward(y, dy, dx) -> None:
         enable_fp_fusion=True,
     )  # fmt: skip
     if variant == "two_pass":
+        LAG = config["LAG"]
         dy_sum_part = torch.empty((batch, lib.cdiv(D, BLOCK)), dtype=compute, device=dy.device)
         tickets = torch.zeros((1 + lib.cdiv(batch, ROWS),), dtype=torch.int32, device=dy.device)
-        grid = ((lib.cdiv(batch, ROWS) + 1) * lib.cdiv(D, BLOCK) + config["LAG"],)
+        grid = ((lib.cdiv(batch, ROWS) + 1) * lib.cdiv(D, BLOCK) + LAG,)
         softmax_backward_two_pass[grid](
             tickets, dy, y, dy_sum_part, dx, batch, D, *dy.stride(), *y.stride(), *dx.stride(),
             **constants, **config,

@@ -127,11 +127,8 @@ def launch_swiglu(gate, up, y) -> None:
     if variant == "flat":
         swiglu_flat[(lib.cdiv(total, BLOCK),)](*arguments, **constants, **config)
     else:
-        grid = (
-            lib.cdiv(outer, config["OUTER"])
-            * lib.cdiv(middle, config["ROWS"])
-            * lib.cdiv(inner, BLOCK),
-        )
+        ROWS, OUTER = config["ROWS"], config["OUTER"]
+        grid = (lib.cdiv(outer, OUTER) * lib.cdiv(middle, ROWS) * lib.cdiv(inner, BLOCK),)
         swiglu_strided[grid](
             gate, up, y, outer, middle, inner, *gate.stride(), *up.stride(), *y.stride(),
             VEC_GATE=lib.vec(*gate.stride()[:2]), VEC_UP=lib.vec(*up.stride()[:2]),
@@ -374,11 +371,8 @@ def launch_swiglu_backward(gate, up, dy, dgate, dup) -> None:
             COMPUTE=COMPUTE, HALF=gate.element_size() == 2, enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
-        grid = (
-            lib.cdiv(outer, config["OUTER"])
-            * lib.cdiv(middle, config["ROWS"])
-            * lib.cdiv(inner, BLOCK),
-        )
+        ROWS, OUTER = config["ROWS"], config["OUTER"]
+        grid = (lib.cdiv(outer, OUTER) * lib.cdiv(middle, ROWS) * lib.cdiv(inner, BLOCK),)
         swiglu_backward_strided[grid](
             dy, up, gate, dgate, dup, outer, middle, inner, *dy.stride(), *up.stride(),
             *gate.stride(), *dgate.stride(), *dup.stride(),

@@ -241,13 +241,12 @@ def launch_swiglu_linear(x, wg, wu, y) -> None:
     gate_parts = lib.workspace(config, (M, N), compute, wg.device)
     up_parts = lib.workspace(config, (M, N), compute, wg.device)
     if variant in ("split", "split_small", "persistent", "narrow"):
+        PROGRAMS = config["PROGRAMS"]
         x_tiles, trans_x = lib.tiles(x, BLOCK_M, BLOCK_K)
         wg_tiles, trans_wg = lib.tiles(wg.mT, BLOCK_K, BLOCK_N, by_columns=True)
         wu_tiles, trans_wu = lib.tiles(wu.mT, BLOCK_K, BLOCK_N, by_columns=True)
         y_tiles = lib.tiles_to_store(y, BLOCK_M, BLOCK_N // 2)
-        grid = (
-            min(config["PROGRAMS"] * gpu.sms, PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),
-        )
+        grid = (min(PROGRAMS * gpu.sms, PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),)
         swiglu_linear_persistent[grid](
             x_tiles, wg_tiles, wu_tiles, y_tiles, y, M, N, K, *y.stride(),
             TRANS_X=trans_x, TRANS_WG=trans_wg, TRANS_WU=trans_wu, COMPUTE=COMPUTE,
@@ -516,15 +515,14 @@ def launch_swiglu_linear_forward(x, wg, wu, y, gate_kept, up_kept) -> None:
     gate_parts = lib.workspace(config, (M, N), compute, wg.device)
     up_parts = lib.workspace(config, (M, N), compute, wg.device)
     if variant in ("split", "split_small", "persistent", "narrow"):
+        PROGRAMS = config["PROGRAMS"]
         x_tiles, trans_x = lib.tiles(x, BLOCK_M, BLOCK_K)
         wg_tiles, trans_wg = lib.tiles(wg.mT, BLOCK_K, BLOCK_N, by_columns=True)
         wu_tiles, trans_wu = lib.tiles(wu.mT, BLOCK_K, BLOCK_N, by_columns=True)
         gate_kept_tiles = lib.tiles_to_store(gate_kept, BLOCK_M, BLOCK_N // 2)
         up_kept_tiles = lib.tiles_to_store(up_kept, BLOCK_M, BLOCK_N // 2)
         y_tiles = lib.tiles_to_store(y, BLOCK_M, BLOCK_N // 2)
-        grid = (
-            min(config["PROGRAMS"] * gpu.sms, PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),
-        )
+        grid = (min(PROGRAMS * gpu.sms, PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),)
         swiglu_linear_forward_persistent[grid](
             x_tiles, wg_tiles, wu_tiles, gate_kept_tiles, gate_kept, up_kept_tiles, up_kept,
             y_tiles, y, M, N, K, *gate_kept.stride(), *up_kept.stride(), *y.stride(),
@@ -1525,11 +1523,8 @@ def launch_swiglu_linear_backward_dup(x, gate_kept, up_kept, dy, dup, dgate) -> 
             COMPUTE=COMPUTE, HALF=x.element_size() == 2, enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
-        grid = (
-            lib.cdiv(outer, config["OUTER"])
-            * lib.cdiv(middle, config["ROWS"])
-            * lib.cdiv(inner, BLOCK),
-        )
+        ROWS, OUTER = config["ROWS"], config["OUTER"]
+        grid = (lib.cdiv(outer, OUTER) * lib.cdiv(middle, ROWS) * lib.cdiv(inner, BLOCK),)
         swiglu_linear_backward_dup_strided[grid](
             dy, gate_kept, dup, up_kept, dgate, outer, middle, inner, *dy.stride(),
             *gate_kept.stride(), *dup.stride(), *up_kept.stride(), *dgate.stride(),
@@ -1641,42 +1636,43 @@ def launch_swiglu_linear_backward_dx_sum(x, wg, wu, dup, dx_sum) -> None:
     dx_sum_parts = lib.workspace(config, (M, K), compute, dup.device)
     constants = dict(COMPUTE=COMPUTE, enable_fp_fusion=True)
     if variant in ("presplit_lhs", "presplit_rhs"):
-        LHS = config["LHS"]
+        LHS, PROGRAMS = config["LHS"], config["PROGRAMS"]
         dup_tiles, trans_dup = lib.tiles_or_parts(dup, BLOCK_M, BLOCK_K, LHS)
         wu_tiles, trans_wu = lib.tiles_or_parts(wu.mT, BLOCK_N, BLOCK_K, not LHS)
         dx_sum_tiles = lib.tiles_to_store(dx_sum, BLOCK_M, BLOCK_N // 2)
-        grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
+        grid = (min(PROGRAMS * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
         swiglu_linear_backward_dx_sum_presplit_one[grid](
             dup_tiles, wu_tiles, dx_sum_tiles, dx_sum, M, K, N, *dx_sum.stride(),
             TRANS_DUP=trans_dup, TRANS_WU=trans_wu, **constants,
             **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant == "presplit":
+        PROGRAMS = config["PROGRAMS"]
         dup_tiles = lib.tf32_tiles(dup, BLOCK_M, BLOCK_K)
         wu_tiles = lib.tf32_tiles(wu.mT, BLOCK_N, BLOCK_K)
         dx_sum_tiles = lib.tiles_to_store(dx_sum, BLOCK_M, BLOCK_N // 4)
-        grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
+        grid = (min(PROGRAMS * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
         swiglu_linear_backward_dx_sum_tf32x3[grid](
             dup_tiles, wu_tiles, dx_sum_tiles, dx_sum, M, K, N, *dx_sum.stride(),
             **constants, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant in ("split", "split_small", "persistent", "narrow"):
+        PROGRAMS = config["PROGRAMS"]
         dup_tiles, trans_dup = lib.tiles(dup, BLOCK_M, BLOCK_K)
         wu_tiles, trans_wu = lib.tiles(wu, BLOCK_K, BLOCK_N, by_columns=True)
         dx_sum_tiles = lib.tiles_to_store(dx_sum, BLOCK_M, BLOCK_N // 2)
-        grid = (
-            min(config["PROGRAMS"] * gpu.sms, PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(K, BLOCK_N)),
-        )
+        grid = (min(PROGRAMS * gpu.sms, PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
         swiglu_linear_backward_dx_sum_persistent[grid](
             dup_tiles, wu_tiles, dx_sum_tiles, dx_sum, M, K, N, *dx_sum.stride(),
             TRANS_DUP=trans_dup, TRANS_WU=trans_wu, PRECISION=PRECISION, **constants,
             dx_sum_parts_ptr=dx_sum_parts, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant == "subtiles":
+        PROGRAMS = config["PROGRAMS"]
         dup_tiles, trans_dup = lib.tiles(dup, BLOCK_M, BLOCK_K)
         wu_tiles, trans_wu = lib.tiles(wu, BLOCK_K, BLOCK_N, by_columns=True)
         dx_sum_tiles = lib.tiles_to_store(dx_sum, BLOCK_M, BLOCK_N)
-        grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(M, 3 * BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
+        grid = (min(PROGRAMS * gpu.sms, lib.cdiv(M, 3 * BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
         swiglu_linear_backward_dx_sum_subtiles[grid](
             dup_tiles, wu_tiles, dx_sum_tiles, dx_sum, M, K, N, *dx_sum.stride(),
             TRANS_DUP=trans_dup, TRANS_WU=trans_wu, PRECISION=PRECISION, **constants,
@@ -1719,42 +1715,43 @@ def launch_swiglu_linear_backward_dx(x, wg, dgate, dx_sum, dx) -> None:
     dx_sum2_parts = lib.workspace(config, (M, K), compute, dgate.device)
     constants = dict(COMPUTE=COMPUTE, enable_fp_fusion=True)
     if variant in ("presplit_lhs", "presplit_rhs"):
-        LHS = config["LHS"]
+        LHS, PROGRAMS = config["LHS"], config["PROGRAMS"]
         dgate_tiles, trans_dgate = lib.tiles_or_parts(dgate, BLOCK_M, BLOCK_K, LHS)
         wg_tiles, trans_wg = lib.tiles_or_parts(wg.mT, BLOCK_N, BLOCK_K, not LHS)
         dx_tiles = lib.tiles_to_store(dx, BLOCK_M, BLOCK_N // 2)
-        grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
+        grid = (min(PROGRAMS * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
         swiglu_linear_backward_dx_presplit_one[grid](
             dgate_tiles, wg_tiles, dx_sum, dx_tiles, dx, M, K, N, *dx_sum.stride(), *dx.stride(),
             TRANS_DGATE=trans_dgate, TRANS_WG=trans_wg, **constants,
             **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant == "presplit":
+        PROGRAMS = config["PROGRAMS"]
         dgate_tiles = lib.tf32_tiles(dgate, BLOCK_M, BLOCK_K)
         wg_tiles = lib.tf32_tiles(wg.mT, BLOCK_N, BLOCK_K)
         dx_tiles = lib.tiles_to_store(dx, BLOCK_M, BLOCK_N // 4)
-        grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
+        grid = (min(PROGRAMS * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
         swiglu_linear_backward_dx_tf32x3[grid](
             dgate_tiles, wg_tiles, dx_sum, dx_tiles, dx, M, K, N, *dx_sum.stride(), *dx.stride(),
             **constants, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant in ("split", "split_small", "persistent", "narrow"):
+        PROGRAMS = config["PROGRAMS"]
         dgate_tiles, trans_dgate = lib.tiles(dgate, BLOCK_M, BLOCK_K)
         wg_tiles, trans_wg = lib.tiles(wg, BLOCK_K, BLOCK_N, by_columns=True)
         dx_tiles = lib.tiles_to_store(dx, BLOCK_M, BLOCK_N // 4)
-        grid = (
-            min(config["PROGRAMS"] * gpu.sms, PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(K, BLOCK_N)),
-        )
+        grid = (min(PROGRAMS * gpu.sms, PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
         swiglu_linear_backward_dx_persistent[grid](
             dgate_tiles, wg_tiles, dx_sum, dx_tiles, dx, M, K, N, *dx_sum.stride(), *dx.stride(),
             TRANS_DGATE=trans_dgate, TRANS_WG=trans_wg, PRECISION=PRECISION, **constants,
             dx_sum2_parts_ptr=dx_sum2_parts, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant == "subtiles":
+        PROGRAMS = config["PROGRAMS"]
         dgate_tiles, trans_dgate = lib.tiles(dgate, BLOCK_M, BLOCK_K)
         wg_tiles, trans_wg = lib.tiles(wg, BLOCK_K, BLOCK_N, by_columns=True)
         dx_tiles = lib.tiles_to_store(dx, BLOCK_M, BLOCK_N)
-        grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(M, 3 * BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
+        grid = (min(PROGRAMS * gpu.sms, lib.cdiv(M, 3 * BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
         swiglu_linear_backward_dx_subtiles[grid](
             dgate_tiles, wg_tiles, dx_sum, dx_tiles, dx, M, K, N, *dx_sum.stride(), *dx.stride(),
             TRANS_DGATE=trans_dgate, TRANS_WG=trans_wg, PRECISION=PRECISION, **constants,
@@ -1864,14 +1861,13 @@ def launch_swiglu_linear_backward_dwg(x, wg, dup, dgate, dwg, dwu) -> None:
     dwg_sum_parts = lib.workspace(config, (N, K), compute, dgate.device)
     dwu_sum_parts = lib.workspace(config, (N, K), compute, dgate.device)
     if variant in ("split", "split_small", "persistent", "narrow"):
+        PROGRAMS = config["PROGRAMS"]
         dgate_tiles, trans_dgate = lib.tiles(dgate.mT, BLOCK_M, BLOCK_K)
         x_tiles, trans_x = lib.tiles(x, BLOCK_K, BLOCK_N, by_columns=True)
         dup_tiles, trans_dup = lib.tiles(dup.mT, BLOCK_M, BLOCK_K)
         dwg_tiles = lib.tiles_to_store(dwg, BLOCK_M, BLOCK_N // 2)
         dwu_tiles = lib.tiles_to_store(dwu, BLOCK_M, BLOCK_N // 2)
-        grid = (
-            min(config["PROGRAMS"] * gpu.sms, PARTS * lib.cdiv(N, BLOCK_M) * lib.cdiv(K, BLOCK_N)),
-        )
+        grid = (min(PROGRAMS * gpu.sms, PARTS * lib.cdiv(N, BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
         swiglu_linear_backward_dwg_persistent[grid](
             dgate_tiles, x_tiles, dup_tiles, dwg_tiles, dwg, dwu_tiles, dwu, N, K, M, *dwg.stride(),
             *dwu.stride(),

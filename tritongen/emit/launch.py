@@ -56,6 +56,8 @@ LAUNCH_WORDS = frozenset(
 )
 TORCH_DTYPES = {d.name: f"torch.{d.torch}" for d in DTYPES.values()}
 
+LONG = 92  # characters that a line of a branch has room for
+
 
 Branches = tuple[tuple[str, tuple[str, ...]], ...]  # which variants, lines
 
@@ -164,9 +166,10 @@ def with_names(step: Step, packing: list[str], branches: Branches):
 
 
 def _naming(lines: Iterable[str], entries: list[str]) -> tuple[list[str], list[str]]:
-    """The line that gives names to entries of which lines speak more than once, none for none, and these."""
+    """The line that names entries of which lines speak more than once, or one line that is long; and these entries."""
     text = "\n".join(lines)
-    names = [name for name in entries if text.count(_entry(name)) > 1]
+    long = "\n".join(line for line in text.split("\n") if len(line) > LONG)
+    names = [name for name in entries if text.count(_entry(name)) > 1 or _entry(name) in long]
     return [f"{', '.join(names)} = {', '.join(map(_entry, names))}"] if names else [], names
 
 
