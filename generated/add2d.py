@@ -47,7 +47,7 @@ def add2d_float_strided(
     OUTER: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program computes a tile of OUTER x ROWS x BLOCK elements."""
-    # VEC_X, VEC_Y, VEC_Z divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    # VEC_X, VEC_Y, VEC_Z divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     x_outer_at, x_middle_at = x_outer_at // VEC_X * VEC_X, x_middle_at // VEC_X * VEC_X
     y_outer_at, y_middle_at = y_outer_at // VEC_Y * VEC_Y, y_middle_at // VEC_Y * VEC_Y
     z_outer_at, z_middle_at = z_outer_at // VEC_Z * VEC_Z, z_middle_at // VEC_Z * VEC_Z
@@ -102,7 +102,7 @@ def add2d_int_strided(
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program computes a tile of OUTER x ROWS x BLOCK elements."""
-    # VEC_X, VEC_Y, VEC_Z divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    # VEC_X, VEC_Y, VEC_Z divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     x_outer_at, x_middle_at = x_outer_at // VEC_X * VEC_X, x_middle_at // VEC_X * VEC_X
     y_outer_at, y_middle_at = y_outer_at // VEC_Y * VEC_Y, y_middle_at // VEC_Y * VEC_Y
     z_outer_at, z_middle_at = z_outer_at // VEC_Z * VEC_Z, z_middle_at // VEC_Z * VEC_Z
@@ -131,7 +131,7 @@ def add2d_int_strided(
 def choose_add2d_float(
     outer: int, middle: int, inner: int, transposed: bool, itemsize: int,
 ) -> tuple[str, dict]:  # fmt: skip
-    """Returns (variant, config) of a call: the first variant whose rule holds."""
+    """Returns (variant, config): the first variant whose rule holds."""
     # every operand lies in one run
     if outer * middle == 1:
         return "flat", dict(BLOCK=2048 // itemsize, num_warps=4)
@@ -158,7 +158,7 @@ def choose_add2d_float(
 
 
 def launch_add2d_float(x, y, z) -> None:
-    """Computes z with the variant that `choose` returns. Does not check operands."""
+    """Computes z with the chosen variant. Does not check operands."""
     x, y, z = lib.three_dims(x, y, z)
     outer, middle, inner = z.shape
     total = z.numel()
@@ -187,7 +187,7 @@ choose_add2d_int = choose_add2d_float
 
 
 def launch_add2d_int(x, y, z) -> None:
-    """Computes z with the variant that `choose` returns. Does not check operands."""
+    """Computes z with the chosen variant. Does not check operands."""
     x, y, z = lib.three_dims(x, y, z)
     outer, middle, inner = z.shape
     total = z.numel()
@@ -272,7 +272,7 @@ def add2d_torch(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 def add2d(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     """Returns z: T[M, N], given x: T[M, N], y: T[M, N].
 
-    T is f64, f32, f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
+    T is f64, f32, f16 or bf16. Takes any strides. Raises ValueError if an operand does not fit.
     """
     z = allocate_add2d(x, y)
     if not lib.runs_kernels(x):

@@ -25,7 +25,7 @@ def avg_pool2d_channels(
     COMPUTE: tl.constexpr, win: tl.constexpr, stride: tl.constexpr, pad: tl.constexpr,
     ROWS: tl.constexpr, STEPS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Each program computes the windows of STEPS x ROWS x BLOCK places, and loads shared elements once."""
+    """Each program computes windows of STEPS x ROWS x BLOCK places, and loads shared ones once."""
     tile = tl.program_id(0)
     tiles, spans = lib.blocks(C, BLOCK), lib.blocks(Q, STEPS)
     row = tile // (tiles * spans) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -71,7 +71,7 @@ def avg_pool2d_runs(
     pad: tl.constexpr, VEC_X: tl.constexpr, ROWS: tl.constexpr, STEPS: tl.constexpr,
     BLOCK: tl.constexpr, PER_THREAD: tl.constexpr,
 ):  # fmt: skip
-    """Each program computes the windows of STEPS x ROWS x BLOCK places, and loads shared elements once, in whole runs of a line."""
+    """Each program computes windows of STEPS x ROWS x BLOCK places from whole runs of a line."""
     tile = tl.program_id(0)
     tiles, spans = lib.blocks(Q, BLOCK), lib.blocks(P, STEPS)
     row = tile // (tiles * spans) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -131,7 +131,7 @@ def avg_pool2d_window(
     COMPUTE: tl.constexpr, win: tl.constexpr, stride: tl.constexpr, pad: tl.constexpr,
     ROWS: tl.constexpr, STEPS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Each program computes the windows of STEPS x ROWS x BLOCK places, and loads shared elements once."""
+    """Each program computes windows of STEPS x ROWS x BLOCK places, and loads shared ones once."""
     tile = tl.program_id(0)
     tiles, spans = lib.blocks(Q, BLOCK), lib.blocks(P, STEPS)
     row = tile // (tiles * spans) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -177,7 +177,7 @@ def avg_pool2d_box(
     pad: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program computes a tile of ROWS x BLOCK elements. Reducers are loops."""
-    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     Q, x_0 = Q // VEC * VEC, x_0 // VEC * VEC
     x_1, x_2 = x_1 // VEC * VEC, x_2 // VEC * VEC
     y_0, y_1 = y_0 // VEC * VEC, y_1 // VEC * VEC
@@ -211,7 +211,7 @@ def choose_avg_pool2d(
     lines: int, cols: int, cols_extent: int, steps: int, stride_p: int, lane_stride: int,
     dilation: int, line: int, channels_last: bool, stored_last: bool, itemsize: int,
 ) -> tuple[str, dict]:  # fmt: skip
-    """Returns (variant, config) of a call: the first variant whose rule holds."""
+    """Returns (variant, config): the first variant whose rule holds."""
     # a window small enough to unroll, memory running along the channels
     if channels_last and stored_last and 0 < terms <= 128 and max(outer, lanes_extent) < 1 << 30:
         return "channels", dict(
@@ -251,7 +251,7 @@ def choose_avg_pool2d(
 
 
 def launch_avg_pool2d(x, y, win, stride, pad) -> None:
-    """Computes y with the variant that `choose` returns. Does not check operands."""
+    """Computes y with the chosen variant. Does not check operands."""
     N, C, H, W = x.shape
     _, _, P, Q = y.shape
     outer = N * P
@@ -400,7 +400,7 @@ def avg_pool2d_torch(x: torch.Tensor, win: int = 2, stride: int = 2, pad: int = 
 def avg_pool2d(x: torch.Tensor, win: int = 2, stride: int = 2, pad: int = 0) -> torch.Tensor:
     """Returns y: T[N, C, P, Q], given x: T[N, C, H, W].
 
-    T is f64, f32, f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
+    T is f64, f32, f16 or bf16. Takes any strides. Raises ValueError if an operand does not fit.
     """
     y = allocate_avg_pool2d(x, win, stride, pad)
     if not lib.runs_kernels(x):
@@ -417,7 +417,7 @@ def avg_pool2d_backward_channels(
     COMPUTE: tl.constexpr, win: tl.constexpr, pad: tl.constexpr, stride: tl.constexpr,
     ROWS: tl.constexpr, STEPS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Each program computes the windows of STEPS x ROWS x BLOCK places."""
+    """Each program computes windows of STEPS x ROWS x BLOCK places."""
     tile = tl.program_id(0)
     tiles = lib.blocks(C, STEPS * BLOCK)
     row = tile // tiles * ROWS + tl.arange(0, ROWS)[:, None]
@@ -470,7 +470,7 @@ def avg_pool2d_backward_window(
     COMPUTE: tl.constexpr, win: tl.constexpr, pad: tl.constexpr, stride: tl.constexpr,
     ROWS: tl.constexpr, STEPS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Each program computes the windows of STEPS x ROWS x BLOCK places."""
+    """Each program computes windows of STEPS x ROWS x BLOCK places."""
     tile = tl.program_id(0)
     tiles = lib.blocks(W, STEPS * BLOCK)
     row = tile // tiles * ROWS + tl.arange(0, ROWS)[:, None]
@@ -526,7 +526,7 @@ def avg_pool2d_backward_box(
     stride: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program computes a tile of ROWS x BLOCK elements. Reducers are loops."""
-    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     W, dy_0 = W // VEC * VEC, dy_0 // VEC * VEC
     dy_1, dy_2 = dy_1 // VEC * VEC, dy_2 // VEC * VEC
     dx_0, dx_1 = dx_0 // VEC * VEC, dx_1 // VEC * VEC
@@ -569,7 +569,7 @@ def choose_avg_pool2d_backward(
     terms: int, outer: int, lanes: int, lanes_extent: int, lines: int, cols: int,
     cols_extent: int, channels_last: bool, stored_last: bool, itemsize: int,
 ) -> tuple[str, dict]:  # fmt: skip
-    """Returns (variant, config) of a call: the first variant whose rule holds."""
+    """Returns (variant, config): the first variant whose rule holds."""
     # a window small enough to unroll, memory running along the channels
     if channels_last and stored_last and 0 < terms <= 128 and max(outer, lanes_extent) < 1 << 30:
         return "channels", dict(
@@ -593,7 +593,7 @@ def choose_avg_pool2d_backward(
 
 
 def launch_avg_pool2d_backward(x, dy, dx, win, stride, pad) -> None:
-    """Computes dx with the variant that `choose` returns. Does not check operands."""
+    """Computes dx with the chosen variant. Does not check operands."""
     N, C, H, W = x.shape
     _, _, P, Q = dy.shape
     outer = H * N * W
@@ -729,7 +729,7 @@ def avg_pool2d_backward(
 ) -> torch.Tensor:
     """Returns dx: T[N, C, H, W], given x: T[N, C, H, W], dy: T[N, C, P, Q].
 
-    T is f64, f32, f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
+    T is f64, f32, f16 or bf16. Takes any strides. Raises ValueError if an operand does not fit.
     """
     dx = allocate_avg_pool2d_backward(x, dy, win, stride, pad)
     if not lib.runs_kernels(x):

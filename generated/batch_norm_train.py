@@ -27,7 +27,7 @@ def batch_norm_train_forward_rows(
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program holds ROWS whole rows in registers, and reads every element once."""
-    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     cols, x_n = cols // VEC * VEC, x_n // VEC * VEC
     x_row, y_n = x_row // VEC * VEC, y_n // VEC * VEC
     y_row = y_row // VEC * VEC
@@ -62,7 +62,7 @@ def batch_norm_train_forward_lines(
     LINES: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program holds one row in registers, as LINES lines of BLOCK elements."""
-    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     cols, x_n = cols // VEC * VEC, x_n // VEC * VEC
     x_row, y_n = x_row // VEC * VEC, y_n // VEC * VEC
     y_row = y_row // VEC * VEC
@@ -105,7 +105,7 @@ def batch_norm_train_forward_lines_loop(
     LINES: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program handles one row, LINES lines of BLOCK elements at a time, in two passes."""
-    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     cols, x_n = cols // VEC * VEC, x_n // VEC * VEC
     x_row, y_n = x_row // VEC * VEC, y_n // VEC * VEC
     y_row = y_row // VEC * VEC
@@ -158,11 +158,11 @@ def batch_norm_train_forward_loop(
     PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
     mu_part_ptr=None, var_sum_part_ptr=None, var_sum_count_ptr=None,
 ):  # fmt: skip
-    """Each program handles ROWS rows of any width, BLOCK elements at a time, in two passes over each row.
+    """Each program takes ROWS rows of any width, BLOCK elements at a time, in two passes over each.
 
-    With PASS > 0, PARTS programs share the rows. Each launch before the last stores the state of one CHUNK of columns.
+    With PASS > 0, PARTS programs share the rows, and launches before the last store states.
     """
-    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     cols, x_n = cols // VEC * VEC, x_n // VEC * VEC
     x_row, y_n = x_row // VEC * VEC, y_n // VEC * VEC
     y_row = y_row // VEC * VEC
@@ -235,7 +235,7 @@ def batch_norm_train_forward_per_thread_part(
     PARTS: tl.constexpr,
 ):  # fmt: skip
     """Program (part, row): mu, var_sum over one CHUNK of ROWS rows, a state a lane."""
-    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     cols, x_n = cols // VEC * VEC, x_n // VEC * VEC
     x_row = x_row // VEC * VEC
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -289,7 +289,7 @@ def choose_batch_norm_train_forward(
     rows: int, cols: int, col_run: int, col_runs: int, strided: bool, aligned: bool,
     in_f64: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
-    """Returns (variant, config) of a call: the first variant whose rule holds."""
+    """Returns (variant, config): the first variant whose rule holds."""
     # few rows that lie across memory: several programs share them, each lane keeps a state
     if strided and lib.cdiv(rows, 32) < 2 * gpu.sms and cols > 512:
         return "per_thread", dict(
@@ -352,7 +352,7 @@ def choose_batch_norm_train_forward(
 
 
 def launch_batch_norm_train_forward(x, gain, bias, y, mu_kept, var_kept, eps) -> None:
-    """Computes mu_kept, var_kept, y with the variant that `choose` returns. Does not check operands."""
+    """Computes mu_kept, var_kept, y with the chosen variant. Does not check operands."""
     N, C, H, W = x.shape
     x = lib.reshaped(x, N, C, H * W)
     y = y.view(N, C, H * W)
@@ -508,7 +508,7 @@ def batch_norm_train_forward(
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """batch_norm_train, which also returns mu and var for its gradient.
 
-    T is f64, f32, f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
+    T is f64, f32, f16 or bf16. Takes any strides. Raises ValueError if an operand does not fit.
     """
     y, mu_kept, var_kept = allocate_batch_norm_train_forward(x, gain, bias, eps)
     if not lib.runs_kernels(x):
@@ -599,7 +599,7 @@ def batch_norm_train(
 ) -> torch.Tensor:
     """Returns y: T[N, C, H, W], given x: T[N, C, H, W], gain: T[C], bias: T[C].
 
-    T is f64, f32, f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
+    T is f64, f32, f16 or bf16. Takes any strides. Raises ValueError if an operand does not fit.
     """
     y = allocate_batch_norm_train(x, gain, bias, eps)
     if not lib.runs_kernels(x):
@@ -619,7 +619,7 @@ def batch_norm_train_backward_dx_rows(
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program holds ROWS whole rows in registers, and reads every element once."""
-    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     cols, dy_n = cols // VEC * VEC, dy_n // VEC * VEC
     dy_row, x_n = dy_row // VEC * VEC, x_n // VEC * VEC
     x_row, dx_n = x_row // VEC * VEC, dx_n // VEC * VEC
@@ -668,7 +668,7 @@ def batch_norm_train_backward_dx_lines(
     LINES: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program holds one row in registers, as LINES lines of BLOCK elements."""
-    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     cols, dy_n = cols // VEC * VEC, dy_n // VEC * VEC
     dy_row, x_n = dy_row // VEC * VEC, x_n // VEC * VEC
     x_row, dx_n = x_row // VEC * VEC, dx_n // VEC * VEC
@@ -731,11 +731,11 @@ def batch_norm_train_backward_dx_loop(
     PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
     dy_rsqrt_sum_part_ptr=None, dmu_sum_part_ptr=None, dgain_sum_part_ptr=None,
 ):  # fmt: skip
-    """Each program handles ROWS rows of any width, BLOCK elements at a time, in two passes over each row.
+    """Each program takes ROWS rows of any width, BLOCK elements at a time, in two passes over each.
 
-    With PASS > 0, PARTS programs share the rows. Each launch before the last stores the state of one CHUNK of columns.
+    With PASS > 0, PARTS programs share the rows, and launches before the last store states.
     """
-    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     cols, dy_n = cols // VEC * VEC, dy_n // VEC * VEC
     dy_row, x_n = dy_row // VEC * VEC, x_n // VEC * VEC
     x_row, dx_n = x_row // VEC * VEC, dx_n // VEC * VEC
@@ -844,7 +844,7 @@ def batch_norm_train_backward_deps_rows(
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program holds ROWS whole rows in registers, and reads every element once."""
-    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     C = C // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -874,11 +874,11 @@ def batch_norm_train_backward_deps_loop(
     PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
     deps_sum_part_ptr=None,
 ):  # fmt: skip
-    """Each program handles ROWS rows of any width, BLOCK elements at a time, in one pass over each row.
+    """Each program takes ROWS rows of any width, BLOCK elements at a time, in one pass over each.
 
-    With PASS > 0, PARTS programs share the rows. Each launch before the last stores the state of one CHUNK of columns.
+    With PASS > 0, PARTS programs share the rows, and launches before the last store states.
     """
-    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     C = C // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part, begin, end = 0, 0, tl.cast(C, tl.int64)
@@ -917,7 +917,7 @@ def choose_batch_norm_train_backward_dx(
     rows: int, cols: int, col_run: int, col_runs: int, strided: bool, aligned: bool,
     in_f64: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
-    """Returns (variant, config) of a call: the first variant whose rule holds."""
+    """Returns (variant, config): the first variant whose rule holds."""
     # a row fits in registers, its runs as lines
     if (
         512 <= cols
@@ -975,7 +975,7 @@ def choose_batch_norm_train_backward_dx(
 def launch_batch_norm_train_backward_dx(
     x, gain, mu_kept, var_kept, dy, dy_rsqrt_sum, dx, dgain, dbias, eps
 ) -> None:
-    """Computes dy_rsqrt_sum, dx, dgain, dbias with the variant that `choose` returns. Does not check operands."""
+    """Computes dy_rsqrt_sum, dx, dgain, dbias with the chosen variant. Does not check operands."""
     N, C, H, W = x.shape
     dy = lib.reshaped(dy, N, C, H * W)
     x = lib.reshaped(x, N, C, H * W)
@@ -1041,7 +1041,7 @@ def launch_batch_norm_train_backward_dx(
 def choose_batch_norm_train_backward_deps(
     rows: int, cols: int, strided: bool, aligned: bool, in_f64: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
-    """Returns (variant, config) of a call: the first variant whose rule holds."""
+    """Returns (variant, config): the first variant whose rule holds."""
     # too few rows to fill the GPU: several programs share a row
     if lib.cdiv(rows, 32 if strided else 1) < (
         2 if strided or cols <= 65536 else 4
@@ -1095,7 +1095,7 @@ def choose_batch_norm_train_backward_deps(
 
 
 def launch_batch_norm_train_backward_deps(x, gain, var_kept, dy_rsqrt_sum, deps, eps) -> None:
-    """Computes deps with the variant that `choose` returns. Does not check operands."""
+    """Computes deps with the chosen variant. Does not check operands."""
     C = x.shape[1]
     rows = 1
     in_f64 = x.dtype == torch.float64
@@ -1269,7 +1269,7 @@ def batch_norm_train_backward(
 ) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:
     """Returns dx: T[N, C, H, W], dgain: T[C], dbias: T[C], deps: f32, given x: T[N, C, H, W], gain: T[C], mu_kept: compute[C], var_kept: compute[C], dy: T[N, C, H, W].
 
-    T is f64, f32, f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
+    T is f64, f32, f16 or bf16. Takes any strides. Raises ValueError if an operand does not fit.
     """
     dx, dgain, dbias, deps = allocate_batch_norm_train_backward(
         x, gain, mu_kept, var_kept, dy, eps, need_dx, need_dgain, need_dbias, need_deps

@@ -25,7 +25,7 @@ def bias_add_strided(
     OUTER: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program computes a tile of OUTER x ROWS x BLOCK elements."""
-    # VEC_X, VEC_B, VEC_Y divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    # VEC_X, VEC_B, VEC_Y divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     x_outer_at, x_middle_at = x_outer_at // VEC_X * VEC_X, x_middle_at // VEC_X * VEC_X
     b_outer_at, b_middle_at = b_outer_at // VEC_B * VEC_B, b_middle_at // VEC_B * VEC_B
     y_outer_at, y_middle_at = y_outer_at // VEC_Y * VEC_Y, y_middle_at // VEC_Y * VEC_Y
@@ -54,7 +54,7 @@ def bias_add_strided(
 def choose_bias_add(
     outer: int, middle: int, inner: int, transposed: bool,
 ) -> tuple[str, dict]:  # fmt: skip
-    """Returns (variant, config) of a call: the first variant whose rule holds."""
+    """Returns (variant, config): the first variant whose rule holds."""
     # any strides: a square tile where memory runs along the middle dim of an operand
     BLOCK = lib.pow2(
         max(
@@ -78,7 +78,7 @@ def choose_bias_add(
 
 
 def launch_bias_add(x, b, y) -> None:
-    """Computes y with the variant that `choose` returns. Does not check operands."""
+    """Computes y with the chosen variant. Does not check operands."""
     x, b, y = lib.three_dims(*torch.broadcast_tensors(x, b[:, None, None], y))
     outer, middle, inner = y.shape
     _, config = choose_bias_add(
@@ -145,7 +145,7 @@ def bias_add_torch(x: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 def bias_add(x: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     """Returns y: T[N, C, H, W], given x: T[N, C, H, W], b: T[C].
 
-    T is f64, f32, f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
+    T is f64, f32, f16 or bf16. Takes any strides. Raises ValueError if an operand does not fit.
     """
     y = allocate_bias_add(x, b)
     if not lib.runs_kernels(x):
@@ -162,7 +162,7 @@ def bias_add_backward_rows(
     COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program holds ROWS whole rows in registers, and reads every element once."""
-    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     cols, dy_n = cols // VEC * VEC, dy_n // VEC * VEC
     dy_row = dy_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -183,11 +183,11 @@ def bias_add_backward_loop(
     PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
     db_sum_part_ptr=None,
 ):  # fmt: skip
-    """Each program handles ROWS rows of any width, BLOCK elements at a time, in one pass over each row.
+    """Each program takes ROWS rows of any width, BLOCK elements at a time, in one pass over each.
 
-    With PASS > 0, PARTS programs share the rows. Each launch before the last stores the state of one CHUNK of columns.
+    With PASS > 0, PARTS programs share the rows, and launches before the last store states.
     """
-    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     cols, dy_n = cols // VEC * VEC, dy_n // VEC * VEC
     dy_row = dy_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -224,7 +224,7 @@ def choose_bias_add_backward(
     rows: int, cols: int, col_run: int, col_runs: int, strided: bool, aligned: bool,
     in_f64: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
-    """Returns (variant, config) of a call: the first variant whose rule holds."""
+    """Returns (variant, config): the first variant whose rule holds."""
     # too few rows to fill the GPU: several programs share a row
     if lib.cdiv(
         rows, 32 if strided else 4096 // min(4096, max(16, lib.pow2(col_run)))
@@ -271,7 +271,7 @@ def choose_bias_add_backward(
 
 
 def launch_bias_add_backward(dy, db) -> None:
-    """Computes db with the variant that `choose` returns. Does not check operands."""
+    """Computes db with the chosen variant. Does not check operands."""
     N, C, H, W = dy.shape
     dy = lib.reshaped(dy, N, C, H * W)
     aligned = math.gcd(H * N * W, dy.stride(1)) * dy.element_size() % 8 == 0
@@ -348,7 +348,7 @@ def bias_add_backward_reference(dy: torch.Tensor) -> torch.Tensor:
 def bias_add_backward(dy: torch.Tensor) -> torch.Tensor:
     """Returns db: T[C], given dy: T[N, C, H, W].
 
-    T is f64, f32, f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
+    T is f64, f32, f16 or bf16. Takes any strides. Raises ValueError if an operand does not fit.
     """
     db = allocate_bias_add_backward(dy)
     if not lib.runs_kernels(dy):

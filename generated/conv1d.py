@@ -31,15 +31,15 @@ def conv1d_patches(
     PRECISION: tl.constexpr, VEC_Y: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, FLAT: tl.constexpr,
 ):  # fmt: skip
-    """Each program computes the sums of BLOCK_N columns and a patch of BLOCK_M places, one tap and BLOCK_K channels at a time."""
-    # VEC_Y divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    """Each program computes BLOCK_M places x BLOCK_N columns, a tap and BLOCK_K channels a step."""
+    # VEC_Y divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     y_0, y_1 = y_0 // VEC_Y * VEC_Y, y_1 // VEC_Y * VEC_Y
     P = P // VEC_Y * VEC_Y
     patches_n_ = lib.blocks(N, PATCH_N_)
     patches_p = lib.blocks(P, PATCH_P)
     tiles_n = lib.blocks(N2, BLOCK_N)
     tiles = patches_n_ * patches_p * tiles_n
-    # If FLAT, the loads of the next tile start before this one is stored. Each step then has more to decide.
+    # If FLAT, loads of the next tile start before this one is stored. Each step decides more.
     for tile in tl.range(tl.program_id(0), groups * tiles, tl.num_programs(0), flatten=FLAT):
         first_n = tile % tiles_n * BLOCK_N
         corner_p = tile // tiles_n % patches_p * PATCH_P
@@ -90,7 +90,7 @@ def conv1d_taps(
     GROUP_M: tl.constexpr,
     PARTS: tl.constexpr = 1, CHUNK=0, y_sum_parts_ptr=None,
 ):  # fmt: skip
-    """Each program computes a tile of BLOCK_M x BLOCK_N sums, one tap and BLOCK_K channels at a time, of one CHUNK if PARTS programs share a sum."""
+    """Each program computes BLOCK_M x BLOCK_N sums over a CHUNK, a tap and BLOCK_K channels a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(N2, BLOCK_N)
     chunks = lib.blocks(c_padded, BLOCK_K)
     part = tl.program_id(0) // (tiles_m * tiles_n * groups)
@@ -160,7 +160,7 @@ def conv1d_rows(
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
-    """Each program computes tiles of BLOCK_M x BLOCK_N sums, one after another, BLOCK_K terms at a time."""
+    """Each program computes several tiles of BLOCK_M x BLOCK_N sums, BLOCK_K terms a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(F, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Flattened, so that the loads of the next tile start before this one is stored.
@@ -197,7 +197,7 @@ def conv1d_planes(
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
-    """Each program computes tiles of BLOCK_M x BLOCK_N sums, one after another, BLOCK_K terms at a time."""
+    """Each program computes several tiles of BLOCK_M x BLOCK_N sums, BLOCK_K terms a step."""
     tiles_m, tiles_n = lib.blocks(P, BLOCK_M), lib.blocks(F, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Flattened, so that the loads of the next tile start before this one is stored.
@@ -238,7 +238,7 @@ def conv1d_channels(
     stride: tl.constexpr, pad: tl.constexpr, dil: tl.constexpr, ROWS: tl.constexpr,
     STEPS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Each program computes the windows of STEPS x ROWS x BLOCK places, and loads shared elements once."""
+    """Each program computes windows of STEPS x ROWS x BLOCK places, and loads shared ones once."""
     tile = tl.program_id(0)
     tiles, spans = lib.blocks(groups, BLOCK), lib.blocks(P, STEPS)
     row = tile // (tiles * spans) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -291,7 +291,7 @@ def conv1d_runs(
     VEC_X: tl.constexpr, ROWS: tl.constexpr, STEPS: tl.constexpr, BLOCK: tl.constexpr,
     PER_THREAD: tl.constexpr,
 ):  # fmt: skip
-    """Each program computes the windows of STEPS x ROWS x BLOCK places, in whole runs of a line."""
+    """Each program computes windows of STEPS x ROWS x BLOCK places from whole runs of a line."""
     tile = tl.program_id(0)
     tiles = lib.blocks(P, STEPS * BLOCK)
     row = tile // tiles * ROWS + tl.arange(0, ROWS)[:, None]
@@ -357,7 +357,7 @@ def conv1d_window(
     stride: tl.constexpr, pad: tl.constexpr, dil: tl.constexpr, ROWS: tl.constexpr,
     STEPS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Each program computes the windows of STEPS x ROWS x BLOCK places."""
+    """Each program computes windows of STEPS x ROWS x BLOCK places."""
     tile = tl.program_id(0)
     tiles = lib.blocks(P, STEPS * BLOCK)
     row = tile // tiles * ROWS + tl.arange(0, ROWS)[:, None]
@@ -407,7 +407,7 @@ def conv1d_combine(
     groups: tl.constexpr, COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, PARTS: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
-    """Each program adds the PARTS partial sums of BLOCK_M x BLOCK_N results, AHEAD parts at a time."""
+    """Each program adds up the parts of BLOCK_M x BLOCK_N sums, AHEAD parts at a time."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(N2, BLOCK_N)
     tile = tl.program_id(0)
     m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
@@ -441,7 +441,7 @@ def conv1d_tiles(
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
     PARTS: tl.constexpr = 1, CHUNK=0, y_sum_parts_ptr=None,
 ):  # fmt: skip
-    """Each program computes a tile of BLOCK_M x BLOCK_N sums, BLOCK_K terms at a time, of one CHUNK if PARTS programs share a sum."""
+    """Each program computes a tile of BLOCK_M x BLOCK_N sums over a CHUNK, BLOCK_K terms a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(N2, BLOCK_N)
     part = (tl.program_id(0) // (tiles_m * tiles_n * groups)).to(INDEX)
     begin, end = 0, lib.at_run_time(Cg * R)
@@ -519,11 +519,12 @@ def choose_conv1d(
     itemsize: int, stored_bytes: int, operand_bytes: int, packed_bytes: int,
     pad4_bytes: int, padded_bytes: int, pad4_fits: bool, padded_fits: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
-    """Returns (variant, config) of a call: of the variants that may run, the one with the least estimate."""
+    """Returns (variant, config): of the variants that may run, the one with the least estimate."""
     call = ((batches, M, N), phases, channels, operand_bytes, itemsize, stored_bytes, gpu)
     return lib.least(
         lib.convolution_us, call,
-        # variant, may it run, its config, how the image is loaded, terms, bytes packed before it, indices per term, elements per load, places, one element per store
+        # variant, may it run, its config, how the image is loaded, terms, bytes packed before it,
+        # indices per term, elements per load, places, one element per store
         ("channels", channels_last and stored_last and 0 < terms <= 128 and max(outer, lanes_extent) < 1 << 30, dict(
             BLOCK=(BLOCK := max(1, min(64 if terms <= 10 else 32, lib.pow2(lanes)))),
             ROWS=(ROWS := max(1, (128 if terms <= 10 else 64 if terms <= 64 else 32) // BLOCK)),
@@ -604,7 +605,7 @@ def choose_conv1d(
 
 
 def launch_conv1d(x, w, b, y, stride, pad, dil, groups) -> None:
-    """Computes y with the variant that `choose` returns. Does not check operands."""
+    """Computes y with the chosen variant. Does not check operands."""
     N, _, L = x.shape
     F, Cg, R = w.shape
     P = y.shape[2]
@@ -926,7 +927,7 @@ def conv1d(
 ) -> torch.Tensor:
     """Returns y: T[N, F, P], given x: T[N, C, L], w: T[F, Cg, R], b: T[F].
 
-    T is f64, f32, f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
+    T is f64, f32, f16 or bf16. Takes any strides. Raises ValueError if an operand does not fit.
     """
     y = allocate_conv1d(x, w, b, stride, pad, dil, groups)
     if not lib.runs_kernels(x):
@@ -948,7 +949,7 @@ def conv1d_backward_dx_taps(
     GROUP_M: tl.constexpr,
     PARTS: tl.constexpr = 1, CHUNK=0, dx_sum_parts_ptr=None,
 ):  # fmt: skip
-    """Each program computes a tile of BLOCK_M x BLOCK_N sums, one tap and BLOCK_K channels at a time, of one CHUNK if PARTS programs share a sum."""
+    """Each program computes BLOCK_M x BLOCK_N sums over a CHUNK, a tap and BLOCK_K channels a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(Cg, BLOCK_N)
     chunks = lib.blocks(f0_padded, BLOCK_K)
     part = tl.program_id(0) // (tiles_m * tiles_n * groups)
@@ -1016,7 +1017,7 @@ def conv1d_backward_dx_rows(
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
-    """Each program computes tiles of BLOCK_M x BLOCK_N sums, one after another, BLOCK_K terms at a time."""
+    """Each program computes several tiles of BLOCK_M x BLOCK_N sums, BLOCK_K terms a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(Cg, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Flattened, so that the loads of the next tile start before this one is stored.
@@ -1052,7 +1053,7 @@ def conv1d_backward_dx_planes(
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
-    """Each program computes tiles of BLOCK_M x BLOCK_N sums, one after another, BLOCK_K terms at a time."""
+    """Each program computes several tiles of BLOCK_M x BLOCK_N sums, BLOCK_K terms a step."""
     tiles_m, tiles_n = lib.blocks(L, BLOCK_M), lib.blocks(Cg, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Flattened, so that the loads of the next tile start before this one is stored.
@@ -1092,7 +1093,7 @@ def conv1d_backward_dx_channels(
     pad: tl.constexpr, dil: tl.constexpr, stride: tl.constexpr, ROWS: tl.constexpr,
     STEPS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Each program computes the windows of STEPS x ROWS x BLOCK places."""
+    """Each program computes windows of STEPS x ROWS x BLOCK places."""
     tile = tl.program_id(0)
     tiles = lib.blocks(groups, STEPS * BLOCK)
     row = tile // tiles * ROWS + tl.arange(0, ROWS)[:, None]
@@ -1147,7 +1148,7 @@ def conv1d_backward_dx_window(
     pad: tl.constexpr, dil: tl.constexpr, stride: tl.constexpr, ROWS: tl.constexpr,
     STEPS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Each program computes the windows of STEPS x ROWS x BLOCK places."""
+    """Each program computes windows of STEPS x ROWS x BLOCK places."""
     tile = tl.program_id(0)
     tiles = lib.blocks(L, STEPS * BLOCK)
     row = tile // tiles * ROWS + tl.arange(0, ROWS)[:, None]
@@ -1198,7 +1199,7 @@ def conv1d_backward_dx_combine(
     groups: tl.constexpr, COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, PARTS: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
-    """Each program adds the PARTS partial sums of BLOCK_M x BLOCK_N results, AHEAD parts at a time."""
+    """Each program adds up the parts of BLOCK_M x BLOCK_N sums, AHEAD parts at a time."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(Cg, BLOCK_N)
     tile = tl.program_id(0)
     m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
@@ -1230,7 +1231,7 @@ def conv1d_backward_dx_tiles(
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
     PARTS: tl.constexpr = 1, CHUNK=0, dx_sum_parts_ptr=None,
 ):  # fmt: skip
-    """Each program computes a tile of BLOCK_M x BLOCK_N sums, BLOCK_K terms at a time, of one CHUNK if PARTS programs share a sum."""
+    """Each program computes a tile of BLOCK_M x BLOCK_N sums over a CHUNK, BLOCK_K terms a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(Cg, BLOCK_N)
     part = (tl.program_id(0) // (tiles_m * tiles_n * groups)).to(INDEX)
     begin, end = 0, lib.at_run_time(R * f0_count)
@@ -1305,15 +1306,15 @@ def conv1d_backward_dw_patches(
     PRECISION: tl.constexpr, VEC_DW: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, FLAT: tl.constexpr,
 ):  # fmt: skip
-    """Each program computes the sums of BLOCK_N columns and a patch of BLOCK_M places, one tap and BLOCK_K channels at a time."""
-    # VEC_DW divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    """Each program computes BLOCK_M places x BLOCK_N columns, a tap and BLOCK_K channels a step."""
+    # VEC_DW divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     dw_0, dw_1 = dw_0 // VEC_DW * VEC_DW, dw_1 // VEC_DW * VEC_DW
     R = R // VEC_DW * VEC_DW
     patches_c = lib.blocks(Cg, PATCH_C)
     patches_r = lib.blocks(R, PATCH_R)
     tiles_n = lib.blocks(N2, BLOCK_N)
     tiles = patches_c * patches_r * tiles_n
-    # If FLAT, the loads of the next tile start before this one is stored. Each step then has more to decide.
+    # If FLAT, loads of the next tile start before this one is stored. Each step decides more.
     for tile in tl.range(tl.program_id(0), groups * tiles, tl.num_programs(0), flatten=FLAT):
         first_n = tile % tiles_n * BLOCK_N
         corner_r = tile // tiles_n % patches_r * PATCH_R
@@ -1361,7 +1362,7 @@ def conv1d_backward_dw_taps(
     GROUP_M: tl.constexpr,
     PARTS: tl.constexpr = 1, CHUNK=0, dw_sum_parts_ptr=None,
 ):  # fmt: skip
-    """Each program computes a tile of BLOCK_M x BLOCK_N sums, one tap and BLOCK_K channels at a time, of one CHUNK if PARTS programs share a sum."""
+    """Each program computes BLOCK_M x BLOCK_N sums over a CHUNK, a tap and BLOCK_K channels a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(N2, BLOCK_N)
     chunks = lib.blocks(n__padded, BLOCK_K)
     part = tl.program_id(0) // (tiles_m * tiles_n * groups)
@@ -1429,7 +1430,7 @@ def conv1d_backward_dw_runs(
     groups: tl.constexpr, ROWS: tl.constexpr, STEPS: tl.constexpr, BLOCK: tl.constexpr,
     PER_THREAD: tl.constexpr,
 ):  # fmt: skip
-    """Each program computes the windows of STEPS x ROWS x BLOCK places, in whole runs of a line."""
+    """Each program computes windows of STEPS x ROWS x BLOCK places from whole runs of a line."""
     tile = tl.program_id(0)
     tiles = lib.blocks(R, STEPS * BLOCK)
     row = tile // tiles * ROWS + tl.arange(0, ROWS)[:, None]
@@ -1494,7 +1495,7 @@ def conv1d_backward_dw_window(
     dil: tl.constexpr, pad: tl.constexpr, stride: tl.constexpr, ROWS: tl.constexpr,
     STEPS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Each program computes the windows of STEPS x ROWS x BLOCK places."""
+    """Each program computes windows of STEPS x ROWS x BLOCK places."""
     tile = tl.program_id(0)
     tiles = lib.blocks(R, STEPS * BLOCK)
     row = tile // tiles * ROWS + tl.arange(0, ROWS)[:, None]
@@ -1543,7 +1544,7 @@ def conv1d_backward_dw_combine(
     groups: tl.constexpr, COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, PARTS: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
-    """Each program adds the PARTS partial sums of BLOCK_M x BLOCK_N results, AHEAD parts at a time."""
+    """Each program adds up the parts of BLOCK_M x BLOCK_N sums, AHEAD parts at a time."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(N2, BLOCK_N)
     tile = tl.program_id(0)
     m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
@@ -1575,7 +1576,7 @@ def conv1d_backward_dw_tiles(
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
     PARTS: tl.constexpr = 1, CHUNK=0, dw_sum_parts_ptr=None,
 ):  # fmt: skip
-    """Each program computes a tile of BLOCK_M x BLOCK_N sums, BLOCK_K terms at a time, of one CHUNK if PARTS programs share a sum."""
+    """Each program computes a tile of BLOCK_M x BLOCK_N sums over a CHUNK, BLOCK_K terms a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(N2, BLOCK_N)
     part = (tl.program_id(0) // (tiles_m * tiles_n * groups)).to(INDEX)
     begin, end = 0, lib.at_run_time(N * P)
@@ -1648,7 +1649,7 @@ def conv1d_backward_db_rows(
     COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program holds ROWS whole rows in registers, and reads every element once."""
-    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     cols, dy_n_ = cols // VEC * VEC, dy_n_ // VEC * VEC
     dy_row = dy_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -1669,11 +1670,11 @@ def conv1d_backward_db_loop(
     PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
     db_sum_part_ptr=None,
 ):  # fmt: skip
-    """Each program handles ROWS rows of any width, BLOCK elements at a time, in one pass over each row.
+    """Each program takes ROWS rows of any width, BLOCK elements at a time, in one pass over each.
 
-    With PASS > 0, PARTS programs share the rows. Each launch before the last stores the state of one CHUNK of columns.
+    With PASS > 0, PARTS programs share the rows, and launches before the last store states.
     """
-    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     P, dy_n_ = P // VEC * VEC, dy_n_ // VEC * VEC
     dy_row = dy_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -1714,11 +1715,12 @@ def choose_conv1d_backward_dx(
     packed_bytes: int, pad4_bytes: int, padded_bytes: int, pad4_fits: bool,
     padded_fits: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
-    """Returns (variant, config) of a call: of the variants that may run, the one with the least estimate."""
+    """Returns (variant, config): of the variants that may run, the one with the least estimate."""
     call = ((batches, M, N), phases, channels, operand_bytes, itemsize, stored_bytes, gpu)
     return lib.least(
         lib.convolution_us, call,
-        # variant, may it run, its config, how the image is loaded, terms, bytes packed before it, indices per term, elements per load, places, one element per store
+        # variant, may it run, its config, how the image is loaded, terms, bytes packed before it,
+        # indices per term, elements per load, places, one element per store
         ("channels", channels_last and stored_last and 0 < terms <= 128 and max(outer, lanes_extent) < 1 << 30, dict(
             BLOCK=(BLOCK := max(1, min(64 if terms <= 10 else 32, lib.pow2(lanes)))),
             ROWS=(ROWS := max(1, (128 if terms <= 10 else 64 if terms <= 64 else 32) // BLOCK)),
@@ -1787,7 +1789,7 @@ def choose_conv1d_backward_dx(
 
 
 def launch_conv1d_backward_dx(x, w, dy, dx, stride, pad, dil, groups) -> None:
-    """Computes dx with the variant that `choose` returns. Does not check operands."""
+    """Computes dx with the chosen variant. Does not check operands."""
     N, _, L = x.shape
     F, Cg, R = w.shape
     P = dy.shape[2]
@@ -1935,11 +1937,12 @@ def choose_conv1d_backward_dw(
     packed_bytes: int, pad4_bytes: int, padded_bytes: int, pad4_fits: bool,
     padded_fits: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
-    """Returns (variant, config) of a call: of the variants that may run, the one with the least estimate."""
+    """Returns (variant, config): of the variants that may run, the one with the least estimate."""
     call = ((batches, M, N), phases, channels, operand_bytes, itemsize, stored_bytes, gpu)
     return lib.least(
         lib.convolution_us, call,
-        # variant, may it run, its config, how the image is loaded, terms, bytes packed before it, indices per term, elements per load, places, one element per store
+        # variant, may it run, its config, how the image is loaded, terms, bytes packed before it,
+        # indices per term, elements per load, places, one element per store
         ("runs", terms <= 40 and (line % 2 == 0 or lane_stride == 1 and abreast >= 4) and 1 <= lane_stride <= 8 and lib.pow2(lane_stride) == lane_stride and dilation >= 0 and 0 < terms <= 128 and max(lines, cols_extent) < 1 << 30, dict(
             BLOCK=(BLOCK := max(1, min(128, lib.pow2(cols)))), ROWS=(ROWS := max(1, 128 // BLOCK)),
             STEPS=(STEPS := max(1, min(8, lib.cdiv(lib.pow2(cols), BLOCK), 256 // max(1, terms)))),
@@ -1995,7 +1998,7 @@ def choose_conv1d_backward_dw(
 
 
 def launch_conv1d_backward_dw(x, w, dy, dw, stride, pad, dil, groups) -> None:
-    """Computes dw with the variant that `choose` returns. Does not check operands."""
+    """Computes dw with the chosen variant. Does not check operands."""
     N, _, L = x.shape
     F, Cg, R = w.shape
     P = dy.shape[2]
@@ -2112,7 +2115,7 @@ def choose_conv1d_backward_db(
     rows: int, cols: int, col_run: int, col_runs: int, strided: bool, aligned: bool,
     in_f64: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
-    """Returns (variant, config) of a call: the first variant whose rule holds."""
+    """Returns (variant, config): the first variant whose rule holds."""
     # too few rows to fill the GPU: several programs share a row
     if lib.cdiv(
         rows, 32 if strided else 4096 // min(4096, max(16, lib.pow2(col_run)))
@@ -2159,7 +2162,7 @@ def choose_conv1d_backward_db(
 
 
 def launch_conv1d_backward_db(x, w, dy, db, stride, groups) -> None:
-    """Computes db with the variant that `choose` returns. Does not check operands."""
+    """Computes db with the chosen variant. Does not check operands."""
     N = x.shape[0]
     F = w.shape[0]
     P = dy.shape[2]
@@ -2358,7 +2361,7 @@ def conv1d_backward(
 ) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:
     """Returns dx: T[N, C, L], dw: T[F, Cg, R], db: T[F], given x: T[N, C, L], w: T[F, Cg, R], dy: T[N, F, P].
 
-    T is f64, f32, f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
+    T is f64, f32, f16 or bf16. Takes any strides. Raises ValueError if an operand does not fit.
     """
     dx, dw, db = allocate_conv1d_backward(
         x, w, dy, stride, pad, dil, groups, need_dx, need_dw, need_db

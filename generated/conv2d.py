@@ -34,8 +34,8 @@ def conv2d_patches(
     VEC_Y: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, FLAT: tl.constexpr,
 ):  # fmt: skip
-    """Each program computes the sums of BLOCK_N columns and a patch of BLOCK_M places, one tap and BLOCK_K channels at a time."""
-    # VEC_Y divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    """Each program computes BLOCK_M places x BLOCK_N columns, a tap and BLOCK_K channels a step."""
+    # VEC_Y divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     y_0, y_1 = y_0 // VEC_Y * VEC_Y, y_1 // VEC_Y * VEC_Y
     y_2, Q = y_2 // VEC_Y * VEC_Y, Q // VEC_Y * VEC_Y
     patches_n_ = lib.blocks(N, PATCH_N_)
@@ -43,7 +43,7 @@ def conv2d_patches(
     patches_q = lib.blocks(Q, PATCH_Q)
     tiles_n = lib.blocks(N2, BLOCK_N)
     tiles = patches_n_ * patches_p * patches_q * tiles_n
-    # If FLAT, the loads of the next tile start before this one is stored. Each step then has more to decide.
+    # If FLAT, loads of the next tile start before this one is stored. Each step decides more.
     for tile in tl.range(tl.program_id(0), groups * tiles, tl.num_programs(0), flatten=FLAT):
         first_n = tile % tiles_n * BLOCK_N
         corner_q = tile // tiles_n % patches_q * PATCH_Q
@@ -107,7 +107,7 @@ def conv2d_taps(
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
     PARTS: tl.constexpr = 1, CHUNK=0, y_sum_parts_ptr=None,
 ):  # fmt: skip
-    """Each program computes a tile of BLOCK_M x BLOCK_N sums, one tap and BLOCK_K channels at a time, of one CHUNK if PARTS programs share a sum."""
+    """Each program computes BLOCK_M x BLOCK_N sums over a CHUNK, a tap and BLOCK_K channels a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(N2, BLOCK_N)
     chunks = lib.blocks(c_padded, BLOCK_K)
     part = tl.program_id(0) // (tiles_m * tiles_n * groups)
@@ -199,7 +199,7 @@ def conv2d_rows(
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
-    """Each program computes tiles of BLOCK_M x BLOCK_N sums, one after another, BLOCK_K terms at a time."""
+    """Each program computes several tiles of BLOCK_M x BLOCK_N sums, BLOCK_K terms a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(F, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Flattened, so that the loads of the next tile start before this one is stored.
@@ -237,7 +237,7 @@ def conv2d_planes(
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
-    """Each program computes tiles of BLOCK_M x BLOCK_N sums, one after another, BLOCK_K terms at a time."""
+    """Each program computes several tiles of BLOCK_M x BLOCK_N sums, BLOCK_K terms a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(F, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Flattened, so that the loads of the next tile start before this one is stored.
@@ -279,7 +279,7 @@ def conv2d_channels(
     S: tl.constexpr, stride: tl.constexpr, pad: tl.constexpr, dil: tl.constexpr,
     ROWS: tl.constexpr, STEPS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Each program computes the windows of STEPS x ROWS x BLOCK places, and loads shared elements once."""
+    """Each program computes windows of STEPS x ROWS x BLOCK places, and loads shared ones once."""
     tile = tl.program_id(0)
     tiles, spans = lib.blocks(groups, BLOCK), lib.blocks(Q, STEPS)
     row = tile // (tiles * spans) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -342,7 +342,7 @@ def conv2d_runs(
     groups: tl.constexpr, VEC_X: tl.constexpr, ROWS: tl.constexpr, STEPS: tl.constexpr,
     BLOCK: tl.constexpr, PER_THREAD: tl.constexpr,
 ):  # fmt: skip
-    """Each program computes the windows of STEPS x ROWS x BLOCK places, and loads shared elements once, in whole runs of a line."""
+    """Each program computes windows of STEPS x ROWS x BLOCK places from whole runs of a line."""
     tile = tl.program_id(0)
     tiles, spans = lib.blocks(Q, BLOCK), lib.blocks(P, STEPS)
     row = tile // (tiles * spans) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -421,7 +421,7 @@ def conv2d_window(
     groups: tl.constexpr, stride: tl.constexpr, pad: tl.constexpr, dil: tl.constexpr,
     ROWS: tl.constexpr, STEPS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Each program computes the windows of STEPS x ROWS x BLOCK places, and loads shared elements once."""
+    """Each program computes windows of STEPS x ROWS x BLOCK places, and loads shared ones once."""
     tile = tl.program_id(0)
     tiles, spans = lib.blocks(Q, BLOCK), lib.blocks(P, STEPS)
     row = tile // (tiles * spans) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -481,7 +481,7 @@ def conv2d_combine(
     groups: tl.constexpr, COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, PARTS: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
-    """Each program adds the PARTS partial sums of BLOCK_M x BLOCK_N results, AHEAD parts at a time."""
+    """Each program adds up the parts of BLOCK_M x BLOCK_N sums, AHEAD parts at a time."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(N2, BLOCK_N)
     tile = tl.program_id(0)
     m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
@@ -517,7 +517,7 @@ def conv2d_tiles(
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
     PARTS: tl.constexpr = 1, CHUNK=0, y_sum_parts_ptr=None,
 ):  # fmt: skip
-    """Each program computes a tile of BLOCK_M x BLOCK_N sums, BLOCK_K terms at a time, of one CHUNK if PARTS programs share a sum."""
+    """Each program computes a tile of BLOCK_M x BLOCK_N sums over a CHUNK, BLOCK_K terms a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(N2, BLOCK_N)
     part = (tl.program_id(0) // (tiles_m * tiles_n * groups)).to(INDEX)
     begin, end = 0, lib.at_run_time(Cg * R * S)
@@ -622,11 +622,12 @@ def choose_conv2d(
     covered: int, itemsize: int, stored_bytes: int, operand_bytes: int, packed_bytes: int,
     pad4_bytes: int, padded_bytes: int, pad4_fits: bool, padded_fits: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
-    """Returns (variant, config) of a call: of the variants that may run, the one with the least estimate."""
+    """Returns (variant, config): of the variants that may run, the one with the least estimate."""
     call = ((batches, M, N), phases, channels, operand_bytes, itemsize, stored_bytes, gpu)
     return lib.least(
         lib.convolution_us, call,
-        # variant, may it run, its config, how the image is loaded, terms, bytes packed before it, indices per term, elements per load, places, one element per store
+        # variant, may it run, its config, how the image is loaded, terms, bytes packed before it,
+        # indices per term, elements per load, places, one element per store
         ("channels", channels_last and stored_last and 0 < terms <= 128 and max(outer, lanes_extent) < 1 << 30, dict(
             BLOCK=(BLOCK := max(1, min(64 if terms <= 10 else 32, lib.pow2(lanes)))),
             ROWS=(ROWS := max(1, (128 if terms <= 10 else 64 if terms <= 64 else 32) // BLOCK)),
@@ -706,7 +707,7 @@ def choose_conv2d(
 
 
 def launch_conv2d(x, w, b, y, stride, pad, dil, groups) -> None:
-    """Computes y with the variant that `choose` returns. Does not check operands."""
+    """Computes y with the chosen variant. Does not check operands."""
     N, _, H, W = x.shape
     F, Cg, R, S = w.shape
     _, _, P, Q = y.shape
@@ -1049,7 +1050,7 @@ def conv2d(
 ) -> torch.Tensor:
     """Returns y: T[N, F, P, Q], given x: T[N, C, H, W], w: T[F, Cg, R, S], b: T[F].
 
-    T is f64, f32, f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
+    T is f64, f32, f16 or bf16. Takes any strides. Raises ValueError if an operand does not fit.
     """
     y = allocate_conv2d(x, w, b, stride, pad, dil, groups)
     if not lib.runs_kernels(x):
@@ -1071,7 +1072,7 @@ def conv2d_backward_dx_taps(
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
     PARTS: tl.constexpr = 1, CHUNK=0, dx_sum_parts_ptr=None,
 ):  # fmt: skip
-    """Each program computes a tile of BLOCK_M x BLOCK_N sums, one tap and BLOCK_K channels at a time, of one CHUNK if PARTS programs share a sum."""
+    """Each program computes BLOCK_M x BLOCK_N sums over a CHUNK, a tap and BLOCK_K channels a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(Cg, BLOCK_N)
     chunks = lib.blocks(f0_padded, BLOCK_K)
     part = tl.program_id(0) // (tiles_m * tiles_n * groups)
@@ -1154,7 +1155,7 @@ def conv2d_backward_dx_rows(
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
-    """Each program computes tiles of BLOCK_M x BLOCK_N sums, one after another, BLOCK_K terms at a time."""
+    """Each program computes several tiles of BLOCK_M x BLOCK_N sums, BLOCK_K terms a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(Cg, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Flattened, so that the loads of the next tile start before this one is stored.
@@ -1191,7 +1192,7 @@ def conv2d_backward_dx_planes(
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
-    """Each program computes tiles of BLOCK_M x BLOCK_N sums, one after another, BLOCK_K terms at a time."""
+    """Each program computes several tiles of BLOCK_M x BLOCK_N sums, BLOCK_K terms a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(Cg, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Flattened, so that the loads of the next tile start before this one is stored.
@@ -1232,7 +1233,7 @@ def conv2d_backward_dx_channels(
     F: tl.constexpr, pad: tl.constexpr, dil: tl.constexpr, stride: tl.constexpr,
     ROWS: tl.constexpr, STEPS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Each program computes the windows of STEPS x ROWS x BLOCK places."""
+    """Each program computes windows of STEPS x ROWS x BLOCK places."""
     tile = tl.program_id(0)
     tiles = lib.blocks(groups, STEPS * BLOCK)
     row = tile // tiles * ROWS + tl.arange(0, ROWS)[:, None]
@@ -1302,7 +1303,7 @@ def conv2d_backward_dx_window(
     groups: tl.constexpr, pad: tl.constexpr, dil: tl.constexpr, stride: tl.constexpr,
     ROWS: tl.constexpr, STEPS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Each program computes the windows of STEPS x ROWS x BLOCK places."""
+    """Each program computes windows of STEPS x ROWS x BLOCK places."""
     tile = tl.program_id(0)
     tiles = lib.blocks(W, STEPS * BLOCK)
     row = tile // tiles * ROWS + tl.arange(0, ROWS)[:, None]
@@ -1371,7 +1372,7 @@ def conv2d_backward_dx_combine(
     groups: tl.constexpr, COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, PARTS: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
-    """Each program adds the PARTS partial sums of BLOCK_M x BLOCK_N results, AHEAD parts at a time."""
+    """Each program adds up the parts of BLOCK_M x BLOCK_N sums, AHEAD parts at a time."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(Cg, BLOCK_N)
     tile = tl.program_id(0)
     m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
@@ -1406,7 +1407,7 @@ def conv2d_backward_dx_tiles(
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
     PARTS: tl.constexpr = 1, CHUNK=0, dx_sum_parts_ptr=None,
 ):  # fmt: skip
-    """Each program computes a tile of BLOCK_M x BLOCK_N sums, BLOCK_K terms at a time, of one CHUNK if PARTS programs share a sum."""
+    """Each program computes a tile of BLOCK_M x BLOCK_N sums over a CHUNK, BLOCK_K terms a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(Cg, BLOCK_N)
     part = (tl.program_id(0) // (tiles_m * tiles_n * groups)).to(INDEX)
     begin, end = 0, lib.at_run_time(R * S * f0_count)
@@ -1503,8 +1504,8 @@ def conv2d_backward_dw_patches(
     dil: tl.constexpr, COMPUTE: tl.constexpr, PRECISION: tl.constexpr, VEC_DW: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, FLAT: tl.constexpr,
 ):  # fmt: skip
-    """Each program computes the sums of BLOCK_N columns and a patch of BLOCK_M places, one tap and BLOCK_K channels at a time."""
-    # VEC_DW divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    """Each program computes BLOCK_M places x BLOCK_N columns, a tap and BLOCK_K channels a step."""
+    # VEC_DW divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     dw_0, dw_1 = dw_0 // VEC_DW * VEC_DW, dw_1 // VEC_DW * VEC_DW
     dw_2, S = dw_2 // VEC_DW * VEC_DW, S // VEC_DW * VEC_DW
     patches_c = lib.blocks(Cg, PATCH_C)
@@ -1512,7 +1513,7 @@ def conv2d_backward_dw_patches(
     patches_s = lib.blocks(S, PATCH_S)
     tiles_n = lib.blocks(N2, BLOCK_N)
     tiles = patches_c * patches_r * patches_s * tiles_n
-    # If FLAT, the loads of the next tile start before this one is stored. Each step then has more to decide.
+    # If FLAT, loads of the next tile start before this one is stored. Each step decides more.
     for tile in tl.range(tl.program_id(0), groups * tiles, tl.num_programs(0), flatten=FLAT):
         first_n = tile % tiles_n * BLOCK_N
         corner_s = tile // tiles_n % patches_s * PATCH_S
@@ -1573,7 +1574,7 @@ def conv2d_backward_dw_taps(
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
     PARTS: tl.constexpr = 1, CHUNK=0, dw_sum_parts_ptr=None,
 ):  # fmt: skip
-    """Each program computes a tile of BLOCK_M x BLOCK_N sums, one tap and BLOCK_K channels at a time, of one CHUNK if PARTS programs share a sum."""
+    """Each program computes BLOCK_M x BLOCK_N sums over a CHUNK, a tap and BLOCK_K channels a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(N2, BLOCK_N)
     chunks = lib.blocks(n__padded, BLOCK_K)
     part = tl.program_id(0) // (tiles_m * tiles_n * groups)
@@ -1665,7 +1666,7 @@ def conv2d_backward_dw_runs(
     VEC_X: tl.constexpr, groups: tl.constexpr, ROWS: tl.constexpr, STEPS: tl.constexpr,
     BLOCK: tl.constexpr, PER_THREAD: tl.constexpr,
 ):  # fmt: skip
-    """Each program computes the windows of STEPS x ROWS x BLOCK places, and loads shared elements once, in whole runs of a line."""
+    """Each program computes windows of STEPS x ROWS x BLOCK places from whole runs of a line."""
     tile = tl.program_id(0)
     tiles, spans = lib.blocks(S, BLOCK), lib.blocks(R, STEPS)
     row = tile // (tiles * spans) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -1744,7 +1745,7 @@ def conv2d_backward_dw_window(
     groups: tl.constexpr, dil: tl.constexpr, pad: tl.constexpr, stride: tl.constexpr,
     ROWS: tl.constexpr, STEPS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Each program computes the windows of STEPS x ROWS x BLOCK places, and loads shared elements once."""
+    """Each program computes windows of STEPS x ROWS x BLOCK places, and loads shared ones once."""
     tile = tl.program_id(0)
     tiles, spans = lib.blocks(S, BLOCK), lib.blocks(R, STEPS)
     row = tile // (tiles * spans) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -1804,7 +1805,7 @@ def conv2d_backward_dw_combine(
     groups: tl.constexpr, COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, PARTS: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
-    """Each program adds the PARTS partial sums of BLOCK_M x BLOCK_N results, AHEAD parts at a time."""
+    """Each program adds up the parts of BLOCK_M x BLOCK_N sums, AHEAD parts at a time."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(N2, BLOCK_N)
     tile = tl.program_id(0)
     m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
@@ -1838,7 +1839,7 @@ def conv2d_backward_dw_tiles(
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
     PARTS: tl.constexpr = 1, CHUNK=0, dw_sum_parts_ptr=None,
 ):  # fmt: skip
-    """Each program computes a tile of BLOCK_M x BLOCK_N sums, BLOCK_K terms at a time, of one CHUNK if PARTS programs share a sum."""
+    """Each program computes a tile of BLOCK_M x BLOCK_N sums over a CHUNK, BLOCK_K terms a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(N2, BLOCK_N)
     part = (tl.program_id(0) // (tiles_m * tiles_n * groups)).to(INDEX)
     begin, end = 0, lib.at_run_time(N * P * Q)
@@ -1932,7 +1933,7 @@ def conv2d_backward_db_rows(
     COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program holds ROWS whole rows in registers, and reads every element once."""
-    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     cols, dy_n_ = cols // VEC * VEC, dy_n_ // VEC * VEC
     dy_row = dy_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -1955,11 +1956,11 @@ def conv2d_backward_db_loop(
     PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
     db_sum_part_ptr=None,
 ):  # fmt: skip
-    """Each program handles ROWS rows of any width, BLOCK elements at a time, in one pass over each row.
+    """Each program takes ROWS rows of any width, BLOCK elements at a time, in one pass over each.
 
-    With PASS > 0, PARTS programs share the rows. Each launch before the last stores the state of one CHUNK of columns.
+    With PASS > 0, PARTS programs share the rows, and launches before the last store states.
     """
-    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     cols, dy_n_ = cols // VEC * VEC, dy_n_ // VEC * VEC
     dy_row = dy_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -2000,11 +2001,12 @@ def choose_conv2d_backward_dx(
     packed_bytes: int, pad4_bytes: int, padded_bytes: int, pad4_fits: bool,
     padded_fits: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
-    """Returns (variant, config) of a call: of the variants that may run, the one with the least estimate."""
+    """Returns (variant, config): of the variants that may run, the one with the least estimate."""
     call = ((batches, M, N), phases, channels, operand_bytes, itemsize, stored_bytes, gpu)
     return lib.least(
         lib.convolution_us, call,
-        # variant, may it run, its config, how the image is loaded, terms, bytes packed before it, indices per term, elements per load, places, one element per store
+        # variant, may it run, its config, how the image is loaded, terms, bytes packed before it,
+        # indices per term, elements per load, places, one element per store
         ("channels", channels_last and stored_last and 0 < terms <= 128 and max(outer, lanes_extent) < 1 << 30, dict(
             BLOCK=(BLOCK := max(1, min(64 if terms <= 10 else 32, lib.pow2(lanes)))),
             ROWS=(ROWS := max(1, (128 if terms <= 10 else 64 if terms <= 64 else 32) // BLOCK)),
@@ -2073,7 +2075,7 @@ def choose_conv2d_backward_dx(
 
 
 def launch_conv2d_backward_dx(x, w, dy, dx, stride, pad, dil, groups) -> None:
-    """Computes dx with the variant that `choose` returns. Does not check operands."""
+    """Computes dx with the chosen variant. Does not check operands."""
     N, _, H, W = x.shape
     F, Cg, R, S = w.shape
     _, _, P, Q = dy.shape
@@ -2225,11 +2227,12 @@ def choose_conv2d_backward_dw(
     operand_bytes: int, packed_bytes: int, pad4_bytes: int, padded_bytes: int,
     pad4_fits: bool, padded_fits: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
-    """Returns (variant, config) of a call: of the variants that may run, the one with the least estimate."""
+    """Returns (variant, config): of the variants that may run, the one with the least estimate."""
     call = ((batches, M, N), phases, channels, operand_bytes, itemsize, stored_bytes, gpu)
     return lib.least(
         lib.convolution_us, call,
-        # variant, may it run, its config, how the image is loaded, terms, bytes packed before it, indices per term, elements per load, places, one element per store
+        # variant, may it run, its config, how the image is loaded, terms, bytes packed before it,
+        # indices per term, elements per load, places, one element per store
         ("runs", terms <= 40 and (line % 2 == 0 or lane_stride == 1 and abreast >= 4) and 1 <= lane_stride <= 8 and lib.pow2(lane_stride) == lane_stride and dilation >= 0 and 0 < terms <= 128 and max(lines, cols_extent) < 1 << 30, dict(
             BLOCK=(BLOCK := max(1, min(256, lib.pow2(cols)))), ROWS=(ROWS := max(1, 128 // BLOCK)),
             STEPS=(STEPS := max(1, min(lib.pow2(steps), 16 // (max(1, stride_r * stride_r)), 256 // max(1, terms)))),
@@ -2284,7 +2287,7 @@ def choose_conv2d_backward_dw(
 
 
 def launch_conv2d_backward_dw(x, w, dy, dw, stride, pad, dil, groups) -> None:
-    """Computes dw with the variant that `choose` returns. Does not check operands."""
+    """Computes dw with the chosen variant. Does not check operands."""
     N, _, H, W = x.shape
     F, Cg, R, S = w.shape
     _, _, P, Q = dy.shape
@@ -2409,7 +2412,7 @@ def choose_conv2d_backward_db(
     rows: int, cols: int, col_run: int, col_runs: int, strided: bool, aligned: bool,
     in_f64: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
-    """Returns (variant, config) of a call: the first variant whose rule holds."""
+    """Returns (variant, config): the first variant whose rule holds."""
     # too few rows to fill the GPU: several programs share a row
     if lib.cdiv(
         rows, 32 if strided else 4096 // min(4096, max(16, lib.pow2(col_run)))
@@ -2456,7 +2459,7 @@ def choose_conv2d_backward_db(
 
 
 def launch_conv2d_backward_db(x, w, dy, db, stride, groups) -> None:
-    """Computes db with the variant that `choose` returns. Does not check operands."""
+    """Computes db with the chosen variant. Does not check operands."""
     N = x.shape[0]
     F = w.shape[0]
     _, _, P, Q = dy.shape
@@ -2679,7 +2682,7 @@ def conv2d_backward(
 ) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:
     """Returns dx: T[N, C, H, W], dw: T[F, Cg, R, S], db: T[F], given x: T[N, C, H, W], w: T[F, Cg, R, S], dy: T[N, F, P, Q].
 
-    T is f64, f32, f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
+    T is f64, f32, f16 or bf16. Takes any strides. Raises ValueError if an operand does not fit.
     """
     dx, dw, db = allocate_conv2d_backward(
         x, w, dy, stride, pad, dil, groups, need_dx, need_dw, need_db

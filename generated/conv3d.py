@@ -34,8 +34,8 @@ def conv3d_patches(
     VEC_Y: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, FLAT: tl.constexpr,
 ):  # fmt: skip
-    """Each program computes the sums of BLOCK_N columns and a patch of BLOCK_M places, one tap and BLOCK_K channels at a time."""
-    # VEC_Y divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    """Each program computes BLOCK_M places x BLOCK_N columns, a tap and BLOCK_K channels a step."""
+    # VEC_Y divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     y_0, y_1 = y_0 // VEC_Y * VEC_Y, y_1 // VEC_Y * VEC_Y
     y_2, y_3 = y_2 // VEC_Y * VEC_Y, y_3 // VEC_Y * VEC_Y
     Q = Q // VEC_Y * VEC_Y
@@ -45,7 +45,7 @@ def conv3d_patches(
     patches_q = lib.blocks(Q, PATCH_Q)
     tiles_n = lib.blocks(F, BLOCK_N)
     tiles = patches_n_ * patches_o * patches_p * patches_q * tiles_n
-    # If FLAT, the loads of the next tile start before this one is stored. Each step then has more to decide.
+    # If FLAT, loads of the next tile start before this one is stored. Each step decides more.
     for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=FLAT):
         first_n = tile % tiles_n * BLOCK_N
         corner_q = tile // tiles_n % patches_q * PATCH_Q
@@ -113,7 +113,7 @@ def conv3d_taps(
     GROUP_M: tl.constexpr,
     PARTS: tl.constexpr = 1, CHUNK=0, y_sum_parts_ptr=None,
 ):  # fmt: skip
-    """Each program computes a tile of BLOCK_M x BLOCK_N sums, one tap and BLOCK_K channels at a time, of one CHUNK if PARTS programs share a sum."""
+    """Each program computes BLOCK_M x BLOCK_N sums over a CHUNK, a tap and BLOCK_K channels a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(F, BLOCK_N)
     chunks = lib.blocks(c_padded, BLOCK_K)
     part = tl.program_id(0) // (tiles_m * tiles_n)
@@ -212,7 +212,7 @@ def conv3d_rows(
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
-    """Each program computes tiles of BLOCK_M x BLOCK_N sums, one after another, BLOCK_K terms at a time."""
+    """Each program computes several tiles of BLOCK_M x BLOCK_N sums, BLOCK_K terms a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(F, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Flattened, so that the loads of the next tile start before this one is stored.
@@ -252,7 +252,7 @@ def conv3d_planes(
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
-    """Each program computes tiles of BLOCK_M x BLOCK_N sums, one after another, BLOCK_K terms at a time."""
+    """Each program computes several tiles of BLOCK_M x BLOCK_N sums, BLOCK_K terms a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(F, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Flattened, so that the loads of the next tile start before this one is stored.
@@ -294,7 +294,7 @@ def conv3d_combine(
     COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     PARTS: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
-    """Each program adds the PARTS partial sums of BLOCK_M x BLOCK_N results, AHEAD parts at a time."""
+    """Each program adds up the parts of BLOCK_M x BLOCK_N sums, AHEAD parts at a time."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(F, BLOCK_N)
     tile = tl.program_id(0)
     m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
@@ -331,7 +331,7 @@ def conv3d_tiles(
     GROUP_M: tl.constexpr,
     PARTS: tl.constexpr = 1, CHUNK=0, y_sum_parts_ptr=None,
 ):  # fmt: skip
-    """Each program computes a tile of BLOCK_M x BLOCK_N sums, BLOCK_K terms at a time, of one CHUNK if PARTS programs share a sum."""
+    """Each program computes a tile of BLOCK_M x BLOCK_N sums over a CHUNK, BLOCK_K terms a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(F, BLOCK_N)
     part = (tl.program_id(0) // (tiles_m * tiles_n)).to(INDEX)
     begin, end = 0, lib.at_run_time(C * K * R * S)
@@ -437,11 +437,12 @@ def choose_conv3d(
     packed_bytes: int, pad4_bytes: int, padded_bytes: int, pad4_fits: bool,
     padded_fits: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
-    """Returns (variant, config) of a call: of the variants that may run, the one with the least estimate."""
+    """Returns (variant, config): of the variants that may run, the one with the least estimate."""
     call = ((1, M, N), phases, channels, operand_bytes, itemsize, stored_bytes, gpu)
     return lib.least(
         lib.convolution_us, call,
-        # variant, may it run, its config, how the image is loaded, terms, bytes packed before it, indices per term, elements per load, places, one element per store
+        # variant, may it run, its config, how the image is loaded, terms, bytes packed before it,
+        # indices per term, elements per load, places, one element per store
         ("rows_stream", one_tap and as_rows and M < 2**31 - 2**16 and itemsize <= 4, lib.tile(
             64, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize, 4,
             2 if BLOCK_N == 128 and itemsize <= 2 else 3, PROGRAMS=3,
@@ -505,7 +506,7 @@ def choose_conv3d(
 
 
 def launch_conv3d(x, w, b, y, stride, pad) -> None:
-    """Computes y with the variant that `choose` returns. Does not check operands."""
+    """Computes y with the chosen variant. Does not check operands."""
     N, C, D, H, W = x.shape
     F, _, K, R, S = w.shape
     _, _, O, P, Q = y.shape
@@ -773,7 +774,7 @@ def conv3d(
 ) -> torch.Tensor:
     """Returns y: T[N, F, O, P, Q], given x: T[N, C, D, H, W], w: T[F, C, K, R, S], b: T[F].
 
-    T is f64, f32, f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
+    T is f64, f32, f16 or bf16. Takes any strides. Raises ValueError if an operand does not fit.
     """
     y = allocate_conv3d(x, w, b, stride, pad)
     if not lib.runs_kernels(x):
@@ -793,8 +794,8 @@ def conv3d_backward_dx_patches(
     COMPUTE: tl.constexpr, PRECISION: tl.constexpr, VEC_DX: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, FLAT: tl.constexpr,
 ):  # fmt: skip
-    """Each program computes the sums of BLOCK_N columns and a patch of BLOCK_M places, one tap and BLOCK_K channels at a time."""
-    # VEC_DX divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    """Each program computes BLOCK_M places x BLOCK_N columns, a tap and BLOCK_K channels a step."""
+    # VEC_DX divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     dx_0, dx_1 = dx_0 // VEC_DX * VEC_DX, dx_1 // VEC_DX * VEC_DX
     dx_2, dx_3 = dx_2 // VEC_DX * VEC_DX, dx_3 // VEC_DX * VEC_DX
     w2_steps = w2_steps // VEC_DX * VEC_DX
@@ -804,7 +805,7 @@ def conv3d_backward_dx_patches(
     patches_w21 = lib.blocks(w2_steps, PATCH_W21)
     tiles_n = lib.blocks(C, BLOCK_N)
     tiles = patches_n_ * patches_d1 * patches_h1 * patches_w21 * tiles_n
-    # If FLAT, the loads of the next tile start before this one is stored. Each step then has more to decide.
+    # If FLAT, loads of the next tile start before this one is stored. Each step decides more.
     for tile in tl.range(tl.program_id(0), batches * tiles, tl.num_programs(0), flatten=FLAT):
         # The phases of a transposed convolution interleave in memory. Those of one patch run side by side,
         # so that L2 reads it once and sees whole sectors.
@@ -868,7 +869,7 @@ def conv3d_backward_dx_patches(
                 w_padded, dy_padded.T, dx_sum, input_precision=PRECISION, out_dtype=COMPUTE
             )
 
-        # Where neighbours are stored apart both ways, Triton 3.6 lays lanes along a tile's first dim: that of places.
+        # Where neighbours lie apart both ways, Triton 3.6 lays lanes along the first dim: the places.
         dx_sum = dx_sum.T
         place = tl.arange(0, BLOCK_M)[:, None]
         n_ = tl.cast(corner_n_, tl.int64) + place // (PATCH_D1 * PATCH_H1 * PATCH_W21)
@@ -903,7 +904,7 @@ def conv3d_backward_dx_taps(
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
-    """Each program computes a tile of BLOCK_M x BLOCK_N sums, one tap and BLOCK_K channels at a time."""
+    """Each program computes BLOCK_M x BLOCK_N sums, a tap and BLOCK_K channels a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(C, BLOCK_N)
     chunks = lib.blocks(f_padded, BLOCK_K)
     # The phases of a transposed convolution interleave in memory. Those of one place run side by side,
@@ -1014,7 +1015,7 @@ def conv3d_backward_dx_tiles(
     COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
-    """Each program computes a tile of BLOCK_M x BLOCK_N sums, BLOCK_K terms at a time."""
+    """Each program computes a tile of BLOCK_M x BLOCK_N sums, BLOCK_K terms a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(C, BLOCK_N)
     # The phases of a transposed convolution interleave in memory. Those of one place run side by side,
     # so that L2 sees whole sectors.
@@ -1139,8 +1140,8 @@ def conv3d_backward_dw_patches(
     VEC_DW: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, FLAT: tl.constexpr,
 ):  # fmt: skip
-    """Each program computes the sums of BLOCK_N columns and a patch of BLOCK_M places, one tap and BLOCK_K channels at a time."""
-    # VEC_DW divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    """Each program computes BLOCK_M places x BLOCK_N columns, a tap and BLOCK_K channels a step."""
+    # VEC_DW divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     dw_0, dw_1 = dw_0 // VEC_DW * VEC_DW, dw_1 // VEC_DW * VEC_DW
     dw_2, dw_3 = dw_2 // VEC_DW * VEC_DW, dw_3 // VEC_DW * VEC_DW
     S = S // VEC_DW * VEC_DW
@@ -1150,7 +1151,7 @@ def conv3d_backward_dw_patches(
     patches_s = lib.blocks(S, PATCH_S)
     tiles_n = lib.blocks(F, BLOCK_N)
     tiles = patches_c * patches_k_ * patches_r * patches_s * tiles_n
-    # If FLAT, the loads of the next tile start before this one is stored. Each step then has more to decide.
+    # If FLAT, loads of the next tile start before this one is stored. Each step decides more.
     for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=FLAT):
         first_n = tile % tiles_n * BLOCK_N
         corner_s = tile // tiles_n % patches_s * PATCH_S
@@ -1205,7 +1206,7 @@ def conv3d_backward_dw_taps(
     GROUP_M: tl.constexpr,
     PARTS: tl.constexpr = 1, CHUNK=0, dw_sum_parts_ptr=None,
 ):  # fmt: skip
-    """Each program computes a tile of BLOCK_M x BLOCK_N sums, one tap and BLOCK_K channels at a time, of one CHUNK if PARTS programs share a sum."""
+    """Each program computes BLOCK_M x BLOCK_N sums over a CHUNK, a tap and BLOCK_K channels a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(F, BLOCK_N)
     chunks = lib.blocks(n__padded, BLOCK_K)
     part = tl.program_id(0) // (tiles_m * tiles_n)
@@ -1299,7 +1300,7 @@ def conv3d_backward_dw_combine(
     COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     PARTS: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
-    """Each program adds the PARTS partial sums of BLOCK_M x BLOCK_N results, AHEAD parts at a time."""
+    """Each program adds up the parts of BLOCK_M x BLOCK_N sums, AHEAD parts at a time."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(F, BLOCK_N)
     tile = tl.program_id(0)
     m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
@@ -1332,7 +1333,7 @@ def conv3d_backward_dw_tiles(
     GROUP_M: tl.constexpr,
     PARTS: tl.constexpr = 1, CHUNK=0, dw_sum_parts_ptr=None,
 ):  # fmt: skip
-    """Each program computes a tile of BLOCK_M x BLOCK_N sums, BLOCK_K terms at a time, of one CHUNK if PARTS programs share a sum."""
+    """Each program computes a tile of BLOCK_M x BLOCK_N sums over a CHUNK, BLOCK_K terms a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(F, BLOCK_N)
     part = (tl.program_id(0) // (tiles_m * tiles_n)).to(INDEX)
     begin, end = 0, lib.at_run_time(N * O * P * Q)
@@ -1433,7 +1434,7 @@ def conv3d_backward_db_rows(
     COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program holds ROWS whole rows in registers, and reads every element once."""
-    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     cols, dy_n_ = cols // VEC * VEC, dy_n_ // VEC * VEC
     dy_row = dy_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -1456,11 +1457,11 @@ def conv3d_backward_db_loop(
     PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
     db_sum_part_ptr=None,
 ):  # fmt: skip
-    """Each program handles ROWS rows of any width, BLOCK elements at a time, in one pass over each row.
+    """Each program takes ROWS rows of any width, BLOCK elements at a time, in one pass over each.
 
-    With PASS > 0, PARTS programs share the rows. Each launch before the last stores the state of one CHUNK of columns.
+    With PASS > 0, PARTS programs share the rows, and launches before the last store states.
     """
-    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     cols, dy_n_ = cols // VEC * VEC, dy_n_ // VEC * VEC
     dy_row = dy_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -1499,11 +1500,12 @@ def choose_conv3d_backward_dx(
     packed_bytes: int, pad4_bytes: int, padded_bytes: int, pad4_fits: bool,
     padded_fits: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
-    """Returns (variant, config) of a call: of the variants that may run, the one with the least estimate."""
+    """Returns (variant, config): of the variants that may run, the one with the least estimate."""
     call = ((batches, M, N), phases, channels, operand_bytes, itemsize, stored_bytes, gpu)
     return lib.least(
         lib.convolution_us, call,
-        # variant, may it run, its config, how the image is loaded, terms, bytes packed before it, indices per term, elements per load, places, one element per store
+        # variant, may it run, its config, how the image is loaded, terms, bytes packed before it,
+        # indices per term, elements per load, places, one element per store
         ("patches", patched and 2 <= itemsize <= 4 and padded_fits, dict(
             BLOCK_M=256 if itemsize <= 2 and N > 64 and padded % 64 == 0 and batches * lib.cdiv(M, 256) * lib.cdiv(N, 128) >= 4 * gpu.sms else 128,
             BLOCK_N=(BLOCK_N := max(16, min(128, lib.pow2(N)))),
@@ -1535,7 +1537,7 @@ def choose_conv3d_backward_dx(
 
 
 def launch_conv3d_backward_dx(x, w, dy, dx, stride, pad) -> None:
-    """Computes dx with the variant that `choose` returns. Does not check operands."""
+    """Computes dx with the chosen variant. Does not check operands."""
     N, C, D, H, W = x.shape
     F, _, K, R, S = w.shape
     _, _, O, P, Q = dy.shape
@@ -1643,11 +1645,12 @@ def choose_conv3d_backward_dw(
     operand_bytes: int, packed_bytes: int, pad4_bytes: int, padded_bytes: int,
     pad4_fits: bool, padded_fits: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
-    """Returns (variant, config) of a call: of the variants that may run, the one with the least estimate."""
+    """Returns (variant, config): of the variants that may run, the one with the least estimate."""
     call = ((1, M, N), phases, channels, operand_bytes, itemsize, stored_bytes, gpu)
     return lib.least(
         lib.convolution_us, call,
-        # variant, may it run, its config, how the image is loaded, terms, bytes packed before it, indices per term, elements per load, places, one element per store
+        # variant, may it run, its config, how the image is loaded, terms, bytes packed before it,
+        # indices per term, elements per load, places, one element per store
         ("patches", patched and 2 <= itemsize <= 4 and padded_fits, dict(
             BLOCK_M=256 if itemsize <= 2 and N > 64 and padded % 64 == 0 and (row if packed_bytes else N) * stored_bytes % 16 == 0 and lib.cdiv(M, 256) * lib.cdiv(N, 128) >= 4 * gpu.sms else 128,
             BLOCK_N=(BLOCK_N := max(16, min(128, lib.pow2(N)))),
@@ -1691,7 +1694,7 @@ def choose_conv3d_backward_dw(
 
 
 def launch_conv3d_backward_dw(x, w, dy, dw, stride, pad) -> None:
-    """Computes dw with the variant that `choose` returns. Does not check operands."""
+    """Computes dw with the chosen variant. Does not check operands."""
     N, C, D, H, W = x.shape
     F, _, K, R, S = w.shape
     _, _, O, P, Q = dy.shape
@@ -1792,7 +1795,7 @@ def choose_conv3d_backward_db(
     rows: int, cols: int, col_run: int, col_runs: int, strided: bool, aligned: bool,
     in_f64: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
-    """Returns (variant, config) of a call: the first variant whose rule holds."""
+    """Returns (variant, config): the first variant whose rule holds."""
     # too few rows to fill the GPU: several programs share a row
     if lib.cdiv(
         rows, 32 if strided else 4096 // min(4096, max(16, lib.pow2(col_run)))
@@ -1839,7 +1842,7 @@ def choose_conv3d_backward_db(
 
 
 def launch_conv3d_backward_db(x, w, dy, db, stride) -> None:
-    """Computes db with the variant that `choose` returns. Does not check operands."""
+    """Computes db with the chosen variant. Does not check operands."""
     N = x.shape[0]
     F = w.shape[0]
     _, _, O, P, Q = dy.shape
@@ -2048,7 +2051,7 @@ def conv3d_backward(
 ) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:
     """Returns dx: T[N, C, D, H, W], dw: T[F, C, K, R, S], db: T[F], given x: T[N, C, D, H, W], w: T[F, C, K, R, S], dy: T[N, F, O, P, Q].
 
-    T is f64, f32, f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
+    T is f64, f32, f16 or bf16. Takes any strides. Raises ValueError if an operand does not fit.
     """
     dx, dw, db = allocate_conv3d_backward(x, w, dy, stride, pad, need_dx, need_dw, need_db)
     if not lib.runs_kernels(x):

@@ -23,8 +23,8 @@ def cumprod_scan(
     COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     STAGES: tl.constexpr,
 ):  # fmt: skip
-    """Each program scans ROWS rows, BLOCK elements at a time. A carry holds the result of earlier blocks."""
-    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    """Each program scans ROWS rows, BLOCK elements at a time, and carries the result of earlier ones."""
+    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     D, x_row = D // VEC * VEC, x_row // VEC * VEC
     y_row = y_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -46,7 +46,7 @@ def cumprod_part(
     PARTS: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """Program (part, rows) computes the total of one CHUNK of y_prod."""
-    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     D, x_row = D // VEC * VEC, x_row // VEC * VEC
     part = tl.program_id(0).to(tl.int64)
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -71,7 +71,7 @@ def cumprod_finish(
     PARTS: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """Program (part, rows) scans one CHUNK. It starts from the totals of the earlier parts."""
-    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     D, x_row = D // VEC * VEC, x_row // VEC * VEC
     y_row = y_row // VEC * VEC
     part = tl.program_id(0).to(tl.int64)
@@ -93,7 +93,7 @@ def cumprod_finish(
 def choose_cumprod(
     rows: int, cols: int, strided: bool, aligned: bool, itemsize: int, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
-    """Returns (variant, config) of a call: the first variant whose rule holds."""
+    """Returns (variant, config): the first variant whose rule holds."""
     # too few rows to fill the GPU: several programs share a row
     if lib.cdiv(rows, 64 if strided else 1) < (1 if strided else 2) * gpu.sms and cols > (
         256 if strided else 16384
@@ -126,7 +126,7 @@ def choose_cumprod(
 
 
 def launch_cumprod(x, y) -> None:
-    """Computes y with the variant that `choose` returns. Does not check operands."""
+    """Computes y with the chosen variant. Does not check operands."""
     D = x.shape[-1]
     batch = math.prod(y.shape[:-1])
     x = lib.reshaped(x, batch, D)
@@ -208,7 +208,7 @@ def cumprod_torch(x: torch.Tensor) -> torch.Tensor:
 def cumprod(x: torch.Tensor) -> torch.Tensor:
     """Returns y: T[..., D], given x: T[..., D].
 
-    T is f64, f32, f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
+    T is f64, f32, f16 or bf16. Takes any strides. Raises ValueError if an operand does not fit.
     """
     y = allocate_cumprod(x)
     if not lib.runs_kernels(x):
@@ -225,8 +225,8 @@ def cumprod_backward_dx_prod_scan(
     COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     STAGES: tl.constexpr,
 ):  # fmt: skip
-    """Each program scans ROWS rows, BLOCK elements at a time. A carry holds the result of earlier blocks."""
-    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    """Each program scans ROWS rows, BLOCK elements at a time, and carries the result of earlier ones."""
+    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     D, x_b = D // VEC * VEC, x_b // VEC * VEC
     dx_prod_row = dx_prod_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -251,7 +251,7 @@ def cumprod_backward_dx_prod_part(
     PARTS: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """Program (part, rows) computes the total of one CHUNK of dx_prod."""
-    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     D, x_b = D // VEC * VEC, x_b // VEC * VEC
     part = tl.program_id(0).to(tl.int64)
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -280,7 +280,7 @@ def cumprod_backward_dx_prod_finish(
     PARTS: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """Program (part, rows) scans one CHUNK. It starts from the totals of the earlier parts."""
-    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     D, x_b = D // VEC * VEC, x_b // VEC * VEC
     dx_prod_row = dx_prod_row // VEC * VEC
     part = tl.program_id(0).to(tl.int64)
@@ -308,7 +308,7 @@ def cumprod_backward_dx_rows(
     COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program holds ROWS whole rows in registers, and reads every element once."""
-    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     D, dy_b = D // VEC * VEC, dy_b // VEC * VEC
     dx_prod_row = dx_prod_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -331,11 +331,11 @@ def cumprod_backward_dx_loop(
     PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
     dx_sum_part_ptr=None,
 ):  # fmt: skip
-    """Each program handles ROWS rows of any width, BLOCK elements at a time, in one pass over each row.
+    """Each program takes ROWS rows of any width, BLOCK elements at a time, in one pass over each.
 
-    With PASS > 0, PARTS programs share the rows. Each launch before the last stores the state of one CHUNK of columns.
+    With PASS > 0, PARTS programs share the rows, and launches before the last store states.
     """
-    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     D, dy_b = D // VEC * VEC, dy_b // VEC * VEC
     dx_prod_row = dx_prod_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -371,7 +371,7 @@ choose_cumprod_backward_dx_prod = choose_cumprod
 
 
 def launch_cumprod_backward_dx_prod(x, dx_prod, dx) -> None:
-    """Computes dx_prod with the variant that `choose` returns. Does not check operands."""
+    """Computes dx_prod with the chosen variant. Does not check operands."""
     D = x.shape[-1]
     batch = math.prod(dx.shape[:-1])
     x = lib.reshaped(x, batch, D)
@@ -409,7 +409,7 @@ def launch_cumprod_backward_dx_prod(x, dx_prod, dx) -> None:
 def choose_cumprod_backward_dx(
     rows: int, cols: int, strided: bool, aligned: bool, in_f64: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
-    """Returns (variant, config) of a call: the first variant whose rule holds."""
+    """Returns (variant, config): the first variant whose rule holds."""
     # too few rows to fill the GPU: several programs share a row
     if lib.cdiv(rows, 32 if strided else 1) < (
         2 if strided or cols <= 65536 else 4
@@ -456,7 +456,7 @@ def choose_cumprod_backward_dx(
 
 
 def launch_cumprod_backward_dx(x, dy, dx_prod, dx) -> None:
-    """Computes dx with the variant that `choose` returns. Does not check operands."""
+    """Computes dx with the chosen variant. Does not check operands."""
     D = x.shape[-1]
     batch = math.prod(dx.shape[:-1])
     dx_prod = lib.reshaped(dx_prod, batch * D, D)
@@ -582,7 +582,7 @@ def cumprod_backward_reference(x: torch.Tensor, dy: torch.Tensor) -> torch.Tenso
 def cumprod_backward(x: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
     """Returns dx: T[..., D], given x: T[..., D], dy: T[..., D].
 
-    T is f64, f32, f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
+    T is f64, f32, f16 or bf16. Takes any strides. Raises ValueError if an operand does not fit.
     """
     dx = allocate_cumprod_backward(x, dy)
     if not lib.runs_kernels(x):

@@ -23,8 +23,8 @@ def cumsum_scan(
     COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     STAGES: tl.constexpr,
 ):  # fmt: skip
-    """Each program scans ROWS rows, BLOCK elements at a time. A carry holds the result of earlier blocks."""
-    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    """Each program scans ROWS rows, BLOCK elements at a time, and carries the result of earlier ones."""
+    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     D, x_row = D // VEC * VEC, x_row // VEC * VEC
     y_row = y_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -46,7 +46,7 @@ def cumsum_part(
     PARTS: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """Program (part, rows) computes the total of one CHUNK of y_sum."""
-    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     D, x_row = D // VEC * VEC, x_row // VEC * VEC
     part = tl.program_id(0).to(tl.int64)
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -67,7 +67,7 @@ def cumsum_finish(
     PARTS: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """Program (part, rows) scans one CHUNK. It starts from the totals of the earlier parts."""
-    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     D, x_row = D // VEC * VEC, x_row // VEC * VEC
     y_row = y_row // VEC * VEC
     part = tl.program_id(0).to(tl.int64)
@@ -89,7 +89,7 @@ def cumsum_finish(
 def choose_cumsum(
     rows: int, cols: int, strided: bool, aligned: bool, itemsize: int, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
-    """Returns (variant, config) of a call: the first variant whose rule holds."""
+    """Returns (variant, config): the first variant whose rule holds."""
     # too few rows to fill the GPU: several programs share a row
     if lib.cdiv(rows, 64 if strided else 1) < (1 if strided else 2) * gpu.sms and cols > (
         256 if strided else 16384
@@ -122,7 +122,7 @@ def choose_cumsum(
 
 
 def launch_cumsum(x, y) -> None:
-    """Computes y with the variant that `choose` returns. Does not check operands."""
+    """Computes y with the chosen variant. Does not check operands."""
     D = x.shape[-1]
     batch = math.prod(y.shape[:-1])
     x = lib.reshaped(x, batch, D)
@@ -205,7 +205,7 @@ def cumsum_torch(x: torch.Tensor) -> torch.Tensor:
 def cumsum(x: torch.Tensor) -> torch.Tensor:
     """Returns y: T[..., D], given x: T[..., D].
 
-    T is f64, f32, f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
+    T is f64, f32, f16 or bf16. Takes any strides. Raises ValueError if an operand does not fit.
     """
     y = allocate_cumsum(x)
     if not lib.runs_kernels(x):
@@ -222,8 +222,8 @@ def cumsum_backward_scan(
     COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     STAGES: tl.constexpr, RUN: tl.constexpr,
 ):  # fmt: skip
-    """Each program scans ROWS rows, BLOCK elements at a time. A carry holds the result of earlier blocks."""
-    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    """Each program scans ROWS rows, BLOCK elements at a time, and carries the result of earlier ones."""
+    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     D, dy_row = D // VEC * VEC, dy_row // VEC * VEC
     dx_row = dx_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -249,7 +249,7 @@ def cumsum_backward_part(
     PARTS: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """Program (part, rows) computes the total of one CHUNK of dx_sum."""
-    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     D, dy_row = D // VEC * VEC, dy_row // VEC * VEC
     part = tl.program_id(0).to(tl.int64)
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -270,7 +270,7 @@ def cumsum_backward_finish(
     PARTS: tl.constexpr, STAGES: tl.constexpr, RUN: tl.constexpr,
 ):  # fmt: skip
     """Program (part, rows) scans one CHUNK. It starts from the totals of the earlier parts."""
-    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     D, dy_row = D // VEC * VEC, dy_row // VEC * VEC
     dx_row = dx_row // VEC * VEC
     part = tl.program_id(0).to(tl.int64)
@@ -296,7 +296,7 @@ def cumsum_backward_finish(
 def choose_cumsum_backward(
     rows: int, cols: int, strided: bool, aligned: bool, itemsize: int, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
-    """Returns (variant, config) of a call: the first variant whose rule holds."""
+    """Returns (variant, config): the first variant whose rule holds."""
     # too few rows to fill the GPU: several programs share a row
     if lib.cdiv(rows, 64 if strided else 1) < (1 if strided else 2) * gpu.sms and cols > (
         256 if strided else 16384
@@ -332,7 +332,7 @@ def choose_cumsum_backward(
 
 
 def launch_cumsum_backward(dy, dx) -> None:
-    """Computes dx with the variant that `choose` returns. Does not check operands."""
+    """Computes dx with the chosen variant. Does not check operands."""
     D = dy.shape[-1]
     batch = math.prod(dx.shape[:-1])
     dy = lib.reshaped(dy, batch, D)
@@ -405,7 +405,7 @@ def cumsum_backward_reference(dy: torch.Tensor) -> torch.Tensor:
 def cumsum_backward(dy: torch.Tensor) -> torch.Tensor:
     """Returns dx: T[..., D], given dy: T[..., D].
 
-    T is f64, f32, f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
+    T is f64, f32, f16 or bf16. Takes any strides. Raises ValueError if an operand does not fit.
     """
     dx = allocate_cumsum_backward(dy)
     if not lib.runs_kernels(dy):

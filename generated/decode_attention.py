@@ -134,7 +134,7 @@ def decode_attention_forward_merge(
     VEC: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_D: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """Each program holds BLOCK_D e of one b, h and i, all part at once."""
-    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     E, o_sum_parts_0 = E // VEC * VEC, o_sum_parts_0 // VEC * VEC
     o_sum_parts_1, o_sum_parts_2 = o_sum_parts_1 // VEC * VEC, o_sum_parts_2 // VEC * VEC
     o_sum_parts_3, o_0 = o_sum_parts_3 // VEC * VEC, o_0 // VEC * VEC
@@ -365,8 +365,8 @@ def choose_decode_attention_forward(
     rows: int, terms: int, whole0: int, columns0: int, group0: int, group1: int,
     group_rows: int, tiled: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
-    """Returns (variant, config) of a call: the first variant whose rule holds."""
-    # few rows: programs share the loop over a row's terms, and a second kernel merges what they leave
+    """Returns (variant, config): the first variant whose rule holds."""
+    # few rows: programs share a row's loop, and a second kernel merges what they leave
     if (
         (group0 * group1 * lib.cdiv(group_rows, 64) < gpu.sms or rows <= 16)
         and terms >= 1024
@@ -397,7 +397,7 @@ def choose_decode_attention_forward(
 
 
 def launch_decode_attention_forward(q, k, v, len, o, m_kept, o_sum2_kept, scale) -> None:
-    """Computes o, m_kept, o_sum2_kept with the variant that `choose` returns. Does not check operands."""
+    """Computes o, m_kept, o_sum2_kept with the chosen variant. Does not check operands."""
     B, H, S, E = q.shape
     _, G, L, _ = k.shape
     R = H // G
@@ -544,7 +544,7 @@ def decode_attention_forward(
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """decode_attention, which also returns m and o_sum2 for its gradient.
 
-    T is f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
+    T is f16 or bf16. Takes any strides. Raises ValueError if an operand does not fit.
     """
     o, m_kept, o_sum2_kept = allocate_decode_attention_forward(q, k, v, len, scale)
     if not lib.runs_kernels(q):
@@ -662,7 +662,7 @@ def decode_attention(
 ) -> torch.Tensor:
     """Returns o: T[B, H, S, E], given q: T[B, H, S, E], k: T[B, G, L, E], v: T[B, G, L, E], len: i32[B].
 
-    T is f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
+    T is f16 or bf16. Takes any strides. Raises ValueError if an operand does not fit.
     """
     o = allocate_decode_attention(q, k, v, len, scale)
     if not lib.runs_kernels(q):
@@ -680,7 +680,7 @@ def decode_attention_backward_do_sum2_rows(
     VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program holds ROWS whole rows in registers, and reads every element once."""
-    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     E, do_row = E // VEC * VEC, do_row // VEC * VEC
     o_row, do_sum2_row = o_row // VEC * VEC, do_sum2_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -707,11 +707,11 @@ def decode_attention_backward_do_sum2_loop(
     PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
     do_sum_part_ptr=None,
 ):  # fmt: skip
-    """Each program handles ROWS rows of any width, BLOCK elements at a time, in one pass over each row.
+    """Each program takes ROWS rows of any width, BLOCK elements at a time, in one pass over each.
 
-    With PASS > 0, PARTS programs share the rows. Each launch before the last stores the state of one CHUNK of columns.
+    With PASS > 0, PARTS programs share the rows, and launches before the last store states.
     """
-    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     E, do_row = E // VEC * VEC, do_row // VEC * VEC
     o_row, do_sum2_row = o_row // VEC * VEC, do_sum2_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -1204,7 +1204,7 @@ def decode_attention_backward_dk_merge(
     VEC: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_D: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """Each program holds BLOCK_D e2 of one b, h1 and j, all part at once."""
-    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     E, dk_sum_parts_0 = E // VEC * VEC, dk_sum_parts_0 // VEC * VEC
     dk_sum_parts_1, dk_sum_parts_2 = dk_sum_parts_1 // VEC * VEC, dk_sum_parts_2 // VEC * VEC
     dk_sum_parts_3, dv_sum_parts_0 = dk_sum_parts_3 // VEC * VEC, dv_sum_parts_0 // VEC * VEC
@@ -1490,7 +1490,7 @@ def decode_attention_backward_dscale_rows(
     VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program holds ROWS whole rows in registers, and reads every element once."""
-    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     cols = cols // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -1510,11 +1510,11 @@ def decode_attention_backward_dscale_loop(
     PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
     dscale_sum_part_ptr=None,
 ):  # fmt: skip
-    """Each program handles ROWS rows of any width, BLOCK elements at a time, in one pass over each row.
+    """Each program takes ROWS rows of any width, BLOCK elements at a time, in one pass over each.
 
-    With PASS > 0, PARTS programs share the rows. Each launch before the last stores the state of one CHUNK of columns.
+    With PASS > 0, PARTS programs share the rows, and launches before the last store states.
     """
-    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     cols = cols // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part, begin, end = 0, 0, tl.cast(cols, tl.int64)
@@ -1546,7 +1546,7 @@ def decode_attention_backward_dscale_loop(
 def choose_decode_attention_backward_do_sum2(
     rows: int, cols: int, strided: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
-    """Returns (variant, config) of a call: the first variant whose rule holds."""
+    """Returns (variant, config): the first variant whose rule holds."""
     # too few rows to fill the GPU: several programs share a row
     if lib.cdiv(rows, 32 if strided else 1) < (
         2 if strided or cols <= 65536 else 4
@@ -1580,7 +1580,7 @@ def choose_decode_attention_backward_do_sum2(
 
 
 def launch_decode_attention_backward_do_sum2(q, k, o, o_sum2_kept, do, do_sum2, dp_row) -> None:
-    """Computes do_sum2, dp_row with the variant that `choose` returns. Does not check operands."""
+    """Computes do_sum2, dp_row with the chosen variant. Does not check operands."""
     B, H, S, E = q.shape
     G = k.shape[1]
     R = H // G
@@ -1627,8 +1627,8 @@ def choose_decode_attention_backward_dq(
     batch0: int, batch1: int, batch2: int, rows: int, terms: int, whole0: int,
     columns0: int, tiled: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
-    """Returns (variant, config) of a call: the first variant whose rule holds."""
-    # few rows: programs share the loop over a row's terms, and a second kernel merges what they leave
+    """Returns (variant, config): the first variant whose rule holds."""
+    # few rows: programs share a row's loop, and a second kernel merges what they leave
     if (
         2 * batch0 * batch1 * batch2 * lib.cdiv(rows, 64) <= gpu.sms
         and terms >= 1024
@@ -1661,7 +1661,7 @@ def choose_decode_attention_backward_dq(
 def launch_decode_attention_backward_dq(
     q, k, v, len, m_kept, do_sum2, dp_row, dscale_sum_rows, dq, scale
 ) -> None:
-    """Computes dq, dscale_sum_rows with the variant that `choose` returns. Does not check operands."""
+    """Computes dq, dscale_sum_rows with the chosen variant. Does not check operands."""
     B, H, S, E = q.shape
     _, G, L, _ = k.shape
     R = H // G
@@ -1716,8 +1716,8 @@ def choose_decode_attention_backward_dk(
     batch0: int, batch1: int, rows: int, terms: int, whole0: int, columns0: int,
     tiled: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
-    """Returns (variant, config) of a call: the first variant whose rule holds."""
-    # few rows: programs share the loop over a row's terms, and a second kernel merges what they leave
+    """Returns (variant, config): the first variant whose rule holds."""
+    # few rows: programs share a row's loop, and a second kernel merges what they leave
     if 2 * batch0 * batch1 * lib.cdiv(rows, 64) <= gpu.sms and terms >= 1024 and whole0 <= 256:
         BLOCK_M = 16 if rows <= 16 else 64
         BLOCK_N = 64
@@ -1747,7 +1747,7 @@ def choose_decode_attention_backward_dk(
 def launch_decode_attention_backward_dk(
     q, k, v, len, m_kept, do_sum2, dp_row, dk, dv, scale
 ) -> None:
-    """Computes dk, dv with the variant that `choose` returns. Does not check operands."""
+    """Computes dk, dv with the chosen variant. Does not check operands."""
     B, H, S, E = q.shape
     _, G, L, _ = k.shape
     R = H // G
@@ -1804,7 +1804,7 @@ def launch_decode_attention_backward_dk(
 def choose_decode_attention_backward_dscale(
     rows: int, cols: int, strided: bool, aligned: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
-    """Returns (variant, config) of a call: the first variant whose rule holds."""
+    """Returns (variant, config): the first variant whose rule holds."""
     # too few rows to fill the GPU: several programs share a row
     if lib.cdiv(rows, 32 if strided else 1) < (
         2 if strided or cols <= 65536 else 4
@@ -1858,7 +1858,7 @@ def choose_decode_attention_backward_dscale(
 
 
 def launch_decode_attention_backward_dscale(q, k, dscale_sum_rows, dscale) -> None:
-    """Computes dscale with the variant that `choose` returns. Does not check operands."""
+    """Computes dscale with the chosen variant. Does not check operands."""
     B, H, S, _ = q.shape
     G = k.shape[1]
     R = H // G
@@ -2102,7 +2102,7 @@ def decode_attention_backward(
 ) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:
     """Returns dq: T[B, H, S, E], dk: T[B, G, L, E], dv: T[B, G, L, E], dscale: f32, given q: T[B, H, S, E], k: T[B, G, L, E], v: T[B, G, L, E], len: i32[B], o: T[B, H, S, E], m_kept: f32[B, H, S], o_sum2_kept: f32[B, H, S], do: T[B, H, S, E].
 
-    T is f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
+    T is f16 or bf16. Takes any strides. Raises ValueError if an operand does not fit.
     """
     dq, dk, dv, dscale = allocate_decode_attention_backward(
         q, k, v, len, scale, o, m_kept, o_sum2_kept, do, need_dq, need_dk, need_dv, need_dscale

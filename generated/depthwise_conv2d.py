@@ -28,7 +28,7 @@ def depthwise_conv2d_channels(
     COMPUTE: tl.constexpr, R: tl.constexpr, S: tl.constexpr, stride: tl.constexpr,
     pad: tl.constexpr, ROWS: tl.constexpr, STEPS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Each program computes the windows of STEPS x ROWS x BLOCK places, and loads shared elements once."""
+    """Each program computes windows of STEPS x ROWS x BLOCK places, and loads shared ones once."""
     tile = tl.program_id(0)
     tiles, spans = lib.blocks(C, BLOCK), lib.blocks(Q, STEPS)
     row = tile // (tiles * spans) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -83,7 +83,7 @@ def depthwise_conv2d_runs(
     pad: tl.constexpr, S: tl.constexpr, VEC_X: tl.constexpr, ROWS: tl.constexpr,
     STEPS: tl.constexpr, BLOCK: tl.constexpr, PER_THREAD: tl.constexpr,
 ):  # fmt: skip
-    """Each program computes the windows of STEPS x ROWS x BLOCK places, and loads shared elements once, in whole runs of a line."""
+    """Each program computes windows of STEPS x ROWS x BLOCK places from whole runs of a line."""
     tile = tl.program_id(0)
     tiles, spans = lib.blocks(Q, BLOCK), lib.blocks(P, STEPS)
     row = tile // (tiles * spans) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -149,7 +149,7 @@ def depthwise_conv2d_window(
     COMPUTE: tl.constexpr, R: tl.constexpr, S: tl.constexpr, stride: tl.constexpr,
     pad: tl.constexpr, ROWS: tl.constexpr, STEPS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Each program computes the windows of STEPS x ROWS x BLOCK places, and loads shared elements once."""
+    """Each program computes windows of STEPS x ROWS x BLOCK places, and loads shared ones once."""
     tile = tl.program_id(0)
     tiles, spans = lib.blocks(Q, BLOCK), lib.blocks(P, STEPS)
     row = tile // (tiles * spans) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -201,7 +201,7 @@ def depthwise_conv2d_box(
     VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program computes a tile of ROWS x BLOCK elements. Reducers are loops."""
-    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     Q, x_0 = Q // VEC * VEC, x_0 // VEC * VEC
     x_1, x_2 = x_1 // VEC * VEC, x_2 // VEC * VEC
     y_0, y_1 = y_0 // VEC * VEC, y_1 // VEC * VEC
@@ -242,7 +242,7 @@ def choose_depthwise_conv2d(
     cols: int, cols_extent: int, steps: int, stride_p: int, lane_stride: int, dilation: int,
     line: int, abreast: int, channels_last: bool, stored_last: bool, itemsize: int,
 ) -> tuple[str, dict]:  # fmt: skip
-    """Returns (variant, config) of a call: the first variant whose rule holds."""
+    """Returns (variant, config): the first variant whose rule holds."""
     # a window small enough to unroll, memory running along the channels
     if channels_last and stored_last and 0 < terms <= 128 and max(outer, lanes_extent) < 1 << 30:
         return "channels", dict(
@@ -280,7 +280,7 @@ def choose_depthwise_conv2d(
 
 
 def launch_depthwise_conv2d(x, w, b, y, stride, pad) -> None:
-    """Computes y with the variant that `choose` returns. Does not check operands."""
+    """Computes y with the chosen variant. Does not check operands."""
     N, C, H, W = x.shape
     _, R, S = w.shape
     _, _, P, Q = y.shape
@@ -450,7 +450,7 @@ def depthwise_conv2d(
 ) -> torch.Tensor:
     """Returns y: T[N, C, P, Q], given x: T[N, C, H, W], w: T[C, R, S], b: T[C].
 
-    T is f64, f32, f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
+    T is f64, f32, f16 or bf16. Takes any strides. Raises ValueError if an operand does not fit.
     """
     y = allocate_depthwise_conv2d(x, w, b, stride, pad)
     if not lib.runs_kernels(x):
@@ -468,7 +468,7 @@ def depthwise_conv2d_backward_dx_channels(
     COMPUTE: tl.constexpr, R: tl.constexpr, S: tl.constexpr, pad: tl.constexpr,
     stride: tl.constexpr, ROWS: tl.constexpr, STEPS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Each program computes the windows of STEPS x ROWS x BLOCK places."""
+    """Each program computes windows of STEPS x ROWS x BLOCK places."""
     tile = tl.program_id(0)
     tiles = lib.blocks(C, STEPS * BLOCK)
     row = tile // tiles * ROWS + tl.arange(0, ROWS)[:, None]
@@ -528,7 +528,7 @@ def depthwise_conv2d_backward_dx_window(
     COMPUTE: tl.constexpr, R: tl.constexpr, S: tl.constexpr, pad: tl.constexpr,
     stride: tl.constexpr, ROWS: tl.constexpr, STEPS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Each program computes the windows of STEPS x ROWS x BLOCK places."""
+    """Each program computes windows of STEPS x ROWS x BLOCK places."""
     tile = tl.program_id(0)
     tiles = lib.blocks(W, STEPS * BLOCK)
     row = tile // tiles * ROWS + tl.arange(0, ROWS)[:, None]
@@ -588,7 +588,7 @@ def depthwise_conv2d_backward_dx_box(
     VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program computes a tile of ROWS x BLOCK elements. Reducers are loops."""
-    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     W, dy_0 = W // VEC * VEC, dy_0 // VEC * VEC
     dy_1, dy_2 = dy_1 // VEC * VEC, dy_2 // VEC * VEC
     dx_0, dx_1 = dx_0 // VEC * VEC, dx_1 // VEC * VEC
@@ -638,7 +638,7 @@ def depthwise_conv2d_backward_dw_rows(
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program holds ROWS whole rows in registers, and reads every element once."""
-    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     cols, dy_n = cols // VEC * VEC, dy_n // VEC * VEC
     dy_c, x_0 = dy_c // VEC * VEC, x_0 // VEC * VEC
     x_1, x_2 = x_1 // VEC * VEC, x_2 // VEC * VEC
@@ -675,11 +675,11 @@ def depthwise_conv2d_backward_dw_loop(
     PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
     dw_sum_part_ptr=None,
 ):  # fmt: skip
-    """Each program handles ROWS rows of any width, BLOCK elements at a time, in one pass over each row.
+    """Each program takes ROWS rows of any width, BLOCK elements at a time, in one pass over each.
 
-    With PASS > 0, PARTS programs share the rows. Each launch before the last stores the state of one CHUNK of columns.
+    With PASS > 0, PARTS programs share the rows, and launches before the last store states.
     """
-    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     cols, dy_n = cols // VEC * VEC, dy_n // VEC * VEC
     dy_c, x_0 = dy_c // VEC * VEC, x_0 // VEC * VEC
     x_1, x_2 = x_1 // VEC * VEC, x_2 // VEC * VEC
@@ -734,7 +734,7 @@ def depthwise_conv2d_backward_dw_box(
     VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program computes a tile of ROWS x BLOCK elements. Reducers are loops."""
-    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     S, x_0 = S // VEC * VEC, x_0 // VEC * VEC
     x_1, x_2 = x_1 // VEC * VEC, x_2 // VEC * VEC
     dw_0, dw_1 = dw_0 // VEC * VEC, dw_1 // VEC * VEC
@@ -775,7 +775,7 @@ def depthwise_conv2d_backward_db_rows(
     COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program holds ROWS whole rows in registers, and reads every element once."""
-    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     cols, dy_n = cols // VEC * VEC, dy_n // VEC * VEC
     dy_row = dy_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -796,11 +796,11 @@ def depthwise_conv2d_backward_db_loop(
     PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
     db_sum_part_ptr=None,
 ):  # fmt: skip
-    """Each program handles ROWS rows of any width, BLOCK elements at a time, in one pass over each row.
+    """Each program takes ROWS rows of any width, BLOCK elements at a time, in one pass over each.
 
-    With PASS > 0, PARTS programs share the rows. Each launch before the last stores the state of one CHUNK of columns.
+    With PASS > 0, PARTS programs share the rows, and launches before the last store states.
     """
-    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     cols, dy_n = cols // VEC * VEC, dy_n // VEC * VEC
     dy_row = dy_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -837,7 +837,7 @@ def choose_depthwise_conv2d_backward_dx(
     terms: int, outer: int, lanes: int, lanes_extent: int, lines: int, cols: int,
     cols_extent: int, channels_last: bool, stored_last: bool,
 ) -> tuple[str, dict]:  # fmt: skip
-    """Returns (variant, config) of a call: the first variant whose rule holds."""
+    """Returns (variant, config): the first variant whose rule holds."""
     # a window small enough to unroll, memory running along the channels
     if channels_last and stored_last and 0 < terms <= 128 and max(outer, lanes_extent) < 1 << 30:
         return "channels", dict(
@@ -860,7 +860,7 @@ def choose_depthwise_conv2d_backward_dx(
 
 
 def launch_depthwise_conv2d_backward_dx(x, w, dy, dx, stride, pad) -> None:
-    """Computes dx with the variant that `choose` returns. Does not check operands."""
+    """Computes dx with the chosen variant. Does not check operands."""
     N, C, H, W = x.shape
     _, R, S = w.shape
     _, _, P, Q = dy.shape
@@ -902,7 +902,7 @@ def choose_depthwise_conv2d_backward_dw(
     rows: int, cols: int, col_run: int, col_runs: int, line: int, slid: int, strided: bool,
     gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
-    """Returns (variant, config) of a call: the first variant whose rule holds."""
+    """Returns (variant, config): the first variant whose rule holds."""
     # lines of terms are shorter than what they slide along: lanes run along that
     if line < slid:
         return "box", dict(
@@ -944,7 +944,7 @@ def choose_depthwise_conv2d_backward_dw(
 
 
 def launch_depthwise_conv2d_backward_dw(x, w, dy, dw, stride, pad) -> None:
-    """Computes dw with the variant that `choose` returns. Does not check operands."""
+    """Computes dw with the chosen variant. Does not check operands."""
     N, C, H, W = x.shape
     _, R, S = w.shape
     _, _, P, Q = dy.shape
@@ -1012,7 +1012,7 @@ def choose_depthwise_conv2d_backward_db(
     rows: int, cols: int, col_run: int, col_runs: int, strided: bool, aligned: bool,
     in_f64: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
-    """Returns (variant, config) of a call: the first variant whose rule holds."""
+    """Returns (variant, config): the first variant whose rule holds."""
     # too few rows to fill the GPU: several programs share a row
     if lib.cdiv(
         rows, 32 if strided else 4096 // min(4096, max(16, lib.pow2(col_run)))
@@ -1059,7 +1059,7 @@ def choose_depthwise_conv2d_backward_db(
 
 
 def launch_depthwise_conv2d_backward_db(x, dy, db, stride) -> None:
-    """Computes db with the variant that `choose` returns. Does not check operands."""
+    """Computes db with the chosen variant. Does not check operands."""
     N, C, _, _ = x.shape
     _, _, P, Q = dy.shape
     dy = lib.reshaped(dy, N, C, P * Q)
@@ -1248,7 +1248,7 @@ def depthwise_conv2d_backward(
 ) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:
     """Returns dx: T[N, C, H, W], dw: T[C, R, S], db: T[C], given x: T[N, C, H, W], w: T[C, R, S], dy: T[N, C, P, Q].
 
-    T is f64, f32, f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
+    T is f64, f32, f16 or bf16. Takes any strides. Raises ValueError if an operand does not fit.
     """
     dx, dw, db = allocate_depthwise_conv2d_backward(
         x, w, dy, stride, pad, need_dx, need_dw, need_db

@@ -25,11 +25,11 @@ def document_attention_forward_seen_loop(
     PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
     seen_part_ptr=None,
 ):  # fmt: skip
-    """Each program handles ROWS rows of any width, BLOCK elements at a time, in one pass over each row.
+    """Each program takes ROWS rows of any width, BLOCK elements at a time, in one pass over each.
 
-    With PASS > 0, PARTS programs share the rows. Each launch before the last stores the state of one CHUNK of columns.
+    With PASS > 0, PARTS programs share the rows, and launches before the last store states.
     """
-    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     rows = rows // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part, begin, end = 0, 0, tl.cast(S, tl.int64)
@@ -188,7 +188,7 @@ def document_attention_forward_o_merge(
     VEC: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_D: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """Each program holds BLOCK_D e of one b, h and i, all part at once."""
-    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     E, o_sum_parts_0 = E // VEC * VEC, o_sum_parts_0 // VEC * VEC
     o_sum_parts_1, o_sum_parts_2 = o_sum_parts_1 // VEC * VEC, o_sum_parts_2 // VEC * VEC
     o_sum_parts_3, o_0 = o_sum_parts_3 // VEC * VEC, o_0 // VEC * VEC
@@ -456,7 +456,7 @@ def document_attention_forward_o_wide(
 def choose_document_attention_forward_seen(
     rows: int, cols: int, strided: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
-    """Returns (variant, config) of a call: the first variant whose rule holds."""
+    """Returns (variant, config): the first variant whose rule holds."""
     # too few rows to fill the GPU: several programs share a row
     if lib.cdiv(rows, 32 if strided else 1) < (
         2 if strided or cols <= 65536 else 4
@@ -478,7 +478,7 @@ def choose_document_attention_forward_seen(
 
 
 def launch_document_attention_forward_seen(q, begin_, seen) -> None:
-    """Computes seen with the variant that `choose` returns. Does not check operands."""
+    """Computes seen with the chosen variant. Does not check operands."""
     B, _, S, _ = q.shape
     seen = seen.view(B * S)
     rows = B * S
@@ -510,8 +510,8 @@ def choose_document_attention_forward_o(
     batch0: int, batch1: int, rows: int, terms: int, whole0: int, columns0: int,
     tiled: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
-    """Returns (variant, config) of a call: the first variant whose rule holds."""
-    # few rows: programs share the loop over a row's terms, and a second kernel merges what they leave
+    """Returns (variant, config): the first variant whose rule holds."""
+    # few rows: programs share a row's loop, and a second kernel merges what they leave
     if batch0 * batch1 * lib.cdiv(rows, 64) < gpu.sms and terms >= 1024 and whole0 <= 256:
         BLOCK_M = 16 if rows <= 16 else 64
         BLOCK_N = 64
@@ -540,7 +540,7 @@ def choose_document_attention_forward_o(
 def launch_document_attention_forward_o(
     q, k, v, begin_, seen, o, m_kept, o_sum2_kept, scale
 ) -> None:
-    """Computes o, m_kept, o_sum2_kept with the variant that `choose` returns. Does not check operands."""
+    """Computes o, m_kept, o_sum2_kept with the chosen variant. Does not check operands."""
     B, H, S, E = q.shape
     variant, config = choose_document_attention_forward_o(
         batch0=B, batch1=H, rows=S, terms=S, whole0=E, columns0=E,
@@ -689,7 +689,7 @@ def document_attention_forward(
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """document_attention, which also returns m and o_sum2 for its gradient.
 
-    T is f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
+    T is f16 or bf16. Takes any strides. Raises ValueError if an operand does not fit.
     """
     o, m_kept, o_sum2_kept = allocate_document_attention_forward(q, k, v, begin, scale)
     if not lib.runs_kernels(q):
@@ -792,7 +792,7 @@ def document_attention(
 ) -> torch.Tensor:
     """Returns o: T[B, H, S, E], given q: T[B, H, S, E], k: T[B, H, S, E], v: T[B, H, S, E], begin: i32[B, S].
 
-    T is f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
+    T is f16 or bf16. Takes any strides. Raises ValueError if an operand does not fit.
     """
     o = allocate_document_attention(q, k, v, begin, scale)
     if not lib.runs_kernels(q):
@@ -810,11 +810,11 @@ def document_attention_backward_seen_loop(
     PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
     seen_part_ptr=None,
 ):  # fmt: skip
-    """Each program handles ROWS rows of any width, BLOCK elements at a time, in one pass over each row.
+    """Each program takes ROWS rows of any width, BLOCK elements at a time, in one pass over each.
 
-    With PASS > 0, PARTS programs share the rows. Each launch before the last stores the state of one CHUNK of columns.
+    With PASS > 0, PARTS programs share the rows, and launches before the last store states.
     """
-    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     rows = rows // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part, begin, end = 0, 0, tl.cast(S, tl.int64)
@@ -852,7 +852,7 @@ def document_attention_backward_do_sum2_rows(
     VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program holds ROWS whole rows in registers, and reads every element once."""
-    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     E, do_row = E // VEC * VEC, do_row // VEC * VEC
     o_row, do_sum2_row = o_row // VEC * VEC, do_sum2_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -879,11 +879,11 @@ def document_attention_backward_do_sum2_loop(
     PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
     do_sum_part_ptr=None,
 ):  # fmt: skip
-    """Each program handles ROWS rows of any width, BLOCK elements at a time, in one pass over each row.
+    """Each program takes ROWS rows of any width, BLOCK elements at a time, in one pass over each.
 
-    With PASS > 0, PARTS programs share the rows. Each launch before the last stores the state of one CHUNK of columns.
+    With PASS > 0, PARTS programs share the rows, and launches before the last store states.
     """
-    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     E, do_row = E // VEC * VEC, do_row // VEC * VEC
     o_row, do_sum2_row = o_row // VEC * VEC, do_sum2_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -1743,7 +1743,7 @@ def document_attention_backward_dscale_rows(
     VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program holds ROWS whole rows in registers, and reads every element once."""
-    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     cols = cols // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -1764,11 +1764,11 @@ def document_attention_backward_dscale_loop(
     PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
     dscale_sum_part_ptr=None,
 ):  # fmt: skip
-    """Each program handles ROWS rows of any width, BLOCK elements at a time, in one pass over each row.
+    """Each program takes ROWS rows of any width, BLOCK elements at a time, in one pass over each.
 
-    With PASS > 0, PARTS programs share the rows. Each launch before the last stores the state of one CHUNK of columns.
+    With PASS > 0, PARTS programs share the rows, and launches before the last store states.
     """
-    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     cols = cols // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part, begin, end = 0, 0, tl.cast(cols, tl.int64)
@@ -1802,7 +1802,7 @@ choose_document_attention_backward_seen = choose_document_attention_forward_seen
 
 
 def launch_document_attention_backward_seen(q, begin_, seen) -> None:
-    """Computes seen with the variant that `choose` returns. Does not check operands."""
+    """Computes seen with the chosen variant. Does not check operands."""
     B, _, S, _ = q.shape
     seen = seen.view(B * S)
     rows = B * S
@@ -1833,7 +1833,7 @@ def launch_document_attention_backward_seen(q, begin_, seen) -> None:
 def choose_document_attention_backward_do_sum2(
     rows: int, cols: int, strided: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
-    """Returns (variant, config) of a call: the first variant whose rule holds."""
+    """Returns (variant, config): the first variant whose rule holds."""
     # too few rows to fill the GPU: several programs share a row
     if lib.cdiv(rows, 32 if strided else 1) < (
         2 if strided or cols <= 65536 else 4
@@ -1867,7 +1867,7 @@ def choose_document_attention_backward_do_sum2(
 
 
 def launch_document_attention_backward_do_sum2(q, o, o_sum2_kept, do, do_sum2, dp_row) -> None:
-    """Computes do_sum2, dp_row with the variant that `choose` returns. Does not check operands."""
+    """Computes do_sum2, dp_row with the chosen variant. Does not check operands."""
     B, H, S, E = q.shape
     do = lib.reshaped(do, B * H * S, E)
     o = lib.reshaped(o, B * H * S, E)
@@ -1912,8 +1912,8 @@ def choose_document_attention_backward_dq(
     batch0: int, batch1: int, rows: int, terms: int, whole0: int, columns0: int,
     tiled: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
-    """Returns (variant, config) of a call: the first variant whose rule holds."""
-    # few rows: programs share the loop over a row's terms, and a second kernel merges what they leave
+    """Returns (variant, config): the first variant whose rule holds."""
+    # few rows: programs share a row's loop, and a second kernel merges what they leave
     if 2 * batch0 * batch1 * lib.cdiv(rows, 64) <= gpu.sms and terms >= 1024 and whole0 <= 256:
         BLOCK_M = 16 if rows <= 16 else 64
         BLOCK_N = 64
@@ -1942,7 +1942,7 @@ def choose_document_attention_backward_dq(
 def launch_document_attention_backward_dq(
     q, k, v, begin_, m_kept, seen, do_sum2, dp_row, dscale_sum_rows, dq, scale
 ) -> None:
-    """Computes dq, dscale_sum_rows with the variant that `choose` returns. Does not check operands."""
+    """Computes dq, dscale_sum_rows with the chosen variant. Does not check operands."""
     B, H, S, E = q.shape
     tiled = lib.takes_tiles(do_sum2, v, q, k) and not lib.repeats(do_sum2, v, q, k)
     variant, config = choose_document_attention_backward_dq(
@@ -1996,8 +1996,8 @@ def choose_document_attention_backward_dk(
     batch0: int, batch1: int, rows: int, terms: int, whole0: int, columns0: int,
     tiled: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
-    """Returns (variant, config) of a call: the first variant whose rule holds."""
-    # few rows: programs share the loop over a row's terms, and a second kernel merges what they leave
+    """Returns (variant, config): the first variant whose rule holds."""
+    # few rows: programs share a row's loop, and a second kernel merges what they leave
     if 2 * batch0 * batch1 * lib.cdiv(rows, 64) <= gpu.sms and terms >= 1024 and whole0 <= 256:
         BLOCK_M = 16 if rows <= 16 else 64
         BLOCK_N = 64
@@ -2026,7 +2026,7 @@ def choose_document_attention_backward_dk(
 def launch_document_attention_backward_dk(
     q, k, v, begin_, m_kept, do_sum2, dp_row, dk, dv, scale
 ) -> None:
-    """Computes dk, dv with the variant that `choose` returns. Does not check operands."""
+    """Computes dk, dv with the chosen variant. Does not check operands."""
     B, H, S, E = q.shape
     tiled = lib.takes_tiles(do_sum2, v, q, k) and not lib.repeats(do_sum2, v, q, k)
     variant, config = choose_document_attention_backward_dk(
@@ -2072,7 +2072,7 @@ def launch_document_attention_backward_dk(
 def choose_document_attention_backward_dscale(
     rows: int, cols: int, strided: bool, aligned: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
-    """Returns (variant, config) of a call: the first variant whose rule holds."""
+    """Returns (variant, config): the first variant whose rule holds."""
     # too few rows to fill the GPU: several programs share a row
     if lib.cdiv(rows, 32 if strided else 1) < (
         2 if strided or cols <= 65536 else 4
@@ -2126,7 +2126,7 @@ def choose_document_attention_backward_dscale(
 
 
 def launch_document_attention_backward_dscale(q, dscale_sum_rows, dscale) -> None:
-    """Computes dscale with the variant that `choose` returns. Does not check operands."""
+    """Computes dscale with the chosen variant. Does not check operands."""
     B, H, S, _ = q.shape
     dscale_sum_rows = lib.reshaped(dscale_sum_rows, B * H * S)
     rows = 1
@@ -2364,7 +2364,7 @@ def document_attention_backward(
 ) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:
     """Returns dq: T[B, H, S, E], dk: T[B, H, S, E], dv: T[B, H, S, E], dscale: f32, given q: T[B, H, S, E], k: T[B, H, S, E], v: T[B, H, S, E], begin: i32[B, S], o: T[B, H, S, E], m_kept: f32[B, H, S], o_sum2_kept: f32[B, H, S], do: T[B, H, S, E].
 
-    T is f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
+    T is f16 or bf16. Takes any strides. Raises ValueError if an operand does not fit.
     """
     dq, dk, dv, dscale = allocate_document_attention_backward(
         q, k, v, begin, scale, o, m_kept, o_sum2_kept, do, need_dq, need_dk, need_dv, need_dscale

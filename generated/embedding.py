@@ -26,7 +26,7 @@ def embedding_tile(
     COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program computes a tile of ROWS x BLOCK elements."""
-    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     D, table_0 = D // VEC * VEC, table_0 // VEC * VEC
     y_row = y_row // VEC * VEC
     tiles = lib.blocks(D, BLOCK)
@@ -41,7 +41,7 @@ def embedding_tile(
 
 
 def choose_embedding(cols: int, aligned: bool) -> tuple[str, dict]:
-    """Returns (variant, config) of a call: the first variant whose rule holds."""
+    """Returns (variant, config): the first variant whose rule holds."""
     # rows of the fastest axis
     return "tile", dict(
         BLOCK=(BLOCK := min(1024, max(16, lib.pow2(cols))) if aligned else min(128, max(4, lib.pow2(cols)))),
@@ -50,7 +50,7 @@ def choose_embedding(cols: int, aligned: bool) -> tuple[str, dict]:
 
 
 def launch_embedding(table, idx, y) -> None:
-    """Computes y with the variant that `choose` returns. Does not check operands."""
+    """Computes y with the chosen variant. Does not check operands."""
     V, D = table.shape
     N = idx.shape[0]
     _, config = choose_embedding(
@@ -128,7 +128,7 @@ def embedding_torch(table: torch.Tensor, idx: torch.Tensor) -> torch.Tensor:
 def embedding(table: torch.Tensor, idx: torch.Tensor) -> torch.Tensor:
     """Returns y: T[N, D], given table: T[V, D], idx: i64[N].
 
-    T is f64, f32, f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
+    T is f64, f32, f16 or bf16. Takes any strides. Raises ValueError if an operand does not fit.
     """
     y = allocate_embedding(table, idx)
     if not lib.runs_kernels(table):
@@ -145,7 +145,7 @@ def embedding_backward_box(
     COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program computes a tile of ROWS x BLOCK elements. Reducers are loops."""
-    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     D, dy_0 = D // VEC * VEC, dy_0 // VEC * VEC
     dtable_0 = dtable_0 // VEC * VEC
     tiles = lib.blocks(D, BLOCK)
@@ -166,8 +166,8 @@ def embedding_backward_scatter(
     idx_ptr, dy_ptr, dtable_sum_ptr, N, D, V, idx_0, dy_0, dy_1, dtable_sum_0, dtable_sum_1,
     COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Each program computes a tile of ROWS x BLOCK terms, and adds each to its place with an atomic add."""
-    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    """Each program computes a tile of ROWS x BLOCK terms, and adds each to its place atomically."""
+    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     D, dy_0 = D // VEC * VEC, dy_0 // VEC * VEC
     dtable_sum_0 = dtable_sum_0 // VEC * VEC
     tiles = lib.blocks(D, BLOCK)
@@ -191,7 +191,7 @@ def embedding_backward_epilogue(
     VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program computes a tile of ROWS x BLOCK elements."""
-    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     D, dtable_sum_0 = D // VEC * VEC, dtable_sum_0 // VEC * VEC
     dtable_0 = dtable_0 // VEC * VEC
     tiles = lib.blocks(D, BLOCK)
@@ -208,8 +208,8 @@ def embedding_backward_deal(
     dtable_sum_copies_0, dtable_sum_copies_1, dtable_sum_copies_2,
     COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Each program computes a tile of ROWS x BLOCK terms, and adds each to its place with an atomic add."""
-    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    """Each program computes a tile of ROWS x BLOCK terms, and adds each to its place atomically."""
+    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     D, dy_0 = D // VEC * VEC, dy_0 // VEC * VEC
     dtable_sum_copies_0, dtable_sum_copies_1 = (
         dtable_sum_copies_0 // VEC * VEC,
@@ -242,7 +242,7 @@ def embedding_backward_merge(
     VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program holds ROWS whole rows in registers, and reads every element once."""
-    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     rows, dtable_sum_copies_0 = rows // VEC * VEC, dtable_sum_copies_0 // VEC * VEC
     dtable_sum_copies_1, dtable_0 = dtable_sum_copies_1 // VEC * VEC, dtable_0 // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -288,8 +288,8 @@ def embedding_backward_sparse(
     dtable_sum_last_0, dy_0, dy_1, dtable_sum_kept_0, dtable_sum_kept_1,
     COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Each program computes a tile of ROWS x BLOCK terms, and adds each to its place with an atomic add."""
-    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    """Each program computes a tile of ROWS x BLOCK terms, and adds each to its place atomically."""
+    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     D, dy_0 = D // VEC * VEC, dy_0 // VEC * VEC
     dtable_sum_kept_0 = dtable_sum_kept_0 // VEC * VEC
     tiles = lib.blocks(D, BLOCK)
@@ -321,7 +321,7 @@ def embedding_backward_gather(
     VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program computes a tile of ROWS x BLOCK elements."""
-    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     D, dtable_sum_kept_0 = D // VEC * VEC, dtable_sum_kept_0 // VEC * VEC
     dtable_0 = dtable_0 // VEC * VEC
     tiles = lib.blocks(D, BLOCK)
@@ -342,7 +342,7 @@ def choose_embedding_backward(
     cols: int, points: int, width: int, places: int, stored_bytes: int, added_bytes: int,
     deterministic: bool,
 ) -> tuple[str, dict]:  # fmt: skip
-    """Returns (variant, config) of a call: the first variant whose rule holds."""
+    """Returns (variant, config): the first variant whose rule holds."""
     # many terms at few places: they are added atomically to copies of them, in no fixed order: the last bits may differ from run to run
     if places <= 32768 and points * width > 16 * places and not deterministic:
         return "copies", dict(
@@ -374,7 +374,7 @@ def choose_embedding_backward(
 
 
 def launch_embedding_backward(table, idx, dy, dtable) -> None:
-    """Computes dtable with the variant that `choose` returns. Does not check operands."""
+    """Computes dtable with the chosen variant. Does not check operands."""
     V, D = table.shape
     N = idx.shape[0]
     places = D * V
@@ -509,7 +509,7 @@ def embedding_backward_reference(
 def embedding_backward(table: torch.Tensor, idx: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
     """Returns dtable: T[V, D], given table: T[V, D], idx: i64[N], dy: T[N, D].
 
-    T is f64, f32, f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
+    T is f64, f32, f16 or bf16. Takes any strides. Raises ValueError if an operand does not fit.
     """
     dtable = allocate_embedding_backward(table, idx, dy)
     if not lib.runs_kernels(table):

@@ -46,7 +46,7 @@ def gelu_strided(
     OUTER: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program computes a tile of OUTER x ROWS x BLOCK elements."""
-    # VEC_X, VEC_Y divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    # VEC_X, VEC_Y divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     x_outer_at, x_middle_at = x_outer_at // VEC_X * VEC_X, x_middle_at // VEC_X * VEC_X
     y_outer_at, y_middle_at = y_outer_at // VEC_Y * VEC_Y, y_middle_at // VEC_Y * VEC_Y
     inner = inner // VEC_Y * VEC_Y
@@ -71,7 +71,7 @@ def gelu_strided(
 def choose_gelu(
     outer: int, middle: int, inner: int, transposed: bool, itemsize: int,
 ) -> tuple[str, dict]:  # fmt: skip
-    """Returns (variant, config) of a call: the first variant whose rule holds."""
+    """Returns (variant, config): the first variant whose rule holds."""
     # every operand lies in one run
     if outer * middle == 1:
         return "flat", dict(BLOCK=4096 // itemsize, num_warps=4)
@@ -98,7 +98,7 @@ def choose_gelu(
 
 
 def launch_gelu(x, y) -> None:
-    """Computes y with the variant that `choose` returns. Does not check operands."""
+    """Computes y with the chosen variant. Does not check operands."""
     x, y = lib.three_dims(x, y)
     outer, middle, inner = y.shape
     total = y.numel()
@@ -170,7 +170,7 @@ def gelu_torch(x: torch.Tensor) -> torch.Tensor:
 def gelu(x: torch.Tensor) -> torch.Tensor:
     """Returns y: T[...], given x: T[...].
 
-    T is f64, f32, f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
+    T is f64, f32, f16 or bf16. Takes any strides. Raises ValueError if an operand does not fit.
     """
     y = allocate_gelu(x)
     if not lib.runs_kernels(x):
@@ -218,7 +218,7 @@ def gelu_backward_strided(
     VEC_DX: tl.constexpr, OUTER: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program computes a tile of OUTER x ROWS x BLOCK elements."""
-    # VEC_DY, VEC_X, VEC_DX divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    # VEC_DY, VEC_X, VEC_DX divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     dy_outer_at, dy_middle_at = dy_outer_at // VEC_DY * VEC_DY, dy_middle_at // VEC_DY * VEC_DY
     x_outer_at, x_middle_at = x_outer_at // VEC_X * VEC_X, x_middle_at // VEC_X * VEC_X
     dx_outer_at, dx_middle_at = dx_outer_at // VEC_DX * VEC_DX, dx_middle_at // VEC_DX * VEC_DX
@@ -250,7 +250,7 @@ choose_gelu_backward = choose_gelu
 
 
 def launch_gelu_backward(x, dy, dx) -> None:
-    """Computes dx with the variant that `choose` returns. Does not check operands."""
+    """Computes dx with the chosen variant. Does not check operands."""
     dy, x, dx = lib.three_dims(dy, x, dx)
     outer, middle, inner = dx.shape
     total = dx.numel()
@@ -325,7 +325,7 @@ def gelu_backward_reference(x: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
 def gelu_backward(x: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
     """Returns dx: T[...], given x: T[...], dy: T[...].
 
-    T is f64, f32, f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
+    T is f64, f32, f16 or bf16. Takes any strides. Raises ValueError if an operand does not fit.
     """
     dx = allocate_gelu_backward(x, dy)
     if not lib.runs_kernels(x):

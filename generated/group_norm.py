@@ -30,7 +30,7 @@ def group_norm_forward_rows(
     VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program holds ROWS whole rows in registers, and reads every element once."""
-    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     cols, x_row = cols // VEC * VEC, x_row // VEC * VEC
     y_row = y_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -65,7 +65,7 @@ def group_norm_forward_lines(
     VEC: tl.constexpr, LINES: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program holds one row in registers, as LINES lines of BLOCK elements."""
-    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     cols, x_row = cols // VEC * VEC, x_row // VEC * VEC
     y_row = y_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64)
@@ -108,7 +108,7 @@ def group_norm_forward_lines_loop(
     VEC: tl.constexpr, LINES: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program handles one row, LINES lines of BLOCK elements at a time, in two passes."""
-    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     cols, x_row = cols // VEC * VEC, x_row // VEC * VEC
     y_row = y_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64)
@@ -159,11 +159,11 @@ def group_norm_forward_loop(
     PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
     mu_part_ptr=None, var_sum_part_ptr=None, var_sum_count_ptr=None,
 ):  # fmt: skip
-    """Each program handles ROWS rows of any width, BLOCK elements at a time, in two passes over each row.
+    """Each program takes ROWS rows of any width, BLOCK elements at a time, in two passes over each.
 
-    With PASS > 0, PARTS programs share the rows. Each launch before the last stores the state of one CHUNK of columns.
+    With PASS > 0, PARTS programs share the rows, and launches before the last store states.
     """
-    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     cols, x_row = cols // VEC * VEC, x_row // VEC * VEC
     y_row = y_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -237,7 +237,7 @@ def group_norm_forward_channels_rows(
     VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program holds ROWS whole rows in registers, and reads every element once."""
-    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     x_n, x_c1 = x_n // VEC * VEC, x_c1 // VEC * VEC
     x_c0, y_n = x_c0 // VEC * VEC, y_n // VEC * VEC
     y_c1, y_c0 = y_c1 // VEC * VEC, y_c0 // VEC * VEC
@@ -278,11 +278,11 @@ def group_norm_forward_channels_loop(
     PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
     mu_part_ptr=None, var_sum_part_ptr=None, var_sum_count_ptr=None,
 ):  # fmt: skip
-    """Each program handles ROWS rows of any width, BLOCK elements at a time, in two passes over each row.
+    """Each program takes ROWS rows of any width, BLOCK elements at a time, in two passes over each.
 
-    With PASS > 0, PARTS programs share the rows. Each launch before the last stores the state of one CHUNK of columns.
+    With PASS > 0, PARTS programs share the rows, and launches before the last store states.
     """
-    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     x_n, x_c1 = x_n // VEC * VEC, x_c1 // VEC * VEC
     x_c0, y_n = x_c0 // VEC * VEC, y_n // VEC * VEC
     y_c1, y_c0 = y_c1 // VEC * VEC, y_c0 // VEC * VEC
@@ -354,7 +354,7 @@ def choose_group_norm_forward(
     rows: int, cols: int, col_run: int, col_runs: int, channels_last: bool, strided: bool,
     aligned: bool, in_f64: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
-    """Returns (variant, config) of a call: the first variant whose rule holds."""
+    """Returns (variant, config): the first variant whose rule holds."""
     # short runs: many of them a tile
     if (
         not channels_last
@@ -445,7 +445,7 @@ def choose_group_norm_forward(
 
 
 def launch_group_norm_forward(x, gain, bias, y, mu_kept, var_kept, eps, groups) -> None:
-    """Computes mu_kept, var_kept, y with the variant that `choose` returns. Does not check operands."""
+    """Computes mu_kept, var_kept, y with the chosen variant. Does not check operands."""
     N = x.shape[0]
     C = x.shape[1]
     groups = var_kept.shape[1]
@@ -656,7 +656,7 @@ def group_norm_forward(
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """group_norm, which also returns mu and var for its gradient.
 
-    T is f64, f32, f16 or bf16; U is f64, f32, f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
+    T is f64, f32, f16 or bf16; U is f64, f32, f16 or bf16. Takes any strides. Raises ValueError if an operand does not fit.
     """
     y, mu_kept, var_kept = allocate_group_norm_forward(x, gain, bias, groups, eps)
     if not lib.runs_kernels(x):
@@ -776,7 +776,7 @@ def group_norm(
 ) -> torch.Tensor:
     """Returns y: T[N, C, ...], given x: T[N, C, ...], gain: U[C], bias: U[C].
 
-    T is f64, f32, f16 or bf16; U is f64, f32, f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
+    T is f64, f32, f16 or bf16; U is f64, f32, f16 or bf16. Takes any strides. Raises ValueError if an operand does not fit.
     """
     y = allocate_group_norm(x, gain, bias, groups, eps)
     if not lib.runs_kernels(x):
@@ -797,7 +797,7 @@ def group_norm_backward_dy_rsqrt_sum_rows(
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program holds ROWS whole rows in registers, and reads every element once."""
-    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     cols, dy_row = cols // VEC * VEC, dy_row // VEC * VEC
     x_row = x_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -841,11 +841,11 @@ def group_norm_backward_dy_rsqrt_sum_loop(
     dy_rsqrt_sum_part_ptr=None, dbias_partial_part_ptr=None, dgain_partial_part_ptr=None,
     dmu_sum_partial_part_ptr=None,
 ):  # fmt: skip
-    """Each program handles ROWS rows of any width, BLOCK elements at a time, in one pass over each row.
+    """Each program takes ROWS rows of any width, BLOCK elements at a time, in one pass over each.
 
-    With PASS > 0, PARTS programs share the rows. Each launch before the last stores the state of one CHUNK of columns.
+    With PASS > 0, PARTS programs share the rows, and launches before the last store states.
     """
-    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     cols, dy_row = cols // VEC * VEC, dy_row // VEC * VEC
     x_row = x_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -932,7 +932,7 @@ def group_norm_backward_dvar_sum_rows(
     VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program holds ROWS whole rows in registers, and reads every element once."""
-    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     Cg, dy_rsqrt_sum_row = Cg // VEC * VEC, dy_rsqrt_sum_row // VEC * VEC
     gain_c1, dmu_sum_partial_row = gain_c1 // VEC * VEC, dmu_sum_partial_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -973,11 +973,11 @@ def group_norm_backward_dvar_sum_loop(
     PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
     dvar_sum_part_ptr=None, dmu_sum_part_ptr=None,
 ):  # fmt: skip
-    """Each program handles ROWS rows of any width, BLOCK elements at a time, in one pass over each row.
+    """Each program takes ROWS rows of any width, BLOCK elements at a time, in one pass over each.
 
-    With PASS > 0, PARTS programs share the rows. Each launch before the last stores the state of one CHUNK of columns.
+    With PASS > 0, PARTS programs share the rows, and launches before the last store states.
     """
-    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     Cg, dy_rsqrt_sum_row = Cg // VEC * VEC, dy_rsqrt_sum_row // VEC * VEC
     gain_c1, dmu_sum_partial_row = gain_c1 // VEC * VEC, dmu_sum_partial_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -1041,7 +1041,7 @@ def group_norm_backward_dx_tile(
     VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program computes a tile of ROWS x BLOCK elements."""
-    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     cols, dy_row = cols // VEC * VEC, dy_row // VEC * VEC
     x_row, dx_row = x_row // VEC * VEC, dx_row // VEC * VEC
     tiles = lib.blocks(cols, BLOCK)
@@ -1078,7 +1078,7 @@ def group_norm_backward_dgain_rows(
     VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program holds ROWS whole rows in registers, and reads every element once."""
-    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     rows, dgain_partial_col = rows // VEC * VEC, dgain_partial_col // VEC * VEC
     dbias_partial_col = dbias_partial_col // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -1110,11 +1110,11 @@ def group_norm_backward_dgain_loop(
     PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
     dgain_sum_part_ptr=None, dbias_sum_part_ptr=None,
 ):  # fmt: skip
-    """Each program handles ROWS rows of any width, BLOCK elements at a time, in one pass over each row.
+    """Each program takes ROWS rows of any width, BLOCK elements at a time, in one pass over each.
 
-    With PASS > 0, PARTS programs share the rows. Each launch before the last stores the state of one CHUNK of columns.
+    With PASS > 0, PARTS programs share the rows, and launches before the last store states.
     """
-    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     rows, dgain_partial_col = rows // VEC * VEC, dgain_partial_col // VEC * VEC
     dbias_partial_col = dbias_partial_col // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -1168,7 +1168,7 @@ def group_norm_backward_deps_rows(
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program holds ROWS whole rows in registers, and reads every element once."""
-    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     cols = cols // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
@@ -1200,11 +1200,11 @@ def group_norm_backward_deps_loop(
     PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
     deps_sum_part_ptr=None,
 ):  # fmt: skip
-    """Each program handles ROWS rows of any width, BLOCK elements at a time, in one pass over each row.
+    """Each program takes ROWS rows of any width, BLOCK elements at a time, in one pass over each.
 
-    With PASS > 0, PARTS programs share the rows. Each launch before the last stores the state of one CHUNK of columns.
+    With PASS > 0, PARTS programs share the rows, and launches before the last store states.
     """
-    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     Cg = Cg // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = lib.blocks(Cg, BLOCK)
@@ -1248,7 +1248,7 @@ def group_norm_backward_deps_loop(
 def choose_group_norm_backward_dy_rsqrt_sum(
     rows: int, cols: int, strided: bool, aligned: bool, in_f64: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
-    """Returns (variant, config) of a call: the first variant whose rule holds."""
+    """Returns (variant, config): the first variant whose rule holds."""
     # too few rows to fill the GPU: several programs share a row
     if lib.cdiv(rows, 32 if strided else 1) < (
         2 if strided or cols <= 65536 else 4
@@ -1307,7 +1307,7 @@ def launch_group_norm_backward_dy_rsqrt_sum(
     eps,
     groups,
 ) -> None:
-    """Computes dy_rsqrt_sum, dbias_partial, dgain_partial, dmu_sum_partial with the variant that `choose` returns. Does not check operands."""
+    """Computes dy_rsqrt_sum, dbias_partial, dgain_partial, dmu_sum_partial with the chosen variant. Does not check operands."""
     N = x.shape[0]
     C = x.shape[1]
     Cg = C // groups
@@ -1384,7 +1384,7 @@ choose_group_norm_backward_dvar_sum = choose_group_norm_backward_dy_rsqrt_sum
 def launch_group_norm_backward_dvar_sum(
     x, gain, var_kept, dy_rsqrt_sum, dmu_sum_partial, dvar_sum, dmu_sum, eps, groups
 ) -> None:
-    """Computes dvar_sum, dmu_sum with the variant that `choose` returns. Does not check operands."""
+    """Computes dvar_sum, dmu_sum with the chosen variant. Does not check operands."""
     N = x.shape[0]
     C = x.shape[1]
     Cg = C // groups
@@ -1449,7 +1449,7 @@ def launch_group_norm_backward_dvar_sum(
 
 
 def choose_group_norm_backward_dx(cols: int, aligned: bool) -> tuple[str, dict]:
-    """Returns (variant, config) of a call: the first variant whose rule holds."""
+    """Returns (variant, config): the first variant whose rule holds."""
     # rows of the fastest axis
     return "tile", dict(
         BLOCK=(BLOCK := min(1024, max(16, lib.pow2(cols))) if aligned else min(128, max(4, lib.pow2(cols)))),
@@ -1460,7 +1460,7 @@ def choose_group_norm_backward_dx(cols: int, aligned: bool) -> tuple[str, dict]:
 def launch_group_norm_backward_dx(
     x, gain, mu_kept, var_kept, dy, dvar_sum, dmu_sum, dx, eps, groups
 ) -> None:
-    """Computes dx with the variant that `choose` returns. Does not check operands."""
+    """Computes dx with the chosen variant. Does not check operands."""
     N = x.shape[0]
     C = x.shape[1]
     Cg = C // groups
@@ -1498,7 +1498,7 @@ choose_group_norm_backward_dgain = choose_group_norm_backward_dy_rsqrt_sum
 def launch_group_norm_backward_dgain(
     x, gain, dbias_partial, dgain_partial, dgain, dbias, groups
 ) -> None:
-    """Computes dgain, dbias with the variant that `choose` returns. Does not check operands."""
+    """Computes dgain, dbias with the chosen variant. Does not check operands."""
     N = x.shape[0]
     C = x.shape[1]
     Cg = C // groups
@@ -1558,7 +1558,7 @@ def choose_group_norm_backward_deps(
     rows: int, cols: int, col_run: int, col_runs: int, strided: bool, aligned: bool,
     in_f64: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
-    """Returns (variant, config) of a call: the first variant whose rule holds."""
+    """Returns (variant, config): the first variant whose rule holds."""
     # too few rows to fill the GPU: several programs share a row
     if lib.cdiv(
         rows, 32 if strided else 4096 // min(4096, max(16, lib.pow2(col_run)))
@@ -1605,7 +1605,7 @@ def choose_group_norm_backward_deps(
 
 
 def launch_group_norm_backward_deps(x, gain, var_kept, dy_rsqrt_sum, deps, eps, groups) -> None:
-    """Computes deps with the variant that `choose` returns. Does not check operands."""
+    """Computes deps with the chosen variant. Does not check operands."""
     N = x.shape[0]
     C = x.shape[1]
     Cg = C // groups
@@ -1866,7 +1866,7 @@ def group_norm_backward(
 ) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:
     """Returns dx: T[N, C, ...], dgain: U[C], dbias: U[C], deps: f32, given x: T[N, C, ...], gain: U[C], mu_kept: compute[N, groups], var_kept: compute[N, groups], dy: T[N, C, ...].
 
-    T is f64, f32, f16 or bf16; U is f64, f32, f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
+    T is f64, f32, f16 or bf16; U is f64, f32, f16 or bf16. Takes any strides. Raises ValueError if an operand does not fit.
     """
     dx, dgain, dbias, deps = allocate_group_norm_backward(
         x, gain, mu_kept, var_kept, dy, groups, eps, need_dx, need_dgain, need_dbias, need_deps

@@ -26,7 +26,7 @@ def index_add_box(
     COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program computes a tile of ROWS x BLOCK elements. Reducers are loops."""
-    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     D, x_0 = D // VEC * VEC, x_0 // VEC * VEC
     y0_0, y_0 = y0_0 // VEC * VEC, y_0 // VEC * VEC
     tiles = lib.blocks(D, BLOCK)
@@ -50,8 +50,8 @@ def index_add_scatter(
     index_ptr, x_ptr, y_sum_ptr, N, D, V, index_0, x_0, x_1, y_sum_0, y_sum_1,
     COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Each program computes a tile of ROWS x BLOCK terms, and adds each to its place with an atomic add."""
-    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    """Each program computes a tile of ROWS x BLOCK terms, and adds each to its place atomically."""
+    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     D, x_0 = D // VEC * VEC, x_0 // VEC * VEC
     y_sum_0 = y_sum_0 // VEC * VEC
     tiles = lib.blocks(D, BLOCK)
@@ -75,7 +75,7 @@ def index_add_epilogue(
     COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program computes a tile of ROWS x BLOCK elements."""
-    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     D, y0_0 = D // VEC * VEC, y0_0 // VEC * VEC
     y_sum_0, y_0 = y_sum_0 // VEC * VEC, y_0 // VEC * VEC
     tiles = lib.blocks(D, BLOCK)
@@ -95,8 +95,8 @@ def index_add_deal(
     y_sum_copies_1, y_sum_copies_2,
     COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Each program computes a tile of ROWS x BLOCK terms, and adds each to its place with an atomic add."""
-    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    """Each program computes a tile of ROWS x BLOCK terms, and adds each to its place atomically."""
+    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     D, x_0 = D // VEC * VEC, x_0 // VEC * VEC
     y_sum_copies_0, y_sum_copies_1 = y_sum_copies_0 // VEC * VEC, y_sum_copies_1 // VEC * VEC
     tiles = lib.blocks(D, BLOCK)
@@ -123,7 +123,7 @@ def index_add_merge(
     COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program holds ROWS whole rows in registers, and reads every element once."""
-    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     rows, y_sum_copies_0 = rows // VEC * VEC, y_sum_copies_0 // VEC * VEC
     y_sum_copies_1, y0_0 = y_sum_copies_1 // VEC * VEC, y0_0 // VEC * VEC
     y_0 = y_0 // VEC * VEC
@@ -168,8 +168,8 @@ def index_add_sparse(
     x_1, y_sum_kept_0, y_sum_kept_1,
     COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Each program computes a tile of ROWS x BLOCK terms, and adds each to its place with an atomic add."""
-    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    """Each program computes a tile of ROWS x BLOCK terms, and adds each to its place atomically."""
+    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     D, x_0 = D // VEC * VEC, x_0 // VEC * VEC
     y_sum_kept_0 = y_sum_kept_0 // VEC * VEC
     tiles = lib.blocks(D, BLOCK)
@@ -199,7 +199,7 @@ def index_add_gather(
     COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program computes a tile of ROWS x BLOCK elements."""
-    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     D, y0_0 = D // VEC * VEC, y0_0 // VEC * VEC
     y_sum_kept_0, y_0 = y_sum_kept_0 // VEC * VEC, y_0 // VEC * VEC
     tiles = lib.blocks(D, BLOCK)
@@ -222,7 +222,7 @@ def index_add_gather(
 def choose_index_add(
     cols: int, points: int, width: int, places: int, deterministic: bool,
 ) -> tuple[str, dict]:  # fmt: skip
-    """Returns (variant, config) of a call: the first variant whose rule holds."""
+    """Returns (variant, config): the first variant whose rule holds."""
     # many terms at few places: they are added atomically to copies of them, in no fixed order: the last bits may differ from run to run
     if places <= 32768 and points * width > 16 * places and not deterministic:
         return "copies", dict(
@@ -248,7 +248,7 @@ def choose_index_add(
 
 
 def launch_index_add(y0, index, x, y) -> None:
-    """Computes y with the variant that `choose` returns. Does not check operands."""
+    """Computes y with the chosen variant. Does not check operands."""
     V, D = y0.shape
     N = index.shape[0]
     places = D * V
@@ -393,7 +393,7 @@ def index_add_torch(y0: torch.Tensor, index: torch.Tensor, x: torch.Tensor) -> t
 def index_add(y0: torch.Tensor, index: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
     """Returns y: T[V, D], given y0: T[V, D], index: i64[N], x: T[N, D].
 
-    T is f64, f32, f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
+    T is f64, f32, f16 or bf16. Takes any strides. Raises ValueError if an operand does not fit.
     """
     y = allocate_index_add(y0, index, x)
     if not lib.runs_kernels(y0):
@@ -410,7 +410,7 @@ def index_add_backward_tile(
     COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program computes a tile of ROWS x BLOCK elements."""
-    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     D, dy_0 = D // VEC * VEC, dy_0 // VEC * VEC
     dx_row = dx_row // VEC * VEC
     tiles = lib.blocks(D, BLOCK)
@@ -425,7 +425,7 @@ def index_add_backward_tile(
 
 
 def choose_index_add_backward(cols: int, aligned: bool) -> tuple[str, dict]:
-    """Returns (variant, config) of a call: the first variant whose rule holds."""
+    """Returns (variant, config): the first variant whose rule holds."""
     # rows of the fastest axis
     return "tile", dict(
         BLOCK=(BLOCK := min(1024, max(16, lib.pow2(cols))) if aligned else min(128, max(4, lib.pow2(cols)))),
@@ -434,7 +434,7 @@ def choose_index_add_backward(cols: int, aligned: bool) -> tuple[str, dict]:
 
 
 def launch_index_add_backward(index, dy, dx) -> None:
-    """Computes dx with the variant that `choose` returns. Does not check operands."""
+    """Computes dx with the chosen variant. Does not check operands."""
     N = index.shape[0]
     V, D = dy.shape
     _, config = choose_index_add_backward(
@@ -499,7 +499,7 @@ def index_add_backward_reference(index: torch.Tensor, dy: torch.Tensor) -> torch
 def index_add_backward(index: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
     """Returns dx: T[N, D], given index: i64[N], dy: T[V, D].
 
-    T is f64, f32, f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
+    T is f64, f32, f16 or bf16. Takes any strides. Raises ValueError if an operand does not fit.
     """
     dx = allocate_index_add_backward(index, dy)
     if not lib.runs_kernels(index):

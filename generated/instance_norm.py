@@ -28,7 +28,7 @@ def instance_norm_forward_rows(
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program holds ROWS whole rows in registers, and reads every element once."""
-    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     cols, x_row = cols // VEC * VEC, x_row // VEC * VEC
     y_row = y_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -62,11 +62,11 @@ def instance_norm_forward_loop(
     PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
     mu_part_ptr=None, var_sum_part_ptr=None, var_sum_count_ptr=None,
 ):  # fmt: skip
-    """Each program handles ROWS rows of any width, BLOCK elements at a time, in two passes over each row.
+    """Each program takes ROWS rows of any width, BLOCK elements at a time, in two passes over each.
 
-    With PASS > 0, PARTS programs share the rows. Each launch before the last stores the state of one CHUNK of columns.
+    With PASS > 0, PARTS programs share the rows, and launches before the last store states.
     """
-    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     cols, x_row = cols // VEC * VEC, x_row // VEC * VEC
     y_row = y_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -133,12 +133,12 @@ def instance_norm_forward_two_pass(
     ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS_POW2: tl.constexpr, LAG: tl.constexpr,
 ):  # fmt: skip
     """Program `ticket` reduces a block to mu, var_sum. Then it writes an earlier block, which L2 still holds."""
-    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     cols, x_row = cols // VEC * VEC, x_row // VEC * VEC
     y_row = y_row // VEC * VEC
     blocks = lib.blocks(cols, BLOCK)
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
-    # Tickets are in the order in which programs start, so no program waits for one that has not started.
+    # Tickets follow the order in which programs start: none waits for one that has not started.
     ticket = tl.atomic_add(tickets_ptr, 1, sem="relaxed")
 
     if ticket < lib.blocks(rows, ROWS) * blocks:
@@ -205,7 +205,7 @@ def instance_norm_forward_channels_rows(
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program holds ROWS whole rows in registers, and reads every element once."""
-    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     cols, x_n = cols // VEC * VEC, x_n // VEC * VEC
     x_c, y_n = x_c // VEC * VEC, y_n // VEC * VEC
     y_c = y_c // VEC * VEC
@@ -242,11 +242,11 @@ def instance_norm_forward_channels_loop(
     PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
     mu_part_ptr=None, var_sum_part_ptr=None, var_sum_count_ptr=None,
 ):  # fmt: skip
-    """Each program handles ROWS rows of any width, BLOCK elements at a time, in two passes over each row.
+    """Each program takes ROWS rows of any width, BLOCK elements at a time, in two passes over each.
 
-    With PASS > 0, PARTS programs share the rows. Each launch before the last stores the state of one CHUNK of columns.
+    With PASS > 0, PARTS programs share the rows, and launches before the last store states.
     """
-    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     cols, x_n = cols // VEC * VEC, x_n // VEC * VEC
     x_c, y_n = x_c // VEC * VEC, y_n // VEC * VEC
     y_c = y_c // VEC * VEC
@@ -312,7 +312,7 @@ def choose_instance_norm_forward(
     rows: int, cols: int, channels_last: bool, strided: bool, aligned: bool, in_f64: bool,
     itemsize: int, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
-    """Returns (variant, config) of a call: the first variant whose rule holds."""
+    """Returns (variant, config): the first variant whose rule holds."""
     # x does not fit in L2, but the data between its two reads does
     if (
         not channels_last
@@ -413,7 +413,7 @@ def choose_instance_norm_forward(
 
 
 def launch_instance_norm_forward(x, gain, bias, y, mu_kept, var_kept, eps) -> None:
-    """Computes mu_kept, var_kept, y with the variant that `choose` returns. Does not check operands."""
+    """Computes mu_kept, var_kept, y with the chosen variant. Does not check operands."""
     N = x.shape[0]
     C = x.shape[1]
     batch = math.prod(y.shape[2:])
@@ -600,7 +600,7 @@ def instance_norm_forward(
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """instance_norm, which also returns mu and var for its gradient.
 
-    T is f64, f32, f16 or bf16; U is f64, f32, f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
+    T is f64, f32, f16 or bf16; U is f64, f32, f16 or bf16. Takes any strides. Raises ValueError if an operand does not fit.
     """
     y, mu_kept, var_kept = allocate_instance_norm_forward(x, gain, bias, eps)
     if not lib.runs_kernels(x):
@@ -695,7 +695,7 @@ def instance_norm(
 ) -> torch.Tensor:
     """Returns y: T[N, C, ...], given x: T[N, C, ...], gain: U[C], bias: U[C].
 
-    T is f64, f32, f16 or bf16; U is f64, f32, f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
+    T is f64, f32, f16 or bf16; U is f64, f32, f16 or bf16. Takes any strides. Raises ValueError if an operand does not fit.
     """
     y = allocate_instance_norm(x, gain, bias, eps)
     if not lib.runs_kernels(x):
@@ -716,7 +716,7 @@ def instance_norm_backward_dx_rows(
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program holds ROWS whole rows in registers, and reads every element once."""
-    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     cols, dy_row = cols // VEC * VEC, dy_row // VEC * VEC
     x_row, dx_row = x_row // VEC * VEC, dx_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -763,11 +763,11 @@ def instance_norm_backward_dx_loop(
     PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
     dy_rsqrt_sum_part_ptr=None, dgain_partial_part_ptr=None, dmu_sum_part_ptr=None,
 ):  # fmt: skip
-    """Each program handles ROWS rows of any width, BLOCK elements at a time, in two passes over each row.
+    """Each program takes ROWS rows of any width, BLOCK elements at a time, in two passes over each.
 
-    With PASS > 0, PARTS programs share the rows. Each launch before the last stores the state of one CHUNK of columns.
+    With PASS > 0, PARTS programs share the rows, and launches before the last store states.
     """
-    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     cols, dy_row = cols // VEC * VEC, dy_row // VEC * VEC
     x_row, dx_row = x_row // VEC * VEC, dx_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -874,12 +874,12 @@ def instance_norm_backward_dx_two_pass(
     ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS_POW2: tl.constexpr, LAG: tl.constexpr,
 ):  # fmt: skip
     """Program `ticket` reduces a block to dy_rsqrt_sum, dgain_partial, dmu_sum. Then it writes an earlier block, which L2 still holds."""
-    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     cols, dy_row = cols // VEC * VEC, dy_row // VEC * VEC
     x_row, dx_row = x_row // VEC * VEC, dx_row // VEC * VEC
     blocks = lib.blocks(cols, BLOCK)
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
-    # Tickets are in the order in which programs start, so no program waits for one that has not started.
+    # Tickets follow the order in which programs start: none waits for one that has not started.
     ticket = tl.atomic_add(tickets_ptr, 1, sem="relaxed")
 
     if ticket < lib.blocks(rows, ROWS) * blocks:
@@ -993,7 +993,7 @@ def instance_norm_backward_dx_channels_rows(
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program holds ROWS whole rows in registers, and reads every element once."""
-    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     cols, dy_n = cols // VEC * VEC, dy_n // VEC * VEC
     dy_c, x_n = dy_c // VEC * VEC, x_n // VEC * VEC
     x_c, dx_n = x_c // VEC * VEC, dx_n // VEC * VEC
@@ -1050,11 +1050,11 @@ def instance_norm_backward_dx_channels_loop(
     PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
     dy_rsqrt_sum_part_ptr=None, dgain_partial_part_ptr=None, dmu_sum_part_ptr=None,
 ):  # fmt: skip
-    """Each program handles ROWS rows of any width, BLOCK elements at a time, in two passes over each row.
+    """Each program takes ROWS rows of any width, BLOCK elements at a time, in two passes over each.
 
-    With PASS > 0, PARTS programs share the rows. Each launch before the last stores the state of one CHUNK of columns.
+    With PASS > 0, PARTS programs share the rows, and launches before the last store states.
     """
-    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     cols, dy_n = cols // VEC * VEC, dy_n // VEC * VEC
     dy_c, x_n = dy_c // VEC * VEC, x_n // VEC * VEC
     x_c, dx_n = x_c // VEC * VEC, dx_n // VEC * VEC
@@ -1167,7 +1167,7 @@ def instance_norm_backward_dgain_rows(
     VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program holds ROWS whole rows in registers, and reads every element once."""
-    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     C, dgain_partial_col = C // VEC * VEC, dgain_partial_col // VEC * VEC
     dmu_sum_col = dmu_sum_col // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -1195,11 +1195,11 @@ def instance_norm_backward_dgain_loop(
     PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
     dgain_sum_part_ptr=None, dbias_sum_part_ptr=None,
 ):  # fmt: skip
-    """Each program handles ROWS rows of any width, BLOCK elements at a time, in one pass over each row.
+    """Each program takes ROWS rows of any width, BLOCK elements at a time, in one pass over each.
 
-    With PASS > 0, PARTS programs share the rows. Each launch before the last stores the state of one CHUNK of columns.
+    With PASS > 0, PARTS programs share the rows, and launches before the last store states.
     """
-    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     C, dgain_partial_col = C // VEC * VEC, dgain_partial_col // VEC * VEC
     dmu_sum_col = dmu_sum_col // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -1251,7 +1251,7 @@ def instance_norm_backward_deps_rows(
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program holds ROWS whole rows in registers, and reads every element once."""
-    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     cols = cols // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
@@ -1282,11 +1282,11 @@ def instance_norm_backward_deps_loop(
     PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
     deps_sum_part_ptr=None,
 ):  # fmt: skip
-    """Each program handles ROWS rows of any width, BLOCK elements at a time, in one pass over each row.
+    """Each program takes ROWS rows of any width, BLOCK elements at a time, in one pass over each.
 
-    With PASS > 0, PARTS programs share the rows. Each launch before the last stores the state of one CHUNK of columns.
+    With PASS > 0, PARTS programs share the rows, and launches before the last store states.
     """
-    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     C = C // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = lib.blocks(C, BLOCK)
@@ -1329,7 +1329,7 @@ def choose_instance_norm_backward_dx(
     rows: int, cols: int, channels_last: bool, strided: bool, aligned: bool, in_f64: bool,
     gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
-    """Returns (variant, config) of a call: the first variant whose rule holds."""
+    """Returns (variant, config): the first variant whose rule holds."""
     # x does not fit in L2, but the data between its two reads does
     if (
         not channels_last
@@ -1437,7 +1437,7 @@ def choose_instance_norm_backward_dx(
 def launch_instance_norm_backward_dx(
     x, gain, mu_kept, var_kept, dy, dy_rsqrt_sum, dgain_partial, dmu_sum, dx, eps
 ) -> None:
-    """Computes dy_rsqrt_sum, dgain_partial, dmu_sum, dx with the variant that `choose` returns. Does not check operands."""
+    """Computes dy_rsqrt_sum, dgain_partial, dmu_sum, dx with the chosen variant. Does not check operands."""
     N = x.shape[0]
     C = x.shape[1]
     batch = math.prod(dx.shape[2:])
@@ -1591,7 +1591,7 @@ def launch_instance_norm_backward_dx(
 def choose_instance_norm_backward_dgain(
     rows: int, cols: int, strided: bool, aligned: bool, in_f64: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
-    """Returns (variant, config) of a call: the first variant whose rule holds."""
+    """Returns (variant, config): the first variant whose rule holds."""
     # too few rows to fill the GPU: several programs share a row
     if lib.cdiv(rows, 32 if strided else 1) < (
         2 if strided or cols <= 65536 else 4
@@ -1638,7 +1638,7 @@ def choose_instance_norm_backward_dgain(
 
 
 def launch_instance_norm_backward_dgain(x, gain, dgain_partial, dmu_sum, dgain, dbias) -> None:
-    """Computes dgain, dbias with the variant that `choose` returns. Does not check operands."""
+    """Computes dgain, dbias with the chosen variant. Does not check operands."""
     N = x.shape[0]
     C = x.shape[1]
     strided = 0 < dgain_partial.stride(1) < dgain_partial.stride(0) or 0 < dmu_sum.stride(
@@ -1693,7 +1693,7 @@ def choose_instance_norm_backward_deps(
     rows: int, cols: int, col_run: int, col_runs: int, strided: bool, aligned: bool,
     in_f64: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
-    """Returns (variant, config) of a call: the first variant whose rule holds."""
+    """Returns (variant, config): the first variant whose rule holds."""
     # too few rows to fill the GPU: several programs share a row
     if lib.cdiv(
         rows, 32 if strided else 4096 // min(4096, max(16, lib.pow2(col_run)))
@@ -1740,7 +1740,7 @@ def choose_instance_norm_backward_deps(
 
 
 def launch_instance_norm_backward_deps(x, gain, var_kept, dy_rsqrt_sum, deps, eps) -> None:
-    """Computes deps with the variant that `choose` returns. Does not check operands."""
+    """Computes deps with the chosen variant. Does not check operands."""
     N = x.shape[0]
     C = x.shape[1]
     var_kept = lib.reshaped(var_kept, C * N)
@@ -1938,7 +1938,7 @@ def instance_norm_backward(
 ) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:
     """Returns dx: T[N, C, ...], dgain: U[C], dbias: U[C], deps: f32, given x: T[N, C, ...], gain: U[C], mu_kept: compute[N, C], var_kept: compute[N, C], dy: T[N, C, ...].
 
-    T is f64, f32, f16 or bf16; U is f64, f32, f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
+    T is f64, f32, f16 or bf16; U is f64, f32, f16 or bf16. Takes any strides. Raises ValueError if an operand does not fit.
     """
     dx, dgain, dbias, deps = allocate_instance_norm_backward(
         x, gain, mu_kept, var_kept, dy, eps, need_dx, need_dgain, need_dbias, need_deps

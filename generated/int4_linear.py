@@ -24,7 +24,7 @@ def int4_linear_tiles(
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
     PARTS: tl.constexpr = 1, CHUNK=0, y_sum_parts_ptr=None,
 ):  # fmt: skip
-    """Each program computes a tile of BLOCK_M x BLOCK_N sums, BLOCK_K terms at a time, of one CHUNK if PARTS programs share a sum."""
+    """Each program computes a tile of BLOCK_M x BLOCK_N sums over a CHUNK, BLOCK_K terms a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(N, BLOCK_N)
     part = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
     begin, end = 0, K
@@ -71,7 +71,7 @@ def int4_linear_combine(
     y_sum_parts_ptr, y_ptr, M, N, y_m, y_n,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, PARTS: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
-    """Each program adds the PARTS partial sums of BLOCK_M x BLOCK_N results, AHEAD parts at a time."""
+    """Each program adds up the parts of BLOCK_M x BLOCK_N sums, AHEAD parts at a time."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(N, BLOCK_N)
     tile = tl.program_id(0)
     m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
@@ -91,7 +91,7 @@ def int4_linear_combine(
 def choose_int4_linear(
     M: int, N: int, K: int, itemsize: int, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
-    """Returns (variant, config) of a call: the first variant whose rule holds."""
+    """Returns (variant, config): the first variant whose rule holds."""
     # by pointers, in parts of K: several programs share a tile, and a second kernel adds up
     if (
         gpu.shared >= 99
@@ -143,7 +143,7 @@ def choose_int4_linear(
 
 
 def launch_int4_linear(x, w, s, y) -> None:
-    """Computes y with the variant that `choose` returns. Does not check operands."""
+    """Computes y with the chosen variant. Does not check operands."""
     M, K = x.shape
     N = w.shape[0]
     PRECISION = "ieee"
@@ -236,7 +236,7 @@ def int4_linear_reference(x: torch.Tensor, w: torch.Tensor, s: torch.Tensor) -> 
 def int4_linear(x: torch.Tensor, w: torch.Tensor, s: torch.Tensor) -> torch.Tensor:
     """Returns y: T[M, N], given x: T[M, K], w: u8[N, H], s: T[N, G].
 
-    T is f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
+    T is f16 or bf16. Takes any strides. Raises ValueError if an operand does not fit.
     """
     y = allocate_int4_linear(x, w, s)
     if not lib.runs_kernels(x):
@@ -254,7 +254,7 @@ def int4_linear_backward_dx_tiles(
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
     PARTS: tl.constexpr = 1, CHUNK=0, dx_sum_parts_ptr=None,
 ):  # fmt: skip
-    """Each program computes a tile of BLOCK_M x BLOCK_N sums, BLOCK_K terms at a time, of one CHUNK if PARTS programs share a sum."""
+    """Each program computes a tile of BLOCK_M x BLOCK_N sums over a CHUNK, BLOCK_K terms a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(K, BLOCK_N)
     part = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
     begin, end = 0, N
@@ -296,7 +296,7 @@ def int4_linear_backward_dx_combine(
     dx_sum_parts_ptr, dx_ptr, M, K, dx_m, dx_n,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, PARTS: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
-    """Each program adds the PARTS partial sums of BLOCK_M x BLOCK_N results, AHEAD parts at a time."""
+    """Each program adds up the parts of BLOCK_M x BLOCK_N sums, AHEAD parts at a time."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(K, BLOCK_N)
     tile = tl.program_id(0)
     m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
@@ -318,7 +318,7 @@ def int4_linear_backward_ds_box(
     VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program computes a tile of ROWS x BLOCK elements. Reducers are loops."""
-    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     G, x_0 = G // VEC * VEC, x_0 // VEC * VEC
     w_0, ds_0 = w_0 // VEC * VEC, ds_0 // VEC * VEC
     tiles = lib.blocks(G, BLOCK)
@@ -346,7 +346,7 @@ def int4_linear_backward_ds_box(
 def choose_int4_linear_backward_dx(
     M: int, N: int, K: int, itemsize: int, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
-    """Returns (variant, config) of a call: the first variant whose rule holds."""
+    """Returns (variant, config): the first variant whose rule holds."""
     # by pointers, in parts of K: several programs share a tile, and a second kernel adds up
     if (
         gpu.shared >= 163
@@ -398,7 +398,7 @@ def choose_int4_linear_backward_dx(
 
 
 def launch_int4_linear_backward_dx(x, w, s, dy, dx) -> None:
-    """Computes dx with the variant that `choose` returns. Does not check operands."""
+    """Computes dx with the chosen variant. Does not check operands."""
     M, K = x.shape
     N = w.shape[0]
     PRECISION = runtime.f32_precision("matmul")
@@ -422,7 +422,7 @@ def launch_int4_linear_backward_dx(x, w, s, dy, dx) -> None:
 
 
 def choose_int4_linear_backward_ds(cols: int) -> tuple[str, dict]:
-    """Returns (variant, config) of a call: the first variant whose rule holds."""
+    """Returns (variant, config): the first variant whose rule holds."""
     # right for every shape: reducers as loops
     return "box", dict(
         BLOCK=(BLOCK := max(1, min(256, lib.pow2(cols)))), ROWS=256 // BLOCK, num_warps=4,
@@ -430,7 +430,7 @@ def choose_int4_linear_backward_ds(cols: int) -> tuple[str, dict]:
 
 
 def launch_int4_linear_backward_ds(x, w, s, dy, ds) -> None:
-    """Computes ds with the variant that `choose` returns. Does not check operands."""
+    """Computes ds with the chosen variant. Does not check operands."""
     M = x.shape[0]
     N = w.shape[0]
     G = s.shape[1]
@@ -537,7 +537,7 @@ def int4_linear_backward(
 ) -> tuple[torch.Tensor | None, torch.Tensor | None]:
     """Returns dx: T[M, K], ds: T[N, G], given x: T[M, K], w: u8[N, H], s: T[N, G], dy: T[M, N].
 
-    T is f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
+    T is f16 or bf16. Takes any strides. Raises ValueError if an operand does not fit.
     """
     dx, ds = allocate_int4_linear_backward(x, w, s, dy, need_dx, need_ds)
     if not lib.runs_kernels(x):

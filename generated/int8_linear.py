@@ -22,7 +22,7 @@ def int8_linear_persistent(
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
     PARTS: tl.constexpr = 1, CHUNK=0, acc_parts_ptr=None,
 ):  # fmt: skip
-    """Each program computes tiles of BLOCK_M x BLOCK_N sums, one after another, BLOCK_K terms at a time, of one CHUNK if PARTS programs share a sum."""
+    """Each program computes several tiles of BLOCK_M x BLOCK_N sums over a CHUNK, BLOCK_K terms a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(N, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Flattened, so that the loads of the next tile start before this one is stored.
@@ -72,7 +72,7 @@ def int8_linear_tiles(
     GROUP_M: tl.constexpr,
     PARTS: tl.constexpr = 1, CHUNK=0, acc_parts_ptr=None,
 ):  # fmt: skip
-    """Each program computes a tile of BLOCK_M x BLOCK_N sums, BLOCK_K terms at a time, of one CHUNK if PARTS programs share a sum."""
+    """Each program computes a tile of BLOCK_M x BLOCK_N sums over a CHUNK, BLOCK_K terms a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(N, BLOCK_N)
     part = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
     begin, end = 0, K
@@ -131,7 +131,7 @@ def int8_linear_combine(
     acc_parts_ptr, sx_ptr, sw_ptr, y_ptr, M, N, sx_m, sw_n, y_m, y_n,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, PARTS: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
-    """Each program adds the PARTS partial sums of BLOCK_M x BLOCK_N results, AHEAD parts at a time."""
+    """Each program adds up the parts of BLOCK_M x BLOCK_N sums, AHEAD parts at a time."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(N, BLOCK_N)
     tile = tl.program_id(0)
     m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
@@ -156,7 +156,7 @@ def choose_int8_linear(
     M: int, N: int, K: int, terms: int, tma: bool, itemsize: int, stored_bytes: int,
     copied_bytes: int, transposed_bytes: int, vectorized: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
-    """Returns (variant, config) of a call: of the variants that may run, the one with the least estimate."""
+    """Returns (variant, config): of the variants that may run, the one with the least estimate."""
     call = (
         (1, M, N, K), itemsize, stored_bytes, copied_bytes, transposed_bytes, vectorized, False,
         gpu,
@@ -217,7 +217,7 @@ def choose_int8_linear(
 
 
 def launch_int8_linear(x, w, sx, sw, y) -> None:
-    """Computes y with the variant that `choose` returns. Does not check operands."""
+    """Computes y with the chosen variant. Does not check operands."""
     M, K = x.shape
     N = w.shape[0]
     total = M * N
@@ -317,7 +317,7 @@ def int8_linear(
 ) -> torch.Tensor:
     """Returns y: T[M, N], given x: i8[M, K], w: i8[N, K], sx: f32[M], sw: f32[N].
 
-    T is f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
+    T is f16 or bf16. Takes any strides. Raises ValueError if an operand does not fit.
     """
     y = allocate_int8_linear(x, w, sx, sw, T)
     if not lib.runs_kernels(x):
@@ -335,7 +335,7 @@ def int8_linear_backward_acc_persistent(
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
     PARTS: tl.constexpr = 1, CHUNK=0, acc_parts_ptr=None,
 ):  # fmt: skip
-    """Each program computes tiles of BLOCK_M x BLOCK_N sums, one after another, BLOCK_K terms at a time, of one CHUNK if PARTS programs share a sum."""
+    """Each program computes several tiles of BLOCK_M x BLOCK_N sums over a CHUNK, BLOCK_K terms a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(N, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Flattened, so that the loads of the next tile start before this one is stored.
@@ -381,7 +381,7 @@ def int8_linear_backward_acc_tiles(
     GROUP_M: tl.constexpr,
     PARTS: tl.constexpr = 1, CHUNK=0, acc_parts_ptr=None,
 ):  # fmt: skip
-    """Each program computes a tile of BLOCK_M x BLOCK_N sums, BLOCK_K terms at a time, of one CHUNK if PARTS programs share a sum."""
+    """Each program computes a tile of BLOCK_M x BLOCK_N sums over a CHUNK, BLOCK_K terms a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(N, BLOCK_N)
     part = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
     begin, end = 0, K
@@ -431,7 +431,7 @@ def int8_linear_backward_acc_combine(
     acc_parts_ptr, acc_ptr, M, N, acc_m, acc_n,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, PARTS: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
-    """Each program adds the PARTS partial sums of BLOCK_M x BLOCK_N results, AHEAD parts at a time."""
+    """Each program adds up the parts of BLOCK_M x BLOCK_N sums, AHEAD parts at a time."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(N, BLOCK_N)
     tile = tl.program_id(0)
     m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
@@ -456,7 +456,7 @@ def int8_linear_backward_dsx_rows(
     PARTS: tl.constexpr, STAGES: tl.constexpr, HOLD: tl.constexpr,
 ):  # fmt: skip
     """Each program takes one part, and loops over m, ROWS at a time."""
-    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     N, dy_m = N // VEC * VEC, dy_m // VEC * VEC
     acc_m, dsw_sum_parts_0 = acc_m // VEC * VEC, dsw_sum_parts_0 // VEC * VEC
     part = tl.program_id(0).to(tl.int64)
@@ -490,7 +490,7 @@ def int8_linear_backward_dsx_merge(
     STAGES: tl.constexpr,
 ):  # fmt: skip
     """Each program takes COLS n, and loops over part, BLOCK_P at a time."""
-    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     N, dsw_sum_parts_0 = N // VEC * VEC, dsw_sum_parts_0 // VEC * VEC
     n = tl.program_id(0).to(tl.int64) * COLS + tl.arange(0, COLS)[None, :]
     in_n = n < N if COLS > 1 else True
@@ -515,7 +515,7 @@ def int8_linear_backward_dsx_wide(
     VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """Each program takes ROWS m, and loops over n, BLOCK at a time."""
-    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     N, dy_m = N // VEC * VEC, dy_m // VEC * VEC
     acc_m = acc_m // VEC * VEC
     m = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -541,7 +541,7 @@ def int8_linear_backward_dsx_columns(
     STAGES: tl.constexpr,
 ):  # fmt: skip
     """Each program takes BLOCK n of one part, and loops over m, ROWS at a time."""
-    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     N, dy_m = N // VEC * VEC, dy_m // VEC * VEC
     acc_m, dsw_sum_parts_0 = acc_m // VEC * VEC, dsw_sum_parts_0 // VEC * VEC
     n_tiles = tl.maximum(lib.blocks(N, BLOCK), 1)
@@ -569,7 +569,7 @@ def choose_int8_linear_backward_acc(
     M: int, N: int, K: int, terms: int, tma: bool, itemsize: int, stored_bytes: int,
     copied_bytes: int, transposed_bytes: int, vectorized: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
-    """Returns (variant, config) of a call: of the variants that may run, the one with the least estimate."""
+    """Returns (variant, config): of the variants that may run, the one with the least estimate."""
     call = (
         (1, M, N, K), itemsize, stored_bytes, copied_bytes, transposed_bytes, vectorized, False,
         gpu,
@@ -629,7 +629,7 @@ def choose_int8_linear_backward_acc(
 
 
 def launch_int8_linear_backward_acc(x, w, acc) -> None:
-    """Computes acc with the variant that `choose` returns. Does not check operands."""
+    """Computes acc with the chosen variant. Does not check operands."""
     M, K = x.shape
     N = w.shape[0]
     total = M * N
@@ -680,7 +680,7 @@ def launch_int8_linear_backward_acc(x, w, acc) -> None:
 def choose_int8_linear_backward_dsx(
     rows: int, cols: int, strided: bool, tile_bytes: int, in_f64: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
-    """Returns (variant, config) of a call: the first variant whose rule holds."""
+    """Returns (variant, config): the first variant whose rule holds."""
     # rows fit in registers: each is read once
     if cols <= (4096 if in_f64 else 16384) and (cols <= 512 or not strided):
         return "rows", dict(
@@ -701,7 +701,7 @@ def choose_int8_linear_backward_dsx(
 
 
 def launch_int8_linear_backward_dsx(x, w, sx, sw, dy, acc, dsx, dsw) -> None:
-    """Computes dsx, dsw with the variant that `choose` returns. Does not check operands."""
+    """Computes dsx, dsw with the chosen variant. Does not check operands."""
     M = x.shape[0]
     N = w.shape[0]
     strided = 0 < dy.stride(0) < dy.stride(1) or 0 < acc.stride(0) < acc.stride(1)
@@ -811,7 +811,7 @@ def int8_linear_backward(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Returns dsx: f32[M], dsw: f32[N], given x: i8[M, K], w: i8[N, K], sx: f32[M], sw: f32[N], dy: T[M, N].
 
-    T is f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
+    T is f16 or bf16. Takes any strides. Raises ValueError if an operand does not fit.
     """
     dsx, dsw = allocate_int8_linear_backward(x, w, sx, sw, dy)
     if not lib.runs_kernels(x):

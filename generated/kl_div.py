@@ -23,7 +23,7 @@ def kl_div_rows(
     COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program holds ROWS n, all d at once."""
-    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     D, t_n = D // VEC * VEC, t_n // VEC * VEC
     x_n = x_n // VEC * VEC
     n = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -44,11 +44,11 @@ def kl_div_loop(
     PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
     loss_sum_part_ptr=None,
 ):  # fmt: skip
-    """Each program handles ROWS rows of any width, BLOCK elements at a time, in one pass over each row.
+    """Each program takes ROWS rows of any width, BLOCK elements at a time, in one pass over each.
 
-    With PASS > 0, PARTS programs share the rows. Each launch before the last stores the state of one CHUNK of columns.
+    With PASS > 0, PARTS programs share the rows, and launches before the last store states.
     """
-    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     D, t_row = D // VEC * VEC, t_row // VEC * VEC
     x_row = x_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -80,7 +80,7 @@ def kl_div_loop(
 def choose_kl_div(
     rows: int, cols: int, strided: bool, aligned: bool, in_f64: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
-    """Returns (variant, config) of a call: the first variant whose rule holds."""
+    """Returns (variant, config): the first variant whose rule holds."""
     # too few rows to fill the GPU: several programs share a row
     if lib.cdiv(rows, 32 if strided else 1) < (
         2 if strided or cols <= 65536 else 4
@@ -127,7 +127,7 @@ def choose_kl_div(
 
 
 def launch_kl_div(x, t, loss) -> None:
-    """Computes loss with the variant that `choose` returns. Does not check operands."""
+    """Computes loss with the chosen variant. Does not check operands."""
     N, D = x.shape
     strided = 0 < t.stride(0) < t.stride(1) or 0 < x.stride(0) < x.stride(1)
     in_f64 = x.dtype == torch.float64
@@ -209,7 +209,7 @@ def kl_div_torch(x: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
 def kl_div(x: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
     """Returns loss: T[N], given x: T[N, D], t: T[N, D].
 
-    T is f64, f32, f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
+    T is f64, f32, f16 or bf16. Takes any strides. Raises ValueError if an operand does not fit.
     """
     loss = allocate_kl_div(x, t)
     if not lib.runs_kernels(x):
@@ -231,7 +231,7 @@ def kl_div_backward_strided(
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program computes a tile of OUTER x ROWS x BLOCK elements."""
-    # VEC_DLOSS, VEC_T_, VEC_DX, VEC_X, VEC_DT divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    # VEC_DLOSS, VEC_T_, VEC_DX, VEC_X, VEC_DT divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     dloss_outer_at, dloss_middle_at = (
         dloss_outer_at // VEC_DLOSS * VEC_DLOSS,
         dloss_middle_at // VEC_DLOSS * VEC_DLOSS,
@@ -282,7 +282,7 @@ def kl_div_backward_strided(
 def choose_kl_div_backward(
     outer: int, middle: int, inner: int, transposed: bool,
 ) -> tuple[str, dict]:  # fmt: skip
-    """Returns (variant, config) of a call: the first variant whose rule holds."""
+    """Returns (variant, config): the first variant whose rule holds."""
     # any strides: a square tile where memory runs along the middle dim of an operand
     BLOCK = lib.pow2(
         max(
@@ -306,7 +306,7 @@ def choose_kl_div_backward(
 
 
 def launch_kl_div_backward(x, t_, dloss, dx, dt) -> None:
-    """Computes dx, dt with the variant that `choose` returns. Does not check operands."""
+    """Computes dx, dt with the chosen variant. Does not check operands."""
     dloss, t_, x, dx, dt = lib.three_dims(*torch.broadcast_tensors(dloss[:, None], t_, x, dx, dt))
     outer, middle, inner = dt.shape
     transposed = any(0 < t.stride(1) < t.stride(2) for t in (dloss, t_, x, dx, dt))
@@ -378,7 +378,7 @@ def kl_div_backward(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Returns dx: T[N, D], dt: T[N, D], given x: T[N, D], t: T[N, D], dloss: T[N].
 
-    T is f64, f32, f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
+    T is f64, f32, f16 or bf16. Takes any strides. Raises ValueError if an operand does not fit.
     """
     dx, dt = allocate_kl_div_backward(x, t, dloss)
     if not lib.runs_kernels(x):

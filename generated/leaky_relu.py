@@ -51,7 +51,7 @@ def leaky_relu_strided(
     VEC_Y: tl.constexpr, OUTER: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program computes a tile of OUTER x ROWS x BLOCK elements."""
-    # VEC_X, VEC_Y divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    # VEC_X, VEC_Y divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     x_outer_at, x_middle_at = x_outer_at // VEC_X * VEC_X, x_middle_at // VEC_X * VEC_X
     y_outer_at, y_middle_at = y_outer_at // VEC_Y * VEC_Y, y_middle_at // VEC_Y * VEC_Y
     inner = inner // VEC_Y * VEC_Y
@@ -77,7 +77,7 @@ def leaky_relu_strided(
 def choose_leaky_relu(
     outer: int, middle: int, inner: int, transposed: bool, itemsize: int,
 ) -> tuple[str, dict]:  # fmt: skip
-    """Returns (variant, config) of a call: the first variant whose rule holds."""
+    """Returns (variant, config): the first variant whose rule holds."""
     # every operand lies in one run
     if outer * middle == 1:
         return "flat", dict(BLOCK=2048 // itemsize, num_warps=4)
@@ -104,7 +104,7 @@ def choose_leaky_relu(
 
 
 def launch_leaky_relu(x, y, slope) -> None:
-    """Computes y with the variant that `choose` returns. Does not check operands."""
+    """Computes y with the chosen variant. Does not check operands."""
     x, y = lib.three_dims(x, y)
     outer, middle, inner = y.shape
     total = y.numel()
@@ -184,7 +184,7 @@ def leaky_relu_torch(x: torch.Tensor, slope: float | torch.Tensor = 0.01) -> tor
 def leaky_relu(x: torch.Tensor, slope: float | torch.Tensor = 0.01) -> torch.Tensor:
     """Returns y: T[...], given x: T[...].
 
-    T is f64, f32, f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
+    T is f64, f32, f16 or bf16. Takes any strides. Raises ValueError if an operand does not fit.
     """
     y = allocate_leaky_relu(x, slope)
     if not lib.runs_kernels(x):
@@ -202,7 +202,7 @@ def leaky_relu_backward_rows(
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program holds ROWS whole rows in registers, and reads every element once."""
-    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     cols = cols // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -226,11 +226,11 @@ def leaky_relu_backward_loop(
     PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
     dslope_sum_part_ptr=None,
 ):  # fmt: skip
-    """Each program handles ROWS rows of any width, BLOCK elements at a time, in one pass over each row.
+    """Each program takes ROWS rows of any width, BLOCK elements at a time, in one pass over each.
 
-    With PASS > 0, PARTS programs share the rows. Each launch before the last stores the state of one CHUNK of columns.
+    With PASS > 0, PARTS programs share the rows, and launches before the last store states.
     """
-    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     cols = cols // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part, begin, end = 0, 0, tl.cast(cols, tl.int64)
@@ -265,7 +265,7 @@ def leaky_relu_backward_loop(
 def choose_leaky_relu_backward(
     rows: int, cols: int, strided: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
-    """Returns (variant, config) of a call: the first variant whose rule holds."""
+    """Returns (variant, config): the first variant whose rule holds."""
     # too few rows to fill the GPU: several programs share a row
     if lib.cdiv(rows, 32 if strided else 1) < (
         2 if strided or cols <= 65536 else 4
@@ -299,7 +299,7 @@ def choose_leaky_relu_backward(
 
 
 def launch_leaky_relu_backward(x, dy, dx, dslope, slope) -> None:
-    """Computes dx, dslope with the variant that `choose` returns. Does not check operands."""
+    """Computes dx, dslope with the chosen variant. Does not check operands."""
     batch = math.prod(dx.shape)
     dy = lib.reshaped(dy, batch)
     x = lib.reshaped(x, batch)
@@ -394,7 +394,7 @@ def leaky_relu_backward(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Returns dx: T[...], dslope: f32, given x: T[...], dy: T[...].
 
-    T is f64, f32, f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
+    T is f64, f32, f16 or bf16. Takes any strides. Raises ValueError if an operand does not fit.
     """
     dx, dslope = allocate_leaky_relu_backward(x, dy, slope)
     if not lib.runs_kernels(x):

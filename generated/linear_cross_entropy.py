@@ -82,7 +82,7 @@ def linear_cross_entropy_forward_merge(
     ignore: tl.constexpr, VEC: tl.constexpr, BLOCK_P: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """Each program holds one m, all part at once."""
-    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     a_parts_1, lse_sum_terms_parts_1 = a_parts_1 // VEC * VEC, lse_sum_terms_parts_1 // VEC * VEC
     hit_parts_1 = hit_parts_1 // VEC * VEC
     m = tl.program_id(0).to(tl.int64)
@@ -227,8 +227,8 @@ def linear_cross_entropy_forward_rows(
 def choose_linear_cross_entropy_forward(
     rows: int, terms: int, tiled: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
-    """Returns (variant, config) of a call: the first variant whose rule holds."""
-    # few rows: programs share the loop over a row's terms, and a second kernel merges what they leave
+    """Returns (variant, config): the first variant whose rule holds."""
+    # few rows: programs share a row's loop, and a second kernel merges what they leave
     if 2 * lib.cdiv(rows, 128) <= gpu.sms and terms >= 1024 and tiled:
         BLOCK_M = 16 if rows <= 16 else 128
         BLOCK_N = 256
@@ -251,7 +251,7 @@ def choose_linear_cross_entropy_forward(
 
 
 def launch_linear_cross_entropy_forward(x, w, target, loss, a_kept, lse_sum_kept, ignore) -> None:
-    """Computes a_kept, lse_sum_kept, loss with the variant that `choose` returns. Does not check operands."""
+    """Computes a_kept, lse_sum_kept, loss with the chosen variant. Does not check operands."""
     M, K = x.shape
     V = w.shape[0]
     variant, config = choose_linear_cross_entropy_forward(
@@ -367,7 +367,7 @@ def linear_cross_entropy_forward(
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """linear_cross_entropy, which also returns a and lse_sum for its gradient.
 
-    T is f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
+    T is f16 or bf16. Takes any strides. Raises ValueError if an operand does not fit.
     """
     loss, a_kept, lse_sum_kept = allocate_linear_cross_entropy_forward(x, w, target, ignore)
     if not lib.runs_kernels(x):
@@ -446,7 +446,7 @@ def linear_cross_entropy(
 ) -> torch.Tensor:
     """Returns loss: f32[M], given x: T[M, K], w: T[V, K], target: i64[M].
 
-    T is f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
+    T is f16 or bf16. Takes any strides. Raises ValueError if an operand does not fit.
     """
     loss = allocate_linear_cross_entropy(x, w, target, ignore)
     if not lib.runs_kernels(x):
@@ -467,7 +467,7 @@ def linear_cross_entropy_backward_chunk_dz_persistent(
     GROUP_M: tl.constexpr,
     PARTS: tl.constexpr = 1, CHUNK=0, z_parts_ptr=None,
 ):  # fmt: skip
-    """Each program computes tiles of BLOCK_M x BLOCK_N sums, one after another, BLOCK_K terms at a time, of one CHUNK if PARTS programs share a sum."""
+    """Each program computes several tiles of BLOCK_M x BLOCK_N sums over a CHUNK, BLOCK_K terms a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(V, BLOCK_N)
     tiles = tiles_m * tiles_n
     first_V = lib.scalar(first_V, FIRST_V_IS_TENSOR, tl.int64)
@@ -530,7 +530,7 @@ def linear_cross_entropy_backward_chunk_dz_subtiles(
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr,
 ):  # fmt: skip
-    """Each program computes tiles of 3 subtiles of BLOCK_M x BLOCK_N sums, which share the right factor, one after another."""
+    """Each program computes several tiles of 3 subtiles of BLOCK_M x BLOCK_N sums with one right factor."""
     tiles_m, tiles_n = lib.blocks(M, 3 * BLOCK_M), lib.blocks(V, BLOCK_N)
     tiles = tiles_m * tiles_n
     first_V = lib.scalar(first_V, FIRST_V_IS_TENSOR, tl.int64)
@@ -586,7 +586,7 @@ def linear_cross_entropy_backward_chunk_dz_tiles(
     GROUP_M: tl.constexpr,
     LANES: tl.constexpr = False, PARTS: tl.constexpr = 1, CHUNK=0, z_parts_ptr=None,
 ):  # fmt: skip
-    """Each program computes a tile of BLOCK_M x BLOCK_N sums, BLOCK_K terms at a time, of one CHUNK if PARTS programs share a sum."""
+    """Each program computes a tile of BLOCK_M x BLOCK_N sums over a CHUNK, BLOCK_K terms a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(V, BLOCK_N)
     part = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
     begin, end = 0, K
@@ -635,7 +635,7 @@ def linear_cross_entropy_backward_chunk_dz_combine(
     ignore: tl.constexpr, FIRST_V_IS_TENSOR: tl.constexpr, HALF: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, PARTS: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
-    """Each program adds the PARTS partial sums of BLOCK_M x BLOCK_N results, AHEAD parts at a time."""
+    """Each program adds up the parts of BLOCK_M x BLOCK_N sums, AHEAD parts at a time."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(V, BLOCK_N)
     tile = tl.program_id(0)
     m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
@@ -675,7 +675,7 @@ def linear_cross_entropy_backward_chunk_x_masked_strided(
     BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program computes a tile of OUTER x ROWS x BLOCK elements."""
-    # VEC_TARGET, VEC_X, VEC_X_MASKED divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    # VEC_TARGET, VEC_X, VEC_X_MASKED divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     target_outer_at, target_middle_at = (
         target_outer_at // VEC_TARGET * VEC_TARGET,
         target_middle_at // VEC_TARGET * VEC_TARGET,
@@ -722,7 +722,7 @@ def linear_cross_entropy_backward_chunk_dw_persistent(
     GROUP_M: tl.constexpr,
     PARTS: tl.constexpr = 1, CHUNK=0, dw_sum_parts_ptr=None,
 ):  # fmt: skip
-    """Each program computes tiles of BLOCK_M x BLOCK_N sums, one after another, BLOCK_K terms at a time, of one CHUNK if PARTS programs share a sum."""
+    """Each program computes several tiles of BLOCK_M x BLOCK_N sums over a CHUNK, BLOCK_K terms a step."""
     tiles_m, tiles_n = lib.blocks(V, BLOCK_M), lib.blocks(K, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Flattened, so that the loads of the next tile start before this one is stored.
@@ -771,7 +771,7 @@ def linear_cross_entropy_backward_chunk_dw_subtiles(
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr,
 ):  # fmt: skip
-    """Each program computes tiles of 3 subtiles of BLOCK_M x BLOCK_N sums, which share the right factor, one after another."""
+    """Each program computes several tiles of 3 subtiles of BLOCK_M x BLOCK_N sums with one right factor."""
     tiles_m, tiles_n = lib.blocks(V, 3 * BLOCK_M), lib.blocks(K, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Not flattened: if one loop resets several sums, ptxas does not overlap their products.
@@ -825,7 +825,7 @@ def linear_cross_entropy_backward_chunk_dw_tiles(
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
     LANES: tl.constexpr = False, PARTS: tl.constexpr = 1, CHUNK=0, dw_sum_parts_ptr=None,
 ):  # fmt: skip
-    """Each program computes a tile of BLOCK_M x BLOCK_N sums, BLOCK_K terms at a time, of one CHUNK if PARTS programs share a sum."""
+    """Each program computes a tile of BLOCK_M x BLOCK_N sums over a CHUNK, BLOCK_K terms a step."""
     tiles_m, tiles_n = lib.blocks(V, BLOCK_M), lib.blocks(K, BLOCK_N)
     part = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
     begin, end = 0, M
@@ -864,7 +864,7 @@ def linear_cross_entropy_backward_chunk_dw_combine(
     dw_sum_parts_ptr, dw_ptr, V, K, dw_m, dw_n,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, PARTS: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
-    """Each program adds the PARTS partial sums of BLOCK_M x BLOCK_N results, AHEAD parts at a time."""
+    """Each program adds up the parts of BLOCK_M x BLOCK_N sums, AHEAD parts at a time."""
     tiles_m, tiles_n = lib.blocks(V, BLOCK_M), lib.blocks(K, BLOCK_N)
     tile = tl.program_id(0)
     m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
@@ -889,7 +889,7 @@ def linear_cross_entropy_backward_chunk_dx_sum_persistent(
     GROUP_M: tl.constexpr,
     PARTS: tl.constexpr = 1, CHUNK=0, dx_sum_sum_parts_ptr=None,
 ):  # fmt: skip
-    """Each program computes tiles of BLOCK_M x BLOCK_N sums, one after another, BLOCK_K terms at a time, of one CHUNK if PARTS programs share a sum."""
+    """Each program computes several tiles of BLOCK_M x BLOCK_N sums over a CHUNK, BLOCK_K terms a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(K, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Flattened, so that the loads of the next tile start before this one is stored.
@@ -946,7 +946,7 @@ def linear_cross_entropy_backward_chunk_dx_sum_subtiles(
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr,
 ):  # fmt: skip
-    """Each program computes tiles of 3 subtiles of BLOCK_M x BLOCK_N sums, which share the right factor, one after another."""
+    """Each program computes several tiles of 3 subtiles of BLOCK_M x BLOCK_N sums with one right factor."""
     tiles_m, tiles_n = lib.blocks(M, 3 * BLOCK_M), lib.blocks(K, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Not flattened: if one loop resets several sums, ptxas does not overlap their products.
@@ -1003,7 +1003,7 @@ def linear_cross_entropy_backward_chunk_dx_sum_tiles(
     LANES: tl.constexpr = False, PARTS: tl.constexpr = 1, CHUNK=0,
     dx_sum_sum_parts_ptr=None,
 ):  # fmt: skip
-    """Each program computes a tile of BLOCK_M x BLOCK_N sums, BLOCK_K terms at a time, of one CHUNK if PARTS programs share a sum."""
+    """Each program computes a tile of BLOCK_M x BLOCK_N sums over a CHUNK, BLOCK_K terms a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(K, BLOCK_N)
     part = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
     begin, end = 0, V
@@ -1044,7 +1044,7 @@ def linear_cross_entropy_backward_chunk_dx_sum_combine(
     dx_sum_before_n, dx_sum_m, dx_sum_n,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, PARTS: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
-    """Each program adds the PARTS partial sums of BLOCK_M x BLOCK_N results, AHEAD parts at a time."""
+    """Each program adds up the parts of BLOCK_M x BLOCK_N sums, AHEAD parts at a time."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(K, BLOCK_N)
     tile = tl.program_id(0)
     m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
@@ -1074,7 +1074,7 @@ def linear_cross_entropy_backward_dx_strided(
     VEC_DX: tl.constexpr, OUTER: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program computes a tile of OUTER x ROWS x BLOCK elements."""
-    # VEC_TARGET, VEC_DX_SUM, VEC_DX divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    # VEC_TARGET, VEC_DX_SUM, VEC_DX divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     target_outer_at, target_middle_at = (
         target_outer_at // VEC_TARGET * VEC_TARGET,
         target_middle_at // VEC_TARGET * VEC_TARGET,
@@ -1118,7 +1118,7 @@ def choose_linear_cross_entropy_backward_chunk_dz(
     M: int, N: int, K: int, tma: bool, itemsize: int, stored_bytes: int, copied_bytes: int,
     transposed_bytes: int, vectorized: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
-    """Returns (variant, config) of a call: of the variants that may run, the one with the least estimate."""
+    """Returns (variant, config): of the variants that may run, the one with the least estimate."""
     call = (
         (1, M, N, K), itemsize, stored_bytes, copied_bytes, transposed_bytes, vectorized, False,
         gpu,
@@ -1186,7 +1186,7 @@ def choose_linear_cross_entropy_backward_chunk_dz(
 def launch_linear_cross_entropy_backward_chunk_dz(
     x, w, target, a_kept, lse_sum_kept, dloss, dz, first_V, ignore
 ) -> None:
-    """Computes dz with the variant that `choose` returns. Does not check operands."""
+    """Computes dz with the chosen variant. Does not check operands."""
     M, K = x.shape
     V = w.shape[0]
     PRECISION = "ieee"
@@ -1251,7 +1251,7 @@ def launch_linear_cross_entropy_backward_chunk_dz(
 def choose_linear_cross_entropy_backward_chunk_x_masked(
     outer: int, middle: int, inner: int, transposed: bool,
 ) -> tuple[str, dict]:  # fmt: skip
-    """Returns (variant, config) of a call: the first variant whose rule holds."""
+    """Returns (variant, config): the first variant whose rule holds."""
     # any strides: a square tile where memory runs along the middle dim of an operand
     BLOCK = lib.pow2(
         max(
@@ -1275,7 +1275,7 @@ def choose_linear_cross_entropy_backward_chunk_x_masked(
 
 
 def launch_linear_cross_entropy_backward_chunk_x_masked(x, target, x_masked, ignore) -> None:
-    """Computes x_masked with the variant that `choose` returns. Does not check operands."""
+    """Computes x_masked with the chosen variant. Does not check operands."""
     target, x, x_masked = lib.three_dims(*torch.broadcast_tensors(target[:, None], x, x_masked))
     outer, middle, inner = x_masked.shape
     transposed = any(0 < t.stride(1) < t.stride(2) for t in (target, x, x_masked))
@@ -1296,7 +1296,7 @@ def choose_linear_cross_entropy_backward_chunk_dw(
     M: int, N: int, K: int, tma: bool, itemsize: int, stored_bytes: int, copied_bytes: int,
     transposed_bytes: int, vectorized: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
-    """Returns (variant, config) of a call: of the variants that may run, the one with the least estimate."""
+    """Returns (variant, config): of the variants that may run, the one with the least estimate."""
     call = (
         (1, M, N, K), itemsize, stored_bytes, copied_bytes, transposed_bytes, vectorized, False,
         gpu,
@@ -1361,7 +1361,7 @@ def choose_linear_cross_entropy_backward_chunk_dw(
 
 
 def launch_linear_cross_entropy_backward_chunk_dw(x, w, dz, x_masked, dw) -> None:
-    """Computes dw with the variant that `choose` returns. Does not check operands."""
+    """Computes dw with the chosen variant. Does not check operands."""
     M, K = x.shape
     V = w.shape[0]
     PRECISION = "ieee"
@@ -1417,7 +1417,7 @@ def choose_linear_cross_entropy_backward_chunk_dx_sum(
     M: int, N: int, K: int, tma: bool, itemsize: int, stored_bytes: int, copied_bytes: int,
     transposed_bytes: int, vectorized: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
-    """Returns (variant, config) of a call: of the variants that may run, the one with the least estimate."""
+    """Returns (variant, config): of the variants that may run, the one with the least estimate."""
     call = (
         (1, M, N, K), itemsize, stored_bytes, copied_bytes, transposed_bytes, vectorized, False,
         gpu,
@@ -1483,7 +1483,7 @@ def choose_linear_cross_entropy_backward_chunk_dx_sum(
 
 
 def launch_linear_cross_entropy_backward_chunk_dx_sum(x, w, dx_sum_before, dz, dx_sum) -> None:
-    """Computes dx_sum with the variant that `choose` returns. Does not check operands."""
+    """Computes dx_sum with the chosen variant. Does not check operands."""
     M, K = x.shape
     V = w.shape[0]
     PRECISION = "ieee"
@@ -1542,7 +1542,7 @@ choose_linear_cross_entropy_backward_dx = choose_linear_cross_entropy_backward_c
 
 
 def launch_linear_cross_entropy_backward_dx(target, dx_sum, dx, ignore) -> None:
-    """Computes dx with the variant that `choose` returns. Does not check operands."""
+    """Computes dx with the chosen variant. Does not check operands."""
     target, dx_sum, dx = lib.three_dims(*torch.broadcast_tensors(target[:, None], dx_sum, dx))
     outer, middle, inner = dx.shape
     transposed = any(0 < t.stride(1) < t.stride(2) for t in (target, dx_sum, dx))
@@ -1692,7 +1692,7 @@ def linear_cross_entropy_backward(
 ) -> tuple[torch.Tensor | None, torch.Tensor | None]:
     """Returns dx: T[M, K], dw: T[V, K], given x: T[M, K], w: T[V, K], target: i64[M], a_kept: f32[M], lse_sum_kept: f32[M], dloss: f32[M].
 
-    T is f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
+    T is f16 or bf16. Takes any strides. Raises ValueError if an operand does not fit.
     """
     dx, dw = allocate_linear_cross_entropy_backward(
         x, w, target, a_kept, lse_sum_kept, dloss, ignore, need_dx, need_dw

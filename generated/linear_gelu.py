@@ -22,7 +22,7 @@ def linear_gelu_tf32x3(
     COMPUTE: tl.constexpr, HALF: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr, TERMS: tl.constexpr,
 ):  # fmt: skip
-    """Each program computes tiles of BLOCK_M x BLOCK_N sums, one after another, of factors split in two TF32 parts."""
+    """Each program computes several tiles of BLOCK_M x BLOCK_N sums of TF32 parts."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(N, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Not flattened: if one loop resets several sums, ptxas does not overlap their products.
@@ -32,8 +32,8 @@ def linear_gelu_tf32x3(
         # acc[m, n] = sum[k](x[m, k] * w[n, k])
         acc = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for first_k in range(0, K, TERMS):
-            # Each block of TERMS terms is multiplied three times: lo x hi, hi x lo, hi x hi. One product a step, because
-            # the tensor cores would wait between two.
+            # Each block of TERMS terms is multiplied three times: lo x hi, hi x lo, hi x hi. One
+            # product a step: between two the tensor cores would wait.
             acc_terms = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
             for step in range(0, 3 * TERMS, BLOCK_K):
                 product = step // TERMS
@@ -41,7 +41,7 @@ def linear_gelu_tf32x3(
                 x_part = x_tiles.load([first_m + (product == 0) * M, start])
                 w_part = w_tiles.load([first_n + (product == 1) * N, start]).T
                 acc_terms = tl.dot(x_part, w_part, acc_terms, input_precision="tf32")
-            # wgmma truncates its accumulator, the more the longer the sum: flush to f32 every TERMS terms.
+            # wgmma truncates its accumulator: long sums are flushed to f32 every TERMS terms.
             acc += acc_terms
 
         m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
@@ -71,7 +71,7 @@ def linear_gelu_presplit_one(
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr, LHS: tl.constexpr,
 ):  # fmt: skip
-    """Each program computes tiles of BLOCK_M x BLOCK_N sums, one after another, of factors split in two TF32 parts, the left or the right one ahead."""
+    """Each program computes several tiles of BLOCK_M x BLOCK_N sums of TF32 parts, one factor's stored."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(N, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Flattened, so that the loads of the next tile start before this one is stored.
@@ -122,7 +122,7 @@ def linear_gelu_persistent(
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
     PARTS: tl.constexpr = 1, CHUNK=0, acc_parts_ptr=None,
 ):  # fmt: skip
-    """Each program computes tiles of BLOCK_M x BLOCK_N sums, one after another, BLOCK_K terms at a time, of one CHUNK if PARTS programs share a sum."""
+    """Each program computes several tiles of BLOCK_M x BLOCK_N sums over a CHUNK, BLOCK_K terms a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(N, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Flattened, so that the loads of the next tile start before this one is stored.
@@ -170,7 +170,7 @@ def linear_gelu_subtiles(
     PRECISION: tl.constexpr, HALF: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
-    """Each program computes tiles of 3 subtiles of BLOCK_M x BLOCK_N sums, which share the right factor, one after another."""
+    """Each program computes several tiles of 3 subtiles of BLOCK_M x BLOCK_N sums with one right factor."""
     tiles_m, tiles_n = lib.blocks(M, 3 * BLOCK_M), lib.blocks(N, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Not flattened: if one loop resets several sums, ptxas does not overlap their products.
@@ -214,7 +214,7 @@ def linear_gelu_tiles(
     GROUP_M: tl.constexpr,
     LANES: tl.constexpr = False, PARTS: tl.constexpr = 1, CHUNK=0, acc_parts_ptr=None,
 ):  # fmt: skip
-    """Each program computes a tile of BLOCK_M x BLOCK_N sums, BLOCK_K terms at a time, of one CHUNK if PARTS programs share a sum."""
+    """Each program computes a tile of BLOCK_M x BLOCK_N sums over a CHUNK, BLOCK_K terms a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(N, BLOCK_N)
     part = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
     begin, end = 0, K
@@ -251,7 +251,7 @@ def linear_gelu_combine(
     COMPUTE: tl.constexpr, HALF: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     PARTS: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
-    """Each program adds the PARTS partial sums of BLOCK_M x BLOCK_N results, AHEAD parts at a time."""
+    """Each program adds up the parts of BLOCK_M x BLOCK_N sums, AHEAD parts at a time."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(N, BLOCK_N)
     tile = tl.program_id(0)
     m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
@@ -274,7 +274,7 @@ def choose_linear_gelu(
     M: int, N: int, K: int, tma: bool, tf32x3: bool, itemsize: int, stored_bytes: int,
     copied_bytes: int, transposed_bytes: int, vectorized: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
-    """Returns (variant, config) of a call: of the variants that may run, the one with the least estimate."""
+    """Returns (variant, config): of the variants that may run, the one with the least estimate."""
     call = (
         (1, M, N, K), itemsize, stored_bytes, copied_bytes, transposed_bytes, vectorized,
         tf32x3, gpu,
@@ -354,7 +354,7 @@ def choose_linear_gelu(
 
 
 def launch_linear_gelu(x, w, b, y) -> None:
-    """Computes y with the variant that `choose` returns. Does not check operands."""
+    """Computes y with the chosen variant. Does not check operands."""
     M, K = x.shape
     N = w.shape[0]
     PRECISION = runtime.f32_precision("matmul")
@@ -483,7 +483,7 @@ def linear_gelu_torch(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> torc
 def linear_gelu(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     """Returns y: T[M, N], given x: T[M, K], w: T[N, K], b: T[N].
 
-    T is f64, f32, f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
+    T is f64, f32, f16 or bf16. Takes any strides. Raises ValueError if an operand does not fit.
     """
     y = allocate_linear_gelu(x, w, b)
     if not lib.runs_kernels(x):
@@ -501,7 +501,7 @@ def linear_gelu_forward_tf32x3(
     COMPUTE: tl.constexpr, HALF: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr, TERMS: tl.constexpr,
 ):  # fmt: skip
-    """Each program computes tiles of BLOCK_M x BLOCK_N sums, one after another, of factors split in two TF32 parts."""
+    """Each program computes several tiles of BLOCK_M x BLOCK_N sums of TF32 parts."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(N, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Not flattened: if one loop resets several sums, ptxas does not overlap their products.
@@ -511,8 +511,8 @@ def linear_gelu_forward_tf32x3(
         # acc[m, n] = sum[k](x[m, k] * w[n, k])
         acc = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for first_k in range(0, K, TERMS):
-            # Each block of TERMS terms is multiplied three times: lo x hi, hi x lo, hi x hi. One product a step, because
-            # the tensor cores would wait between two.
+            # Each block of TERMS terms is multiplied three times: lo x hi, hi x lo, hi x hi. One
+            # product a step: between two the tensor cores would wait.
             acc_terms = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
             for step in range(0, 3 * TERMS, BLOCK_K):
                 product = step // TERMS
@@ -520,7 +520,7 @@ def linear_gelu_forward_tf32x3(
                 x_part = x_tiles.load([first_m + (product == 0) * M, start])
                 w_part = w_tiles.load([first_n + (product == 1) * N, start]).T
                 acc_terms = tl.dot(x_part, w_part, acc_terms, input_precision="tf32")
-            # wgmma truncates its accumulator, the more the longer the sum: flush to f32 every TERMS terms.
+            # wgmma truncates its accumulator: long sums are flushed to f32 every TERMS terms.
             acc += acc_terms
 
         m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
@@ -555,7 +555,7 @@ def linear_gelu_forward_presplit_one(
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr, LHS: tl.constexpr,
 ):  # fmt: skip
-    """Each program computes tiles of BLOCK_M x BLOCK_N sums, one after another, of factors split in two TF32 parts, the left or the right one ahead."""
+    """Each program computes several tiles of BLOCK_M x BLOCK_N sums of TF32 parts, one factor's stored."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(N, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Flattened, so that the loads of the next tile start before this one is stored.
@@ -611,7 +611,7 @@ def linear_gelu_forward_persistent(
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
     PARTS: tl.constexpr = 1, CHUNK=0, acc_parts_ptr=None,
 ):  # fmt: skip
-    """Each program computes tiles of BLOCK_M x BLOCK_N sums, one after another, BLOCK_K terms at a time, of one CHUNK if PARTS programs share a sum."""
+    """Each program computes several tiles of BLOCK_M x BLOCK_N sums over a CHUNK, BLOCK_K terms a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(N, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Flattened, so that the loads of the next tile start before this one is stored.
@@ -664,7 +664,7 @@ def linear_gelu_forward_subtiles(
     PRECISION: tl.constexpr, HALF: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
-    """Each program computes tiles of 3 subtiles of BLOCK_M x BLOCK_N sums, which share the right factor, one after another."""
+    """Each program computes several tiles of 3 subtiles of BLOCK_M x BLOCK_N sums with one right factor."""
     tiles_m, tiles_n = lib.blocks(M, 3 * BLOCK_M), lib.blocks(N, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Not flattened: if one loop resets several sums, ptxas does not overlap their products.
@@ -713,7 +713,7 @@ def linear_gelu_forward_tiles(
     GROUP_M: tl.constexpr,
     LANES: tl.constexpr = False, PARTS: tl.constexpr = 1, CHUNK=0, acc_parts_ptr=None,
 ):  # fmt: skip
-    """Each program computes a tile of BLOCK_M x BLOCK_N sums, BLOCK_K terms at a time, of one CHUNK if PARTS programs share a sum."""
+    """Each program computes a tile of BLOCK_M x BLOCK_N sums over a CHUNK, BLOCK_K terms a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(N, BLOCK_N)
     part = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
     begin, end = 0, K
@@ -751,7 +751,7 @@ def linear_gelu_forward_combine(
     COMPUTE: tl.constexpr, HALF: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     PARTS: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
-    """Each program adds the PARTS partial sums of BLOCK_M x BLOCK_N results, AHEAD parts at a time."""
+    """Each program adds up the parts of BLOCK_M x BLOCK_N sums, AHEAD parts at a time."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(N, BLOCK_N)
     tile = tl.program_id(0)
     m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
@@ -775,7 +775,7 @@ choose_linear_gelu_forward = choose_linear_gelu
 
 
 def launch_linear_gelu_forward(x, w, b, y, acc_kept) -> None:
-    """Computes acc_kept, y with the variant that `choose` returns. Does not check operands."""
+    """Computes acc_kept, y with the chosen variant. Does not check operands."""
     M, K = x.shape
     N = w.shape[0]
     PRECISION = runtime.f32_precision("matmul")
@@ -909,7 +909,7 @@ def linear_gelu_forward(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """linear_gelu, which also returns acc for its gradient.
 
-    T is f64, f32, f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
+    T is f64, f32, f16 or bf16. Takes any strides. Raises ValueError if an operand does not fit.
     """
     y, acc_kept = allocate_linear_gelu_forward(x, w, b)
     if not lib.runs_kernels(x):
@@ -928,7 +928,7 @@ def linear_gelu_backward_db_rows(
     BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program holds ROWS whole rows in registers, and reads every element once."""
-    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     N, dy_col = N // VEC * VEC, dy_col // VEC * VEC
     acc_kept_col, dacc_col = acc_kept_col // VEC * VEC, dacc_col // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -963,11 +963,11 @@ def linear_gelu_backward_db_loop(
     PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
     db_sum_part_ptr=None,
 ):  # fmt: skip
-    """Each program handles ROWS rows of any width, BLOCK elements at a time, in one pass over each row.
+    """Each program takes ROWS rows of any width, BLOCK elements at a time, in one pass over each.
 
-    With PASS > 0, PARTS programs share the rows. Each launch before the last stores the state of one CHUNK of columns.
+    With PASS > 0, PARTS programs share the rows, and launches before the last store states.
     """
-    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     N, dy_col = N // VEC * VEC, dy_col // VEC * VEC
     acc_kept_col, dacc_col = acc_kept_col // VEC * VEC, dacc_col // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -1015,7 +1015,7 @@ def linear_gelu_backward_dx_tf32x3(
     COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr, TERMS: tl.constexpr,
 ):  # fmt: skip
-    """Each program computes tiles of BLOCK_M x BLOCK_N sums, one after another, of factors split in two TF32 parts."""
+    """Each program computes several tiles of BLOCK_M x BLOCK_N sums of TF32 parts."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(K, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Not flattened: if one loop resets several sums, ptxas does not overlap their products.
@@ -1025,8 +1025,8 @@ def linear_gelu_backward_dx_tf32x3(
         # dx[m, k] = sum[n](dacc[m, n] * w[n, k])
         dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for first_k in range(0, N, TERMS):
-            # Each block of TERMS terms is multiplied three times: lo x hi, hi x lo, hi x hi. One product a step, because
-            # the tensor cores would wait between two.
+            # Each block of TERMS terms is multiplied three times: lo x hi, hi x lo, hi x hi. One
+            # product a step: between two the tensor cores would wait.
             dx_sum_terms = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
             for step in range(0, 3 * TERMS, BLOCK_K):
                 product = step // TERMS
@@ -1034,7 +1034,7 @@ def linear_gelu_backward_dx_tf32x3(
                 dacc_part = dacc_tiles.load([first_m + (product == 0) * M, start])
                 w_part = w_tiles.load([first_n + (product == 1) * K, start]).T
                 dx_sum_terms = tl.dot(dacc_part, w_part, dx_sum_terms, input_precision="tf32")
-            # wgmma truncates its accumulator, the more the longer the sum: flush to f32 every TERMS terms.
+            # wgmma truncates its accumulator: long sums are flushed to f32 every TERMS terms.
             dx_sum += dx_sum_terms
 
         m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
@@ -1061,7 +1061,7 @@ def linear_gelu_backward_dx_presplit_one(
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr, LHS: tl.constexpr,
 ):  # fmt: skip
-    """Each program computes tiles of BLOCK_M x BLOCK_N sums, one after another, of factors split in two TF32 parts, the left or the right one ahead."""
+    """Each program computes several tiles of BLOCK_M x BLOCK_N sums of TF32 parts, one factor's stored."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(K, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Flattened, so that the loads of the next tile start before this one is stored.
@@ -1113,7 +1113,7 @@ def linear_gelu_backward_dx_persistent(
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
     PARTS: tl.constexpr = 1, CHUNK=0, dx_sum_parts_ptr=None,
 ):  # fmt: skip
-    """Each program computes tiles of BLOCK_M x BLOCK_N sums, one after another, BLOCK_K terms at a time, of one CHUNK if PARTS programs share a sum."""
+    """Each program computes several tiles of BLOCK_M x BLOCK_N sums over a CHUNK, BLOCK_K terms a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(K, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Flattened, so that the loads of the next tile start before this one is stored.
@@ -1162,7 +1162,7 @@ def linear_gelu_backward_dx_subtiles(
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
-    """Each program computes tiles of 3 subtiles of BLOCK_M x BLOCK_N sums, which share the right factor, one after another."""
+    """Each program computes several tiles of 3 subtiles of BLOCK_M x BLOCK_N sums with one right factor."""
     tiles_m, tiles_n = lib.blocks(M, 3 * BLOCK_M), lib.blocks(K, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Not flattened: if one loop resets several sums, ptxas does not overlap their products.
@@ -1214,7 +1214,7 @@ def linear_gelu_backward_dx_tiles(
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
     LANES: tl.constexpr = False, PARTS: tl.constexpr = 1, CHUNK=0, dx_sum_parts_ptr=None,
 ):  # fmt: skip
-    """Each program computes a tile of BLOCK_M x BLOCK_N sums, BLOCK_K terms at a time, of one CHUNK if PARTS programs share a sum."""
+    """Each program computes a tile of BLOCK_M x BLOCK_N sums over a CHUNK, BLOCK_K terms a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(K, BLOCK_N)
     part = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
     begin, end = 0, N
@@ -1250,7 +1250,7 @@ def linear_gelu_backward_dx_combine(
     COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     PARTS: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
-    """Each program adds the PARTS partial sums of BLOCK_M x BLOCK_N results, AHEAD parts at a time."""
+    """Each program adds up the parts of BLOCK_M x BLOCK_N sums, AHEAD parts at a time."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(K, BLOCK_N)
     tile = tl.program_id(0)
     m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
@@ -1272,7 +1272,7 @@ def linear_gelu_backward_dw_tf32x3(
     COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr, TERMS: tl.constexpr,
 ):  # fmt: skip
-    """Each program computes tiles of BLOCK_M x BLOCK_N sums, one after another, of factors split in two TF32 parts."""
+    """Each program computes several tiles of BLOCK_M x BLOCK_N sums of TF32 parts."""
     tiles_m, tiles_n = lib.blocks(N, BLOCK_M), lib.blocks(K, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Not flattened: if one loop resets several sums, ptxas does not overlap their products.
@@ -1282,8 +1282,8 @@ def linear_gelu_backward_dw_tf32x3(
         # dw[n, k] = sum[m](dacc[m, n] * x[m, k])
         dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for first_k in range(0, M, TERMS):
-            # Each block of TERMS terms is multiplied three times: lo x hi, hi x lo, hi x hi. One product a step, because
-            # the tensor cores would wait between two.
+            # Each block of TERMS terms is multiplied three times: lo x hi, hi x lo, hi x hi. One
+            # product a step: between two the tensor cores would wait.
             dw_sum_terms = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
             for step in range(0, 3 * TERMS, BLOCK_K):
                 product = step // TERMS
@@ -1291,7 +1291,7 @@ def linear_gelu_backward_dw_tf32x3(
                 dacc_part = dacc_tiles.load([first_m + (product == 0) * N, start])
                 x_part = x_tiles.load([first_n + (product == 1) * K, start]).T
                 dw_sum_terms = tl.dot(dacc_part, x_part, dw_sum_terms, input_precision="tf32")
-            # wgmma truncates its accumulator, the more the longer the sum: flush to f32 every TERMS terms.
+            # wgmma truncates its accumulator: long sums are flushed to f32 every TERMS terms.
             dw_sum += dw_sum_terms
 
         m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
@@ -1318,7 +1318,7 @@ def linear_gelu_backward_dw_presplit_one(
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr, LHS: tl.constexpr,
 ):  # fmt: skip
-    """Each program computes tiles of BLOCK_M x BLOCK_N sums, one after another, of factors split in two TF32 parts, the left or the right one ahead."""
+    """Each program computes several tiles of BLOCK_M x BLOCK_N sums of TF32 parts, one factor's stored."""
     tiles_m, tiles_n = lib.blocks(N, BLOCK_M), lib.blocks(K, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Flattened, so that the loads of the next tile start before this one is stored.
@@ -1370,7 +1370,7 @@ def linear_gelu_backward_dw_persistent(
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
     PARTS: tl.constexpr = 1, CHUNK=0, dw_sum_parts_ptr=None,
 ):  # fmt: skip
-    """Each program computes tiles of BLOCK_M x BLOCK_N sums, one after another, BLOCK_K terms at a time, of one CHUNK if PARTS programs share a sum."""
+    """Each program computes several tiles of BLOCK_M x BLOCK_N sums over a CHUNK, BLOCK_K terms a step."""
     tiles_m, tiles_n = lib.blocks(N, BLOCK_M), lib.blocks(K, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Flattened, so that the loads of the next tile start before this one is stored.
@@ -1419,7 +1419,7 @@ def linear_gelu_backward_dw_subtiles(
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
-    """Each program computes tiles of 3 subtiles of BLOCK_M x BLOCK_N sums, which share the right factor, one after another."""
+    """Each program computes several tiles of 3 subtiles of BLOCK_M x BLOCK_N sums with one right factor."""
     tiles_m, tiles_n = lib.blocks(N, 3 * BLOCK_M), lib.blocks(K, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Not flattened: if one loop resets several sums, ptxas does not overlap their products.
@@ -1471,7 +1471,7 @@ def linear_gelu_backward_dw_tiles(
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
     LANES: tl.constexpr = False, PARTS: tl.constexpr = 1, CHUNK=0, dw_sum_parts_ptr=None,
 ):  # fmt: skip
-    """Each program computes a tile of BLOCK_M x BLOCK_N sums, BLOCK_K terms at a time, of one CHUNK if PARTS programs share a sum."""
+    """Each program computes a tile of BLOCK_M x BLOCK_N sums over a CHUNK, BLOCK_K terms a step."""
     tiles_m, tiles_n = lib.blocks(N, BLOCK_M), lib.blocks(K, BLOCK_N)
     part = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
     begin, end = 0, M
@@ -1507,7 +1507,7 @@ def linear_gelu_backward_dw_combine(
     COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     PARTS: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
-    """Each program adds the PARTS partial sums of BLOCK_M x BLOCK_N results, AHEAD parts at a time."""
+    """Each program adds up the parts of BLOCK_M x BLOCK_N sums, AHEAD parts at a time."""
     tiles_m, tiles_n = lib.blocks(N, BLOCK_M), lib.blocks(K, BLOCK_N)
     tile = tl.program_id(0)
     m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
@@ -1526,7 +1526,7 @@ def linear_gelu_backward_dw_combine(
 def choose_linear_gelu_backward_db(
     rows: int, cols: int, strided: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
-    """Returns (variant, config) of a call: the first variant whose rule holds."""
+    """Returns (variant, config): the first variant whose rule holds."""
     # too few rows to fill the GPU: several programs share a row
     if lib.cdiv(rows, 32 if strided else 1) < (
         2 if strided or cols <= 65536 else 4
@@ -1560,7 +1560,7 @@ def choose_linear_gelu_backward_db(
 
 
 def launch_linear_gelu_backward_db(x, w, b, acc_kept, dy, dacc, db) -> None:
-    """Computes dacc, db with the variant that `choose` returns. Does not check operands."""
+    """Computes dacc, db with the chosen variant. Does not check operands."""
     M = x.shape[0]
     N = w.shape[0]
     strided = 0 < dy.stride(1) < dy.stride(0) or 0 < acc_kept.stride(1) < acc_kept.stride(0)
@@ -1603,7 +1603,7 @@ def choose_linear_gelu_backward_dx(
     M: int, N: int, K: int, tma: bool, tf32x3: bool, itemsize: int, stored_bytes: int,
     copied_bytes: int, transposed_bytes: int, vectorized: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
-    """Returns (variant, config) of a call: of the variants that may run, the one with the least estimate."""
+    """Returns (variant, config): of the variants that may run, the one with the least estimate."""
     call = (
         (1, M, N, K), itemsize, stored_bytes, copied_bytes, transposed_bytes, vectorized,
         tf32x3, gpu,
@@ -1682,7 +1682,7 @@ def choose_linear_gelu_backward_dx(
 
 
 def launch_linear_gelu_backward_dx(x, w, dacc, dx) -> None:
-    """Computes dx with the variant that `choose` returns. Does not check operands."""
+    """Computes dx with the chosen variant. Does not check operands."""
     M, K = x.shape
     N = w.shape[0]
     PRECISION = runtime.f32_precision("matmul")
@@ -1761,7 +1761,7 @@ choose_linear_gelu_backward_dw = choose_linear_gelu_backward_dx
 
 
 def launch_linear_gelu_backward_dw(x, w, dacc, dw) -> None:
-    """Computes dw with the variant that `choose` returns. Does not check operands."""
+    """Computes dw with the chosen variant. Does not check operands."""
     M, K = x.shape
     N = w.shape[0]
     PRECISION = runtime.f32_precision("matmul")
@@ -1928,7 +1928,7 @@ def linear_gelu_backward(
 ) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:
     """Returns dx: T[M, K], dw: T[N, K], db: T[N], given x: T[M, K], w: T[N, K], b: T[N], acc_kept: T[M, N], dy: T[M, N].
 
-    T is f64, f32, f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
+    T is f64, f32, f16 or bf16. Takes any strides. Raises ValueError if an operand does not fit.
     """
     dx, dw, db = allocate_linear_gelu_backward(x, w, b, acc_kept, dy, need_dx, need_dw, need_db)
     if not lib.runs_kernels(x):

@@ -23,8 +23,8 @@ def masked_cumsum_scan(
     COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     STAGES: tl.constexpr,
 ):  # fmt: skip
-    """Each program scans ROWS rows, BLOCK elements at a time. A carry holds the result of earlier blocks."""
-    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    """Each program scans ROWS rows, BLOCK elements at a time, and carries the result of earlier ones."""
+    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     D, mask_row = D // VEC * VEC, mask_row // VEC * VEC
     x_row, y_row = x_row // VEC * VEC, y_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -48,7 +48,7 @@ def masked_cumsum_part(
     PARTS: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """Program (part, rows) computes the total of one CHUNK of y_sum."""
-    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     D, mask_row = D // VEC * VEC, mask_row // VEC * VEC
     x_row = x_row // VEC * VEC
     part = tl.program_id(0).to(tl.int64)
@@ -73,7 +73,7 @@ def masked_cumsum_finish(
     PARTS: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """Program (part, rows) scans one CHUNK. It starts from the totals of the earlier parts."""
-    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     D, mask_row = D // VEC * VEC, mask_row // VEC * VEC
     x_row, y_row = x_row // VEC * VEC, y_row // VEC * VEC
     part = tl.program_id(0).to(tl.int64)
@@ -97,7 +97,7 @@ def masked_cumsum_finish(
 def choose_masked_cumsum(
     rows: int, cols: int, strided: bool, aligned: bool, itemsize: int, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
-    """Returns (variant, config) of a call: the first variant whose rule holds."""
+    """Returns (variant, config): the first variant whose rule holds."""
     # too few rows to fill the GPU: several programs share a row
     if lib.cdiv(rows, 64 if strided else 1) < (1 if strided else 2) * gpu.sms and cols > (
         256 if strided else 16384
@@ -130,7 +130,7 @@ def choose_masked_cumsum(
 
 
 def launch_masked_cumsum(x, mask, y) -> None:
-    """Computes y with the variant that `choose` returns. Does not check operands."""
+    """Computes y with the chosen variant. Does not check operands."""
     D = x.shape[-1]
     batch_shape = y.shape[:-1]
     batch = math.prod(batch_shape)
@@ -224,7 +224,7 @@ def masked_cumsum_torch(x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
 def masked_cumsum(x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     """Returns y: T[..., D], given x: T[..., D], mask: bool[..., D].
 
-    T is f64, f32, f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
+    T is f64, f32, f16 or bf16. Takes any strides. Raises ValueError if an operand does not fit.
     """
     y = allocate_masked_cumsum(x, mask)
     if not lib.runs_kernels(x):
@@ -241,8 +241,8 @@ def masked_cumsum_backward_scan(
     COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     STAGES: tl.constexpr, RUN: tl.constexpr,
 ):  # fmt: skip
-    """Each program scans ROWS rows, BLOCK elements at a time. A carry holds the result of earlier blocks."""
-    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    """Each program scans ROWS rows, BLOCK elements at a time, and carries the result of earlier ones."""
+    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     D, dy_row = D // VEC * VEC, dy_row // VEC * VEC
     mask_row, dx_row = mask_row // VEC * VEC, dx_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -271,7 +271,7 @@ def masked_cumsum_backward_part(
     PARTS: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """Program (part, rows) computes the total of one CHUNK of dy_where."""
-    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     D, dy_row = D // VEC * VEC, dy_row // VEC * VEC
     part = tl.program_id(0).to(tl.int64)
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -295,7 +295,7 @@ def masked_cumsum_backward_finish(
     PARTS: tl.constexpr, STAGES: tl.constexpr, RUN: tl.constexpr,
 ):  # fmt: skip
     """Program (part, rows) scans one CHUNK. It starts from the totals of the earlier parts."""
-    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     D, dy_row = D // VEC * VEC, dy_row // VEC * VEC
     mask_row, dx_row = mask_row // VEC * VEC, dx_row // VEC * VEC
     part = tl.program_id(0).to(tl.int64)
@@ -324,7 +324,7 @@ def masked_cumsum_backward_finish(
 def choose_masked_cumsum_backward(
     rows: int, cols: int, strided: bool, aligned: bool, itemsize: int, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
-    """Returns (variant, config) of a call: the first variant whose rule holds."""
+    """Returns (variant, config): the first variant whose rule holds."""
     # too few rows to fill the GPU: several programs share a row
     if lib.cdiv(rows, 64 if strided else 1) < (1 if strided else 2) * gpu.sms and cols > (
         256 if strided else 16384
@@ -358,7 +358,7 @@ def choose_masked_cumsum_backward(
 
 
 def launch_masked_cumsum_backward(mask, dy, dx) -> None:
-    """Computes dx with the variant that `choose` returns. Does not check operands."""
+    """Computes dx with the chosen variant. Does not check operands."""
     D = mask.shape[-1]
     batch_shape = dx.shape[:-1]
     batch = math.prod(batch_shape)
@@ -449,7 +449,7 @@ def masked_cumsum_backward_reference(mask: torch.Tensor, dy: torch.Tensor) -> to
 def masked_cumsum_backward(mask: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
     """Returns dx: T[..., D], given mask: bool[..., D], dy: T[..., D].
 
-    T is f64, f32, f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
+    T is f64, f32, f16 or bf16. Takes any strides. Raises ValueError if an operand does not fit.
     """
     dx = allocate_masked_cumsum_backward(mask, dy)
     if not lib.runs_kernels(mask):

@@ -20,14 +20,14 @@ import triton.language as tl
 from tritongen import lib, runtime
 
 
-# If ptxas 12.8 knows that a size is 1, it finds loads that are always outside, and drops the sign of their -inf.
+# Where ptxas 12.8 knows that a size is 1, it drops the sign of the -inf of loads outside.
 @triton.jit(do_not_specialize=["N", "P", "L"])
 def max_pool1d_channels(
     x_ptr, y_ptr, N, P, C, L, x_0, x_1, x_2, y_0, y_1, y_2,
     COMPUTE: tl.constexpr, win: tl.constexpr, stride: tl.constexpr, pad: tl.constexpr,
     dil: tl.constexpr, ROWS: tl.constexpr, STEPS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Each program computes the windows of STEPS x ROWS x BLOCK places, and loads shared elements once."""
+    """Each program computes windows of STEPS x ROWS x BLOCK places, and loads shared ones once."""
     tile = tl.program_id(0)
     tiles, spans = lib.blocks(C, BLOCK), lib.blocks(P, STEPS)
     row = tile // (tiles * spans) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -57,7 +57,7 @@ def max_pool1d_channels(
         )
 
 
-# If ptxas 12.8 knows that a size is 1, it finds loads that are always outside, and drops the sign of their -inf.
+# Where ptxas 12.8 knows that a size is 1, it drops the sign of the -inf of loads outside.
 @triton.jit(do_not_specialize=["rows", "P", "C", "L"])
 def max_pool1d_runs(
     x_ptr, y_ptr, rows, P, C, L, x_0, x_1, x_2, y_0, y_1, y_2,
@@ -65,7 +65,7 @@ def max_pool1d_runs(
     dil: tl.constexpr, win: tl.constexpr, VEC_X: tl.constexpr, ROWS: tl.constexpr,
     STEPS: tl.constexpr, BLOCK: tl.constexpr, PER_THREAD: tl.constexpr,
 ):  # fmt: skip
-    """Each program computes the windows of STEPS x ROWS x BLOCK places, in whole runs of a line."""
+    """Each program computes windows of STEPS x ROWS x BLOCK places from whole runs of a line."""
     tile = tl.program_id(0)
     tiles = lib.blocks(P, STEPS * BLOCK)
     row = tile // tiles * ROWS + tl.arange(0, ROWS)[:, None]
@@ -109,14 +109,14 @@ def max_pool1d_runs(
         )
 
 
-# If ptxas 12.8 knows that a size is 1, it finds loads that are always outside, and drops the sign of their -inf.
+# Where ptxas 12.8 knows that a size is 1, it drops the sign of the -inf of loads outside.
 @triton.jit(do_not_specialize=["rows", "P", "C", "L"])
 def max_pool1d_window(
     x_ptr, y_ptr, rows, P, C, L, x_0, x_1, x_2, y_0, y_1, y_2,
     COMPUTE: tl.constexpr, win: tl.constexpr, stride: tl.constexpr, pad: tl.constexpr,
     dil: tl.constexpr, ROWS: tl.constexpr, STEPS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Each program computes the windows of STEPS x ROWS x BLOCK places."""
+    """Each program computes windows of STEPS x ROWS x BLOCK places."""
     tile = tl.program_id(0)
     tiles = lib.blocks(P, STEPS * BLOCK)
     row = tile // tiles * ROWS + tl.arange(0, ROWS)[:, None]
@@ -154,7 +154,7 @@ def max_pool1d_box(
     BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program computes a tile of ROWS x BLOCK elements. Reducers are loops."""
-    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     P, x_0 = P // VEC * VEC, x_0 // VEC * VEC
     x_1, y_0 = x_1 // VEC * VEC, y_0 // VEC * VEC
     y_1 = y_1 // VEC * VEC
@@ -182,7 +182,7 @@ def choose_max_pool1d(
     lines: int, cols: int, cols_extent: int, lane_stride: int, dilation: int, line: int,
     channels_last: bool, stored_last: bool, itemsize: int,
 ) -> tuple[str, dict]:  # fmt: skip
-    """Returns (variant, config) of a call: the first variant whose rule holds."""
+    """Returns (variant, config): the first variant whose rule holds."""
     # a window small enough to unroll, memory running along the channels
     if channels_last and stored_last and 0 < terms <= 128 and max(outer, lanes_extent) < 1 << 30:
         return "channels", dict(
@@ -223,7 +223,7 @@ def choose_max_pool1d(
 
 
 def launch_max_pool1d(x, y, win, stride, pad, dil) -> None:
-    """Computes y with the variant that `choose` returns. Does not check operands."""
+    """Computes y with the chosen variant. Does not check operands."""
     N, C, L = x.shape
     P = y.shape[2]
     lines = C * N
@@ -374,7 +374,7 @@ def max_pool1d(
 ) -> torch.Tensor:
     """Returns y: T[N, C, P], given x: T[N, C, L].
 
-    T is f64, f32, f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
+    T is f64, f32, f16 or bf16. Takes any strides. Raises ValueError if an operand does not fit.
     """
     y = allocate_max_pool1d(x, win, stride, pad, dil)
     if not lib.runs_kernels(x):
@@ -385,7 +385,7 @@ def max_pool1d(
     return y
 
 
-# If ptxas 12.8 knows that a size is 1, it finds loads that are always outside, and drops the sign of their -inf.
+# Where ptxas 12.8 knows that a size is 1, it drops the sign of the -inf of loads outside.
 @triton.jit(do_not_specialize=["N", "P", "L"])
 def max_pool1d_forward_channels(
     x_ptr, y_at_ptr, y_ptr, N, P, C, L, x_0, x_1, x_2, y_at_0, y_at_1, y_at_2, y_0, y_1,
@@ -393,7 +393,7 @@ def max_pool1d_forward_channels(
     COMPUTE: tl.constexpr, win: tl.constexpr, stride: tl.constexpr, pad: tl.constexpr,
     dil: tl.constexpr, ROWS: tl.constexpr, STEPS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Each program computes the windows of STEPS x ROWS x BLOCK places, and loads shared elements once."""
+    """Each program computes windows of STEPS x ROWS x BLOCK places, and loads shared ones once."""
     tile = tl.program_id(0)
     tiles, spans = lib.blocks(C, BLOCK), lib.blocks(P, STEPS)
     row = tile // (tiles * spans) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -430,7 +430,7 @@ def max_pool1d_forward_channels(
         )
 
 
-# If ptxas 12.8 knows that a size is 1, it finds loads that are always outside, and drops the sign of their -inf.
+# Where ptxas 12.8 knows that a size is 1, it drops the sign of the -inf of loads outside.
 @triton.jit(do_not_specialize=["rows", "P", "C", "L"])
 def max_pool1d_forward_runs(
     x_ptr, y_at_ptr, y_ptr, rows, P, C, L, x_0, x_1, x_2, y_at_0, y_at_1, y_at_2, y_0, y_1,
@@ -439,7 +439,7 @@ def max_pool1d_forward_runs(
     dil: tl.constexpr, win: tl.constexpr, VEC_X: tl.constexpr, VEC_Y_AT: tl.constexpr,
     ROWS: tl.constexpr, STEPS: tl.constexpr, BLOCK: tl.constexpr, PER_THREAD: tl.constexpr,
 ):  # fmt: skip
-    """Each program computes the windows of STEPS x ROWS x BLOCK places, in whole runs of a line."""
+    """Each program computes windows of STEPS x ROWS x BLOCK places from whole runs of a line."""
     tile = tl.program_id(0)
     tiles = lib.blocks(P, STEPS * BLOCK)
     row = tile // tiles * ROWS + tl.arange(0, ROWS)[:, None]
@@ -492,7 +492,7 @@ def max_pool1d_forward_runs(
         )
 
 
-# If ptxas 12.8 knows that a size is 1, it finds loads that are always outside, and drops the sign of their -inf.
+# Where ptxas 12.8 knows that a size is 1, it drops the sign of the -inf of loads outside.
 @triton.jit(do_not_specialize=["rows", "P", "C", "L"])
 def max_pool1d_forward_window(
     x_ptr, y_at_ptr, y_ptr, rows, P, C, L, x_0, x_1, x_2, y_at_0, y_at_1, y_at_2, y_0, y_1,
@@ -500,7 +500,7 @@ def max_pool1d_forward_window(
     COMPUTE: tl.constexpr, win: tl.constexpr, stride: tl.constexpr, pad: tl.constexpr,
     dil: tl.constexpr, ROWS: tl.constexpr, STEPS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Each program computes the windows of STEPS x ROWS x BLOCK places."""
+    """Each program computes windows of STEPS x ROWS x BLOCK places."""
     tile = tl.program_id(0)
     tiles = lib.blocks(P, STEPS * BLOCK)
     row = tile // tiles * ROWS + tl.arange(0, ROWS)[:, None]
@@ -546,7 +546,7 @@ def max_pool1d_forward_box(
     BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program computes a tile of ROWS x BLOCK elements. Reducers are loops."""
-    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     P, x_0 = P // VEC * VEC, x_0 // VEC * VEC
     x_1, y_at_0 = x_1 // VEC * VEC, y_at_0 // VEC * VEC
     y_at_1, y_0 = y_at_1 // VEC * VEC, y_0 // VEC * VEC
@@ -579,7 +579,7 @@ def choose_max_pool1d_forward(
     lines: int, cols: int, cols_extent: int, lane_stride: int, dilation: int, line: int,
     channels_last: bool, stored_last: bool, itemsize: int,
 ) -> tuple[str, dict]:  # fmt: skip
-    """Returns (variant, config) of a call: the first variant whose rule holds."""
+    """Returns (variant, config): the first variant whose rule holds."""
     # a window small enough to unroll, memory running along the channels
     if channels_last and stored_last and 0 < terms <= 64 and max(outer, lanes_extent) < 1 << 30:
         return "channels", dict(
@@ -620,7 +620,7 @@ def choose_max_pool1d_forward(
 
 
 def launch_max_pool1d_forward(x, y, y_at, win, stride, pad, dil) -> None:
-    """Computes y, y_at with the variant that `choose` returns. Does not check operands."""
+    """Computes y, y_at with the chosen variant. Does not check operands."""
     N, C, L = x.shape
     P = y_at.shape[2]
     lines = C * N
@@ -767,7 +767,7 @@ def max_pool1d_forward(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """max_pool1d, which also returns y_at for its gradient.
 
-    T is f64, f32, f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
+    T is f64, f32, f16 or bf16. Takes any strides. Raises ValueError if an operand does not fit.
     """
     y, y_at = allocate_max_pool1d_forward(x, win, stride, pad, dil)
     if not lib.runs_kernels(x):
@@ -787,7 +787,7 @@ def max_pool1d_backward_box(
     BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program computes a tile of ROWS x BLOCK elements. Reducers are loops."""
-    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     L, dy_0 = L // VEC * VEC, dy_0 // VEC * VEC
     dy_1, y_at_0 = dy_1 // VEC * VEC, y_at_0 // VEC * VEC
     y_at_1, dx_0 = y_at_1 // VEC * VEC, dx_0 // VEC * VEC
@@ -819,7 +819,7 @@ def max_pool1d_backward_box(
 
 
 def choose_max_pool1d_backward(cols: int) -> tuple[str, dict]:
-    """Returns (variant, config) of a call: the first variant whose rule holds."""
+    """Returns (variant, config): the first variant whose rule holds."""
     # right for every shape: reducers as loops
     return "box", dict(
         BLOCK=(BLOCK := max(1, min(256, lib.pow2(cols)))), ROWS=256 // BLOCK, num_warps=4,
@@ -827,7 +827,7 @@ def choose_max_pool1d_backward(cols: int) -> tuple[str, dict]:
 
 
 def launch_max_pool1d_backward(x, y_at, dy, dx, win, stride, pad, dil) -> None:
-    """Computes dx with the variant that `choose` returns. Does not check operands."""
+    """Computes dx with the chosen variant. Does not check operands."""
     N, C, L = x.shape
     P = y_at.shape[2]
     rows = C * N
@@ -962,7 +962,7 @@ def max_pool1d_backward(
 ) -> torch.Tensor:
     """Returns dx: T[N, C, L], given x: T[N, C, L], y_at: i64[N, C, P], dy: T[N, C, P].
 
-    T is f64, f32, f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
+    T is f64, f32, f16 or bf16. Takes any strides. Raises ValueError if an operand does not fit.
     """
     dx = allocate_max_pool1d_backward(x, y_at, dy, win, stride, pad, dil)
     if not lib.runs_kernels(x):

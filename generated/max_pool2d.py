@@ -19,14 +19,14 @@ import triton.language as tl
 from tritongen import lib, runtime
 
 
-# If ptxas 12.8 knows that a size is 1, it finds loads that are always outside, and drops the sign of their -inf.
+# Where ptxas 12.8 knows that a size is 1, it drops the sign of the -inf of loads outside.
 @triton.jit(do_not_specialize=["rows", "Q", "P", "H", "W"])
 def max_pool2d_channels(
     x_ptr, y_ptr, rows, Q, C, P, H, W, x_0, x_1, x_2, x_3, y_0, y_1, y_2, y_3,
     COMPUTE: tl.constexpr, win: tl.constexpr, stride: tl.constexpr, pad: tl.constexpr,
     ROWS: tl.constexpr, STEPS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Each program computes the windows of STEPS x ROWS x BLOCK places, and loads shared elements once."""
+    """Each program computes windows of STEPS x ROWS x BLOCK places, and loads shared ones once."""
     tile = tl.program_id(0)
     tiles, spans = lib.blocks(C, BLOCK), lib.blocks(Q, STEPS)
     row = tile // (tiles * spans) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -64,7 +64,7 @@ def max_pool2d_channels(
         )
 
 
-# If ptxas 12.8 knows that a size is 1, it finds loads that are always outside, and drops the sign of their -inf.
+# Where ptxas 12.8 knows that a size is 1, it drops the sign of the -inf of loads outside.
 @triton.jit(do_not_specialize=["rows", "P", "Q", "C", "H", "W"])
 def max_pool2d_runs(
     x_ptr, y_ptr, rows, P, Q, C, H, W, x_0, x_1, x_2, x_3, y_0, y_1, y_2, y_3,
@@ -72,7 +72,7 @@ def max_pool2d_runs(
     pad: tl.constexpr, VEC_X: tl.constexpr, ROWS: tl.constexpr, STEPS: tl.constexpr,
     BLOCK: tl.constexpr, PER_THREAD: tl.constexpr,
 ):  # fmt: skip
-    """Each program computes the windows of STEPS x ROWS x BLOCK places, and loads shared elements once, in whole runs of a line."""
+    """Each program computes windows of STEPS x ROWS x BLOCK places from whole runs of a line."""
     tile = tl.program_id(0)
     tiles, spans = lib.blocks(Q, BLOCK), lib.blocks(P, STEPS)
     row = tile // (tiles * spans) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -125,14 +125,14 @@ def max_pool2d_runs(
         )
 
 
-# If ptxas 12.8 knows that a size is 1, it finds loads that are always outside, and drops the sign of their -inf.
+# Where ptxas 12.8 knows that a size is 1, it drops the sign of the -inf of loads outside.
 @triton.jit(do_not_specialize=["rows", "P", "Q", "C", "H", "W"])
 def max_pool2d_window(
     x_ptr, y_ptr, rows, P, Q, C, H, W, x_0, x_1, x_2, x_3, y_0, y_1, y_2, y_3,
     COMPUTE: tl.constexpr, win: tl.constexpr, stride: tl.constexpr, pad: tl.constexpr,
     ROWS: tl.constexpr, STEPS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Each program computes the windows of STEPS x ROWS x BLOCK places, and loads shared elements once."""
+    """Each program computes windows of STEPS x ROWS x BLOCK places, and loads shared ones once."""
     tile = tl.program_id(0)
     tiles, spans = lib.blocks(Q, BLOCK), lib.blocks(P, STEPS)
     row = tile // (tiles * spans) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -177,7 +177,7 @@ def max_pool2d_box(
     pad: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program computes a tile of ROWS x BLOCK elements. Reducers are loops."""
-    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     Q, x_0 = Q // VEC * VEC, x_0 // VEC * VEC
     x_1, x_2 = x_1 // VEC * VEC, x_2 // VEC * VEC
     y_0, y_1 = y_0 // VEC * VEC, y_1 // VEC * VEC
@@ -210,7 +210,7 @@ def choose_max_pool2d(
     lines: int, cols: int, cols_extent: int, steps: int, stride_p: int, lane_stride: int,
     dilation: int, line: int, channels_last: bool, stored_last: bool, itemsize: int,
 ) -> tuple[str, dict]:  # fmt: skip
-    """Returns (variant, config) of a call: the first variant whose rule holds."""
+    """Returns (variant, config): the first variant whose rule holds."""
     # a window small enough to unroll, memory running along the channels
     if channels_last and stored_last and 0 < terms <= 128 and max(outer, lanes_extent) < 1 << 30:
         return "channels", dict(
@@ -250,7 +250,7 @@ def choose_max_pool2d(
 
 
 def launch_max_pool2d(x, y, win, stride, pad) -> None:
-    """Computes y with the variant that `choose` returns. Does not check operands."""
+    """Computes y with the chosen variant. Does not check operands."""
     N, C, H, W = x.shape
     _, _, P, Q = y.shape
     outer = N * P
@@ -407,7 +407,7 @@ def max_pool2d_torch(x: torch.Tensor, win: int = 2, stride: int = 2, pad: int = 
 def max_pool2d(x: torch.Tensor, win: int = 2, stride: int = 2, pad: int = 0) -> torch.Tensor:
     """Returns y: T[N, C, P, Q], given x: T[N, C, H, W].
 
-    T is f64, f32, f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
+    T is f64, f32, f16 or bf16. Takes any strides. Raises ValueError if an operand does not fit.
     """
     y = allocate_max_pool2d(x, win, stride, pad)
     if not lib.runs_kernels(x):
@@ -418,7 +418,7 @@ def max_pool2d(x: torch.Tensor, win: int = 2, stride: int = 2, pad: int = 0) -> 
     return y
 
 
-# If ptxas 12.8 knows that a size is 1, it finds loads that are always outside, and drops the sign of their -inf.
+# Where ptxas 12.8 knows that a size is 1, it drops the sign of the -inf of loads outside.
 @triton.jit(do_not_specialize=["rows", "Q", "P", "H", "W"])
 def max_pool2d_forward_channels(
     x_ptr, y_at_ptr, y_ptr, rows, Q, C, P, H, W, x_0, x_1, x_2, x_3, y_at_0, y_at_1, y_at_2,
@@ -426,7 +426,7 @@ def max_pool2d_forward_channels(
     COMPUTE: tl.constexpr, win: tl.constexpr, stride: tl.constexpr, pad: tl.constexpr,
     ROWS: tl.constexpr, STEPS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Each program computes the windows of STEPS x ROWS x BLOCK places, and loads shared elements once."""
+    """Each program computes windows of STEPS x ROWS x BLOCK places, and loads shared ones once."""
     tile = tl.program_id(0)
     tiles, spans = lib.blocks(C, BLOCK), lib.blocks(Q, STEPS)
     row = tile // (tiles * spans) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -474,7 +474,7 @@ def max_pool2d_forward_channels(
         )
 
 
-# If ptxas 12.8 knows that a size is 1, it finds loads that are always outside, and drops the sign of their -inf.
+# Where ptxas 12.8 knows that a size is 1, it drops the sign of the -inf of loads outside.
 @triton.jit(do_not_specialize=["rows", "P", "Q", "C", "H", "W"])
 def max_pool2d_forward_runs(
     x_ptr, y_at_ptr, y_ptr, rows, P, Q, C, H, W, x_0, x_1, x_2, x_3, y_at_0, y_at_1, y_at_2,
@@ -483,7 +483,7 @@ def max_pool2d_forward_runs(
     pad: tl.constexpr, VEC_X: tl.constexpr, VEC_Y_AT: tl.constexpr, ROWS: tl.constexpr,
     STEPS: tl.constexpr, BLOCK: tl.constexpr, PER_THREAD: tl.constexpr,
 ):  # fmt: skip
-    """Each program computes the windows of STEPS x ROWS x BLOCK places, and loads shared elements once, in whole runs of a line."""
+    """Each program computes windows of STEPS x ROWS x BLOCK places from whole runs of a line."""
     tile = tl.program_id(0)
     tiles, spans = lib.blocks(Q, BLOCK), lib.blocks(P, STEPS)
     row = tile // (tiles * spans) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -549,7 +549,7 @@ def max_pool2d_forward_runs(
         )
 
 
-# If ptxas 12.8 knows that a size is 1, it finds loads that are always outside, and drops the sign of their -inf.
+# Where ptxas 12.8 knows that a size is 1, it drops the sign of the -inf of loads outside.
 @triton.jit(do_not_specialize=["rows", "P", "Q", "C", "H", "W"])
 def max_pool2d_forward_window(
     x_ptr, y_at_ptr, y_ptr, rows, P, Q, C, H, W, x_0, x_1, x_2, x_3, y_at_0, y_at_1, y_at_2,
@@ -557,7 +557,7 @@ def max_pool2d_forward_window(
     COMPUTE: tl.constexpr, win: tl.constexpr, stride: tl.constexpr, pad: tl.constexpr,
     ROWS: tl.constexpr, STEPS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Each program computes the windows of STEPS x ROWS x BLOCK places, and loads shared elements once."""
+    """Each program computes windows of STEPS x ROWS x BLOCK places, and loads shared ones once."""
     tile = tl.program_id(0)
     tiles, spans = lib.blocks(Q, BLOCK), lib.blocks(P, STEPS)
     row = tile // (tiles * spans) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -613,7 +613,7 @@ def max_pool2d_forward_box(
     pad: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program computes a tile of ROWS x BLOCK elements. Reducers are loops."""
-    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     Q, x_0 = Q // VEC * VEC, x_0 // VEC * VEC
     x_1, x_2 = x_1 // VEC * VEC, x_2 // VEC * VEC
     y_at_0, y_at_1 = y_at_0 // VEC * VEC, y_at_1 // VEC * VEC
@@ -652,7 +652,7 @@ def choose_max_pool2d_forward(
     lines: int, cols: int, cols_extent: int, steps: int, stride_p: int, lane_stride: int,
     dilation: int, line: int, channels_last: bool, stored_last: bool, itemsize: int,
 ) -> tuple[str, dict]:  # fmt: skip
-    """Returns (variant, config) of a call: the first variant whose rule holds."""
+    """Returns (variant, config): the first variant whose rule holds."""
     # a window small enough to unroll, memory running along the channels
     if channels_last and stored_last and 0 < terms <= 64 and max(outer, lanes_extent) < 1 << 30:
         return "channels", dict(
@@ -692,7 +692,7 @@ def choose_max_pool2d_forward(
 
 
 def launch_max_pool2d_forward(x, y, y_at, win, stride, pad) -> None:
-    """Computes y, y_at with the variant that `choose` returns. Does not check operands."""
+    """Computes y, y_at with the chosen variant. Does not check operands."""
     N, C, H, W = x.shape
     _, _, P, Q = y_at.shape
     outer = N * P
@@ -853,7 +853,7 @@ def max_pool2d_forward(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """max_pool2d, which also returns y_at for its gradient.
 
-    T is f64, f32, f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
+    T is f64, f32, f16 or bf16. Takes any strides. Raises ValueError if an operand does not fit.
     """
     y, y_at = allocate_max_pool2d_forward(x, win, stride, pad)
     if not lib.runs_kernels(x):
@@ -872,7 +872,7 @@ def max_pool2d_backward_box(
     stride: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program computes a tile of ROWS x BLOCK elements. Reducers are loops."""
-    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     W, dy_0 = W // VEC * VEC, dy_0 // VEC * VEC
     dy_1, dy_2 = dy_1 // VEC * VEC, dy_2 // VEC * VEC
     y_at_0, y_at_1 = y_at_0 // VEC * VEC, y_at_1 // VEC * VEC
@@ -928,7 +928,7 @@ def max_pool2d_backward_box(
 
 
 def choose_max_pool2d_backward(cols: int) -> tuple[str, dict]:
-    """Returns (variant, config) of a call: the first variant whose rule holds."""
+    """Returns (variant, config): the first variant whose rule holds."""
     # right for every shape: reducers as loops
     return "box", dict(
         BLOCK=(BLOCK := max(1, min(256, lib.pow2(cols)))), ROWS=256 // BLOCK, num_warps=4,
@@ -936,7 +936,7 @@ def choose_max_pool2d_backward(cols: int) -> tuple[str, dict]:
 
 
 def launch_max_pool2d_backward(x, y_at, dy, dx, win, stride, pad) -> None:
-    """Computes dx with the variant that `choose` returns. Does not check operands."""
+    """Computes dx with the chosen variant. Does not check operands."""
     N, C, H, W = x.shape
     _, _, P, Q = y_at.shape
     rows = C * H * N
@@ -1072,7 +1072,7 @@ def max_pool2d_backward(
 ) -> torch.Tensor:
     """Returns dx: T[N, C, H, W], given x: T[N, C, H, W], y_at: i64[N, C, P, Q], dy: T[N, C, P, Q].
 
-    T is f64, f32, f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
+    T is f64, f32, f16 or bf16. Takes any strides. Raises ValueError if an operand does not fit.
     """
     dx = allocate_max_pool2d_backward(x, y_at, dy, win, stride, pad)
     if not lib.runs_kernels(x):

@@ -23,7 +23,7 @@ def middle_mean_rows(
     COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program holds ROWS whole rows in registers, and reads every element once."""
-    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     D, x_b = D // VEC * VEC, x_b // VEC * VEC
     x_col = x_col // VEC * VEC
     tiles = lib.blocks(D, ROWS)
@@ -45,11 +45,11 @@ def middle_mean_loop(
     PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
     y_sum_part_ptr=None,
 ):  # fmt: skip
-    """Each program handles ROWS rows of any width, BLOCK elements at a time, in one pass over each row.
+    """Each program takes ROWS rows of any width, BLOCK elements at a time, in one pass over each.
 
-    With PASS > 0, PARTS programs share the rows. Each launch before the last stores the state of one CHUNK of columns.
+    With PASS > 0, PARTS programs share the rows, and launches before the last store states.
     """
-    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     D, x_b = D // VEC * VEC, x_b // VEC * VEC
     x_col = x_col // VEC * VEC
     tiles = lib.blocks(D, ROWS)
@@ -87,7 +87,7 @@ def choose_middle_mean(
     rows: int, cols: int, row_run: int, row_runs: int, strided: bool, aligned: bool,
     in_f64: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
-    """Returns (variant, config) of a call: the first variant whose rule holds."""
+    """Returns (variant, config): the first variant whose rule holds."""
     # too few rows to fill the GPU: several programs share a row
     if row_runs * lib.cdiv(row_run, 32 if strided else 1) < (
         2 if strided or cols <= 65536 else 4
@@ -149,7 +149,7 @@ def choose_middle_mean(
 
 
 def launch_middle_mean(x, y) -> None:
-    """Computes y with the variant that `choose` returns. Does not check operands."""
+    """Computes y with the chosen variant. Does not check operands."""
     B, M, D = x.shape
     y = y.view(B * D)
     rows = B * D
@@ -230,7 +230,7 @@ def middle_mean_torch(x: torch.Tensor) -> torch.Tensor:
 def middle_mean(x: torch.Tensor) -> torch.Tensor:
     """Returns y: T[B, D], given x: T[B, M, D].
 
-    T is f64, f32, f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
+    T is f64, f32, f16 or bf16. Takes any strides. Raises ValueError if an operand does not fit.
     """
     y = allocate_middle_mean(x)
     if not lib.runs_kernels(x):
@@ -249,7 +249,7 @@ def middle_mean_backward_strided(
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program computes a tile of OUTER x ROWS x BLOCK elements."""
-    # VEC_DY, VEC_DX divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    # VEC_DY, VEC_DX divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     dy_outer_at, dy_middle_at = dy_outer_at // VEC_DY * VEC_DY, dy_middle_at // VEC_DY * VEC_DY
     dx_outer_at, dx_middle_at = dx_outer_at // VEC_DX * VEC_DX, dx_middle_at // VEC_DX * VEC_DX
     inner = inner // VEC_DX * VEC_DX
@@ -275,7 +275,7 @@ def middle_mean_backward_strided(
 def choose_middle_mean_backward(
     outer: int, middle: int, inner: int, transposed: bool,
 ) -> tuple[str, dict]:  # fmt: skip
-    """Returns (variant, config) of a call: the first variant whose rule holds."""
+    """Returns (variant, config): the first variant whose rule holds."""
     # any strides: a square tile where memory runs along the middle dim of an operand
     BLOCK = lib.pow2(
         max(
@@ -299,7 +299,7 @@ def choose_middle_mean_backward(
 
 
 def launch_middle_mean_backward(x, dy, dx) -> None:
-    """Computes dx with the variant that `choose` returns. Does not check operands."""
+    """Computes dx with the chosen variant. Does not check operands."""
     M = x.shape[1]
     dy, dx = lib.three_dims(*torch.broadcast_tensors(dy[:, None, :], dx))
     outer, middle, inner = dx.shape
@@ -356,7 +356,7 @@ def middle_mean_backward_reference(x: torch.Tensor, dy: torch.Tensor) -> torch.T
 def middle_mean_backward(x: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
     """Returns dx: T[B, M, D], given x: T[B, M, D], dy: T[B, D].
 
-    T is f64, f32, f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
+    T is f64, f32, f16 or bf16. Takes any strides. Raises ValueError if an operand does not fit.
     """
     dx = allocate_middle_mean_backward(x, dy)
     if not lib.runs_kernels(x):

@@ -69,7 +69,7 @@ def moe_linear_tiles(
 def choose_moe_linear(
     M: int, N: int, segments: int, itemsize: int, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
-    """Returns (variant, config) of a call: the first variant whose rule holds."""
+    """Returns (variant, config): the first variant whose rule holds."""
     # by pointers, in square tiles
     if (
         gpu.shared >= 99
@@ -105,7 +105,7 @@ def choose_moe_linear(
 
 
 def launch_moe_linear(x, w, off, y) -> None:
-    """Computes y with the variant that `choose` returns. Does not check operands."""
+    """Computes y with the chosen variant. Does not check operands."""
     M, K = x.shape
     E, _, N = w.shape
     PRECISION = runtime.f32_precision("matmul")
@@ -186,7 +186,7 @@ def moe_linear_reference(x: torch.Tensor, w: torch.Tensor, off: torch.Tensor) ->
 def moe_linear(x: torch.Tensor, w: torch.Tensor, off: torch.Tensor) -> torch.Tensor:
     """Returns y: T[M, N], given x: T[M, K], w: T[E, K, N], off: i32[E + 1].
 
-    T is f64, f32, f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
+    T is f64, f32, f16 or bf16. Takes any strides. Raises ValueError if an operand does not fit.
     """
     y = allocate_moe_linear(x, w, off)
     if not lib.runs_kernels(x):
@@ -257,7 +257,7 @@ def moe_linear_backward_dw_tiles(
     COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
-    """Each program computes a tile of BLOCK_M x BLOCK_N sums, BLOCK_K terms at a time."""
+    """Each program computes a tile of BLOCK_M x BLOCK_N sums, BLOCK_K terms a step."""
     tiles_m, tiles_n = lib.blocks(N, BLOCK_M), lib.blocks(K, BLOCK_N)
     batch = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
@@ -292,7 +292,7 @@ choose_moe_linear_backward_dx = choose_moe_linear
 
 
 def launch_moe_linear_backward_dx(x, w, off, dy, dx) -> None:
-    """Computes dx with the variant that `choose` returns. Does not check operands."""
+    """Computes dx with the chosen variant. Does not check operands."""
     M, K = x.shape
     E, _, N = w.shape
     PRECISION = runtime.f32_precision("matmul")
@@ -310,7 +310,7 @@ def launch_moe_linear_backward_dx(x, w, off, dy, dx) -> None:
 def choose_moe_linear_backward_dw(
     batches: int, M: int, N: int, itemsize: int, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
-    """Returns (variant, config) of a call: the first variant whose rule holds."""
+    """Returns (variant, config): the first variant whose rule holds."""
     # by pointers, in the widest tiles
     if (
         gpu.shared >= 99
@@ -352,7 +352,7 @@ def choose_moe_linear_backward_dw(
 
 
 def launch_moe_linear_backward_dw(x, w, off, dy, dw) -> None:
-    """Computes dw with the variant that `choose` returns. Does not check operands."""
+    """Computes dw with the chosen variant. Does not check operands."""
     M, K = x.shape
     E, _, N = w.shape
     PRECISION = runtime.f32_precision("matmul")
@@ -466,7 +466,7 @@ def moe_linear_backward(
 ) -> tuple[torch.Tensor | None, torch.Tensor | None]:
     """Returns dx: T[M, K], dw: T[E, K, N], given x: T[M, K], w: T[E, K, N], off: i32[E + 1], dy: T[M, N].
 
-    T is f64, f32, f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
+    T is f64, f32, f16 or bf16. Takes any strides. Raises ValueError if an operand does not fit.
     """
     dx, dw = allocate_moe_linear_backward(x, w, off, dy, need_dx, need_dw)
     if not lib.runs_kernels(x):

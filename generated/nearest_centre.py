@@ -26,7 +26,7 @@ def nearest_centre_norm_rows(
     VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program holds ROWS k, all d at once."""
-    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     D, c_k = D // VEC * VEC, c_k // VEC * VEC
     k = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     in_k = k < K if ROWS > 1 else True
@@ -45,11 +45,11 @@ def nearest_centre_norm_loop(
     PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
     norm_part_ptr=None,
 ):  # fmt: skip
-    """Each program handles ROWS rows of any width, BLOCK elements at a time, in one pass over each row.
+    """Each program takes ROWS rows of any width, BLOCK elements at a time, in one pass over each.
 
-    With PASS > 0, PARTS programs share the rows. Each launch before the last stores the state of one CHUNK of columns.
+    With PASS > 0, PARTS programs share the rows, and launches before the last store states.
     """
-    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     D, c_row = D // VEC * VEC, c_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part, begin, end = 0, 0, tl.cast(D, tl.int64)
@@ -82,7 +82,7 @@ def nearest_centre_distance_sum_rows(
     VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program holds ROWS n, all d at once."""
-    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     D, x_n = D // VEC * VEC, x_n // VEC * VEC
     n = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     in_n = n < N if ROWS > 1 else True
@@ -101,11 +101,11 @@ def nearest_centre_distance_sum_loop(
     PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
     distance_sum_part_ptr=None,
 ):  # fmt: skip
-    """Each program handles ROWS rows of any width, BLOCK elements at a time, in one pass over each row.
+    """Each program takes ROWS rows of any width, BLOCK elements at a time, in one pass over each.
 
-    With PASS > 0, PARTS programs share the rows. Each launch before the last stores the state of one CHUNK of columns.
+    With PASS > 0, PARTS programs share the rows, and launches before the last store states.
     """
-    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     D, x_row = D // VEC * VEC, x_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part, begin, end = 0, 0, tl.cast(D, tl.int64)
@@ -220,7 +220,7 @@ def nearest_centre_centre_rows(
 def choose_nearest_centre_norm(
     rows: int, cols: int, strided: bool, aligned: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
-    """Returns (variant, config) of a call: the first variant whose rule holds."""
+    """Returns (variant, config): the first variant whose rule holds."""
     # too few rows to fill the GPU: several programs share a row
     if lib.cdiv(rows, 32 if strided else 1) < (
         2 if strided or cols <= 65536 else 4
@@ -274,7 +274,7 @@ def choose_nearest_centre_norm(
 
 
 def launch_nearest_centre_norm(x, c, norm) -> None:
-    """Computes norm with the variant that `choose` returns. Does not check operands."""
+    """Computes norm with the chosen variant. Does not check operands."""
     D = x.shape[1]
     K = c.shape[0]
     variant, config = choose_nearest_centre_norm(
@@ -309,7 +309,7 @@ choose_nearest_centre_distance_sum = choose_nearest_centre_norm
 
 
 def launch_nearest_centre_distance_sum(x, distance_sum) -> None:
-    """Computes distance_sum with the variant that `choose` returns. Does not check operands."""
+    """Computes distance_sum with the chosen variant. Does not check operands."""
     N, D = x.shape
     variant, config = choose_nearest_centre_distance_sum(
         rows=N, cols=D, strided=0 < x.stride(0) < x.stride(1),
@@ -340,7 +340,7 @@ def launch_nearest_centre_distance_sum(x, distance_sum) -> None:
 
 
 def choose_nearest_centre_centre(rows: int, tiled: bool) -> tuple[str, dict]:
-    """Returns (variant, config) of a call: the first variant whose rule holds."""
+    """Returns (variant, config): the first variant whose rule holds."""
     # tiles of all factors by descriptor
     if tiled:
         return "tiles", dict(
@@ -353,7 +353,7 @@ def choose_nearest_centre_centre(rows: int, tiled: bool) -> tuple[str, dict]:
 
 
 def launch_nearest_centre_centre(x, c, norm, distance_sum, distance, centre) -> None:
-    """Computes centre, distance with the variant that `choose` returns. Does not check operands."""
+    """Computes centre, distance with the chosen variant. Does not check operands."""
     N, D = x.shape
     K = c.shape[0]
     variant, config = choose_nearest_centre_centre(
@@ -444,7 +444,7 @@ def nearest_centre_reference(x: torch.Tensor, c: torch.Tensor) -> tuple[torch.Te
 def nearest_centre(x: torch.Tensor, c: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Returns distance: f32[N], centre: i64[N], given x: T[N, D], c: T[K, D].
 
-    T is f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
+    T is f16 or bf16. Takes any strides. Raises ValueError if an operand does not fit.
     """
     distance, centre = allocate_nearest_centre(x, c)
     if not lib.runs_kernels(x):
@@ -461,7 +461,7 @@ def nearest_centre_backward_dnorm_rows(
     VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program holds ROWS k, all n at once."""
-    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     N = N // VEC * VEC
     k = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     in_k = k < K if ROWS > 1 else True
@@ -483,11 +483,11 @@ def nearest_centre_backward_dnorm_loop(
     PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
     dnorm_part_ptr=None,
 ):  # fmt: skip
-    """Each program handles ROWS rows of any width, BLOCK elements at a time, in one pass over each row.
+    """Each program takes ROWS rows of any width, BLOCK elements at a time, in one pass over each.
 
-    With PASS > 0, PARTS programs share the rows. Each launch before the last stores the state of one CHUNK of columns.
+    With PASS > 0, PARTS programs share the rows, and launches before the last store states.
     """
-    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     N = N // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part, begin, end = 0, 0, tl.cast(N, tl.int64)
@@ -524,7 +524,7 @@ def nearest_centre_backward_dx_tile(
     VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program computes a tile of ROWS x BLOCK elements."""
-    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     D, x_row = D // VEC * VEC, x_row // VEC * VEC
     c_0, dx_row = c_0 // VEC * VEC, dx_row // VEC * VEC
     tiles = lib.blocks(D, BLOCK)
@@ -562,7 +562,7 @@ def nearest_centre_backward_dc_tiles(
     T: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
-    """Each program computes a tile of BLOCK_M x BLOCK_N sums, BLOCK_K terms at a time."""
+    """Each program computes a tile of BLOCK_M x BLOCK_N sums, BLOCK_K terms a step."""
     tiles_m, tiles_n = lib.blocks(K, BLOCK_M), lib.blocks(D, BLOCK_N)
     tile = tl.program_id(0)
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
@@ -596,7 +596,7 @@ def nearest_centre_backward_dc_tiles(
 def choose_nearest_centre_backward_dnorm(
     rows: int, cols: int, strided: bool, aligned: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
-    """Returns (variant, config) of a call: the first variant whose rule holds."""
+    """Returns (variant, config): the first variant whose rule holds."""
     # too few rows to fill the GPU: several programs share a row
     if lib.cdiv(rows, 32 if strided else 1) < (
         2 if strided or cols <= 65536 else 4
@@ -650,7 +650,7 @@ def choose_nearest_centre_backward_dnorm(
 
 
 def launch_nearest_centre_backward_dnorm(x, c, centre, ddistance, dnorm) -> None:
-    """Computes dnorm with the variant that `choose` returns. Does not check operands."""
+    """Computes dnorm with the chosen variant. Does not check operands."""
     N = x.shape[0]
     K = c.shape[0]
     variant, config = choose_nearest_centre_backward_dnorm(
@@ -684,7 +684,7 @@ def launch_nearest_centre_backward_dnorm(x, c, centre, ddistance, dnorm) -> None
 
 
 def choose_nearest_centre_backward_dx(cols: int, aligned: bool) -> tuple[str, dict]:
-    """Returns (variant, config) of a call: the first variant whose rule holds."""
+    """Returns (variant, config): the first variant whose rule holds."""
     # rows of the fastest axis
     return "tile", dict(
         BLOCK=(BLOCK := min(1024, max(16, lib.pow2(cols))) if aligned else min(128, max(4, lib.pow2(cols)))),
@@ -693,7 +693,7 @@ def choose_nearest_centre_backward_dx(cols: int, aligned: bool) -> tuple[str, di
 
 
 def launch_nearest_centre_backward_dx(x, c, centre, ddistance, dx) -> None:
-    """Computes dx with the variant that `choose` returns. Does not check operands."""
+    """Computes dx with the chosen variant. Does not check operands."""
     N, D = x.shape
     K = c.shape[0]
     _, config = choose_nearest_centre_backward_dx(
@@ -710,7 +710,7 @@ def launch_nearest_centre_backward_dx(x, c, centre, ddistance, dx) -> None:
 def choose_nearest_centre_backward_dc(
     M: int, N: int, itemsize: int, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
-    """Returns (variant, config) of a call: the first variant whose rule holds."""
+    """Returns (variant, config): the first variant whose rule holds."""
     # by pointers, in the widest tiles
     if (
         gpu.shared >= 163
@@ -750,7 +750,7 @@ def choose_nearest_centre_backward_dc(
 
 
 def launch_nearest_centre_backward_dc(x, c, centre, ddistance, dnorm, dc) -> None:
-    """Computes dc with the variant that `choose` returns. Does not check operands."""
+    """Computes dc with the chosen variant. Does not check operands."""
     N, D = x.shape
     K = c.shape[0]
     PRECISION = "ieee"
@@ -869,7 +869,7 @@ def nearest_centre_backward(
 ) -> tuple[torch.Tensor | None, torch.Tensor | None]:
     """Returns dx: T[N, D], dc: T[K, D], given x: T[N, D], c: T[K, D], centre: i64[N], ddistance: f32[N].
 
-    T is f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
+    T is f16 or bf16. Takes any strides. Raises ValueError if an operand does not fit.
     """
     dx, dc = allocate_nearest_centre_backward(x, c, centre, ddistance, need_dx, need_dc)
     if not lib.runs_kernels(x):

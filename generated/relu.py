@@ -43,7 +43,7 @@ def relu_strided(
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program computes a tile of OUTER x ROWS x BLOCK elements."""
-    # VEC_X, VEC_Y divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    # VEC_X, VEC_Y divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     x_outer_at, x_middle_at = x_outer_at // VEC_X * VEC_X, x_middle_at // VEC_X * VEC_X
     y_outer_at, y_middle_at = y_outer_at // VEC_Y * VEC_Y, y_middle_at // VEC_Y * VEC_Y
     inner = inner // VEC_Y * VEC_Y
@@ -68,7 +68,7 @@ def relu_strided(
 def choose_relu(
     outer: int, middle: int, inner: int, transposed: bool, itemsize: int,
 ) -> tuple[str, dict]:  # fmt: skip
-    """Returns (variant, config) of a call: the first variant whose rule holds."""
+    """Returns (variant, config): the first variant whose rule holds."""
     # every operand lies in one run
     if outer * middle == 1:
         return "flat", dict(BLOCK=2048 // itemsize, num_warps=4)
@@ -95,7 +95,7 @@ def choose_relu(
 
 
 def launch_relu(x, y) -> None:
-    """Computes y with the variant that `choose` returns. Does not check operands."""
+    """Computes y with the chosen variant. Does not check operands."""
     x, y = lib.three_dims(x, y)
     outer, middle, inner = y.shape
     total = y.numel()
@@ -167,7 +167,7 @@ def relu_torch(x: torch.Tensor) -> torch.Tensor:
 def relu(x: torch.Tensor) -> torch.Tensor:
     """Returns y: T[...], given x: T[...].
 
-    T is f64, f32, f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
+    T is f64, f32, f16 or bf16. Takes any strides. Raises ValueError if an operand does not fit.
     """
     y = allocate_relu(x)
     if not lib.runs_kernels(x):
@@ -212,7 +212,7 @@ def relu_backward_strided(
     OUTER: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program computes a tile of OUTER x ROWS x BLOCK elements."""
-    # VEC_X, VEC_DY, VEC_DX divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    # VEC_X, VEC_DY, VEC_DX divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     x_outer_at, x_middle_at = x_outer_at // VEC_X * VEC_X, x_middle_at // VEC_X * VEC_X
     dy_outer_at, dy_middle_at = dy_outer_at // VEC_DY * VEC_DY, dy_middle_at // VEC_DY * VEC_DY
     dx_outer_at, dx_middle_at = dx_outer_at // VEC_DX * VEC_DX, dx_middle_at // VEC_DX * VEC_DX
@@ -243,7 +243,7 @@ choose_relu_backward = choose_relu
 
 
 def launch_relu_backward(x, dy, dx) -> None:
-    """Computes dx with the variant that `choose` returns. Does not check operands."""
+    """Computes dx with the chosen variant. Does not check operands."""
     x, dy, dx = lib.three_dims(x, dy, dx)
     outer, middle, inner = dx.shape
     total = dx.numel()
@@ -317,7 +317,7 @@ def relu_backward_reference(x: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
 def relu_backward(x: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
     """Returns dx: T[...], given x: T[...], dy: T[...].
 
-    T is f64, f32, f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
+    T is f64, f32, f16 or bf16. Takes any strides. Raises ValueError if an operand does not fit.
     """
     dx = allocate_relu_backward(x, dy)
     if not lib.runs_kernels(x):

@@ -25,7 +25,7 @@ def rms_norm_rows(
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program holds ROWS rows, all d at once."""
-    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     D, x_row = D // VEC * VEC, x_row // VEC * VEC
     y_row = y_row // VEC * VEC
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
@@ -52,11 +52,11 @@ def rms_norm_loop(
     PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
     ms_sum_part_ptr=None,
 ):  # fmt: skip
-    """Each program handles ROWS rows of any width, BLOCK elements at a time, in two passes over each row.
+    """Each program takes ROWS rows of any width, BLOCK elements at a time, in two passes over each.
 
-    With PASS > 0, PARTS programs share the rows. Each launch before the last stores the state of one CHUNK of columns.
+    With PASS > 0, PARTS programs share the rows, and launches before the last store states.
     """
-    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     D, x_row = D // VEC * VEC, x_row // VEC * VEC
     y_row = y_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -109,12 +109,12 @@ def rms_norm_two_pass(
     ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS_POW2: tl.constexpr, LAG: tl.constexpr,
 ):  # fmt: skip
     """Program `ticket` reduces a block to ms_sum. Then it writes an earlier block, which L2 still holds."""
-    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     D, x_row = D // VEC * VEC, x_row // VEC * VEC
     y_row = y_row // VEC * VEC
     blocks = lib.blocks(D, BLOCK)
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
-    # Tickets are in the order in which programs start, so no program waits for one that has not started.
+    # Tickets follow the order in which programs start: none waits for one that has not started.
     ticket = tl.atomic_add(tickets_ptr, 1, sem="relaxed")
 
     if ticket < lib.blocks(rows, ROWS) * blocks:
@@ -165,7 +165,7 @@ def rms_norm_two_pass(
 def choose_rms_norm(
     rows: int, cols: int, strided: bool, aligned: bool, in_f64: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
-    """Returns (variant, config) of a call: the first variant whose rule holds."""
+    """Returns (variant, config): the first variant whose rule holds."""
     # x does not fit in L2, but the data between its two reads does
     if not strided and gpu.forward_progress and 65536 < cols <= 2**22 and rows * cols > 2**25:
         return "two_pass", dict(
@@ -231,7 +231,7 @@ def choose_rms_norm(
 
 
 def launch_rms_norm(x, gain, y, eps) -> None:
-    """Computes y with the variant that `choose` returns. Does not check operands."""
+    """Computes y with the chosen variant. Does not check operands."""
     D = x.shape[-1]
     batch = math.prod(y.shape[:-1])
     x = lib.reshaped(x, batch, D)
@@ -346,7 +346,7 @@ def rms_norm(
 ) -> torch.Tensor:
     """Returns y: T[..., D], given x: T[..., D], gain: U[D].
 
-    T is f64, f32, f16 or bf16; U is f64, f32, f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
+    T is f64, f32, f16 or bf16; U is f64, f32, f16 or bf16. Takes any strides. Raises ValueError if an operand does not fit.
     """
     y = allocate_rms_norm(x, gain, eps)
     if not lib.runs_kernels(x):
@@ -367,7 +367,7 @@ def rms_norm_backward_rows(
     STAGES: tl.constexpr, HOLD: tl.constexpr,
 ):  # fmt: skip
     """Each program takes one part, and loops over rows, ROWS at a time."""
-    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     D, x_row = D // VEC * VEC, x_row // VEC * VEC
     dy_row, dx_row = dy_row // VEC * VEC, dx_row // VEC * VEC
     dgain_sum_parts_0 = dgain_sum_parts_0 // VEC * VEC
@@ -424,7 +424,7 @@ def rms_norm_backward_merge(
     PARTS: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """Each program takes COLS d, and loops over part, BLOCK_P at a time."""
-    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     D, dgain_sum_parts_0 = D // VEC * VEC, dgain_sum_parts_0 // VEC * VEC
     first_d = tl.program_id(0).to(tl.int64) * COLS
     d = first_d + tl.arange(0, COLS)[None, :]
@@ -460,7 +460,7 @@ def rms_norm_backward_wide(
     ROWS: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """Each program takes ROWS rows, and loops over d, BLOCK at a time."""
-    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     D, x_row = D // VEC * VEC, x_row // VEC * VEC
     dy_row, dx_row = dy_row // VEC * VEC, dx_row // VEC * VEC
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
@@ -508,7 +508,7 @@ def rms_norm_backward_columns(
     ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """Each program takes BLOCK d of one part, and loops over rows, ROWS at a time."""
-    # VEC divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     D, dy_row = D // VEC * VEC, dy_row // VEC * VEC
     x_row, dgain_sum_parts_0 = x_row // VEC * VEC, dgain_sum_parts_0 // VEC * VEC
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
@@ -551,7 +551,7 @@ def rms_norm_backward_columns(
 def choose_rms_norm_backward(
     rows: int, cols: int, strided: bool, tile_bytes: int, in_f64: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
-    """Returns (variant, config) of a call: the first variant whose rule holds."""
+    """Returns (variant, config): the first variant whose rule holds."""
     # rows fit in registers: each is read once
     if cols <= (4096 if in_f64 else 16384) and (cols <= 512 or not strided):
         return "rows", dict(
@@ -572,7 +572,7 @@ def choose_rms_norm_backward(
 
 
 def launch_rms_norm_backward(x, gain, dy, dx, dgain, deps, eps) -> None:
-    """Computes dx, dgain, deps with the variant that `choose` returns. Does not check operands."""
+    """Computes dx, dgain, deps with the chosen variant. Does not check operands."""
     D = x.shape[-1]
     batch = math.prod(dx.shape[:-1])
     x = lib.reshaped(x, batch, D)
@@ -726,7 +726,7 @@ def rms_norm_backward(
 ) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:
     """Returns dx: T[..., D], dgain: U[D], deps: f32, given x: T[..., D], gain: U[D], dy: T[..., D].
 
-    T is f64, f32, f16 or bf16; U is f64, f32, f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
+    T is f64, f32, f16 or bf16; U is f64, f32, f16 or bf16. Takes any strides. Raises ValueError if an operand does not fit.
     """
     dx, dgain, deps = allocate_rms_norm_backward(x, gain, dy, eps, need_dx, need_dgain, need_deps)
     if not lib.runs_kernels(x):

@@ -50,7 +50,7 @@ def swiglu_strided(
     VEC_Y: tl.constexpr, OUTER: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program computes a tile of OUTER x ROWS x BLOCK elements."""
-    # VEC_GATE, VEC_UP, VEC_Y divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    # VEC_GATE, VEC_UP, VEC_Y divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     gate_outer_at, gate_middle_at = (
         gate_outer_at // VEC_GATE * VEC_GATE,
         gate_middle_at // VEC_GATE * VEC_GATE,
@@ -84,7 +84,7 @@ def swiglu_strided(
 def choose_swiglu(
     outer: int, middle: int, inner: int, transposed: bool, itemsize: int,
 ) -> tuple[str, dict]:  # fmt: skip
-    """Returns (variant, config) of a call: the first variant whose rule holds."""
+    """Returns (variant, config): the first variant whose rule holds."""
     # every operand lies in one run
     if outer * middle == 1:
         return "flat", dict(BLOCK=4096 // itemsize, num_warps=4)
@@ -111,7 +111,7 @@ def choose_swiglu(
 
 
 def launch_swiglu(gate, up, y) -> None:
-    """Computes y with the variant that `choose` returns. Does not check operands."""
+    """Computes y with the chosen variant. Does not check operands."""
     gate, up, y = lib.three_dims(*torch.broadcast_tensors(gate, up, y))
     outer, middle, inner = y.shape
     total = y.numel()
@@ -194,7 +194,7 @@ def swiglu_torch(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
 def swiglu(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
     """Returns y: T[...], given gate: T[...], up: T[...].
 
-    T is f64, f32, f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
+    T is f64, f32, f16 or bf16. Takes any strides. Raises ValueError if an operand does not fit.
     """
     y = allocate_swiglu(gate, up)
     if not lib.runs_kernels(gate):
@@ -292,7 +292,7 @@ def swiglu_backward_strided(
     OUTER: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program computes a tile of OUTER x ROWS x BLOCK elements."""
-    # VEC_DY, VEC_UP, VEC_GATE, VEC_DGATE, VEC_DUP divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    # VEC_DY, VEC_UP, VEC_GATE, VEC_DGATE, VEC_DUP divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     dy_outer_at, dy_middle_at = dy_outer_at // VEC_DY * VEC_DY, dy_middle_at // VEC_DY * VEC_DY
     up_outer_at, up_middle_at = up_outer_at // VEC_UP * VEC_UP, up_middle_at // VEC_UP * VEC_UP
     gate_outer_at, gate_middle_at = (
@@ -352,7 +352,7 @@ choose_swiglu_backward = choose_swiglu
 
 
 def launch_swiglu_backward(gate, up, dy, dgate, dup) -> None:
-    """Computes dgate, dup with the variant that `choose` returns. Does not check operands."""
+    """Computes dgate, dup with the chosen variant. Does not check operands."""
     dy, up, gate, dgate, dup = lib.three_dims(*torch.broadcast_tensors(dy, up, gate, dgate, dup))
     outer, middle, inner = dup.shape
     total = dup.numel()
@@ -449,7 +449,7 @@ def swiglu_backward(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Returns dgate: T[...], dup: T[...], given gate: T[...], up: T[...], dy: T[...].
 
-    T is f64, f32, f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
+    T is f64, f32, f16 or bf16. Takes any strides. Raises ValueError if an operand does not fit.
     """
     dgate, dup = allocate_swiglu_backward(gate, up, dy)
     if not lib.runs_kernels(gate):

@@ -26,7 +26,7 @@ def swiglu_linear_persistent(
     GROUP_M: tl.constexpr,
     PARTS: tl.constexpr = 1, CHUNK=0, gate_parts_ptr=None, up_parts_ptr=None,
 ):  # fmt: skip
-    """Each program computes tiles of BLOCK_M x BLOCK_N sums, one after another, BLOCK_K terms at a time, of one CHUNK if PARTS programs share a sum."""
+    """Each program computes several tiles of BLOCK_M x BLOCK_N sums over a CHUNK, BLOCK_K terms a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(N, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Not flattened: if one loop resets several sums, ptxas does not overlap their products.
@@ -82,7 +82,7 @@ def swiglu_linear_tiles(
     LANES: tl.constexpr = False, PARTS: tl.constexpr = 1, CHUNK=0, gate_parts_ptr=None,
     up_parts_ptr=None,
 ):  # fmt: skip
-    """Each program computes a tile of BLOCK_M x BLOCK_N sums, BLOCK_K terms at a time, of one CHUNK if PARTS programs share a sum."""
+    """Each program computes a tile of BLOCK_M x BLOCK_N sums over a CHUNK, BLOCK_K terms a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(N, BLOCK_N)
     part = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
     begin, end = 0, K
@@ -130,7 +130,7 @@ def swiglu_linear_combine(
     COMPUTE: tl.constexpr, HALF: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     PARTS: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
-    """Each program adds the PARTS partial sums of BLOCK_M x BLOCK_N results, AHEAD parts at a time."""
+    """Each program adds up the parts of BLOCK_M x BLOCK_N sums, AHEAD parts at a time."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(N, BLOCK_N)
     tile = tl.program_id(0)
     m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
@@ -156,7 +156,7 @@ def choose_swiglu_linear(
     M: int, N: int, K: int, tma: bool, tf32x3: bool, itemsize: int, stored_bytes: int,
     copied_bytes: int, transposed_bytes: int, vectorized: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
-    """Returns (variant, config) of a call: of the variants that may run, the one with the least estimate."""
+    """Returns (variant, config): of the variants that may run, the one with the least estimate."""
     call = (
         (1, M, N, K), itemsize, stored_bytes, copied_bytes, transposed_bytes, vectorized,
         tf32x3, gpu,
@@ -222,7 +222,7 @@ def choose_swiglu_linear(
 
 
 def launch_swiglu_linear(x, wg, wu, y) -> None:
-    """Computes y with the variant that `choose` returns. Does not check operands."""
+    """Computes y with the chosen variant. Does not check operands."""
     M, K = x.shape
     N = wg.shape[0]
     PRECISION = runtime.f32_precision("matmul")
@@ -331,7 +331,7 @@ def swiglu_linear_torch(x: torch.Tensor, wg: torch.Tensor, wu: torch.Tensor) -> 
 def swiglu_linear(x: torch.Tensor, wg: torch.Tensor, wu: torch.Tensor) -> torch.Tensor:
     """Returns y: T[M, N], given x: T[M, K], wg: T[N, K], wu: T[N, K].
 
-    T is f64, f32, f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
+    T is f64, f32, f16 or bf16. Takes any strides. Raises ValueError if an operand does not fit.
     """
     y = allocate_swiglu_linear(x, wg, wu)
     if not lib.runs_kernels(x):
@@ -352,7 +352,7 @@ def swiglu_linear_forward_persistent(
     GROUP_M: tl.constexpr,
     PARTS: tl.constexpr = 1, CHUNK=0, gate_parts_ptr=None, up_parts_ptr=None,
 ):  # fmt: skip
-    """Each program computes tiles of BLOCK_M x BLOCK_N sums, one after another, BLOCK_K terms at a time, of one CHUNK if PARTS programs share a sum."""
+    """Each program computes several tiles of BLOCK_M x BLOCK_N sums over a CHUNK, BLOCK_K terms a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(N, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Not flattened: if one loop resets several sums, ptxas does not overlap their products.
@@ -417,7 +417,7 @@ def swiglu_linear_forward_tiles(
     LANES: tl.constexpr = False, PARTS: tl.constexpr = 1, CHUNK=0, gate_parts_ptr=None,
     up_parts_ptr=None,
 ):  # fmt: skip
-    """Each program computes a tile of BLOCK_M x BLOCK_N sums, BLOCK_K terms at a time, of one CHUNK if PARTS programs share a sum."""
+    """Each program computes a tile of BLOCK_M x BLOCK_N sums over a CHUNK, BLOCK_K terms a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(N, BLOCK_N)
     part = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
     begin, end = 0, K
@@ -468,7 +468,7 @@ def swiglu_linear_forward_combine(
     COMPUTE: tl.constexpr, HALF: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     PARTS: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
-    """Each program adds the PARTS partial sums of BLOCK_M x BLOCK_N results, AHEAD parts at a time."""
+    """Each program adds up the parts of BLOCK_M x BLOCK_N sums, AHEAD parts at a time."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(N, BLOCK_N)
     tile = tl.program_id(0)
     m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
@@ -496,7 +496,7 @@ choose_swiglu_linear_forward = choose_swiglu_linear
 
 
 def launch_swiglu_linear_forward(x, wg, wu, y, gate_kept, up_kept) -> None:
-    """Computes gate_kept, up_kept, y with the variant that `choose` returns. Does not check operands."""
+    """Computes gate_kept, up_kept, y with the chosen variant. Does not check operands."""
     M, K = x.shape
     N = wg.shape[0]
     PRECISION = runtime.f32_precision("matmul")
@@ -607,7 +607,7 @@ def swiglu_linear_forward(
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """swiglu_linear, which also returns gate and up for its gradient.
 
-    T is f64, f32, f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
+    T is f64, f32, f16 or bf16. Takes any strides. Raises ValueError if an operand does not fit.
     """
     y, gate_kept, up_kept = allocate_swiglu_linear_forward(x, wg, wu)
     if not lib.runs_kernels(x):
@@ -707,7 +707,7 @@ def swiglu_linear_backward_dup_strided(
     VEC_DGATE: tl.constexpr, OUTER: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program computes a tile of OUTER x ROWS x BLOCK elements."""
-    # VEC_DY, VEC_GATE_KEPT, VEC_DUP, VEC_UP_KEPT, VEC_DGATE divides these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    # VEC_DY, VEC_GATE_KEPT, VEC_DUP, VEC_UP_KEPT, VEC_DGATE divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     dy_outer_at, dy_middle_at = dy_outer_at // VEC_DY * VEC_DY, dy_middle_at // VEC_DY * VEC_DY
     gate_kept_outer_at, gate_kept_middle_at = (
         gate_kept_outer_at // VEC_GATE_KEPT * VEC_GATE_KEPT,
@@ -779,7 +779,7 @@ def swiglu_linear_backward_dx_sum_tf32x3(
     COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr, TERMS: tl.constexpr,
 ):  # fmt: skip
-    """Each program computes tiles of BLOCK_M x BLOCK_N sums, one after another, of factors split in two TF32 parts."""
+    """Each program computes several tiles of BLOCK_M x BLOCK_N sums of TF32 parts."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(K, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Not flattened: if one loop resets several sums, ptxas does not overlap their products.
@@ -789,8 +789,8 @@ def swiglu_linear_backward_dx_sum_tf32x3(
         # dx_sum[m, k2] = sum[n](dup[m, n] * wu[n, k2])
         dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for first_k in range(0, N, TERMS):
-            # Each block of TERMS terms is multiplied three times: lo x hi, hi x lo, hi x hi. One product a step, because
-            # the tensor cores would wait between two.
+            # Each block of TERMS terms is multiplied three times: lo x hi, hi x lo, hi x hi. One
+            # product a step: between two the tensor cores would wait.
             dx_sum_terms = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
             for step in range(0, 3 * TERMS, BLOCK_K):
                 product = step // TERMS
@@ -798,7 +798,7 @@ def swiglu_linear_backward_dx_sum_tf32x3(
                 dup_part = dup_tiles.load([first_m + (product == 0) * M, start])
                 wu_part = wu_tiles.load([first_n + (product == 1) * K, start]).T
                 dx_sum_terms = tl.dot(dup_part, wu_part, dx_sum_terms, input_precision="tf32")
-            # wgmma truncates its accumulator, the more the longer the sum: flush to f32 every TERMS terms.
+            # wgmma truncates its accumulator: long sums are flushed to f32 every TERMS terms.
             dx_sum += dx_sum_terms
 
         m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
@@ -825,7 +825,7 @@ def swiglu_linear_backward_dx_sum_presplit_one(
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr, LHS: tl.constexpr,
 ):  # fmt: skip
-    """Each program computes tiles of BLOCK_M x BLOCK_N sums, one after another, of factors split in two TF32 parts, the left or the right one ahead."""
+    """Each program computes several tiles of BLOCK_M x BLOCK_N sums of TF32 parts, one factor's stored."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(K, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Flattened, so that the loads of the next tile start before this one is stored.
@@ -881,7 +881,7 @@ def swiglu_linear_backward_dx_sum_persistent(
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
     PARTS: tl.constexpr = 1, CHUNK=0, dx_sum_parts_ptr=None,
 ):  # fmt: skip
-    """Each program computes tiles of BLOCK_M x BLOCK_N sums, one after another, BLOCK_K terms at a time, of one CHUNK if PARTS programs share a sum."""
+    """Each program computes several tiles of BLOCK_M x BLOCK_N sums over a CHUNK, BLOCK_K terms a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(K, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Flattened, so that the loads of the next tile start before this one is stored.
@@ -930,7 +930,7 @@ def swiglu_linear_backward_dx_sum_subtiles(
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
-    """Each program computes tiles of 3 subtiles of BLOCK_M x BLOCK_N sums, which share the right factor, one after another."""
+    """Each program computes several tiles of 3 subtiles of BLOCK_M x BLOCK_N sums with one right factor."""
     tiles_m, tiles_n = lib.blocks(M, 3 * BLOCK_M), lib.blocks(K, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Not flattened: if one loop resets several sums, ptxas does not overlap their products.
@@ -982,7 +982,7 @@ def swiglu_linear_backward_dx_sum_tiles(
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
     LANES: tl.constexpr = False, PARTS: tl.constexpr = 1, CHUNK=0, dx_sum_parts_ptr=None,
 ):  # fmt: skip
-    """Each program computes a tile of BLOCK_M x BLOCK_N sums, BLOCK_K terms at a time, of one CHUNK if PARTS programs share a sum."""
+    """Each program computes a tile of BLOCK_M x BLOCK_N sums over a CHUNK, BLOCK_K terms a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(K, BLOCK_N)
     part = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
     begin, end = 0, N
@@ -1020,7 +1020,7 @@ def swiglu_linear_backward_dx_sum_combine(
     COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     PARTS: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
-    """Each program adds the PARTS partial sums of BLOCK_M x BLOCK_N results, AHEAD parts at a time."""
+    """Each program adds up the parts of BLOCK_M x BLOCK_N sums, AHEAD parts at a time."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(K, BLOCK_N)
     tile = tl.program_id(0)
     m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
@@ -1043,7 +1043,7 @@ def swiglu_linear_backward_dx_tf32x3(
     COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr, TERMS: tl.constexpr,
 ):  # fmt: skip
-    """Each program computes tiles of BLOCK_M x BLOCK_N sums, one after another, of factors split in two TF32 parts."""
+    """Each program computes several tiles of BLOCK_M x BLOCK_N sums of TF32 parts."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(K, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Not flattened: if one loop resets several sums, ptxas does not overlap their products.
@@ -1053,8 +1053,8 @@ def swiglu_linear_backward_dx_tf32x3(
         # dx_sum2[m, k2] = sum[n](dgate[m, n] * wg[n, k2])
         dx_sum2 = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for first_k in range(0, N, TERMS):
-            # Each block of TERMS terms is multiplied three times: lo x hi, hi x lo, hi x hi. One product a step, because
-            # the tensor cores would wait between two.
+            # Each block of TERMS terms is multiplied three times: lo x hi, hi x lo, hi x hi. One
+            # product a step: between two the tensor cores would wait.
             dx_sum2_terms = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
             for step in range(0, 3 * TERMS, BLOCK_K):
                 product = step // TERMS
@@ -1062,7 +1062,7 @@ def swiglu_linear_backward_dx_tf32x3(
                 dgate_part = dgate_tiles.load([first_m + (product == 0) * M, start])
                 wg_part = wg_tiles.load([first_n + (product == 1) * K, start]).T
                 dx_sum2_terms = tl.dot(dgate_part, wg_part, dx_sum2_terms, input_precision="tf32")
-            # wgmma truncates its accumulator, the more the longer the sum: flush to f32 every TERMS terms.
+            # wgmma truncates its accumulator: long sums are flushed to f32 every TERMS terms.
             dx_sum2 += dx_sum2_terms
 
         m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
@@ -1093,7 +1093,7 @@ def swiglu_linear_backward_dx_presplit_one(
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr, LHS: tl.constexpr,
 ):  # fmt: skip
-    """Each program computes tiles of BLOCK_M x BLOCK_N sums, one after another, of factors split in two TF32 parts, the left or the right one ahead."""
+    """Each program computes several tiles of BLOCK_M x BLOCK_N sums of TF32 parts, one factor's stored."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(K, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Flattened, so that the loads of the next tile start before this one is stored.
@@ -1153,7 +1153,7 @@ def swiglu_linear_backward_dx_persistent(
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
     PARTS: tl.constexpr = 1, CHUNK=0, dx_sum2_parts_ptr=None,
 ):  # fmt: skip
-    """Each program computes tiles of BLOCK_M x BLOCK_N sums, one after another, BLOCK_K terms at a time, of one CHUNK if PARTS programs share a sum."""
+    """Each program computes several tiles of BLOCK_M x BLOCK_N sums over a CHUNK, BLOCK_K terms a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(K, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Flattened, so that the loads of the next tile start before this one is stored.
@@ -1210,7 +1210,7 @@ def swiglu_linear_backward_dx_subtiles(
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
-    """Each program computes tiles of 3 subtiles of BLOCK_M x BLOCK_N sums, which share the right factor, one after another."""
+    """Each program computes several tiles of 3 subtiles of BLOCK_M x BLOCK_N sums with one right factor."""
     tiles_m, tiles_n = lib.blocks(M, 3 * BLOCK_M), lib.blocks(K, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Not flattened: if one loop resets several sums, ptxas does not overlap their products.
@@ -1266,7 +1266,7 @@ def swiglu_linear_backward_dx_tiles(
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
     LANES: tl.constexpr = False, PARTS: tl.constexpr = 1, CHUNK=0, dx_sum2_parts_ptr=None,
 ):  # fmt: skip
-    """Each program computes a tile of BLOCK_M x BLOCK_N sums, BLOCK_K terms at a time, of one CHUNK if PARTS programs share a sum."""
+    """Each program computes a tile of BLOCK_M x BLOCK_N sums over a CHUNK, BLOCK_K terms a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(K, BLOCK_N)
     part = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
     begin, end = 0, N
@@ -1309,7 +1309,7 @@ def swiglu_linear_backward_dx_combine(
     COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     PARTS: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
-    """Each program adds the PARTS partial sums of BLOCK_M x BLOCK_N results, AHEAD parts at a time."""
+    """Each program adds up the parts of BLOCK_M x BLOCK_N sums, AHEAD parts at a time."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(K, BLOCK_N)
     tile = tl.program_id(0)
     m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
@@ -1337,7 +1337,7 @@ def swiglu_linear_backward_dwg_persistent(
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
     PARTS: tl.constexpr = 1, CHUNK=0, dwg_sum_parts_ptr=None, dwu_sum_parts_ptr=None,
 ):  # fmt: skip
-    """Each program computes tiles of BLOCK_M x BLOCK_N sums, one after another, BLOCK_K terms at a time, of one CHUNK if PARTS programs share a sum."""
+    """Each program computes several tiles of BLOCK_M x BLOCK_N sums over a CHUNK, BLOCK_K terms a step."""
     tiles_m, tiles_n = lib.blocks(N, BLOCK_M), lib.blocks(K, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Not flattened: if one loop resets several sums, ptxas does not overlap their products.
@@ -1403,7 +1403,7 @@ def swiglu_linear_backward_dwg_tiles(
     LANES: tl.constexpr = False, PARTS: tl.constexpr = 1, CHUNK=0, dwg_sum_parts_ptr=None,
     dwu_sum_parts_ptr=None,
 ):  # fmt: skip
-    """Each program computes a tile of BLOCK_M x BLOCK_N sums, BLOCK_K terms at a time, of one CHUNK if PARTS programs share a sum."""
+    """Each program computes a tile of BLOCK_M x BLOCK_N sums over a CHUNK, BLOCK_K terms a step."""
     tiles_m, tiles_n = lib.blocks(N, BLOCK_M), lib.blocks(K, BLOCK_N)
     part = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
     begin, end = 0, M
@@ -1453,7 +1453,7 @@ def swiglu_linear_backward_dwg_combine(
     COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     PARTS: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
-    """Each program adds the PARTS partial sums of BLOCK_M x BLOCK_N results, AHEAD parts at a time."""
+    """Each program adds up the parts of BLOCK_M x BLOCK_N sums, AHEAD parts at a time."""
     tiles_m, tiles_n = lib.blocks(N, BLOCK_M), lib.blocks(K, BLOCK_N)
     tile = tl.program_id(0)
     m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
@@ -1477,7 +1477,7 @@ def swiglu_linear_backward_dwg_combine(
 def choose_swiglu_linear_backward_dup(
     outer: int, middle: int, inner: int, transposed: bool, itemsize: int,
 ) -> tuple[str, dict]:  # fmt: skip
-    """Returns (variant, config) of a call: the first variant whose rule holds."""
+    """Returns (variant, config): the first variant whose rule holds."""
     # every operand lies in one run
     if outer * middle == 1:
         return "flat", dict(BLOCK=4096 // itemsize, num_warps=4)
@@ -1504,7 +1504,7 @@ def choose_swiglu_linear_backward_dup(
 
 
 def launch_swiglu_linear_backward_dup(x, gate_kept, up_kept, dy, dup, dgate) -> None:
-    """Computes dup, dgate with the variant that `choose` returns. Does not check operands."""
+    """Computes dup, dgate with the chosen variant. Does not check operands."""
     dy, gate_kept, up_kept, dup, dgate = lib.three_dims(dy, gate_kept, up_kept, dup, dgate)
     outer, middle, inner = dgate.shape
     total = dgate.numel()
@@ -1539,7 +1539,7 @@ def choose_swiglu_linear_backward_dx_sum(
     M: int, N: int, K: int, tma: bool, tf32x3: bool, itemsize: int, stored_bytes: int,
     copied_bytes: int, transposed_bytes: int, vectorized: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
-    """Returns (variant, config) of a call: of the variants that may run, the one with the least estimate."""
+    """Returns (variant, config): of the variants that may run, the one with the least estimate."""
     call = (
         (1, M, N, K), itemsize, stored_bytes, copied_bytes, transposed_bytes, vectorized,
         tf32x3, gpu,
@@ -1618,7 +1618,7 @@ def choose_swiglu_linear_backward_dx_sum(
 
 
 def launch_swiglu_linear_backward_dx_sum(x, wg, wu, dup, dx_sum) -> None:
-    """Computes dx_sum with the variant that `choose` returns. Does not check operands."""
+    """Computes dx_sum with the chosen variant. Does not check operands."""
     M, K = x.shape
     N = wg.shape[0]
     PRECISION = runtime.f32_precision("matmul")
@@ -1697,7 +1697,7 @@ choose_swiglu_linear_backward_dx = choose_swiglu_linear_backward_dx_sum
 
 
 def launch_swiglu_linear_backward_dx(x, wg, dgate, dx_sum, dx) -> None:
-    """Computes dx with the variant that `choose` returns. Does not check operands."""
+    """Computes dx with the chosen variant. Does not check operands."""
     M, K = x.shape
     N = wg.shape[0]
     PRECISION = runtime.f32_precision("matmul")
@@ -1777,7 +1777,7 @@ def choose_swiglu_linear_backward_dwg(
     M: int, N: int, K: int, tma: bool, tf32x3: bool, itemsize: int, stored_bytes: int,
     copied_bytes: int, transposed_bytes: int, vectorized: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
-    """Returns (variant, config) of a call: of the variants that may run, the one with the least estimate."""
+    """Returns (variant, config): of the variants that may run, the one with the least estimate."""
     call = (
         (1, M, N, K), itemsize, stored_bytes, copied_bytes, transposed_bytes, vectorized,
         tf32x3, gpu,
@@ -1842,7 +1842,7 @@ def choose_swiglu_linear_backward_dwg(
 
 
 def launch_swiglu_linear_backward_dwg(x, wg, dup, dgate, dwg, dwu) -> None:
-    """Computes dwg, dwu with the variant that `choose` returns. Does not check operands."""
+    """Computes dwg, dwu with the chosen variant. Does not check operands."""
     M, K = x.shape
     N = wg.shape[0]
     PRECISION = runtime.f32_precision("matmul")
@@ -2001,7 +2001,7 @@ def swiglu_linear_backward(
 ) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:
     """Returns dx: T[M, K], dwg: T[N, K], dwu: T[N, K], given x: T[M, K], wg: T[N, K], wu: T[N, K], gate_kept: T[M, N], up_kept: T[M, N], dy: T[M, N].
 
-    T is f64, f32, f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
+    T is f64, f32, f16 or bf16. Takes any strides. Raises ValueError if an operand does not fit.
     """
     dx, dwg, dwu = allocate_swiglu_linear_backward(
         x, wg, wu, gate_kept, up_kept, dy, need_dx, need_dwg, need_dwu

@@ -63,13 +63,13 @@ def vector_add_int_flat(x_ptr, y_ptr, z_ptr, N, x_i, y_i, z_i, BLOCK: tl.constex
 
 
 def choose_vector_add_float(itemsize: int) -> tuple[str, dict]:
-    """Returns (variant, config) of a call: the first variant whose rule holds."""
+    """Returns (variant, config): the first variant whose rule holds."""
     # every operand is walked as one run of elements
     return "flat", dict(BLOCK=2048 // itemsize, num_warps=4)
 
 
 def launch_vector_add_float(x, y, z) -> None:
-    """Computes z with the variant that `choose` returns. Does not check operands."""
+    """Computes z with the chosen variant. Does not check operands."""
     N = x.shape[0]
     _, config = choose_vector_add_float(itemsize=x.element_size())
     COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
@@ -83,7 +83,7 @@ choose_vector_add_int = choose_vector_add_float
 
 
 def launch_vector_add_int(x, y, z) -> None:
-    """Computes z with the variant that `choose` returns. Does not check operands."""
+    """Computes z with the chosen variant. Does not check operands."""
     N = x.shape[0]
     _, config = choose_vector_add_int(itemsize=x.element_size())
     arguments = (x, y, z, N, x.stride(0), y.stride(0), z.stride(0))
@@ -152,7 +152,7 @@ def vector_add_torch(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 def vector_add(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     """Returns z: T[N], given x: T[N], y: T[N].
 
-    T is f64, f32, f16 or bf16. Operands may have any strides. Raises ValueError if an operand does not fit.
+    T is f64, f32, f16 or bf16. Takes any strides. Raises ValueError if an operand does not fit.
     """
     z = allocate_vector_add(x, y)
     if not lib.runs_kernels(x):

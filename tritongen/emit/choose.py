@@ -16,6 +16,7 @@ import ast
 import re
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
+from textwrap import wrap
 
 from tritongen.emit.facts import used_facts
 from tritongen.emit.view import call_lines, in_groups, indented
@@ -147,7 +148,10 @@ def _table(step: Step, compared: list[Variant], more: bool) -> list[str]:
         *call_lines("call = ", [f"({', '.join(sizes)})", *others]),
         f"{'found =' if more else 'return'} lib.least(",
         f"    lib.{model}, call,",
-        f"    # variant, may it run, its config, {COLUMNS[model]}",
+        *(
+            f"    # {line}"
+            for line in wrap(f"variant, may it run, its config, {COLUMNS[model]}", 90)
+        ),
         *indented(line for variant in compared for line in _row(variant)),
         ")  # fmt: skip",
         *(("if found:", "    return found") if more else ()),

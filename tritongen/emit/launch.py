@@ -121,7 +121,7 @@ def launch_view(
     return LaunchView(
         f"launch_{step.name}",
         ", ".join(taken),
-        f"Computes {', '.join(step.stores)} with the variant that `choose` returns. Does not check operands.",
+        f"Computes {', '.join(step.stores)} with the chosen variant. Does not check operands.",
         [*opening, *body, *closing],
         choose_view(step),
     )

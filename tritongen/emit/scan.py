@@ -41,7 +41,7 @@ def scan(writer: KernelWriter) -> KernelView:
     carries = {name: tuple(v.name for v in start) for name, start in starts.items()}
     folds = tuple(Fold(start) for start in starts.values())
     walks = (Walk(folds, walk(writer, carries)),)
-    doc = "Each program scans ROWS rows, BLOCK elements at a time. A carry holds the result of earlier blocks."
+    doc = "Each program scans ROWS rows, BLOCK elements at a time, and carries the result of earlier ones."
     return scan_view(writer, tile, ("ROWS", "BLOCK", "STAGES"), doc, walks=walks)
 
 

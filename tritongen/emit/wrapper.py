@@ -227,5 +227,5 @@ def docstring(op: ir.Op) -> tuple[str, ...]:
     types = "; ".join(f"{p.name} is {_or(list(p.dtypes))}" for p in op.typarams)
     results, operands = (", ".join(map(shape, each)) for each in (op.outputs, op.tensors))
     first = in_docstring(op.doc or "") or f"Returns {results}, given {operands}."
-    told = "Operands may have any strides. Raises ValueError if an operand does not fit."
+    told = "Takes any strides. Raises ValueError if an operand does not fit."
     return first, "", f"{types}. {told}" if types else told

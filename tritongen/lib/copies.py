@@ -110,7 +110,7 @@ def _copy(
     VEC_X: tl.constexpr, VEC_Y: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program copies a tile of ROWS x BLOCK elements. A row loads `cols` elements and stores `width`, so that stores are wide."""
-    # VEC_X, VEC_Y divide these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
+    # VEC_X, VEC_Y divide these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     cols, x_row = cols // VEC_X * VEC_X, x_row // VEC_X * VEC_X
     x_0, x_1, x_2 = x_0 // VEC_X * VEC_X, x_1 // VEC_X * VEC_X, x_2 // VEC_X * VEC_X
     width, y_row = width // VEC_Y * VEC_Y, y_row // VEC_Y * VEC_Y

@@ -511,7 +511,7 @@ class _Maker:
         return Variant(
             "parts",
             _both(f"{few} and terms >= 1024", requires),
-            "few rows: programs share the loop over a row's terms, and a second kernel merges what they leave",
+            "few rows: programs share a row's loop, and a second kernel merges what they leave",
             (*config, ("PARTS", parts), *((("BLOCK_P", "pow2(PARTS)"),) if launches[1:] else ())),
             tuple(launches),
             tuple(self.scratch(s) for s in left),
