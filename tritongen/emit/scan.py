@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from tritongen.emit.fold_lines import end_text, found, place_of, start_text, term
+from tritongen.emit.fold_lines import end_text, found, place_of, start_text, term, term_mask
 from tritongen.emit.folds import BEHIND, MONOIDS, NO_PLACE, SCANS, combined
 from tritongen.emit.kernel_writer import KernelWriter
 from tritongen.emit.row_folds import loaded_parts, stored_parts
@@ -185,8 +185,7 @@ def term_of(writer: KernelWriter, nest: ir.Nest, mask_redundant: bool, masks: di
             value = writer.assign(writer.fresh(f"{nest.name}_term"), value)
         if not nest.fold.is_place:
             return (value,)
-        mask = writer.mask(frozenset(a.name for a in writer.kernel.axes))
-        place = f"tl.where({mask}, {place_of(writer, nest)}, {NO_PLACE})"
+        place = f"tl.where({term_mask(writer, nest)}, {place_of(writer, nest)}, {NO_PLACE})"
         return value, writer.assign(writer.fresh("place"), place)
 
 

@@ -168,6 +168,16 @@ def arg(s: Sketch) -> None:
     s.add("arg", lefts(kept), text, "int")
 
 
+def counted(s: Sketch, k: str, axis: str, env: dict[str, str]) -> dict[str, float]:
+    """Bounds of a scan by a count of each row, beside the scanned index."""
+    rows = [(i, d) for i, d in env.items() if i not in ("...", axis)]
+    if not rows or not s.maybe(0.3):
+        return {}
+    i, d = s.random.choice(rows)
+    count = f"{s.tensor((d,), 'int').name}[{i}]"
+    return {f"{count} <= {k} <= {axis}": 6, f"{axis} <= {k} < {count}": 6}
+
+
 def scan(s: Sketch) -> None:
     env = some(s, 0.15)
     axis = s.random.choice([i for i in env if i != "..."] or s.indices(1))
@@ -185,6 +195,7 @@ def scan(s: Sketch) -> None:
     relation = s.weighted(
         {f"{k} <= {axis}": 5, f"{k} < {axis}": 3, f"{k} >= {axis}": 3, f"{k} > {axis}": 3}
         | between(s, k, size, env)
+        | counted(s, k, axis, env)
     )
     if kind == "bool":
         body = f"({body}) and {read(s, inner, 'float', 0.0, 1.0)} > 0"
