@@ -121,7 +121,7 @@ class RunsWriter(WindowWriter):
 
     def _key(self, read: ir.Read, dim: int, offset: Poly) -> tuple:
         still = tuple(c for k, c in enumerate(read.coords) if k != dim)
-        return "line", read.tensor, still, read.fill, self.reach(offset)
+        return "line", read.tensor, dim, still, read.fill, self.reach(offset)
 
     def coordinate(self, tensor: str, dim: int, p: Poly) -> str:
         return "at" if p == self.slid_at else super().coordinate(tensor, dim, p)

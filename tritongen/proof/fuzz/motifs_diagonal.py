@@ -22,6 +22,8 @@ def diagonal(s: Sketch) -> None:
         s.read.add(x.name)
     row = {**dict(kept), i: size}
     at, term = (_at(x, order, {i: c, j: c}) for c in (i, k))
+    # Windows along both dims.
+    slid, turned = _at(x, order, {j: f"{j} + {k} - 1"}), _at(x, order, {i: f"{j} + {k} - 1", j: i})
     whole = {"row": row, "square": square, "column": {**dict(kept), j: size}, "kept": dict(kept)}
     form, env = s.weighted(
         {
@@ -34,6 +36,8 @@ def diagonal(s: Sketch) -> None:
             ("sum[{k}]({term} * {column})", "column"): 2,
             ("{fold}[{k}]({term})", "kept"): 2,
             ("sum[{k} <= {i}]({term})", "row"): 2,
+            ("{fold}[{k} < 3](({slid} else 0) * ({turned} else 0))", "square"): 2,
+            ("{fold}[{k} < 2](({slid} else 0) - ({turned} else 0))", "square"): 1,
         }
     )
     others = {
@@ -43,7 +47,8 @@ def diagonal(s: Sketch) -> None:
         "column": {**dict(kept), k: size, j: size},
     }
     drawn = {name: read(s, own, whole=1.0) for name, own in others.items() if f"{{{name}}}" in form}
-    text = form.format(at=at, term=term, i=i, k=k, fold=s.weighted(FOLDS), **drawn)
+    own = {"at": at, "term": term, "slid": slid, "turned": turned}
+    text = form.format(**own, i=i, k=k, fold=s.weighted(FOLDS), **drawn)
     s.add("diagonal", lefts(whole[env]), text)
 
 

@@ -160,7 +160,8 @@ def in_runs(group: Group, facts: Facts) -> tuple[Poly, Poly, Poly] | None:
     """The distances of neighbouring lanes' windows and of two terms, and the number of terms in line, of whole runs.
 
     A run needs one index of the window that slides along the lanes, in every read alike, by steps that are known when the
-    kernel is compiled. All lanes of a run must lie on one line: `x[c, p + r]` does, `x[p, p + r]` does not.
+    kernel is compiled. All lanes of a run must lie on one line: `x[c, p + r]` does, `x[p, p + r]` does not. Runs of one operand
+    lie along one dim, not as those of `x[p, q + r] - x[q + r, p]`.
     """
     lane, window = group.row[-1].index, {b.index for b in window_of(group)}
     told = facts.constants.union(*(symbols(b.lo) | symbols(b.hi) for b in window_of(group)))
@@ -180,11 +181,14 @@ def in_runs(group: Group, facts: Facts) -> tuple[Poly, Poly, Poly] | None:
     if len(found) != 1:
         return None
     ((stride, name, apart),) = found
-    slides_once = all(
-        sum(bool(indices(c) & {lane, name}) for c in read.coords) == 1
-        for read in (r for n in group.nests for r in reads(n.body))
-        if any({lane, name} <= indices(c) for c in read.coords)
-    )
+    slid: dict[str, set[int]] = (
+        {}
+    )  # the dims along which an operand has runs: it says what divides its lines once
+    for read in (r for n in group.nests for r in reads(n.body)):
+        if any({lane, name} <= indices(c) for c in read.coords):
+            at = {k for k, c in enumerate(read.coords) if indices(c) & {lane, name}}
+            slid.setdefault(read.tensor, set()).update(at)
+    slides_once = all(len(at) == 1 for at in slid.values())
     (binder,) = (b for b in window_of(group) if b.index == name)
     return (stride, apart, binder.hi - binder.lo) if slides_once else None
 
