@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from tritongen.emit.folds import IDENTITY
 from tritongen.ir import nodes as ir
 from tritongen.ir.free import free_indices
+from tritongen.ir.on_numbers import on_numbers
 from tritongen.schedule.plan import Axis
 
 UNKNOWN = None  # any number, or NaN
@@ -50,33 +50,8 @@ def masked_value(expr: ir.Expr, lanes: Lanes) -> float | None:
             held = masked_value(a, lanes)
             return held if held in (math.inf, -math.inf) else UNKNOWN
         case ir.Call(fn, args):
-            return _call(fn, [masked_value(a, lanes) for a in args])
+            return on_numbers(fn, [masked_value(a, lanes) for a in args])
     return UNKNOWN
-
-
-def _call(fn: str, args: list[float | None]) -> float | None:
-    if any(a is None for a in args):
-        return UNKNOWN
-    try:
-        found = ON_NUMBERS[fn](*args)
-    except (KeyError, ArithmeticError, ValueError):
-        return UNKNOWN
-    return UNKNOWN if math.isnan(found) else found
-
-
-ON_NUMBERS: dict[str, Callable[..., float]] = {
-    "add": lambda a, b: a + b,
-    "sub": lambda a, b: a - b,
-    "mul": lambda a, b: a * b,
-    "neg": lambda a: -a,
-    "exp": math.exp,
-    "abs": abs,
-    "square": lambda a: a * a,
-    "pow_int": lambda a, b: a**b,
-    "maximum": max,
-    "minimum": min,
-    "relu": lambda a: max(a, 0.0),
-}
 
 
 def choose_fill(

@@ -255,7 +255,11 @@ def convolution(s: Sketch) -> None:
     if s.maybe(0.1):
         told[0] = s.one(f"{r[0]} <= {p[0]}", f"{r[0]} < {p[0]} - 1", f"{r[0]} > 1 - {p[0]}")
     binders = ", ".join(told if depth else [c, *told])
-    text = f"sum[{binders}]({read_x} * {w.name}[{', '.join([*own, *r])}])"
+    read_w = f"{w.name}[{', '.join([*own, *r])}]"
+    if s.maybe(0.15):  # computed factors, which may be other than 0 where their operands are
+        read_x = f"{s.one('cos', 'exp', 'silu', '1 - ')}({read_x})"
+        read_w = f"{s.one('', 'cos', '1 + ')}({read_w})"
+    text = f"sum[{binders}]({read_x} * {read_w})"
     if s.maybe(0.4):
         text = (
             f"{s.one('relu', 'silu', 'tanh')}({text})"

@@ -2,7 +2,8 @@
 
     x[n, c, p + r] of 3 channels   is   x_padded[n, p + r, c] of 16, where 13 of them are zeros
 
-The weights are padded too, so an extra term is 0 * 0.
+The weights are padded too, so an extra term is 0 * 0. Computed factors are those of zeros there: `exp(x) * w` is 1 * 0, but
+`exp(x) * cos(w)` is 1, and `log(x) * w` NaN. Such products have no padded copies.
 
 - Tiles of channels at one tap: the channels become a multiple of 16. Without this, 209 channels in f16 are loaded 2 bytes
   at a time (a conv3d of 85 images took 29 ms; cuDNN 0.7).
@@ -18,6 +19,7 @@ from dataclasses import replace
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import Poly, index, indices, size, symbols
 from tritongen.ir.free import coordinates, reads
+from tritongen.ir.on_numbers import at_zeros
 from tritongen.schedule.canonical import fresh, same
 from tritongen.schedule.classes.lines import names_in
 from tritongen.schedule.classes.patches import MOST_DIMS
@@ -158,7 +160,10 @@ def widened(group: Group, packs: Packs, dims: Dims, facts) -> tuple[Group, Packs
 
 
 def _one_for_one(product: Product, packs: Packs, dims: Dims, facts) -> bool:
-    """Whether the channels of both operands are those of the product."""
+    """Whether the channels of both operands are those of the product, and more of them add 0."""
+    extra = at_zeros(product.left), at_zeros(product.right)
+    if None in extra or 0 not in extra:
+        return False
     sides = (*reads(product.left), *reads(product.right))
     by_tensor = {p.tensor: p for p in packs}
     if len(packs) != 2 or len(sides) != 2 or {r.tensor for r in sides} != set(by_tensor):
