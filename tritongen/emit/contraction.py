@@ -66,7 +66,8 @@ def contraction_view(writer: KernelWriter) -> KernelView:
         writer.args.constants["INDEX"] = "INDEX"
     invariant(writer, heads)
     bounds = bounds_of(writer, heads[0].fold.guards, size)  # several products have none
-    opening, writer.lines = writer.lines, []
+    # What stands before the loop, and what the loop adds to it may read these lines: the rows of `x[i[n], c, p + r]`.
+    writer.prologue, writer.lines = [*writer.prologue, *writer.lines], []
     before = dict(writer.cache)
     factors, sums = products(writer, heads, size, bounds)
     scale = None if heads[0].fold.scale is None else scale_of(writer, heads[0].fold.scale, size)
@@ -82,7 +83,6 @@ def contraction_view(writer: KernelWriter) -> KernelView:
     stores = stores_of(writer)
     if isinstance(writer, SlidingWriter):
         behind += writer.points
-    writer.prologue += opening
     return product_view(
         writer,
         size,

@@ -228,7 +228,11 @@ def convolution(s: Sketch) -> None:
         outs.append(s.define(f"({span}) // {stride[:-3]} + 1" if stride else f"{span} + 1"))
     depth = s.maybe(0.2)
     group = {g: groups} if not depth and s.maybe(0.2) else {}
-    x = s.tensor((images, *group.values(), channels, *lengths), reuse=0.3)
+    image, every = n, images
+    if n != "..." and s.maybe(0.1):  # images that an operand names
+        image, every = f"{s.tensor((images,), 'int').name}[{n}]", s.size(0.7)
+        filled = True
+    x = s.tensor((every, *group.values(), channels, *lengths), reuse=0.3)
     whose = (channels,) if depth else (*group.values(), filters, channels)
     w = s.tensor((*whose, *taps), reuse=0.1)
     at = ", ".join(f"{stride}{a} + {b}{shift}" for a, b in zip(p, r, strict=True))
@@ -240,7 +244,7 @@ def convolution(s: Sketch) -> None:
     elif s.maybe(0.1):
         at = ", ".join(f"{a} - {b}" for a, b in zip(p, r, strict=True))
         filled = True
-    read_x = f"{x.name}[{', '.join([n, *group, c, at])}]"
+    read_x = f"{x.name}[{', '.join([image, *group, c, at])}]"
     read_x = f"({read_x} else 0)" if filled else read_x
     own = [c] if depth else [*group, f, c]
     kept = {
