@@ -135,6 +135,12 @@ def quantised(s: Sketch) -> None:
         w = f"(f32(bit_and(shift_right({w}[{j}, {k} // 2], 4 * ({k} % 2)), 15)) - {s.one(8, 7)})"
     else:
         w = f"{s.operand((n, width), *(('float',) if kind == 'float' else ('int', kind))).name}[{j}, {k}]"
+    if kind in ("i8", "u8") and s.maybe(0.4):  # a weight is a number behind the product, too
+        number = w.replace(f", {k}]", ", 0]") + " else 5"
+        behind = s.one(f"f32(({number}) // 2)", f"f32(({number}) * ({number}))")
+        text = f"sum[{k}]({x} * {w}) * ({scales.name}[{j}, 0] else 1) + {behind}"
+        s.add("quantised", lefts({i: m, j: n}), text)
+        return
     factors = [x, w, f"{scales.name}[{j}, {k} // {terms}]"]
     s.random.shuffle(factors)
     s.add("quantised", lefts({i: m, j: n}), f"sum[{k}]({' * '.join(factors)})")

@@ -14,7 +14,7 @@ from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import index
 from tritongen.ir.free import free_indices, reads
 from tritongen.schedule.canonical import substitute_indices, uncast
-from tritongen.schedule.members import Product
+from tritongen.schedule.members import Product, fetches
 from tritongen.schedule.plan import KernelPlan, Pack, View
 from tritongen.schedule.views import digits_of
 
@@ -87,7 +87,7 @@ def stored_whole(group, stores, axes, seen) -> tuple[View, ...]:
 
 
 def converted(whole: KernelPlan) -> tuple[Pack, ...]:
-    """A copy of a factor stored in 8 bits, in the dtype of the other one; nothing where none is."""
+    """A copy of a factor stored in 8 bits, in the dtype of the other one; nothing where none is, or the kernel reads it elsewhere."""
     sides = []
     for side in whole.nests[0].fold.factors:
         match side:
@@ -96,6 +96,9 @@ def converted(whole: KernelPlan) -> tuple[Pack, ...]:
     if whole.products > 1 or len(sides) < 2 or sum(read.dtype in SMALL for read in sides) != 1:
         return ()
     small, wide = sorted(sides, key=lambda read: read.dtype not in SMALL)
+    behind = {r.tensor for n in whole.nests[1:] for r in (*reads(n.body), *fetches(n.body))}
+    if small.tensor in behind:
+        return ()  # what is read there is the integer: `w[n, 0] // 2`
     return (Pack(small.tensor, tuple(range(len(small.coords))), like=wide.tensor),)
 
 
