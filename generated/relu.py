@@ -186,7 +186,7 @@ def relu_backward_flat_block(
     x = tl.load(x_ptr + i * x_i, mask=inside).to(COMPUTE)
     dy = tl.load(dy_ptr + i * dy_i, mask=inside).to(COMPUTE)
     # dx[...] = where(x[...] < 0.0, 0.0, dy[...] * where(x[...] == 0.0, 0.5, 1.0))
-    dx = tl.where(x < 0.0, 0.0, dy * tl.where(x == 0.0, 0.5, 1.0))
+    dx = tl.where(x < 0.0, 0.0, dy * tl.where(x == 0.0, tl.full((), 0.5, COMPUTE), 1.0))
     tl.store(dx_ptr + i * dx_i, dx, mask=inside)
 
 
@@ -231,7 +231,7 @@ def relu_backward_strided(
         mask=inside,
     ).to(COMPUTE)
     # dx[...] = where(x[...] < 0.0, 0.0, dy[...] * where(x[...] == 0.0, 0.5, 1.0))
-    dx = tl.where(x < 0.0, 0.0, dy * tl.where(x == 0.0, 0.5, 1.0))
+    dx = tl.where(x < 0.0, 0.0, dy * tl.where(x == 0.0, tl.full((), 0.5, COMPUTE), 1.0))
     tl.store(
         dx_ptr + outer_at * dx_outer_at + middle_at * dx_middle_at + inner_at * dx_inner_at,
         dx,

@@ -122,6 +122,7 @@ class KernelWriter(Addressing):
         # libdevice, and so ours that call it, takes its arguments in one dtype: beside an f64 a bare number is an f32.
         apart = self.context.wide and kind == "float" and not text.template.startswith("tl.")
         weak = not any(self.strong(a) for a in args)
+        first = len(kept) - len(args)  # behind the condition of a `where`
         shown = []
         for k, arg in enumerate(kept):
             out = self.expr(arg)
@@ -131,7 +132,7 @@ class KernelWriter(Addressing):
             # A size has 32 bits, and would take what it meets along: i8 * size wraps.
             size = isinstance(arg, ir.IndexValue) and arg.dtype in NARROW
             typed = size or is_call and (lossy or narrow or row.arity == 1 or apart)
-            if not self.strong(arg) and (typed or (weak and k == 0)):
+            if not self.strong(arg) and (typed or (weak and k == first)):
                 out = self.full(arg, arg.dtype), ATOM
             if "abc"[k] in text.repeats and not out[0].isidentifier() and out[1] != UNARY:
                 self.say(self.computed)

@@ -199,7 +199,9 @@ def number(s: Sketch, env: Env, depth: int = 2, odd: float = 0.12) -> str:
         return f"{s.one('f32', 'T', 'f64')}({a})" if s.maybe(0.5) else f"f32({a})"
     if choice == "where":
         b = number(s, env, depth - 2, odd)
-        return f"where({condition(s, env)}, {a}, {s.one(b, b, '0', '-1', *NAN)})"
+        return (
+            f"where({condition(s, env)}, {s.one(a, a, a, '1.5')}, {s.one(b, b, '0', '-1', *NAN)})"
+        )
     b = number(s, env, depth - 2, odd)
     form = s.weighted({"{} * {}": 6, "{} + {}": 5, "{} - {}": 3, "max": 1, "min": 1, "/": 1})
     if form in ("max", "min"):
@@ -231,7 +233,7 @@ def integer(s: Sketch, env: Env, depth: int = 1) -> str:
     if depth <= 0:
         return read(s, env, "int", 0.08)
     a = integer(s, env, depth - 1)
-    choice = s.weighted({"leaf": 3, "unary": 3, "binary": 4, "index": 1})
+    choice = s.weighted({"leaf": 3, "unary": 3, "binary": 4, "index": 1, "numbers": 0.5})
     plain = [i for i in env if i not in ("...", "0")]
     if choice == "unary":
         return s.weighted(INT_UNARY).format(par(a))
@@ -242,6 +244,9 @@ def integer(s: Sketch, env: Env, depth: int = 1) -> str:
         ).format(par(a), par(b))
     if choice == "index" and plain:
         return f"{par(a)} + {s.random.choice(plain)}"
+    if choice == "numbers":  # of which 32 bits hold no product
+        one, other = (f"where({condition(s, env, 0)}, 100000, {n})" for n in (s.one(0, 3), -7))
+        return f"{par(a)} + {one} * {other}"
     return a
 
 
