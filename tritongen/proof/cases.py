@@ -13,7 +13,7 @@ Not here: the right answer (`oracle.py`), filling tensors with numbers (`values.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
@@ -47,6 +47,7 @@ SIZES = (0, 1, 1, 2, 3, 3, 4, 5, 7, 8, 9, 13, 16, 17, 23, 31, 32, 33, 61, 64, 65
 # Multiples of 8 and dense operands: what kernels that load whole vectors or tiles ask for.
 ALIGNED = (8, 8, 16, 16, 24, 32, 40, 72)
 FEW_ALIGNED = (2, 8, 8, 8, 16)  # for operands of many dims
+LONG, SHORT = (17, 32, 33, 40, 48), (1, 2, 3, 8)  # where some sizes are to be long
 FULL_BATCHES = ((), (1,), (3,), (2, 3), (7,), (2, 1, 3), (17,), (33,))
 BATCHES = (*FULL_BATCHES, (0,), (2, 0, 3))
 # The interpreter runs a program in milliseconds: few programs (elements), and few turns of loops.
@@ -86,11 +87,15 @@ def draw_case(
     dtypes: Mapping[str, str] | None = None,
     device: str = "cpu",
     share: float = 1.0,
+    long: Collection[str] = (),
 ) -> Case:
-    """A call that the op's facts allow, of at most this share of the work; NoCase where none was found."""
+    """A call that the op's facts allow, of at most this share of the work; NoCase where none was found.
+
+    `long`: sizes of several blocks; all others are then short.
+    """
     aligned = random.random() < 0.25
     for _ in range(1000):
-        sizes = _satisfy(op, _draw_sizes(op, random, aligned), random)
+        sizes = _satisfy(op, _draw_sizes(op, random, aligned, long), random)
         if sizes is None:
             continue
         batches = _draw_batches(op, random)
@@ -168,7 +173,9 @@ def free_sizes(op: Op) -> tuple[str, ...]:
     return tuple(n for n in found if n not in settled)
 
 
-def _draw_sizes(op: Op, random: Random, aligned: bool) -> dict[str, int]:
+def _draw_sizes(
+    op: Op, random: Random, aligned: bool, long: Collection[str] = ()
+) -> dict[str, int]:
     names = free_sizes(op)
     pool: tuple[int, ...] = SIZES if len(names) <= 3 else SIZES[:14]
     if aligned:
@@ -176,6 +183,8 @@ def _draw_sizes(op: Op, random: Random, aligned: bool) -> dict[str, int]:
     if random.random() < 0.85:  # an empty operand leaves little to see
         pool = tuple(n for n in pool if n)
     sizes = {n: random.choice(pool) for n in names}
+    if long:
+        sizes = {n: random.choice(LONG if n in long else SHORT) for n in names}
     for c in op.constants:
         if c.dtype == "int":
             small = random.choice((1, 1, 2, 2, 3, 0))

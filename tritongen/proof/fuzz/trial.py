@@ -18,6 +18,7 @@ import warnings
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
@@ -26,7 +27,9 @@ from tritongen import pipeline
 from tritongen.autodiff import NotDifferentiable
 from tritongen.errors import SpecError
 from tritongen.faults import CompilerFault
+from tritongen.ir.algebra import symbols
 from tritongen.ir.nodes import Op
+from tritongen.kernel.nodes import is_dot
 from tritongen.proof import cases, runner
 from tritongen.proof.fuzz import defined
 from tritongen.proof.reference import _differ
@@ -35,6 +38,7 @@ from tritongen.runtime.precision import precision
 
 # Ways forced on one call, and for how long: in the interpreter some, if not all are asked for, and on a GPU.
 SOME, ALL = (4, 2.0), (8, 60.0)
+TURNS = 5.0  # how much larger than those the call is that meets several blocks
 LARGE = 0.1  # of the calls may be as large as `check` draws them
 PLAIN = ("normal", "positive", "integers")
 
@@ -142,24 +146,33 @@ def try_built(
 
 
 def try_calls(seen: Trial, candidates, calls: int, stage: str) -> None:
-    """A few drawn calls: each as chosen and by the general nest, the forced ways dealt out among them."""
+    """A few drawn calls: each as chosen and by the general nest, the forced ways dealt out among them.
+
+    One more meets several blocks of rows and of terms, where the kernels are of products.
+    """
     op = candidates[0].plan.op
     choices = list(cases.dtype_choices(op, seen.device))
     seen.random.shuffle(choices)
     most, for_seconds = seen.ways
     # Loops of kernels that were lowered go round several times.
     large = 0.5 if candidates[0].folds else LARGE
+    long = long_sizes(op, candidates[:1])
     ways, end = list(candidates[1:-1]), time.process_time() + for_seconds
     seen.random.shuffle(ways)
-    for k in range(calls if choices else 0):
+    for k in range(calls + bool(long) if choices else 0):
         if seen.lost or time.monotonic() > seen.deadline:
             return
-        share = 1.0 if seen.random.random() < large else 0.2
+        last = k == calls  # no other call depends on what it draws
+        random = copy(seen.random) if last else seen.random
+        share = TURNS if last else 1.0 if random.random() < large else 0.2
+        typing, own = choices[k % len(choices)], long if last else ()
         try:
-            case = cases.draw_case(op, seen.random, choices[k % len(choices)], seen.device, share)
+            case = cases.draw_case(op, random, typing, seen.device, share, own)
         except cases.NoCase:
             continue
-        forced_ones = ways[k::calls][:most]
+        forced_ones = ways[:most] if last else ways[k::calls][:most]
+        if last:
+            k, end = 0, time.process_time() + for_seconds
         with precision(case.precision):
             problems = problems_of(seen, (candidates[0], candidates[-1]), forced_ones, case, k, end)
         for problem, names in problems.items():
@@ -167,6 +180,14 @@ def try_calls(seen: Trial, candidates, calls: int, stage: str) -> None:
             seen.found(stage, f"{', '.join(names)}: {problem}", call, repr(case))
         if problems:
             return
+
+
+def long_sizes(op: Op, candidates) -> tuple[str, ...]:
+    """The sizes that kernels of products walk by blocks of rows and of terms."""
+    kernels = dict.fromkeys(k for c in candidates for f, k in c.folds if is_dot(f, k))
+    walks = (w for k in kernels for w in k.walks if w.block in ("BLOCK_M", "BLOCK_N"))
+    found = dict.fromkeys(s for w in walks for s in sorted(symbols(w.extent)))
+    return tuple(s for s in found if s in cases.free_sizes(op))
 
 
 def problems_of(
