@@ -17,7 +17,7 @@ from tritongen.emit.text import launch_text, wrapped
 from tritongen.emit.view import indented
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import Idx, Poly, index, indices, is_size, poly, substitute, weight_of
-from tritongen.kernel.nodes import Loop, Walk, carried
+from tritongen.kernel.nodes import Loop, Walk, folded
 
 SCAN = 1024  # elements that a turn of a scan for the ends of a loop looks at
 
@@ -144,7 +144,7 @@ class LoopWriter(FrameWriter):
             self.begins[loop.index] = begins
             text = f"{begins} // {walk.block} * {walk.block}"
             first = self.assigned_in(-1, self.fresh("first"), text)
-        guards = {g for f in carried(self.own, loop) for g in f.value.guards}
+        guards = {g for f in folded(loop) for g in f.value.guards}
         if guards - set(loop.within) or len(scanned) < len(unsigned):
             return Ends(first, stop)
         lo, hi = (

@@ -155,6 +155,12 @@ def carried(kernel: Kernel, loop: Loop) -> tuple[Fold, ...]:
     )
 
 
+def folded(loop: Loop) -> tuple[Fold, ...]:
+    """The folds that take terms in each turn. A loop around this one may carry their states."""
+    folds = (s for s in statements(loop.body) if isinstance(s, Fold))
+    return tuple(f for f in folds if loop.index in f.over)
+
+
 def is_dot(fold: Fold, kernel: Kernel) -> bool:
     """Whether the fold is a product of tiles: a sum over one axis, each of whose two factors lacks an axis of the other."""
     match fold.value:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import indices
 from tritongen.ir.free import binders_of, free_indices, reads, tensors_read
-from tritongen.kernel.nodes import Fold, Kernel, Let, Loop, Stmt, Store, carried, statements
+from tritongen.kernel.nodes import Fold, Kernel, Let, Loop, Stmt, Store, carried, folded, statements
 
 
 class BadKernel(Exception):
@@ -110,7 +110,7 @@ class _Verifier:
         self.check(loop.index not in self.open, f"{loop.index} is walked inside of its own loop")
         own = carried(self.kernel, loop)
         left_out = f"the loop over {loop.index} leaves out"
-        for f in own:
+        for f in folded(loop):
             self.check(set(loop.within) <= set(f.value.guards), f"{left_out} terms of {f.name}")
         for s in statements(loop.body):
             if isinstance(s, Store):
