@@ -114,7 +114,7 @@ class _Lowering:
                 continue
             waits = self.outside(name, index, done, roots)
             moved = {m for m in waits & roots if self.moves(name, m)}
-            if waits <= moved:
+            if waits <= moved and len(moved) < 2:  # it is multiplied by what one maximum says
                 roots.add(name)
                 self.moved |= dict.fromkeys([name], *moved) if moved else {}
         return roots
@@ -182,7 +182,7 @@ class _Lowering:
         match self.opened(term):
             case ir.Cast(arg):
                 return self._moves(arg, m)
-            case ir.Call("exp" | "exp2", (shifted,)):
+            case ir.Call("exp", (shifted,)):
                 return self._is_shifted(shifted, m)
             case ir.Call("mul", (a, b)):
                 return (self._moves(a, m) and not self.depends(b, m)) or (
