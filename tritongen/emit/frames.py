@@ -308,7 +308,7 @@ class FrameWriter(KernelWriter):
 
     def load(self, read: ir.Read, cast: str = "", checks: Sequence[str] = ()) -> str:
         """By descriptor, where the plan says so: zeros outside."""
-        if not (read.tensor in self.kernel.boxes and is_tile(read, self.own.walks)):
+        if not (read.tensor in self.kernel.boxes and self.is_tile(read)):
             return super().load(read, cast, checks)
         numbers, blocks, tile = dict[int, str](), dict[int, str](), list[Walk]()
         for k, c in enumerate(read.coords):
@@ -328,6 +328,10 @@ class FrameWriter(KernelWriter):
         text = f"{name}.load([{corner}]).reshape({', '.join(w.block for w in tile)})"
         text += ".T" if tuple(w.index for w in tile) != self.frame else ""
         return self.converted((text, ATOM), read, cast) if cast else text
+
+    def is_tile(self, read: ir.Read) -> bool:
+        dims = self.context.dims[read.tensor]
+        return is_tile(read, self.own.walks, dims, self.context.facts)
 
     def described(self, tensor: str, order: list[int], sides: list[str]) -> str:
         """The parameter of a descriptor, which the host makes of the tensor's dims in an order: those of a tile come last.

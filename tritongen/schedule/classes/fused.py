@@ -8,11 +8,12 @@ pairs (i, j); `sets` says which of a pair's folds one kernel computes. The kerne
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import Poly, index, indices, poly, weight_of
+from tritongen.ir.bounds import Facts, prove
 from tritongen.ir.conditions import where_known
 from tritongen.ir.free import binders_of, following, free_indices, reads, tensors_read
 from tritongen.kernel.lower import CannotLower, lower
@@ -43,6 +44,7 @@ from tritongen.schedule.plan import Axis, KernelPlan, Launch, Sizes, Step, Varia
 ROOM, DEPTH = 200 << 10, 64  # bytes for the stages of a loss head, of so many summed elements
 FOLDS = ("sum", "max", "min", "argmax", "argmin")
 Config = tuple[tuple[str, str], ...]
+Dims = Mapping[str, tuple[Poly, ...]]
 Chain = tuple[tuple[ir.Nest, ...], Group]  # the nests that a kernel stores, all that it computes
 
 
@@ -286,7 +288,8 @@ WHY = "a product, folds over its columns, and products that sum over them: what 
 def make(name, group, stores, dims, facts) -> Step:
     numbers = numbers_of(group)
     heads = (b for b in batch_of(group) if b not in numbers)
-    return _Maker(name, group, stores, in_groups(group, heads, dims, facts)).step()
+    grouped = in_groups(group, heads, dims, facts)
+    return _Maker(name, group, stores, grouped, dims, facts).step()
 
 
 class _Maker:
@@ -296,7 +299,15 @@ class _Maker:
     as a loss head, the first products have a loop of their own, as in any product.
     """
 
-    def __init__(self, name: str, group: Group, stores: tuple[str, ...], grouped: Group | None):
+    def __init__(
+        self,
+        name: str,
+        group: Group,
+        stores: tuple[str, ...],
+        grouped: Group | None,
+        dims: Dims,
+        facts: Facts,
+    ):
         columns = columns_of(group)
         self.name, self.group, self.grouped = name, group, grouped
         self.stores = tuple(sorted(stores, key=lambda store: store not in columns))
@@ -334,7 +345,7 @@ class _Maker:
         within = [g.poly for s in self.loops if s.index == loop.index for g in s.within]
         self.bounds = len(within)
         self.begins = any(weight_of(p, loop.index) == poly(1) for p in within)
-        self.boxes = described(self.group)
+        self.boxes = described(self.group, dims, facts)
         self.loads = loads_of(self.group)
         self.share = 2 if any(w > 2 for w in self.loads.values()) else 1  # of 16 bits an element
         self.kernels: list[KernelPlan] = []
@@ -578,24 +589,32 @@ def loads_of(group: Group) -> dict[ir.Read, int]:
     return {r: width(r.dtype) or (4 if r.dtype == "compute" else 2) for r in tiles}
 
 
-def described(group: Group) -> tuple[str, ...]:
+def described(group: Group, dims: Dims, facts: Facts) -> tuple[str, ...]:
     """The operands of products whose tiles descriptors take."""
     walks = walks_of(group)
     own = {n.name for n in group.nests}
     found: dict[str, bool] = {}
     for n in filter(is_multiplied, group.nests):
         for read in (r for r in reads(n.body) if r.tensor not in own):
-            found[read.tensor] = found.get(read.tensor, True) and is_tile(read, walks)
+            fits = is_tile(read, walks, dims[read.tensor], facts)
+            found[read.tensor] = found.get(read.tensor, True) and fits
     return tuple(t for t, fits in found.items() if fits)
 
 
-def is_tile(read: ir.Read, walks: tuple[Walk, ...]) -> bool:
+def is_tile(read: ir.Read, walks: tuple[Walk, ...], dims: tuple[Poly, ...], facts: Facts) -> bool:
     """Whether a read is of a tile that one descriptor takes: two dims walked by blocks, a number of the program in others.
 
-    Triton has no descriptors of bool.
+    It has 0 outside of the tensor, so a block walks all of its dim: behind `sum[e < 5]` are further elements. Triton has no
+    descriptors of bool.
     """
     numbers = {w.index for w in walks if w.how in NUMBERS}
-    blocks = [c for c in read.coords if indices(c) - numbers]
-    bare = all(c == index(next(iter(indices(c)))) for c in blocks)
+    extents = {w.index: w.extent for w in walks if w.how not in NUMBERS}
+    pairs = [(c, d) for c, d in zip(read.coords, dims, strict=True) if indices(c) - numbers]
+    blocks = [c for c, _ in pairs]
+    bare = all(
+        c == index(i) and (extents[i] == d or prove(extents[i], "==", d, facts) is True)
+        for c, d in pairs
+        for i in [*indices(c)][:1]
+    )
     plain = read.fill is None and read.dtype != "bool"
     return len(blocks) == 2 and bare and blocks[-1] == read.coords[-1] and plain
