@@ -24,6 +24,7 @@ from tritongen.ir.algebra import Idx, indices, poly
 from tritongen.ir.bounds import prove
 from tritongen.ir.free import free_indices, reads, tensors_read
 from tritongen.ir.functions import ATOM
+from tritongen.kernel.moving import exponential
 from tritongen.kernel.nodes import (
     PARTS,
     Fold,
@@ -328,7 +329,7 @@ class FusedWriter(LoopWriter):
         out = self.expr(value)[0]
         if not self.strong(value):
             out = self.full(value, value.dtype)
-        if not mask or (f.moved_by and f.moved_by in self.masked) or f.name in self.unmasked:
+        if not mask or self.is_zero_outside(f, value) or f.name in self.unmasked:
             return out
         start = start_text(self, self.nests[f.name], value.dtype)
         masked = f"tl.where({mask}, {out}, {start})"
@@ -337,6 +338,13 @@ class FusedWriter(LoopWriter):
             self.where_masked(f"{out} = {masked}")
             return out
         return masked
+
+    def is_zero_outside(self, f: Fold, e: ir.Expr) -> bool:
+        """Whether a value is 0 on lanes that are none of a fold's terms: exp(-inf - maximum), which nothing multiplies."""
+        if f.moved_by not in self.masked:
+            return False
+        found = exponential(e, self.nests[f.moved_by], self.nests)
+        return found is not None and found.alone
 
     def terms_mask(self, f: Fold) -> str:
         return self.lanes_mask(f, [guard_text(self, g) for g in f.value.guards])
@@ -414,7 +422,7 @@ class FusedWriter(LoopWriter):
             more = [self.expr(flag)[0]] if flag is not None else self.for_some(f, frame)
             if isinstance(inner, ir.Read) and loaded and not guards + more:
                 self.fill[inner.tensor] = 0
-            if not more and (not guards if loaded else f.moved_by in self.masked):
+            if not more and (not guards if loaded else self.is_zero_outside(f, inner)):
                 return self.expr(inner)[0]
             mask = self.lanes_mask(f, guards + more)
             value = inner

@@ -18,6 +18,7 @@ from collections.abc import Iterable, Sequence
 
 from tritongen.ir import nodes as ir
 from tritongen.ir.free import binders_of, tensors_read
+from tritongen.kernel.moving import exponential
 from tritongen.kernel.nodes import NUMBERS, Fold, Kernel, Let, Loop, Stmt, Store, Walk
 
 
@@ -169,46 +170,11 @@ class _Lowering:
 
     # ---- what moves with a maximum
     def moves(self, name: str, maximum: str) -> bool:
-        """Whether name = sum(exp(x - maximum) * t), over the indices of the maximum, and x and t do not read it."""
+        """Whether name = sum(exp(x - maximum) * t), over the indices of the maximum, which is that of x; t does not read it."""
         n, m = self.nests[name], self.nests[maximum]
         match n.body, m.body:
             case ir.Reduce("sum", ours, guards, term), ir.Reduce("max", theirs, others):
                 same = {b.index for b in ours} == {b.index for b in theirs} and guards == others
                 inside = self.box[maximum] <= self.box[name]
-                return same and inside and self._moves(term, maximum)
+                return same and inside and exponential(term, m, self.nests) is not None
         return False
-
-    def _moves(self, term: ir.Expr, m: str) -> bool:
-        match self.opened(term):
-            case ir.Cast(arg):
-                return self._moves(arg, m)
-            case ir.Call("exp", (shifted,)):
-                return self._is_shifted(shifted, m)
-            case ir.Call("mul", (a, b)):
-                return (self._moves(a, m) and not self.depends(b, m)) or (
-                    self._moves(b, m) and not self.depends(a, m)
-                )
-            case ir.Call("div", (a, b)):
-                return self._moves(a, m) and not self.depends(b, m)
-            case ir.Call("where", (c, a, ir.Const(0))):
-                return self._moves(a, m) and not self.depends(c, m)
-        return False
-
-    def _is_shifted(self, e: ir.Expr, m: str) -> bool:
-        match self.opened(e):
-            case ir.Call("sub", (x, ir.Read(tensor))):
-                return tensor == m and not self.depends(x, m)
-        return False
-
-    def opened(self, e: ir.Expr) -> ir.Expr:
-        """A pointwise value of the kernel by its body."""
-        while isinstance(e, ir.Read) and e.tensor in self.nests:
-            body = self.nests[e.tensor].body
-            if isinstance(body, ir.Reduce):
-                break
-            e = body
-        return e
-
-    def depends(self, e: ir.Expr, m: str) -> bool:
-        read = tensors_read(e) & self.nests.keys()
-        return m in read or any(self.depends(self.nests[t].body, m) for t in read)

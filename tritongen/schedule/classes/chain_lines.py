@@ -14,6 +14,7 @@ from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import Atom, Floor, Idx, Poly, floordiv, index, indices, substitute_atoms
 from tritongen.ir.bounds import Facts, prove
 from tritongen.ir.free import binders_of, free_indices, reads, tensors_read
+from tritongen.kernel.moving import exponential
 from tritongen.kernel.nodes import Fold, Kernel, statements
 from tritongen.schedule.canonical import fresh, with_coordinates
 from tritongen.schedule.classes.lines import names_in, operands
@@ -132,9 +133,15 @@ def with_nan(
     the group read.
     """
     by_name = {n.name: n for n in group.nests}
+    conditions: dict[str, tuple[ir.Expr, ...]] = {}  # under which there are terms, by sum
     inner = set().union(*(tensors_read(by_name[name].body) for name in sums))
     folds = (s for s in statements(kernel.body) if isinstance(s, Fold) and s.moved_by)
-    moved: Moved = {f.name: (read_of(by_name[f.moved_by]), by_name[f.moved_by]) for f in folds}
+    moved = Moved()
+    for s in folds:
+        most = by_name[s.moved_by]
+        moved[s.name] = read_of(most), most
+        found = exponential(s.value.body, most, by_name)
+        conditions[s.name] = found.conditions if found else ()
     moved = {name: m for name, m in moved.items() if name not in inner} | sums
     bare: set[str] = set()
 
@@ -167,11 +174,17 @@ def with_nan(
         m, f = moved[n.name]
         one = ir.Const(1.0, f.dtype)
         none: ir.Expr = ir.Call("eq", (m, ir.Const(-inf, f.dtype)), "bool")
-        if f.fold.guards:
-            some = replace(f, name=fresh(f"{f.name}_some", taken), body=replace(f.fold, body=one))
+        said = [conditions[t] for t in (n.name, *tensors_read(n.body)) if t in conditions]
+        asked = said[0] if said else ()
+        if f.fold.guards or asked:
+            there: ir.Expr = one
+            for c in asked:
+                there = ir.Call("where", (c, there, ir.Const(0.0, f.dtype)), f.dtype)
+            body = replace(f.fold, body=there)
+            some = replace(f, name=fresh(f"{f.name}_some", taken), body=body)
             lines.append(some)
-            there = ir.Call("gt", (read_of(some), ir.Const(0.0, f.dtype)), "bool")
-            none = ir.Call("and", (none, there), "bool")
+            any_there = ir.Call("gt", (read_of(some), ir.Const(0.0, f.dtype)), "bool")
+            none = ir.Call("and", (none, any_there), "bool")
         value = n.body
         if n.name not in sums:
             terms = replace(n, name=fresh(f"{n.name}_terms", taken))
