@@ -335,7 +335,7 @@ class FusedWriter(LoopWriter):
         masked = f"tl.where({mask}, {out}, {start})"
         if f.value.op == "max" and isinstance(value, ir.Read) and self.masks_all(f, value):
             self.masked.add(f.name)
-            self.where_masked(f"{out} = {masked}")
+            self.where_masked(f, f"{out} = {masked}")
             return out
         return masked
 
@@ -433,7 +433,7 @@ class FusedWriter(LoopWriter):
             ):
                 return f"tl.where({mask}, {self.expr(inner)[0]}, 0.0)"
             apart = bool(guards + more) and not self.may_be_masked(value, f)
-            name = self.masked_value(value, mask, apart)
+            name = self.masked_value(f, value, mask, apart)
             if loaded:
                 return name
             held, self.values[value.tensor] = self.values[value.tensor], (name, ATOM)
@@ -465,8 +465,8 @@ class FusedWriter(LoopWriter):
         moved = set().union(*(indices(c) for c in read.coords))
         return next((x for x in reversed(self.levels) if x.index in moved), self.levels[0])
 
-    def masked_value(self, read: ir.Read, mask: str, apart: bool) -> str:
-        """The name of a value that is 0 outside of a mask.
+    def masked_value(self, f: Fold, read: ir.Read, mask: str, apart: bool) -> str:
+        """The name of a value that is 0 outside of a mask, which says where a fold has terms.
 
         Lanes that are not there are 0 for all who read the value, from where it is made. `apart`: others need what the mask
         leaves out.
@@ -479,9 +479,9 @@ class FusedWriter(LoopWriter):
             if level is not here:
                 level.lines.append(line)
                 return name
-            if apart and level.told:
+            if apart and self.tells_whole(f):
                 self.line(f"{name} = {text}")
-            self.where_masked(line)
+            self.where_masked(f, line)
         return level.masked[text, mask]
 
     def for_some(self, f: Fold, frame: Frame) -> list[str]:
@@ -533,13 +533,19 @@ class FusedWriter(LoopWriter):
         self.line(f"{some} = tl.max(({mask}).to(tl.int32), {1 - other.index(over)})")
         return f"{some}{'[:, None]' if frame.index(over) == 0 else '[None, :]'} > 0"
 
-    def where_masked(self, line: str) -> None:
-        """A line for blocks that are not whole."""
+    def tells_whole(self, f: Fold) -> bool:
+        """Whether a fold has all terms in whole blocks: a product that sums over another index than the loop may not."""
         level = self.levels[-1]
-        if not level.told:
+        return level.told and level.index in f.over
+
+    def where_masked(self, f: Fold, line: str) -> None:
+        """A line for blocks in which a fold may lack terms."""
+        level = self.levels[-1]
+        if not self.tells_whole(f):
             self.line(line)
             return
-        if not (level.is_cut and self.lines and self.lines[-1].startswith("    ")):
+        block = next((x for x in reversed(self.lines) if not x.startswith("    ")), "")
+        if block != "if masked:":
             self.line("if masked:")
         level.is_cut = True
         self.line(f"    {line}")
