@@ -82,7 +82,14 @@ def chain(s: Sketch) -> None:
             q_at = _turned(s, q_at, dict(batch), (i, rows), (e, width))
         if kv_lead in (lead, []) and s.maybe(0.2):
             k_at = _turned(s, k_at, dict(batch) if kv_lead else {}, (j, columns), (e, width))
-    product = f"sum[{e}]({q_at} * {k_at})"
+    within = e
+    if s.maybe(0.15):  # as much of the width as a head or a row has
+        index, size = s.random.choice(
+            [c for c in {**dict(batch), i: rows}.items() if c[0] != "..."]
+        )
+        within = f"{e} < {_at(s.tensor((size,), 'int', 0.3, s.one('i32', 'i64')).name, index)}"
+        within = s.one(within, f"{e} < {width} - 1")
+    product = f"sum[{within}]({q_at} * {k_at})"
     if s.maybe(0.1):  # a part of the keys that all heads share
         own = s.tensor((*dims, rows, turned), reuse=0.1, dtype="T")
         shared = s.tensor((columns, turned), reuse=0.1, dtype="T")
@@ -94,7 +101,7 @@ def chain(s: Sketch) -> None:
     if condition:
         body = f"where({condition}, {body}, -inf)"
     score = _at(_line(s, "chain", scores.whole, body), *lead, i, j)
-    _weighed(s, scores, score, bound, v_at, (f, values))
+    _weighed(s, scores, score, bound, v_at, (f, values), condition)
 
 
 def _packed(
@@ -210,10 +217,16 @@ def _masked(s: Sketch, scores: Scores) -> tuple[str, str]:
 
 
 def _weighed(
-    s: Sketch, scores: Scores, score: str, bound: str, factor: str, column: tuple[str, str]
+    s: Sketch,
+    scores: Scores,
+    score: str,
+    bound: str,
+    factor: str,
+    column: tuple[str, str],
+    condition: str = "",
 ) -> None:
-    """Sums of columns of the second factor, by what becomes of the scores."""
-    (j, _), kept, lead = scores.column, scores.kept, list(scores.kept)
+    """Sums of columns of the second factor, by what becomes of the scores; `condition`: they are -inf without it."""
+    (j, columns), kept, lead = scores.column, scores.kept, list(scores.kept)
     out = {**kept, column[0]: column[1]}
 
     def rounded(text: str) -> str:
@@ -225,6 +238,13 @@ def _weighed(
         if s.maybe(0.4):  # two sums of one weight, each under bounds of its own
             weight = _at(_line(s, "chain", scores.whole, weight), *lead, j)
             bounds.append(_masked(s, scores)[0])
+        single = [
+            (x, n) for x, n in kept.items() if x in factor and x not in ("...", scores.row[0])
+        ]
+        if single and s.maybe(0.4):  # over heads, too, as the gradient of what they share
+            ((x, n),) = single
+            out = {y: size for y, size in out.items() if y != x}
+            bounds = [f"{x}, {own}" for own in bounds]
         for own in bounds:
             s.add("chain", lefts(out), f"sum[{own}]({rounded(weight)} * {factor})")
         return
@@ -234,13 +254,21 @@ def _weighed(
         sink = s.one("1", s.scalar(), _at(s.tensor((index[1],), reuse=0.2).name, index[0]))
         most = f"max({most}, {sink})"
     m = _at(_line(s, "chain", kept, most), *lead)
-    weight = f"exp({score} - {m})"
+    exponent = score
+    if s.maybe(0.1):  # which the maximum is not of
+        exponent = f"{score} + {_at(s.tensor((columns,), reuse=0.2).name, j)}"
+    weight = f"{s.weighted({'exp': 9, 'exp2': 1})}({exponent} - {m})"
+    if s.maybe(0.5 if condition else 0.1):  # 0 where it is left out, also in a row of nothing else
+        weight = f"where({condition or f'{j} > {scores.row[0]}'}, {weight}, 0)"
+    dropped = s.maybe(0.15)
     if s.maybe(0.7):
         weight = _at(_line(s, "chain", scores.whole, weight), *lead, j)
     total = f"sum[{bound}]({weight})"
     apart = s.maybe(0.4)
     if apart:
         total = _at(_line(s, "chain", kept, total), *lead)
+    if dropped:  # by a factor that may be any number where there is no term
+        weight = f"{weight} * {_at(s.tensor((scores.row[1], columns), reuse=0.2).name, scores.row[0], j)}"
     products = f"sum[{bound}]({rounded(weight)} * {factor})"
     forms = {
         f"{products} / {total}": 6,
