@@ -47,7 +47,7 @@ def causal_attention_forward_part(
     first = part.to(tl.int32) * chunk
     stop = tl.minimum(
         tl.minimum(S, first + chunk),
-        tl.max(tl.where(row[:, None] < R * S, row[:, None] % S + 1, 0)).to(tl.int32),
+        lib.end_of(tl.max(tl.where(row[:, None] < R * S, row[:, None] % S + 1, 0)), S),
     )
     q_h = group * R + row[:, None] // S
     q_s = row[:, None] % S
@@ -61,7 +61,7 @@ def causal_attention_forward_part(
         (
             tl.minimum(
                 tl.minimum(S, first + chunk),
-                tl.min(tl.where(row[:, None] < R * S, row[:, None] % S + 1, R * S)).to(tl.int32),
+                lib.end_of(tl.min(tl.where(row[:, None] < R * S, row[:, None] % S + 1, R * S)), S),
             )
         )
         // BLOCK_N

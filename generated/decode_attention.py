@@ -47,7 +47,7 @@ def decode_attention_forward_part(
     chunk = lib.blocks(L, PARTS * BLOCK_N) * BLOCK_N
     first = part.to(tl.int32) * chunk
     len = tl.load(len_ptr + b * len_0).to(tl.int64)
-    stop = tl.minimum(tl.minimum(L, first + chunk), len.to(tl.int32))
+    stop = tl.minimum(tl.minimum(L, first + chunk), lib.end_of(len, L))
     q_h = group * R + row[:, None] // S
     q_s = row[:, None] % S
     q = tl.load(
@@ -56,7 +56,7 @@ def decode_attention_forward_part(
         other=0.0,
     )
     whole = tl.maximum(
-        first, (tl.minimum(tl.minimum(L, first + chunk), len.to(tl.int32))) // BLOCK_N * BLOCK_N
+        first, (tl.minimum(tl.minimum(L, first + chunk), lib.end_of(len, L))) // BLOCK_N * BLOCK_N
     )
     # Whole blocks go without a mask, after the rest.
     for masked in tl.static_range(1, -1, -1):
@@ -224,9 +224,9 @@ def decode_attention_forward_tiles(
     o_sum = tl.zeros((BLOCK_M, BLOCK_D), tl.float32)
     o_sum2 = tl.zeros((BLOCK_M, 1), tl.float32)
     len = tl.load(len_ptr + b * len_0).to(tl.int64)
-    stop = tl.minimum(L, len.to(tl.int32))
+    stop = tl.minimum(L, lib.end_of(len, L))
     q = q_tiles.load([b.to(tl.int32), h.to(tl.int32), first_i, 0]).reshape(BLOCK_M, BLOCK_D)
-    whole = tl.maximum(0, (tl.minimum(L, len.to(tl.int32))) // BLOCK_N * BLOCK_N)
+    whole = tl.maximum(0, (tl.minimum(L, lib.end_of(len, L))) // BLOCK_N * BLOCK_N)
     # Whole blocks go without a mask, then the rest.
     for masked in tl.static_range(2):
         for start in range((0, whole)[masked], (whole, stop)[masked], BLOCK_N):
@@ -298,8 +298,8 @@ def decode_attention_forward_wide(
     o_sum = tl.zeros((BLOCK_M, BLOCK_D), tl.float32)
     o_sum2 = tl.zeros((BLOCK_M, 1), tl.float32)
     len = tl.load(len_ptr + b * len_0).to(tl.int64)
-    stop = tl.minimum(L, len.to(tl.int32))
-    whole = tl.maximum(0, (tl.minimum(L, len.to(tl.int32))) // BLOCK_N * BLOCK_N)
+    stop = tl.minimum(L, lib.end_of(len, L))
+    whole = tl.maximum(0, (tl.minimum(L, lib.end_of(len, L))) // BLOCK_N * BLOCK_N)
     # Whole blocks go without a mask, then the rest.
     for masked in tl.static_range(2):
         for start in range((0, whole)[masked], (whole, stop)[masked], BLOCK_N):
@@ -785,7 +785,7 @@ def decode_attention_backward_dq_part(
     chunk = lib.blocks(L, PARTS * BLOCK_N) * BLOCK_N
     first = part.to(tl.int32) * chunk
     len = tl.load(len_ptr + b * len_0).to(tl.int64)
-    stop = tl.minimum(tl.minimum(L, first + chunk), len.to(tl.int32))
+    stop = tl.minimum(tl.minimum(L, first + chunk), lib.end_of(len, L))
     do_sum2_h = h0 + h1 * R
     do_sum2 = tl.load(
         do_sum2_ptr
@@ -810,7 +810,7 @@ def decode_attention_backward_dq_part(
         m_kept_ptr + b * m_kept_0 + dp_row_h * m_kept_1 + i[:, None] * m_kept_2, mask=i[:, None] < S
     ).to(tl.float32)
     whole = tl.maximum(
-        first, (tl.minimum(tl.minimum(L, first + chunk), len.to(tl.int32))) // BLOCK_N * BLOCK_N
+        first, (tl.minimum(tl.minimum(L, first + chunk), lib.end_of(len, L))) // BLOCK_N * BLOCK_N
     )
     # Whole blocks go without a mask, after the rest.
     for masked in tl.static_range(1, -1, -1):
@@ -895,7 +895,7 @@ def decode_attention_backward_dq_tiles(
     dq_sum = tl.zeros((BLOCK_M, BLOCK_D), tl.float32)
     dscale_sum_rows = tl.zeros((BLOCK_M, 1), tl.float32)
     len = tl.load(len_ptr + b * len_0).to(tl.int64)
-    stop = tl.minimum(L, len.to(tl.int32))
+    stop = tl.minimum(L, lib.end_of(len, L))
     do_sum2 = do_sum2_tiles.load([b.to(tl.int32), (h0 + h1 * R).to(tl.int32), first_i, 0]).reshape(
         BLOCK_M, BLOCK_D
     )
@@ -909,7 +909,7 @@ def decode_attention_backward_dq_tiles(
     m_kept = tl.load(
         m_kept_ptr + b * m_kept_0 + dp_row_h * m_kept_1 + i[:, None] * m_kept_2, mask=i[:, None] < S
     ).to(tl.float32)
-    whole = tl.maximum(0, (tl.minimum(L, len.to(tl.int32))) // BLOCK_N * BLOCK_N)
+    whole = tl.maximum(0, (tl.minimum(L, lib.end_of(len, L))) // BLOCK_N * BLOCK_N)
     # Whole blocks go without a mask, then the rest.
     for masked in tl.static_range(2):
         for start in range((0, whole)[masked], (whole, stop)[masked], BLOCK_N):
@@ -984,7 +984,7 @@ def decode_attention_backward_dq_wide(
     dq_sum = tl.zeros((BLOCK_M, BLOCK_D), tl.float32)
     dscale_sum_rows = tl.zeros((BLOCK_M, 1), tl.float32)
     len = tl.load(len_ptr + b * len_0).to(tl.int64)
-    stop = tl.minimum(L, len.to(tl.int32))
+    stop = tl.minimum(L, lib.end_of(len, L))
     dp_row_h = h0 + h1 * R
     dp_row = tl.load(
         dp_row_ptr + b * dp_row_0 + dp_row_h * dp_row_1 + i[:, None] * dp_row_2, mask=i[:, None] < S
@@ -992,7 +992,7 @@ def decode_attention_backward_dq_wide(
     m_kept = tl.load(
         m_kept_ptr + b * m_kept_0 + dp_row_h * m_kept_1 + i[:, None] * m_kept_2, mask=i[:, None] < S
     ).to(tl.float32)
-    whole = tl.maximum(0, (tl.minimum(L, len.to(tl.int32))) // BLOCK_N * BLOCK_N)
+    whole = tl.maximum(0, (tl.minimum(L, lib.end_of(len, L))) // BLOCK_N * BLOCK_N)
     # Whole blocks go without a mask, then the rest.
     for masked in tl.static_range(2):
         for start in range((0, whole)[masked], (whole, stop)[masked], BLOCK_N):

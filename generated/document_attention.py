@@ -94,7 +94,7 @@ def document_attention_forward_o_part(
     )
     end_i = tl.minimum(first_i + BLOCK_M, S)
     stop = tl.minimum(tl.minimum(S, first + chunk), end_i)
-    begin = tl.maximum(first, tl.min(tl.where(i[:, None] < S, begin_, S)).to(tl.int32))
+    begin = tl.maximum(first, lib.end_of(tl.min(tl.where(i[:, None] < S, begin_, S)), S))
     first2 = begin // BLOCK_N * BLOCK_N
     q = tl.load(
         q_ptr + b * q_0 + h * q_1 + i[:, None] * q_2 + e2[None, :] * q_3,
@@ -104,7 +104,8 @@ def document_attention_forward_o_part(
     whole = tl.maximum(
         first2,
         tl.minimum(
-            lib.blocks(tl.max(tl.where(i[:, None] < S, begin_, 0)).to(tl.int32), BLOCK_N) * BLOCK_N,
+            lib.blocks(lib.end_of(tl.max(tl.where(i[:, None] < S, begin_, 0)), S), BLOCK_N)
+            * BLOCK_N,
             stop,
         ),
     )
@@ -283,13 +284,14 @@ def document_attention_forward_o_tiles(
         tl.int64
     )
     end_i = tl.minimum(first_i + BLOCK_M, S)
-    begin = tl.maximum(0, tl.min(tl.where(i[:, None] < S, begin_, S)).to(tl.int32))
+    begin = tl.maximum(0, lib.end_of(tl.min(tl.where(i[:, None] < S, begin_, S)), S))
     first = begin // BLOCK_N * BLOCK_N
     q = q_tiles.load([b.to(tl.int32), h.to(tl.int32), first_i, 0]).reshape(BLOCK_M, BLOCK_D)
     whole = tl.maximum(
         first,
         tl.minimum(
-            lib.blocks(tl.max(tl.where(i[:, None] < S, begin_, 0)).to(tl.int32), BLOCK_N) * BLOCK_N,
+            lib.blocks(lib.end_of(tl.max(tl.where(i[:, None] < S, begin_, 0)), S), BLOCK_N)
+            * BLOCK_N,
             end_i,
         ),
     )
@@ -375,12 +377,13 @@ def document_attention_forward_o_wide(
         tl.int64
     )
     end_i = tl.minimum(first_i + BLOCK_M, S)
-    begin = tl.maximum(0, tl.min(tl.where(i[:, None] < S, begin_, S)).to(tl.int32))
+    begin = tl.maximum(0, lib.end_of(tl.min(tl.where(i[:, None] < S, begin_, S)), S))
     first = begin // BLOCK_N * BLOCK_N
     whole = tl.maximum(
         first,
         tl.minimum(
-            lib.blocks(tl.max(tl.where(i[:, None] < S, begin_, 0)).to(tl.int32), BLOCK_N) * BLOCK_N,
+            lib.blocks(lib.end_of(tl.max(tl.where(i[:, None] < S, begin_, 0)), S), BLOCK_N)
+            * BLOCK_N,
             end_i,
         ),
     )
@@ -960,7 +963,7 @@ def document_attention_backward_dq_part(
     )
     end_i = tl.minimum(first_i + BLOCK_M, S)
     stop = tl.minimum(tl.minimum(S, first + chunk), end_i)
-    begin = tl.maximum(first, tl.min(tl.where(i[:, None] < S, begin_, S)).to(tl.int32))
+    begin = tl.maximum(first, lib.end_of(tl.min(tl.where(i[:, None] < S, begin_, S)), S))
     first2 = begin // BLOCK_N * BLOCK_N
     do_sum2 = tl.load(
         do_sum2_ptr
@@ -985,7 +988,8 @@ def document_attention_backward_dq_part(
     whole = tl.maximum(
         first2,
         tl.minimum(
-            lib.blocks(tl.max(tl.where(i[:, None] < S, begin_, 0)).to(tl.int32), BLOCK_N) * BLOCK_N,
+            lib.blocks(lib.end_of(tl.max(tl.where(i[:, None] < S, begin_, 0)), S), BLOCK_N)
+            * BLOCK_N,
             stop,
         ),
     )
@@ -1085,7 +1089,7 @@ def document_attention_backward_dq_tiles(
         tl.int64
     )
     end_i = tl.minimum(first_i + BLOCK_M, S)
-    begin = tl.maximum(0, tl.min(tl.where(i[:, None] < S, begin_, S)).to(tl.int32))
+    begin = tl.maximum(0, lib.end_of(tl.min(tl.where(i[:, None] < S, begin_, S)), S))
     first = begin // BLOCK_N * BLOCK_N
     do_sum2 = do_sum2_tiles.load([b.to(tl.int32), h.to(tl.int32), first_i, 0]).reshape(
         BLOCK_M, BLOCK_D
@@ -1100,7 +1104,8 @@ def document_attention_backward_dq_tiles(
     whole = tl.maximum(
         first,
         tl.minimum(
-            lib.blocks(tl.max(tl.where(i[:, None] < S, begin_, 0)).to(tl.int32), BLOCK_N) * BLOCK_N,
+            lib.blocks(lib.end_of(tl.max(tl.where(i[:, None] < S, begin_, 0)), S), BLOCK_N)
+            * BLOCK_N,
             end_i,
         ),
     )
@@ -1188,7 +1193,7 @@ def document_attention_backward_dq_wide(
         tl.int64
     )
     end_i = tl.minimum(first_i + BLOCK_M, S)
-    begin = tl.maximum(0, tl.min(tl.where(i[:, None] < S, begin_, S)).to(tl.int32))
+    begin = tl.maximum(0, lib.end_of(tl.min(tl.where(i[:, None] < S, begin_, S)), S))
     first = begin // BLOCK_N * BLOCK_N
     dp_row = tl.load(
         dp_row_ptr + b * dp_row_0 + h * dp_row_1 + i[:, None] * dp_row_2, mask=i[:, None] < S
@@ -1199,7 +1204,8 @@ def document_attention_backward_dq_wide(
     whole = tl.maximum(
         first,
         tl.minimum(
-            lib.blocks(tl.max(tl.where(i[:, None] < S, begin_, 0)).to(tl.int32), BLOCK_N) * BLOCK_N,
+            lib.blocks(lib.end_of(tl.max(tl.where(i[:, None] < S, begin_, 0)), S), BLOCK_N)
+            * BLOCK_N,
             end_i,
         ),
     )

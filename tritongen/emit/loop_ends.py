@@ -118,15 +118,15 @@ class LoopWriter(FrameWriter):
                 continue
             rest = guard.poly - sign * poly(Idx(loop.index))
             if sign == -1:
-                end = self.farthest(rest + 1, True)
+                end = self.farthest(rest + 1, True, extent)
                 alone = stop == extent and end == self.ended.get(extent)  # it is no more than that
                 stop = end if alone else f"tl.minimum({stop}, {end})"
-                highs.append(self.farthest(rest + 1, False))
+                highs.append(self.farthest(rest + 1, False, extent))
             else:
-                begin = self.farthest(-rest, False)
+                begin = self.farthest(-rest, False, extent)
                 known = begins == "0" and begin in self.first.values()
                 begins = begin if known else f"tl.maximum({begins}, {begin})"
-                lows.append(self.farthest(-rest, True))
+                lows.append(self.farthest(-rest, True, extent))
         unsigned = [g for g in loop.within if not self.sign(g, loop.index)]
         scanned = [g for g in unsigned if self.may_scan(g, loop.index)]
         if scanned:
@@ -153,8 +153,11 @@ class LoopWriter(FrameWriter):
         )
         return Ends(first, stop, (lo, hi))
 
-    def farthest(self, end: Poly, largest: bool) -> str:
-        """The largest or the smallest value of an end among the lanes of the tile."""
+    def farthest(self, end: Poly, largest: bool, extent: str) -> str:
+        """The largest or the smallest value of an end among the lanes of the tile.
+
+        An operand may say more than 32 bits hold, which loops count in.
+        """
         names = [n for n in indices(end) if n not in self.own.numbers]
         name = names[0] if len(names) == 1 else ""
         weight = weight_of(end, name)
@@ -164,13 +167,13 @@ class LoopWriter(FrameWriter):
         if not names:
             with self.within(("", "")):
                 text = self.size(end)[0]
-            return text if is_size(end) else f"{wrapped(text)}.to(tl.int32)"
+            return text if is_size(end) else f"lib.end_of({text}, {extent})"
         frame = self.frame_of(set(names))
         with self.within(frame):
             text, mask = self.size(end)[0], self.mask(frozenset(names))
             least = "0" if largest else self.size(self.own.walk(names[0]).extent)[0]
         fold = "max" if largest else "min"
-        return f"tl.{fold}(tl.where({mask}, {text}, {least})).to(tl.int32)"
+        return f"lib.end_of(tl.{fold}(tl.where({mask}, {text}, {least})), {extent})"
 
     def edge(self, name: str, last: bool) -> Poly:
         """The last or the first element of a tile."""

@@ -128,6 +128,12 @@ def blocks(n, BLOCK: tl.constexpr):
 
 
 @triton.jit
+def end_of(x, n):
+    """x as the end of a loop over n elements, which counts in 32 bits: between 0 and n. An operand may say 2^40 for no end."""
+    return tl.minimum(tl.maximum(x, 0), n).to(tl.int32)
+
+
+@triton.jit
 def floor_div(a, b):
     """Integer a // b, rounded down. Triton's own rounds towards zero."""
     # (-~a - 1) is a, but no range to Triton, which holds -16 to -1 to have one quotient by 16, as 0 to 15
