@@ -158,7 +158,7 @@ def batch_norm_train_forward_loop(
     PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
     mu_part_ptr=None, var_sum_part_ptr=None, var_sum_count_ptr=None,
 ):  # fmt: skip
-    """Each program takes ROWS rows of any width, BLOCK elements at a time, in two passes over each.
+    """Each program takes ROWS rows of any width, BLOCK elements at a time, in two passes over each row.
 
     With PASS > 0, PARTS programs share the rows, and launches before the last store states.
     """
@@ -731,7 +731,7 @@ def batch_norm_train_backward_dx_loop(
     PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
     dy_rsqrt_sum_part_ptr=None, dmu_sum_part_ptr=None, dgain_sum_part_ptr=None,
 ):  # fmt: skip
-    """Each program takes ROWS rows of any width, BLOCK elements at a time, in two passes over each.
+    """Each program takes ROWS rows of any width, BLOCK elements at a time, in two passes over each row.
 
     With PASS > 0, PARTS programs share the rows, and launches before the last store states.
     """
@@ -874,7 +874,7 @@ def batch_norm_train_backward_deps_loop(
     PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
     deps_sum_part_ptr=None,
 ):  # fmt: skip
-    """Each program takes ROWS rows of any width, BLOCK elements at a time, in one pass over each.
+    """Each program takes ROWS rows of any width, BLOCK elements at a time, in one pass over each row.
 
     With PASS > 0, PARTS programs share the rows, and launches before the last store states.
     """

@@ -41,7 +41,7 @@ def column_sum_loop(
     PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
     y_sum_part_ptr=None,
 ):  # fmt: skip
-    """Each program takes ROWS rows of any width, BLOCK elements at a time, in one pass over each.
+    """Each program takes ROWS rows of any width, BLOCK elements at a time, in one pass over each row.
 
     With PASS > 0, PARTS programs share the rows, and launches before the last store states.
     """

@@ -56,7 +56,7 @@ def cross_entropy_loop(
     PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
     m_part_ptr=None, lse_sum_part_ptr=None,
 ):  # fmt: skip
-    """Each program takes ROWS rows of any width, BLOCK elements at a time, in one pass over each.
+    """Each program takes ROWS rows of any width, BLOCK elements at a time, in one pass over each row.
 
     With PASS > 0, PARTS programs share the rows, and launches before the last store states.
     """
@@ -314,7 +314,7 @@ def cross_entropy_backward_loop(
     PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
     m_part_ptr=None, lse_sum_part_ptr=None,
 ):  # fmt: skip
-    """Each program takes ROWS rows of any width, BLOCK elements at a time, in two passes over each.
+    """Each program takes ROWS rows of any width, BLOCK elements at a time, in two passes over each row.
 
     With PASS > 0, PARTS programs share the rows, and launches before the last store states.
     """

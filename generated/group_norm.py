@@ -159,7 +159,7 @@ def group_norm_forward_loop(
     PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
     mu_part_ptr=None, var_sum_part_ptr=None, var_sum_count_ptr=None,
 ):  # fmt: skip
-    """Each program takes ROWS rows of any width, BLOCK elements at a time, in two passes over each.
+    """Each program takes ROWS rows of any width, BLOCK elements at a time, in two passes over each row.
 
     With PASS > 0, PARTS programs share the rows, and launches before the last store states.
     """
@@ -278,7 +278,7 @@ def group_norm_forward_channels_loop(
     PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
     mu_part_ptr=None, var_sum_part_ptr=None, var_sum_count_ptr=None,
 ):  # fmt: skip
-    """Each program takes ROWS rows of any width, BLOCK elements at a time, in two passes over each.
+    """Each program takes ROWS rows of any width, BLOCK elements at a time, in two passes over each row.
 
     With PASS > 0, PARTS programs share the rows, and launches before the last store states.
     """
@@ -841,7 +841,7 @@ def group_norm_backward_dy_rsqrt_sum_loop(
     dy_rsqrt_sum_part_ptr=None, dbias_partial_part_ptr=None, dgain_partial_part_ptr=None,
     dmu_sum_partial_part_ptr=None,
 ):  # fmt: skip
-    """Each program takes ROWS rows of any width, BLOCK elements at a time, in one pass over each.
+    """Each program takes ROWS rows of any width, BLOCK elements at a time, in one pass over each row.
 
     With PASS > 0, PARTS programs share the rows, and launches before the last store states.
     """
@@ -973,7 +973,7 @@ def group_norm_backward_dvar_sum_loop(
     PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
     dvar_sum_part_ptr=None, dmu_sum_part_ptr=None,
 ):  # fmt: skip
-    """Each program takes ROWS rows of any width, BLOCK elements at a time, in one pass over each.
+    """Each program takes ROWS rows of any width, BLOCK elements at a time, in one pass over each row.
 
     With PASS > 0, PARTS programs share the rows, and launches before the last store states.
     """
@@ -1110,7 +1110,7 @@ def group_norm_backward_dgain_loop(
     PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
     dgain_sum_part_ptr=None, dbias_sum_part_ptr=None,
 ):  # fmt: skip
-    """Each program takes ROWS rows of any width, BLOCK elements at a time, in one pass over each.
+    """Each program takes ROWS rows of any width, BLOCK elements at a time, in one pass over each row.
 
     With PASS > 0, PARTS programs share the rows, and launches before the last store states.
     """
@@ -1200,7 +1200,7 @@ def group_norm_backward_deps_loop(
     PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
     deps_sum_part_ptr=None,
 ):  # fmt: skip
-    """Each program takes ROWS rows of any width, BLOCK elements at a time, in one pass over each.
+    """Each program takes ROWS rows of any width, BLOCK elements at a time, in one pass over each row.
 
     With PASS > 0, PARTS programs share the rows, and launches before the last store states.
     """

@@ -52,7 +52,7 @@ def log_softmax_loop(
     PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
     m_part_ptr=None, y_sum_part_ptr=None,
 ):  # fmt: skip
-    """Each program takes ROWS rows of any width, BLOCK elements at a time, in two passes over each.
+    """Each program takes ROWS rows of any width, BLOCK elements at a time, in two passes over each row.
 
     With PASS > 0, PARTS programs share the rows, and launches before the last store states.
     """
@@ -391,7 +391,7 @@ def log_softmax_backward_loop(
     PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
     m_part_ptr=None, y_sum_part_ptr=None, dy_log_sum_part_ptr=None,
 ):  # fmt: skip
-    """Each program takes ROWS rows of any width, BLOCK elements at a time, in two passes over each.
+    """Each program takes ROWS rows of any width, BLOCK elements at a time, in two passes over each row.
 
     With PASS > 0, PARTS programs share the rows, and launches before the last store states.
     """

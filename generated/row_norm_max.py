@@ -45,7 +45,7 @@ def row_norm_max_loop(
     PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
     y_max_part_ptr=None,
 ):  # fmt: skip
-    """Each program takes ROWS rows of any width, BLOCK elements at a time, in two passes over each.
+    """Each program takes ROWS rows of any width, BLOCK elements at a time, in two passes over each row.
 
     With PASS > 0, PARTS programs share the rows, and launches before the last store states.
     """
@@ -342,7 +342,7 @@ def row_norm_max_backward_y_max_at_loop(
     PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
     y_max_at_best_ptr=None, y_max_at_at_ptr=None,
 ):  # fmt: skip
-    """Each program takes ROWS rows of any width, BLOCK elements at a time, in one pass over each.
+    """Each program takes ROWS rows of any width, BLOCK elements at a time, in one pass over each row.
 
     With PASS > 0, PARTS programs share the rows, and launches before the last store states.
     """
@@ -420,7 +420,7 @@ def row_norm_max_backward_dx_loop(
     PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
     dy_max_sum_part_ptr=None,
 ):  # fmt: skip
-    """Each program takes ROWS rows of any width, BLOCK elements at a time, in two passes over each.
+    """Each program takes ROWS rows of any width, BLOCK elements at a time, in two passes over each row.
 
     With PASS > 0, PARTS programs share the rows, and launches before the last store states.
     """

@@ -57,7 +57,7 @@ def loop(writer: KernelWriter) -> KernelView:
     outputs = tuple(line for walk in walk_outputs(writer) for line in walk.lines)
     number = len(walks) + bool(outputs)
     count = {1: "one pass", 2: "two passes", 3: "three passes"}.get(number, f"{number} passes")
-    doc = f"Each program takes ROWS rows of any width, BLOCK elements at a time, in {count} over each."
+    doc = f"Each program takes ROWS rows of any width, BLOCK elements at a time, in {count} over each row."
     shared = {
         "number": row_number(writer),
         "optional": (*(f"{name}: tl.constexpr = {n}" for name, n in SHARED.items()), "CHUNK=0"),

@@ -287,6 +287,11 @@ class _Bounded(Run):
             else:
                 spread = absorb(swung(expr.fn, farthest(out, ends), e), (e,))
             error = spread if error is None else error + spread
+        if error is not None and expr.fn in ("mul", "div"):  # of two wrong ones also together
+            (a, ea), (b, eb) = pairs
+            if ea is not None and eb is not None:
+                ends = [function(x, y).to(target) for x in moved(a, ea) for y in moved(b, eb)]
+                error = torch.maximum(error, absorb(farthest(out, ends), (ea, eb)))
         if expr.fn == "abs" and not out.dtype.is_floating_point:
             # The least integer: compilers assume that its abs is not below 0.
             error = unsure(error, out < 0)
