@@ -472,6 +472,7 @@ class FusedWriter(LoopWriter):
         leaves out.
         """
         text, here = self.expr(read)[0], self.levels[-1]
+        apart = apart or any(known == text and other != mask for known, other in here.masked)
         level = here if apart else self.level_of(read)
         if (text, mask) not in level.masked:
             level.masked[text, mask] = name = self.fresh(text) if apart else text
