@@ -48,14 +48,17 @@ def window_attention_forward_part(
     first = part.to(tl.int32) * chunk
     end_i = tl.minimum(first_i + BLOCK_M, S)
     stop = tl.minimum(tl.minimum(S, first + chunk), end_i)
-    begin = tl.maximum(first, first_i - width + 1)
+    begin = tl.maximum(first, lib.end_of(first_i.to(tl.int64) - width + 1, S))
     first2 = begin // BLOCK_N * BLOCK_N
     q = tl.load(
         q_ptr + b * q_0 + h * q_1 + i[:, None] * q_2 + e2[None, :] * q_3,
         mask=(i[:, None] < S) & (e2[None, :] < E),
         other=0.0,
     )
-    whole = tl.maximum(first2, tl.minimum(lib.blocks(end_i - width, BLOCK_N) * BLOCK_N, stop))
+    whole = tl.maximum(
+        first2,
+        tl.minimum(lib.blocks(lib.end_of(end_i.to(tl.int64) - width, S), BLOCK_N) * BLOCK_N, stop),
+    )
     behind = tl.maximum(
         whole, (tl.minimum(tl.minimum(S, first + chunk), first_i + 1)) // BLOCK_N * BLOCK_N
     )
@@ -226,10 +229,13 @@ def window_attention_forward_tiles(
     o_sum = tl.zeros((BLOCK_M, BLOCK_D), tl.float32)
     o_sum2 = tl.zeros((BLOCK_M, 1), tl.float32)
     end_i = tl.minimum(first_i + BLOCK_M, S)
-    begin = tl.maximum(0, first_i - width + 1)
+    begin = tl.maximum(0, lib.end_of(first_i.to(tl.int64) - width + 1, S))
     first = begin // BLOCK_N * BLOCK_N
     q = q_tiles.load([b.to(tl.int32), h.to(tl.int32), first_i, 0]).reshape(BLOCK_M, BLOCK_D)
-    whole = tl.maximum(first, tl.minimum(lib.blocks(end_i - width, BLOCK_N) * BLOCK_N, end_i))
+    whole = tl.maximum(
+        first,
+        tl.minimum(lib.blocks(lib.end_of(end_i.to(tl.int64) - width, S), BLOCK_N) * BLOCK_N, end_i),
+    )
     behind = tl.maximum(whole, (tl.minimum(S, first_i + 1)) // BLOCK_N * BLOCK_N)
     # Whole blocks go without a mask, then those before and behind them.
     for masked in tl.static_range(2):
@@ -306,9 +312,12 @@ def window_attention_forward_wide(
     o_sum = tl.zeros((BLOCK_M, BLOCK_D), tl.float32)
     o_sum2 = tl.zeros((BLOCK_M, 1), tl.float32)
     end_i = tl.minimum(first_i + BLOCK_M, S)
-    begin = tl.maximum(0, first_i - width + 1)
+    begin = tl.maximum(0, lib.end_of(first_i.to(tl.int64) - width + 1, S))
     first = begin // BLOCK_N * BLOCK_N
-    whole = tl.maximum(first, tl.minimum(lib.blocks(end_i - width, BLOCK_N) * BLOCK_N, end_i))
+    whole = tl.maximum(
+        first,
+        tl.minimum(lib.blocks(lib.end_of(end_i.to(tl.int64) - width, S), BLOCK_N) * BLOCK_N, end_i),
+    )
     behind = tl.maximum(whole, (tl.minimum(S, first_i + 1)) // BLOCK_N * BLOCK_N)
     # Whole blocks go without a mask, then those before and behind them.
     for masked in tl.static_range(2):
@@ -771,7 +780,7 @@ def window_attention_backward_dq_part(
     first = part.to(tl.int32) * chunk
     end_i = tl.minimum(first_i + BLOCK_M, S)
     stop = tl.minimum(tl.minimum(S, first + chunk), end_i)
-    begin = tl.maximum(first, first_i - width + 1)
+    begin = tl.maximum(first, lib.end_of(first_i.to(tl.int64) - width + 1, S))
     first2 = begin // BLOCK_N * BLOCK_N
     do_sum2 = tl.load(
         do_sum2_ptr
@@ -793,7 +802,10 @@ def window_attention_backward_dq_part(
     m_kept = tl.load(
         m_kept_ptr + b * m_kept_0 + h * m_kept_1 + i[:, None] * m_kept_2, mask=i[:, None] < S
     ).to(tl.float32)
-    whole = tl.maximum(first2, tl.minimum(lib.blocks(end_i - width, BLOCK_N) * BLOCK_N, stop))
+    whole = tl.maximum(
+        first2,
+        tl.minimum(lib.blocks(lib.end_of(end_i.to(tl.int64) - width, S), BLOCK_N) * BLOCK_N, stop),
+    )
     behind = tl.maximum(
         whole, (tl.minimum(tl.minimum(S, first + chunk), first_i + 1)) // BLOCK_N * BLOCK_N
     )
@@ -884,7 +896,7 @@ def window_attention_backward_dq_tiles(
     dq_sum = tl.zeros((BLOCK_M, BLOCK_D), tl.float32)
     dscale_sum_rows = tl.zeros((BLOCK_M, 1), tl.float32)
     end_i = tl.minimum(first_i + BLOCK_M, S)
-    begin = tl.maximum(0, first_i - width + 1)
+    begin = tl.maximum(0, lib.end_of(first_i.to(tl.int64) - width + 1, S))
     first = begin // BLOCK_N * BLOCK_N
     do_sum2 = do_sum2_tiles.load([b.to(tl.int32), h.to(tl.int32), first_i, 0]).reshape(
         BLOCK_M, BLOCK_D
@@ -896,7 +908,10 @@ def window_attention_backward_dq_tiles(
     m_kept = tl.load(
         m_kept_ptr + b * m_kept_0 + h * m_kept_1 + i[:, None] * m_kept_2, mask=i[:, None] < S
     ).to(tl.float32)
-    whole = tl.maximum(first, tl.minimum(lib.blocks(end_i - width, BLOCK_N) * BLOCK_N, end_i))
+    whole = tl.maximum(
+        first,
+        tl.minimum(lib.blocks(lib.end_of(end_i.to(tl.int64) - width, S), BLOCK_N) * BLOCK_N, end_i),
+    )
     behind = tl.maximum(whole, (tl.minimum(S, first_i + 1)) // BLOCK_N * BLOCK_N)
     # Whole blocks go without a mask, then those before and behind them.
     for masked in tl.static_range(2):
@@ -978,7 +993,7 @@ def window_attention_backward_dq_wide(
     dq_sum = tl.zeros((BLOCK_M, BLOCK_D), tl.float32)
     dscale_sum_rows = tl.zeros((BLOCK_M, 1), tl.float32)
     end_i = tl.minimum(first_i + BLOCK_M, S)
-    begin = tl.maximum(0, first_i - width + 1)
+    begin = tl.maximum(0, lib.end_of(first_i.to(tl.int64) - width + 1, S))
     first = begin // BLOCK_N * BLOCK_N
     dp_row = tl.load(
         dp_row_ptr + b * dp_row_0 + h * dp_row_1 + i[:, None] * dp_row_2, mask=i[:, None] < S
@@ -986,7 +1001,10 @@ def window_attention_backward_dq_wide(
     m_kept = tl.load(
         m_kept_ptr + b * m_kept_0 + h * m_kept_1 + i[:, None] * m_kept_2, mask=i[:, None] < S
     ).to(tl.float32)
-    whole = tl.maximum(first, tl.minimum(lib.blocks(end_i - width, BLOCK_N) * BLOCK_N, end_i))
+    whole = tl.maximum(
+        first,
+        tl.minimum(lib.blocks(lib.end_of(end_i.to(tl.int64) - width, S), BLOCK_N) * BLOCK_N, end_i),
+    )
     behind = tl.maximum(whole, (tl.minimum(S, first_i + 1)) // BLOCK_N * BLOCK_N)
     # Whole blocks go without a mask, then those before and behind them.
     for masked in tl.static_range(2):
@@ -1120,7 +1138,7 @@ def window_attention_backward_dk_part(
     chunk = lib.blocks(S, PARTS * BLOCK_N) * BLOCK_N
     first = part.to(tl.int32) * chunk
     end_j = tl.minimum(first_j + BLOCK_M, S)
-    stop = tl.minimum(tl.minimum(S, first + chunk), end_j + width - 1)
+    stop = tl.minimum(tl.minimum(S, first + chunk), lib.end_of(end_j.to(tl.int64) + width - 1, S))
     begin = tl.maximum(first, first_j)
     first2 = begin // BLOCK_N * BLOCK_N
     v = tl.load(
@@ -1135,7 +1153,10 @@ def window_attention_backward_dk_part(
     )
     whole = tl.maximum(first2, tl.minimum(lib.blocks(end_j - 1, BLOCK_N) * BLOCK_N, stop))
     behind = tl.maximum(
-        whole, (tl.minimum(tl.minimum(S, first + chunk), first_j + width)) // BLOCK_N * BLOCK_N
+        whole,
+        (tl.minimum(tl.minimum(S, first + chunk), lib.end_of(first_j.to(tl.int64) + width, S)))
+        // BLOCK_N
+        * BLOCK_N,
     )
     # Whole blocks go without a mask, then those before and behind them.
     for masked in tl.static_range(2):
@@ -1247,12 +1268,14 @@ def window_attention_backward_dk_tiles(
     dk_sum = tl.zeros((BLOCK_M, BLOCK_D), tl.float32)
     dv_sum = tl.zeros((BLOCK_M, BLOCK_D), tl.float32)
     end_j = tl.minimum(first_j + BLOCK_M, S)
-    stop = tl.minimum(S, end_j + width - 1)
+    stop = tl.minimum(S, lib.end_of(end_j.to(tl.int64) + width - 1, S))
     first = first_j // BLOCK_N * BLOCK_N
     v = v_tiles.load([b.to(tl.int32), h.to(tl.int32), first_j, 0]).reshape(BLOCK_M, BLOCK_D)
     k = k_tiles.load([b.to(tl.int32), h.to(tl.int32), first_j, 0]).reshape(BLOCK_M, BLOCK_D)
     whole = tl.maximum(first, tl.minimum(lib.blocks(end_j - 1, BLOCK_N) * BLOCK_N, stop))
-    behind = tl.maximum(whole, (tl.minimum(S, first_j + width)) // BLOCK_N * BLOCK_N)
+    behind = tl.maximum(
+        whole, (tl.minimum(S, lib.end_of(first_j.to(tl.int64) + width, S))) // BLOCK_N * BLOCK_N
+    )
     # Whole blocks go without a mask, then those before and behind them.
     for masked in tl.static_range(2):
         for at in range((whole, first)[masked], (behind, stop - (behind - whole))[masked], BLOCK_N):
@@ -1344,10 +1367,12 @@ def window_attention_backward_dk_wide(
     dk_sum = tl.zeros((BLOCK_M, BLOCK_D), tl.float32)
     dv_sum = tl.zeros((BLOCK_M, BLOCK_D), tl.float32)
     end_j = tl.minimum(first_j + BLOCK_M, S)
-    stop = tl.minimum(S, end_j + width - 1)
+    stop = tl.minimum(S, lib.end_of(end_j.to(tl.int64) + width - 1, S))
     first = first_j // BLOCK_N * BLOCK_N
     whole = tl.maximum(first, tl.minimum(lib.blocks(end_j - 1, BLOCK_N) * BLOCK_N, stop))
-    behind = tl.maximum(whole, (tl.minimum(S, first_j + width)) // BLOCK_N * BLOCK_N)
+    behind = tl.maximum(
+        whole, (tl.minimum(S, lib.end_of(first_j.to(tl.int64) + width, S))) // BLOCK_N * BLOCK_N
+    )
     # Whole blocks go without a mask, then those before and behind them.
     for masked in tl.static_range(2):
         for at in range((whole, first)[masked], (behind, stop - (behind - whole))[masked], BLOCK_N):

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from tritongen.emit.fold_lines import guard_text
+from tritongen.emit.fold_lines import guard_text, is_small
 from tritongen.emit.kernel_writer import KernelWriter
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import Fetch, Idx, Poly, affine, index, indices, poly, walk
@@ -125,10 +125,11 @@ def at_end(writer: KernelWriter, end: Poly, weight: int, size: dict[str, str]) -
     if far:
         place = f"tl.minimum({place} + ({block} - 1), {size[axis.name]} - 1)"
     edge = writer.assign(writer.fresh(f"{name}_{'last' if far else 'first'}"), place)
-    own, writer.index[name] = writer.index[name], edge
+    near = is_small(end - slope * index(name))
+    own, writer.index[name] = writer.index[name], edge if near else f"{edge}.to(tl.int64)"
     shown = writer.size(end)[0]
     writer.index[name] = own
-    return shown
+    return shown if near else f"lib.end_of({shown}, {size['k']})"
 
 
 def sign(weight: Poly) -> int:

@@ -10,8 +10,16 @@ from math import prod
 
 from tritongen.emit.folds import MONOIDS, NO_PLACE
 from tritongen.emit.kernel_writer import KernelWriter
+from tritongen.emit.text import wrapped
 from tritongen.ir import nodes as ir
-from tritongen.ir.algebra import Poly, is_fractional, poly, with_modulo
+from tritongen.ir.algebra import (
+    Poly,
+    indices,
+    is_fractional,
+    poly,
+    symbols,
+    with_modulo,
+)
 from tritongen.ir.bounds import takes_all
 from tritongen.ir.free import free_indices, lines_of, reads
 from tritongen.ir.functions import ATOM
@@ -58,10 +66,26 @@ def guard_text(writer: KernelWriter, guard: ir.Guard) -> str:
     strict = guard.op == ">=" and ((), -1) in p.terms
     above = tuple((monomial, value) for monomial, value in p.terms if value > 0)
     if is_fractional(p) or not above:
-        return f"{writer.size(p)[0]} {guard.op} 0"
+        return f"{side_text(writer, p)} {guard.op} 0"
     below = ((monomial, -value) for monomial, value in p.terms if value < 0)
     right = Poly(tuple(term for term in below if term[0] or not strict))
-    return f"{writer.size(Poly(above))[0]} {'>' if strict else guard.op} {writer.size(right)[0]}"
+    sign = ">" if strict else guard.op
+    return f"{side_text(writer, Poly(above))} {sign} {side_text(writer, right)}"
+
+
+def side_text(writer: KernelWriter, p: Poly) -> str:
+    """A side of a comparison, in 64 bits. Indices have them, sizes do not, and a constant may be as large as 32 bits allow."""
+    large = symbols(p) & {c.name for c in writer.op.constants}
+    if indices(p) or not large or len(p.terms) < 2:
+        return writer.size(p)[0]
+    first, *rest = p.terms
+    more = writer.size(Poly(tuple(rest)))[0]
+    return f"tl.cast({writer.size(Poly((first,)))[0]}, tl.int64) + {wrapped(more)}"
+
+
+def is_small(rest: Poly) -> bool:
+    """Whether what is added to an index is a small number: the sum surely has 32 bits. `i + w` has not, for a large constant."""
+    return rest.constant in range(-(1 << 16), 1 << 16)
 
 
 def end_text(writer: KernelWriter, nest: ir.Nest, tile_text: str, axis: int | None = 1) -> str:

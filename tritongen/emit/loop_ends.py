@@ -11,12 +11,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import reduce
 
-from tritongen.emit.fold_lines import guard_text
+from tritongen.emit.fold_lines import guard_text, is_small
 from tritongen.emit.frames import FrameWriter, Level, tile_indices
 from tritongen.emit.text import launch_text, wrapped
 from tritongen.emit.view import indented
 from tritongen.ir import nodes as ir
-from tritongen.ir.algebra import Idx, Poly, index, indices, is_size, poly, substitute, weight_of
+from tritongen.ir.algebra import (
+    Idx,
+    Poly,
+    index,
+    indices,
+    is_size,
+    poly,
+    substitute,
+    symbols,
+    weight_of,
+)
 from tritongen.kernel.nodes import Loop, Walk, folded
 
 SCAN = 1024  # elements that a turn of a scan for the ends of a loop looks at
@@ -156,14 +166,18 @@ class LoopWriter(FrameWriter):
     def farthest(self, end: Poly, largest: bool, extent: str) -> str:
         """The largest or the smallest value of an end among the lanes of the tile.
 
-        An operand may say more than 32 bits hold, which loops count in.
+        Operands and constants may say more than 32 bits hold, which loops count in.
         """
         names = [n for n in indices(end) if n not in self.own.numbers]
         name = names[0] if len(names) == 1 else ""
         weight = weight_of(end, name)
         if name in self.first and weight in (poly(1), poly(-1)):
             own = self.edge(name, last=(weight == poly(1)) is largest)
-            return self.size(substitute(end, {name: own}))[0]
+            if is_small(end - weight * index(name)):
+                return self.size(substitute(end, {name: own}))[0]
+            with self.within(("", "")):
+                self.widen(own)
+                return f"lib.end_of({self.size(substitute(end, {name: own}))[0]}, {extent})"
         if not names:
             with self.within(("", "")):
                 text = self.size(end)[0]
@@ -188,6 +202,11 @@ class LoopWriter(FrameWriter):
             own = self.joined_name("end", self.variables[name])
             self.index[wish] = self.ended[extent] = self.assigned_in(-1, own, stop)
         return index(wish) - 1
+
+    def widen(self, edge: Poly) -> None:
+        """The edge of a tile has 32 bits. What is added to it may need more."""
+        for name in indices(edge):
+            self.index[name] = f"{self.index[name]}.to(tl.int64)"
 
     def may_scan(self, guard: ir.Guard, loop: str) -> bool:
         """Whether a guard, which reads at the loop's index, asks more or less of later elements of one tile."""
@@ -216,11 +235,13 @@ class LoopWriter(FrameWriter):
         with self.within(self.frame_of({walk.index})):
             for guard in guards:
                 for of, best in zip(tests, (True, False), strict=True):
-                    p = guard.poly
-                    for n in tile_indices(guard, self.own) - {walk.index}:
-                        own = self.edge(n, last=(weight_of(p, n) == poly(1)) is best)
-                        p = substitute(p, {n: own})
-                    of.append(guard_text(self, ir.Guard(p, ">=")))
+                    (n,) = tile_indices(guard, self.own) - {walk.index}
+                    own = self.edge(n, last=(weight_of(guard.poly, n) == poly(1)) is best)
+                    p = substitute(guard.poly, {n: own})
+                    with self.within(self.frame):
+                        if symbols(p) & {c.name for c in self.op.constants}:
+                            self.widen(own)
+                        of.append(guard_text(self, ir.Guard(p, ">=")))
             mask, number = self.mask(frozenset({walk.index})), self.index[walk.index]
         self.levels.pop()
         extent = self.size(walk.extent)[0]

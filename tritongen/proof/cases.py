@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterator, Mapping
+from copy import copy
 from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
@@ -23,6 +24,7 @@ import torch
 from tritongen.ir.algebra import Fetch, Poly, Sym, evaluate, symbols
 from tritongen.ir.algebra import walk as walk_poly
 from tritongen.ir.binding import operand_dtype, type_arguments
+from tritongen.ir.free import binders_of
 from tritongen.ir.interp import count_points
 from tritongen.ir.known import facts_of
 from tritongen.ir.nodes import (
@@ -48,6 +50,7 @@ SIZES = (0, 1, 1, 2, 3, 3, 4, 5, 7, 8, 9, 13, 16, 17, 23, 31, 32, 33, 61, 64, 65
 ALIGNED = (8, 8, 16, 16, 24, 32, 40, 72)
 FEW_ALIGNED = (2, 8, 8, 8, 16)  # for operands of many dims
 LONG, SHORT = (17, 32, 33, 40, 48), (1, 2, 3, 8)  # where some sizes are to be long
+FAR = (2**31 - 1, 2**31 - 9, 2**31, 2**33)  # what a constant may say for no end
 FULL_BATCHES = ((), (1,), (3,), (2, 3), (7,), (2, 1, 3), (17,), (33,))
 BATCHES = (*FULL_BATCHES, (0,), (2, 0, 3))
 # The interpreter runs a program in milliseconds: few programs (elements), and few turns of loops.
@@ -173,6 +176,25 @@ def free_sizes(op: Op) -> tuple[str, ...]:
     return tuple(n for n in found if n not in settled)
 
 
+def only_ends(op: Op) -> set[str]:
+    """The constants that say which terms a reducer has and nothing else, as `i - w < j`: they may be any number."""
+    reducers = [e for n in op.nests for e in walk(n.body) if isinstance(e, Reduce)]
+    ends = {s for e in reducers for g in e.guards for s in symbols(g.poly)}
+    own = (*(t.dims for t in (*op.tensors, *op.outputs)), *(n.dims for n in op.nests))
+    others = {s for dims in own for d in dims for s in symbols(d)}
+    others |= {s for n in op.nests for b in (*n.box, *binders_of(n)) for s in symbols(b.hi)}
+    for f in op.facts:
+        others |= set().union(
+            *map(symbols, (f.value,) if isinstance(f, Define) else (f.left, f.right))
+        )
+    for n in op.nests:
+        for e in walk(n.body):
+            if isinstance(e, (IndexValue, Read)):
+                polys = (e.poly,) if isinstance(e, IndexValue) else e.coords
+                others |= {s for p in polys for s in symbols(p)}
+    return ends & {c.name for c in op.constants if c.dtype == "int"} - others
+
+
 def _draw_sizes(
     op: Op, random: Random, aligned: bool, long: Collection[str] = ()
 ) -> dict[str, int]:
@@ -190,6 +212,8 @@ def _draw_sizes(
             small = random.choice((1, 1, 2, 2, 3, 0))
             plain = c.default is not None and random.random() < 0.5
             sizes[c.name] = int(c.default) if plain and c.default is not None else small
+            if c.name in only_ends(op) and copy(random).random() < 0.15:
+                sizes[c.name] = random.choice(FAR)
     return _equated(op, sizes)
 
 
