@@ -15,7 +15,7 @@ from tritongen.emit.parameters import Context
 from tritongen.emit.text import exact_in_f32, literal, wrap
 from tritongen.emit.view import Lines
 from tritongen.ir import nodes as ir
-from tritongen.ir.algebra import Poly, is_size
+from tritongen.ir.algebra import Poly, is_size, symbols
 from tritongen.ir.free import reads
 from tritongen.ir.functions import ATOM, FUNCTIONS, UNARY, fill, power_text, text_for, with_flag
 from tritongen.schedule.plan import KernelPlan
@@ -58,8 +58,8 @@ class KernelWriter(Addressing):
         raise TypeError(f"a reducer stands at the root of a nest: {e}")
 
     def _index_value(self, p: Poly, dtype: str) -> tuple[str, int]:
-        if is_size(p) and self._is_product(p):
-            return self.count(p, "count"), ATOM  # in a kernel, a product of sizes has 32 bits
+        if is_size(p) and self._is_large(p):
+            return self.count(p, "count"), ATOM  # in a kernel, sizes have 32 bits
         out = self.size(p)
         if not is_size(p) and not self.is_wide(p):
             return f"tl.cast({out[0]}, {self.dtype(dtype)})", ATOM
@@ -67,13 +67,14 @@ class KernelWriter(Addressing):
             return out
         return f"{wrap(out, ATOM)}.to({self.dtype(dtype)})", ATOM
 
-    def _is_product(self, p: Poly) -> bool:
-        """Whether sizes that the call binds are multiplied with each other."""
+    def _is_large(self, p: Poly) -> bool:
+        """Whether sizes that the call binds are multiplied with each other, or stand beside constants, which may be any number."""
         constants = {c.name for c in self.op.constants}
-        return any(
+        products = any(
             sum(power for atom, power in monomial if getattr(atom, "name", "") not in constants) > 1
             for monomial, _ in p.terms
         )
+        return products or bool(symbols(p) & constants and symbols(p) - constants)
 
     def _cast(self, arg: ir.Expr, dtype: str) -> tuple[str, int]:
         if isinstance(arg, ir.Read) and arg.tensor not in self.values:
