@@ -194,13 +194,16 @@ def products(
     """The factors, each once, and the product that each sum adds. `rows` gives the mask of rows."""
     made: dict[tuple[ir.Expr, str], Factor] = {}
     sums, (others, loaded) = [], in_some_row(writer, bounds, size)
+    # Of two whole numbers, neither of which may be 0 where there is no term, the left one is masked.
+    beside_whole = {n.fold.factors[0] for n in heads if stored_as(n.fold.factors[1]) == WHOLE}
     for head in heads:
         left, right = head.fold.factors
         narrow = storage_dtype(left, right, writer.op)
         for e, side in ((left, LEFT), (right, RIGHT)):
             if (e, narrow) not in made:
                 some, known = others.get(side, ""), loaded.get(side, {})
-                made[e, narrow] = factor(writer, e, side, narrow, size, bounds, some, known)
+                zeros = side is RIGHT or e not in beside_whole
+                made[e, narrow] = factor(writer, e, side, narrow, size, bounds, some, known, zeros)
         sides = [made[left, narrow].name, made[right, narrow].name]
         if kind := factor_dtype(writer, head, narrow):
             sides = [f"{side}.to({kind})" for side in sides]
@@ -320,8 +323,13 @@ def factor(
     bounds: Bounds = FREE,
     some: str = "",
     known: Cache | None = None,
+    zeros: bool = True,
 ) -> Factor:
-    """One factor inside the loop. `some`: what else masks it. `known`: what the turn of the loop has loaded along its side."""
+    """One factor inside the loop.
+
+    `some`: what else masks it. `known`: what the turn of the loop has loaded along its side. `zeros`: whether the other
+    factor is 0 where there is no term.
+    """
     inner, wish = e, "left" if side is LEFT else "right"
     if narrow:
         bare = e.arg if isinstance(e, ir.Cast) else e
@@ -344,7 +352,8 @@ def factor(
             name, value = (value, "") if value.isidentifier() else (writer.fresh(wish), value)
         checks, mask = [] if checks else checks_of(writer, guards, some), ""
         # A whole number that is not there is multiplied by the other factor's 0, and is no NaN.
-        if checks or not (simple and holds_zeros(read) or stored_as(e) == WHOLE):
+        finite = zeros and stored_as(e) == WHOLE
+        if checks or not (simple and holds_zeros(read) or finite):
             mask = writer.mask(writer.axes_in_names(free_indices(e)), checks)
         writer.fill = {}
     lines, writer.lines = writer.lines, []

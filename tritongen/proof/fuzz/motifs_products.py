@@ -113,6 +113,9 @@ def integers(s: Sketch) -> None:
     if s.maybe(0.5):
         s.add("integers", lefts({i: m, j: n}), text, "int")
         return
+    if s.maybe(0.4):  # zero points: whole numbers that are not 0 where there is no term
+        one, other = f"f32({a.name}[{i}, {k}])", f"f32({b.name}[{j}, {k}])"
+        text = f"sum[{k}](({one} - {s.one(8, 3)}) * {s.one(other, f'({other} + 5)')})"
     scales = f" * {read(s, {i: m}, 'float', 0.0, 1.0)} * {read(s, {j: n}, 'float', 0.0, 1.0)}"
     s.add("integers", lefts({i: m, j: n}), text + scales)
 
@@ -266,6 +269,8 @@ def convolution(s: Sketch) -> None:
         told[0] = s.one(f"{r[0]} <= {p[0]}", f"{r[0]} < {p[0]} - 1", f"{r[0]} > 1 - {p[0]}")
     binders = ", ".join(told if depth else [c, *told])
     read_w = f"{w.name}[{', '.join([*own, *r])}]"
+    if filled and s.maybe(0.1):
+        read_x = read_x.replace("else 0", "else 1")
     if s.maybe(0.15):  # computed factors, which may be other than 0 where their operands are
         read_x = f"{s.one('cos', 'exp', 'silu', '1 - ')}({read_x})"
         read_w = f"{s.one('', 'cos', '1 + ')}({read_w})"
