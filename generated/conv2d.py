@@ -667,7 +667,7 @@ def choose_conv2d(
         ("patches", patched and 2 <= itemsize <= 4 and 0 < conv_stride and over == 0 and padded_fits, dict(
             BLOCK_M=256 if itemsize <= 2 and N > 64 and padded % 64 == 0 and (row if packed_bytes else N) * stored_bytes % 16 == 0 and batches * lib.cdiv(M, 256) * lib.cdiv(N, 128) >= 4 * gpu.sms else 128,
             BLOCK_N=(BLOCK_N := max(16, min(128, lib.pow2(N)))),
-            BLOCK_K=(BLOCK_K := min(128 // itemsize, 16 if padded % 32 and (itemsize > 2 or padded < 32) else 64 if 2 * lib.cdiv(padded, 64) == lib.cdiv(padded, 32) else 32)),
+            BLOCK_K=(BLOCK_K := min(128 // itemsize, ((16 if padded % 32 and (itemsize > 2 or padded < 32) else 64 if 2 * lib.cdiv(padded, 64) == lib.cdiv(padded, 32) else 32) if conv_stride == 1 else 64 if padded % 64 == 0 else 32 if padded % 32 == 0 else 16))),
             FLAT=itemsize <= 2 and BLOCK_N <= 64 and taps * lib.cdiv(padded, BLOCK_K) <= 16,
             num_warps=8 if BLOCK_N == 128 else 4, num_stages=3,
         ), "patches", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 2, 8, covered, (row if packed_bytes else N) * stored_bytes % 16 > 0),
@@ -2247,7 +2247,7 @@ def choose_conv2d_backward_dw(
         ("patches", patched and 2 <= itemsize <= 4 and 0 < conv_stride and over == 0 and padded_fits, dict(
             BLOCK_M=256 if itemsize <= 2 and N > 64 and padded % 64 == 0 and (row if packed_bytes else N) * stored_bytes % 16 == 0 and batches * lib.cdiv(M, 256) * lib.cdiv(N, 128) >= 4 * gpu.sms else 128,
             BLOCK_N=(BLOCK_N := max(16, min(128, lib.pow2(N)))),
-            BLOCK_K=(BLOCK_K := min(128 // itemsize, 16 if padded % 32 and (itemsize > 2 or padded < 32) else 64 if 2 * lib.cdiv(padded, 64) == lib.cdiv(padded, 32) else 32)),
+            BLOCK_K=(BLOCK_K := min(128 // itemsize, ((16 if padded % 32 and (itemsize > 2 or padded < 32) else 64 if 2 * lib.cdiv(padded, 64) == lib.cdiv(padded, 32) else 32) if conv_stride == 1 else 64 if padded % 64 == 0 else 32 if padded % 32 == 0 else 16))),
             FLAT=itemsize <= 2 and BLOCK_N <= 64 and taps * lib.cdiv(padded, BLOCK_K) <= 16,
             num_warps=8 if BLOCK_N == 128 else 4, num_stages=3,
         ), "patches", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 2, 8, covered, (row if packed_bytes else N) * stored_bytes % 16 > 0),

@@ -208,6 +208,26 @@ def test_rows_of_places_are_stored_as_wide_as_their_length_allows():
     assert stores(5988) == {"st.global.v2.b32"} and stores(5989) == {"st.global.b16"}
 
 
+PART = """op f<T: float>(x: T[N, C, H], w: T[F, D, R], const step: int = 1) -> y: T[N, F, P]
+    with P = (H - R) // step + 1, C >= D {
+  y[n, f, p] = sum[c < D, r](x[n, c, p * step + r] * w[f, c, r])
+}"""
+
+
+@pytest.mark.parametrize("channels, step", [(48, 1), (88, 1), (48, 2)])
+def test_steps_of_patches_end_with_the_channels_where_no_zeros_follow(channels, step):
+    """48 channels were taken as 64: behind them come the rest of 88, and at a stride of 2 those of the place between."""
+    built = pipeline.build(PART)
+    module, (plan,) = load_text(built.name, built.raw), built.plans["f"]
+    patches = next(w for w in ways(plan) if w.name == "patches")
+    x = torch.randn(2, 24, channels, dtype=torch.float16).mT
+    w = torch.randn(8, 3, 48, dtype=torch.float16).mT
+    with forced(module, plan, patches, small=False):
+        got = module.f(x, w, step=step)
+    wanted = torch.nn.functional.conv1d(x[:, :48].float(), w.float(), stride=step)
+    torch.testing.assert_close(got.float(), wanted, rtol=1e-2, atol=3e-2)
+
+
 def test_three_channels_are_stored_as_four():
     """So that a load takes 16 bytes; more channels, and other types, go other ways."""
     built = pipeline.build(

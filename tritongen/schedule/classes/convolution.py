@@ -221,7 +221,7 @@ def make(name, group, stores, dims, facts) -> Step:
     }
     if not p.lets:
         numbers["depth"] = Axis("k", (*p.taps, *p.k)).extent
-    if len(packs) == 2 and (made := patches.kernel(name, wide, tapped, stores, wide_dims)):
+    if len(packs) == 2 and (made := patches.kernel(name, wide, tapped, stores, wide_dims, facts)):
         plan, own, zeros = made
         taps, numbers = (plan, *taps), numbers | own
         variants = (patches.by_patches(plan, own, zeros, copies, times, digits), *variants)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import Idx, Poly, affine, index, indices, is_fractional, poly
+from tritongen.schedule.canonical import same
 from tritongen.schedule.classes.contraction_tiles import variant
 from tritongen.schedule.estimates import TAPPED, of_convolution
 from tritongen.schedule.plan import Axis, KernelPlan, Launch, Variant, View
@@ -22,8 +23,12 @@ MOST_DIMS = 5  # of a tensor descriptor
 
 
 # ---- how it runs ---------------------------------------------------------------------------------
-def kernel(name, group, axes, stores, dims) -> tuple[KernelPlan, dict[str, Poly], bool] | None:
-    """The kernel, the facts of the call that its variant names, and whether operands read as zero behind their channels.
+def kernel(
+    name, group, axes, stores, dims, facts
+) -> tuple[KernelPlan, dict[str, Poly], bool] | None:
+    """The kernel, the facts of the call that its variant names, and whether patches hold zeros behind the channels.
+
+    They do if the sum takes all channels that there are: `sum[c < D, r](x[n, c, p + r] * ...)` may be of a part.
 
     None if an operand has no patches.
     """
@@ -47,8 +52,10 @@ def kernel(name, group, axes, stores, dims) -> tuple[KernelPlan, dict[str, Poly]
             if numbers.get("conv_stride", dim.step) != dim.step:
                 return None
             numbers |= {"conv_stride": dim.step, "over": over}
-    channels = [d for d in (*x, *w) if d.run == (p.k[0].index,)]
-    return plan, numbers, all(d.rest == poly(0) for d in channels)
+    channel = p.k[0]
+    at = next(k for k, dim in enumerate(x) if dim.run == (channel.index,))
+    every = same(facts, dims[reads[0].tensor][at], channel.hi)
+    return plan, numbers, every and x[at].rest == poly(0)
 
 
 def by_patches(
@@ -70,10 +77,12 @@ def by_patches(
     why = "by tensor descriptor: neighbouring places read neighbours at every tap"
     # Rows of 32 bytes are loaded slowly, but longer ones may hold more zeros: 48 channels of f32 reach 110 TFLOP/s in steps
     # of 16, 92 in steps of 32. If the channels of another group follow instead of zeros, steps end with the channels.
+    # So they do where a descriptor sees every stride-th place: what lies in between follows.
     depth = "64 if padded % 64 == 0 else 32 if padded % 32 == 0 else 16"
     if zeros:
         few = "padded % 32 and (itemsize > 2 or padded < 32)"
-        depth = f"16 if {few} else 64 if 2 * cdiv(padded, 64) == cdiv(padded, 32) else 32"
+        longer = f"16 if {few} else 64 if 2 * cdiv(padded, 64) == cdiv(padded, 32) else 32"
+        depth = f"(({longer}) if conv_stride == 1 else {depth})" if steps else longer
     # Lanes of phases store single elements anyway. Channels are stored last if they lie last in both operands.
     uneven = "" if plan.lets else "(row if packed_bytes else N) * stored_bytes % 16"
     # 256 x 128 beside stores of an element each spills: 303 channels of 248 x 62 x 287 253 us, by `taps` 77 (H100).
