@@ -20,6 +20,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass, field
+from math import prod
 from random import Random
 from typing import Any
 
@@ -39,6 +40,7 @@ from tritongen.runtime.precision import precision
 # Ways forced on one call, and for how long: in the interpreter some, if not all are asked for, and on a GPU.
 SOME, ALL = (4, 2.0), (8, 60.0)
 TURNS = 5.0  # how much larger than those the call is that meets several blocks
+DRAWS = 8  # of which the call is chosen that meets every way
 LARGE = 0.1  # of the calls may be as large as `check` draws them
 PLAIN = ("normal", "positive", "integers")
 
@@ -148,7 +150,8 @@ def try_built(
 def try_calls(seen: Trial, candidates, calls: int, stage: str) -> None:
     """A few drawn calls: each as chosen and by the general nest, the forced ways dealt out among them.
 
-    One more meets several blocks of rows and of terms, where the kernels are of products.
+    One more meets every way, none of its sizes 0 or 1 if that can be. Where the kernels are of products, it has several
+    blocks of rows and of terms.
     """
     op = candidates[0].plan.op
     choices = list(cases.dtype_choices(op, seen.device))
@@ -159,18 +162,21 @@ def try_calls(seen: Trial, candidates, calls: int, stage: str) -> None:
     long = long_sizes(op, candidates[:1])
     ways, end = list(candidates[1:-1]), time.process_time() + for_seconds
     seen.random.shuffle(ways)
-    for k in range(calls + bool(long) if choices else 0):
+    for k in range(calls + bool(long or ways) if choices else 0):
         if seen.lost or time.monotonic() > seen.deadline:
             return
         last = k == calls  # no other call depends on what it draws
         random = copy(seen.random) if last else seen.random
-        share = TURNS if last else 1.0 if random.random() < large else 0.2
-        typing, own = choices[k % len(choices)], long if last else ()
+        typing = choices[k % len(choices)]
         try:
-            case = cases.draw_case(op, random, typing, seen.device, share, own)
+            if last:
+                case = full_case(op, random, typing, seen.device, long)
+            else:
+                share = 1.0 if random.random() < large else 0.2
+                case = cases.draw_case(op, random, typing, seen.device, share)
         except cases.NoCase:
             continue
-        forced_ones = ways[:most] if last else ways[k::calls][:most]
+        forced_ones = ways if last else ways[k::calls][:most]
         if last:
             k, end = 0, time.process_time() + for_seconds
         with precision(case.precision):
@@ -180,6 +186,18 @@ def try_calls(seen: Trial, candidates, calls: int, stage: str) -> None:
             seen.found(stage, f"{', '.join(names)}: {problem}", call, repr(case))
         if problems:
             return
+
+
+def full_case(op: Op, random: Random, typing, device: str, long: tuple[str, ...]) -> cases.Case:
+    """Of some calls that with the longest shortest size."""
+    share, names = TURNS if long else 1.0, cases.free_sizes(op)
+    drawn = [cases.draw_case(op, random, typing, device, share, long) for _ in range(DRAWS)]
+
+    def shortest(case: cases.Case) -> int:
+        sizes = (*(case.sizes[n] for n in names), *map(prod, case.batches.values()))
+        return min(sizes, default=0)
+
+    return max(drawn, key=shortest)
 
 
 def long_sizes(op: Op, candidates) -> tuple[str, ...]:
