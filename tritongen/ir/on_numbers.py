@@ -11,6 +11,8 @@ import math
 from collections.abc import Callable, Sequence
 
 from tritongen.ir import nodes as ir
+from tritongen.ir.algebra import Poly
+from tritongen.ir.free import coordinates
 
 ON_NUMBERS: dict[str, Callable[..., float]] = {
     "add": lambda a, b: a + b,
@@ -82,3 +84,29 @@ def at_zeros(e: ir.Expr) -> float | None:
         case _:
             found = None
     return found if found is not None and math.isfinite(found) else None
+
+
+def is_zero_outside(e: ir.Expr, at: Poly) -> bool:
+    """Whether a value is 0 wherever what it reads at a coordinate is outside."""
+
+    def zero(part: ir.Expr) -> bool:
+        return is_zero_outside(part, at)
+
+    match e:
+        case ir.Read(coords=coords, fill=fill):
+            return at in coords and fill == 0
+        case ir.Const(value):
+            return value == 0
+        case ir.Cast(arg) | ir.Call("seen", (_, arg)):
+            return zero(arg)
+        case ir.Call("div", (arg, by)):
+            return zero(arg) and at not in coordinates(by)
+        case ir.Call("mul", args):
+            return any(map(zero, args))
+        case ir.Call("where", (_, *args)):
+            return all(map(zero, args))
+        case ir.Call("pow_int", (arg, ir.Const(power))):
+            return power > 0 and zero(arg)
+        case ir.Call(fn, args):
+            return all(map(zero, args)) and on_numbers(fn, [0.0] * len(args), ON_FINITE) == 0
+    return False

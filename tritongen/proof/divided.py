@@ -11,6 +11,8 @@ from dataclasses import replace
 
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import Poly, is_fractional, poly
+from tritongen.ir.free import reads
+from tritongen.ir.on_numbers import is_zero_outside
 
 FAR = 1 << 40  # further out than any coordinate: the guard asks for a whole number alone
 
@@ -28,12 +30,6 @@ def _guarded(node: ir.Expr) -> ir.Expr:
 
 
 def _divided(term: ir.Expr) -> dict[Poly, None]:
-    """Fractional coordinates of factors that are 0 if the division has a remainder."""
-    match term:
-        case ir.Call("mul", (a, b)):
-            return _divided(a) | _divided(b)
-        case ir.Cast(arg):
-            return _divided(arg)
-        case ir.Read(_, coords, fill) if fill == 0:
-            return {c: None for c in coords if is_fractional(c)}
-    return {}
+    """Fractional coordinates of what is 0 if the division has a remainder."""
+    found = dict.fromkeys(c for read in reads(term) for c in read.coords if is_fractional(c))
+    return {c: None for c in found if is_zero_outside(term, c)}

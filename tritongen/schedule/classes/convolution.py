@@ -29,8 +29,8 @@ from tritongen.ir.algebra import (
     size,
     substitute,
 )
-from tritongen.ir.free import coordinates, reads
-from tritongen.ir.on_numbers import ON_FINITE, on_numbers
+from tritongen.ir.free import reads
+from tritongen.ir.on_numbers import is_zero_outside
 from tritongen.schedule.canonical import fresh, with_coordinates
 from tritongen.schedule.classes import channel_padding, one_tap, patches, window
 from tritongen.schedule.classes.contraction_stages import fitted, itemsizes
@@ -85,7 +85,7 @@ def _phase(product, coordinate: Poly) -> tuple[ir.Binder, ir.Binder] | None:
     """
     if coordinate not in _coordinates(product):
         return None  # it shares p with one that was split, and has another form since
-    if not _is_zero_outside(product.left, coordinate):
+    if not is_zero_outside(product.left, coordinate):
         return None
     parts = affine(numerator(coordinate))
     if parts is None or len(parts[0]) != 2:
@@ -101,32 +101,6 @@ def _phase(product, coordinate: Poly) -> tuple[ir.Binder, ir.Binder] | None:
     if any(Idx(r.index) in (affine(c) or ({}, 0))[0] for c in elsewhere):
         return None
     return p, r
-
-
-def _is_zero_outside(e: ir.Expr, at: Poly) -> bool:
-    """Whether a value is 0 wherever what it reads at a coordinate is outside."""
-
-    def zero(part: ir.Expr) -> bool:
-        return _is_zero_outside(part, at)
-
-    match e:
-        case ir.Read(coords=coords, fill=fill):
-            return at in coords and fill == 0
-        case ir.Const(value):
-            return value == 0
-        case ir.Cast(arg) | ir.Call("seen", (_, arg)):
-            return zero(arg)
-        case ir.Call("div", (arg, by)):
-            return zero(arg) and at not in coordinates(by)
-        case ir.Call("mul", args):
-            return any(map(zero, args))
-        case ir.Call("where", (_, *args)):
-            return all(map(zero, args))
-        case ir.Call("pow_int", (arg, ir.Const(power))):
-            return power > 0 and zero(arg)
-        case ir.Call(fn, args):
-            return all(map(zero, args)) and on_numbers(fn, [0.0] * len(args), ON_FINITE) == 0
-    return False
 
 
 def _split(group: Group, coordinate: Poly, p: ir.Binder, r: ir.Binder) -> Group:
