@@ -413,7 +413,8 @@ class FusedWriter(LoopWriter):
         match e:
             case ir.Call("seen", (flag, e)):
                 pass
-        inner = e.arg if isinstance(e, ir.Cast) and e.arg.dtype == narrow else e
+        bare = e.arg if isinstance(e, ir.Cast) else e
+        inner = bare if bare.dtype == narrow else ir.Cast(bare, narrow)
         loaded = isinstance(inner, ir.Read) and inner.tensor not in self.frames
         if isinstance(inner, ir.Read) and loaded and self.natural(inner, frame) != frame:
             return f"{self.factor(f, e, (frame[1], frame[0]), narrow)}.T"  # it is loaded so

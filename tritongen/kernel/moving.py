@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from math import inf
 
 from tritongen.ir import nodes as ir
 from tritongen.ir.free import tensors_read
@@ -22,7 +21,7 @@ Lines = Mapping[str, ir.Nest]
 class Exponential:
     """A term exp(x - maximum) * t, where max[j](x) is that maximum.
 
-    conditions: the term is 0 where one of them is False; x is -inf there.
+    conditions: the term is 0 where one of them is False.
     alone: whether there is no t. The term is then 0 where x is -inf.
     """
 
@@ -45,8 +44,7 @@ def exponential(term: ir.Expr, maximum: ir.Nest, lines: Lines) -> Exponential | 
             return _of_factor(a, b, maximum, lines)
         case ir.Call("where", (c, a, ir.Const(0))):
             found = exponential(a, maximum, lines)
-            if found and _whole(c, lines) in _left_out(maximum.fold.body, lines):
-                return replace(found, conditions=(*found.conditions, c))
+            return replace(found, conditions=(*found.conditions, c)) if found else None
     return None
 
 
@@ -61,14 +59,6 @@ def _is_shifted(e: ir.Expr, maximum: ir.Nest, lines: Lines) -> bool:
         case ir.Call("sub", (x, ir.Read(tensor))) if tensor == maximum.name:
             return _whole(x, lines) == _whole(maximum.fold.body, lines)
     return False
-
-
-def _left_out(e: ir.Expr, lines: Lines) -> list[ir.Expr]:
-    """Conditions, and e is -inf where one of them is False."""
-    match _opened(e, lines):
-        case ir.Call("where", (c, x, ir.Const(value))) if value == -inf:
-            return [_whole(c, lines), *_left_out(x, lines)]
-    return []
 
 
 def _opened(e: ir.Expr, lines: Lines) -> ir.Expr:
