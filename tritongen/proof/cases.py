@@ -50,6 +50,8 @@ SIZES = (0, 1, 1, 2, 3, 3, 4, 5, 7, 8, 9, 13, 16, 17, 23, 31, 32, 33, 61, 64, 65
 ALIGNED = (8, 8, 16, 16, 24, 32, 40, 72)
 FEW_ALIGNED = (2, 8, 8, 8, 16)  # for operands of many dims
 LONG, SHORT = (17, 32, 33, 40, 48), (1, 2, 3, 8)  # where some sizes are to be long
+# On a GPU, where kernels have configs of their own: several steps of a loop, and a part of one.
+WIDE = (40, 48, 72, 80, 96, 112, 200)
 FAR = (2**31 - 1, 2**31 - 9, 2**31, 2**33)  # what a constant may say for no end
 FULL_BATCHES = ((), (1,), (3,), (2, 3), (7,), (2, 1, 3), (17,), (33,))
 BATCHES = (*FULL_BATCHES, (0,), (2, 0, 3))
@@ -98,7 +100,7 @@ def draw_case(
     """
     aligned = random.random() < 0.25
     for _ in range(1000):
-        sizes = _satisfy(op, _draw_sizes(op, random, aligned, long), random)
+        sizes = _satisfy(op, _draw_sizes(op, random, aligned, long, device), random)
         if sizes is None:
             continue
         batches = _draw_batches(op, random)
@@ -196,7 +198,7 @@ def only_ends(op: Op) -> set[str]:
 
 
 def _draw_sizes(
-    op: Op, random: Random, aligned: bool, long: Collection[str] = ()
+    op: Op, random: Random, aligned: bool, long: Collection[str] = (), device: str = "cpu"
 ) -> dict[str, int]:
     names = free_sizes(op)
     pool: tuple[int, ...] = SIZES if len(names) <= 3 else SIZES[:14]
@@ -207,6 +209,8 @@ def _draw_sizes(
     sizes = {n: random.choice(pool) for n in names}
     if long:
         sizes = {n: random.choice(LONG if n in long else SHORT) for n in names}
+    elif device == "cuda" and names and random.random() < 0.2:
+        sizes[random.choice(names)] = random.choice(WIDE)
     for c in op.constants:
         if c.dtype == "int":
             small = random.choice((1, 1, 2, 2, 3, 0))
