@@ -89,7 +89,7 @@ def batch_max_int_rows(
     in_d = d < D
     x = tl.load(x_ptr + row * x_row + d * x_d, mask=in_row & in_d)
     # y[...] = max[d](x[..., d])
-    y = tl.max(tl.where(in_d, x, LOWEST), 1, keep_dims=True)
+    y = tl.max(tl.where(in_d, x, LOWEST), 1, keep_dims=True).to(x_ptr.dtype.element_ty)
     tl.store(y_ptr + row * y_0, y, mask=in_row)
 
 
@@ -120,14 +120,14 @@ def batch_max_int_loop(
             inside = (row < rows) & (col < D)
             x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside)
             y_acc = tl.maximum(y_acc, tl.where(inside, x, LOWEST))
-        y = tl.max(y_acc, 1, keep_dims=True)
+        y = tl.max(y_acc, 1, keep_dims=True).to(x_ptr.dtype.element_ty)
         if PASS == 1:
             tl.store(y_part_ptr + row * PARTS + part, y, mask=row < rows)
     else:
         parts = tl.arange(0, PARTS_POW2)[None, :]
         there = (row < rows) & (parts < PARTS)
         y_parts = tl.load(y_part_ptr + row * PARTS + parts, mask=there, other=LOWEST)
-        y = tl.max(y_parts, 1, keep_dims=True)
+        y = tl.max(y_parts, 1, keep_dims=True).to(x_ptr.dtype.element_ty)
     if PASS != 1:
         tl.store(y_ptr + row * y_row, y, mask=row < rows)
 

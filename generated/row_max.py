@@ -89,7 +89,7 @@ def row_max_int_rows(
     in_d = d < D
     x = tl.load(x_ptr + n * x_n + d * x_d, mask=in_n & in_d)
     # y[n] = max[d](x[n, d])
-    y = tl.max(tl.where(in_d, x, LOWEST), 1, keep_dims=True)
+    y = tl.max(tl.where(in_d, x, LOWEST), 1, keep_dims=True).to(x_ptr.dtype.element_ty)
     tl.store(y_ptr + n * y_0, y, mask=in_n)
 
 
@@ -120,14 +120,14 @@ def row_max_int_loop(
             inside = (row < N) & (col < D)
             x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside)
             y_acc = tl.maximum(y_acc, tl.where(inside, x, LOWEST))
-        y = tl.max(y_acc, 1, keep_dims=True)
+        y = tl.max(y_acc, 1, keep_dims=True).to(x_ptr.dtype.element_ty)
         if PASS == 1:
             tl.store(y_part_ptr + row * PARTS + part, y, mask=row < N)
     else:
         parts = tl.arange(0, PARTS_POW2)[None, :]
         there = (row < N) & (parts < PARTS)
         y_parts = tl.load(y_part_ptr + row * PARTS + parts, mask=there, other=LOWEST)
-        y = tl.max(y_parts, 1, keep_dims=True)
+        y = tl.max(y_parts, 1, keep_dims=True).to(x_ptr.dtype.element_ty)
     if PASS != 1:
         tl.store(y_ptr + row * y_row, y, mask=row < N)
 

@@ -21,6 +21,7 @@ from tritongen.ir.algebra import (
     with_modulo,
 )
 from tritongen.ir.bounds import takes_all
+from tritongen.ir.dtypes import DTYPES
 from tritongen.ir.free import free_indices, lines_of, reads
 from tritongen.ir.functions import ATOM
 from tritongen.schedule.held import held_by
@@ -99,7 +100,11 @@ def end_text(writer: KernelWriter, nest: ir.Nest, tile_text: str, axis: int | No
             "inside": term_mask(writer, nest),
             "count": writer.expr(ir.IndexValue(count, "compute"))[0],
         }
-    return text.format(**given)
+    dtype = nest.fold.body.dtype
+    narrow = any(DTYPES[d].bits < 32 for d in ir.dtypes_of(dtype, writer.op) if d in DTYPES)
+    # What reads it wraps in its own type.
+    back = f".to({writer.dtype(dtype)})" if kind == "int" and fold.widens and narrow else ""
+    return text.format(**given) + back
 
 
 def place_of(writer: KernelWriter, nest: ir.Nest) -> str:

@@ -25,6 +25,7 @@ class Monoid:
     end: dict[str, str]
     first: str = ""  # of values with their places: the function that combines two
     next: str = ""  # the same, where the second place is known to be later
+    widens: bool = False  # whether Triton's fold of narrow integers has 32 bits
 
     def whole(self, kind: str) -> str:
         """The end of a tile along all axes: a scalar."""
@@ -63,6 +64,7 @@ MONOIDS = {
             "int": "tl.max({t}, {axis}, keep_dims=True)",
             "bool": "tl.max({t}.to(tl.int32), {axis}, keep_dims=True) != 0",
         },
+        widens=True,
     ),
     "min": Monoid(
         {"float": 'float("inf")', "int": "HIGHEST", "bool": "True"},
@@ -72,6 +74,7 @@ MONOIDS = {
             "int": "tl.min({t}, {axis}, keep_dims=True)",
             "bool": "tl.min({t}.to(tl.int32), {axis}, keep_dims=True) != 0",
         },
+        widens=True,
     ),
 }
 # Only for a tile in registers. A loop computes a mean together with the squares about it (`PAIRS`).
