@@ -240,7 +240,7 @@ class _Tape:
         self.shapes |= {f"d{o.name}": cotangent(o) for o in self.op.outputs}
         for nest in self.forward:
             self._see(nest)
-            line = flow.Line(nest, nest.body, self.varies, self.most)
+            line = flow.Line(nest, nest.body, self.varies, self.is_float, self.most)
             extreme = flow.extreme_of(nest)
             if kind_of(nest.dtype, self.op) == "float" and flow.varies(line, nest.body):
                 self.active.add(nest.name)
@@ -266,6 +266,9 @@ class _Tape:
 
     def varies(self, node: Read | ScalarRef) -> bool:
         return (node.tensor if isinstance(node, Read) else node.name) in self.active
+
+    def is_float(self, dtype: str) -> bool:
+        return kind_of(dtype, self.op) == "float"
 
     def _operand_target(self, p: Param) -> Target:
         dims = p.dims if isinstance(p, Tensor) else ()
@@ -302,7 +305,7 @@ class _Tape:
         self.refuse(batches.over_fewer(self.op, nest))
         place = self.places.get(nest.name, "")
         nest = replace(nest, body=batches.as_shares(self.op, nest.body, self._terms))
-        line = flow.Line(nest, self._value(nest), self.varies, self.most, place)
+        line = flow.Line(nest, self._value(nest), self.varies, self.is_float, self.most, place)
         for use in flow.uses(line, weight, self._condition(nest.name, weight)):
             name = use.node.tensor if isinstance(use.node, Read) else use.node.name
             self._contribute(nest, use, name)

@@ -70,13 +70,14 @@ class Use:
 class Line:
     """The nest that is differentiated: how its own value is read, and what of it varies.
 
-    `most`: the largest number of operations for the gradient of a part. `place`: for a max or min reducer, the line that holds the number
+    `is_float`: whether a dtype of the op has gradients. `most`: the largest number of operations for the gradient of a part. `place`: for a max or min reducer, the line that holds the number
     of the element that was taken.
     """
 
     nest: Nest
     value: Expr
     varies: Callable[[Read | ScalarRef], bool]
+    is_float: Callable[[str], bool]
     most: int
     place: str = ""
 
@@ -200,6 +201,8 @@ def varies(line: Line, expr: Expr) -> bool:
             return line.varies(expr)
         case Call("detach"):
             return False
+        case Cast(dtype=dtype) if not line.is_float(dtype):
+            return False  # whole numbers move in steps
         case Call("where", (_, yes, no)):
             return varies(line, yes) or varies(line, no)
     return any(varies(line, part) for part in parts(expr))
