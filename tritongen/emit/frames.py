@@ -98,7 +98,9 @@ class FrameWriter(KernelWriter):
                 self.unmasked |= {f.name} & found
                 continue
             both = {r.tensor for r in every if {*f.over} <= free_indices(r)}
-            lanes = Lanes({t: v for t, v in self.fill.items() if t in both}, frozenset(f.over))
+            lanes = Lanes(
+                {t: v for t, v in self.fill.items() if t in both}, frozenset(f.over), self.op
+            )
             held = masked_value(f.value.body, lanes)
             if held is not None and held == IDENTITY.get(f.value.op) and not f.value.guards:
                 self.unmasked.add(f.name)

@@ -12,12 +12,15 @@ from dataclasses import dataclass, field
 
 from tritongen.emit.folds import IDENTITY
 from tritongen.ir import nodes as ir
+from tritongen.ir.dtypes import NARROW_FLOATS
 from tritongen.ir.free import free_indices
 from tritongen.ir.on_numbers import on_numbers
+from tritongen.schedule.paired import WIDE
 from tritongen.schedule.plan import Axis
 
 UNKNOWN = None  # any number, or NaN
 CANDIDATES = (0.0, -math.inf, math.inf, 1.0)
+LEAST, MOST = 2.0**-126, 2.0**127  # finite numbers that f32 and f64 both hold, but for 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +29,7 @@ class Lanes:
 
     tensors: dict[str, float]
     columns: frozenset[str]
+    op: ir.Op
     computed: dict[str, float | None] = field(default_factory=dict)
     extremes: dict[str, ir.Expr] = field(default_factory=dict)  # of a row, with the terms
 
@@ -40,22 +44,42 @@ def masked_value(expr: ir.Expr, lanes: Lanes) -> float | None:
     """The value of expr on masked lanes, UNKNOWN where it depends on the data."""
     match expr:
         case ir.Const(value):
-            return float(value)
+            return _held(float(value))
         case ir.Read():
             return lanes.read(expr)
-        case ir.Cast(arg, dtype) if dtype not in ir.INTS:
-            return masked_value(arg, lanes)
+        case ir.Cast(arg, dtype):
+            return _cast(masked_value(arg, lanes), dtype, lanes.op)
         case ir.Call("sub", (a, ir.Read(row))) if lanes.extremes.get(row) == a:
             # If their extreme is infinite too, all terms inside are infinite, and the result is NaN in any case.
             held = masked_value(a, lanes)
             return held if held in (math.inf, -math.inf) else UNKNOWN
         case ir.Call(fn, args):
-            return on_numbers(fn, [masked_value(a, lanes) for a in args])
+            return _held(on_numbers(fn, [masked_value(a, lanes) for a in args]))
     return UNKNOWN
 
 
+def _held(value: float | None) -> float | None:
+    """A number, if a kernel has it whatever it computes in: exp(100) is infinite in f32."""
+    if value is UNKNOWN or value == 0 or math.isinf(value):
+        return value
+    return value if LEAST <= abs(value) <= MOST else UNKNOWN
+
+
+def _cast(value: float | None, dtype: str, op: ir.Op) -> float | None:
+    """A number as another type has it, UNKNOWN where types of a call differ, or may round it."""
+    kind = ir.kind_of(dtype, op)
+    if value is UNKNOWN or kind == "int":
+        return UNKNOWN
+    if kind == "bool":
+        return float(value != 0)
+    if dtype in WIDE or value in (0.0, 1.0, -1.0):
+        return value
+    no_infinity = set(NARROW_FLOATS) & set(ir.dtypes_of(dtype, op))
+    return value if math.isinf(value) and not no_infinity else UNKNOWN
+
+
 def choose_fill(
-    nests: tuple[ir.Nest, ...], tensors: tuple[str, ...], columns: Axis
+    nests: tuple[ir.Nest, ...], tensors: tuple[str, ...], columns: Axis, op: ir.Op
 ) -> tuple[dict[str, float], set[str]]:
     """({tensor: what its masked lanes hold}, the reducers that then need no mask)."""
     if not tensors or len(tensors) > 3:
@@ -63,7 +87,7 @@ def choose_fill(
     best: tuple[dict[str, float], set[str]] = ({}, set())
     for values in itertools.product(CANDIDATES, repeat=len(tensors)):
         held_by = dict(zip(tensors, values, strict=True))
-        lanes = Lanes(held_by, frozenset(d.index for d in columns.digits))
+        lanes = Lanes(held_by, frozenset(d.index for d in columns.digits), op)
         mask_redundant = set()
         for nest in nests:
             if isinstance(nest.body, ir.Reduce):

@@ -228,7 +228,7 @@ def fill_lanes(
 ) -> set[str]:
     """Chooses what masked lanes hold, of these tensors or of all along the columns; the folds that then need no mask."""
     covered = wide_tensors(writer, columns) if tensors is None else tensors
-    writer.fill, mask_redundant = choose_fill(writer.kernel.nests, covered, columns)
+    writer.fill, mask_redundant = choose_fill(writer.kernel.nests, covered, columns, writer.op)
     return mask_redundant
 
 
