@@ -43,7 +43,7 @@ def batch_mean_loop(
 ):  # fmt: skip
     """Each program takes ROWS rows of any width, BLOCK elements at a time, in one pass over each row.
 
-    With PASS > 0, PARTS programs share the rows, and launches before the last store states.
+    With PASS > 0, PARTS programs share the rows. All launches but the last store partial states.
     """
     # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     cols, x_row = cols // VEC * VEC, x_row // VEC * VEC

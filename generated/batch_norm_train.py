@@ -160,7 +160,7 @@ def batch_norm_train_forward_loop(
 ):  # fmt: skip
     """Each program takes ROWS rows of any width, BLOCK elements at a time, in two passes over each row.
 
-    With PASS > 0, PARTS programs share the rows, and launches before the last store states.
+    With PASS > 0, PARTS programs share the rows. All launches but the last store partial states.
     """
     # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     cols, x_n = cols // VEC * VEC, x_n // VEC * VEC
@@ -733,7 +733,7 @@ def batch_norm_train_backward_dx_loop(
 ):  # fmt: skip
     """Each program takes ROWS rows of any width, BLOCK elements at a time, in two passes over each row.
 
-    With PASS > 0, PARTS programs share the rows, and launches before the last store states.
+    With PASS > 0, PARTS programs share the rows. All launches but the last store partial states.
     """
     # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     cols, dy_n = cols // VEC * VEC, dy_n // VEC * VEC
@@ -876,7 +876,7 @@ def batch_norm_train_backward_deps_loop(
 ):  # fmt: skip
     """Each program takes ROWS rows of any width, BLOCK elements at a time, in one pass over each row.
 
-    With PASS > 0, PARTS programs share the rows, and launches before the last store states.
+    With PASS > 0, PARTS programs share the rows. All launches but the last store partial states.
     """
     # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     C = C // VEC * VEC

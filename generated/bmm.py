@@ -78,7 +78,7 @@ def bmm_presplit_one(
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr, LHS: tl.constexpr,
 ):  # fmt: skip
-    """Each program computes several tiles of BLOCK_M x BLOCK_N sums of TF32 parts, one factor's stored."""
+    """Each program computes several tiles of BLOCK_M x BLOCK_N sums of TF32 parts, one factor split ahead."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(N, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Flattened, so that the loads of the next tile start before this one is stored.
@@ -620,7 +620,7 @@ def bmm_backward_da_presplit_one(
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr, LHS: tl.constexpr,
 ):  # fmt: skip
-    """Each program computes several tiles of BLOCK_M x BLOCK_N sums of TF32 parts, one factor's stored."""
+    """Each program computes several tiles of BLOCK_M x BLOCK_N sums of TF32 parts, one factor split ahead."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(K, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Flattened, so that the loads of the next tile start before this one is stored.
@@ -933,7 +933,7 @@ def bmm_backward_db_presplit_one(
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr, LHS: tl.constexpr,
 ):  # fmt: skip
-    """Each program computes several tiles of BLOCK_M x BLOCK_N sums of TF32 parts, one factor's stored."""
+    """Each program computes several tiles of BLOCK_M x BLOCK_N sums of TF32 parts, one factor split ahead."""
     tiles_m, tiles_n = lib.blocks(N, BLOCK_M), lib.blocks(K, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Flattened, so that the loads of the next tile start before this one is stored.

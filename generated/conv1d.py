@@ -39,7 +39,7 @@ def conv1d_patches(
     patches_p = lib.blocks(P, PATCH_P)
     tiles_n = lib.blocks(N2, BLOCK_N)
     tiles = patches_n_ * patches_p * tiles_n
-    # If FLAT, loads of the next tile start before this one is stored. Each step decides more.
+    # If FLAT, loads of the next tile start before this one is stored. Each step then has more tests.
     for tile in tl.range(tl.program_id(0), groups * tiles, tl.num_programs(0), flatten=FLAT):
         first_n = tile % tiles_n * BLOCK_N
         corner_p = tile // tiles_n % patches_p * PATCH_P
@@ -1314,7 +1314,7 @@ def conv1d_backward_dw_patches(
     patches_r = lib.blocks(R, PATCH_R)
     tiles_n = lib.blocks(N2, BLOCK_N)
     tiles = patches_c * patches_r * tiles_n
-    # If FLAT, loads of the next tile start before this one is stored. Each step decides more.
+    # If FLAT, loads of the next tile start before this one is stored. Each step then has more tests.
     for tile in tl.range(tl.program_id(0), groups * tiles, tl.num_programs(0), flatten=FLAT):
         first_n = tile % tiles_n * BLOCK_N
         corner_r = tile // tiles_n % patches_r * PATCH_R
@@ -1672,7 +1672,7 @@ def conv1d_backward_db_loop(
 ):  # fmt: skip
     """Each program takes ROWS rows of any width, BLOCK elements at a time, in one pass over each row.
 
-    With PASS > 0, PARTS programs share the rows, and launches before the last store states.
+    With PASS > 0, PARTS programs share the rows. All launches but the last store partial states.
     """
     # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     P, dy_n_ = P // VEC * VEC, dy_n_ // VEC * VEC

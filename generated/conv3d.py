@@ -45,7 +45,7 @@ def conv3d_patches(
     patches_q = lib.blocks(Q, PATCH_Q)
     tiles_n = lib.blocks(F, BLOCK_N)
     tiles = patches_n_ * patches_o * patches_p * patches_q * tiles_n
-    # If FLAT, loads of the next tile start before this one is stored. Each step decides more.
+    # If FLAT, loads of the next tile start before this one is stored. Each step then has more tests.
     for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=FLAT):
         first_n = tile % tiles_n * BLOCK_N
         corner_q = tile // tiles_n % patches_q * PATCH_Q
@@ -805,7 +805,7 @@ def conv3d_backward_dx_patches(
     patches_w21 = lib.blocks(w2_steps, PATCH_W21)
     tiles_n = lib.blocks(C, BLOCK_N)
     tiles = patches_n_ * patches_d1 * patches_h1 * patches_w21 * tiles_n
-    # If FLAT, loads of the next tile start before this one is stored. Each step decides more.
+    # If FLAT, loads of the next tile start before this one is stored. Each step then has more tests.
     for tile in tl.range(tl.program_id(0), batches * tiles, tl.num_programs(0), flatten=FLAT):
         # The phases of a transposed convolution interleave in memory. Those of one patch run side by side,
         # so that L2 reads it once and sees whole sectors.
@@ -1151,7 +1151,7 @@ def conv3d_backward_dw_patches(
     patches_s = lib.blocks(S, PATCH_S)
     tiles_n = lib.blocks(F, BLOCK_N)
     tiles = patches_c * patches_k_ * patches_r * patches_s * tiles_n
-    # If FLAT, loads of the next tile start before this one is stored. Each step decides more.
+    # If FLAT, loads of the next tile start before this one is stored. Each step then has more tests.
     for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=FLAT):
         first_n = tile % tiles_n * BLOCK_N
         corner_s = tile // tiles_n % patches_s * PATCH_S
@@ -1459,7 +1459,7 @@ def conv3d_backward_db_loop(
 ):  # fmt: skip
     """Each program takes ROWS rows of any width, BLOCK elements at a time, in one pass over each row.
 
-    With PASS > 0, PARTS programs share the rows, and launches before the last store states.
+    With PASS > 0, PARTS programs share the rows. All launches but the last store partial states.
     """
     # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     cols, dy_n_ = cols // VEC * VEC, dy_n_ // VEC * VEC

@@ -38,7 +38,7 @@ def conv_group_norm_silu_conv2d_patches(
     patches_q = lib.blocks(Q, PATCH_Q)
     tiles_n = lib.blocks(F, BLOCK_N)
     tiles = patches_n_ * patches_p * patches_q * tiles_n
-    # If FLAT, loads of the next tile start before this one is stored. Each step decides more.
+    # If FLAT, loads of the next tile start before this one is stored. Each step then has more tests.
     for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=FLAT):
         first_n = tile % tiles_n * BLOCK_N
         corner_q = tile // tiles_n % patches_q * PATCH_Q
@@ -516,7 +516,7 @@ def conv_group_norm_silu_y_loop(
 ):  # fmt: skip
     """Each program takes ROWS rows of any width, BLOCK elements at a time, in two passes over each row.
 
-    With PASS > 0, PARTS programs share the rows, and launches before the last store states.
+    With PASS > 0, PARTS programs share the rows. All launches but the last store partial states.
     """
     # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     cols, conv2d_row = cols // VEC * VEC, conv2d_row // VEC * VEC
@@ -637,7 +637,7 @@ def conv_group_norm_silu_y_channels_loop(
 ):  # fmt: skip
     """Each program takes ROWS rows of any width, BLOCK elements at a time, in two passes over each row.
 
-    With PASS > 0, PARTS programs share the rows, and launches before the last store states.
+    With PASS > 0, PARTS programs share the rows. All launches but the last store partial states.
     """
     # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     conv2d_n_, conv2d_f1 = conv2d_n_ // VEC * VEC, conv2d_f1 // VEC * VEC
@@ -1312,7 +1312,7 @@ def conv_group_norm_silu_forward_conv2d_kept_patches(
     patches_q = lib.blocks(Q, PATCH_Q)
     tiles_n = lib.blocks(F, BLOCK_N)
     tiles = patches_n_ * patches_p * patches_q * tiles_n
-    # If FLAT, loads of the next tile start before this one is stored. Each step decides more.
+    # If FLAT, loads of the next tile start before this one is stored. Each step then has more tests.
     for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=FLAT):
         first_n = tile % tiles_n * BLOCK_N
         corner_q = tile // tiles_n % patches_q * PATCH_Q
@@ -1833,7 +1833,7 @@ def conv_group_norm_silu_forward_y_loop(
 ):  # fmt: skip
     """Each program takes ROWS rows of any width, BLOCK elements at a time, in two passes over each row.
 
-    With PASS > 0, PARTS programs share the rows, and launches before the last store states.
+    With PASS > 0, PARTS programs share the rows. All launches but the last store partial states.
     """
     # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     cols, conv2d_row = cols // VEC * VEC, conv2d_row // VEC * VEC
@@ -1954,7 +1954,7 @@ def conv_group_norm_silu_forward_y_channels_loop(
 ):  # fmt: skip
     """Each program takes ROWS rows of any width, BLOCK elements at a time, in two passes over each row.
 
-    With PASS > 0, PARTS programs share the rows, and launches before the last store states.
+    With PASS > 0, PARTS programs share the rows. All launches but the last store partial states.
     """
     # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     conv2d_n_, conv2d_f1 = conv2d_n_ // VEC * VEC, conv2d_f1 // VEC * VEC
@@ -2548,7 +2548,7 @@ def conv_group_norm_silu_backward_mu_loop(
 ):  # fmt: skip
     """Each program takes ROWS rows of any width, BLOCK elements at a time, in two passes over each row.
 
-    With PASS > 0, PARTS programs share the rows, and launches before the last store states.
+    With PASS > 0, PARTS programs share the rows. All launches but the last store partial states.
     """
     # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     cols, conv2d_kept_row = cols // VEC * VEC, conv2d_kept_row // VEC * VEC
@@ -2707,7 +2707,7 @@ def conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum_loop(
 ):  # fmt: skip
     """Each program takes ROWS rows of any width, BLOCK elements at a time, in one pass over each row.
 
-    With PASS > 0, PARTS programs share the rows, and launches before the last store states.
+    With PASS > 0, PARTS programs share the rows. All launches but the last store partial states.
     """
     # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     cols, conv2d_kept_row = cols // VEC * VEC, conv2d_kept_row // VEC * VEC
@@ -2821,7 +2821,7 @@ def conv_group_norm_silu_backward_dvar_sum_loop(
 ):  # fmt: skip
     """Each program takes ROWS rows of any width, BLOCK elements at a time, in one pass over each row.
 
-    With PASS > 0, PARTS programs share the rows, and launches before the last store states.
+    With PASS > 0, PARTS programs share the rows. All launches but the last store partial states.
     """
     # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     Cg, dgroup_norm_rsqrt_sum_row = Cg // VEC * VEC, dgroup_norm_rsqrt_sum_row // VEC * VEC
@@ -2955,7 +2955,7 @@ def conv_group_norm_silu_backward_db_loop(
 ):  # fmt: skip
     """Each program takes ROWS rows of any width, BLOCK elements at a time, in one pass over each row.
 
-    With PASS > 0, PARTS programs share the rows, and launches before the last store states.
+    With PASS > 0, PARTS programs share the rows. All launches but the last store partial states.
     """
     # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     cols, conv2d_kept_n_ = cols // VEC * VEC, conv2d_kept_n_ // VEC * VEC
@@ -3142,7 +3142,7 @@ def conv_group_norm_silu_backward_db_channels_loop(
 ):  # fmt: skip
     """Each program takes ROWS rows of any width, BLOCK elements at a time, in one pass over each row.
 
-    With PASS > 0, PARTS programs share the rows, and launches before the last store states.
+    With PASS > 0, PARTS programs share the rows. All launches but the last store partial states.
     """
     # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     cols, conv2d_kept_n_ = cols // VEC * VEC, conv2d_kept_n_ // VEC * VEC
@@ -3252,7 +3252,7 @@ def conv_group_norm_silu_backward_dx_patches(
     patches_w2 = lib.blocks(W, PATCH_W2)
     tiles_n = lib.blocks(C, BLOCK_N)
     tiles = patches_n_ * patches_h * patches_w2 * tiles_n
-    # If FLAT, loads of the next tile start before this one is stored. Each step decides more.
+    # If FLAT, loads of the next tile start before this one is stored. Each step then has more tests.
     for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=FLAT):
         first_n = tile % tiles_n * BLOCK_N
         corner_w2 = tile // tiles_n % patches_w2 * PATCH_W2
@@ -3591,7 +3591,7 @@ def conv_group_norm_silu_backward_dw_patches(
     patches_s = lib.blocks(S, PATCH_S)
     tiles_n = lib.blocks(F, BLOCK_N)
     tiles = patches_c2 * patches_r * patches_s * tiles_n
-    # If FLAT, loads of the next tile start before this one is stored. Each step decides more.
+    # If FLAT, loads of the next tile start before this one is stored. Each step then has more tests.
     for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=FLAT):
         first_n = tile % tiles_n * BLOCK_N
         corner_s = tile // tiles_n % patches_s * PATCH_S

@@ -469,7 +469,7 @@ def conv_transpose1d_backward_dx_patches(
     patches_l = lib.blocks(L, PATCH_L)
     tiles_n = lib.blocks(C, BLOCK_N)
     tiles = patches_n_ * patches_l * tiles_n
-    # If FLAT, loads of the next tile start before this one is stored. Each step decides more.
+    # If FLAT, loads of the next tile start before this one is stored. Each step then has more tests.
     for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=FLAT):
         first_n = tile % tiles_n * BLOCK_N
         corner_l = tile // tiles_n % patches_l * PATCH_L
@@ -850,7 +850,7 @@ def conv_transpose1d_backward_db_loop(
 ):  # fmt: skip
     """Each program takes ROWS rows of any width, BLOCK elements at a time, in one pass over each row.
 
-    With PASS > 0, PARTS programs share the rows, and launches before the last store states.
+    With PASS > 0, PARTS programs share the rows. All launches but the last store partial states.
     """
     # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     P, dy_n_ = P // VEC * VEC, dy_n_ // VEC * VEC

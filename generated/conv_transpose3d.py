@@ -44,7 +44,7 @@ def conv_transpose3d_patches(
     patches_q1 = lib.blocks(q_steps, PATCH_Q1)
     tiles_n = lib.blocks(F, BLOCK_N)
     tiles = patches_n_ * patches_o1 * patches_p1 * patches_q1 * tiles_n
-    # If FLAT, loads of the next tile start before this one is stored. Each step decides more.
+    # If FLAT, loads of the next tile start before this one is stored. Each step then has more tests.
     for tile in tl.range(tl.program_id(0), batches * tiles, tl.num_programs(0), flatten=FLAT):
         # The phases of a transposed convolution interleave in memory. Those of one patch run side by side,
         # so that L2 reads it once and sees whole sectors.
@@ -712,7 +712,7 @@ def conv_transpose3d_backward_dx_patches(
     patches_w2 = lib.blocks(W, PATCH_W2)
     tiles_n = lib.blocks(C, BLOCK_N)
     tiles = patches_n_ * patches_d * patches_h * patches_w2 * tiles_n
-    # If FLAT, loads of the next tile start before this one is stored. Each step decides more.
+    # If FLAT, loads of the next tile start before this one is stored. Each step then has more tests.
     for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=FLAT):
         first_n = tile % tiles_n * BLOCK_N
         corner_w2 = tile // tiles_n % patches_w2 * PATCH_W2
@@ -1243,7 +1243,7 @@ def conv_transpose3d_backward_db_loop(
 ):  # fmt: skip
     """Each program takes ROWS rows of any width, BLOCK elements at a time, in one pass over each row.
 
-    With PASS > 0, PARTS programs share the rows, and launches before the last store states.
+    With PASS > 0, PARTS programs share the rows. All launches but the last store partial states.
     """
     # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     cols, dy_n_ = cols // VEC * VEC, dy_n_ // VEC * VEC

@@ -71,7 +71,7 @@ def linear_gelu_presplit_one(
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr, LHS: tl.constexpr,
 ):  # fmt: skip
-    """Each program computes several tiles of BLOCK_M x BLOCK_N sums of TF32 parts, one factor's stored."""
+    """Each program computes several tiles of BLOCK_M x BLOCK_N sums of TF32 parts, one factor split ahead."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(N, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Flattened, so that the loads of the next tile start before this one is stored.
@@ -555,7 +555,7 @@ def linear_gelu_forward_presplit_one(
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr, LHS: tl.constexpr,
 ):  # fmt: skip
-    """Each program computes several tiles of BLOCK_M x BLOCK_N sums of TF32 parts, one factor's stored."""
+    """Each program computes several tiles of BLOCK_M x BLOCK_N sums of TF32 parts, one factor split ahead."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(N, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Flattened, so that the loads of the next tile start before this one is stored.
@@ -965,7 +965,7 @@ def linear_gelu_backward_db_loop(
 ):  # fmt: skip
     """Each program takes ROWS rows of any width, BLOCK elements at a time, in one pass over each row.
 
-    With PASS > 0, PARTS programs share the rows, and launches before the last store states.
+    With PASS > 0, PARTS programs share the rows. All launches but the last store partial states.
     """
     # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     N, dy_col = N // VEC * VEC, dy_col // VEC * VEC
@@ -1061,7 +1061,7 @@ def linear_gelu_backward_dx_presplit_one(
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr, LHS: tl.constexpr,
 ):  # fmt: skip
-    """Each program computes several tiles of BLOCK_M x BLOCK_N sums of TF32 parts, one factor's stored."""
+    """Each program computes several tiles of BLOCK_M x BLOCK_N sums of TF32 parts, one factor split ahead."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(K, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Flattened, so that the loads of the next tile start before this one is stored.
@@ -1318,7 +1318,7 @@ def linear_gelu_backward_dw_presplit_one(
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr, LHS: tl.constexpr,
 ):  # fmt: skip
-    """Each program computes several tiles of BLOCK_M x BLOCK_N sums of TF32 parts, one factor's stored."""
+    """Each program computes several tiles of BLOCK_M x BLOCK_N sums of TF32 parts, one factor split ahead."""
     tiles_m, tiles_n = lib.blocks(N, BLOCK_M), lib.blocks(K, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Flattened, so that the loads of the next tile start before this one is stored.

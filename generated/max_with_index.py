@@ -49,7 +49,7 @@ def max_with_index_float_loop(
 ):  # fmt: skip
     """Each program takes ROWS rows of any width, BLOCK elements at a time, in one pass over each row.
 
-    With PASS > 0, PARTS programs share the rows, and launches before the last store states.
+    With PASS > 0, PARTS programs share the rows. All launches but the last store partial states.
     """
     # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     D, x_row = D // VEC * VEC, x_row // VEC * VEC
@@ -118,7 +118,7 @@ def max_with_index_int_loop(
 ):  # fmt: skip
     """Each program takes ROWS rows of any width, BLOCK elements at a time, in one pass over each row.
 
-    With PASS > 0, PARTS programs share the rows, and launches before the last store states.
+    With PASS > 0, PARTS programs share the rows. All launches but the last store partial states.
     """
     # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     D, x_row = D // VEC * VEC, x_row // VEC * VEC

@@ -44,7 +44,7 @@ def row_max_float_loop(
 ):  # fmt: skip
     """Each program takes ROWS rows of any width, BLOCK elements at a time, in one pass over each row.
 
-    With PASS > 0, PARTS programs share the rows, and launches before the last store states.
+    With PASS > 0, PARTS programs share the rows. All launches but the last store partial states.
     """
     # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     D, x_row = D // VEC * VEC, x_row // VEC * VEC
@@ -103,7 +103,7 @@ def row_max_int_loop(
 ):  # fmt: skip
     """Each program takes ROWS rows of any width, BLOCK elements at a time, in one pass over each row.
 
-    With PASS > 0, PARTS programs share the rows, and launches before the last store states.
+    With PASS > 0, PARTS programs share the rows. All launches but the last store partial states.
     """
     # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     D, x_row = D // VEC * VEC, x_row // VEC * VEC
@@ -420,7 +420,7 @@ def row_max_forward_loop(
 ):  # fmt: skip
     """Each program takes ROWS rows of any width, BLOCK elements at a time, in one pass over each row.
 
-    With PASS > 0, PARTS programs share the rows, and launches before the last store states.
+    With PASS > 0, PARTS programs share the rows. All launches but the last store partial states.
     """
     # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     D, x_row = D // VEC * VEC, x_row // VEC * VEC

@@ -56,7 +56,7 @@ def softmax_loop(
 ):  # fmt: skip
     """Each program takes ROWS rows of any width, BLOCK elements at a time, in two passes over each row.
 
-    With PASS > 0, PARTS programs share the rows, and launches before the last store states.
+    With PASS > 0, PARTS programs share the rows. All launches but the last store partial states.
     """
     # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     D, x_row = D // VEC * VEC, x_row // VEC * VEC
@@ -384,7 +384,7 @@ def softmax_backward_loop(
 ):  # fmt: skip
     """Each program takes ROWS rows of any width, BLOCK elements at a time, in two passes over each row.
 
-    With PASS > 0, PARTS programs share the rows, and launches before the last store states.
+    With PASS > 0, PARTS programs share the rows. All launches but the last store partial states.
     """
     # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     D, dy_row = D // VEC * VEC, dy_row // VEC * VEC

@@ -825,7 +825,7 @@ def swiglu_linear_backward_dx_sum_presplit_one(
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr, LHS: tl.constexpr,
 ):  # fmt: skip
-    """Each program computes several tiles of BLOCK_M x BLOCK_N sums of TF32 parts, one factor's stored."""
+    """Each program computes several tiles of BLOCK_M x BLOCK_N sums of TF32 parts, one factor split ahead."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(K, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Flattened, so that the loads of the next tile start before this one is stored.
@@ -1093,7 +1093,7 @@ def swiglu_linear_backward_dx_presplit_one(
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr, LHS: tl.constexpr,
 ):  # fmt: skip
-    """Each program computes several tiles of BLOCK_M x BLOCK_N sums of TF32 parts, one factor's stored."""
+    """Each program computes several tiles of BLOCK_M x BLOCK_N sums of TF32 parts, one factor split ahead."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(K, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Flattened, so that the loads of the next tile start before this one is stored.

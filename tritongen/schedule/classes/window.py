@@ -181,9 +181,8 @@ def in_runs(group: Group, facts: Facts) -> tuple[Poly, Poly, Poly] | None:
     if len(found) != 1:
         return None
     ((stride, name, apart),) = found
-    slid: dict[str, set[int]] = (
-        {}
-    )  # the dims along which an operand has runs: it says what divides its lines once
+    # The dims along which an operand has runs. VEC says what divides its strides once for all of them.
+    slid: dict[str, set[int]] = {}
     for read in (r for n in group.nests for r in reads(n.body)):
         if any({lane, name} <= indices(c) for c in read.coords):
             at = {k for k, c in enumerate(read.coords) if indices(c) & {lane, name}}
