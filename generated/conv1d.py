@@ -777,11 +777,12 @@ def launch_conv1d(x, w, b, y, stride, pad, dil, groups) -> None:
             **constants, y_sum_parts_ptr=y_sum_parts, **config,
         )  # fmt: skip
     if y_sum_parts is not None:
-        grid = (groups * lib.cdiv(M, 2) * lib.cdiv(N_, max(32, min(256, 2048 // PARTS))),)
+        grid = (groups * lib.cdiv(M, 2) * lib.cdiv(N_, max(32, min(256, 2048 // lib.pow2(PARTS)))),)
         conv1d_combine[grid](
             y_sum_parts, b, y, N * P, F // groups, P, F, *b.stride(), *y.stride(),
-            groups=groups, **constants, BLOCK_M=2, BLOCK_N=max(32, min(256, 2048 // PARTS)),
-            PARTS=PARTS, AHEAD=min(64, lib.pow2(PARTS)),
+            groups=groups, **constants, BLOCK_M=2,
+            BLOCK_N=max(32, min(256, 2048 // lib.pow2(PARTS))), PARTS=PARTS,
+            AHEAD=min(64, lib.pow2(PARTS)),
         )  # fmt: skip
 
 
@@ -1083,6 +1084,78 @@ def conv1d_backward_dx_planes(
             inside = (m < L) & (n < Cg)
             dx_sum = dx_sum_halves[half]
             tl.store(dx_ptr + batch * dx_batch + n * dx_n + m * dx_m, dx_sum, mask=inside)
+
+
+@triton.jit
+def conv1d_backward_dx_phases(
+    dy_padded_patches, w_padded_tiles, dx_ptr, batches, Cg, f0_padded, R, N, l_steps, L,
+    dx_0, dx_1, dx_2,
+    INDEX: tl.constexpr, stride: tl.constexpr, pad: tl.constexpr, PATCH_N_: tl.constexpr,
+    PATCH_L1: tl.constexpr, groups: tl.constexpr, COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr, VEC_DX: tl.constexpr, BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, FLAT: tl.constexpr,
+):  # fmt: skip
+    """Each program computes BLOCK_M places x BLOCK_N columns, a tap and BLOCK_K channels a step."""
+    # VEC_DX divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
+    dx_0, dx_1 = dx_0 // VEC_DX * VEC_DX, dx_1 // VEC_DX * VEC_DX
+    l_steps, L = l_steps // VEC_DX * VEC_DX, L // VEC_DX * VEC_DX
+    patches_n_ = lib.blocks(N, PATCH_N_)
+    patches_l1 = lib.blocks(l_steps, PATCH_L1)
+    tiles_n = lib.blocks(Cg, BLOCK_N)
+    tiles = patches_n_ * patches_l1 * tiles_n
+    # If FLAT, loads of the next tile start before this one is stored. Each step then has more tests.
+    for tile in tl.range(tl.program_id(0), batches * tiles, tl.num_programs(0), flatten=FLAT):
+        # The phases of a transposed convolution interleave in memory. Those of one patch run side by side,
+        # so that L2 reads it once and sees whole sectors.
+        batch = tl.cast(tile % batches, tl.int64)
+        patch = tile // batches
+        first_n = patch % tiles_n * BLOCK_N
+        corner_l1 = patch // tiles_n % patches_l1 * PATCH_L1
+        corner_n_ = patch // (patches_l1 * tiles_n) * PATCH_N_
+        l0 = batch % stride
+        r2_first = lib.floor_mod(l0 + pad, stride).to(INDEX)
+        r2_taps = (lib.floor_div(R - r2_first - 1, stride) + 1).to(INDEX)
+        taps = r2_taps
+        l_shift = lib.floor_div(l0 + pad, stride).to(INDEX)
+        f1 = batch // stride
+        # dx[n_, c, l] = sum[r, f < F // groups]((dy[n_, c // Cg * (F // groups) + f,
+        #     (l + pad - r * dil) / stride] else 0.0) *
+        #     w[c // Cg * (F // groups) + f, c % Cg, r])
+        dx_sum = tl.zeros((BLOCK_N, BLOCK_M), COMPUTE)
+        for start in range(taps * lib.blocks(f0_padded, BLOCK_K)):
+            tap = start % tl.maximum(taps, 1)
+            k = tl.cast(start // tl.maximum(taps, 1) * BLOCK_K, tl.int32)
+            dy_padded = dy_padded_patches.load(
+                [corner_n_, corner_l1 + tl.cast(l_shift - tap, tl.int32), tl.cast(f1, tl.int32), k]
+            ).reshape(BLOCK_M, BLOCK_K)
+            w_padded = w_padded_tiles.load(
+                [
+                    first_n,
+                    k
+                    + tl.cast(
+                        f1 * f0_padded
+                        + tap * f0_padded * groups * stride
+                        + r2_first * f0_padded * groups,
+                        tl.int32,
+                    ),
+                ]
+            )
+            dx_sum = tl.dot(
+                w_padded, dy_padded.T, dx_sum, input_precision=PRECISION, out_dtype=COMPUTE
+            )
+
+        # Where neighbours lie apart both ways, Triton 3.6 lays lanes along the first dim: the places.
+        dx_sum = dx_sum.T
+        place = tl.arange(0, BLOCK_M)[:, None]
+        n_ = tl.cast(corner_n_, tl.int64) + place // PATCH_L1
+        l1 = tl.cast(corner_l1, tl.int64) + place % PATCH_L1
+        n = tl.cast(first_n, tl.int64) + tl.arange(0, BLOCK_N)[None, :]
+        dx_l = l0 + l1 * stride
+        inside = (n_ < N) & (l1 < l_steps) & (dx_l < L) & (n < Cg)
+        f1 = batch // stride
+        dx_places = dx_ptr + n_ * dx_0 + dx_l * dx_2
+        dx_c = n + f1 * Cg
+        tl.store(dx_places + dx_c * dx_1, dx_sum, mask=inside)
 
 
 @triton.jit
@@ -1422,6 +1495,76 @@ def conv1d_backward_dw_taps(
 
 
 @triton.jit
+def conv1d_backward_dw_strips(
+    x_packed_strips, dy_packed_strips, dw_ptr, M, N2, R, N, Cg, F, x_packed_1, dw_0, dw_1,
+    dw_2,
+    groups: tl.constexpr, P: tl.constexpr, STRIP_DIM: tl.constexpr, dil: tl.constexpr,
+    pad: tl.constexpr, stride: tl.constexpr, COMPUTE: tl.constexpr, PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+    PARTS: tl.constexpr = 1, CHUNK=0, dw_sum_parts_ptr=None,
+):  # fmt: skip
+    """Each program computes BLOCK_M x BLOCK_N sums over a CHUNK of strips, each of BLOCK_K terms."""
+    # A strip is BLOCK_K long along one index, that of STRIP_DIM, and 1 along the others.
+    side_n_ = BLOCK_K if STRIP_DIM == 0 else 1
+    strips_n_ = lib.blocks(N, side_n_)
+    side_p = BLOCK_K if STRIP_DIM == 1 else 1
+    strips_p = lib.blocks(P, side_p)
+    tiles_m, tiles_n = lib.blocks(Cg, BLOCK_M), lib.blocks(N2, BLOCK_N)
+    # Programs that read the same strips run side by side, so that L2 reads these once.
+    hop = tl.program_id(0) % R
+    tile = tl.program_id(0) // R
+    first_n = tile % tiles_n * BLOCK_N
+    first_m = tile // tiles_n % tiles_m * BLOCK_M
+    batch = (tile // (tiles_m * tiles_n) % groups).to(tl.int64)
+    part = tile // (tiles_m * tiles_n * groups)
+    begin, end = 0, strips_n_ * strips_p
+    if dw_sum_parts_ptr is not None:
+        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
+    r = hop
+    x_packed_l = r * dil - pad
+    # dw[f, c, r] = sum[n_, p](dy[n_, f, p] * (x[n_, c + f // (F // groups) * Cg,
+    #     p * stride + r * dil - pad] else 0.0))
+    dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+    for strip in range(begin, end):
+        corner_p = strip % strips_p * side_p
+        corner_n_ = strip // strips_p * side_n_
+        x_packed = x_packed_strips.load(
+            lib.strip_last(STRIP_DIM, (corner_n_, corner_p + lib.floor_div(x_packed_l, stride)))
+            + (
+                tl.cast(
+                    first_m
+                    + tl.cast(batch * Cg, tl.int32)
+                    + lib.floor_mod(x_packed_l, stride) * x_packed_1,
+                    tl.int32,
+                ),
+            )
+        ).reshape(BLOCK_K, BLOCK_M)
+        dy_packed = dy_packed_strips.load(
+            lib.strip_last(STRIP_DIM, (corner_n_, corner_p))
+            + (first_n + tl.cast(batch * (F // groups), tl.int32),)
+        ).reshape(BLOCK_K, BLOCK_N)
+        dw_sum = tl.dot(x_packed.T, dy_packed, dw_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+
+    c = tl.cast(first_m, tl.int64) + tl.arange(0, BLOCK_M)[:, None]
+    m = c * R + r
+    dw_rows = dw_ptr + c * dw_1 + tl.cast(r, tl.int64) * dw_2
+    if dw_sum_parts_ptr is not None:
+        n = first_n.to(tl.int64) + tl.arange(0, BLOCK_N)[None, :]
+        inside = (c < Cg) & (n < N2)
+        at = ((tl.cast(part, tl.int64) * groups + batch) * M + m) * N2 + n
+        tl.store(dw_sum_parts_ptr + at, dw_sum, mask=inside)
+    else:
+        dw_sum_halves = tl.split(dw_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+        for half in tl.static_range(2):
+            column = first_n + half * (BLOCK_N // 2)
+            n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+            inside = (c < Cg) & (n < N2)
+            dw_sum = dw_sum_halves[half]
+            dw_f = n + batch * (F // groups)
+            tl.store(dw_rows + dw_f * dw_0, dw_sum, mask=inside)
+
+
+@triton.jit
 def conv1d_backward_dw_runs(
     x_ptr, dy_ptr, dw_ptr, rows, R, Cg, F, L, x_0, x_1, x_2, dy_0, dy_1, dy_2, dw_0, dw_1,
     dw_2,
@@ -1709,11 +1852,11 @@ def conv1d_backward_db_loop(
 
 def choose_conv1d_backward_dx(
     batches: int, M: int, N: int, channels: int, padded: int, taps: int, phases: int,
-    depth: int, places: int, terms: int, outer: int, lanes: int, lanes_extent: int,
-    lines: int, cols: int, cols_extent: int, channels_last: bool, stored_last: bool,
-    one_tap: bool, as_rows: bool, itemsize: int, stored_bytes: int, operand_bytes: int,
-    packed_bytes: int, pad4_bytes: int, padded_bytes: int, pad4_fits: bool,
-    padded_fits: bool, gpu: lib.Gpu,
+    depth: int, places: int, tap_step: int, place_step: int, phase_count: int, terms: int,
+    outer: int, lanes: int, lanes_extent: int, lines: int, cols: int, cols_extent: int,
+    channels_last: bool, stored_last: bool, one_tap: bool, as_rows: bool, patched: bool,
+    covered: int, itemsize: int, stored_bytes: int, operand_bytes: int, packed_bytes: int,
+    pad4_bytes: int, padded_bytes: int, pad4_fits: bool, padded_fits: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """Returns (variant, config): of the variants that may run, the one with the least estimate."""
     call = ((batches, M, N), phases, channels, operand_bytes, itemsize, stored_bytes, gpu)
@@ -1733,6 +1876,12 @@ def choose_conv1d_backward_dx(
             num_warps=4 if BLOCK > 64 else 1,
             STEPS=(STEPS := max(1, min(8, lib.cdiv(lib.pow2(cols), BLOCK), 256 // max(1, terms)))),
         ), "window", taps * channels, 0, 2, max(1, 128 // max(32, channels * itemsize)) if channels_last else 8, lib.cdiv(lines, ROWS) * lib.cdiv(cols, STEPS * BLOCK) * ROWS * STEPS * BLOCK, stored_last),
+        ("phases", tap_step == 1 and 0 < place_step and patched and 2 <= itemsize <= 4 and padded_fits, dict(
+            BLOCK_M=256 if itemsize <= 2 and N > 64 and padded % 64 == 0 and batches * lib.cdiv(M, 256) * lib.cdiv(N, 128) >= 4 * gpu.sms else 128,
+            BLOCK_N=(BLOCK_N := max(16, min(128, lib.pow2(N)))),
+            BLOCK_K=(BLOCK_K := min(128 // itemsize, 16 if padded % 32 and (itemsize > 2 or padded < 32) else 64 if 2 * lib.cdiv(padded, 64) == lib.cdiv(padded, 32) else 32)),
+            FLAT=False, num_warps=8 if BLOCK_N == 128 else 4, num_stages=3,
+        ), "patches", lib.cdiv(taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), phase_count), padded_bytes, 2, 8, phase_count * covered, phase_count > 1),
         ("rows_stream", one_tap and as_rows and M < 2**31 - 2**16 and itemsize <= 4, lib.tile(
             64, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize, 4,
             2 if BLOCK_N == 128 and itemsize <= 2 else 3, PROGRAMS=3,
@@ -1795,6 +1944,7 @@ def launch_conv1d_backward_dx(x, w, dy, dx, stride, pad, dil, groups) -> None:
     P = dy.shape[2]
     f0_padded = 16 * ((F // groups + 15) // 16)
     f0_count = F // groups
+    l_steps = (L - 1) // stride + 1
     PRECISION = runtime.f32_precision("conv")
     M = L * N
     outer = Cg * L * N
@@ -1811,6 +1961,7 @@ def launch_conv1d_backward_dx(x, w, dy, dx, stride, pad, dil, groups) -> None:
     as_rows = dy.permute(0, 2, 1).is_contiguous() and dx.permute(0, 2, 1).is_contiguous()
     dy_last = dy.unflatten(1, (groups, F // groups)).permute(0, 3, 1, 2)
     w_last = w.unflatten(0, (groups, F // groups)).permute(2, 3, 0, 1)
+    patched = lib.takes_patches(dy_last, w_last, copied=True)
     packed_bytes = lib.packed_bytes(dy_last, w_last)
     pad4_bytes = lib.packed_bytes(dy_last, w_last, whole=4)
     padded_bytes = lib.packed_bytes(dy_last, w_last, whole=16)
@@ -1819,10 +1970,12 @@ def launch_conv1d_backward_dx(x, w, dy, dx, stride, pad, dil, groups) -> None:
     gpu = lib.gpu(dy.device)
     variant, config = choose_conv1d_backward_dx(
         batches=groups, M=M, N=Cg, channels=F // groups, padded=f0_padded, taps=R, phases=1,
-        depth=(F // groups) * R, places=L, terms=(F // groups) * R, outer=outer, lanes=groups,
-        lanes_extent=lanes_extent, lines=lines, cols=L, cols_extent=2 * L + R * max(-dil, dil),
+        depth=(F // groups) * R, places=L, tap_step=dil, place_step=stride, phase_count=stride,
+        terms=(F // groups) * R, outer=outer, lanes=groups, lanes_extent=lanes_extent,
+        lines=lines, cols=L, cols_extent=2 * L + R * max(-dil, dil),
         channels_last=dy.stride(1) < dy.stride(2), stored_last=dx.stride(1) < dx.stride(2),
-        one_tap=one_tap, as_rows=as_rows, itemsize=w.element_size(),
+        one_tap=one_tap, as_rows=as_rows, patched=patched,
+        covered=lib.covered(N, l_steps, apart=stride * dx.stride(2)), itemsize=w.element_size(),
         stored_bytes=dx.element_size(), operand_bytes=dy.nbytes + w.nbytes,
         packed_bytes=packed_bytes, pad4_bytes=pad4_bytes, padded_bytes=padded_bytes,
         pad4_fits=pad4_fits, padded_fits=padded_fits, gpu=gpu,
@@ -1833,7 +1986,7 @@ def launch_conv1d_backward_dx(x, w, dy, dx, stride, pad, dil, groups) -> None:
     PARTS = config.get("PARTS", 1)
     dx_sum_parts = lib.workspace(config, (groups, M, Cg), compute, dy.device)
     constants = dict(COMPUTE=COMPUTE, enable_fp_fusion=True)
-    if variant in ("wide", "taps"):
+    if variant in ("phases", "wide", "taps"):
         dy_padded = lib.padded(dy.unflatten(1, (groups, F // groups)).permute(0, 3, 1, 2), 16)
         w_padded = lib.padded(w.unflatten(0, (groups, F // groups)).permute(2, 3, 0, 1), 16)
     if variant == "channels":
@@ -1849,6 +2002,24 @@ def launch_conv1d_backward_dx(x, w, dy, dx, stride, pad, dil, groups) -> None:
             dy, w, dx, Cg * N * groups, L, Cg * groups, Cg, P, *dy.stride(), *w.stride(),
             *dx.stride(),
             R=R, F=F, groups=groups, pad=pad, dil=dil, stride=stride, **constants, **config,
+        )  # fmt: skip
+    elif variant == "phases":
+        BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
+        PATCH_N_, PATCH_L1 = lib.patch(
+            BLOCK_M, N, l_steps, steps=4 * lib.cdiv(f0_padded, BLOCK_K), apart=stride * dx.stride(2)
+        )
+        PATCHES = triton.cdiv(N, PATCH_N_) * triton.cdiv(l_steps, PATCH_L1)
+        dy_padded_patches = lib.descriptor(dy_padded, PATCH_N_, PATCH_L1, 1, BLOCK_K)
+        w_padded_tiles = lib.descriptor(
+            w_padded.reshape(Cg, R * f0_padded * groups), BLOCK_N, BLOCK_K
+        )
+        grid = (stride * groups * PATCHES * lib.cdiv(Cg, BLOCK_N),)
+        conv1d_backward_dx_phases[grid](
+            dy_padded_patches, w_padded_tiles, dx, groups * stride, Cg, f0_padded, R, N, l_steps, L,
+            *dx.stride(),
+            INDEX=INDEX, stride=stride, pad=pad, PATCH_N_=PATCH_N_, PATCH_L1=PATCH_L1,
+            groups=groups, PRECISION=PRECISION, VEC_DX=lib.vec(*dx.stride()[:2], l_steps, L),
+            **constants, **config,
         )  # fmt: skip
     elif variant in ("rows_stream", "rows_persistent", "rows_square"):
         BLOCK_M, BLOCK_N, BLOCK_K, PROGRAMS = (
@@ -1921,21 +2092,24 @@ def launch_conv1d_backward_dx(x, w, dy, dx, stride, pad, dil, groups) -> None:
             dx_sum_parts_ptr=dx_sum_parts, **config,
         )  # fmt: skip
     if dx_sum_parts is not None:
-        grid = (groups * lib.cdiv(M, 2) * lib.cdiv(Cg, max(32, min(256, 2048 // PARTS))),)
+        grid = (groups * lib.cdiv(M, 2) * lib.cdiv(Cg, max(32, min(256, 2048 // lib.pow2(PARTS)))),)
         conv1d_backward_dx_combine[grid](
             dx_sum_parts, dx, L * N, Cg, L, *dx.stride(),
-            groups=groups, **constants, BLOCK_M=2, BLOCK_N=max(32, min(256, 2048 // PARTS)),
-            PARTS=PARTS, AHEAD=min(64, lib.pow2(PARTS)),
+            groups=groups, **constants, BLOCK_M=2,
+            BLOCK_N=max(32, min(256, 2048 // lib.pow2(PARTS))), PARTS=PARTS,
+            AHEAD=min(64, lib.pow2(PARTS)),
         )  # fmt: skip
 
 
 def choose_conv1d_backward_dw(
     batches: int, M: int, N: int, channels: int, padded: int, taps: int, phases: int,
-    depth: int, row: int, conv_stride: int, over: int, terms: int, lines: int, cols: int,
-    cols_extent: int, lane_stride: int, dilation: int, line: int, abreast: int,
-    patched: bool, covered: int, itemsize: int, stored_bytes: int, operand_bytes: int,
-    packed_bytes: int, pad4_bytes: int, padded_bytes: int, pad4_fits: bool,
-    padded_fits: bool, gpu: lib.Gpu,
+    depth: int, row: int, conv_stride: int, over: int, columns: int, hops: int,
+    strip_step: int, strip_over: int, terms: int, lines: int, cols: int, cols_extent: int,
+    lane_stride: int, dilation: int, line: int, abreast: int, patched: bool, covered: int,
+    itemsize: int, stored_bytes: int, operand_bytes: int, packed_bytes: int,
+    pad4_bytes: int, padded_bytes: int, pad4_fits: bool, padded_fits: bool, as_strips: bool,
+    strip_dim: int, strip_terms: int, strips: int, strip_bytes: int, strips_fit: bool,
+    gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """Returns (variant, config): of the variants that may run, the one with the least estimate."""
     call = ((batches, M, N), phases, channels, operand_bytes, itemsize, stored_bytes, gpu)
@@ -1955,6 +2129,12 @@ def choose_conv1d_backward_dw(
             num_warps=4 if BLOCK > 64 else 1,
             STEPS=(STEPS := max(1, min(8, lib.cdiv(lib.pow2(cols), BLOCK), 256 // max(1, terms)))),
         ), "window", taps * channels, 0, 2, 8, lib.cdiv(lines, ROWS) * lib.cdiv(cols, STEPS * BLOCK) * ROWS * STEPS * BLOCK),
+        ("strips", gpu.shared >= 227 and as_strips and 0 <= strip_dim and itemsize == 2 and depth < 2**31 - 2**16 and 0 < strip_step and strip_over == 0 and (batches == 1 or columns % 8 == 0 and N % 8 == 0) and strips_fit, dict(
+            BLOCK_M=(BLOCK_M := 128 if columns > 64 else 64),
+            BLOCK_N=(BLOCK_N := max(16, min(128, lib.pow2(N)))), BLOCK_K=(BLOCK_K := strip_terms),
+            PARTS=(PARTS := max(1, min((4 if BLOCK_M + BLOCK_N <= 128 else 2) * gpu.sms // max(1, batches * hops * lib.cdiv(columns, BLOCK_M) * lib.cdiv(N, BLOCK_N)), lib.cdiv(strips, 4)))),
+            CHUNK=lib.cdiv(strips, PARTS), num_warps=4, num_stages=3 if BLOCK_K == 64 else 5,
+        ), "strips", BLOCK_K * strips, strip_bytes, 2, 8, hops * BLOCK_M * lib.cdiv(columns, BLOCK_M)),
         ("patches", patched and 2 <= itemsize <= 4 and 0 < conv_stride and over == 0 and padded_fits, dict(
             BLOCK_M=256 if itemsize <= 2 and N > 64 and padded % 64 == 0 and (row if packed_bytes else N) * stored_bytes % 16 == 0 and batches * lib.cdiv(M, 256) * lib.cdiv(N, 128) >= 4 * gpu.sms else 128,
             BLOCK_N=(BLOCK_N := max(16, min(128, lib.pow2(N)))),
@@ -2007,23 +2187,33 @@ def launch_conv1d_backward_dw(x, w, dy, dw, stride, pad, dil, groups) -> None:
     M = Cg * R
     N_ = F // groups
     lines = Cg * (F // groups) * groups
-    x_last = x.permute(1, 2, 0)
-    dy_last = dy.permute(1, 2, 0)
-    patched = lib.takes_patches(x_last, dy_last, copied=True, stepped=True)
-    packed_bytes = lib.packed_bytes(x_last, dy_last)
-    pad4_bytes = lib.packed_bytes(x_last, dy_last, whole=4)
-    padded_bytes = lib.packed_bytes(x_last, dy_last, whole=16)
-    pad4_fits = lib.has_room(x_last, dy_last, whole=4, beside=(x, dy, dw))
-    padded_fits = lib.has_room(x_last, dy_last, whole=16, beside=(x, dy, dw))
+    x_last_ = x.permute(1, 2, 0)
+    dy_last_ = dy.permute(1, 2, 0)
+    patched = lib.takes_patches(x_last_, dy_last_, copied=True, stepped=True)
+    packed_bytes = lib.packed_bytes(x_last_, dy_last_)
+    pad4_bytes = lib.packed_bytes(x_last_, dy_last_, whole=4)
+    padded_bytes = lib.packed_bytes(x_last_, dy_last_, whole=16)
+    pad4_fits = lib.has_room(x_last_, dy_last_, whole=4, beside=(x, dy, dw))
+    padded_fits = lib.has_room(x_last_, dy_last_, whole=16, beside=(x, dy, dw))
+    x_last = x.permute(0, 2, 1)
+    dy_last = dy.permute(0, 2, 1)
+    as_strips = lib.takes_patches(x_last, dy_last, copied=True, stepped=True)
+    strip_ends = ((N, True), (P, lib.rereads(L, P, stride, -pad, dil, R)))
+    strip_dim = lib.strip_dim(strip_ends)
+    strip_bytes = lib.packed_bytes(x_last, dy_last, whole=8)
+    strips_fit = lib.has_room(x_last, dy_last, whole=8, beside=(x, dy, dw))
     gpu = lib.gpu(dy.device)
     variant, config = choose_conv1d_backward_dw(
         batches=groups, M=M, N=N_, channels=N, padded=n__padded, taps=P, phases=1, depth=N * P,
-        row=R, conv_stride=dil, over=L % dil, terms=N * P, lines=lines, cols=R,
+        row=R, conv_stride=dil, over=L % dil, columns=Cg, hops=R, strip_step=stride,
+        strip_over=L % stride, terms=N * P, lines=lines, cols=R,
         cols_extent=P * stride + R + R * max(dil, -dil), lane_stride=dil, dilation=stride,
         line=L, abreast=P, patched=patched, covered=lib.covered(Cg, R, apart=dw.stride(2)),
         itemsize=x.element_size(), stored_bytes=dw.element_size(),
         operand_bytes=x.nbytes + dy.nbytes, packed_bytes=packed_bytes, pad4_bytes=pad4_bytes,
-        padded_bytes=padded_bytes, pad4_fits=pad4_fits, padded_fits=padded_fits, gpu=gpu,
+        padded_bytes=padded_bytes, pad4_fits=pad4_fits, padded_fits=padded_fits,
+        as_strips=as_strips, strip_dim=strip_dim, strip_terms=lib.strip_terms(strip_ends),
+        strips=lib.strips(strip_ends), strip_bytes=strip_bytes, strips_fit=strips_fit, gpu=gpu,
     )  # fmt: skip
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
     COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
@@ -2049,6 +2239,21 @@ def launch_conv1d_backward_dw(x, w, dy, dw, stride, pad, dil, groups) -> None:
             x, dy, dw, Cg * (F // groups) * groups, R, Cg, F, L, *x.stride(), *dy.stride(),
             *dw.stride(),
             N=N, P=P, dil=dil, pad=pad, stride=stride, **constants, **config,
+        )  # fmt: skip
+    elif variant == "strips":
+        BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
+        x_packed = lib.padded(x.permute(0, 2, 1), 8)
+        dy_packed = lib.padded(dy.permute(0, 2, 1), 8)
+        x_packed_strips = lib.descriptor(
+            lib.every(x_packed, 1, stride).movedim(strip_dim, -2), BLOCK_K, BLOCK_M
+        )
+        dy_packed_strips = lib.descriptor(dy_packed.movedim(strip_dim, -2), BLOCK_K, BLOCK_N)
+        grid = (PARTS * groups * R * lib.cdiv(Cg, BLOCK_M) * lib.cdiv(N_, BLOCK_N),)
+        conv1d_backward_dw_strips[grid](
+            x_packed_strips, dy_packed_strips, dw, Cg * R, F // groups, R, N, Cg, F,
+            x_packed.stride(1), *dw.stride(),
+            P=P, STRIP_DIM=strip_dim, dil=dil, pad=pad, stride=stride, PRECISION=PRECISION,
+            **constants, dw_sum_parts_ptr=dw_sum_parts, **config,
         )  # fmt: skip
     elif variant == "patches":
         BLOCK_M, BLOCK_N, BLOCK_K, FLAT = (
@@ -2103,10 +2308,10 @@ def launch_conv1d_backward_dw(x, w, dy, dw, stride, pad, dil, groups) -> None:
             **constants, dw_sum_parts_ptr=dw_sum_parts, **config,
         )  # fmt: skip
     if dw_sum_parts is not None:
-        grid = (groups * lib.cdiv(M, 2) * lib.cdiv(N_, max(32, min(256, 2048 // PARTS))),)
+        grid = (groups * lib.cdiv(M, 2) * lib.cdiv(N_, max(32, min(256, 2048 // lib.pow2(PARTS)))),)
         conv1d_backward_dw_combine[grid](
             dw_sum_parts, dw, Cg * R, F // groups, F, R, *dw.stride(),
-            **constants, BLOCK_M=2, BLOCK_N=max(32, min(256, 2048 // PARTS)), PARTS=PARTS,
+            **constants, BLOCK_M=2, BLOCK_N=max(32, min(256, 2048 // lib.pow2(PARTS))), PARTS=PARTS,
             AHEAD=min(64, lib.pow2(PARTS)),
         )  # fmt: skip
 

@@ -546,6 +546,7 @@ def launch_conv3d(x, w, b, y, stride, pad) -> None:
     INDEX = tl.int32 if max(N * O * P * Q, C * K * R * S, *x.shape) < 2_000_000_000 else tl.int64
     PARTS = config.get("PARTS", 1)
     y_sum_parts = lib.workspace(config, (M, F), compute, w.device)
+    constants = dict(COMPUTE=COMPUTE, enable_fp_fusion=True)
     if variant in ("patches", "wide", "taps"):
         x_padded = lib.padded(x.permute(0, 2, 3, 4, 1), 16)
         w_padded = lib.padded(w.permute(0, 2, 3, 4, 1), 16)
@@ -560,8 +561,8 @@ def launch_conv3d(x, w, b, y, stride, pad) -> None:
         grid = (min(PROGRAMS * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(F, BLOCK_N)),)
         conv3d_rows[grid](
             x_tiles, w_tiles, b, y_tiles, y, N * O * P * Q, F, C, b.stride(0), *y.stride(),
-            TRANS_X=trans_x, TRANS_W=trans_w, COMPUTE=COMPUTE, PRECISION=PRECISION,
-            enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
+            TRANS_X=trans_x, TRANS_W=trans_w, PRECISION=PRECISION, **constants,
+            **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant in ("planes_stream", "planes_persistent", "planes_square"):
         PROGRAMS = config["PROGRAMS"]
@@ -573,8 +574,8 @@ def launch_conv3d(x, w, b, y, stride, pad) -> None:
         grid = (min(PROGRAMS * gpu.sms, N * lib.cdiv(places, BLOCK_M) * lib.cdiv(F, BLOCK_N)),)
         conv3d_planes[grid](
             x_tiles, w_tiles, b, y, N, O * P * Q, F, C, b.stride(0), *y.stride(),
-            TRANS_X=trans_x, TRANS_W=trans_w, COMPUTE=COMPUTE, PRECISION=PRECISION,
-            enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
+            TRANS_X=trans_x, TRANS_W=trans_w, PRECISION=PRECISION, **constants,
+            **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant == "patches":
         FLAT = config["FLAT"]
@@ -607,8 +608,8 @@ def launch_conv3d(x, w, b, y, stride, pad) -> None:
             x_padded_patches, w_padded_tiles, b, y, F, c_padded, N, O, P, Q, x_padded.stride(1),
             x_padded.stride(2), x_padded.stride(3), b.stride(0), *y.stride(),
             K=K, R=R, S=S, PATCH_N_=PATCH_N_, PATCH_O=PATCH_O, PATCH_P=PATCH_P, PATCH_Q=PATCH_Q,
-            pad=pad, stride=stride, COMPUTE=COMPUTE, PRECISION=PRECISION,
-            VEC_Y=lib.vec(*y.stride()[:4], Q), enable_fp_fusion=True, **config,
+            pad=pad, stride=stride, PRECISION=PRECISION, VEC_Y=lib.vec(*y.stride()[:4], Q),
+            **constants, **config,
         )  # fmt: skip
     elif variant in ("wide", "taps"):
         w_padded = lib.reshaped(w_padded, F, K * R * S, c_padded)
@@ -616,8 +617,8 @@ def launch_conv3d(x, w, b, y, stride, pad) -> None:
         conv3d_taps[grid](
             x_padded, w_padded, b, y, N * O * P * Q, F, c_padded, O * P * Q, P * Q, O, Q, P, D, H,
             W, *x_padded.stride(), *w_padded.stride(), b.stride(0), *y.stride(),
-            K=K, R=R, S=S, INDEX=INDEX, stride=stride, pad=pad, COMPUTE=COMPUTE,
-            PRECISION=PRECISION, enable_fp_fusion=True, y_sum_parts_ptr=y_sum_parts, **config,
+            K=K, R=R, S=S, INDEX=INDEX, stride=stride, pad=pad, PRECISION=PRECISION, **constants,
+            y_sum_parts_ptr=y_sum_parts, **config,
         )  # fmt: skip
     else:
         if variant == "mixed":
@@ -635,16 +636,15 @@ def launch_conv3d(x, w, b, y, stride, pad) -> None:
             C=C, K=K, R=R, S=S, INDEX=INDEX,
             VEC_X=math.gcd(16, x.stride(0), x.stride(2), x.stride(3), x.stride(4)), stride=stride,
             pad=pad, RUN_X=x.stride(1) == 1 < C, VEC_W=math.gcd(16, w.stride(0), w.stride(2)),
-            COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True,
-            y_sum_parts_ptr=y_sum_parts, **config,
+            PRECISION=PRECISION, **constants, y_sum_parts_ptr=y_sum_parts, **config,
         )  # fmt: skip
     if y_sum_parts is not None:
-        grid = (lib.cdiv(M, 2) * lib.cdiv(F, max(32, min(256, 2048 // PARTS))),)
+        grid = (lib.cdiv(M, 2) * lib.cdiv(F, max(32, min(256, 2048 // lib.pow2(PARTS)))),)
         conv3d_combine[grid](
             y_sum_parts, b, y, N * O * P * Q, F, O * P * Q, P * Q, O, Q, P, b.stride(0),
             *y.stride(),
-            COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=2,
-            BLOCK_N=max(32, min(256, 2048 // PARTS)), PARTS=PARTS, AHEAD=min(64, lib.pow2(PARTS)),
+            **constants, BLOCK_M=2, BLOCK_N=max(32, min(256, 2048 // lib.pow2(PARTS))), PARTS=PARTS,
+            AHEAD=min(64, lib.pow2(PARTS)),
         )  # fmt: skip
 
 
@@ -798,7 +798,7 @@ def conv3d_backward_dx_patches(
     # VEC_DX divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     dx_0, dx_1 = dx_0 // VEC_DX * VEC_DX, dx_1 // VEC_DX * VEC_DX
     dx_2, dx_3 = dx_2 // VEC_DX * VEC_DX, dx_3 // VEC_DX * VEC_DX
-    w2_steps = w2_steps // VEC_DX * VEC_DX
+    w2_steps, W = w2_steps // VEC_DX * VEC_DX, W // VEC_DX * VEC_DX
     patches_n_ = lib.blocks(N, PATCH_N_)
     patches_d1 = lib.blocks(d_steps, PATCH_D1)
     patches_h1 = lib.blocks(h_steps, PATCH_H1)
@@ -1295,6 +1295,99 @@ def conv3d_backward_dw_taps(
 
 
 @triton.jit
+def conv3d_backward_dw_strips(
+    x_packed_strips, dy_packed_strips, dw_ptr, M, F, K, R, S, N, C, x_packed_1, x_packed_2,
+    x_packed_3, dw_0, dw_1, dw_2, dw_3, dw_4,
+    O: tl.constexpr, P: tl.constexpr, Q: tl.constexpr, STRIP_DIM: tl.constexpr,
+    pad: tl.constexpr, stride: tl.constexpr, COMPUTE: tl.constexpr, PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+    PARTS: tl.constexpr = 1, CHUNK=0, dw_sum_parts_ptr=None,
+):  # fmt: skip
+    """Each program computes BLOCK_M x BLOCK_N sums over a CHUNK of strips, each of BLOCK_K terms."""
+    # A strip is BLOCK_K long along one index, that of STRIP_DIM, and 1 along the others.
+    side_n_ = BLOCK_K if STRIP_DIM == 0 else 1
+    strips_n_ = lib.blocks(N, side_n_)
+    side_o = BLOCK_K if STRIP_DIM == 1 else 1
+    strips_o = lib.blocks(O, side_o)
+    side_p = BLOCK_K if STRIP_DIM == 2 else 1
+    strips_p = lib.blocks(P, side_p)
+    side_q = BLOCK_K if STRIP_DIM == 3 else 1
+    strips_q = lib.blocks(Q, side_q)
+    tiles_m, tiles_n = lib.blocks(C, BLOCK_M), lib.blocks(F, BLOCK_N)
+    # Programs that read the same strips run side by side, so that L2 reads these once.
+    hop = tl.program_id(0) % (K * R * S)
+    tile = tl.program_id(0) // (K * R * S)
+    first_n = tile % tiles_n * BLOCK_N
+    first_m = tile // tiles_n % tiles_m * BLOCK_M
+    part = tile // (tiles_m * tiles_n)
+    begin, end = 0, strips_n_ * strips_o * strips_p * strips_q
+    if dw_sum_parts_ptr is not None:
+        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
+    k_ = hop // (R * S)
+    r = hop // S % R
+    s = hop % S
+    x_packed_d = k_ - pad
+    x_packed_h = r - pad
+    x_packed_w = s - pad
+    # dw[f, c, k_, r, s] = sum[n_, o, p, q](dy[n_, f, o, p, q] * (x[n_, c,
+    #     k_ + o * stride - pad, p * stride + r - pad, q * stride + s - pad] else
+    #     0.0))
+    dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+    for strip in range(begin, end):
+        corner_q = strip % strips_q * side_q
+        corner_p = strip // strips_q % strips_p * side_p
+        corner_o = strip // (strips_p * strips_q) % strips_o * side_o
+        corner_n_ = strip // (strips_o * strips_p * strips_q) * side_n_
+        x_packed = x_packed_strips.load(
+            lib.strip_last(
+                STRIP_DIM,
+                (
+                    corner_n_,
+                    corner_o + lib.floor_div(x_packed_d, stride),
+                    corner_p + lib.floor_div(x_packed_h, stride),
+                    corner_q + lib.floor_div(x_packed_w, stride),
+                ),
+            )
+            + (
+                tl.cast(
+                    first_m
+                    + lib.floor_mod(x_packed_d, stride) * x_packed_1
+                    + lib.floor_mod(x_packed_h, stride) * x_packed_2
+                    + lib.floor_mod(x_packed_w, stride) * x_packed_3,
+                    tl.int32,
+                ),
+            )
+        ).reshape(BLOCK_K, BLOCK_M)
+        dy_packed = dy_packed_strips.load(
+            lib.strip_last(STRIP_DIM, (corner_n_, corner_o, corner_p, corner_q)) + (first_n,)
+        ).reshape(BLOCK_K, BLOCK_N)
+        dw_sum = tl.dot(x_packed.T, dy_packed, dw_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+
+    c = tl.cast(first_m, tl.int64) + tl.arange(0, BLOCK_M)[:, None]
+    m = c * K * R * S + k_ * R * S + r * S + s
+    dw_rows = (
+        dw_ptr
+        + c * dw_1
+        + tl.cast(k_, tl.int64) * dw_2
+        + tl.cast(r, tl.int64) * dw_3
+        + tl.cast(s, tl.int64) * dw_4
+    )
+    if dw_sum_parts_ptr is not None:
+        n = first_n.to(tl.int64) + tl.arange(0, BLOCK_N)[None, :]
+        inside = (c < C) & (n < F)
+        at = (tl.cast(part, tl.int64) * M + m) * F + n
+        tl.store(dw_sum_parts_ptr + at, dw_sum, mask=inside)
+    else:
+        dw_sum_halves = tl.split(dw_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+        for half in tl.static_range(2):
+            column = first_n + half * (BLOCK_N // 2)
+            n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+            inside = (c < C) & (n < F)
+            dw_sum = dw_sum_halves[half]
+            tl.store(dw_rows + n * dw_0, dw_sum, mask=inside)
+
+
+@triton.jit
 def conv3d_backward_dw_combine(
     dw_sum_parts_ptr, dw_ptr, M, F, KRS, RS, K, S, R, dw_0, dw_1, dw_2, dw_3, dw_4,
     COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
@@ -1606,7 +1699,7 @@ def launch_conv3d_backward_dx(x, w, dy, dx, stride, pad) -> None:
             N, d_steps, h_steps, w2_steps, D, H, W, *dx.stride(),
             INDEX=INDEX, stride=stride, pad=pad, PATCH_N_=PATCH_N_, PATCH_D1=PATCH_D1,
             PATCH_H1=PATCH_H1, PATCH_W21=PATCH_W21, COMPUTE=COMPUTE, PRECISION=PRECISION,
-            VEC_DX=lib.vec(*dx.stride()[:4], w2_steps), enable_fp_fusion=True, **config,
+            VEC_DX=lib.vec(*dx.stride()[:4], w2_steps, W), enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "taps":
         grid = (batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(C, BLOCK_N),)
@@ -1641,9 +1734,11 @@ def launch_conv3d_backward_dx(x, w, dy, dx, stride, pad) -> None:
 
 def choose_conv3d_backward_dw(
     M: int, N: int, channels: int, padded: int, taps: int, phases: int, depth: int,
-    row: int, patched: bool, covered: int, itemsize: int, stored_bytes: int,
-    operand_bytes: int, packed_bytes: int, pad4_bytes: int, padded_bytes: int,
-    pad4_fits: bool, padded_fits: bool, gpu: lib.Gpu,
+    row: int, columns: int, hops: int, strip_step: int, strip_over: int, patched: bool,
+    covered: int, itemsize: int, stored_bytes: int, operand_bytes: int, packed_bytes: int,
+    pad4_bytes: int, padded_bytes: int, pad4_fits: bool, padded_fits: bool, as_strips: bool,
+    strip_dim: int, strip_terms: int, strips: int, strip_bytes: int, strips_fit: bool,
+    gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """Returns (variant, config): of the variants that may run, the one with the least estimate."""
     call = ((1, M, N), phases, channels, operand_bytes, itemsize, stored_bytes, gpu)
@@ -1651,6 +1746,12 @@ def choose_conv3d_backward_dw(
         lib.convolution_us, call,
         # variant, may it run, its config, how the image is loaded, terms, bytes packed before it,
         # indices per term, elements per load, places, one element per store
+        ("strips", gpu.shared >= 227 and as_strips and 0 <= strip_dim and itemsize == 2 and depth < 2**31 - 2**16 and 0 < strip_step and strip_over == 0 and strips_fit, dict(
+            BLOCK_M=(BLOCK_M := 128 if columns > 64 else 64),
+            BLOCK_N=(BLOCK_N := max(16, min(128, lib.pow2(N)))), BLOCK_K=(BLOCK_K := strip_terms),
+            PARTS=(PARTS := max(1, min((4 if BLOCK_M + BLOCK_N <= 128 else 2) * gpu.sms // max(1, hops * lib.cdiv(columns, BLOCK_M) * lib.cdiv(N, BLOCK_N)), lib.cdiv(strips, 4)))),
+            CHUNK=lib.cdiv(strips, PARTS), num_warps=4, num_stages=3 if BLOCK_K == 64 else 5,
+        ), "strips", BLOCK_K * strips, strip_bytes, 2, 8, hops * BLOCK_M * lib.cdiv(columns, BLOCK_M)),
         ("patches", patched and 2 <= itemsize <= 4 and padded_fits, dict(
             BLOCK_M=256 if itemsize <= 2 and N > 64 and padded % 64 == 0 and (row if packed_bytes else N) * stored_bytes % 16 == 0 and lib.cdiv(M, 256) * lib.cdiv(N, 128) >= 4 * gpu.sms else 128,
             BLOCK_N=(BLOCK_N := max(16, min(128, lib.pow2(N)))),
@@ -1701,21 +1802,38 @@ def launch_conv3d_backward_dw(x, w, dy, dw, stride, pad) -> None:
     n__padded = 16 * ((N + 15) // 16)
     PRECISION = runtime.f32_precision("conv")
     M = C * K * R * S
-    x_last = x.permute(1, 2, 3, 4, 0)
-    dy_last = dy.permute(1, 2, 3, 4, 0)
-    patched = lib.takes_patches(x_last, dy_last, copied=True)
-    packed_bytes = lib.packed_bytes(x_last, dy_last)
-    pad4_bytes = lib.packed_bytes(x_last, dy_last, whole=4)
-    padded_bytes = lib.packed_bytes(x_last, dy_last, whole=16)
-    pad4_fits = lib.has_room(x_last, dy_last, whole=4, beside=(x, dy, dw))
-    padded_fits = lib.has_room(x_last, dy_last, whole=16, beside=(x, dy, dw))
+    hops = K * R * S
+    x_last_ = x.permute(1, 2, 3, 4, 0)
+    dy_last_ = dy.permute(1, 2, 3, 4, 0)
+    patched = lib.takes_patches(x_last_, dy_last_, copied=True)
+    packed_bytes = lib.packed_bytes(x_last_, dy_last_)
+    pad4_bytes = lib.packed_bytes(x_last_, dy_last_, whole=4)
+    padded_bytes = lib.packed_bytes(x_last_, dy_last_, whole=16)
+    pad4_fits = lib.has_room(x_last_, dy_last_, whole=4, beside=(x, dy, dw))
+    padded_fits = lib.has_room(x_last_, dy_last_, whole=16, beside=(x, dy, dw))
+    x_last = x.permute(0, 2, 3, 4, 1)
+    dy_last = dy.permute(0, 2, 3, 4, 1)
+    as_strips = lib.takes_patches(x_last, dy_last, copied=True, stepped=True)
+    strip_ends = (
+        (N, True),
+        (O, lib.rereads(D, O, stride, -pad, 1, K)),
+        (P, lib.rereads(H, P, stride, -pad, 1, R)),
+        (Q, lib.rereads(W, Q, stride, -pad, 1, S)),
+    )
+    strip_dim = lib.strip_dim(strip_ends)
+    strip_bytes = lib.packed_bytes(x_last, dy_last, whole=8)
+    strips_fit = lib.has_room(x_last, dy_last, whole=8, beside=(x, dy, dw))
     gpu = lib.gpu(dy.device)
     variant, config = choose_conv3d_backward_dw(
         M=M, N=F, channels=N, padded=n__padded, taps=O * P * Q, phases=1, depth=N * O * P * Q,
-        row=S, patched=patched, covered=lib.covered(C, K, R, S, apart=dw.stride(4)),
-        itemsize=x.element_size(), stored_bytes=dw.element_size(),
-        operand_bytes=x.nbytes + dy.nbytes, packed_bytes=packed_bytes, pad4_bytes=pad4_bytes,
-        padded_bytes=padded_bytes, pad4_fits=pad4_fits, padded_fits=padded_fits, gpu=gpu,
+        row=S, columns=C, hops=hops, strip_step=stride,
+        strip_over=D % stride + H % stride + W % stride, patched=patched,
+        covered=lib.covered(C, K, R, S, apart=dw.stride(4)), itemsize=x.element_size(),
+        stored_bytes=dw.element_size(), operand_bytes=x.nbytes + dy.nbytes,
+        packed_bytes=packed_bytes, pad4_bytes=pad4_bytes, padded_bytes=padded_bytes,
+        pad4_fits=pad4_fits, padded_fits=padded_fits, as_strips=as_strips, strip_dim=strip_dim,
+        strip_terms=lib.strip_terms(strip_ends), strips=lib.strips(strip_ends),
+        strip_bytes=strip_bytes, strips_fit=strips_fit, gpu=gpu,
     )  # fmt: skip
     BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
@@ -1726,7 +1844,21 @@ def launch_conv3d_backward_dw(x, w, dy, dw, stride, pad) -> None:
     if variant in ("patches", "wide", "taps"):
         x_padded = lib.padded(x.permute(1, 2, 3, 4, 0), 16)
         dy_padded = lib.padded(dy.permute(1, 2, 3, 4, 0), 16)
-    if variant == "patches":
+    if variant == "strips":
+        x_packed = lib.padded(x.permute(0, 2, 3, 4, 1), 8)
+        dy_packed = lib.padded(dy.permute(0, 2, 3, 4, 1), 8)
+        x_packed_strips = lib.descriptor(
+            lib.every(x_packed, 1, stride, stride, stride).movedim(strip_dim, -2), BLOCK_K, BLOCK_M
+        )
+        dy_packed_strips = lib.descriptor(dy_packed.movedim(strip_dim, -2), BLOCK_K, BLOCK_N)
+        grid = (PARTS * hops * lib.cdiv(C, BLOCK_M) * lib.cdiv(F, BLOCK_N),)
+        conv3d_backward_dw_strips[grid](
+            x_packed_strips, dy_packed_strips, dw, C * K * R * S, F, K, R, S, N, C,
+            x_packed.stride(1), x_packed.stride(2), x_packed.stride(3), *dw.stride(),
+            O=O, P=P, Q=Q, STRIP_DIM=strip_dim, pad=pad, stride=stride, COMPUTE=COMPUTE,
+            PRECISION=PRECISION, enable_fp_fusion=True, dw_sum_parts_ptr=dw_sum_parts, **config,
+        )  # fmt: skip
+    elif variant == "patches":
         FLAT = config["FLAT"]
         PATCH_C, PATCH_K_, PATCH_R, PATCH_S = lib.patch(
             BLOCK_M, C, K, R, S, steps=O * P * Q * lib.cdiv(n__padded, BLOCK_K), apart=dw.stride(4)
@@ -1783,11 +1915,12 @@ def launch_conv3d_backward_dw(x, w, dy, dw, stride, pad) -> None:
             enable_fp_fusion=True, dw_sum_parts_ptr=dw_sum_parts, **config,
         )  # fmt: skip
     if dw_sum_parts is not None:
-        grid = (lib.cdiv(M, 2) * lib.cdiv(F, max(32, min(256, 2048 // PARTS))),)
+        grid = (lib.cdiv(M, 2) * lib.cdiv(F, max(32, min(256, 2048 // lib.pow2(PARTS)))),)
         conv3d_backward_dw_combine[grid](
             dw_sum_parts, dw, C * K * R * S, F, K * R * S, R * S, K, S, R, *dw.stride(),
             COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=2,
-            BLOCK_N=max(32, min(256, 2048 // PARTS)), PARTS=PARTS, AHEAD=min(64, lib.pow2(PARTS)),
+            BLOCK_N=max(32, min(256, 2048 // lib.pow2(PARTS))), PARTS=PARTS,
+            AHEAD=min(64, lib.pow2(PARTS)),
         )  # fmt: skip
 
 

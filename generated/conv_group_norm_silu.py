@@ -893,10 +893,10 @@ def launch_conv_group_norm_silu_conv2d(x, w, b, conv2d, y, pad) -> None:
             PRECISION=PRECISION, **constants, conv2d_sum_parts_ptr=conv2d_sum_parts, **config,
         )  # fmt: skip
     if conv2d_sum_parts is not None:
-        grid = (lib.cdiv(M, 2) * lib.cdiv(F, max(32, min(256, 2048 // PARTS))),)
+        grid = (lib.cdiv(M, 2) * lib.cdiv(F, max(32, min(256, 2048 // lib.pow2(PARTS)))),)
         conv_group_norm_silu_conv2d_combine[grid](
             conv2d_sum_parts, b, conv2d, N * P * Q, F, P * Q, Q, P, b.stride(0), *conv2d.stride(),
-            **constants, BLOCK_M=2, BLOCK_N=max(32, min(256, 2048 // PARTS)), PARTS=PARTS,
+            **constants, BLOCK_M=2, BLOCK_N=max(32, min(256, 2048 // lib.pow2(PARTS))), PARTS=PARTS,
             AHEAD=min(64, lib.pow2(PARTS)),
         )  # fmt: skip
 
@@ -2134,6 +2134,7 @@ def launch_conv_group_norm_silu_forward_conv2d_kept(x, w, b, conv2d, conv2d_kept
     INDEX = tl.int32 if max(N * P * Q, C * R * S, *x.shape) < 2_000_000_000 else tl.int64
     PARTS = config.get("PARTS", 1)
     conv2d_sum_parts = lib.workspace(config, (M, F), compute, w.device)
+    constants = dict(COMPUTE=COMPUTE, enable_fp_fusion=True)
     if variant in ("patches", "wide", "taps"):
         x_padded = lib.padded(x.permute(0, 2, 3, 1), 16)
         w_padded = lib.padded(w.permute(0, 2, 3, 1), 16)
@@ -2151,8 +2152,8 @@ def launch_conv_group_norm_silu_forward_conv2d_kept(x, w, b, conv2d, conv2d_kept
         conv_group_norm_silu_forward_conv2d_kept_rows[grid](
             x_tiles, w_tiles, b, conv2d_tiles, conv2d, conv2d_kept_tiles, conv2d_kept, N * P * Q, F,
             C, b.stride(0), *conv2d.stride(), *conv2d_kept.stride(),
-            TRANS_X=trans_x, TRANS_W=trans_w, COMPUTE=COMPUTE, PRECISION=PRECISION,
-            enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
+            TRANS_X=trans_x, TRANS_W=trans_w, PRECISION=PRECISION, **constants,
+            **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant in ("planes_stream", "planes_persistent", "planes_square"):
         PROGRAMS = config["PROGRAMS"]
@@ -2166,8 +2167,8 @@ def launch_conv_group_norm_silu_forward_conv2d_kept(x, w, b, conv2d, conv2d_kept
         conv_group_norm_silu_forward_conv2d_kept_planes[grid](
             x_tiles, w_tiles, b, conv2d, conv2d_kept, N, P * Q, F, C, b.stride(0), *conv2d.stride(),
             *conv2d_kept.stride(),
-            TRANS_X=trans_x, TRANS_W=trans_w, COMPUTE=COMPUTE, PRECISION=PRECISION,
-            enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
+            TRANS_X=trans_x, TRANS_W=trans_w, PRECISION=PRECISION, **constants,
+            **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant == "patches":
         FLAT = config["FLAT"]
@@ -2187,9 +2188,9 @@ def launch_conv_group_norm_silu_forward_conv2d_kept(x, w, b, conv2d, conv2d_kept
         conv_group_norm_silu_forward_conv2d_kept_patches[grid](
             x_padded_patches, w_padded_tiles, b, conv2d, conv2d_kept, F, c2_padded, N, P, Q,
             b.stride(0), *conv2d.stride(), *conv2d_kept.stride(),
-            R=R, S=S, PATCH_N_=PATCH_N_, PATCH_P=PATCH_P, PATCH_Q=PATCH_Q, pad=pad, COMPUTE=COMPUTE,
+            R=R, S=S, PATCH_N_=PATCH_N_, PATCH_P=PATCH_P, PATCH_Q=PATCH_Q, pad=pad,
             PRECISION=PRECISION, VEC_CONV2D=lib.vec(*conv2d.stride()[:3]),
-            VEC_CONV2D_KEPT=lib.vec(*conv2d_kept.stride()[:3], Q), enable_fp_fusion=True, **config,
+            VEC_CONV2D_KEPT=lib.vec(*conv2d_kept.stride()[:3], Q), **constants, **config,
         )  # fmt: skip
     elif variant in ("wide", "taps"):
         w_padded = lib.reshaped(w_padded, F, R * S, c2_padded)
@@ -2198,8 +2199,8 @@ def launch_conv_group_norm_silu_forward_conv2d_kept(x, w, b, conv2d, conv2d_kept
             x_padded, w_padded, b, conv2d, conv2d_kept, N * P * Q, F, c2_padded, P * Q, Q, P, H, W,
             *x_padded.stride(), *w_padded.stride(), b.stride(0), *conv2d.stride(),
             *conv2d_kept.stride(),
-            R=R, S=S, INDEX=INDEX, pad=pad, COMPUTE=COMPUTE, PRECISION=PRECISION,
-            enable_fp_fusion=True, conv2d_sum_parts_ptr=conv2d_sum_parts, **config,
+            R=R, S=S, INDEX=INDEX, pad=pad, PRECISION=PRECISION, **constants,
+            conv2d_sum_parts_ptr=conv2d_sum_parts, **config,
         )  # fmt: skip
     else:
         if variant == "mixed":
@@ -2216,16 +2217,15 @@ def launch_conv_group_norm_silu_forward_conv2d_kept(x, w, b, conv2d, conv2d_kept
             b.stride(0), *conv2d.stride(), *conv2d_kept.stride(),
             C=C, R=R, S=S, INDEX=INDEX, VEC_X=math.gcd(16, x.stride(0), x.stride(2), x.stride(3)),
             pad=pad, RUN_X=x.stride(1) == 1 < C, VEC_W=math.gcd(16, w.stride(0), w.stride(2)),
-            COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True,
-            conv2d_sum_parts_ptr=conv2d_sum_parts, **config,
+            PRECISION=PRECISION, **constants, conv2d_sum_parts_ptr=conv2d_sum_parts, **config,
         )  # fmt: skip
     if conv2d_sum_parts is not None:
-        grid = (lib.cdiv(M, 2) * lib.cdiv(F, max(32, min(256, 2048 // PARTS))),)
+        grid = (lib.cdiv(M, 2) * lib.cdiv(F, max(32, min(256, 2048 // lib.pow2(PARTS)))),)
         conv_group_norm_silu_forward_conv2d_kept_combine[grid](
             conv2d_sum_parts, b, conv2d, conv2d_kept, N * P * Q, F, P * Q, Q, P, b.stride(0),
             *conv2d.stride(), *conv2d_kept.stride(),
-            COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=2,
-            BLOCK_N=max(32, min(256, 2048 // PARTS)), PARTS=PARTS, AHEAD=min(64, lib.pow2(PARTS)),
+            **constants, BLOCK_M=2, BLOCK_N=max(32, min(256, 2048 // lib.pow2(PARTS))), PARTS=PARTS,
+            AHEAD=min(64, lib.pow2(PARTS)),
         )  # fmt: skip
 
 
@@ -4424,6 +4424,7 @@ def launch_conv_group_norm_silu_backward_dx(x, w, conv2d_kept, dconv2d, dx, pad)
     INDEX = tl.int32 if max(H * N * W, F * R * S, *dconv2d.shape) < 2_000_000_000 else tl.int64
     PARTS = config.get("PARTS", 1)
     dx_sum_parts = lib.workspace(config, (M, C), compute, dconv2d.device)
+    constants = dict(COMPUTE=COMPUTE, enable_fp_fusion=True)
     if variant in ("patches", "wide", "taps"):
         dconv2d_padded = lib.padded(dconv2d.permute(0, 2, 3, 1), 16)
         w_padded = lib.padded(w.permute(1, 2, 3, 0), 16)
@@ -4438,8 +4439,8 @@ def launch_conv_group_norm_silu_backward_dx(x, w, conv2d_kept, dconv2d, dx, pad)
         grid = (min(PROGRAMS * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(C, BLOCK_N)),)
         conv_group_norm_silu_backward_dx_rows[grid](
             dconv2d_tiles, w_tiles, dx_tiles, dx, H * N * W, C, F, *dx.stride(),
-            TRANS_DCONV2D=trans_dconv2d, TRANS_W=trans_w, COMPUTE=COMPUTE, PRECISION=PRECISION,
-            enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
+            TRANS_DCONV2D=trans_dconv2d, TRANS_W=trans_w, PRECISION=PRECISION, **constants,
+            **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant in ("planes_stream", "planes_persistent", "planes_square"):
         PROGRAMS = config["PROGRAMS"]
@@ -4451,8 +4452,8 @@ def launch_conv_group_norm_silu_backward_dx(x, w, conv2d_kept, dconv2d, dx, pad)
         grid = (min(PROGRAMS * gpu.sms, N * lib.cdiv(places, BLOCK_M) * lib.cdiv(C, BLOCK_N)),)
         conv_group_norm_silu_backward_dx_planes[grid](
             dconv2d_tiles, w_tiles, dx, N, H * W, C, F, *dx.stride(),
-            TRANS_DCONV2D=trans_dconv2d, TRANS_W=trans_w, COMPUTE=COMPUTE, PRECISION=PRECISION,
-            enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
+            TRANS_DCONV2D=trans_dconv2d, TRANS_W=trans_w, PRECISION=PRECISION, **constants,
+            **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant == "patches":
         FLAT = config["FLAT"]
@@ -4474,8 +4475,7 @@ def launch_conv_group_norm_silu_backward_dx(x, w, conv2d_kept, dconv2d, dx, pad)
         conv_group_norm_silu_backward_dx_patches[grid](
             dconv2d_padded_patches, w_padded_tiles, dx, C, c_padded, N, H, W, *dx.stride(),
             R=R, S=S, PATCH_N_=PATCH_N_, PATCH_H=PATCH_H, PATCH_W2=PATCH_W2, pad=pad,
-            COMPUTE=COMPUTE, PRECISION=PRECISION, VEC_DX=lib.vec(*dx.stride()[:3], W),
-            enable_fp_fusion=True, **config,
+            PRECISION=PRECISION, VEC_DX=lib.vec(*dx.stride()[:3], W), **constants, **config,
         )  # fmt: skip
     elif variant in ("wide", "taps"):
         w_padded = lib.reshaped(w_padded, C, R * S, c_padded)
@@ -4483,8 +4483,8 @@ def launch_conv_group_norm_silu_backward_dx(x, w, conv2d_kept, dconv2d, dx, pad)
         conv_group_norm_silu_backward_dx_taps[grid](
             dconv2d_padded, w_padded, dx, H * N * W, C, c_padded, H * W, W, H, P, Q,
             *dconv2d_padded.stride(), *w_padded.stride(), *dx.stride(),
-            R=R, S=S, INDEX=INDEX, pad=pad, COMPUTE=COMPUTE, PRECISION=PRECISION,
-            enable_fp_fusion=True, dx_sum_parts_ptr=dx_sum_parts, **config,
+            R=R, S=S, INDEX=INDEX, pad=pad, PRECISION=PRECISION, **constants,
+            dx_sum_parts_ptr=dx_sum_parts, **config,
         )  # fmt: skip
     else:
         if variant == "mixed":
@@ -4502,15 +4502,15 @@ def launch_conv_group_norm_silu_backward_dx(x, w, conv2d_kept, dconv2d, dx, pad)
             F=F, R=R, S=S, INDEX=INDEX,
             VEC_DCONV2D=math.gcd(16, dconv2d.stride(0), dconv2d.stride(2), dconv2d.stride(3)),
             pad=pad, RUN_DCONV2D=dconv2d.stride(1) == 1 < F,
-            VEC_W=math.gcd(16, w.stride(1), w.stride(2)), COMPUTE=COMPUTE, PRECISION=PRECISION,
-            enable_fp_fusion=True, dx_sum_parts_ptr=dx_sum_parts, **config,
+            VEC_W=math.gcd(16, w.stride(1), w.stride(2)), PRECISION=PRECISION, **constants,
+            dx_sum_parts_ptr=dx_sum_parts, **config,
         )  # fmt: skip
     if dx_sum_parts is not None:
-        grid = (lib.cdiv(M, 2) * lib.cdiv(C, max(32, min(256, 2048 // PARTS))),)
+        grid = (lib.cdiv(M, 2) * lib.cdiv(C, max(32, min(256, 2048 // lib.pow2(PARTS)))),)
         conv_group_norm_silu_backward_dx_combine[grid](
             dx_sum_parts, dx, H * N * W, C, H * W, W, H, *dx.stride(),
-            COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=2,
-            BLOCK_N=max(32, min(256, 2048 // PARTS)), PARTS=PARTS, AHEAD=min(64, lib.pow2(PARTS)),
+            **constants, BLOCK_M=2, BLOCK_N=max(32, min(256, 2048 // lib.pow2(PARTS))), PARTS=PARTS,
+            AHEAD=min(64, lib.pow2(PARTS)),
         )  # fmt: skip
 
 
@@ -4599,6 +4599,7 @@ def launch_conv_group_norm_silu_backward_dw(x, w, conv2d_kept, dconv2d, dw, pad)
     INDEX = tl.int32 if max(C * R * S, N * P * Q, *x.shape) < 2_000_000_000 else tl.int64
     PARTS = config.get("PARTS", 1)
     dw_sum_parts = lib.workspace(config, (M, F), compute, dconv2d.device)
+    constants = dict(COMPUTE=COMPUTE, enable_fp_fusion=True)
     if variant in ("patches", "wide", "taps"):
         x_padded = lib.padded(x.permute(1, 2, 3, 0), 16)
         dconv2d_padded = lib.padded(dconv2d.permute(1, 2, 3, 0), 16)
@@ -4621,9 +4622,8 @@ def launch_conv_group_norm_silu_backward_dw(x, w, conv2d_kept, dconv2d, dw, pad)
         )
         conv_group_norm_silu_backward_dw_patches[grid](
             x_padded_patches, dconv2d_padded_tiles, dw, F, n__padded, C, R, S, *dw.stride(),
-            P=P, Q=Q, PATCH_C2=PATCH_C2, PATCH_R=PATCH_R, PATCH_S=PATCH_S, pad=pad, COMPUTE=COMPUTE,
-            PRECISION=PRECISION, VEC_DW=lib.vec(*dw.stride()[:3], S), enable_fp_fusion=True,
-            **config,
+            P=P, Q=Q, PATCH_C2=PATCH_C2, PATCH_R=PATCH_R, PATCH_S=PATCH_S, pad=pad,
+            PRECISION=PRECISION, VEC_DW=lib.vec(*dw.stride()[:3], S), **constants, **config,
         )  # fmt: skip
     elif variant in ("wide", "taps"):
         dconv2d_padded = lib.reshaped(dconv2d_padded, F, P * Q, n__padded)
@@ -4631,8 +4631,8 @@ def launch_conv_group_norm_silu_backward_dw(x, w, conv2d_kept, dconv2d, dw, pad)
         conv_group_norm_silu_backward_dw_taps[grid](
             x_padded, dconv2d_padded, dw, C * R * S, F, n__padded, R * S, S, R, H, W,
             *x_padded.stride(), *dconv2d_padded.stride(), *dw.stride(),
-            P=P, Q=Q, INDEX=INDEX, pad=pad, COMPUTE=COMPUTE, PRECISION=PRECISION,
-            enable_fp_fusion=True, dw_sum_parts_ptr=dw_sum_parts, **config,
+            P=P, Q=Q, INDEX=INDEX, pad=pad, PRECISION=PRECISION, **constants,
+            dw_sum_parts_ptr=dw_sum_parts, **config,
         )  # fmt: skip
     else:
         if variant == "mixed":
@@ -4649,15 +4649,15 @@ def launch_conv_group_norm_silu_backward_dw(x, w, conv2d_kept, dconv2d, dw, pad)
             *dw.stride(),
             N=N, P=P, Q=Q, INDEX=INDEX, VEC_X=math.gcd(16, x.stride(1), x.stride(2), x.stride(3)),
             pad=pad, RUN_X=x.stride(0) == 1 < N,
-            VEC_DCONV2D=math.gcd(16, dconv2d.stride(1), dconv2d.stride(2)), COMPUTE=COMPUTE,
-            PRECISION=PRECISION, enable_fp_fusion=True, dw_sum_parts_ptr=dw_sum_parts, **config,
+            VEC_DCONV2D=math.gcd(16, dconv2d.stride(1), dconv2d.stride(2)), PRECISION=PRECISION,
+            **constants, dw_sum_parts_ptr=dw_sum_parts, **config,
         )  # fmt: skip
     if dw_sum_parts is not None:
-        grid = (lib.cdiv(M, 2) * lib.cdiv(F, max(32, min(256, 2048 // PARTS))),)
+        grid = (lib.cdiv(M, 2) * lib.cdiv(F, max(32, min(256, 2048 // lib.pow2(PARTS)))),)
         conv_group_norm_silu_backward_dw_combine[grid](
             dw_sum_parts, dw, C * R * S, F, R * S, S, R, *dw.stride(),
-            COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=2,
-            BLOCK_N=max(32, min(256, 2048 // PARTS)), PARTS=PARTS, AHEAD=min(64, lib.pow2(PARTS)),
+            **constants, BLOCK_M=2, BLOCK_N=max(32, min(256, 2048 // lib.pow2(PARTS))), PARTS=PARTS,
+            AHEAD=min(64, lib.pow2(PARTS)),
         )  # fmt: skip
 
 

@@ -92,6 +92,68 @@ def conv_transpose1d_taps(
 
 
 @triton.jit
+def conv_transpose1d_phases(
+    x_padded_patches, w_padded_tiles, b_ptr, y_ptr, F, c_padded, R, N, p_steps, P, b_0, y_0,
+    y_1, y_2,
+    INDEX: tl.constexpr, stride: tl.constexpr, pad: tl.constexpr, PATCH_N_: tl.constexpr,
+    PATCH_P1: tl.constexpr, COMPUTE: tl.constexpr, PRECISION: tl.constexpr,
+    VEC_Y: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr, FLAT: tl.constexpr,
+):  # fmt: skip
+    """Each program computes BLOCK_M places x BLOCK_N columns, a tap and BLOCK_K channels a step."""
+    # VEC_Y divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
+    y_0, y_1 = y_0 // VEC_Y * VEC_Y, y_1 // VEC_Y * VEC_Y
+    p_steps, P = p_steps // VEC_Y * VEC_Y, P // VEC_Y * VEC_Y
+    patches_n_ = lib.blocks(N, PATCH_N_)
+    patches_p1 = lib.blocks(p_steps, PATCH_P1)
+    tiles_n = lib.blocks(F, BLOCK_N)
+    tiles = patches_n_ * patches_p1 * tiles_n
+    # If FLAT, loads of the next tile start before this one is stored. Each step then has more tests.
+    for tile in tl.range(tl.program_id(0), stride * tiles, tl.num_programs(0), flatten=FLAT):
+        # The phases of a transposed convolution interleave in memory. Those of one patch run side by side,
+        # so that L2 reads it once and sees whole sectors.
+        batch = tl.cast(tile % stride, tl.int64)
+        patch = tile // stride
+        first_n = patch % tiles_n * BLOCK_N
+        corner_p1 = patch // tiles_n % patches_p1 * PATCH_P1
+        corner_n_ = patch // (patches_p1 * tiles_n) * PATCH_N_
+        r_first = lib.floor_mod(batch + pad, stride).to(INDEX)
+        r_taps = (lib.floor_div(R - r_first - 1, stride) + 1).to(INDEX)
+        taps = r_taps
+        p_shift = lib.floor_div(batch + pad, stride).to(INDEX)
+        # y_sum[n_, f, p < P] = sum[c, r]((x[n_, c, (p + pad - r * dil) / stride] else
+        #     0.0) * w[c, f, r])
+        y_sum = tl.zeros((BLOCK_N, BLOCK_M), COMPUTE)
+        for start in range(taps * lib.blocks(c_padded, BLOCK_K)):
+            tap = start % tl.maximum(taps, 1)
+            k = tl.cast(start // tl.maximum(taps, 1) * BLOCK_K, tl.int32)
+            x_padded = x_padded_patches.load(
+                [corner_n_, corner_p1 + tl.cast(p_shift - tap, tl.int32), k]
+            ).reshape(BLOCK_M, BLOCK_K)
+            w_padded = w_padded_tiles.load(
+                [first_n, k + tl.cast(tap * c_padded * stride + r_first * c_padded, tl.int32)]
+            )
+            y_sum = tl.dot(
+                w_padded, x_padded.T, y_sum, input_precision=PRECISION, out_dtype=COMPUTE
+            )
+
+        # Where neighbours lie apart both ways, Triton 3.6 lays lanes along the first dim: the places.
+        y_sum = y_sum.T
+        place = tl.arange(0, BLOCK_M)[:, None]
+        n_ = tl.cast(corner_n_, tl.int64) + place // PATCH_P1
+        p1 = tl.cast(corner_p1, tl.int64) + place % PATCH_P1
+        n = tl.cast(first_n, tl.int64) + tl.arange(0, BLOCK_N)[None, :]
+        y_p = batch + p1 * stride
+        inside = (n_ < N) & (p1 < p_steps) & (y_p < P) & (n < F)
+        y_places = y_ptr + n_ * y_0 + y_p * y_2
+        b = tl.load(b_ptr + n * b_0, mask=n < F).to(COMPUTE)
+        # y[n_, f, p] = b[f] + sum[c, r]((x[n_, c, (p + pad - r * dil) / stride] else
+        #     0.0) * w[c, f, r])
+        y = b + y_sum
+        tl.store(y_places + n * y_1, y, mask=inside)
+
+
+@triton.jit
 def conv_transpose1d_combine(
     y_sum_parts_ptr, b_ptr, y_ptr, M, F, P, b_n, y_0, y_1, y_2,
     COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
@@ -196,6 +258,7 @@ def conv_transpose1d_tiles(
 
 def choose_conv_transpose1d(
     M: int, N: int, channels: int, padded: int, taps: int, phases: int, depth: int,
+    tap_step: int, place_step: int, phase_count: int, patched: bool, covered: int,
     itemsize: int, stored_bytes: int, operand_bytes: int, packed_bytes: int,
     pad4_bytes: int, padded_bytes: int, pad4_fits: bool, padded_fits: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
@@ -205,6 +268,12 @@ def choose_conv_transpose1d(
         lib.convolution_us, call,
         # variant, may it run, its config, how the image is loaded, terms, bytes packed before it,
         # indices per term, elements per load, places, one element per store
+        ("phases", tap_step == 1 and 0 < place_step and patched and 2 <= itemsize <= 4 and padded_fits, dict(
+            BLOCK_M=256 if itemsize <= 2 and N > 64 and padded % 64 == 0 and lib.cdiv(M, 256) * lib.cdiv(N, 128) >= 4 * gpu.sms else 128,
+            BLOCK_N=(BLOCK_N := max(16, min(128, lib.pow2(N)))),
+            BLOCK_K=(BLOCK_K := min(128 // itemsize, 16 if padded % 32 and (itemsize > 2 or padded < 32) else 64 if 2 * lib.cdiv(padded, 64) == lib.cdiv(padded, 32) else 32)),
+            FLAT=False, num_warps=8 if BLOCK_N == 128 else 4, num_stages=3,
+        ), "patches", lib.cdiv(taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), phase_count), padded_bytes, 2, 8, phase_count * covered, phase_count > 1),
         ("wide", gpu.shared >= 99 and itemsize <= 2 and (N % 16 == 0 or depth >= 3072) and padded_fits, lib.tile(
             128, 256, BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
             8, 3,
@@ -246,38 +315,56 @@ def launch_conv_transpose1d(x, w, b, y, stride, pad, out_pad, dil) -> None:
     _, F, R = w.shape
     P = y.shape[2]
     c_padded = 16 * ((C + 15) // 16)
+    p_steps = (P - 1) // stride + 1
     PRECISION = runtime.f32_precision("conv")
     M = N * P
     x_last = x.permute(0, 2, 1)
     w_last = w.permute(1, 2, 0)
+    patched = lib.takes_patches(x_last, w_last, copied=True)
     pad4_bytes = lib.packed_bytes(x_last, w_last, whole=4)
     padded_bytes = lib.packed_bytes(x_last, w_last, whole=16)
     pad4_fits = lib.has_room(x_last, w_last, whole=4, beside=(x, w, y))
     padded_fits = lib.has_room(x_last, w_last, whole=16, beside=(x, w, y))
     variant, config = choose_conv_transpose1d(
-        M=M, N=F, channels=C, padded=c_padded, taps=R, phases=1, depth=C * R,
-        itemsize=x.element_size(), stored_bytes=y.element_size(),
-        operand_bytes=x.nbytes + w.nbytes,
+        M=M, N=F, channels=C, padded=c_padded, taps=R, phases=1, depth=C * R, tap_step=dil,
+        place_step=stride, phase_count=stride, patched=patched,
+        covered=lib.covered(N, p_steps, apart=stride * y.stride(2)), itemsize=x.element_size(),
+        stored_bytes=y.element_size(), operand_bytes=x.nbytes + w.nbytes,
         packed_bytes=lib.packed_bytes(x.permute(0, 2, 1), w.permute(1, 2, 0)),
         pad4_bytes=pad4_bytes, padded_bytes=padded_bytes, pad4_fits=pad4_fits,
         padded_fits=padded_fits, gpu=lib.gpu(w.device),
     )  # fmt: skip
-    BLOCK_M, BLOCK_N = config["BLOCK_M"], config["BLOCK_N"]
+    BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
     COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
     INDEX = tl.int32 if max(N * P, C * R, *x.shape) < 2_000_000_000 else tl.int64
     PARTS = config.get("PARTS", 1)
     y_sum_parts = lib.workspace(config, (M, F), compute, w.device)
-    if variant in ("wide", "taps"):
+    constants = dict(COMPUTE=COMPUTE, enable_fp_fusion=True)
+    if variant in ("phases", "wide", "taps"):
         x_padded = lib.padded(x.permute(0, 2, 1), 16)
         w_padded = lib.padded(w.permute(1, 2, 0), 16)
-    if variant in ("wide", "taps"):
+    if variant == "phases":
+        PATCH_N_, PATCH_P1 = lib.patch(
+            BLOCK_M, N, p_steps, steps=4 * lib.cdiv(c_padded, BLOCK_K), apart=stride * y.stride(2)
+        )
+        PATCHES = triton.cdiv(N, PATCH_N_) * triton.cdiv(p_steps, PATCH_P1)
+        x_padded_patches = lib.descriptor(x_padded, PATCH_N_, PATCH_P1, BLOCK_K)
+        w_padded_tiles = lib.descriptor(w_padded.reshape(F, R * c_padded), BLOCK_N, BLOCK_K)
+        grid = (stride * PATCHES * lib.cdiv(F, BLOCK_N),)
+        conv_transpose1d_phases[grid](
+            x_padded_patches, w_padded_tiles, b, y, F, c_padded, R, N, p_steps, P, b.stride(0),
+            *y.stride(),
+            INDEX=INDEX, stride=stride, pad=pad, PATCH_N_=PATCH_N_, PATCH_P1=PATCH_P1,
+            PRECISION=PRECISION, VEC_Y=lib.vec(*y.stride()[:2], p_steps, P), **constants, **config,
+        )  # fmt: skip
+    elif variant in ("wide", "taps"):
         grid = (PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(F, BLOCK_N),)
         conv_transpose1d_taps[grid](
             x_padded, w_padded, b, y, N * P, F, c_padded, P, L, *x_padded.stride(),
             *w_padded.stride(), b.stride(0), *y.stride(),
-            R=R, INDEX=INDEX, pad=pad, dil=dil, stride=stride, COMPUTE=COMPUTE, PRECISION=PRECISION,
-            enable_fp_fusion=True, y_sum_parts_ptr=y_sum_parts, **config,
+            R=R, INDEX=INDEX, pad=pad, dil=dil, stride=stride, PRECISION=PRECISION, **constants,
+            y_sum_parts_ptr=y_sum_parts, **config,
         )  # fmt: skip
     else:
         if variant == "mixed":
@@ -291,15 +378,15 @@ def launch_conv_transpose1d(x, w, b, y, stride, pad, out_pad, dil) -> None:
         conv_transpose1d_tiles[grid](
             x, w, b, y, N * P, F, P, L, *x.stride(), *w.stride(), b.stride(0), *y.stride(),
             C=C, R=R, INDEX=INDEX, VEC_X=math.gcd(16, x.stride(0), x.stride(2)), pad=pad, dil=dil,
-            stride=stride, VEC_W=math.gcd(16, w.stride(1), w.stride(2)), COMPUTE=COMPUTE,
-            PRECISION=PRECISION, enable_fp_fusion=True, y_sum_parts_ptr=y_sum_parts, **config,
+            stride=stride, VEC_W=math.gcd(16, w.stride(1), w.stride(2)), PRECISION=PRECISION,
+            **constants, y_sum_parts_ptr=y_sum_parts, **config,
         )  # fmt: skip
     if y_sum_parts is not None:
-        grid = (lib.cdiv(M, 2) * lib.cdiv(F, max(32, min(256, 2048 // PARTS))),)
+        grid = (lib.cdiv(M, 2) * lib.cdiv(F, max(32, min(256, 2048 // lib.pow2(PARTS)))),)
         conv_transpose1d_combine[grid](
             y_sum_parts, b, y, N * P, F, P, b.stride(0), *y.stride(),
-            COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=2,
-            BLOCK_N=max(32, min(256, 2048 // PARTS)), PARTS=PARTS, AHEAD=min(64, lib.pow2(PARTS)),
+            **constants, BLOCK_M=2, BLOCK_N=max(32, min(256, 2048 // lib.pow2(PARTS))), PARTS=PARTS,
+            AHEAD=min(64, lib.pow2(PARTS)),
         )  # fmt: skip
 
 
@@ -970,6 +1057,7 @@ def launch_conv_transpose1d_backward_dx(x, w, dy, dx, stride, pad, dil) -> None:
     INDEX = tl.int32 if max(L * N, F * R, *dy.shape) < 2_000_000_000 else tl.int64
     PARTS = config.get("PARTS", 1)
     dx_sum_parts = lib.workspace(config, (M, C), compute, dy.device)
+    constants = dict(COMPUTE=COMPUTE, enable_fp_fusion=True)
     if variant in ("patches", "wide", "taps"):
         dy_padded = lib.padded(dy.permute(0, 2, 1), 16)
         w_padded = lib.padded(w.permute(0, 2, 1), 16)
@@ -994,16 +1082,15 @@ def launch_conv_transpose1d_backward_dx(x, w, dy, dx, stride, pad, dil) -> None:
             dy_padded_patches, w_padded_tiles, dx, C, f_padded, N, L, dy_padded.stride(1),
             *dx.stride(),
             R=R, PATCH_N_=PATCH_N_, PATCH_L=PATCH_L, dil=dil, pad=pad, stride=stride,
-            COMPUTE=COMPUTE, PRECISION=PRECISION, VEC_DX=lib.vec(*dx.stride()[:2], L),
-            enable_fp_fusion=True, **config,
+            PRECISION=PRECISION, VEC_DX=lib.vec(*dx.stride()[:2], L), **constants, **config,
         )  # fmt: skip
     elif variant in ("wide", "taps"):
         grid = (PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(C, BLOCK_N),)
         conv_transpose1d_backward_dx_taps[grid](
             dy_padded, w_padded, dx, L * N, C, f_padded, L, P, *dy_padded.stride(),
             *w_padded.stride(), *dx.stride(),
-            R=R, INDEX=INDEX, stride=stride, pad=pad, dil=dil, COMPUTE=COMPUTE, PRECISION=PRECISION,
-            enable_fp_fusion=True, dx_sum_parts_ptr=dx_sum_parts, **config,
+            R=R, INDEX=INDEX, stride=stride, pad=pad, dil=dil, PRECISION=PRECISION, **constants,
+            dx_sum_parts_ptr=dx_sum_parts, **config,
         )  # fmt: skip
     else:
         if variant == "mixed":
@@ -1018,19 +1105,62 @@ def launch_conv_transpose1d_backward_dx(x, w, dy, dx, stride, pad, dil) -> None:
             dy, w, dx, L * N, C, L, P, *dy.stride(), *w.stride(), *dx.stride(),
             F=F, R=R, INDEX=INDEX, VEC_DY=math.gcd(16, dy.stride(0), dy.stride(2)), stride=stride,
             pad=pad, dil=dil, RUN_DY=dy.stride(1) == 1 < F,
-            VEC_W=math.gcd(16, w.stride(0), w.stride(2)), COMPUTE=COMPUTE, PRECISION=PRECISION,
-            enable_fp_fusion=True, dx_sum_parts_ptr=dx_sum_parts, **config,
+            VEC_W=math.gcd(16, w.stride(0), w.stride(2)), PRECISION=PRECISION, **constants,
+            dx_sum_parts_ptr=dx_sum_parts, **config,
         )  # fmt: skip
     if dx_sum_parts is not None:
-        grid = (lib.cdiv(M, 2) * lib.cdiv(C, max(32, min(256, 2048 // PARTS))),)
+        grid = (lib.cdiv(M, 2) * lib.cdiv(C, max(32, min(256, 2048 // lib.pow2(PARTS)))),)
         conv_transpose1d_backward_dx_combine[grid](
             dx_sum_parts, dx, L * N, C, L, *dx.stride(),
-            COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=2,
-            BLOCK_N=max(32, min(256, 2048 // PARTS)), PARTS=PARTS, AHEAD=min(64, lib.pow2(PARTS)),
+            **constants, BLOCK_M=2, BLOCK_N=max(32, min(256, 2048 // lib.pow2(PARTS))), PARTS=PARTS,
+            AHEAD=min(64, lib.pow2(PARTS)),
         )  # fmt: skip
 
 
-choose_conv_transpose1d_backward_dw = choose_conv_transpose1d
+def choose_conv_transpose1d_backward_dw(
+    M: int, N: int, channels: int, padded: int, taps: int, phases: int, depth: int,
+    itemsize: int, stored_bytes: int, operand_bytes: int, packed_bytes: int,
+    pad4_bytes: int, padded_bytes: int, pad4_fits: bool, padded_fits: bool, gpu: lib.Gpu,
+) -> tuple[str, dict]:  # fmt: skip
+    """Returns (variant, config): of the variants that may run, the one with the least estimate."""
+    call = ((1, M, N), phases, channels, operand_bytes, itemsize, stored_bytes, gpu)
+    return lib.least(
+        lib.convolution_us, call,
+        # variant, may it run, its config, how the image is loaded, terms, bytes packed before it,
+        # indices per term, elements per load, places, one element per store
+        ("wide", gpu.shared >= 99 and itemsize <= 2 and (N % 16 == 0 or depth >= 3072) and padded_fits, lib.tile(
+            128, 256, BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
+            8, 3,
+        ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 1),
+        ("mixed", gpu.shared >= (99 if itemsize <= 2 else 64) and itemsize <= 4, lib.tile(
+            BLOCK_M := 128 if itemsize <= 2 or gpu.shared >= 227 else 64,
+            BLOCK_N := max(16, min(128, lib.pow2(N))), BLOCK_K := 128 // itemsize,
+            8 if BLOCK_N == 128 else 4, 1 if channels % 4 > 0 and channels > 1 else 3,
+            PARTS=(PARTS := lib.parts((4 if BLOCK_N <= 64 else 2) * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(taps * channels, BLOCK_K))),
+            CHUNK=BLOCK_K * lib.cdiv(taps * channels, BLOCK_K * PARTS),
+        ), "packed", taps * channels, packed_bytes, 1, 8 if channels == 1 else 1 if channels % 2 else 2 if channels % 4 else 4 if channels % 8 else 8),
+        ("taps", gpu.shared >= (99 if itemsize <= 2 else 64) and itemsize <= 4 and padded_fits, lib.tile(
+            BLOCK_M := 128 if (itemsize <= 2 or gpu.shared >= 227) and lib.cdiv(M, 128) * lib.cdiv(N, 128) >= gpu.sms else 64,
+            BLOCK_N := max(16, min(128, lib.pow2(N))),
+            BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
+            8 if BLOCK_N == 128 and (itemsize == 4 or N % 16 > 0) else 4, 3,
+            PARTS=(PARTS := lib.parts((4 if BLOCK_N <= 64 else 2) * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), taps * lib.cdiv(padded, BLOCK_K))),
+            CHUNK=lib.cdiv(taps * lib.cdiv(padded, BLOCK_K), PARTS),
+        ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 1),
+        ("pad4", gpu.shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4 and pad4_fits, lib.tile(
+            BLOCK_M := 128 if itemsize <= 2 or gpu.shared >= 227 else 64,
+            BLOCK_N := max(16, min(128, lib.pow2(N))), BLOCK_K := 32, 8 if BLOCK_N == 128 else 4,
+            4 if depth > 128 else 1,
+            PARTS=(PARTS := lib.parts((4 if BLOCK_N <= 64 else 2) * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(taps * 4 * lib.cdiv(channels, 4), BLOCK_K))),
+            CHUNK=BLOCK_K * lib.cdiv(taps * 4 * lib.cdiv(channels, 4), BLOCK_K * PARTS),
+        ), "pad4", taps * 4 * lib.cdiv(channels, 4), pad4_bytes, 1),
+        ("terms", gpu.shared >= 64 and itemsize <= 4, lib.tile(
+            128 if itemsize <= 2 or gpu.shared >= 227 else 64,
+            BLOCK_N := max(16, min(128, lib.pow2(N))), 64 // itemsize, 8 if BLOCK_N == 128 else 4,
+            1 if channels % 4 > 0 and channels > 1 and 2 * packed_bytes < operand_bytes else 4,
+        ), "gathered", taps * channels, 0, 1),
+        ("small", True, lib.tile(64, 64, 32, 4, 1), "gathered", taps * channels, 0, 1),
+    )  # fmt: skip
 
 
 def launch_conv_transpose1d_backward_dw(x, w, dy, dw, stride, pad, dil) -> None:
@@ -1088,11 +1218,12 @@ def launch_conv_transpose1d_backward_dw(x, w, dy, dw, stride, pad, dil) -> None:
             PRECISION=PRECISION, enable_fp_fusion=True, dw_sum_parts_ptr=dw_sum_parts, **config,
         )  # fmt: skip
     if dw_sum_parts is not None:
-        grid = (lib.cdiv(M, 2) * lib.cdiv(F, max(32, min(256, 2048 // PARTS))),)
+        grid = (lib.cdiv(M, 2) * lib.cdiv(F, max(32, min(256, 2048 // lib.pow2(PARTS)))),)
         conv_transpose1d_backward_dw_combine[grid](
             dw_sum_parts, dw, C * R, F, R, *dw.stride(),
             COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=2,
-            BLOCK_N=max(32, min(256, 2048 // PARTS)), PARTS=PARTS, AHEAD=min(64, lib.pow2(PARTS)),
+            BLOCK_N=max(32, min(256, 2048 // lib.pow2(PARTS))), PARTS=PARTS,
+            AHEAD=min(64, lib.pow2(PARTS)),
         )  # fmt: skip
 
 

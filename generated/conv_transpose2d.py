@@ -34,6 +34,7 @@ def conv_transpose2d_patches(
     # VEC_Y divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     y_0, y_1 = y_0 // VEC_Y * VEC_Y, y_1 // VEC_Y * VEC_Y
     y_2, q_steps = y_2 // VEC_Y * VEC_Y, q_steps // VEC_Y * VEC_Y
+    Q = Q // VEC_Y * VEC_Y
     patches_n_ = lib.blocks(N, PATCH_N_)
     patches_p1 = lib.blocks(p_steps, PATCH_P1)
     patches_q1 = lib.blocks(q_steps, PATCH_Q1)
@@ -396,7 +397,7 @@ def launch_conv_transpose2d(x, w, y, stride, pad, out_pad) -> None:
             q_steps, P, Q, *y.stride(),
             INDEX=INDEX, stride=stride, pad=pad, PATCH_N_=PATCH_N_, PATCH_P1=PATCH_P1,
             PATCH_Q1=PATCH_Q1, COMPUTE=COMPUTE, PRECISION=PRECISION,
-            VEC_Y=lib.vec(*y.stride()[:3], q_steps), enable_fp_fusion=True, **config,
+            VEC_Y=lib.vec(*y.stride()[:3], q_steps, Q), enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "taps":
         grid = (batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(F, BLOCK_N),)
@@ -1158,10 +1159,10 @@ def launch_conv_transpose2d_backward_dx(x, w, dy, dx, stride, pad) -> None:
             PRECISION=PRECISION, **constants, dx_sum_parts_ptr=dx_sum_parts, **config,
         )  # fmt: skip
     if dx_sum_parts is not None:
-        grid = (lib.cdiv(M, 2) * lib.cdiv(C, max(32, min(256, 2048 // PARTS))),)
+        grid = (lib.cdiv(M, 2) * lib.cdiv(C, max(32, min(256, 2048 // lib.pow2(PARTS)))),)
         conv_transpose2d_backward_dx_combine[grid](
             dx_sum_parts, dx, H * N * W, C, H * W, W, H, *dx.stride(),
-            **constants, BLOCK_M=2, BLOCK_N=max(32, min(256, 2048 // PARTS)), PARTS=PARTS,
+            **constants, BLOCK_M=2, BLOCK_N=max(32, min(256, 2048 // lib.pow2(PARTS))), PARTS=PARTS,
             AHEAD=min(64, lib.pow2(PARTS)),
         )  # fmt: skip
 
@@ -1240,6 +1241,7 @@ def launch_conv_transpose2d_backward_dw(x, w, dy, dw, stride, pad) -> None:
     INDEX = tl.int32 if max(C * R * S, N * P * Q, *x.shape) < 2_000_000_000 else tl.int64
     PARTS = config.get("PARTS", 1)
     dw_sum_parts = lib.workspace(config, (M, F), compute, dy.device)
+    constants = dict(COMPUTE=COMPUTE, enable_fp_fusion=True)
     if variant in ("wide", "taps"):
         x_padded = lib.padded(x.permute(1, 2, 3, 0), 16)
         dy_padded = lib.padded(dy.permute(1, 2, 3, 0), 16)
@@ -1249,8 +1251,8 @@ def launch_conv_transpose2d_backward_dw(x, w, dy, dw, stride, pad) -> None:
         conv_transpose2d_backward_dw_taps[grid](
             x_padded, dy_padded, dw, C * R * S, F, n__padded, R * S, S, R, H, W, *x_padded.stride(),
             *dy_padded.stride(), *dw.stride(),
-            P=P, Q=Q, INDEX=INDEX, pad=pad, stride=stride, COMPUTE=COMPUTE, PRECISION=PRECISION,
-            enable_fp_fusion=True, dw_sum_parts_ptr=dw_sum_parts, **config,
+            P=P, Q=Q, INDEX=INDEX, pad=pad, stride=stride, PRECISION=PRECISION, **constants,
+            dw_sum_parts_ptr=dw_sum_parts, **config,
         )  # fmt: skip
     else:
         if variant == "mixed":
@@ -1266,15 +1268,14 @@ def launch_conv_transpose2d_backward_dw(x, w, dy, dw, stride, pad) -> None:
             x, dy, dw, C * R * S, F, R * S, S, R, H, W, *x.stride(), *dy.stride(), *dw.stride(),
             N=N, P=P, Q=Q, INDEX=INDEX, VEC_X=math.gcd(16, x.stride(1), x.stride(2), x.stride(3)),
             pad=pad, stride=stride, VEC_DY=math.gcd(16, dy.stride(1), dy.stride(2)),
-            COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True,
-            dw_sum_parts_ptr=dw_sum_parts, **config,
+            PRECISION=PRECISION, **constants, dw_sum_parts_ptr=dw_sum_parts, **config,
         )  # fmt: skip
     if dw_sum_parts is not None:
-        grid = (lib.cdiv(M, 2) * lib.cdiv(F, max(32, min(256, 2048 // PARTS))),)
+        grid = (lib.cdiv(M, 2) * lib.cdiv(F, max(32, min(256, 2048 // lib.pow2(PARTS)))),)
         conv_transpose2d_backward_dw_combine[grid](
             dw_sum_parts, dw, C * R * S, F, R * S, S, R, *dw.stride(),
-            COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=2,
-            BLOCK_N=max(32, min(256, 2048 // PARTS)), PARTS=PARTS, AHEAD=min(64, lib.pow2(PARTS)),
+            **constants, BLOCK_M=2, BLOCK_N=max(32, min(256, 2048 // lib.pow2(PARTS))), PARTS=PARTS,
+            AHEAD=min(64, lib.pow2(PARTS)),
         )  # fmt: skip
 
 

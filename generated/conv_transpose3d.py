@@ -37,7 +37,7 @@ def conv_transpose3d_patches(
     # VEC_Y divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     y_0, y_1 = y_0 // VEC_Y * VEC_Y, y_1 // VEC_Y * VEC_Y
     y_2, y_3 = y_2 // VEC_Y * VEC_Y, y_3 // VEC_Y * VEC_Y
-    q_steps = q_steps // VEC_Y * VEC_Y
+    q_steps, Q = q_steps // VEC_Y * VEC_Y, Q // VEC_Y * VEC_Y
     patches_n_ = lib.blocks(N, PATCH_N_)
     patches_o1 = lib.blocks(o_steps, PATCH_O1)
     patches_p1 = lib.blocks(p_steps, PATCH_P1)
@@ -492,7 +492,7 @@ def launch_conv_transpose3d(x, w, b, y, stride, pad, out_pad) -> None:
             N, o_steps, p_steps, q_steps, O, P, Q, b.stride(0), *y.stride(),
             INDEX=INDEX, stride=stride, pad=pad, PATCH_N_=PATCH_N_, PATCH_O1=PATCH_O1,
             PATCH_P1=PATCH_P1, PATCH_Q1=PATCH_Q1, COMPUTE=COMPUTE, PRECISION=PRECISION,
-            VEC_Y=lib.vec(*y.stride()[:4], q_steps), enable_fp_fusion=True, **config,
+            VEC_Y=lib.vec(*y.stride()[:4], q_steps, Q), enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "taps":
         grid = (batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(F, BLOCK_N),)
@@ -1429,11 +1429,12 @@ def launch_conv_transpose3d_backward_dx(x, w, dy, dx, stride, pad) -> None:
             enable_fp_fusion=True, dx_sum_parts_ptr=dx_sum_parts, **config,
         )  # fmt: skip
     if dx_sum_parts is not None:
-        grid = (lib.cdiv(M, 2) * lib.cdiv(C, max(32, min(256, 2048 // PARTS))),)
+        grid = (lib.cdiv(M, 2) * lib.cdiv(C, max(32, min(256, 2048 // lib.pow2(PARTS)))),)
         conv_transpose3d_backward_dx_combine[grid](
             dx_sum_parts, dx, D * H * N * W, C, D * H * W, H * W, D, W, H, *dx.stride(),
             COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=2,
-            BLOCK_N=max(32, min(256, 2048 // PARTS)), PARTS=PARTS, AHEAD=min(64, lib.pow2(PARTS)),
+            BLOCK_N=max(32, min(256, 2048 // lib.pow2(PARTS))), PARTS=PARTS,
+            AHEAD=min(64, lib.pow2(PARTS)),
         )  # fmt: skip
 
 
@@ -1542,11 +1543,12 @@ def launch_conv_transpose3d_backward_dw(x, w, dy, dw, stride, pad) -> None:
             PRECISION=PRECISION, enable_fp_fusion=True, dw_sum_parts_ptr=dw_sum_parts, **config,
         )  # fmt: skip
     if dw_sum_parts is not None:
-        grid = (lib.cdiv(M, 2) * lib.cdiv(F, max(32, min(256, 2048 // PARTS))),)
+        grid = (lib.cdiv(M, 2) * lib.cdiv(F, max(32, min(256, 2048 // lib.pow2(PARTS)))),)
         conv_transpose3d_backward_dw_combine[grid](
             dw_sum_parts, dw, C * K * R * S, F, K * R * S, R * S, K, S, R, *dw.stride(),
             COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=2,
-            BLOCK_N=max(32, min(256, 2048 // PARTS)), PARTS=PARTS, AHEAD=min(64, lib.pow2(PARTS)),
+            BLOCK_N=max(32, min(256, 2048 // lib.pow2(PARTS))), PARTS=PARTS,
+            AHEAD=min(64, lib.pow2(PARTS)),
         )  # fmt: skip
 
 

@@ -261,11 +261,11 @@ def launch_int8_linear(x, w, sx, sw, y) -> None:
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     if acc_parts is not None:
-        grid = (lib.cdiv(M, 2) * lib.cdiv(N, max(32, min(256, 2048 // PARTS))),)
+        grid = (lib.cdiv(M, 2) * lib.cdiv(N, max(32, min(256, 2048 // lib.pow2(PARTS)))),)
         int8_linear_combine[grid](
             acc_parts, sx, sw, y, M, N, sx.stride(0), sw.stride(0), *y.stride(),
-            enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=max(32, min(256, 2048 // PARTS)), PARTS=PARTS,
-            AHEAD=min(64, lib.pow2(PARTS)),
+            enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=max(32, min(256, 2048 // lib.pow2(PARTS))),
+            PARTS=PARTS, AHEAD=min(64, lib.pow2(PARTS)),
         )  # fmt: skip
 
 
@@ -669,11 +669,11 @@ def launch_int8_linear_backward_acc(x, w, acc) -> None:
         grid = (lib.cdiv(total, config["BLOCK"]),)
         int8_linear_backward_acc_nest[grid](*arguments, enable_fp_fusion=True, **config)
     if acc_parts is not None:
-        grid = (lib.cdiv(M, 2) * lib.cdiv(N, max(32, min(256, 2048 // PARTS))),)
+        grid = (lib.cdiv(M, 2) * lib.cdiv(N, max(32, min(256, 2048 // lib.pow2(PARTS)))),)
         int8_linear_backward_acc_combine[grid](
             acc_parts, acc, M, N, *acc.stride(),
-            enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=max(32, min(256, 2048 // PARTS)), PARTS=PARTS,
-            AHEAD=min(64, lib.pow2(PARTS)),
+            enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=max(32, min(256, 2048 // lib.pow2(PARTS))),
+            PARTS=PARTS, AHEAD=min(64, lib.pow2(PARTS)),
         )  # fmt: skip
 
 

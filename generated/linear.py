@@ -423,10 +423,10 @@ def launch_linear(x, w, b, y) -> None:
             PRECISION=PRECISION, **constants, y_sum_parts_ptr=y_sum_parts, **config,
         )  # fmt: skip
     if y_sum_parts is not None:
-        grid = (lib.cdiv(batch, 2) * lib.cdiv(N, max(32, min(256, 2048 // PARTS))),)
+        grid = (lib.cdiv(batch, 2) * lib.cdiv(N, max(32, min(256, 2048 // lib.pow2(PARTS)))),)
         linear_combine[grid](
             y_sum_parts, b, y, batch, N, b.stride(0), *y.stride(),
-            **constants, BLOCK_M=2, BLOCK_N=max(32, min(256, 2048 // PARTS)), PARTS=PARTS,
+            **constants, BLOCK_M=2, BLOCK_N=max(32, min(256, 2048 // lib.pow2(PARTS))), PARTS=PARTS,
             AHEAD=min(64, lib.pow2(PARTS)),
         )  # fmt: skip
 
@@ -1202,10 +1202,10 @@ def launch_linear_backward_dx(x, w, dy, dx) -> None:
             PRECISION=PRECISION, **constants, dx_sum_parts_ptr=dx_sum_parts, **config,
         )  # fmt: skip
     if dx_sum_parts is not None:
-        grid = (lib.cdiv(batch, 2) * lib.cdiv(K, max(32, min(256, 2048 // PARTS))),)
+        grid = (lib.cdiv(batch, 2) * lib.cdiv(K, max(32, min(256, 2048 // lib.pow2(PARTS)))),)
         linear_backward_dx_combine[grid](
             dx_sum_parts, dx, batch, K, *dx.stride(),
-            **constants, BLOCK_M=2, BLOCK_N=max(32, min(256, 2048 // PARTS)), PARTS=PARTS,
+            **constants, BLOCK_M=2, BLOCK_N=max(32, min(256, 2048 // lib.pow2(PARTS))), PARTS=PARTS,
             AHEAD=min(64, lib.pow2(PARTS)),
         )  # fmt: skip
 
@@ -1284,10 +1284,10 @@ def launch_linear_backward_dw(x, w, dy, dw) -> None:
             PRECISION=PRECISION, **constants, dw_sum_parts_ptr=dw_sum_parts, **config,
         )  # fmt: skip
     if dw_sum_parts is not None:
-        grid = (lib.cdiv(N, 2) * lib.cdiv(K, max(32, min(256, 2048 // PARTS))),)
+        grid = (lib.cdiv(N, 2) * lib.cdiv(K, max(32, min(256, 2048 // lib.pow2(PARTS)))),)
         linear_backward_dw_combine[grid](
             dw_sum_parts, dw, N, K, *dw.stride(),
-            **constants, BLOCK_M=2, BLOCK_N=max(32, min(256, 2048 // PARTS)), PARTS=PARTS,
+            **constants, BLOCK_M=2, BLOCK_N=max(32, min(256, 2048 // lib.pow2(PARTS))), PARTS=PARTS,
             AHEAD=min(64, lib.pow2(PARTS)),
         )  # fmt: skip
 

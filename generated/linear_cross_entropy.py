@@ -1200,6 +1200,10 @@ def launch_linear_cross_entropy_backward_chunk_dz(
     BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
     PARTS = config.get("PARTS", 1)
     z_parts = lib.workspace(config, (M, V), torch.float32, w.device)
+    constants = dict(
+        ignore=ignore, FIRST_V_IS_TENSOR=isinstance(first_V, torch.Tensor),
+        HALF=x.element_size() == 2, enable_fp_fusion=True,
+    )  # fmt: skip
     if variant in ("split", "split_small", "persistent", "narrow"):
         PROGRAMS = config["PROGRAMS"]
         x_tiles, trans_x = lib.tiles(x, BLOCK_M, BLOCK_K)
@@ -1210,9 +1214,8 @@ def launch_linear_cross_entropy_backward_chunk_dz(
             x_tiles, w_tiles, target, dloss, lse_sum_kept, a_kept, dz_tiles, dz, first_V, M, V, K,
             target.stride(0), dloss.stride(0), lse_sum_kept.stride(0), a_kept.stride(0),
             *dz.stride(),
-            TRANS_X=trans_x, TRANS_W=trans_w, PRECISION=PRECISION, ignore=ignore,
-            FIRST_V_IS_TENSOR=isinstance(first_V, torch.Tensor), HALF=x.element_size() == 2,
-            enable_fp_fusion=True, z_parts_ptr=z_parts, **lib.config_without(config, "PROGRAMS"),
+            TRANS_X=trans_x, TRANS_W=trans_w, PRECISION=PRECISION, **constants, z_parts_ptr=z_parts,
+            **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant == "subtiles":
         PROGRAMS = config["PROGRAMS"]
@@ -1224,9 +1227,8 @@ def launch_linear_cross_entropy_backward_chunk_dz(
             x_tiles, w_tiles, target, dloss, lse_sum_kept, a_kept, dz_tiles, dz, first_V, M, V, K,
             target.stride(0), dloss.stride(0), lse_sum_kept.stride(0), a_kept.stride(0),
             *dz.stride(),
-            TRANS_X=trans_x, TRANS_W=trans_w, PRECISION=PRECISION, ignore=ignore,
-            FIRST_V_IS_TENSOR=isinstance(first_V, torch.Tensor), HALF=x.element_size() == 2,
-            enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
+            TRANS_X=trans_x, TRANS_W=trans_w, PRECISION=PRECISION, **constants,
+            **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     else:
         grid = (PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(V, BLOCK_N),)
@@ -1234,17 +1236,15 @@ def launch_linear_cross_entropy_backward_chunk_dz(
             x, w, target, dloss, lse_sum_kept, a_kept, dz, first_V, M, V, K, *x.stride(),
             *w.stride(), target.stride(0), dloss.stride(0), lse_sum_kept.stride(0),
             a_kept.stride(0), *dz.stride(),
-            PRECISION=PRECISION, ignore=ignore, FIRST_V_IS_TENSOR=isinstance(first_V, torch.Tensor),
-            HALF=x.element_size() == 2, enable_fp_fusion=True, z_parts_ptr=z_parts, **config,
+            PRECISION=PRECISION, **constants, z_parts_ptr=z_parts, **config,
         )  # fmt: skip
     if z_parts is not None:
-        grid = (lib.cdiv(M, 2) * lib.cdiv(V, max(32, min(256, 2048 // PARTS))),)
+        grid = (lib.cdiv(M, 2) * lib.cdiv(V, max(32, min(256, 2048 // lib.pow2(PARTS)))),)
         linear_cross_entropy_backward_chunk_dz_combine[grid](
             z_parts, target, dloss, lse_sum_kept, a_kept, dz, first_V, M, V, target.stride(0),
             dloss.stride(0), lse_sum_kept.stride(0), a_kept.stride(0), *dz.stride(),
-            ignore=ignore, FIRST_V_IS_TENSOR=isinstance(first_V, torch.Tensor),
-            HALF=x.element_size() == 2, enable_fp_fusion=True, BLOCK_M=2,
-            BLOCK_N=max(32, min(256, 2048 // PARTS)), PARTS=PARTS, AHEAD=min(64, lib.pow2(PARTS)),
+            **constants, BLOCK_M=2, BLOCK_N=max(32, min(256, 2048 // lib.pow2(PARTS))), PARTS=PARTS,
+            AHEAD=min(64, lib.pow2(PARTS)),
         )  # fmt: skip
 
 
@@ -1405,11 +1405,11 @@ def launch_linear_cross_entropy_backward_chunk_dw(x, w, dz, x_masked, dw) -> Non
             PRECISION=PRECISION, enable_fp_fusion=True, dw_sum_parts_ptr=dw_sum_parts, **config,
         )  # fmt: skip
     if dw_sum_parts is not None:
-        grid = (lib.cdiv(V, 2) * lib.cdiv(K, max(32, min(256, 2048 // PARTS))),)
+        grid = (lib.cdiv(V, 2) * lib.cdiv(K, max(32, min(256, 2048 // lib.pow2(PARTS)))),)
         linear_cross_entropy_backward_chunk_dw_combine[grid](
             dw_sum_parts, dw, V, K, *dw.stride(),
-            enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=max(32, min(256, 2048 // PARTS)), PARTS=PARTS,
-            AHEAD=min(64, lib.pow2(PARTS)),
+            enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=max(32, min(256, 2048 // lib.pow2(PARTS))),
+            PARTS=PARTS, AHEAD=min(64, lib.pow2(PARTS)),
         )  # fmt: skip
 
 
@@ -1529,12 +1529,12 @@ def launch_linear_cross_entropy_backward_chunk_dx_sum(x, w, dx_sum_before, dz, d
             **config,
         )  # fmt: skip
     if dx_sum_sum_parts is not None:
-        grid = (lib.cdiv(M, 2) * lib.cdiv(K, max(32, min(256, 2048 // PARTS))),)
+        grid = (lib.cdiv(M, 2) * lib.cdiv(K, max(32, min(256, 2048 // lib.pow2(PARTS)))),)
         linear_cross_entropy_backward_chunk_dx_sum_combine[grid](
             dx_sum_sum_parts, dx_sum_before, dx_sum, M, K, *dx_sum_before.stride(),
             *dx_sum.stride(),
-            enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=max(32, min(256, 2048 // PARTS)), PARTS=PARTS,
-            AHEAD=min(64, lib.pow2(PARTS)),
+            enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=max(32, min(256, 2048 // lib.pow2(PARTS))),
+            PARTS=PARTS, AHEAD=min(64, lib.pow2(PARTS)),
         )  # fmt: skip
 
 

@@ -399,10 +399,10 @@ def launch_matmul(a, b, y) -> None:
             PRECISION=PRECISION, **constants, y_sum_parts_ptr=y_sum_parts, **config,
         )  # fmt: skip
     if y_sum_parts is not None:
-        grid = (lib.cdiv(M, 2) * lib.cdiv(N, max(32, min(256, 2048 // PARTS))),)
+        grid = (lib.cdiv(M, 2) * lib.cdiv(N, max(32, min(256, 2048 // lib.pow2(PARTS)))),)
         matmul_combine[grid](
             y_sum_parts, y, M, N, *y.stride(),
-            **constants, BLOCK_M=2, BLOCK_N=max(32, min(256, 2048 // PARTS)), PARTS=PARTS,
+            **constants, BLOCK_M=2, BLOCK_N=max(32, min(256, 2048 // lib.pow2(PARTS))), PARTS=PARTS,
             AHEAD=min(64, lib.pow2(PARTS)),
         )  # fmt: skip
 
@@ -1019,10 +1019,10 @@ def launch_matmul_backward_da(a, b, dy, da) -> None:
             PRECISION=PRECISION, **constants, da_sum_parts_ptr=da_sum_parts, **config,
         )  # fmt: skip
     if da_sum_parts is not None:
-        grid = (lib.cdiv(M, 2) * lib.cdiv(K, max(32, min(256, 2048 // PARTS))),)
+        grid = (lib.cdiv(M, 2) * lib.cdiv(K, max(32, min(256, 2048 // lib.pow2(PARTS)))),)
         matmul_backward_da_combine[grid](
             da_sum_parts, da, M, K, *da.stride(),
-            **constants, BLOCK_M=2, BLOCK_N=max(32, min(256, 2048 // PARTS)), PARTS=PARTS,
+            **constants, BLOCK_M=2, BLOCK_N=max(32, min(256, 2048 // lib.pow2(PARTS))), PARTS=PARTS,
             AHEAD=min(64, lib.pow2(PARTS)),
         )  # fmt: skip
 
@@ -1094,10 +1094,10 @@ def launch_matmul_backward_db(a, b, dy, db) -> None:
             PRECISION=PRECISION, **constants, db_sum_parts_ptr=db_sum_parts, **config,
         )  # fmt: skip
     if db_sum_parts is not None:
-        grid = (lib.cdiv(N, 2) * lib.cdiv(K, max(32, min(256, 2048 // PARTS))),)
+        grid = (lib.cdiv(N, 2) * lib.cdiv(K, max(32, min(256, 2048 // lib.pow2(PARTS)))),)
         matmul_backward_db_combine[grid](
             db_sum_parts, db, N, K, *db.stride(),
-            **constants, BLOCK_M=2, BLOCK_N=max(32, min(256, 2048 // PARTS)), PARTS=PARTS,
+            **constants, BLOCK_M=2, BLOCK_N=max(32, min(256, 2048 // lib.pow2(PARTS))), PARTS=PARTS,
             AHEAD=min(64, lib.pow2(PARTS)),
         )  # fmt: skip
 

@@ -35,7 +35,7 @@ from tritongen.schedule.rules import evaluate as rule_value
 from tritongen.trace import Calls, Choice, Launch
 
 BY_TENSOR_CORES = frozenset(
-    "contraction taps persistent subtiles patches tf32x3 tf32x3_half fused".split()
+    "contraction taps persistent subtiles patches strips tf32x3 tf32x3_half fused".split()
 )
 SAMPLES = 24  # points an index, where the share of a guarded box is estimated
 
@@ -293,7 +293,7 @@ def tensors_of(launch: Launch, known: Iterable[str]) -> Iterator[tuple[str, torc
     for parameter, value in (*passed, *launch.config.items()):
         value = getattr(value, "base", None) if hasattr(value, "block_shape") else value
         if isinstance(value, torch.Tensor) and value.dim():
-            name = re.sub(r"_(ptr|desc|tiles|patches)$", "", parameter)
+            name = re.sub(r"_(ptr|desc|tiles|patches|strips)$", "", parameter)
             yield shown.get(name, name), value
 
 

@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from random import Random
 
 import pytest
 import torch
@@ -25,7 +26,9 @@ SPECS = Path(__file__).parents[2] / "specs"
 
 
 def launches(name: str, **call):
-    built = pipeline.build((SPECS / f"{name}.op").read_text(), f"{name}.op")
+    spec = name.removesuffix("_backward")
+    text = (SPECS / f"{spec}.op").read_text()
+    built = pipeline.build(text, f"{spec}.op", gradients=spec != name)
     module = load_text(built.name, built.raw)
     return trace.trace(module, name, call).launches
 
@@ -176,6 +179,32 @@ def test_a_patch_reaches_the_tensor_cores_from_shared_memory():
     assert launch.kernel.fn.__name__ == "conv2d_patches"
     assert "wgmma.mma_async" in code and "cp.async.bulk.tensor.5d" in code
     assert "ldmatrix" not in code[: code.rindex("wgmma.mma_async")]  # behind it: rows are stored
+
+
+def test_gradients_of_channels_last_images_take_operands_as_they_lie():
+    """Before, both operands were copied, and dx of a stride of 2 had four times the products (H200: 619 us, torch 193)."""
+    shapes = dict(x=(128, 128, 56, 56), w=(128, 128, 3, 3), dy=(128, 128, 28, 28))
+    call = {name: meta(*shape, dtype=torch.bfloat16) for name, shape in shapes.items()}
+    call = {name: t.to(memory_format=torch.channels_last) for name, t in call.items()}
+    call |= dict(stride=2, pad=1)
+    found = {launch.kernel.fn.__name__: launch for launch in launches("conv2d_backward", **call)}
+    assert {"conv2d_backward_dx_phases", "conv2d_backward_dw_strips"} < found.keys()
+    code = trace.ptx(found["conv2d_backward_dw_strips"], "sm_90")
+    assert "ldmatrix" not in code[: code.rindex("wgmma.mma_async")]  # they come from shared memory
+
+
+def test_strips_reach_beyond_the_last_term_only_where_all_is_read_anyway():
+    random = Random(0)
+    for _ in range(2000):
+        whole, terms, hops = (random.randint(1, n) for n in (80, 70, 4))
+        step, first, apart = random.randint(1, 3), random.randint(-3, 2), random.randint(-2, 3)
+
+        def read(*counts, step=step, first=first, apart=apart, hops=hops, whole=whole):
+            at = {t * step + first + h * apart for h in range(hops) for t in range(*counts)}
+            return at & {*range(whole)}
+
+        beyond = read(terms, terms + 63) <= read(terms)
+        assert lib.rereads(whole, terms, step, first, apart, hops) == beyond
 
 
 def test_patches_are_long_where_places_are_stored_side_by_side():

@@ -17,13 +17,14 @@ from tritongen.emit.kernel_writer import Context
 from tritongen.emit.matrices import SIDES, matrix_order, matrix_text
 from tritongen.emit.patches import covered_text
 from tritongen.emit.sizes import stride_along
+from tritongen.emit.strips import ends_text, image_of_strips
 from tritongen.emit.text import bare, launch_text, tuple_text
 from tritongen.ir.algebra import indices, poly
 from tritongen.ir.free import reads
 from tritongen.ir.nodes import BATCH, Op, may_be_f64
 from tritongen.schedule import rules
 from tritongen.schedule.aside import names_of
-from tritongen.schedule.classes.patches import operand, walked
+from tritongen.schedule.classes.patches import Dim, operand, walked
 from tritongen.schedule.estimates import shared
 from tritongen.schedule.plan import KernelPlan, Order, Pack, Run, Sizes, Step, View
 
@@ -79,11 +80,11 @@ def fact_lines(context: Context, step: Step, views: dict[str, View]) -> tuple[li
     own, asked = fact_names(context, step), dict(used_facts(step))
     texts = {n: launch_text(p) if p.terms else "0" for n, p in step.facts}
     texts |= {t.fact: tested(t) for t in (*step.orders, *step.tests)}
-    wanted = asked.keys() | launched
+    wanted = asked.keys() | launched | ({"strip_ends"} if "strips" in asked else set())
     texts |= {
         n: fact_text(n, context, step, views) for n in FACTS if n in wanted and n not in texts
     }
-    spoken = launched | {"in_f64"}  # by later lines
+    spoken = launched | {"in_f64", "strip_ends", "strip_dim"}  # by later lines
     bares = {n for n, p in step.facts if bare(p)}  # which are called what the spec calls them
     named = {n for n in texts.keys() - bares if n in spoken or n in asked and len(texts[n]) > LONG}
     lines = [
@@ -124,12 +125,13 @@ def tested(test: Order | Run | Sizes) -> str:
 
 
 def is_stepped(kernel: KernelPlan) -> bool:
-    """Whether a patch takes only every second place of an image, or fewer."""
-    if kernel.skeleton != "patches":
-        return False
-    image = operand(kernel.nests[0].fold.factors[0])
-    dims = image and walked(image, kernel.axes[1], kernel.axes[3])
-    return any(dim.step != poly(1) for dim in dims or ())
+    """Whether a patch or a strip takes only every second place of an image, or fewer."""
+    if kernel.skeleton == "strips":
+        seen: tuple[Dim, ...] | None = image_of_strips(kernel)[1]
+    else:
+        image = operand(kernel.nests[0].fold.factors[0])
+        seen = None if image is None else walked(image, kernel.axes[1], kernel.axes[3])
+    return any(dim.step != poly(1) for dim in seen or ())
 
 
 def described(step: Step, skeleton: str) -> dict[str, None]:
@@ -295,7 +297,8 @@ FACTS = dict(
     tf32x3="bool", tile_bytes="int", in_f64="bool", itemsize="int", stored_bytes="int",
     added_bytes="int", copied_bytes="int", transposed_bytes="int", vectorized="bool",
     operand_bytes="int", packed_bytes="int", pad4_bytes="int", padded_bytes="int",
-    pad4_fits="bool", padded_fits="bool",
+    pad4_fits="bool", padded_fits="bool", as_strips="bool", strip_ends="lib.Ends",
+    strip_dim="int", strip_terms="int", strips="int", strip_bytes="int", strips_fit="bool",
     deterministic="bool", gpu="lib.Gpu",
 )  # fmt: skip
 
@@ -313,10 +316,15 @@ def fact_text(name: str, context: Context, step: Step, views: dict[str, View]) -
         case "tma":
             tiled = described(step, "persistent") or described(step, "tf32x3_half")
             return f"lib.takes_tiles({', '.join(tiled)})"
-        case "patched":
-            return patched_text(step)
+        case "patched" | "as_strips":
+            return patched_text(step, "patches" if name == "patched" else "strips")
+        case "strip_ends":
+            kernel = next(k for k in step.kernels if k.skeleton == "strips")
+            return ends_text(kernel, context.dims)
         case "covered":
             return covered_text(next(k for k in step.kernels if k.skeleton == "patches"))
+        case "strip_dim" | "strip_terms" | "strips":
+            return f"lib.{name}(strip_ends)"
         case "tf32x3":
             return 'PRECISION == "tf32x3"'
         case "tile_bytes":  # of what is loaded of each place of rows and columns
@@ -336,11 +344,13 @@ def fact_text(name: str, context: Context, step: Step, views: dict[str, View]) -
             return f"lib.{name}({', '.join(given)})"
         case "operand_bytes":
             return " + ".join(f"{tensor}.nbytes" for tensor in factors_read(step))
-        case "packed_bytes" | "pad4_bytes" | "padded_bytes":  # by the estimate that asks for them
+        case (
+            "packed_bytes" | "pad4_bytes" | "padded_bytes" | "strip_bytes"
+        ):  # by the estimate that asks for them
             packs = next(v.packs for v in step.variants if v.estimate and name in v.estimate.asked)
             whole = f", whole={packs[0].multiple}" if packs[0].multiple > 1 else ""
             return f"lib.packed_bytes({packed_text(packs)}{whole})"
-        case "pad4_fits" | "padded_fits":
+        case "pad4_fits" | "padded_fits" | "strips_fit":
             packs = next(v.packs for v in step.variants if name in v.when.split())
             tensors = [*dict.fromkeys((*factors_read(step), *step.stores))]
             whole = f"whole={packs[0].multiple}"
@@ -358,11 +368,12 @@ def factors_read(step: Step) -> dict[str, None]:
     return dict.fromkeys(read.tensor for side in factors for read in reads(side))
 
 
-def patched_text(step: Step) -> str:
+def patched_text(step: Step, skeleton: str) -> str:
     packs = {p.stored or p.tensor: p for v in step.variants for p in v.packs}
-    asked_of = [packs[t] for t in described(step, "patches")]
+    asked_of = [packs[t] for t in described(step, skeleton)]
     copied = ", copied=True" if all(p.stored for p in asked_of) else ""
-    stepped = ", stepped=True" if any(map(is_stepped, step.kernels)) else ""
+    kernel = next(k for k in step.kernels if k.skeleton == skeleton)
+    stepped = ", stepped=True" if is_stepped(kernel) else ""
     return f"lib.takes_patches({packed_text(asked_of)}{copied}{stepped})"
 
 

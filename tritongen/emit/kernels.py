@@ -16,6 +16,7 @@ from tritongen.emit.ragged import ragged_view
 from tritongen.emit.runs import RunsWriter, runs_view
 from tritongen.emit.scatter import scatter
 from tritongen.emit.sliding import SlidingWriter
+from tritongen.emit.strips import strips_view
 from tritongen.emit.subtiles import subtiles_view
 from tritongen.emit.tf32x3 import tf32x3_half_view, tf32x3_view
 from tritongen.emit.view import KernelView
@@ -46,6 +47,7 @@ PRINTERS: dict[str, Callable[[Any], KernelView]] = {
     "persistent": persistent_view,
     "subtiles": subtiles_view,
     "patches": patches_view,
+    "strips": strips_view,
     "combine": combine_view,
     "tf32x3": tf32x3_view,
     "tf32x3_half": tf32x3_half_view,
@@ -57,6 +59,7 @@ WRITERS: dict[str, type[KernelWriter]] = {
     "window": WindowWriter,
     "runs": RunsWriter,
     "patches": SlidingWriter,
+    "strips": SlidingWriter,
     "fused": FusedWriter,
 }
 

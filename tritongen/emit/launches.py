@@ -104,7 +104,7 @@ def call_of(
     renames = rule_names(context, step, variant)
     free = () if launch.scratch else (kernel.table or ({},))[0]
     measured = {name: f'META["{name}"]' for name in free}
-    said = renames | measured | dict(launch.config)
+    said = renames | measured | {n: rule_text(rule, renames) for n, rule in launch.config}
     grid = tuple_text([rule_text(r, said) for r in launch.grid])
     if "META[" in grid:
         grid = f"lambda META: {grid}"

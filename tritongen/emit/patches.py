@@ -139,7 +139,12 @@ def stores_in_rows(writer: KernelWriter, patch: Patch, row: Place) -> list[Outpu
     last = patch.places[-1]
     writer.along |= dict.fromkeys(writer.kernel.stores, last.index)
     stores = stores_of(writer)
-    writer.say_multiple(row.extent, launch_text(last.hi - last.lo), writer.kernel.stores[-1])
+    lengths = {row.extent: launch_text(last.hi - last.lo)}
+    for coordinate, extent in writer.kernel.ragged:  # of one phase, as long as a row
+        if last.index in indices(coordinate):
+            lengths[writer.size(extent)[0]] = launch_text(extent)
+    for name, length in lengths.items():
+        writer.say_multiple(name, length, writer.kernel.stores[-1])
     return stores
 
 
@@ -196,26 +201,40 @@ def describe_patch(writer: KernelWriter, read: ir.Read, patch: Patch) -> tuple[s
     order = innermost(seen, patch.channel)
     name = writer.fresh(f"{read.tensor}_patches")
     writer.args.pointers[name] = name
+    at = corners(writer, read.tensor, seen, order, patch.first)
+    load = f"{name}.load([{', '.join(at)}]).reshape(BLOCK_M, BLOCK_K)"
+    lying = stepped(matrix_text(read.tensor, order), [seen[k] for k in order])
+    blocks = [patch.reach.get(seen[k].run, "1") for k in order[:-1]]
+    return load, f'{name} = lib.descriptor({lying}, {", ".join(blocks)}, config["BLOCK_K"])'
+
+
+def corners(
+    writer: KernelWriter,
+    tensor: str,
+    seen: tuple[Dim, ...],
+    order: list[int],
+    first: dict[Run, str],
+) -> list[str]:
+    """The coordinates of a tile's corner. Where a descriptor sees every step-th place, the rest of a step is an offset along the last dim."""
     at, phases = [], []
     for k in order:
         text, _ = writer.size(seen[k].rest)
         if seen[k].step != poly(1):
-            text = writer.assign(writer.fresh(writer._dim_name(read.tensor, k)), text)
+            text = writer.assign(writer.fresh(writer._dim_name(tensor, k)), text)
             step = writer.size(seen[k].step)[0]
-            phases.append(
-                f"lib.floor_mod({text}, {step}) * {writer.stride(read.tensor, str(k), k)}"
-            )
+            phases.append(f"lib.floor_mod({text}, {step}) * {writer.stride(tensor, str(k), k)}")
             text = f"lib.floor_div({text}, {step})"
-        at.append(corner(writer, seen[k], text, patch))
+        at.append(corner(writer, seen[k], text, first))
     if phases:
         at[-1] = f"tl.cast({' + '.join([at[-1], *phases])}, tl.int32)"
-    load = f"{name}.load([{', '.join(at)}]).reshape(BLOCK_M, BLOCK_K)"
-    lying = matrix_text(read.tensor, order)
-    if phases:
-        steps = ", ".join(launch_text(seen[k].step) for k in order[:-1])
-        lying = f"lib.every({lying}, {steps})"
-    blocks = [patch.reach.get(seen[k].run, "1") for k in order[:-1]]
-    return load, f'{name} = lib.descriptor({lying}, {", ".join(blocks)}, config["BLOCK_K"])'
+    return at
+
+
+def stepped(tensor: str, dims: list[Dim]) -> str:
+    """A tensor on the host, or its view of every step-th place."""
+    if all(dim.step == poly(1) for dim in dims):
+        return tensor
+    return f"lib.every({tensor}, {', '.join(launch_text(dim.step) for dim in dims[:-1])})"
 
 
 def describe_rows(
@@ -239,8 +258,8 @@ def describe_rows(
             term += f" + {writer.size(seen[others[-1]].rest)[0]}"
     else:
         term = writer.size(along)[0]
-    at = corner(writer, seen[row], writer.size(seen[row].rest)[0], patch)
-    far = corner(writer, replace(seen[others[-1]], rest=along), term, patch)
+    at = corner(writer, seen[row], writer.size(seen[row].rest)[0], patch.first)
+    far = corner(writer, replace(seen[others[-1]], rest=along), term, patch.first)
     lying = matrix_text(read.tensor, [row, *others])
     shape = f"{launch_text(dims[row])}, {launch_text(extent)}"
     blocks = 'config["BLOCK_N"], config["BLOCK_K"]'
@@ -254,9 +273,9 @@ def innermost(seen: tuple[Dim, ...], channel: Run) -> list[int]:
     return [*(k for k in range(len(seen)) if k != last), last]
 
 
-def corner(writer: KernelWriter, dim: Dim, rest: str, patch: Patch) -> str:
+def corner(writer: KernelWriter, dim: Dim, rest: str, corners: dict[Run, str]) -> str:
     """A coordinate of a tile's corner: where the tile begins, and the rest, in 32 bits."""
-    first = patch.first.get(dim.run, "")
+    first = corners.get(dim.run, "")
     narrow = {d.index for axis in writer.kernel.axes[1:] for d in axis.digits}
     if indices(dim.rest) - narrow:
         rest = f"tl.cast({rest}, tl.int32)"

@@ -242,7 +242,7 @@ def convolution_us(
 
     moved = 1e-6 * (operand_bytes + stored_bytes * batches * M * N) / own.memory
     again = 0.0
-    if kind != "patches":
+    if kind not in ("patches", "strips"):
         # A tap follows all channels of the one before. What all programs hold of these is in L2 still, or is not: of 30 MB
         # most was found again (287 channels), of 39 MB little (389), of an H200's 50.
         held = beside * gpu.sms * rows * channels * itemsize

@@ -128,6 +128,12 @@ def blocks(n, BLOCK: tl.constexpr):
 
 
 @triton.jit
+def strip_last(STRIP_DIM: tl.constexpr, at):
+    """The coordinates of a strip, that of the dim along which it is long last."""
+    return at[:STRIP_DIM] + at[STRIP_DIM + 1 :] + (at[STRIP_DIM],)
+
+
+@triton.jit
 def end_of(x, n):
     """x as the end of a loop over n elements, which counts in 32 bits: between 0 and n. An operand may say 2^40 for no end."""
     return tl.minimum(tl.maximum(x, 0), n).to(tl.int32)

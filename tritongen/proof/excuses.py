@@ -30,6 +30,7 @@ BY_TRITON = {
     "persistent",
     "subtiles",
     "patches",
+    "strips",
     "ragged",
 }  # they leave tf32x3 to tl.dot
 IN_PARTS = {"tf32x3", "tf32x3_half"}  # they split factors themselves

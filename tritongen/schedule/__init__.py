@@ -94,7 +94,7 @@ def plan_op(
         replace(step, apart=tuple((steps[j].name, why) for j, why in reasons))
         for step, reasons in zip(steps, apart(groups), strict=True)
     ]
-    defines = tuple(d for g in groups for d in g.defines)
+    defines = tuple(d for each in (*groups, *steps) for d in each.defines)
     return Plan(own, checked, inner, tuple(reasoned), tuple(scratch), nests, defines)
 
 

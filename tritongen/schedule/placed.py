@@ -97,8 +97,8 @@ def _verify_kernel(op: str, kernel: KernelPlan, dims: Dims, facts: Facts) -> Non
     for tensor, coords in _accesses(kernel.nests, kernel.stores, list(seen)):
         if not _is_view(seen[tensor], coords, own, dims[tensor], facts):
             raise Misplaced(f"{op}: {kernel.name}: a view is not {_shown(tensor, coords)}")
-    # Tiles of patches move with their window: `patches.walked` takes what a step leaves of each coordinate.
-    tiles = () if kernel.skeleton == "patches" else (*kernel.tiles, *kernel.stored)
+    # Tiles of patches and strips move with their window: these take what a step leaves of each coordinate.
+    tiles = () if kernel.skeleton in ("patches", "strips") else (*kernel.tiles, *kernel.stored)
     for view in tiles:
         found = list(_accesses(kernel.nests, kernel.stores, [view.tensor]))
         if not any(_is_view(view, c, own, dims[view.tensor], facts) for _, c in found):

@@ -256,6 +256,7 @@ class Step:
     precision: str = ""
     no_product: str = ""  # why sums of several factors are no products of tiles
     optional: tuple[str, ...] = ()  # what its kernels leave out of a call that does not ask for it
+    defines: tuple[ir.Define, ...] = ()  # sizes that only some of its kernels range over
 
     def kernel(self, name: str) -> KernelPlan:
         return next(k for k in self.kernels if k.name == name)

@@ -28,7 +28,7 @@ ASKED = {
     "patches": {"BLOCK_K"},
 }
 PRODUCTS = frozenset(
-    "contraction taps ragged persistent subtiles patches tf32x3 tf32x3_half".split()
+    "contraction taps ragged persistent subtiles patches strips tf32x3 tf32x3_half".split()
 )
 
 # Configs of a table: those that suit a call are compiled and timed, a second each.

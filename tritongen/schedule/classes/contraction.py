@@ -12,7 +12,13 @@ from tritongen.ir.algebra import Idx, affine, indices, poly
 from tritongen.ir.bounds import Facts, prove
 from tritongen.ir.free import coordinates, free_indices
 from tritongen.schedule.canonical import from_zero
-from tritongen.schedule.classes import channel_padding, contraction_variants, convolution, nest
+from tritongen.schedule.classes import (
+    channel_padding,
+    contraction_variants,
+    convolution,
+    nest,
+    phases,
+)
 from tritongen.schedule.classes.scales import multiplied, scaled
 from tritongen.schedule.factored import factors_of
 from tritongen.schedule.members import Group, Product, Virtual, gather_lines, is_reducer, paste
@@ -36,7 +42,7 @@ def classify(members, virtual, by_name, facts, extending=False) -> Group | None:
     if tail is None:
         return None
     whole = with_loops(Group("contraction", (head, *tail), product=product), facts)
-    return channel_padding.with_padded_channels(convolution.by_phases(whole))
+    return channel_padding.with_padded_channels(phases.by_phases(whole))
 
 
 def with_loops(group: Group, facts: Facts) -> Group:

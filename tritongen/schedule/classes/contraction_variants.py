@@ -259,16 +259,17 @@ def added_up(
     steps: str,
     chunk: str,
     least: str = "",
+    shared: str = "",
 ) -> Variant:
     """The variant with PARTS in its grid: several programs share a tile if there are fewer than `programs` a
     multiprocessor.
 
     `steps` are the steps of the loop over a tile's terms. CHUNK is how many of them each program takes. `least` is the
-    smallest PARTS.
+    smallest PARTS. `shared` is PARTS, if tiles are counted in another way.
     """
     busy = "sms" if programs == "1" else f"{programs} * sms"
     tiles = f"{times}cdiv(M, BLOCK_M) * cdiv(N, BLOCK_N)"
-    parts = f"parts({', '.join(filter(None, (busy, tiles, steps, least)))})"
+    parts = shared or f"parts({', '.join(filter(None, (busy, tiles, steps, least)))})"
     shape = ("PARTS", *(["batches"] if times else []), "M", "N")
     left = tuple(
         (f"{head.name}_parts", "i32" if head.dtype == "i64" else head.dtype, shape)
@@ -276,14 +277,14 @@ def added_up(
     )
     # Loads several parts at once. With 1,024 parts one after another, 6 x 35 sums waited for 200 of 255 us (H100).
     ahead = ("AHEAD", "min(64, pow2(PARTS))")
-    wide = ("BLOCK_N", "max(32, min(256, 2048 // PARTS))")
+    wide = ("BLOCK_N", "max(32, min(256, 2048 // pow2(PARTS)))")
     launches = (
         replace(whole.launches[0], part=True, scratch=tuple(n for n, *_ in left)),
         Launch(finish.name, (tiles,), (("BLOCK_M", "2"), wide, ("PARTS", "PARTS"), ahead)),
     )
     at = next(k for k, (name, _) in enumerate(whole.config) if name == "num_warps")
-    shared = ("PARTS", parts), ("CHUNK", chunk)
-    config = (*whole.config[:at], *shared, *whole.config[at:])
+    entries = ("PARTS", parts), ("CHUNK", chunk)
+    config = (*whole.config[:at], *entries, *whole.config[at:])
     return replace(whole, config=config, launches=launches, scratch=left)
 
 

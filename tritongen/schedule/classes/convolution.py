@@ -5,7 +5,7 @@
 This is a contraction over m = (n, p, q), n = (f) and k = (c, r, s). Its left tile is gathered from x as it is needed
 (implicit GEMM).
 
-A transposed convolution reads x at (p + pad - r) / stride. `by_phases` splits p by the stride. Each phase is then a
+A transposed convolution reads x at (p + pad - r) / stride. `phases.py` splits p by the stride. Each phase is then a
 convolution with stride 1 over every stride-th tap, and no product has a zero in between.
 """
 
@@ -17,22 +17,11 @@ from math import prod
 
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import (
-    Idx,
-    Poly,
-    affine,
-    denominator,
-    index,
     indices,
-    is_fractional,
-    numerator,
     poly,
-    size,
-    substitute,
 )
 from tritongen.ir.free import reads
-from tritongen.ir.on_numbers import is_zero_outside
-from tritongen.schedule.canonical import fresh, with_coordinates
-from tritongen.schedule.classes import channel_padding, one_tap, patches, window
+from tritongen.schedule.classes import channel_padding, one_tap, patches, phases, strips, window
 from tritongen.schedule.classes.contraction_stages import fitted, itemsizes
 from tritongen.schedule.classes.contraction_tiles import one_each, sizes_of, variant
 from tritongen.schedule.classes.contraction_variants import (
@@ -40,9 +29,7 @@ from tritongen.schedule.classes.contraction_variants import (
     added_up,
     reads_bounds,
 )
-from tritongen.schedule.classes.lines import names_in
 from tritongen.schedule.estimates import TAPPED, of_convolution
-from tritongen.schedule.members import Group
 from tritongen.schedule.plan import Axis, Estimate, KernelPlan, Order, Pack, Step, Variant
 from tritongen.schedule.tiles import tile
 from tritongen.schedule.views import accesses, views
@@ -57,101 +44,6 @@ BUSY = "(4 if BLOCK_N <= 64 else 2)"  # programs a multiprocessor, where they sh
 # Channels that lanes load one by one. They take one stage, since each would be an asynchronous copy of its own: 129 channels
 # of f32, stored last, take 33 us by terms, in several stages 122 (H100).
 APART = "channels % 4 > 0 and channels > 1"
-
-
-# ---- phases of a transposed convolution ----------------------------------------------------------
-def by_phases(group: Group) -> Group:
-    """The group with every coordinate (p + a - r) / q of the left factor made whole.
-
-    p becomes p1 * q + p0, and r becomes r1 * q + r_first with r_first = (p0 + a) % q. The coordinate is then p1 + (p0 + a)
-    // q - r1. The phase p0 is a batch index. p1 is ragged, since q need not divide P.
-    """
-    found = {c for c in _coordinates(group.factors) if is_fractional(c)}
-    for coordinate in sorted(found, key=str):
-        pair = _phase(group.factors, coordinate)
-        if pair is not None:
-            group = _split(group, coordinate, *pair)
-    return group
-
-
-def _coordinates(product) -> set[Poly]:
-    return {c for read in reads(product.left) for c in read.coords}
-
-
-def _phase(product, coordinate: Poly) -> tuple[ir.Binder, ir.Binder] | None:
-    """(p, r) of a coordinate (p + a - r) / q, if no other coordinate of left uses r.
-
-    Taps at which it is not whole are left out, so left must be 0 there: `x[...] else 0` is, and `cos(x[...] else 0)` is not.
-    """
-    if coordinate not in _coordinates(product):
-        return None  # it shares p with one that was split, and has another form since
-    if not is_zero_outside(product.left, coordinate):
-        return None
-    parts = affine(numerator(coordinate))
-    if parts is None or len(parts[0]) != 2:
-        return None
-    by_weight = {w: a for a, w in parts[0].items()}
-    if by_weight.keys() != {poly(1), poly(-1)}:
-        return None
-    p = next((b for b in product.m if Idx(b.index) == by_weight[poly(1)]), None)
-    r = next((b for b in product.taps if Idx(b.index) == by_weight[poly(-1)]), None)
-    if p is None or r is None or p.lo.terms or r.lo.terms:
-        return None
-    elsewhere = _coordinates(product) - {coordinate}
-    if any(Idx(r.index) in (affine(c) or ({}, 0))[0] for c in elsewhere):
-        return None
-    return p, r
-
-
-def _split(group: Group, coordinate: Poly, p: ir.Binder, r: ir.Binder) -> Group:
-    product, q, taken = group.factors, denominator(coordinate), names_in(group.nests)
-    high, phase = fresh(f"{p.index}1", taken), fresh(f"{p.index}0", taken)
-    first, shift = fresh(f"{r.index}_first", taken), fresh(f"{p.index}_shift", taken)
-    count = fresh(f"{r.index}_taps", taken)
-    start = numerator(coordinate) - index(p.index) + index(r.index) + index(phase)
-    steps = fresh(f"{p.index}_steps", taken)
-    lets = (
-        (first, start - (start // q) * q),
-        (shift, start // q),
-        (count, (r.hi - index(first) + q - 1) // q),
-    )
-    whole = index(high) + index(shift) - index(r.index)
-    number, tap = index(high) * q + index(phase), index(r.index) * q + index(first)
-    digits = (ir.Binder(phase, Poly(), q), ir.Binder(high, Poly(), size(steps)))
-
-    def place(c: Poly) -> Poly:
-        return whole if c == coordinate else substitute(c, {p.index: number, r.index: tap})
-
-    def counted(binders):
-        return tuple(replace(b, hi=index(count)) if b.index == r.index else b for b in binders)
-
-    def change(node: ir.Expr) -> ir.Expr:
-        if isinstance(node, ir.Reduce):
-            return replace(node, binders=counted(node.binders))
-        return node
-
-    def placed(e: ir.Expr) -> ir.Expr:
-        return ir.rebuild(with_coordinates(e, place), change)
-
-    def spread(n: ir.Nest) -> ir.Nest:
-        box = tuple(d for b in n.box for d in (digits if b.index == p.index else (b,)))
-        return replace(n, box=box, coords=tuple(map(place, n.coords)), body=placed(n.body))
-
-    nests = tuple(map(spread, group.nests))
-    product = replace(
-        product,
-        batch=(*product.batch, digits[0]),
-        m=tuple(digits[1] if b.index == p.index else b for b in product.m),
-        taps=counted(product.taps),
-        left=placed(product.left),
-        right=placed(product.right),
-        lets=(*product.lets, *lets),
-        ragged=(*product.ragged, (number, p.hi)),
-        phases=(*product.phases, q),
-        whole_taps=product.whole_taps or product.taps,
-    )
-    defines = (*group.defines, ir.Define(steps, (p.hi + q - 1) // q))
-    return replace(group, nests=nests, product=product, defines=defines)
 
 
 # ---- how it runs ---------------------------------------------------------------------------------
@@ -201,6 +93,11 @@ def make(name, group, stores, dims, facts) -> Step:
         variants = (patches.by_patches(plan, own, zeros, copies, times, digits), *variants)
     row = "(places if packed_bytes else channels)" if packs else "places"
     others = [one_tap.beside(name, group, stores, dims, facts, row)]
+    if len(packs) == 2:
+        others.append(phases.beside(name, group, packs, stores, dims, facts))
+    if finish:
+        each = (*outer, Axis("k", p.k), Axis("tap", p.taps))
+        others.append(strips.beside(name, group, each, finish[0], stores, dims, facts))
     if p.batch and not p.lets:
         # Few output channels per group, or few terms: each lane adds up its own window.
         rows = replace(group, row=group.nests[0].box)
@@ -215,6 +112,7 @@ def make(name, group, stores, dims, facts) -> Step:
             variants=(*other.variants, *step.variants),
             orders=(*step.orders, *other.orders),
             tests=(*step.tests, *other.tests),
+            defines=(*step.defines, *other.defines),
         )
     kernels = (*step.kernels, *finish, terms)
     return fitted(replace(step, facts=tuple(numbers.items()), kernels=kernels))
