@@ -1026,6 +1026,83 @@ def max_pool3d_forward(
 
 
 @triton.jit
+def max_pool3d_backward_box_channels(
+    dy_ptr, y_at_ptr, dx_ptr, rows, C, DHW, HW, D, W, H, O, P, Q, dy_0, dy_1, dy_2, dy_3,
+    dy_4, y_at_0, y_at_1, y_at_2, y_at_3, y_at_4, dx_0, dx_1, dx_2, dx_3, dx_4,
+    INDEX: tl.constexpr, COMPUTE: tl.constexpr, win: tl.constexpr, pad: tl.constexpr,
+    stride: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Each program computes a tile of ROWS x BLOCK elements. Reducers are loops."""
+    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
+    C, dy_0 = C // VEC * VEC, dy_0 // VEC * VEC
+    dy_2, dy_3 = dy_2 // VEC * VEC, dy_3 // VEC * VEC
+    dy_4, y_at_0 = dy_4 // VEC * VEC, y_at_0 // VEC * VEC
+    y_at_2, y_at_3 = y_at_2 // VEC * VEC, y_at_3 // VEC * VEC
+    y_at_4, dx_0 = y_at_4 // VEC * VEC, dx_0 // VEC * VEC
+    dx_2, dx_3 = dx_2 // VEC * VEC, dx_3 // VEC * VEC
+    dx_4 = dx_4 // VEC * VEC
+    tiles = lib.blocks(C, BLOCK)
+    row = (tl.program_id(0) // tiles).to(INDEX) * ROWS + tl.arange(0, ROWS)[:, None]
+    col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    inside = (row < rows) & (col < C)
+    n = (row // DHW).to(tl.int64)
+    d = (row // HW % D).to(tl.int64)
+    h = (row // W % H).to(tl.int64)
+    w = (row % W).to(tl.int64)
+    # dx[n, c, d, h, w] = sum[k < win, r < win, s < win](where(k * win * win + r *
+    #     win + s == (y_at[n, c, (d + pad - k) / stride, (h + pad - r) / stride,
+    #     (w + pad - s) / stride] else -1), dy[n, c, (d + pad - k) / stride,
+    #     (h + pad - r) / stride, (w + pad - s) / stride] else 0.0, 0))
+    dx_sum = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+    for k in range(win):
+        for r in range(win):
+            for s in range(win):
+                dy_o_num = d + pad - k
+                dy_p_num = h + pad - r
+                dy_q_num = w + pad - s
+                dy = tl.load(
+                    dy_ptr
+                    + n * dy_0
+                    + col * dy_1
+                    + dy_o_num // stride * dy_2
+                    + dy_p_num // stride * dy_3
+                    + dy_q_num // stride * dy_4,
+                    mask=inside
+                    & (dy_o_num % stride == 0)
+                    & (dy_o_num >= 0)
+                    & (dy_o_num // stride < O)
+                    & (dy_p_num % stride == 0)
+                    & (dy_p_num >= 0)
+                    & (dy_p_num // stride < P)
+                    & (dy_q_num % stride == 0)
+                    & (dy_q_num >= 0)
+                    & (dy_q_num // stride < Q),
+                    other=0.0,
+                ).to(COMPUTE)
+                y_at = tl.load(
+                    y_at_ptr
+                    + n * y_at_0
+                    + col * y_at_1
+                    + dy_o_num // stride * y_at_2
+                    + dy_p_num // stride * y_at_3
+                    + dy_q_num // stride * y_at_4,
+                    mask=inside
+                    & (dy_o_num % stride == 0)
+                    & (dy_o_num >= 0)
+                    & (dy_o_num // stride < O)
+                    & (dy_p_num % stride == 0)
+                    & (dy_p_num >= 0)
+                    & (dy_p_num // stride < P)
+                    & (dy_q_num % stride == 0)
+                    & (dy_q_num >= 0)
+                    & (dy_q_num // stride < Q),
+                    other=-1,
+                )
+                dx_sum += tl.where(k * win * win + r * win + s == y_at, dy, 0.0)
+    tl.store(dx_ptr + n * dx_0 + col * dx_1 + d * dx_2 + h * dx_3 + w * dx_4, dx_sum, mask=inside)
+
+
+@triton.jit
 def max_pool3d_backward_box(
     dy_ptr, y_at_ptr, dx_ptr, rows, W, CDH, DH, C, H, D, O, P, Q, dy_0, dy_1, dy_2, dy_3,
     dy_4, y_at_0, y_at_1, y_at_2, y_at_3, y_at_4, dx_0, dx_1, dx_2, dx_3, dx_4,
@@ -1102,8 +1179,15 @@ def max_pool3d_backward_box(
     tl.store(dx_ptr + n * dx_0 + c * dx_1 + d * dx_2 + h * dx_3 + col * dx_4, dx_sum, mask=inside)
 
 
-def choose_max_pool3d_backward(cols: int) -> tuple[str, dict]:
+def choose_max_pool3d_backward(
+    cols: int, lanes: int, stored_last: bool,
+) -> tuple[str, dict]:  # fmt: skip
     """Returns (variant, config): the first variant whose rule holds."""
+    # right for every shape: reducers as loops, lanes along the channels
+    if stored_last:
+        return "channels", dict(
+            BLOCK=(BLOCK := max(1, min(256, lib.pow2(lanes)))), ROWS=256 // BLOCK, num_warps=4,
+        )  # fmt: skip
     # right for every shape: reducers as loops
     return "box", dict(
         BLOCK=(BLOCK := max(1, min(256, lib.pow2(cols)))), ROWS=256 // BLOCK, num_warps=4,
@@ -1115,17 +1199,32 @@ def launch_max_pool3d_backward(x, y_at, dy, dx, win, stride, pad) -> None:
     N, C, D, H, W = x.shape
     _, _, O, P, Q = y_at.shape
     rows = C * D * H * N
-    _, config = choose_max_pool3d_backward(cols=W)
-    COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
-    grid = (lib.cdiv(rows, config["ROWS"]) * lib.cdiv(W, config["BLOCK"]),)
-    max_pool3d_backward_box[grid](
-        dy, y_at, dx, C * D * H * N, W, C * D * H, D * H, C, H, D, O, P, Q, *dy.stride(),
-        *y_at.stride(), *dx.stride(),
-        INDEX=tl.int32 if C * D * H * N < 2_000_000_000 else tl.int64, COMPUTE=COMPUTE, win=win,
-        pad=pad, stride=stride,
-        VEC=lib.vec(W, *dy.stride()[:4], *y_at.stride()[:4], *dx.stride()[:4]),
-        enable_fp_fusion=True, **config,
+    outer = D * H * N * W
+    variant, config = choose_max_pool3d_backward(
+        cols=W, lanes=C, stored_last=dx.stride(1) < dx.stride(-1),
     )  # fmt: skip
+    BLOCK, ROWS = config["BLOCK"], config["ROWS"]
+    COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
+    if variant == "channels":
+        grid = (lib.cdiv(outer, ROWS) * lib.cdiv(C, BLOCK),)
+        max_pool3d_backward_box_channels[grid](
+            dy, y_at, dx, D * H * N * W, C, D * H * W, H * W, D, W, H, O, P, Q, *dy.stride(),
+            *y_at.stride(), *dx.stride(),
+            INDEX=tl.int32 if D * H * N * W < 2_000_000_000 else tl.int64, COMPUTE=COMPUTE, win=win,
+            pad=pad, stride=stride,
+            VEC=lib.vec(C, dy.stride(0), dy.stride(2), dy.stride(3), dy.stride(4), y_at.stride(0), y_at.stride(2), y_at.stride(3), y_at.stride(4), dx.stride(0), dx.stride(2), dx.stride(3), dx.stride(4)),
+            enable_fp_fusion=True, **config,
+        )  # fmt: skip
+    else:
+        grid = (lib.cdiv(rows, ROWS) * lib.cdiv(W, BLOCK),)
+        max_pool3d_backward_box[grid](
+            dy, y_at, dx, C * D * H * N, W, C * D * H, D * H, C, H, D, O, P, Q, *dy.stride(),
+            *y_at.stride(), *dx.stride(),
+            INDEX=tl.int32 if C * D * H * N < 2_000_000_000 else tl.int64, COMPUTE=COMPUTE, win=win,
+            pad=pad, stride=stride,
+            VEC=lib.vec(W, *dy.stride()[:4], *y_at.stride()[:4], *dx.stride()[:4]),
+            enable_fp_fusion=True, **config,
+        )  # fmt: skip
 
 
 def allocate_max_pool3d_backward(x, y_at, dy, win=2, stride=2, pad=0) -> torch.Tensor:
@@ -1156,7 +1255,9 @@ def allocate_max_pool3d_backward(x, y_at, dy, win=2, stride=2, pad=0) -> torch.T
         )
     if (2 * pad) > win:
         raise ValueError(f"max_pool3d_backward: requires 2 * pad <= win: {2 * pad} > {win}")
-    dx = torch.empty((N, C, D, H, W), dtype=x.dtype, device=x.device)
+    dx = torch.empty(
+        (N, C, D, H, W), dtype=x.dtype, device=x.device, memory_format=lib.memory_format(y_at, dy)
+    )
     return dx
 
 

@@ -92,6 +92,8 @@ def open_axis(writer: KernelWriter, axis: Axis, name: str) -> tuple[str, str, st
 
 def innermost(writer: KernelWriter) -> str:
     """The index that memory runs along where the widest tensor is contiguous; "" where a dim has none."""
+    if writer.kernel.skeleton == "box":  # its lanes lie along it
+        return writer.kernel.axes[1].digits[-1].index
     widest = max(writer.kernel.views, key=lambda v: sum(map(len, v.runs)), default=None)
     if widest is None:
         stored = writer.kernel.nests[-1].coords
