@@ -20,7 +20,7 @@ from tritongen.ir.bounds import Facts
 from tritongen.ir.free import tensors_read
 from tritongen.schedule.canonical import fresh, read_of, rename_nest
 from tritongen.schedule.classes.rows import slid
-from tritongen.schedule.members import Group, is_reducer
+from tritongen.schedule.members import Group, Product, is_reducer
 from tritongen.schedule.paired import Row, is_mean, pairs_of, row_of
 from tritongen.schedule.plan import Axis
 
@@ -43,7 +43,9 @@ def with_means(
             every = [_with_fold(part, fold, row, sums) for part in parts]
             read = set(outputs).union(*(tensors_read(n.body) for part in every for n in part))
             nests, *own = (_without(part, sums, read) for part in every)
-            groups = tuple(replace(g, nests=p) for g, p in zip(groups, own, strict=True))
+            products = [_factors(g.product, fold, row, sums) for g in groups]
+            each = zip(groups, own, products, strict=True)
+            groups = tuple(replace(g, nests=n, product=p) for g, n, p in each)
     return nests, groups
 
 
@@ -131,6 +133,25 @@ def _fold(row: Row, first: str, outputs: Collection[str], taken: set[str]) -> ir
 
 def _with_fold(nests: Nests, fold: ir.Nest, row: Row, sums: list[str]) -> Nests:
     """The fold behind the first of the sums, where that is one of the nests, and read by all in their place."""
+    found: list[ir.Nest] = []
+    for nest in nests:
+        if nest.name != fold.name:
+            found.append(replace(nest, body=_reading(nest.body, fold, row, sums)))
+        if nest.name in sums and fold not in found:
+            found.append(fold)
+    return tuple(found)
+
+
+def _factors(product: Product | None, fold: ir.Nest, row: Row, sums: list[str]) -> Product | None:
+    """The factors of a group's product read the fold too. What is packed before the kernel is named by them."""
+    if product is None:
+        return None
+    left, right = (_reading(side, fold, row, sums) for side in (product.left, product.right))
+    return replace(product, left=left, right=right)
+
+
+def _reading(body: ir.Expr, fold: ir.Nest, row: Row, sums: list[str]) -> ir.Expr:
+    """The expression with the fold in place of each of the sums divided by its number of terms."""
 
     def change(e: ir.Expr) -> ir.Expr:
         match e:
@@ -138,13 +159,7 @@ def _with_fold(nests: Nests, fold: ir.Nest, row: Row, sums: list[str]) -> Nests:
                 return replace(read, tensor=fold.name) if is_mean(e, row.nests[tensor], row) else e
         return e
 
-    found: list[ir.Nest] = []
-    for nest in nests:
-        if nest.name != fold.name:
-            found.append(replace(nest, body=ir.rebuild(nest.body, change)))
-        if nest.name in sums and fold not in found:
-            found.append(fold)
-    return tuple(found)
+    return ir.rebuild(body, change)
 
 
 def _without(nests: Nests, sums: list[str], read: Collection[str]) -> Nests:

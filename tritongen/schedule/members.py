@@ -192,15 +192,18 @@ def paste(
                 return node
         values: dict[str, Poly] = {}
         for at, own in zip(node.coords, nest.coords, strict=True):
-            values |= solve_digits(own, at)
+            values |= solve_digits(own, at, {b.index: b.hi for b in nest.box})
         body = paste(substitute_indices(nest.body, values), virtual, tile, lines_over)
         return body if node.fill is None else _filled(body, node, nest)
 
     return ir.rebuild(expr, change)
 
 
-def solve_digits(own: Poly, at: Poly) -> dict[str, Poly]:
-    """The indices that make the coordinate `own` (an index, or digits f1 * q + f0) equal `at`."""
+def solve_digits(own: Poly, at: Poly, ranges: dict[str, Poly]) -> dict[str, Poly]:
+    """The indices that make the coordinate `own` (an index, or digits f1 * q + f0) equal `at`.
+
+    Of more digits than two each is found by itself. Which of `C` and `C // groups` is the larger weight need not be known then.
+    """
     digits = affine(own)
     assert digits is not None
     weights = {weight: atom.name for atom, weight in digits[0].items() if isinstance(atom, Idx)}
@@ -209,6 +212,8 @@ def solve_digits(own: Poly, at: Poly) -> dict[str, Poly]:
         by_weight = {weight: poly(atom) for atom, weight in given[0].items()}
         if set(by_weight) == set(weights):  # the same digits under other names
             return {name: by_weight[weight] for weight, name in weights.items()}
+    if len(weights) > 2:
+        return {name: at // weight % ranges[name] for weight, name in weights.items()}
     values, rest = {}, at
     for weight, name in sorted(weights.items(), key=lambda pair: pair[0] == poly(1)):
         values[name] = rest if weight == poly(1) else rest // weight
