@@ -156,9 +156,10 @@ def _stepped_aside(op: Op, wanted: tuple[Param, ...]) -> Op:
     gradients = {f"d{p.name}" for p in (*wanted, *op.outputs)}
     own = {p.name for p in (*op.params, *op.outputs)}
     if clash := sorted(gradients & own):
-        raise NotDifferentiable(
-            op, f"`{clash[0]}` is a name of its own and that of the gradient of `{clash[0][1:]}`"
-        )
+        name, of = clash[0], clash[0][1:]
+        both = f"`{name}` is a name of its own and that of the gradient of `{of}`"
+        other = exprs.free_name(f"{name}_own", names_of(op))
+        raise NotDifferentiable(op, f"{both}; rename it, as to `{other}`")
     temporaries = {nest.name for nest in op.nests} - own
     taken, names = names_of(op), {}
     for name in sorted(gradients & (temporaries | _indices_of(op))):

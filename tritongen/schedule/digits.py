@@ -51,6 +51,8 @@ def digits_in(nest: ir.Nest, facts: Facts) -> tuple[ir.Binder, Poly, Poly] | Non
 
 def quotient(n: Poly, q: Poly, facts: Facts) -> Poly:
     """n // q in the plainer words: `F // (F // groups)` is `groups` where F % groups == 0."""
+    if same(facts, n, q):
+        return poly(1)
     known = substitute(simplify(n // q, facts), facts.quotients)
     return min(n // q, known, key=lambda p: sum(1 for _ in walk_poly(p)))
 
@@ -58,20 +60,23 @@ def quotient(n: Poly, q: Poly, facts: Facts) -> Poly:
 def split(nest: ir.Nest, binder: ir.Binder, often: Poly, q: Poly) -> ir.Nest:
     """A nest with an index as two digits, f1 * q + f0. Unchanged if it has no such index.
 
-    A read at f // (q * r) is a read at f1 // r.
+    A read at f // (q * r) is a read at f1 // r. Where f is below q, it has no high digit: f // q is 0.
     """
     every = (*nest.box, *binders_of(nest))
     if not any(b.index == binder.index and b.hi == binder.hi for b in every):
         return nest
     used = {b.index for b in every}
     high, low = fresh(f"{binder.index}1", used), fresh(f"{binder.index}0", used)
-    digits = (ir.Binder(high, Poly(), often), ir.Binder(low, Poly(), q))
-    number = index(high) * q + index(low)
+    digits: Binders = (ir.Binder(high, Poly(), often), ir.Binder(low, Poly(), q))
+    above = index(high)
+    if often == poly(1):
+        digits, above = digits[1:], Poly()
+    number = above * q + index(low)
 
     def change(atom):
         if isinstance(atom, Floor) and atom.num == index(binder.index):
             if (often_q := atom.den // q) * q == atom.den:
-                return index(high) // often_q
+                return above // often_q
         return number if atom == Idx(binder.index) else None
 
     def spread(binders: Binders) -> Binders:
