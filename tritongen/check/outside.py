@@ -8,7 +8,7 @@ end it is the last element. Example: `w[n % C]` needs `with C > 0`. `reads` has 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Set
 from dataclasses import replace
 from itertools import combinations
 from typing import NoReturn
@@ -93,27 +93,42 @@ def outside(scope: Scope, frame: Frame, node: ast.Read, c: Poly, dim: Poly) -> N
     scope.report.fail("E402", message, node.span, label=label, help=help, fix=fix)
 
 
-def refuse_clamp(scope: Scope, frame: Frame, node: ast.Read, i: ast.Index) -> None:
-    """E205 for `x[min(n + 1, N - 1)]`. The help gives the index a line of its own, which is read as a gather."""
-    named = _names(i) & frame.names
-    calls = [n for n in walk_tree(i) if isinstance(n, ast.Call)]
-    if not any(n.name in ("min", "max", "clamp") and _names(n) & named for n in calls):
+def refuse_calls(scope: Scope, frame: Frame, node: ast.Read, i: ast.Index) -> None:
+    """E205 for `x[min(n + 1, N - 1)]` and `x[i64(p[n])]`. The help gives such indices lines of their own, which are read as gathers."""
+    if not _called_with(i, frame.names):
         return
-    order = [name for name in frame.ranges if name in named]
+    calls = [j for j in node.indices if _called_with(j, frame.names)]
+    named = set().union(*map(_names, calls)) & frame.names
     line, fix = scope.line, None
-    whole_dims = all(frame.ranges[n][0] == ZERO for n in order)
+    whole_dims = all(frame.ranges[n][0] == ZERO for n in named)
     if line is not None and line.whole is not None and node.span is not None and whole_dims:
-        name, source = scope.free("at"), line.whole.source.text
-        left = ", ".join(f"{n} < {text(frame.ranges[n][1])}" for n in order)
-        own = ast.Read(name, tuple(ast.Name(n) for n in order))
+        source, own, lines = line.whole.source.text, dict[int, ast.Index](), []
+        for call in calls:
+            name = scope.free(f"at{len(own) + 1}" if len(calls) > 1 else "at")
+            over = [n for n in frame.ranges if n in _names(call)]
+            own[id(call)] = ast.Read(name, tuple(ast.Name(n) for n in over))
+            left = ", ".join(f"{n} < {text(frame.ranges[n][1])}" for n in over)
+            lines.append(f"{name}[{left}] = {unparse(call)}")
+        indices = tuple(own.get(id(j), j) for j in node.indices)
         fill = node.fill or ast.Number(0)
-        indices = tuple(own if j is i else j for j in node.indices)
         read = _padded(node.span, unparse(replace(node, indices=indices, fill=fill)))
         before = source[line.whole.start : node.span.start]
-        first = f"{name}[{left}] = {unparse(i)}"
-        fix = Fix(replace(line.whole, end=node.span.end), f"{first}\n  {before}{read}")
+        after = source[node.span.end : line.whole.end]
+        fix = Fix(line.whole, "\n  ".join((*lines, f"{before}{read}{after}")))
     help = "give the index a line of its own"
-    scope.report.fail("E205", f"`{unparse(i)}` is not affine", i.span, help=help, fix=fix)
+    scope.report.fail(
+        "E205",
+        f"`{unparse(i)}` is not affine",
+        i.span,
+        help=help,
+        fix=fix,
+        otherwise=f"{help}, of integers",
+    )
+
+
+def _called_with(i: ast.Index, names: Set[str]) -> bool:
+    """Whether an index calls a function of indices."""
+    return any(isinstance(n, ast.Call) and _names(n) & names for n in walk_tree(i))
 
 
 def _names(i: ast.Index) -> set[str]:

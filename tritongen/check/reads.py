@@ -11,7 +11,7 @@ import math
 from dataclasses import replace
 
 from tritongen.check.coordinates import FetchOf, coordinate
-from tritongen.check.outside import outside, refuse_clamp, unsafe
+from tritongen.check.outside import outside, refuse_calls, unsafe
 from tritongen.check.ranges import ZERO, Frame, wrong_rank
 from tritongen.check.scope import Scope, Variable
 from tritongen.errors import Fix
@@ -90,7 +90,7 @@ def read_at(
         if isinstance(i, ast.Dots):
             coords.append(index(BATCH))
         else:
-            refuse_clamp(scope, frame, node, i)
+            refuse_calls(scope, frame, node, i)
             coords.append(coordinate(scope, i, frame.names, fetch))
     fill = _fill(scope, variable, node.fill)
     needed = [
