@@ -91,3 +91,7 @@ except TypeError as error:
     run = [sys.executable, "-c", text]
     said = subprocess.run(run, env=env, check=True, capture_output=True, text=True).stdout
     assert said == "1.0 0.0\nf: s: expected float or a 0-dim tensor, given complex\n"
+
+
+def test_f8_numbers(run_checks):
+    run_checks("f8_checks.py")

@@ -182,11 +182,12 @@ def _bits(values: np.ndarray) -> np.ndarray:
 
 # ---- f8 -----------------------------------------------------------------------------------------
 _F8 = {tl.float8e4nv: torch.float8_e4m3fn, tl.float8e5: torch.float8_e5m2}
+_WIDER = {tl.float16: torch.float16, tl.float32: torch.float32, tl.float64: torch.float64}
 
 
 def install_f8() -> None:
-    """The interpreter rounds halves up where it narrows to f8, and makes numbers of infinities and NaN."""
-    plain = InterpreterBuilder.create_fp_to_fp
+    """The interpreter rounds halves up where it narrows to f8, and makes numbers of infinities and NaN, of those that it widens too."""
+    plain, convert = InterpreterBuilder.create_fp_to_fp, interpreter._convert_float
 
     def create_fp_to_fp(self: Any, src: TensorHandle, dst_type: Any, rounding: Any) -> TensorHandle:
         wanted = dst_type.scalar
@@ -195,7 +196,14 @@ def install_f8() -> None:
         narrow = torch.from_numpy(np.ascontiguousarray(src.data)).to(_F8[wanted])
         return TensorHandle(narrow.view(torch.uint8).numpy(), wanted)
 
+    def convert_float(bits: np.ndarray, given: Any, wanted: Any, rounding: Any) -> np.ndarray:
+        if given not in _F8 or wanted not in _WIDER:
+            return convert(bits, given, wanted, rounding)
+        held = torch.from_numpy(np.ascontiguousarray(bits)).view(_F8[given]).to(_WIDER[wanted])
+        return held.numpy().reshape(bits.shape)
+
     InterpreterBuilder.create_fp_to_fp = create_fp_to_fp
+    interpreter._convert_float = convert_float
 
 
 # ---- comparisons --------------------------------------------------------------------------------
