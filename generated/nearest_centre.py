@@ -546,9 +546,7 @@ def nearest_centre_backward_dx_tile(
         ddistance * (2.0 * x)
         + -2.0
         * tl.where(
-            (row >= 0) & (row < N) & (centre >= 0) & (centre < K),
-            tl.where(centre == centre2, ddistance_min, 0.0),
-            0.0,
+            (centre >= 0) & (centre < K), tl.where(centre == centre2, ddistance_min, 0.0), 0.0
         )
         * c
     )

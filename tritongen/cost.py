@@ -223,7 +223,9 @@ def _kernels(
     for k, launch in enumerate(run for run, known in zip(launches, planned, strict=True) if known):
         kernel = named[launch.kernel.fn.__name__]
         seen, given = {}, {}
-        unstored = step.stores if variant.launches[k].part else ()
+        # Of one part there is no second kernel: the first one stores the results.
+        parts = variant.launches[k].part and launch.config.get("PARTS") != 1
+        unstored = step.stores if parts else ()
         for name, tensor in tensors_of(launch, {*numbers.dims, *copies}):
             if name in unstored:
                 continue

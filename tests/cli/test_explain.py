@@ -158,12 +158,13 @@ def test_the_way_a_call_takes(name, shape, variant, kernels):
         )
 
 
-@pytest.mark.parametrize("name", ["attention", "batch_norm_train", "conv_group_norm_silu"])
+@pytest.mark.parametrize("name", ["attention", "batch_norm_train", "bmm", "conv_group_norm_silu"])
 def test_every_launch_is_counted(name):
     """Whatever the kernels are, each touches something, and together they do the whole work."""
     shapes = {
         "attention": "B=1,H=2,S=64,L=64,E=32",
         "batch_norm_train": "N=4,C=8,H=16,W=16",
+        "bmm": "B=4,M=16,K=16,N=16",  # sums may have parts, but here have one
         "conv_group_norm_silu": "N=2,C=16,H=9,W=9,F=16,R=3,S=3",
     }
     module, plans = opened(spec(name))

@@ -225,10 +225,13 @@ def _filled(body: ir.Expr, read: ir.Read, nest: ir.Nest) -> ir.Expr:
     """A temporary read with `else`: inside its dims its value, outside the fill.
 
     The `where` does not keep a read of the value inside of its own tensor. So each such read gets a fill, whose value is never used.
+    An index that subscripts the same dim in both lines has one name and range (`canonical.unify`), and is never outside.
     """
     assert read.fill is not None
     tests: list[ir.Expr] = []
-    for coordinate, dim in zip(read.coords, nest.dims, strict=True):
+    for coordinate, own, dim in zip(read.coords, nest.coords, nest.dims, strict=True):
+        if coordinate == own:
+            continue
         at = coordinate
         if is_fractional(coordinate):  # outside where it is no integer
             num, den = numerator(coordinate), denominator(coordinate)
