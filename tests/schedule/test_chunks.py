@@ -88,3 +88,17 @@ def test_a_square_is_cut_along_its_rows():
     (plan,) = item.forward.backward.plans
     assert plan.chunks is not None and plan.chunks.size == "rows_N"
     assert all([str(d) for d in n.dims].count("N") < 2 for n in plan.scratch)
+
+
+def test_what_is_behind_all_chunks_computes_as_they_do():
+    """It has no operand but their sums, whose type is that of the call."""
+    text = """op f<T: float>(q: T[N, M, L], k: T[N, H, L], v: T[N, H, D]) -> (o: T[N, M, D], lse: T[N, M]) {
+      s[n, i, j] = sum[l](q[n, i, l] * k[n, j, l]) / 4
+      m[n, i]    = max[j](s[n, i, j])
+      z[n, i]    = sum[j](exp(s[n, i, j] - m[n, i]))
+      o[n, i, d] = sum[j](T(exp(s[n, i, j] - m[n, i])) * v[n, j, d]) / z[n, i]
+      lse[n, i]  = m[n, i] + log(z[n, i])
+    }"""
+    raw = pipeline.build(text, gradients=True).raw
+    launch = raw.partition("def launch_f_backward_float_dq(")[2].partition("\ndef ")[0]
+    assert "COMPUTE = tl.float64 if dq_sum.dtype == torch.float64 else tl.float32" in launch

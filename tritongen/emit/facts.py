@@ -282,8 +282,9 @@ def compute_bytes(context: Context) -> str:
 
 
 def computes_wide(op: Op) -> str:
-    """Whether a call computes in f64. What was kept in the type of the forward's call says nothing new."""
+    """Whether a call computes in f64. What was kept in the type of the forward's call says nothing new, unless it is all there is."""
     told = [t for t in op.tensors if t.dtype != "compute" and may_be_f64(t.dtype, op)]
+    told = told or [t for t in op.tensors if t.dtype == "compute"]
     floats = {t.dtype: t.name for t in reversed(told)}.values()  # the first of each type
     if len(floats) == 1:
         return f"{told[0].name}.dtype == torch.float64"

@@ -144,7 +144,7 @@ def _allocated(item: OpPlans) -> tuple[list[str], list[tuple[str, str]]]:
     """
     flags, base = item.flags, item.stands_for
     # Half types may have a form of their own. What is kept in the type of the call is f64 in another one.
-    host = next((op for op in item.hosts if _may_be_wide(op)), item.hosts[0])
+    host = next((op for op in item.hosts if ir.may_compute_f64(op)), item.hosts[0])
     called = tuple(replace(op, name=base.name if base else op.name) for op in item.hosts)
     checks = [as_written(line, item.shown) for line in check_lines(called)]
     may_lie, outputs = kept(item), list[tuple[str, str]]()
@@ -163,11 +163,6 @@ def _allocated(item: OpPlans) -> tuple[list[str], list[tuple[str, str]]]:
     known, text = replace(host, outputs=host.outputs[: len(first)]), " ".join(t for _, t in rest)
     call = f"{names} = allocate_{base.own or base.name}({given})"
     return [call, *opening_lines(known, text)], rest
-
-
-def _may_be_wide(op: ir.Op) -> bool:
-    """Whether a call may compute in f64."""
-    return any(ir.may_be_f64(t.dtype, op) for t in op.tensors)
 
 
 def _on_cpu(item: OpPlans) -> str:
@@ -215,7 +210,7 @@ def context_of(plan: Plan, item: OpPlans) -> Context:
     for nest in plan.nests:
         dims.setdefault(nest.name, nest.dims)
         dtypes.setdefault(nest.name, nest.dtype)
-    wide = _may_be_wide(op)
+    wide = ir.may_compute_f64(op)
     names = frozenset(n.name for n in op.nests)
     comments = comments_of(plan, dims)
     kept = frozenset({o.name for o in op.outputs} | {n.name for n in plan.scratch})

@@ -379,6 +379,12 @@ def may_be_f64(dtype: str, op: Op) -> bool:
     return "f64" in dtypes_of(dtype, op)
 
 
+def may_compute_f64(op: Op) -> bool:
+    """Whether a call may compute in f64. Where all operands have the compute type, the results say it: behind sums in chunks."""
+    told = [t for t in op.tensors if t.dtype != "compute"] or op.outputs
+    return any(may_be_f64(t.dtype, op) for t in told)
+
+
 def may_be_half(dtype: str, op: Op) -> bool:
     """Whether it has fewer than 32 bits in some call."""
     return not set(HALVES).isdisjoint(dtypes_of(dtype, op))

@@ -55,7 +55,7 @@ class Pair:
 
 def pairs(op: ir.Op, nests: tuple[ir.Nest, ...], facts: Facts) -> tuple[Pair, ...]:
     """The pairs of an op; no value belongs to two of them."""
-    if any(ir.may_be_f64(t.dtype, op) for t in op.tensors):
+    if ir.may_compute_f64(op):
         return ()  # no tensor core adds up in f64 what is stored in half types
     outputs = {o.name for o in op.outputs}
     found, taken = list[Pair](), set[str]()
