@@ -1152,7 +1152,6 @@ def conv1d_backward_dx_phases(
         n = tl.cast(first_n, tl.int64) + tl.arange(0, BLOCK_N)[None, :]
         dx_l = l0 + l1 * stride
         inside = (n_ < N) & (l1 < l_steps) & (dx_l < L) & (n < Cg)
-        f1 = batch // stride
         dx_places = dx_ptr + n_ * dx_0 + dx_l * dx_2
         dx_c = n + f1 * Cg
         tl.store(dx_places + dx_c * dx_1, dx_sum, mask=inside)

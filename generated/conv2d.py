@@ -1313,7 +1313,6 @@ def conv2d_backward_dx_phases(
         dx_h = h0 + h1 * stride
         dx_w = w20 + w21 * stride
         inside = (n_ < N) & (h1 < h_steps) & (w21 < w2_steps) & (dx_h < H) & (dx_w < W) & (n < Cg)
-        f1 = batch // (stride * stride)
         dx_places = dx_ptr + n_ * dx_0 + dx_h * dx_2 + dx_w * dx_3
         dx_c = n + f1 * Cg
         tl.store(dx_places + dx_c * dx_1, dx_sum, mask=inside)

@@ -189,6 +189,8 @@ def factors(
     x, of_x = describe_patch(writer, left, patch)
     w, of_w = describe_rows(writer, right, patch, size)
     lines, writer.lines = tuple(writer.lines), []
+    batch = {d.index for d in writer.kernel.axes[0].digits}  # which stand in front of the loop
+    own |= {name: text for name, text in writer.index.items() if name in batch}
     writer.index, writer.cache, writer.looping = own, cache, frozenset()
     names = writer.variable(left.tensor), writer.variable(right.tensor)
     return Factor(names[0], x, lines), Factor(names[1], w), [of_x, of_w]

@@ -38,7 +38,14 @@ from tritongen.schedule.classes.contraction_stages import width
 from tritongen.schedule.classes.contraction_tiles import variant
 from tritongen.schedule.classes.lines import names_in, results
 from tritongen.schedule.held import with_held
-from tritongen.schedule.members import Group, Virtual, closure, gather_lines, is_reducer
+from tritongen.schedule.members import (
+    Group,
+    Virtual,
+    closure,
+    fetches,
+    gather_lines,
+    is_reducer,
+)
 from tritongen.schedule.plan import Axis, KernelPlan, Launch, Sizes, Step, Variant
 
 ROOM, DEPTH = 200 << 10, 64  # bytes for the stages of a loss head, of so many summed elements
@@ -347,6 +354,7 @@ class _Maker:
         self.begins = any(weight_of(p, loop.index) == poly(1) for p in within)
         self.boxes = described(self.group, dims, facts)
         self.loads = loads_of(self.group)
+        self.met = met_by_sums(self.group)
         self.share = 2 if any(w > 2 for w in self.loads.values()) else 1  # of 16 bits an element
         self.kernels: list[KernelPlan] = []
 
@@ -392,7 +400,7 @@ class _Maker:
             most = (128, 256, 4) if boxes else (128, 128, 3)
             if sum(is_dot(f, self.kernel) for f in self.folds) > 1:
                 most = (64, 128, 3)
-            if not has_loop(self.group):
+            if not has_loop(self.group) or self.met * most[0] * most[1] > ROOM:
                 most = (most[0], 64, most[2])
             rows, terms, stages = self.that_fit(*most)
             warps = "8"
@@ -587,6 +595,20 @@ def loads_of(group: Group) -> dict[ir.Read, int]:
     numbers = {w.index for w in walks_of(group) if w.how in NUMBERS}
     tiles = (r for r in found if len(free_indices(r) - numbers) > 1)
     return {r: width(r.dtype) or (4 if r.dtype == "compute" else 2) for r in tiles}
+
+
+def met_by_sums(group: Group) -> int:
+    """The most bytes of an element of what is loaded by rows and terms, beside the factors of products.
+
+    A sum of products has a layout of its own, and such a tile comes to it through shared memory.
+    """
+    (row,), (loop,) = group.row, group.col
+    both, own = {row.index, loop.index}, {n.name for n in group.nests}
+    beside = {r for n in group.nests for r in reads(n.body) if r.tensor not in own}
+    tiles = (r for r in beside - loads_of(group).keys() if both <= free_indices(r))
+    numbers = (f for n in group.nests for f in fetches(n.body))  # of 64 bits, whatever their type
+    numbers = (f for f in numbers if both <= frozenset().union(*map(indices, f.coords)))
+    return max([*(width(r.dtype) or 4 for r in tiles), *(8 for _ in numbers)], default=0)
 
 
 def described(group: Group, dims: Dims, facts: Facts) -> tuple[str, ...]:
