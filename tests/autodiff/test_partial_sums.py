@@ -40,6 +40,21 @@ def test_a_sum_over_other_indices_stays(at):
         assert "  db[n] = sum[c](db_partial[n, c])" in lines
 
 
+@pytest.mark.parametrize("at", ["N - 1 - n, l", "l, n"])
+def test_a_part_has_the_indices_of_its_own_line(at):
+    """The sum has an index of the same name elsewhere: a partial sum would read dz at other rows than x."""
+    text = f"""op f<T: float>(x: T[N, N], g: T[N], s: f32, w: T[M]) -> (y: T[N, N], z: T[N, N])
+        with M == N + 1 {{
+      y[n, l] = x[n, l] * exp(g[n])
+      z[n, l] = s * x[{at}] * w[l + 1]
+    }}"""
+    lines = lines_of(text)
+    if at == "l, n":
+        assert "  ds_partial[n] = sum[l](dz[l, n] * w[n + 1] * x[n, l])" in lines
+    else:
+        assert "  ds = sum[n, l](dz[n, l] * w[l + 1] * x[N - n - 1, l])" in lines
+
+
 def test_an_image_without_pixels_adds_nothing():
     """Its mean is NaN, and a sum of no terms 0."""
     f = compile_op((ROOT / "specs/instance_norm.op").read_text())

@@ -20,7 +20,7 @@ from functools import partial
 
 from tritongen.autodiff import exprs
 from tritongen.autodiff.assemble import tensors_read
-from tritongen.ir.algebra import Poly, index, indices
+from tritongen.ir.algebra import Poly, index, indices, substitute_atoms
 from tritongen.ir.nodes import Call, Expr, Nest, Read, Reduce, rebuild, walk
 
 Dims = Mapping[str, tuple[Poly, ...]]
@@ -110,8 +110,24 @@ def _partial(total: Reduce, part: Part) -> tuple[Expr, dict[str, Poly]] | None:
             continue
         if any(indices(at[b.index]) & inner.keys() for b in part.line.box):
             continue
-        there = {c: index(name) for name, c in at.items()}
-        body = exprs.map_polys(total.body, lambda p: there.get(p, p))  # noqa: B023
+        body = _at_own_indices(total.body, at)
         if exprs.free_indices(body) <= at.keys():
             return body, at
     return None
+
+
+def _at_own_indices(body: Expr, at: Mapping[str, Poly]) -> Expr:
+    """The body of a sum in the indices of a part, which the sum reads at these places.
+
+    The sum may have indices of the same names for others: each gets a new name first. One that is left is not known to the part.
+    """
+    apart = exprs.by_name({name: index(exprs.unique(name)) for name in exprs.free_indices(body)})
+    there = {substitute_atoms(c, apart): index(name) for name, c in at.items()}
+    plain = exprs.by_name({_index_of(c): own for c, own in there.items()})
+
+    def own(p: Poly) -> Poly:
+        p = substitute_atoms(p, apart)
+        return there.get(p, substitute_atoms(p, plain))
+
+    body = exprs.map_polys(exprs.with_own_binders(body), own)
+    return exprs.name_binders(body, at, frozenset())

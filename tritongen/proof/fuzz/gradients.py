@@ -147,6 +147,11 @@ def disagreement(op: Op, back: Op, module: ModuleType, args: dict[str, Any], ran
         for k, v in args.items()
         if isinstance(v, torch.Tensor) and v.is_floating_point()
     }
+    for scalar in op.scalars:
+        if isinstance(args[scalar.name], float):
+            leaves[scalar.name] = torch.tensor(
+                args[scalar.name], dtype=torch.float64
+            ).requires_grad_()
     try:
         outputs = run(op, args)
     except (ValueError, IndexError):
@@ -188,7 +193,7 @@ def disagreement(op: Op, back: Op, module: ModuleType, args: dict[str, Any], ran
 
 def summed_to(op: Op, name: str, grad: torch.Tensor, shape: torch.Size) -> torch.Tensor:
     """A gradient added up over what the operand's `...` broadcast to."""
-    dims = next(t.dims for t in op.tensors if t.name == name)
+    dims = next((t.dims for t in op.tensors if t.name == name), ())  # a scalar has none
     before = dims.index(BATCH_SIZE) if BATCH_SIZE in dims else 0
     missing = grad.dim() - len(shape)
     wide = (*shape[:before], *[1] * missing, *shape[before:])
@@ -200,7 +205,7 @@ def _slope_says(op: Op, args, dys, name: str, at: tuple[int, ...], claimed: floa
     h = 1e-6
 
     def total(step: float) -> float:
-        moved = args[name].clone()
+        moved = torch.as_tensor(args[name], dtype=torch.float64).clone()
         moved[at] += step
         outputs = run(op, {**args, name: moved})
         return sum(float((outputs[k[1:]] * v).sum()) for k, v in dys.items())
