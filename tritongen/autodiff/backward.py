@@ -407,11 +407,12 @@ class _Tape:
         max).
         """
         lines = {n.name: n for n in (*self.values, *self.backward)}
-        terms = [t for t in terms if not zero.vanishes(t, {name: lines[name]})]
+        terms = [t for t in terms if not zero.vanishes(t, self.op, {name: lines[name]})]
         if terms and self._is_shift(lines[name], lines):
             total = _sum(terms)
             rounds = islice(self._made_of(name), ROUNDS)
-            return [] if any(zero.vanishes(total, made) for made in rounds) else terms
+            gone = (zero.vanishes(total, self.op, made, rounded=False) for made in rounds)
+            return [] if any(gone) else terms
         return terms
 
     def _is_shift(self, nest: Nest, lines: dict[str, Nest]) -> bool:

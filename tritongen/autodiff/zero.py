@@ -5,8 +5,9 @@ Input: an expression and the lines that it may look through. Output: True if it 
     dlse - sum[v](dlse / s * exp(x[v] - m))  with  s = sum[v](exp(x[v] - m))   ->   True
 
 The normal form is a polynomial over opaque atoms (reads, functions of normal forms, sums of one product) with sizes as
-coefficients. Sums are linear, and factors without a binder leave the sum. The test decides what is dropped; it never rewrites
-what is kept. If the normal form grows too large the answer is False. That costs time in the kernel, and is never wrong.
+coefficients. Sums are linear, and factors without a binder leave the sum. A cast that may change a number is opaque, and so is
+arithmetic that may wrap: `t - T(i32(t))` is not 0. The test decides what is dropped; it never rewrites what is kept.
+If the normal form grows too large the answer is False. That costs time in the kernel, and is never wrong.
 """
 
 from __future__ import annotations
@@ -29,8 +30,12 @@ from tritongen.ir.nodes import (
     Guard,
     IndexValue,
     Nest,
+    Op,
     Read,
     Reduce,
+    kind_of,
+    may_be_f64,
+    may_be_half,
 )
 
 # An atom is (kind, data...), a monomial a sorted tuple of (atom, power); forms map these to sizes.
@@ -49,17 +54,21 @@ class TooLarge(Exception):
 
 @dataclass(slots=True)
 class Lines:
-    """The lines that a test looks through, and how many expressions it still may look at."""
+    """The lines of an op that a test looks through, whether it sees their rounding, and how many expressions it still may look at."""
 
+    op: Op
     nests: Mapping[str, Nest]
+    rounded: bool
     left: int
 
 
-def vanishes(expr: Expr, lines: Mapping[str, Nest]) -> bool:
+def vanishes(expr: Expr, op: Op, lines: Mapping[str, Nest], rounded: bool = True) -> bool:
+    """Whether it is 0; `rounded`: in the numbers that casts to narrower floats give, not in those that they are given."""
     if exprs.is_zero(expr):
         return True
     try:
-        form = _without_denominators(_normal(exprs.with_own_binders(expr), Lines(lines, EFFORT)))
+        seen = Lines(op, lines, rounded, EFFORT)
+        form = _without_denominators(_normal(exprs.with_own_binders(expr), seen))
     except (TooLarge, RecursionError):
         return False
     return all(not numerator(size).terms for size in form.values())
@@ -147,8 +156,9 @@ def _normal(expr: Expr, lines: Lines) -> Form:
             return {(): poly(Fraction(value))} if value else {}
         case IndexValue(p):
             return _atom("value", expr) if indices(p) else ({(): p} if p.terms else {})
-        case Cast(arg):
-            return _normal(arg, lines)
+        case Cast(arg, dtype):
+            form = _normal(arg, lines)
+            return form if _is_same(arg.dtype, dtype, lines) else _atom("cast", dtype, _key(form))
         case Read():
             return _read(expr, lines)
         case Reduce("sum", binders, guards, body):
@@ -156,18 +166,35 @@ def _normal(expr: Expr, lines: Lines) -> Form:
             for guard in guards:
                 form = _product(form, _atom("guard", guard))
             return _summed(form, binders)
-        case Call(fn, args):
-            return _call(fn, args, lines)
+        case Call(fn, args, dtype):
+            return _call(fn, args, dtype, lines)
     return _atom("value", expr)
 
 
+def _is_same(given: str, dtype: str, lines: Lines) -> bool:
+    """Whether a cast from one dtype to another gives the number that it is given."""
+    op = lines.op
+    if kind_of(dtype, op) != "float":
+        return given == dtype or (dtype == "i64" and kind_of(given, op) != "float")
+    if not lines.rounded or given == dtype:
+        return True
+    wide = given == exprs.COMPUTE and any(may_be_f64(t.dtype, op) for t in op.tensors)
+    wide = wide or may_be_f64(given, op)
+    return not may_be_half(dtype, op) and not (dtype == "f32" and wide)
+
+
 def _read(read: Read, lines: Lines) -> Form:
-    """A read of a line is the line, at those coordinates; a reducer that is no sum stays a read."""
+    """A read of a line is the line, at those coordinates; a reducer that is no sum stays a read.
+
+    What rounds the line as a whole is left out: the mean of what differs from an output that is the mean is 0.
+    """
     nest = lines.nests.get(read.tensor)
     if nest is None or read.fill is not None or not _is_open(nest.body):
         return _atom("value", read)
     values = {b.index: c for b, c in zip(_left(nest), _right(nest, read), strict=True)}
     body = exprs.substitute(exprs.with_own_binders(nest.body), exprs.by_name(values))
+    while isinstance(body, Cast) and kind_of(body.dtype, lines.op) == "float":
+        body = body.arg
     return _normal(body, lines)
 
 
@@ -219,7 +246,10 @@ def _implies(monomial: Monomial, condition: Expr, lines: Lines) -> bool:
     return bool(own & {("condition", condition), ("guard", condition)})
 
 
-def _call(fn: str, args: tuple[Expr, ...], lines: Lines) -> Form:
+def _call(fn: str, args: tuple[Expr, ...], dtype: str, lines: Lines) -> Form:
+    kind = "" if fn == "where" else kind_of(dtype, lines.op)
+    if kind == "bool" or (kind == "int" and dtype != "i64"):
+        return _atom("call", fn, dtype, *(_key(_normal(a, lines)) for a in args))  # it may wrap
     if fn == "where":
         yes, no = (_normal(a, lines) for a in args[1:])
         return _sum(no, _where(_sum(yes, no, -1), args[0], lines))
