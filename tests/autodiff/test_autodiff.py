@@ -463,6 +463,56 @@ def test_detach_and_steps_have_no_gradient():
     assert grads("detach(x[n]) * x[n] + floor(x[n])", x=[3.0]) == {"dx": [3.0]}
 
 
+@pytest.mark.parametrize(
+    "line, x, dx",
+    [
+        ("0.5 * t[n] * t[n] - t[n] * T(i32(t[n]))", [0.75, -1.0], [1.0, 0.0]),
+        ("t[n] * (T(a[n] + a[n]) - 2 * T(a[n]))", [1.0, 1.0], [0.0, -512.0]),
+        ("t[n] * (T(p[n] + p[n]) - 2 * T(p[n]))", [1.0, 1.0], [0.0, -2.0]),
+        ("t[n] * (x[n] - f32(bf16(x[n])))", [0.5, 0.5 + 2**-9], [0.0, 2**-8]),
+    ],
+)
+def test_what_a_cast_takes_or_a_sum_wraps_is_not_0(line, x, dx):
+    op = op_of(f"""op f<T: float>(x: T[N], a: u8[N], p: bool[N]) -> y: T[N] {{
+        t[n] = 2 * x[n]
+        y[n] = {line} + where(p[n], 0, 0 * a[n]) }}""")
+    args = {"a": torch.tensor([3, 200], dtype=torch.uint8), "p": torch.tensor([False, True])}
+    args["x"] = torch.tensor(x, dtype=torch.float64)
+    found, _, _ = pulled(op, args, {"dy": torch.ones(2).double()})
+    assert found["dx"].tolist() == dx
+
+
+@pytest.mark.parametrize(
+    "types, line, x, dx",
+    [
+        ("y: f16", "y[n] = sqrt(x[n])", 2.0**-60, 2.0**29),
+        ("y: f32", "y[n] = f32(f16(exp2(x[n])))", 20.0, 2.0**20 * 0.6931471805599453),
+        ("y: bf16", "y[n] = tanh(x[n])", 8.0, 4.5014e-07),
+        ("(t: f16[N], y: f32", "t[n] = 1 / x[n]  y[n] = 2 * t[n]", 2.0**30, -3 * 2.0**-60),
+    ],
+)
+def test_a_slope_is_not_that_of_a_rounded_value(types, line, x, dx):
+    """No operand has the half type, so autograd would have the value as it was computed."""
+    end = ")" if types[0] == "(" else ""
+    (op,) = check(parse(f"op f(x: f32[N]) -> {types}[N]{end} {{ {line} }}"))[0].typings
+    back = gradient(op)
+    given = {"x": torch.tensor([x])} | run(op, {"x": torch.tensor([x])})
+    given |= {f"d{o.name}": torch.ones(1) for o in op.outputs}
+    dtypes = {
+        t.name: {"f16": torch.half, "bf16": torch.bfloat16}.get(t.dtype) for t in back.tensors
+    }
+    args = {n: given[n].to(dtype or torch.float32) for n, dtype in dtypes.items()}
+    assert run(back, args)["dx"].item() == pytest.approx(dx, rel=1e-4)
+
+
+def test_the_angle_of_no_point_has_no_gradient():
+    """As torch has it."""
+    assert grads("atan2(a[n], b[n])", a=[0.0, 0.0], b=[0.0, 2.0]) == {
+        "da": [0.0, 0.5],
+        "db": [0.0, 0.0],
+    }
+
+
 def test_ops_without_a_gradient_say_why():
     with pytest.raises(NotDifferentiable, match="no output of it is a float"):
         gradient(spec("row_argmax"))

@@ -27,7 +27,7 @@ from tritongen.autodiff.kept import from_kept
 from tritongen.autodiff.lift import lift
 from tritongen.autodiff.partial_sums import with_partial_sums
 from tritongen.autodiff.products import in_stored_types
-from tritongen.autodiff.quotients import quotients, use_quotients
+from tritongen.autodiff.quotients import quotients, rounds_apart, use_quotients
 from tritongen.autodiff.rows import with_row_lines
 from tritongen.autodiff.term import condition_of, write
 from tritongen.autodiff.wanted import ALWAYS, NEVER, Wanted, both, either, whole, without_repeats
@@ -174,7 +174,8 @@ def _tidied(op: Op, nests: tuple[Nest, ...], gradients: set[str]) -> tuple[Nest,
     given = {o.name for o in op.outputs}
     used = reached(nests, gradients, given)
     read = set().union(*(tensors_read(nest.body) for nest in used))
-    known = quotients(tuple(nest for nest in nests if nest.name in given & read))
+    exact = (nest for nest in nests if not rounds_apart(op, nest.body))
+    known = quotients(tuple(nest for nest in exact if nest.name in given & read))
     lines = inline(used, gradients | {nest.name for nest in op.nests})
     lines = tuple(replace(line, body=without_repeats(line.body)) for line in lines)
     return use_quotients(lines, known)
@@ -358,7 +359,12 @@ class _Tape:
         return both(found, (some,))
 
     def _value(self, nest: Nest) -> Expr:
-        """The value of a nest, read where it was written."""
+        """The value of a nest, read where it was written.
+
+        Where a half type that no operand has rounds it, it is computed again: the slope 0.5 / y of a root is not that of a y rounded to 0.
+        """
+        if rounds_apart(self.op, nest.body):
+            return flow.core(nest.body)
         read = Read(nest.name, nest.coords, None, nest.dtype)
         return exprs.cast(read, exprs.compute_dtype(nest.body.dtype))
 

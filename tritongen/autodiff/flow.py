@@ -153,7 +153,7 @@ def _scope(
                 where[arg] = either(where.get(arg, NEVER), where[node])
             case Call():
                 value: Expr = node
-                if node is _core(root) and root is line.nest.body:
+                if node is core(root) and root is line.nest.body:
                     value = exprs.cast(line.value, node.dtype)
                 for arg, w, case in _shares(line, node, weight, value):
                     _hand(line, weights, arg, w)
@@ -165,7 +165,7 @@ def _scope(
                 yield from _scope(line, node.body, below, binders + node.binders, inner, inside)
 
 
-def _core(root: Expr) -> Expr:
+def core(root: Expr) -> Expr:
     while isinstance(root, Cast):
         root = root.arg
     return root

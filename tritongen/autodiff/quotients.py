@@ -5,7 +5,8 @@ output in place of the quotient. The gradient of softmax then reads as one writt
 
     dx[d] = (dy[d] - t) / s * e[d]        dx[d] = (dy[d] - t) * y[d]
 
-and x need not be kept. An output that nothing reads yet is not used, because it would cost its memory.
+and x need not be kept. An output that nothing reads yet is not used, because it would cost its memory, and neither is one of a half
+type that no operand has.
 """
 
 from __future__ import annotations
@@ -14,7 +15,17 @@ from dataclasses import dataclass, replace
 
 from tritongen.autodiff import exprs
 from tritongen.ir.algebra import Poly, index, substitute
-from tritongen.ir.nodes import Call, Cast, Expr, IndexValue, Nest, Read, rebuild
+from tritongen.ir.nodes import (
+    Call,
+    Cast,
+    Expr,
+    IndexValue,
+    Nest,
+    Op,
+    Read,
+    may_be_half,
+    rebuild,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +36,16 @@ class Quotient:
     above: Expr
     below: Expr
     box: frozenset[str]
+
+
+def rounds_apart(op: Op, body: Expr) -> bool:
+    """Whether a line is rounded to a half type that no operand has."""
+    own = {t.dtype for t in op.tensors}
+    while isinstance(body, Cast):
+        if body.dtype not in own and may_be_half(body.dtype, op):
+            return True
+        body = body.arg
+    return False
 
 
 def quotients(nests: tuple[Nest, ...]) -> tuple[Quotient, ...]:

@@ -408,7 +408,12 @@ unary(
     # rint is missing on HIP in Triton 3.6; nearbyint rounds the same way, half to even.
     unary("round", "libdevice.nearbyint", None, 0),
     unary("reciprocal", Text("1 / {a}", TERM, (UNARY,)), "-y * y", 0.98),
-    binary("atan2", "libdevice.atan2", ("b / (a * a + b * b)", "-a / (a * a + b * b)"), 2.15),
+    binary(
+        "atan2",
+        "libdevice.atan2",
+        tuple(f"where(a == 0 and b == 0, 0, {side} / (a * a + b * b))" for side in ("b", "-a")),
+        2.15,
+    ),
     binary("hypot", "libdevice.hypot", ("a / y", "b / y"), 1.38),
     binary("fmod", "libdevice.fmod", ("1", "-trunc(a / b)"), 0),
     binary("xlogy", "lib.xlogy", ("where(a == 0 and b <= 0, 0, log(b))", "a / b"), 1.82),
