@@ -5,17 +5,19 @@ output in place of the quotient. The gradient of softmax then reads as one writt
 
     dx[d] = (dy[d] - t) / s * e[d]        dx[d] = (dy[d] - t) * y[d]
 
-and x need not be kept. An output that nothing reads yet is not used, because it would cost its memory, and neither is one of a half
+and x need not be kept. The output must have all places at which `e` is read, or some would lie outside. An output that nothing reads yet is not used, because it would cost its memory, and neither is one of a half
 type that no operand has.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from tritongen.autodiff import exprs
 from tritongen.ir.algebra import Poly, index, substitute
 from tritongen.ir.nodes import (
+    Binder,
     Call,
     Cast,
     Expr,
@@ -25,6 +27,7 @@ from tritongen.ir.nodes import (
     Read,
     may_be_half,
     rebuild,
+    walk,
 )
 
 
@@ -48,8 +51,10 @@ def rounds_apart(op: Op, body: Expr) -> bool:
     return False
 
 
-def quotients(nests: tuple[Nest, ...]) -> tuple[Quotient, ...]:
-    """Those among the lines of outputs that are one."""
+def quotients(
+    nests: tuple[Nest, ...], dims: Mapping[str, tuple[Poly, ...]]
+) -> tuple[Quotient, ...]:
+    """Those among the lines of outputs that are one. `dims`: of all that may be read."""
     found = []
     for nest in nests:
         body = nest.body
@@ -58,9 +63,19 @@ def quotients(nests: tuple[Nest, ...]) -> tuple[Quotient, ...]:
         if isinstance(body, Call) and body.fn == "div":
             value = exprs.cast(Read(nest.name, nest.coords, None, nest.dtype), body.dtype)
             above, below = body.args
-            if exprs.free_indices(above) == {b.index for b in nest.box}:
+            if all(_is_whole(b, above, dims) for b in nest.box):
                 found.append(Quotient(value, above, below, exprs.free_indices(above)))
     return tuple(found)
+
+
+def _is_whole(b: Binder, above: Expr, dims: Mapping[str, tuple[Poly, ...]]) -> bool:
+    """Whether the index takes every place of a dim that it reads alone: what is read there is a place of the output."""
+    return not b.lo.terms and any(
+        (c, dim) == (index(b.index), b.hi)
+        for read in walk(above)
+        if isinstance(read, Read) and read.fill is None
+        for c, dim in zip(read.coords, dims[read.tensor], strict=True)
+    )
 
 
 def use_quotients(nests: tuple[Nest, ...], known: tuple[Quotient, ...]) -> tuple[Nest, ...]:
@@ -84,13 +99,14 @@ def _found(quotient: Quotient, above: Expr, below: Expr) -> Expr | None:
     if not _matches(quotient.above, above, quotient.box, here):
         return None
     change = exprs.by_name(here)
-    if exprs.substitute(quotient.below, change) != below:
+    whole = exprs.substitute(exprs.call("div", quotient.above, quotient.below), change)
+    if whole != exprs.call("div", above, below):
         return None
     return exprs.substitute(quotient.value, change)
 
 
 def _matches(pattern: Expr, expr: Expr, box: frozenset[str], here: dict[str, Poly]) -> bool:
-    """Whether expr is the pattern at other coordinates; `here` gets those of the box's indices."""
+    """Whether expr may be the pattern at other coordinates; `here` gets those of the box's indices."""
     match pattern, expr:
         case Read(tensor, coords, fill), Read(other, others, filled):
             same = tensor == other and fill == filled
