@@ -450,6 +450,16 @@ def test_a_branch_not_taken_gives_exactly_0():
     assert grads("where(x[n] > 0, 1 / x[n] * x[n], x[n])", x=[0.0]) == {"dx": [1.0]}
 
 
+@pytest.mark.parametrize("divisor", ["n - 1", "k", "N - 2"])
+def test_a_number_divides_nothing_where_its_branch_is_not_taken(divisor):
+    """Which is where it is 0."""
+    op = op_of(f"""op f<T: float>(x: T[N], const k: int = 0) -> y: T[N] {{
+        t[n] = x[n] / ({divisor})
+        y[n] = where({divisor} != 0, 2 * t[n], x[n]) + k }}""")
+    found, _, _ = pulled(op, {"x": torch.ones(2).double(), "k": 0}, {"dy": torch.ones(2).double()})
+    assert found["dx"].tolist() == ([-2.0, 1.0] if divisor == "n - 1" else [1.0, 1.0])
+
+
 def test_two_argument_max_splits_a_tie():
     assert grads("max(a[n], b[n])", a=[1.0, 2.0, 3.0], b=[1.0, 3.0, 2.0]) == {
         "da": [0.5, 0.0, 1.0],

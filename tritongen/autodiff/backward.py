@@ -175,7 +175,8 @@ def _tidied(op: Op, nests: tuple[Nest, ...], gradients: set[str]) -> tuple[Nest,
     used = reached(nests, gradients, given)
     read = set().union(*(tensors_read(nest.body) for nest in used))
     exact = (nest for nest in nests if not rounds_apart(op, nest.body))
-    dims = {t.name: t.dims for t in (*op.tensors, *op.outputs, *map(cotangent, op.outputs), *nests)}
+    tensors = (*op.tensors, *op.outputs, *map(cotangent, op.outputs))
+    dims = {t.name: t.dims for t in tensors} | {nest.name: nest.dims for nest in nests}
     known = quotients(tuple(nest for nest in exact if nest.name in given & read), dims)
     lines = inline(used, gradients | {nest.name for nest in op.nests})
     lines = tuple(replace(line, body=without_repeats(line.body)) for line in lines)

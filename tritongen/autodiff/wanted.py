@@ -159,7 +159,7 @@ def as_condition(case: Iterable[Literal]) -> Expr:
 
 
 def multiplies(weight: Expr) -> bool:
-    """Whether a gradient was multiplied by what may be infinite."""
+    """Whether a gradient was multiplied by what may be infinite, or divided by what may be 0."""
     match weight:
         case Read() | ScalarRef() | Const() | IndexValue():
             return False
@@ -169,7 +169,9 @@ def multiplies(weight: Expr) -> bool:
             return multiplies(a) or multiplies(b)
         case Call("mul", (a, b)) if _is_number(a):
             return multiplies(b)
-        case Call("mul" | "div", (a, b)) if _is_number(b):
+        case Call("mul", (a, b)) if _is_number(b):
+            return multiplies(a)
+        case Call("div", (a, b)) if _is_number(b) and not _may_be_0(b):
             return multiplies(a)
     return True
 
@@ -177,7 +179,13 @@ def multiplies(weight: Expr) -> bool:
 def _is_number(e: Expr) -> bool:
     while isinstance(e, Cast):
         e = e.arg
-    return isinstance(e, (Const, IndexValue))
+    return isinstance(e, IndexValue) or (isinstance(e, Const) and abs(e.value) < float("inf"))
+
+
+def _may_be_0(e: Expr) -> bool:
+    while isinstance(e, Cast):
+        e = e.arg
+    return not (isinstance(e, Const) and e.value)
 
 
 # ---- guards as conditions ----------------------------------------------------------------------
