@@ -55,6 +55,16 @@ def test_a_part_has_the_indices_of_its_own_line(at):
         assert "  ds = sum[n, l](dz[n, l] * w[l + 1] * x[N - n - 1, l])" in lines
 
 
+def test_a_sum_over_fewer_rows_stays():
+    """dz has no more: a partial sum for each row of x read it behind its end, or asked for as many."""
+    text = """op f<T: float>(x: T[N, D], g: T[N], s: f32, b: T[M]) -> (y: T[N, D], z: T[M, D])
+        with M <= N {
+      y[n, d] = x[n, d] * exp(g[n])
+      z[n, d] = s * x[n, d] * b[n]
+    }"""
+    assert "  ds = sum[n < M, d](dz[n, d] * b[n] * x[n, d])" in lines_of(text)
+
+
 def test_an_image_without_pixels_adds_nothing():
     """Its mean is NaN, and a sum of no terms 0."""
     f = compile_op((ROOT / "specs/instance_norm.op").read_text())

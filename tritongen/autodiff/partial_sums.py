@@ -20,7 +20,9 @@ from functools import partial
 
 from tritongen.autodiff import exprs
 from tritongen.autodiff.assemble import tensors_read
+from tritongen.autodiff.term import inner_ranges, inside
 from tritongen.ir.algebra import Poly, index, indices, substitute_atoms
+from tritongen.ir.bounds import Facts
 from tritongen.ir.nodes import Call, Expr, Nest, Read, Reduce, rebuild, walk
 
 Dims = Mapping[str, tuple[Poly, ...]]
@@ -36,17 +38,23 @@ class Part:
 
 
 def with_partial_sums(
-    lines: tuple[Nest, ...], dims: Dims, free_name: Callable[[str], str]
+    lines: tuple[Nest, ...],
+    operands: Dims,
+    outputs: Dims,
+    said: Facts,
+    free_name: Callable[[str], str],
 ) -> tuple[Nest, ...]:
-    """The lines, and those that were added, in order. `dims`: of the operands."""
+    """The lines, and those that were added, in order. `said`: the facts in the text."""
     parts: list[Part] = []
+    every = {**operands, **outputs, **{line.name: line.dims for line in lines}}
     found: list[Nest] = []
 
     def split(name: str, e: Expr) -> Expr:
         match e:
             case Reduce("sum", _, ()):
                 for part in parts:
-                    if (own := _partial(e, part)) is not None:
+                    own = _partial(e, part)
+                    if own is not None and _has_all(own[0], part, every, said):
                         return sum_of(e, part, *own, name)
         return e
 
@@ -65,7 +73,7 @@ def with_partial_sums(
     for line in lines:
         line = replace(line, body=rebuild(line.body, partial(split, line.name)))
         found.append(line)
-        parts += _parts(line, dims)
+        parts += _parts(line, operands)
     return tuple(found)
 
 
@@ -114,6 +122,17 @@ def _partial(total: Reduce, part: Part) -> tuple[Expr, dict[str, Poly]] | None:
         if exprs.free_indices(body) <= at.keys():
             return body, at
     return None
+
+
+def _has_all(body: Expr, part: Part, dims: Dims, said: Facts) -> bool:
+    """Whether all that a body reads is there for all indices of a part, of which the sum may have taken fewer."""
+    ranges = {b.index: (b.lo, b.hi) for b in (*part.line.box, *part.total.binders)}
+    ranges |= inner_ranges(body)
+    return all(
+        e.fill is not None or inside(said, e.coords, dims[e.tensor], ranges)
+        for e in walk(body)
+        if isinstance(e, Read)
+    )
 
 
 def _at_own_indices(body: Expr, at: Mapping[str, Poly]) -> Expr:

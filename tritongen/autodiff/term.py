@@ -66,7 +66,7 @@ def write(system: System, shapes: Shapes, said: Facts, gradients: Set[str]) -> E
     are 0 where they are not wanted.
     """
     _tidy(system)
-    ranges = system.ranges | _inner_ranges(system.weight)
+    ranges = system.ranges | inner_ranges(system.weight)
     weight = _all_filled(said, system.weight, ranges, shapes)
     guards = _needed(system, weight, shapes, said)
     if guards is None:
@@ -246,7 +246,7 @@ def _gather(e: Expr, own: set[str]) -> Expr:
 # ---- coordinates --------------------------------------------------------------------------------
 def _tidy(system: System) -> None:
     """Floors of what is known to be a remainder are 0."""
-    ranges = system.ranges | _inner_ranges(system.weight)
+    ranges = system.ranges | inner_ranges(system.weight)
 
     def proves(left: Poly, op: str, right: Poly) -> bool:
         return decide(left, op, right, system.facts, ranges) is True
@@ -261,12 +261,12 @@ def _tidy(system: System) -> None:
     system.guards = [Guard(substitute_atoms(g.poly, change), g.op) for g in system.guards]
 
 
-def _inner_ranges(expr: Expr) -> dict[str, tuple[Poly, Poly]]:
+def inner_ranges(expr: Expr) -> dict[str, tuple[Poly, Poly]]:
     reduces = (node for node in nodes.walk(expr) if isinstance(node, Reduce))
     return {b.index: (b.lo, b.hi) for r in reduces for b in r.binders}
 
 
-def _inside(said: Facts, coords: tuple[Poly, ...], dims: tuple[Poly, ...], ranges) -> bool:
+def inside(said: Facts, coords: tuple[Poly, ...], dims: tuple[Poly, ...], ranges) -> bool:
     """Whether the coordinates are in bounds wherever the guards hold or not."""
     for c, dim in zip(coords, dims, strict=True):
         plain = next((r for name, r in ranges.items() if c == index(name)), None)
@@ -290,7 +290,7 @@ def _filled(said: Facts, expr: Expr, ranges, shapes: Shapes) -> Expr:
     """A read that only the guards, or the box it came from, kept inside gets a fill."""
     if not isinstance(expr, Read) or expr.fill is not None:
         return expr
-    if _inside(said, expr.coords, shapes[expr.tensor].dims, ranges):
+    if inside(said, expr.coords, shapes[expr.tensor].dims, ranges):
         return expr
     return replace(expr, fill=OUTSIDE.get(expr.dtype, 0.0))
 
@@ -298,7 +298,7 @@ def _filled(said: Facts, expr: Expr, ranges, shapes: Shapes) -> Expr:
 def _filled_fetches(said: Facts, p: Poly, ranges, shapes: Shapes) -> Poly:
     def change(atom: Atom) -> Poly | None:
         if isinstance(atom, Fetch) and atom.fill is None:
-            if not _inside(said, atom.coords, shapes[atom.tensor].dims, ranges):
+            if not inside(said, atom.coords, shapes[atom.tensor].dims, ranges):
                 return poly(replace(atom, fill=OUTSIDE[shapes[atom.tensor].dtype]))
         return None
 
