@@ -27,6 +27,7 @@ from tritongen.ir.algebra import (
     Sym,
     atoms,
     extreme,
+    indices,
     is_fractional,
     poly,
     size,
@@ -285,7 +286,9 @@ def _equate(facts: Facts, gap: Poly, left: Poly | None = None) -> Facts:
             atom.den * poly(atom) - atom.num,
         ):
             return _divides(facts, atom)
-    found = list(_alone(gap))
+    # The ends of a range are the same for all indices, so they keep their names.
+    ends = frozenset[str]().union(*(symbols(end) for pair in facts.ranges.values() for end in pair))
+    found = [(name, rest) for name, rest in _alone(gap) if name not in ends or not indices(rest)]
     for name, rest in found:
         if plainly_nonnegative(rest - facts.low.get(name, 0), facts):
             return _replace_name(facts, name, rest)
