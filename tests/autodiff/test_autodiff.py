@@ -492,6 +492,14 @@ def test_what_a_cast_takes_or_a_sum_wraps_is_not_0(line, x, dx):
     assert found["dx"].tolist() == dx
 
 
+def test_a_maximum_times_a_residual_has_a_gradient():
+    """A softmax may round what is made of its maximum, but this is rounded by itself."""
+    text = """op f<T: float>(x: T[N, D], w: T[D]) -> y: T[N, D] {
+      m[n] = max[d](x[n, d])
+      y[n, d] = m[n] * (w[d] - T(bf16(w[d]))) }"""
+    assert "dx[n, d] = 0.0" not in print_op(gradient(op_of(text)))
+
+
 @pytest.mark.parametrize(
     "types, line, x, dx",
     [

@@ -420,7 +420,7 @@ class _Tape:
         if terms and self._is_shift(lines[name], lines):
             total = _sum(terms)
             rounds = islice(self._made_of(name), ROUNDS)
-            gone = (zero.vanishes(total, self.op, made, rounded=False) for made in rounds)
+            gone = (zero.vanishes(total, self.op, made, {name, *made}) for made in rounds)
             return [] if any(gone) else terms
         return terms
 

@@ -12,13 +12,14 @@ If the normal form grows too large the answer is False. That costs time in the k
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 from itertools import permutations, product
 
 from tritongen.autodiff import exprs
+from tritongen.autodiff.assemble import tensors_read
 from tritongen.autodiff.wanted import literals
 from tritongen.ir.algebra import Poly, index, indices, numerator, poly, reciprocal, substitute_atoms
 from tritongen.ir.nodes import (
@@ -54,20 +55,20 @@ class TooLarge(Exception):
 
 @dataclass(slots=True)
 class Lines:
-    """The lines of an op that a test looks through, whether it sees their rounding, and how many expressions it still may look at."""
+    """The lines of an op that a test looks through, those whose rounding it does not see, and how many expressions it still may look at."""
 
     op: Op
     nests: Mapping[str, Nest]
-    rounded: bool
+    exact: Set[str]
     left: int
 
 
-def vanishes(expr: Expr, op: Op, lines: Mapping[str, Nest], rounded: bool = True) -> bool:
-    """Whether it is 0; `rounded`: in the numbers that casts to narrower floats give, not in those that they are given."""
+def vanishes(expr: Expr, op: Op, lines: Mapping[str, Nest], exact: Set[str] = frozenset()) -> bool:
+    """Whether it is 0, as if casts rounded nothing that depends on the lines `exact`."""
     if exprs.is_zero(expr):
         return True
     try:
-        seen = Lines(op, lines, rounded, EFFORT)
+        seen = Lines(op, lines, exact, EFFORT)
         form = _without_denominators(_normal(exprs.with_own_binders(expr), seen))
     except (TooLarge, RecursionError):
         return False
@@ -158,7 +159,7 @@ def _normal(expr: Expr, lines: Lines) -> Form:
             return _atom("value", expr) if indices(p) else ({(): p} if p.terms else {})
         case Cast(arg, dtype):
             form = _normal(arg, lines)
-            return form if _is_same(arg.dtype, dtype, lines) else _atom("cast", dtype, _key(form))
+            return form if _is_same(arg, dtype, lines) else _atom("cast", dtype, _key(form))
         case Read():
             return _read(expr, lines)
         case Reduce("sum", binders, guards, body):
@@ -171,12 +172,12 @@ def _normal(expr: Expr, lines: Lines) -> Form:
     return _atom("value", expr)
 
 
-def _is_same(given: str, dtype: str, lines: Lines) -> bool:
-    """Whether a cast from one dtype to another gives the number that it is given."""
-    op = lines.op
+def _is_same(arg: Expr, dtype: str, lines: Lines) -> bool:
+    """Whether a cast gives the number that it is given."""
+    op, given = lines.op, arg.dtype
     if kind_of(dtype, op) != "float":
         return given == dtype or (dtype == "i64" and kind_of(given, op) != "float")
-    if not lines.rounded or given == dtype:
+    if given == dtype or tensors_read(arg) & lines.exact:
         return True
     wide = given == exprs.COMPUTE and any(may_be_f64(t.dtype, op) for t in op.tensors)
     wide = wide or may_be_f64(given, op)
