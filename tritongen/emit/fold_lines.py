@@ -109,12 +109,16 @@ def end_text(writer: KernelWriter, nest: ir.Nest, tile_text: str, axis: int | No
 
 def place_of(writer: KernelWriter, nest: ir.Nest) -> str:
     """The number of a term, for argmax and argmin."""
-    axis = tuple(d.index for d in writer.kernel.axes[-1].digits)
-    if axis == tuple(b.index for b in nest.fold.binders) and not any(
-        b.lo.terms for b in nest.fold.binders
-    ):
-        return writer.run_text(axis)
+    if counts_as_walked(writer, nest):
+        return writer.run_text(tuple(d.index for d in writer.kernel.axes[-1].digits))
     return writer.size(nest.fold.number)[0]
+
+
+def counts_as_walked(writer: KernelWriter, nest: ir.Nest) -> bool:
+    """Whether a kernel meets the terms in the order of their numbers, from 0. Beside `argmax[a, b]`, `argmax[b, a]` has others."""
+    binders = nest.fold.binders
+    axis = tuple(d.index for d in writer.kernel.axes[-1].digits)
+    return axis == tuple(b.index for b in binders) and not any(b.lo.terms for b in binders)
 
 
 def best_of(writer: KernelWriter, nest: ir.Nest, own: str = "") -> str:

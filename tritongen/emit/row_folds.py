@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from tritongen.emit.fold_lines import (
     best_of,
+    counts_as_walked,
     end_text,
     found,
     place_of,
@@ -125,7 +126,8 @@ class _Single:
         held = held_by(writer.kernel.nests, nest.name)
         self.results = (held, nest.name) if held else (nest.name,)
         self.places = nest.fold.is_place
-        self.all = takes_all(nest.fold, writer.context.facts)
+        counted = counts_as_walked(writer, nest)
+        self.all = counted and takes_all(nest.fold, writer.context.facts)
         self.names: tuple[str, ...] = ()
 
     def start(self) -> tuple[Variable, ...]:
@@ -204,7 +206,8 @@ class _Single:
 
     def finish(self, at: str) -> Lines:
         self.writer.values[self.name] = (at, ATOM)
-        return () if self.all else (f"{at} = {found(self.writer, self.nest, at)}",)
+        place = found(self.writer, self.nest, at)
+        return () if place == at else (f"{at} = {place}",)
 
     def identities(self) -> Lines:
         start = start_text(self.writer, self.nest, self.nest.fold.body.dtype)
