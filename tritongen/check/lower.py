@@ -251,29 +251,8 @@ def _count(scope: Scope, frame: Frame, binders, guards) -> Value:
             known = bounds.prove(extent, ">=", ZERO, scope.known) is True
             count = count * (extent if known else extreme("max", (ZERO, extent)))
         return of_poly(count, weak=True)
-    closed = _triangle(scope, frame, binders, guards)
+    closed = bounds.terms_between(binders, guards, frame.facts(scope))
     if closed is not None:
         return of_poly(closed, weak=is_size(closed))
     one = Const(1, "i64")
     return Value(Reduce("sum", binders, guards, one, "i64"))
-
-
-def _triangle(scope: Scope, frame: Frame, binders, guards) -> Poly | None:
-    """hi - lo of the one index whose guards are bounds that lie inside the box."""
-    if len(binders) != 1:
-        return None
-    (b,), k = binders, index(binders[0].index)
-    lo, hi = b.lo, b.hi
-    for guard in guards:
-        low, high = k - guard.poly, guard.poly + k + 1
-        if b.index not in indices(low):
-            lo, inside = low, bounds.prove(low, ">=", b.lo, frame.facts(scope))
-        elif b.index not in indices(high):
-            hi, inside = high, bounds.prove(high, "<=", b.hi, frame.facts(scope))
-        else:
-            return None
-        if inside is not True:
-            return None
-    if len(guards) != (lo != b.lo) + (hi != b.hi):
-        return None  # several say where one end is
-    return hi - lo if bounds.prove(hi, ">=", lo, frame.facts(scope)) is True else None

@@ -13,7 +13,7 @@ leaves undecided. Not here: what is known to begin with (`known`), what a decisi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from fractions import Fraction
 from heapq import heappop, heappush
 from math import ceil
@@ -34,6 +34,7 @@ from tritongen.ir.algebra import (
     evaluate,
     floordiv,
     index,
+    indices,
     is_fractional,
     is_size,
     numerator,
@@ -58,7 +59,7 @@ from tritongen.ir.known import (
     simplify,
     within,
 )
-from tritongen.ir.nodes import Reduce
+from tritongen.ir.nodes import Binder, Guard, Reduce
 from tritongen.work import priced, remembered
 
 __all__ = [
@@ -76,6 +77,7 @@ __all__ = [
     "require",
     "simplify",
     "takes_all",
+    "terms_between",
     "within",
 ]
 
@@ -128,6 +130,29 @@ def takes_all(reduce: Reduce, facts: Facts) -> bool:
     return not reduce.guards and all(
         not b.lo.terms and prove(b.hi, ">", ZERO, facts) is True for b in reduce.binders
     )
+
+
+def terms_between(
+    binders: Collection[Binder], guards: Collection[Guard], facts: Facts
+) -> Poly | None:
+    """How many terms the guards of one index let through: hi - lo where they are ends that lie inside its range."""
+    if len(binders) != 1 or any(guard.op != ">=" for guard in guards):
+        return None
+    (b,) = binders
+    k, lo, hi = index(b.index), b.lo, b.hi
+    for guard in guards:
+        low, high = k - guard.poly, guard.poly + k + 1
+        if b.index not in indices(low):
+            lo, inside = low, prove(low, ">=", b.lo, facts)
+        elif b.index not in indices(high):
+            hi, inside = high, prove(high, "<=", b.hi, facts)
+        else:
+            return None
+        if inside is not True:
+            return None
+    if len(guards) != (lo != b.lo) + (hi != b.hi):
+        return None  # several say where one end is
+    return hi - lo if prove(hi, ">=", lo, facts) is True else None
 
 
 def in_digits(p: Poly, facts: Facts) -> tuple[Poly, Facts]:

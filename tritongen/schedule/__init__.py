@@ -159,7 +159,7 @@ def no_product(group: Group, nests: tuple[ir.Nest, ...], facts) -> str:
 def best_form(op: ir.Op, facts, only: str | None):
     """Canonical nests and their groups. Digits are split only where that finds a faster class. Reads of single elements become
     sums, and values are copied, only where fewer lines are stored then."""
-    lines = with_second_looks(canonical(op, facts), names_of(op))
+    lines = with_second_looks(canonical(op, facts), names_of(op), facts)
     found = form_of(op, lines, facts, only)
     for change in (with_picked, with_copies) if only is None else ():
         if (changed := change(op, lines, facts)) != lines:

@@ -16,9 +16,9 @@ from dataclasses import replace
 from math import inf
 
 from tritongen.ir import nodes as ir
-from tritongen.ir.bounds import Facts
+from tritongen.ir.bounds import Facts, terms_between, within
 from tritongen.ir.free import tensors_read
-from tritongen.schedule.canonical import fresh, read_of, rename_nest
+from tritongen.schedule.canonical import fresh, read_of, rename_nest, same, uncast
 from tritongen.schedule.classes.rows import slid
 from tritongen.schedule.members import Group, Product, is_reducer
 from tritongen.schedule.paired import Row, is_mean, pairs_of, row_of
@@ -49,7 +49,7 @@ def with_means(
     return nests, groups
 
 
-def with_second_looks(lines: Nests, names: Collection[str]) -> Nests:
+def with_second_looks(lines: Nests, names: Collection[str], facts: Facts) -> Nests:
     """Lines in which the mean of some terms has the mean of what is left added, if squares about it are summed.
 
     m[n] = m_sum[n] / c[n]      becomes      m_first[n] = m_sum[n] / c[n]
@@ -59,7 +59,7 @@ def with_second_looks(lines: Nests, names: Collection[str]) -> Nests:
     by_name, taken = {n.name: n for n in lines}, {*names, *(n.name for n in lines)}
     looked: dict[str, Nests] = {}
     for squares in lines:
-        found = _mean_below(squares, by_name)
+        found = _mean_below(squares, by_name, facts)
         if found is None or found[0].name in looked:
             continue
         mean, total, count = found
@@ -79,7 +79,7 @@ def with_second_looks(lines: Nests, names: Collection[str]) -> Nests:
 
 
 def _mean_below(
-    squares: ir.Nest, by_name: dict[str, ir.Nest]
+    squares: ir.Nest, by_name: dict[str, ir.Nest], facts: Facts
 ) -> tuple[ir.Nest, ir.Nest, ir.Expr] | None:
     """The mean of some terms about which a line sums the squares of the same terms: its line, that of its sum, the count."""
     match squares.body:
@@ -104,12 +104,38 @@ def _mean_below(
     alike = mean.box == total.box == squares.box
     if not (alike and mean.coords == coords == at == total.coords and is_reducer(total)):
         return None
-    binders = total.fold.binders, squares.fold.binders
-    if len(binders[0]) != len(binders[1]):
+    if not _is_number_of(total, uncast(count), by_name, facts):
         return None
-    own = {b.index: c.index for b, c in zip(*binders, strict=True)}
-    same_terms = rename_nest(total, own).fold == replace(squares.fold, body=term)
+    own = _renamed(total, squares.fold.binders)
+    same_terms = own is not None and own.fold == replace(squares.fold, body=term)
     return (mean, total, count) if same_terms else None
+
+
+def _is_number_of(
+    total: ir.Nest, count: ir.Expr, by_name: dict[str, ir.Nest], facts: Facts
+) -> bool:
+    """Whether a value is the number of terms of a sum. A sum that is divided by another number is no mean."""
+    match count:
+        case ir.IndexValue(number):
+            known = within(facts, {b.index: (b.lo, b.hi) for b in total.box})
+            terms = terms_between(total.fold.binders, total.fold.guards, known)
+            return terms is not None and same(facts, number, terms)
+        case ir.Read(tensor, at) if tensor in by_name and is_reducer(by_name[tensor]):
+            ones = by_name[tensor]
+            if not ones.box == total.box or not ones.coords == at == total.coords:
+                return False
+            own = _renamed(total, ones.fold.binders)
+            one = ir.Const(1, ones.fold.body.dtype)
+            return own is not None and ones.fold == replace(own.fold, body=one, dtype=ones.dtype)
+    return False
+
+
+def _renamed(total: ir.Nest, binders: tuple[ir.Binder, ...]) -> ir.Nest | None:
+    """A sum by the names of other binders."""
+    own = total.fold.binders
+    if len(own) != len(binders):
+        return None
+    return rename_nest(total, {b.index: c.index for b, c in zip(own, binders, strict=True)})
 
 
 def alike(row: Row, first: str) -> list[str]:
