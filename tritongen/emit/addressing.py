@@ -58,6 +58,7 @@ class Addressing(Parameters):
         super().__init__(context, kernel)
         self.views = {v.tensor: v for v in kernel.views}
         self.narrow: set[str] = set()  # indices that a loop counts in 32 bits
+        self.stepped: set[str] = set()  # of these, the ones that a loop over terms counts
         parts = [part for a in kernel.axes for part in (a.outer, a.run)]
         self.axis_of = {d.index: part for part in parts for d in part.digits}
         self.axis_var: dict[str, str] = {}
@@ -86,10 +87,42 @@ class Addressing(Parameters):
         self.may_be_negative |= {b.index for b in binders if not self._not_negative(b.lo)}
 
     # ---- sizes
-    def size(self, p: Poly) -> tuple[str, int]:
-        """A size, coordinate or count in whole numbers, from arguments and index variables."""
-        out = poly_text(with_modulo(p), self._leaf)
+    def size(self, p: Poly, value: bool = False) -> tuple[str, int]:
+        """A size, coordinate or count in whole numbers, from arguments and index variables.
+
+        `value`: whether it may be any number, as what is divided in it may be. A coordinate that is read lies in its dim.
+        """
+        p = with_modulo(p)
+        long = self._long(p, value) if value or not is_size(p) else set()
+        for atom in walk_poly(p):
+            if isinstance(atom, Floor | Mod):
+                long |= self._long(atom.num, not is_size(atom.num))
+
+        def leaf(atom: Atom) -> str | None:
+            own = self._leaf(atom)
+            return f"tl.cast({own}, tl.int64)" if atom in long else own
+
+        out = poly_text(p, leaf)
         return out, precedence_of(out)
+
+    def _long(self, p: Poly, every: bool) -> set[Atom]:
+        """What p multiplies that has 32 bits, where the product may need more: sizes, and indices of loops over terms.
+
+        `every`: whether numbers and constants count too. They may be large, but those of a coordinate that is read are not.
+        """
+        constants, found = {c.name for c in self.op.constants}, set[Atom]()
+        short = set() if every else self.told | constants
+        for monomial, number in p.terms:
+            steps: list[Atom] = [a for a, _ in monomial if isinstance(a, Idx)]
+            if not indices(Poly(((monomial, number),))) <= self.stepped:
+                continue  # that index stands first, and has 64 bits where they are needed
+            sizes = [a for a, _ in monomial if isinstance(a, Sym) and a.name not in short]
+            if not steps and all(a.name in constants for a in sizes):
+                continue  # Python multiplies these
+            factors = sum(power for a, power in monomial if every or a in (*steps, *sizes))
+            if factors + (every and number not in (1, -1)) > 1:
+                found.add((*steps, *sizes)[0])
+        return found
 
     def _leaf(self, atom: Atom) -> str | None:
         match atom:
@@ -137,7 +170,8 @@ class Addressing(Parameters):
             wish, helper = "rest", "lib.floor_mod"
         if alone:
             return self.count(poly(atom), wish)
-        return f"{helper}({self.size(num)[0]}, {self.size(den)[0]})"
+        shown = self.size(num, value=not is_size(num))[0]
+        return f"{helper}({shown}, {self.size(den)[0]})"
 
     def _not_negative(self, p: Poly) -> bool:
         """Whether p is a sum of products of indices and sizes, or proven to be at least 0.

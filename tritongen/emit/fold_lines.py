@@ -78,7 +78,7 @@ def side_text(writer: KernelWriter, p: Poly) -> str:
     """A side of a comparison, in 64 bits. Indices have them, sizes do not, and a constant may be as large as 32 bits allow."""
     large = symbols(p) & {c.name for c in writer.op.constants}
     if indices(p) or not large or len(p.terms) < 2:
-        return writer.size(p)[0]
+        return writer.size(p, value=True)[0]
     first, *rest = p.terms
     more = writer.size(Poly(tuple(rest)))[0]
     return f"tl.cast({writer.size(Poly((first,)))[0]}, tl.int64) + {wrapped(more)}"

@@ -60,7 +60,7 @@ class KernelWriter(Addressing):
     def _index_value(self, p: Poly, dtype: str) -> tuple[str, int]:
         if is_size(p) and self._is_large(p):
             return self.count(p, "count"), ATOM  # in a kernel, sizes have 32 bits
-        out = self.size(p)
+        out = self.size(p, value=True)
         if not is_size(p) and not self.is_wide(p):
             return f"tl.cast({out[0]}, {self.dtype(dtype)})", ATOM
         if is_size(p) or dtype == "i64":

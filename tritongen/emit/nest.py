@@ -67,11 +67,13 @@ def entered(writer: KernelWriter, binders: tuple[ir.Binder, ...]) -> Iterator[tu
         loops.append(Loop(writer.index_name(b.index), low + writer.size(b.hi)[0]))
         writer.index[b.index] = loops[-1].name
         writer.narrow.add(b.index)
+        writer.stepped.add(b.index)
     yield tuple(loops)
     writer.cache = saved
     for b in binders:
         del writer.index[b.index]
         writer.narrow.discard(b.index)
+        writer.stepped.discard(b.index)
 
 
 def accumulator(writer: KernelWriter, nest: ir.Nest, name: str, shape: str) -> tuple[Variable, ...]:
