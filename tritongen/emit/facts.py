@@ -21,7 +21,7 @@ from tritongen.emit.strips import ends_text, image_of_strips
 from tritongen.emit.text import bare, launch_text, tuple_text
 from tritongen.ir.algebra import indices, poly
 from tritongen.ir.free import reads
-from tritongen.ir.nodes import BATCH, Op, may_be_f64
+from tritongen.ir.nodes import BATCH, Op, kind_of, may_be_f64
 from tritongen.schedule import rules
 from tritongen.schedule.aside import names_of
 from tritongen.schedule.classes.patches import Dim, operand, walked
@@ -149,9 +149,12 @@ def matrices(step: Step) -> tuple[dict[str, None], dict[str, None]]:
 
 
 def added_bytes_text(context: Context, step: Step) -> str:
-    """Bytes of what a scatter adds up in."""
+    """Bytes of what a scatter adds up in; 0 if the result holds numbers of another kind, each of which would be cut off."""
     kernel = next(k for k in step.kernels if k.skeleton == "scatter")
     dtype = next(n.dtype for n in kernel.nests if n.name in kernel.stores)
+    stored = context.dtypes[step.stores[-1]]
+    if kind_of(stored, context.op) != kind_of(dtype, context.op):
+        return "0"
     if dtype == "compute":
         return compute_bytes(context)
     return str(int(dtype[1:]) // 8)
