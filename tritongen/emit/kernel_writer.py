@@ -15,9 +15,18 @@ from tritongen.emit.parameters import Context
 from tritongen.emit.text import exact_in_f32, literal, wrap
 from tritongen.emit.view import Lines
 from tritongen.ir import nodes as ir
-from tritongen.ir.algebra import Poly, is_size, symbols
+from tritongen.ir.algebra import Poly, denominator, is_fractional, is_size, numerator, symbols
 from tritongen.ir.free import reads
-from tritongen.ir.functions import ATOM, FUNCTIONS, UNARY, fill, power_text, text_for, with_flag
+from tritongen.ir.functions import (
+    ATOM,
+    FUNCTIONS,
+    TERM,
+    UNARY,
+    fill,
+    power_text,
+    text_for,
+    with_flag,
+)
 from tritongen.schedule.plan import KernelPlan
 
 __all__ = ["KernelWriter", "Context"]
@@ -58,6 +67,16 @@ class KernelWriter(Addressing):
         raise TypeError(f"a reducer stands at the root of a nest: {e}")
 
     def _index_value(self, p: Poly, dtype: str) -> tuple[str, int]:
+        if is_fractional(
+            p
+        ):  # the index of a value that is read at `p / 2`: where it is, 2 divides p
+            by = wrap(self.size(denominator(p)), ATOM)
+            out = f"{wrap(self._index_value(numerator(p), 'i64'), TERM)} // {by}", TERM
+            return (
+                out
+                if is_size(p) or dtype == "i64"
+                else (f"({out[0]}).to({self.dtype(dtype)})", ATOM)
+            )
         if is_size(p) and self._is_large(p):
             return self.count(p, "count"), ATOM  # in a kernel, sizes have 32 bits
         out = self.size(p, value=True)
