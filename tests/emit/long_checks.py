@@ -28,6 +28,10 @@ LINES = {
     "x[n, e + S * T] else 9": torch.full((3, 7), 9.0),
     "x[n, e + S * T - k[n]] else 9": torch.full((3, 7), 9.0),
     "sum[e2 < D](where(S * T >= k[n] + e2 + e, x[n, e2], 0))": X.sum(1, keepdim=True).expand(3, 7),
+    "sum[e2 < min(S * T - 2999999996, D)](x[n, e2])": X[:, :4].sum(1, keepdim=True).expand(3, 7),
+    f"sum[{FAR}, e2 < min(S * w - 2449999997, D)](x[n, e2])": (
+        X[:, :3].sum(1, keepdim=True) + 7 * X.sum(1, keepdim=True)
+    ).expand(3, 7),
     "n * S * T + S * T + 100000 * S + (S * T) // 7 * e": (
         N * S * T + S * T + 100000 * S + S * T // 7 * E
     ),

@@ -97,6 +97,8 @@ class Addressing(Parameters):
         for atom in walk_poly(p):
             if isinstance(atom, Floor | Mod):
                 long |= self._long(atom.num, not is_size(atom.num))
+            if isinstance(atom, Extreme):
+                long = long.union(*(self._long(end, not is_size(end)) for end in atom.args))
 
         def leaf(atom: Atom) -> str | None:
             own = self._leaf(atom)
