@@ -14,6 +14,7 @@ from tritongen.emit.text import tuple_text
 from tritongen.ir import nodes as ir
 from tritongen.ir.batches import broadcasting
 from tritongen.reference.batches import expanded
+from tritongen.schedule.members import is_reducer
 from tritongen.schedule.plan import Step
 
 
@@ -62,6 +63,8 @@ def flat_lines(context: Context, step: Step) -> list[str]:
     row, col = step.kernels[0].axes[:2] if step.skeleton == "rows" else (None, None)
     if row is None or col is None or row.digits or [d.index for d in col.digits] != [ir.BATCH]:
         return []
+    if any(is_reducer(n) and n.fold.is_place for n in step.kernels[0].nests):
+        return []  # the number of a term is that of its place
     flat = [t for t in step.touched if ir.BATCH_SIZE in context.dims[t]]
     if any(t in step.stores or one_batch(context, t) or len(context.dims[t]) > 1 for t in flat):
         return []
