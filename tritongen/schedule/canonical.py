@@ -276,7 +276,8 @@ def rename_nest(nest: ir.Nest, names: dict[str, str]) -> ir.Nest:
 def unify(nests: tuple[ir.Nest, ...], facts: Facts, taken: frozenset[str]) -> tuple[ir.Nest, ...]:
     """Gives indices that subscript the same dim of the same tensor over the same range one name.
 
-    `taken`: names that no index may get, those of tensors and sizes.
+    That of `...` is no other one's: a gradient walks a batch twice, by `...` and by a name. `taken`: names that no index may get,
+    those of tensors and sizes.
     """
     parent: dict = {}
     within: dict = {}  # the nests that a class has an index of
@@ -298,7 +299,7 @@ def unify(nests: tuple[ir.Nest, ...], facts: Facts, taken: frozenset[str]) -> tu
             b = ranges[nest.name][name]
             step, extent = (str(simplify(p, facts)) for p in (weight, b.hi - b.lo))
             one = find(("index", nest.name, name))
-            other = find(("dim", tensor, dim, step, extent, str(b.lo)))
+            other = find(("dim", tensor, dim, step, extent, str(b.lo), name == ir.BATCH))
             ours = within.setdefault(one, {nest.name})
             theirs = within.setdefault(other, set())
             if one != other and not ours & theirs:
