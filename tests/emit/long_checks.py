@@ -55,3 +55,21 @@ def test_the_line(line, only):
     for way in ways(plan):
         with forced(module, plan, way, small=True):
             torch.testing.assert_close(module.f(X, A, B, K), LINES[line])
+
+
+def test_rows_that_lie_as_lines():
+    """Their columns are counted in 32 bits."""
+    text = (
+        "op f(x: f32[N, A, B], g: f32[A], w: f32[D], a: f32[S], b: f32[T]) -> y: f32[N, A, B]\n"
+        "    with D > 0, S > 0, T > 0 {\n  m[n] = sum[i, j](x[n, i, j])\n"
+        "  y[n, i, j] = (x[n, i, j] + m[n]) * g[i] * w[(S * T * i + j) % D] + a[0] + b[0]\n}"
+    )
+    built = pipeline.build(text, "f.op")
+    module, plan = load_text("f", built.raw), built.plans["f"][0]
+    x, g = torch.randn(3, 4, 6), torch.randn(4)
+    place = (S * T * torch.arange(4)[:, None] + torch.arange(6)) % D
+    want = (x + x.sum((1, 2), keepdim=True)) * g[:, None] * X[0][place]
+    assert "lines" in {v.name for step in plan.steps for v in step.variants}
+    for way in ways(plan):
+        with forced(module, plan, way, small=True):
+            torch.testing.assert_close(module.f(x, g, X[0].clone(), A, B), want)

@@ -108,7 +108,7 @@ class Addressing(Parameters):
         return out, precedence_of(out)
 
     def _long(self, p: Poly, every: bool) -> set[Atom]:
-        """What p multiplies that has 32 bits, where the product may need more: sizes, and indices of loops over terms.
+        """What p multiplies that has 32 bits, where the product may need more: sizes, and indices that are counted in 32.
 
         `every`: whether numbers and constants count too. They may be large, but those of a coordinate that is read are not.
         """
@@ -116,7 +116,7 @@ class Addressing(Parameters):
         short = set() if every else self.told | constants
         for monomial, number in p.terms:
             steps: list[Atom] = [a for a, _ in monomial if isinstance(a, Idx)]
-            if not indices(Poly(((monomial, number),))) <= self.stepped:
+            if not indices(Poly(((monomial, number),))) <= (self.narrow if every else self.stepped):
                 continue  # that index stands first, and has 64 bits where they are needed
             sizes = [a for a, _ in monomial if isinstance(a, Sym) and a.name not in short]
             if not steps and all(a.name in constants for a in sizes):
