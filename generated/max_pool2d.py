@@ -923,7 +923,7 @@ def max_pool2d_backward_box_channels(
                 & (dy_q_num // stride < Q),
                 other=-1,
             )
-            dx_sum += tl.where(r * win + s == y_at, dy, 0.0)
+            dx_sum += tl.where(tl.cast(r, tl.int64) * win + s == y_at, dy, 0.0)
     tl.store(dx_ptr + n * dx_0 + col * dx_1 + h * dx_2 + w * dx_3, dx_sum, mask=inside)
 
 

@@ -1098,7 +1098,11 @@ def max_pool3d_backward_box_channels(
                     & (dy_q_num // stride < Q),
                     other=-1,
                 )
-                dx_sum += tl.where(k * win * win + r * win + s == y_at, dy, 0.0)
+                dx_sum += tl.where(
+                    tl.cast(k, tl.int64) * win * win + tl.cast(r, tl.int64) * win + s == y_at,
+                    dy,
+                    0.0,
+                )
     tl.store(dx_ptr + n * dx_0 + col * dx_1 + d * dx_2 + h * dx_3 + w * dx_4, dx_sum, mask=inside)
 
 
