@@ -301,7 +301,7 @@ FACTS = dict(
     tf32x3="bool", tile_bytes="int", in_f64="bool", itemsize="int", stored_bytes="int",
     added_bytes="int", copied_bytes="int", transposed_bytes="int", vectorized="bool",
     operand_bytes="int", packed_bytes="int", pad4_bytes="int", padded_bytes="int",
-    pad4_fits="bool", padded_fits="bool", as_strips="bool", strip_ends="lib.Ends",
+    pad4_fits="bool", padded_fits="bool", as_strips="bool", strip_ends="tuple",
     strip_dim="int", strip_terms="int", strips="int", strip_bytes="int", strips_fit="bool",
     deterministic="bool", gpu="lib.Gpu",
 )  # fmt: skip
