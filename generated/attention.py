@@ -520,7 +520,7 @@ def allocate_attention(q, k, v, scale) -> torch.Tensor:
         ("scale: number | tensor", scale),
     )
     if L <= 0:
-        raise ValueError(f"attention: requires L > 0 (max over `j`): {L} <= {0} (L = {L} from k)")
+        raise ValueError(f"attention: requires L > 0 (max over `j`): {L} <= 0 (L = {L} from k)")
     o = torch.empty((B, H, S, E), dtype=q.dtype, device=q.device)
     return o
 

@@ -312,7 +312,7 @@ def allocate_avg_pool2d(x, win=2, stride=2, pad=0) -> torch.Tensor:
         ("pad: int", pad),
     )
     if stride < 1:
-        raise ValueError(f"avg_pool2d: requires stride >= 1: {stride} < {1}")
+        raise ValueError(f"avg_pool2d: requires stride >= 1: {stride} < 1")
     P = (H + 2 * pad - win) // stride + 1
     if P < 0:
         raise ValueError(f"avg_pool2d: size P = (H + 2 * pad - win) // stride + 1 is negative: {P}")
@@ -320,7 +320,7 @@ def allocate_avg_pool2d(x, win=2, stride=2, pad=0) -> torch.Tensor:
     if Q < 0:
         raise ValueError(f"avg_pool2d: size Q = (W + 2 * pad - win) // stride + 1 is negative: {Q}")
     if win <= 0:
-        raise ValueError(f"avg_pool2d: requires win > 0: {win} <= {0}")
+        raise ValueError(f"avg_pool2d: requires win > 0: {win} <= 0")
     if (2 * pad) > win:
         raise ValueError(f"avg_pool2d: requires 2 * pad <= win: {2 * pad} > {win}")
     y = torch.empty(
@@ -641,7 +641,7 @@ def allocate_avg_pool2d_backward(x, dy, win=2, stride=2, pad=0) -> torch.Tensor:
         ("pad: int", pad),
     )
     if stride < 1:
-        raise ValueError(f"avg_pool2d_backward: requires stride >= 1: {stride} < {1}")
+        raise ValueError(f"avg_pool2d_backward: requires stride >= 1: {stride} < 1")
     if P != ((H + 2 * pad - win) // stride + 1):
         raise ValueError(
             f"avg_pool2d_backward: requires P == (H + 2 * pad - win) // stride + 1: {P} != {(H + 2 * pad - win) // stride + 1} (H = {H} from x, P = {P} from dy, win = {win}, stride = {stride}, pad = {pad})"
@@ -651,7 +651,7 @@ def allocate_avg_pool2d_backward(x, dy, win=2, stride=2, pad=0) -> torch.Tensor:
             f"avg_pool2d_backward: requires Q == (W + 2 * pad - win) // stride + 1: {Q} != {(W + 2 * pad - win) // stride + 1} (W = {W} from x, Q = {Q} from dy, win = {win}, stride = {stride}, pad = {pad})"
         )
     if win <= 0:
-        raise ValueError(f"avg_pool2d_backward: requires win > 0: {win} <= {0}")
+        raise ValueError(f"avg_pool2d_backward: requires win > 0: {win} <= 0")
     if (2 * pad) > win:
         raise ValueError(f"avg_pool2d_backward: requires 2 * pad <= win: {2 * pad} > {win}")
     dx = torch.empty(

@@ -343,7 +343,7 @@ def allocate_batch_max(x) -> torch.Tensor:
         ("x: T[..., D]", x),
     )
     if D <= 0:
-        raise ValueError(f"batch_max: requires D > 0 (max over `d`): {D} <= {0} (D = {D} from x)")
+        raise ValueError(f"batch_max: requires D > 0 (max over `d`): {D} <= 0 (D = {D} from x)")
     y = torch.empty(x.shape[:-1], dtype=x.dtype, device=x.device)
     return y
 
@@ -595,7 +595,7 @@ def allocate_batch_max_forward(x) -> tuple[torch.Tensor, torch.Tensor]:
         ("x: T[..., D]", x),
     )
     if D <= 0:
-        raise ValueError(f"batch_max: requires D > 0 (max over `d`): {D} <= {0} (D = {D} from x)")
+        raise ValueError(f"batch_max: requires D > 0 (max over `d`): {D} <= 0 (D = {D} from x)")
     y = torch.empty(x.shape[:-1], dtype=x.dtype, device=x.device)
     y_at = torch.empty(x.shape[:-1], dtype=torch.int64, device=x.device)
     return y, y_at

@@ -800,7 +800,7 @@ def allocate_conv1d(x, w, b, stride=1, pad=0, dil=1, groups=1) -> torch.Tensor:
         ("groups: int", groups),
     )
     if stride < 1:
-        raise ValueError(f"conv1d: requires stride >= 1: {stride} < {1}")
+        raise ValueError(f"conv1d: requires stride >= 1: {stride} < 1")
     P = (L + dil + 2 * pad - R * dil - 1) // stride + 1
     if P < 0:
         raise ValueError(
@@ -811,10 +811,10 @@ def allocate_conv1d(x, w, b, stride=1, pad=0, dil=1, groups=1) -> torch.Tensor:
             f"conv1d: requires C == groups * Cg: {C} != {Cg * groups} (C = {C} from x, Cg = {Cg} from w, groups = {groups})"
         )
     if groups < 1:
-        raise ValueError(f"conv1d: requires groups >= 1: {groups} < {1}")
+        raise ValueError(f"conv1d: requires groups >= 1: {groups} < 1")
     if (F % groups) != 0:
         raise ValueError(
-            f"conv1d: requires F % groups == 0: {F % groups} != {0} (F = {F} from w, groups = {groups})"
+            f"conv1d: requires F % groups == 0: {F % groups} != 0 (F = {F} from w, groups = {groups})"
         )
     y = torch.empty((N, F, P), dtype=x.dtype, device=x.device)
     return y
@@ -2437,7 +2437,7 @@ def allocate_conv1d_backward(
         ("groups: int", groups),
     )
     if stride < 1:
-        raise ValueError(f"conv1d_backward: requires stride >= 1: {stride} < {1}")
+        raise ValueError(f"conv1d_backward: requires stride >= 1: {stride} < 1")
     if P != ((L + dil + 2 * pad - R * dil - 1) // stride + 1):
         raise ValueError(
             f"conv1d_backward: requires P == (L + dil + 2 * pad - R * dil - 1) // stride + 1: {P} != {(L + dil + 2 * pad - R * dil - 1) // stride + 1} (L = {L} from x, R = {R} from w, P = {P} from dy, stride = {stride}, pad = {pad}, dil = {dil})"
@@ -2447,10 +2447,10 @@ def allocate_conv1d_backward(
             f"conv1d_backward: requires C == Cg * groups: {C} != {Cg * groups} (C = {C} from x, Cg = {Cg} from w, groups = {groups})"
         )
     if groups < 1:
-        raise ValueError(f"conv1d_backward: requires groups >= 1: {groups} < {1}")
+        raise ValueError(f"conv1d_backward: requires groups >= 1: {groups} < 1")
     if (F % groups) != 0:
         raise ValueError(
-            f"conv1d_backward: requires F % groups == 0: {F % groups} != {0} (F = {F} from w, groups = {groups})"
+            f"conv1d_backward: requires F % groups == 0: {F % groups} != 0 (F = {F} from w, groups = {groups})"
         )
     dx = torch.empty((N, C, L), dtype=x.dtype, device=x.device) if need_dx else None
     dw = torch.empty((F, Cg, R), dtype=x.dtype, device=x.device) if need_dw else None

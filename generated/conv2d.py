@@ -910,7 +910,7 @@ def allocate_conv2d(x, w, b, stride=1, pad=0, dil=1, groups=1) -> torch.Tensor:
         ("groups: int", groups),
     )
     if stride < 1:
-        raise ValueError(f"conv2d: requires stride >= 1: {stride} < {1}")
+        raise ValueError(f"conv2d: requires stride >= 1: {stride} < 1")
     P = (H + dil + 2 * pad - R * dil - 1) // stride + 1
     if P < 0:
         raise ValueError(
@@ -926,10 +926,10 @@ def allocate_conv2d(x, w, b, stride=1, pad=0, dil=1, groups=1) -> torch.Tensor:
             f"conv2d: requires C == groups * Cg: {C} != {Cg * groups} (C = {C} from x, Cg = {Cg} from w, groups = {groups})"
         )
     if groups < 1:
-        raise ValueError(f"conv2d: requires groups >= 1: {groups} < {1}")
+        raise ValueError(f"conv2d: requires groups >= 1: {groups} < 1")
     if (F % groups) != 0:
         raise ValueError(
-            f"conv2d: requires F % groups == 0: {F % groups} != {0} (F = {F} from w, groups = {groups})"
+            f"conv2d: requires F % groups == 0: {F % groups} != 0 (F = {F} from w, groups = {groups})"
         )
     y = torch.empty(
         (N, F, P, Q), dtype=x.dtype, device=x.device, memory_format=lib.memory_format(x, w)
@@ -2787,7 +2787,7 @@ def allocate_conv2d_backward(
         ("groups: int", groups),
     )
     if stride < 1:
-        raise ValueError(f"conv2d_backward: requires stride >= 1: {stride} < {1}")
+        raise ValueError(f"conv2d_backward: requires stride >= 1: {stride} < 1")
     if P != ((H + dil + 2 * pad - R * dil - 1) // stride + 1):
         raise ValueError(
             f"conv2d_backward: requires P == (H + dil + 2 * pad - R * dil - 1) // stride + 1: {P} != {(H + dil + 2 * pad - R * dil - 1) // stride + 1} (H = {H} from x, R = {R} from w, P = {P} from dy, stride = {stride}, pad = {pad}, dil = {dil})"
@@ -2801,10 +2801,10 @@ def allocate_conv2d_backward(
             f"conv2d_backward: requires C == Cg * groups: {C} != {Cg * groups} (C = {C} from x, Cg = {Cg} from w, groups = {groups})"
         )
     if groups < 1:
-        raise ValueError(f"conv2d_backward: requires groups >= 1: {groups} < {1}")
+        raise ValueError(f"conv2d_backward: requires groups >= 1: {groups} < 1")
     if (F % groups) != 0:
         raise ValueError(
-            f"conv2d_backward: requires F % groups == 0: {F % groups} != {0} (F = {F} from w, groups = {groups})"
+            f"conv2d_backward: requires F % groups == 0: {F % groups} != 0 (F = {F} from w, groups = {groups})"
         )
     dx = (
         torch.empty(

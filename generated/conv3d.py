@@ -660,7 +660,7 @@ def allocate_conv3d(x, w, b, stride=1, pad=0) -> torch.Tensor:
         ("pad: int", pad),
     )
     if stride < 1:
-        raise ValueError(f"conv3d: requires stride >= 1: {stride} < {1}")
+        raise ValueError(f"conv3d: requires stride >= 1: {stride} < 1")
     O = (D + 2 * pad - K) // stride + 1
     if O < 0:
         raise ValueError(f"conv3d: size O = (D + 2 * pad - K) // stride + 1 is negative: {O}")
@@ -2043,7 +2043,7 @@ def allocate_conv3d_backward(
         ("pad: int", pad),
     )
     if stride < 1:
-        raise ValueError(f"conv3d_backward: requires stride >= 1: {stride} < {1}")
+        raise ValueError(f"conv3d_backward: requires stride >= 1: {stride} < 1")
     if O != ((D + 2 * pad - K) // stride + 1):
         raise ValueError(
             f"conv3d_backward: requires O == (D + 2 * pad - K) // stride + 1: {O} != {(D + 2 * pad - K) // stride + 1} (D = {D} from x, K = {K} from w, O = {O} from dy, stride = {stride}, pad = {pad})"

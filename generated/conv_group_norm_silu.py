@@ -1134,13 +1134,13 @@ def allocate_conv_group_norm_silu(x, w, b, gain, bias, pad=1, groups=8) -> torch
     if Q < 0:
         raise ValueError(f"conv_group_norm_silu: size Q = W + 2 * pad - S + 1 is negative: {Q}")
     if groups < 1:
-        raise ValueError(f"conv_group_norm_silu: requires groups >= 1: {groups} < {1}")
+        raise ValueError(f"conv_group_norm_silu: requires groups >= 1: {groups} < 1")
     Cg = F // groups
     if Cg < 0:
         raise ValueError(f"conv_group_norm_silu: size Cg = F // groups is negative: {Cg}")
     if (F % groups) != 0:
         raise ValueError(
-            f"conv_group_norm_silu: requires F % groups == 0: {F % groups} != {0} (F = {F} from w, groups = {groups})"
+            f"conv_group_norm_silu: requires F % groups == 0: {F % groups} != 0 (F = {F} from w, groups = {groups})"
         )
     y = torch.empty(
         (N, F, P, Q), dtype=x.dtype, device=x.device, memory_format=lib.memory_format(x, w)
@@ -4750,13 +4750,13 @@ def allocate_conv_group_norm_silu_backward(
             f"conv_group_norm_silu_backward: requires Q == W + 2 * pad + 1 - S: {Q} != {W + 2 * pad - S + 1} (W = {W} from x, S = {S} from w, Q = {Q} from conv2d_kept, pad = {pad})"
         )
     if groups < 1:
-        raise ValueError(f"conv_group_norm_silu_backward: requires groups >= 1: {groups} < {1}")
+        raise ValueError(f"conv_group_norm_silu_backward: requires groups >= 1: {groups} < 1")
     Cg = F // groups
     if Cg < 0:
         raise ValueError(f"conv_group_norm_silu_backward: size Cg = F // groups is negative: {Cg}")
     if (F % groups) != 0:
         raise ValueError(
-            f"conv_group_norm_silu_backward: requires F % groups == 0: {F % groups} != {0} (F = {F} from w, groups = {groups})"
+            f"conv_group_norm_silu_backward: requires F % groups == 0: {F % groups} != 0 (F = {F} from w, groups = {groups})"
         )
     dx = (
         torch.empty(

@@ -409,7 +409,7 @@ def allocate_conv_transpose1d(x, w, b, stride=1, pad=0, out_pad=0, dil=1) -> tor
             f"conv_transpose1d: size P = L * stride + R * dil + out_pad - dil - 2 * pad - stride + 1 is negative: {P}"
         )
     if stride < 1:
-        raise ValueError(f"conv_transpose1d: requires stride >= 1: {stride} < {1}")
+        raise ValueError(f"conv_transpose1d: requires stride >= 1: {stride} < 1")
     y = torch.empty((N, F, P), dtype=x.dtype, device=x.device)
     return y
 
@@ -1350,7 +1350,7 @@ def allocate_conv_transpose1d_backward(
             f"conv_transpose1d_backward: requires P == L * stride + R * dil + out_pad + 1 - dil - 2 * pad - stride: {P} != {L * stride + R * dil + out_pad - dil - 2 * pad - stride + 1} (L = {L} from x, R = {R} from w, P = {P} from dy, stride = {stride}, pad = {pad}, out_pad = {out_pad}, dil = {dil})"
         )
     if stride < 1:
-        raise ValueError(f"conv_transpose1d_backward: requires stride >= 1: {stride} < {1}")
+        raise ValueError(f"conv_transpose1d_backward: requires stride >= 1: {stride} < 1")
     dx = torch.empty((N, C, L), dtype=x.dtype, device=x.device) if need_dx else None
     dw = torch.empty((C, F, R), dtype=x.dtype, device=x.device) if need_dw else None
     db = torch.empty((F,), dtype=x.dtype, device=x.device) if need_db else None

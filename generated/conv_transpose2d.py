@@ -449,7 +449,7 @@ def allocate_conv_transpose2d(x, w, stride=1, pad=0, out_pad=0) -> torch.Tensor:
             f"conv_transpose2d: size Q = S + W * stride + out_pad - 2 * pad - stride is negative: {Q}"
         )
     if stride < 1:
-        raise ValueError(f"conv_transpose2d: requires stride >= 1: {stride} < {1}")
+        raise ValueError(f"conv_transpose2d: requires stride >= 1: {stride} < 1")
     y = torch.empty(
         (N, F, P, Q), dtype=x.dtype, device=x.device, memory_format=lib.memory_format(x, w)
     )
@@ -1310,7 +1310,7 @@ def allocate_conv_transpose2d_backward(
             f"conv_transpose2d_backward: requires Q == S + W * stride + out_pad - 2 * pad - stride: {Q} != {S + W * stride + out_pad - 2 * pad - stride} (W = {W} from x, S = {S} from w, Q = {Q} from dy, stride = {stride}, pad = {pad}, out_pad = {out_pad})"
         )
     if stride < 1:
-        raise ValueError(f"conv_transpose2d_backward: requires stride >= 1: {stride} < {1}")
+        raise ValueError(f"conv_transpose2d_backward: requires stride >= 1: {stride} < 1")
     dx = (
         torch.empty(
             (N, C, H, W), dtype=x.dtype, device=x.device, memory_format=lib.memory_format(dy, w)

@@ -554,7 +554,7 @@ def allocate_conv_transpose3d(x, w, b, stride=1, pad=0, out_pad=0) -> torch.Tens
             f"conv_transpose3d: size Q = S + W * stride + out_pad - 2 * pad - stride is negative: {Q}"
         )
     if stride < 1:
-        raise ValueError(f"conv_transpose3d: requires stride >= 1: {stride} < {1}")
+        raise ValueError(f"conv_transpose3d: requires stride >= 1: {stride} < 1")
     y = torch.empty(
         (N, F, O, P, Q), dtype=x.dtype, device=x.device, memory_format=lib.memory_format(x, w)
     )
@@ -1684,7 +1684,7 @@ def allocate_conv_transpose3d_backward(
             f"conv_transpose3d_backward: requires Q == S + W * stride + out_pad - 2 * pad - stride: {Q} != {S + W * stride + out_pad - 2 * pad - stride} (W = {W} from x, S = {S} from w, Q = {Q} from dy, stride = {stride}, pad = {pad}, out_pad = {out_pad})"
         )
     if stride < 1:
-        raise ValueError(f"conv_transpose3d_backward: requires stride >= 1: {stride} < {1}")
+        raise ValueError(f"conv_transpose3d_backward: requires stride >= 1: {stride} < 1")
     dx = (
         torch.empty(
             (N, C, D, H, W), dtype=x.dtype, device=x.device, memory_format=lib.memory_format(dy, w)

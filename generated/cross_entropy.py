@@ -198,9 +198,7 @@ def allocate_cross_entropy(x, target, ignore=-100) -> torch.Tensor:
         ("ignore: int", ignore),
     )
     if V <= 0:
-        raise ValueError(
-            f"cross_entropy: requires V > 0 (max over `v`): {V} <= {0} (V = {V} from x)"
-        )
+        raise ValueError(f"cross_entropy: requires V > 0 (max over `v`): {V} <= 0 (V = {V} from x)")
     loss = torch.empty((N,), dtype=x.dtype, device=x.device)
     return loss
 
@@ -573,7 +571,7 @@ def allocate_cross_entropy_backward(x, target, dloss, ignore=-100) -> torch.Tens
     )
     if V <= 0:
         raise ValueError(
-            f"cross_entropy_backward: requires V > 0 (max over `v`): {V} <= {0} (V = {V} from x)"
+            f"cross_entropy_backward: requires V > 0 (max over `v`): {V} <= 0 (V = {V} from x)"
         )
     dx = torch.empty((N, V), dtype=x.dtype, device=x.device)
     return dx

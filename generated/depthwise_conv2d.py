@@ -343,7 +343,7 @@ def allocate_depthwise_conv2d(x, w, b, stride=1, pad=0) -> torch.Tensor:
         ("pad: int", pad),
     )
     if stride < 1:
-        raise ValueError(f"depthwise_conv2d: requires stride >= 1: {stride} < {1}")
+        raise ValueError(f"depthwise_conv2d: requires stride >= 1: {stride} < 1")
     P = (H + 2 * pad - R) // stride + 1
     if P < 0:
         raise ValueError(
@@ -1126,7 +1126,7 @@ def allocate_depthwise_conv2d_backward(
         ("pad: int", pad),
     )
     if stride < 1:
-        raise ValueError(f"depthwise_conv2d_backward: requires stride >= 1: {stride} < {1}")
+        raise ValueError(f"depthwise_conv2d_backward: requires stride >= 1: {stride} < 1")
     if P != ((H + 2 * pad - R) // stride + 1):
         raise ValueError(
             f"depthwise_conv2d_backward: requires P == (H + 2 * pad - R) // stride + 1: {P} != {(H + 2 * pad - R) // stride + 1} (H = {H} from x, R = {R} from w, P = {P} from dy, stride = {stride}, pad = {pad})"

@@ -688,13 +688,13 @@ def allocate_group_norm(x, gain, bias, groups=1, eps=1e-05) -> torch.Tensor:
         ("groups: int", groups),
     )
     if groups < 1:
-        raise ValueError(f"group_norm: requires groups >= 1: {groups} < {1}")
+        raise ValueError(f"group_norm: requires groups >= 1: {groups} < 1")
     Cg = C // groups
     if Cg < 0:
         raise ValueError(f"group_norm: size Cg = C // groups is negative: {Cg}")
     if (C % groups) != 0:
         raise ValueError(
-            f"group_norm: requires C % groups == 0: {C % groups} != {0} (C = {C} from x, groups = {groups})"
+            f"group_norm: requires C % groups == 0: {C % groups} != 0 (C = {C} from x, groups = {groups})"
         )
     y = torch.empty(
         (N, C, *x.shape[2:]), dtype=x.dtype, device=x.device, memory_format=lib.memory_format(x)
@@ -1729,13 +1729,13 @@ def allocate_group_norm_backward(
         later="groups",
     )
     if groups < 1:
-        raise ValueError(f"group_norm_backward: requires groups >= 1: {groups} < {1}")
+        raise ValueError(f"group_norm_backward: requires groups >= 1: {groups} < 1")
     Cg = C // groups
     if Cg < 0:
         raise ValueError(f"group_norm_backward: size Cg = C // groups is negative: {Cg}")
     if (C % groups) != 0:
         raise ValueError(
-            f"group_norm_backward: requires C % groups == 0: {C % groups} != {0} (C = {C} from x, groups = {groups})"
+            f"group_norm_backward: requires C % groups == 0: {C % groups} != 0 (C = {C} from x, groups = {groups})"
         )
     lib.check_size(mu_kept.shape[1], "group_norm_backward: mu_kept: dim 1 (groups)", groups)
     lib.check_size(var_kept.shape[1], "group_norm_backward: var_kept: dim 1 (groups)", groups)

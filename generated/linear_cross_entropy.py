@@ -398,7 +398,7 @@ def allocate_linear_cross_entropy(x, w, target, ignore=-100) -> torch.Tensor:
     )
     if V <= 0:
         raise ValueError(
-            f"linear_cross_entropy: requires V > 0 (max over `v`): {V} <= {0} (V = {V} from w)"
+            f"linear_cross_entropy: requires V > 0 (max over `v`): {V} <= 0 (V = {V} from w)"
         )
     loss = torch.empty((M,), dtype=torch.float32, device=x.device)
     return loss

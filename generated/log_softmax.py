@@ -293,7 +293,7 @@ def allocate_log_softmax(x) -> torch.Tensor:
         ("x: T[..., D]", x),
     )
     if D <= 0:
-        raise ValueError(f"log_softmax: requires D > 0 (max over `d`): {D} <= {0} (D = {D} from x)")
+        raise ValueError(f"log_softmax: requires D > 0 (max over `d`): {D} <= 0 (D = {D} from x)")
     y = torch.empty((*x.shape[:-1], D), dtype=x.dtype, device=x.device)
     return y
 
@@ -681,7 +681,7 @@ def allocate_log_softmax_backward(x, dy) -> torch.Tensor:
     )
     if D <= 0:
         raise ValueError(
-            f"log_softmax_backward: requires D > 0 (max over `d`): {D} <= {0} (D = {D} from x)"
+            f"log_softmax_backward: requires D > 0 (max over `d`): {D} <= 0 (D = {D} from x)"
         )
     if dy.shape[:-1] != x.shape[:-1]:
         raise ValueError(

@@ -193,7 +193,7 @@ def allocate_logsumexp(x) -> torch.Tensor:
         ("x: T[..., D]", x),
     )
     if D <= 0:
-        raise ValueError(f"logsumexp: requires D > 0 (max over `d`): {D} <= {0} (D = {D} from x)")
+        raise ValueError(f"logsumexp: requires D > 0 (max over `d`): {D} <= 0 (D = {D} from x)")
     y = torch.empty(x.shape[:-1], dtype=x.dtype, device=x.device)
     return y
 
@@ -541,7 +541,7 @@ def allocate_logsumexp_backward(x, dy) -> torch.Tensor:
     )
     if D <= 0:
         raise ValueError(
-            f"logsumexp_backward: requires D > 0 (max over `d`): {D} <= {0} (D = {D} from x)"
+            f"logsumexp_backward: requires D > 0 (max over `d`): {D} <= 0 (D = {D} from x)"
         )
     if dy.shape != x.shape[:-1]:
         raise ValueError(

@@ -282,7 +282,7 @@ def allocate_max_pool1d(x, win=2, stride=2, pad=0, dil=1) -> torch.Tensor:
         ("dil: int", dil),
     )
     if stride < 1:
-        raise ValueError(f"max_pool1d: requires stride >= 1: {stride} < {1}")
+        raise ValueError(f"max_pool1d: requires stride >= 1: {stride} < 1")
     P = (L + dil + 2 * pad - dil * win - 1) // stride + 1
     if P < 0:
         raise ValueError(
@@ -857,7 +857,7 @@ def allocate_max_pool1d_backward(x, y_at, dy, win=2, stride=2, pad=0, dil=1) -> 
         ("dil: int", dil),
     )
     if stride < 1:
-        raise ValueError(f"max_pool1d_backward: requires stride >= 1: {stride} < {1}")
+        raise ValueError(f"max_pool1d_backward: requires stride >= 1: {stride} < 1")
     if P != ((L + dil + 2 * pad - dil * win - 1) // stride + 1):
         raise ValueError(
             f"max_pool1d_backward: requires P == (L + dil + 2 * pad - dil * win - 1) // stride + 1: {P} != {(L + dil + 2 * pad - dil * win - 1) // stride + 1} (L = {L} from x, P = {P} from y_at, win = {win}, stride = {stride}, pad = {pad}, dil = {dil})"

@@ -311,7 +311,7 @@ def allocate_max_pool2d(x, win=2, stride=2, pad=0) -> torch.Tensor:
         ("pad: int", pad),
     )
     if stride < 1:
-        raise ValueError(f"max_pool2d: requires stride >= 1: {stride} < {1}")
+        raise ValueError(f"max_pool2d: requires stride >= 1: {stride} < 1")
     P = (H + 2 * pad - win) // stride + 1
     if P < 0:
         raise ValueError(f"max_pool2d: size P = (H + 2 * pad - win) // stride + 1 is negative: {P}")
@@ -1051,7 +1051,7 @@ def allocate_max_pool2d_backward(x, y_at, dy, win=2, stride=2, pad=0) -> torch.T
         ("pad: int", pad),
     )
     if stride < 1:
-        raise ValueError(f"max_pool2d_backward: requires stride >= 1: {stride} < {1}")
+        raise ValueError(f"max_pool2d_backward: requires stride >= 1: {stride} < 1")
     if P != ((H + 2 * pad - win) // stride + 1):
         raise ValueError(
             f"max_pool2d_backward: requires P == (H + 2 * pad - win) // stride + 1: {P} != {(H + 2 * pad - win) // stride + 1} (H = {H} from x, P = {P} from y_at, win = {win}, stride = {stride}, pad = {pad})"

@@ -369,7 +369,7 @@ def allocate_max_pool3d(x, win=2, stride=2, pad=0) -> torch.Tensor:
         ("pad: int", pad),
     )
     if stride < 1:
-        raise ValueError(f"max_pool3d: requires stride >= 1: {stride} < {1}")
+        raise ValueError(f"max_pool3d: requires stride >= 1: {stride} < 1")
     O = (D + 2 * pad - win) // stride + 1
     if O < 0:
         raise ValueError(f"max_pool3d: size O = (D + 2 * pad - win) // stride + 1 is negative: {O}")
@@ -1248,7 +1248,7 @@ def allocate_max_pool3d_backward(x, y_at, dy, win=2, stride=2, pad=0) -> torch.T
         ("pad: int", pad),
     )
     if stride < 1:
-        raise ValueError(f"max_pool3d_backward: requires stride >= 1: {stride} < {1}")
+        raise ValueError(f"max_pool3d_backward: requires stride >= 1: {stride} < 1")
     if O != ((D + 2 * pad - win) // stride + 1):
         raise ValueError(
             f"max_pool3d_backward: requires O == (D + 2 * pad - win) // stride + 1: {O} != {(D + 2 * pad - win) // stride + 1} (D = {D} from x, O = {O} from y_at, win = {win}, stride = {stride}, pad = {pad})"

@@ -353,7 +353,7 @@ def allocate_max_with_index(x) -> tuple[torch.Tensor, torch.Tensor]:
     )
     if D <= 0:
         raise ValueError(
-            f"max_with_index: requires D > 0 (max over `d`): {D} <= {0} (D = {D} from x)"
+            f"max_with_index: requires D > 0 (max over `d`): {D} <= 0 (D = {D} from x)"
         )
     v = torch.empty((N,), dtype=x.dtype, device=x.device)
     i = torch.empty((N,), dtype=torch.int64, device=x.device)

@@ -399,7 +399,7 @@ def allocate_nearest_centre(x, c) -> tuple[torch.Tensor, torch.Tensor]:
     )
     if K <= 0:
         raise ValueError(
-            f"nearest_centre: requires K > 0 (min over `k`): {K} <= {0} (K = {K} from c)"
+            f"nearest_centre: requires K > 0 (min over `k`): {K} <= 0 (K = {K} from c)"
         )
     distance = torch.empty((N,), dtype=torch.float32, device=x.device)
     centre = torch.empty((N,), dtype=torch.int64, device=x.device)

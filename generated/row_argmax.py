@@ -341,9 +341,7 @@ def allocate_row_argmax(x) -> torch.Tensor:
         ("x: T[N, D]", x),
     )
     if D <= 0:
-        raise ValueError(
-            f"row_argmax: requires D > 0 (argmax over `d`): {D} <= {0} (D = {D} from x)"
-        )
+        raise ValueError(f"row_argmax: requires D > 0 (argmax over `d`): {D} <= 0 (D = {D} from x)")
     i = torch.empty((N,), dtype=torch.int64, device=x.device)
     return i
 

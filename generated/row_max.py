@@ -319,7 +319,7 @@ def allocate_row_max(x) -> torch.Tensor:
         ("x: T[N, D]", x),
     )
     if D <= 0:
-        raise ValueError(f"row_max: requires D > 0 (max over `d`): {D} <= {0} (D = {D} from x)")
+        raise ValueError(f"row_max: requires D > 0 (max over `d`): {D} <= 0 (D = {D} from x)")
     y = torch.empty((N,), dtype=x.dtype, device=x.device)
     return y
 
@@ -559,7 +559,7 @@ def allocate_row_max_forward(x) -> tuple[torch.Tensor, torch.Tensor]:
         ("x: T[N, D]", x),
     )
     if D <= 0:
-        raise ValueError(f"row_max: requires D > 0 (max over `d`): {D} <= {0} (D = {D} from x)")
+        raise ValueError(f"row_max: requires D > 0 (max over `d`): {D} <= 0 (D = {D} from x)")
     y = torch.empty((N,), dtype=x.dtype, device=x.device)
     y_at = torch.empty((N,), dtype=torch.int64, device=x.device)
     return y, y_at

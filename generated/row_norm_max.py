@@ -262,9 +262,7 @@ def allocate_row_norm_max(x) -> torch.Tensor:
         ("x: T[N, D]", x),
     )
     if D <= 0:
-        raise ValueError(
-            f"row_norm_max: requires D > 0 (max over `k`): {D} <= {0} (D = {D} from x)"
-        )
+        raise ValueError(f"row_norm_max: requires D > 0 (max over `k`): {D} <= 0 (D = {D} from x)")
     y = torch.empty((N, D), dtype=x.dtype, device=x.device)
     return y
 
@@ -771,7 +769,7 @@ def allocate_row_norm_max_backward(x, y, dy) -> torch.Tensor:
     )
     if D <= 0:
         raise ValueError(
-            f"row_norm_max_backward: requires D > 0 (argmax over `k`): {D} <= {0} (D = {D} from x)"
+            f"row_norm_max_backward: requires D > 0 (argmax over `k`): {D} <= 0 (D = {D} from x)"
         )
     dx = torch.empty((N, D), dtype=x.dtype, device=x.device)
     return dx

@@ -294,7 +294,7 @@ def allocate_softmax(x) -> torch.Tensor:
         ("x: T[..., D]", x),
     )
     if D <= 0:
-        raise ValueError(f"softmax: requires D > 0 (max over `d`): {D} <= {0} (D = {D} from x)")
+        raise ValueError(f"softmax: requires D > 0 (max over `d`): {D} <= 0 (D = {D} from x)")
     y = torch.empty((*x.shape[:-1], D), dtype=x.dtype, device=x.device)
     return y
 

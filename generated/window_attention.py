@@ -588,7 +588,7 @@ def allocate_window_attention(q, k, v, scale, width=1024) -> torch.Tensor:
         ("width: int", width),
     )
     if width <= 0:
-        raise ValueError(f"window_attention: requires width > 0: {width} <= {0}")
+        raise ValueError(f"window_attention: requires width > 0: {width} <= 0")
     o = torch.empty((B, H, S, E), dtype=q.dtype, device=q.device)
     return o
 
@@ -1921,7 +1921,7 @@ def allocate_window_attention_backward(
         ("width: int", width),
     )
     if width <= 0:
-        raise ValueError(f"window_attention_backward: requires width > 0: {width} <= {0}")
+        raise ValueError(f"window_attention_backward: requires width > 0: {width} <= 0")
     dq = (
         torch.empty((B, H, S, E), dtype=q.dtype, device=q.device)
         if need_dq or need_dscale

@@ -161,6 +161,8 @@ def _compile(spec: Path, standalone: bool, formatted: bool, autotune: bool) -> s
     )
     for warning in built.warnings:
         click.echo(f"{render(warning)}\n", err=True)
+    for op, why in built.without_gradient.items():
+        click.echo(f"note: the gradient of `{op}` cannot be derived: {why}", err=True)
     return built.source if formatted else built.raw
 
 

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from tritongen.autodiff import NotDifferentiable, with_gradient, without_handed_on
+from tritongen.autodiff.backward import NOTHING_TO_DERIVE
 from tritongen.check import Checked, check, read, too_much_work
 from tritongen.emit.collisions import NONE, Collisions, Marks, collisions, marked, marks_for
 from tritongen.emit.format import format_source
@@ -68,6 +69,12 @@ class Module:
     @property
     def plans(self) -> dict[str, tuple[Plan, ...]]:
         return {item.name: item.plans for item in self.items}
+
+    @property
+    def without_gradient(self) -> dict[str, str]:
+        """The ops whose gradient cannot be derived, and why. Not those that have none by nature, or by `grad none`."""
+        reasons = {item.name: item.no_gradient for item in self.items}
+        return {n: why for n, why in reasons.items() if why and why not in NOTHING_TO_DERIVE}
 
     @property
     def forwards(self) -> dict[str, Plan]:

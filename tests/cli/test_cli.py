@@ -94,6 +94,15 @@ def test_warnings_are_shown_and_refuse_nothing(project):
     assert Path("generated/odd.py").exists()
 
 
+def test_a_build_says_why_an_op_has_no_gradient(project):
+    (project / "d.op").write_text(
+        "op f(u: f32[N]) -> (du: f32[N], y: f32[N]) { du[n] = u[n] * 2 y[n] = u[n] + 1 }"
+        " op g(u: i32[N]) -> y: i32[N] { y[n] = u[n] + 1 }"
+    )
+    told = run("build", "d.op", "--output", "out").stderr
+    assert "the gradient of `f` cannot be derived: `du` is a name" in told and "`g`" not in told
+
+
 def test_a_spec_elsewhere_is_found_by_its_path_and_built_under_its_name(project, monkeypatch):
     (project / "elsewhere").mkdir()
     monkeypatch.chdir(project / "elsewhere")

@@ -64,6 +64,14 @@ PLAIN, MOST = 128, 1024  # operations in the gradient of a part of a line: as it
 ROUNDS = 6
 
 
+SAYS_NONE, NO_OPERAND, NO_OUTPUT = (
+    "it says `grad none`",
+    "no operand of it is a float",
+    "no output of it is a float",
+)
+NOTHING_TO_DERIVE = {SAYS_NONE, NO_OPERAND, NO_OUTPUT}  # what nobody need be told of
+
+
 class NotDifferentiable(SpecError):
     """An op whose gradient is not to be had; says why."""
 
@@ -79,7 +87,7 @@ def derive(op: Op, wrt: Iterable[str] | None = None, shared: bool = False) -> Op
     `shared`: a value that a line repeats, and that its gradient reads again, gets a line of its own.
     """
     if op.gradient == "none":
-        raise NotDifferentiable(op, "it says `grad none`")
+        raise NotDifferentiable(op, SAYS_NONE)
     wanted = _wanted(op, wrt)
     if isinstance(op.gradient, tuple):
         return assemble(op, (*op.nests, *op.gradient), wanted)
@@ -192,9 +200,9 @@ def _wanted(op: Op, wrt: Iterable[str] | None) -> tuple[Param, ...]:
         names = set(wrt)
         floats = [p for p in floats if p.name in names]
     if not floats:
-        raise NotDifferentiable(op, "no operand of it is a float")
+        raise NotDifferentiable(op, NO_OPERAND)
     if not any(kind_of(o.dtype, op) == "float" for o in op.outputs):
-        raise NotDifferentiable(op, "no output of it is a float")
+        raise NotDifferentiable(op, NO_OUTPUT)
     return tuple(floats)
 
 

@@ -156,7 +156,8 @@ def fact_lines(op: ir.Op) -> list[str]:
                     a, b = whole(left), whole(right)
                     test = f"{wrapped(a)} {own['relation']} {wrapped(b)}"
                     given = given_text(op, (left, right), "{{{}}}".format)
-                    told = {"left": f"{{{a}}}", "right": f"{{{b}}}", "given": given}
+                    shown = (side if side.isdigit() else f"{{{side}}}" for side in (a, b))
+                    told = dict(zip(("left", "right"), shown, strict=True), given=given)
                 lines += refuse(test, messages.REQUIRE, **own, **told)
     return lines
 
