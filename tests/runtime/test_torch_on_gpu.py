@@ -5,6 +5,7 @@ Beside `test_torch.py` and `test_transforms.py`, where references stand for the 
 
 from __future__ import annotations
 
+import copy
 import functools
 import gc
 import subprocess
@@ -224,3 +225,26 @@ def test_layers_train_as_torchs(compiled):
     ours, theirs = losses[nn], losses[torch.nn]
     torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-3)
     assert ours[-1] < ours[0] / 2
+
+
+def test_a_model_of_our_layers_is_a_graph_with_its_gradient():
+    """torch.cuda.make_graphed_callables captures a forward and its backward, and replays them on other batches."""
+    model = torch.nn.Sequential(
+        nn.Conv2d(3, 16, 3, padding=1),
+        nn.BatchNorm2d(16),
+        torch.nn.Flatten(),
+        nn.Linear(16 * 64, 32, activation="gelu"),
+        nn.LayerNorm(32),
+        nn.Linear(32, 8),
+    ).cuda()
+    plain = copy.deepcopy(model)
+    graphed = torch.cuda.make_graphed_callables(model, (randn(4, 3, 8, 8),))
+    for _ in range(3):
+        x, found = randn(4, 3, 8, 8), []
+        for each in (graphed, plain):
+            each.zero_grad(set_to_none=True)
+            y = each(x)
+            y.square().sum().backward()
+            found.append([y.detach().clone(), *(p.grad.clone() for p in each.parameters())])
+        for ours, wanted in zip(*found, strict=True):
+            close(ours, wanted)
