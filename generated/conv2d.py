@@ -1791,29 +1791,32 @@ def conv2d_backward_dw_strips(
         corner_q = strip % strips_q * side_q
         corner_p = strip // strips_q % strips_p * side_p
         corner_n_ = strip // (strips_p * strips_q) * side_n_
-        x_packed = x_packed_strips.load(
-            lib.strip_last(
-                STRIP_DIM,
-                (
-                    corner_n_,
-                    corner_p + lib.floor_div(x_packed_h, stride),
-                    corner_q + lib.floor_div(x_packed_w, stride),
-                ),
-            )
-            + (
-                tl.cast(
-                    first_m
-                    + tl.cast(batch * Cg, tl.int32)
-                    + lib.floor_mod(x_packed_h, stride) * x_packed_1
-                    + lib.floor_mod(x_packed_w, stride) * x_packed_2,
-                    tl.int32,
-                ),
-            )
-        ).reshape(BLOCK_K, BLOCK_M)
-        dy_packed = dy_packed_strips.load(
-            lib.strip_last(STRIP_DIM, (corner_n_, corner_p, corner_q))
-            + (first_n + tl.cast(batch * (F // groups), tl.int32),)
-        ).reshape(BLOCK_K, BLOCK_N)
+        x_packed = lib.load_strip(
+            x_packed_strips,
+            STRIP_DIM,
+            (
+                corner_n_,
+                corner_p + lib.floor_div(x_packed_h, stride),
+                corner_q + lib.floor_div(x_packed_w, stride),
+            ),
+            tl.cast(
+                first_m
+                + tl.cast(batch * Cg, tl.int32)
+                + lib.floor_mod(x_packed_h, stride) * x_packed_1
+                + lib.floor_mod(x_packed_w, stride) * x_packed_2,
+                tl.int32,
+            ),
+            BLOCK_K,
+            BLOCK_M,
+        )
+        dy_packed = lib.load_strip(
+            dy_packed_strips,
+            STRIP_DIM,
+            (corner_n_, corner_p, corner_q),
+            first_n + tl.cast(batch * (F // groups), tl.int32),
+            BLOCK_K,
+            BLOCK_N,
+        )
         dw_sum = tl.dot(x_packed.T, dy_packed, dw_sum, input_precision=PRECISION, out_dtype=COMPUTE)
 
     c = tl.cast(first_m, tl.int64) + tl.arange(0, BLOCK_M)[:, None]

@@ -135,13 +135,12 @@ def _describe(
     outer, moving = at[: terms[0]], at[terms[0] :]
     lying = stepped(read.tensor, list(seen))
     if len(terms) > 1:
-        coordinates = f"lib.strip_last(STRIP_DIM, ({', '.join(moving)})) + ({last},)"
-        if outer:
-            coordinates = f"({', '.join(outer)},) + {coordinates}"
-        lying += f".movedim({f'{len(outer)} + strip_dim' if outer else 'strip_dim'}, -2)"
+        behind = f"{len(outer)} + " if outer else ""
+        corner = f"({', '.join([*outer, *moving])}), {last}"
+        load = f"lib.load_strip({name}, {behind}STRIP_DIM, {corner}, BLOCK_K, {block})"
+        lying += f".movedim({behind}strip_dim, -2)"
     else:
-        coordinates = f"[{', '.join([*at, last])}]"
-    load = f"{name}.load({coordinates}).reshape(BLOCK_K, {block})"
+        load = f"{name}.load([{', '.join([*at, last])}]).reshape(BLOCK_K, {block})"
     host = f'{name} = lib.descriptor({lying}, config["BLOCK_K"], config["{block}"])'
     return Factor(writer.variable(read.tensor), load), host
 

@@ -128,9 +128,12 @@ def blocks(n, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def strip_last(STRIP_DIM: tl.constexpr, at):
-    """The coordinates of a strip, that of the dim along which it is long last."""
-    return at[:STRIP_DIM] + at[STRIP_DIM + 1 :] + (at[STRIP_DIM],)
+def load_strip(
+    tiles, STRIP_DIM: tl.constexpr, at, channel, TERMS: tl.constexpr, CHANNELS: tl.constexpr
+):
+    """TERMS x CHANNELS elements: the strip along STRIP_DIM from the term `at`. Its descriptor has this dim behind the others."""
+    corner = at[:STRIP_DIM] + at[STRIP_DIM + 1 :] + (at[STRIP_DIM], channel)
+    return tiles.load(corner).reshape(TERMS, CHANNELS)
 
 
 @triton.jit
