@@ -46,12 +46,10 @@ def kernel(
     shared = dict(tiles=tiles, lets=p.lets, ragged=p.ragged, slides=True)
     plan = KernelPlan(f"{name}_patches", "patches", axes, group.nests, stores, **shared)
     numbers: dict[str, Poly] = {"row": axes[1].digits[-1].hi - axes[1].digits[-1].lo}
-    for dim, extent in zip(x, dims[reads[0].tensor], strict=True):
-        if dim.step != poly(1):
-            over = numbers.get("over", poly(0)) + extent - extent // dim.step * dim.step
-            if numbers.get("conv_stride", dim.step) != dim.step:
-                return None
-            numbers |= {"conv_stride": dim.step, "over": over}
+    stepped = steps_of(x, dims[reads[0].tensor], "conv_stride", "over")
+    if stepped is None:
+        return None
+    numbers |= stepped
     channel = p.k[0]
     at = next(k for k, dim in enumerate(x) if dim.run == (channel.index,))
     every = same(facts, dims[reads[0].tensor][at], channel.hi)
@@ -118,6 +116,19 @@ class Dim:
     run: tuple[str, ...]
     step: Poly
     rest: Poly
+
+
+def steps_of(
+    seen: tuple[Dim, ...], extents: tuple[Poly, ...], step: str, over: str
+) -> dict[str, Poly] | None:
+    """The one step of all dims that have another than 1, and how many elements no step reaches, as facts. None if steps differ."""
+    found: dict[str, Poly] = {}
+    for dim, extent in zip(seen, extents, strict=True):
+        if dim.step != poly(1):
+            if found.setdefault(step, dim.step) != dim.step:
+                return None
+            found[over] = found.get(over, poly(0)) + extent - extent // dim.step * dim.step
+    return found
 
 
 def operand(side: ir.Expr) -> ir.Read | None:

@@ -21,7 +21,7 @@ from tritongen.ir.bounds import Facts
 from tritongen.schedule.canonical import same
 from tritongen.schedule.classes.contraction_tiles import variant
 from tritongen.schedule.classes.contraction_variants import added_up
-from tritongen.schedule.classes.patches import MOST_DIMS, Dim, number, operand
+from tritongen.schedule.classes.patches import MOST_DIMS, Dim, number, operand, steps_of
 from tritongen.schedule.estimates import of_convolution
 from tritongen.schedule.members import Group
 from tritongen.schedule.plan import Axis, KernelPlan, Launch, Pack, Step, View, stored_dims
@@ -59,17 +59,12 @@ def beside(
     extent = {d.index: d.hi - d.lo for d in axes[1].digits}
     columns = extent.pop(next(dim.run[0] for dim in of_x if dim.run and not is_term(dim, axes)))
     facts_of = {"columns": columns, "hops": prod(extent.values(), start=poly(1))}
-    stepped = ""
-    for dim, whole in zip(of_x, dims[x.tensor], strict=True):
-        if dim.step != poly(1):
-            over = facts_of.get("strip_over", poly(0)) + whole - whole // dim.step * dim.step
-            if facts_of.get("strip_step", dim.step) != dim.step:
-                return None
-            facts_of |= {"strip_step": dim.step, "strip_over": over}
-            stepped = " and 0 < strip_step and strip_over == 0"
+    steps = steps_of(of_x, dims[x.tensor], "strip_step", "strip_over")
     grouped = _grouped(pair, group, (columns, axes[2].extent), axes)
-    if grouped is None:
+    if grouped is None or steps is None:
         return None
+    stepped = " and 0 < strip_step and strip_over == 0" if steps else ""
+    facts_of |= steps
     times = "batches * " if p.batch else ""
     each = f"{times}hops * cdiv(columns, BLOCK_M) * cdiv(N, BLOCK_N)"
     # Two programs a multiprocessor hide each other's stores; of small tiles four do.
