@@ -209,6 +209,9 @@ class _BatchNorm:
 
     def forward(self: Any, x: Tensor) -> Tensor:
         self._check_input_dim(x)
+        if self.running_mean is not None and x.shape[1] != self.num_features:
+            expected = f"expected {self.num_features} channels, given {x.shape[1]}"
+            raise ValueError(f"{type(self).__name__}: x: {expected}")
         rest = {"gain": self.weight, "bias": self.bias, "eps": self.eps}
         if not self.training and self.running_mean is not None:
             return call("batch_norm_eval", x, self.running_mean, self.running_var, **rest)
@@ -224,6 +227,8 @@ class _BatchNorm:
     def _follow(self: Any, mean: Tensor, variance: Tensor, count: int) -> None:
         """Updates the running statistics. The running variance is the unbiased one, as in torch."""
         self.num_batches_tracked.add_(1)
+        if count == 0:  # nothing has no mean
+            return
         unbiased = variance * (count / max(1, count - 1))
         dtype, running = self.running_mean.dtype, [self.running_mean, self.running_var]
         seen = [s if s.dtype == dtype else s.to(dtype) for s in (mean, unbiased)]
@@ -282,6 +287,10 @@ class CrossEntropyLoss(nn.CrossEntropyLoss):
         super().__init__(ignore_index=ignore_index, reduction=reduction)
 
     def forward(self, x: Tensor, target: Tensor) -> Tensor:
+        wanted = [*x.shape[:1], *x.shape[2:]]
+        if x.dim() > 1 and target.shape != tuple(wanted):
+            given = list(target.shape)
+            raise ValueError(f"CrossEntropyLoss: target: expected {wanted}, given {given}")
         rows = x.movedim(1, -1).reshape(-1, x.shape[1]) if x.dim() > 1 else x[None]
         loss = call("cross_entropy_loss", rows, target.reshape(-1), ignore=self.ignore_index)
         if self.reduction == "none":
@@ -307,6 +316,8 @@ class Embedding(nn.Embedding):
         )
 
     def forward(self, index: Tensor) -> Tensor:
+        if index.is_floating_point() or index.is_complex() or index.dtype is torch.bool:
+            raise ValueError(f"Embedding: index: expected integers, given {index.dtype}")
         padding = -1 if self.padding_idx is None else self.padding_idx
         rows = call("embedding", self.weight, index.reshape(-1).long(), padding=padding)
         return rows.view(*index.shape, self.embedding_dim)

@@ -179,3 +179,29 @@ def test_swiglu():
 def test_what_a_layer_cannot_do_is_refused_when_it_is_made(make, match):
     with pytest.raises(ValueError, match=match):
         make()
+
+
+@pytest.mark.parametrize(
+    "call, match",
+    [
+        (
+            lambda: nn.CrossEntropyLoss()(torch.ones(2, 5, 3, 4), torch.zeros(2, 4, 3).long()),
+            r"target: expected \[2, 3, 4\], given \[2, 4, 3\]",
+        ),
+        (lambda: nn.Embedding(2, 3)(torch.tensor([1.7])), "index: expected integers, given"),
+        (lambda: nn.Embedding(2, 3)(torch.tensor([True])), "index: expected integers, given"),
+        (lambda: nn.BatchNorm1d(4, affine=False)(torch.ones(5, 1)), "expected 4 channels, given 1"),
+    ],
+)
+def test_what_torch_refuses_is_no_result_of_something_else(call, match):
+    with pytest.raises(ValueError, match=match):
+        call()
+
+
+@pytest.mark.parametrize("shape", [(0, 4), (3, 4, 0)])
+def test_a_batch_of_nothing_leaves_the_running_statistics(shape):
+    ours, theirs = nn.BatchNorm1d(4), torch.nn.BatchNorm1d(4)
+    for layer in (ours, theirs):
+        layer(torch.ones(shape))
+    for name, value in theirs.state_dict().items():
+        assert torch.equal(ours.state_dict()[name], value), name
