@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch.autograd import forward_ad
 
 import tritongen
 from tritongen import lib, pipeline
@@ -285,6 +286,15 @@ def test_a_standalone_op_without_a_gradient_says_so():
         dx.sum().backward()
     argmax = pipeline.build((ROOT / "specs/row_argmax.op").read_text(), standalone=True).raw
     assert "_differentiable" not in argmax
+
+
+@pytest.mark.parametrize("name", ["relu", "group_norm"])
+def test_a_standalone_op_drops_no_tangent(name):
+    """group_norm keeps values for its gradient, so another op runs in its place: that was not asked for a tangent."""
+    f = getattr(standalone((ROOT / f"specs/{name}.op").read_text()), name)
+    operands = (randn(2, 4, 3), randn(4), randn(4))[: 1 if name == "relu" else 3]
+    with forward_ad.dual_level(), pytest.raises(NotImplementedError, match="forward mode"):
+        f(forward_ad.make_dual(operands[0], operands[0]), *operands[1:])
 
 
 def test_an_op_beside_the_name_of_a_gradient():

@@ -169,9 +169,7 @@ def differentiable_by(forward: str, count: int) -> Callable[..., Any]:
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(function)
         def call(*args: Any, **kwargs: Any) -> Any:
-            given = (*args, *kwargs.values())
-            wanted = any(isinstance(v, torch.Tensor) and v.requires_grad for v in given)
-            if not wanted or not torch.is_grad_enabled():
+            if not is_seen((*args, *kwargs.values())):
                 return function(*args, **kwargs)
             results = function.__globals__[forward](*args, **kwargs)
             return results[0] if count == 1 else results[:count]
