@@ -7,8 +7,10 @@ import pickle
 import subprocess
 import sys
 import time
+from fractions import Fraction
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -299,11 +301,48 @@ def test_what_a_call_gives_wrongly_is_named():
         (lambda: f(x, w, 1 + 2j), "scale: expected float or a 0-dim tensor, given complex"),
         (lambda: f("x", w), "lin: x: expected a tensor, given str"),
         (lambda: f(x.to_sparse(), w), "lin: x: expected a strided tensor, given torch.sparse_coo"),
+        (lambda: f(torch.nested.nested_tensor([x, x]), w), "lin: x: .* given a nested tensor"),
         (lambda: f(x, w.to_sparse_csr()), "w: expected a strided tensor, given torch.sparse_csr"),
     ]
     for call, message in wrong:
         with pytest.raises(TypeError, match=message):
             call()
+
+
+NUMBERS = (
+    "op f<T: float>(x: T[N], n: i32, s: f32, c: bool) -> y: T[N] { y[i] = where(c, n * s, x[i]) }"
+)
+
+
+@pytest.mark.parametrize(
+    "name, value, given",
+    [
+        ("n", torch.tensor(2.7), "a 0-dim float32 tensor"),
+        ("n", np.float32(2.7), "np.float32"),
+        ("n", Fraction(5, 2), "Fraction"),
+        ("s", torch.tensor(1j), "a 0-dim complex64 tensor"),
+        ("c", torch.tensor(0.5), "a 0-dim float32 tensor"),
+    ],
+)
+def test_a_scalar_is_no_part_of_what_is_given(name, value, given):
+    """The whole part of 2.7 was taken, in silence."""
+    f = tritongen.compile_op(NUMBERS)
+    numbers = {"n": 2, "s": 1.5, "c": True, name: value}
+    for call in (f, torch.vmap(lambda x, **rest: f(x, **rest))):
+        x = torch.ones(3) if call is f else torch.ones(2, 3)
+        with pytest.raises(ValueError, match=f"f: {name}: .* given {given}"):
+            call(x, **numbers)
+
+
+def test_a_bool_of_numpy_is_told_from_pythons():
+    with pytest.raises(TypeError, match="c: expected bool .* given numpy.bool: pass c.item"):
+        tritongen.compile_op(NUMBERS)(torch.ones(3), 2, 1.5, np.bool_(True))
+
+
+def test_a_region_of_autocast_is_for_no_tensor_without_a_device():
+    f = tritongen.compile_op("op f<T: float>(x: T[N]) -> y: T[N] { y[n] = 2 * x[n] autocast low }")
+    with torch.autocast("cpu", torch.bfloat16):
+        assert f(torch.ones(3, device="meta")).dtype == torch.float32
 
 
 @pytest.mark.parametrize(

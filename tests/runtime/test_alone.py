@@ -96,6 +96,8 @@ def test_a_wrong_call_of_a_module_that_stands_alone_is_told_what_is_wrong():
     wrong = [
         (lambda: f(x.detach().to_sparse(), w), "x: expected a strided .* pass x.to_dense"),
         (lambda: f(x, w.to_sparse()), "w: expected a strided tensor, given torch.sparse_coo"),
+        (lambda: f([1.0], w), "f: x: expected a tensor, given list"),
+        (lambda: f(x, torch.nested.nested_tensor([w, w])), "f: w: .* given a nested tensor"),
         (lambda: f(x, weight=w), r"f\(\) got an unexpected keyword argument 'weight'"),
         (lambda: f(x), r"f\(\) missing 1 required positional argument: 'w'"),
     ]

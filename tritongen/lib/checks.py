@@ -31,9 +31,14 @@ def check_operands(
     for text, x in operands:
         name, _, kind = text.partition(": ")
         who = f"{op}: {name}"
-        if isinstance(x, torch.Tensor) and x.layout is not torch.strided:
-            given = f"{x.layout}: pass {name}.to_dense()"
-            raise TypeError(f"{who}: expected a strided tensor, given {given}")
+        if isinstance(x, torch.Tensor):
+            if x.layout is not torch.strided:
+                given = f"{x.layout}: pass {name}.to_dense()"
+                raise TypeError(f"{who}: expected a strided tensor, given {given}")
+            if x.is_nested:
+                raise TypeError(f"{who}: expected a tensor with sizes, given a nested tensor")
+        elif "[" in kind:
+            raise TypeError(f"{who}: expected a tensor, given {type(x).__name__}")
         if "[" not in kind:
             check_number(who, kind, x)
         else:
@@ -68,12 +73,18 @@ def check_number(who: str, kind: str, x: Any) -> None:
     expected, _, tensor = kind.partition(" | ")
     if not tensor and type(x) is not {"int": int, "bool": bool}[expected]:
         raise ValueError(f"{who}: expected {expected}, given {x!r}")
-    if expected != "number" and isinstance(x, float):  # a kernel would take its whole part
+    # A kernel would take the whole part of a float.
+    if expected != "number" and not hasattr(x, "__index__"):
         raise ValueError(f"{who}: expected {expected} or a 0-dim tensor, given {x!r}")
     if isinstance(x, torch.Tensor) and x.dim() != 0:
         raise ValueError(
             f"{who}: expected {expected} or a 0-dim tensor, given a {x.dim()}-dim tensor"
         )
+    if isinstance(x, torch.Tensor) and (
+        x.is_complex() or x.is_floating_point() and expected != "number"
+    ):
+        given = f"a 0-dim {str(x.dtype).removeprefix('torch.')} tensor"
+        raise ValueError(f"{who}: expected {expected} or a 0-dim tensor, given {given}")
 
 
 def check_dtype(who: str, names: list[str], source: str, x: torch.Tensor) -> None:

@@ -36,7 +36,7 @@ def _cast(value: Any, mode: str) -> Any:
     if not isinstance(value, torch.Tensor) or value.dtype not in _CAST:
         return value
     device = value.device.type
-    if not torch.is_autocast_enabled(device):
+    if device == "meta" or not torch.is_autocast_enabled(device):  # which no region is for
         return value
     dtype = torch.get_autocast_dtype(device) if mode == "low" else torch.float32
     return value if value.dtype is dtype else value.to(dtype)

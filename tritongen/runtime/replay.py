@@ -216,7 +216,8 @@ def {name}(*args, **kwargs):
     try:
         key = {key}
         ways = entries.get(key, ())
-    except (AttributeError, TypeError):  # no tensor, sizes that are symbols, a list for a number
+    except (AttributeError, RuntimeError, TypeError):
+        # No tensor, one without sizes, sizes that are symbols, a list for a number.
         return otherwise(args)
     for entry in ways:
         result = entry.call(args, differentiable)

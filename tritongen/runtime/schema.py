@@ -137,7 +137,13 @@ def expect(name: str, params: tuple[Param, ...], values: Sequence[Any]) -> None:
         elif p.kind == "optional" and not isinstance(value, NUMBERS):
             wanted = {"SymInt": "int"}.get(p.type, p.type)
             given = type(value).__name__
+            if type(value).__module__ == "numpy":  # whose bool is called as Python's
+                given = f"numpy.{given}: pass {p.name}.item()"
             raise TypeError(f"{name}: {p.name}: expected {wanted} or a 0-dim tensor, given {given}")
+        elif p.type == "SymInt" and not hasattr(value, "__index__"):
+            # The schema would take its whole part.
+            given = repr(value)
+            raise ValueError(f"{name}: {p.name}: expected int or a 0-dim tensor, given {given}")
 
 
 def split(name: str, params: tuple[Param, ...], args: Sequence[Any], kwargs: dict) -> list[Any]:
