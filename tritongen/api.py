@@ -91,9 +91,10 @@ class CompiledOp:
         self._differentiable = function  # replaced when `_derive` runs
         self._derive: Callable[[], None] | None = _deriving(self)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if self._derive is not None and wants_gradient((*args, *kwargs.values())):
-            self._derive()
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
+        derive = self._derive  # another thread may be done with it between two reads
+        if derive is not None and wants_gradient((*args, *kwargs.values())):
+            derive()
             if not torch.compiler.is_compiling():
                 self._function, self._derive = self._differentiable, None
             return self._differentiable(*args, **kwargs)
@@ -121,7 +122,7 @@ class CompiledOp:
         """The text of the generated module, as `tritongen build` writes it."""
         return _source(self.spec, self._file)
 
-    def explain(self, *args: Any, **kwargs: Any) -> str:
+    def explain(self, /, *args: Any, **kwargs: Any) -> str:
         """Says which kernel each step of this call would run, and why. Takes the arguments of the call; runs nothing."""
         built = pipeline.build(self.spec, self._file, gradients=True)
         values = _by_name(self._function, args, kwargs)
@@ -197,7 +198,7 @@ class Expression:
         self._ops: dict[tuple[Any, ...], CompiledOp] = {}
         self._kind = _kind_and_rank if self._draft.by_rank else _kind
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         if kwargs or len(args) != len(self._names):
             args = self._positional(args, kwargs)
         key = tuple([self._kind(a) for a in args])
@@ -222,8 +223,9 @@ class Expression:
         """The expression as a torch function, for operands of the same dtypes as `source`."""
         return self._default.reference
 
-    def explain(self, *args: Any) -> str:
+    def explain(self, /, *args: Any, **kwargs: Any) -> str:
         """Says which kernel each step of this call would run, and why. Runs nothing."""
+        args = self._positional(args, kwargs)
         return self._compile(tuple(self._kind(a) for a in args)).explain(*args)
 
     @functools.cached_property
@@ -428,6 +430,9 @@ def _kind_and_rank(value: Any) -> Any:
 
 
 def _argument(kind: Any, name: str) -> Argument:
+    dtype = kind[0] if isinstance(kind, tuple) else kind
+    if isinstance(dtype, torch.dtype) and dtype_name(dtype) not in DTYPES:
+        raise TypeError(f"{name}: expected one of {', '.join(DTYPES)}, given a tensor of {dtype}")
     if isinstance(kind, tuple):
         return Argument(dtype_name(kind[0]), is_tensor=True, rank=kind[1])
     if isinstance(kind, torch.dtype):

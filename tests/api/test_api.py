@@ -339,6 +339,33 @@ def test_a_bool_of_numpy_is_told_from_pythons():
         tritongen.compile_op(NUMBERS)(torch.ones(3), 2, 1.5, np.bool_(True))
 
 
+def test_an_expression_names_the_operand_whose_dtype_it_does_not_have():
+    with pytest.raises(TypeError, match="x: expected one of f64, .* a tensor of torch.complex64"):
+        tritongen.compile_expr("x * n")(torch.ones(3, dtype=torch.complex64), 2)
+
+
+def test_an_expression_explains_a_call_by_name_and_a_wrong_one():
+    f = tritongen.compile_expr("x * n")
+    assert f.explain(torch.ones(3), n=2) == f.explain(torch.ones(3), 2)
+    with pytest.raises(TypeError, match="takes x, n; given 1 by position"):
+        f.explain(torch.ones(3))
+
+
+def test_an_operand_may_be_called_self():
+    f = tritongen.compile_op("op f<T: float>(self: T[N]) -> y: T[N] { y[n] = 2 * self[n] }")
+    for call in (f, tritongen.compile_expr("2 * self")):
+        assert call(self=torch.ones(1)) == 2
+        assert call.explain(self=torch.ones(1))
+
+
+def test_a_thread_may_be_done_deriving_while_another_asks_whether_to(monkeypatch):
+    f = tritongen.compile_op("op f<T: float>(x: T[N]) -> y: T[N] { y[n] = x[n] * (x[n] + 7) }")
+    monkeypatch.setattr(
+        tritongen.api, "wants_gradient", lambda values: not setattr(f, "_derive", None)
+    )
+    assert f(torch.ones(3, requires_grad=True)).requires_grad
+
+
 def test_a_region_of_autocast_is_for_no_tensor_without_a_device():
     f = tritongen.compile_op("op f<T: float>(x: T[N]) -> y: T[N] { y[n] = 2 * x[n] autocast low }")
     with torch.autocast("cpu", torch.bfloat16):
