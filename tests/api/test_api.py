@@ -82,6 +82,26 @@ def test_a_result_on_the_cpu_is_no_view_of_an_operand(text):
         torch.testing.assert_close(f(x) + 1, y)
 
 
+@pytest.mark.parametrize("body", ["y[n] = detach(x[n]) z = s", "y[n] = x[n] z = f32(detach(s))"])
+def test_a_result_in_the_memory_of_nothing_else(body):
+    f = tritongen.compile_op(f"op f(x: f32[N], s: f32) -> (y: f32[N], z: f32) {{ {body} }}")
+    x, s = torch.ones(3), torch.tensor(2.0)
+    for result in f(x, s):
+        result += 1
+    assert s == 2 and torch.equal(x, torch.ones(3))
+
+
+@pytest.mark.parametrize("standalone", [False, True])
+def test_a_result_may_be_changed_in_place(standalone):
+    """Of several batch dims the reference gives views of its own, and autograd refused that."""
+    text = "op f<T: float>(x: T[..., D]) -> (y: T[..., D], z: T[...]) { y[..., d] = 2 * x[..., d] z[...] = x[..., 0] }"
+    f = load_text("f", pipeline.build(text, "f.op", standalone, gradients=True).raw).f
+    x = torch.ones(2, 3, 4, requires_grad=True)
+    y, z = f(x)
+    (y.mul_(2).sum() + z.mul_(3).sum()).backward()
+    assert torch.equal(x.grad, torch.tensor([7.0, 4, 4, 4]).expand(2, 3, 4))
+
+
 def test_same_text_same_object_and_fast():
     f = tritongen.compile_expr("max(x, 0) + 1")
     f(torch.ones(2))

@@ -52,6 +52,13 @@ def resolved(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
+def own(results: Any) -> Any:
+    """The results of an op. On a CPU torch may give views of what is gone, which autograd lets nobody change in place."""
+    if isinstance(results, tuple):
+        return tuple([own(y) for y in results])
+    return results.data if results is not None and results._is_view() else results
+
+
 def fitted(gradient: torch.Tensor, shape: torch.Size, before: int) -> torch.Tensor:
     """The gradient for an operand of this shape: summed over batch dims that the operand lacks, or has with size 1.
 
@@ -106,7 +113,7 @@ def differentiable(
         names = tuple(signature.parameters)
 
         def forward(ctx: Any, *values: Any) -> Any:
-            result = function(*values)
+            result = own(function(*values))
             results = result if isinstance(result, tuple) else (result,)
             known = dict(zip((*names, *outputs), (*values, *results), strict=False))
             kept = {name: known[name] for name in takes if name in known}
@@ -145,7 +152,7 @@ def differentiable(
             return tuple(found.get(name) if asked[name] else None for name in names)
 
         members = {"forward": staticmethod(forward), "backward": staticmethod(backward)}
-        own: Any = type(function.__name__, (torch.autograd.Function,), members)
+        applied: Any = type(function.__name__, (torch.autograd.Function,), members)
 
         @functools.wraps(function)
         def call(*args: Any, **kwargs: Any) -> Any:
@@ -156,7 +163,7 @@ def differentiable(
             except TypeError:
                 return function(*args, **kwargs)  # says what is wrong
             given.apply_defaults()
-            return own.apply(*given.args)
+            return applied.apply(*given.args)
 
         return call
 

@@ -121,9 +121,9 @@ class _Body(Dims):
         if nest.dtype != nest.body.dtype:
             value = self.to(value, nest.body.dtype, nest.dtype)
         given = nest.body
-        while isinstance(given, Cast):
-            given = given.arg
-        if nest.name in self.outputs and (missing or isinstance(given, Read)):
+        while isinstance(given, Cast) or isinstance(given, Call) and given.fn == "detach":
+            given = given.arg if isinstance(given, Cast) else given.args[0]
+        if nest.name in self.outputs and (missing or isinstance(given, Read | ScalarRef)):
             return f"{value.text}.clone(memory_format=torch.contiguous_format)"  # not a view
         return value.text
 

@@ -26,6 +26,7 @@ import torch
 from torch.autograd import forward_ad
 
 from tritongen.lib import VERSION, mend_kernels
+from tritongen.lib.alone import own
 from tritongen.runtime import calibrated, tuned
 from tritongen.runtime.autocast import cast, disabled
 from tritongen.runtime.functional import Batch
@@ -163,7 +164,7 @@ def _call(
         if not _plain(values):
             return registered(*values)
         if wants_gradient(values):
-            return differentiable.apply((plainly,), *values)
+            return differentiable.apply((lambda *given: own(plainly(*given)),), *values)
         return plainly(values)
 
     before = _TRACED_OR_BOUND.format(count=len(params))
