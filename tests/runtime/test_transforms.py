@@ -144,6 +144,16 @@ def test_the_tangent_of_what_is_linear_is_the_op_of_it():
         close(dual.unpack_dual(y).tangent, theirs(tangents[0], primals[1]))
 
 
+def test_gradients_of_many_results_at_once(monkeypatch):
+    """`torch.autograd.grad(is_grads_batched=True)` maps by a vmap of its own, whose tensors no kernel can read."""
+    x, dy, runs, ran = randn(3, 6).requires_grad_(), randn(4, 3, 6), lib.runs_kernels, []
+    y = spec("softmax")(x)
+    monkeypatch.setattr(lib, "runs_kernels", lambda t: ran.append(t) or runs(t))
+    (found,) = torch.autograd.grad(y, x, dy, is_grads_batched=True)
+    assert len(ran) == 4  # torch asks for each entry by itself
+    close(found, torch.autograd.grad(torch.softmax(x, -1), x, dy, is_grads_batched=True)[0])
+
+
 def test_second_derivatives_of_what_is_linear():
     both = ops_of(
         "op f<T: float>(x: T[N]) -> (y: T[N], z: T[N]) {\n  y[n] = 3 * x[n]\n  z[n] = 5 * x[n]\n}"

@@ -50,6 +50,7 @@ from tritongen.runtime.torch_op import register
 
 _is_compiling = torch.compiler.is_compiling
 _functorch_level = torch._C._functorch.peek_interpreter_stack
+_is_batched = torch._C._functorch.is_legacy_batchedtensor
 
 
 def op(
@@ -239,6 +240,8 @@ def _plain(values: Iterable[Any]) -> bool:
             if type(value) not in PLAIN:
                 return False
             if value.is_neg() or value.is_meta:  # memory holds the opposite, or no value
+                return False
+            if _is_batched(value):  # by the vmap of torch.autograd.grad(is_grads_batched=True)
                 return False
     return forward_ad._current_level < 0 and not is_watched()
 
