@@ -184,7 +184,9 @@ def _reduce(line: Line, node: ast.Reduce, bound: frozenset[str]) -> bool:
             if b.name == BATCH:
                 help, fix = "give it a line of its own", _line_before(line, node, bound)
             elif turned is not None:
-                help, fix = "the index that is bound stands first", turned
+                help = "the index that is bound stands first"
+                new, fix = turned
+                bound = bound | {new}  # else the same slip is told again
             scope.report.add(
                 "E206",
                 f"`{b.name}` is already in use",
@@ -211,14 +213,14 @@ def _line_before(line: Line, node: ast.Reduce, bound: frozenset[str]) -> Fix | N
     return Fix(replace(whole, end=node.span.end), text)
 
 
-def _turned(line: Line, b: ast.Binder, bound: frozenset[str]) -> Fix | None:
-    """`sum[i >= k](x[k])`, where k was meant: `k <= i`."""
+def _turned(line: Line, b: ast.Binder, bound: frozenset[str]) -> tuple[str, Fix | None] | None:
+    """`sum[i >= k](x[k])`, where k was meant: `k`, and `k <= i`."""
     known = bound | line.scope.readable()
     match b:
         case ast.Binder(name, ast.Name(new), strict, None) if new not in known:
-            return fix_at(b.span, f"{new} {'<' if strict else '<='} {name}")
+            return new, fix_at(b.span, f"{new} {'<' if strict else '<='} {name}")
         case ast.Binder(name, None, _, ast.Name(new), strict) if new not in known:
-            return fix_at(b.span, f"{new} {'>' if strict else '>='} {name}")
+            return new, fix_at(b.span, f"{new} {'>' if strict else '>='} {name}")
     return None
 
 

@@ -28,6 +28,7 @@ class Builder:
         self.source, self.most = source, most
         self.errors: list[Diagnostic] = []
         self.operations = 0
+        self.refused: set[str] = set()  # names of this op that were refused already
 
     def __call__(self, action: str, start: int, end: int, children: list[Any]) -> Any:
         return getattr(self, action)(Span(self.source, start, end), *children)
@@ -45,10 +46,15 @@ class Builder:
         self.errors.append(Diagnostic(code, message, span, label, help=help, fix=corrected))
 
     def declare(self, token: Token, what: str) -> str:
-        finding = names.check_name(token.text, self.place(token), what)
-        if finding:
-            self.errors.append(finding)
+        self._check_name(token.text, self.place(token), what)
         return token.text
+
+    def _check_name(self, name: str, span: Span, what: str) -> None:
+        """An output is declared and assigned, an index may serve in several lines: one error says it."""
+        finding = names.check_name(name, span, what) if name not in self.refused else None
+        if finding:
+            self.refused.add(name)
+            self.errors.append(finding)
 
     def _operation(self, node: ast.Expr) -> ast.Expr:
         self.operations += 1
@@ -70,7 +76,9 @@ class Builder:
 
     def fn(self, span, name, params, body):
         self.operations = 0
-        return ast.Fn(self.declare(name, "function"), params, body, span=self.place(name))
+        where, name = self.place(name), self.declare(name, "function")
+        self.refused = set()
+        return ast.Fn(name, params, body, span=where)
 
     def fnparams(self, span, *params):
         return params
@@ -82,6 +90,7 @@ class Builder:
         self.operations = 0
         self.errors += clauses.repeated(parts)
         where, name = self.place(name), self.declare(name, "op")
+        self.refused = set()
         return ast.OpDef(name, typarams, params, outputs, facts, lines, parts, span=where)
 
     def typarams(self, span, *items):
@@ -180,8 +189,8 @@ class Builder:
         return index
 
     def _declare_index(self, name, span):
-        finding = names.check_name(name, span, "index") if name != ast.DOTS else None
-        self.errors += [finding] if finding else []
+        if name != ast.DOTS:
+            self._check_name(name, span, "index")
 
     def indices(self, span, *items):
         return self._rank(items, span, "indices")
