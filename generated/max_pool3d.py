@@ -381,6 +381,8 @@ def allocate_max_pool3d(x, win=2, stride=2, pad=0) -> torch.Tensor:
         raise ValueError(f"max_pool3d: size Q = (W + 2 * pad - win) // stride + 1 is negative: {Q}")
     if (2 * pad) > win:
         raise ValueError(f"max_pool3d: requires 2 * pad <= win: {2 * pad} > {win}")
+    if win < 0:
+        raise ValueError(f"max_pool3d: requires win >= 0: {win} < {0}")
     y = torch.empty(
         (N, C, O, P, Q), dtype=x.dtype, device=x.device, memory_format=lib.memory_format(x)
     )
@@ -1263,6 +1265,8 @@ def allocate_max_pool3d_backward(x, y_at, dy, win=2, stride=2, pad=0) -> torch.T
         )
     if (2 * pad) > win:
         raise ValueError(f"max_pool3d_backward: requires 2 * pad <= win: {2 * pad} > {win}")
+    if win < 0:
+        raise ValueError(f"max_pool3d_backward: requires win >= 0: {win} < {0}")
     dx = torch.empty(
         (N, C, D, H, W), dtype=x.dtype, device=x.device, memory_format=lib.memory_format(y_at, dy)
     )

@@ -103,3 +103,19 @@ def test_a_convolution_needs_no_bound_for_its_batch():
     x, w = torch.randn(2, 3, 6, dtype=torch.float64), torch.randn(4, 3, 2, dtype=torch.float64)
     padded = torch.nn.functional.pad(x, (0, 1))
     torch.testing.assert_close(run(op, {"x": x, "w": w})["y"], torch.conv1d(padded, w))
+
+
+def test_no_two_ranges_of_a_reducer_have_a_negative_length():
+    """Kernels multiply the lengths, and -2 * -2 terms would be four."""
+    head = "op f<T: float>(x: T[D, D], z: T[A], const n: int) -> y: T[A] { y[i] = z[i] + "
+
+    def of_sum(binders: str) -> tuple[list[str], list[str]]:
+        op = typed(f"{head}sum[{binders}](x[k, j] * n) }}")
+        sums = [e for nest in op.nests for e in walk(nest.body) if isinstance(e, Reduce)]
+        asked = [f.text for f in op.facts if isinstance(f, Require)]
+        return [shown(b.hi) for e in sums for b in e.binders], asked
+
+    assert of_sum("k >= A, j >= A")[0] == ["max(A, D)", "max(A, D)"]
+    assert of_sum("k >= A, j < 2")[0] == ["D", "2"]
+    assert of_sum("k < n, j")[1] == ["D >= n (for `x[k, j]`)"]
+    assert of_sum("k < n, j < n")[1] == ["D >= n (for `x[k, j]`)", "n >= 0"]

@@ -223,6 +223,8 @@ def reduction(
 ) -> Value:
     """A reducer in the dtype that it accumulates in."""
     kind = scope.kind(body.dtype)
+    if op != "mean":
+        binders = _none_reversed(scope, binders)
     match op:
         case "mean":
             total = reduction(scope, frame, "sum", binders, guards, body, span)
@@ -238,6 +240,24 @@ def reduction(
         more, expr = split_guards(scope, expr)
         guards = (*guards, *needed(scope, more, binders))
     return Value(Reduce(op, binders, guards, expr, "i64" if op.startswith("arg") else expr.dtype))
+
+
+def _none_reversed(scope: Scope, binders: tuple[Binder, ...]) -> tuple[Binder, ...]:
+    """Of several ranges, no two have a negative length: kernels multiply lengths, and the product would be positive.
+
+    One that ends before it starts is made empty. One of constants alone is refused at the call, as a window is.
+    """
+    lengths = {b: b.hi - b.lo for b in binders}
+    open_ones = [b for b in binders if not bounds.prove(lengths[b], ">=", ZERO, scope.known)]
+    if len(open_ones) < 2:
+        return binders
+    for b in open_ones:
+        if symbols(lengths[b]) <= scope.constants.keys():
+            at_least(scope, lengths[b], 0)
+        else:
+            ends = replace(b, hi=extreme("max", (b.lo, b.hi)))
+            binders = tuple(ends if other is b else other for other in binders)
+    return binders
 
 
 def _count(scope: Scope, frame: Frame, binders, guards) -> Value:

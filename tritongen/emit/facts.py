@@ -18,9 +18,10 @@ from tritongen.emit.matrices import SIDES, matrix_order, matrix_text
 from tritongen.emit.patches import covered_text
 from tritongen.emit.sizes import stride_along
 from tritongen.emit.strips import ends_text, image_of_strips
-from tritongen.emit.text import bare, launch_text, tuple_text
+from tritongen.emit.text import bare, launch_text, tuple_text, wrap_text
 from tritongen.ir.algebra import indices, poly
 from tritongen.ir.free import reads
+from tritongen.ir.functions import TERM
 from tritongen.ir.nodes import BATCH, Op, kind_of, may_be_f64
 from tritongen.schedule import rules
 from tritongen.schedule.aside import names_of
@@ -192,12 +193,12 @@ def strided_text(step: Step, views: dict[str, View]) -> str:
 def aligned_text(step: Step, views: dict[str, View]) -> str:
     """Whether rows begin and end where accesses may have 8 bytes at least: their kernels say what divides both."""
     cols = dict(step.facts)["cols"]
-    asked = launch_text(cols)
+    asked = wrap_text(launch_text(cols), TERM)
     if step.orders:
         tensor = step.orders[0].tensor
     elif found := _tiled(step, views):
         tensor, row, _ = found[0]
-        asked = f"math.gcd({asked}, {row})"
+        asked = f"math.gcd({launch_text(cols)}, {row})"
     else:
         tensor = step.touched[0]
     return f"{asked} * {tensor}.element_size() % 8 == 0"
