@@ -183,11 +183,8 @@ def _range(
     binders = [*(line.indices or ()), *(n for n in walk(line.value) if isinstance(n, ast.Binder))]
     for b in binders:
         if isinstance(b, ast.Binder) and b.name == name and b.high is not None:
-            try:
-                high = coordinate(scope, b.high, frozenset(), None)
-            except Skip:
-                return None
-            return high if b.high_strict else high + 1
+            top = _end(scope, line, b.high, depth - 1, above) if depth > 0 else None
+            return top - 1 if top is not None and b.high_strict else top
     for dim, read in alone(scope, line, name):
         if read.fill is None and (above is None or read.name != above.name):
             return dim

@@ -348,6 +348,8 @@ class _Body(Dims):
             self.function.firsts.append(r.op)
             given = f"{r.op == 'argmax'}, {text}{flat}, {there}, {self.size(r.binders[0].lo)}"
             return Code(f"{self.names.first}({given})")
+        if r.is_place and kind_of(r.body.dtype, self.function.op) == "bool":
+            text += ".to(torch.uint8)"  # torch has no places of bools
         return Code(f"{text}{flat}.{r.op}(-1)")
 
     def narrow_int(self, dtype: str) -> bool:

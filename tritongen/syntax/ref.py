@@ -67,8 +67,8 @@ WRITES = {
 STATISTICS = {"batch_norm": "training", "instance_norm": "use_input_stats"}
 MAX_EXPONENT = 64
 OPERATORS = (
-    python.Add, python.Sub, python.Mult, python.Div, python.FloorDiv, python.Mod, python.Pow,
-    python.USub, python.Eq, python.NotEq, python.Lt, python.LtE, python.Gt, python.GtE,
+    python.Add, python.Sub, python.Mult, python.MatMult, python.Div, python.FloorDiv, python.Mod,
+    python.Pow, python.USub, python.Eq, python.NotEq, python.Lt, python.LtE, python.Gt, python.GtE,
 )  # fmt: skip
 MAX_REF_INTEGER = 2**31
 
