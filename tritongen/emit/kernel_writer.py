@@ -98,8 +98,9 @@ class KernelWriter(Addressing):
     def _cast(self, arg: ir.Expr, dtype: str) -> tuple[str, int]:
         if isinstance(arg, ir.Read) and arg.tensor not in self.values:
             return self.read(arg, cast=dtype), ATOM
-        if isinstance(arg, (ir.Const, ir.IndexValue)) and not self.strong(arg):
-            return self.expr(arg) if dtype == "compute" else (self.full(arg, dtype), ATOM)
+        if isinstance(arg, (ir.Const, ir.IndexValue, ir.ScalarRef)) and not self.strong(arg):
+            bare = dtype == "compute" and arg.dtype != "bool"
+            return self.expr(arg) if bare else (self.full(arg, dtype), ATOM)
         inner = self.expr(arg)
         if arg.dtype == dtype and not isinstance(arg, ir.Read):
             return inner

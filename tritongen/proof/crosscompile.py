@@ -31,7 +31,7 @@ from triton.compiler.compiler import make_backend
 from tritongen import pipeline, trace
 from tritongen.choice import holding
 from tritongen.ir.binding import operand_dtype, type_arguments
-from tritongen.ir.nodes import Constant, Op, Scalar
+from tritongen.ir.nodes import Constant, Op, Scalar, kind_of
 from tritongen.kernel.nodes import Fold, statements
 from tritongen.proof.cases import all_sizes, dtype_choices, satisfying, shape_of
 from tritongen.proof.variants import Way, forced, may_run, ways
@@ -218,7 +218,9 @@ def meta_arguments(
         args[t.name] = torch.empty(shape, dtype=dtype, device="meta")
     params: tuple[Constant | Scalar, ...] = (*op.constants, *op.scalars)
     for p in params:
-        args[p.name] = sizes.get(p.name, 0.5 if p.default is None else p.default)
+        kind = p.dtype if isinstance(p, Constant) else kind_of(p.dtype, op)
+        some = {"float": 0.5, "int": 1, "bool": True}[kind]
+        args[p.name] = sizes.get(p.name, some if p.default is None else p.default)
     return args | type_arguments(op, dtypes)
 
 
