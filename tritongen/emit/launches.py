@@ -48,6 +48,8 @@ class Everywhere:
     @property
     def lines(self) -> list[str]:
         lines = call_lines("arguments = ", self.arguments) if self.arguments else []
+        if len(self.arguments) == 1:
+            lines = [f"arguments = {tuple_text(self.arguments)}"]
         return [*lines, *(call_lines("constants = dict", self.constants) if self.constants else [])]
 
 
