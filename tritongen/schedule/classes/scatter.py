@@ -126,6 +126,8 @@ def make(name, group, stores, dims, facts) -> Step:
         facts=(*plain.facts, *numbers),
         kernels=(*plain.kernels, *kernels),
         variants=(*variants, *plain.variants),
+        orders=plain.orders,
+        tests=plain.tests,
     )
 
 
