@@ -636,8 +636,8 @@ def launch_conv1d(x, w, b, y, stride, pad, dil, groups) -> None:
     gpu = lib.gpu(w.device)
     variant, config = choose_conv1d(
         batches=groups, M=M, N=N_, channels=Cg, padded=c_padded, taps=R, phases=1, depth=Cg * R,
-        row=P, conv_stride=stride, over=L % stride, places=P, terms=Cg * R, outer=outer,
-        lanes=groups, lanes_extent=lanes_extent, along=P, lines=lines, cols=P,
+        row=P, conv_stride=stride, over=L % (max(1, stride)), places=P, terms=Cg * R,
+        outer=outer, lanes=groups, lanes_extent=lanes_extent, along=P, lines=lines, cols=P,
         cols_extent=P + P * stride + R * max(dil, -dil), lane_stride=stride, dilation=dil,
         line=L, abreast=R, channels_last=x.stride(1) < x.stride(2),
         stored_last=y.stride(1) < y.stride(2), one_tap=one_tap, as_rows=as_rows,
@@ -2210,8 +2210,8 @@ def launch_conv1d_backward_dw(x, w, dy, dw, stride, pad, dil, groups) -> None:
     gpu = lib.gpu(dy.device)
     variant, config = choose_conv1d_backward_dw(
         batches=groups, M=M, N=N_, channels=N, padded=n__padded, taps=P, phases=1, depth=N * P,
-        row=R, conv_stride=dil, over=L % dil, columns=Cg, hops=R, strip_step=stride,
-        strip_over=L % stride, terms=N * P, lines=lines, cols=R,
+        row=R, conv_stride=dil, over=L % (max(1, dil)), columns=Cg, hops=R, strip_step=stride,
+        strip_over=L % (max(1, stride)), terms=N * P, lines=lines, cols=R,
         cols_extent=P * stride + R + R * max(dil, -dil), lane_stride=dil, dilation=stride,
         line=L, abreast=P, patched=patched, covered=lib.covered(Cg, R, apart=dw.stride(2)),
         itemsize=x.element_size(), stored_bytes=dw.element_size(),

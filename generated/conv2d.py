@@ -739,10 +739,11 @@ def launch_conv2d(x, w, b, y, stride, pad, dil, groups) -> None:
     gpu = lib.gpu(w.device)
     variant, config = choose_conv2d(
         batches=groups, M=M, N=N_, channels=Cg, padded=c_padded, taps=R * S, phases=1,
-        depth=Cg * R * S, row=Q, conv_stride=stride, over=H % stride + W % stride,
-        places=places, terms=Cg * R * S, outer=outer, lanes=groups, lanes_extent=lanes_extent,
-        along=Q, lines=lines, cols=Q, cols_extent=Q + Q * stride + S * max(dil, -dil), steps=P,
-        stride_p=stride, lane_stride=stride, dilation=dil, line=W, abreast=S,
+        depth=Cg * R * S, row=Q, conv_stride=stride,
+        over=H % (max(1, stride)) + W % (max(1, stride)), places=places, terms=Cg * R * S,
+        outer=outer, lanes=groups, lanes_extent=lanes_extent, along=Q, lines=lines, cols=Q,
+        cols_extent=Q + Q * stride + S * max(dil, -dil), steps=P, stride_p=stride,
+        lane_stride=stride, dilation=dil, line=W, abreast=S,
         channels_last=x.stride(1) < x.stride(3), stored_last=y.stride(1) < y.stride(3),
         one_tap=one_tap, as_rows=as_rows, patched=patched,
         covered=lib.covered(N, P, Q, apart=y.stride(3)), itemsize=x.element_size(),
@@ -2548,8 +2549,9 @@ def launch_conv2d_backward_dw(x, w, dy, dw, stride, pad, dil, groups) -> None:
     gpu = lib.gpu(dy.device)
     variant, config = choose_conv2d_backward_dw(
         batches=groups, M=M, N=N_, channels=N, padded=n__padded, taps=P * Q, phases=1,
-        depth=N * P * Q, row=S, conv_stride=dil, over=H % dil + W % dil, columns=Cg, hops=hops,
-        strip_step=stride, strip_over=H % stride + W % stride, terms=N * P * Q, lines=lines,
+        depth=N * P * Q, row=S, conv_stride=dil, over=H % (max(1, dil)) + W % (max(1, dil)),
+        columns=Cg, hops=hops, strip_step=stride,
+        strip_over=H % (max(1, stride)) + W % (max(1, stride)), terms=N * P * Q, lines=lines,
         cols=S, cols_extent=Q * stride + S + S * max(dil, -dil), steps=R, stride_r=dil,
         lane_stride=dil, dilation=stride, line=W, abreast=Q, patched=patched,
         covered=lib.covered(Cg, R, S, apart=dw.stride(3)), itemsize=x.element_size(),

@@ -513,6 +513,7 @@ def launch_conv3d(x, w, b, y, stride, pad) -> None:
     c_padded = 16 * ((C + 15) // 16)
     PRECISION = runtime.f32_precision("conv")
     M = N * O * P * Q
+    over = D % (max(1, stride)) + H % (max(1, stride)) + W % (max(1, stride))
     places = O * P * Q
     one_tap = (
         K * R * S == 1
@@ -533,12 +534,11 @@ def launch_conv3d(x, w, b, y, stride, pad) -> None:
     gpu = lib.gpu(w.device)
     variant, config = choose_conv3d(
         M=M, N=F, channels=C, padded=c_padded, taps=K * R * S, phases=1, depth=C * K * R * S,
-        row=Q, conv_stride=stride, over=D % stride + H % stride + W % stride, places=places,
-        one_tap=one_tap, as_rows=as_rows, patched=patched,
-        covered=lib.covered(N, O, P, Q, apart=y.stride(4)), itemsize=x.element_size(),
-        stored_bytes=y.element_size(), operand_bytes=x.nbytes + w.nbytes,
-        packed_bytes=packed_bytes, pad4_bytes=pad4_bytes, padded_bytes=padded_bytes,
-        pad4_fits=pad4_fits, padded_fits=padded_fits, gpu=gpu,
+        row=Q, conv_stride=stride, over=over, places=places, one_tap=one_tap, as_rows=as_rows,
+        patched=patched, covered=lib.covered(N, O, P, Q, apart=y.stride(4)),
+        itemsize=x.element_size(), stored_bytes=y.element_size(),
+        operand_bytes=x.nbytes + w.nbytes, packed_bytes=packed_bytes, pad4_bytes=pad4_bytes,
+        padded_bytes=padded_bytes, pad4_fits=pad4_fits, padded_fits=padded_fits, gpu=gpu,
     )  # fmt: skip
     BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
@@ -1807,6 +1807,7 @@ def launch_conv3d_backward_dw(x, w, dy, dw, stride, pad) -> None:
     PRECISION = runtime.f32_precision("conv")
     M = C * K * R * S
     hops = K * R * S
+    strip_over = D % (max(1, stride)) + H % (max(1, stride)) + W % (max(1, stride))
     x_last_ = x.permute(1, 2, 3, 4, 0)
     dy_last_ = dy.permute(1, 2, 3, 4, 0)
     patched = lib.takes_patches(x_last_, dy_last_, copied=True)
@@ -1830,8 +1831,7 @@ def launch_conv3d_backward_dw(x, w, dy, dw, stride, pad) -> None:
     gpu = lib.gpu(dy.device)
     variant, config = choose_conv3d_backward_dw(
         M=M, N=F, channels=N, padded=n__padded, taps=O * P * Q, phases=1, depth=N * O * P * Q,
-        row=S, columns=C, hops=hops, strip_step=stride,
-        strip_over=D % stride + H % stride + W % stride, patched=patched,
+        row=S, columns=C, hops=hops, strip_step=stride, strip_over=strip_over, patched=patched,
         covered=lib.covered(C, K, R, S, apart=dw.stride(4)), itemsize=x.element_size(),
         stored_bytes=dw.element_size(), operand_bytes=x.nbytes + dy.nbytes,
         packed_bytes=packed_bytes, pad4_bytes=pad4_bytes, padded_bytes=padded_bytes,

@@ -1045,7 +1045,7 @@ def launch_conv_transpose1d_backward_dx(x, w, dy, dx, stride, pad, dil) -> None:
     gpu = lib.gpu(dy.device)
     variant, config = choose_conv_transpose1d_backward_dx(
         M=M, N=C, channels=F, padded=f_padded, taps=R, phases=1, depth=F * R, row=L,
-        conv_stride=stride, over=P % stride, patched=patched,
+        conv_stride=stride, over=P % (max(1, stride)), patched=patched,
         covered=lib.covered(N, L, apart=dx.stride(2)), itemsize=w.element_size(),
         stored_bytes=dx.element_size(), operand_bytes=dy.nbytes + w.nbytes,
         packed_bytes=packed_bytes, pad4_bytes=pad4_bytes, padded_bytes=padded_bytes,

@@ -1093,7 +1093,7 @@ def launch_conv_transpose2d_backward_dx(x, w, dy, dx, stride, pad) -> None:
     gpu = lib.gpu(dy.device)
     variant, config = choose_conv_transpose2d_backward_dx(
         M=M, N=C, channels=F, padded=f_padded, taps=R * S, phases=1, depth=F * R * S, row=W,
-        conv_stride=stride, over=P % stride + Q % stride, patched=patched,
+        conv_stride=stride, over=P % (max(1, stride)) + Q % (max(1, stride)), patched=patched,
         covered=lib.covered(N, H, W, apart=dx.stride(3)), itemsize=w.element_size(),
         stored_bytes=dx.element_size(), operand_bytes=dy.nbytes + w.nbytes,
         packed_bytes=packed_bytes, pad4_bytes=pad4_bytes, padded_bytes=padded_bytes,

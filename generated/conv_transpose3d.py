@@ -1340,6 +1340,7 @@ def launch_conv_transpose3d_backward_dx(x, w, dy, dx, stride, pad) -> None:
     f_padded = 16 * ((F + 15) // 16)
     PRECISION = runtime.f32_precision("conv")
     M = D * H * N * W
+    over = O % (max(1, stride)) + P % (max(1, stride)) + Q % (max(1, stride))
     dy_last = dy.permute(0, 2, 3, 4, 1)
     w_last = w.permute(0, 2, 3, 4, 1)
     patched = lib.takes_patches(dy_last, w_last, copied=True, stepped=True)
@@ -1351,7 +1352,7 @@ def launch_conv_transpose3d_backward_dx(x, w, dy, dx, stride, pad) -> None:
     gpu = lib.gpu(dy.device)
     variant, config = choose_conv_transpose3d_backward_dx(
         M=M, N=C, channels=F, padded=f_padded, taps=K * R * S, phases=1, depth=F * K * R * S,
-        row=W, conv_stride=stride, over=O % stride + P % stride + Q % stride, patched=patched,
+        row=W, conv_stride=stride, over=over, patched=patched,
         covered=lib.covered(N, D, H, W, apart=dx.stride(4)), itemsize=w.element_size(),
         stored_bytes=dx.element_size(), operand_bytes=dy.nbytes + w.nbytes,
         packed_bytes=packed_bytes, pad4_bytes=pad4_bytes, padded_bytes=padded_bytes,

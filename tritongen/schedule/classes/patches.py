@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tritongen.ir import nodes as ir
-from tritongen.ir.algebra import Idx, Poly, affine, index, indices, is_fractional, poly
+from tritongen.ir.algebra import Idx, Poly, affine, extreme, index, indices, is_fractional, poly
 from tritongen.schedule.canonical import same
 from tritongen.schedule.classes.contraction_tiles import variant
 from tritongen.schedule.estimates import TAPPED, of_convolution
@@ -127,7 +127,9 @@ def steps_of(
         if dim.step != poly(1):
             if found.setdefault(step, dim.step) != dim.step:
                 return None
-            found[over] = found.get(over, poly(0)) + extent - extent // dim.step * dim.step
+            # A step that is no literal may be 0. Then no kernel asks how much is left, but the launch divides.
+            by = dim.step if dim.step.constant else extreme("max", (poly(1), dim.step))
+            found[over] = found.get(over, poly(0)) + extent - extent // by * by
     return found
 
 
