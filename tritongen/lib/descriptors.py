@@ -211,13 +211,19 @@ def rereads(whole: int, terms: int, step: int, first: int, apart: int = 0, hops:
 
     A dim has `whole` elements. Term t of hop h is the element t * step + first + h * apart. Elements outside of the dim are zeros.
     """
+    if step < 1:
+        return False
+    # Of each remainder, hops in order: the next one says how far it is from a last term to another term.
     starts = [first + h * apart for h in range(hops)]
-
-    def is_term(at: int) -> bool:
-        return any((at - s) % step == 0 and 0 <= (at - s) // step < terms for s in starts)
-
-    behind = {s + t * step for s in starts for t in range(terms, terms + 63)}
-    return step > 0 and all(is_term(at) for at in behind if 0 <= at < whole)
+    ordered = sorted((start % step, start) for start in starts)
+    for (rest, start), (other, after) in zip(ordered, [*ordered[1:], (-1, 0)], strict=False):
+        end = start + terms * step
+        stop = end + 63 * step
+        if rest == other:
+            stop = min(stop, after)
+        if any(0 <= at < whole for at in range(end, stop, step)):
+            return False
+    return True
 
 
 @cache
