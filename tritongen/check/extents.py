@@ -24,9 +24,11 @@ from tritongen.check.trees import parts, reads, walk
 from tritongen.errors import Fix
 from tritongen.ir import bounds
 from tritongen.ir.algebra import (
+    Floor,
     Idx,
     Poly,
     affine,
+    atoms,
     extreme,
     floordiv,
     index,
@@ -164,6 +166,9 @@ def _end(
         p = coordinate(scope, i, frozenset(ranges), None)
     except Skip:
         return None
+    for atom in atoms(p):
+        if isinstance(atom, Floor) and p == atom.num % poly(atom.den):
+            return poly(atom.den)
     tops = bounds.peaks(p, bounds.within(scope.known, ranges))
     return None if tops is None else extreme("max", tops) + 1
 

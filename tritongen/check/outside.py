@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Set
+from contextlib import suppress
 from dataclasses import replace
 from itertools import combinations
 from typing import NoReturn
 
+from tritongen.check.coordinates import coordinate
 from tritongen.check.definitions import longer
 from tritongen.check.extents import bounded, used_bounds
 from tritongen.check.ranges import ZERO, Frame
+from tritongen.check.report import Report, Skip
 from tritongen.check.scope import Scope
 from tritongen.check.trees import walk as walk_tree
 from tritongen.errors import Fix, Span, fix_at
@@ -30,7 +33,7 @@ def unsafe(scope: Scope, frame: Frame, node: ast.Read, c: Poly, dim: Poly, what:
     """E401: a read that needs a fact, an operand with one element more, a bound, or `else`."""
     shown = unparse(node)
     choices: tuple[tuple[str, Iterable[Fix | None]], ...] = (
-        ("add the requirement that proves it", _with_facts(scope, frame, c, dim)),
+        ("add the requirement that proves it", _with_facts(scope, frame, node, c, dim)),
         (
             f"give `{node.name}` one element more than `{text(dim)}`",
             _longer(scope, frame, node, c, dim),
@@ -176,16 +179,29 @@ def _fact(left: Poly, op: str, right: Poly) -> str:
     return unparse(ast.Compare(op, poly_ast(left), poly_ast(right)))
 
 
-def _with_facts(scope: Scope, frame: Frame, c: Poly, dim: Poly) -> Iterator[Fix]:
-    """The missing facts behind those of the op, or in front of its `{`."""
-    op, shown = scope.op, ", ".join(_missing_facts(scope, frame, c, dim))
-    if isinstance(op, ast.Fn) or op.span is None or not shown:
+def _facts_of_all(scope: Scope, frame: Frame, node: ast.Read) -> Iterator[str]:
+    """The missing facts of all coordinates of a read: of `x[p % N, q % D]` N > 0 and D > 0."""
+    aside = replace(scope, report=Report(), facts=list(scope.facts))  # nothing of this is said
+    for i, dim in zip(node.indices, scope.variables[node.name].dims, strict=True):
+        if not isinstance(i, ast.Dots):
+            with suppress(Skip):
+                c = coordinate(aside, i, frame.names, None)
+                yield from _missing_facts(aside, frame, c, dim)
+
+
+def _with_facts(scope: Scope, frame: Frame, node: ast.Read, c: Poly, dim: Poly) -> Iterator[Fix]:
+    """The missing facts of a coordinate, or of all, behind those of the op, or in front of its `{`."""
+    op, own = scope.op, _missing_facts(scope, frame, c, dim)
+    if isinstance(op, ast.Fn) or op.span is None or not own:
         return
-    if op.facts and op.facts[-1].span is not None:
-        last = op.facts[-1].span
-        yield Fix(last, f"{last.source.text[last.start:last.end]}, {shown}")
-        return
-    source = op.span.source
-    brace = re.compile(r"(?:#[^\n]*|[^{#])*").match(source.text, op.span.start)
-    at = brace.end() if brace else op.span.end
-    yield Fix(Span(source, at, at), f"with {shown} ")
+    every = (*own, *_facts_of_all(scope, frame, node))
+    for facts in dict.fromkeys((own, tuple(dict.fromkeys(every)))):
+        shown = ", ".join(facts)
+        if op.facts and op.facts[-1].span is not None:
+            last = op.facts[-1].span
+            yield Fix(last, f"{last.source.text[last.start:last.end]}, {shown}")
+            continue
+        source = op.span.source
+        brace = re.compile(r"(?:#[^\n]*|[^{#])*").match(source.text, op.span.start)
+        at = brace.end() if brace else op.span.end
+        yield Fix(Span(source, at, at), f"with {shown} ")
