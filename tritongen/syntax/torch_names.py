@@ -107,6 +107,22 @@ UNFIT = {  # functions without a form of their own, and what takes their place
         "cat concat concatenate stack hstack vstack".split(),
         "parts are put together by `where`: `where(i < A, a[i] else 0, b[i - A] else 0)`",
     ),
+    **dict.fromkeys(
+        "gather index_select take gather_nd".split(),
+        "a gather is a read: `y[n, d] = x[i[n], d] else 0`",
+    ),
+    **dict.fromkeys(
+        "scatter scatter_add scatter_reduce index_add index_put scatter_nd".split(),
+        "a scatter sums what may land at a place: `y[v] = sum[n](where(i[n] == v, x[n], 0))`",
+    ),
+    **dict.fromkeys(
+        "tile repeat repeat_interleave".split(),
+        "an index may read an element again: `y[p] = x[p % N]`, `y[p] = x[p // 2]`",
+    ),
+    "pad": "`else` gives the value outside: `y[p] = x[p - 1] else 0`",
+    "tril": "a condition on indices picks elements: `where(j <= i, x[i, j], 0)`",
+    "triu": "a condition on indices picks elements: `where(j >= i, x[i, j], 0)`",
+    "one_hot": "a comparison with an index is one hot: `y[n, v] = where(i[n] == v, 1, 0)`",
     **dict.fromkeys("arange iota linspace".split(), "an index is a value: `y[n] = x[n] * n`"),
     **dict.fromkeys(
         "zeros ones full empty eye".split(), "a number needs no tensor: `y[n] = 0 * x[n] + 1`"
