@@ -319,7 +319,7 @@ def allocate_max_pool2d(x, win=2, stride=2, pad=0) -> torch.Tensor:
     if Q < 0:
         raise ValueError(f"max_pool2d: size Q = (W + 2 * pad - win) // stride + 1 is negative: {Q}")
     if win < 0:
-        raise ValueError(f"max_pool2d: requires win >= 0: {win} < {0}")
+        raise ValueError(f"max_pool2d: requires win >= 0: {win} < 0")
     y = torch.empty(
         (N, C, P, Q), dtype=x.dtype, device=x.device, memory_format=lib.memory_format(x)
     )
@@ -1063,7 +1063,7 @@ def allocate_max_pool2d_backward(x, y_at, dy, win=2, stride=2, pad=0) -> torch.T
             f"max_pool2d_backward: requires Q == (W + 2 * pad - win) // stride + 1: {Q} != {(W + 2 * pad - win) // stride + 1} (W = {W} from x, Q = {Q} from y_at, win = {win}, stride = {stride}, pad = {pad})"
         )
     if win < 0:
-        raise ValueError(f"max_pool2d_backward: requires win >= 0: {win} < {0}")
+        raise ValueError(f"max_pool2d_backward: requires win >= 0: {win} < 0")
     dx = torch.empty(
         (N, C, H, W), dtype=x.dtype, device=x.device, memory_format=lib.memory_format(y_at, dy)
     )

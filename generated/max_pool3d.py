@@ -382,7 +382,7 @@ def allocate_max_pool3d(x, win=2, stride=2, pad=0) -> torch.Tensor:
     if (2 * pad) > win:
         raise ValueError(f"max_pool3d: requires 2 * pad <= win: {2 * pad} > {win}")
     if win < 0:
-        raise ValueError(f"max_pool3d: requires win >= 0: {win} < {0}")
+        raise ValueError(f"max_pool3d: requires win >= 0: {win} < 0")
     y = torch.empty(
         (N, C, O, P, Q), dtype=x.dtype, device=x.device, memory_format=lib.memory_format(x)
     )
@@ -1266,7 +1266,7 @@ def allocate_max_pool3d_backward(x, y_at, dy, win=2, stride=2, pad=0) -> torch.T
     if (2 * pad) > win:
         raise ValueError(f"max_pool3d_backward: requires 2 * pad <= win: {2 * pad} > {win}")
     if win < 0:
-        raise ValueError(f"max_pool3d_backward: requires win >= 0: {win} < {0}")
+        raise ValueError(f"max_pool3d_backward: requires win >= 0: {win} < 0")
     dx = torch.empty(
         (N, C, D, H, W), dtype=x.dtype, device=x.device, memory_format=lib.memory_format(y_at, dy)
     )
