@@ -80,19 +80,31 @@ def disagreement(op: Op, function: Callable[..., Any], case: Case) -> str | None
     given = function(**args)
     given = given if isinstance(given, tuple) else (given,)
     for output, theirs in zip(op.outputs, given, strict=True):
-        problem = _differ(theirs, wanted[output.name])
+        problem = differ(theirs, wanted[output.name])
         if problem:
             return f"{output.name}{problem}"
     return ""
 
 
-def _differ(given: torch.Tensor, expected: Expected) -> str:
+def differ(given: torch.Tensor, expected: Expected, *others: Expected) -> str:
+    """Where a result is neither what is expected nor one of `others`; "" if it is everywhere."""
     value = expected.value
     if tuple(given.shape) != tuple(value.shape):
         return f" has shape {list(value.shape)} by the body, here {list(given.shape)}"
     if not value.numel():
         return ""
-    given, value = given.to(torch.float64), value.to(torch.float64)
+    same = _same(given, expected)
+    for other in others:
+        same = same | _same(given, other)
+    if bool(same.all()):
+        return ""
+    at = tuple((~same).nonzero()[0].tolist())
+    return f"{list(at) or ''} is {value[at].item()!r} by the body, here {given[at].item()!r}"
+
+
+def _same(given: torch.Tensor, expected: Expected) -> torch.Tensor:
+    """Which elements are as expected."""
+    given, value = given.to(torch.float64), expected.value.to(torch.float64)
     room = 0.0 if expected.slack is None else 64 * expected.slack
     if expected.dtype.is_floating_point:
         # Of the largest value: torch's own functions cancel where ours do not (gelu's left tail).
@@ -101,7 +113,4 @@ def _differ(given: torch.Tensor, expected: Expected) -> str:
     same = (given == value) | (given.isnan() & value.isnan()) | ((given - value).abs() <= room)
     if expected.slack is not None:
         same = same | expected.slack.isinf()  # a NaN, too: nothing is said
-    if bool(same.all()):
-        return ""
-    at = tuple((~same).nonzero()[0].tolist())
-    return f"{list(at) or ''} is {value[at].item()!r} by the body, here {given[at].item()!r}"
+    return same

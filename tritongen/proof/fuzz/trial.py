@@ -33,7 +33,8 @@ from tritongen.ir.nodes import Op
 from tritongen.kernel.nodes import is_dot
 from tritongen.proof import cases, runner
 from tritongen.proof.fuzz import defined
-from tritongen.proof.reference import _differ
+from tritongen.proof.included import with_shared
+from tritongen.proof.reference import differ
 from tritongen.runtime.load import load_text
 from tritongen.runtime.precision import precision
 
@@ -252,15 +253,16 @@ def try_reference(seen: Trial, op: Op, module: Any) -> None:
 
 
 def reference_problem(op: Op, module: Any, case: cases.Case) -> str:
+    """How the reference differs from the oracle, and from the other answer that products may give (`proof/included.py`)."""
     args = cases.arguments(op, case, "cpu")
     try:
-        wanted = runner.expect(op, args)
+        wanted = [runner.expect(meaning, args) for meaning in (op, with_shared(op)) if meaning]
     except (ValueError, IndexError):
         return ""
     given = getattr(module, op.name).reference(**args)
     given = given if isinstance(given, tuple) else (given,)
     for output, theirs in zip(op.outputs, given, strict=True):
-        problem = _differ(theirs, wanted[output.name])
+        problem = differ(theirs, *(values[output.name] for values in wanted))
         if problem:
             return f"{output.name}: {problem}"
     return ""
