@@ -80,7 +80,7 @@ CHANNELS_LAST = {4: (0, 2, 3, 1), 5: (0, 2, 3, 4, 1)}
 class Tensor:
     layout = strided = "strided"
     is_cuda = requires_grad = False
-    is_sparse = is_quantized = False
+    is_sparse = is_quantized = is_nested = False
     grad_fn = None
 
     def __init__(self, shape: Any, strides: Any, dtype: dtype, on: device, offset: int = 0):
