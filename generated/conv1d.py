@@ -2192,14 +2192,14 @@ def launch_conv1d_backward_dw(x, w, dy, dw, stride, pad, dil, groups) -> None:
     M = Cg * R
     N_ = F // groups
     lines = Cg * (F // groups) * groups
-    x_last_ = x.permute(1, 2, 0)
-    dy_last_ = dy.permute(1, 2, 0)
-    patched = lib.takes_patches(x_last_, dy_last_, copied=True, stepped=True)
-    packed_bytes = lib.packed_bytes(x_last_, dy_last_)
-    pad4_bytes = lib.packed_bytes(x_last_, dy_last_, whole=4)
-    padded_bytes = lib.packed_bytes(x_last_, dy_last_, whole=16)
-    pad4_fits = lib.has_room(x_last_, dy_last_, whole=4, beside=(x, dy, dw))
-    padded_fits = lib.has_room(x_last_, dy_last_, whole=16, beside=(x, dy, dw))
+    x_dim0_last = x.permute(1, 2, 0)
+    dy_dim0_last = dy.permute(1, 2, 0)
+    patched = lib.takes_patches(x_dim0_last, dy_dim0_last, copied=True, stepped=True)
+    packed_bytes = lib.packed_bytes(x_dim0_last, dy_dim0_last)
+    pad4_bytes = lib.packed_bytes(x_dim0_last, dy_dim0_last, whole=4)
+    padded_bytes = lib.packed_bytes(x_dim0_last, dy_dim0_last, whole=16)
+    pad4_fits = lib.has_room(x_dim0_last, dy_dim0_last, whole=4, beside=(x, dy, dw))
+    padded_fits = lib.has_room(x_dim0_last, dy_dim0_last, whole=16, beside=(x, dy, dw))
     x_last = x.permute(0, 2, 1)
     dy_last = dy.permute(0, 2, 1)
     as_strips = lib.takes_patches(x_last, dy_last, copied=True, stepped=True)

@@ -105,6 +105,8 @@ def with_named_views(context: Context, step: Step, lines: list[str]) -> list[str
         if text.isidentifier() or len(asking) < 2:
             continue
         name = f"{pack.tensor}_last"
+        if any(line.startswith(f"{name} = ") for line in lines):  # another dim of it is last
+            name = f"{pack.tensor}_dim{pack.order[-1]}_last"
         while name in taken or any(line.startswith(f"{name} = ") for line in lines):
             name += "_"
         lines = [own.sub(name, line) for line in lines]
