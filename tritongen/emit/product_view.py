@@ -130,7 +130,7 @@ class ProductView(KernelView):
     ways: Sequence[Split] = ()
     rows: Sequence[str] = ()  # row values, if they are printed here
     places: Sequence[Place] = ()  # what walks the rows of a patch
-    hops: str = ""  # how many ways there are to move an operand of strips
+    hops: str = ""  # the number of hops of a kernel of strips
     divisor: str = ""  # how many taps there are, but for none
 
     @property

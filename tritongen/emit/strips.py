@@ -91,7 +91,7 @@ def _term_dims(kernel: KernelPlan, seen: tuple[Dim, ...]) -> list[int]:
 
 # ---- what a program is at ------------------------------------------------------------------------
 def _open_hops(writer: SlidingWriter, row: str) -> str:
-    """Decodes the indices of the result that move an operand from its `hop`, and returns how many hops there are."""
+    """Decodes a program's `hop` to the indices that move an operand. Returns the number of hops."""
     digits = [d for d in writer.kernel.axes[1].digits if d.index != row]
     names = [writer.index_name(d.index) for d in digits]
     extents = [

@@ -207,13 +207,13 @@ def _count(ends: tuple[tuple[int, bool], ...], dim: int, length: int) -> int:
 
 @cache
 def rereads(whole: int, terms: int, step: int, first: int, apart: int = 0, hops: int = 1) -> bool:
-    """Whether each element that a strip reads behind its last term is a term of some hop.
+    """Whether strips of a dim may reach beyond the last term: all that they read there is read anyway, or lies outside of the dim.
 
-    A dim has `whole` elements. Term t of hop h is the element t * step + first + h * apart. Elements outside of the dim are zeros.
+    The dim has `whole` elements. Term t of hop h is the element `t * step + first + h * apart`.
     """
     if step < 1:
         return False
-    # Of each remainder, hops in order: the next one says how far it is from a last term to another term.
+    # Hops whose starts have one remainder read the same elements. Behind the last term of a hop, the next hop begins at `after`.
     starts = [first + h * apart for h in range(hops)]
     ordered = sorted((start % step, start) for start in starts)
     for (rest, start), (other, after) in zip(ordered, [*ordered[1:], (-1, 0)], strict=False):

@@ -131,7 +131,7 @@ def blocks(n, BLOCK: tl.constexpr):
 def load_strip(
     tiles, STRIP_DIM: tl.constexpr, at, channel, TERMS: tl.constexpr, CHANNELS: tl.constexpr
 ):
-    """TERMS x CHANNELS elements: the strip along STRIP_DIM from the term `at`. Its descriptor has this dim behind the others."""
+    """Loads TERMS x CHANNELS elements: the strip along STRIP_DIM that begins at the term `at`. The descriptor has STRIP_DIM last of its terms."""
     corner = at[:STRIP_DIM] + at[STRIP_DIM + 1 :] + (at[STRIP_DIM], channel)
     return tiles.load(corner).reshape(TERMS, CHANNELS)
 

@@ -217,7 +217,7 @@ def {name}(*args, **kwargs):
         key = {key}
         ways = entries.get(key, ())
     except (AttributeError, RuntimeError, TypeError):
-        # No tensor, one without sizes, sizes that are symbols, a list for a number.
+        # An argument has no key: it is no tensor, a tensor without sizes or with symbolic ones, or a list.
         return otherwise(args)
     for entry in ways:
         result = entry.call(args, differentiable)

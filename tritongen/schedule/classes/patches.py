@@ -127,7 +127,7 @@ def steps_of(
         if dim.step != poly(1):
             if found.setdefault(step, dim.step) != dim.step:
                 return None
-            # A step that is no literal may be 0. Then no kernel asks how much is left, but the launch divides.
+            # The launch divides by a step before any variant is refused, and a size may be 0.
             by = dim.step if dim.step.constant else extreme("max", (poly(1), dim.step))
             found[over] = found.get(over, poly(0)) + extent - extent // by * by
     return found

@@ -67,7 +67,7 @@ def beside(
     facts_of |= steps
     times = "batches * " if p.batch else ""
     each = f"{times}hops * cdiv(columns, BLOCK_M) * cdiv(N, BLOCK_N)"
-    # Two programs a multiprocessor hide each other's stores; of small tiles four do.
+    # With two programs on a multiprocessor, one loads while the other stores. Small tiles leave room for four.
     busy = "(4 if BLOCK_M + BLOCK_N <= 128 else 2) * sms"
     parts = f"max(1, min({busy} // max(1, {each}), cdiv(strips, 4)))"
     config = (
@@ -110,6 +110,7 @@ def sides(head: ir.Nest, axes: tuple[Axis, ...]) -> tuple[Side, Side] | None:
 
 
 def is_term(dim: Dim, axes: tuple[Axis, ...]) -> bool:
+    """Whether a summed index runs along the dim."""
     return bool({d.index for axis in axes[3:] for d in axis.digits}.intersection(dim.run))
 
 
