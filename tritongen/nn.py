@@ -218,19 +218,19 @@ class _BatchNorm:
         count = x.numel() // max(1, x.shape[1])
         if count == 1:
             raise ValueError(f"{type(self).__name__}: expected more than one value a channel")
-        mean, variance, y = call("batch_norm", x, **rest)
+        mean, unbiased, y = call("batch_norm", x, unbias=count / max(1, count - 1), **rest)
         if self.training and self.running_mean is not None:
-            self._follow(mean, variance, count)
+            with torch.no_grad():
+                self._follow(mean, unbiased, count)
         return y
 
-    @torch.no_grad()
-    def _follow(self: Any, mean: Tensor, variance: Tensor, count: int) -> None:
+    def _follow(self: Any, mean: Tensor, unbiased: Tensor, count: int) -> None:
         """Updates the running statistics. The running variance is the unbiased one, as in torch."""
         self.num_batches_tracked.add_(1)
         if count == 0:  # nothing has no mean
             return
-        unbiased = variance * (count / max(1, count - 1))
-        dtype, running = self.running_mean.dtype, [self.running_mean, self.running_var]
+        running = [self.running_mean, self.running_var]
+        dtype = running[0].dtype
         seen = [s if s.dtype == dtype else s.to(dtype) for s in (mean, unbiased)]
         if self.momentum is None:
             share = 1 / self.num_batches_tracked.to(dtype)

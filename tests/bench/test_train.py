@@ -29,7 +29,7 @@ def test_models_train(monkeypatch, tmp_path, model):
         losses = run["losses"]
         assert all(map(math.isfinite, losses)), run["way"]
         assert sum(losses[-3:]) < sum(losses[:3]), run["way"]
-        assert run["rate"] > 0 and run["kernels"]["top"]
+        assert run["rate"] > 0 and (run["seed"] or run["kernels"]["top"])
     assert [run["outside"] for run in results["runs"] if run["way"] == "torch"] == [[], []]
     assert "where a step's time goes" in (tmp_path / "results.md").read_text()
 

@@ -624,7 +624,7 @@ def described(group: Group, dims: Dims, facts: Facts) -> tuple[str, ...]:
 
 
 def is_tile(read: ir.Read, walks: tuple[Walk, ...], dims: tuple[Poly, ...], facts: Facts) -> bool:
-    """Whether a read is of a tile that one descriptor takes: two dims walked by blocks, a number of the program in others.
+    """Whether a read is of a tile that one descriptor takes: two dims with two walks by blocks, a number of the program in others.
 
     It has 0 outside of the tensor, so a block walks all of its dim: behind `sum[e < 5]` are further elements. Triton has no
     descriptors of bool.
@@ -639,4 +639,5 @@ def is_tile(read: ir.Read, walks: tuple[Walk, ...], dims: tuple[Poly, ...], fact
         for i in [*indices(c)][:1]
     )
     plain = read.fill is None and read.dtype != "bool"
-    return len(blocks) == 2 and bare and blocks[-1] == read.coords[-1] and plain
+    apart = len(blocks) == len({*blocks}) == 2  # a diagonal has one walk
+    return apart and bare and blocks[-1] == read.coords[-1] and plain
