@@ -594,8 +594,8 @@ def choose_avg_pool2d_backward(
 
 def launch_avg_pool2d_backward(x, dy, dx, win, stride, pad) -> None:
     """Computes dx with the chosen variant. Does not check operands."""
-    N, C, H, W = x.shape
-    _, _, P, Q = dy.shape
+    N, C, P, Q = dy.shape
+    _, _, H, W = x.shape
     outer = H * N * W
     lines = C * H * N
     rows = C * H * N
@@ -605,7 +605,7 @@ def launch_avg_pool2d_backward(x, dy, dx, win, stride, pad) -> None:
         stored_last=dx.stride(1) < dx.stride(3), itemsize=dy.element_size(),
     )  # fmt: skip
     BLOCK, ROWS = config["BLOCK"], config["ROWS"]
-    COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
+    COMPUTE = tl.float64 if dy.dtype == torch.float64 else tl.float32
     if variant == "channels":
         grid = (lib.cdiv(outer, ROWS) * lib.cdiv(C, config["STEPS"] * BLOCK),)
         avg_pool2d_backward_channels[grid](

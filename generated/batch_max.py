@@ -680,7 +680,7 @@ def launch_batch_max_backward(x, y_at, dy, dx) -> None:
     _, config = choose_batch_max_backward(
         cols=D, aligned=math.gcd(D, dx.stride(0)) * dx.element_size() % 8 == 0,
     )  # fmt: skip
-    COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
+    COMPUTE = tl.float64 if dy.dtype == torch.float64 else tl.float32
     arguments = (y_at, dy, dx, batch, D, y_at.stride(0), dy.stride(0), *dx.stride())
     constants = dict(COMPUTE=COMPUTE, VEC=lib.vec(D, dx.stride(0)), enable_fp_fusion=True)
     grid = (lib.cdiv(batch, config["ROWS"]) * lib.cdiv(D, config["BLOCK"]),)

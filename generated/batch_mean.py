@@ -297,7 +297,7 @@ def launch_batch_mean_backward(x, dy, dx) -> None:
         transposed=any(0 < t.stride(1) < t.stride(2) for t in (dy, dx)),
     )  # fmt: skip
     BLOCK, ROWS, OUTER = config["BLOCK"], config["ROWS"], config["OUTER"]
-    COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
+    COMPUTE = tl.float64 if dy.dtype == torch.float64 else tl.float32
     grid = (lib.cdiv(outer, OUTER) * lib.cdiv(middle, ROWS) * lib.cdiv(inner, BLOCK),)
     batch_mean_backward_strided[grid](
         dy, dx, outer, middle, inner, H * W, *dy.stride(), *dx.stride(),

@@ -1094,11 +1094,11 @@ def choose_batch_norm_train_backward_deps(
     )  # fmt: skip
 
 
-def launch_batch_norm_train_backward_deps(x, gain, var_kept, dy_rsqrt_sum, deps, eps) -> None:
+def launch_batch_norm_train_backward_deps(gain, var_kept, dy_rsqrt_sum, deps, eps) -> None:
     """Computes deps with the chosen variant. Does not check operands."""
-    C = x.shape[1]
+    C = gain.shape[0]
     rows = 1
-    in_f64 = x.dtype == torch.float64
+    in_f64 = gain.dtype == torch.float64
     variant, config = choose_batch_norm_train_backward_deps(
         rows=rows, cols=C, strided=False, aligned=C * var_kept.element_size() % 8 == 0,
         in_f64=in_f64, gpu=lib.gpu(var_kept.device),
@@ -1149,7 +1149,7 @@ def launch_batch_norm_train_backward(
         x, gain, mu_kept, var_kept, dy, dy_rsqrt_sum, dx, dgain, dbias, eps
     )
     if deps is not None:
-        launch_batch_norm_train_backward_deps(x, gain, var_kept, dy_rsqrt_sum, deps, eps)
+        launch_batch_norm_train_backward_deps(gain, var_kept, dy_rsqrt_sum, deps, eps)
 
 
 def allocate_batch_norm_train_backward(

@@ -1559,11 +1559,10 @@ def choose_causal_attention_backward_do_sum2(
     )  # fmt: skip
 
 
-def launch_causal_attention_backward_do_sum2(q, k, v, o, o_sum2_kept, do, do_sum2, dp_row) -> None:
+def launch_causal_attention_backward_do_sum2(k, o, o_sum2_kept, do, do_sum2, dp_row) -> None:
     """Computes do_sum2, dp_row with the chosen variant. Does not check operands."""
-    B, H, S, _ = q.shape
+    B, H, S, F = o.shape
     G = k.shape[1]
-    F = v.shape[3]
     R = H // G
     do = lib.reshaped(do, B * G * R * S, F)
     o = lib.reshaped(o, B * G * R * S, F)
@@ -1844,10 +1843,10 @@ def choose_causal_attention_backward_dscale(
     )  # fmt: skip
 
 
-def launch_causal_attention_backward_dscale(q, k, dscale_sum_rows, dscale) -> None:
+def launch_causal_attention_backward_dscale(q, dscale_sum_rows, dscale) -> None:
     """Computes dscale with the chosen variant. Does not check operands."""
-    B, H, S, _ = q.shape
-    G = k.shape[1]
+    B, G, _, S = dscale_sum_rows.shape
+    H = q.shape[1]
     R = H // G
     dscale_sum_rows = lib.reshaped(dscale_sum_rows, B * G * R * S)
     rows = 1
@@ -1897,7 +1896,7 @@ def launch_causal_attention_backward(
         if dscale is not None
         else None
     )
-    launch_causal_attention_backward_do_sum2(q, k, v, o, o_sum2_kept, do, do_sum2, dp_row)
+    launch_causal_attention_backward_do_sum2(k, o, o_sum2_kept, do, do_sum2, dp_row)
     if dq is not None or dscale is not None:
         launch_causal_attention_backward_dq(
             q, k, v, m_kept, do_sum2, dp_row, dscale_sum_rows, dq, scale
@@ -1905,7 +1904,7 @@ def launch_causal_attention_backward(
     if dk is not None or dv is not None:
         launch_causal_attention_backward_dk(q, k, v, m_kept, do_sum2, dp_row, dk, dv, scale)
     if dscale is not None:
-        launch_causal_attention_backward_dscale(q, k, dscale_sum_rows, dscale)
+        launch_causal_attention_backward_dscale(q, dscale_sum_rows, dscale)
 
 
 def allocate_causal_attention_backward(

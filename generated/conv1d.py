@@ -1944,9 +1944,9 @@ def choose_conv1d_backward_dx(
 
 def launch_conv1d_backward_dx(x, w, dy, dx, stride, pad, dil, groups) -> None:
     """Computes dx with the chosen variant. Does not check operands."""
-    N, _, L = x.shape
     F, Cg, R = w.shape
-    P = dy.shape[2]
+    N, _, P = dy.shape
+    L = x.shape[2]
     f0_padded = 16 * ((F // groups + 15) // 16)
     f0_count = F // groups
     l_steps = (L - 1) // stride + 1
@@ -1985,8 +1985,8 @@ def launch_conv1d_backward_dx(x, w, dy, dx, stride, pad, dil, groups) -> None:
         packed_bytes=packed_bytes, pad4_bytes=pad4_bytes, padded_bytes=padded_bytes,
         pad4_fits=pad4_fits, padded_fits=padded_fits, gpu=gpu,
     )  # fmt: skip
-    compute = torch.float64 if x.dtype == torch.float64 else torch.float32
-    COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
+    compute = torch.float64 if w.dtype == torch.float64 else torch.float32
+    COMPUTE = tl.float64 if w.dtype == torch.float64 else tl.float32
     INDEX = tl.int32 if max(L * N, R * f0_count, *dy.shape) < 2_000_000_000 else tl.int64
     PARTS = config.get("PARTS", 1)
     dx_sum_parts = lib.workspace(config, (groups, M, Cg), compute, dy.device)
@@ -2185,8 +2185,8 @@ def choose_conv1d_backward_dw(
 def launch_conv1d_backward_dw(x, w, dy, dw, stride, pad, dil, groups) -> None:
     """Computes dw with the chosen variant. Does not check operands."""
     N, _, L = x.shape
-    F, Cg, R = w.shape
-    P = dy.shape[2]
+    _, F, P = dy.shape
+    _, Cg, R = w.shape
     n__padded = 16 * ((N + 15) // 16)
     PRECISION = runtime.f32_precision("conv")
     M = Cg * R
@@ -2371,16 +2371,14 @@ def choose_conv1d_backward_db(
     )  # fmt: skip
 
 
-def launch_conv1d_backward_db(x, w, dy, db, stride, groups) -> None:
+def launch_conv1d_backward_db(dy, db, stride, groups) -> None:
     """Computes db with the chosen variant. Does not check operands."""
-    N = x.shape[0]
-    F = w.shape[0]
-    P = dy.shape[2]
+    N, F, P = dy.shape
     dy = lib.reshaped(dy, N, (F // groups) * groups, P)
     db = db.view((F // groups) * groups)
     rows = (F // groups) * groups
     aligned = math.gcd(N * P, dy.stride(1)) * dy.element_size() % 8 == 0
-    in_f64 = x.dtype == torch.float64
+    in_f64 = dy.dtype == torch.float64
     variant, config = choose_conv1d_backward_db(
         rows=rows, cols=N * P, col_run=P, col_runs=N, strided=0 < dy.stride(1) < dy.stride(2),
         aligned=aligned, in_f64=in_f64, gpu=lib.gpu(dy.device),
@@ -2418,13 +2416,13 @@ def launch_conv1d_backward_db(x, w, dy, db, stride, groups) -> None:
 
 
 def launch_conv1d_backward(x, w, dy, dx, dw, db, stride, pad, dil, groups) -> None:
-    """Runs 3 steps, with scratch memory between them. Does not check operands."""
+    """Runs 3 steps. Does not check operands."""
     if dx is not None:
         launch_conv1d_backward_dx(x, w, dy, dx, stride, pad, dil, groups)
     if dw is not None:
         launch_conv1d_backward_dw(x, w, dy, dw, stride, pad, dil, groups)
     if db is not None:
-        launch_conv1d_backward_db(x, w, dy, db, stride, groups)
+        launch_conv1d_backward_db(dy, db, stride, groups)
 
 
 def allocate_conv1d_backward(

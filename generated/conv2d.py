@@ -2264,9 +2264,9 @@ def choose_conv2d_backward_dx(
 
 def launch_conv2d_backward_dx(x, w, dy, dx, stride, pad, dil, groups) -> None:
     """Computes dx with the chosen variant. Does not check operands."""
-    N, _, H, W = x.shape
     F, Cg, R, S = w.shape
-    _, _, P, Q = dy.shape
+    N, _, P, Q = dy.shape
+    _, _, H, W = x.shape
     f0_padded = 16 * ((F // groups + 15) // 16)
     f0_count = F // groups
     h_steps = (H - 1) // stride + 1
@@ -2308,8 +2308,8 @@ def launch_conv2d_backward_dx(x, w, dy, dx, stride, pad, dil, groups) -> None:
         operand_bytes=dy.nbytes + w.nbytes, packed_bytes=packed_bytes, pad4_bytes=pad4_bytes,
         padded_bytes=padded_bytes, pad4_fits=pad4_fits, padded_fits=padded_fits, gpu=gpu,
     )  # fmt: skip
-    compute = torch.float64 if x.dtype == torch.float64 else torch.float32
-    COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
+    compute = torch.float64 if w.dtype == torch.float64 else torch.float32
+    COMPUTE = tl.float64 if w.dtype == torch.float64 else tl.float32
     INDEX = tl.int32 if max(H * N * W, R * S * f0_count, *dy.shape) < 2_000_000_000 else tl.int64
     PARTS = config.get("PARTS", 1)
     dx_sum_parts = lib.workspace(config, (groups, M, Cg), compute, dy.device)
@@ -2519,8 +2519,8 @@ def choose_conv2d_backward_dw(
 def launch_conv2d_backward_dw(x, w, dy, dw, stride, pad, dil, groups) -> None:
     """Computes dw with the chosen variant. Does not check operands."""
     N, _, H, W = x.shape
-    F, Cg, R, S = w.shape
-    _, _, P, Q = dy.shape
+    _, F, P, Q = dy.shape
+    _, Cg, R, S = w.shape
     n__padded = 16 * ((N + 15) // 16)
     PRECISION = runtime.f32_precision("conv")
     M = Cg * R * S
@@ -2719,16 +2719,14 @@ def choose_conv2d_backward_db(
     )  # fmt: skip
 
 
-def launch_conv2d_backward_db(x, w, dy, db, stride, groups) -> None:
+def launch_conv2d_backward_db(dy, db, stride, groups) -> None:
     """Computes db with the chosen variant. Does not check operands."""
-    N = x.shape[0]
-    F = w.shape[0]
-    _, _, P, Q = dy.shape
+    N, F, P, Q = dy.shape
     dy = lib.reshaped(dy, N, (F // groups) * groups, P * Q)
     db = db.view((F // groups) * groups)
     rows = (F // groups) * groups
     aligned = math.gcd(N * P * Q, dy.stride(1)) * dy.element_size() % 8 == 0
-    in_f64 = x.dtype == torch.float64
+    in_f64 = dy.dtype == torch.float64
     variant, config = choose_conv2d_backward_db(
         rows=rows, cols=N * P * Q, col_run=P * Q, col_runs=N,
         strided=0 < dy.stride(1) < dy.stride(2), aligned=aligned, in_f64=in_f64,
@@ -2767,13 +2765,13 @@ def launch_conv2d_backward_db(x, w, dy, db, stride, groups) -> None:
 
 
 def launch_conv2d_backward(x, w, dy, dx, dw, db, stride, pad, dil, groups) -> None:
-    """Runs 3 steps, with scratch memory between them. Does not check operands."""
+    """Runs 3 steps. Does not check operands."""
     if dx is not None:
         launch_conv2d_backward_dx(x, w, dy, dx, stride, pad, dil, groups)
     if dw is not None:
         launch_conv2d_backward_dw(x, w, dy, dw, stride, pad, dil, groups)
     if db is not None:
-        launch_conv2d_backward_db(x, w, dy, db, stride, groups)
+        launch_conv2d_backward_db(dy, db, stride, groups)
 
 
 def allocate_conv2d_backward(

@@ -1635,9 +1635,9 @@ def choose_conv3d_backward_dx(
 
 def launch_conv3d_backward_dx(x, w, dy, dx, stride, pad) -> None:
     """Computes dx with the chosen variant. Does not check operands."""
-    N, C, D, H, W = x.shape
-    F, _, K, R, S = w.shape
-    _, _, O, P, Q = dy.shape
+    F, C, K, R, S = w.shape
+    N, _, O, P, Q = dy.shape
+    _, _, D, H, W = x.shape
     d_steps = (D - 1) // stride + 1
     h_steps = (H - 1) // stride + 1
     w2_steps = (W - 1) // stride + 1
@@ -1663,7 +1663,7 @@ def launch_conv3d_backward_dx(x, w, dy, dx, stride, pad) -> None:
         padded_bytes=padded_bytes, pad4_fits=pad4_fits, padded_fits=padded_fits, gpu=gpu,
     )  # fmt: skip
     BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
-    COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
+    COMPUTE = tl.float64 if w.dtype == torch.float64 else tl.float32
     INDEX = (
         tl.int32 if max(N * d_steps * h_steps * w2_steps, *dy.shape) < 2_000_000_000 else tl.int64
     )
@@ -1801,8 +1801,8 @@ def choose_conv3d_backward_dw(
 def launch_conv3d_backward_dw(x, w, dy, dw, stride, pad) -> None:
     """Computes dw with the chosen variant. Does not check operands."""
     N, C, D, H, W = x.shape
-    F, _, K, R, S = w.shape
-    _, _, O, P, Q = dy.shape
+    _, F, O, P, Q = dy.shape
+    _, _, K, R, S = w.shape
     n__padded = 16 * ((N + 15) // 16)
     PRECISION = runtime.f32_precision("conv")
     M = C * K * R * S
@@ -1978,14 +1978,12 @@ def choose_conv3d_backward_db(
     )  # fmt: skip
 
 
-def launch_conv3d_backward_db(x, w, dy, db, stride) -> None:
+def launch_conv3d_backward_db(dy, db, stride) -> None:
     """Computes db with the chosen variant. Does not check operands."""
-    N = x.shape[0]
-    F = w.shape[0]
-    _, _, O, P, Q = dy.shape
+    N, F, O, P, Q = dy.shape
     dy = lib.reshaped(dy, N, F, O * P * Q)
     aligned = math.gcd(N * O * P * Q, dy.stride(1)) * dy.element_size() % 8 == 0
-    in_f64 = x.dtype == torch.float64
+    in_f64 = dy.dtype == torch.float64
     variant, config = choose_conv3d_backward_db(
         rows=F, cols=N * O * P * Q, col_run=O * P * Q, col_runs=N,
         strided=0 < dy.stride(1) < dy.stride(2), aligned=aligned, in_f64=in_f64,
@@ -2024,13 +2022,13 @@ def launch_conv3d_backward_db(x, w, dy, db, stride) -> None:
 
 
 def launch_conv3d_backward(x, w, dy, dx, dw, db, stride, pad) -> None:
-    """Runs 3 steps, with scratch memory between them. Does not check operands."""
+    """Runs 3 steps. Does not check operands."""
     if dx is not None:
         launch_conv3d_backward_dx(x, w, dy, dx, stride, pad)
     if dw is not None:
         launch_conv3d_backward_dw(x, w, dy, dw, stride, pad)
     if db is not None:
-        launch_conv3d_backward_db(x, w, dy, db, stride)
+        launch_conv3d_backward_db(dy, db, stride)
 
 
 def allocate_conv3d_backward(

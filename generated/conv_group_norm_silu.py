@@ -995,16 +995,16 @@ def choose_conv_group_norm_silu_y(
     )  # fmt: skip
 
 
-def launch_conv_group_norm_silu_y(x, w, gain, bias, conv2d, y, groups) -> None:
+def launch_conv_group_norm_silu_y(x, gain, bias, conv2d, y, groups) -> None:
     """Computes y with the chosen variant. Does not check operands."""
-    N = x.shape[0]
+    N = conv2d.shape[0]
     _, _, P, Q = y.shape
-    F = w.shape[0]
+    F = gain.shape[0]
     Cg = F // groups
     bias = lib.reshaped(bias, groups, Cg)
     gain = lib.reshaped(gain, groups, Cg)
     rows = N * groups
-    in_f64 = x.dtype == torch.float64
+    in_f64 = gain.dtype == torch.float64
     variant, config = choose_conv_group_norm_silu_y(
         rows=rows, cols=Cg * P * Q, col_run=P * Q, col_runs=Cg,
         channels_last=y.stride(1) < y.stride(-1), strided=False,
@@ -1111,7 +1111,7 @@ def launch_conv_group_norm_silu(x, w, b, gain, bias, y, pad, groups) -> None:
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
     conv2d = torch.empty_like(y, dtype=compute)
     launch_conv_group_norm_silu_conv2d(x, w, b, conv2d, y, pad)
-    launch_conv_group_norm_silu_y(x, w, gain, bias, conv2d, y, groups)
+    launch_conv_group_norm_silu_y(x, gain, bias, conv2d, y, groups)
 
 
 def allocate_conv_group_norm_silu(x, w, b, gain, bias, pad=1, groups=8) -> torch.Tensor:
@@ -2232,16 +2232,16 @@ def launch_conv_group_norm_silu_forward_conv2d_kept(x, w, b, conv2d, conv2d_kept
 choose_conv_group_norm_silu_forward_y = choose_conv_group_norm_silu_y
 
 
-def launch_conv_group_norm_silu_forward_y(x, w, gain, bias, conv2d, y, conv2d_kept, groups) -> None:
+def launch_conv_group_norm_silu_forward_y(x, gain, bias, conv2d, y, groups) -> None:
     """Computes y with the chosen variant. Does not check operands."""
-    N = x.shape[0]
-    _, _, P, Q = conv2d_kept.shape
-    F = w.shape[0]
+    N = conv2d.shape[0]
+    _, _, P, Q = y.shape
+    F = gain.shape[0]
     Cg = F // groups
     bias = lib.reshaped(bias, groups, Cg)
     gain = lib.reshaped(gain, groups, Cg)
     rows = N * groups
-    in_f64 = x.dtype == torch.float64
+    in_f64 = gain.dtype == torch.float64
     variant, config = choose_conv_group_norm_silu_forward_y(
         rows=rows, cols=Cg * P * Q, col_run=P * Q, col_runs=Cg,
         channels_last=y.stride(1) < y.stride(-1), strided=False,
@@ -2348,7 +2348,7 @@ def launch_conv_group_norm_silu_forward(x, w, b, gain, bias, y, conv2d_kept, pad
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
     conv2d = torch.empty_like(conv2d_kept, dtype=compute)
     launch_conv_group_norm_silu_forward_conv2d_kept(x, w, b, conv2d, conv2d_kept, pad)
-    launch_conv_group_norm_silu_forward_y(x, w, gain, bias, conv2d, y, conv2d_kept, groups)
+    launch_conv_group_norm_silu_forward_y(x, gain, bias, conv2d, y, groups)
 
 
 def allocate_conv_group_norm_silu_forward(
@@ -3883,12 +3883,11 @@ def choose_conv_group_norm_silu_backward_mu(
 
 
 def launch_conv_group_norm_silu_backward_mu(
-    x, w, gain, bias, conv2d_kept, dy, mu, var_sum, dmu_sum, groups
+    x, gain, bias, conv2d_kept, dy, mu, var_sum, dmu_sum, groups
 ) -> None:
     """Computes mu, var_sum, dmu_sum with the chosen variant. Does not check operands."""
-    N = x.shape[0]
-    _, _, P, Q = conv2d_kept.shape
-    F = w.shape[0]
+    N, _, P, Q = conv2d_kept.shape
+    F = gain.shape[0]
     Cg = F // groups
     conv2d_kept = lib.reshaped(conv2d_kept, N * groups, Cg * P * Q)
     bias = lib.reshaped(bias, groups, Cg)
@@ -3900,7 +3899,7 @@ def launch_conv_group_norm_silu_backward_mu(
     rows = N * groups
     strided = 0 < conv2d_kept.stride(0) < conv2d_kept.stride(1) or 0 < dy.stride(0) < dy.stride(1)
     aligned = math.gcd(Cg * P * Q, conv2d_kept.stride(0)) * conv2d_kept.element_size() % 8 == 0
-    in_f64 = x.dtype == torch.float64
+    in_f64 = gain.dtype == torch.float64
     variant, config = choose_conv_group_norm_silu_backward_mu(
         rows=rows, cols=Cg * P * Q, col_run=P * Q, col_runs=Cg, strided=strided,
         aligned=aligned, in_f64=in_f64, gpu=lib.gpu(conv2d_kept.device),
@@ -4003,12 +4002,11 @@ def choose_conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum(
 
 
 def launch_conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum(
-    x, w, gain, bias, conv2d_kept, dy, mu, var_sum, dgroup_norm_rsqrt_sum, groups
+    x, gain, bias, conv2d_kept, dy, mu, var_sum, dgroup_norm_rsqrt_sum, groups
 ) -> None:
     """Computes dgroup_norm_rsqrt_sum with the chosen variant. Does not check operands."""
-    N = x.shape[0]
-    _, _, P, Q = conv2d_kept.shape
-    F = w.shape[0]
+    N, _, P, Q = conv2d_kept.shape
+    F = gain.shape[0]
     Cg = F // groups
     var_sum = lib.reshaped(var_sum, N * groups)
     bias = lib.reshaped(bias, Cg * groups)
@@ -4020,7 +4018,7 @@ def launch_conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum(
     rows = Cg * N * groups
     strided = 0 < conv2d_kept.stride(0) < conv2d_kept.stride(1) or 0 < dy.stride(0) < dy.stride(1)
     aligned = math.gcd(P * Q, conv2d_kept.stride(0)) * conv2d_kept.element_size() % 8 == 0
-    in_f64 = x.dtype == torch.float64
+    in_f64 = gain.dtype == torch.float64
     variant, config = choose_conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum(
         rows=rows, cols=P * Q, strided=strided, aligned=aligned, in_f64=in_f64,
         gpu=lib.gpu(var_sum.device),
@@ -4072,12 +4070,12 @@ choose_conv_group_norm_silu_backward_dvar_sum = (
 
 
 def launch_conv_group_norm_silu_backward_dvar_sum(
-    x, w, gain, conv2d_kept, var_sum, dgroup_norm_rsqrt_sum, dvar_sum, groups
+    gain, conv2d_kept, var_sum, dgroup_norm_rsqrt_sum, dvar_sum, groups
 ) -> None:
     """Computes dvar_sum with the chosen variant. Does not check operands."""
-    N = x.shape[0]
+    N = var_sum.shape[0]
     _, _, P, Q = conv2d_kept.shape
-    F = w.shape[0]
+    F = gain.shape[0]
     Cg = F // groups
     var_sum = lib.reshaped(var_sum, N * groups)
     dgroup_norm_rsqrt_sum = lib.reshaped(dgroup_norm_rsqrt_sum, N * groups, Cg)
@@ -4089,7 +4087,7 @@ def launch_conv_group_norm_silu_backward_dvar_sum(
         math.gcd(Cg, dgroup_norm_rsqrt_sum.stride(0)) * dgroup_norm_rsqrt_sum.element_size() % 8
         == 0
     )
-    in_f64 = x.dtype == torch.float64
+    in_f64 = gain.dtype == torch.float64
     variant, config = choose_conv_group_norm_silu_backward_dvar_sum(
         rows=rows, cols=Cg, strided=strided, aligned=aligned, in_f64=in_f64,
         gpu=lib.gpu(var_sum.device),
@@ -4198,7 +4196,6 @@ def choose_conv_group_norm_silu_backward_db(
 
 def launch_conv_group_norm_silu_backward_db(
     x,
-    w,
     gain,
     bias,
     conv2d_kept,
@@ -4214,9 +4211,8 @@ def launch_conv_group_norm_silu_backward_db(
     groups,
 ) -> None:
     """Computes dconv2d, db, dgain, dbias with the chosen variant. Does not check operands."""
-    N = x.shape[0]
-    _, _, P, Q = conv2d_kept.shape
-    F = w.shape[0]
+    N, _, P, Q = conv2d_kept.shape
+    F = gain.shape[0]
     Cg = F // groups
     bias = lib.reshaped(bias, Cg * groups)
     conv2d_kept = lib.reshaped(conv2d_kept, N, Cg * groups, P * Q)
@@ -4233,8 +4229,8 @@ def launch_conv_group_norm_silu_backward_db(
         strided=dconv2d.stride(1) < dconv2d.stride(-1), gpu=lib.gpu(bias.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
-    compute = torch.float64 if x.dtype == torch.float64 else torch.float32
-    COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
+    compute = torch.float64 if gain.dtype == torch.float64 else torch.float32
+    COMPUTE = tl.float64 if gain.dtype == torch.float64 else tl.float32
     arguments = (
         conv2d_kept, mu, var_sum, gain, bias, dy, dvar_sum, dmu_sum, dconv2d, db, dgain, dbias,
         Cg * groups, N * P * Q, P * Q, Cg, Cg * P * Q, *conv2d_kept.stride(), *mu.stride(),
@@ -4388,11 +4384,11 @@ def choose_conv_group_norm_silu_backward_dx(
     )  # fmt: skip
 
 
-def launch_conv_group_norm_silu_backward_dx(x, w, conv2d_kept, dconv2d, dx, pad) -> None:
+def launch_conv_group_norm_silu_backward_dx(x, w, dconv2d, dx, pad) -> None:
     """Computes dx with the chosen variant. Does not check operands."""
-    N, C, H, W = x.shape
-    F, _, R, S = w.shape
-    _, _, P, Q = conv2d_kept.shape
+    F, C, R, S = w.shape
+    N, _, P, Q = dconv2d.shape
+    _, _, H, W = x.shape
     c_padded = 16 * ((F + 15) // 16)
     PRECISION = runtime.f32_precision("conv")
     M = H * N * W
@@ -4419,8 +4415,8 @@ def launch_conv_group_norm_silu_backward_dx(x, w, conv2d_kept, dconv2d, dx, pad)
         pad4_fits=pad4_fits, padded_fits=padded_fits, gpu=gpu,
     )  # fmt: skip
     BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
-    compute = torch.float64 if x.dtype == torch.float64 else torch.float32
-    COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
+    compute = torch.float64 if w.dtype == torch.float64 else torch.float32
+    COMPUTE = tl.float64 if w.dtype == torch.float64 else tl.float32
     INDEX = tl.int32 if max(H * N * W, F * R * S, *dconv2d.shape) < 2_000_000_000 else tl.int64
     PARTS = config.get("PARTS", 1)
     dx_sum_parts = lib.workspace(config, (M, C), compute, dconv2d.device)
@@ -4568,11 +4564,11 @@ def choose_conv_group_norm_silu_backward_dw(
     )  # fmt: skip
 
 
-def launch_conv_group_norm_silu_backward_dw(x, w, conv2d_kept, dconv2d, dw, pad) -> None:
+def launch_conv_group_norm_silu_backward_dw(x, w, dconv2d, dw, pad) -> None:
     """Computes dw with the chosen variant. Does not check operands."""
     N, C, H, W = x.shape
-    F, _, R, S = w.shape
-    _, _, P, Q = conv2d_kept.shape
+    _, F, P, Q = dconv2d.shape
+    _, _, R, S = w.shape
     n__padded = 16 * ((N + 15) // 16)
     PRECISION = runtime.f32_precision("conv")
     M = C * R * S
@@ -4676,17 +4672,16 @@ def launch_conv_group_norm_silu_backward(
     dvar_sum = torch.empty((N, groups), dtype=compute, device=x.device)
     dconv2d = torch.empty((N, F, P, Q), dtype=x.dtype, device=x.device)
     launch_conv_group_norm_silu_backward_mu(
-        x, w, gain, bias, conv2d_kept, dy, mu, var_sum, dmu_sum, groups
+        x, gain, bias, conv2d_kept, dy, mu, var_sum, dmu_sum, groups
     )
     launch_conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum(
-        x, w, gain, bias, conv2d_kept, dy, mu, var_sum, dgroup_norm_rsqrt_sum, groups
+        x, gain, bias, conv2d_kept, dy, mu, var_sum, dgroup_norm_rsqrt_sum, groups
     )
     launch_conv_group_norm_silu_backward_dvar_sum(
-        x, w, gain, conv2d_kept, var_sum, dgroup_norm_rsqrt_sum, dvar_sum, groups
+        gain, conv2d_kept, var_sum, dgroup_norm_rsqrt_sum, dvar_sum, groups
     )
     launch_conv_group_norm_silu_backward_db(
         x,
-        w,
         gain,
         bias,
         conv2d_kept,
@@ -4702,9 +4697,9 @@ def launch_conv_group_norm_silu_backward(
         groups,
     )
     if dx is not None:
-        launch_conv_group_norm_silu_backward_dx(x, w, conv2d_kept, dconv2d, dx, pad)
+        launch_conv_group_norm_silu_backward_dx(x, w, dconv2d, dx, pad)
     if dw is not None:
-        launch_conv_group_norm_silu_backward_dw(x, w, conv2d_kept, dconv2d, dw, pad)
+        launch_conv_group_norm_silu_backward_dw(x, w, dconv2d, dw, pad)
 
 
 def allocate_conv_group_norm_silu_backward(

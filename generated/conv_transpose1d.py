@@ -1028,9 +1028,9 @@ def choose_conv_transpose1d_backward_dx(
 
 def launch_conv_transpose1d_backward_dx(x, w, dy, dx, stride, pad, dil) -> None:
     """Computes dx with the chosen variant. Does not check operands."""
-    N, C, L = x.shape
-    _, F, R = w.shape
-    P = dy.shape[2]
+    C, F, R = w.shape
+    N, _, P = dy.shape
+    L = x.shape[2]
     f_padded = 16 * ((F + 15) // 16)
     PRECISION = runtime.f32_precision("conv")
     M = L * N
@@ -1052,8 +1052,8 @@ def launch_conv_transpose1d_backward_dx(x, w, dy, dx, stride, pad, dil) -> None:
         pad4_fits=pad4_fits, padded_fits=padded_fits, gpu=gpu,
     )  # fmt: skip
     BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
-    compute = torch.float64 if x.dtype == torch.float64 else torch.float32
-    COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
+    compute = torch.float64 if w.dtype == torch.float64 else torch.float32
+    COMPUTE = tl.float64 if w.dtype == torch.float64 else tl.float32
     INDEX = tl.int32 if max(L * N, F * R, *dy.shape) < 2_000_000_000 else tl.int64
     PARTS = config.get("PARTS", 1)
     dx_sum_parts = lib.workspace(config, (M, C), compute, dy.device)
@@ -1166,8 +1166,8 @@ def choose_conv_transpose1d_backward_dw(
 def launch_conv_transpose1d_backward_dw(x, w, dy, dw, stride, pad, dil) -> None:
     """Computes dw with the chosen variant. Does not check operands."""
     N, C, L = x.shape
-    _, F, R = w.shape
-    P = dy.shape[2]
+    _, F, P = dy.shape
+    R = w.shape[2]
     n__padded = 16 * ((N + 15) // 16)
     PRECISION = runtime.f32_precision("conv")
     M = C * R
@@ -1277,13 +1277,11 @@ def choose_conv_transpose1d_backward_db(
     )  # fmt: skip
 
 
-def launch_conv_transpose1d_backward_db(x, w, dy, db, stride) -> None:
+def launch_conv_transpose1d_backward_db(dy, db, stride) -> None:
     """Computes db with the chosen variant. Does not check operands."""
-    N = x.shape[0]
-    F = w.shape[1]
-    P = dy.shape[2]
+    N, F, P = dy.shape
     aligned = math.gcd(N * P, dy.stride(1)) * dy.element_size() % 8 == 0
-    in_f64 = x.dtype == torch.float64
+    in_f64 = dy.dtype == torch.float64
     variant, config = choose_conv_transpose1d_backward_db(
         rows=F, cols=N * P, col_run=P, col_runs=N, strided=0 < dy.stride(1) < dy.stride(2),
         aligned=aligned, in_f64=in_f64, gpu=lib.gpu(dy.device),
@@ -1321,13 +1319,13 @@ def launch_conv_transpose1d_backward_db(x, w, dy, db, stride) -> None:
 
 
 def launch_conv_transpose1d_backward(x, w, dy, dx, dw, db, stride, pad, out_pad, dil) -> None:
-    """Runs 3 steps, with scratch memory between them. Does not check operands."""
+    """Runs 3 steps. Does not check operands."""
     if dx is not None:
         launch_conv_transpose1d_backward_dx(x, w, dy, dx, stride, pad, dil)
     if dw is not None:
         launch_conv_transpose1d_backward_dw(x, w, dy, dw, stride, pad, dil)
     if db is not None:
-        launch_conv_transpose1d_backward_db(x, w, dy, db, stride)
+        launch_conv_transpose1d_backward_db(dy, db, stride)
 
 
 def allocate_conv_transpose1d_backward(

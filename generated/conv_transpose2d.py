@@ -1076,9 +1076,9 @@ def choose_conv_transpose2d_backward_dx(
 
 def launch_conv_transpose2d_backward_dx(x, w, dy, dx, stride, pad) -> None:
     """Computes dx with the chosen variant. Does not check operands."""
-    N, C, H, W = x.shape
-    _, F, R, S = w.shape
-    _, _, P, Q = dy.shape
+    C, F, R, S = w.shape
+    N, _, P, Q = dy.shape
+    _, _, H, W = x.shape
     f_padded = 16 * ((F + 15) // 16)
     PRECISION = runtime.f32_precision("conv")
     M = H * N * W
@@ -1100,8 +1100,8 @@ def launch_conv_transpose2d_backward_dx(x, w, dy, dx, stride, pad) -> None:
         pad4_fits=pad4_fits, padded_fits=padded_fits, gpu=gpu,
     )  # fmt: skip
     BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
-    compute = torch.float64 if x.dtype == torch.float64 else torch.float32
-    COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
+    compute = torch.float64 if w.dtype == torch.float64 else torch.float32
+    COMPUTE = tl.float64 if w.dtype == torch.float64 else tl.float32
     INDEX = tl.int32 if max(H * N * W, F * R * S, *dy.shape) < 2_000_000_000 else tl.int64
     PARTS = config.get("PARTS", 1)
     dx_sum_parts = lib.workspace(config, (M, C), compute, dy.device)
@@ -1216,8 +1216,8 @@ def choose_conv_transpose2d_backward_dw(
 def launch_conv_transpose2d_backward_dw(x, w, dy, dw, stride, pad) -> None:
     """Computes dw with the chosen variant. Does not check operands."""
     N, C, H, W = x.shape
-    _, F, R, S = w.shape
-    _, _, P, Q = dy.shape
+    _, F, P, Q = dy.shape
+    _, _, R, S = w.shape
     n__padded = 16 * ((N + 15) // 16)
     PRECISION = runtime.f32_precision("conv")
     M = C * R * S
@@ -1280,7 +1280,7 @@ def launch_conv_transpose2d_backward_dw(x, w, dy, dw, stride, pad) -> None:
 
 
 def launch_conv_transpose2d_backward(x, w, dy, dx, dw, stride, pad, out_pad) -> None:
-    """Runs 2 steps, with scratch memory between them. Does not check operands."""
+    """Runs 2 steps. Does not check operands."""
     if dx is not None:
         launch_conv_transpose2d_backward_dx(x, w, dy, dx, stride, pad)
     if dw is not None:

@@ -1334,9 +1334,9 @@ def choose_conv_transpose3d_backward_dx(
 
 def launch_conv_transpose3d_backward_dx(x, w, dy, dx, stride, pad) -> None:
     """Computes dx with the chosen variant. Does not check operands."""
-    N, C, D, H, W = x.shape
-    _, F, K, R, S = w.shape
-    _, _, O, P, Q = dy.shape
+    C, F, K, R, S = w.shape
+    N, _, O, P, Q = dy.shape
+    _, _, D, H, W = x.shape
     f_padded = 16 * ((F + 15) // 16)
     PRECISION = runtime.f32_precision("conv")
     M = D * H * N * W
@@ -1359,8 +1359,8 @@ def launch_conv_transpose3d_backward_dx(x, w, dy, dx, stride, pad) -> None:
         pad4_fits=pad4_fits, padded_fits=padded_fits, gpu=gpu,
     )  # fmt: skip
     BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
-    compute = torch.float64 if x.dtype == torch.float64 else torch.float32
-    COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
+    compute = torch.float64 if w.dtype == torch.float64 else torch.float32
+    COMPUTE = tl.float64 if w.dtype == torch.float64 else tl.float32
     INDEX = tl.int32 if max(D * H * N * W, F * K * R * S, *dy.shape) < 2_000_000_000 else tl.int64
     PARTS = config.get("PARTS", 1)
     dx_sum_parts = lib.workspace(config, (M, C), compute, dy.device)
@@ -1488,8 +1488,8 @@ def choose_conv_transpose3d_backward_dw(
 def launch_conv_transpose3d_backward_dw(x, w, dy, dw, stride, pad) -> None:
     """Computes dw with the chosen variant. Does not check operands."""
     N, C, D, H, W = x.shape
-    _, F, K, R, S = w.shape
-    _, _, O, P, Q = dy.shape
+    _, F, O, P, Q = dy.shape
+    _, _, K, R, S = w.shape
     n__padded = 16 * ((N + 15) // 16)
     PRECISION = runtime.f32_precision("conv")
     M = C * K * R * S
@@ -1603,14 +1603,12 @@ def choose_conv_transpose3d_backward_db(
     )  # fmt: skip
 
 
-def launch_conv_transpose3d_backward_db(x, w, dy, db, stride) -> None:
+def launch_conv_transpose3d_backward_db(dy, db, stride) -> None:
     """Computes db with the chosen variant. Does not check operands."""
-    N = x.shape[0]
-    F = w.shape[1]
-    _, _, O, P, Q = dy.shape
+    N, F, O, P, Q = dy.shape
     dy = lib.reshaped(dy, N, F, O * P * Q)
     aligned = math.gcd(N * O * P * Q, dy.stride(1)) * dy.element_size() % 8 == 0
-    in_f64 = x.dtype == torch.float64
+    in_f64 = dy.dtype == torch.float64
     variant, config = choose_conv_transpose3d_backward_db(
         rows=F, cols=N * O * P * Q, col_run=O * P * Q, col_runs=N,
         strided=0 < dy.stride(1) < dy.stride(2), aligned=aligned, in_f64=in_f64,
@@ -1649,13 +1647,13 @@ def launch_conv_transpose3d_backward_db(x, w, dy, db, stride) -> None:
 
 
 def launch_conv_transpose3d_backward(x, w, dy, dx, dw, db, stride, pad, out_pad) -> None:
-    """Runs 3 steps, with scratch memory between them. Does not check operands."""
+    """Runs 3 steps. Does not check operands."""
     if dx is not None:
         launch_conv_transpose3d_backward_dx(x, w, dy, dx, stride, pad)
     if dw is not None:
         launch_conv_transpose3d_backward_dw(x, w, dy, dw, stride, pad)
     if db is not None:
-        launch_conv_transpose3d_backward_db(x, w, dy, db, stride)
+        launch_conv_transpose3d_backward_db(dy, db, stride)
 
 
 def allocate_conv_transpose3d_backward(

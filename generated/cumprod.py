@@ -455,16 +455,16 @@ def choose_cumprod_backward_dx(
     )  # fmt: skip
 
 
-def launch_cumprod_backward_dx(x, dy, dx_prod, dx) -> None:
+def launch_cumprod_backward_dx(dy, dx_prod, dx) -> None:
     """Computes dx with the chosen variant. Does not check operands."""
-    D = x.shape[-1]
+    D = dy.shape[-1]
     batch = math.prod(dx.shape[:-1])
     dx_prod = lib.reshaped(dx_prod, batch * D, D)
     dy = lib.reshaped(dy, batch, D)
     dx = dx.view(batch * D)
     rows = batch * D
     aligned = math.gcd(D, dx_prod.stride(0)) * dx_prod.element_size() % 8 == 0
-    in_f64 = x.dtype == torch.float64
+    in_f64 = dy.dtype == torch.float64
     variant, config = choose_cumprod_backward_dx(
         rows=rows, cols=D, strided=0 < dx_prod.stride(0) < dx_prod.stride(1), aligned=aligned,
         in_f64=in_f64, gpu=lib.gpu(dx_prod.device),
@@ -506,7 +506,7 @@ def launch_cumprod_backward(x, dy, dx) -> None:
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
     dx_prod = torch.empty((batch, D, D), dtype=compute, device=x.device)
     launch_cumprod_backward_dx_prod(x, dx_prod, dx)
-    launch_cumprod_backward_dx(x, dy, dx_prod, dx)
+    launch_cumprod_backward_dx(dy, dx_prod, dx)
 
 
 def allocate_cumprod_backward(x, dy) -> torch.Tensor:

@@ -1579,9 +1579,9 @@ def choose_decode_attention_backward_do_sum2(
     )  # fmt: skip
 
 
-def launch_decode_attention_backward_do_sum2(q, k, o, o_sum2_kept, do, do_sum2, dp_row) -> None:
+def launch_decode_attention_backward_do_sum2(k, o, o_sum2_kept, do, do_sum2, dp_row) -> None:
     """Computes do_sum2, dp_row with the chosen variant. Does not check operands."""
-    B, H, S, E = q.shape
+    B, H, S, E = o.shape
     G = k.shape[1]
     R = H // G
     do = lib.reshaped(do, B * G * R * S, E)
@@ -1857,10 +1857,10 @@ def choose_decode_attention_backward_dscale(
     )  # fmt: skip
 
 
-def launch_decode_attention_backward_dscale(q, k, dscale_sum_rows, dscale) -> None:
+def launch_decode_attention_backward_dscale(q, dscale_sum_rows, dscale) -> None:
     """Computes dscale with the chosen variant. Does not check operands."""
-    B, H, S, _ = q.shape
-    G = k.shape[1]
+    B, G, _, S = dscale_sum_rows.shape
+    H = q.shape[1]
     R = H // G
     dscale_sum_rows = lib.reshaped(dscale_sum_rows, B * G * R * S)
     rows = 1
@@ -1909,7 +1909,7 @@ def launch_decode_attention_backward(
         if dscale is not None
         else None
     )
-    launch_decode_attention_backward_do_sum2(q, k, o, o_sum2_kept, do, do_sum2, dp_row)
+    launch_decode_attention_backward_do_sum2(k, o, o_sum2_kept, do, do_sum2, dp_row)
     if dq is not None or dscale is not None:
         launch_decode_attention_backward_dq(
             q, k, v, len, m_kept, do_sum2, dp_row, dscale_sum_rows, dq, scale
@@ -1917,7 +1917,7 @@ def launch_decode_attention_backward(
     if dk is not None or dv is not None:
         launch_decode_attention_backward_dk(q, k, v, len, m_kept, do_sum2, dp_row, dk, dv, scale)
     if dscale is not None:
-        launch_decode_attention_backward_dscale(q, k, dscale_sum_rows, dscale)
+        launch_decode_attention_backward_dscale(q, dscale_sum_rows, dscale)
 
 
 def allocate_decode_attention_backward(

@@ -861,9 +861,9 @@ def choose_depthwise_conv2d_backward_dx(
 
 def launch_depthwise_conv2d_backward_dx(x, w, dy, dx, stride, pad) -> None:
     """Computes dx with the chosen variant. Does not check operands."""
-    N, C, H, W = x.shape
-    _, R, S = w.shape
-    _, _, P, Q = dy.shape
+    C, R, S = w.shape
+    N, _, P, Q = dy.shape
+    _, _, H, W = x.shape
     outer = H * N * W
     lines = C * H * N
     rows = C * H * N
@@ -873,7 +873,7 @@ def launch_depthwise_conv2d_backward_dx(x, w, dy, dx, stride, pad) -> None:
         stored_last=dx.stride(1) < dx.stride(3),
     )  # fmt: skip
     BLOCK, ROWS = config["BLOCK"], config["ROWS"]
-    COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
+    COMPUTE = tl.float64 if w.dtype == torch.float64 else tl.float32
     if variant == "channels":
         grid = (lib.cdiv(outer, ROWS) * lib.cdiv(C, config["STEPS"] * BLOCK),)
         depthwise_conv2d_backward_dx_channels[grid](
@@ -946,8 +946,8 @@ def choose_depthwise_conv2d_backward_dw(
 def launch_depthwise_conv2d_backward_dw(x, w, dy, dw, stride, pad) -> None:
     """Computes dw with the chosen variant. Does not check operands."""
     N, C, H, W = x.shape
-    _, R, S = w.shape
     _, _, P, Q = dy.shape
+    _, R, S = w.shape
     rows = C * R * S
     places = C * R
     variant, config = choose_depthwise_conv2d_backward_dw(
@@ -1058,13 +1058,12 @@ def choose_depthwise_conv2d_backward_db(
     )  # fmt: skip
 
 
-def launch_depthwise_conv2d_backward_db(x, dy, db, stride) -> None:
+def launch_depthwise_conv2d_backward_db(dy, db, stride) -> None:
     """Computes db with the chosen variant. Does not check operands."""
-    N, C, _, _ = x.shape
-    _, _, P, Q = dy.shape
+    N, C, P, Q = dy.shape
     dy = lib.reshaped(dy, N, C, P * Q)
     aligned = math.gcd(N * P * Q, dy.stride(1)) * dy.element_size() % 8 == 0
-    in_f64 = x.dtype == torch.float64
+    in_f64 = dy.dtype == torch.float64
     variant, config = choose_depthwise_conv2d_backward_db(
         rows=C, cols=N * P * Q, col_run=P * Q, col_runs=N,
         strided=0 < dy.stride(1) < dy.stride(2), aligned=aligned, in_f64=in_f64,
@@ -1103,13 +1102,13 @@ def launch_depthwise_conv2d_backward_db(x, dy, db, stride) -> None:
 
 
 def launch_depthwise_conv2d_backward(x, w, dy, dx, dw, db, stride, pad) -> None:
-    """Runs 3 steps, with scratch memory between them. Does not check operands."""
+    """Runs 3 steps. Does not check operands."""
     if dx is not None:
         launch_depthwise_conv2d_backward_dx(x, w, dy, dx, stride, pad)
     if dw is not None:
         launch_depthwise_conv2d_backward_dw(x, w, dy, dw, stride, pad)
     if db is not None:
-        launch_depthwise_conv2d_backward_db(x, dy, db, stride)
+        launch_depthwise_conv2d_backward_db(dy, db, stride)
 
 
 def allocate_depthwise_conv2d_backward(

@@ -480,9 +480,9 @@ def choose_document_attention_forward_seen(
     )  # fmt: skip
 
 
-def launch_document_attention_forward_seen(q, begin_, seen) -> None:
+def launch_document_attention_forward_seen(begin_, seen) -> None:
     """Computes seen with the chosen variant. Does not check operands."""
-    B, _, S, _ = q.shape
+    B, S = begin_.shape
     seen = seen.view(B * S)
     rows = B * S
     variant, config = choose_document_attention_forward_seen(
@@ -596,7 +596,7 @@ def launch_document_attention_forward(q, k, v, begin_, o, m_kept, o_sum2_kept, s
     """Runs 2 steps, with scratch memory between them. Does not check operands."""
     B, _, S, _ = q.shape
     seen = torch.empty((B, S), dtype=torch.bool, device=q.device)
-    launch_document_attention_forward_seen(q, begin_, seen)
+    launch_document_attention_forward_seen(begin_, seen)
     launch_document_attention_forward_o(q, k, v, begin_, seen, o, m_kept, o_sum2_kept, scale)
 
 
@@ -1807,9 +1807,9 @@ def document_attention_backward_dscale_loop(
 choose_document_attention_backward_seen = choose_document_attention_forward_seen
 
 
-def launch_document_attention_backward_seen(q, begin_, seen) -> None:
+def launch_document_attention_backward_seen(begin_, seen) -> None:
     """Computes seen with the chosen variant. Does not check operands."""
-    B, _, S, _ = q.shape
+    B, S = begin_.shape
     seen = seen.view(B * S)
     rows = B * S
     variant, config = choose_document_attention_backward_seen(
@@ -1872,9 +1872,9 @@ def choose_document_attention_backward_do_sum2(
     )  # fmt: skip
 
 
-def launch_document_attention_backward_do_sum2(q, o, o_sum2_kept, do, do_sum2, dp_row) -> None:
+def launch_document_attention_backward_do_sum2(o, o_sum2_kept, do, do_sum2, dp_row) -> None:
     """Computes do_sum2, dp_row with the chosen variant. Does not check operands."""
-    B, H, S, E = q.shape
+    B, H, S, E = o.shape
     do = lib.reshaped(do, B * H * S, E)
     o = lib.reshaped(o, B * H * S, E)
     o_sum2_kept = lib.reshaped(o_sum2_kept, B * H * S)
@@ -2131,9 +2131,9 @@ def choose_document_attention_backward_dscale(
     )  # fmt: skip
 
 
-def launch_document_attention_backward_dscale(q, dscale_sum_rows, dscale) -> None:
+def launch_document_attention_backward_dscale(dscale_sum_rows, dscale) -> None:
     """Computes dscale with the chosen variant. Does not check operands."""
-    B, H, S, _ = q.shape
+    B, H, S = dscale_sum_rows.shape
     dscale_sum_rows = lib.reshaped(dscale_sum_rows, B * H * S)
     rows = 1
     variant, config = choose_document_attention_backward_dscale(
@@ -2183,8 +2183,8 @@ def launch_document_attention_backward(
         torch.empty((B, H, S), dtype=torch.float32, device=q.device) if dscale is not None else None
     )
     if dq is not None or dscale is not None:
-        launch_document_attention_backward_seen(q, begin_, seen)
-    launch_document_attention_backward_do_sum2(q, o, o_sum2_kept, do, do_sum2, dp_row)
+        launch_document_attention_backward_seen(begin_, seen)
+    launch_document_attention_backward_do_sum2(o, o_sum2_kept, do, do_sum2, dp_row)
     if dq is not None or dscale is not None:
         launch_document_attention_backward_dq(
             q, k, v, begin_, m_kept, seen, do_sum2, dp_row, dscale_sum_rows, dq, scale
@@ -2194,7 +2194,7 @@ def launch_document_attention_backward(
             q, k, v, begin_, m_kept, do_sum2, dp_row, dk, dv, scale
         )
     if dscale is not None:
-        launch_document_attention_backward_dscale(q, dscale_sum_rows, dscale)
+        launch_document_attention_backward_dscale(dscale_sum_rows, dscale)
 
 
 def allocate_document_attention_backward(

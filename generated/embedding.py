@@ -375,18 +375,19 @@ def choose_embedding_backward(
 
 def launch_embedding_backward(table, idx, dy, dtable) -> None:
     """Computes dtable with the chosen variant. Does not check operands."""
-    V, D = table.shape
     N = idx.shape[0]
+    D = dy.shape[1]
+    V = table.shape[0]
     places = D * V
     COPIES = max(1, min(128, 131072 // (max(1, D * V))))
     variant, config = choose_embedding_backward(
         cols=D, points=N, width=D, places=places, stored_bytes=dtable.element_size(),
-        added_bytes=8 if table.dtype == torch.float64 else 4,
+        added_bytes=8 if dy.dtype == torch.float64 else 4,
         deterministic=torch.are_deterministic_algorithms_enabled(),
     )  # fmt: skip
     BLOCK, ROWS = config["BLOCK"], config["ROWS"]
-    compute = torch.float64 if table.dtype == torch.float64 else torch.float32
-    COMPUTE = tl.float64 if table.dtype == torch.float64 else tl.float32
+    compute = torch.float64 if dy.dtype == torch.float64 else torch.float32
+    COMPUTE = tl.float64 if dy.dtype == torch.float64 else tl.float32
     constants = dict(enable_fp_fusion=True)
     if variant == "copies":
         dtable_sum_copies = torch.zeros((COPIES, V, D), dtype=compute, device=dy.device)

@@ -448,7 +448,7 @@ def launch_group_norm_forward(x, gain, bias, y, mu_kept, var_kept, eps, groups) 
     """Computes mu_kept, var_kept, y with the chosen variant. Does not check operands."""
     N = x.shape[0]
     C = x.shape[1]
-    groups = var_kept.shape[1]
+    groups = mu_kept.shape[1]
     Cg = C // groups
     batch = math.prod(y.shape[2:])
     bias = lib.reshaped(bias, groups, Cg)
@@ -1385,8 +1385,8 @@ def launch_group_norm_backward_dvar_sum(
     x, gain, var_kept, dy_rsqrt_sum, dmu_sum_partial, dvar_sum, dmu_sum, eps, groups
 ) -> None:
     """Computes dvar_sum, dmu_sum with the chosen variant. Does not check operands."""
-    N = x.shape[0]
-    C = x.shape[1]
+    N = var_kept.shape[0]
+    C = gain.shape[0]
     Cg = C // groups
     var_kept = lib.reshaped(var_kept, N * groups)
     dy_rsqrt_sum = lib.reshaped(dy_rsqrt_sum, N * groups, Cg)
@@ -1499,8 +1499,7 @@ def launch_group_norm_backward_dgain(
     x, gain, dbias_partial, dgain_partial, dgain, dbias, groups
 ) -> None:
     """Computes dgain, dbias with the chosen variant. Does not check operands."""
-    N = x.shape[0]
-    C = x.shape[1]
+    N, C = dgain_partial.shape
     Cg = C // groups
     dgain_partial = lib.reshaped(dgain_partial, N, Cg * groups)
     dbias_partial = lib.reshaped(dbias_partial, N, Cg * groups)
@@ -1606,8 +1605,8 @@ def choose_group_norm_backward_deps(
 
 def launch_group_norm_backward_deps(x, gain, var_kept, dy_rsqrt_sum, deps, eps, groups) -> None:
     """Computes deps with the chosen variant. Does not check operands."""
-    N = x.shape[0]
-    C = x.shape[1]
+    N = var_kept.shape[0]
+    C = gain.shape[0]
     Cg = C // groups
     var_kept = lib.reshaped(var_kept, N * groups)
     dy_rsqrt_sum = lib.reshaped(dy_rsqrt_sum, Cg * N * groups)

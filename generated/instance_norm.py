@@ -1639,8 +1639,7 @@ def choose_instance_norm_backward_dgain(
 
 def launch_instance_norm_backward_dgain(x, gain, dgain_partial, dmu_sum, dgain, dbias) -> None:
     """Computes dgain, dbias with the chosen variant. Does not check operands."""
-    N = x.shape[0]
-    C = x.shape[1]
+    N, C = dgain_partial.shape
     strided = 0 < dgain_partial.stride(1) < dgain_partial.stride(0) or 0 < dmu_sum.stride(
         1
     ) < dmu_sum.stride(0)
@@ -1741,8 +1740,8 @@ def choose_instance_norm_backward_deps(
 
 def launch_instance_norm_backward_deps(x, gain, var_kept, dy_rsqrt_sum, deps, eps) -> None:
     """Computes deps with the chosen variant. Does not check operands."""
-    N = x.shape[0]
-    C = x.shape[1]
+    C = gain.shape[0]
+    N = var_kept.shape[0]
     var_kept = lib.reshaped(var_kept, C * N)
     dy_rsqrt_sum = lib.reshaped(dy_rsqrt_sum, C * N)
     rows = 1

@@ -399,8 +399,9 @@ def choose_int4_linear_backward_dx(
 
 def launch_int4_linear_backward_dx(x, w, s, dy, dx) -> None:
     """Computes dx with the chosen variant. Does not check operands."""
-    M, K = x.shape
     N = w.shape[0]
+    M = dy.shape[0]
+    K = x.shape[1]
     PRECISION = runtime.f32_precision("matmul")
     _, config = choose_int4_linear_backward_dx(
         M=M, N=K, K=N, itemsize=4, gpu=lib.gpu(dy.device),
@@ -443,7 +444,7 @@ def launch_int4_linear_backward_ds(x, w, s, dy, ds) -> None:
 
 
 def launch_int4_linear_backward(x, w, s, dy, dx, ds) -> None:
-    """Runs 2 steps, with scratch memory between them. Does not check operands."""
+    """Runs 2 steps. Does not check operands."""
     if dx is not None:
         launch_int4_linear_backward_dx(x, w, s, dy, dx)
     if ds is not None:

@@ -700,10 +700,10 @@ def choose_int8_linear_backward_dsx(
     )  # fmt: skip
 
 
-def launch_int8_linear_backward_dsx(x, w, sx, sw, dy, acc, dsx, dsw) -> None:
+def launch_int8_linear_backward_dsx(sx, sw, dy, acc, dsx, dsw) -> None:
     """Computes dsx, dsw with the chosen variant. Does not check operands."""
-    M = x.shape[0]
-    N = w.shape[0]
+    M = sx.shape[0]
+    N = sw.shape[0]
     strided = 0 < dy.stride(0) < dy.stride(1) or 0 < acc.stride(0) < acc.stride(1)
     in_f64 = torch.float64 in ()
     variant, config = choose_int8_linear_backward_dsx(
@@ -756,7 +756,7 @@ def launch_int8_linear_backward(x, w, sx, sw, dy, dsx, dsw) -> None:
     N = w.shape[0]
     acc = torch.empty((M, N), dtype=torch.int64, device=x.device)
     launch_int8_linear_backward_acc(x, w, acc)
-    launch_int8_linear_backward_dsx(x, w, sx, sw, dy, acc, dsx, dsw)
+    launch_int8_linear_backward_dsx(sx, sw, dy, acc, dsx, dsw)
 
 
 def allocate_int8_linear_backward(x, w, sx, sw, dy) -> tuple[torch.Tensor, torch.Tensor]:

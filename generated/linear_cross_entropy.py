@@ -1360,10 +1360,10 @@ def choose_linear_cross_entropy_backward_chunk_dw(
     )  # fmt: skip
 
 
-def launch_linear_cross_entropy_backward_chunk_dw(x, w, dz, x_masked, dw) -> None:
+def launch_linear_cross_entropy_backward_chunk_dw(dz, x_masked, dw) -> None:
     """Computes dw with the chosen variant. Does not check operands."""
-    M, K = x.shape
-    V = w.shape[0]
+    M, V = dz.shape
+    K = x_masked.shape[1]
     PRECISION = "ieee"
     gpu = lib.gpu(dz.device)
     variant, config = choose_linear_cross_entropy_backward_chunk_dw(
@@ -1482,10 +1482,10 @@ def choose_linear_cross_entropy_backward_chunk_dx_sum(
     )  # fmt: skip
 
 
-def launch_linear_cross_entropy_backward_chunk_dx_sum(x, w, dx_sum_before, dz, dx_sum) -> None:
+def launch_linear_cross_entropy_backward_chunk_dx_sum(w, dx_sum_before, dz, dx_sum) -> None:
     """Computes dx_sum with the chosen variant. Does not check operands."""
-    M, K = x.shape
-    V = w.shape[0]
+    V, K = w.shape
+    M = dx_sum_before.shape[0]
     PRECISION = "ieee"
     gpu = lib.gpu(dz.device)
     variant, config = choose_linear_cross_entropy_backward_chunk_dx_sum(
@@ -1574,9 +1574,9 @@ def launch_linear_cross_entropy_backward_chunk(
     if dw is not None:
         launch_linear_cross_entropy_backward_chunk_x_masked(x, target, x_masked, ignore)
     if dw is not None:
-        launch_linear_cross_entropy_backward_chunk_dw(x, w, dz, x_masked, dw)
+        launch_linear_cross_entropy_backward_chunk_dw(dz, x_masked, dw)
     if dx_sum is not None:
-        launch_linear_cross_entropy_backward_chunk_dx_sum(x, w, dx_sum_before, dz, dx_sum)
+        launch_linear_cross_entropy_backward_chunk_dx_sum(w, dx_sum_before, dz, dx_sum)
 
 
 def launch_linear_cross_entropy_backward(

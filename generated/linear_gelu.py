@@ -1266,263 +1266,6 @@ def linear_gelu_backward_dx_combine(
     tl.store(dx_ptr + m * dx_m + n * dx_n, dx_sum, mask=inside)
 
 
-@triton.jit
-def linear_gelu_backward_dw_tf32x3(
-    dacc_tiles, x_tiles, dw_tiles, dw_ptr, N, K, M, dw_m, dw_n,
-    COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr, TERMS: tl.constexpr,
-):  # fmt: skip
-    """Each program computes several tiles of BLOCK_M x BLOCK_N sums of TF32 parts."""
-    tiles_m, tiles_n = lib.blocks(N, BLOCK_M), lib.blocks(K, BLOCK_N)
-    tiles = tiles_m * tiles_n
-    # Not flattened: if one loop resets several sums, ptxas does not overlap their products.
-    for tile in range(tl.program_id(0), tiles, tl.num_programs(0)):
-        tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
-        first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
-        # dw[n, k] = sum[m](dacc[m, n] * x[m, k])
-        dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-        for first_k in range(0, M, TERMS):
-            # Each block of TERMS terms is multiplied three times: lo x hi, hi x lo, hi x hi. One
-            # product a step: between two the tensor cores would wait.
-            dw_sum_terms = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
-            for step in range(0, 3 * TERMS, BLOCK_K):
-                product = step // TERMS
-                start = first_k + step % TERMS
-                dacc_part = dacc_tiles.load([first_m + (product == 0) * N, start])
-                x_part = x_tiles.load([first_n + (product == 1) * K, start]).T
-                dw_sum_terms = tl.dot(dacc_part, x_part, dw_sum_terms, input_precision="tf32")
-            # wgmma truncates its accumulator: long sums are flushed to f32 every TERMS terms.
-            dw_sum += dw_sum_terms
-
-        m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
-        dw_sum_halves = tl.split(dw_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
-        for half in tl.static_range(2):
-            dw_sum_quarters = tl.split(
-                dw_sum_halves[half].reshape(BLOCK_M, 2, BLOCK_N // 4).permute(0, 2, 1)
-            )
-            for quarter in tl.static_range(2):
-                column = first_n + half * (BLOCK_N // 2) + quarter * (BLOCK_N // 4)
-                n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 4)[None, :]
-                inside = (m < N) & (n < K)
-                dw_sum = dw_sum_quarters[quarter]
-                if dw_tiles is None:
-                    tl.store(dw_ptr + m * dw_m + n * dw_n, dw_sum, mask=inside)
-                else:
-                    dw_tiles.store([first_m, column], dw_sum.to(dw_tiles.dtype))
-
-
-@triton.jit
-def linear_gelu_backward_dw_presplit_one(
-    dacc_tiles, x_tiles, dw_tiles, dw_ptr, N, K, M, dw_m, dw_n,
-    TRANS_DACC: tl.constexpr, TRANS_X: tl.constexpr, COMPUTE: tl.constexpr,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr, LHS: tl.constexpr,
-):  # fmt: skip
-    """Each program computes several tiles of BLOCK_M x BLOCK_N sums of TF32 parts, one factor split ahead."""
-    tiles_m, tiles_n = lib.blocks(N, BLOCK_M), lib.blocks(K, BLOCK_N)
-    tiles = tiles_m * tiles_n
-    # Flattened, so that the loads of the next tile start before this one is stored.
-    for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=True):
-        tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
-        first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
-        # dw[n, k] = sum[m](dacc[m, n] * x[m, k])
-        dw_sum = tl.zeros((BLOCK_N, BLOCK_M) if LHS else (BLOCK_M, BLOCK_N), COMPUTE)
-        for start in range(0, M, BLOCK_K):
-            if LHS:  # the transposed product
-                x = x_tiles.load([start, first_n]).T if TRANS_X else x_tiles.load([first_n, start])
-                left_hi, left_lo = lib.tf32_parts(x)
-                right_hi = dacc_tiles.load([first_m, start]).T
-                right_lo = dacc_tiles.load([first_m + N, start]).T
-            else:
-                dacc = (
-                    dacc_tiles.load([start, first_m]).T
-                    if TRANS_DACC
-                    else dacc_tiles.load([first_m, start])
-                )
-                left_hi, left_lo = lib.tf32_parts(dacc)
-                right_hi = x_tiles.load([first_n, start]).T
-                right_lo = x_tiles.load([first_n + K, start]).T
-            # Low parts first. wgmma truncates its accumulator: flush to f32 every BLOCK_K terms.
-            dw_sum_terms = tl.dot(left_lo, right_hi, input_precision="tf32")
-            dw_sum_terms = tl.dot(left_hi, right_lo, dw_sum_terms, input_precision="tf32")
-            dw_sum += tl.dot(left_hi, right_hi, dw_sum_terms, input_precision="tf32")
-        if LHS:
-            dw_sum = dw_sum.T
-
-        m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
-        dw_sum_halves = tl.split(dw_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
-        for half in tl.static_range(2):
-            column = first_n + half * (BLOCK_N // 2)
-            n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
-            inside = (m < N) & (n < K)
-            dw_sum = dw_sum_halves[half]
-            if dw_tiles is None:
-                tl.store(dw_ptr + m * dw_m + n * dw_n, dw_sum, mask=inside)
-            else:
-                dw_tiles.store([first_m, column], dw_sum.to(dw_tiles.dtype))
-
-
-@triton.jit
-def linear_gelu_backward_dw_persistent(
-    dacc_tiles, x_tiles, dw_tiles, dw_ptr, N, K, M, dw_m, dw_n,
-    TRANS_DACC: tl.constexpr, TRANS_X: tl.constexpr, COMPUTE: tl.constexpr,
-    PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
-    PARTS: tl.constexpr = 1, CHUNK=0, dw_sum_parts_ptr=None,
-):  # fmt: skip
-    """Each program computes several tiles of BLOCK_M x BLOCK_N sums over a CHUNK, BLOCK_K terms a step."""
-    tiles_m, tiles_n = lib.blocks(N, BLOCK_M), lib.blocks(K, BLOCK_N)
-    tiles = tiles_m * tiles_n
-    # Flattened, so that the loads of the next tile start before this one is stored.
-    for work in tl.range(tl.program_id(0), PARTS * tiles, tl.num_programs(0), flatten=True):
-        tile = work % tiles
-        part = work // tiles
-        begin, end = 0, M
-        if dw_sum_parts_ptr is not None:
-            begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
-        tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
-        first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
-        # dw[n, k] = sum[m](dacc[m, n] * x[m, k])
-        dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-        for start in range(begin, end, BLOCK_K):
-            dacc = (
-                dacc_tiles.load([start, first_m]).T
-                if TRANS_DACC
-                else dacc_tiles.load([first_m, start])
-            )
-            x = x_tiles.load([first_n, start]).T if TRANS_X else x_tiles.load([start, first_n])
-            dw_sum = tl.dot(dacc, x, dw_sum, input_precision=PRECISION, out_dtype=COMPUTE)
-
-        m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
-        if dw_sum_parts_ptr is not None:
-            n = first_n.to(tl.int64) + tl.arange(0, BLOCK_N)[None, :]
-            inside = (m < N) & (n < K)
-            at = (tl.cast(part, tl.int64) * N + m) * K + n
-            tl.store(dw_sum_parts_ptr + at, dw_sum, mask=inside)
-        else:
-            dw_sum_halves = tl.split(dw_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
-            for half in tl.static_range(2):
-                column = first_n + half * (BLOCK_N // 2)
-                n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
-                inside = (m < N) & (n < K)
-                dw_sum = dw_sum_halves[half]
-                if dw_tiles is None:
-                    tl.store(dw_ptr + m * dw_m + n * dw_n, dw_sum, mask=inside)
-                else:
-                    dw_tiles.store([first_m, column], dw_sum.to(dw_tiles.dtype))
-
-
-@triton.jit
-def linear_gelu_backward_dw_subtiles(
-    dacc_tiles, x_tiles, dw_tiles, dw_ptr, N, K, M, dw_m, dw_n,
-    TRANS_DACC: tl.constexpr, TRANS_X: tl.constexpr, COMPUTE: tl.constexpr,
-    PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
-):  # fmt: skip
-    """Each program computes several tiles of 3 subtiles of BLOCK_M x BLOCK_N sums with one right factor."""
-    tiles_m, tiles_n = lib.blocks(N, 3 * BLOCK_M), lib.blocks(K, BLOCK_N)
-    tiles = tiles_m * tiles_n
-    # Not flattened: if one loop resets several sums, ptxas does not overlap their products.
-    for tile in range(tl.program_id(0), tiles, tl.num_programs(0)):
-        tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
-        first_m, first_n = tile_m * 3 * BLOCK_M, tile_n * BLOCK_N
-        first_m2, first_m3 = first_m + BLOCK_M, first_m + 2 * BLOCK_M
-        # dw[n, k] = sum[m](dacc[m, n] * x[m, k])
-        dw_sum_0 = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-        dw_sum_1 = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-        dw_sum_2 = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-        for start in range(0, M, BLOCK_K):
-            x = x_tiles.load([first_n, start]).T if TRANS_X else x_tiles.load([start, first_n])
-            dacc = (
-                dacc_tiles.load([start, first_m]).T
-                if TRANS_DACC
-                else dacc_tiles.load([first_m, start])
-            )
-            dw_sum_0 = tl.dot(dacc, x, dw_sum_0, input_precision=PRECISION, out_dtype=COMPUTE)
-            dacc2 = (
-                dacc_tiles.load([start, first_m2]).T
-                if TRANS_DACC
-                else dacc_tiles.load([first_m2, start])
-            )
-            dw_sum_1 = tl.dot(dacc2, x, dw_sum_1, input_precision=PRECISION, out_dtype=COMPUTE)
-            dacc3 = (
-                dacc_tiles.load([start, first_m3]).T
-                if TRANS_DACC
-                else dacc_tiles.load([first_m3, start])
-            )
-            dw_sum_2 = tl.dot(dacc3, x, dw_sum_2, input_precision=PRECISION, out_dtype=COMPUTE)
-
-        for subtile in tl.static_range(3):
-            first_row = first_m + subtile * BLOCK_M
-            m = first_row.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
-            dw_sum = (dw_sum_0, dw_sum_1, dw_sum_2)[subtile]
-            n = first_n.to(tl.int64) + tl.arange(0, BLOCK_N)[None, :]
-            inside = (m < N) & (n < K)
-            if dw_tiles is None:
-                tl.store(dw_ptr + m * dw_m + n * dw_n, dw_sum, mask=inside)
-            else:
-                dw_tiles.store([first_row, first_n], dw_sum.to(dw_tiles.dtype))
-
-
-@triton.jit
-def linear_gelu_backward_dw_tiles(
-    dacc_ptr, x_ptr, dw_ptr, N, K, M, dacc_m, dacc_m2, x_m, x_n, dw_m, dw_n,
-    COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
-    LANES: tl.constexpr = False, PARTS: tl.constexpr = 1, CHUNK=0, dw_sum_parts_ptr=None,
-):  # fmt: skip
-    """Each program computes a tile of BLOCK_M x BLOCK_N sums over a CHUNK, BLOCK_K terms a step."""
-    tiles_m, tiles_n = lib.blocks(N, BLOCK_M), lib.blocks(K, BLOCK_N)
-    part = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
-    begin, end = 0, M
-    if dw_sum_parts_ptr is not None:
-        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
-    tile = tl.program_id(0) % (tiles_m * tiles_n)
-    tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
-    m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-    # dw[n, k] = sum[m](dacc[m, n] * x[m, k])
-    dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    for start in range(begin, tl.cast(end, tl.int64), BLOCK_K):
-        k = start + tl.arange(0, BLOCK_K).to(tl.int64)
-        dacc = tl.load(
-            dacc_ptr + k[None, :] * dacc_m + m * dacc_m2, mask=(m < N) & (k[None, :] < M), other=0.0
-        )
-        x = tl.load(x_ptr + k[:, None] * x_m + n * x_n, mask=(n < K) & (k[:, None] < M), other=0.0)
-        if LANES:  # few rows or columns
-            dw_sum += tl.sum(dacc[:, :, None] * x[None, :, :], 1)
-        else:
-            dw_sum = tl.dot(dacc, x, dw_sum, input_precision=PRECISION, out_dtype=COMPUTE)
-    inside = (m < N) & (n < K)
-    if dw_sum_parts_ptr is not None:
-        at = (tl.cast(part, tl.int64) * N + m) * K + n
-        tl.store(dw_sum_parts_ptr + at, dw_sum, mask=inside)
-    else:
-        tl.store(dw_ptr + m * dw_m + n * dw_n, dw_sum, mask=inside)
-
-
-@triton.jit
-def linear_gelu_backward_dw_combine(
-    dw_sum_parts_ptr, dw_ptr, N, K, dw_m, dw_n,
-    COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    PARTS: tl.constexpr, AHEAD: tl.constexpr,
-):  # fmt: skip
-    """Each program adds up the parts of BLOCK_M x BLOCK_N sums, AHEAD parts at a time."""
-    tiles_m, tiles_n = lib.blocks(N, BLOCK_M), lib.blocks(K, BLOCK_N)
-    tile = tl.program_id(0)
-    m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    n = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-    inside = (m < N) & (n < K)
-    # dw[n, k] = sum[m](dacc[m, n] * x[m, k])
-    dw_sum = tl.zeros((AHEAD, BLOCK_M, BLOCK_N), COMPUTE)
-    for first in range(0, PARTS, AHEAD):
-        part = first + tl.arange(0, AHEAD)[:, None, None]
-        at = (tl.cast(part, tl.int64) * N + m) * K + n
-        dw_sum += tl.load(dw_sum_parts_ptr + at, mask=inside & (part < PARTS), other=0)
-    dw_sum = tl.sum(dw_sum, 0)
-    tl.store(dw_ptr + m * dw_m + n * dw_n, dw_sum, mask=inside)
-
-
 def choose_linear_gelu_backward_db(
     rows: int, cols: int, strided: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
@@ -1559,17 +1302,17 @@ def choose_linear_gelu_backward_db(
     )  # fmt: skip
 
 
-def launch_linear_gelu_backward_db(x, w, b, acc_kept, dy, dacc, db) -> None:
+def launch_linear_gelu_backward_db(x, b, acc_kept, dy, dacc, db) -> None:
     """Computes dacc, db with the chosen variant. Does not check operands."""
-    M = x.shape[0]
-    N = w.shape[0]
+    N = b.shape[0]
+    M = acc_kept.shape[0]
     strided = 0 < dy.stride(1) < dy.stride(0) or 0 < acc_kept.stride(1) < acc_kept.stride(0)
     variant, config = choose_linear_gelu_backward_db(
         rows=N, cols=M, strided=strided, gpu=lib.gpu(acc_kept.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
-    compute = torch.float64 if x.dtype == torch.float64 else torch.float32
-    COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
+    compute = torch.float64 if b.dtype == torch.float64 else torch.float32
+    COMPUTE = tl.float64 if b.dtype == torch.float64 else tl.float32
     arguments = (
         dy, acc_kept, b, dacc, db, N, M, *dy.stride(), *acc_kept.stride(), b.stride(0),
         *dacc.stride(), db.stride(0),
@@ -1681,21 +1424,21 @@ def choose_linear_gelu_backward_dx(
     )  # fmt: skip
 
 
-def launch_linear_gelu_backward_dx(x, w, dacc, dx) -> None:
+def launch_linear_gelu_backward_dx(w, dacc, dx, choose=None) -> None:
     """Computes dx with the chosen variant. Does not check operands."""
-    M, K = x.shape
-    N = w.shape[0]
+    N, K = w.shape
+    M = dacc.shape[0]
     PRECISION = runtime.f32_precision("matmul")
     gpu = lib.gpu(dacc.device)
-    variant, config = choose_linear_gelu_backward_dx(
+    variant, config = (choose or choose_linear_gelu_backward_dx)(
         M=M, N=K, K=N, tma=lib.takes_tiles(dacc, w), tf32x3=PRECISION == "tf32x3",
         itemsize=w.element_size(), stored_bytes=dx.element_size(),
         copied_bytes=lib.copied_bytes(dacc, w), transposed_bytes=lib.transposed_bytes(w),
         vectorized=lib.vectorized(dacc, w), gpu=gpu,
     )  # fmt: skip
     BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
-    compute = torch.float64 if x.dtype == torch.float64 else torch.float32
-    COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
+    compute = torch.float64 if w.dtype == torch.float64 else torch.float32
+    COMPUTE = tl.float64 if w.dtype == torch.float64 else tl.float32
     PARTS = config.get("PARTS", 1)
     dx_sum_parts = lib.workspace(config, (M, K), compute, dacc.device)
     constants = dict(COMPUTE=COMPUTE, enable_fp_fusion=True)
@@ -1760,80 +1503,9 @@ def launch_linear_gelu_backward_dx(x, w, dacc, dx) -> None:
 choose_linear_gelu_backward_dw = choose_linear_gelu_backward_dx
 
 
-def launch_linear_gelu_backward_dw(x, w, dacc, dw) -> None:
-    """Computes dw with the chosen variant. Does not check operands."""
-    M, K = x.shape
-    N = w.shape[0]
-    PRECISION = runtime.f32_precision("matmul")
-    gpu = lib.gpu(dacc.device)
-    variant, config = choose_linear_gelu_backward_dw(
-        M=N, N=K, K=M, tma=lib.takes_tiles(dacc, x), tf32x3=PRECISION == "tf32x3",
-        itemsize=x.element_size(), stored_bytes=dw.element_size(),
-        copied_bytes=lib.copied_bytes(dacc.mT, x), transposed_bytes=lib.transposed_bytes(x),
-        vectorized=lib.vectorized(dacc.mT, x), gpu=gpu,
-    )  # fmt: skip
-    BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
-    compute = torch.float64 if x.dtype == torch.float64 else torch.float32
-    COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
-    PARTS = config.get("PARTS", 1)
-    dw_sum_parts = lib.workspace(config, (N, K), compute, dacc.device)
-    constants = dict(COMPUTE=COMPUTE, enable_fp_fusion=True)
-    if variant in ("presplit_lhs", "presplit_rhs"):
-        LHS, PROGRAMS = config["LHS"], config["PROGRAMS"]
-        dacc_tiles, trans_dacc = lib.tiles_or_parts(dacc.mT, BLOCK_M, BLOCK_K, LHS)
-        x_tiles, trans_x = lib.tiles_or_parts(x.mT, BLOCK_N, BLOCK_K, not LHS)
-        dw_tiles = lib.tiles_to_store(dw, BLOCK_M, BLOCK_N // 2)
-        grid = (min(PROGRAMS * gpu.sms, lib.cdiv(N, BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
-        linear_gelu_backward_dw_presplit_one[grid](
-            dacc_tiles, x_tiles, dw_tiles, dw, N, K, M, *dw.stride(),
-            TRANS_DACC=trans_dacc, TRANS_X=trans_x, **constants,
-            **lib.config_without(config, "PROGRAMS"),
-        )  # fmt: skip
-    elif variant == "presplit":
-        PROGRAMS = config["PROGRAMS"]
-        dacc_tiles = lib.tf32_tiles(dacc.mT, BLOCK_M, BLOCK_K)
-        x_tiles = lib.tf32_tiles(x.mT, BLOCK_N, BLOCK_K)
-        dw_tiles = lib.tiles_to_store(dw, BLOCK_M, BLOCK_N // 4)
-        grid = (min(PROGRAMS * gpu.sms, lib.cdiv(N, BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
-        linear_gelu_backward_dw_tf32x3[grid](
-            dacc_tiles, x_tiles, dw_tiles, dw, N, K, M, *dw.stride(),
-            **constants, **lib.config_without(config, "PROGRAMS"),
-        )  # fmt: skip
-    elif variant in ("split", "split_small", "persistent", "narrow"):
-        PROGRAMS = config["PROGRAMS"]
-        dacc_tiles, trans_dacc = lib.tiles(dacc.mT, BLOCK_M, BLOCK_K)
-        x_tiles, trans_x = lib.tiles(x, BLOCK_K, BLOCK_N, by_columns=True)
-        dw_tiles = lib.tiles_to_store(dw, BLOCK_M, BLOCK_N // 2)
-        grid = (min(PROGRAMS * gpu.sms, PARTS * lib.cdiv(N, BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
-        linear_gelu_backward_dw_persistent[grid](
-            dacc_tiles, x_tiles, dw_tiles, dw, N, K, M, *dw.stride(),
-            TRANS_DACC=trans_dacc, TRANS_X=trans_x, PRECISION=PRECISION, **constants,
-            dw_sum_parts_ptr=dw_sum_parts, **lib.config_without(config, "PROGRAMS"),
-        )  # fmt: skip
-    elif variant == "subtiles":
-        PROGRAMS = config["PROGRAMS"]
-        dacc_tiles, trans_dacc = lib.tiles(dacc.mT, BLOCK_M, BLOCK_K)
-        x_tiles, trans_x = lib.tiles(x, BLOCK_K, BLOCK_N, by_columns=True)
-        dw_tiles = lib.tiles_to_store(dw, BLOCK_M, BLOCK_N)
-        grid = (min(PROGRAMS * gpu.sms, lib.cdiv(N, 3 * BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
-        linear_gelu_backward_dw_subtiles[grid](
-            dacc_tiles, x_tiles, dw_tiles, dw, N, K, M, *dw.stride(),
-            TRANS_DACC=trans_dacc, TRANS_X=trans_x, PRECISION=PRECISION, **constants,
-            **lib.config_without(config, "PROGRAMS"),
-        )  # fmt: skip
-    else:
-        grid = (PARTS * lib.cdiv(N, BLOCK_M) * lib.cdiv(K, BLOCK_N),)
-        linear_gelu_backward_dw_tiles[grid](
-            dacc, x, dw, N, K, M, *dacc.stride(), *x.stride(), *dw.stride(),
-            PRECISION=PRECISION, **constants, dw_sum_parts_ptr=dw_sum_parts, **config,
-        )  # fmt: skip
-    if dw_sum_parts is not None:
-        grid = (lib.cdiv(N, 2) * lib.cdiv(K, max(32, min(256, 2048 // lib.pow2(PARTS)))),)
-        linear_gelu_backward_dw_combine[grid](
-            dw_sum_parts, dw, N, K, *dw.stride(),
-            **constants, BLOCK_M=2, BLOCK_N=max(32, min(256, 2048 // lib.pow2(PARTS))), PARTS=PARTS,
-            AHEAD=min(64, lib.pow2(PARTS)),
-        )  # fmt: skip
+def launch_linear_gelu_backward_dw(x, dacc, dw) -> None:
+    """Computes dw by the kernels of `launch_linear_gelu_backward_dx`. Does not check operands."""
+    launch_linear_gelu_backward_dx(x, dacc.mT, dw, choose_linear_gelu_backward_dw)
 
 
 def launch_linear_gelu_backward(x, w, b, acc_kept, dy, dx, dw, db) -> None:
@@ -1841,11 +1513,11 @@ def launch_linear_gelu_backward(x, w, b, acc_kept, dy, dx, dw, db) -> None:
     M = x.shape[0]
     N = w.shape[0]
     dacc = torch.empty((M, N), dtype=x.dtype, device=x.device)
-    launch_linear_gelu_backward_db(x, w, b, acc_kept, dy, dacc, db)
+    launch_linear_gelu_backward_db(x, b, acc_kept, dy, dacc, db)
     if dx is not None:
-        launch_linear_gelu_backward_dx(x, w, dacc, dx)
+        launch_linear_gelu_backward_dx(w, dacc, dx)
     if dw is not None:
-        launch_linear_gelu_backward_dw(x, w, dacc, dw)
+        launch_linear_gelu_backward_dw(x, dacc, dw)
 
 
 def allocate_linear_gelu_backward(

@@ -622,7 +622,7 @@ def choose_max_pool1d_forward(
 def launch_max_pool1d_forward(x, y, y_at, win, stride, pad, dil) -> None:
     """Computes y, y_at with the chosen variant. Does not check operands."""
     N, C, L = x.shape
-    P = y_at.shape[2]
+    P = y.shape[2]
     lines = C * N
     rows = C * N
     variant, config = choose_max_pool1d_forward(
@@ -828,11 +828,11 @@ def choose_max_pool1d_backward(cols: int) -> tuple[str, dict]:
 
 def launch_max_pool1d_backward(x, y_at, dy, dx, win, stride, pad, dil) -> None:
     """Computes dx with the chosen variant. Does not check operands."""
-    N, C, L = x.shape
-    P = y_at.shape[2]
+    N, C, P = y_at.shape
+    L = x.shape[2]
     rows = C * N
     _, config = choose_max_pool1d_backward(cols=L)
-    COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
+    COMPUTE = tl.float64 if dy.dtype == torch.float64 else tl.float32
     grid = (lib.cdiv(rows, config["ROWS"]) * lib.cdiv(L, config["BLOCK"]),)
     max_pool1d_backward_box[grid](
         dy, y_at, dx, C * N, L, C, P, *dy.stride(), *y_at.stride(), *dx.stride(),

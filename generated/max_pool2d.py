@@ -696,7 +696,7 @@ def choose_max_pool2d_forward(
 def launch_max_pool2d_forward(x, y, y_at, win, stride, pad) -> None:
     """Computes y, y_at with the chosen variant. Does not check operands."""
     N, C, H, W = x.shape
-    _, _, P, Q = y_at.shape
+    _, _, P, Q = y.shape
     outer = N * P
     lines = C * N
     rows = C * N * P
@@ -1009,15 +1009,15 @@ def choose_max_pool2d_backward(
 
 def launch_max_pool2d_backward(x, y_at, dy, dx, win, stride, pad) -> None:
     """Computes dx with the chosen variant. Does not check operands."""
-    N, C, H, W = x.shape
-    _, _, P, Q = y_at.shape
+    N, C, P, Q = y_at.shape
+    _, _, H, W = x.shape
     rows = C * H * N
     outer = H * N * W
     variant, config = choose_max_pool2d_backward(
         cols=W, lanes=C, stored_last=dx.stride(1) < dx.stride(-1),
     )  # fmt: skip
     BLOCK, ROWS = config["BLOCK"], config["ROWS"]
-    COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
+    COMPUTE = tl.float64 if dy.dtype == torch.float64 else tl.float32
     if variant == "channels":
         grid = (lib.cdiv(outer, ROWS) * lib.cdiv(C, BLOCK),)
         max_pool2d_backward_box_channels[grid](

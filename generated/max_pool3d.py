@@ -834,7 +834,7 @@ def choose_max_pool3d_forward(
 def launch_max_pool3d_forward(x, y, y_at, win, stride, pad) -> None:
     """Computes y, y_at with the chosen variant. Does not check operands."""
     N, C, D, H, W = x.shape
-    _, _, O, P, Q = y_at.shape
+    _, _, O, P, Q = y.shape
     outer = N * O * P
     lines = C * N * O
     rows = C * N * O * P
@@ -1206,15 +1206,15 @@ def choose_max_pool3d_backward(
 
 def launch_max_pool3d_backward(x, y_at, dy, dx, win, stride, pad) -> None:
     """Computes dx with the chosen variant. Does not check operands."""
-    N, C, D, H, W = x.shape
-    _, _, O, P, Q = y_at.shape
+    N, C, O, P, Q = y_at.shape
+    _, _, D, H, W = x.shape
     rows = C * D * H * N
     outer = D * H * N * W
     variant, config = choose_max_pool3d_backward(
         cols=W, lanes=C, stored_last=dx.stride(1) < dx.stride(-1),
     )  # fmt: skip
     BLOCK, ROWS = config["BLOCK"], config["ROWS"]
-    COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
+    COMPUTE = tl.float64 if dy.dtype == torch.float64 else tl.float32
     if variant == "channels":
         grid = (lib.cdiv(outer, ROWS) * lib.cdiv(C, BLOCK),)
         max_pool3d_backward_box_channels[grid](

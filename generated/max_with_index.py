@@ -461,11 +461,12 @@ def choose_max_with_index_backward(cols: int, aligned: bool) -> tuple[str, dict]
 
 def launch_max_with_index_backward(x, i, dv, dx) -> None:
     """Computes dx with the chosen variant. Does not check operands."""
-    N, D = x.shape
+    N = i.shape[0]
+    D = x.shape[1]
     _, config = choose_max_with_index_backward(
         cols=D, aligned=math.gcd(D, dx.stride(0)) * dx.element_size() % 8 == 0,
     )  # fmt: skip
-    COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
+    COMPUTE = tl.float64 if dv.dtype == torch.float64 else tl.float32
     arguments = (i, dv, dx, N, D, i.stride(0), dv.stride(0), *dx.stride())
     constants = dict(COMPUTE=COMPUTE, VEC=lib.vec(D, dx.stride(0)), enable_fp_fusion=True)
     grid = (lib.cdiv(N, config["ROWS"]) * lib.cdiv(D, config["BLOCK"]),)

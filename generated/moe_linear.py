@@ -291,15 +291,15 @@ def moe_linear_backward_dw_tiles(
 choose_moe_linear_backward_dx = choose_moe_linear
 
 
-def launch_moe_linear_backward_dx(x, w, off, dy, dx) -> None:
+def launch_moe_linear_backward_dx(w, off, dy, dx) -> None:
     """Computes dx with the chosen variant. Does not check operands."""
-    M, K = x.shape
-    E, _, N = w.shape
+    E, K, N = w.shape
+    M = dy.shape[0]
     PRECISION = runtime.f32_precision("matmul")
     _, config = choose_moe_linear_backward_dx(
         M=M, N=K, segments=E, itemsize=w.element_size(), gpu=lib.gpu(dy.device),
     )  # fmt: skip
-    COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
+    COMPUTE = tl.float64 if w.dtype == torch.float64 else tl.float32
     grid = (lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(K, config["BLOCK_N"]),)
     moe_linear_backward_dx_tiles[grid](
         off, dy, w, dx, M, K, N, E, off.stride(0), *dy.stride(), *w.stride(), *dx.stride(),
@@ -354,7 +354,8 @@ def choose_moe_linear_backward_dw(
 def launch_moe_linear_backward_dw(x, w, off, dy, dw) -> None:
     """Computes dw with the chosen variant. Does not check operands."""
     M, K = x.shape
-    E, _, N = w.shape
+    N = dy.shape[1]
+    E = w.shape[0]
     PRECISION = runtime.f32_precision("matmul")
     _, config = choose_moe_linear_backward_dw(
         batches=E, M=N, N=K, itemsize=x.element_size(), gpu=lib.gpu(dy.device),
@@ -368,9 +369,9 @@ def launch_moe_linear_backward_dw(x, w, off, dy, dw) -> None:
 
 
 def launch_moe_linear_backward(x, w, off, dy, dx, dw) -> None:
-    """Runs 2 steps, with scratch memory between them. Does not check operands."""
+    """Runs 2 steps. Does not check operands."""
     if dx is not None:
-        launch_moe_linear_backward_dx(x, w, off, dy, dx)
+        launch_moe_linear_backward_dx(w, off, dy, dx)
     if dw is not None:
         launch_moe_linear_backward_dw(x, w, off, dy, dw)
 

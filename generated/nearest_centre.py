@@ -273,10 +273,9 @@ def choose_nearest_centre_norm(
     )  # fmt: skip
 
 
-def launch_nearest_centre_norm(x, c, norm) -> None:
+def launch_nearest_centre_norm(c, norm) -> None:
     """Computes norm with the chosen variant. Does not check operands."""
-    D = x.shape[1]
-    K = c.shape[0]
+    K, D = c.shape
     variant, config = choose_nearest_centre_norm(
         rows=K, cols=D, strided=0 < c.stride(0) < c.stride(1),
         aligned=math.gcd(D, c.stride(0)) * c.element_size() % 8 == 0, gpu=lib.gpu(c.device),
@@ -384,7 +383,7 @@ def launch_nearest_centre(x, c, distance, centre) -> None:
     K = c.shape[0]
     norm = torch.empty((K,), dtype=torch.float32, device=x.device)
     distance_sum = torch.empty((N,), dtype=torch.float32, device=x.device)
-    launch_nearest_centre_norm(x, c, norm)
+    launch_nearest_centre_norm(c, norm)
     launch_nearest_centre_distance_sum(x, distance_sum)
     launch_nearest_centre_centre(x, c, norm, distance_sum, distance, centre)
 
@@ -647,10 +646,10 @@ def choose_nearest_centre_backward_dnorm(
     )  # fmt: skip
 
 
-def launch_nearest_centre_backward_dnorm(x, c, centre, ddistance, dnorm) -> None:
+def launch_nearest_centre_backward_dnorm(centre, ddistance, dnorm) -> None:
     """Computes dnorm with the chosen variant. Does not check operands."""
-    N = x.shape[0]
-    K = c.shape[0]
+    N = centre.shape[0]
+    K = dnorm.shape[0]
     variant, config = choose_nearest_centre_backward_dnorm(
         rows=K, cols=N, strided=False, aligned=N * centre.element_size() % 8 == 0,
         gpu=lib.gpu(centre.device),
@@ -768,7 +767,7 @@ def launch_nearest_centre_backward(x, c, centre, ddistance, dx, dc) -> None:
     K = c.shape[0]
     dnorm = torch.empty((K,), dtype=torch.float32, device=x.device) if dc is not None else None
     if dc is not None:
-        launch_nearest_centre_backward_dnorm(x, c, centre, ddistance, dnorm)
+        launch_nearest_centre_backward_dnorm(centre, ddistance, dnorm)
     if dx is not None:
         launch_nearest_centre_backward_dx(x, c, centre, ddistance, dx)
     if dc is not None:

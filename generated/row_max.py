@@ -632,11 +632,12 @@ def choose_row_max_backward(cols: int, aligned: bool) -> tuple[str, dict]:
 
 def launch_row_max_backward(x, y_at, dy, dx) -> None:
     """Computes dx with the chosen variant. Does not check operands."""
-    N, D = x.shape
+    N = y_at.shape[0]
+    D = x.shape[1]
     _, config = choose_row_max_backward(
         cols=D, aligned=math.gcd(D, dx.stride(0)) * dx.element_size() % 8 == 0,
     )  # fmt: skip
-    COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
+    COMPUTE = tl.float64 if dy.dtype == torch.float64 else tl.float32
     arguments = (y_at, dy, dx, N, D, y_at.stride(0), dy.stride(0), *dx.stride())
     constants = dict(COMPUTE=COMPUTE, VEC=lib.vec(D, dx.stride(0)), enable_fp_fusion=True)
     grid = (lib.cdiv(N, config["ROWS"]) * lib.cdiv(D, config["BLOCK"]),)

@@ -702,11 +702,11 @@ def choose_row_norm_max_backward_dx(
     )  # fmt: skip
 
 
-def launch_row_norm_max_backward_dx(x, y, dy, y_max_at, y_max, dx) -> None:
+def launch_row_norm_max_backward_dx(y, dy, y_max_at, y_max, dx) -> None:
     """Computes dx with the chosen variant. Does not check operands."""
-    N, D = x.shape
+    N, D = y.shape
     strided = 0 < dy.stride(0) < dy.stride(1) or 0 < y.stride(0) < y.stride(1)
-    in_f64 = x.dtype == torch.float64
+    in_f64 = y.dtype == torch.float64
     variant, config = choose_row_norm_max_backward_dx(
         rows=N, cols=D, strided=strided,
         aligned=math.gcd(D, dy.stride(0)) * dy.element_size() % 8 == 0, in_f64=in_f64,
@@ -755,7 +755,7 @@ def launch_row_norm_max_backward(x, y, dy, dx) -> None:
     y_max_at = torch.empty((N,), dtype=torch.int64, device=x.device)
     y_max = torch.empty((N,), dtype=compute, device=x.device)
     launch_row_norm_max_backward_y_max_at(x, y_max_at, y_max)
-    launch_row_norm_max_backward_dx(x, y, dy, y_max_at, y_max, dx)
+    launch_row_norm_max_backward_dx(y, dy, y_max_at, y_max, dx)
 
 
 def allocate_row_norm_max_backward(x, y, dy) -> torch.Tensor:

@@ -1514,7 +1514,7 @@ def launch_swiglu_linear_backward_dup(x, gate_kept, up_kept, dy, dup, dgate) -> 
         itemsize=dy.element_size(),
     )  # fmt: skip
     BLOCK = config["BLOCK"]
-    COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
+    COMPUTE = tl.float64 if gate_kept.dtype == torch.float64 else tl.float32
     if variant == "flat":
         grid = (lib.cdiv(total, BLOCK),)
         swiglu_linear_backward_dup_flat[grid](
@@ -1617,10 +1617,10 @@ def choose_swiglu_linear_backward_dx_sum(
     )  # fmt: skip
 
 
-def launch_swiglu_linear_backward_dx_sum(x, wg, wu, dup, dx_sum) -> None:
+def launch_swiglu_linear_backward_dx_sum(wu, dup, dx_sum) -> None:
     """Computes dx_sum with the chosen variant. Does not check operands."""
-    M, K = x.shape
-    N = wg.shape[0]
+    N, K = wu.shape
+    M = dup.shape[0]
     PRECISION = runtime.f32_precision("matmul")
     gpu = lib.gpu(dup.device)
     variant, config = choose_swiglu_linear_backward_dx_sum(
@@ -1630,8 +1630,8 @@ def launch_swiglu_linear_backward_dx_sum(x, wg, wu, dup, dx_sum) -> None:
         vectorized=lib.vectorized(dup, wu), gpu=gpu,
     )  # fmt: skip
     BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
-    compute = torch.float64 if x.dtype == torch.float64 else torch.float32
-    COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
+    compute = torch.float64 if wu.dtype == torch.float64 else torch.float32
+    COMPUTE = tl.float64 if wu.dtype == torch.float64 else tl.float32
     PARTS = config.get("PARTS", 1)
     dx_sum_parts = lib.workspace(config, (M, K), compute, dup.device)
     constants = dict(COMPUTE=COMPUTE, enable_fp_fusion=True)
@@ -1696,10 +1696,10 @@ def launch_swiglu_linear_backward_dx_sum(x, wg, wu, dup, dx_sum) -> None:
 choose_swiglu_linear_backward_dx = choose_swiglu_linear_backward_dx_sum
 
 
-def launch_swiglu_linear_backward_dx(x, wg, dgate, dx_sum, dx) -> None:
+def launch_swiglu_linear_backward_dx(wg, dgate, dx_sum, dx) -> None:
     """Computes dx with the chosen variant. Does not check operands."""
-    M, K = x.shape
-    N = wg.shape[0]
+    N, K = wg.shape
+    M = dgate.shape[0]
     PRECISION = runtime.f32_precision("matmul")
     gpu = lib.gpu(dgate.device)
     variant, config = choose_swiglu_linear_backward_dx(
@@ -1709,8 +1709,8 @@ def launch_swiglu_linear_backward_dx(x, wg, dgate, dx_sum, dx) -> None:
         vectorized=lib.vectorized(dgate, wg), gpu=gpu,
     )  # fmt: skip
     BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
-    compute = torch.float64 if x.dtype == torch.float64 else torch.float32
-    COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
+    compute = torch.float64 if wg.dtype == torch.float64 else torch.float32
+    COMPUTE = tl.float64 if wg.dtype == torch.float64 else tl.float32
     PARTS = config.get("PARTS", 1)
     dx_sum2_parts = lib.workspace(config, (M, K), compute, dgate.device)
     constants = dict(COMPUTE=COMPUTE, enable_fp_fusion=True)
@@ -1841,10 +1841,10 @@ def choose_swiglu_linear_backward_dwg(
     )  # fmt: skip
 
 
-def launch_swiglu_linear_backward_dwg(x, wg, dup, dgate, dwg, dwu) -> None:
+def launch_swiglu_linear_backward_dwg(x, dup, dgate, dwg, dwu) -> None:
     """Computes dwg, dwu with the chosen variant. Does not check operands."""
     M, K = x.shape
-    N = wg.shape[0]
+    N = dgate.shape[1]
     PRECISION = runtime.f32_precision("matmul")
     gpu = lib.gpu(dgate.device)
     variant, config = choose_swiglu_linear_backward_dwg(
@@ -1903,11 +1903,11 @@ def launch_swiglu_linear_backward(x, wg, wu, gate_kept, up_kept, dy, dx, dwg, dw
     dx_sum = torch.empty((M, K), dtype=compute, device=x.device) if dx is not None else None
     launch_swiglu_linear_backward_dup(x, gate_kept, up_kept, dy, dup, dgate)
     if dx is not None:
-        launch_swiglu_linear_backward_dx_sum(x, wg, wu, dup, dx_sum)
+        launch_swiglu_linear_backward_dx_sum(wu, dup, dx_sum)
     if dx is not None:
-        launch_swiglu_linear_backward_dx(x, wg, dgate, dx_sum, dx)
+        launch_swiglu_linear_backward_dx(wg, dgate, dx_sum, dx)
     if dwg is not None or dwu is not None:
-        launch_swiglu_linear_backward_dwg(x, wg, dup, dgate, dwg, dwu)
+        launch_swiglu_linear_backward_dwg(x, dup, dgate, dwg, dwu)
 
 
 def allocate_swiglu_linear_backward(

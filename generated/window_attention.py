@@ -1573,9 +1573,9 @@ def choose_window_attention_backward_do_sum2(
     )  # fmt: skip
 
 
-def launch_window_attention_backward_do_sum2(q, o, o_sum2_kept, do, do_sum2, dp_row) -> None:
+def launch_window_attention_backward_do_sum2(o, o_sum2_kept, do, do_sum2, dp_row) -> None:
     """Computes do_sum2, dp_row with the chosen variant. Does not check operands."""
-    B, H, S, E = q.shape
+    B, H, S, E = o.shape
     do = lib.reshaped(do, B * H * S, E)
     o = lib.reshaped(o, B * H * S, E)
     o_sum2_kept = lib.reshaped(o_sum2_kept, B * H * S)
@@ -1834,9 +1834,9 @@ def choose_window_attention_backward_dscale(
     )  # fmt: skip
 
 
-def launch_window_attention_backward_dscale(q, dscale_sum_rows, dscale) -> None:
+def launch_window_attention_backward_dscale(dscale_sum_rows, dscale) -> None:
     """Computes dscale with the chosen variant. Does not check operands."""
-    B, H, S, _ = q.shape
+    B, H, S = dscale_sum_rows.shape
     dscale_sum_rows = lib.reshaped(dscale_sum_rows, B * H * S)
     rows = 1
     variant, config = choose_window_attention_backward_dscale(
@@ -1880,7 +1880,7 @@ def launch_window_attention_backward(
     dscale_sum_rows = (
         torch.empty((B, H, S), dtype=torch.float32, device=q.device) if dscale is not None else None
     )
-    launch_window_attention_backward_do_sum2(q, o, o_sum2_kept, do, do_sum2, dp_row)
+    launch_window_attention_backward_do_sum2(o, o_sum2_kept, do, do_sum2, dp_row)
     if dq is not None or dscale is not None:
         launch_window_attention_backward_dq(
             q, k, v, m_kept, do_sum2, dp_row, dscale_sum_rows, dq, scale, width
@@ -1888,7 +1888,7 @@ def launch_window_attention_backward(
     if dk is not None or dv is not None:
         launch_window_attention_backward_dk(q, k, v, m_kept, do_sum2, dp_row, dk, dv, scale, width)
     if dscale is not None:
-        launch_window_attention_backward_dscale(q, dscale_sum_rows, dscale)
+        launch_window_attention_backward_dscale(dscale_sum_rows, dscale)
 
 
 def allocate_window_attention_backward(

@@ -191,10 +191,13 @@ def step_costs(plan: Plan, args: Mapping[str, Any], calls: Calls) -> tuple[StepC
     """Each step of a call that was traced, with the launches that are its own."""
     numbers = call_numbers(plan, args)
     steps = {s.name: s for s in plan.steps}
-    owner = {k.name: s.name for s in steps.values() for k in s.kernels}
+    kernels = {s.name: {k.name for k in s.kernels} for s in plan.steps}
     owners: list[str] = []
-    for launch in reversed(calls.launches):  # what prepares operands belongs to what follows it
-        owners.insert(0, owner.get(launch.kernel.fn.__name__, owners[0] if owners else ""))
+    for launch in reversed(calls.launches):
+        name, before = launch.kernel.fn.__name__, calls.choices[: launch.chosen]
+        own = [c.step for c in before if name in kernels.get(c.step, ())][-1:]
+        # What prepares operands belongs to what follows it.
+        owners.insert(0, (*own, *owners[:1], "")[0])
     found = []
     chosen = {choice.step: choice for choice in reversed(calls.choices)}  # the first of each
     for choice in reversed(chosen.values()):

@@ -25,6 +25,7 @@ from tritongen.emit.collisions import NONE, Collisions, Marks, collisions, marke
 from tritongen.emit.format import format_source
 from tritongen.emit.module import module_source, ops_source
 from tritongen.emit.op_plans import OpPlans, differentiated
+from tritongen.emit.reused import with_reuse
 from tritongen.errors import Diagnostic, Span, SpecError
 from tritongen.faults import doing, reporting
 from tritongen.ir import nodes as ir
@@ -174,7 +175,7 @@ def _items(
     for c in checked:
         with doing("print", c.name, places[c.name]), _spent_on(places[c.name]):
             item = _with_gradient(_item(c.typings, only, taken), pairs[c.name], only, taken)
-        yield item
+        yield with_reuse(item)
 
 
 @contextmanager

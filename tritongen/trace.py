@@ -57,6 +57,7 @@ class Launch:
     grid: tuple[int, ...]
     args: tuple[Any, ...]
     config: dict[str, Any]
+    chosen: int = 0  # how many choices were made before it
 
 
 @dataclass(slots=True)
@@ -80,7 +81,8 @@ class _Noting:
 
     def __getitem__(self, grid: tuple[int, ...]) -> Any:
         def note(*args: Any, **config: Any) -> None:
-            self.calls.launches.append(Launch(self.kernel, tuple(grid), args, config))
+            count = len(self.calls.choices)
+            self.calls.launches.append(Launch(self.kernel, tuple(grid), args, config, count))
 
         return note
 
@@ -94,7 +96,10 @@ def _tuned(noting: _Noting, grid: Any, config: Mapping[str, int]) -> Any:
     def note(*args: Any, **given: Any) -> None:
         known = {**dict(zip(kernel.arg_names, args, strict=False)), **given, **chosen}
         found = grid(known) if callable(grid) else grid
-        noting.calls.launches.append(Launch(kernel.fn, tuple(found), args, {**given, **chosen}))
+        count = len(noting.calls.choices)
+        noting.calls.launches.append(
+            Launch(kernel.fn, tuple(found), args, {**given, **chosen}, count)
+        )
 
     return note
 

@@ -30,6 +30,7 @@ from tritongen.emit.launches import (
     said_once,
     with_parts,
 )
+from tritongen.emit.matrices import matrix_text
 from tritongen.emit.merged import (
     flat_lines,
     is_scratch,
@@ -37,14 +38,14 @@ from tritongen.emit.merged import (
     one_batch,
     put_back_lines,
 )
-from tritongen.emit.sizes import at_least_0, size_lines, whole
+from tritongen.emit.sizes import at_least_0, names_read, size_lines, whole
 from tritongen.emit.text import tuple_text
 from tritongen.emit.view import KernelView, call_lines, indented
 from tritongen.ir import nodes as ir
 from tritongen.ir.batches import broadcasting, spanning
 from tritongen.ir.dtypes import DTYPES
 from tritongen.reference.batches import batch_slice, broadcast_text, expanded
-from tritongen.schedule.plan import Pack, Plan, Step, Variant, View
+from tritongen.schedule.plan import Pack, Plan, Reuse, Step, Variant, View
 
 # What Triton says in a launch of its own, options and names: no parameter of a kernel is called so. (A test compares.)
 LAUNCH_WORDS = frozenset(
@@ -72,6 +73,7 @@ class LaunchView:
     lines: Sequence[str]
     choose: ChooseView | None = None
     kernels: Sequence[str] = ()
+    reused: bool = False  # whether another launch calls it, with its own `choose`
 
 
 def launch_view(
@@ -82,6 +84,7 @@ def launch_view(
     `alone`: the op's only step takes all of them. One of several steps takes those that its lines use.
     """
     views = {v.tensor: v for k in step.kernels for v in k.views}
+    context = replace(context, op=touched_first(context.op, step))
     one_batch_lines = batches_first(context, step)
     context = replace(context, flat=bool(one_batch_lines))
     lines = [*step_values(context, step, kernels), *workspace_lines(context, step)]
@@ -106,15 +109,16 @@ def launch_view(
         ways.append((v.name, packs, (*ls, *call_texts(calls, everywhere), *added)))
     branches = alike(ways)
     which = "_" if len(branches) == 1 else "variant"
-    call = call_lines(f"{which}, config = choose_{step.name}", told)
+    choose = f"(choose or choose_{step.name})" if step.reused else f"choose_{step.name}"
+    call = call_lines(f"{which}, config = {choose}", told)
     precision = precision_lines(step, kernels)
     lines += everywhere.lines
     packing, branches, entries = with_names(step, packing, branches)
     body = [*one_batch_lines, *view_lines, *precision, *facts, *call, *entries, *lines, *packing]
     closing = [*closed(step, call_texts(behind, everywhere)), *put_back_lines(context, step)]
     said = "\n".join([*body, *(x for _, ls in branches for x in ls), *closing])  # but for tests
-    opening = opening_lines(context.measured, said)
-    named = set(re.findall(r"\w+", "\n".join([*opening, said])))
+    opening = opening_lines(measured_by(context, step), said)
+    named = names_read("\n".join([*opening, said]))
     for test, own_lines in branches:
         body += own_lines if which == "_" else [test, *indented(own_lines)]
     taken = [name for name in given if alone or name in named]
@@ -124,7 +128,44 @@ def launch_view(
         f"Computes {', '.join(step.stores)} with the chosen variant. Does not check operands.",
         [*opening, *body, *closing],
         choose_view(step),
+        reused=step.reused,
     )
+
+
+def launch_of_another(
+    context: Context, step: Step, reuse: Reuse, given: list[str], alone: bool
+) -> LaunchView:
+    """The view of a launch function that calls the one of the step that it reuses. `given`, `alone`: as for `launch_view`."""
+    context = replace(context, op=touched_first(context.op, step))
+    merged = (t for t in step.touched if ir.BATCH_SIZE in context.dims[t])
+    lines = [x for t in merged for x in view_line(context, t, None, t in step.stores)]
+    operands = [matrix_text(tensor, [*order]) for _, tensor, order in reuse.given]
+    lines += call_lines(f"launch_{reuse.step}", [*operands, f"choose_{step.name}"])
+    opening = opening_lines(measured_by(context, step), "\n".join(lines))
+    named = names_read("\n".join([*opening, *lines]))
+    return LaunchView(
+        f"launch_{step.name}",
+        ", ".join(name for name in given if alone or name in named),
+        f"Computes {', '.join(step.stores)} by the kernels of `launch_{reuse.step}`. Does not check operands.",
+        [*opening, *lines],
+        choose_view(step),
+    )
+
+
+def touched_first(op: ir.Op, step: Step) -> ir.Op:
+    """The op with the tensors of a step in front, where sizes and dtypes are looked up first."""
+    params = sorted(op.params, key=lambda p: p.name not in step.touched)
+    outputs = sorted(op.outputs, key=lambda o: o.name not in step.touched)
+    return replace(op, params=tuple(params), outputs=tuple(outputs))
+
+
+def measured_by(context: Context, step: Step) -> ir.Op:
+    """The op with the tensors in whose shapes a step finds sizes: scratch that it touches is one of them."""
+    op, known = context.measured, {p.name for p in (*context.op.params, *context.op.outputs)}
+    made = [t for t in step.touched if t not in known]
+    scratch = (ir.Tensor(t, context.dtypes[t], context.dims[t]) for t in made)
+    at = sum(p.name in step.touched for p in op.params)
+    return replace(op, params=(*op.params[:at], *scratch, *op.params[at:]))
 
 
 def launch_of_all(context: Context, plan: Plan, doc: str, lines: list[str]) -> LaunchView:

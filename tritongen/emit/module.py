@@ -8,7 +8,7 @@ op, and `library.py` what all modules share.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Set
+from collections.abc import Iterable, Mapping, Set
 from types import SimpleNamespace
 
 from tritongen.emit import allow, library, scopes, walked
@@ -89,10 +89,20 @@ def ops_source(source_name: str, items: tuple[OpPlans, ...], standalone: bool = 
     launches = [launch for op in ops for launch in op.launches if launch.choose]
     for launch, choose in zip(launches, with_shared(v.choose for v in launches), strict=True):
         launch.choose = choose
+    _check_reuse(items, {v.name: v.parameters for v in launches})
     module = SimpleNamespace(
         source=quoted(source_name), ops=ops, runtime=not standalone, version=library.version()
     )
     return environment().get_template("ops.py.j2").render(module=module)
+
+
+def _check_reuse(items: Iterable[OpPlans], taken: Mapping[str, str]) -> None:
+    """A launch must take what its callers give. `taken`: the parameters of each launch."""
+    plans = (plan for item in items for own in item.printed for plan in own.plans)
+    for reuse in (step.reuses for plan in plans for step in plan.steps if step.reuses):
+        given = ", ".join(name for name, _, _ in reuse.given)
+        if taken[f"launch_{reuse.step}"] != given:
+            raise AssertionError(f"launch_{reuse.step} does not take ({given})")
 
 
 def _imports(said: Set[str]) -> str:

@@ -23,6 +23,7 @@ from tritongen.emit.launch import (
     TORCH_DTYPES,
     LaunchView,
     call_of_all,
+    launch_of_another,
     launch_of_all,
     launch_view,
     opening_lines,
@@ -85,10 +86,16 @@ def _launches_of(
         parts = {own for own, result in every if result in left_out}
         absent = results - set(step.touched) | left_out
         known = replace(step_context(context, step), absent=absent, left_out=left_out | parts)
+        alone = len(plan.steps) == 1
+        if step.reuses:
+            launch = launch_of_another(known, step, step.reuses, given, alone)
+            calls.append(f"{launch.name}({launch.parameters})")
+            yield launch
+            continue
         views = {k.name: kernel_view(known, k) for k in step.kernels}
         if item.autotune:
             views = {name: with_table(view, step) for name, view in views.items()}
-        launch = launch_view(known, step, views, given, len(plan.steps) == 1)
+        launch = launch_view(known, step, views, given, alone)
         launch.kernels = [tabled(render_kernel(view), view, step) for view in views.values()]
         spend(sum(len(text) // CHARACTERS for text in launch.kernels))
         calls.append(f"{launch.name}({launch.parameters})")
@@ -274,7 +281,8 @@ def sequence(context: Context, plan: Plan, calls: list[str]) -> LaunchView:
     for step, call in zip(plan.steps, calls, strict=True):
         some = context.absent and len(led[step.name]) < len(context.op.outputs)
         lines += [f"if {asked.any_there(led[step.name])}:", f"    {call}"] if some else [call]
-    doc = f"Runs {len(plan.steps)} steps, with scratch memory between them"
+    between = ", with scratch memory between them" if plan.scratch else ""
+    doc = f"Runs {len(plan.steps)} steps{between}"
     return launch_of_all(context, plan, doc, lines)
 
 

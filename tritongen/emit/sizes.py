@@ -83,12 +83,18 @@ def binding_dims(op: ir.Op) -> dict[str, tuple[ir.Tensor, int]]:
     return found
 
 
+def names_read(text: str) -> set[str]:
+    """The names in a text but for those of arguments: `M=N` reads N."""
+    return set(re.findall(r"[A-Za-z_]\w*\b(?!=[^=])", text))
+
+
 def size_lines(op: ir.Op, text: str) -> list[str]:
     """Assignments for every size that `text` names, in the order in which each can be computed."""
     bound = binding_dims(op)
-    outputs = {bare(d): (o, k) for o in op.outputs for k, d in enumerate(o.dims) if bare(d)}
+    every = [(o, k) for o in reversed(op.outputs) for k in range(len(o.dims))]
+    outputs = {bare(o.dims[k]): (o, k) for o, k in every}  # the first one that has it
     formulas = {d.name: d.value for d in op.defines}
-    needed = set(re.findall(r"[A-Za-z_]\w*", text))
+    needed = names_read(text)
     lines: dict[str, str] = {}
 
     def add(name: str) -> None:

@@ -235,6 +235,18 @@ class Sizes:
     tiles: tuple[str, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Reuse:
+    """An earlier step of the module, whose kernels compute this one (`emit/reused.py`).
+
+    `given`: for each tensor that the launch of that step takes, the tensor of this step in its place, and the order of its dims.
+    """
+
+    step: str
+    kernels: tuple[str, ...]
+    given: tuple[tuple[str, str, tuple[int, ...]], ...]
+
+
 @dataclass(frozen=True)
 class Step:
     """Values that are computed together. `facts` are the integers that the rules use, as sizes."""
@@ -257,6 +269,8 @@ class Step:
     no_product: str = ""  # why sums of several factors are no products of tiles
     optional: tuple[str, ...] = ()  # what its kernels leave out of a call that does not ask for it
     defines: tuple[ir.Define, ...] = ()  # sizes that only some of its kernels range over
+    reuses: Reuse | None = None
+    reused: bool = False  # whether a later step of the module reuses it
 
     def kernel(self, name: str) -> KernelPlan:
         return next(k for k in self.kernels if k.name == name)
