@@ -16,7 +16,7 @@ from tritongen.check.scope import Scope
 from tritongen.errors import Span
 from tritongen.ir.algebra import Poly, affine, extreme, floordiv, is_size, poly
 from tritongen.ir.functions import FUNCTIONS, SMALL_POWERS, Function
-from tritongen.ir.nodes import INTS, Call, Cast, Const, Expr, IndexValue, ScalarRef, walk
+from tritongen.ir.nodes import INTS, Call, Cast, Const, Expr, IndexValue, Reduce, ScalarRef, walk
 from tritongen.syntax.limits import MAX_INTEGER
 
 RANK = {"bool": 0, "int": 1, "float": 2}
@@ -129,6 +129,9 @@ def widened(scope: Scope, expr: Expr) -> Expr:
             if _computes(scope, expr):
                 args = tuple(widened(scope, a) for a in args)
                 return replace(expr, args=args, dtype="i64" if kind == "int" else "bool")
+        case Reduce(body=body) if scope.kind(body.dtype) != "float" and _computes(scope, body):
+            body = widened(scope, body)  # an inner max or any
+            return replace(expr, body=body, dtype="i64" if kind == "int" else "bool")
     return convert(scope, Value(expr), "i64") if kind == "int" else expr
 
 
