@@ -42,6 +42,9 @@ POINTWISE = {
     ),
     "moved": ("t[n] = exp(x[n]); y[n] = t[n - 1] else 0", 1000.0),
     "a sum of those before": ("t[n] = exp(x[n]); y[n] = sum[k < n](t[k])", 1000.0),
+    "a lesser number": ("t[n] = exp(x[n]); y[n] = min(t[n], 9)", 1000.0),
+    "no less than 0": ("t[n] = -exp(x[n]); y[n] = relu(t[n])", 1000.0),
+    "between two": ("t[n] = exp(x[n]); y[n] = clamp(t[n], 0, 9)", 1000.0),
     "a minimum": ("t[n] = exp(x[n]); y[n] = min[k](t[k]) + x[n] * 0", 1000.0),
 }
 

@@ -18,6 +18,8 @@ from tritongen.ir import algebra
 from tritongen.ir.algebra import Fetch, Poly
 from tritongen.ir.nodes import Binder, Call, Cast, Expr, Nest, Read, Reduce, walk
 
+MULTIPLIES = {"mul": exprs.mul, "div": exprs.div}
+
 
 def inline(nests: tuple[Nest, ...], keep: set[str]) -> tuple[Nest, ...]:
     """The nests without those pasted in; `keep` are never pasted."""
@@ -42,8 +44,11 @@ def _paste(expr: Expr, rank: int, lines: dict[str, Nest]) -> Expr:
                 here = dict(zip(line.coords, coords, strict=True))
                 values = {b.index: here[algebra.index(b.index)] for b in line.box}
                 return exprs.substitute(line.body, exprs.by_name(values))
-        case Call(_, args):
-            return replace(expr, args=tuple(_paste(a, rank, lines) for a in args))
+        case Call(fn, args):
+            pasted = tuple(_paste(a, rank, lines) for a in args)
+            if pasted != args and fn in MULTIPLIES:  # inside of a pasted condition: no 0 * inf
+                return MULTIPLIES[fn](*pasted)
+            return replace(expr, args=pasted)
         case Cast(arg):
             return replace(expr, arg=_paste(arg, rank, lines))
         case Reduce(binders=binders, body=body):
