@@ -410,12 +410,12 @@ unary(
     unary("reciprocal", Text("1 / {a}", TERM, (UNARY,)), "-y * y", 0.98),
     binary(
         "atan2",
-        "libdevice.atan2",
+        "lib.atan2",
         tuple(f"where(a == 0 and b == 0, 0, {side} / (a * a + b * b))" for side in ("b", "-a")),
         2.15,
     ),
-    binary("hypot", "libdevice.hypot", ("a / y", "b / y"), 1.38),
-    binary("fmod", "libdevice.fmod", ("1", "-trunc(a / b)"), 0),
+    binary("hypot", "lib.hypot", ("a / y", "b / y"), 1.38),
+    binary("fmod", "lib.fmod", ("1", "-trunc(a / b)"), 0),
     binary("xlogy", "lib.xlogy", ("where(a == 0 and b <= 0, 0, log(b))", "a / b"), 1.82),
     # As in torch, a result near 0 is the difference of larger numbers, so there is no bound in its ulp.
     binary("logaddexp", "lib.logaddexp", ("sigmoid(a - b)", "sigmoid(b - a)"), inf),

@@ -43,6 +43,42 @@ def pow(x, y):
 
 
 @triton.jit
+def fmod(a, b):
+    """a - trunc(a / b) * b, exact. libdevice.fmod takes denormals for 0: tiny divisors are divided by in f64."""
+    if (a * b).dtype == tl.float64:
+        return libdevice.fmod(a, b)
+    else:
+        tiny = tl.abs(b) < 7.8886091e-31  # else the rest is no denormal, or a
+        wide_a, wide_b = tl.where(tiny, a, 1.0).to(tl.float64), tl.where(tiny, b, 1.0).to(
+            tl.float64
+        )
+        rest = tl.where(tiny, libdevice.fmod(wide_a, wide_b).to(tl.float32), libdevice.fmod(a, b))
+        return tl.where(tl.abs(a) < tl.abs(b), a, rest)
+
+
+@triton.jit
+def hypot(a, b):
+    """sqrt(a * a + b * b). libdevice.hypot takes denormals for 0."""
+    if (a * b).dtype == tl.float64:
+        return libdevice.hypot(a, b)
+    else:
+        tiny = (tl.abs(a) < 1e-18) & (tl.abs(b) < 1e-18)
+        scale = tl.where(tiny, 1.8446744e19, 1.0)
+        y = libdevice.hypot(a * scale, b * scale)
+        return tl.where(tiny, y * 5.4210109e-20, y)
+
+
+@triton.jit
+def atan2(a, b):
+    """The angle of (b, a). libdevice.atan2 takes denormals for 0."""
+    if (a * b).dtype == tl.float64:
+        return libdevice.atan2(a, b)
+    else:
+        scale = tl.where((tl.abs(a) < 1e18) & (tl.abs(b) < 1e18), 1.8446744e19, 1.0)
+        return libdevice.atan2(a * scale, b * scale)
+
+
+@triton.jit
 def floor(x):
     """The largest integer at or below x. tl.floor takes denormals for 0."""
     whole = libdevice.trunc(x)
@@ -165,7 +201,7 @@ def floor_mod(a, b):
 @triton.jit
 def float_floor_div(a, b):
     """floor(a / b) from the exact remainder, so that a rounded quotient never steps up."""
-    rest = libdevice.fmod(a, b)
+    rest = fmod(a, b)
     if rest.dtype == tl.float64:
         quotient = (a - rest) / b
     else:
@@ -180,7 +216,7 @@ def float_floor_div(a, b):
 @triton.jit
 def float_mod(a, b):
     """a % b, exact, with the sign of b."""
-    rest = libdevice.fmod(a, b)
+    rest = fmod(a, b)
     return tl.where((rest != 0) & ((rest < 0) ^ (b < 0)), rest + b, rest)
 
 
