@@ -447,6 +447,13 @@ def test_an_argmax_without_a_bound_asks_for_a_term():
         assert print_op(typed(print_op(op))) == print_op(op)
 
 
+def test_an_argmax_over_a_part_of_a_dim_refuses_places_beyond_32_bits():
+    op = typed("op f(x: i8[D]) -> i: i64 { i = argmax[d >= 1](x[d]) }")
+    x = torch.zeros(1, dtype=torch.int8).expand(2**31)
+    with pytest.raises(ValueError, match=r"requires D < 2\*\*31 .argmax over a part of `d`."):
+        run(op, {"x": x})
+
+
 def test_a_where_says_no_more_than_the_range_of_its_index():
     """As a bound does, so that the op prints the same once it is read back."""
     asked = "where(k >= -N // 2 and k >= i - 3, x[k], 0)"

@@ -202,6 +202,12 @@ def _places(
             help=f"bound them in the body: `{node.op}[{names}](where(..., ..., "
             f"{'-inf' if node.op == 'argmax' else 'inf'}))`",
         )
+    for own, b in zip(node.binders, binders, strict=True):
+        # Only whole rows are counted in 64 bits: a masked lane has the place 2^31 - 1.
+        whole = not (guards or b.lo.terms)
+        if not whole and is_size(b.hi) and symbols(b.hi) - {*scope.constants, BATCH}:
+            shown = f"{text(b.hi)} < 2**31 ({node.op} over a part of `{own.name}`)"
+            scope.require(Require(b.hi, "<", poly(2**31), shown, "bounds"))
 
 
 def _refuse_empty(scope: Scope, node: ast.Reduce, binders: tuple[Binder, ...]) -> None:
