@@ -23,7 +23,19 @@ from tritongen.check.scope import Scope
 from tritongen.check.trees import walk as walk_tree
 from tritongen.errors import Fix, Span, fix_at
 from tritongen.ir import bounds
-from tritongen.ir.algebra import Fetch, Floor, Poly, index, is_fractional, is_size, poly, text, walk
+from tritongen.ir.algebra import (
+    Fetch,
+    Floor,
+    Poly,
+    Sym,
+    index,
+    is_fractional,
+    is_size,
+    poly,
+    substitute_atoms,
+    text,
+    walk,
+)
 from tritongen.ir.print_poly import poly_ast
 from tritongen.syntax import ast
 from tritongen.syntax.unparse import unparse
@@ -72,7 +84,7 @@ def _bounded(scope: Scope, frame: Frame, node: ast.Read, c: Poly, dim: Poly) -> 
     """A left side whose index keeps the read inside: as long as the use of a temporary, or as there are segments."""
     for name, end, fixes in used_bounds(scope, c):
         facts = frame.inside({name: (ZERO, end)}).facts(scope)
-        if all(bounds.prove(gap, ">=", ZERO, facts) is True for gap in (c, dim - 1 - c)):
+        if stays_inside(c, dim, facts):
             yield from fixes
     segment = _segment(scope, frame, node, c, dim)
     if scope.line is not None and segment:
@@ -134,6 +146,12 @@ def _called_with(i: ast.Index, names: Set[str]) -> bool:
     return any(isinstance(n, ast.Call) and _names(n) & names for n in walk_tree(i))
 
 
+def _reads_bare(i: ast.Index) -> bool:
+    """Whether an index is read at the call, and no fact bounds it as one bounds `i[n] % V`."""
+    has_read = any(isinstance(n, ast.Read) for n in walk_tree(i))
+    return has_read and not any(isinstance(n, ast.Binary) and n.op == "%" for n in walk_tree(i))
+
+
 def _names(i: ast.Index) -> set[str]:
     return {n.name for n in walk_tree(i) if isinstance(n, ast.Name)}
 
@@ -150,18 +168,24 @@ def _padded(span: Span | None, text: str) -> str:
     return text if alone else f"({text})"
 
 
+def stays_inside(c: Poly, dim: Poly, facts: bounds.Facts) -> bool:
+    """Whether a coordinate is inside whatever it reads: `i[n] % V` is below V."""
+    if is_fractional(c):
+        return False
+    c = substitute_atoms(c, lambda a: poly(Sym(str(a))) if isinstance(a, Fetch) else None)
+    return all(bounds.prove(gap, ">=", ZERO, facts) is True for gap in (c, dim - 1 - c))
+
+
 # ---- the fact that is missing -------------------------------------------------------------------
 def _missing_facts(scope: Scope, frame: Frame, c: Poly, dim: Poly) -> tuple[str, ...]:
     """The fewest facts on divisors that prove the coordinate inside; none where they would not."""
-    if is_fractional(c) or any(isinstance(a, Fetch) for a in walk(c)):
-        return ()
     candidates = list(dict.fromkeys(_candidates(c)))[:4]
     for count in (1, 2):
         for chosen in combinations(candidates, count):
             facts = frame.facts(scope)
             for left, op, right in chosen:
                 facts = bounds.require(facts, left, op, right)
-            if all(bounds.prove(gap, ">=", ZERO, facts) is True for gap in (c, dim - 1 - c)):
+            if stays_inside(c, dim, facts):
                 return tuple(_fact(*fact) for fact in chosen)
     return ()
 
@@ -185,14 +209,14 @@ def _facts_of_all(scope: Scope, frame: Frame, node: ast.Read) -> Iterator[str]:
     for i, dim in zip(node.indices, scope.variables[node.name].dims, strict=True):
         if not isinstance(i, ast.Dots):
             with suppress(Skip):
-                c = coordinate(aside, i, frame.names, None)
+                c = coordinate(aside, i, frame.names, lambda read: Fetch(unparse(read), (), None))
                 yield from _missing_facts(aside, frame, c, dim)
 
 
 def _with_facts(scope: Scope, frame: Frame, node: ast.Read, c: Poly, dim: Poly) -> Iterator[Fix]:
     """The missing facts of a coordinate, or of all, behind those of the op, or in front of its `{`."""
     op, own = scope.op, _missing_facts(scope, frame, c, dim)
-    if isinstance(op, ast.Fn) or op.span is None or not own:
+    if isinstance(op, ast.Fn) or op.span is None or not own or any(map(_reads_bare, node.indices)):
         return
     every = (*own, *_facts_of_all(scope, frame, node))
     for facts in dict.fromkeys((own, tuple(dict.fromkeys(every)))):

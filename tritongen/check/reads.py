@@ -11,7 +11,7 @@ import math
 from dataclasses import replace
 
 from tritongen.check.coordinates import FetchOf, coordinate
-from tritongen.check.outside import outside, refuse_calls, unsafe
+from tritongen.check.outside import outside, refuse_calls, stays_inside, unsafe
 from tritongen.check.ranges import ZERO, Frame, wrong_rank
 from tritongen.check.scope import Scope, Variable
 from tritongen.errors import Fix
@@ -134,9 +134,9 @@ def _obligation(scope: Scope, frame: Frame, node: ast.Read, c: Poly, dim: Poly) 
     """
     if _plain(frame, c, dim):
         return False
-    if any(isinstance(a, Fetch) for a in walk(c)) or is_fractional(c):
-        return _needs_fill(scope, frame, node, c, dim)
     box, facts = replace(frame, guards=()).facts(scope), frame.facts(scope)
+    if any(isinstance(a, Fetch) for a in walk(c)) or is_fractional(c):
+        return not stays_inside(c, dim, box) and _needs_fill(scope, frame, node, c, dim)
     needed = False
     for gap in (c, dim - 1 - c):
         if bounds.prove(gap, ">=", ZERO, box) is True:
