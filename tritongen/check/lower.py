@@ -195,12 +195,25 @@ def _places(
     at = next((b for b in written if b.name in bounded), None)
     if len(binders) > 1 and at is not None:
         names = ", ".join(b.name for b in node.binders)
+        nothing = "-inf" if node.op == "argmax" else "inf"
+        ends = [
+            (">" if at.low_strict else ">=", at.low),
+            ("<" if at.high_strict else "<=", at.high),
+        ]
+        asked = " and ".join(
+            f"{at.name} {op} {unparse(end)}" for op, end in ends if end is not None
+        )
+        shown = ", ".join(b.name if b is at else unparse(b) for b in node.binders)
+        fix = fix_at(
+            node.span, f"{node.op}[{shown}](where({asked}, {unparse(node.body)}, {nothing}))"
+        )
         scope.report.fail(
             "E105",
             f"`{node.op}` over several indices needs bounds from 0 to a size",
             at.span,
-            help=f"bound them in the body: `{node.op}[{names}](where(..., ..., "
-            f"{'-inf' if node.op == 'argmax' else 'inf'}))`",
+            help="bound them in the body: {}",
+            fix=fix,
+            otherwise=f"bound them in the body: `{node.op}[{names}](where(..., ..., {nothing}))`",
         )
     for own, b in zip(node.binders, binders, strict=True):
         # Only whole rows are counted in 64 bits: a masked lane has the place 2^31 - 1.

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
+from tritongen.check import casts
 from tritongen.check.coordinates import divisor, held, too_large
 from tritongen.check.scope import Scope
 from tritongen.errors import Span
@@ -89,7 +90,13 @@ def _join(scope: Scope, a: str, b: str, span: Span | None) -> str:
             "E301",
             f"`{a}` and `{b}` have no common dtype before the call",
             span,
-            help=f"cast one, as `i64(...)` or `{a}(...)`",
+            **casts.help_at(
+                scope,
+                span,
+                "cast one",
+                f"cast one, as `i64(...)` or `{a}(...)`",
+                *map(casts.to, ("i64", a, b)),
+            ),
         )
     if {a, b} == {"i8", "u8"}:
         return "i16"
@@ -166,11 +173,11 @@ def apply(scope: Scope, row: Function, values: tuple[Value, ...], span: Span | N
         case "float" if kind != "float":
             dtype = "compute"
         case "number" if kind == "bool":
-            _refuse(scope, f"`{shown}` does not take bool", span, "cast it, as `i64(...)`")
+            _refuse(scope, f"`{shown}` does not take bool", span, "cast it", casts.to("i64"))
         case "int" if kind == "float":
-            _refuse(scope, f"`{shown}` takes integers", span, "cast it, as `i64(...)`")
+            _refuse(scope, f"`{shown}` takes integers", span, "cast it", casts.to("i64"))
         case "bool" if kind != "bool":
-            _refuse(scope, f"`{shown}` takes bools", span, "compare it: `... != 0`")
+            _refuse(scope, f"`{shown}` takes bools", span, "compare it", casts.not_zero)
     args = tuple(convert(scope, v, dtype) for v in values)
     result = "bool" if row.result == "bool" else dtype
     weak = row.result != "bool" and all(v.weak for v in values)
@@ -191,18 +198,20 @@ def _check_literals(
                 scope,
                 f"`{value.expr.value}` does not fit {dtype}",
                 span,
-                help or "cast the other side, as `i64(...)`",
+                help or "cast the other side",
+                casts.to("i64"),
             )
 
 
-def _refuse(scope: Scope, message: str, span: Span | None, help: str) -> None:
-    scope.report.fail("E302", message, span, help=help)
+def _refuse(scope: Scope, message: str, span: Span | None, help: str, change: casts.Change) -> None:
+    otherwise = f"{help}: `... != 0`" if change is casts.not_zero else f"{help}, as `i64(...)`"
+    scope.report.fail("E302", message, span, **casts.help_at(scope, span, help, otherwise, change))
 
 
 def _where(scope: Scope, values: tuple[Value, ...], span: Span | None) -> Value:
     condition, a, b = values
     if scope.kind(condition.dtype) != "bool":
-        _refuse(scope, "the condition of `where` is not a bool", span, "compare it: `... != 0`")
+        _refuse(scope, "the condition of `where` is not a bool", span, "compare it", casts.not_zero)
     dtype = promote(scope, (a, b), span)
     _check_literals(scope, (a, b), dtype, span)
     args = (condition.expr, convert(scope, a, dtype), convert(scope, b, dtype))
@@ -289,7 +298,7 @@ def power(scope: Scope, values: tuple[Value, ...], span: Span | None) -> Value:
     if folded is not None or n not in SMALL_POWERS or isinstance(n, bool):
         return folded or apply(scope, FUNCTIONS["pow"], (base, exponent), span)
     if kind == "bool":
-        _refuse(scope, "`**` does not take bool", span, "cast it, as `i64(...)`")
+        _refuse(scope, "`**` does not take bool", span, "cast it", casts.to("i64"))
     needs_float = kind == "float" or n < 0
     dtype = promote(scope, (base, number(0.0)), span) if needs_float else base.dtype
     args = (convert(scope, base, dtype), Const(n, "i64"))
@@ -321,6 +330,12 @@ def store(scope: Scope, value: Value, dtype: str, span: Span | None) -> Expr:
             "E301",
             f"{what} does not fit `{dtype}`",
             span,
-            help=f"convert it: `{dtype}(...)`" if into == "int" else "compare it: `... != 0`",
+            **(
+                casts.help_for_line(scope, "compare it", "compare it: `... != 0`", casts.not_zero)
+                if into == "bool"
+                else casts.help_for_line(
+                    scope, "convert it", f"convert it: `{dtype}(...)`", casts.to(dtype)
+                )
+            ),
         )
     return convert(scope, value, dtype)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -22,12 +23,16 @@ from tritongen.syntax.limits import MAX_INTEGER, MAX_OPERATIONS, MAX_RANK
 
 FLIPPED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
+# The term that does not count.
+NOTHING = {"sum": "0", "prod": "1", "max": "-inf", "min": "inf", "any": "false", "all": "true"}
+
 
 class Builder:
     def __init__(self, source: Source, most: int = MAX_OPERATIONS):
         self.source, self.most = source, most
         self.errors: list[Diagnostic] = []
         self.operations = 0
+        self.odd: dict[Span, int] = {}  # the error of each binder that is a condition
         self.refused: set[str] = set()  # names of this op that were refused already
 
     def __call__(self, action: str, start: int, end: int, children: list[Any]) -> Any:
@@ -221,6 +226,7 @@ class Builder:
                 self.error("E105", "this is not a range of an index", span, fix=fix)
             case _:
                 help = "a range has the form `k < K`, `k >= i` or `lo <= k < hi`"
+                self.odd[span] = len(self.errors)
                 self.error("E105", "this is not a range of an index", span, help)
         return ast.Binder("k", span=span)
 
@@ -228,7 +234,21 @@ class Builder:
 
     def reduce(self, span, op, binders, body):
         bound = tuple(self._bound(binder, op.text) for binder in binders)
+        if len(odd := [b.span for b in bound if b.span in self.odd]) == 1 and op.text in NOTHING:
+            self._as_condition(span, op.text, bound, odd[0], body)
         return self._operation(ast.Reduce(op.text, bound, body, span=span))
+
+    def _as_condition(self, span, op, binders, odd, body):
+        """The correction of `sum[k % 2 == 0](x[k])`: `sum[k](where(k % 2 == 0, x[k], 0))`."""
+        asked, at = self.text(odd), self.odd[odd]
+        name = re.search(r"\b[a-z]\w*", asked)
+        if name is None or body.span is None:
+            return
+        shown = ", ".join(name[0] if b.span == odd else self.text(b.span) for b in binders)
+        text = f"{op}[{shown}](where({asked}, {self.text(body.span)}, {NOTHING[op]}))"
+        old = self.errors[at]
+        help = "put other conditions into `where`: {}"
+        self.errors[at] = replace(old, help=help, fix=Fix(span, text), otherwise=old.help)
 
     def _bound(self, binder, op):
         match binder:
