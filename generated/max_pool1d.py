@@ -290,6 +290,8 @@ def allocate_max_pool1d(x, win=2, stride=2, pad=0, dil=1) -> torch.Tensor:
         )
     if (2 * pad) > win:
         raise ValueError(f"max_pool1d: requires 2 * pad <= win: {2 * pad} > {win}")
+    if win < 0:
+        raise ValueError(f"max_pool1d: requires win >= 0: {win} < 0")
     y = torch.empty((N, C, P), dtype=x.dtype, device=x.device)
     return y
 
@@ -864,6 +866,8 @@ def allocate_max_pool1d_backward(x, y_at, dy, win=2, stride=2, pad=0, dil=1) -> 
         )
     if (2 * pad) > win:
         raise ValueError(f"max_pool1d_backward: requires 2 * pad <= win: {2 * pad} > {win}")
+    if win < 0:
+        raise ValueError(f"max_pool1d_backward: requires win >= 0: {win} < 0")
     dx = torch.empty((N, C, L), dtype=x.dtype, device=x.device)
     return dx
 

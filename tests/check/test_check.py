@@ -447,6 +447,14 @@ def test_an_argmax_without_a_bound_asks_for_a_term():
         assert print_op(typed(print_op(op))) == print_op(op)
 
 
+@pytest.mark.parametrize("op", ["sum", "prod", "mean", "max", "min"])
+def test_a_range_of_constants_that_ends_before_it_starts_is_refused_at_the_call(op):
+    """A mean was refused, and the others were what they are of no terms, or failed in `torch.arange`."""
+    text = "op f(x: f32[D], const a: int, const b: int) -> y: f32 { y = %s[a <= k < b](x[k]) }"
+    with pytest.raises(ValueError, match="requires b - a >= 0: -1 < 0"):
+        run(typed(text % op), {"x": torch.ones(4), "a": 2, "b": 1})
+
+
 def test_an_argmax_over_a_part_of_a_dim_refuses_places_beyond_32_bits():
     op = typed("op f(x: i8[D]) -> i: i64 { i = argmax[d >= 1](x[d]) }")
     x = torch.zeros(1, dtype=torch.int8).expand(2**31)

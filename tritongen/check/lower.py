@@ -242,6 +242,9 @@ def reduction(
 ) -> Value:
     """A reducer in the dtype that it accumulates in."""
     kind = scope.kind(body.dtype)
+    for extent in (b.hi - b.lo for b in binders):
+        if symbols(extent) <= scope.constants.keys():
+            at_least(scope, extent, 0)  # as a window is checked; of sizes, it has no terms
     if op != "mean":
         binders = _none_reversed(scope, binders)
     match op:
@@ -264,18 +267,15 @@ def reduction(
 def _none_reversed(scope: Scope, binders: tuple[Binder, ...]) -> tuple[Binder, ...]:
     """Of several ranges, no two have a negative length: kernels multiply lengths, and the product would be positive.
 
-    One that ends before it starts is made empty. One of constants alone is refused at the call, as a window is.
+    One that ends before it starts is made empty.
     """
     lengths = {b: b.hi - b.lo for b in binders}
     open_ones = [b for b in binders if not bounds.prove(lengths[b], ">=", ZERO, scope.known)]
     if len(open_ones) < 2:
         return binders
     for b in open_ones:
-        if symbols(lengths[b]) <= scope.constants.keys():
-            at_least(scope, lengths[b], 0)
-        else:
-            ends = replace(b, hi=extreme("max", (b.lo, b.hi)))
-            binders = tuple(ends if other is b else other for other in binders)
+        ends = replace(b, hi=extreme("max", (b.lo, b.hi)))
+        binders = tuple(ends if other is b else other for other in binders)
     return binders
 
 
@@ -285,8 +285,6 @@ def _count(scope: Scope, frame: Frame, binders, guards) -> Value:
         count = poly(1)
         for b in binders:
             extent = b.hi - b.lo
-            if symbols(extent) <= scope.constants.keys():
-                at_least(scope, extent, 0)
             known = bounds.prove(extent, ">=", ZERO, scope.known) is True
             count = count * (extent if known else extreme("max", (ZERO, extent)))
         return of_poly(count, weak=True)
