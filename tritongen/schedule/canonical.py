@@ -24,13 +24,14 @@ from tritongen.ir.algebra import (
     Sym,
     affine,
     atoms,
+    extreme,
     fetches_of,
     index,
     indices,
     poly,
     substitute,
 )
-from tritongen.ir.bounds import Facts, simplify
+from tritongen.ir.bounds import Facts, prove, simplify
 from tritongen.ir.free import binders_of, coordinates, free_indices, reads, tensors_read
 from tritongen.schedule.aside import all_indices, names_of
 
@@ -41,7 +42,24 @@ def canonical(op: ir.Op, facts: Facts) -> tuple[ir.Nest, ...]:
     """The op's nests, one reducer each, with indices named alike."""
     nests = needed(op.nests, {o.name for o in op.outputs})
     nests = as_rounded(tuple(replace(n, body=without_equal_terms(n.body)) for n in nests))
+
+    def change(e: ir.Expr) -> ir.Expr:
+        return _none_reversed(e, facts) if isinstance(e, ir.Reduce) else e
+
+    nests = tuple(replace(n, body=ir.rebuild(n.body, change)) for n in nests)
     return unify(lift(replace(op, nests=nests)), facts, names_of(op))
+
+
+def _none_reversed(reduce: ir.Reduce, facts: Facts) -> ir.Reduce:
+    """Ranges around another reducer are dims of what is stored of that one: two lengths below 0 have a product that is not."""
+    if not any(isinstance(e, ir.Reduce) for e in ir.walk(reduce.body)):
+        return reduce
+    ends = (
+        b.hi if prove(b.hi, ">=", b.lo, facts) is True else extreme("max", (b.lo, b.hi))
+        for b in reduce.binders
+    )
+    binders = zip(reduce.binders, ends, strict=True)
+    return replace(reduce, binders=tuple(replace(b, hi=end) for b, end in binders))
 
 
 def needed(nests: tuple[ir.Nest, ...], wanted: Iterable[str]) -> tuple[ir.Nest, ...]:
