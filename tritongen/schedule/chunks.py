@@ -103,7 +103,8 @@ class _Cutting:
         # No template has names that end like a size.
         own = (fresh(f"{word}_{name}", self.taken) for word in ("first", "all", "chunk"))
         self.first, self.whole, self.count = own
-        self.sums: dict[ir.Reduce, ir.Nest] = {}
+        # By line, since indices of two lines may have one name.
+        self.sums: dict[tuple[str, ir.Reduce], ir.Nest] = {}
 
     def made(self) -> Cut | None:
         try:
@@ -187,9 +188,9 @@ class _Cutting:
                 name = fresh(f"{n.name}_sum", self.taken)
                 before = ir.Tensor(fresh(f"{name}_before", self.taken), e.dtype, n.dims)
                 added = ir.Call("add", (_read(before.name, n.coords, e.dtype), e), e.dtype)
-                self.sums[e] = replace(n, name=name, body=added, dtype=e.dtype)
+                self.sums[n.name, e] = replace(n, name=name, body=added, dtype=e.dtype)
                 befores.append(before)
-                sums.append(self.sums[e])
+                sums.append(self.sums[n.name, e])
         lines = needed(op.nests, own.union(*(tensors_read(n.body) for n in sums)))
         inner = (*lines, *sums)
         inner = tuple(replace(n, body=ir.rebuild(n.body, self.shifted(n))) for n in inner)
@@ -197,7 +198,7 @@ class _Cutting:
         totals = tuple(ir.Tensor(n.name, n.dtype, n.dims) for n in sums)
         body = self.smaller(inner, (*results, *totals), befores)
         others = (n for n in op.nests if n.name not in own)
-        last = tuple(replace(n, body=ir.rebuild(n.body, self.from_sums)) for n in others)
+        last = tuple(replace(n, body=ir.rebuild(n.body, self.from_sums(n))) for n in others)
         rest = tuple(o for o in op.outputs if o.name not in own)
         last = needed(last, {o.name for o in rest})
         behind = self.smaller(last, rest, list(totals))
@@ -224,12 +225,17 @@ class _Cutting:
 
         return change
 
-    def from_sums(self, e: ir.Expr) -> ir.Expr:
-        if isinstance(e, ir.Reduce) and e in self.sums:
-            return _read(self.sums[e].name, self.sums[e].coords, e.dtype)
-        if isinstance(e, ir.IndexValue) and e.poly == self.size:
-            return _number(self.whole, e.dtype)
-        return e
+    def from_sums(self, n: ir.Nest):
+        """The sums of a line are read where they were computed, and the size as a number is the whole one."""
+
+        def change(e: ir.Expr) -> ir.Expr:
+            if isinstance(e, ir.Reduce) and (total := self.sums.get((n.name, e))):
+                return _read(total.name, total.coords, e.dtype)
+            if isinstance(e, ir.IndexValue) and e.poly == self.size:
+                return _number(self.whole, e.dtype)
+            return e
+
+        return change
 
     def smaller(self, nests: Nests, outputs: tuple[ir.Tensor, ...], more: list[ir.Tensor]) -> ir.Op:
         """An op of these lines, with the operands and numbers that they use."""
