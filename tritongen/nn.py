@@ -218,6 +218,7 @@ class _BatchNorm:
         count = x.numel() // max(1, x.shape[1])
         if count == 1:
             raise ValueError(f"{type(self).__name__}: expected more than one value a channel")
+        rest |= {"V": torch.float64} if x.dtype == torch.float64 else {}
         mean, unbiased, y = call("batch_norm", x, unbias=count / max(1, count - 1), **rest)
         if self.training and self.running_mean is not None:
             with torch.no_grad():
@@ -241,15 +242,15 @@ class _BatchNorm:
 
 
 class BatchNorm1d(_BatchNorm, nn.BatchNorm1d):
-    """torch.nn.BatchNorm1d. x: [N, C] or [N, C, L]. The statistics of a batch are f32."""
+    """torch.nn.BatchNorm1d. x: [N, C] or [N, C, L]. The statistics of a batch are f32, or f64 of an f64 x."""
 
 
 class BatchNorm2d(_BatchNorm, nn.BatchNorm2d):
-    """torch.nn.BatchNorm2d. x: [N, C, H, W]. The statistics of a batch are f32."""
+    """torch.nn.BatchNorm2d. x: [N, C, H, W]. The statistics of a batch are f32, or f64 of an f64 x."""
 
 
 class BatchNorm3d(_BatchNorm, nn.BatchNorm3d):
-    """torch.nn.BatchNorm3d. x: [N, C, D, H, W]. The statistics of a batch are f32."""
+    """torch.nn.BatchNorm3d. x: [N, C, D, H, W]. The statistics of a batch are f32, or f64 of an f64 x."""
 
 
 # ---- the rest -----------------------------------------------------------------------------------

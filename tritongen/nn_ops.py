@@ -60,7 +60,7 @@ def _variant(name: str, left_out: tuple[str, ...], activation: str) -> ast.OpDef
     assert found is not None
     op, _ = found
     params = tuple(p for p in op.params if p.name not in left_out)
-    types = {p.type.dtype for p in params if isinstance(p, ast.Operand)}
+    types = {p.type.dtype for p in (*params, *op.outputs) if isinstance(p, ast.Operand)}
     *above, last = op.lines
     value, clauses = _without(last.value, left_out), op.clauses
     if activation:

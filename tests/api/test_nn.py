@@ -198,6 +198,14 @@ def test_what_torch_refuses_is_no_result_of_something_else(call, match):
         call()
 
 
+def test_the_statistics_of_f64_are_f64():
+    ours, theirs = nn.BatchNorm1d(4).double(), torch.nn.BatchNorm1d(4).double()
+    for layer in (ours, theirs):
+        layer(randn(6, 4).double())
+    torch.testing.assert_close(ours.running_var, theirs.running_var, rtol=1e-14, atol=0)
+    torch.testing.assert_close(ours.running_mean, theirs.running_mean, rtol=1e-14, atol=1e-17)
+
+
 @pytest.mark.parametrize("shape", [(0, 4), (3, 4, 0)])
 def test_a_batch_of_nothing_leaves_the_running_statistics(shape):
     ours, theirs = nn.BatchNorm1d(4), torch.nn.BatchNorm1d(4)
