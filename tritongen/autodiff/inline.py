@@ -46,7 +46,10 @@ def _paste(expr: Expr, rank: int, lines: dict[str, Nest]) -> Expr:
                 return exprs.substitute(line.body, exprs.by_name(values))
         case Call(fn, args):
             pasted = tuple(_paste(a, rank, lines) for a in args)
-            if pasted != args and fn in MULTIPLIES:  # inside of a pasted condition: no 0 * inf
+            masked = any(isinstance(a, Call) and a.fn == "where" for a in pasted)
+            if (
+                pasted != args and masked and fn in MULTIPLIES
+            ):  # inside of the condition: no 0 * inf
                 return MULTIPLIES[fn](*pasted)
             return replace(expr, args=pasted)
         case Cast(arg):

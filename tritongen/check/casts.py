@@ -54,8 +54,8 @@ def _texts(scope: Scope, span: Span | None, change: Change) -> Iterator[str]:
                 for parts in _changed(args, change):
                     yield unparse(replace(node, args=parts))
             case ast.Binary(_, a, b) | ast.Compare(_, a, b) | ast.BoolOp(_, a, b):
-                for a, b in _changed((a, b), change):
-                    yield unparse(replace(node, a=a, b=b))
+                for left, right in _changed((a, b), change):
+                    yield unparse(replace(node, a=left, b=right))
             case ast.Unary(_, x) | ast.Not(x):
                 yield unparse(replace(node, x=change(x)))
 
