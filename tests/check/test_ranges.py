@@ -117,5 +117,5 @@ def test_no_two_ranges_of_a_reducer_have_a_negative_length():
 
     assert of_sum("k >= A, j >= A")[0] == ["max(A, D)", "max(A, D)"]
     assert of_sum("k >= A, j < 2")[0] == ["D", "2"]
-    assert of_sum("k < n, j")[1] == ["D >= n (for `x[k, j]`)"]
-    assert of_sum("k < n, j < n")[1] == ["D >= n (for `x[k, j]`)", "n >= 0"]
+    for binders in ("k < n, j", "k < n, j < n"):
+        assert of_sum(binders)[1] == ["D >= n (for `x[k, j]`)", "n >= 0"]
