@@ -76,7 +76,9 @@ def plan_op(
         first = next(shown, stores[0] if stores else str(k))  # a result, not what is kept beside it
         first = called.get(first, first)
         step = own if len(groups) == 1 else f"{own}_{first}"
-        told = replace(g, split=split_dtypes(op), doubles=ir.may_compute_f64(op))
+        bools = {"bool", *(p.name for p in op.typarams if p.kind == "bool")}
+        told = replace(g, split=split_dtypes(op), bools=frozenset(bools))
+        told = replace(told, doubles=ir.may_compute_f64(op))
         if g.kind != "scan":  # which holds an extreme for each place
             told = replace(told, nests=with_held(g.nests))
         made = CLASSES[g.kind].make(step, told, stores, dims, facts)

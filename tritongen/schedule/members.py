@@ -63,6 +63,7 @@ class Group:
     # Dtypes whose products are three of TF32, where they are f32
     split: frozenset[str] = frozenset()
     doubles: bool = False  # whether a call may compute in f64
+    bools: frozenset[str] = frozenset({"bool"})  # dtypes that no descriptor takes
     defines: tuple[ir.Define, ...] = ()  # further sizes that its indices range over
     # The terms of a sum that tl.dot adds up in i32, where they may be too many for that, and the nests as loops take them
     terms: Poly | None = None

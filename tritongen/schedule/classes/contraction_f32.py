@@ -56,8 +56,8 @@ def split_tiles(group, axes, seen, dims, facts) -> tuple[View, ...]:
         return ()
     k = frozenset(b.index for b in p.k)
     views = (
-        stored_tiles(left, p.m, axes, seen, dims, facts, k),
-        stored_tiles(right, p.n, axes, seen, dims, facts),
+        stored_tiles(group, left, p.m, axes, seen, dims, facts, k),
+        stored_tiles(group, right, p.n, axes, seen, dims, facts),
     )
     return tuple(view for view in views if view) if all(views) else ()
 

@@ -32,12 +32,12 @@ def described(group, axes, seen, dims, facts) -> tuple[View, ...]:
         if head.fold.guards:
             return ()
         for side, kept in zip(head.fold.factors, (p.m, p.n), strict=True):
-            found.append(stored_tiles(side, kept, axes, seen, dims, facts))
+            found.append(stored_tiles(group, side, kept, axes, seen, dims, facts))
     return tuple(view for view in found if view) if all(found) else ()
 
 
 def stored_tiles(
-    side: ir.Expr, kept, axes, seen, dims, facts, k: frozenset[str] = frozenset()
+    group, side: ir.Expr, kept, axes, seen, dims, facts, k: frozenset[str] = frozenset()
 ) -> View | None:
     """The one operand of a factor, where all its indices stand in it: a dim for `kept`, one for k, others batch.
 
@@ -49,6 +49,8 @@ def stored_tiles(
     if len(found) != 1 or found[0].fill is not None or any(map(free_indices, numbers)):
         return None
     (read,) = found
+    if read.dtype in group.bools:
+        return None
     view = next((v for v in seen if v.tensor == read.tensor), None)
     if view is None:
         extents = {d.index: d.hi - d.lo for a in axes for d in a.digits if not d.lo.terms}
@@ -76,13 +78,15 @@ def is_of_halves(group) -> bool:
 
 
 def stored_whole(group, stores, axes, seen) -> tuple[View, ...]:
-    """Outputs that follow from the sums and lie in memory as tiles of m x n; no descriptor is of bools."""
+    """Outputs that follow from the sums and lie in memory as tiles of m x n."""
     m, n = (tuple(d.index for d in axis.digits) for axis in axes[1:3])
     wide = {nest.name for nest in group.nests[: group.products]}
     for nest in group.nests[group.products :]:
         if wide & {read.tensor for read in reads(nest.body)}:
             wide.add(nest.name)
-    told = {nest.name for nest in group.nests if nest.name in wide and nest.dtype != "bool"}
+    told = {
+        nest.name for nest in group.nests if nest.name in wide and nest.dtype not in group.bools
+    }
     return tuple(v for v in seen if v.tensor in told & set(stores) and v.runs[-2:] == (m, n))
 
 

@@ -619,6 +619,7 @@ def described(group: Group, dims: Dims, facts: Facts) -> tuple[str, ...]:
     for n in filter(is_multiplied, group.nests):
         for read in (r for r in reads(n.body) if r.tensor not in own):
             fits = is_tile(read, walks, dims[read.tensor], facts)
+            fits = fits and read.dtype not in group.bools
             found[read.tensor] = found.get(read.tensor, True) and fits
     return tuple(t for t, fits in found.items() if fits)
 
@@ -626,8 +627,7 @@ def described(group: Group, dims: Dims, facts: Facts) -> tuple[str, ...]:
 def is_tile(read: ir.Read, walks: tuple[Walk, ...], dims: tuple[Poly, ...], facts: Facts) -> bool:
     """Whether a read is of a tile that one descriptor takes: two dims with two walks by blocks, a number of the program in others.
 
-    It has 0 outside of the tensor, so a block walks all of its dim: behind `sum[e < 5]` are further elements. Triton has no
-    descriptors of bool.
+    It has 0 outside of the tensor, so a block walks all of its dim: behind `sum[e < 5]` are further elements.
     """
     numbers = {w.index for w in walks if w.how in NUMBERS}
     extents = {w.index: w.extent for w in walks if w.how not in NUMBERS}
@@ -638,6 +638,5 @@ def is_tile(read: ir.Read, walks: tuple[Walk, ...], dims: tuple[Poly, ...], fact
         for c, d in pairs
         for i in [*indices(c)][:1]
     )
-    plain = read.fill is None and read.dtype != "bool"
     apart = len(blocks) == len({*blocks}) == 2  # a diagonal has one walk
-    return apart and bare and blocks[-1] == read.coords[-1] and plain
+    return apart and bare and blocks[-1] == read.coords[-1] and read.fill is None
