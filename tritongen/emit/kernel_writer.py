@@ -30,7 +30,7 @@ from tritongen.ir.functions import (
 from tritongen.schedule.plan import KernelPlan
 
 __all__ = ["KernelWriter", "Context"]
-NARROW = ("i8", "i16", "u8")
+NARROW = ("i8", "i16", "i32", "u8")  # narrower than a size, which a kernel may hold in 64 bits
 
 
 class KernelWriter(Addressing):
@@ -110,6 +110,9 @@ class KernelWriter(Addressing):
             return f"{wrap(inner, ATOM)}.to(tl.int32).to(tl.uint8)", ATOM
         return self.converted(inner, arg, dtype), ATOM
 
+    def may_be_narrow(self, dtype: str) -> bool:
+        return not set(NARROW).isdisjoint(ir.dtypes_of(dtype, self.op))
+
     def full(self, e: ir.Expr, dtype: str) -> str:
         """A number or size as a tensor of a dtype."""
         return f"tl.full((), {self.expr(e)[0]}, {self.dtype(dtype)})"
@@ -151,7 +154,7 @@ class KernelWriter(Addressing):
             # A function takes a bare number for i32, in which narrower ints would go on.
             narrow = kind == "int" and (k == 0 or arg.dtype not in ("i32", "i64"))
             # A size has 32 bits, and would take what it meets along: i8 * size wraps.
-            size = isinstance(arg, ir.IndexValue) and arg.dtype in NARROW
+            size = isinstance(arg, ir.IndexValue) and self.may_be_narrow(arg.dtype)
             typed = size or is_call and (lossy or narrow or row.arity == 1 or apart)
             if not self.strong(arg) and (typed or (weak and k == first)):
                 out = self.full(arg, arg.dtype), ATOM
