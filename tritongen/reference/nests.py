@@ -234,12 +234,15 @@ class _Body(Dims):
         if plain and is_operator and row.name not in ("div", "floordiv", "mod", "pow"):
             return Code(*fill(row.torch, [v.pair for v in values]), True)
         dtypes = [a.dtype for a in call.args]
-        if row.name in ("maximum", "minimum") and any(v.plain for v in values):
+        extreme = row.name in ("maximum", "minimum")
+        if extreme and dtypes[0] != "bool" and any(v.plain for v in values):
             return self.clamped(row.name, values, dtypes[0])
         if plain:
             values[0] = self.tensor(values[0], dtypes[0])
-        if row.name in NEEDS_TENSORS or (
-            row.name == "clamp" and not all(v.plain for v in values[1:])
+        if (
+            row.name in NEEDS_TENSORS
+            or extreme
+            or (row.name == "clamp" and not all(v.plain for v in values[1:]))
         ):
             values = [self.tensor(v, dtype) for v, dtype in zip(values, dtypes, strict=True)]
         if row.name == "clamp":
@@ -292,8 +295,12 @@ class _Body(Dims):
         text = f"{text}.flip(-1)" if scan.reverse else text
         if scan.exclusive:
             sides, rest = ("(0, 1)", "1:") if scan.reverse else ("(1, 0)", ":-1")
-            fill = self.identity(r.op, r.body.dtype)
+            # Padding takes a float, which the largest i64 is not: of inverted numbers, a minimum is a maximum.
+            inverts = r.op == "min" and kind_of(r.body.dtype, self.function.op) == "int"
+            fill = self.identity("max" if inverts else r.op, r.body.dtype)
+            text = f"~({text})" if inverts else text
             text = f"torch.nn.functional.pad({text}, {sides}, value={fill})"
+            text = f"(~{text})" if inverts else text
             text = text if scan.is_short else f"{text}[..., {rest}]"
         return Code(self.placed(text, [b.index for b in kept] + [scan.index]))
 

@@ -171,7 +171,7 @@ def _by_nests(op: Op, mark: str) -> list[str]:
     head = []
     device = f"{op.tensors[0].name}.device"
     for s in op.scalars:
-        dtype = "compute" if kind_of(s.dtype, op) == "float" else s.dtype
+        dtype = {"float": "compute", "int": "i64", "bool": "bool"}[kind_of(s.dtype, op)]
         dtype = torch_dtype_code(dtype, names)
         head.append(f"{s.name} = torch.as_tensor({s.name}, dtype={dtype}, device={device})")
     result = ", ".join(_unflattened(checked, names))  # of the operands that the function has
