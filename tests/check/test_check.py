@@ -502,3 +502,10 @@ def test_a_division_in_the_end_of_a_range_is_exact():
             call(V[:5])
     with pytest.raises(ValueError, match="requires N % 2 == 0 .for `N / 2`.: 1 != 0"):
         run(typed(F64 + "(x: T[N]) -> y: T { y = sum[N / 2 <= k < N](x[k]) }"), {"x": V})
+
+
+def test_a_literal_fits_the_one_dtype_of_a_type_parameter():
+    text = "op f<I: u8>(x: I[N]) -> y: I[N] {{ y[i] = max(x[i], {0}) + (x[i - 1] else {0}) }}"
+    x = torch.tensor([3, 255], dtype=torch.uint8)
+    assert run(typed(text.format(200)), {"x": x})["y"].tolist() == [144, 2]
+    assert codes(text.format(-1)) == ["E302", "E403"]

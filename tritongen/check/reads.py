@@ -118,8 +118,9 @@ def _fill(scope: Scope, variable: Variable, literal: ast.Literal | None):
         and math.isfinite(value)
         and value == int(value)
     ):
-        bits = LIMITS.get(scope.concrete(variable.dtype), 7)
-        low, high = (0, 255) if variable.dtype == "u8" else (-(2**bits), 2**bits - 1)
+        dtype = scope.concrete(variable.dtype)
+        bits = LIMITS.get(dtype, 7)
+        low, high = (0, 255) if dtype == "u8" else (-(2**bits), 2**bits - 1)
         if low <= value <= high:
             return int(value)
     message = f"`{unparse(literal)}` does not fit `{variable.name}`, which is {variable.dtype}"

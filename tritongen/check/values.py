@@ -188,7 +188,8 @@ def _check_literals(
     scope: Scope, values: tuple[Value, ...], dtype: str, span: Span | None, help: str = ""
 ) -> None:
     """E302 for a literal that the dtype of the others cannot hold, as torch."""
-    bits = BITS.get(scope.concrete(dtype))
+    dtype = scope.concrete(dtype)
+    bits = BITS.get(dtype)
     if bits is None:
         return
     low, high = (0, 2**bits - 1) if dtype == "u8" else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
