@@ -12,6 +12,7 @@ from typing import Any
 from tritongen.emit.parameters import Context, Parameters
 from tritongen.emit.text import (
     bare,
+    exact_in_f32,
     launch_text,
     literal,
     only_atom,
@@ -498,11 +499,18 @@ class Addressing(Parameters):
         options = f", mask={mask}" if mask else ""
         held = read.fill if checked else self.fill.get(read.tensor)
         if mask and held is not None:
-            options += f", other={literal(held, ir.kind_of(read.dtype, self.op))}"
+            options += f", other={self.outside(held, read.dtype)}"
         if read.tensor in self.evict:
             options += f", eviction_policy={self.evict[read.tensor]}"
         load = f"tl.load({where}{options})"
         return self.converted((load, ATOM), read, cast) if cast else load
+
+    def outside(self, held: int | float | bool, dtype: str) -> str:
+        """What a load gives where its mask is false. Triton takes a bare number for an f32."""
+        text = literal(held, ir.kind_of(dtype, self.op))
+        if ir.may_be_f64(dtype, self.op) and not exact_in_f32(ir.Const(held, dtype)):
+            return f"tl.full((), {text}, {self.dtype(dtype)})"
+        return text
 
     def load_mask(self, read: ir.Read, shown: list[str], dims: list[int]) -> tuple[str, bool]:
         """The mask of a load, and whether it asks where the coordinates are."""
