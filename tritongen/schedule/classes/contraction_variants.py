@@ -67,10 +67,11 @@ def make(name, group, stores, dims, facts) -> Step:
         )
 
     scale = group.nests[0].fold.scale
-    tiles = () if scale else described(group, axes, seen, dims, facts)
+    narrow_ones = min(itemsizes(kernel("tiles", "contraction"))) <= 4  # in parts, or by descriptor
+    tiles = described(group, axes, seen, dims, facts) if narrow_ones and not scale else ()
     most = run(scale, p.k[0].index, facts) if scale else MOST_BETWEEN_READ * reads_bounds(group)
     pairs = has_pairs(group) and (not scale or most >= LEAST_OF_PAIRS)
-    splits = not any(n.fold.guards for n in group.nests[: group.products])
+    splits = narrow_ones and not any(n.fold.guards for n in group.nests[: group.products])
     pointers = kernel("tiles", "contraction", pairs=pairs, splits=splits)
     lanes = bool(tiles) and splits and not pairs and group.nests[0].dtype != "i64"
     pointers = replace(pointers, lanes=lanes and 4 in itemsizes(pointers))
