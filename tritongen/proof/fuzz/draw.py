@@ -8,7 +8,8 @@ Every draw comes from one `random.Random`: the same seed is the same spec, every
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, replace
 from random import Random
 
 from tritongen.proof.fuzz import (
@@ -72,7 +73,17 @@ def draw_spec(random: Random) -> Drawn:
     s.typarams = {"T": s.weighted(FAMILIES), "U": s.weighted({"float": 4, "f16 | bf16": 1})}
     for _ in range(s.weighted({1: 6, 2: 4, 3: 1})):
         s.weighted(MOTIFS)(s)
-    return Drawn(s.text(), tuple(dict.fromkeys(s.motifs)), s.maybe(0.12))
+    drawn = Drawn(s.text(), tuple(dict.fromkeys(s.motifs)), s.maybe(0.12))
+    if s.typarams["T"] == "f32 | f64" and s.maybe(0.5):
+        return replace(drawn, text=of_f64_alone(drawn.text))
+    return drawn
+
+
+def of_f64_alone(text: str) -> str:
+    """The last op of a text, with f64 for its type parameter T. Kernels for narrower types are dropped then."""
+    start = [m.start() for m in re.finditer(r"^op ", text, re.M)][-1]
+    own = re.sub(r"T: f32 \| f64(, )?", "", text[start:], count=1).replace("<>", "", 1)
+    return text[:start] + re.sub(r"\bT\b", "f64", own)
 
 
 def own_names(text: str) -> dict[str, str]:
