@@ -16,8 +16,10 @@ import torch
 
 from tritongen import lib, pipeline
 from tritongen.choice import holding, of_gpu
+from tritongen.ir import nodes as ir
 from tritongen.proof.crosscompile import wrong_instructions
 from tritongen.runtime.load import load_text
+from tritongen.schedule.classes.contraction_operands import WHOLE, ends_of, storage_dtype, stored_as
 from tritongen.trace import Gpu, compile_launch, ptx, trace
 
 ROOT = Path(__file__).parents[2]
@@ -399,3 +401,31 @@ def test_a_window_under_a_factor_reads_what_was_computed_once():
     }"""
     (plan,) = pipeline.build(text, "f.op").plans["f"]
     assert [n.name for n in plan.scratch] == ["h"]
+
+
+def test_bytes_that_wrap_are_any_bytes():
+    """`-q` of u8 is 0 to 255, not -255 to 0: with 100 more it is no number that bf16 holds."""
+    q = ir.Read("q", (), None, "u8")
+    wrapped = ir.Cast(ir.Call("neg", (q,), "u8"), "compute")
+    whole = ir.Call("add", (wrapped, ir.Const(100.0, "compute")), "compute")
+    assert ends_of(wrapped) == (0, 255)
+    assert ends_of(whole) == (100, 355) and stored_as(whole) != WHOLE
+
+
+@pytest.mark.parametrize(
+    "types, held",
+    [
+        ("f8e4m3 | f8e5m2", "f16"),
+        ("f8e4m3 | f16", "f16"),
+        ("f8e4m3 | bf16", ""),
+        ("f16 | bf16", "T"),
+    ],
+)
+def test_factors_that_may_be_f8_are_multiplied_exactly(types, held):
+    """Tensor cores add products of f8 with 14 bits."""
+    text = f"""op f<T: {types}>(a: T[M, K], b: T[K, N]) -> y: f32[M, N] {{
+      y[m, n] = sum[k](a[m, k] * b[k, n])
+    }}"""
+    (plan,) = pipeline.build(text, "f.op").plans["f"]
+    head = plan.steps[0].kernels[0].nests[0]
+    assert storage_dtype(*head.fold.factors, plan.op) == held

@@ -25,7 +25,7 @@ from tritongen.schedule.chunks import Cut, cut
 from tritongen.schedule.classes import CLASSES
 from tritongen.schedule.classes.chains import by_rows, with_copies, with_seen
 from tritongen.schedule.classes.contraction import product_or_reason
-from tritongen.schedule.classes.contraction_operands import may_be_f32
+from tritongen.schedule.classes.contraction_operands import may_be_f32, maybe_f8
 from tritongen.schedule.classes.picked import with_picked
 from tritongen.schedule.digits import split_all
 from tritongen.schedule.factored import factored
@@ -76,9 +76,9 @@ def plan_op(
         first = next(shown, stores[0] if stores else str(k))  # a result, not what is kept beside it
         first = called.get(first, first)
         step = own if len(groups) == 1 else f"{own}_{first}"
-        bools = {"bool", *(p.name for p in op.typarams if p.kind == "bool")}
-        told = replace(g, split=split_dtypes(op), bools=frozenset(bools))
-        told = replace(told, doubles=ir.may_compute_f64(op))
+        bools = frozenset({"bool", *(p.name for p in op.typarams if p.kind == "bool")})
+        own_types = {"split": split_dtypes(op), "maybe_f8": maybe_f8(op), "bools": bools}
+        told = replace(g, doubles=ir.may_compute_f64(op), **own_types)
         if g.kind != "scan":  # which holds an extreme for each place
             told = replace(told, nests=with_held(g.nests))
         made = CLASSES[g.kind].make(step, told, stores, dims, facts)

@@ -62,6 +62,7 @@ class Group:
     reverse: bool = False  # a scan from the end
     # Dtypes whose products are three of TF32, where they are f32
     split: frozenset[str] = frozenset()
+    maybe_f8: frozenset[str] = frozenset()  # type parameters that are f8 in some calls
     doubles: bool = False  # whether a call may compute in f64
     bools: frozenset[str] = frozenset({"bool"})  # dtypes that no descriptor takes
     defines: tuple[ir.Define, ...] = ()  # further sizes that its indices range over

@@ -21,7 +21,8 @@ from tritongen.schedule.views import digits_of
 F8 = frozenset(ir.NARROW_FLOATS)
 PAIR = "pair'"  # the index of two terms that lie in one element: no name of a spec
 WHOLE = "whole"  # a computed factor is a whole number of at most 256: exact in f16 and bf16
-SMALL = F8 | {"i8", "u8"}  # stored in 8 bits, exact in every wider float
+BYTES = {"i8": (-128, 127), "u8": (0, 255)}
+SMALL = F8.union(BYTES)  # stored in 8 bits, exact in every wider float
 
 
 def described(group, axes, seen, dims, facts) -> tuple[View, ...]:
@@ -90,8 +91,11 @@ def stored_whole(group, stores, axes, seen) -> tuple[View, ...]:
     return tuple(v for v in seen if v.tensor in told & set(stores) and v.runs[-2:] == (m, n))
 
 
-def converted(whole: KernelPlan) -> tuple[Pack, ...]:
-    """A copy of a factor stored in 8 bits, in the dtype of the other one; nothing where none is, or the kernel reads it elsewhere."""
+def converted(whole: KernelPlan, maybe_f8: frozenset[str]) -> tuple[Pack, ...]:
+    """A copy of a factor stored in 8 bits, in the dtype of the other one; nothing where none is, or the kernel reads it elsewhere.
+
+    The other one's must hold it, so it is none of `maybe_f8`.
+    """
     sides = []
     for side in whole.nests[0].fold.factors:
         match side:
@@ -101,7 +105,7 @@ def converted(whole: KernelPlan) -> tuple[Pack, ...]:
         return ()
     small, wide = sorted(sides, key=lambda read: read.dtype not in SMALL)
     behind = {r.tensor for n in whole.nests[1:] for r in (*reads(n.body), *fetches(n.body))}
-    if small.tensor in behind:
+    if small.tensor in behind or wide.dtype in maybe_f8:
         return ()  # what is read there is the integer: `w[n, 0] // 2`
     return (Pack(small.tensor, tuple(range(len(small.coords))), like=wide.tensor),)
 
@@ -118,6 +122,11 @@ def storage_dtype(left: ir.Expr, right: ir.Expr, op: ir.Op) -> str:
     return half if half and set(ir.dtypes_of(half, op)) <= {"f16", "bf16"} else ""
 
 
+def maybe_f8(op: ir.Op) -> frozenset[str]:
+    """The type parameters that are f8 in some calls."""
+    return frozenset(p.name for p in op.typarams if not F8.isdisjoint(p.dtypes))
+
+
 def left_out(side: ir.Expr) -> ir.Expr | None:
     """The factor, where a condition leaves out some of it: its zeros are numbers of each half type."""
     match side:
@@ -127,8 +136,9 @@ def left_out(side: ir.Expr) -> ir.Expr | None:
 
 
 def _holding(a: str, b: str, op: ir.Op) -> str:
-    if {a, b} <= F8 and (a != b or op.precision != "tf32"):
-        return "f16"
+    if ({a, b} <= F8 or {a, b} & maybe_f8(op)) and (a != b or op.precision != "tf32"):
+        held = {*ir.dtypes_of(a, op), *ir.dtypes_of(b, op)}
+        return "f16" if held <= {*SMALL, WHOLE, "f16"} else ""
     if a == b:
         return "" if a == WHOLE else a
     for wide, small in ((a, b), (b, a)):
@@ -159,11 +169,13 @@ def ends_of(e: ir.Expr) -> tuple[int, int] | None:
         case ir.Cast(arg, "compute" | "f32" | "f64" | "i64"):
             return ends_of(arg)
         case ir.Read(dtype="i8" | "u8" as dtype, fill=None):
-            return (-128, 127) if dtype == "i8" else (0, 255)
+            return BYTES[dtype]
         case ir.Const(value) if math.isfinite(value) and value == int(value):
             return int(value), int(value)
         case ir.Call("bit_and", (_, ir.Const(value)), "i64") if value >= 0:
             return 0, int(value)
+        case ir.Call("neg" | "add" | "sub" | "mul", args, "i8" | "u8" as dtype):  # which wraps
+            return BYTES[dtype] if all(map(ends_of, args)) else None
         case ir.Call("neg", (arg,)) if ends := ends_of(arg):
             return -ends[1], -ends[0]
         case ir.Call("add" | "sub" | "mul" as fn, (a, b)):

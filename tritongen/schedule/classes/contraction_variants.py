@@ -87,7 +87,7 @@ def make(name, group, stores, dims, facts) -> Step:
     variants = tuple(replace(v, config=steps_within(v.config, least, most)) for v in variants)
     if tiles:
         whole = kernel("persistent", "persistent", tiles=tiles, stored=out, splits=True)
-        packs = converted(whole)
+        packs = converted(whole, group.maybe_f8)
         wide = widest(whole, times)
         several: tuple[Variant, ...] = (wide, narrow(whole, times))
         kernels = (pointers, finish)
