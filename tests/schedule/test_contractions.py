@@ -20,6 +20,7 @@ from tritongen.ir import nodes as ir
 from tritongen.proof.crosscompile import wrong_instructions
 from tritongen.runtime.load import load_text
 from tritongen.schedule.classes.contraction_operands import WHOLE, ends_of, storage_dtype, stored_as
+from tritongen.schedule.classes.contraction_stages import itemsizes
 from tritongen.trace import Gpu, compile_launch, ptx, trace
 
 ROOT = Path(__file__).parents[2]
@@ -429,3 +430,12 @@ def test_factors_that_may_be_f8_are_multiplied_exactly(types, held):
     (plan,) = pipeline.build(text, "f.op").plans["f"]
     head = plan.steps[0].kernels[0].nests[0]
     assert storage_dtype(*head.fold.factors, plan.op) == held
+
+
+def test_whole_numbers_beside_bytes_are_multiplied_in_f32():
+    """Which of the two names a set gave first decided which variants there were."""
+    text = """op f(a: i8[M, K], b: i8[K, N]) -> y: f32[M, N] {
+      y[m, n] = sum[k](a[m, k] * 1.0 * b[k, n])
+    }"""
+    (plan,) = pipeline.build(text, "f.op").plans["f"]
+    assert itemsizes(plan.steps[0].kernels[0]) == (4, 8)

@@ -19,7 +19,7 @@ from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import Fetch, Poly, fetches_of, indices
 from tritongen.ir.dtypes import DTYPES
 from tritongen.ir.free import coordinates, free_indices, reads
-from tritongen.schedule.classes.contraction_operands import SMALL, WHOLE, stored_as
+from tritongen.schedule.classes.contraction_operands import F8, SMALL, WHOLE, stored_as
 from tritongen.schedule.plan import Axis, KernelPlan, Step, Variant
 from tritongen.schedule.rules import conjuncts, evaluate, names
 
@@ -329,8 +329,8 @@ def indices_of(axis: Axis) -> set[str]:
 def multiplied(kernel: KernelPlan) -> str:
     """The dtype that factors have in memory and in tl.dot; nothing where they are computed, in f32 or f64."""
     kinds = {stored_as(side) for side in kernel.nests[0].fold.factors}
-    wide = kinds - SMALL - {WHOLE}
-    return next(iter(wide or kinds)) if len(wide) <= 1 else ""
+    found = kinds - SMALL - {WHOLE} or kinds
+    return min(found) if len(found) == 1 or found <= F8 else ""
 
 
 def itemsizes(kernel: KernelPlan) -> tuple[int, ...]:
