@@ -742,6 +742,13 @@ def test_a_name_of_its_own_beside_a_gradients_is_refused():
         backward(op)
 
 
+@pytest.mark.parametrize("name", ["el", "oc"])
+def test_an_operand_whose_gradient_no_line_can_be_is_refused(name):
+    op = op_of(f"op f<T: float>({name}: T[N]) -> y: T[N] {{ y = sin({name}) }}")
+    with pytest.raises(NotDifferentiable, match=f"`d{name}`, which is a reserved word; rename"):
+        backward(op)
+
+
 def lines(op) -> list[str]:
     return [line.strip() for line in print_op(backward(op)).split("\n")]
 

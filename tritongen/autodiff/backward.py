@@ -56,6 +56,7 @@ from tritongen.ir.nodes import (
 )
 from tritongen.ir.prune import pruned
 from tritongen.ir.rename import renamed
+from tritongen.syntax.names import NOT_LINES
 from tritongen.syntax.names import kind_of as reserved_as
 
 ZERO = Poly()
@@ -169,6 +170,11 @@ def _stepped_aside(op: Op, wanted: tuple[Param, ...]) -> Op:
         both = f"`{name}` is a name of its own and that of the gradient of `{of}`"
         other = exprs.free_name(f"{name}_own", names_of(op))
         raise NotDifferentiable(op, f"{both}; rename it, as to `{other}`")
+    said = {f"d{p.name}" for p in wanted} & NOT_LINES | {d for d in gradients if reserved_as(d)}
+    if said:
+        name, of = min(said), min(said)[1:]
+        word = f"the gradient of `{of}` has the name `{name}`, which is a reserved word"
+        raise NotDifferentiable(op, f"{word}; rename `{of}`, as to `{of}_`")
     temporaries = {nest.name for nest in op.nests} - own
     taken, names = names_of(op), {}
     for name in sorted(gradients & (temporaries | _indices_of(op))):
@@ -235,7 +241,7 @@ class _Tape:
     # ---- names --------------------------------------------------------------------------------
     def free_name(self, name: str) -> str:
         if not self.names:
-            self.names |= names_of(self.op)
+            self.names |= names_of(self.op) | NOT_LINES
         found = exprs.free_name(name, self.names)
         self.names.add(found)
         return found

@@ -27,6 +27,9 @@ BUILTINS = frozenset(
 MODULES = frozenset("tl torch triton".split())
 PYTHON = frozenset(keyword.kwlist)
 
+# what no line of a spec assigns: the words of clauses too, which begin a clause there
+NOT_LINES = REDUCERS | FAMILIES | DTYPES | WORDS | CLAUSES | MODULES | PYTHON
+
 FREE = {"mean": "mu", "sum": "total", "max": "top", "min": "low", "in": "inp", "lambda": "lam"}
 
 
