@@ -183,3 +183,12 @@ def test_a_norm_of_equal_terms_may_be_off_by_the_mean():
     assert worse(same, 0) is None
     assert "torch's own" in worse(same, 1e-2)
     assert "torch's own" in worse(same.contiguous() + torch.randn(61), 1e-4)
+
+
+def test_slack_does_not_lead_around_the_ends_of_an_integer_type():
+    """A place above 127 there is none in an i8: 126 and 127 are right, -128 is not."""
+    wanted = Expected(torch.tensor([127, -128]), torch.tensor([1.0, 1.0]), torch.int8)
+    for right in ([127, -128], [126, -127]):
+        assert judge(torch.tensor(right, dtype=torch.int8), wanted).ok
+    for wrong in ([-128, -128], [127, 127]):
+        assert not judge(torch.tensor(wrong, dtype=torch.int8), wanted).ok

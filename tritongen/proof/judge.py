@@ -74,9 +74,13 @@ def _fits(got: torch.Tensor, expected: Expected) -> tuple[torch.Tensor, torch.Te
         free = slack.isinf()
         finite = value.isfinite() & ~free if value.dtype.is_floating_point else ~free
         # Slack is in f64, which holds no integer beyond 2**53: without slack a value stays as it is.
+        ends = [value - slack, value + slack]
+        if not got.dtype.is_floating_point:  # behind the largest integer there is none
+            held = torch.iinfo(got.dtype)
+            ends = [end.clamp(held.min, held.max) for end in ends]
         low, high = (
             torch.where(slack == 0, rounded, stored(torch.where(finite, end, value)))
-            for end in (value - slack, value + slack)
+            for end in ends
         )
     fits = (answer >= low) & (answer <= high)
     if got.dtype.is_floating_point:
