@@ -53,10 +53,10 @@ def in_chunks(context: Context, plan: Plan, chunks: Chunks, on_request: bool) ->
 
 def _bytes_of(context: Context, nest: ir.Nest, name: str) -> str:
     """The bytes of a temporary for one index of a size, on the host."""
-    others = [whole(d) for d in nest.dims if d != size(name)]
-    count = " * ".join(map(wrapped, others))
     if nest.dtype in DTYPES:
-        return f"{count} * {-(-DTYPES[nest.dtype].bits // 8)}"
-    if nest.dtype != "compute":
-        return f"{count} * {context.op.typed(nest.dtype).name}.element_size()"
-    return f"{count} * {wrapped(compute_bytes(context))}"
+        each = str(-(-DTYPES[nest.dtype].bits // 8))
+    elif nest.dtype != "compute":
+        each = f"{context.op.typed(nest.dtype).name}.element_size()"
+    else:
+        each = wrapped(compute_bytes(context))
+    return " * ".join([*(wrapped(whole(d)) for d in nest.dims if d != size(name)), each])
