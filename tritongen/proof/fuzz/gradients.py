@@ -116,7 +116,7 @@ def try_autograd(seen: Trial, text: str, nests: pipeline.Module) -> None:
         lambda m: re.sub(r"\b(b?f16|f32)\b( \| \w+)*", "float", m[0]),
         text,
     )
-    wide = re.sub(r"\b(f32|f16|bf16)\[", "f64[", wide)
+    wide = re.sub(r"\b(f32|f16|bf16|f8e4m3|f8e5m2)\[", "f64[", wide)
     wide = re.sub(r"\bf32\(", "f64(", wide)
     # Its reference needs no kernel, and general nests are the shortest to print.
     built = nests if wide == text else pipeline.build(wide, "wide", only="nest")
