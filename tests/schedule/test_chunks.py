@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from tritongen import lib, pipeline
 from tritongen.ir.interp import run
+from tritongen.ir.nodes import may_compute_f64
 from tritongen.schedule.chunks import cut, never_stored
 
 ROOT = Path(__file__).parents[2]
@@ -102,3 +103,17 @@ def test_what_is_behind_all_chunks_computes_as_they_do():
     raw = pipeline.build(text, gradients=True).raw
     launch = raw.partition("def launch_f_backward_float_dq(")[2].partition("\ndef ")[0]
     assert "COMPUTE = tl.float64 if dq_sum.dtype == torch.float64 else tl.float32" in launch
+
+
+def test_integers_behind_all_chunks_do_not_say_in_which_type_a_call_computes():
+    """dx of f64 had the digits of f32: beside the sums stood the lengths alone."""
+    text = """op f<T: float>(x: T[B, S, D], q: T[H, D], wv: T[H, E, D], len: i64[B]) -> y: T[B, H, E] {
+      s[b, h, i]    = sum[d](q[h, d] * x[b, i, d])
+      v[b, h, i, e] = sum[d](wv[h, e, d] * x[b, i, d])
+      m[b, h]       = max[i < len[b]](s[b, h, i])
+      p[b, h, i]    = exp(s[b, h, i] - m[b, h])
+      y[b, h, e]    = sum[i < len[b]](p[b, h, i] * v[b, h, i, e]) / sum[i < len[b]](p[b, h, i])
+    }"""
+    (item,) = pipeline.build(text, gradients=True).items
+    behind = [p.chunks.behind.inner for p in item.forward.backward.plans if p.chunks]
+    assert [may_compute_f64(op) for op in behind] == [False, True]  # of halves, and of f32 and f64

@@ -380,8 +380,9 @@ def may_be_f64(dtype: str, op: Op) -> bool:
 
 
 def may_compute_f64(op: Op) -> bool:
-    """Whether a call may compute in f64. Where all operands have the compute type, the results say it: behind sums in chunks."""
-    told = [t for t in op.tensors if t.dtype != "compute"] or op.outputs
+    """Whether a call may compute in f64. Where operands have the compute type, results may be all that says it: behind chunks."""
+    own = op.tensors and all(t.dtype != "compute" for t in op.tensors)
+    told = op.tensors if own else (*op.tensors, *op.outputs)
     return any(may_be_f64(t.dtype, op) for t in told)
 
 
