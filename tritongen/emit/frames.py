@@ -6,6 +6,7 @@ a column of another, so each statement says in which *frame* it stands. A load s
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
@@ -243,9 +244,12 @@ class FrameWriter(KernelWriter):
                 shown = self.values[tensor]
                 return (f"tl.trans({shown[0]})", ATOM) if turned else shown
             case ir.Call("exp", (ir.Call("sub", (x, shift)),)) if self.is_of_rows(shift):
-                row = f"{wrap(self.expr(shift), TERM)} * {LOG2E}"
+                row = wrap(self.expr(shift), TERM)
                 moving = next(iter(tensors_read(shift) & self.moving.keys()), "")
-                base = f"{moving}_base" if moving else row
+                if self.may_be_far(x):
+                    base = f"{moving}_base" if moving else row
+                    return f"tl.exp2(({wrap(self.expr(x), TERM)} - {base}) * {LOG2E})", ATOM
+                base = f"{moving}_base" if moving else f"{row} * {LOG2E}"
                 return f"tl.exp2({self.in_base_2(x)} - {base})", ATOM
             case ir.Call("exp", (ir.Call("sub", (_, ir.Read(tensor))),)) if tensor in self.moving:
                 held = self.values[tensor]
@@ -262,6 +266,24 @@ class FrameWriter(KernelWriter):
                 scale = f"{wrap(self.expr(number), TERM)} * {LOG2E}"
                 return f"{wrap(self.expr(tile), TERM)} * ({scale})"
         return f"{wrap(self.expr(x), TERM)} * {LOG2E}"
+
+    def may_be_far(self, e: ir.Expr) -> bool:
+        """Whether a value may be a number that log2(e) makes infinite: masks add or take the least number of a type.
+
+        Then exp(x - m) is computed from the difference, which is 0 where a row has such numbers alone.
+        """
+        match e:
+            case ir.Const(value):
+                return 2.0**127 <= abs(value) < math.inf
+            case ir.Read(tensor) if tensor in self.nests:
+                body = self.nests[tensor].body
+                return not isinstance(body, ir.Reduce) and self.may_be_far(body)
+            case ir.Read(dtype=dtype):
+                kinds = ((d, ir.kind_of(d, self.op)) for d in ir.dtypes_of(dtype, self.op))
+                return any(kind == "float" and d != "f16" for d, kind in kinds)
+            case ir.Call("where", (_, *values)):
+                return any(isinstance(v, ir.ScalarRef) or self.may_be_far(v) for v in values)
+        return any(map(self.may_be_far, ir.parts(e)))
 
     def is_of_rows(self, e: ir.Expr) -> bool:
         """Whether a value lies along one axis of a tile: a product of it costs less than one of the tile.

@@ -313,7 +313,7 @@ class FusedWriter(LoopWriter):
         new, base = f"{f.name}_new", f"{f.name}_base"
         larger = "tl.maximum" if self.is_followed(f) else "lib.nan_max"
         line(f"{new} = {larger}({f.name}, {text})")
-        if self.multiplies:
+        if self.multiplies and not self.may_be_far(f.value.body):
             line(f'{base} = tl.where({new} == float("-inf"), 0.0, {new} * {LOG2E})')
             line(f"{f.name}_moved = tl.exp2({f.name} * {LOG2E} - {base})")
         else:
