@@ -34,7 +34,7 @@ from tritongen.schedule.held import with_held
 from tritongen.schedule.means import with_means, with_second_looks
 from tritongen.schedule.members import Group, Virtual, is_reducer
 from tritongen.schedule.of_two import of_two
-from tritongen.schedule.placed import verify_grids, verify_places
+from tritongen.schedule.placed import verify_grids, verify_order, verify_places
 from tritongen.schedule.plan import Chunks, Plan
 from tritongen.schedule.stored_factors import with_stored_factors
 
@@ -65,6 +65,7 @@ def plan_op(
     dims = {t.name: t.dims for t in (*op.tensors, *op.outputs)} | {
         n.name: n.dims for n in nests if n.name not in outputs
     }
+    verify_order(own, groups)
     steps, scratch = [], []
     for k, g in enumerate(groups):
         others = [n for other in groups if other is not g for n in other.nests]

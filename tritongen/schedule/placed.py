@@ -16,11 +16,11 @@ from random import Random
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import Poly, evaluate, index, poly, size, symbols, text
 from tritongen.ir.bounds import Facts, require
-from tritongen.ir.free import reads
+from tritongen.ir.free import reads, tensors_read
 from tritongen.kernel.nodes import PARTS, Walk
 from tritongen.schedule import rules
 from tritongen.schedule.canonical import same
-from tritongen.schedule.members import fetches
+from tritongen.schedule.members import Group, fetches
 from tritongen.schedule.plan import KernelPlan, Sizes, Step, View, stored_dims
 from tritongen.schedule.rules import conjuncts
 
@@ -46,6 +46,18 @@ def verify_places(op: str, step: Step, nests: tuple[ir.Nest, ...], dims: Dims, f
                 for v in kernel.views
             }
         _verify_kernel(op, kernel, dims, _tested(step, kernel, facts))
+
+
+def verify_order(op: str, groups: Iterable[Group]) -> None:
+    """Raises where a step reads a value that only later steps compute."""
+    there = set[str]()
+    asked: list[set[str]] = []  # what each step reads of what no step so far has
+    for g in groups:
+        new = {n.name for n in g.nests} - there
+        if late := set().union(*asked) & new:
+            raise Misplaced(f"{op}: {', '.join(sorted(late))} is read before it is computed")
+        there |= new
+        asked.append(set().union(*(tensors_read(n.body) for n in g.nests)) - there)
 
 
 def verify_grids(op: str, step: Step) -> None:

@@ -294,4 +294,10 @@ def with_seen(op: ir.Op, nests: tuple[ir.Nest, ...], facts: Facts) -> tuple[ir.N
             product = ir.Call("mul", sides, f.fold.body.dtype)
             body = replace(f.fold, body=product)
             changed[f.name] = replace(f, body=body)
-    return (*flags.values(), *(changed.get(n.name, n) for n in nests))
+    found, left, waiting = list[ir.Nest](), {n.name for n in nests}, [*flags.values()]
+    for n in nests:  # each flag stands behind the bounds that it reads
+        ready = [f for f in waiting if not tensors_read(f.body) & left]
+        found += [*ready, changed.get(n.name, n)]
+        waiting = [f for f in waiting if f not in ready]
+        left.discard(n.name)
+    return tuple(found)
