@@ -60,7 +60,8 @@ def pairs(op: ir.Op, nests: tuple[ir.Nest, ...], facts: Facts) -> tuple[Pair, ..
     outputs = {o.name for o in op.outputs}
     found, taken = list[Pair](), set[str]()
     for pair in all_pairs(op, nests, facts):
-        if pair.inside & taken or not _is_read_by_folds(pair, nests, outputs):
+        own = pair.inside | {f.name for f in pair.folds}
+        if own & taken or not _is_read_by_folds(pair, nests, outputs):
             continue
         if _is_cut(pair, op, nests):
             continue
@@ -71,7 +72,7 @@ def pairs(op: ir.Op, nests: tuple[ir.Nest, ...], facts: Facts) -> tuple[Pair, ..
             is_multiplied(f) and is_half(f, op) for f in seconds
         ):
             found.append(pair)
-            taken |= pair.inside | {f.name for f in pair.folds}
+            taken |= own
     return tuple(found)
 
 
