@@ -117,3 +117,11 @@ def test_integers_behind_all_chunks_do_not_say_in_which_type_a_call_computes():
     (item,) = pipeline.build(text, gradients=True).items
     behind = [p.chunks.behind.inner for p in item.forward.backward.plans if p.chunks]
     assert [may_compute_f64(op) for op in behind] == [False, True]  # of halves, and of f32 and f64
+
+
+def test_a_part_that_is_no_run_of_memory_is_not_seen_as_one():
+    """The kernel of dks counts the heads and the keys of its part as one, which other keys lie between."""
+    text = (ROOT / "tests/fuzz/found/parts_of_a_gradient_of_two_dims.op").read_text()
+    (item,) = pipeline.build(text, gradients=True).items
+    back = (item.forward or item).backward
+    assert back is not None and all(p.chunks is None for p in back.plans)

@@ -10,8 +10,9 @@ import pytest
 from tritongen import pipeline
 from tritongen.faults import CompilerFault
 from tritongen.ir.bounds import facts_of
+from tritongen.schedule import form_of
 from tritongen.schedule.classes import pointwise
-from tritongen.schedule.placed import Misplaced, verify_grids, verify_places
+from tritongen.schedule.placed import Misplaced, verify_grids, verify_order, verify_places
 
 SPECS = Path(__file__).parents[2] / "specs"
 BATCHED = "op f<T: float>(x: T[B, M, K], w: T[B, K, N]) -> y: T[B, M, N] { y[b, m, n] = sum[k](x[b, m, k] * w[b, k, n]) }"
@@ -104,3 +105,16 @@ def test_a_grid_that_lacks_an_index_is_told(name):
                         verify_grids("f", replace(step, variants=variants))
                     found += 1
     assert found > 3
+
+
+def test_a_step_that_reads_what_a_later_one_computes_is_found():
+    text = """op f(x: f32[N, K]) -> y: f32[N, K] {
+        m[n] = max[k](x[n, k])
+        y[n, k] = x[n, k] - sum[j](m[j])
+    }"""
+    plan = pipeline.build(text).plans["f"][0]
+    _, groups = form_of(plan.inner, plan.nests, facts_of(plan.inner), None)
+    verify_order("f", groups)
+    assert len(groups) > 1
+    with pytest.raises(Misplaced, match="before it is computed"):
+        verify_order("f", groups[::-1])

@@ -11,7 +11,7 @@ call would choose.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
@@ -82,11 +82,16 @@ def forced(
         before[name] = getattr(module, name)
         setattr(module, name, _chooser(step, variant, small, least_parts))
     try:
-        with patch.object(lib, "chunk_size", _thirds) if small else nullcontext():
+        with chunks_forced(small):
             yield
     finally:
         for name, function in before.items():
             setattr(module, name, function)
+
+
+def chunks_forced(small: bool) -> AbstractContextManager[Any]:
+    """Several chunks, where calls of a common size have one."""
+    return patch.object(lib, "chunk_size", _thirds) if small else nullcontext()
 
 
 def _thirds(size: int, each: int) -> int:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from tritongen.ir import nodes as ir
-from tritongen.ir.algebra import size
+from tritongen.ir.algebra import indices, size
 from tritongen.ir.batches import own_batches
 from tritongen.ir.bounds import facts_of
 from tritongen.ir.forms import stable, stored, undetached
@@ -103,8 +103,8 @@ def plan_op(
 def in_chunks(found: Cut, own: str, checked: ir.Op, aside: Mapping[str, str]) -> Plan | None:
     """The plan of an op that runs in chunks: the plan of one, and of what is behind them.
 
-    None where a step fills its sums with zeros first, which hold the sums of the chunks before, or where a chunk stores
-    nothing that is large.
+    None where a step fills its sums with zeros first, which hold the sums of the chunks before, where a chunk stores
+    nothing that is large, or where a kernel sees a part of a result in other dims, which a part in memory cannot have.
     """
     last = found.behind.outputs[0].name
     called = {new: old for old, new in aside.items()}
@@ -117,7 +117,7 @@ def in_chunks(found: Cut, own: str, checked: ir.Op, aside: Mapping[str, str]) ->
     )
     zeroed = {t for step in body.steps for v in step.variants for _, t in v.zeroed}
     large = any(size(found.size) in n.dims for n in body.scratch)
-    if zeroed & {n.name for n in found.sums} or not large:
+    if zeroed & {n.name for n in found.sums} or not large or _is_torn(found, body):
         return None
     chunks = Chunks(
         found.size, found.parts, found.first, found.whole, found.count, found.sums, body, behind
@@ -126,6 +126,19 @@ def in_chunks(found: Cut, own: str, checked: ir.Op, aside: Mapping[str, str]) ->
     nests, defines = (*body.nests, *behind.nests), (*body.defines, *behind.defines)
     steps = (*body.steps, *behind.steps)
     return Plan(own, checked, found.op, steps, scratch, nests, defines, chunks)
+
+
+def _is_torn(found: Cut, body: Plan) -> bool:
+    """Whether a kernel counts the dim of a result that is cut, and dims in front of it, as one."""
+    cut_dim = size(found.size)
+    views = [v for s in body.steps for k in s.kernels for v in k.views]
+    results = {o.name for o in body.inner.outputs}
+    for n in (n for n in body.nests if n.name in results and cut_dim in n.dims):
+        own = indices(n.coords[n.dims.index(cut_dim)])
+        runs = (run for v in views if v.tensor == n.name for run in v.runs)
+        if any(own & {*run[1:]} for run in runs):
+            return True
+    return False
 
 
 def passed(op: ir.Op) -> ir.Op:

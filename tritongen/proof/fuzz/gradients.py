@@ -26,6 +26,7 @@ from tritongen.ir.verify import verify
 from tritongen.proof import cases, excluded, runner
 from tritongen.proof.fuzz.trial import Trial, try_built
 from tritongen.proof.gradients import backward_arguments, derived_of, prove_call
+from tritongen.proof.variants import chunks_forced
 from tritongen.runtime.load import load_text
 from tritongen.runtime.precision import precision
 from tritongen.syntax.parse import parse
@@ -100,7 +101,7 @@ def try_backward(seen: Trial, text: str, name: str) -> None:
             continue
         plans = derived.plans_for(case.dtypes)[:1] if derived.plans else ()
         chosen = [runner.Candidate("chosen", module, plan) for plan in plans]
-        with precision(case.precision):
+        with precision(case.precision), chunks_forced(k % 2 == 0):
             prove_call(progress, derived, chosen, case, args, k)
         for finding in progress.failures:
             seen.found("backward", finding["problem"], finding["call"], repr(case))
