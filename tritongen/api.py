@@ -34,6 +34,7 @@ from tritongen.expression import NUMBERS, Argument, Draft, text_of
 from tritongen.faults import doing, reporting
 from tritongen.ir.binding import dtype_name, typing_of
 from tritongen.ir.dtypes import DTYPES
+from tritongen.ir.nodes import kind_of
 from tritongen.ir.print import print_op
 from tritongen.ir.print_poly import NotWritable
 from tritongen.lib import runs_kernels
@@ -367,13 +368,16 @@ def _let_derive_again(module: ModuleType, item: OpPlans) -> None:
     behind = (item.forward or item).backward
     if behind is None or getattr(module, behind.name).again:
         return
-    back, op = behind.typings[0], item.differentiated
+    back, runs = behind.typings[0], (item.forward or item).differentiated
+    # A place that is kept has no derivative: it stays. A product has one, and is computed again.
+    products = any(o.name in runs.kept and kind_of(o.dtype, runs) == "float" for o in runs.outputs)
+    op, wanted = item.differentiated if products else runs, [o.name[1:] for o in back.outputs]
     names = [*(name for name, _, _ in parameters(back)), *behind.flags.values()]
 
     @functools.cache
     def compiled() -> tuple[CompiledOp, dict[str, str], list[str]]:
         try:
-            derivable, were = gradient_to_derive(op)
+            derivable, were = gradient_to_derive(op, wanted)
             twice = compile_op(print_op(derivable))
         except (NotWritable, SpecError) as error:
             raise RuntimeError(f"{back.name}: no second derivative: {error}") from None

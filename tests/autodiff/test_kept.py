@@ -93,11 +93,30 @@ def test_of_several_typings_the_floating_one_keeps():
     assert item.forward is None  # w wants a gradient where x is of integers, too
 
 
-def test_second_derivatives_of_what_keeps_a_place():
-    """The gradient's op has the place as a line of its own."""
-    f = tritongen.compile_op("op f<T: float>(x: T[N, D]) -> y: T[N] { y[n] = max[d](x[n, d]) }")
-    x = torch.randn(3, 4, dtype=torch.float64, requires_grad=True)
-    assert torch.autograd.gradgradcheck(lambda x: f(x) ** 3, x)
+@pytest.mark.parametrize(
+    "head, lines",
+    [
+        ("(x: T[N, D]) -> y: T[N]", "y[n] = max[d](x[n, d])"),
+        # The gradient reads the place, and nothing of x.
+        ("(x: T[N, D]) -> y: T[N, D]", "m[n] = max[d](x[n, d])  y[n, d] = x[n, d] - m[n]"),
+        # The gradient of b is that of z, and no operand of the rest.
+        (
+            "(x: T[N, D], b: T[N]) -> (y: T[N, D], z: T[N])",
+            "y[n, d] = x[n, d] * x[n, d]  z[n] = b[n]",
+        ),
+    ],
+)
+def test_second_derivatives_read_what_the_gradient_was_given(head, lines):
+    """A place that was kept is one, so x need not be; and nothing asks for what is handed on."""
+    f = tritongen.compile_op(f"op f<T: float>{head} {{ {lines} }}")
+    shapes = [(3, 4), (3,)] if "b: " in head else [(3, 4)]
+    given = [torch.randn(s, dtype=torch.float64, requires_grad=True) for s in shapes]
+
+    def cubes(*operands):
+        found = f(*operands)
+        return tuple(y**3 for y in (found if isinstance(found, tuple) else (found,)))
+
+    assert torch.autograd.gradgradcheck(cubes, given)
 
 
 def test_a_read_beside_its_edge_stays_one():

@@ -79,9 +79,9 @@ def _wants_this(op: Op, typings: tuple[Op, ...]) -> bool:
     return not apart or len(apart) == 1 and floats == apart
 
 
-def gradient_to_derive(op: Op) -> tuple[Op, dict[str, str]]:
-    """The gradient as an op that has one itself: `dy` is called `g_y` in it; and what each such name was."""
-    back = replace(gradient(op), gradient="derive")
+def gradient_to_derive(op: Op, wanted: Iterable[str] | None = None) -> tuple[Op, dict[str, str]]:
+    """The gradient (of these operands) as an op that has one itself: `dy` is called `g_y` in it; and what each such name was."""
+    back = replace(gradient(op, wanted), gradient="derive")
     brought = {f"d{t.name}" for t in (*op.params, *op.outputs)}
     taken, names = names_of(back), dict[str, str]()
     for t in (*back.params, *back.outputs):
