@@ -195,9 +195,9 @@ def step_costs(plan: Plan, args: Mapping[str, Any], calls: Calls) -> tuple[StepC
     owners: list[str] = []
     for launch in reversed(calls.launches):
         name, before = launch.kernel.fn.__name__, calls.choices[: launch.chosen]
-        own = [c.step for c in before if name in kernels.get(c.step, ())][-1:]
+        chosen_for = [c.step for c in before if name in kernels.get(c.step, ())][-1:]
         # What prepares operands belongs to what follows it.
-        owners.insert(0, (*own, *owners[:1], "")[0])
+        owners.insert(0, (*chosen_for, *owners[:1], "")[0])
     found = []
     chosen = {choice.step: choice for choice in reversed(calls.choices)}  # the first of each
     for choice in reversed(chosen.values()):

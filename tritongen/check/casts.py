@@ -35,8 +35,9 @@ def help_at(scope: Scope, span: Span | None, help: str, otherwise: str, *changes
 def help_for_line(scope: Scope, help: str, otherwise: str, change: Change) -> dict:
     """The help of a finding about the whole value of the line."""
     value = scope.line.value if scope.line is not None else None
-    fixable = value is not None and value.span is not None
-    return _help([Fix(value.span, unparse(change(value)))] if fixable else [], help, otherwise)
+    if value is None or value.span is None:
+        return _help([], help, otherwise)
+    return _help([Fix(value.span, unparse(change(value)))], help, otherwise)
 
 
 def _help(fixes: list[Fix], help: str, otherwise: str) -> dict:

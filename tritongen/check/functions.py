@@ -72,7 +72,7 @@ def macro(scope: Scope, node: ast.Call) -> ast.Fn:
 
 def unknown(scope: Scope, node: ast.Call) -> NoReturn:
     known = scope.library.names() | {p.name for p in scope.typarams} | {*FLOATS, *INTS}
-    near = {"help": UNFIT[node.name]} if node.name in UNFIT else {}
+    near: dict[str, Any] = {"help": UNFIT[node.name]} if node.name in UNFIT else {}
     if node.name in scope.variables:
         said = "a tensor is read by its indices, in brackets"
         fix = fix_at(node.span, unparse(ast.Read(node.name, node.args)))

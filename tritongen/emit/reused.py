@@ -22,6 +22,7 @@ from tritongen.ir.algebra import Poly, index, indices, symbols
 from tritongen.schedule.plan import Plan, Reuse, Step
 
 Order = tuple[int, ...]
+Named = tuple[ir.Tensor | ir.Nest, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +101,7 @@ def _reuse(plan: Plan, first: Step, other: Plan, second: Step) -> Reuse | None:
 
 def parameters(plan: Plan, step: Step) -> tuple[str, ...]:
     """The tensors that the launch of a step takes, in order."""
-    stored = (*plan.inner.tensors, *plan.scratch, *plan.inner.outputs)
+    stored: Named = (*plan.inner.tensors, *plan.scratch, *plan.inner.outputs)
     return tuple(t.name for t in stored if t.name in step.touched)
 
 
@@ -125,7 +126,7 @@ def _types(plan: Plan) -> dict[str, tuple[str, ...]]:
 
 
 def _dims(plan: Plan) -> dict[str, tuple[Poly, ...]]:
-    stored = (*plan.nests, *plan.inner.tensors, *plan.inner.outputs)
+    stored: Named = (*plan.nests, *plan.inner.tensors, *plan.inner.outputs)
     return {t.name: t.dims for t in stored}
 
 

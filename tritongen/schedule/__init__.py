@@ -78,8 +78,8 @@ def plan_op(
         first = called.get(first, first)
         step = own if len(groups) == 1 else f"{own}_{first}"
         bools = frozenset({"bool", *(p.name for p in op.typarams if p.kind == "bool")})
-        own_types = {"split": split_dtypes(op), "maybe_f8": maybe_f8(op), "bools": bools}
-        told = replace(g, doubles=ir.may_compute_f64(op), **own_types)
+        told = replace(g, split=split_dtypes(op), maybe_f8=maybe_f8(op), bools=bools)
+        told = replace(told, doubles=ir.may_compute_f64(op))
         if g.kind != "scan":  # which holds an extreme for each place
             told = replace(told, nests=with_held(g.nests))
         made = CLASSES[g.kind].make(step, told, stores, dims, facts)
