@@ -15,7 +15,6 @@ from __future__ import annotations
 import functools
 import inspect
 import os
-import sys
 import textwrap
 import threading
 from collections.abc import Callable, Iterator
@@ -165,23 +164,6 @@ class Ops:
         return f"<ops {', '.join(self._ops)} of {self.__name__}>"
 
 
-def _untraced(reason: str) -> Callable[..., Any]:
-    """Acts as torch.compiler.disable, which takes a second to import. It imports it only if torch._dynamo is loaded."""
-
-    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(function)
-        def call(*args: Any) -> Any:
-            if "torch._dynamo" in sys.modules:
-                return torch.compiler.disable(function)(*args)
-            return function(*args)
-
-        call._torchdynamo_disable = True  # type: ignore[attr-defined]  # what it reads of such a function
-        call._torchdynamo_disable_msg = reason  # type: ignore[attr-defined]
-        return call
-
-    return decorate
-
-
 class Expression:
     """A compiled expression. Call it with its operands in order of appearance, or by name.
 
@@ -203,6 +185,8 @@ class Expression:
         if kwargs or len(args) != len(self._names):
             args = self._positional(args, kwargs)
         key = tuple([self._kind(a) for a in args])
+        if torch.compiler.is_compiling():
+            return getattr(self, self._named(key))(*args)
         op = self._ops.get(key)
         if op is None:
             op = self._compile(key)
@@ -247,7 +231,15 @@ class Expression:
             )
         return (*args, *(kwargs[name] for name in rest))
 
-    @_untraced("an expression meets these argument types for the first time")
+    def _named(self, key: tuple[Any, ...]) -> str:
+        """The attribute that holds the op of these kinds of arguments. It runs while a graph is traced, which then has no break."""
+        op = self._compile(key)
+        name = f"_op_{[*self._ops].index(key)}"
+        setattr(self, name, op)
+        return name
+
+    _named._dynamo_marked_constant = True  # type: ignore[attr-defined]  # as in runtime/precision.py
+
     def _compile(self, key: tuple[Any, ...]) -> CompiledOp:
         with _lock:
             if key not in self._ops:

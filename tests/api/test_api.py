@@ -282,11 +282,14 @@ def test_errors_show_the_users_own_text(text, message):
 
 
 def test_torch_compile_sees_one_op():
-    f = tritongen.compile_expr("min(x, 0)")
-    x = torch.randn(4)
-    f(x)
-    both = torch.compile(lambda v: f(2 * v) + 1, backend="aot_eager", fullgraph=True)
-    torch.testing.assert_close(both(x), (2 * x).clamp(max=0) + 1)
+    """The graph has no break, although the expression meets its operands for the first time while it is traced."""
+    f = tritongen.compile_expr("min(x, 0) + 0 * y")
+    both = torch.compile(lambda v: f(2 * v, v) + 1, backend="aot_eager", fullgraph=True)
+    for dtype in (torch.float32, torch.float64):
+        x = torch.randn(4, dtype=dtype, requires_grad=True)
+        torch.testing.assert_close(both(x), (2 * x).clamp(max=0) + 1)
+        both(x).sum().backward()
+        torch.testing.assert_close(x.grad, 2 * (x < 0).to(dtype))
 
 
 def test_what_is_no_tensor_is_named():
