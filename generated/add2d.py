@@ -47,7 +47,7 @@ def add2d_float_strided(
     OUTER: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program computes a tile of OUTER x ROWS x BLOCK elements."""
-    # VEC_X, VEC_Y, VEC_Z divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
+    # VEC_X, VEC_Y, VEC_Z divide these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     x_outer_at, x_middle_at = x_outer_at // VEC_X * VEC_X, x_middle_at // VEC_X * VEC_X
     y_outer_at, y_middle_at = y_outer_at // VEC_Y * VEC_Y, y_middle_at // VEC_Y * VEC_Y
     z_outer_at, z_middle_at = z_outer_at // VEC_Z * VEC_Z, z_middle_at // VEC_Z * VEC_Z
@@ -102,7 +102,7 @@ def add2d_int_strided(
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program computes a tile of OUTER x ROWS x BLOCK elements."""
-    # VEC_X, VEC_Y, VEC_Z divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
+    # VEC_X, VEC_Y, VEC_Z divide these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     x_outer_at, x_middle_at = x_outer_at // VEC_X * VEC_X, x_middle_at // VEC_X * VEC_X
     y_outer_at, y_middle_at = y_outer_at // VEC_Y * VEC_Y, y_middle_at // VEC_Y * VEC_Y
     z_outer_at, z_middle_at = z_outer_at // VEC_Z * VEC_Z, z_middle_at // VEC_Z * VEC_Z

@@ -237,7 +237,7 @@ def batch_mean_backward_strided(
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program computes a tile of OUTER x ROWS x BLOCK elements."""
-    # VEC_DY, VEC_DX divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
+    # VEC_DY, VEC_DX divide these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     dy_outer_at, dy_middle_at = dy_outer_at // VEC_DY * VEC_DY, dy_middle_at // VEC_DY * VEC_DY
     dx_outer_at, dx_middle_at = dx_outer_at // VEC_DX * VEC_DX, dx_middle_at // VEC_DX * VEC_DX
     inner = inner // VEC_DX * VEC_DX

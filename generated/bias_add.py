@@ -25,7 +25,7 @@ def bias_add_strided(
     OUTER: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program computes a tile of OUTER x ROWS x BLOCK elements."""
-    # VEC_X, VEC_B, VEC_Y divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
+    # VEC_X, VEC_B, VEC_Y divide these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     x_outer_at, x_middle_at = x_outer_at // VEC_X * VEC_X, x_middle_at // VEC_X * VEC_X
     b_outer_at, b_middle_at = b_outer_at // VEC_B * VEC_B, b_middle_at // VEC_B * VEC_B
     y_outer_at, y_middle_at = y_outer_at // VEC_Y * VEC_Y, y_middle_at // VEC_Y * VEC_Y

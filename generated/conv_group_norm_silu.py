@@ -1296,7 +1296,7 @@ def conv_group_norm_silu_forward_conv2d_kept_patches(
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, FLAT: tl.constexpr,
 ):  # fmt: skip
     """Each program computes BLOCK_M places x BLOCK_N columns, a tap and BLOCK_K channels a step."""
-    # VEC_CONV2D, VEC_CONV2D_KEPT divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
+    # VEC_CONV2D, VEC_CONV2D_KEPT divide these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     conv2d_0, conv2d_1 = conv2d_0 // VEC_CONV2D * VEC_CONV2D, conv2d_1 // VEC_CONV2D * VEC_CONV2D
     conv2d_2 = conv2d_2 // VEC_CONV2D * VEC_CONV2D
     conv2d_kept_0, conv2d_kept_1 = (

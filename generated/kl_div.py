@@ -231,7 +231,7 @@ def kl_div_backward_strided(
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program computes a tile of OUTER x ROWS x BLOCK elements."""
-    # VEC_DLOSS, VEC_T_, VEC_DX, VEC_X, VEC_DT divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
+    # VEC_DLOSS, VEC_T_, VEC_DX, VEC_X, VEC_DT divide these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     dloss_outer_at, dloss_middle_at = (
         dloss_outer_at // VEC_DLOSS * VEC_DLOSS,
         dloss_middle_at // VEC_DLOSS * VEC_DLOSS,

@@ -51,7 +51,7 @@ def leaky_relu_strided(
     VEC_Y: tl.constexpr, OUTER: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program computes a tile of OUTER x ROWS x BLOCK elements."""
-    # VEC_X, VEC_Y divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
+    # VEC_X, VEC_Y divide these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     x_outer_at, x_middle_at = x_outer_at // VEC_X * VEC_X, x_middle_at // VEC_X * VEC_X
     y_outer_at, y_middle_at = y_outer_at // VEC_Y * VEC_Y, y_middle_at // VEC_Y * VEC_Y
     inner = inner // VEC_Y * VEC_Y

@@ -675,7 +675,7 @@ def linear_cross_entropy_backward_chunk_x_masked_strided(
     BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program computes a tile of OUTER x ROWS x BLOCK elements."""
-    # VEC_TARGET, VEC_X, VEC_X_MASKED divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
+    # VEC_TARGET, VEC_X, VEC_X_MASKED divide these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     target_outer_at, target_middle_at = (
         target_outer_at // VEC_TARGET * VEC_TARGET,
         target_middle_at // VEC_TARGET * VEC_TARGET,
@@ -1074,7 +1074,7 @@ def linear_cross_entropy_backward_dx_strided(
     VEC_DX: tl.constexpr, OUTER: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program computes a tile of OUTER x ROWS x BLOCK elements."""
-    # VEC_TARGET, VEC_DX_SUM, VEC_DX divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
+    # VEC_TARGET, VEC_DX_SUM, VEC_DX divide these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     target_outer_at, target_middle_at = (
         target_outer_at // VEC_TARGET * VEC_TARGET,
         target_middle_at // VEC_TARGET * VEC_TARGET,

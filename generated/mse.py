@@ -320,7 +320,7 @@ def mse_backward_strided(
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program computes a tile of OUTER x ROWS x BLOCK elements."""
-    # VEC_X, VEC_T_, VEC_DX, VEC_DT divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
+    # VEC_X, VEC_T_, VEC_DX, VEC_DT divide these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     x_outer_at, x_middle_at = x_outer_at // VEC_X * VEC_X, x_middle_at // VEC_X * VEC_X
     t_outer_at, t_middle_at = t_outer_at // VEC_T_ * VEC_T_, t_middle_at // VEC_T_ * VEC_T_
     dx_outer_at, dx_middle_at = dx_outer_at // VEC_DX * VEC_DX, dx_middle_at // VEC_DX * VEC_DX

@@ -43,7 +43,7 @@ def relu_strided(
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program computes a tile of OUTER x ROWS x BLOCK elements."""
-    # VEC_X, VEC_Y divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
+    # VEC_X, VEC_Y divide these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     x_outer_at, x_middle_at = x_outer_at // VEC_X * VEC_X, x_middle_at // VEC_X * VEC_X
     y_outer_at, y_middle_at = y_outer_at // VEC_Y * VEC_Y, y_middle_at // VEC_Y * VEC_Y
     inner = inner // VEC_Y * VEC_Y
@@ -212,7 +212,7 @@ def relu_backward_strided(
     OUTER: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program computes a tile of OUTER x ROWS x BLOCK elements."""
-    # VEC_X, VEC_DY, VEC_DX divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
+    # VEC_X, VEC_DY, VEC_DX divide these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     x_outer_at, x_middle_at = x_outer_at // VEC_X * VEC_X, x_middle_at // VEC_X * VEC_X
     dy_outer_at, dy_middle_at = dy_outer_at // VEC_DY * VEC_DY, dy_middle_at // VEC_DY * VEC_DY
     dx_outer_at, dx_middle_at = dx_outer_at // VEC_DX * VEC_DX, dx_middle_at // VEC_DX * VEC_DX

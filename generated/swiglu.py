@@ -50,7 +50,7 @@ def swiglu_strided(
     VEC_Y: tl.constexpr, OUTER: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program computes a tile of OUTER x ROWS x BLOCK elements."""
-    # VEC_GATE, VEC_UP, VEC_Y divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
+    # VEC_GATE, VEC_UP, VEC_Y divide these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     gate_outer_at, gate_middle_at = (
         gate_outer_at // VEC_GATE * VEC_GATE,
         gate_middle_at // VEC_GATE * VEC_GATE,
@@ -292,7 +292,7 @@ def swiglu_backward_strided(
     OUTER: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program computes a tile of OUTER x ROWS x BLOCK elements."""
-    # VEC_DY, VEC_UP, VEC_GATE, VEC_DGATE, VEC_DUP divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
+    # VEC_DY, VEC_UP, VEC_GATE, VEC_DGATE, VEC_DUP divide these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     dy_outer_at, dy_middle_at = dy_outer_at // VEC_DY * VEC_DY, dy_middle_at // VEC_DY * VEC_DY
     up_outer_at, up_middle_at = up_outer_at // VEC_UP * VEC_UP, up_middle_at // VEC_UP * VEC_UP
     gate_outer_at, gate_middle_at = (

@@ -707,7 +707,7 @@ def swiglu_linear_backward_dup_strided(
     VEC_DGATE: tl.constexpr, OUTER: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program computes a tile of OUTER x ROWS x BLOCK elements."""
-    # VEC_DY, VEC_GATE_KEPT, VEC_DUP, VEC_UP_KEPT, VEC_DGATE divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
+    # VEC_DY, VEC_GATE_KEPT, VEC_DUP, VEC_UP_KEPT, VEC_DGATE divide these sizes, so accesses may be that wide. Triton only knows multiples of 16.
     dy_outer_at, dy_middle_at = dy_outer_at // VEC_DY * VEC_DY, dy_middle_at // VEC_DY * VEC_DY
     gate_kept_outer_at, gate_kept_middle_at = (
         gate_kept_outer_at // VEC_GATE_KEPT * VEC_GATE_KEPT,
