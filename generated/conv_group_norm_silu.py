@@ -995,7 +995,7 @@ def choose_conv_group_norm_silu_y(
     )  # fmt: skip
 
 
-def launch_conv_group_norm_silu_y(x, gain, bias, conv2d, y, groups) -> None:
+def launch_conv_group_norm_silu_y(gain, bias, conv2d, y, groups) -> None:
     """Computes y with the chosen variant. Does not check operands."""
     N = conv2d.shape[0]
     _, _, P, Q = y.shape
@@ -1014,7 +1014,7 @@ def launch_conv_group_norm_silu_y(x, gain, bias, conv2d, y, groups) -> None:
     compute = torch.float64 if in_f64 else torch.float32
     COMPUTE = tl.float64 if in_f64 else tl.float32
     constants = dict(
-        COMPUTE=COMPUTE, groups=groups, HALF=x.element_size() == 2, enable_fp_fusion=True,
+        COMPUTE=COMPUTE, groups=groups, HALF=gain.element_size() == 2, enable_fp_fusion=True,
     )  # fmt: skip
     if variant == "lines_loop":
         conv2d = lib.reshaped(conv2d, N * groups, Cg * P * Q)
@@ -1111,7 +1111,7 @@ def launch_conv_group_norm_silu(x, w, b, gain, bias, y, pad, groups) -> None:
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
     conv2d = torch.empty_like(y, dtype=compute)
     launch_conv_group_norm_silu_conv2d(x, w, b, conv2d, y, pad)
-    launch_conv_group_norm_silu_y(x, gain, bias, conv2d, y, groups)
+    launch_conv_group_norm_silu_y(gain, bias, conv2d, y, groups)
 
 
 def allocate_conv_group_norm_silu(x, w, b, gain, bias, pad=1, groups=8) -> torch.Tensor:
@@ -2232,7 +2232,7 @@ def launch_conv_group_norm_silu_forward_conv2d_kept(x, w, b, conv2d, conv2d_kept
 choose_conv_group_norm_silu_forward_y = choose_conv_group_norm_silu_y
 
 
-def launch_conv_group_norm_silu_forward_y(x, gain, bias, conv2d, y, groups) -> None:
+def launch_conv_group_norm_silu_forward_y(gain, bias, conv2d, y, groups) -> None:
     """Computes y with the chosen variant. Does not check operands."""
     N = conv2d.shape[0]
     _, _, P, Q = y.shape
@@ -2251,7 +2251,7 @@ def launch_conv_group_norm_silu_forward_y(x, gain, bias, conv2d, y, groups) -> N
     compute = torch.float64 if in_f64 else torch.float32
     COMPUTE = tl.float64 if in_f64 else tl.float32
     constants = dict(
-        COMPUTE=COMPUTE, groups=groups, HALF=x.element_size() == 2, enable_fp_fusion=True,
+        COMPUTE=COMPUTE, groups=groups, HALF=gain.element_size() == 2, enable_fp_fusion=True,
     )  # fmt: skip
     if variant == "lines_loop":
         conv2d = lib.reshaped(conv2d, N * groups, Cg * P * Q)
@@ -2348,7 +2348,7 @@ def launch_conv_group_norm_silu_forward(x, w, b, gain, bias, y, conv2d_kept, pad
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
     conv2d = torch.empty_like(conv2d_kept, dtype=compute)
     launch_conv_group_norm_silu_forward_conv2d_kept(x, w, b, conv2d, conv2d_kept, pad)
-    launch_conv_group_norm_silu_forward_y(x, gain, bias, conv2d, y, groups)
+    launch_conv_group_norm_silu_forward_y(gain, bias, conv2d, y, groups)
 
 
 def allocate_conv_group_norm_silu_forward(
@@ -3883,7 +3883,7 @@ def choose_conv_group_norm_silu_backward_mu(
 
 
 def launch_conv_group_norm_silu_backward_mu(
-    x, gain, bias, conv2d_kept, dy, mu, var_sum, dmu_sum, groups
+    gain, bias, conv2d_kept, dy, mu, var_sum, dmu_sum, groups
 ) -> None:
     """Computes mu, var_sum, dmu_sum with the chosen variant. Does not check operands."""
     N, _, P, Q = conv2d_kept.shape
@@ -3913,7 +3913,7 @@ def launch_conv_group_norm_silu_backward_mu(
         mu.stride(0), var_sum.stride(0), dmu_sum.stride(0),
     )  # fmt: skip
     constants = dict(
-        COMPUTE=COMPUTE, groups=groups, HALF=x.element_size() == 2, enable_fp_fusion=True,
+        COMPUTE=COMPUTE, groups=groups, HALF=gain.element_size() == 2, enable_fp_fusion=True,
     )  # fmt: skip
     if variant == "split":
         PARTS, MERGE = config["PARTS"], config["MERGE"]
@@ -4002,7 +4002,7 @@ def choose_conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum(
 
 
 def launch_conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum(
-    x, gain, bias, conv2d_kept, dy, mu, var_sum, dgroup_norm_rsqrt_sum, groups
+    gain, bias, conv2d_kept, dy, mu, var_sum, dgroup_norm_rsqrt_sum, groups
 ) -> None:
     """Computes dgroup_norm_rsqrt_sum with the chosen variant. Does not check operands."""
     N, _, P, Q = conv2d_kept.shape
@@ -4032,7 +4032,7 @@ def launch_conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum(
         gain.stride(0), bias.stride(0), *dy.stride(), dgroup_norm_rsqrt_sum.stride(0),
     )  # fmt: skip
     constants = dict(
-        COMPUTE=COMPUTE, HALF=x.element_size() == 2,
+        COMPUTE=COMPUTE, HALF=gain.element_size() == 2,
         VEC=lib.vec(P * Q, conv2d_kept.stride(0), dy.stride(0)), enable_fp_fusion=True,
     )  # fmt: skip
     if variant == "split":
@@ -4195,20 +4195,7 @@ def choose_conv_group_norm_silu_backward_db(
 
 
 def launch_conv_group_norm_silu_backward_db(
-    x,
-    gain,
-    bias,
-    conv2d_kept,
-    dy,
-    mu,
-    var_sum,
-    dmu_sum,
-    dvar_sum,
-    dconv2d,
-    db,
-    dgain,
-    dbias,
-    groups,
+    gain, bias, conv2d_kept, dy, mu, var_sum, dmu_sum, dvar_sum, dconv2d, db, dgain, dbias, groups
 ) -> None:
     """Computes dconv2d, db, dgain, dbias with the chosen variant. Does not check operands."""
     N, _, P, Q = conv2d_kept.shape
@@ -4237,7 +4224,7 @@ def launch_conv_group_norm_silu_backward_db(
         *var_sum.stride(), gain.stride(0), bias.stride(0), *dy.stride(), *dvar_sum.stride(),
         *dmu_sum.stride(), *dconv2d.stride(), db.stride(0), dgain.stride(0), dbias.stride(0),
     )  # fmt: skip
-    constants = dict(COMPUTE=COMPUTE, HALF=x.element_size() == 2, enable_fp_fusion=True)
+    constants = dict(COMPUTE=COMPUTE, HALF=gain.element_size() == 2, enable_fp_fusion=True)
     if variant == "split":
         PARTS, MERGE = config["PARTS"], config["MERGE"]
         db_sum_part = torch.empty((rows, PARTS), dtype=compute, device=bias.device)
@@ -4672,16 +4659,15 @@ def launch_conv_group_norm_silu_backward(
     dvar_sum = torch.empty((N, groups), dtype=compute, device=x.device)
     dconv2d = torch.empty((N, F, P, Q), dtype=x.dtype, device=x.device)
     launch_conv_group_norm_silu_backward_mu(
-        x, gain, bias, conv2d_kept, dy, mu, var_sum, dmu_sum, groups
+        gain, bias, conv2d_kept, dy, mu, var_sum, dmu_sum, groups
     )
     launch_conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum(
-        x, gain, bias, conv2d_kept, dy, mu, var_sum, dgroup_norm_rsqrt_sum, groups
+        gain, bias, conv2d_kept, dy, mu, var_sum, dgroup_norm_rsqrt_sum, groups
     )
     launch_conv_group_norm_silu_backward_dvar_sum(
         gain, conv2d_kept, var_sum, dgroup_norm_rsqrt_sum, dvar_sum, groups
     )
     launch_conv_group_norm_silu_backward_db(
-        x,
         gain,
         bias,
         conv2d_kept,

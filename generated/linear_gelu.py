@@ -1302,7 +1302,7 @@ def choose_linear_gelu_backward_db(
     )  # fmt: skip
 
 
-def launch_linear_gelu_backward_db(x, b, acc_kept, dy, dacc, db) -> None:
+def launch_linear_gelu_backward_db(b, acc_kept, dy, dacc, db) -> None:
     """Computes dacc, db with the chosen variant. Does not check operands."""
     N = b.shape[0]
     M = acc_kept.shape[0]
@@ -1318,7 +1318,7 @@ def launch_linear_gelu_backward_db(x, b, acc_kept, dy, dacc, db) -> None:
         *dacc.stride(), db.stride(0),
     )  # fmt: skip
     constants = dict(
-        COMPUTE=COMPUTE, HALF=x.element_size() == 2,
+        COMPUTE=COMPUTE, HALF=b.element_size() == 2,
         VEC=lib.vec(N, dy.stride(0), acc_kept.stride(0), dacc.stride(0)), enable_fp_fusion=True,
     )  # fmt: skip
     if variant == "split":
@@ -1513,7 +1513,7 @@ def launch_linear_gelu_backward(x, w, b, acc_kept, dy, dx, dw, db) -> None:
     M = x.shape[0]
     N = w.shape[0]
     dacc = torch.empty((M, N), dtype=x.dtype, device=x.device)
-    launch_linear_gelu_backward_db(x, b, acc_kept, dy, dacc, db)
+    launch_linear_gelu_backward_db(b, acc_kept, dy, dacc, db)
     if dx is not None:
         launch_linear_gelu_backward_dx(w, dacc, dx)
     if dw is not None:

@@ -1503,7 +1503,7 @@ def choose_swiglu_linear_backward_dup(
     )  # fmt: skip
 
 
-def launch_swiglu_linear_backward_dup(x, gate_kept, up_kept, dy, dup, dgate) -> None:
+def launch_swiglu_linear_backward_dup(gate_kept, up_kept, dy, dup, dgate) -> None:
     """Computes dup, dgate with the chosen variant. Does not check operands."""
     dy, gate_kept, up_kept, dup, dgate = lib.three_dims(dy, gate_kept, up_kept, dup, dgate)
     outer, middle, inner = dgate.shape
@@ -1520,7 +1520,7 @@ def launch_swiglu_linear_backward_dup(x, gate_kept, up_kept, dy, dup, dgate) -> 
         swiglu_linear_backward_dup_flat[grid](
             dy, gate_kept, dup, up_kept, dgate, total, dy.stride(2), gate_kept.stride(2),
             dup.stride(2), up_kept.stride(2), dgate.stride(2),
-            COMPUTE=COMPUTE, HALF=x.element_size() == 2, enable_fp_fusion=True, **config,
+            COMPUTE=COMPUTE, HALF=gate_kept.element_size() == 2, enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
         ROWS, OUTER = config["ROWS"], config["OUTER"]
@@ -1528,7 +1528,7 @@ def launch_swiglu_linear_backward_dup(x, gate_kept, up_kept, dy, dup, dgate) -> 
         swiglu_linear_backward_dup_strided[grid](
             dy, gate_kept, dup, up_kept, dgate, outer, middle, inner, *dy.stride(),
             *gate_kept.stride(), *dup.stride(), *up_kept.stride(), *dgate.stride(),
-            COMPUTE=COMPUTE, HALF=x.element_size() == 2, VEC_DY=lib.vec(*dy.stride()[:2]),
+            COMPUTE=COMPUTE, HALF=gate_kept.element_size() == 2, VEC_DY=lib.vec(*dy.stride()[:2]),
             VEC_GATE_KEPT=lib.vec(*gate_kept.stride()[:2]), VEC_DUP=lib.vec(*dup.stride()[:2]),
             VEC_UP_KEPT=lib.vec(*up_kept.stride()[:2]),
             VEC_DGATE=lib.vec(*dgate.stride()[:2], inner), enable_fp_fusion=True, **config,
@@ -1901,7 +1901,7 @@ def launch_swiglu_linear_backward(x, wg, wu, gate_kept, up_kept, dy, dx, dwg, dw
     dup = torch.empty((M, N), dtype=x.dtype, device=x.device)
     dgate = torch.empty((M, N), dtype=x.dtype, device=x.device)
     dx_sum = torch.empty((M, K), dtype=compute, device=x.device) if dx is not None else None
-    launch_swiglu_linear_backward_dup(x, gate_kept, up_kept, dy, dup, dgate)
+    launch_swiglu_linear_backward_dup(gate_kept, up_kept, dy, dup, dgate)
     if dx is not None:
         launch_swiglu_linear_backward_dx_sum(wu, dup, dx_sum)
     if dx is not None:

@@ -84,7 +84,6 @@ def launch_view(
     `alone`: the op's only step takes all of them. One of several steps takes those that its lines use.
     """
     views = {v.tensor: v for k in step.kernels for v in k.views}
-    context = replace(context, op=touched_first(context.op, step))
     one_batch_lines = batches_first(context, step)
     context = replace(context, flat=bool(one_batch_lines))
     lines = [*step_values(context, step, kernels), *workspace_lines(context, step)]
@@ -136,7 +135,6 @@ def launch_of_another(
     context: Context, step: Step, reuse: Reuse, given: list[str], alone: bool
 ) -> LaunchView:
     """The view of a launch function that calls the one of the step that it reuses. `given`, `alone`: as for `launch_view`."""
-    context = replace(context, op=touched_first(context.op, step))
     merged = (t for t in step.touched if ir.BATCH_SIZE in context.dims[t])
     lines = [x for t in merged for x in view_line(context, t, None, t in step.stores)]
     operands = [matrix_text(tensor, [*order]) for _, tensor, order in reuse.given]

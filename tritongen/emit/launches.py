@@ -20,7 +20,7 @@ from tritongen.emit.view import KernelView, call_lines, indented
 from tritongen.schedule.plan import Launch, Step, Variant
 
 # Nothing of a spec is called so in a launch function: some launches say these, some do not.
-SHARED_WORDS = frozenset({"arguments", "constants", "dict", "COMPUTE", "INDEX"})
+SHARED_WORDS = frozenset({"arguments", "choose", "constants", "dict", "COMPUTE", "INDEX"})
 
 
 @dataclass(frozen=True, slots=True)

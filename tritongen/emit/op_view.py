@@ -29,6 +29,7 @@ from tritongen.emit.launch import (
     opening_lines,
     parameters_of,
     scratch_lines,
+    touched_first,
 )
 from tritongen.emit.layouts import alike, kept
 from tritongen.emit.op_plans import OpPlans
@@ -237,7 +238,8 @@ def step_context(context: Context, step: Step) -> Context:
     for pack in (p for v in step.variants for p in v.packs if p.stored):
         dims[pack.stored] = stored_dims(pack, dims[pack.tensor])
         dtypes[pack.stored] = dtypes[pack.tensor]
-    return replace(context, dims=dims, dtypes=dtypes, comments={**own, **context.comments})
+    op, comments = touched_first(context.op, step), {**own, **context.comments}
+    return replace(context, op=op, dims=dims, dtypes=dtypes, comments=comments)
 
 
 class _Watched:

@@ -89,6 +89,8 @@ def _reuse(plan: Plan, first: Step, other: Plan, second: Step) -> Reuse | None:
         return None
     theirs, own = first.kernels[0].nests, second.kernels[0].nests
     dims, here = _dims(plan), _dims(other)
+    if f"launch_{first.name}" in here:  # a tensor, where the launch is called
+        return None
     for names in _same_nests(theirs, own, _Names()):
         given = tuple((t, *names.tensors[t]) for t in parameters(plan, first))
         # A result is allocated with its dims in order.
@@ -111,8 +113,9 @@ def _is_general(plan: Plan, step: Step) -> bool:
     tensors = {t.name for t in (*op.tensors, *op.outputs)}
     if len(plan.steps) == 1 and (op.scalars or op.constants or tensors != touched):
         return False
-    floats = {t.dtype for t in op.tensors if ir.may_be_f64(t.dtype, op)}
-    if len(step.stores) > 1 or not floats <= {t.dtype for t in op.tensors if t.name in touched}:
+    said = {n.dtype for n in step.kernels[0].nests} & {p.name for p in op.typarams}
+    said |= {t.dtype for t in op.tensors if ir.may_be_f64(t.dtype, op)}
+    if len(step.stores) > 1 or not said <= {t.dtype for t in op.tensors if t.name in touched}:
         return False
     sizes = [bare(hi) for hi in _extents(step.kernels[0].nests).values()]
     told = {c.name for c in op.constants}
