@@ -141,11 +141,18 @@ def launch_of_another(
     lines += call_lines(f"launch_{reuse.step}", [*operands, f"choose_{step.name}"])
     opening = opening_lines(measured_by(context, step), "\n".join(lines))
     named = names_read("\n".join([*opening, *lines]))
+    taken = ", ".join(name for name in given if alone or name in named)
+    return by_another(step, reuse, taken, [*opening, *lines])
+
+
+def by_another(step: Step, reuse: Reuse, taken: str, lines: list[str]) -> LaunchView:
+    """The view of a launch function that calls the one of the step that it reuses, by these lines or with what it takes."""
+    own = [*taken.split(", "), f"choose_{step.name}"]
     return LaunchView(
         f"launch_{step.name}",
-        ", ".join(name for name in given if alone or name in named),
+        taken,
         f"Computes {', '.join(step.stores)} by the kernels of `launch_{reuse.step}`. Does not check operands.",
-        [*opening, *lines],
+        lines or call_lines(f"launch_{reuse.step}", own),
         choose_view(step),
     )
 

@@ -22,6 +22,7 @@ from tritongen.emit.kernels import kernel_view
 from tritongen.emit.launch import (
     TORCH_DTYPES,
     LaunchView,
+    by_another,
     call_of_all,
     launch_of_all,
     launch_of_another,
@@ -88,17 +89,18 @@ def _launches_of(
         absent = results - set(step.touched) | left_out
         known = replace(step_context(context, step), absent=absent, left_out=left_out | parts)
         alone = len(plan.steps) == 1
-        if step.reuses:
+        if step.reuses and step.reuses.given:
             launch = launch_of_another(known, step, step.reuses, given, alone)
-            calls.append(f"{launch.name}({launch.parameters})")
-            yield launch
-            continue
-        views = {k.name: kernel_view(known, k) for k in step.kernels}
-        if item.autotune:
-            views = {name: with_table(view, step) for name, view in views.items()}
-        launch = launch_view(known, step, views, given, alone)
-        launch.kernels = [tabled(render_kernel(view), view, step) for view in views.values()]
-        spend(sum(len(text) // CHARACTERS for text in launch.kernels))
+        else:
+            views = {k.name: kernel_view(known, k) for k in step.kernels}
+            if item.autotune:
+                views = {name: with_table(view, step) for name, view in views.items()}
+            launch = launch_view(known, step, views, given, alone)
+            if step.reuses:
+                launch = by_another(step, step.reuses, launch.parameters, [])
+            else:
+                launch.kernels = [tabled(render_kernel(v), v, step) for v in views.values()]
+            spend(sum(len(text) // CHARACTERS for text in launch.kernels))
         calls.append(f"{launch.name}({launch.parameters})")
         yield launch
     if len(plan.steps) > 1:

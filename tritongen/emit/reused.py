@@ -6,6 +6,8 @@ Input: an op with those behind it. Output: the same, where such steps have a `Re
 
 A launch takes operands of any sizes and strides. So it also computes a step whose lines are the same with other names for
 tensors, indices and sizes, and with the dims of operands in another order. Both steps choose by the same rules.
+
+An op and what keeps values for its gradient may have a step in common. Its launch is called with the same operands.
 """
 
 from __future__ import annotations
@@ -61,10 +63,12 @@ def _looked_up(plan: Plan, known: list[tuple[Plan, Step]]) -> Plan:
     """The plan with its reuses. `known`: the steps before it. Its own are added."""
     if plan.chunks is not None:
         return plan
-    steps = []
+    steps, here = [], _dims(plan)
     for step in plan.steps:
-        found = (reuse for before in known if (reuse := _reuse(*before, plan, step)))
-        reuse = next(found, None)
+        # A launch is not called where a tensor has its name.
+        free = (before for before in known if f"launch_{before[1].name}" not in here)
+        ways = (_repeat(*b, plan, step) or _reuse(*b, plan, step) for b in free)
+        reuse = next(filter(None, ways), None)
         if reuse is None:
             known.append((plan, step))
         steps.append(step if reuse is None else _renamed(step, reuse))
@@ -73,12 +77,31 @@ def _looked_up(plan: Plan, known: list[tuple[Plan, Step]]) -> Plan:
 
 def _renamed(step: Step, reuse: Reuse) -> Step:
     names = dict(zip((k.name for k in step.kernels), reuse.kernels, strict=True))
-    kernels = tuple(replace(k, name=names[k.name]) for k in step.kernels)
+    lowered = (k.kernel and replace(k.kernel, name=names[k.name]) for k in step.kernels)
+    kernels = tuple(
+        replace(k, name=names[k.name], kernel=own)
+        for k, own in zip(step.kernels, lowered, strict=True)
+    )
     variants = tuple(
         replace(v, launches=tuple(replace(x, kernel=names[x.kernel]) for x in v.launches))
         for v in step.variants
     )
     return replace(step, kernels=kernels, variants=variants, reuses=reuse)
+
+
+def _repeat(plan: Plan, first: Step, other: Plan, second: Step) -> Reuse | None:
+    """The first step, if the second one is the same under another name, in an op of the same operands."""
+    a, b = plan.inner, other.inner
+    few = (a.params, a.facts, a.typarams, a.outputs, plan.defines)
+    if few != (b.params, b.facts, b.typarams, b.outputs[: len(a.outputs)], other.defines):
+        return None
+    # A step that is alone takes all operands and outputs.
+    if len(first.kernels) != len(second.kernels) or 1 in (len(plan.steps), len(other.steps)):
+        return None
+    reuse = Reuse(first.name, tuple(k.name for k in first.kernels), ())
+    own = replace(_renamed(second, reuse), name=first.name, apart=first.apart, reuses=None)
+    stored = ({n: t for n, t in _stored(p).items() if n in first.touched} for p in (plan, other))
+    return reuse if own == first and next(stored) == next(stored) else None
 
 
 def _reuse(plan: Plan, first: Step, other: Plan, second: Step) -> Reuse | None:
@@ -89,8 +112,6 @@ def _reuse(plan: Plan, first: Step, other: Plan, second: Step) -> Reuse | None:
         return None
     theirs, own = first.kernels[0].nests, second.kernels[0].nests
     dims, here = _dims(plan), _dims(other)
-    if f"launch_{first.name}" in here:  # a tensor, where the launch is called
-        return None
     for names in _same_nests(theirs, own, _Names()):
         given = tuple((t, *names.tensors[t]) for t in parameters(plan, first))
         # A result is allocated with its dims in order.
@@ -128,9 +149,13 @@ def _types(plan: Plan) -> dict[str, tuple[str, ...]]:
     return {p.name: p.dtypes for p in plan.inner.typarams}
 
 
-def _dims(plan: Plan) -> dict[str, tuple[Poly, ...]]:
+def _stored(plan: Plan) -> dict[str, tuple[str, tuple[Poly, ...]]]:
     stored: Named = (*plan.nests, *plan.inner.tensors, *plan.inner.outputs)
-    return {t.name: t.dims for t in stored}
+    return {t.name: (t.dtype, t.dims) for t in stored}
+
+
+def _dims(plan: Plan) -> dict[str, tuple[Poly, ...]]:
+    return {name: dims for name, (_, dims) in _stored(plan).items()}
 
 
 def _boxes(nests: Sequence[ir.Nest]) -> Iterator[ir.Binder]:

@@ -240,6 +240,7 @@ class Reuse:
     """An earlier step of the module, whose kernels compute this one (`emit/reused.py`).
 
     `given`: for each tensor that the launch of that step takes, the tensor of this step in its place, and the order of its dims.
+    Nothing where both launches take the same.
     """
 
     step: str
