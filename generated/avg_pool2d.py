@@ -595,7 +595,7 @@ def choose_avg_pool2d_backward(
 def launch_avg_pool2d_backward(x, dy, dx, win, stride, pad) -> None:
     """Computes dx with the chosen variant. Does not check operands."""
     N, C, P, Q = dy.shape
-    _, _, H, W = x.shape
+    _, _, H, W = dx.shape
     outer = H * N * W
     lines = C * H * N
     rows = C * H * N

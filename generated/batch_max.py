@@ -672,7 +672,7 @@ def choose_batch_max_backward(cols: int, aligned: bool) -> tuple[str, dict]:
 
 def launch_batch_max_backward(x, y_at, dy, dx) -> None:
     """Computes dx with the chosen variant. Does not check operands."""
-    D = x.shape[-1]
+    D = dx.shape[-1]
     batch = math.prod(dx.shape[:-1])
     dy = lib.reshaped(dy, batch)
     y_at = lib.reshaped(y_at, batch)

@@ -288,8 +288,8 @@ def choose_batch_mean_backward(
 
 def launch_batch_mean_backward(x, dy, dx) -> None:
     """Computes dx with the chosen variant. Does not check operands."""
-    H = x.shape[-2]
-    W = x.shape[-1]
+    H = dx.shape[-2]
+    W = dx.shape[-1]
     dy, dx = lib.three_dims(*torch.broadcast_tensors(dy[..., None, None], dx))
     outer, middle, inner = dx.shape
     _, config = choose_batch_mean_backward(

@@ -1942,11 +1942,11 @@ def choose_conv1d_backward_dx(
     )  # fmt: skip
 
 
-def launch_conv1d_backward_dx(x, w, dy, dx, stride, pad, dil, groups) -> None:
+def launch_conv1d_backward_dx(w, dy, dx, stride, pad, dil, groups) -> None:
     """Computes dx with the chosen variant. Does not check operands."""
     F, Cg, R = w.shape
     N, _, P = dy.shape
-    L = x.shape[2]
+    L = dx.shape[2]
     f0_padded = 16 * ((F // groups + 15) // 16)
     f0_count = F // groups
     l_steps = (L - 1) // stride + 1
@@ -2182,11 +2182,11 @@ def choose_conv1d_backward_dw(
     )  # fmt: skip
 
 
-def launch_conv1d_backward_dw(x, w, dy, dw, stride, pad, dil, groups) -> None:
+def launch_conv1d_backward_dw(x, dy, dw, stride, pad, dil, groups) -> None:
     """Computes dw with the chosen variant. Does not check operands."""
     N, _, L = x.shape
     _, F, P = dy.shape
-    _, Cg, R = w.shape
+    _, Cg, R = dw.shape
     n__padded = 16 * ((N + 15) // 16)
     PRECISION = runtime.f32_precision("conv")
     M = Cg * R
@@ -2418,9 +2418,9 @@ def launch_conv1d_backward_db(dy, db, stride, groups) -> None:
 def launch_conv1d_backward(x, w, dy, dx, dw, db, stride, pad, dil, groups) -> None:
     """Runs 3 steps. Does not check operands."""
     if dx is not None:
-        launch_conv1d_backward_dx(x, w, dy, dx, stride, pad, dil, groups)
+        launch_conv1d_backward_dx(w, dy, dx, stride, pad, dil, groups)
     if dw is not None:
-        launch_conv1d_backward_dw(x, w, dy, dw, stride, pad, dil, groups)
+        launch_conv1d_backward_dw(x, dy, dw, stride, pad, dil, groups)
     if db is not None:
         launch_conv1d_backward_db(dy, db, stride, groups)
 

@@ -2262,11 +2262,11 @@ def choose_conv2d_backward_dx(
     )  # fmt: skip
 
 
-def launch_conv2d_backward_dx(x, w, dy, dx, stride, pad, dil, groups) -> None:
+def launch_conv2d_backward_dx(w, dy, dx, stride, pad, dil, groups) -> None:
     """Computes dx with the chosen variant. Does not check operands."""
     F, Cg, R, S = w.shape
     N, _, P, Q = dy.shape
-    _, _, H, W = x.shape
+    _, _, H, W = dx.shape
     f0_padded = 16 * ((F // groups + 15) // 16)
     f0_count = F // groups
     h_steps = (H - 1) // stride + 1
@@ -2516,11 +2516,11 @@ def choose_conv2d_backward_dw(
     )  # fmt: skip
 
 
-def launch_conv2d_backward_dw(x, w, dy, dw, stride, pad, dil, groups) -> None:
+def launch_conv2d_backward_dw(x, dy, dw, stride, pad, dil, groups) -> None:
     """Computes dw with the chosen variant. Does not check operands."""
     N, _, H, W = x.shape
     _, F, P, Q = dy.shape
-    _, Cg, R, S = w.shape
+    _, Cg, R, S = dw.shape
     n__padded = 16 * ((N + 15) // 16)
     PRECISION = runtime.f32_precision("conv")
     M = Cg * R * S
@@ -2767,9 +2767,9 @@ def launch_conv2d_backward_db(dy, db, stride, groups) -> None:
 def launch_conv2d_backward(x, w, dy, dx, dw, db, stride, pad, dil, groups) -> None:
     """Runs 3 steps. Does not check operands."""
     if dx is not None:
-        launch_conv2d_backward_dx(x, w, dy, dx, stride, pad, dil, groups)
+        launch_conv2d_backward_dx(w, dy, dx, stride, pad, dil, groups)
     if dw is not None:
-        launch_conv2d_backward_dw(x, w, dy, dw, stride, pad, dil, groups)
+        launch_conv2d_backward_dw(x, dy, dw, stride, pad, dil, groups)
     if db is not None:
         launch_conv2d_backward_db(dy, db, stride, groups)
 

@@ -1633,11 +1633,11 @@ def choose_conv3d_backward_dx(
     )  # fmt: skip
 
 
-def launch_conv3d_backward_dx(x, w, dy, dx, stride, pad) -> None:
+def launch_conv3d_backward_dx(w, dy, dx, stride, pad) -> None:
     """Computes dx with the chosen variant. Does not check operands."""
     F, C, K, R, S = w.shape
     N, _, O, P, Q = dy.shape
-    _, _, D, H, W = x.shape
+    _, _, D, H, W = dx.shape
     d_steps = (D - 1) // stride + 1
     h_steps = (H - 1) // stride + 1
     w2_steps = (W - 1) // stride + 1
@@ -1798,11 +1798,11 @@ def choose_conv3d_backward_dw(
     )  # fmt: skip
 
 
-def launch_conv3d_backward_dw(x, w, dy, dw, stride, pad) -> None:
+def launch_conv3d_backward_dw(x, dy, dw, stride, pad) -> None:
     """Computes dw with the chosen variant. Does not check operands."""
     N, C, D, H, W = x.shape
     _, F, O, P, Q = dy.shape
-    _, _, K, R, S = w.shape
+    _, _, K, R, S = dw.shape
     n__padded = 16 * ((N + 15) // 16)
     PRECISION = runtime.f32_precision("conv")
     M = C * K * R * S
@@ -2024,9 +2024,9 @@ def launch_conv3d_backward_db(dy, db, stride) -> None:
 def launch_conv3d_backward(x, w, dy, dx, dw, db, stride, pad) -> None:
     """Runs 3 steps. Does not check operands."""
     if dx is not None:
-        launch_conv3d_backward_dx(x, w, dy, dx, stride, pad)
+        launch_conv3d_backward_dx(w, dy, dx, stride, pad)
     if dw is not None:
-        launch_conv3d_backward_dw(x, w, dy, dw, stride, pad)
+        launch_conv3d_backward_dw(x, dy, dw, stride, pad)
     if db is not None:
         launch_conv3d_backward_db(dy, db, stride)
 

@@ -3935,11 +3935,11 @@ def choose_conv_group_norm_silu_backward_dx(
     )  # fmt: skip
 
 
-def launch_conv_group_norm_silu_backward_dx(x, w, dconv2d, dx, pad) -> None:
+def launch_conv_group_norm_silu_backward_dx(w, dconv2d, dx, pad) -> None:
     """Computes dx with the chosen variant. Does not check operands."""
     F, C, R, S = w.shape
     N, _, P, Q = dconv2d.shape
-    _, _, H, W = x.shape
+    _, _, H, W = dx.shape
     c_padded = 16 * ((F + 15) // 16)
     PRECISION = runtime.f32_precision("conv")
     M = H * N * W
@@ -4115,11 +4115,11 @@ def choose_conv_group_norm_silu_backward_dw(
     )  # fmt: skip
 
 
-def launch_conv_group_norm_silu_backward_dw(x, w, dconv2d, dw, pad) -> None:
+def launch_conv_group_norm_silu_backward_dw(x, dconv2d, dw, pad) -> None:
     """Computes dw with the chosen variant. Does not check operands."""
     N, C, H, W = x.shape
     _, F, P, Q = dconv2d.shape
-    _, _, R, S = w.shape
+    _, _, R, S = dw.shape
     n__padded = 16 * ((N + 15) // 16)
     PRECISION = runtime.f32_precision("conv")
     M = C * R * S
@@ -4247,9 +4247,9 @@ def launch_conv_group_norm_silu_backward(
         groups,
     )
     if dx is not None:
-        launch_conv_group_norm_silu_backward_dx(x, w, dconv2d, dx, pad)
+        launch_conv_group_norm_silu_backward_dx(w, dconv2d, dx, pad)
     if dw is not None:
-        launch_conv_group_norm_silu_backward_dw(x, w, dconv2d, dw, pad)
+        launch_conv_group_norm_silu_backward_dw(x, dconv2d, dw, pad)
 
 
 def allocate_conv_group_norm_silu_backward(

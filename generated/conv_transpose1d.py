@@ -1026,11 +1026,11 @@ def choose_conv_transpose1d_backward_dx(
     )  # fmt: skip
 
 
-def launch_conv_transpose1d_backward_dx(x, w, dy, dx, stride, pad, dil) -> None:
+def launch_conv_transpose1d_backward_dx(w, dy, dx, stride, pad, dil) -> None:
     """Computes dx with the chosen variant. Does not check operands."""
     C, F, R = w.shape
     N, _, P = dy.shape
-    L = x.shape[2]
+    L = dx.shape[2]
     f_padded = 16 * ((F + 15) // 16)
     PRECISION = runtime.f32_precision("conv")
     M = L * N
@@ -1163,11 +1163,11 @@ def choose_conv_transpose1d_backward_dw(
     )  # fmt: skip
 
 
-def launch_conv_transpose1d_backward_dw(x, w, dy, dw, stride, pad, dil) -> None:
+def launch_conv_transpose1d_backward_dw(x, dy, dw, stride, pad, dil) -> None:
     """Computes dw with the chosen variant. Does not check operands."""
     N, C, L = x.shape
     _, F, P = dy.shape
-    R = w.shape[2]
+    R = dw.shape[2]
     n__padded = 16 * ((N + 15) // 16)
     PRECISION = runtime.f32_precision("conv")
     M = C * R
@@ -1321,9 +1321,9 @@ def launch_conv_transpose1d_backward_db(dy, db, stride) -> None:
 def launch_conv_transpose1d_backward(x, w, dy, dx, dw, db, stride, pad, out_pad, dil) -> None:
     """Runs 3 steps. Does not check operands."""
     if dx is not None:
-        launch_conv_transpose1d_backward_dx(x, w, dy, dx, stride, pad, dil)
+        launch_conv_transpose1d_backward_dx(w, dy, dx, stride, pad, dil)
     if dw is not None:
-        launch_conv_transpose1d_backward_dw(x, w, dy, dw, stride, pad, dil)
+        launch_conv_transpose1d_backward_dw(x, dy, dw, stride, pad, dil)
     if db is not None:
         launch_conv_transpose1d_backward_db(dy, db, stride)
 

@@ -1074,11 +1074,11 @@ def choose_conv_transpose2d_backward_dx(
     )  # fmt: skip
 
 
-def launch_conv_transpose2d_backward_dx(x, w, dy, dx, stride, pad) -> None:
+def launch_conv_transpose2d_backward_dx(w, dy, dx, stride, pad) -> None:
     """Computes dx with the chosen variant. Does not check operands."""
     C, F, R, S = w.shape
     N, _, P, Q = dy.shape
-    _, _, H, W = x.shape
+    _, _, H, W = dx.shape
     f_padded = 16 * ((F + 15) // 16)
     PRECISION = runtime.f32_precision("conv")
     M = H * N * W
@@ -1213,11 +1213,11 @@ def choose_conv_transpose2d_backward_dw(
     )  # fmt: skip
 
 
-def launch_conv_transpose2d_backward_dw(x, w, dy, dw, stride, pad) -> None:
+def launch_conv_transpose2d_backward_dw(x, dy, dw, stride, pad) -> None:
     """Computes dw with the chosen variant. Does not check operands."""
     N, C, H, W = x.shape
     _, F, P, Q = dy.shape
-    _, _, R, S = w.shape
+    _, _, R, S = dw.shape
     n__padded = 16 * ((N + 15) // 16)
     PRECISION = runtime.f32_precision("conv")
     M = C * R * S
@@ -1282,9 +1282,9 @@ def launch_conv_transpose2d_backward_dw(x, w, dy, dw, stride, pad) -> None:
 def launch_conv_transpose2d_backward(x, w, dy, dx, dw, stride, pad, out_pad) -> None:
     """Runs 2 steps. Does not check operands."""
     if dx is not None:
-        launch_conv_transpose2d_backward_dx(x, w, dy, dx, stride, pad)
+        launch_conv_transpose2d_backward_dx(w, dy, dx, stride, pad)
     if dw is not None:
-        launch_conv_transpose2d_backward_dw(x, w, dy, dw, stride, pad)
+        launch_conv_transpose2d_backward_dw(x, dy, dw, stride, pad)
 
 
 def allocate_conv_transpose2d_backward(

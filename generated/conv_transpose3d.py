@@ -1332,11 +1332,11 @@ def choose_conv_transpose3d_backward_dx(
     )  # fmt: skip
 
 
-def launch_conv_transpose3d_backward_dx(x, w, dy, dx, stride, pad) -> None:
+def launch_conv_transpose3d_backward_dx(w, dy, dx, stride, pad) -> None:
     """Computes dx with the chosen variant. Does not check operands."""
     C, F, K, R, S = w.shape
     N, _, O, P, Q = dy.shape
-    _, _, D, H, W = x.shape
+    _, _, D, H, W = dx.shape
     f_padded = 16 * ((F + 15) // 16)
     PRECISION = runtime.f32_precision("conv")
     M = D * H * N * W
@@ -1485,11 +1485,11 @@ def choose_conv_transpose3d_backward_dw(
     )  # fmt: skip
 
 
-def launch_conv_transpose3d_backward_dw(x, w, dy, dw, stride, pad) -> None:
+def launch_conv_transpose3d_backward_dw(x, dy, dw, stride, pad) -> None:
     """Computes dw with the chosen variant. Does not check operands."""
     N, C, D, H, W = x.shape
     _, F, O, P, Q = dy.shape
-    _, _, K, R, S = w.shape
+    _, _, K, R, S = dw.shape
     n__padded = 16 * ((N + 15) // 16)
     PRECISION = runtime.f32_precision("conv")
     M = C * K * R * S
@@ -1649,9 +1649,9 @@ def launch_conv_transpose3d_backward_db(dy, db, stride) -> None:
 def launch_conv_transpose3d_backward(x, w, dy, dx, dw, db, stride, pad, out_pad) -> None:
     """Runs 3 steps. Does not check operands."""
     if dx is not None:
-        launch_conv_transpose3d_backward_dx(x, w, dy, dx, stride, pad)
+        launch_conv_transpose3d_backward_dx(w, dy, dx, stride, pad)
     if dw is not None:
-        launch_conv_transpose3d_backward_dw(x, w, dy, dw, stride, pad)
+        launch_conv_transpose3d_backward_dw(x, dy, dw, stride, pad)
     if db is not None:
         launch_conv_transpose3d_backward_db(dy, db, stride)
 

@@ -859,11 +859,11 @@ def choose_depthwise_conv2d_backward_dx(
     )  # fmt: skip
 
 
-def launch_depthwise_conv2d_backward_dx(x, w, dy, dx, stride, pad) -> None:
+def launch_depthwise_conv2d_backward_dx(w, dy, dx, stride, pad) -> None:
     """Computes dx with the chosen variant. Does not check operands."""
     C, R, S = w.shape
     N, _, P, Q = dy.shape
-    _, _, H, W = x.shape
+    _, _, H, W = dx.shape
     outer = H * N * W
     lines = C * H * N
     rows = C * H * N
@@ -943,11 +943,11 @@ def choose_depthwise_conv2d_backward_dw(
     )  # fmt: skip
 
 
-def launch_depthwise_conv2d_backward_dw(x, w, dy, dw, stride, pad) -> None:
+def launch_depthwise_conv2d_backward_dw(x, dy, dw, stride, pad) -> None:
     """Computes dw with the chosen variant. Does not check operands."""
     N, C, H, W = x.shape
     _, _, P, Q = dy.shape
-    _, R, S = w.shape
+    _, R, S = dw.shape
     rows = C * R * S
     places = C * R
     variant, config = choose_depthwise_conv2d_backward_dw(
@@ -1104,9 +1104,9 @@ def launch_depthwise_conv2d_backward_db(dy, db, stride) -> None:
 def launch_depthwise_conv2d_backward(x, w, dy, dx, dw, db, stride, pad) -> None:
     """Runs 3 steps. Does not check operands."""
     if dx is not None:
-        launch_depthwise_conv2d_backward_dx(x, w, dy, dx, stride, pad)
+        launch_depthwise_conv2d_backward_dx(w, dy, dx, stride, pad)
     if dw is not None:
-        launch_depthwise_conv2d_backward_dw(x, w, dy, dw, stride, pad)
+        launch_depthwise_conv2d_backward_dw(x, dy, dw, stride, pad)
     if db is not None:
         launch_depthwise_conv2d_backward_db(dy, db, stride)
 

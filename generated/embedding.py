@@ -377,7 +377,7 @@ def launch_embedding_backward(table, idx, dy, dtable) -> None:
     """Computes dtable with the chosen variant. Does not check operands."""
     N = idx.shape[0]
     D = dy.shape[1]
-    V = table.shape[0]
+    V = dtable.shape[0]
     places = D * V
     COPIES = max(1, min(128, 131072 // (max(1, D * V))))
     variant, config = choose_embedding_backward(

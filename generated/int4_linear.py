@@ -397,11 +397,11 @@ def choose_int4_linear_backward_dx(
     return "small", lib.tile(64, 64, 32, 4, 3 if itemsize <= 4 else 2)
 
 
-def launch_int4_linear_backward_dx(x, w, s, dy, dx) -> None:
+def launch_int4_linear_backward_dx(w, s, dy, dx) -> None:
     """Computes dx with the chosen variant. Does not check operands."""
     N = w.shape[0]
     M = dy.shape[0]
-    K = x.shape[1]
+    K = dx.shape[1]
     PRECISION = runtime.f32_precision("matmul")
     _, config = choose_int4_linear_backward_dx(
         M=M, N=K, K=N, itemsize=4, gpu=lib.gpu(dy.device),
@@ -430,11 +430,11 @@ def choose_int4_linear_backward_ds(cols: int) -> tuple[str, dict]:
     )  # fmt: skip
 
 
-def launch_int4_linear_backward_ds(x, w, s, dy, ds) -> None:
+def launch_int4_linear_backward_ds(x, w, dy, ds) -> None:
     """Computes ds with the chosen variant. Does not check operands."""
     M = x.shape[0]
     N = w.shape[0]
-    G = s.shape[1]
+    G = ds.shape[1]
     _, config = choose_int4_linear_backward_ds(cols=G)
     grid = (lib.cdiv(N, config["ROWS"]) * lib.cdiv(G, config["BLOCK"]),)
     int4_linear_backward_ds_box[grid](
@@ -446,9 +446,9 @@ def launch_int4_linear_backward_ds(x, w, s, dy, ds) -> None:
 def launch_int4_linear_backward(x, w, s, dy, dx, ds) -> None:
     """Runs 2 steps. Does not check operands."""
     if dx is not None:
-        launch_int4_linear_backward_dx(x, w, s, dy, dx)
+        launch_int4_linear_backward_dx(w, s, dy, dx)
     if ds is not None:
-        launch_int4_linear_backward_ds(x, w, s, dy, ds)
+        launch_int4_linear_backward_ds(x, w, dy, ds)
 
 
 def allocate_int4_linear_backward(

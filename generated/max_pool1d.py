@@ -831,7 +831,7 @@ def choose_max_pool1d_backward(cols: int) -> tuple[str, dict]:
 def launch_max_pool1d_backward(x, y_at, dy, dx, win, stride, pad, dil) -> None:
     """Computes dx with the chosen variant. Does not check operands."""
     N, C, P = y_at.shape
-    L = x.shape[2]
+    L = dx.shape[2]
     rows = C * N
     _, config = choose_max_pool1d_backward(cols=L)
     COMPUTE = tl.float64 if dy.dtype == torch.float64 else tl.float32

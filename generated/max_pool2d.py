@@ -1010,7 +1010,7 @@ def choose_max_pool2d_backward(
 def launch_max_pool2d_backward(x, y_at, dy, dx, win, stride, pad) -> None:
     """Computes dx with the chosen variant. Does not check operands."""
     N, C, P, Q = y_at.shape
-    _, _, H, W = x.shape
+    _, _, H, W = dx.shape
     rows = C * H * N
     outer = H * N * W
     variant, config = choose_max_pool2d_backward(

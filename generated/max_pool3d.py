@@ -1207,7 +1207,7 @@ def choose_max_pool3d_backward(
 def launch_max_pool3d_backward(x, y_at, dy, dx, win, stride, pad) -> None:
     """Computes dx with the chosen variant. Does not check operands."""
     N, C, O, P, Q = y_at.shape
-    _, _, D, H, W = x.shape
+    _, _, D, H, W = dx.shape
     rows = C * D * H * N
     outer = D * H * N * W
     variant, config = choose_max_pool3d_backward(

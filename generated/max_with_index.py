@@ -462,7 +462,7 @@ def choose_max_with_index_backward(cols: int, aligned: bool) -> tuple[str, dict]
 def launch_max_with_index_backward(x, i, dv, dx) -> None:
     """Computes dx with the chosen variant. Does not check operands."""
     N = i.shape[0]
-    D = x.shape[1]
+    D = dx.shape[1]
     _, config = choose_max_with_index_backward(
         cols=D, aligned=math.gcd(D, dx.stride(0)) * dx.element_size() % 8 == 0,
     )  # fmt: skip

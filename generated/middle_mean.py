@@ -300,7 +300,7 @@ def choose_middle_mean_backward(
 
 def launch_middle_mean_backward(x, dy, dx) -> None:
     """Computes dx with the chosen variant. Does not check operands."""
-    M = x.shape[1]
+    M = dx.shape[1]
     dy, dx = lib.three_dims(*torch.broadcast_tensors(dy[:, None, :], dx))
     outer, middle, inner = dx.shape
     _, config = choose_middle_mean_backward(

@@ -351,11 +351,11 @@ def choose_moe_linear_backward_dw(
     return "small", lib.tile(64, 64, 32, 4, 3 if itemsize <= 4 else 2)
 
 
-def launch_moe_linear_backward_dw(x, w, off, dy, dw) -> None:
+def launch_moe_linear_backward_dw(x, off, dy, dw) -> None:
     """Computes dw with the chosen variant. Does not check operands."""
     M, K = x.shape
     N = dy.shape[1]
-    E = w.shape[0]
+    E = dw.shape[0]
     PRECISION = runtime.f32_precision("matmul")
     _, config = choose_moe_linear_backward_dw(
         batches=E, M=N, N=K, itemsize=x.element_size(), gpu=lib.gpu(dy.device),
@@ -373,7 +373,7 @@ def launch_moe_linear_backward(x, w, off, dy, dx, dw) -> None:
     if dx is not None:
         launch_moe_linear_backward_dx(w, off, dy, dx)
     if dw is not None:
-        launch_moe_linear_backward_dw(x, w, off, dy, dw)
+        launch_moe_linear_backward_dw(x, off, dy, dw)
 
 
 def allocate_moe_linear_backward(

@@ -633,7 +633,7 @@ def choose_row_max_backward(cols: int, aligned: bool) -> tuple[str, dict]:
 def launch_row_max_backward(x, y_at, dy, dx) -> None:
     """Computes dx with the chosen variant. Does not check operands."""
     N = y_at.shape[0]
-    D = x.shape[1]
+    D = dx.shape[1]
     _, config = choose_row_max_backward(
         cols=D, aligned=math.gcd(D, dx.stride(0)) * dx.element_size() % 8 == 0,
     )  # fmt: skip

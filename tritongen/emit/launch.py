@@ -165,12 +165,12 @@ def touched_first(op: ir.Op, step: Step) -> ir.Op:
 
 
 def measured_by(context: Context, step: Step) -> ir.Op:
-    """The op with the tensors in whose shapes a step finds sizes: scratch that it touches is one of them."""
-    op, known = context.measured, {p.name for p in (*context.op.params, *context.op.outputs)}
-    made = [t for t in step.touched if t not in known]
-    scratch = (ir.Tensor(t, context.dtypes[t], context.dims[t]) for t in made)
+    """The op with the tensors in whose shapes a step finds sizes: first those that it touches, scratch and results among them."""
+    op, known = context.measured, {p.name for p in context.op.params}
+    made = [t for t in step.touched if t not in known | context.absent]
+    added = (ir.Tensor(t, context.dtypes[t], context.dims[t]) for t in made)
     at = sum(p.name in step.touched for p in op.params)
-    return replace(op, params=(*op.params[:at], *scratch, *op.params[at:]))
+    return replace(op, params=(*op.params[:at], *added, *op.params[at:]))
 
 
 def launch_of_all(context: Context, plan: Plan, doc: str, lines: list[str]) -> LaunchView:
