@@ -155,7 +155,7 @@ def test_a_scan_in_parts(reverse):
     write = "tl.store(y_ptr + row * cols + col, carry + before, mask=inside)"
     step = (LOAD, order, f"before = {before}", write, "carry += tl.sum(x, 1, keep_dims=True)")
     carry = Variable("carry", "(ROWS, 1)", "0.0", "tl.float32")
-    flags, runs = {"reverse": reverse}, "RUN REVERSE"
+    flags, runs = {"reverse": reverse, "in_parts": False}, "RUN REVERSE"
     x, y = operands(6, 37)
     want = (x.flip(1).cumsum(1).flip(1) if reverse else x.cumsum(1)) - x
     own = {"RUN": 4, "REVERSE": reverse}
@@ -168,13 +168,15 @@ def test_a_scan_in_parts(reverse):
     sums, given = torch.full((6, 2), math.nan), (*OPERANDS, "CHUNK", "sum_ptr")
     left = Walk((Fold((ACC,), parts=(Part("sum_ptr", ALL),)),), (LOAD, "acc += x"))
     part = "ROWS BLOCK PARTS STAGES"
-    run = kernel("scan_part", part, given, tile=TILE, walks=(left,), flags={"reverse": False})
+    fields = {"walks": (left,), "flags": {"reverse": False, "in_parts": True}}
+    run = kernel("scan", part, given, tile=TILE, **fields)
     args, blocks = (x, y, 1, 6, 37, 32, sums), {"ROWS": ROWS, "BLOCK": BLOCK, "PARTS": 2}
     run[(2, 2)](*args, **blocks, STAGES=1)
     torch.testing.assert_close(sums.sum(1), x.sum(1))
     loaded = (Part("sum_ptr", loaded="sums", identity="0.0"),)
     merged = (Walk((Fold(finish=("carry = tl.sum(sums, 1, keep_dims=True)",), parts=loaded),)),)
+    flags |= {"in_parts": True}
     fields = {"merged": merged, "walks": (Walk(lines=step),), "flags": flags}
-    run = kernel("scan_part", f"{part} {runs}", given, tile=TILE, **fields)
+    run = kernel("scan", f"{part} {runs}", given, tile=TILE, **fields)
     run[(2, 2)](*args, **blocks, STAGES=1, **own)
     torch.testing.assert_close(y, want)

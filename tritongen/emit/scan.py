@@ -114,10 +114,11 @@ def scan_view(
     writer: KernelWriter, tile: Tile, blocks: tuple[str, ...], doc: str, **fields: tuple[Walk, ...]
 ) -> KernelView:
     """A scan from the end goes down from its last block; what a part adds up may come in any order."""
-    reverse = writer.kernel.reverse and writer.kernel.skeleton != "scan_part"
+    skeleton = writer.kernel.skeleton
+    reverse = writer.kernel.reverse and skeleton != "scan_part"
     number = f"(outer * {tile.rows} + row)" if tile.outer else "row"
     blocks = (*blocks, "RUN") if reverse else blocks
-    flags = {"reverse": reverse}
+    flags = {"reverse": reverse, "in_parts": skeleton != "scan"}
     return tile_view(writer, tile, blocks, doc, number=number, flags=flags, **fields)
 
 

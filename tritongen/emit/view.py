@@ -11,8 +11,8 @@ WIDTH = 88  # of a line of arguments, which stands at most 12 columns in
 Lines = tuple[str, ...]
 Names = tuple[str, ...]
 
-# Skeletons that share a template: merging and walking one chunk, say.
-TEMPLATES = {"scan_finish": "scan_part", "runs": "window", "taps": "contraction"}
+# Skeletons that share a template: whole rows and parts of rows, say.
+TEMPLATES = {"scan_part": "scan", "scan_finish": "scan", "runs": "window", "taps": "contraction"}
 
 
 def template_of(kernel: KernelPlan) -> str:
