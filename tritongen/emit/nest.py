@@ -29,13 +29,15 @@ def nest_view(writer: KernelWriter) -> KernelView:
     writer.axis_mask[axis.name] = "inside"
     total = writer.extent(axis.extent, "total") if axis.digits else "1"
     values = tuple(values_of(writer, "(BLOCK,)"))
-    return view(writer, ("BLOCK",), "", NestView, total=total, values=values)
+    doc = "Each lane computes one element, each program BLOCK of them."
+    return view(writer, ("BLOCK",), doc, NestView, total=total, values=values)
 
 
 def box_view(writer: KernelWriter) -> KernelView:
     tile = counted_rows(writer, open_tile(writer))
     values = tuple(values_of(writer, "(ROWS, BLOCK)"))
-    return view(writer, ("ROWS", "BLOCK"), "", NestView, tile=tile, values=values)
+    doc = "Each program computes a tile of ROWS x BLOCK elements. Reducers are loops."
+    return view(writer, ("ROWS", "BLOCK"), doc, NestView, tile=tile, values=values)
 
 
 def values_of(writer: KernelWriter, shape: str) -> Iterator[Value]:

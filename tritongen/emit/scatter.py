@@ -23,7 +23,11 @@ def scatter(writer: KernelWriter) -> KernelView:
             stores.append(add(writer, nest))
         else:
             writer.value(nest)
-    return tile_view(writer, tile, ("ROWS", "BLOCK"), "", stores=stores)
+    how = "adds each to its place atomically"
+    if stores[0].fold != "add":
+        how = "keeps the greatest at each place with an atomic max"
+    doc = f"Each program computes a tile of ROWS x BLOCK terms, and {how}."
+    return tile_view(writer, tile, ("ROWS", "BLOCK"), doc, stores=stores)
 
 
 def add(writer: KernelWriter, nest: ir.Nest) -> Store:
