@@ -7,9 +7,20 @@ import math
 import pytest
 import torch
 
-from tritongen.emit.nest_views import Loop, NestView, Reach, Reducers, Run, Value, WindowView
 from tritongen.emit.op_view import render_kernel
-from tritongen.emit.row_views import Fold, RowsView, Tile, Variable
+from tritongen.emit.row_views import (
+    Fold,
+    Loop,
+    NestView,
+    Reach,
+    Reducers,
+    RowsView,
+    Run,
+    Tile,
+    Value,
+    Variable,
+    WindowView,
+)
 from tritongen.emit.view import Store
 from tritongen.runtime.load import load_text
 
@@ -20,7 +31,7 @@ ROWS, BLOCK, WIN = 2, 8, 3
 
 def kernel(template: str, parameters: str, constants: str, made, **slots):
     given = (*parameters.split(), *(f"{name}: tl.constexpr" for name in constants.split()))
-    view = made(template, template, "", given, (), {}, **slots)
+    view = made(template, template, "", given, (), **slots)
     name = f"{template}_by_itself"
     return getattr(load_text(name, IMPORTS + render_kernel(view)), template)
 

@@ -42,7 +42,7 @@ def parts(load: str) -> tuple[Walk, ...]:
 
 def kernel(template: str, constants: str, operands=OPERANDS, made=RowsView, var=None, **fields):
     parameters = (*operands, *(f"{name}: tl.constexpr" for name in constants.split()))
-    view = made(template, template, template, parameters, (), var or {}, **fields)
+    view = made(template, template, template, parameters, (), var=var or {}, **fields)
     return getattr(load_text(template, IMPORTS + render_kernel(view)), template)
 
 

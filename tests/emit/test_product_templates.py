@@ -19,8 +19,8 @@ FORGET = (op_view.environment, names.words_of, build)
 
 
 PRODUCTS = (
-    "contraction persistent ragged subtiles tf32x3 patches sliding bounded matrices product_view"
-    " nest nest_views runs scatter"
+    "contraction persistent ragged tf32x3 patches sliding bounded matrices product_view"
+    " nest runs scatter"
 )
 
 

@@ -20,7 +20,7 @@ from typing import Any
 from tritongen.emit.fold_lines import guard_text, is_small
 from tritongen.emit.kernel_writer import KernelWriter
 from tritongen.ir import nodes as ir
-from tritongen.ir.algebra import Fetch, Idx, Poly, affine, index, indices, poly, walk
+from tritongen.ir.algebra import Fetch, Idx, Poly, affine, index, indices, poly, walk, weight_of
 
 LOOPED = frozenset({"k", "tap"})  # axes of the loop
 Cache = dict[tuple[Any, ...], str]
@@ -82,10 +82,10 @@ def bounds_of(writer: KernelWriter, guards: tuple[ir.Guard, ...], size: dict[str
         return Bounds(guards, apart, whole)
     k = k_axis.digits[0].index
     for guard in guards:
-        weight = sign((affine(guard.poly) or ({}, 0))[0].get(Idx(k), poly(0)))
-        rest = guard.poly - weight * index(k)
-        if guard.op != ">=" or not weight or k in indices(rest):
+        weight = sign(weight_of(guard.poly, k))
+        if guard.op != ">=" or not weight:
             continue
+        rest = guard.poly - weight * index(k)
         end = rest + 1 if weight < 0 else -rest
         shown = at_end(writer, end, weight, size) if guard in by_rows else writer.size(end)[0]
         if not shown:
@@ -132,9 +132,9 @@ def at_end(writer: KernelWriter, end: Poly, weight: int, size: dict[str, str]) -
     return shown if near else f"lib.end_of({shown}, {size['k']})"
 
 
-def sign(weight: Poly) -> int:
+def sign(weight: Poly | None) -> int:
     """1 or -1 for such a weight, 0 for any other."""
-    return {poly(1): 1, poly(-1): -1}.get(weight, 0)
+    return {poly(1): 1, poly(-1): -1}.get(weight or poly(0), 0)
 
 
 def hoist(writer: KernelWriter, coordinates: Iterable[Poly]) -> None:

@@ -67,7 +67,7 @@ def contraction_view(writer: KernelWriter) -> KernelView:
     invariant(writer, heads)
     bounds = bounds_of(writer, heads[0].fold.guards, size)  # several products have none
     # What stands before the loop, and what the loop adds to it may read these lines: the rows of `x[i[n], c, p + r]`.
-    writer.prologue, writer.lines = [*writer.prologue, *writer.lines], []
+    writer.prologue += writer.taken()
     before = dict(writer.cache)
     factors, sums = products(writer, heads, size, bounds)
     scale = None if heads[0].fold.scale is None else scale_of(writer, heads[0].fold.scale, size)
@@ -76,7 +76,7 @@ def contraction_view(writer: KernelWriter) -> KernelView:
         forget_columns(writer)
     inside = mask_tile(writer, size)
     without_rows(writer, heads[0].name, bounds.whole)
-    behind, writer.lines = writer.lines, []
+    behind = writer.taken()
     if isinstance(writer, SlidingWriter):
         writer.columns = {d.index for d in kernel.axes[2].digits}
         writer.looping = frozenset({"n"})
@@ -113,12 +113,13 @@ def product_view(
     own = {name.upper(): size.get(name, "") for name in ("m", "n", "k")}
     own |= {"batches": size.get("batch", ""), "taps": size.get("tap", "")}
     own["inside"] = f"(m < {own['M']}) & (n < {own['N']})"
+    ends = {"BLOCK_M": own["M"], "BLOCK_N": own["N"]}
     if "k" in size and is_constant(writer, writer.kernel.axes[3].extent):
         own["K"] = f"lib.at_run_time({size['k']})"
         if fields.get("end") == size["k"]:
             fields["end"] = own["K"]
     phases = bool(writer.kernel.lets)
-    return view(writer, blocks, "", ProductView, phases=phases, **own | fields)
+    return view(writer, blocks, "", ProductView, phases=phases, ends=ends, **own | fields)
 
 
 def is_constant(writer: KernelWriter, p: Poly) -> bool:
@@ -296,8 +297,7 @@ def scale_of(writer: KernelWriter, scale: ir.Expr, size: dict[str, str]) -> Scal
     def value() -> Value:
         writer.cache = dict(cache)
         text = writer.expr(scale)[0]
-        lines, writer.lines = writer.lines, []
-        return Value(lines, text)
+        return Value(writer.taken(), text)
 
     out = Scale(value(), value())
     writer.index[k], writer.axis_mask[axis.name], writer.cache = own, mask, cache
@@ -356,8 +356,7 @@ def factor(
         if checks or not (simple and holds_zeros(read) or finite):
             mask = writer.mask(writer.axes_in_names(free_indices(e)), checks)
         writer.fill = {}
-    lines, writer.lines = writer.lines, []
-    return Factor(name, value, lines, mask, bool(pair))
+    return Factor(name, value, writer.taken(), mask, bool(pair))
 
 
 def checks_of(writer: KernelWriter, guards: list[ir.Guard], some: str) -> list[str]:
@@ -444,12 +443,11 @@ def stores_of(writer: KernelWriter, parts: int = 1) -> list[Output]:
             continue
         name, outer, host = "", [], ""
         if tile := tiles.get(nest.name):
-            name = writer.fresh(f"{nest.name}_tiles")
-            writer.args.pointers[name] = name
+            name = writer.descriptor(f"{nest.name}_tiles")
             writer.args.tiles[name] = ("BLOCK_M", "BLOCK_N", parts)
             outer = [f"{writer.run_text(run)}.to(tl.int32)" for run in tile.runs[:-2]]
             columns = 'config["BLOCK_N"]' + (f" // {parts}" if parts > 1 else "")
             host = f'{name} = lib.tiles_to_store({nest.name}, config["BLOCK_M"], {columns})'
-        before, writer.lines = writer.lines, []
+        before = writer.taken()
         found.append(Output(value, *writer.stored_at(nest), before, name, outer, host))
     return found

@@ -12,14 +12,7 @@ from tritongen.emit.folds import MONOIDS, NO_PLACE
 from tritongen.emit.kernel_writer import KernelWriter
 from tritongen.emit.text import wrapped
 from tritongen.ir import nodes as ir
-from tritongen.ir.algebra import (
-    Poly,
-    indices,
-    is_fractional,
-    poly,
-    symbols,
-    with_modulo,
-)
+from tritongen.ir.algebra import Poly, indices, is_fractional, poly, symbols, with_modulo
 from tritongen.ir.bounds import takes_all
 from tritongen.ir.dtypes import DTYPES
 from tritongen.ir.free import free_indices, lines_of, reads

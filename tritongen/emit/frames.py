@@ -12,6 +12,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from tritongen.emit.bounded import sign
 from tritongen.emit.folds import IDENTITY
 from tritongen.emit.kernel_writer import Context, KernelWriter
 from tritongen.emit.masked import Lanes, masked_value
@@ -193,10 +194,7 @@ class FrameWriter(KernelWriter):
 
     def sign(self, guard: ir.Guard, loop: str) -> int:
         """1 where a guard says where a loop begins and nothing else, -1 where it ends, else 0."""
-        weight = weight_of(guard.poly, loop)
-        if guard.op != ">=":
-            return 0
-        return 1 if weight == poly(1) else -1 if weight == poly(-1) else 0
+        return sign(weight_of(guard.poly, loop)) if guard.op == ">=" else 0
 
     def assigned_in(self, depth: int, wish: str, text: str) -> str:
         name = self.variable(wish)
@@ -364,8 +362,7 @@ class FrameWriter(KernelWriter):
         """
         key = str(id(self.args.pointers)), f"{tensor} tiles {order} {sides}"
         if key not in self.given:
-            name = self.given[key] = self.fresh(f"{tensor}_tiles")
-            self.args.pointers[name] = name
+            name = self.given[key] = self.descriptor(f"{tensor}_tiles")
             turned = "" if order == sorted(order) else f".permute({', '.join(map(str, order))})"
             self.setup.append(f"{name} = lib.boxes({tensor}{turned}, {', '.join(sides)})")
         return self.given[key]

@@ -5,19 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tritongen.emit import lines, scan, tiles, walks
+from tritongen.emit import scan, tiles, walks
 from tritongen.emit.contraction import combine_view, contraction_view
 from tritongen.emit.fused import FusedWriter, fused_view
 from tritongen.emit.kernel_writer import Context, KernelWriter
 from tritongen.emit.nest import box_view, nest_view
 from tritongen.emit.patches import patches_view
-from tritongen.emit.persistent import persistent_view
+from tritongen.emit.persistent import persistent_view, subtiles_view
 from tritongen.emit.ragged import ragged_view
 from tritongen.emit.runs import RunsWriter, runs_view
 from tritongen.emit.scatter import scatter
 from tritongen.emit.sliding import SlidingWriter
 from tritongen.emit.strips import strips_view
-from tritongen.emit.subtiles import subtiles_view
 from tritongen.emit.tf32x3 import tf32x3_half_view, tf32x3_view
 from tritongen.emit.view import KernelView
 from tritongen.emit.window import WindowWriter, window_view
@@ -28,8 +27,8 @@ PRINTERS: dict[str, Callable[[Any], KernelView]] = {
     "tile": tiles.tile,
     "strided": tiles.strided,
     "rows": tiles.rows,
-    "lines": lines.lines,
-    "lines_loop": lines.lines_loop,
+    "lines": walks.lines,
+    "lines_loop": walks.lines_loop,
     "loop": walks.loop,
     "per_thread_part": walks.per_thread_part,
     "per_thread_merge": walks.per_thread_merge,

@@ -12,9 +12,8 @@ from contextlib import contextmanager
 from tritongen.emit.fold_lines import best_of, found, guard_text, place_of, say_place, start_text
 from tritongen.emit.folds import MONOIDS, NO_PLACE, combined
 from tritongen.emit.kernel_writer import KernelWriter
-from tritongen.emit.nest_views import Loop, NestView, Reducers, Value
-from tritongen.emit.row_views import Fold, Variable
-from tritongen.emit.tiles import counted_rows, name_axis, open_tile, view
+from tritongen.emit.row_views import Fold, Loop, NestView, Reducers, Value, Variable
+from tritongen.emit.tiles import counted_rows, ends_of, name_axis, open_tile, view
 from tritongen.emit.view import KernelView, Store
 from tritongen.ir import nodes as ir
 from tritongen.ir.bounds import takes_all
@@ -37,7 +36,8 @@ def box_view(writer: KernelWriter) -> KernelView:
     tile = counted_rows(writer, open_tile(writer))
     values = tuple(values_of(writer, "(ROWS, BLOCK)"))
     doc = "Each program computes a tile of ROWS x BLOCK elements. Reducers are loops."
-    return view(writer, ("ROWS", "BLOCK"), doc, NestView, tile=tile, values=values)
+    own = {"tile": tile, "ends": ends_of(tile), "values": values}
+    return view(writer, ("ROWS", "BLOCK"), doc, NestView, **own)
 
 
 def values_of(writer: KernelWriter, shape: str) -> Iterator[Value]:

@@ -13,7 +13,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from tritongen.emit import asked
-from tritongen.emit.allocation import allocation
+from tritongen.emit.allocation import alike, allocation, kept
 from tritongen.emit.chunked import in_chunks
 from tritongen.emit.comments import comment, comments_of
 from tritongen.emit.decorator import alone, asks_of, options
@@ -32,7 +32,6 @@ from tritongen.emit.launch import (
     scratch_lines,
     touched_first,
 )
-from tritongen.emit.layouts import alike, kept
 from tritongen.emit.op_plans import OpPlans
 from tritongen.emit.tuning import tabled, with_table
 from tritongen.emit.view import KernelView, indented
@@ -260,7 +259,7 @@ def render_kernel(view: KernelView) -> str:
     template = environment().get_template(f"{view.template}.py.j2")
     tile = _Watched(getattr(view, "tile", None))
     shown = view if tile.tile is None else replace(view, tile=tile)  # type: ignore[call-arg]
-    text = template.render(kernel=shown, var=SimpleNamespace(**view.var))
+    text = template.render(kernel=shown)
     for low in ("row_low", "col_low"):
         if getattr(tile.tile, low, "") and low not in tile.read:
             raise AssertionError(f"{view.template}.py.j2 begins at 0 and not at {low}")

@@ -116,6 +116,11 @@ class Parameters:
         yield self.lines
         self.lines = lines
 
+    def taken(self) -> list[str]:
+        """The lines so far, for a slot of their own."""
+        lines, self.lines = self.lines, []
+        return lines
+
     def fresh(self, wish: str) -> str:
         """The nearest name that is free, taken from now on."""
         return self.names.free(wish)
@@ -123,6 +128,12 @@ class Parameters:
     # ---- arguments
     def pointer(self, tensor: str) -> str:
         return self.parameter(self.args.pointers, f"{tensor}_ptr", tensor)
+
+    def descriptor(self, wish: str) -> str:
+        """A parameter that lines of the host make a descriptor."""
+        name = self.fresh(wish)
+        self.args.pointers[name] = name
+        return name
 
     def stride(self, tensor: str, run: str, dim: int) -> str:
         return self.parameter(self.args.strides, f"{tensor}_{run}", f"{tensor}.stride({dim})")

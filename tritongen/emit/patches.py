@@ -63,8 +63,7 @@ def patches_view(writer: SlidingWriter) -> KernelView:
     per_tile, writer.prologue = writer.prologue, []
     options = dot_options(writer, kernel.nests[0])
     total = sum_of(writer, kernel.nests[0], w.name, f"{x.name}.T", options)
-    inside = mask_places(writer, patch, places, size)
-    rows, writer.lines = writer.lines, []
+    inside, rows = mask_places(writer, patch, places, size), writer.taken()
     # Of an address, what no column changes is added up first: 116 registers, not 202 (3-d, stride 2, 128 columns).
     writer.columns, writer.kept = set(patch.columns), "places"
     stores = stores_in_rows(writer, patch, places[-1])
@@ -188,7 +187,7 @@ def factors(
     writer.index |= {run[0]: name for run, name in patch.first.items() if len(run) == 1}
     x, of_x = describe_patch(writer, left, patch)
     w, of_w = describe_rows(writer, right, patch, size)
-    lines, writer.lines = tuple(writer.lines), []
+    lines = writer.taken()
     batch = {d.index for d in writer.kernel.axes[0].digits}  # which stand in front of the loop
     own |= {name: text for name, text in writer.index.items() if name in batch}
     writer.index, writer.cache, writer.looping = own, cache, frozenset()
@@ -201,8 +200,7 @@ def describe_patch(writer: KernelWriter, read: ir.Read, patch: Patch) -> tuple[s
     seen = walked(read, writer.kernel.axes[1], writer.kernel.axes[3])
     assert seen is not None
     order = innermost(seen, patch.channel)
-    name = writer.fresh(f"{read.tensor}_patches")
-    writer.args.pointers[name] = name
+    name = writer.descriptor(f"{read.tensor}_patches")
     at = corners(writer, read.tensor, seen, order, patch.first)
     load = f"{name}.load([{', '.join(at)}]).reshape(BLOCK_M, BLOCK_K)"
     lying = stepped(matrix_text(read.tensor, order), [seen[k] for k in order])
@@ -249,8 +247,7 @@ def describe_rows(
     row = next(k for k, dim in enumerate(seen) if dim.run == patch.columns)
     others = [k for k in innermost(seen, patch.channel) if k != row]
     dims = writer.context.dims[read.tensor]
-    name = writer.fresh(f"{read.tensor}_tiles")
-    writer.args.pointers[name] = name
+    name = writer.descriptor(f"{read.tensor}_tiles")
     along, extent = poly(0), poly(1)
     for k in others:
         along, extent = along * dims[k] + seen[k].rest, extent * dims[k]

@@ -1,6 +1,6 @@
 """A contraction by tensor descriptors: a fixed number of programs, each with one tile after another.
 
-Input: a `KernelPlan` of the skeleton `persistent`, whose `tiles` say how each factor's operand lies
+Input: a `KernelPlan` of the skeleton `persistent` or `subtiles`, whose `tiles` say how each factor's operand lies
 in memory. Output: its `ProductView`: the host describes the operands (`setup`), the K loop loads their
 tiles by coordinates, zeros outside the tensor, and the epilogue is that of any contraction.
 """
@@ -10,7 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
+from tritongen.emit.bounded import LEFT, RIGHT
 from tritongen.emit.contraction import (
+    dot_options,
+    factor,
     in_parts,
     mask_tile,
     open_axes,
@@ -18,13 +21,15 @@ from tritongen.emit.contraction import (
     products,
     storage_dtype,
     stores_of,
+    sum_of,
 )
 from tritongen.emit.kernel_writer import KernelWriter
 from tritongen.emit.matrices import SIDES, matrix_order, matrix_text
+from tritongen.emit.product_view import Subtile
 from tritongen.emit.view import KernelView
 from tritongen.ir import nodes as ir
 from tritongen.ir.free import free_indices, reads
-from tritongen.schedule.classes.contraction_stages import parts_behind, tiles_read
+from tritongen.schedule.classes.contraction_stages import SUBTILES, parts_behind, tiles_read
 from tritongen.schedule.plan import View
 
 HALVES = ("f16", "bf16")
@@ -39,6 +44,45 @@ def persistent_view(writer: KernelWriter) -> KernelView:
     parts = parts_behind(kernel, bool(tiles_read(kernel)))
     own = {"factors": factors, "flat": len(heads) == 1, **in_parts(writer, sums, size)}
     return tiles_view(writer, size, setup, parts, **own)
+
+
+def subtiles_view(writer: KernelWriter) -> KernelView:
+    """A tile of SUBTILES subtiles of rows, one below the other: 192 x 128 where powers of two do not fit.
+
+    Each step multiplies every subtile of the left factor with one tile of the right one.
+    """
+    head = writer.kernel.nests[0]
+    size = open_tiles(writer)
+    setup, ((read, load), *_) = operands(writer, (head,))
+    left, right = head.fold.factors
+    narrow = storage_dtype(left, right, writer.op)
+    columns = factor(writer, right, RIGHT, narrow, size)
+    factors = []
+    rows = ["first_m", *(writer.fresh(f"first_m{k}") for k in range(2, SUBTILES + 1))]
+    for row in rows:
+        writer.loads[read] = load(row)
+        factors.append(factor(writer, left, LEFT, narrow, size))
+    total = sum_of(writer, head, "", columns.name, dot_options(writer, head))
+    subtiles = [
+        Subtile(
+            writer.fresh(f"{total.name}_{k}"),
+            made,
+            row,
+            f"first_m + {'' if k == 1 else f'{k} * '}BLOCK_M",
+        )
+        for k, (made, row) in enumerate(zip(factors, rows, strict=True))
+    ]
+    return tiles_view(
+        writer,
+        size,
+        setup,
+        parts=1,
+        height=f"{SUBTILES} * BLOCK_M",
+        flat=False,
+        factors=[columns],
+        subtiles=subtiles,
+        sums=[total],
+    )
 
 
 def tiles_view(

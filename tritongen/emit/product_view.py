@@ -132,7 +132,3 @@ class ProductView(KernelView):
     places: Sequence[Place] = ()  # what walks the rows of a patch
     hops: str = ""  # the number of hops of a kernel of strips
     divisor: str = ""  # how many taps there are, but for none
-
-    @property
-    def extents(self) -> dict[str, str]:
-        return {"BLOCK_M": self.M, "BLOCK_N": self.N}

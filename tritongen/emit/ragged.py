@@ -23,7 +23,7 @@ from tritongen.emit.kernel_writer import KernelWriter
 from tritongen.emit.product_view import Value
 from tritongen.emit.view import KernelView
 from tritongen.ir import nodes as ir
-from tritongen.ir.algebra import Idx, affine, index, poly
+from tritongen.ir.algebra import index, weight_of
 from tritongen.schedule.classes.ragged import beside
 
 AXES = ("batch", "m", "n", "k", "segment")
@@ -36,12 +36,12 @@ def ragged_view(writer: KernelWriter) -> KernelView:
     guards = head.fold.guards
     size = open_axes(writer, AXES)
     invariant(writer, (head,))
-    writer.prologue, writer.lines = [*writer.prologue, *writer.lines], []
+    writer.prologue += writer.taken()
 
     def end_of(guard: ir.Guard) -> str:
         """An end by the row of the tile for which it holds first."""
-        weight = (affine(guard.poly) or ({}, 0))[0].get(Idx(row), poly(0))
-        writer.index[row] = "last_m" if sign(weight) > 0 else "first_m"
+        rising = sign(weight_of(guard.poly, row)) > 0
+        writer.index[row] = "last_m" if rising else "first_m"
         return guard_text(writer, guard)
 
     own_index, cache = dict(writer.index), dict(writer.cache)
@@ -59,8 +59,7 @@ def ragged_view(writer: KernelWriter) -> KernelView:
     writer.axis_mask["m"] = "own"
     factors, sums = products(writer, (head,), size, rows=guards)
     forget_loop(writer, cache)
-    inside = mask_tile(writer, size)
-    behind, writer.lines = writer.lines, []
+    inside, behind = mask_tile(writer, size), writer.taken()
     blocks = BLOCKS if kernel.named else (*BLOCKS, "SEGMENTS")
     return product_view(
         writer,
@@ -90,8 +89,7 @@ def named_by(writer: KernelWriter, guards: tuple[ir.Guard, ...], segment: str, c
             first = end if first == "0" else f"tl.maximum({first}, {end})"
         if guard.op == "==" or not rising:
             last = end if last == f"{count} - 1" else f"tl.minimum({last}, {end})"
-    lines, writer.lines = writer.lines, []
-    return Value(lines, f"{first}, {last}")
+    return Value(writer.taken(), f"{first}, {last}")
 
 
 def asked(
@@ -99,5 +97,4 @@ def asked(
 ) -> Value:
     """The mask of an axis and all guards, behind what they read."""
     checks = [text(guard) for guard in guards]
-    lines, writer.lines = writer.lines, []
-    return Value(lines, writer.mask(frozenset({axis}), checks))
+    return Value(writer.taken(), writer.mask(frozenset({axis}), checks))

@@ -1,4 +1,4 @@
-"""What the templates of tiles and rows see: the ends of axes, and the text of each fold.
+"""What the templates of tiles, rows, nests and windows see: the ends of axes, loops, and the text of each fold.
 
 `row` and `col` are the axes of a tile, whatever the spec calls its indices. `outer` and `line` count the runs of rows and of
 columns, if these are not one run of memory. Texts are expressions, or lines of the spec. The template writes the kernel
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tritongen.emit.view import KernelView, Lines
+from tritongen.emit.view import KernelView, Lines, Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,10 +90,6 @@ class RowsView(KernelView):
     counter: str = ""  # where the programs of a two-pass kernel count
 
     @property
-    def extents(self) -> dict[str, str]:
-        return {"ROWS": self.tile.row_end, "BLOCK": self.tile.col_end}
-
-    @property
     def merges(self) -> bool:
         """Whether there are folds in what others left, not only values of rows to compute again."""
         return any(walk.folds for walk in self.merged)
@@ -106,6 +102,71 @@ class FlatView(KernelView):
     within: Lines = ()  # parameters of what is done with a block, and what they are given
     passed: Lines = ()
 
-    @property
-    def extents(self) -> dict[str, str]:
-        return {"BLOCK": self.total}
+
+# ---- nests and windows ----------------------------------------------------------------------------
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """Over one index of a reducer, and called like it."""
+
+    name: str
+    span: str  # where it ends, behind where it begins if that is not 0
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """The first and the last run of a line that windows touch, by where in it they begin and end."""
+
+    first: str
+    last: str
+    low: str
+    high: str
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A line of an operand, loaded run by run."""
+
+    line: str
+    reach: Reach
+    lines: Lines  # what is computed in front of its loads
+    name: str
+    load: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reducers:
+    """Reducers over the same terms: `loops` lead to them, or to a line of a window, and `in_line` from there."""
+
+    start: tuple[Variable, ...]
+    loops: tuple[Loop, ...]
+    folds: tuple[Fold, ...]
+    line: tuple[Variable, ...] = ()  # what starts with each line, where neighbours share these
+    in_line: tuple[Loop, ...] = ()
+    runs: tuple[Run, ...] = ()
+    in_run: tuple[Loop, ...] = ()
+    joins: Lines = ()  # how a line enters what started before all
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A nest, or reducers that share loops, with the values computed behind them and their stores."""
+
+    reducers: Reducers | None = None
+    lines: Lines = ()
+    store: Store | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NestView(RowsView):
+    total: str = ""
+    values: tuple[Value, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class WindowView(KernelView):
+    cols: str = ""
+    steps: str = ""  # "": a program steps along its columns
+    values: tuple[Value, ...] = ()
+    stride: str = ""  # of the windows of neighbouring columns, where it is not 1: of runs
+    reaches: tuple[Reach, ...] = ()
+    aligned: tuple[tuple[str, str], ...] = ()  # sizes and strides, and what divides each

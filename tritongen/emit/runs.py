@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from tritongen.emit.nest_views import Reach, Run, WindowView
+from tritongen.emit.row_views import Reach, Run, WindowView
 from tritongen.emit.view import KernelView
 from tritongen.emit.window import WindowWriter, checked_sides, open_axes, windows_view
 from tritongen.ir import nodes as ir

@@ -61,6 +61,5 @@ def add(writer: KernelWriter, nest: ir.Nest) -> Store:
         where = f"tl.broadcast_to({where}, (ROWS, BLOCK))"
     mask = writer.mask(frozenset(a.name for a in writer.kernel.axes), checks)
     writer.say(nest.name)
-    lines, writer.lines = writer.lines, []
     op = nest.fold.op
-    return Store(value, lines, where, mask, fold="add" if op == "sum" else op)
+    return Store(value, writer.taken(), where, mask, fold="add" if op == "sum" else op)

@@ -128,8 +128,7 @@ def _describe(
 ) -> tuple[Factor, str]:
     """How a strip of an operand is loaded, and the host line that describes it."""
     read, seen = side
-    name = writer.fresh(f"{read.tensor}_strips")
-    writer.args.pointers[name] = name
+    name = writer.descriptor(f"{read.tensor}_strips")
     terms = _term_dims(writer.kernel, seen)
     *at, last = corners(writer, read.tensor, seen, list(range(len(seen))), first)
     outer, moving = at[: terms[0]], at[terms[0] :]

@@ -107,7 +107,12 @@ def tile_view(
     writer: KernelWriter, tile: Tile, blocks: tuple[str, ...], doc: str, **fields
 ) -> KernelView:
     """The view of a kernel whose own lines are those of the body so far."""
-    return view(writer, blocks, doc, RowsView, tile=tile, lines=tuple(writer.lines), **fields)
+    own = {"tile": tile, "ends": ends_of(tile), "lines": tuple(writer.lines)}
+    return view(writer, blocks, doc, RowsView, **own, **fields)
+
+
+def ends_of(tile: Tile) -> dict[str, str]:
+    return {"ROWS": tile.row_end, "BLOCK": tile.col_end}
 
 
 def view(
@@ -131,7 +136,6 @@ def view(
         doc=doc,
         parameters=parameters,
         arguments=arguments,
-        var=fields.pop("var", {}),
         prologue=(*writer.scalars, *writer.prologue),
         blocks=blocks,
         multiples=said,
@@ -185,8 +189,9 @@ def flat(writer: FlatWriter) -> KernelView:
     spoken = tuple(sizes)  # by the block, which need not know how many elements there are
     total = writer.extent(axis.extent, "total")
     writer.args.sizes = {name: sizes[name] for name in (total, *spoken) if name in sizes}
-    fields = {"total": total, "whole": writer.only_inside, "lines": tuple(writer.lines)}
-    seen = view(writer, ("BLOCK",), "Each program computes BLOCK elements.", FlatView, **fields)
+    fields = {"total": total, "ends": {"BLOCK": total}, "whole": writer.only_inside}
+    doc, lines = "Each program computes BLOCK elements.", tuple(writer.lines)
+    seen = view(writer, ("BLOCK",), doc, FlatView, lines=lines, **fields)
     assert isinstance(seen, FlatView)
     given = [p for p in seen.parameters[:-1] if p != total or p in spoken]
     passed = tuple(p.removesuffix(": tl.constexpr") for p in given)

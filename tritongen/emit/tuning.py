@@ -36,7 +36,7 @@ def tabled(text: str, view: KernelView, step: Step) -> str:
 
 def decorator(view: KernelView, step: Step) -> list[str]:
     tiled = [n for n in view.table[0] if n not in OPTIONS]
-    walked = {n: view.extents[n] for n in tiled if view.extents.get(n) in view.keys}
+    walked = {n: view.ends[n] for n in tiled if view.ends.get(n) in view.keys}
     pruned = ", ".join(f'{name}="{size}"' for name, size in walked.items())
     configs = [f"        {config_text(entries)}," for entries in view.table]
     described = {name: shape for name, shape in view.tiles.items() if {*shape} & {*tiled}}

@@ -38,7 +38,6 @@ class KernelView:
     doc: str
     parameters: Names
     arguments: Names  # what the launch passes for them, `NAME=value` for constexprs
-    var: dict[str, str]  # the skeleton's own variables, by role
     multiples: dict[str, Names] = field(default_factory=dict)  # a constexpr: what it divides
     prologue: Lines = ()
     per_tile: Lines = ()  # what begins each tile of a program that takes several
@@ -51,16 +50,12 @@ class KernelView:
     sizes: Names = ()  # quoted: those that the JIT must not specialise on
     blocks: Names = ()  # constexprs that the variant's config gives
     flags: dict[str, bool] = field(default_factory=dict)
-    ends: dict[str, str] = field(default_factory=dict)
+    var: dict[str, str] = field(default_factory=dict)  # the skeleton's own variables, by role
+    ends: dict[str, str] = field(default_factory=dict)  # of a tile's sides, by their constexprs
     keys: Names = ()  # parameters that are sizes of the call, and how products of f32 are computed
     # Parameters that are descriptors: rows and columns of their tiles, as `lib.with_blocks` takes them
     tiles: dict[str, tuple[str | int, ...]] = field(default_factory=dict)
     table: tuple[dict[str, int], ...] = ()  # configs to measure (`tuning.py`)
-
-    @property
-    def extents(self) -> dict[str, str]:
-        """The extents of a tile's sides, by their constexprs."""
-        return self.ends
 
     @property
     def names(self) -> Names:

@@ -1,6 +1,8 @@
 """Rows that are processed in blocks: one level of folds after another.
 
     loop                all levels, in one launch or in one each
+    lines               a row in registers, its runs under each other in a tile [LINES, BLOCK]: no division finds the run of an element
+    lines_loop          LINES runs of a row at a time, twice; mean and variance only
     two_pass            a block of some rows, then an earlier block, which L2 still holds
     per_thread_part     mean, squares and count of every lane of a [ROWS, BLOCK] tile, merged behind the loop
     per_thread_merge    merges the stored parts of a row into the first of them
@@ -13,20 +15,25 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tritongen.emit.folds import BY_LANE
+from tritongen.emit.folds import BY_LANE, BY_LINES
 from tritongen.emit.kernel_writer import KernelWriter
 from tritongen.emit.row_folds import Steps, merged, place_dtype, walked
 from tritongen.emit.row_views import Lines, Tile, Walk
 from tritongen.emit.tiles import (
     decoded,
     fill_lanes,
+    fold_tile,
     forget_tile,
     in_blocks,
+    innermost,
     is_row_value,
+    name_axis,
+    open_columns,
     open_rows,
     open_tile,
     tile_stores,
     tile_view,
+    wide_tensors,
 )
 from tritongen.emit.view import KernelView
 from tritongen.ir.free import free_indices, reads
@@ -122,6 +129,31 @@ def per_thread_merge(writer: KernelWriter) -> KernelView:
     return tile_view(writer, tile, blocks, doc, merged=levels, number=number)
 
 
+def lines(writer: KernelWriter) -> KernelView:
+    """A row in registers is counted in 32 bits: 100 registers a thread where 64 bits take 128."""
+    writer.narrow |= {d.index for d in writer.kernel.axes[1].digits}
+    tile = open_lines(writer)
+    fold_tile(writer, covered(writer), axis=None)
+    doc = "Each program holds one row in registers, as LINES lines of BLOCK elements."
+    return tile_view(writer, tile, ("LINES", "BLOCK"), doc)
+
+
+def lines_loop(writer: KernelWriter) -> KernelView:
+    tile = open_lines(writer)
+    first, level = writer.kernel.levels
+    writer.lines += row_values(writer, first)
+    again = tiled_reads(writer)
+    writer.evict = dict.fromkeys(again, '"evict_last"')  # read once more behind the folds
+    mask_redundant = fill_lanes(writer, writer.kernel.axes[1], covered(writer))
+    steps = Steps(f"tl.minimum({tile.lines} - start, LINES) * {tile.cols}", pairs=BY_LINES)
+    moments = walked(writer, level, steps, mask_redundant)
+    moments = replace(moments, after=row_values(writer, level) + row_stores(writer))
+    writer.evict = dict.fromkeys(again, '"evict_first"')
+    doc = "Each program handles one row, LINES lines of BLOCK elements at a time, in two passes."
+    walks = moments, *walk_outputs(writer)
+    return tile_view(writer, tile, ("LINES", "BLOCK"), doc, walks=walks)
+
+
 # ---- what they share -----------------------------------------------------------------------------
 def open_walk(writer: KernelWriter) -> Tile:
     """Columns that are split into digits are counted in 32 bits if that is enough."""
@@ -212,3 +244,22 @@ def stored_behind(writer: KernelWriter) -> list[str]:
     done = {name for level in writer.kernel.levels for name in level.stores}
     stored = (n for n in writer.kernel.nests if n.name in writer.kernel.stores)
     return [n.name for n in stored if not is_row_value(writer, n) and n.name not in done]
+
+
+def open_lines(writer: KernelWriter) -> Tile:
+    """As many programs as rows."""
+    row, col = writer.kernel.axes[:2]
+    writer.along = {"": innermost(writer)}
+    name_axis(writer, row, "row")
+    tile = Tile(**open_columns(writer))
+    writer.axis_mask |= {row.name: "", col.outer.name: f"line < {tile.lines}"}
+    writer.together = {frozenset({col.outer.name, col.name}): "inside"}
+    writer.lengths[col.name] = tile.cols
+    return tile
+
+
+def covered(writer: KernelWriter) -> tuple[str, ...]:
+    """Tensors that the mask of the whole tile covers: read along lines and from line to line."""
+    col = writer.kernel.axes[1]
+    along = set(wide_tensors(writer, col.run))
+    return tuple(t for t in wide_tensors(writer, col.outer) if t in along)

@@ -15,7 +15,7 @@ from itertools import chain
 
 from tritongen.emit.kernel_writer import KernelWriter
 from tritongen.emit.nest import accumulated, accumulator, combine, entered
-from tritongen.emit.nest_views import Reducers, Run, Value, WindowView
+from tritongen.emit.row_views import Reducers, Run, Value, WindowView
 from tritongen.emit.text import wrap
 from tritongen.emit.tiles import name_axis, view
 from tritongen.emit.view import KernelView, Store
