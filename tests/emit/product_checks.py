@@ -170,7 +170,6 @@ def test_subtiles(operands):
             f"y_{k}",
             Factor(f"a{k}", f"a_tiles.load([{row}, start])"),
             row,
-            f"first_m + {k} * BLOCK_M",
         )
         for k, row in enumerate(("first_m", "below", "lowest"))
     )

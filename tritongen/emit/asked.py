@@ -76,11 +76,5 @@ def allocated_for(plans: Iterable[Plan], flag: Mapping[str, str]) -> dict[str, s
         for name, led in needed_for(plan).items():
             if name in named:
                 found.setdefault(name, set()).update(named[o] for o in led)
-    return {
-        o: (
-            " or ".join(name for name in flag.values() if name in own)
-            if len(own) < len(flag)
-            else ""
-        )
-        for o, own in found.items()
-    }
+    some = {o: own if len(own) < len(flag) else () for o, own in found.items()}
+    return {o: " or ".join(n for n in flag.values() if n in own) for o, own in some.items()}

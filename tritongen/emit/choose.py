@@ -86,10 +86,7 @@ def config_call(config: dict[str, str], named: Collection[str] = ()) -> tuple[st
     if config.get("GROUP_M") != "8" or [n for n in config if n in TILE] != [*TILE]:
         return "dict", [*told.values()]
     numbers = [f"{n} := {config[n]}" if n in named else config[n] for n in TILE]
-    return "lib.tile", [
-        *numbers,
-        *(text for n, text in told.items() if n not in (*TILE, "GROUP_M")),
-    ]
+    return "lib.tile", numbers + [t for n, t in told.items() if n not in (*TILE, "GROUP_M")]
 
 
 def _spoken_of(variant: Variant) -> set[str]:
@@ -125,11 +122,8 @@ def _assigned(name: str, text: str) -> list[str]:
         cases.append(f"{_source(text, node.body)} if {_source(text, node.test)}")
         node = node.orelse
     cases.append(_source(text, node))
-    return [
-        f"{name} = (",
-        *(f"    {'else ' * (k > 0)}{c}" for k, c in enumerate(cases)),
-        ")  # fmt: skip",
-    ]
+    first, *others = cases
+    return [f"{name} = (", f"    {first}", *(f"    else {c}" for c in others), ")  # fmt: skip"]
 
 
 def _source(text: str, node: ast.expr) -> str:

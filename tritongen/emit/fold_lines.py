@@ -89,10 +89,8 @@ def end_text(writer: KernelWriter, nest: ir.Nest, tile_text: str, axis: int | No
     text = fold.whole(kind) if axis is None else fold.end[kind]
     if "{count}" in text:
         count = prod((b.hi - b.lo for b in nest.fold.binders), start=poly(1))
-        given |= {
-            "inside": term_mask(writer, nest),
-            "count": writer.expr(ir.IndexValue(count, "compute"))[0],
-        }
+        given["inside"] = term_mask(writer, nest)
+        given["count"] = writer.expr(ir.IndexValue(count, "compute"))[0]
     dtype = nest.fold.body.dtype
     narrow = any(DTYPES[d].bits < 32 for d in ir.dtypes_of(dtype, writer.op) if d in DTYPES)
     # What reads it wraps in its own type.
@@ -141,11 +139,8 @@ def fold_resident(
     if nest.fold.is_place:
         place_resident(writer, nest, mask_redundant)
         return
-    named = (
-        nest.name in writer.context.user_names
-        or nest.name in writer.kernel.stores
-        or uses(writer, nest.name) != 1
-    )
+    said = {*writer.context.user_names, *writer.kernel.stores}
+    named = nest.name in said or uses(writer, nest.name) != 1
     with writer.computing(nest.name if named else nest.line):
         out = end_text(writer, nest, term(writer, nest, mask_redundant)[0], axis)
     if named:
@@ -166,10 +161,8 @@ def place_resident(writer: KernelWriter, nest: ir.Nest, mask_redundant: bool) ->
     if not value.isidentifier():
         value = writer.assign(writer.fresh(f"{nest.name}_value"), value)
     mask = term_mask(writer, nest) if nest.fold.guards else "inside"
-    place = writer.assign(
-        writer.fresh("place"),
-        f"tl.where({mask}, {place_of(writer, nest)}, {NO_PLACE}).to(tl.int32)",
-    )
+    numbers = f"tl.where({mask}, {place_of(writer, nest)}, {NO_PLACE}).to(tl.int32)"
+    place = writer.assign(writer.fresh("place"), numbers)
     best = best_of(writer, nest)
     writer.line(f"{best}, {nest.name} = {end_text(writer, nest, f'{value}, {place}')}")
     writer.line(f"{nest.name} = {found(writer, nest, nest.name)}.to(tl.int64)")

@@ -78,9 +78,8 @@ MONOIDS = {
     ),
 }
 # Only for a tile in registers. A loop computes a mean together with the squares about it (`PAIRS`).
-MONOIDS["mean"] = Monoid(
-    {"float": "0.0"}, {}, {"float": "lib.mean_of({t}, {inside}, {count}, {axis})"}
-)
+MEAN = "lib.mean_of({t}, {inside}, {count}, {axis})"
+MONOIDS["mean"] = Monoid({"float": "0.0"}, {}, {"float": MEAN})
 MONOIDS["any"], MONOIDS["all"] = MONOIDS["max"], MONOIDS["min"]
 MONOIDS |= {f"arg{extreme}": _of_places(extreme) for extreme in ("max", "min")}
 

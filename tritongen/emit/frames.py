@@ -50,11 +50,9 @@ class FrameWriter(KernelWriter):
 
     def __init__(self, context: Context, kernel: KernelPlan):
         states = {state_name(n.name): n for n in kernel.nests}
-        parts = {name: state_dims(n) for name, n in states.items()}
-        dtypes = {name: n.dtype for name, n in states.items()}
-        context = replace(
-            context, dims={**parts, **context.dims}, dtypes={**dtypes, **context.dtypes}
-        )
+        dims = {name: state_dims(n) for name, n in states.items()} | context.dims
+        dtypes = {name: n.dtype for name, n in states.items()} | context.dtypes
+        context = replace(context, dims=dims, dtypes=dtypes)
         super().__init__(context, kernel)
         assert kernel.kernel is not None
         self.own: Kernel = kernel.kernel
@@ -92,18 +90,15 @@ class FrameWriter(KernelWriter):
         self.say_multiple(self.size(walk.extent)[0], launch_text(walk.extent))
         axis = next(a for a in self.kernel.axes if a.name == walk.index)
         found = fill_lanes(self, axis)
-        every = [
-            r for n in self.kernel.nests for r in reads(n.body) if walk.index in free_indices(r)
-        ]
+        found_reads = (r for n in self.kernel.nests for r in reads(n.body))
+        every = [r for r in found_reads if walk.index in free_indices(r)]
         for f in (s for s in statements(self.own.body) if isinstance(s, Fold)):
             if f.over == (walk.index,):
                 self.unmasked |= {f.name} & found
                 continue
             both = {r.tensor for r in every if {*f.over} <= free_indices(r)}
-            lanes = Lanes(
-                {t: v for t, v in self.fill.items() if t in both}, frozenset(f.over), self.op
-            )
-            held = masked_value(f.value.body, lanes)
+            fill = {t: v for t, v in self.fill.items() if t in both}
+            held = masked_value(f.value.body, Lanes(fill, frozenset(f.over), self.op))
             if held is not None and held == IDENTITY.get(f.value.op) and not f.value.guards:
                 self.unmasked.add(f.name)
 
@@ -156,9 +151,8 @@ class FrameWriter(KernelWriter):
         if self.sides:
             first = f"{number}.to(tl.int64) * {w.block}"
         if not self.sides or w.index in once:
-            first = self.first[w.index] = self.assigned_in(
-                0, self.joined_name("first", name), first
-            )
+            wish = self.joined_name("first", name)
+            first = self.first[w.index] = self.assigned_in(0, wish, first)
         lanes = f"{first} + {self.lanes(w)}" if self.sides else self.lanes(w, first)
         self.levels[0].lines.append(f"{name} = {lanes}")
 
@@ -178,11 +172,10 @@ class FrameWriter(KernelWriter):
         """
         if not self.sides:
             return
-        name = self.inside.get(walk.index) or self.variable(
-            self.joined_name("in", self.variables[walk.index])
-        )
+        index = self.variables[walk.index]
+        name = self.inside.get(walk.index) or self.variable(self.joined_name("in", index))
         self.inside[walk.index] = name
-        text = f"{self.variables[walk.index]} < {end}"
+        text = f"{index} < {end}"
         text += f" if {several} else True" if several else ""
         self.levels[-1].lines.append(f"{name} = {text}")
 

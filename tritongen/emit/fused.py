@@ -47,11 +47,8 @@ def fused_view(writer: FusedWriter) -> KernelView:
     writer.lines = writer.levels[0].lines
     for w in writer.own.walks:  # of whose lanes nobody speaks: a descriptor loads all of them
         name = writer.variables[w.index]
-        if (
-            writer.multiplies
-            and w.block
-            and not any(re.search(rf"\b{name}\[", x) for x in writer.lines)
-        ):
+        spoken_of = any(re.search(rf"\b{name}\[", x) for x in writer.lines)
+        if writer.multiplies and w.block and not spoken_of:
             writer.lines = [x for x in writer.lines if not x.strip().startswith(f"{name} = ")]
     blocks = tuple(dict.fromkeys(w.block for w in writer.own.walks if w.block))
     blocks += ("PARTS",) if any(w.extent == PARTS for w in writer.own.walks) else ()
@@ -380,14 +377,12 @@ class FusedWriter(LoopWriter):
         over = self.own.axis(f)
         rows, columns = self.frame_of(f.axes)
         narrow = storage_dtype(left, right, self.op)
-        sides = [
-            self.factor(f, e, frame, narrow)
-            for e, frame in ((left, (rows, over)), (right, (over, columns)))
-        ]
+        rows_side = self.factor(f, left, (rows, over), narrow)
+        columns_side = self.factor(f, right, (over, columns), narrow)
         state = ""
         if held:
             state = f", {f.name} * {self.moving[f.moved_by]}" if f.moved_by else f", {f.name}"
-        return f"tl.dot({', '.join(sides)}{state})"
+        return f"tl.dot({rows_side}, {columns_side}{state})"
 
     def by_side(self, f: Fold) -> tuple[ir.Expr, ir.Expr]:
         """The factors of a product: that of its rows, and that of its columns."""
@@ -397,9 +392,8 @@ class FusedWriter(LoopWriter):
 
     def runs_on(self, f: Fold) -> bool:
         """Whether a product would still run while the next turn of its loop computes its left factor (see `lib.awaited`)."""
-        body = next(
-            (s.body for s in statements(self.own.body) if isinstance(s, Loop) and f in s.body), ()
-        )
+        loops = (s for s in statements(self.own.body) if isinstance(s, Loop))
+        body = next((s.body for s in loops if f in s.body), ())
         waits = [isinstance(s, Loop) or isinstance(s, Fold) and is_dot(s, self.own) for s in body]
         left, _ = self.by_side(f)
         while isinstance(left, ir.Cast):

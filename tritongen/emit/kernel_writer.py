@@ -67,16 +67,11 @@ class KernelWriter(Addressing):
         raise TypeError(f"a reducer stands at the root of a nest: {e}")
 
     def _index_value(self, p: Poly, dtype: str) -> tuple[str, int]:
-        if is_fractional(
-            p
-        ):  # the index of a value that is read at `p / 2`: where it is, 2 divides p
+        if is_fractional(p):  # of a value that is read at `p / 2`: where it is, 2 divides p
             by = wrap(self.size(denominator(p)), ATOM)
             out = f"{wrap(self._index_value(numerator(p), 'i64'), TERM)} // {by}", TERM
-            return (
-                out
-                if is_size(p) or dtype == "i64"
-                else (f"({out[0]}).to({self.dtype(dtype)})", ATOM)
-            )
+            plain = is_size(p) or dtype == "i64"
+            return out if plain else (f"({out[0]}).to({self.dtype(dtype)})", ATOM)
         if is_size(p) and self._is_large(p):
             return self.count(p, "count"), ATOM  # in a kernel, sizes have 32 bits
         out = self.size(p, value=True)
@@ -89,10 +84,8 @@ class KernelWriter(Addressing):
     def _is_large(self, p: Poly) -> bool:
         """Whether sizes that the call binds are multiplied with each other, or stand beside constants, which may be any number."""
         constants = {c.name for c in self.op.constants}
-        products = any(
-            sum(power for atom, power in monomial if getattr(atom, "name", "") not in constants) > 1
-            for monomial, _ in p.terms
-        )
+        powers = ([n for a, n in m if getattr(a, "name", "") not in constants] for m, _ in p.terms)
+        products = any(sum(own) > 1 for own in powers)
         return products or bool(symbols(p) & constants and symbols(p) - constants)
 
     def _cast(self, arg: ir.Expr, dtype: str) -> tuple[str, int]:

@@ -41,9 +41,8 @@ def version() -> int:
 def functions() -> dict[str, Function]:
     """All functions and classes by name. A module may not call those that begin with an underscore."""
     texts = [f.read_text() for f in sorted(package_folder("lib").glob("[a-z]*.py"))]
-    defined = [
-        (text, node) for text in texts for node in ast.parse(text).body if isinstance(node, Defined)
-    ]
+    nodes = ((text, node) for text in texts for node in ast.parse(text).body)
+    defined = [(text, node) for text, node in nodes if isinstance(node, Defined)]
     names = {node.name for _, node in defined}
     return {node.name: _function(text, node, names) for text, node in defined}
 
@@ -63,9 +62,8 @@ def _function(text: str, f: ast.FunctionDef | ast.ClassDef, names: set[str]) -> 
         line = lines[at].encode()  # columns count bytes
         lines[at] = (line[:column] + own_name(name).encode() + line[column + len(name) :]).decode()
     told = f.body[0]
-    if (
-        ast.get_docstring(f) and told.end_lineno != told.lineno
-    ):  # its first line: the library says the rest
+    # Its first line: the library says the rest.
+    if ast.get_docstring(f) and told.end_lineno != told.lineno:
         lines[told.lineno - first] += '"""'
         del lines[told.lineno - first + 1 : told.end_lineno - first + 1]  # type: ignore[operator]
     return Function("\n".join(lines), tuple(calls))

@@ -99,12 +99,10 @@ class LoopWriter(FrameWriter):
         """
         name, extent = self.variables[level.index].upper(), self.own.walk(level.index).extent
         size, taken = wrapped(launch_text(extent)), f'config["{block}"]'
-        tests = {
-            f"HAS_WHOLE_{name}": f"{size} >= {taken}",
-            f"EVEN_{name}": f"{size} % {taken} == 0",
-        }
         constants = self.args.constants
-        return [self.parameter(constants, wish, passed) for wish, passed in tests.items()]
+        some = self.parameter(constants, f"HAS_WHOLE_{name}", f"{size} >= {taken}")
+        even = self.parameter(constants, f"EVEN_{name}", f"{size} % {taken} == 0")
+        return [some, even]
 
     def ends(self, loop: Loop, walk: Walk) -> Ends:
         """Where a loop begins and ends, and where its blocks are whole.
@@ -114,12 +112,9 @@ class LoopWriter(FrameWriter):
         stop = extent = self.size(walk.extent)[0]
         first, lows, highs = "0", list[str](), [stop]
         if loop.part:
-            chunk = self.assigned_in(
-                -1, "chunk", f"lib.blocks({extent}, PARTS * {walk.block}) * {walk.block}"
-            )
-            first = self.assigned_in(
-                -1, "first", f"{self.variables[loop.part]}.to(tl.int32) * {chunk}"
-            )
+            size, part = walk.block, self.variables[loop.part]
+            chunk = self.assigned_in(-1, "chunk", f"lib.blocks({extent}, PARTS * {size}) * {size}")
+            first = self.assigned_in(-1, "first", f"{part}.to(tl.int32) * {chunk}")
             stop = f"tl.minimum({extent}, {first} + {chunk})"
             highs = [stop]
         begins = first

@@ -39,10 +39,8 @@ def merge_lines(context: Context, step: Step) -> list[str]:
     lines += more
     if _may_lie_apart(context, step):
         lines.append(f"stored = {tuple_text(step.stores)}")
-    lines += [
-        f"{tuple_text(names)} = lib.three_dims({given})",
-        f"outer, middle, inner = {last}.shape",
-    ]
+    lines.append(f"{tuple_text(names)} = lib.three_dims({given})")
+    lines.append(f"outer, middle, inner = {last}.shape")
     return [*lines, f"total = {last}.numel()"] if "total" in dict(step.facts) else lines
 
 

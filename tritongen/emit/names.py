@@ -37,10 +37,6 @@ def words_of(template: str) -> frozenset[str]:
     """The names that a template, and those that it extends or includes, say literally."""
     text = (folder("templates") / f"{template}.py.j2").read_text()
     others = re.findall(r'(?:extends|include|import|from) "(\w+)\.py\.j2"', text)
-    text = re.sub(
-        r'"""[\s\S]*?"""|\{#[\s\S]*?#\}|\{\{.*?\}\}|\{%.*?%\}|^\s*#.*$|  #.*$',
-        " ",
-        text,
-        flags=re.M,
-    )
+    slots = r'"""[\s\S]*?"""|\{#[\s\S]*?#\}|\{\{.*?\}\}|\{%.*?%\}|^\s*#.*$|  #.*$'
+    text = re.sub(slots, " ", text, flags=re.M)
     return frozenset(re.findall(r"[A-Za-z_]\w*", text)).union(*map(words_of, others))

@@ -306,8 +306,6 @@ def dispatch(item: OpPlans) -> list[str]:
             allowed = ", ".join(TORCH_DTYPES[d] for d in p.dtypes)
             tests.append(f"{operand}.dtype in ({allowed},)")
         keyword = "if" if k == 0 else "elif"
-        lines += [
-            f"{keyword} {' and '.join(tests)}:" if k < len(item.plans) - 1 else "else:",
-            *indented(calls),
-        ]
+        last = k == len(item.plans) - 1
+        lines += ["else:" if last else f"{keyword} {' and '.join(tests)}:", *indented(calls)]
     return lines

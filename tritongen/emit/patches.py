@@ -98,14 +98,8 @@ def open_patch(writer: KernelWriter) -> Patch:
     first |= {columns: "first_n", channel: "k"}
     reach = {run: writer.fresh(f"PATCH_{name.upper()}") for run, name in names.items()}
     writer.args.constants |= {side: side for side in reach.values()}
-    return Patch(
-        binders,
-        tuple(names.values()),
-        columns,
-        channel,
-        first,
-        reach | {columns: "BLOCK_N", channel: "BLOCK_K"},
-    )
+    reach |= {columns: "BLOCK_N", channel: "BLOCK_K"}
+    return Patch(binders, tuple(names.values()), columns, channel, first, reach)
 
 
 def places_in_memory(kernel: KernelPlan) -> tuple[ir.Binder, ...]:

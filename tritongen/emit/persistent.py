@@ -63,26 +63,10 @@ def subtiles_view(writer: KernelWriter) -> KernelView:
         writer.loads[read] = load(row)
         factors.append(factor(writer, left, LEFT, narrow, size))
     total = sum_of(writer, head, "", columns.name, dot_options(writer, head))
-    subtiles = [
-        Subtile(
-            writer.fresh(f"{total.name}_{k}"),
-            made,
-            row,
-            f"first_m + {'' if k == 1 else f'{k} * '}BLOCK_M",
-        )
-        for k, (made, row) in enumerate(zip(factors, rows, strict=True))
-    ]
-    return tiles_view(
-        writer,
-        size,
-        setup,
-        parts=1,
-        height=f"{SUBTILES} * BLOCK_M",
-        flat=False,
-        factors=[columns],
-        subtiles=subtiles,
-        sums=[total],
-    )
+    names = (writer.fresh(f"{total.name}_{k}") for k in range(SUBTILES))
+    own = {"flat": False, "factors": [columns], "sums": [total]}
+    own["subtiles"] = [*map(Subtile, names, factors, rows)]
+    return tiles_view(writer, size, setup, 1, height=f"{SUBTILES} * BLOCK_M", **own)
 
 
 def tiles_view(

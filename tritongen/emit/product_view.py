@@ -47,7 +47,6 @@ class Subtile:
     sum: str
     factor: Factor
     row: str
-    begin: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -138,10 +138,8 @@ class _Single:
             return (Variable(self.names[0], shape, identity, dtype),)
         best, at = self.names = writer.fresh(f"{self.name}_best"), writer.fresh(f"{self.name}_at")
         nowhere = "-1" if self.all else NO_PLACE
-        return (
-            Variable(best, shape, identity, dtype),
-            Variable(at, shape, nowhere, place_dtype(writer)),
-        )
+        place = Variable(at, shape, nowhere, place_dtype(writer))
+        return Variable(best, shape, identity, dtype), place
 
     def take(self, steps: Steps, mask_redundant: bool) -> tuple[Lines, str]:
         writer, nest = self.writer, self.nest

@@ -99,11 +99,9 @@ class RunsWriter(WindowWriter):
             rank = len(self.context.dims[tensor])
             lane = self.lanes_at[tensor]
             strides = [f"{tensor}.stride({k})" for k in range(rank) if k != lane]
-            self.said[name] = self.parameter(
-                self.args.constants,
-                f"VEC_{tensor.upper()}",
-                f"math.gcd({', '.join(['16', f'{tensor}.shape[{lane}]', *strides])})",
-            )
+            passed = f"math.gcd({', '.join(['16', f'{tensor}.shape[{lane}]', *strides])})"
+            wish = f"VEC_{tensor.upper()}"
+            self.said[name] = self.parameter(self.args.constants, wish, passed)
 
     def open_lines(self, nests: list[ir.Nest]) -> tuple[Run, ...]:
         """The lines that the innermost loop takes its terms from."""

@@ -55,9 +55,7 @@ def add(writer: KernelWriter, nest: ir.Nest) -> Store:
         value = writer.full(nest.fold.body, nest.fold.body.dtype)
     where, _, _ = writer.address(nest.name, nest.coords)
     named = writer.axes_in(tuple(places.values())) | writer.axes_in(nest.coords)
-    if any(a.digits and a.name not in named for a in writer.kernel.axes) or not all(
-        a.digits for a in writer.kernel.axes
-    ):
+    if any(not a.digits or a.name not in named for a in writer.kernel.axes):
         where = f"tl.broadcast_to({where}, (ROWS, BLOCK))"
     mask = writer.mask(frozenset(a.name for a in writer.kernel.axes), checks)
     writer.say(nest.name)

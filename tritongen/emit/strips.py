@@ -94,10 +94,8 @@ def _open_hops(writer: SlidingWriter, row: str) -> str:
     """Decodes a program's `hop` to the indices that move an operand. Returns the number of hops."""
     digits = [d for d in writer.kernel.axes[1].digits if d.index != row]
     names = [writer.index_name(d.index) for d in digits]
-    extents = [
-        wrapped(writer.extent(d.hi - d.lo, name.upper()))
-        for d, name in zip(digits, names, strict=True)
-    ]
+    named = zip(digits, names, strict=True)
+    extents = [wrapped(writer.extent(d.hi - d.lo, name.upper())) for d, name in named]
     for k, (digit, name) in enumerate(zip(digits, names, strict=True)):
         faster = " * ".join(extents[k + 1 :])
         text = f"hop // {wrapped(faster)}" if faster else "hop"
@@ -150,10 +148,8 @@ def _open_rows(writer: SlidingWriter, row: str, size: dict[str, str]) -> list[st
     name = writer.index_name(row)
     writer.index[row] = name
     extent = next(d.hi - d.lo for d in axis.digits if d.index == row)
-    writer.axis_mask |= {
-        "m": f"{name} < {writer.extent(extent, name.upper())}",
-        "n": f"n < {size['n']}",
-    }
+    writer.axis_mask["m"] = f"{name} < {writer.extent(extent, name.upper())}"
+    writer.axis_mask["n"] = f"n < {size['n']}"
     lines = [f"{name} = tl.cast(first_m, tl.int64) + tl.arange(0, BLOCK_M)[:, None]"]
     lines.append(f"m = {writer.size(number(tuple(d.index for d in axis.digits), axis))[0]}")
     return lines

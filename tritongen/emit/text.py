@@ -42,10 +42,8 @@ def exact_in_f32(const: ir.Const) -> bool:
     if not isinstance(const.value, float):
         return True
     try:
-        return (
-            struct.unpack("f", struct.pack("f", const.value))[0] == const.value
-            or const.value != const.value
-        )
+        held = struct.unpack("f", struct.pack("f", const.value))[0]
+        return held == const.value or const.value != const.value
     except OverflowError:
         return False
 

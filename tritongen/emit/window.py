@@ -96,9 +96,7 @@ class WindowWriter(KernelWriter):
     def coordinate(self, tensor: str, dim: int, p: Poly) -> str:
         inner = moved_by(p, self.inner)
         place = p - inner
-        gathered = any(
-            isinstance(a, Fetch) for a in walk(place)
-        )  # what is loaded no line before says
+        gathered = any(isinstance(a, Fetch) for a in walk(place))  # no line before has loaded it
         if not inner.terms or not indices(place) or is_fractional(p) or gathered:
             return super().coordinate(tensor, dim, p)
         name = self._dim_name(tensor, dim)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 
 from tritongen.emit.launch import TORCH_DTYPES
 from tritongen.emit.quoted import in_docstring
@@ -63,9 +64,8 @@ def as_written(line: str, shown: Mapping[str, str]) -> str:
 
     def renamed(message: re.Match[str]) -> str:
         texts = re.split(r"(\{[^}]*\})", message[0])
-        texts[::2] = [
-            re.sub(r"\w+", lambda word: shown.get(word[0], word[0]), t) for t in texts[::2]
-        ]
+        of_spec = partial(re.sub, r"\w+", lambda word: shown.get(word[0], word[0]))
+        texts[::2] = map(of_spec, texts[::2])
         return "".join(texts)
 
     return re.sub(r"""'[^']*'|"[^"]*\"""", renamed, line) if shown else line
@@ -89,9 +89,8 @@ def operand_checks(ops: tuple[ir.Op, ...]) -> list[str]:
     types: dict[str, dict[str, None]] = {}
     for typed in ops:
         for p in typed.typarams:
-            types.setdefault(p.name, {}).update(
-                dict.fromkeys(map(TORCH_NAMES.__getitem__, p.dtypes))
-            )
+            known = types.setdefault(p.name, {})
+            known |= dict.fromkeys(map(TORCH_NAMES.__getitem__, p.dtypes))
     used = {t.dtype for t in op.tensors}
     if "compute" in used:  # what the forward kept
         types["compute"] = dict.fromkeys(("float32", "float64"))
@@ -117,11 +116,8 @@ def dims_of(tensor: ir.Tensor) -> str:
 
 def type_check(ops: tuple[ir.Op, ...], name: str) -> list[str]:
     """A type parameter that no operand binds is one of its dtypes."""
-    allowed = list(
-        dict.fromkeys(
-            TORCH_DTYPES[d] for o in ops for p in o.typarams if p.name == name for d in p.dtypes
-        )
-    )
+    own = (p for o in ops for p in o.typarams if p.name == name)
+    allowed = [*dict.fromkeys(TORCH_DTYPES[d] for p in own for d in p.dtypes)]
     told = {"op": ops[0].name, "typaram": name, "expected": _or(allowed), "given": f"{{{name}}}"}
     return refuse(f"{name} not in {tuple_text(allowed)}", messages.TYPE, **told)
 
@@ -195,9 +191,8 @@ def batch_checks(op: ir.Op) -> list[str]:
     whole = [t for t in operands if t.whole]
     lines: list[str] = []
     for t in whole[1:]:
-        lines += refuse(
-            f"{batch_slice(t)} != {batch_slice(whole[0])}", _batch_message(op, t, whole[0])
-        )
+        differ = f"{batch_slice(t)} != {batch_slice(whole[0])}"
+        lines += refuse(differ, _batch_message(op, t, whole[0]))
     if broadcasting(op):
         last = broadcasting(op)[-1]
         message = _batch_message(op, last, spanning(op)[0])
