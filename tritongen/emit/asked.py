@@ -59,10 +59,8 @@ def any_there(outputs: Iterable[str]) -> str:
 
 def conditions(plan: Plan) -> dict[str, str]:
     """The condition under which each stored value is needed, "" where all outputs follow from its step."""
-    return {
-        name: any_there(led) if len(led) < len(plan.inner.outputs) else ""
-        for name, led in needed_for(plan).items()
-    }
+    every, led = len(plan.inner.outputs), needed_for(plan)
+    return {name: any_there(own) if len(own) < every else "" for name, own in led.items()}
 
 
 def allocated_for(plans: Iterable[Plan], flag: Mapping[str, str]) -> dict[str, str]:

@@ -82,15 +82,13 @@ def fact_lines(context: Context, step: Step, views: dict[str, View]) -> tuple[li
     texts = {n: launch_text(p) if p.terms else "0" for n, p in step.facts}
     texts |= {t.fact: tested(t) for t in (*step.orders, *step.tests)}
     wanted = asked.keys() | launched | ({"strip_ends"} if "strips" in asked else set())
-    texts |= {
-        n: fact_text(n, context, step, views) for n in FACTS if n in wanted and n not in texts
-    }
+    more = [n for n in FACTS if n in wanted and n not in texts]
+    texts |= {n: fact_text(n, context, step, views) for n in more}
     spoken = launched | {"in_f64", "strip_ends", "strip_dim"}  # by later lines
     bares = {n for n, p in step.facts if bare(p)}  # which are called what the spec calls them
     named = {n for n in texts.keys() - bares if n in spoken or n in asked and len(texts[n]) > LONG}
-    lines = [
-        f"{own.get(n, n)} = {texts[n]}" for n in texts if n in named and own.get(n, n) != texts[n]
-    ]
+    assigned = [(own.get(n, n), text) for n, text in texts.items() if n in named]
+    lines = [f"{name} = {text}" for name, text in assigned if name != text]
     lines = with_named_views(context, step, lines)
     return lines, [f"{n}={own.get(n, n) if n in named else texts[n]}" for n in asked]
 
@@ -351,9 +349,8 @@ def fact_text(name: str, context: Context, step: Step, views: dict[str, View]) -
             return f"lib.{name}({', '.join(given)})"
         case "operand_bytes":
             return " + ".join(f"{tensor}.nbytes" for tensor in factors_read(step))
-        case (
-            "packed_bytes" | "pad4_bytes" | "padded_bytes" | "strip_bytes"
-        ):  # by the estimate that asks for them
+        # By the estimate that asks for them.
+        case "packed_bytes" | "pad4_bytes" | "padded_bytes" | "strip_bytes":
             packs = next(v.packs for v in step.variants if v.estimate and name in v.estimate.asked)
             whole = f", whole={packs[0].multiple}" if packs[0].multiple > 1 else ""
             return f"lib.packed_bytes({packed_text(packs)}{whole})"

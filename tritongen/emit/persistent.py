@@ -82,16 +82,9 @@ def tiles_view(
     stores[0] = replace(stores[0], before=[*writer.prologue, *stores[0].before])
     writer.prologue = []
     described = tuple(s.host for s in stores if s.host)
-    return product_view(
-        writer,
-        size,
-        per_tile=per_tile,
-        stores=stores,
-        quarters=parts == 4,
-        setup=tuple(setup),
-        stored_setup=described,
-        **fields,
-    )
+    own = {"per_tile": per_tile, "stores": stores, "quarters": parts == 4}
+    hosts = {"setup": tuple(setup), "stored_setup": described}
+    return product_view(writer, size, **own, **hosts, **fields)
 
 
 def open_tiles(writer: KernelWriter) -> dict[str, str]:

@@ -61,20 +61,9 @@ def ragged_view(writer: KernelWriter) -> KernelView:
     forget_loop(writer, cache)
     inside, behind = mask_tile(writer, size), writer.taken()
     blocks = BLOCKS if kernel.named else (*BLOCKS, "SEGMENTS")
-    return product_view(
-        writer,
-        size,
-        blocks,
-        inside=inside,
-        met=met,
-        named=named,
-        segments=size["segment"],
-        own=own,
-        factors=factors,
-        sums=sums,
-        behind=behind,
-        stores=stores_of(writer),
-    )
+    segments = {"met": met, "named": named, "own": own, "segments": size["segment"]}
+    made = {"factors": factors, "sums": sums, "behind": behind, "stores": stores_of(writer)}
+    return product_view(writer, size, blocks, inside=inside, **segments, **made)
 
 
 def named_by(writer: KernelWriter, guards: tuple[ir.Guard, ...], segment: str, count: str) -> Value:

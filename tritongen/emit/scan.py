@@ -36,7 +36,6 @@ PARTS = ("ROWS", "BLOCK", "PARTS", "STAGES")
 def scan(writer: KernelWriter) -> KernelView:
     """Whole rows, a carry from block to block."""
     tile = open_scan(writer)
-    values_a_row(writer)
     starts = {n.name: declared(writer, n, "carry", "(ROWS, 1)") for n in scans(writer)}
     carries = {name: tuple(v.name for v in start) for name, start in starts.items()}
     folds = tuple(Fold(start) for start in starts.values())
@@ -48,7 +47,6 @@ def scan(writer: KernelWriter) -> KernelView:
 def scan_part(writer: KernelWriter) -> KernelView:
     """The total of one part of some rows."""
     tile = open_scan(writer)
-    values_a_row(writer)
     starts = {n.name: declared(writer, n, "acc", "(ROWS, BLOCK)") for n in scans(writer)}
     comments = {n.name: writer.comment(n.name) for n in scans(writer)}
     totals = {name: tuple(v.name for v in start) for name, start in starts.items()}
@@ -77,7 +75,6 @@ def scan_part(writer: KernelWriter) -> KernelView:
 def scan_finish(writer: KernelWriter) -> KernelView:
     """One part of some rows, from the totals of the parts before it."""
     tile = open_scan(writer)
-    values_a_row(writer)
     folds, carries = [], {}
     for nest in scans(writer):
         identities = tuple(start for start, _ in identity(writer, nest))
@@ -100,13 +97,17 @@ def scans(writer: KernelWriter) -> tuple[ir.Nest, ...]:
 
 
 def open_scan(writer: KernelWriter) -> Tile:
-    """The axes, a third one among them where other dims stand between rows."""
+    """The axes, a third one where other dims stand between rows, and values that do not change along the scan."""
     tile = open_tile(writer)
     if len(writer.kernel.axes) > 2:
         name_axis(writer, writer.kernel.axes[2], "outer")
         tile = replace(tile, outer=True)
     if writer.kernel.skeleton != "scan":
         writer.args.sizes["CHUNK"] = 'config["CHUNK"]'
+    col = writer.kernel.axes[1].digits[0].index
+    for nest in writer.kernel.nests:
+        if not is_reducer(nest) and col not in {b.index for b in nest.box}:
+            writer.value(nest)
     return tile
 
 
@@ -120,14 +121,6 @@ def scan_view(
     blocks = (*blocks, "RUN") if reverse else blocks
     flags = {"reverse": reverse, "in_parts": skeleton != "scan"}
     return tile_view(writer, tile, blocks, doc, number=number, flags=flags, **fields)
-
-
-def values_a_row(writer: KernelWriter) -> None:
-    """Puts values that do not change along the scan in front of it."""
-    col = writer.kernel.axes[1].digits[0].index
-    for nest in writer.kernel.nests:
-        if not is_reducer(nest) and col not in {b.index for b in nest.box}:
-            writer.value(nest)
 
 
 def walk(writer: KernelWriter, carries: dict[str, State]) -> tuple[str, ...]:

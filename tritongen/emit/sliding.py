@@ -147,9 +147,8 @@ class SlidingWriter(KernelWriter):
         if self.sliding and name not in self.hoisted and dim in (spaced := self.spaced(tensor)):
             self.hoisted[name] = name
             dims = ", ".join(f"{tensor}.stride({k})" for k in spaced)
-            step = self.parameter(
-                self.args.constants, f"VEC_{tensor.upper()}", f"math.gcd(16, {dims})"
-            )
+            wish, passed = f"VEC_{tensor.upper()}", f"math.gcd(16, {dims})"
+            step = self.parameter(self.args.constants, wish, passed)
             self.prologue.append(f"{name} = tl.multiple_of(tl.cast({name}, tl.int64), {step})")
         return name
 

@@ -38,9 +38,8 @@ def strips_view(writer: SlidingWriter) -> KernelView:
     size = open_axes(writer, ("batch", "m", "n"))
     hops = _open_hops(writer, row)
     places = _places(writer)
-    first: dict[Run, str] = {
-        (b.index,): place.corner for b, place in zip(terms_of(kernel), places, strict=True)
-    }
+    terms = zip(terms_of(kernel), places, strict=True)
+    first: dict[Run, str] = {(b.index,): place.corner for b, place in terms}
     first |= {(row,): "first_m", tuple(d.index for d in n.digits): "first_n"}
     if len(places) > 1:
         writer.args.constants["STRIP_DIM"] = "strip_dim"
