@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from typing import Any
 
 from tritongen.emit.bounded import LEFT, RIGHT
 from tritongen.emit.contraction import (
@@ -82,9 +83,9 @@ def tiles_view(
     stores[0] = replace(stores[0], before=[*writer.prologue, *stores[0].before])
     writer.prologue = []
     described = tuple(s.host for s in stores if s.host)
-    own = {"per_tile": per_tile, "stores": stores, "quarters": parts == 4}
-    hosts = {"setup": tuple(setup), "stored_setup": described}
-    return product_view(writer, size, **own, **hosts, **fields)
+    own: dict[str, Any] = {"per_tile": per_tile, "stores": stores, "quarters": parts == 4}
+    own |= {"setup": tuple(setup), "stored_setup": described}
+    return product_view(writer, size, **own, **fields)
 
 
 def open_tiles(writer: KernelWriter) -> dict[str, str]:
