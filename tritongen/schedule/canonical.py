@@ -62,11 +62,13 @@ def _none_reversed(reduce: ir.Reduce, facts: Facts) -> ir.Reduce:
     return replace(reduce, binders=tuple(replace(b, hi=end) for b, end in binders))
 
 
-def needed(nests: tuple[ir.Nest, ...], wanted: Iterable[str]) -> tuple[ir.Nest, ...]:
-    """The nests that these values depend on. A temporary that nothing reads only gave a warning."""
+def needed(
+    nests: tuple[ir.Nest, ...], wanted: Iterable[str], there: Iterable[str] = ()
+) -> tuple[ir.Nest, ...]:
+    """The nests that these values depend on, in order, without those that are there. A temporary that nothing reads only gave a warning."""
     names, kept = set(wanted), list[ir.Nest]()
     for nest in reversed(nests):  # each stands behind what it reads
-        if nest.name in names:
+        if nest.name in names - {*there}:
             names |= tensors_read(nest.body)
             kept.append(nest)
     return tuple(reversed(kept))
@@ -152,8 +154,7 @@ def same(facts: Facts, a: PolyLike, b: PolyLike) -> bool:
 # ---- reducers into nests of their own -----------------------------------------------------------
 def lift(op: ir.Op) -> tuple[ir.Nest, ...]:
     """One reducer a nest: each inner reducer becomes a temporary over the indices it depends on."""
-    taken = {n.name for n in op.nests} | {p.name for p in op.params} | {o.name for o in op.outputs}
-    taken |= all_indices(op)
+    taken = names_beside(op, op.nests) | all_indices(op)
     done: list[ir.Nest] = []
     for nest in op.nests:
         if isinstance(nest.body, ir.Reduce) and nest.dtype == nest.body.dtype:
@@ -212,6 +213,11 @@ def line_over(name: str, box: Binders, body: ir.Expr, part_of: str = "") -> ir.N
 def read_of(nest: ir.Nest) -> ir.Read:
     """The value of a line at its own place."""
     return ir.Read(nest.name, nest.coords, None, nest.dtype)
+
+
+def names_beside(op: ir.Op, nests: Iterable[ir.Nest]) -> set[str]:
+    """What no new line of these nests may be called: they, operands and outputs."""
+    return {n.name for n in nests} | {p.name for p in (*op.params, *op.outputs)}
 
 
 def fresh(name: str, taken: set[str]) -> str:

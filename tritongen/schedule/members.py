@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import reduce
+from typing import Any
 
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import (
@@ -84,6 +85,12 @@ class Group:
         if self.product is None:
             raise TypeError(f"{self.kind}: no sum of products")
         return self.product
+
+    def over(self, nests: tuple[ir.Nest, ...], **roles: Any) -> Group:
+        """The group with these lines, and its product with the factors of the first one. `roles`: what else the product has otherwise."""
+        left, right = nests[0].fold.factors
+        product = replace(self.factors, left=left, right=right, **roles)
+        return replace(self, nests=nests, product=product)
 
 
 def is_reducer(nest: ir.Nest) -> bool:

@@ -25,7 +25,13 @@ from dataclasses import replace
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import indices
 from tritongen.ir.free import binders_of, free_indices
-from tritongen.schedule.canonical import fresh, line_over, read_of, uncast
+from tritongen.schedule.canonical import (
+    fresh,
+    line_over,
+    names_beside,
+    read_of,
+    uncast,
+)
 from tritongen.schedule.classes.chains import is_multiplied, multiplies_halves
 from tritongen.schedule.classes.fused import batch_of
 from tritongen.schedule.members import Group, is_reducer
@@ -35,7 +41,7 @@ def with_stored_factors(
     op: ir.Op, nests: tuple[ir.Nest, ...], groups: tuple[Group, ...]
 ) -> tuple[tuple[ir.Nest, ...], frozenset[str]]:
     """The nests, with lines for such factors, and the names of all lines that are to be stored."""
-    taken = {n.name for n in nests} | {p.name for p in (*op.params, *op.outputs)}
+    taken = names_beside(op, nests)
     pointwise = {n.name for n in nests if not is_reducer(n)}
     heads = {head.name for g in groups if g.kind == "contraction" for head in g.heads}
     rows: dict[str, set[str]] = {}  # of the kernels that compute a value

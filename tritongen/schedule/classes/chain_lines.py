@@ -16,7 +16,7 @@ from tritongen.ir.bounds import Facts, prove
 from tritongen.ir.free import binders_of, free_indices, reads, tensors_read
 from tritongen.kernel.moving import exponential
 from tritongen.kernel.nodes import Fold, Kernel, statements
-from tritongen.schedule.canonical import fresh, with_coordinates
+from tritongen.schedule.canonical import fresh, read_of, with_ranges
 from tritongen.schedule.classes.lines import names_in, operands
 from tritongen.schedule.members import Group
 
@@ -195,10 +195,6 @@ def with_nan(
     return replace(group, nests=tuple(lines))
 
 
-def read_of(n: ir.Nest) -> ir.Read:
-    return ir.Read(n.name, n.coords, None, n.dtype)
-
-
 def in_groups(
     group: Group, heads: Iterable[ir.Binder], dims: Mapping[str, tuple[Poly, ...]], facts: Facts
 ) -> Group | None:
@@ -238,8 +234,7 @@ def in_groups(
 def _moved(n: ir.Nest, box: Mapping[ir.Binder, ir.Binder], new: Mapping[Atom, Poly]) -> ir.Nest:
     """A nest over other indices, given what the former ones are in them."""
 
-    def change(p: Poly) -> Poly:
-        return substitute_atoms(p, new.get)
+    def ranges(own: tuple[ir.Binder, ...]) -> tuple[ir.Binder, ...]:
+        return tuple(box.get(b, b) for b in own)
 
-    coords, body = tuple(map(change, n.coords)), with_coordinates(n.body, change)
-    return replace(n, box=tuple(box.get(b, b) for b in n.box), coords=coords, body=body)
+    return with_ranges(n, lambda p: substitute_atoms(p, new.get), ranges)

@@ -20,14 +20,21 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from tritongen.ir import nodes as ir
-from tritongen.ir.algebra import Poly, fetches_of, index, indices, weight_of
+from tritongen.ir.algebra import Poly, fetches_of, indices, weight_of
 from tritongen.ir.bounds import Facts
 from tritongen.ir.free import binders_of, free_indices, reads, tensors_read
 from tritongen.ir.rename import renamed
-from tritongen.schedule.canonical import fresh, rename_nest
+from tritongen.schedule.canonical import (
+    fresh,
+    line_over,
+    names_beside,
+    needed,
+    read_of,
+    rename_nest,
+)
 from tritongen.schedule.classes.contraction import as_product
 from tritongen.schedule.classes.contraction_operands import left_out, storage_dtype
-from tritongen.schedule.classes.lines import indices_in, needed_for
+from tritongen.schedule.classes.lines import indices_in
 from tritongen.schedule.members import Product, Virtual, is_reducer
 
 
@@ -175,15 +182,15 @@ def _copied(
 ) -> tuple[ir.Nest, ...]:
     """The nests. Those outside of `rest` read copies, each of which stands behind the value that it copies."""
     read = set[str]().union(*(tensors_read(n.body) for n in nests if n not in rest))
-    needed = {n.name: n for n in needed_for(read, tuple(n for n in nests if n.name in inside))}
-    taken = {n.name for n in nests} | {p.name for p in (*op.params, *op.outputs)}
-    names = {n.name: fresh(f"{n.name}_all", taken) for n in nests if n.name in needed}
+    copied = {n.name: n for n in needed(tuple(n for n in nests if n.name in inside), read)}
+    taken = names_beside(op, nests)
+    names = {n.name: fresh(f"{n.name}_all", taken) for n in nests if n.name in copied}
     taken |= indices_in(nests)
-    both = dict.fromkeys(b.index for name in sorted(needed) for b in needed[name].box)
+    both = dict.fromkeys(b.index for name in sorted(copied) for b in copied[name].box)
     aside = {i: fresh(i, taken) for i in both if i != ir.BATCH}  # those of another pair
     found = list[ir.Nest]()
     for n in nests:
-        if n.name in needed:
+        if n.name in copied:
             body = renamed(n.body, names)
             copy = replace(n, name=names[n.name], body=body, part_of=n.line)
             found += [n, rename_nest(copy, aside)]
@@ -221,7 +228,7 @@ def by_rows(op: ir.Op, nests: tuple[ir.Nest, ...], facts: Facts) -> tuple[ir.Nes
         for f in pair.folds
         if len(pair.loops(f)) == 2 and f.fold.op == "sum"
     }
-    taken = {n.name for n in nests} | {p.name for p in (*op.params, *op.outputs)}
+    taken = names_beside(op, nests)
     taken |= indices_in(nests)
     found: list[ir.Nest] = []
     for n in nests:
@@ -236,10 +243,8 @@ def _rows(n: ir.Nest, loop: str, name: str) -> tuple[ir.Nest, ir.Nest]:
     """The sums over one index, and the sum of them."""
     own = tuple(b for b in n.fold.binders if b.index == loop)
     rest = tuple(b for b in n.fold.binders if b.index != loop)
-    box = (*n.box, *rest)
-    coords, dims = tuple(index(b.index) for b in box), tuple(b.hi for b in box)
-    rows = ir.Nest(name, box, coords, dims, replace(n.fold, binders=own), n.fold.dtype, n.line)
-    whole = replace(n.fold, binders=rest, guards=(), body=ir.Read(name, coords, None, n.fold.dtype))
+    rows = line_over(name, (*n.box, *rest), replace(n.fold, binders=own), n.line)
+    whole = replace(n.fold, binders=rest, guards=(), body=read_of(rows))
     return rows, replace(n, body=whole)
 
 
@@ -270,7 +275,7 @@ def with_seen(op: ir.Op, nests: tuple[ir.Nest, ...], facts: Facts) -> tuple[ir.N
 
     The plan writes this `where` as the call `seen`, which exists only in plans. Flags are added where `tells_terms` is False.
     """
-    taken = {n.name for n in nests} | {p.name for p in (*op.params, *op.outputs)}
+    taken = names_beside(op, nests)
     flags: dict[tuple[object, ...], ir.Nest] = {}
     changed: dict[str, ir.Nest] = {}
     for pair in pairs(op, nests, facts):
@@ -280,21 +285,17 @@ def with_seen(op: ir.Op, nests: tuple[ir.Nest, ...], facts: Facts) -> tuple[ir.N
                 continue
             asked = set().union(*(indices(g.poly) for g in f.fold.guards))
             (factor,) = (e for e in f.fold.factors if row not in free_indices(e))
-            own = [b for b in (*f.box, *f.fold.binders) if b.index in asked & free_indices(factor)]
+            used = asked & free_indices(factor)
+            own = tuple(b for b in (*f.box, *f.fold.binders) if b.index in used)
             rest = tuple(b for b in f.box if b.index in asked and b not in own)
             key = (*own, f.fold.guards)
             if key not in flags:
                 some = ir.Reduce("any", rest, f.fold.guards, ir.Const(True, "bool"), "bool")
-                coords, dims = tuple(index(b.index) for b in own), tuple(b.hi for b in own)
-                name = fresh("seen", taken)
-                flags[key] = ir.Nest(name, tuple(own), coords, dims, some, "bool", f.line)
-            flag = flags[key]
-            read = ir.Read(flag.name, flag.coords, None, "bool")
-            said = ir.Call("seen", (read, factor), factor.dtype)
+                flags[key] = line_over(fresh("seen", taken), own, some, f.line)
+            said = ir.Call("seen", (read_of(flags[key]), factor), factor.dtype)
             sides = tuple(said if e is factor else e for e in f.fold.factors)
             product = ir.Call("mul", sides, f.fold.body.dtype)
-            body = replace(f.fold, body=product)
-            changed[f.name] = replace(f, body=body)
+            changed[f.name] = replace(f, body=replace(f.fold, body=product))
     found, left, waiting = list[ir.Nest](), {n.name for n in nests}, [*flags.values()]
     for n in nests:  # each flag stands behind the bounds that it reads
         ready = [f for f in waiting if not tensors_read(f.body) & left]

@@ -114,8 +114,7 @@ def _by_own_name(group: Group, packs: Packs) -> Group:
 
 def _over(group: Group, channels: Poly, read: Callable[[ir.Read], ir.Read]) -> Group:
     """The group with so many channels, its factors read otherwise."""
-    product = group.factors
-    (channel,) = product.k
+    (channel,) = group.factors.k
     own = replace(channel, hi=channels)
 
     def change(node: ir.Expr) -> ir.Expr:
@@ -127,10 +126,7 @@ def _over(group: Group, channels: Poly, read: Callable[[ir.Read], ir.Read]) -> G
         return node
 
     head, *tail = group.nests
-    head = replace(head, body=ir.rebuild(head.body, change))
-    left, right = (ir.rebuild(side, change) for side in (product.left, product.right))
-    product = replace(product, k=(own,), left=left, right=right)
-    return replace(group, nests=(head, *tail), product=product)
+    return group.over((replace(head, body=ir.rebuild(head.body, change)), *tail), k=(own,))
 
 
 def widened(group: Group, packs: Packs, dims: Dims, facts) -> tuple[Group, Packs, Dims] | None:

@@ -5,10 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 from tritongen.ir.algebra import Poly
+from tritongen.schedule.members import Product
 from tritongen.schedule.plan import Axis, KernelPlan, Launch, Rule, Variant
 from tritongen.schedule.tiles import persistent_grid
 
 SIZES = ("batches", "M", "N", "K", "segments")
+
+
+def axes_of(p: Product) -> tuple[Axis, ...]:
+    """The axes of a tile, and that of its terms."""
+    return Axis("batch", p.batch), Axis("m", p.m), Axis("n", p.n), Axis("k", p.k)
 
 
 def sizes_of(axes: tuple[Axis, ...]) -> tuple[tuple[str, Poly], ...]:

@@ -21,6 +21,7 @@ from tritongen.schedule.classes.contraction_operands import (
 )
 from tritongen.schedule.classes.contraction_stages import SUBTILES, fitted, itemsizes
 from tritongen.schedule.classes.contraction_tiles import (
+    axes_of,
     columns,
     one_each,
     persistent,
@@ -29,7 +30,7 @@ from tritongen.schedule.classes.contraction_tiles import (
 )
 from tritongen.schedule.classes.scales import run
 from tritongen.schedule.estimates import of_product
-from tritongen.schedule.plan import Axis, KernelPlan, Launch, Step, Variant
+from tritongen.schedule.plan import KernelPlan, Launch, Step, Variant
 from tritongen.schedule.tiles import tile, waves
 from tritongen.schedule.views import accesses, views
 
@@ -55,7 +56,7 @@ Sides = tuple[str, str, str, str, str]  # rows, columns and terms of a tile, its
 
 def make(name, group, stores, dims, facts) -> Step:
     p = group.product
-    axes = (Axis("batch", p.batch), Axis("m", p.m), Axis("n", p.n), Axis("k", p.k))
+    axes = axes_of(p)
     seen = views(list(accesses(group.nests, stores, dims)), dims, axes, facts)
     times = "batches * " if p.batch else ""
     out = stored_whole(group, stores, axes, seen)

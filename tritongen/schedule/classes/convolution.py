@@ -16,14 +16,11 @@ from dataclasses import replace
 from math import prod
 
 from tritongen.ir import nodes as ir
-from tritongen.ir.algebra import (
-    indices,
-    poly,
-)
+from tritongen.ir.algebra import indices, poly
 from tritongen.ir.free import reads
 from tritongen.schedule.classes import channel_padding, one_tap, patches, phases, strips, window
 from tritongen.schedule.classes.contraction_stages import fitted, itemsizes
-from tritongen.schedule.classes.contraction_tiles import one_each, sizes_of, variant
+from tritongen.schedule.classes.contraction_tiles import axes_of, one_each, sizes_of, variant
 from tritongen.schedule.classes.contraction_variants import (
     ROWS_BETWEEN_READ,
     added_up,
@@ -54,7 +51,8 @@ def make(name, group, stores, dims, facts) -> Step:
     in memory.
     """
     p = group.product
-    outer = (Axis("batch", p.batch), Axis("m", p.m), Axis("n", p.n))
+    each = (*axes_of(p), Axis("tap", p.taps))
+    outer = each[:3]
     packs = _packs(group, dims, facts)
     whole = channel_padding.widened(group, packs, dims, facts) or (group, packs, dims)
     wide, copies, wide_dims = whole
@@ -96,7 +94,6 @@ def make(name, group, stores, dims, facts) -> Step:
     if len(packs) == 2:
         others.append(phases.beside(name, group, packs, stores, dims, facts))
     if finish:
-        each = (*outer, Axis("k", p.k), Axis("tap", p.taps))
         others.append(strips.beside(name, group, each, finish[0], stores, dims, facts))
     if p.batch and not p.lets:
         # Few output channels per group, or few terms: each lane adds up its own window.

@@ -22,8 +22,9 @@ from tritongen.kernel.lower import CannotLower, lower
 from tritongen.kernel.nodes import PARTS, Kernel, Loop, Store, Walk, statements
 from tritongen.kernel.parts import PART, in_parts, merging, state_name
 from tritongen.kernel.verify import verify
+from tritongen.schedule.canonical import needed
 from tritongen.schedule.classes.contraction import as_product
-from tritongen.schedule.classes.lines import needed_for, operands, results
+from tritongen.schedule.classes.lines import operands, results
 from tritongen.schedule.members import Group, fetches, gather_lines, is_reducer
 from tritongen.schedule.plan import Axis, KernelPlan, Launch, Step, Variant, View
 from tritongen.schedule.views import accesses
@@ -103,10 +104,10 @@ def _shared(group: Group) -> bool:
     across = [n.name for n in group.nests if is_reducer(n) and n not in down]
     both = {b.index for b in (*group.row, *group.col)}
     wide = {r.tensor for r in operands(group.nests) if free_indices(r) == both}
-    down_lines = needed_for((n.name for n in down if n.box), group.nests, across)
+    down_lines = needed(group.nests, (n.name for n in down if n.box), across)
     one, other = (
         {t for n in lines for t in tensors_read(n.body)}
-        for lines in (down_lines, needed_for(across, group.nests))
+        for lines in (down_lines, needed(group.nests, across))
     )
     return bool(wide & one & other)
 
@@ -130,10 +131,10 @@ def make(name, group, stores, dims, facts) -> Step:
     walks = Walk(PART, PARTS, "loop", "BLOCK_P"), Walk(col.index, col.hi, "tile", "COLS")
     down = tuple(n.name for n in down_folds(group))
     across = [n.name for n in nests if is_reducer(n) and n.name not in down]
-    by_columns = needed_for(down, nests, across)
-    needed = set[str]().union(*(tensors_read(n.body) for n in by_columns))
-    kept = tuple(t for t in across if t in needed)
-    by_rows = with_sums(needed_for((*leaving, *kept), nests), col.hi, dims)
+    by_columns = needed(nests, down, across)
+    read = set[str]().union(*(tensors_read(n.body) for n in by_columns))
+    kept = tuple(t for t in across if t in read)
+    by_rows = with_sums(needed(nests, (*leaving, *kept)), col.hi, dims)
     left = tuple(dict.fromkeys((*(s for s in stores if s in leaving), *kept)))
     columns = _walked(f"{name}_columns", group, by_columns, down, "loop", "tile", "BLOCK")
     made = (
@@ -152,7 +153,7 @@ def make(name, group, stores, dims, facts) -> Step:
 
     # A number of the whole op, such as the gradient of a scalar, is rarely asked for.
     optional = tuple(s for s in merged if not dims[s] and len(stores) > 1)
-    led = {n: [s for s in stores if n in {m.name for m in needed_for([s], nests)}] for n in down}
+    led = {n: [s for s in stores if n in {m.name for m in needed(nests, [s])}] for n in down}
     parts = tuple((state_name(n), s) for s in optional for n in led if led[n] == [s])
     states = tuple(
         (state_name(n.name), n.dtype, ("PARTS", *("cols" for _ in n.box)))

@@ -29,15 +29,3 @@ def results(nests: tuple[ir.Nest, ...]) -> tuple[str, ...]:
     """The lines that no other one reads."""
     read = set[str]().union(*(tensors_read(n.body) for n in nests))
     return tuple(n.name for n in nests if n.name not in read)
-
-
-def needed_for(
-    names: Iterable[str], nests: tuple[ir.Nest, ...], end: Iterable[str] = ()
-) -> tuple[ir.Nest, ...]:
-    """The lines that make up these values, in order; those of `end` are there."""
-    found, wanted = list[ir.Nest](), {*names}
-    for n in reversed(nests):  # each stands behind what it reads
-        if n.name in wanted - {*end}:
-            found.append(n)
-            wanted |= tensors_read(n.body)
-    return tuple(reversed(found))

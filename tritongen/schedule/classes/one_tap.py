@@ -17,9 +17,9 @@ from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import Idx, Poly, affine, index, indices, poly, size, substitute, symbols
 from tritongen.ir.bounds import Facts, require, simplify
 from tritongen.ir.free import reads
-from tritongen.schedule.canonical import same, with_coordinates
+from tritongen.schedule.canonical import Binders, same, with_ranges
 from tritongen.schedule.classes import contraction_operands, contraction_variants
-from tritongen.schedule.classes.contraction_tiles import persistent
+from tritongen.schedule.classes.contraction_tiles import axes_of, persistent
 from tritongen.schedule.estimates import of_convolution
 from tritongen.schedule.members import Group, Product
 from tritongen.schedule.plan import Axis, Estimate, KernelPlan, Run, Sizes, Step, Variant
@@ -130,28 +130,16 @@ def in_place(group: Group, sizes: dict[str, int]) -> Group:
     def place(c: Poly) -> Poly:
         return substitute(substitute(c, gone), sizes)
 
-    def change(node: ir.Expr) -> ir.Expr:
-        match node:
-            case ir.Read():
-                return replace(node, fill=None)
-            case ir.Reduce():
-                return replace(node, binders=kept(node.binders))
-        return node
+    def inside(node: ir.Expr) -> ir.Expr:
+        return replace(node, fill=None) if isinstance(node, ir.Read) else node
 
-    def kept(binders: tuple[ir.Binder, ...]) -> tuple[ir.Binder, ...]:
+    def kept(binders: Binders) -> Binders:
         left = (b for b in binders if b.index not in gone)
         return tuple(replace(b, lo=place(b.lo), hi=place(b.hi)) for b in left)
 
-    def changed(nest: ir.Nest) -> ir.Nest:
-        box = kept(nest.box)
-        coords = tuple(map(place, nest.coords))
-        body = ir.rebuild(with_coordinates(nest.body, place), change)
-        return replace(nest, box=box, coords=coords, body=body)
-
-    nests = tuple(map(changed, group.nests))
-    left, right = nests[0].fold.factors
-    product = Product((), kept(p.m), kept(p.n), kept(p.k), left, right)
-    return replace(group, nests=nests, product=product)
+    nests = (with_ranges(n, place, kept) for n in group.nests)
+    nests = tuple(replace(n, body=ir.rebuild(n.body, inside)) for n in nests)
+    return group.over(nests, batch=(), m=kept(p.m), n=kept(p.n), k=kept(p.k), taps=())
 
 
 def _orders(group: Group, stores, dims, p: Product) -> dict[str, tuple[int, ...]]:
@@ -176,9 +164,8 @@ def _kernel(
     facts: Facts,
 ) -> KernelPlan | None:
     """The kernel with these indices as the rows of a tile; `orders`: of the dims in which tensors are seen."""
-    p = replace(group.factors, batch=batch, m=m)
-    group = replace(group, product=p)
-    axes = (Axis("batch", p.batch), Axis("m", p.m), Axis("n", p.n), Axis("k", p.k))
+    group = replace(group, product=replace(group.factors, batch=batch, m=m))
+    axes = axes_of(group.factors)
     order = {t: orders.get(t, tuple(range(len(d)))) for t, d in dims.items()}
     seen = [(t, tuple(c[k] for k in order[t])) for t, c in accesses(group.nests, stores, dims)]
     reordered = {t: tuple(own[k] for k in order[t]) for t, own in dims.items()}

@@ -29,8 +29,9 @@ from tritongen.ir.algebra import (
 )
 from tritongen.ir.free import reads
 from tritongen.ir.on_numbers import is_zero_outside
-from tritongen.schedule.canonical import fresh, with_coordinates
+from tritongen.schedule.canonical import Binders, fresh, with_ranges
 from tritongen.schedule.classes import channel_padding, patches
+from tritongen.schedule.classes.contraction_tiles import axes_of
 from tritongen.schedule.classes.lines import names_in
 from tritongen.schedule.estimates import TAPPED, of_convolution
 from tritongen.schedule.members import Group
@@ -99,36 +100,21 @@ def _split(group: Group, coordinate: Poly, p: ir.Binder, r: ir.Binder) -> Group:
     def place(c: Poly) -> Poly:
         return whole if c == coordinate else substitute(c, {p.index: number, r.index: tap})
 
-    def counted(binders):
-        return tuple(replace(b, hi=index(count)) if b.index == r.index else b for b in binders)
+    def ranges(binders: Binders) -> Binders:
+        own = {p.index: digits, r.index: (replace(r, hi=index(count)),)}
+        return tuple(new for b in binders for new in own.get(b.index, (b,)))
 
-    def change(node: ir.Expr) -> ir.Expr:
-        if isinstance(node, ir.Reduce):
-            return replace(node, binders=counted(node.binders))
-        return node
-
-    def placed(e: ir.Expr) -> ir.Expr:
-        return ir.rebuild(with_coordinates(e, place), change)
-
-    def spread(n: ir.Nest) -> ir.Nest:
-        box = tuple(d for b in n.box for d in (digits if b.index == p.index else (b,)))
-        return replace(n, box=box, coords=tuple(map(place, n.coords)), body=placed(n.body))
-
-    nests = tuple(map(spread, group.nests))
-    product = replace(
-        product,
+    group = group.over(
+        tuple(with_ranges(n, place, ranges) for n in group.nests),
         batch=(*product.batch, digits[0]),
         m=tuple(digits[1] if b.index == p.index else b for b in product.m),
-        taps=counted(product.taps),
-        left=placed(product.left),
-        right=placed(product.right),
+        taps=ranges(product.taps),
         lets=(*product.lets, *lets),
         ragged=(*product.ragged, (number, p.hi)),
         phases=(*product.phases, q),
         whole_taps=product.whole_taps or product.taps,
     )
-    defines = (*group.defines, ir.Define(steps, (p.hi + q - 1) // q))
-    return replace(group, nests=nests, product=product, defines=defines)
+    return replace(group, defines=(*group.defines, ir.Define(steps, (p.hi + q - 1) // q)))
 
 
 # ---- if a call's taps are neighbours -------------------------------------------------------------
@@ -140,9 +126,7 @@ def beside(name: str, group: Group, packs: tuple[Pack, ...], stores, dims, facts
         return None
     (padded, copies, padded_dims), (own, dilation) = wide, found
     p = padded.factors
-    axes = (
-        Axis("batch", p.batch), Axis("m", p.m), Axis("n", p.n), Axis("k", p.k), Axis("tap", p.taps)
-    )  # fmt: skip
+    axes = (*axes_of(p), Axis("tap", p.taps))
     made = patches.kernel(name, padded, axes, stores, padded_dims, facts)
     if made is None:
         return None
@@ -196,13 +180,6 @@ def _undilated(group: Group) -> tuple[Group, Poly] | None:
     def place(c: Poly) -> Poly:
         return substitute(c, {name: 1})
 
-    def at_one(nest: ir.Nest) -> ir.Nest:
-        return replace(
-            nest, coords=tuple(map(place, nest.coords)), body=with_coordinates(nest.body, place)
-        )
-
-    nests = tuple(map(at_one, group.nests))
-    left, right = nests[0].fold.factors
-    own = replace(group, nests=nests, product=replace(product, left=left, right=right))
-    phased = by_phases(own)
+    at_one = (with_ranges(n, place, lambda binders: binders) for n in group.nests)
+    phased = by_phases(group.over(tuple(at_one)))
     return (phased, size(name)) if phased.factors.phases else None

@@ -13,13 +13,13 @@ from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import index, indices
 from tritongen.ir.bounds import Facts
 from tritongen.ir.free import reads
-from tritongen.schedule.canonical import fresh
+from tritongen.schedule.canonical import fresh, names_beside, read_of
 from tritongen.schedule.classes.chains import all_pairs
 
 
 def with_picked(op: ir.Op, nests: tuple[ir.Nest, ...], facts: Facts) -> tuple[ir.Nest, ...]:
     """The nests. What reads one element of a row of a pair's values reads a sum over that row."""
-    taken = {n.name for n in nests} | {p.name for p in (*op.params, *op.outputs)}
+    taken = names_beside(op, nests)
     for pair in all_pairs(op, nests, facts):
         own = {n.name: n for n in nests if n.name in pair.inside}
         sums: dict[ir.Read, ir.Nest] = {}
@@ -57,7 +57,7 @@ def _with_sums(nests: tuple[ir.Nest, ...], sums: dict[ir.Read, ir.Nest]) -> tupl
 
     def change(e: ir.Expr) -> ir.Expr:
         if isinstance(e, ir.Read) and (picked := sums.get(e)):
-            return ir.Read(picked.name, picked.coords, None, e.dtype)
+            return read_of(picked)
         return e
 
     found, left = list[ir.Nest](), dict(sums)

@@ -19,7 +19,7 @@ from tritongen.ir.bounds import Facts
 from tritongen.schedule.canonical import from_zero
 from tritongen.schedule.classes import contraction
 from tritongen.schedule.classes.contraction_stages import fitted
-from tritongen.schedule.classes.contraction_tiles import sizes_of
+from tritongen.schedule.classes.contraction_tiles import axes_of, sizes_of
 from tritongen.schedule.classes.contraction_variants import by_pointers
 from tritongen.schedule.members import Group, Product
 from tritongen.schedule.plan import Axis, KernelPlan, Step
@@ -92,13 +92,7 @@ def beside(p: Poly, name: str) -> Poly | None:
 
 def make(name, group, stores, dims, facts) -> Step:
     p = group.product
-    axes = (
-        Axis("batch", p.batch),
-        Axis("m", p.m),
-        Axis("n", p.n),
-        Axis("k", p.k),
-        Axis("segment", p.segments),
-    )
+    axes = (*axes_of(p), Axis("segment", p.segments))
     seen = views(list(accesses(group.nests, stores, dims)), dims, axes, facts)
     own = f"{name}_tiles", "ragged", axes, group.nests, stores
     named = not all(ends_rows(g, p.segments[0], p) for g in group.nests[0].fold.guards)

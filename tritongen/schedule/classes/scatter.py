@@ -23,9 +23,9 @@ from tritongen.ir.algebra import (
     weight_of,
 )
 from tritongen.ir.free import binders_of, free_indices, tensors_read
-from tritongen.schedule.canonical import fresh, uncast
+from tritongen.schedule.canonical import fresh, line_over, needed, uncast
 from tritongen.schedule.classes import box, nest, rows
-from tritongen.schedule.classes.lines import indices_in, needed_for
+from tritongen.schedule.classes.lines import indices_in
 from tritongen.schedule.members import Group, Virtual, is_reducer
 from tritongen.schedule.plan import Axis, KernelPlan, Launch, Step, Variant
 
@@ -158,7 +158,7 @@ def _plain(name, sums, group: Group, stores, axes, box_axes, spread: bool):
     queue up: 2^24 values of f32 into 256 places take 4.3 ms (as a reduction 3.6), into 64 4.9 (1.2), into 4 10.1 (0.11).
     """
     added = tuple(n.name for n in sums)
-    add = KernelPlan(f"{name}_scatter", "scatter", axes, needed_for(added, group.nests), added)
+    add = KernelPlan(f"{name}_scatter", "scatter", axes, needed(group.nests, added), added)
     kernels, launches = [add], [Launch(add.name, (ADD,))]
     if behind := tuple(n for n in stores if n not in added):
         rest = tuple(n for n in group.nests if n not in sums)
@@ -196,7 +196,7 @@ def _in_copies(name, sums, group: Group, stores, axes, spread: bool):
         dealt[n.name] = ir.Nest(apart, box, at, dims, body, n.dtype, n.name)
         whole = ir.Reduce("sum", (copy,), (), ir.Read(apart, at, None, n.dtype), n.dtype)
         merged[n.name] = replace(n, body=whole)
-    lines = tuple(dealt.get(n.name, n) for n in needed_for(dealt, group.nests))
+    lines = tuple(dealt.get(n.name, n) for n in needed(group.nests, dealt))
     rest = tuple(merged.get(n.name, n) for n in group.nests)
     own = tuple(n.name for n in dealt.values())
     add = KernelPlan(f"{name}_deal", "scatter", axes, lines, own)
@@ -241,10 +241,8 @@ def _sparse(name, sums, group: Group, stores, axes, box_axes):
         number = number * b.hi + index(b.index)
     named = tuple(b for b in sums[0].box if b.index in places)
     ties = tuple(g for g in sums[0].fold.guards if indices(g.poly) & places.keys())
-    dims = tuple(b.hi for b in named)
     body = ir.Reduce("max", binders, ties, ir.IndexValue(number + 1, "i64"), "i64")
-    own = tuple(index(b.index) for b in named)
-    last = ir.Nest(f"{sums[0].name}_last", named, own, dims, body, "i64", sums[0].line)
+    last = line_over(f"{sums[0].name}_last", named, body, sums[0].line)
     row = ir.Binder(fresh("t", indices_in(group.nests)), poly(0), walked[1].extent)
 
     def kept_at(coords: tuple[Poly, ...]) -> Poly:
@@ -255,16 +253,8 @@ def _sparse(name, sums, group: Group, stores, axes, box_axes):
     for n in sums:
         others = tuple(g for g in n.fold.guards if not indices(g.poly) & places.keys())
         still = tuple(b for b in n.box if b.index not in places)
-        kept = f"{n.name}_kept"
-        summed[n.name] = ir.Nest(
-            kept,
-            (row, *still),
-            (index(row.index), *(index(b.index) for b in still)),
-            (row.hi, *(b.hi for b in still)),
-            replace(n.fold, guards=(*others, tie)),
-            n.dtype,
-            n.name,
-        )
+        terms = replace(n.fold, guards=(*others, tie))
+        summed[n.name] = line_over(f"{n.name}_kept", (row, *still), terms, n.name)
         at[n.name] = [n.coords.index(index(b.index)) for b in (*named, *still)]
 
     def change(e: ir.Expr) -> ir.Expr:
@@ -275,7 +265,7 @@ def _sparse(name, sums, group: Group, stores, axes, box_axes):
         return ir.Read(f"{e.tensor}_kept", (kept_at(place), *still), 0, e.dtype)
 
     rest = tuple(replace(n, body=ir.rebuild(n.body, change)) for n in group.nests if n not in sums)
-    lines = tuple(summed.get(n.name, n) for n in needed_for(summed, group.nests))
+    lines = tuple(summed.get(n.name, n) for n in needed(group.nests, summed))
     kept_sums = tuple(n.name for n in summed.values())
     kernels = (
         KernelPlan(f"{name}_last", "scatter", walked, (last,), (last.name,)),

@@ -206,7 +206,4 @@ def _over_copies(group: Group, packs: dict[str, Pack]) -> Group:
         return node
 
     head, *tail = group.nests
-    head = replace(head, body=ir.rebuild(head.body, change))
-    left, right = (ir.rebuild(side, change) for side in (group.factors.left, group.factors.right))
-    product = replace(group.factors, left=left, right=right)
-    return replace(group, nests=(head, *tail), product=product)
+    return group.over((replace(head, body=ir.rebuild(head.body, change)), *tail))
