@@ -11,7 +11,7 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from tritongen.ir import nodes as ir
-from tritongen.ir.algebra import indices, size
+from tritongen.ir.algebra import Poly, indices, size
 from tritongen.ir.batches import own_batches
 from tritongen.ir.bounds import facts_of
 from tritongen.ir.forms import stable, stored, undetached
@@ -35,7 +35,7 @@ from tritongen.schedule.means import with_means, with_second_looks
 from tritongen.schedule.members import Group, Virtual, is_reducer
 from tritongen.schedule.of_two import of_two
 from tritongen.schedule.placed import verify_grids, verify_order, verify_places
-from tritongen.schedule.plan import Chunks, Plan
+from tritongen.schedule.plan import Plan
 from tritongen.schedule.stored_factors import with_stored_factors
 
 # Passes before planning. Each returns an op with the same meaning, which is verified.
@@ -106,31 +106,30 @@ def in_chunks(found: Cut, own: str, checked: ir.Op, aside: Mapping[str, str]) ->
     None where a step fills its sums with zeros first, which hold the sums of the chunks before, where a chunk stores
     nothing that is large, or where a kernel sees a part of a result in other dims, which a part in memory cannot have.
     """
-    last = found.behind.outputs[0].name
+    op, ops = found
+    last = ops.behind.outputs[0].name
     called = {new: old for old, new in aside.items()}
     names = f"{own}_chunk", f"{own}_{called.get(last, last)}"
-    for op in (found.op, found.body, found.behind):
-        verify(op)
+    for each in (op, ops.body, ops.behind):
+        verify(each)
     body, behind = (
-        plan_op(op, name, None, op, aside)
-        for op, name in zip((found.body, found.behind), names, strict=True)
+        plan_op(each, name, None, each, aside)
+        for each, name in zip((ops.body, ops.behind), names, strict=True)
     )
     zeroed = {t for step in body.steps for v in step.variants for _, t in v.zeroed}
-    large = any(size(found.size) in n.dims for n in body.scratch)
-    if zeroed & {n.name for n in found.sums} or not large or _is_torn(found, body):
+    cut_dim = size(ops.size)
+    large = any(cut_dim in n.dims for n in body.scratch)
+    if zeroed & {n.name for n in ops.sums} or not large or _is_torn(cut_dim, body):
         return None
-    chunks = Chunks(
-        found.size, found.parts, found.first, found.whole, found.count, found.sums, body, behind
-    )
-    scratch = (*body.scratch, *found.sums, *behind.scratch)
+    scratch = (*body.scratch, *ops.sums, *behind.scratch)
     nests, defines = (*body.nests, *behind.nests), (*body.defines, *behind.defines)
     steps = (*body.steps, *behind.steps)
-    return Plan(own, checked, found.op, steps, scratch, nests, defines, chunks)
+    chunks = replace(ops, body=body, behind=behind)
+    return Plan(own, checked, op, steps, scratch, nests, defines, chunks)
 
 
-def _is_torn(found: Cut, body: Plan) -> bool:
+def _is_torn(cut_dim: Poly, body: Plan) -> bool:
     """Whether a kernel counts the dim of a result that is cut, and dims in front of it, as one."""
-    cut_dim = size(found.size)
     views = [v for s in body.steps for k in s.kernels for v in k.views]
     results = {o.name for o in body.inner.outputs}
     for n in (n for n in body.nests if n.name in results and cut_dim in n.dims):

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import Poly, index, indices, poly, size, symbols, weight_of
@@ -25,29 +25,18 @@ from tritongen.ir.batches import own_batches
 from tritongen.ir.free import binders_of, following, free_indices, own_coordinates, tensors_read
 from tritongen.schedule.aside import names_of
 from tritongen.schedule.canonical import fresh, needed
-from tritongen.schedule.plan import Plan
+from tritongen.schedule.plan import Chunks, Plan
 from tritongen.schedule.sides import sides
 
 Nests = tuple[ir.Nest, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Cut:
-    """The ops of a chunk and behind all chunks; the rest is as in `plan.Chunks`. `op`: all of it, which may have one size more."""
-
-    op: ir.Op
-    size: str
-    parts: tuple[tuple[str, int, str], ...]
-    first: str
-    whole: str
-    count: str
-    body: ir.Op
-    sums: tuple[ir.Nest, ...]
-    behind: ir.Op
+Cut = tuple[ir.Op, Chunks[ir.Op]]
 
 
 def cut(op: ir.Op, stored: Iterable[str], unstored: frozenset[str]) -> Cut | None:
-    """The op in chunks of the size that the fewest operands have; None where nothing is that large, or no size serves.
+    """The op, which may get one size more, and its chunks by the size that the fewest operands have; None where nothing is that
+    large, or no size serves.
 
     `unstored`: only what has the dims of one of these lines counts as large. The hidden layer of two products does not: the forward
     stores it, too, and each chunk would add a pass over the sums.
@@ -207,9 +196,8 @@ class _Cutting:
             for t in (*op.tensors, *op.outputs)
             if self.size in t.dims and t.name in {x.name for x in (*body.params, *results)}
         )
-        return Cut(
-            op, self.name, parts, self.first, self.whole, self.count, body, tuple(sums), behind
-        )
+        names = self.name, parts, self.first, self.whole, self.count
+        return op, Chunks(*names, tuple(sums), body, behind)
 
     def shifted(self, n: ir.Nest):
         """Index values of the size begin at the first one of the chunk, and the size as a number is the whole one."""

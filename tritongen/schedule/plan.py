@@ -10,16 +10,19 @@ A plan holds no Triton text. The template of a skeleton says what it does with a
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
+from typing import Generic, TypeVar
 
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import Poly, poly
 from tritongen.ir.free import tensors_read
-from tritongen.kernel.nodes import Kernel
+from tritongen.kernel.nodes import Kernel, Walk
 
 Rule = str  # a size expression, parsed by schedule.rules
+Part = TypeVar("Part")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +53,11 @@ class Axis:
 
     def extent_of(self, names: tuple[str, ...]) -> Poly:
         return prod((d.hi - d.lo for d in self.digits if d.index in names), start=poly(1))
+
+
+def axes_of(walks: Iterable[Walk]) -> tuple[Axis, ...]:
+    """The axes of a kernel that is lowered from walks: each index alone."""
+    return tuple(Axis(w.index, (ir.Binder(w.index, Poly(), w.extent),)) for w in walks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,8 +316,8 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Chunks:
-    """A plan that runs for a chunk of one size after another, and what runs behind them (`chunks.py`).
+class Chunks(Generic[Part]):
+    """What runs for a chunk of one size after another, and what runs behind them (`chunks.py`): two ops, or their plans.
 
     `parts`: the tensors of which a chunk is given a part, the dims with the size, and what the parts are called. `first`,
     `whole`: the scalars of the body that say where a chunk begins and what the size is. `count`: how many indices it has.
@@ -322,11 +330,11 @@ class Chunks:
     whole: str
     count: str
     sums: tuple[ir.Nest, ...]
-    body: Plan
-    behind: Plan
+    body: Part
+    behind: Part
 
     @property
-    def befores(self) -> tuple[str, ...]:
+    def befores(self: Chunks[Plan]) -> tuple[str, ...]:
         """What the body calls the sums of the chunks before it, its last operands."""
         return tuple(t.name for t in self.body.inner.tensors[-len(self.sums) :])
 
@@ -346,7 +354,7 @@ class Plan:
     scratch: tuple[ir.Nest, ...]
     nests: tuple[ir.Nest, ...]  # the canonical form that the steps were made from
     defines: tuple[ir.Define, ...] = ()  # sizes of the plan's own making, behind those of the op
-    chunks: Chunks | None = None
+    chunks: Chunks[Plan] | None = None
 
     @cached_property
     def leads(self) -> dict[str, frozenset[str]]:

@@ -26,7 +26,7 @@ from tritongen.schedule.canonical import needed
 from tritongen.schedule.classes.contraction import as_product
 from tritongen.schedule.classes.lines import operands, results
 from tritongen.schedule.members import Group, fetches, gather_lines, is_reducer
-from tritongen.schedule.plan import Axis, KernelPlan, Launch, Step, Variant, View
+from tritongen.schedule.plan import KernelPlan, Launch, Step, Variant, View, axes_of
 from tritongen.schedule.views import accesses
 
 ACROSS = ("sum", "max", "min", "mean")  # a row
@@ -147,8 +147,9 @@ def make(name, group, stores, dims, facts) -> Step:
     for own, lines in made:
         verify(own, lines, [s.tensor for s in statements(own.body) if isinstance(s, Store)])
         walked = sorted(own.walks, key=lambda w: w.index == PART)
-        axes = tuple(Axis(w.index, (ir.Binder(w.index, Poly(), w.extent),)) for w in walked)
-        kernels.append(KernelPlan(own.name, "fused", axes, lines, stores, seen, kernel=own))
+        kernels.append(
+            KernelPlan(own.name, "fused", axes_of(walked), lines, stores, seen, kernel=own)
+        )
     part, merge, tall, columns = (own for own, _ in made)
 
     # A number of the whole op, such as the gradient of a scalar, is rarely asked for.
