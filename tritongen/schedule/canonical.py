@@ -11,7 +11,7 @@ Indices over the same dim of the same tensor get one name in all nests. Nothing 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import count
 from math import prod
@@ -30,6 +30,7 @@ from tritongen.ir.algebra import (
     indices,
     poly,
     substitute,
+    symbols,
 )
 from tritongen.ir.bounds import Facts, prove, simplify
 from tritongen.ir.free import binders_of, coordinates, free_indices, reads, tensors_read
@@ -218,6 +219,21 @@ def read_of(nest: ir.Nest) -> ir.Read:
 def names_beside(op: ir.Op, nests: Iterable[ir.Nest]) -> set[str]:
     """What no new line of these nests may be called: they, operands and outputs."""
     return {n.name for n in nests} | {p.name for p in (*op.params, *op.outputs)}
+
+
+def names_spoken(nests: Iterable[ir.Nest], dims: Mapping[str, tuple[Poly, ...]]) -> set[str]:
+    """The tensors, sizes and scalars of the kernels of these nests."""
+    scalars = (e for n in nests for e in ir.walk(n.body) if isinstance(e, ir.ScalarRef))
+    return {*dims, *(s for d in dims.values() for p in d for s in symbols(p))} | {
+        e.name for e in scalars
+    }
+
+
+def unlike(name: str, taken: set[str]) -> str:
+    """name, with underscores behind it until it is none of these."""
+    while name in taken:
+        name += "_"
+    return name
 
 
 def fresh(name: str, taken: set[str]) -> str:

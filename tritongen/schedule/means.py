@@ -18,10 +18,10 @@ from math import inf
 from tritongen.ir import nodes as ir
 from tritongen.ir.bounds import Facts, terms_between, within
 from tritongen.ir.free import tensors_read
-from tritongen.schedule.canonical import fresh, read_of, rename_nest, same, uncast
+from tritongen.schedule.canonical import fresh, read_of, rename_nest, same, uncast, unlike
 from tritongen.schedule.classes.rows import slid
 from tritongen.schedule.members import Group, Product, is_reducer
-from tritongen.schedule.paired import Row, is_mean, pairs_of, row_of
+from tritongen.schedule.paired import Row, is_mean, pairs_of, row_of, squared
 from tritongen.schedule.plan import Axis
 
 Nests = tuple[ir.Nest, ...]
@@ -82,21 +82,16 @@ def _mean_below(
     squares: ir.Nest, by_name: dict[str, ir.Nest], facts: Facts
 ) -> tuple[ir.Nest, ir.Nest, ir.Expr] | None:
     """The mean of some terms about which a line sums the squares of the same terms: its line, that of its sum, the count."""
-    match squares.body:
-        case ir.Reduce("sum", _, (_, *_), ir.Call("pow_int", (apart, ir.Const(2)))):
-            pass
-        case ir.Reduce("sum", _, (_, *_), ir.Call("square", (apart,))):
-            pass
-        case _:
-            return None
-    match apart:
+    if not is_reducer(squares) or squares.fold.op != "sum" or not squares.fold.guards:
+        return None
+    match squared(squares.fold.body):
         case ir.Call("sub", (term, ir.Read(name, coords) | ir.Cast(ir.Read(name, coords)))) if (
             name in by_name
         ):
             mean = by_name[name]
         case _:
             return None
-    match mean.body.arg if isinstance(mean.body, ir.Cast) else mean.body:
+    match uncast(mean.body):
         case ir.Call("div", (ir.Read(tensor, at), count)) if tensor in by_name:
             total = by_name[tensor]
         case _:
@@ -151,10 +146,7 @@ def _fold(row: Row, first: str, outputs: Collection[str], taken: set[str]) -> ir
     mean = replace(total.fold, op="mean")
     if (line := next(lines, None)) is not None:
         return replace(line, body=mean)
-    name = f"{first}_mean"
-    while name in taken:
-        name += "_"
-    return replace(total, name=name, body=mean)
+    return replace(total, name=unlike(f"{first}_mean", taken), body=mean)
 
 
 def _with_fold(nests: Nests, fold: ir.Nest, row: Row, sums: list[str]) -> Nests:

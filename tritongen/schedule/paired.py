@@ -98,17 +98,23 @@ def moments(first: ir.Nest, second: ir.Nest, row: Row) -> Pair | None:
     """mean(x), then sum((x - mean)**2): from (mean, squares about it, count), by Chan's merge."""
     if first.fold.op not in ("sum", "mean") or second.fold.op != "sum":
         return None
-    match row.open(second.fold.body, every=True):
-        case ir.Call("pow_int", (apart, ir.Const(2))) | ir.Call("square", (apart,)):
-            pass
-        case ir.Call("mul", (apart, other)) if _alike(apart, other):
-            pass
-        case _:
-            return None
+    terms = row.open(second.fold.body, every=True)
+    apart = squared(terms)
+    match terms:
+        case ir.Call("mul", (a, b)) if _alike(a, b):
+            apart = a
     match apart:
         case ir.Call("sub", (term, mean)) if is_mean(mean, first, row):
             if _alike(term, row.open(first.fold.body, every=True)):
                 return Pair("moments", first.name, second.name, None)
+    return None
+
+
+def squared(e: ir.Expr) -> ir.Expr | None:
+    """The value whose square is asked for by a function or a power."""
+    match e:
+        case ir.Call("pow_int", (value, ir.Const(2))) | ir.Call("square", (value,)):
+            return value
     return None
 
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tritongen.ir import nodes as ir
-from tritongen.ir.algebra import Poly, symbols
+from tritongen.ir.algebra import Poly
 from tritongen.ir.free import free_indices, tensors_read
-from tritongen.schedule.canonical import line_over, read_of
+from tritongen.schedule.canonical import line_over, names_spoken, read_of, unlike
 
 # Calls that cost no more than the multiplication whose operand they would be.
 LIGHT = frozenset({"add", "sub", "mul", "neg", "abs", "maximum", "minimum", "where", "square"})
@@ -23,9 +23,7 @@ def with_row_values(
 ) -> tuple[ir.Nest, ...]:
     names = {b.index for b in row}
     rows = {n.name for n in nests if {b.index for b in n.box} == names}
-    taken = {n.name for n in nests} | set(dims)
-    taken |= {s for d in dims.values() for p in d for s in symbols(p)}
-    taken |= {e.name for n in nests for e in ir.walk(n.body) if isinstance(e, ir.ScalarRef)}
+    taken = {n.name for n in nests} | names_spoken(nests, dims)
     out: list[ir.Nest] = []
     made: dict[ir.Expr, ir.Nest] = {}
 
@@ -42,10 +40,9 @@ def with_row_values(
 
     def named(expr: ir.Expr, wish: str) -> ir.Nest:
         if expr not in made:
-            while wish in taken:
-                wish += "_"
-            taken.add(wish)
-            made[expr] = line_over(wish, row, expr)
+            name = unlike(wish, taken)
+            taken.add(name)
+            made[expr] = line_over(name, row, expr)
             out.append(made[expr])
         return made[expr]
 

@@ -10,11 +10,11 @@ from dataclasses import replace
 from typing import Any
 
 from tritongen.ir import nodes as ir
-from tritongen.ir.algebra import Poly, indices, is_affine_map, poly, symbols, weight_of
+from tritongen.ir.algebra import Poly, indices, is_affine_map, poly, weight_of
 from tritongen.ir.bounds import Facts
 from tritongen.ir.free import binders_of, free_indices, reads, tensors_read
 from tritongen.ir.reads import reads_of
-from tritongen.schedule.canonical import same
+from tritongen.schedule.canonical import names_spoken, same, unlike
 from tritongen.schedule.classes import box
 from tritongen.schedule.classes import contraction as contractions
 from tritongen.schedule.classes.lines import operands
@@ -151,7 +151,7 @@ def make(name, group, stores, dims, facts) -> Step:
         in_lines.append(walking("lines_loop", (axes[0], col_axis)))
         per_thread = [walking("per_thread_part"), walking("per_thread_merge")]
     if wide_tiles and once and not row_axis.tail and not col_axis.tail:
-        two_pass = [walking("two_pass", counter=_free("tickets", group.nests, dims))]
+        two_pass = [walking("two_pass", counter=unlike("tickets", names_spoken(group.nests, dims)))]
     paired = numbers_of(levels) > 0
     traits = _traits(group, touched, wide_tiles, counts, col_axis.tail, paired)
     variants = (
@@ -203,15 +203,6 @@ def _beside_box(step: Step, line: Poly, box: Step) -> Step:
         kernels=(*step.kernels, *box.kernels),
         variants=(replace(along, when="line < slid", why=why), *step.variants),
     )
-
-
-def _free(wish: str, nests: tuple[ir.Nest, ...], dims: dict[str, tuple[Poly, ...]]) -> str:
-    """A name for scratch that no tensor, size or scalar has."""
-    taken = set(dims).union(*(symbols(p) for d in dims.values() for p in d))
-    taken |= {e.name for n in nests for e in ir.walk(n.body) if isinstance(e, ir.ScalarRef)}
-    while wish in taken:
-        wish += "_"
-    return wish
 
 
 def _by_lane(level: Level) -> bool:
