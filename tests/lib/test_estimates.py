@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 
 from tritongen import lib
 from tritongen.runtime import choosers
-from tritongen.schedule import rules, tiles
+from tritongen.schedule import rules
+from tritongen.schedule.classes import contraction_tiles
 
 NUMBERS = st.tuples(*[st.integers(0, 1 << 20)] * 3)
 
@@ -39,7 +40,7 @@ def test_parts_keep_programs_busy_and_have_work(numbers):
 def test_the_numbers_of_a_tile_stand_in_one_order():
     """As the plan's printer, the reader of choosers and the library take them."""
     names = [n for n in lib.tile(1, 2, 3, 4, 5) if n != "GROUP_M"]
-    assert [*tiles.TILE] == [*choosers.TILE] == names
+    assert [*contraction_tiles.TILE] == [*choosers.TILE] == names
     assert [lib.tile(1, 2, 3, 4, 5)[n] for n in names] == [1, 2, 3, 4, 5]
 
 

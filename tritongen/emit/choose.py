@@ -21,9 +21,9 @@ from textwrap import wrap
 from tritongen.emit.facts import used_facts
 from tritongen.emit.view import call_lines, in_groups, indented
 from tritongen.schedule import rules
+from tritongen.schedule.classes.contraction_tiles import TILE
 from tritongen.schedule.estimates import COLUMNS, in_turn, shared
 from tritongen.schedule.plan import Step, Variant
-from tritongen.schedule.tiles import TILE
 
 HOST_NAMES = {
     **{name: f"lib.{name}" for name in rules.FUNCTIONS.keys() - {"min", "max"}},

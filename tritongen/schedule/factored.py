@@ -45,8 +45,8 @@ def _apart(whole: ir.Reduce, own: ir.Binder, everything: set[str]) -> ir.Reduce 
     reached = set().union(*map(free_indices, mine))
     if not others or reached >= everything or not reached & {b.index for b in others}:
         return None
-    inner = replace(whole, binders=(own,), body=_product(mine, whole.dtype))
-    return replace(whole, binders=others, body=_product([*rest, inner], whole.dtype))
+    inner = replace(whole, binders=(own,), body=multiplied(mine, whole.dtype))
+    return replace(whole, binders=others, body=multiplied([*rest, inner], whole.dtype))
 
 
 def factors_of(expr: ir.Expr) -> list[ir.Expr]:
@@ -58,5 +58,5 @@ def factors_of(expr: ir.Expr) -> list[ir.Expr]:
     return [expr]
 
 
-def _product(factors: list[ir.Expr], dtype: str) -> ir.Expr:
+def multiplied(factors: list[ir.Expr], dtype: str) -> ir.Expr:
     return fold(lambda a, b: ir.Call("mul", (a, b), dtype), factors)

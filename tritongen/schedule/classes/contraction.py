@@ -19,8 +19,8 @@ from tritongen.schedule.classes import (
     nest,
     phases,
 )
-from tritongen.schedule.classes.scales import multiplied, scaled
-from tritongen.schedule.factored import factors_of
+from tritongen.schedule.classes.scales import scaled
+from tritongen.schedule.factored import factors_of, multiplied
 from tritongen.schedule.members import Group, Product, Virtual, gather_lines, is_reducer, paste
 from tritongen.schedule.plan import Axis, Step
 

@@ -15,9 +15,8 @@ from dataclasses import replace
 from tritongen.ir import nodes as ir
 from tritongen.schedule.canonical import uncast
 from tritongen.schedule.classes.contraction_operands import stored_tiles
-from tritongen.schedule.classes.contraction_tiles import persistent
+from tritongen.schedule.classes.contraction_tiles import persistent, tile, waves
 from tritongen.schedule.plan import KernelPlan, Variant, View
-from tritongen.schedule.tiles import tile, waves
 
 Kernels = tuple[KernelPlan, ...]
 SPLIT = "tma and tf32x3 and itemsize == 4"

@@ -1,4 +1,8 @@
-"""What the variants of products and convolutions share: how one is made, and the sizes that its rules speak of."""
+"""What the variants of products and convolutions share: their tiles, how one is made, and the sizes that its rules speak of.
+
+tile("128", "256", "128 // itemsize", "8", "3", programs="1")
+(("BLOCK_M", "128"), ("BLOCK_N", "256"), ("BLOCK_K", "128 // itemsize"), ("GROUP_M", "8"), ("num_warps", "8"), ...)
+"""
 
 from __future__ import annotations
 
@@ -7,9 +11,36 @@ from typing import Any
 from tritongen.ir.algebra import Poly
 from tritongen.schedule.members import Product
 from tritongen.schedule.plan import Axis, KernelPlan, Launch, Rule, Variant
-from tritongen.schedule.tiles import persistent_grid
 
 SIZES = ("batches", "M", "N", "K", "segments")
+TILE = ("BLOCK_M", "BLOCK_N", "BLOCK_K", "num_warps", "num_stages")  # as `lib.tile` takes them
+
+
+def tile(
+    m: Rule,
+    n: Rule,
+    k: Rule,
+    warps: Rule,
+    stages: Rule,
+    *more: tuple[str, Rule],
+    programs: Rule = "",
+) -> tuple[tuple[str, Rule], ...]:
+    """`programs` a multiprocessor, each taking one tile after another; none: as many programs as tiles."""
+    return (
+        ("BLOCK_M", m),
+        ("BLOCK_N", n),
+        ("BLOCK_K", k),
+        ("GROUP_M", "8"),
+        *more,
+        ("num_warps", warps),
+        ("num_stages", stages),
+        *((("PROGRAMS", programs),) if programs else ()),
+    )
+
+
+def waves(times: str, m: int, n: int) -> Rule:
+    """How often every multiprocessor gets a tile of m x n; `times`: batches, as a rule begins with them."""
+    return f"cdiv({times}cdiv(M, {m}) * cdiv(N, {n}), sms)"
 
 
 def axes_of(p: Product) -> tuple[Axis, ...]:
@@ -32,8 +63,12 @@ def variant(
 
 def one_each(kernel: KernelPlan, times: str) -> Launch:
     """A program for each tile, or PARTS of them where several share one."""
+    return Launch(kernel.name, (_tiles(kernel, times, "BLOCK_M"),))
+
+
+def _tiles(kernel: KernelPlan, times: str, rows: Rule) -> Rule:
     shared = "PARTS * " if kernel.splits else ""
-    return Launch(kernel.name, (f"{shared}{times}cdiv(M, BLOCK_M) * cdiv(N, BLOCK_N)",))
+    return f"{shared}{times}cdiv(M, {rows}) * cdiv(N, BLOCK_N)"
 
 
 def persistent(
@@ -46,9 +81,9 @@ def persistent(
     more: Rule = "",
     rows: Rule = "BLOCK_M",
 ) -> Variant:
-    """A variant whose programs take one tile of so many `rows` after another."""
-    launch = Launch(kernel.name, persistent_grid(times, rows, parts=kernel.splits))
-    return variant(name, requires, why, config, launch, more)
+    """A variant whose programs, a number of each multiprocessor or fewer, take one tile of so many `rows` after another."""
+    grid = f"min(PROGRAMS * sms, {_tiles(kernel, times, rows)})"
+    return variant(name, requires, why, config, Launch(kernel.name, (grid,)), more)
 
 
 def columns(kernel: KernelPlan) -> int:

@@ -26,12 +26,13 @@ from tritongen.schedule.classes.contraction_tiles import (
     one_each,
     persistent,
     sizes_of,
+    tile,
     variant,
+    waves,
 )
 from tritongen.schedule.classes.scales import run
 from tritongen.schedule.estimates import of_product
 from tritongen.schedule.plan import KernelPlan, Launch, Step, Variant
-from tritongen.schedule.tiles import tile, waves
 from tritongen.schedule.views import accesses, views
 
 # Least terms of a tl.dot whose factors are joined in pairs (tl.join). With fewer, Triton 3.6 multiplies some terms twice.

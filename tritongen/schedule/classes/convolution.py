@@ -20,7 +20,7 @@ from tritongen.ir.algebra import indices, poly
 from tritongen.ir.free import reads
 from tritongen.schedule.classes import channel_padding, one_tap, patches, phases, strips, window
 from tritongen.schedule.classes.contraction_stages import fitted, itemsizes
-from tritongen.schedule.classes.contraction_tiles import axes_of, one_each, sizes_of, variant
+from tritongen.schedule.classes.contraction_tiles import axes_of, one_each, sizes_of, tile, variant
 from tritongen.schedule.classes.contraction_variants import (
     ROWS_BETWEEN_READ,
     added_up,
@@ -28,7 +28,6 @@ from tritongen.schedule.classes.contraction_variants import (
 )
 from tritongen.schedule.estimates import TAPPED, of_convolution
 from tritongen.schedule.plan import Axis, Estimate, KernelPlan, Order, Pack, Step, Variant
-from tritongen.schedule.tiles import tile
 from tritongen.schedule.views import accesses, views
 
 FITS, HALVES = "itemsize <= 4", "itemsize <= 2"

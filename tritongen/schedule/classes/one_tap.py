@@ -19,11 +19,10 @@ from tritongen.ir.bounds import Facts, require, simplify
 from tritongen.ir.free import reads
 from tritongen.schedule.canonical import Binders, same, with_ranges
 from tritongen.schedule.classes import contraction_operands, contraction_variants
-from tritongen.schedule.classes.contraction_tiles import axes_of, persistent
+from tritongen.schedule.classes.contraction_tiles import axes_of, persistent, tile
 from tritongen.schedule.estimates import of_convolution
 from tritongen.schedule.members import Group, Product
 from tritongen.schedule.plan import Axis, Estimate, KernelPlan, Run, Sizes, Step, Variant
-from tritongen.schedule.tiles import tile
 from tritongen.schedule.views import accesses, holds_channels_last, views
 
 WHOSE = {"rows": "all images", "planes": "one image"}

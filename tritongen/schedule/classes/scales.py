@@ -10,7 +10,6 @@ Input: the two factors of a product. Output: the factors without their scales, a
 
 from __future__ import annotations
 
-from functools import reduce
 from math import gcd
 
 from tritongen.ir import nodes as ir
@@ -18,7 +17,7 @@ from tritongen.ir.algebra import Floor, Poly, index, indices, substitute_atoms, 
 from tritongen.ir.bounds import Facts, simplify
 from tritongen.ir.free import coordinates, free_indices
 from tritongen.schedule.classes.contraction_operands import stored_as
-from tritongen.schedule.factored import factors_of
+from tritongen.schedule.factored import factors_of, multiplied
 from tritongen.schedule.members import Product
 
 LEAST = 32  # terms of a step: of fewer that follow from 8 bits Triton 3.6 multiplies some twice
@@ -77,7 +76,3 @@ def run(scale: ir.Expr, k: str, facts: Facts) -> int:
     values = [value for _, value in simplify(group, facts).terms] if group is not None else []
     whole = gcd(*(v for v in values if isinstance(v, int)))
     return whole & -whole if all(isinstance(v, int) for v in values) else 0
-
-
-def multiplied(factors: list[ir.Expr], dtype: str) -> ir.Expr:
-    return reduce(lambda a, b: ir.Call("mul", (a, b), dtype), factors)
