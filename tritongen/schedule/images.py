@@ -12,7 +12,7 @@ from dataclasses import replace
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import Poly, indices
 from tritongen.ir.bounds import Facts
-from tritongen.schedule.plan import Axis, KernelPlan, Order, Step, Variant
+from tritongen.schedule.plan import Axis, KernelPlan, Order, Step, Variant, under
 from tritongen.schedule.row_schedules import (
     State,
     Traits,
@@ -67,7 +67,7 @@ def with_images(
     more = (*first, loop_variant(loop, False, False, walked=False))
     # Else the result cannot be seen as rows.
     along = filter(_is_along, step.variants)
-    kept = tuple(replace(v, when=_in_order(v.when), requires=_in_order(v.requires)) for v in along)
+    kept = tuple(under("not channels_last", v) for v in along)
     used = {launch.kernel for v in kept for launch in v.launches}
     return replace(
         step,
@@ -100,10 +100,6 @@ def grouped_variants(split: Variant, held: tuple[Variant, ...]) -> tuple[Variant
 def _is_along(v: Variant) -> bool:
     """Whether it is for rows that memory runs along, as it does where images are in order."""
     return "strided" not in conjuncts(v.when)
-
-
-def _in_order(when: str) -> str:
-    return "not channels_last" if when == "True" else f"not channels_last and {when}"
 
 
 def _is_images(own: tuple[Poly, ...]) -> bool:

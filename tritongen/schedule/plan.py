@@ -11,7 +11,7 @@ A plan holds no Triton text. The template of a skeleton says what it does with a
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
 from typing import Generic, TypeVar
@@ -20,6 +20,7 @@ from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import Poly, poly
 from tritongen.ir.free import tensors_read
 from tritongen.kernel.nodes import Kernel, Walk
+from tritongen.schedule.rules import conjunction
 
 Rule = str  # a size expression, parsed by schedule.rules
 Part = TypeVar("Part")
@@ -181,6 +182,12 @@ class Variant:
     packs: tuple[Pack, ...] = ()
     requires: Rule = "True"
     estimate: Estimate | None = None
+
+
+def under(condition: Rule, v: Variant) -> Variant:
+    """The variant, required to be in calls for which the condition holds, too."""
+    when, requires = (conjunction(condition, rule) for rule in (v.when, v.requires))
+    return replace(v, when=when, requires=requires)
 
 
 @dataclass(frozen=True, slots=True)

@@ -88,6 +88,11 @@ def conjuncts(rule: str) -> list[str]:
     return [rule]
 
 
+def conjunction(*rules: str) -> str:
+    """The rule that holds where all of these do."""
+    return " and ".join(rule for rule in rules if rule != "True") or "True"
+
+
 Valued = Callable[[Mapping[str, int]], int]
 
 

@@ -22,7 +22,7 @@ from tritongen.schedule.classes import (
 from tritongen.schedule.classes.scales import scaled
 from tritongen.schedule.factored import factors_of, multiplied
 from tritongen.schedule.members import Group, Product, Virtual, gather_lines, is_reducer, paste
-from tritongen.schedule.plan import Axis, Step
+from tritongen.schedule.plan import Axis, Step, under
 
 I32_TERMS = 2**17  # products of i8 that an i32 holds the sum of
 
@@ -180,17 +180,10 @@ def make(name, group, stores, dims, facts) -> Step:
     general = nest.make(name, loops, stores, dims, facts)
     why = "more terms than the tensor cores' i32 holds the sum of: in i64, by loops"
     last = tuple(replace(v, why=why) for v in general.variants)
-    few = (
-        replace(v, when=_with_few(v.when), requires=_with_few(v.requires)) for v in step.variants
-    )
+    few = (under(f"terms < {I32_TERMS}", v) for v in step.variants)
     return replace(
         step,
         facts=(*step.facts, ("terms", group.terms), *general.facts),
         kernels=(*step.kernels[:-1], *general.kernels, step.kernels[-1]),
         variants=(*few, *last),
     )
-
-
-def _with_few(rule: str) -> str:
-    few = f"terms < {I32_TERMS}"
-    return few if rule == "True" else f"{few} and {rule}"

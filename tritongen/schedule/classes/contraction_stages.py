@@ -20,7 +20,7 @@ from tritongen.ir.algebra import Fetch, Poly, fetches_of, indices
 from tritongen.ir.dtypes import DTYPES
 from tritongen.ir.free import coordinates, free_indices, reads
 from tritongen.schedule.classes.contraction_operands import F8, SMALL, WHOLE, stored_as
-from tritongen.schedule.plan import Axis, KernelPlan, Step, Variant
+from tritongen.schedule.plan import Axis, KernelPlan, Step, Variant, under
 from tritongen.schedule.rules import conjuncts, evaluate, names
 
 # KiB of shared memory that a program may have: CDNA 3; Ada, and Ampere and Blackwell of consumers; A100; H100 and newer.
@@ -100,8 +100,7 @@ def where_room(step: Step, variant: Variant) -> Variant:
         *some, last = sorted(rooms)
         texts = [f"{rooms[n]} if itemsize <= {n} else" for n in some]
         asked = f"shared >= ({' '.join(texts)} {rooms[last]})"
-    when, requires = (f"{asked} and {rule}" for rule in (variant.when, variant.requires))
-    return replace(variant, when=when, requires=requires)
+    return under(asked, variant)
 
 
 def at_most(rule: str, cases: list[Case]) -> str:

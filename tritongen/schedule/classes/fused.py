@@ -47,6 +47,7 @@ from tritongen.schedule.members import (
     is_reducer,
 )
 from tritongen.schedule.plan import KernelPlan, Launch, Sizes, Step, Variant, axes_of
+from tritongen.schedule.rules import conjunction
 
 ROOM, DEPTH = 200 << 10, 64  # bytes for the stages of a loss head, of so many summed elements
 FOLDS = ("sum", "max", "min", "argmax", "argmin")
@@ -318,7 +319,7 @@ class _Maker:
         columns = columns_of(group)
         self.name, self.group, self.grouped = name, group, grouped
         self.stores = tuple(sorted(stores, key=lambda store: store not in columns))
-        self.whole = bool(columns_of(group))
+        self.whole = bool(columns)
         self.parted = by_columns(group, self.stores)
         if not self.whole:
             ((self.group, _),) = self.parted
@@ -365,7 +366,7 @@ class _Maker:
         shared = (self.moved or self.whole and has_loop(self.group)) and not inside
         variants = [self.in_parts()] if shared and not places else []
         if self.boxes:
-            variants.append(self.at_once("tiles", _both("tiled", self.fits), self.boxes))
+            variants.append(self.at_once("tiles", conjunction("tiled", self.fits), self.boxes))
         if not (self.boxes and self.whole):
             variants.append(self.at_once("rows", self.fits))
         if self.whole:
@@ -526,10 +527,10 @@ class _Maker:
                 ("num_warps", warps),
                 ("num_stages", "2"),
             )
-        requires = _both("tiled" if boxes else "True", self.fits)
+        requires = conjunction("tiled" if boxes else "True", self.fits)
         return Variant(
             "parts",
-            _both(f"{few} and terms >= 1024", requires),
+            conjunction(few, "terms >= 1024", requires),
             "few rows: programs share a row's loop, and a second kernel merges what they leave",
             (*config, ("PARTS", parts), *((("BLOCK_P", "pow2(PARTS)"),) if launches[1:] else ())),
             tuple(launches),
@@ -575,10 +576,6 @@ class _Maker:
 def _most(sizes: Collection[str]) -> str:
     """The largest of these facts."""
     return f"max({', '.join(sizes)})" if len(sizes) > 1 else "".join(sizes)
-
-
-def _both(a: str, b: str) -> str:
-    return " and ".join(rule for rule in (a, b) if rule != "True") or "True"
 
 
 def loads_of(group: Group) -> dict[ir.Read, int]:

@@ -147,21 +147,27 @@ def walked(read: ir.Read, kept: Axis, k: Axis) -> tuple[Dim, ...] | None:
     runs = places if kept.name == "m" else [tuple(d.index for d in kept.digits)]
     channel = (k.digits[0].index,)
     found = []
+    every = {i for r in (*runs, channel) for i in r}
     for coordinate in read.coords:
-        parts = affine(coordinate)
-        if parts is None or is_fractional(coordinate):
-            return None
         run = next((r for r in (*runs, channel) if set(r) & indices(coordinate)), ())
-        step = parts[0].get(Idx(run[-1]), poly(0)) if run else poly(1)
-        rest = coordinate - step * number(run, kept)
-        least = step.constant is None or step.constant >= 1
-        if indices(step) or not least or indices(rest) & {i for r in (*runs, channel) for i in r}:
+        dim = along(coordinate, run, kept)
+        if dim is None or indices(dim.rest) & every or dim.step != poly(1) and run not in places:
             return None
-        if step != poly(1) and run not in places:
-            return None
-        found.append(Dim(run, step, rest))
+        found.append(dim)
     whole = sorted(dim.run for dim in found if dim.run) == sorted([*runs, channel])
     return tuple(found) if whole else None
+
+
+def along(coordinate: Poly, run: tuple[str, ...], axis: Axis) -> Dim | None:
+    """The dim as steps along a run, if they are steps forwards; of none, the step is 1."""
+    parts = affine(coordinate)
+    if parts is None or is_fractional(coordinate):
+        return None
+    step = parts[0].get(Idx(run[-1]), poly(0)) if run else poly(1)
+    forwards = step.constant is None or step.constant >= 1
+    if indices(step) or not forwards:
+        return None
+    return Dim(run, step, coordinate - step * number(run, axis))
 
 
 def number(run: tuple[str, ...], axis: Axis) -> Poly:

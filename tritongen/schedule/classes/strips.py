@@ -16,12 +16,12 @@ from dataclasses import replace
 from math import prod
 
 from tritongen.ir import nodes as ir
-from tritongen.ir.algebra import Idx, Poly, affine, index, indices, is_fractional, poly
+from tritongen.ir.algebra import Poly, affine, index, indices, is_fractional, poly
 from tritongen.ir.bounds import Facts
 from tritongen.schedule.canonical import same
 from tritongen.schedule.classes.contraction_tiles import variant
 from tritongen.schedule.classes.contraction_variants import added_up
-from tritongen.schedule.classes.patches import MOST_DIMS, Dim, number, operand, steps_of
+from tritongen.schedule.classes.patches import MOST_DIMS, Dim, along, number, operand, steps_of
 from tritongen.schedule.estimates import of_convolution
 from tritongen.schedule.members import Group
 from tritongen.schedule.plan import Axis, KernelPlan, Launch, Pack, Step, View, stored_dims
@@ -126,20 +126,14 @@ def _walked(read: ir.Read, kept: Axis, runs: list[Run], terms: set[str]) -> tupl
         return None
     dims, seen = list[Dim](), list[str]()
     for k, coordinate in enumerate(read.coords):
-        parts, used = affine(coordinate), sorted(indices(coordinate) & terms)
-        if parts is None or is_fractional(coordinate) or len(used) > 1:
-            return None
         if k == at:
             dims.append(Dim(run, poly(1), coordinate - number(run, kept)))
             continue
-        if indices(coordinate) & set(run):
+        used = sorted(indices(coordinate) & terms)
+        dim = along(coordinate, tuple(used), kept) if len(used) <= 1 else None
+        if dim is None or indices(coordinate) & set(run) or indices(dim.rest) & terms:
             return None
-        step = parts[0].get(Idx(used[0]), poly(0)) if used else poly(1)
-        rest = coordinate - step * index(used[0]) if used else coordinate
-        forwards = step.constant is None or step.constant >= 1
-        if indices(step) or not forwards or indices(rest) & terms:
-            return None
-        dims.append(Dim(tuple(used), step, rest))
+        dims.append(dim)
         seen += used
     return tuple(dims) if sorted(seen) == sorted(terms) else None
 
@@ -149,7 +143,7 @@ def _channels(
 ) -> tuple[int, Run] | None:
     """The dim, and what runs along it, if nothing else of the tile and no term does."""
     own = {d.index for d in kept.digits} | terms
-    if affine(read.coords[at]) is None:
+    if affine(read.coords[at]) is None or is_fractional(read.coords[at]):
         return None
     for run in runs:
         if run and not indices(read.coords[at] - number(run, kept)) & own:
