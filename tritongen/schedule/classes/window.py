@@ -310,12 +310,9 @@ def unrolled(name, group, stores, facts, kind, col, orders=()):
     step = () if at is None else (digits.pop(at),)
     axes = (Axis("row", tuple(digits)), Axis("step", step), Axis("col", (group.row[col],)))
     kernel = KernelPlan(f"{name}_{kind}", "window", axes, group.nests, stores)
-    called = (
-        ("outer", "along", "lanes", "lanes_extent")
-        if orders
-        else ("lines", "steps", "cols", "cols_extent")
-    )
-    lines, steps, cols, far = called
+    lines, steps, cols, far = "lines", "steps", "cols", "cols_extent"
+    if orders:
+        lines, steps, cols, far = "outer", "along", "lanes", "lanes_extent"
     terms = Axis("window", window_of(group)).extent
     numbers = [("terms", terms), (lines, axes[0].extent), (cols, axes[2].extent)]
     furthest = reach(group, col, facts)
@@ -343,9 +340,8 @@ def unrolled(name, group, stores, facts, kind, col, orders=()):
         grid = f"cdiv({lines}, ROWS) * cdiv({cols}, STEPS * BLOCK)"
     config = (*config, ("STEPS", most))
     # Terms are unrolled, and lanes count in 32 bits.
-    requires = when = (
-        f"0 < terms <= {min(MOST_TERMS, most_terms)} and max({lines}, {far}) < 1 << 30"
-    )
+    most_terms = min(MOST_TERMS, most_terms)
+    requires = when = f"0 < terms <= {most_terms} and max({lines}, {far}) < 1 << 30"
     why = "a window small enough to unroll"
     if orders:
         # An odd number of channels pays, too: depthwise 5 x 2 of 673 channels in f16 takes 86 us, by lines 122 or 225 (H100).
