@@ -35,7 +35,7 @@ from tritongen.schedule.means import with_means, with_second_looks
 from tritongen.schedule.members import Group, Virtual, is_reducer
 from tritongen.schedule.of_two import of_two
 from tritongen.schedule.placed import verify_grids, verify_order, verify_places
-from tritongen.schedule.plan import Plan
+from tritongen.schedule.plan import Chunks, Plan
 from tritongen.schedule.stored_factors import with_stored_factors
 
 # Passes before planning. Each returns an op with the same meaning, which is verified.
@@ -124,7 +124,7 @@ def in_chunks(found: Cut, own: str, checked: ir.Op, aside: Mapping[str, str]) ->
     scratch = (*body.scratch, *ops.sums, *behind.scratch)
     nests, defines = (*body.nests, *behind.nests), (*body.defines, *behind.defines)
     steps = (*body.steps, *behind.steps)
-    chunks = replace(ops, body=body, behind=behind)
+    chunks = Chunks(ops.size, ops.parts, ops.first, ops.whole, ops.count, ops.sums, body, behind)
     return Plan(own, checked, op, steps, scratch, nests, defines, chunks)
 
 
