@@ -136,8 +136,8 @@ def in_place(group: Group, sizes: dict[str, int]) -> Group:
         left = (b for b in binders if b.index not in gone)
         return tuple(replace(b, lo=place(b.lo), hi=place(b.hi)) for b in left)
 
-    nests = (with_ranges(n, place, kept) for n in group.nests)
-    nests = tuple(replace(n, body=ir.rebuild(n.body, inside)) for n in nests)
+    placed = (with_ranges(n, place, kept) for n in group.nests)
+    nests = tuple(replace(n, body=ir.rebuild(n.body, inside)) for n in placed)
     return group.over(nests, batch=(), m=kept(p.m), n=kept(p.n), k=kept(p.k), taps=())
 
 
