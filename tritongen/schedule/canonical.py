@@ -223,10 +223,8 @@ def names_beside(op: ir.Op, nests: Iterable[ir.Nest]) -> set[str]:
 
 def names_spoken(nests: Iterable[ir.Nest], dims: Mapping[str, tuple[Poly, ...]]) -> set[str]:
     """The tensors, sizes and scalars of the kernels of these nests."""
-    scalars = (e for n in nests for e in ir.walk(n.body) if isinstance(e, ir.ScalarRef))
-    return {*dims, *(s for d in dims.values() for p in d for s in symbols(p))} | {
-        e.name for e in scalars
-    }
+    scalars = {e.name for n in nests for e in ir.walk(n.body) if isinstance(e, ir.ScalarRef)}
+    return scalars.union(dims, *(symbols(p) for d in dims.values() for p in d))
 
 
 def unlike(name: str, taken: set[str]) -> str:

@@ -56,7 +56,7 @@ class Axis:
         return prod((d.hi - d.lo for d in self.digits if d.index in names), start=poly(1))
 
 
-def axes_of(walks: Iterable[Walk]) -> tuple[Axis, ...]:
+def walked_axes(walks: Iterable[Walk]) -> tuple[Axis, ...]:
     """The axes of a kernel that is lowered from walks: each index alone."""
     return tuple(Axis(w.index, (ir.Binder(w.index, Poly(), w.extent),)) for w in walks)
 

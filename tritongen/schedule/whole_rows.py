@@ -15,7 +15,7 @@ from tritongen.kernel.nodes import Walk
 from tritongen.kernel.verify import verify
 from tritongen.schedule.classes.crossed import ACROSS, is_plain, views_of
 from tritongen.schedule.members import Group, fetches, is_reducer
-from tritongen.schedule.plan import KernelPlan, axes_of
+from tritongen.schedule.plan import KernelPlan, walked_axes
 
 
 def whole_rows(
@@ -38,7 +38,9 @@ def whole_rows(
     except CannotLower:
         return None
     verify(kernel, group.nests, stores)
-    return KernelPlan(name, "fused", axes_of(walks), group.nests, stores, views=seen, kernel=kernel)
+    return KernelPlan(
+        name, "fused", walked_axes(walks), group.nests, stores, views=seen, kernel=kernel
+    )
 
 
 def _is_whole(nest: ir.Nest) -> bool:

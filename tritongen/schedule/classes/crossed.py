@@ -26,7 +26,7 @@ from tritongen.schedule.canonical import needed
 from tritongen.schedule.classes.contraction import as_product
 from tritongen.schedule.classes.lines import operands, results
 from tritongen.schedule.members import Group, fetches, gather_lines, is_reducer
-from tritongen.schedule.plan import KernelPlan, Launch, Step, Variant, View, axes_of
+from tritongen.schedule.plan import KernelPlan, Launch, Step, Variant, View, walked_axes
 from tritongen.schedule.views import accesses
 
 ACROSS = ("sum", "max", "min", "mean")  # a row
@@ -148,7 +148,7 @@ def make(name, group, stores, dims, facts) -> Step:
         verify(own, lines, [s.tensor for s in statements(own.body) if isinstance(s, Store)])
         walked = sorted(own.walks, key=lambda w: w.index == PART)
         kernels.append(
-            KernelPlan(own.name, "fused", axes_of(walked), lines, stores, seen, kernel=own)
+            KernelPlan(own.name, "fused", walked_axes(walked), lines, stores, seen, kernel=own)
         )
     part, merge, tall, columns = (own for own, _ in made)
 

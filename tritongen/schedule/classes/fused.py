@@ -46,7 +46,7 @@ from tritongen.schedule.members import (
     gather_lines,
     is_reducer,
 )
-from tritongen.schedule.plan import KernelPlan, Launch, Sizes, Step, Variant, axes_of
+from tritongen.schedule.plan import KernelPlan, Launch, Sizes, Step, Variant, walked_axes
 from tritongen.schedule.rules import conjunction
 
 ROOM, DEPTH = 200 << 10, 64  # bytes for the stages of a loss head, of so many summed elements
@@ -384,7 +384,7 @@ class _Maker:
         self, kernel: Kernel, nests: tuple[ir.Nest, ...], boxes: tuple[str, ...] = ()
     ) -> str:
         """The name of a kernel that is now the step's."""
-        axes = axes_of(kernel.walks)
+        axes = walked_axes(kernel.walks)
         stores = tuple(s.tensor for s in statements(kernel.body) if isinstance(s, Store))
         stores = stores if kernel.walks[0].index == PART else self.stores
         self.kernels.append(
