@@ -84,8 +84,8 @@ def binding_dims(op: ir.Op) -> dict[str, tuple[ir.Tensor, int]]:
 
 
 def names_read(text: str) -> set[str]:
-    """The names in a text but for those of arguments: `M=N` reads N."""
-    return set(re.findall(r"[A-Za-z_]\w*\b(?!=[^=])", text))
+    """The names in a text but for those of arguments and attributes: `f(M=N.stride())` reads f and N."""
+    return set(re.findall(r"(?<![\w.])[A-Za-z_]\w*\b(?!=[^=])", text))
 
 
 def size_lines(op: ir.Op, text: str) -> list[str]:
