@@ -2719,7 +2719,7 @@ def choose_conv2d_backward_db(
     )  # fmt: skip
 
 
-def launch_conv2d_backward_db(dy, db, stride, groups) -> None:
+def launch_conv2d_backward_db(dy, db, groups) -> None:
     """Computes db with the chosen variant. Does not check operands."""
     N, F, P, Q = dy.shape
     dy = lib.reshaped(dy, N, (F // groups) * groups, P * Q)
@@ -2771,7 +2771,7 @@ def launch_conv2d_backward(x, w, dy, dx, dw, db, stride, pad, dil, groups) -> No
     if dw is not None:
         launch_conv2d_backward_dw(x, dy, dw, stride, pad, dil, groups)
     if db is not None:
-        launch_conv2d_backward_db(dy, db, stride, groups)
+        launch_conv2d_backward_db(dy, db, groups)
 
 
 def allocate_conv2d_backward(

@@ -1978,7 +1978,7 @@ def choose_conv3d_backward_db(
     )  # fmt: skip
 
 
-def launch_conv3d_backward_db(dy, db, stride) -> None:
+def launch_conv3d_backward_db(dy, db) -> None:
     """Computes db with the chosen variant. Does not check operands."""
     N, F, O, P, Q = dy.shape
     dy = lib.reshaped(dy, N, F, O * P * Q)
@@ -2028,7 +2028,7 @@ def launch_conv3d_backward(x, w, dy, dx, dw, db, stride, pad) -> None:
     if dw is not None:
         launch_conv3d_backward_dw(x, dy, dw, stride, pad)
     if db is not None:
-        launch_conv3d_backward_db(dy, db, stride)
+        launch_conv3d_backward_db(dy, db)
 
 
 def allocate_conv3d_backward(

@@ -1277,7 +1277,7 @@ def choose_conv_transpose1d_backward_db(
     )  # fmt: skip
 
 
-def launch_conv_transpose1d_backward_db(dy, db, stride) -> None:
+def launch_conv_transpose1d_backward_db(dy, db) -> None:
     """Computes db with the chosen variant. Does not check operands."""
     N, F, P = dy.shape
     aligned = math.gcd(N * P, dy.stride(1)) * dy.element_size() % 8 == 0
@@ -1325,7 +1325,7 @@ def launch_conv_transpose1d_backward(x, w, dy, dx, dw, db, stride, pad, out_pad,
     if dw is not None:
         launch_conv_transpose1d_backward_dw(x, dy, dw, stride, pad, dil)
     if db is not None:
-        launch_conv_transpose1d_backward_db(dy, db, stride)
+        launch_conv_transpose1d_backward_db(dy, db)
 
 
 def allocate_conv_transpose1d_backward(

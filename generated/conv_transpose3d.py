@@ -1603,7 +1603,7 @@ def choose_conv_transpose3d_backward_db(
     )  # fmt: skip
 
 
-def launch_conv_transpose3d_backward_db(dy, db, stride) -> None:
+def launch_conv_transpose3d_backward_db(dy, db) -> None:
     """Computes db with the chosen variant. Does not check operands."""
     N, F, O, P, Q = dy.shape
     dy = lib.reshaped(dy, N, F, O * P * Q)
@@ -1653,7 +1653,7 @@ def launch_conv_transpose3d_backward(x, w, dy, dx, dw, db, stride, pad, out_pad)
     if dw is not None:
         launch_conv_transpose3d_backward_dw(x, dy, dw, stride, pad)
     if db is not None:
-        launch_conv_transpose3d_backward_db(dy, db, stride)
+        launch_conv_transpose3d_backward_db(dy, db)
 
 
 def allocate_conv_transpose3d_backward(

@@ -1058,7 +1058,7 @@ def choose_depthwise_conv2d_backward_db(
     )  # fmt: skip
 
 
-def launch_depthwise_conv2d_backward_db(dy, db, stride) -> None:
+def launch_depthwise_conv2d_backward_db(dy, db) -> None:
     """Computes db with the chosen variant. Does not check operands."""
     N, C, P, Q = dy.shape
     dy = lib.reshaped(dy, N, C, P * Q)
@@ -1108,7 +1108,7 @@ def launch_depthwise_conv2d_backward(x, w, dy, dx, dw, db, stride, pad) -> None:
     if dw is not None:
         launch_depthwise_conv2d_backward_dw(x, dy, dw, stride, pad)
     if db is not None:
-        launch_depthwise_conv2d_backward_db(dy, db, stride)
+        launch_depthwise_conv2d_backward_db(dy, db)
 
 
 def allocate_depthwise_conv2d_backward(
