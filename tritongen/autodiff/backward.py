@@ -143,8 +143,8 @@ def _derived(op: Op, wanted: tuple[Param, ...], most: int, shared: bool = False)
     nests = with_divisors_of_1(nests, tape.forward, tape.said)
     back = assemble(op, nests, wanted)  # again, without pruned reads
     tape.refuse(batches.sums_over_fewer(op, back, {nest.name for nest in tape.values}))
-    tape.refuse(batches.unbound(op, back))
-    return back
+    read = batches.with_batches_read(op, back)
+    return back if read is back.nests else assemble(op, read, wanted)
 
 
 def _pruned(back: Op) -> Op:

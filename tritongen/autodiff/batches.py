@@ -13,7 +13,7 @@ A mean is right over either. Other reducers are refused, and so are sums of grad
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from tritongen.autodiff import exprs
@@ -33,24 +33,31 @@ from tritongen.ir.nodes import (
     Op,
     Read,
     Reduce,
+    Tensor,
     kind_of,
     parts,
 )
 
 
 def terms_line(op: Op, own: frozenset[str], name: str) -> Nest:
-    """How many terms a sum over the `...` of these operands has; what is read says only that it is theirs."""
-    counted: Expr = Const(True, "bool")
-    for t in (t for t in batched(op) if t.name in own):
+    """How many terms a sum over the `...` of these operands has."""
+    counted = _true_over(op, (t for t in batched(op) if t.name in own))
+    binders = (Binder(BATCH, Poly(), BATCH_SIZE),)
+    total = Reduce("sum", binders, (), Cast(counted, "i64"), "i64")
+    return Nest(name, (), (), (), total, "i64")
+
+
+def _true_over(op: Op, tensors: Iterable[Tensor]) -> Expr:
+    """True. What it reads says only whose batch dims it has."""
+    found: Expr = Const(True, "bool")
+    for t in tensors:
         kind = kind_of(t.dtype, op)
         fill = {"float": 0.0, "int": 0, "bool": False}[kind] if len(t.dims) > 1 else None
         coords = tuple(index(BATCH) if d == BATCH_SIZE else Poly() for d in t.dims)
         read: Expr = Read(t.name, coords, fill, t.dtype)
         read = exprs.cast(read, exprs.COMPUTE) if kind == "float" else read
-        counted = exprs.call("or", exprs.call("eq", read, read, dtype="bool"), counted)
-    binders = (Binder(BATCH, Poly(), BATCH_SIZE),)
-    total = Reduce("sum", binders, (), Cast(counted, "i64"), "i64")
-    return Nest(name, (), (), (), total, "i64")
+        found = exprs.call("or", exprs.call("eq", read, read, dtype="bool"), found)
+    return found
 
 
 def as_shares(op: Op, expr: Expr, terms: Callable[[frozenset[str]], Expr]) -> Expr:
@@ -89,14 +96,23 @@ def sums_over_fewer(op: Op, back: Op, values: set[str]) -> str:
     return next(filter(None, (over_fewer(seen, nest, sums=True) for nest in own)), "")
 
 
-def unbound(op: Op, back: Op) -> str:
-    """For a gradient whose operands do not give all batch dims."""
-    outputs = {p.name for o in op.outputs for p in (o, cotangent(o))}
+def with_batches_read(op: Op, back: Op) -> tuple[Nest, ...]:
+    """The lines of a gradient. One reads what gives all batch dims if no operand of the gradient does."""
+    incoming = tuple(cotangent(o) for o in op.outputs if kind_of(o.dtype, op) == "float")
+    whole = [t for t in (*incoming, *op.outputs) if BATCH_SIZE in t.dims]
     given = {t.name for t in batched(back)}
-    lost = [t.name for t in batched(op) if t.name not in given]
-    if not lost or given & outputs or not any(BATCH_SIZE in o.dims for o in back.outputs):
-        return ""
-    return f"no operand of it gives the `...` of `{lost[0]}`, which it does not read"
+    every = {t.name for t in batched(op)}
+    first = next((o.name for o in back.outputs if BATCH_SIZE in o.dims), "")
+    if every <= given or not first or given & {t.name for t in whole}:
+        return back.nests
+
+    def read(body: Expr) -> Expr:
+        if isinstance(body, Cast):
+            return replace(body, arg=read(body.arg))
+        missing = _true_over(op, whole[:1] or batched(op))
+        return Call("where", (missing, body, exprs.number(0, body.dtype)), body.dtype)
+
+    return tuple(replace(n, body=read(n.body)) if n.name == first else n for n in back.nests)
 
 
 def _fewer(op: Op, expr: Expr, sums: bool) -> frozenset[str]:
