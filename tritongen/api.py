@@ -25,7 +25,7 @@ from typing import Any
 import torch
 
 from tritongen import explain, pipeline
-from tritongen.autodiff import gradient_to_derive
+from tritongen.autodiff import derived_again, gradient_to_derive
 from tritongen.emit.op_plans import OpPlans
 from tritongen.emit.wrapper import parameters
 from tritongen.errors import Diagnostic, NoBlack, SpecError
@@ -33,7 +33,7 @@ from tritongen.expression import NUMBERS, Argument, Draft, text_of
 from tritongen.faults import doing, reporting
 from tritongen.ir.binding import dtype_name, typing_of
 from tritongen.ir.dtypes import DTYPES
-from tritongen.ir.nodes import kind_of
+from tritongen.ir.nodes import Op
 from tritongen.ir.print import print_op
 from tritongen.ir.print_poly import NotWritable
 from tritongen.lib import runs_kernels
@@ -49,7 +49,7 @@ CASTS = tuple(DTYPES)
 _lock = (
     threading.RLock()
 )  # a forked child gets a new one: the thread that held it does not exist there
-_compiled: dict[tuple[str, str], Ops] = {}
+_compiled: dict[tuple[str, str, Op | None], Ops] = {}
 _expressions: dict[str, Expression] = {}
 
 
@@ -81,7 +81,7 @@ class CompiledOp:
     __name__: str
     _PUBLIC = ("explain", "reference", "source", "spec")
 
-    def __init__(self, function: Any, spec: str, file: str):
+    def __init__(self, function: Any, spec: str, file: str, op: Op | None = None):
         functools.update_wrapper(self, function)
         self._function = function
         self._file = file
@@ -89,7 +89,7 @@ class CompiledOp:
         self.reference = function.reference
         self.__doc__ = _documented(function.__doc__ or "", spec)
         self._differentiable = function  # replaced when `_derive` runs
-        self._derive: Callable[[], None] | None = _deriving(self)
+        self._derive: Callable[[], None] | None = _deriving(self, op)
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         derive = self._derive  # another thread may be done with it between two reads
@@ -325,27 +325,27 @@ def load(path: str | os.PathLike[str]) -> Any:
     return _compile(read_source(Path(path)).text, str(path))
 
 
-def _compile(text: str, name: str) -> Ops:
-    key = (text, name)
+def _compile(text: str, name: str, op: Op | None = None) -> Ops:
+    key = (text, name, op)
     found = _compiled.get(key)
     if found is not None:
         return found
     with _lock:
         if key not in _compiled:
-            built = pipeline.build(text, name)
+            built = pipeline.build(text, name, op=op)
             with reporting(name, text), doing("import"):
                 module = load_text(built.name, built.raw)
-            ops = {n: CompiledOp(getattr(module, n), text, name) for n in built.plans}
+            ops = {n: CompiledOp(getattr(module, n), text, name, op) for n in built.plans}
             _compiled[key] = Ops(name, ops)
         return _compiled[key]
 
 
-def _deriving(op: CompiledOp) -> Callable[[], None]:
+def _deriving(op: CompiledOp, meant: Op | None) -> Callable[[], None]:
     """Returns a function that builds an op again, with its gradient. That takes several times as long, so it waits until one is wanted."""
 
     def derive() -> None:
         with _lock:
-            built = pipeline.build(op.spec, op._file, gradients=True)
+            built = pipeline.build(op.spec, op._file, gradients=True, again=True, op=meant)
             module = load_text(built.name, built.raw)
             for item in built.items:
                 _let_derive_again(module, item)
@@ -360,17 +360,15 @@ def _let_derive_again(module: ModuleType, item: OpPlans) -> None:
     behind = (item.forward or item).backward
     if behind is None or getattr(module, behind.name).again:
         return
-    back, runs = behind.typings[0], (item.forward or item).differentiated
-    # A place that is kept has no derivative: it stays. A product has one, and is computed again.
-    products = any(o.name in runs.kept and kind_of(o.dtype, runs) == "float" for o in runs.outputs)
-    op, wanted = item.differentiated if products else runs, [o.name[1:] for o in back.outputs]
+    back, wanted = behind.typings[0], [o.name[1:] for o in behind.typings[0].outputs]
+    op = derived_again(item.differentiated, (item.forward or item).differentiated)
     names = [*(name for name, _, _ in parameters(back)), *behind.flags.values()]
 
     @functools.cache
     def compiled() -> tuple[CompiledOp, dict[str, str], list[str]]:
         try:
             derivable, were = gradient_to_derive(op, wanted)
-            twice = compile_op(print_op(derivable))
+            (twice,) = _compile(print_op(derivable), "<text>", derivable)
         except (NotWritable, SpecError) as error:
             raise RuntimeError(f"{back.name}: no second derivative: {error}") from None
         taken = {t.name: were.get(t.name, t.name) for t in derivable.params}

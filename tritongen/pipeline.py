@@ -18,7 +18,12 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from tritongen.autodiff import NotDifferentiable, with_gradient, without_handed_on
+from tritongen.autodiff import (
+    NotDifferentiable,
+    taking_what_it_reads,
+    with_gradient,
+    without_handed_on,
+)
 from tritongen.autodiff.backward import NOTHING_TO_DERIVE
 from tritongen.check import Checked, check, read, too_much_work
 from tritongen.emit.collisions import NONE, Collisions, Marks, collisions, marked, marks_for
@@ -92,6 +97,8 @@ def build(
     origin: str | None = None,
     gradients: bool = False,
     autotune: bool = False,
+    again: bool = False,
+    op: ir.Op | None = None,
 ) -> Module:
     """Compiles a file of ops.
 
@@ -103,6 +110,8 @@ def build(
         origin: the name of the file in the module. Default: `name`.
         gradients: put the gradient of each op behind it, as an op of its own.
         autotune: give kernels tables of configs, which Triton measures.
+        again: let gradients take the operands that their own gradients read, too.
+        op: the op to compile. The text is only its name in the module then, for it does not say all of an op (`Tensor.whole`).
 
     Returns:
         A `Module`: `.source` is its text, `.plans` the plans of its ops.
@@ -111,7 +120,7 @@ def build(
         SpecError: the text has errors. It holds all of them.
     """
     with reporting(name, text), uncollected():
-        return _built(text, name, standalone, only, origin or name, gradients, autotune)
+        return _built(text, name, standalone, only, origin or name, gradients, autotune, again, op)
 
 
 def _built(
@@ -122,19 +131,22 @@ def _built(
     origin: str,
     gradients: bool,
     autotune: bool,
+    again: bool,
+    op: ir.Op | None,
 ) -> Module:
     with doing("parse"):
-        file = read(text, name)
+        file = read(text, name) if op is None else ast.File(())
     with limited():
         try:
             with doing("check"):
-                checked = check(file)
-            items = tuple(_items(file, checked, text, only, gradients, autotune))
+                checked = check(file) if op is None else (Checked(op.name, (op,), ()),)
+            items = tuple(_items(file, checked, text, only, gradients, autotune, again))
             stem = _stem(name) if name != "<text>" else checked[0].name
             with doing("print"):
                 raw = module_source(stem, origin, text, items, standalone)
         except Overworked as work:
-            raise SpecError([too_much_work(*(work.args or (file.items[0].span,)))]) from None
+            spans = work.args or [item.span for item in file.items[:1]]
+            raise SpecError([too_much_work(*spans)]) from None
     return Module(stem, origin, raw, items, tuple(w for c in checked for w in c.warnings))
 
 
@@ -161,14 +173,16 @@ def _items(
     only: str | None,
     gradients: bool,
     autotune: bool,
+    again: bool,
 ) -> Iterator[OpPlans]:
     """Each op, with its gradient if it has one."""
     names = {c.name for c in checked}
-    places = {item.name: item.span for item in file.items}
+    places = dict.fromkeys(names) | {item.name: item.span for item in file.items}
     pairs: dict[str, _Pair | str] = {}
     for c in checked:
         with doing("derive", c.name, places[c.name]), _spent_on(places[c.name]):
-            pairs[c.name] = _pair(c, names) if gradients else "it was built without gradients"
+            none = "it was built without gradients"
+            pairs[c.name] = _pair(c, names, again) if gradients else none
         if isinstance(pair := pairs[c.name], _Pair):
             names |= {op.name for op in pair.ops}
     taken = _Taken(file, frozenset(names), set(), marks_for(_said(text, pairs)), autotune)
@@ -223,12 +237,14 @@ class _Pair:
         return tuple(op for op in (self.forward, self.back) if op)
 
 
-def _pair(c: Checked, taken: Set[str]) -> _Pair | str:
+def _pair(c: Checked, taken: Set[str], again: bool) -> _Pair | str:
     """Under names of their own; or why there is none."""
     try:
         op = differentiated(c.typings)
         forward, back = with_gradient(op, c.typings)
         given, rest = without_handed_on(forward, back)
+        if again and rest:
+            rest = taking_what_it_reads(rest, op, forward)
     except NotDifferentiable as error:
         return error.reason
     except SpecError as error:  # a fault of ours, for which the op itself need not be refused

@@ -15,16 +15,20 @@ Start with `backward.py`. Its parts:
 
 from tritongen.autodiff.backward import NotDifferentiable
 from tritongen.autodiff.written import (
+    derived_again,
     gradient,
     gradient_to_derive,
+    taking_what_it_reads,
     with_gradient,
     without_handed_on,
 )
 
 __all__ = [
     "NotDifferentiable",
+    "derived_again",
     "gradient",
     "gradient_to_derive",
+    "taking_what_it_reads",
     "with_gradient",
     "without_handed_on",
 ]

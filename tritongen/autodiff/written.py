@@ -11,7 +11,6 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from tritongen.autodiff.backward import (
-    NotDifferentiable,
     derive,
     forward_lines,
     names_of,
@@ -65,7 +64,7 @@ def with_gradient(op: Op, typings: tuple[Op, ...] = ()) -> tuple[Op, Op]:
         return op, back
     try:
         read = _as_text_says(forward, f"{op.name}, keeping values for its gradient")
-        forward = replace(read, kept=forward.kept)
+        forward = replace(read, params=forward.params, kept=forward.kept)
     except NotWritable:
         pass
     return forward, replace(gradient(forward), name=back.name)
@@ -77,6 +76,28 @@ def _wants_this(op: Op, typings: tuple[Op, ...]) -> bool:
     given = (p for p in op.params if not isinstance(p, Constant))
     floats = {p.dtype for p in given if kind_of(p.dtype, op) == "float"}
     return not apart or len(apart) == 1 and floats == apart
+
+
+def derived_again(op: Op, forward: Op) -> Op:
+    """The op whose gradient a second derivative is of, where `forward` runs in place of `op`.
+
+    A place that is kept has no derivative: it stays. Floats that are kept have one, and are computed again.
+    """
+    floats = any(
+        o.name in forward.kept and kind_of(o.dtype, op) == "float" for o in forward.outputs
+    )
+    return op if floats else forward
+
+
+def taking_what_it_reads(back: Op, op: Op, forward: Op) -> Op:
+    """The gradient, with the operands that its own gradient reads behind those that it reads."""
+    of = derived_again(op, forward)
+    if of is forward:
+        return back
+    again = gradient(of, [o.name[1:] for o in back.outputs])
+    typarams = (p for p in again.typarams if p.name not in {q.name for q in back.typarams})
+    params = (p for p in again.params if p.name not in {q.name for q in back.params})
+    return replace(back, typarams=(*back.typarams, *typarams), params=(*back.params, *params))
 
 
 def gradient_to_derive(op: Op, wanted: Iterable[str] | None = None) -> tuple[Op, dict[str, str]]:
@@ -136,24 +157,19 @@ def _from_ends(dims: tuple[Poly, ...], along: list[int]) -> tuple[int, ...]:
 
 
 def without_handed_on(op: Op, back: Op) -> tuple[Handed, Op | None]:
-    """What is handed on, and the gradient of the rest, or None if nothing is left.
-
-    All gradients stay together if the rest reads nothing with the shape of its own results: zeros of `...`.
-    """
+    """What is handed on, and the gradient of the rest, or None if nothing is left."""
     given = handed_on(op, back)
     rest = [o.name[1:] for o in back.outputs if o.name[1:] not in given]
     if not given or not rest:
         return given, back if rest else None
-    try:
-        return given, replace(gradient(op, rest), name=back.name)
-    except NotDifferentiable:
-        return {}, back
+    return given, replace(gradient(op, rest), name=back.name)
 
 
 def _with_batches(op: Op, back: Op) -> Op:
     """The gradient, knowing what no text says: an output, and what comes in for it, has all batch dims."""
     several = len(batched(op)) > 1
     given = {name for o in op.outputs for name in (o.name, f"d{o.name}")}
+    given |= {t.name for t in op.tensors if t.whole}
 
     def seen(p: Param) -> Param:
         if not isinstance(p, Tensor) or BATCH_SIZE not in p.dims:
