@@ -136,6 +136,10 @@ def _is_general(plan: Plan, step: Step) -> bool:
         return False
     said = {n.dtype for n in step.kernels[0].nests} & {p.name for p in op.typarams}
     said |= {t.dtype for t in op.tensors if ir.may_be_f64(t.dtype, op)}
+    # The batch dims of a call are those of a result: a launch that stores none is given one for its shape.
+    merged = {t for t, dims in _dims(plan).items() if ir.BATCH_SIZE in dims} & touched
+    if merged and not merged & {o.name for o in op.outputs}:
+        return False
     if len(step.stores) > 1 or not said <= {t.dtype for t in op.tensors if t.name in touched}:
         return False
     sizes = [bare(hi) for hi in _extents(step.kernels[0].nests).values()]
