@@ -94,22 +94,39 @@ def test_of_several_typings_the_floating_one_keeps():
 
 
 @pytest.mark.parametrize(
-    "head, lines",
+    "head, lines, shapes",
     [
-        ("(x: T[N, D]) -> y: T[N]", "y[n] = max[d](x[n, d])"),
+        ("x: T[N, D]) -> y: T[N]", "y[n] = max[d](x[n, d])", [(3, 4)]),
         # The gradient reads the place, and nothing of x.
-        ("(x: T[N, D]) -> y: T[N, D]", "m[n] = max[d](x[n, d])  y[n, d] = x[n, d] - m[n]"),
+        (
+            "x: T[N, D]) -> y: T[N, D]",
+            "m[n] = max[d](x[n, d])  y[n, d] = x[n, d] - m[n]",
+            [(3, 4)],
+        ),
         # The gradient of b is that of z, and no operand of the rest.
         (
-            "(x: T[N, D], b: T[N]) -> (y: T[N, D], z: T[N])",
+            "x: T[N, D], b: T[N]) -> (y: T[N, D], z: T[N])",
             "y[n, d] = x[n, d] * x[n, d]  z[n] = b[n]",
+            [(3, 4), (3,)],
+        ),
+        # The gradient reads the sum that was kept, and no b. Its own gradient computes the sum again.
+        (
+            "x: T[N, D], w: T[K, D], b: U[K]) -> y: T[N, K]",
+            "y[n, k] = gelu(sum[d](x[n, d] * w[k, d]) + b[k])",
+            [(3, 4), (2, 4), (2,)],
+        ),
+        # The text of the gradient does not say that dy has all batch dims.
+        (
+            "x: T[N, C, ...], w: T[C], b: T[C]) -> y: T[N, C, ...]",
+            "y = instance_norm(x, w, b)",
+            [(2, 3, 4), (3,), (3,)],
         ),
     ],
 )
-def test_second_derivatives_read_what_the_gradient_was_given(head, lines):
+def test_second_derivatives_read_what_the_gradient_was_given(head, lines, shapes):
     """A place that was kept is one, so x need not be; and nothing asks for what is handed on."""
-    f = tritongen.compile_op(f"op f<T: float>{head} {{ {lines} }}")
-    shapes = [(3, 4), (3,)] if "b: " in head else [(3, 4)]
+    types = "T: float, U: float" if "U" in head else "T: float"
+    f = tritongen.compile_op(f"op f<{types}>({head} {{ {lines} }}")
     given = [torch.randn(s, dtype=torch.float64, requires_grad=True) for s in shapes]
 
     def cubes(*operands):
@@ -117,6 +134,26 @@ def test_second_derivatives_read_what_the_gradient_was_given(head, lines):
         return tuple(y**3 for y in (found if isinstance(found, tuple) else (found,)))
 
     assert torch.autograd.gradgradcheck(cubes, given)
+
+
+@pytest.mark.parametrize("shapes", [[(3,), (2, 3)], [(5, 1, 3), (2, 3)]])
+@pytest.mark.parametrize(
+    "signature, line",
+    [
+        ("a: i64[..., N]) -> y: T[..., N]", "y[..., n] = sign(x[..., n]) * T(a[..., n])"),
+        ("a: i64[..., N]) -> y: T[N]", "y[n] = sum[...](x[..., n] * T(a[..., n]))"),
+        ("a: T[..., N]) -> y: T[N]", "y[n] = sum[...](x[..., n] + a[..., n])"),
+    ],
+)
+def test_a_gradient_has_all_batch_dims_though_it_reads_no_operand_with_them(
+    signature, line, shapes
+):
+    f = tritongen.compile_op(f"op f<T: float>(x: T[..., N], {signature} {{ {line} }}")
+    x = torch.randn(shapes[0], dtype=torch.float64, requires_grad=True)
+    a = torch.arange(6).reshape(shapes[1])
+    a = a if "i64" in signature else a.double()
+    found, wanted = (torch.autograd.grad(g(x, a).sum(), x)[0] for g in (f, f.reference))
+    assert torch.equal(found, wanted)
 
 
 def test_a_read_beside_its_edge_stays_one():

@@ -51,9 +51,7 @@ def stages_of(text: str) -> list[str]:
     return re.findall(rf"(?:^# |; )(?:Triton [0-9.]+ )?({_STAGES}): ", text.split("\n")[0])
 
 
-_STAGES = (
-    "(?:gradient )?(?:build|names|kernels|reference|compile|trace|text)|derive|backward|autograd"
-)
+_STAGES = "(?:gradient )?(?:build|names|kernels|reference|compile|trace|text)|derive|backward|autograd|second"
 
 
 def _ascii(line: str) -> str:

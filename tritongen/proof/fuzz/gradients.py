@@ -24,6 +24,7 @@ from tritongen.ir.print import print_op
 from tritongen.ir.print_poly import NotWritable
 from tritongen.ir.verify import verify
 from tritongen.proof import cases, excluded, runner
+from tritongen.proof.fuzz.second import try_second
 from tritongen.proof.fuzz.trial import Trial, try_built
 from tritongen.proof.gradients import backward_arguments, derived_of, prove_call
 from tritongen.proof.variants import chunks_forced
@@ -62,6 +63,9 @@ def try_gradients(seen: Trial, text: str, nests: pipeline.Module) -> None:
         try_backward(seen, text, nests.name)
     with seen.stage("autograd"):
         try_autograd(seen, text, nests)
+    if seen.twice:
+        with seen.stage("second"):
+            try_second(seen, in_f64(text))
 
 
 def _built(seen: Trial, back: Op, printed: str) -> tuple[pipeline.Module, pipeline.Module] | None:
@@ -112,13 +116,7 @@ def try_backward(seen: Trial, text: str, name: str) -> None:
 
 def try_autograd(seen: Trial, text: str, nests: pipeline.Module) -> None:
     """The oracle of the gradient against autograd of the reference, in f64."""
-    wide = re.sub(
-        r"\bop \w+<[^>]*>",
-        lambda m: re.sub(r"\b(b?f16|f32)\b( \| \w+)*", "float", m[0]),
-        text,
-    )
-    wide = re.sub(r"\b(f32|f16|bf16|f8e4m3|f8e5m2)\[", "f64[", wide)
-    wide = re.sub(r"\bf32\(", "f64(", wide)
+    wide = in_f64(text)
     # Its reference needs no kernel, and general nests are the shortest to print.
     built = nests if wide == text else pipeline.build(wide, "wide", only="nest")
     module = load_text(built.name, built.raw)
@@ -138,6 +136,17 @@ def try_autograd(seen: Trial, text: str, nests: pipeline.Module) -> None:
     problem = disagreement(op, back, module, args, seen.random)
     if problem:
         seen.found("autograd", f"{problem}\n{_written(back)}", repr(case), repr(case))
+
+
+def in_f64(text: str) -> str:
+    """A spec with f64 in place of narrower floats."""
+    wide = re.sub(
+        r"\bop \w+<[^>]*>",
+        lambda m: re.sub(r"\b(b?f16|f32)\b( \| \w+)*", "float", m[0]),
+        text,
+    )
+    wide = re.sub(r"\b(f32|f16|bf16|f8e4m3|f8e5m2)\[", "f64[", wide)
+    return re.sub(r"\bf32\(", "f64(", wide)
 
 
 def disagreement(op: Op, back: Op, module: ModuleType, args: dict[str, Any], random: Random) -> str:

@@ -43,6 +43,7 @@ SOME, ALL = (4, 2.0), (8, 60.0)
 TURNS = 5.0  # how much larger than those the call is that meets several blocks
 DRAWS = 8  # of which the call is chosen that meets every way
 LARGE = 0.1  # of the calls may be as large as `check` draws them
+TWICE = 4  # every so many specs
 PLAIN = ("normal", "positive", "integers")
 
 
@@ -54,6 +55,7 @@ class Trial:
     random: Random
     deadline: float
     ways: tuple[int, float] = SOME
+    twice: bool = False  # whether the gradient of the gradient is derived, too
     findings: list[dict[str, str]] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
     skeletons: Counter = field(default_factory=Counter)
@@ -107,7 +109,8 @@ def trial(
 
     warnings.filterwarnings("ignore")
     forced_ones = ALL if all_ways or device == "cuda" else SOME
-    seen = Trial(device, Random(seed), time.monotonic() + seconds, forced_ones)
+    end, twice = time.monotonic() + seconds, seed % TWICE == 0
+    seen = Trial(device, Random(seed), end, forced_ones, twice)
     with seen.stage("build"):
         built = pipeline.build(text, name)
         nests = pipeline.build(text, name, only="nest")
