@@ -368,8 +368,12 @@ def _let_derive_again(module: ModuleType, item: OpPlans) -> None:
     def compiled() -> tuple[CompiledOp, dict[str, str], list[str]]:
         try:
             derivable, were = gradient_to_derive(op, wanted)
-            (twice,) = _compile(print_op(derivable), "<text>", derivable)
-        except (NotWritable, SpecError) as error:
+            try:
+                text = print_op(derivable)
+            except NotWritable as reason:
+                text = f"# {derivable.name} has no text: {reason}"
+            (twice,) = _compile(text, "<text>", derivable)
+        except SpecError as error:
             raise RuntimeError(f"{back.name}: no second derivative: {error}") from None
         taken = {t.name: were.get(t.name, t.name) for t in derivable.params}
         given = [were.get(t.name, t.name) for t in derivable.outputs]

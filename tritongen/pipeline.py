@@ -185,7 +185,7 @@ def _items(
             pairs[c.name] = _pair(c, names, again) if gradients else none
         if isinstance(pair := pairs[c.name], _Pair):
             names |= {op.name for op in pair.ops}
-    taken = _Taken(file, frozenset(names), set(), marks_for(_said(text, pairs)), autotune)
+    taken = _Taken(file, frozenset(names), set(), marks_for(_said(text, checked, pairs)), autotune)
     for c in checked:
         with doing("print", c.name, places[c.name]), _spent_on(places[c.name]):
             item = _with_gradient(_item(c.typings, only, taken), pairs[c.name], only, taken)
@@ -201,10 +201,11 @@ def _spent_on(span: Span | None) -> Iterator[None]:
         raise Overworked(span) from None
 
 
-def _said(text: str, pairs: Mapping[str, _Pair | str]) -> str:
-    """The texts that no mark may occur in: the file, and the names of derived ops."""
-    derived = (op for pair in pairs.values() if isinstance(pair, _Pair) for op in pair.ops)
-    return " ".join([text, *(n for op in derived for n in (op.name, *all_names(op)))])
+def _said(text: str, checked: Sequence[Checked], pairs: Mapping[str, _Pair | str]) -> str:
+    """The texts that no mark may occur in: the file, and the names of its ops and of derived ones."""
+    ops = [op for c in checked for op in c.typings]
+    ops += [op for pair in pairs.values() if isinstance(pair, _Pair) for op in pair.ops]
+    return " ".join([text, *(n for op in ops for n in (op.name, *all_names(op)))])
 
 
 def _with_gradient(item: OpPlans, pair: _Pair | str, only: str | None, taken: _Taken) -> OpPlans:

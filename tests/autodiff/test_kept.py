@@ -115,6 +115,8 @@ def test_of_several_typings_the_floating_one_keeps():
             "y[n, k] = gelu(sum[d](x[n, d] * w[k, d]) + b[k])",
             [(3, 4), (2, 4), (2,)],
         ),
+        # The language has no text for the gradient.
+        ("x: T[N, ...]) -> y: T[N]", "y[n] = max[...](x[n, ...])", [(3, 4)]),
         # The text of the gradient does not say that dy has all batch dims.
         (
             "x: T[N, C, ...], w: T[C], b: T[C]) -> y: T[N, C, ...]",

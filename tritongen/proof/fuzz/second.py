@@ -28,7 +28,6 @@ def try_second(seen: Trial, wide: str) -> None:
         drawn = [cases.draw_case(op, seen.random, choice, "cpu", 0.2) for _ in range(20)]
     except cases.NoCase:
         return
-    # Over empty dims autograd may have gradients that are not 0.
     case = next((c for c in drawn if all((*c.sizes.values(), *sum(c.batches.values(), ())))), None)
     if case is None:
         return
@@ -65,8 +64,8 @@ def derivatives(f: Callable[..., Any], args: dict[str, Any]) -> dict[str, torch.
     results = results if isinstance(results, tuple) else (results,)
     zero = sum(0 * x.sum() for x in xs)  # autograd knows of no result that is flat
     ys = [y + zero for y in results if y.is_floating_point()]
-    if not xs or not ys:
-        return {}
+    if not xs or not ys or not all(y.numel() for y in ys):
+        return {}  # over what is empty, autograd may have gradients that are not 0
     dys = [like(y).requires_grad_() for y in ys]
     options: Any = dict(allow_unused=True, materialize_grads=True)
     first = torch.autograd.grad(ys, xs, dys, create_graph=True, **options)
