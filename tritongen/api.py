@@ -370,8 +370,8 @@ def _let_derive_again(module: ModuleType, item: OpPlans) -> None:
             derivable, were = gradient_to_derive(op, wanted)
             try:
                 text = print_op(derivable)
-            except NotWritable as reason:
-                text = f"# {derivable.name} has no text: {reason}"
+            except NotWritable as why:
+                text = f"# {derivable.name} has no text: {why}"
             (twice,) = _compile(text, "<text>", derivable)
         except SpecError as error:
             raise RuntimeError(f"{back.name}: no second derivative: {error}") from None

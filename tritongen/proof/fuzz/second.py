@@ -69,7 +69,7 @@ def derivatives(f: Callable[..., Any], args: dict[str, Any]) -> dict[str, torch.
     dys = [like(y).requires_grad_() for y in ys]
     options: Any = dict(allow_unused=True, materialize_grads=True)
     first = torch.autograd.grad(ys, xs, dys, create_graph=True, **options)
-    total = sum((g * like(g)).sum() for g in first) + zero + sum(0 * dy.sum() for dy in dys)
+    total: Any = sum((g * like(g)).sum() for g in first) + zero + sum(0 * dy.sum() for dy in dys)
     second = torch.autograd.grad(total, (*xs, *dys), **options)
     own = [*(f"d {n}" for n in floats), *(f"d d {n}" for n in floats), *map(str, range(len(dys)))]
     return dict(zip(own, (g.detach() for g in (*first, *second)), strict=True))
