@@ -11,9 +11,11 @@ import torch
 
 import tritongen
 from tritongen import lib
+from tritongen.autodiff import gradient
 from tritongen.check import check
 from tritongen.choice import of_gpu
 from tritongen.ir.interp import run
+from tritongen.ir.print import print_op
 from tritongen.pipeline import build
 from tritongen.proof.crosscompile import crosscompile
 from tritongen.runtime.load import load_text
@@ -64,6 +66,26 @@ def test_so_does_that_of_a_mean():
     assert check(parse(text))[0].warnings == ()
     y = run(op_of(text), {"u": U})["y"]
     torch.testing.assert_close(y.float(), ((u - 8) ** 2).float().mean(1))
+
+
+@pytest.mark.parametrize("term", TERMS)
+def test_so_does_that_of_a_floating_sum(term):
+    line = f"y[n] = sum[d](s[n, d] * ({term}))"
+    signature = "a: i8[N, D], b: i8[N, D], u: u8[N, D], s: f64[N, D], k: i64 = 1000"
+    used = "x[n] = a[n, 0] + b[n, 0] + u[n, 0] + k"
+    text = f"op f({signature}) -> (y: f64[N], x: i64[N]) {{ {line} {used} }}"
+    assert check(parse(text))[0].warnings == ()
+    s = torch.arange(6.0, dtype=torch.float64).view(2, 3)
+    y = run(op_of(text), {"a": A, "b": B, "u": U, "s": s, "k": 1000})["y"]
+    torch.testing.assert_close(y, (s * TERMS[term]).sum(1))
+
+
+def test_a_gradient_that_puts_wrapping_integers_into_a_sum_says_that_they_wrap():
+    text = "op f(w: f64[D], u: u8[N, D]) -> y: f64[N, D] { y[n, d] = w[d] * ((u[n, d] - 8) // 2) }"
+    printed = print_op(gradient(op_of(text)))
+    dy = torch.arange(6.0, dtype=torch.float64).view(2, 3)
+    dw = run(op_of(printed), {"u": U, "dy": dy})["dw"]
+    torch.testing.assert_close(dw, (dy * ((U - 8) // 2)).sum(0))
 
 
 MANY = """op mm(a: i8[M, K], b: i8[N, K]) -> y: i64[M, N] { y[m, n] = sum[k](a[m, k] * b[n, k]) }

@@ -26,6 +26,7 @@ from tritongen.check.values import (
     of_poly,
     power,
     widened,
+    widened_in,
 )
 from tritongen.errors import Span, fix_at
 from tritongen.ir import bounds
@@ -179,7 +180,7 @@ def _reduce(scope: Scope, frame: Frame, node: ast.Reduce) -> Value:
     inner = frame.inside({b.index: (b.lo, b.hi) for b in binders}, guards)
     before = len(scope.report.diagnostics)
     body = lower(scope, inner, node.body)
-    if node.op in ("sum", "prod", "mean") and scope.kind(body.dtype) != "float":
+    if node.op in ("sum", "prod", "mean"):
         found = scope.report.diagnostics
         found[before:] = [d for d in found[before:] if d.code != "W004"]
     return reduction(scope, frame, node.op, binders, guards, body, node.span)
@@ -254,6 +255,8 @@ def reduction(
             return apply(scope, FUNCTIONS["div"], (total, count), span)
         case "sum" | "prod" if kind != "float":
             expr = convert(scope, Value(widened(scope, body.expr)), "i64")
+        case "sum" | "prod":
+            expr = widened_in(scope, body.expr)
         case "any" | "all" if kind != "bool":
             expr = apply(scope, FUNCTIONS["ne"], (body, number(0)), span).expr
         case _:

@@ -77,6 +77,9 @@ class Scope:
             return "bool"
         return "int" if dtype in INTS else "float"
 
+    def is_int(self, dtype: str) -> bool:
+        return self.kind(dtype) == "int"
+
     def concrete(self, dtype: str) -> str:
         """The dtype, if a type parameter stands for a single one."""
         for p in self.typarams:

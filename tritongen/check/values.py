@@ -17,6 +17,7 @@ from tritongen.check.scope import Scope
 from tritongen.errors import Span
 from tritongen.ir.algebra import Poly, affine, extreme, floordiv, is_size, poly
 from tritongen.ir.functions import FUNCTIONS, SMALL_POWERS, Function
+from tritongen.ir.integers import wraps
 from tritongen.ir.nodes import INTS, Call, Cast, Const, Expr, IndexValue, Reduce, ScalarRef, walk
 from tritongen.syntax.limits import MAX_INTEGER
 
@@ -119,27 +120,47 @@ def convert(scope: Scope, value: Value, dtype: str) -> Expr:
     return Cast(expr, dtype)
 
 
-def widened(scope: Scope, expr: Expr) -> Expr:
-    """The integer term of a sum in i64, with all its arithmetic: reads are widened before anything wraps.
+def widened(scope: Scope, expr: Expr, into: str = "i64") -> Expr:
+    """The integer term of a sum, with all its arithmetic: reads are widened before anything wraps.
 
     A cast that narrows stays: `u8(a + b)` keeps the 8 bits. Conditions are treated like the term.
     """
     kind = scope.kind(expr.dtype)
     match expr:
+        case Cast(Call() as arg) if expr.dtype == arg.dtype and not wraps(expr, scope.is_int):
+            return convert(scope, Value(expr), into)
         case Cast(arg) if kind == scope.kind(arg.dtype) == "int" and _holds(scope, expr):
-            return widened(scope, arg)
-        case Cast(arg, dtype) if kind == scope.kind(arg.dtype) == "int" and _computes(scope, arg):
-            return Cast(Cast(widened(scope, arg), dtype), "i64")
+            return widened(scope, arg, into)
+        case Cast(arg) if kind == scope.kind(arg.dtype) == "int" and _computes(scope, arg):
+            return convert(scope, Value(replace(expr, arg=widened(scope, arg, into))), into)
+        case Cast(arg, "bool") if scope.is_int(arg.dtype):
+            return replace(expr, arg=widened(scope, arg, into))
         case Call("pow_int", (base, exponent)) if kind == "int":
-            return replace(expr, args=(widened(scope, base), exponent), dtype="i64")
+            return replace(expr, args=(widened(scope, base, into), exponent), dtype=into)
         case Call(_, args) if all(scope.kind(a.dtype) != "float" for a in args):
             if _computes(scope, expr):
-                args = tuple(widened(scope, a) for a in args)
-                return replace(expr, args=args, dtype="i64" if kind == "int" else "bool")
+                args = tuple(widened(scope, a, into) for a in args)
+                return replace(expr, args=args, dtype=into if kind == "int" else "bool")
         case Reduce(body=body) if scope.kind(body.dtype) != "float" and _computes(scope, body):
-            body = widened(scope, body)  # an inner max or any
-            return replace(expr, body=body, dtype="i64" if kind == "int" else "bool")
-    return convert(scope, Value(expr), "i64") if kind == "int" else expr
+            body = widened(scope, body, into)  # an inner max or any
+            return replace(expr, body=body, dtype=into if kind == "int" else "bool")
+    return convert(scope, Value(expr), into) if kind == "int" else widened_in(scope, expr)
+
+
+def widened_in(scope: Scope, expr: Expr) -> Expr:
+    """The floating term of a sum: integers in it are widened where their arithmetic could wrap, to i32 if that holds them."""
+    if all(scope.kind(e.dtype) != "float" for e in walk(expr)):
+        if not wraps(expr, scope.is_int):
+            return expr
+        return widened(scope, expr, "i64" if wraps(expr, scope.is_int, "i32") else "i32")
+    match expr:
+        case Call(_, args):
+            return replace(expr, args=tuple(widened_in(scope, a) for a in args))
+        case Cast(arg):
+            return replace(expr, arg=widened_in(scope, arg))
+        case Reduce(body=body):
+            return replace(expr, body=widened_in(scope, body))
+    return expr
 
 
 def _computes(scope: Scope, expr: Expr) -> bool:

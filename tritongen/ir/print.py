@@ -32,6 +32,7 @@ from tritongen.ir.algebra import walk as walk_poly
 from tritongen.ir.batches import mean_of
 from tritongen.ir.ends import box_end
 from tritongen.ir.functions import FUNCTIONS
+from tritongen.ir.integers import wraps_here
 from tritongen.ir.known import facts_of
 from tritongen.ir.nodes import (
     BATCH,
@@ -222,6 +223,7 @@ class _Printer:
     op: Op
     dims: Dims
     ranges: dict[str, tuple[Poly, Poly]]  # of the indices in force
+    widens: bool = False  # whether the checker widens integers here, as in a sum
 
     def left(self, b: Binder, body: Expr, extent: Poly | None) -> ast.Name | ast.Dots | ast.Binder:
         """An index of a left side; bare where an output's dim or the reads give its range."""
@@ -266,13 +268,19 @@ class _Printer:
                 return read_ast(tensor, coords, given)
             case Cast(arg, "compute"):
                 return self.expr(arg)
+            case Cast(Call() as arg, dtype) if dtype == arg.dtype:
+                return ast.Call(dtype, (self.call(arg),))
             case Cast(arg, dtype):
                 return ast.Call(dtype, (self.expr(arg),))
             case Call("seen", (_, value)):  # of plans alone
                 return self.expr(value)
             case Call():
                 total = _mean(expr)
-                return self.call(expr) if total is None else self.reduce(total, "mean")
+                if total is not None:
+                    return self.reduce(total, "mean")
+                if self.widens and wraps_here(expr, lambda t: kind_of(t, self.op) == "int"):
+                    return ast.Call(expr.dtype, (self.call(expr),))
+                return self.call(expr)
             case Reduce():
                 return self.reduce(expr, expr.op)
         raise TypeError(expr)
@@ -316,7 +324,7 @@ class _Printer:
     def reduce(self, r: Reduce, name: str) -> ast.Expr:
         guards = list(r.guards)
         binders = []
-        printer = self
+        printer = replace(self, widens=self.widens or r.op in ("sum", "prod"))
         for b in r.binders:
             binders.append(printer.binder(b, r, guards))
             printer = printer.inside((b,))
