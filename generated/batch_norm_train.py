@@ -1064,7 +1064,7 @@ def choose_batch_norm_train_backward_deps(
         )  # fmt: skip
     # a row fits in registers
     if (
-        0 < cols <= (16384 if in_f64 else 32768)
+        0 < cols <= 16384
         and not strided
         and (aligned or cols <= 8192 or cols <= 16384 and 4 * cols > 3 * lib.pow2(cols))
     ):
@@ -1180,7 +1180,7 @@ def allocate_batch_norm_train_backward(
     )
     dgain = torch.empty((C,), dtype=x.dtype, device=x.device)
     dbias = torch.empty((C,), dtype=x.dtype, device=x.device)
-    deps = torch.empty((), dtype=torch.float32, device=x.device) if need_deps else None
+    deps = torch.empty((), dtype=torch.float64, device=x.device) if need_deps else None
     return dx, dgain, dbias, deps
 
 
@@ -1242,7 +1242,7 @@ def batch_norm_train_backward_reference(
     dbias = dy.permute(1, 0, 2, 3).sum((-3, -2, -1)).to(T)
 
     # deps = sum[c](dy_rsqrt_sum[c] * gain[c] * (-0.5 * y_rsqrt[c]) / (var_kept[c] + eps))
-    deps = (dy_rsqrt_sum * gain * (-0.5 * y_rsqrt) / (var_kept + eps)).sum(-1).to(torch.float32)
+    deps = (dy_rsqrt_sum * gain * (-0.5 * y_rsqrt) / (var_kept + eps)).sum(-1).to(torch.float64)
 
     return dx, dgain, dbias, deps
 
@@ -1267,7 +1267,7 @@ def batch_norm_train_backward(
     need_dbias: bool = True,
     need_deps: bool = True,
 ) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:
-    """Returns dx: T[N, C, H, W], dgain: T[C], dbias: T[C], deps: f32, given x: T[N, C, H, W], gain: T[C], mu_kept: compute[C], var_kept: compute[C], dy: T[N, C, H, W].
+    """Returns dx: T[N, C, H, W], dgain: T[C], dbias: T[C], deps: f64, given x: T[N, C, H, W], gain: T[C], mu_kept: compute[C], var_kept: compute[C], dy: T[N, C, H, W].
 
     T is f64, f32, f16 or bf16. Takes any strides. Raises ValueError if an operand does not fit.
     """

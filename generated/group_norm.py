@@ -1582,7 +1582,7 @@ def choose_group_norm_backward_deps(
             num_warps=2 if BLOCK <= 128 and not in_f64 else 4,
         )  # fmt: skip
     # a row fits in registers
-    if 0 < cols <= (16384 if in_f64 else 32768) and not strided:
+    if 0 < cols <= 16384 and not strided:
         BLOCK = max(4, lib.pow2(cols))
         num_warps = (
             4 if BLOCK <= 32
@@ -1749,7 +1749,7 @@ def allocate_group_norm_backward(
     dbias = (
         torch.empty((C,), dtype=gain.dtype, device=x.device) if need_dgain or need_dbias else None
     )
-    deps = torch.empty((), dtype=torch.float32, device=x.device) if need_deps else None
+    deps = torch.empty((), dtype=torch.float64, device=x.device) if need_deps else None
     return dx, dgain, dbias, deps
 
 
@@ -1836,7 +1836,7 @@ def group_norm_backward_reference(
     deps = (
         (dy_rsqrt_sum * gain * (-0.5 * y_rsqrt) / (var_kept[n, c // Cg] + eps))
         .sum((-2, -1))
-        .to(torch.float32)
+        .to(torch.float64)
     )
 
     return dx.reshape(N, C, *batch), dgain, dbias, deps
@@ -1863,7 +1863,7 @@ def group_norm_backward(
     need_dbias: bool = True,
     need_deps: bool = True,
 ) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:
-    """Returns dx: T[N, C, ...], dgain: U[C], dbias: U[C], deps: f32, given x: T[N, C, ...], gain: U[C], mu_kept: compute[N, groups], var_kept: compute[N, groups], dy: T[N, C, ...].
+    """Returns dx: T[N, C, ...], dgain: U[C], dbias: U[C], deps: f64, given x: T[N, C, ...], gain: U[C], mu_kept: compute[N, groups], var_kept: compute[N, groups], dy: T[N, C, ...].
 
     T is f64, f32, f16 or bf16; U is f64, f32, f16 or bf16. Takes any strides. Raises ValueError if an operand does not fit.
     """

@@ -495,7 +495,7 @@ def allocate_huber_backward(
         ) from None
     dx = torch.empty(batch_shape, dtype=x.dtype, device=x.device)
     dt = torch.empty(batch_shape, dtype=x.dtype, device=x.device)
-    ddelta = torch.empty((), dtype=torch.float32, device=x.device)
+    ddelta = torch.empty((), dtype=torch.float64, device=x.device)
     return dx, dt, ddelta
 
 
@@ -542,7 +542,7 @@ def huber_backward_reference(
             + -0.5 * (dloss / batch.to(compute) * delta),
         )
         .sum(-1)
-        .to(torch.float32)
+        .to(torch.float64)
     )
 
     return dx.reshape(batch_), dt.reshape(batch_), ddelta
@@ -559,7 +559,7 @@ def huber_backward_reference(
 def huber_backward(
     x: torch.Tensor, t: torch.Tensor, dloss: float | torch.Tensor, delta: float | torch.Tensor = 1.0
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Returns dx: T[...], dt: T[...], ddelta: f32, given x: T[...], t: T[...].
+    """Returns dx: T[...], dt: T[...], ddelta: f64, given x: T[...], t: T[...].
 
     T is f64, f32, f16 or bf16. Takes any strides. Raises ValueError if an operand does not fit.
     """

@@ -1717,7 +1717,7 @@ def choose_instance_norm_backward_deps(
             num_warps=2 if BLOCK <= 128 and not in_f64 else 4,
         )  # fmt: skip
     # a row fits in registers
-    if 0 < cols <= (16384 if in_f64 else 32768) and not strided:
+    if 0 < cols <= 16384 and not strided:
         BLOCK = max(4, lib.pow2(cols))
         num_warps = (
             4 if BLOCK <= 32
@@ -1846,7 +1846,7 @@ def allocate_instance_norm_backward(
     dbias = (
         torch.empty((C,), dtype=gain.dtype, device=x.device) if need_dgain or need_dbias else None
     )
-    deps = torch.empty((), dtype=torch.float32, device=x.device) if need_deps else None
+    deps = torch.empty((), dtype=torch.float64, device=x.device) if need_deps else None
     return dx, dgain, dbias, deps
 
 
@@ -1909,7 +1909,7 @@ def instance_norm_backward_reference(
     # deps = sum[n, c](dy_rsqrt_sum[n, c] * gain[c] * (-0.5 * y_rsqrt[n, c]) / (var_kept[n, c] +
     #     eps))
     deps = (
-        (dy_rsqrt_sum * gain * (-0.5 * y_rsqrt) / (var_kept + eps)).sum((-2, -1)).to(torch.float32)
+        (dy_rsqrt_sum * gain * (-0.5 * y_rsqrt) / (var_kept + eps)).sum((-2, -1)).to(torch.float64)
     )
 
     return dx.reshape(N, C, *batch), dgain, dbias, deps
@@ -1935,7 +1935,7 @@ def instance_norm_backward(
     need_dbias: bool = True,
     need_deps: bool = True,
 ) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:
-    """Returns dx: T[N, C, ...], dgain: U[C], dbias: U[C], deps: f32, given x: T[N, C, ...], gain: U[C], mu_kept: compute[N, C], var_kept: compute[N, C], dy: T[N, C, ...].
+    """Returns dx: T[N, C, ...], dgain: U[C], dbias: U[C], deps: f64, given x: T[N, C, ...], gain: U[C], mu_kept: compute[N, C], var_kept: compute[N, C], dy: T[N, C, ...].
 
     T is f64, f32, f16 or bf16; U is f64, f32, f16 or bf16. Takes any strides. Raises ValueError if an operand does not fit.
     """

@@ -757,7 +757,7 @@ def allocate_layer_norm_backward(
     dx = torch.empty((*x.shape[:-1], D), dtype=x.dtype, device=x.device)
     dw = torch.empty((D,), dtype=w.dtype, device=x.device)
     db = torch.empty((D,), dtype=w.dtype, device=x.device)
-    deps = torch.empty((), dtype=torch.float32, device=x.device) if need_deps else None
+    deps = torch.empty((), dtype=torch.float64, device=x.device) if need_deps else None
     return dx, dw, db, deps
 
 
@@ -811,7 +811,7 @@ def layer_norm_backward_reference(
     db = dy.T.sum(-1).to(U)
 
     # deps = sum[...](dy_rsqrt[...] * (-0.5 * y_rsqrt[...]) / (var[...] + eps))
-    deps = (dy_rsqrt * (-0.5 * y_rsqrt) / (var + eps)).sum(-1).to(torch.float32)
+    deps = (dy_rsqrt * (-0.5 * y_rsqrt) / (var + eps)).sum(-1).to(torch.float64)
 
     return dx.reshape(*batch, D), dw, db, deps
 
@@ -834,7 +834,7 @@ def layer_norm_backward(
     need_db: bool = True,
     need_deps: bool = True,
 ) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:
-    """Returns dx: T[..., D], dw: U[D], db: U[D], deps: f32, given x: T[..., D], w: U[D], dy: T[..., D].
+    """Returns dx: T[..., D], dw: U[D], db: U[D], deps: f64, given x: T[..., D], w: U[D], dy: T[..., D].
 
     T is f64, f32, f16 or bf16; U is f64, f32, f16 or bf16. Takes any strides. Raises ValueError if an operand does not fit.
     """

@@ -354,7 +354,7 @@ def allocate_leaky_relu_backward(x, dy, slope=0.01) -> tuple[torch.Tensor, torch
             f"leaky_relu_backward: dy: batch shape {tuple(dy.shape)} does not broadcast with {tuple(x.shape)} (from x)"
         )
     dx = torch.empty(x.shape, dtype=x.dtype, device=x.device)
-    dslope = torch.empty((), dtype=torch.float32, device=x.device)
+    dslope = torch.empty((), dtype=torch.float64, device=x.device)
     return dx, dslope
 
 
@@ -376,7 +376,7 @@ def leaky_relu_backward_reference(
     dx = torch.where(x > 0.0, dy, dy * slope).to(T)
 
     # dslope = sum[...](where(x[...] > 0.0, 0.0, dy[...] * x[...]))
-    dslope = torch.where(x > 0.0, 0.0, dy * x).sum(-1).to(torch.float32)
+    dslope = torch.where(x > 0.0, 0.0, dy * x).sum(-1).to(torch.float64)
 
     return dx.reshape(batch), dslope
 
@@ -392,7 +392,7 @@ def leaky_relu_backward_reference(
 def leaky_relu_backward(
     x: torch.Tensor, dy: torch.Tensor, slope: float | torch.Tensor = 0.01
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Returns dx: T[...], dslope: f32, given x: T[...], dy: T[...].
+    """Returns dx: T[...], dslope: f64, given x: T[...], dy: T[...].
 
     T is f64, f32, f16 or bf16. Takes any strides. Raises ValueError if an operand does not fit.
     """

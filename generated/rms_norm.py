@@ -662,7 +662,7 @@ def allocate_rms_norm_backward(
         )
     dx = torch.empty((*x.shape[:-1], D), dtype=x.dtype, device=x.device)
     dgain = torch.empty((D,), dtype=gain.dtype, device=x.device)
-    deps = torch.empty((), dtype=torch.float32, device=x.device) if need_deps else None
+    deps = torch.empty((), dtype=torch.float64, device=x.device) if need_deps else None
     return dx, dgain, deps
 
 
@@ -702,7 +702,7 @@ def rms_norm_backward_reference(
     dgain = torch.einsum("ab,a->b", dy * x, y_rsqrt).to(U)
 
     # deps = sum[...](dy_rsqrt[...] * (-0.5 * y_rsqrt[...]) / (ms[...] + eps))
-    deps = (dy_rsqrt * (-0.5 * y_rsqrt) / (ms + eps)).sum(-1).to(torch.float32)
+    deps = (dy_rsqrt * (-0.5 * y_rsqrt) / (ms + eps)).sum(-1).to(torch.float64)
 
     return dx.reshape(*batch, D), dgain, deps
 
@@ -724,7 +724,7 @@ def rms_norm_backward(
     need_dgain: bool = True,
     need_deps: bool = True,
 ) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:
-    """Returns dx: T[..., D], dgain: U[D], deps: f32, given x: T[..., D], gain: U[D], dy: T[..., D].
+    """Returns dx: T[..., D], dgain: U[D], deps: f64, given x: T[..., D], gain: U[D], dy: T[..., D].
 
     T is f64, f32, f16 or bf16; U is f64, f32, f16 or bf16. Takes any strides. Raises ValueError if an operand does not fit.
     """

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
+import tritongen
 from tritongen.autodiff import NotDifferentiable, gradient
 from tritongen.check import check
 from tritongen.ir.algebra import Sym, poly, walk
@@ -770,3 +771,15 @@ def test_softmax_reads_its_result_alone():
 def test_an_inverse_reads_as_one_would_write_it(name, inverse):
     signature, body, _, _ = LINES[name]
     assert inverse in lines(op_of(f"op {name}_op<T: float>({signature} {{ {body} }}"))
+
+
+def test_the_gradient_of_a_scalar_is_as_exact_as_the_call():
+    op = tritongen.compile_op(
+        "op f<T: float>(x: T[N], lam: f32) -> y: T[N] { y[n] = exp(lam * x[n]) }"
+    )
+    x = torch.linspace(-2, 2, 50, dtype=torch.float64)
+    for dtype, least in ((torch.float64, 1e-12), (torch.float32, 1e-4)):
+        lam = torch.tensor(0.3, dtype=dtype, requires_grad=True)
+        (found,) = torch.autograd.grad(op(x, lam).sum(), lam)
+        (right,) = torch.autograd.grad(torch.exp(lam * x).sum(), lam)
+        assert found.dtype == dtype and (found - right).abs() < least

@@ -52,6 +52,7 @@ from tritongen.ir.nodes import (
     ScalarRef,
     Tensor,
     kind_of,
+    may_be_f64,
     walk,
 )
 from tritongen.ir.prune import pruned
@@ -199,6 +200,7 @@ def _tidied(op: Op, nests: tuple[Nest, ...], gradients: set[str]) -> tuple[Nest,
 
 
 def _wanted(op: Op, wrt: Iterable[str] | None) -> tuple[Param, ...]:
+    """The params that get a gradient. That of a scalar is f64 where a call may be; autograd casts it to what was passed."""
     floats = [
         p for p in op.params if not isinstance(p, Constant) and kind_of(p.dtype, op) == "float"
     ]
@@ -209,7 +211,10 @@ def _wanted(op: Op, wrt: Iterable[str] | None) -> tuple[Param, ...]:
         raise NotDifferentiable(op, NO_OPERAND)
     if not any(kind_of(o.dtype, op) == "float" for o in op.outputs):
         raise NotDifferentiable(op, NO_OUTPUT)
-    return tuple(floats)
+    wide = any(may_be_f64(t.dtype, op) for t in op.tensors)
+    return tuple(
+        replace(p, dtype="f64") if wide and not isinstance(p, Tensor) else p for p in floats
+    )
 
 
 @dataclass(slots=True)
