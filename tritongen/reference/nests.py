@@ -247,6 +247,10 @@ class _Body(Dims):
             values = [self.tensor(v, dtype) for v, dtype in zip(values, dtypes, strict=True)]
         if row.name == "clamp":
             values[0] = self.tensor(values[0], dtypes[0])
+        if row.name == "floordiv" and kind_of(call.dtype, self.function.op) == "float":
+            # Autograd refuses the `//` of floats.
+            a, b = self.tensor(values[0], dtypes[0]).text, values[1].text
+            return Code(f'torch.div({a}, {b}, rounding_mode="floor")')
         return Code(*fill(row.torch, [v.pair for v in values]))
 
     def clamped(self, name: str, values: list[Code], dtype: str) -> Code:
