@@ -140,11 +140,12 @@ def try_autograd(seen: Trial, text: str, nests: pipeline.Module) -> None:
 
 def in_f64(text: str) -> str:
     """A spec with f64 in place of narrower floats."""
-    wide = re.sub(
-        r"\bop \w+<[^>]*>",
-        lambda m: re.sub(r"\b(b?f16|f32)\b( \| \w+)*", "float", m[0]),
-        text,
-    )
+
+    def types(head: re.Match[str]) -> str:
+        wide = re.sub(r"\b(b?f16|f32|f8\w+)\b( \| \w+)*", "float", head[0])
+        return wide.replace("= float", "= f64")
+
+    wide = re.sub(r"\bop \w+<[^>]*>", types, text)
     wide = re.sub(r"\b(f32|f16|bf16|f8e4m3|f8e5m2)\[", "f64[", wide)
     return re.sub(r"\bf32\(", "f64(", wide)
 
