@@ -31,6 +31,7 @@ from tritongen.ir.binding import given_text
 from tritongen.ir.dtypes import TORCH_NAMES
 from tritongen.ir.known import Facts, facts_of, plainly_nonnegative
 from tritongen.reference.batches import batch_slice, broadcast_text
+from tritongen.reference.printer import default_text
 
 
 def parameters(op: ir.Op) -> list[tuple[str, str, str]]:
@@ -42,10 +43,10 @@ def parameters(op: ir.Op) -> list[tuple[str, str, str]]:
                 out.append((name, "torch.Tensor", ""))
             case ir.Scalar(name, dtype, default):
                 kind = "int" if dtype in ir.INTS else "bool" if dtype == "bool" else "float"
-                shown = "" if default is None else repr(default)
+                shown = "" if default is None else default_text(default)
                 out.append((name, f"{kind} | torch.Tensor", shown))
             case ir.Constant(name, dtype, default):
-                out.append((name, dtype, "" if default is None else repr(default)))
+                out.append((name, dtype, "" if default is None else default_text(default)))
     for free in op.free_typarams:
         out.append((free.name, "torch.dtype", TORCH_DTYPES.get(free.default or "", "")))
     return sorted(out, key=lambda p: bool(p[2]))

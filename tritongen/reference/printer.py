@@ -109,11 +109,11 @@ def _param(p: Param | TypeParam, op: Op) -> str:
             annotation = f"{PYTHON_TYPES[kind_of(p.dtype, op)]} | torch.Tensor"
         case Constant():
             annotation = PYTHON_TYPES[p.dtype]
-    default = "" if p.default is None else f" = {_literal(p.default)}"
+    default = "" if p.default is None else f" = {default_text(p.default)}"
     return f"{p.name}: {annotation}{default}"
 
 
-def _literal(value: int | float | bool) -> str:
+def default_text(value: int | float | bool) -> str:
     return f'float("{value}")' if value in (float("inf"), float("-inf")) else repr(value)
 
 
