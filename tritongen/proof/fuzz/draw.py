@@ -59,6 +59,7 @@ MOTIFS = {
     motifs_whole.call: 3,
 }
 FAMILIES = {"float": 12, "f16 | bf16": 2, "f32": 2, "f32 | f64": 1, "f16 | f32": 1}
+OTHERS = {"float": 6, "f16 | bf16": 1, "f8e4m3 | f16": 1, "f8e4m3 | f8e5m2": 1}  # of operands alone
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +71,7 @@ class Drawn:
 
 def draw_spec(random: Random) -> Drawn:
     s = Sketch(random)
-    s.typarams = {"T": s.weighted(FAMILIES), "U": s.weighted({"float": 4, "f16 | bf16": 1})}
+    s.typarams = {"T": s.weighted(FAMILIES), "U": s.weighted(OTHERS)}
     for _ in range(s.weighted({1: 6, 2: 4, 3: 1})):
         s.weighted(MOTIFS)(s)
     drawn = Drawn(s.text(), tuple(dict.fromkeys(s.motifs)), s.maybe(0.12))

@@ -9,6 +9,9 @@ from tritongen.proof.fuzz.sketch import Sketch
 
 def factor(s: Sketch, env: dict[str, str], plain: float = 0.6) -> str:
     """One factor: an operand in some order of its dims, perhaps computed."""
+    if s.maybe(0.1):  # a mask, or whole numbers that may wrap outside of a sum
+        mask, whole = read(s, env, "bool", 0.12), read(s, env, "int", 0.12)
+        return s.one(mask, f"({whole} - {s.one(3, 8)})", f"({whole} * {whole})")
     text = read(s, env, "float", 0.12, 1.0)
     if s.maybe(plain):
         return text
