@@ -21,6 +21,7 @@ from tritongen.emit.op_plans import OpPlans
 from tritongen.emit.text import bare
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import Poly, index, indices, symbols
+from tritongen.ir.batches import broadcasting
 from tritongen.schedule.plan import Plan, Reuse, Step
 
 Order = tuple[int, ...]
@@ -142,6 +143,8 @@ def _is_general(plan: Plan, step: Step) -> bool:
         return False
     if len(step.stores) > 1 or not said <= {t.dtype for t in op.tensors if t.name in touched}:
         return False
+    if touched & {t.name for t in broadcasting(op)}:
+        return False  # it may take a result besides, for the dims of `...`
     sizes = [bare(hi) for hi in _extents(step.kernels[0].nests).values()]
     told = {c.name for c in op.constants}
     told |= {f.name for f in (*op.defines, *plan.defines)}
