@@ -31,6 +31,8 @@ NODES = frozenset("""
     FunctionDef GeneratorExp If IfExp JoinedStr List ListComp Name Pass Raise Return Slice Starred Subscript Try Tuple
     UnaryOp With arg arguments keyword withitem
 """.split())  # fmt: skip
+# Nodes of which only the parts are looked at.
+PLAIN = NODES - {"Attribute", "Call", "FunctionDef", "GeneratorExp", "ListComp", "Name", "arg"}
 # Names that a module may use, with the allowed attributes of each. The rows of `ir/functions.py` add their own.
 ROOTS = frozenset("torch tl triton libdevice math lib runtime".split())
 LISTED = frozenset(
@@ -95,6 +97,9 @@ def _walk(function: ast.FunctionDef, own: Set[str]) -> None:
     waiting: list[tuple[ast.AST, Set[str]]] = [(function, frozenset())]
     while waiting:
         node, bound = waiting.pop()
+        if node.__class__.__name__ in PLAIN:
+            waiting += [(child, bound) for child in walked.children(node)]
+            continue
         if not _allowed(node, bound, own):
             raise _refused(node)
         waiting += _inside(node, bound)
@@ -174,7 +179,7 @@ def _allowed(node: ast.AST, bound: Set[str], own: Set[str]) -> bool:
 
 def _is_listed(path: str) -> bool:
     root, _, name = path.partition(".")
-    ours = root in library.NAMES and name in library.functions() and not name.startswith("_")
+    ours = root in library.NAMES and name in library.names() and not name.startswith("_")
     return ours or path in LISTED or path in _of_rows()
 
 

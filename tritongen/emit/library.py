@@ -9,6 +9,7 @@ The library is read and never imported, because the compiler needs no torch.
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -38,10 +39,21 @@ def version() -> int:
 
 
 @cache
+def texts() -> tuple[str, ...]:
+    return tuple(f.read_text() for f in sorted(package_folder("lib").glob("[a-z]*.py")))
+
+
+@cache
+def names() -> frozenset[str]:
+    """The names of all functions and classes. A module may not call those that begin with an underscore."""
+    found = (re.findall(r"^(?:def|class) (\w+)", text, re.MULTILINE) for text in texts())
+    return frozenset().union(*found)
+
+
+@cache
 def functions() -> dict[str, Function]:
-    """All functions and classes by name. A module may not call those that begin with an underscore."""
-    texts = [f.read_text() for f in sorted(package_folder("lib").glob("[a-z]*.py"))]
-    nodes = ((text, node) for text in texts for node in ast.parse(text).body)
+    """All functions and classes by name."""
+    nodes = ((text, node) for text in texts() for node in ast.parse(text).body)
     defined = [(text, node) for text, node in nodes if isinstance(node, Defined)]
     names = {node.name for _, node in defined}
     return {node.name: _function(text, node, names) for text, node in defined}

@@ -94,9 +94,9 @@ def ops_source(source_name: str, items: tuple[OpPlans, ...], standalone: bool = 
 def _check_reuse(items: Iterable[OpPlans], taken: Mapping[str, str]) -> None:
     """A launch must take what its callers give. `taken`: the parameters of each launch."""
     plans = (plan for item in items for own in item.printed for plan in own.plans)
-    for step in (step for plan in plans for step in plan.steps if step.reuses):
-        reuse = step.reuses
-        given = ", ".join(name for name, _, _ in reuse.given) or taken[f"launch_{step.name}"]
+    steps = ((step.name, step.reuses) for plan in plans for step in plan.steps)
+    for name, reuse in ((name, reuse) for name, reuse in steps if reuse):
+        given = ", ".join(own for own, _, _ in reuse.given) or taken[f"launch_{name}"]
         if taken[f"launch_{reuse.step}"] != given:
             raise AssertionError(f"launch_{reuse.step} does not take ({given})")
 

@@ -7,8 +7,12 @@ Operators and contexts are left out: they say nothing that a `Name` does not.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
 from functools import cache, lru_cache
+
+# Fields in which operators, contexts and texts are, or numbers.
+TEXTS = frozenset(
+    "ctx op ops id attr arg name kind conversion is_async simple type_comment".split()
+)
 
 
 @lru_cache(maxsize=1)
@@ -17,20 +21,23 @@ def parsed(source: str) -> ast.Module:
     return ast.parse(source)
 
 
-def walk(tree: ast.AST) -> Iterator[ast.AST]:
+def walk(tree: ast.AST) -> list[ast.AST]:
     """The node and all within, in the order of the text."""
-    waiting = [tree]
+    found, waiting = [], [tree]
     while waiting:
         node = waiting.pop()
-        yield node
-        waiting += children(node)
+        found.append(node)
+        if _fields(node.__class__):
+            waiting += children(node)
+    return found
 
 
 def children(node: ast.AST) -> list[ast.AST]:
     """The children of a node, in reverse order of the text."""
     found: list[ast.AST] = []
-    for value in map(node.__dict__.get, _fields(node.__class__.__name__)):
-        if isinstance(value, list):
+    for name in _fields(node.__class__):
+        value = getattr(node, name)
+        if value.__class__ is list:
             found += [v for v in reversed(value) if isinstance(v, ast.AST)]
         elif isinstance(value, ast.AST):
             found.append(value)
@@ -38,8 +45,10 @@ def children(node: ast.AST) -> list[ast.AST]:
 
 
 @cache
-def _fields(kind: str) -> tuple[str, ...]:
-    return tuple(f for f in reversed(getattr(ast, kind)._fields) if f not in ("ctx", "op", "ops"))
+def _fields(kind: type[ast.AST]) -> tuple[str, ...]:
+    """The fields of a class in which nodes are, the last one first."""
+    named = () if kind is ast.Constant else kind._fields
+    return tuple(f for f in reversed(named) if f not in TEXTS)
 
 
 def alike(tree: ast.Module) -> dict[str, str]:
