@@ -98,7 +98,7 @@ def remembered(maxsize: int | None, each: int = 1) -> Callable[[Callable[P, R]],
             spend(each)
             return made(*args)  # type: ignore[arg-type]
 
-        return call
+        return call if each else made  # type: ignore[return-value]
 
     return around
 

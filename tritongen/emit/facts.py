@@ -24,7 +24,6 @@ from tritongen.ir.free import reads
 from tritongen.ir.functions import TERM
 from tritongen.ir.nodes import BATCH, Op, kind_of, may_be_f64
 from tritongen.schedule import rules
-from tritongen.schedule.aside import names_of
 from tritongen.schedule.classes.patches import Dim, operand, walked
 from tritongen.schedule.estimates import shared
 from tritongen.schedule.plan import KernelPlan, Order, Pack, Run, Sizes, Step, View
@@ -62,7 +61,7 @@ def fact_names(context: Context, step: Step) -> dict[str, str]:
 
     A type parameter may have the same name, because a launch uses no type parameter.
     """
-    scope, names = names_of(context.op) - {p.name for p in context.op.typarams}, {}
+    scope, names = context.scope - {p.name for p in context.op.typarams}, {}
     for name, p in step.facts:
         text, own = launch_text(p), name + context.mark
         while own in scope and own != text:
@@ -95,7 +94,7 @@ def fact_lines(context: Context, step: Step, views: dict[str, View]) -> tuple[li
 
 def with_named_views(context: Context, step: Step, lines: list[str]) -> list[str]:
     """The lines, with a name for each view of an operand that several of them ask about."""
-    taken = names_of(context.op)
+    taken = context.scope
     for pack in (p for v in step.variants for p in v.packs):
         text = packed_text((pack,))
         own = re.compile(rf"(?<![\w.]){re.escape(text)}")

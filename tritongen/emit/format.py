@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from functools import lru_cache
 from textwrap import dedent
 
-from tritongen.emit import walked
 from tritongen.errors import NoBlack
 
 LINE_LENGTH = 100
@@ -26,7 +25,7 @@ Span = tuple[int, int]  # its first line and its last, counted from 1
 def format_source(source: str) -> str:
     """The source, formatted; black's exact version is pinned, since `--check` compares bytes."""
     lines = [line.rstrip() for line in source.splitlines()]
-    tree = walked.parsed(source)
+    tree = ast.parse(source)
     changed: dict[Span, list[str]] = {}
     for top in tree.body:
         is_torch = isinstance(top, ast.FunctionDef) and top.name.endswith("_torch")

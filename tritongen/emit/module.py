@@ -57,6 +57,7 @@ def module_source(
     code = "\n\n\n".join(library.inlined(body)) if standalone else body
     said = {n.id for n in walked.names(walked.parsed(code))}
     scopes.check_names(code, said & {name for table in IMPORTS for name in table})
+    walked.parsed.cache_clear()  # a tree is most of what a search for garbage would look at
     doc = _docstring(title, source_name, text, items)
     allow.check_docstring(doc)
     module = SimpleNamespace(doc=doc, imports=_imports(said), code=code)

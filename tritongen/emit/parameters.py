@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from tritongen.emit.names import Names, words_of
 from tritongen.emit.text import launch_text, wrap
@@ -20,6 +21,7 @@ from tritongen.ir.dtypes import DTYPES, HALVES
 from tritongen.ir.free import binders_of
 from tritongen.ir.functions import ATOM
 from tritongen.ir.narrowing import by_bits, key_of
+from tritongen.schedule.aside import names_of
 from tritongen.schedule.plan import KernelPlan
 
 TRITON_DTYPES = {d.name: f"tl.{d.triton}" for d in DTYPES.values()}
@@ -57,6 +59,11 @@ class Context:
     absent: frozenset[str] = frozenset()  # tensors that may be None where this is printed
     left_out: frozenset[str] = frozenset()  # those of them that kernels store where they are there
     flat: bool = False  # whether all tensors have their batch dims as one where this is printed
+
+    @cached_property
+    def scope(self) -> frozenset[str]:
+        """The names of the op, without its indices."""
+        return names_of(self.op)
 
     @property
     def measured(self) -> ir.Op:

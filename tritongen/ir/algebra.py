@@ -33,11 +33,25 @@ class Overgrown(ArithmeticError):
     """Raised for a product of sums that has too many terms."""
 
 
+class _Hashed:
+    """Keeps its hash: caches are asked about the same sizes again and again. A copy for another process has none."""
+
+    __slots__ = ("_hash",)
+
+
 @dataclass(frozen=True, slots=True)
-class Poly:
+class Poly(_Hashed):
     """A polynomial in normal form: monomials in a fixed order, none with coefficient 0."""
 
     terms: tuple[tuple[Monomial, Number], ...] = ()
+
+    def __hash__(self) -> int:
+        try:
+            return self._hash
+        except AttributeError:
+            found = hash(self.terms)
+            object.__setattr__(self, "_hash", found)
+            return found
 
     def __add__(self, other: PolyLike) -> Poly:
         total = dict(self.terms)
@@ -46,6 +60,8 @@ class Poly:
         return _from(total)
 
     def __mul__(self, other: PolyLike) -> Poly:
+        if other.__class__ is int and other:
+            return _scaled(self, other)
         total: dict[Monomial, Number] = {}
         others = poly(other).terms
         if len(self.terms) * len(others) > MOST_TERMS:
@@ -57,7 +73,7 @@ class Poly:
         return _from(total)
 
     def __neg__(self) -> Poly:
-        return self * -1
+        return _scaled(self, -1)
 
     def __sub__(self, other: PolyLike) -> Poly:
         total = dict(self.terms)
@@ -97,7 +113,7 @@ PolyLike = Union[Poly, Atom, Number]
 
 def poly(value: PolyLike) -> Poly:
     """A number, an atom or a poly, as a poly."""
-    if isinstance(value, Poly):
+    if value.__class__ is Poly:
         return value
     if isinstance(value, (int, Fraction)):
         return Poly((((), whole(value)),)) if value else Poly()
@@ -411,6 +427,12 @@ def _times(left: Monomial, right: Monomial) -> Monomial:
     for atom, power in right:
         powers[atom] = powers.get(atom, 0) + power
     return tuple(sorted(((a, k) for a, k in powers.items() if k), key=lambda pair: _key(pair[0])))
+
+
+def _scaled(p: Poly, factor: int) -> Poly:
+    """p times a number that is not 0: its terms stay in order."""
+    spend(1 + len(p.terms))
+    return Poly(tuple((monomial, whole(value * factor)) for monomial, value in p.terms))
 
 
 def _from(total: dict[Monomial, Number]) -> Poly:

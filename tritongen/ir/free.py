@@ -71,6 +71,8 @@ def tensors_read(expr: ir.Expr) -> set[str]:
     for node in ir.walk(expr):
         if isinstance(node, ir.Read):
             names.add(node.tensor)
+        elif not isinstance(node, (ir.IndexValue, ir.Reduce)):
+            continue
         for p in own_coordinates(node):
             names.update(atom.tensor for atom in fetches_of(p))
     return names
