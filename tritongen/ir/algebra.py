@@ -37,6 +37,7 @@ class _Hashed:
     """Keeps its hash: caches are asked about the same sizes again and again. A copy for another process has none."""
 
     __slots__ = ("_hash",)
+    _hash: int
 
 
 @dataclass(frozen=True, slots=True)
