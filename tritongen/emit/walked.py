@@ -27,7 +27,7 @@ def walk(tree: ast.AST) -> list[ast.AST]:
     while waiting:
         node = waiting.pop()
         found.append(node)
-        if _fields(node.__class__):
+        if _fields(node.__class__.__name__):
             waiting += children(node)
     return found
 
@@ -35,9 +35,9 @@ def walk(tree: ast.AST) -> list[ast.AST]:
 def children(node: ast.AST) -> list[ast.AST]:
     """The children of a node, in reverse order of the text."""
     found: list[ast.AST] = []
-    for name in _fields(node.__class__):
+    for name in _fields(node.__class__.__name__):
         value = getattr(node, name)
-        if value.__class__ is list:
+        if isinstance(value, list):
             found += [v for v in reversed(value) if isinstance(v, ast.AST)]
         elif isinstance(value, ast.AST):
             found.append(value)
@@ -45,9 +45,9 @@ def children(node: ast.AST) -> list[ast.AST]:
 
 
 @cache
-def _fields(kind: type[ast.AST]) -> tuple[str, ...]:
+def _fields(kind: str) -> tuple[str, ...]:
     """The fields of a class in which nodes are, the last one first."""
-    named = () if kind is ast.Constant else kind._fields
+    named = () if kind == "Constant" else getattr(ast, kind)._fields
     return tuple(f for f in reversed(named) if f not in TEXTS)
 
 

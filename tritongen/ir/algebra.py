@@ -61,7 +61,7 @@ class Poly(_Hashed):
         return _from(total)
 
     def __mul__(self, other: PolyLike) -> Poly:
-        if other.__class__ is int and other:
+        if type(other) is int and other:
             return _scaled(self, other)
         total: dict[Monomial, Number] = {}
         others = poly(other).terms
@@ -114,7 +114,7 @@ PolyLike = Union[Poly, Atom, Number]
 
 def poly(value: PolyLike) -> Poly:
     """A number, an atom or a poly, as a poly."""
-    if value.__class__ is Poly:
+    if isinstance(value, Poly):
         return value
     if isinstance(value, (int, Fraction)):
         return Poly((((), whole(value)),)) if value else Poly()
