@@ -21,6 +21,7 @@ from tritongen.emit.launches import SHARED_WORDS
 from tritongen.emit.text import BATCH_WORDS
 from tritongen.ir import nodes as ir
 from tritongen.ir.rename import renamed
+from tritongen.kernel.parts import PART
 from tritongen.schedule.aside import all_names
 
 
@@ -92,7 +93,7 @@ def collisions(
     spec = {marks.name(n): n for n in all_names(op)}
     # Names that are printed only where a line uses them, and names that Triton reserves.
     batch = BATCH_WORDS if ir.BATCH_SIZE in dims else frozenset()
-    inside = set(LAUNCH_WORDS | SHARED_WORDS | configs | batch)
+    inside = {PART, *LAUNCH_WORDS, *SHARED_WORDS, *configs, *batch}
     host: set[str] = set()
     words: set[str] = set()
     launching: set[str] = set()  # of all launches: each has the parameters that its text names

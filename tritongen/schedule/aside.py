@@ -18,13 +18,14 @@ from tritongen.ir.rename import ref_names
 def names_aside(op: ir.Op, needed: Set[str], taken: Set[str]) -> dict[str, str]:
     """Those of the op's names that are needed, each with underscores behind it until nothing is called so.
 
-    Nor as a kernel is: that of `t_`, of an op f, is called f_t__rows. And not in step with a name of the same ending: made of
-    `choose_f_z_` and of `z_` are a tensor and a function choose_f_z__sum, as they were without underscores.
+    Nor as a kernel or its chooser is: those of `t_`, of an op f, are called f_t__rows and choose_f_t_. And not in step with a
+    name of the same ending: made of `choose_f_z_` and of `z_` are a tensor and a function choose_f_z__sum, as they were
+    without underscores.
     """
     scope, changed = all_names(op) | taken, dict[str, str]()
     for name in sorted(all_names(op) & needed):
         new = f"{name}_"
-        while any(other == new or other.startswith(f"{op.name}_{new}") for other in scope) or any(
+        while any(other == new or f"{op.name}_{new}" in other for other in scope) or any(
             other.endswith(new) or new.endswith(other) for other in changed.values()
         ):
             new += "_"
