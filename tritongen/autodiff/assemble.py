@@ -90,7 +90,8 @@ def _with_scalars(expr: Expr, scalars: set[str]) -> Expr:
     def change(node: Expr) -> Expr:
         match node:
             case Read(name) if name in scalars:
-                return ScalarRef(name, exprs.COMPUTE)
+                value = ScalarRef(name, exprs.COMPUTE)
+                return exprs.cast(value, "f64") if node.dtype == "f64" else value
             case Cast(ScalarRef(), exprs.COMPUTE):
                 return node.arg
         return node

@@ -70,9 +70,10 @@ def keeping(op: Op, lines: tuple[Nest, ...], back: Op) -> Op | None:
             like = replace(like, dtype=exprs.COMPUTE if doubles else "f32")
         elif like is None or not any(matrix_products(line)):
             continue
-        name = exprs.free_name(f"{line.name}_kept", taken)
+        # Nor is it, or its gradient, called as the gradient of another: a gradient has lines f_sum and df_sum.
+        name = exprs.free_name(f"{line.name}_kept", taken | {t[1:] for t in taken if t[0] == "d"})
         found[line.name] = _copy(line, name, like)
-        taken.add(name)
+        taken |= {name, f"d{name}"}
     if not found and not places:
         return None
     own = {nest.name for nest in op.nests}
