@@ -89,14 +89,21 @@ class Pair:
         if self.compiles is not None:
             self.compiles.stop()
 
-    def report(self, text: str, name: str, seed: int, only: str = "", grad: bool = True):
+    def report(
+        self,
+        text: str,
+        name: str,
+        seed: int,
+        only: str = "",
+        grad: bool = True,
+        twice: bool | None = None,
+    ):
         """Both reports of a spec as one; `only` asks for one of "trial" and "compile"."""
         job = {"text": text, "name": name, "seed": seed, "device": self.device}
         out: dict[str, Any] = {"findings": [], "refused": [], "seconds": {}}
         if only != "compile":
-            out |= self._ask(
-                self.tries, job | {"kind": "trial", "grad": grad, "all_ways": self.all_ways}
-            )
+            more = {"grad": grad, "all_ways": self.all_ways, "twice": twice}
+            out |= self._ask(self.tries, job | {"kind": "trial"} | more)
         if self.compiles is not None and only != "trial" and not out["refused"]:
             other = self._ask(self.compiles, job | {"kind": "compile", "grad": grad})
             out["findings"] = out["findings"] + other["findings"]

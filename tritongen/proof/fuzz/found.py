@@ -39,7 +39,8 @@ def parts_of(*stages: str) -> dict[str, Any]:
     """What of `drive.Pair.report` meets findings of these stages; whatever comes before it is drawn as it was."""
     compiles = {bool(re.search("compile|trace", stage)) for stage in stages}
     only = "" if len(compiles) != 1 else "compile" if compiles == {True} else "trial"
-    return {"only": only, "grad": not stages or any(map(_is_of_a_gradient, stages))}
+    grad = not stages or any(map(_is_of_a_gradient, stages))
+    return {"only": only, "grad": grad, "twice": "second" in stages if stages else None}
 
 
 def _is_of_a_gradient(stage: str) -> bool:

@@ -103,13 +103,14 @@ def trial(
     seconds: float = 60,
     grad: bool = True,
     all_ways: bool = False,
+    twice: bool | None = None,
 ) -> dict[str, Any]:
-    """Plain data about one spec; see the module."""
+    """Plain data about one spec; see the module. `twice`: whether with second derivatives; by default the seed says."""
     from tritongen.proof.fuzz.gradients import try_gradients
 
     warnings.filterwarnings("ignore")
     forced_ones = ALL if all_ways or device == "cuda" else SOME
-    end, twice = time.monotonic() + seconds, seed % TWICE == 0
+    end, twice = time.monotonic() + seconds, seed % TWICE == 0 if twice is None else twice
     seen = Trial(device, Random(seed), end, forced_ones, twice)
     with seen.stage("build"):
         built = pipeline.build(text, name)
