@@ -48,7 +48,7 @@ def terms_line(op: Op, own: frozenset[str], name: str) -> Nest:
 
 
 def _true_over(op: Op, tensors: Iterable[Tensor]) -> Expr:
-    """True. What it reads says only whose batch dims it has."""
+    """A condition that is always true. It reads these operands only to get their batch dims."""
     found: Expr = Const(True, "bool")
     for t in tensors:
         kind = kind_of(t.dtype, op)

@@ -70,7 +70,7 @@ def keeping(op: Op, lines: tuple[Nest, ...], back: Op) -> Op | None:
             like = replace(like, dtype=exprs.COMPUTE if doubles else "f32")
         elif like is None or not any(matrix_products(line)):
             continue
-        # Nor is it, or its gradient, called as the gradient of another: a gradient has lines f_sum and df_sum.
+        # No kept value has the name of the gradient of another: an op may have lines f_sum and df_sum.
         name = exprs.free_name(f"{line.name}_kept", taken | {t[1:] for t in taken if t[0] == "d"})
         found[line.name] = _copy(line, name, like)
         taken |= {name, f"d{name}"}

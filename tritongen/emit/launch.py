@@ -146,7 +146,10 @@ def launch_of_another(
 
 
 def by_another(step: Step, reuse: Reuse, taken: str, lines: list[str]) -> LaunchView:
-    """The view of a launch function that calls the one of the step that it reuses, by these lines or with what it takes."""
+    """The view of a launch function that calls the one of the step that it reuses.
+
+    `taken`: its parameters. `lines`: its body. Without lines it hands its parameters on.
+    """
     own = [*taken.split(", "), f"choose_{step.name}"]
     return LaunchView(
         f"launch_{step.name}",

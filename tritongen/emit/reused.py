@@ -66,7 +66,7 @@ def _looked_up(plan: Plan, known: list[tuple[Plan, Step]]) -> Plan:
         return plan
     steps, here = [], _dims(plan)
     for step in plan.steps:
-        # A launch is not called where a tensor has its name.
+        # A tensor with the name of a launch would hide it.
         free = (before for before in known if f"launch_{before[1].name}" not in here)
         ways = (_repeat(*b, plan, step) or _reuse(*b, plan, step) for b in free)
         reuse = next(filter(None, ways), None)
@@ -91,7 +91,7 @@ def _renamed(step: Step, reuse: Reuse) -> Step:
 
 
 def _repeat(plan: Plan, first: Step, other: Plan, second: Step) -> Reuse | None:
-    """The first step, if the second one is the same under another name, in an op of the same operands."""
+    """How the launch of the first step computes the second one, if they differ by name alone and their ops take the same operands."""
     a, b = plan.inner, other.inner
     few = (a.params, a.facts, a.typarams, a.outputs, plan.defines)
     if few != (b.params, b.facts, b.typarams, b.outputs[: len(a.outputs)], other.defines):
@@ -137,14 +137,14 @@ def _is_general(plan: Plan, step: Step) -> bool:
         return False
     said = {n.dtype for n in step.kernels[0].nests} & {p.name for p in op.typarams}
     said |= {t.dtype for t in op.tensors if ir.may_be_f64(t.dtype, op)}
-    # The batch dims of a call are those of a result: a launch that stores none is given one for its shape.
+    # A launch finds the batch dims in the shape of a result. If it stores none, it takes one only for that.
     merged = {t for t, dims in _dims(plan).items() if ir.BATCH_SIZE in dims} & touched
     if merged and not merged & {o.name for o in op.outputs}:
         return False
     if len(step.stores) > 1 or not said <= {t.dtype for t in op.tensors if t.name in touched}:
         return False
     if touched & {t.name for t in broadcasting(op)}:
-        return False  # it may take a result besides, for the dims of `...`
+        return False  # its launch may also take a result, whose shape gives the dims of `...`
     sizes = [bare(hi) for hi in _extents(step.kernels[0].nests).values()]
     told = {c.name for c in op.constants}
     told |= {f.name for f in (*op.defines, *plan.defines)}

@@ -48,7 +48,7 @@ def fmod(a, b):
     if (a * b).dtype == tl.float64:
         return libdevice.fmod(a, b)
     else:
-        tiny = tl.abs(b) < 7.8886091e-31  # else the rest is no denormal, or a
+        tiny = tl.abs(b) < 7.8886091e-31  # a larger divisor leaves a normal number, or a itself
         wide_a, wide_b = tl.where(tiny, a, 1.0).to(tl.float64), tl.where(tiny, b, 1.0).to(
             tl.float64
         )

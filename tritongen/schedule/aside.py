@@ -18,9 +18,8 @@ from tritongen.ir.rename import ref_names
 def names_aside(op: ir.Op, needed: Set[str], taken: Set[str]) -> dict[str, str]:
     """Those of the op's names that are needed, each with underscores behind it until nothing is called so.
 
-    Nor as a kernel or its chooser is: those of `t_`, of an op f, are called f_t__rows and choose_f_t_. And not in step with a
-    name of the same ending: made of `choose_f_z_` and of `z_` are a tensor and a function choose_f_z__sum, as they were
-    without underscores.
+    A new name must not be part of the name of a kernel or a chooser: those of `t_`, of an op f, are f_t__rows and choose_f_t_.
+    Two new names must not have one ending: `choose_f_z_` and `z_` lead to a tensor and a function choose_f_z__sum.
     """
     scope, changed = all_names(op) | taken, dict[str, str]()
     for name in sorted(all_names(op) & needed):
