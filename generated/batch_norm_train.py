@@ -155,8 +155,9 @@ def batch_norm_train_forward_loop(
     x_n, x_row, x_hw, mu_kept_row, var_kept_row, gain_row, bias_row, y_n, y_row, y_hw,
     COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
-    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
-    mu_part_ptr=None, var_sum_part_ptr=None, var_sum_count_ptr=None,
+    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1,
+    STAGES: tl.constexpr = 1, CHUNK=0, mu_part_ptr=None, var_sum_part_ptr=None,
+    var_sum_count_ptr=None,
 ):  # fmt: skip
     """Each program takes ROWS rows of any width, BLOCK elements at a time, in two passes over each row.
 
@@ -179,7 +180,7 @@ def batch_norm_train_forward_loop(
         mu = tl.full((ROWS, 1), float("nan"), COMPUTE)
         var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
         var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
-        for step in range(begin, end):
+        for step in tl.range(begin, end, num_stages=STAGES):
             line = tl.cast(step // blocks, tl.int64)
             start = step % blocks * BLOCK
             col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -209,7 +210,7 @@ def batch_norm_train_forward_loop(
         tl.store(var_kept_ptr + row * var_kept_row, var, mask=(row < C) & (part == 0))
         rsqrt_var = lib.rsqrt(var + eps)
         tl.store(mu_kept_ptr + row * mu_kept_row, mu, mask=(row < C) & (part == 0))
-        for step in range(begin, end):
+        for step in tl.range(begin, end, num_stages=STAGES):
             line = tl.cast(step // blocks, tl.int64)
             start = step % blocks * BLOCK
             col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -228,43 +229,7 @@ def batch_norm_train_forward_loop(
 
 
 @triton.jit
-def batch_norm_train_forward_per_thread_part(
-    x_ptr, mu_part_ptr, var_sum_part_ptr, var_sum_count_ptr, C, N, cols, x_n, x_row, x_hw,
-    CHUNK,
-    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-    PARTS: tl.constexpr,
-):  # fmt: skip
-    """Program (part, row): mu, var_sum over one CHUNK of ROWS rows, a state a lane."""
-    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    cols, x_n = cols // VEC * VEC, x_n // VEC * VEC
-    x_row = x_row // VEC * VEC
-    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    blocks = lib.blocks(cols, BLOCK)
-    part = tl.program_id(0)
-    begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, N * blocks)
-    # mu[c] = mean[n, h, w](x[n, c, h, w])
-    # var[c] = mean[n, h, w]((x[n, c, h, w] - mu[c]) ** 2)
-    mean = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-    squares = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-    count = tl.full((1, BLOCK), 0.0, COMPUTE)
-    for step in range(begin, end):
-        line = tl.cast(step // blocks, tl.int64)
-        start = step % blocks * BLOCK
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < C) & (col < cols)
-        x = tl.load(x_ptr + line * x_n + row * x_row + col * x_hw, mask=inside, other=0.0).to(
-            COMPUTE
-        )
-        count += (col < cols).to(COMPUTE)
-        mean, squares = lib.take_each(mean, squares, count, x, inside)
-    mu, var_sum = lib.merge_moments(mean, squares, count)
-    tl.store(mu_part_ptr + row * PARTS + part, mu, mask=row < C)
-    tl.store(var_sum_part_ptr + row * PARTS + part, var_sum, mask=row < C)
-    tl.store(var_sum_count_ptr + row * PARTS + part, tl.sum(count, 1, keep_dims=True), mask=row < C)
-
-
-@triton.jit
-def batch_norm_train_forward_per_thread_merge(
+def batch_norm_train_forward_parts_merge(
     mu_part_ptr, var_sum_part_ptr, var_sum_count_ptr, C,
     MERGE: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
@@ -285,6 +250,42 @@ def batch_norm_train_forward_per_thread_merge(
     )
 
 
+@triton.jit
+def batch_norm_train_forward_per_thread_part(
+    x_ptr, mu_part_ptr, var_sum_part_ptr, var_sum_count_ptr, C, N, cols, x_n, x_row, x_hw,
+    CHUNK,
+    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    PARTS: tl.constexpr, STAGES: tl.constexpr,
+):  # fmt: skip
+    """Program (part, row): mu, var_sum over one CHUNK of ROWS rows, a state a lane."""
+    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
+    cols, x_n = cols // VEC * VEC, x_n // VEC * VEC
+    x_row = x_row // VEC * VEC
+    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    blocks = lib.blocks(cols, BLOCK)
+    part = tl.program_id(0)
+    begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, N * blocks)
+    # mu[c] = mean[n, h, w](x[n, c, h, w])
+    # var[c] = mean[n, h, w]((x[n, c, h, w] - mu[c]) ** 2)
+    mean = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+    squares = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+    count = tl.full((1, BLOCK), 0.0, COMPUTE)
+    for step in tl.range(begin, end, num_stages=STAGES):
+        line = tl.cast(step // blocks, tl.int64)
+        start = step % blocks * BLOCK
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < C) & (col < cols)
+        x = tl.load(x_ptr + line * x_n + row * x_row + col * x_hw, mask=inside, other=0.0).to(
+            COMPUTE
+        )
+        count += (col < cols).to(COMPUTE)
+        mean, squares = lib.take_each(mean, squares, count, x, inside)
+    mu, var_sum = lib.merge_moments(mean, squares, count)
+    tl.store(mu_part_ptr + row * PARTS + part, mu, mask=row < C)
+    tl.store(var_sum_part_ptr + row * PARTS + part, var_sum, mask=row < C)
+    tl.store(var_sum_count_ptr + row * PARTS + part, tl.sum(count, 1, keep_dims=True), mask=row < C)
+
+
 def choose_batch_norm_train_forward(
     rows: int, cols: int, col_run: int, col_runs: int, strided: bool, aligned: bool,
     in_f64: bool, gpu: lib.Gpu,
@@ -292,12 +293,13 @@ def choose_batch_norm_train_forward(
     """Returns (variant, config): the first variant whose rule holds."""
     # few rows that lie across memory: several programs share them, each lane keeps a state
     if strided and lib.cdiv(rows, 32) < 2 * gpu.sms and cols > 512:
-        return "per_thread", dict(
+        return "across", dict(
             ROWS=(ROWS := min(64, lib.pow2(max(1, rows)))),
             BLOCK=(BLOCK := min(4096 // ROWS, max(16, lib.pow2(col_run)))),
             PARTS=(PARTS := lib.spread(3 * gpu.sms, lib.cdiv(rows, ROWS), 512)),
             CHUNK=lib.cdiv(col_runs * lib.cdiv(col_run, BLOCK), PARTS),
             WRITES=max(4, lib.cdiv(col_runs * lib.cdiv(col_run, BLOCK), 65535)), MERGE=1,
+            STAGES=3 if rows % 16 == 0 and ROWS * BLOCK * (8 if in_f64 else 4) <= 32768 else 1,
             num_warps=4,
         )  # fmt: skip
     # short runs: many of them a tile
@@ -374,7 +376,8 @@ def launch_batch_norm_train_forward(x, gain, bias, y, mu_kept, var_kept, eps) ->
         x, mu_kept, var_kept, gain, bias, y, eps, C, N, H * W, H * N * W, *x.stride(),
         mu_kept.stride(0), var_kept.stride(0), gain.stride(0), bias.stride(0), *y.stride(),
     )  # fmt: skip
-    if variant == "per_thread":
+    constants = dict(enable_fp_fusion=True)
+    if variant == "across":
         ROWS, PARTS, WRITES = config["ROWS"], config["PARTS"], config["WRITES"]
         mu_part = torch.empty((C, PARTS), dtype=compute, device=x.device)
         var_sum_part = torch.empty((C, PARTS), dtype=compute, device=x.device)
@@ -382,18 +385,18 @@ def launch_batch_norm_train_forward(x, gain, bias, y, mu_kept, var_kept, eps) ->
         grid = (PARTS, lib.cdiv(C, ROWS))
         batch_norm_train_forward_per_thread_part[grid](
             x, mu_part, var_sum_part, var_sum_count, C, N, H * W, *x.stride(),
-            COMPUTE=COMPUTE, VEC=lib.vec(H * W, *x.stride()[:2]), enable_fp_fusion=True,
+            COMPUTE=COMPUTE, VEC=lib.vec(H * W, *x.stride()[:2]), **constants,
             **lib.config_without(config, "WRITES", "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(C, config["MERGE"]),)
-        batch_norm_train_forward_per_thread_merge[grid](
+        batch_norm_train_forward_parts_merge[grid](
             mu_part, var_sum_part, var_sum_count, C,
-            enable_fp_fusion=True, **lib.config_without(config, "ROWS", "BLOCK", "CHUNK", "WRITES"),
+            **constants, **lib.config_without(config, "ROWS", "BLOCK", "CHUNK", "WRITES", "STAGES"),
         )  # fmt: skip
         grid = (lib.cdiv(C, ROWS), lib.cdiv(N * lib.cdiv(col_run, BLOCK), WRITES))
         batch_norm_train_forward_loop[grid](
             *arguments, COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            VEC=lib.vec(H * W, *x.stride()[:2], *y.stride()[:2]), enable_fp_fusion=True, PASS=2,
+            VEC=lib.vec(H * W, *x.stride()[:2], *y.stride()[:2]), **constants, PASS=2,
             mu_part_ptr=mu_part, var_sum_part_ptr=var_sum_part, var_sum_count_ptr=var_sum_count,
             **dict(lib.config_without(config, "WRITES", "MERGE"), PARTS_POW2=1, CHUNK=WRITES, num_warps=4),
         )  # fmt: skip
@@ -403,7 +406,7 @@ def launch_batch_norm_train_forward(x, gain, bias, y, mu_kept, var_kept, eps) ->
             x, mu_kept, var_kept, gain, bias, y, eps, N, H * W, H * N * W, *x.stride(),
             mu_kept.stride(0), var_kept.stride(0), gain.stride(0), bias.stride(0), *y.stride(),
             COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            VEC=lib.vec(H * W, *x.stride()[:2], *y.stride()[:2]), enable_fp_fusion=True, **config,
+            VEC=lib.vec(H * W, *x.stride()[:2], *y.stride()[:2]), **constants, **config,
         )  # fmt: skip
     elif variant == "lines":
         grid = (C,)
@@ -411,7 +414,7 @@ def launch_batch_norm_train_forward(x, gain, bias, y, mu_kept, var_kept, eps) ->
             x, mu_kept, var_kept, gain, bias, y, eps, N, H * W, H * N * W, *x.stride(),
             mu_kept.stride(0), var_kept.stride(0), gain.stride(0), bias.stride(0), *y.stride(),
             COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            VEC=lib.vec(H * W, *x.stride()[:2], *y.stride()[:2]), enable_fp_fusion=True, **config,
+            VEC=lib.vec(H * W, *x.stride()[:2], *y.stride()[:2]), **constants, **config,
         )  # fmt: skip
     elif variant == "split":
         PARTS = config["PARTS"]
@@ -422,7 +425,7 @@ def launch_batch_norm_train_forward(x, gain, bias, y, mu_kept, var_kept, eps) ->
         for PASS in (1, 2):
             batch_norm_train_forward_loop[grid](
                 *arguments, COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-                VEC=lib.vec(H * W, *x.stride()[:2], *y.stride()[:2]), enable_fp_fusion=True, PASS=PASS,
+                VEC=lib.vec(H * W, *x.stride()[:2], *y.stride()[:2]), **constants, PASS=PASS,
                 mu_part_ptr=mu_part, var_sum_part_ptr=var_sum_part, var_sum_count_ptr=var_sum_count,
                 **config,
             )  # fmt: skip
@@ -432,14 +435,13 @@ def launch_batch_norm_train_forward(x, gain, bias, y, mu_kept, var_kept, eps) ->
             x, mu_kept, var_kept, gain, bias, y, eps, C, H * N * W, H * W, *x.stride(),
             mu_kept.stride(0), var_kept.stride(0), gain.stride(0), bias.stride(0), *y.stride(),
             COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            VEC=lib.vec(H * N * W, *x.stride()[:2], *y.stride()[:2]), enable_fp_fusion=True,
-            **config,
+            VEC=lib.vec(H * N * W, *x.stride()[:2], *y.stride()[:2]), **constants, **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(C, config["ROWS"]),)
         batch_norm_train_forward_loop[grid](
             *arguments, COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            VEC=lib.vec(H * W, *x.stride()[:2], *y.stride()[:2]), enable_fp_fusion=True, **config,
+            VEC=lib.vec(H * W, *x.stride()[:2], *y.stride()[:2]), **constants, **config,
         )  # fmt: skip
 
 
@@ -728,8 +730,9 @@ def batch_norm_train_backward_dx_loop(
     dx_row, dx_hw,
     EPS_IS_TENSOR: tl.constexpr, COMPUTE: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
-    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
-    dy_rsqrt_sum_part_ptr=None, dmu_sum_part_ptr=None, dgain_sum_part_ptr=None,
+    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1,
+    STAGES: tl.constexpr = 1, CHUNK=0, dy_rsqrt_sum_part_ptr=None, dmu_sum_part_ptr=None,
+    dgain_sum_part_ptr=None,
 ):  # fmt: skip
     """Each program takes ROWS rows of any width, BLOCK elements at a time, in two passes over each row.
 
@@ -758,7 +761,7 @@ def batch_norm_train_backward_dx_loop(
         dy_rsqrt_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
         dmu_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
         dgain_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-        for step in range(begin, end):
+        for step in tl.range(begin, end, num_stages=STAGES):
             line = tl.cast(step // blocks, tl.int64)
             start = step % blocks * BLOCK
             col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -813,7 +816,7 @@ def batch_norm_train_backward_dx_loop(
         )
         tl.store(dgain_ptr + row * dgain_row, dgain_sum, mask=(row < C) & (part == 0))
         tl.store(dbias_ptr + row * dbias_row, dmu_sum, mask=(row < C) & (part == 0))
-        for step in range(begin, end):
+        for step in tl.range(begin, end, num_stages=STAGES):
             line = tl.cast(step // blocks, tl.int64)
             start = step % blocks * BLOCK
             col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -834,6 +837,30 @@ def batch_norm_train_backward_dx_loop(
             #     / (H * N * W)
             dx = dy * gain * y_rsqrt + div_dvar * (2.0 * (x - mu_kept)) - div_dmu_sum
             tl.store(dx_ptr + line * dx_n + row * dx_row + col * dx_hw, dx, mask=inside)
+
+
+@triton.jit
+def batch_norm_train_backward_dx_parts_merge(
+    dy_rsqrt_sum_part_ptr, dmu_sum_part_ptr, dgain_sum_part_ptr, C,
+    MERGE: tl.constexpr, PARTS: tl.constexpr,
+):  # fmt: skip
+    """What the parts of MERGE rows left, merged into the first of them."""
+    row = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
+    parts = tl.arange(0, PARTS)[None, :]
+    there = (row < C) & (parts < PARTS)
+    dy_rsqrt_sum_parts = tl.load(dy_rsqrt_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
+    # dy_rsqrt_sum[c] = sum[n, h, w](dy[n, c, h, w] * (x[n, c, h, w] - mu_kept[c]))
+    dy_rsqrt_sum = tl.sum(dy_rsqrt_sum_parts, 1, keep_dims=True)
+    tl.store(dy_rsqrt_sum_part_ptr + row * PARTS, dy_rsqrt_sum, mask=row < C)
+    dmu_sum_parts = tl.load(dmu_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
+    # dmu_sum[c] = sum[n, h, w](dy[n, c, h, w])
+    dmu_sum = tl.sum(dmu_sum_parts, 1, keep_dims=True)
+    tl.store(dmu_sum_part_ptr + row * PARTS, dmu_sum, mask=row < C)
+    dgain_sum_parts = tl.load(dgain_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
+    # dgain[c] = sum[n, h, w](dy[n, c, h, w] * ((x[n, c, h, w] - mu_kept[c]) *
+    #     y_rsqrt[c]))
+    dgain_sum = tl.sum(dgain_sum_parts, 1, keep_dims=True)
+    tl.store(dgain_sum_part_ptr + row * PARTS, dgain_sum, mask=row < C)
 
 
 @triton.jit
@@ -918,6 +945,17 @@ def choose_batch_norm_train_backward_dx(
     in_f64: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """Returns (variant, config): the first variant whose rule holds."""
+    # few rows that lie across memory: several programs share them, each lane keeps a state
+    if strided and lib.cdiv(rows, 32) < 2 * gpu.sms and cols > 512 and rows % 16 == 0:
+        return "across", dict(
+            ROWS=(ROWS := min(64, lib.pow2(max(1, rows)))),
+            BLOCK=(BLOCK := min(2048 // ROWS, max(16, lib.pow2(col_run)))),
+            PARTS=(PARTS := lib.spread(4 * gpu.sms, lib.cdiv(rows, ROWS), 512)),
+            CHUNK=lib.cdiv(col_runs * lib.cdiv(col_run, BLOCK), PARTS),
+            WRITES=max(4, lib.cdiv(col_runs * lib.cdiv(col_run, BLOCK), 65535)), MERGE=1,
+            STAGES=3 if rows % 16 == 0 and ROWS * BLOCK * (16 if in_f64 else 8) <= 32768 else 1,
+            num_warps=4,
+        )  # fmt: skip
     # a row fits in registers, its runs as lines
     if (
         512 <= cols
@@ -980,13 +1018,15 @@ def launch_batch_norm_train_backward_dx(
     dy = lib.reshaped(dy, N, C, H * W)
     x = lib.reshaped(x, N, C, H * W)
     dx = dx.view(N, C, H * W)
+    col_run = H * W
     strided = 0 < dy.stride(1) < dy.stride(2) or 0 < x.stride(1) < x.stride(2)
     aligned = math.gcd(H * N * W, dy.stride(1)) * dy.element_size() % 8 == 0
     in_f64 = x.dtype == torch.float64
     variant, config = choose_batch_norm_train_backward_dx(
-        rows=C, cols=H * N * W, col_run=H * W, col_runs=N, strided=strided, aligned=aligned,
+        rows=C, cols=H * N * W, col_run=col_run, col_runs=N, strided=strided, aligned=aligned,
         in_f64=in_f64, gpu=lib.gpu(dy.device),
     )  # fmt: skip
+    BLOCK = config["BLOCK"]
     compute = torch.float64 if in_f64 else torch.float32
     COMPUTE = tl.float64 if in_f64 else tl.float32
     if COMPUTE == tl.float64 and not isinstance(eps, torch.Tensor):
@@ -997,15 +1037,39 @@ def launch_batch_norm_train_backward_dx(
         H * N * W, var_kept.stride(0), *dy.stride(), *x.stride(), mu_kept.stride(0),
         gain.stride(0), dy_rsqrt_sum.stride(0), dgain.stride(0), dbias.stride(0), *dx.stride(),
     )  # fmt: skip
-    constants = dict(
-        COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor), enable_fp_fusion=True,
-    )  # fmt: skip
-    if variant == "lines":
+    constants = dict(enable_fp_fusion=True)
+    if variant == "across":
+        ROWS, PARTS, WRITES = config["ROWS"], config["PARTS"], config["WRITES"]
+        dy_rsqrt_sum_part = torch.empty((C, PARTS), dtype=compute, device=dy.device)
+        dmu_sum_part = torch.empty((C, PARTS), dtype=compute, device=dy.device)
+        dgain_sum_part = torch.empty((C, PARTS), dtype=compute, device=dy.device)
+        grid = (lib.cdiv(C, ROWS), PARTS)
+        batch_norm_train_backward_dx_loop[grid](
+            *arguments, EPS_IS_TENSOR=isinstance(eps, torch.Tensor), COMPUTE=COMPUTE,
+            VEC=lib.vec(H * W, *dy.stride()[:2], *x.stride()[:2], *dx.stride()[:2]), **constants,
+            PASS=1, dy_rsqrt_sum_part_ptr=dy_rsqrt_sum_part, dmu_sum_part_ptr=dmu_sum_part,
+            dgain_sum_part_ptr=dgain_sum_part, **lib.config_without(config, "WRITES", "MERGE"),
+        )  # fmt: skip
+        grid = (lib.cdiv(C, config["MERGE"]),)
+        batch_norm_train_backward_dx_parts_merge[grid](
+            dy_rsqrt_sum_part, dmu_sum_part, dgain_sum_part, C,
+            **constants, **lib.config_without(config, "ROWS", "BLOCK", "CHUNK", "WRITES", "STAGES"),
+        )  # fmt: skip
+        grid = (lib.cdiv(C, ROWS), lib.cdiv(N * lib.cdiv(col_run, BLOCK), WRITES))
+        batch_norm_train_backward_dx_loop[grid](
+            *arguments, EPS_IS_TENSOR=isinstance(eps, torch.Tensor), COMPUTE=COMPUTE,
+            VEC=lib.vec(H * W, *dy.stride()[:2], *x.stride()[:2], *dx.stride()[:2]), **constants,
+            PASS=2, dy_rsqrt_sum_part_ptr=dy_rsqrt_sum_part, dmu_sum_part_ptr=dmu_sum_part,
+            dgain_sum_part_ptr=dgain_sum_part,
+            **dict(lib.config_without(config, "WRITES", "MERGE"), PARTS_POW2=1, CHUNK=WRITES, num_warps=4),
+        )  # fmt: skip
+    elif variant == "lines":
         grid = (C,)
         batch_norm_train_backward_dx_lines[grid](
             dy, x, mu_kept, dy_rsqrt_sum, var_kept, gain, dx, dgain, dbias, eps, N, H * W,
             H * N * W, *dy.stride(), *x.stride(), mu_kept.stride(0), dy_rsqrt_sum.stride(0),
             var_kept.stride(0), gain.stride(0), *dx.stride(), dgain.stride(0), dbias.stride(0),
+            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
             VEC=lib.vec(H * W, *dy.stride()[:2], *x.stride()[:2], *dx.stride()[:2]), **constants,
             **config,
         )  # fmt: skip
@@ -1017,9 +1081,10 @@ def launch_batch_norm_train_backward_dx(
         grid = (lib.cdiv(C, config["ROWS"]), PARTS)
         for PASS in (1, 2):
             batch_norm_train_backward_dx_loop[grid](
-                *arguments, VEC=lib.vec(H * W, *dy.stride()[:2], *x.stride()[:2], *dx.stride()[:2]),
-                **constants, PASS=PASS, dy_rsqrt_sum_part_ptr=dy_rsqrt_sum_part,
-                dmu_sum_part_ptr=dmu_sum_part, dgain_sum_part_ptr=dgain_sum_part, **config,
+                *arguments, EPS_IS_TENSOR=isinstance(eps, torch.Tensor), COMPUTE=COMPUTE,
+                VEC=lib.vec(H * W, *dy.stride()[:2], *x.stride()[:2], *dx.stride()[:2]), **constants,
+                PASS=PASS, dy_rsqrt_sum_part_ptr=dy_rsqrt_sum_part, dmu_sum_part_ptr=dmu_sum_part,
+                dgain_sum_part_ptr=dgain_sum_part, **config,
             )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(C, config["ROWS"]),)
@@ -1027,14 +1092,16 @@ def launch_batch_norm_train_backward_dx(
             dy, x, mu_kept, dy_rsqrt_sum, var_kept, gain, dx, dgain, dbias, eps, C, H * N * W,
             H * W, *dy.stride(), *x.stride(), mu_kept.stride(0), dy_rsqrt_sum.stride(0),
             var_kept.stride(0), gain.stride(0), *dx.stride(), dgain.stride(0), dbias.stride(0),
+            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
             VEC=lib.vec(H * N * W, *dy.stride()[:2], *x.stride()[:2], *dx.stride()[:2]),
             **constants, **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(C, config["ROWS"]),)
         batch_norm_train_backward_dx_loop[grid](
-            *arguments, VEC=lib.vec(H * W, *dy.stride()[:2], *x.stride()[:2], *dx.stride()[:2]),
-            **constants, **config,
+            *arguments, EPS_IS_TENSOR=isinstance(eps, torch.Tensor), COMPUTE=COMPUTE,
+            VEC=lib.vec(H * W, *dy.stride()[:2], *x.stride()[:2], *dx.stride()[:2]), **constants,
+            **config,
         )  # fmt: skip
 
 

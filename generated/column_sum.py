@@ -38,8 +38,8 @@ def column_sum_rows(
 def column_sum_loop(
     x_ptr, y_ptr, D, N, x_col, x_row, y_row,
     COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
-    y_sum_part_ptr=None,
+    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1,
+    STAGES: tl.constexpr = 1, CHUNK=0, y_sum_part_ptr=None,
 ):  # fmt: skip
     """Each program takes ROWS rows of any width, BLOCK elements at a time, in one pass over each row.
 
@@ -55,7 +55,7 @@ def column_sum_loop(
     # y[d] = sum[n](x[n, d])
     if PASS <= 1:
         y_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-        for start in range(begin, end, BLOCK):
+        for start in tl.range(begin, end, BLOCK, num_stages=STAGES):
             col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
             inside = (row < D) & (col < N)
             x = tl.load(x_ptr + col * x_col + row * x_row, mask=inside, other=0.0).to(COMPUTE)
@@ -73,7 +73,8 @@ def column_sum_loop(
 
 
 def choose_column_sum(
-    rows: int, cols: int, strided: bool, aligned: bool, in_f64: bool, gpu: lib.Gpu,
+    rows: int, cols: int, strided: bool, aligned: bool, in_f64: bool, itemsize: int,
+    gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """Returns (variant, config): the first variant whose rule holds."""
     # too few rows to fill the GPU: several programs share a row
@@ -122,10 +123,13 @@ def choose_column_sum(
         )  # fmt: skip
         return "rows", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=num_warps)
     # any width
-    return "loop", dict(
-        ROWS=(ROWS := min(32, lib.pow2(max(1, rows))) if strided else 1),
-        BLOCK=2048 // ROWS if strided else 4096, num_warps=8,
+    ROWS = min(32, lib.pow2(max(1, rows))) if strided else 1
+    BLOCK = 2048 // ROWS if strided else 4096
+    STAGES = (
+        3 if not strided and itemsize <= 2 and ROWS * BLOCK * (8 if in_f64 else 4) <= 32768
+        else 1
     )  # fmt: skip
+    return "loop", dict(ROWS=ROWS, BLOCK=BLOCK, STAGES=STAGES, num_warps=8)
 
 
 def launch_column_sum(x, y) -> None:
@@ -135,7 +139,7 @@ def launch_column_sum(x, y) -> None:
     variant, config = choose_column_sum(
         rows=D, cols=N, strided=0 < x.stride(1) < x.stride(0),
         aligned=math.gcd(N, x.stride(1)) * x.element_size() % 8 == 0, in_f64=in_f64,
-        gpu=lib.gpu(x.device),
+        itemsize=x.element_size(), gpu=lib.gpu(x.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
     compute = torch.float64 if in_f64 else torch.float32

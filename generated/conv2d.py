@@ -2135,8 +2135,8 @@ def conv2d_backward_db_rows(
 def conv2d_backward_db_loop(
     dy_ptr, db_ptr, rows, N, cols, dy_n_, dy_row, dy_pq, db_row,
     COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
-    db_sum_part_ptr=None,
+    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1,
+    STAGES: tl.constexpr = 1, CHUNK=0, db_sum_part_ptr=None,
 ):  # fmt: skip
     """Each program takes ROWS rows of any width, BLOCK elements at a time, in one pass over each row.
 
@@ -2154,7 +2154,7 @@ def conv2d_backward_db_loop(
     # db[f] = sum[n_, p, q](dy[n_, f, p, q])
     if PASS <= 1:
         db_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-        for step in range(begin, end):
+        for step in tl.range(begin, end, num_stages=STAGES):
             line = tl.cast(step // blocks, tl.int64)
             start = step % blocks * BLOCK
             col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -2671,7 +2671,7 @@ def launch_conv2d_backward_dw(x, dy, dw, stride, pad, dil, groups) -> None:
 
 def choose_conv2d_backward_db(
     rows: int, cols: int, col_run: int, col_runs: int, strided: bool, aligned: bool,
-    in_f64: bool, gpu: lib.Gpu,
+    in_f64: bool, itemsize: int, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """Returns (variant, config): the first variant whose rule holds."""
     # too few rows to fill the GPU: several programs share a row
@@ -2713,10 +2713,13 @@ def choose_conv2d_backward_db(
             num_warps=num_warps,
         )  # fmt: skip
     # any width
-    return "loop", dict(
-        BLOCK=(BLOCK := min(32 if strided else 4096, max(16, lib.pow2(col_run)))),
-        ROWS=64 if strided else 4096 // BLOCK, num_warps=8,
+    BLOCK = min(32 if strided else 4096, max(16, lib.pow2(col_run)))
+    ROWS = 64 if strided else 4096 // BLOCK
+    STAGES = (
+        3 if not strided and itemsize <= 2 and ROWS * BLOCK * (8 if in_f64 else 4) <= 32768
+        else 1
     )  # fmt: skip
+    return "loop", dict(BLOCK=BLOCK, ROWS=ROWS, STAGES=STAGES, num_warps=8)
 
 
 def launch_conv2d_backward_db(dy, db, groups) -> None:
@@ -2730,7 +2733,7 @@ def launch_conv2d_backward_db(dy, db, groups) -> None:
     variant, config = choose_conv2d_backward_db(
         rows=rows, cols=N * P * Q, col_run=P * Q, col_runs=N,
         strided=0 < dy.stride(1) < dy.stride(2), aligned=aligned, in_f64=in_f64,
-        gpu=lib.gpu(dy.device),
+        itemsize=dy.element_size(), gpu=lib.gpu(dy.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
     compute = torch.float64 if in_f64 else torch.float32

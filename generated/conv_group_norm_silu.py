@@ -511,8 +511,9 @@ def conv_group_norm_silu_y_loop(
     conv2d_col, gain_f1, gain_f0, bias_f1, bias_f0, y_row, y_col,
     COMPUTE: tl.constexpr, groups: tl.constexpr, HALF: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
-    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
-    mu_part_ptr=None, var_sum_part_ptr=None, var_sum_count_ptr=None,
+    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1,
+    STAGES: tl.constexpr = 1, CHUNK=0, mu_part_ptr=None, var_sum_part_ptr=None,
+    var_sum_count_ptr=None,
 ):  # fmt: skip
     """Each program takes ROWS rows of any width, BLOCK elements at a time, in two passes over each row.
 
@@ -535,7 +536,7 @@ def conv_group_norm_silu_y_loop(
         mu = tl.full((ROWS, 1), float("nan"), COMPUTE)
         var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
         var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
-        for step in range(begin, end):
+        for step in tl.range(begin, end, num_stages=STAGES):
             line = tl.cast(step // blocks, tl.int64)
             start = step % blocks * BLOCK
             col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -564,7 +565,7 @@ def conv_group_norm_silu_y_loop(
     if PASS != 1:
         var = var_sum / count
         rsqrt_var = lib.rsqrt(var + 1e-05)
-        for step in range(begin, end):
+        for step in tl.range(begin, end, num_stages=STAGES):
             line = tl.cast(step // blocks, tl.int64)
             start = step % blocks * BLOCK
             col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -632,8 +633,9 @@ def conv_group_norm_silu_y_channels_loop(
     conv2d_pq, gain_f1, gain_f0, bias_f1, bias_f0, y_n_, y_f1, y_f0, y_pq,
     PLACE: tl.constexpr, COMPUTE: tl.constexpr, groups: tl.constexpr, HALF: tl.constexpr,
     VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
-    mu_part_ptr=None, var_sum_part_ptr=None, var_sum_count_ptr=None,
+    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1,
+    STAGES: tl.constexpr = 1, CHUNK=0, mu_part_ptr=None, var_sum_part_ptr=None,
+    var_sum_count_ptr=None,
 ):  # fmt: skip
     """Each program takes ROWS rows of any width, BLOCK elements at a time, in two passes over each row.
 
@@ -657,7 +659,7 @@ def conv_group_norm_silu_y_channels_loop(
         mu = tl.full((ROWS, 1), float("nan"), COMPUTE)
         var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
         var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
-        for start in range(begin, end, BLOCK):
+        for start in tl.range(begin, end, BLOCK, num_stages=STAGES):
             col = (start + tl.arange(0, BLOCK)[None, :]).to(PLACE)
             inside = (row < rows) & (col < cols)
             f0 = (col % Cg).to(tl.int64)
@@ -685,7 +687,7 @@ def conv_group_norm_silu_y_channels_loop(
     if PASS != 1:
         var = var_sum / cols
         rsqrt_var = lib.rsqrt(var + 1e-05)
-        for start in range(begin, end, BLOCK):
+        for start in tl.range(begin, end, BLOCK, num_stages=STAGES):
             col = (start + tl.arange(0, BLOCK)[None, :]).to(PLACE)
             inside = (row < rows) & (col < cols)
             f0 = (col % Cg).to(tl.int64)
@@ -2514,8 +2516,9 @@ def conv_group_norm_silu_backward_db_loop(
     dmu_sum_c1, dconv2d_n_, dconv2d_row, dconv2d_pq, db_row, dgain_row, dbias_row,
     COMPUTE: tl.constexpr, HALF: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
-    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
-    db_sum_part_ptr=None, dgain_sum_part_ptr=None, dbias_sum_part_ptr=None,
+    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1,
+    STAGES: tl.constexpr = 1, CHUNK=0, db_sum_part_ptr=None, dgain_sum_part_ptr=None,
+    dbias_sum_part_ptr=None,
 ):  # fmt: skip
     """Each program takes ROWS rows of any width, BLOCK elements at a time, in one pass over each row.
 
@@ -2541,7 +2544,7 @@ def conv_group_norm_silu_backward_db_loop(
         db_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
         dgain_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
         dbias_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-        for step in range(begin, end):
+        for step in tl.range(begin, end, num_stages=STAGES):
             line = tl.cast(step // blocks, tl.int64)
             start = step % blocks * BLOCK
             col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -2701,8 +2704,9 @@ def conv_group_norm_silu_backward_db_channels_loop(
     dmu_sum_c1, dconv2d_n_, dconv2d_row, dconv2d_pq, db_row, dgain_row, dbias_row,
     PLACE: tl.constexpr, COMPUTE: tl.constexpr, HALF: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
-    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
-    db_sum_part_ptr=None, dgain_sum_part_ptr=None, dbias_sum_part_ptr=None,
+    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1,
+    STAGES: tl.constexpr = 1, CHUNK=0, db_sum_part_ptr=None, dgain_sum_part_ptr=None,
+    dbias_sum_part_ptr=None,
 ):  # fmt: skip
     """Each program takes ROWS rows of any width, BLOCK elements at a time, in one pass over each row.
 
@@ -2727,7 +2731,7 @@ def conv_group_norm_silu_backward_db_channels_loop(
         db_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
         dgain_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
         dbias_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-        for start in range(begin, end, BLOCK):
+        for start in tl.range(begin, end, BLOCK, num_stages=STAGES):
             col = (start + tl.arange(0, BLOCK)[None, :]).to(PLACE)
             inside = (row < rows) & (col < cols)
             n_ = (col // PQ).to(tl.int64)
@@ -3690,7 +3694,7 @@ def launch_conv_group_norm_silu_backward_dvar_sum(
 
 def choose_conv_group_norm_silu_backward_db(
     rows: int, cols: int, col_run: int, col_runs: int, channels_last: bool, strided: bool,
-    gpu: lib.Gpu,
+    in_f64: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """Returns (variant, config): the first variant whose rule holds."""
     # too few rows to fill the GPU: several programs share a row
@@ -3707,10 +3711,14 @@ def choose_conv_group_norm_silu_backward_db(
         PARTS = lib.spread(
             (4 if strided else 16) * gpu.sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
         )
+        STAGES = (
+            2 if strided and rows % 16 == 0 and ROWS * BLOCK * (48 if in_f64 else 24) <= 32768
+            else 1
+        )  # fmt: skip
         return "split", dict(
             BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS,
             CHUNK=lib.cdiv(col_runs * lib.cdiv(col_run, BLOCK), PARTS),
-            MERGE=1 if PARTS > 16 else 16, num_warps=8,
+            MERGE=1 if PARTS > 16 else 16, STAGES=STAGES, num_warps=8,
         )  # fmt: skip
     # a row fits in registers
     if not channels_last and 0 < cols <= 4096 and not strided:
@@ -3774,14 +3782,15 @@ def launch_conv_group_norm_silu_backward_db(
     dgain = dgain.view(Cg * groups)
     dbias = dbias.view(Cg * groups)
     rows = Cg * groups
+    in_f64 = gain.dtype == torch.float64
     variant, config = choose_conv_group_norm_silu_backward_db(
         rows=rows, cols=N * P * Q, col_run=P * Q, col_runs=N,
         channels_last=dconv2d.stride(1) < dconv2d.stride(-1),
-        strided=dconv2d.stride(1) < dconv2d.stride(-1), gpu=lib.gpu(bias.device),
+        strided=dconv2d.stride(1) < dconv2d.stride(-1), in_f64=in_f64, gpu=lib.gpu(bias.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
-    compute = torch.float64 if gain.dtype == torch.float64 else torch.float32
-    COMPUTE = tl.float64 if gain.dtype == torch.float64 else tl.float32
+    compute = torch.float64 if in_f64 else torch.float32
+    COMPUTE = tl.float64 if in_f64 else tl.float32
     arguments = (
         conv2d_kept, mu, var_sum, gain, bias, dy, dvar_sum, dmu_sum, dconv2d, db, dgain, dbias,
         Cg * groups, N * P * Q, P * Q, Cg, Cg * P * Q, *conv2d_kept.stride(), *mu.stride(),

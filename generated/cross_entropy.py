@@ -514,7 +514,7 @@ def launch_cross_entropy_backward(x, target, dloss, dx, ignore) -> None:
     variant, config = choose_cross_entropy_backward(
         rows=N, cols=V, strided=0 < x.stride(0) < x.stride(1),
         aligned=math.gcd(V, x.stride(0)) * x.element_size() % 8 == 0, in_f64=in_f64,
-        itemsize=dx.element_size(), gpu=lib.gpu(x.device),
+        itemsize=x.element_size(), gpu=lib.gpu(x.device),
     )  # fmt: skip
     BLOCK, ROWS = config["BLOCK"], config["ROWS"]
     compute = torch.float64 if in_f64 else torch.float32

@@ -879,8 +879,8 @@ def document_attention_backward_do_sum2_loop(
     do_ptr, o_ptr, o_sum2_kept_ptr, do_sum2_ptr, dp_row_ptr, rows, E, do_row, do_col, o_row,
     o_col, o_sum2_kept_row, do_sum2_row, do_sum2_col, dp_row_row,
     VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
-    do_sum_part_ptr=None,
+    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1,
+    STAGES: tl.constexpr = 1, CHUNK=0, do_sum_part_ptr=None,
 ):  # fmt: skip
     """Each program takes ROWS rows of any width, BLOCK elements at a time, in one pass over each row.
 
@@ -897,7 +897,7 @@ def document_attention_backward_do_sum2_loop(
     # do_sum[b, h, i] = sum[e](do[b, h, i, e] * o[b, h, i, e])
     if PASS <= 1:
         do_sum_acc = tl.full((ROWS, BLOCK), 0.0, tl.float32)
-        for start in range(begin, end, BLOCK):
+        for start in tl.range(begin, end, BLOCK, num_stages=STAGES):
             col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
             inside = (row < rows) & (col < E)
             do = tl.load(do_ptr + row * do_row + col * do_col, mask=inside, other=0.0).to(
@@ -1767,8 +1767,8 @@ def document_attention_backward_dscale_rows(
 def document_attention_backward_dscale_loop(
     dscale_sum_rows_ptr, dscale_ptr, cols, dscale_sum_rows_col,
     VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
-    dscale_sum_part_ptr=None,
+    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1,
+    STAGES: tl.constexpr = 1, CHUNK=0, dscale_sum_part_ptr=None,
 ):  # fmt: skip
     """Each program takes ROWS rows of any width, BLOCK elements at a time, in one pass over each row.
 
@@ -1785,7 +1785,7 @@ def document_attention_backward_dscale_loop(
     #     s_sum[b, h, i, j])
     if PASS <= 1:
         dscale_sum_acc = tl.full((ROWS, BLOCK), 0.0, tl.float32)
-        for start in range(begin, end, BLOCK):
+        for start in tl.range(begin, end, BLOCK, num_stages=STAGES):
             col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
             inside = (row < 1) & (col < cols)
             dscale_sum_rows = tl.load(
@@ -1851,7 +1851,9 @@ def choose_document_attention_backward_do_sum2(
         )
         return "split", dict(
             ROWS=ROWS, BLOCK=BLOCK, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
-            MERGE=1 if PARTS > 16 else 16, num_warps=8,
+            MERGE=1 if PARTS > 16 else 16,
+            STAGES=2 if strided and rows % 16 == 0 and ROWS * BLOCK * 8 <= 32768 else 1,
+            num_warps=8,
         )  # fmt: skip
     # a row fits in registers
     if strided and 0 < cols <= 512:
@@ -2076,7 +2078,7 @@ def launch_document_attention_backward_dk(
 
 
 def choose_document_attention_backward_dscale(
-    rows: int, cols: int, strided: bool, aligned: bool, gpu: lib.Gpu,
+    rows: int, cols: int, strided: bool, aligned: bool, itemsize: int, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """Returns (variant, config): the first variant whose rule holds."""
     # too few rows to fill the GPU: several programs share a row
@@ -2127,7 +2129,9 @@ def choose_document_attention_backward_dscale(
     # any width
     return "loop", dict(
         ROWS=(ROWS := min(32, lib.pow2(max(1, rows))) if strided else 1),
-        BLOCK=2048 // ROWS if strided else 4096, num_warps=8,
+        BLOCK=(BLOCK := 2048 // ROWS if strided else 4096),
+        STAGES=3 if not strided and itemsize <= 2 and ROWS * BLOCK * 4 <= 32768 else 1,
+        num_warps=8,
     )  # fmt: skip
 
 
@@ -2139,7 +2143,7 @@ def launch_document_attention_backward_dscale(dscale_sum_rows, dscale) -> None:
     variant, config = choose_document_attention_backward_dscale(
         rows=rows, cols=B * H * S, strided=False,
         aligned=B * H * S * dscale_sum_rows.element_size() % 8 == 0,
-        gpu=lib.gpu(dscale_sum_rows.device),
+        itemsize=dscale.element_size(), gpu=lib.gpu(dscale_sum_rows.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
     arguments = (dscale_sum_rows, dscale, B * H * S, dscale_sum_rows.stride(0))

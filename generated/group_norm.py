@@ -156,8 +156,9 @@ def group_norm_forward_loop(
     y_col,
     COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, groups: tl.constexpr,
     VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
-    mu_part_ptr=None, var_sum_part_ptr=None, var_sum_count_ptr=None,
+    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1,
+    STAGES: tl.constexpr = 1, CHUNK=0, mu_part_ptr=None, var_sum_part_ptr=None,
+    var_sum_count_ptr=None,
 ):  # fmt: skip
     """Each program takes ROWS rows of any width, BLOCK elements at a time, in two passes over each row.
 
@@ -180,7 +181,7 @@ def group_norm_forward_loop(
         mu = tl.full((ROWS, 1), float("nan"), COMPUTE)
         var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
         var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
-        for step in range(begin, end):
+        for step in tl.range(begin, end, num_stages=STAGES):
             line = tl.cast(step // blocks, tl.int64)
             start = step % blocks * BLOCK
             col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -211,7 +212,7 @@ def group_norm_forward_loop(
         tl.store(var_kept_ptr + row * var_kept_row, var, mask=(row < rows) & (part == 0))
         rsqrt_var = lib.rsqrt(var + eps)
         tl.store(mu_kept_ptr + row * mu_kept_row, mu, mask=(row < rows) & (part == 0))
-        for step in range(begin, end):
+        for step in tl.range(begin, end, num_stages=STAGES):
             line = tl.cast(step // blocks, tl.int64)
             start = step % blocks * BLOCK
             col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -275,8 +276,9 @@ def group_norm_forward_channels_loop(
     bias_c1, bias_c0, y_n, y_c1, y_c0, y_b,
     PLACE: tl.constexpr, COMPUTE: tl.constexpr, groups: tl.constexpr,
     EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
-    mu_part_ptr=None, var_sum_part_ptr=None, var_sum_count_ptr=None,
+    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1,
+    STAGES: tl.constexpr = 1, CHUNK=0, mu_part_ptr=None, var_sum_part_ptr=None,
+    var_sum_count_ptr=None,
 ):  # fmt: skip
     """Each program takes ROWS rows of any width, BLOCK elements at a time, in two passes over each row.
 
@@ -300,7 +302,7 @@ def group_norm_forward_channels_loop(
         mu = tl.full((ROWS, 1), float("nan"), COMPUTE)
         var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
         var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
-        for start in range(begin, end, BLOCK):
+        for start in tl.range(begin, end, BLOCK, num_stages=STAGES):
             col = (start + tl.arange(0, BLOCK)[None, :]).to(PLACE)
             inside = (row < rows) & (col < cols)
             c0 = (col % Cg).to(tl.int64)
@@ -332,7 +334,7 @@ def group_norm_forward_channels_loop(
         )
         rsqrt_var = lib.rsqrt(var + eps)
         tl.store(mu_kept_ptr + n * mu_kept_n + c1 * mu_kept_c1, mu, mask=(row < rows) & (part == 0))
-        for start in range(begin, end, BLOCK):
+        for start in tl.range(begin, end, BLOCK, num_stages=STAGES):
             col = (start + tl.arange(0, BLOCK)[None, :]).to(PLACE)
             inside = (row < rows) & (col < cols)
             c0 = (col % Cg).to(tl.int64)

@@ -326,8 +326,8 @@ def huber_backward_loop(
     dt_col,
     DLOSS_IS_TENSOR: tl.constexpr, COMPUTE: tl.constexpr, DELTA_IS_TENSOR: tl.constexpr,
     VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
-    ddelta_sum_part_ptr=None,
+    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1,
+    STAGES: tl.constexpr = 1, CHUNK=0, ddelta_sum_part_ptr=None,
 ):  # fmt: skip
     """Each program takes ROWS rows of any width, BLOCK elements at a time, in one pass over each row.
 
@@ -350,7 +350,7 @@ def huber_backward_loop(
     #     delta) + -0.5 * (dloss / batch_ * delta)))
     if PASS <= 1:
         ddelta_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-        for start in range(begin, end, BLOCK):
+        for start in tl.range(begin, end, BLOCK, num_stages=STAGES):
             col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
             inside = (row < 1) & (col < cols)
             x = tl.load(x_ptr + col * x_col, mask=col < cols).to(COMPUTE)
@@ -389,7 +389,7 @@ def huber_backward_loop(
 
 
 def choose_huber_backward(
-    rows: int, cols: int, strided: bool, gpu: lib.Gpu,
+    rows: int, cols: int, strided: bool, in_f64: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """Returns (variant, config): the first variant whose rule holds."""
     # too few rows to fill the GPU: several programs share a row
@@ -401,9 +401,13 @@ def choose_huber_backward(
         PARTS = lib.spread(
             (4 if strided else 16) * gpu.sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
         )
+        STAGES = (
+            2 if strided and rows % 16 == 0 and ROWS * BLOCK * (16 if in_f64 else 8) <= 32768
+            else 1
+        )  # fmt: skip
         return "split", dict(
             ROWS=ROWS, BLOCK=BLOCK, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
-            MERGE=1 if PARTS > 16 else 16, num_warps=8,
+            MERGE=1 if PARTS > 16 else 16, STAGES=STAGES, num_warps=8,
         )  # fmt: skip
     # a row fits in registers
     if strided and 0 < cols <= 512:
@@ -433,12 +437,13 @@ def launch_huber_backward(x, t, dx, dt, ddelta, delta, dloss) -> None:
     dx = dx.view(batch)
     dt = dt.view(batch)
     rows = 1
+    in_f64 = x.dtype == torch.float64
     variant, config = choose_huber_backward(
-        rows=rows, cols=batch, strided=False, gpu=lib.gpu(t.device),
+        rows=rows, cols=batch, strided=False, in_f64=in_f64, gpu=lib.gpu(t.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
-    compute = torch.float64 if x.dtype == torch.float64 else torch.float32
-    COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
+    compute = torch.float64 if in_f64 else torch.float32
+    COMPUTE = tl.float64 if in_f64 else tl.float32
     if COMPUTE == tl.float64 and not isinstance(delta, torch.Tensor):
         # A Python number reaches a kernel as f32.
         delta = torch.full((), delta, dtype=torch.float64, device=t.device)

@@ -223,8 +223,8 @@ def leaky_relu_backward_loop(
     x_ptr, dy_ptr, dx_ptr, dslope_ptr, slope, cols, x_col, dy_col, dx_col,
     COMPUTE: tl.constexpr, SLOPE_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
-    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
-    dslope_sum_part_ptr=None,
+    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1,
+    STAGES: tl.constexpr = 1, CHUNK=0, dslope_sum_part_ptr=None,
 ):  # fmt: skip
     """Each program takes ROWS rows of any width, BLOCK elements at a time, in one pass over each row.
 
@@ -241,7 +241,7 @@ def leaky_relu_backward_loop(
     # dslope = sum[...](where(x[...] > 0.0, 0.0, dy[...] * x[...]))
     if PASS <= 1:
         dslope_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-        for start in range(begin, end, BLOCK):
+        for start in tl.range(begin, end, BLOCK, num_stages=STAGES):
             col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
             inside = (row < 1) & (col < cols)
             x = tl.load(x_ptr + col * x_col, mask=col < cols).to(COMPUTE)
@@ -263,7 +263,7 @@ def leaky_relu_backward_loop(
 
 
 def choose_leaky_relu_backward(
-    rows: int, cols: int, strided: bool, gpu: lib.Gpu,
+    rows: int, cols: int, strided: bool, in_f64: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """Returns (variant, config): the first variant whose rule holds."""
     # too few rows to fill the GPU: several programs share a row
@@ -275,9 +275,13 @@ def choose_leaky_relu_backward(
         PARTS = lib.spread(
             (4 if strided else 16) * gpu.sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
         )
+        STAGES = (
+            2 if strided and rows % 16 == 0 and ROWS * BLOCK * (16 if in_f64 else 8) <= 32768
+            else 1
+        )  # fmt: skip
         return "split", dict(
             ROWS=ROWS, BLOCK=BLOCK, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
-            MERGE=1 if PARTS > 16 else 16, num_warps=8,
+            MERGE=1 if PARTS > 16 else 16, STAGES=STAGES, num_warps=8,
         )  # fmt: skip
     # a row fits in registers
     if strided and 0 < cols <= 512:
@@ -305,12 +309,13 @@ def launch_leaky_relu_backward(x, dy, dx, dslope, slope) -> None:
     x = lib.reshaped(x, batch)
     dx = dx.view(batch)
     rows = 1
+    in_f64 = x.dtype == torch.float64
     variant, config = choose_leaky_relu_backward(
-        rows=rows, cols=batch, strided=False, gpu=lib.gpu(dy.device),
+        rows=rows, cols=batch, strided=False, in_f64=in_f64, gpu=lib.gpu(dy.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
-    compute = torch.float64 if x.dtype == torch.float64 else torch.float32
-    COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
+    compute = torch.float64 if in_f64 else torch.float32
+    COMPUTE = tl.float64 if in_f64 else tl.float32
     if COMPUTE == tl.float64 and not isinstance(slope, torch.Tensor):
         # A Python number reaches a kernel as f32.
         slope = torch.full((), slope, dtype=torch.float64, device=dy.device)

@@ -770,8 +770,8 @@ def linear_backward_db_rows(
 def linear_backward_db_loop(
     dy_ptr, db_ptr, N, cols, dy_col, dy_row, db_row,
     COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
-    db_sum_part_ptr=None,
+    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1,
+    STAGES: tl.constexpr = 1, CHUNK=0, db_sum_part_ptr=None,
 ):  # fmt: skip
     """Each program takes ROWS rows of any width, BLOCK elements at a time, in one pass over each row.
 
@@ -787,7 +787,7 @@ def linear_backward_db_loop(
     # db[n] = sum[...](dy[..., n])
     if PASS <= 1:
         db_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-        for start in range(begin, end, BLOCK):
+        for start in tl.range(begin, end, BLOCK, num_stages=STAGES):
             col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
             inside = (row < N) & (col < cols)
             dy = tl.load(dy_ptr + col * dy_col + row * dy_row, mask=inside, other=0.0).to(COMPUTE)
@@ -978,7 +978,8 @@ def launch_linear_backward_dw(x, dy, dw) -> None:
 
 
 def choose_linear_backward_db(
-    rows: int, cols: int, strided: bool, aligned: bool, in_f64: bool, gpu: lib.Gpu,
+    rows: int, cols: int, strided: bool, aligned: bool, in_f64: bool, itemsize: int,
+    gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """Returns (variant, config): the first variant whose rule holds."""
     # too few rows to fill the GPU: several programs share a row
@@ -1027,10 +1028,13 @@ def choose_linear_backward_db(
         )  # fmt: skip
         return "rows", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=num_warps)
     # any width
-    return "loop", dict(
-        ROWS=(ROWS := min(32, lib.pow2(max(1, rows))) if strided else 1),
-        BLOCK=2048 // ROWS if strided else 4096, num_warps=8,
+    ROWS = min(32, lib.pow2(max(1, rows))) if strided else 1
+    BLOCK = 2048 // ROWS if strided else 4096
+    STAGES = (
+        3 if not strided and itemsize <= 2 and ROWS * BLOCK * (8 if in_f64 else 4) <= 32768
+        else 1
     )  # fmt: skip
+    return "loop", dict(ROWS=ROWS, BLOCK=BLOCK, STAGES=STAGES, num_warps=8)
 
 
 def launch_linear_backward_db(dy, db) -> None:
@@ -1042,7 +1046,7 @@ def launch_linear_backward_db(dy, db) -> None:
     in_f64 = dy.dtype == torch.float64
     variant, config = choose_linear_backward_db(
         rows=N, cols=batch, strided=0 < dy.stride(1) < dy.stride(0), aligned=aligned,
-        in_f64=in_f64, gpu=lib.gpu(dy.device),
+        in_f64=in_f64, itemsize=dy.element_size(), gpu=lib.gpu(dy.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
     compute = torch.float64 if in_f64 else torch.float32

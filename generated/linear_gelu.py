@@ -960,8 +960,8 @@ def linear_gelu_backward_db_loop(
     acc_kept_row, b_row, dacc_col, dacc_row, db_row,
     COMPUTE: tl.constexpr, HALF: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
-    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
-    db_sum_part_ptr=None,
+    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1,
+    STAGES: tl.constexpr = 1, CHUNK=0, db_sum_part_ptr=None,
 ):  # fmt: skip
     """Each program takes ROWS rows of any width, BLOCK elements at a time, in one pass over each row.
 
@@ -978,7 +978,7 @@ def linear_gelu_backward_db_loop(
     # db[n] = sum[m](dacc[m, n])
     if PASS <= 1:
         db_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-        for start in range(begin, end, BLOCK):
+        for start in tl.range(begin, end, BLOCK, num_stages=STAGES):
             col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
             inside = (row < N) & (col < M)
             dy = tl.load(dy_ptr + col * dy_col + row * dy_row, mask=inside).to(COMPUTE)
@@ -1267,7 +1267,7 @@ def linear_gelu_backward_dx_combine(
 
 
 def choose_linear_gelu_backward_db(
-    rows: int, cols: int, strided: bool, gpu: lib.Gpu,
+    rows: int, cols: int, strided: bool, in_f64: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """Returns (variant, config): the first variant whose rule holds."""
     # too few rows to fill the GPU: several programs share a row
@@ -1279,9 +1279,13 @@ def choose_linear_gelu_backward_db(
         PARTS = lib.spread(
             (4 if strided else 16) * gpu.sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
         )
+        STAGES = (
+            2 if strided and rows % 16 == 0 and ROWS * BLOCK * (16 if in_f64 else 8) <= 32768
+            else 1
+        )  # fmt: skip
         return "split", dict(
             ROWS=ROWS, BLOCK=BLOCK, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
-            MERGE=1 if PARTS > 16 else 16, num_warps=8,
+            MERGE=1 if PARTS > 16 else 16, STAGES=STAGES, num_warps=8,
         )  # fmt: skip
     # a row fits in registers
     if strided and 0 < cols <= 512:
@@ -1307,12 +1311,13 @@ def launch_linear_gelu_backward_db(b, acc_kept, dy, dacc, db) -> None:
     N = b.shape[0]
     M = acc_kept.shape[0]
     strided = 0 < dy.stride(1) < dy.stride(0) or 0 < acc_kept.stride(1) < acc_kept.stride(0)
+    in_f64 = b.dtype == torch.float64
     variant, config = choose_linear_gelu_backward_db(
-        rows=N, cols=M, strided=strided, gpu=lib.gpu(acc_kept.device),
+        rows=N, cols=M, strided=strided, in_f64=in_f64, gpu=lib.gpu(acc_kept.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
-    compute = torch.float64 if b.dtype == torch.float64 else torch.float32
-    COMPUTE = tl.float64 if b.dtype == torch.float64 else tl.float32
+    compute = torch.float64 if in_f64 else torch.float32
+    COMPUTE = tl.float64 if in_f64 else tl.float32
     arguments = (
         dy, acc_kept, b, dacc, db, N, M, *dy.stride(), *acc_kept.stride(), b.stride(0),
         *dacc.stride(), db.stride(0),

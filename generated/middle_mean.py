@@ -42,8 +42,8 @@ def middle_mean_rows(
 def middle_mean_loop(
     x_ptr, y_ptr, D, M, x_b, x_col, x_d, y_row,
     COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
-    y_sum_part_ptr=None,
+    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1,
+    STAGES: tl.constexpr = 1, CHUNK=0, y_sum_part_ptr=None,
 ):  # fmt: skip
     """Each program takes ROWS rows of any width, BLOCK elements at a time, in one pass over each row.
 
@@ -63,7 +63,7 @@ def middle_mean_loop(
     # y[b, d] = mean[m](x[b, m, d])
     if PASS <= 1:
         y_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-        for start in range(begin, end, BLOCK):
+        for start in tl.range(begin, end, BLOCK, num_stages=STAGES):
             col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
             inside = (row < D) & (col < M)
             x = tl.load(x_ptr + outer * x_b + col * x_col + row * x_d, mask=inside, other=0.0).to(
@@ -85,7 +85,7 @@ def middle_mean_loop(
 
 def choose_middle_mean(
     rows: int, cols: int, row_run: int, row_runs: int, strided: bool, aligned: bool,
-    in_f64: bool, gpu: lib.Gpu,
+    in_f64: bool, itemsize: int, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """Returns (variant, config): the first variant whose rule holds."""
     # too few rows to fill the GPU: several programs share a row
@@ -142,10 +142,13 @@ def choose_middle_mean(
         )  # fmt: skip
         return "rows", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=num_warps)
     # any width
-    return "loop", dict(
-        ROWS=(ROWS := min(min(32, lib.pow2(max(1, rows))) if strided else 1, lib.pow2(max(1, row_run)))),
-        BLOCK=2048 // ROWS if strided else 4096, num_warps=8,
+    ROWS = min(min(32, lib.pow2(max(1, rows))) if strided else 1, lib.pow2(max(1, row_run)))
+    BLOCK = 2048 // ROWS if strided else 4096
+    STAGES = (
+        3 if not strided and itemsize <= 2 and ROWS * BLOCK * (8 if in_f64 else 4) <= 32768
+        else 1
     )  # fmt: skip
+    return "loop", dict(ROWS=ROWS, BLOCK=BLOCK, STAGES=STAGES, num_warps=8)
 
 
 def launch_middle_mean(x, y) -> None:
@@ -157,7 +160,7 @@ def launch_middle_mean(x, y) -> None:
     variant, config = choose_middle_mean(
         rows=rows, cols=M, row_run=D, row_runs=B, strided=0 < x.stride(2) < x.stride(1),
         aligned=math.gcd(M, x.stride(2)) * x.element_size() % 8 == 0, in_f64=in_f64,
-        gpu=lib.gpu(x.device),
+        itemsize=x.element_size(), gpu=lib.gpu(x.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
     compute = torch.float64 if in_f64 else torch.float32

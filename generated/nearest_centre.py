@@ -42,8 +42,8 @@ def nearest_centre_norm_rows(
 def nearest_centre_norm_loop(
     c_ptr, norm_ptr, K, D, c_row, c_col, norm_row,
     VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
-    norm_part_ptr=None,
+    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1,
+    STAGES: tl.constexpr = 1, CHUNK=0, norm_part_ptr=None,
 ):  # fmt: skip
     """Each program takes ROWS rows of any width, BLOCK elements at a time, in one pass over each row.
 
@@ -59,7 +59,7 @@ def nearest_centre_norm_loop(
     # norm[k] = sum[d](c[k, d] ** 2)
     if PASS <= 1:
         norm_acc = tl.full((ROWS, BLOCK), 0.0, tl.float32)
-        for start in range(begin, end, BLOCK):
+        for start in tl.range(begin, end, BLOCK, num_stages=STAGES):
             col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
             inside = (row < K) & (col < D)
             c = tl.load(c_ptr + row * c_row + col * c_col, mask=inside, other=0.0).to(tl.float32)
@@ -98,8 +98,8 @@ def nearest_centre_distance_sum_rows(
 def nearest_centre_distance_sum_loop(
     x_ptr, distance_sum_ptr, N, D, x_row, x_col, distance_sum_row,
     VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
-    distance_sum_part_ptr=None,
+    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1,
+    STAGES: tl.constexpr = 1, CHUNK=0, distance_sum_part_ptr=None,
 ):  # fmt: skip
     """Each program takes ROWS rows of any width, BLOCK elements at a time, in one pass over each row.
 
@@ -115,7 +115,7 @@ def nearest_centre_distance_sum_loop(
     # distance_sum[n] = sum[d](x[n, d] ** 2)
     if PASS <= 1:
         distance_sum_acc = tl.full((ROWS, BLOCK), 0.0, tl.float32)
-        for start in range(begin, end, BLOCK):
+        for start in tl.range(begin, end, BLOCK, num_stages=STAGES):
             col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
             inside = (row < N) & (col < D)
             x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=0.0).to(tl.float32)
@@ -218,7 +218,7 @@ def nearest_centre_centre_rows(
 
 
 def choose_nearest_centre_norm(
-    rows: int, cols: int, strided: bool, aligned: bool, gpu: lib.Gpu,
+    rows: int, cols: int, strided: bool, aligned: bool, itemsize: int, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """Returns (variant, config): the first variant whose rule holds."""
     # too few rows to fill the GPU: several programs share a row
@@ -269,7 +269,9 @@ def choose_nearest_centre_norm(
     # any width
     return "loop", dict(
         ROWS=(ROWS := min(32, lib.pow2(max(1, rows))) if strided else 1),
-        BLOCK=2048 // ROWS if strided else 4096, num_warps=8,
+        BLOCK=(BLOCK := 2048 // ROWS if strided else 4096),
+        STAGES=3 if not strided and itemsize <= 2 and ROWS * BLOCK * 4 <= 32768 else 1,
+        num_warps=8,
     )  # fmt: skip
 
 
@@ -278,7 +280,8 @@ def launch_nearest_centre_norm(c, norm) -> None:
     K, D = c.shape
     variant, config = choose_nearest_centre_norm(
         rows=K, cols=D, strided=0 < c.stride(0) < c.stride(1),
-        aligned=math.gcd(D, c.stride(0)) * c.element_size() % 8 == 0, gpu=lib.gpu(c.device),
+        aligned=math.gcd(D, c.stride(0)) * c.element_size() % 8 == 0, itemsize=c.element_size(),
+        gpu=lib.gpu(c.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
     arguments = (c, norm, K, D, *c.stride(), norm.stride(0))
@@ -312,7 +315,8 @@ def launch_nearest_centre_distance_sum(x, distance_sum) -> None:
     N, D = x.shape
     variant, config = choose_nearest_centre_distance_sum(
         rows=N, cols=D, strided=0 < x.stride(0) < x.stride(1),
-        aligned=math.gcd(D, x.stride(0)) * x.element_size() % 8 == 0, gpu=lib.gpu(x.device),
+        aligned=math.gcd(D, x.stride(0)) * x.element_size() % 8 == 0, itemsize=x.element_size(),
+        gpu=lib.gpu(x.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
     arguments = (x, distance_sum, N, D, *x.stride(), distance_sum.stride(0))

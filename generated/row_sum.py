@@ -39,8 +39,8 @@ def row_sum_rows(
 def row_sum_loop(
     x_ptr, y_ptr, N, D, x_row, x_col, y_row,
     COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
-    y_sum_part_ptr=None,
+    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1,
+    STAGES: tl.constexpr = 1, CHUNK=0, y_sum_part_ptr=None,
 ):  # fmt: skip
     """Each program takes ROWS rows of any width, BLOCK elements at a time, in one pass over each row.
 
@@ -56,7 +56,7 @@ def row_sum_loop(
     # y[n] = sum[d](x[n, d])
     if PASS <= 1:
         y_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-        for start in range(begin, end, BLOCK):
+        for start in tl.range(begin, end, BLOCK, num_stages=STAGES):
             col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
             inside = (row < N) & (col < D)
             x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=0.0).to(COMPUTE)
@@ -74,7 +74,8 @@ def row_sum_loop(
 
 
 def choose_row_sum(
-    rows: int, cols: int, strided: bool, aligned: bool, in_f64: bool, gpu: lib.Gpu,
+    rows: int, cols: int, strided: bool, aligned: bool, in_f64: bool, itemsize: int,
+    gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """Returns (variant, config): the first variant whose rule holds."""
     # too few rows to fill the GPU: several programs share a row
@@ -123,10 +124,13 @@ def choose_row_sum(
         )  # fmt: skip
         return "rows", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=num_warps)
     # any width
-    return "loop", dict(
-        ROWS=(ROWS := min(32, lib.pow2(max(1, rows))) if strided else 1),
-        BLOCK=2048 // ROWS if strided else 4096, num_warps=8,
+    ROWS = min(32, lib.pow2(max(1, rows))) if strided else 1
+    BLOCK = 2048 // ROWS if strided else 4096
+    STAGES = (
+        3 if not strided and itemsize <= 2 and ROWS * BLOCK * (8 if in_f64 else 4) <= 32768
+        else 1
     )  # fmt: skip
+    return "loop", dict(ROWS=ROWS, BLOCK=BLOCK, STAGES=STAGES, num_warps=8)
 
 
 def launch_row_sum(x, y) -> None:
@@ -136,7 +140,7 @@ def launch_row_sum(x, y) -> None:
     variant, config = choose_row_sum(
         rows=N, cols=D, strided=0 < x.stride(0) < x.stride(1),
         aligned=math.gcd(D, x.stride(0)) * x.element_size() % 8 == 0, in_f64=in_f64,
-        gpu=lib.gpu(x.device),
+        itemsize=x.element_size(), gpu=lib.gpu(x.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
     compute = torch.float64 if in_f64 else torch.float32

@@ -250,7 +250,7 @@ def launch_softmax(x, y) -> None:
     variant, config = choose_softmax(
         rows=batch, cols=D, strided=0 < x.stride(0) < x.stride(1),
         aligned=math.gcd(D, x.stride(0)) * x.element_size() % 8 == 0, in_f64=in_f64,
-        itemsize=y.element_size(), gpu=lib.gpu(x.device),
+        itemsize=x.element_size(), gpu=lib.gpu(x.device),
     )  # fmt: skip
     BLOCK, ROWS = config["BLOCK"], config["ROWS"]
     compute = torch.float64 if in_f64 else torch.float32

@@ -160,11 +160,12 @@ def added_bytes_text(context: Context, step: Step) -> str:
     return str(int(dtype[1:]) // 8)
 
 
-def itemsize_text(context: Context, step: Step) -> str:
+def itemsize_text(context: Context, step: Step, views: dict[str, View]) -> str:
     """Bytes of one element of what lanes load or store, the widest of several, or of what goes into tl.dot."""
     if step.skeleton in ("window", "scan", "rows"):
-        tensor = step.orders[0].tensor if step.orders else step.stores[-1]
-        return f"{tensor}.element_size()"
+        tiled = _tiled(step, views) if step.skeleton == "rows" else []
+        named = [order.tensor for order in step.orders] or [tensor for tensor, *_ in tiled]
+        return f"{(*named, step.stores[-1])[0]}.element_size()"
     if step.skeleton == "pointwise":
         widest = {context.dtypes[t]: f"{t}.element_size()" for t in reversed(step.touched)}
         texts = [*reversed(widest.values())]
@@ -337,7 +338,7 @@ def fact_text(name: str, context: Context, step: Step, views: dict[str, View]) -
         case "in_f64":
             return computes_wide(context.op)
         case "itemsize":
-            return itemsize_text(context, step)
+            return itemsize_text(context, step, views)
         case "stored_bytes":
             return f"{step.stores[-1]}.element_size()"
         case "added_bytes":

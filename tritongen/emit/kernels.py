@@ -31,7 +31,7 @@ PRINTERS: dict[str, Callable[[Any], KernelView]] = {
     "lines_loop": walks.lines_loop,
     "loop": walks.loop,
     "per_thread_part": walks.per_thread_part,
-    "per_thread_merge": walks.per_thread_merge,
+    "parts_merge": walks.parts_merge,
     "two_pass": walks.two_pass,
     "contraction": contraction_view,
     "ragged": ragged_view,

@@ -19,7 +19,7 @@ from tritongen.emit.fold_lines import (
     term,
     term_mask,
 )
-from tritongen.emit.folds import MONOIDS, NO_PLACE, PAIRS, Paired, combined
+from tritongen.emit.folds import BY_LANE, MONOIDS, NO_PLACE, PAIRS, Paired, combined
 from tritongen.emit.kernel_writer import KernelWriter
 from tritongen.emit.row_views import Fold, Lines, Part, Variable, Walk
 from tritongen.emit.text import wrap_text
@@ -72,14 +72,20 @@ def walked(writer: KernelWriter, level: Level, steps: Steps, mask_redundant: Set
     return Walk(tuple(parts), lines=stores)
 
 
-def merged(
-    writer: KernelWriter, level: Level, pairs: Mapping[str, Paired] = PAIRS
-) -> tuple[Fold, ...]:
+def merged(writer: KernelWriter, level: Level) -> tuple[Fold, ...]:
     """Loads and merges the stored parts of the rows."""
-    folds = _folds(writer, level, pairs)
+    folds = _folds(writer, level, PAIRS)
     comments = [_comment(fold) for fold in folds]
     merges = zip(folds, comments, strict=True)
     return tuple(replace(fold.merge(), comment=comment) for fold, comment in merges)
+
+
+def left_merged(writer: KernelWriter, level: Level) -> tuple[Fold, ...]:
+    """Loads the stored parts of the rows, and leaves one part that stands for all of them."""
+    folds = _folds(writer, level, BY_LANE)
+    comments = [_comment(fold) for fold in folds]
+    left = zip(folds, comments, strict=True)
+    return tuple(replace(fold.leave(), comment=comment) for fold, comment in left)
 
 
 def _folds(
@@ -192,6 +198,10 @@ class _Single:
         best, finish = best_of(writer, self.nest), self.finish(self.name)
         return Fold(result=f"{best}, {self.name}", reduce=reduce, finish=finish, parts=parts)
 
+    def leave(self) -> Fold:
+        fold = self.merge()
+        return replace(fold, left=stored_parts(self.writer, self.states, (fold.result,)))
+
     def result(self) -> str:
         name = self.writer.variable(self.name)
         self.writer.values[self.name] = (name, ATOM)
@@ -282,10 +292,14 @@ class _Pair:
         parts = loaded_parts(self.writer, self.states, self.identities())
         loaded = tuple(part.loaded for part in parts)
         reduce = self.merging(loaded)
-        left = self.stored(loaded) if self.monoid.stored else ()
-        finish = () if left else self.finish(self.results)
-        state = ", ".join(self.results)
-        return Fold(result=state, reduce=reduce, finish=finish, parts=parts, left=left)
+        finish = self.finish(self.results)
+        return Fold(result=", ".join(self.results), reduce=reduce, finish=finish, parts=parts)
+
+    def leave(self) -> Fold:
+        parts = loaded_parts(self.writer, self.states, self.identities())
+        loaded = tuple(part.loaded for part in parts)
+        reduce, left = self.merging(loaded), self.stored(loaded)
+        return Fold(result=", ".join(self.results), reduce=reduce, parts=parts, left=left)
 
     def finish(self, names: Lines) -> Lines:
         """The state as the values of the two folds."""

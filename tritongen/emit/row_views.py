@@ -88,6 +88,7 @@ class RowsView(KernelView):
     number: str = "row"  # of a row among all
     outputs: Lines = ()  # values over the tile and their stores, in a pass of their own
     counter: str = ""  # where the programs of a two-pass kernel count
+    fetches: bool = False  # whether STAGES blocks are in flight
 
     @property
     def merges(self) -> bool:

@@ -5,7 +5,7 @@
     lines_loop          LINES runs of a row at a time, twice; mean and variance only
     two_pass            a block of some rows, then an earlier block, which L2 still holds
     per_thread_part     mean, squares and count of every lane of a [ROWS, BLOCK] tile, merged behind the loop
-    per_thread_merge    merges the stored parts of a row into the first of them
+    parts_merge         merges the stored parts of a row into the first of them
 
 Input: a `KernelWriter` over a kernel with levels. Output: its `RowsView`, with a `Walk` for each level. Values over the tile
 live for one pass, values of rows for all. `row_folds.py` prints the folds.
@@ -17,7 +17,7 @@ from dataclasses import replace
 
 from tritongen.emit.folds import BY_LANE, BY_LINES
 from tritongen.emit.kernel_writer import KernelWriter
-from tritongen.emit.row_folds import Steps, merged, place_dtype, walked
+from tritongen.emit.row_folds import Steps, left_merged, merged, place_dtype, walked
 from tritongen.emit.row_views import Lines, Tile, Walk
 from tritongen.emit.tiles import (
     decoded,
@@ -65,9 +65,12 @@ def loop(writer: KernelWriter) -> KernelView:
     number = len(walks) + bool(outputs)
     count = {1: "one pass", 2: "two passes", 3: "three passes"}.get(number, f"{number} passes")
     doc = f"Each program takes ROWS rows of any width, BLOCK elements at a time, in {count} over each row."
+    fetches = writer.kernel.fetches
+    own = SHARED | ({"STAGES": 1} if fetches else {})
     shared = {
         "number": row_number(writer),
-        "optional": (*(f"{name}: tl.constexpr = {n}" for name, n in SHARED.items()), "CHUNK=0"),
+        "fetches": fetches,
+        "optional": (*(f"{name}: tl.constexpr = {n}" for name, n in own.items()), "CHUNK=0"),
         "workspaces": tuple(p.pointer for w in walks for f in w.folds for p in f.parts),
     }
     blocks, walked = ("ROWS", "BLOCK"), tuple(walks)
@@ -116,14 +119,14 @@ def per_thread_part(writer: KernelWriter) -> KernelView:
     writer.lines += row_values(writer, first)
     walk = walk_level(writer, level, replace(steps_of_part(tile), pairs=BY_LANE))
     doc = f"Program (part, row): {', '.join(level.folds)} over one CHUNK of ROWS rows, a state a lane."
-    blocks, number = ("ROWS", "BLOCK", "PARTS"), row_number(writer)
-    return tile_view(writer, tile, blocks, doc, walks=(walk,), number=number)
+    blocks, number = ("ROWS", "BLOCK", "PARTS", "STAGES"), row_number(writer)
+    return tile_view(writer, tile, blocks, doc, walks=(walk,), number=number, fetches=True)
 
 
-def per_thread_merge(writer: KernelWriter) -> KernelView:
+def parts_merge(writer: KernelWriter) -> KernelView:
     """The parts of a row, merged. The last pass of `loop` writes from the first part."""
     tile = Tile(**open_rows(writer))
-    levels = (Walk(merged(writer, writer.kernel.levels[1], BY_LANE)),)
+    levels = (Walk(left_merged(writer, writer.kernel.levels[1])),)
     doc = "What the parts of MERGE rows left, merged into the first of them."
     blocks, number = ("MERGE", "PARTS"), row_number(writer)
     return tile_view(writer, tile, blocks, doc, merged=levels, number=number)

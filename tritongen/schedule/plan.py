@@ -119,6 +119,7 @@ class KernelPlan:
     reverse: bool = False  # a scan walks its axis from the end
     any_format: bool = False  # its views hold for outputs stored channels last, too
     slides: bool = False  # an operand slides under the tile as the loop goes on
+    fetches: bool = False  # its walks load blocks ahead of their turn, STAGES in flight
     counter: str = ""  # scratch in which the programs of a two-pass kernel count
     either: bool = False  # LHS says which factor is split ahead: else it is the right one
     named: bool = False  # rows name their segments; else a tile looks up which have rows of it

@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from tritongen.ir.dtypes import DTYPES
+from tritongen.ir.free import free_indices
+from tritongen.schedule.classes.lines import operands
 from tritongen.schedule.paired import numbers_of
 from tritongen.schedule.plan import Axis, KernelPlan, Launch, Variant
 
@@ -48,9 +50,17 @@ def block(col: Axis, rule: str) -> str:
 
 
 def split_variant(
-    loop: KernelPlan, state: tuple[State, ...], writes: bool, counts: bool, along: bool = False
+    loop: KernelPlan,
+    state: tuple[State, ...],
+    writes: bool,
+    counts: bool,
+    along: bool = False,
+    fits: str = "",
 ) -> Variant:
     """`state`: of each level; `writes`: whether tiles are stored; `along`: rows across memory run otherwise.
+
+    `fits`: whether three blocks fit in shared memory, where a walk folds and stores. Gradients of gelu and of the bias behind it,
+    16,384 x 8,192 in bf16, us with one block in flight, two and three: 304, 278, 295.
 
     softmax, rms_norm and layer_norm of one row of 4,194,304 in bf16: a block of 8,192 columns a program 59, 72 and
     63% of a copy of its size (four blocks of 4,096: 46, 59, 57), of 8 rows of 1,048,576 59, 59 and 57
@@ -81,6 +91,11 @@ def split_variant(
         # Fewer lanes than threads would give their layout to the whole tile.
         *((("PARTS_POW2", "max(PARTS, 256)"),) if len(state) > 1 or writes else ()),
         *((("MERGE", "1 if PARTS > 16 else 16"),) if merges else ()),
+        *(
+            (("STAGES", f"2 if strided and {in_wide_words(row)} and {fits} else 1"),)
+            if fits
+            else ()
+        ),
         ("num_warps", warps),
     )
     last = Launch(loop.name, (grid, "PARTS"))
@@ -232,12 +247,22 @@ def two_pass_variant(two_pass: KernelPlan, state: State) -> Variant:
     )
 
 
-def per_thread_variant(
-    loop: KernelPlan, state: State, part: KernelPlan, merge: KernelPlan
+def across_variant(
+    loop: KernelPlan,
+    state: State,
+    doubles: bool,
+    merge: KernelPlan,
+    part: KernelPlan | None = None,
 ) -> Variant:
     """Few rows across memory, such as the channels of images stored channels last: each lane keeps its own state.
 
-    batch_norm of [64, 64, 256, 256] and [64, 64, 112, 112] in f32, per cent of a copy: the parts 99 and 87
+    `part`: the kernel of the first launch, if that is not `loop`. The parts are merged once, and then written by short programs.
+
+    The gradients of a ResNet-50's 53 batch norms, 128 images in bf16, ms on an H200: the sums with one block in flight and
+    three 2.8 and 2.1 (a copy's speed is 1.3), dx behind merged parts 2.4 (1.9). By `split` all took 6.9. Of [719, 64, 27, 27] 105 us (154), of
+    [776, 48, 30, 30] 115 (181). Channels that 16 does not divide: f32 [7943, 66, 8, 8] 2,453 (294).
+
+    Moments: batch_norm of [64, 64, 256, 256] and [64, 64, 112, 112] in f32, per cent of a copy: the parts 99 and 87
     (64 x 64 in 8 warps 59 and 51, 64 x 128 in 8 96 and 84; a reduction a block, as `split` has it, 76 and 64);
     merged once, in 5 us, and then written by short programs 91 and 89 (merged by each, 163 registers a
     thread, 78 and 75); all of it 94 and 88, with 8,192 elements in 8 warps 93 and 85. In bf16 [64, 256, 56, 56]
@@ -245,31 +270,63 @@ def per_thread_variant(
     """
     row, col = loop.axes
     grid, blocks = tiles(row), "col_runs * cdiv(col_run, BLOCK)"
+    size, programs = ("4096", 3) if part else ("2048", 4)
     config = (
         ("ROWS", rows(row, "min(64, pow2(max(1, rows)))")),
-        ("BLOCK", block(col, "4096 // ROWS")),
-        ("PARTS", f"spread(3 * sms, {grid}, 512)"),
+        ("BLOCK", block(col, f"{size} // ROWS")),
+        ("PARTS", f"spread({programs} * sms, {grid}, 512)"),
         ("CHUNK", f"cdiv({blocks}, PARTS)"),
         ("WRITES", f"max(4, cdiv({blocks}, 65535))"),  # a grid has no more along its second axis
         ("MERGE", "1"),
+        ("STAGES", f"3 if {in_wide_words(row)} and {three_fit(loop, doubles)} else 1"),
         ("num_warps", "4"),
     )
     alone = ("PASS", "2"), ("PARTS_POW2", "1"), ("CHUNK", "WRITES"), ("num_warps", "4")
     left = tuple(name for name, _ in state)
+    first = (
+        Launch(part.name, ("PARTS", grid))
+        if part
+        else Launch(loop.name, (grid, "PARTS"), (("PASS", "1"),), part=True, scratch=left)
+    )
     launches = (
-        Launch(part.name, ("PARTS", grid)),
+        first,
         Launch(merge.name, (tiles(row, "MERGE"),)),
         Launch(loop.name, (grid, f"cdiv({blocks}, WRITES)"), alone, scratch=left),
     )
     return Variant(
-        "per_thread",
-        f"strided and {tiles(row, '32')} < 2 * sms and cols > 512",
+        "across",
+        f"strided and {tiles(row, '32')} < 2 * sms and cols > 512"
+        + ("" if part else f" and {in_wide_words(row)}"),
         "few rows that lie across memory: several programs share them, each lane keeps a state",
         config,
         launches,
         in_parts(state),
         requires="cols > 0",  # without columns no program stores what a row has one number of
     )
+
+
+def three_fit(loop: KernelPlan, doubles: bool) -> str:
+    """Whether shared memory of 99 KiB holds three blocks of what a walk loads."""
+    tiled = tiled_types(loop)
+    known = sum(DTYPES[dtype].itemsize for dtype in tiled if dtype in DTYPES)
+    varied = sum(dtype not in DTYPES for dtype in tiled)
+    size = f"{known + 4 * varied}"
+    if varied and doubles:
+        size = f"({known + 8 * varied} if in_f64 else {size})"
+    return f"ROWS * BLOCK * {size} <= 32768"
+
+
+def tiled_types(loop: KernelPlan) -> list[str]:
+    """The dtypes of the operands that lie along rows and columns."""
+    row, col = ({d.index for d in axis.digits} for axis in loop.axes)
+    read = ((r.tensor, r.dtype, free_indices(r)) for r in operands(loop.nests))
+    found = dict.fromkeys((n, d) for n, d, own in read if own & col and (own & row or not row))
+    return [dtype for _, dtype in found]
+
+
+def in_wide_words(row: Axis) -> str:
+    """Whether rows across memory begin where 16 bytes do: what is loaded in words of 4 bytes is fetched ahead at a loss."""
+    return f"{'row_run' if row.tail else 'rows'} % 16 == 0"
 
 
 def lines_variants(lines=None, loop=None) -> tuple[Variant, ...]:
@@ -412,8 +469,15 @@ def resident_variants(resident: KernelPlan, traits: Traits) -> tuple[Variant, ..
     return strided, held("rows", when, why, height, wide, fits)
 
 
-def loop_variant(loop, wide_tiles: bool, counts: bool, walked: bool = True) -> Variant:
+def loop_variant(
+    loop, wide_tiles: bool, counts: bool, walked: bool = True, fits: str = ""
+) -> Variant:
     """Any width. `walked`: whether these are whole rows as memory has them.
+
+    `fits`: whether three blocks fit in shared memory, where single folds of one operand are all that is computed. us, one block in
+    flight and three: sums of 4,096 rows of 65,536 in bf16 151, 131, of 4,402 of 30,490 135, 86, maxima of 565 of 237,168 in
+    f16 88, 81, sums of these in f32 138, 145. With two operands kl_div of 4,402 x 30,490 in f16 234, 287. Pairs of folds: softmax of 2,048 x
+    65,536 in bf16 168, 231.
 
     Where a value over the tile is stored: layer_norm at 32,768 wide 79% with 16,384 columns in 16 warps
     (32,768: 65; held in registers 66), at 131,072 69% with 32,768 in 32 (16,384: 63). group_norm of
@@ -462,5 +526,7 @@ def loop_variant(loop, wide_tiles: bool, counts: bool, walked: bool = True) -> V
     if not col.tail:
         width = near_or_across(width, far)
     sides = (("BLOCK", block(col, width)), ("ROWS", rows(row, height)))
-    config = (*(sides if col.tail else sides[::-1]), ("num_warps", warps))
+    ahead = f"3 if not strided and itemsize <= 2 and {fits} else 1"
+    fetched = (("STAGES", ahead),) if fits else ()
+    config = (*(sides if col.tail else sides[::-1]), *fetched, ("num_warps", warps))
     return Variant("loop", "True", "any width", config, (Launch(loop.name, (tiles(row),)),))

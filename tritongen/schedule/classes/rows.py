@@ -27,12 +27,14 @@ from tritongen.schedule.row_schedules import (
     SINGLE,
     STORED,
     Traits,
+    across_variant,
     held_columns,
     lines_variants,
     loop_variant,
-    per_thread_variant,
     resident_variants,
     split_variant,
+    three_fit,
+    tiled_types,
     two_pass_variant,
 )
 from tritongen.schedule.row_values import with_row_values
@@ -144,26 +146,33 @@ def make(name, group, stores, dims, facts) -> Step:
     places = any(is_reducer(n) and n.fold.is_place for n in group.nests)
     counts = places and not wide_tiles
     runs, once = col_axis.tail and wide_tiles and not places, len(levels) == 2
-    in_lines, per_thread, two_pass = list[KernelPlan](), list[KernelPlan](), list[KernelPlan]()
+    paired = numbers_of(levels) > 0
+    by_lane = runs and once and _by_lane(levels[1])
+    in_lines, across, two_pass = list[KernelPlan](), list[KernelPlan](), list[KernelPlan]()
     if runs:
         in_lines.append(walking("lines", (axes[0], col_axis)))
-    if runs and once and _by_lane(levels[1]):
+    if by_lane:
         in_lines.append(walking("lines_loop", (axes[0], col_axis)))
-        per_thread = [walking("per_thread_part"), walking("per_thread_merge")]
+    if by_lane or runs and once and not paired:
+        across.append(walking("parts_merge"))
+        across += [walking("per_thread_part")] if by_lane else []
     if wide_tiles and once and not row_axis.tail and not col_axis.tail:
         two_pass = [walking("two_pass", counter=unlike("tickets", names_spoken(group.nests, dims)))]
-    paired = numbers_of(levels) > 0
+    stored, single = bool(levels[1].stores), not (wide_tiles or paired or places)
+    fits = three_fit(loop, group.doubles)
+    behind, ahead = single and stored, single and not stored and len(tiled_types(loop)) == 1
+    loop = replace(loop, fetches=bool(across or behind or ahead))
     traits = _traits(group, touched, wide_tiles, counts, col_axis.tail, paired)
     variants = (
         *(two_pass_variant(kernel, state[0]) for kernel in two_pass),
-        *((per_thread_variant(loop, state[0], *per_thread),) if per_thread else ()),
+        *((across_variant(loop, state[0], group.doubles, *across),) if across else ()),
         *lines_variants(*in_lines),
-        split_variant(loop, state, wide_tiles, counts, along=bool(per_thread)),
+        split_variant(loop, state, wide_tiles, counts, by_lane, fits if behind else ""),
         *resident_variants(resident, traits),
-        loop_variant(loop, wide_tiles, counts),
+        loop_variant(loop, wide_tiles, counts, fits=fits if ahead else ""),
     )
     lowered = whole_rows(resident.name, group, stores, dims)
-    kernels = (lowered or resident, *in_lines, loop, *two_pass, *per_thread)
+    kernels = (lowered or resident, *in_lines, loop, *two_pass, *across)
     why = "reducers over one set of indices"
     step = Step(name, "rows", why, stores, _numbers(row_axis, col_axis), kernels, variants)
     if not any(in_cols for _, _, in_cols in varying(group)):
