@@ -45,9 +45,9 @@ class Parts:
 
     layers: Any
     gelu_linear: Callable[[int, int], nn.Module]
-    attention: Callable[[Tensor, Tensor, Tensor], Tensor]  # causal
-    relu: Callable[[Tensor], Tensor]
+    norm_relu: Callable[[int], nn.Module]  # of images
     add_relu: Callable[[Tensor, Tensor], Tensor]
+    attention: Callable[[Tensor, Tensor, Tensor], Tensor]  # causal
     max_pool: Callable[
         [Tensor, int], Tensor
     ]  # of 2 x 2, or of 3 x 3 with padding, at each second place
@@ -59,12 +59,17 @@ class GeluLinear(nn.Linear):
         return F.gelu(super().forward(x))
 
 
+class NormRelu(nn.BatchNorm2d):
+    def forward(self, x: Tensor) -> Tensor:
+        return F.relu(super().forward(x))
+
+
 TORCH = Parts(
     nn,
     GeluLinear,
-    lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True),
-    F.relu,
+    NormRelu,
     lambda x, y: F.relu(x + y),
+    lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True),
     lambda x, win: F.max_pool2d(x, win, 2, win // 3),
     lambda x: x.mean((2, 3)),
 )
@@ -76,9 +81,9 @@ def ours() -> Parts:
     return Parts(
         tritongen.nn,
         lambda width, hidden: tritongen.nn.Linear(width, hidden, activation="gelu"),
-        lambda q, k, v: attention(q, k, v, q.shape[-1] ** -0.5),
-        tritongen.compile_expr("relu(x)"),
+        lambda width: tritongen.nn.BatchNorm2d(width, activation="relu"),
         tritongen.compile_expr("relu(x + y)"),
+        lambda q, k, v: attention(q, k, v, q.shape[-1] ** -0.5),
         tritongen.compile_op(MAX_POOL),
         tritongen.compile_op(MEAN_POOL),
     )
@@ -192,7 +197,7 @@ class Residual(nn.Module):
     def __init__(self, parts: Parts, before: int, width: int, stride: int, wide: bool):
         super().__init__()
         layers, out = parts.layers, 4 * width if wide else width
-        self.relu, self.add_relu = parts.relu, parts.add_relu
+        self.add_relu = parts.add_relu
         forms = [(width, 3, stride), (width, 3, 1)]
         if wide:
             forms = [(width, 1, 1), (width, 3, stride), (out, 1, 1)]
@@ -200,7 +205,9 @@ class Residual(nn.Module):
         for channels, kernel, step in forms:
             conv = layers.Conv2d(last, channels, kernel, step, kernel // 2, bias=False)
             self.convs.append(conv)
-            self.norms.append(layers.BatchNorm2d(channels))
+            last_one = len(self.norms) + 1 == len(forms)
+            norm = layers.BatchNorm2d if last_one else parts.norm_relu
+            self.norms.append(norm(channels))
             last = channels
         self.beside = nn.Sequential()
         if stride > 1 or before != out:
@@ -209,8 +216,8 @@ class Residual(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         y = x
-        for k, (conv, norm) in enumerate(zip(self.convs, self.norms, strict=True)):
-            y = norm(conv(self.relu(y) if k else y))
+        for conv, norm in zip(self.convs, self.norms, strict=True):
+            y = norm(conv(y))
         return self.add_relu(y, self.beside(x))
 
 
@@ -220,11 +227,11 @@ class ResNet(nn.Module):
     def __init__(self, parts: Parts, sizes: Images):
         super().__init__()
         layers, first = parts.layers, sizes.widths[0]
-        self.relu, self.max_pool, self.mean_pool = parts.relu, parts.max_pool, parts.mean_pool
+        self.max_pool, self.mean_pool = parts.max_pool, parts.mean_pool
         stride = 2 if sizes.stem == 7 else 1
         self.stem = layers.Conv2d(3, first, sizes.stem, stride, sizes.stem // 2, bias=False)
         self.pool = 1 + stride
-        self.norm = layers.BatchNorm2d(first)
+        self.norm = parts.norm_relu(first)
         blocks, before = [], first
         for width, depth in zip(sizes.widths, sizes.depths, strict=True):
             for k in range(depth):
@@ -236,7 +243,7 @@ class ResNet(nn.Module):
         self.loss = layers.CrossEntropyLoss()
 
     def forward(self, x: Tensor, target: Tensor) -> Tensor:
-        h = self.max_pool(self.relu(self.norm(self.stem(x))), self.pool)
+        h = self.max_pool(self.norm(self.stem(x)), self.pool)
         return self.loss(self.head(self.mean_pool(self.blocks(h))), target)
 
 

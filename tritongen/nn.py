@@ -37,8 +37,21 @@ def _refuse(layer: str, **given: tuple[Any, tuple[Any, ...]]) -> None:
             raise ValueError(f"{layer}: {name}: expected {expected}, given {value!r}")
 
 
+class _Activated:
+    """The option `activation`. A mixin in front of torch's class."""
+
+    def __init__(self: Any, *args: Any, activation: str = "", **kwargs: Any):
+        _refuse(type(self).__name__, activation=(activation, ("", *ACTIVATIONS)))
+        super().__init__(*args, **kwargs)
+        self.activation = activation
+
+    def extra_repr(self: Any) -> str:
+        own = f", activation={self.activation!r}" if self.activation else ""
+        return super().extra_repr() + own  # type: ignore[misc]
+
+
 # ---- products -----------------------------------------------------------------------------------
-class Linear(nn.Linear):
+class Linear(_Activated, nn.Linear):
     """torch.nn.Linear with an optional activation in the same kernel: act(x @ weight.T + bias).
 
     Args:
@@ -52,18 +65,8 @@ class Linear(nn.Linear):
     x, weight and bias share their dtype. torch.autocast casts all three.
     """
 
-    def __init__(self, in_features: int, out_features: int, bias: bool = True, device: Any = None,
-                 dtype: Any = None, activation: str = ""):  # fmt: skip
-        _refuse("Linear", activation=(activation, ("", *ACTIVATIONS)))
-        super().__init__(in_features, out_features, bias, device, dtype)
-        self.activation = activation
-
     def forward(self, x: Tensor) -> Tensor:
         return call("linear", x, self.weight, b=self.bias, activation=self.activation)
-
-    def extra_repr(self) -> str:
-        own = f", activation={self.activation!r}" if self.activation else ""
-        return super().extra_repr() + own
 
 
 class SwiGLU(nn.Module):
@@ -204,7 +207,7 @@ class GroupNorm(nn.GroupNorm):
         return call("group_norm", x, gain=w, bias=b, groups=groups, eps=self.eps)
 
 
-class _BatchNorm:
+class _BatchNorm(_Activated):
     """The `forward` of batch norms. A mixin in front of torch's class."""
 
     def forward(self: Any, x: Tensor) -> Tensor:
@@ -213,6 +216,7 @@ class _BatchNorm:
             expected = f"expected {self.num_features} channels, given {x.shape[1]}"
             raise ValueError(f"{type(self).__name__}: x: {expected}")
         rest = {"gain": self.weight, "bias": self.bias, "eps": self.eps}
+        rest["activation"] = self.activation
         if not self.training and self.running_mean is not None:
             return call("batch_norm_eval", x, self.running_mean, self.running_var, **rest)
         count = x.numel() // max(1, x.shape[1])
@@ -242,15 +246,24 @@ class _BatchNorm:
 
 
 class BatchNorm1d(_BatchNorm, nn.BatchNorm1d):
-    """torch.nn.BatchNorm1d. x: [N, C] or [N, C, L]. The statistics of a batch are f32, or f64 of an f64 x."""
+    """torch.nn.BatchNorm1d, with an optional activation in the same kernel.
+
+    Args:
+        activation: as for Linear; a keyword. The other arguments are those of torch.nn.BatchNorm1d.
+
+    Shape:
+        x: [N, C] or [N, C, L].
+
+    The statistics of a batch are f32, or f64 of an f64 x.
+    """
 
 
 class BatchNorm2d(_BatchNorm, nn.BatchNorm2d):
-    """torch.nn.BatchNorm2d. x: [N, C, H, W]. The statistics of a batch are f32, or f64 of an f64 x."""
+    """torch.nn.BatchNorm2d. x: [N, C, H, W]. The rest is as for BatchNorm1d."""
 
 
 class BatchNorm3d(_BatchNorm, nn.BatchNorm3d):
-    """torch.nn.BatchNorm3d. x: [N, C, D, H, W]. The statistics of a batch are f32, or f64 of an f64 x."""
+    """torch.nn.BatchNorm3d. x: [N, C, D, H, W]. The rest is as for BatchNorm1d."""
 
 
 # ---- the rest -----------------------------------------------------------------------------------

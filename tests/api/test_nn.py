@@ -159,6 +159,20 @@ def test_an_activation_stands_behind_the_product():
     assert "activation='gelu'" in repr(layer)
 
 
+@pytest.mark.parametrize("training", (True, False))
+def test_an_activation_stands_behind_the_norm(training):
+    ours, theirs = nn.BatchNorm2d(4, activation="relu"), torch.nn.BatchNorm2d(4)
+    x, found = randn(3, 4, 5, 5).contiguous(memory_format=LAST), []
+    for layer, act in ((ours, lambda y: y), (theirs, torch.relu)):
+        layer.train(training)
+        leaf = x.clone().requires_grad_()
+        y = act(layer(leaf))
+        found.append((y, *torch.autograd.grad(y.square().sum(), (leaf, *layer.parameters()))))
+    for got, right in zip(*found, strict=True):
+        torch.testing.assert_close(got, right)
+    assert "activation='relu'" in repr(ours)
+
+
 def test_swiglu():
     layer = nn.SwiGLU(6, 5)
     x = randn(2, 3, 6)

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 
 from tritongen.autodiff import batches, exprs, flow, zero
+from tritongen.autodiff.again import computed_again
 from tritongen.autodiff.assemble import assemble, cotangent, reached, tensors_read
 from tritongen.autodiff.empty_folds import with_divisors_of_1
 from tritongen.autodiff.inline import inline, read_back
@@ -133,7 +134,8 @@ def _derived(op: Op, wanted: tuple[Param, ...], most: int, shared: bool = False)
     for nest in reversed(tape.forward):
         tape.pull(nest)
     nests = (*tape.values, *tape.backward, *(tape.operand(p) for p in wanted))
-    nests = _tidied(op, from_kept(op, nests), {f"d{p.name}" for p in wanted})
+    nests, gradients = from_kept(op, nests), {f"d{p.name}" for p in wanted}
+    nests = _tidied(op, computed_again(op, nests, gradients, tape.free_name), gradients)
     own = {nest.name for nest in tape.backward}
     nests = in_stored_types(op, read_back(nests, own), own)
     operands = {t.name: t.dims for t in (*op.tensors, *map(cotangent, op.outputs))}

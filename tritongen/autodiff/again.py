@@ -1,0 +1,64 @@
+"""Outputs that a gradient computes again instead of reading them.
+
+Input: the lines of a backward op, which take its outputs as given. Output: lines that compute some of them:
+
+    y_again[n, c] = relu(x[n, c] * w[c] + b[c])
+    dw[c] = sum[n](where(y_again[n, c] <= 0, 0, dy[n, c] * x[n, c]))
+
+A kernel that holds x has y in a few instructions, and reading it would cost as much as reading x. So an output is computed
+again if its line reads one tensor of its own size, the gradient reads that tensor anyway, and whatever else it reads is smaller
+and there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tritongen.autodiff import exprs
+from tritongen.autodiff.assemble import reached, tensors_read
+from tritongen.ir.nodes import Call, Expr, Nest, Op, Read, Reduce, walk
+from tritongen.ir.rename import renamed
+
+# Functions of one instruction or two.
+SHORT = frozenset(
+    "abs add and clamp eq ge gt le lt maximum minimum mul ne neg not or relu square sub where".split()
+)
+
+
+def computed_again(
+    op: Op, nests: tuple[Nest, ...], gradients: set[str], free_name: Callable[[str], str]
+) -> tuple[Nest, ...]:
+    """The lines of a gradient, with lines of other names in place of such outputs."""
+    given = {o.name for o in op.outputs}
+    used = reached(nests, gradients, given)
+    read = set[str]().union(*(tensors_read(nest.body) for nest in used))
+    there = given | {nest.name for nest in used} | {p.name for p in op.params}
+    stored = {t.name for t in (*op.tensors, *op.outputs)}
+    near = (
+        nest.name
+        for nest in nests
+        if nest.name in given & read and _is_near(nest, read & stored, there - {nest.name})
+    )
+    return renamed(nests, {name: free_name(f"{name}_again") for name in near})
+
+
+def _is_near(nest: Nest, read: set[str], there: set[str]) -> bool:
+    """Whether the value follows in a few instructions from one tensor of its size, one of `read`, and smaller ones `there`."""
+    whole = exprs.free_indices(nest.body)
+    if not whole or any(isinstance(node, Reduce) for node in walk(nest.body)):
+        return False
+    reads = [node for node in walk(nest.body) if isinstance(node, Read)]
+    wide = {r.tensor for r in reads if exprs.free_indices(r) == whole}
+    return (
+        len(wide) == 1
+        and wide <= read
+        and tensors_read(nest.body) <= there
+        and all(r.fill is None for r in reads)
+        and all(f in SHORT for f in _functions(nest.body, whole))
+    )
+
+
+def _functions(expr: Expr, whole: frozenset[str]) -> list[str]:
+    """The functions that each element needs, without those of what is the same along a dim."""
+    calls = (node for node in walk(expr) if isinstance(node, Call))
+    return [call.fn for call in calls if exprs.free_indices(call) == whole]
