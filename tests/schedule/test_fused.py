@@ -108,3 +108,13 @@ def test_a_detached_maximum_is_fused_and_kept_as_any():
     (step,) = half.steps
     assert step.skeleton == "fused"
     assert len(step.stores) == 3, "the gradient would take the product again"
+
+
+def test_the_gradient_of_a_scale_leaves_the_others_fused():
+    """It is f64 in `T: float`, since other calls of the op are. Calls of half types compute in f32."""
+    path = Path(__file__).parents[2] / "specs/causal_attention.op"
+    text = path.read_text().replace("f16 | bf16", "float")
+    (item,) = pipeline.build(text, "f.op", gradients=True).items
+    half, _ = item.forward.backward.plans
+    fused = {name for step in half.steps if step.skeleton == "fused" for name in step.stores}
+    assert {"dq", "dk", "dv"} <= fused

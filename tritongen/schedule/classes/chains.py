@@ -62,7 +62,9 @@ class Pair:
 
 def pairs(op: ir.Op, nests: tuple[ir.Nest, ...], facts: Facts) -> tuple[Pair, ...]:
     """The pairs of an op; no value belongs to two of them."""
-    if ir.may_compute_f64(op):
+    # That the gradient of a scalar is f64 does not say so: it is f64 in every op of which some other call may be.
+    told = replace(op, outputs=tuple(o for o in op.outputs if o.dims))
+    if ir.may_compute_f64(told):
         return ()  # no tensor core adds up in f64 what is stored in half types
     outputs = {o.name for o in op.outputs}
     found, taken = list[Pair](), set[str]()
