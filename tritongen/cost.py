@@ -228,7 +228,10 @@ def _kernels(
         seen, given = {}, {}
         # Of one part there is no second kernel: the first one stores the results.
         parts = variant.launches[k].part and launch.config.get("PARTS") != 1
-        unstored = step.stores if parts else ()
+        number = launch.config.get("PASS", 0)
+        early = {name for level in kernel.levels for name in level.stores} if number else set()
+        own = set(kernel.levels[number].stores) if 0 < number < len(kernel.levels) else set()
+        unstored = set(step.stores) - own if parts else early - own
         for name, tensor in tensors_of(launch, {*numbers.dims, *copies}):
             if name in unstored:
                 continue
@@ -251,7 +254,6 @@ def _kernels(
         cost = Cost(
             seen, given, numbers.flops_of(work, nests, stored | set(step.stores)), precision
         )
-        number = launch.config.get("PASS", 0)
         yield KernelCost(
             f"{kernel.name}, pass {number}" if number else kernel.name, launch.grid, cost
         )
@@ -280,7 +282,11 @@ def passes(kernel: KernelPlan, tensor: str, config: Mapping[str, Any]) -> int:
         return tensor in below or any(map(reads_it, tile))
 
     stored = [n for n in kernel.stores if n in nests and {b.index for b in nests[n].box} != row]
-    walks = (*(level.folds for level in kernel.levels), stored)
+    early = {name for level in kernel.levels for name in level.stores}
+    walks = (
+        *((*level.folds, *level.stores) for level in kernel.levels),
+        [n for n in stored if n not in early],
+    )
     found = [any(map(reads_it, names)) for names in walks]
     if not number:
         return max(1, sum(found))
@@ -315,12 +321,13 @@ def _share(
         return nests
     folds = {n.name for n in nests if isinstance(n.body, ir.Reduce)}
     number = launch.config.get("PASS", 0)
+    early = {name for level in kernel.levels for name in level.stores} if number else set()
     if 0 < number < len(kernel.levels):
-        own = set(kernel.levels[number].folds)
+        own = {*kernel.levels[number].folds, *kernel.levels[number].stores}
     else:
         own = folds if place == 0 else set()
     last = place == count - 1
-    return [n for n in nests if n.name in own or (last and n.name not in folds)]
+    return [n for n in nests if n.name in own or (last and n.name not in folds | early)]
 
 
 def nests_of(plan: Plan, step: Step) -> tuple[ir.Nest, ...]:

@@ -294,3 +294,14 @@ def test_what_a_bound_that_is_read_leaves_out_is_counted(bound):
     line = f"y[b] = max[{bound}](x[b, k] * 2)"
     text = f"op f(x: f32[B, K], n: i64[B]) -> y: f32[B] {{ {line} }}"
     assert whole_cost(text, "B=4,K=100").flops >= 400
+
+
+def test_what_a_pass_stores_beside_its_folds_is_counted_once():
+    """The first of two passes reads x, and stores y. The second one adds up parts."""
+    line = "op f(x: f32[N]) -> (y: f32[N], s: f32) { y[n] = exp(x[n])  s = sum[n](x[n]) }"
+    module, plans = opened(line)
+    op, case = call_of([p.op for p in plans], parse_shapes(["N=4194304"])[0], None)
+    e = explain_call(module, plans[0], meta_arguments(op, case))
+    first, second = e.steps[0].kernels
+    assert sum(first.reads.values()) == first.writes["y"] == 4 * 4194304
+    assert sum(second.reads.values()) + sum(second.writes.values()) < 100_000
