@@ -147,7 +147,7 @@ def make(name, group, stores, dims, facts) -> Step:
     counts = places and not wide_tiles
     runs, once = col_axis.tail and wide_tiles and not places, len(levels) == 2
     paired = numbers_of(levels) > 0
-    by_lane = runs and once and _by_lane(levels[1])
+    by_lane = bool(runs) and once and _by_lane(levels[1])
     in_lines, across, two_pass = list[KernelPlan](), list[KernelPlan](), list[KernelPlan]()
     if runs:
         in_lines.append(walking("lines", (axes[0], col_axis)))
