@@ -253,7 +253,12 @@ def huber_torch(
     allocate=allocate_huber,
     reference=huber_reference,
     equals=huber_torch,
-    backward=runtime.Backward("huber_backward", wrt=("x", "t", "delta"), outputs=("loss",)),
+    backward=runtime.Backward(
+        "huber_backward",
+        wrt=("x", "t", "delta"),
+        outputs=("loss",),
+        flags=("need_dx", "need_dt", "need_ddelta"),
+    ),
 )
 def huber(x: torch.Tensor, t: torch.Tensor, delta: float | torch.Tensor = 1.0) -> torch.Tensor:
     """Returns loss: T, given x: T[...], t: T[...].
@@ -270,10 +275,158 @@ def huber(x: torch.Tensor, t: torch.Tensor, delta: float | torch.Tensor = 1.0) -
 
 
 @triton.jit
-def huber_backward_rows(
-    x_ptr, t_ptr, dx_ptr, dt_ptr, ddelta_ptr, dloss, delta, cols, x_col, t_col, dx_col,
-    dt_col,
-    COMPUTE: tl.constexpr, DLOSS_IS_TENSOR: tl.constexpr, DELTA_IS_TENSOR: tl.constexpr,
+def huber_backward_dx_flat_block(
+    x_ptr,
+    t_ptr,
+    dx_ptr,
+    dt_ptr,
+    delta,
+    dloss,
+    batch,
+    x_i,
+    t_i,
+    dx_i,
+    dt_i,
+    COMPUTE: tl.constexpr,
+    DELTA_IS_TENSOR: tl.constexpr,
+    DLOSS_IS_TENSOR: tl.constexpr,
+    i,
+    inside,
+):
+    """Computes the elements at i. `inside` masks them; it is None for a whole block."""
+    delta = lib.scalar(delta, DELTA_IS_TENSOR, COMPUTE)
+    dloss = lib.scalar(dloss, DLOSS_IS_TENSOR, COMPUTE)
+    # batch_ = sum[...](1)
+    batch_ = batch
+    x = tl.load(x_ptr + i * x_i, mask=inside).to(COMPUTE)
+    t_ = tl.load(t_ptr + i * t_i, mask=inside).to(COMPUTE)
+    # e[...] = abs(x[...] - t_[...])
+    e = tl.abs(x - t_)
+    # de[...] = where(e[...] < delta, 0.5 * (dloss / batch_) * (2.0 * e[...]), dloss
+    #     / batch_ * delta)
+    de = tl.where(
+        e < delta,
+        0.5 * (dloss / batch_.to(COMPUTE)) * (2.0 * e),
+        dloss / batch_.to(COMPUTE) * delta,
+    )
+    # dx[...] = de[...] * sign(x[...] - t_[...])
+    dx = de * lib.sign(x - t_)
+    tl.store(dx_ptr + i * dx_i, dx, mask=inside)
+    # dt[...] = -(de[...] * sign(x[...] - t_[...]))
+    dt = -(de * lib.sign(x - t_))
+    tl.store(dt_ptr + i * dt_i, dt, mask=inside)
+
+
+@triton.jit
+def huber_backward_dx_flat(
+    x_ptr, t_ptr, dx_ptr, dt_ptr, delta, dloss, total, batch, x_i, t_i, dx_i, dt_i,
+    COMPUTE: tl.constexpr, DELTA_IS_TENSOR: tl.constexpr, DLOSS_IS_TENSOR: tl.constexpr,
+    BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Each program computes BLOCK elements."""
+    i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    # A mask that may end at any element makes accesses narrow, so whole blocks have no mask.
+    if tl.program_id(0) < total // BLOCK:
+        huber_backward_dx_flat_block(
+            x_ptr,
+            t_ptr,
+            dx_ptr,
+            dt_ptr,
+            delta,
+            dloss,
+            batch,
+            x_i,
+            t_i,
+            dx_i,
+            dt_i,
+            COMPUTE,
+            DELTA_IS_TENSOR,
+            DLOSS_IS_TENSOR,
+            i,
+            None,
+        )
+    else:
+        huber_backward_dx_flat_block(
+            x_ptr,
+            t_ptr,
+            dx_ptr,
+            dt_ptr,
+            delta,
+            dloss,
+            batch,
+            x_i,
+            t_i,
+            dx_i,
+            dt_i,
+            COMPUTE,
+            DELTA_IS_TENSOR,
+            DLOSS_IS_TENSOR,
+            i,
+            i < total,
+        )
+
+
+@triton.jit
+def huber_backward_dx_strided(
+    x_ptr, t_ptr, dx_ptr, dt_ptr, delta, dloss, outer, middle, inner, batch, x_outer_at,
+    x_middle_at, x_inner_at, t_outer_at, t_middle_at, t_inner_at, dx_outer_at, dx_middle_at,
+    dx_inner_at, dt_outer_at, dt_middle_at, dt_inner_at,
+    COMPUTE: tl.constexpr, DELTA_IS_TENSOR: tl.constexpr, DLOSS_IS_TENSOR: tl.constexpr,
+    VEC_X: tl.constexpr, VEC_T_: tl.constexpr, VEC_DX: tl.constexpr, VEC_DT: tl.constexpr,
+    OUTER: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Each program computes a tile of OUTER x ROWS x BLOCK elements."""
+    # VEC_X, VEC_T_, VEC_DX, VEC_DT divide these sizes, so accesses may be that wide. Triton only knows multiples of 16.
+    x_outer_at, x_middle_at = x_outer_at // VEC_X * VEC_X, x_middle_at // VEC_X * VEC_X
+    t_outer_at, t_middle_at = t_outer_at // VEC_T_ * VEC_T_, t_middle_at // VEC_T_ * VEC_T_
+    dx_outer_at, dx_middle_at = dx_outer_at // VEC_DX * VEC_DX, dx_middle_at // VEC_DX * VEC_DX
+    dt_outer_at, dt_middle_at = dt_outer_at // VEC_DT * VEC_DT, dt_middle_at // VEC_DT * VEC_DT
+    inner = inner // VEC_DT * VEC_DT
+    tile = tl.program_id(0)
+    tiles, spans = lib.blocks(inner, BLOCK), lib.blocks(middle, ROWS)
+    outer_at = (tile // tiles // spans).to(tl.int64) * OUTER + tl.arange(0, OUTER)[:, None, None]
+    middle_at = (tile // tiles % spans).to(tl.int64) * ROWS + tl.arange(0, ROWS)[None, :, None]
+    inner_at = (tile % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, None, :]
+    inside = (outer_at < outer) & (middle_at < middle) & (inner_at < inner)
+    delta = lib.scalar(delta, DELTA_IS_TENSOR, COMPUTE)
+    dloss = lib.scalar(dloss, DLOSS_IS_TENSOR, COMPUTE)
+    # batch_ = sum[...](1)
+    batch_ = batch
+    x = tl.load(
+        x_ptr + outer_at * x_outer_at + middle_at * x_middle_at + inner_at * x_inner_at, mask=inside
+    ).to(COMPUTE)
+    t_ = tl.load(
+        t_ptr + outer_at * t_outer_at + middle_at * t_middle_at + inner_at * t_inner_at, mask=inside
+    ).to(COMPUTE)
+    # e[...] = abs(x[...] - t_[...])
+    e = tl.abs(x - t_)
+    # de[...] = where(e[...] < delta, 0.5 * (dloss / batch_) * (2.0 * e[...]), dloss
+    #     / batch_ * delta)
+    de = tl.where(
+        e < delta,
+        0.5 * (dloss / batch_.to(COMPUTE)) * (2.0 * e),
+        dloss / batch_.to(COMPUTE) * delta,
+    )
+    # dx[...] = de[...] * sign(x[...] - t_[...])
+    dx = de * lib.sign(x - t_)
+    tl.store(
+        dx_ptr + outer_at * dx_outer_at + middle_at * dx_middle_at + inner_at * dx_inner_at,
+        dx,
+        mask=inside,
+    )
+    # dt[...] = -(de[...] * sign(x[...] - t_[...]))
+    dt = -(de * lib.sign(x - t_))
+    tl.store(
+        dt_ptr + outer_at * dt_outer_at + middle_at * dt_middle_at + inner_at * dt_inner_at,
+        dt,
+        mask=inside,
+    )
+
+
+@triton.jit
+def huber_backward_ddelta_rows(
+    x_ptr, t_ptr, ddelta_ptr, delta, dloss, cols, x_col, t_col,
+    COMPUTE: tl.constexpr, DELTA_IS_TENSOR: tl.constexpr, DLOSS_IS_TENSOR: tl.constexpr,
     VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program holds ROWS whole rows in registers, and reads every element once."""
@@ -282,25 +435,14 @@ def huber_backward_rows(
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     inside = (row < 1) & (col < cols)
-    dloss = lib.scalar(dloss, DLOSS_IS_TENSOR, COMPUTE)
     delta = lib.scalar(delta, DELTA_IS_TENSOR, COMPUTE)
+    dloss = lib.scalar(dloss, DLOSS_IS_TENSOR, COMPUTE)
     # batch_ = sum[...](1)
     batch_ = cols
     x = tl.load(x_ptr + col * x_col, mask=col < cols).to(COMPUTE)
-    t = tl.load(t_ptr + col * t_col, mask=col < cols).to(COMPUTE)
-    # e[...] = abs(x[...] - t[...])
-    e = tl.abs(x - t)
-    mul_batch_ = 0.5 * (dloss / batch_.to(COMPUTE))
-    mul_batch__ = dloss / batch_.to(COMPUTE) * delta
-    # de[...] = where(e[...] < delta, 0.5 * (dloss / batch_) * (2.0 * e[...]), dloss
-    #     / batch_ * delta)
-    de = tl.where(e < delta, mul_batch_ * (2.0 * e), mul_batch__)
-    # dx[...] = de[...] * sign(x[...] - t[...])
-    dx = de * lib.sign(x - t)
-    tl.store(dx_ptr + col * dx_col + row, dx, mask=inside)
-    # dt[...] = -(de[...] * sign(x[...] - t[...]))
-    dt = -(de * lib.sign(x - t))
-    tl.store(dt_ptr + col * dt_col + row, dt, mask=inside)
+    t_ = tl.load(t_ptr + col * t_col, mask=col < cols).to(COMPUTE)
+    # e[...] = abs(x[...] - t_[...])
+    e = tl.abs(x - t_)
     # ddelta = sum[...](where(e[...] < delta, 0.0, dloss / batch_ * (e[...] - 0.5 *
     #     delta) + -0.5 * (dloss / batch_ * delta)))
     ddelta = tl.sum(
@@ -321,13 +463,12 @@ def huber_backward_rows(
 
 
 @triton.jit
-def huber_backward_loop(
-    x_ptr, t_ptr, dx_ptr, dt_ptr, ddelta_ptr, dloss, delta, cols, x_col, t_col, dx_col,
-    dt_col,
-    DLOSS_IS_TENSOR: tl.constexpr, COMPUTE: tl.constexpr, DELTA_IS_TENSOR: tl.constexpr,
+def huber_backward_ddelta_loop(
+    x_ptr, t_ptr, ddelta_ptr, delta, dloss, cols, x_col, t_col,
+    COMPUTE: tl.constexpr, DELTA_IS_TENSOR: tl.constexpr, DLOSS_IS_TENSOR: tl.constexpr,
     VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1,
-    STAGES: tl.constexpr = 1, CHUNK=0, ddelta_sum_part_ptr=None,
+    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
+    ddelta_sum_part_ptr=None,
 ):  # fmt: skip
     """Each program takes ROWS rows of any width, BLOCK elements at a time, in one pass over each row.
 
@@ -340,23 +481,21 @@ def huber_backward_loop(
     if PASS > 0:
         part = tl.program_id(1).to(tl.int64)
         begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
-    dloss = lib.scalar(dloss, DLOSS_IS_TENSOR, COMPUTE)
     delta = lib.scalar(delta, DELTA_IS_TENSOR, COMPUTE)
+    dloss = lib.scalar(dloss, DLOSS_IS_TENSOR, COMPUTE)
     # batch_ = sum[...](1)
     batch_ = cols
-    mul_batch_ = 0.5 * (dloss / batch_.to(COMPUTE))
-    mul_batch__ = dloss / batch_.to(COMPUTE) * delta
     # ddelta = sum[...](where(e[...] < delta, 0.0, dloss / batch_ * (e[...] - 0.5 *
     #     delta) + -0.5 * (dloss / batch_ * delta)))
     if PASS <= 1:
         ddelta_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-        for start in tl.range(begin, end, BLOCK, num_stages=STAGES):
+        for start in range(begin, end, BLOCK):
             col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
             inside = (row < 1) & (col < cols)
             x = tl.load(x_ptr + col * x_col, mask=col < cols).to(COMPUTE)
-            t = tl.load(t_ptr + col * t_col, mask=col < cols).to(COMPUTE)
-            # e[...] = abs(x[...] - t[...])
-            e = tl.abs(x - t)
+            t_ = tl.load(t_ptr + col * t_col, mask=col < cols).to(COMPUTE)
+            # e[...] = abs(x[...] - t_[...])
+            e = tl.abs(x - t_)
             ddelta_sum_acc += tl.where(
                 inside,
                 tl.where(
@@ -367,15 +506,6 @@ def huber_backward_loop(
                 ),
                 0.0,
             )
-            # de[...] = where(e[...] < delta, 0.5 * (dloss / batch_) * (2.0 * e[...]), dloss
-            #     / batch_ * delta)
-            de = tl.where(e < delta, mul_batch_ * (2.0 * e), mul_batch__)
-            # dx[...] = de[...] * sign(x[...] - t[...])
-            dx = de * lib.sign(x - t)
-            tl.store(dx_ptr + col * dx_col + row, dx, mask=inside)
-            # dt[...] = -(de[...] * sign(x[...] - t[...]))
-            dt = -(de * lib.sign(x - t))
-            tl.store(dt_ptr + col * dt_col + row, dt, mask=inside)
         ddelta_sum = tl.sum(ddelta_sum_acc, 1, keep_dims=True)
         if PASS == 1:
             tl.store(ddelta_sum_part_ptr + row * PARTS + part, ddelta_sum, mask=row < 1)
@@ -388,8 +518,77 @@ def huber_backward_loop(
         tl.store(ddelta_ptr + row, ddelta_sum, mask=row < 1)
 
 
-def choose_huber_backward(
-    rows: int, cols: int, strided: bool, in_f64: bool, gpu: lib.Gpu,
+def choose_huber_backward_dx(
+    outer: int, middle: int, inner: int, transposed: bool, itemsize: int,
+) -> tuple[str, dict]:  # fmt: skip
+    """Returns (variant, config): the first variant whose rule holds."""
+    # every operand lies in one run
+    if outer * middle == 1:
+        return "flat", dict(BLOCK=4096 // itemsize, num_warps=4)
+    # any strides: a square tile where memory runs along the middle dim of an operand
+    BLOCK = lib.pow2(
+        max(
+            1,
+            min(
+                inner,
+                (
+                    max(64, 4096 // max(1, middle))
+                    if transposed
+                    else max(512 if inner >= 4096 else 128, 1024 // max(1, outer * middle))
+                ),
+            ),
+        )
+    )
+    return "strided", dict(
+        BLOCK=BLOCK,
+        ROWS=(ROWS := lib.pow2(max(1, min(middle, (4096 if transposed else 1024) // BLOCK)))),
+        OUTER=lib.pow2(max(1, min(outer, (4096 if transposed else 1024) // (BLOCK * ROWS)))),
+        num_warps=8 if transposed else 2,
+    )  # fmt: skip
+
+
+def launch_huber_backward_dx(x, t_, dx, dt, delta, dloss) -> None:
+    """Computes dx, dt with the chosen variant. Does not check operands."""
+    batch = math.prod(dx.shape)
+    x, t_, dx, dt = lib.three_dims(*torch.broadcast_tensors(x, t_, dx, dt))
+    outer, middle, inner = dt.shape
+    total = dt.numel()
+    transposed = any(0 < t.stride(1) < t.stride(2) for t in (x, t_, dx, dt))
+    variant, config = choose_huber_backward_dx(
+        outer=outer, middle=middle, inner=inner, transposed=transposed,
+        itemsize=t_.element_size(),
+    )  # fmt: skip
+    BLOCK = config["BLOCK"]
+    COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
+    if COMPUTE == tl.float64 and not isinstance(delta, torch.Tensor):
+        # A Python number reaches a kernel as f32.
+        delta = torch.full((), delta, dtype=torch.float64, device=t_.device)
+    if COMPUTE == tl.float64 and not isinstance(dloss, torch.Tensor):
+        # A Python number reaches a kernel as f32.
+        dloss = torch.full((), dloss, dtype=torch.float64, device=t_.device)
+    if variant == "flat":
+        grid = (lib.cdiv(total, BLOCK),)
+        huber_backward_dx_flat[grid](
+            x, t_, dx, dt, delta, dloss, total, batch, x.stride(2), t_.stride(2), dx.stride(2),
+            dt.stride(2),
+            COMPUTE=COMPUTE, DELTA_IS_TENSOR=isinstance(delta, torch.Tensor),
+            DLOSS_IS_TENSOR=isinstance(dloss, torch.Tensor), enable_fp_fusion=True, **config,
+        )  # fmt: skip
+    else:
+        ROWS, OUTER = config["ROWS"], config["OUTER"]
+        grid = (lib.cdiv(outer, OUTER) * lib.cdiv(middle, ROWS) * lib.cdiv(inner, BLOCK),)
+        huber_backward_dx_strided[grid](
+            x, t_, dx, dt, delta, dloss, outer, middle, inner, batch, *x.stride(), *t_.stride(),
+            *dx.stride(), *dt.stride(),
+            COMPUTE=COMPUTE, DELTA_IS_TENSOR=isinstance(delta, torch.Tensor),
+            DLOSS_IS_TENSOR=isinstance(dloss, torch.Tensor), VEC_X=lib.vec(*x.stride()[:2]),
+            VEC_T_=lib.vec(*t_.stride()[:2]), VEC_DX=lib.vec(*dx.stride()[:2]),
+            VEC_DT=lib.vec(*dt.stride()[:2], inner), enable_fp_fusion=True, **config,
+        )  # fmt: skip
+
+
+def choose_huber_backward_ddelta(
+    rows: int, cols: int, strided: bool, aligned: bool, in_f64: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """Returns (variant, config): the first variant whose rule holds."""
     # too few rows to fill the GPU: several programs share a row
@@ -401,129 +600,151 @@ def choose_huber_backward(
         PARTS = lib.spread(
             (4 if strided else 16) * gpu.sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
         )
-        STAGES = (
-            2 if strided and rows % 16 == 0 and ROWS * BLOCK * (16 if in_f64 else 8) <= 32768
-            else 1
-        )  # fmt: skip
         return "split", dict(
             ROWS=ROWS, BLOCK=BLOCK, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
-            MERGE=1 if PARTS > 16 else 16, STAGES=STAGES, num_warps=8,
+            MERGE=1 if PARTS > 16 else 16, num_warps=8,
         )  # fmt: skip
-    # a row fits in registers
+    # short rows with elements far apart in memory: neighbouring rows are adjacent
     if strided and 0 < cols <= 512:
         return "strided", dict(
-            BLOCK=(BLOCK := max(16, lib.pow2(cols))), ROWS=max(1, 2048 // BLOCK),
-            num_warps=max(8, BLOCK // 256),
+            BLOCK=(BLOCK := max(16, lib.pow2(cols))),
+            ROWS=max(1, (8192 if BLOCK > 128 and not in_f64 else 4096) // BLOCK),
+            num_warps=2 if BLOCK <= 128 and not in_f64 else 4,
         )  # fmt: skip
     # a row fits in registers
-    if 0 < cols <= 4096 and not strided:
-        return "rows", dict(
-            BLOCK=(BLOCK := max(4, lib.pow2(cols))), ROWS=max(1, 1024 // BLOCK),
-            num_warps=max(4, BLOCK // 256),
+    if (
+        0 < cols <= 16384
+        and not strided
+        and (aligned or cols <= 8192 or cols <= 16384 and 4 * cols > 3 * lib.pow2(cols))
+    ):
+        BLOCK = max(4, lib.pow2(cols))
+        ROWS = max(
+            1,
+            (
+                4096
+                if aligned and BLOCK <= 1024 and rows * BLOCK >= 2**22
+                else 512 if not aligned and BLOCK <= 256 else 1024
+            )
+            // BLOCK,
+        )
+        num_warps = (
+            4 if BLOCK <= 32 or BLOCK <= 1024 and ROWS * BLOCK == 4096
+            else 1 if BLOCK <= 1024
+            else 2 if BLOCK <= 2048
+            else 4 if BLOCK <= 8192
+            else 16 if BLOCK <= 16384
+            else 32
         )  # fmt: skip
+        return "rows", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=num_warps)
     # any width
     return "loop", dict(
-        ROWS=(ROWS := min(32, lib.pow2(max(1, rows))) if strided else 1), BLOCK=2048 // ROWS,
-        num_warps=8,
+        ROWS=(ROWS := min(32, lib.pow2(max(1, rows))) if strided else 1),
+        BLOCK=2048 // ROWS if strided else 4096, num_warps=8,
     )  # fmt: skip
 
 
-def launch_huber_backward(x, t, dx, dt, ddelta, delta, dloss) -> None:
-    """Computes dx, dt, ddelta with the chosen variant. Does not check operands."""
-    batch_shape = dx.shape
+def launch_huber_backward_ddelta(x, t_, ddelta, delta, dloss) -> None:
+    """Computes ddelta with the chosen variant. Does not check operands."""
+    batch_shape = torch.broadcast_shapes(x.shape, t_.shape)
     batch = math.prod(batch_shape)
-    t = lib.reshaped(t.expand(batch_shape), batch)
-    x = lib.reshaped(x.expand(batch_shape), batch)
-    dx = dx.view(batch)
-    dt = dt.view(batch)
+    t_, x = lib.flattened(t_.expand(batch_shape), x.expand(batch_shape))
     rows = 1
     in_f64 = x.dtype == torch.float64
-    variant, config = choose_huber_backward(
-        rows=rows, cols=batch, strided=False, in_f64=in_f64, gpu=lib.gpu(t.device),
+    variant, config = choose_huber_backward_ddelta(
+        rows=rows, cols=batch, strided=False, aligned=batch * t_.element_size() % 8 == 0,
+        in_f64=in_f64, gpu=lib.gpu(t_.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
     compute = torch.float64 if in_f64 else torch.float32
     COMPUTE = tl.float64 if in_f64 else tl.float32
     if COMPUTE == tl.float64 and not isinstance(delta, torch.Tensor):
         # A Python number reaches a kernel as f32.
-        delta = torch.full((), delta, dtype=torch.float64, device=t.device)
+        delta = torch.full((), delta, dtype=torch.float64, device=t_.device)
     if COMPUTE == tl.float64 and not isinstance(dloss, torch.Tensor):
         # A Python number reaches a kernel as f32.
-        dloss = torch.full((), dloss, dtype=torch.float64, device=t.device)
-    arguments = (
-        x, t, dx, dt, ddelta, dloss, delta, batch, x.stride(0), t.stride(0), dx.stride(0),
-        dt.stride(0),
-    )  # fmt: skip
+        dloss = torch.full((), dloss, dtype=torch.float64, device=t_.device)
+    arguments = (x, t_, ddelta, delta, dloss, batch, x.stride(0), t_.stride(0))
     constants = dict(
-        DLOSS_IS_TENSOR=isinstance(dloss, torch.Tensor), COMPUTE=COMPUTE,
-        DELTA_IS_TENSOR=isinstance(delta, torch.Tensor), VEC=lib.vec(batch),
+        COMPUTE=COMPUTE, DELTA_IS_TENSOR=isinstance(delta, torch.Tensor),
+        DLOSS_IS_TENSOR=isinstance(dloss, torch.Tensor), VEC=lib.vec(batch),
         enable_fp_fusion=True,
     )  # fmt: skip
     if variant == "split":
         PARTS, MERGE = config["PARTS"], config["MERGE"]
-        ddelta_sum_part = torch.empty((rows, PARTS), dtype=compute, device=t.device)
+        ddelta_sum_part = torch.empty((rows, PARTS), dtype=compute, device=t_.device)
         grid = (lib.cdiv(rows, ROWS), PARTS)
-        huber_backward_loop[grid](
+        huber_backward_ddelta_loop[grid](
             *arguments, **constants, PASS=1, ddelta_sum_part_ptr=ddelta_sum_part,
             **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(rows, MERGE),)
-        huber_backward_loop[grid](
+        huber_backward_ddelta_loop[grid](
             *arguments, **constants, PASS=2, ddelta_sum_part_ptr=ddelta_sum_part,
             **dict(lib.config_without(config, "MERGE"), ROWS=MERGE, PARTS_POW2=PARTS),
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(rows, ROWS),)
-        huber_backward_rows[grid](*arguments, **constants, **config)
+        huber_backward_ddelta_rows[grid](*arguments, **constants, **config)
     else:
         grid = (lib.cdiv(rows, ROWS),)
-        huber_backward_loop[grid](*arguments, **constants, **config)
+        huber_backward_ddelta_loop[grid](*arguments, **constants, **config)
+
+
+def launch_huber_backward(x, t_, dx, dt, ddelta, delta, dloss) -> None:
+    """Runs 2 steps. Does not check operands."""
+    if dx is not None or dt is not None:
+        launch_huber_backward_dx(x, t_, dx, dt, delta, dloss)
+    if ddelta is not None:
+        launch_huber_backward_ddelta(x, t_, ddelta, delta, dloss)
 
 
 def allocate_huber_backward(
-    x, t, dloss, delta=1.0
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    x, t_, dloss, delta=1.0, need_dx=True, need_dt=True, need_ddelta=True
+) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:
     """Checks the operands of huber_backward and allocates its results. Raises ValueError if an operand does not fit."""
     lib.check_operands(
         "huber_backward",
         "T: float64 | float32 | float16 | bfloat16",
         ("x: T[...]", x),
-        ("t: T[...]", t),
+        ("t: T[...]", t_),
         ("delta: number | tensor", delta),
         ("dloss: number | tensor", dloss),
     )
     try:
-        batch_shape = torch.broadcast_shapes(x.shape, t.shape)
+        batch_shape = torch.broadcast_shapes(x.shape, t_.shape)
     except RuntimeError:
         raise ValueError(
-            f"huber_backward: t: batch shape {tuple(t.shape)} does not broadcast with {tuple(x.shape)} (from x)"
+            f"huber_backward: t: batch shape {tuple(t_.shape)} does not broadcast with {tuple(x.shape)} (from x)"
         ) from None
-    dx = torch.empty(batch_shape, dtype=x.dtype, device=x.device)
-    dt = torch.empty(batch_shape, dtype=x.dtype, device=x.device)
-    ddelta = torch.empty((), dtype=torch.float64, device=x.device)
+    dx = lib.empty(batch_shape, x.dtype, x, t_) if need_dx or need_dt else None
+    dt = lib.empty(batch_shape, x.dtype, x, t_) if need_dx or need_dt else None
+    ddelta = torch.empty((), dtype=torch.float64, device=x.device) if need_ddelta else None
     return dx, dt, ddelta
 
 
-def huber_backward_reference(
-    x: torch.Tensor, t: torch.Tensor, dloss: float | torch.Tensor, delta: float | torch.Tensor = 1.0
+def run_huber_backward_reference(
+    x: torch.Tensor,
+    t_: torch.Tensor,
+    dloss: float | torch.Tensor,
+    delta: float | torch.Tensor = 1.0,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """The spec of huber_backward in torch, line by line."""
     T = x.dtype
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
     x = x.to(compute)
-    t = t.to(compute)
+    t_ = t_.to(compute)
     delta = torch.as_tensor(delta, dtype=compute, device=x.device)
     dloss = torch.as_tensor(dloss, dtype=compute, device=x.device)
-    batch_ = torch.broadcast_shapes(x.shape, t.shape)
+    batch_ = torch.broadcast_shapes(x.shape, t_.shape)
     rows = batch_.numel()
     x = x.expand(batch_).reshape(rows)
-    t = t.expand(batch_).reshape(rows)
+    t_ = t_.expand(batch_).reshape(rows)
 
     # batch = sum[...](1)
     batch = torch.broadcast_to(torch.tensor(1, dtype=torch.int64, device=x.device), (rows,)).sum(-1)
 
-    # e[...] = abs(x[...] - t[...])
-    e = torch.abs(x - t)
+    # e[...] = abs(x[...] - t_[...])
+    e = torch.abs(x - t_)
 
     # de[...] = where(e[...] < delta, 0.5 * (dloss / batch) * (2.0 * e[...]), dloss / batch *
     #     delta)
@@ -531,11 +752,11 @@ def huber_backward_reference(
         e < delta, 0.5 * (dloss / batch.to(compute)) * (2.0 * e), dloss / batch.to(compute) * delta
     )
 
-    # dx[...] = de[...] * sign(x[...] - t[...])
-    dx = (de * torch.sign(x - t)).to(T)
+    # dx[...] = de[...] * sign(x[...] - t_[...])
+    dx = (de * torch.sign(x - t_)).to(T)
 
-    # dt[...] = -(de[...] * sign(x[...] - t[...]))
-    dt = (-(de * torch.sign(x - t))).to(T)
+    # dt[...] = -(de[...] * sign(x[...] - t_[...]))
+    dt = (-(de * torch.sign(x - t_))).to(T)
 
     # ddelta = sum[...](where(e[...] < delta, 0.0, dloss / batch * (e[...] - 0.5 * delta) + -0.5
     #     * (dloss / batch * delta)))
@@ -553,6 +774,32 @@ def huber_backward_reference(
     return dx.reshape(batch_), dt.reshape(batch_), ddelta
 
 
+def huber_backward_reference(
+    x: torch.Tensor, t: torch.Tensor, dloss: float | torch.Tensor, delta: float | torch.Tensor = 1.0
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """huber_backward on CPU tensors."""
+    return run_huber_backward_reference(x, t, dloss, delta)
+
+
+def run_huber_backward(
+    x: torch.Tensor,
+    t_: torch.Tensor,
+    dloss: float | torch.Tensor,
+    delta: float | torch.Tensor = 1.0,
+    need_dx: bool = True,
+    need_dt: bool = True,
+    need_ddelta: bool = True,
+) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:
+    """huber_backward, with parameter names that nothing else in this module uses."""
+    dx, dt, ddelta = allocate_huber_backward(x, t_, dloss, delta, need_dx, need_dt, need_ddelta)
+    if not lib.runs_kernels(x):
+        return huber_backward_reference(x, t_, dloss, delta)
+    if any(t is not None and t.numel() > 0 for t in (dx, dt, ddelta)):
+        with torch.cuda.device_of(x):
+            launch_huber_backward(x, t_, dx, dt, ddelta, delta, dloss)
+    return dx, dt, ddelta
+
+
 @runtime.op(
     "specs/huber.op",
     lib=13,
@@ -562,16 +809,16 @@ def huber_backward_reference(
     no_gradient="second derivatives are derived for what comes from tritongen.compile_op, compile_expr and load",
 )
 def huber_backward(
-    x: torch.Tensor, t: torch.Tensor, dloss: float | torch.Tensor, delta: float | torch.Tensor = 1.0
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    x: torch.Tensor,
+    t: torch.Tensor,
+    dloss: float | torch.Tensor,
+    delta: float | torch.Tensor = 1.0,
+    need_dx: bool = True,
+    need_dt: bool = True,
+    need_ddelta: bool = True,
+) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:
     """Returns dx: T[...], dt: T[...], ddelta: f64, given x: T[...], t: T[...].
 
     T is f64, f32, f16 or bf16. Takes any strides. Raises ValueError if an operand does not fit.
     """
-    dx, dt, ddelta = allocate_huber_backward(x, t, dloss, delta)
-    if not lib.runs_kernels(x):
-        return huber_backward_reference(x, t, dloss, delta)
-    if dx.numel() > 0 or dt.numel() > 0 or ddelta.numel() > 0:
-        with torch.cuda.device_of(x):
-            launch_huber_backward(x, t, dx, dt, ddelta, delta, dloss)
-    return dx, dt, ddelta
+    return run_huber_backward(x, t, dloss, delta, need_dx, need_dt, need_ddelta)

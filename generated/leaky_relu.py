@@ -179,7 +179,9 @@ def leaky_relu_torch(x: torch.Tensor, slope: float | torch.Tensor = 0.01) -> tor
     reference=leaky_relu_reference,
     equals=leaky_relu_torch,
     batch=runtime.Batch({"x": (0, 0)}, (0,)),
-    backward=runtime.Backward("leaky_relu_backward", wrt=("x", "slope"), outputs=("y",)),
+    backward=runtime.Backward(
+        "leaky_relu_backward", wrt=("x", "slope"), outputs=("y",), flags=("need_dx", "need_dslope")
+    ),
 )
 def leaky_relu(x: torch.Tensor, slope: float | torch.Tensor = 0.01) -> torch.Tensor:
     """Returns y: T[...], given x: T[...].
@@ -196,10 +198,87 @@ def leaky_relu(x: torch.Tensor, slope: float | torch.Tensor = 0.01) -> torch.Ten
 
 
 @triton.jit
-def leaky_relu_backward_rows(
-    x_ptr, dy_ptr, dx_ptr, dslope_ptr, slope, cols, x_col, dy_col, dx_col,
-    COMPUTE: tl.constexpr, SLOPE_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
-    ROWS: tl.constexpr, BLOCK: tl.constexpr,
+def leaky_relu_backward_dx_flat_block(
+    x_ptr,
+    dy_ptr,
+    dx_ptr,
+    slope,
+    x_i,
+    dy_i,
+    dx_i,
+    COMPUTE: tl.constexpr,
+    SLOPE_IS_TENSOR: tl.constexpr,
+    i,
+    inside,
+):
+    """Computes the elements at i. `inside` masks them; it is None for a whole block."""
+    slope = lib.scalar(slope, SLOPE_IS_TENSOR, COMPUTE)
+    x = tl.load(x_ptr + i * x_i, mask=inside).to(COMPUTE)
+    dy = tl.load(dy_ptr + i * dy_i, mask=inside).to(COMPUTE)
+    # dx[...] = where(x[...] > 0.0, dy[...], dy[...] * slope)
+    dx = tl.where(x > 0.0, dy, dy * slope)
+    tl.store(dx_ptr + i * dx_i, dx, mask=inside)
+
+
+@triton.jit
+def leaky_relu_backward_dx_flat(
+    x_ptr, dy_ptr, dx_ptr, slope, total, x_i, dy_i, dx_i,
+    COMPUTE: tl.constexpr, SLOPE_IS_TENSOR: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Each program computes BLOCK elements."""
+    i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    # A mask that may end at any element makes accesses narrow, so whole blocks have no mask.
+    if tl.program_id(0) < total // BLOCK:
+        leaky_relu_backward_dx_flat_block(
+            x_ptr, dy_ptr, dx_ptr, slope, x_i, dy_i, dx_i, COMPUTE, SLOPE_IS_TENSOR, i, None
+        )
+    else:
+        leaky_relu_backward_dx_flat_block(
+            x_ptr, dy_ptr, dx_ptr, slope, x_i, dy_i, dx_i, COMPUTE, SLOPE_IS_TENSOR, i, i < total
+        )
+
+
+@triton.jit
+def leaky_relu_backward_dx_strided(
+    x_ptr, dy_ptr, dx_ptr, slope, outer, middle, inner, x_outer_at, x_middle_at, x_inner_at,
+    dy_outer_at, dy_middle_at, dy_inner_at, dx_outer_at, dx_middle_at, dx_inner_at,
+    COMPUTE: tl.constexpr, SLOPE_IS_TENSOR: tl.constexpr, VEC_X: tl.constexpr,
+    VEC_DY: tl.constexpr, VEC_DX: tl.constexpr, OUTER: tl.constexpr, ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Each program computes a tile of OUTER x ROWS x BLOCK elements."""
+    # VEC_X, VEC_DY, VEC_DX divide these sizes, so accesses may be that wide. Triton only knows multiples of 16.
+    x_outer_at, x_middle_at = x_outer_at // VEC_X * VEC_X, x_middle_at // VEC_X * VEC_X
+    dy_outer_at, dy_middle_at = dy_outer_at // VEC_DY * VEC_DY, dy_middle_at // VEC_DY * VEC_DY
+    dx_outer_at, dx_middle_at = dx_outer_at // VEC_DX * VEC_DX, dx_middle_at // VEC_DX * VEC_DX
+    inner = inner // VEC_DX * VEC_DX
+    tile = tl.program_id(0)
+    tiles, spans = lib.blocks(inner, BLOCK), lib.blocks(middle, ROWS)
+    outer_at = (tile // tiles // spans).to(tl.int64) * OUTER + tl.arange(0, OUTER)[:, None, None]
+    middle_at = (tile // tiles % spans).to(tl.int64) * ROWS + tl.arange(0, ROWS)[None, :, None]
+    inner_at = (tile % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, None, :]
+    inside = (outer_at < outer) & (middle_at < middle) & (inner_at < inner)
+    slope = lib.scalar(slope, SLOPE_IS_TENSOR, COMPUTE)
+    x = tl.load(
+        x_ptr + outer_at * x_outer_at + middle_at * x_middle_at + inner_at * x_inner_at, mask=inside
+    ).to(COMPUTE)
+    dy = tl.load(
+        dy_ptr + outer_at * dy_outer_at + middle_at * dy_middle_at + inner_at * dy_inner_at,
+        mask=inside,
+    ).to(COMPUTE)
+    # dx[...] = where(x[...] > 0.0, dy[...], dy[...] * slope)
+    dx = tl.where(x > 0.0, dy, dy * slope)
+    tl.store(
+        dx_ptr + outer_at * dx_outer_at + middle_at * dx_middle_at + inner_at * dx_inner_at,
+        dx,
+        mask=inside,
+    )
+
+
+@triton.jit
+def leaky_relu_backward_dslope_rows(
+    x_ptr, dy_ptr, dslope_ptr, cols, x_col, dy_col,
+    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program holds ROWS whole rows in registers, and reads every element once."""
     # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
@@ -207,24 +286,19 @@ def leaky_relu_backward_rows(
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     inside = (row < 1) & (col < cols)
-    slope = lib.scalar(slope, SLOPE_IS_TENSOR, COMPUTE)
     x = tl.load(x_ptr + col * x_col, mask=col < cols).to(COMPUTE)
     dy = tl.load(dy_ptr + col * dy_col, mask=col < cols).to(COMPUTE)
-    # dx[...] = where(x[...] > 0.0, dy[...], dy[...] * slope)
-    dx = tl.where(x > 0.0, dy, dy * slope)
-    tl.store(dx_ptr + col * dx_col + row, dx, mask=inside)
     # dslope = sum[...](where(x[...] > 0.0, 0.0, dy[...] * x[...]))
     dslope = tl.sum(tl.where(inside, tl.where(x > 0.0, 0.0, dy * x), 0.0), 1, keep_dims=True)
     tl.store(dslope_ptr + row, dslope, mask=row < 1)
 
 
 @triton.jit
-def leaky_relu_backward_loop(
-    x_ptr, dy_ptr, dx_ptr, dslope_ptr, slope, cols, x_col, dy_col, dx_col,
-    COMPUTE: tl.constexpr, SLOPE_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
-    ROWS: tl.constexpr, BLOCK: tl.constexpr,
-    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1,
-    STAGES: tl.constexpr = 1, CHUNK=0, dslope_sum_part_ptr=None,
+def leaky_relu_backward_dslope_loop(
+    x_ptr, dy_ptr, dslope_ptr, cols, x_col, dy_col,
+    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
+    dslope_sum_part_ptr=None,
 ):  # fmt: skip
     """Each program takes ROWS rows of any width, BLOCK elements at a time, in one pass over each row.
 
@@ -237,19 +311,15 @@ def leaky_relu_backward_loop(
     if PASS > 0:
         part = tl.program_id(1).to(tl.int64)
         begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
-    slope = lib.scalar(slope, SLOPE_IS_TENSOR, COMPUTE)
     # dslope = sum[...](where(x[...] > 0.0, 0.0, dy[...] * x[...]))
     if PASS <= 1:
         dslope_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-        for start in tl.range(begin, end, BLOCK, num_stages=STAGES):
+        for start in range(begin, end, BLOCK):
             col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
             inside = (row < 1) & (col < cols)
             x = tl.load(x_ptr + col * x_col, mask=col < cols).to(COMPUTE)
             dy = tl.load(dy_ptr + col * dy_col, mask=col < cols).to(COMPUTE)
             dslope_sum_acc += tl.where(inside, tl.where(x > 0.0, 0.0, dy * x), 0.0)
-            # dx[...] = where(x[...] > 0.0, dy[...], dy[...] * slope)
-            dx = tl.where(x > 0.0, dy, dy * slope)
-            tl.store(dx_ptr + col * dx_col + row, dx, mask=inside)
         dslope_sum = tl.sum(dslope_sum_acc, 1, keep_dims=True)
         if PASS == 1:
             tl.store(dslope_sum_part_ptr + row * PARTS + part, dslope_sum, mask=row < 1)
@@ -262,8 +332,43 @@ def leaky_relu_backward_loop(
         tl.store(dslope_ptr + row, dslope_sum, mask=row < 1)
 
 
-def choose_leaky_relu_backward(
-    rows: int, cols: int, strided: bool, in_f64: bool, gpu: lib.Gpu,
+choose_leaky_relu_backward_dx = choose_leaky_relu
+
+
+def launch_leaky_relu_backward_dx(x, dy, dx, slope) -> None:
+    """Computes dx with the chosen variant. Does not check operands."""
+    x, dy, dx = lib.three_dims(x, dy, dx)
+    outer, middle, inner = dx.shape
+    total = dx.numel()
+    variant, config = choose_leaky_relu_backward_dx(
+        outer=outer, middle=middle, inner=inner,
+        transposed=any(0 < t.stride(1) < t.stride(2) for t in (x, dy, dx)),
+        itemsize=dy.element_size(),
+    )  # fmt: skip
+    BLOCK = config["BLOCK"]
+    COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
+    if COMPUTE == tl.float64 and not isinstance(slope, torch.Tensor):
+        # A Python number reaches a kernel as f32.
+        slope = torch.full((), slope, dtype=torch.float64, device=dy.device)
+    arguments = (x, dy, dx, slope, total, x.stride(2), dy.stride(2), dx.stride(2))
+    constants = dict(
+        COMPUTE=COMPUTE, SLOPE_IS_TENSOR=isinstance(slope, torch.Tensor), enable_fp_fusion=True,
+    )  # fmt: skip
+    if variant == "flat":
+        grid = (lib.cdiv(total, BLOCK),)
+        leaky_relu_backward_dx_flat[grid](*arguments, **constants, **config)
+    else:
+        ROWS, OUTER = config["ROWS"], config["OUTER"]
+        grid = (lib.cdiv(outer, OUTER) * lib.cdiv(middle, ROWS) * lib.cdiv(inner, BLOCK),)
+        leaky_relu_backward_dx_strided[grid](
+            x, dy, dx, slope, outer, middle, inner, *x.stride(), *dy.stride(), *dx.stride(),
+            VEC_X=lib.vec(*x.stride()[:2]), VEC_DY=lib.vec(*dy.stride()[:2]),
+            VEC_DX=lib.vec(*dx.stride()[:2], inner), **constants, **config,
+        )  # fmt: skip
+
+
+def choose_leaky_relu_backward_dslope(
+    rows: int, cols: int, strided: bool, aligned: bool, in_f64: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """Returns (variant, config): the first variant whose rule holds."""
     # too few rows to fill the GPU: several programs share a row
@@ -275,77 +380,96 @@ def choose_leaky_relu_backward(
         PARTS = lib.spread(
             (4 if strided else 16) * gpu.sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
         )
-        STAGES = (
-            2 if strided and rows % 16 == 0 and ROWS * BLOCK * (16 if in_f64 else 8) <= 32768
-            else 1
-        )  # fmt: skip
         return "split", dict(
             ROWS=ROWS, BLOCK=BLOCK, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
-            MERGE=1 if PARTS > 16 else 16, STAGES=STAGES, num_warps=8,
+            MERGE=1 if PARTS > 16 else 16, num_warps=8,
         )  # fmt: skip
-    # a row fits in registers
+    # short rows with elements far apart in memory: neighbouring rows are adjacent
     if strided and 0 < cols <= 512:
         return "strided", dict(
-            BLOCK=(BLOCK := max(16, lib.pow2(cols))), ROWS=max(1, 2048 // BLOCK),
-            num_warps=max(8, BLOCK // 256),
+            BLOCK=(BLOCK := max(16, lib.pow2(cols))),
+            ROWS=max(1, (8192 if BLOCK > 128 and not in_f64 else 4096) // BLOCK),
+            num_warps=2 if BLOCK <= 128 and not in_f64 else 4,
         )  # fmt: skip
     # a row fits in registers
-    if 0 < cols <= 4096 and not strided:
-        return "rows", dict(
-            BLOCK=(BLOCK := max(4, lib.pow2(cols))), ROWS=max(1, 1024 // BLOCK),
-            num_warps=max(4, BLOCK // 256),
+    if (
+        0 < cols <= 16384
+        and not strided
+        and (aligned or cols <= 8192 or cols <= 16384 and 4 * cols > 3 * lib.pow2(cols))
+    ):
+        BLOCK = max(4, lib.pow2(cols))
+        ROWS = max(
+            1,
+            (
+                4096
+                if aligned and BLOCK <= 1024 and rows * BLOCK >= 2**22
+                else 512 if not aligned and BLOCK <= 256 else 1024
+            )
+            // BLOCK,
+        )
+        num_warps = (
+            4 if BLOCK <= 32 or BLOCK <= 1024 and ROWS * BLOCK == 4096
+            else 1 if BLOCK <= 1024
+            else 2 if BLOCK <= 2048
+            else 4 if BLOCK <= 8192
+            else 16 if BLOCK <= 16384
+            else 32
         )  # fmt: skip
+        return "rows", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=num_warps)
     # any width
     return "loop", dict(
-        ROWS=(ROWS := min(32, lib.pow2(max(1, rows))) if strided else 1), BLOCK=2048 // ROWS,
-        num_warps=8,
+        ROWS=(ROWS := min(32, lib.pow2(max(1, rows))) if strided else 1),
+        BLOCK=2048 // ROWS if strided else 4096, num_warps=8,
     )  # fmt: skip
 
 
-def launch_leaky_relu_backward(x, dy, dx, dslope, slope) -> None:
-    """Computes dx, dslope with the chosen variant. Does not check operands."""
-    batch = math.prod(dx.shape)
-    dy = lib.reshaped(dy, batch)
-    x = lib.reshaped(x, batch)
-    dx = dx.view(batch)
+def launch_leaky_relu_backward_dslope(x, dy, dslope) -> None:
+    """Computes dslope with the chosen variant. Does not check operands."""
+    batch = math.prod(x.shape)
+    dy, x = lib.flattened(dy, x)
     rows = 1
     in_f64 = x.dtype == torch.float64
-    variant, config = choose_leaky_relu_backward(
-        rows=rows, cols=batch, strided=False, in_f64=in_f64, gpu=lib.gpu(dy.device),
+    variant, config = choose_leaky_relu_backward_dslope(
+        rows=rows, cols=batch, strided=False, aligned=batch * dy.element_size() % 8 == 0,
+        in_f64=in_f64, gpu=lib.gpu(dy.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
     compute = torch.float64 if in_f64 else torch.float32
     COMPUTE = tl.float64 if in_f64 else tl.float32
-    if COMPUTE == tl.float64 and not isinstance(slope, torch.Tensor):
-        # A Python number reaches a kernel as f32.
-        slope = torch.full((), slope, dtype=torch.float64, device=dy.device)
-    arguments = (x, dy, dx, dslope, slope, batch, x.stride(0), dy.stride(0), dx.stride(0))
-    constants = dict(
-        COMPUTE=COMPUTE, SLOPE_IS_TENSOR=isinstance(slope, torch.Tensor), VEC=lib.vec(batch),
-        enable_fp_fusion=True,
-    )  # fmt: skip
+    arguments = (x, dy, dslope, batch, x.stride(0), dy.stride(0))
+    constants = dict(COMPUTE=COMPUTE, VEC=lib.vec(batch), enable_fp_fusion=True)
     if variant == "split":
         PARTS, MERGE = config["PARTS"], config["MERGE"]
         dslope_sum_part = torch.empty((rows, PARTS), dtype=compute, device=dy.device)
         grid = (lib.cdiv(rows, ROWS), PARTS)
-        leaky_relu_backward_loop[grid](
+        leaky_relu_backward_dslope_loop[grid](
             *arguments, **constants, PASS=1, dslope_sum_part_ptr=dslope_sum_part,
             **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(rows, MERGE),)
-        leaky_relu_backward_loop[grid](
+        leaky_relu_backward_dslope_loop[grid](
             *arguments, **constants, PASS=2, dslope_sum_part_ptr=dslope_sum_part,
             **dict(lib.config_without(config, "MERGE"), ROWS=MERGE, PARTS_POW2=PARTS),
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(rows, ROWS),)
-        leaky_relu_backward_rows[grid](*arguments, **constants, **config)
+        leaky_relu_backward_dslope_rows[grid](*arguments, **constants, **config)
     else:
         grid = (lib.cdiv(rows, ROWS),)
-        leaky_relu_backward_loop[grid](*arguments, **constants, **config)
+        leaky_relu_backward_dslope_loop[grid](*arguments, **constants, **config)
 
 
-def allocate_leaky_relu_backward(x, dy, slope=0.01) -> tuple[torch.Tensor, torch.Tensor]:
+def launch_leaky_relu_backward(x, dy, dx, dslope, slope) -> None:
+    """Runs 2 steps. Does not check operands."""
+    if dx is not None:
+        launch_leaky_relu_backward_dx(x, dy, dx, slope)
+    if dslope is not None:
+        launch_leaky_relu_backward_dslope(x, dy, dslope)
+
+
+def allocate_leaky_relu_backward(
+    x, dy, slope=0.01, need_dx=True, need_dslope=True
+) -> tuple[torch.Tensor | None, torch.Tensor | None]:
     """Checks the operands of leaky_relu_backward and allocates its results. Raises ValueError if an operand does not fit."""
     lib.check_operands(
         "leaky_relu_backward",
@@ -358,8 +482,8 @@ def allocate_leaky_relu_backward(x, dy, slope=0.01) -> tuple[torch.Tensor, torch
         raise ValueError(
             f"leaky_relu_backward: dy: batch shape {tuple(dy.shape)} does not broadcast with {tuple(x.shape)} (from x)"
         )
-    dx = torch.empty(x.shape, dtype=x.dtype, device=x.device)
-    dslope = torch.empty((), dtype=torch.float64, device=x.device)
+    dx = lib.empty(x.shape, x.dtype, x, dy) if need_dx else None
+    dslope = torch.empty((), dtype=torch.float64, device=x.device) if need_dslope else None
     return dx, dslope
 
 
@@ -395,16 +519,20 @@ def leaky_relu_backward_reference(
     no_gradient="second derivatives are derived for what comes from tritongen.compile_op, compile_expr and load",
 )
 def leaky_relu_backward(
-    x: torch.Tensor, dy: torch.Tensor, slope: float | torch.Tensor = 0.01
-) -> tuple[torch.Tensor, torch.Tensor]:
+    x: torch.Tensor,
+    dy: torch.Tensor,
+    slope: float | torch.Tensor = 0.01,
+    need_dx: bool = True,
+    need_dslope: bool = True,
+) -> tuple[torch.Tensor | None, torch.Tensor | None]:
     """Returns dx: T[...], dslope: f64, given x: T[...], dy: T[...].
 
     T is f64, f32, f16 or bf16. Takes any strides. Raises ValueError if an operand does not fit.
     """
-    dx, dslope = allocate_leaky_relu_backward(x, dy, slope)
+    dx, dslope = allocate_leaky_relu_backward(x, dy, slope, need_dx, need_dslope)
     if not lib.runs_kernels(x):
         return leaky_relu_backward_reference(x, dy, slope)
-    if dx.numel() > 0 or dslope.numel() > 0:
+    if any(t is not None and t.numel() > 0 for t in (dx, dslope)):
         with torch.cuda.device_of(x):
             launch_leaky_relu_backward(x, dy, dx, dslope, slope)
     return dx, dslope

@@ -36,6 +36,7 @@ from tritongen.schedule.members import Group, Virtual, is_reducer
 from tritongen.schedule.of_two import of_two
 from tritongen.schedule.placed import verify_grids, verify_order, verify_places
 from tritongen.schedule.plan import Chunks, Plan
+from tritongen.schedule.row_totals import with_row_totals
 from tritongen.schedule.stored_factors import with_stored_factors
 
 # Passes before planning. Each returns an op with the same meaning, which is verified.
@@ -175,6 +176,7 @@ def best_form(op: ir.Op, facts, only: str | None):
     """Canonical nests and their groups. Digits are split only where that finds a faster class. Reads of single elements become
     sums, and values are copied, only where fewer lines are stored then."""
     lines = with_second_looks(canonical(op, facts), names_of(op), facts)
+    lines = with_row_totals(lines, names_of(op)) if only is None else lines
     found = form_of(op, lines, facts, only)
     for change in (with_picked, with_copies) if only is None else ():
         if (changed := change(op, lines, facts)) != lines:

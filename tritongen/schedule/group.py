@@ -56,15 +56,19 @@ def group(
     virtual = Virtual(n for n in nests if n not in roots)
     places: dict[str, int] = {}
     groups: list[list[ir.Nest]] = []
+    rare = rarely_asked(op, nests)
 
     def joins(place: int, root: ir.Nest) -> bool:
         first = groups[place][0].name
         if first in fused_into or runs[first] != runs[root.name]:
             return False
         together = [*groups[place], root]
-        return classify(together, virtual, by_name, facts, only, extending=True) is not None
+        kind = classify(together, virtual, by_name, facts, only, extending=True)
+        # Rows that are crossed may leave out what a call does not ask for.
+        alone = (first in rare) == (root.name in rare)
+        return kind is not None and (alone or kind.kind == "crossed")
 
-    for root in roots:
+    for root in sorted(roots, key=lambda n: n.name in rare):
         if root.name in places:
             continue
         read = sorted({places[t] for t in _read_by(root, virtual) if t in places})
@@ -89,6 +93,17 @@ def group(
         assert kind is not None, "the general nest takes any one root"
         found.append(with_numbers(kind, members, virtual, facts, sizes))
     return tuple(found)
+
+
+def rarely_asked(op: ir.Op, nests: tuple[ir.Nest, ...]) -> set[str]:
+    """The lines of a gradient that lead to gradients of scalars alone: few calls ask for these, and others need not wait for them."""
+    if op.gradient != "none" or not any(o.dims for o in op.outputs):
+        return set()
+    often = {o.name for o in op.outputs if o.dims}
+    for nest in reversed(nests):
+        if nest.name in often:
+            often |= tensors_read(nest.body)
+    return {nest.name for nest in nests} - often
 
 
 def with_numbers(kind: Group, members, virtual, facts: Facts, sizes) -> Group:
