@@ -44,6 +44,7 @@ from tritongen.ir.print_poly import (
     read_ast,
 )
 from tritongen.ir.reads import reads_of
+from tritongen.ir.reducers import REDUCERS
 from tritongen.kernel.nodes import PARTS, Fold, Kernel, Let, Loop, Stmt, Store, Walk, statements
 from tritongen.syntax import ast
 from tritongen.syntax.parse import parse_expression
@@ -698,8 +699,8 @@ class _Values:
             guards += [_guard(self.names, c) for c in term.args[1:]]
             term = term.args[0]
         body = self.wide(term)
-        place = e.op in ("argmax", "argmin")
-        return ir.Reduce(e.op, binders, tuple(guards), body, "i64" if place else body.dtype)
+        dtype = "i64" if REDUCERS[e.op].is_place else body.dtype
+        return ir.Reduce(e.op, binders, tuple(guards), body, dtype)
 
 
 def _const(value: Any) -> ir.Const:

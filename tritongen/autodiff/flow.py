@@ -44,6 +44,7 @@ from tritongen.ir.nodes import (
     exceeds,
     parts,
 )
+from tritongen.ir.reducers import REDUCERS
 
 
 class Overgrown(Exception):
@@ -104,7 +105,7 @@ def _numbered(reduce: Reduce) -> Reduce:
         return reduce
     body = reduce.body
     if reduce.guards:
-        nothing = exprs.number(float("-inf" if reduce.op == "max" else "inf"), body.dtype)
+        nothing = exprs.number(REDUCERS[reduce.op].identity, body.dtype)
         body = exprs.where(_conditions(reduce.guards), body, nothing)
     first = {b.index: index(b.index) + b.lo for b in reduce.binders}
     binders = tuple(replace(b, lo=Poly(), hi=b.hi - b.lo) for b in reduce.binders)
@@ -128,7 +129,7 @@ def extreme_of(nest: Nest) -> Reduce | None:
     body = nest.body
     while isinstance(body, Cast):
         body = body.arg
-    return body if isinstance(body, Reduce) and body.op in ("max", "min") else None
+    return body if isinstance(body, Reduce) and REDUCERS[body.op].gradient == "taken" else None
 
 
 def _scope(
@@ -226,7 +227,7 @@ def _shares(line: Line, call: Call, weight: Expr, value: Expr) -> Iterator[tuple
 # ---- reducers -----------------------------------------------------------------------------------
 def _chosen(line: Line, reduce: Reduce) -> tuple[Guard, ...]:
     """A max or min hands all to the term it took: that number in the box is the winner's."""
-    if reduce.op not in ("max", "min"):
+    if REDUCERS[reduce.op].gradient != "taken":
         return ()
     at = Fetch(line.place, line.nest.coords)
     return (Guard(number_of(reduce) - at, "=="),)
@@ -234,7 +235,12 @@ def _chosen(line: Line, reduce: Reduce) -> tuple[Guard, ...]:
 
 def _into(reduce: Reduce, weight: Expr) -> Expr:
     """The gradient of each term, from that of the whole."""
-    return exprs.mul(weight, _others(reduce)) if reduce.op == "prod" else weight
+    match REDUCERS[reduce.op].gradient:
+        case "each" | "taken":
+            return weight
+        case "others":
+            return exprs.mul(weight, _others(reduce))
+    raise ValueError(f"{reduce.op} has no gradient")
 
 
 def number_of(reduce: Reduce) -> Poly:

@@ -34,7 +34,6 @@ from tritongen.ir.algebra import Poly, extreme, index, indices, is_size, poly, s
 from tritongen.ir.functions import FUNCTIONS, OPERATORS
 from tritongen.ir.nodes import (
     BATCH,
-    REFUSES_EMPTY,
     Binder,
     Cast,
     Const,
@@ -44,6 +43,7 @@ from tritongen.ir.nodes import (
     Require,
     ScalarRef,
 )
+from tritongen.ir.reducers import REDUCERS
 from tritongen.syntax import ast
 from tritongen.syntax.unparse import unparse
 
@@ -173,14 +173,14 @@ def _refuse_two_numbers(scope: Scope, node: ast.Call) -> None:
 # ---- reducers -----------------------------------------------------------------------------------
 def _reduce(scope: Scope, frame: Frame, node: ast.Reduce) -> Value:
     binders, guards = binders_of(scope, frame, node, lower)
-    if node.op in ("argmax", "argmin"):
+    if REDUCERS[node.op].is_place:
         _places(scope, node, binders, guards)
-    if node.op in REFUSES_EMPTY:
+    if REDUCERS[node.op].refuses_empty:
         _refuse_empty(scope, node, binders)
     inner = frame.inside({b.index: (b.lo, b.hi) for b in binders}, guards)
     before = len(scope.report.diagnostics)
     body = lower(scope, inner, node.body)
-    if node.op in ("sum", "prod", "mean"):
+    if REDUCERS[node.op].widens:
         found = scope.report.diagnostics
         found[before:] = [d for d in found[before:] if d.code != "W004"]
     return reduction(scope, frame, node.op, binders, guards, body, node.span)
@@ -196,7 +196,7 @@ def _places(
     at = next((b for b in written if b.name in bounded), None)
     if len(binders) > 1 and at is not None:
         names = ", ".join(b.name for b in node.binders)
-        nothing = "-inf" if node.op == "argmax" else "inf"
+        nothing = REDUCERS[node.op].identity
         ends = [
             (">" if at.low_strict else ">=", at.low),
             ("<" if at.high_strict else "<=", at.high),
@@ -264,7 +264,7 @@ def reduction(
     if op == "sum":
         more, expr = split_guards(scope, expr)
         guards = (*guards, *needed(scope, more, binders))
-    return Value(Reduce(op, binders, guards, expr, "i64" if op.startswith("arg") else expr.dtype))
+    return Value(Reduce(op, binders, guards, expr, "i64" if REDUCERS[op].is_place else expr.dtype))
 
 
 def _none_reversed(scope: Scope, binders: tuple[Binder, ...]) -> tuple[Binder, ...]:

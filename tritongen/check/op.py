@@ -25,7 +25,6 @@ from tritongen.ir.batches import batched, read_by
 from tritongen.ir.nodes import (
     BATCH,
     BATCH_SIZE,
-    REFUSES_EMPTY,
     Define,
     Op,
     Reduce,
@@ -34,6 +33,7 @@ from tritongen.ir.nodes import (
     TypeParam,
     walk,
 )
+from tritongen.ir.reducers import REDUCERS
 from tritongen.ir.verify import verify
 from tritongen.syntax import ast
 from tritongen.syntax.limits import MAX_PARTS, MAX_TYPINGS
@@ -176,7 +176,7 @@ def terms_of_batches(op: Op) -> tuple[Require, ...]:
     """That max, min, argmax and argmin over `...` have a term: torch raises over an empty dim."""
     found = {}
     for e in (e for nest in op.nests for e in walk(nest.body)):
-        if not isinstance(e, Reduce) or e.op not in REFUSES_EMPTY:
+        if not isinstance(e, Reduce) or not REDUCERS[e.op].refuses_empty:
             continue
         if any(b.index == BATCH for b in e.binders):
             own = read_by(op, e) or {t.name for t in batched(op)}

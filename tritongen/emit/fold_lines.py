@@ -1,6 +1,6 @@
 """Folds as Triton text: the term with its mask, the initial value, and the final reduction of a tile.
 
-Input: a reducer nest and the `KernelWriter` that prints it. Output: text, or lines of the kernel. `folds.py` describes
+Input: a reducer nest and the `KernelWriter` that prints it. Output: text, or lines of the kernel. `ir/reducers.py` describes
 each reducer as a monoid. `tiles` and `walks` decide where a fold stands in a kernel.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from math import prod
 
-from tritongen.emit.folds import MONOIDS, NO_PLACE
+from tritongen.emit.folds import NO_PLACE
 from tritongen.emit.kernel_writer import KernelWriter
 from tritongen.emit.text import wrapped
 from tritongen.ir import nodes as ir
@@ -17,12 +17,13 @@ from tritongen.ir.bounds import takes_all
 from tritongen.ir.dtypes import DTYPES
 from tritongen.ir.free import free_indices, lines_of, reads
 from tritongen.ir.functions import ATOM
+from tritongen.ir.reducers import REDUCERS
 from tritongen.schedule.held import held_by
 
 
 def start_text(writer: KernelWriter, nest: ir.Nest, dtype: str) -> str:
     """The value of an empty lane of a fold."""
-    start = MONOIDS[nest.fold.op].start[ir.kind_of(dtype, writer.op)]
+    start = REDUCERS[nest.fold.op].start(ir.kind_of(dtype, writer.op))
     if start in ("LOWEST", "HIGHEST"):
         return writer.lowest(dtype, highest=start == "HIGHEST")
     return start
@@ -85,7 +86,7 @@ def is_small(rest: Poly) -> bool:
 def end_text(writer: KernelWriter, nest: ir.Nest, tile_text: str, axis: int | None = 1) -> str:
     """A tile folded along an axis, or to a scalar."""
     kind = ir.kind_of(nest.fold.body.dtype, writer.op)
-    fold, given = MONOIDS[nest.fold.op], {"t": tile_text, "axis": axis}
+    fold, given = REDUCERS[nest.fold.op], {"t": tile_text, "axis": axis}
     text = fold.whole(kind) if axis is None else fold.end[kind]
     if "{count}" in text:
         count = prod((b.hi - b.lo for b in nest.fold.binders), start=poly(1))
@@ -94,7 +95,7 @@ def end_text(writer: KernelWriter, nest: ir.Nest, tile_text: str, axis: int | No
     dtype = nest.fold.body.dtype
     narrow = any(DTYPES[d].bits < 32 for d in ir.dtypes_of(dtype, writer.op) if d in DTYPES)
     # What reads it wraps in its own type.
-    back = f".to({writer.dtype(dtype)})" if kind == "int" and fold.widens and narrow else ""
+    back = f".to({writer.dtype(dtype)})" if kind == "int" and fold.narrow and narrow else ""
     return text.format(**given) + back
 
 

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tritongen.emit.bounded import sign
-from tritongen.emit.folds import IDENTITY
 from tritongen.emit.kernel_writer import Context, KernelWriter
 from tritongen.emit.masked import Lanes, masked_value
 from tritongen.emit.text import launch_text, wrap, wrapped
@@ -22,6 +21,7 @@ from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import indices, is_size, poly, size, weight_of
 from tritongen.ir.free import free_indices, reads, tensors_read
 from tritongen.ir.functions import ATOM, TERM
+from tritongen.ir.reducers import REDUCERS
 from tritongen.kernel.nodes import PARTS, Fold, Kernel, Loop, Store, Walk, is_dot, statements
 from tritongen.kernel.parts import state_dims, state_name
 from tritongen.schedule.canonical import uncast
@@ -99,7 +99,7 @@ class FrameWriter(KernelWriter):
             both = {r.tensor for r in every if {*f.over} <= free_indices(r)}
             fill = {t: v for t, v in self.fill.items() if t in both}
             held = masked_value(f.value.body, Lanes(fill, frozenset(f.over), self.op))
-            if held is not None and held == IDENTITY.get(f.value.op) and not f.value.guards:
+            if held is not None and held == REDUCERS[f.value.op].identity and not f.value.guards:
                 self.unmasked.add(f.name)
 
     # ---- programs

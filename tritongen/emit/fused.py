@@ -13,7 +13,7 @@ from dataclasses import replace
 from itertools import groupby
 
 from tritongen.emit.fold_lines import best_of, end_text, found, guard_text, say_place, start_text
-from tritongen.emit.folds import MONOIDS, NO_PLACE, combined
+from tritongen.emit.folds import NO_PLACE, combined
 from tritongen.emit.frames import LOG2E, Frame, Level, tile_indices
 from tritongen.emit.loop_ends import Ends, LoopWriter
 from tritongen.emit.text import wrap, wrapped
@@ -24,6 +24,7 @@ from tritongen.ir.algebra import Idx, indices, poly
 from tritongen.ir.bounds import prove
 from tritongen.ir.free import free_indices, reads, tensors_read
 from tritongen.ir.functions import ATOM
+from tritongen.ir.reducers import REDUCERS
 from tritongen.kernel.moving import exponential
 from tritongen.kernel.nodes import (
     PARTS,
@@ -246,7 +247,7 @@ class FusedWriter(LoopWriter):
             if self.runs_on(f):
                 line(f"{f.name} = lib.awaited({f.name})")
         else:
-            combine = MONOIDS[f.value.op].combine[ir.kind_of(nest.dtype, self.op)]
+            combine = REDUCERS[f.value.op].combine[ir.kind_of(nest.dtype, self.op)]
             if f.moved_by:
                 moved = f"{f.name} * {self.moving[f.moved_by]}"
                 line(f"{f.name} = {combine.format(a=moved, b=text)}")
@@ -255,7 +256,7 @@ class FusedWriter(LoopWriter):
 
     def place(self, f: Fold) -> None:
         """The place of a block's first extreme, and that of all blocks so far."""
-        frame, monoid = self.frame_of({*f.axes, *f.over}), MONOIDS[f.value.op]
+        frame, monoid = self.frame_of({*f.axes, *f.over}), REDUCERS[f.value.op]
         with self.within(frame), self.computing(f.name):
             term, axis = self.term(f), frame.index(self.own.axis(f))
             place = f"{wrap(self.size(f.value.number), ATOM)}.to(tl.int32)"
@@ -279,7 +280,7 @@ class FusedWriter(LoopWriter):
     def is_apart(self, f: Fold) -> bool:
         """Whether each lane keeps a state of its own until the loop ends: nothing in the loop asks for all of them."""
         moves = f.moved_by or self.is_shift(f)
-        own = f.value.op in MONOIDS and not f.value.is_place
+        own = f.value.op in REDUCERS and not f.value.is_place
         return not self.multiplies and not moves and own
 
     def is_shift(self, f: Fold) -> bool:

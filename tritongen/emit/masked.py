@@ -10,11 +10,11 @@ import itertools
 import math
 from dataclasses import dataclass, field
 
-from tritongen.emit.folds import IDENTITY
 from tritongen.ir import nodes as ir
 from tritongen.ir.dtypes import NARROW_FLOATS
 from tritongen.ir.free import free_indices
 from tritongen.ir.on_numbers import on_numbers
+from tritongen.ir.reducers import REDUCERS
 from tritongen.schedule.paired import WIDE
 from tritongen.schedule.plan import Axis
 
@@ -91,7 +91,7 @@ def choose_fill(
         mask_redundant = set()
         for nest in nests:
             if isinstance(nest.body, ir.Reduce):
-                wanted = IDENTITY.get(nest.body.op)
+                wanted = REDUCERS[nest.body.op].identity
                 held = masked_value(nest.body.body, lanes)
                 if held is not None and wanted == held and not nest.body.guards:
                     mask_redundant.add(nest.name)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from tritongen.emit.fold_lines import best_of, found, guard_text, place_of, say_place, start_text
-from tritongen.emit.folds import MONOIDS, NO_PLACE, combined
+from tritongen.emit.folds import NO_PLACE, combined
 from tritongen.emit.kernel_writer import KernelWriter
 from tritongen.emit.row_views import Fold, Loop, NestView, Reducers, Value, Variable
 from tritongen.emit.tiles import counted_rows, ends_of, name_axis, open_tile, view
@@ -19,6 +19,7 @@ from tritongen.ir import nodes as ir
 from tritongen.ir.bounds import takes_all
 from tritongen.ir.free import free_indices
 from tritongen.ir.functions import ATOM
+from tritongen.ir.reducers import REDUCERS
 from tritongen.schedule.members import is_reducer
 
 
@@ -104,7 +105,7 @@ def accumulated(writer: KernelWriter, nest: ir.Nest, state: tuple[Variable, ...]
         if mask:
             place = f"tl.where({mask}, {place}, {NO_PLACE})"
     names = ", ".join(variable.name for variable in state)
-    take = f"{names} = {MONOIDS[reduce.op].first}({names}, {value[0]}, {place})"
+    take = f"{names} = {REDUCERS[reduce.op].first}({names}, {value[0]}, {place})"
     return Fold(term=tuple(lines), take=take)
 
 
@@ -113,4 +114,4 @@ def combine(
 ) -> str:
     """One accumulating line."""
     kind = ir.kind_of(nest.fold.body.dtype, writer.op)
-    return combined(MONOIDS[nest.fold.op].combine[kind], state[0].name, value)
+    return combined(REDUCERS[nest.fold.op].combine[kind], state[0].name, value)

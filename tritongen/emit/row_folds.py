@@ -19,7 +19,7 @@ from tritongen.emit.fold_lines import (
     term,
     term_mask,
 )
-from tritongen.emit.folds import BY_LANE, MONOIDS, NO_PLACE, PAIRS, Paired, combined
+from tritongen.emit.folds import BY_LANE, NO_PLACE, PAIRS, Paired, combined
 from tritongen.emit.kernel_writer import KernelWriter
 from tritongen.emit.row_views import Fold, Lines, Part, Variable, Walk
 from tritongen.emit.text import wrap_text
@@ -34,6 +34,7 @@ from tritongen.emit.tiles import (
 from tritongen.ir import nodes as ir
 from tritongen.ir.bounds import takes_all
 from tritongen.ir.functions import ATOM
+from tritongen.ir.reducers import REDUCERS
 from tritongen.schedule.classes.rows import fold_state
 from tritongen.schedule.held import held_by
 from tritongen.schedule.members import is_reducer
@@ -128,7 +129,7 @@ class _Single:
 
     def __init__(self, writer: KernelWriter, nest: ir.Nest):
         self.writer, self.nest, self.name = writer, nest, nest.name
-        self.monoid, self.states = MONOIDS[nest.fold.op], tuple(s for s, _ in fold_state(nest))
+        self.monoid, self.states = REDUCERS[nest.fold.op], tuple(s for s, _ in fold_state(nest))
         held = held_by(writer.kernel.nests, nest.name)
         self.results = (held, nest.name) if held else (nest.name,)
         self.places = nest.fold.is_place

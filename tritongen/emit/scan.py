@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Any
 
 from tritongen.emit.fold_lines import end_text, found, place_of, start_text, term, term_mask
-from tritongen.emit.folds import BEHIND, MONOIDS, NO_PLACE, SCANS, combined
+from tritongen.emit.folds import NO_PLACE, combined
 from tritongen.emit.kernel_writer import KernelWriter
 from tritongen.emit.row_folds import loaded_parts, stored_parts
 from tritongen.emit.row_views import Fold, Tile, Variable, Walk
@@ -24,6 +24,7 @@ from tritongen.emit.view import KernelView
 from tritongen.ir import nodes as ir
 from tritongen.ir.free import tensors_read
 from tritongen.ir.functions import ATOM
+from tritongen.ir.reducers import REDUCERS
 from tritongen.schedule.canonical import same
 from tritongen.schedule.classes.rows import fold_state
 from tritongen.schedule.members import is_reducer
@@ -219,14 +220,14 @@ def prefix(writer: KernelWriter, nest: ir.Nest, carry: State, taken: State) -> N
     """The value of the scan at each element of the block."""
     writer.say(nest.name)
     if nest.fold.is_place:
-        best, at, helper = writer.fresh("best"), writer.fresh("at"), MONOIDS[nest.fold.op].first
+        best, at, helper = writer.fresh("best"), writer.fresh("at"), REDUCERS[nest.fold.op].first
         writer.line(f"{best}, {at} = tl.associative_scan(({', '.join(taken)}), 1, {helper})")
         writer.line(f"{best}, {nest.name} = {helper}({', '.join((*carry, best, at))})")
         if nest.fold.guards or range_checks(writer, nest):
             writer.line(f"{nest.name} = {found(writer, nest, nest.name)}")
     else:
         kind = ir.kind_of(nest.fold.body.dtype, writer.op)
-        fold = MONOIDS[nest.fold.op]
+        fold = REDUCERS[nest.fold.op]
         scanned = (behind if writer.kernel.reverse else prefixes)(writer, nest, kind, taken[0])
         writer.assign(nest.name, fold.combine[kind].format(a=carry[0], b=scanned))
     writer.values[nest.name] = (nest.name, ATOM)
@@ -234,15 +235,16 @@ def prefix(writer: KernelWriter, nest: ir.Nest, carry: State, taken: State) -> N
 
 def prefixes(writer: KernelWriter, nest: ir.Nest, kind: str, x: str) -> str:
     """The scan of a block alone."""
-    scanned = SCANS[nest.fold.op][kind].format(t=x)
+    scanned = REDUCERS[nest.fold.op].scan[kind].format(t=x)
     return f"({scanned})" if kind == "bool" else scanned
 
 
 def behind(writer: KernelWriter, nest: ir.Nest, kind: str, x: str) -> str:
     """The same from the end, of a block whose runs stand the last one first."""
-    fold, helper = MONOIDS[nest.fold.op], BEHIND[nest.fold.op][kind]
+    fold = REDUCERS[nest.fold.op]
+    helper = fold.behind[kind]
     if kind == "bool":
-        start = int(nest.fold.op in ("all", "min"))
+        start = int(fold.identity > 0)
         rest = f"({helper}({x}.to(tl.int32), {start}, RUN) != 0)"
     else:
         rest = f"{helper}({x}, {start_text(writer, nest, nest.fold.body.dtype)}, RUN)"
@@ -254,17 +256,17 @@ def merge(writer: KernelWriter, nest: ir.Nest, state: State, other: State) -> No
     """state = state combined with other."""
     if nest.fold.is_place:
         pair = ", ".join(state)
-        writer.line(f"{pair} = {MONOIDS[nest.fold.op].first}({pair}, {', '.join(other)})")
+        writer.line(f"{pair} = {REDUCERS[nest.fold.op].first}({pair}, {', '.join(other)})")
         return
     kind = ir.kind_of(nest.fold.body.dtype, writer.op)
-    fold = MONOIDS[nest.fold.op]
+    fold = REDUCERS[nest.fold.op]
     loose = 1 if other[0].endswith("!= 0") else ATOM
     writer.line(combined(fold.combine[kind], state[0], (other[0], loose)))
 
 
 def total_of(writer: KernelWriter, nest: ir.Nest, tile: State) -> State:
     """The total of a tile along the scan."""
-    helper = {"max": "lib.larger", "min": "lib.smaller"}.get(nest.fold.op)
+    helper = REDUCERS[nest.fold.op].narrow
     if helper and ir.kind_of(nest.fold.body.dtype, writer.op) == "int":
         # tl.max would widen a narrow int, and the carry with it.
         return (f"tl.reduce({tile[0]}, 1, {helper}, keep_dims=True)",)

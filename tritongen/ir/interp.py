@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
-from math import lcm, prod
+from math import isfinite, lcm, prod
 from typing import Any
 
 import torch
@@ -53,6 +53,7 @@ from tritongen.ir.nodes import (
     kind_of,
     parts,
 )
+from tritongen.ir.reducers import REDUCERS
 from tritongen.ir.rounding import narrowed, widen
 
 DENSE_LIMIT = 1 << 24  # elements of the largest intermediate; larger boxes are walked in pieces
@@ -345,16 +346,12 @@ def pieces(ranges: list[range], limit: int) -> Iterator[list[range]]:
 
 
 def _identity(op: str, dtype: torch.dtype) -> int | float | bool:
-    if op in ("sum", "any"):
-        return 0
-    if op in ("prod", "all"):
-        return 1
-    least = op in ("max", "argmax")
-    if dtype.is_floating_point:
-        return -torch.inf if least else torch.inf
+    value = REDUCERS[op].identity
     if dtype == torch.bool:
-        return not least
-    return torch.iinfo(dtype).min if least else torch.iinfo(dtype).max
+        return value > 0
+    if isfinite(value) or dtype.is_floating_point:
+        return value
+    return torch.iinfo(dtype).max if value > 0 else torch.iinfo(dtype).min
 
 
 def flat_terms(expr: Reduce, part: torch.Tensor, terms: torch.Tensor) -> torch.Tensor:
@@ -368,24 +365,11 @@ def fold(op: str, body: torch.Tensor, terms: torch.Tensor) -> torch.Tensor:
     """Reduce the last dim over the terms; sums and products keep the dtype and wrap."""
     identity = torch.tensor(_identity(op, body.dtype), dtype=body.dtype, device=body.device)
     kept = torch.where(terms, body, identity)
-    if op in ("argmax", "argmin"):
+    if REDUCERS[op].is_place:
         return _first(kept, terms, op)
     if not body.shape[-1]:
         return identity.expand(body.shape[:-1])
-    match op:
-        case "sum":
-            return kept.sum(-1).to(body.dtype)
-        case "prod":
-            return kept.prod(-1).to(body.dtype)
-        case "max":
-            return kept.amax(-1)
-        case "min":
-            return kept.amin(-1)
-        case "any":
-            return kept.any(-1)
-        case "all":
-            return kept.all(-1)
-    raise ValueError(op)
+    return getattr(kept, REDUCERS[op].torch)(-1).to(body.dtype)
 
 
 def _first(kept: torch.Tensor, terms: torch.Tensor, op: str) -> torch.Tensor:

@@ -29,16 +29,11 @@ from tritongen.ir.dtypes import FLOATS as FLOATS
 from tritongen.ir.dtypes import HALVES
 from tritongen.ir.dtypes import INTS as INTS
 from tritongen.ir.dtypes import NARROW_FLOATS as NARROW_FLOATS
+from tritongen.ir.reducers import REDUCERS
 from tritongen.work import spend
 
 BATCH = "..."  # the name of the batch index and of its extent
 BATCH_SIZE = poly(Sym(BATCH))
-REFUSES_EMPTY = (
-    "max",
-    "min",
-    "argmax",
-    "argmin",
-)  # reducers that take no empty dim, but no terms of one
 
 
 # ---- signature ----------------------------------------------------------------------------------
@@ -191,7 +186,7 @@ class Guard:
 
 @dataclass(frozen=True, slots=True)
 class Reduce:
-    """op over the terms of the box that pass all guards: sum prod max min any all argmax argmin.
+    """op, a name of `REDUCERS`, over the terms of the box that pass all guards.
 
     The accumulator has the body's dtype. The result of argmax and argmin is an i64: the value of the index at the term; with several
     indices, which start at 0, the term's row-major number; -1 if there is no term. `mean` is a sum and a division, except where
@@ -207,7 +202,7 @@ class Reduce:
     @property
     def is_place(self) -> bool:
         """Whether it gives the place of a term instead of a value: argmax, argmin."""
-        return self.op in ("argmax", "argmin")
+        return REDUCERS[self.op].is_place
 
     @property
     def number(self) -> Poly:

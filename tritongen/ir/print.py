@@ -15,6 +15,7 @@ term. Casts to the compute type are left out: the checker puts them back. Not he
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import isinf
 
 from tritongen.ir.algebra import (
     Fetch,
@@ -39,7 +40,6 @@ from tritongen.ir.nodes import (
     BATCH_SIZE,
     FLOATS,
     INTS,
-    REFUSES_EMPTY,
     Binder,
     Call,
     Cast,
@@ -75,6 +75,7 @@ from tritongen.ir.print_poly import (
     read_ast,
 )
 from tritongen.ir.reads import reads_of
+from tritongen.ir.reducers import REDUCERS
 from tritongen.syntax import ast
 from tritongen.syntax.unparse import unparse
 
@@ -324,7 +325,7 @@ class _Printer:
     def reduce(self, r: Reduce, name: str) -> ast.Expr:
         guards = list(r.guards)
         binders = []
-        printer = replace(self, widens=self.widens or r.op in ("sum", "prod"))
+        printer = replace(self, widens=self.widens or REDUCERS[r.op].widens)
         for b in r.binders:
             binders.append(printer.binder(b, r, guards))
             printer = printer.inside((b,))
@@ -342,7 +343,7 @@ class _Printer:
             return ast.Binder(BATCH)
         low = None if b.lo == poly(0) else poly_ast(b.lo)
         plain = self.implied(b.index, r.body) == b.hi and self.agree(b, guards)
-        plain = plain and not (r.op in REFUSES_EMPTY and self.may_be_empty(b))
+        plain = plain and not (REDUCERS[r.op].refuses_empty and self.may_be_empty(b))
         high = None if plain else poly_ast(b.hi)
         result = ast.Binder(b.index, low, False, high, True)
         for upper in (False, True):
@@ -392,16 +393,12 @@ class _Printer:
     def identity(self, r: Reduce) -> ast.Expr:
         """The value of a term that a guard drops."""
         kind = next((p.kind for p in self.op.typarams if p.name == r.body.dtype), r.body.dtype)
-        match r.op:
-            case "sum":
-                return number(0)
-            case "prod":
-                return number(1 if kind in ("int", "bool", *INTS) else 1.0)
-            case "any" | "all":
-                return ast.Bool(r.op == "all")
-            case "max" | "min" if kind not in ("int", "bool", *INTS):
-                return number(float("-inf" if r.op == "max" else "inf"))
-        raise NotWritable(f"it has {r.op} over {r.body.dtype} under a guard")
+        value = REDUCERS[r.op].identity
+        if r.is_place or isinf(value) and kind in ("int", "bool", *INTS):
+            raise NotWritable(f"it has {r.op} over {r.body.dtype} under a guard")
+        if kind == "bool":
+            return ast.Bool(value > 0)
+        return number(value if isinf(value) else int(value))
 
 
 def _all(guards: list[Guard]) -> ast.Expr:

@@ -48,8 +48,8 @@ from tritongen.ir.nodes import (
     Tensor,
     kind_of,
 )
+from tritongen.ir.reducers import REDUCERS
 
-REDUCERS = ("sum", "prod", "max", "min", "any", "all", "argmax", "argmin")
 COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
 GRADIENTS = ("derive", "none")
 
@@ -237,7 +237,7 @@ def _call(scope: _Scope, call: Call) -> None:
 
 
 def _reduce(scope: _Scope, r: Reduce) -> None:
-    if r.op not in REDUCERS:
+    if r.op not in REDUCERS or r.op == "mean":
         scope.fail(f"no reducer is named {r.op}")
     if not r.binders and r.op != "sum":
         scope.fail(f"{r.op} without a binder")

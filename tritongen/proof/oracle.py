@@ -422,7 +422,7 @@ class _Bounded(Run):
             return self.overflowed(value, error)
         if e is None:
             return None
-        if expr.op in ("argmax", "argmin"):
+        if expr.is_place:
             return torch.where(contenders(expr.op, v, e, terms) > 1, math.inf, 0.0)
         if v.dtype == torch.bool:
             ends = [fold(expr.op, v | (e > 0), terms), fold(expr.op, v & (e == 0), terms)]

@@ -22,6 +22,7 @@ the box at a time:
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import isfinite
 
 from tritongen.ir.algebra import Poly, indices, is_size, poly
 from tritongen.ir.bounds import prove, takes_all
@@ -43,11 +44,11 @@ from tritongen.ir.nodes import (
 )
 from tritongen.ir.print import line_ast
 from tritongen.ir.print_poly import NotWritable
+from tritongen.ir.reducers import REDUCERS
 from tritongen.ir.texts import ATOM, POWER, UNARY, Text, fill
 from tritongen.reference.comments import commented
 from tritongen.reference.dims import Dims, Function
 from tritongen.reference.products import (
-    SCANS,
     Operand,
     Scan,
     materialized,
@@ -280,8 +281,9 @@ class _Body(Dims):
         terms = self.terms(r)
         there = self.met(r.guards) if r.guards else Code("True")
         folded = self.folded(r, terms, there.text)
+        refused = REDUCERS[r.op].refuses_empty and not r.is_place
         self.force, self.scope = outer
-        return self.extreme(r, folded) if r.op in ("max", "min") else folded
+        return self.extreme(r, folded) if refused else folded
 
     def scanned(self, r: Reduce, scan: Scan) -> Code:
         """All prefixes at once."""
@@ -292,10 +294,10 @@ class _Body(Dims):
         text = terms.text if terms.precedence == ATOM or not scan.reverse else f"({terms.text})"
         self.force, self.scope, self.blocks = outer
         option = f", dtype={self.dtype(r.dtype)}" if self.narrow_int(r.dtype) else ""
-        option = option if r.op in ("sum", "prod") else ""
+        option = option if REDUCERS[r.op].widens else ""
         text = f"{text}.flip(-1)" if scan.reverse else text
-        text = f"torch.{SCANS[r.op]}({text}, -1{option})"
-        text = text if r.op in ("sum", "prod") else f"{text}.values"
+        text = f"torch.{REDUCERS[r.op].torch_scan}({text}, -1{option})"
+        text = text if REDUCERS[r.op].widens else f"{text}.values"
         text = f"{text}.flip(-1)" if scan.reverse else text
         if scan.exclusive:
             sides, rest = ("(0, 1)", "1:") if scan.reverse else ("(1, 0)", ":-1")
@@ -327,18 +329,13 @@ class _Body(Dims):
         return self.printer.conditions(guards)
 
     def identity(self, op: str, dtype: str) -> str:
-        match op:
-            case "sum" | "prod":
-                return "0" if op == "sum" else "1"
-            case "any" | "all":
-                return str(op == "all")
-        low = op in ("max", "argmax")
-        match kind_of(dtype, self.function.op):
-            case "float":
-                return f'float("{"-" if low else ""}inf")'
-            case "bool":
-                return str(not low)
-        return f"torch.iinfo({self.dtype(dtype)}).{'min' if low else 'max'}"
+        value, kind = REDUCERS[op].identity, kind_of(dtype, self.function.op)
+        if kind == "bool":
+            return str(value > 0)
+        if isfinite(value):
+            return str(int(value))
+        end = "max" if value > 0 else "min"
+        return f'float("{value}")' if kind == "float" else f"torch.iinfo({self.dtype(dtype)}).{end}"
 
     def folded(self, r: Reduce, terms: Code, there: str) -> Code:
         if not r.binders:
@@ -347,21 +344,17 @@ class _Body(Dims):
         count = len(r.binders)
         dims = "-1" if count == 1 else str(tuple(range(-count, 0)))
         flat = "" if count == 1 else f".flatten({-count})"
-        kept = f", dtype={self.dtype(r.dtype)}" if self.narrow_int(r.dtype) else ""
-        match r.op:
-            case "sum":
-                return Code(f"{text}.sum({dims}{kept})")
-            case "prod":
-                return Code(f"{text}{flat}.prod(-1{kept})")
-            case "max" | "min":
-                return Code(f"{text}.a{r.op}({dims})")
+        row = REDUCERS[r.op]
+        kept = f", dtype={self.dtype(r.dtype)}" if row.widens and self.narrow_int(r.dtype) else ""
+        if row.several:
+            return Code(f"{text}.{row.torch}({dims}{kept})")
         if r.is_place and not takes_all(r, self.function.facts):
             self.function.firsts.append(r.op)
             given = f"{r.op == 'argmax'}, {text}{flat}, {there}, {self.size(r.binders[0].lo)}"
             return Code(f"{self.names.first}({given})")
         if r.is_place and kind_of(r.body.dtype, self.function.op) == "bool":
             text += ".to(torch.uint8)"  # torch has no places of bools
-        return Code(f"{text}{flat}.{r.op}(-1)")
+        return Code(f"{text}{flat}.{row.torch}(-1{kept})")
 
     def narrow_int(self, dtype: str) -> bool:
         return kind_of(dtype, self.function.op) == "int" and dtype != "i64"

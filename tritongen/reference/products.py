@@ -17,9 +17,8 @@ from tritongen.ir.algebra import Poly, index, indices
 from tritongen.ir.known import Facts, plainly_nonnegative, within
 from tritongen.ir.nodes import Binder, Call, Expr, Nest, Read, Reduce, walk
 from tritongen.ir.prune import Dims, is_inside
+from tritongen.ir.reducers import REDUCERS
 from tritongen.reference.sizes import free
-
-SCANS = {"sum": "cumsum", "prod": "cumprod", "max": "cummax", "min": "cummin"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +98,12 @@ def _dims(value: Expr, summed: list[str], ranges: Mapping[str, Binder]) -> tuple
 
 def scan_of(r: Reduce, ranges: Mapping[str, Binder], dims: Dims, facts: Facts) -> Scan | None:
     """A fold of all terms up to an index that the terms do not depend on, or from there on."""
-    if r.op not in SCANS or len(r.binders) != 1 or len(r.guards) != 1 or r.guards[0].op != ">=":
+    if (
+        not REDUCERS[r.op].torch_scan
+        or len(r.binders) != 1
+        or len(r.guards) != 1
+        or r.guards[0].op != ">="
+    ):
         return None
     (k,), gap = r.binders, r.guards[0].poly
     others = indices(gap) - {k.index}

@@ -34,6 +34,7 @@ from tritongen.ir.algebra import (
 )
 from tritongen.ir.bounds import Facts, prove, simplify
 from tritongen.ir.free import binders_of, coordinates, free_indices, reads, tensors_read
+from tritongen.ir.reducers import REDUCERS
 from tritongen.schedule.aside import all_indices, names_of
 
 Binders = tuple[ir.Binder, ...]
@@ -108,8 +109,9 @@ def without_equal_terms(expr: ir.Expr) -> ir.Expr:
 
     def change(node: ir.Expr) -> ir.Expr:
         match node:
-            case ir.Reduce("sum" | "prod" | "max" | "min", binders, (), body, dtype) if (
+            case ir.Reduce(op, binders, (), body, dtype) if (
                 binders
+                and REDUCERS[op].of_two
                 and body.dtype == dtype
                 and all((b.hi - b.lo).constant == 1 for b in binders)
             ):

@@ -13,9 +13,9 @@ from operator import eq, ge, gt, le, lt, ne
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import index, indices, poly
 from tritongen.ir.free import reads
+from tritongen.ir.reducers import REDUCERS
 from tritongen.schedule.canonical import substitute_indices
 
-OF_TWO = {"sum": "add", "prod": "mul", "max": "maximum", "min": "minimum"}
 COMPARE = {"eq": eq, "ne": ne, "lt": lt, "le": le, "gt": gt, "ge": ge}
 
 
@@ -26,11 +26,11 @@ def of_two(op: ir.Op) -> ir.Op:
 
 def _one(e: ir.Expr) -> ir.Expr:
     match e:
-        case ir.Reduce("sum" | "prod" | "max" | "min" as op, (b,), (), body, dtype):
+        case ir.Reduce(op, (b,), (), body, dtype) if fn := REDUCERS[op].of_two:
             if body.dtype != dtype or b.hi - b.lo != poly(2) or not _is_a_dim(body, b.index):
                 return e
             both = (substitute_indices(body, {b.index: b.lo + k}) for k in (0, 1))
-            return ir.Call(OF_TWO[op], tuple(ir.rebuild(one, _decided) for one in both), dtype)
+            return ir.Call(fn, tuple(ir.rebuild(one, _decided) for one in both), dtype)
     return e
 
 

@@ -12,18 +12,15 @@ from difflib import get_close_matches
 from typing import Any
 
 from tritongen.errors import Diagnostic, Fix, Source, Span
-from tritongen.syntax import _tables, foreign
+from tritongen.syntax import foreign
 from tritongen.syntax.lexer import END, Token
-from tritongen.syntax.names import SAME, check_name, kind_of, suggest
+from tritongen.syntax.names import REDUCERS, SAME, check_name, kind_of, suggest
 from tritongen.syntax.place import Place
 from tritongen.syntax.torch_names import TORCH_DTYPES
 
 OPERATORS = frozenset("PLUS MINUS MULOP POW CMP LT GT AND OR".split())
 COMPARISONS = frozenset("CMP LT GT".split())
 EXPRESSION = frozenset("NAME UPPER NUMBER LPAR REDUCER INF BOOL".split())
-REDUCERS = (
-    dict(_tables.TERMINALS)["REDUCER"].partition(")")[0][1:].split("|")
-)  # as the grammar has them
 CLAUSES = frozenset("GRAD REF DOC PRECISION AUTOCAST TOL TUNE".split())
 WORDS = {
     "NAME": "a name",

@@ -11,8 +11,10 @@ import keyword
 import re
 
 from tritongen.errors import Diagnostic, Span
+from tritongen.syntax import _tables
 
-REDUCERS = frozenset("sum prod max min mean any all argmax argmin".split())
+# as the grammar has them
+REDUCERS = tuple(dict(_tables.TERMINALS)["REDUCER"].partition(")")[0][1:].split("|"))
 FAMILIES = frozenset("float int bool".split())
 DTYPES = frozenset("f64 f32 f16 bf16 f8e4m3 f8e5m2 i64 i32 i16 i8 u8 bool".split())
 WORDS = frozenset("op fn const inf true false".split())
@@ -28,7 +30,7 @@ MODULES = frozenset("tl torch triton".split())
 PYTHON = frozenset(keyword.kwlist)
 
 # what no line of a spec assigns: the words of clauses too, which begin a clause there
-NOT_LINES = REDUCERS | FAMILIES | DTYPES | WORDS | CLAUSES | MODULES | PYTHON
+NOT_LINES = FAMILIES.union(REDUCERS) | DTYPES | WORDS | CLAUSES | MODULES | PYTHON
 
 FREE = {"mean": "mu", "sum": "total", "max": "top", "min": "low", "in": "inp", "lambda": "lam"}
 
