@@ -19,6 +19,7 @@ from functools import cache
 from tritongen.emit import library, walked
 from tritongen.ir.dtypes import DTYPES
 from tritongen.ir.functions import FUNCTIONS
+from tritongen.ir.reducers import REDUCERS
 from tritongen.syntax.ref import is_torch_function
 
 BARE_CALLS = {
@@ -51,10 +52,10 @@ LISTED = frozenset(
 ) | {f"torch.{d.torch}" for d in DTYPES.values()} | {f"tl.{d.triton}" for d in DTYPES.values()}  # fmt: skip
 # Attributes of values: of a tensor, a descriptor, a GPU, a kernel.
 METHODS = frozenset("""
-    T all amax amin any append argmax argmin clamp clone detach device dim dtype element_size element_ty expand flatten flip
-    fn forward_progress get is_contiguous is_floating_point load long mT max mean min movedim nbytes new_full numel permute
-    prod reshape shape shared sms start stop store stride sum to unflatten values view zero_
-""".split())  # fmt: skip
+    T append clamp clone detach device dim dtype element_size element_ty expand flatten flip fn forward_progress get
+    is_contiguous is_floating_point load long mT max min movedim nbytes new_full numel permute reshape shape shared sms
+    start stop store stride to unflatten values view zero_
+""".split()).union(row.torch for row in REDUCERS.values())  # fmt: skip
 
 
 class NotAllowed(RuntimeError):
