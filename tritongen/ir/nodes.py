@@ -254,6 +254,25 @@ class Nest:
         return self.part_of or self.name
 
     @property
+    def ranges(self) -> tuple[Binder, ...]:
+        """Those of its box, and of the reducer that its value is."""
+        return (*self.box, *self.body.binders) if isinstance(self.body, Reduce) else self.box
+
+    @property
+    def over(self) -> set[str]:
+        """The indices of its box."""
+        return {b.index for b in self.box}
+
+    @property
+    def reduced(self) -> set[str]:
+        """The indices of the reducer that its value is."""
+        return {b.index for b in self.body.binders} if isinstance(self.body, Reduce) else set()
+
+    def reading(self, change: Callable[[Read], Expr]) -> Nest:
+        """The nest with `change` applied to every read."""
+        return replace(self, body=with_reads(self.body, change))
+
+    @property
     def fold(self) -> Reduce:
         """The reducer that the value is; TypeError for a value that is none."""
         if not isinstance(self.body, Reduce):
@@ -363,6 +382,16 @@ def rebuild(expr: Expr, change: Callable[[Expr], Expr]) -> Expr:
             if (inner := rebuild(body, change)) is not body:
                 expr = replace(expr, body=inner)
     return change(expr)
+
+
+def with_reads(expr: Expr, change: Callable[[Read], Expr]) -> Expr:
+    """expr with `change` applied to every read."""
+    return rebuild(expr, lambda e: change(e) if isinstance(e, Read) else e)
+
+
+def with_folds(expr: Expr, change: Callable[[Reduce], Expr]) -> Expr:
+    """expr with `change` applied to every reducer, innermost first."""
+    return rebuild(expr, lambda e: change(e) if isinstance(e, Reduce) else e)
 
 
 def dtypes_of(dtype: str, op: Op) -> tuple[str, ...]:

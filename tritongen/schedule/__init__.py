@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
+from typing import Any
 
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import Poly, indices, size
@@ -68,6 +69,9 @@ def plan_op(
     }
     verify_order(own, groups)
     steps, scratch = [], []
+    bools = frozenset({"bool", *(p.name for p in op.typarams if p.kind == "bool")})
+    of_op: dict[str, Any] = dict(split=split_dtypes(op), maybe_f8=maybe_f8(op), bools=bools)
+    of_op["doubles"] = ir.may_compute_f64(op)
     for k, g in enumerate(groups):
         others = [n for other in groups if other is not g for n in other.nests]
         read = {t for n in others for t in tensors_read(n.body)}
@@ -78,11 +82,8 @@ def plan_op(
         first = next(shown, stores[0] if stores else str(k))  # a result, not what is kept beside it
         first = called.get(first, first)
         step = own if len(groups) == 1 else f"{own}_{first}"
-        bools = frozenset({"bool", *(p.name for p in op.typarams if p.kind == "bool")})
-        told = replace(g, split=split_dtypes(op), maybe_f8=maybe_f8(op), bools=bools)
-        told = replace(told, doubles=ir.may_compute_f64(op))
-        if g.kind != "scan":  # which holds an extreme for each place
-            told = replace(told, nests=with_held(g.nests))
+        # A scan holds an extreme for each place.
+        told = replace(g, nests=g.nests if g.kind == "scan" else with_held(g.nests), **of_op)
         made = CLASSES[g.kind].make(step, told, stores, dims, facts)
         verify_places(own, made, told.nests, dims, facts)
         verify_grids(own, made)
@@ -193,7 +194,10 @@ def form_of(op: ir.Op, lines: tuple[ir.Nest, ...], facts, only: str | None):
     if only is None:
         if (seen := with_seen(op, whole, facts)) != whole:
             told = group(op, seen, facts)
-            if _slowness(told) < _slowness(groups) and _only_fused_ask(told):
+            others = (n for g in told if g.kind != "fused" for n in g.nests)
+            calls = (e for n in others for e in ir.walk(n.body) if isinstance(e, ir.Call))
+            # No other kernel has a factor that says which of its elements some row has.
+            if _slowness(told) < _slowness(groups) and all(e.fn != "seen" for e in calls):
                 whole, groups = seen, told
         own, names = with_stored_factors(op, whole, groups)
         if names:
@@ -206,13 +210,6 @@ def form_of(op: ir.Op, lines: tuple[ir.Nest, ...], facts, only: str | None):
     split_groups = group(op, digits, facts, only)
     better = _slowness(split_groups) < _slowness(groups)
     return (digits, split_groups) if better else (whole, groups)
-
-
-def _only_fused_ask(groups) -> bool:
-    """Whether no other kernel has a factor that says which of its elements some row has."""
-    others = (n for g in groups if g.kind != "fused" for n in g.nests)
-    calls = (e for n in others for e in ir.walk(n.body) if isinstance(e, ir.Call))
-    return all(e.fn != "seen" for e in calls)
 
 
 def _slowness(groups) -> tuple[int, ...]:

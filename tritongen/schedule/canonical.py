@@ -33,7 +33,7 @@ from tritongen.ir.algebra import (
     symbols,
 )
 from tritongen.ir.bounds import Facts, prove, simplify
-from tritongen.ir.free import binders_of, coordinates, free_indices, reads, tensors_read
+from tritongen.ir.free import coordinates, free_indices, reads, tensors_read
 from tritongen.ir.reducers import REDUCERS
 from tritongen.schedule.aside import all_indices, names_of
 
@@ -45,10 +45,8 @@ def canonical(op: ir.Op, facts: Facts) -> tuple[ir.Nest, ...]:
     nests = needed(op.nests, {o.name for o in op.outputs})
     nests = as_rounded(tuple(replace(n, body=without_equal_terms(n.body)) for n in nests))
 
-    def change(e: ir.Expr) -> ir.Expr:
-        return _none_reversed(e, facts) if isinstance(e, ir.Reduce) else e
-
-    nests = tuple(replace(n, body=ir.rebuild(n.body, change)) for n in nests)
+    bodies = (ir.with_folds(n.body, lambda fold: _none_reversed(fold, facts)) for n in nests)
+    nests = tuple(replace(n, body=body) for n, body in zip(nests, bodies, strict=True))
     return unify(lift(replace(op, nests=nests)), facts, names_of(op))
 
 
@@ -83,15 +81,13 @@ def as_rounded(nests: tuple[ir.Nest, ...]) -> tuple[ir.Nest, ...]:
     """
     rounded = dict[str, str]()
 
-    def change(e: ir.Expr) -> ir.Expr:
-        match e:
-            case ir.Read(tensor, dtype=dtype) if tensor in rounded:
-                return ir.Cast(replace(e, dtype=rounded[tensor]), dtype)
-        return e
+    def change(read: ir.Read) -> ir.Expr:
+        dtype = rounded.get(read.tensor)
+        return ir.Cast(replace(read, dtype=dtype), read.dtype) if dtype else read
 
     found = []
     for nest in nests:
-        nest = replace(nest, body=ir.rebuild(nest.body, change))
+        nest = nest.reading(change)
         match nest.body:
             case ir.Cast(ir.Cast(_, dtype) as body, "compute") if nest.dtype == "compute" != dtype:
                 rounded[nest.name] = dtype
@@ -277,14 +273,10 @@ def substitute_indices(expr: ir.Expr, values: dict[str, Poly]) -> ir.Expr:
             return binder
         return replace(binder, index=next(a.name for a in atoms(new) if isinstance(a, Idx)))
 
-    def change(node: ir.Expr) -> ir.Expr:
-        if isinstance(node, ir.Reduce):
-            return replace(node, binders=tuple(map(rename, node.binders)))
-        return node
-
     if not values:
         return expr
-    return ir.rebuild(with_coordinates(expr, lambda p: substitute(p, values)), change)
+    moved = with_coordinates(expr, lambda p: substitute(p, values))
+    return ir.with_folds(moved, lambda e: replace(e, binders=tuple(map(rename, e.binders))))
 
 
 def with_ranges(
@@ -292,11 +284,8 @@ def with_ranges(
 ) -> ir.Nest:
     """A nest over other indices: `coordinate` of each place, `ranges` of its box and of each reducer."""
 
-    def change(node: ir.Expr) -> ir.Expr:
-        return replace(node, binders=ranges(node.binders)) if isinstance(node, ir.Reduce) else node
-
-    coords = tuple(map(coordinate, nest.coords))
-    body = ir.rebuild(with_coordinates(nest.body, coordinate), change)
+    coords, moved = tuple(map(coordinate, nest.coords)), with_coordinates(nest.body, coordinate)
+    body = ir.with_folds(moved, lambda fold: replace(fold, binders=ranges(fold.binders)))
     return replace(nest, box=ranges(nest.box), coords=coords, body=body)
 
 
@@ -333,7 +322,7 @@ def unify(nests: tuple[ir.Nest, ...], facts: Facts, taken: frozenset[str]) -> tu
     for nest, tensor, dim, coordinate in links:
         read.setdefault((nest.name, tensor, dim), set()).add(coordinate)
     packed = {(tensor, dim) for (_, tensor, dim), found in read.items() if len(found) > 1}
-    ranges = {n.name: {b.index: b for b in (*n.box, *binders_of(n))} for n in nests}
+    ranges = {n.name: {b.index: b for b in n.ranges} for n in nests}
     for nest, tensor, dim, coordinate in sorted(links, key=lambda link: link[1:3] in packed):
         for name, weight in digits_of(coordinate):
             b = ranges[nest.name][name]
@@ -369,13 +358,13 @@ def _rename_classes(nests, find, taken: set[str]) -> tuple[ir.Nest, ...]:
     """Name each class by its last writer's index (outputs stand last), never two classes alike."""
     names: dict = {}
     for nest in reversed(nests):
-        for b in (*nest.box, *binders_of(nest)):
+        for b in nest.ranges:
             root = find(("index", nest.name, b.index))
             if root not in names:
                 names[root] = ir.BATCH if b.index == ir.BATCH else fresh(b.index, taken)
 
     def own(nest: ir.Nest) -> dict[str, str]:
-        every = (b.index for b in (*nest.box, *binders_of(nest)))
+        every = (b.index for b in nest.ranges)
         return {i: names[find(("index", nest.name, i))] for i in every}
 
     return tuple(rename_nest(nest, own(nest)) for nest in nests)

@@ -22,7 +22,7 @@ from dataclasses import replace
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import Poly, index, indices, poly, size, symbols, weight_of
 from tritongen.ir.batches import own_batches
-from tritongen.ir.free import binders_of, following, free_indices, own_coordinates, tensors_read
+from tritongen.ir.free import following, free_indices, own_coordinates, tensors_read
 from tritongen.schedule.aside import names_of
 from tritongen.schedule.canonical import fresh, needed
 from tritongen.schedule.plan import Chunks, Plan
@@ -73,7 +73,7 @@ def never_stored(plan: Plan) -> frozenset[str]:
     inside = set[str]()
     for k in (k for s in plan.steps for k in s.kernels):
         columns = {w.index for w in (k.kernel.walks if k.kernel else ()) if w.block == "BLOCK_N"}
-        inside |= {n.name for n in k.nests if columns & {b.index for b in n.box}} - stored
+        inside |= {n.name for n in k.nests if columns & n.over} - stored
     called = zip(plan.inner.nests, own_batches(plan.op)[0].nests, strict=True)
     return frozenset(line.name for inner, line in called if inner.name in inside)
 
@@ -160,10 +160,9 @@ class _Cutting:
                 raise _Refused
 
     def summed(self, n: ir.Nest) -> Iterable[ir.Reduce]:
-        own = {b.index for b in n.box}
         for e in ir.walk(n.body):
             if isinstance(e, ir.Reduce) and self.of(e.binders):
-                if not free_indices(e) <= own:
+                if not free_indices(e) <= n.over:
                     raise _Refused
                 yield e
 
@@ -246,7 +245,7 @@ class _Cutting:
             if said <= bound and self.name not in said:
                 facts.append(f)
                 bound |= {f.name} if isinstance(f, ir.Define) else set()
-        ranges = (b for n in nests for b in (*n.box, *binders_of(n)))
+        ranges = (b for n in nests for b in n.ranges)
         spoken = {s for b in ranges for s in symbols(b.hi) | symbols(b.lo)}
         types = {t.dtype for t in (*tensors, *outputs)}
         if spoken - bound or not tensors or any(p.name not in types for p in self.op.typarams):

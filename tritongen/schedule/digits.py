@@ -23,7 +23,7 @@ from tritongen.ir.algebra import (
 )
 from tritongen.ir.algebra import walk as walk_poly
 from tritongen.ir.bounds import Facts, simplify
-from tritongen.ir.free import binders_of, coordinates
+from tritongen.ir.free import coordinates
 from tritongen.schedule.canonical import Binders, digits_of, fresh, same, unify, with_ranges
 
 
@@ -42,7 +42,7 @@ def digits_in(nest: ir.Nest, facts: Facts) -> tuple[ir.Binder, Poly, Poly] | Non
         for atom in walk_poly(p):
             if not (isinstance(atom, Floor) and is_size(atom.den)):
                 continue
-            for b in (*nest.box, *binders_of(nest)):
+            for b in nest.ranges:
                 if atom.num == index(b.index) and not b.lo.terms:
                     if same(facts, (b.hi // atom.den) * atom.den, b.hi):
                         return b, quotient(b.hi, atom.den, facts), atom.den
@@ -62,7 +62,7 @@ def split(nest: ir.Nest, binder: ir.Binder, often: Poly, q: Poly) -> ir.Nest:
 
     A read at f // (q * r) is a read at f1 // r. Where f is below q, it has no high digit: f // q is 0.
     """
-    every = (*nest.box, *binders_of(nest))
+    every = nest.ranges
     if not any(b.index == binder.index and b.hi == binder.hi for b in every):
         return nest
     used = {b.index for b in every}
@@ -94,13 +94,13 @@ def joined(nests: tuple[ir.Nest, ...], facts: Facts, sizes: Iterable[Poly]) -> t
     high, low = next(filter(None, (_number_in(nest, facts) for nest in nests)), (None, None))
     if high is None or low is None:
         return nests
-    used = {b.index for nest in nests for b in (*nest.box, *binders_of(nest))}
+    used = {b.index for nest in nests for b in nest.ranges}
     extent = high.hi * low.hi
     hi = next((size for size in sizes if same(facts, size, extent)), extent)
     whole = ir.Binder(fresh(low.index.rstrip("0123456789") or low.index, used), Poly(), hi)
     changed = tuple(_with_number(nest, high, low, whole) for nest in nests)
     read = {i for n in changed for p in (*n.coords, *coordinates(n.body)) for i in indices(p)}
-    left = {b for nest in changed for b in (*nest.box, *binders_of(nest))} & {high, low}
+    left = {b for nest in changed for b in nest.ranges} & {high, low}
     return nests if left or high.index in read else joined(changed, facts, sizes)
 
 
@@ -118,7 +118,7 @@ def _with_number(nest: ir.Nest, high: ir.Binder, low: ir.Binder, whole: ir.Binde
 
 def _number_in(nest: ir.Nest, facts: Facts) -> tuple[ir.Binder, ir.Binder] | None:
     """Two digits of one number among the indices of a nest, the higher one first."""
-    ranges = {b.index: b for b in (*nest.box, *binders_of(nest)) if not b.lo.terms}
+    ranges = {b.index: b for b in nest.ranges if not b.lo.terms}
     for p in (*nest.coords, *coordinates(nest.body)):
         weights = {ranges[name]: weight for name, weight in digits_of(p) if name in ranges}
         for low, one in weights.items():

@@ -9,7 +9,7 @@ from __future__ import annotations
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import indices
 from tritongen.ir.bounds import Facts
-from tritongen.ir.free import binders_of, reads, tensors_read
+from tritongen.ir.free import reads, tensors_read
 from tritongen.schedule.classes import CLASSES, fused
 from tritongen.schedule.classes.chains import pairs
 from tritongen.schedule.classes.contraction import as_product
@@ -161,7 +161,7 @@ def multiplied_again(nests: tuple[ir.Nest, ...], stored: set[str], facts: Facts)
             if as_product(nest, others, facts) is not None:
                 slid |= alike
             continue
-        own = {b.index for b in binders_of(nest)}
+        own = nest.reduced
         for read in found:
             dims = [indices(c) for c in read.coords]
             if any(used & own and used - own for used in dims):
@@ -222,7 +222,7 @@ def finished(nests: tuple[ir.Nest, ...], stored: set[str], facts: Facts) -> set[
         if len(readers) != 1 or readers[0].name not in virtual or nest.name in stored:
             return None
         (reader,) = readers
-        if {b.index for b in reader.box} != {b.index for b in nest.box}:
+        if reader.over != nest.over:
             return None
         own = [r for r in reads(reader.body) if r.tensor in computed]
         alike = all((r.tensor, r.coords, r.fill) == (nest.name, nest.coords, None) for r in own)
@@ -254,13 +254,10 @@ def classify(members, virtual, by_name, facts, only=None, extending=False) -> Gr
     for kind, members_of in CLASSES.items():
         if only not in (None, kind):
             continue
-        found = members_of.classify(members, virtual, by_name, facts, extending)
-        if found is not None and _in_place(found.nests, virtual):
-            return found
+        if found := members_of.classify(members, virtual, by_name, facts, extending):
+            # What a group reads of its own at another place needs storage first.
+            own = {n.name: n.coords for n in found.nests}
+            every = (r for n in found.nests for r in virtual.reads(n))
+            if all(own.get(r.tensor, r.coords) == r.coords for r in every):
+                return found
     return None
-
-
-def _in_place(lines: tuple[ir.Nest, ...], virtual: Virtual) -> bool:
-    """Whether what the group computes is read in it at its own place only; elsewhere it needs storage first."""
-    own = {n.name: n.coords for n in lines}
-    return all(own.get(r.tensor, r.coords) == r.coords for n in lines for r in virtual.reads(n))

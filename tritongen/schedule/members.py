@@ -72,6 +72,14 @@ class Group:
     loops: tuple[ir.Nest, ...] = ()
 
     @property
+    def rows(self) -> set[str]:
+        return {b.index for b in self.row}
+
+    @property
+    def cols(self) -> set[str]:
+        return {b.index for b in self.col}
+
+    @property
     def heads(self) -> tuple[ir.Nest, ...]:
         """The sums of products. `products` is their number."""
         sums = (n for n in self.nests if isinstance(n.body, ir.Reduce) and n.body.op == "sum")
@@ -114,6 +122,29 @@ def closure(root: ir.Nest, virtual: dict[str, ir.Nest]) -> list[ir.Nest]:
 
     visit(root)
     return found
+
+
+def indices_in(nests: Iterable[ir.Nest]) -> set[str]:
+    """All indices of the lines, those that they reduce too."""
+    return set[str]().union(*(n.over | n.reduced for n in nests))
+
+
+def names_in(nests: tuple[ir.Nest, ...]) -> set[str]:
+    """The names of the lines, of their indices and of what they read: no new line or index may have one."""
+    read = set[str]().union(*(tensors_read(n.body) for n in nests))
+    return {n.name for n in nests} | indices_in(nests) | read
+
+
+def operands(nests: tuple[ir.Nest, ...]) -> list[ir.Read]:
+    """The reads of what none of the lines computes."""
+    computed = {n.name for n in nests}
+    return [r for n in nests for r in reads(n.body) if r.tensor not in computed]
+
+
+def results(nests: tuple[ir.Nest, ...]) -> tuple[str, ...]:
+    """The lines that no other one reads."""
+    read = set[str]().union(*(tensors_read(n.body) for n in nests))
+    return tuple(n.name for n in nests if n.name not in read)
 
 
 # ---- values computed where they are read --------------------------------------------------------
@@ -184,8 +215,8 @@ def paste(
 ) -> ir.Expr:
     """expr with temporaries in place of their reads, but for those that a tile holds as lines; None holds none."""
 
-    def change(node: ir.Expr) -> ir.Expr:
-        if not (isinstance(node, ir.Read) and node.tensor in virtual):
+    def change(node: ir.Read) -> ir.Expr:
+        if node.tensor not in virtual:
             return node
         asked = node, repr(node.fill), tile, lines_over  # 0.0 and -0.0 are equal
         if asked not in virtual.pasted:
@@ -195,7 +226,7 @@ def paste(
     def value(node: ir.Read) -> ir.Expr:
         nest = virtual[node.tensor]
         used = set().union(*(indices(c) for c in nest.coords), *(indices(c) for c in node.coords))
-        is_line = not lines_over or {b.index for b in nest.box} in lines_over
+        is_line = not lines_over or nest.over in lines_over
         if tile is not None and is_line and node.fill is None:
             if node.coords == nest.coords and used <= tile:
                 return node
@@ -205,7 +236,7 @@ def paste(
         body = paste(substitute_indices(nest.body, values), virtual, tile, lines_over)
         return body if node.fill is None else _filled(body, node, nest)
 
-    return ir.rebuild(expr, change)
+    return ir.with_reads(expr, change)
 
 
 def solve_digits(own: Poly, at: Poly, ranges: dict[str, Poly]) -> dict[str, Poly]:
@@ -250,17 +281,12 @@ def _filled(body: ir.Expr, read: ir.Read, nest: ir.Nest) -> ir.Expr:
     if not tests:
         return body
     inside = reduce(lambda a, b: ir.Call("and", (a, b), "bool"), tests)
-    return ir.Call("where", (inside, _masked(body), ir.Const(read.fill, nest.dtype)), nest.dtype)
+    body = ir.with_reads(
+        body,
+        lambda r: r if r.fill is not None else replace(r, fill=False if r.dtype == "bool" else 0),
+    )
+    return ir.Call("where", (inside, body, ir.Const(read.fill, nest.dtype)), nest.dtype)
 
 
 def _compared(op: str, a: Poly, b: Poly) -> ir.Expr:
     return ir.Call(op, (ir.IndexValue(a, "i64"), ir.IndexValue(b, "i64")), "bool")
-
-
-def _masked(body: ir.Expr) -> ir.Expr:
-    def change(node: ir.Expr) -> ir.Expr:
-        if not isinstance(node, ir.Read) or node.fill is not None:
-            return node
-        return replace(node, fill=False if node.dtype == "bool" else 0)
-
-    return ir.rebuild(body, change)

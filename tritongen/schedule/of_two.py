@@ -27,16 +27,12 @@ def of_two(op: ir.Op) -> ir.Op:
 def _one(e: ir.Expr) -> ir.Expr:
     match e:
         case ir.Reduce(op, (b,), (), body, dtype) if fn := REDUCERS[op].of_two:
-            if body.dtype != dtype or b.hi - b.lo != poly(2) or not _is_a_dim(body, b.index):
-                return e
+            places = (c for r in reads(body) for c in r.coords if b.index in indices(c))
+            if body.dtype != dtype or b.hi - b.lo != poly(2) or {*places} - {index(b.index)}:
+                return e  # or it does not stand alone where it says which element is read
             both = (substitute_indices(body, {b.index: b.lo + k}) for k in (0, 1))
             return ir.Call(fn, tuple(ir.rebuild(one, _decided) for one in both), dtype)
     return e
-
-
-def _is_a_dim(body: ir.Expr, name: str) -> bool:
-    """Whether an index stands alone wherever it says which element is read."""
-    return all(c == index(name) or name not in indices(c) for r in reads(body) for c in r.coords)
 
 
 def _decided(e: ir.Expr) -> ir.Expr:

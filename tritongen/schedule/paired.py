@@ -40,14 +40,12 @@ class Row:
     def open(self, expr: ir.Expr, every: bool = False) -> ir.Expr:
         """expr with values over the tile written out where they are read; with `every`, row values too."""
 
-        def change(node: ir.Expr) -> ir.Expr:
-            nest = self.nests.get(node.tensor) if isinstance(node, ir.Read) else None
-            if nest is None or is_reducer(nest):
-                return node
-            over_tile = not self.col.isdisjoint(b.index for b in nest.box)
-            return self.open(nest.body, every) if every or over_tile else node
+        def change(read: ir.Read) -> ir.Expr:
+            nest = self.nests.get(read.tensor)
+            opened = nest and not is_reducer(nest) and (every or self.col & nest.over)
+            return self.open(nest.body, every) if nest and opened else read
 
-        return ir.rebuild(expr, change)
+        return ir.with_reads(expr, change)
 
 
 def _alike(a: ir.Expr, b: ir.Expr) -> bool:

@@ -133,6 +133,11 @@ class KernelPlan:
     # (coordinate, extent), where the axes have more points than the op
     ragged: tuple[tuple[Poly, Poly], ...] = ()
 
+    @property
+    def times(self) -> Rule:
+        """The batches of a product, as a rule begins with them."""
+        return "batches * " if self.axes[0].digits else ""
+
 
 @dataclass(frozen=True, slots=True)
 class Launch:
@@ -288,6 +293,18 @@ class Step:
     defines: tuple[ir.Define, ...] = ()  # sizes that only some of its kernels range over
     reuses: Reuse | None = None
     reused: bool = False  # whether a later step of the module reuses it
+
+    def beside(self, other: Step) -> Step:
+        """The step with the kernels of another one, whose variants are asked first."""
+        return replace(
+            self,
+            facts=tuple((dict(self.facts) | dict(other.facts)).items()),
+            kernels=(*self.kernels, *other.kernels),
+            variants=(*other.variants, *self.variants),
+            orders=(*self.orders, *other.orders),
+            tests=(*self.tests, *other.tests),
+            defines=(*self.defines, *other.defines),
+        )
 
     def kernel(self, name: str) -> KernelPlan:
         return next(k for k in self.kernels if k.name == name)

@@ -22,7 +22,7 @@ def with_row_values(
     nests: tuple[ir.Nest, ...], row: tuple[ir.Binder, ...], dims: dict[str, tuple[Poly, ...]]
 ) -> tuple[ir.Nest, ...]:
     names = {b.index for b in row}
-    rows = {n.name for n in nests if {b.index for b in n.box} == names}
+    rows = {n.name for n in nests if n.over == names}
     taken = {n.name for n in nests} | names_spoken(nests, dims)
     out: list[ir.Nest] = []
     made: dict[ir.Expr, ir.Nest] = {}
@@ -31,7 +31,8 @@ def with_row_values(
         match expr:
             case ir.Call(fn, args):
                 read = tensors_read(expr) & rows
-                if read and free_indices(expr) <= names and _is_heavy(expr):
+                calls = {e.fn for e in ir.walk(expr) if isinstance(e, ir.Call)}
+                if read and free_indices(expr) <= names and calls - LIGHT:
                     return read_of(named(expr, f"{fn}_{min(read)}"))
                 return replace(expr, args=tuple(map(opened, args)))
             case ir.Cast(arg):
@@ -51,7 +52,3 @@ def with_row_values(
             nest = replace(nest, body=opened(nest.body))
         out.append(nest)
     return tuple(out)
-
-
-def _is_heavy(expr: ir.Expr) -> bool:
-    return any(isinstance(e, ir.Call) and e.fn not in LIGHT for e in ir.walk(expr))

@@ -89,7 +89,5 @@ def _without_equals(op: ir.Op) -> ir.Op:
         if n.box and n.name not in outputs and not free_indices(n.body) | tensors_read(n.body)
     }
 
-    def change(e: ir.Expr) -> ir.Expr:
-        return equal.get(e.tensor, e) if isinstance(e, ir.Read) else e
-
-    return replace(op, nests=tuple(replace(n, body=ir.rebuild(n.body, change)) for n in op.nests))
+    nests = (n.reading(lambda r: equal.get(r.tensor, r)) for n in op.nests)
+    return replace(op, nests=tuple(nests))

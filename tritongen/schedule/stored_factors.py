@@ -24,7 +24,7 @@ from dataclasses import replace
 
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import indices
-from tritongen.ir.free import binders_of, free_indices
+from tritongen.ir.free import free_indices
 from tritongen.schedule.canonical import fresh, line_over, names_beside, read_of, uncast
 from tritongen.schedule.classes.chains import is_multiplied, multiplies_halves
 from tritongen.schedule.classes.fused import batch_of
@@ -37,7 +37,9 @@ def with_stored_factors(
     """The nests, with lines for such factors, and the names of all lines that are to be stored."""
     taken = names_beside(op, nests)
     pointwise = {n.name for n in nests if not is_reducer(n)}
-    heads = {head.name for g in groups if g.kind == "contraction" for head in g.heads}
+    heads = {
+        head.name for g in groups if g.kind == "contraction" and g.products == 1 for head in g.heads
+    }
     rows: dict[str, set[str]] = {}  # of the kernels that compute a value
     for g in (g for g in groups if g.kind == "fused" and batch_of(g)):
         for n in g.nests:
@@ -90,7 +92,7 @@ def _computed(factor: ir.Expr, product: ir.Nest, taken: set[str]) -> ir.Nest | N
         case ir.Cast(ir.Cast(_, dtype) as body, "compute") if dtype != "compute":
             name = next((e.tensor for e in ir.walk(body) if isinstance(e, ir.Read)), "factor")
             used = free_indices(body)
-            own = (b.index for b in (*product.box, *binders_of(product)) if b.index in used)
+            own = (b.index for b in product.ranges if b.index in used)
             return _line(f"{name}_computed", body, tuple(own), product, taken)
     return None
 
@@ -99,7 +101,7 @@ def _line(
     name: str, body: ir.Expr, own: tuple[str, ...], product: ir.Nest, taken: set[str]
 ) -> ir.Nest | None:
     """A line over these indices of a product; None where one of them does not start at 0."""
-    known = {b.index: b for b in (*product.box, *binders_of(product))}
+    known = {b.index: b for b in product.ranges}
     if any(i not in known or known[i].lo.terms for i in own):
         return None
     return line_over(fresh(name, taken), tuple(known[i] for i in own), body, product.line)

@@ -50,8 +50,7 @@ def _is_product(name: str, nests: Mapping[str, ir.Nest]) -> bool:
     nest = nests[name]
     match nest.body:
         case ir.Reduce("sum", _, _, ir.Call("mul", sides)):
-            own = {b.index for b in nest.box}
-            return all(own - free_indices(side) for side in sides)
+            return all(nest.over - free_indices(side) for side in sides)
         case ir.Reduce():
             return False
     return any(_is_product(t, nests) for t in tensors_read(nest.body) & nests.keys())

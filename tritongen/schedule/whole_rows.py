@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import Poly
-from tritongen.ir.free import binders_of, reads
+from tritongen.ir.free import reads
 from tritongen.kernel.lower import CannotLower, lower
 from tritongen.kernel.nodes import Walk
 from tritongen.kernel.verify import verify
@@ -26,7 +26,7 @@ def whole_rows(
         return None
     (row,), (col,) = group.row, group.col
     own = {row.index: row.hi, col.index: col.hi}
-    every = (b for n in group.nests for b in (*n.box, *binders_of(n)))
+    every = (b for n in group.nests for b in n.ranges)
     if any(b.lo.terms or own.get(b.index) != b.hi for b in every):
         return None
     seen = tuple(views_of(group, stores, dims))

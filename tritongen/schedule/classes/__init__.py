@@ -11,7 +11,6 @@ from __future__ import annotations
 from tritongen.schedule.classes import (
     box,
     contraction,
-    contractions,
     crossed,
     fused,
     nest,
@@ -26,7 +25,6 @@ from tritongen.schedule.classes import (
 CLASSES = {
     "fused": fused,
     "contraction": contraction,
-    "contractions": contractions,
     "ragged": ragged,
     "crossed": crossed,
     "scan": scan,

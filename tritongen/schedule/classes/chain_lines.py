@@ -13,12 +13,11 @@ from math import inf, nan
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import Atom, Floor, Idx, Poly, floordiv, index, indices, substitute_atoms
 from tritongen.ir.bounds import Facts, prove
-from tritongen.ir.free import binders_of, free_indices, reads, tensors_read
+from tritongen.ir.free import free_indices, reads, tensors_read
 from tritongen.kernel.moving import exponential
 from tritongen.kernel.nodes import Fold, Kernel, statements
 from tritongen.schedule.canonical import fresh, read_of, with_ranges
-from tritongen.schedule.classes.lines import names_in, operands
-from tritongen.schedule.members import Group
+from tritongen.schedule.members import Group, names_in, operands
 
 
 def with_scales(lines: tuple[ir.Nest, ...]) -> tuple[ir.Nest, ...]:
@@ -37,11 +36,8 @@ def with_scales(lines: tuple[ir.Nest, ...]) -> tuple[ir.Nest, ...]:
                 if read.count(n.name) == shifted.get(n.name):
                     found[n.name] = n.body
 
-    def change(e: ir.Expr) -> ir.Expr:
-        return found.get(e.tensor, e) if isinstance(e, ir.Read) else e
-
     kept = (n for n in lines if n.name not in found)
-    return tuple(replace(n, body=ir.rebuild(n.body, change)) for n in kept)
+    return tuple(n.reading(lambda r: found.get(r.tensor, r)) for n in kept)
 
 
 # A sum that moves with a maximum: the maximum that its terms are shifted by in the spec, and the line of the loop's own.
@@ -72,7 +68,7 @@ def with_bases(
         if len(found) > 1:
             return lines, {}
         ((m, f),) = found
-        if loop in {b.index for b in n.box}:
+        if loop in n.over:
             shifts[n.name] = m, f
             out.append(replace(n, body=body))
             continue
@@ -108,8 +104,7 @@ def _by_own_maximum(
 def _maximum_in(m: ir.Expr, loop: str, by_name: dict[str, ir.Nest]) -> ir.Nest | None:
     """f, where m is its maximum with another term."""
     read = (by_name.get(e.tensor) for e in terms_of(m, by_name) if isinstance(e, ir.Read))
-    folds = (n for n in read if n and isinstance(n.body, ir.Reduce) and n.body.op == "max")
-    return next((n for n in folds if loop in {b.index for b in binders_of(n)}), None)
+    return next((n for n in read if n and loop in n.reduced and n.fold.op == "max"), None)
 
 
 def terms_of(m: ir.Expr, by_name: dict[str, ir.Nest]) -> tuple[ir.Expr, ...]:
@@ -208,7 +203,7 @@ def in_groups(
     taken = names_in(group.nests)
     moving = [r for r in operands(group.nests) if loop.index in free_indices(r)]
     for h in heads:
-        both = ({b.index for b in n.box} >= {h.index, row.index} for n in group.nests)
+        both = (n.over >= {h.index, row.index} for n in group.nests)
         places = ((r, k, c) for r in moving for k, c in enumerate(r.coords))
         shared = {(c, dims[r.tensor][k]) for r, k, c in places if h.index in indices(c)}
         if len(shared) != 1 or not all(both):

@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import Poly, fetches_of, indices, weight_of
 from tritongen.ir.bounds import Facts
-from tritongen.ir.free import binders_of, free_indices, reads, tensors_read
+from tritongen.ir.free import free_indices, reads, tensors_read
 from tritongen.ir.rename import renamed
 from tritongen.schedule.canonical import (
     fresh,
@@ -34,8 +34,7 @@ from tritongen.schedule.canonical import (
 )
 from tritongen.schedule.classes.contraction import as_product
 from tritongen.schedule.classes.contraction_operands import left_out, storage_dtype
-from tritongen.schedule.classes.lines import indices_in
-from tritongen.schedule.members import Product, Virtual, is_reducer
+from tritongen.schedule.members import Product, Virtual, indices_in, is_reducer
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +56,7 @@ class Pair:
 
     def loops(self, fold: ir.Nest) -> frozenset[str]:
         """Which of the two indices a fold sums over."""
-        return self.indices & {b.index for b in binders_of(fold)}
+        return self.indices & fold.reduced
 
 
 def pairs(op: ir.Op, nests: tuple[ir.Nest, ...], facts: Facts) -> tuple[Pair, ...]:
@@ -75,7 +74,7 @@ def pairs(op: ir.Op, nests: tuple[ir.Nest, ...], facts: Facts) -> tuple[Pair, ..
         if _is_cut(pair, op, nests):
             continue
         inner = {b.index for n in nests if n.name in pair.inside for b in n.box}
-        seconds = [f for f in pair.folds if {b.index for b in f.box} - inner]
+        seconds = [f for f in pair.folds if f.over - inner]
         again = bool(seconds) or not all(map(pair.loops, pair.folds))
         if (pair.batched or not again) and all(
             is_multiplied(f) and is_half(f, op) for f in seconds
@@ -125,7 +124,7 @@ def _pair(
     last = outputs - set().union(*(tensors_read(n.body) for n in nests))
     inside = set[str]()
     for n in nests:
-        if {b.index for b in ends} <= {b.index for b in n.box}:
+        if {b.index for b in ends} <= n.over:
             p = products.get(n.name)
             if p and {p.m[-1], p.n[-1]} == set(ends):
                 inside.add(n.name)
@@ -174,7 +173,7 @@ def _scatters(n: ir.Nest, inner: set[str]) -> bool:
     """Whether an operand says which terms belong to an element: the gradient of a table that it reads."""
     if not isinstance(n.body, ir.Reduce):
         return False
-    own = {b.index for b in n.box} - inner
+    own = n.over - inner
     asked = (g.poly for g in n.fold.guards if indices(g.poly) & own)
     return any(map(fetches_of, asked))
 

@@ -21,9 +21,8 @@ from tritongen.ir.algebra import Poly, index, indices, size, symbols
 from tritongen.ir.free import coordinates, reads
 from tritongen.ir.on_numbers import at_zeros
 from tritongen.schedule.canonical import fresh, same
-from tritongen.schedule.classes.lines import names_in
 from tritongen.schedule.classes.patches import MOST_DIMS
-from tritongen.schedule.members import Group, Product
+from tritongen.schedule.members import Group, Product, names_in
 from tritongen.schedule.plan import Pack, pack_dims, stored_dims
 
 FOUR, LINE = 4, 16
@@ -117,16 +116,12 @@ def _over(group: Group, channels: Poly, read: Callable[[ir.Read], ir.Read]) -> G
     (channel,) = group.factors.k
     own = replace(channel, hi=channels)
 
-    def change(node: ir.Expr) -> ir.Expr:
-        match node:
-            case ir.Read():
-                return read(node)
-            case ir.Reduce(_, binders):
-                return replace(node, binders=tuple(own if b == channel else b for b in binders))
-        return node
+    def folded(fold: ir.Reduce) -> ir.Reduce:
+        return replace(fold, binders=tuple(own if b == channel else b for b in fold.binders))
 
     head, *tail = group.nests
-    return group.over((replace(head, body=ir.rebuild(head.body, change)), *tail), k=(own,))
+    body = ir.with_folds(head.reading(read).fold, folded)
+    return group.over((replace(head, body=body), *tail), k=(own,))
 
 
 def widened(group: Group, packs: Packs, dims: Dims, facts) -> tuple[Group, Packs, Dims] | None:

@@ -8,10 +8,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tritongen.ir import nodes as ir
-from tritongen.ir.algebra import Idx, affine, indices, poly
+from tritongen.ir.algebra import Idx, affine, index, indices, poly
 from tritongen.ir.bounds import Facts, prove
 from tritongen.ir.free import coordinates, free_indices
-from tritongen.schedule.canonical import from_zero
+from tritongen.schedule.canonical import from_zero, same, substitute_indices
 from tritongen.schedule.classes import (
     channel_padding,
     contraction_variants,
@@ -24,11 +24,15 @@ from tritongen.schedule.factored import factors_of, multiplied
 from tritongen.schedule.members import Group, Product, Virtual, gather_lines, is_reducer, paste
 from tritongen.schedule.plan import Axis, Step, under
 
+MOST = 4  # accumulators that one tile's registers hold
 I32_TERMS = 2**17  # products of i8 that an i32 holds the sum of
 
 
 # ---- what is one ---------------------------------------------------------------------------------
 def classify(members, virtual, by_name, facts, extending=False) -> Group | None:
+    heads = [n for n in members if is_reducer(n)]
+    if len(heads) > 1:
+        return _several(heads, members, virtual, facts)
     head, *others = members
     if isinstance(head.body, ir.Reduce):
         head = replace(head, body=from_zero(head.body))
@@ -45,6 +49,50 @@ def classify(members, virtual, by_name, facts, extending=False) -> Group | None:
     return channel_padding.with_padded_channels(phases.by_phases(whole))
 
 
+def _several(heads, members, virtual, facts) -> Group | None:
+    """Several sums over one tile that share a factor: silu(x @ w1) * (x @ w3) reads x once.
+
+    All sums range over the same batch, m, n and k; k may have another name in each. The kernel has one loop, and one
+    accumulator a sum.
+    """
+    if len(heads) > MOST or any(n.fold.guards for n in heads):
+        return None
+    first = as_product(heads[0], virtual, facts)
+    if first is None or first.taps:
+        return None
+    lines = list[ir.Nest]()
+    for head in heads:
+        found = as_product(head, virtual, facts)
+        p = found and aligned(found, first, facts)
+        if p is None or not {p.left, p.right} & {first.left, first.right}:
+            return None
+        body = ir.Call("mul", (p.left, p.right), head.dtype)
+        lines.append(replace(head, body=replace(head.fold, binders=p.k, body=body)))
+    tail = epilogue(lines, [n for n in members if n not in heads], virtual)
+    if tail is None:
+        return None
+    group = Group("contraction", (*lines, *tail), product=first, products=len(lines))
+    return with_loops(group, facts)
+
+
+def aligned(p: Product, first: Product, facts) -> Product | None:
+    """The product with its factors and reduced indices as in the first one."""
+    if names(p.m) == names(first.n) and names(p.n) == names(first.m):
+        p = replace(p, m=p.n, n=p.m, left=p.right, right=p.left)
+    pairs = (p.batch, first.batch), (p.m, first.m), (p.n, first.n)
+    if any(names(x) != names(y) for x, y in pairs) or p.taps or len(p.k) != len(first.k):
+        return None
+    if not all(same(facts, a.hi, b.hi) for a, b in zip(p.k, first.k, strict=True)):
+        return None
+    values = {a.index: index(b.index) for a, b in zip(p.k, first.k, strict=True)}
+    left, right = (substitute_indices(side, values) for side in (p.left, p.right))
+    return replace(p, k=first.k, left=left, right=right)
+
+
+def names(binders: tuple[ir.Binder, ...]) -> list[str]:
+    return [b.index for b in binders]
+
+
 def with_loops(group: Group, facts: Facts) -> Group:
     """The group, and for sums of integers how they are added up where i32 does not hold them."""
     head = group.nests[0]
@@ -56,11 +104,11 @@ def with_loops(group: Group, facts: Facts) -> Group:
 
 def epilogue(heads, others, virtual) -> tuple[ir.Nest, ...] | None:
     """The lines behind the sums; None where one ranges over another box."""
-    names = {b.index for b in heads[0].box}
-    if any(is_reducer(n) or {b.index for b in n.box} != names for n in others):
+    names = heads[0].over
+    if any(is_reducer(n) or n.over != names for n in others):
         return None
     lines = gather_lines(others, virtual, names)
-    return None if any({b.index for b in line.box} - names for line in lines) else lines
+    return None if any(line.over - names for line in lines) else lines
 
 
 def as_product(head: ir.Nest, virtual, facts: Facts) -> Product | None:
@@ -152,9 +200,8 @@ def _with_taps(product: Product) -> Product | str:
         if parts is None or any(not isinstance(atom, Idx) for atom in parts[0]):
             if indices(p) & reduced and indices(p) - reduced:
                 return f"a factor is read at {p}, which is no sum of multiples of indices"
-    left, right = _window(product.left, product.m, product.k), _window(
-        product.right, product.n, product.k
-    )
+    sides = (product.left, product.m), (product.right, product.n)
+    left, right = (_window(side, kept, product.k) for side, kept in sides)
     if left and right:
         return "both factors slide a window"
     if right:

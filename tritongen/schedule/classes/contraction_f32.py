@@ -23,7 +23,7 @@ SPLIT = "tma and tf32x3 and itemsize == 4"
 
 
 def forms(
-    kernel: Callable[..., KernelPlan], group, stores, times: str, out: tuple[View, ...], tiles
+    kernel: Callable[..., KernelPlan], group, stores, out: tuple[View, ...], tiles
 ) -> tuple[Kernels, tuple[Variant, ...]]:
     """The kernels that split operands of f32, and when each runs; `kernel` makes one of the step's."""
     if not tiles:
@@ -33,12 +33,12 @@ def forms(
     if not isinstance(left_factor, ir.Read):
         # Facts about the output hold for the right operand too.
         last = next(nest.dtype for nest in group.nests if nest.name == stores[-1])
-        return ((one,), (computed(one, times),)) if last == right_factor.dtype else ((), ())
+        return ((one,), (computed(one),)) if last == right_factor.dtype else ((), ())
     if left_factor.dtype != right_factor.dtype:
         return (), ()
     both = kernel("tf32x3", "tf32x3", tiles=tiles, stored=out)
     one = replace(one, either=True)
-    return (both, one), (few_rows(one, times), presplit(both, times), many_rows(one, times))
+    return (both, one), (few_rows(one), presplit(both), many_rows(one))
 
 
 def split_tiles(group, axes, seen, dims, facts) -> tuple[View, ...]:
@@ -62,13 +62,13 @@ def split_tiles(group, axes, seen, dims, facts) -> tuple[View, ...]:
 
 
 # ---- one operand ahead ---------------------------------------------------------------------------
-def filled(times: str, n: int, programs: int) -> str:
+def filled(kernel: KernelPlan, n: int, programs: int) -> str:
     """Whether tiles of 128 x n fill their waves, so many programs a multiprocessor."""
     slots = f"{programs} * sms" if programs > 1 else "sms"
-    return f"filled({times}cdiv(M, 128) * cdiv(N, {n}), {slots})"
+    return f"filled({kernel.times}cdiv(M, 128) * cdiv(N, {n}), {slots})"
 
 
-def few_rows(kernel: KernelPlan, times: str) -> Variant:
+def few_rows(kernel: KernelPlan) -> Variant:
     """At most 768 rows: only the left operand is split ahead, since splitting the large right one costs more than it saves.
 
     Splitting moves 12 bytes an element. us on an H200 (both split ahead; torch at "highest"):
@@ -78,9 +78,9 @@ def few_rows(kernel: KernelPlan, times: str) -> Variant:
 
     A single tile a multiprocessor takes 64 terms a step: 128 x 4096 x 4096 takes 66 us, with 32 terms 80 or more.
     """
-    single = f"BLOCK_M == 64 and {times}cdiv(M, 64) * cdiv(N, 64) <= sms"
+    single = f"BLOCK_M == 64 and {kernel.times}cdiv(M, 64) * cdiv(N, 64) <= sms"
     config = tile(
-        f"128 if M > 64 and {filled(times, 128, 1)} else 64",
+        f"128 if M > 64 and {filled(kernel, 128, 1)} else 64",
         "BLOCK_M",
         f"64 if {single} else 32",
         "8 if BLOCK_M == 128 else 4",
@@ -89,10 +89,10 @@ def few_rows(kernel: KernelPlan, times: str) -> Variant:
         programs="1 if BLOCK_M == 128 else 3",
     )
     why = "left operand split ahead into TF32 numbers and rests, right one in registers"
-    return persistent("presplit_lhs", kernel, times, SPLIT, why, config)
+    return persistent("presplit_lhs", kernel, SPLIT, why, config)
 
 
-def many_rows(kernel: KernelPlan, times: str) -> Variant:
+def many_rows(kernel: KernelPlan) -> Variant:
     """Few columns, few terms, or a small product: only the right operand is split ahead.
 
     Small products take tiles of 64 x 64, others of 128 x 64. us on an H200 (the next best tile; torch at "highest"):
@@ -102,7 +102,7 @@ def many_rows(kernel: KernelPlan, times: str) -> Variant:
     - 4096 x 4096 x 512: 176 (188; 358), 32768^2 x 64: 1,800 (1,983; 4,021)
     """
     config = tile(
-        f"128 if {filled(times, 64, 2)} else 64",
+        f"128 if {filled(kernel, 64, 2)} else 64",
         "64",
         "32",
         "4",
@@ -111,33 +111,35 @@ def many_rows(kernel: KernelPlan, times: str) -> Variant:
         programs="2 if BLOCK_M == 128 else 3",
     )
     why = "right operand split ahead into TF32 numbers and rests, left one in registers"
-    return persistent("presplit_rhs", kernel, times, SPLIT, why, config)
+    return persistent("presplit_rhs", kernel, SPLIT, why, config)
 
 
-def computed(kernel: KernelPlan, times: str) -> Variant:
+def computed(kernel: KernelPlan) -> Variant:
     """Products with a factor that is computed, such as the weights of attention.
 
     1024 times 512 x 1024 x 512: 7.7 ms in these tiles, 17.7 with both factors split in registers.
     """
-    large = f"{times}M * N * K >= 2**28 and 2 * {times}cdiv(M, 64) * cdiv(N, 64) > sms"
+    large = (
+        f"{kernel.times}M * N * K >= 2**28 and 2 * {kernel.times}cdiv(M, 64) * cdiv(N, 64) > sms"
+    )
     why = "rows that are computed, in f32: split in registers, the right operand ahead"
     config, requires = (
         tile("128", "128", "32", "8", "3", programs="1"),
         f"{SPLIT} and stored_bytes == 4",
     )
     more = f"{large} and M > 64 and N >= 64"
-    return persistent("presplit_rhs", kernel, times, requires, why, config, more)
+    return persistent("presplit_rhs", kernel, requires, why, config, more)
 
 
 # ---- both ----------------------------------------------------------------------------------------
-def presplit(kernel: KernelPlan, times: str) -> Variant:
+def presplit(kernel: KernelPlan) -> Variant:
     """Both operands are split once, ahead.
 
     us at 4096^3 on an H200: 1,017 and 111 for splitting. With one operand split anew in registers for each tile 1,337, with
     both 1,907; torch at "highest" 2,675. TERMS of 512 would take 972, at twice the error (torch's error).
     """
     stages = "4 if BLOCK_N == 256 else 6"
-    columns = f"256 if 5 * {waves(times, 128, 256)} <= 3 * {waves(times, 128, 128)} else 128"
+    columns = f"256 if 5 * {waves(kernel, 128, 256)} <= 3 * {waves(kernel, 128, 128)} else 128"
     config = tile("128", columns, "32", "8", stages, ("TERMS", "256"), programs="1")
     why = "both operands split ahead into TF32 numbers and rests"
-    return persistent("presplit", kernel, times, SPLIT, why, config)
+    return persistent("presplit", kernel, SPLIT, why, config)

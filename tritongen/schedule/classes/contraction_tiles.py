@@ -38,9 +38,9 @@ def tile(
     )
 
 
-def waves(times: str, m: int, n: int) -> Rule:
-    """How often every multiprocessor gets a tile of m x n; `times`: batches, as a rule begins with them."""
-    return f"cdiv({times}cdiv(M, {m}) * cdiv(N, {n}), sms)"
+def waves(kernel: KernelPlan, m: int, n: int) -> Rule:
+    """How often every multiprocessor gets a tile of m x n."""
+    return f"cdiv({kernel.times}cdiv(M, {m}) * cdiv(N, {n}), sms)"
 
 
 def axes_of(p: Product) -> tuple[Axis, ...]:
@@ -61,20 +61,19 @@ def variant(
     return Variant(name, when, why, config, (launch,), requires=requires, **fields)
 
 
-def one_each(kernel: KernelPlan, times: str) -> Launch:
+def one_each(kernel: KernelPlan) -> Launch:
     """A program for each tile, or PARTS of them where several share one."""
-    return Launch(kernel.name, (_tiles(kernel, times, "BLOCK_M"),))
+    return Launch(kernel.name, (_tiles(kernel, "BLOCK_M"),))
 
 
-def _tiles(kernel: KernelPlan, times: str, rows: Rule) -> Rule:
+def _tiles(kernel: KernelPlan, rows: Rule) -> Rule:
     shared = "PARTS * " if kernel.splits else ""
-    return f"{shared}{times}cdiv(M, {rows}) * cdiv(N, BLOCK_N)"
+    return f"{shared}{kernel.times}cdiv(M, {rows}) * cdiv(N, BLOCK_N)"
 
 
 def persistent(
     name: str,
     kernel: KernelPlan,
-    times: str,
     requires: Rule,
     why: str,
     config,
@@ -82,7 +81,7 @@ def persistent(
     rows: Rule = "BLOCK_M",
 ) -> Variant:
     """A variant whose programs, a number of each multiprocessor or fewer, take one tile of so many `rows` after another."""
-    grid = f"min(PROGRAMS * sms, {_tiles(kernel, times, rows)})"
+    grid = f"min(PROGRAMS * sms, {_tiles(kernel, rows)})"
     return variant(name, requires, why, config, Launch(kernel.name, (grid,)), more)
 
 

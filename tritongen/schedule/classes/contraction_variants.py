@@ -59,7 +59,6 @@ def make(name, group, stores, dims, facts) -> Step:
     p = group.product
     axes = axes_of(p)
     seen = views(list(accesses(group.nests, stores, dims)), dims, axes, facts)
-    times = "batches * " if p.batch else ""
     out = stored_whole(group, stores, axes, seen)
 
     def kernel(suffix: str, skeleton: str, **fields) -> KernelPlan:
@@ -79,50 +78,48 @@ def make(name, group, stores, dims, facts) -> Step:
     pointers = replace(pointers, lanes=lanes and 4 in itemsizes(pointers))
     finish = kernel("combine", "combine")
     kernels: tuple[KernelPlan, ...] = (pointers,)
-    variants = by_pointers(pointers, times, bool(tiles))
+    variants = by_pointers(pointers, bool(tiles))
     if splits:
         kernels = (pointers, finish)
-        variants = (pointers_in_parts(pointers, finish, times, bool(tiles)), *variants)
+        variants = (pointers_in_parts(pointers, finish, bool(tiles)), *variants)
     if pointers.lanes:
-        variants = (few_by_lanes(pointers, finish, times), *variants)
+        variants = (few_by_lanes(pointers, finish), *variants)
     least = LEAST_OF_PAIRS if pairs else 0
     variants = tuple(replace(v, config=steps_within(v.config, least, most)) for v in variants)
     if tiles:
         whole = kernel("persistent", "persistent", tiles=tiles, stored=out, splits=True)
         packs = converted(whole, group.maybe_f8)
-        wide = widest(whole, times)
-        several: tuple[Variant, ...] = (wide, narrow(whole, times))
+        wide = widest(whole)
+        several: tuple[Variant, ...] = (wide, narrow(whole))
         kernels = (pointers, finish)
         if is_of_halves(group):
             subtiles = kernel("subtiles", "subtiles", tiles=tiles, stored=out)
-            several = (in_subtiles(subtiles, times), *several)
+            several = (in_subtiles(subtiles), *several)
             kernels = (subtiles, *kernels)
         if packs:
             # int8 weights of 4096^2 by 4096 rows of bf16: 16 us to convert and 176 to multiply. If each tile converts, 297.
             why = f"{wide.why}, the factor of 8 bits converted ahead"
             several = (replace(wide, name="converted", why=why, packs=packs), *several)
         kernels = (whole, *kernels)
-        variants = (*in_parts(whole, finish, times), *several, *variants)
+        variants = (*in_parts(whole, finish), *several, *variants)
     split = () if scale else contraction_f32.split_tiles(group, axes, seen, dims, facts)
-    ahead, when = contraction_f32.forms(kernel, group, stores, times, out, split)
+    ahead, when = contraction_f32.forms(kernel, group, stores, out, split)
     kernels, variants = (*ahead, *kernels), (*when, *variants)
     if tiles:
-        variants = tuple(by_estimate(v, kernels, times, bool(packs)) for v in variants)
+        variants = tuple(by_estimate(v, kernels, bool(packs)) for v in variants)
     why = "a sum of products of two factors"
     if group.products > 1:
         why = f"{group.products} sums of products that share a factor"
     return fitted(Step(name, "contraction", why, stores, sizes_of(axes), kernels, variants))
 
 
-def by_estimate(
-    variant: Variant, kernels: tuple[KernelPlan, ...], times: str, converts: bool
-) -> Variant:
+def by_estimate(variant: Variant, kernels: tuple[KernelPlan, ...], converts: bool) -> Variant:
     """Chosen wherever it is right and takes least. `converts`: a factor has 8 bits where the other one has more."""
     kernel = next(k for k in kernels if k.name == variant.launches[0].kernel)
     kind, ahead = OF_VARIANT.get(variant.name, (HOW.get(kernel.skeleton, ""), "0"))
     if converts and kind == "descriptors" and not variant.packs:
         kind = "converting"
-    estimate = of_product(kind, kernel.products, ahead.format(times=times))
+    estimate = of_product(kind, kernel.products, ahead.format(times=kernel.times))
     return replace(variant, when=variant.requires, estimate=estimate)
 
 
@@ -160,32 +157,32 @@ def computes(kernel: KernelPlan) -> bool:
     return any(isinstance(e, ir.Call) for nest in tail for e in ir.walk(nest.body))
 
 
-def widest(kernel: KernelPlan, times: str) -> Variant:
+def widest(kernel: KernelPlan) -> Variant:
     """bf16 at 4096^3, TFLOP/s: 750 in tiles of 128 x 256, 670 in 128 x 128, 540 in 64 x 128."""
     # An epilogue wants one stage more: gelu by erf takes 225 us at 4096^3, in 3 stages 237. Without it 191, in 3 183. Half a
     # tile to store takes 64 KiB of f32, which leaves no room for 4 stages.
     stages = "4 if stored_bytes <= 2 else 3" if computes(kernel) else "3"
     config = tile("128", str(256 // columns(kernel)), WIDE, "8", stages, programs="1")
     why, requires = "by descriptors, in the widest tiles", "tma and itemsize <= 2"
-    return persistent("persistent", kernel, times, requires, why, config)
+    return persistent("persistent", kernel, requires, why, config)
 
 
-def narrow(kernel: KernelPlan, times: str) -> Variant:
+def narrow(kernel: KernelPlan) -> Variant:
     """bf16, us (cuBLAS): 1024^3 9.6 in 4 stages, 10.3 in 3 (9.2); 128 x 4096 x 4096 18.9 in 6, 20.1 in 5 (18.7)."""
     wide, thin = 128 // columns(kernel), 64 // columns(kernel)
     config = tile(
         "64",
-        f"{wide} if 7 * {waves(times, 64, wide)} <= 5 * {waves(times, 64, thin)} else {thin}",
+        f"{wide} if 7 * {waves(kernel, 64, wide)} <= 5 * {waves(kernel, 64, thin)} else {thin}",
         "256 // itemsize",
         "4",
         f"4 if BLOCK_N == {wide} else 6",
         programs="1",
     )
     why, requires = "by descriptors, in tiles of 64 rows, deep in K", "tma and itemsize <= 2"
-    return persistent("narrow", kernel, times, requires, why, config)
+    return persistent("narrow", kernel, requires, why, config)
 
 
-def in_subtiles(kernel: KernelPlan, times: str) -> Variant:
+def in_subtiles(kernel: KernelPlan) -> Variant:
     """Tiles of 192 x 128, for products where tiles of powers of two leave more of the last wave idle.
 
     A wave takes 0.76 to 0.81 of the time of a wave of 128 x 256. bf16 on an H200, us (best other tile; cuBLAS):
@@ -199,7 +196,7 @@ def in_subtiles(kernel: KernelPlan, times: str) -> Variant:
     config = tile("64", "128", WIDE, "4", "4", programs="1")
     why = f"by descriptors, in tiles of {SUBTILES} subtiles of 64 rows"
     rows, requires = f"{SUBTILES} * BLOCK_M", "tma and itemsize == 2"
-    return persistent("subtiles", kernel, times, requires, why, config, rows=rows)
+    return persistent("subtiles", kernel, requires, why, config, rows=rows)
 
 
 # A part of f32 has at most 4,096 terms, since they share an accumulator. 251 x 263 of 524,287 terms in 16 parts was off by
@@ -207,7 +204,7 @@ def in_subtiles(kernel: KernelPlan, times: str) -> Variant:
 LEAST = "cdiv(K, 4096) if itemsize == 4 else 1"
 
 
-def in_parts(part: KernelPlan, finish: KernelPlan, times: str) -> tuple[Variant, ...]:
+def in_parts(part: KernelPlan, finish: KernelPlan) -> tuple[Variant, ...]:
     """Few sums of many terms: several programs share a tile.
 
     256 x 256 of 524,288 terms take 150 us (cuBLAS 144; reading the operands 130). The smaller tiles are for f32 and for few
@@ -224,8 +221,8 @@ def in_parts(part: KernelPlan, finish: KernelPlan, times: str) -> tuple[Variant,
     large = (within("M", 128), within("N", 128 // share), depth, warps, stages)
     small = (within("M", 64), within("N", 64 // share), depth, "4", few)
     return (
-        in_parts_of("split", part, finish, times, requires, large, 1),
-        in_parts_of("split_small", part, finish, times, requires, small, 3),
+        in_parts_of("split", part, finish, requires, large, 1),
+        in_parts_of("split_small", part, finish, requires, small, 3),
     )
 
 
@@ -233,7 +230,6 @@ def in_parts_of(
     name: str,
     part: KernelPlan,
     finish: KernelPlan,
-    times: str,
     requires: str,
     sides: Sides,
     programs: int,
@@ -245,19 +241,18 @@ def in_parts_of(
     config = tile(*sides, *entries, programs=str(programs) if described else "")
     why = "in parts of K: several programs share a tile, and a second kernel adds up"
     if described:
-        whole = persistent(name, part, times, requires, f"by descriptors, {why}", config, more)
+        whole = persistent(name, part, requires, f"by descriptors, {why}", config, more)
     else:
-        launch = one_each(part, times)
+        launch = one_each(part)
         whole = variant(name, requires, f"by pointers, {why}", config, launch, more)
     chunk = "BLOCK_K * cdiv(K, BLOCK_K * PARTS)"
-    return added_up(whole, part, finish, times, str(programs), "cdiv(K, BLOCK_K)", chunk, LEAST)
+    return added_up(whole, part, finish, str(programs), "cdiv(K, BLOCK_K)", chunk, LEAST)
 
 
 def added_up(
     whole: Variant,
     part: KernelPlan,
     finish: KernelPlan,
-    times: str,
     programs: str,
     steps: str,
     chunk: str,
@@ -271,9 +266,9 @@ def added_up(
     smallest PARTS. `shared` is PARTS, if tiles are counted in another way.
     """
     busy = "sms" if programs == "1" else f"{programs} * sms"
-    tiles = f"{times}cdiv(M, BLOCK_M) * cdiv(N, BLOCK_N)"
+    tiles = f"{part.times}cdiv(M, BLOCK_M) * cdiv(N, BLOCK_N)"
     parts = shared or f"parts({', '.join(filter(None, (busy, tiles, steps, least)))})"
-    shape = ("PARTS", *(["batches"] if times else []), "M", "N")
+    shape = ("PARTS", *(["batches"] if part.times else []), "M", "N")
     left = tuple(
         (f"{head.name}_parts", "i32" if head.dtype == "i64" else head.dtype, shape)
         for head in part.nests[: part.products]
@@ -296,7 +291,7 @@ def within(extent: str, most: int | str) -> str:
     return f"max(16, min({most}, pow2({extent})))"
 
 
-def few_by_lanes(kernel: KernelPlan, finish: KernelPlan, times: str) -> Variant:
+def few_by_lanes(kernel: KernelPlan, finish: KernelPlan) -> Variant:
     """Up to four rows or two columns of f32. Each factor is read once, and lanes multiply it as it comes, exactly.
 
     us on an H100, M x N x K (`slim`; `split`; cuBLAS):
@@ -319,10 +314,10 @@ def few_by_lanes(kernel: KernelPlan, finish: KernelPlan, times: str) -> Variant:
         "1",
     )
     requires = "itemsize == 4 and (M <= 4 or N <= 2)"
-    return in_parts_of("lanes", kernel, finish, times, requires, sides, 16, ("LANES", "True"))
+    return in_parts_of("lanes", kernel, finish, requires, sides, 16, ("LANES", "True"))
 
 
-def pointers_in_parts(part: KernelPlan, finish: KernelPlan, times: str, described: bool) -> Variant:
+def pointers_in_parts(part: KernelPlan, finish: KernelPlan, described: bool) -> Variant:
     """Few tiles of factors that are computed, gathered or scaled: K is cut in parts, so that more programs run.
 
     bf16 on an H200, us (in one part):
@@ -333,7 +328,7 @@ def pointers_in_parts(part: KernelPlan, finish: KernelPlan, times: str, describe
     share = columns(part)
     scaled = part.nests[0].fold.scale is not None
     width, programs, stages = (128, 3, "3") if scaled else (64, 8, "4")
-    few = f"{times}cdiv(M, 64) * cdiv(N, {64 // share})"
+    few = f"{part.times}cdiv(M, 64) * cdiv(N, {64 // share})"
     most = "2 * sms" if scaled else "sms"
     depth, wide = "256 // itemsize", str(width // share)
     if described:
@@ -343,7 +338,7 @@ def pointers_in_parts(part: KernelPlan, finish: KernelPlan, times: str, describe
     name = "split_pointers" if described else "split"
     sides = (within("M", 64), within("N", wide), depth, "4", stages)
     enough = f"(K >= 2048 and 2 * {few} <= sms or K >= 4096 and {few} <= {most})"
-    return in_parts_of(name, part, finish, times, "itemsize <= 4", sides, programs, more=enough)
+    return in_parts_of(name, part, finish, "itemsize <= 4", sides, programs, more=enough)
 
 
 def shallow(held: str, depth: str = "256 // itemsize") -> str:
@@ -384,9 +379,7 @@ def staged(stages: str, described: bool) -> str:
     return f"1 if itemsize == 4 and not vectorized else {stages}" if described else stages
 
 
-def by_pointers(
-    kernel: KernelPlan, times: str, described: bool, sums: int = 1
-) -> tuple[Variant, ...]:
+def by_pointers(kernel: KernelPlan, described: bool, sums: int = 1) -> tuple[Variant, ...]:
     """`sums`: accumulators that a tile holds; of two, those of 128 x 256 leave a thread no registers.
 
     - `large`: gathered rows, 512 x 4096 x 4096, which has 128 tiles of 128 x 128: 35 us, in small ones 67 (cuBLAS 29).
@@ -398,16 +391,16 @@ def by_pointers(
       and 19.5 (18.0), 26 x 9088 x 5584 53.8 and 42.5.
     """
     share = columns(kernel)
-    launch = one_each(kernel, times)
+    launch = one_each(kernel)
 
     def tiled(name: str, requires: str, more: str, why: str, sides: Sides) -> Variant:
         return variant(name, requires, f"by pointers, {why}", tile(*sides), launch, more)
 
     def tiles(m: int, n: int) -> str:
-        return f"{times}cdiv(M, {m}) * cdiv(N, {n // share})"
+        return f"{kernel.times}cdiv(M, {m}) * cdiv(N, {n // share})"
 
     if kernel.nests[0].fold.scale:
-        many = f"N > 32 and {times}cdiv(M, 128) * cdiv(N, 64) >= sms"
+        many = f"N > 32 and {kernel.times}cdiv(M, 128) * cdiv(N, 64) >= sms"
         medium = "128", "64", "256 // itemsize", "4", "2"
         wide = [tiled("medium", "itemsize <= 4", many, "in tiles of 128 x 64", medium)]
     else:

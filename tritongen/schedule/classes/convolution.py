@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import reduce
 from math import prod
 
 from tritongen.ir import nodes as ir
@@ -71,9 +72,8 @@ def make(name, group, stores, dims, facts) -> Step:
     if splits:
         joined = _kernel(f"{name}_combine", "combine", outer, group, stores, dims, facts)
         finish = (replace(joined, slides=False),)
-    times = "batches * " if p.batch else ""
     digits = len(p.taps) * (2 if p.phases else 1)
-    variants = tuple(_variants((*taps, terms), finish, packs, copies, fours, times, digits))
+    variants = tuple(_variants((*taps, terms), finish, packs, copies, fours, digits))
     if reads_bounds(group):
         variants = tuple(map(_in_more_warps, variants))
     numbers = dict(sizes_of(outer)) | {
@@ -87,7 +87,7 @@ def make(name, group, stores, dims, facts) -> Step:
     if len(packs) == 2 and (made := patches.kernel(name, wide, tapped, stores, wide_dims, facts)):
         plan, own, zeros = made
         taps, numbers = (plan, *taps), numbers | own
-        variants = (patches.by_patches(plan, own, zeros, copies, times, digits), *variants)
+        variants = (patches.by_patches(plan, own, zeros, copies, plan.times, digits), *variants)
     row = "(places if packed_bytes else channels)" if packs else "places"
     others = [one_tap.beside(name, group, stores, dims, facts, row)]
     if len(packs) == 2:
@@ -99,19 +99,9 @@ def make(name, group, stores, dims, facts) -> Step:
         rows = replace(group, row=group.nests[0].box)
         others.append(window.beside(name, rows, stores, dims, facts, _of_window))
     why = "a sum of products, one factor gathered by a sliding window"
-    step = Step(name, "contraction", why, stores, (), taps, variants)
-    for other in filter(None, others):
-        numbers |= dict(other.facts)
-        step = replace(
-            step,
-            kernels=(*step.kernels, *other.kernels),
-            variants=(*other.variants, *step.variants),
-            orders=(*step.orders, *other.orders),
-            tests=(*step.tests, *other.tests),
-            defines=(*step.defines, *other.defines),
-        )
-    kernels = (*step.kernels, *finish, terms)
-    return fitted(replace(step, facts=tuple(numbers.items()), kernels=kernels))
+    step = Step(name, "contraction", why, stores, tuple(numbers.items()), taps, variants)
+    step = reduce(Step.beside, filter(None, others), step)
+    return fitted(replace(step, kernels=(*step.kernels, *finish, terms)))
 
 
 def _in_more_warps(v: Variant) -> Variant:
@@ -139,7 +129,7 @@ def _of_window(way: Variant, orders: tuple[Order, ...]) -> Estimate:
     return of_convolution(way.name, TERMS, "0", 2, together, sums, stored)
 
 
-def _variants(kernels, finish, packs, copies, fours, times: str, digits: int) -> Iterator[Variant]:
+def _variants(kernels, finish, packs, copies, fours, digits: int) -> Iterator[Variant]:
     """All variants through pointers. The tiles were measured on one H200 (times cuDNN's speed with its bias):
 
     - bf16, channels last, 3x3 over 64 x 64 x 56^2: 1.23 in 128 x 64 x 64 with 4 warps, 1.01 with 8
@@ -161,11 +151,11 @@ def _variants(kernels, finish, packs, copies, fours, times: str, digits: int) ->
         name: str, kernel, why: str, config, estimate, copied=(), requires=FITS, more="", parts=()
     ) -> Variant:
         """`parts`: steps of the loop, and how many of them a program takes, where several share a tile."""
-        launch, fields = one_each(kernel, times), {"packs": copied, "estimate": estimate}
+        launch, fields = one_each(kernel), {"packs": copied, "estimate": estimate}
         whole = variant(name, requires, f"by pointers, {why}", config, launch, more, **fields)
         if not parts or not finish:
             return whole
-        return added_up(whole, kernel, finish[0], times, BUSY, *parts)
+        return added_up(whole, kernel, finish[0], BUSY, *parts)
 
     def parts_of(count: str) -> tuple[str, str]:
         """In parts, where there are few tiles: convolutions of one image, and gradients of weights.
@@ -192,7 +182,7 @@ def _variants(kernels, finish, packs, copies, fours, times: str, digits: int) ->
         config = tile(ROWS, COLUMNS, "128 // itemsize", WARPS, f"1 if {APART} else 3")
         packed = of_convolution("packed", TERMS, "packed_bytes" if packs else "0", digits, together)
         yield by_pointers("mixed", terms, why, config, packed, packs, parts=parts_of(TERMS))
-        many = f"{times}cdiv(M, 128) * cdiv(N, 128) >= sms"
+        many = f"{terms.times}cdiv(M, 128) * cdiv(N, 128) >= sms"
         rows = f"128 if (itemsize <= 2 or shared >= 227) and {many} else 64"
         warps = "8 if BLOCK_N == 128 and (itemsize == 4 or N % 16 > 0) else 4"
         why = "one tap and its packed channels a step"

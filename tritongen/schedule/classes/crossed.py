@@ -24,8 +24,7 @@ from tritongen.kernel.parts import PART, in_parts, merging, state_name
 from tritongen.kernel.verify import verify
 from tritongen.schedule.canonical import needed
 from tritongen.schedule.classes.contraction import as_product
-from tritongen.schedule.classes.lines import operands, results
-from tritongen.schedule.members import Group, fetches, gather_lines, is_reducer
+from tritongen.schedule.members import Group, fetches, gather_lines, is_reducer, operands, results
 from tritongen.schedule.plan import KernelPlan, Launch, Step, Variant, View, walked_axes
 from tritongen.schedule.views import accesses
 
@@ -41,10 +40,10 @@ def classify(members, virtual, by_name, facts, extending=False) -> Group | None:
     if len(reducers) < 2:
         return None
     row, col = reducers[0].box, binders_of(reducers[0])
-    rows, cols = {b.index for b in row}, {b.index for b in col}
+    rows, cols = reducers[0].over, reducers[0].reduced
     if len(row) != 1 or len(col) != 1 or rows & cols:
         return None
-    if not any({b.index for b in binders_of(n)} == rows for n in reducers):
+    if not any(n.reduced == rows for n in reducers):
         return None
     if any(as_product(n, virtual, facts) for n in reducers):
         return None
@@ -53,7 +52,7 @@ def classify(members, virtual, by_name, facts, extending=False) -> Group | None:
         return None
     own = {b.index: b.hi for b in (*row, *col)}
     for n in lines:
-        if any(b.lo.terms or own.get(b.index) != b.hi for b in (*n.box, *binders_of(n))):
+        if any(b.lo.terms or own.get(b.index) != b.hi for b in n.ranges):
             return None
         if any(True for _ in fetches(n.body)) or not all(map(is_plain, reads(n.body))):
             return None
@@ -80,29 +79,27 @@ def is_plain(read: ir.Read) -> bool:
 
 def _is_fold(n: ir.Nest, rows: set[str], cols: set[str]) -> bool:
     """Whether a reducer goes across rows, or down columns."""
-    box, over = {b.index for b in n.box}, {b.index for b in binders_of(n)}
-    across = box == rows and over == cols and n.fold.op in ACROSS
-    down = box <= cols and over == rows and n.fold.op in DOWN
+    across = n.over == rows and n.reduced == cols and n.fold.op in ACROSS
+    down = n.over <= cols and n.reduced == rows and n.fold.op in DOWN
     return (across or down) and not n.fold.guards
 
 
 def _ends(fold: ir.Nest, group: Group) -> bool:
     """Whether nothing but values of columns follows from a fold over rows: that is there behind the last row."""
-    cols, behind = {b.index for b in group.col}, following(group.nests, {fold.name})
+    behind = following(group.nests, {fold.name})
     own = (n for n in group.nests if n.name in behind)
-    return not any(is_reducer(n) or not {b.index for b in n.box} <= cols for n in own)
+    return not any(is_reducer(n) or not n.over <= group.cols for n in own)
 
 
 def down_folds(group: Group) -> list[ir.Nest]:
-    rows = {b.index for b in group.row}
-    return [n for n in group.nests if is_reducer(n) and {b.index for b in binders_of(n)} == rows]
+    return [n for n in group.nests if n.reduced == group.rows]
 
 
 def _shared(group: Group) -> bool:
     """Whether a fold over rows and one over columns of its own read the same tensor along rows and columns."""
     down = down_folds(group)
     across = [n.name for n in group.nests if is_reducer(n) and n not in down]
-    both = {b.index for b in (*group.row, *group.col)}
+    both = group.rows | group.cols
     wide = {r.tensor for r in operands(group.nests) if free_indices(r) == both}
     down_lines = needed(group.nests, (n.name for n in down if n.box), across)
     one, other = (

@@ -36,7 +36,6 @@ from tritongen.schedule.classes.chain_lines import in_groups, with_bases, with_n
 from tritongen.schedule.classes.chains import Pair, is_multiplied, reads_in_place, tells_terms
 from tritongen.schedule.classes.contraction_stages import width
 from tritongen.schedule.classes.contraction_tiles import variant
-from tritongen.schedule.classes.lines import names_in, results
 from tritongen.schedule.held import with_held
 from tritongen.schedule.members import (
     Group,
@@ -44,7 +43,10 @@ from tritongen.schedule.members import (
     closure,
     fetches,
     gather_lines,
+    indices_in,
     is_reducer,
+    names_in,
+    results,
 )
 from tritongen.schedule.plan import KernelPlan, Launch, Sizes, Step, Variant, walked_axes
 from tritongen.schedule.rules import conjunction
@@ -121,8 +123,7 @@ def group_of(
     """The members as one kernel; None where it can't be lowered or printed. `nests`: all lines of the op."""
     loop = next((b for b in pair.ends if b.index in pair.loops(members[0])), pair.ends[1])
     row = next(b for b in pair.ends if b is not loop)
-    own = {b.index for n in members for b in (*n.box, *binders_of(n))}
-    own |= {b.index for name in pair.inside for b in virtual[name].box}
+    own = indices_in(members).union(*(virtual[name].over for name in pair.inside))
     if not all(tells_terms(n, row.index) for n in members):
         return None
     lines = gather_lines(members, virtual, own)
@@ -131,7 +132,7 @@ def group_of(
         return None
     names, here = frozenset(n.name for n in nests), {n.name for n in lines}
     others = frozenset().union(*(tensors_read(n.body) for n in nests if n.name not in here))
-    guards = [set(n.fold.guards) for n in lines if loop.index in {b.index for b in binders_of(n)}]
+    guards = [set(n.fold.guards) for n in lines if loop.index in n.reduced]
     known = set[ir.Guard]().union(*guards[:1]).intersection(*guards)
     lines = tuple(
         replace(n, body=where_known(n.body, known)) if n.name in pair.inside else n for n in lines
@@ -161,8 +162,8 @@ def by_columns(group: Group, stores: tuple[str, ...]) -> list[tuple[Group, tuple
     alike, one = dict[Poly, str](), dict[str, str]()
     for name, c in columns.items():
         first = alike.setdefault(extents[c], c)
-        spoken = {b.index for b in (*by_name[name].box, *binders_of(by_name[name]))}
-        one[c] = first if first not in spoken and one.get(c, first) == first else c
+        spoken = first in indices_in((by_name[name],))
+        one[c] = first if not spoken and one.get(c, first) == first else c
     several = list(dict.fromkeys(one[columns[n]] for n in stores if n in columns)) or [""]
     taken, found = names_in(group.nests), []
     for column in several:
@@ -188,13 +189,12 @@ def by_columns(group: Group, stores: tuple[str, ...]) -> list[tuple[Group, tuple
 def _at_indices(n: ir.Nest, new: dict[str, str], by_name: dict[str, ir.Nest]) -> ir.Nest:
     """A nest with other names of indices. Pointwise lines that it reads at these indices are computed in it."""
 
-    def change(e: ir.Expr) -> ir.Expr:
-        if isinstance(e, ir.Read) and (line := by_name.get(e.tensor)) and not is_reducer(line):
-            if new.keys() & {b.index for b in line.box}:
-                return ir.rebuild(line.body, change)
-        return e
+    def change(read: ir.Read) -> ir.Expr:
+        line = by_name.get(read.tensor)
+        opened = line and not is_reducer(line) and new.keys() & line.over
+        return ir.with_reads(line.body, change) if line and opened else read
 
-    return rename_nest(replace(n, body=ir.rebuild(n.body, change)), new)
+    return rename_nest(n.reading(change), new)
 
 
 def is_printable(kernel: Kernel) -> bool:
@@ -237,13 +237,12 @@ def numbers_of(group: Group) -> tuple[ir.Binder, ...]:
 
 def has_loop(group: Group) -> bool:
     """Whether a program loops over columns; else it has a tile of them, as of rows."""
-    (loop,) = group.col
-    return any(loop.index in {b.index for b in binders_of(n)} for n in group.nests)
+    return any(group.cols <= n.reduced for n in group.nests)
 
 
 def columns_of(group: Group) -> dict[str, str]:
     """The index of its columns, of each value that has some. A factor of the first product has none: it is summed over."""
-    known = {b.index for b in (*group.row, *group.col, *batch_of(group))}
+    known = group.rows | group.cols | {b.index for b in batch_of(group)}
     behind = following(group.nests, group.inside)
     return {
         n.name: b.index
@@ -261,7 +260,7 @@ def walks_of(group: Group, wide: bool = False) -> tuple[Walk, ...]:
     found.append(Walk(row.index, row.hi, "tile", "BLOCK_M"))
     if not has_loop(group):
         found.append(Walk(loop.index, loop.hi, "tile", "BLOCK_N"))
-    known = {b.index: b for n in group.nests for b in (*n.box, *binders_of(n))}
+    known = {b.index: b for n in group.nests for b in n.ranges}
     if wide:
         found += [Walk(i, known[i].hi, "tile", "BLOCK_D") for i in known if i in columns]
     found += [Walk(b.index, b.hi, "each") for b in numbers]

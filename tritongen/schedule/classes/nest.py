@@ -9,13 +9,13 @@ from tritongen.schedule.plan import Axis, KernelPlan, Launch, Step, Variant
 # ---- what is one ---------------------------------------------------------------------------------
 def classify(members, virtual, by_name, facts, extending=False) -> Group | None:
     """One box: every member over it, reducers as loops."""
-    names = {b.index for b in members[0].box}
-    if any({b.index for b in n.box} != names for n in members):
+    names = members[0].over
+    if any(n.over != names for n in members):
         return None
     if extending and any(is_reducer(n) for n in members[1:]):
         return None
     lines = gather_lines(members, virtual, names)
-    if any({b.index for b in n.box} - names for n in lines):
+    if any(n.over - names for n in lines):
         return None
     return Group("nest", lines, members[0].box)
 

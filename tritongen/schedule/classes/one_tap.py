@@ -63,9 +63,13 @@ def beside(name: str, group: Group, stores, dims, facts: Facts, row: str) -> Ste
     one = "one_tap and as_rows and M < 2**31 - 2**16"
     each = "one_tap and places < 2**31 - 2**16"
     variants = (
-        *_variants("rows", by_rows, "", one, {"K": "channels"}, as_rows),
+        *_variants("rows", by_rows, one, {"K": "channels"}, as_rows),
         *_variants(
-            "planes", by_planes, "images * ", each, {"M": "places", "K": "channels"}, as_planes
+            "planes",
+            by_planes,
+            each,
+            {"M": "places", "K": "channels", "batches": "images"},
+            as_planes,
         ),
     )
     kernels, why = (by_rows, by_planes), "a window of one tap that stays in place"
@@ -129,15 +133,12 @@ def in_place(group: Group, sizes: dict[str, int]) -> Group:
     def place(c: Poly) -> Poly:
         return substitute(substitute(c, gone), sizes)
 
-    def inside(node: ir.Expr) -> ir.Expr:
-        return replace(node, fill=None) if isinstance(node, ir.Read) else node
-
     def kept(binders: Binders) -> Binders:
         left = (b for b in binders if b.index not in gone)
         return tuple(replace(b, lo=place(b.lo), hi=place(b.hi)) for b in left)
 
     placed = (with_ranges(n, place, kept) for n in group.nests)
-    nests = tuple(replace(n, body=ir.rebuild(n.body, inside)) for n in placed)
+    nests = tuple(n.reading(lambda r: replace(r, fill=None)) for n in placed)
     return group.over(nests, batch=(), m=kept(p.m), n=kept(p.n), k=kept(p.k), taps=())
 
 
@@ -183,7 +184,6 @@ def _kernel(
 def _variants(
     kind: str,
     kernel: KernelPlan,
-    times: str,
     when: str,
     names: dict[str, str],
     estimate: Estimate,
@@ -191,7 +191,7 @@ def _variants(
     """Some variants of a contraction, each under one condition more, with this step's names for its sizes."""
 
     def say(rule: str) -> str:
-        return re.sub(r"\b[A-Z]\b", lambda word: names.get(word[0], word[0]), rule)
+        return re.sub(r"\b([A-Z]|batches)\b", lambda word: names.get(word[0], word[0]), rule)
 
     def named(v: Variant) -> Variant:
         legal = f"{when} and {say(v.requires).removeprefix('tma and ')}"
@@ -206,10 +206,10 @@ def _variants(
             estimate=estimate,
         )
 
-    return tuple(map(named, forms(kernel, times)))
+    return tuple(map(named, forms(kernel)))
 
 
-def forms(kernel: KernelPlan, times: str) -> tuple[Variant, ...]:
+def forms(kernel: KernelPlan) -> tuple[Variant, ...]:
     """The widest tiles, square ones, and small ones for products that are bound by memory.
 
     These have fewer operations a byte than the chip does while it moves one. Three programs a multiprocessor take their
@@ -222,7 +222,7 @@ def forms(kernel: KernelPlan, times: str) -> tuple[Variant, ...]:
     square = tile("128", "128", depth, "8", "5 if itemsize <= 2 else 3", programs="1")
     quickly = "by descriptors, in small tiles, three programs a multiprocessor"
     return (
-        persistent("stream", kernel, times, least, quickly, small),
-        contraction_variants.widest(kernel, times),
-        persistent("square", kernel, times, least, "by descriptors, in square tiles", square),
+        persistent("stream", kernel, least, quickly, small),
+        contraction_variants.widest(kernel),
+        persistent("square", kernel, least, "by descriptors, in square tiles", square),
     )

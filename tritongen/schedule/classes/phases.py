@@ -32,9 +32,8 @@ from tritongen.ir.on_numbers import is_zero_outside
 from tritongen.schedule.canonical import Binders, fresh, with_ranges
 from tritongen.schedule.classes import channel_padding, patches
 from tritongen.schedule.classes.contraction_tiles import axes_of
-from tritongen.schedule.classes.lines import names_in
 from tritongen.schedule.estimates import TAPPED, of_convolution
-from tritongen.schedule.members import Group
+from tritongen.schedule.members import Group, names_in
 from tritongen.schedule.plan import Axis, Launch, Pack, Step
 
 

@@ -55,13 +55,11 @@ def _as_sum(r: ir.Read, read: ir.Nest, ends: frozenset[str]) -> ir.Nest | None:
 def _with_sums(nests: tuple[ir.Nest, ...], sums: dict[ir.Read, ir.Nest]) -> tuple[ir.Nest, ...]:
     """The nests with these reads replaced; each sum stands in front of the first line that reads it."""
 
-    def change(e: ir.Expr) -> ir.Expr:
-        if isinstance(e, ir.Read) and (picked := sums.get(e)):
-            return read_of(picked)
-        return e
+    def change(read: ir.Read) -> ir.Read:
+        return read_of(sums[read]) if read in sums else read
 
     found, left = list[ir.Nest](), dict(sums)
     for n in nests:
         found += [left.pop(r) for r in dict.fromkeys(reads(n.body)) if r in left]
-        found.append(replace(n, body=ir.rebuild(n.body, change)))
+        found.append(n.reading(change))
     return tuple(found)

@@ -66,19 +66,15 @@ def _counts(group: Group) -> bool:
     return any(indices(e.poly) for e in values)
 
 
-def is_busy(nests: tuple[ir.Nest, ...]) -> bool:
-    """Whether a function of these takes more than an instruction, which rounds once."""
-    calls = [e for n in nests for e in ir.walk(n.body) if isinstance(e, ir.Call)]
-    return any(FUNCTIONS[e.fn].ulp > 0.5 for e in calls)
-
-
 def _flat_variant(kernel: KernelPlan, when: str, why: str) -> Variant:
     """One access of 16 bytes a thread, or of 32 where a function keeps the thread busy. Programs have four warps.
 
     us on an H200, with 16 and with 32 bytes: f32 leaky_relu of 2^28 elements 503 and 508 (a copy 505); f32 gelu of 2^27 323
     and 313; bf16 gelu of 2^28 272 and 255.
     """
-    size = 4096 if is_busy(kernel.nests) else 2048
+    calls = (e for n in kernel.nests for e in ir.walk(n.body) if isinstance(e, ir.Call))
+    # A function that takes more than an instruction, which rounds once.
+    size = 4096 if any(FUNCTIONS[e.fn].ulp > 0.5 for e in calls) else 2048
     config = (("BLOCK", f"{size} // itemsize"), ("num_warps", "4"))
     launches = (Launch(kernel.name, ("cdiv(total, BLOCK)",)),)
     return Variant("flat", when, why, config, launches, requires=when)
@@ -133,13 +129,8 @@ def _strided(name, group, stores, merged: tuple[tuple[str, tuple[int, ...]], ...
 def _over(nest: ir.Nest, box: tuple[ir.Binder, ...], place: tuple[Poly, ...]) -> ir.Nest:
     """A nest that reads and writes at one place, with that place as these coordinates."""
 
-    def change(node: ir.Expr) -> ir.Expr:
-        if isinstance(node, ir.Read) and node.coords:
-            return replace(node, coords=place)
-        return node
-
-    coords = place if nest.coords else ()
-    return replace(nest, box=box, coords=coords, body=ir.rebuild(nest.body, change))
+    nest = nest.reading(lambda r: replace(r, coords=place) if r.coords else r)
+    return replace(nest, box=box, coords=place if nest.coords else ())
 
 
 def _tile(name, group, stores, dims, facts) -> Step:

@@ -98,7 +98,7 @@ def make(name, group, stores, dims, facts) -> Step:
     named = not all(ends_rows(g, p.segments[0], p) for g in group.nests[0].fold.guards)
     kernel = KernelPlan(*own, views=seen, named=named)
     # A segment's sums stand apart from those of the segments before.
-    variants = by_pointers(kernel, "batches * " if p.batch else "", False, sums=2)
+    variants = by_pointers(kernel, False, sums=2)
     if not named:  # room for the segments that a tile looks through
         room = ("SEGMENTS", "max(1, pow2(segments))")
         variants = tuple(replace(v, config=(*v.config, room)) for v in variants)

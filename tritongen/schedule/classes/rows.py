@@ -15,11 +15,9 @@ from tritongen.ir.bounds import Facts
 from tritongen.ir.free import binders_of, free_indices, reads, tensors_read
 from tritongen.ir.reads import reads_of
 from tritongen.schedule.canonical import names_spoken, same, unlike
-from tritongen.schedule.classes import box
-from tritongen.schedule.classes import contraction as contractions
-from tritongen.schedule.classes.lines import operands
+from tritongen.schedule.classes import box, contraction
 from tritongen.schedule.images import with_images
-from tritongen.schedule.members import Group, gather_lines, is_reducer
+from tritongen.schedule.members import Group, gather_lines, is_reducer, operands
 from tritongen.schedule.paired import KINDS, numbers_of, pairs_of, state_of
 from tritongen.schedule.plan import Axis, KernelPlan, Level, Pair, Step, View
 from tritongen.schedule.row_schedules import (
@@ -48,32 +46,31 @@ def classify(members, virtual, by_name, facts, extending=False) -> Group | None:
     if (
         not reducers
         or (extending or len(reducers) > 1)
-        and any(contractions.as_product(n, virtual, facts) for n in reducers)
+        and any(contraction.as_product(n, virtual, facts) for n in reducers)
     ):
         return None  # products share a tile of tl.dot, not a row
     first = reducers[0]
     row, col = first.box, binders_of(first)
-    row_names, col_names = {b.index for b in row}, {b.index for b in col}
+    row_names, col_names = first.over, first.reduced
     tile = row_names | col_names
     if not col or row_names & col_names:
         return None
     ranges = {b.index: (b.lo, b.hi) for b in (*row, *col)}
     lines = gather_lines(members, virtual, tile, (row_names, tile))
     for nest in lines:
-        own = {b.index for b in nest.box}
         if is_reducer(nest):
-            if own != row_names or {b.index for b in binders_of(nest)} != col_names:
+            if nest.over != row_names or nest.reduced != col_names:
                 return None
-        elif own != tile and own != row_names:
+        elif nest.over not in (tile, row_names):
             return None
-        for b in (*nest.box, *binders_of(nest)):
+        for b in nest.ranges:
             lo, hi = ranges[b.index]
             if not same(facts, lo, b.lo) or not same(facts, hi, b.hi):
                 return None
         if any(b.lo.terms for b in nest.box):  # its storage starts at 0
             return None
     if moved := virtual.slides(by_name.values()) and slid(lines, row, col, facts):
-        alone = all({b.index for b in nest.box} == row_names for nest in lines)
+        alone = all(nest.over == row_names for nest in lines)
         if not alone or not all(map(is_affine_map, moved)):
             return None
     return Group("rows", lines, row, _col_order(lines, col))
@@ -115,9 +112,8 @@ def _col_order(lines, col):
 
 def varying(group: Group) -> list[tuple[ir.Read, bool, bool]]:
     """The operands: whether each varies along the rows, and whether along the columns."""
-    row, col = {b.index for b in group.row}, {b.index for b in group.col}
-    found = [(r, free_indices(r)) for r in operands(group.nests)]
-    return [(r, bool(own & row), bool(own & col)) for r, own in found]
+    found = ((r, free_indices(r)) for r in operands(group.nests))
+    return [(r, bool(own & group.rows), bool(own & group.cols)) for r, own in found]
 
 
 # ---- how it runs ---------------------------------------------------------------------------------
@@ -142,7 +138,8 @@ def make(name, group, stores, dims, facts) -> Step:
     resident, loop = walking("rows", whole), walking("loop", splits=True)
     by_name = {n.name: n for n in group.nests}
     state = tuple(tuple(level_state(level, by_name)) for level in levels[1:])
-    wide_tiles = _writes_tile(group, stores) and not levels[1].stores
+    written = any(n.name in stores and n.over != group.rows for n in group.nests)
+    wide_tiles = written and not levels[1].stores
     places = any(is_reducer(n) and n.fold.is_place for n in group.nests)
     counts = places and not wide_tiles
     runs, once = col_axis.tail and wide_tiles and not places, len(levels) == 2
@@ -204,14 +201,9 @@ def _traits(group, touched, wide_tiles: bool, counts: bool, tail: int, paired: b
 
 def _beside_box(step: Step, line: Poly, box: Step) -> Step:
     """The step, of terms that slide; or lanes run along what is kept, where lines of terms are shorter: `sum[r](x[p + r])`."""
-    (along,) = box.variants
     why = "lines of terms are shorter than what they slide along: lanes run along that"
-    return replace(
-        step,
-        facts=(*step.facts, ("line", line), *box.facts),
-        kernels=(*step.kernels, *box.kernels),
-        variants=(replace(along, when="line < slid", why=why), *step.variants),
-    )
+    along = tuple(replace(v, when="line < slid", why=why) for v in box.variants)
+    return step.beside(replace(box, facts=(("line", line), *box.facts), variants=along))
 
 
 def _by_lane(level: Level) -> bool:
@@ -255,14 +247,9 @@ def _numbers(row: Axis, col: Axis) -> tuple[tuple[str, Poly], ...]:
     return tuple(numbers)
 
 
-def _writes_tile(group, stores) -> bool:
-    row = {b.index for b in group.row}
-    return any(n.name in stores and {b.index for b in n.box} != row for n in group.nests)
-
-
 def is_alone(group) -> bool:
     """Whether one operand alone is a tile of rows and columns, and none is a number a row, a bound's too."""
-    row, col = {b.index for b in group.row}, {b.index for b in group.col}
+    row, col = group.rows, group.cols
     computed = {n.name for n in group.nests}
     read = [(t, coords) for n in group.nests for t, coords, _ in reads_of(n.body)]
     used = [(t, set().union(*map(indices, c))) for t, c in read if t not in computed]
@@ -272,10 +259,12 @@ def is_alone(group) -> bool:
 
 def _has_columns(touched, group) -> bool:
     """Whether some operand is the same for all rows (a gain, a bias), and a value over the tile is stored."""
-    col, row = {b.index for b in group.col}, {b.index for b in group.row}
-    used = [set().union(*(indices(c) for c in coords)) for _, coords in touched]
+    used = [set().union(*map(indices, coords)) for _, coords in touched]
+    tile = group.rows | group.cols
     return (
-        any(u and u <= col for u in used) and any(u and u >= row | col for u in used) and bool(row)
+        bool(group.row)
+        and any(u and u <= group.cols for u in used)
+        and any(u and u >= tile for u in used)
     )
 
 
@@ -312,18 +301,16 @@ def levels_of(
         else:
             depth[nest.name] = below + (1 if is_reducer(nest) else 0)
     count = max(depth[n.name] for n in nests if is_reducer(n))
-    row = next({b.index for b in n.box} for n in nests if is_reducer(n))
+    row = next(n.over for n in nests if is_reducer(n))
     levels = []
     for k in range(count + 1):
         here = [n for n in nests if depth[n.name] == k]
-        lines = (n.name for n in here if not is_reducer(n) and {b.index for b in n.box} == row)
+        lines = (n.name for n in here if not is_reducer(n) and n.over == row)
         folds = tuple(n.name for n in here if is_reducer(n))
         own = tuple(pair for pair in pairs if pair.first in folds)
         levels.append(Level(folds, tuple(lines), own))
     # Of `stores`, values over the tile: where one waits for a fold all are stored behind, in a pass that reads again.
-    wide = {
-        n.name: depth[n.name] for n in nests if n.name in stores and {b.index for b in n.box} != row
-    }
+    wide = {n.name: depth[n.name] for n in nests if n.name in stores and n.over != row}
     if not any(wide.values()):
         levels[1] = replace(levels[1], stores=tuple(wide))
     return tuple(levels)

@@ -46,9 +46,8 @@ def classify(members, virtual, by_name, facts, extending=False) -> Group | None:
 
     def in_step(nest: ir.Nest) -> ir.Nest:
         """A nest with the name that the last scan uses for the scanned index."""
-        own = {b.index for b in nest.box}
-        old = (own & alike) - {last.along.index}
-        if len(old) != 1 or last.along.index in own:
+        old = (nest.over & alike) - {last.along.index}
+        if len(old) != 1 or last.along.index in nest.over:
             return nest
         return rename_nest(nest, {old.pop(): last.along.index})
 
@@ -58,8 +57,7 @@ def classify(members, virtual, by_name, facts, extending=False) -> Group | None:
     lines = gather_lines(members, Virtual(map(in_step, virtual.values())), set(box))
     names = {n.name for n in members}
     for nest in lines:
-        own = {b.index for b in nest.box}
-        if not own <= set(box) or nest.name in names and own != set(box):
+        if not nest.over <= box.keys() or nest.name in names and nest.over != box.keys():
             return None
         for b in nest.box:
             if b.lo.terms or not same(facts, b.hi, box[b.index].hi):

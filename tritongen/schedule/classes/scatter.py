@@ -22,11 +22,10 @@ from tritongen.ir.algebra import (
     size,
     weight_of,
 )
-from tritongen.ir.free import binders_of, free_indices, tensors_read
+from tritongen.ir.free import free_indices, tensors_read
 from tritongen.schedule.canonical import fresh, line_over, needed, uncast
 from tritongen.schedule.classes import box, nest, rows
-from tritongen.schedule.classes.lines import indices_in
-from tritongen.schedule.members import Group, Virtual, is_reducer
+from tritongen.schedule.members import Group, Virtual, indices_in, is_reducer
 from tritongen.schedule.plan import Axis, KernelPlan, Launch, Step, Variant
 
 ATOMIC = ("compute", "f64", "f32", "i64", "i32")  # what tl.atomic_add adds
@@ -49,7 +48,7 @@ def classify(members, virtual, by_name, facts, extending=False) -> Group | None:
     if found is None:
         return None
     sums = [n for n in found.nests if is_reducer(n)]
-    shapes = {(frozenset(targets(n)), frozenset(b.index for b in binders_of(n))) for n in sums}
+    shapes = {(frozenset(targets(n)), frozenset(n.reduced)) for n in sums}
     if len(shapes) != 1 or not all(map(targets, sums)):
         return None
     if any(n.dtype not in ATOMIC or n.fold.op != "sum" for n in sums):
@@ -76,8 +75,7 @@ def targets(sum_: ir.Nest, read: bool = True) -> dict[str, Poly]:
             continue
         if not read or fetches_of(place):
             found[b.index] = place
-    kept = {b.index for b in sum_.box} - found.keys()
-    own = kept | {b.index for b in reduce.binders}
+    own = sum_.over - found.keys() | sum_.reduced
     return found if all(indices(p) <= own for p in found.values()) else {}
 
 
@@ -121,14 +119,7 @@ def make(name, group, stores, dims, facts) -> Step:
     if spread and is_exact(sums):
         return step
     plain = _reduction(box if spread else rows, name, group, stores, dims, facts)
-    return replace(
-        step,
-        facts=(*plain.facts, *numbers),
-        kernels=(*plain.kernels, *kernels),
-        variants=(*variants, *plain.variants),
-        orders=plain.orders,
-        tests=plain.tests,
-    )
+    return replace(plain.beside(step), skeleton=step.skeleton, why=why)
 
 
 def is_exact(sums: tuple[ir.Nest, ...]) -> bool:
@@ -229,12 +220,11 @@ def _sparse(name, sums, group: Group, stores, axes, box_axes):
     - index_add in f32 of 4,000 terms of 9,000 x 333, which fits in L2: 33 (28; 20)
     """
     places, binders = targets(sums[0]), sums[0].fold.binders
-    counted = {b.index for b in binders}
     if any(targets(n) != places or n.name in stores for n in sums) or any(
         b.lo.terms for b in (*binders, *sums[0].box)
     ):
         return (), ()
-    if any(indices(p) - counted for p in places.values()):
+    if any(indices(p) - sums[0].reduced for p in places.values()):
         return (), ()
     number, walked = poly(0), (Axis("row", ()), Axis("col", binders))
     for b in binders:
@@ -257,14 +247,14 @@ def _sparse(name, sums, group: Group, stores, axes, box_axes):
         summed[n.name] = line_over(f"{n.name}_kept", (row, *still), terms, n.name)
         at[n.name] = [n.coords.index(index(b.index)) for b in (*named, *still)]
 
-    def change(e: ir.Expr) -> ir.Expr:
-        if not isinstance(e, ir.Read) or e.tensor not in at:
+    def change(e: ir.Read) -> ir.Read:
+        if e.tensor not in at:
             return e
         coords = [e.coords[k] for k in at[e.tensor]]
         place, still = tuple(coords[: len(named)]), coords[len(named) :]
         return ir.Read(f"{e.tensor}_kept", (kept_at(place), *still), 0, e.dtype)
 
-    rest = tuple(replace(n, body=ir.rebuild(n.body, change)) for n in group.nests if n not in sums)
+    rest = tuple(n.reading(change) for n in group.nests if n not in sums)
     lines = tuple(summed.get(n.name, n) for n in needed(group.nests, summed))
     kept_sums = tuple(n.name for n in summed.values())
     kernels = (
@@ -306,8 +296,7 @@ def _reduction(kind, name, group, stores, dims, facts) -> Step:
 
     Values over fewer indices than the box, such as `exp(a[v])` of a row, are no members: the members compute them.
     """
-    whole = {b.index for b in group.row}
-    members = tuple(n for n in group.nests if {b.index for b in n.box} == whole)
+    members = tuple(n for n in group.nests if n.over == group.rows)
     virtual = Virtual(n for n in group.nests if n not in members)
     for other in (kind, box, nest):
         found = other.classify(members, virtual, {}, facts)

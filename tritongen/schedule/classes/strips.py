@@ -65,8 +65,7 @@ def beside(
         return None
     stepped = " and 0 < strip_step and strip_over == 0" if steps else ""
     facts_of |= steps
-    times = "batches * " if p.batch else ""
-    each = f"{times}hops * cdiv(columns, BLOCK_M) * cdiv(N, BLOCK_N)"
+    each = f"{plan.times}hops * cdiv(columns, BLOCK_M) * cdiv(N, BLOCK_N)"
     # With two programs on a multiprocessor, one loads while the other stores. Small tiles leave room for four.
     busy = "(4 if BLOCK_M + BLOCK_N <= 128 else 2) * sms"
     parts = f"max(1, min({busy} // max(1, {each}), cdiv(strips, 4)))"
@@ -89,7 +88,7 @@ def beside(
         packs=packs,
         estimate=estimate,
     )
-    way = added_up(way, plan, finish, times, "1", "strips", "cdiv(strips, PARTS)", shared=parts)
+    way = added_up(way, plan, finish, "1", "strips", "cdiv(strips, PARTS)", shared=parts)
     why = "a sum over places, whose operands have their channels last"
     return Step(name, "contraction", why, stores, tuple(facts_of.items()), (plan,), (way,))
 
@@ -192,12 +191,11 @@ def _pack(side: Side, order: list[str], axes, dims) -> Pack:
 def _over_copies(group: Group, packs: dict[str, Pack]) -> Group:
     """The group whose factors are read from copies."""
 
-    def change(node: ir.Expr) -> ir.Expr:
-        if isinstance(node, ir.Read) and node.tensor in packs:
-            pack = packs[node.tensor]
-            coords = tuple(node.coords[k] for k in pack.order)
-            return replace(node, tensor=pack.stored, coords=coords)
-        return node
+    def change(read: ir.Read) -> ir.Read:
+        if (pack := packs.get(read.tensor)) is None:
+            return read
+        coords = tuple(read.coords[k] for k in pack.order)
+        return replace(read, tensor=pack.stored, coords=coords)
 
     head, *tail = group.nests
-    return group.over((replace(head, body=ir.rebuild(head.body, change)), *tail))
+    return group.over((head.reading(change), *tail))

@@ -28,8 +28,7 @@ from tritongen.ir.free import binders_of, coordinates, reads
 from tritongen.ir.known import plainly_nonnegative, simplify
 from tritongen.schedule.canonical import digits_of, same
 from tritongen.schedule.classes import box
-from tritongen.schedule.classes.lines import operands
-from tritongen.schedule.members import Group, is_reducer
+from tritongen.schedule.members import Group, is_reducer, operands
 from tritongen.schedule.plan import Axis, KernelPlan, Launch, Order, Pack, Step, Variant
 from tritongen.schedule.rules import names
 
@@ -90,7 +89,7 @@ def reach(group: Group, col: int, facts: Facts) -> Poly | None:
 
     None if no bound is known: lanes count in 32 bits.
     """
-    extents = {b.index: b.hi for n in group.nests for b in (*n.box, *binders_of(n))}
+    extents = {b.index: b.hi for n in group.nests for b in n.ranges}
     name = group.row[col].index
     total = extents[name]
     for p in (q for q in places(group.nests) if name in indices(q) and q != index(name)):
