@@ -107,8 +107,8 @@ def _of_place(extreme: Reducer) -> Reducer:
     name, first = f"arg{extreme.name}", f"lib.first_{extreme.name}"
     combine = _same(f"{first}({{a}}, {{b}})")
     end = _same(f"tl.reduce(({{t}}), {{axis}}, {first}, keep_dims=True)")
-    both = {"first": first, "next": f"lib.next_{extreme.name}"}
-    return Reducer(name, extreme.identity, name, "", combine, end, **both)
+    later = f"lib.next_{extreme.name}"
+    return Reducer(name, extreme.identity, name, "", combine, end, first=first, next=later)
 
 
 MAX = _extreme("max", -inf, "|", "lib.larger")

@@ -14,12 +14,16 @@ from tritongen.ir.algebra import Poly, indices, is_affine_map, poly, weight_of
 from tritongen.ir.bounds import Facts
 from tritongen.ir.free import binders_of, free_indices, reads, tensors_read
 from tritongen.ir.reads import reads_of
+from tritongen.kernel.lower import CannotLower, lower
+from tritongen.kernel.nodes import Walk
+from tritongen.kernel.verify import verify
 from tritongen.schedule.canonical import names_spoken, same, unlike
 from tritongen.schedule.classes import box, contraction
+from tritongen.schedule.classes.crossed import ACROSS, is_plain, views_of
 from tritongen.schedule.images import with_images
-from tritongen.schedule.members import Group, gather_lines, is_reducer, operands
+from tritongen.schedule.members import Group, fetches, gather_lines, is_reducer, operands
 from tritongen.schedule.paired import KINDS, numbers_of, pairs_of, state_of
-from tritongen.schedule.plan import Axis, KernelPlan, Level, Pair, Step, View
+from tritongen.schedule.plan import Axis, KernelPlan, Level, Pair, Step, View, walked_axes
 from tritongen.schedule.row_schedules import (
     PAIRED,
     SINGLE,
@@ -37,7 +41,6 @@ from tritongen.schedule.row_schedules import (
 )
 from tritongen.schedule.row_values import with_row_values
 from tritongen.schedule.views import accesses, digits_of, holds_channels_last, views
-from tritongen.schedule.whole_rows import whole_rows
 
 
 # ---- what is one ---------------------------------------------------------------------------------
@@ -183,6 +186,40 @@ def make(name, group, stores, dims, facts) -> Step:
     if kept or counts:
         return step
     return with_images(step, resident, loop, state, traits, touched, axes, dims, facts)
+
+
+def whole_rows(
+    name: str, group: Group, stores: tuple[str, ...], dims: dict[str, tuple[Poly, ...]]
+) -> KernelPlan | None:
+    """The kernel over ROWS rows of BLOCK columns, lowered as any of `tritongen/kernel` is; None for other rows.
+
+    They have one index, and columns of one index that lie along memory, and are read at indices alone. They take 0.99 of the
+    time of the template that prints other rows (docs/lab/listed.md).
+    """
+    if len(group.row) != 1 or len(group.col) != 1:
+        return None
+    # Each line takes every element of each row alike.
+    if any(is_reducer(n) and (n.fold.op not in ACROSS or n.fold.guards) for n in group.nests):
+        return None
+    if any([*fetches(n.body)] or not all(map(is_plain, reads(n.body))) for n in group.nests):
+        return None
+    (row,), (col,) = group.row, group.col
+    own = {row.index: row.hi, col.index: col.hi}
+    every = (b for n in group.nests for b in n.ranges)
+    if any(b.lo.terms or own.get(b.index) != b.hi for b in every):
+        return None
+    seen = tuple(views_of(group, stores, dims))
+    if any(view.runs[-1] != (col.index,) for view in seen):
+        return None
+    walks = Walk(row.index, row.hi, "tile", "ROWS"), Walk(col.index, col.hi, "whole", "BLOCK")
+    try:
+        kernel = lower(name, group.nests, walks, stores)
+    except CannotLower:
+        return None
+    verify(kernel, group.nests, stores)
+    return KernelPlan(
+        name, "fused", walked_axes(walks), group.nests, stores, views=seen, kernel=kernel
+    )
 
 
 def _traits(group, touched, wide_tiles: bool, counts: bool, tail: int, paired: bool) -> Traits:
