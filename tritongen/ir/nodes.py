@@ -176,6 +176,9 @@ class Binder:
     hi: Poly
 
 
+Binders = tuple[Binder, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class Guard:
     """A condition on terms of a reducer: `poly >= 0` or `poly == 0` (a poly that is no integer fails both)."""
@@ -278,6 +281,9 @@ class Nest:
         if not isinstance(self.body, Reduce):
             raise TypeError(f"{self.name} is no reducer")
         return self.body
+
+
+Nests = tuple[Nest, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -163,7 +163,7 @@ def precision_of(op: ir.Op, group: Group) -> str:
     return (op.precision or switches[0]) if switches else ""
 
 
-def no_product(group: Group, nests: tuple[ir.Nest, ...], facts) -> str:
+def no_product(group: Group, nests: ir.Nests, facts) -> str:
     """Why the first sum of several factors in a group is not computed by tensor cores."""
     if group.product is not None or group.kind == "fused":
         return ""
@@ -187,7 +187,7 @@ def best_form(op: ir.Op, facts, only: str | None):
     return found
 
 
-def form_of(op: ir.Op, lines: tuple[ir.Nest, ...], facts, only: str | None):
+def form_of(op: ir.Op, lines: ir.Nests, facts, only: str | None):
     """The form of these lines, and its groups."""
     whole = by_rows(op, lines, facts)
     groups = group(op, whole, facts, only)

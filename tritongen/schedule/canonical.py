@@ -11,7 +11,7 @@ Indices over the same dim of the same tensor get one name in all nests. Nothing 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from itertools import count
 from math import prod
@@ -36,11 +36,10 @@ from tritongen.ir.bounds import Facts, prove, simplify
 from tritongen.ir.free import coordinates, free_indices, reads, tensors_read
 from tritongen.ir.reducers import REDUCERS
 from tritongen.schedule.aside import all_indices, names_of
+from tritongen.schedule.plan import Dims
 
-Binders = tuple[ir.Binder, ...]
 
-
-def canonical(op: ir.Op, facts: Facts) -> tuple[ir.Nest, ...]:
+def canonical(op: ir.Op, facts: Facts) -> ir.Nests:
     """The op's nests, one reducer each, with indices named alike."""
     nests = needed(op.nests, {o.name for o in op.outputs})
     nests = as_rounded(tuple(replace(n, body=without_equal_terms(n.body)) for n in nests))
@@ -62,9 +61,7 @@ def _none_reversed(reduce: ir.Reduce, facts: Facts) -> ir.Reduce:
     return replace(reduce, binders=tuple(replace(b, hi=end) for b, end in binders))
 
 
-def needed(
-    nests: tuple[ir.Nest, ...], wanted: Iterable[str], there: Iterable[str] = ()
-) -> tuple[ir.Nest, ...]:
+def needed(nests: ir.Nests, wanted: Iterable[str], there: Iterable[str] = ()) -> ir.Nests:
     """The nests that these values depend on, in order, without those that are there. A temporary that nothing reads only gave a warning."""
     names, kept = set(wanted), list[ir.Nest]()
     for nest in reversed(nests):  # each stands behind what it reads
@@ -74,7 +71,7 @@ def needed(
     return tuple(reversed(kept))
 
 
-def as_rounded(nests: tuple[ir.Nest, ...]) -> tuple[ir.Nest, ...]:
+def as_rounded(nests: ir.Nests) -> ir.Nests:
     """Gives temporaries that are rounded to another type that type, as outputs have it: `h[m, k] = T(silu(x[m, k]))`.
 
     The values are the same. They take less memory when they are stored, and products multiply them as they are stored.
@@ -119,7 +116,7 @@ def without_equal_terms(expr: ir.Expr) -> ir.Expr:
     return ir.rebuild(expr, change)
 
 
-def _unspoken(binders, guards, body) -> tuple[ir.Binder, ...]:
+def _unspoken(binders, guards, body) -> ir.Binders:
     """Those that count terms and nothing else, from 0 to a product of sizes."""
     spoken = free_indices(body).union(*(indices(g.poly) for g in guards))
     spoken |= set().union(*(indices(p) for b in binders for p in (b.lo, b.hi)))
@@ -131,7 +128,7 @@ def _counts(p: Poly) -> bool:
     return len(p.terms) == 1 and p.terms[0][1] > 0 and all(isinstance(a, Sym) for a in atoms(p))
 
 
-def _counted(node: ir.Reduce, alike: tuple[ir.Binder, ...]) -> ir.Expr:
+def _counted(node: ir.Reduce, alike: ir.Binders) -> ir.Expr:
     """A sum without these binders, times what they count; 0 where that is 0, whatever its terms."""
     if not alike:
         return node
@@ -151,7 +148,7 @@ def same(facts: Facts, a: PolyLike, b: PolyLike) -> bool:
 
 
 # ---- reducers into nests of their own -----------------------------------------------------------
-def lift(op: ir.Op) -> tuple[ir.Nest, ...]:
+def lift(op: ir.Op) -> ir.Nests:
     """One reducer a nest: each inner reducer becomes a temporary over the indices it depends on."""
     taken = names_beside(op, op.nests) | all_indices(op)
     done: list[ir.Nest] = []
@@ -182,9 +179,7 @@ def from_zero(reduce: ir.Reduce) -> ir.Reduce:
     return replace(moved, binders=binders)
 
 
-def _lift(
-    expr: ir.Expr, nest: ir.Nest, scope: tuple[ir.Binder, ...], taken: set[str], done: list
-) -> ir.Expr:
+def _lift(expr: ir.Expr, nest: ir.Nest, scope: ir.Binders, taken: set[str], done: list) -> ir.Expr:
     match expr:
         case ir.Reduce():
             reduce = _lift_below(expr, nest, scope, taken, done)
@@ -203,7 +198,7 @@ def _lift(
     return expr
 
 
-def line_over(name: str, box: Binders, body: ir.Expr, part_of: str = "") -> ir.Nest:
+def line_over(name: str, box: ir.Binders, body: ir.Expr, part_of: str = "") -> ir.Nest:
     """A line with a dim for each index of its box, which starts at 0."""
     coords, dims = tuple(index(b.index) for b in box), tuple(b.hi for b in box)
     return ir.Nest(name, box, coords, dims, body, body.dtype, part_of)
@@ -219,7 +214,7 @@ def names_beside(op: ir.Op, nests: Iterable[ir.Nest]) -> set[str]:
     return {n.name for n in nests} | {p.name for p in (*op.params, *op.outputs)}
 
 
-def names_spoken(nests: Iterable[ir.Nest], dims: Mapping[str, tuple[Poly, ...]]) -> set[str]:
+def names_spoken(nests: Iterable[ir.Nest], dims: Dims) -> set[str]:
     """The tensors, sizes and scalars of the kernels of these nests."""
     scalars = {e.name for n in nests for e in ir.walk(n.body) if isinstance(e, ir.ScalarRef)}
     return scalars.union(dims, *(symbols(p) for d in dims.values() for p in d))
@@ -280,7 +275,7 @@ def substitute_indices(expr: ir.Expr, values: dict[str, Poly]) -> ir.Expr:
 
 
 def with_ranges(
-    nest: ir.Nest, coordinate: Callable[[Poly], Poly], ranges: Callable[[Binders], Binders]
+    nest: ir.Nest, coordinate: Callable[[Poly], Poly], ranges: Callable[[ir.Binders], ir.Binders]
 ) -> ir.Nest:
     """A nest over other indices: `coordinate` of each place, `ranges` of its box and of each reducer."""
 
@@ -295,14 +290,14 @@ def rename_nest(nest: ir.Nest, names: dict[str, str]) -> ir.Nest:
     if not values:
         return nest
 
-    def renamed(binders: Binders) -> Binders:
+    def renamed(binders: ir.Binders) -> ir.Binders:
         return tuple(replace(b, index=names.get(b.index, b.index)) for b in binders)
 
     return with_ranges(nest, lambda p: substitute(p, values), renamed)
 
 
 # ---- one name for one dim -----------------------------------------------------------------------
-def unify(nests: tuple[ir.Nest, ...], facts: Facts, taken: frozenset[str]) -> tuple[ir.Nest, ...]:
+def unify(nests: ir.Nests, facts: Facts, taken: frozenset[str]) -> ir.Nests:
     """Gives indices that subscript the same dim of the same tensor over the same range one name.
 
     That of `...` is no other one's: a gradient walks a batch twice, by `...` and by a name. `taken`: names that no index may get,
@@ -354,7 +349,7 @@ def digits_of(coordinate: Poly) -> list[tuple[str, Poly]]:
     return [(atom.name, weight) for atom, weight in weights.items() if isinstance(atom, Idx)]
 
 
-def _rename_classes(nests, find, taken: set[str]) -> tuple[ir.Nest, ...]:
+def _rename_classes(nests, find, taken: set[str]) -> ir.Nests:
     """Name each class by its last writer's index (outputs stand last), never two classes alike."""
     names: dict = {}
     for nest in reversed(nests):

@@ -28,9 +28,6 @@ from tritongen.schedule.canonical import fresh, needed
 from tritongen.schedule.plan import Chunks, Plan
 from tritongen.schedule.sides import sides
 
-Nests = tuple[ir.Nest, ...]
-
-
 Cut = tuple[ir.Op, Chunks[ir.Op]]
 
 
@@ -224,7 +221,9 @@ class _Cutting:
 
         return change
 
-    def smaller(self, nests: Nests, outputs: tuple[ir.Tensor, ...], more: list[ir.Tensor]) -> ir.Op:
+    def smaller(
+        self, nests: ir.Nests, outputs: tuple[ir.Tensor, ...], more: list[ir.Tensor]
+    ) -> ir.Op:
         """An op of these lines, with the operands and numbers that they use."""
         read = set().union(*(tensors_read(n.body) for n in nests))
         refs = {e.name for n in nests for e in ir.walk(n.body) if isinstance(e, ir.ScalarRef)}
@@ -256,7 +255,7 @@ class _Cutting:
         )  # fmt: skip
 
     def binding(
-        self, nests: Nests, read: list[ir.Tensor], more: list[ir.Tensor]
+        self, nests: ir.Nests, read: list[ir.Tensor], more: list[ir.Tensor]
     ) -> list[ir.Tensor]:
         """Operands whose shapes say the sizes that only `more` would: those are None where nobody asks for them."""
         known = {d for t in read for d in t.dims}

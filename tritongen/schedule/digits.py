@@ -24,12 +24,10 @@ from tritongen.ir.algebra import (
 from tritongen.ir.algebra import walk as walk_poly
 from tritongen.ir.bounds import Facts, simplify
 from tritongen.ir.free import coordinates
-from tritongen.schedule.canonical import Binders, digits_of, fresh, same, unify, with_ranges
+from tritongen.schedule.canonical import digits_of, fresh, same, unify, with_ranges
 
 
-def split_all(
-    nests: tuple[ir.Nest, ...], facts: Facts, taken: frozenset[str]
-) -> tuple[ir.Nest, ...]:
+def split_all(nests: ir.Nests, facts: Facts, taken: frozenset[str]) -> ir.Nests:
     """Nests in which no index is read through `// q` and `% q` where q divides its range."""
     while found := next(filter(None, (digits_in(nest, facts) for nest in nests)), None):
         nests = unify(tuple(split(nest, *found) for nest in nests), facts, taken)
@@ -67,7 +65,7 @@ def split(nest: ir.Nest, binder: ir.Binder, often: Poly, q: Poly) -> ir.Nest:
         return nest
     used = {b.index for b in every}
     high, low = fresh(f"{binder.index}1", used), fresh(f"{binder.index}0", used)
-    digits: Binders = (ir.Binder(high, Poly(), often), ir.Binder(low, Poly(), q))
+    digits: ir.Binders = (ir.Binder(high, Poly(), often), ir.Binder(low, Poly(), q))
     above = index(high)
     if often == poly(1):
         digits, above = digits[1:], Poly()
@@ -79,13 +77,13 @@ def split(nest: ir.Nest, binder: ir.Binder, often: Poly, q: Poly) -> ir.Nest:
                 return above // often_q
         return number if atom == Idx(binder.index) else None
 
-    def spread(binders: Binders) -> Binders:
+    def spread(binders: ir.Binders) -> ir.Binders:
         return tuple(d for b in binders for d in (digits if b.index == binder.index else (b,)))
 
     return with_ranges(nest, lambda p: substitute_atoms(p, change), spread)
 
 
-def joined(nests: tuple[ir.Nest, ...], facts: Facts, sizes: Iterable[Poly]) -> tuple[ir.Nest, ...]:
+def joined(nests: ir.Nests, facts: Facts, sizes: Iterable[Poly]) -> ir.Nests:
     """Nests that all read two digits as their number alone, `f1 * q + f0`, with one index for it, as before a split.
 
     Others of the op may need the digits: channels are a group's and its own in a norm, and one number in a product behind
@@ -108,7 +106,7 @@ def _with_number(nest: ir.Nest, high: ir.Binder, low: ir.Binder, whole: ir.Binde
     """A nest with one index in place of two digits. A digit that is used alone stays."""
     values = {low.index: index(whole.index) - index(high.index) * low.hi}
 
-    def spread(binders: Binders) -> Binders:
+    def spread(binders: ir.Binders) -> ir.Binders:
         if not {high, low} <= set(binders):
             return binders
         return tuple(whole if b == low else b for b in binders if b != high)

@@ -23,7 +23,7 @@ MOST_PASSES = 8  # of folds one behind the other, each of which computes again w
 
 def group(
     op: ir.Op,
-    nests: tuple[ir.Nest, ...],
+    nests: ir.Nests,
     facts: Facts,
     only: str | None = None,
     apart: frozenset[str] = frozenset(),
@@ -130,14 +130,14 @@ def _may_wait(groups: list[list[ir.Nest]], place: int, virtual: dict[str, ir.Nes
     return not any(own & _read_by(n, virtual) for members in groups[place + 1 :] for n in members)
 
 
-def padded(nests: tuple[ir.Nest, ...]) -> set[str]:
+def padded(nests: ir.Nests) -> set[str]:
     """Temporaries that a reducer reads with `else`, a convolution's input: computed once, not for each tap."""
     own = {n.name for n in nests}
     found = (r for n in nests if is_reducer(n) for r in reads(n.body) if r.fill is not None)
     return {r.tensor for r in found} & own
 
 
-def multiplied_again(nests: tuple[ir.Nest, ...], stored: set[str], facts: Facts) -> set[str]:
+def multiplied_again(nests: ir.Nests, stored: set[str], facts: Facts) -> set[str]:
     """Values that several products would compute again: they sum over different dims of it, or read it at more places than its own.
 
     1. Usually it is the gradient of a product's result, which one product for each operand multiplies. Each tile of its readers would
@@ -171,7 +171,7 @@ def multiplied_again(nests: tuple[ir.Nest, ...], stored: set[str], facts: Facts)
     return slid | {name for name, ways in summed.items() if len(ways) > 1}
 
 
-def heavy(nests: tuple[ir.Nest, ...], stored: set[str]) -> set[str]:
+def heavy(nests: ir.Nests, stored: set[str]) -> set[str]:
     """Temporaries that are read at another place than their own, and that are too large to be computed there again.
 
     A chain of `t2[i] = t1[i - 1] + t1[i + 1]` would double at each link.
@@ -191,7 +191,7 @@ def heavy(nests: tuple[ir.Nest, ...], stored: set[str]) -> set[str]:
     return found
 
 
-def runs_of(nests: tuple[ir.Nest, ...], stored: set[str], facts: Facts) -> dict[str, int]:
+def runs_of(nests: ir.Nests, stored: set[str], facts: Facts) -> dict[str, int]:
     """The number of the run of folds that each value belongs to. A chain of many norms is cut, so that its kernels stay short."""
     virtual = Virtual(n for n in nests if not is_reducer(n) and n.name not in stored)
     found: dict[str, tuple[int, int]] = {}  # the run, and the folds in it up to here
@@ -204,7 +204,7 @@ def runs_of(nests: tuple[ir.Nest, ...], stored: set[str], facts: Facts) -> dict[
     return {name: run for name, (run, _) in found.items()}
 
 
-def finished(nests: tuple[ir.Nest, ...], stored: set[str], facts: Facts) -> set[str]:
+def finished(nests: ir.Nests, stored: set[str], facts: Facts) -> set[str]:
     """The value that is stored in place of a sum: the last pointwise value that all its readers go through.
 
     1. Of a sum of products: its epilogue computes gelu(h) once. A norm behind it would compute it in each of its passes.

@@ -17,7 +17,7 @@ from tritongen.schedule.canonical import read_of
 from tritongen.schedule.members import is_reducer
 
 
-def with_held(nests: tuple[ir.Nest, ...]) -> tuple[ir.Nest, ...]:
+def with_held(nests: ir.Nests) -> ir.Nests:
     """The nests, in an order in which places stand before the extremes that they hold."""
     found = list(nests)
     for place in (n for n in nests if is_reducer(n) and n.fold.is_place):
@@ -35,7 +35,7 @@ def with_held(nests: tuple[ir.Nest, ...]) -> tuple[ir.Nest, ...]:
     return tuple(found)
 
 
-def held_by(nests: tuple[ir.Nest, ...], place: str) -> str:
+def held_by(nests: ir.Nests, place: str) -> str:
     """The extreme that the fold of an index holds, if it is a value of its own."""
     for nest in nests:
         match nest.body:

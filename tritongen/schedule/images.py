@@ -12,7 +12,7 @@ from dataclasses import replace
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import Poly, indices
 from tritongen.ir.bounds import Facts
-from tritongen.schedule.plan import Axis, KernelPlan, Order, Step, Variant, under
+from tritongen.schedule.plan import Axis, Dims, KernelPlan, Order, Step, Variant, under
 from tritongen.schedule.row_schedules import (
     State,
     Traits,
@@ -32,7 +32,7 @@ def with_images(
     traits: Traits,
     touched,
     axes: tuple[Axis, Axis],
-    dims: dict[str, tuple[Poly, ...]],
+    dims: Dims,
     facts: Facts,
 ) -> Step:
     """The step for images of which every place is reduced; as it was for all else."""

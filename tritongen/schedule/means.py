@@ -24,12 +24,10 @@ from tritongen.schedule.members import Group, Product, is_reducer
 from tritongen.schedule.paired import Row, is_mean, pairs_of, row_of, squared
 from tritongen.schedule.plan import Axis
 
-Nests = tuple[ir.Nest, ...]
-
 
 def with_means(
-    nests: Nests, groups: tuple[Group, ...], facts: Facts, outputs: Collection[str]
-) -> tuple[Nests, tuple[Group, ...]]:
+    nests: ir.Nests, groups: tuple[Group, ...], facts: Facts, outputs: Collection[str]
+) -> tuple[ir.Nests, tuple[Group, ...]]:
     for k, group in enumerate(groups):
         if group.kind not in ("rows", "crossed") or slid(group.nests, group.row, group.col, facts):
             continue
@@ -49,7 +47,7 @@ def with_means(
     return nests, groups
 
 
-def with_second_looks(lines: Nests, names: Collection[str], facts: Facts) -> Nests:
+def with_second_looks(lines: ir.Nests, names: Collection[str], facts: Facts) -> ir.Nests:
     """Lines in which the mean of some terms has the mean of what is left added, if squares about it are summed.
 
     m[n] = m_sum[n] / c[n]      becomes      m_first[n] = m_sum[n] / c[n]
@@ -57,7 +55,7 @@ def with_second_looks(lines: Nests, names: Collection[str], facts: Facts) -> Nes
                                              m[n] = m_first[n] + m_rest[n] / c[n]
     """
     by_name, taken = {n.name: n for n in lines}, {*names, *(n.name for n in lines)}
-    looked: dict[str, Nests] = {}
+    looked: dict[str, ir.Nests] = {}
     for squares in lines:
         found = _mean_below(squares, by_name, facts)
         if found is None or found[0].name in looked:
@@ -125,7 +123,7 @@ def _is_number_of(
     return False
 
 
-def _renamed(total: ir.Nest, binders: tuple[ir.Binder, ...]) -> ir.Nest | None:
+def _renamed(total: ir.Nest, binders: ir.Binders) -> ir.Nest | None:
     """A sum by the names of other binders."""
     own = total.fold.binders
     if len(own) != len(binders):
@@ -149,7 +147,7 @@ def _fold(row: Row, first: str, outputs: Collection[str], taken: set[str]) -> ir
     return replace(total, name=unlike(f"{first}_mean", taken), body=mean)
 
 
-def _with_fold(nests: Nests, fold: ir.Nest, row: Row, sums: list[str]) -> Nests:
+def _with_fold(nests: ir.Nests, fold: ir.Nest, row: Row, sums: list[str]) -> ir.Nests:
     """The fold behind the first of the sums, where that is one of the nests, and read by all in their place."""
     found: list[ir.Nest] = []
     for nest in nests:
@@ -180,6 +178,6 @@ def _reading(body: ir.Expr, fold: ir.Nest, row: Row, sums: list[str]) -> ir.Expr
     return ir.rebuild(body, change)
 
 
-def _without(nests: Nests, sums: list[str], read: Collection[str]) -> Nests:
+def _without(nests: ir.Nests, sums: list[str], read: Collection[str]) -> ir.Nests:
     """A sum stays where it is read for something else."""
     return tuple(n for n in nests if n.name not in sums or n.name in read)

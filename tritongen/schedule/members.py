@@ -35,28 +35,28 @@ class Product:
     channels.
     """
 
-    batch: tuple[ir.Binder, ...]
-    m: tuple[ir.Binder, ...]
-    n: tuple[ir.Binder, ...]
-    k: tuple[ir.Binder, ...]
+    batch: ir.Binders
+    m: ir.Binders
+    n: ir.Binders
+    k: ir.Binders
     left: ir.Expr
     right: ir.Expr
-    taps: tuple[ir.Binder, ...] = ()
-    segments: tuple[ir.Binder, ...] = ()  # the reduced index that numbers segments of rows
+    taps: ir.Binders = ()
+    segments: ir.Binders = ()  # the reduced index that numbers segments of rows
     lets: tuple[tuple[str, Poly], ...] = ()  # see KernelPlan
     ragged: tuple[tuple[Poly, Poly], ...] = ()
     padded: str = ""  # the size of the channels as `classes/channel_padding.py` stores them
     counted: str = ""  # the size that says how many channels there are, and nothing else
     phases: tuple[Poly, ...] = ()  # how many, of each dim of a transposed convolution
-    whole_taps: tuple[ir.Binder, ...] = ()  # and the taps of all of them
+    whole_taps: ir.Binders = ()  # and the taps of all of them
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
     kind: str  # a name in CLASSES
-    nests: tuple[ir.Nest, ...]  # roots, then what they read, in dependency order
-    row: tuple[ir.Binder, ...] = ()
-    col: tuple[ir.Binder, ...] = ()
+    nests: ir.Nests  # roots, then what they read, in dependency order
+    row: ir.Binders = ()
+    col: ir.Binders = ()
     product: Product | None = None
     products: int = 1  # of so many sums, the first nests; `product` is the first one's
     inside: frozenset[str] = frozenset()  # values that each kernel computes anew (`chains.py`)
@@ -69,7 +69,7 @@ class Group:
     defines: tuple[ir.Define, ...] = ()  # further sizes that its indices range over
     # The terms of a sum that tl.dot adds up in i32, where they may be too many for that, and the nests as loops take them
     terms: Poly | None = None
-    loops: tuple[ir.Nest, ...] = ()
+    loops: ir.Nests = ()
 
     @property
     def rows(self) -> set[str]:
@@ -80,7 +80,7 @@ class Group:
         return {b.index for b in self.col}
 
     @property
-    def heads(self) -> tuple[ir.Nest, ...]:
+    def heads(self) -> ir.Nests:
         """The sums of products. `products` is their number."""
         sums = (n for n in self.nests if isinstance(n.body, ir.Reduce) and n.body.op == "sum")
         bodies = ((n, n.fold.body) for n in sums)
@@ -94,7 +94,7 @@ class Group:
             raise TypeError(f"{self.kind}: no sum of products")
         return self.product
 
-    def over(self, nests: tuple[ir.Nest, ...], **roles: Any) -> Group:
+    def over(self, nests: ir.Nests, **roles: Any) -> Group:
         """The group with these lines, and its product with the factors of the first one. `roles`: what else the product has otherwise."""
         left, right = nests[0].fold.factors
         product = replace(self.factors, left=left, right=right, **roles)
@@ -129,19 +129,19 @@ def indices_in(nests: Iterable[ir.Nest]) -> set[str]:
     return set[str]().union(*(n.over | n.reduced for n in nests))
 
 
-def names_in(nests: tuple[ir.Nest, ...]) -> set[str]:
+def names_in(nests: ir.Nests) -> set[str]:
     """The names of the lines, of their indices and of what they read: no new line or index may have one."""
     read = set[str]().union(*(tensors_read(n.body) for n in nests))
     return {n.name for n in nests} | indices_in(nests) | read
 
 
-def operands(nests: tuple[ir.Nest, ...]) -> list[ir.Read]:
+def operands(nests: ir.Nests) -> list[ir.Read]:
     """The reads of what none of the lines computes."""
     computed = {n.name for n in nests}
     return [r for n in nests for r in reads(n.body) if r.tensor not in computed]
 
 
-def results(nests: tuple[ir.Nest, ...]) -> tuple[str, ...]:
+def results(nests: ir.Nests) -> tuple[str, ...]:
     """The lines that no other one reads."""
     read = set[str]().union(*(tensors_read(n.body) for n in nests))
     return tuple(n.name for n in nests if n.name not in read)
@@ -159,7 +159,7 @@ class Virtual(dict[str, ir.Nest]):
 
     def __init__(self, nests: Iterable[ir.Nest]):
         super().__init__((n.name, n) for n in nests)
-        self.lines: dict[tuple, tuple[ir.Nest, ...]] = {}
+        self.lines: dict[tuple, ir.Nests] = {}
         self.pasted: dict[tuple, ir.Expr] = {}
         self.products: dict[ir.Nest, Product | str] = {}
         # By id: hashing is looking, too
@@ -181,7 +181,7 @@ class Virtual(dict[str, ir.Nest]):
 
 def gather_lines(
     members, virtual: Virtual, indices_in_tile: set[str], lines_over: tuple[set[str], ...] = ()
-) -> tuple[ir.Nest, ...]:
+) -> ir.Nests:
     """Members and the temporaries they read, in order.
 
     A temporary read at other coordinates than its own, or over indices that the tile has not, is pasted into its reader. So is one over

@@ -144,12 +144,12 @@ KINDS = {
 }
 
 
-def row_of(nests: tuple[ir.Nest, ...], count: Poly, facts: Facts) -> Row:
+def row_of(nests: ir.Nests, count: Poly, facts: Facts) -> Row:
     col = frozenset(b.index for n in nests for b in binders_of(n))
     return Row({n.name: n for n in nests}, col, count, facts)
 
 
-def pairs_of(nests: tuple[ir.Nest, ...], count: Poly, facts: Facts) -> tuple[Pair, ...]:
+def pairs_of(nests: ir.Nests, count: Poly, facts: Facts) -> tuple[Pair, ...]:
     """The pairs among the folds of one row; a fold belongs to one at most."""
     row = row_of(nests, count, facts)
     found, taken = list[Pair](), set[str]()

@@ -21,18 +21,17 @@ from tritongen.kernel.nodes import PARTS, Walk
 from tritongen.schedule import rules
 from tritongen.schedule.canonical import same
 from tritongen.schedule.members import Group, fetches
-from tritongen.schedule.plan import KernelPlan, Sizes, Step, View, stored_dims
+from tritongen.schedule.plan import Dims, KernelPlan, Sizes, Step, View, stored_dims
 from tritongen.schedule.rules import conjuncts
 
 Access = tuple[str, tuple[Poly, ...]]
-Dims = dict[str, tuple[Poly, ...]]
 
 
 class Misplaced(Exception):
     """A plan that would read or store elsewhere than its op says."""
 
 
-def verify_places(op: str, step: Step, nests: tuple[ir.Nest, ...], dims: Dims, facts: Facts):
+def verify_places(op: str, step: Step, nests: ir.Nests, dims: Dims, facts: Facts):
     """Raises where a kernel of the step, or its launch, sees a tensor in another way than `nests` do."""
     for tensor, coords in _accesses(nests, step.stores, [t for t, _ in step.merged]):
         if not _is_broadcast(step, nests[-1], tensor, coords, dims, facts):

@@ -24,6 +24,7 @@ from tritongen.schedule.rules import conjunction
 
 Rule = str  # a size expression, parsed by schedule.rules
 Part = TypeVar("Part")
+Dims = dict[str, tuple[Poly, ...]]  # of tensors, by name
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +36,7 @@ class Axis:
     """
 
     name: str
-    digits: tuple[ir.Binder, ...]
+    digits: ir.Binders
     tail: int = 0  # 0: all
 
     @property
@@ -109,7 +110,7 @@ class KernelPlan:
     name: str
     skeleton: str  # templates/<skeleton>.py.j2
     axes: tuple[Axis, ...]
-    nests: tuple[ir.Nest, ...]
+    nests: ir.Nests
     stores: tuple[str, ...]
     views: tuple[View, ...] = ()
     levels: tuple[Level, ...] = ()
@@ -354,7 +355,7 @@ class Chunks(Generic[Part]):
     first: str
     whole: str
     count: str
-    sums: tuple[ir.Nest, ...]
+    sums: ir.Nests
     body: Part
     behind: Part
 
@@ -376,8 +377,8 @@ class Plan:
     op: ir.Op
     inner: ir.Op  # the op with the names that kernels and launches know it by
     steps: tuple[Step, ...]
-    scratch: tuple[ir.Nest, ...]
-    nests: tuple[ir.Nest, ...]  # the canonical form that the steps were made from
+    scratch: ir.Nests
+    nests: ir.Nests  # the canonical form that the steps were made from
     defines: tuple[ir.Define, ...] = ()  # sizes of the plan's own making, behind those of the op
     chunks: Chunks[Plan] | None = None
 

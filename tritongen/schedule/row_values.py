@@ -10,17 +10,15 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tritongen.ir import nodes as ir
-from tritongen.ir.algebra import Poly
 from tritongen.ir.free import free_indices, tensors_read
 from tritongen.schedule.canonical import line_over, names_spoken, read_of, unlike
+from tritongen.schedule.plan import Dims
 
 # Calls that cost no more than the multiplication whose operand they would be.
 LIGHT = frozenset({"add", "sub", "mul", "neg", "abs", "maximum", "minimum", "where", "square"})
 
 
-def with_row_values(
-    nests: tuple[ir.Nest, ...], row: tuple[ir.Binder, ...], dims: dict[str, tuple[Poly, ...]]
-) -> tuple[ir.Nest, ...]:
+def with_row_values(nests: ir.Nests, row: ir.Binders, dims: Dims) -> ir.Nests:
     names = {b.index for b in row}
     rows = {n.name for n in nests if n.over == names}
     taken = {n.name for n in nests} | names_spoken(nests, dims)

@@ -32,8 +32,8 @@ from tritongen.schedule.members import Group, is_reducer
 
 
 def with_stored_factors(
-    op: ir.Op, nests: tuple[ir.Nest, ...], groups: tuple[Group, ...]
-) -> tuple[tuple[ir.Nest, ...], frozenset[str]]:
+    op: ir.Op, nests: ir.Nests, groups: tuple[Group, ...]
+) -> tuple[ir.Nests, frozenset[str]]:
     """The nests, with lines for such factors, and the names of all lines that are to be stored."""
     taken = names_beside(op, nests)
     pointwise = {n.name for n in nests if not is_reducer(n)}

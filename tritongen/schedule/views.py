@@ -15,7 +15,7 @@ from tritongen.ir.free import reads
 from tritongen.ir.nodes import BATCH_SIZE
 from tritongen.schedule.canonical import same
 from tritongen.schedule.members import fetches
-from tritongen.schedule.plan import Axis, View
+from tritongen.schedule.plan import Axis, Dims, View
 
 Digits = tuple[str, ...]
 NOTHING = Facts()
@@ -72,7 +72,7 @@ def view_of(tensor: str, digits: Digits, axes: tuple[Axis, ...], cuts: Digits = 
 
 def views(
     accesses,
-    dims: dict[str, tuple[Poly, ...]],
+    dims: Dims,
     axes: tuple[Axis, ...],
     facts: Facts,
     cuts: Digits = (),
@@ -92,9 +92,7 @@ def views(
     )
 
 
-def holds_channels_last(
-    view: View, dims: dict[str, tuple[Poly, ...]], facts: Facts = NOTHING
-) -> bool:
+def holds_channels_last(view: View, dims: Dims, facts: Facts = NOTHING) -> bool:
     """Whether a view of an output merges no dims but those behind the channels."""
     own = dims[view.tensor]
     if BATCH_SIZE in own[:2]:

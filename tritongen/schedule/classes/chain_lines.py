@@ -18,9 +18,10 @@ from tritongen.kernel.moving import exponential
 from tritongen.kernel.nodes import Fold, Kernel, statements
 from tritongen.schedule.canonical import fresh, read_of, with_ranges
 from tritongen.schedule.members import Group, names_in, operands
+from tritongen.schedule.plan import Dims
 
 
-def with_scales(lines: tuple[ir.Nest, ...]) -> tuple[ir.Nest, ...]:
+def with_scales(lines: ir.Nests) -> ir.Nests:
     """The lines with `s = scale * x` in place of s where only exp(s - m) reads it: there the scale costs nothing."""
     shifted: dict[str, int] = {}
     for n in lines:
@@ -44,9 +45,7 @@ def with_scales(lines: tuple[ir.Nest, ...]) -> tuple[ir.Nest, ...]:
 Moved = dict[str, tuple[ir.Expr, ir.Nest]]
 
 
-def with_bases(
-    lines: tuple[ir.Nest, ...], loop: str, names: frozenset[str]
-) -> tuple[tuple[ir.Nest, ...], Moved]:
+def with_bases(lines: ir.Nests, loop: str, names: frozenset[str]) -> tuple[ir.Nests, Moved]:
     """The lines with exp(s - f) in place of exp(s - m), where m = max(f, t) and f[i] = max[j](s[i, j]): attention with sinks.
 
     A loop can carry the maximum of its own terms alone. A sum of them is multiplied by exp(f - m) behind it:
@@ -190,9 +189,7 @@ def with_nan(
     return replace(group, nests=tuple(lines))
 
 
-def in_groups(
-    group: Group, heads: Iterable[ir.Binder], dims: Mapping[str, tuple[Poly, ...]], facts: Facts
-) -> Group | None:
+def in_groups(group: Group, heads: Iterable[ir.Binder], dims: Dims, facts: Facts) -> Group | None:
     """The group with the rows of all heads that read the same columns as one index: what they share is then read once.
 
         k[b, h // R, j, e]  for each h, i    is    k[b, g, j, e]  for each g and each row = h % R * S + i
@@ -229,7 +226,7 @@ def in_groups(
 def _moved(n: ir.Nest, box: Mapping[ir.Binder, ir.Binder], new: Mapping[Atom, Poly]) -> ir.Nest:
     """A nest over other indices, given what the former ones are in them."""
 
-    def ranges(own: tuple[ir.Binder, ...]) -> tuple[ir.Binder, ...]:
+    def ranges(own: ir.Binders) -> ir.Binders:
         return tuple(box.get(b, b) for b in own)
 
     return with_ranges(n, lambda p: substitute_atoms(p, new.get), ranges)

@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from tritongen.ir import nodes as ir
-from tritongen.ir.algebra import Poly, fetches_of, indices, weight_of
+from tritongen.ir.algebra import fetches_of, indices, weight_of
 from tritongen.ir.bounds import Facts
 from tritongen.ir.free import free_indices, reads, tensors_read
 from tritongen.ir.rename import renamed
@@ -35,6 +35,7 @@ from tritongen.schedule.canonical import (
 from tritongen.schedule.classes.contraction import as_product
 from tritongen.schedule.classes.contraction_operands import left_out, storage_dtype
 from tritongen.schedule.members import Product, Virtual, indices_in, is_reducer
+from tritongen.schedule.plan import Dims
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +48,7 @@ class Pair:
 
     ends: tuple[ir.Binder, ir.Binder]
     inside: frozenset[str]
-    folds: tuple[ir.Nest, ...]
+    folds: ir.Nests
     batched: bool
 
     @property
@@ -59,7 +60,7 @@ class Pair:
         return self.indices & fold.reduced
 
 
-def pairs(op: ir.Op, nests: tuple[ir.Nest, ...], facts: Facts) -> tuple[Pair, ...]:
+def pairs(op: ir.Op, nests: ir.Nests, facts: Facts) -> tuple[Pair, ...]:
     """The pairs of an op; no value belongs to two of them."""
     # That the gradient of a scalar is f64 does not say so: it is f64 in every op of which some other call may be.
     told = replace(op, outputs=tuple(o for o in op.outputs if o.dims))
@@ -84,7 +85,7 @@ def pairs(op: ir.Op, nests: tuple[ir.Nest, ...], facts: Facts) -> tuple[Pair, ..
     return tuple(found)
 
 
-def _is_cut(pair: Pair, op: ir.Op, nests: tuple[ir.Nest, ...]) -> bool:
+def _is_cut(pair: Pair, op: ir.Op, nests: ir.Nests) -> bool:
     """Whether a value inside becomes an integer: what a cast cuts off does not move with a maximum, as a sum of the rest would."""
     lines = (*pair.folds, *(n for n in nests if n.name in pair.inside))
     casts = (e for n in lines for e in ir.walk(n.body) if isinstance(e, ir.Cast))
@@ -96,7 +97,7 @@ def _is_cut(pair: Pair, op: ir.Op, nests: tuple[ir.Nest, ...]) -> bool:
     )
 
 
-def all_pairs(op: ir.Op, nests: tuple[ir.Nest, ...], facts: Facts) -> Iterator[Pair]:
+def all_pairs(op: ir.Op, nests: ir.Nests, facts: Facts) -> Iterator[Pair]:
     """The pair of each product whose values are no outputs, whatever reads them."""
     outputs = {o.name for o in op.outputs}
     pointwise = Virtual(n for n in nests if not is_reducer(n) and n.name not in outputs)
@@ -118,7 +119,7 @@ def _product(n: ir.Nest, op: ir.Op, pointwise: Virtual, facts: Facts) -> Product
 def _pair(
     ends: tuple[ir.Binder, ir.Binder],
     products: dict[str, Product],
-    nests: tuple[ir.Nest, ...],
+    nests: ir.Nests,
     outputs: set[str],
 ) -> Pair:
     last = outputs - set().union(*(tensors_read(n.body) for n in nests))
@@ -135,7 +136,7 @@ def _pair(
     return Pair(ends, frozenset(inside), tuple(folds), batched)
 
 
-def _is_read_by_folds(pair: Pair, nests: tuple[ir.Nest, ...], outputs: set[str]) -> bool:
+def _is_read_by_folds(pair: Pair, nests: ir.Nests, outputs: set[str]) -> bool:
     """Whether all who read the values of a pair are folds or outputs, and read them where they are; some fold is over one of its indices."""
     own = {n.name: n.coords for n in nests if n.name in pair.inside}
     in_place = all(reads_in_place(n, own) for n in nests)
@@ -143,7 +144,7 @@ def _is_read_by_folds(pair: Pair, nests: tuple[ir.Nest, ...], outputs: set[str])
     return in_place and results and any(map(pair.loops, pair.folds))
 
 
-def with_copies(op: ir.Op, nests: tuple[ir.Nest, ...], facts: Facts) -> tuple[ir.Nest, ...]:
+def with_copies(op: ir.Op, nests: ir.Nests, facts: Facts) -> ir.Nests:
     """The nests, with copies of a pair's values for each reader that no fused kernel takes. The copies are stored.
 
         dtable[h, r] = sum[b, j](ds[b, h, j + S - 1 - r, j] else 0)
@@ -163,7 +164,7 @@ def with_copies(op: ir.Op, nests: tuple[ir.Nest, ...], facts: Facts) -> tuple[ir
     return nests
 
 
-def reads_in_place(n: ir.Nest, own: dict[str, tuple[Poly, ...]]) -> bool:
+def reads_in_place(n: ir.Nest, own: Dims) -> bool:
     """Whether a line reads each of these values at its own place: `x[2, j]` is one that another program has."""
     found = (r for r in reads(n.body) if r.tensor in own)
     return all(r.coords == own[r.tensor] and r.fill is None for r in found)
@@ -178,9 +179,7 @@ def _scatters(n: ir.Nest, inner: set[str]) -> bool:
     return any(map(fetches_of, asked))
 
 
-def _copied(
-    op: ir.Op, nests: tuple[ir.Nest, ...], inside: frozenset[str], rest: tuple[ir.Nest, ...]
-) -> tuple[ir.Nest, ...]:
+def _copied(op: ir.Op, nests: ir.Nests, inside: frozenset[str], rest: ir.Nests) -> ir.Nests:
     """The nests. Those outside of `rest` read copies, each of which stands behind the value that it copies."""
     read = set[str]().union(*(tensors_read(n.body) for n in nests if n not in rest))
     copied = {n.name: n for n in needed(tuple(n for n in nests if n.name in inside), read)}
@@ -218,7 +217,7 @@ def multiplies_halves(n: ir.Nest, op: ir.Op) -> bool:
     return bool(narrow) and set(ir.dtypes_of(narrow, op)) <= {"f16", "bf16"}
 
 
-def by_rows(op: ir.Op, nests: tuple[ir.Nest, ...], facts: Facts) -> tuple[ir.Nest, ...]:
+def by_rows(op: ir.Op, nests: ir.Nests, facts: Facts) -> ir.Nests:
     """The nests, each sum over both indices of a pair as a sum of sums over one.
 
     dscale = sum[b, i, j](ds[b, i, j] * s[b, i, j])    is    rows[b, i] = sum[j](...);  dscale = sum[b, i](rows[b, i])
@@ -264,7 +263,7 @@ def tells_terms(n: ir.Nest, row: str) -> bool:
     return said or not by_data or len(asked) == 1 and asked[0].op == ">="
 
 
-def with_seen(op: ir.Op, nests: tuple[ir.Nest, ...], facts: Facts) -> tuple[ir.Nest, ...]:
+def with_seen(op: ir.Op, nests: ir.Nests, facts: Facts) -> ir.Nests:
     """The nests, with a flag for each element of a second product's factor: whether some row has it.
 
         o[i, e] = sum[begin[i] <= j <= i](p[i, j] * v[j, e])

@@ -23,11 +23,10 @@ from tritongen.ir.on_numbers import at_zeros
 from tritongen.schedule.canonical import fresh, same
 from tritongen.schedule.classes.patches import MOST_DIMS
 from tritongen.schedule.members import Group, Product, names_in
-from tritongen.schedule.plan import Pack, pack_dims, stored_dims
+from tritongen.schedule.plan import Dims, Pack, pack_dims, stored_dims
 
 FOUR, LINE = 4, 16
 Packs = tuple[Pack, ...]
-Dims = dict[str, tuple[Poly, ...]]
 
 
 def with_padded_channels(group: Group) -> Group:

@@ -89,7 +89,7 @@ def aligned(p: Product, first: Product, facts) -> Product | None:
     return replace(p, k=first.k, left=left, right=right)
 
 
-def names(binders: tuple[ir.Binder, ...]) -> list[str]:
+def names(binders: ir.Binders) -> list[str]:
     return [b.index for b in binders]
 
 
@@ -102,7 +102,7 @@ def with_loops(group: Group, facts: Facts) -> Group:
     return replace(group, terms=terms, loops=group.nests)
 
 
-def epilogue(heads, others, virtual) -> tuple[ir.Nest, ...] | None:
+def epilogue(heads, others, virtual) -> ir.Nests | None:
     """The lines behind the sums; None where one ranges over another box."""
     names = heads[0].over
     if any(is_reducer(n) or n.over != names for n in others):

@@ -25,7 +25,7 @@ from tritongen.kernel.verify import verify
 from tritongen.schedule.canonical import needed
 from tritongen.schedule.classes.contraction import as_product
 from tritongen.schedule.members import Group, fetches, gather_lines, is_reducer, operands, results
-from tritongen.schedule.plan import KernelPlan, Launch, Step, Variant, View, walked_axes
+from tritongen.schedule.plan import Dims, KernelPlan, Launch, Step, Variant, View, walked_axes
 from tritongen.schedule.views import accesses
 
 ACROSS = ("sum", "max", "min", "mean")  # a row
@@ -214,7 +214,7 @@ def make(name, group, stores, dims, facts) -> Step:
     return Step(name, "crossed", why, stores, numbers, tuple(kernels), variants, optional=optional)
 
 
-def views_of(group: Group, stores: tuple[str, ...], dims: dict[str, tuple[Poly, ...]]):
+def views_of(group: Group, stores: tuple[str, ...], dims: Dims):
     """What lies along rows and columns, as the kernels see it. A tensor that is seen in two ways is addressed dim by dim."""
     row, col = group.row[0].index, group.col[0].index
     ways: dict[str, set[tuple[Poly, ...]]] = {}
@@ -225,9 +225,7 @@ def views_of(group: Group, stores: tuple[str, ...], dims: dict[str, tuple[Poly, 
             yield View(tensor, dims[tensor], tuple(tuple(indices(c)) for c in coords))
 
 
-def with_sums(
-    nests: tuple[ir.Nest, ...], count: Poly, dims: dict[str, tuple[Poly, ...]]
-) -> tuple[ir.Nest, ...]:
+def with_sums(nests: ir.Nests, count: Poly, dims: Dims) -> ir.Nests:
     """Means as sums, for a loop: first of the terms, then of what that mean leaves of them, as `lib.mean_of` has it."""
     taken = {n.name for n in nests} | set(dims)
     found = list[ir.Nest]()

@@ -8,7 +8,7 @@ pairs (i, j); `sets` says which of a pair's folds one kernel computes. The kerne
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import replace
 
 from tritongen.ir import nodes as ir
@@ -48,14 +48,13 @@ from tritongen.schedule.members import (
     names_in,
     results,
 )
-from tritongen.schedule.plan import KernelPlan, Launch, Sizes, Step, Variant, walked_axes
+from tritongen.schedule.plan import Dims, KernelPlan, Launch, Sizes, Step, Variant, walked_axes
 from tritongen.schedule.rules import conjunction
 
 ROOM, DEPTH = 200 << 10, 64  # bytes for the stages of a loss head, of so many summed elements
 FOLDS = ("sum", "max", "min", "argmax", "argmin")
 Config = tuple[tuple[str, str], ...]
-Dims = Mapping[str, tuple[Poly, ...]]
-Chain = tuple[tuple[ir.Nest, ...], Group]  # the nests that a kernel stores, all that it computes
+Chain = tuple[ir.Nests, Group]  # the nests that a kernel stores, all that it computes
 
 
 def classify(members, virtual, by_name, facts, extending=False) -> Group | None:
@@ -64,9 +63,7 @@ def classify(members, virtual, by_name, facts, extending=False) -> Group | None:
 
 
 # ---- which folds of a pair a kernel computes -----------------------------------------------------
-def sets(
-    pair: Pair, nests: tuple[ir.Nest, ...], stored: set[str], kept: frozenset[str]
-) -> tuple[Chain, ...]:
+def sets(pair: Pair, nests: ir.Nests, stored: set[str], kept: frozenset[str]) -> tuple[Chain, ...]:
     """The folds of a pair by kernel, with the outputs that follow from them; none where a fold can't be printed.
 
     One kernel computes the folds over one index, if it can be lowered and runs in the place of the first.
@@ -115,10 +112,10 @@ def sets(
 
 def group_of(
     pair: Pair,
-    members: tuple[ir.Nest, ...],
+    members: ir.Nests,
     virtual: Virtual,
     kept: frozenset[str],
-    nests: tuple[ir.Nest, ...],
+    nests: ir.Nests,
 ) -> Group | None:
     """The members as one kernel; None where it can't be lowered or printed. `nests`: all lines of the op."""
     loop = next((b for b in pair.ends if b.index in pair.loops(members[0])), pair.ends[1])
@@ -222,14 +219,14 @@ def is_printable(kernel: Kernel) -> bool:
 
 
 # ---- how a kernel walks its indices --------------------------------------------------------------
-def batch_of(group: Group) -> tuple[ir.Binder, ...]:
+def batch_of(group: Group) -> ir.Binders:
     """The indices of the values inside but rows and columns: a program has a number of each."""
     ends = {*group.row, *group.col}
     own = (b for n in group.nests if n.name in group.inside for b in n.box if b not in ends)
     return tuple(dict.fromkeys(own))
 
 
-def numbers_of(group: Group) -> tuple[ir.Binder, ...]:
+def numbers_of(group: Group) -> ir.Binders:
     """Those of them that folds sum over: a loop over single numbers."""
     folded = {b for n in group.nests if n.name not in group.inside for b in binders_of(n)}
     return tuple(b for b in batch_of(group) if b in folded)
@@ -279,7 +276,7 @@ def walks_of(group: Group, wide: bool = False) -> tuple[Walk, ...]:
     return tuple(found)
 
 
-def merge_walks(group: Group, behind: tuple[ir.Nest, ...]) -> tuple[Walk, ...]:
+def merge_walks(group: Group, behind: ir.Nests) -> tuple[Walk, ...]:
     """A row a program, all of its parts, a block of its columns."""
     columns = set(columns_of(group).values())
     shared = {b.index: b for n in behind for b in n.box}.values()
@@ -379,9 +376,7 @@ class _Maker:
         step = Step(self.name, "fused", WHY, self.stores, numbers, kernels, tuple(variants))
         return replace(step, tests=tests, optional=optional)
 
-    def planned(
-        self, kernel: Kernel, nests: tuple[ir.Nest, ...], boxes: tuple[str, ...] = ()
-    ) -> str:
+    def planned(self, kernel: Kernel, nests: ir.Nests, boxes: tuple[str, ...] = ()) -> str:
         """The name of a kernel that is now the step's."""
         axes = walked_axes(kernel.walks)
         stores = tuple(s.tensor for s in statements(kernel.body) if isinstance(s, Store))

@@ -17,7 +17,7 @@ from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import Idx, Poly, affine, index, indices, poly, size, substitute, symbols
 from tritongen.ir.bounds import Facts, require, simplify
 from tritongen.ir.free import reads
-from tritongen.schedule.canonical import Binders, same, with_ranges
+from tritongen.schedule.canonical import same, with_ranges
 from tritongen.schedule.classes import contraction_operands, contraction_variants
 from tritongen.schedule.classes.contraction_tiles import axes_of, persistent, tile
 from tritongen.schedule.estimates import of_convolution
@@ -133,7 +133,7 @@ def in_place(group: Group, sizes: dict[str, int]) -> Group:
     def place(c: Poly) -> Poly:
         return substitute(substitute(c, gone), sizes)
 
-    def kept(binders: Binders) -> Binders:
+    def kept(binders: ir.Binders) -> ir.Binders:
         left = (b for b in binders if b.index not in gone)
         return tuple(replace(b, lo=place(b.lo), hi=place(b.hi)) for b in left)
 
@@ -156,8 +156,8 @@ def _orders(group: Group, stores, dims, p: Product) -> dict[str, tuple[int, ...]
 def _kernel(
     name: str,
     group: Group,
-    batch: tuple[ir.Binder, ...],
-    m: tuple[ir.Binder, ...],
+    batch: ir.Binders,
+    m: ir.Binders,
     orders: dict[str, tuple[int, ...]],
     stores,
     dims,

@@ -29,7 +29,7 @@ from tritongen.ir.algebra import (
 )
 from tritongen.ir.free import reads
 from tritongen.ir.on_numbers import is_zero_outside
-from tritongen.schedule.canonical import Binders, fresh, with_ranges
+from tritongen.schedule.canonical import fresh, with_ranges
 from tritongen.schedule.classes import channel_padding, patches
 from tritongen.schedule.classes.contraction_tiles import axes_of
 from tritongen.schedule.estimates import TAPPED, of_convolution
@@ -99,7 +99,7 @@ def _split(group: Group, coordinate: Poly, p: ir.Binder, r: ir.Binder) -> Group:
     def place(c: Poly) -> Poly:
         return whole if c == coordinate else substitute(c, {p.index: number, r.index: tap})
 
-    def ranges(binders: Binders) -> Binders:
+    def ranges(binders: ir.Binders) -> ir.Binders:
         own = {p.index: digits, r.index: (replace(r, hi=index(count)),)}
         return tuple(new for b in binders for new in own.get(b.index, (b,)))
 

@@ -17,7 +17,7 @@ from tritongen.schedule.canonical import fresh, names_beside, read_of
 from tritongen.schedule.classes.chains import all_pairs
 
 
-def with_picked(op: ir.Op, nests: tuple[ir.Nest, ...], facts: Facts) -> tuple[ir.Nest, ...]:
+def with_picked(op: ir.Op, nests: ir.Nests, facts: Facts) -> ir.Nests:
     """The nests. What reads one element of a row of a pair's values reads a sum over that row."""
     taken = names_beside(op, nests)
     for pair in all_pairs(op, nests, facts):
@@ -52,7 +52,7 @@ def _as_sum(r: ir.Read, read: ir.Nest, ends: frozenset[str]) -> ir.Nest | None:
     return ir.Nest("", box, coords, dims, ir.Reduce("sum", (loop,), (here,), row, r.dtype), r.dtype)
 
 
-def _with_sums(nests: tuple[ir.Nest, ...], sums: dict[ir.Read, ir.Nest]) -> tuple[ir.Nest, ...]:
+def _with_sums(nests: ir.Nests, sums: dict[ir.Read, ir.Nest]) -> ir.Nests:
     """The nests with these reads replaced; each sum stands in front of the first line that reads it."""
 
     def change(read: ir.Read) -> ir.Read:

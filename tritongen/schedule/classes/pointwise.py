@@ -126,7 +126,7 @@ def _strided(name, group, stores, merged: tuple[tuple[str, tuple[int, ...]], ...
     return replace(step, merged=merged)
 
 
-def _over(nest: ir.Nest, box: tuple[ir.Binder, ...], place: tuple[Poly, ...]) -> ir.Nest:
+def _over(nest: ir.Nest, box: ir.Binders, place: tuple[Poly, ...]) -> ir.Nest:
     """A nest that reads and writes at one place, with that place as these coordinates."""
 
     nest = nest.reading(lambda r: replace(r, coords=place) if r.coords else r)

@@ -23,7 +23,7 @@ from tritongen.schedule.classes.crossed import ACROSS, is_plain, views_of
 from tritongen.schedule.images import with_images
 from tritongen.schedule.members import Group, fetches, gather_lines, is_reducer, operands
 from tritongen.schedule.paired import KINDS, numbers_of, pairs_of, state_of
-from tritongen.schedule.plan import Axis, KernelPlan, Level, Pair, Step, View, walked_axes
+from tritongen.schedule.plan import Axis, Dims, KernelPlan, Level, Pair, Step, View, walked_axes
 from tritongen.schedule.row_schedules import (
     PAIRED,
     SINGLE,
@@ -188,9 +188,7 @@ def make(name, group, stores, dims, facts) -> Step:
     return with_images(step, resident, loop, state, traits, touched, axes, dims, facts)
 
 
-def whole_rows(
-    name: str, group: Group, stores: tuple[str, ...], dims: dict[str, tuple[Poly, ...]]
-) -> KernelPlan | None:
+def whole_rows(name: str, group: Group, stores: tuple[str, ...], dims: Dims) -> KernelPlan | None:
     """The kernel over ROWS rows of BLOCK columns, lowered as any of `tritongen/kernel` is; None for other rows.
 
     They have one index, and columns of one index that lie along memory, and are read at indices alone. They take 0.99 of the

@@ -166,7 +166,7 @@ def _run(group: Group, variant: Variant) -> tuple[str, str]:
     return "RUN", names.get(variant.name, wide)
 
 
-def scans_of(group: Group) -> tuple[ir.Nest, ...]:
+def scans_of(group: Group) -> ir.Nests:
     return tuple(n for n in group.nests if is_reducer(n))
 
 

@@ -122,7 +122,7 @@ def make(name, group, stores, dims, facts) -> Step:
     return replace(plain.beside(step), skeleton=step.skeleton, why=why)
 
 
-def is_exact(sums: tuple[ir.Nest, ...]) -> bool:
+def is_exact(sums: ir.Nests) -> bool:
     """Whether the order of additions does not matter."""
     return all(n.dtype in ("i64", "i32") for n in sums)
 

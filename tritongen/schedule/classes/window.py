@@ -267,7 +267,7 @@ def with_runs(way, name: str, group: Group, dims, slid: tuple[Poly, Poly, Poly])
     return kernel, numbers, variant
 
 
-def window_of(group: Group) -> tuple[ir.Binder, ...]:
+def window_of(group: Group) -> ir.Binders:
     return next(binders_of(n) for n in group.nests if is_reducer(n))
 
 
@@ -354,7 +354,7 @@ def unrolled(name, group, stores, facts, kind, col, orders=()):
     return kernel, numbers, Variant(kind, when, why, config, launches, requires=requires)
 
 
-def cost_of(group: Group, step: tuple[ir.Binder, ...]) -> int:
+def cost_of(group: Group, step: ir.Binders) -> int:
     """How much longer an unrolled term takes to compile than a term of a pool.
 
     For each load Triton looks through everything that depends on it. Loads that steps do not share are repeated for each
