@@ -13,6 +13,7 @@ from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import affine, index, indices, is_size, substitute
 from tritongen.ir.bounds import Facts, prove
 from tritongen.ir.free import free_indices
+from tritongen.ir.reducers import REDUCERS
 from tritongen.schedule.canonical import rename_nest, same, substitute_indices
 from tritongen.schedule.classes.rows import fold_state, is_alone, levels_of
 from tritongen.schedule.members import Group, Virtual, gather_lines, is_reducer, paste
@@ -73,13 +74,16 @@ def as_scan(nest: ir.Nest, virtual, facts: Facts) -> Scan | None:
     reduce = nest.fold
     if len(reduce.binders) != 1 or any(b.lo.terms for b in nest.box):
         return None
-    if reduce.body.dtype == "bool" and reduce.op in ("sum", "prod"):
-        return None
     (k,) = reduce.binders
     found = [(g, e) for g in reduce.guards if (e := _end(g, k, nest.box)) is not None]
     if len(found) != 1:
         return None
     ((guard, (along, shift, reverse)),) = found
+    row = REDUCERS[reduce.op]
+    texts = row.behind if reverse else row.scan
+    # Its row may have no text of a scan, or none of one from the end.
+    if not row.is_place and ("bool" if reduce.body.dtype == "bool" else "float") not in texts:
+        return None
     if reduce.is_place and shift.terms:
         return None  # its value is the reduced index's own, not that of the place it is walked at
     others = tuple(g for g in reduce.guards if g is not guard)
