@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from tritongen.ir.dtypes import DTYPES
 from tritongen.ir.free import free_indices
-from tritongen.schedule.classes.lines import operands
+from tritongen.schedule.members import operands
 from tritongen.schedule.paired import numbers_of
 from tritongen.schedule.plan import Axis, KernelPlan, Launch, Variant
 

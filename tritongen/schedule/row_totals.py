@@ -37,7 +37,7 @@ def with_row_totals(nests: Nests, names: Collection[str]) -> Nests:
     return tuple(found)
 
 
-def _row(nest: ir.Nest, lines: Mapping[str, ir.Nest]) -> tuple[ir.Binder, ...]:
+def _row(nest: ir.Nest, lines: dict[str, ir.Nest]) -> tuple[ir.Binder, ...]:
     """The last indices of a sum over everything, those that are one run in each operand. Empty if all indices are."""
     binders, fold = binders_of(nest), nest.fold
     if nest.box or fold.is_place or fold.guards or any(b.lo.terms for b in binders):
@@ -53,7 +53,7 @@ def _row(nest: ir.Nest, lines: Mapping[str, ir.Nest]) -> tuple[ir.Binder, ...]:
 
 
 def _used(
-    expr: ir.Expr, here: Mapping[str, frozenset[str]], lines: Mapping[str, ir.Nest]
+    expr: ir.Expr, here: Mapping[str, frozenset[str]], lines: dict[str, ir.Nest]
 ) -> Iterator[frozenset[str]]:
     """The indices of each operand that a value reads. `here`: what the indices of the value depend on."""
     for read in reads(expr):
