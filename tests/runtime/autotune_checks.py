@@ -28,6 +28,7 @@ CALLS = {
         lambda: (randn(40, 72).half(), randn(32, 72).half().t()),
     ],
     "conv2d": [lambda: (randn(2, 16, 4, 8), randn(24, 16, 3, 3), randn(24), 1, 1, 1, 1)],
+    "conv_transpose2d": [lambda: (randn(2, 16, 4, 8), randn(16, 24, 3, 3), 2, 1)],
     "index_add": [lambda: (randn(9, 20), torch.randint(0, 9, (150,)), randn(150, 20))],
 }
 
@@ -55,6 +56,36 @@ def holds(module, name: str, args) -> None:
 def test_any_config_of_a_table_gives_the_same(name, monkeypatch):
     """That is what makes an entry free: whatever variant a call takes, and whatever stands beside it in its config."""
     module, plan = load(name)
+
+    def call() -> None:
+        for operands in CALLS[name]:
+            holds(module, name, operands())
+
+    with_each_config(module, plan, call, monkeypatch)
+
+
+def test_any_config_gives_the_same_gradient(monkeypatch):
+    """Of what the host tells kernels, descriptors' tiles and whether a loop has whole blocks follow from a config, too."""
+    text = (ROOT / "specs" / "attention.op").read_text()
+    built = pipeline.build(text, "attention.op", autotune=True, gradients=True)
+    module, (item,) = load_text("attention", built.raw), built.items
+    operands = [randn(1, 1, n, 16).half().requires_grad_() for n in (48, 80, 80)]
+    wide = [x.detach().double().requires_grad_() for x in operands]
+    want = module.attention_reference(*wide, 0.25)
+    wanted = torch.autograd.grad(want, wide, torch.ones_like(want))
+
+    def call() -> None:
+        got = module.attention(*operands, 0.25)
+        gradients = torch.autograd.grad(got, operands, torch.ones_like(got))
+        for one, other in zip((got, *gradients), (want, *wanted), strict=True):
+            torch.testing.assert_close(one.double(), other, rtol=2e-2, atol=2e-2)
+
+    for behind in (item.forward, item.forward.backward):
+        with_each_config(module, behind.plans[0], call, monkeypatch)
+
+
+def with_each_config(module, plan, call, monkeypatch) -> None:
+    """Each variant, with each config of the tables that its kernels have."""
     launched: dict[Autotuner, set[int]] = {}
 
     def by(k: int, met: set[Autotuner]):
@@ -79,8 +110,7 @@ def test_any_config_of_a_table_gives_the_same(name, monkeypatch):
         while k <= max((len(kernel.configs) - 1 for kernel in met), default=0):
             monkeypatch.setattr(lib, "tuned", by(k, met))
             with forced(module, plan, way, small=False):
-                for operands in CALLS[name]:
-                    holds(module, name, operands())
+                call()
             k += 1
     assert launched
     for kernel, which in launched.items():

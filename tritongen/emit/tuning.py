@@ -20,7 +20,18 @@ LEAST_STORED = 16
 def with_table(view: KernelView, step: Step) -> KernelView:
     parts = [more for _, _, more in view.tiles.values() if isinstance(more, int) and more > 1]
     columns = LEAST_STORED * max(parts, default=1)
-    return replace(view, table=table(step, view.name, view.names, columns))
+    taken = {*view.names} - told_by_host(view)
+    return replace(view, table=table(step, view.name, taken, columns))
+
+
+def told_by_host(view: KernelView) -> set[str]:
+    """Entries that follow from `choose` on the host: the tile of a descriptor, whether blocks are whole.
+
+    The descriptors of `view.tiles` follow what is measured.
+    """
+    setup = (*view.setup, *view.stored_setup)
+    lines = (line for line in setup if re.split(r"\W", line, maxsplit=1)[0] not in view.tiles)
+    return set(re.findall(r'config\["(\w+)"\]', "\n".join((*lines, *view.arguments))))
 
 
 def tabled(text: str, view: KernelView, step: Step) -> str:
