@@ -178,6 +178,24 @@ def test_a_call_measures_once_and_is_replayed(name, variant, gpu):
     assert len(gpu) == measured
 
 
+def test_what_chunks_add_up_is_measured_without_a_trace(gpu):
+    """Each launch adds to what the chunks before it left, and so would each launch that is timed."""
+    text = (ROOT / "specs" / "linear_cross_entropy.op").read_text()
+    built = pipeline.build(text, "linear_cross_entropy.op", autotune=True, gradients=True)
+    module, (item,) = load_text("measured_chunks", built.raw), built.items
+    body = item.forward.backward.plans[0].chunks.body
+    operands = [randn(n, 24).half().requires_grad_() for n in (20, 40)]
+    wide, target = [x.detach().double().requires_grad_() for x in operands], torch.arange(20)
+    dy = torch.ones(20)
+    want = module.linear_cross_entropy_reference(*wide, target)
+    wanted = torch.autograd.grad(want, wide, dy.double())
+    with forced(module, body, of(body, "small"), small=True):
+        got = torch.autograd.grad(module.linear_cross_entropy(*operands, target), operands, dy)
+    assert gpu
+    for one, other in zip(got, wanted, strict=True):
+        torch.testing.assert_close(one.double(), other, rtol=2e-2, atol=2e-2)
+
+
 def test_a_capture_takes_what_there_is(gpu, monkeypatch):
     """And is not noted; nor is the call behind it, which measures: the one behind that is."""
     module, plan = load("softmax", "captured")

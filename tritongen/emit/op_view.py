@@ -64,17 +64,21 @@ def environment():
 
 
 def _launches_of(
-    plan: Plan, item: OpPlans, added: frozenset[str] = frozenset()
+    plan: Plan,
+    item: OpPlans,
+    added: frozenset[str] = frozenset(),
+    totals: frozenset[str] = frozenset(),
 ) -> Iterator[LaunchView]:
     """The launches of one typing with their kernels, and what calls them in turn where they are several.
 
-    `added`: operands that are there if a result is asked for, the sums of chunks.
+    `added`: operands that are there if a result is asked for, the sums of chunks. `totals`: those of its results that lie
+    where such an operand does.
     """
     context = context_of(plan, item)
     if plan.chunks:
-        sums = (n.name for n in plan.chunks.sums)
-        yield from _launches_of(plan.chunks.body, item, frozenset(plan.chunks.befores))
-        yield from _launches_of(plan.chunks.behind, item, frozenset(sums))
+        sums = frozenset(n.name for n in plan.chunks.sums)
+        yield from _launches_of(plan.chunks.body, item, frozenset(plan.chunks.befores), sums)
+        yield from _launches_of(plan.chunks.behind, item, sums)
         yield in_chunks(context, plan, plan.chunks, bool(item.flags))
         return
     inner, calls = context.op, list[str]()
@@ -98,7 +102,7 @@ def _launches_of(
             if step.reuses:
                 launch = by_another(step, step.reuses, launch.parameters, [])
             else:
-                launch.kernels = [tabled(render_kernel(v), v, step) for v in views.values()]
+                launch.kernels = [tabled(render_kernel(v), v, step, totals) for v in views.values()]
             spend(sum(len(text) // CHARACTERS for text in launch.kernels))
         calls.append(f"{launch.name}({launch.parameters})")
         yield launch

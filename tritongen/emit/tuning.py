@@ -7,6 +7,7 @@ decorator's text. What is free at all is `schedule/tunable.py`'s business, the l
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from dataclasses import replace
 
 from tritongen.emit.view import KernelView
@@ -34,18 +35,18 @@ def told_by_host(view: KernelView) -> set[str]:
     return set(re.findall(r'config\["(\w+)"\]', "\n".join((*lines, *view.arguments))))
 
 
-def tabled(text: str, view: KernelView, step: Step) -> str:
-    """A kernel's text with its table in front, behind the functions that it calls."""
+def tabled(text: str, view: KernelView, step: Step, totals: Collection[str]) -> str:
+    """A kernel's text with its table in front, behind the functions that it calls. `totals`: as `added_to` takes them."""
     if not view.table:
         return text
-    lines = "\n".join(decorator(view, step))
+    lines = "\n".join(decorator(view, step, totals))
     found = rf"^(?=@triton\.jit.*\ndef {view.name}\()"
     text, count = re.subn(found, lambda _: f"{lines}\n", text, flags=re.MULTILINE)
     assert count == 1, f"{view.name} is launched as if it had a table"
     return text
 
 
-def decorator(view: KernelView, step: Step) -> list[str]:
+def decorator(view: KernelView, step: Step, totals: Collection[str]) -> list[str]:
     tiled = [n for n in view.table[0] if n not in OPTIONS]
     walked = {n: view.ends[n] for n in tiled if view.ends.get(n) in view.keys}
     pruned = ", ".join(f'{name}="{size}"' for name, size in walked.items())
@@ -61,7 +62,7 @@ def decorator(view: KernelView, step: Step) -> list[str]:
         f"    {closing},",
         f"    key=[{_listed(view.keys)}],",
         f'    prune_configs_by={{"early_config_prune": lib.tiles_within({pruned})}},',
-        *(f"    {how}=[{_listed(names)}]," for how, names in added_to(view, step) if names),
+        *(f"    {how}=[{_listed(names)}]," for how, names in added_to(view, step, totals) if names),
         ")",
     ]
 
@@ -72,13 +73,18 @@ def config_text(entries: dict[str, int]) -> str:
     return f"triton.Config({f'dict({tiles})' if tiles else '{}'}, {options})"
 
 
-def added_to(view: KernelView, step: Step) -> list[tuple[str, tuple[str, ...]]]:
-    """Tensors that a kernel adds to, because each timed launch would add again. They must be zero before each launch."""
+def added_to(
+    view: KernelView, step: Step, totals: Collection[str] = ()
+) -> list[tuple[str, tuple[str, ...]]]:
+    """Tensors that a kernel adds to, because each timed launch would add again. They are set back before each launch.
+
+    `totals`: sums of chunks, each of which adds its own to what lies there.
+    """
     stores = step.kernel(view.name).stores
     zeroed = [{name for name, _ in v.zeroed} for v, _ in launched(step, view.name)]
     some, every = set.union(*zeroed), set.intersection(*zeroed)
     passed = {given: name for name, given in zip(view.names, view.arguments, strict=False)}
-    names = [name for name in stores if name in some]
+    names = [name for name in stores if name in some.union(totals)]
     return [
         ("reset_to_zero", tuple(passed[n] for n in names if n in every)),
         ("restore_value", tuple(passed[n] for n in names if n not in every)),
