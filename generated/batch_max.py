@@ -307,9 +307,6 @@ def launch_batch_max_int(x, y) -> None:
         gpu=lib.gpu(x.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
-    constants = dict(
-        LOWEST=torch.iinfo(x.dtype).min, VEC=lib.vec(D, x.stride(0)), enable_fp_fusion=True,
-    )  # fmt: skip
     if variant == "split":
         PARTS, MERGE = config["PARTS"], config["MERGE"]
         y = y.view(batch)
@@ -317,13 +314,14 @@ def launch_batch_max_int(x, y) -> None:
         grid = (lib.cdiv(batch, ROWS), PARTS)
         batch_max_int_loop[grid](
             x, y, batch, D, *x.stride(), y.stride(0),
-            T=getattr(tl, str(x.dtype)[6:]), **constants, PASS=1, y_part_ptr=y_part,
-            **lib.config_without(config, "MERGE"),
+            T=lib.triton_dtype(x), LOWEST=torch.iinfo(x.dtype).min, VEC=lib.vec(D, x.stride(0)),
+            enable_fp_fusion=True, PASS=1, y_part_ptr=y_part, **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(batch, MERGE),)
         batch_max_int_loop[grid](
             x, y, batch, D, *x.stride(), y.stride(0),
-            T=getattr(tl, str(x.dtype)[6:]), **constants, PASS=2, y_part_ptr=y_part,
+            T=lib.triton_dtype(x), LOWEST=torch.iinfo(x.dtype).min, VEC=lib.vec(D, x.stride(0)),
+            enable_fp_fusion=True, PASS=2, y_part_ptr=y_part,
             **dict(lib.config_without(config, "MERGE"), ROWS=MERGE, PARTS_POW2=PARTS),
         )  # fmt: skip
     elif variant in ("strided", "rows"):
@@ -331,14 +329,16 @@ def launch_batch_max_int(x, y) -> None:
         grid = (lib.cdiv(batch, ROWS),)
         batch_max_int_rows[grid](
             x, y, batch, D, *x.stride(), y.stride(0),
-            **constants, **config,
+            LOWEST=torch.iinfo(x.dtype).min, VEC=lib.vec(D, x.stride(0)), enable_fp_fusion=True,
+            **config,
         )  # fmt: skip
     else:
         y = y.view(batch)
         grid = (lib.cdiv(batch, ROWS),)
         batch_max_int_loop[grid](
             x, y, batch, D, *x.stride(), y.stride(0),
-            T=getattr(tl, str(x.dtype)[6:]), **constants, **config,
+            T=lib.triton_dtype(x), LOWEST=torch.iinfo(x.dtype).min, VEC=lib.vec(D, x.stride(0)),
+            enable_fp_fusion=True, **config,
         )  # fmt: skip
 
 

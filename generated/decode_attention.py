@@ -436,7 +436,7 @@ def launch_decode_attention_forward(q, k, v, len, o, m_kept, o_sum2_kept, scale)
         decode_attention_forward_tiles[grid](
             len, q_tiles, k_tiles, v_tiles, m_kept, o_sum2_kept, o, scale, S, B, H, L, E, R,
             len.stride(0), *m_kept.stride(), *o_sum2_kept.stride(), *o.stride(),
-            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), T=getattr(tl, str(q.dtype)[6:]),
+            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), T=lib.triton_dtype(q),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
@@ -1701,7 +1701,7 @@ def launch_decode_attention_backward_dq(
             len, do_sum2_tiles, v_tiles, dp_row, q_tiles, k_tiles, m_kept, dscale_sum_rows, dq,
             scale, S, B, G, R, L, E, len.stride(0), *dp_row.stride(), *m_kept.stride(),
             *lib.strides(dscale_sum_rows, 4), *dq.stride(),
-            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), T=getattr(tl, str(q.dtype)[6:]),
+            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), T=lib.triton_dtype(q),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
@@ -1788,7 +1788,7 @@ def launch_decode_attention_backward_dk(
         decode_attention_backward_dk_tiles[grid](
             v_tiles, do_sum2_tiles, len, dp_row, k_tiles, q_tiles, m_kept, dk, dv, scale, L, B, G,
             R, S, E, len.stride(0), *dp_row.stride(), *m_kept.stride(), *dk.stride(), *dv.stride(),
-            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), T=getattr(tl, str(q.dtype)[6:]),
+            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), T=lib.triton_dtype(q),
             HAS_WHOLE_I=S >= BLOCK_N, EVEN_I=S % BLOCK_N == 0,
             enable_fp_fusion=True, **config,
         )  # fmt: skip

@@ -579,7 +579,7 @@ def launch_document_attention_forward_o(
         document_attention_forward_o_tiles[grid](
             begin_, q_tiles, k_tiles, seen, v_tiles, m_kept, o_sum2_kept, o, scale, S, B, H, E,
             *begin_.stride(), *seen.stride(), *m_kept.stride(), *o_sum2_kept.stride(), *o.stride(),
-            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), T=getattr(tl, str(q.dtype)[6:]),
+            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), T=lib.triton_dtype(q),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
@@ -1986,7 +1986,7 @@ def launch_document_attention_backward_dq(
             begin_, do_sum2_tiles, v_tiles, dp_row, q_tiles, k_tiles, m_kept, seen, dscale_sum_rows,
             dq, scale, S, B, H, E, *begin_.stride(), *dp_row.stride(), *m_kept.stride(),
             *seen.stride(), *lib.strides(dscale_sum_rows, 3), *dq.stride(),
-            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), T=getattr(tl, str(q.dtype)[6:]),
+            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), T=lib.triton_dtype(q),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
@@ -2064,7 +2064,7 @@ def launch_document_attention_backward_dk(
         document_attention_backward_dk_tiles[grid](
             begin_, v_tiles, do_sum2_tiles, dp_row, k_tiles, q_tiles, m_kept, dk, dv, scale, S, B,
             H, E, *begin_.stride(), *dp_row.stride(), *m_kept.stride(), *dk.stride(), *dv.stride(),
-            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), T=getattr(tl, str(q.dtype)[6:]),
+            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), T=lib.triton_dtype(q),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:

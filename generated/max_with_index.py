@@ -322,15 +322,14 @@ def launch_max_with_index_int(x, v, i) -> None:
         i_at = torch.empty((N, PARTS), dtype=torch.int64, device=x.device)
         grid = (lib.cdiv(N, ROWS), PARTS)
         max_with_index_int_loop[grid](
-            *arguments, T=getattr(tl, str(x.dtype)[6:]),
-            PLACE=tl.int32 if D < 2_000_000_000 else tl.int64, **constants, PASS=1,
-            i_best_ptr=i_best, i_at_ptr=i_at, **lib.config_without(config, "MERGE"),
+            *arguments, T=lib.triton_dtype(x), PLACE=tl.int32 if D < 2_000_000_000 else tl.int64,
+            **constants, PASS=1, i_best_ptr=i_best, i_at_ptr=i_at,
+            **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(N, MERGE),)
         max_with_index_int_loop[grid](
-            *arguments, T=getattr(tl, str(x.dtype)[6:]),
-            PLACE=tl.int32 if D < 2_000_000_000 else tl.int64, **constants, PASS=2,
-            i_best_ptr=i_best, i_at_ptr=i_at,
+            *arguments, T=lib.triton_dtype(x), PLACE=tl.int32 if D < 2_000_000_000 else tl.int64,
+            **constants, PASS=2, i_best_ptr=i_best, i_at_ptr=i_at,
             **dict(lib.config_without(config, "MERGE"), ROWS=MERGE, PARTS_POW2=PARTS),
         )  # fmt: skip
     elif variant in ("strided", "rows"):
@@ -339,8 +338,8 @@ def launch_max_with_index_int(x, v, i) -> None:
     else:
         grid = (lib.cdiv(N, ROWS),)
         max_with_index_int_loop[grid](
-            *arguments, T=getattr(tl, str(x.dtype)[6:]),
-            PLACE=tl.int32 if D < 2_000_000_000 else tl.int64, **constants, **config,
+            *arguments, T=lib.triton_dtype(x), PLACE=tl.int32 if D < 2_000_000_000 else tl.int64,
+            **constants, **config,
         )  # fmt: skip
 
 

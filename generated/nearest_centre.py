@@ -762,7 +762,7 @@ def launch_nearest_centre_backward_dc(x, c, centre, ddistance, dnorm, dc) -> Non
     nearest_centre_backward_dc_tiles[grid](
         centre, ddistance, x, dnorm, c, dc, K, D, N, centre.stride(0), ddistance.stride(0),
         *x.stride(), dnorm.stride(0), *c.stride(), *dc.stride(),
-        T=getattr(tl, str(x.dtype)[6:]), PRECISION=PRECISION, enable_fp_fusion=True, **config,
+        T=lib.triton_dtype(x), PRECISION=PRECISION, enable_fp_fusion=True, **config,
     )  # fmt: skip
 
 

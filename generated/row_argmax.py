@@ -312,15 +312,14 @@ def launch_row_argmax_int(x, i) -> None:
         i_at = torch.empty((N, PARTS), dtype=torch.int64, device=x.device)
         grid = (lib.cdiv(N, ROWS), PARTS)
         row_argmax_int_loop[grid](
-            *arguments, T=getattr(tl, str(x.dtype)[6:]),
-            PLACE=tl.int32 if D < 2_000_000_000 else tl.int64, **constants, PASS=1,
-            i_best_ptr=i_best, i_at_ptr=i_at, **lib.config_without(config, "MERGE"),
+            *arguments, T=lib.triton_dtype(x), PLACE=tl.int32 if D < 2_000_000_000 else tl.int64,
+            **constants, PASS=1, i_best_ptr=i_best, i_at_ptr=i_at,
+            **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(N, MERGE),)
         row_argmax_int_loop[grid](
-            *arguments, T=getattr(tl, str(x.dtype)[6:]),
-            PLACE=tl.int32 if D < 2_000_000_000 else tl.int64, **constants, PASS=2,
-            i_best_ptr=i_best, i_at_ptr=i_at,
+            *arguments, T=lib.triton_dtype(x), PLACE=tl.int32 if D < 2_000_000_000 else tl.int64,
+            **constants, PASS=2, i_best_ptr=i_best, i_at_ptr=i_at,
             **dict(lib.config_without(config, "MERGE"), ROWS=MERGE, PARTS_POW2=PARTS),
         )  # fmt: skip
     elif variant in ("strided", "rows"):
@@ -328,8 +327,8 @@ def launch_row_argmax_int(x, i) -> None:
     else:
         grid = (lib.cdiv(N, ROWS),)
         row_argmax_int_loop[grid](
-            *arguments, T=getattr(tl, str(x.dtype)[6:]),
-            PLACE=tl.int32 if D < 2_000_000_000 else tl.int64, **constants, **config,
+            *arguments, T=lib.triton_dtype(x), PLACE=tl.int32 if D < 2_000_000_000 else tl.int64,
+            **constants, **config,
         )  # fmt: skip
 
 

@@ -301,21 +301,19 @@ def launch_row_max_int(x, y) -> None:
         y_part = torch.empty((N, PARTS), dtype=x.dtype, device=x.device)
         grid = (lib.cdiv(N, ROWS), PARTS)
         row_max_int_loop[grid](
-            *arguments, T=getattr(tl, str(x.dtype)[6:]), **constants, PASS=1, y_part_ptr=y_part,
+            *arguments, T=lib.triton_dtype(x), **constants, PASS=1, y_part_ptr=y_part,
             **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(N, MERGE),)
         row_max_int_loop[grid](
-            *arguments, T=getattr(tl, str(x.dtype)[6:]), **constants, PASS=2, y_part_ptr=y_part,
+            *arguments, T=lib.triton_dtype(x), **constants, PASS=2, y_part_ptr=y_part,
             **dict(lib.config_without(config, "MERGE"), ROWS=MERGE, PARTS_POW2=PARTS),
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         row_max_int_rows[(lib.cdiv(N, ROWS),)](*arguments, **constants, **config)
     else:
         grid = (lib.cdiv(N, ROWS),)
-        row_max_int_loop[grid](
-            *arguments, T=getattr(tl, str(x.dtype)[6:]), **constants, **config,
-        )  # fmt: skip
+        row_max_int_loop[grid](*arguments, T=lib.triton_dtype(x), **constants, **config)
 
 
 def allocate_row_max(x) -> torch.Tensor:

@@ -454,8 +454,8 @@ def launch_window_attention_forward(q, k, v, o, m_kept, o_sum2_kept, scale, widt
         window_attention_forward_tiles[grid](
             q_tiles, k_tiles, v_tiles, m_kept, o_sum2_kept, o, scale, S, B, H, E, *m_kept.stride(),
             *o_sum2_kept.stride(), *o.stride(),
-            width=width, SCALE_IS_TENSOR=isinstance(scale, torch.Tensor),
-            T=getattr(tl, str(q.dtype)[6:]), enable_fp_fusion=True, **config,
+            width=width, SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), T=lib.triton_dtype(q),
+            enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
         grid = (B * H * lib.cdiv(S, BLOCK_M) * max(1, lib.cdiv(E, BLOCK_D)),)
@@ -1687,8 +1687,8 @@ def launch_window_attention_backward_dq(
             do_sum2_tiles, v_tiles, dp_row, q_tiles, k_tiles, m_kept, dscale_sum_rows, dq, scale, S,
             B, H, E, *dp_row.stride(), *m_kept.stride(), *lib.strides(dscale_sum_rows, 3),
             *dq.stride(),
-            width=width, SCALE_IS_TENSOR=isinstance(scale, torch.Tensor),
-            T=getattr(tl, str(q.dtype)[6:]), enable_fp_fusion=True, **config,
+            width=width, SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), T=lib.triton_dtype(q),
+            enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
         grid = (B * H * lib.cdiv(S, BLOCK_M) * max(1, lib.cdiv(E, BLOCK_D)),)
@@ -1766,8 +1766,8 @@ def launch_window_attention_backward_dk(
         window_attention_backward_dk_tiles[grid](
             v_tiles, do_sum2_tiles, dp_row, k_tiles, q_tiles, m_kept, dk, dv, scale, S, B, H, E,
             *dp_row.stride(), *m_kept.stride(), *dk.stride(), *dv.stride(),
-            width=width, SCALE_IS_TENSOR=isinstance(scale, torch.Tensor),
-            T=getattr(tl, str(q.dtype)[6:]), enable_fp_fusion=True, **config,
+            width=width, SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), T=lib.triton_dtype(q),
+            enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
         grid = (B * H * lib.cdiv(S, BLOCK_M) * max(1, lib.cdiv(E, BLOCK_D)),)

@@ -52,3 +52,18 @@ def test_llvm_does_not_compute_with_bf16_in_f16():
 def test_a_sum_of_one_term_may_be_rounded_before_it_is_added():
     text = "op f(z: bf16[N], n: i64[N], const win: int = 1) -> y: f16[N] with win >= 1 {\n  y[i] = sum[j < win](where(n[i] == j, z[i], 0))\n}"
     assert {b.problem for b in crosscompile(text, "f")} == {""}
+
+
+F8 = """op f<T: f64 | f16, U: f8e4m3 | f8e5m2, V: u8 | i32>(x: T[N], w: U[N], v: V[N], s: f64) -> (y: T[N], z: U[N], b: V[N], c: f32[N]) {
+  y[n] = x[n] * w[n] * s
+  z[n] = w[n] * x[n] + v[n]
+  b[n] = V(x[n] * w[n])
+  c[n] = U(x[n] * v[n]) + f8e5m2(w[n])
+}"""
+
+
+def test_f8_is_cast_by_f32():
+    """Triton converts it to no f64 and no other f8, on neither kind of GPU. The dtype may be one that no pointer has."""
+    assert {b.problem for b in crosscompile(F8, "f", ("sm_90", "gfx942"))} == {""}
+    rows = "op f<U: f8e4m3 | f8e5m2>(x: f64[N, D]) -> y: U[N] { y[n] = sum[d](f64(U(x[n, d]))) }"
+    assert {b.problem for b in crosscompile(rows, "f")} == {""}

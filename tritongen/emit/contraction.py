@@ -207,7 +207,8 @@ def products(
                 made[e, narrow] = factor(writer, e, side, narrow, size, bounds, some, known, zeros)
         sides = [made[left, narrow].name, made[right, narrow].name]
         if kind := factor_dtype(writer, head, narrow):
-            sides = [f"{side}.to({kind})" for side in sides]
+            some_f8 = any(ir.may_be_f8(r.dtype, writer.op) for e in (left, right) for r in reads(e))
+            sides = [f"lib.cast({s}, {kind})" if some_f8 else f"{s}.to({kind})" for s in sides]
         for k, (e, side) in enumerate(((left, LEFT), (right, RIGHT))):
             paired = writer.context.wide and terms_of_pair(writer, e) and head.dtype == "compute"
             behind = [*guards_of(writer, bounds.guards, side), *(rows if side is LEFT else ())]
@@ -261,7 +262,7 @@ def factor_dtype(writer: KernelWriter, head: ir.Nest, narrow: str) -> str:
         return writer.dtype(head.dtype)
     kind = TRITON_DTYPES.get(narrow)
     if kind is None:
-        kind = f"getattr(tl, str({writer.op.typed(narrow).name}.dtype)[6:])"
+        kind = f"lib.triton_dtype({writer.op.typed(narrow).name})"
     passed = f"COMPUTE if COMPUTE == tl.float64 else {kind}"
     return writer.parameter(writer.args.constants, "FACTOR", passed)
 

@@ -99,8 +99,6 @@ class KernelWriter(Addressing):
             return inner
         if isinstance(arg, ir.Cast) and self.dtype(arg.dtype) == self.dtype(dtype):
             return inner
-        if dtype == "u8" and ir.kind_of(arg.dtype, self.op) == "float":
-            return f"{wrap(inner, ATOM)}.to(tl.int32).to(tl.uint8)", ATOM
         return self.converted(inner, arg, dtype), ATOM
 
     def may_be_narrow(self, dtype: str) -> bool:
@@ -184,7 +182,8 @@ class KernelWriter(Addressing):
         match body:
             case ir.Cast(arg, dtype) if dtype == nest.dtype != "compute" and not rounded:
                 if ir.kind_of(arg.dtype, self.op) == ir.kind_of(dtype, self.op) == "float":
-                    body = arg  # the conversion of tl.store is the right one
+                    if self.between(arg.dtype, dtype) == {""}:
+                        body = arg  # the conversion of tl.store is the right one
         with self.computing(nest.name):
             out = self.expr(body)
         passed_on = nest.name in self.kernel.stores and not rounded

@@ -17,7 +17,7 @@ from tritongen.emit.view import template_of
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import Poly, symbols
 from tritongen.ir.bounds import Facts
-from tritongen.ir.dtypes import DTYPES, HALVES
+from tritongen.ir.dtypes import DTYPES, HALVES, NARROW_FLOATS
 from tritongen.ir.free import binders_of
 from tritongen.ir.functions import ATOM
 from tritongen.ir.narrowing import by_bits, key_of
@@ -25,6 +25,7 @@ from tritongen.schedule.aside import names_of
 from tritongen.schedule.plan import KernelPlan
 
 TRITON_DTYPES = {d.name: f"tl.{d.triton}" for d in DTYPES.values()}
+_MET_BY_F8 = {"f32", "f16", "bf16"}  # Triton converts these to f8 and back
 
 
 @dataclass
@@ -202,15 +203,23 @@ class Parameters:
                 return f"{pointer}.dtype.element_ty"
         if (only := next((p.dtypes for p in self.op.typarams if p.name == dtype), ())) == ("bool",):
             return TRITON_DTYPES[only[0]]  # torch and Triton call it by other names
-        operand = self.op.typed(dtype).name
-        self.args.constants.setdefault(dtype, f"getattr(tl, str({operand}.dtype)[6:])")
+        self.args.constants.setdefault(dtype, f"lib.triton_dtype({self.op.typed(dtype).name})")
         return dtype
 
     def converted(self, text: tuple[str, int], value: ir.Expr, dtype: str) -> str:
         """The text of a value, in another dtype."""
         if key_of(value) in self.by_bits:
             return f"lib.widened({text[0]}, {self.dtype(dtype)})"
-        return f"{wrap(text, ATOM)}.to({self.dtype(dtype)})"
+        ways = self.between(value.dtype, dtype)
+        if len(ways) > 1:
+            return f"lib.cast({text[0]}, {self.dtype(dtype)})"
+        return "".join((wrap(text, ATOM), *ways, f".to({self.dtype(dtype)})"))
+
+    def between(self, own: str, dtype: str) -> set[str]:
+        """The steps that casts take first: one for all calls, or several. See `lib.cast`."""
+        wide = ("f32", "f64") if self.context.wide else ("f32",)
+        given, wanted = (wide if d == "compute" else ir.dtypes_of(d, self.op) for d in (own, dtype))
+        return {_between(a, b) for a in given for b in wanted}
 
     def lowest(self, dtype: str, highest: bool = False) -> str:
         """The end of an int type, as a constexpr."""
@@ -222,6 +231,14 @@ class Parameters:
         operand = self.op.typed(dtype).name
         name = "HIGHEST" if highest else "LOWEST"
         return self.parameter(self.args.constants, name, f"torch.iinfo({operand}.dtype).{end}")
+
+
+def _between(own: str, dtype: str) -> str:
+    if {own, dtype} & set(NARROW_FLOATS) and own != dtype and not {own, dtype} & _MET_BY_F8:
+        return ".to(tl.float32)"
+    if dtype == "u8" and DTYPES[own].kind == "float":
+        return ".to(tl.int32)"
+    return ""
 
 
 def spoken_names(context: Context, kernel: KernelPlan) -> set[str]:

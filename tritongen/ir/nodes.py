@@ -409,6 +409,10 @@ def may_be_f64(dtype: str, op: Op) -> bool:
     return "f64" in dtypes_of(dtype, op)
 
 
+def may_be_f8(dtype: str, op: Op) -> bool:
+    return not set(NARROW_FLOATS).isdisjoint(dtypes_of(dtype, op))
+
+
 def may_compute_f64(op: Op) -> bool:
     """Whether a call may compute in f64. Where operands have the compute type, results may be all that says it: behind chunks."""
     own = op.tensors and all(t.dtype != "compute" for t in op.tensors)

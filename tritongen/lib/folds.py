@@ -8,6 +8,8 @@ import triton
 import triton.language as tl
 from triton.language.extra import libdevice
 
+from tritongen.lib.functions import cast
+
 
 @triton.jit
 def nan_max(a, b):
@@ -68,7 +70,7 @@ def next_min(a, i, b, j):
 def scalar(value, IS_TENSOR: tl.constexpr, DTYPE: tl.constexpr):
     """A run-time scalar: the element of a 0-dim tensor, or a number."""
     if IS_TENSOR:
-        return tl.load(value).to(DTYPE)
+        return cast(tl.load(value), DTYPE)
     else:
         return tl.full((), value, DTYPE)
 

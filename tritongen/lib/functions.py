@@ -134,6 +134,25 @@ def at_run_time(count: tl.constexpr):
         return count
 
 
+def triton_dtype(x):
+    """Triton's dtype of the elements of a tensor."""
+    name = str(x.dtype)[6:]
+    return getattr(tl, {"float8_e4m3fn": "float8e4nv", "float8_e5m2": "float8e5"}.get(name, name))
+
+
+@triton.jit
+def cast(x, DTYPE: tl.constexpr):
+    """x in DTYPE. Triton converts f8 to and from f16, bf16 and f32 only, and makes 0 of a float below 0 where torch wraps to u8."""
+    if (x.dtype == tl.float8e4nv) | (x.dtype == tl.float8e5):
+        return x.to(tl.float32).to(DTYPE)
+    elif (DTYPE == tl.float8e4nv) | (DTYPE == tl.float8e5):
+        return x.to(tl.float32).to(DTYPE)
+    elif (DTYPE == tl.uint8) & x.dtype.is_floating():
+        return x.to(tl.int32).to(DTYPE)
+    else:
+        return x.to(DTYPE)
+
+
 @triton.jit
 def widened(x, DTYPE: tl.constexpr):
     """x in DTYPE, widening bf16 by its bits: LLVM would compute with x.to(DTYPE) in f16 if the result is stored in f16."""
@@ -141,7 +160,7 @@ def widened(x, DTYPE: tl.constexpr):
         bits = x.to(tl.uint16, bitcast=True).to(tl.uint32) << 16
         return bits.to(tl.float32, bitcast=True).to(DTYPE)
     else:
-        return x.to(DTYPE)
+        return cast(x, DTYPE)
 
 
 @triton.jit
