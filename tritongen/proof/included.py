@@ -25,12 +25,13 @@ from tritongen.ir.algebra import (
     substitute,
     substitute_atoms,
 )
-from tritongen.ir.bounds import facts_of
+from tritongen.ir.bounds import Facts, facts_of
 from tritongen.ir.free import free_indices, reads
 from tritongen.proof.factors import products_of
 from tritongen.schedule.canonical import from_zero
-from tritongen.schedule.classes.contraction import as_product
-from tritongen.schedule.members import Virtual
+from tritongen.schedule.classes.contraction import Product, as_product
+from tritongen.schedule.factored import factors_of
+from tritongen.schedule.members import Virtual, paste
 
 
 def with_shared(op: ir.Op) -> ir.Op | None:
@@ -50,18 +51,18 @@ def with_shared(op: ir.Op) -> ir.Op | None:
     return replace(op, nests=nests) if nests != op.nests else None
 
 
-def _more(head: ir.Nest, node: ir.Reduce, inside: Virtual, facts) -> ir.Expr:
+def _more(head: ir.Nest, node: ir.Reduce, inside: Virtual, facts: Facts) -> ir.Expr:
     """`inside`: temporaries whose factors are multiplied with those that share their rows."""
-    product = as_product(head, inside, facts)
+    reduce = from_zero(head.fold)
+    product = _product(replace(head, body=reduce), inside, facts)
     if product is None or head.dtype == "i32":
         return node
     out: ir.Expr = node
-    reduce = from_zero(head.fold)
     summed = {b.index for b in reduce.binders}
     whole = tuple(g for g in reduce.guards if not indices(g.poly) & summed)
     for factor, others in ((product.left, product.n), (product.right, product.m)):
         near = _in_quotients(factor, product.batch)
-        others = (*others, *near)
+        others = tuple(b for b in (*others, *near) if b in head.box)
         elsewhere = {b.index: index(f"{b.index}'") for b in others}
         if not any(indices(g.poly) & elsewhere.keys() for g in reduce.guards if g not in whole):
             continue
@@ -77,6 +78,15 @@ def _more(head: ir.Nest, node: ir.Reduce, inside: Virtual, facts) -> ir.Expr:
         terms = ir.Reduce("sum", reduce.binders, whole, term, head.dtype)
         out = ir.Call("add", (out, terms), head.dtype)
     return out
+
+
+def _product(head: ir.Nest, inside: Virtual, facts: Facts) -> Product | None:
+    """The product of a sum. A loop may go around it, over the summed indices that one factor alone has."""
+    used = [free_indices(f) for f in factors_of(paste(head.fold.body, inside, None))]
+    alone = [b for b in head.fold.binders if sum(b.index in names for names in used) == 1]
+    inner = replace(head.fold, binders=tuple(b for b in head.fold.binders if b not in alone))
+    looped = replace(head, box=(*head.box, *alone), body=inner)
+    return as_product(head, inside, facts) or as_product(looped, inside, facts)
 
 
 def _in_quotients(factor: ir.Expr, batch: tuple[ir.Binder, ...]) -> dict[ir.Binder, Poly]:
