@@ -11,6 +11,7 @@ import pytest
 import torch
 
 import tritongen
+from tritongen import pipeline
 from tritongen.autodiff import NotDifferentiable, gradient
 from tritongen.check import check
 from tritongen.ir.algebra import Sym, poly, walk
@@ -19,6 +20,7 @@ from tritongen.ir.interp import count_points, run
 from tritongen.ir.nodes import BATCH_SIZE, Tensor, kind_of
 from tritongen.ir.print import print_op
 from tritongen.ir.verify import verify
+from tritongen.runtime.load import load_text
 from tritongen.schedule.rules import evaluate
 from tritongen.show import CannotShow, gradient_text
 from tritongen.syntax.parse import parse
@@ -710,6 +712,25 @@ def test_a_reducer_over_fewer_batch_dims_has_a_gradient(reducer):
     leaf = x.clone().requires_grad_()
     (wanted,) = torch.autograd.grad(t * getattr(leaf * leaf, reducer)(), [leaf], dy)
     assert torch.allclose(found["dx"].sum(0), wanted)
+
+
+@pytest.mark.parametrize("standalone", [False, True])
+def test_a_gradient_over_an_empty_batch_is_refused_where_it_would_be_0(standalone):
+    """The gradient has the batch dims of the call, which have no element to hold what `s` passes on to x."""
+    takes, lines = (
+        "<T: float>(x: T[N, ...], t: T[N, ...]) ->",
+        "{ s[n] = sum[...](x[n, ...])  y[n, ...] = x[n, ...] * t[n, ...] * s[n] }",
+    )
+    text = f"op f{takes} (y: T[N, ...], s: T[N]) {lines} op g{takes} y: T[N, ...] {lines}"
+    module = load_text("fg", pipeline.build(text, "fg", standalone, gradients=True).raw)
+    one, none = torch.ones(2, 1), torch.ones(2, 0)
+    with pytest.raises(ValueError, match="x: no gradient: the batch dims of the call are empty"):
+        module.f(one.requires_grad_(), none)[1].sum().backward()
+    for op, x, t in ((module.f, none, none), (module.f, one[:0], none[:0]), (module.g, one, none)):
+        leaf = x.detach().requires_grad_()
+        y = op(leaf, t)
+        (y if op is module.g else y[0]).sum().backward()
+        assert torch.equal(leaf.grad, torch.zeros_like(x))
 
 
 @pytest.mark.parametrize(

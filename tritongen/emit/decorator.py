@@ -11,7 +11,7 @@ from tritongen.emit.op_plans import OpPlans
 from tritongen.emit.quoted import quoted
 from tritongen.emit.wrapper import parameters
 from tritongen.ir import nodes as ir
-from tritongen.ir.batches import batched, by_itself
+from tritongen.ir.batches import batched, by_itself, reduced_alone
 from tritongen.ir.linear import linear_in
 
 
@@ -86,8 +86,10 @@ def backward(item: OpPlans) -> str:
         told += f", flags={flags}"
     given = {**dict.fromkeys(wrt), **item.handed_on}
     places = ((t, t.dims.index(ir.BATCH_SIZE)) for t in batched(op) if t.name in given)
-    before = {t.name: at for t, at in places if at}
+    own = reduced_alone(op)
+    before = {t.name: at for t, at in places if at or t.name in own}
     told += f", before={before}" if before else ""
+    told += f", alone={tuple(n for n in before if n in own)}" if own & before.keys() else ""
     if item.handed_on:
         told += f", handed_on={ {name: y for name, (y, _) in item.handed_on.items()} }"
     along = {name: dims for name, (_, dims) in item.handed_on.items() if dims}

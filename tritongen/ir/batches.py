@@ -130,6 +130,17 @@ def narrow(op: Op, expr: Expr) -> frozenset[str]:
     )
 
 
+def reduced_alone(op: Op) -> frozenset[str]:
+    """The operands over whose batch dims alone a reducer ranges, behind an output that has elements where the batch has none."""
+    outputs = {o.name for o in op.outputs if BATCH_SIZE not in o.dims}
+    found, wanted = frozenset[str](), outputs - set(op.kept)
+    for nest in reversed(op.nests):
+        if nest.name in wanted:
+            wanted |= {tensor for tensor, _, _ in reads_of(nest.body)}
+            found = found.union(*(narrow(op, e) for e in walk(nest.body)))
+    return found
+
+
 def _flat(own: Own) -> tuple[Poly, ...]:
     return tuple(size(own.size) if d == BATCH_SIZE else d for d in own.tensor.dims)
 

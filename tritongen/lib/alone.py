@@ -59,13 +59,18 @@ def own(results: Any) -> Any:
     return results.data if results is not None and results._is_view() else results
 
 
-def fitted(gradient: torch.Tensor, shape: torch.Size, before: int) -> torch.Tensor:
+def fitted(gradient: torch.Tensor, shape: torch.Size, before: int, alone: str = "") -> torch.Tensor:
     """The gradient for an operand of this shape: summed over batch dims that the operand lacks, or has with size 1.
 
-    `before`: the number of its dims in front of the batch dims.
+    `before`: the number of its dims in front of the batch dims. `alone`: the name of an operand over whose batch dims alone the op
+    reduces. If those of the call are empty, no element of the gradient says what such a reducer passes on.
     """
     if gradient.shape == shape:
         return gradient
+    if alone and not gradient.numel() and shape.numel():
+        raise ValueError(
+            f"{alone}: no gradient: the batch dims of the call are empty, and those of {alone}, which the op reduces over, are not"
+        )
     missing = (1,) * (gradient.dim() - len(shape))
     return gradient.sum_to_size(*shape[:before], *missing, *shape[before:]).reshape(shape)
 
@@ -92,6 +97,7 @@ def differentiable(
     before: Mapping[str, int] = {},  # noqa: B006
     handed_on: Mapping[str, str] = {},  # noqa: B006
     along: Mapping[str, tuple[int, ...]] = {},  # noqa: B006
+    alone: tuple[str, ...] = (),
     no_gradient: str = "",
     fit: Any = None,
     expand: Any = None,
@@ -104,6 +110,7 @@ def differentiable(
         wrt: the operands whose gradients it returns. `flags` say which of them are wanted.
         before: dims in front of an operand's batch dims, for `fit`.
         handed_on: operands whose gradient is that of an output, `expand`ed `along` these of its dims.
+        alone: operands over whose batch dims alone the op reduces.
         no_gradient: the reason why there is none.
     """
     read = {*(y for y in outputs if f"d{y}" in takes), *handed_on.values()}
@@ -148,7 +155,8 @@ def differentiable(
                 found[name] = expand(found[name], ctx.shapes[name], dims)
             for name, dims in before.items():
                 if asked[name]:
-                    found[name] = fit(found[name], ctx.shapes[name], dims)
+                    who = name if name in alone else ""
+                    found[name] = fit(found[name], ctx.shapes[name], dims, who)
             return tuple(found.get(name) if asked[name] else None for name in names)
 
         members = {"forward": staticmethod(forward), "backward": staticmethod(backward)}

@@ -32,7 +32,7 @@ import torch
 from tritongen.autodiff import gradient
 from tritongen.check import check
 from tritongen.emit.op_plans import OpPlans
-from tritongen.ir.batches import batched
+from tritongen.ir.batches import batched, reduced_alone
 from tritongen.ir.interp import run, run_rounded
 from tritongen.ir.nodes import BATCH_SIZE, Call, Op, Tensor, kind_of, walk
 from tritongen.ir.print import print_op
@@ -133,13 +133,16 @@ def edge_case(op: Op, random: Random, dtypes: Mapping[str, str] | None, device: 
 def backward_arguments(derived: Derived, case: Case, device: str) -> dict[str, Any]:
     """What the gradient is called on: the operands of a call, its outputs, and what comes in.
 
-    NoCase where that is much more work than the call: of an empty result, to large operands.
+    NoCase where that is much more work than the call: of an empty result, to large operands. And where `backward()` refuses it.
     """
     if not derived.plans:
         return {}
     op = derived.forward
     if not has_few_points(derived.op, known_sizes(op, case.sizes, case.batches), device, MORE):
         raise NoCase(f"{derived.op.name}: too much work")
+    empty = {name for name, dims in case.batches.items() if 0 in dims}
+    if empty and reduced_alone(op) - empty:
+        raise NoCase(f"{derived.op.name}: an empty batch beside an operand that is reduced alone")
     args = arguments(op, case, device)
     host = {k: v.cpu() if isinstance(v, torch.Tensor) else v for k, v in args.items()}
     outputs = run_rounded(op, host)

@@ -31,6 +31,7 @@ class Backward:
     `flags`: the parameters that say which gradients are wanted, one for each of `wrt`. A gradient that is not wanted may be None.
     `before`: the number of dims in front of the batch dims, for operands that have such.
     `handed_on`: operands whose gradient is that of an output. If it is `along` dims, it is the same along those dims of the operand.
+    `alone`: operands over whose batch dims alone the op reduces.
     """
 
     name: str
@@ -40,6 +41,7 @@ class Backward:
     before: Mapping[str, int] = field(default_factory=dict)
     handed_on: Mapping[str, str] = field(default_factory=dict)
     along: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    alone: tuple[str, ...] = ()
 
 
 class Rule:
@@ -144,7 +146,8 @@ class Rule:
         found |= {n: f"expanded({found[n]}, {shapes[n]}, {dims})" for n, dims in said.along.items()}
         # Autograd itself sums over missing leading dims, and casts to another dtype.
         for name in [name for name in said.before if wanted[name]]:
-            found[name] = f"fitted({found[name]}, {shapes[name]}, {said.before[name]})"
+            own = name if name in said.alone else ""
+            found[name] = f"fitted({found[name]}, {shapes[name]}, {said.before[name]}, {own!r})"
         out = [found[name] if wanted[name] else "None" for name in names]
         lines.append(f"return {', '.join(['None'] * front + out)},")
         return _function(
