@@ -201,6 +201,15 @@ def test_second_derivatives(name):
     assert torch.autograd.gradgradcheck(lambda *operands: op(*operands), given)
 
 
+def test_a_second_derivative_of_no_elements_is_0():
+    """The variance of no pixels is NaN, and a line multiplied it with sums over these."""
+    text = "op f<T: float>(x: T[N, C, P], w: T[C], b: T[C]) -> y: T[N, C, P] {\n  y = group_norm(x, w, b, groups = 2)\n}"
+    given = [randn(*s).double().requires_grad_() for s in ((2, 4, 0), (4,), (4,))]
+    first = torch.autograd.grad(tritongen.compile_op(text)(*given).sum(), given, create_graph=True)
+    second = torch.autograd.grad(sum(g.sum() for g in first), given)
+    assert all(torch.equal(g, torch.zeros_like(g)) for g in (*first, *second))
+
+
 def test_third_derivatives_and_those_of_a_norm():
     x = randn(4).double().requires_grad_()
     first = torch.autograd.grad(tritongen.compile_expr("x ** 4")(x).sum(), x, create_graph=True)[0]
