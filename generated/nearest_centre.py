@@ -138,13 +138,14 @@ def nearest_centre_distance_sum_loop(
 def nearest_centre_centre_tiles(
     x_tiles, c_tiles, norm_ptr, centre_ptr, distance_sum_ptr, distance_ptr, N, K, D, norm_0,
     centre_0, distance_sum_0, distance_0,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+    PLACE: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
 ):  # fmt: skip
     """Each program takes BLOCK_M n, and loops over k, BLOCK_N at a time."""
     first_n = tl.program_id(0) * BLOCK_M
     n = (first_n + tl.arange(0, BLOCK_M)).to(tl.int64)
     distance_min = tl.full((BLOCK_M, 1), float("inf"), tl.float32)
-    centre = tl.full((BLOCK_M, 1), 2147483647, tl.int32)
+    centre = tl.full((BLOCK_M, 1), 2147483647, PLACE)
     for start in range(0, K, BLOCK_N):
         k = start + tl.arange(0, BLOCK_N).to(tl.int64)
         far_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
@@ -158,7 +159,7 @@ def nearest_centre_centre_tiles(
         far = norm - 2.0 * far_sum
         # distance_min[n] = min[k](far[n, k])
         # centre[n] = argmin[k](far[n, k])
-        place = tl.broadcast_to(k[None, :].to(tl.int32), BLOCK_M, BLOCK_N)
+        place = tl.broadcast_to(k[None, :].to(PLACE), BLOCK_M, BLOCK_N)
         distance_min_here, centre_here = tl.reduce(
             (tl.where(k[None, :] < K, far, float("inf")), place), 1, lib.first_min, keep_dims=True
         )
@@ -175,13 +176,14 @@ def nearest_centre_centre_tiles(
 def nearest_centre_centre_rows(
     x_ptr, c_ptr, norm_ptr, centre_ptr, distance_sum_ptr, distance_ptr, N, K, D, x_0, x_1,
     c_0, c_1, norm_0, centre_0, distance_sum_0, distance_0,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+    PLACE: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
 ):  # fmt: skip
     """Each program takes BLOCK_M n, and loops over k, BLOCK_N at a time."""
     first_n = tl.program_id(0) * BLOCK_M
     n = (first_n + tl.arange(0, BLOCK_M)).to(tl.int64)
     distance_min = tl.full((BLOCK_M, 1), float("inf"), tl.float32)
-    centre = tl.full((BLOCK_M, 1), 2147483647, tl.int32)
+    centre = tl.full((BLOCK_M, 1), 2147483647, PLACE)
     for start in range(0, K, BLOCK_N):
         k = start + tl.arange(0, BLOCK_N).to(tl.int64)
         far_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
@@ -204,7 +206,7 @@ def nearest_centre_centre_rows(
         far = norm - 2.0 * far_sum
         # distance_min[n] = min[k](far[n, k])
         # centre[n] = argmin[k](far[n, k])
-        place = tl.broadcast_to(k[None, :].to(tl.int32), BLOCK_M, BLOCK_N)
+        place = tl.broadcast_to(k[None, :].to(PLACE), BLOCK_M, BLOCK_N)
         distance_min_here, centre_here = tl.reduce(
             (tl.where(k[None, :] < K, far, float("inf")), place), 1, lib.first_min, keep_dims=True
         )
@@ -370,14 +372,14 @@ def launch_nearest_centre_centre(x, c, norm, distance_sum, distance, centre) -> 
         nearest_centre_centre_tiles[grid](
             x_tiles, c_tiles, norm, centre, distance_sum, distance, N, K, D, norm.stride(0),
             centre.stride(0), distance_sum.stride(0), distance.stride(0),
-            enable_fp_fusion=True, **config,
+            PLACE=tl.int32 if K < 2_000_000_000 else tl.int64, enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(N, BLOCK_M),)
         nearest_centre_centre_rows[grid](
             x, c, norm, centre, distance_sum, distance, N, K, D, *x.stride(), *c.stride(),
             norm.stride(0), centre.stride(0), distance_sum.stride(0), distance.stride(0),
-            enable_fp_fusion=True, **config,
+            PLACE=tl.int32 if K < 2_000_000_000 else tl.int64, enable_fp_fusion=True, **config,
         )  # fmt: skip
 
 

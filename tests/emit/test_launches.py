@@ -1,8 +1,13 @@
 """How launches of one step are written."""
 
 from dataclasses import replace
+from pathlib import Path
 
+import torch
+
+from tritongen import pipeline, trace
 from tritongen.emit.launches import Call, Everywhere, call_texts
+from tritongen.runtime.load import load_text
 
 SHORT = Call((), "f", "f", False, "(N,)", ("x",), (), ("**config",))
 LONG = replace(SHORT, arguments=tuple(f"x.stride({k})" for k in range(9)))
@@ -23,3 +28,13 @@ def test_launches_that_differ_in_their_pass_are_a_loop():
         "    f[grid](x, PASS=PASS, **config)",
     ]
     assert call_texts([first], Everywhere()) == ["f[(N,)](x, PASS=1, **config)"]
+
+
+def test_a_place_behind_products_has_as_many_bits_as_it_needs():
+    text = (Path(__file__).parents[2] / "specs/nearest_centre.op").read_text()
+    module = load_text("nearest", pipeline.build(text, "nearest").raw)
+    for centres, bits in ((64, 32), (2**31 + 8, 64)):
+        x, c = (torch.empty((n, 16), dtype=torch.float16, device="meta") for n in (64, centres))
+        launches = trace.trace(module, "nearest_centre", {"x": x, "c": c}, trace.H200).launches
+        (place,) = (one.config["PLACE"] for one in launches if "PLACE" in one.config)
+        assert place.primitive_bitwidth == bits

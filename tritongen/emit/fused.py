@@ -11,13 +11,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from itertools import groupby
+from math import prod
 
 from tritongen.emit.fold_lines import best_of, end_text, found, guard_text, say_place, start_text
 from tritongen.emit.folds import NO_PLACE, combined
 from tritongen.emit.frames import LOG2E, Frame, Level, tile_indices
 from tritongen.emit.loop_ends import Ends, LoopWriter
 from tritongen.emit.text import wrap, wrapped
-from tritongen.emit.tiles import leads_to, view
+from tritongen.emit.tiles import counting_dtype, leads_to, view
 from tritongen.emit.view import KernelView, indented
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import Idx, indices, poly
@@ -259,7 +260,7 @@ class FusedWriter(LoopWriter):
         frame, monoid = self.frame_of({*f.axes, *f.over}), REDUCERS[f.value.op]
         with self.within(frame), self.computing(f.name):
             term, axis = self.term(f), frame.index(self.own.axis(f))
-            place = f"{wrap(self.size(f.value.number), ATOM)}.to(tl.int32)"
+            place = f"{wrap(self.size(f.value.number), ATOM)}.to({self.place_dtype(f)})"
             if f.value.guards:  # lanes behind the last one are later places by themselves
                 place = f"tl.where({self.terms_mask(f)}, {place}, {NO_PLACE})"
         shape = ", ".join(self.own.walk(i).block if i else "1" for i in frame)
@@ -268,6 +269,10 @@ class FusedWriter(LoopWriter):
         own, tiles = (f"{best}_here", f"{f.name}_here"), f"{term}, {place}"
         line(f"{', '.join(own)} = {end_text(self, self.nests[f.name], tiles, axis)}")
         line(f"{best}, {f.name} = {monoid.first}({best}, {f.name}, {', '.join(own)})")
+
+    def place_dtype(self, f: Fold) -> str:
+        """The dtype of the places of all terms."""
+        return counting_dtype(self, "PLACE", prod((b.hi for b in f.value.binders), start=poly(1)))
 
     def folded(self, f: Fold) -> Frame:
         """The frame of what a tile folds to: a column of rows, or a row of columns."""
@@ -559,7 +564,7 @@ class FusedWriter(LoopWriter):
         start, dtype = start_text(self, nest, kind), self.dtype(kind)
         if f.value.is_place:
             line(f"{best_of(self, nest)} = tl.full(({shape}), {start}, {dtype})")
-            start, dtype = NO_PLACE, "tl.int32"
+            start, dtype = NO_PLACE, self.place_dtype(f)
         text = f"tl.full(({shape}), {start}, {dtype})"
         line(f"{name} = {text if start != '0.0' else f'tl.zeros(({shape}), {dtype})'}")
         self.values[f.name], self.frames[f.name] = (name, ATOM), (rows, columns)
