@@ -81,12 +81,18 @@ def _more(head: ir.Nest, node: ir.Reduce, inside: Virtual, facts: Facts) -> ir.E
 
 
 def _product(head: ir.Nest, inside: Virtual, facts: Facts) -> Product | None:
-    """The product of a sum. A loop may go around it, over the summed indices that one factor alone has."""
-    used = [free_indices(f) for f in factors_of(paste(head.fold.body, inside, None))]
-    alone = [b for b in head.fold.binders if sum(b.index in names for names in used) == 1]
-    inner = replace(head.fold, binders=tuple(b for b in head.fold.binders if b not in alone))
-    looped = replace(head, box=(*head.box, *alone), body=inner)
-    return as_product(head, inside, facts) or as_product(looped, inside, facts)
+    """The product of a sum, its factors computed in place or read.
+
+    A loop may go around it, over the summed indices that one factor alone has.
+    """
+    for given in (inside, Virtual(())):
+        used = [free_indices(f) for f in factors_of(paste(head.fold.body, given, None))]
+        alone = [b for b in head.fold.binders if sum(b.index in names for names in used) == 1]
+        inner = replace(head.fold, binders=tuple(b for b in head.fold.binders if b not in alone))
+        looped = replace(head, box=(*head.box, *alone), body=inner)
+        if found := as_product(head, given, facts) or as_product(looped, given, facts):
+            return found
+    return None
 
 
 def _in_quotients(factor: ir.Expr, batch: tuple[ir.Binder, ...]) -> dict[ir.Binder, Poly]:
