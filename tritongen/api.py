@@ -401,7 +401,7 @@ def _constant(back: Callable[..., Any], values: Sequence[Any]) -> Any:
     """A gradient of results without elements: it is 0 whatever the operands are, though a mean of theirs may be NaN."""
     with torch.no_grad():
         found = back(*values)
-    zero = sum(v.flatten()[:0].sum() for v in values if torch.is_tensor(v) and v.requires_grad)
+    zero: Any = sum(v.flatten()[:0].sum() for v in values if torch.is_tensor(v) and v.requires_grad)
     every = [
         None if g is None else g + zero.to(g)
         for g in (found if isinstance(found, tuple) else (found,))
