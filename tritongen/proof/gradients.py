@@ -222,7 +222,7 @@ def wrong_sense(derived: Derived, random: Random) -> str:
 def _fitted(grad: torch.Tensor, op: Op, x: torch.Tensor, name: str) -> torch.Tensor:
     """Sums a gradient over broadcast elements, to the shape of the operand."""
     places = [t.dims.index(BATCH_SIZE) for t in batched(op) if t.name == name]
-    return fitted(grad, x.shape, *(places or [0]))
+    return fitted(grad, x.shape, places[0] if places else 0)
 
 
 def _by_differences(

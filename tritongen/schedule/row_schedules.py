@@ -388,6 +388,7 @@ class Traits:
     widest: str  # the most columns held, of `held_columns`
     odd: str = ""  # which rows that are not aligned are held, "" for all
     plain: bool = False  # whether single folds are all that is computed of a row
+    deep: bool = False  # whether many values of several tiles are held from fold to fold
 
 
 def resident_variants(resident: KernelPlan, traits: Traits) -> tuple[Variant, ...]:
@@ -458,7 +459,9 @@ def resident_variants(resident: KernelPlan, traits: Traits) -> tuple[Variant, ..
         height = f"max(1, ({few}) // BLOCK)"
         one_warp, why = 1024, "a row fits in registers"
         wide = "2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32"
-        if traits.several:  # 16 elements a thread
+        if traits.deep:
+            wide = "max(4, BLOCK // 512)"
+        elif traits.several:  # 16 elements a thread
             wide = f"max(4, BLOCK // 512) if not aligned and BLOCK <= 16384 else {wide}"
         # Of rows that are not aligned, us by the loop and so: f32 68744 x 685 105, 78, f16 498355 x 3311 2,283, 1,863.
         most = "(128 if aligned else 4096)" if traits.counts else traits.widest
