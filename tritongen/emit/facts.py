@@ -162,8 +162,8 @@ def added_bytes_text(context: Context, step: Step) -> str:
 
 def itemsize_text(context: Context, step: Step, views: dict[str, View]) -> str:
     """Bytes of one element of what lanes load or store, the widest of several, or of what goes into tl.dot."""
-    if step.skeleton in ("window", "scan", "rows"):
-        tiled = _tiled(step, views) if step.skeleton == "rows" else []
+    if step.skeleton in ("window", "scan", "rows", "scatter"):
+        tiled = _tiled(step, views) if step.skeleton in ("rows", "scatter") else []
         named = [order.tensor for order in step.orders] or [tensor for tensor, *_ in tiled]
         return f"{(*named, step.stores[-1])[0]}.element_size()"
     if step.skeleton == "pointwise":
