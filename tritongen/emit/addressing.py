@@ -75,6 +75,8 @@ class Addressing(Parameters):
         self.lets = dict(kernel.lets)
         self.known: set[str] = set()  # told sizes of which a loop's terms are made
         self.divisors: dict[Poly, str] = {}  # counts that may be 0, as what divides
+        self.divides_in = ""  # the type in which lanes divide, where the kernel has one
+        self.divided: dict[Poly, None] = {}  # the largest numbers in such divisions
         self.fill: dict[str, float] = {}  # tensor -> what its masked lanes hold
         self.loads: dict[ir.Read, str] = {}  # what is loaded in another way than by pointers
         self.evict: dict[str, str] = {}  # tensor -> what its loads tell the cache
@@ -166,15 +168,45 @@ class Addressing(Parameters):
         alone = is_size(num) and is_size(den)
         if alone and symbols(num) | symbols(den) <= self.told:
             return None
+        bound = None if alone or not self.divides_in else self._most(num)
+        kind = self.divides_in if bound is not None else ""
+        if bound is not None:
+            self.divided |= {bound: None, den: None}
         if self._not_negative(num) and self._not_negative(den):
-            return None
+            if not kind:
+                return None
+            sign = "%" if isinstance(atom, Mod) else "//"
+            shown, by = wrap(self.size(num, value=True), ATOM), wrap(self.size(den), ATOM)
+            return f"({shown}.to({kind}) {sign} {by}).to(tl.int64)"
         wish, helper = "quotient", "lib.floor_div"
         if isinstance(atom, Mod):
             wish, helper = "rest", "lib.floor_mod"
         if alone:
             return self.count(poly(atom), wish)
         shown = self.size(num, value=not is_size(num))[0]
+        if kind:
+            return f"{helper}({wrap((shown, precedence_of(shown)), ATOM)}.to({kind}), {self.size(den)[0]}).to(tl.int64)"
         return f"{helper}({shown}, {self.size(den)[0]})"
+
+    def _most(self, p: Poly) -> Poly | None:
+        """A number that p does not exceed, nor its opposite, if it is made of indices and sizes; else None."""
+        found, maybe_below = poly(0), {c.name for c in self.op.constants}
+        for monomial, number in p.terms:
+            term = poly(abs(number))
+            for atom, power in monomial:
+                if isinstance(atom, Idx) and atom.name in self.ranges:
+                    lo, hi = self.ranges[atom.name]
+                    if lo.constant is None or not is_size(hi):
+                        return None
+                    factor = hi + abs(lo.constant)
+                elif isinstance(atom, Sym) and atom.name not in maybe_below:
+                    factor = poly(atom)
+                else:
+                    return None
+                for _ in range(power):
+                    term *= factor
+            found += term
+        return found
 
     def _not_negative(self, p: Poly) -> bool:
         """Whether p is a sum of products of indices and sizes, or proven to be at least 0.

@@ -33,7 +33,11 @@ def format_source(source: str) -> str:
             while last > first and lines[last - 1].lstrip()[:1] in ("", "#"):
                 last -= 1  # between a head and its body
             own = lines[first - 1 : last]
-            if own[-1].endswith("# fmt: skip") or own[0].lstrip().startswith('"""') and first == last:
+            if (
+                own[-1].endswith("# fmt: skip")
+                or own[0].lstrip().startswith('"""')
+                and first == last
+            ):
                 continue  # which black leaves alone
             if is_torch or any(len(line) > LINE_LENGTH or SPELLED.search(line) for line in own):
                 changed[first, last] = _by_black("\n".join(own)).splitlines()

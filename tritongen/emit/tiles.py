@@ -124,6 +124,9 @@ def view(
 ) -> KernelView:
     """The frozen view: parameters in the order pointers, scalars, sizes, strides, constexprs."""
     args, said = writer.args, said_multiples(writer)
+    if writer.divided:
+        most = ", ".join(map(launch_text, writer.divided))
+        args.constants[writer.divides_in] = f"lib.counting({most})"
     plain = {**args.pointers, **args.scalars, **args.sizes, **args.strides}
     for name in [n for n, passed in plain.items() if passed.startswith("config[")]:
         plain[name] = plain.pop(name)  # entries of the config follow the positional arguments
@@ -200,6 +203,7 @@ def flat(writer: FlatWriter) -> KernelView:
 
 def tile(writer: KernelWriter) -> KernelView:
     opened = counted_rows(writer, open_tile(writer))
+    writer.divides_in = writer.fresh("DIVIDE")
     straight_lines(writer)
     doc = "Each program computes a tile of ROWS x BLOCK elements."
     return tile_view(writer, opened, ("ROWS", "BLOCK"), doc)
@@ -225,6 +229,7 @@ def rows(writer: KernelWriter) -> KernelView:
     if decoded(writer, writer.kernel.axes[1]):
         writer.short.add(writer.kernel.axes[1].name)
         tile = replace(tile, narrow="tl.int32")
+    writer.divides_in = writer.fresh("DIVIDE")
     fold_tile(writer)
     doc = "Each program holds ROWS whole rows in registers, and reads every element once."
     return tile_view(writer, tile, ("ROWS", "BLOCK"), doc)
@@ -263,8 +268,9 @@ def decoded(writer: KernelWriter, axis: Axis) -> bool:
         return True
     seen = {*runs, *(nest.name for nest in writer.kernel.nests)}
     found = (r for nest in writer.kernel.nests for r in reads(nest.body) if r.tensor not in seen)
-    slid = (indices(c) for r in found for c in r.coords if is_affine_map(c))
-    return any(used & names and used - names for used in slid)
+    read = [(indices(c), is_affine_map(c)) for r in found for c in r.coords]
+    own = ((used & names, used - names, affine) for used, affine in read)
+    return any(part and (part != names or others and affine) for part, others, affine in own)
 
 
 def is_row_value(writer: KernelWriter, nest: ir.Nest) -> bool:

@@ -50,7 +50,7 @@ def loop(writer: KernelWriter) -> KernelView:
     With a PASS, a launch folds one level of one CHUNK of some rows, and merges the stored states of earlier levels. Then the first part
     stores values of rows, and all parts store values of tiles.
     """
-    tile = open_walk(writer)
+    tile, writer.divides_in = open_walk(writer), writer.fresh("DIVIDE")
     first, *levels = writer.kernel.levels
     writer.lines += row_values(writer, first)
     again = tiled_reads(writer) if stored_behind(writer) else ()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+import triton.language as tl
 
 from tritongen.lib.copies import copied
 
@@ -41,3 +42,8 @@ def put_back(results: tuple[torch.Tensor, ...], views: tuple[torch.Tensor, ...])
     for result, view in zip(results, views, strict=True):
         if result.data_ptr() != view.data_ptr():
             copied(view.as_strided(result.shape, results[-1].stride()), result, 0)
+
+
+def counting(*most: int) -> tl.dtype:
+    """The type in which kernels divide numbers no larger than these: 32 bits if that is enough, as division is cheap there."""
+    return tl.int32 if max(map(abs, most)) < 2_000_000_000 else tl.int64
