@@ -190,15 +190,17 @@ class Addressing(Parameters):
 
     def _most(self, p: Poly) -> Poly | None:
         """A number that p does not exceed, nor its opposite, if it is made of indices and sizes; else None."""
-        found, maybe_below = poly(0), {c.name for c in self.op.constants}
+        found, maybe_below = Poly(), {c.name for c in self.op.constants}
         for monomial, number in p.terms:
-            term = poly(abs(number))
+            term = poly(max(number, -number))
+            factor: Poly
             for atom, power in monomial:
                 if isinstance(atom, Idx) and atom.name in self.ranges:
                     lo, hi = self.ranges[atom.name]
-                    if lo.constant is None or not is_size(hi):
+                    low = lo.constant
+                    if low is None or not is_size(hi):
                         return None
-                    factor = hi + abs(lo.constant)
+                    factor = hi + poly(max(low, -low))
                 elif isinstance(atom, Sym) and atom.name not in maybe_below:
                     factor = poly(atom)
                 else:

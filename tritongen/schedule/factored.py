@@ -13,6 +13,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import reduce as fold
+from itertools import combinations
+from math import inf
 
 from tritongen.ir import nodes as ir
 from tritongen.ir.free import free_indices
@@ -26,12 +28,26 @@ def factored(op: ir.Op) -> ir.Op:
 
 def _factored(node: ir.Expr) -> ir.Expr:
     match node:
+        case ir.Reduce("sum", body=ir.Call(), dtype="compute" | "f32"):
+            node = _scaled_behind(node)
+    match node:
         case ir.Reduce("sum", binders, (), _, "compute" | "f32") if len(binders) > 1:
             everything = free_indices(node) | {b.index for b in binders}
             for own in binders:
                 if (apart := _apart(node, own, everything)) is not None:
                     return _factored(apart)
     return node
+
+
+def _scaled_behind(node: ir.Reduce) -> ir.Expr:
+    """A matrix product that a number scales, scaled behind the sum: the factors go to tensor cores as they are, and not rounded anew."""
+    factors = factors_of(node.body)
+    numbers = [f for f in factors if isinstance(f, ir.Const) and 0 < abs(f.value) < inf]
+    rest = [f for f in factors if f not in numbers]
+    own = [free_indices(f) for f in rest]
+    if not numbers or not any(a - b and b - a for a, b in combinations(own, 2)):
+        return node
+    return multiplied([*numbers, replace(node, body=multiplied(rest, node.dtype))], node.dtype)
 
 
 def _apart(whole: ir.Reduce, own: ir.Binder, everything: set[str]) -> ir.Reduce | None:
