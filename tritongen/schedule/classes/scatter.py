@@ -20,6 +20,7 @@ from tritongen.ir.algebra import (
     indices,
     poly,
     size,
+    substitute,
     weight_of,
 )
 from tritongen.ir.free import free_indices, tensors_read
@@ -47,6 +48,7 @@ def classify(members, virtual, by_name, facts, extending=False) -> Group | None:
     found = nest.classify(members, virtual, by_name, facts)
     if found is None:
         return None
+    found = replace(found, nests=tuple(settled(n) if is_reducer(n) else n for n in found.nests))
     sums = [n for n in found.nests if is_reducer(n)]
     shapes = {(frozenset(targets(n)), frozenset(n.reduced)) for n in sums}
     if len(shapes) != 1 or not all(map(targets, sums)):
@@ -56,6 +58,23 @@ def classify(members, virtual, by_name, facts, extending=False) -> Group | None:
     if any(tensors_read(n.body) & {other.name for other in sums} for n in sums):
         return None
     return replace(found, kind="scatter")
+
+
+def settled(sum_: ir.Nest) -> ir.Nest:
+    """The sum, whose other conditions on an index that a term names speak of the place it names.
+
+    The gradient of a prefix's maximum has two: `k == at[n, d]`, and `d >= k`, which is `d >= at[n, d]` then.
+    """
+    guards = list(sum_.fold.guards)
+    for b in sum_.box:
+        places = {g: _solved(g, b.index) for g in guards if b.index in indices(g.poly)}
+        named = [g for g, place in places.items() if place is not None and fetches_of(place)]
+        if len(named) == 1 < len(places):
+            there = {b.index: places[named[0]] or index(b.index)}
+            guards = [
+                g if g == named[0] else replace(g, poly=substitute(g.poly, there)) for g in guards
+            ]
+    return replace(sum_, body=replace(sum_.fold, guards=tuple(guards)))
 
 
 def targets(sum_: ir.Nest, read: bool = True) -> dict[str, Poly]:
