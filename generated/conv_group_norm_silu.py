@@ -765,7 +765,7 @@ def choose_conv_group_norm_silu_conv2d(
             PARTS=(PARTS := lib.parts((4 if BLOCK_N <= 64 else 2) * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), taps * lib.cdiv(padded, BLOCK_K))),
             CHUNK=lib.cdiv(taps * lib.cdiv(padded, BLOCK_K), PARTS),
         ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes),
-        ("pad4", gpu.shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4 and pad4_fits, lib.tile(
+        ("pad4", gpu.shared >= 99 and itemsize <= 4 and pad4_fits, lib.tile(
             BLOCK_M := 128 if itemsize <= 2 or gpu.shared >= 227 else 64,
             BLOCK_N := max(16, min(128, lib.pow2(N))), BLOCK_K := 32, 8 if BLOCK_N == 128 else 4,
             4 if depth > 128 else 1,
@@ -1750,7 +1750,7 @@ def choose_conv_group_norm_silu_forward_conv2d_kept(
             PARTS=(PARTS := lib.parts((4 if BLOCK_N <= 64 else 2) * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), taps * lib.cdiv(padded, BLOCK_K))),
             CHUNK=lib.cdiv(taps * lib.cdiv(padded, BLOCK_K), PARTS),
         ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes),
-        ("pad4", gpu.shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4 and pad4_fits, lib.tile(
+        ("pad4", gpu.shared >= 99 and itemsize <= 4 and pad4_fits, lib.tile(
             BLOCK_M := 128 if itemsize <= 2 or gpu.shared >= 227 else 64,
             BLOCK_N := max(16, min(128, lib.pow2(N))), BLOCK_K := 32, 8 if BLOCK_N == 128 else 4,
             4 if depth > 128 else 1,

@@ -1789,7 +1789,7 @@ def choose_swiglu_linear_backward_dwg(
             BLOCK_M := max(16, min(128, lib.pow2(M))), BLOCK_N := max(16, min(64, lib.pow2(N))),
             BLOCK_K := 256 // itemsize if itemsize <= 2 else 32,
             8 if BLOCK_M * BLOCK_N >= (8192 if itemsize == 4 else 16384) else 4,
-            min(min(6, 768 // (BLOCK_M + 2 * BLOCK_N)), 4 if BLOCK_M <= 64 else 3),
+            min(min(6, 768 // (BLOCK_M + 2 * BLOCK_N)), 6 if BLOCK_M <= 32 else 5 if BLOCK_M <= 64 else 2) if itemsize <= 2 else min(6, 768 // (BLOCK_M + 2 * BLOCK_N)),
             PARTS=(PARTS := lib.parts(gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K), lib.cdiv(K, 4096) if itemsize == 4 else 1)),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), PROGRAMS=1,
         ), "descriptors", 0, 2),
@@ -1804,7 +1804,7 @@ def choose_swiglu_linear_backward_dwg(
         ("narrow", tma and itemsize <= 2, lib.tile(
             64,
             BLOCK_N := 64 if 7 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 64), gpu.sms) <= 5 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 32), gpu.sms) else 32,
-            256 // itemsize, 4, 5 if BLOCK_N <= 32 else 4, PROGRAMS=1,
+            256 // itemsize, 4, min(4 if BLOCK_N == 64 else 6, 5), PROGRAMS=1,
         ), "descriptors", 0, 2),
         ("lanes", itemsize == 4 and (M <= 4 or N <= 2), lib.tile(
             BLOCK_M := min(4, lib.pow2(max(1, M))) if M <= N else 16,
@@ -1829,8 +1829,8 @@ def choose_swiglu_linear_backward_dwg(
         ), "pointers", 0, 2),
         ("slim", gpu.shared >= 227 and itemsize <= 4 and M <= (16 if tma and itemsize <= 2 else 64), lib.tile(
             BLOCK_M := max(16, lib.pow2(M)), BLOCK_N := 32 if N <= 64 * gpu.sms else 32,
-            (512 if M <= 32 and N <= 64 * gpu.sms else 256) // itemsize if vectorized or BLOCK_M + 2 * BLOCK_N <= 48 else min(64, 128 // itemsize),
-            4, min(4 if M <= 32 else 5, 3 if BLOCK_M <= 32 else 5),
+            BLOCK_K := (512 if M <= 32 and N <= 64 * gpu.sms else 256) // itemsize if vectorized or BLOCK_M + 2 * BLOCK_N <= 48 else min(64, 128 // itemsize),
+            4, min(4 if M <= 32 else 5, 5 if BLOCK_K <= 64 else 3),
         ), "slim", 0, 2),
         ("thin", gpu.shared >= (99 if itemsize <= 2 else 163) and itemsize <= 4, lib.tile(
             64, 16, 256 // itemsize, 4, 1 if itemsize == 4 and not vectorized else 4,

@@ -173,6 +173,19 @@ def test_a_gpu_takes_what_its_shared_memory_holds(arch, room):
         assert compile_launch(launch, arch).metadata.shared <= room << 10
 
 
+def test_a_tile_of_one_part_stores_results_beside_its_stages():
+    """A kernel that may share its sums: 3 stages of 64 KiB, and 48 KiB of both results, do not fit."""
+    built = pipeline.build(
+        "op f<T: f16 | bf16>(x: T[M, K], w: T[N, K]) -> (s: f32[M, N], y: T[M, N]) {\n"
+        "  s[m, n] = sum[k](x[m, k] * w[n, k])\n  y[m, n] = exp(s[m, n])\n}\n",
+        "f.op",
+    )
+    x, w = (torch.empty(s, dtype=torch.bfloat16, device="meta") for s in ((4096, 512), (8192, 512)))
+    run = trace(load_text("f", built.raw), "f", {"x": x, "w": w})
+    assert len(run.launches) == 1
+    assert compile_launch(run.launches[0], "sm_90").metadata.shared <= 227 << 10
+
+
 # M, N, K; what took least on an H200, or 2% more.
 BEST = {
     "matmul": {

@@ -104,29 +104,46 @@ def where_room(step: Step, variant: Variant) -> Variant:
 
 
 def at_most(rule: str, cases: list[Case]) -> str:
-    """The rule for stages, limited to what fits, by the number that predicts it best."""
+    """The rule for stages, limited to what fits, by the number that predicts it best: for halves another than for wider ones."""
+    halves = [c for c in cases if c.config["itemsize"] <= 2]
+    wider = [c for c in cases if c.config["itemsize"] > 2]
+    text, kept = limit(rule, cases)
+    if halves and wider:
+        (some, few), (others, rest) = limit(rule, halves), limit(rule, wider)
+        if few + rest > kept:
+            return f"{some} if itemsize <= 2 else {others}"
+    return text
+
+
+def limit(rule: str, cases: list[Case]) -> tuple[str, int]:
+    """The limited rule, and how many stages it leaves in all cases together."""
+    if all(c.room >= c.config["num_stages"] for c in cases):
+        return rule, sum(c.stages for c in cases)
     fits = {name: by_value(cases, name) for name in DECIDING}
 
-    def kept(name: str) -> int:
-        return sum(min(c.stages, fits[name][c.config[name]]) for c in cases)
+    def kept(name: str, most: int = 8) -> int:
+        """The stages that are left, in calls that store no more than so many bytes."""
+        counted = (c for c in cases if c.config["stored_bytes"] <= most)
+        return sum(min(c.stages, fits[name][c.config[name]]) for c in counted)
 
-    best = max(DECIDING, key=kept)
+    best = max(DECIDING, key=lambda name: (kept(name, 4), kept(name)))
     most = sorted(fits[best].items())
     text = str(most[-1][1])
     for (value, stages), (_, above) in reversed(list(zip(most, most[1:], strict=False))):
         if stages != above:
             text = f"{stages} if {best} <= {value} else {text}"
     told = names(rule) <= {best} or len({c.stages for c in cases}) == 1
-    return text if told else f"min({rule}, {text})"
+    return text if told else f"min({rule}, {text})", kept(best)
 
 
 def by_value(cases: list[Case], name: str) -> dict[int, int]:
     """For each value of one of the numbers the stages that fit in every case, as far as any asks for them."""
-    values = {c.config[name] for c in cases}
-    found = {v: [c for c in cases if c.config[name] == v] for v in values}
-    return {
-        v: min(min(c.room for c in own), max(c.stages for c in own)) for v, own in found.items()
-    }
+    found = dict[int, int]()
+    for value in {c.config[name] for c in cases}:
+        own = [c for c in cases if c.config[name] == value]
+        short = (c.room for c in own if c.room < c.config["num_stages"])
+        found[value] = min(short, default=max(c.stages for c in own))
+    return found
 
 
 def configs(memory: Memory, room: int = ROOMS[-1]) -> Iterable[Mapping[str, int]]:
@@ -182,8 +199,8 @@ class Memory:
         # A tile of coordinates is loaded in 64 bits.
         self.gathers = any(fetches_of(c) for read in self.reads for c in read.coords)
         dtypes = {n.name: n.dtype for n in kernel.nests}
-        part = any(run.part for run in variant.launches)
-        self.stored = {} if part else {name: dtypes[name] for name in kernel.stores}
+        # A kernel that may share its sums stores results where a tile has one part.
+        self.stored = {name: dtypes[name] for name in kernel.stores}
 
     def stages_that_fit(self, config: Mapping[str, int]) -> int:
         wished = range(config["num_stages"], 1, -1)
