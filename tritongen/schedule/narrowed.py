@@ -9,6 +9,7 @@ The halves come first; a call takes the first plan that has its dtypes.
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import combinations
 
 from tritongen.ir import nodes as ir
 from tritongen.ir.batches import own_batches
@@ -20,13 +21,15 @@ from tritongen.schedule.aside import names_of
 from tritongen.schedule.canonical import canonical
 from tritongen.schedule.classes.chains import pairs, with_copies
 from tritongen.schedule.classes.picked import with_picked
+from tritongen.schedule.classes.weighted import with_weighted
 from tritongen.schedule.digits import split_all
+from tritongen.schedule.factored import factors_of
 
 
 def narrowed(op: ir.Op) -> tuple[ir.Op, ...]:
     """The op, or in its place the op of half types and that of the other dtypes of one type parameter."""
     sums = [e for n in op.nests for e in ir.walk(n.body) if isinstance(e, ir.Reduce)]
-    if len(sums) < 2 or not any(map(_multiplies, sums)):
+    if sum(len(e.binders) for e in sums) < 2 or not any(map(_multiplies, sums)):
         return (op,)
     for p in op.typarams:
         halves = tuple(d for d in p.dtypes if d in HALVES)
@@ -37,12 +40,9 @@ def narrowed(op: ir.Op) -> tuple[ir.Op, ...]:
 
 
 def _multiplies(e: ir.Reduce) -> bool:
-    """Whether it may be a product of matrices: a sum of two factors, each with an index that the other has not."""
-    match e:
-        case ir.Reduce("sum", body=ir.Call("mul", (a, b))):
-            ours, theirs = free_indices(a), free_indices(b)
-            return bool(ours - theirs) and bool(theirs - ours)
-    return False
+    """Whether it may have a product of matrices: a sum of factors, two of which have an index each that the other has not."""
+    used = [free_indices(f) for f in factors_of(e.body)] if e.op == "sum" else []
+    return any(a - b and b - a for a, b in combinations(used, 2))
 
 
 def kind_of(p: ir.TypeParam) -> str:
@@ -60,5 +60,5 @@ def _has_pairs(op: ir.Op) -> bool:
     facts = facts_of(inner)
     nests = canonical(inner, facts)
     digits = split_all(nests, facts, names_of(inner))
-    changed = (change(inner, nests, facts) for change in (with_picked, with_copies))
+    changed = (change(inner, nests, facts) for change in (with_picked, with_weighted, with_copies))
     return any(pairs(inner, form, facts) for form in (nests, digits, *changed))

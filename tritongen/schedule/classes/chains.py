@@ -137,11 +137,11 @@ def _pair(
 
 
 def _is_read_by_folds(pair: Pair, nests: ir.Nests, outputs: set[str]) -> bool:
-    """Whether all who read the values of a pair are folds or outputs, and read them where they are; some fold is over one of its indices."""
+    """Whether all who read the values of a pair are folds or outputs, and read them where they are; some of them is a fold."""
     own = {n.name: n.coords for n in nests if n.name in pair.inside}
     in_place = all(reads_in_place(n, own) for n in nests)
     results = all(is_reducer(f) or f.name in outputs for f in pair.folds)
-    return in_place and results and any(map(pair.loops, pair.folds))
+    return in_place and results and any(map(is_reducer, pair.folds))
 
 
 def with_copies(op: ir.Op, nests: ir.Nests, facts: Facts) -> ir.Nests:
