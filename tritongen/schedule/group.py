@@ -66,7 +66,12 @@ def group(
         kind = classify(together, virtual, by_name, facts, only, extending=True)
         # Rows that are crossed may leave out what a call does not ask for.
         alone = (first in rare) == (root.name in rare)
-        return kind is not None and (alone or kind.kind == "crossed")
+        if kind is None or not (alone or kind.kind == "crossed"):
+            return False
+        if kind.product is not None or only is not None:
+            return True
+        # Lines of another kind take a product off the tensor cores.
+        return not any(as_product(n, virtual, facts) for n in together)
 
     for root in sorted(roots, key=lambda n: n.name in rare):
         if root.name in places:
