@@ -31,7 +31,7 @@ from tritongen.kernel.nodes import (
 )
 from tritongen.kernel.parts import PART, added_up, in_parts, merging
 from tritongen.kernel.verify import verify
-from tritongen.schedule.canonical import fresh, rename_nest
+from tritongen.schedule.canonical import fresh, rename_nest, uncast
 from tritongen.schedule.classes.chain_lines import in_groups, with_bases, with_nan, with_scales
 from tritongen.schedule.classes.chains import Pair, is_multiplied, reads_in_place, tells_terms
 from tritongen.schedule.classes.contraction_stages import width
@@ -402,8 +402,15 @@ class _Maker:
         elif self.moved:
             stages = f"3 if {widest} <= 128 else 2"
             terms = t64 if boxes else f"{t64} if {widest} <= 128 else {t32}"
+            if boxes and self.share == 1 and not self.met and self.plain:
+                # A multiprocessor has room for one such program: 64 rows of 192 and of 128 take 132 KiB, 128 rows 164.
+                rows, warps = (
+                    f"64 if {widest} <= 128 or rows <= 64 else 128",
+                    "4 if BLOCK_M <= 64 else 8",
+                )
         elif self.seconds == 1:
             rows, stages = (f"{a} if {widest} <= 64 else {b}" for a, b in ((128, 64), (3, 2)))
+            warps = f"8 if {widest} > 128 else 4"  # of 4 the registers spill, and no other has room
         elif self.seconds:
             warps = f"8 if {widest} > 128 else 4"
             # A term may have numbers of its own, such as a maximum. With 128 terms, 4 warps load each number once. With fewer
@@ -434,6 +441,12 @@ class _Maker:
             if fit >= stages or fewer == 4:
                 break
         return str(rows), str(terms // fewer), str(max(1, min(stages, fit)))
+
+    @property
+    def plain(self) -> bool:
+        """Whether the first products multiply what is stored."""
+        first = (n for n in self.group.nests if n.name in self.group.inside and is_multiplied(n))
+        return all(isinstance(uncast(f), ir.Read) for n in first for f in n.fold.factors)
 
     @property
     def three_passes(self) -> str:
