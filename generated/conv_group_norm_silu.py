@@ -2056,8 +2056,8 @@ def conv_group_norm_silu_backward_mu_rows(
     conv2d_kept_ptr, mu_ptr, var_sum_ptr, gain_ptr, bias_ptr, dy_ptr, dmu_sum_ptr, rows,
     cols, PQ, conv2d_kept_row, conv2d_kept_col, mu_row, var_sum_row, gain_c1, gain_c0,
     bias_c1, bias_c0, dy_row, dy_col, dmu_sum_row,
-    COMPUTE: tl.constexpr, groups: tl.constexpr, HALF: tl.constexpr, VEC: tl.constexpr,
-    ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    COMPUTE: tl.constexpr, groups: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program holds ROWS whole rows in registers, and reads every element once."""
     # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
@@ -2091,8 +2091,8 @@ def conv_group_norm_silu_backward_mu_rows(
     #     + dy[n_, c, p, q] * group_norm[n_, c, p, q] *
     #     (sigmoid(group_norm[n_, c, p, q]) * (1.0 -
     #     sigmoid(group_norm[n_, c, p, q])))
-    dgroup_norm = dy * lib.sigmoid(group_norm, HALF) + dy * group_norm * (
-        lib.sigmoid(group_norm, HALF) * (1.0 - lib.sigmoid(group_norm))
+    dgroup_norm = dy * lib.sigmoid(group_norm) + dy * group_norm * (
+        lib.sigmoid(group_norm) * (1.0 - lib.sigmoid(group_norm))
     )
     # dmu_sum[n_, g < groups] = sum[p, q, c < Cg](dgroup_norm[n_, c + g * Cg, p, q]
     #     * gain[c + g * Cg] * group_norm_rsqrt[n_, c + g * Cg])
@@ -2107,8 +2107,8 @@ def conv_group_norm_silu_backward_mu_loop(
     conv2d_kept_ptr, gain_ptr, bias_ptr, dy_ptr, mu_ptr, var_sum_ptr, dmu_sum_ptr, rows, Cg,
     cols, P, Q, count, conv2d_kept_row, conv2d_kept_col, gain_c1, gain_c0, bias_c1, bias_c0,
     dy_row, dy_col, mu_row, var_sum_row, dmu_sum_row,
-    COMPUTE: tl.constexpr, groups: tl.constexpr, HALF: tl.constexpr, VEC: tl.constexpr,
-    ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    COMPUTE: tl.constexpr, groups: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
     PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
     mu_part_ptr=None, var_sum_part_ptr=None, var_sum_count_ptr=None, dmu_sum_part_ptr=None,
 ):  # fmt: skip
@@ -2192,8 +2192,8 @@ def conv_group_norm_silu_backward_mu_loop(
                 #     + dy[n_, c, p, q] * group_norm[n_, c, p, q] *
                 #     (sigmoid(group_norm[n_, c, p, q]) * (1.0 -
                 #     sigmoid(group_norm[n_, c, p, q])))
-                dgroup_norm = dy * lib.sigmoid(group_norm, HALF) + dy * group_norm * (
-                    lib.sigmoid(group_norm, HALF) * (1.0 - lib.sigmoid(group_norm))
+                dgroup_norm = dy * lib.sigmoid(group_norm) + dy * group_norm * (
+                    lib.sigmoid(group_norm) * (1.0 - lib.sigmoid(group_norm))
                 )
                 dmu_sum_acc += tl.where(inside, dgroup_norm * gain * lib.rsqrt(var + 1e-05), 0.0)
             dmu_sum = tl.sum(dmu_sum_acc, 1, keep_dims=True)
@@ -2216,8 +2216,7 @@ def conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum_rows(
     dgroup_norm_rsqrt_sum_ptr, rows, cols, Cg, count, Cg_groups, var_sum_n_c1,
     conv2d_kept_row, conv2d_kept_col, mu_n_c1, gain_c1c0, bias_c1c0, dy_row, dy_col,
     dgroup_norm_rsqrt_sum_row,
-    COMPUTE: tl.constexpr, HALF: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
+    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program holds ROWS whole rows in registers, and reads every element once."""
     # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
@@ -2245,8 +2244,8 @@ def conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum_rows(
     #     + dy[n_, c, p, q] * group_norm[n_, c, p, q] *
     #     (sigmoid(group_norm[n_, c, p, q]) * (1.0 -
     #     sigmoid(group_norm[n_, c, p, q])))
-    dgroup_norm = dy * lib.sigmoid(group_norm, HALF) + dy * group_norm * (
-        lib.sigmoid(group_norm, HALF) * (1.0 - lib.sigmoid(group_norm))
+    dgroup_norm = dy * lib.sigmoid(group_norm) + dy * group_norm * (
+        lib.sigmoid(group_norm) * (1.0 - lib.sigmoid(group_norm))
     )
     # dgroup_norm_rsqrt_sum[n_, c] = sum[p, q](dgroup_norm[n_, c, p, q] *
     #     (conv2d_kept[n_, c, p, q] - mu[n_, c // Cg]))
@@ -2266,8 +2265,7 @@ def conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum_loop(
     dgroup_norm_rsqrt_sum_ptr, rows, cols, Cg, count, Cg_groups, var_sum_n_c1,
     conv2d_kept_row, conv2d_kept_col, mu_n_c1, gain_c1c0, bias_c1c0, dy_row, dy_col,
     dgroup_norm_rsqrt_sum_row,
-    COMPUTE: tl.constexpr, HALF: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
+    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
     dgroup_norm_rsqrt_sum_part_ptr=None,
 ):  # fmt: skip
@@ -2309,8 +2307,8 @@ def conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum_loop(
             #     + dy[n_, c, p, q] * group_norm[n_, c, p, q] *
             #     (sigmoid(group_norm[n_, c, p, q]) * (1.0 -
             #     sigmoid(group_norm[n_, c, p, q])))
-            dgroup_norm = dy * lib.sigmoid(group_norm, HALF) + dy * group_norm * (
-                lib.sigmoid(group_norm, HALF) * (1.0 - lib.sigmoid(group_norm))
+            dgroup_norm = dy * lib.sigmoid(group_norm) + dy * group_norm * (
+                lib.sigmoid(group_norm) * (1.0 - lib.sigmoid(group_norm))
             )
             dgroup_norm_rsqrt_sum_acc += tl.where(inside, dgroup_norm * (conv2d_kept - mu), 0.0)
         dgroup_norm_rsqrt_sum = tl.sum(dgroup_norm_rsqrt_sum_acc, 1, keep_dims=True)
@@ -2441,8 +2439,7 @@ def conv_group_norm_silu_backward_db_rows(
     conv2d_kept_n_, conv2d_kept_row, conv2d_kept_pq, mu_n_, mu_c1, var_sum_n_, var_sum_c1,
     gain_row, bias_row, dy_n_, dy_row, dy_pq, dvar_sum_n_, dvar_sum_c1, dmu_sum_n_,
     dmu_sum_c1, dconv2d_n_, dconv2d_row, dconv2d_pq, db_row, dgain_row, dbias_row,
-    COMPUTE: tl.constexpr, HALF: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
+    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program holds ROWS whole rows in registers, and reads every element once."""
     # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
@@ -2472,8 +2469,8 @@ def conv_group_norm_silu_backward_db_rows(
     #     + dy[n_, c, p, q] * group_norm[n_, c, p, q] *
     #     (sigmoid(group_norm[n_, c, p, q]) * (1.0 -
     #     sigmoid(group_norm[n_, c, p, q])))
-    dgroup_norm = dy * lib.sigmoid(group_norm, HALF) + dy * group_norm * (
-        lib.sigmoid(group_norm, HALF) * (1.0 - lib.sigmoid(group_norm))
+    dgroup_norm = dy * lib.sigmoid(group_norm) + dy * group_norm * (
+        lib.sigmoid(group_norm) * (1.0 - lib.sigmoid(group_norm))
     )
     dvar_sum = tl.load(dvar_sum_ptr + n_ * dvar_sum_n_ + c1 * dvar_sum_c1, mask=inside)
     dmu_sum = tl.load(dmu_sum_ptr + n_ * dmu_sum_n_ + c1 * dmu_sum_c1, mask=inside)
@@ -2514,8 +2511,7 @@ def conv_group_norm_silu_backward_db_loop(
     conv2d_kept_n_, conv2d_kept_row, conv2d_kept_pq, mu_n_, mu_c1, var_sum_n_, var_sum_c1,
     gain_row, bias_row, dy_n_, dy_row, dy_pq, dvar_sum_n_, dvar_sum_c1, dmu_sum_n_,
     dmu_sum_c1, dconv2d_n_, dconv2d_row, dconv2d_pq, db_row, dgain_row, dbias_row,
-    COMPUTE: tl.constexpr, HALF: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
+    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1,
     STAGES: tl.constexpr = 1, CHUNK=0, db_sum_part_ptr=None, dgain_sum_part_ptr=None,
     dbias_sum_part_ptr=None,
@@ -2570,8 +2566,8 @@ def conv_group_norm_silu_backward_db_loop(
             #     + dy[n_, c, p, q] * group_norm[n_, c, p, q] *
             #     (sigmoid(group_norm[n_, c, p, q]) * (1.0 -
             #     sigmoid(group_norm[n_, c, p, q])))
-            dgroup_norm = dy * lib.sigmoid(group_norm, HALF) + dy * group_norm * (
-                lib.sigmoid(group_norm, HALF) * (1.0 - lib.sigmoid(group_norm))
+            dgroup_norm = dy * lib.sigmoid(group_norm) + dy * group_norm * (
+                lib.sigmoid(group_norm) * (1.0 - lib.sigmoid(group_norm))
             )
             dvar_sum = tl.load(
                 dvar_sum_ptr + line * dvar_sum_n_ + c1 * dvar_sum_c1, mask=row < rows
@@ -2629,8 +2625,7 @@ def conv_group_norm_silu_backward_db_channels_rows(
     conv2d_kept_n_, conv2d_kept_row, conv2d_kept_pq, mu_n_, mu_c1, var_sum_n_, var_sum_c1,
     gain_row, bias_row, dy_n_, dy_row, dy_pq, dvar_sum_n_, dvar_sum_c1, dmu_sum_n_,
     dmu_sum_c1, dconv2d_n_, dconv2d_row, dconv2d_pq, db_row, dgain_row, dbias_row,
-    COMPUTE: tl.constexpr, HALF: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
+    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program holds ROWS whole rows in registers, and reads every element once."""
     # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
@@ -2660,8 +2655,8 @@ def conv_group_norm_silu_backward_db_channels_rows(
     #     + dy[n_, c, p, q] * group_norm[n_, c, p, q] *
     #     (sigmoid(group_norm[n_, c, p, q]) * (1.0 -
     #     sigmoid(group_norm[n_, c, p, q])))
-    dgroup_norm = dy * lib.sigmoid(group_norm, HALF) + dy * group_norm * (
-        lib.sigmoid(group_norm, HALF) * (1.0 - lib.sigmoid(group_norm))
+    dgroup_norm = dy * lib.sigmoid(group_norm) + dy * group_norm * (
+        lib.sigmoid(group_norm) * (1.0 - lib.sigmoid(group_norm))
     )
     dvar_sum = tl.load(dvar_sum_ptr + n_ * dvar_sum_n_ + c1 * dvar_sum_c1, mask=inside)
     dmu_sum = tl.load(dmu_sum_ptr + n_ * dmu_sum_n_ + c1 * dmu_sum_c1, mask=inside)
@@ -2702,8 +2697,8 @@ def conv_group_norm_silu_backward_db_channels_loop(
     conv2d_kept_n_, conv2d_kept_row, conv2d_kept_pq, mu_n_, mu_c1, var_sum_n_, var_sum_c1,
     gain_row, bias_row, dy_n_, dy_row, dy_pq, dvar_sum_n_, dvar_sum_c1, dmu_sum_n_,
     dmu_sum_c1, dconv2d_n_, dconv2d_row, dconv2d_pq, db_row, dgain_row, dbias_row,
-    PLACE: tl.constexpr, COMPUTE: tl.constexpr, HALF: tl.constexpr, VEC: tl.constexpr,
-    ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    PLACE: tl.constexpr, COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
     PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1,
     STAGES: tl.constexpr = 1, CHUNK=0, db_sum_part_ptr=None, dgain_sum_part_ptr=None,
     dbias_sum_part_ptr=None,
@@ -2752,8 +2747,8 @@ def conv_group_norm_silu_backward_db_channels_loop(
             #     + dy[n_, c, p, q] * group_norm[n_, c, p, q] *
             #     (sigmoid(group_norm[n_, c, p, q]) * (1.0 -
             #     sigmoid(group_norm[n_, c, p, q])))
-            dgroup_norm = dy * lib.sigmoid(group_norm, HALF) + dy * group_norm * (
-                lib.sigmoid(group_norm, HALF) * (1.0 - lib.sigmoid(group_norm))
+            dgroup_norm = dy * lib.sigmoid(group_norm) + dy * group_norm * (
+                lib.sigmoid(group_norm) * (1.0 - lib.sigmoid(group_norm))
             )
             dvar_sum = tl.load(dvar_sum_ptr + n_ * dvar_sum_n_ + c1 * dvar_sum_c1, mask=inside)
             dmu_sum = tl.load(dmu_sum_ptr + n_ * dmu_sum_n_ + c1 * dmu_sum_c1, mask=inside)
@@ -3480,9 +3475,7 @@ def launch_conv_group_norm_silu_backward_mu(
         Cg * P * Q, *conv2d_kept.stride(), *gain.stride(), *bias.stride(), *dy.stride(),
         mu.stride(0), var_sum.stride(0), dmu_sum.stride(0),
     )  # fmt: skip
-    constants = dict(
-        COMPUTE=COMPUTE, groups=groups, HALF=gain.element_size() == 2, enable_fp_fusion=True,
-    )  # fmt: skip
+    constants = dict(COMPUTE=COMPUTE, groups=groups, enable_fp_fusion=True)
     if variant == "split":
         PARTS, MERGE = config["PARTS"], config["MERGE"]
         mu_part = torch.empty((rows, PARTS), dtype=compute, device=conv2d_kept.device)
@@ -3599,10 +3592,6 @@ def launch_conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum(
         Cg, Cg * P * Q, Cg * groups, var_sum.stride(0), *conv2d_kept.stride(), mu.stride(0),
         gain.stride(0), bias.stride(0), *dy.stride(), dgroup_norm_rsqrt_sum.stride(0),
     )  # fmt: skip
-    constants = dict(
-        COMPUTE=COMPUTE, HALF=gain.element_size() == 2,
-        VEC=lib.vec(P * Q, conv2d_kept.stride(0), dy.stride(0)), enable_fp_fusion=True,
-    )  # fmt: skip
     if variant == "split":
         PARTS, MERGE = config["PARTS"], config["MERGE"]
         dgroup_norm_rsqrt_sum_part = torch.empty(
@@ -3610,25 +3599,29 @@ def launch_conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum(
         )
         grid = (lib.cdiv(rows, ROWS), PARTS)
         conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum_loop[grid](
-            *arguments, **constants, PASS=1,
+            *arguments, COMPUTE=COMPUTE, VEC=lib.vec(P * Q, conv2d_kept.stride(0), dy.stride(0)),
+            enable_fp_fusion=True, PASS=1,
             dgroup_norm_rsqrt_sum_part_ptr=dgroup_norm_rsqrt_sum_part,
             **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(rows, MERGE),)
         conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum_loop[grid](
-            *arguments, **constants, PASS=2,
+            *arguments, COMPUTE=COMPUTE, VEC=lib.vec(P * Q, conv2d_kept.stride(0), dy.stride(0)),
+            enable_fp_fusion=True, PASS=2,
             dgroup_norm_rsqrt_sum_part_ptr=dgroup_norm_rsqrt_sum_part,
             **dict(lib.config_without(config, "MERGE"), ROWS=MERGE, PARTS_POW2=PARTS),
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(rows, ROWS),)
         conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum_rows[grid](
-            *arguments, **constants, **config,
+            *arguments, COMPUTE=COMPUTE, VEC=lib.vec(P * Q, conv2d_kept.stride(0), dy.stride(0)),
+            enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(rows, ROWS),)
         conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum_loop[grid](
-            *arguments, **constants, **config,
+            *arguments, COMPUTE=COMPUTE, VEC=lib.vec(P * Q, conv2d_kept.stride(0), dy.stride(0)),
+            enable_fp_fusion=True, **config,
         )  # fmt: skip
 
 
@@ -3797,7 +3790,7 @@ def launch_conv_group_norm_silu_backward_db(
         *var_sum.stride(), gain.stride(0), bias.stride(0), *dy.stride(), *dvar_sum.stride(),
         *dmu_sum.stride(), *dconv2d.stride(), db.stride(0), dgain.stride(0), dbias.stride(0),
     )  # fmt: skip
-    constants = dict(COMPUTE=COMPUTE, HALF=gain.element_size() == 2, enable_fp_fusion=True)
+    constants = dict(COMPUTE=COMPUTE, enable_fp_fusion=True)
     if variant == "split":
         PARTS, MERGE = config["PARTS"], config["MERGE"]
         db_sum_part = torch.empty((rows, PARTS), dtype=compute, device=bias.device)

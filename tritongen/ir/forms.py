@@ -19,12 +19,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from tritongen.ir.functions import FUNCTIONS
 from tritongen.ir.nodes import (
     FLOATS,
     Call,
     Cast,
     Const,
     Expr,
+    Nest,
     Op,
     Read,
     Reduce,
@@ -139,7 +141,23 @@ def stored(op: Op) -> Op:
         to = outputs.get(nest.name) or (next(iter(goes)) if len(goes) == 1 else "")
         to = to if may_be_half(to, op) else ""
         nests.append(replace(nest, body=_mark(op, nest.body, to, readers)))
-    return replace(op, nests=tuple(reversed(nests)))
+    return replace(op, nests=_once(tuple(reversed(nests))))
+
+
+def _once(nests: tuple[Nest, ...]) -> tuple[Nest, ...]:
+    """The lines without short forms of what they compute in full too: `sigmoid(x) * (1 - sigmoid(x))` asks for one exp."""
+
+    def plain(e: Expr) -> Expr:
+        return rebuild(e, lambda part: replace(part, stored="") if isinstance(part, Call) else part)
+
+    calls = {e for n in nests for e in walk(n.body) if isinstance(e, Call) and FUNCTIONS[e.fn].half}
+    full = {plain(e) for e in calls if not e.stored}
+    again = {e for e in calls if e.stored and plain(e) in full} if full else set()
+    if not again:
+        return nests
+    return tuple(
+        replace(n, body=rebuild(n.body, lambda e: plain(e) if e in again else e)) for n in nests
+    )
 
 
 def reaching(expr: Expr, dtype: str, typarams: tuple[TypeParam, ...]) -> Expr:
