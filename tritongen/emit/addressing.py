@@ -203,6 +203,8 @@ class Addressing(Parameters):
                     factor = hi + poly(max(low, -low))
                 elif isinstance(atom, Sym) and atom.name not in maybe_below:
                     factor = poly(atom)
+                elif isinstance(atom, Floor) and (whole := self._most(atom.num)) is not None:
+                    factor = whole  # divided by 1 at least
                 else:
                     return None
                 for _ in range(power):
