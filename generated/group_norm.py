@@ -1093,7 +1093,8 @@ def group_norm_backward_dgain_rows(
     )
     # dgain[c] = sum[n](dgain_partial[n, c])
     dgain = tl.sum(dgain_partial, 1, keep_dims=True)
-    tl.store(dgain_ptr + row * dgain_row, dgain, mask=row < rows)
+    if dgain_ptr is not None:
+        tl.store(dgain_ptr + row * dgain_row, dgain, mask=row < rows)
     dbias_partial = tl.load(
         dbias_partial_ptr + col * dbias_partial_col + row * dbias_partial_row,
         mask=inside,
@@ -1101,7 +1102,8 @@ def group_norm_backward_dgain_rows(
     )
     # dbias[c] = sum[n](dbias_partial[n, c])
     dbias = tl.sum(dbias_partial, 1, keep_dims=True)
-    tl.store(dbias_ptr + row * dbias_row, dbias, mask=row < rows)
+    if dbias_ptr is not None:
+        tl.store(dbias_ptr + row * dbias_row, dbias, mask=row < rows)
 
 
 @triton.jit
@@ -1158,8 +1160,10 @@ def group_norm_backward_dgain_loop(
         dbias_sum_parts = tl.load(dbias_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
         dbias_sum = tl.sum(dbias_sum_parts, 1, keep_dims=True)
     if PASS != 1:
-        tl.store(dgain_ptr + row * dgain_row, dgain_sum, mask=row < rows)
-        tl.store(dbias_ptr + row * dbias_row, dbias_sum, mask=row < rows)
+        if dgain_ptr is not None:
+            tl.store(dgain_ptr + row * dgain_row, dgain_sum, mask=row < rows)
+        if dbias_ptr is not None:
+            tl.store(dbias_ptr + row * dbias_row, dbias_sum, mask=row < rows)
 
 
 @triton.jit
@@ -1503,6 +1507,7 @@ def launch_group_norm_backward_dgain(
     """Computes dgain, dbias with the chosen variant. Does not check operands."""
     N, C = dgain_partial.shape
     Cg = C // groups
+    dgain, dbias = lib.stand_ins(dgain, dbias)
     dgain_partial = lib.reshaped(dgain_partial, N, Cg * groups)
     dbias_partial = lib.reshaped(dbias_partial, N, Cg * groups)
     dgain = dgain.view(Cg * groups)
@@ -1521,8 +1526,8 @@ def launch_group_norm_backward_dgain(
     compute = torch.float64 if in_f64 else torch.float32
     COMPUTE = tl.float64 if in_f64 else tl.float32
     arguments = (
-        dgain_partial, dbias_partial, dgain, dbias, Cg * groups, N, *dgain_partial.stride(),
-        *dbias_partial.stride(), dgain.stride(0), dbias.stride(0),
+        dgain_partial, dbias_partial, lib.there(dgain), lib.there(dbias), Cg * groups, N,
+        *dgain_partial.stride(), *dbias_partial.stride(), dgain.stride(0), dbias.stride(0),
     )  # fmt: skip
     constants = dict(
         VEC=lib.vec(Cg * groups, dgain_partial.stride(0), dbias_partial.stride(0)),
@@ -1546,8 +1551,8 @@ def launch_group_norm_backward_dgain(
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(rows, ROWS),)
         group_norm_backward_dgain_rows[grid](
-            dgain_partial, dgain, dbias_partial, dbias, Cg * groups, N, *dgain_partial.stride(),
-            dgain.stride(0), *dbias_partial.stride(), dbias.stride(0),
+            dgain_partial, lib.there(dgain), dbias_partial, lib.there(dbias), Cg * groups, N,
+            *dgain_partial.stride(), dgain.stride(0), *dbias_partial.stride(), dbias.stride(0),
             **constants, **config,
         )  # fmt: skip
     else:
@@ -1745,12 +1750,8 @@ def allocate_group_norm_backward(
             f"group_norm_backward: dy: batch shape {tuple(dy.shape[2:])} does not broadcast with {tuple(x.shape[2:])} (from x)"
         )
     dx = torch.empty((N, C, *x.shape[2:]), dtype=x.dtype, device=x.device) if need_dx else None
-    dgain = (
-        torch.empty((C,), dtype=gain.dtype, device=x.device) if need_dgain or need_dbias else None
-    )
-    dbias = (
-        torch.empty((C,), dtype=gain.dtype, device=x.device) if need_dgain or need_dbias else None
-    )
+    dgain = torch.empty((C,), dtype=gain.dtype, device=x.device) if need_dgain else None
+    dbias = torch.empty((C,), dtype=gain.dtype, device=x.device) if need_dbias else None
     deps = torch.empty((), dtype=torch.float64, device=x.device) if need_deps else None
     return dx, dgain, dbias, deps
 

@@ -311,10 +311,12 @@ def huber_backward_dx_flat_block(
     )
     # dx[...] = de[...] * sign(x[...] - t_[...])
     dx = de * lib.sign(x - t_)
-    tl.store(dx_ptr + i * dx_i, dx, mask=inside)
+    if dx_ptr is not None:
+        tl.store(dx_ptr + i * dx_i, dx, mask=inside)
     # dt[...] = -(de[...] * sign(x[...] - t_[...]))
     dt = -(de * lib.sign(x - t_))
-    tl.store(dt_ptr + i * dt_i, dt, mask=inside)
+    if dt_ptr is not None:
+        tl.store(dt_ptr + i * dt_i, dt, mask=inside)
 
 
 @triton.jit
@@ -409,18 +411,20 @@ def huber_backward_dx_strided(
     )
     # dx[...] = de[...] * sign(x[...] - t_[...])
     dx = de * lib.sign(x - t_)
-    tl.store(
-        dx_ptr + outer_at * dx_outer_at + middle_at * dx_middle_at + inner_at * dx_inner_at,
-        dx,
-        mask=inside,
-    )
+    if dx_ptr is not None:
+        tl.store(
+            dx_ptr + outer_at * dx_outer_at + middle_at * dx_middle_at + inner_at * dx_inner_at,
+            dx,
+            mask=inside,
+        )
     # dt[...] = -(de[...] * sign(x[...] - t_[...]))
     dt = -(de * lib.sign(x - t_))
-    tl.store(
-        dt_ptr + outer_at * dt_outer_at + middle_at * dt_middle_at + inner_at * dt_inner_at,
-        dt,
-        mask=inside,
-    )
+    if dt_ptr is not None:
+        tl.store(
+            dt_ptr + outer_at * dt_outer_at + middle_at * dt_middle_at + inner_at * dt_inner_at,
+            dt,
+            mask=inside,
+        )
 
 
 @triton.jit
@@ -549,7 +553,8 @@ def choose_huber_backward_dx(
 
 def launch_huber_backward_dx(x, t_, dx, dt, delta, dloss) -> None:
     """Computes dx, dt with the chosen variant. Does not check operands."""
-    batch = math.prod(dx.shape)
+    batch = math.prod(torch.broadcast_shapes(x.shape, t_.shape))
+    dx, dt = lib.stand_ins(dx, dt)
     x, t_, dx, dt = lib.three_dims(*torch.broadcast_tensors(x, t_, dx, dt))
     outer, middle, inner = dt.shape
     total = dt.numel()
@@ -569,8 +574,8 @@ def launch_huber_backward_dx(x, t_, dx, dt, delta, dloss) -> None:
     if variant == "flat":
         grid = (lib.cdiv(total, BLOCK),)
         huber_backward_dx_flat[grid](
-            x, t_, dx, dt, delta, dloss, total, batch, x.stride(2), t_.stride(2), dx.stride(2),
-            dt.stride(2),
+            x, t_, lib.there(dx), lib.there(dt), delta, dloss, total, batch, x.stride(2),
+            t_.stride(2), dx.stride(2), dt.stride(2),
             COMPUTE=COMPUTE, DELTA_IS_TENSOR=isinstance(delta, torch.Tensor),
             DLOSS_IS_TENSOR=isinstance(dloss, torch.Tensor), enable_fp_fusion=True, **config,
         )  # fmt: skip
@@ -578,8 +583,8 @@ def launch_huber_backward_dx(x, t_, dx, dt, delta, dloss) -> None:
         ROWS, OUTER = config["ROWS"], config["OUTER"]
         grid = (lib.cdiv(outer, OUTER) * lib.cdiv(middle, ROWS) * lib.cdiv(inner, BLOCK),)
         huber_backward_dx_strided[grid](
-            x, t_, dx, dt, delta, dloss, outer, middle, inner, batch, *x.stride(), *t_.stride(),
-            *dx.stride(), *dt.stride(),
+            x, t_, lib.there(dx), lib.there(dt), delta, dloss, outer, middle, inner, batch,
+            *x.stride(), *t_.stride(), *dx.stride(), *dt.stride(),
             COMPUTE=COMPUTE, DELTA_IS_TENSOR=isinstance(delta, torch.Tensor),
             DLOSS_IS_TENSOR=isinstance(dloss, torch.Tensor), VEC_X=lib.vec(*x.stride()[:2]),
             VEC_T_=lib.vec(*t_.stride()[:2]), VEC_DX=lib.vec(*dx.stride()[:2]),
@@ -716,8 +721,8 @@ def allocate_huber_backward(
         raise ValueError(
             f"huber_backward: t: batch shape {tuple(t_.shape)} does not broadcast with {tuple(x.shape)} (from x)"
         ) from None
-    dx = lib.empty(batch_shape, x.dtype, x, t_) if need_dx or need_dt else None
-    dt = lib.empty(batch_shape, x.dtype, x, t_) if need_dx or need_dt else None
+    dx = lib.empty(batch_shape, x.dtype, x, t_) if need_dx else None
+    dt = lib.empty(batch_shape, x.dtype, x, t_) if need_dt else None
     ddelta = torch.empty((), dtype=torch.float64, device=x.device) if need_ddelta else None
     return dx, dt, ddelta
 

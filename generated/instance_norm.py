@@ -1180,11 +1180,13 @@ def instance_norm_backward_dgain_rows(
     )
     # dgain[c] = sum[n](dgain_partial[n, c])
     dgain = tl.sum(dgain_partial, 1, keep_dims=True)
-    tl.store(dgain_ptr + row * dgain_row, dgain, mask=row < C)
+    if dgain_ptr is not None:
+        tl.store(dgain_ptr + row * dgain_row, dgain, mask=row < C)
     dmu_sum = tl.load(dmu_sum_ptr + col * dmu_sum_col + row * dmu_sum_row, mask=inside, other=0.0)
     # dbias[c] = sum[n](dmu_sum[n, c])
     dbias = tl.sum(dmu_sum, 1, keep_dims=True)
-    tl.store(dbias_ptr + row * dbias_row, dbias, mask=row < C)
+    if dbias_ptr is not None:
+        tl.store(dbias_ptr + row * dbias_row, dbias, mask=row < C)
 
 
 @triton.jit
@@ -1239,8 +1241,10 @@ def instance_norm_backward_dgain_loop(
         dbias_sum_parts = tl.load(dbias_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
         dbias_sum = tl.sum(dbias_sum_parts, 1, keep_dims=True)
     if PASS != 1:
-        tl.store(dgain_ptr + row * dgain_row, dgain_sum, mask=row < C)
-        tl.store(dbias_ptr + row * dbias_row, dbias_sum, mask=row < C)
+        if dgain_ptr is not None:
+            tl.store(dgain_ptr + row * dgain_row, dgain_sum, mask=row < C)
+        if dbias_ptr is not None:
+            tl.store(dbias_ptr + row * dbias_row, dbias_sum, mask=row < C)
 
 
 @triton.jit
@@ -1640,6 +1644,7 @@ def choose_instance_norm_backward_dgain(
 def launch_instance_norm_backward_dgain(x, gain, dgain_partial, dmu_sum, dgain, dbias) -> None:
     """Computes dgain, dbias with the chosen variant. Does not check operands."""
     N, C = dgain_partial.shape
+    dgain, dbias = lib.stand_ins(dgain, dbias)
     strided = 0 < dgain_partial.stride(1) < dgain_partial.stride(0) or 0 < dmu_sum.stride(
         1
     ) < dmu_sum.stride(0)
@@ -1653,8 +1658,8 @@ def launch_instance_norm_backward_dgain(x, gain, dgain_partial, dmu_sum, dgain, 
     compute = torch.float64 if in_f64 else torch.float32
     COMPUTE = tl.float64 if in_f64 else tl.float32
     arguments = (
-        dgain_partial, dmu_sum, dgain, dbias, C, N, *dgain_partial.stride(), *dmu_sum.stride(),
-        dgain.stride(0), dbias.stride(0),
+        dgain_partial, dmu_sum, lib.there(dgain), lib.there(dbias), C, N,
+        *dgain_partial.stride(), *dmu_sum.stride(), dgain.stride(0), dbias.stride(0),
     )  # fmt: skip
     constants = dict(
         VEC=lib.vec(C, dgain_partial.stride(0), dmu_sum.stride(0)), enable_fp_fusion=True,
@@ -1677,8 +1682,8 @@ def launch_instance_norm_backward_dgain(x, gain, dgain_partial, dmu_sum, dgain, 
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(C, ROWS),)
         instance_norm_backward_dgain_rows[grid](
-            dgain_partial, dgain, dmu_sum, dbias, C, N, *dgain_partial.stride(), dgain.stride(0),
-            *dmu_sum.stride(), dbias.stride(0),
+            dgain_partial, lib.there(dgain), dmu_sum, lib.there(dbias), C, N,
+            *dgain_partial.stride(), dgain.stride(0), *dmu_sum.stride(), dbias.stride(0),
             **constants, **config,
         )  # fmt: skip
     else:
@@ -1840,12 +1845,8 @@ def allocate_instance_norm_backward(
     dx = torch.empty(
         (N, C, *x.shape[2:]), dtype=x.dtype, device=x.device, memory_format=lib.memory_format(dy, x)
     )
-    dgain = (
-        torch.empty((C,), dtype=gain.dtype, device=x.device) if need_dgain or need_dbias else None
-    )
-    dbias = (
-        torch.empty((C,), dtype=gain.dtype, device=x.device) if need_dgain or need_dbias else None
-    )
+    dgain = torch.empty((C,), dtype=gain.dtype, device=x.device) if need_dgain else None
+    dbias = torch.empty((C,), dtype=gain.dtype, device=x.device) if need_dbias else None
     deps = torch.empty((), dtype=torch.float64, device=x.device) if need_deps else None
     return dx, dgain, dbias, deps
 

@@ -204,7 +204,9 @@ def kl_div_torch(x: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
     allocate=allocate_kl_div,
     reference=kl_div_reference,
     equals=kl_div_torch,
-    backward=runtime.Backward("kl_div_backward", wrt=("x", "t"), outputs=("loss",)),
+    backward=runtime.Backward(
+        "kl_div_backward", wrt=("x", "t"), outputs=("loss",), flags=("need_dx", "need_dt")
+    ),
 )
 def kl_div(x: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
     """Returns loss: T[N], given x: T[N, D], t: T[N, D].
@@ -259,11 +261,12 @@ def kl_div_backward_strided(
     ).to(COMPUTE)
     # dx[n, d] = -(dloss[n] * t_[n, d])
     dx = -(dloss * t_)
-    tl.store(
-        dx_ptr + outer_at * dx_outer_at + middle_at * dx_middle_at + inner_at * dx_inner_at,
-        dx,
-        mask=inside,
-    )
+    if dx_ptr is not None:
+        tl.store(
+            dx_ptr + outer_at * dx_outer_at + middle_at * dx_middle_at + inner_at * dx_inner_at,
+            dx,
+            mask=inside,
+        )
     x = tl.load(
         x_ptr + outer_at * x_outer_at + middle_at * x_middle_at + inner_at * x_inner_at, mask=inside
     ).to(COMPUTE)
@@ -272,11 +275,12 @@ def kl_div_backward_strided(
     dt = (
         tl.where((t_ == 0.0) & (t_ <= 0.0), 0.0, dloss * tl.log(t_)) - dloss * x + dloss * (t_ / t_)
     )
-    tl.store(
-        dt_ptr + outer_at * dt_outer_at + middle_at * dt_middle_at + inner_at * dt_inner_at,
-        dt,
-        mask=inside,
-    )
+    if dt_ptr is not None:
+        tl.store(
+            dt_ptr + outer_at * dt_outer_at + middle_at * dt_middle_at + inner_at * dt_inner_at,
+            dt,
+            mask=inside,
+        )
 
 
 def choose_kl_div_backward(
@@ -307,6 +311,7 @@ def choose_kl_div_backward(
 
 def launch_kl_div_backward(x, t_, dloss, dx, dt) -> None:
     """Computes dx, dt with the chosen variant. Does not check operands."""
+    dx, dt = lib.stand_ins(dx, dt)
     dloss, t_, x, dx, dt = lib.three_dims(*torch.broadcast_tensors(dloss[:, None], t_, x, dx, dt))
     outer, middle, inner = dt.shape
     transposed = any(0 < t.stride(1) < t.stride(2) for t in (dloss, t_, x, dx, dt))
@@ -317,8 +322,8 @@ def launch_kl_div_backward(x, t_, dloss, dx, dt) -> None:
     COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
     grid = (lib.cdiv(outer, OUTER) * lib.cdiv(middle, ROWS) * lib.cdiv(inner, BLOCK),)
     kl_div_backward_strided[grid](
-        dloss, t_, dx, x, dt, outer, middle, inner, *dloss.stride(), *t_.stride(), *dx.stride(),
-        *x.stride(), *dt.stride(),
+        dloss, t_, lib.there(dx), x, lib.there(dt), outer, middle, inner, *dloss.stride(),
+        *t_.stride(), *dx.stride(), *x.stride(), *dt.stride(),
         COMPUTE=COMPUTE, VEC_DLOSS=lib.vec(*dloss.stride()[:2]),
         VEC_T_=lib.vec(*t_.stride()[:2]), VEC_DX=lib.vec(*dx.stride()[:2]),
         VEC_X=lib.vec(*x.stride()[:2]), VEC_DT=lib.vec(*dt.stride()[:2], inner),
@@ -326,42 +331,68 @@ def launch_kl_div_backward(x, t_, dloss, dx, dt) -> None:
     )  # fmt: skip
 
 
-def allocate_kl_div_backward(x, t, dloss) -> tuple[torch.Tensor, torch.Tensor]:
+def allocate_kl_div_backward(
+    x, t_, dloss, need_dx=True, need_dt=True
+) -> tuple[torch.Tensor | None, torch.Tensor | None]:
     """Checks the operands of kl_div_backward and allocates its results. Raises ValueError if an operand does not fit."""
     N, D = lib.check_operands(
         "kl_div_backward",
         "T: float64 | float32 | float16 | bfloat16",
         ("x: T[N, D]", x),
-        ("t: T[N, D]", t),
+        ("t: T[N, D]", t_),
         ("dloss: T[N]", dloss),
     )
-    dx = lib.empty((N, D), x.dtype, t, x)
-    dt = lib.empty((N, D), x.dtype, t, x)
+    dx = lib.empty((N, D), x.dtype, t_, x) if need_dx else None
+    dt = lib.empty((N, D), x.dtype, t_, x) if need_dt else None
+    return dx, dt
+
+
+def run_kl_div_backward_reference(
+    x: torch.Tensor, t_: torch.Tensor, dloss: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The spec of kl_div_backward in torch, line by line."""
+    T = x.dtype
+    compute = torch.float64 if x.dtype == torch.float64 else torch.float32
+    x = x.to(compute)
+    t_ = t_.to(compute)
+    dloss = dloss.to(compute)
+    N, D = x.shape
+
+    # dx[n, d] = -(dloss[n] * t_[n, d])
+    dx = (-(dloss[:, None] * t_)).to(T)
+
+    # dt[n, d] = where(t_[n, d] == 0.0 and t_[n, d] <= 0.0, 0.0, dloss[n] * log(t_[n, d])) -
+    #     dloss[n] * x[n, d] + dloss[n] * (t_[n, d] / t_[n, d])
+    dt = (
+        torch.where((t_ == 0.0) & (t_ <= 0.0), 0.0, dloss[:, None] * torch.log(t_))
+        - dloss[:, None] * x
+        + dloss[:, None] * (t_ / t_)
+    ).to(T)
+
     return dx, dt
 
 
 def kl_div_backward_reference(
     x: torch.Tensor, t: torch.Tensor, dloss: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """The spec of kl_div_backward in torch, line by line."""
-    T = x.dtype
-    compute = torch.float64 if x.dtype == torch.float64 else torch.float32
-    x = x.to(compute)
-    t = t.to(compute)
-    dloss = dloss.to(compute)
-    N, D = x.shape
+    """kl_div_backward on CPU tensors."""
+    return run_kl_div_backward_reference(x, t, dloss)
 
-    # dx[n, d] = -(dloss[n] * t[n, d])
-    dx = (-(dloss[:, None] * t)).to(T)
 
-    # dt[n, d] = where(t[n, d] == 0.0 and t[n, d] <= 0.0, 0.0, dloss[n] * log(t[n, d])) -
-    #     dloss[n] * x[n, d] + dloss[n] * (t[n, d] / t[n, d])
-    dt = (
-        torch.where((t == 0.0) & (t <= 0.0), 0.0, dloss[:, None] * torch.log(t))
-        - dloss[:, None] * x
-        + dloss[:, None] * (t / t)
-    ).to(T)
-
+def run_kl_div_backward(
+    x: torch.Tensor,
+    t_: torch.Tensor,
+    dloss: torch.Tensor,
+    need_dx: bool = True,
+    need_dt: bool = True,
+) -> tuple[torch.Tensor | None, torch.Tensor | None]:
+    """kl_div_backward, with parameter names that nothing else in this module uses."""
+    dx, dt = allocate_kl_div_backward(x, t_, dloss, need_dx, need_dt)
+    if not lib.runs_kernels(x):
+        return kl_div_backward_reference(x, t_, dloss)
+    if any(t is not None and t.numel() > 0 for t in (dx, dt)):
+        with torch.cuda.device_of(x):
+            launch_kl_div_backward(x, t_, dloss, dx, dt)
     return dx, dt
 
 
@@ -374,16 +405,14 @@ def kl_div_backward_reference(
     no_gradient="second derivatives are derived for what comes from tritongen.compile_op, compile_expr and load",
 )
 def kl_div_backward(
-    x: torch.Tensor, t: torch.Tensor, dloss: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor]:
+    x: torch.Tensor,
+    t: torch.Tensor,
+    dloss: torch.Tensor,
+    need_dx: bool = True,
+    need_dt: bool = True,
+) -> tuple[torch.Tensor | None, torch.Tensor | None]:
     """Returns dx: T[N, D], dt: T[N, D], given x: T[N, D], t: T[N, D], dloss: T[N].
 
     T is f64, f32, f16 or bf16. Takes any strides. Raises ValueError if an operand does not fit.
     """
-    dx, dt = allocate_kl_div_backward(x, t, dloss)
-    if not lib.runs_kernels(x):
-        return kl_div_backward_reference(x, t, dloss)
-    if dx.numel() > 0 or dt.numel() > 0:
-        with torch.cuda.device_of(x):
-            launch_kl_div_backward(x, t, dloss, dx, dt)
-    return dx, dt
+    return run_kl_div_backward(x, t, dloss, need_dx, need_dt)

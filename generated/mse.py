@@ -219,7 +219,9 @@ def mse_torch(x: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
     allocate=allocate_mse,
     reference=mse_reference,
     equals=mse_torch,
-    backward=runtime.Backward("mse_backward", wrt=("x", "t"), outputs=("loss",)),
+    backward=runtime.Backward(
+        "mse_backward", wrt=("x", "t"), outputs=("loss",), flags=("need_dx", "need_dt")
+    ),
 )
 def mse(x: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
     """Returns loss: T, given x: T[...], t: T[...].
@@ -260,10 +262,12 @@ def mse_backward_flat_block(
     t_ = tl.load(t_ptr + i * t_i, mask=inside).to(COMPUTE)
     # dx[...] = dloss / batch_ * (2.0 * (x[...] - t_[...]))
     dx = dloss / batch_.to(COMPUTE) * (2.0 * (x - t_))
-    tl.store(dx_ptr + i * dx_i, dx, mask=inside)
+    if dx_ptr is not None:
+        tl.store(dx_ptr + i * dx_i, dx, mask=inside)
     # dt[...] = -(dloss / batch_ * (2.0 * (x[...] - t_[...])))
     dt = -(dloss / batch_.to(COMPUTE) * (2.0 * (x - t_)))
-    tl.store(dt_ptr + i * dt_i, dt, mask=inside)
+    if dt_ptr is not None:
+        tl.store(dt_ptr + i * dt_i, dt, mask=inside)
 
 
 @triton.jit
@@ -343,18 +347,20 @@ def mse_backward_strided(
     ).to(COMPUTE)
     # dx[...] = dloss / batch_ * (2.0 * (x[...] - t_[...]))
     dx = dloss / batch_.to(COMPUTE) * (2.0 * (x - t_))
-    tl.store(
-        dx_ptr + outer_at * dx_outer_at + middle_at * dx_middle_at + inner_at * dx_inner_at,
-        dx,
-        mask=inside,
-    )
+    if dx_ptr is not None:
+        tl.store(
+            dx_ptr + outer_at * dx_outer_at + middle_at * dx_middle_at + inner_at * dx_inner_at,
+            dx,
+            mask=inside,
+        )
     # dt[...] = -(dloss / batch_ * (2.0 * (x[...] - t_[...])))
     dt = -(dloss / batch_.to(COMPUTE) * (2.0 * (x - t_)))
-    tl.store(
-        dt_ptr + outer_at * dt_outer_at + middle_at * dt_middle_at + inner_at * dt_inner_at,
-        dt,
-        mask=inside,
-    )
+    if dt_ptr is not None:
+        tl.store(
+            dt_ptr + outer_at * dt_outer_at + middle_at * dt_middle_at + inner_at * dt_inner_at,
+            dt,
+            mask=inside,
+        )
 
 
 def choose_mse_backward(
@@ -388,7 +394,8 @@ def choose_mse_backward(
 
 def launch_mse_backward(x, t_, dx, dt, dloss) -> None:
     """Computes dx, dt with the chosen variant. Does not check operands."""
-    batch = math.prod(dx.shape)
+    batch = math.prod(torch.broadcast_shapes(x.shape, t_.shape))
+    dx, dt = lib.stand_ins(dx, dt)
     x, t_, dx, dt = lib.three_dims(*torch.broadcast_tensors(x, t_, dx, dt))
     outer, middle, inner = dt.shape
     total = dt.numel()
@@ -405,8 +412,8 @@ def launch_mse_backward(x, t_, dx, dt, dloss) -> None:
     if variant == "flat":
         grid = (lib.cdiv(total, BLOCK),)
         mse_backward_flat[grid](
-            x, t_, dx, dt, dloss, total, batch, x.stride(2), t_.stride(2), dx.stride(2),
-            dt.stride(2),
+            x, t_, lib.there(dx), lib.there(dt), dloss, total, batch, x.stride(2), t_.stride(2),
+            dx.stride(2), dt.stride(2),
             DLOSS_IS_TENSOR=isinstance(dloss, torch.Tensor), COMPUTE=COMPUTE, enable_fp_fusion=True,
             **config,
         )  # fmt: skip
@@ -414,8 +421,8 @@ def launch_mse_backward(x, t_, dx, dt, dloss) -> None:
         ROWS, OUTER = config["ROWS"], config["OUTER"]
         grid = (lib.cdiv(outer, OUTER) * lib.cdiv(middle, ROWS) * lib.cdiv(inner, BLOCK),)
         mse_backward_strided[grid](
-            x, t_, dx, dt, dloss, outer, middle, inner, batch, *x.stride(), *t_.stride(),
-            *dx.stride(), *dt.stride(),
+            x, t_, lib.there(dx), lib.there(dt), dloss, outer, middle, inner, batch, *x.stride(),
+            *t_.stride(), *dx.stride(), *dt.stride(),
             DLOSS_IS_TENSOR=isinstance(dloss, torch.Tensor), COMPUTE=COMPUTE,
             VEC_X=lib.vec(*x.stride()[:2]), VEC_T_=lib.vec(*t_.stride()[:2]),
             VEC_DX=lib.vec(*dx.stride()[:2]), VEC_DT=lib.vec(*dt.stride()[:2], inner),
@@ -423,50 +430,76 @@ def launch_mse_backward(x, t_, dx, dt, dloss) -> None:
         )  # fmt: skip
 
 
-def allocate_mse_backward(x, t, dloss) -> tuple[torch.Tensor, torch.Tensor]:
+def allocate_mse_backward(
+    x, t_, dloss, need_dx=True, need_dt=True
+) -> tuple[torch.Tensor | None, torch.Tensor | None]:
     """Checks the operands of mse_backward and allocates its results. Raises ValueError if an operand does not fit."""
     lib.check_operands(
         "mse_backward",
         "T: float64 | float32 | float16 | bfloat16",
         ("x: T[...]", x),
-        ("t: T[...]", t),
+        ("t: T[...]", t_),
         ("dloss: number | tensor", dloss),
     )
     try:
-        batch_shape = torch.broadcast_shapes(x.shape, t.shape)
+        batch_shape = torch.broadcast_shapes(x.shape, t_.shape)
     except RuntimeError:
         raise ValueError(
-            f"mse_backward: t: batch shape {tuple(t.shape)} does not broadcast with {tuple(x.shape)} (from x)"
+            f"mse_backward: t: batch shape {tuple(t_.shape)} does not broadcast with {tuple(x.shape)} (from x)"
         ) from None
-    dx = lib.empty(batch_shape, x.dtype, x, t)
-    dt = lib.empty(batch_shape, x.dtype, x, t)
+    dx = lib.empty(batch_shape, x.dtype, x, t_) if need_dx else None
+    dt = lib.empty(batch_shape, x.dtype, x, t_) if need_dt else None
     return dx, dt
 
 
-def mse_backward_reference(
-    x: torch.Tensor, t: torch.Tensor, dloss: float | torch.Tensor
+def run_mse_backward_reference(
+    x: torch.Tensor, t_: torch.Tensor, dloss: float | torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """The spec of mse_backward in torch, line by line."""
     T = x.dtype
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
     x = x.to(compute)
-    t = t.to(compute)
+    t_ = t_.to(compute)
     dloss = torch.as_tensor(dloss, dtype=compute, device=x.device)
-    batch_ = torch.broadcast_shapes(x.shape, t.shape)
+    batch_ = torch.broadcast_shapes(x.shape, t_.shape)
     rows = batch_.numel()
     x = x.expand(batch_).reshape(rows)
-    t = t.expand(batch_).reshape(rows)
+    t_ = t_.expand(batch_).reshape(rows)
 
     # batch = sum[...](1)
     batch = torch.broadcast_to(torch.tensor(1, dtype=torch.int64, device=x.device), (rows,)).sum(-1)
 
-    # dx[...] = dloss / batch * (2.0 * (x[...] - t[...]))
-    dx = (dloss / batch.to(compute) * (2.0 * (x - t))).to(T)
+    # dx[...] = dloss / batch * (2.0 * (x[...] - t_[...]))
+    dx = (dloss / batch.to(compute) * (2.0 * (x - t_))).to(T)
 
-    # dt[...] = -(dloss / batch * (2.0 * (x[...] - t[...])))
-    dt = (-(dloss / batch.to(compute) * (2.0 * (x - t)))).to(T)
+    # dt[...] = -(dloss / batch * (2.0 * (x[...] - t_[...])))
+    dt = (-(dloss / batch.to(compute) * (2.0 * (x - t_)))).to(T)
 
     return dx.reshape(batch_), dt.reshape(batch_)
+
+
+def mse_backward_reference(
+    x: torch.Tensor, t: torch.Tensor, dloss: float | torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """mse_backward on CPU tensors."""
+    return run_mse_backward_reference(x, t, dloss)
+
+
+def run_mse_backward(
+    x: torch.Tensor,
+    t_: torch.Tensor,
+    dloss: float | torch.Tensor,
+    need_dx: bool = True,
+    need_dt: bool = True,
+) -> tuple[torch.Tensor | None, torch.Tensor | None]:
+    """mse_backward, with parameter names that nothing else in this module uses."""
+    dx, dt = allocate_mse_backward(x, t_, dloss, need_dx, need_dt)
+    if not lib.runs_kernels(x):
+        return mse_backward_reference(x, t_, dloss)
+    if any(t is not None and t.numel() > 0 for t in (dx, dt)):
+        with torch.cuda.device_of(x):
+            launch_mse_backward(x, t_, dx, dt, dloss)
+    return dx, dt
 
 
 @runtime.op(
@@ -478,16 +511,14 @@ def mse_backward_reference(
     no_gradient="second derivatives are derived for what comes from tritongen.compile_op, compile_expr and load",
 )
 def mse_backward(
-    x: torch.Tensor, t: torch.Tensor, dloss: float | torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor]:
+    x: torch.Tensor,
+    t: torch.Tensor,
+    dloss: float | torch.Tensor,
+    need_dx: bool = True,
+    need_dt: bool = True,
+) -> tuple[torch.Tensor | None, torch.Tensor | None]:
     """Returns dx: T[...], dt: T[...], given x: T[...], t: T[...].
 
     T is f64, f32, f16 or bf16. Takes any strides. Raises ValueError if an operand does not fit.
     """
-    dx, dt = allocate_mse_backward(x, t, dloss)
-    if not lib.runs_kernels(x):
-        return mse_backward_reference(x, t, dloss)
-    if dx.numel() > 0 or dt.numel() > 0:
-        with torch.cuda.device_of(x):
-            launch_mse_backward(x, t, dx, dt, dloss)
-    return dx, dt
+    return run_mse_backward(x, t, dloss, need_dx, need_dt)

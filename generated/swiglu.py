@@ -189,7 +189,9 @@ def swiglu_torch(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
     equals=swiglu_torch,
     batch=runtime.Batch({"gate": (0, 0), "up": (0, 0)}, (0,)),
     linear=(("up",),),
-    backward=runtime.Backward("swiglu_backward", wrt=("gate", "up"), outputs=("y",)),
+    backward=runtime.Backward(
+        "swiglu_backward", wrt=("gate", "up"), outputs=("y",), flags=("need_dgate", "need_dup")
+    ),
 )
 def swiglu(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
     """Returns y: T[...], given gate: T[...], up: T[...].
@@ -230,10 +232,12 @@ def swiglu_backward_flat_block(
     dgate = dy * up * lib.sigmoid(gate) + dy * up * gate * (
         lib.sigmoid(gate) * (1.0 - lib.sigmoid(gate))
     )
-    tl.store(dgate_ptr + i * dgate_i, dgate, mask=inside)
+    if dgate_ptr is not None:
+        tl.store(dgate_ptr + i * dgate_i, dgate, mask=inside)
     # dup[...] = dy[...] * (gate[...] * sigmoid(gate[...]))
     dup = dy * (gate * lib.sigmoid(gate))
-    tl.store(dup_ptr + i * dup_i, dup, mask=inside)
+    if dup_ptr is not None:
+        tl.store(dup_ptr + i * dup_i, dup, mask=inside)
 
 
 @triton.jit
@@ -328,21 +332,23 @@ def swiglu_backward_strided(
     dgate = dy * up * lib.sigmoid(gate) + dy * up * gate * (
         lib.sigmoid(gate) * (1.0 - lib.sigmoid(gate))
     )
-    tl.store(
-        dgate_ptr
-        + outer_at * dgate_outer_at
-        + middle_at * dgate_middle_at
-        + inner_at * dgate_inner_at,
-        dgate,
-        mask=inside,
-    )
+    if dgate_ptr is not None:
+        tl.store(
+            dgate_ptr
+            + outer_at * dgate_outer_at
+            + middle_at * dgate_middle_at
+            + inner_at * dgate_inner_at,
+            dgate,
+            mask=inside,
+        )
     # dup[...] = dy[...] * (gate[...] * sigmoid(gate[...]))
     dup = dy * (gate * lib.sigmoid(gate))
-    tl.store(
-        dup_ptr + outer_at * dup_outer_at + middle_at * dup_middle_at + inner_at * dup_inner_at,
-        dup,
-        mask=inside,
-    )
+    if dup_ptr is not None:
+        tl.store(
+            dup_ptr + outer_at * dup_outer_at + middle_at * dup_middle_at + inner_at * dup_inner_at,
+            dup,
+            mask=inside,
+        )
 
 
 choose_swiglu_backward = choose_swiglu
@@ -350,6 +356,7 @@ choose_swiglu_backward = choose_swiglu
 
 def launch_swiglu_backward(gate, up, dy, dgate, dup) -> None:
     """Computes dgate, dup with the chosen variant. Does not check operands."""
+    dgate, dup = lib.stand_ins(dgate, dup)
     dy, up, gate, dgate, dup = lib.three_dims(*torch.broadcast_tensors(dy, up, gate, dgate, dup))
     outer, middle, inner = dup.shape
     total = dup.numel()
@@ -363,23 +370,25 @@ def launch_swiglu_backward(gate, up, dy, dgate, dup) -> None:
     if variant == "flat":
         grid = (lib.cdiv(total, BLOCK),)
         swiglu_backward_flat[grid](
-            dy, up, gate, dgate, dup, total, dy.stride(2), up.stride(2), gate.stride(2),
-            dgate.stride(2), dup.stride(2),
+            dy, up, gate, lib.there(dgate), lib.there(dup), total, dy.stride(2), up.stride(2),
+            gate.stride(2), dgate.stride(2), dup.stride(2),
             COMPUTE=COMPUTE, enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
         ROWS, OUTER = config["ROWS"], config["OUTER"]
         grid = (lib.cdiv(outer, OUTER) * lib.cdiv(middle, ROWS) * lib.cdiv(inner, BLOCK),)
         swiglu_backward_strided[grid](
-            dy, up, gate, dgate, dup, outer, middle, inner, *dy.stride(), *up.stride(),
-            *gate.stride(), *dgate.stride(), *dup.stride(),
+            dy, up, gate, lib.there(dgate), lib.there(dup), outer, middle, inner, *dy.stride(),
+            *up.stride(), *gate.stride(), *dgate.stride(), *dup.stride(),
             COMPUTE=COMPUTE, VEC_DY=lib.vec(*dy.stride()[:2]), VEC_UP=lib.vec(*up.stride()[:2]),
             VEC_GATE=lib.vec(*gate.stride()[:2]), VEC_DGATE=lib.vec(*dgate.stride()[:2]),
             VEC_DUP=lib.vec(*dup.stride()[:2], inner), enable_fp_fusion=True, **config,
         )  # fmt: skip
 
 
-def allocate_swiglu_backward(gate, up, dy) -> tuple[torch.Tensor, torch.Tensor]:
+def allocate_swiglu_backward(
+    gate, up, dy, need_dgate=True, need_dup=True
+) -> tuple[torch.Tensor | None, torch.Tensor | None]:
     """Checks the operands of swiglu_backward and allocates its results. Raises ValueError if an operand does not fit."""
     lib.check_operands(
         "swiglu_backward",
@@ -398,8 +407,8 @@ def allocate_swiglu_backward(gate, up, dy) -> tuple[torch.Tensor, torch.Tensor]:
         raise ValueError(
             f"swiglu_backward: up: batch shape {tuple(up.shape)} does not broadcast with {tuple(dy.shape)} (from dy)"
         )
-    dgate = lib.empty(dy.shape, gate.dtype, dy, up, gate)
-    dup = lib.empty(dy.shape, gate.dtype, dy, up, gate)
+    dgate = lib.empty(dy.shape, gate.dtype, dy, up, gate) if need_dgate else None
+    dup = lib.empty(dy.shape, gate.dtype, dy, up, gate) if need_dup else None
     return dgate, dup
 
 
@@ -441,16 +450,20 @@ def swiglu_backward_reference(
     no_gradient="second derivatives are derived for what comes from tritongen.compile_op, compile_expr and load",
 )
 def swiglu_backward(
-    gate: torch.Tensor, up: torch.Tensor, dy: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor]:
+    gate: torch.Tensor,
+    up: torch.Tensor,
+    dy: torch.Tensor,
+    need_dgate: bool = True,
+    need_dup: bool = True,
+) -> tuple[torch.Tensor | None, torch.Tensor | None]:
     """Returns dgate: T[...], dup: T[...], given gate: T[...], up: T[...], dy: T[...].
 
     T is f64, f32, f16 or bf16. Takes any strides. Raises ValueError if an operand does not fit.
     """
-    dgate, dup = allocate_swiglu_backward(gate, up, dy)
+    dgate, dup = allocate_swiglu_backward(gate, up, dy, need_dgate, need_dup)
     if not lib.runs_kernels(gate):
         return swiglu_backward_reference(gate, up, dy)
-    if dgate.numel() > 0 or dup.numel() > 0:
+    if any(t is not None and t.numel() > 0 for t in (dgate, dup)):
         with torch.cuda.device_of(gate):
             launch_swiglu_backward(gate, up, dy, dgate, dup)
     return dgate, dup

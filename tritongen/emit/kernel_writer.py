@@ -196,8 +196,12 @@ class KernelWriter(Addressing):
 
     def store(self, nest: ir.Nest, value: str, checks: Sequence[str] = ()) -> None:
         lines, where, mask = self.stored_at(nest, checks)
+        stored = f"tl.store({where}, {value}{f', mask={mask}' if mask else ''})"
         self.lines += lines
-        self.line(f"tl.store({where}, {value}{f', mask={mask}' if mask else ''})")
+        if nest.name in self.context.stand_ins:
+            self.line(f"if {self.pointer(nest.name)} is not None:")
+            stored = f"    {stored}"
+        self.line(stored)
 
     def stored_at(self, nest: ir.Nest, checks: Sequence[str] = ()) -> tuple[Lines, str, str]:
         """The lines of an output's address, the address, and the mask."""

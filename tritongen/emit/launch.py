@@ -87,6 +87,7 @@ def launch_view(
     one_batch_lines = batches_first(context, step)
     context = replace(context, flat=bool(one_batch_lines))
     lines = [*step_values(context, step, kernels), *workspace_lines(context, step)]
+    shaped = stand_in_lines(context, step)
     shared = [t for t in step.touched if step.is_shared(t)]
     flat = flat_lines(context, step)
     seen = [t for t in shared if not flat or t in step.stores or not context.dims[t]]
@@ -113,7 +114,17 @@ def launch_view(
     precision = precision_lines(step, kernels)
     lines += everywhere.lines
     packing, branches, entries = with_names(step, packing, branches)
-    body = [*one_batch_lines, *view_lines, *precision, *facts, *call, *entries, *lines, *packing]
+    body = [
+        *shaped,
+        *one_batch_lines,
+        *view_lines,
+        *precision,
+        *facts,
+        *call,
+        *entries,
+        *lines,
+        *packing,
+    ]
     closing = [*closed(step, call_texts(behind, everywhere)), *put_back_lines(context, step)]
     said = "\n".join([*body, *(x for _, ls in branches for x in ls), *closing])  # but for tests
     opening = opening_lines(measured_by(context, step), said)
@@ -305,6 +316,18 @@ def pack_line(pack: Pack) -> str:
         order = (*(k - (k > at) for k in order[:-2]), at)
     back = permuted(tuple(order.index(k) for k in range(len(order))))
     return f"{name} = lib.in_lines({name}{permuted(order)}){back}"
+
+
+def stand_in_lines(context: Context, step: Step) -> list[str]:
+    """The line that gives each result that may be None a shape: that of another one, or of an operand, where all may be None."""
+    some = [t for t in step.stores if t in context.stand_ins]
+    if not some:
+        return []
+    alike = (t for t in step.touched if t not in step.stores)
+    operand = [t for t in alike if context.dims[t] == context.dims[some[0]]][:1]
+    if len(some) == len(step.stores):
+        return [f"{', '.join(some)} = lib.stand_ins({', '.join(some)})"]
+    return [f"*_, {', '.join(some)} = lib.stand_ins({', '.join([*operand, *some])})"]
 
 
 def view_line(context: Context, tensor: str, view: View | None, stored: bool) -> list[str]:

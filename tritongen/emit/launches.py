@@ -117,8 +117,11 @@ def call_of(
         there = zip(kernel.workspaces, made, strict=True)
         rest = [*(f"{p}={name}" for p, (name, *_) in there), *rest]
     plain = [a for a in kernel.arguments if "=" not in a and not a.startswith("config[")]
+    plain = [f"lib.there({a})" if a in context.stand_ins else a for a in plain]
     positional = strides_together(
-        plain, lambda t: rank_of(context, step, kernel.name, t), context.left_out
+        plain,
+        lambda t: rank_of(context, step, kernel.name, t),
+        context.left_out - context.stand_ins,
     )
     # Said out loud, since Triton 3.10 turns the default: a * b + c rounds once, as in torch's kernels.
     constants = (*(a for a in kernel.arguments if "=" in a), "enable_fp_fusion=True")

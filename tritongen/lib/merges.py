@@ -46,3 +46,14 @@ def _sum_over_parts(parts_ptr, result_ptr, count, size, PARTS: tl.constexpr, BLO
 def strides(x: torch.Tensor | None, rank: int) -> tuple[int, ...]:
     """The strides of a tensor of `rank` dims, which may be None: a kernel does not use them then."""
     return x.stride() if x is not None else (0,) * rank
+
+
+def stand_ins(*results: torch.Tensor | None) -> tuple[torch.Tensor, ...]:
+    """Tensors of one shape, of which some is there, with tensors without memory in place of those that are None."""
+    there = next(x for x in reversed(results) if x is not None)
+    return tuple(torch.empty_like(there, device="meta") if x is None else x for x in results)
+
+
+def there(x: torch.Tensor) -> torch.Tensor | None:
+    """The tensor, or None for one without memory: what a kernel does not store."""
+    return None if x.is_meta else x

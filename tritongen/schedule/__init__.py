@@ -37,7 +37,7 @@ from tritongen.schedule.means import with_means, with_second_looks
 from tritongen.schedule.members import Group, Virtual, is_reducer
 from tritongen.schedule.of_two import of_two
 from tritongen.schedule.placed import verify_grids, verify_order, verify_places
-from tritongen.schedule.plan import Chunks, Plan
+from tritongen.schedule.plan import Chunks, Plan, Step
 from tritongen.schedule.row_totals import with_row_totals
 from tritongen.schedule.stored_factors import with_stored_factors
 
@@ -88,6 +88,9 @@ def plan_op(
         made = CLASSES[g.kind].make(step, told, stores, dims, facts)
         verify_places(own, made, told.nests, dims, facts)
         verify_grids(own, made)
+        if op.gradient == "none" and made.skeleton in ("pointwise", "rows") and not made.orders:
+            made = replace(made, like=alike_outputs(made, outputs, dims))
+            made = replace(made, optional=(*made.optional, *made.like))
         reason = no_product(g, nests, facts)
         steps.append(replace(made, precision=precision_of(op, g), no_product=reason))
         scratch += [n for n in g.nests if n.name in stores and n.name not in outputs]
@@ -101,6 +104,19 @@ def plan_op(
     ]
     defines = tuple(d for each in (*groups, *steps) for d in each.defines)
     return Plan(own, checked, inner, tuple(reasoned), tuple(scratch), nests, defines)
+
+
+def alike_outputs(step: Step, outputs: set[str], dims) -> tuple[str, ...]:
+    """The largest results of a step of a gradient, if they are several: a call may ask for one and not for another.
+
+    A loss stores no gradient of its target then. The kernels test the pointers, and compilers drop what nothing stores.
+    """
+    most = max((len(dims[s]) for s in step.stores), default=0)
+    found = tuple(s for s in step.stores if len(dims[s]) == most)
+    if len(found) < 2 or not all(s in outputs and dims[s] == dims[found[0]] for s in found):
+        return ()
+    shown = any(dims[t] == dims[found[0]] for t in step.touched if t not in step.stores)
+    return found if shown or len(found) == len(step.stores) else ()
 
 
 def in_chunks(found: Cut, own: str, checked: ir.Op, aside: Mapping[str, str]) -> Plan | None:

@@ -291,6 +291,9 @@ class Step:
     precision: str = ""
     no_product: str = ""  # why sums of several factors are no products of tiles
     optional: tuple[str, ...] = ()  # what its kernels leave out of a call that does not ask for it
+    like: tuple[
+        str, ...
+    ] = ()  # those of them that have one shape: a launch takes it from one that is there
     defines: tuple[ir.Define, ...] = ()  # sizes that only some of its kernels range over
     reuses: Reuse | None = None
     reused: bool = False  # whether a later step of the module reuses it
