@@ -161,6 +161,9 @@ def _exprs(s: Stmt) -> Iterator[ir.Expr]:
             yield from ir.walk(value)
         case Loop():  # as a reducer has them
             yield ir.Reduce("any", (), s.within, ir.Const(True, "bool"), "bool")
+        case Store(coords=coords) if s.adds:
+            yield ir.Reduce("any", (), s.within, ir.Const(True, "bool"), "bool")
+            yield from (ir.IndexValue(c, "i64") for c in coords)
 
 
 def _typaram(p: ir.TypeParam) -> str:
@@ -226,6 +229,9 @@ class _Printer:
         name = s.value or s.tensor
         if self.axes.get(name) != s.axes:
             raise NotWritable(f"{s.tensor} is stored over {s.axes}")
+        if s.adds:
+            within = " and ".join(unparse(self.condition(g)) for g in s.within)
+            return f"add {unparse(read_ast(s.tensor, s.coords, None))} = {s.value} within {within}"
         value = f" = {s.value}" if s.value else ""
         once = f"  # once for {', '.join(s.once)}" if s.once else ""
         return f"store {unparse(read_ast(s.tensor, s.coords, None))}{value}{once}"
@@ -430,6 +436,7 @@ WALKS = re.compile(r"  (program|tile|whole|each|loop) +(\S+ < [^:]*)")
 WALK = re.compile(r"(\S+) < (.+?)(?: by (\w+))?")
 LOOP = re.compile(r"loop (\S+)(?: within (.*?))?(?: by (\w+))?:")
 STORE = re.compile(r"store (.+?)(?: = (\w+))?(?:  # once for (.*))?")
+ADD = re.compile(r"add (.+?) = (\w+) within (.*)()")
 VALUE = re.compile(r"(\w+)(?:: (\w+))?(?:\[(.*?)\])? = (.*?)(?:  # (.*))?")
 MOVED, FOR = "moved by ", "for stores of "
 
@@ -485,12 +492,13 @@ class _Parser:
         if found := LOOP.fullmatch(line):
             guards = _conditions(self.names, found[2]) if found[2] else ()
             return Loop(found[1], self.body(indent + 2), guards, found[3] or "")
-        if line.startswith("store "):
+        if line.startswith(("store ", "add ")):
             return self.store(line)
         return self.value(line)
 
     def store(self, line: str) -> Store:
-        found = _matched(STORE, line, "expected `store y[i, j]`")
+        adds = line.startswith("add ")
+        found = _matched(ADD if adds else STORE, line, "expected `store y[i, j]`")
         place = parse_expression(found[1])
         coords = place.indices if isinstance(place, ast.Read) else ()
         if not isinstance(place, (ast.Read, ast.Name)):
@@ -498,8 +506,11 @@ class _Parser:
         axes = self.axes.get(found[2] or place.name)
         if axes is None:
             raise _bad(line, "it is stored before it is there")
-        once = tuple(found[3].split(", ")) if found[3] else ()
         own = tuple(_poly_of(self.names, c) for c in coords)
+        if adds:
+            within = _conditions(self.names, found[3])
+            return Store(place.name, own, axes, (), found[2], adds, within)
+        once = tuple(found[3].split(", ")) if found[3] else ()
         return Store(place.name, own, axes, once, found[2] or "")
 
     def value(self, line: str) -> Let | Fold:

@@ -150,8 +150,8 @@ def matrices(step: Step) -> tuple[dict[str, None], dict[str, None]]:
 
 def added_bytes_text(context: Context, step: Step) -> str:
     """Bytes of what a scatter adds up in; 0 if the result holds numbers of another kind, each of which would be cut off."""
-    kernel = next(k for k in step.kernels if k.skeleton == "scatter")
-    dtype = next(n.dtype for n in kernel.nests if n.name in kernel.stores)
+    added = {name for v in step.variants for name, _ in v.zeroed}
+    dtype = next(n.dtype for k in step.kernels for n in k.nests if n.name in added & {*k.stores})
     stored = context.dtypes[step.stores[-1]]
     if kind_of(stored, context.op) != kind_of(dtype, context.op):
         return "0"

@@ -21,7 +21,7 @@ from tritongen.emit.text import wrap, wrapped
 from tritongen.emit.tiles import counting_dtype, leads_to, view
 from tritongen.emit.view import KernelView, indented
 from tritongen.ir import nodes as ir
-from tritongen.ir.algebra import Idx, indices, poly
+from tritongen.ir.algebra import Idx, fetches_of, indices, poly
 from tritongen.ir.bounds import prove
 from tritongen.ir.free import free_indices, reads, tensors_read
 from tritongen.ir.functions import ATOM
@@ -137,7 +137,23 @@ class FusedWriter(LoopWriter):
         nest = self.nests[s.value or s.tensor]
         with self.within(self.frame_of(s.axes)):
             shown = self.expr(ir.Read(nest.name, (), None, ""))[0]
+            if s.adds:
+                self.add(s, nest, shown)
+                return
             self.store(replace(nest, name=s.tensor, coords=s.coords), shown, checks)
+
+    def add(self, s: Store, nest: ir.Nest, shown: str) -> None:
+        """Adds each term at its place, if it counts and its place is there."""
+        checks = [guard_text(self, g) for g in s.within]
+        if not self.strong(nest.body):
+            shown = self.full(nest.body, nest.dtype)
+        for k, c in enumerate(s.coords):
+            if fetches_of(c):
+                at = self.coordinate(s.tensor, k, c)
+                checks += self.checks(s.tensor, k, at, c)
+        where, _, _ = self.address(s.tensor, s.coords)
+        mask = self.mask(frozenset(s.axes), checks)
+        self.line(f'tl.atomic_add({where}, {shown}, mask={mask}, sem="relaxed")')
 
     def loop(self, loop: Loop) -> None:
         walk, outer = self.own.walk(loop.index), self.levels[-1]
@@ -559,6 +575,8 @@ class FusedWriter(LoopWriter):
         if self.is_apart(f):
             rows, columns = self.frame_of({*f.axes, *f.over})
         shape = ", ".join(self.own.walk(i).block if i else "1" for i in (rows, columns))
+        if f.name in self.frames:  # a loop before this one made it, too
+            self.assigned.discard(f.name)
         name, line = self.variable(f.name), self.levels[-1].lines.append
         kind = nest.fold.body.dtype if f.value.is_place else nest.dtype  # of a place its extreme's
         start, dtype = start_text(self, nest, kind), self.dtype(kind)
@@ -580,5 +598,10 @@ class FusedWriter(LoopWriter):
         if f.value.is_place:
             text = found(self, self.nests[f.name], f.name)
             self.levels[-1].lines.append(f"{f.name} = {wrapped(text)}.to(tl.int64)")
+        if self.frames[f.name] == ("", "") and not self.is_apart(f) and self.own.axis(f):
+            for name in (f.name, *([self.extremes[f.name]] if f.value.is_place else ())):
+                # A number, which is stored at a place that is no tile.
+                number = f"tl.sum({name}).to({name}.dtype)"
+                self.levels[-1].lines.append(f"{name} = {number}")
         self.values[f.name] = (f.name, ATOM)
         self.moving.pop(f.name, None)

@@ -147,6 +147,8 @@ class LoopWriter(FrameWriter):
             if not begins.isidentifier():
                 begins = self.assigned_in(-1, self.fresh("begin"), begins)
             self.begins[loop.index] = begins
+            if not self.multiplies:  # no tile of a factor asks for blocks that begin at multiples
+                return Ends(begins, stop)
             text = f"{begins} // {walk.block} * {walk.block}"
             first = self.assigned_in(-1, self.fresh("first"), text)
         guards = {g for f in folded(loop) for g in f.value.guards}

@@ -101,6 +101,7 @@ class Store:
 
     once: indices that the programs share and that do not move the value: the program of the first block stores it.
     value: the name of the value, where it is not the tensor's.
+    adds: whether it is added atomically to what is there, as no other store of the kernel; `within`: where it is.
     """
 
     tensor: str
@@ -108,6 +109,8 @@ class Store:
     axes: tuple[str, ...]
     once: tuple[str, ...] = ()
     value: str = ""
+    adds: bool = False
+    within: tuple[ir.Guard, ...] = ()
 
 
 Stmt = Union[Let, Fold, Loop, Store]

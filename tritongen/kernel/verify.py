@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from tritongen.ir import nodes as ir
-from tritongen.ir.algebra import indices
+from tritongen.ir.algebra import index, indices
 from tritongen.ir.free import binders_of, free_indices, reads, tensors_read
 from tritongen.kernel.nodes import Fold, Kernel, Let, Loop, Stmt, Store, carried, folded, statements
 
@@ -96,11 +96,14 @@ class _Verifier:
         there = name in self.known and name not in self.states
         self.check(there, f"{s.tensor} is stored before it is there")
         own = s.coords if not s.value else s.coords[1:]
-        self.check(own == nest.coords, f"{s.tensor} is stored at another place")
+        at = own == nest.coords or s.adds and {*nest.coords} >= {*map(index, self.indices_of(s))}
+        self.check(at, f"{s.tensor} is stored at another place")
         box = {b.index for b in nest.box}
         # Programs that share a loop store each its own run of that.
         runs = {loop.part for loop in self.loops if loop.index in box}
-        part = indices(s.coords[0]) if s.value else set()  # of a state, in front of its own place
+        part = (
+            indices(s.coords[0]) if s.value and not s.adds else set()
+        )  # of a state, in front of its own place
         shared = {w.index for w in self.kernel.walks if w.shared} - box - runs - part
         wrong = sorted(shared ^ set(s.once))
         self.check(not wrong, f"{s.tensor} is stored once for each {wrong}")
@@ -115,7 +118,7 @@ class _Verifier:
         for s in statements(loop.body):
             if isinstance(s, Store):
                 moved = loop.index in {b.index for b in self.nest(s.value or s.tensor).box}
-                self.check(moved and not loop.within, f"{left_out} stores")
+                self.check(moved and {*loop.within} <= {*s.within}, f"{left_out} stores")
         before = set(self.known), dict(self.states)
         self.open.add(loop.index)
         self.loops.append(loop)
@@ -124,6 +127,10 @@ class _Verifier:
         self.open.discard(loop.index)
         self.loops.pop()
         self.known, self.states = before[0] | {f.name for f in own}, before[1]
+
+    def indices_of(self, s: Store) -> set[str]:
+        """Those that say where a store goes, and whether it does."""
+        return set().union(*map(indices, (*s.coords, *(g.poly for g in s.within))))
 
     # ---- what each value needs
     def nest(self, name: str) -> ir.Nest:

@@ -28,6 +28,7 @@ from tritongen.schedule.classes.chains import by_rows, with_copies, with_seen
 from tritongen.schedule.classes.contraction import product_or_reason
 from tritongen.schedule.classes.contraction_operands import may_be_f32, maybe_f8
 from tritongen.schedule.classes.picked import with_picked
+from tritongen.schedule.classes.segments import with_ends
 from tritongen.schedule.classes.weighted import with_weighted
 from tritongen.schedule.digits import split_all
 from tritongen.schedule.factored import factored
@@ -195,7 +196,7 @@ def best_form(op: ir.Op, facts, only: str | None):
     sums, weighted products are summed apart, and values are copied, only where fewer lines are stored then.
     """
     lines = with_second_looks(canonical(op, facts), names_of(op), facts)
-    lines = with_row_totals(lines, names_of(op)) if only is None else lines
+    lines = with_ends(with_row_totals(lines, names_of(op))) if only is None else lines
     found = form_of(op, lines, facts, only)
     for change in (with_picked, with_weighted, with_copies) if only is None else ():
         if (changed := change(op, lines, facts)) != lines:

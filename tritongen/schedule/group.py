@@ -10,7 +10,7 @@ from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import indices
 from tritongen.ir.bounds import Facts
 from tritongen.ir.free import reads, tensors_read
-from tritongen.schedule.classes import CLASSES, fused
+from tritongen.schedule.classes import CLASSES, fused, segments
 from tritongen.schedule.classes.chains import pairs
 from tritongen.schedule.classes.contraction import as_product
 from tritongen.schedule.classes.ragged import as_ragged
@@ -27,10 +27,12 @@ def group(
     facts: Facts,
     only: str | None = None,
     apart: frozenset[str] = frozenset(),
+    within: bool = True,
 ) -> tuple[Group, ...]:
     """Groups, in an order in which every stored value is written before it is read.
 
-    `only`: the one class that may take nests. `apart`: temporaries that are stored, whoever reads them.
+    `only`: the one class that may take nests. `apart`: temporaries that are stored, whoever reads them. `within`: whether sums that
+    each term of a segment has may be computed where they are read.
     """
     outputs = {o.name for o in op.outputs}
     by_name = {n.name: n for n in nests}
@@ -39,7 +41,8 @@ def group(
     stored = outputs | gathered | padded(nests) | apart
     stored |= multiplied_again(nests, stored, facts)
     stored |= heavy(nests, stored)
-    stored |= finished(nests, stored, facts)
+    own = segments.inside(nests, stored) if only is None and within else set()
+    stored |= finished(tuple(n for n in nests if n.name not in own), stored, facts)
     runs = runs_of(nests, stored, facts)
     # What a later run of folds reads.
     stored |= {
@@ -47,11 +50,13 @@ def group(
     }
     chains: list[fused.Chain] = []
     for pair in pairs(op, nests, facts) if only is None else ():
+        if pair.inside & own:
+            continue
         if kernels := fused.sets(pair, nests, stored, frozenset(op.kept)):
             chains += kernels
             stored -= pair.inside
     fused_into = {n.name: k for k, (members, _) in enumerate(chains) for n in members}
-    inside = frozenset().union(*(g.inside for _, g in chains))
+    inside = frozenset(own).union(*(g.inside for _, g in chains))
     roots = [n for n in nests if n.name not in inside and (is_reducer(n) or n.name in stored)]
     virtual = Virtual(n for n in nests if n not in roots)
     places: dict[str, int] = {}
@@ -66,12 +71,17 @@ def group(
         kind = classify(together, virtual, by_name, facts, only, extending=True)
         # Rows that are crossed may leave out what a call does not ask for.
         alone = (first in rare) == (root.name in rare)
-        if kind is None or not (alone or kind.kind == "crossed"):
+        if kind is None or not (alone or kind.kind == "crossed") or not takes(kind, together):
             return False
-        if kind.product is not None or only is not None:
+        if kind.product is not None or kind.kind == "segments" or only is not None:
             return True
         # Lines of another kind take a product off the tensor cores.
         return not any(as_product(n, virtual, facts) for n in together)
+
+    def takes(found: Group, members: list[ir.Nest]) -> bool:
+        """Whether a kernel computes what each term of a segment has."""
+        led = (n.name for m in members for n in closure(m, virtual)) if own else ()
+        return found.kind in ("segments", "scatter") or own.isdisjoint(led)
 
     for root in sorted(roots, key=lambda n: n.name in rare):
         if root.name in places:
@@ -96,6 +106,8 @@ def group(
             continue
         kind = classify(members, virtual, by_name, facts, only)
         assert kind is not None, "the general nest takes any one root"
+        if not takes(kind, members):
+            return group(op, nests, facts, only, apart, within=False)
         found.append(with_numbers(kind, members, virtual, facts, sizes))
     return tuple(found)
 

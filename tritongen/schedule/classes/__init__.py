@@ -19,11 +19,13 @@ from tritongen.schedule.classes import (
     rows,
     scan,
     scatter,
+    segments,
     window,
 )
 
 CLASSES = {
     "fused": fused,
+    "segments": segments,
     "contraction": contraction,
     "ragged": ragged,
     "crossed": crossed,

@@ -25,7 +25,7 @@ from tritongen.ir.algebra import (
 )
 from tritongen.ir.free import free_indices, tensors_read
 from tritongen.schedule.canonical import fresh, line_over, needed, uncast
-from tritongen.schedule.classes import box, nest, rows
+from tritongen.schedule.classes import box, nest, rows, segments
 from tritongen.schedule.members import Group, Virtual, indices_in, is_reducer
 from tritongen.schedule.plan import Axis, KernelPlan, Launch, Step, Variant
 
@@ -38,12 +38,13 @@ TILE = (
     ("ROWS", "max(1, 1024 // BLOCK)"),
     ("num_warps", "4"),
 )
+BOX = tuple((name, rule.replace("width", "box_cols")) for name, rule in TILE[:2])
 
 
 # ---- what is one ---------------------------------------------------------------------------------
 def classify(members, virtual, by_name, facts, extending=False) -> Group | None:
     """Sums of the same terms' indices into one box, and the pointwise nests behind them."""
-    if any(all(g.op != "==" for g in n.fold.guards) for n in members if is_reducer(n)):
+    if any(not n.fold.guards for n in members if is_reducer(n)):
         return None  # soon told, of nearly all
     found = nest.classify(members, virtual, by_name, facts)
     if found is None:
@@ -51,7 +52,8 @@ def classify(members, virtual, by_name, facts, extending=False) -> Group | None:
     found = replace(found, nests=tuple(settled(n) if is_reducer(n) else n for n in found.nests))
     sums = [n for n in found.nests if is_reducer(n)]
     shapes = {(frozenset(targets(n)), frozenset(n.reduced)) for n in sums}
-    if len(shapes) != 1 or not all(map(targets, sums)):
+    spread = len(sums) == 1 and segments.is_spread(sums[0], targets(sums[0]), virtual, facts)
+    if len(shapes) != 1 or not (spread or all(map(targets, sums))):
         return None
     if any(n.dtype not in ATOMIC or n.fold.op != "sum" for n in sums):
         return None
@@ -118,6 +120,9 @@ def make(name, group, stores, dims, facts) -> Step:
     # If lanes run along a kept index, a row of terms never queues up at one place.
     spread = inner in sums[0].box
     # Kernels and variants of each way to add.
+    lines = tuple(n for n in needed(group.nests, (sums[0].name,)) if n not in sums)
+    if len(sums) == 1 and (ways := segments.adding(name, sums[0], places, lines)):
+        return _by_segments(name, sums, group, stores, axes, box_axes, *ways)
     adding, (*direct, whole) = _plain(name, sums, group, stores, axes, box_axes, spread)
     dealing, copies = _in_copies(name, sums, group, stores, axes, spread)
     few, sparse = _sparse(name, sums, group, stores, axes, box_axes)
@@ -141,19 +146,39 @@ def make(name, group, stores, dims, facts) -> Step:
     return replace(plain.beside(step), skeleton=step.skeleton, why=why)
 
 
+def _by_segments(name, sums, group, stores, axes, box_axes, fast, slow) -> Step:
+    """Terms that lie in segments: one program adds those of a segment, or one those of all segments in their order."""
+    given = name, sums, group, stores, axes, box_axes, True
+    kernels, variants = _plain(*given, fast)
+    if not is_exact(sums):
+        why = "one program adds up all segments, in their order"
+        (ordered, *_), (*_, last) = _plain(*given, slow)
+        kernels = [ordered, *kernels]
+        last = replace(last, name="in_order", when="True", requires="True", why=why)
+        variants = [*variants, last]
+    behind = ("box_rows", box_axes[0].extent), ("box_cols", box_axes[1].extent)
+    extents = ((f"extent_{k}", dim) for k, dim in enumerate(sums[0].dims))
+    why, numbers = "each term of a segment is added where it belongs", (
+        *slow.numbers,
+        *behind,
+        *extents,
+    )
+    return Step(name, "scatter", why, stores, numbers, tuple(kernels), tuple(variants))
+
+
 def is_exact(sums: ir.Nests) -> bool:
     """Whether the order of additions does not matter."""
     return all(n.dtype in ("i64", "i32") for n in sums)
 
 
-def _variant(name, sums, why, when, launches, scratch, zeroed, requires=()) -> Variant:
+def _variant(name, sums, why, when, launches, scratch, zeroed, requires=(), config=TILE) -> Variant:
     """One that adds atomically, and so in no fixed order; `when`: the conditions beside what it requires."""
     ordered = () if is_exact(sums) else ("not deterministic",)
     return Variant(
         name,
         " and ".join((*requires, *when, *ordered)) or "True",
         why if is_exact(sums) else f"{why}{UNORDERED}",
-        TILE,
+        config,
         tuple(launches),
         tuple(scratch),
         zeroed=tuple(zeroed),
@@ -161,7 +186,16 @@ def _variant(name, sums, why, when, launches, scratch, zeroed, requires=()) -> V
     )
 
 
-def _plain(name, sums, group: Group, stores, axes, box_axes, spread: bool):
+def _plain(
+    name,
+    sums,
+    group: Group,
+    stores,
+    axes,
+    box_axes,
+    spread: bool,
+    own: segments.Added | None = None,
+):
     """Terms are added into the output if it holds the dtype of the sums, else into zeroed scratch.
 
     Gradient of an embedding of 50,257 x 1,024 and 32,768 rows: 0.26 ms in f32 (torch 0.58). Many additions at few places
@@ -169,22 +203,34 @@ def _plain(name, sums, group: Group, stores, axes, box_axes, spread: bool):
     """
     added = tuple(n.name for n in sums)
     add = KernelPlan(f"{name}_scatter", "scatter", axes, needed(group.nests, added), added)
-    kernels, launches = [add], [Launch(add.name, (ADD,))]
+    config, grid = TILE, ADD
+    if own is not None:
+        add, config, grid = own.kernel, own.config, own.grid
+    kernels, launches = [add], [Launch(add.name, (grid,))]
     if behind := tuple(n for n in stores if n not in added):
         rest = tuple(n for n in group.nests if n not in sums)
         kernels.append(KernelPlan(f"{name}_epilogue", "tile", box_axes, rest, behind))
         launches.append(Launch(kernels[-1].name, (BEHIND,)))
+        if own is not None:
+            launches[-1] = replace(launches[-1], config=(("num_warps", "4"),))
     why = "terms are added atomically where they belong"
     when = () if spread else ("places > 256",)
     variants = []
     if _same_thing(sums, group, behind):
         into, fits = ((sums[0].name, stores[-1]),), ("stored_bytes == added_bytes",)
         straight = f"straight into {stores[-1]}: {why}"
-        variants.append(_variant("direct", sums, straight, when, launches[:1], (), into, fits))
+        variants.append(
+            _variant("direct", sums, straight, when, launches[:1], (), into, fits, config)
+        )
+    if own is not None and behind:
+        config = (*BOX, *config)
     shape = tuple(f"extent_{k}" for k in range(len(sums[0].dims)))
     scratch = ((n.name, n.dtype, shape) for n in sums if n.name not in stores)
     zeroed = ((name, name) for name in added)
-    return kernels, [*variants, _variant("scatter", sums, why, when, launches, scratch, zeroed)]
+    return kernels, [
+        *variants,
+        _variant("scatter", sums, why, when, launches, scratch, zeroed, (), config),
+    ]
 
 
 def _in_copies(name, sums, group: Group, stores, axes, spread: bool):
