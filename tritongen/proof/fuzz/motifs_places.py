@@ -187,13 +187,21 @@ def scatter(s: Sketch) -> None:
 
 
 def segments(s: Sketch) -> None:
-    """Rows between offsets that an operand holds."""
+    """Rows between offsets that an operand holds: as they are, or gathered, with weights."""
     i, k, d = s.indices(3)
     ends, rows, width = s.size(1.0), s.size(0.5), s.size(0.4)
     off = s.operand((ends,), "int", s.one("i64", "i32"))
     x = s.tensor((rows, width), reuse=0.4)
     op = s.weighted({**FOLDS, "argmax": 1})
-    text = f"{op}[{off.name}[{i}] <= {k} < {off.name}[{i} + 1]]({x.name}[{k}, {d}])"
+    body = f"{x.name}[{k}, {d}]"
+    if s.maybe(0.4):
+        terms = s.size(0.5)
+        at = s.operand((terms,), "int", s.one("i64", "i32"))
+        body = f"({x.name}[{at.name}[{k}], {d}] else 0)"
+        rows = terms
+    if s.maybe(0.4):
+        body = f"{s.tensor((rows,), reuse=0.2).name}[{k}] * {body}"
+    text = f"{op}[{off.name}[{i}] <= {k} < {off.name}[{i} + 1]]({body})"
     out = s.define(f"{ends} - 1")
     s.add("segments", lefts({i: out, d: width}), text, "int" if op == "argmax" else "float")
 
