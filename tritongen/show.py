@@ -19,6 +19,7 @@ from tritongen.check import check, read
 from tritongen.ir import nodes as ir
 from tritongen.ir.print import print_op
 from tritongen.ir.print_poly import NotWritable
+from tritongen.kernel.nodes import Kernel
 from tritongen.kernel_text import print_kernel
 from tritongen.schedule.plan import Plan, Step
 
@@ -82,8 +83,15 @@ def _is_float(op: ir.Op) -> bool:
 
 def _lowered(built: pipeline.Module) -> str:
     """The kernels that are statements before they are Triton."""
+
+    def text(own: Kernel, plan: Plan) -> str:
+        try:
+            return print_kernel(own, plan.inner, plan.scratch)
+        except NotWritable as error:
+            return f"# {own.name} has no text: {error}"
+
     out = [
-        print_kernel(kernel.kernel, plan.inner, plan.scratch)
+        text(kernel.kernel, plan)
         for plans in built.plans.values()
         for plan in plans
         for step in plan.steps
