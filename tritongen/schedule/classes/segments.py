@@ -221,16 +221,17 @@ def grid_of(walks: tuple[Walk, ...], programs: str = "segments") -> str:
 def config_of(walks: tuple[Walk, ...]) -> Config:
     """A thread has up to 32 elements of a tile, four of them adjacent. Short segments ask for no more lanes than they fill.
 
-    A block of one column has no mask, but there may be none.
+    Long segments are few: more programs share the columns of one. A block of one column has no mask, but there may be none.
     """
     sides = [b for b in ("COLS", "INNER") if any(w.block == b for w in walks)]
-    lanes = f"(4096 if {LONG} else 1024)"
+    lanes = f"(8192 if {LONG} else 1024)"
+    most = {"COLS": f"32 if {LONG} else 128", "INNER": "128"}
     own = f"{lanes} // {sides[0] if len(sides) == 1 else 'max(COLS, INNER)'}" if sides else lanes
     return (
-        *((side, f"max(2, min(128, pow2(max(1, {NUMBERS[side]}))))") for side in sides),
+        *((b, f"max(2, min({most[b]}, pow2(max(1, {NUMBERS[b]}))))") for b in sides),
         ("TERMS", f"max(8, min({own}, pow2(cdiv(2 * longest, max(1, segments)))))"),
         ("STAGES", "1"),
-        ("num_warps", f"4 if {LONG} else 1"),
+        ("num_warps", f"8 if {LONG} else 1"),
     )
 
 
