@@ -1,0 +1,50 @@
+"""Sums over segments in the interpreter, whatever the offsets are: run by `test_segments.py`, with TRITON_INTERPRET=1."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from tritongen import pipeline
+from tritongen.runtime.load import load_text
+
+SPEC = """op f(a: f32[E], col: i64[E], off: i64[Q], h: f32[N, D]) -> y: f32[G, D] with G = Q - 1 {
+  y[i, d] = sum[off[i] <= e < off[i + 1]](a[e] * (h[col[e], d] else 0))
+}"""
+MODULE = load_text("f", pipeline.build(SPEC, "f.op", gradients=True).raw)
+OFFSETS = {
+    "in order": [0, 700, 700, 1900],
+    "long, beyond both ends": [-5, 900, 2500],
+    "overlapping": [900, 30, 1200, 2, 1900],
+    "one": [3, 9],
+    "none": [4],
+}
+
+
+@pytest.mark.parametrize("name", OFFSETS)
+@pytest.mark.parametrize("in_order", [False, True])
+@pytest.mark.parametrize("columns", [1, 40])
+def test_sums_and_gradients(name, in_order, columns):
+    torch.manual_seed(0)
+    off, terms = torch.tensor(OFFSETS[name]), 1900
+    a, h = torch.randn(terms, requires_grad=True), torch.randn(50, columns, requires_grad=True)
+    col = torch.randint(-2, 52, (terms,))
+    there = (col >= 0) & (col < 50)
+    rows = torch.where(there[:, None], h[col.clamp(0, 49)], 0.0) * a[:, None]
+    parts = [rows[max(b, 0) : max(e, 0)].sum(0) for b, e in zip(off, off[1:], strict=False)]
+    want = torch.stack(parts) if parts else torch.zeros(0, columns)
+    torch.use_deterministic_algorithms(in_order)
+    try:
+        got = MODULE.f(a, col, off, h)
+        torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-4)
+        if parts:
+            dy = torch.randn_like(want)
+            pairs = zip(
+                torch.autograd.grad(got, (a, h), dy),
+                torch.autograd.grad(want, (a, h), dy),
+                strict=True,
+            )
+            for ours, theirs in pairs:
+                torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-3)
+    finally:
+        torch.use_deterministic_algorithms(False)
