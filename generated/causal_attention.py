@@ -369,9 +369,111 @@ def causal_attention_forward_wide(
     )
 
 
+@triton.jit
+def causal_attention_forward_wide_part(
+    q_ptr, k_ptr, v_ptr, m_parts_ptr, o_sum_parts_ptr, o_sum2_parts_ptr, scale, S, F, B, H,
+    E, R, q_0, q_1, q_2, q_3, k_0, k_1, k_2, k_3, v_0, v_1, v_2, v_3, m_parts_0, m_parts_1,
+    m_parts_2, m_parts_3, o_sum_parts_0, o_sum_parts_1, o_sum_parts_2, o_sum_parts_3,
+    o_sum_parts_4, o_sum2_parts_0, o_sum2_parts_1, o_sum2_parts_2, o_sum2_parts_3,
+    SCALE_IS_TENSOR: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_D: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, PARTS: tl.constexpr,
+):  # fmt: skip
+    """Each program takes BLOCK_M i by BLOCK_D f of one part, b and h, and loops over j, BLOCK_N at a time."""
+    scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
+    i_tiles = lib.blocks(S, BLOCK_M)
+    # The tiles of most terms first.
+    first_i = (i_tiles - 1 - tl.program_id(0) % i_tiles) * BLOCK_M
+    i = (first_i + tl.arange(0, BLOCK_M)).to(tl.int64)
+    program = tl.program_id(0) // i_tiles
+    f_tiles = tl.maximum(lib.blocks(F, BLOCK_D), 1)
+    first_f = (program % f_tiles) * BLOCK_D
+    f = (first_f + tl.arange(0, BLOCK_D)).to(tl.int64)
+    program2 = program // f_tiles
+    part = (program2 % PARTS).to(tl.int64)
+    program3 = program2 // PARTS
+    b = (program3 % B).to(tl.int64)
+    program4 = program3 // B
+    h = program4.to(tl.int64)
+    m = tl.full((BLOCK_M, 1), float("-inf"), tl.float32)
+    o_sum = tl.zeros((BLOCK_M, BLOCK_D), tl.float32)
+    o_sum2 = tl.zeros((BLOCK_M, 1), tl.float32)
+    chunk = lib.blocks(S, PARTS * BLOCK_N) * BLOCK_N
+    first = part.to(tl.int32) * chunk
+    end_i = tl.minimum(first_i + BLOCK_M, S)
+    stop = tl.minimum(tl.minimum(S, first + chunk), end_i)
+    whole = tl.maximum(
+        first, (tl.minimum(tl.minimum(S, first + chunk), first_i + 1)) // BLOCK_N * BLOCK_N
+    )
+    # Whole blocks go without a mask, after the rest.
+    for masked in tl.static_range(1, -1, -1):
+        for start in range((first, whole)[masked], (whole, stop)[masked], BLOCK_N):
+            j = start + tl.arange(0, BLOCK_N).to(tl.int64)
+            s_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+            for start_e2 in range(0, E, BLOCK_K):
+                e2 = start_e2 + tl.arange(0, BLOCK_K).to(tl.int64)
+                q = tl.load(
+                    q_ptr + b * q_0 + h * q_1 + i[:, None] * q_2 + e2[None, :] * q_3,
+                    mask=(i[:, None] < S) & (e2[None, :] < E),
+                    other=0.0,
+                )
+                k_g = h // R
+                k = tl.load(
+                    k_ptr + b * k_0 + k_g * k_1 + j[:, None] * k_2 + e2[None, :] * k_3,
+                    mask=(j[:, None] < stop) & (e2[None, :] < E),
+                    other=0.0,
+                )
+                # s_sum[b, h, i, j] = sum[e](q[b, h, i, e] * k[b, h // R, j, e])
+                s_sum = tl.dot(q, k.T, s_sum)
+            # s[b, h, i, j] = scale * s_sum[b, h, i, j]
+            s = scale * s_sum
+            if masked:
+                s = tl.where((j[None, :] < stop) & (i[:, None] >= j[None, :]), s, float("-inf"))
+            # m[b, h, i] = max[j <= i](s[b, h, i, j])
+            m_new = tl.maximum(m, tl.max(s, 1, keep_dims=True))
+            m_base = tl.where(m_new == float("-inf"), 0.0, m_new * 1.44269504)
+            m_moved = tl.exp2(m * 1.44269504 - m_base)
+            m = m_new
+            # p[b, h, i, j] = exp(s[b, h, i, j] - m[b, h, i])
+            p = tl.exp2(s * 1.44269504 - m_base)
+            v_g = h // R
+            v = tl.load(
+                v_ptr + b * v_0 + v_g * v_1 + j[:, None] * v_2 + f[None, :] * v_3,
+                mask=(j[:, None] < stop) & (f[None, :] < F),
+                other=0.0,
+            )
+            # o_sum[b, h, i, f] = sum[j <= i](T(p[b, h, i, j]) * v[b, h // R, j, f])
+            o_sum = tl.dot(p.to(q_ptr.dtype.element_ty), v, o_sum * m_moved)
+            # o_sum2[b, h, i] = sum[j <= i](p[b, h, i, j])
+            o_sum2 = o_sum2 * m_moved + tl.sum(p, 1, keep_dims=True)
+    tl.store(
+        m_parts_ptr + part * m_parts_0 + b * m_parts_1 + h * m_parts_2 + i[:, None] * m_parts_3,
+        m,
+        mask=(i[:, None] < S) & (first_f == 0),
+    )
+    tl.store(
+        o_sum_parts_ptr
+        + part * o_sum_parts_0
+        + b * o_sum_parts_1
+        + h * o_sum_parts_2
+        + i[:, None] * o_sum_parts_3
+        + f[None, :] * o_sum_parts_4,
+        o_sum,
+        mask=(i[:, None] < S) & (f[None, :] < F),
+    )
+    tl.store(
+        o_sum2_parts_ptr
+        + part * o_sum2_parts_0
+        + b * o_sum2_parts_1
+        + h * o_sum2_parts_2
+        + i[:, None] * o_sum2_parts_3,
+        o_sum2,
+        mask=(i[:, None] < S) & (first_f == 0),
+    )
+
+
 def choose_causal_attention_forward(
-    rows: int, terms: int, whole0: int, whole1: int, columns0: int, group0: int,
-    group1: int, group_rows: int, tiled: bool, gpu: lib.Gpu,
+    batch0: int, batch1: int, rows: int, terms: int, whole0: int, whole1: int,
+    columns0: int, group0: int, group1: int, group_rows: int, tiled: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """Returns (variant, config): the first variant whose rule holds."""
     # few rows: programs share a row's loop, and a second kernel merges what they leave
@@ -399,10 +501,35 @@ def choose_causal_attention_forward(
             BLOCK_N=64, BLOCK_D=max(16, lib.pow2(whole0)), BLOCK_D2=max(16, lib.pow2(whole1)),
             num_warps=4 if BLOCK_M <= 64 else 8, num_stages=3 if max(whole0, whole1) <= 128 else 2,
         )  # fmt: skip
+    # any number of columns: each block of them computes the products of its rows again; programs share a row's loop, and a second kernel merges what they leave
+    if (
+        2 * batch0 * batch1 * lib.cdiv(rows, 64) * max(1, lib.cdiv(columns0, 512)) <= gpu.sms
+        and terms >= 1024
+    ):
+        BLOCK_M = 16 if rows <= 16 else 64
+        BLOCK_N = 64
+        BLOCK_D = max(16, min((512 if rows <= 16 else 256), lib.pow2(columns0)))
+        PARTS = max(
+            1,
+            min(
+                gpu.sms
+                // max(
+                    1,
+                    batch0 * batch1 * lib.cdiv(rows, BLOCK_M) * max(1, lib.cdiv(columns0, BLOCK_D)),
+                ),
+                lib.cdiv(terms, 4 * BLOCK_N),
+                64,
+            ),
+        )
+        return "wide_parts", dict(
+            BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_D=BLOCK_D, BLOCK_K=(128 if rows <= 16 else 64),
+            num_warps=8, num_stages=(3 if rows <= 16 else 2), PARTS=PARTS, BLOCK_P=lib.pow2(PARTS),
+        )  # fmt: skip
     # any number of columns: each block of them computes the products of its rows again
     return "wide", dict(
-        BLOCK_M=64, BLOCK_N=64, BLOCK_D=max(16, min(256, lib.pow2(columns0))), BLOCK_K=64,
-        num_warps=8, num_stages=2,
+        BLOCK_M=16 if rows <= 16 else 64, BLOCK_N=64,
+        BLOCK_D=max(16, min((512 if rows <= 16 else 256), lib.pow2(columns0))),
+        BLOCK_K=(128 if rows <= 16 else 64), num_warps=8, num_stages=(3 if rows <= 16 else 2),
     )  # fmt: skip
 
 
@@ -414,7 +541,7 @@ def launch_causal_attention_forward(q, k, v, o, m_kept, o_sum2_kept, scale) -> N
     R = H // G
     group_rows = R * S
     variant, config = choose_causal_attention_forward(
-        rows=S, terms=S, whole0=E, whole1=F, columns0=F, group0=B, group1=G,
+        batch0=B, batch1=H, rows=S, terms=S, whole0=E, whole1=F, columns0=F, group0=B, group1=G,
         group_rows=group_rows, tiled=lib.takes_tiles(q, k, v) and not lib.repeats(q, k, v),
         gpu=lib.gpu(k.device),
     )  # fmt: skip
@@ -450,6 +577,27 @@ def launch_causal_attention_forward(q, k, v, o, m_kept, o_sum2_kept, scale) -> N
             *m_kept.stride(), *o_sum2_kept.stride(), *o.stride(),
             SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), T=lib.triton_dtype(q),
             enable_fp_fusion=True, **config,
+        )  # fmt: skip
+    elif variant == "wide_parts":
+        PARTS = config["PARTS"]
+        m_parts = torch.empty((PARTS, B, H, S), dtype=torch.float32, device=k.device)
+        o_sum_parts = torch.empty((PARTS, B, H, S, F), dtype=torch.float32, device=k.device)
+        o_sum2_parts = torch.empty((PARTS, B, H, S), dtype=torch.float32, device=k.device)
+        grid = (PARTS * B * H * lib.cdiv(S, BLOCK_M) * max(1, lib.cdiv(F, BLOCK_D)),)
+        causal_attention_forward_wide_part[grid](
+            q, k, v, m_parts, o_sum_parts, o_sum2_parts, scale, S, F, B, H, E, R, *q.stride(),
+            *k.stride(), *v.stride(), *m_parts.stride(), *o_sum_parts.stride(),
+            *o_sum2_parts.stride(),
+            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True,
+            **lib.config_without(config, "BLOCK_P"),
+        )  # fmt: skip
+        grid = (B * H * S * max(1, lib.cdiv(F, 64)),)
+        causal_attention_forward_merge[grid](
+            m_parts, o_sum_parts, o_sum2_parts, m_kept, o_sum2_kept, o, B, H, S, F,
+            *m_parts.stride(), *o_sum_parts.stride(), *o_sum2_parts.stride(), *m_kept.stride(),
+            *o_sum2_kept.stride(), *o.stride(),
+            VEC=lib.vec(F, *o_sum_parts.stride()[:4], *o.stride()[:3]), enable_fp_fusion=True,
+            **dict(lib.config_without(config, "BLOCK_M", "BLOCK_N", "BLOCK_K", "num_stages"), BLOCK_D=64, num_warps=1),
         )  # fmt: skip
     else:
         grid = (B * H * lib.cdiv(S, BLOCK_M) * max(1, lib.cdiv(F, BLOCK_D)),)
@@ -1638,8 +1786,8 @@ def choose_causal_attention_backward_dq(
         )  # fmt: skip
     # any number of columns: each block of them computes the products of its rows again
     return "wide", dict(
-        BLOCK_M=64, BLOCK_N=64, BLOCK_D=max(16, min(256, lib.pow2(columns0))), BLOCK_K=64,
-        num_warps=8, num_stages=2,
+        BLOCK_M=16 if rows <= 16 else 64, BLOCK_N=64,
+        BLOCK_D=max(16, min(256, lib.pow2(columns0))), BLOCK_K=64, num_warps=8, num_stages=2,
     )  # fmt: skip
 
 
@@ -1731,8 +1879,9 @@ def choose_causal_attention_backward_dk(
         )  # fmt: skip
     # any number of columns: each block of them computes the products of its rows again
     return "wide", dict(
-        BLOCK_M=64, BLOCK_N=64, BLOCK_D=max(16, min(256, lib.pow2(max(columns0, columns1)))),
-        BLOCK_K=64, num_warps=8, num_stages=2,
+        BLOCK_M=16 if rows <= 16 else 64, BLOCK_N=64,
+        BLOCK_D=max(16, min(256, lib.pow2(max(columns0, columns1)))), BLOCK_K=64, num_warps=8,
+        num_stages=2,
     )  # fmt: skip
 
 

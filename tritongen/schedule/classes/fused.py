@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import replace
+from functools import cached_property
 
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import Poly, index, indices, poly, weight_of
@@ -366,7 +367,10 @@ class _Maker:
         if not (self.boxes and self.whole):
             variants.append(self.at_once("rows", self.fits))
         if self.whole:
-            variants.append(self.wide())
+            wide = self.wide()
+            if variants[0].name == "parts" and self.moved and len(self.parted) == 1:
+                variants.append(self.wide_in_parts(wide))
+            variants.append(wide)
         tests = (Sizes("tiled", (), self.boxes),) if self.boxes else ()
         # What each row has one number of, beside results that have columns, costs little to have, or to leave out.
         columns = columns_of(self.group)
@@ -402,7 +406,7 @@ class _Maker:
         elif self.moved:
             stages = f"3 if {widest} <= 128 else 2"
             terms = t64 if boxes else f"{t64} if {widest} <= 128 else {t32}"
-            if boxes and self.share == 1 and not self.met and self.plain:
+            if boxes and self.share == 1 and not self.met and not self.begins and self.plain:
                 # A multiprocessor has room for one such program: 64 rows of 192 and of 128 take 132 KiB, 128 rows 164.
                 rows, warps = (
                     f"64 if {widest} <= 128 or rows <= 64 else 128",
@@ -494,21 +498,8 @@ class _Maker:
         left = tuple(s for s in part.body if isinstance(s, Store))
         verify(part, group.nests, [s.tensor for s in left])
         launches = [Launch(self.planned(part, group.nests, boxes), (f"PARTS * {tiles}",))]
-        sums = list[tuple[str, str]]()
-        for (g, own), columns in zip(self.parted, self.columns, strict=True):
-            behind = merging(self.kernel, g.nests)
-            if added := added_up(behind, own):
-                sums += added
-                continue
-            what = f"merge_{own[0]}" if len(self.parted) > 1 else "merge"
-            merge = lower(f"{self.name}_{what}", behind, merge_walks(g, behind), own)
-            verify(merge, behind, own)
-            grid, blocks = f"{self.batches}rows", Config()
-            if columns:
-                grid += f" * max(1, cdiv({columns}, BLOCK_D))"
-                blocks = (("BLOCK_D", "64"),)
-            single = (*blocks, ("num_warps", "1"))
-            launches.append(Launch(self.planned(merge, behind), (grid,), single))
+        merges, sums = self.merges
+        launches += merges
         few = f"2 * {self.batches}cdiv(rows, 128) <= sms"
         # A loss head's block is a product of its own: one is enough for a part.
         parts = f"max(1, min(sms // max(1, {tiles}), cdiv(terms, BLOCK_N), 128))"
@@ -542,13 +533,65 @@ class _Maker:
             (*config, ("PARTS", parts), *((("BLOCK_P", "pow2(PARTS)"),) if launches[1:] else ())),
             tuple(launches),
             tuple(self.scratch(s) for s in left),
-            sums=tuple(sums),
+            sums=sums,
             requires=requires,
+        )
+
+    @cached_property
+    def merges(self) -> tuple[list[Launch], tuple[tuple[str, str], ...]]:
+        """The launches that merge what parts leave, and the results that are sums of their parts."""
+        launches, sums = list[Launch](), list[tuple[str, str]]()
+        for (g, own), columns in zip(self.parted, self.columns, strict=True):
+            behind = merging(self.kernel, g.nests)
+            if added := added_up(behind, own):
+                sums += added
+                continue
+            what = f"merge_{own[0]}" if len(self.parted) > 1 else "merge"
+            merge = lower(f"{self.name}_{what}", behind, merge_walks(g, behind), own)
+            verify(merge, behind, own)
+            grid, blocks = f"{self.batches}rows", Config()
+            if columns:
+                grid += f" * max(1, cdiv({columns}, BLOCK_D))"
+                blocks = (("BLOCK_D", "64"),)
+            single = (*blocks, ("num_warps", "1"))
+            launches.append(Launch(self.planned(merge, behind), (grid,), single))
+        return launches, tuple(sums)
+
+    def wide_in_parts(self, whole: Variant) -> Variant:
+        """The same, where so few programs share loops: 32 batches of 16 queries, and 4,096 keys of 576."""
+        ((g, own),) = self.parted
+        kernel = lower("", g.nests, walks_of(g, wide=True), own)
+        part = in_parts(f"{self.name}_wide_part", kernel, g.nests)
+        left = tuple(s for s in part.body if isinstance(s, Store))
+        verify(part, g.nests, [s.tensor for s in left])
+        ((tiles,),) = (launch.grid for launch in whole.launches)
+        few = tiles.replace("BLOCK_M", "64").replace("BLOCK_D", "512")
+        merges, sums = self.merges
+        parts = f"max(1, min(sms // max(1, {tiles}), cdiv(terms, 4 * BLOCK_N), 64))"
+        config = (
+            *whole.config,
+            ("PARTS", parts),
+            *((("BLOCK_P", "pow2(PARTS)"),) if merges else ()),
+        )
+        return replace(
+            whole,
+            name="wide_parts",
+            when=f"2 * {few} <= sms and terms >= 1024",
+            why=f"{whole.why}; programs share a row's loop, and a second kernel merges what they leave",
+            config=config,
+            launches=(Launch(self.planned(part, g.nests), (f"PARTS * {tiles}",)), *merges),
+            scratch=tuple(self.scratch(s) for s in left),
+            sums=sums,
         )
 
     def wide(self) -> Variant:
         launches, loops = [], set[str]()
         most = _most([n for n in self.columns if n])
+        across, depth, stages = "256", "64", "2"
+        if self.moved and self.seconds == self.share == 1:
+            # One sum of 16 rows leaves room for more columns, whose rows' terms are computed once, and for loads ahead.
+            found = (("512", "256"), ("128", "64"), ("3", "2"))
+            across, depth, stages = (f"({a} if rows <= 16 else {b})" for a, b in found)
         for (g, own), columns in zip(self.parted, self.columns, strict=True):
             what = f"wide_{own[0]}" if len(self.parted) > 1 else "wide"
             walks = walks_of(g, wide=True)
@@ -564,12 +607,12 @@ class _Maker:
             "True",
             "any number of columns: each block of them computes the products of its rows again",
             (
-                ("BLOCK_M", "64"),
+                ("BLOCK_M", "16 if rows <= 16 else 64"),
                 ("BLOCK_N", "64"),
-                ("BLOCK_D", f"max(16, min(256, pow2({most})))"),
-                *((block, "64") for block in sorted(loops)),
+                ("BLOCK_D", f"max(16, min({across}, pow2({most})))"),
+                *((block, depth) for block in sorted(loops)),
                 ("num_warps", "8"),
-                ("num_stages", "2"),
+                ("num_stages", stages),
             ),
             tuple(launches),
         )
