@@ -123,13 +123,25 @@ def choose_int4_linear(
         and N > 32
         and lib.cdiv(M, 128) * lib.cdiv(N, 64) >= gpu.sms
     ):
-        return "medium", lib.tile(128, 64, min(128, max(64, 256 // itemsize)), 4, 2)
+        return "medium", lib.tile(
+            128, 64, BLOCK_K := min(128, max(64, min(256 // itemsize, max(32, lib.pow2(K))))), 4,
+            min(2, max(2, lib.cdiv(K, BLOCK_K))),
+        )  # fmt: skip
     # by pointers, few rows, deep in K
     if gpu.shared >= (163 if itemsize <= 2 else 99) and itemsize <= 4 and M <= 64:
+        BLOCK_K = min(
+            128,
+            max(
+                64,
+                min(
+                    (512 if M <= 32 and N <= 64 * gpu.sms else 256) // itemsize,
+                    max(32, lib.pow2(K)),
+                ),
+            ),
+        )
         return "slim", lib.tile(
-            max(16, lib.pow2(M)), 32 if N <= 64 * gpu.sms else 64,
-            min(128, max(64, (512 if M <= 32 and N <= 64 * gpu.sms else 256) // itemsize)), 4,
-            4 if M <= 32 else 5,
+            max(16, lib.pow2(M)), 32 if N <= 64 * gpu.sms else 64, BLOCK_K, 4,
+            min(4 if M <= 32 else 5, max(2, lib.cdiv(K, BLOCK_K))),
         )  # fmt: skip
     # by pointers, 16 columns
     if (
@@ -137,9 +149,14 @@ def choose_int4_linear(
         and itemsize <= 4
         and (N <= 16 or itemsize == 4 and 2 * lib.cdiv(M, 64) * lib.cdiv(N, 64) <= gpu.sms)
     ):
-        return "thin", lib.tile(64, 16, min(128, max(64, 256 // itemsize)), 4, 4)
+        return "thin", lib.tile(
+            64, 16, BLOCK_K := min(128, max(64, min(256 // itemsize, max(32, lib.pow2(K))))), 4,
+            min(4, max(2, lib.cdiv(K, BLOCK_K))),
+        )  # fmt: skip
     # by pointers, in small tiles
-    return "small", lib.tile(64, 64, 64, 4, 3 if itemsize <= 4 else 2)
+    return "small", lib.tile(
+        64, 64, BLOCK_K := 64, 4, min(3 if itemsize <= 4 else 2, max(2, lib.cdiv(K, BLOCK_K))),
+    )  # fmt: skip
 
 
 def launch_int4_linear(x, w, s, y) -> None:
@@ -379,12 +396,18 @@ def choose_int4_linear_backward_dx(
         and N > 64
         and 5 * lib.cdiv(M, 128) * lib.cdiv(N, 128) >= 4 * gpu.sms
     ):
-        return "medium", lib.tile(128, 128, 128 // itemsize, 8, 4 if itemsize <= 2 else 3)
+        return "medium", lib.tile(
+            128, 128, BLOCK_K := min(128 // itemsize, max(32, lib.pow2(K))), 8,
+            min(4 if itemsize <= 2 else 3, max(2, lib.cdiv(K, BLOCK_K))),
+        )  # fmt: skip
     # by pointers, few rows, deep in K
     if gpu.shared >= 227 and itemsize <= 4 and M <= 64:
+        BLOCK_K = min(
+            (512 if M <= 32 and N <= 64 * gpu.sms else 256) // itemsize, max(32, lib.pow2(K))
+        )
         return "slim", lib.tile(
-            max(16, lib.pow2(M)), 32 if N <= 64 * gpu.sms else 64,
-            (512 if M <= 32 and N <= 64 * gpu.sms else 256) // itemsize, 4, 4 if M <= 32 else 5,
+            max(16, lib.pow2(M)), 32 if N <= 64 * gpu.sms else 64, BLOCK_K, 4,
+            min(4 if M <= 32 else 5, max(2, lib.cdiv(K, BLOCK_K))),
         )  # fmt: skip
     # by pointers, 16 columns
     if (
@@ -392,9 +415,14 @@ def choose_int4_linear_backward_dx(
         and itemsize <= 4
         and (N <= 16 or itemsize == 4 and 2 * lib.cdiv(M, 64) * lib.cdiv(N, 64) <= gpu.sms)
     ):
-        return "thin", lib.tile(64, 16, 256 // itemsize, 4, 4)
+        return "thin", lib.tile(
+            64, 16, BLOCK_K := min(256 // itemsize, max(32, lib.pow2(K))), 4,
+            min(4, max(2, lib.cdiv(K, BLOCK_K))),
+        )  # fmt: skip
     # by pointers, in small tiles
-    return "small", lib.tile(64, 64, 32, 4, 3 if itemsize <= 4 else 2)
+    return "small", lib.tile(
+        64, 64, BLOCK_K := 32, 4, min(3 if itemsize <= 4 else 2, max(2, lib.cdiv(K, BLOCK_K))),
+    )  # fmt: skip
 
 
 def launch_int4_linear_backward_dx(w, s, dy, dx) -> None:

@@ -188,8 +188,9 @@ def choose_int8_linear(
         ), "descriptors"),
         ("split_pointers", terms < 131072 and gpu.shared >= 99 and itemsize <= 4, lib.tile(
             BLOCK_M := max(16, min(64, lib.pow2(M))), BLOCK_N := max(16, min(64, lib.pow2(N))),
-            BLOCK_K := 256 // itemsize if vectorized or (min(BLOCK_M, BLOCK_N) > 32 if itemsize == 4 else BLOCK_M + BLOCK_N <= 80) else min(64, 128 // itemsize),
-            4, 4 if itemsize <= 2 or vectorized else 3 if BLOCK_M <= 32 else 1,
+            BLOCK_K := min(256 // itemsize if vectorized or (min(BLOCK_M, BLOCK_N) > 32 if itemsize == 4 else BLOCK_M + BLOCK_N <= 80) else min(64, 128 // itemsize), max(32, lib.pow2(K))),
+            1 if BLOCK_M * BLOCK_N * BLOCK_K <= 4096 else 4,
+            4 if itemsize <= 2 or vectorized else 3 if BLOCK_M <= 32 else 1,
             PARTS=(PARTS := lib.parts(8 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K), lib.cdiv(K, 4096) if itemsize == 4 else 1)),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
         ), "pointers"),
@@ -201,7 +202,7 @@ def choose_int8_linear(
         ), "pointers"),
         ("slim", terms < 131072 and gpu.shared >= 227 and itemsize <= 4 and M <= (16 if tma and itemsize <= 2 else 64), lib.tile(
             BLOCK_M := max(16, lib.pow2(M)), BLOCK_N := 32 if N <= 64 * gpu.sms else 64,
-            (512 if M <= 32 and N <= 64 * gpu.sms else 256) // itemsize if vectorized or BLOCK_M + BLOCK_N <= 48 else min(64, 128 // itemsize),
+            min((512 if M <= 32 and N <= 64 * gpu.sms else 256) // itemsize if vectorized or BLOCK_M + BLOCK_N <= 48 else min(64, 128 // itemsize), max(32, lib.pow2(K))),
             4, 4 if M <= 32 else 5,
         ), "slim"),
         ("thin", terms < 131072 and gpu.shared >= 64 and itemsize <= 4, lib.tile(
@@ -601,8 +602,9 @@ def choose_int8_linear_backward_acc(
         ), "descriptors"),
         ("split_pointers", terms < 131072 and gpu.shared >= 99 and itemsize <= 4, lib.tile(
             BLOCK_M := max(16, min(64, lib.pow2(M))), BLOCK_N := max(16, min(64, lib.pow2(N))),
-            BLOCK_K := 256 // itemsize if vectorized or (min(BLOCK_M, BLOCK_N) > 32 if itemsize == 4 else BLOCK_M + BLOCK_N <= 80) else min(64, 128 // itemsize),
-            4, 4 if itemsize <= 2 or vectorized else 3 if BLOCK_M <= 32 else 1,
+            BLOCK_K := min(256 // itemsize if vectorized or (min(BLOCK_M, BLOCK_N) > 32 if itemsize == 4 else BLOCK_M + BLOCK_N <= 80) else min(64, 128 // itemsize), max(32, lib.pow2(K))),
+            1 if BLOCK_M * BLOCK_N * BLOCK_K <= 4096 else 4,
+            4 if itemsize <= 2 or vectorized else 3 if BLOCK_M <= 32 else 1,
             PARTS=(PARTS := lib.parts(8 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K), lib.cdiv(K, 4096) if itemsize == 4 else 1)),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
         ), "pointers"),
@@ -614,7 +616,7 @@ def choose_int8_linear_backward_acc(
         ), "pointers"),
         ("slim", terms < 131072 and gpu.shared >= 227 and itemsize <= 4 and M <= (16 if tma and itemsize <= 2 else 64), lib.tile(
             BLOCK_M := max(16, lib.pow2(M)), BLOCK_N := 32 if N <= 64 * gpu.sms else 64,
-            (512 if M <= 32 and N <= 64 * gpu.sms else 256) // itemsize if vectorized or BLOCK_M + BLOCK_N <= 48 else min(64, 128 // itemsize),
+            min((512 if M <= 32 and N <= 64 * gpu.sms else 256) // itemsize if vectorized or BLOCK_M + BLOCK_N <= 48 else min(64, 128 // itemsize), max(32, lib.pow2(K))),
             4, 4 if M <= 32 else 5,
         ), "slim"),
         ("thin", terms < 131072 and gpu.shared >= 64 and itemsize <= 4, lib.tile(

@@ -1158,8 +1158,9 @@ def choose_linear_cross_entropy_backward_chunk_dz(
         ), "lanes"),
         ("split_pointers", gpu.shared >= 99 and itemsize <= 4, lib.tile(
             BLOCK_M := max(16, min(64, lib.pow2(M))), BLOCK_N := max(16, min(64, lib.pow2(N))),
-            BLOCK_K := 256 // itemsize if vectorized or (min(BLOCK_M, BLOCK_N) > 32 if itemsize == 4 else BLOCK_M + BLOCK_N <= 80) else min(64, 128 // itemsize),
-            4, 4 if itemsize <= 2 or vectorized else 3 if BLOCK_M <= 32 else 1,
+            BLOCK_K := min(256 // itemsize if vectorized or (min(BLOCK_M, BLOCK_N) > 32 if itemsize == 4 else BLOCK_M + BLOCK_N <= 80) else min(64, 128 // itemsize), max(16 if itemsize == 4 else 32, lib.pow2(K))),
+            1 if BLOCK_M * BLOCK_N * BLOCK_K <= 4096 else 4,
+            4 if itemsize <= 2 or vectorized else 3 if BLOCK_M <= 32 else 1,
             PARTS=(PARTS := lib.parts(8 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K), lib.cdiv(K, 4096) if itemsize == 4 else 1)),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
         ), "pointers"),
@@ -1171,7 +1172,7 @@ def choose_linear_cross_entropy_backward_chunk_dz(
         ), "pointers"),
         ("slim", gpu.shared >= 163 and itemsize <= 4 and M <= (16 if tma and itemsize <= 2 else 64), lib.tile(
             BLOCK_M := max(16, lib.pow2(M)), BLOCK_N := 32 if N <= 64 * gpu.sms else 64,
-            (512 if M <= 32 and N <= 64 * gpu.sms else 256) // itemsize if vectorized or BLOCK_M + BLOCK_N <= 48 else min(64, 128 // itemsize),
+            min((512 if M <= 32 and N <= 64 * gpu.sms else 256) // itemsize if vectorized or BLOCK_M + BLOCK_N <= 48 else min(64, 128 // itemsize), max(16 if itemsize == 4 else 32, lib.pow2(K))),
             4, 4 if M <= 32 else 5,
         ), "slim"),
         ("thin", gpu.shared >= 64 and itemsize <= 4, lib.tile(
@@ -1335,8 +1336,9 @@ def choose_linear_cross_entropy_backward_chunk_dw(
         ), "lanes"),
         ("split_pointers", gpu.shared >= 99 and itemsize <= 4, lib.tile(
             BLOCK_M := max(16, min(64, lib.pow2(M))), BLOCK_N := max(16, min(64, lib.pow2(N))),
-            BLOCK_K := 256 // itemsize if vectorized or (min(BLOCK_M, BLOCK_N) > 32 if itemsize == 4 else BLOCK_M + BLOCK_N <= 80) else min(64, 128 // itemsize),
-            4, 4 if itemsize <= 2 or vectorized else 3 if BLOCK_M <= 32 else 1,
+            BLOCK_K := min(256 // itemsize if vectorized or (min(BLOCK_M, BLOCK_N) > 32 if itemsize == 4 else BLOCK_M + BLOCK_N <= 80) else min(64, 128 // itemsize), max(16 if itemsize == 4 else 32, lib.pow2(K))),
+            1 if BLOCK_M * BLOCK_N * BLOCK_K <= 4096 else 4,
+            4 if itemsize <= 2 or vectorized else 3 if BLOCK_M <= 32 else 1,
             PARTS=(PARTS := lib.parts(8 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K), lib.cdiv(K, 4096) if itemsize == 4 else 1)),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
         ), "pointers"),
@@ -1348,7 +1350,7 @@ def choose_linear_cross_entropy_backward_chunk_dw(
         ), "pointers"),
         ("slim", gpu.shared >= 163 and itemsize <= 4 and M <= (16 if tma and itemsize <= 2 else 64), lib.tile(
             BLOCK_M := max(16, lib.pow2(M)), BLOCK_N := 32 if N <= 64 * gpu.sms else 64,
-            (512 if M <= 32 and N <= 64 * gpu.sms else 256) // itemsize if vectorized or BLOCK_M + BLOCK_N <= 48 else min(64, 128 // itemsize),
+            min((512 if M <= 32 and N <= 64 * gpu.sms else 256) // itemsize if vectorized or BLOCK_M + BLOCK_N <= 48 else min(64, 128 // itemsize), max(16 if itemsize == 4 else 32, lib.pow2(K))),
             4, 4 if M <= 32 else 5,
         ), "slim"),
         ("thin", gpu.shared >= 64 and itemsize <= 4, lib.tile(
@@ -1457,8 +1459,9 @@ def choose_linear_cross_entropy_backward_chunk_dx_sum(
         ), "lanes"),
         ("split_pointers", gpu.shared >= 99 and itemsize <= 4, lib.tile(
             BLOCK_M := max(16, min(64, lib.pow2(M))), BLOCK_N := max(16, min(64, lib.pow2(N))),
-            BLOCK_K := 256 // itemsize if vectorized or (min(BLOCK_M, BLOCK_N) > 32 if itemsize == 4 else BLOCK_M + BLOCK_N <= 80) else min(64, 128 // itemsize),
-            4, 4 if itemsize <= 2 or vectorized else 3 if BLOCK_M <= 32 else 1,
+            BLOCK_K := min(256 // itemsize if vectorized or (min(BLOCK_M, BLOCK_N) > 32 if itemsize == 4 else BLOCK_M + BLOCK_N <= 80) else min(64, 128 // itemsize), max(16 if itemsize == 4 else 32, lib.pow2(K))),
+            1 if BLOCK_M * BLOCK_N * BLOCK_K <= 4096 else 4,
+            4 if itemsize <= 2 or vectorized else 3 if BLOCK_M <= 32 else 1,
             PARTS=(PARTS := lib.parts(8 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K), lib.cdiv(K, 4096) if itemsize == 4 else 1)),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
         ), "pointers"),
@@ -1470,7 +1473,7 @@ def choose_linear_cross_entropy_backward_chunk_dx_sum(
         ), "pointers"),
         ("slim", gpu.shared >= 163 and itemsize <= 4 and M <= (16 if tma and itemsize <= 2 else 64), lib.tile(
             BLOCK_M := max(16, lib.pow2(M)), BLOCK_N := 32 if N <= 64 * gpu.sms else 64,
-            (512 if M <= 32 and N <= 64 * gpu.sms else 256) // itemsize if vectorized or BLOCK_M + BLOCK_N <= 48 else min(64, 128 // itemsize),
+            min((512 if M <= 32 and N <= 64 * gpu.sms else 256) // itemsize if vectorized or BLOCK_M + BLOCK_N <= 48 else min(64, 128 // itemsize), max(16 if itemsize == 4 else 32, lib.pow2(K))),
             4, 4 if M <= 32 else 5,
         ), "slim"),
         ("thin", gpu.shared >= 64 and itemsize <= 4, lib.tile(

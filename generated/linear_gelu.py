@@ -328,8 +328,9 @@ def choose_linear_gelu(
         ), "lanes"),
         ("split_pointers", gpu.shared >= 99 and itemsize <= 4, lib.tile(
             BLOCK_M := max(16, min(64, lib.pow2(M))), BLOCK_N := max(16, min(64, lib.pow2(N))),
-            BLOCK_K := 256 // itemsize if vectorized or (min(BLOCK_M, BLOCK_N) > 32 if itemsize == 4 else BLOCK_M + BLOCK_N <= 80) else min(64, 128 // itemsize),
-            4, 4 if itemsize <= 2 or vectorized else 3 if BLOCK_M <= 32 else 1,
+            BLOCK_K := min(256 // itemsize if vectorized or (min(BLOCK_M, BLOCK_N) > 32 if itemsize == 4 else BLOCK_M + BLOCK_N <= 80) else min(64, 128 // itemsize), max(16 if itemsize == 4 else 32, lib.pow2(K))),
+            1 if BLOCK_M * BLOCK_N * BLOCK_K <= 4096 else 4,
+            4 if itemsize <= 2 or vectorized else 3 if BLOCK_M <= 32 else 1,
             PARTS=(PARTS := lib.parts(8 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K), lib.cdiv(K, 4096) if itemsize == 4 else 1)),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
         ), "pointers"),
@@ -341,7 +342,7 @@ def choose_linear_gelu(
         ), "pointers"),
         ("slim", gpu.shared >= 163 and itemsize <= 4 and M <= (16 if tma and itemsize <= 2 else 64), lib.tile(
             BLOCK_M := max(16, lib.pow2(M)), BLOCK_N := 32 if N <= 64 * gpu.sms else 64,
-            (512 if M <= 32 and N <= 64 * gpu.sms else 256) // itemsize if vectorized or BLOCK_M + BLOCK_N <= 48 else min(64, 128 // itemsize),
+            min((512 if M <= 32 and N <= 64 * gpu.sms else 256) // itemsize if vectorized or BLOCK_M + BLOCK_N <= 48 else min(64, 128 // itemsize), max(16 if itemsize == 4 else 32, lib.pow2(K))),
             4, 4 if M <= 32 else 5,
         ), "slim"),
         ("thin", gpu.shared >= 64 and itemsize <= 4, lib.tile(
@@ -1404,8 +1405,9 @@ def choose_linear_gelu_backward_dx(
         ), "lanes"),
         ("split_pointers", gpu.shared >= 99 and itemsize <= 4, lib.tile(
             BLOCK_M := max(16, min(64, lib.pow2(M))), BLOCK_N := max(16, min(64, lib.pow2(N))),
-            BLOCK_K := 256 // itemsize if vectorized or (min(BLOCK_M, BLOCK_N) > 32 if itemsize == 4 else BLOCK_M + BLOCK_N <= 80) else min(64, 128 // itemsize),
-            4, 4 if itemsize <= 2 or vectorized else 3 if BLOCK_M <= 32 else 1,
+            BLOCK_K := min(256 // itemsize if vectorized or (min(BLOCK_M, BLOCK_N) > 32 if itemsize == 4 else BLOCK_M + BLOCK_N <= 80) else min(64, 128 // itemsize), max(16 if itemsize == 4 else 32, lib.pow2(K))),
+            1 if BLOCK_M * BLOCK_N * BLOCK_K <= 4096 else 4,
+            4 if itemsize <= 2 or vectorized else 3 if BLOCK_M <= 32 else 1,
             PARTS=(PARTS := lib.parts(8 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K), lib.cdiv(K, 4096) if itemsize == 4 else 1)),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
         ), "pointers"),
@@ -1417,7 +1419,7 @@ def choose_linear_gelu_backward_dx(
         ), "pointers"),
         ("slim", gpu.shared >= 163 and itemsize <= 4 and M <= (16 if tma and itemsize <= 2 else 64), lib.tile(
             BLOCK_M := max(16, lib.pow2(M)), BLOCK_N := 32 if N <= 64 * gpu.sms else 64,
-            (512 if M <= 32 and N <= 64 * gpu.sms else 256) // itemsize if vectorized or BLOCK_M + BLOCK_N <= 48 else min(64, 128 // itemsize),
+            min((512 if M <= 32 and N <= 64 * gpu.sms else 256) // itemsize if vectorized or BLOCK_M + BLOCK_N <= 48 else min(64, 128 // itemsize), max(16 if itemsize == 4 else 32, lib.pow2(K))),
             4, 4 if M <= 32 else 5,
         ), "slim"),
         ("thin", gpu.shared >= 64 and itemsize <= 4, lib.tile(

@@ -67,7 +67,7 @@ def moe_linear_tiles(
 
 
 def choose_moe_linear(
-    M: int, N: int, segments: int, itemsize: int, gpu: lib.Gpu,
+    M: int, N: int, K: int, segments: int, itemsize: int, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """Returns (variant, config): the first variant whose rule holds."""
     # by pointers, in square tiles
@@ -79,14 +79,20 @@ def choose_moe_linear(
         and 5 * lib.cdiv(M, 128) * lib.cdiv(N, 128) >= 4 * gpu.sms
     ):
         return "medium", lib.tile(
-            128, 128, 128 // itemsize, 8, 4 if itemsize <= 2 else 3,
+            128, 128,
+            BLOCK_K := min(128 // itemsize, max(16 if itemsize == 4 else 32, lib.pow2(K))), 8,
+            min(4 if itemsize <= 2 else 3, max(2, lib.cdiv(K, BLOCK_K))),
             SEGMENTS=max(1, lib.pow2(segments)),
         )  # fmt: skip
     # by pointers, few rows, deep in K
     if gpu.shared >= 163 and itemsize <= 4 and M <= 64:
+        BLOCK_K = min(
+            (512 if M <= 32 and N <= 64 * gpu.sms else 256) // itemsize,
+            max(16 if itemsize == 4 else 32, lib.pow2(K)),
+        )
         return "slim", lib.tile(
-            max(16, lib.pow2(M)), 32 if N <= 64 * gpu.sms else 64,
-            (512 if M <= 32 and N <= 64 * gpu.sms else 256) // itemsize, 4, 4 if M <= 32 else 5,
+            max(16, lib.pow2(M)), 32 if N <= 64 * gpu.sms else 64, BLOCK_K, 4,
+            min(4 if M <= 32 else 5, max(2, lib.cdiv(K, BLOCK_K))),
             SEGMENTS=max(1, lib.pow2(segments)),
         )  # fmt: skip
     # by pointers, 16 columns
@@ -96,11 +102,13 @@ def choose_moe_linear(
         and (N <= 16 or itemsize == 4 and 2 * lib.cdiv(M, 64) * lib.cdiv(N, 64) <= gpu.sms)
     ):
         return "thin", lib.tile(
-            64, 16, 256 // itemsize, 4, 4, SEGMENTS=max(1, lib.pow2(segments)),
+            64, 16, BLOCK_K := min(256 // itemsize, max(16 if itemsize == 4 else 32, lib.pow2(K))),
+            4, min(4, max(2, lib.cdiv(K, BLOCK_K))), SEGMENTS=max(1, lib.pow2(segments)),
         )  # fmt: skip
     # by pointers, in small tiles
     return "small", lib.tile(
-        64, 64, 32, 4, 3 if itemsize <= 4 else 2, SEGMENTS=max(1, lib.pow2(segments)),
+        64, 64, BLOCK_K := 32, 4, min(3 if itemsize <= 4 else 2, max(2, lib.cdiv(K, BLOCK_K))),
+        SEGMENTS=max(1, lib.pow2(segments)),
     )  # fmt: skip
 
 
@@ -110,7 +118,7 @@ def launch_moe_linear(x, w, off, y) -> None:
     E, _, N = w.shape
     PRECISION = runtime.f32_precision("matmul")
     _, config = choose_moe_linear(
-        M=M, N=N, segments=E, itemsize=x.element_size(), gpu=lib.gpu(off.device),
+        M=M, N=N, K=K, segments=E, itemsize=x.element_size(), gpu=lib.gpu(off.device),
     )  # fmt: skip
     COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
     grid = (lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N, config["BLOCK_N"]),)
@@ -297,7 +305,7 @@ def launch_moe_linear_backward_dx(w, off, dy, dx) -> None:
     M = dy.shape[0]
     PRECISION = runtime.f32_precision("matmul")
     _, config = choose_moe_linear_backward_dx(
-        M=M, N=K, segments=E, itemsize=w.element_size(), gpu=lib.gpu(dy.device),
+        M=M, N=K, K=N, segments=E, itemsize=w.element_size(), gpu=lib.gpu(dy.device),
     )  # fmt: skip
     COMPUTE = tl.float64 if w.dtype == torch.float64 else tl.float32
     grid = (lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(K, config["BLOCK_N"]),)
@@ -308,7 +316,7 @@ def launch_moe_linear_backward_dx(w, off, dy, dx) -> None:
 
 
 def choose_moe_linear_backward_dw(
-    batches: int, M: int, N: int, itemsize: int, gpu: lib.Gpu,
+    batches: int, M: int, N: int, K: int, itemsize: int, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """Returns (variant, config): the first variant whose rule holds."""
     # by pointers, in the widest tiles
@@ -319,7 +327,11 @@ def choose_moe_linear_backward_dw(
         and N > 128
         and batches * lib.cdiv(M, 128) * lib.cdiv(N, 256) >= gpu.sms
     ):
-        return "large", lib.tile(128, 256, min(64, 128 // itemsize), 8, 3)
+        return "large", lib.tile(
+            128, 256,
+            BLOCK_K := min(64, min(128 // itemsize, max(16 if itemsize == 4 else 32, lib.pow2(K)))),
+            8, min(3, max(2, lib.cdiv(K, BLOCK_K))),
+        )  # fmt: skip
     # by pointers, in square tiles
     if (
         gpu.shared >= 99
@@ -329,14 +341,22 @@ def choose_moe_linear_backward_dw(
         and 5 * batches * lib.cdiv(M, 128) * lib.cdiv(N, 128) >= 4 * gpu.sms
     ):
         return "medium", lib.tile(
-            128, 128, min(64, 128 // itemsize), 8, 4 if itemsize <= 2 else 3,
+            128, 128,
+            BLOCK_K := min(64, min(128 // itemsize, max(16 if itemsize == 4 else 32, lib.pow2(K)))),
+            8, min(4 if itemsize <= 2 else 3, max(2, lib.cdiv(K, BLOCK_K))),
         )  # fmt: skip
     # by pointers, few rows, deep in K
     if gpu.shared >= (99 if itemsize <= 2 else 163) and itemsize <= 4 and M <= 64:
+        BLOCK_K = min(
+            64,
+            min(
+                (512 if M <= 32 and N <= 64 * gpu.sms else 256) // itemsize,
+                max(16 if itemsize == 4 else 32, lib.pow2(K)),
+            ),
+        )
         return "slim", lib.tile(
-            max(16, lib.pow2(M)), 32 if N <= 64 * gpu.sms else 64,
-            min(64, (512 if M <= 32 and N <= 64 * gpu.sms else 256) // itemsize), 4,
-            4 if M <= 32 else 5,
+            max(16, lib.pow2(M)), 32 if N <= 64 * gpu.sms else 64, BLOCK_K, 4,
+            min(4 if M <= 32 else 5, max(2, lib.cdiv(K, BLOCK_K))),
         )  # fmt: skip
     # by pointers, 16 columns
     if (
@@ -346,9 +366,15 @@ def choose_moe_linear_backward_dw(
             N <= 16 or itemsize == 4 and 2 * batches * lib.cdiv(M, 64) * lib.cdiv(N, 64) <= gpu.sms
         )
     ):
-        return "thin", lib.tile(64, 16, min(64, 256 // itemsize), 4, 4)
+        return "thin", lib.tile(
+            64, 16,
+            BLOCK_K := min(64, min(256 // itemsize, max(16 if itemsize == 4 else 32, lib.pow2(K)))),
+            4, min(4, max(2, lib.cdiv(K, BLOCK_K))),
+        )  # fmt: skip
     # by pointers, in small tiles
-    return "small", lib.tile(64, 64, 32, 4, 3 if itemsize <= 4 else 2)
+    return "small", lib.tile(
+        64, 64, BLOCK_K := 32, 4, min(3 if itemsize <= 4 else 2, max(2, lib.cdiv(K, BLOCK_K))),
+    )  # fmt: skip
 
 
 def launch_moe_linear_backward_dw(x, off, dy, dw) -> None:
@@ -358,7 +384,7 @@ def launch_moe_linear_backward_dw(x, off, dy, dw) -> None:
     E = dw.shape[0]
     PRECISION = runtime.f32_precision("matmul")
     _, config = choose_moe_linear_backward_dw(
-        batches=E, M=N, N=K, itemsize=x.element_size(), gpu=lib.gpu(dy.device),
+        batches=E, M=N, N=K, K=M, itemsize=x.element_size(), gpu=lib.gpu(dy.device),
     )  # fmt: skip
     COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
     grid = (E * lib.cdiv(N, config["BLOCK_M"]) * lib.cdiv(K, config["BLOCK_N"]),)

@@ -13,10 +13,13 @@ from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import fetches_of
 from tritongen.schedule.classes import contraction_f32
 from tritongen.schedule.classes.contraction_operands import (
+    SMALL,
+    WHOLE,
     converted,
     described,
     is_of_halves,
     pair_of,
+    stored_as,
     stored_whole,
 )
 from tritongen.schedule.classes.contraction_stages import SUBTILES, fitted, itemsizes
@@ -291,6 +294,16 @@ def within(extent: str, most: int | str) -> str:
     return f"max(16, min({most}, pow2({extent})))"
 
 
+def no_deeper(kernel: KernelPlan, depth: str) -> str:
+    """Terms a step, where a sum may have fewer: a tile would multiply zeros. Of fewer than 32 that follow from 8 bits Triton 3.6
+    multiplies some twice."""
+    if depth.isdigit():
+        return depth
+    kinds = {stored_as(side) for n in kernel.nests[: kernel.products] for side in n.fold.factors}
+    plain = len(kinds) == 1 and kinds.isdisjoint(SMALL | {WHOLE, ""})
+    return f"min({depth}, max({'16 if itemsize == 4 else 32' if plain else 32}, pow2(K)))"
+
+
 def few_by_lanes(kernel: KernelPlan, finish: KernelPlan) -> Variant:
     """Up to four rows or two columns of f32. Each factor is read once, and lanes multiply it as it comes, exactly.
 
@@ -331,12 +344,16 @@ def pointers_in_parts(part: KernelPlan, finish: KernelPlan, described: bool) -> 
     few = f"{part.times}cdiv(M, 64) * cdiv(N, {64 // share})"
     most = "2 * sms" if scaled else "sms"
     depth, wide = "256 // itemsize", str(width // share)
+    warps = "4"
     if described:
         depth, stages = few_at_once(part.products)
+        depth = no_deeper(part, depth)
+        # A small product fits in a warp: 65,536 of 16 x 16 x 16.
+        warps = "1 if BLOCK_M * BLOCK_N * BLOCK_K <= 4096 else 4"
         if share > 1:
             wide = f"{min(64, 128 // share)} if itemsize == 4 and not vectorized else {wide}"
     name = "split_pointers" if described else "split"
-    sides = (within("M", 64), within("N", wide), depth, "4", stages)
+    sides = (within("M", 64), within("N", wide), depth, warps, stages)
     enough = f"(K >= 2048 and 2 * {few} <= sms or K >= 4096 and {few} <= {most})"
     return in_parts_of(name, part, finish, "itemsize <= 4", sides, programs, more=enough)
 
@@ -394,6 +411,11 @@ def by_pointers(kernel: KernelPlan, described: bool, sums: int = 1) -> tuple[Var
     launch = one_each(kernel)
 
     def tiled(name: str, requires: str, more: str, why: str, sides: Sides) -> Variant:
+        if not described:
+            # Stages that no term fills take the room of other programs: 8,192 products of 64 x 64 x 64 took 160 KiB each.
+            m, n, depth, warps, stages = sides
+            ahead = f"min({stages}, max(2, cdiv(K, BLOCK_K)))"
+            sides = m, n, no_deeper(kernel, depth), warps, ahead
         return variant(name, requires, f"by pointers, {why}", tile(*sides), launch, more)
 
     def tiles(m: int, n: int) -> str:
@@ -415,7 +437,11 @@ def by_pointers(kernel: KernelPlan, described: bool, sums: int = 1) -> tuple[Var
     slim = (
         "max(16, pow2(M))",
         f"{32 if share < 4 else 16} if N <= 64 * sms else {64 // share if share < 4 else 16}",
-        shallow(f"{rows_and_columns(kernel.products)} <= 48", deep) if described else deep,
+        (
+            no_deeper(kernel, shallow(f"{rows_and_columns(kernel.products)} <= 48", deep))
+            if described
+            else deep
+        ),
         "4",
         "4 if M <= 32 else 5",
     )
