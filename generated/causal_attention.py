@@ -1780,8 +1780,7 @@ def choose_causal_attention_backward_dq(
     if tiled and max(whole0, whole1) <= 256:
         return "tiles", dict(
             BLOCK_M=16 if rows <= 16 else 128 if max(whole0, whole1) <= 64 else 64, BLOCK_N=64,
-            BLOCK_D=max(16, lib.pow2(whole0)), BLOCK_D2=max(16, lib.pow2(whole1)),
-            num_warps=8 if max(whole0, whole1) > 128 else 4,
+            BLOCK_D=max(16, lib.pow2(whole0)), BLOCK_D2=max(16, lib.pow2(whole1)), num_warps=4,
             num_stages=3 if max(whole0, whole1) <= 64 else 2,
         )  # fmt: skip
     # any number of columns: each block of them computes the products of its rows again

@@ -1801,8 +1801,7 @@ def choose_window_attention_backward_dq(
     if tiled and whole0 <= 256:
         return "tiles", dict(
             BLOCK_M=16 if rows <= 16 else 128 if whole0 <= 64 else 64, BLOCK_N=64,
-            BLOCK_D=max(16, lib.pow2(whole0)), num_warps=8 if whole0 > 128 else 4,
-            num_stages=3 if whole0 <= 64 else 2,
+            BLOCK_D=max(16, lib.pow2(whole0)), num_warps=4, num_stages=3 if whole0 <= 64 else 2,
         )  # fmt: skip
     # any number of columns: each block of them computes the products of its rows again
     return "wide", dict(

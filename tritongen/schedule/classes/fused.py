@@ -414,7 +414,6 @@ class _Maker:
                 )
         elif self.seconds == 1:
             rows, stages = (f"{a} if {widest} <= 64 else {b}" for a, b in ((128, 64), (3, 2)))
-            warps = f"8 if {widest} > 128 else 4"  # of 4 the registers spill, and no other has room
         elif self.seconds:
             warps = f"8 if {widest} > 128 else 4"
             # A term may have numbers of its own, such as a maximum. With 128 terms, 4 warps load each number once. With fewer
