@@ -16,6 +16,9 @@
 2. Keys or values of attention that are computed, such as rotated or normed ones. Each block of queries would compute them again. For heads
    of 128 such a kernel asks for 311 KB of shared memory, and a block of keys takes 1,378 instructions in place of 385 (sm_90, Triton 3.6).
    Queries are computed once for each of their blocks. They stay in the kernel.
+
+3. A rounded value that follows from folds of what it reads, such as a norm in front of a linear layer. The kernel of the norm reads
+   the row anyway, and each tile of the product would compute it again, from two loads that no descriptor takes.
 """
 
 from __future__ import annotations
@@ -24,7 +27,7 @@ from dataclasses import replace
 
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import indices
-from tritongen.ir.free import free_indices
+from tritongen.ir.free import free_indices, reads, tensors_read
 from tritongen.schedule.canonical import fresh, line_over, names_beside, read_of, uncast
 from tritongen.schedule.classes.chains import is_multiplied, multiplies_halves
 from tritongen.schedule.classes.fused import batch_of
@@ -45,6 +48,10 @@ def with_stored_factors(
         for n in g.nests:
             rows.setdefault(n.name, set()).add(g.row[0].index)
     stored, found = set[str](), list[ir.Nest]()
+    by_name = {n.name: n for n in nests}
+    for n in (n for n in nests if n.name in heads and is_multiplied(n)):
+        read = (uncast(factor) for factor in n.fold.factors)
+        stored |= {r.tensor for r in read if isinstance(r, ir.Read) and _is_norm(r, by_name)}
     computed: dict[ir.Expr, ir.Nest] = {}
     for n in nests:
         if n.name in heads | rows.keys() and is_multiplied(n) and multiplies_halves(n, op):
@@ -68,6 +75,22 @@ def with_stored_factors(
             n = replace(n, body=replace(n.fold, body=product))
         found.append(n)
     return tuple(found), frozenset(stored | {n.name for n in found} - {n.name for n in nests})
+
+
+def _is_norm(read: ir.Read, nests: dict[str, ir.Nest]) -> bool:
+    """Whether it is a rounded line of which a fold over fewer indices reads an operand, too."""
+    line = nests.get(read.tensor)
+    if line is None or is_reducer(line) or line.dtype == "compute":
+        return False
+    behind = [line]
+    for n in behind:  # grows
+        more = (nests[t] for t in sorted(tensors_read(n.body) & nests.keys()) if not is_reducer(n))
+        behind += [each for each in more if each not in behind]
+    folds = [n for n in behind if is_reducer(n) and {*n.box} < {*line.box}]
+    own = {
+        r.tensor for n in behind if n not in folds for r in reads(n.body) if r.tensor not in nests
+    }
+    return any(own & tensors_read(n.body) for n in folds)
 
 
 def _masked(factor: ir.Expr, product: ir.Nest, taken: set[str]) -> ir.Nest | None:
