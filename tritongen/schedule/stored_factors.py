@@ -50,8 +50,8 @@ def with_stored_factors(
     stored, found = set[str](), list[ir.Nest]()
     by_name = {n.name: n for n in nests}
     for n in (n for n in nests if n.name in heads and is_multiplied(n)):
-        read = (uncast(factor) for factor in n.fold.factors)
-        stored |= {r.tensor for r in read if isinstance(r, ir.Read) and _is_norm(r, by_name)}
+        sides_read = (uncast(factor) for factor in n.fold.factors)
+        stored |= {r.tensor for r in sides_read if isinstance(r, ir.Read) and _is_norm(r, by_name)}
     computed: dict[ir.Expr, ir.Nest] = {}
     for n in nests:
         if n.name in heads | rows.keys() and is_multiplied(n) and multiplies_halves(n, op):

@@ -33,7 +33,7 @@ ATOMIC = ("compute", "f64", "f32", "i64", "i32")  # what tl.atomic_add adds
 UNORDERED = ", in no fixed order: the last bits may differ from run to run"
 ADD = "cdiv(points, ROWS) * cdiv(width, BLOCK)"
 BEHIND = "cdiv(box_rows, ROWS) * cdiv(box_cols, BLOCK)"
-TILE = (
+TILE: tuple[tuple[str, str], ...] = (
     ("BLOCK", "min(1024, max(16, pow2(width)))"),
     ("ROWS", "max(1, 1024 // BLOCK)"),
     ("num_warps", "4"),
