@@ -18,18 +18,23 @@ from math import inf
 
 from tritongen.ir import nodes as ir
 from tritongen.ir.free import free_indices
+from tritongen.schedule.canonical import uncast
 
 
 def factored(op: ir.Op) -> ir.Op:
     """The op, with every sum of products split as far as that saves terms."""
-    nests = (replace(n, body=ir.rebuild(n.body, _factored)) for n in op.nests)
+
+    def change(node: ir.Expr) -> ir.Expr:
+        match node:
+            case ir.Reduce("sum", body=ir.Call(), dtype="compute" | "f32"):
+                return ir.rebuild(_scaled_behind(node, op), _factored)
+        return _factored(node)
+
+    nests = (replace(n, body=ir.rebuild(n.body, change)) for n in op.nests)
     return replace(op, nests=tuple(nests))
 
 
 def _factored(node: ir.Expr) -> ir.Expr:
-    match node:
-        case ir.Reduce("sum", body=ir.Call(), dtype="compute" | "f32"):
-            node = _scaled_behind(node)
     match node:
         case ir.Reduce("sum", binders, (), _, "compute" | "f32") if len(binders) > 1:
             everything = free_indices(node) | {b.index for b in binders}
@@ -39,12 +44,16 @@ def _factored(node: ir.Expr) -> ir.Expr:
     return node
 
 
-def _scaled_behind(node: ir.Reduce) -> ir.Expr:
+def _scaled_behind(node: ir.Reduce, op: ir.Op) -> ir.Expr:
     """A matrix product that a number scales, scaled behind the sum: the factors go to tensor cores as they are, and not rounded anew."""
     factors = factors_of(node.body)
     numbers = [f for f in factors if isinstance(f, ir.Const) and 0 < abs(f.value) < inf]
     rest = [f for f in factors if f not in numbers]
     own = [free_indices(f) for f in rest]
+    if any(
+        isinstance(f, ir.Read) and ir.kind_of(f.dtype, op) != "float" for f in map(uncast, rest)
+    ):
+        return node  # the number makes them floats
     if not numbers or not any(a - b and b - a for a, b in combinations(own, 2)):
         return node
     return multiplied([*numbers, replace(node, body=multiplied(rest, node.dtype))], node.dtype)
