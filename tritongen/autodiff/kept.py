@@ -17,7 +17,7 @@ and 1,706.
 What is larger than each result, as attention's weights, is not. The maximum and the sum of each of its rows are, if they are
 no larger than an operand: the gradient would compute the product once more to find them. Other statistics of rows are not:
 the gradient has the row in hand. Those of images, folds over several dims, are: no program holds an image, so each would be
-one more reading of it.
+one more reading of it. So are folds of what the gradient reads for nothing else.
 """
 
 from __future__ import annotations
@@ -59,6 +59,7 @@ def keeping(op: Op, lines: tuple[Nest, ...], back: Op) -> Op | None:
     again = {nest.name for nest in _without(back, places.keys())}
     rows = _statistics(op, lines)
     images = {line.name for line in lines if _is_of_several_dims(op, line)}
+    images |= _alone_with_operands(op, lines, back, places.keys())
     for line in lines:
         if line.name not in again or kind_of(line.dtype, op) != "float":
             continue
@@ -156,6 +157,22 @@ def _is_of_several_dims(op: Op, line: Nest) -> bool:
         isinstance(e, Read) and e.tensor in operands and exprs.free_indices(e) == own
         for e in walk(fold.body)
     )
+
+
+def _alone_with_operands(op: Op, lines: tuple[Nest, ...], back: Op, given: Set[str]) -> set[str]:
+    """The folds that read an operand which the gradient reads for nothing else, such as the log-probabilities of a preference loss."""
+    again, operands = {nest.name for nest in back.nests}, {t.name for t in op.tensors}
+    folds = {
+        line.name: tensors_read(line.body) & operands
+        for line in lines
+        if line.name in again and isinstance(line.body, Reduce) and not line.body.is_place
+        if not any(matrix_products(line)) and kind_of(line.dtype, op) == "float"
+    }
+    folds = {n: own for n, own in folds.items() if own}
+    rest = _without(back, folds.keys() | given)
+    read = set[str]().union(*(tensors_read(nest.body) for nest in rest))
+    smaller = {line.name for line in lines if _room(op, line, op.tensors) or not line.dims}
+    return {n for n, own in folds.items() if own - read and n in smaller}
 
 
 def _without(back: Op, given: Set[str]) -> tuple[Nest, ...]:
