@@ -40,12 +40,10 @@ def wide_names(op: Op) -> frozenset[str]:
 
 
 def switch_of(total: Reduce) -> str:
-    """Which of torch's switches a sum of products follows: that of a product with a window, and channels or taps beside it, is "conv".
+    """Which of torch's switches a sum of products follows: that of a product with a window is "conv".
 
-    It has a window if some coordinate adds a kept index and a reduced one. Over one index alone it is a product of matrices, one
-    of which lies in overlapping rows: the frames of a signal.
+    It has a window if some coordinate adds a kept index and a reduced one.
     """
     own = {b.index for b in total.binders}
     found = (algebra.indices(c) for _, coords, _ in reads_of(total.body) for c in coords)
-    window = len(own) > 1 and any(used & own and used - own for used in found)
-    return "conv" if window else "matmul"
+    return "conv" if any(used & own and used - own for used in found) else "matmul"
