@@ -108,7 +108,8 @@ def launch_view(
         added = (f"lib.add_parts({parts}, {result})" for parts, result in v.sums)
         ways.append((v.name, packs, (*ls, *call_texts(calls, everywhere), *added)))
     branches = alike(ways)
-    which = "_" if len(branches) == 1 else "variant"
+    one_way = len(branches) == 1
+    which = "_" if one_way and not any(own_packing) else "variant"
     choose = f"(choose or choose_{step.name})" if step.reused else f"choose_{step.name}"
     call = call_lines(f"{which}, config = {choose}", told)
     precision = precision_lines(step, kernels)
@@ -130,7 +131,7 @@ def launch_view(
     opening = opening_lines(measured_by(context, step), said)
     named = names_read("\n".join([*opening, said]))
     for test, own_lines in branches:
-        body += own_lines if which == "_" else [test, *indented(own_lines)]
+        body += own_lines if one_way else [test, *indented(own_lines)]
     taken = [name for name in given if alone or name in named]
     return LaunchView(
         f"launch_{step.name}",
@@ -302,7 +303,8 @@ def pack_line(pack: Pack) -> str:
     """The operand with the wanted dim innermost: itself or a copy. A copy without a name is seen as the operand."""
     name, order = pack.tensor, pack.order
     if pack.like:
-        return f"{name} = lib.converted({name}, {pack.like}.dtype)"
+        dtype = pack.like if "." in pack.like else f"{pack.like}.dtype"
+        return f"{name} = lib.converted({name}, {dtype})"
     if pack.stored:
         source = f"{pack_source(pack)}{permuted(order)}"
         return f"{pack.stored} = lib.padded({source}, {pack.multiple})"

@@ -206,7 +206,9 @@ class Pack:
 
     tensor: str
     order: tuple[int, ...]
-    like: str = ""  # the operand whose dtype it gets, whatever dim is innermost
+    like: str = (
+        ""  # the operand whose dtype it gets, or a dtype as `torch.float16`, whatever dim is innermost
+    )
     # The name of the copy, where the kernel reads it as another tensor, of so many elements in the innermost dim, zeros
     # behind those of the operand: the operand itself, where these are as many and it lies so.
     stored: str = ""

@@ -22,6 +22,7 @@ F8 = frozenset(ir.NARROW_FLOATS)
 PAIR = "pair'"  # the index of two terms that lie in one element: no name of a spec
 WHOLE = "whole"  # a computed factor is a whole number of at most 256: exact in f16 and bf16
 BYTES = {"i8": (-128, 127), "u8": (0, 255)}
+HELD_BY_F16 = frozenset({"f8e4m3", "f8e5m2"})
 SMALL = F8.union(BYTES)  # stored in 8 bits, exact in every wider float
 
 
@@ -108,6 +109,20 @@ def converted(whole: KernelPlan, maybe_f8: frozenset[str]) -> tuple[Pack, ...]:
     if small.tensor in behind or wide.dtype in maybe_f8:
         return ()  # what is read there is the integer: `w[n, 0] // 2`
     return (Pack(small.tensor, tuple(range(len(small.coords))), like=wide.tensor),)
+
+
+def widened(whole: KernelPlan) -> tuple[Pack, ...]:
+    """Copies of both factors stored in f8, in f16, which holds them; nothing where one is something else."""
+    factors = [uncast(side) for side in whole.nests[0].fold.factors]
+    behind = {r.tensor for n in whole.nests[1:] for r in (*reads(n.body), *fetches(n.body))}
+    if whole.products > 1 or not all(
+        isinstance(f, ir.Read) and f.dtype in HELD_BY_F16 for f in factors
+    ):
+        return ()
+    packs = {
+        f.tensor: Pack(f.tensor, tuple(range(len(f.coords))), like="torch.float16") for f in factors
+    }
+    return () if packs.keys() & behind else tuple(packs.values())
 
 
 def storage_dtype(left: ir.Expr, right: ir.Expr, op: ir.Op) -> str:

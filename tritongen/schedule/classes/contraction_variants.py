@@ -21,6 +21,7 @@ from tritongen.schedule.classes.contraction_operands import (
     pair_of,
     stored_as,
     stored_whole,
+    widened,
 )
 from tritongen.schedule.classes.contraction_stages import SUBTILES, fitted, itemsizes
 from tritongen.schedule.classes.contraction_tiles import (
@@ -36,6 +37,7 @@ from tritongen.schedule.classes.contraction_tiles import (
 from tritongen.schedule.classes.scales import run
 from tritongen.schedule.estimates import of_product
 from tritongen.schedule.plan import KernelPlan, Launch, Step, Variant
+from tritongen.schedule.rules import conjunction
 from tritongen.schedule.views import accesses, views
 
 # Least terms of a tl.dot whose factors are joined in pairs (tl.join). With fewer, Triton 3.6 multiplies some terms twice.
@@ -89,6 +91,8 @@ def make(name, group, stores, dims, facts) -> Step:
         variants = (few_by_lanes(pointers, finish), *variants)
     least = LEAST_OF_PAIRS if pairs else 0
     variants = tuple(replace(v, config=steps_within(v.config, least, most)) for v in variants)
+    if scale and (packs := widened(pointers)):
+        variants = (ahead_of_scales(variants, packs, pointers.times), *variants)
     if tiles:
         whole = kernel("persistent", "persistent", tiles=tiles, stored=out, splits=True)
         packs = converted(whole, group.maybe_f8)
@@ -114,6 +118,17 @@ def make(name, group, stores, dims, facts) -> Step:
     if group.products > 1:
         why = f"{group.products} sums of products that share a factor"
     return fitted(Step(name, "contraction", why, stores, sizes_of(axes), kernels, variants))
+
+
+def ahead_of_scales(variants: tuple[Variant, ...], packs, times: str) -> Variant:
+    """Large products of f8 with scales, both factors converted ahead: each tile would convert them, through shared memory."""
+    medium = next(v for v in variants if v.name == "medium")
+    many = f"M >= 512 and N >= 512 and {times}cdiv(M, 128) * cdiv(N, 64) >= sms"
+    when = conjunction(many, medium.requires)
+    why = f"{medium.why}, factors of 8 bits converted ahead"
+    own = {"num_warps": "8", "num_stages": "3"}  # with 4 warps the two sums of a tile spill
+    config = tuple((name, own.get(name, rule)) for name, rule in medium.config)
+    return replace(medium, name="converted", when=when, why=why, config=config, packs=packs)
 
 
 def by_estimate(variant: Variant, kernels: tuple[KernelPlan, ...], converts: bool) -> Variant:
