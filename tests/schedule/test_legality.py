@@ -216,7 +216,7 @@ def test_stages_leave_room_for_what_follows_from_the_sums():
 def stages(text: str, variant: str, call: dict[str, int]) -> int:
     (plan,) = next(iter(pipeline.build(text).plans.values()))
     config = next((v.config for v in plan.steps[-1].variants if v.name == variant), ())
-    known = {"vectorized": True, **call}
+    known = {"vectorized": True, "K": 4096, **call}
     for name, rule in config:
         known[name] = evaluate(rule, known)
     return known.get("num_stages", 0)
