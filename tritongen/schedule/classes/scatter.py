@@ -52,9 +52,13 @@ def classify(members, virtual, by_name, facts, extending=False) -> Group | None:
     found = replace(found, nests=tuple(settled(n) if is_reducer(n) else n for n in found.nests))
     sums = [n for n in found.nests if is_reducer(n)]
     shapes = {(frozenset(targets(n)), frozenset(n.reduced)) for n in sums}
-    spread = len(sums) == 1 and segments.is_spread(sums[0], targets(sums[0]), virtual, facts)
+    spread = any(segments.is_spread(n, targets(n), virtual, facts) for n in sums)
     if len(shapes) != 1 or not (spread or all(map(targets, sums))):
         return None
+    if spread and len(sums) > 1:
+        return None  # each has programs of its own
+    if not spread and any(isinstance(e, ir.Reduce) for n in sums for e in ir.walk(n.fold.body)):
+        return None  # its kernels take no sums within terms
     if any(n.dtype not in ATOMIC or n.fold.op != "sum" for n in sums):
         return None
     if any(tensors_read(n.body) & {other.name for other in sums} for n in sums):
@@ -158,11 +162,8 @@ def _by_segments(name, sums, group, stores, axes, box_axes, fast, slow) -> Step:
         variants = [*variants, last]
     behind = ("box_rows", box_axes[0].extent), ("box_cols", box_axes[1].extent)
     extents = ((f"extent_{k}", dim) for k, dim in enumerate(sums[0].dims))
-    why, numbers = "each term of a segment is added where it belongs", (
-        *slow.numbers,
-        *behind,
-        *extents,
-    )
+    why = "each term of a segment is added where it belongs"
+    numbers = (*slow.numbers, *behind, *extents)
     return Step(name, "scatter", why, stores, numbers, tuple(kernels), tuple(variants))
 
 

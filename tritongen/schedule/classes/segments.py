@@ -51,12 +51,7 @@ def classify(members, virtual, by_name, facts, extending=False) -> Group | None:
         return None
     held = set().union(*(indices(g.poly) for g in ends)) - {loop.index}
     kept = {b.index: b for n in members for b in n.box}
-    boxes = [n.over for n in members]
-    columns = [name for name in kept if name not in held][-1:]
-    row = {*kept} - {
-        *columns
-    }  # of whose numbers there may be none: a value without one would not be stored
-    if loop.index in kept or not held <= row or not all(row <= own for own in boxes):
+    if loop.index in kept or not held <= kept.keys():
         return None
     if any(is_product(as_product(n, virtual, facts), held) for n in reducers):
         return None
@@ -65,6 +60,14 @@ def classify(members, virtual, by_name, facts, extending=False) -> Group | None:
     if any(n.over - own for n in lines):
         return None
     lines = tuple(n if n in members else with_own(n, own, names_in(lines)) for n in lines)
+    # A sum of each term has lanes for what it sums over, and none are left for columns.
+    deep = set[str]().union(*(n.over for n in lines if is_reducer(n) and n not in reducers))
+    columns = [name for name in kept if name not in held][-1:]
+    columns = [name for name in columns if name not in deep]
+    # Of a program's numbers there may be none, and a value without one would not be stored.
+    row = {*kept} - {*columns}
+    if not all(row <= n.over for n in members):
+        return None
     if any(n.fold.op not in FOLDS for n in lines if is_reducer(n)):
         return None
     if any(is_read_apart(r, held, loop.index) for r in operands(lines)):
@@ -171,7 +174,15 @@ def inside(nests: tuple[ir.Nest, ...], stored: Collection[str]) -> set[str]:
 def is_term(nest: ir.Nest, loop: str, box: set[str]) -> bool:
     """Whether a value over these indices belongs to a term of a segment of this reducer."""
     ends = ends_of(nest, loop)
-    return bool(ends) and set().union(*(indices(g.poly) for g in ends)) <= box
+    return are_offsets(ends) and set().union(*(indices(g.poly) for g in ends)) <= box
+
+
+def are_offsets(ends: Collection[ir.Guard]) -> bool:
+    """Whether segments end where others begin. Others may have terms in common, of which tiles of several are products."""
+    found = [f for g in ends for f in fetches_of(g.poly)]
+    tensors, places = {f.tensor for f in found}, {f.coords for f in found}
+    plain = not any(fetches_of(c) for f in found for c in f.coords)
+    return len(tensors) == 1 and len(places) == 2 and plain
 
 
 # ---- how it runs ---------------------------------------------------------------------------------
@@ -246,11 +257,14 @@ class Added:
     numbers: tuple[tuple[str, Poly], ...]
 
 
-def walks_of_terms(sum_: ir.Nest, places: Mapping[str, Poly]) -> tuple[Walk, ...]:
+def walks_of_terms(
+    sum_: ir.Nest, places: Mapping[str, Poly], deep: frozenset[str] = frozenset()
+) -> tuple[Walk, ...]:
     """How a kernel walks the terms of a sum over the terms of segments, or over segments; none where it is neither.
 
     `places`: the kept indices that terms name, as in `scatter.targets`. A program has a number of each index that says which segment
-    it is. An index of which nothing but the terms speaks is summed before they are added.
+    it is, and of those that sums within a term have (`deep`). An index of which nothing but the terms speaks is summed
+    before they are added.
     """
     fold, kept = sum_.fold, [b for b in sum_.box if b.index not in places]
     points = {b.index: b for b in (*kept, *fold.binders)}
@@ -266,8 +280,9 @@ def walks_of_terms(sum_: ir.Nest, places: Mapping[str, Poly]) -> tuple[Walk, ...
     named = at | held | {loop} | set().union(*(indices(g.poly) for g in fold.guards))
     inner = [name for name in points if name in over - named]
     lanes = inner or [b.index for b in kept if b.index not in {*held, loop}][-1:]
-    if len(inner) > 1:
+    if len(inner) > 1 or deep & {*inner}:
         return ()
+    lanes = [name for name in lanes if name not in deep]
     rest = [b for name, b in points.items() if name not in (loop, *lanes)]
     how = ("loop", "INNER") if inner else ("tile", "COLS")
     return (
@@ -277,9 +292,15 @@ def walks_of_terms(sum_: ir.Nest, places: Mapping[str, Poly]) -> tuple[Walk, ...
     )
 
 
+def deep_in(sum_: ir.Nest) -> frozenset[str]:
+    """The indices of the sums within its terms."""
+    inner = (e for e in ir.walk(sum_.fold.body) if isinstance(e, ir.Reduce))
+    return frozenset().union(*map(free_indices, inner))
+
+
 def is_spread(nest: ir.Nest, places: Mapping[str, Poly], virtual, facts: Facts) -> bool:
     """Whether the terms of a sum are added one by one where they belong: of no other kernel."""
-    if not (walks := walks_of_terms(nest, places)):
+    if not (walks := walks_of_terms(nest, places, deep_in(nest))):
         return False
     loop = next(w.index for w in walks if w.block == "TERMS")
     own = {w.index for w in walks if w.how == "program"}
@@ -291,7 +312,7 @@ def is_spread(nest: ir.Nest, places: Mapping[str, Poly], virtual, facts: Facts) 
 
 def adding(name: str, sum_: ir.Nest, places, lines) -> tuple[Added, Added] | None:
     """The kernels that add the terms of a sum, segment by segment: atomically, or in order. `lines`: what they are computed from."""
-    if not (walks := walks_of_terms(sum_, places)):
+    if not (walks := walks_of_terms(sum_, places, deep_in(sum_))):
         return None
     known, taken = {w.index for w in walks}, names_in((*lines, sum_))
     lanes = {w.index for w in walks if w.block == "INNER"}
