@@ -113,11 +113,10 @@ def converted(whole: KernelPlan, maybe_f8: frozenset[str]) -> tuple[Pack, ...]:
 
 def widened(whole: KernelPlan) -> tuple[Pack, ...]:
     """Copies of both factors stored in f8, in f16, which holds them; nothing where one is something else."""
-    factors = [uncast(side) for side in whole.nests[0].fold.factors]
+    sides = [uncast(side) for side in whole.nests[0].fold.factors]
+    factors = [f for f in sides if isinstance(f, ir.Read) and f.dtype in HELD_BY_F16]
     behind = {r.tensor for n in whole.nests[1:] for r in (*reads(n.body), *fetches(n.body))}
-    if whole.products > 1 or not all(
-        isinstance(f, ir.Read) and f.dtype in HELD_BY_F16 for f in factors
-    ):
+    if whole.products > 1 or len(factors) < len(sides):
         return ()
     packs = {
         f.tensor: Pack(f.tensor, tuple(range(len(f.coords))), like="torch.float16") for f in factors
