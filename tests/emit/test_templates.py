@@ -21,7 +21,7 @@ PRINTED = {"addressing": ["tl.load"], "kernel_writer": ["tl.store"]}  # by one f
 PRINTED |= {
     "frames": ["tl.program_id"],
     "loop_ends": ["tl.static_range", "tl.range"],
-    "fused": ["tl.dot"],
+    "fused": ["tl.dot", "tl.atomic_add"],
 }
 
 
