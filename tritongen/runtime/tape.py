@@ -109,6 +109,8 @@ class Tape(TorchDispatchMode):
         return result
 
     def _note(self, func: Any, args: Any, result: Any) -> None:
+        if isinstance(result, torch.Tensor) and result.is_meta:
+            return  # it stands for a result that is not asked for, and no kernel gets it
         match func._schema.name.removeprefix("aten::"):
             case name if name in _ALLOCATES:
                 self._allocated(result)
