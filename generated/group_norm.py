@@ -1507,6 +1507,7 @@ def launch_group_norm_backward_dgain(
     """Computes dgain, dbias with the chosen variant. Does not check operands."""
     N, C = dgain_partial.shape
     Cg = C // groups
+    asked = dgain is not None, dbias is not None
     dgain, dbias = lib.stand_ins(dgain, dbias)
     dgain_partial = lib.reshaped(dgain_partial, N, Cg * groups)
     dbias_partial = lib.reshaped(dbias_partial, N, Cg * groups)
@@ -1526,8 +1527,9 @@ def launch_group_norm_backward_dgain(
     compute = torch.float64 if in_f64 else torch.float32
     COMPUTE = tl.float64 if in_f64 else tl.float32
     arguments = (
-        dgain_partial, dbias_partial, lib.there(dgain), lib.there(dbias), Cg * groups, N,
-        *dgain_partial.stride(), *dbias_partial.stride(), dgain.stride(0), dbias.stride(0),
+        dgain_partial, dbias_partial, dgain if asked[0] else None, dbias if asked[1] else None,
+        Cg * groups, N, *dgain_partial.stride(), *dbias_partial.stride(), dgain.stride(0),
+        dbias.stride(0),
     )  # fmt: skip
     constants = dict(
         VEC=lib.vec(Cg * groups, dgain_partial.stride(0), dbias_partial.stride(0)),
@@ -1551,8 +1553,9 @@ def launch_group_norm_backward_dgain(
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(rows, ROWS),)
         group_norm_backward_dgain_rows[grid](
-            dgain_partial, lib.there(dgain), dbias_partial, lib.there(dbias), Cg * groups, N,
-            *dgain_partial.stride(), dgain.stride(0), *dbias_partial.stride(), dbias.stride(0),
+            dgain_partial, dgain if asked[0] else None, dbias_partial, dbias if asked[1] else None,
+            Cg * groups, N, *dgain_partial.stride(), dgain.stride(0), *dbias_partial.stride(),
+            dbias.stride(0),
             **constants, **config,
         )  # fmt: skip
     else:

@@ -554,6 +554,7 @@ def choose_huber_backward_dx(
 def launch_huber_backward_dx(x, t_, dx, dt, delta, dloss) -> None:
     """Computes dx, dt with the chosen variant. Does not check operands."""
     batch = math.prod(torch.broadcast_shapes(x.shape, t_.shape))
+    asked = dx is not None, dt is not None
     dx, dt = lib.stand_ins(dx, dt)
     x, t_, dx, dt = lib.three_dims(*torch.broadcast_tensors(x, t_, dx, dt))
     outer, middle, inner = dt.shape
@@ -574,8 +575,8 @@ def launch_huber_backward_dx(x, t_, dx, dt, delta, dloss) -> None:
     if variant == "flat":
         grid = (lib.cdiv(total, BLOCK),)
         huber_backward_dx_flat[grid](
-            x, t_, lib.there(dx), lib.there(dt), delta, dloss, total, batch, x.stride(2),
-            t_.stride(2), dx.stride(2), dt.stride(2),
+            x, t_, dx if asked[0] else None, dt if asked[1] else None, delta, dloss, total, batch,
+            x.stride(2), t_.stride(2), dx.stride(2), dt.stride(2),
             COMPUTE=COMPUTE, DELTA_IS_TENSOR=isinstance(delta, torch.Tensor),
             DLOSS_IS_TENSOR=isinstance(dloss, torch.Tensor), enable_fp_fusion=True, **config,
         )  # fmt: skip
@@ -583,8 +584,8 @@ def launch_huber_backward_dx(x, t_, dx, dt, delta, dloss) -> None:
         ROWS, OUTER = config["ROWS"], config["OUTER"]
         grid = (lib.cdiv(outer, OUTER) * lib.cdiv(middle, ROWS) * lib.cdiv(inner, BLOCK),)
         huber_backward_dx_strided[grid](
-            x, t_, lib.there(dx), lib.there(dt), delta, dloss, outer, middle, inner, batch,
-            *x.stride(), *t_.stride(), *dx.stride(), *dt.stride(),
+            x, t_, dx if asked[0] else None, dt if asked[1] else None, delta, dloss, outer, middle,
+            inner, batch, *x.stride(), *t_.stride(), *dx.stride(), *dt.stride(),
             COMPUTE=COMPUTE, DELTA_IS_TENSOR=isinstance(delta, torch.Tensor),
             DLOSS_IS_TENSOR=isinstance(dloss, torch.Tensor), VEC_X=lib.vec(*x.stride()[:2]),
             VEC_T_=lib.vec(*t_.stride()[:2]), VEC_DX=lib.vec(*dx.stride()[:2]),

@@ -1644,6 +1644,7 @@ def choose_instance_norm_backward_dgain(
 def launch_instance_norm_backward_dgain(x, gain, dgain_partial, dmu_sum, dgain, dbias) -> None:
     """Computes dgain, dbias with the chosen variant. Does not check operands."""
     N, C = dgain_partial.shape
+    asked = dgain is not None, dbias is not None
     dgain, dbias = lib.stand_ins(dgain, dbias)
     strided = 0 < dgain_partial.stride(1) < dgain_partial.stride(0) or 0 < dmu_sum.stride(
         1
@@ -1658,7 +1659,7 @@ def launch_instance_norm_backward_dgain(x, gain, dgain_partial, dmu_sum, dgain, 
     compute = torch.float64 if in_f64 else torch.float32
     COMPUTE = tl.float64 if in_f64 else tl.float32
     arguments = (
-        dgain_partial, dmu_sum, lib.there(dgain), lib.there(dbias), C, N,
+        dgain_partial, dmu_sum, dgain if asked[0] else None, dbias if asked[1] else None, C, N,
         *dgain_partial.stride(), *dmu_sum.stride(), dgain.stride(0), dbias.stride(0),
     )  # fmt: skip
     constants = dict(
@@ -1682,7 +1683,7 @@ def launch_instance_norm_backward_dgain(x, gain, dgain_partial, dmu_sum, dgain, 
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(C, ROWS),)
         instance_norm_backward_dgain_rows[grid](
-            dgain_partial, lib.there(dgain), dmu_sum, lib.there(dbias), C, N,
+            dgain_partial, dgain if asked[0] else None, dmu_sum, dbias if asked[1] else None, C, N,
             *dgain_partial.stride(), dgain.stride(0), *dmu_sum.stride(), dbias.stride(0),
             **constants, **config,
         )  # fmt: skip

@@ -311,6 +311,7 @@ def choose_kl_div_backward(
 
 def launch_kl_div_backward(x, t_, dloss, dx, dt) -> None:
     """Computes dx, dt with the chosen variant. Does not check operands."""
+    asked = dx is not None, dt is not None
     dx, dt = lib.stand_ins(dx, dt)
     dloss, t_, x, dx, dt = lib.three_dims(*torch.broadcast_tensors(dloss[:, None], t_, x, dx, dt))
     outer, middle, inner = dt.shape
@@ -322,8 +323,8 @@ def launch_kl_div_backward(x, t_, dloss, dx, dt) -> None:
     COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
     grid = (lib.cdiv(outer, OUTER) * lib.cdiv(middle, ROWS) * lib.cdiv(inner, BLOCK),)
     kl_div_backward_strided[grid](
-        dloss, t_, lib.there(dx), x, lib.there(dt), outer, middle, inner, *dloss.stride(),
-        *t_.stride(), *dx.stride(), *x.stride(), *dt.stride(),
+        dloss, t_, dx if asked[0] else None, x, dt if asked[1] else None, outer, middle, inner,
+        *dloss.stride(), *t_.stride(), *dx.stride(), *x.stride(), *dt.stride(),
         COMPUTE=COMPUTE, VEC_DLOSS=lib.vec(*dloss.stride()[:2]),
         VEC_T_=lib.vec(*t_.stride()[:2]), VEC_DX=lib.vec(*dx.stride()[:2]),
         VEC_X=lib.vec(*x.stride()[:2]), VEC_DT=lib.vec(*dt.stride()[:2], inner),

@@ -395,6 +395,7 @@ def choose_mse_backward(
 def launch_mse_backward(x, t_, dx, dt, dloss) -> None:
     """Computes dx, dt with the chosen variant. Does not check operands."""
     batch = math.prod(torch.broadcast_shapes(x.shape, t_.shape))
+    asked = dx is not None, dt is not None
     dx, dt = lib.stand_ins(dx, dt)
     x, t_, dx, dt = lib.three_dims(*torch.broadcast_tensors(x, t_, dx, dt))
     outer, middle, inner = dt.shape
@@ -412,8 +413,8 @@ def launch_mse_backward(x, t_, dx, dt, dloss) -> None:
     if variant == "flat":
         grid = (lib.cdiv(total, BLOCK),)
         mse_backward_flat[grid](
-            x, t_, lib.there(dx), lib.there(dt), dloss, total, batch, x.stride(2), t_.stride(2),
-            dx.stride(2), dt.stride(2),
+            x, t_, dx if asked[0] else None, dt if asked[1] else None, dloss, total, batch,
+            x.stride(2), t_.stride(2), dx.stride(2), dt.stride(2),
             DLOSS_IS_TENSOR=isinstance(dloss, torch.Tensor), COMPUTE=COMPUTE, enable_fp_fusion=True,
             **config,
         )  # fmt: skip
@@ -421,8 +422,8 @@ def launch_mse_backward(x, t_, dx, dt, dloss) -> None:
         ROWS, OUTER = config["ROWS"], config["OUTER"]
         grid = (lib.cdiv(outer, OUTER) * lib.cdiv(middle, ROWS) * lib.cdiv(inner, BLOCK),)
         mse_backward_strided[grid](
-            x, t_, lib.there(dx), lib.there(dt), dloss, outer, middle, inner, batch, *x.stride(),
-            *t_.stride(), *dx.stride(), *dt.stride(),
+            x, t_, dx if asked[0] else None, dt if asked[1] else None, dloss, outer, middle, inner,
+            batch, *x.stride(), *t_.stride(), *dx.stride(), *dt.stride(),
             DLOSS_IS_TENSOR=isinstance(dloss, torch.Tensor), COMPUTE=COMPUTE,
             VEC_X=lib.vec(*x.stride()[:2]), VEC_T_=lib.vec(*t_.stride()[:2]),
             VEC_DX=lib.vec(*dx.stride()[:2]), VEC_DT=lib.vec(*dt.stride()[:2], inner),

@@ -356,6 +356,7 @@ choose_swiglu_backward = choose_swiglu
 
 def launch_swiglu_backward(gate, up, dy, dgate, dup) -> None:
     """Computes dgate, dup with the chosen variant. Does not check operands."""
+    asked = dgate is not None, dup is not None
     dgate, dup = lib.stand_ins(dgate, dup)
     dy, up, gate, dgate, dup = lib.three_dims(*torch.broadcast_tensors(dy, up, gate, dgate, dup))
     outer, middle, inner = dup.shape
@@ -370,16 +371,16 @@ def launch_swiglu_backward(gate, up, dy, dgate, dup) -> None:
     if variant == "flat":
         grid = (lib.cdiv(total, BLOCK),)
         swiglu_backward_flat[grid](
-            dy, up, gate, lib.there(dgate), lib.there(dup), total, dy.stride(2), up.stride(2),
-            gate.stride(2), dgate.stride(2), dup.stride(2),
+            dy, up, gate, dgate if asked[0] else None, dup if asked[1] else None, total,
+            dy.stride(2), up.stride(2), gate.stride(2), dgate.stride(2), dup.stride(2),
             COMPUTE=COMPUTE, enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
         ROWS, OUTER = config["ROWS"], config["OUTER"]
         grid = (lib.cdiv(outer, OUTER) * lib.cdiv(middle, ROWS) * lib.cdiv(inner, BLOCK),)
         swiglu_backward_strided[grid](
-            dy, up, gate, lib.there(dgate), lib.there(dup), outer, middle, inner, *dy.stride(),
-            *up.stride(), *gate.stride(), *dgate.stride(), *dup.stride(),
+            dy, up, gate, dgate if asked[0] else None, dup if asked[1] else None, outer, middle,
+            inner, *dy.stride(), *up.stride(), *gate.stride(), *dgate.stride(), *dup.stride(),
             COMPUTE=COMPUTE, VEC_DY=lib.vec(*dy.stride()[:2]), VEC_UP=lib.vec(*up.stride()[:2]),
             VEC_GATE=lib.vec(*gate.stride()[:2]), VEC_DGATE=lib.vec(*dgate.stride()[:2]),
             VEC_DUP=lib.vec(*dup.stride()[:2], inner), enable_fp_fusion=True, **config,

@@ -327,9 +327,10 @@ def stand_in_lines(context: Context, step: Step) -> list[str]:
         return []
     alike = (t for t in step.touched if t not in step.stores)
     operand = [t for t in alike if context.dims[t] == context.dims[some[0]]][:1]
+    asked = f"asked = {', '.join(f'{t} is not None' for t in some)}"
     if len(some) == len(step.stores):
-        return [f"{', '.join(some)} = lib.stand_ins({', '.join(some)})"]
-    return [f"*_, {', '.join(some)} = lib.stand_ins({', '.join([*operand, *some])})"]
+        return [asked, f"{', '.join(some)} = lib.stand_ins({', '.join(some)})"]
+    return [asked, f"*_, {', '.join(some)} = lib.stand_ins({', '.join([*operand, *some])})"]
 
 
 def view_line(context: Context, tensor: str, view: View | None, stored: bool) -> list[str]:

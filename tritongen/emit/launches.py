@@ -117,7 +117,8 @@ def call_of(
         there = zip(kernel.workspaces, made, strict=True)
         rest = [*(f"{p}={name}" for p, (name, *_) in there), *rest]
     plain = [a for a in kernel.arguments if "=" not in a and not a.startswith("config[")]
-    plain = [f"lib.there({a})" if a in context.stand_ins else a for a in plain]
+    some = [t for t in step.stores if t in context.stand_ins]
+    plain = [f"{a} if asked[{some.index(a)}] else None" if a in some else a for a in plain]
     positional = strides_together(
         plain,
         lambda t: rank_of(context, step, kernel.name, t),

@@ -52,8 +52,3 @@ def stand_ins(*results: torch.Tensor | None) -> tuple[torch.Tensor, ...]:
     """Tensors of one shape, of which some is there, with tensors without memory in place of those that are None."""
     there = next(x for x in reversed(results) if x is not None)
     return tuple(torch.empty_like(there, device="meta") if x is None else x for x in results)
-
-
-def there(x: torch.Tensor) -> torch.Tensor | None:
-    """The tensor, or None for one without memory: what a kernel does not store."""
-    return None if x.is_meta else x
