@@ -244,7 +244,8 @@ class _Cutting:
             if said <= bound and self.name not in said:
                 facts.append(f)
                 bound |= {f.name} if isinstance(f, ir.Define) else set()
-        ranges = (b for n in nests for b in n.ranges)
+        folds = (e for n in nests for e in ir.walk(n.body) if isinstance(e, ir.Reduce))
+        ranges = (*(b for n in nests for b in n.ranges), *(b for e in folds for b in e.binders))
         spoken = {s for b in ranges for s in symbols(b.hi) | symbols(b.lo)}
         types = {t.dtype for t in (*tensors, *outputs)}
         if spoken - bound or not tensors or any(p.name not in types for p in self.op.typarams):
