@@ -5,9 +5,9 @@ Input: the lines of a backward op, which take its outputs as given. Output: line
     y_again[n, c] = relu(x[n, c] * w[c] + b[c])
     dw[c] = sum[n](where(y_again[n, c] <= 0, 0, dy[n, c] * x[n, c]))
 
-A kernel that holds x has y in a few instructions, and reading it would cost as much as reading x. So an output is computed
-again if its line reads one tensor of its own size, the gradient reads that tensor anyway, and whatever else it reads is smaller
-and there.
+A kernel that holds x computes y in a few instructions. Reading y would cost as much as reading x. An output is computed again
+if its line reads exactly one tensor of the output's size, if the gradient reads that tensor anyway, and if all other values in
+the line are smaller and available.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SHORT = frozenset(
 def computed_again(
     op: Op, nests: tuple[Nest, ...], gradients: set[str], free_name: Callable[[str], str]
 ) -> tuple[Nest, ...]:
-    """The lines of a gradient, with lines of other names in place of such outputs."""
+    """The lines of a gradient. New lines compute such outputs, and the other lines read these."""
     given = {o.name for o in op.outputs}
     used = reached(nests, gradients, given)
     read = set[str]().union(*(tensors_read(nest.body) for nest in used))
@@ -59,6 +59,6 @@ def _is_near(nest: Nest, read: set[str], there: set[str]) -> bool:
 
 
 def _functions(expr: Expr, whole: frozenset[str]) -> list[str]:
-    """The functions that each element needs, without those of what is the same along a dim."""
+    """The functions that are computed for each element. A value that is the same along a dim is computed less often."""
     calls = (node for node in walk(expr) if isinstance(node, Call))
     return [call.fn for call in calls if exprs.free_indices(call) == whole]

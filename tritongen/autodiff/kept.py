@@ -160,7 +160,7 @@ def _is_of_several_dims(op: Op, line: Nest) -> bool:
 
 
 def _alone_with_operands(op: Op, lines: tuple[Nest, ...], back: Op, given: Set[str]) -> set[str]:
-    """The folds that read an operand which the gradient reads for nothing else, such as the log-probabilities of a preference loss."""
+    """The folds of operands that the gradient needs for nothing else, such as the log-probabilities of a preference loss."""
     again, operands = {nest.name for nest in back.nests}, {t.name for t in op.tensors}
     folds = {
         line.name: tensors_read(line.body) & operands

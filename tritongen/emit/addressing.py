@@ -75,8 +75,10 @@ class Addressing(Parameters):
         self.lets = dict(kernel.lets)
         self.known: set[str] = set()  # told sizes of which a loop's terms are made
         self.divisors: dict[Poly, str] = {}  # counts that may be 0, as what divides
-        self.divides_in = ""  # the type in which lanes divide, where the kernel has one
-        self.divided: dict[Poly, None] = {}  # the largest numbers in such divisions
+        self.divides_in = (
+            ""  # the constexpr that holds the dtype of divisions, if the kernel has one
+        )
+        self.divided: dict[Poly, None] = {}  # bounds of the numbers in these divisions
         self.fill: dict[str, float] = {}  # tensor -> what its masked lanes hold
         self.loads: dict[ir.Read, str] = {}  # what is loaded in another way than by pointers
         self.evict: dict[str, str] = {}  # tensor -> what its loads tell the cache
@@ -189,7 +191,7 @@ class Addressing(Parameters):
         return f"{helper}({shown}, {self.size(den)[0]})"
 
     def _most(self, p: Poly) -> Poly | None:
-        """A number that p does not exceed, nor its opposite, if it is made of indices and sizes; else None."""
+        """A bound of |p|, made of sizes. None if p holds anything but indices, sizes and quotients of these."""
         found, maybe_below = Poly(), {c.name for c in self.op.constants}
         for monomial, number in p.terms:
             term = poly(max(number, -number))

@@ -321,7 +321,10 @@ def pack_line(pack: Pack) -> str:
 
 
 def stand_in_lines(context: Context, step: Step) -> list[str]:
-    """The line that gives each result that may be None a shape: that of another one, or of an operand, where all may be None."""
+    """Lines that put a tensor without memory in place of each result that is None. The rest of the launch reads only its shape.
+
+    The shape comes from another result. If all of them may be None, it comes from an operand.
+    """
     some = [t for t in step.stores if t in context.stand_ins]
     if not some:
         return []

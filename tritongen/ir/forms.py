@@ -145,7 +145,7 @@ def stored(op: Op) -> Op:
 
 
 def _once(nests: tuple[Nest, ...]) -> tuple[Nest, ...]:
-    """The lines without short forms of what they compute in full too: `sigmoid(x) * (1 - sigmoid(x))` asks for one exp."""
+    """Uses the full form of a function everywhere if some line needs it: `sigmoid(x) * (1 - sigmoid(x))` computes one exp."""
 
     def plain(e: Expr) -> Expr:
         return rebuild(e, lambda part: replace(part, stored="") if isinstance(part, Call) else part)

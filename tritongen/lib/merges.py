@@ -49,6 +49,6 @@ def strides(x: torch.Tensor | None, rank: int) -> tuple[int, ...]:
 
 
 def stand_ins(*results: torch.Tensor | None) -> tuple[torch.Tensor, ...]:
-    """Tensors of one shape, of which some is there, with tensors without memory in place of those that are None."""
+    """The tensors, with a tensor on the meta device in place of each None. They share one shape, and at least one is not None."""
     there = next(x for x in reversed(results) if x is not None)
     return tuple(torch.empty_like(there, device="meta") if x is None else x for x in results)

@@ -29,7 +29,7 @@ def three_dims(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
         alike = []
         for t in tensors:
             if t.stride() != last.stride():
-                t = copied(t, torch.empty_like(last, dtype=t.dtype), 0)
+                t = copied(t, torch.empty_like(last, dtype=t.dtype, device=t.device), 0)
             alike.append(t)
         return three_dims(*alike)
     dims = [(1, [0] * len(tensors))] * (3 - len(dims)) + dims
@@ -45,5 +45,5 @@ def put_back(results: tuple[torch.Tensor, ...], views: tuple[torch.Tensor, ...])
 
 
 def counting(*most: int) -> tl.dtype:
-    """The type in which kernels divide numbers no larger than these: 32 bits if that is enough, as division is cheap there."""
+    """The dtype in which kernels divide numbers up to these bounds: tl.int32 if all are below 2e9, else tl.int64, which is slower."""
     return tl.int32 if max(map(abs, most)) < 2_000_000_000 else tl.int64

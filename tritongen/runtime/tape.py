@@ -110,7 +110,7 @@ class Tape(TorchDispatchMode):
 
     def _note(self, func: Any, args: Any, result: Any) -> None:
         if isinstance(result, torch.Tensor) and result.is_meta:
-            return  # it stands for a result that is not asked for, and no kernel gets it
+            return  # it stands for a result that the call does not ask for; no kernel takes it
         match func._schema.name.removeprefix("aten::"):
             case name if name in _ALLOCATES:
                 self._allocated(result)

@@ -108,9 +108,10 @@ def plan_op(
 
 
 def alike_outputs(step: Step, outputs: set[str], dims) -> tuple[str, ...]:
-    """The largest results of a step of a gradient, if they are several: a call may ask for one and not for another.
+    """The largest results of a step of a gradient, if there are several of one shape.
 
-    A loss stores no gradient of its target then. The kernels test the pointers, and compilers drop what nothing stores.
+    A call may ask for some of them only: a loss rarely needs the gradient of its target. Kernels store a result only if its pointer
+    is not None, and the compiler removes what nothing stores.
     """
     most = max((len(dims[s]) for s in step.stores), default=0)
     found = tuple(s for s in step.stores if len(dims[s]) == most)

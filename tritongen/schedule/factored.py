@@ -45,7 +45,7 @@ def _factored(node: ir.Expr) -> ir.Expr:
 
 
 def _scaled_behind(node: ir.Reduce, op: ir.Op) -> ir.Expr:
-    """A matrix product that a number scales, scaled behind the sum: the factors go to tensor cores as they are, and not rounded anew."""
+    """Moves a constant factor of a matrix product behind the sum. A scaled factor would be rounded to its half type once more."""
     factors = factors_of(node.body)
     numbers = [f for f in factors if isinstance(f, ir.Const) and 0 < abs(f.value) < inf]
     rest = [f for f in factors if f not in numbers]

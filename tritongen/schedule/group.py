@@ -113,7 +113,7 @@ def group(
 
 
 def rarely_asked(op: ir.Op, nests: tuple[ir.Nest, ...]) -> set[str]:
-    """The lines of a gradient that lead to gradients of scalars alone: few calls ask for these, and others need not wait for them."""
+    """The lines of a gradient that only gradients of scalars need. Few calls ask for these, so they get steps of their own."""
     if op.gradient != "none" or not any(o.dims for o in op.outputs):
         return set()
     often = {o.name for o in op.outputs if o.dims}

@@ -206,9 +206,8 @@ class Pack:
 
     tensor: str
     order: tuple[int, ...]
-    like: str = (
-        ""  # the operand whose dtype it gets, or a dtype as `torch.float16`, whatever dim is innermost
-    )
+    # The operand whose dtype it gets, or a dtype such as `torch.float16`. Any dim may be innermost.
+    like: str = ""
     # The name of the copy, where the kernel reads it as another tensor, of so many elements in the innermost dim, zeros
     # behind those of the operand: the operand itself, where these are as many and it lies so.
     stored: str = ""
@@ -293,9 +292,8 @@ class Step:
     precision: str = ""
     no_product: str = ""  # why sums of several factors are no products of tiles
     optional: tuple[str, ...] = ()  # what its kernels leave out of a call that does not ask for it
-    like: tuple[
-        str, ...
-    ] = ()  # those of them that have one shape: a launch takes it from one that is there
+    # Those of `optional` that all have the shape of the step's largest result.
+    like: tuple[str, ...] = ()
     defines: tuple[ir.Define, ...] = ()  # sizes that only some of its kernels range over
     reuses: Reuse | None = None
     reused: bool = False  # whether a later step of the module reuses it

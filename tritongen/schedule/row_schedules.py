@@ -325,7 +325,7 @@ def tiled_types(loop: KernelPlan) -> list[str]:
 
 
 def in_wide_words(row: Axis) -> str:
-    """Whether rows across memory begin where 16 bytes do: what is loaded in words of 4 bytes is fetched ahead at a loss."""
+    """Whether lanes can load 16 bytes of rows across memory. Asynchronous copies of 4 bytes are slower than plain loads."""
     return f"{'row_run' if row.tail else 'rows'} % 16 == 0"
 
 

@@ -1,9 +1,9 @@
-"""Sums over everything, taken row by row first, where an operand belongs to each row or to each column.
+"""Splits a sum over all elements into sums of rows and a total, if an operand has one value a row or one a column.
 
     loss = sum[n, c](w[n] * x[n, c])      is      loss_rows[n] = sum[c](w[n] * x[n, c]);  loss = sum[n](loss_rows[n])
 
-All elements as one row are not one run of memory then: a program would take a short run at a time, or divide to find n and c.
-Rows by themselves run in the kernels of rows, many of them a tile. Input and output: canonical nests.
+Such a sum cannot walk memory as one long row. A program would take one short run at a time, or divide to find n and c. As a sum
+of each row, it runs in the kernels of rows, which take many short rows a tile. Input and output: canonical nests.
 
 H200, torch.compile's time in parentheses: a focal loss of 524,288 x 80 in bf16 434 us before (195), its pos_weight alike.
 """
@@ -38,13 +38,13 @@ def with_row_totals(nests: Nests, names: Collection[str]) -> Nests:
 
 
 def _row(nest: ir.Nest, lines: dict[str, ir.Nest]) -> tuple[ir.Binder, ...]:
-    """The last indices of a sum over everything, those that are one run in each operand. Empty if all indices are."""
+    """The last indices of the sum that each operand has as one run, or not at all. Empty if all indices are one run."""
     binders, fold = binders_of(nest), nest.fold
     if nest.box or fold.is_place or fold.guards or any(b.lo.terms for b in binders):
         return ()
     used = set(_used(fold.body, {b.index: frozenset((b.index,)) for b in binders}, lines))
     if any(is_reducer(line) for line in closure(nest, lines)):
-        return ()  # what folds leave is there row by row, or in their own kernel
+        return ()  # the kernel of those folds may compute the sum
     for k in range(len(binders)):
         inner = frozenset(b.index for b in binders[k:])
         if all(own & inner in (frozenset(), inner) for own in used):

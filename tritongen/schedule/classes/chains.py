@@ -62,7 +62,7 @@ class Pair:
 
 def pairs(op: ir.Op, nests: ir.Nests, facts: Facts) -> tuple[Pair, ...]:
     """The pairs of an op; no value belongs to two of them."""
-    # That the gradient of a scalar is f64 does not say so: it is f64 in every op of which some other call may be.
+    # The gradient of a scalar does not count: it is f64 in each op that has a call in f64, also for calls in half types.
     told = replace(op, outputs=tuple(o for o in op.outputs if o.dims))
     if ir.may_compute_f64(told):
         return ()  # no tensor core adds up in f64 what is stored in half types

@@ -588,7 +588,7 @@ class _Maker:
         most = _most([n for n in self.columns if n])
         across, depth, stages = "256", "64", "2"
         if self.moved and self.seconds == self.share == 1:
-            # One sum of 16 rows leaves room for more columns, whose rows' terms are computed once, and for loads ahead.
+            # With a single sum of 16 rows, a program has room for all columns. It computes the terms of each row once, and loads ahead.
             found = (("512", "256"), ("128", "64"), ("3", "2"))
             across, depth, stages = (f"({a} if rows <= 16 else {b})" for a, b in found)
         for (g, own), columns in zip(self.parted, self.columns, strict=True):

@@ -231,8 +231,8 @@ def _traits(
     if tail or counts or columns and several:
         odd = ""
     dtypes = {r.dtype for r, _, in_cols in read if in_cols} | {n.dtype for n in group.nests}
-    # The gradient of a distillation loss, two softmaxes and the sums over both, spilled 872 bytes a thread of 32,768
-    # columns in 32 warps, and took 2.6 ms for 2,048 rows; none of 8,192 in 16.
+    # Two softmaxes and sums over both, the gradient of a distillation loss, with 32,768 columns in 32 warps: 872 bytes a
+    # thread were spilled, and 2,048 rows took 2.6 ms. With 8,192 columns in 16 warps nothing is spilled.
     deep = several and sum(len(level.folds) for level in levels) > 4
     widest = "8192" if deep else held_columns(dtypes, group.doubles)
     plain, alone = not (tail or wide_tiles or counts or paired), is_alone(group)

@@ -67,7 +67,7 @@ def classify(members, virtual, by_name, facts, extending=False) -> Group | None:
 
 
 def settled(sum_: ir.Nest) -> ir.Nest:
-    """The sum, whose other conditions on an index that a term names speak of the place it names.
+    """Replaces a kept index by the place that the terms name, in all conditions but the one that names it.
 
     The gradient of a prefix's maximum has two: `k == at[n, d]`, and `d >= k`, which is `d >= at[n, d]` then.
     """

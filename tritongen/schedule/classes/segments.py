@@ -60,11 +60,11 @@ def classify(members, virtual, by_name, facts, extending=False) -> Group | None:
     if any(n.over - own for n in lines):
         return None
     lines = tuple(n if n in members else with_own(n, own, names_in(lines)) for n in lines)
-    # A sum of each term has lanes for what it sums over, and none are left for columns.
+    # A sum within each term uses the lanes for its own index, so none are left for columns.
     deep = set[str]().union(*(n.over for n in lines if is_reducer(n) and n not in reducers))
     columns = [name for name in kept if name not in held][-1:]
     columns = [name for name in columns if name not in deep]
-    # Of a program's numbers there may be none, and a value without one would not be stored.
+    # A dim that programs number may be empty. A line without that dim would not be stored then.
     row = {*kept} - {*columns}
     if not all(row <= n.over for n in members):
         return None
@@ -178,7 +178,7 @@ def is_term(nest: ir.Nest, loop: str, box: set[str]) -> bool:
 
 
 def are_offsets(ends: Collection[ir.Guard]) -> bool:
-    """Whether segments end where others begin. Others may have terms in common, of which tiles of several are products."""
+    """Whether a segment ends where the next one begins. Segments that overlap may share terms, which suits products of tiles."""
     found = [f for g in ends for f in fetches_of(g.poly)]
     tensors, places = {f.tensor for f in found}, {f.coords for f in found}
     plain = not any(fetches_of(c) for f in found for c in f.coords)
