@@ -6,6 +6,7 @@ import inspect
 import re
 
 import pytest
+import torch
 
 from tritongen import lib, pipeline
 from tritongen.emit import allow, library
@@ -75,3 +76,11 @@ def test_functions_have_names_of_their_own_in_a_standalone_module():
     """`add_parts` and its kernel `_add_parts` had one: standalone attention could not be built."""
     names = list(map(library.own_name, library.functions()))
     assert len(names) == len(set(names))
+
+
+@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2])
+def test_gradients_of_f8_are_added_over_batch_dims(dtype):
+    """torch adds no f8."""
+    gradient = torch.tensor([[1.0, 4.0], [2.0, 8.0], [3.0, 16.0]]).to(dtype)
+    total = alone.fitted(gradient, torch.Size([1]), 0)
+    assert total.dtype == dtype and total.float().tolist() == [32.0]  # 34, rounded

@@ -72,7 +72,9 @@ def fitted(gradient: torch.Tensor, shape: torch.Size, before: int, alone: str = 
             f"{alone}: no gradient: the batch dims of the call are empty, and those of {alone}, which the op reduces over, are not"
         )
     missing = (1,) * (gradient.dim() - len(shape))
-    return gradient.sum_to_size(*shape[:before], *missing, *shape[before:]).reshape(shape)
+    wide = gradient.float() if gradient.element_size() == 1 else gradient  # torch adds no f8
+    total = wide.sum_to_size(*shape[:before], *missing, *shape[before:])
+    return total.reshape(shape).to(gradient.dtype)
 
 
 def expanded(gradient: torch.Tensor, shape: torch.Size, along: tuple[int, ...]) -> torch.Tensor:
