@@ -274,19 +274,19 @@ def is_size(p: Poly) -> bool:
 
 def affine(p: Poly) -> tuple[dict[Atom, Poly], Poly] | None:
     """p as {index-like atom: size coefficient} and a size; None where it is not affine."""
-    coefficients: dict[Atom, Poly] = {}
-    rest = Poly()
+    coefficients: dict[Atom, dict[Monomial, Number]] = {}
+    rest = []
     for monomial, value in p.terms:
         varying = [(atom, power) for atom, power in monomial if is_index_like(atom)]
         if not varying:
-            rest = rest + Poly(((monomial, value),))
+            rest.append((monomial, value))
             continue
         if len(varying) > 1 or varying[0][1] != 1:
             return None
         atom = varying[0][0]
         others = tuple(pair for pair in monomial if pair[0] != atom)
-        coefficients[atom] = coefficients.get(atom, Poly()) + Poly(((others, value),))
-    return coefficients, rest
+        coefficients.setdefault(atom, {})[others] = value
+    return {atom: _from(terms) for atom, terms in coefficients.items()}, Poly(tuple(rest))
 
 
 def weight_of(p: Poly, name: str) -> Poly | None:
@@ -328,18 +328,23 @@ def numerator(p: Poly) -> Poly:
 # ---- substitution and evaluation ----------------------------------------------------------------
 def substitute_atoms(p: Poly, change: Callable[[Atom], Poly | None]) -> Poly:
     """p with every atom for which `change` gives a poly replaced by it, innermost last."""
-    total = Poly()
+    total: dict[Monomial, Number] = {}
     for monomial, value in p.terms:
-        product = poly(value)
+        product, same = poly(value), []
         for atom, power in monomial:
             new = change(atom)
+            if new is None and not children(atom):
+                same.append((atom, power))
+                continue
             if new is None:
                 new = _rebuild(atom, change)
             factor = new if power > 0 else reciprocal(new)
             for _ in range(abs(power)):
                 product = product * factor
-        total = total + product
-    return total
+        for part, number in product.terms:
+            own = _times(part, tuple(same))
+            total[own] = total.get(own, 0) + number
+    return _from(total)
 
 
 def substitute(p: Poly, values: Mapping[str, PolyLike]) -> Poly:
