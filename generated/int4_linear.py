@@ -52,9 +52,9 @@ def int4_linear_tiles(
         pair = start // 2 + tl.arange(0, BLOCK_K // 2).to(tl.int64)
         w = tl.load(
             w_ptr + n * w_0 + pair[:, None] * w_1, mask=(n < N) & (pair[:, None] < pairs), other=0
-        ).to(tl.int64)
-        even_terms = ((lib.shift_right(w, 0) & 15).to(tl.float32) - 8.0).to(x_ptr.dtype.element_ty)
-        odd_terms = ((lib.shift_right(w, 4) & 15).to(tl.float32) - 8.0).to(x_ptr.dtype.element_ty)
+        ).to(tl.int32)
+        even_terms = ((w >> 0 & 15).to(tl.float32) - 8.0).to(x_ptr.dtype.element_ty)
+        odd_terms = ((w >> 4 & 15).to(tl.float32) - 8.0).to(x_ptr.dtype.element_ty)
         right = tl.join(even_terms, odd_terms).permute(0, 2, 1).reshape(BLOCK_K, BLOCK_N)
         y_sum += tl.dot(x, right, input_precision=PRECISION, out_dtype=tl.float32) * scale
         scale = next_scale
@@ -295,8 +295,8 @@ def int4_linear_backward_dx_tiles(
         w_h = n // 2
         w = tl.load(
             w_ptr + k[:, None] * w_0 + w_h * w_1, mask=(n < K) & (k[:, None] < N), other=0
-        ).to(tl.int64)
-        right = s * ((lib.shift_right(w, 4 * (n % 2)) & 15).to(tl.float32) - 8.0)
+        ).to(tl.int32)
+        right = s * ((w >> (4 * (n % 2)).to(tl.int32) & 15).to(tl.float32) - 8.0)
         right = tl.where((n < K) & (k[:, None] < N), right, 0)
         dx_sum = tl.dot(dy, right, dx_sum, input_precision=PRECISION, out_dtype=tl.float32)
         dx_sum = lib.awaited(dx_sum)
@@ -353,10 +353,8 @@ def int4_linear_backward_ds_box(
             x_k = 128 * col + k
             x = tl.load(x_ptr + tl.cast(m, tl.int64) * x_0 + x_k * x_1, mask=col < G).to(tl.float32)
             w_h = 64 * col + k // 2
-            w = tl.load(w_ptr + row * w_0 + w_h * w_1, mask=inside).to(tl.int64)
-            ds_sum += dy * (
-                x * ((lib.shift_right(w, tl.cast(4 * (k % 2), tl.int64)) & 15).to(tl.float32) - 8.0)
-            )
+            w = tl.load(w_ptr + row * w_0 + w_h * w_1, mask=inside).to(tl.int32)
+            ds_sum += dy * (x * ((w >> tl.cast(4 * (k % 2), tl.int32) & 15).to(tl.float32) - 8.0))
     tl.store(ds_ptr + row * ds_0 + col * ds_1, ds_sum, mask=inside)
 
 

@@ -27,6 +27,7 @@ from tritongen.ir.functions import (
     text_for,
     with_flag,
 )
+from tritongen.ir.integers import is_shift_inside
 from tritongen.schedule.plan import KernelPlan
 
 __all__ = ["KernelWriter", "Context"]
@@ -128,6 +129,8 @@ class KernelWriter(Addressing):
         args = e.args[1:] if e.fn == "where" else e.args
         kind = ir.kind_of(args[0].dtype, self.op)
         text, kept = text_for(row, kind), e.args
+        if row.triton_inside and is_shift_inside(e):
+            text = row.triton_inside
         match e:
             case ir.Call("pow_int", (base, ir.Const(exponent))):
                 text, kept = power_text(int(exponent)), (base,)
@@ -145,7 +148,8 @@ class KernelWriter(Addressing):
             # A function takes a bare number for i32, in which narrower ints would go on.
             narrow = kind == "int" and (k == 0 or arg.dtype not in ("i32", "i64"))
             # A size has 32 bits, and would take what it meets along: i8 * size wraps.
-            size = isinstance(arg, ir.IndexValue) and self.may_be_narrow(arg.dtype)
+            size = isinstance(arg, ir.IndexValue) and arg.poly.constant is None
+            size = size and self.may_be_narrow(arg.dtype)
             typed = size or is_call and (lossy or narrow or row.arity == 1 or apart)
             if not self.strong(arg) and (typed or (weak and k == first)):
                 out = self.full(arg, arg.dtype), ATOM

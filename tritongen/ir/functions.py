@@ -76,6 +76,7 @@ class Function:
     ulp: float
     triton_int: Text | None = None  # where ints need another text than floats
     triton_bool: Text | None = None
+    triton_inside: Text | None = None  # of a shift by fewer bits than there are
     surface: str = ""  # an operator, or the name in the language where it is not the row's
     half: float = 0
     swing: float = 0
@@ -157,10 +158,9 @@ def logical(name: str, operator: str) -> Function:
     return Function(name, 2, "bool", "bool", text, text, None, 0, surface=name)
 
 
-def bits(name: str, triton: Text, torch: Text) -> Function:
-    return Function(
-        name, len(set(re.findall(r"\{.\}", triton.template))), "int", "same", triton, torch, None, 0
-    )
+def bits(name: str, triton: Text, torch: Text, inside: Text | None = None) -> Function:
+    arity = len(set(re.findall(r"\{.\}", triton.template)))
+    return Function(name, arity, "int", "same", triton, torch, None, 0, triton_inside=inside)
 
 
 def arithmetic(
@@ -306,8 +306,8 @@ BIT_ROWS = (
     bits("bit_or", infix("|", BIT_OR), infix("|", BIT_OR)),
     bits("bit_xor", infix("^", BIT_XOR), infix("^", BIT_XOR)),
     bits("bit_not", prefix("~"), prefix("~")),
-    bits("shift_left", call("lib.shift_left", 2), infix("<<", SHIFT)),
-    bits("shift_right", call("lib.shift_right", 2), infix(">>", SHIFT)),
+    bits("shift_left", call("lib.shift_left", 2), infix("<<", SHIFT), infix("<<", SHIFT)),
+    bits("shift_right", call("lib.shift_right", 2), infix(">>", SHIFT), infix(">>", SHIFT)),
 )
 
 # log 2, log 10 and sqrt(pi) stand in the derivatives as literals.

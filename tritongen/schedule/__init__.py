@@ -17,6 +17,7 @@ from tritongen.ir.batches import own_batches
 from tritongen.ir.bounds import facts_of
 from tritongen.ir.forms import stable, stored, undetached
 from tritongen.ir.free import tensors_read
+from tritongen.ir.integers import in_32_bits
 from tritongen.ir.reads import switch_of
 from tritongen.ir.verify import verify
 from tritongen.schedule.apart import apart
@@ -43,7 +44,14 @@ from tritongen.schedule.row_totals import with_row_totals
 from tritongen.schedule.stored_factors import with_stored_factors
 
 # Passes before planning. Each returns an op with the same meaning, which is verified.
-PASSES: tuple[Callable[[ir.Op], ir.Op], ...] = (undetached, stable, of_two, stored, factored)
+PASSES: tuple[Callable[[ir.Op], ir.Op], ...] = (
+    undetached,
+    stable,
+    of_two,
+    stored,
+    factored,
+    in_32_bits,
+)
 
 
 def plan_op(

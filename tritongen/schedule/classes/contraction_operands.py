@@ -13,6 +13,7 @@ import operator
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import index
 from tritongen.ir.free import free_indices, reads
+from tritongen.ir.integers import LIMITS, values_of
 from tritongen.schedule.canonical import substitute_indices, uncast
 from tritongen.schedule.members import Product, fetches
 from tritongen.schedule.plan import KernelPlan, Pack, View
@@ -21,9 +22,8 @@ from tritongen.schedule.views import digits_of
 F8 = frozenset(ir.NARROW_FLOATS)
 PAIR = "pair'"  # the index of two terms that lie in one element: no name of a spec
 WHOLE = "whole"  # a computed factor is a whole number of at most 256: exact in f16 and bf16
-BYTES = {"i8": (-128, 127), "u8": (0, 255)}
 HELD_BY_F16 = frozenset({"f8e4m3", "f8e5m2"})
-SMALL = F8.union(BYTES)  # stored in 8 bits, exact in every wider float
+SMALL = F8 | {"i8", "u8"}  # stored in 8 bits, exact in every wider float
 
 
 def described(group, axes, seen, dims, facts) -> tuple[View, ...]:
@@ -180,24 +180,21 @@ def ends_of(e: ir.Expr) -> tuple[int, int] | None:
     `(w & 15) - 8`, of u8 w, is -8 to 7: weights of four bits, whose products with bf16 are exact in f32.
     """
     match e:
-        case ir.Cast(arg, "compute" | "f32" | "f64" | "i64"):
+        case ir.Cast(arg, "compute" | "f32" | "f64"):
             return ends_of(arg)
-        case ir.Read(dtype="i8" | "u8" as dtype, fill=None):
-            return BYTES[dtype]
         case ir.Const(value) if math.isfinite(value) and value == int(value):
             return int(value), int(value)
-        case ir.Call("bit_and", (_, ir.Const(value)), "i64") if value >= 0:
-            return 0, int(value)
-        case ir.Call("neg" | "add" | "sub" | "mul", args, "i8" | "u8" as dtype):  # which wraps
-            return BYTES[dtype] if all(map(ends_of, args)) else None
-        case ir.Call("neg", (arg,)) if ends := ends_of(arg):
+        case ir.Call("neg", (arg,), "compute" | "f32" | "f64") if ends := ends_of(arg):
             return -ends[1], -ends[0]
-        case ir.Call("add" | "sub" | "mul" as fn, (a, b)):
+        case ir.Call("add" | "sub" | "mul" as fn, (a, b), "compute" | "f32" | "f64"):
             one, other = ends_of(a), ends_of(b)
             if one and other:
                 act = {"add": operator.add, "sub": operator.sub, "mul": operator.mul}[fn]
                 found = [act(x, y) for x in one for y in other]
                 return min(found), max(found)
+        case _ if e.dtype in LIMITS:
+            low, high = values_of(e, wrapped=True)
+            return int(low), int(high)
     return None
 
 
