@@ -27,7 +27,7 @@ from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import Fetch, Poly, denominator, evaluate, indices, size, substitute, walk
 from tritongen.ir.batches import own_batches
 from tritongen.ir.binding import Bound, bind, torch_dtype
-from tritongen.ir.free import coordinates, free_indices, reads, tensors_read
+from tritongen.ir.free import all_binders, coordinates, free_indices, reads, tensors_read
 from tritongen.ir.reads import reads_of, switch_of
 from tritongen.runtime.precision import f32_precision
 from tritongen.schedule.plan import KernelPlan, Plan, Step, Variant
@@ -398,8 +398,7 @@ class CallNumbers:
         return min(self.count(name), sum(reached.values())) * self.itemsize(name)
 
     def ranges(self, nest: ir.Nest) -> dict[str, int]:
-        binders = [b for e in ir.walk(nest.body) if isinstance(e, ir.Reduce) for b in e.binders]
-        return {b.index: self.extent(b) for b in (*nest.box, *binders)}
+        return {b.index: self.extent(b) for b in all_binders(nest)}
 
     def flops_of(self, work: Iterable[ir.Nest], nests: Sequence[ir.Nest], stored: Set[str]) -> int:
         """The operations of `work`, where a value that is not stored is computed only for the terms that a reducer's bounds let through.

@@ -14,9 +14,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tritongen.autodiff import exprs
-from tritongen.autodiff.assemble import reached, tensors_read
-from tritongen.ir.nodes import Call, Expr, Nest, Op, Read, Reduce, walk
+from tritongen.autodiff.assemble import reached
+from tritongen.ir.free import folds_of, free_indices, tensors_read
+from tritongen.ir.nodes import Call, Expr, Nest, Op, Read, walk
 from tritongen.ir.rename import renamed
 
 # Functions of one instruction or two.
@@ -44,11 +44,11 @@ def computed_again(
 
 def _is_near(nest: Nest, read: set[str], there: set[str]) -> bool:
     """Whether the value follows in a few instructions from one tensor of its size, one of `read`, and smaller ones `there`."""
-    whole = exprs.free_indices(nest.body)
-    if not whole or any(isinstance(node, Reduce) for node in walk(nest.body)):
+    whole = free_indices(nest.body)
+    if not whole or folds_of(nest.body):
         return False
     reads = [node for node in walk(nest.body) if isinstance(node, Read)]
-    wide = {r.tensor for r in reads if exprs.free_indices(r) == whole}
+    wide = {r.tensor for r in reads if free_indices(r) == whole}
     return (
         len(wide) == 1
         and wide <= read
@@ -61,4 +61,4 @@ def _is_near(nest: Nest, read: set[str], there: set[str]) -> bool:
 def _functions(expr: Expr, whole: frozenset[str]) -> list[str]:
     """The functions that are computed for each element. A value that is the same along a dim is computed less often."""
     calls = (node for node in walk(expr) if isinstance(node, Call))
-    return [call.fn for call in calls if exprs.free_indices(call) == whole]
+    return [call.fn for call in calls if free_indices(call) == whole]

@@ -11,7 +11,8 @@ from dataclasses import replace
 
 from tritongen.autodiff import exprs
 from tritongen.ir import algebra
-from tritongen.ir.algebra import Fetch, Sym
+from tritongen.ir.algebra import Sym
+from tritongen.ir.free import coordinates, tensors_read
 from tritongen.ir.nodes import (
     Cast,
     Constant,
@@ -22,7 +23,6 @@ from tritongen.ir.nodes import (
     Op,
     Param,
     Read,
-    Reduce,
     Scalar,
     ScalarRef,
     Tensor,
@@ -40,7 +40,7 @@ def assemble(op: Op, nests: tuple[Nest, ...], wanted: tuple[Param, ...]) -> Op:
     )
     given = {o.name for o in op.outputs}
     nests = reached(nests, {o.name for o in outputs}, given)
-    read = set().union(*(tensors_read(nest.body) for nest in nests))
+    read = set().union(*(names_read(nest.body) for nest in nests))
     cotangents = (cotangent(o) for o in op.outputs if kind_of(o.dtype, op) == "float")
     added = (p for p in (*op.outputs, *cotangents) if p.name in read)
     params = (*op.params, *(p if p.dims else _as_scalar(p) for p in added))
@@ -110,13 +110,9 @@ def reached(nests: tuple[Nest, ...], wanted: set[str], given: set[str]) -> tuple
     return tuple(reversed(kept))
 
 
-def tensors_read(expr: Expr) -> set[str]:
-    """Every tensor that an expression reads, gathered indices included, and every scalar."""
-    names = {node.tensor for node in walk(expr) if isinstance(node, Read)}
-    names |= {node.name for node in walk(expr) if isinstance(node, ScalarRef)}
-    for p in exprs.coordinates(expr):
-        names |= {a.tensor for a in algebra.walk(p) if isinstance(a, Fetch)}
-    return names
+def names_read(expr: Expr) -> set[str]:
+    """Every tensor that an expression reads, and every scalar."""
+    return tensors_read(expr) | {node.name for node in walk(expr) if isinstance(node, ScalarRef)}
 
 
 def _needed_params(
@@ -174,9 +170,8 @@ def _symbols(op: Op, outputs: tuple[Tensor, ...], nests: tuple[Nest, ...]) -> se
         elif fact.origin == "fact":
             polys += [fact.left, fact.right]
     for nest in nests:
-        polys += [*nest.dims, *exprs.coordinates(nest.body)]
-        inner = (b for e in walk(nest.body) if isinstance(e, Reduce) for b in e.binders)
-        polys += [p for b in (*nest.box, *inner) for p in (b.lo, b.hi)]
+        polys += [*nest.dims, *coordinates(nest.body)]
+        polys += [p for b in nest.box for p in (b.lo, b.hi)]
     names = {a.name for p in polys for a in algebra.walk(p) if isinstance(a, Sym)}
     defined = {d.name for d in op.defines}
     return (names - defined) | {t.dtype for t in outputs} | _cast_to(nests)

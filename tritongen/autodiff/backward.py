@@ -20,7 +20,7 @@ from itertools import islice
 
 from tritongen.autodiff import batches, exprs, flow, zero
 from tritongen.autodiff.again import computed_again
-from tritongen.autodiff.assemble import assemble, cotangent, reached, tensors_read
+from tritongen.autodiff.assemble import assemble, cotangent, reached
 from tritongen.autodiff.empty_folds import with_divisors_of_1
 from tritongen.autodiff.inline import inline, read_back
 from tritongen.autodiff.invert import Target, invert
@@ -36,6 +36,7 @@ from tritongen.errors import Diagnostic, SpecError
 from tritongen.ir import algebra
 from tritongen.ir.algebra import Poly, index
 from tritongen.ir.bounds import Facts, facts_of
+from tritongen.ir.free import all_binders, all_indices, folds_of, tensors_read
 from tritongen.ir.nodes import (
     BATCH,
     BATCH_SIZE,
@@ -52,6 +53,7 @@ from tritongen.ir.nodes import (
     Reduce,
     ScalarRef,
     Tensor,
+    core,
     kind_of,
     may_be_f64,
     walk,
@@ -180,7 +182,7 @@ def _stepped_aside(op: Op, wanted: tuple[Param, ...]) -> Op:
         raise NotDifferentiable(op, f"{word}; rename `{of}`, as to `{of}_`")
     temporaries = {nest.name for nest in op.nests} - own
     taken, names = names_of(op), {}
-    for name in sorted(gradients & (temporaries | _indices_of(op))):
+    for name in sorted(gradients & (temporaries | all_indices(op.nests))):
         names[name] = exprs.free_name(name, taken)
         taken.add(names[name])
     kept = {name: new for name, new in names.items() if name in temporaries}
@@ -388,7 +390,7 @@ class _Tape:
         Where a half type that no operand has rounds it, it is computed again: the slope 0.5 / y of a root is not that of a y rounded to 0.
         """
         if rounds_apart(self.op, nest.body):
-            return flow.core(nest.body)
+            return core(nest.body)
         read = Read(nest.name, nest.coords, None, nest.dtype)
         return exprs.cast(read, exprs.compute_dtype(nest.body.dtype))
 
@@ -452,7 +454,7 @@ class _Tape:
         """
         if flow.extreme_of(nest) is not None:
             return True
-        if any(isinstance(node, Reduce) for node in walk(nest.body)):
+        if folds_of(nest.body):
             return False
         read = (lines[name] for name in tensors_read(nest.body) if name in lines)
         extremes = (other for other in read if flow.extreme_of(other) is not None)
@@ -490,7 +492,7 @@ def _is_scaled_sum(expr: Expr) -> bool:
         case Call("neg", (a,)):
             return _is_scaled_sum(a)
         case Call("mul" | "div", (a, b)):
-            return _is_scaled_sum(a) and not any(isinstance(e, Reduce) for e in walk(b))
+            return _is_scaled_sum(a) and not folds_of(b)
     return False
 
 
@@ -503,7 +505,7 @@ def _sum(terms: list[Expr]) -> Expr:
 
 def is_same_line(a: Nest, b: Nest) -> bool:
     """Whether two lines are one but for what they and their indices are called."""
-    own, other = ([x.index for x in (*n.box, *binders(n))] for n in (a, b))
+    own, other = ([x.index for x in all_binders(n)] for n in (a, b))
     return len(own) == len(other) and renamed(
         (a.box, a.coords, a.dims, a.body, a.dtype), {}, dict(zip(own, other, strict=True))
     ) == (b.box, b.coords, b.dims, b.body, b.dtype)
@@ -512,14 +514,4 @@ def is_same_line(a: Nest, b: Nest) -> bool:
 def names_of(op: Op) -> set[str]:
     names = {p.name for p in (*op.params, *op.outputs)}
     names |= {f"d{name}" for name in names} | {nest.name for nest in op.nests}
-    return names | _indices_of(op)
-
-
-def _indices_of(op: Op) -> set[str]:
-    boxes = (b for nest in op.nests for b in nest.box)
-    inner = (b for n in op.nests for b in binders(n))
-    return {b.index for b in (*boxes, *inner)}
-
-
-def binders(nest: Nest) -> Iterator[Binder]:
-    return (b for e in walk(nest.body) for b in getattr(e, "binders", ()))
+    return names | all_indices(op.nests)

@@ -14,8 +14,8 @@ from dataclasses import replace
 from tritongen.ir.algebra import Floor, Group, Poly, extreme, floordiv, poly, substitute_atoms
 from tritongen.ir.atoms import Atom
 from tritongen.ir.bounds import Facts, prove
-from tritongen.ir.free import binders_of
-from tritongen.ir.nodes import Expr, IndexValue, Nest, Read, Reduce, rebuild
+from tritongen.ir.free import binders_of, with_coordinates
+from tritongen.ir.nodes import Nest, Reduce, with_folds
 
 ZERO = Poly()
 
@@ -43,16 +43,9 @@ def with_divisors_of_1(
     def safe(p: Poly) -> Poly:
         return substitute_atoms(p, divisor)
 
-    def change(e: Expr) -> Expr:
-        match e:
-            case Read(coords=coords):
-                return replace(e, coords=tuple(map(safe, coords)))
-            case IndexValue(p):
-                return replace(e, poly=safe(p))
-            case Reduce(binders=binders, guards=guards):
-                binders = tuple(replace(b, lo=safe(b.lo), hi=safe(b.hi)) for b in binders)
-                guards = tuple(replace(g, poly=safe(g.poly)) for g in guards)
-                return replace(e, binders=binders, guards=guards)
-        return e
+    def ranged(e: Reduce) -> Reduce:
+        return replace(
+            e, binders=tuple(replace(b, lo=safe(b.lo), hi=safe(b.hi)) for b in e.binders)
+        )
 
-    return tuple(replace(n, body=rebuild(n.body, change)) for n in nests)
+    return tuple(replace(n, body=with_folds(with_coordinates(n.body, safe), ranged)) for n in nests)

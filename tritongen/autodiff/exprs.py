@@ -7,13 +7,13 @@ substitutes, renames, and finds what an expression depends on.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from itertools import count
 
-from tritongen.ir import nodes as ir
-from tritongen.ir.algebra import Atom, Idx, Poly, index, indices, substitute_atoms
-from tritongen.ir.nodes import BATCH, Binder, Call, Cast, Const, Expr, IndexValue, Read, Reduce
+from tritongen.ir.algebra import Atom, Idx, Poly, index, substitute_atoms
+from tritongen.ir.free import with_coordinates
+from tritongen.ir.nodes import BATCH, Binder, Call, Cast, Const, Expr, Reduce
 
 COMPUTE = "compute"
 Change = Callable[[Atom], "Poly | None"]
@@ -152,53 +152,12 @@ def compute_dtype(dtype: str) -> str:
 
 
 # ---- coordinates --------------------------------------------------------------------------------
-def coordinates(expr: Expr) -> Iterator[Poly]:
-    """Every coordinate, index value and guard below."""
-    for node in ir.walk(expr):
-        match node:
-            case Read(_, coords):
-                yield from coords
-            case IndexValue(p):
-                yield p
-            case Reduce(guards=guards):
-                yield from (g.poly for g in guards)
-
-
-def map_polys(expr: Expr, change: Callable[[Poly], Poly]) -> Expr:
-    """expr with `change` applied to every coordinate, index value and guard."""
-
-    def node(e: Expr) -> Expr:
-        match e:
-            case Read(_, coords):
-                return replace(e, coords=tuple(map(change, coords)))
-            case IndexValue(p):
-                return replace(e, poly=change(p))
-            case Reduce(guards=guards) if guards:
-                return replace(e, guards=tuple(replace(g, poly=change(g.poly)) for g in guards))
-        return e
-
-    return ir.rebuild(expr, node)
-
-
 def substitute(expr: Expr, change: Change) -> Expr:
-    return map_polys(expr, lambda p: substitute_atoms(p, change))
+    return with_coordinates(expr, lambda p: substitute_atoms(p, change))
 
 
 def by_name(values: dict[str, Poly]) -> Change:
     return lambda atom: values.get(atom.name) if isinstance(atom, Idx) else None
-
-
-def free_indices(expr: Expr) -> frozenset[str]:
-    """The indices an expression depends on, its own binders left out."""
-    match expr:
-        case Reduce(_, binders, guards, body):
-            inner = free_indices(body).union(*(indices(g.poly) for g in guards))
-            return inner - {b.index for b in binders}
-        case Read(_, coords):
-            return frozenset().union(*map(indices, coords))
-        case IndexValue(p):
-            return indices(p)
-    return frozenset().union(*map(free_indices, ir.parts(expr)))
 
 
 # ---- names of binders ---------------------------------------------------------------------------

@@ -41,6 +41,7 @@ from tritongen.ir.nodes import (
     Read,
     Reduce,
     ScalarRef,
+    core,
     exceeds,
     parts,
 )
@@ -126,9 +127,7 @@ def _conditions(guards: tuple[Guard, ...]) -> Expr:
 
 def extreme_of(nest: Nest) -> Reduce | None:
     """The max or min reducer that a nest is, casts aside."""
-    body = nest.body
-    while isinstance(body, Cast):
-        body = body.arg
+    body = core(nest.body)
     return body if isinstance(body, Reduce) and REDUCERS[body.op].gradient == "taken" else None
 
 
@@ -164,12 +163,6 @@ def _scope(
                 below = _into(node, weight)
                 inside = both(where[node], inner)
                 yield from _scope(line, node.body, below, binders + node.binders, inner, inside)
-
-
-def core(root: Expr) -> Expr:
-    while isinstance(root, Cast):
-        root = root.arg
-    return root
 
 
 def _hand(line: Line, weights: dict[Expr, Expr], node: Expr, weight: Expr) -> None:

@@ -15,8 +15,10 @@ from dataclasses import replace
 
 from tritongen.autodiff import exprs
 from tritongen.ir import algebra
-from tritongen.ir.algebra import Fetch, Poly
-from tritongen.ir.nodes import Binder, Call, Cast, Expr, Nest, Read, Reduce, walk
+from tritongen.ir.algebra import Poly
+from tritongen.ir.free import folds_of
+from tritongen.ir.nodes import Binder, Call, Cast, Expr, Nest, Read, Reduce
+from tritongen.ir.reads import reads_of
 
 MULTIPLIES = {"mul": exprs.mul, "div": exprs.div}
 
@@ -28,7 +30,7 @@ def inline(nests: tuple[Nest, ...], keep: set[str]) -> tuple[Nest, ...]:
     pasted: dict[str, Nest] = {}
     for nest in nests:
         nest = replace(nest, body=_paste(nest.body, len(nest.box), pasted))
-        if not _sums(nest.body) and reads[nest.name] == 1 and nest.name not in keep:
+        if not folds_of(nest.body) and reads[nest.name] == 1 and nest.name not in keep:
             pasted[nest.name] = nest
         done.append(nest)
     left = {name for nest in done for name in _tensors(nest.body)}
@@ -65,7 +67,7 @@ def read_back(nests: tuple[Nest, ...], lines: set[str]) -> tuple[Nest, ...]:
     for nest in nests:
         body = nest.body
         for line in done:
-            if line.name in lines and isinstance(line.body, Call) and not _sums(line.body):
+            if line.name in lines and isinstance(line.body, Call) and not folds_of(line.body):
                 body = _read_back(body, line, nest.box)
         done.append(replace(nest, body=body))
     return tuple(done)
@@ -84,10 +86,6 @@ def _read_back(expr: Expr, line: Nest, box: tuple[Binder, ...]) -> Expr:
     return expr
 
 
-def _sums(expr: Expr) -> bool:
-    return any(isinstance(node, Reduce) for node in walk(expr))
-
-
 def _is_plain(coords: tuple[Poly, ...]) -> bool:
     """Whether the coordinates are indices, each another."""
     names = [name for c in coords for name in algebra.indices(c) if c == algebra.index(name)]
@@ -96,7 +94,4 @@ def _is_plain(coords: tuple[Poly, ...]) -> bool:
 
 def _tensors(expr: Expr) -> list[str]:
     """Tensors that expr reads, as often as it does."""
-    names = [node.tensor for node in walk(expr) if isinstance(node, Read)]
-    for p in exprs.coordinates(expr):
-        names += [a.tensor for a in algebra.walk(p) if isinstance(a, Fetch)]
-    return names
+    return [tensor for tensor, _, _ in reads_of(expr)]

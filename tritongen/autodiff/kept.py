@@ -27,9 +27,10 @@ from collections.abc import Set
 from dataclasses import replace
 
 from tritongen.autodiff import exprs
-from tritongen.autodiff.assemble import reached, tensors_read
+from tritongen.autodiff.assemble import names_read, reached
 from tritongen.autodiff.products import matrix_products
 from tritongen.ir.algebra import Poly, index
+from tritongen.ir.free import folds_of, free_indices
 from tritongen.ir.nodes import (
     BATCH,
     FLOATS,
@@ -80,7 +81,7 @@ def keeping(op: Op, lines: tuple[Nest, ...], back: Op) -> Op | None:
     own = {nest.name for nest in op.nests}
     added = [line for line in lines if line.name in places.keys() - own]
     lines = tuple(line for line in lines if line not in added)
-    spoken = found.keys() | set().union(*(tensors_read(line.body) for line in added))
+    spoken = found.keys() | set().union(*(names_read(line.body) for line in added))
     if not spoken & ({line.name for line in lines} - own):
         lines = op.nests
     nests = [
@@ -117,8 +118,8 @@ def _places(op: Op, lines: tuple[Nest, ...], back: Op) -> dict[str, Tensor]:
         if (like := _room(op, line))
     }
     rest = _without(back, found.keys())
-    read = set().union(*(tensors_read(nest.body) for nest in rest))
-    return {n: kept for n, (line, kept) in found.items() if not tensors_read(line.body) & read}
+    read = set().union(*(names_read(nest.body) for nest in rest))
+    return {n: kept for n, (line, kept) in found.items() if not names_read(line.body) & read}
 
 
 def _statistics(op: Op, lines: tuple[Nest, ...]) -> set[str]:
@@ -128,7 +129,7 @@ def _statistics(op: Op, lines: tuple[Nest, ...]) -> set[str]:
     """
     behind, found = set[str](), set[str]()
     for line in lines:
-        follows, large = bool(tensors_read(line.body) & behind), _room(op, line) is None
+        follows, large = bool(names_read(line.body) & behind), _room(op, line) is None
         if large and any(matrix_products(line)):
             behind.add(line.name)
         elif follows and isinstance(line.body, Reduce) and _room(op, line, op.tensors):
@@ -143,10 +144,10 @@ def _is_of_several_dims(op: Op, line: Nest) -> bool:
 
     The gradient would read the operand once more to fold it again. The result is smaller than the operand.
     """
-    folds = [e for e in walk(line.body) if isinstance(e, Reduce)]
-    if len(folds) != 1 or folds[0].guards or kind_of(line.dtype, op) != "float":
+    found = folds_of(line.body)
+    if len(found) != 1 or found[0].guards or kind_of(line.dtype, op) != "float":
         return False
-    (fold,) = folds
+    (fold,) = found
     if len(fold.binders) < 2 and not any(b.index == BATCH for b in fold.binders):
         return False
     if any(b.lo.terms for b in (*line.box, *fold.binders)):
@@ -154,7 +155,7 @@ def _is_of_several_dims(op: Op, line: Nest) -> bool:
     own = {b.index for b in (*line.box, *fold.binders)}
     operands = {t.name for t in op.tensors}
     return line.coords == tuple(index(b.index) for b in line.box) and any(
-        isinstance(e, Read) and e.tensor in operands and exprs.free_indices(e) == own
+        isinstance(e, Read) and e.tensor in operands and free_indices(e) == own
         for e in walk(fold.body)
     )
 
@@ -163,14 +164,14 @@ def _alone_with_operands(op: Op, lines: tuple[Nest, ...], back: Op, given: Set[s
     """The folds of operands that the gradient needs for nothing else, such as the log-probabilities of a preference loss."""
     again, operands = {nest.name for nest in back.nests}, {t.name for t in op.tensors}
     folds = {
-        line.name: tensors_read(line.body) & operands
+        line.name: names_read(line.body) & operands
         for line in lines
         if line.name in again and isinstance(line.body, Reduce) and not line.body.is_place
         if not any(matrix_products(line)) and kind_of(line.dtype, op) == "float"
     }
     folds = {n: own for n, own in folds.items() if own}
     rest = _without(back, folds.keys() | given)
-    read = set[str]().union(*(tensors_read(nest.body) for nest in rest))
+    read = set[str]().union(*(names_read(nest.body) for nest in rest))
     smaller = {line.name for line in lines if _room(op, line, op.tensors) or not line.dims}
     return {n for n, own in folds.items() if own - read and n in smaller}
 

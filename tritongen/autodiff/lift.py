@@ -20,6 +20,7 @@ from dataclasses import dataclass, field, replace
 from tritongen.autodiff import exprs
 from tritongen.ir import bounds
 from tritongen.ir.algebra import Poly, extreme, index
+from tritongen.ir.free import free_indices
 from tritongen.ir.nodes import (
     Binder,
     Call,
@@ -95,7 +96,7 @@ def _visit(
         case Reduce():
             if kind_of(expr.dtype, lifter.op) != "float":
                 return expr
-            used = exprs.free_indices(expr)
+            used = free_indices(expr)
             stays = expr.op == "sum" and linear and in_force <= used
             own = tuple(b for b in scope if b.index in used) + expr.binders
             reduce = replace(expr, body=_visit(lifter, nest, expr.body, own, expr.op == "sum"))
@@ -105,7 +106,7 @@ def _visit(
         case Call(fn, args):
             inner = linear and _is_linear(expr)
             call = replace(expr, args=tuple(_visit(lifter, nest, a, scope, inner) for a in args))
-            invariant = _is_costly(lifter, call) and exprs.free_indices(call) < in_force
+            invariant = _is_costly(lifter, call) and free_indices(call) < in_force
             if invariant or (expr in lifter.repeated and kind_of(call.dtype, lifter.op) == "float"):
                 return _name(lifter, nest, call, scope, fn)
             return call
@@ -135,7 +136,7 @@ def _is_costly(lifter: _Lifter, expr: Call) -> bool:
 
 def _name(lifter: _Lifter, nest: Nest, expr: Expr, scope: tuple[Binder, ...], what: str) -> Read:
     """A nest for expr over the indices that it depends on, and a read of it."""
-    used = exprs.free_indices(expr)
+    used = free_indices(expr)
     own = tuple(b for b in scope if b.index in used)
     earlier = lifter.known.get((expr, own))
     if earlier is None:

@@ -19,10 +19,10 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from tritongen.autodiff import exprs
-from tritongen.autodiff.assemble import tensors_read
 from tritongen.autodiff.term import inner_ranges, inside
 from tritongen.ir.algebra import Poly, index, indices, substitute_atoms
 from tritongen.ir.bounds import Facts
+from tritongen.ir.free import free_indices, tensors_read, with_coordinates
 from tritongen.ir.nodes import Call, Expr, Nest, Read, Reduce, rebuild, walk
 
 Dims = Mapping[str, tuple[Poly, ...]]
@@ -119,7 +119,7 @@ def _partial(total: Reduce, part: Part) -> tuple[Expr, dict[str, Poly]] | None:
         if any(indices(at[b.index]) & inner.keys() for b in part.line.box):
             continue
         body = _at_own_indices(total.body, at)
-        if exprs.free_indices(body) <= at.keys():
+        if free_indices(body) <= at.keys():
             return body, at
     return None
 
@@ -140,7 +140,7 @@ def _at_own_indices(body: Expr, at: Mapping[str, Poly]) -> Expr:
 
     The sum may have indices of the same names for others: each gets a new name first. One that is left is not known to the part.
     """
-    apart = exprs.by_name({name: index(exprs.unique(name)) for name in exprs.free_indices(body)})
+    apart = exprs.by_name({name: index(exprs.unique(name)) for name in free_indices(body)})
     there = {substitute_atoms(c, apart): index(name) for name, c in at.items()}
     plain = exprs.by_name({_index_of(c): own for c, own in there.items()})
 
@@ -148,5 +148,5 @@ def _at_own_indices(body: Expr, at: Mapping[str, Poly]) -> Expr:
         p = substitute_atoms(p, apart)
         return there.get(p, substitute_atoms(p, plain))
 
-    body = exprs.map_polys(exprs.with_own_binders(body), own)
+    body = with_coordinates(exprs.with_own_binders(body), own)
     return exprs.name_binders(body, at, frozenset())

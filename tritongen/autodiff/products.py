@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from tritongen.autodiff import exprs
+from tritongen.ir.free import free_indices
 from tritongen.ir.nodes import (
     NARROW_FLOATS,
     Call,
@@ -41,7 +42,7 @@ def matrix_products(line: Nest) -> Iterator[tuple[Expr, Expr]]:
     for expr in walk(line.body):
         match expr:
             case Reduce("sum", binders, _, Call("mul", (left, right))) if binders:
-                rows, columns = exprs.free_indices(left) & own, exprs.free_indices(right) & own
+                rows, columns = free_indices(left) & own, free_indices(right) & own
                 if rows - columns and columns - rows:
                     yield left, right
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 
 from tritongen.autodiff import exprs
 from tritongen.ir.algebra import Poly, index, substitute
+from tritongen.ir.free import free_indices
 from tritongen.ir.nodes import (
     Binder,
     Call,
@@ -25,6 +26,7 @@ from tritongen.ir.nodes import (
     Nest,
     Op,
     Read,
+    core,
     may_be_half,
     rebuild,
     walk,
@@ -57,14 +59,12 @@ def quotients(
     """Those among the lines of outputs that are one. `dims`: of all that may be read."""
     found = []
     for nest in nests:
-        body = nest.body
-        while isinstance(body, Cast):
-            body = body.arg
+        body = core(nest.body)
         if isinstance(body, Call) and body.fn == "div":
             value = exprs.cast(Read(nest.name, nest.coords, None, nest.dtype), body.dtype)
             above, below = body.args
             if all(_is_whole(b, above, dims) for b in nest.box):
-                found.append(Quotient(value, above, below, exprs.free_indices(above)))
+                found.append(Quotient(value, above, below, free_indices(above)))
     return tuple(found)
 
 
@@ -122,7 +122,7 @@ def _matches(pattern: Expr, expr: Expr, box: frozenset[str], here: dict[str, Pol
             return same and all(
                 _matches(a, b, box, here) for a, b in zip(args, others, strict=True)
             )
-    return pattern == expr and not exprs.free_indices(pattern) & box
+    return pattern == expr and not free_indices(pattern) & box
 
 
 def _coordinate(pattern: Poly, p: Poly, box: frozenset[str], here: dict[str, Poly]) -> bool:

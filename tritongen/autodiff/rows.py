@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from tritongen.autodiff import exprs
+from tritongen.ir.free import free_indices
 from tritongen.ir.nodes import Call, Expr, Nest, Read, Reduce, rebuild, walk
 
 
@@ -60,5 +60,5 @@ def _is_of(quotient: Call, line: Nest) -> bool:
     return (
         same
         and isinstance(line.body, Reduce)
-        and exprs.free_indices(quotient) == {b.index for b in line.box}
+        and free_indices(quotient) == {b.index for b in line.box}
     )

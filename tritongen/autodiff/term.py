@@ -37,6 +37,7 @@ from tritongen.ir.algebra import (
     walk,
 )
 from tritongen.ir.bounds import Facts, prove, simplify
+from tritongen.ir.free import folds_of, free_indices, reads, with_coordinates
 from tritongen.ir.nodes import (
     INTS,
     Binder,
@@ -76,13 +77,13 @@ def write(system: System, shapes: Shapes, said: Facts, gradients: Set[str]) -> E
     inner = tuple(g for g in guards if indices(g.poly) & left)
     outer = tuple(g for g in guards if not indices(g.poly) & left)
     only = [_all_filled(said, e, ranges, shapes) for e in system.only]
-    within = [e for e in only if exprs.free_indices(e) & left]
+    within = [e for e in only if free_indices(e) & left]
     for condition in within:
         weight = _masked(condition, weight, system, gradients)
     if binders and not exprs.is_zero(weight):
         factored = not (inner or within)
         weight = _sum(binders, weight, said) if factored else _plain_sum(binders, inner, weight)
-    asked = (*outer, *(e for e in only if not exprs.free_indices(e) & left))
+    asked = (*outer, *(e for e in only if not free_indices(e) & left))
     if not asked or exprs.is_zero(weight):
         return weight
     return exprs.where(wanted.as_condition(asked), weight, exprs.number(0, weight.dtype))
@@ -93,7 +94,7 @@ def _masked(condition: Expr, weight: Expr, system: System, gradients: Set[str]) 
 
     The factor that brings the gradient in is 0 there already.
     """
-    used, own = exprs.free_indices(condition), {b.index for b in system.target.box}
+    used, own = free_indices(condition), {b.index for b in system.target.box}
 
     def masked(e: Expr) -> Expr:
         return exprs.where(condition, e, exprs.number(0, e.dtype))
@@ -101,11 +102,11 @@ def _masked(condition: Expr, weight: Expr, system: System, gradients: Set[str]) 
     def factor(e: Expr) -> Expr:
         reads = {r.tensor for r in nodes.walk(e) if isinstance(r, Read)}
         settled = reads & gradients and not wanted.multiplies(e)
-        return e if settled or not used <= exprs.free_indices(e) else masked(e)
+        return e if settled or not used <= free_indices(e) else masked(e)
 
     match weight:
         case Call("mul", (a, b)):
-            rows, columns = exprs.free_indices(a) & own, exprs.free_indices(b) & own
+            rows, columns = free_indices(a) & own, free_indices(b) & own
             if rows - columns and columns - rows:
                 return exprs.call("mul", factor(a), factor(b))
     return masked(weight)
@@ -131,7 +132,7 @@ def condition_of(system: System, shapes: Shapes, said: Facts) -> tuple[wanted.Wa
                 if kept is None:
                     break
                 asked += kept
-            elif exprs.free_indices(literal) & set(system.unknown):
+            elif free_indices(literal) & set(system.unknown):
                 whole = False
             else:
                 asked.append(_all_filled(said, literal, system.ranges, shapes))
@@ -213,11 +214,11 @@ def _sum(binders: tuple[Binder, ...], weight: Expr, said: Facts) -> Expr:
         match e:
             case Call("neg", (a,)):
                 return exprs.neg(total(a))
-            case Call("mul", (a, b)) if not exprs.free_indices(a) & own:
+            case Call("mul", (a, b)) if not free_indices(a) & own:
                 return exprs.mul(a, total(b))
-            case Call("mul", (a, b)) if not exprs.free_indices(b) & own:
+            case Call("mul", (a, b)) if not free_indices(b) & own:
                 return exprs.mul(total(a), b)
-            case Call("div", (a, b)) if not exprs.free_indices(b) & own:
+            case Call("div", (a, b)) if not free_indices(b) & own:
                 return exprs.div(total(a), rebuild(b, at_least_1))
         return _plain_sum(binders, (), e)
 
@@ -236,7 +237,7 @@ def _gather(e: Expr, own: set[str]) -> Expr:
         case Call("mul", (a, b)):
             a = _gather(a, own)
             match a:
-                case Call("mul" | "div" as fn, (x, y)) if not exprs.free_indices(y) & own:
+                case Call("mul" | "div" as fn, (x, y)) if not free_indices(y) & own:
                     inner = exprs.mul(x, b)
                     return exprs.mul(inner, y) if fn == "mul" else exprs.div(inner, y)
             return exprs.mul(a, b)
@@ -262,8 +263,7 @@ def _tidy(system: System) -> None:
 
 
 def inner_ranges(expr: Expr) -> dict[str, tuple[Poly, Poly]]:
-    reduces = (node for node in nodes.walk(expr) if isinstance(node, Reduce))
-    return {b.index: (b.lo, b.hi) for r in reduces for b in r.binders}
+    return {b.index: (b.lo, b.hi) for fold in folds_of(expr) for b in fold.binders}
 
 
 def inside(said: Facts, coords: tuple[Poly, ...], dims: tuple[Poly, ...], ranges) -> bool:
@@ -282,7 +282,7 @@ def inside(said: Facts, coords: tuple[Poly, ...], dims: tuple[Poly, ...], ranges
 
 def _all_filled(said: Facts, expr: Expr, ranges, shapes: Shapes) -> Expr:
     """Fills of all reads below, those in coordinates and in the values of indices included."""
-    expr = exprs.map_polys(expr, lambda p: _filled_fetches(said, p, ranges, shapes))
+    expr = with_coordinates(expr, lambda p: _filled_fetches(said, p, ranges, shapes))
     return rebuild(expr, lambda e: _filled(said, e, ranges, shapes))
 
 
@@ -310,7 +310,7 @@ def _needed(system: System, weight: Expr, shapes: Shapes, said: Facts) -> tuple[
     """The guards that must stay. None if one of them never holds."""
     implied = _implied(weight, shapes) if _is_tame(weight, system) else frozenset()
     implied = frozenset(simplify(p, system.facts) for p in implied)
-    loose = [(exprs.free_indices(r), _said_by(r, system, shapes)) for r in _reads(weight)]
+    loose = [(free_indices(r), _said_by(r, system, shapes)) for r in reads(weight)]
     leaving = tuple(_leaving(system, shapes, said))
     said_by_reads = {g: simplify(g.poly, system.facts) for g in system.guards if g.op == ">="}
     said_by_reads = {g: asked for g, asked in said_by_reads.items() if asked in implied}
@@ -341,18 +341,14 @@ def _together(own: Set[str], used: Set[str], bounds: Iterable[Set[str]]) -> bool
     return any(own & used and bound & own - used for bound in bounds)
 
 
-def _leaving(system: System, shapes: Shapes, said: Facts) -> Iterator[frozenset[str]]:
+def _leaving(system: System, shapes: Shapes, said: Facts) -> Iterator[set[str]]:
     """The indices of conditions that read outside of a tensor where the guards do not hold: nothing says what they are there."""
     for e in system.only:
         if _all_filled(said, e, system.ranges, shapes) != e:
-            yield exprs.free_indices(e)
+            yield free_indices(e)
     for g in system.guards:
         if _filled_fetches(said, g.poly, system.ranges, shapes) != g.poly:
-            yield frozenset(indices(g.poly))
-
-
-def _reads(weight: Expr) -> list[Read]:
-    return [e for e in nodes.walk(weight) if isinstance(e, Read)]
+            yield set(indices(g.poly))
 
 
 def _said_by(read: Read, system: System, shapes: Shapes) -> frozenset[Poly]:

@@ -30,6 +30,7 @@ from tritongen.ir.nodes import (
     Read,
     Reduce,
     ScalarRef,
+    core,
 )
 from tritongen.work import remembered
 
@@ -177,14 +178,12 @@ def multiplies(weight: Expr) -> bool:
 
 
 def _is_number(e: Expr) -> bool:
-    while isinstance(e, Cast):
-        e = e.arg
+    e = core(e)
     return isinstance(e, IndexValue) or (isinstance(e, Const) and abs(e.value) < float("inf"))
 
 
 def _may_be_0(e: Expr) -> bool:
-    while isinstance(e, Cast):
-        e = e.arg
+    e = core(e)
     return not (isinstance(e, Const) and e.value)
 
 

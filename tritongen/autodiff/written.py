@@ -22,7 +22,7 @@ from tritongen.check import check
 from tritongen.errors import SpecError
 from tritongen.ir.algebra import Poly
 from tritongen.ir.batches import batched
-from tritongen.ir.nodes import BATCH_SIZE, Cast, Constant, Op, Param, Read, Tensor, kind_of
+from tritongen.ir.nodes import BATCH_SIZE, Constant, Op, Param, Read, Tensor, core, kind_of
 from tritongen.ir.print import print_op
 from tritongen.ir.print_poly import NotWritable
 from tritongen.ir.rename import renamed
@@ -133,10 +133,7 @@ def handed_on(op: Op, back: Op) -> Handed:
     lines = {nest.name: nest for nest in back.nests}
     found: Handed = {}
     for o in back.outputs:
-        value = lines[o.name].body
-        while isinstance(value, Cast):
-            value = value.arg
-        match value:
+        match core(lines[o.name].body):
             case Read(name, coords, None, o.dtype) if name in incoming:
                 own = lines[o.name].coords
                 along = [k for k, c in enumerate(own) if c not in coords]

@@ -19,9 +19,9 @@ from functools import lru_cache
 from itertools import permutations, product
 
 from tritongen.autodiff import exprs
-from tritongen.autodiff.assemble import tensors_read
 from tritongen.autodiff.wanted import literals
 from tritongen.ir.algebra import Poly, index, indices, numerator, poly, reciprocal, substitute_atoms
+from tritongen.ir.free import free_indices, tensors_read
 from tritongen.ir.nodes import (
     Binder,
     Call,
@@ -34,6 +34,7 @@ from tritongen.ir.nodes import (
     Op,
     Read,
     Reduce,
+    core,
     kind_of,
     may_be_f64,
     may_be_half,
@@ -210,8 +211,7 @@ def _right(nest: Nest, read: Read) -> list[Poly]:
 
 
 def _is_open(body: Expr) -> bool:
-    while isinstance(body, Cast):
-        body = body.arg
+    body = core(body)
     return not isinstance(body, Reduce) or body.op == "sum"
 
 
@@ -357,4 +357,4 @@ def _indices(value) -> frozenset[str]:
             return indices(p)
         case Poly() | str() | int():
             return frozenset()
-    return exprs.free_indices(value)
+    return free_indices(value)

@@ -23,6 +23,7 @@ from tritongen.errors import SpecError
 from tritongen.ir import bounds
 from tritongen.ir.algebra import Poly, size, text
 from tritongen.ir.batches import own_batches
+from tritongen.ir.free import all_indices
 from tritongen.ir.nodes import (
     BATCH,
     BATCH_SIZE,
@@ -230,14 +231,7 @@ def _result_dtypes(scope: Scope, callee: Op) -> dict[str, str]:
 
 def _index_names(scope: Scope, callee: Op) -> dict[str, str]:
     """Fresh names for the callee's indices that mean something else here."""
-    own = {b.index for nest in callee.nests for b in nest.box}
-    own |= {
-        b.index
-        for nest in callee.nests
-        for e in walk_expr(nest.body)
-        if isinstance(e, Reduce)
-        for b in e.binders
-    }
+    own = all_indices(callee.nests)
     taken = scope.taken - scope.index_names
     renamed: dict[str, str] = {}
     for name in sorted(own - {"..."}):
@@ -254,11 +248,7 @@ def _batch(
 ) -> tuple[tuple[str, Poly], ...]:
     """An index for each of the dims that `...` stands for."""
     taken = (scope.taken - scope.index_names) | set(renaming.indices.values())
-    for nest in callee.nests:
-        taken |= {b.index for b in nest.box}
-        for e in walk_expr(nest.body):
-            if isinstance(e, Reduce):
-                taken |= {b.index for b in e.binders}
+    taken |= all_indices(callee.nests)
     taken -= {"..."}
     found = []
     for dim in dims:

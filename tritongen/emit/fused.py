@@ -417,9 +417,7 @@ class FusedWriter(LoopWriter):
         loops = (s for s in statements(self.own.body) if isinstance(s, Loop))
         body = next((s.body for s in loops if f in s.body), ())
         waits = [isinstance(s, Loop) or isinstance(s, Fold) and is_dot(s, self.own) for s in body]
-        left, _ = self.by_side(f)
-        while isinstance(left, ir.Cast):
-            left = left.arg
+        left = ir.core(self.by_side(f)[0])
         loaded = isinstance(left, ir.Read) and left.tensor not in self.nests
         return sum(waits) == 1 and not f.moved_by and not loaded
 
@@ -442,9 +440,7 @@ class FusedWriter(LoopWriter):
             if not more and (not guards if loaded else self.is_zero_outside(f, inner)):
                 return self.expr(inner)[0]
             mask = self.lanes_mask(f, guards + more)
-            value = inner
-            while isinstance(value, ir.Cast):
-                value = value.arg
+            value = ir.core(inner)
             if not (
                 isinstance(value, ir.Read) and (loaded or self.frames.get(value.tensor) == frame)
             ):

@@ -22,6 +22,7 @@ from tritongen.emit.text import bare
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import Poly, index, indices, symbols
 from tritongen.ir.batches import broadcasting
+from tritongen.ir.free import all_binders
 from tritongen.schedule.plan import Plan, Reuse, Step
 
 Order = tuple[int, ...]
@@ -165,14 +166,8 @@ def _dims(plan: Plan) -> dict[str, tuple[Poly, ...]]:
     return {name: dims for name, (_, dims) in _stored(plan).items()}
 
 
-def _boxes(nests: Sequence[ir.Nest]) -> Iterator[ir.Binder]:
-    for nest in nests:
-        yield from nest.box
-        yield from (b for e in ir.walk(nest.body) if isinstance(e, ir.Reduce) for b in e.binders)
-
-
 def _extents(nests: Sequence[ir.Nest]) -> dict[str, Poly]:
-    return {b.index: b.hi for b in _boxes(nests)}
+    return {b.index: b.hi for b in all_binders(*nests)}
 
 
 def _is_whole(nests: Sequence[ir.Nest], dims: Mapping[str, tuple[Poly, ...]]) -> bool:
@@ -183,7 +178,7 @@ def _is_whole(nests: Sequence[ir.Nest], dims: Mapping[str, tuple[Poly, ...]]) ->
         (e.tensor, e.coords) for n in nests for e in ir.walk(n.body) if isinstance(e, ir.Read)
     ]
     own = {n.name: n.dims for n in nests}
-    return all(b.lo == Poly() for b in _boxes(nests)) and all(
+    return all(b.lo == Poly() for b in all_binders(*nests)) and all(
         tuple(extents.get(c) for c in coords) == {**dims, **own}[t] for t, coords in places
     )
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tritongen.ir.algebra import Poly, index, indices, poly, size, symbols
+from tritongen.ir.free import all_indices
 from tritongen.ir.nodes import (
     BATCH,
     BATCH_SIZE,
@@ -178,9 +179,7 @@ class _Split:
         self.taken |= {p.name for p in op.typarams}
         for dims in (t.dims for ts in (op.tensors, op.outputs, op.nests) for t in ts):
             self.taken |= set().union(*map(symbols, dims))
-        for nest in op.nests:
-            inner = [e.binders for e in walk(nest.body) if isinstance(e, Reduce)]
-            self.taken |= {b.index for binders in (nest.box, *inner) for b in binders}
+        self.taken |= all_indices(op.nests)
         self.views: dict[tuple[str, frozenset[str]], Own] = {}
         self.spaces: dict[frozenset[str], tuple[str, str]] = {}  # index and size
         self.copies: dict[tuple[str, frozenset[str]], str] = {}

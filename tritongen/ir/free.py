@@ -1,15 +1,16 @@
-"""Finds what an expression depends on: its indices, and the tensors that it reads.
+"""Finds what an expression depends on: its indices, the tensors that it reads, its reducers; and changes its coordinates.
 
-Input: an expression or nests. Output: names.
+Input: an expression or nests. Output: names, or parts of the expression.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from dataclasses import replace
 from types import MappingProxyType
 
 from tritongen.ir import nodes as ir
-from tritongen.ir.algebra import Poly, fetches_of, indices
+from tritongen.ir.algebra import Fetch, Poly, fetches_of, indices
 
 Lines = Mapping[str, tuple[tuple[Poly, ...], set[str]]]
 NO_LINES: Lines = MappingProxyType({})
@@ -31,6 +32,22 @@ def own_coordinates(node: ir.Expr) -> Iterator[Poly]:
         case ir.Reduce(_, binders, guards):
             yield from (g.poly for g in guards)
             yield from (p for b in binders for p in (b.lo, b.hi))
+
+
+def with_coordinates(expr: ir.Expr, new: Callable[[Poly], Poly]) -> ir.Expr:
+    """expr with each coordinate, guard and value of an index replaced; binders keep their ranges."""
+
+    def change(node: ir.Expr) -> ir.Expr:
+        match node:
+            case ir.Read(_, coords):
+                return replace(node, coords=tuple(map(new, coords)))
+            case ir.IndexValue(p):
+                return replace(node, poly=new(p))
+            case ir.Reduce(guards=guards) if guards:
+                return replace(node, guards=tuple(replace(g, poly=new(g.poly)) for g in guards))
+        return node
+
+    return ir.rebuild(expr, change)
 
 
 def free_indices(expr: ir.Expr, lines: Lines = NO_LINES) -> set[str]:
@@ -63,6 +80,28 @@ def lines_of(nests: Iterable[ir.Nest]) -> Lines:
 
 def reads(expr: ir.Expr) -> list[ir.Read]:
     return [node for node in ir.walk(expr) if isinstance(node, ir.Read)]
+
+
+def fetches(expr: ir.Expr) -> Iterator[Fetch]:
+    """Reads that stand in coordinates."""
+    return (a for p in coordinates(expr) for a in fetches_of(p))
+
+
+def folds_of(expr: ir.Expr) -> list[ir.Reduce]:
+    """Its reducers, the outermost first."""
+    return [node for node in ir.walk(expr) if isinstance(node, ir.Reduce)]
+
+
+def all_binders(*nests: ir.Nest) -> Iterator[ir.Binder]:
+    """Those of each box, and of all reducers in it."""
+    for nest in nests:
+        yield from nest.box
+        yield from (b for fold in folds_of(nest.body) for b in fold.binders)
+
+
+def all_indices(nests: Iterable[ir.Nest]) -> set[str]:
+    """Those of the boxes and of their reducers."""
+    return {b.index for b in all_binders(*nests)}
 
 
 def tensors_read(expr: ir.Expr) -> set[str]:

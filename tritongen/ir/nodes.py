@@ -354,6 +354,13 @@ def parts(expr: Expr) -> tuple[Expr, ...]:
     return ()
 
 
+def core(expr: Expr) -> Expr:
+    """The value inside of all casts."""
+    while isinstance(expr, Cast):
+        expr = expr.arg
+    return expr
+
+
 def walk(expr: Expr) -> Iterator[Expr]:
     """This expression and all below it, outermost first."""
     waiting = [expr]

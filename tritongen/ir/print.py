@@ -32,6 +32,7 @@ from tritongen.ir.algebra import (
 from tritongen.ir.algebra import walk as walk_poly
 from tritongen.ir.batches import mean_of
 from tritongen.ir.ends import box_end
+from tritongen.ir.free import all_indices
 from tritongen.ir.functions import FUNCTIONS
 from tritongen.ir.integers import wraps_here
 from tritongen.ir.known import facts_of
@@ -62,7 +63,6 @@ from tritongen.ir.nodes import (
     TypeParam,
     kind_of,
     parts,
-    walk,
 )
 from tritongen.ir.print_poly import (
     NotWritable,
@@ -177,9 +177,7 @@ def _counts_batch(body: Expr) -> bool:
 
 def _count_name(op: Op) -> str:
     taken = {p.name for p in (*op.params, *op.outputs)} | {nest.name for nest in op.nests}
-    taken |= {b.index for n in op.nests for b in n.box}
-    reducers = (e for n in op.nests for e in walk(n.body) if isinstance(e, Reduce))
-    taken |= {b.index for e in reducers for b in e.binders}
+    taken |= all_indices(op.nests)
     name = "batch"
     while name in taken:
         name += "_"

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tritongen.ir import algebra
-from tritongen.ir.algebra import Fetch, Poly
-from tritongen.ir.nodes import Expr, IndexValue, Op, Read, Reduce, walk
+from tritongen.ir.algebra import Poly, fetches_of, indices
+from tritongen.ir.free import own_coordinates
+from tritongen.ir.nodes import Expr, Op, Read, Reduce, walk
 
 
 def reads_of(
@@ -18,19 +18,10 @@ def reads_of(
 ) -> Iterator[tuple[str, tuple[Poly, ...], int | float | bool | None]]:
     """Every read below, those in coordinates included: tensor, coordinates, fill."""
     for node in walk(expr):
-        polys: tuple[Poly, ...] = ()
-        match node:
-            case Read(tensor, coords, fill):
-                yield tensor, coords, fill
-                polys = coords
-            case IndexValue(p):
-                polys = (p,)
-            case Reduce(guards=guards):
-                polys = tuple(g.poly for g in guards)
-        for p in polys:
-            for atom in algebra.walk(p):
-                if isinstance(atom, Fetch):
-                    yield atom.tensor, atom.coords, atom.fill
+        if isinstance(node, Read):
+            yield node.tensor, node.coords, node.fill
+        for p in own_coordinates(node):
+            yield from ((a.tensor, a.coords, a.fill) for a in fetches_of(p))
 
 
 def wide_names(op: Op) -> frozenset[str]:
@@ -45,5 +36,5 @@ def switch_of(total: Reduce) -> str:
     It has a window if some coordinate adds a kept index and a reduced one.
     """
     own = {b.index for b in total.binders}
-    found = (algebra.indices(c) for _, coords, _ in reads_of(total.body) for c in coords)
+    found = (indices(c) for _, coords, _ in reads_of(total.body) for c in coords)
     return "conv" if any(used & own and used - own for used in found) else "matmul"

@@ -27,6 +27,7 @@ from math import isfinite
 from tritongen.ir.algebra import Poly, indices, is_size, poly
 from tritongen.ir.bounds import prove, takes_all
 from tritongen.ir.dtypes import TORCH_NAMES
+from tritongen.ir.free import free_indices
 from tritongen.ir.functions import FUNCTIONS
 from tritongen.ir.nodes import (
     Binder,
@@ -56,7 +57,7 @@ from tritongen.reference.products import (
     ranges_of,
     scan_of,
 )
-from tritongen.reference.sizes import Code, free, literal
+from tritongen.reference.sizes import Code, literal
 from tritongen.schedule.classes.contraction_operands import ends_of
 from tritongen.schedule.digits import digits_in, split
 from tritongen.syntax.unparse import unparse
@@ -113,7 +114,7 @@ class _Body(Dims):
         if value.plain:
             dtype = self.dtype(nest.dtype)
             return f"torch.full({shape}, {value.text}, dtype={dtype}, device={self.device})"
-        missing = {b.index for b in self.box} - free(nest.body)
+        missing = {b.index for b in self.box} - free_indices(nest.body)
         if missing:
             value = Code(f"torch.broadcast_to({value.text}, {self.forced_shape})")
         if len(self.box) != len(nest.dims):
@@ -287,7 +288,7 @@ class _Body(Dims):
 
     def scanned(self, r: Reduce, scan: Scan) -> Code:
         """All prefixes at once."""
-        kept = [b for b in self.force if b.index in free(r.body)]
+        kept = [b for b in self.force if b.index in free_indices(r.body)]
         outer = self.force, self.scope, self.blocks
         self.force, self.scope, self.blocks = [*kept, scan.run], {}, {}
         terms = self.terms(replace(r, binders=(scan.run,), guards=()))
@@ -313,7 +314,7 @@ class _Body(Dims):
     def terms(self, r: Reduce) -> Code:
         """The body over all terms, the identity where a guard drops one."""
         body = self.expr(r.body)
-        covered = free(r.body)
+        covered = free_indices(r.body)
         if r.guards:
             identity = Code(self.identity(r.op, r.body.dtype), ATOM, True)
             body = self.where(self.met(r.guards), body, identity, r.body.dtype)
@@ -401,7 +402,7 @@ class _Body(Dims):
         own = [ranges[name] for name in operand.dims]
         self.force, self.scope = own, {}
         value = self.expr(operand.value)
-        covered = free(operand.value)
+        covered = free_indices(operand.value)
         for g in r.guards:
             others = [ranges[n] for n in sorted(indices(g.poly) - set(operand.dims))]
             self.force, self.scope = own + others, {}

@@ -14,11 +14,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from tritongen.ir.algebra import Poly, index, indices
+from tritongen.ir.free import free_indices
 from tritongen.ir.known import Facts, plainly_nonnegative, within
 from tritongen.ir.nodes import Binder, Call, Expr, Nest, Read, Reduce, walk
 from tritongen.ir.prune import Dims, is_inside
 from tritongen.ir.reducers import REDUCERS
-from tritongen.reference.sizes import free
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ def operands(r: Reduce, ranges: Mapping[str, Binder]) -> tuple[Operand, ...] | N
     first = max(factors, key=lambda f: len(_kept(f, summed)))
     beyond = [f for f in factors if not _kept(f, summed) <= _kept(first, summed)]
     narrower = [f for f in factors if _kept(f, summed) < _kept(first, summed)]
-    like = [f for f in narrower if set(summed) <= free(f)]
+    like = [f for f in narrower if set(summed) <= free_indices(f)]
     if not beyond and not like:
         return None
     second = max(beyond, key=lambda f: len(_kept(f, summed))) if beyond else like[0]
@@ -67,7 +67,7 @@ def operands(r: Reduce, ranges: Mapping[str, Binder]) -> tuple[Operand, ...] | N
     pair = tuple(Operand(value, _dims(value, summed, ranges)) for value in (left, right))
     # A term that a guard drops is 0 in one of the two; the other has to be a number there, but in what tensor
     # cores multiply: two factors of other rows and columns that vary with all that is summed.
-    shared = bool(beyond) and all(set(summed) <= free(o.value) for o in pair)
+    shared = bool(beyond) and all(set(summed) <= free_indices(o.value) for o in pair)
     if r.guards and not shared:
         return None
     if all(any(indices(g.poly) <= set(o.dims) for o in pair) for g in r.guards):
@@ -83,7 +83,7 @@ def _factors(expr: Expr) -> list[Expr]:
 
 
 def _kept(expr: Expr, summed: list[str]) -> set[str]:
-    return free(expr) - set(summed)
+    return free_indices(expr) - set(summed)
 
 
 def _dims(value: Expr, summed: list[str], ranges: Mapping[str, Binder]) -> tuple[str, ...]:
@@ -92,7 +92,7 @@ def _dims(value: Expr, summed: list[str], ranges: Mapping[str, Binder]) -> tuple
     orders = [[name for c in n.coords for name in digits(c, ranges)] for n in reads]
     order = max(orders, key=len, default=[])
     names = [*order, *sorted(_kept(value, summed)), *summed]
-    wanted = free(value) | set(summed)
+    wanted = free_indices(value) | set(summed)
     return tuple(dict.fromkeys(name for name in names if name in wanted))
 
 
@@ -108,7 +108,7 @@ def scan_of(r: Reduce, ranges: Mapping[str, Binder], dims: Dims, facts: Facts) -
     (k,), gap = r.binders, r.guards[0].poly
     others = indices(gap) - {k.index}
     d = ranges.get(next(iter(others))) if len(others) == 1 else None
-    if d is None or d.index in free(r.body) or d.lo.terms or k.lo.terms:
+    if d is None or d.index in free_indices(r.body) or d.lo.terms or k.lo.terms:
         return None
     for sign in (1, -1):
         past = (gap - (index(d.index) - index(k.index)) * sign).constant
@@ -136,7 +136,7 @@ def materialized(nest: Nest, shapes: Dims, facts: Facts) -> list[frozenset[str]]
         if scan_of(r, ranges, shapes, facts):
             continue
         guards = set().union(*(indices(g.poly) for g in r.guards))
-        terms = [(r.body, free(r.body) | guards | {b.index for b in r.binders})]
+        terms = [(r.body, free_indices(r.body) | guards | {b.index for b in r.binders})]
         pair = operands(r, ranges)
         values = [(o.value, set(o.dims)) for o in pair] if pair else terms
         found += [frozenset(dims) for value, dims in values if not _is_read(value, dims, ranges)]

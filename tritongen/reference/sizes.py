@@ -20,7 +20,6 @@ from tritongen.ir.algebra import (
     Poly,
     Sym,
     denominator,
-    indices,
     is_fractional,
     is_size,
     numerator,
@@ -28,18 +27,11 @@ from tritongen.ir.algebra import (
     substitute_atoms,
     symbols,
 )
+from tritongen.ir.free import all_indices
 from tritongen.ir.nodes import (
     BATCH,
-    Call,
-    Cast,
-    Expr,
     Guard,
-    IndexValue,
-    Nest,
     Op,
-    Read,
-    Reduce,
-    walk,
 )
 from tritongen.ir.print_poly import condition_ast, poly_ast
 from tritongen.ir.reads import wide_names
@@ -59,7 +51,7 @@ class Names:
         self.wide = wide_names(op)
         self.mark = mark
         self.stored = frozenset(self.taken)
-        self.taken |= {name for nest in op.nests for name in index_names(nest)}
+        self.taken |= all_indices(op.nests)
         self.printed: set[str] = set()  # sizes and constants that some text printed so far reads
         self.compute, self.batch = self.fresh("compute"), self.fresh("batch")
         self.row, self.rows = self.fresh("row"), self.fresh("rows")
@@ -79,31 +71,6 @@ class Names:
             name += "_"
         self.taken.add(name)
         return name
-
-
-def index_names(nest: Nest) -> set[str]:
-    binders = list(nest.box)
-    for node in walk(nest.body):
-        if isinstance(node, Reduce):
-            binders += node.binders
-    return {b.index for b in binders}
-
-
-def free(expr: Expr) -> set[str]:
-    """The indices that the value depends on."""
-    match expr:
-        case Read(coords=coords):
-            return set().union(*(indices(c) for c in coords)) if coords else set()
-        case IndexValue(p):
-            return set(indices(p))
-        case Call(_, args):
-            return set().union(*(free(a) for a in args))
-        case Cast(arg):
-            return free(arg)
-        case Reduce(_, binders, guards, body):
-            inner = free(body).union(*(indices(g.poly) for g in guards))
-            return inner - {b.index for b in binders}
-    return set()
 
 
 def poly_code(p: Poly, names: Names) -> str:

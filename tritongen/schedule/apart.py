@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import index
-from tritongen.ir.free import binders_of, reads
-from tritongen.schedule.members import Group, fetches, is_reducer
+from tritongen.ir.free import binders_of, fetches, reads
+from tritongen.schedule.members import Group, is_reducer
 
 Apart = tuple[tuple[int, str], ...]  # number of the other group, the reason
 

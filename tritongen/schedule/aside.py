@@ -12,6 +12,7 @@ from collections.abc import Set
 
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import symbols
+from tritongen.ir.free import all_indices
 from tritongen.ir.rename import ref_names
 
 
@@ -35,14 +36,7 @@ def names_aside(op: ir.Op, needed: Set[str], taken: Set[str]) -> dict[str, str]:
 
 def all_names(op: ir.Op) -> frozenset[str]:
     """Those of the op's scope, its indices, and what its `ref` calls its steps."""
-    return names_of(op) | all_indices(op) - {ir.BATCH} | ref_names(op)
-
-
-def all_indices(op: ir.Op) -> set[str]:
-    """Those of its lines and of their reducers."""
-    folds = (e for n in op.nests for e in ir.walk(n.body) if isinstance(e, ir.Reduce))
-    ranges = (*(n.box for n in op.nests), *(e.binders for e in folds))
-    return {b.index for binders in ranges for b in binders}
+    return names_of(op) | all_indices(op.nests) - {ir.BATCH} | ref_names(op)
 
 
 def names_of(op: ir.Op) -> frozenset[str]:

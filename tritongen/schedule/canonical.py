@@ -25,7 +25,6 @@ from tritongen.ir.algebra import (
     affine,
     atoms,
     extreme,
-    fetches_of,
     index,
     indices,
     poly,
@@ -33,9 +32,17 @@ from tritongen.ir.algebra import (
     symbols,
 )
 from tritongen.ir.bounds import Facts, prove, simplify
-from tritongen.ir.free import coordinates, free_indices, reads, tensors_read
+from tritongen.ir.free import (
+    all_indices,
+    fetches,
+    folds_of,
+    free_indices,
+    reads,
+    tensors_read,
+    with_coordinates,
+)
 from tritongen.ir.reducers import REDUCERS
-from tritongen.schedule.aside import all_indices, names_of
+from tritongen.schedule.aside import names_of
 from tritongen.schedule.plan import Dims
 
 
@@ -51,7 +58,7 @@ def canonical(op: ir.Op, facts: Facts) -> ir.Nests:
 
 def _none_reversed(reduce: ir.Reduce, facts: Facts) -> ir.Reduce:
     """Ranges around another reducer are dims of what is stored of that one: two lengths below 0 have a product that is not."""
-    if not any(isinstance(e, ir.Reduce) for e in ir.walk(reduce.body)):
+    if not folds_of(reduce.body):
         return reduce
     ends = (
         b.hi if prove(b.hi, ">=", b.lo, facts) is True else extreme("max", (b.lo, b.hi))
@@ -150,7 +157,7 @@ def same(facts: Facts, a: PolyLike, b: PolyLike) -> bool:
 # ---- reducers into nests of their own -----------------------------------------------------------
 def lift(op: ir.Op) -> ir.Nests:
     """One reducer a nest: each inner reducer becomes a temporary over the indices it depends on."""
-    taken = names_beside(op, op.nests) | all_indices(op)
+    taken = names_beside(op, op.nests) | all_indices(op.nests)
     done: list[ir.Nest] = []
     for nest in op.nests:
         if isinstance(nest.body, ir.Reduce) and nest.dtype == nest.body.dtype:
@@ -162,7 +169,7 @@ def lift(op: ir.Op) -> ir.Nests:
 
 
 def _lift_below(reduce: ir.Reduce, nest, scope, taken, done) -> ir.Reduce:
-    if any(isinstance(node, ir.Reduce) for node in ir.walk(reduce.body)):
+    if folds_of(reduce.body):
         reduce = from_zero(reduce)
     inner = scope + reduce.binders
     return replace(reduce, body=_lift(reduce.body, nest, inner, taken, done))
@@ -243,22 +250,6 @@ def uncast(expr: ir.Expr) -> ir.Expr:
     return expr.arg if isinstance(expr, ir.Cast) else expr
 
 
-def with_coordinates(expr: ir.Expr, new: Callable[[Poly], Poly]) -> ir.Expr:
-    """expr with each coordinate, guard and value of an index replaced; binders keep their ranges."""
-
-    def change(node: ir.Expr) -> ir.Expr:
-        match node:
-            case ir.Read(_, coords):
-                return replace(node, coords=tuple(map(new, coords)))
-            case ir.IndexValue(p):
-                return replace(node, poly=new(p))
-            case ir.Reduce(_, _, guards):
-                return replace(node, guards=tuple(replace(g, poly=new(g.poly)) for g in guards))
-        return node
-
-    return ir.rebuild(expr, change)
-
-
 def substitute_indices(expr: ir.Expr, values: dict[str, Poly]) -> ir.Expr:
     """expr with indices replaced by coordinates, binders included where they map to an index."""
 
@@ -334,11 +325,10 @@ def unify(nests: ir.Nests, facts: Facts, taken: frozenset[str]) -> ir.Nests:
 
 def places(nest: ir.Nest) -> Iterator[tuple[str, int, Poly]]:
     """(tensor, dim, coordinate) of all that a nest writes, reads or fetches."""
-    fetched = (a for p in coordinates(nest.body) for a in fetches_of(p))
     for tensor, coords in (
         (nest.name, nest.coords),
         *((r.tensor, r.coords) for r in reads(nest.body)),
-        *((a.tensor, a.coords) for a in fetched),
+        *((a.tensor, a.coords) for a in fetches(nest.body)),
     ):
         yield from ((tensor, dim, coordinate) for dim, coordinate in enumerate(coords))
 

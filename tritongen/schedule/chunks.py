@@ -22,7 +22,14 @@ from dataclasses import replace
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import Poly, index, indices, poly, size, symbols, weight_of
 from tritongen.ir.batches import own_batches
-from tritongen.ir.free import following, free_indices, own_coordinates, tensors_read
+from tritongen.ir.free import (
+    all_binders,
+    folds_of,
+    following,
+    free_indices,
+    own_coordinates,
+    tensors_read,
+)
 from tritongen.schedule.aside import names_of
 from tritongen.schedule.canonical import fresh, needed
 from tritongen.schedule.plan import Chunks, Plan
@@ -120,8 +127,7 @@ class _Cutting:
         return found
 
     def folded(self, n: ir.Nest) -> set[str]:
-        folds = (e for e in ir.walk(n.body) if isinstance(e, ir.Reduce))
-        return {i for e in folds for i in self.of(e.binders)}
+        return {i for e in folds_of(n.body) for i in self.of(e.binders)}
 
     def check(self, n: ir.Nest, own: bool) -> None:
         """Each index of the size stands alone, at a dim of that size; the size itself is used as a number only."""
@@ -157,8 +163,8 @@ class _Cutting:
                 raise _Refused
 
     def summed(self, n: ir.Nest) -> Iterable[ir.Reduce]:
-        for e in ir.walk(n.body):
-            if isinstance(e, ir.Reduce) and self.of(e.binders):
+        for e in folds_of(n.body):
+            if self.of(e.binders):
                 if not free_indices(e) <= n.over:
                     raise _Refused
                 yield e
@@ -244,9 +250,7 @@ class _Cutting:
             if said <= bound and self.name not in said:
                 facts.append(f)
                 bound |= {f.name} if isinstance(f, ir.Define) else set()
-        folds = (e for n in nests for e in ir.walk(n.body) if isinstance(e, ir.Reduce))
-        ranges = (*(b for n in nests for b in n.ranges), *(b for e in folds for b in e.binders))
-        spoken = {s for b in ranges for s in symbols(b.hi) | symbols(b.lo)}
+        spoken = {s for b in all_binders(*nests) for s in symbols(b.hi) | symbols(b.lo)}
         types = {t.dtype for t in (*tensors, *outputs)}
         if spoken - bound or not tensors or any(p.name not in types for p in self.op.typarams):
             raise _Refused

@@ -9,13 +9,13 @@ from __future__ import annotations
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import indices
 from tritongen.ir.bounds import Facts
-from tritongen.ir.free import reads, tensors_read
+from tritongen.ir.free import fetches, reads, tensors_read
 from tritongen.schedule.classes import CLASSES, fused, segments
 from tritongen.schedule.classes.chains import pairs
 from tritongen.schedule.classes.contraction import as_product
 from tritongen.schedule.classes.ragged import as_ragged
 from tritongen.schedule.digits import joined
-from tritongen.schedule.members import Group, Virtual, closure, fetches, is_reducer
+from tritongen.schedule.members import Group, Virtual, closure, is_reducer
 
 MOST_READS = 64  # that a temporary may consist of if each reader computes it again
 MOST_PASSES = 8  # of folds one behind the other, each of which computes again what it reads

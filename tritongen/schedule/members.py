@@ -17,13 +17,12 @@ from tritongen.ir.algebra import (
     Poly,
     affine,
     denominator,
-    fetches_of,
     indices,
     is_fractional,
     numerator,
     poly,
 )
-from tritongen.ir.free import coordinates, reads, tensors_read
+from tritongen.ir.free import reads, tensors_read
 from tritongen.schedule.canonical import substitute_indices
 
 
@@ -103,11 +102,6 @@ class Group:
 
 def is_reducer(nest: ir.Nest) -> bool:
     return isinstance(nest.body, ir.Reduce)
-
-
-def fetches(expr: ir.Expr):
-    """Reads that stand in coordinates."""
-    return (a for p in coordinates(expr) for a in fetches_of(p))
 
 
 def closure(root: ir.Nest, virtual: dict[str, ir.Nest]) -> list[ir.Nest]:

@@ -15,7 +15,7 @@ from tritongen.ir import nodes as ir
 from tritongen.ir.batches import own_batches
 from tritongen.ir.bounds import facts_of
 from tritongen.ir.dtypes import HALVES
-from tritongen.ir.free import free_indices
+from tritongen.ir.free import folds_of, free_indices
 from tritongen.schedule import passed
 from tritongen.schedule.aside import names_of
 from tritongen.schedule.canonical import canonical
@@ -28,7 +28,7 @@ from tritongen.schedule.factored import factors_of
 
 def narrowed(op: ir.Op) -> tuple[ir.Op, ...]:
     """The op, or in its place the op of half types and that of the other dtypes of one type parameter."""
-    sums = [e for n in op.nests for e in ir.walk(n.body) if isinstance(e, ir.Reduce)]
+    sums = [e for n in op.nests for e in folds_of(n.body)]
     if sum(len(e.binders) for e in sums) < 2 or not any(map(_multiplies, sums)):
         return (op,)
     for p in op.typarams:

@@ -16,11 +16,11 @@ from random import Random
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import Poly, evaluate, index, poly, size, symbols, text
 from tritongen.ir.bounds import Facts, require
-from tritongen.ir.free import reads, tensors_read
+from tritongen.ir.free import fetches, reads, tensors_read
 from tritongen.kernel.nodes import PARTS, Walk
 from tritongen.schedule import rules
 from tritongen.schedule.canonical import same
-from tritongen.schedule.members import Group, fetches
+from tritongen.schedule.members import Group
 from tritongen.schedule.plan import Dims, KernelPlan, Sizes, Step, View, stored_dims
 from tritongen.schedule.rules import conjuncts
 

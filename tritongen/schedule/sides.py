@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import index, size
-from tritongen.ir.free import free_indices, tensors_read
+from tritongen.ir.free import all_binders, free_indices, tensors_read
 from tritongen.schedule.aside import names_of
 from tritongen.schedule.canonical import fresh, places, with_ranges
 
@@ -39,8 +39,7 @@ class _Sides:
         self.parent: dict[Place, Place] = {}
         dims = {t.name: t.dims for t in op.tensors} | {n.name: n.dims for n in op.nests}
         for n in op.nests:
-            folds = (e.binders for e in ir.walk(n.body) if isinstance(e, ir.Reduce))
-            own = [b.index for bs in (n.box, *folds) for b in bs if b.hi == self.size]
+            own = [b.index for b in all_binders(n) if b.hi == self.size]
             for tensor, k, c in places(n):
                 i = next((i for i in own if c == index(i)), None)
                 if i is not None and dims[tensor][k] == self.size:

@@ -11,10 +11,9 @@ from math import prod
 
 from tritongen.ir.algebra import Idx, Poly, affine, poly
 from tritongen.ir.bounds import Facts
-from tritongen.ir.free import reads
+from tritongen.ir.free import fetches, reads
 from tritongen.ir.nodes import BATCH_SIZE
 from tritongen.schedule.canonical import same
-from tritongen.schedule.members import fetches
 from tritongen.schedule.plan import Axis, Dims, View
 
 Digits = tuple[str, ...]

@@ -12,10 +12,10 @@ import operator
 
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import index
-from tritongen.ir.free import free_indices, reads
+from tritongen.ir.free import fetches, free_indices, reads
 from tritongen.ir.integers import LIMITS, values_of
 from tritongen.schedule.canonical import substitute_indices, uncast
-from tritongen.schedule.members import Product, fetches
+from tritongen.schedule.members import Product
 from tritongen.schedule.plan import KernelPlan, Pack, View
 from tritongen.schedule.views import digits_of
 

@@ -16,7 +16,7 @@ from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import Poly, index, indices, poly, weight_of
 from tritongen.ir.bounds import Facts, prove
 from tritongen.ir.conditions import where_known
-from tritongen.ir.free import binders_of, following, free_indices, reads, tensors_read
+from tritongen.ir.free import binders_of, fetches, following, free_indices, reads, tensors_read
 from tritongen.kernel.lower import CannotLower, lower
 from tritongen.kernel.nodes import (
     NUMBERS,
@@ -42,7 +42,6 @@ from tritongen.schedule.members import (
     Group,
     Virtual,
     closure,
-    fetches,
     gather_lines,
     indices_in,
     is_reducer,

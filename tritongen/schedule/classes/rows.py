@@ -12,7 +12,7 @@ from typing import Any
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import Poly, indices, is_affine_map, poly, weight_of
 from tritongen.ir.bounds import Facts
-from tritongen.ir.free import binders_of, free_indices, reads, tensors_read
+from tritongen.ir.free import binders_of, fetches, free_indices, reads, tensors_read
 from tritongen.ir.reads import reads_of
 from tritongen.kernel.lower import CannotLower, lower
 from tritongen.kernel.nodes import Walk
@@ -21,7 +21,7 @@ from tritongen.schedule.canonical import names_spoken, same, unlike
 from tritongen.schedule.classes import box, contraction
 from tritongen.schedule.classes.crossed import ACROSS, is_plain, views_of
 from tritongen.schedule.images import with_images
-from tritongen.schedule.members import Group, fetches, gather_lines, is_reducer, operands
+from tritongen.schedule.members import Group, gather_lines, is_reducer, operands
 from tritongen.schedule.paired import KINDS, numbers_of, pairs_of, state_of
 from tritongen.schedule.plan import Axis, Dims, KernelPlan, Level, Pair, Step, View, walked_axes
 from tritongen.schedule.row_schedules import (

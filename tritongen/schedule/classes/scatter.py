@@ -23,7 +23,7 @@ from tritongen.ir.algebra import (
     substitute,
     weight_of,
 )
-from tritongen.ir.free import free_indices, tensors_read
+from tritongen.ir.free import folds_of, free_indices, tensors_read
 from tritongen.schedule.canonical import fresh, line_over, needed, uncast
 from tritongen.schedule.classes import box, nest, rows, segments
 from tritongen.schedule.members import Group, Virtual, indices_in, is_reducer
@@ -57,7 +57,7 @@ def classify(members, virtual, by_name, facts, extending=False) -> Group | None:
         return None
     if spread and len(sums) > 1:
         return None  # each has programs of its own
-    if not spread and any(isinstance(e, ir.Reduce) for n in sums for e in ir.walk(n.fold.body)):
+    if not spread and any(folds_of(n.fold.body) for n in sums):
         return None  # its kernels take no sums within terms
     if any(n.dtype not in ATOMIC or n.fold.op != "sum" for n in sums):
         return None

@@ -17,7 +17,7 @@ from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import Poly, fetches_of, index, indices, poly, substitute, weight_of
 from tritongen.ir.bounds import Facts
 from tritongen.ir.conditions import guards_of, where_known
-from tritongen.ir.free import binders_of, free_indices, reads, tensors_read
+from tritongen.ir.free import binders_of, folds_of, free_indices, reads, tensors_read
 from tritongen.kernel.lower import CannotLower, lower
 from tritongen.kernel.nodes import Kernel, Loop, Stmt, Store, Walk
 from tritongen.kernel.verify import verify
@@ -294,8 +294,7 @@ def walks_of_terms(
 
 def deep_in(sum_: ir.Nest) -> frozenset[str]:
     """The indices of the sums within its terms."""
-    inner = (e for e in ir.walk(sum_.fold.body) if isinstance(e, ir.Reduce))
-    return frozenset().union(*map(free_indices, inner))
+    return frozenset().union(*map(free_indices, folds_of(sum_.fold.body)))
 
 
 def is_spread(nest: ir.Nest, places: Mapping[str, Poly], virtual, facts: Facts) -> bool:
