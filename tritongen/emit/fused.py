@@ -125,10 +125,11 @@ class FusedWriter(LoopWriter):
     @contextmanager
     def if_asked(self, tensor: str) -> Iterator[None]:
         """Lines for calls in which the tensor is there. What they load serves no other line."""
-        level, pointer = self.levels[-1], self.pointer(tensor)
+        level, pointer, self.tested = self.levels[-1], self.pointer(tensor), tensor
         lines, caches = level.lines, level.caches
         level.lines, level.caches = [], {frame: dict(own) for frame, own in caches.items()}
         yield
+        self.tested = ""
         own, level.lines, level.caches = level.lines, lines, caches
         level.lines += [f"if {pointer} is not None:", *indented(own)]
 

@@ -42,6 +42,7 @@ class KernelWriter(Addressing):
         self.commented: set[tuple[str, ...]] = {()}  # what stands above some statement by now
         self.computed = ""  # the value whose text is being made
         self.extremes: dict[str, str] = {}  # the extreme that the fold of a place holds
+        self.tested = ""  # the tensor that is there where the lines run that are printed now
         self.read_here = {r.tensor for n in kernel.nests for r in reads(n.body)}
 
     # ---- expressions
@@ -202,7 +203,7 @@ class KernelWriter(Addressing):
         lines, where, mask = self.stored_at(nest, checks)
         stored = f"tl.store({where}, {value}{f', mask={mask}' if mask else ''})"
         self.lines += lines
-        if nest.name in self.context.stand_ins:
+        if nest.name in self.context.left_out - {self.tested}:
             self.line(f"if {self.pointer(nest.name)} is not None:")
             stored = f"    {stored}"
         self.line(stored)

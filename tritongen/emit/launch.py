@@ -28,6 +28,7 @@ from tritongen.emit.launches import (
     closed,
     rule_names,
     said_once,
+    stand_ins,
     with_parts,
 )
 from tritongen.emit.matrices import matrix_text
@@ -325,7 +326,7 @@ def stand_in_lines(context: Context, step: Step) -> list[str]:
 
     The shape comes from another result. If all of them may be None, it comes from an operand.
     """
-    some = [t for t in step.stores if t in context.stand_ins]
+    some = stand_ins(context, step)
     if not some:
         return []
     alike = (t for t in step.touched if t not in step.stores)

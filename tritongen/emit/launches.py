@@ -117,12 +117,12 @@ def call_of(
         there = zip(kernel.workspaces, made, strict=True)
         rest = [*(f"{p}={name}" for p, (name, *_) in there), *rest]
     plain = [a for a in kernel.arguments if "=" not in a and not a.startswith("config[")]
-    some = [t for t in step.stores if t in context.stand_ins]
+    some = stand_ins(context, step)
     plain = [f"{a} if asked[{some.index(a)}] else None" if a in some else a for a in plain]
     positional = strides_together(
         plain,
         lambda t: rank_of(context, step, kernel.name, t),
-        context.left_out - context.stand_ins,
+        context.left_out.difference(some),
     )
     # Said out loud, since Triton 3.10 turns the default: a * b + c rounds once, as in torch's kernels.
     constants = (*(a for a in kernel.arguments if "=" in a), "enable_fp_fusion=True")
@@ -187,6 +187,16 @@ def strides_together(
             out.append(f"*{tensor}.stride()" if together else arguments[0])
         arguments = arguments[len(every) if together else 1 :]
     return out
+
+
+def stand_ins(context: Context, step: Step) -> list[str]:
+    """The results that a call may leave out, in whose place the launch puts tensors without memory: it looks at their shapes.
+
+    All of them have the shape of the largest result of the step. Kernels that are lowered take numbers of rows and columns
+    from operands.
+    """
+    shaped = step.skeleton in ("pointwise", "rows")
+    return [t for t in step.stores if t in context.left_out] if shaped else []
 
 
 def rank_of(context: Context, step: Step, kernel: str, tensor: str) -> int:

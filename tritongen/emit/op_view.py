@@ -90,9 +90,7 @@ def _launches_of(
         every = (pair for v in step.variants for pair in (*v.sums, *v.parts))
         parts = {own for own, result in every if result in left_out}
         absent = results - set(step.touched) | left_out
-        shaped = left_out & set(step.like)
         known = replace(step_context(context, step), absent=absent, left_out=left_out | parts)
-        known = replace(known, stand_ins=shaped)
         alone = len(plan.steps) == 1
         if step.reuses and step.reuses.given:
             launch = launch_of_another(known, step, step.reuses, given, alone)

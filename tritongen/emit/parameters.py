@@ -59,8 +59,6 @@ class Context:
     comments: Mapping[str, tuple[str, ...]]
     absent: frozenset[str] = frozenset()  # tensors that may be None where this is printed
     left_out: frozenset[str] = frozenset()  # those of them that kernels store where they are there
-    # Those of `left_out` for which the launch makes a tensor of the same shape without memory.
-    stand_ins: frozenset[str] = frozenset()
     flat: bool = False  # whether all tensors have their batch dims as one where this is printed
 
     @cached_property

@@ -98,8 +98,7 @@ def plan_op(
         verify_places(own, made, told.nests, dims, facts)
         verify_grids(own, made)
         if op.gradient == "none" and made.skeleton in ("pointwise", "rows") and not made.orders:
-            made = replace(made, like=alike_outputs(made, outputs, dims))
-            made = replace(made, optional=(*made.optional, *made.like))
+            made = replace(made, optional=alike_outputs(made, outputs, dims))
         reason = no_product(g, nests, facts)
         steps.append(replace(made, precision=precision_of(op, g), no_product=reason))
         scratch += [n for n in g.nests if n.name in stores and n.name not in outputs]

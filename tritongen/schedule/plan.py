@@ -292,8 +292,6 @@ class Step:
     precision: str = ""
     no_product: str = ""  # why sums of several factors are no products of tiles
     optional: tuple[str, ...] = ()  # what its kernels leave out of a call that does not ask for it
-    # Those of `optional` that all have the shape of the step's largest result.
-    like: tuple[str, ...] = ()
     defines: tuple[ir.Define, ...] = ()  # sizes that only some of its kernels range over
     reuses: Reuse | None = None
     reused: bool = False  # whether a later step of the module reuses it
