@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from itertools import permutations
+from typing import Any
 
 from tritongen.emit.choose import choose_view
 from tritongen.emit.op_plans import OpPlans
@@ -22,7 +23,7 @@ from tritongen.emit.text import bare
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import Poly, index, indices, symbols
 from tritongen.ir.batches import broadcasting
-from tritongen.ir.free import all_binders
+from tritongen.ir.free import all_binders, reads
 from tritongen.schedule.plan import Plan, Reuse, Step
 
 Order = tuple[int, ...]
@@ -35,6 +36,9 @@ class _Names:
 
     indices: Mapping[str, str] = field(default_factory=dict)
     tensors: Mapping[str, tuple[str, Order]] = field(default_factory=dict)
+
+
+Ways = Callable[[Any, Any, _Names], Iterator[_Names]]
 
 
 def with_reuse(item: OpPlans) -> OpPlans:
@@ -114,7 +118,7 @@ def _reuse(plan: Plan, first: Step, other: Plan, second: Step) -> Reuse | None:
         return None
     theirs, own = first.kernels[0].nests, second.kernels[0].nests
     dims, here = _dims(plan), _dims(other)
-    for names in _same_nests(theirs, own, _Names()):
+    for names in _all_same(theirs, own, _Names(), _same_nest):
         given = tuple((t, *names.tensors[t]) for t in parameters(plan, first))
         # A result is allocated with its dims in order.
         straight = all(o == tuple(sorted(o)) for t, _, o in given if t in first.stores)
@@ -138,14 +142,13 @@ def _is_general(plan: Plan, step: Step) -> bool:
         return False
     said = {n.dtype for n in step.kernels[0].nests} & {p.name for p in op.typarams}
     said |= {t.dtype for t in op.tensors if ir.may_be_f64(t.dtype, op)}
-    # A launch finds the batch dims in the shape of a result. If it stores none, it takes one only for that.
+    # A launch finds the batch dims in the shape of a result, and may take one only for that.
     merged = {t for t, dims in _dims(plan).items() if ir.BATCH_SIZE in dims} & touched
-    if merged and not merged & {o.name for o in op.outputs}:
+    fewer, results = ({t.name for t in ts} for ts in (broadcasting(op), op.outputs))
+    if merged & fewer or merged and not merged & results:
         return False
     if len(step.stores) > 1 or not said <= {t.dtype for t in op.tensors if t.name in touched}:
         return False
-    if touched & {t.name for t in broadcasting(op)}:
-        return False  # its launch may also take a result, whose shape gives the dims of `...`
     sizes = [bare(hi) for hi in _extents(step.kernels[0].nests).values()]
     told = {c.name for c in op.constants}
     told |= {f.name for f in (*op.defines, *plan.defines)}
@@ -174,9 +177,7 @@ def _is_whole(nests: Sequence[ir.Nest], dims: Mapping[str, tuple[Poly, ...]]) ->
     """Whether each index walks all of each dim in which it stands."""
     extents = {index(i): hi for i, hi in _extents(nests).items()}
     places = [(n.name, n.coords) for n in nests]
-    places += [
-        (e.tensor, e.coords) for n in nests for e in ir.walk(n.body) if isinstance(e, ir.Read)
-    ]
+    places += [(r.tensor, r.coords) for n in nests for r in reads(n.body)]
     own = {n.name: n.dims for n in nests}
     return all(b.lo == Poly() for b in all_binders(*nests)) and all(
         tuple(extents.get(c) for c in coords) == {**dims, **own}[t] for t, coords in places
@@ -184,20 +185,9 @@ def _is_whole(nests: Sequence[ir.Nest], dims: Mapping[str, tuple[Poly, ...]]) ->
 
 
 # ---- lines that are the same with other names -----------------------------------------------------
-def _same_nests(
-    first: Sequence[ir.Nest], second: Sequence[ir.Nest], names: _Names
-) -> Iterator[_Names]:
-    if len(first) != len(second):
-        return
-    if not first:
-        yield names
-        return
-    a, b = first[0], second[0]
-    if a.dtype != b.dtype:
-        return
-    for found in _same(a.body, b.body, names):
-        for more in _same_place((a.name, a.coords), (b.name, b.coords), found):
-            yield from _same_nests(first[1:], second[1:], more)
+def _same_nest(a: ir.Nest, b: ir.Nest, names: _Names) -> Iterator[_Names]:
+    for found in _same(a.body, b.body, names) if a.dtype == b.dtype else ():
+        yield from _same_place((a.name, a.coords), (b.name, b.coords), found)
 
 
 def _same(a: ir.Expr, b: ir.Expr, names: _Names) -> Iterator[_Names]:
@@ -212,19 +202,19 @@ def _same(a: ir.Expr, b: ir.Expr, names: _Names) -> Iterator[_Names]:
         case ir.Call(), ir.Call() if replace(a, args=()) == replace(b, args=()):
             orders = [b.args, b.args[::-1]] if a.fn in ("mul", "add") else [b.args]
             for args in orders:
-                yield from _all_same(a.args, args, names)
+                yield from _all_same(a.args, args, names, _same)
         case ir.Const(), ir.Const() if a == b:
             yield names
 
 
 def _all_same(
-    first: Sequence[ir.Expr], second: Sequence[ir.Expr], names: _Names
+    first: Sequence[Any], second: Sequence[Any], names: _Names, same: Ways
 ) -> Iterator[_Names]:
     if len(first) == len(second) == 0:
         yield names
     elif first and second:
-        for found in _same(first[0], second[0], names):
-            yield from _all_same(first[1:], second[1:], found)
+        for found in same(first[0], second[0], names):
+            yield from _all_same(first[1:], second[1:], found, same)
 
 
 def _same_place(
