@@ -25,7 +25,8 @@ from tritongen.ir.algebra import (
 )
 from tritongen.ir.free import folds_of, free_indices, tensors_read
 from tritongen.schedule.canonical import fresh, line_over, needed, uncast
-from tritongen.schedule.classes import box, nest, rows, segments
+from tritongen.schedule.classes import box, nest, rows
+from tritongen.schedule.classes.segment_terms import Added, adding, is_by_segments
 from tritongen.schedule.members import Group, Virtual, indices_in, is_reducer
 from tritongen.schedule.plan import Axis, KernelPlan, Launch, Step, Variant
 
@@ -52,12 +53,12 @@ def classify(members, virtual, by_name, facts, extending=False) -> Group | None:
     found = replace(found, nests=tuple(settled(n) if is_reducer(n) else n for n in found.nests))
     sums = [n for n in found.nests if is_reducer(n)]
     shapes = {(frozenset(targets(n)), frozenset(n.reduced)) for n in sums}
-    spread = any(segments.is_spread(n, targets(n), virtual, facts) for n in sums)
-    if len(shapes) != 1 or not (spread or all(map(targets, sums))):
+    segmented = any(is_by_segments(n, targets(n), virtual, facts) for n in sums)
+    if len(shapes) != 1 or not (segmented or all(map(targets, sums))):
         return None
-    if spread and len(sums) > 1:
+    if segmented and len(sums) > 1:
         return None  # each has programs of its own
-    if not spread and any(folds_of(n.fold.body) for n in sums):
+    if not segmented and any(folds_of(n.fold.body) for n in sums):
         return None  # its kernels take no sums within terms
     if any(n.dtype not in ATOMIC or n.fold.op != "sum" for n in sums):
         return None
@@ -125,9 +126,14 @@ def make(name, group, stores, dims, facts) -> Step:
     spread = inner in sums[0].box
     # Kernels and variants of each way to add.
     lines = tuple(n for n in needed(group.nests, (sums[0].name,)) if n not in sums)
-    if len(sums) == 1 and (ways := segments.adding(name, sums[0], places, lines)):
-        return _by_segments(name, sums, group, stores, axes, box_axes, *ways)
-    adding, (*direct, whole) = _plain(name, sums, group, stores, axes, box_axes, spread)
+    if len(sums) == 1 and (ways := adding(name, sums[0], places, lines)):
+        return _by_segments(name, sums, group, stores, box_axes, *ways)
+    own = tuple(n.name for n in sums)
+    plan = KernelPlan(f"{name}_scatter", "scatter", axes, needed(group.nests, own), own)
+    when = () if spread else ("places > 256",)
+    each, (*direct, whole) = _plain(
+        name, sums, group, stores, box_axes, Added(plan, ADD, TILE), when
+    )
     dealing, copies = _in_copies(name, sums, group, stores, axes, spread)
     few, sparse = _sparse(name, sums, group, stores, axes, box_axes)
     few_copies = floordiv(poly(1 << 17), extreme("max", (poly(1), count)))
@@ -142,7 +148,7 @@ def make(name, group, stores, dims, facts) -> Step:
         *((f"extent_{k}", dim) for k, dim in enumerate(sums[0].dims)),
     )
     why = "each term names the place that it is added to"
-    kernels, variants = (*adding, *dealing, *few), (copies, *direct, *sparse, whole)
+    kernels, variants = (*each, *dealing, *few), (copies, *direct, *sparse, whole)
     step = Step(name, "scatter", why, stores, numbers, kernels, variants)
     if spread and is_exact(sums):
         return step
@@ -150,20 +156,19 @@ def make(name, group, stores, dims, facts) -> Step:
     return replace(plain.beside(step), skeleton=step.skeleton, why=why)
 
 
-def _by_segments(name, sums, group, stores, axes, box_axes, fast, slow) -> Step:
+def _by_segments(name, sums, group, stores, box_axes, fast, slow, numbers) -> Step:
     """Terms that lie in segments: one program adds those of a segment, or one those of all segments in their order."""
-    given = name, sums, group, stores, axes, box_axes, True
-    kernels, variants = _plain(*given, fast)
+    kernels, variants = _plain(name, sums, group, stores, box_axes, fast)
     if not is_exact(sums):
         why = "one program adds up all segments, in their order"
-        (ordered, *_), (*_, last) = _plain(*given, slow)
+        (ordered, *_), (*_, last) = _plain(name, sums, group, stores, box_axes, slow)
         kernels = [ordered, *kernels]
         last = replace(last, name="in_order", when="True", requires="True", why=why)
         variants = [*variants, last]
     behind = ("box_rows", box_axes[0].extent), ("box_cols", box_axes[1].extent)
     extents = ((f"extent_{k}", dim) for k, dim in enumerate(sums[0].dims))
     why = "each term of a segment is added where it belongs"
-    numbers = (*slow.numbers, *behind, *extents)
+    numbers = (*numbers, *behind, *extents)
     return Step(name, "scatter", why, stores, numbers, tuple(kernels), tuple(variants))
 
 
@@ -187,35 +192,21 @@ def _variant(name, sums, why, when, launches, scratch, zeroed, requires=(), conf
     )
 
 
-def _plain(
-    name,
-    sums,
-    group: Group,
-    stores,
-    axes,
-    box_axes,
-    spread: bool,
-    own: segments.Added | None = None,
-):
+def _plain(name, sums, group: Group, stores, box_axes, add: Added, when: tuple[str, ...] = ()):
     """Terms are added into the output if it holds the dtype of the sums, else into zeroed scratch.
 
     Gradient of an embedding of 50,257 x 1,024 and 32,768 rows: 0.26 ms in f32 (torch 0.58). Many additions at few places
     queue up: 2^24 values of f32 into 256 places take 4.3 ms (as a reduction 3.6), into 64 4.9 (1.2), into 4 10.1 (0.11).
     """
-    added = tuple(n.name for n in sums)
-    add = KernelPlan(f"{name}_scatter", "scatter", axes, needed(group.nests, added), added)
-    config, grid = TILE, ADD
-    if own is not None:
-        add, config, grid = own.kernel, own.config, own.grid
-    kernels, launches = [add], [Launch(add.name, (grid,))]
+    added, config = tuple(n.name for n in sums), add.config
+    kernels, launches = [add.kernel], [Launch(add.kernel.name, (add.grid,))]
+    apart = () if config == TILE else BOX  # what the second kernel needs beside that
     if behind := tuple(n for n in stores if n not in added):
         rest = tuple(n for n in group.nests if n not in sums)
         kernels.append(KernelPlan(f"{name}_epilogue", "tile", box_axes, rest, behind))
-        launches.append(Launch(kernels[-1].name, (BEHIND,)))
-        if own is not None:
-            launches[-1] = replace(launches[-1], config=(("num_warps", "4"),))
+        warps = (("num_warps", "4"),) if apart else ()
+        launches.append(Launch(kernels[-1].name, (BEHIND,), warps))
     why = "terms are added atomically where they belong"
-    when = () if spread else ("places > 256",)
     variants = []
     if _same_thing(sums, group, behind):
         into, fits = ((sums[0].name, stores[-1]),), ("stored_bytes == added_bytes",)
@@ -223,8 +214,8 @@ def _plain(
         variants.append(
             _variant("direct", sums, straight, when, launches[:1], (), into, fits, config)
         )
-    if own is not None and behind:
-        config = (*BOX, *config)
+    if behind:
+        config = (*apart, *config)
     shape = tuple(f"extent_{k}" for k in range(len(sums[0].dims)))
     scratch = ((n.name, n.dtype, shape) for n in sums if n.name not in stores)
     zeroed = ((name, name) for name in added)

@@ -10,18 +10,17 @@ Not here: terms that have a value for each segment (`x[g, n]`), which rows read 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import isfinite, prod
 
 from tritongen.ir import nodes as ir
-from tritongen.ir.algebra import Poly, fetches_of, index, indices, poly, substitute, weight_of
-from tritongen.ir.bounds import Facts
+from tritongen.ir.algebra import Poly, fetches_of, index, indices, poly, weight_of
 from tritongen.ir.conditions import guards_of, where_known
-from tritongen.ir.free import binders_of, folds_of, free_indices, reads, tensors_read
+from tritongen.ir.free import binders_of, tensors_read
 from tritongen.kernel.lower import CannotLower, lower
-from tritongen.kernel.nodes import Kernel, Loop, Stmt, Store, Walk
+from tritongen.kernel.nodes import Walk
 from tritongen.kernel.verify import verify
-from tritongen.schedule.canonical import fresh, line_over, read_of, rename_nest
+from tritongen.schedule.canonical import fresh, rename_nest
 from tritongen.schedule.classes.contraction import as_product
 from tritongen.schedule.members import (
     Group,
@@ -244,141 +243,3 @@ def config_of(walks: tuple[Walk, ...]) -> Config:
         ("STAGES", "1"),
         ("num_warps", f"8 if {LONG} else 1"),
     )
-
-
-# ---- sums whose terms lie in segments, and that are added where they belong -----------------------
-@dataclass(frozen=True, slots=True)
-class Added:
-    """A kernel that adds the terms of a sum, with its grid, its config and the facts of that."""
-
-    kernel: KernelPlan
-    grid: str
-    config: Config
-    numbers: tuple[tuple[str, Poly], ...]
-
-
-def walks_of_terms(
-    sum_: ir.Nest, places: Mapping[str, Poly], deep: frozenset[str] = frozenset()
-) -> tuple[Walk, ...]:
-    """How a kernel walks the terms of a sum over the terms of segments, or over segments; none where it is neither.
-
-    `places`: the kept indices that terms name, as in `scatter.targets`. A program has a number of each index that says which segment
-    it is, and of those that sums within a term have (`deep`). An index of which nothing but the terms speaks is summed
-    before they are added.
-    """
-    fold, kept = sum_.fold, [b for b in sum_.box if b.index not in places]
-    points = {b.index: b for b in (*kept, *fold.binders)}
-    ends = {name: ends_of(sum_, name) for name in points}
-    loop = next((name for name, own in ends.items() if own), "")
-    if not loop or any(b.lo.terms for b in (*points.values(), *sum_.box)):
-        return ()
-    held = set().union(*(indices(g.poly) for g in ends[loop])) - {loop}
-    over = sum_.reduced
-    at = set().union(*map(indices, places.values()))
-    if not held & over or not held <= points.keys() or loop not in at | {b.index for b in kept}:
-        return ()
-    named = at | held | {loop} | set().union(*(indices(g.poly) for g in fold.guards))
-    inner = [name for name in points if name in over - named]
-    lanes = inner or [b.index for b in kept if b.index not in {*held, loop}][-1:]
-    if len(inner) > 1 or deep & {*inner}:
-        return ()
-    lanes = [name for name in lanes if name not in deep]
-    rest = [b for name, b in points.items() if name not in (loop, *lanes)]
-    how = ("loop", "INNER") if inner else ("tile", "COLS")
-    return (
-        *(Walk(b.index, b.hi, "program") for b in rest),
-        Walk(loop, points[loop].hi, "loop", "TERMS"),
-        *(Walk(i, points[i].hi, *how) for i in lanes),
-    )
-
-
-def deep_in(sum_: ir.Nest) -> frozenset[str]:
-    """The indices of the sums within its terms."""
-    return frozenset().union(*map(free_indices, folds_of(sum_.fold.body)))
-
-
-def is_spread(nest: ir.Nest, places: Mapping[str, Poly], virtual, facts: Facts) -> bool:
-    """Whether the terms of a sum are added one by one where they belong: of no other kernel."""
-    if not (walks := walks_of_terms(nest, places, deep_in(nest))):
-        return False
-    loop = next(w.index for w in walks if w.block == "TERMS")
-    own = {w.index for w in walks if w.how == "program"}
-    held = set().union(*(indices(g.poly) for g in ends_of(nest, loop)))
-    over = nest.reduced
-    apart = any(is_read_apart(r, own & over, loop) for r in reads(nest.body))
-    return not apart and not is_product(as_product(nest, virtual, facts), held)
-
-
-def adding(name: str, sum_: ir.Nest, places, lines) -> tuple[Added, Added] | None:
-    """The kernels that add the terms of a sum, segment by segment: atomically, or in order. `lines`: what they are computed from."""
-    if not (walks := walks_of_terms(sum_, places, deep_in(sum_))):
-        return None
-    known, taken = {w.index for w in walks}, names_in((*lines, sum_))
-    lanes = {w.index for w in walks if w.block == "INNER"}
-    inner = tuple(b for b in sum_.fold.binders if b.index in lanes)
-    points = [w for w in walks if w.index not in lanes]
-    nests, again = list(lines), dict[str, str]()
-
-    def line(wish: str, body: ir.Expr, own: set[str]) -> ir.Nest:
-        box = tuple(ir.Binder(w.index, poly(0), w.extent) for w in points if w.index in own)
-        return line_over(fresh(wish, taken), box, body, sum_.line)
-
-    def lifted(e: ir.Expr) -> ir.Expr:
-        """A sum within the terms is a line, over indices of its own."""
-        if not isinstance(e, ir.Reduce):
-            return e
-        made = line(f"{sum_.name}_inner", e, free_indices(e))
-        for i in sorted(made.reduced & known - again.keys()):
-            again[i] = fresh(i, taken)
-        made = rename_nest(made, {i: again[i] for i in made.reduced & known})
-        before = next((n for n in nests if n.body == made.body), None)
-        if before is None:
-            nests.append(made)
-        return read_of(before or made)
-
-    body = ir.rebuild(sum_.fold.body, lifted)
-    body = replace(sum_.fold, binders=inner, guards=(), body=body) if inner else body
-    term = line(f"{sum_.name}_term", body, {w.index for w in points})
-    nests.append(term)
-    more = {b.index: b for n in nests for b in binders_of(n) if b.index not in known}
-    walks = (*walks, *(Walk(b.index, b.hi, "loop", "INNER") for b in more.values()))
-    in_order = tuple(
-        replace(w, how="each") if w.how == "program" and w.index in sum_.reduced else w
-        for w in walks
-    )
-    found = []
-    for what, own in (("segments", walks), ("in_order", in_order)):
-        try:
-            kernel = lower(f"{name}_{what}", nests, own, (term.name,))
-        except CannotLower:
-            return None
-        kernel = with_adds(kernel, sum_, term.name, places)
-        verify(kernel, nests, (sum_.name,))
-        lines = (*nests, sum_)
-        axes, stores = walked_axes(own), (sum_.name,)
-        plan = KernelPlan(kernel.name, "fused", axes, lines, stores, kernel=kernel)
-        found.append(Added(plan, grid_of(own), config_of(own), numbers_of(own)))
-    fast, slow = found
-    # Where terms name places, those of one block may name one twice.
-    config = tuple((n, "1" if n == "TERMS" and places else rule) for n, rule in fast.config)
-    alone = ("alone", extent_of(in_order, "program"))
-    slow = replace(slow, grid=grid_of(in_order, "alone"), config=config)
-    return fast, replace(slow, numbers=(alone, *fast.numbers))
-
-
-def with_adds(kernel: Kernel, sum_: ir.Nest, term: str, places) -> Kernel:
-    """The kernel, which stores terms, where each of them is added at its place."""
-    within = tuple(g for g in sum_.fold.guards if not indices(g.poly) & places.keys())
-    coords = tuple(substitute(c, dict(places)) for c in sum_.coords)
-
-    def changed(s: Stmt) -> Stmt:
-        match s:
-            case Store():
-                return Store(sum_.name, coords, s.axes, (), term, True, within)
-            case Loop(own, body):
-                ends = ends_of(sum_, own)
-                shared = tuple(g for g in within if g in ends) or s.within
-                return replace(s, body=tuple(map(changed, body)), within=shared)
-        return s
-
-    return replace(kernel, body=tuple(map(changed, kernel.body)))
