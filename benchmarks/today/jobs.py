@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -30,8 +31,10 @@ TYPES = {
     "i64": torch.int64,
     "bool": torch.bool,
 }
-OURS: dict[str, Callable[..., Any]] = {}
-COMPILED: dict[str, dict[str, Callable[..., Any]]] = {}  # by op, in this process
+Tensors = dict[str, torch.Tensor]
+Ways = dict[str, Callable[..., Any]]
+OURS: Ways = {}
+COMPILED: dict[str, Ways] = {}  # by op, in this process
 SLOW_MS = 25.0
 FLUSHED = 1 << 28
 
@@ -147,8 +150,7 @@ def clear(device: str) -> None:
 # ---- compiling -----------------------------------------------------------------------------------
 def prepare(name: str, device: str, note: str) -> dict[str, Any]:
     """Runs ours once, and makes torch.compile's; what was reached is written to `note`."""
-    case = OPS[name]
-    row: dict[str, Any] = {}
+    case, steps = OPS[name], Steps(device, note)
     if device == "cuda":
         from torch._functorch import config as functorch
 
@@ -157,61 +159,63 @@ def prepare(name: str, device: str, note: str) -> dict[str, Any]:
         if not COMPILED:
             launched(lambda: torch.zeros(1, device="cuda"))  # the profiler starts slowly
 
-    def step(label: str, run: Callable[[], Any]) -> Any:
-        with open(note, "a") as file:
-            file.write(label + " ")
-        start = time.monotonic()
-        for again in (True, False):
-            try:
-                return run()
-            except torch.cuda.OutOfMemoryError as error:
-                clear(device)
-                if not again:
-                    row[f"{label}_error"] = f"OutOfMemoryError: {str(error)[:100]}"
-                time.sleep(3)
-            except Exception as error:
-                row[f"{label}_error"] = f"{type(error).__name__}: {str(error)[:400]}"
-                if is_device_lost(str(error)):
-                    raise
-                return None
-            finally:
-                row[f"{label}_s"] = round(time.monotonic() - start, 1)
-
     def forward(function: Callable[..., Any], **also: Any) -> Any:
         with torch.no_grad():  # as it is timed: a graph of its own
             return function(**args, **more, **also)
 
+    def backward(function: Callable[..., Any]) -> Any:
+        return bound_backward(case, function, leaves(case, args), more)()
+
     try:
-        step("build", lambda: ours(name))
+        steps.run("build", lambda: ours(name))
         args, more = operands(case, device)
-        if "build_error" not in row:
-            step("ours", lambda: forward(ours(name)))
+        if "build_error" not in steps.row:
+            steps.run("ours", lambda: forward(ours(name)))
             if case.grad:
-                step(
-                    "ours_grad",
-                    lambda: bound_backward(case, ours(name), leaves(case, args), more)(),
-                )
+                steps.run("ours_grad", lambda: backward(ours(name)))
         clear(device)
         ready = COMPILED[name] = {}
         compiled = compiled_by_torch(case.torch) if device == "cuda" else case.torch
-        if step("compile", lambda: forward(compiled)) is not None:
+        if steps.run("compile", lambda: forward(compiled)) is not None:
             ready["compile"] = compiled
-        if (
-            case.grad
-            and step(
-                "compile_grad", lambda: bound_backward(case, compiled, leaves(case, args), more)()
-            )
-            is not None
-        ):
+        if case.grad and steps.run("compile_grad", lambda: backward(compiled)) is not None:
             ready["compile_grad"] = compiled
         clear(device)
         for label, rival in case.rivals.items() if device == "cuda" else ():
             scale = {"scale": next(s.default for s in typing(name).scalars if s.name == "scale")}
-            if step(label, lambda w=rival, s=scale: forward(w, **s)) is not None:
+            if steps.run(label, lambda w=rival, s=scale: forward(w, **s)) is not None:
                 ready[label] = lambda w=rival, s=scale, **k: w(**k, **s)
-        return row
+        return steps.row
     finally:
         clear(device)
+
+
+class Steps:
+    """What is run once, in turn: how long each takes, and what goes wrong, are in `row`."""
+
+    def __init__(self, device: str, note: str):
+        self.device, self.note, self.row = device, note, dict[str, Any]()
+
+    def run(self, label: str, call: Callable[[], Any]) -> Any:
+        """The result; None where it fails. What has no memory is tried once more."""
+        with open(self.note, "a") as file:
+            file.write(label + " ")
+        start = time.monotonic()
+        for again in (True, False):
+            try:
+                return call()
+            except torch.cuda.OutOfMemoryError as error:
+                clear(self.device)
+                if not again:
+                    self.row[f"{label}_error"] = f"OutOfMemoryError: {str(error)[:100]}"
+                time.sleep(3)
+            except Exception as error:
+                self.row[f"{label}_error"] = f"{type(error).__name__}: {str(error)[:400]}"
+                if is_device_lost(str(error)):
+                    raise
+                return None
+            finally:
+                self.row[f"{label}_s"] = round(time.monotonic() - start, 1)
 
 
 # ---- comparing and timing ------------------------------------------------------------------------
@@ -242,113 +246,107 @@ def measure(name: str, device: str) -> dict[str, Any]:
     case = OPS[name]
     args, more = operands(case, device, seed=7)
     torch.backends.cudnn.benchmark = True
-    row: dict[str, Any] = {
-        "op": name,
-        "dtype": case.dtype,
-        "sizes": case.large if device == "cuda" else case.small,
-    }
+    sizes = case.large if device == "cuda" else case.small
+    row: dict[str, Any] = {"op": name, "dtype": case.dtype, "sizes": sizes}
+    ready = COMPILED.get(name, {})
+    ways: Ways = {}
     try:
-        ready = COMPILED.get(name, {})
-        ways: dict[str, Callable[..., Any]] = {"ours": None, "eager": case.torch} | {
-            n: f for n, f in ready.items() if n != "compile_grad"
-        }
         try:
             ways["ours"] = ours(name)
         except Exception as error:
             row["ours_error"] = f"build: {str(error)[:300]}"
-            del ways["ours"]
-        # forward
-        with torch.no_grad():
-            wide = {n: x for n, x in leaves(case, args, wide=True).items()}
-            want = tuple_of(case.torch(**wide, **more))
-            del wide
-            clear(device)
-            calls, kinds = {}, None
-            for label, f in ways.items():
-                try:
-                    got = f(**args, **more)
-                    row.setdefault("error", {})[label] = max(errors(got, want))
-                    if label == "ours":
-                        row["errors"] = [float(f"{e:.2g}") for e in errors(got, want)]
-                    kinds = kinds or [y.dtype for y in tuple_of(got)]
-                    calls[label] = lambda f=f: f(**args, **more)
-                    row.setdefault("bytes", size_of(args.values()) + size_of(tuple_of(got)))
-                    del got
-                except Exception as error:
-                    if is_device_lost(str(error)):
-                        raise
-                    row.setdefault("problems", {})[
-                        label
-                    ] = f"{type(error).__name__}: {str(error)[:300]}"
-            del want
-            clear(device)
-            row["forward"] = timed(calls, device)
-            row["kernels"] = (
-                {n: launched(c) for n, c in calls.items() if n in ("ours", "compile")}
-                if device == "cuda"
-                else {}
-            )
-            row["peak_mb"] = (
-                {n: peak(c) for n, c in calls.items() if n in ("ours", "compile", "eager")}
-                if device == "cuda"
-                else {}
-            )
-        del calls
+        ways |= {"eager": case.torch} | {n: f for n, f in ready.items() if n != "compile_grad"}
+        kinds = measure_forward(case, device, args, more, ways, row)
         clear(device)
-        if not case.grad:
-            return row
-        # backward
-        ways = {n: ways[n] for n in ("ours", "eager") if n in ways} | (
-            {"compile": ready["compile_grad"]} if "compile_grad" in ready else {}
-        )
-        wide = leaves(case, args, wide=True)
-        run = bound_backward(case, case.torch, wide, more, kinds)
-        want = run()
-        del run, wide
-        clear(device)
-        calls = {}
-        for label, f in ways.items():
-            try:
-                mine = leaves(case, args)
-                call = bound_backward(case, f, mine, more)
-                got = call()
-                row.setdefault("grad_error", {})[label] = max(errors(got, want))
-                if label == "ours":
-                    row["grad_errors"] = {
-                        n: float(f"{e:.2g}")
-                        for n, e in zip(wants(case, args), errors(got, want), strict=True)
-                    }
-                    row["grad_bytes"] = (
-                        2 * size_of(g for g in got if g is not None)
-                        + row["bytes"]
-                        - size_of(args.values())
-                    )
-                calls[label] = call
-                del got
-            except Exception as error:
-                if is_device_lost(str(error)):
-                    raise
-                row.setdefault("problems", {})[
-                    f"{label}_grad"
-                ] = f"{type(error).__name__}: {str(error)[:300]}"
-        del want
-        clear(device)
-        row["backward"] = timed(calls, device)
-        if device == "cuda":
-            row["grad_kernels"] = {
-                n: launched(c) for n, c in calls.items() if n in ("ours", "compile")
-            }
-            calls.clear()
-            clear(device)
-            row["train_peak_mb"] = {
-                n: peak(lambda f=f: bound_backward(case, f, leaves(case, args), more)())
-                for n, f in ways.items()
-            }
+        if case.grad:
+            ways = {n: ways[n] for n in ("ours", "eager") if n in ways}
+            ways |= {"compile": ready["compile_grad"]} if "compile_grad" in ready else {}
+            measure_backward(case, device, args, more, ways, kinds, row)
         return row
     except torch.cuda.OutOfMemoryError as error:
         return row | {"failed": f"OutOfMemoryError: {str(error)[:100]}"}
     finally:
         clear(device)
+
+
+@contextmanager
+def noted(row: dict[str, Any], label: str) -> Iterator[None]:
+    """Notes what goes wrong, but for a GPU that is gone."""
+    try:
+        yield
+    except Exception as error:
+        if is_device_lost(str(error)):
+            raise
+        row.setdefault("problems", {})[label] = f"{type(error).__name__}: {str(error)[:300]}"
+
+
+@torch.no_grad()
+def measure_forward(
+    case: Case, device: str, args: Tensors, more: dict[str, Any], ways: Ways, row: dict[str, Any]
+) -> list[torch.dtype] | None:
+    """Compares and times calls, in `row`. Returns the types of the results."""
+    want = tuple_of(case.torch(**leaves(case, args, wide=True), **more))
+    clear(device)
+    calls, kinds = {}, None
+    for label, f in ways.items():
+        with noted(row, label):
+            got = tuple_of(f(**args, **more))
+            found = errors(got, want)
+            row.setdefault("error", {})[label] = max(found)
+            if label == "ours":
+                row["errors"] = [float(f"{e:.2g}") for e in found]
+            kinds = kinds or [y.dtype for y in got]
+            calls[label] = lambda f=f: f(**args, **more)
+            row.setdefault("bytes", size_of(args.values()) + size_of(got))
+            del got
+    del want
+    clear(device)
+    row["forward"] = timed(calls, device)
+    row["kernels"], row["peak_mb"] = {}, {}
+    if device == "cuda":
+        row["kernels"] = {n: launched(c) for n, c in calls.items() if n in ("ours", "compile")}
+        own = ("ours", "compile", "eager")
+        row["peak_mb"] = {n: peak(c) for n, c in calls.items() if n in own}
+    return kinds
+
+
+def measure_backward(
+    case: Case,
+    device: str,
+    args: Tensors,
+    more: dict[str, Any],
+    ways: Ways,
+    kinds: list[torch.dtype] | None,
+    row: dict[str, Any],
+) -> None:
+    """The same of gradients. `kinds`: the types of the results."""
+    want = bound_backward(case, case.torch, leaves(case, args, wide=True), more, kinds)()
+    clear(device)
+    calls = {}
+    for label, f in ways.items():
+        with noted(row, f"{label}_grad"):
+            call = bound_backward(case, f, leaves(case, args), more)
+            got = call()
+            found = errors(got, want)
+            row.setdefault("grad_error", {})[label] = max(found)
+            if label == "ours":
+                shown = (float(f"{e:.2g}") for e in found)
+                row["grad_errors"] = dict(zip(wants(case, args), shown, strict=True))
+                stored = 2 * size_of(g for g in got if g is not None)
+                row["grad_bytes"] = stored + row["bytes"] - size_of(args.values())
+            calls[label] = call
+            del got
+    del want
+    clear(device)
+    row["backward"] = timed(calls, device)
+    if device == "cuda":
+        row["grad_kernels"] = {n: launched(c) for n, c in calls.items() if n in ("ours", "compile")}
+        calls.clear()
+        clear(device)
+        row["train_peak_mb"] = {
+            n: peak(lambda f=f: bound_backward(case, f, leaves(case, args), more)())
+            for n, f in ways.items()
+        }
 
 
 def size_of(tensors: Any) -> int:
