@@ -29,6 +29,7 @@ from tritongen.expression_calls import Demand, Demands, callee_of, children
 from tritongen.expression_mistakes import refuse_einsum, refuse_function, two_dtypes
 from tritongen.ir.algebra import Poly
 from tritongen.ir.dtypes import DTYPES
+from tritongen.ir.names import free_name
 from tritongen.ir.nodes import BATCH_SIZE
 from tritongen.ir.print_poly import poly_ast
 from tritongen.syntax import ast
@@ -292,7 +293,7 @@ class Draft:
             elif sized := [self.sizes[n] for n in _names(d) if n in self.sizes]:
                 dims.append(ast.Size(sized[0]))
             else:
-                size = _unused(f"{use.name.upper()}{len(dims)}", taken)
+                size = free_name(f"{use.name.upper()}{len(dims)}", taken)
                 taken.add(size)
                 dims.append(ast.Size(size))
         return ast.Operand(use.name, ast.Type(types[use.name], tuple(dims)))
@@ -394,15 +395,8 @@ def _has_indices(line: ast.Assign) -> bool:
 
 # ---- names --------------------------------------------------------------------------------------
 def _free(name: str, text: str) -> str:
-    return _unused(name, set(re.findall(r"\w+", text)))
+    return free_name(name, set(re.findall(r"\w+", text)))
 
 
 def _size_name(index: str, sizes: dict[str, str]) -> str:
-    return _unused(index.lstrip("_").upper() or "SIZE", set(sizes.values()))
-
-
-def _unused(name: str, taken: set[str]) -> str:
-    candidate, count = name, 2
-    while candidate in taken:
-        candidate, count = f"{name}{count}", count + 1
-    return candidate
+    return free_name(index.lstrip("_").upper() or "SIZE", set(sizes.values()))

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from tritongen.check.functions import prelude
+from tritongen.ir.names import fresh
 from tritongen.ir.nodes import INTS
 from tritongen.syntax import ast
 
@@ -106,11 +107,7 @@ class Demands:
         return sizes[dim.name]
 
     def fresh(self, base: str) -> ast.Size:
-        name, number = base, 2
-        while name in self.taken:
-            name, number = f"{base}{number}", number + 1
-        self.taken.add(name)
-        return ast.Size(name)
+        return ast.Size(fresh(base, self.taken))
 
 
 def callee_of(node: ast.Call) -> ast.OpDef | None:

@@ -37,6 +37,7 @@ from tritongen.ir import algebra
 from tritongen.ir.algebra import Poly, index
 from tritongen.ir.bounds import Facts, facts_of
 from tritongen.ir.free import all_binders, all_indices, folds_of, tensors_read
+from tritongen.ir.names import free_name, fresh
 from tritongen.ir.nodes import (
     BATCH,
     BATCH_SIZE,
@@ -173,7 +174,7 @@ def _stepped_aside(op: Op, wanted: tuple[Param, ...]) -> Op:
     if clash := sorted(gradients & own):
         name, of = clash[0], clash[0][1:]
         both = f"`{name}` is a name of its own and that of the gradient of `{of}`"
-        other = exprs.free_name(f"{name}_own", names_of(op))
+        other = free_name(f"{name}_own", names_of(op))
         raise NotDifferentiable(op, f"{both}; rename it, as to `{other}`")
     said = {f"d{p.name}" for p in wanted} & NOT_LINES | {d for d in gradients if reserved_as(d)}
     if said:
@@ -183,8 +184,7 @@ def _stepped_aside(op: Op, wanted: tuple[Param, ...]) -> Op:
     temporaries = {nest.name for nest in op.nests} - own
     taken, names = names_of(op), {}
     for name in sorted(gradients & (temporaries | all_indices(op.nests))):
-        names[name] = exprs.free_name(name, taken)
-        taken.add(names[name])
+        names[name] = fresh(name, taken)
     kept = {name: new for name, new in names.items() if name in temporaries}
     return replace(op, nests=renamed(op.nests, kept, names)) if names else op
 
@@ -251,9 +251,7 @@ class _Tape:
     def free_name(self, name: str) -> str:
         if not self.names:
             self.names |= names_of(self.op) | NOT_LINES
-        found = exprs.free_name(name, self.names)
-        self.names.add(found)
-        return found
+        return fresh(name, self.names)
 
     @property
     def not_indices(self) -> frozenset[str]:
@@ -304,7 +302,7 @@ class _Tape:
         box = []
         for position, dim in enumerate(dims):
             name = self._index_name(p.name, position, dim)
-            name = exprs.free_name(name, taken, self.not_indices) if name != BATCH else name
+            name = free_name(name, taken, self.not_indices) if name != BATCH else name
             taken.add(name)
             box.append(Binder(name, ZERO, dim))
         return Target(p.name, tuple(box), tuple(index(b.index) for b in box), dims)

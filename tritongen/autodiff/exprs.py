@@ -13,6 +13,7 @@ from itertools import count
 
 from tritongen.ir.algebra import Atom, Idx, Poly, index, substitute_atoms
 from tritongen.ir.free import with_coordinates
+from tritongen.ir.names import free_name
 from tritongen.ir.nodes import BATCH, Binder, Call, Cast, Const, Expr, Reduce
 
 COMPUTE = "compute"
@@ -222,10 +223,3 @@ def name_binders(expr: Expr, in_force: Iterable[str], reserved: frozenset[str]) 
             binders = tuple(Binder(chosen[b.index], b.lo, b.hi) for b in expr.binders)
             return replace(inner, binders=binders, body=name_binders(inner.body, taken, reserved))
     return expr
-
-
-def free_name(name: str, *taken: Iterable[str]) -> str:
-    """name, or name2, name3 ... where it is taken."""
-    if not any(name in names for names in taken):
-        return name
-    return next(f"{name}{k}" for k in count(2) if not any(f"{name}{k}" in names for names in taken))

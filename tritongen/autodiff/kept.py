@@ -31,6 +31,7 @@ from tritongen.autodiff.assemble import names_read, reached
 from tritongen.autodiff.products import matrix_products
 from tritongen.ir.algebra import Poly, index
 from tritongen.ir.free import folds_of, free_indices
+from tritongen.ir.names import free_name
 from tritongen.ir.nodes import (
     BATCH,
     FLOATS,
@@ -73,7 +74,7 @@ def keeping(op: Op, lines: tuple[Nest, ...], back: Op) -> Op | None:
         elif like is None or not any(matrix_products(line)):
             continue
         # No kept value has the name of the gradient of another: an op may have lines f_sum and df_sum.
-        name = exprs.free_name(f"{line.name}_kept", taken | {t[1:] for t in taken if t[0] == "d"})
+        name = free_name(f"{line.name}_kept", taken | {t[1:] for t in taken if t[0] == "d"})
         found[line.name] = _copy(line, name, like)
         taken |= {name, f"d{name}"}
     if not found and not places:

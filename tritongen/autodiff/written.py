@@ -16,12 +16,13 @@ from tritongen.autodiff.backward import (
     names_of,
     repeats,
 )
-from tritongen.autodiff.exprs import COMPUTE, free_name
+from tritongen.autodiff.exprs import COMPUTE
 from tritongen.autodiff.kept import keeping
 from tritongen.check import check
 from tritongen.errors import SpecError
 from tritongen.ir.algebra import Poly
 from tritongen.ir.batches import batched
+from tritongen.ir.names import fresh
 from tritongen.ir.nodes import BATCH_SIZE, Constant, Op, Param, Read, Tensor, core, kind_of
 from tritongen.ir.print import print_op
 from tritongen.ir.print_poly import NotWritable
@@ -107,8 +108,7 @@ def gradient_to_derive(op: Op, wanted: Iterable[str] | None = None) -> tuple[Op,
     taken, names = names_of(back), dict[str, str]()
     for t in (*back.params, *back.outputs):
         if t.name in brought:
-            names[t.name] = free_name(f"g_{t.name[1:]}", taken)
-            taken.add(names[t.name])
+            names[t.name] = fresh(f"g_{t.name[1:]}", taken)
     return renamed(back, names), {new: old for old, new in names.items()}
 
 

@@ -24,6 +24,7 @@ from tritongen.ir import bounds
 from tritongen.ir.algebra import Poly, size, text
 from tritongen.ir.batches import own_batches
 from tritongen.ir.free import all_indices
+from tritongen.ir.names import free_name
 from tritongen.ir.nodes import (
     BATCH,
     BATCH_SIZE,
@@ -236,10 +237,7 @@ def _index_names(scope: Scope, callee: Op) -> dict[str, str]:
     renamed: dict[str, str] = {}
     for name in sorted(own - {"..."}):
         if name in taken:
-            number = 2
-            while f"{name}{number}" in taken | own | set(renamed.values()):
-                number += 1
-            renamed[name] = f"{name}{number}"
+            renamed[name] = free_name(name, taken, own, renamed.values())
     return renamed
 
 

@@ -23,6 +23,7 @@ from tritongen.check.trees import has_index, walk
 from tritongen.errors import SpecError
 from tritongen.ir.algebra import Poly, size
 from tritongen.ir.functions import ATOM, FUNCTIONS, OPERATORS, fill
+from tritongen.ir.names import fresh
 from tritongen.ir.nodes import BATCH_SIZE, Tensor
 from tritongen.syntax import ast
 from tritongen.syntax.ref import parse_ref
@@ -42,10 +43,7 @@ class Steps:
 
     def name(self, base: str, text: str) -> Text:
         """Adds a step and returns its name."""
-        name, number = base, 2
-        while name in self.taken:
-            name, number = f"{base}{number}", number + 1
-        self.taken.add(name)
+        name = fresh(base, self.taken)
         self.lines.append((name, text))
         return name, ATOM
 

@@ -16,6 +16,7 @@ from tritongen.check.report import Report
 from tritongen.errors import Fix, Span
 from tritongen.ir import bounds
 from tritongen.ir.algebra import Poly
+from tritongen.ir.names import free_name
 from tritongen.ir.nodes import (
     FLOATS,
     INTS,
@@ -117,10 +118,7 @@ class Scope:
 
     def free(self, base: str) -> str:
         """A name like `base` that nothing has."""
-        name, number = base, 2
-        while name in self.taken:
-            name, number = f"{base}{number}", number + 1
-        return name
+        return free_name(base, self.taken)
 
     def free_index(self, base: str, bound: frozenset[str]) -> str:
         letters = [c for c in "ijklmnpqrstuv" if c not in bound and c not in self.taken]

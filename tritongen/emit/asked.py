@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from tritongen.ir import nodes as ir
+from tritongen.ir.names import unlike
 from tritongen.schedule.aside import all_names
 from tritongen.schedule.plan import Plan, Step
 
@@ -20,13 +21,7 @@ def flags(plan: Plan, host: ir.Op) -> dict[str, str]:
     if all(len(led) == len(plan.op.outputs) for led in needed_for(plan).values()):
         return {}
     taken = {name for op in (plan.op, plan.inner, host) for name in all_names(op)}
-    found: dict[str, str] = {}
-    for output in plan.op.outputs:
-        flag = f"need_{output.name}"
-        while flag in taken:
-            flag += "_"
-        found[output.name] = flag
-    return found
+    return {o.name: unlike(f"need_{o.name}", taken) for o in plan.op.outputs}
 
 
 def leads_to(plan: Plan) -> dict[str, tuple[str, ...]]:

@@ -17,6 +17,7 @@ from typing import Any
 
 from tritongen.ir.algebra import Poly, index, indices, poly, size, symbols
 from tritongen.ir.free import all_indices
+from tritongen.ir.names import unlike
 from tritongen.ir.nodes import (
     BATCH,
     BATCH_SIZE,
@@ -240,7 +241,5 @@ class _Split:
         return self.copies[tensor, own]
 
     def fresh(self, name: str) -> str:
-        while name in self.taken:
-            name += "_"
-        self.taken.add(name)
+        self.taken.add(name := unlike(name, self.taken))
         return name

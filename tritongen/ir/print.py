@@ -36,6 +36,7 @@ from tritongen.ir.free import all_indices
 from tritongen.ir.functions import FUNCTIONS
 from tritongen.ir.integers import wraps_here
 from tritongen.ir.known import facts_of
+from tritongen.ir.names import unlike
 from tritongen.ir.nodes import (
     BATCH,
     BATCH_SIZE,
@@ -178,10 +179,7 @@ def _counts_batch(body: Expr) -> bool:
 def _count_name(op: Op) -> str:
     taken = {p.name for p in (*op.params, *op.outputs)} | {nest.name for nest in op.nests}
     taken |= all_indices(op.nests)
-    name = "batch"
-    while name in taken:
-        name += "_"
-    return name
+    return unlike("batch", taken)
 
 
 def _count_line(op: Op) -> tuple[ast.Assign]:

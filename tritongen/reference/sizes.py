@@ -28,6 +28,7 @@ from tritongen.ir.algebra import (
     symbols,
 )
 from tritongen.ir.free import all_indices
+from tritongen.ir.names import unlike
 from tritongen.ir.nodes import (
     BATCH,
     Guard,
@@ -60,16 +61,10 @@ class Names:
 
     def block(self, index: str) -> str:
         """The name of the current part of an index's range in a loop."""
-        name = f"{self.row if index == BATCH else index}_block"
-        while name in self.taken:
-            name += "_"
-        return name
+        return unlike(f"{self.row if index == BATCH else index}_block", self.taken)
 
     def fresh(self, name: str) -> str:
-        name += self.mark
-        while name in self.taken:
-            name += "_"
-        self.taken.add(name)
+        self.taken.add(name := unlike(name + self.mark, self.taken))
         return name
 
 

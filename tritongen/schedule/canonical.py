@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from itertools import count
 from math import prod
 
 from tritongen.ir import nodes as ir
@@ -41,6 +40,7 @@ from tritongen.ir.free import (
     tensors_read,
     with_coordinates,
 )
+from tritongen.ir.names import fresh
 from tritongen.ir.reducers import REDUCERS
 from tritongen.schedule.aside import names_of
 from tritongen.schedule.plan import Dims
@@ -225,23 +225,6 @@ def names_spoken(nests: Iterable[ir.Nest], dims: Dims) -> set[str]:
     """The tensors, sizes and scalars of the kernels of these nests."""
     scalars = {e.name for n in nests for e in ir.walk(n.body) if isinstance(e, ir.ScalarRef)}
     return scalars.union(dims, *(symbols(p) for d in dims.values() for p in d))
-
-
-def unlike(name: str, taken: set[str]) -> str:
-    """name, with underscores behind it until it is none of these."""
-    while name in taken:
-        name += "_"
-    return name
-
-
-def fresh(name: str, taken: set[str]) -> str:
-    """name, or name2, name3 ... where it is taken; the result is taken from now on."""
-    for k in count(1):
-        candidate = name if k == 1 else f"{name}{k}"
-        if candidate not in taken:
-            taken.add(candidate)
-            return candidate
-    raise AssertionError
 
 
 # ---- other indices -------------------------------------------------------------------------------

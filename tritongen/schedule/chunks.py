@@ -30,8 +30,9 @@ from tritongen.ir.free import (
     own_coordinates,
     tensors_read,
 )
+from tritongen.ir.names import fresh
 from tritongen.schedule.aside import names_of
-from tritongen.schedule.canonical import fresh, needed
+from tritongen.schedule.canonical import needed
 from tritongen.schedule.plan import Chunks, Plan
 from tritongen.schedule.sides import sides
 

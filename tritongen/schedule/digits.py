@@ -24,7 +24,8 @@ from tritongen.ir.algebra import (
 from tritongen.ir.algebra import walk as walk_poly
 from tritongen.ir.bounds import Facts, simplify
 from tritongen.ir.free import coordinates
-from tritongen.schedule.canonical import digits_of, fresh, same, unify, with_ranges
+from tritongen.ir.names import fresh
+from tritongen.schedule.canonical import digits_of, same, unify, with_ranges
 
 
 def split_all(nests: ir.Nests, facts: Facts, taken: frozenset[str]) -> ir.Nests:

@@ -18,7 +18,8 @@ from math import inf
 from tritongen.ir import nodes as ir
 from tritongen.ir.bounds import Facts, terms_between, within
 from tritongen.ir.free import tensors_read
-from tritongen.schedule.canonical import fresh, read_of, rename_nest, same, uncast, unlike
+from tritongen.ir.names import fresh, unlike
+from tritongen.schedule.canonical import read_of, rename_nest, same, uncast
 from tritongen.schedule.classes.rows import slid
 from tritongen.schedule.members import Group, Product, is_reducer
 from tritongen.schedule.paired import Row, is_mean, pairs_of, row_of, squared

@@ -16,7 +16,8 @@ from dataclasses import replace
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import indices
 from tritongen.ir.free import binders_of, reads
-from tritongen.schedule.canonical import fresh, line_over, read_of
+from tritongen.ir.names import fresh
+from tritongen.schedule.canonical import line_over, read_of
 from tritongen.schedule.members import closure, is_reducer
 
 Nests = tuple[ir.Nest, ...]

@@ -11,7 +11,8 @@ from dataclasses import replace
 
 from tritongen.ir import nodes as ir
 from tritongen.ir.free import free_indices, tensors_read
-from tritongen.schedule.canonical import line_over, names_spoken, read_of, unlike
+from tritongen.ir.names import unlike
+from tritongen.schedule.canonical import line_over, names_spoken, read_of
 from tritongen.schedule.plan import Dims
 
 # Calls that cost no more than the multiplication whose operand they would be.

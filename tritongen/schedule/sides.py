@@ -15,8 +15,9 @@ from typing import TypeVar
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import index, size
 from tritongen.ir.free import all_binders, free_indices, tensors_read
+from tritongen.ir.names import fresh
 from tritongen.schedule.aside import names_of
-from tritongen.schedule.canonical import fresh, places, with_ranges
+from tritongen.schedule.canonical import places, with_ranges
 
 Place = tuple[str, str, str]  # an index of a line, or a dim of a tensor
 Stored = TypeVar("Stored", ir.Tensor, ir.Nest)

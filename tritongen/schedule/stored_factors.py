@@ -28,7 +28,8 @@ from dataclasses import replace
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import indices
 from tritongen.ir.free import free_indices, reads, tensors_read
-from tritongen.schedule.canonical import fresh, line_over, names_beside, read_of, uncast
+from tritongen.ir.names import fresh
+from tritongen.schedule.canonical import line_over, names_beside, read_of, uncast
 from tritongen.schedule.classes.chains import is_multiplied, multiplies_halves
 from tritongen.schedule.classes.fused import batch_of
 from tritongen.schedule.members import Group, is_reducer

@@ -14,9 +14,10 @@ from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import Atom, Floor, Idx, Poly, floordiv, index, indices, substitute_atoms
 from tritongen.ir.bounds import Facts, prove
 from tritongen.ir.free import free_indices, reads, tensors_read
+from tritongen.ir.names import fresh
 from tritongen.kernel.moving import exponential
 from tritongen.kernel.nodes import Fold, Kernel, statements
-from tritongen.schedule.canonical import fresh, read_of, with_ranges
+from tritongen.schedule.canonical import read_of, with_ranges
 from tritongen.schedule.members import Group, names_in, operands
 from tritongen.schedule.plan import Dims
 

@@ -19,8 +19,9 @@ from dataclasses import replace
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import Poly, index, indices, size, symbols
 from tritongen.ir.free import coordinates, reads
+from tritongen.ir.names import fresh
 from tritongen.ir.on_numbers import at_zeros
-from tritongen.schedule.canonical import fresh, same
+from tritongen.schedule.canonical import same
 from tritongen.schedule.classes.patches import MOST_DIMS
 from tritongen.schedule.members import Group, Product, names_in
 from tritongen.schedule.plan import Dims, Pack, pack_dims, stored_dims

@@ -17,6 +17,7 @@ from tritongen.ir.algebra import Poly, index, indices, poly, weight_of
 from tritongen.ir.bounds import Facts, prove
 from tritongen.ir.conditions import where_known
 from tritongen.ir.free import binders_of, fetches, following, free_indices, reads, tensors_read
+from tritongen.ir.names import fresh
 from tritongen.kernel.lower import CannotLower, lower
 from tritongen.kernel.nodes import (
     NUMBERS,
@@ -32,7 +33,7 @@ from tritongen.kernel.nodes import (
 )
 from tritongen.kernel.parts import PART, added_up, in_parts, merging
 from tritongen.kernel.verify import verify
-from tritongen.schedule.canonical import fresh, rename_nest, uncast
+from tritongen.schedule.canonical import rename_nest, uncast
 from tritongen.schedule.classes.chain_lines import in_groups, with_bases, with_nan, with_scales
 from tritongen.schedule.classes.chains import Pair, is_multiplied, reads_in_place, tells_terms
 from tritongen.schedule.classes.contraction_stages import width

@@ -28,8 +28,9 @@ from tritongen.ir.algebra import (
     symbols,
 )
 from tritongen.ir.free import reads
+from tritongen.ir.names import fresh
 from tritongen.ir.on_numbers import is_zero_outside
-from tritongen.schedule.canonical import fresh, with_ranges
+from tritongen.schedule.canonical import with_ranges
 from tritongen.schedule.classes import channel_padding, patches
 from tritongen.schedule.classes.contraction_tiles import axes_of
 from tritongen.schedule.estimates import TAPPED, of_convolution

@@ -13,7 +13,8 @@ from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import index, indices
 from tritongen.ir.bounds import Facts
 from tritongen.ir.free import reads
-from tritongen.schedule.canonical import fresh, names_beside, read_of
+from tritongen.ir.names import fresh
+from tritongen.schedule.canonical import names_beside, read_of
 from tritongen.schedule.classes.chains import all_pairs
 
 

@@ -13,11 +13,12 @@ from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import Poly, indices, is_affine_map, poly, weight_of
 from tritongen.ir.bounds import Facts
 from tritongen.ir.free import binders_of, fetches, free_indices, reads, tensors_read
+from tritongen.ir.names import unlike
 from tritongen.ir.reads import reads_of
 from tritongen.kernel.lower import CannotLower, lower
 from tritongen.kernel.nodes import Walk
 from tritongen.kernel.verify import verify
-from tritongen.schedule.canonical import names_spoken, same, unlike
+from tritongen.schedule.canonical import names_spoken, same
 from tritongen.schedule.classes import box, contraction
 from tritongen.schedule.classes.crossed import ACROSS, is_plain, views_of
 from tritongen.schedule.images import with_images

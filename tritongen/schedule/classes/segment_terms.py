@@ -18,10 +18,11 @@ from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import Poly, indices, poly, substitute
 from tritongen.ir.bounds import Facts
 from tritongen.ir.free import binders_of, folds_of, free_indices, reads
+from tritongen.ir.names import fresh
 from tritongen.kernel.lower import CannotLower, lower
 from tritongen.kernel.nodes import Kernel, Loop, Stmt, Store, Walk
 from tritongen.kernel.verify import verify
-from tritongen.schedule.canonical import fresh, line_over, read_of, rename_nest
+from tritongen.schedule.canonical import line_over, read_of, rename_nest
 from tritongen.schedule.classes.contraction import as_product
 from tritongen.schedule.classes.segments import (
     Config,

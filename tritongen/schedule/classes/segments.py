@@ -17,10 +17,11 @@ from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import Poly, fetches_of, index, indices, poly, weight_of
 from tritongen.ir.conditions import guards_of, where_known
 from tritongen.ir.free import binders_of, tensors_read
+from tritongen.ir.names import fresh
 from tritongen.kernel.lower import CannotLower, lower
 from tritongen.kernel.nodes import Walk
 from tritongen.kernel.verify import verify
-from tritongen.schedule.canonical import fresh, rename_nest
+from tritongen.schedule.canonical import rename_nest
 from tritongen.schedule.classes.contraction import as_product
 from tritongen.schedule.members import (
     Group,

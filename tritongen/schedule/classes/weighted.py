@@ -18,7 +18,8 @@ from tritongen.ir import nodes as ir
 from tritongen.ir.bounds import Facts
 from tritongen.ir.forms import reaching
 from tritongen.ir.free import free_indices
-from tritongen.schedule.canonical import fresh, line_over, names_beside, read_of
+from tritongen.ir.names import fresh
+from tritongen.schedule.canonical import line_over, names_beside, read_of
 from tritongen.schedule.classes.chains import pairs
 from tritongen.schedule.factored import factors_of, multiplied
 from tritongen.schedule.members import is_reducer
