@@ -14,8 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tritongen.autodiff.assemble import reached
-from tritongen.ir.free import folds_of, free_indices, tensors_read
+from tritongen.ir.free import folds_of, free_indices, needed, tensors_read
 from tritongen.ir.nodes import Call, Expr, Nest, Op, Read, walk
 from tritongen.ir.rename import renamed
 
@@ -30,7 +29,7 @@ def computed_again(
 ) -> tuple[Nest, ...]:
     """The lines of a gradient. New lines compute such outputs, and the other lines read these."""
     given = {o.name for o in op.outputs}
-    used = reached(nests, gradients, given)
+    used = needed(nests, gradients, given)
     read = set[str]().union(*(tensors_read(nest.body) for nest in used))
     there = given | {nest.name for nest in used} | {p.name for p in op.params}
     stored = {t.name for t in (*op.tensors, *op.outputs)}

@@ -12,7 +12,7 @@ from dataclasses import replace
 from tritongen.autodiff import exprs
 from tritongen.ir import algebra
 from tritongen.ir.algebra import Sym
-from tritongen.ir.free import coordinates, tensors_read
+from tritongen.ir.free import coordinates, needed, tensors_read
 from tritongen.ir.nodes import (
     Cast,
     Constant,
@@ -39,7 +39,7 @@ def assemble(op: Op, nests: tuple[Nest, ...], wanted: tuple[Param, ...]) -> Op:
         Tensor(f"d{p.name}", p.dtype, p.dims if isinstance(p, Tensor) else ()) for p in wanted
     )
     given = {o.name for o in op.outputs}
-    nests = reached(nests, {o.name for o in outputs}, given)
+    nests = needed(nests, {o.name for o in outputs}, given)
     read = set().union(*(names_read(nest.body) for nest in nests))
     cotangents = (cotangent(o) for o in op.outputs if kind_of(o.dtype, op) == "float")
     added = (p for p in (*op.outputs, *cotangents) if p.name in read)
@@ -97,17 +97,6 @@ def _with_scalars(expr: Expr, scalars: set[str]) -> Expr:
         return node
 
     return rebuild(expr, change)
-
-
-def reached(nests: tuple[Nest, ...], wanted: set[str], given: set[str]) -> tuple[Nest, ...]:
-    """Nests that `wanted` depends on; what is given is read, never computed again."""
-    kept: list[Nest] = []
-    needed = set(wanted)
-    for nest in reversed(nests):
-        if nest.name in needed and nest.name not in given:
-            kept.append(nest)
-            needed |= tensors_read(nest.body)
-    return tuple(reversed(kept))
 
 
 def names_read(expr: Expr) -> set[str]:

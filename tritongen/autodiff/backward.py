@@ -20,7 +20,7 @@ from itertools import islice
 
 from tritongen.autodiff import batches, exprs, flow, zero
 from tritongen.autodiff.again import computed_again
-from tritongen.autodiff.assemble import assemble, cotangent, reached
+from tritongen.autodiff.assemble import assemble, cotangent
 from tritongen.autodiff.empty_folds import with_divisors_of_1
 from tritongen.autodiff.inline import inline, read_back
 from tritongen.autodiff.invert import Target, invert
@@ -36,7 +36,7 @@ from tritongen.errors import Diagnostic, SpecError
 from tritongen.ir import algebra
 from tritongen.ir.algebra import Poly, index
 from tritongen.ir.bounds import Facts, facts_of
-from tritongen.ir.free import all_binders, all_indices, folds_of, tensors_read
+from tritongen.ir.free import all_binders, all_indices, folds_of, needed, tensors_read
 from tritongen.ir.names import free_name, fresh
 from tritongen.ir.nodes import (
     BATCH,
@@ -192,7 +192,7 @@ def _stepped_aside(op: Op, wanted: tuple[Param, ...]) -> Op:
 def _tidied(op: Op, nests: tuple[Nest, ...], gradients: set[str]) -> tuple[Nest, ...]:
     """Without lines that lead nowhere or are read once; outputs stand for their quotients."""
     given = {o.name for o in op.outputs}
-    used = reached(nests, gradients, given)
+    used = needed(nests, gradients, given)
     read = set().union(*(tensors_read(nest.body) for nest in used))
     exact = (nest for nest in nests if not rounds_apart(op, nest.body))
     tensors = (*op.tensors, *op.outputs, *map(cotangent, op.outputs))

@@ -27,10 +27,10 @@ from collections.abc import Set
 from dataclasses import replace
 
 from tritongen.autodiff import exprs
-from tritongen.autodiff.assemble import names_read, reached
+from tritongen.autodiff.assemble import names_read
 from tritongen.autodiff.products import matrix_products
 from tritongen.ir.algebra import Poly, index
-from tritongen.ir.free import folds_of, free_indices
+from tritongen.ir.free import folds_of, free_indices, needed
 from tritongen.ir.names import free_name
 from tritongen.ir.nodes import (
     BATCH,
@@ -93,7 +93,7 @@ def keeping(op: Op, lines: tuple[Nest, ...], back: Op) -> Op | None:
         {o.name for o in op.outputs} | places.keys() | {copy.name for copy, _ in found.values()}
     )
     # What the spec computes for nobody stays, and what that reads.
-    used = {n.name for n in reached(tuple(nests), wanted | own, set())}
+    used = {n.name for n in needed(nests, wanted | own)}
     nests = [n for n in nests if n.name in used]
     outputs = (*(tensor for _, tensor in found.values()), *places.values())
     return replace(
@@ -179,7 +179,7 @@ def _alone_with_operands(op: Op, lines: tuple[Nest, ...], back: Op, given: Set[s
 
 def _without(back: Op, given: Set[str]) -> tuple[Nest, ...]:
     """The lines of a gradient that is given these."""
-    return reached(back.nests, {o.name for o in back.outputs}, set(given))
+    return needed(back.nests, {o.name for o in back.outputs}, given)
 
 
 def _copy(line: Nest, name: str, like: Tensor) -> tuple[Nest, Tensor]:

@@ -26,6 +26,7 @@ from tritongen.ir.nodes import BATCH, Op, kind_of, may_be_f64
 from tritongen.schedule import rules
 from tritongen.schedule.classes.patches import Dim, operand, walked
 from tritongen.schedule.estimates import shared
+from tritongen.schedule.members import operands
 from tritongen.schedule.plan import KernelPlan, Order, Pack, Run, Sizes, Step, View
 
 LONG = 56  # characters of what is better read on a line of its own
@@ -219,11 +220,10 @@ def _tiled(step: Step, views: dict[str, View]) -> list[tuple[str, str, str]]:
         every = [each for each in found if each[0] in widest - {*step.stores}]
         return every or found[:1]
     # One that is gathered from as well has no view: `x[n, v]` beside `x[n, target[n]]`.
-    computed = {n.name for n in step.kernels[0].nests}
-    for read in (r for n in step.kernels[0].nests for r in reads(n.body)):
+    for read in operands(step.kernels[0].nests):
         rows = [k for k, c in enumerate(read.coords) if indices(c) and indices(c) <= row]
         cols = [k for k, c in enumerate(read.coords) if indices(c) and indices(c) <= col]
-        if rows and cols and read.tensor not in computed and BATCH not in row | col:
+        if rows and cols and BATCH not in row | col:
             name = read.tensor
             return [(name, f"{name}.stride({rows[-1]})", f"{name}.stride({cols[-1]})")]
     return []

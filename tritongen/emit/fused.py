@@ -18,12 +18,12 @@ from tritongen.emit.folds import NO_PLACE, combined
 from tritongen.emit.frames import LOG2E, Frame, Level, tile_indices
 from tritongen.emit.loop_ends import Ends, LoopWriter
 from tritongen.emit.text import wrap, wrapped
-from tritongen.emit.tiles import counting_dtype, leads_to, view
+from tritongen.emit.tiles import counting_dtype, view
 from tritongen.emit.view import KernelView, indented
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import Idx, fetches_of, indices, poly
 from tritongen.ir.bounds import prove
-from tritongen.ir.free import free_indices, reads, tensors_read
+from tritongen.ir.free import free_indices, leads_to, reads, tensors_read
 from tritongen.ir.functions import ATOM
 from tritongen.ir.reducers import REDUCERS
 from tritongen.kernel.moving import exponential

@@ -19,10 +19,10 @@ from tritongen.emit.folds import NO_PLACE, combined
 from tritongen.emit.kernel_writer import KernelWriter
 from tritongen.emit.row_folds import loaded_parts, stored_parts
 from tritongen.emit.row_views import Fold, Tile, Variable, Walk
-from tritongen.emit.tiles import fill_lanes, in_blocks, leads_to, name_axis, open_tile, tile_view
+from tritongen.emit.tiles import fill_lanes, in_blocks, name_axis, open_tile, tile_view
 from tritongen.emit.view import KernelView
 from tritongen.ir import nodes as ir
-from tritongen.ir.free import tensors_read
+from tritongen.ir.free import leads_to, tensors_read
 from tritongen.ir.functions import ATOM
 from tritongen.ir.reducers import REDUCERS
 from tritongen.schedule.canonical import same

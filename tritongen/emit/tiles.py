@@ -22,8 +22,8 @@ from tritongen.emit.text import launch_text
 from tritongen.emit.view import KernelView, template_of
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import Poly, indices, is_affine_map
-from tritongen.ir.free import free_indices, reads, tensors_read
-from tritongen.schedule.members import is_reducer
+from tritongen.ir.free import free_indices, leads_to, reads
+from tritongen.schedule.members import is_reducer, operands
 from tritongen.schedule.plan import Axis
 
 
@@ -287,14 +287,9 @@ def straight_lines(writer: KernelWriter) -> None:
 def wide_tensors(writer: KernelWriter, columns: Axis) -> tuple[str, ...]:
     """Tensors read along the columns: their masked lanes reach the folds."""
     col = {d.index for d in columns.digits}
-    found: dict[str, None] = {}
-    computed = {n.name for n in writer.kernel.nests}
-    for nest in writer.kernel.nests:
-        for read in reads(nest.body):
-            if read.tensor not in computed and free_indices(read) & col and read.fill is None:
-                if ir.kind_of(read.dtype, writer.op) == "float":
-                    found[read.tensor] = None
-    return tuple(found)
+    along = (r for r in operands(writer.kernel.nests) if free_indices(r) & col and r.fill is None)
+    floats = (r.tensor for r in along if ir.kind_of(r.dtype, writer.op) == "float")
+    return tuple(dict.fromkeys(floats))
 
 
 def tile_nests(writer: KernelWriter) -> list[ir.Nest]:
@@ -326,16 +321,6 @@ def tile_stores(writer: KernelWriter, names: Iterable[str]) -> tuple[str, ...]:
                 writer.value(nests[name])
             writer.store(nests[name], writer.values[name][0])
     return tuple(lines)
-
-
-def leads_to(expr: ir.Expr, nests: Iterable[ir.Nest]) -> set[str]:
-    """The tensors that an expression reads, by itself or through these values."""
-    bodies, found, waiting = {n.name: n.body for n in nests}, set[str](), [expr]
-    while waiting:
-        new = tensors_read(waiting.pop()) - found
-        found |= new
-        waiting += [bodies[name] for name in new & bodies.keys()]
-    return found
 
 
 def forget_tile(writer: KernelWriter) -> None:

@@ -36,7 +36,8 @@ from tritongen.emit.tiles import (
     wide_tensors,
 )
 from tritongen.emit.view import KernelView
-from tritongen.ir.free import free_indices, reads
+from tritongen.ir.free import free_indices
+from tritongen.schedule.members import operands
 from tritongen.schedule.plan import Level
 
 # Arguments of launches whose programs share rows.
@@ -230,16 +231,9 @@ def walk_outputs(writer: KernelWriter) -> tuple[Walk, ...]:
 
 def tiled_reads(writer: KernelWriter) -> tuple[str, ...]:
     """Tensors over rows and columns that folds read."""
-    col = {d.index for d in writer.kernel.axes[1].digits}
-    row = {d.index for d in writer.kernel.axes[0].digits}
-    computed = {n.name for n in writer.kernel.nests}
-    found = {
-        read.tensor: None
-        for nest in writer.kernel.nests
-        for read in reads(nest.body)
-        if read.tensor not in computed and free_indices(read) >= row and free_indices(read) & col
-    }
-    return tuple(found)
+    row, col = ({d.index for d in axis.digits} for axis in writer.kernel.axes[:2])
+    found = ((r.tensor, free_indices(r)) for r in operands(writer.kernel.nests))
+    return tuple(dict.fromkeys(tensor for tensor, own in found if own >= row and own & col))
 
 
 def stored_behind(writer: KernelWriter) -> list[str]:

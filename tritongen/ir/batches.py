@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tritongen.ir.algebra import Poly, index, indices, poly, size, symbols
-from tritongen.ir.free import all_indices
+from tritongen.ir.free import all_indices, needed
 from tritongen.ir.names import unlike
 from tritongen.ir.nodes import (
     BATCH,
@@ -87,15 +87,11 @@ def own_batches(op: Op) -> tuple[Op, tuple[Own, ...]]:
     split = _Split(op)
     nests = [nest for own in op.nests for nest in split.apart(own)]
     views = tuple(Tensor(v.name, v.tensor.dtype, _flat(v)) for v in split.views.values())
-    used: list[Nest] = []
-    wanted = {o.name for o in op.outputs}
-    for nest in reversed(nests):  # a temporary that only such reducers read is left out
-        if nest.name in wanted:
-            used.insert(0, nest)
-            wanted |= {tensor for tensor, _, _ in reads_of(nest.body)}
+    # A temporary that only such reducers read is left out.
+    used = needed(nests, (o.name for o in op.outputs))
     params = (*op.params, *views)
     facts = tuple(map(split.fact, op.facts))
-    return replace(op, params=params, facts=facts, nests=tuple(used)), tuple(split.views.values())
+    return replace(op, params=params, facts=facts, nests=used), tuple(split.views.values())
 
 
 def read_by(op: Op, expr: Expr) -> frozenset[str]:
@@ -135,12 +131,8 @@ def narrow(op: Op, expr: Expr) -> frozenset[str]:
 def reduced_alone(op: Op) -> frozenset[str]:
     """The operands over whose batch dims alone a reducer ranges, behind an output that has elements where the batch has none."""
     outputs = {o.name for o in op.outputs if BATCH_SIZE not in o.dims}
-    found, wanted = frozenset[str](), outputs - set(op.kept)
-    for nest in reversed(op.nests):
-        if nest.name in wanted:
-            wanted |= {tensor for tensor, _, _ in reads_of(nest.body)}
-            found = found.union(*(narrow(op, e) for e in walk(nest.body)))
-    return found
+    lines = needed(op.nests, outputs - set(op.kept))
+    return frozenset[str]().union(*(narrow(op, e) for n in lines for e in walk(n.body)))
 
 
 def _flat(own: Own) -> tuple[Poly, ...]:

@@ -5,7 +5,7 @@ Input: an expression or nests. Output: names, or parts of the expression.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from types import MappingProxyType
 
@@ -120,6 +120,26 @@ def tensors_read(expr: ir.Expr) -> set[str]:
 def binders_of(nest: ir.Nest) -> tuple[ir.Binder, ...]:
     """Binders of the reducer at the root, if there is one."""
     return nest.body.binders if isinstance(nest.body, ir.Reduce) else ()
+
+
+def needed(nests: Sequence[ir.Nest], wanted: Iterable[str], there: Container[str] = ()) -> ir.Nests:
+    """The nests that these values depend on, in order, without those that are there. Each stands behind what it reads."""
+    names, kept = set(wanted), list[ir.Nest]()
+    for nest in reversed(nests):
+        if nest.name in names and nest.name not in there:
+            names |= tensors_read(nest.body)
+            kept.append(nest)
+    return tuple(reversed(kept))
+
+
+def leads_to(expr: ir.Expr, nests: Iterable[ir.Nest]) -> set[str]:
+    """The tensors that an expression reads, by itself or through these values."""
+    bodies, found, waiting = {n.name: n.body for n in nests}, set[str](), [expr]
+    while waiting:
+        new = tensors_read(waiting.pop()) - found
+        found |= new
+        waiting += [bodies[name] for name in new & bodies.keys()]
+    return found
 
 
 def following(nests: Iterable[ir.Nest], names: Set[str]) -> set[str]:

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from tritongen.ir import nodes as ir
-from tritongen.ir.free import tensors_read
+from tritongen.ir.free import leads_to
 
 Lines = Mapping[str, ir.Nest]
 
@@ -49,7 +49,9 @@ def exponential(term: ir.Expr, maximum: ir.Nest, lines: Lines) -> Exponential | 
 
 
 def _of_factor(own: ir.Expr, other: ir.Expr, maximum: ir.Nest, lines: Lines) -> Exponential | None:
-    found = None if _depends(other, maximum.name, lines) else exponential(own, maximum, lines)
+    if maximum.name in leads_to(other, lines.values()):
+        return None
+    found = exponential(own, maximum, lines)
     return replace(found, alone=False) if found else None
 
 
@@ -79,8 +81,3 @@ def _whole(e: ir.Expr, lines: Lines) -> ir.Expr:
         return node if own is node else _whole(own, lines)
 
     return ir.rebuild(e, change)
-
-
-def _depends(e: ir.Expr, name: str, lines: Lines) -> bool:
-    read = tensors_read(e) & lines.keys()
-    return name in read or any(_depends(lines[t].body, name, lines) for t in read)

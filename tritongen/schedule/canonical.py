@@ -36,8 +36,8 @@ from tritongen.ir.free import (
     fetches,
     folds_of,
     free_indices,
+    needed,
     reads,
-    tensors_read,
     with_coordinates,
 )
 from tritongen.ir.names import fresh
@@ -66,16 +66,6 @@ def _none_reversed(reduce: ir.Reduce, facts: Facts) -> ir.Reduce:
     )
     binders = zip(reduce.binders, ends, strict=True)
     return replace(reduce, binders=tuple(replace(b, hi=end) for b, end in binders))
-
-
-def needed(nests: ir.Nests, wanted: Iterable[str], there: Iterable[str] = ()) -> ir.Nests:
-    """The nests that these values depend on, in order, without those that are there. A temporary that nothing reads only gave a warning."""
-    names, kept = set(wanted), list[ir.Nest]()
-    for nest in reversed(nests):  # each stands behind what it reads
-        if nest.name in names - {*there}:
-            names |= tensors_read(nest.body)
-            kept.append(nest)
-    return tuple(reversed(kept))
 
 
 def as_rounded(nests: ir.Nests) -> ir.Nests:

@@ -27,12 +27,12 @@ from tritongen.ir.free import (
     folds_of,
     following,
     free_indices,
+    needed,
     own_coordinates,
     tensors_read,
 )
 from tritongen.ir.names import fresh
 from tritongen.schedule.aside import names_of
-from tritongen.schedule.canonical import needed
 from tritongen.schedule.plan import Chunks, Plan
 from tritongen.schedule.sides import sides
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import indices
 from tritongen.ir.bounds import Facts
-from tritongen.ir.free import fetches, reads, tensors_read
+from tritongen.ir.free import fetches, needed, reads, tensors_read
 from tritongen.schedule.classes import CLASSES, fused, segments
 from tritongen.schedule.classes.chains import pairs
 from tritongen.schedule.classes.contraction import as_product
@@ -116,11 +116,8 @@ def rarely_asked(op: ir.Op, nests: tuple[ir.Nest, ...]) -> set[str]:
     """The lines of a gradient that only gradients of scalars need. Few calls ask for these, so they get steps of their own."""
     if op.gradient != "none" or not any(o.dims for o in op.outputs):
         return set()
-    often = {o.name for o in op.outputs if o.dims}
-    for nest in reversed(nests):
-        if nest.name in often:
-            often |= tensors_read(nest.body)
-    return {nest.name for nest in nests} - often
+    often = needed(nests, (o.name for o in op.outputs if o.dims))
+    return {n.name for n in nests} - {n.name for n in often}
 
 
 def with_numbers(kind: Group, members, virtual, facts: Facts, sizes) -> Group:

@@ -20,7 +20,7 @@ from math import inf
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import Poly
 from tritongen.ir.bounds import Facts
-from tritongen.ir.free import binders_of, free_indices, tensors_read
+from tritongen.ir.free import binders_of, free_indices, leads_to
 from tritongen.schedule.canonical import same
 from tritongen.schedule.members import is_reducer
 from tritongen.schedule.plan import Level, Pair
@@ -173,12 +173,8 @@ def _plain(fold: ir.Nest) -> bool:
 
 def _waits_for(fold: ir.Nest, row: Row) -> set[str]:
     """The folds that this one needs to be finished."""
-    seen, waiting = set[str](), [fold.fold.body]
-    while waiting:  # each row value on the way is looked at once, by whatever it is read
-        found = tensors_read(waiting.pop()) & row.nests.keys() - seen
-        seen |= found
-        waiting += [n.body for n in map(row.nests.__getitem__, found) if not is_reducer(n)]
-    return {t for t in seen if is_reducer(row.nests[t])} - {fold.name}
+    seen = leads_to(fold.fold.body, (n for n in row.nests.values() if not is_reducer(n)))
+    return {t for t in seen & row.nests.keys() if is_reducer(row.nests[t])} - {fold.name}
 
 
 def state_of(pair: Pair) -> tuple[str, ...]:

@@ -27,7 +27,7 @@ from dataclasses import replace
 
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import indices
-from tritongen.ir.free import free_indices, reads, tensors_read
+from tritongen.ir.free import free_indices, leads_to, reads, tensors_read
 from tritongen.ir.names import fresh
 from tritongen.schedule.canonical import line_over, names_beside, read_of, uncast
 from tritongen.schedule.classes.chains import is_multiplied, multiplies_halves
@@ -83,10 +83,8 @@ def _is_norm(read: ir.Read, nests: dict[str, ir.Nest]) -> bool:
     line = nests.get(read.tensor)
     if line is None or is_reducer(line) or line.dtype == "compute":
         return False
-    behind = [line]
-    for n in behind:  # grows
-        more = (nests[t] for t in sorted(tensors_read(n.body) & nests.keys()) if not is_reducer(n))
-        behind += [each for each in more if each not in behind]
+    pointwise = (n for n in nests.values() if not is_reducer(n))
+    behind = [line, *(nests[t] for t in leads_to(line.body, pointwise) & nests.keys())]
     folds = [n for n in behind if is_reducer(n) and {*n.box} < {*line.box}]
     own = {
         r.tensor for n in behind if n not in folds for r in reads(n.body) if r.tensor not in nests

@@ -22,10 +22,10 @@ from dataclasses import dataclass, replace
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import fetches_of, indices, weight_of
 from tritongen.ir.bounds import Facts
-from tritongen.ir.free import free_indices, reads, tensors_read
+from tritongen.ir.free import free_indices, needed, reads, tensors_read
 from tritongen.ir.names import fresh
 from tritongen.ir.rename import renamed
-from tritongen.schedule.canonical import line_over, names_beside, needed, read_of, rename_nest
+from tritongen.schedule.canonical import line_over, names_beside, read_of, rename_nest
 from tritongen.schedule.classes.contraction import as_product
 from tritongen.schedule.classes.contraction_operands import left_out, storage_dtype
 from tritongen.schedule.members import Product, Virtual, indices_in, is_reducer

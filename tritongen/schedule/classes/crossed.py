@@ -17,12 +17,19 @@ from dataclasses import replace
 
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import Poly, index, indices
-from tritongen.ir.free import binders_of, fetches, following, free_indices, reads, tensors_read
+from tritongen.ir.free import (
+    binders_of,
+    fetches,
+    following,
+    free_indices,
+    needed,
+    reads,
+    tensors_read,
+)
 from tritongen.kernel.lower import CannotLower, lower
 from tritongen.kernel.nodes import PARTS, Kernel, Loop, Store, Walk, statements
 from tritongen.kernel.parts import PART, in_parts, merging, state_name
 from tritongen.kernel.verify import verify
-from tritongen.schedule.canonical import needed
 from tritongen.schedule.classes.contraction import as_product
 from tritongen.schedule.members import Group, gather_lines, is_reducer, operands, results
 from tritongen.schedule.plan import Dims, KernelPlan, Launch, Step, Variant, View, walked_axes

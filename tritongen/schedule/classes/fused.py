@@ -47,6 +47,7 @@ from tritongen.schedule.members import (
     indices_in,
     is_reducer,
     names_in,
+    operands,
     results,
 )
 from tritongen.schedule.plan import Dims, KernelPlan, Launch, Sizes, Step, Variant, walked_axes
@@ -649,8 +650,7 @@ def met_by_sums(group: Group) -> int:
     A sum of products has a layout of its own, and such a tile comes to it through shared memory.
     """
     (row,), (loop,) = group.row, group.col
-    both, own = {row.index, loop.index}, {n.name for n in group.nests}
-    beside = {r for n in group.nests for r in reads(n.body) if r.tensor not in own}
+    both, beside = {row.index, loop.index}, {*operands(group.nests)}
     tiles = (r for r in beside - loads_of(group).keys() if both <= free_indices(r))
     numbers = (f for n in group.nests for f in fetches(n.body))  # of 64 bits, whatever their type
     numbers = (f for f in numbers if both <= frozenset().union(*map(indices, f.coords)))

@@ -23,9 +23,9 @@ from tritongen.ir.algebra import (
     substitute,
     weight_of,
 )
-from tritongen.ir.free import folds_of, free_indices, tensors_read
+from tritongen.ir.free import folds_of, free_indices, needed, tensors_read
 from tritongen.ir.names import fresh
-from tritongen.schedule.canonical import line_over, needed, uncast
+from tritongen.schedule.canonical import line_over, uncast
 from tritongen.schedule.classes import box, nest, rows
 from tritongen.schedule.classes.segment_terms import Added, adding, is_by_segments
 from tritongen.schedule.members import Group, Virtual, indices_in, is_reducer
