@@ -278,10 +278,10 @@ def passes(kernel: KernelPlan, tensor: str, config: Mapping[str, Any]) -> int:
     def reads_it(name: str) -> bool:
         """Whether a nest reads it, directly or through values over the tile. No pass keeps these for the next one."""
         below = tensors_read(nests[name].body)
-        tile = [t for t in below & nests.keys() if {b.index for b in nests[t].box} != row]
+        tile = [t for t in below & nests.keys() if nests[t].over != row]
         return tensor in below or any(map(reads_it, tile))
 
-    stored = [n for n in kernel.stores if n in nests and {b.index for b in nests[n].box} != row]
+    stored = [n for n in kernel.stores if n in nests and nests[n].over != row]
     early = {name for level in kernel.levels for name in level.stores}
     walks = (
         *((*level.folds, *level.stores) for level in kernel.levels),
@@ -423,7 +423,7 @@ class CallNumbers:
 
     def flops(self, nest: ir.Nest) -> int:
         """Every operation once for each place of the indices that it depends on."""
-        return round(self._flops(nest.body, self.ranges(nest), {b.index for b in nest.box}))
+        return round(self._flops(nest.body, self.ranges(nest), nest.over))
 
     def _flops(self, node: ir.Expr, ranges: Mapping[str, int], box: set[str]) -> float:
         below = sum(self._flops(e, ranges, box) for e in ir.parts(node))

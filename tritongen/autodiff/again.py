@@ -57,7 +57,7 @@ def _is_near(nest: Nest, read: set[str], there: set[str]) -> bool:
     )
 
 
-def _functions(expr: Expr, whole: frozenset[str]) -> list[str]:
+def _functions(expr: Expr, whole: set[str]) -> list[str]:
     """The functions that are computed for each element. A value that is the same along a dim is computed less often."""
     calls = (node for node in walk(expr) if isinstance(node, Call))
     return [call.fn for call in calls if free_indices(call) == whole]

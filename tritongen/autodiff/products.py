@@ -38,7 +38,7 @@ COMPUTE = exprs.COMPUTE
 
 def matrix_products(line: Nest) -> Iterator[tuple[Expr, Expr]]:
     """The factors of each sum in a line where both have an index of the line to themselves."""
-    own = {b.index for b in line.box}
+    own = line.over
     for expr in walk(line.body):
         match expr:
             case Reduce("sum", binders, _, Call("mul", (left, right))) if binders:

@@ -40,7 +40,7 @@ class Quotient:
     value: Expr
     above: Expr
     below: Expr
-    box: frozenset[str]
+    box: set[str]
 
 
 def rounds_apart(op: Op, body: Expr) -> bool:
@@ -105,7 +105,7 @@ def _found(quotient: Quotient, above: Expr, below: Expr) -> Expr | None:
     return exprs.substitute(quotient.value, change)
 
 
-def _matches(pattern: Expr, expr: Expr, box: frozenset[str], here: dict[str, Poly]) -> bool:
+def _matches(pattern: Expr, expr: Expr, box: set[str], here: dict[str, Poly]) -> bool:
     """Whether expr may be the pattern at other coordinates; `here` gets those of the box's indices."""
     match pattern, expr:
         case Read(tensor, coords, fill), Read(other, others, filled):
@@ -125,7 +125,7 @@ def _matches(pattern: Expr, expr: Expr, box: frozenset[str], here: dict[str, Pol
     return pattern == expr and not free_indices(pattern) & box
 
 
-def _coordinate(pattern: Poly, p: Poly, box: frozenset[str], here: dict[str, Poly]) -> bool:
+def _coordinate(pattern: Poly, p: Poly, box: set[str], here: dict[str, Poly]) -> bool:
     for name in box:
         if pattern == index(name):
             return here.setdefault(name, p) == p

@@ -20,11 +20,11 @@ def with_row_lines(lines: tuple[Nest, ...], free_name: Callable[[str], str]) -> 
     """The lines, and those that were added, in order."""
     found: list[Nest] = []
     for line in lines:
-        box = {b.index for b in line.box}
+        box = line.over
         body = line.body
         for quotient in _quotients(body) if _multiplies(body) else ():
             row = next((n for n in found if _is_of(quotient, n)), None)
-            if row is not None and {b.index for b in row.box} < box:
+            if row is not None and row.over < box:
                 new = replace(row, name=free_name(f"{line.name}_row"), body=quotient)
                 found.append(new)
                 read = Read(new.name, new.coords, None, new.dtype)
@@ -57,8 +57,4 @@ def _is_of(quotient: Call, line: Nest) -> bool:
     """Whether a line is the sum that is divided, read at each of its points, by what its index is called there."""
     above = quotient.args[0]
     same = isinstance(above, Read) and (above.tensor, above.coords) == (line.name, line.coords)
-    return (
-        same
-        and isinstance(line.body, Reduce)
-        and free_indices(quotient) == {b.index for b in line.box}
-    )
+    return same and isinstance(line.body, Reduce) and free_indices(quotient) == line.over

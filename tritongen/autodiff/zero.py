@@ -357,4 +357,4 @@ def _indices(value) -> frozenset[str]:
             return indices(p)
         case Poly() | str() | int():
             return frozenset()
-    return free_indices(value)
+    return frozenset(free_indices(value))

@@ -47,7 +47,6 @@ from tritongen.ir.algebra import (
 from tritongen.ir.algebra import text as poly_text
 from tritongen.ir.algebra import walk as walk_poly
 from tritongen.ir.bounds import prove
-from tritongen.ir.free import binders_of
 from tritongen.ir.functions import ATOM, TERM
 from tritongen.schedule.plan import KernelPlan
 
@@ -86,7 +85,7 @@ class Addressing(Parameters):
         self.along: dict[str, str] = {}
         # Sizes and strides that accesses are as wide as they allow, of one tensor or, under "", of all.
         self.multiples: dict[str, dict[str, str]] = {}
-        binders = [b for n in kernel.nests for b in (*n.box, *binders_of(n))]
+        binders = [b for n in kernel.nests for b in n.ranges]
         self.ranges: dict[str, tuple[Poly, Poly]] = {b.index: (b.lo, b.hi) for b in binders}
         self.may_be_negative: set[str] = set()
         self.may_be_negative |= {b.index for b in binders if not self._not_negative(b.lo)}
@@ -279,7 +278,7 @@ class Addressing(Parameters):
     def digits(self, run: tuple[str, ...]) -> str:
         """The number that a run of an axis's digits makes."""
         axis = self.axis_of[run[0]]
-        order = [d.index for d in axis.digits]
+        order = axis.names
         first, last = order.index(run[0]), order.index(run[-1])
         variable = self.axis_var[axis.name]
         right = axis.extent_of(tuple(order[last + 1 :]))
@@ -450,7 +449,7 @@ class Addressing(Parameters):
             self.axis_of[name].name: self.axis_of[name] for name in weights if name in self.axis_of
         }
         for axis in axes.values():
-            run = tuple(d.index for d in axis.digits)
+            run = axis.names
             if len(run) == 1 or any(d.index not in weights or d.lo.terms for d in axis.digits):
                 continue
             last = weights[run[-1]]
@@ -560,7 +559,7 @@ class Addressing(Parameters):
 
 
 def _run_name(run: tuple[str, ...], writer: Addressing) -> str:
-    axis = next(a for a in writer.kernel.axes if run[0] in {d.index for d in a.digits})
+    axis = next(a for a in writer.kernel.axes if run[0] in a.names)
     if len(run) == len(axis.digits):
         own = writer.axis_var.get(axis.name) == axis.name or len(run) > 1 or run[0] == ir.BATCH
         return axis.name if own else run[0]

@@ -70,7 +70,7 @@ def bounds_of(writer: KernelWriter, guards: tuple[ir.Guard, ...], size: dict[str
     k counts in some row, which is all that the other factor must check.
     """
     hoist(writer, (g.poly for g in guards))
-    summed = {d.index for axis in writer.kernel.axes[3:] for d in axis.digits}
+    summed = {i for axis in writer.kernel.axes[3:] for i in axis.names}
     whole = tuple(g for g in guards if not indices(g.poly) & summed)
     by_rows = tuple(g for g in guards if not is_of_tile(writer, g))
     guards = tuple(g for g in guards if g not in whole)
@@ -139,7 +139,7 @@ def sign(weight: Poly | None) -> int:
 
 def hoist(writer: KernelWriter, coordinates: Iterable[Poly]) -> None:
     """Puts reads of bounds and gathers in front of the loop, if no step of it changes them."""
-    k = {d.index for axis in writer.kernel.axes[3:] for d in axis.digits}
+    k = {i for axis in writer.kernel.axes[3:] for i in axis.names}
     for p in coordinates:
         for atom in walk(p):
             if isinstance(atom, Fetch) and not indices(poly(atom)) & k:
@@ -158,7 +158,7 @@ def without_rows(writer: KernelWriter, name: str, guards: tuple[ir.Guard, ...]) 
 def along(writer: KernelWriter, side: Side, bounds: Bounds, size: dict[str, str]) -> Iterator[None]:
     """k lies along one side of the tile; what is decoded or loaded by it there is forgotten behind it."""
     axis = writer.kernel.axes[3]
-    k, name = {d.index for d in axis.digits}, "k" + side.orient
+    k, name = {*axis.names}, "k" + side.orient
     saved, cache = dict(writer.index), dict(writer.cache)
     writer.axis_var[axis.name], writer.looping = name, LOOPED
     writer.axis_mask[axis.name] = bounds.inside(name, size)
@@ -179,7 +179,7 @@ def forget_loop(writer: KernelWriter, before: Cache) -> None:
 
 def guards_of(writer: KernelWriter, guards: tuple[ir.Guard, ...], side: Side) -> list[ir.Guard]:
     """The guards that speak of one factor's axes alone, and of numbers that a whole program shares."""
-    mine = {d.index for a in writer.kernel.axes if a.name in side.axes for d in a.digits}
+    mine = {i for a in writer.kernel.axes if a.name in side.axes for i in a.names}
     return [g for g in guards if indices(g.poly) - writer.lets.keys() <= mine]
 
 

@@ -62,7 +62,7 @@ def contraction_view(writer: KernelWriter) -> KernelView:
     if isinstance(writer, SlidingWriter):
         writer.sliding = LOOPED
         counted = kernel.axes[4:] or kernel.axes[3:]
-        writer.narrow |= {d.index for a in (kernel.axes[1], *counted) for d in a.digits}
+        writer.narrow |= {i for a in (kernel.axes[1], *counted) for i in a.names}
         writer.args.constants["INDEX"] = "INDEX"
     invariant(writer, heads)
     bounds = bounds_of(writer, heads[0].fold.guards, size)  # several products have none
@@ -78,7 +78,7 @@ def contraction_view(writer: KernelWriter) -> KernelView:
     without_rows(writer, heads[0].name, bounds.whole)
     behind = writer.taken()
     if isinstance(writer, SlidingWriter):
-        writer.columns = {d.index for d in kernel.axes[2].digits}
+        writer.columns = {*kernel.axes[2].names}
         writer.looping = frozenset({"n"})
     stores = stores_of(writer)
     if isinstance(writer, SlidingWriter):
@@ -168,7 +168,7 @@ def in_parts(
 
 def invariant(writer: KernelWriter, heads: Iterable[ir.Nest]) -> None:
     """Puts loads in front of the loop, if no step of it changes them."""
-    k = {d.index for axis in writer.kernel.axes[3:] for d in axis.digits}
+    k = {i for axis in writer.kernel.axes[3:] for i in axis.names}
 
     def visit(e: ir.Expr) -> None:
         target = e.arg if isinstance(e, ir.Cast) else e
@@ -427,7 +427,7 @@ def forget_columns(writer: SlidingWriter) -> None:
     (Triton 3.7, behind a transposed convolution in 128 x 128: 1,560 bytes spilled a thread; in halves 8.)
     """
     writer.sliding = frozenset()
-    own = {d.index for d in writer.kernel.axes[2].digits}
+    own = {*writer.kernel.axes[2].names}
     writer.cache = {k: v for k, v in writer.cache.items() if k[0] == "run" and not set(k[1]) & own}
     if len(own) > 1:
         for name in own:

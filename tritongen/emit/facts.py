@@ -207,7 +207,7 @@ def aligned_text(step: Step, views: dict[str, View]) -> str:
 
 def _tiled(step: Step, views: dict[str, View]) -> list[tuple[str, str, str]]:
     """The operands that are as large as rows and columns, and the stride of the last dim of each; else one tensor that has both."""
-    row, col = ({d.index for d in a.digits} for a in step.kernels[0].axes[:2])
+    row, col = ({*a.names} for a in step.kernels[0].axes[:2])
     found, widest = list[tuple[str, str, str]](), set[str]()
     for view in views.values():
         rows = [k for k, run in enumerate(view.runs) if set(run) & row]

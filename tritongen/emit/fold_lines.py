@@ -102,14 +102,14 @@ def end_text(writer: KernelWriter, nest: ir.Nest, tile_text: str, axis: int | No
 def place_of(writer: KernelWriter, nest: ir.Nest) -> str:
     """The number of a term, for argmax and argmin."""
     if counts_as_walked(writer, nest):
-        return writer.run_text(tuple(d.index for d in writer.kernel.axes[-1].digits))
+        return writer.run_text(writer.kernel.axes[-1].names)
     return writer.size(nest.fold.number)[0]
 
 
 def counts_as_walked(writer: KernelWriter, nest: ir.Nest) -> bool:
     """Whether a kernel meets the terms in the order of their numbers, from 0. Beside `argmax[a, b]`, `argmax[b, a]` has others."""
     binders = nest.fold.binders
-    axis = tuple(d.index for d in writer.kernel.axes[-1].digits)
+    axis = writer.kernel.axes[-1].names
     return axis == tuple(b.index for b in binders) and not any(b.lo.terms for b in binders)
 
 
@@ -154,7 +154,7 @@ def fold_resident(
 
 def place_resident(writer: KernelWriter, nest: ir.Nest, mask_redundant: bool) -> None:
     """The place of the first extreme term in each row."""
-    rows = {d.index for d in writer.kernel.axes[0].digits}
+    rows = {*writer.kernel.axes[0].names}
     alike = bool(moved_by(writer, nest.fold.body) & rows)  # `tl.reduce` wants tiles of one shape
     with writer.computing(nest.name):
         value = term(writer, nest, mask_redundant and alike)[0]

@@ -87,7 +87,7 @@ def choose_fill(
     best: tuple[dict[str, float], set[str]] = ({}, set())
     for values in itertools.product(CANDIDATES, repeat=len(tensors)):
         held_by = dict(zip(tensors, values, strict=True))
-        lanes = Lanes(held_by, frozenset(d.index for d in columns.digits), op)
+        lanes = Lanes(held_by, frozenset(columns.names), op)
         mask_redundant = set()
         for nest in nests:
             if isinstance(nest.body, ir.Reduce):

@@ -12,7 +12,7 @@ SIDES = (("m", "k"), ("k", "n"))  # the axes of a factor's tile, as tl.dot wants
 
 def matrix_order(kernel: KernelPlan, tile: View, axes: tuple[str, str]) -> list[int]:
     """The operand's dims, those of these axes last."""
-    digits = {a.name: tuple(d.index for d in a.digits) for a in kernel.axes}
+    digits = {a.name: a.names for a in kernel.axes}
     own = [tile.runs.index(digits[name]) for name in axes]
     return [*(k for k in range(len(tile.runs)) if k not in own), *own]
 

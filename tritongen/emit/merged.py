@@ -59,7 +59,7 @@ def _may_lie_apart(context: Context, step: Step) -> bool:
 def flat_lines(context: Context, step: Step) -> list[str]:
     """The operands of a sum over all of `...`, whose terms may come in any order, with one dim; nothing for other steps."""
     row, col = step.kernels[0].axes[:2] if step.skeleton == "rows" else (None, None)
-    if row is None or col is None or row.digits or [d.index for d in col.digits] != [ir.BATCH]:
+    if row is None or col is None or row.digits or col.names != (ir.BATCH,):
         return []
     if any(is_reducer(n) and n.fold.is_place for n in step.kernels[0].nests):
         return []  # the number of a term is that of its place

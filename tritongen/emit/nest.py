@@ -99,7 +99,7 @@ def accumulated(writer: KernelWriter, nest: ir.Nest, state: tuple[Variable, ...]
             value = f"tl.where({mask}, {value[0]}, {state[0].identity})", ATOM
         if not reduce.is_place:
             return Fold(term=tuple(lines), take=combine(writer, nest, state, value))
-        if not free_indices(reduce) & {b.index for b in nest.box}:
+        if not free_indices(reduce) & nest.over:
             value = f"tl.full({state[0].shape}, {value[0]}, {state[0].dtype})", ATOM
         place = place_of(writer, nest)
         if mask:

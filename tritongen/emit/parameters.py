@@ -18,7 +18,6 @@ from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import Poly, symbols
 from tritongen.ir.bounds import Facts
 from tritongen.ir.dtypes import DTYPES, HALVES, NARROW_FLOATS
-from tritongen.ir.free import binders_of
 from tritongen.ir.functions import ATOM
 from tritongen.ir.narrowing import by_bits, key_of
 from tritongen.schedule.aside import names_of
@@ -247,5 +246,5 @@ def spoken_names(context: Context, kernel: KernelPlan) -> set[str]:
     spec |= {n.name for n in kernel.nests} | set(context.dims)
     spec |= {d.name for d in context.op.defines}
     spec |= set().union(*(symbols(p) for d in context.dims.values() for p in d))
-    binders = (b for n in kernel.nests for b in (*n.box, *binders_of(n)))
+    binders = (b for n in kernel.nests for b in n.ranges)
     return spec | {b.index for b in binders if b.index != ir.BATCH}

@@ -92,7 +92,7 @@ def open_patch(writer: KernelWriter) -> Patch:
     _, _, n, k, _ = writer.kernel.axes
     binders = places_in_memory(writer.kernel)
     places: list[Run] = [(b.index,) for b in binders]
-    columns, channel = tuple(d.index for d in n.digits), (k.digits[0].index,)
+    columns, channel = n.names, (k.digits[0].index,)
     names = {run: writer.index_name(run[0]) for run in places}
     first = {run: writer.fresh(f"corner_{name}") for run, name in names.items()}
     first |= {columns: "first_n", channel: "k"}
@@ -182,7 +182,7 @@ def factors(
     x, of_x = describe_patch(writer, left, patch)
     w, of_w = describe_rows(writer, right, patch, size)
     lines = writer.taken()
-    batch = {d.index for d in writer.kernel.axes[0].digits}  # which stand in front of the loop
+    batch = {*writer.kernel.axes[0].names}  # which stand in front of the loop
     own |= {name: text for name, text in writer.index.items() if name in batch}
     writer.index, writer.cache, writer.looping = own, cache, frozenset()
     names = writer.variable(left.tensor), writer.variable(right.tensor)
@@ -269,7 +269,7 @@ def innermost(seen: tuple[Dim, ...], channel: Run) -> list[int]:
 def corner(writer: KernelWriter, dim: Dim, rest: str, corners: dict[Run, str]) -> str:
     """A coordinate of a tile's corner: where the tile begins, and the rest, in 32 bits."""
     first = corners.get(dim.run, "")
-    narrow = {d.index for axis in writer.kernel.axes[1:] for d in axis.digits}
+    narrow = {i for axis in writer.kernel.axes[1:] for i in axis.names}
     if indices(dim.rest) - narrow:
         rest = f"tl.cast({rest}, tl.int32)"
     if not first or rest == "0":

@@ -32,7 +32,7 @@ AXES = ("batch", "m", "n", "k", "segment")
 def ragged_view(writer: KernelWriter) -> KernelView:
     kernel = writer.kernel
     (head, *_), (_, m_axis, _, _, segment_axis) = kernel.nests, kernel.axes
-    (row,), (segment,) = ((d.index for d in a.digits) for a in (m_axis, segment_axis))
+    (row,), (segment,) = (a.names for a in (m_axis, segment_axis))
     guards = head.fold.guards
     size = open_axes(writer, AXES)
     invariant(writer, (head,))

@@ -107,7 +107,7 @@ def open_scan(writer: KernelWriter) -> Tile:
         writer.args.sizes["CHUNK"] = 'config["CHUNK"]'
     col = writer.kernel.axes[1].digits[0].index
     for nest in writer.kernel.nests:
-        if not is_reducer(nest) and col not in {b.index for b in nest.box}:
+        if not is_reducer(nest) and col not in nest.over:
             writer.value(nest)
     return tile
 

@@ -32,7 +32,7 @@ def scatter(writer: KernelWriter) -> KernelView:
 
 def add(writer: KernelWriter, nest: ir.Nest) -> Store:
     """Adds the terms of one sum. Terms without a place, or with a place outside, are left out."""
-    walked = {d.index for a in writer.kernel.axes for d in a.digits}
+    walked = {i for a in writer.kernel.axes for i in a.names}
     places = {name: p for name, p in targets(nest, read=False).items() if name not in walked}
     writer.ranges |= {b.index: (b.lo, b.hi) for b in nest.fold.binders}
     checks = []

@@ -41,7 +41,7 @@ class SlidingWriter(KernelWriter):
     def window(self) -> tuple[ir.Binder, ...]:
         """The reduced indices that share a coordinate with a kept one."""
         binders = binders_of(self.kernel.nests[0])
-        kept = {d.index for d in self.kernel.axes[1].digits}
+        kept = {*self.kernel.axes[1].names}
         mixed = [indices(c) for c in coordinates(self.kernel.nests[0].body)]
         slid = set().union(*(used for used in mixed if used & kept))
         return tuple(b for b in binders if b.index in slid)
@@ -121,7 +121,7 @@ class SlidingWriter(KernelWriter):
 
     def channels(self, tensor: str) -> int | None:
         """The dim of an operand that only channels index, if the terms of a tile mix taps and channels."""
-        channels = {d.index for d in self.kernel.axes[3].digits} - self.slid()
+        channels = {*self.kernel.axes[3].names} - self.slid()
         if len(self.kernel.axes) > 4 or len(channels) != 1:
             return None
         inner = [k for k, used in enumerate(self.held(tensor)) if used & channels]

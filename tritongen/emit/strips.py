@@ -40,7 +40,7 @@ def strips_view(writer: SlidingWriter) -> KernelView:
     places = _places(writer)
     terms = zip(terms_of(kernel), places, strict=True)
     first: dict[Run, str] = {(b.index,): place.corner for b, place in terms}
-    first |= {(row,): "first_m", tuple(d.index for d in n.digits): "first_n"}
+    first |= {(row,): "first_m", n.names: "first_n"}
     if len(places) > 1:
         writer.args.constants["STRIP_DIM"] = "strip_dim"
     loads = [_describe(writer, side, first, b) for side, b in zip(pair, BLOCKS, strict=False)]
@@ -51,7 +51,7 @@ def strips_view(writer: SlidingWriter) -> KernelView:
     rows = _open_rows(writer, row, size)
     inside = writer.mask(frozenset({"m", "n"}))
     writer.together = {frozenset({"m", "n"}): "inside"}
-    writer.columns = {d.index for d in n.digits}
+    writer.columns = {*n.names}
     stores = stores_of(writer)
     return product_view(
         writer,
@@ -150,7 +150,7 @@ def _open_rows(writer: SlidingWriter, row: str, size: dict[str, str]) -> list[st
     writer.axis_mask["m"] = f"{name} < {writer.extent(extent, name.upper())}"
     writer.axis_mask["n"] = f"n < {size['n']}"
     lines = [f"{name} = tl.cast(first_m, tl.int64) + tl.arange(0, BLOCK_M)[:, None]"]
-    lines.append(f"m = {writer.size(number(tuple(d.index for d in axis.digits), axis))[0]}")
+    lines.append(f"m = {writer.size(number(axis.names, axis))[0]}")
     return lines
 
 

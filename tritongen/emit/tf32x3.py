@@ -50,7 +50,7 @@ def tf32x3_half_view(writer: KernelWriter) -> KernelView:
     kernel = writer.kernel
     head, size = kernel.nests[0], open_tiles(writer)
     rows = row_values(writer, head, size)
-    k = {d.index for d in kernel.axes[3].digits}
+    k = {*kernel.axes[3].names}
     names = [writer.fresh(f"{tile.tensor}_tiles") for tile in kernel.tiles]
     setup = []
     for tile, side, axis, name in zip(kernel.tiles, head.fold.factors, "mn", names, strict=True):

@@ -261,7 +261,7 @@ def fold_tile(
 
 def decoded(writer: KernelWriter, axis: Axis) -> bool:
     """Whether some tensor takes an axis apart into digits, or one of them into a sum with others, `p + r`."""
-    names = {d.index for d in axis.digits}
+    names = {*axis.names}
     runs = {view.tensor: view.runs for view in writer.kernel.views}
     parts = (set(run) & names for view in runs.values() for run in view)
     if any(part and part != names for part in parts):
@@ -274,7 +274,7 @@ def decoded(writer: KernelWriter, axis: Axis) -> bool:
 
 
 def is_row_value(writer: KernelWriter, nest: ir.Nest) -> bool:
-    return {b.index for b in nest.box} == {d.index for d in writer.kernel.axes[0].digits}
+    return nest.over == {*writer.kernel.axes[0].names}
 
 
 def straight_lines(writer: KernelWriter) -> None:
@@ -286,7 +286,7 @@ def straight_lines(writer: KernelWriter) -> None:
 
 def wide_tensors(writer: KernelWriter, columns: Axis) -> tuple[str, ...]:
     """Tensors read along the columns: their masked lanes reach the folds."""
-    col = {d.index for d in columns.digits}
+    col = {*columns.names}
     along = (r for r in operands(writer.kernel.nests) if free_indices(r) & col and r.fill is None)
     floats = (r.tensor for r in along if ir.kind_of(r.dtype, writer.op) == "float")
     return tuple(dict.fromkeys(floats))

@@ -135,7 +135,7 @@ def parts_merge(writer: KernelWriter) -> KernelView:
 
 def lines(writer: KernelWriter) -> KernelView:
     """A row in registers is counted in 32 bits: 100 registers a thread where 64 bits take 128."""
-    writer.narrow |= {d.index for d in writer.kernel.axes[1].digits}
+    writer.narrow |= {*writer.kernel.axes[1].names}
     tile = open_lines(writer)
     fold_tile(writer, covered(writer), axis=None)
     doc = "Each program holds one row in registers, as LINES lines of BLOCK elements."
@@ -179,7 +179,7 @@ def steps_of_part(tile: Tile) -> Steps:
 def row_number(writer: KernelWriter) -> str:
     """The number of a row among all."""
     axis = writer.kernel.axes[0]
-    return writer.run_text(tuple(d.index for d in axis.digits)) if axis.tail else "row"
+    return writer.run_text(axis.names) if axis.tail else "row"
 
 
 def walk_level(writer: KernelWriter, level: Level, steps: Steps) -> Walk:
@@ -231,7 +231,7 @@ def walk_outputs(writer: KernelWriter) -> tuple[Walk, ...]:
 
 def tiled_reads(writer: KernelWriter) -> tuple[str, ...]:
     """Tensors over rows and columns that folds read."""
-    row, col = ({d.index for d in axis.digits} for axis in writer.kernel.axes[:2])
+    row, col = ({*axis.names} for axis in writer.kernel.axes[:2])
     found = ((r.tensor, free_indices(r)) for r in operands(writer.kernel.nests))
     return tuple(dict.fromkeys(tensor for tensor, own in found if own >= row and own & col))
 

@@ -70,7 +70,7 @@ class WindowWriter(KernelWriter):
         self.told |= set().union(*(symbols(b.hi) | symbols(b.lo) for b in binders))
         self.opened: dict[Poly, str] = {}
         self.runner: ir.Binder | None = None  # see `runs.py`
-        self.narrow |= {d.index for d in col.digits} | {self.turn}
+        self.narrow |= {*col.names} | {self.turn}
         moving = (step if self.shares else col).digits[0].index
         at = {moving: index(moving) + index(self.turn)}
         self.kernel = replace(kernel, nests=tuple(_moved(n, at) for n in kernel.nests))

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from tritongen.ir import nodes as ir
-from tritongen.ir.free import binders_of, tensors_read
+from tritongen.ir.free import tensors_read
 from tritongen.kernel.moving import exponential
 from tritongen.kernel.nodes import NUMBERS, Fold, Kernel, Let, Loop, Stmt, Store, Walk
 
@@ -32,12 +32,12 @@ def lower(
     """The kernel that computes `stores`; CannotLower where the walks allow none."""
     extents = {w.index: w.extent for w in walks}
     for n in nests:
-        for b in (*n.box, *binders_of(n)):
+        for b in n.ranges:
             if b.lo.terms or extents.get(b.index) != b.hi:
                 raise CannotLower(f"{n.name}: no walk covers the range of {b.index}")
     programs = {w.index for w in walks if w.shared}
     for n in nests:
-        if own := programs & {b.index for b in binders_of(n)}:
+        if own := programs & n.reduced:
             raise CannotLower(f"{n.name} is folded over {min(own)}, which programs share")
     body = _Lowering(nests, walks, stores).body(stores, frozenset(), frozenset())
     return Kernel(name, tuple(walks), tuple(body))
@@ -50,8 +50,8 @@ class _Lowering:
         self.walks, self.stores = walks, frozenset(stores)
         self.nests = {n.name: n for n in nests}
         self.loops = tuple(w.index for w in walks if w.how in ("each", "loop"))
-        self.box = {n.name: {b.index for b in n.box} for n in nests}
-        self.over = {n.name: {b.index for b in (*n.box, *binders_of(n))} for n in nests}
+        self.box = {n.name: n.over for n in nests}
+        self.over = {n.name: n.over | n.reduced for n in nests}
         self.reads = {n.name: tensors_read(n.body) & self.box.keys() - {n.name} for n in nests}
         self.moved: dict[str, str] = {}  # sums, and the maxima that they move with
         self.again: set[str] = set()  # stored by a closed loop; others compute it again
@@ -161,7 +161,7 @@ class _Lowering:
 
     def carrier(self, name: str) -> str | None:
         """The loop that carries the state of a fold: the outermost one over an index of its terms."""
-        own = {b.index for b in binders_of(self.nests[name])}
+        own = self.nests[name].reduced
         return next((x for x in self.loops if x in own), None)
 
     def axes(self, n: ir.Nest) -> tuple[str, ...]:

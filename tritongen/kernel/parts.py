@@ -81,7 +81,7 @@ def _shared(loop: Loop, kernel: Kernel) -> Loop:
 
 
 def _state(f: Fold, n: ir.Nest, kernel: Kernel) -> Store:
-    own = {b.index for b in n.box}
+    own = n.over
     once = tuple(w.index for w in kernel.walks if w.shared and w.index not in own)
     return Store(state_name(f.name), (index(PART), *n.coords), f.axes, once, value=f.name)
 

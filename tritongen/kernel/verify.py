@@ -98,7 +98,7 @@ class _Verifier:
         own = s.coords if not s.value else s.coords[1:]
         at = own == nest.coords or s.adds and {*nest.coords} >= {*map(index, self.indices_of(s))}
         self.check(at, f"{s.tensor} is stored at another place")
-        box = {b.index for b in nest.box}
+        box = nest.over
         # Programs that share a loop store each its own run of that.
         runs = {loop.part for loop in self.loops if loop.index in box}
         part = (
@@ -140,7 +140,7 @@ class _Verifier:
     def lies(self, name: str, axes: tuple[str, ...]) -> None:
         """Whether a value has a lane or a number for each index of its line, and no other."""
         nest = self.nests[name]
-        own = {b.index for b in nest.box}
+        own = nest.over
         self.check(own - self.kernel.numbers == set(axes), f"{name} lies over {axes}")
         for b in nest.box:
             self.covered(name, b)

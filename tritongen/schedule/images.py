@@ -38,7 +38,7 @@ def with_images(
     """The step for images of which every place is reduced; as it was for all else."""
     row, col = axes
     stored = [(t, c) for t, c in touched if t in step.stores and _is_images(dims[t])]
-    reduced = {d.index for d in col.digits}
+    reduced = {*col.names}
     if not stored or not all(indices(c) <= reduced for c in stored[0][1][2:]):
         return step
     result, written = stored[0]
@@ -50,7 +50,7 @@ def with_images(
     channels = tuple(d for d in col.digits if d.index in indices(written[1]))
     places = tuple(d for d in col.digits if d not in channels)
     walk = row, Axis("col", (*places, *channels))
-    digits = [d.index for a in axes for d in a.digits]
+    digits = [i for a in axes for i in a.names]
     cuts = tuple(min(indices(c), key=digits.index) for c in written[1:3] if indices(c))
     seen = views(touched, dims, walk, facts, cuts)
 

@@ -16,7 +16,8 @@ from random import Random
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import Poly, evaluate, index, poly, size, symbols, text
 from tritongen.ir.bounds import Facts, require
-from tritongen.ir.free import fetches, reads, tensors_read
+from tritongen.ir.free import tensors_read
+from tritongen.ir.reads import reads_of
 from tritongen.kernel.nodes import PARTS, Walk
 from tritongen.schedule import rules
 from tritongen.schedule.canonical import same
@@ -119,9 +120,7 @@ def _verify_kernel(op: str, kernel: KernelPlan, dims: Dims, facts: Facts) -> Non
 def _accesses(nests: Iterable[ir.Nest], stores, tensors: list[str]) -> Iterator[Access]:
     """All reads of these tensors, those in coordinates too, and all stores to them."""
     for nest in nests:
-        for read in (*reads(nest.body), *fetches(nest.body)):
-            if read.tensor in tensors:
-                yield read.tensor, read.coords
+        yield from ((t, coords) for t, coords, _ in reads_of(nest.body) if t in tensors)
         if nest.name in stores and nest.name in tensors:
             yield nest.name, nest.coords
 

@@ -50,8 +50,13 @@ class Axis:
         return Axis(f"{self.name}_outer", self.digits[: -self.tail] if self.tail else ())
 
     @property
+    def names(self) -> tuple[str, ...]:
+        """Its indices."""
+        return tuple(d.index for d in self.digits)
+
+    @property
     def extent(self) -> Poly:
-        return self.extent_of(tuple(d.index for d in self.digits))
+        return self.extent_of(self.names)
 
     def extent_of(self, names: tuple[str, ...]) -> Poly:
         return prod((d.hi - d.lo for d in self.digits if d.index in names), start=poly(1))

@@ -318,7 +318,7 @@ def three_fit(loop: KernelPlan, doubles: bool) -> str:
 
 def tiled_types(loop: KernelPlan) -> list[str]:
     """The dtypes of the operands that lie along rows and columns."""
-    row, col = ({d.index for d in axis.digits} for axis in loop.axes)
+    row, col = ({*axis.names} for axis in loop.axes)
     read = ((r.tensor, r.dtype, free_indices(r)) for r in operands(loop.nests))
     found = dict.fromkeys((n, d) for n, d, own in read if own & col and (own & row or not row))
     return [dtype for _, dtype in found]

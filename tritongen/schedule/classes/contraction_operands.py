@@ -12,7 +12,7 @@ import operator
 
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import index
-from tritongen.ir.free import fetches, free_indices, reads
+from tritongen.ir.free import free_indices, reads, tensors_read
 from tritongen.ir.integers import LIMITS, values_of
 from tritongen.schedule.canonical import substitute_indices, uncast
 from tritongen.schedule.members import Product
@@ -61,7 +61,7 @@ def stored_tiles(
         places = zip(read.coords, dims[read.tensor], strict=True)
         runs = [digits_of(c, extents, d, facts) for c, d in places]
         view = View(read.tensor, dims[read.tensor], tuple(r or () for r in runs))
-    batch = {d.index for d in axes[0].digits}
+    batch = {*axes[0].names}
     inner = [run for run in view.runs if not set(run) <= batch or not run]
     wanted = [tuple(d.index for d in axis) for axis in (kept, axes[3].digits)]
     # A descriptor has at most five dims.
@@ -81,7 +81,7 @@ def is_of_halves(group) -> bool:
 
 def stored_whole(group, stores, axes, seen) -> tuple[View, ...]:
     """Outputs that follow from the sums and lie in memory as tiles of m x n."""
-    m, n = (tuple(d.index for d in axis.digits) for axis in axes[1:3])
+    m, n = (axis.names for axis in axes[1:3])
     wide = {nest.name for nest in group.nests[: group.products]}
     for nest in group.nests[group.products :]:
         if wide & {read.tensor for read in reads(nest.body)}:
@@ -105,7 +105,7 @@ def converted(whole: KernelPlan, maybe_f8: frozenset[str]) -> tuple[Pack, ...]:
     if whole.products > 1 or len(sides) < 2 or sum(read.dtype in SMALL for read in sides) != 1:
         return ()
     small, wide = sorted(sides, key=lambda read: read.dtype not in SMALL)
-    behind = {r.tensor for n in whole.nests[1:] for r in (*reads(n.body), *fetches(n.body))}
+    behind = set[str]().union(*(tensors_read(n.body) for n in whole.nests[1:]))
     if small.tensor in behind or wide.dtype in maybe_f8:
         return ()  # what is read there is the integer: `w[n, 0] // 2`
     return (Pack(small.tensor, tuple(range(len(small.coords))), like=wide.tensor),)
@@ -115,7 +115,7 @@ def widened(whole: KernelPlan) -> tuple[Pack, ...]:
     """Copies of both factors stored in f8, in f16, which holds them; nothing where one is something else."""
     sides = [uncast(side) for side in whole.nests[0].fold.factors]
     factors = [f for f in sides if isinstance(f, ir.Read) and f.dtype in HELD_BY_F16]
-    behind = {r.tensor for n in whole.nests[1:] for r in (*reads(n.body), *fetches(n.body))}
+    behind = set[str]().union(*(tensors_read(n.body) for n in whole.nests[1:]))
     if whole.products > 1 or len(factors) < len(sides):
         return ()
     packs = {

@@ -20,7 +20,7 @@ from tritongen.ir.algebra import Fetch, Poly, fetches_of, indices
 from tritongen.ir.dtypes import DTYPES
 from tritongen.ir.free import coordinates, free_indices, reads
 from tritongen.schedule.classes.contraction_operands import F8, SMALL, WHOLE, stored_as
-from tritongen.schedule.plan import Axis, KernelPlan, Step, Variant, under
+from tritongen.schedule.plan import KernelPlan, Step, Variant, under
 from tritongen.schedule.rules import conjuncts, evaluate, names
 
 # KiB of shared memory that a program may have: CDNA 3; Ada, and Ampere and Blackwell of consumers; A100; H100 and newer.
@@ -305,7 +305,7 @@ def loaded(kernel: KernelPlan) -> list[tuple[set[ir.Read], int]]:
     and whether some row has the other one.
     """
     heads, (_, m, n, *ks) = kernel.nests[: kernel.products], kernel.axes
-    k = set[str]().union(*map(indices_of, ks))
+    k = {i for axis in ks for i in axis.names}
 
     def asked(polys: Iterable[Poly]) -> set[Fetch]:
         return {a for p in polys for a in fetches_of(p)}
@@ -314,7 +314,7 @@ def loaded(kernel: KernelPlan) -> list[tuple[set[ir.Read], int]]:
     every = guards | asked(p for head in heads for p in coordinates(head.fold.body))
     used = [(a, set[str]().union(*map(indices, a.coords))) for a in every]
     found = []
-    for side, own in enumerate(map(indices_of, (m, n))):
+    for side, own in enumerate(({*m.names}, {*n.names})):
         read = (r for head in heads for r in reads(head.fold.factors[side]))
         tiles = {r for r in read if free_indices(r) & k and free_indices(r) & own}
         found.append((tiles, sum(8 * (1 + (a in guards)) for a, i in used if i & k and i & own)))
@@ -323,7 +323,7 @@ def loaded(kernel: KernelPlan) -> list[tuple[set[ir.Read], int]]:
 
 def tiles_read(kernel: KernelPlan) -> set[ir.Read]:
     """The tiles over rows and columns that are loaded beside the sums."""
-    _, m, n, *_ = map(indices_of, kernel.axes)
+    _, m, n, *_ = ({*axis.names} for axis in kernel.axes)
     return {r for r in read_behind(kernel) if free_indices(r) & m and free_indices(r) & n}
 
 
@@ -336,10 +336,6 @@ def read_behind(kernel: KernelPlan) -> set[ir.Read]:
 
 def met(kernel: KernelPlan) -> set[str]:
     return {read.dtype for read in read_behind(kernel)}
-
-
-def indices_of(axis: Axis) -> set[str]:
-    return {d.index for d in axis.digits}
 
 
 def multiplied(kernel: KernelPlan) -> str:

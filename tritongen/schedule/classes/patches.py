@@ -144,7 +144,7 @@ def operand(side: ir.Expr) -> ir.Read | None:
 def walked(read: ir.Read, kept: Axis, k: Axis) -> tuple[Dim, ...] | None:
     """An operand's dims: one for all columns, or one for each index of places, and one for the channel."""
     places = [(d.index,) for d in kept.digits]
-    runs = places if kept.name == "m" else [tuple(d.index for d in kept.digits)]
+    runs = places if kept.name == "m" else [kept.names]
     channel = (k.digits[0].index,)
     found = []
     every = {i for r in (*runs, channel) for i in r}

@@ -220,6 +220,6 @@ def _walks_whole(coords, dims, tail, extents, facts) -> bool:
 
 def _disagree(seen: tuple[View, ...], axes) -> bool:
     """Whether the memory of some view runs along rows, and that of another along columns. A view of rows alone does not count: it is small."""
-    cols = {d.index for d in axes[1].digits}
+    cols = {*axes[1].names}
     last = {v.runs[-1] for v in seen if any(cols & {*run} for run in v.runs)}
     return any(run and not cols & {*run} for run in last) and any(cols & {*run} for run in last)

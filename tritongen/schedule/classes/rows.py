@@ -259,12 +259,12 @@ def _by_runs(axes: tuple[Axis, Axis], seen) -> tuple[Axis, Axis]:
     Take `x[b, m, d]` summed over m. A tile takes neighbouring d of one b, so that lanes lie along memory. A gain of each
     channel of a group splits the columns too, so that a block has one gain.
     """
-    every, cols = ({d.index for a in which for d in a.digits} for which in (axes, axes[1:]))
+    every, cols = ({i for a in which for i in a.names} for which in (axes, axes[1:]))
     digits = {v.tensor: {d for run in v.runs for d in run} for v in seen}
     out = []
     for axis, least in zip(axes, (every, cols), strict=False):
         wide = [v for v in seen if digits[v.tensor] & cols and digits[v.tensor] >= least - cols]
-        names = [d.index for d in axis.digits]
+        names = [*axis.names]
         tail = len(names)
         while any(not _is_run(tuple(names[-tail:]), v) for v in wide) and tail > 1:
             tail -= 1

@@ -97,12 +97,12 @@ def beside(
 def sides(head: ir.Nest, axes: tuple[Axis, ...]) -> tuple[Side, Side] | None:
     """Both operands of a sum with their dims. None if one has no strips."""
     _, m, n, *reduced = axes
-    terms = {d.index for axis in reduced for d in axis.digits}
+    terms = {i for axis in reduced for i in axis.names}
     x, w = (operand(side) for side in head.fold.factors)
     if x is None or w is None or x.dtype != w.dtype or x.tensor == w.tensor:
         return None
     of_x = _walked(x, m, [(d.index,) for d in m.digits], terms)
-    of_w = _walked(w, n, [tuple(d.index for d in n.digits)], terms)
+    of_w = _walked(w, n, [n.names], terms)
     if of_x is None or of_w is None or max(len(of_x), len(of_w)) > MOST_DIMS:
         return None
     return (x, of_x), (w, of_w)
@@ -110,7 +110,7 @@ def sides(head: ir.Nest, axes: tuple[Axis, ...]) -> tuple[Side, Side] | None:
 
 def is_term(dim: Dim, axes: tuple[Axis, ...]) -> bool:
     """Whether a summed index runs along the dim."""
-    return bool({d.index for axis in axes[3:] for d in axis.digits}.intersection(dim.run))
+    return bool({i for axis in axes[3:] for i in axis.names}.intersection(dim.run))
 
 
 def _walked(read: ir.Read, kept: Axis, runs: list[Run], terms: set[str]) -> tuple[Dim, ...] | None:
@@ -141,7 +141,7 @@ def _channels(
     read: ir.Read, at: int, kept: Axis, runs: list[Run], terms: set[str]
 ) -> tuple[int, Run] | None:
     """The dim, and what runs along it, if nothing else of the tile and no term does."""
-    own = {d.index for d in kept.digits} | terms
+    own = {*kept.names} | terms
     if affine(read.coords[at]) is None or is_fractional(read.coords[at]):
         return None
     for run in runs:

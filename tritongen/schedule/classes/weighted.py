@@ -41,7 +41,7 @@ def _in_two(n: ir.Nest, op: ir.Op, taken: set[str]) -> tuple[ir.Nest, ir.Nest] |
     """The products and their sum; None where it is no sum of such terms."""
     if not is_reducer(n) or n.fold.op != "sum" or n.fold.guards or len(n.fold.binders) < 2:
         return None
-    factors, kept = factors_of(n.fold.body), {b.index for b in n.box}
+    factors, kept = factors_of(n.fold.body), n.over
     for own in n.fold.binders:
         mine = [f for f in factors if own.index in free_indices(f)]
         rest = [f for f in factors if f not in mine]
