@@ -8,11 +8,11 @@ from random import Random
 import pytest
 import torch
 
+from tests.kernel.interp import run
 from tritongen import pipeline
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import size
 from tritongen.ir.interp import run as oracle
-from tritongen.kernel.interp import run
 from tritongen.kernel.lower import CannotLower, lower
 from tritongen.kernel.nodes import PARTS, Fold, Loop, Store, Walk, statements
 from tritongen.kernel.parts import PART, in_parts, merging

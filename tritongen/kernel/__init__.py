@@ -2,8 +2,7 @@
 
     kernel = lower("attention", nests, walks, stores)    # statements (`lower.py`)
     verify(kernel, nests)                                # held to the nests (`verify.py`)
-    run(kernel, op, args, blocks)                        # tile by tile, in torch, without Triton (`interp.py`)
 
-The classes are in `nodes.py`. Triton's text is printed in `emit`; which nests and which walks make a kernel is decided
-in `schedule`.
+The classes are in `nodes.py`. Tests run kernels tile by tile in torch (`tests/kernel/interp.py`). Triton's text is printed
+in `emit`; which nests and which walks make a kernel is decided in `schedule`.
 """

@@ -4,7 +4,7 @@
 
 Input: a kernel, the op and the nests that it was lowered from, the arguments of a call, how many lanes each block has.
 Output: what the kernel stores; NaN (or the lowest integer) where it stores nothing. Lanes outside of an index's range compute
-garbage, as they would on a GPU. Slow: for tests.
+garbage, as they would on a GPU.
 """
 
 from __future__ import annotations
