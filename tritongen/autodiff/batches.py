@@ -36,6 +36,7 @@ from tritongen.ir.nodes import (
     Tensor,
     kind_of,
     parts,
+    with_parts,
 )
 
 
@@ -71,13 +72,7 @@ def as_shares(op: Op, expr: Expr, terms: Callable[[frozenset[str]], Expr]) -> Ex
         case Reduce("sum") if own := narrow(op, expr):
             places = IndexValue(BATCH_SIZE, expr.dtype)
             return exprs.div(expr, exprs.div(places, exprs.cast(terms(own), expr.dtype)))
-        case Call(_, args):
-            return replace(expr, args=tuple(as_shares(op, a, terms) for a in args))
-        case Cast(arg):
-            return replace(expr, arg=as_shares(op, arg, terms))
-        case Reduce(body=body):
-            return replace(expr, body=as_shares(op, body, terms))
-    return expr
+    return with_parts(expr, lambda e: as_shares(op, e, terms))
 
 
 def over_fewer(op: Op, nest: Nest, sums: bool = False) -> str:

@@ -14,7 +14,7 @@ from itertools import count
 from tritongen.ir.algebra import Atom, Idx, Poly, index, substitute_atoms
 from tritongen.ir.free import with_coordinates
 from tritongen.ir.names import free_name
-from tritongen.ir.nodes import BATCH, Binder, Call, Cast, Const, Expr, Reduce
+from tritongen.ir.nodes import BATCH, Call, Cast, Const, Expr, Reduce, with_parts
 
 COMPUTE = "compute"
 Change = Callable[[Atom], "Poly | None"]
@@ -173,22 +173,23 @@ def unique(name: str) -> str:
 
 def rename_binders(expr: Expr, name: Callable[[str], str]) -> Expr:
     """expr with every reducer's binders renamed, outermost first."""
-    match expr:
-        case Call(_, args):
-            return replace(expr, args=tuple(rename_binders(a, name) for a in args))
-        case Cast(arg):
-            return replace(expr, arg=rename_binders(arg, name))
-        case Reduce():
-            return rename_reduce(expr, name)
-    return expr
+    if isinstance(expr, Reduce):
+        return rename_reduce(expr, name)
+    return with_parts(expr, lambda e: rename_binders(e, name))
 
 
-def rename_reduce(reduce: Reduce, name: Callable[[str], str] = unique) -> Reduce:
+def rename_reduce(
+    reduce: Reduce,
+    name: Callable[[str], str] = unique,
+    below: Callable[[Expr], Expr] | None = None,
+) -> Reduce:
+    """The reducer with its binders renamed, and those in its body: also by `name`, or as `below` says."""
     names = {b.index: name(b.index) for b in reduce.binders}
     change = by_name({old: index(new) for old, new in names.items()})
     inner = _reduce(substitute(replace(reduce, binders=()), change))
     binders = tuple(replace(b, index=names[b.index]) for b in reduce.binders)
-    return replace(inner, binders=binders, body=rename_binders(inner.body, name))
+    body = below(inner.body) if below else rename_binders(inner.body, name)
+    return replace(inner, binders=binders, body=body)
 
 
 def _reduce(expr: Expr) -> Reduce:
@@ -204,22 +205,15 @@ def with_own_binders(expr: Expr) -> Expr:
 
 def name_binders(expr: Expr, in_force: Iterable[str], reserved: frozenset[str]) -> Expr:
     """expr with readable binders: the name each came from, or its first free variation."""
-    match expr:
-        case Call(_, args):
-            args = tuple(name_binders(a, in_force, reserved) for a in args)
-            return replace(expr, args=args)
-        case Cast(arg):
-            return replace(expr, arg=name_binders(arg, in_force, reserved))
-        case Reduce():
-            taken = set(in_force)
-            chosen: dict[str, str] = {}
-            for b in expr.binders:
-                base = b.index.split(MARK)[0]
-                base = "row" if base == BATCH and BATCH in taken else base  # a second walk of `...`
-                chosen[b.index] = free_name(base, taken, reserved)
-                taken.add(chosen[b.index])
-            change = by_name({old: index(new) for old, new in chosen.items()})
-            inner = _reduce(substitute(replace(expr, binders=()), change))
-            binders = tuple(Binder(chosen[b.index], b.lo, b.hi) for b in expr.binders)
-            return replace(inner, binders=binders, body=name_binders(inner.body, taken, reserved))
-    return expr
+    if not isinstance(expr, Reduce):
+        return with_parts(expr, lambda e: name_binders(e, in_force, reserved))
+    taken = set(in_force)
+
+    def chosen(name: str) -> str:
+        base = name.split(MARK)[0]
+        base = "row" if base == BATCH and BATCH in taken else base  # a second walk of `...`
+        found = free_name(base, taken, reserved)
+        taken.add(found)
+        return found
+
+    return rename_reduce(expr, chosen, lambda e: name_binders(e, taken, reserved))

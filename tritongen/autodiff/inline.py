@@ -17,7 +17,7 @@ from tritongen.autodiff import exprs
 from tritongen.ir import algebra
 from tritongen.ir.algebra import Poly
 from tritongen.ir.free import folds_of
-from tritongen.ir.nodes import Binder, Call, Cast, Expr, Nest, Read, Reduce
+from tritongen.ir.nodes import Binder, Call, Cast, Expr, Nest, Read, Reduce, with_parts
 from tritongen.ir.reads import reads_of
 
 MULTIPLIES = {"mul": exprs.mul, "div": exprs.div}
@@ -76,14 +76,9 @@ def read_back(nests: tuple[Nest, ...], lines: set[str]) -> tuple[Nest, ...]:
 def _read_back(expr: Expr, line: Nest, box: tuple[Binder, ...]) -> Expr:
     if expr == line.body and set(line.box) <= set(box):
         return Read(line.name, line.coords, None, line.dtype)
-    match expr:
-        case Call(_, args):
-            return replace(expr, args=tuple(_read_back(a, line, box) for a in args))
-        case Cast(arg):
-            return replace(expr, arg=_read_back(arg, line, box))
-        case Reduce(binders=binders, body=body):
-            return replace(expr, body=_read_back(body, line, (*box, *binders)))
-    return expr
+    if isinstance(expr, Reduce):
+        box = (*box, *expr.binders)
+    return with_parts(expr, lambda e: _read_back(e, line, box))
 
 
 def _is_plain(coords: tuple[Poly, ...]) -> bool:

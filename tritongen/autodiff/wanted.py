@@ -13,7 +13,6 @@ that are not guards. A case without literals always holds. Outside of its condit
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 
 from tritongen.autodiff import exprs
 from tritongen.ir.algebra import Poly, substitute, substitute_atoms, with_modulo
@@ -31,6 +30,7 @@ from tritongen.ir.nodes import (
     Reduce,
     ScalarRef,
     core,
+    with_parts,
 )
 from tritongen.work import remembered
 
@@ -234,10 +234,6 @@ def without_repeats(expr: Expr, known: Case = ()) -> Expr:
             if len(left) < len(asked):
                 condition = as_condition(left)
             return exprs.where(condition, yes, without_repeats(no, known))
-        case Call(_, args):
-            return replace(expr, args=tuple(without_repeats(a, known) for a in args))
-        case Cast(arg):
-            return replace(expr, arg=without_repeats(arg, known))
-        case Reduce(guards=guards, body=body):
-            return replace(expr, body=without_repeats(body, (*known, *guards)))
-    return expr
+        case Reduce(guards=guards):
+            known = (*known, *guards)
+    return with_parts(expr, lambda e: without_repeats(e, known))

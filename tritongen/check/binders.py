@@ -38,16 +38,13 @@ from tritongen.ir.algebra import (
     substitute,
 )
 from tritongen.ir.ends import box_end
+from tritongen.ir.free import with_coordinates
 from tritongen.ir.nodes import (
     BATCH,
     BATCH_SIZE,
     Binder,
-    Expr,
     Guard,
-    IndexValue,
     Nest,
-    Read,
-    rebuild,
 )
 from tritongen.syntax import ast
 from tritongen.syntax.unparse import unparse
@@ -160,7 +157,9 @@ def _own_line(scope: Scope, frame: Frame, end: ast.Call, fetch: FetchOf, lower: 
             known = bounds.prove(hi, ">=", lo, scope.known) is True
             box.append(Binder(name, ZERO, hi - lo if known else extreme("max", (ZERO, hi - lo))))
             at[name] = lo
-    body = _shifted(lower(scope, frame, _exact(scope, end)).expr, at)
+    first = {name: index(name) + lo for name, lo in at.items()}  # where the box starts at 0
+    body = lower(scope, frame, _exact(scope, end)).expr
+    body = with_coordinates(body, lambda p: substitute(p, first))
     dims = tuple(b.hi for b in box)
     nest = Nest("", tuple(box), tuple(index(b.index) for b in box), dims, body, "i64")
     # Reducers between the same ends read one line: that they have the same terms can be seen.
@@ -184,18 +183,3 @@ def _exact(scope: Scope, node: ast.Expr) -> ast.Expr:
         case ast.Unary(_, x):
             return replace(node, x=_exact(scope, x))
     return node
-
-
-def _shifted(body: Expr, at: dict[str, Poly]) -> Expr:
-    """The body over a box that starts at 0."""
-    values = {name: index(name) + lo for name, lo in at.items() if lo.terms}
-
-    def change(e: Expr) -> Expr:
-        match e:
-            case Read(_, coords):
-                return replace(e, coords=tuple(substitute(c, values) for c in coords))
-            case IndexValue(p):
-                return replace(e, poly=substitute(p, values))
-        return e
-
-    return rebuild(body, change) if values else body

@@ -18,7 +18,18 @@ from tritongen.errors import Span
 from tritongen.ir.algebra import Poly, affine, extreme, floordiv, is_size, poly
 from tritongen.ir.functions import FUNCTIONS, SMALL_POWERS, Function
 from tritongen.ir.integers import wraps
-from tritongen.ir.nodes import INTS, Call, Cast, Const, Expr, IndexValue, Reduce, ScalarRef, walk
+from tritongen.ir.nodes import (
+    INTS,
+    Call,
+    Cast,
+    Const,
+    Expr,
+    IndexValue,
+    Reduce,
+    ScalarRef,
+    walk,
+    with_parts,
+)
 from tritongen.syntax.limits import MAX_INTEGER
 
 RANK = {"bool": 0, "int": 1, "float": 2}
@@ -153,14 +164,7 @@ def widened_in(scope: Scope, expr: Expr) -> Expr:
         if not wraps(expr, scope.is_int):
             return expr
         return widened(scope, expr, "i64" if wraps(expr, scope.is_int, "i32") else "i32")
-    match expr:
-        case Call(_, args):
-            return replace(expr, args=tuple(widened_in(scope, a) for a in args))
-        case Cast(arg):
-            return replace(expr, arg=widened_in(scope, arg))
-        case Reduce(body=body):
-            return replace(expr, body=widened_in(scope, body))
-    return expr
+    return with_parts(expr, lambda e: widened_in(scope, e))
 
 
 def _computes(scope: Scope, expr: Expr) -> bool:

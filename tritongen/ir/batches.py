@@ -33,6 +33,7 @@ from tritongen.ir.nodes import (
     Reduce,
     Tensor,
     walk,
+    with_parts,
 )
 from tritongen.ir.reads import reads_of
 from tritongen.ir.rename import renamed
@@ -189,14 +190,7 @@ class _Split:
         mean = mean_of(expr)
         if own := narrow(self.op, expr if mean is None else mean):
             return self.over(expr, own)
-        match expr:
-            case Call(_, args):
-                return replace(expr, args=tuple(self.expr(a) for a in args))
-            case Cast(arg):
-                return replace(expr, arg=self.expr(arg))
-            case Reduce(body=body):
-                return replace(expr, body=self.expr(body))
-        return expr
+        return with_parts(expr, self.expr)
 
     def over(self, piece: Any, own: frozenset[str]) -> Any:
         """An expression or a temporary over the batch dims that `own` broadcast to."""

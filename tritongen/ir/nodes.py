@@ -354,6 +354,18 @@ def parts(expr: Expr) -> tuple[Expr, ...]:
     return ()
 
 
+def with_parts(expr: Expr, change: Callable[[Expr], Expr]) -> Expr:
+    """expr with `change` applied to the expressions right below it."""
+    match expr:
+        case Call(_, args):
+            return replace(expr, args=tuple(map(change, args)))
+        case Cast(arg):
+            return replace(expr, arg=change(arg))
+        case Reduce(body=body):
+            return replace(expr, body=change(body))
+    return expr
+
+
 def core(expr: Expr) -> Expr:
     """The value inside of all casts."""
     while isinstance(expr, Cast):

@@ -25,7 +25,16 @@ from tritongen.ir.algebra import (
     substitute_atoms,
     walk,
 )
-from tritongen.ir.nodes import BATCH, BATCH_SIZE, Call, Cast, Const, Expr, Nest, Read, Reduce
+from tritongen.ir.nodes import (
+    BATCH,
+    BATCH_SIZE,
+    Const,
+    Expr,
+    Nest,
+    Read,
+    Reduce,
+    with_parts,
+)
 
 ZERO = Poly()
 Dims = Mapping[str, tuple[Poly, ...]]
@@ -46,18 +55,13 @@ def _pruned(expr: Expr, dims: Dims, box: bounds.Facts, facts: bounds.Facts) -> E
             if is_inside(expr, dims, facts, False):
                 return Const(fill, expr.dtype)
             return replace(expr, fill=None) if is_inside(expr, dims, box, True) else expr
-        case Call(_, args):
-            return replace(expr, args=tuple(_pruned(a, dims, box, facts) for a in args))
-        case Cast(arg):
-            return replace(expr, arg=_pruned(arg, dims, box, facts))
-        case Reduce(_, binders, guards, body):
+        case Reduce(_, binders, guards):
             ranges = {b.index: (b.lo, b.hi) for b in binders}
             box, facts = bounds.within(box, ranges), bounds.within(facts, ranges)
             for guard in guards:
                 facts = bounds.require(facts, guard.poly, guard.op, ZERO)
             facts = bounds.one(facts)
-            return replace(expr, body=_pruned(body, dims, box, facts))
-    return expr
+    return with_parts(expr, lambda e: _pruned(e, dims, box, facts))
 
 
 def _settled(p: Poly, facts: bounds.Facts) -> Poly:

@@ -188,11 +188,7 @@ def _lift(expr: ir.Expr, nest: ir.Nest, scope: ir.Binders, taken: set[str], done
             name = fresh(f"{nest.name}_{reduce.op}", taken)
             done.append(line_over(name, box, reduce, nest.line))
             return read_of(done[-1])
-        case ir.Call(_, args):
-            return replace(expr, args=tuple(_lift(a, nest, scope, taken, done) for a in args))
-        case ir.Cast(arg):
-            return replace(expr, arg=_lift(arg, nest, scope, taken, done))
-    return expr
+    return ir.with_parts(expr, lambda e: _lift(e, nest, scope, taken, done))
 
 
 def line_over(name: str, box: ir.Binders, body: ir.Expr, part_of: str = "") -> ir.Nest:

@@ -27,16 +27,12 @@ def with_row_values(nests: ir.Nests, row: ir.Binders, dims: Dims) -> ir.Nests:
     made: dict[ir.Expr, ir.Nest] = {}
 
     def opened(expr: ir.Expr) -> ir.Expr:
-        match expr:
-            case ir.Call(fn, args):
-                read = tensors_read(expr) & rows
-                calls = {e.fn for e in ir.walk(expr) if isinstance(e, ir.Call)}
-                if read and free_indices(expr) <= names and calls - LIGHT:
-                    return read_of(named(expr, f"{fn}_{min(read)}"))
-                return replace(expr, args=tuple(map(opened, args)))
-            case ir.Cast(arg):
-                return replace(expr, arg=opened(arg))
-        return expr
+        if isinstance(expr, ir.Call):
+            read = tensors_read(expr) & rows
+            calls = {e.fn for e in ir.walk(expr) if isinstance(e, ir.Call)}
+            if read and free_indices(expr) <= names and calls - LIGHT:
+                return read_of(named(expr, f"{expr.fn}_{min(read)}"))
+        return ir.with_parts(expr, opened)
 
     def named(expr: ir.Expr, wish: str) -> ir.Nest:
         if expr not in made:
