@@ -22,7 +22,7 @@ from tritongen.ir.algebra import indices, is_size, poly, size, weight_of
 from tritongen.ir.free import free_indices, reads, tensors_read
 from tritongen.ir.functions import ATOM, TERM
 from tritongen.ir.reducers import REDUCERS
-from tritongen.kernel.nodes import PARTS, Fold, Kernel, Loop, Store, Walk, is_dot, statements
+from tritongen.kernel.nodes import PARTS, Kernel, Loop, Walk, is_dot, statements
 from tritongen.kernel.parts import state_dims, state_name
 from tritongen.schedule.canonical import uncast
 from tritongen.schedule.classes.fused import is_tile
@@ -57,8 +57,7 @@ class FrameWriter(KernelWriter):
         assert kernel.kernel is not None
         self.own: Kernel = kernel.kernel
         self.nests = {n.name: n for n in kernel.nests}
-        folds = [s for s in statements(self.own.body) if isinstance(s, Fold)]
-        self.multiplies = any(is_dot(f, self.own) for f in folds)
+        self.multiplies = any(is_dot(f, self.own) for f in self.own.folds)
         # Without products a tile has rows and columns, and each index lies along one of them.
         lanes = [w.index for w in self.own.walks if w.how != "program"]
         sides = ("[:, None]", "[None, :]")
@@ -92,7 +91,7 @@ class FrameWriter(KernelWriter):
         found = fill_lanes(self, axis)
         found_reads = (r for n in self.kernel.nests for r in reads(n.body))
         every = [r for r in found_reads if walk.index in free_indices(r)]
-        for f in (s for s in statements(self.own.body) if isinstance(s, Fold)):
+        for f in self.own.folds:
             if f.over == (walk.index,):
                 self.unmasked |= {f.name} & found
                 continue
@@ -146,7 +145,7 @@ class FrameWriter(KernelWriter):
 
     def tile(self, w: Walk, number: str, name: str) -> None:
         """The indices of a tile, by its number."""
-        once = {x for s in statements(self.own.body) if isinstance(s, Store) for x in s.once}
+        once = {x for s in self.own.stores for x in s.once}
         first = f"{number} * {w.block}"
         if self.sides:
             first = f"{number}.to(tl.int64) * {w.block}"

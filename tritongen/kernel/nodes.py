@@ -136,6 +136,14 @@ class Kernel:
         """The indices that a value has no lanes for."""
         return {w.index for w in self.walks if w.how in NUMBERS}
 
+    @property
+    def folds(self) -> list[Fold]:
+        return [s for s in statements(self.body) if isinstance(s, Fold)]
+
+    @property
+    def stores(self) -> list[Store]:
+        return [s for s in statements(self.body) if isinstance(s, Store)]
+
     def axis(self, fold: Fold) -> str:
         """The one index with lanes that a fold is over; "" where it is over numbers alone."""
         (own,) = set(fold.over) - self.numbers or {""}

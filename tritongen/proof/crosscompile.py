@@ -32,7 +32,6 @@ from tritongen import pipeline, trace
 from tritongen.choice import holding
 from tritongen.ir.binding import operand_dtype, type_arguments
 from tritongen.ir.nodes import Constant, Op, Scalar, kind_of
-from tritongen.kernel.nodes import Fold, statements
 from tritongen.proof.cases import all_sizes, dtype_choices, satisfying, shape_of
 from tritongen.proof.variants import Way, forced, may_run, ways
 from tritongen.runtime.load import load_text
@@ -129,7 +128,7 @@ def launches_of(
 def moves_sums(plan: Plan, name: str) -> bool:
     """Whether a kernel has sums that move with a maximum: those are NaN where a term is, and the maximum need not be."""
     own = (k.kernel for step in plan.steps for k in step.kernels if k.name == name and k.kernel)
-    return any(isinstance(s, Fold) and s.moved_by for k in own for s in statements(k.body))
+    return any(s.moved_by for k in own for s in k.folds)
 
 
 def each_kernel(

@@ -27,7 +27,7 @@ from tritongen import pipeline
 from tritongen.emit.op_plans import OpPlans
 from tritongen.ir.batches import own_batches
 from tritongen.ir.nodes import Reduce
-from tritongen.kernel.nodes import Fold, Kernel, statements
+from tritongen.kernel.nodes import Fold, Kernel
 from tritongen.proof.cases import Case, NoCase, arguments, draw_case, dtype_choices, simpler
 from tritongen.proof.eager import against_torch, on_host
 from tritongen.proof.excuses import excused
@@ -80,7 +80,7 @@ class Candidate:
     def folds(self) -> tuple[tuple[Fold, Kernel], ...]:
         """Of the kernels that were lowered, each with its kernel."""
         lowered = [k.kernel for k in self.kernels if k.kernel is not None]
-        return tuple((s, k) for k in lowered for s in statements(k.body) if isinstance(s, Fold))
+        return tuple((s, k) for k in lowered for s in k.folds)
 
     @property
     def means(self) -> frozenset[str]:

@@ -16,7 +16,7 @@ from tritongen.ir.bounds import Facts, prove
 from tritongen.ir.free import free_indices, reads, tensors_read
 from tritongen.ir.names import fresh
 from tritongen.kernel.moving import exponential
-from tritongen.kernel.nodes import Fold, Kernel, statements
+from tritongen.kernel.nodes import Kernel
 from tritongen.schedule.canonical import read_of, with_ranges
 from tritongen.schedule.members import Group, names_in, operands
 from tritongen.schedule.plan import Dims
@@ -130,9 +130,8 @@ def with_nan(
     by_name = {n.name: n for n in group.nests}
     conditions: dict[str, tuple[ir.Expr, ...]] = {}  # under which there are terms, by sum
     inner = set().union(*(tensors_read(by_name[name].body) for name in sums))
-    folds = (s for s in statements(kernel.body) if isinstance(s, Fold) and s.moved_by)
     moved = Moved()
-    for s in folds:
+    for s in (s for s in kernel.folds if s.moved_by):
         most = by_name[s.moved_by]
         moved[s.name] = read_of(most), most
         found = exponential(s.value.body, most, by_name)

@@ -149,7 +149,7 @@ def make(name, group, stores, dims, facts) -> Step:
     )
     seen, kernels = tuple(views_of(group, stores, dims)), []
     for own, lines in made:
-        verify(own, lines, [s.tensor for s in statements(own.body) if isinstance(s, Store)])
+        verify(own, lines, [s.tensor for s in own.stores])
         walked = sorted(own.walks, key=lambda w: w.index == PART)
         kernels.append(
             KernelPlan(own.name, "fused", walked_axes(walked), lines, stores, seen, kernel=own)

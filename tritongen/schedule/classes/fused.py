@@ -342,10 +342,9 @@ class _Maker:
             self.sizes |= {f"columns{k}": extents[column]} if column else {}
         self.kernel = lower(f"{name}_rows", self.group.nests, walks, self.stores)
         verify(self.kernel, self.group.nests, self.stores)
-        self.folds = [s for s in statements(self.kernel.body) if isinstance(s, Fold)]
-        self.moved = any(f.moved_by for f in self.folds)
+        self.moved = any(f.moved_by for f in self.kernel.folds)
         self.seconds = sum(
-            is_dot(f, self.kernel) and f.name not in group.inside for f in self.folds
+            is_dot(f, self.kernel) and f.name not in group.inside for f in self.kernel.folds
         )
         self.loops = [s for s in statements(self.kernel.body) if isinstance(s, Loop)]
         within = [g.poly for s in self.loops if s.index == loop.index for g in s.within]
@@ -358,7 +357,8 @@ class _Maker:
         self.kernels: list[KernelPlan] = []
 
     def step(self) -> Step:
-        places = any(f.value.is_place for f in self.folds)  # parts leave no extremes beside places
+        # Parts leave no extremes beside places.
+        places = any(f.value.is_place for f in self.kernel.folds)
         # What a loop over heads stores for each of them, programs that share a loop inside of it would all store.
         inside = any(isinstance(s, Store) for loop in self.loops for s in statements(loop.body))
         shared = (self.moved or self.whole and has_loop(self.group)) and not inside
@@ -384,7 +384,7 @@ class _Maker:
     def planned(self, kernel: Kernel, nests: ir.Nests, boxes: tuple[str, ...] = ()) -> str:
         """The name of a kernel that is now the step's."""
         axes = walked_axes(kernel.walks)
-        stores = tuple(s.tensor for s in statements(kernel.body) if isinstance(s, Store))
+        stores = tuple(s.tensor for s in kernel.stores)
         stores = stores if kernel.walks[0].index == PART else self.stores
         self.kernels.append(
             KernelPlan(kernel.name, "fused", axes, nests, stores, kernel=kernel, boxes=boxes)
@@ -398,7 +398,7 @@ class _Maker:
         rows, terms, stages, warps = "64", t64, "2", "4"
         if not self.whole:
             most = (128, 256, 4) if boxes else (128, 128, 3)
-            if sum(is_dot(f, self.kernel) for f in self.folds) > 1:
+            if sum(is_dot(f, self.kernel) for f in self.kernel.folds) > 1:
                 most = (64, 128, 3)
             if not has_loop(self.group) or self.met * most[0] * most[1] > ROOM:
                 most = (most[0], 64, most[2])
@@ -494,12 +494,6 @@ class _Maker:
             self.sizes |= {f"group{k}": extent for k, extent in enumerate(extents)}
             self.sizes[rows] = group.row[0].hi
             tiles = "".join(f"group{k} * " for k in range(len(extents))) + f"cdiv({rows}, BLOCK_M)"
-        part = in_parts(f"{self.name}_part", kernel, group.nests)
-        left = tuple(s for s in part.body if isinstance(s, Store))
-        verify(part, group.nests, [s.tensor for s in left])
-        launches = [Launch(self.planned(part, group.nests, boxes), (f"PARTS * {tiles}",))]
-        merges, sums = self.merges
-        launches += merges
         few = f"2 * {self.batches}cdiv(rows, 128) <= sms"
         # A loss head's block is a product of its own: one is enough for a part.
         parts = f"max(1, min(sms // max(1, {tiles}), cdiv(terms, BLOCK_N), 128))"
@@ -526,15 +520,25 @@ class _Maker:
                 ("num_stages", "2"),
             )
         requires = conjunction("tiled" if boxes else "True", self.fits)
-        return Variant(
-            "parts",
-            conjunction(few, "terms >= 1024", requires),
-            "few rows: programs share a row's loop, and a second kernel merges what they leave",
-            (*config, ("PARTS", parts), *((("BLOCK_P", "pow2(PARTS)"),) if launches[1:] else ())),
-            tuple(launches),
-            tuple(self.scratch(s) for s in left),
+        when = conjunction(few, "terms >= 1024", requires)
+        why = "few rows: programs share a row's loop, and a second kernel merges what they leave"
+        alone = Variant("parts", when, why, (*config, ("PARTS", parts)), (), requires=requires)
+        return self.split(alone, "part", kernel, group.nests, tiles, boxes)
+
+    def split(self, alone: Variant, what: str, kernel, nests, tiles: str, boxes=()) -> Variant:
+        """The variant whose programs share a kernel's loop, with the launches that merge what they leave."""
+        part = in_parts(f"{self.name}_{what}", kernel, nests)
+        left = tuple(s for s in part.body if isinstance(s, Store))
+        verify(part, nests, [s.tensor for s in left])
+        launch = Launch(self.planned(part, nests, boxes), (f"PARTS * {tiles}",))
+        merges, sums = self.merges
+        merged = (("BLOCK_P", "pow2(PARTS)"),) if merges else ()
+        return replace(
+            alone,
+            config=(*alone.config, *merged),
+            launches=(launch, *merges),
+            scratch=tuple(self.scratch(s) for s in left),
             sums=sums,
-            requires=requires,
         )
 
     @cached_property
@@ -561,28 +565,17 @@ class _Maker:
         """The same, where so few programs share loops: 32 batches of 16 queries, and 4,096 keys of 576."""
         ((g, own),) = self.parted
         kernel = lower("", g.nests, walks_of(g, wide=True), own)
-        part = in_parts(f"{self.name}_wide_part", kernel, g.nests)
-        left = tuple(s for s in part.body if isinstance(s, Store))
-        verify(part, g.nests, [s.tensor for s in left])
         ((tiles,),) = (launch.grid for launch in whole.launches)
         few = tiles.replace("BLOCK_M", "64").replace("BLOCK_D", "512")
-        merges, sums = self.merges
         parts = f"max(1, min(sms // max(1, {tiles}), cdiv(terms, 4 * BLOCK_N), 64))"
-        config = (
-            *whole.config,
-            ("PARTS", parts),
-            *((("BLOCK_P", "pow2(PARTS)"),) if merges else ()),
-        )
-        return replace(
+        alone = replace(
             whole,
             name="wide_parts",
             when=f"2 * {few} <= sms and terms >= 1024",
             why=f"{whole.why}; programs share a row's loop, and a second kernel merges what they leave",
-            config=config,
-            launches=(Launch(self.planned(part, g.nests), (f"PARTS * {tiles}",)), *merges),
-            scratch=tuple(self.scratch(s) for s in left),
-            sums=sums,
+            config=(*whole.config, ("PARTS", parts)),
         )
+        return self.split(alone, "wide_part", kernel, g.nests, tiles)
 
     def wide(self) -> Variant:
         launches, loops = [], set[str]()
