@@ -496,7 +496,14 @@ def scratch_lines(
                 example += f".view({', '.join(map(whole, nest.dims))})"
             made = f"torch.empty_like({example}, dtype={dtype})"
         else:
-            sizes = tuple_text([at_least_0(d) for d in nest.dims])
+            # What is a result of the op has the batch dims of one.
+            flat = one_batch(context, nest.name)
+            sizes = tuple_text(
+                [
+                    "*batch_shape" if d == ir.BATCH_SIZE and not flat else at_least_0(d)
+                    for d in nest.dims
+                ]
+            )
             made = f"torch.{filled}({sizes}, dtype={dtype}, device={first}.device)"
         asked = f" if {where[nest.name]} else None" if where.get(nest.name) else ""
         lines.append(f"{nest.name} = {made}{asked}")

@@ -26,7 +26,7 @@ from tritongen.ir.print_poly import NotWritable
 from tritongen.ir.verify import verify
 from tritongen.proof import cases, excluded, runner
 from tritongen.proof.fuzz.second import try_second
-from tritongen.proof.fuzz.trial import Trial, try_built
+from tritongen.proof.fuzz.trial import Trial, try_built, try_calls
 from tritongen.proof.gradients import backward_arguments, derived_of, prove_call
 from tritongen.proof.variants import chunks_forced
 from tritongen.runtime.load import load_text
@@ -95,6 +95,9 @@ def try_backward(seen: Trial, text: str, name: str) -> None:
     if derived is None:
         seen.found("backward", f"no gradient: {item.no_gradient}")
         return
+    if item.through:  # the op runs those kernels if no gradient is wanted, too
+        candidates = runner.candidates_of((module, module), item.plans[0], item.plans[0])
+        try_calls(seen, candidates, 2, "backward")
     progress = runner.Progress(seen.device)
     choices = cases.dtype_choices(derived.forward, seen.device)
     for k in range(CALLS if choices else 0):
