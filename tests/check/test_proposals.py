@@ -372,12 +372,15 @@ def test_a_slice_is_not_taken_for_the_diagonal(value):
     assert found.fix is None and found.help
 
 
-def test_no_text_is_proposed_that_only_sizes_of_0_can_call():
+def test_a_text_that_only_sizes_of_0_can_call_is_refused():
     (found,) = findings(
         "op f<T: float>(x: T[N, 2 * H], w: T[F, H]) -> y: T[N, F] {\n g[n, h] = x[n, h] * x[n, h + H]\n"
         " y[n, f] = sum[h](g[n, h] * w[f, h] * x[n, h]) }"
     )
-    assert found.code == "E401" and found.fix is None
+    assert found.code == "E401" and found.fix.text == "g[n, h < H]"
+    (behind,) = findings(found.fix.applied())
+    assert behind.code == "E204" and behind.fix.text == "sum[h < H]"
+    assert not findings(behind.fix.applied())
 
 
 def test_a_long_line_of_another_language_is_answered_at_once():

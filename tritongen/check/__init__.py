@@ -17,8 +17,6 @@ from tritongen.check.report import Report
 from tritongen.check.scope import Scope
 from tritongen.errors import Diagnostic, Span, SpecError, proven
 from tritongen.faults import doing
-from tritongen.ir import bounds
-from tritongen.ir.algebra import poly, size, symbols
 from tritongen.ir.nodes import Cast, Expr, Op, Require, kind_of, rebuild
 from tritongen.syntax import ast
 from tritongen.syntax.parse import parse
@@ -58,10 +56,7 @@ def too_much_work(span: Span | None = None) -> Diagnostic:
 
 
 def _compiled(text: str) -> tuple[tuple[Diagnostic, ...], int]:
-    """The findings of a proposed text, and the number of equal sizes that its calls need.
-
-    A fact that only sizes of 0 fulfil is a finding: `2 * H == H`.
-    """
+    """The findings of a proposed text, and the number of equal sizes that its calls need."""
     try:
         with uncounted(), limited():
             checked = _checked(parse(text, proposals=False))
@@ -70,19 +65,7 @@ def _compiled(text: str) -> tuple[tuple[Diagnostic, ...], int]:
     except Overworked:
         return (too_much_work(),), 0
     ops = [op for c in checked for op in c.typings]
-    facts = [(f, op) for op in ops for f in op.facts if isinstance(f, Require)]
-    empty = [f for f, op in facts if _is_empty(f, op)]
-    found = (Diagnostic("E204", f"only sizes of 0 fulfil {f.text}") for f in empty)
-    return tuple(found), sum(f.origin == "agree" for f, _ in facts)
-
-
-def _is_empty(fact: Require, op: Op) -> bool:
-    """Whether the fact does not hold where its sizes are at least 1."""
-    known = bounds.Facts()
-    sizes = (symbols(fact.left) | symbols(fact.right)) - {c.name for c in op.constants}
-    for name in sorted(sizes):
-        known = bounds.require(known, size(name), ">", poly(0))
-    return bounds.prove(fact.left, fact.op, fact.right, known) is False
+    return (), sum(isinstance(f, Require) and f.origin == "agree" for op in ops for f in op.facts)
 
 
 def _checked(file: ast.File, typing: Mapping[str, str] | None = None) -> tuple[Checked, ...]:

@@ -25,6 +25,8 @@ from tritongen.ir.algebra import (
     is_fractional,
     numerator,
     poly,
+    size,
+    symbols,
     text,
 )
 from tritongen.ir.nodes import BATCH, BATCH_SIZE, Binder, Guard, Require
@@ -189,16 +191,23 @@ def lower(dim: Poly) -> str:
 def agree(
     scope: Scope, name: str, first: Poly, other: Poly, node: ast.Node, fix: Fix | None = None
 ) -> None:
-    """Two dims that one index subscripts are equal: by name, else by the wrapper's check."""
-    verdict = bounds.prove(first, "==", other, scope.known)
-    if verdict is True:
+    """Two dims that one index subscripts are equal: by name, else by the wrapper's check, which must pass for more than no elements."""
+    if bounds.prove(first, "==", other, scope.known) is True:
         return
-    if verdict is False:
+    if bounds.prove(first, "==", other, filled(scope, first, other)) is False:
         message = f"index `{name}` has two ranges, {text(first)} and {text(other)}"
         help = "" if fix is None else "bound it"
         scope.report.fail("E204", message, node.span, help=help, fix=fix)
     shown = f"{text(first)} == {text(other)} (both are indexed by `{name}`)"
     scope.require(Require(first, "==", other, shown, "agree"))
+
+
+def filled(scope: Scope, *dims: Poly) -> bounds.Facts:
+    """What is known where the sizes in these dims are at least 1."""
+    known = scope.known
+    for name in sorted(set().union(*map(symbols, dims)) - scope.constants.keys()):
+        known = bounds.require(known, size(name), ">", poly(0))
+    return known
 
 
 # ---- ranges from reads --------------------------------------------------------------------------
@@ -216,7 +225,8 @@ def range_from_reads(
         (first, _), *others = plain
         for other, read in others:
             if other != first:
-                least = other if bounds.prove(other, "<", first, scope.known) is True else first
+                known = filled(scope, first, other)
+                least = other if bounds.prove(other, "<", first, known) is True else first
                 fixes = bounded(scope, inside, i, least)
                 agree(scope, i.name, first, other, read, fixes[0] if fixes else None)
         return first
