@@ -372,6 +372,19 @@ def test_a_slice_is_not_taken_for_the_diagonal(value):
     assert found.fix is None and found.help
 
 
+def test_a_size_that_a_dim_defines_keeps_what_the_dim_says():
+    (found,) = findings(
+        "op f<T: float>(x: T[N, 2 * D]) -> y: T[N, D] { y[n, d] = x[n, d] * x[n, d + D] }"
+    )
+    assert found.fix.text == "x: T[N, Q]) -> y: T[N, D] with D = Q // 2, Q == 2 * D"
+    assert not findings(found.fix.applied())
+
+
+def test_no_reducer_is_proposed_for_one_that_sorts():
+    (found,) = findings("op f<T: float>(x: T[N, D]) -> y: T[N] { y[n] = median[d](x[n, d]) }")
+    assert found.fix is None and found.help == "the language does not sort"
+
+
 def test_a_text_that_only_sizes_of_0_can_call_is_refused():
     (found,) = findings(
         "op f<T: float>(x: T[N, 2 * H], w: T[F, H]) -> y: T[N, F] {\n g[n, h] = x[n, h] * x[n, h + H]\n"

@@ -189,7 +189,10 @@ def _with(
     facts = [f for f in op.facts if f is not instead]
     shown = [text[f.span.start : f.span.end] for f in facts if f.span is not None]
     uses = (k for k, f in enumerate(op.facts) if ast.Size(name) in walk(f.expr))
-    shown.insert(next(uses, len(facts)), f"{name} = {unparse(value)}")
+    at = next(uses, len(facts))
+    shown.insert(at, f"{name} = {unparse(value)}")
+    if dim is not None and any(getattr(n, "op", "") == "//" for n in walk(value)):
+        shown.insert(at + 1, f"{dim[2]} == {unparse(dim[1])}")  # the dim says so
     tail = (" with " if fact is None else "") + ", ".join(shown)
     middle = text[start : fact or end]
     if dim is not None:

@@ -16,7 +16,7 @@ from tritongen.syntax import foreign
 from tritongen.syntax.lexer import END, Token
 from tritongen.syntax.names import REDUCERS, SAME, check_name, kind_of, suggest
 from tritongen.syntax.place import Place
-from tritongen.syntax.torch_names import TORCH_DTYPES
+from tritongen.syntax.torch_names import TORCH_DTYPES, UNFIT
 
 OPERATORS = frozenset("PLUS MINUS MULOP POW CMP LT GT AND OR".split())
 COMPARISONS = frozenset("CMP LT GT".split())
@@ -305,8 +305,9 @@ def unknown_reducer(place: Place) -> Diagnostic | None:
     if name.type != "NAME":
         return None
     at, message = place.span(first), f"there is no reducer `{name.text}`"
-    if not near:
-        return place.finding(message, f"reducers: {' '.join(REDUCERS)}", at=at)
+    if not near or name.text in UNFIT:  # a median is no mean
+        help = UNFIT.get(name.text, f"reducers: {' '.join(REDUCERS)}")
+        return place.finding(message, help, at=at)
     return place.finding(message, "did you mean {}?", at=at, fix=Fix(at, near[0]))
 
 

@@ -134,5 +134,8 @@ UNFIT = {  # functions without a form of their own, and what takes their place
     **dict.fromkeys(
         "dropout rand randn bernoulli rand_like".split(), "pass what is drawn as an operand"
     ),
-    **dict.fromkeys("sort topk argsort unique nonzero".split(), "the language does not sort"),
+    **dict.fromkeys(
+        "sort topk argsort unique nonzero median quantile mode".split(),
+        "the language does not sort",
+    ),
 }
