@@ -422,3 +422,20 @@ def test_a_tensor_without_indices_gets_those_of_its_extents():
     }"""
     (found,) = findings(text)
     assert found.fix is not None and found.fix.text == "m[r]"
+
+
+@pytest.mark.parametrize(
+    "line, wanted",
+    (
+        ("y[n] = sum[d](relu(max[k <= d](x[n, k])))", "sum[d < D]"),
+        ("y[n] = sum[d](relu(max[k > d](x[n, k])))", "sum[d < D]"),
+        (
+            "a[n, d] = sum[k <= d](x[n, k])\n b[n, d] = a[n, d]\n y[n] = sum[d](b[n, d])",
+            "a[n, d < D]",
+        ),
+    ),
+)
+def test_an_index_that_only_ends_a_binder_gets_the_range_of_the_binder(line, wanted):
+    (found,) = findings(f"op f<T: float>(x: T[N, D]) -> y: T[N] {{ {line} }}")
+    assert found.code == "E203" and found.fix.text == wanted
+    assert not findings(found.fix.applied())

@@ -126,7 +126,9 @@ def _own_names(i: ast.Node) -> Iterator[str]:
 
 # ---- how long an index may be -------------------------------------------------------------------
 def _extents(scope: Scope, inside: Inside, name: str) -> list[Poly]:
-    """Proposals from the lines that read the assigned value, from the bounds of reads, and from the dims that are read."""
+    """Proposals from the lines that read the assigned value, from the bounds of reads, from the dims that are read, and from binders
+    that end at the index.
+    """
     found: list[Poly] = []
     if isinstance(inside, ast.Assign):
         names = [getattr(i, "name", None) for i in inside.indices or ()]
@@ -137,6 +139,11 @@ def _extents(scope: Scope, inside: Inside, name: str) -> list[Poly]:
         if node.fill is None and line is not None:
             found += _fitting(scope, line, name, dim, i)
     found += [dim for dim, _, _ in read]
+    value = inside.value if isinstance(inside, ast.Assign) else inside
+    for reducer in (n for n in walk(value) if isinstance(n, ast.Reduce)):  # `sum[k <= i](x[k])`
+        for b in reducer.binders:
+            if isinstance(b, ast.Binder) and ast.Name(name) in (b.low, b.high):
+                found += [dim for dim, _ in alone(scope, reducer, b.name)]
     return [_named(scope, end) for end in found if is_size(end)]
 
 
