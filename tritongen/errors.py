@@ -205,7 +205,10 @@ def proven(
         else:
             was, now = _said(before), _said(found)
             new = [f for f in found if now[f.code, f.message] > was[f.code, f.message]]
-            is_gone = now[d.code, d.message] < was[d.code, d.message]
+            alike = [f for f in found if (f.code, f.message) == (d.code, d.message)]
+            if later := _is_in(d.span, fix.span) and not any(_touches(f, fix) for f in alike):
+                new += alike  # the same slip on other lines, which were not checked before
+            is_gone = later or now[d.code, d.message] < was[d.code, d.message]
             stays = (f for f in new if _touches(f, fix))
         if not is_gone or any(stays):
             return None

@@ -385,6 +385,16 @@ def test_no_reducer_is_proposed_for_one_that_sorts():
     assert found.fix is None and found.help == "the language does not sort"
 
 
+def test_the_same_slip_on_a_later_line_does_not_hide_a_fix():
+    (found,) = findings(
+        "op f<T: float>(x: T[S]) -> y: T[S] {\n a[t] = sum[i <= t](x[i])\n z[t] = x[t] - a[t]\n"
+        " m[t] = max[s <= t](z[s])\n y[t] = a[t] + m[t] }"
+    )
+    assert found.fix.text == "a[t < S]"
+    (behind,) = findings(found.fix.applied())
+    assert behind.fix.text == "m[t < S]" and not findings(behind.fix.applied())
+
+
 def test_a_text_that_only_sizes_of_0_can_call_is_refused():
     (found,) = findings(
         "op f<T: float>(x: T[N, 2 * H], w: T[F, H]) -> y: T[N, F] {\n g[n, h] = x[n, h] * x[n, h + H]\n"
