@@ -129,7 +129,7 @@ def launch_view(
     ]
     closing = [*closed(step, call_texts(behind, everywhere)), *put_back_lines(context, step)]
     said = "\n".join([*body, *(x for _, ls in branches for x in ls), *closing])  # but for tests
-    opening = opening_lines(measured_by(context, step), said)
+    opening = opening_lines(context.measured, said, measured_by(context, step))
     named = names_read("\n".join([*opening, said]))
     for test, own_lines in branches:
         body += own_lines if one_way else [test, *indented(own_lines)]
@@ -152,7 +152,7 @@ def launch_of_another(
     lines = [x for t in merged for x in view_line(context, t, None, t in step.stores)]
     operands = [matrix_text(tensor, [*order]) for _, tensor, order in reuse.given]
     lines += call_lines(f"launch_{reuse.step}", [*operands, f"choose_{step.name}"])
-    opening = opening_lines(measured_by(context, step), "\n".join(lines))
+    opening = opening_lines(context.measured, "\n".join(lines), measured_by(context, step))
     named = names_read("\n".join([*opening, *lines]))
     taken = ", ".join(name for name in given if alone or name in named)
     return by_another(step, reuse, taken, [*opening, *lines])
@@ -208,9 +208,12 @@ def call_of_all(plan: Plan, given: Mapping[str, str]) -> str:
     return f"launch_{plan.name}({', '.join(names)})"
 
 
-def opening_lines(op: ir.Op, text: str) -> list[str]:
-    """Assignments for every size that a text names, and for the batch shape of the call."""
-    return [*size_lines(op, text), *batch_lines(op, text)]
+def opening_lines(op: ir.Op, text: str, measured: ir.Op | None = None) -> list[str]:
+    """Assignments for every size that a text names, and for the batch shape of the call.
+
+    `measured`: the op with scratch, for sizes. Scratch has one batch dim, so it says nothing of the batch shape.
+    """
+    return [*size_lines(measured or op, text), *batch_lines(op, text)]
 
 
 def with_names(step: Step, packing: list[str], branches: Branches):
