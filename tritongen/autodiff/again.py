@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tritongen.ir.free import folds_of, free_indices, needed, tensors_read
-from tritongen.ir.nodes import Call, Expr, Nest, Op, Read, walk
+from tritongen.ir.nodes import Call, Expr, Nest, Op, Read, kind_of, walk
 from tritongen.ir.rename import renamed
 
 # Functions of one instruction or two.
@@ -36,9 +36,15 @@ def computed_again(
     near = (
         nest.name
         for nest in nests
-        if nest.name in given & read and _is_near(nest, read & stored, there - {nest.name})
+        if nest.name in given & read
+        and (_is_whole_number(op, nest) or _is_near(nest, read & stored, there - {nest.name}))
     )
     return renamed(nests, {name: free_name(f"{name}_again") for name in near})
+
+
+def _is_whole_number(op: Op, nest: Nest) -> bool:
+    """Whether it would be a scalar of the gradient, which is a float and no coordinate."""
+    return not nest.dims and kind_of(nest.dtype, op) != "float"
 
 
 def _is_near(nest: Nest, read: set[str], there: set[str]) -> bool:

@@ -16,6 +16,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import islice
 
 from tritongen.autodiff import batches, exprs, flow, zero
@@ -148,7 +149,7 @@ def _derived(op: Op, wanted: tuple[Param, ...], most: int, shared: bool = False)
     nests = with_row_lines(_pruned(back).nests, tape.free_name)
     nests = with_divisors_of_1(nests, tape.forward, tape.said)
     back = assemble(op, nests, wanted)  # again, without pruned reads
-    tape.refuse(batches.sums_over_fewer(op, back, {nest.name for nest in tape.values}))
+    tape.refuse(batches.sums_over_fewer(op, back, tape.values))
     read = batches.with_batches_read(op, back)
     return back if read is back.nests else assemble(op, read, wanted)
 
@@ -330,8 +331,10 @@ class _Tape:
             return
         self.refuse(batches.over_fewer(self.op, nest))
         place = self.places.get(nest.name, "")
-        nest = replace(nest, body=batches.as_shares(self.op, nest.body, self._terms))
         line = flow.Line(nest, self._value(nest), self.varies, self.is_float, self.most, place)
+        varies = partial(flow.varies, line)
+        nest = replace(nest, body=batches.as_shares(self.op, nest.body, self._terms, varies))
+        line = replace(line, nest=nest)
         for use in flow.uses(line, weight, self._condition(nest.name, weight)):
             name = use.node.tensor if isinstance(use.node, Read) else use.node.name
             self._contribute(nest, use, name)

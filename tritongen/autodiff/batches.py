@@ -13,7 +13,7 @@ A mean is right over either. Other reducers are refused, and so are sums of grad
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import replace
 
 from tritongen.autodiff import exprs
@@ -36,6 +36,7 @@ from tritongen.ir.nodes import (
     Tensor,
     kind_of,
     parts,
+    walk,
     with_parts,
 )
 
@@ -61,34 +62,37 @@ def _true_over(op: Op, tensors: Iterable[Tensor]) -> Expr:
     return found
 
 
-def as_shares(op: Op, expr: Expr, terms: Callable[[frozenset[str]], Expr]) -> Expr:
-    """Each sum over fewer dims, divided by the number of places of the op at which a term of it stands.
+def as_shares(
+    op: Op, expr: Expr, terms: Callable[[frozenset[str]], Expr], varies: Callable[[Expr], bool]
+) -> Expr:
+    """Each sum over fewer dims that varies, divided by the number of places of the op at which a term of it stands.
 
     `terms`: the number of terms.
     """
     if mean_of(expr) is not None:
         return expr
     match expr:
-        case Reduce("sum") if own := narrow(op, expr):
+        case Reduce("sum") if varies(expr) and (own := narrow(op, expr)):
             places = IndexValue(BATCH_SIZE, expr.dtype)
             return exprs.div(expr, exprs.div(places, exprs.cast(terms(own), expr.dtype)))
-    return with_parts(expr, lambda e: as_shares(op, e, terms))
+    return with_parts(expr, lambda e: as_shares(op, e, terms, varies))
 
 
-def over_fewer(op: Op, nest: Nest, sums: bool = False) -> str:
-    """For a line that the gradient passes through; `sums`: for one of the gradient, where a sum is wrong, too."""
-    own = _fewer(op, nest.body, sums)
+def over_fewer(op: Op, nest: Nest, forward: Set[Expr] | None = None) -> str:
+    """For a line that the gradient passes through; `forward`: for one of the gradient, where a sum is wrong, too, but for these."""
+    own = _fewer(op, nest.body, forward)
     read = " and ".join(f"`{tensor}`" for tensor in sorted(own))
     reason = f"`{nest.name}` reduces over the `...` of {read} alone, which may be fewer batch dims"
     return reason if own else ""
 
 
-def sums_over_fewer(op: Op, back: Op, values: set[str]) -> str:
-    """For the lines of a gradient but `values`; what comes in has all batch dims, as the outputs have."""
+def sums_over_fewer(op: Op, back: Op, values: Sequence[Nest]) -> str:
+    """For the lines of a gradient but `values`, and what these reduce; what comes in has all batch dims, as the outputs have."""
     whole = (*op.outputs, *map(cotangent, op.outputs))
     seen = replace(op, outputs=whole, nests=back.nests)
-    own = (nest for nest in back.nests if nest.name not in values)
-    return next(filter(None, (over_fewer(seen, nest, sums=True) for nest in own)), "")
+    forward = {e for nest in values for e in walk(nest.body) if isinstance(e, Reduce)}
+    own = (nest for nest in back.nests if nest.name not in {value.name for value in values})
+    return next(filter(None, (over_fewer(seen, nest, forward) for nest in own)), "")
 
 
 def with_batches_read(op: Op, back: Op) -> tuple[Nest, ...]:
@@ -110,12 +114,14 @@ def with_batches_read(op: Op, back: Op) -> tuple[Nest, ...]:
     return tuple(replace(n, body=read(n.body)) if n.name == first else n for n in back.nests)
 
 
-def _fewer(op: Op, expr: Expr, sums: bool) -> frozenset[str]:
+def _fewer(op: Op, expr: Expr, forward: Set[Expr] | None) -> frozenset[str]:
     """The operands over whose batch dims alone a part reduces, other than to a mean."""
+    if forward and expr in forward:
+        return frozenset()
     mean = mean_of(expr)
     if mean is not None:
-        return _fewer(op, mean.body, sums)
+        return _fewer(op, mean.body, forward)
     own = narrow(op, expr)
-    if own and (sums or not (isinstance(expr, Reduce) and expr.op == "sum")):
+    if own and (forward is not None or not (isinstance(expr, Reduce) and expr.op == "sum")):
         return own
-    return frozenset[str]().union(*(_fewer(op, part, sums) for part in parts(expr)))
+    return frozenset[str]().union(*(_fewer(op, part, forward) for part in parts(expr)))
