@@ -94,7 +94,7 @@ class SwiGLU(nn.Module):
 # ---- convolutions -------------------------------------------------------------------------------
 def _one(layer: str, name: str, values: Any) -> int:
     """The one number that holds for all dims. Raises ValueError if they differ."""
-    if isinstance(values, str) or len(set(values)) != 1:
+    if isinstance(values, str) or values.count(values[0]) != len(values):
         raise ValueError(f"{layer}: {name}: expected one number for all dims, given {values!r}")
     return values[0]
 
@@ -212,31 +212,31 @@ class _BatchNorm(_Activated):
 
     def forward(self: Any, x: Tensor) -> Tensor:
         self._check_input_dim(x)
-        if self.running_mean is not None and x.shape[1] != self.num_features:
+        running = self.running_mean  # asked once: torch looks a buffer up in Python
+        if running is not None and x.shape[1] != self.num_features:
             expected = f"expected {self.num_features} channels, given {x.shape[1]}"
             raise ValueError(f"{type(self).__name__}: x: {expected}")
         rest = {"gain": self.weight, "bias": self.bias, "eps": self.eps}
         rest["activation"] = self.activation
-        if not self.training and self.running_mean is not None:
-            return call("batch_norm_eval", x, self.running_mean, self.running_var, **rest)
+        if not self.training and running is not None:
+            return call("batch_norm_eval", x, running, self.running_var, **rest)
         count = x.numel() // max(1, x.shape[1])
         if count == 1:
             raise ValueError(f"{type(self).__name__}: expected more than one value a channel")
         rest |= {"V": torch.float64} if x.dtype == torch.float64 else {}
         mean, unbiased, y = call("batch_norm", x, unbias=count / max(1, count - 1), **rest)
-        if self.training and self.running_mean is not None:
-            with torch.no_grad():
-                self._follow(mean, unbiased, count)
+        if self.training and running is not None:
+            seen = [mean.detach(), unbiased.detach()]
+            self._follow([running, self.running_var], seen, count)
         return y
 
-    def _follow(self: Any, mean: Tensor, unbiased: Tensor, count: int) -> None:
+    def _follow(self: Any, running: list[Tensor], seen: list[Tensor], count: int) -> None:
         """Updates the running statistics. The running variance is the unbiased one, as in torch."""
         self.num_batches_tracked.add_(1)
         if count == 0:  # nothing has no mean
             return
-        running = [self.running_mean, self.running_var]
         dtype = running[0].dtype
-        seen = [s if s.dtype == dtype else s.to(dtype) for s in (mean, unbiased)]
+        seen = [s if s.dtype == dtype else s.to(dtype) for s in seen]
         if self.momentum is None:
             share = 1 / self.num_batches_tracked.to(dtype)
             for old, new in zip(running, seen, strict=True):

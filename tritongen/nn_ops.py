@@ -32,9 +32,10 @@ _ops = _Compiled()
 
 def call(op: str, *given: Tensor, activation: str = "", **named: Any) -> Any:
     """The op on these, then the activation, a function of one argument; a named operand that is None is left out."""
-    left_out = tuple([name for name, value in named.items() if value is None])
-    run = getattr(_ops, _compiled(op, left_out, activation))
-    return run(*given, **{name: value for name, value in named.items() if value is not None})
+    left_out = [name for name, value in named.items() if value is None]
+    for name in left_out:
+        del named[name]
+    return getattr(_ops, _compiled(op, tuple(left_out), activation))(*given, **named)
 
 
 def _compiled(op: str, left_out: tuple[str, ...], activation: str) -> str:

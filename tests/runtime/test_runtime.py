@@ -30,7 +30,7 @@ def test_attributes_and_plain_call(ops):
 
 def test_plain_calls_bypass_the_torch_op(ops, monkeypatch):
     seen = []
-    monkeypatch.setattr(torch_op, "split", lambda *a: seen.append(a))
+    monkeypatch.setattr(torch_op, "_functorch_level", lambda: seen.append("asked"))
     ops.axpb(torch.ones(2))
     ops.axpb(torch.nn.Parameter(torch.ones(2), requires_grad=False))
     with torch.no_grad():

@@ -15,7 +15,7 @@ from torch.utils.checkpoint import checkpoint
 
 import tritongen
 from tritongen.runtime import torch_op as torch_ops
-from tritongen.runtime.schema import params_of, split
+from tritongen.runtime.schema import binder, params_of, splitter
 
 F = torch.nn.functional
 
@@ -150,7 +150,7 @@ def test_torch_compile_takes_a_changing_number_without_compiling_again():
 def values_of(function, **known):
     """What the torch op of a function takes for these arguments."""
     params = params_of(function.__wrapped__)
-    values = split(function.__name__, params, [], known)
+    values = splitter(params)(*binder(function.__name__, params)([], known))
     return [*values, *(torch_ops.f32_precision(asked) for asked in function.replay.precision)]
 
 

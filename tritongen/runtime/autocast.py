@@ -1,7 +1,7 @@
 """torch.autocast and a generated op: nothing by default; `autocast low` or `f32` casts its floating operands.
 
     with disabled(): softmax_reference(x)       # torch's own ops inside are not cast
-    args, kwargs = cast(args, kwargs, "low")    # to the dtype of the region
+    x = cast(x, "low")                          # to the dtype of the region
 
 Cast is what torch would cast: floating tensors on the device that the region is for, f64 aside.
 """
@@ -23,16 +23,8 @@ def disabled() -> AbstractContextManager[Any]:
     return torch._C._DisableAutocast() if _any_enabled() else _nothing
 
 
-def cast(
-    args: tuple[Any, ...], kwargs: dict[str, Any], mode: str
-) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The arguments of a call as its `autocast` clause wants them here."""
-    if not _any_enabled():
-        return args, kwargs
-    return tuple(_cast(a, mode) for a in args), {k: _cast(a, mode) for k, a in kwargs.items()}
-
-
-def _cast(value: Any, mode: str) -> Any:
+def cast(value: Any, mode: str) -> Any:
+    """An operand of a call as the op's `autocast` clause wants it here. Asked where some region is."""
     if not isinstance(value, torch.Tensor) or value.dtype not in _CAST:
         return value
     device = value.device.type

@@ -60,8 +60,9 @@ def asker(asked: tuple[str, ...]) -> Callable[[], tuple[str, ...]]:
     (name,), allowed, exact = asked, (_ALLOWED,), (_EXACT,)
 
     def answer() -> tuple[str, ...]:
-        if _decided.answers:
-            return answers()
+        said = _decided.answers.get(name)
+        if said:
+            return (said,)
         return allowed if _switch("cuda", name) == "tf32" else exact
 
     return answer

@@ -147,12 +147,10 @@ def _call(
     """The replacement of the function. It sends each call to the right implementation."""
     function = replay.function
 
-    def traced(args: Any, kwargs: Any) -> Any:
-        if autocast:
-            args, kwargs = cast(args, kwargs, autocast)
-        if keeping is not None and wants_gradient((*args, *kwargs.values())):
-            return keeping(*args, **kwargs)
-        return registered(*args, **kwargs)
+    def traced(values: Sequence[Any]) -> Any:
+        if keeping is not None and wants_gradient(values):
+            return keeping(*values)
+        return registered(*values)
 
     def plainly(values: Sequence[Any], run: Any = None) -> Any:
         with disabled():
@@ -168,8 +166,12 @@ def _call(
             return differentiable.apply((lambda *given: own(plainly(*given)),), *values)
         return plainly(values)
 
-    before = _TRACED_OR_BOUND.format(count=len(params))
-    before += _CAST if autocast else ""
+    before = _BOUND.format(count=len(params))
+    if autocast:
+        given = [(f"args[{k}]", p.kind != "constant") for k, p in enumerate(params)]
+        cast_ = [f"cast({a}, {autocast!r}), " if may else f"{a}, " for a, may in given]
+        before += _CAST.format("".join(cast_))
+    before += _TRACED
     if keeping is not None:
         tensors = [k for k, p in enumerate(params) if p.kind == "tensor"]
         scalars = [k for k, p in enumerate(params) if p.kind == "optional"]
@@ -184,7 +186,6 @@ def _call(
         before,
         Tensor=torch.Tensor,
         again=again,
-        autocast=autocast,
         bind=quick_binder(params),
         cast=cast,
         functorch_level=_functorch_level,
@@ -199,9 +200,7 @@ def _call(
 
 
 # The first lines of a call, for `Replay.over`.
-_TRACED_OR_BOUND = """
-    if is_compiling():
-        return traced(args, kwargs)
+_BOUND = """
     if kwargs or len(args) != {count}:
         try:
             args = bind(*args, **kwargs)
@@ -210,7 +209,11 @@ _TRACED_OR_BOUND = """
 """
 _CAST = """
     if is_any_autocast():
-        args, _ = cast(args, {}, autocast)
+        args = ({})
+"""
+_TRACED = """
+    if is_compiling():
+        return traced(args)
 """
 _KEEPING = """
     try:
@@ -250,7 +253,7 @@ def _plain(values: Iterable[Any]) -> bool:
 def _autograd(
     params: tuple[Param, ...], precision: tuple[str, ...], rule: Rule | NoRule
 ) -> tuple[Callable[..., None], Callable[..., Any]]:
-    """`setup_context` and `backward` for values as `split` gives them, with the precisions behind."""
+    """`setup_context` and `backward` for values as `splitter` has them, with the precisions behind."""
     # Where the gradient of each parameter goes: a scalar's to the tensor in its place.
     at: list[int] = []
     for p in params:

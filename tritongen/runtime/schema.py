@@ -2,7 +2,7 @@
 
 params = params_of(layer_norm)
 f"layer_norm({slots(params, ())}) -> {results(annotation)}"     # Tensor a0, ..., float a3, Tensor? a3_tensor
-split("layer_norm", params, (x, w, b), {"eps": eps})             # the values of that op: a scalar twice
+splitter(params)(x, w, b, eps)                                   # the values of that op: a scalar twice
 merge(params, values)                                            # and back
 """
 
@@ -146,17 +146,15 @@ def expect(name: str, params: tuple[Param, ...], values: Sequence[Any]) -> None:
             raise ValueError(f"{name}: {p.name}: expected int or a 0-dim tensor, given {given}")
 
 
-def split(name: str, params: tuple[Param, ...], args: Sequence[Any], kwargs: dict) -> list[Any]:
-    """The values of a call as the schema wants them."""
-    values: list[Any] = []
-    for p, value in zip(params, binder(name, params)(args, kwargs), strict=True):
-        if p.kind == "optional" and isinstance(value, torch.Tensor):
-            values += [False if p.type == "bool" else 0, value]
-        elif p.kind == "optional":
-            values += [value, None]
-        else:
-            values.append(value)
-    return values
+def splitter(params: tuple[Param, ...]) -> Callable[..., tuple[Any, ...]]:
+    """A function that gives the values of a call as the schema wants them. As text: torch.compile goes through it at each call."""
+    taken, given = [f"a{k}" for k in range(len(params))], list[str]()
+    for own, p in zip(taken, params, strict=True):
+        nothing = "False" if p.type == "bool" else "0"
+        optional = f"*(({nothing}, {own}) if isinstance({own}, Tensor) else ({own}, None))"
+        given.append(optional if p.kind == "optional" else own)
+    text = f"lambda {', '.join(taken)}: ({''.join(f'{own}, ' for own in given)})"
+    return eval(text, {"Tensor": torch.Tensor})
 
 
 def without_symbols(params: tuple[Param, ...], values: Sequence[Any]) -> list[Any]:
@@ -182,7 +180,7 @@ def slot_names(params: tuple[Param, ...]) -> tuple[str, ...]:
 
 
 def merge(params: tuple[Param, ...], values: Sequence[Any]) -> list[Any]:
-    """The inverse of `split`: what the function's own parameters take."""
+    """The inverse of `splitter`: what the function's own parameters take."""
     rest = iter(values)
     args = []
     for p in params:

@@ -27,7 +27,7 @@ from tritongen.runtime.schema import (
     results,
     slot_names,
     slots,
-    split,
+    splitter,
     without_symbols,
 )
 
@@ -48,7 +48,7 @@ def register(
     linear: tuple[tuple[str, ...], ...],
     source: str,
 ) -> Callable[..., Any]:
-    """The torch op behind the function's own signature. `autograd`: `setup_context` and `backward` of its gradient."""
+    """The torch op behind the function's own parameters, by position. `autograd`: `setup_context` and `backward` of its gradient."""
     function = replay.function
     name = f"{function.__name__}_{_digest(function, source)}"
     if name in REGISTERED:
@@ -82,9 +82,12 @@ def register(
     symbolic = slots(params, replay.precision, symbolic=True)
     compiled = _symbolic(name, symbolic, returned, params, overload)
 
-    def registered(*args: Any, **kwargs: Any) -> Any:
-        values = split(function.__name__, params, args, kwargs)
-        values += [f32_precision(asked) for asked in replay.precision]
+    split, precision = splitter(params), replay.precision
+
+    def registered(*args: Any) -> Any:
+        values = split(*args)
+        if precision:
+            values = (*values, *[f32_precision(asked) for asked in precision])
         # An autograd.Function in a kernel refuses functorch's grad, and drops a forward tangent.
         has_tangents = forward_ad._current_level >= 0
         if not _is_compiling() and (_functorch_level() or has_tangents):
