@@ -21,6 +21,7 @@ from tritongen.ir import nodes as ir
 from tritongen.ir.binding import bind
 from tritongen.ir.interp import Axes, Run, fold
 from tritongen.ir.rounding import widen
+from tritongen.kernel.moving import exponential
 from tritongen.kernel.nodes import PARTS, Fold, Kernel, Let, Loop, Stmt, Store, carried, statements
 
 
@@ -38,8 +39,8 @@ def run(
     """
     bound = bind(op, args)
     tensors = {t.name: widen(bound.values[t.name]) for t in op.tensors} | dict(given)
-    machine = _Machine(op, bound, tensors, kernel.name, kernel, dict(blocks))
     by_name = {n.name: n for n in nests}
+    machine = _Machine(op, bound, tensors, kernel.name, kernel, dict(blocks), nests=by_name)
     for store in (s for s in statements(kernel.body) if isinstance(s, Store)):
         name, nest = store.tensor, by_name[store.value or store.tensor]
         dims = [*([blocks["PARTS"]] if store.value else []), *map(bound.size, nest.dims)]
@@ -69,6 +70,7 @@ class _Machine(Run):
     blocks: dict[str, int]
     stored: Values = field(default_factory=dict)
     counts: Values = field(default_factory=dict)
+    nests: Mapping[str, ir.Nest] = field(default_factory=dict)
     values: Values = field(default_factory=dict)  # of the statements so far, in this program
 
     # ---- programs
@@ -179,14 +181,22 @@ class _Machine(Run):
             return
         old = self.values[f.name]
         if f.moved_by:
-            old = old * self.values[_moved(f.moved_by)]
+            old = old * self.moved_on(f, axes)
         both = torch.stack(torch.broadcast_tensors(old, block.to(old.dtype)), -1)
         new = fold(f.value.op, both, torch.ones((), dtype=torch.bool).expand(both.shape))
-        if f.value.op == "max":  # what moves with it is multiplied by this
-            step = torch.exp(old - new)
-            same = (old == new) & new.is_floating_point()
-            self.values[_moved(f.name)] = torch.where(same, 1.0, step)
+        self.values[_before(f.name)] = self.values[f.name]
         self.values[f.name] = new
+
+    def moved_on(self, f: Fold, axes: Axes) -> torch.Tensor:
+        """What a sum is multiplied by, where its maximum has moved."""
+        found = exponential(f.value.body, self.nests[f.moved_by], self.nests)
+        assert found is not None
+        live, new = self.live((), axes), self.values[f.moved_by]
+        now = self.value(found.shift, axes, live)
+        self.values[f.moved_by] = self.values[_before(f.moved_by)]
+        before = self.value(found.shift, axes, live)
+        self.values[f.moved_by] = new
+        return torch.where(before == now, 1.0, torch.exp(before - now))
 
     def fold_place(self, f: Fold, body, terms, number, dims: list[int]) -> None:
         """The place of the first extreme so far, and that extreme."""
@@ -233,8 +243,8 @@ class _Machine(Run):
         return Run.read(self, tensor, coords, fill, axes, live)
 
 
-def _moved(name: str) -> str:
-    return f"{name} moved"
+def _before(name: str) -> str:
+    return f"{name} before"
 
 
 def _held(name: str) -> str:

@@ -75,7 +75,8 @@ class FrameWriter(KernelWriter):
         self.inside: dict[str, str] = {}  # masks that have a name
         self.first: dict[str, str] = {}  # the first element of a tile
         self.starts: dict[str, str] = {}  # and that of a loop's block
-        self.moving: dict[str, str] = {}  # maxima of the loop: by what sums are multiplied
+        # The shifts of exponents that move: the maximum, what the shift is now, by what sums are multiplied.
+        self.moving: dict[ir.Expr, tuple[str, str, str]] = {}
         self.setup: list[str] = []  # host lines that describe operands
         self.unmasked: set[str] = set()  # folds over columns whose lanes outside add nothing
         if not self.multiplies:
@@ -233,21 +234,25 @@ class FrameWriter(KernelWriter):
                 turned = own[0] and own[0] == here[1] or own[1] and own[1] == here[0]
                 shown = self.values[tensor]
                 return (f"tl.trans({shown[0]})", ATOM) if turned else shown
+            case ir.Call("exp", (ir.Call("sub", (x, shift)) as shifted,)) if shift in self.moving:
+                moving, base, _ = self.moving[shift]
+                if self.multiplies:
+                    return self.exp2(x, base, base)
+                held, self.values[moving] = self.values[moving], (base, ATOM)
+                alone = ir.Read(moving, (), None, shift.dtype)
+                text = super().expr(replace(e, args=(replace(shifted, args=(x, alone)),)))
+                self.values[moving] = held
+                return text
             case ir.Call("exp", (ir.Call("sub", (x, shift)),)) if self.is_of_rows(shift):
                 row = wrap(self.expr(shift), TERM)
-                moving = next(iter(tensors_read(shift) & self.moving.keys()), "")
-                if self.may_be_far(x):
-                    base = f"{moving}_base" if moving else row
-                    return f"tl.exp2(({wrap(self.expr(x), TERM)} - {base}) * {LOG2E})", ATOM
-                base = f"{moving}_base" if moving else f"{row} * {LOG2E}"
-                return f"tl.exp2({self.in_base_2(x)} - {base})", ATOM
-            case ir.Call("exp", (ir.Call("sub", (_, ir.Read(tensor))),)) if tensor in self.moving:
-                held = self.values[tensor]
-                self.values[tensor] = f"{tensor}_base", ATOM
-                text = super().expr(e)
-                self.values[tensor] = held
-                return text
+                return self.exp2(x, row, f"{row} * {LOG2E}")
         return super().expr(e)
+
+    def exp2(self, x: ir.Expr, shift: str, scaled: str) -> tuple[str, int]:
+        """exp(x - shift), by the shift itself or times log2(e)."""
+        if self.may_be_far(x):
+            return f"tl.exp2(({wrap(self.expr(x), TERM)} - {shift}) * {LOG2E})", ATOM
+        return f"tl.exp2({self.in_base_2(x)} - {scaled})", ATOM
 
     def in_base_2(self, x: ir.Expr) -> str:
         """x times log2(e); a number that multiplies a tile is multiplied first."""
@@ -281,9 +286,9 @@ class FrameWriter(KernelWriter):
         Only beside products of half types, where time goes into arithmetic: of large numbers the difference is more exact.
         """
         match uncast(e) if self.multiplies else None:
-            case ir.Read(tensor, coords):
+            case ir.Read(_, coords):
                 moved = set().union(*(indices(c) for c in coords))
-                return tensor in self.moving or all(self.frame) and not moved >= set(self.frame)
+                return all(self.frame) and not moved >= set(self.frame)
         return False
 
     def read(self, read: ir.Read, cast: str = "") -> str:

@@ -26,7 +26,7 @@ from tritongen.ir.bounds import prove
 from tritongen.ir.free import free_indices, leads_to, reads, tensors_read
 from tritongen.ir.functions import ATOM
 from tritongen.ir.reducers import REDUCERS
-from tritongen.kernel.moving import exponential
+from tritongen.kernel.moving import exponential, other_term
 from tritongen.kernel.nodes import (
     PARTS,
     Fold,
@@ -266,7 +266,7 @@ class FusedWriter(LoopWriter):
         else:
             combine = REDUCERS[f.value.op].combine[ir.kind_of(nest.dtype, self.op)]
             if f.moved_by:
-                moved = f"{f.name} * {self.moving[f.moved_by]}"
+                moved = f"{f.name} * {self.moving[self.shift_of(f)][2]}"
                 line(f"{f.name} = {combine.format(a=moved, b=text)}")
             else:
                 line(combined(combine, f.name, (text, ATOM)))
@@ -325,20 +325,42 @@ class FusedWriter(LoopWriter):
         """The values that one follows from, itself among them."""
         return {name} | leads_to(self.nests[name].body, self.nests.values())
 
+    def shift_of(self, f: Fold) -> ir.Expr:
+        """What the exponents of a sum that moves are shifted by."""
+        found = exponential(f.value.body, self.nests[f.moved_by], self.nests)
+        assert found is not None
+        return found.shift
+
     def move(self, f: Fold, text: str) -> None:
-        """A maximum, by which the sums are multiplied that move with it; -inf, as of no term yet, moves nothing."""
+        """A maximum, by which the sums are multiplied that move with it; -inf, as of no term yet, moves nothing.
+
+        Another term of a shift may be infinite, or far from the exponents.
+        """
         line = self.levels[-1].lines.append
-        new, base = f"{f.name}_new", f"{f.name}_base"
+        new = f"{f.name}_new"
         larger = "tl.maximum" if self.is_followed(f) else "lib.nan_max"
         line(f"{new} = {larger}({f.name}, {text})")
-        if self.multiplies and not self.may_be_far(f.value.body):
-            line(f'{base} = tl.where({new} == float("-inf"), 0.0, {new} * {LOG2E})')
-            line(f"{f.name}_moved = tl.exp2({f.name} * {LOG2E} - {base})")
-        else:
-            line(f'{base} = tl.where({new} == float("-inf"), 0.0, {new})')
-            line(f"{f.name}_moved = lib.exp({f.name} - {base})")
+        near = self.multiplies and not self.may_be_far(f.value.body)
+        folds = (s for s in statements(self.own.body) if isinstance(s, Fold))
+        for shift in dict.fromkeys(self.shift_of(s) for s in folds if s.moved_by == f.name):
+            beside, (before, now) = other_term(shift, f.name), (f.name, new)
+            others = sum(own == f.name for own, *_ in self.moving.values())
+            number = str(others + 1) if others else ""
+            base, moved = (f"{f.name}_{what}{number}" for what in ("base", "moved"))
+            if beside is not None:
+                with self.within(self.folded(f)):
+                    t = self.expr(beside)[0]
+                before, now = (f"{f.name}_{what}{number}" for what in ("shift", "next"))
+                line(f"{before} = lib.nan_max({f.name}, {t})")
+                line(f"{now} = lib.nan_max({new}, {t})")
+            scaled = f"{now} * {LOG2E}" if near else now
+            least = now if beside is None else scaled
+            line(f'{base} = tl.where({least} == float("-inf"), 0.0, {scaled})')
+            exp = f"tl.exp2({before} * {LOG2E} - {base})" if near else f"lib.exp({before} - {base})"
+            exp = exp if beside is None else f"tl.where({before} == {now}, 1.0, {exp})"
+            line(f"{moved} = {exp}")
+            self.moving[shift] = f.name, base, moved
         line(f"{f.name} = {new}")
-        self.moving[f.name] = f"{f.name}_moved"
 
     def term(self, f: Fold) -> str:
         """The terms of a fold in its frame, where a lane has none the identity."""
@@ -402,7 +424,8 @@ class FusedWriter(LoopWriter):
         columns_side = self.factor(f, right, (over, columns), narrow)
         state = ""
         if held:
-            state = f", {f.name} * {self.moving[f.moved_by]}" if f.moved_by else f", {f.name}"
+            state = f", {f.name}"
+            state += f" * {self.moving[self.shift_of(f)][2]}" if f.moved_by else ""
         return f"tl.dot({rows_side}, {columns_side}{state})"
 
     def by_side(self, f: Fold) -> tuple[ir.Expr, ir.Expr]:
@@ -599,4 +622,4 @@ class FusedWriter(LoopWriter):
                 number = f"tl.sum({name}).to({name}.dtype)"
                 self.levels[-1].lines.append(f"{name} = {number}")
         self.values[f.name] = (f.name, ATOM)
-        self.moving.pop(f.name, None)
+        self.moving = {s: own for s, own in self.moving.items() if own[0] != f.name}

@@ -4,6 +4,7 @@
 
 A loop carries both: where the maximum moves, the sum is multiplied by exp(old maximum - new maximum). That is right if the
 exponent is what the maximum is of, less it: no term so far is then larger than t, and none is lost where the maximum was -inf.
+The shift may also be the maximum of that and another term, as of attention with sinks: `exp(s[i, j] - max(m[i], sink[i]))`.
 """
 
 from __future__ import annotations
@@ -12,19 +13,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from tritongen.ir import nodes as ir
-from tritongen.ir.free import leads_to
+from tritongen.ir.free import free_indices, leads_to
 
 Lines = Mapping[str, ir.Nest]
 
 
 @dataclass(frozen=True, slots=True)
 class Exponential:
-    """A term exp(x - maximum) * t, where max[j](x) is that maximum.
+    """A term exp(x - shift) * t, where max[j](x) is the maximum that it moves with.
 
+    shift: that maximum, or `max` of it and what does not move.
     conditions: the term is 0 where one of them is False.
     alone: whether there is no t. The term is then 0 where x is -inf.
     """
 
+    shift: ir.Expr
     conditions: tuple[ir.Expr, ...] = ()
     alone: bool = True
 
@@ -35,7 +38,8 @@ def exponential(term: ir.Expr, maximum: ir.Nest, lines: Lines) -> Exponential | 
         case ir.Cast(arg):
             return exponential(arg, maximum, lines)
         case ir.Call("exp", (shifted,)):
-            return Exponential() if _is_shifted(shifted, maximum, lines) else None
+            shift = _shift(shifted, maximum, lines)
+            return Exponential(shift) if shift is not None else None
         case ir.Call("mul", (a, b)):
             for own, other in ((a, b), (b, a)):
                 if found := _of_factor(own, other, maximum, lines):
@@ -55,12 +59,30 @@ def _of_factor(own: ir.Expr, other: ir.Expr, maximum: ir.Nest, lines: Lines) -> 
     return replace(found, alone=False) if found else None
 
 
-def _is_shifted(e: ir.Expr, maximum: ir.Nest, lines: Lines) -> bool:
-    """Whether e is what the maximum is of, less the maximum."""
+def _shift(e: ir.Expr, maximum: ir.Nest, lines: Lines) -> ir.Expr | None:
+    """The shift, where e is what the maximum is of, less that."""
     match _opened(e, lines):
-        case ir.Call("sub", (x, ir.Read(tensor))) if tensor == maximum.name:
-            return _whole(x, lines) == _whole(maximum.fold.body, lines)
-    return False
+        case ir.Call("sub", (x, shift)):
+            other = other_term(shift, maximum.name)
+            moves = isinstance(shift, ir.Read) and shift.tensor == maximum.name
+            moves |= other is not None and _is_fixed(other, maximum, lines)
+            if moves and _whole(x, lines) == _whole(maximum.fold.body, lines):
+                return shift
+    return None
+
+
+def _is_fixed(e: ir.Expr, maximum: ir.Nest, lines: Lines) -> bool:
+    """Whether a value is the same for all terms of a maximum."""
+    moves = maximum.name in leads_to(e, lines.values())
+    return not moves and not maximum.reduced & free_indices(e)
+
+
+def other_term(shift: ir.Expr, maximum: str) -> ir.Expr | None:
+    """t, where the shift is the maximum of that and t."""
+    match shift:
+        case ir.Call("maximum", (ir.Read(tensor), t) | (t, ir.Read(tensor))) if tensor == maximum:
+            return t
+    return None
 
 
 def _opened(e: ir.Expr, lines: Lines) -> ir.Expr:

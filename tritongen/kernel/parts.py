@@ -16,6 +16,7 @@ from math import inf
 
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import Poly, index
+from tritongen.kernel.moving import exponential, other_term
 from tritongen.kernel.nodes import PARTS, Fold, Kernel, Loop, Store, Walk, carried, statements
 
 PART = "part"  # the index of a part
@@ -90,9 +91,13 @@ def _merged(f: Fold, n: ir.Nest, nests: dict[str, ir.Nest]) -> ir.Nest:
     part: ir.Expr = _read(n)
     if f.moved_by:
         m = nests[f.moved_by]
-        own = _read(m)
-        shift = ir.Call("sub", (own, ir.Read(m.name, m.coords, None, m.dtype)), m.dtype)
-        factor = ir.Call("exp", (shift,), m.dtype)
+        own, found = _read(m), exponential(n.fold.body, m, nests)
+        assert found is not None
+        old = ir.with_reads(found.shift, lambda read: own if read.tensor == m.name else read)
+        factor = ir.Call("exp", (ir.Call("sub", (old, found.shift), m.dtype),), m.dtype)
+        if other_term(found.shift, m.name) is not None:  # it may be infinite
+            same = ir.Call("eq", (old, found.shift), "bool")
+            factor = ir.Call("where", (same, ir.Const(1.0, m.dtype), factor), m.dtype)
         empty = ir.Call("eq", (own, ir.Const(-inf, m.dtype)), "bool")  # a part without a term
         factor = ir.Call("where", (empty, ir.Const(0.0, m.dtype), factor), m.dtype)
         part = ir.Call("mul", (factor, part), n.dtype)

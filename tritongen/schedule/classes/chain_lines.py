@@ -15,7 +15,7 @@ from tritongen.ir.algebra import Atom, Floor, Idx, Poly, floordiv, index, indice
 from tritongen.ir.bounds import Facts, prove
 from tritongen.ir.free import free_indices, reads, tensors_read
 from tritongen.ir.names import fresh
-from tritongen.kernel.moving import exponential
+from tritongen.kernel.moving import Exponential, exponential
 from tritongen.kernel.nodes import Kernel
 from tritongen.schedule.canonical import read_of, with_ranges
 from tritongen.schedule.members import Group, names_in, operands
@@ -42,63 +42,23 @@ def with_scales(lines: ir.Nests) -> ir.Nests:
     return tuple(n.reading(lambda r: found.get(r.tensor, r)) for n in kept)
 
 
-# A sum that moves with a maximum: the maximum that its terms are shifted by in the spec, and the line of the loop's own.
-Moved = dict[str, tuple[ir.Expr, ir.Nest]]
+def with_shifts(lines: ir.Nests, loop: str) -> ir.Nests:
+    """The lines, exponents being shifted by a maximum of the loop and another term where the shift is a line that says so.
 
+        p[i, j] = exp(s[i, j] - m[i])      with      m[i] = max(f[i], sink[i])
 
-def with_bases(lines: ir.Nests, loop: str, names: frozenset[str]) -> tuple[ir.Nests, Moved]:
-    """The lines with exp(s - f) in place of exp(s - m), where m = max(f, t) and f[i] = max[j](s[i, j]): attention with sinks.
-
-    A loop can carry the maximum of its own terms alone. A sum of them is multiplied by exp(f - m) behind it:
-
-        sum[j](exp(s[i, j] - m[i]) * v[j])    is    exp(f[i] - m[i]) * sum[j](exp(s[i, j] - f[i]) * v[j])
-
-    Second: those sums. `names`: what new lines may not be called, as in `with_nan`.
+    The loop carries f, from which m follows in each turn.
     """
     by_name = {n.name: n for n in lines}
-    taken = {*names, *by_name, *(b.index for n in lines for b in n.box)}
-    shifts: Moved = {}  # the lines with an index of the loop that are changed
-    out, sums = list[ir.Nest](), Moved()
-    for n in lines:
-        body, found = _by_own_maximum(n.body, loop, by_name)
-        found |= {shifts[name] for name in tensors_read(n.body) & shifts.keys()}
-        if not found:
-            out.append(n)
-            continue
-        if len(found) > 1:
-            return lines, {}
-        ((m, f),) = found
-        if loop in n.over:
-            shifts[n.name] = m, f
-            out.append(replace(n, body=body))
-            continue
-        if not (isinstance(body, ir.Reduce) and body.op == "sum" and body.guards == f.fold.guards):
-            return lines, {}
-        terms = replace(n, name=fresh(f"{n.name}_terms", taken), body=body)
-        same = ir.Call("eq", (read_of(f), m), "bool")
-        factor = ir.Call("exp", (ir.Call("sub", (read_of(f), m), f.dtype),), f.dtype)
-        factor = ir.Call("where", (same, ir.Const(1.0, f.dtype), factor), f.dtype)
-        out += [terms, replace(n, body=ir.Call("mul", (factor, read_of(terms)), n.dtype))]
-        sums[n.name] = m, f
-    return tuple(out), sums
-
-
-def _by_own_maximum(
-    body: ir.Expr, loop: str, by_name: dict[str, ir.Nest]
-) -> tuple[ir.Expr, set[tuple[ir.Expr, ir.Nest]]]:
-    """A body with exp(x - f) for exp(x - m), and each m with its f."""
-    found: set[tuple[ir.Expr, ir.Nest]] = set()
 
     def change(e: ir.Expr) -> ir.Expr:
         match e:
-            case ir.Call("exp", (ir.Call("sub", (x, m)) as shifted,)):
-                moves = loop in free_indices(x) - free_indices(m)
-                if moves and (f := _maximum_in(m, loop, by_name)):
-                    found.add((m, f))
-                    return replace(e, args=(replace(shifted, args=(x, read_of(f))),))
+            case ir.Call("exp", (ir.Call("sub", (x, ir.Read() as m)) as shifted,)):
+                if loop in free_indices(x) and _maximum_in(m, loop, by_name):
+                    return replace(e, args=(replace(shifted, args=(x, by_name[m.tensor].body)),))
         return e
 
-    return ir.rebuild(body, change), found
+    return tuple(replace(n, body=ir.rebuild(n.body, change)) for n in lines)
 
 
 def _maximum_in(m: ir.Expr, loop: str, by_name: dict[str, ir.Nest]) -> ir.Nest | None:
@@ -117,37 +77,35 @@ def with_nan(
     group: Group,
     kernel: Kernel,
     kept: frozenset[str],
-    sums: Moved,
     names: frozenset[str],
     others: frozenset[str],
 ) -> Group:
-    """The group, sums that move with a maximum being NaN where that is -inf and there are terms.
+    """The group, sums that move with a maximum being NaN where their shift is -inf and there are terms.
 
     A kernel adds 0 for exp(-inf - -inf), since later terms may move the maximum. A quotient of two such sums is NaN by
-    itself, also where exp(t - m) is added to the lower one and m is a maximum of t. No result is what is kept for a gradient. `others`: what lines outside of
-    the group read.
+    itself, also where exp(t - m) is added to the lower one and m is a maximum of t. No result is what is kept for a gradient.
+    `names`: what new lines may not be called; `others`: what lines outside of the group read.
     """
     by_name = {n.name: n for n in group.nests}
-    conditions: dict[str, tuple[ir.Expr, ...]] = {}  # under which there are terms, by sum
-    inner = set().union(*(tensors_read(by_name[name].body) for name in sums))
-    moved = Moved()
-    for s in (s for s in kernel.folds if s.moved_by):
-        most = by_name[s.moved_by]
-        moved[s.name] = read_of(most), most
-        found = exponential(s.value.body, most, by_name)
-        conditions[s.name] = found.conditions if found else ()
-    moved = {name: m for name, m in moved.items() if name not in inner} | sums
+    moved: dict[str, tuple[ir.Nest, Exponential]] = {}
+    for s in kernel.folds:
+        if s.moved_by:
+            most = by_name[s.moved_by]
+            if found := exponential(s.value.body, most, by_name):
+                moved[s.name] = most, found
+    shifts = {name: e.shift for name, (_, e) in moved.items()}
     bare: set[str] = set()
 
     def look(e: ir.Expr) -> None:
         match e:
             case ir.Call("div", (ir.Read(a), below)) if a in moved:
                 match below:
-                    case ir.Read(b) if moved.get(b) == moved[a]:
+                    case ir.Read(b) if shifts.get(b) == shifts[a]:
                         return
                     case ir.Call("add", (ir.Read(b), ir.Call("exp", (ir.Call("sub", (t, m)),)))):
-                        if moved.get(b) == moved[a] and m == moved[a][0]:
-                            if t in terms_of(m, by_name):
+                        both = terms_of(m, by_name)
+                        if shifts.get(b) == shifts[a] and t in both:
+                            if both == terms_of(shifts[a], by_name):
                                 return
             case ir.Read(tensor):
                 bare.add(tensor)
@@ -165,27 +123,21 @@ def with_nan(
         if n.name not in fixed:
             lines.append(n)
             continue
-        m, f = moved[n.name]
+        f, found = moved[n.name]
         one = ir.Const(1.0, f.dtype)
-        none: ir.Expr = ir.Call("eq", (m, ir.Const(-inf, f.dtype)), "bool")
-        said = [conditions[t] for t in (n.name, *tensors_read(n.body)) if t in conditions]
-        asked = said[0] if said else ()
-        if f.fold.guards or asked:
+        none: ir.Expr = ir.Call("eq", (found.shift, ir.Const(-inf, f.dtype)), "bool")
+        if f.fold.guards or found.conditions:
             there: ir.Expr = one
-            for c in asked:
+            for c in found.conditions:
                 there = ir.Call("where", (c, there, ir.Const(0.0, f.dtype)), f.dtype)
             body = replace(f.fold, body=there)
             some = replace(f, name=fresh(f"{f.name}_some", taken), body=body)
             lines.append(some)
             any_there = ir.Call("gt", (read_of(some), ir.Const(0.0, f.dtype)), "bool")
             none = ir.Call("and", (none, any_there), "bool")
-        value = n.body
-        if n.name not in sums:
-            terms = replace(n, name=fresh(f"{n.name}_terms", taken))
-            lines.append(terms)
-            value = read_of(terms)
-        value = ir.Call("where", (none, ir.Const(nan, n.dtype), value), n.dtype)
-        lines.append(replace(n, body=value))
+        terms = replace(n, name=fresh(f"{n.name}_terms", taken))
+        value = ir.Call("where", (none, ir.Const(nan, n.dtype), read_of(terms)), n.dtype)
+        lines += [terms, replace(n, body=value)]
     return replace(group, nests=tuple(lines))
 
 

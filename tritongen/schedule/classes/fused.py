@@ -34,7 +34,7 @@ from tritongen.kernel.nodes import (
 from tritongen.kernel.parts import PART, added_up, in_parts, merging
 from tritongen.kernel.verify import verify
 from tritongen.schedule.canonical import rename_nest, uncast
-from tritongen.schedule.classes.chain_lines import in_groups, with_bases, with_nan, with_scales
+from tritongen.schedule.classes.chain_lines import in_groups, with_nan, with_scales, with_shifts
 from tritongen.schedule.classes.chains import Pair, is_multiplied, reads_in_place, tells_terms
 from tritongen.schedule.classes.contraction_stages import width
 from tritongen.schedule.classes.contraction_tiles import variant
@@ -136,12 +136,12 @@ def group_of(
     lines = tuple(
         replace(n, body=where_known(n.body, known)) if n.name in pair.inside else n for n in lines
     )
-    lines, sums = with_bases(with_scales(with_held(lines)), loop.index, names)
+    lines = with_shifts(with_scales(with_held(lines)), loop.index)
     group = Group("fused", lines, (row,), (loop,), inside=pair.inside)
     last = results(lines)
     try:
         kernel = lower("", group.nests, walks_of(group), last)
-        group = with_nan(group, kernel, kept, sums, names, others)
+        group = with_nan(group, kernel, kept, names, others)
         kernels = [lower("", group.nests, walks_of(group), last)]
         kernels += [
             lower("", g.nests, walks_of(g, wide=True), own) for g, own in by_columns(group, last)
