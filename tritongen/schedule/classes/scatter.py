@@ -359,6 +359,7 @@ def _reduction(kind, name, group, stores, dims, facts) -> Step:
     for other in (kind, box, nest):
         found = other.classify(members, virtual, {}, facts)
         if found is not None:
-            step = other.make(name, found, stores, dims, facts)
+            told = replace(found, doubles=group.doubles, bools=group.bools)
+            step = other.make(name, told, stores, dims, facts)
             return replace(step, kernels=tuple(replace(k, views=()) for k in step.kernels))
     raise AssertionError("the general nest takes any box")
