@@ -55,7 +55,8 @@ from tritongen.ir.nodes import (
 )
 
 ZERO = Poly()
-OUTSIDE = dict.fromkeys(INTS, -1) | {"u8": 255, "bool": False}  # by dtype; floats 0
+# What stands for a read outside, where conditions say that it does not count: by dtype; other floats and type parameters 0
+OUTSIDE = dict.fromkeys(INTS, -1) | {"u8": 255, "bool": False}
 TAME = ("add", "sub", "mul", "neg", "where")
 Shapes = Mapping[str, Tensor]  # everything that may be read
 
@@ -299,7 +300,7 @@ def _filled_fetches(said: Facts, p: Poly, ranges, shapes: Shapes) -> Poly:
     def change(atom: Atom) -> Poly | None:
         if isinstance(atom, Fetch) and atom.fill is None:
             if not inside(said, atom.coords, shapes[atom.tensor].dims, ranges):
-                return poly(replace(atom, fill=OUTSIDE[shapes[atom.tensor].dtype]))
+                return poly(replace(atom, fill=OUTSIDE.get(shapes[atom.tensor].dtype, 0)))
         return None
 
     return substitute_atoms(p, change)
