@@ -71,7 +71,7 @@ class Drawn:
 
 def draw_spec(random: Random) -> Drawn:
     s = Sketch(random)
-    s.typarams = {"T": s.weighted(FAMILIES), "U": s.weighted(OTHERS)}
+    s.typarams = {"T": s.weighted(FAMILIES), "U": s.weighted(OTHERS), "I": "i64 | i32"}
     for _ in range(s.weighted({1: 6, 2: 4, 3: 1})):
         s.weighted(MOTIFS)(s)
     drawn = Drawn(s.text(), tuple(dict.fromkeys(s.motifs)), s.maybe(0.12))

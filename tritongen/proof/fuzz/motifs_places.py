@@ -190,13 +190,13 @@ def segments(s: Sketch) -> None:
     """Rows between offsets that an operand holds: as they are, or gathered, with weights."""
     i, k, d = s.indices(3)
     ends, rows, width = s.size(1.0), s.size(0.5), s.size(0.4)
-    off = s.operand((ends,), "int", s.one("i64", "i32"))
+    off = s.operand((ends,), "int", s.one("i64", "i32", "I"))
     x = s.tensor((rows, width), reuse=0.4)
     op = s.weighted({**FOLDS, "argmax": 1})
     body = f"{x.name}[{k}, {d}]"
     if s.maybe(0.4):
         terms = s.size(0.5)
-        at = s.operand((terms,), "int", s.one("i64", "i32"))
+        at = s.operand((terms,), "int", s.one("i64", "i32", "I"))
         body = f"({x.name}[{at.name}[{k}], {d}] else 0)"
         rows = terms
     if s.maybe(0.4):
