@@ -40,6 +40,10 @@ POINTWISE = {
         "t[n] = exp(x[n]); y[n] = where(n == 0, t[n], 0) + where(x[n] == 2, t[n] * t[n], 0)",
         1000.0,
     ),
+    "one value in two": (
+        "y[n] = where(x[n] < 3, exp(x[n]), 0) - where(x[n] < 2, exp(x[n]), 0)",
+        1000.0,
+    ),
     "moved": ("t[n] = exp(x[n]); y[n] = t[n - 1] else 0", 1000.0),
     "a sum of those before": ("t[n] = exp(x[n]); y[n] = sum[k < n](t[k])", 1000.0),
     "a lesser number": ("t[n] = exp(x[n]); y[n] = min(t[n], 9)", 1000.0),

@@ -103,6 +103,8 @@ def mul(a: Expr, b: Expr) -> Expr:
             return where(c, mul(x, b), mul(y, b))
         case _, Call("where", (c, x, y)) if is_zero(x) or is_zero(y):
             return where(c, mul(a, x), mul(a, y))
+        case Call("add" | "sub" as fn, (x, y)), _ if is_masked(x) and is_masked(y):
+            return (add if fn == "add" else sub)(mul(x, b), mul(y, b))
         case Call("neg", (inner,)), _:
             return neg(mul(inner, b))
         case _, Call("neg", (inner,)):
@@ -124,7 +126,19 @@ def div(a: Expr, b: Expr) -> Expr:
             return neg(div(inner, b))
         case Call("where", (c, x, y)) if is_zero(x) or is_zero(y):
             return where(c, div(x, b), div(y, b))
+        case Call("add" | "sub" as fn, (x, y)) if is_masked(x) and is_masked(y):
+            return (add if fn == "add" else sub)(div(x, b), div(y, b))
     return call("div", a, b)
+
+
+def is_masked(e: Expr) -> bool:
+    """Whether it is 0 outside of a condition, or a sum of such values: none is to become 0 * inf."""
+    match e:
+        case Call("where", (_, x, y)):
+            return is_zero(x) or is_zero(y)
+        case Call("add" | "sub", (x, y)):
+            return is_masked(x) and is_masked(y)
+    return False
 
 
 def where(condition: Expr, yes: Expr, no: Expr) -> Expr:
