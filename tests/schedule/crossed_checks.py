@@ -106,3 +106,23 @@ def test_a_block_of_minus_infinities_is_no_maximum():
     for variant in step.variants:
         with forced(module, plan, Way(variant.name, ((step.name, variant.name),)), True):
             torch.testing.assert_close(module.f(x)[0], x.softmax(-1))
+
+
+def test_a_shift_of_minus_infinity_is_nan():
+    built = build(
+        """op f(x: f32[N, D]) -> (l: f32[D], r: f32[N]) {
+          m[d] = max[n](x[n, d])
+          l[d] = sum[n](exp(x[n, d] - m[d]))
+          r[n] = sum[d](x[n, d] * x[n, d])
+        }""",
+        "f.op",
+    )
+    module, plan = load_text("f", built.raw), built.items[0].plans[0]
+    (step,) = plan.steps
+    assert step.skeleton == "crossed"
+    x = torch.randn(30, 5)
+    x[:, 1] = -torch.inf
+    for variant in step.variants:
+        with forced(module, plan, Way(variant.name, ((step.name, variant.name),)), True):
+            want = (x - x.amax(0)).exp().sum(0)
+            torch.testing.assert_close(module.f(x)[0], want, equal_nan=True)

@@ -48,3 +48,16 @@ def test_sums_and_gradients(name, in_order, columns):
                 torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-3)
     finally:
         torch.use_deterministic_algorithms(False)
+
+
+def test_a_shift_of_minus_infinity_is_nan_where_there_are_terms():
+    text = """op f<T: float>(x: T[N, D], off: i64[Q]) -> (y: T[G, D], s: T[G, D]) with G = Q - 1 {
+      m[g < Q - 1, d] = max[off[g] <= n < off[g + 1]](x[n, d])
+      y[g, d] = sum[off[g] <= n < off[g + 1]](exp(x[n, d] - m[g, d]))
+      s[g, d] = sum[off[g] <= n < off[g + 1]](exp(x[n, d] - m[g, d]) * n) / y[g, d]
+    }"""
+    f = load_text("f", pipeline.build(text, "f.op").raw).f
+    x = torch.tensor([[-torch.inf, 1], [-torch.inf, 1], [2, -torch.inf]])
+    got, _ = f(x, torch.tensor([0, 2, 2, 3]))
+    want = torch.tensor([[torch.nan, 2], [0, 0], [1, torch.nan]])
+    torch.testing.assert_close(got, want, equal_nan=True)

@@ -30,6 +30,7 @@ from tritongen.kernel.lower import CannotLower, lower
 from tritongen.kernel.nodes import PARTS, Kernel, Loop, Store, Walk, statements
 from tritongen.kernel.parts import PART, in_parts, merging, state_name
 from tritongen.kernel.verify import verify
+from tritongen.schedule.classes.chain_lines import with_nan
 from tritongen.schedule.classes.contraction import as_product
 from tritongen.schedule.members import Group, gather_lines, is_reducer, operands, results
 from tritongen.schedule.plan import Dims, KernelPlan, Launch, Step, Variant, View, walked_axes
@@ -140,6 +141,9 @@ def make(name, group, stores, dims, facts) -> Step:
     kept = tuple(t for t in across if t in read)
     by_rows = with_sums(needed(nests, (*leaving, *kept)), col.hi, dims)
     left = tuple(dict.fromkeys((*(s for s in stores if s in leaving), *kept)))
+    tall = _walked("", group, by_rows, left, "tile", "loop", "BLOCK")
+    told = replace(group, nests=by_rows), tall, frozenset[str](), frozenset(dims), frozenset(left)
+    by_rows = with_nan(*told).nests
     columns = _walked(f"{name}_columns", group, by_columns, down, "loop", "tile", "BLOCK")
     made = (
         (in_parts(once.name, once, nests), nests),

@@ -22,6 +22,7 @@ from tritongen.kernel.lower import CannotLower, lower
 from tritongen.kernel.nodes import Walk
 from tritongen.kernel.verify import verify
 from tritongen.schedule.canonical import rename_nest
+from tritongen.schedule.classes.chain_lines import with_nan
 from tritongen.schedule.classes.contraction import as_product
 from tritongen.schedule.members import (
     Group,
@@ -74,8 +75,13 @@ def classify(members, virtual, by_name, facts, extending=False) -> Group | None:
         return None
     programs = tuple(b for b in kept.values() if b.index in row)
     group = Group("segments", lines, programs, (loop, *(kept[name] for name in columns)))
+    names, here = frozenset(by_name) | names_in(lines), {n.name for n in lines}
+    outside = (n for n in by_name.values() if n.name not in here)
+    others = frozenset().union(*(tensors_read(n.body) for n in outside))
     try:
-        lower("", lines, walks_of(group), results(lines))
+        kernel = lower("", lines, walks_of(group), results(lines))
+        group = with_nan(group, kernel, frozenset(), names, others)
+        lower("", group.nests, walks_of(group), results(lines))
     except CannotLower:
         return None
     return group
