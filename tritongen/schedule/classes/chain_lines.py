@@ -131,8 +131,10 @@ def with_nan(
             for c in found.conditions:
                 there = ir.Call("where", (c, there, ir.Const(0.0, f.dtype)), f.dtype)
             body = replace(f.fold, body=there)
-            some = replace(f, name=fresh(f"{f.name}_some", taken), body=body)
-            lines.append(some)
+            some = next((line for line in lines if line.box == f.box and line.body == body), None)
+            if some is None:
+                some = replace(f, name=fresh(f"{f.name}_some", taken), body=body)
+                lines.append(some)
             any_there = ir.Call("gt", (read_of(some), ir.Const(0.0, f.dtype)), "bool")
             none = ir.Call("and", (none, any_there), "bool")
         terms = replace(n, name=fresh(f"{n.name}_terms", taken))
