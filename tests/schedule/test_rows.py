@@ -432,3 +432,12 @@ def test_a_place_that_is_read_before_its_extreme_stays_there():
 @pytest.mark.slow
 def test_means_look_again(run_checks):
     run_checks("mean_checks.py")
+
+
+def test_the_reduction_beside_a_scatter_knows_of_f64():
+    """A thread holds half as many elements of f64."""
+    text = "{ y[v] = like[v] + sum[n](where(id[n] == v, x[n], 0)) }"
+    text = f"op f<T: float>(x: T[N], id: i64[N], like: T[V]) -> y: T[V] {text}"
+    (step,) = pipeline.build(text).plans["f"][0].steps
+    configs = {v.name: dict(v.config) for v in step.variants}
+    assert step.skeleton == "scatter" and "in_f64" in configs["strided"]["num_warps"]
