@@ -7,7 +7,7 @@ Input: the lines of a backward op, which take its outputs as given. Output: line
 
 A kernel that holds x computes y in a few instructions. Reading y would cost as much as reading x. An output is computed again
 if its line reads exactly one tensor of the output's size, if the gradient reads that tensor anyway, and if all other values in
-the line are smaller and available.
+the line are smaller and available. A whole number without dims always is: as an operand it would be a float scalar.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def computed_again(
 
 
 def _is_whole_number(op: Op, nest: Nest) -> bool:
-    """Whether it would be a scalar of the gradient, which is a float and no coordinate."""
+    """Whether it is a whole number or a bool without dims: a scalar could be no coordinate."""
     return not nest.dims and kind_of(nest.dtype, op) != "float"
 
 
