@@ -52,7 +52,7 @@ class LoopWriter(FrameWriter):
         """
         body = level.lines
         if not level.is_cut:
-            step, stop = f", {block}" if block else "", self.counted(level, ends.stop)
+            step, stop = f", {block}" if block else "", self.counted_to(level, ends.stop)
             head = f"{ends.first}, {stop}{step}" if step or ends.first != "0" else stop
             # Without products, what a loop loads is fetched ahead where the loop says so.
             turns = f"range({head})" if self.multiplies else f"tl.range({head}, num_stages=STAGES)"
@@ -89,11 +89,11 @@ class LoopWriter(FrameWriter):
             *lines,
             f"# Whole blocks go without a mask, {said}.",
             f"for masked in tl.static_range({turns}):",
-            f"    for {at} in range(({firsts})[masked], {self.counted(level, f'({stops})[masked]')}, {block}):",
+            f"    for {at} in range(({firsts})[masked], {self.counted_to(level, f'({stops})[masked]')}, {block}):",
             *indented(indented(body)),
         ]
 
-    def counted(self, level: Level, stop: str) -> str:
+    def counted_to(self, level: Level, stop: str) -> str:
         """The stop of a loop over blocks, with as many bits as the number of the block behind the last one needs."""
         walk = self.own.walk(level.index)
         of_size = bool(symbols(walk.extent)) and walk.extent != PARTS
