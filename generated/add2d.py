@@ -228,16 +228,12 @@ def add2d_reference(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     if x.is_floating_point():
         T = x.dtype
         compute = torch.float64 if x.dtype == torch.float64 else torch.float32
-        x = x.to(compute)
-        y = y.to(compute)
-        M, N = x.shape
+        x, y = x.to(compute), y.to(compute)
 
         # z[m, n] = x[m, n] + y[m, n]
         z = (x + y).to(T)
 
         return z
-
-    M, N = x.shape
 
     # z[m, n] = x[m, n] + y[m, n]
     z = x + y
@@ -250,8 +246,7 @@ def add2d_torch(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     if x.is_floating_point():
         T = x.dtype
         compute = torch.float64 if x.dtype == torch.float64 else torch.float32
-        x = x.to(compute)
-        y = y.to(compute)
+        x, y = x.to(compute), y.to(compute)
         z = x + y
         return z.to(T)
 

@@ -340,39 +340,18 @@ def avg_pool2d_reference(
     P = (H + 2 * pad - win) // stride + 1
     Q = (W + 2 * pad - win) // stride + 1
 
-    def padded(tensor, fill, *index):
-        """tensor[index], and fill where an index is outside."""
-        inside, at = True, []
-        for i, size in zip(index, tensor.shape):
-            i = torch.as_tensor(i, dtype=torch.int64, device=tensor.device)
-            inside = inside & (i >= 0) & (i < size)
-            at.append(i.clamp(0, max(size - 1, 0)))
-        if tensor.numel() == 0:
-            return tensor.new_full(inside.shape, fill)
-        return torch.where(inside, tensor[tuple(at)], fill)
-
-    def blocks(terms, *sizes):
-        """Slices that cover a box in parts of at most 2 ** 19 terms, so many to a point."""
-        room, parts = max(1, 2**19 // max(1, terms)), [()]
-        for size in sizes[::-1]:
-            length = max(1, min(size, room))
-            room = max(1, room // length)
-            cuts = [slice(i, min(i + length, size)) for i in range(0, size, length)]
-            parts = [(cut, *part) for cut in cuts for part in parts]
-        return parts
-
     # y[n, c, p, q] = mean[r < win, s < win](x[n, c, p * stride + r - pad, q * stride + s - pad]
     #     else 0.0)
     r = torch.arange(win, device=x.device)[:, None]
     s = torch.arange(win, device=x.device)
     y = torch.empty((N, C, P, Q), dtype=T, device=x.device)
-    for n_block, c_block, p_block, q_block in blocks(win * win, N, C, P, Q):
+    for n_block, c_block, p_block, q_block in lib.box_parts(win * win, N, C, P, Q):
         n = torch.arange(N, device=x.device)[n_block, None, None, None, None, None]
         c = torch.arange(C, device=x.device)[c_block, None, None, None, None]
         p = torch.arange(P, device=x.device)[p_block, None, None, None]
         q = torch.arange(Q, device=x.device)[q_block, None, None]
         y[n_block, c_block, p_block, q_block] = (
-            padded(x, 0.0, n, c, p * stride + r - pad, q * stride + s - pad).sum((-2, -1))
+            lib.read_else(x, 0.0, n, c, p * stride + r - pad, q * stride + s - pad).sum((-2, -1))
             / (win * win)
         ).to(T)
 
@@ -666,43 +645,21 @@ def avg_pool2d_backward_reference(
     """The spec of avg_pool2d_backward in torch, line by line."""
     T = x.dtype
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
-    x = x.to(compute)
-    dy = dy.to(compute)
+    x, dy = x.to(compute), dy.to(compute)
     N, C, H, W = x.shape
-
-    def padded(tensor, fill, *index):
-        """tensor[index], and fill where an index is outside."""
-        inside, at = True, []
-        for i, size in zip(index, tensor.shape):
-            i = torch.as_tensor(i, dtype=torch.int64, device=tensor.device)
-            inside = inside & (i >= 0) & (i < size)
-            at.append(i.clamp(0, max(size - 1, 0)))
-        if tensor.numel() == 0:
-            return tensor.new_full(inside.shape, fill)
-        return torch.where(inside, tensor[tuple(at)], fill)
-
-    def blocks(terms, *sizes):
-        """Slices that cover a box in parts of at most 2 ** 19 terms, so many to a point."""
-        room, parts = max(1, 2**19 // max(1, terms)), [()]
-        for size in sizes[::-1]:
-            length = max(1, min(size, room))
-            room = max(1, room // length)
-            cuts = [slice(i, min(i + length, size)) for i in range(0, size, length)]
-            parts = [(cut, *part) for cut in cuts for part in parts]
-        return parts
 
     # dx[n, c, h, w] = mean[r < win, s < win](dy[n, c, (h + pad - r) / stride,
     #     (w + pad - s) / stride] else 0.0)
     r = torch.arange(win, device=x.device)[:, None]
     s = torch.arange(win, device=x.device)
     dx = torch.empty((N, C, H, W), dtype=T, device=x.device)
-    for n_block, c_block, h_block, w_block in blocks(win * win, N, C, H, W):
+    for n_block, c_block, h_block, w_block in lib.box_parts(win * win, N, C, H, W):
         n = torch.arange(N, device=x.device)[n_block, None, None, None, None, None]
         c = torch.arange(C, device=x.device)[c_block, None, None, None, None]
         h = torch.arange(H, device=x.device)[h_block, None, None, None]
         w = torch.arange(W, device=x.device)[w_block, None, None]
         dx[n_block, c_block, h_block, w_block] = (
-            padded(
+            lib.read_else(
                 dy,
                 0.0,
                 n,

@@ -721,8 +721,7 @@ def batch_max_backward_reference(
     """The spec of batch_max_backward in torch, line by line."""
     T = x.dtype
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
-    x = x.to(compute)
-    dy = dy.to(compute)
+    x, dy = x.to(compute), dy.to(compute)
     D = x.shape[-1]
     batch = x.shape[:-1]
     rows = batch.numel()

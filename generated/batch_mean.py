@@ -330,8 +330,7 @@ def batch_mean_backward_reference(x: torch.Tensor, dy: torch.Tensor) -> torch.Te
     """The spec of batch_mean_backward in torch, line by line."""
     T = x.dtype
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
-    x = x.to(compute)
-    dy = dy.to(compute)
+    x, dy = x.to(compute), dy.to(compute)
     H = x.shape[-2]
     W = x.shape[-1]
     batch = x.shape[:-2]

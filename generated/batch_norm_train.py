@@ -466,11 +466,9 @@ def batch_norm_train_forward_reference(
     """The spec of batch_norm_train_forward in torch, line by line."""
     T = x.dtype
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
-    x = x.to(compute)
-    gain = gain.to(compute)
-    bias = bias.to(compute)
+    x, gain, bias = x.to(compute), gain.to(compute), bias.to(compute)
     eps = torch.as_tensor(eps, dtype=compute, device=x.device)
-    N, C, H, W = x.shape
+    N, _, H, W = x.shape
 
     # mu[c] = mean[n, h, w](x[n, c, h, w])
     mu = x.permute(1, 0, 2, 3).sum((-3, -2, -1)) / (H * N * W)
@@ -552,11 +550,9 @@ def batch_norm_train_reference(
     """The spec of batch_norm_train in torch, line by line."""
     T = x.dtype
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
-    x = x.to(compute)
-    gain = gain.to(compute)
-    bias = bias.to(compute)
+    x, gain, bias = x.to(compute), gain.to(compute), bias.to(compute)
     eps = torch.as_tensor(eps, dtype=compute, device=x.device)
-    N, C, H, W = x.shape
+    N, _, H, W = x.shape
 
     # mu[c] = mean[n, h, w](x[n, c, h, w])
     mu = x.permute(1, 0, 2, 3).sum((-3, -2, -1)) / (H * N * W)
@@ -579,9 +575,7 @@ def batch_norm_train_torch(
     """The `ref` of batch_norm_train: the torch call that it must equal. CPU tensors use it."""
     T = x.dtype
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
-    x = x.to(compute)
-    gain = gain.to(compute)
-    bias = bias.to(compute)
+    x, gain, bias = x.to(compute), gain.to(compute), bias.to(compute)
     eps = float(eps)
     y = torch.nn.functional.batch_norm(x, None, None, gain, bias, True, 0.1, eps)
     return y.to(T)
@@ -1262,13 +1256,10 @@ def batch_norm_train_backward_reference(
     """The spec of batch_norm_train_backward in torch, line by line."""
     T = x.dtype
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
-    x = x.to(compute)
-    gain = gain.to(compute)
-    mu_kept = mu_kept.to(compute)
-    var_kept = var_kept.to(compute)
-    dy = dy.to(compute)
+    x, gain, mu_kept = x.to(compute), gain.to(compute), mu_kept.to(compute)
+    var_kept, dy = var_kept.to(compute), dy.to(compute)
     eps = torch.as_tensor(eps, dtype=compute, device=x.device)
-    N, C, H, W = x.shape
+    N, _, H, W = x.shape
 
     # y_rsqrt[c] = rsqrt(var_kept[c] + eps)
     y_rsqrt = torch.rsqrt(var_kept + eps)

@@ -111,9 +111,7 @@ def bias_add_reference(x: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     """The spec of bias_add in torch, line by line."""
     T = x.dtype
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
-    x = x.to(compute)
-    b = b.to(compute)
-    N, C, H, W = x.shape
+    x, b = x.to(compute), b.to(compute)
 
     # y[n, c, h, w] = x[n, c, h, w] + b[c]
     y = (x + b[:, None, None]).to(T)
@@ -125,8 +123,7 @@ def bias_add_torch(x: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     """The `ref` of bias_add: the torch call that it must equal. CPU tensors use it."""
     T = x.dtype
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
-    x = x.to(compute)
-    b = b.to(compute)
+    x, b = x.to(compute), b.to(compute)
     y = x + b[None, :, None, None]
     return y.to(T)
 
@@ -332,7 +329,6 @@ def bias_add_backward_reference(dy: torch.Tensor) -> torch.Tensor:
     T = dy.dtype
     compute = torch.float64 if dy.dtype == torch.float64 else torch.float32
     dy = dy.to(compute)
-    C = dy.shape[1]
 
     # db[c] = sum[n, h, w](dy[n, c, h, w])
     db = dy.permute(1, 0, 2, 3).sum((-3, -2, -1)).to(T)

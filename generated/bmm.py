@@ -510,11 +510,7 @@ def bmm_reference(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     """The spec of bmm in torch, line by line."""
     T = a.dtype
     compute = torch.float64 if a.dtype == torch.float64 else torch.float32
-    a = a.to(compute)
-    b = b.to(compute)
-    B = a.shape[0]
-    M = a.shape[1]
-    N = b.shape[2]
+    a, b = a.to(compute), b.to(compute)
 
     # y[i, m, n] = sum[k](a[i, m, k] * b[i, k, n])
     y = torch.einsum("imk,ikn->imn", a, b).to(T)
@@ -526,8 +522,7 @@ def bmm_torch(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     """The `ref` of bmm: the torch call that it must equal. CPU tensors use it."""
     T = a.dtype
     compute = torch.float64 if a.dtype == torch.float64 else torch.float32
-    a = a.to(compute)
-    b = b.to(compute)
+    a, b = a.to(compute), b.to(compute)
     y = torch.bmm(a, b)
     return y.to(T)
 
@@ -604,11 +599,7 @@ def bmm_backward_reference(
     """The spec of bmm_backward in torch, line by line."""
     T = a.dtype
     compute = torch.float64 if a.dtype == torch.float64 else torch.float32
-    a = a.to(compute)
-    b = b.to(compute)
-    dy = dy.to(compute)
-    B, M, K = a.shape
-    N = b.shape[2]
+    a, b, dy = a.to(compute), b.to(compute), dy.to(compute)
 
     # da[i, m, k] = sum[n](dy[i, m, n] * b[i, k, n])
     da = torch.einsum("imn,ikn->imk", dy, b).to(T)

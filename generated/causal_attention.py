@@ -638,13 +638,9 @@ def causal_attention_forward_reference(
     """The spec of causal_attention_forward in torch, line by line."""
     T = q.dtype
     compute = torch.float32
-    q = q.to(compute)
-    k = k.to(compute)
-    v = v.to(compute)
+    q, k, v = q.to(compute), k.to(compute), v.to(compute)
     scale = torch.as_tensor(scale, dtype=compute, device=q.device)
-    B = q.shape[0]
-    H = q.shape[1]
-    S = q.shape[2]
+    B, H, S, _ = q.shape
     G = k.shape[1]
     F = v.shape[3]
     R = H // G
@@ -758,13 +754,9 @@ def causal_attention_reference(
     """The spec of causal_attention in torch, line by line."""
     T = q.dtype
     compute = torch.float32
-    q = q.to(compute)
-    k = k.to(compute)
-    v = v.to(compute)
+    q, k, v = q.to(compute), k.to(compute), v.to(compute)
     scale = torch.as_tensor(scale, dtype=compute, device=q.device)
-    B = q.shape[0]
-    H = q.shape[1]
-    S = q.shape[2]
+    B, H, S, _ = q.shape
     G = k.shape[1]
     F = v.shape[3]
     R = H // G
@@ -2156,17 +2148,11 @@ def causal_attention_backward_reference(
     """The spec of causal_attention_backward in torch, line by line."""
     T = q.dtype
     compute = torch.float32
-    q = q.to(compute)
-    k = k.to(compute)
-    v = v.to(compute)
-    o = o.to(compute)
-    m_kept = m_kept.to(compute)
-    o_sum2_kept = o_sum2_kept.to(compute)
-    do = do.to(compute)
+    q, k, v, o = q.to(compute), k.to(compute), v.to(compute), o.to(compute)
+    m_kept, o_sum2_kept, do = m_kept.to(compute), o_sum2_kept.to(compute), do.to(compute)
     scale = torch.as_tensor(scale, dtype=compute, device=q.device)
     B, H, S, E = q.shape
     G = k.shape[1]
-    F = v.shape[3]
     R = H // G
 
     # s_sum[b, h, i, j] = sum[e](q[b, h, i, e] * k[b, h // R, j, e])

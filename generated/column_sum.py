@@ -181,7 +181,6 @@ def column_sum_reference(x: torch.Tensor) -> torch.Tensor:
     T = x.dtype
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
     x = x.to(compute)
-    D = x.shape[1]
 
     # y[d] = sum[n](x[n, d])
     y = x.T.sum(-1).to(T)

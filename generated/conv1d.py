@@ -832,41 +832,17 @@ def conv1d_reference(
     """The spec of conv1d in torch, line by line."""
     T = x.dtype
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
-    x = x.to(compute)
-    w = w.to(compute)
-    b = b.to(compute)
-    N = x.shape[0]
-    L = x.shape[2]
+    x, w, b = x.to(compute), w.to(compute), b.to(compute)
+    N, _, L = x.shape
     F, Cg, R = w.shape
     P = (L + dil + 2 * pad - R * dil - 1) // stride + 1
-
-    def padded(tensor, fill, *index):
-        """tensor[index], and fill where an index is outside."""
-        inside, at = True, []
-        for i, size in zip(index, tensor.shape):
-            i = torch.as_tensor(i, dtype=torch.int64, device=tensor.device)
-            inside = inside & (i >= 0) & (i < size)
-            at.append(i.clamp(0, max(size - 1, 0)))
-        if tensor.numel() == 0:
-            return tensor.new_full(inside.shape, fill)
-        return torch.where(inside, tensor[tuple(at)], fill)
-
-    def blocks(terms, *sizes):
-        """Slices that cover a box in parts of at most 2 ** 19 terms, so many to a point."""
-        room, parts = max(1, 2**19 // max(1, terms)), [()]
-        for size in sizes[::-1]:
-            length = max(1, min(size, room))
-            room = max(1, room // length)
-            cuts = [slice(i, min(i + length, size)) for i in range(0, size, length)]
-            parts = [(cut, *part) for cut in cuts for part in parts]
-        return parts
 
     # y[n, f, p] = b[f] + sum[c, r]((x[n, c + f // (F // groups) * Cg,
     #     p * stride + r * dil - pad] else 0.0) * w[f, c, r])
     c = torch.arange(Cg, device=x.device)[:, None, None]
     r = torch.arange(R, device=x.device)
     y = torch.empty((N, groups, F // groups, P), dtype=T, device=x.device)
-    for n_block, f1_block, p_block in blocks(Cg * R, N, groups, P):
+    for n_block, f1_block, p_block in lib.box_parts(Cg * R, N, groups, P):
         n = torch.arange(N, device=x.device)[n_block, None, None, None, None]
         f1 = torch.arange(groups, device=x.device)[f1_block, None, None, None]
         p = torch.arange(P, device=x.device)[p_block, None]
@@ -874,7 +850,7 @@ def conv1d_reference(
             b.unflatten(0, (groups, F // groups))[f1_block, :, None]
             + torch.einsum(
                 "dcaef,cbaf->dcbe",
-                padded(x, 0.0, n, c + f1 * Cg, p * stride + r * dil - pad),
+                lib.read_else(x, 0.0, n, c + f1 * Cg, p * stride + r * dil - pad),
                 w.unflatten(0, (groups, F // groups))[f1_block, :, :, :],
             )
         ).to(T)
@@ -895,9 +871,7 @@ def conv1d_torch(
     """The `ref` of conv1d: the torch call that it must equal. CPU tensors use it."""
     T = x.dtype
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
-    x = x.to(compute)
-    w = w.to(compute)
-    b = b.to(compute)
+    x, w, b = x.to(compute), w.to(compute), b.to(compute)
     y = torch.nn.functional.conv1d(x, w, b, stride, pad, dil, groups)
     return y.to(T)
 
@@ -2477,46 +2451,23 @@ def conv1d_backward_reference(
     """The spec of conv1d_backward in torch, line by line."""
     T = x.dtype
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
-    x = x.to(compute)
-    w = w.to(compute)
-    dy = dy.to(compute)
+    x, w, dy = x.to(compute), w.to(compute), dy.to(compute)
     N, C, L = x.shape
     F, Cg, R = w.shape
     P = dy.shape[2]
-
-    def padded(tensor, fill, *index):
-        """tensor[index], and fill where an index is outside."""
-        inside, at = True, []
-        for i, size in zip(index, tensor.shape):
-            i = torch.as_tensor(i, dtype=torch.int64, device=tensor.device)
-            inside = inside & (i >= 0) & (i < size)
-            at.append(i.clamp(0, max(size - 1, 0)))
-        if tensor.numel() == 0:
-            return tensor.new_full(inside.shape, fill)
-        return torch.where(inside, tensor[tuple(at)], fill)
-
-    def blocks(terms, *sizes):
-        """Slices that cover a box in parts of at most 2 ** 19 terms, so many to a point."""
-        room, parts = max(1, 2**19 // max(1, terms)), [()]
-        for size in sizes[::-1]:
-            length = max(1, min(size, room))
-            room = max(1, room // length)
-            cuts = [slice(i, min(i + length, size)) for i in range(0, size, length)]
-            parts = [(cut, *part) for cut in cuts for part in parts]
-        return parts
 
     # dx[n, c, l] = sum[r, f < F // groups]((dy[n, c // Cg * (F // groups) + f,
     #     (l + pad - r * dil) / stride] else 0.0) * w[c // Cg * (F // groups) + f, c % Cg, r])
     f = torch.arange(F // groups, device=x.device)[:, None, None]
     r = torch.arange(R, device=x.device)
     dx = torch.empty((N, groups, Cg, L), dtype=T, device=x.device)
-    for n_block, c1_block, l_block in blocks(F // groups * R, N, groups, L):
+    for n_block, c1_block, l_block in lib.box_parts(F // groups * R, N, groups, L):
         n = torch.arange(N, device=x.device)[n_block, None, None, None, None]
         c1 = torch.arange(groups, device=x.device)[c1_block, None, None, None]
         l = torch.arange(L, device=x.device)[l_block, None]
         dx[n_block, c1_block, :, l_block] = torch.einsum(
             "ebcdf,bcaf->ebad",
-            padded(
+            lib.read_else(
                 dy,
                 0.0,
                 n,
@@ -2532,13 +2483,13 @@ def conv1d_backward_reference(
     n = torch.arange(N, device=x.device)[:, None, None, None, None]
     p = torch.arange(P, device=x.device)
     dw = torch.empty((groups, F // groups, Cg, R), dtype=T, device=x.device)
-    for f1_block, c_block, r_block in blocks(N * P, groups, Cg, R):
+    for f1_block, c_block, r_block in lib.box_parts(N * P, groups, Cg, R):
         f1 = torch.arange(groups, device=x.device)[f1_block, None, None, None]
         c = torch.arange(Cg, device=x.device)[c_block, None, None]
         r = torch.arange(R, device=x.device)[r_block, None]
         dw[f1_block, :, c_block, r_block] = torch.einsum(
             "dcafe,dcbe->cbaf",
-            padded(x, 0.0, n, c + f1 * Cg, p * stride + r * dil - pad),
+            lib.read_else(x, 0.0, n, c + f1 * Cg, p * stride + r * dil - pad),
             dy.unflatten(1, (groups, F // groups))[:, f1_block, :, :],
         ).to(T)
     dw = dw.reshape((F, Cg, R))

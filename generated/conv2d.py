@@ -950,36 +950,11 @@ def conv2d_reference(
     """The spec of conv2d in torch, line by line."""
     T = x.dtype
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
-    x = x.to(compute)
-    w = w.to(compute)
-    b = b.to(compute)
-    N = x.shape[0]
-    H = x.shape[2]
-    W = x.shape[3]
+    x, w, b = x.to(compute), w.to(compute), b.to(compute)
+    N, _, H, W = x.shape
     F, Cg, R, S = w.shape
     P = (H + dil + 2 * pad - R * dil - 1) // stride + 1
     Q = (W + dil + 2 * pad - S * dil - 1) // stride + 1
-
-    def padded(tensor, fill, *index):
-        """tensor[index], and fill where an index is outside."""
-        inside, at = True, []
-        for i, size in zip(index, tensor.shape):
-            i = torch.as_tensor(i, dtype=torch.int64, device=tensor.device)
-            inside = inside & (i >= 0) & (i < size)
-            at.append(i.clamp(0, max(size - 1, 0)))
-        if tensor.numel() == 0:
-            return tensor.new_full(inside.shape, fill)
-        return torch.where(inside, tensor[tuple(at)], fill)
-
-    def blocks(terms, *sizes):
-        """Slices that cover a box in parts of at most 2 ** 19 terms, so many to a point."""
-        room, parts = max(1, 2**19 // max(1, terms)), [()]
-        for size in sizes[::-1]:
-            length = max(1, min(size, room))
-            room = max(1, room // length)
-            cuts = [slice(i, min(i + length, size)) for i in range(0, size, length)]
-            parts = [(cut, *part) for cut in cuts for part in parts]
-        return parts
 
     # y[n, f, p, q] = b[f] + sum[c, r, s]((x[n, c + f // (F // groups) * Cg,
     #     p * stride + r * dil - pad, q * stride + s * dil - pad] else 0.0) * w[f, c, r, s])
@@ -987,7 +962,7 @@ def conv2d_reference(
     r = torch.arange(R, device=x.device)[:, None]
     s = torch.arange(S, device=x.device)
     y = torch.empty((N, groups, F // groups, P, Q), dtype=T, device=x.device)
-    for n_block, f1_block, p_block, q_block in blocks(Cg * R * S, N, groups, P, Q):
+    for n_block, f1_block, p_block, q_block in lib.box_parts(Cg * R * S, N, groups, P, Q):
         n = torch.arange(N, device=x.device)[n_block, None, None, None, None, None, None]
         f1 = torch.arange(groups, device=x.device)[f1_block, None, None, None, None, None]
         p = torch.arange(P, device=x.device)[p_block, None, None, None]
@@ -996,7 +971,7 @@ def conv2d_reference(
             b.unflatten(0, (groups, F // groups))[f1_block, :, None, None]
             + torch.einsum(
                 "dcaefgh,cbagh->dcbef",
-                padded(
+                lib.read_else(
                     x, 0.0, n, c + f1 * Cg, p * stride + r * dil - pad, q * stride + s * dil - pad
                 ),
                 w.unflatten(0, (groups, F // groups))[f1_block, :, :, :, :],
@@ -1019,9 +994,7 @@ def conv2d_torch(
     """The `ref` of conv2d: the torch call that it must equal. CPU tensors use it."""
     T = x.dtype
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
-    x = x.to(compute)
-    w = w.to(compute)
-    b = b.to(compute)
+    x, w, b = x.to(compute), w.to(compute), b.to(compute)
     y = torch.nn.functional.conv2d(x, w, b, stride, pad, dil, groups)
     return y.to(T)
 
@@ -2842,34 +2815,10 @@ def conv2d_backward_reference(
     """The spec of conv2d_backward in torch, line by line."""
     T = x.dtype
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
-    x = x.to(compute)
-    w = w.to(compute)
-    dy = dy.to(compute)
+    x, w, dy = x.to(compute), w.to(compute), dy.to(compute)
     N, C, H, W = x.shape
     F, Cg, R, S = w.shape
-    P = dy.shape[2]
-    Q = dy.shape[3]
-
-    def padded(tensor, fill, *index):
-        """tensor[index], and fill where an index is outside."""
-        inside, at = True, []
-        for i, size in zip(index, tensor.shape):
-            i = torch.as_tensor(i, dtype=torch.int64, device=tensor.device)
-            inside = inside & (i >= 0) & (i < size)
-            at.append(i.clamp(0, max(size - 1, 0)))
-        if tensor.numel() == 0:
-            return tensor.new_full(inside.shape, fill)
-        return torch.where(inside, tensor[tuple(at)], fill)
-
-    def blocks(terms, *sizes):
-        """Slices that cover a box in parts of at most 2 ** 19 terms, so many to a point."""
-        room, parts = max(1, 2**19 // max(1, terms)), [()]
-        for size in sizes[::-1]:
-            length = max(1, min(size, room))
-            room = max(1, room // length)
-            cuts = [slice(i, min(i + length, size)) for i in range(0, size, length)]
-            parts = [(cut, *part) for cut in cuts for part in parts]
-        return parts
+    _, _, P, Q = dy.shape
 
     # dx[n, c, h, w2] = sum[r, s, f < F // groups]((dy[n, c // Cg * (F // groups) + f,
     #     (h + pad - r * dil) / stride, (w2 + pad - s * dil) / stride] else 0.0) *
@@ -2878,14 +2827,14 @@ def conv2d_backward_reference(
     r = torch.arange(R, device=x.device)[:, None]
     s = torch.arange(S, device=x.device)
     dx = torch.empty((N, groups, Cg, H, W), dtype=T, device=x.device)
-    for n_block, c1_block, h_block, w2_block in blocks(F // groups * R * S, N, groups, H, W):
+    for n_block, c1_block, h_block, w2_block in lib.box_parts(F // groups * R * S, N, groups, H, W):
         n = torch.arange(N, device=x.device)[n_block, None, None, None, None, None, None]
         c1 = torch.arange(groups, device=x.device)[c1_block, None, None, None, None, None]
         h = torch.arange(H, device=x.device)[h_block, None, None, None]
         w2 = torch.arange(W, device=x.device)[w2_block, None, None]
         dx[n_block, c1_block, :, h_block, w2_block] = torch.einsum(
             "ebcdhfg,bcafg->ebadh",
-            padded(
+            lib.read_else(
                 dy,
                 0.0,
                 n,
@@ -2903,14 +2852,16 @@ def conv2d_backward_reference(
     p = torch.arange(P, device=x.device)[:, None]
     q = torch.arange(Q, device=x.device)
     dw = torch.empty((groups, F // groups, Cg, R, S), dtype=T, device=x.device)
-    for f1_block, c_block, r_block, s_block in blocks(N * P * Q, groups, Cg, R, S):
+    for f1_block, c_block, r_block, s_block in lib.box_parts(N * P * Q, groups, Cg, R, S):
         f1 = torch.arange(groups, device=x.device)[f1_block, None, None, None, None, None]
         c = torch.arange(Cg, device=x.device)[c_block, None, None, None, None]
         r = torch.arange(R, device=x.device)[r_block, None, None, None]
         s = torch.arange(S, device=x.device)[s_block, None, None]
         dw[f1_block, :, c_block, r_block, s_block] = torch.einsum(
             "dcaghef,dcbef->cbagh",
-            padded(x, 0.0, n, c + f1 * Cg, p * stride + r * dil - pad, q * stride + s * dil - pad),
+            lib.read_else(
+                x, 0.0, n, c + f1 * Cg, p * stride + r * dil - pad, q * stride + s * dil - pad
+            ),
             dy.unflatten(1, (groups, F // groups))[:, f1_block, :, :, :],
         ).to(T)
     dw = dw.reshape((F, Cg, R, S))

@@ -1162,39 +1162,13 @@ def conv_group_norm_silu_reference(
     """The spec of conv_group_norm_silu in torch, line by line."""
     T = x.dtype
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
-    x = x.to(compute)
-    w = w.to(compute)
-    b = b.to(compute)
-    gain = gain.to(compute)
+    x, w, b, gain = x.to(compute), w.to(compute), b.to(compute), gain.to(compute)
     bias = bias.to(compute)
     N, C, H, W = x.shape
-    F = w.shape[0]
-    R = w.shape[2]
-    S = w.shape[3]
+    F, _, R, S = w.shape
     P = H + 2 * pad + 1 - R
     Q = W + 2 * pad + 1 - S
     Cg = F // groups
-
-    def padded(tensor, fill, *index):
-        """tensor[index], and fill where an index is outside."""
-        inside, at = True, []
-        for i, size in zip(index, tensor.shape):
-            i = torch.as_tensor(i, dtype=torch.int64, device=tensor.device)
-            inside = inside & (i >= 0) & (i < size)
-            at.append(i.clamp(0, max(size - 1, 0)))
-        if tensor.numel() == 0:
-            return tensor.new_full(inside.shape, fill)
-        return torch.where(inside, tensor[tuple(at)], fill)
-
-    def blocks(terms, *sizes):
-        """Slices that cover a box in parts of at most 2 ** 19 terms, so many to a point."""
-        room, parts = max(1, 2**19 // max(1, terms)), [()]
-        for size in sizes[::-1]:
-            length = max(1, min(size, room))
-            room = max(1, room // length)
-            cuts = [slice(i, min(i + length, size)) for i in range(0, size, length)]
-            parts = [(cut, *part) for cut in cuts for part in parts]
-        return parts
 
     # conv2d[n, f, p < P, q < Q] = b[f] + sum[c, r, s]((x[n, c, p + r - pad, q + s - pad] else
     #     0.0) * w[f, c, r, s])
@@ -1202,12 +1176,12 @@ def conv_group_norm_silu_reference(
     r = torch.arange(R, device=x.device)[:, None]
     s = torch.arange(S, device=x.device)
     conv2d = torch.empty((N, F, P, Q), dtype=compute, device=x.device)
-    for n_block, p_block, q_block in blocks(C * R * S, N, P, Q):
+    for n_block, p_block, q_block in lib.box_parts(C * R * S, N, P, Q):
         n = torch.arange(N, device=x.device)[n_block, None, None, None, None, None]
         p = torch.arange(P, device=x.device)[p_block, None, None, None]
         q = torch.arange(Q, device=x.device)[q_block, None, None]
         conv2d[n_block, :, p_block, q_block] = b[:, None, None] + torch.einsum(
-            "ncpqrs,fcrs->nfpq", padded(x, 0.0, n, c, p + r - pad, q + s - pad), w
+            "ncpqrs,fcrs->nfpq", lib.read_else(x, 0.0, n, c, p + r - pad, q + s - pad), w
         )
 
     # mu[n, g < groups] = mean[c < Cg, p, q](conv2d[n, c + g * Cg, p, q])
@@ -1244,10 +1218,7 @@ def conv_group_norm_silu_torch(
     """The `ref` of conv_group_norm_silu: the torch call that it must equal. CPU tensors use it."""
     T = x.dtype
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
-    x = x.to(compute)
-    w = w.to(compute)
-    b = b.to(compute)
-    gain = gain.to(compute)
+    x, w, b, gain = x.to(compute), w.to(compute), b.to(compute), gain.to(compute)
     bias = bias.to(compute)
     h = torch.nn.functional.conv2d(x, w, b, 1, pad)
     y = torch.nn.functional.silu(torch.nn.functional.group_norm(h, groups, gain, bias))
@@ -1943,39 +1914,13 @@ def conv_group_norm_silu_forward_reference(
     """The spec of conv_group_norm_silu_forward in torch, line by line."""
     T = x.dtype
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
-    x = x.to(compute)
-    w = w.to(compute)
-    b = b.to(compute)
-    gain = gain.to(compute)
+    x, w, b, gain = x.to(compute), w.to(compute), b.to(compute), gain.to(compute)
     bias = bias.to(compute)
     N, C, H, W = x.shape
-    F = w.shape[0]
-    R = w.shape[2]
-    S = w.shape[3]
+    F, _, R, S = w.shape
     P = H + 2 * pad + 1 - R
     Q = W + 2 * pad + 1 - S
     Cg = F // groups
-
-    def padded(tensor, fill, *index):
-        """tensor[index], and fill where an index is outside."""
-        inside, at = True, []
-        for i, size in zip(index, tensor.shape):
-            i = torch.as_tensor(i, dtype=torch.int64, device=tensor.device)
-            inside = inside & (i >= 0) & (i < size)
-            at.append(i.clamp(0, max(size - 1, 0)))
-        if tensor.numel() == 0:
-            return tensor.new_full(inside.shape, fill)
-        return torch.where(inside, tensor[tuple(at)], fill)
-
-    def blocks(terms, *sizes):
-        """Slices that cover a box in parts of at most 2 ** 19 terms, so many to a point."""
-        room, parts = max(1, 2**19 // max(1, terms)), [()]
-        for size in sizes[::-1]:
-            length = max(1, min(size, room))
-            room = max(1, room // length)
-            cuts = [slice(i, min(i + length, size)) for i in range(0, size, length)]
-            parts = [(cut, *part) for cut in cuts for part in parts]
-        return parts
 
     # conv2d[n, f, p < P, q < Q] = b[f] + sum[c, r, s]((x[n, c, p + r - pad, q + s - pad] else
     #     0.0) * w[f, c, r, s])
@@ -1983,12 +1928,12 @@ def conv_group_norm_silu_forward_reference(
     r = torch.arange(R, device=x.device)[:, None]
     s = torch.arange(S, device=x.device)
     conv2d = torch.empty((N, F, P, Q), dtype=compute, device=x.device)
-    for n_block, p_block, q_block in blocks(C * R * S, N, P, Q):
+    for n_block, p_block, q_block in lib.box_parts(C * R * S, N, P, Q):
         n = torch.arange(N, device=x.device)[n_block, None, None, None, None, None]
         p = torch.arange(P, device=x.device)[p_block, None, None, None]
         q = torch.arange(Q, device=x.device)[q_block, None, None]
         conv2d[n_block, :, p_block, q_block] = b[:, None, None] + torch.einsum(
-            "ncpqrs,fcrs->nfpq", padded(x, 0.0, n, c, p + r - pad, q + s - pad), w
+            "ncpqrs,fcrs->nfpq", lib.read_else(x, 0.0, n, c, p + r - pad, q + s - pad), w
         )
 
     # conv2d_kept[n, f, p, q] = conv2d[n, f, p, q]
@@ -4344,40 +4289,12 @@ def conv_group_norm_silu_backward_reference(
     """The spec of conv_group_norm_silu_backward in torch, line by line."""
     T = x.dtype
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
-    x = x.to(compute)
-    w = w.to(compute)
-    gain = gain.to(compute)
-    bias = bias.to(compute)
-    conv2d_kept = conv2d_kept.to(compute)
-    dy = dy.to(compute)
+    x, w, gain, bias = x.to(compute), w.to(compute), gain.to(compute), bias.to(compute)
+    conv2d_kept, dy = conv2d_kept.to(compute), dy.to(compute)
     N, C, H, W = x.shape
-    F = w.shape[0]
-    R = w.shape[2]
-    S = w.shape[3]
-    P = conv2d_kept.shape[2]
-    Q = conv2d_kept.shape[3]
+    F, _, R, S = w.shape
+    _, _, P, Q = conv2d_kept.shape
     Cg = F // groups
-
-    def padded(tensor, fill, *index):
-        """tensor[index], and fill where an index is outside."""
-        inside, at = True, []
-        for i, size in zip(index, tensor.shape):
-            i = torch.as_tensor(i, dtype=torch.int64, device=tensor.device)
-            inside = inside & (i >= 0) & (i < size)
-            at.append(i.clamp(0, max(size - 1, 0)))
-        if tensor.numel() == 0:
-            return tensor.new_full(inside.shape, fill)
-        return torch.where(inside, tensor[tuple(at)], fill)
-
-    def blocks(terms, *sizes):
-        """Slices that cover a box in parts of at most 2 ** 19 terms, so many to a point."""
-        room, parts = max(1, 2**19 // max(1, terms)), [()]
-        for size in sizes[::-1]:
-            length = max(1, min(size, room))
-            room = max(1, room // length)
-            cuts = [slice(i, min(i + length, size)) for i in range(0, size, length)]
-            parts = [(cut, *part) for cut in cuts for part in parts]
-        return parts
 
     # mu[n, g < groups] = mean[c < Cg, p, q](conv2d_kept[n, c + g * Cg, p, q])
     mu = conv2d_kept.unflatten(1, (groups, Cg)).sum((-3, -2, -1)) / (Cg * P * Q)
@@ -4452,12 +4369,12 @@ def conv_group_norm_silu_backward_reference(
     r = torch.arange(R, device=x.device)[:, None]
     s = torch.arange(S, device=x.device)
     dx = torch.empty((N, C, H, W), dtype=T, device=x.device)
-    for n_block, h_block, w2_block in blocks(F * R * S, N, H, W):
+    for n_block, h_block, w2_block in lib.box_parts(F * R * S, N, H, W):
         n = torch.arange(N, device=x.device)[n_block, None, None, None, None, None]
         h = torch.arange(H, device=x.device)[h_block, None, None, None]
         w2 = torch.arange(W, device=x.device)[w2_block, None, None]
         dx[n_block, :, h_block, w2_block] = torch.einsum(
-            "dbcgef,baef->dacg", padded(dconv2d, 0.0, n, f, h + pad - r, w2 + pad - s), w
+            "dbcgef,baef->dacg", lib.read_else(dconv2d, 0.0, n, f, h + pad - r, w2 + pad - s), w
         ).to(T)
 
     # dw[f, c, r, s] = sum[n, p, q](dconv2d[n, f, p, q] * (x[n, c, p + r - pad, q + s - pad]
@@ -4466,12 +4383,12 @@ def conv_group_norm_silu_backward_reference(
     p = torch.arange(P, device=x.device)[:, None]
     q = torch.arange(Q, device=x.device)
     dw = torch.empty((F, C, R, S), dtype=T, device=x.device)
-    for c_block, r_block, s_block in blocks(N * P * Q, C, R, S):
+    for c_block, r_block, s_block in lib.box_parts(N * P * Q, C, R, S):
         c = torch.arange(C, device=x.device)[c_block, None, None, None, None]
         r = torch.arange(R, device=x.device)[r_block, None, None, None]
         s = torch.arange(S, device=x.device)[s_block, None, None]
         dw[:, c_block, r_block, s_block] = torch.einsum(
-            "ncrspq,nfpq->fcrs", padded(x, 0.0, n, c, p + r - pad, q + s - pad), dconv2d
+            "ncrspq,nfpq->fcrs", lib.read_else(x, 0.0, n, c, p + r - pad, q + s - pad), dconv2d
         ).to(T)
 
     # db[f] = sum[n, p, q](dconv2d[n, f, p, q])

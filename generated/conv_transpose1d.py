@@ -426,48 +426,24 @@ def conv_transpose1d_reference(
     """The spec of conv_transpose1d in torch, line by line."""
     T = x.dtype
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
-    x = x.to(compute)
-    w = w.to(compute)
-    b = b.to(compute)
+    x, w, b = x.to(compute), w.to(compute), b.to(compute)
     N, C, L = x.shape
-    F = w.shape[1]
-    R = w.shape[2]
+    _, F, R = w.shape
     P = L * stride + R * dil + out_pad + 1 - dil - 2 * pad - stride
-
-    def padded(tensor, fill, *index):
-        """tensor[index], and fill where an index is outside."""
-        inside, at = True, []
-        for i, size in zip(index, tensor.shape):
-            i = torch.as_tensor(i, dtype=torch.int64, device=tensor.device)
-            inside = inside & (i >= 0) & (i < size)
-            at.append(i.clamp(0, max(size - 1, 0)))
-        if tensor.numel() == 0:
-            return tensor.new_full(inside.shape, fill)
-        return torch.where(inside, tensor[tuple(at)], fill)
-
-    def blocks(terms, *sizes):
-        """Slices that cover a box in parts of at most 2 ** 19 terms, so many to a point."""
-        room, parts = max(1, 2**19 // max(1, terms)), [()]
-        for size in sizes[::-1]:
-            length = max(1, min(size, room))
-            room = max(1, room // length)
-            cuts = [slice(i, min(i + length, size)) for i in range(0, size, length)]
-            parts = [(cut, *part) for cut in cuts for part in parts]
-        return parts
 
     # y[n, f, p] = b[f] + sum[c, r]((x[n, c, (p + pad - r * dil) / stride] else 0.0) *
     #     w[c, f, r])
     c = torch.arange(C, device=x.device)[:, None, None]
     r = torch.arange(R, device=x.device)
     y = torch.empty((N, F, P), dtype=T, device=x.device)
-    for n_block, p_block in blocks(C * R, N, P):
+    for n_block, p_block in lib.box_parts(C * R, N, P):
         n = torch.arange(N, device=x.device)[n_block, None, None, None]
         p = torch.arange(P, device=x.device)[p_block, None]
         y[n_block, :, p_block] = (
             b[:, None]
             + torch.einsum(
                 "ncpr,cfr->nfp",
-                padded(
+                lib.read_else(
                     x,
                     0.0,
                     n,
@@ -495,9 +471,7 @@ def conv_transpose1d_torch(
     """The `ref` of conv_transpose1d: the torch call that it must equal. CPU tensors use it."""
     T = x.dtype
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
-    x = x.to(compute)
-    w = w.to(compute)
-    b = b.to(compute)
+    x, w, b = x.to(compute), w.to(compute), b.to(compute)
     y = torch.nn.functional.conv_transpose1d(x, w, b, stride, pad, out_pad, 1, dil)
     return y.to(T)
 
@@ -1370,56 +1344,32 @@ def conv_transpose1d_backward_reference(
     """The spec of conv_transpose1d_backward in torch, line by line."""
     T = x.dtype
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
-    x = x.to(compute)
-    w = w.to(compute)
-    dy = dy.to(compute)
+    x, w, dy = x.to(compute), w.to(compute), dy.to(compute)
     N, C, L = x.shape
-    F = w.shape[1]
-    R = w.shape[2]
+    _, F, R = w.shape
     P = dy.shape[2]
-
-    def padded(tensor, fill, *index):
-        """tensor[index], and fill where an index is outside."""
-        inside, at = True, []
-        for i, size in zip(index, tensor.shape):
-            i = torch.as_tensor(i, dtype=torch.int64, device=tensor.device)
-            inside = inside & (i >= 0) & (i < size)
-            at.append(i.clamp(0, max(size - 1, 0)))
-        if tensor.numel() == 0:
-            return tensor.new_full(inside.shape, fill)
-        return torch.where(inside, tensor[tuple(at)], fill)
-
-    def blocks(terms, *sizes):
-        """Slices that cover a box in parts of at most 2 ** 19 terms, so many to a point."""
-        room, parts = max(1, 2**19 // max(1, terms)), [()]
-        for size in sizes[::-1]:
-            length = max(1, min(size, room))
-            room = max(1, room // length)
-            cuts = [slice(i, min(i + length, size)) for i in range(0, size, length)]
-            parts = [(cut, *part) for cut in cuts for part in parts]
-        return parts
 
     # dx[n, c, l] = sum[f, r]((dy[n, f, l * stride + r * dil - pad] else 0.0) * w[c, f, r])
     f = torch.arange(F, device=x.device)[:, None, None]
     r = torch.arange(R, device=x.device)
     dx = torch.empty((N, C, L), dtype=T, device=x.device)
-    for n_block, l_block in blocks(F * R, N, L):
+    for n_block, l_block in lib.box_parts(F * R, N, L):
         n = torch.arange(N, device=x.device)[n_block, None, None, None]
         l = torch.arange(L, device=x.device)[l_block, None]
         dx[n_block, :, l_block] = torch.einsum(
-            "nflr,cfr->ncl", padded(dy, 0.0, n, f, l * stride + r * dil - pad), w
+            "nflr,cfr->ncl", lib.read_else(dy, 0.0, n, f, l * stride + r * dil - pad), w
         ).to(T)
 
     # dw[c, f, r] = sum[n, p](dy[n, f, p] * (x[n, c, (p + pad - r * dil) / stride] else 0.0))
     n = torch.arange(N, device=x.device)[:, None, None, None]
     p = torch.arange(P, device=x.device)
     dw = torch.empty((C, F, R), dtype=T, device=x.device)
-    for c_block, r_block in blocks(N * P, C, R):
+    for c_block, r_block in lib.box_parts(N * P, C, R):
         c = torch.arange(C, device=x.device)[c_block, None, None]
         r = torch.arange(R, device=x.device)[r_block, None]
         dw[c_block, :, r_block] = torch.einsum(
             "ncrp,nfp->cfr",
-            padded(
+            lib.read_else(
                 x,
                 0.0,
                 n,

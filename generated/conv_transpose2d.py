@@ -462,35 +462,11 @@ def conv_transpose2d_reference(
     """The spec of conv_transpose2d in torch, line by line."""
     T = x.dtype
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
-    x = x.to(compute)
-    w = w.to(compute)
+    x, w = x.to(compute), w.to(compute)
     N, C, H, W = x.shape
-    F = w.shape[1]
-    R = w.shape[2]
-    S = w.shape[3]
+    _, F, R, S = w.shape
     P = H * stride + R + out_pad - 2 * pad - stride
     Q = S + W * stride + out_pad - 2 * pad - stride
-
-    def padded(tensor, fill, *index):
-        """tensor[index], and fill where an index is outside."""
-        inside, at = True, []
-        for i, size in zip(index, tensor.shape):
-            i = torch.as_tensor(i, dtype=torch.int64, device=tensor.device)
-            inside = inside & (i >= 0) & (i < size)
-            at.append(i.clamp(0, max(size - 1, 0)))
-        if tensor.numel() == 0:
-            return tensor.new_full(inside.shape, fill)
-        return torch.where(inside, tensor[tuple(at)], fill)
-
-    def blocks(terms, *sizes):
-        """Slices that cover a box in parts of at most 2 ** 19 terms, so many to a point."""
-        room, parts = max(1, 2**19 // max(1, terms)), [()]
-        for size in sizes[::-1]:
-            length = max(1, min(size, room))
-            room = max(1, room // length)
-            cuts = [slice(i, min(i + length, size)) for i in range(0, size, length)]
-            parts = [(cut, *part) for cut in cuts for part in parts]
-        return parts
 
     # y[n, f, p, q] = sum[c, r, s]((x[n, c, (p + pad - r) / stride, (q + pad - s) / stride] else
     #     0.0) * w[c, f, r, s])
@@ -498,13 +474,13 @@ def conv_transpose2d_reference(
     r = torch.arange(R, device=x.device)[:, None]
     s = torch.arange(S, device=x.device)
     y = torch.empty((N, F, P, Q), dtype=T, device=x.device)
-    for n_block, p_block, q_block in blocks(C * R * S, N, P, Q):
+    for n_block, p_block, q_block in lib.box_parts(C * R * S, N, P, Q):
         n = torch.arange(N, device=x.device)[n_block, None, None, None, None, None]
         p = torch.arange(P, device=x.device)[p_block, None, None, None]
         q = torch.arange(Q, device=x.device)[q_block, None, None]
         y[n_block, :, p_block, q_block] = torch.einsum(
             "ncpqrs,cfrs->nfpq",
-            padded(
+            lib.read_else(
                 x,
                 0.0,
                 n,
@@ -524,8 +500,7 @@ def conv_transpose2d_torch(
     """The `ref` of conv_transpose2d: the torch call that it must equal. CPU tensors use it."""
     T = x.dtype
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
-    x = x.to(compute)
-    w = w.to(compute)
+    x, w = x.to(compute), w.to(compute)
     y = torch.nn.functional.conv_transpose2d(x, w, None, stride, pad, out_pad)
     return y.to(T)
 
@@ -1339,36 +1314,10 @@ def conv_transpose2d_backward_reference(
     """The spec of conv_transpose2d_backward in torch, line by line."""
     T = x.dtype
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
-    x = x.to(compute)
-    w = w.to(compute)
-    dy = dy.to(compute)
+    x, w, dy = x.to(compute), w.to(compute), dy.to(compute)
     N, C, H, W = x.shape
-    F = w.shape[1]
-    R = w.shape[2]
-    S = w.shape[3]
-    P = dy.shape[2]
-    Q = dy.shape[3]
-
-    def padded(tensor, fill, *index):
-        """tensor[index], and fill where an index is outside."""
-        inside, at = True, []
-        for i, size in zip(index, tensor.shape):
-            i = torch.as_tensor(i, dtype=torch.int64, device=tensor.device)
-            inside = inside & (i >= 0) & (i < size)
-            at.append(i.clamp(0, max(size - 1, 0)))
-        if tensor.numel() == 0:
-            return tensor.new_full(inside.shape, fill)
-        return torch.where(inside, tensor[tuple(at)], fill)
-
-    def blocks(terms, *sizes):
-        """Slices that cover a box in parts of at most 2 ** 19 terms, so many to a point."""
-        room, parts = max(1, 2**19 // max(1, terms)), [()]
-        for size in sizes[::-1]:
-            length = max(1, min(size, room))
-            room = max(1, room // length)
-            cuts = [slice(i, min(i + length, size)) for i in range(0, size, length)]
-            parts = [(cut, *part) for cut in cuts for part in parts]
-        return parts
+    _, F, R, S = w.shape
+    _, _, P, Q = dy.shape
 
     # dx[n, c, h, w2] = sum[f, r, s]((dy[n, f, h * stride + r - pad, s + w2 * stride - pad] else
     #     0.0) * w[c, f, r, s])
@@ -1376,13 +1325,13 @@ def conv_transpose2d_backward_reference(
     r = torch.arange(R, device=x.device)[:, None]
     s = torch.arange(S, device=x.device)
     dx = torch.empty((N, C, H, W), dtype=T, device=x.device)
-    for n_block, h_block, w2_block in blocks(F * R * S, N, H, W):
+    for n_block, h_block, w2_block in lib.box_parts(F * R * S, N, H, W):
         n = torch.arange(N, device=x.device)[n_block, None, None, None, None, None]
         h = torch.arange(H, device=x.device)[h_block, None, None, None]
         w2 = torch.arange(W, device=x.device)[w2_block, None, None]
         dx[n_block, :, h_block, w2_block] = torch.einsum(
             "dbcgef,abef->dacg",
-            padded(dy, 0.0, n, f, h * stride + r - pad, s + w2 * stride - pad),
+            lib.read_else(dy, 0.0, n, f, h * stride + r - pad, s + w2 * stride - pad),
             w,
         ).to(T)
 
@@ -1392,13 +1341,13 @@ def conv_transpose2d_backward_reference(
     p = torch.arange(P, device=x.device)[:, None]
     q = torch.arange(Q, device=x.device)
     dw = torch.empty((C, F, R, S), dtype=T, device=x.device)
-    for c_block, r_block, s_block in blocks(N * P * Q, C, R, S):
+    for c_block, r_block, s_block in lib.box_parts(N * P * Q, C, R, S):
         c = torch.arange(C, device=x.device)[c_block, None, None, None, None]
         r = torch.arange(R, device=x.device)[r_block, None, None, None]
         s = torch.arange(S, device=x.device)[s_block, None, None]
         dw[c_block, :, r_block, s_block] = torch.einsum(
             "ncrspq,nfpq->cfrs",
-            padded(
+            lib.read_else(
                 x,
                 0.0,
                 n,

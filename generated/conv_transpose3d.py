@@ -572,38 +572,12 @@ def conv_transpose3d_reference(
     """The spec of conv_transpose3d in torch, line by line."""
     T = x.dtype
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
-    x = x.to(compute)
-    w = w.to(compute)
-    b = b.to(compute)
+    x, w, b = x.to(compute), w.to(compute), b.to(compute)
     N, C, D, H, W = x.shape
-    F = w.shape[1]
-    K = w.shape[2]
-    R = w.shape[3]
-    S = w.shape[4]
+    _, F, K, R, S = w.shape
     O = D * stride + K + out_pad - 2 * pad - stride
     P = H * stride + R + out_pad - 2 * pad - stride
     Q = S + W * stride + out_pad - 2 * pad - stride
-
-    def padded(tensor, fill, *index):
-        """tensor[index], and fill where an index is outside."""
-        inside, at = True, []
-        for i, size in zip(index, tensor.shape):
-            i = torch.as_tensor(i, dtype=torch.int64, device=tensor.device)
-            inside = inside & (i >= 0) & (i < size)
-            at.append(i.clamp(0, max(size - 1, 0)))
-        if tensor.numel() == 0:
-            return tensor.new_full(inside.shape, fill)
-        return torch.where(inside, tensor[tuple(at)], fill)
-
-    def blocks(terms, *sizes):
-        """Slices that cover a box in parts of at most 2 ** 19 terms, so many to a point."""
-        room, parts = max(1, 2**19 // max(1, terms)), [()]
-        for size in sizes[::-1]:
-            length = max(1, min(size, room))
-            room = max(1, room // length)
-            cuts = [slice(i, min(i + length, size)) for i in range(0, size, length)]
-            parts = [(cut, *part) for cut in cuts for part in parts]
-        return parts
 
     # y[n, f, o, p, q] = b[f] + sum[c, k, r, s]((x[n, c, (o + pad - k) / stride,
     #     (p + pad - r) / stride, (q + pad - s) / stride] else 0.0) * w[c, f, k, r, s])
@@ -612,7 +586,7 @@ def conv_transpose3d_reference(
     r = torch.arange(R, device=x.device)[:, None]
     s = torch.arange(S, device=x.device)
     y = torch.empty((N, F, O, P, Q), dtype=T, device=x.device)
-    for n_block, o_block, p_block, q_block in blocks(C * K * R * S, N, O, P, Q):
+    for n_block, o_block, p_block, q_block in lib.box_parts(C * K * R * S, N, O, P, Q):
         n = torch.arange(N, device=x.device)[n_block, None, None, None, None, None, None, None]
         o = torch.arange(O, device=x.device)[o_block, None, None, None, None, None]
         p = torch.arange(P, device=x.device)[p_block, None, None, None, None]
@@ -621,7 +595,7 @@ def conv_transpose3d_reference(
             b[:, None, None, None]
             + torch.einsum(
                 "ncopqkrs,cfkrs->nfopq",
-                padded(
+                lib.read_else(
                     x,
                     0.0,
                     n,
@@ -648,9 +622,7 @@ def conv_transpose3d_torch(
     """The `ref` of conv_transpose3d: the torch call that it must equal. CPU tensors use it."""
     T = x.dtype
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
-    x = x.to(compute)
-    w = w.to(compute)
-    b = b.to(compute)
+    x, w, b = x.to(compute), w.to(compute), b.to(compute)
     y = torch.nn.functional.conv_transpose3d(x, w, b, stride, pad, out_pad)
     return y.to(T)
 
@@ -1716,38 +1688,10 @@ def conv_transpose3d_backward_reference(
     """The spec of conv_transpose3d_backward in torch, line by line."""
     T = x.dtype
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
-    x = x.to(compute)
-    w = w.to(compute)
-    dy = dy.to(compute)
+    x, w, dy = x.to(compute), w.to(compute), dy.to(compute)
     N, C, D, H, W = x.shape
-    F = w.shape[1]
-    K = w.shape[2]
-    R = w.shape[3]
-    S = w.shape[4]
-    O = dy.shape[2]
-    P = dy.shape[3]
-    Q = dy.shape[4]
-
-    def padded(tensor, fill, *index):
-        """tensor[index], and fill where an index is outside."""
-        inside, at = True, []
-        for i, size in zip(index, tensor.shape):
-            i = torch.as_tensor(i, dtype=torch.int64, device=tensor.device)
-            inside = inside & (i >= 0) & (i < size)
-            at.append(i.clamp(0, max(size - 1, 0)))
-        if tensor.numel() == 0:
-            return tensor.new_full(inside.shape, fill)
-        return torch.where(inside, tensor[tuple(at)], fill)
-
-    def blocks(terms, *sizes):
-        """Slices that cover a box in parts of at most 2 ** 19 terms, so many to a point."""
-        room, parts = max(1, 2**19 // max(1, terms)), [()]
-        for size in sizes[::-1]:
-            length = max(1, min(size, room))
-            room = max(1, room // length)
-            cuts = [slice(i, min(i + length, size)) for i in range(0, size, length)]
-            parts = [(cut, *part) for cut in cuts for part in parts]
-        return parts
+    _, F, K, R, S = w.shape
+    _, _, O, P, Q = dy.shape
 
     # dx[n, c, d, h, w2] = sum[f, k, r, s]((dy[n, f, d * stride + k - pad, h * stride + r - pad,
     #     s + w2 * stride - pad] else 0.0) * w[c, f, k, r, s])
@@ -1756,14 +1700,14 @@ def conv_transpose3d_backward_reference(
     r = torch.arange(R, device=x.device)[:, None]
     s = torch.arange(S, device=x.device)
     dx = torch.empty((N, C, D, H, W), dtype=T, device=x.device)
-    for n_block, d_block, h_block, w2_block in blocks(F * K * R * S, N, D, H, W):
+    for n_block, d_block, h_block, w2_block in lib.box_parts(F * K * R * S, N, D, H, W):
         n = torch.arange(N, device=x.device)[n_block, None, None, None, None, None, None, None]
         d = torch.arange(D, device=x.device)[d_block, None, None, None, None, None]
         h = torch.arange(H, device=x.device)[h_block, None, None, None, None]
         w2 = torch.arange(W, device=x.device)[w2_block, None, None, None]
         dx[n_block, :, d_block, h_block, w2_block] = torch.einsum(
             "fcbdiegh,acegh->fabdi",
-            padded(
+            lib.read_else(
                 dy, 0.0, n, f, d * stride + k - pad, h * stride + r - pad, s + w2 * stride - pad
             ),
             w,
@@ -1776,14 +1720,14 @@ def conv_transpose3d_backward_reference(
     p = torch.arange(P, device=x.device)[:, None]
     q = torch.arange(Q, device=x.device)
     dw = torch.empty((C, F, K, R, S), dtype=T, device=x.device)
-    for c_block, k_block, r_block, s_block in blocks(N * O * P * Q, C, K, R, S):
+    for c_block, k_block, r_block, s_block in lib.box_parts(N * O * P * Q, C, K, R, S):
         c = torch.arange(C, device=x.device)[c_block, None, None, None, None, None, None]
         k = torch.arange(K, device=x.device)[k_block, None, None, None, None, None]
         r = torch.arange(R, device=x.device)[r_block, None, None, None, None]
         s = torch.arange(S, device=x.device)[s_block, None, None, None]
         dw[c_block, :, k_block, r_block, s_block] = torch.einsum(
             "nckrsopq,nfopq->cfkrs",
-            padded(
+            lib.read_else(
                 x,
                 0.0,
                 n,

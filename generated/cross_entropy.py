@@ -212,17 +212,6 @@ def cross_entropy_reference(
     x = x.to(compute)
     N = x.shape[0]
 
-    def padded(tensor, fill, *index):
-        """tensor[index], and fill where an index is outside."""
-        inside, at = True, []
-        for i, size in zip(index, tensor.shape):
-            i = torch.as_tensor(i, dtype=torch.int64, device=tensor.device)
-            inside = inside & (i >= 0) & (i < size)
-            at.append(i.clamp(0, max(size - 1, 0)))
-        if tensor.numel() == 0:
-            return tensor.new_full(inside.shape, fill)
-        return torch.where(inside, tensor[tuple(at)], fill)
-
     # m[n] = max[v](x[n, v])
     m = x.amax(-1)
 
@@ -231,7 +220,7 @@ def cross_entropy_reference(
 
     # hit[n] = x[n, target[n]] else 0.0
     n = torch.arange(N, device=x.device)
-    hit = padded(x, 0.0, n, target[n])
+    hit = lib.read_else(x, 0.0, n, target[n])
 
     # loss[n] = where(target[n] == ignore, 0.0, lse[n] - hit[n])
     loss = torch.where(target == ignore, 0.0, lse - hit).to(T)
@@ -583,9 +572,8 @@ def cross_entropy_backward_reference(
     """The spec of cross_entropy_backward in torch, line by line."""
     T = x.dtype
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
-    x = x.to(compute)
-    dloss = dloss.to(compute)
-    N, V = x.shape
+    x, dloss = x.to(compute), dloss.to(compute)
+    V = x.shape[1]
 
     # m[n] = max[v](x[n, v])
     m = x.amax(-1)

@@ -529,30 +529,19 @@ def cumprod_backward_reference(x: torch.Tensor, dy: torch.Tensor) -> torch.Tenso
     """The spec of cumprod_backward in torch, line by line."""
     T = x.dtype
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
-    x = x.to(compute)
-    dy = dy.to(compute)
+    x, dy = x.to(compute), dy.to(compute)
     D = x.shape[-1]
     batch = x.shape[:-1]
     rows = batch.numel()
     x = x.reshape(rows, D)
     dy = dy.reshape(rows, D)
 
-    def blocks(terms, *sizes):
-        """Slices that cover a box in parts of at most 2 ** 19 terms, so many to a point."""
-        room, parts = max(1, 2**19 // max(1, terms)), [()]
-        for size in sizes[::-1]:
-            length = max(1, min(size, room))
-            room = max(1, room // length)
-            cuts = [slice(i, min(i + length, size)) for i in range(0, size, length)]
-            parts = [(cut, *part) for cut in cuts for part in parts]
-        return parts
-
     # dx[..., k] = sum[d >= k](dy[..., d] * prod[k2 <= d](where(k2 == k, 1.0, x[..., k2])))
     k2 = torch.arange(D, device=x.device)
     k = torch.arange(D, device=x.device)[:, None]
     d = torch.arange(D, device=x.device)
     dx = torch.empty((rows, D), dtype=T, device=x.device)
-    for row_block, k_block in blocks(D, rows, D):
+    for row_block, k_block in lib.box_parts(D, rows, D):
         k_2 = torch.arange(D, device=x.device)[k_block, None]
         dx[row_block, k_block] = (
             torch.where(

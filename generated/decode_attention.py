@@ -636,13 +636,10 @@ def decode_attention_forward_reference(
     """The spec of decode_attention_forward in torch, line by line."""
     T = q.dtype
     compute = torch.float32
-    q = q.to(compute)
-    k = k.to(compute)
-    v = v.to(compute)
+    q, k, v = q.to(compute), k.to(compute), v.to(compute)
     scale = torch.as_tensor(scale, dtype=compute, device=q.device)
     B, H, S, E = q.shape
-    G = k.shape[1]
-    L = k.shape[2]
+    _, G, L, _ = k.shape
     R = H // G
 
     # s_sum[b, h, i, j] = sum[e](q[b, h, i, e] * k[b, h // R, j, e])
@@ -765,13 +762,10 @@ def decode_attention_reference(
     """The spec of decode_attention in torch, line by line."""
     T = q.dtype
     compute = torch.float32
-    q = q.to(compute)
-    k = k.to(compute)
-    v = v.to(compute)
+    q, k, v = q.to(compute), k.to(compute), v.to(compute)
     scale = torch.as_tensor(scale, dtype=compute, device=q.device)
     B, H, S, E = q.shape
-    G = k.shape[1]
-    L = k.shape[2]
+    _, G, L, _ = k.shape
     R = H // G
 
     # s[b, h, i, j] = scale * sum[e](q[b, h, i, e] * k[b, h // R, j, e])
@@ -2176,17 +2170,11 @@ def decode_attention_backward_reference(
     """The spec of decode_attention_backward in torch, line by line."""
     T = q.dtype
     compute = torch.float32
-    q = q.to(compute)
-    k = k.to(compute)
-    v = v.to(compute)
-    o = o.to(compute)
-    m_kept = m_kept.to(compute)
-    o_sum2_kept = o_sum2_kept.to(compute)
-    do = do.to(compute)
+    q, k, v, o = q.to(compute), k.to(compute), v.to(compute), o.to(compute)
+    m_kept, o_sum2_kept, do = m_kept.to(compute), o_sum2_kept.to(compute), do.to(compute)
     scale = torch.as_tensor(scale, dtype=compute, device=q.device)
     B, H, S, E = q.shape
-    G = k.shape[1]
-    L = k.shape[2]
+    _, G, L, _ = k.shape
     R = H // G
 
     # s_sum[b, h, i, j] = sum[e](q[b, h, i, e] * k[b, h // R, j, e])

@@ -366,42 +366,18 @@ def depthwise_conv2d_reference(
     """The spec of depthwise_conv2d in torch, line by line."""
     T = x.dtype
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
-    x = x.to(compute)
-    w = w.to(compute)
-    b = b.to(compute)
+    x, w, b = x.to(compute), w.to(compute), b.to(compute)
     N, C, H, W = x.shape
-    R = w.shape[1]
-    S = w.shape[2]
+    _, R, S = w.shape
     P = (H + 2 * pad - R) // stride + 1
     Q = (W + 2 * pad - S) // stride + 1
-
-    def padded(tensor, fill, *index):
-        """tensor[index], and fill where an index is outside."""
-        inside, at = True, []
-        for i, size in zip(index, tensor.shape):
-            i = torch.as_tensor(i, dtype=torch.int64, device=tensor.device)
-            inside = inside & (i >= 0) & (i < size)
-            at.append(i.clamp(0, max(size - 1, 0)))
-        if tensor.numel() == 0:
-            return tensor.new_full(inside.shape, fill)
-        return torch.where(inside, tensor[tuple(at)], fill)
-
-    def blocks(terms, *sizes):
-        """Slices that cover a box in parts of at most 2 ** 19 terms, so many to a point."""
-        room, parts = max(1, 2**19 // max(1, terms)), [()]
-        for size in sizes[::-1]:
-            length = max(1, min(size, room))
-            room = max(1, room // length)
-            cuts = [slice(i, min(i + length, size)) for i in range(0, size, length)]
-            parts = [(cut, *part) for cut in cuts for part in parts]
-        return parts
 
     # y[n, c, p, q] = b[c] + sum[r, s]((x[n, c, p * stride + r - pad, q * stride + s - pad] else
     #     0.0) * w[c, r, s])
     r = torch.arange(R, device=x.device)[:, None]
     s = torch.arange(S, device=x.device)
     y = torch.empty((N, C, P, Q), dtype=T, device=x.device)
-    for n_block, c_block, p_block, q_block in blocks(R * S, N, C, P, Q):
+    for n_block, c_block, p_block, q_block in lib.box_parts(R * S, N, C, P, Q):
         n = torch.arange(N, device=x.device)[n_block, None, None, None, None, None]
         c = torch.arange(C, device=x.device)[c_block, None, None, None, None]
         p = torch.arange(P, device=x.device)[p_block, None, None, None]
@@ -410,7 +386,7 @@ def depthwise_conv2d_reference(
             b[c_block, None, None]
             + torch.einsum(
                 "ncpqrs,crs->ncpq",
-                padded(x, 0.0, n, c, p * stride + r - pad, q * stride + s - pad),
+                lib.read_else(x, 0.0, n, c, p * stride + r - pad, q * stride + s - pad),
                 w[c_block, :, :],
             )
         ).to(T)
@@ -424,9 +400,7 @@ def depthwise_conv2d_torch(
     """The `ref` of depthwise_conv2d: the torch call that it must equal. CPU tensors use it."""
     T = x.dtype
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
-    x = x.to(compute)
-    w = w.to(compute)
-    b = b.to(compute)
+    x, w, b = x.to(compute), w.to(compute), b.to(compute)
     y = torch.nn.functional.conv2d(x, w[:, None], b, stride, pad, 1, x.shape[1])
     return y.to(T)
 
@@ -1155,49 +1129,24 @@ def depthwise_conv2d_backward_reference(
     """The spec of depthwise_conv2d_backward in torch, line by line."""
     T = x.dtype
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
-    x = x.to(compute)
-    w = w.to(compute)
-    dy = dy.to(compute)
+    x, w, dy = x.to(compute), w.to(compute), dy.to(compute)
     N, C, H, W = x.shape
-    R = w.shape[1]
-    S = w.shape[2]
-    P = dy.shape[2]
-    Q = dy.shape[3]
-
-    def padded(tensor, fill, *index):
-        """tensor[index], and fill where an index is outside."""
-        inside, at = True, []
-        for i, size in zip(index, tensor.shape):
-            i = torch.as_tensor(i, dtype=torch.int64, device=tensor.device)
-            inside = inside & (i >= 0) & (i < size)
-            at.append(i.clamp(0, max(size - 1, 0)))
-        if tensor.numel() == 0:
-            return tensor.new_full(inside.shape, fill)
-        return torch.where(inside, tensor[tuple(at)], fill)
-
-    def blocks(terms, *sizes):
-        """Slices that cover a box in parts of at most 2 ** 19 terms, so many to a point."""
-        room, parts = max(1, 2**19 // max(1, terms)), [()]
-        for size in sizes[::-1]:
-            length = max(1, min(size, room))
-            room = max(1, room // length)
-            cuts = [slice(i, min(i + length, size)) for i in range(0, size, length)]
-            parts = [(cut, *part) for cut in cuts for part in parts]
-        return parts
+    _, R, S = w.shape
+    _, _, P, Q = dy.shape
 
     # dx[n, c, h, w2] = sum[r, s]((dy[n, c, (h + pad - r) / stride, (w2 + pad - s) / stride]
     #     else 0.0) * w[c, r, s])
     r = torch.arange(R, device=x.device)[:, None]
     s = torch.arange(S, device=x.device)
     dx = torch.empty((N, C, H, W), dtype=T, device=x.device)
-    for n_block, c_block, h_block, w2_block in blocks(R * S, N, C, H, W):
+    for n_block, c_block, h_block, w2_block in lib.box_parts(R * S, N, C, H, W):
         n = torch.arange(N, device=x.device)[n_block, None, None, None, None, None]
         c = torch.arange(C, device=x.device)[c_block, None, None, None, None]
         h = torch.arange(H, device=x.device)[h_block, None, None, None]
         w2 = torch.arange(W, device=x.device)[w2_block, None, None]
         dx[n_block, c_block, h_block, w2_block] = torch.einsum(
             "cabfde,ade->cabf",
-            padded(
+            lib.read_else(
                 dy,
                 0.0,
                 n,
@@ -1214,13 +1163,13 @@ def depthwise_conv2d_backward_reference(
     p = torch.arange(P, device=x.device)[:, None]
     q = torch.arange(Q, device=x.device)
     dw = torch.empty((C, R, S), dtype=T, device=x.device)
-    for c_block, r_block, s_block in blocks(N * P * Q, C, R, S):
+    for c_block, r_block, s_block in lib.box_parts(N * P * Q, C, R, S):
         c = torch.arange(C, device=x.device)[c_block, None, None, None, None]
         r = torch.arange(R, device=x.device)[r_block, None, None, None]
         s = torch.arange(S, device=x.device)[s_block, None, None]
         dw[c_block, r_block, s_block] = torch.einsum(
             "ncrspq,ncpq->crs",
-            padded(x, 0.0, n, c, p * stride + r - pad, q * stride + s - pad),
+            lib.read_else(x, 0.0, n, c, p * stride + r - pad, q * stride + s - pad),
             dy[:, c_block, :, :],
         ).to(T)
 

@@ -813,11 +813,9 @@ def document_attention_forward_reference(
     """The spec of document_attention_forward in torch, line by line."""
     T = q.dtype
     compute = torch.float32
-    q = q.to(compute)
-    k = k.to(compute)
-    v = v.to(compute)
+    q, k, v = q.to(compute), k.to(compute), v.to(compute)
     scale = torch.as_tensor(scale, dtype=compute, device=q.device)
-    B, H, S, E = q.shape
+    B, H, S, _ = q.shape
 
     # s_sum[b, h, i, j] = sum[e](q[b, h, i, e] * k[b, h, j, e])
     s_sum = torch.einsum("bhie,bhje->bhij", q, k)
@@ -928,11 +926,9 @@ def document_attention_reference(
     """The spec of document_attention in torch, line by line."""
     T = q.dtype
     compute = torch.float32
-    q = q.to(compute)
-    k = k.to(compute)
-    v = v.to(compute)
+    q, k, v = q.to(compute), k.to(compute), v.to(compute)
     scale = torch.as_tensor(scale, dtype=compute, device=q.device)
-    B, H, S, E = q.shape
+    B, H, S, _ = q.shape
 
     # s[b, h, i, j] = scale * sum[e](q[b, h, i, e] * k[b, h, j, e])
     s = scale * torch.einsum("bhie,bhje->bhij", q, k)
@@ -2479,15 +2475,10 @@ def document_attention_backward_reference(
     """The spec of document_attention_backward in torch, line by line."""
     T = q.dtype
     compute = torch.float32
-    q = q.to(compute)
-    k = k.to(compute)
-    v = v.to(compute)
-    o = o.to(compute)
-    m_kept = m_kept.to(compute)
-    o_sum2_kept = o_sum2_kept.to(compute)
-    do = do.to(compute)
+    q, k, v, o = q.to(compute), k.to(compute), v.to(compute), o.to(compute)
+    m_kept, o_sum2_kept, do = m_kept.to(compute), o_sum2_kept.to(compute), do.to(compute)
     scale = torch.as_tensor(scale, dtype=compute, device=q.device)
-    B, H, S, E = q.shape
+    B, _, S, _ = q.shape
 
     # s_sum[b, h, i, j] = sum[e](q[b, h, i, e] * k[b, h, j, e])
     s_sum = torch.einsum("bhie,bhje->bhij", q, k)

@@ -83,23 +83,12 @@ def embedding_reference(table: torch.Tensor, idx: torch.Tensor) -> torch.Tensor:
     compute = torch.float64 if table.dtype == torch.float64 else torch.float32
     table = table.to(compute)
     D = table.shape[1]
-    (N,) = idx.shape
-
-    def padded(tensor, fill, *index):
-        """tensor[index], and fill where an index is outside."""
-        inside, at = True, []
-        for i, size in zip(index, tensor.shape):
-            i = torch.as_tensor(i, dtype=torch.int64, device=tensor.device)
-            inside = inside & (i >= 0) & (i < size)
-            at.append(i.clamp(0, max(size - 1, 0)))
-        if tensor.numel() == 0:
-            return tensor.new_full(inside.shape, fill)
-        return torch.where(inside, tensor[tuple(at)], fill)
+    N = idx.shape[0]
 
     # y[n, d] = table[idx[n], d] else 0.0
     n = torch.arange(N, device=table.device)[:, None]
     d = torch.arange(D, device=table.device)
-    y = padded(table, 0.0, idx[n], d).to(T).clone(memory_format=torch.contiguous_format)
+    y = lib.read_else(table, 0.0, idx[n], d).to(T).clone(memory_format=torch.contiguous_format)
 
     return y
 
@@ -474,25 +463,14 @@ def embedding_backward_reference(
     """The spec of embedding_backward in torch, line by line."""
     T = table.dtype
     compute = torch.float64 if table.dtype == torch.float64 else torch.float32
-    table = table.to(compute)
-    dy = dy.to(compute)
+    table, dy = table.to(compute), dy.to(compute)
     V, D = table.shape
-    (N,) = idx.shape
-
-    def blocks(terms, *sizes):
-        """Slices that cover a box in parts of at most 2 ** 19 terms, so many to a point."""
-        room, parts = max(1, 2**19 // max(1, terms)), [()]
-        for size in sizes[::-1]:
-            length = max(1, min(size, room))
-            room = max(1, room // length)
-            cuts = [slice(i, min(i + length, size)) for i in range(0, size, length)]
-            parts = [(cut, *part) for cut in cuts for part in parts]
-        return parts
+    N = idx.shape[0]
 
     # dtable[v, d] = sum[n](where(idx[n] == v, dy[n, d], 0))
     n = torch.arange(N, device=table.device)
     dtable = torch.empty((V, D), dtype=T, device=table.device)
-    for v_block, d_block in blocks(N, V, D):
+    for v_block, d_block in lib.box_parts(N, V, D):
         v = torch.arange(V, device=table.device)[v_block, None, None]
         dtable[v_block, d_block] = torch.where(idx[n] == v, dy.T[d_block, :], 0).sum(-1).to(T)
 

@@ -296,8 +296,7 @@ def gelu_backward_reference(x: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
     """The spec of gelu_backward in torch, line by line."""
     T = x.dtype
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
-    x = x.to(compute)
-    dy = dy.to(compute)
+    x, dy = x.to(compute), dy.to(compute)
     batch = x.shape
     rows = batch.numel()
     x = x.reshape(rows)

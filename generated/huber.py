@@ -217,8 +217,7 @@ def huber_reference(
     """The spec of huber in torch, line by line."""
     T = x.dtype
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
-    x = x.to(compute)
-    t = t.to(compute)
+    x, t = x.to(compute), t.to(compute)
     delta = torch.as_tensor(delta, dtype=compute, device=x.device)
     batch = torch.broadcast_shapes(x.shape, t.shape)
     rows = batch.numel()
@@ -240,8 +239,7 @@ def huber_torch(
     """The `ref` of huber: the torch call that it must equal. CPU tensors use it."""
     T = x.dtype
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
-    x = x.to(compute)
-    t = t.to(compute)
+    x, t = x.to(compute), t.to(compute)
     delta = float(delta)
     loss = torch.nn.functional.huber_loss(x, t, delta=delta)
     return loss.to(T)
@@ -737,8 +735,7 @@ def run_huber_backward_reference(
     """The spec of huber_backward in torch, line by line."""
     T = x.dtype
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
-    x = x.to(compute)
-    t_ = t_.to(compute)
+    x, t_ = x.to(compute), t_.to(compute)
     delta = torch.as_tensor(delta, dtype=compute, device=x.device)
     dloss = torch.as_tensor(dloss, dtype=compute, device=x.device)
     batch_ = torch.broadcast_shapes(x.shape, t_.shape)

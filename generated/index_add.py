@@ -339,25 +339,14 @@ def index_add_reference(y0: torch.Tensor, index: torch.Tensor, x: torch.Tensor) 
     """The spec of index_add in torch, line by line."""
     T = y0.dtype
     compute = torch.float64 if y0.dtype == torch.float64 else torch.float32
-    y0 = y0.to(compute)
-    x = x.to(compute)
+    y0, x = y0.to(compute), x.to(compute)
     V, D = y0.shape
-    (N,) = index.shape
-
-    def blocks(terms, *sizes):
-        """Slices that cover a box in parts of at most 2 ** 19 terms, so many to a point."""
-        room, parts = max(1, 2**19 // max(1, terms)), [()]
-        for size in sizes[::-1]:
-            length = max(1, min(size, room))
-            room = max(1, room // length)
-            cuts = [slice(i, min(i + length, size)) for i in range(0, size, length)]
-            parts = [(cut, *part) for cut in cuts for part in parts]
-        return parts
+    N = index.shape[0]
 
     # y[v, d] = y0[v, d] + sum[n](where(index[n] == v, x[n, d], 0))
     n = torch.arange(N, device=y0.device)
     y = torch.empty((V, D), dtype=T, device=y0.device)
-    for v_block, d_block in blocks(N, V, D):
+    for v_block, d_block in lib.box_parts(N, V, D):
         v = torch.arange(V, device=y0.device)[v_block, None, None]
         y[v_block, d_block] = (
             y0[v_block, d_block] + torch.where(index[n] == v, x.T[d_block, :], 0).sum(-1)
@@ -370,8 +359,7 @@ def index_add_torch(y0: torch.Tensor, index: torch.Tensor, x: torch.Tensor) -> t
     """The `ref` of index_add: the torch call that it must equal. CPU tensors use it."""
     T = y0.dtype
     compute = torch.float64 if y0.dtype == torch.float64 else torch.float32
-    y0 = y0.to(compute)
-    x = x.to(compute)
+    y0, x = y0.to(compute), x.to(compute)
     outside = torch.logical_or(torch.lt(index, 0), torch.ge(index, y0.shape[0]))
     y = torch.index_add(
         torch.nn.functional.pad(y0, (0, 0, 0, 1)), 0, torch.where(outside, y0.shape[0], index), x
@@ -466,24 +454,13 @@ def index_add_backward_reference(index: torch.Tensor, dy: torch.Tensor) -> torch
     T = dy.dtype
     compute = torch.float64 if dy.dtype == torch.float64 else torch.float32
     dy = dy.to(compute)
-    (N,) = index.shape
+    N = index.shape[0]
     D = dy.shape[1]
-
-    def padded(tensor, fill, *index):
-        """tensor[index], and fill where an index is outside."""
-        inside, at = True, []
-        for i, size in zip(index, tensor.shape):
-            i = torch.as_tensor(i, dtype=torch.int64, device=tensor.device)
-            inside = inside & (i >= 0) & (i < size)
-            at.append(i.clamp(0, max(size - 1, 0)))
-        if tensor.numel() == 0:
-            return tensor.new_full(inside.shape, fill)
-        return torch.where(inside, tensor[tuple(at)], fill)
 
     # dx[n, d] = dy[index[n], d] else 0.0
     n = torch.arange(N, device=index.device)[:, None]
     d = torch.arange(D, device=index.device)
-    dx = padded(dy, 0.0, index[n], d).to(T).clone(memory_format=torch.contiguous_format)
+    dx = lib.read_else(dy, 0.0, index[n], d).to(T).clone(memory_format=torch.contiguous_format)
 
     return dx
 

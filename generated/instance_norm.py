@@ -552,9 +552,7 @@ def instance_norm_forward_reference(
     """The spec of instance_norm_forward in torch, line by line."""
     T = x.dtype
     compute = torch.float64 if torch.float64 in (x.dtype, gain.dtype) else torch.float32
-    x = x.to(compute)
-    gain = gain.to(compute)
-    bias = bias.to(compute)
+    x, gain, bias = x.to(compute), gain.to(compute), bias.to(compute)
     eps = torch.as_tensor(eps, dtype=compute, device=x.device)
     N = x.shape[0]
     C = x.shape[1]
@@ -643,9 +641,7 @@ def instance_norm_reference(
     """The spec of instance_norm in torch, line by line."""
     T = x.dtype
     compute = torch.float64 if torch.float64 in (x.dtype, gain.dtype) else torch.float32
-    x = x.to(compute)
-    gain = gain.to(compute)
-    bias = bias.to(compute)
+    x, gain, bias = x.to(compute), gain.to(compute), bias.to(compute)
     eps = torch.as_tensor(eps, dtype=compute, device=x.device)
     N = x.shape[0]
     C = x.shape[1]
@@ -673,9 +669,7 @@ def instance_norm_torch(
     """The `ref` of instance_norm: the torch call that it must equal. CPU tensors use it."""
     T = x.dtype
     compute = torch.float64 if torch.float64 in (x.dtype, gain.dtype) else torch.float32
-    x = x.to(compute)
-    gain = gain.to(compute)
-    bias = bias.to(compute)
+    x, gain, bias = x.to(compute), gain.to(compute), bias.to(compute)
     eps = float(eps)
     y = torch.nn.functional.instance_norm(x, None, None, gain, bias, True, 0.1, eps)
     return y.to(T)
@@ -1864,11 +1858,8 @@ def instance_norm_backward_reference(
     T = x.dtype
     U = gain.dtype
     compute = torch.float64 if torch.float64 in (gain.dtype, x.dtype) else torch.float32
-    x = x.to(compute)
-    gain = gain.to(compute)
-    mu_kept = mu_kept.to(compute)
-    var_kept = var_kept.to(compute)
-    dy = dy.to(compute)
+    x, gain, mu_kept = x.to(compute), gain.to(compute), mu_kept.to(compute)
+    var_kept, dy = var_kept.to(compute), dy.to(compute)
     eps = torch.as_tensor(eps, dtype=compute, device=x.device)
     N = x.shape[0]
     C = x.shape[1]

@@ -208,26 +208,15 @@ def int4_linear_reference(x: torch.Tensor, w: torch.Tensor, s: torch.Tensor) -> 
     """The spec of int4_linear in torch, line by line."""
     T = x.dtype
     compute = torch.float32
-    x = x.to(compute)
-    s = s.to(compute)
+    x, s = x.to(compute), s.to(compute)
     M, K = x.shape
     N = w.shape[0]
-
-    def blocks(terms, *sizes):
-        """Slices that cover a box in parts of at most 2 ** 19 terms, so many to a point."""
-        room, parts = max(1, 2**19 // max(1, terms)), [()]
-        for size in sizes[::-1]:
-            length = max(1, min(size, room))
-            room = max(1, room // length)
-            cuts = [slice(i, min(i + length, size)) for i in range(0, size, length)]
-            parts = [(cut, *part) for cut in cuts for part in parts]
-        return parts
 
     # y[m, n] = sum[k](x[m, k] * (f32(bit_and(shift_right(i64(w[n, k // 2]), k % 2 * 4), 15)) -
     #     8.0) * s[n, k // 128])
     k = torch.arange(K, device=x.device)
     y = torch.empty((M, N), dtype=T, device=x.device)
-    for (n_block,) in blocks(K, N):
+    for (n_block,) in lib.box_parts(K, N):
         n = torch.arange(N, device=x.device)[n_block, None]
         y[:, n_block] = torch.einsum(
             "mk,nk->mn",
@@ -508,22 +497,10 @@ def int4_linear_backward_reference(
     """The spec of int4_linear_backward in torch, line by line."""
     T = x.dtype
     compute = torch.float32
-    x = x.to(compute)
-    s = s.to(compute)
-    dy = dy.to(compute)
+    x, s, dy = x.to(compute), s.to(compute), dy.to(compute)
     M, K = x.shape
     N = w.shape[0]
     G = s.shape[1]
-
-    def blocks(terms, *sizes):
-        """Slices that cover a box in parts of at most 2 ** 19 terms, so many to a point."""
-        room, parts = max(1, 2**19 // max(1, terms)), [()]
-        for size in sizes[::-1]:
-            length = max(1, min(size, room))
-            room = max(1, room // length)
-            cuts = [slice(i, min(i + length, size)) for i in range(0, size, length)]
-            parts = [(cut, *part) for cut in cuts for part in parts]
-        return parts
 
     # y_sub[n, k < K] = f32(bit_and(shift_right(i64(w[n, k // 2]), k % 2 * 4), 15)) - 8.0
     n = torch.arange(N, device=x.device)[:, None]
@@ -535,7 +512,7 @@ def int4_linear_backward_reference(
 
     # ds[n, g] = sum[m, k < 128](dy[m, n] * (x[m, 128 * g + k] * y_sub[n, 128 * g + k]))
     ds = torch.empty((N, G), dtype=T, device=x.device)
-    for n_block, g_block in blocks(128 * M, N, G):
+    for n_block, g_block in lib.box_parts(128 * M, N, G):
         ds[n_block, g_block] = torch.einsum(
             "ngkm,mgk->ng",
             y_sub.unflatten(1, (G, 128))[n_block, g_block, :, None] * dy.T[n_block, None, None, :],

@@ -292,10 +292,7 @@ def int8_linear_reference(
 ) -> torch.Tensor:
     """The spec of int8_linear in torch, line by line."""
     compute = torch.float32
-    sx = sx.to(compute)
-    sw = sw.to(compute)
-    M = x.shape[0]
-    N = w.shape[0]
+    sx, sw = sx.to(compute), sw.to(compute)
 
     # acc[m, n] = sum[k](i64(x[m, k]) * i64(w[n, k]))
     acc = torch.einsum("mk,nk->mn", x.to(torch.float64), w.to(torch.float64)).to(torch.int64)
@@ -787,11 +784,7 @@ def int8_linear_backward_reference(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """The spec of int8_linear_backward in torch, line by line."""
     compute = torch.float32
-    sx = sx.to(compute)
-    sw = sw.to(compute)
-    dy = dy.to(compute)
-    M = x.shape[0]
-    N = w.shape[0]
+    sx, sw, dy = sx.to(compute), sw.to(compute), dy.to(compute)
 
     # acc[m, n] = sum[k](i64(x[m, k]) * i64(w[n, k]))
     acc = torch.einsum("mk,nk->mn", x.to(torch.float64), w.to(torch.float64)).to(torch.int64)

@@ -178,9 +178,7 @@ def kl_div_reference(x: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
     """The spec of kl_div in torch, line by line."""
     T = x.dtype
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
-    x = x.to(compute)
-    t = t.to(compute)
-    N = x.shape[0]
+    x, t = x.to(compute), t.to(compute)
 
     # loss[n] = sum[d](xlogy(t[n, d], t[n, d]) - t[n, d] * x[n, d])
     loss = (torch.xlogy(t, t) - t * x).sum(-1).to(T)
@@ -192,8 +190,7 @@ def kl_div_torch(x: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
     """The `ref` of kl_div: the torch call that it must equal. CPU tensors use it."""
     T = x.dtype
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
-    x = x.to(compute)
-    t = t.to(compute)
+    x, t = x.to(compute), t.to(compute)
     loss = torch.sum(torch.nn.functional.kl_div(x, t, reduction="none"), 1)
     return loss.to(T)
 
@@ -354,10 +351,7 @@ def run_kl_div_backward_reference(
     """The spec of kl_div_backward in torch, line by line."""
     T = x.dtype
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
-    x = x.to(compute)
-    t_ = t_.to(compute)
-    dloss = dloss.to(compute)
-    N, D = x.shape
+    x, t_, dloss = x.to(compute), t_.to(compute), dloss.to(compute)
 
     # dx[n, d] = -(dloss[n] * t_[n, d])
     dx = (-(dloss[:, None] * t_)).to(T)

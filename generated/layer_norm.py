@@ -332,9 +332,7 @@ def layer_norm_reference(
     """The spec of layer_norm in torch, line by line."""
     T = x.dtype
     compute = torch.float64 if torch.float64 in (x.dtype, w.dtype) else torch.float32
-    x = x.to(compute)
-    w = w.to(compute)
-    b = b.to(compute)
+    x, w, b = x.to(compute), w.to(compute), b.to(compute)
     eps = torch.as_tensor(eps, dtype=compute, device=x.device)
     D = x.shape[-1]
     batch = x.shape[:-1]
@@ -359,9 +357,7 @@ def layer_norm_torch(
     """The `ref` of layer_norm: the torch call that it must equal. CPU tensors use it."""
     T = x.dtype
     compute = torch.float64 if torch.float64 in (x.dtype, w.dtype) else torch.float32
-    x = x.to(compute)
-    w = w.to(compute)
-    b = b.to(compute)
+    x, w, b = x.to(compute), w.to(compute), b.to(compute)
     eps = float(eps)
     y = torch.nn.functional.layer_norm(x, (x.shape[-1],), w, b, eps)
     return y.to(T)
@@ -772,9 +768,7 @@ def layer_norm_backward_reference(
     T = x.dtype
     U = w.dtype
     compute = torch.float64 if torch.float64 in (w.dtype, x.dtype) else torch.float32
-    x = x.to(compute)
-    w = w.to(compute)
-    dy = dy.to(compute)
+    x, w, dy = x.to(compute), w.to(compute), dy.to(compute)
     eps = torch.as_tensor(eps, dtype=compute, device=x.device)
     D = x.shape[-1]
     batch = x.shape[:-1]

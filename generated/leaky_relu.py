@@ -493,8 +493,7 @@ def leaky_relu_backward_reference(
     """The spec of leaky_relu_backward in torch, line by line."""
     T = x.dtype
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
-    x = x.to(compute)
-    dy = dy.to(compute)
+    x, dy = x.to(compute), dy.to(compute)
     slope = torch.as_tensor(slope, dtype=compute, device=x.device)
     batch = x.shape
     rows = batch.numel()

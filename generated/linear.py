@@ -449,9 +449,7 @@ def linear_reference(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> torch
     """The spec of linear in torch, line by line."""
     T = x.dtype
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
-    x = x.to(compute)
-    w = w.to(compute)
-    b = b.to(compute)
+    x, w, b = x.to(compute), w.to(compute), b.to(compute)
     K = x.shape[-1]
     N = w.shape[0]
     batch = x.shape[:-1]
@@ -468,9 +466,7 @@ def linear_torch(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> torch.Ten
     """The `ref` of linear: the torch call that it must equal. CPU tensors use it."""
     T = x.dtype
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
-    x = x.to(compute)
-    w = w.to(compute)
-    b = b.to(compute)
+    x, w, b = x.to(compute), w.to(compute), b.to(compute)
     y = torch.nn.functional.linear(x, w, b)
     return y.to(T)
 
@@ -1113,9 +1109,7 @@ def linear_backward_reference(
     """The spec of linear_backward in torch, line by line."""
     T = x.dtype
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
-    x = x.to(compute)
-    w = w.to(compute)
-    dy = dy.to(compute)
+    x, w, dy = x.to(compute), w.to(compute), dy.to(compute)
     K = x.shape[-1]
     N = w.shape[0]
     batch = x.shape[:-1]

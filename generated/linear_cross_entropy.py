@@ -329,8 +329,7 @@ def linear_cross_entropy_forward_reference(
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """The spec of linear_cross_entropy_forward in torch, line by line."""
     compute = torch.float32
-    x = x.to(compute)
-    w = w.to(compute)
+    x, w = x.to(compute), w.to(compute)
     M = x.shape[0]
     V = w.shape[0]
 
@@ -422,8 +421,7 @@ def linear_cross_entropy_reference(
 ) -> torch.Tensor:
     """The spec of linear_cross_entropy in torch, line by line."""
     compute = torch.float32
-    x = x.to(compute)
-    w = w.to(compute)
+    x, w = x.to(compute), w.to(compute)
     M = x.shape[0]
     V = w.shape[0]
 
@@ -1645,12 +1643,8 @@ def linear_cross_entropy_backward_reference(
     """The spec of linear_cross_entropy_backward in torch, line by line."""
     T = x.dtype
     compute = torch.float32
-    x = x.to(compute)
-    w = w.to(compute)
-    a_kept = a_kept.to(compute)
-    lse_sum_kept = lse_sum_kept.to(compute)
-    dloss = dloss.to(compute)
-    M, K = x.shape
+    x, w, a_kept = x.to(compute), w.to(compute), a_kept.to(compute)
+    lse_sum_kept, dloss = lse_sum_kept.to(compute), dloss.to(compute)
     V = w.shape[0]
 
     # z[m, v] = sum[k](x[m, k] * w[v, k])

@@ -446,11 +446,7 @@ def linear_gelu_reference(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> 
     """The spec of linear_gelu in torch, line by line."""
     T = x.dtype
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
-    x = x.to(compute)
-    w = w.to(compute)
-    b = b.to(compute)
-    M = x.shape[0]
-    N = w.shape[0]
+    x, w, b = x.to(compute), w.to(compute), b.to(compute)
 
     # acc[m, n] = sum[k](x[m, k] * w[n, k])
     acc = torch.einsum("mk,nk->mn", x, w)
@@ -465,9 +461,7 @@ def linear_gelu_torch(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> torc
     """The `ref` of linear_gelu: the torch call that it must equal. CPU tensors use it."""
     T = x.dtype
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
-    x = x.to(compute)
-    w = w.to(compute)
-    b = b.to(compute)
+    x, w, b = x.to(compute), w.to(compute), b.to(compute)
     y = torch.nn.functional.gelu(torch.nn.functional.linear(x, w, b))
     return y.to(T)
 
@@ -874,11 +868,7 @@ def linear_gelu_forward_reference(
     """The spec of linear_gelu_forward in torch, line by line."""
     T = x.dtype
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
-    x = x.to(compute)
-    w = w.to(compute)
-    b = b.to(compute)
-    M = x.shape[0]
-    N = w.shape[0]
+    x, w, b = x.to(compute), w.to(compute), b.to(compute)
 
     # acc[m, n] = sum[k](x[m, k] * w[n, k])
     acc = torch.einsum("mk,nk->mn", x, w)
@@ -1552,13 +1542,8 @@ def linear_gelu_backward_reference(
     """The spec of linear_gelu_backward in torch, line by line."""
     T = x.dtype
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
-    x = x.to(compute)
-    w = w.to(compute)
-    b = b.to(compute)
-    acc_kept = acc_kept.to(compute)
+    x, w, b, acc_kept = x.to(compute), w.to(compute), b.to(compute), acc_kept.to(compute)
     dy = dy.to(compute)
-    M, K = x.shape
-    N = w.shape[0]
 
     # dacc[m, n] = T(dy[m, n] * ndtr(acc_kept[m, n] + b[n]) + dy[m, n] * (acc_kept[m, n] + b[n])
     #     * (0.3989422804014327 * exp(-0.5 * (acc_kept[m, n] + b[n]) * (acc_kept[m, n] +

@@ -555,8 +555,7 @@ def logsumexp_backward_reference(x: torch.Tensor, dy: torch.Tensor) -> torch.Ten
     """The spec of logsumexp_backward in torch, line by line."""
     T = x.dtype
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
-    x = x.to(compute)
-    dy = dy.to(compute)
+    x, dy = x.to(compute), dy.to(compute)
     D = x.shape[-1]
     batch = x.shape[:-1]
     rows = batch.numel()

@@ -424,10 +424,7 @@ def matmul_reference(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     """The spec of matmul in torch, line by line."""
     T = a.dtype
     compute = torch.float64 if a.dtype == torch.float64 else torch.float32
-    a = a.to(compute)
-    b = b.to(compute)
-    M = a.shape[0]
-    N = b.shape[1]
+    a, b = a.to(compute), b.to(compute)
 
     # y[m, n] = sum[k](a[m, k] * b[k, n])
     y = torch.einsum("mk,kn->mn", a, b).to(T)
@@ -439,8 +436,7 @@ def matmul_torch(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     """The `ref` of matmul: the torch call that it must equal. CPU tensors use it."""
     T = a.dtype
     compute = torch.float64 if a.dtype == torch.float64 else torch.float32
-    a = a.to(compute)
-    b = b.to(compute)
+    a, b = a.to(compute), b.to(compute)
     y = torch.matmul(a, b)
     return y.to(T)
 
@@ -517,11 +513,7 @@ def matmul_backward_reference(
     """The spec of matmul_backward in torch, line by line."""
     T = a.dtype
     compute = torch.float64 if a.dtype == torch.float64 else torch.float32
-    a = a.to(compute)
-    b = b.to(compute)
-    dy = dy.to(compute)
-    M, K = a.shape
-    N = b.shape[1]
+    a, b, dy = a.to(compute), b.to(compute), dy.to(compute)
 
     # da[m, k] = sum[n](dy[m, n] * b[k, n])
     da = torch.einsum("mn,kn->mk", dy, b).to(T)

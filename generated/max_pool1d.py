@@ -306,36 +306,15 @@ def max_pool1d_reference(
     N, C, L = x.shape
     P = (L + dil + 2 * pad - dil * win - 1) // stride + 1
 
-    def padded(tensor, fill, *index):
-        """tensor[index], and fill where an index is outside."""
-        inside, at = True, []
-        for i, size in zip(index, tensor.shape):
-            i = torch.as_tensor(i, dtype=torch.int64, device=tensor.device)
-            inside = inside & (i >= 0) & (i < size)
-            at.append(i.clamp(0, max(size - 1, 0)))
-        if tensor.numel() == 0:
-            return tensor.new_full(inside.shape, fill)
-        return torch.where(inside, tensor[tuple(at)], fill)
-
-    def blocks(terms, *sizes):
-        """Slices that cover a box in parts of at most 2 ** 19 terms, so many to a point."""
-        room, parts = max(1, 2**19 // max(1, terms)), [()]
-        for size in sizes[::-1]:
-            length = max(1, min(size, room))
-            room = max(1, room // length)
-            cuts = [slice(i, min(i + length, size)) for i in range(0, size, length)]
-            parts = [(cut, *part) for cut in cuts for part in parts]
-        return parts
-
     # y[n, c, p] = max[r < win](x[n, c, p * stride + r * dil - pad] else -inf)
     r = torch.arange(win, device=x.device)
     y = torch.empty((N, C, P), dtype=T, device=x.device)
-    for n_block, c_block, p_block in blocks(win, N, C, P):
+    for n_block, c_block, p_block in lib.box_parts(win, N, C, P):
         n = torch.arange(N, device=x.device)[n_block, None, None, None]
         c = torch.arange(C, device=x.device)[c_block, None, None]
         p = torch.arange(P, device=x.device)[p_block, None]
         y[n_block, c_block, p_block] = (
-            padded(x, float("-inf"), n, c, p * stride + r * dil - pad).amax(-1)
+            lib.read_else(x, float("-inf"), n, c, p * stride + r * dil - pad).amax(-1)
             if win > 0
             else torch.full(
                 (
@@ -693,44 +672,15 @@ def max_pool1d_forward_reference(
     N, C, L = x.shape
     P = (L + dil + 2 * pad - dil * win - 1) // stride + 1
 
-    def padded(tensor, fill, *index):
-        """tensor[index], and fill where an index is outside."""
-        inside, at = True, []
-        for i, size in zip(index, tensor.shape):
-            i = torch.as_tensor(i, dtype=torch.int64, device=tensor.device)
-            inside = inside & (i >= 0) & (i < size)
-            at.append(i.clamp(0, max(size - 1, 0)))
-        if tensor.numel() == 0:
-            return tensor.new_full(inside.shape, fill)
-        return torch.where(inside, tensor[tuple(at)], fill)
-
-    def first(largest, terms, there, start):
-        """start plus the place of the first extreme term that is there, a NaN before any; -1 where none is."""
-        if terms.shape[-1] == 0:
-            return torch.full(terms.shape[:-1], -1, device=terms.device)
-        best = terms.amax(-1, keepdim=True) if largest else terms.amin(-1, keepdim=True)
-        hit = there & ((terms == best) | (terms != terms))
-        return torch.where(hit.any(-1), start + hit.to(torch.int8).argmax(-1), -1)
-
-    def blocks(terms, *sizes):
-        """Slices that cover a box in parts of at most 2 ** 19 terms, so many to a point."""
-        room, parts = max(1, 2**19 // max(1, terms)), [()]
-        for size in sizes[::-1]:
-            length = max(1, min(size, room))
-            room = max(1, room // length)
-            cuts = [slice(i, min(i + length, size)) for i in range(0, size, length)]
-            parts = [(cut, *part) for cut in cuts for part in parts]
-        return parts
-
     # y[n, c, p] = max[r < win](x[n, c, p * stride + r * dil - pad] else -inf)
     r = torch.arange(win, device=x.device)
     y = torch.empty((N, C, P), dtype=T, device=x.device)
-    for n_block, c_block, p_block in blocks(win, N, C, P):
+    for n_block, c_block, p_block in lib.box_parts(win, N, C, P):
         n = torch.arange(N, device=x.device)[n_block, None, None, None]
         c = torch.arange(C, device=x.device)[c_block, None, None]
         p = torch.arange(P, device=x.device)[p_block, None]
         y[n_block, c_block, p_block] = (
-            padded(x, float("-inf"), n, c, p * stride + r * dil - pad).amax(-1)
+            lib.read_else(x, float("-inf"), n, c, p * stride + r * dil - pad).amax(-1)
             if win > 0
             else torch.full(
                 (
@@ -746,12 +696,12 @@ def max_pool1d_forward_reference(
 
     # y_at[n, c, p] = argmax[r < win](x[n, c, p * stride + r * dil - pad] else -inf)
     y_at = torch.empty((N, C, P), dtype=torch.int64, device=x.device)
-    for n_block, c_block, p_block in blocks(win, N, C, P):
+    for n_block, c_block, p_block in lib.box_parts(win, N, C, P):
         n = torch.arange(N, device=x.device)[n_block, None, None, None]
         c = torch.arange(C, device=x.device)[c_block, None, None]
         p = torch.arange(P, device=x.device)[p_block, None]
-        y_at[n_block, c_block, p_block] = first(
-            True, padded(x, float("-inf"), n, c, p * stride + r * dil - pad), True, 0
+        y_at[n_block, c_block, p_block] = lib.first_extreme(
+            True, lib.read_else(x, float("-inf"), n, c, p * stride + r * dil - pad), True, 0
         )
 
     return y, y_at
@@ -884,43 +834,21 @@ def max_pool1d_backward_reference(
     """The spec of max_pool1d_backward in torch, line by line."""
     T = x.dtype
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
-    x = x.to(compute)
-    dy = dy.to(compute)
+    x, dy = x.to(compute), dy.to(compute)
     N, C, L = x.shape
-
-    def padded(tensor, fill, *index):
-        """tensor[index], and fill where an index is outside."""
-        inside, at = True, []
-        for i, size in zip(index, tensor.shape):
-            i = torch.as_tensor(i, dtype=torch.int64, device=tensor.device)
-            inside = inside & (i >= 0) & (i < size)
-            at.append(i.clamp(0, max(size - 1, 0)))
-        if tensor.numel() == 0:
-            return tensor.new_full(inside.shape, fill)
-        return torch.where(inside, tensor[tuple(at)], fill)
-
-    def blocks(terms, *sizes):
-        """Slices that cover a box in parts of at most 2 ** 19 terms, so many to a point."""
-        room, parts = max(1, 2**19 // max(1, terms)), [()]
-        for size in sizes[::-1]:
-            length = max(1, min(size, room))
-            room = max(1, room // length)
-            cuts = [slice(i, min(i + length, size)) for i in range(0, size, length)]
-            parts = [(cut, *part) for cut in cuts for part in parts]
-        return parts
 
     # dx[n, c, l] = sum[r < win](where(r == (y_at[n, c, (l + pad - r * dil) / stride] else -1),
     #     dy[n, c, (l + pad - r * dil) / stride] else 0.0, 0))
     r = torch.arange(win, device=x.device)
     dx = torch.empty((N, C, L), dtype=T, device=x.device)
-    for n_block, c_block, l_block in blocks(win, N, C, L):
+    for n_block, c_block, l_block in lib.box_parts(win, N, C, L):
         n = torch.arange(N, device=x.device)[n_block, None, None, None]
         c = torch.arange(C, device=x.device)[c_block, None, None]
         l = torch.arange(L, device=x.device)[l_block, None]
         dx[n_block, c_block, l_block] = (
             torch.where(
                 r
-                == padded(
+                == lib.read_else(
                     y_at,
                     -1,
                     n,
@@ -929,7 +857,7 @@ def max_pool1d_backward_reference(
                         (l + pad - r * dil) % stride == 0, (l + pad - r * dil) // stride, -1
                     ),
                 ),
-                padded(
+                lib.read_else(
                     dy,
                     0.0,
                     n,

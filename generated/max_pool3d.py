@@ -401,41 +401,22 @@ def max_pool3d_reference(
     P = (H + 2 * pad - win) // stride + 1
     Q = (W + 2 * pad - win) // stride + 1
 
-    def padded(tensor, fill, *index):
-        """tensor[index], and fill where an index is outside."""
-        inside, at = True, []
-        for i, size in zip(index, tensor.shape):
-            i = torch.as_tensor(i, dtype=torch.int64, device=tensor.device)
-            inside = inside & (i >= 0) & (i < size)
-            at.append(i.clamp(0, max(size - 1, 0)))
-        if tensor.numel() == 0:
-            return tensor.new_full(inside.shape, fill)
-        return torch.where(inside, tensor[tuple(at)], fill)
-
-    def blocks(terms, *sizes):
-        """Slices that cover a box in parts of at most 2 ** 19 terms, so many to a point."""
-        room, parts = max(1, 2**19 // max(1, terms)), [()]
-        for size in sizes[::-1]:
-            length = max(1, min(size, room))
-            room = max(1, room // length)
-            cuts = [slice(i, min(i + length, size)) for i in range(0, size, length)]
-            parts = [(cut, *part) for cut in cuts for part in parts]
-        return parts
-
     # y[n, c, o, p, q] = max[k < win, r < win, s < win](x[n, c, k + o * stride - pad,
     #     p * stride + r - pad, q * stride + s - pad] else -inf)
     k = torch.arange(win, device=x.device)[:, None, None]
     r = torch.arange(win, device=x.device)[:, None]
     s = torch.arange(win, device=x.device)
     y = torch.empty((N, C, O, P, Q), dtype=T, device=x.device)
-    for n_block, c_block, o_block, p_block, q_block in blocks(win * win * win, N, C, O, P, Q):
+    for n_block, c_block, o_block, p_block, q_block in lib.box_parts(
+        win * win * win, N, C, O, P, Q
+    ):
         n = torch.arange(N, device=x.device)[n_block, None, None, None, None, None, None, None]
         c = torch.arange(C, device=x.device)[c_block, None, None, None, None, None, None]
         o = torch.arange(O, device=x.device)[o_block, None, None, None, None, None]
         p = torch.arange(P, device=x.device)[p_block, None, None, None, None]
         q = torch.arange(Q, device=x.device)[q_block, None, None, None]
         y[n_block, c_block, o_block, p_block, q_block] = (
-            padded(
+            lib.read_else(
                 x,
                 float("-inf"),
                 n,
@@ -911,49 +892,22 @@ def max_pool3d_forward_reference(
     P = (H + 2 * pad - win) // stride + 1
     Q = (W + 2 * pad - win) // stride + 1
 
-    def padded(tensor, fill, *index):
-        """tensor[index], and fill where an index is outside."""
-        inside, at = True, []
-        for i, size in zip(index, tensor.shape):
-            i = torch.as_tensor(i, dtype=torch.int64, device=tensor.device)
-            inside = inside & (i >= 0) & (i < size)
-            at.append(i.clamp(0, max(size - 1, 0)))
-        if tensor.numel() == 0:
-            return tensor.new_full(inside.shape, fill)
-        return torch.where(inside, tensor[tuple(at)], fill)
-
-    def first(largest, terms, there, start):
-        """start plus the place of the first extreme term that is there, a NaN before any; -1 where none is."""
-        if terms.shape[-1] == 0:
-            return torch.full(terms.shape[:-1], -1, device=terms.device)
-        best = terms.amax(-1, keepdim=True) if largest else terms.amin(-1, keepdim=True)
-        hit = there & ((terms == best) | (terms != terms))
-        return torch.where(hit.any(-1), start + hit.to(torch.int8).argmax(-1), -1)
-
-    def blocks(terms, *sizes):
-        """Slices that cover a box in parts of at most 2 ** 19 terms, so many to a point."""
-        room, parts = max(1, 2**19 // max(1, terms)), [()]
-        for size in sizes[::-1]:
-            length = max(1, min(size, room))
-            room = max(1, room // length)
-            cuts = [slice(i, min(i + length, size)) for i in range(0, size, length)]
-            parts = [(cut, *part) for cut in cuts for part in parts]
-        return parts
-
     # y[n, c, o, p, q] = max[k < win, r < win, s < win](x[n, c, k + o * stride - pad,
     #     p * stride + r - pad, q * stride + s - pad] else -inf)
     k = torch.arange(win, device=x.device)[:, None, None]
     r = torch.arange(win, device=x.device)[:, None]
     s = torch.arange(win, device=x.device)
     y = torch.empty((N, C, O, P, Q), dtype=T, device=x.device)
-    for n_block, c_block, o_block, p_block, q_block in blocks(win * win * win, N, C, O, P, Q):
+    for n_block, c_block, o_block, p_block, q_block in lib.box_parts(
+        win * win * win, N, C, O, P, Q
+    ):
         n = torch.arange(N, device=x.device)[n_block, None, None, None, None, None, None, None]
         c = torch.arange(C, device=x.device)[c_block, None, None, None, None, None, None]
         o = torch.arange(O, device=x.device)[o_block, None, None, None, None, None]
         p = torch.arange(P, device=x.device)[p_block, None, None, None, None]
         q = torch.arange(Q, device=x.device)[q_block, None, None, None]
         y[n_block, c_block, o_block, p_block, q_block] = (
-            padded(
+            lib.read_else(
                 x,
                 float("-inf"),
                 n,
@@ -980,15 +934,17 @@ def max_pool3d_forward_reference(
     # y_at[n, c, o, p, q] = argmax[k < win, r < win, s < win](x[n, c, k + o * stride - pad,
     #     p * stride + r - pad, q * stride + s - pad] else -inf)
     y_at = torch.empty((N, C, O, P, Q), dtype=torch.int64, device=x.device)
-    for n_block, c_block, o_block, p_block, q_block in blocks(win * win * win, N, C, O, P, Q):
+    for n_block, c_block, o_block, p_block, q_block in lib.box_parts(
+        win * win * win, N, C, O, P, Q
+    ):
         n = torch.arange(N, device=x.device)[n_block, None, None, None, None, None, None, None]
         c = torch.arange(C, device=x.device)[c_block, None, None, None, None, None, None]
         o = torch.arange(O, device=x.device)[o_block, None, None, None, None, None]
         p = torch.arange(P, device=x.device)[p_block, None, None, None, None]
         q = torch.arange(Q, device=x.device)[q_block, None, None, None]
-        y_at[n_block, c_block, o_block, p_block, q_block] = first(
+        y_at[n_block, c_block, o_block, p_block, q_block] = lib.first_extreme(
             True,
-            padded(
+            lib.read_else(
                 x,
                 float("-inf"),
                 n,
@@ -1284,30 +1240,8 @@ def max_pool3d_backward_reference(
     """The spec of max_pool3d_backward in torch, line by line."""
     T = x.dtype
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
-    x = x.to(compute)
-    dy = dy.to(compute)
+    x, dy = x.to(compute), dy.to(compute)
     N, C, D, H, W = x.shape
-
-    def padded(tensor, fill, *index):
-        """tensor[index], and fill where an index is outside."""
-        inside, at = True, []
-        for i, size in zip(index, tensor.shape):
-            i = torch.as_tensor(i, dtype=torch.int64, device=tensor.device)
-            inside = inside & (i >= 0) & (i < size)
-            at.append(i.clamp(0, max(size - 1, 0)))
-        if tensor.numel() == 0:
-            return tensor.new_full(inside.shape, fill)
-        return torch.where(inside, tensor[tuple(at)], fill)
-
-    def blocks(terms, *sizes):
-        """Slices that cover a box in parts of at most 2 ** 19 terms, so many to a point."""
-        room, parts = max(1, 2**19 // max(1, terms)), [()]
-        for size in sizes[::-1]:
-            length = max(1, min(size, room))
-            room = max(1, room // length)
-            cuts = [slice(i, min(i + length, size)) for i in range(0, size, length)]
-            parts = [(cut, *part) for cut in cuts for part in parts]
-        return parts
 
     # dx[n, c, d, h, w] = sum[k < win, r < win, s < win](where(k * win * win + r * win + s ==
     #     (y_at[n, c, (d + pad - k) / stride, (h + pad - r) / stride, (w + pad - s) / stride]
@@ -1317,7 +1251,9 @@ def max_pool3d_backward_reference(
     r = torch.arange(win, device=x.device)[:, None]
     s = torch.arange(win, device=x.device)
     dx = torch.empty((N, C, D, H, W), dtype=T, device=x.device)
-    for n_block, c_block, d_block, h_block, w_block in blocks(win * win * win, N, C, D, H, W):
+    for n_block, c_block, d_block, h_block, w_block in lib.box_parts(
+        win * win * win, N, C, D, H, W
+    ):
         n = torch.arange(N, device=x.device)[n_block, None, None, None, None, None, None, None]
         c = torch.arange(C, device=x.device)[c_block, None, None, None, None, None, None]
         d = torch.arange(D, device=x.device)[d_block, None, None, None, None, None]
@@ -1326,7 +1262,7 @@ def max_pool3d_backward_reference(
         dx[n_block, c_block, d_block, h_block, w_block] = (
             torch.where(
                 k * win * win + r * win + s
-                == padded(
+                == lib.read_else(
                     y_at,
                     -1,
                     n,
@@ -1335,7 +1271,7 @@ def max_pool3d_backward_reference(
                     torch.where((h + pad - r) % stride == 0, (h + pad - r) // stride, -1),
                     torch.where((w + pad - s) % stride == 0, (w + pad - s) // stride, -1),
                 ),
-                padded(
+                lib.read_else(
                     dy,
                     0.0,
                     n,

@@ -365,7 +365,6 @@ def max_with_index_reference(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tenso
         T = x.dtype
         compute = torch.float64 if x.dtype == torch.float64 else torch.float32
         x = x.to(compute)
-        N = x.shape[0]
 
         # v[n] = max[d](x[n, d])
         v = x.amax(-1).to(T)
@@ -374,8 +373,6 @@ def max_with_index_reference(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tenso
         i = x.argmax(-1)
 
         return v, i
-
-    N = x.shape[0]
 
     # v[n] = max[d](x[n, d])
     v = x.amax(-1)
@@ -491,9 +488,8 @@ def max_with_index_backward_reference(
     """The spec of max_with_index_backward in torch, line by line."""
     T = x.dtype
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
-    x = x.to(compute)
-    dv = dv.to(compute)
-    N, D = x.shape
+    x, dv = x.to(compute), dv.to(compute)
+    D = x.shape[1]
 
     # dx[n, d] = where(d == i[n], dv[n], 0.0)
     d = torch.arange(D, device=x.device)

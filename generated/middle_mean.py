@@ -204,7 +204,7 @@ def middle_mean_reference(x: torch.Tensor) -> torch.Tensor:
     T = x.dtype
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
     x = x.to(compute)
-    B, M, D = x.shape
+    M = x.shape[1]
 
     # y[b, d] = mean[m](x[b, m, d])
     y = (x.permute(0, 2, 1).sum(-1) / M).to(T)
@@ -336,8 +336,7 @@ def middle_mean_backward_reference(x: torch.Tensor, dy: torch.Tensor) -> torch.T
     """The spec of middle_mean_backward in torch, line by line."""
     T = x.dtype
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
-    x = x.to(compute)
-    dy = dy.to(compute)
+    x, dy = x.to(compute), dy.to(compute)
     B, M, D = x.shape
 
     # dx[b, m, d] = dy[b, d] / M

@@ -146,26 +146,14 @@ def moe_linear_reference(x: torch.Tensor, w: torch.Tensor, off: torch.Tensor) ->
     """The spec of moe_linear in torch, line by line."""
     T = x.dtype
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
-    x = x.to(compute)
-    w = w.to(compute)
+    x, w = x.to(compute), w.to(compute)
     M, K = x.shape
-    E = w.shape[0]
-    N = w.shape[2]
-
-    def blocks(terms, *sizes):
-        """Slices that cover a box in parts of at most 2 ** 19 terms, so many to a point."""
-        room, parts = max(1, 2**19 // max(1, terms)), [()]
-        for size in sizes[::-1]:
-            length = max(1, min(size, room))
-            room = max(1, room // length)
-            cuts = [slice(i, min(i + length, size)) for i in range(0, size, length)]
-            parts = [(cut, *part) for cut in cuts for part in parts]
-        return parts
+    E, _, N = w.shape
 
     # y[m, n] = sum[e < E, k](where(m >= off[e] and off[e + 1] > m, x[m, k] * w[e, k, n], 0))
     e = torch.arange(E, device=x.device)[:, None]
     y = torch.empty((M, N), dtype=T, device=x.device)
-    for m_block, n_block in blocks(E * K, M, N):
+    for m_block, n_block in lib.box_parts(E * K, M, N):
         m = torch.arange(M, device=x.device)[m_block, None, None, None]
         y[m_block, n_block] = (
             torch.where(
@@ -426,27 +414,14 @@ def moe_linear_backward_reference(
     """The spec of moe_linear_backward in torch, line by line."""
     T = x.dtype
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
-    x = x.to(compute)
-    w = w.to(compute)
-    dy = dy.to(compute)
+    x, w, dy = x.to(compute), w.to(compute), dy.to(compute)
     M, K = x.shape
-    E = w.shape[0]
-    N = w.shape[2]
-
-    def blocks(terms, *sizes):
-        """Slices that cover a box in parts of at most 2 ** 19 terms, so many to a point."""
-        room, parts = max(1, 2**19 // max(1, terms)), [()]
-        for size in sizes[::-1]:
-            length = max(1, min(size, room))
-            room = max(1, room // length)
-            cuts = [slice(i, min(i + length, size)) for i in range(0, size, length)]
-            parts = [(cut, *part) for cut in cuts for part in parts]
-        return parts
+    E, _, N = w.shape
 
     # dx[m, k] = sum[n, e < E](where(m >= off[e] and off[e + 1] > m, dy[m, n] * w[e, k, n], 0))
     e = torch.arange(E, device=x.device)
     dx = torch.empty((M, K), dtype=T, device=x.device)
-    for m_block, k_block in blocks(E * N, M, K):
+    for m_block, k_block in lib.box_parts(E * N, M, K):
         m = torch.arange(M, device=x.device)[m_block, None, None, None]
         dx[m_block, k_block] = (
             torch.where(
@@ -461,7 +436,7 @@ def moe_linear_backward_reference(
     # dw[e, k, n] = sum[off[e] <= m < off[e + 1]](dy[m, n] * x[m, k])
     m = torch.arange(M, device=x.device)
     dw = torch.empty((E, K, N), dtype=T, device=x.device)
-    for e_block, k_block, n_block in blocks(M, E, K, N):
+    for e_block, k_block, n_block in lib.box_parts(M, E, K, N):
         e = torch.arange(E, device=x.device)[e_block, None, None, None]
         dw[e_block, k_block, n_block] = (
             torch.where(

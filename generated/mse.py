@@ -190,8 +190,7 @@ def mse_reference(x: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
     """The spec of mse in torch, line by line."""
     T = x.dtype
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
-    x = x.to(compute)
-    t = t.to(compute)
+    x, t = x.to(compute), t.to(compute)
     batch = torch.broadcast_shapes(x.shape, t.shape)
     rows = batch.numel()
     x = x.expand(batch).reshape(rows)
@@ -207,8 +206,7 @@ def mse_torch(x: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
     """The `ref` of mse: the torch call that it must equal. CPU tensors use it."""
     T = x.dtype
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
-    x = x.to(compute)
-    t = t.to(compute)
+    x, t = x.to(compute), t.to(compute)
     loss = torch.mean((x - t) ** 2)
     return loss.to(T)
 
@@ -459,8 +457,7 @@ def run_mse_backward_reference(
     """The spec of mse_backward in torch, line by line."""
     T = x.dtype
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
-    x = x.to(compute)
-    t_ = t_.to(compute)
+    x, t_ = x.to(compute), t_.to(compute)
     dloss = torch.as_tensor(dloss, dtype=compute, device=x.device)
     batch_ = torch.broadcast_shapes(x.shape, t_.shape)
     rows = batch_.numel()

@@ -420,10 +420,7 @@ def allocate_nearest_centre(x, c) -> tuple[torch.Tensor, torch.Tensor]:
 def nearest_centre_reference(x: torch.Tensor, c: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """The spec of nearest_centre in torch, line by line."""
     compute = torch.float32
-    x = x.to(compute)
-    c = c.to(compute)
-    N = x.shape[0]
-    K = c.shape[0]
+    x, c = x.to(compute), c.to(compute)
 
     # norm[k] = sum[d](c[k, d] ** 2)
     norm = (c**2).sum(-1)
@@ -827,22 +824,9 @@ def nearest_centre_backward_reference(
     """The spec of nearest_centre_backward in torch, line by line."""
     T = x.dtype
     compute = torch.float32
-    x = x.to(compute)
-    c = c.to(compute)
-    ddistance = ddistance.to(compute)
+    x, c, ddistance = x.to(compute), c.to(compute), ddistance.to(compute)
     N, D = x.shape
     K = c.shape[0]
-
-    def padded(tensor, fill, *index):
-        """tensor[index], and fill where an index is outside."""
-        inside, at = True, []
-        for i, size in zip(index, tensor.shape):
-            i = torch.as_tensor(i, dtype=torch.int64, device=tensor.device)
-            inside = inside & (i >= 0) & (i < size)
-            at.append(i.clamp(0, max(size - 1, 0)))
-        if tensor.numel() == 0:
-            return tensor.new_full(inside.shape, fill)
-        return torch.where(inside, tensor[tuple(at)], fill)
 
     # ddistance_min[n] = ddistance[n]
     ddistance_min = ddistance
@@ -860,7 +844,7 @@ def nearest_centre_backward_reference(
     d = torch.arange(D, device=x.device)
     dx = (
         ddistance[:, None] * (2.0 * x)
-        + -2.0 * padded(dfar, 0.0, n, centre[n]) * padded(c, 0.0, centre[n], d)
+        + -2.0 * lib.read_else(dfar, 0.0, n, centre[n]) * lib.read_else(c, 0.0, centre[n], d)
     ).to(T)
 
     # dc[k, d] = sum[n](where(k == centre[n], T(-2.0 * dfar[n, k]) * x[n, d], 0)) +

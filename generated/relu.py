@@ -288,8 +288,7 @@ def relu_backward_reference(x: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
     """The spec of relu_backward in torch, line by line."""
     T = x.dtype
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
-    x = x.to(compute)
-    dy = dy.to(compute)
+    x, dy = x.to(compute), dy.to(compute)
     batch = x.shape
     rows = batch.numel()
     x = x.reshape(rows)

@@ -296,8 +296,7 @@ def rms_norm_reference(
     """The spec of rms_norm in torch, line by line."""
     T = x.dtype
     compute = torch.float64 if torch.float64 in (x.dtype, gain.dtype) else torch.float32
-    x = x.to(compute)
-    gain = gain.to(compute)
+    x, gain = x.to(compute), gain.to(compute)
     eps = torch.as_tensor(eps, dtype=compute, device=x.device)
     D = x.shape[-1]
     batch = x.shape[:-1]
@@ -319,8 +318,7 @@ def rms_norm_torch(
     """The `ref` of rms_norm: the torch call that it must equal. CPU tensors use it."""
     T = x.dtype
     compute = torch.float64 if torch.float64 in (x.dtype, gain.dtype) else torch.float32
-    x = x.to(compute)
-    gain = gain.to(compute)
+    x, gain = x.to(compute), gain.to(compute)
     eps = float(eps)
     y = torch.nn.functional.rms_norm(x, (x.shape[-1],), gain, eps)
     return y.to(T)
@@ -678,9 +676,7 @@ def rms_norm_backward_reference(
     T = x.dtype
     U = gain.dtype
     compute = torch.float64 if torch.float64 in (gain.dtype, x.dtype) else torch.float32
-    x = x.to(compute)
-    gain = gain.to(compute)
-    dy = dy.to(compute)
+    x, gain, dy = x.to(compute), gain.to(compute), dy.to(compute)
     eps = torch.as_tensor(eps, dtype=compute, device=x.device)
     D = x.shape[-1]
     batch = x.shape[:-1]

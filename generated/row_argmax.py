@@ -350,14 +350,11 @@ def row_argmax_reference(x: torch.Tensor) -> torch.Tensor:
     if x.is_floating_point():
         compute = torch.float64 if x.dtype == torch.float64 else torch.float32
         x = x.to(compute)
-        N = x.shape[0]
 
         # i[n] = argmax[d](x[n, d])
         i = x.argmax(-1)
 
         return i
-
-    N = x.shape[0]
 
     # i[n] = argmax[d](x[n, d])
     i = x.argmax(-1)

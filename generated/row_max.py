@@ -335,14 +335,11 @@ def row_max_reference(x: torch.Tensor) -> torch.Tensor:
         T = x.dtype
         compute = torch.float64 if x.dtype == torch.float64 else torch.float32
         x = x.to(compute)
-        N = x.shape[0]
 
         # y[n] = max[d](x[n, d])
         y = x.amax(-1).to(T)
 
         return y
-
-    N = x.shape[0]
 
     # y[n] = max[d](x[n, d])
     y = x.amax(-1)
@@ -575,7 +572,6 @@ def row_max_forward_reference(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tens
     T = x.dtype
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
     x = x.to(compute)
-    N = x.shape[0]
 
     # y[n] = max[d](x[n, d])
     y = x.amax(-1).to(T)
@@ -668,9 +664,8 @@ def row_max_backward_reference(
     """The spec of row_max_backward in torch, line by line."""
     T = x.dtype
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
-    x = x.to(compute)
-    dy = dy.to(compute)
-    N, D = x.shape
+    x, dy = x.to(compute), dy.to(compute)
+    D = x.shape[1]
 
     # dx[n, d] = where(d == y_at[n], dy[n], 0.0)
     d = torch.arange(D, device=x.device)

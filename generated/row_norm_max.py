@@ -272,7 +272,6 @@ def row_norm_max_reference(x: torch.Tensor) -> torch.Tensor:
     T = x.dtype
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
     x = x.to(compute)
-    N, D = x.shape
 
     # y[n, d] = x[n, d] / max[k](x[n, k])
     y = (x / x[:, None, :].amax(-1)).to(T)
@@ -781,10 +780,8 @@ def row_norm_max_backward_reference(
     """The spec of row_norm_max_backward in torch, line by line."""
     T = x.dtype
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
-    x = x.to(compute)
-    y = y.to(compute)
-    dy = dy.to(compute)
-    N, D = x.shape
+    x, y, dy = x.to(compute), y.to(compute), dy.to(compute)
+    D = x.shape[1]
 
     # y_max_at[n] = argmax[k](x[n, k])
     y_max_at = x.argmax(-1)

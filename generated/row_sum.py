@@ -182,7 +182,6 @@ def row_sum_reference(x: torch.Tensor) -> torch.Tensor:
     T = x.dtype
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
     x = x.to(compute)
-    N = x.shape[0]
 
     # y[n] = sum[d](x[n, d])
     y = x.sum(-1).to(T)

@@ -633,8 +633,7 @@ def softmax_backward_reference(y: torch.Tensor, dy: torch.Tensor) -> torch.Tenso
     """The spec of softmax_backward in torch, line by line."""
     T = y.dtype
     compute = torch.float64 if y.dtype == torch.float64 else torch.float32
-    y = y.to(compute)
-    dy = dy.to(compute)
+    y, dy = y.to(compute), dy.to(compute)
     D = y.shape[-1]
     batch = y.shape[:-1]
     rows = batch.numel()

@@ -158,8 +158,7 @@ def swiglu_reference(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
     """The spec of swiglu in torch, line by line."""
     T = gate.dtype
     compute = torch.float64 if gate.dtype == torch.float64 else torch.float32
-    gate = gate.to(compute)
-    up = up.to(compute)
+    gate, up = gate.to(compute), up.to(compute)
     batch = torch.broadcast_shapes(gate.shape, up.shape)
     rows = batch.numel()
     gate = gate.expand(batch).reshape(rows)
@@ -175,8 +174,7 @@ def swiglu_torch(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
     """The `ref` of swiglu: the torch call that it must equal. CPU tensors use it."""
     T = gate.dtype
     compute = torch.float64 if gate.dtype == torch.float64 else torch.float32
-    gate = gate.to(compute)
-    up = up.to(compute)
+    gate, up = gate.to(compute), up.to(compute)
     y = torch.nn.functional.silu(gate) * up
     return y.to(T)
 
@@ -419,9 +417,7 @@ def swiglu_backward_reference(
     """The spec of swiglu_backward in torch, line by line."""
     T = gate.dtype
     compute = torch.float64 if gate.dtype == torch.float64 else torch.float32
-    gate = gate.to(compute)
-    up = up.to(compute)
-    dy = dy.to(compute)
+    gate, up, dy = gate.to(compute), up.to(compute), dy.to(compute)
     batch = dy.shape
     rows = batch.numel()
     gate = gate.expand(batch).reshape(rows)

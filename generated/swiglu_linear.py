@@ -288,11 +288,7 @@ def swiglu_linear_reference(x: torch.Tensor, wg: torch.Tensor, wu: torch.Tensor)
     """The spec of swiglu_linear in torch, line by line."""
     T = x.dtype
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
-    x = x.to(compute)
-    wg = wg.to(compute)
-    wu = wu.to(compute)
-    M = x.shape[0]
-    N = wg.shape[0]
+    x, wg, wu = x.to(compute), wg.to(compute), wu.to(compute)
 
     # gate[m, n] = sum[k](x[m, k] * wg[n, k])
     gate = torch.einsum("mk,nk->mn", x, wg)
@@ -310,9 +306,7 @@ def swiglu_linear_torch(x: torch.Tensor, wg: torch.Tensor, wu: torch.Tensor) -> 
     """The `ref` of swiglu_linear: the torch call that it must equal. CPU tensors use it."""
     T = x.dtype
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
-    x = x.to(compute)
-    wg = wg.to(compute)
-    wu = wu.to(compute)
+    x, wg, wu = x.to(compute), wg.to(compute), wu.to(compute)
     y = torch.nn.functional.silu(torch.nn.functional.linear(x, wg)) * torch.nn.functional.linear(
         x, wu
     )
@@ -566,11 +560,7 @@ def swiglu_linear_forward_reference(
     """The spec of swiglu_linear_forward in torch, line by line."""
     T = x.dtype
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
-    x = x.to(compute)
-    wg = wg.to(compute)
-    wu = wu.to(compute)
-    M = x.shape[0]
-    N = wg.shape[0]
+    x, wg, wu = x.to(compute), wg.to(compute), wu.to(compute)
 
     # gate[m, n] = sum[k](x[m, k] * wg[n, k])
     gate = torch.einsum("mk,nk->mn", x, wg)
@@ -1941,14 +1931,8 @@ def swiglu_linear_backward_reference(
     """The spec of swiglu_linear_backward in torch, line by line."""
     T = x.dtype
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
-    x = x.to(compute)
-    wg = wg.to(compute)
-    wu = wu.to(compute)
-    gate_kept = gate_kept.to(compute)
-    up_kept = up_kept.to(compute)
-    dy = dy.to(compute)
-    M, K = x.shape
-    N = wg.shape[0]
+    x, wg, wu = x.to(compute), wg.to(compute), wu.to(compute)
+    gate_kept, up_kept, dy = gate_kept.to(compute), up_kept.to(compute), dy.to(compute)
 
     # dup[m, n] = T(dy[m, n] * (gate_kept[m, n] * sigmoid(gate_kept[m, n])))
     dup = (dy * (gate_kept * torch.sigmoid(gate_kept))).to(T).to(compute)

@@ -108,16 +108,12 @@ def vector_add_reference(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     if x.is_floating_point():
         T = x.dtype
         compute = torch.float64 if x.dtype == torch.float64 else torch.float32
-        x = x.to(compute)
-        y = y.to(compute)
-        (N,) = x.shape
+        x, y = x.to(compute), y.to(compute)
 
         # z[n] = x[n] + y[n]
         z = (x + y).to(T)
 
         return z
-
-    (N,) = x.shape
 
     # z[n] = x[n] + y[n]
     z = x + y
@@ -130,8 +126,7 @@ def vector_add_torch(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     if x.is_floating_point():
         T = x.dtype
         compute = torch.float64 if x.dtype == torch.float64 else torch.float32
-        x = x.to(compute)
-        y = y.to(compute)
+        x, y = x.to(compute), y.to(compute)
         z = x + y
         return z.to(T)
 

@@ -14,7 +14,7 @@ from random import Random
 import pytest
 import torch
 
-from tritongen import pipeline
+from tritongen import lib, pipeline
 from tritongen.autodiff import NotDifferentiable, gradient
 from tritongen.check import check
 from tritongen.errors import SpecError
@@ -84,7 +84,7 @@ def call(op: Op, seed: int) -> dict:
 
 def agrees_with_autograd(op: Op, back: Op, seed: int) -> None:
     args = call(op, seed)
-    namespace = {"torch": torch}
+    namespace = {"torch": torch, "lib": lib}
     exec("\n".join(reference_lines(op)), namespace)
     floats = {p.name for p in op.params if kind_of(p.dtype, op) == "float"}
     wanted = [o.name[1:] for o in back.outputs]

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from tritongen import lib
 from tritongen.check import check
 from tritongen.ir import interp, nodes
 from tritongen.ir.algebra import Fetch, index, poly, size
@@ -501,7 +502,7 @@ def drawn(op: Op, shapes: dict) -> dict[str, object]:
 @pytest.mark.parametrize("empty", [False, True])
 def test_the_reference_computes_what_the_oracle_does(name, empty):
     for op in typings(name):
-        namespace = {"torch": torch}
+        namespace = {"torch": torch, "lib": lib}
         exec("\n".join(reference_lines(*typings(name))), namespace)
         args = drawn(op, SHAPES[name])
         if empty and name not in ("ints", "conv_transpose2d", "max_pool2d", "huber"):
@@ -526,7 +527,7 @@ def test_a_gather_at_a_divided_coordinate_reads_its_fill_between():
     at = poly(Fetch("t", (n / 2,), -1))
     params = (Tensor("x", "T", (N, D)), Tensor("t", "i64", (N,)))
     op = reducer_op(load("x", n, at, fill=9), params=params)
-    namespace = {"torch": torch}
+    namespace = {"torch": torch, "lib": lib}
     exec("\n".join(reference_lines(op)), namespace)
     args = {"x": torch.arange(12.0).view(4, 3), "t": torch.tensor([2, 1, 0, 0])}
     assert namespace["f_reference"](**args).tolist() == [2, 9, 7, 9]

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from tritongen import pipeline
+from tritongen import lib, pipeline
 from tritongen.proof.judge import judge
 from tritongen.proof.oracle import expect
 from tritongen.reference import reference_lines
@@ -20,7 +20,7 @@ def reference(text: str):
     """The op, its reference and the text of that."""
     ((op,),) = pipeline.build(text, "<text>").ops.values()
     source = "\n".join(reference_lines(op))
-    namespace = {"torch": torch, "math": math}
+    namespace = {"torch": torch, "lib": lib, "math": math}
     exec(source, namespace)
     return op, namespace[f"{op.name}_reference"], source
 

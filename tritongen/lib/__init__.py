@@ -24,6 +24,7 @@ from tritongen.lib.inverses import *
 from tritongen.lib.layout import *
 from tritongen.lib.merges import *
 from tritongen.lib.products import *
+from tritongen.lib.references import *
 from tritongen.lib.smooth import *
 from tritongen.lib.tf32 import *
 from tritongen.lib.tuning import *

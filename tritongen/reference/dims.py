@@ -25,13 +25,10 @@ from tritongen.schedule.canonical import same
 
 @dataclass(slots=True)
 class Function:
-    """The function that is printed; `pads`, `firsts` and `blocks` say whether some line needs the helper."""
+    """The function that is printed."""
 
     op: Op
     names: Names
-    pads: list[str] = field(default_factory=list)
-    firsts: list[str] = field(default_factory=list)
-    blocks: bool = False
     defined: dict[str, str] = field(default_factory=dict)  # what an index's variable holds now
     facts: Facts = field(init=False)
 
@@ -75,7 +72,7 @@ class Dims:
 
     @property
     def printer(self) -> Printer:
-        return Printer(self.names, self.scope, self.function.pads, self.function.filler)
+        return Printer(self.names, self.scope, self.function.filler)
 
     @property
     def device(self) -> str:

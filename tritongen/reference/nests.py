@@ -13,7 +13,7 @@ the box at a time:
 
     # y[n, k] = sqrt(sum[d]((x[n, d] - c[k, d]) ** 2))
     y = torch.empty((N, K), dtype=T, device=x.device)
-    for n_block, k_block in blocks(D, N, K):
+    for n_block, k_block in lib.box_parts(D, N, K):
         y[n_block, k_block] = torch.sqrt(((x[n_block, None, :] - c[k_block, :]) ** 2).sum(-1))
 
 `printer.py` prints the head and the end of the function.
@@ -93,7 +93,6 @@ class Nests(Function):
         blocked = [b for b in box if any(b.index in dims for dims in many) and b.lo == poly(0)]
         body = _Body(self, nest, box, {b.index: self.names.block(b.index) for b in blocked})
         if blocked:
-            self.blocks = True
             return [*comment, *body.by_blocks(blocked, many)]
         value = body.stored()
         return [*comment, *body.ranges(), f"{nest.name} = {value}"]
@@ -148,7 +147,7 @@ class _Body(Dims):
         loop = ", ".join(self.blocks.values()) + ("," if len(blocked) == 1 else "")
         loop = f"({loop})" if len(blocked) == 1 else loop
         at = ", ".join(self.blocks.get(b.index, ":") for b in self.box)
-        lines = [f"for {loop} in {self.names.blocks}({each}, {sizes}):"]
+        lines = [f"for {loop} in lib.box_parts({each}, {sizes}):"]
         lines += [f"    {v} = {self.variables[v]}" for v in self.variables if v in inside]
         lines.append(f"    {nest.name}[{at}] = {value.text}")
         for variable in inside:
@@ -350,9 +349,8 @@ class _Body(Dims):
         if row.several:
             return Code(f"{text}.{row.torch}({dims}{kept})")
         if r.is_place and not takes_all(r, self.function.facts):
-            self.function.firsts.append(r.op)
             given = f"{r.op == 'argmax'}, {text}{flat}, {there}, {self.size(r.binders[0].lo)}"
-            return Code(f"{self.names.first}({given})")
+            return Code(f"lib.first_extreme({given})")
         if r.is_place and kind_of(r.body.dtype, self.function.op) == "bool":
             text += ".to(torch.uint8)"  # torch has no places of bools
         return Code(f"{text}{flat}.{row.torch}(-1{kept})")

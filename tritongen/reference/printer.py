@@ -1,6 +1,6 @@
 """Prints an op in torch: its body, and its `ref`.
 
-Input: an op. Output: lines of Python that import only torch:
+Input: an op. Output: lines of Python over torch and `lib/references.py`:
 
     def softmax_reference(x: torch.Tensor) -> torch.Tensor:
         T = x.dtype
@@ -43,6 +43,7 @@ from tritongen.reference.nests import Nests
 from tritongen.reference.sizes import Names, poly_code
 from tritongen.syntax.ref import parse_ref, ref_python
 
+WIDTH = 88  # of a line of assignments, which stands at most 8 columns in
 PYTHON_TYPES = {"float": "float", "int": "int", "bool": "bool"}
 
 
@@ -120,7 +121,7 @@ def default_text(value: int | float | bool) -> str:
 # ---- what both begin and end with ---------------------------------------------------------------
 def _dtype_lines(op: Op, names: Names, rest: list[str]) -> list[str]:
     """Storage dtypes by name, and floating operands widened; `rest` is the code that follows."""
-    used = set(re.findall(r"\w+", "\n".join(rest)))
+    used = _words(rest)
     first_of = {t.dtype: t.name for t in reversed(op.tensors)}
     lines = []
     for p in op.typarams:
@@ -137,7 +138,22 @@ def _dtype_lines(op: Op, names: Names, rest: list[str]) -> list[str]:
         several = f"torch.float64 in ({', '.join(dtypes)})"
         is_wide = several if len(dtypes) > 1 else f"{dtypes[0]} == torch.float64"
         lines.append(f"{names.compute} = torch.float64 if {is_wide} else torch.float32")
-    return lines + [f"{t.name} = {t.name}.to({names.compute})" for t in floats]
+    return lines + together([(t.name, f"{t.name}.to({names.compute})") for t in floats])
+
+
+def together(pairs: list[tuple[str, str]]) -> list[str]:
+    """Assignments `name = value`, so many on a line as there is room for."""
+    lines, ready = list[str](), list[tuple[str, str]]()
+    for pair in pairs:
+        if ready and len(_one_line([*ready, pair])) > WIDTH:
+            lines.append(_one_line(ready))
+            ready = []
+        ready.append(pair)
+    return [*lines, _one_line(ready)] if ready else lines
+
+
+def _one_line(pairs: list[tuple[str, str]]) -> str:
+    return " = ".join(", ".join(side) for side in zip(*pairs, strict=True))
 
 
 def torch_dtype_code(dtype: str, names: Names) -> str:
@@ -174,79 +190,42 @@ def _by_nests(op: Op, mark: str) -> list[str]:
         dtype = {"float": "compute", "int": "i64", "bool": "bool"}[kind_of(s.dtype, op)]
         dtype = torch_dtype_code(dtype, names)
         head.append(f"{s.name} = torch.as_tensor({s.name}, dtype={dtype}, device={device})")
-    result = ", ".join(_unflattened(checked, names))  # of the operands that the function has
-    head += [*own_lines(owns), *_size_lines(op, names)]
-    if nests.pads:
-        head += ["", *PADDED.format(padded=names.padded).splitlines()]
-    if nests.firsts:
-        head += ["", *FIRST.format(first=names.first).splitlines()]
-    if nests.blocks:
-        head += ["", *BLOCKS.format(blocks=names.blocks).splitlines()]
-    lines = [*head, *sections, "", f"return {result}"]
-    return _dtype_lines(checked, names, lines) + lines
+    # Of the operands that the function has.
+    result = f"return {', '.join(_unflattened(checked, names))}"
+    head += [*own_lines(owns), *_size_lines(op, names, [*sections, result])]
+    lines = [*head, *sections, "", result]
+    lines = _dtype_lines(checked, names, lines) + lines
+    return lines if lines[0] else lines[1:]
 
 
-PADDED = '''
-def {padded}(tensor, fill, *index):
-    """tensor[index], and fill where an index is outside."""
-    inside, at = True, []
-    for i, size in zip(index, tensor.shape):
-        i = torch.as_tensor(i, dtype=torch.int64, device=tensor.device)
-        inside = inside & (i >= 0) & (i < size)
-        at.append(i.clamp(0, max(size - 1, 0)))
-    if tensor.numel() == 0:
-        return tensor.new_full(inside.shape, fill)
-    return torch.where(inside, tensor[tuple(at)], fill)
-'''.strip()
-
-# Small enough for a processor's cache, large enough for the loop to cost nothing.
-BLOCKS = '''
-def {blocks}(terms, *sizes):
-    """Slices that cover a box in parts of at most 2 ** 19 terms, so many to a point."""
-    room, parts = max(1, 2**19 // max(1, terms)), [()]
-    for size in sizes[::-1]:
-        length = max(1, min(size, room))
-        room = max(1, room // length)
-        cuts = [slice(i, min(i + length, size)) for i in range(0, size, length)]
-        parts = [(cut, *part) for cut in cuts for part in parts]
-    return parts
-'''.strip()
-
-
-FIRST = '''
-def {first}(largest, terms, there, start):
-    """start plus the place of the first extreme term that is there, a NaN before any; -1 where none is."""
-    if terms.shape[-1] == 0:
-        return torch.full(terms.shape[:-1], -1, device=terms.device)
-    best = terms.amax(-1, keepdim=True) if largest else terms.amin(-1, keepdim=True)
-    hit = there & ((terms == best) | (terms != terms))
-    return torch.where(hit.any(-1), start + hit.to(torch.int8).argmax(-1), -1)
-'''.strip()
-
-
-def _size_lines(op: Op, names: Names) -> list[str]:
-    """The sizes that what is printed so far reads, then the batch dims of each operand flattened."""
+def _size_lines(op: Op, names: Names, rest: list[str]) -> list[str]:
+    """The sizes that `rest`, the code that follows, reads; then the batch dims of each operand flattened."""
     batches = _batch_lines(op, names)
+    used = _words([*batches, *rest])
     derived: list[str] = []
     for define in reversed(op.defines):
-        if define.name in names.printed:
+        if define.name in used:
             derived.insert(0, f"{define.name} = {poly_code(define.value, names)}")
-    known = {c.name for c in op.constants} | {d.name for d in op.defines}
+            used |= _words(derived[:1])
+    used -= {c.name for c in op.constants} | {d.name for d in op.defines}
     lines: list[str] = []
     for t in op.tensors:
         start = next((i for i, d in enumerate(t.dims) if d == BATCH_SIZE), len(t.dims))
-        new = []
-        for i, d in enumerate(t.dims):
-            name = str(d)
-            if d != BATCH_SIZE and name.isidentifier() and name in names.printed - known:
-                known.add(name)
-                new.append((name, i if i < start else i - len(t.dims)))
-        if len(new) == len(t.dims) > 0:
-            comma = "," if len(new) == 1 else ""
-            lines.append(f"{', '.join(name for name, _ in new)}{comma} = {t.name}.shape")
+        named = ((str(d), i) for i, d in enumerate(t.dims) if d != BATCH_SIZE)
+        new = {name: i for name, i in named if name.isidentifier() and name in used}
+        used -= new.keys()
+        if len(new) > 1 and start == len(t.dims):
+            dims = (str(d) if new.get(str(d)) == i else "_" for i, d in enumerate(t.dims))
+            lines.append(f"{', '.join(dims)} = {t.name}.shape")
         else:
-            lines += [f"{name} = {t.name}.shape[{i}]" for name, i in new]
+            behind = ((name, i - len(t.dims) if i > start else i) for name, i in new.items())
+            lines += [f"{name} = {t.name}.shape[{i}]" for name, i in behind]
     return lines + derived + batches
+
+
+def _words(lines: list[str]) -> set[str]:
+    """What is named in lines of code, comments left out."""
+    return {word for line in lines if line[:1] != "#" for word in re.findall(r"\w+", line)}
 
 
 def _batch_lines(op: Op, names: Names) -> list[str]:

@@ -25,7 +25,6 @@ from tritongen.ir.algebra import (
     numerator,
     poly,
     substitute_atoms,
-    symbols,
 )
 from tritongen.ir.free import all_indices
 from tritongen.ir.names import unlike
@@ -53,11 +52,8 @@ class Names:
         self.mark = mark
         self.stored = frozenset(self.taken)
         self.taken |= all_indices(op.nests)
-        self.printed: set[str] = set()  # sizes and constants that some text printed so far reads
         self.compute, self.batch = self.fresh("compute"), self.fresh("batch")
         self.row, self.rows = self.fresh("row"), self.fresh("rows")
-        self.padded, self.first = self.fresh("padded"), self.fresh("first")
-        self.blocks = self.fresh("blocks")
 
     def block(self, index: str) -> str:
         """The name of the current part of an index's range in a loop."""
@@ -94,7 +90,6 @@ class Printer:
 
     names: Names
     indices: dict[str, str]
-    pads: list[str] = field(default_factory=list)  # tensors that are read with a fill
     filler: Callable[[str, tuple[Poly, ...]], float | None] = lambda tensor, coords: None
     fetches: dict[str, str] = field(default_factory=dict)  # a gather's placeholder and its text
     narrow: set[str] = field(default_factory=set)  # those that may hold less than 64 bits
@@ -103,8 +98,6 @@ class Printer:
         return self.tree(poly_ast(self.renamed(p)))
 
     def renamed(self, p: Poly) -> Poly:
-        self.names.printed |= symbols(p)
-
         def change(atom: Atom) -> Poly | None:
             match atom:
                 case Sym(name) if name == BATCH:
@@ -143,8 +136,7 @@ class Printer:
         filler = self.filler(tensor, coords) if filler is None else filler
         if filler is None:
             return f"{tensor}[{inside}]"
-        self.pads.append(tensor)
-        return f"{self.names.padded}({tensor}, {literal(filler)}, {inside})"
+        return f"lib.read_else({tensor}, {literal(filler)}, {inside})"
 
     def condition(self, guard: Guard) -> Code:
         renamed = self.renamed(guard.poly)
