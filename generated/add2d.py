@@ -169,10 +169,12 @@ def launch_add2d_float(x, y, z) -> None:
     )  # fmt: skip
     BLOCK = config["BLOCK"]
     COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
-    arguments = (x, y, z, total, x.stride(2), y.stride(2), z.stride(2))
     if variant == "flat":
         grid = (lib.cdiv(total, BLOCK),)
-        add2d_float_flat[grid](*arguments, COMPUTE=COMPUTE, enable_fp_fusion=True, **config)
+        add2d_float_flat[grid](
+            x, y, z, total, x.stride(2), y.stride(2), z.stride(2),
+            COMPUTE=COMPUTE, enable_fp_fusion=True, **config,
+        )  # fmt: skip
     else:
         ROWS, OUTER = config["ROWS"], config["OUTER"]
         grid = (lib.cdiv(outer, OUTER) * lib.cdiv(middle, ROWS) * lib.cdiv(inner, BLOCK),)
@@ -197,10 +199,12 @@ def launch_add2d_int(x, y, z) -> None:
         itemsize=x.element_size(),
     )  # fmt: skip
     BLOCK = config["BLOCK"]
-    arguments = (x, y, z, total, x.stride(2), y.stride(2), z.stride(2))
     if variant == "flat":
         grid = (lib.cdiv(total, BLOCK),)
-        add2d_int_flat[grid](*arguments, enable_fp_fusion=True, **config)
+        add2d_int_flat[grid](
+            x, y, z, total, x.stride(2), y.stride(2), z.stride(2),
+            enable_fp_fusion=True, **config,
+        )  # fmt: skip
     else:
         ROWS, OUTER = config["ROWS"], config["OUTER"]
         grid = (lib.cdiv(outer, OUTER) * lib.cdiv(middle, ROWS) * lib.cdiv(inner, BLOCK),)

@@ -203,38 +203,22 @@ def launch_batch_max_float(x, y) -> None:
         aligned=math.gcd(D, x.stride(0)) * x.element_size() % 8 == 0, in_f64=in_f64,
         itemsize=x.element_size(), gpu=lib.gpu(x.device),
     )  # fmt: skip
-    ROWS = config["ROWS"]
     compute = torch.float64 if in_f64 else torch.float32
     COMPUTE = tl.float64 if in_f64 else tl.float32
-    constants = dict(COMPUTE=COMPUTE, VEC=lib.vec(D, x.stride(0)), enable_fp_fusion=True)
     if variant == "split":
-        PARTS, MERGE = config["PARTS"], config["MERGE"]
         y = y.view(batch)
-        y_max_part = torch.empty((batch, PARTS), dtype=compute, device=x.device)
-        grid = (lib.cdiv(batch, ROWS), PARTS)
-        batch_max_float_loop[grid](
-            x, y, batch, D, *x.stride(), y.stride(0),
-            **constants, PASS=1, y_max_part_ptr=y_max_part, **lib.config_without(config, "MERGE"),
-        )  # fmt: skip
-        grid = (lib.cdiv(batch, MERGE),)
-        batch_max_float_loop[grid](
-            x, y, batch, D, *x.stride(), y.stride(0),
-            **constants, PASS=2, y_max_part_ptr=y_max_part,
-            **dict(lib.config_without(config, "MERGE"), ROWS=MERGE, PARTS_POW2=PARTS),
-        )  # fmt: skip
-    elif variant in ("strided", "rows"):
-        y = y.view(batch)
-        grid = (lib.cdiv(batch, ROWS),)
-        batch_max_float_rows[grid](
-            x, y, batch, D, *x.stride(), y.stride(0),
-            **constants, **config,
+        y_max_part = torch.empty((batch, config["PARTS"]), dtype=compute, device=x.device)
+        lib.launch_split(
+            batch_max_float_loop, batch, config, x, y, batch, D, *x.stride(), y.stride(0),
+            COMPUTE=COMPUTE, VEC=lib.vec(D, x.stride(0)), enable_fp_fusion=True,
+            y_max_part_ptr=y_max_part,
         )  # fmt: skip
     else:
+        kernel = batch_max_float_rows if variant in ("strided", "rows") else batch_max_float_loop
         y = y.view(batch)
-        grid = (lib.cdiv(batch, ROWS),)
-        batch_max_float_loop[grid](
+        kernel[(lib.cdiv(batch, config["ROWS"]),)](
             x, y, batch, D, *x.stride(), y.stride(0),
-            **constants, **config,
+            COMPUTE=COMPUTE, VEC=lib.vec(D, x.stride(0)), enable_fp_fusion=True, **config,
         )  # fmt: skip
 
 
@@ -308,21 +292,12 @@ def launch_batch_max_int(x, y) -> None:
     )  # fmt: skip
     ROWS = config["ROWS"]
     if variant == "split":
-        PARTS, MERGE = config["PARTS"], config["MERGE"]
         y = y.view(batch)
-        y_part = torch.empty((batch, PARTS), dtype=x.dtype, device=x.device)
-        grid = (lib.cdiv(batch, ROWS), PARTS)
-        batch_max_int_loop[grid](
-            x, y, batch, D, *x.stride(), y.stride(0),
+        y_part = torch.empty((batch, config["PARTS"]), dtype=x.dtype, device=x.device)
+        lib.launch_split(
+            batch_max_int_loop, batch, config, x, y, batch, D, *x.stride(), y.stride(0),
             T=lib.triton_dtype(x), LOWEST=torch.iinfo(x.dtype).min, VEC=lib.vec(D, x.stride(0)),
-            enable_fp_fusion=True, PASS=1, y_part_ptr=y_part, **lib.config_without(config, "MERGE"),
-        )  # fmt: skip
-        grid = (lib.cdiv(batch, MERGE),)
-        batch_max_int_loop[grid](
-            x, y, batch, D, *x.stride(), y.stride(0),
-            T=lib.triton_dtype(x), LOWEST=torch.iinfo(x.dtype).min, VEC=lib.vec(D, x.stride(0)),
-            enable_fp_fusion=True, PASS=2, y_part_ptr=y_part,
-            **dict(lib.config_without(config, "MERGE"), ROWS=MERGE, PARTS_POW2=PARTS),
+            enable_fp_fusion=True, y_part_ptr=y_part,
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         y = y.view(batch)
@@ -570,19 +545,13 @@ def launch_batch_max_forward(x, y, y_at) -> None:
     arguments = (x, y_at, y, batch, D, *x.stride(), y_at.stride(0), y.stride(0))
     constants = dict(COMPUTE=COMPUTE, VEC=lib.vec(D, x.stride(0)), enable_fp_fusion=True)
     if variant == "split":
-        PARTS, MERGE = config["PARTS"], config["MERGE"]
+        PARTS = config["PARTS"]
         y_at_best = torch.empty((batch, PARTS), dtype=compute, device=x.device)
         y_at_at = torch.empty((batch, PARTS), dtype=torch.int64, device=x.device)
-        grid = (lib.cdiv(batch, ROWS), PARTS)
-        batch_max_forward_loop[grid](
-            *arguments, PLACE=tl.int32 if D < 2_000_000_000 else tl.int64, **constants, PASS=1,
-            y_at_best_ptr=y_at_best, y_at_at_ptr=y_at_at, **lib.config_without(config, "MERGE"),
-        )  # fmt: skip
-        grid = (lib.cdiv(batch, MERGE),)
-        batch_max_forward_loop[grid](
-            *arguments, PLACE=tl.int32 if D < 2_000_000_000 else tl.int64, **constants, PASS=2,
-            y_at_best_ptr=y_at_best, y_at_at_ptr=y_at_at,
-            **dict(lib.config_without(config, "MERGE"), ROWS=MERGE, PARTS_POW2=PARTS),
+        lib.launch_split(
+            batch_max_forward_loop, batch, config, *arguments,
+            PLACE=tl.int32 if D < 2_000_000_000 else tl.int64, **constants, y_at_best_ptr=y_at_best,
+            y_at_at_ptr=y_at_at,
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(batch, ROWS),)
@@ -688,10 +657,11 @@ def launch_batch_max_backward(x, y_at, dy, dx) -> None:
         cols=D, aligned=math.gcd(D, dx.stride(0)) * dx.element_size() % 8 == 0,
     )  # fmt: skip
     COMPUTE = tl.float64 if dy.dtype == torch.float64 else tl.float32
-    arguments = (y_at, dy, dx, batch, D, y_at.stride(0), dy.stride(0), *dx.stride())
-    constants = dict(COMPUTE=COMPUTE, VEC=lib.vec(D, dx.stride(0)), enable_fp_fusion=True)
     grid = (lib.cdiv(batch, config["ROWS"]) * lib.cdiv(D, config["BLOCK"]),)
-    batch_max_backward_tile[grid](*arguments, **constants, **config)
+    batch_max_backward_tile[grid](
+        y_at, dy, dx, batch, D, y_at.stride(0), dy.stride(0), *dx.stride(),
+        COMPUTE=COMPUTE, VEC=lib.vec(D, dx.stride(0)), enable_fp_fusion=True, **config,
+    )  # fmt: skip
 
 
 def allocate_batch_max_backward(x, y_at, dy) -> torch.Tensor:

@@ -146,7 +146,6 @@ def launch_batch_mean(x, y) -> None:
         aligned=math.gcd(H * W, x.stride(0)) * x.element_size() % 8 == 0, in_f64=in_f64,
         itemsize=x.element_size(), gpu=lib.gpu(x.device),
     )  # fmt: skip
-    ROWS = config["ROWS"]
     compute = torch.float64 if in_f64 else torch.float32
     COMPUTE = tl.float64 if in_f64 else tl.float32
     arguments = (x, y, batch, H * W, *x.stride(), y.stride(0))
@@ -154,22 +153,13 @@ def launch_batch_mean(x, y) -> None:
         COMPUTE=COMPUTE, VEC=lib.vec(H * W, x.stride(0)), enable_fp_fusion=True,
     )  # fmt: skip
     if variant == "split":
-        PARTS, MERGE = config["PARTS"], config["MERGE"]
-        y_sum_part = torch.empty((batch, PARTS), dtype=compute, device=x.device)
-        grid = (lib.cdiv(batch, ROWS), PARTS)
-        batch_mean_loop[grid](
-            *arguments, **constants, PASS=1, y_sum_part_ptr=y_sum_part,
-            **lib.config_without(config, "MERGE"),
+        y_sum_part = torch.empty((batch, config["PARTS"]), dtype=compute, device=x.device)
+        lib.launch_split(
+            batch_mean_loop, batch, config, *arguments, **constants, y_sum_part_ptr=y_sum_part,
         )  # fmt: skip
-        grid = (lib.cdiv(batch, MERGE),)
-        batch_mean_loop[grid](
-            *arguments, **constants, PASS=2, y_sum_part_ptr=y_sum_part,
-            **dict(lib.config_without(config, "MERGE"), ROWS=MERGE, PARTS_POW2=PARTS),
-        )  # fmt: skip
-    elif variant in ("strided", "rows"):
-        batch_mean_rows[(lib.cdiv(batch, ROWS),)](*arguments, **constants, **config)
     else:
-        batch_mean_loop[(lib.cdiv(batch, ROWS),)](*arguments, **constants, **config)
+        kernel = batch_mean_rows if variant in ("strided", "rows") else batch_mean_loop
+        kernel[(lib.cdiv(batch, config["ROWS"]),)](*arguments, **constants, **config)
 
 
 def allocate_batch_mean(x) -> torch.Tensor:

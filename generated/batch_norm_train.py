@@ -1164,7 +1164,6 @@ def launch_batch_norm_train_backward_deps(gain, var_kept, dy_rsqrt_sum, deps, ep
         rows=rows, cols=C, strided=False, aligned=C * var_kept.element_size() % 8 == 0,
         in_f64=in_f64, gpu=lib.gpu(var_kept.device),
     )  # fmt: skip
-    ROWS = config["ROWS"]
     compute = torch.float64 if in_f64 else torch.float32
     COMPUTE = tl.float64 if in_f64 else tl.float32
     if COMPUTE == tl.float64 and not isinstance(eps, torch.Tensor):
@@ -1179,24 +1178,17 @@ def launch_batch_norm_train_backward_deps(gain, var_kept, dy_rsqrt_sum, deps, ep
         enable_fp_fusion=True,
     )  # fmt: skip
     if variant == "split":
-        PARTS, MERGE = config["PARTS"], config["MERGE"]
-        deps_sum_part = torch.empty((rows, PARTS), dtype=compute, device=var_kept.device)
-        grid = (lib.cdiv(rows, ROWS), PARTS)
-        batch_norm_train_backward_deps_loop[grid](
-            *arguments, **constants, PASS=1, deps_sum_part_ptr=deps_sum_part,
-            **lib.config_without(config, "MERGE"),
+        deps_sum_part = torch.empty((rows, config["PARTS"]), dtype=compute, device=var_kept.device)
+        lib.launch_split(
+            batch_norm_train_backward_deps_loop, rows, config, *arguments, **constants,
+            deps_sum_part_ptr=deps_sum_part,
         )  # fmt: skip
-        grid = (lib.cdiv(rows, MERGE),)
-        batch_norm_train_backward_deps_loop[grid](
-            *arguments, **constants, PASS=2, deps_sum_part_ptr=deps_sum_part,
-            **dict(lib.config_without(config, "MERGE"), ROWS=MERGE, PARTS_POW2=PARTS),
-        )  # fmt: skip
-    elif variant in ("strided", "rows"):
-        grid = (lib.cdiv(rows, ROWS),)
-        batch_norm_train_backward_deps_rows[grid](*arguments, **constants, **config)
     else:
-        grid = (lib.cdiv(rows, ROWS),)
-        batch_norm_train_backward_deps_loop[grid](*arguments, **constants, **config)
+        kernel = (
+            batch_norm_train_backward_deps_rows if variant in ("strided", "rows")
+            else batch_norm_train_backward_deps_loop
+        )  # fmt: skip
+        kernel[(lib.cdiv(rows, config["ROWS"]),)](*arguments, **constants, **config)
 
 
 def launch_batch_norm_train_backward(

@@ -284,21 +284,12 @@ def launch_bias_add_backward(dy, db) -> None:
     ROWS = config["ROWS"]
     compute = torch.float64 if in_f64 else torch.float32
     COMPUTE = tl.float64 if in_f64 else tl.float32
-    arguments = (dy, db, C, N, H * W, *dy.stride(), db.stride(0))
     constants = dict(COMPUTE=COMPUTE, enable_fp_fusion=True)
     if variant == "split":
-        PARTS, MERGE = config["PARTS"], config["MERGE"]
-        db_sum_part = torch.empty((C, PARTS), dtype=compute, device=dy.device)
-        grid = (lib.cdiv(C, ROWS), PARTS)
-        bias_add_backward_loop[grid](
-            *arguments, VEC=lib.vec(H * W, *dy.stride()[:2]), **constants, PASS=1,
-            db_sum_part_ptr=db_sum_part, **lib.config_without(config, "MERGE"),
-        )  # fmt: skip
-        grid = (lib.cdiv(C, MERGE),)
-        bias_add_backward_loop[grid](
-            *arguments, VEC=lib.vec(H * W, *dy.stride()[:2]), **constants, PASS=2,
-            db_sum_part_ptr=db_sum_part,
-            **dict(lib.config_without(config, "MERGE"), ROWS=MERGE, PARTS_POW2=PARTS),
+        db_sum_part = torch.empty((C, config["PARTS"]), dtype=compute, device=dy.device)
+        lib.launch_split(
+            bias_add_backward_loop, C, config, dy, db, C, N, H * W, *dy.stride(), db.stride(0),
+            VEC=lib.vec(H * W, *dy.stride()[:2]), **constants, db_sum_part_ptr=db_sum_part,
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(C, ROWS),)
@@ -309,7 +300,8 @@ def launch_bias_add_backward(dy, db) -> None:
     else:
         grid = (lib.cdiv(C, ROWS),)
         bias_add_backward_loop[grid](
-            *arguments, VEC=lib.vec(H * W, *dy.stride()[:2]), **constants, **config,
+            dy, db, C, N, H * W, *dy.stride(), db.stride(0),
+            VEC=lib.vec(H * W, *dy.stride()[:2]), **constants, **config,
         )  # fmt: skip
 
 

@@ -486,11 +486,8 @@ def launch_bmm(a, b, y, choose=None) -> None:
             PRECISION=PRECISION, **constants, y_sum_parts_ptr=y_sum_parts, **config,
         )  # fmt: skip
     if y_sum_parts is not None:
-        grid = (B * lib.cdiv(M, 2) * lib.cdiv(N, max(32, min(256, 2048 // lib.pow2(PARTS)))),)
-        bmm_combine[grid](
-            y_sum_parts, y, B, M, N, *y.stride(),
-            **constants, BLOCK_M=2, BLOCK_N=max(32, min(256, 2048 // lib.pow2(PARTS))), PARTS=PARTS,
-            AHEAD=min(64, lib.pow2(PARTS)),
+        lib.launch_combine(
+            bmm_combine, (B, M, N), PARTS, y_sum_parts, y, B, M, N, *y.stride(), **constants,
         )  # fmt: skip
 
 

@@ -141,28 +141,18 @@ def launch_column_sum(x, y) -> None:
         aligned=math.gcd(N, x.stride(1)) * x.element_size() % 8 == 0, in_f64=in_f64,
         itemsize=x.element_size(), gpu=lib.gpu(x.device),
     )  # fmt: skip
-    ROWS = config["ROWS"]
     compute = torch.float64 if in_f64 else torch.float32
     COMPUTE = tl.float64 if in_f64 else tl.float32
     arguments = (x, y, D, N, *x.stride(), y.stride(0))
     constants = dict(COMPUTE=COMPUTE, VEC=lib.vec(D, x.stride(0)), enable_fp_fusion=True)
     if variant == "split":
-        PARTS, MERGE = config["PARTS"], config["MERGE"]
-        y_sum_part = torch.empty((D, PARTS), dtype=compute, device=x.device)
-        grid = (lib.cdiv(D, ROWS), PARTS)
-        column_sum_loop[grid](
-            *arguments, **constants, PASS=1, y_sum_part_ptr=y_sum_part,
-            **lib.config_without(config, "MERGE"),
+        y_sum_part = torch.empty((D, config["PARTS"]), dtype=compute, device=x.device)
+        lib.launch_split(
+            column_sum_loop, D, config, *arguments, **constants, y_sum_part_ptr=y_sum_part,
         )  # fmt: skip
-        grid = (lib.cdiv(D, MERGE),)
-        column_sum_loop[grid](
-            *arguments, **constants, PASS=2, y_sum_part_ptr=y_sum_part,
-            **dict(lib.config_without(config, "MERGE"), ROWS=MERGE, PARTS_POW2=PARTS),
-        )  # fmt: skip
-    elif variant in ("strided", "rows"):
-        column_sum_rows[(lib.cdiv(D, ROWS),)](*arguments, **constants, **config)
     else:
-        column_sum_loop[(lib.cdiv(D, ROWS),)](*arguments, **constants, **config)
+        kernel = column_sum_rows if variant in ("strided", "rows") else column_sum_loop
+        kernel[(lib.cdiv(D, config["ROWS"]),)](*arguments, **constants, **config)
 
 
 def allocate_column_sum(x) -> torch.Tensor:

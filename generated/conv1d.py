@@ -680,12 +680,8 @@ def launch_conv1d(x, w, b, y, stride, pad, dil, groups) -> None:
             Cg=Cg, R=R, groups=groups, stride=stride, pad=pad, dil=dil, **constants, **config,
         )  # fmt: skip
     elif variant in ("rows_stream", "rows_persistent", "rows_square"):
-        BLOCK_M, BLOCK_N, BLOCK_K, PROGRAMS = (
-            config["BLOCK_M"],
-            config["BLOCK_N"],
-            config["BLOCK_K"],
-            config["PROGRAMS"],
-        )
+        BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
+        PROGRAMS = config["PROGRAMS"]
         w = lib.reshaped(w, F, Cg)
         x = lib.reshaped(x.permute(0, 2, 1), N * P, Cg)
         y = y.permute(0, 2, 1).view(N * P, F)
@@ -699,12 +695,8 @@ def launch_conv1d(x, w, b, y, stride, pad, dil, groups) -> None:
             **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant in ("planes_stream", "planes_persistent", "planes_square"):
-        BLOCK_M, BLOCK_N, BLOCK_K, PROGRAMS = (
-            config["BLOCK_M"],
-            config["BLOCK_N"],
-            config["BLOCK_K"],
-            config["PROGRAMS"],
-        )
+        BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
+        PROGRAMS = config["PROGRAMS"]
         w = lib.reshaped(w, F, Cg)
         x = lib.reshaped(x, N, Cg, P)
         x_tiles, trans_x = lib.tiles(x.mT, BLOCK_M, BLOCK_K)
@@ -716,12 +708,8 @@ def launch_conv1d(x, w, b, y, stride, pad, dil, groups) -> None:
             **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant == "patches":
-        BLOCK_M, BLOCK_N, BLOCK_K, FLAT = (
-            config["BLOCK_M"],
-            config["BLOCK_N"],
-            config["BLOCK_K"],
-            config["FLAT"],
-        )
+        BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
+        FLAT = config["FLAT"]
         PATCH_N_, PATCH_P = lib.patch(
             BLOCK_M, N, P, steps=R * lib.cdiv(c_padded, BLOCK_K), apart=y.stride(2)
         )
@@ -777,12 +765,9 @@ def launch_conv1d(x, w, b, y, stride, pad, dil, groups) -> None:
             **constants, y_sum_parts_ptr=y_sum_parts, **config,
         )  # fmt: skip
     if y_sum_parts is not None:
-        grid = (groups * lib.cdiv(M, 2) * lib.cdiv(N_, max(32, min(256, 2048 // lib.pow2(PARTS)))),)
-        conv1d_combine[grid](
-            y_sum_parts, b, y, N * P, F // groups, P, F, *b.stride(), *y.stride(),
-            groups=groups, **constants, BLOCK_M=2,
-            BLOCK_N=max(32, min(256, 2048 // lib.pow2(PARTS))), PARTS=PARTS,
-            AHEAD=min(64, lib.pow2(PARTS)),
+        lib.launch_combine(
+            conv1d_combine, (groups, M, N_), PARTS, y_sum_parts, b, y, N * P, F // groups, P, F,
+            *b.stride(), *y.stride(), groups=groups, **constants,
         )  # fmt: skip
 
 
@@ -2001,12 +1986,8 @@ def launch_conv1d_backward_dx(w, dy, dx, stride, pad, dil, groups) -> None:
             **constants, **config,
         )  # fmt: skip
     elif variant in ("rows_stream", "rows_persistent", "rows_square"):
-        BLOCK_M, BLOCK_N, BLOCK_K, PROGRAMS = (
-            config["BLOCK_M"],
-            config["BLOCK_N"],
-            config["BLOCK_K"],
-            config["PROGRAMS"],
-        )
+        BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
+        PROGRAMS = config["PROGRAMS"]
         dy = lib.reshaped(dy.permute(0, 2, 1), L * N, F)
         w = lib.reshaped(w, F, Cg)
         dx = dx.permute(0, 2, 1).view(L * N, Cg)
@@ -2020,12 +2001,8 @@ def launch_conv1d_backward_dx(w, dy, dx, stride, pad, dil, groups) -> None:
             **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant in ("planes_stream", "planes_persistent", "planes_square"):
-        BLOCK_M, BLOCK_N, BLOCK_K, PROGRAMS = (
-            config["BLOCK_M"],
-            config["BLOCK_N"],
-            config["BLOCK_K"],
-            config["PROGRAMS"],
-        )
+        BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
+        PROGRAMS = config["PROGRAMS"]
         dy = lib.reshaped(dy, N, F, L)
         w = lib.reshaped(w, F, Cg)
         dx = dx.view(N, Cg, L)
@@ -2071,12 +2048,9 @@ def launch_conv1d_backward_dx(w, dy, dx, stride, pad, dil, groups) -> None:
             dx_sum_parts_ptr=dx_sum_parts, **config,
         )  # fmt: skip
     if dx_sum_parts is not None:
-        grid = (groups * lib.cdiv(M, 2) * lib.cdiv(Cg, max(32, min(256, 2048 // lib.pow2(PARTS)))),)
-        conv1d_backward_dx_combine[grid](
-            dx_sum_parts, dx, L * N, Cg, L, *dx.stride(),
-            groups=groups, **constants, BLOCK_M=2,
-            BLOCK_N=max(32, min(256, 2048 // lib.pow2(PARTS))), PARTS=PARTS,
-            AHEAD=min(64, lib.pow2(PARTS)),
+        lib.launch_combine(
+            conv1d_backward_dx_combine, (groups, M, Cg), PARTS, dx_sum_parts, dx, L * N, Cg, L,
+            *dx.stride(), groups=groups, **constants,
         )  # fmt: skip
 
 
@@ -2235,12 +2209,8 @@ def launch_conv1d_backward_dw(x, dy, dw, stride, pad, dil, groups) -> None:
             **constants, dw_sum_parts_ptr=dw_sum_parts, **config,
         )  # fmt: skip
     elif variant == "patches":
-        BLOCK_M, BLOCK_N, BLOCK_K, FLAT = (
-            config["BLOCK_M"],
-            config["BLOCK_N"],
-            config["BLOCK_K"],
-            config["FLAT"],
-        )
+        BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
+        FLAT = config["FLAT"]
         PATCH_C, PATCH_R = lib.patch(
             BLOCK_M, Cg, R, steps=P * lib.cdiv(n__padded, BLOCK_K), apart=dw.stride(2)
         )
@@ -2287,11 +2257,9 @@ def launch_conv1d_backward_dw(x, dy, dw, stride, pad, dil, groups) -> None:
             **constants, dw_sum_parts_ptr=dw_sum_parts, **config,
         )  # fmt: skip
     if dw_sum_parts is not None:
-        grid = (groups * lib.cdiv(M, 2) * lib.cdiv(N_, max(32, min(256, 2048 // lib.pow2(PARTS)))),)
-        conv1d_backward_dw_combine[grid](
-            dw_sum_parts, dw, Cg * R, F // groups, F, R, *dw.stride(),
-            **constants, BLOCK_M=2, BLOCK_N=max(32, min(256, 2048 // lib.pow2(PARTS))), PARTS=PARTS,
-            AHEAD=min(64, lib.pow2(PARTS)),
+        lib.launch_combine(
+            conv1d_backward_dw_combine, (groups, M, N_), PARTS, dw_sum_parts, dw, Cg * R,
+            F // groups, F, R, *dw.stride(), **constants,
         )  # fmt: skip
 
 
@@ -2363,20 +2331,12 @@ def launch_conv1d_backward_db(dy, db, groups) -> None:
     ROWS = config["ROWS"]
     compute = torch.float64 if in_f64 else torch.float32
     COMPUTE = tl.float64 if in_f64 else tl.float32
-    arguments = (dy, db, (F // groups) * groups, N, P, *dy.stride(), db.stride(0))
     if variant == "split":
-        PARTS, MERGE = config["PARTS"], config["MERGE"]
-        db_sum_part = torch.empty((rows, PARTS), dtype=compute, device=dy.device)
-        grid = (lib.cdiv(rows, ROWS), PARTS)
-        conv1d_backward_db_loop[grid](
-            *arguments, COMPUTE=COMPUTE, VEC=lib.vec(P, *dy.stride()[:2]), enable_fp_fusion=True,
-            PASS=1, db_sum_part_ptr=db_sum_part, **lib.config_without(config, "MERGE"),
-        )  # fmt: skip
-        grid = (lib.cdiv(rows, MERGE),)
-        conv1d_backward_db_loop[grid](
-            *arguments, COMPUTE=COMPUTE, VEC=lib.vec(P, *dy.stride()[:2]), enable_fp_fusion=True,
-            PASS=2, db_sum_part_ptr=db_sum_part,
-            **dict(lib.config_without(config, "MERGE"), ROWS=MERGE, PARTS_POW2=PARTS),
+        db_sum_part = torch.empty((rows, config["PARTS"]), dtype=compute, device=dy.device)
+        lib.launch_split(
+            conv1d_backward_db_loop, rows, config, dy, db, (F // groups) * groups, N, P,
+            *dy.stride(), db.stride(0), COMPUTE=COMPUTE, VEC=lib.vec(P, *dy.stride()[:2]),
+            enable_fp_fusion=True, db_sum_part_ptr=db_sum_part,
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(rows, ROWS),)
@@ -2387,8 +2347,8 @@ def launch_conv1d_backward_db(dy, db, groups) -> None:
     else:
         grid = (lib.cdiv(rows, ROWS),)
         conv1d_backward_db_loop[grid](
-            *arguments, COMPUTE=COMPUTE, VEC=lib.vec(P, *dy.stride()[:2]), enable_fp_fusion=True,
-            **config,
+            dy, db, (F // groups) * groups, N, P, *dy.stride(), db.stride(0),
+            COMPUTE=COMPUTE, VEC=lib.vec(P, *dy.stride()[:2]), enable_fp_fusion=True, **config,
         )  # fmt: skip
 
 

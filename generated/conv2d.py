@@ -788,12 +788,8 @@ def launch_conv2d(x, w, b, y, stride, pad, dil, groups) -> None:
             Cg=Cg, R=R, S=S, groups=groups, stride=stride, pad=pad, dil=dil, **constants, **config,
         )  # fmt: skip
     elif variant in ("rows_stream", "rows_persistent", "rows_square"):
-        BLOCK_M, BLOCK_N, BLOCK_K, PROGRAMS = (
-            config["BLOCK_M"],
-            config["BLOCK_N"],
-            config["BLOCK_K"],
-            config["PROGRAMS"],
-        )
+        BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
+        PROGRAMS = config["PROGRAMS"]
         w = lib.reshaped(w, F, Cg)
         x = lib.reshaped(x.permute(0, 2, 3, 1), N * P * Q, Cg)
         y = y.permute(0, 2, 3, 1).view(N * P * Q, F)
@@ -807,12 +803,8 @@ def launch_conv2d(x, w, b, y, stride, pad, dil, groups) -> None:
             **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant in ("planes_stream", "planes_persistent", "planes_square"):
-        BLOCK_M, BLOCK_N, BLOCK_K, PROGRAMS = (
-            config["BLOCK_M"],
-            config["BLOCK_N"],
-            config["BLOCK_K"],
-            config["PROGRAMS"],
-        )
+        BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
+        PROGRAMS = config["PROGRAMS"]
         w = lib.reshaped(w, F, Cg)
         x = lib.reshaped(x, N, Cg, P * Q)
         y = y.view(N, F, P * Q)
@@ -825,12 +817,8 @@ def launch_conv2d(x, w, b, y, stride, pad, dil, groups) -> None:
             **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant == "patches":
-        BLOCK_M, BLOCK_N, BLOCK_K, FLAT = (
-            config["BLOCK_M"],
-            config["BLOCK_N"],
-            config["BLOCK_K"],
-            config["FLAT"],
-        )
+        BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
+        FLAT = config["FLAT"]
         PATCH_N_, PATCH_P, PATCH_Q = lib.patch(
             BLOCK_M, N, P, Q, steps=R * S * lib.cdiv(c_padded, BLOCK_K), apart=y.stride(3)
         )
@@ -888,12 +876,9 @@ def launch_conv2d(x, w, b, y, stride, pad, dil, groups) -> None:
             **constants, y_sum_parts_ptr=y_sum_parts, **config,
         )  # fmt: skip
     if y_sum_parts is not None:
-        grid = (groups * lib.cdiv(M, 2) * lib.cdiv(N_, max(32, min(256, 2048 // lib.pow2(PARTS)))),)
-        conv2d_combine[grid](
-            y_sum_parts, b, y, N * P * Q, F // groups, P * Q, F, Q, P, *b.stride(), *y.stride(),
-            groups=groups, **constants, BLOCK_M=2,
-            BLOCK_N=max(32, min(256, 2048 // lib.pow2(PARTS))), PARTS=PARTS,
-            AHEAD=min(64, lib.pow2(PARTS)),
+        lib.launch_combine(
+            conv2d_combine, (groups, M, N_), PARTS, y_sum_parts, b, y, N * P * Q, F // groups,
+            P * Q, F, Q, P, *b.stride(), *y.stride(), groups=groups, **constants,
         )  # fmt: skip
 
 
@@ -2333,12 +2318,8 @@ def launch_conv2d_backward_dx(w, dy, dx, stride, pad, dil, groups) -> None:
             VEC_DX=lib.vec(*dx.stride()[:3], w2_steps, W), **constants, **config,
         )  # fmt: skip
     elif variant in ("rows_stream", "rows_persistent", "rows_square"):
-        BLOCK_M, BLOCK_N, BLOCK_K, PROGRAMS = (
-            config["BLOCK_M"],
-            config["BLOCK_N"],
-            config["BLOCK_K"],
-            config["PROGRAMS"],
-        )
+        BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
+        PROGRAMS = config["PROGRAMS"]
         dy = lib.reshaped(dy.permute(0, 2, 3, 1), H * N * W, F)
         w = lib.reshaped(w, F, Cg)
         dx = dx.permute(0, 2, 3, 1).view(H * N * W, Cg)
@@ -2352,12 +2333,8 @@ def launch_conv2d_backward_dx(w, dy, dx, stride, pad, dil, groups) -> None:
             **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant in ("planes_stream", "planes_persistent", "planes_square"):
-        BLOCK_M, BLOCK_N, BLOCK_K, PROGRAMS = (
-            config["BLOCK_M"],
-            config["BLOCK_N"],
-            config["BLOCK_K"],
-            config["PROGRAMS"],
-        )
+        BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
+        PROGRAMS = config["PROGRAMS"]
         dy = lib.reshaped(dy, N, F, H * W)
         w = lib.reshaped(w, F, Cg)
         dx = dx.view(N, Cg, H * W)
@@ -2405,12 +2382,9 @@ def launch_conv2d_backward_dx(w, dy, dx, stride, pad, dil, groups) -> None:
             dx_sum_parts_ptr=dx_sum_parts, **config,
         )  # fmt: skip
     if dx_sum_parts is not None:
-        grid = (groups * lib.cdiv(M, 2) * lib.cdiv(Cg, max(32, min(256, 2048 // lib.pow2(PARTS)))),)
-        conv2d_backward_dx_combine[grid](
-            dx_sum_parts, dx, H * N * W, Cg, H * W, W, H, *dx.stride(),
-            groups=groups, **constants, BLOCK_M=2,
-            BLOCK_N=max(32, min(256, 2048 // lib.pow2(PARTS))), PARTS=PARTS,
-            AHEAD=min(64, lib.pow2(PARTS)),
+        lib.launch_combine(
+            conv2d_backward_dx_combine, (groups, M, Cg), PARTS, dx_sum_parts, dx, H * N * W, Cg,
+            H * W, W, H, *dx.stride(), groups=groups, **constants,
         )  # fmt: skip
 
 
@@ -2578,12 +2552,8 @@ def launch_conv2d_backward_dw(x, dy, dw, stride, pad, dil, groups) -> None:
             **constants, dw_sum_parts_ptr=dw_sum_parts, **config,
         )  # fmt: skip
     elif variant == "patches":
-        BLOCK_M, BLOCK_N, BLOCK_K, FLAT = (
-            config["BLOCK_M"],
-            config["BLOCK_N"],
-            config["BLOCK_K"],
-            config["FLAT"],
-        )
+        BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
+        FLAT = config["FLAT"]
         PATCH_C, PATCH_R, PATCH_S = lib.patch(
             BLOCK_M, Cg, R, S, steps=P * Q * lib.cdiv(n__padded, BLOCK_K), apart=dw.stride(3)
         )
@@ -2634,11 +2604,9 @@ def launch_conv2d_backward_dw(x, dy, dw, stride, pad, dil, groups) -> None:
             **constants, dw_sum_parts_ptr=dw_sum_parts, **config,
         )  # fmt: skip
     if dw_sum_parts is not None:
-        grid = (groups * lib.cdiv(M, 2) * lib.cdiv(N_, max(32, min(256, 2048 // lib.pow2(PARTS)))),)
-        conv2d_backward_dw_combine[grid](
-            dw_sum_parts, dw, Cg * R * S, F // groups, F, R * S, S, R, *dw.stride(),
-            **constants, BLOCK_M=2, BLOCK_N=max(32, min(256, 2048 // lib.pow2(PARTS))), PARTS=PARTS,
-            AHEAD=min(64, lib.pow2(PARTS)),
+        lib.launch_combine(
+            conv2d_backward_dw_combine, (groups, M, N_), PARTS, dw_sum_parts, dw, Cg * R * S,
+            F // groups, F, R * S, S, R, *dw.stride(), **constants,
         )  # fmt: skip
 
 
@@ -2714,18 +2682,10 @@ def launch_conv2d_backward_db(dy, db, groups) -> None:
     arguments = (dy, db, (F // groups) * groups, N, P * Q, *dy.stride(), db.stride(0))
     constants = dict(COMPUTE=COMPUTE, enable_fp_fusion=True)
     if variant == "split":
-        PARTS, MERGE = config["PARTS"], config["MERGE"]
-        db_sum_part = torch.empty((rows, PARTS), dtype=compute, device=dy.device)
-        grid = (lib.cdiv(rows, ROWS), PARTS)
-        conv2d_backward_db_loop[grid](
-            *arguments, VEC=lib.vec(P * Q, *dy.stride()[:2]), **constants, PASS=1,
-            db_sum_part_ptr=db_sum_part, **lib.config_without(config, "MERGE"),
-        )  # fmt: skip
-        grid = (lib.cdiv(rows, MERGE),)
-        conv2d_backward_db_loop[grid](
-            *arguments, VEC=lib.vec(P * Q, *dy.stride()[:2]), **constants, PASS=2,
-            db_sum_part_ptr=db_sum_part,
-            **dict(lib.config_without(config, "MERGE"), ROWS=MERGE, PARTS_POW2=PARTS),
+        db_sum_part = torch.empty((rows, config["PARTS"]), dtype=compute, device=dy.device)
+        lib.launch_split(
+            conv2d_backward_db_loop, rows, config, *arguments, VEC=lib.vec(P * Q, *dy.stride()[:2]),
+            **constants, db_sum_part_ptr=db_sum_part,
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(rows, ROWS),)

@@ -546,7 +546,6 @@ def launch_conv3d(x, w, b, y, stride, pad) -> None:
     INDEX = tl.int32 if max(N * O * P * Q, C * K * R * S, *x.shape) < 2_000_000_000 else tl.int64
     PARTS = config.get("PARTS", 1)
     y_sum_parts = lib.workspace(config, (M, F), compute, w.device)
-    constants = dict(COMPUTE=COMPUTE, enable_fp_fusion=True)
     if variant in ("patches", "wide", "taps"):
         x_padded = lib.padded(x.permute(0, 2, 3, 4, 1), 16)
         w_padded = lib.padded(w.permute(0, 2, 3, 4, 1), 16)
@@ -561,8 +560,8 @@ def launch_conv3d(x, w, b, y, stride, pad) -> None:
         grid = (min(PROGRAMS * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(F, BLOCK_N)),)
         conv3d_rows[grid](
             x_tiles, w_tiles, b, y_tiles, y, N * O * P * Q, F, C, b.stride(0), *y.stride(),
-            TRANS_X=trans_x, TRANS_W=trans_w, PRECISION=PRECISION, **constants,
-            **lib.config_without(config, "PROGRAMS"),
+            TRANS_X=trans_x, TRANS_W=trans_w, COMPUTE=COMPUTE, PRECISION=PRECISION,
+            enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant in ("planes_stream", "planes_persistent", "planes_square"):
         PROGRAMS = config["PROGRAMS"]
@@ -574,8 +573,8 @@ def launch_conv3d(x, w, b, y, stride, pad) -> None:
         grid = (min(PROGRAMS * gpu.sms, N * lib.cdiv(places, BLOCK_M) * lib.cdiv(F, BLOCK_N)),)
         conv3d_planes[grid](
             x_tiles, w_tiles, b, y, N, O * P * Q, F, C, b.stride(0), *y.stride(),
-            TRANS_X=trans_x, TRANS_W=trans_w, PRECISION=PRECISION, **constants,
-            **lib.config_without(config, "PROGRAMS"),
+            TRANS_X=trans_x, TRANS_W=trans_w, COMPUTE=COMPUTE, PRECISION=PRECISION,
+            enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant == "patches":
         FLAT = config["FLAT"]
@@ -608,8 +607,8 @@ def launch_conv3d(x, w, b, y, stride, pad) -> None:
             x_padded_patches, w_padded_tiles, b, y, F, c_padded, N, O, P, Q, x_padded.stride(1),
             x_padded.stride(2), x_padded.stride(3), b.stride(0), *y.stride(),
             K=K, R=R, S=S, PATCH_N_=PATCH_N_, PATCH_O=PATCH_O, PATCH_P=PATCH_P, PATCH_Q=PATCH_Q,
-            pad=pad, stride=stride, PRECISION=PRECISION, VEC_Y=lib.vec(*y.stride()[:4], Q),
-            **constants, **config,
+            pad=pad, stride=stride, COMPUTE=COMPUTE, PRECISION=PRECISION,
+            VEC_Y=lib.vec(*y.stride()[:4], Q), enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant in ("wide", "taps"):
         w_padded = lib.reshaped(w_padded, F, K * R * S, c_padded)
@@ -617,8 +616,8 @@ def launch_conv3d(x, w, b, y, stride, pad) -> None:
         conv3d_taps[grid](
             x_padded, w_padded, b, y, N * O * P * Q, F, c_padded, O * P * Q, P * Q, O, Q, P, D, H,
             W, *x_padded.stride(), *w_padded.stride(), b.stride(0), *y.stride(),
-            K=K, R=R, S=S, INDEX=INDEX, stride=stride, pad=pad, PRECISION=PRECISION, **constants,
-            y_sum_parts_ptr=y_sum_parts, **config,
+            K=K, R=R, S=S, INDEX=INDEX, stride=stride, pad=pad, COMPUTE=COMPUTE,
+            PRECISION=PRECISION, enable_fp_fusion=True, y_sum_parts_ptr=y_sum_parts, **config,
         )  # fmt: skip
     else:
         if variant == "mixed":
@@ -636,15 +635,13 @@ def launch_conv3d(x, w, b, y, stride, pad) -> None:
             C=C, K=K, R=R, S=S, INDEX=INDEX,
             VEC_X=math.gcd(16, x.stride(0), x.stride(2), x.stride(3), x.stride(4)), stride=stride,
             pad=pad, RUN_X=x.stride(1) == 1 < C, VEC_W=math.gcd(16, w.stride(0), w.stride(2)),
-            PRECISION=PRECISION, **constants, y_sum_parts_ptr=y_sum_parts, **config,
+            COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True,
+            y_sum_parts_ptr=y_sum_parts, **config,
         )  # fmt: skip
     if y_sum_parts is not None:
-        grid = (lib.cdiv(M, 2) * lib.cdiv(F, max(32, min(256, 2048 // lib.pow2(PARTS)))),)
-        conv3d_combine[grid](
-            y_sum_parts, b, y, N * O * P * Q, F, O * P * Q, P * Q, O, Q, P, b.stride(0),
-            *y.stride(),
-            **constants, BLOCK_M=2, BLOCK_N=max(32, min(256, 2048 // lib.pow2(PARTS))), PARTS=PARTS,
-            AHEAD=min(64, lib.pow2(PARTS)),
+        lib.launch_combine(
+            conv3d_combine, (M, F), PARTS, y_sum_parts, b, y, N * O * P * Q, F, O * P * Q, P * Q, O,
+            Q, P, b.stride(0), *y.stride(), COMPUTE=COMPUTE, enable_fp_fusion=True,
         )  # fmt: skip
 
 
@@ -1891,12 +1888,9 @@ def launch_conv3d_backward_dw(x, dy, dw, stride, pad) -> None:
             enable_fp_fusion=True, dw_sum_parts_ptr=dw_sum_parts, **config,
         )  # fmt: skip
     if dw_sum_parts is not None:
-        grid = (lib.cdiv(M, 2) * lib.cdiv(F, max(32, min(256, 2048 // lib.pow2(PARTS)))),)
-        conv3d_backward_dw_combine[grid](
-            dw_sum_parts, dw, C * K * R * S, F, K * R * S, R * S, K, S, R, *dw.stride(),
-            COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=2,
-            BLOCK_N=max(32, min(256, 2048 // lib.pow2(PARTS))), PARTS=PARTS,
-            AHEAD=min(64, lib.pow2(PARTS)),
+        lib.launch_combine(
+            conv3d_backward_dw_combine, (M, F), PARTS, dw_sum_parts, dw, C * K * R * S, F,
+            K * R * S, R * S, K, S, R, *dw.stride(), COMPUTE=COMPUTE, enable_fp_fusion=True,
         )  # fmt: skip
 
 
@@ -1967,21 +1961,12 @@ def launch_conv3d_backward_db(dy, db) -> None:
     ROWS = config["ROWS"]
     compute = torch.float64 if in_f64 else torch.float32
     COMPUTE = tl.float64 if in_f64 else tl.float32
-    arguments = (dy, db, F, N, O * P * Q, *dy.stride(), db.stride(0))
     constants = dict(COMPUTE=COMPUTE, enable_fp_fusion=True)
     if variant == "split":
-        PARTS, MERGE = config["PARTS"], config["MERGE"]
-        db_sum_part = torch.empty((F, PARTS), dtype=compute, device=dy.device)
-        grid = (lib.cdiv(F, ROWS), PARTS)
-        conv3d_backward_db_loop[grid](
-            *arguments, VEC=lib.vec(O * P * Q, *dy.stride()[:2]), **constants, PASS=1,
-            db_sum_part_ptr=db_sum_part, **lib.config_without(config, "MERGE"),
-        )  # fmt: skip
-        grid = (lib.cdiv(F, MERGE),)
-        conv3d_backward_db_loop[grid](
-            *arguments, VEC=lib.vec(O * P * Q, *dy.stride()[:2]), **constants, PASS=2,
-            db_sum_part_ptr=db_sum_part,
-            **dict(lib.config_without(config, "MERGE"), ROWS=MERGE, PARTS_POW2=PARTS),
+        db_sum_part = torch.empty((F, config["PARTS"]), dtype=compute, device=dy.device)
+        lib.launch_split(
+            conv3d_backward_db_loop, F, config, dy, db, F, N, O * P * Q, *dy.stride(), db.stride(0),
+            VEC=lib.vec(O * P * Q, *dy.stride()[:2]), **constants, db_sum_part_ptr=db_sum_part,
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(F, ROWS),)
@@ -1992,7 +1977,8 @@ def launch_conv3d_backward_db(dy, db) -> None:
     else:
         grid = (lib.cdiv(F, ROWS),)
         conv3d_backward_db_loop[grid](
-            *arguments, VEC=lib.vec(O * P * Q, *dy.stride()[:2]), **constants, **config,
+            dy, db, F, N, O * P * Q, *dy.stride(), db.stride(0),
+            VEC=lib.vec(O * P * Q, *dy.stride()[:2]), **constants, **config,
         )  # fmt: skip
 
 

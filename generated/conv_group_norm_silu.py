@@ -895,11 +895,9 @@ def launch_conv_group_norm_silu_conv2d(x, w, b, conv2d, y, pad) -> None:
             PRECISION=PRECISION, **constants, conv2d_sum_parts_ptr=conv2d_sum_parts, **config,
         )  # fmt: skip
     if conv2d_sum_parts is not None:
-        grid = (lib.cdiv(M, 2) * lib.cdiv(F, max(32, min(256, 2048 // lib.pow2(PARTS)))),)
-        conv_group_norm_silu_conv2d_combine[grid](
-            conv2d_sum_parts, b, conv2d, N * P * Q, F, P * Q, Q, P, b.stride(0), *conv2d.stride(),
-            **constants, BLOCK_M=2, BLOCK_N=max(32, min(256, 2048 // lib.pow2(PARTS))), PARTS=PARTS,
-            AHEAD=min(64, lib.pow2(PARTS)),
+        lib.launch_combine(
+            conv_group_norm_silu_conv2d_combine, (M, F), PARTS, conv2d_sum_parts, b, conv2d,
+            N * P * Q, F, P * Q, Q, P, b.stride(0), *conv2d.stride(), **constants,
         )  # fmt: skip
 
 
@@ -1775,7 +1773,6 @@ def launch_conv_group_norm_silu_forward_conv2d_kept(x, w, b, conv2d, conv2d_kept
     INDEX = tl.int32 if max(N * P * Q, C * R * S, *x.shape) < 2_000_000_000 else tl.int64
     PARTS = config.get("PARTS", 1)
     conv2d_sum_parts = lib.workspace(config, (M, F), compute, w.device)
-    constants = dict(COMPUTE=COMPUTE, enable_fp_fusion=True)
     if variant in ("patches", "wide", "taps"):
         x_padded = lib.padded(x.permute(0, 2, 3, 1), 16)
         w_padded = lib.padded(w.permute(0, 2, 3, 1), 16)
@@ -1793,8 +1790,8 @@ def launch_conv_group_norm_silu_forward_conv2d_kept(x, w, b, conv2d, conv2d_kept
         conv_group_norm_silu_forward_conv2d_kept_rows[grid](
             x_tiles, w_tiles, b, conv2d_tiles, conv2d, conv2d_kept_tiles, conv2d_kept, N * P * Q, F,
             C, b.stride(0), *conv2d.stride(), *conv2d_kept.stride(),
-            TRANS_X=trans_x, TRANS_W=trans_w, PRECISION=PRECISION, **constants,
-            **lib.config_without(config, "PROGRAMS"),
+            TRANS_X=trans_x, TRANS_W=trans_w, COMPUTE=COMPUTE, PRECISION=PRECISION,
+            enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant in ("planes_stream", "planes_persistent", "planes_square"):
         PROGRAMS = config["PROGRAMS"]
@@ -1808,8 +1805,8 @@ def launch_conv_group_norm_silu_forward_conv2d_kept(x, w, b, conv2d, conv2d_kept
         conv_group_norm_silu_forward_conv2d_kept_planes[grid](
             x_tiles, w_tiles, b, conv2d, conv2d_kept, N, P * Q, F, C, b.stride(0), *conv2d.stride(),
             *conv2d_kept.stride(),
-            TRANS_X=trans_x, TRANS_W=trans_w, PRECISION=PRECISION, **constants,
-            **lib.config_without(config, "PROGRAMS"),
+            TRANS_X=trans_x, TRANS_W=trans_w, COMPUTE=COMPUTE, PRECISION=PRECISION,
+            enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant == "patches":
         FLAT = config["FLAT"]
@@ -1829,9 +1826,9 @@ def launch_conv_group_norm_silu_forward_conv2d_kept(x, w, b, conv2d, conv2d_kept
         conv_group_norm_silu_forward_conv2d_kept_patches[grid](
             x_padded_patches, w_padded_tiles, b, conv2d, conv2d_kept, F, c2_padded, N, P, Q,
             b.stride(0), *conv2d.stride(), *conv2d_kept.stride(),
-            R=R, S=S, PATCH_N_=PATCH_N_, PATCH_P=PATCH_P, PATCH_Q=PATCH_Q, pad=pad,
+            R=R, S=S, PATCH_N_=PATCH_N_, PATCH_P=PATCH_P, PATCH_Q=PATCH_Q, pad=pad, COMPUTE=COMPUTE,
             PRECISION=PRECISION, VEC_CONV2D=lib.vec(*conv2d.stride()[:3]),
-            VEC_CONV2D_KEPT=lib.vec(*conv2d_kept.stride()[:3], Q), **constants, **config,
+            VEC_CONV2D_KEPT=lib.vec(*conv2d_kept.stride()[:3], Q), enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant in ("wide", "taps"):
         w_padded = lib.reshaped(w_padded, F, R * S, c2_padded)
@@ -1840,8 +1837,8 @@ def launch_conv_group_norm_silu_forward_conv2d_kept(x, w, b, conv2d, conv2d_kept
             x_padded, w_padded, b, conv2d, conv2d_kept, N * P * Q, F, c2_padded, P * Q, Q, P, H, W,
             *x_padded.stride(), *w_padded.stride(), b.stride(0), *conv2d.stride(),
             *conv2d_kept.stride(),
-            R=R, S=S, INDEX=INDEX, pad=pad, PRECISION=PRECISION, **constants,
-            conv2d_sum_parts_ptr=conv2d_sum_parts, **config,
+            R=R, S=S, INDEX=INDEX, pad=pad, COMPUTE=COMPUTE, PRECISION=PRECISION,
+            enable_fp_fusion=True, conv2d_sum_parts_ptr=conv2d_sum_parts, **config,
         )  # fmt: skip
     else:
         if variant == "mixed":
@@ -1858,15 +1855,14 @@ def launch_conv_group_norm_silu_forward_conv2d_kept(x, w, b, conv2d, conv2d_kept
             b.stride(0), *conv2d.stride(), *conv2d_kept.stride(),
             C=C, R=R, S=S, INDEX=INDEX, VEC_X=math.gcd(16, x.stride(0), x.stride(2), x.stride(3)),
             pad=pad, RUN_X=x.stride(1) == 1 < C, VEC_W=math.gcd(16, w.stride(0), w.stride(2)),
-            PRECISION=PRECISION, **constants, conv2d_sum_parts_ptr=conv2d_sum_parts, **config,
+            COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True,
+            conv2d_sum_parts_ptr=conv2d_sum_parts, **config,
         )  # fmt: skip
     if conv2d_sum_parts is not None:
-        grid = (lib.cdiv(M, 2) * lib.cdiv(F, max(32, min(256, 2048 // lib.pow2(PARTS)))),)
-        conv_group_norm_silu_forward_conv2d_kept_combine[grid](
-            conv2d_sum_parts, b, conv2d, conv2d_kept, N * P * Q, F, P * Q, Q, P, b.stride(0),
-            *conv2d.stride(), *conv2d_kept.stride(),
-            **constants, BLOCK_M=2, BLOCK_N=max(32, min(256, 2048 // lib.pow2(PARTS))), PARTS=PARTS,
-            AHEAD=min(64, lib.pow2(PARTS)),
+        lib.launch_combine(
+            conv_group_norm_silu_forward_conv2d_kept_combine, (M, F), PARTS, conv2d_sum_parts, b,
+            conv2d, conv2d_kept, N * P * Q, F, P * Q, Q, P, b.stride(0), *conv2d.stride(),
+            *conv2d_kept.stride(), COMPUTE=COMPUTE, enable_fp_fusion=True,
         )  # fmt: skip
 
 
@@ -3529,7 +3525,6 @@ def launch_conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum(
         rows=rows, cols=P * Q, strided=strided, aligned=aligned, in_f64=in_f64,
         gpu=lib.gpu(var_sum.device),
     )  # fmt: skip
-    ROWS = config["ROWS"]
     compute = torch.float64 if in_f64 else torch.float32
     COMPUTE = tl.float64 if in_f64 else tl.float32
     arguments = (
@@ -3538,33 +3533,21 @@ def launch_conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum(
         gain.stride(0), bias.stride(0), *dy.stride(), dgroup_norm_rsqrt_sum.stride(0),
     )  # fmt: skip
     if variant == "split":
-        PARTS, MERGE = config["PARTS"], config["MERGE"]
+        PARTS = config["PARTS"]
         dgroup_norm_rsqrt_sum_part = torch.empty(
             (rows, PARTS), dtype=compute, device=var_sum.device
         )
-        grid = (lib.cdiv(rows, ROWS), PARTS)
-        conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum_loop[grid](
-            *arguments, COMPUTE=COMPUTE, VEC=lib.vec(P * Q, conv2d_kept.stride(0), dy.stride(0)),
-            enable_fp_fusion=True, PASS=1,
-            dgroup_norm_rsqrt_sum_part_ptr=dgroup_norm_rsqrt_sum_part,
-            **lib.config_without(config, "MERGE"),
-        )  # fmt: skip
-        grid = (lib.cdiv(rows, MERGE),)
-        conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum_loop[grid](
-            *arguments, COMPUTE=COMPUTE, VEC=lib.vec(P * Q, conv2d_kept.stride(0), dy.stride(0)),
-            enable_fp_fusion=True, PASS=2,
-            dgroup_norm_rsqrt_sum_part_ptr=dgroup_norm_rsqrt_sum_part,
-            **dict(lib.config_without(config, "MERGE"), ROWS=MERGE, PARTS_POW2=PARTS),
-        )  # fmt: skip
-    elif variant in ("strided", "rows"):
-        grid = (lib.cdiv(rows, ROWS),)
-        conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum_rows[grid](
-            *arguments, COMPUTE=COMPUTE, VEC=lib.vec(P * Q, conv2d_kept.stride(0), dy.stride(0)),
-            enable_fp_fusion=True, **config,
+        lib.launch_split(
+            conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum_loop, rows, config, *arguments,
+            COMPUTE=COMPUTE, VEC=lib.vec(P * Q, conv2d_kept.stride(0), dy.stride(0)),
+            enable_fp_fusion=True, dgroup_norm_rsqrt_sum_part_ptr=dgroup_norm_rsqrt_sum_part,
         )  # fmt: skip
     else:
-        grid = (lib.cdiv(rows, ROWS),)
-        conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum_loop[grid](
+        kernel = (
+            conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum_rows if variant in ("strided", "rows")
+            else conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum_loop
+        )  # fmt: skip
+        kernel[(lib.cdiv(rows, config["ROWS"]),)](
             *arguments, COMPUTE=COMPUTE, VEC=lib.vec(P * Q, conv2d_kept.stride(0), dy.stride(0)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
@@ -3598,7 +3581,6 @@ def launch_conv_group_norm_silu_backward_dvar_sum(
         rows=rows, cols=Cg, strided=strided, aligned=aligned, in_f64=in_f64,
         gpu=lib.gpu(var_sum.device),
     )  # fmt: skip
-    ROWS = config["ROWS"]
     compute = torch.float64 if in_f64 else torch.float32
     COMPUTE = tl.float64 if in_f64 else tl.float32
     arguments = (
@@ -3610,24 +3592,17 @@ def launch_conv_group_norm_silu_backward_dvar_sum(
         VEC=lib.vec(Cg, dgroup_norm_rsqrt_sum.stride(0), gain.stride(0)), enable_fp_fusion=True,
     )  # fmt: skip
     if variant == "split":
-        PARTS, MERGE = config["PARTS"], config["MERGE"]
-        dvar_sum_part = torch.empty((rows, PARTS), dtype=compute, device=var_sum.device)
-        grid = (lib.cdiv(rows, ROWS), PARTS)
-        conv_group_norm_silu_backward_dvar_sum_loop[grid](
-            *arguments, **constants, PASS=1, dvar_sum_part_ptr=dvar_sum_part,
-            **lib.config_without(config, "MERGE"),
+        dvar_sum_part = torch.empty((rows, config["PARTS"]), dtype=compute, device=var_sum.device)
+        lib.launch_split(
+            conv_group_norm_silu_backward_dvar_sum_loop, rows, config, *arguments, **constants,
+            dvar_sum_part_ptr=dvar_sum_part,
         )  # fmt: skip
-        grid = (lib.cdiv(rows, MERGE),)
-        conv_group_norm_silu_backward_dvar_sum_loop[grid](
-            *arguments, **constants, PASS=2, dvar_sum_part_ptr=dvar_sum_part,
-            **dict(lib.config_without(config, "MERGE"), ROWS=MERGE, PARTS_POW2=PARTS),
-        )  # fmt: skip
-    elif variant in ("strided", "rows"):
-        grid = (lib.cdiv(rows, ROWS),)
-        conv_group_norm_silu_backward_dvar_sum_rows[grid](*arguments, **constants, **config)
     else:
-        grid = (lib.cdiv(rows, ROWS),)
-        conv_group_norm_silu_backward_dvar_sum_loop[grid](*arguments, **constants, **config)
+        kernel = (
+            conv_group_norm_silu_backward_dvar_sum_rows if variant in ("strided", "rows")
+            else conv_group_norm_silu_backward_dvar_sum_loop
+        )  # fmt: skip
+        kernel[(lib.cdiv(rows, config["ROWS"]),)](*arguments, **constants, **config)
 
 
 def choose_conv_group_norm_silu_backward_db(
@@ -3735,39 +3710,27 @@ def launch_conv_group_norm_silu_backward_db(
         *var_sum.stride(), gain.stride(0), bias.stride(0), *dy.stride(), *dvar_sum.stride(),
         *dmu_sum.stride(), *dconv2d.stride(), db.stride(0), dgain.stride(0), dbias.stride(0),
     )  # fmt: skip
-    constants = dict(COMPUTE=COMPUTE, enable_fp_fusion=True)
     if variant == "split":
-        PARTS, MERGE = config["PARTS"], config["MERGE"]
+        PARTS = config["PARTS"]
         db_sum_part = torch.empty((rows, PARTS), dtype=compute, device=bias.device)
         dgain_sum_part = torch.empty((rows, PARTS), dtype=compute, device=bias.device)
         dbias_sum_part = torch.empty((rows, PARTS), dtype=compute, device=bias.device)
-        grid = (lib.cdiv(rows, ROWS), PARTS)
-        conv_group_norm_silu_backward_db_loop[grid](
-            conv2d_kept, mu, var_sum, gain, bias, dy, dvar_sum, dmu_sum, dconv2d, db, dgain, dbias,
-            Cg * groups, N, P * Q, Cg, Cg * P * Q, *conv2d_kept.stride(), *mu.stride(),
-            *var_sum.stride(), gain.stride(0), bias.stride(0), *dy.stride(), *dvar_sum.stride(),
-            *dmu_sum.stride(), *dconv2d.stride(), db.stride(0), dgain.stride(0), dbias.stride(0),
+        lib.launch_split(
+            conv_group_norm_silu_backward_db_loop, rows, config, conv2d_kept, mu, var_sum, gain,
+            bias, dy, dvar_sum, dmu_sum, dconv2d, db, dgain, dbias, Cg * groups, N, P * Q, Cg,
+            Cg * P * Q, *conv2d_kept.stride(), *mu.stride(), *var_sum.stride(), gain.stride(0),
+            bias.stride(0), *dy.stride(), *dvar_sum.stride(), *dmu_sum.stride(), *dconv2d.stride(),
+            db.stride(0), dgain.stride(0), dbias.stride(0), COMPUTE=COMPUTE,
             VEC=lib.vec(P * Q, *conv2d_kept.stride()[:2], *dy.stride()[:2], *dconv2d.stride()[:2]),
-            **constants, PASS=1, db_sum_part_ptr=db_sum_part, dgain_sum_part_ptr=dgain_sum_part,
-            dbias_sum_part_ptr=dbias_sum_part, **lib.config_without(config, "MERGE"),
-        )  # fmt: skip
-        grid = (lib.cdiv(rows, MERGE),)
-        conv_group_norm_silu_backward_db_loop[grid](
-            conv2d_kept, mu, var_sum, gain, bias, dy, dvar_sum, dmu_sum, dconv2d, db, dgain, dbias,
-            Cg * groups, N, P * Q, Cg, Cg * P * Q, *conv2d_kept.stride(), *mu.stride(),
-            *var_sum.stride(), gain.stride(0), bias.stride(0), *dy.stride(), *dvar_sum.stride(),
-            *dmu_sum.stride(), *dconv2d.stride(), db.stride(0), dgain.stride(0), dbias.stride(0),
-            VEC=lib.vec(P * Q, *conv2d_kept.stride()[:2], *dy.stride()[:2], *dconv2d.stride()[:2]),
-            **constants, PASS=2, db_sum_part_ptr=db_sum_part, dgain_sum_part_ptr=dgain_sum_part,
+            enable_fp_fusion=True, db_sum_part_ptr=db_sum_part, dgain_sum_part_ptr=dgain_sum_part,
             dbias_sum_part_ptr=dbias_sum_part,
-            **dict(lib.config_without(config, "MERGE"), ROWS=MERGE, PARTS_POW2=PARTS),
         )  # fmt: skip
     elif variant == "rows":
         grid = (lib.cdiv(rows, ROWS),)
         conv_group_norm_silu_backward_db_rows[grid](
-            *arguments,
+            *arguments, COMPUTE=COMPUTE,
             VEC=lib.vec(N * P * Q, *conv2d_kept.stride()[:2], *dy.stride()[:2], *dconv2d.stride()[:2]),
-            **constants, **config,
+            enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "loop":
         grid = (lib.cdiv(rows, ROWS),)
@@ -3776,8 +3739,9 @@ def launch_conv_group_norm_silu_backward_db(
             Cg * groups, N, P * Q, Cg, Cg * P * Q, *conv2d_kept.stride(), *mu.stride(),
             *var_sum.stride(), gain.stride(0), bias.stride(0), *dy.stride(), *dvar_sum.stride(),
             *dmu_sum.stride(), *dconv2d.stride(), db.stride(0), dgain.stride(0), dbias.stride(0),
+            COMPUTE=COMPUTE,
             VEC=lib.vec(P * Q, *conv2d_kept.stride()[:2], *dy.stride()[:2], *dconv2d.stride()[:2]),
-            **constants, **config,
+            enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "channels_split":
         PARTS = config["PARTS"]
@@ -3787,24 +3751,24 @@ def launch_conv_group_norm_silu_backward_db(
         grid = (lib.cdiv(rows, ROWS), PARTS)
         for PASS in (1, 2):
             conv_group_norm_silu_backward_db_channels_loop[grid](
-                *arguments, PLACE=tl.int32 if N * P * Q < 2_000_000_000 else tl.int64,
+                *arguments, PLACE=tl.int32 if N * P * Q < 2_000_000_000 else tl.int64, COMPUTE=COMPUTE,
                 VEC=lib.vec(N * P * Q, *conv2d_kept.stride()[:2], *dy.stride()[:2], *dconv2d.stride()[:2]),
-                **constants, PASS=PASS, db_sum_part_ptr=db_sum_part, dgain_sum_part_ptr=dgain_sum_part,
-                dbias_sum_part_ptr=dbias_sum_part, **config,
+                enable_fp_fusion=True, PASS=PASS, db_sum_part_ptr=db_sum_part,
+                dgain_sum_part_ptr=dgain_sum_part, dbias_sum_part_ptr=dbias_sum_part, **config,
             )  # fmt: skip
     elif variant in ("channels_strided", "channels_rows"):
         grid = (lib.cdiv(rows, ROWS),)
         conv_group_norm_silu_backward_db_channels_rows[grid](
-            *arguments,
+            *arguments, COMPUTE=COMPUTE,
             VEC=lib.vec(N * P * Q, *conv2d_kept.stride()[:2], *dy.stride()[:2], *dconv2d.stride()[:2]),
-            **constants, **config,
+            enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(rows, ROWS),)
         conv_group_norm_silu_backward_db_channels_loop[grid](
-            *arguments, PLACE=tl.int32 if N * P * Q < 2_000_000_000 else tl.int64,
+            *arguments, PLACE=tl.int32 if N * P * Q < 2_000_000_000 else tl.int64, COMPUTE=COMPUTE,
             VEC=lib.vec(N * P * Q, *conv2d_kept.stride()[:2], *dy.stride()[:2], *dconv2d.stride()[:2]),
-            **constants, **config,
+            enable_fp_fusion=True, **config,
         )  # fmt: skip
 
 
@@ -3918,7 +3882,6 @@ def launch_conv_group_norm_silu_backward_dx(w, dconv2d, dx, pad) -> None:
     INDEX = tl.int32 if max(H * N * W, F * R * S, *dconv2d.shape) < 2_000_000_000 else tl.int64
     PARTS = config.get("PARTS", 1)
     dx_sum_parts = lib.workspace(config, (M, C), compute, dconv2d.device)
-    constants = dict(COMPUTE=COMPUTE, enable_fp_fusion=True)
     if variant in ("patches", "wide", "taps"):
         dconv2d_padded = lib.padded(dconv2d.permute(0, 2, 3, 1), 16)
         w_padded = lib.padded(w.permute(1, 2, 3, 0), 16)
@@ -3933,8 +3896,8 @@ def launch_conv_group_norm_silu_backward_dx(w, dconv2d, dx, pad) -> None:
         grid = (min(PROGRAMS * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(C, BLOCK_N)),)
         conv_group_norm_silu_backward_dx_rows[grid](
             dconv2d_tiles, w_tiles, dx_tiles, dx, H * N * W, C, F, *dx.stride(),
-            TRANS_DCONV2D=trans_dconv2d, TRANS_W=trans_w, PRECISION=PRECISION, **constants,
-            **lib.config_without(config, "PROGRAMS"),
+            TRANS_DCONV2D=trans_dconv2d, TRANS_W=trans_w, COMPUTE=COMPUTE, PRECISION=PRECISION,
+            enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant in ("planes_stream", "planes_persistent", "planes_square"):
         PROGRAMS = config["PROGRAMS"]
@@ -3946,8 +3909,8 @@ def launch_conv_group_norm_silu_backward_dx(w, dconv2d, dx, pad) -> None:
         grid = (min(PROGRAMS * gpu.sms, N * lib.cdiv(places, BLOCK_M) * lib.cdiv(C, BLOCK_N)),)
         conv_group_norm_silu_backward_dx_planes[grid](
             dconv2d_tiles, w_tiles, dx, N, H * W, C, F, *dx.stride(),
-            TRANS_DCONV2D=trans_dconv2d, TRANS_W=trans_w, PRECISION=PRECISION, **constants,
-            **lib.config_without(config, "PROGRAMS"),
+            TRANS_DCONV2D=trans_dconv2d, TRANS_W=trans_w, COMPUTE=COMPUTE, PRECISION=PRECISION,
+            enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant == "patches":
         FLAT = config["FLAT"]
@@ -3969,7 +3932,8 @@ def launch_conv_group_norm_silu_backward_dx(w, dconv2d, dx, pad) -> None:
         conv_group_norm_silu_backward_dx_patches[grid](
             dconv2d_padded_patches, w_padded_tiles, dx, C, c_padded, N, H, W, *dx.stride(),
             R=R, S=S, PATCH_N_=PATCH_N_, PATCH_H=PATCH_H, PATCH_W2=PATCH_W2, pad=pad,
-            PRECISION=PRECISION, VEC_DX=lib.vec(*dx.stride()[:3], W), **constants, **config,
+            COMPUTE=COMPUTE, PRECISION=PRECISION, VEC_DX=lib.vec(*dx.stride()[:3], W),
+            enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant in ("wide", "taps"):
         w_padded = lib.reshaped(w_padded, C, R * S, c_padded)
@@ -3977,8 +3941,8 @@ def launch_conv_group_norm_silu_backward_dx(w, dconv2d, dx, pad) -> None:
         conv_group_norm_silu_backward_dx_taps[grid](
             dconv2d_padded, w_padded, dx, H * N * W, C, c_padded, H * W, W, H, P, Q,
             *dconv2d_padded.stride(), *w_padded.stride(), *dx.stride(),
-            R=R, S=S, INDEX=INDEX, pad=pad, PRECISION=PRECISION, **constants,
-            dx_sum_parts_ptr=dx_sum_parts, **config,
+            R=R, S=S, INDEX=INDEX, pad=pad, COMPUTE=COMPUTE, PRECISION=PRECISION,
+            enable_fp_fusion=True, dx_sum_parts_ptr=dx_sum_parts, **config,
         )  # fmt: skip
     else:
         if variant == "mixed":
@@ -3996,15 +3960,13 @@ def launch_conv_group_norm_silu_backward_dx(w, dconv2d, dx, pad) -> None:
             F=F, R=R, S=S, INDEX=INDEX,
             VEC_DCONV2D=math.gcd(16, dconv2d.stride(0), dconv2d.stride(2), dconv2d.stride(3)),
             pad=pad, RUN_DCONV2D=dconv2d.stride(1) == 1 < F,
-            VEC_W=math.gcd(16, w.stride(1), w.stride(2)), PRECISION=PRECISION, **constants,
-            dx_sum_parts_ptr=dx_sum_parts, **config,
+            VEC_W=math.gcd(16, w.stride(1), w.stride(2)), COMPUTE=COMPUTE, PRECISION=PRECISION,
+            enable_fp_fusion=True, dx_sum_parts_ptr=dx_sum_parts, **config,
         )  # fmt: skip
     if dx_sum_parts is not None:
-        grid = (lib.cdiv(M, 2) * lib.cdiv(C, max(32, min(256, 2048 // lib.pow2(PARTS)))),)
-        conv_group_norm_silu_backward_dx_combine[grid](
-            dx_sum_parts, dx, H * N * W, C, H * W, W, H, *dx.stride(),
-            **constants, BLOCK_M=2, BLOCK_N=max(32, min(256, 2048 // lib.pow2(PARTS))), PARTS=PARTS,
-            AHEAD=min(64, lib.pow2(PARTS)),
+        lib.launch_combine(
+            conv_group_norm_silu_backward_dx_combine, (M, C), PARTS, dx_sum_parts, dx, H * N * W, C,
+            H * W, W, H, *dx.stride(), COMPUTE=COMPUTE, enable_fp_fusion=True,
         )  # fmt: skip
 
 
@@ -4093,7 +4055,6 @@ def launch_conv_group_norm_silu_backward_dw(x, dconv2d, dw, pad) -> None:
     INDEX = tl.int32 if max(C * R * S, N * P * Q, *x.shape) < 2_000_000_000 else tl.int64
     PARTS = config.get("PARTS", 1)
     dw_sum_parts = lib.workspace(config, (M, F), compute, dconv2d.device)
-    constants = dict(COMPUTE=COMPUTE, enable_fp_fusion=True)
     if variant in ("patches", "wide", "taps"):
         x_padded = lib.padded(x.permute(1, 2, 3, 0), 16)
         dconv2d_padded = lib.padded(dconv2d.permute(1, 2, 3, 0), 16)
@@ -4116,8 +4077,9 @@ def launch_conv_group_norm_silu_backward_dw(x, dconv2d, dw, pad) -> None:
         )
         conv_group_norm_silu_backward_dw_patches[grid](
             x_padded_patches, dconv2d_padded_tiles, dw, F, n__padded, C, R, S, *dw.stride(),
-            P=P, Q=Q, PATCH_C2=PATCH_C2, PATCH_R=PATCH_R, PATCH_S=PATCH_S, pad=pad,
-            PRECISION=PRECISION, VEC_DW=lib.vec(*dw.stride()[:3], S), **constants, **config,
+            P=P, Q=Q, PATCH_C2=PATCH_C2, PATCH_R=PATCH_R, PATCH_S=PATCH_S, pad=pad, COMPUTE=COMPUTE,
+            PRECISION=PRECISION, VEC_DW=lib.vec(*dw.stride()[:3], S), enable_fp_fusion=True,
+            **config,
         )  # fmt: skip
     elif variant in ("wide", "taps"):
         dconv2d_padded = lib.reshaped(dconv2d_padded, F, P * Q, n__padded)
@@ -4125,8 +4087,8 @@ def launch_conv_group_norm_silu_backward_dw(x, dconv2d, dw, pad) -> None:
         conv_group_norm_silu_backward_dw_taps[grid](
             x_padded, dconv2d_padded, dw, C * R * S, F, n__padded, R * S, S, R, H, W,
             *x_padded.stride(), *dconv2d_padded.stride(), *dw.stride(),
-            P=P, Q=Q, INDEX=INDEX, pad=pad, PRECISION=PRECISION, **constants,
-            dw_sum_parts_ptr=dw_sum_parts, **config,
+            P=P, Q=Q, INDEX=INDEX, pad=pad, COMPUTE=COMPUTE, PRECISION=PRECISION,
+            enable_fp_fusion=True, dw_sum_parts_ptr=dw_sum_parts, **config,
         )  # fmt: skip
     else:
         if variant == "mixed":
@@ -4143,15 +4105,13 @@ def launch_conv_group_norm_silu_backward_dw(x, dconv2d, dw, pad) -> None:
             *dw.stride(),
             N=N, P=P, Q=Q, INDEX=INDEX, VEC_X=math.gcd(16, x.stride(1), x.stride(2), x.stride(3)),
             pad=pad, RUN_X=x.stride(0) == 1 < N,
-            VEC_DCONV2D=math.gcd(16, dconv2d.stride(1), dconv2d.stride(2)), PRECISION=PRECISION,
-            **constants, dw_sum_parts_ptr=dw_sum_parts, **config,
+            VEC_DCONV2D=math.gcd(16, dconv2d.stride(1), dconv2d.stride(2)), COMPUTE=COMPUTE,
+            PRECISION=PRECISION, enable_fp_fusion=True, dw_sum_parts_ptr=dw_sum_parts, **config,
         )  # fmt: skip
     if dw_sum_parts is not None:
-        grid = (lib.cdiv(M, 2) * lib.cdiv(F, max(32, min(256, 2048 // lib.pow2(PARTS)))),)
-        conv_group_norm_silu_backward_dw_combine[grid](
-            dw_sum_parts, dw, C * R * S, F, R * S, S, R, *dw.stride(),
-            **constants, BLOCK_M=2, BLOCK_N=max(32, min(256, 2048 // lib.pow2(PARTS))), PARTS=PARTS,
-            AHEAD=min(64, lib.pow2(PARTS)),
+        lib.launch_combine(
+            conv_group_norm_silu_backward_dw_combine, (M, F), PARTS, dw_sum_parts, dw, C * R * S, F,
+            R * S, S, R, *dw.stride(), COMPUTE=COMPUTE, enable_fp_fusion=True,
         )  # fmt: skip
 
 

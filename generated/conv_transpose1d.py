@@ -340,7 +340,6 @@ def launch_conv_transpose1d(x, w, b, y, stride, pad, out_pad, dil) -> None:
     INDEX = tl.int32 if max(N * P, C * R, *x.shape) < 2_000_000_000 else tl.int64
     PARTS = config.get("PARTS", 1)
     y_sum_parts = lib.workspace(config, (M, F), compute, w.device)
-    constants = dict(COMPUTE=COMPUTE, enable_fp_fusion=True)
     if variant in ("phases", "wide", "taps"):
         x_padded = lib.padded(x.permute(0, 2, 1), 16)
         w_padded = lib.padded(w.permute(1, 2, 0), 16)
@@ -356,15 +355,16 @@ def launch_conv_transpose1d(x, w, b, y, stride, pad, out_pad, dil) -> None:
             x_padded_patches, w_padded_tiles, b, y, F, c_padded, R, N, p_steps, P, b.stride(0),
             *y.stride(),
             INDEX=INDEX, stride=stride, pad=pad, PATCH_N_=PATCH_N_, PATCH_P1=PATCH_P1,
-            PRECISION=PRECISION, VEC_Y=lib.vec(*y.stride()[:2], p_steps, P), **constants, **config,
+            COMPUTE=COMPUTE, PRECISION=PRECISION, VEC_Y=lib.vec(*y.stride()[:2], p_steps, P),
+            enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant in ("wide", "taps"):
         grid = (PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(F, BLOCK_N),)
         conv_transpose1d_taps[grid](
             x_padded, w_padded, b, y, N * P, F, c_padded, P, L, *x_padded.stride(),
             *w_padded.stride(), b.stride(0), *y.stride(),
-            R=R, INDEX=INDEX, pad=pad, dil=dil, stride=stride, PRECISION=PRECISION, **constants,
-            y_sum_parts_ptr=y_sum_parts, **config,
+            R=R, INDEX=INDEX, pad=pad, dil=dil, stride=stride, COMPUTE=COMPUTE, PRECISION=PRECISION,
+            enable_fp_fusion=True, y_sum_parts_ptr=y_sum_parts, **config,
         )  # fmt: skip
     else:
         if variant == "mixed":
@@ -378,15 +378,13 @@ def launch_conv_transpose1d(x, w, b, y, stride, pad, out_pad, dil) -> None:
         conv_transpose1d_tiles[grid](
             x, w, b, y, N * P, F, P, L, *x.stride(), *w.stride(), b.stride(0), *y.stride(),
             C=C, R=R, INDEX=INDEX, VEC_X=math.gcd(16, x.stride(0), x.stride(2)), pad=pad, dil=dil,
-            stride=stride, VEC_W=math.gcd(16, w.stride(1), w.stride(2)), PRECISION=PRECISION,
-            **constants, y_sum_parts_ptr=y_sum_parts, **config,
+            stride=stride, VEC_W=math.gcd(16, w.stride(1), w.stride(2)), COMPUTE=COMPUTE,
+            PRECISION=PRECISION, enable_fp_fusion=True, y_sum_parts_ptr=y_sum_parts, **config,
         )  # fmt: skip
     if y_sum_parts is not None:
-        grid = (lib.cdiv(M, 2) * lib.cdiv(F, max(32, min(256, 2048 // lib.pow2(PARTS)))),)
-        conv_transpose1d_combine[grid](
-            y_sum_parts, b, y, N * P, F, P, b.stride(0), *y.stride(),
-            **constants, BLOCK_M=2, BLOCK_N=max(32, min(256, 2048 // lib.pow2(PARTS))), PARTS=PARTS,
-            AHEAD=min(64, lib.pow2(PARTS)),
+        lib.launch_combine(
+            conv_transpose1d_combine, (M, F), PARTS, y_sum_parts, b, y, N * P, F, P, b.stride(0),
+            *y.stride(), COMPUTE=COMPUTE, enable_fp_fusion=True,
         )  # fmt: skip
 
 
@@ -1031,7 +1029,6 @@ def launch_conv_transpose1d_backward_dx(w, dy, dx, stride, pad, dil) -> None:
     INDEX = tl.int32 if max(L * N, F * R, *dy.shape) < 2_000_000_000 else tl.int64
     PARTS = config.get("PARTS", 1)
     dx_sum_parts = lib.workspace(config, (M, C), compute, dy.device)
-    constants = dict(COMPUTE=COMPUTE, enable_fp_fusion=True)
     if variant in ("patches", "wide", "taps"):
         dy_padded = lib.padded(dy.permute(0, 2, 1), 16)
         w_padded = lib.padded(w.permute(0, 2, 1), 16)
@@ -1056,15 +1053,16 @@ def launch_conv_transpose1d_backward_dx(w, dy, dx, stride, pad, dil) -> None:
             dy_padded_patches, w_padded_tiles, dx, C, f_padded, N, L, dy_padded.stride(1),
             *dx.stride(),
             R=R, PATCH_N_=PATCH_N_, PATCH_L=PATCH_L, dil=dil, pad=pad, stride=stride,
-            PRECISION=PRECISION, VEC_DX=lib.vec(*dx.stride()[:2], L), **constants, **config,
+            COMPUTE=COMPUTE, PRECISION=PRECISION, VEC_DX=lib.vec(*dx.stride()[:2], L),
+            enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant in ("wide", "taps"):
         grid = (PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(C, BLOCK_N),)
         conv_transpose1d_backward_dx_taps[grid](
             dy_padded, w_padded, dx, L * N, C, f_padded, L, P, *dy_padded.stride(),
             *w_padded.stride(), *dx.stride(),
-            R=R, INDEX=INDEX, stride=stride, pad=pad, dil=dil, PRECISION=PRECISION, **constants,
-            dx_sum_parts_ptr=dx_sum_parts, **config,
+            R=R, INDEX=INDEX, stride=stride, pad=pad, dil=dil, COMPUTE=COMPUTE, PRECISION=PRECISION,
+            enable_fp_fusion=True, dx_sum_parts_ptr=dx_sum_parts, **config,
         )  # fmt: skip
     else:
         if variant == "mixed":
@@ -1079,15 +1077,13 @@ def launch_conv_transpose1d_backward_dx(w, dy, dx, stride, pad, dil) -> None:
             dy, w, dx, L * N, C, L, P, *dy.stride(), *w.stride(), *dx.stride(),
             F=F, R=R, INDEX=INDEX, VEC_DY=math.gcd(16, dy.stride(0), dy.stride(2)), stride=stride,
             pad=pad, dil=dil, RUN_DY=dy.stride(1) == 1 < F,
-            VEC_W=math.gcd(16, w.stride(0), w.stride(2)), PRECISION=PRECISION, **constants,
-            dx_sum_parts_ptr=dx_sum_parts, **config,
+            VEC_W=math.gcd(16, w.stride(0), w.stride(2)), COMPUTE=COMPUTE, PRECISION=PRECISION,
+            enable_fp_fusion=True, dx_sum_parts_ptr=dx_sum_parts, **config,
         )  # fmt: skip
     if dx_sum_parts is not None:
-        grid = (lib.cdiv(M, 2) * lib.cdiv(C, max(32, min(256, 2048 // lib.pow2(PARTS)))),)
-        conv_transpose1d_backward_dx_combine[grid](
-            dx_sum_parts, dx, L * N, C, L, *dx.stride(),
-            **constants, BLOCK_M=2, BLOCK_N=max(32, min(256, 2048 // lib.pow2(PARTS))), PARTS=PARTS,
-            AHEAD=min(64, lib.pow2(PARTS)),
+        lib.launch_combine(
+            conv_transpose1d_backward_dx_combine, (M, C), PARTS, dx_sum_parts, dx, L * N, C, L,
+            *dx.stride(), COMPUTE=COMPUTE, enable_fp_fusion=True,
         )  # fmt: skip
 
 
@@ -1192,12 +1188,9 @@ def launch_conv_transpose1d_backward_dw(x, dy, dw, stride, pad, dil) -> None:
             PRECISION=PRECISION, enable_fp_fusion=True, dw_sum_parts_ptr=dw_sum_parts, **config,
         )  # fmt: skip
     if dw_sum_parts is not None:
-        grid = (lib.cdiv(M, 2) * lib.cdiv(F, max(32, min(256, 2048 // lib.pow2(PARTS)))),)
-        conv_transpose1d_backward_dw_combine[grid](
-            dw_sum_parts, dw, C * R, F, R, *dw.stride(),
-            COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=2,
-            BLOCK_N=max(32, min(256, 2048 // lib.pow2(PARTS))), PARTS=PARTS,
-            AHEAD=min(64, lib.pow2(PARTS)),
+        lib.launch_combine(
+            conv_transpose1d_backward_dw_combine, (M, F), PARTS, dw_sum_parts, dw, C * R, F, R,
+            *dw.stride(), COMPUTE=COMPUTE, enable_fp_fusion=True,
         )  # fmt: skip
 
 
@@ -1266,20 +1259,12 @@ def launch_conv_transpose1d_backward_db(dy, db) -> None:
     ROWS = config["ROWS"]
     compute = torch.float64 if in_f64 else torch.float32
     COMPUTE = tl.float64 if in_f64 else tl.float32
-    arguments = (dy, db, F, N, P, *dy.stride(), db.stride(0))
     if variant == "split":
-        PARTS, MERGE = config["PARTS"], config["MERGE"]
-        db_sum_part = torch.empty((F, PARTS), dtype=compute, device=dy.device)
-        grid = (lib.cdiv(F, ROWS), PARTS)
-        conv_transpose1d_backward_db_loop[grid](
-            *arguments, COMPUTE=COMPUTE, VEC=lib.vec(P, *dy.stride()[:2]), enable_fp_fusion=True,
-            PASS=1, db_sum_part_ptr=db_sum_part, **lib.config_without(config, "MERGE"),
-        )  # fmt: skip
-        grid = (lib.cdiv(F, MERGE),)
-        conv_transpose1d_backward_db_loop[grid](
-            *arguments, COMPUTE=COMPUTE, VEC=lib.vec(P, *dy.stride()[:2]), enable_fp_fusion=True,
-            PASS=2, db_sum_part_ptr=db_sum_part,
-            **dict(lib.config_without(config, "MERGE"), ROWS=MERGE, PARTS_POW2=PARTS),
+        db_sum_part = torch.empty((F, config["PARTS"]), dtype=compute, device=dy.device)
+        lib.launch_split(
+            conv_transpose1d_backward_db_loop, F, config, dy, db, F, N, P, *dy.stride(),
+            db.stride(0), COMPUTE=COMPUTE, VEC=lib.vec(P, *dy.stride()[:2]), enable_fp_fusion=True,
+            db_sum_part_ptr=db_sum_part,
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(F, ROWS),)
@@ -1290,8 +1275,8 @@ def launch_conv_transpose1d_backward_db(dy, db) -> None:
     else:
         grid = (lib.cdiv(F, ROWS),)
         conv_transpose1d_backward_db_loop[grid](
-            *arguments, COMPUTE=COMPUTE, VEC=lib.vec(P, *dy.stride()[:2]), enable_fp_fusion=True,
-            **config,
+            dy, db, F, N, P, *dy.stride(), db.stride(0),
+            COMPUTE=COMPUTE, VEC=lib.vec(P, *dy.stride()[:2]), enable_fp_fusion=True, **config,
         )  # fmt: skip
 
 

@@ -1134,11 +1134,9 @@ def launch_conv_transpose2d_backward_dx(w, dy, dx, stride, pad) -> None:
             PRECISION=PRECISION, **constants, dx_sum_parts_ptr=dx_sum_parts, **config,
         )  # fmt: skip
     if dx_sum_parts is not None:
-        grid = (lib.cdiv(M, 2) * lib.cdiv(C, max(32, min(256, 2048 // lib.pow2(PARTS)))),)
-        conv_transpose2d_backward_dx_combine[grid](
-            dx_sum_parts, dx, H * N * W, C, H * W, W, H, *dx.stride(),
-            **constants, BLOCK_M=2, BLOCK_N=max(32, min(256, 2048 // lib.pow2(PARTS))), PARTS=PARTS,
-            AHEAD=min(64, lib.pow2(PARTS)),
+        lib.launch_combine(
+            conv_transpose2d_backward_dx_combine, (M, C), PARTS, dx_sum_parts, dx, H * N * W, C,
+            H * W, W, H, *dx.stride(), **constants,
         )  # fmt: skip
 
 
@@ -1216,7 +1214,6 @@ def launch_conv_transpose2d_backward_dw(x, dy, dw, stride, pad) -> None:
     INDEX = tl.int32 if max(C * R * S, N * P * Q, *x.shape) < 2_000_000_000 else tl.int64
     PARTS = config.get("PARTS", 1)
     dw_sum_parts = lib.workspace(config, (M, F), compute, dy.device)
-    constants = dict(COMPUTE=COMPUTE, enable_fp_fusion=True)
     if variant in ("wide", "taps"):
         x_padded = lib.padded(x.permute(1, 2, 3, 0), 16)
         dy_padded = lib.padded(dy.permute(1, 2, 3, 0), 16)
@@ -1226,8 +1223,8 @@ def launch_conv_transpose2d_backward_dw(x, dy, dw, stride, pad) -> None:
         conv_transpose2d_backward_dw_taps[grid](
             x_padded, dy_padded, dw, C * R * S, F, n__padded, R * S, S, R, H, W, *x_padded.stride(),
             *dy_padded.stride(), *dw.stride(),
-            P=P, Q=Q, INDEX=INDEX, pad=pad, stride=stride, PRECISION=PRECISION, **constants,
-            dw_sum_parts_ptr=dw_sum_parts, **config,
+            P=P, Q=Q, INDEX=INDEX, pad=pad, stride=stride, COMPUTE=COMPUTE, PRECISION=PRECISION,
+            enable_fp_fusion=True, dw_sum_parts_ptr=dw_sum_parts, **config,
         )  # fmt: skip
     else:
         if variant == "mixed":
@@ -1243,14 +1240,13 @@ def launch_conv_transpose2d_backward_dw(x, dy, dw, stride, pad) -> None:
             x, dy, dw, C * R * S, F, R * S, S, R, H, W, *x.stride(), *dy.stride(), *dw.stride(),
             N=N, P=P, Q=Q, INDEX=INDEX, VEC_X=math.gcd(16, x.stride(1), x.stride(2), x.stride(3)),
             pad=pad, stride=stride, VEC_DY=math.gcd(16, dy.stride(1), dy.stride(2)),
-            PRECISION=PRECISION, **constants, dw_sum_parts_ptr=dw_sum_parts, **config,
+            COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True,
+            dw_sum_parts_ptr=dw_sum_parts, **config,
         )  # fmt: skip
     if dw_sum_parts is not None:
-        grid = (lib.cdiv(M, 2) * lib.cdiv(F, max(32, min(256, 2048 // lib.pow2(PARTS)))),)
-        conv_transpose2d_backward_dw_combine[grid](
-            dw_sum_parts, dw, C * R * S, F, R * S, S, R, *dw.stride(),
-            **constants, BLOCK_M=2, BLOCK_N=max(32, min(256, 2048 // lib.pow2(PARTS))), PARTS=PARTS,
-            AHEAD=min(64, lib.pow2(PARTS)),
+        lib.launch_combine(
+            conv_transpose2d_backward_dw_combine, (M, F), PARTS, dw_sum_parts, dw, C * R * S, F,
+            R * S, S, R, *dw.stride(), COMPUTE=COMPUTE, enable_fp_fusion=True,
         )  # fmt: skip
 
 

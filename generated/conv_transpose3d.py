@@ -1402,12 +1402,9 @@ def launch_conv_transpose3d_backward_dx(w, dy, dx, stride, pad) -> None:
             enable_fp_fusion=True, dx_sum_parts_ptr=dx_sum_parts, **config,
         )  # fmt: skip
     if dx_sum_parts is not None:
-        grid = (lib.cdiv(M, 2) * lib.cdiv(C, max(32, min(256, 2048 // lib.pow2(PARTS)))),)
-        conv_transpose3d_backward_dx_combine[grid](
-            dx_sum_parts, dx, D * H * N * W, C, D * H * W, H * W, D, W, H, *dx.stride(),
-            COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=2,
-            BLOCK_N=max(32, min(256, 2048 // lib.pow2(PARTS))), PARTS=PARTS,
-            AHEAD=min(64, lib.pow2(PARTS)),
+        lib.launch_combine(
+            conv_transpose3d_backward_dx_combine, (M, C), PARTS, dx_sum_parts, dx, D * H * N * W, C,
+            D * H * W, H * W, D, W, H, *dx.stride(), COMPUTE=COMPUTE, enable_fp_fusion=True,
         )  # fmt: skip
 
 
@@ -1516,12 +1513,9 @@ def launch_conv_transpose3d_backward_dw(x, dy, dw, stride, pad) -> None:
             PRECISION=PRECISION, enable_fp_fusion=True, dw_sum_parts_ptr=dw_sum_parts, **config,
         )  # fmt: skip
     if dw_sum_parts is not None:
-        grid = (lib.cdiv(M, 2) * lib.cdiv(F, max(32, min(256, 2048 // lib.pow2(PARTS)))),)
-        conv_transpose3d_backward_dw_combine[grid](
-            dw_sum_parts, dw, C * K * R * S, F, K * R * S, R * S, K, S, R, *dw.stride(),
-            COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=2,
-            BLOCK_N=max(32, min(256, 2048 // lib.pow2(PARTS))), PARTS=PARTS,
-            AHEAD=min(64, lib.pow2(PARTS)),
+        lib.launch_combine(
+            conv_transpose3d_backward_dw_combine, (M, F), PARTS, dw_sum_parts, dw, C * K * R * S, F,
+            K * R * S, R * S, K, S, R, *dw.stride(), COMPUTE=COMPUTE, enable_fp_fusion=True,
         )  # fmt: skip
 
 
@@ -1595,18 +1589,10 @@ def launch_conv_transpose3d_backward_db(dy, db) -> None:
     arguments = (dy, db, F, N, O * P * Q, *dy.stride(), db.stride(0))
     constants = dict(COMPUTE=COMPUTE, enable_fp_fusion=True)
     if variant == "split":
-        PARTS, MERGE = config["PARTS"], config["MERGE"]
-        db_sum_part = torch.empty((F, PARTS), dtype=compute, device=dy.device)
-        grid = (lib.cdiv(F, ROWS), PARTS)
-        conv_transpose3d_backward_db_loop[grid](
-            *arguments, VEC=lib.vec(O * P * Q, *dy.stride()[:2]), **constants, PASS=1,
-            db_sum_part_ptr=db_sum_part, **lib.config_without(config, "MERGE"),
-        )  # fmt: skip
-        grid = (lib.cdiv(F, MERGE),)
-        conv_transpose3d_backward_db_loop[grid](
-            *arguments, VEC=lib.vec(O * P * Q, *dy.stride()[:2]), **constants, PASS=2,
-            db_sum_part_ptr=db_sum_part,
-            **dict(lib.config_without(config, "MERGE"), ROWS=MERGE, PARTS_POW2=PARTS),
+        db_sum_part = torch.empty((F, config["PARTS"]), dtype=compute, device=dy.device)
+        lib.launch_split(
+            conv_transpose3d_backward_db_loop, F, config, *arguments,
+            VEC=lib.vec(O * P * Q, *dy.stride()[:2]), **constants, db_sum_part_ptr=db_sum_part,
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(F, ROWS),)

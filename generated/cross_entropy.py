@@ -158,34 +158,28 @@ def launch_cross_entropy(x, target, loss, ignore) -> None:
     ROWS = config["ROWS"]
     compute = torch.float64 if in_f64 else torch.float32
     COMPUTE = tl.float64 if in_f64 else tl.float32
-    arguments = (x, target, loss, N, V, *x.stride(), target.stride(0), loss.stride(0))
+    arguments = (
+        x, target, loss, N, V, x.stride(0), target.stride(0), x.stride(1), loss.stride(0),
+    )  # fmt: skip
     constants = dict(
         COMPUTE=COMPUTE, ignore=ignore, VEC=lib.vec(N, x.stride(1)), enable_fp_fusion=True,
     )  # fmt: skip
     if variant == "split":
-        PARTS, MERGE = config["PARTS"], config["MERGE"]
+        PARTS = config["PARTS"]
         m_part = torch.empty((N, PARTS), dtype=compute, device=x.device)
         lse_sum_part = torch.empty((N, PARTS), dtype=compute, device=x.device)
-        grid = (lib.cdiv(N, ROWS), PARTS)
-        cross_entropy_loop[grid](
-            x, target, loss, N, V, x.stride(0), target.stride(0), x.stride(1), loss.stride(0),
-            **constants, PASS=1, m_part_ptr=m_part, lse_sum_part_ptr=lse_sum_part,
-            **lib.config_without(config, "MERGE"),
-        )  # fmt: skip
-        grid = (lib.cdiv(N, MERGE),)
-        cross_entropy_loop[grid](
-            x, target, loss, N, V, x.stride(0), target.stride(0), x.stride(1), loss.stride(0),
-            **constants, PASS=2, m_part_ptr=m_part, lse_sum_part_ptr=lse_sum_part,
-            **dict(lib.config_without(config, "MERGE"), ROWS=MERGE, PARTS_POW2=PARTS),
+        lib.launch_split(
+            cross_entropy_loop, N, config, *arguments, **constants, m_part_ptr=m_part,
+            lse_sum_part_ptr=lse_sum_part,
         )  # fmt: skip
     elif variant in ("strided", "rows"):
-        cross_entropy_rows[(lib.cdiv(N, ROWS),)](*arguments, **constants, **config)
-    else:
         grid = (lib.cdiv(N, ROWS),)
-        cross_entropy_loop[grid](
-            x, target, loss, N, V, x.stride(0), target.stride(0), x.stride(1), loss.stride(0),
+        cross_entropy_rows[grid](
+            x, target, loss, N, V, *x.stride(), target.stride(0), loss.stride(0),
             **constants, **config,
         )  # fmt: skip
+    else:
+        cross_entropy_loop[(lib.cdiv(N, ROWS),)](*arguments, **constants, **config)
 
 
 def allocate_cross_entropy(x, target, ignore=-100) -> torch.Tensor:

@@ -469,7 +469,6 @@ def launch_cumprod_backward_dx(dy, dx_prod, dx) -> None:
         rows=rows, cols=D, strided=0 < dx_prod.stride(0) < dx_prod.stride(1), aligned=aligned,
         in_f64=in_f64, gpu=lib.gpu(dx_prod.device),
     )  # fmt: skip
-    ROWS = config["ROWS"]
     compute = torch.float64 if in_f64 else torch.float32
     COMPUTE = tl.float64 if in_f64 else tl.float32
     arguments = (
@@ -479,24 +478,17 @@ def launch_cumprod_backward_dx(dy, dx_prod, dx) -> None:
         COMPUTE=COMPUTE, VEC=lib.vec(D, dy.stride(0), dx_prod.stride(0)), enable_fp_fusion=True,
     )  # fmt: skip
     if variant == "split":
-        PARTS, MERGE = config["PARTS"], config["MERGE"]
-        dx_sum_part = torch.empty((rows, PARTS), dtype=compute, device=dx_prod.device)
-        grid = (lib.cdiv(rows, ROWS), PARTS)
-        cumprod_backward_dx_loop[grid](
-            *arguments, **constants, PASS=1, dx_sum_part_ptr=dx_sum_part,
-            **lib.config_without(config, "MERGE"),
+        dx_sum_part = torch.empty((rows, config["PARTS"]), dtype=compute, device=dx_prod.device)
+        lib.launch_split(
+            cumprod_backward_dx_loop, rows, config, *arguments, **constants,
+            dx_sum_part_ptr=dx_sum_part,
         )  # fmt: skip
-        grid = (lib.cdiv(rows, MERGE),)
-        cumprod_backward_dx_loop[grid](
-            *arguments, **constants, PASS=2, dx_sum_part_ptr=dx_sum_part,
-            **dict(lib.config_without(config, "MERGE"), ROWS=MERGE, PARTS_POW2=PARTS),
-        )  # fmt: skip
-    elif variant in ("strided", "rows"):
-        grid = (lib.cdiv(rows, ROWS),)
-        cumprod_backward_dx_rows[grid](*arguments, **constants, **config)
     else:
-        grid = (lib.cdiv(rows, ROWS),)
-        cumprod_backward_dx_loop[grid](*arguments, **constants, **config)
+        kernel = (
+            cumprod_backward_dx_rows if variant in ("strided", "rows")
+            else cumprod_backward_dx_loop
+        )  # fmt: skip
+        kernel[(lib.cdiv(rows, config["ROWS"]),)](*arguments, **constants, **config)
 
 
 def launch_cumprod_backward(x, dy, dx) -> None:

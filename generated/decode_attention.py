@@ -1768,7 +1768,6 @@ def launch_decode_attention_backward_do_sum2(k, o, o_sum2_kept, do, do_sum2, dp_
     variant, config = choose_decode_attention_backward_do_sum2(
         rows=rows, cols=E, strided=strided, gpu=lib.gpu(do.device),
     )  # fmt: skip
-    ROWS = config["ROWS"]
     arguments = (
         do, o, o_sum2_kept, do_sum2, dp_row, B * G * R * S, E, *do.stride(), *o.stride(),
         o_sum2_kept.stride(0), *do_sum2.stride(), dp_row.stride(0),
@@ -1777,24 +1776,17 @@ def launch_decode_attention_backward_do_sum2(k, o, o_sum2_kept, do, do_sum2, dp_
         VEC=lib.vec(E, do.stride(0), o.stride(0), do_sum2.stride(0)), enable_fp_fusion=True,
     )  # fmt: skip
     if variant == "split":
-        PARTS, MERGE = config["PARTS"], config["MERGE"]
-        do_sum_part = torch.empty((rows, PARTS), dtype=torch.float32, device=do.device)
-        grid = (lib.cdiv(rows, ROWS), PARTS)
-        decode_attention_backward_do_sum2_loop[grid](
-            *arguments, **constants, PASS=1, do_sum_part_ptr=do_sum_part,
-            **lib.config_without(config, "MERGE"),
+        do_sum_part = torch.empty((rows, config["PARTS"]), dtype=torch.float32, device=do.device)
+        lib.launch_split(
+            decode_attention_backward_do_sum2_loop, rows, config, *arguments, **constants,
+            do_sum_part_ptr=do_sum_part,
         )  # fmt: skip
-        grid = (lib.cdiv(rows, MERGE),)
-        decode_attention_backward_do_sum2_loop[grid](
-            *arguments, **constants, PASS=2, do_sum_part_ptr=do_sum_part,
-            **dict(lib.config_without(config, "MERGE"), ROWS=MERGE, PARTS_POW2=PARTS),
-        )  # fmt: skip
-    elif variant in ("strided", "rows"):
-        grid = (lib.cdiv(rows, ROWS),)
-        decode_attention_backward_do_sum2_rows[grid](*arguments, **constants, **config)
     else:
-        grid = (lib.cdiv(rows, ROWS),)
-        decode_attention_backward_do_sum2_loop[grid](*arguments, **constants, **config)
+        kernel = (
+            decode_attention_backward_do_sum2_rows if variant in ("strided", "rows")
+            else decode_attention_backward_do_sum2_loop
+        )  # fmt: skip
+        kernel[(lib.cdiv(rows, config["ROWS"]),)](*arguments, **constants, **config)
 
 
 def choose_decode_attention_backward_dq(
@@ -2054,30 +2046,23 @@ def launch_decode_attention_backward_dscale(q, dscale_sum_rows, dscale) -> None:
         aligned=B * G * R * S * dscale_sum_rows.element_size() % 8 == 0,
         itemsize=dscale.element_size(), gpu=lib.gpu(dscale_sum_rows.device),
     )  # fmt: skip
-    ROWS = config["ROWS"]
     arguments = (dscale_sum_rows, dscale, B * G * R * S, dscale_sum_rows.stride(0))
     constants = dict(VEC=lib.vec(B * G * R * S), enable_fp_fusion=True)
     if variant == "split":
-        PARTS, MERGE = config["PARTS"], config["MERGE"]
+        PARTS = config["PARTS"]
         dscale_sum_part = torch.empty(
             (rows, PARTS), dtype=torch.float32, device=dscale_sum_rows.device
         )
-        grid = (lib.cdiv(rows, ROWS), PARTS)
-        decode_attention_backward_dscale_loop[grid](
-            *arguments, **constants, PASS=1, dscale_sum_part_ptr=dscale_sum_part,
-            **lib.config_without(config, "MERGE"),
+        lib.launch_split(
+            decode_attention_backward_dscale_loop, rows, config, *arguments, **constants,
+            dscale_sum_part_ptr=dscale_sum_part,
         )  # fmt: skip
-        grid = (lib.cdiv(rows, MERGE),)
-        decode_attention_backward_dscale_loop[grid](
-            *arguments, **constants, PASS=2, dscale_sum_part_ptr=dscale_sum_part,
-            **dict(lib.config_without(config, "MERGE"), ROWS=MERGE, PARTS_POW2=PARTS),
-        )  # fmt: skip
-    elif variant in ("strided", "rows"):
-        grid = (lib.cdiv(rows, ROWS),)
-        decode_attention_backward_dscale_rows[grid](*arguments, **constants, **config)
     else:
-        grid = (lib.cdiv(rows, ROWS),)
-        decode_attention_backward_dscale_loop[grid](*arguments, **constants, **config)
+        kernel = (
+            decode_attention_backward_dscale_rows if variant in ("strided", "rows")
+            else decode_attention_backward_dscale_loop
+        )  # fmt: skip
+        kernel[(lib.cdiv(rows, config["ROWS"]),)](*arguments, **constants, **config)
 
 
 def launch_decode_attention_backward(

@@ -940,26 +940,15 @@ def launch_depthwise_conv2d_backward_dw(x, dy, dw, stride, pad) -> None:
             VEC=lib.vec(S, *x.stride()[:3], *dw.stride()[:2]), **constants, **config,
         )  # fmt: skip
     elif variant == "split":
-        PARTS, MERGE = config["PARTS"], config["MERGE"]
         dy = lib.reshaped(dy, N, C, P * Q)
         dw = dw.view(C * R * S)
-        dw_sum_part = torch.empty((rows, PARTS), dtype=compute, device=dy.device)
-        grid = (lib.cdiv(rows, ROWS), PARTS)
-        depthwise_conv2d_backward_dw_loop[grid](
-            dy, x, dw, C * R * S, N, P * Q, R * S, Q, S, R, H, W, *dy.stride(), *x.stride(),
-            dw.stride(0),
+        dw_sum_part = torch.empty((rows, config["PARTS"]), dtype=compute, device=dy.device)
+        lib.launch_split(
+            depthwise_conv2d_backward_dw_loop, rows, config, dy, x, dw, C * R * S, N, P * Q, R * S,
+            Q, S, R, H, W, *dy.stride(), *x.stride(), dw.stride(0),
             PLACE=tl.int32 if N * P * Q < 2_000_000_000 else tl.int64,
-            VEC=lib.vec(P * Q, *dy.stride()[:2], *x.stride()[:3]), **constants, PASS=1,
-            dw_sum_part_ptr=dw_sum_part, **lib.config_without(config, "MERGE"),
-        )  # fmt: skip
-        grid = (lib.cdiv(rows, MERGE),)
-        depthwise_conv2d_backward_dw_loop[grid](
-            dy, x, dw, C * R * S, N, P * Q, R * S, Q, S, R, H, W, *dy.stride(), *x.stride(),
-            dw.stride(0),
-            PLACE=tl.int32 if N * P * Q < 2_000_000_000 else tl.int64,
-            VEC=lib.vec(P * Q, *dy.stride()[:2], *x.stride()[:3]), **constants, PASS=2,
+            VEC=lib.vec(P * Q, *dy.stride()[:2], *x.stride()[:3]), **constants,
             dw_sum_part_ptr=dw_sum_part,
-            **dict(lib.config_without(config, "MERGE"), ROWS=MERGE, PARTS_POW2=PARTS),
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         dy = lib.reshaped(dy, N, C, P * Q)
@@ -1052,18 +1041,10 @@ def launch_depthwise_conv2d_backward_db(dy, db) -> None:
     arguments = (dy, db, C, N, P * Q, *dy.stride(), db.stride(0))
     constants = dict(COMPUTE=COMPUTE, enable_fp_fusion=True)
     if variant == "split":
-        PARTS, MERGE = config["PARTS"], config["MERGE"]
-        db_sum_part = torch.empty((C, PARTS), dtype=compute, device=dy.device)
-        grid = (lib.cdiv(C, ROWS), PARTS)
-        depthwise_conv2d_backward_db_loop[grid](
-            *arguments, VEC=lib.vec(P * Q, *dy.stride()[:2]), **constants, PASS=1,
-            db_sum_part_ptr=db_sum_part, **lib.config_without(config, "MERGE"),
-        )  # fmt: skip
-        grid = (lib.cdiv(C, MERGE),)
-        depthwise_conv2d_backward_db_loop[grid](
-            *arguments, VEC=lib.vec(P * Q, *dy.stride()[:2]), **constants, PASS=2,
-            db_sum_part_ptr=db_sum_part,
-            **dict(lib.config_without(config, "MERGE"), ROWS=MERGE, PARTS_POW2=PARTS),
+        db_sum_part = torch.empty((C, config["PARTS"]), dtype=compute, device=dy.device)
+        lib.launch_split(
+            depthwise_conv2d_backward_db_loop, C, config, *arguments,
+            VEC=lib.vec(P * Q, *dy.stride()[:2]), **constants, db_sum_part_ptr=db_sum_part,
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(C, ROWS),)

@@ -628,24 +628,16 @@ def launch_document_attention_forward_seen(begin_, seen) -> None:
     variant, config = choose_document_attention_forward_seen(
         rows=rows, cols=S, strided=False, gpu=lib.gpu(begin_.device),
     )  # fmt: skip
-    ROWS = config["ROWS"]
     arguments = (begin_, seen, B * S, S, *begin_.stride(), seen.stride(0))
     constants = dict(VEC=lib.vec(B * S), enable_fp_fusion=True)
     if variant == "split":
-        PARTS, MERGE = config["PARTS"], config["MERGE"]
-        seen_part = torch.empty((rows, PARTS), dtype=torch.bool, device=begin_.device)
-        grid = (lib.cdiv(rows, ROWS), PARTS)
-        document_attention_forward_seen_loop[grid](
-            *arguments, **constants, PASS=1, seen_part_ptr=seen_part,
-            **lib.config_without(config, "MERGE"),
-        )  # fmt: skip
-        grid = (lib.cdiv(rows, MERGE),)
-        document_attention_forward_seen_loop[grid](
-            *arguments, **constants, PASS=2, seen_part_ptr=seen_part,
-            **dict(lib.config_without(config, "MERGE"), ROWS=MERGE, PARTS_POW2=PARTS),
+        seen_part = torch.empty((rows, config["PARTS"]), dtype=torch.bool, device=begin_.device)
+        lib.launch_split(
+            document_attention_forward_seen_loop, rows, config, *arguments, **constants,
+            seen_part_ptr=seen_part,
         )  # fmt: skip
     else:
-        grid = (lib.cdiv(rows, ROWS),)
+        grid = (lib.cdiv(rows, config["ROWS"]),)
         document_attention_forward_seen_loop[grid](*arguments, **constants, **config)
 
 
@@ -2029,24 +2021,16 @@ def launch_document_attention_backward_seen(begin_, seen) -> None:
     variant, config = choose_document_attention_backward_seen(
         rows=rows, cols=S, strided=False, gpu=lib.gpu(begin_.device),
     )  # fmt: skip
-    ROWS = config["ROWS"]
     arguments = (begin_, seen, B * S, S, *begin_.stride(), seen.stride(0))
     constants = dict(VEC=lib.vec(B * S), enable_fp_fusion=True)
     if variant == "split":
-        PARTS, MERGE = config["PARTS"], config["MERGE"]
-        seen_part = torch.empty((rows, PARTS), dtype=torch.bool, device=begin_.device)
-        grid = (lib.cdiv(rows, ROWS), PARTS)
-        document_attention_backward_seen_loop[grid](
-            *arguments, **constants, PASS=1, seen_part_ptr=seen_part,
-            **lib.config_without(config, "MERGE"),
-        )  # fmt: skip
-        grid = (lib.cdiv(rows, MERGE),)
-        document_attention_backward_seen_loop[grid](
-            *arguments, **constants, PASS=2, seen_part_ptr=seen_part,
-            **dict(lib.config_without(config, "MERGE"), ROWS=MERGE, PARTS_POW2=PARTS),
+        seen_part = torch.empty((rows, config["PARTS"]), dtype=torch.bool, device=begin_.device)
+        lib.launch_split(
+            document_attention_backward_seen_loop, rows, config, *arguments, **constants,
+            seen_part_ptr=seen_part,
         )  # fmt: skip
     else:
-        grid = (lib.cdiv(rows, ROWS),)
+        grid = (lib.cdiv(rows, config["ROWS"]),)
         document_attention_backward_seen_loop[grid](*arguments, **constants, **config)
 
 
@@ -2101,7 +2085,6 @@ def launch_document_attention_backward_do_sum2(o, o_sum2_kept, do, do_sum2, dp_r
     variant, config = choose_document_attention_backward_do_sum2(
         rows=rows, cols=E, strided=strided, gpu=lib.gpu(do.device),
     )  # fmt: skip
-    ROWS = config["ROWS"]
     arguments = (
         do, o, o_sum2_kept, do_sum2, dp_row, B * H * S, E, *do.stride(), *o.stride(),
         o_sum2_kept.stride(0), *do_sum2.stride(), dp_row.stride(0),
@@ -2110,24 +2093,17 @@ def launch_document_attention_backward_do_sum2(o, o_sum2_kept, do, do_sum2, dp_r
         VEC=lib.vec(E, do.stride(0), o.stride(0), do_sum2.stride(0)), enable_fp_fusion=True,
     )  # fmt: skip
     if variant == "split":
-        PARTS, MERGE = config["PARTS"], config["MERGE"]
-        do_sum_part = torch.empty((rows, PARTS), dtype=torch.float32, device=do.device)
-        grid = (lib.cdiv(rows, ROWS), PARTS)
-        document_attention_backward_do_sum2_loop[grid](
-            *arguments, **constants, PASS=1, do_sum_part_ptr=do_sum_part,
-            **lib.config_without(config, "MERGE"),
+        do_sum_part = torch.empty((rows, config["PARTS"]), dtype=torch.float32, device=do.device)
+        lib.launch_split(
+            document_attention_backward_do_sum2_loop, rows, config, *arguments, **constants,
+            do_sum_part_ptr=do_sum_part,
         )  # fmt: skip
-        grid = (lib.cdiv(rows, MERGE),)
-        document_attention_backward_do_sum2_loop[grid](
-            *arguments, **constants, PASS=2, do_sum_part_ptr=do_sum_part,
-            **dict(lib.config_without(config, "MERGE"), ROWS=MERGE, PARTS_POW2=PARTS),
-        )  # fmt: skip
-    elif variant in ("strided", "rows"):
-        grid = (lib.cdiv(rows, ROWS),)
-        document_attention_backward_do_sum2_rows[grid](*arguments, **constants, **config)
     else:
-        grid = (lib.cdiv(rows, ROWS),)
-        document_attention_backward_do_sum2_loop[grid](*arguments, **constants, **config)
+        kernel = (
+            document_attention_backward_do_sum2_rows if variant in ("strided", "rows")
+            else document_attention_backward_do_sum2_loop
+        )  # fmt: skip
+        kernel[(lib.cdiv(rows, config["ROWS"]),)](*arguments, **constants, **config)
 
 
 def choose_document_attention_backward_dq(
@@ -2365,30 +2341,23 @@ def launch_document_attention_backward_dscale(dscale_sum_rows, dscale) -> None:
         aligned=B * H * S * dscale_sum_rows.element_size() % 8 == 0,
         itemsize=dscale.element_size(), gpu=lib.gpu(dscale_sum_rows.device),
     )  # fmt: skip
-    ROWS = config["ROWS"]
     arguments = (dscale_sum_rows, dscale, B * H * S, dscale_sum_rows.stride(0))
     constants = dict(VEC=lib.vec(B * H * S), enable_fp_fusion=True)
     if variant == "split":
-        PARTS, MERGE = config["PARTS"], config["MERGE"]
+        PARTS = config["PARTS"]
         dscale_sum_part = torch.empty(
             (rows, PARTS), dtype=torch.float32, device=dscale_sum_rows.device
         )
-        grid = (lib.cdiv(rows, ROWS), PARTS)
-        document_attention_backward_dscale_loop[grid](
-            *arguments, **constants, PASS=1, dscale_sum_part_ptr=dscale_sum_part,
-            **lib.config_without(config, "MERGE"),
+        lib.launch_split(
+            document_attention_backward_dscale_loop, rows, config, *arguments, **constants,
+            dscale_sum_part_ptr=dscale_sum_part,
         )  # fmt: skip
-        grid = (lib.cdiv(rows, MERGE),)
-        document_attention_backward_dscale_loop[grid](
-            *arguments, **constants, PASS=2, dscale_sum_part_ptr=dscale_sum_part,
-            **dict(lib.config_without(config, "MERGE"), ROWS=MERGE, PARTS_POW2=PARTS),
-        )  # fmt: skip
-    elif variant in ("strided", "rows"):
-        grid = (lib.cdiv(rows, ROWS),)
-        document_attention_backward_dscale_rows[grid](*arguments, **constants, **config)
     else:
-        grid = (lib.cdiv(rows, ROWS),)
-        document_attention_backward_dscale_loop[grid](*arguments, **constants, **config)
+        kernel = (
+            document_attention_backward_dscale_rows if variant in ("strided", "rows")
+            else document_attention_backward_dscale_loop
+        )  # fmt: skip
+        kernel[(lib.cdiv(rows, config["ROWS"]),)](*arguments, **constants, **config)
 
 
 def launch_document_attention_backward(

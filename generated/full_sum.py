@@ -142,28 +142,18 @@ def launch_full_sum(x, y) -> None:
         rows=rows, cols=batch, strided=False, aligned=batch * x.element_size() % 8 == 0,
         in_f64=in_f64, itemsize=y.element_size(), gpu=lib.gpu(x.device),
     )  # fmt: skip
-    ROWS = config["ROWS"]
     compute = torch.float64 if in_f64 else torch.float32
     COMPUTE = tl.float64 if in_f64 else tl.float32
     arguments = (x, y, batch, x.stride(0))
     constants = dict(COMPUTE=COMPUTE, VEC=lib.vec(batch), enable_fp_fusion=True)
     if variant == "split":
-        PARTS, MERGE = config["PARTS"], config["MERGE"]
-        y_sum_part = torch.empty((rows, PARTS), dtype=compute, device=x.device)
-        grid = (lib.cdiv(rows, ROWS), PARTS)
-        full_sum_loop[grid](
-            *arguments, **constants, PASS=1, y_sum_part_ptr=y_sum_part,
-            **lib.config_without(config, "MERGE"),
+        y_sum_part = torch.empty((rows, config["PARTS"]), dtype=compute, device=x.device)
+        lib.launch_split(
+            full_sum_loop, rows, config, *arguments, **constants, y_sum_part_ptr=y_sum_part,
         )  # fmt: skip
-        grid = (lib.cdiv(rows, MERGE),)
-        full_sum_loop[grid](
-            *arguments, **constants, PASS=2, y_sum_part_ptr=y_sum_part,
-            **dict(lib.config_without(config, "MERGE"), ROWS=MERGE, PARTS_POW2=PARTS),
-        )  # fmt: skip
-    elif variant in ("strided", "rows"):
-        full_sum_rows[(lib.cdiv(rows, ROWS),)](*arguments, **constants, **config)
     else:
-        full_sum_loop[(lib.cdiv(rows, ROWS),)](*arguments, **constants, **config)
+        kernel = full_sum_rows if variant in ("strided", "rows") else full_sum_loop
+        kernel[(lib.cdiv(rows, config["ROWS"]),)](*arguments, **constants, **config)
 
 
 def allocate_full_sum(x) -> torch.Tensor:

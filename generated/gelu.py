@@ -261,18 +261,20 @@ def launch_gelu_backward(x, dy, dx) -> None:
     )  # fmt: skip
     BLOCK = config["BLOCK"]
     COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
-    arguments = (dy, x, dx, total, dy.stride(2), x.stride(2), dx.stride(2))
-    constants = dict(COMPUTE=COMPUTE, HALF=x.element_size() == 2, enable_fp_fusion=True)
     if variant == "flat":
         grid = (lib.cdiv(total, BLOCK),)
-        gelu_backward_flat[grid](*arguments, **constants, **config)
+        gelu_backward_flat[grid](
+            dy, x, dx, total, dy.stride(2), x.stride(2), dx.stride(2),
+            COMPUTE=COMPUTE, HALF=x.element_size() == 2, enable_fp_fusion=True, **config,
+        )  # fmt: skip
     else:
         ROWS, OUTER = config["ROWS"], config["OUTER"]
         grid = (lib.cdiv(outer, OUTER) * lib.cdiv(middle, ROWS) * lib.cdiv(inner, BLOCK),)
         gelu_backward_strided[grid](
             dy, x, dx, outer, middle, inner, *dy.stride(), *x.stride(), *dx.stride(),
-            VEC_DY=lib.vec(*dy.stride()[:2]), VEC_X=lib.vec(*x.stride()[:2]),
-            VEC_DX=lib.vec(*dx.stride()[:2], inner), **constants, **config,
+            COMPUTE=COMPUTE, HALF=x.element_size() == 2, VEC_DY=lib.vec(*dy.stride()[:2]),
+            VEC_X=lib.vec(*x.stride()[:2]), VEC_DX=lib.vec(*dx.stride()[:2], inner),
+            enable_fp_fusion=True, **config,
         )  # fmt: skip
 
 

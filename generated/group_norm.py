@@ -1346,23 +1346,16 @@ def launch_group_norm_backward_dy_rsqrt_sum(
         VEC=lib.vec(batch, dy.stride(0), x.stride(0)), enable_fp_fusion=True,
     )  # fmt: skip
     if variant == "split":
-        PARTS, MERGE = config["PARTS"], config["MERGE"]
+        PARTS = config["PARTS"]
         dy_rsqrt_sum_part = torch.empty((rows, PARTS), dtype=compute, device=dy.device)
         dbias_partial_part = torch.empty((rows, PARTS), dtype=compute, device=dy.device)
         dgain_partial_part = torch.empty((rows, PARTS), dtype=compute, device=dy.device)
         dmu_sum_partial_part = torch.empty((rows, PARTS), dtype=compute, device=dy.device)
-        grid = (lib.cdiv(rows, ROWS), PARTS)
-        group_norm_backward_dy_rsqrt_sum_loop[grid](
-            *arguments, **constants, PASS=1, dy_rsqrt_sum_part_ptr=dy_rsqrt_sum_part,
-            dbias_partial_part_ptr=dbias_partial_part, dgain_partial_part_ptr=dgain_partial_part,
-            dmu_sum_partial_part_ptr=dmu_sum_partial_part, **lib.config_without(config, "MERGE"),
-        )  # fmt: skip
-        grid = (lib.cdiv(rows, MERGE),)
-        group_norm_backward_dy_rsqrt_sum_loop[grid](
-            *arguments, **constants, PASS=2, dy_rsqrt_sum_part_ptr=dy_rsqrt_sum_part,
-            dbias_partial_part_ptr=dbias_partial_part, dgain_partial_part_ptr=dgain_partial_part,
+        lib.launch_split(
+            group_norm_backward_dy_rsqrt_sum_loop, rows, config, *arguments, **constants,
+            dy_rsqrt_sum_part_ptr=dy_rsqrt_sum_part, dbias_partial_part_ptr=dbias_partial_part,
+            dgain_partial_part_ptr=dgain_partial_part,
             dmu_sum_partial_part_ptr=dmu_sum_partial_part,
-            **dict(lib.config_without(config, "MERGE"), ROWS=MERGE, PARTS_POW2=PARTS),
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(rows, ROWS),)
@@ -1421,19 +1414,12 @@ def launch_group_norm_backward_dvar_sum(
         enable_fp_fusion=True,
     )  # fmt: skip
     if variant == "split":
-        PARTS, MERGE = config["PARTS"], config["MERGE"]
+        PARTS = config["PARTS"]
         dvar_sum_part = torch.empty((rows, PARTS), dtype=compute, device=var_kept.device)
         dmu_sum_part = torch.empty((rows, PARTS), dtype=compute, device=var_kept.device)
-        grid = (lib.cdiv(rows, ROWS), PARTS)
-        group_norm_backward_dvar_sum_loop[grid](
-            *arguments, **constants, PASS=1, dvar_sum_part_ptr=dvar_sum_part,
-            dmu_sum_part_ptr=dmu_sum_part, **lib.config_without(config, "MERGE"),
-        )  # fmt: skip
-        grid = (lib.cdiv(rows, MERGE),)
-        group_norm_backward_dvar_sum_loop[grid](
-            *arguments, **constants, PASS=2, dvar_sum_part_ptr=dvar_sum_part,
-            dmu_sum_part_ptr=dmu_sum_part,
-            **dict(lib.config_without(config, "MERGE"), ROWS=MERGE, PARTS_POW2=PARTS),
+        lib.launch_split(
+            group_norm_backward_dvar_sum_loop, rows, config, *arguments, **constants,
+            dvar_sum_part_ptr=dvar_sum_part, dmu_sum_part_ptr=dmu_sum_part,
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(rows, ROWS),)
@@ -1530,19 +1516,12 @@ def launch_group_norm_backward_dgain(
         enable_fp_fusion=True,
     )  # fmt: skip
     if variant == "split":
-        PARTS, MERGE = config["PARTS"], config["MERGE"]
+        PARTS = config["PARTS"]
         dgain_sum_part = torch.empty((rows, PARTS), dtype=compute, device=dgain_partial.device)
         dbias_sum_part = torch.empty((rows, PARTS), dtype=compute, device=dgain_partial.device)
-        grid = (lib.cdiv(rows, ROWS), PARTS)
-        group_norm_backward_dgain_loop[grid](
-            *arguments, COMPUTE=COMPUTE, **constants, PASS=1, dgain_sum_part_ptr=dgain_sum_part,
-            dbias_sum_part_ptr=dbias_sum_part, **lib.config_without(config, "MERGE"),
-        )  # fmt: skip
-        grid = (lib.cdiv(rows, MERGE),)
-        group_norm_backward_dgain_loop[grid](
-            *arguments, COMPUTE=COMPUTE, **constants, PASS=2, dgain_sum_part_ptr=dgain_sum_part,
-            dbias_sum_part_ptr=dbias_sum_part,
-            **dict(lib.config_without(config, "MERGE"), ROWS=MERGE, PARTS_POW2=PARTS),
+        lib.launch_split(
+            group_norm_backward_dgain_loop, rows, config, *arguments, COMPUTE=COMPUTE, **constants,
+            dgain_sum_part_ptr=dgain_sum_part, dbias_sum_part_ptr=dbias_sum_part,
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(rows, ROWS),)
@@ -1628,24 +1607,13 @@ def launch_group_norm_backward_deps(x, gain, var_kept, dy_rsqrt_sum, deps, eps, 
     if COMPUTE == tl.float64 and not isinstance(eps, torch.Tensor):
         # A Python number reaches a kernel as f32.
         eps = torch.full((), eps, dtype=torch.float64, device=var_kept.device)
-    arguments = (
-        var_kept, dy_rsqrt_sum, gain, deps, eps, N * groups, Cg, var_kept.stride(0),
-        dy_rsqrt_sum.stride(0), gain.stride(0),
-    )  # fmt: skip
     if variant == "split":
-        PARTS, MERGE = config["PARTS"], config["MERGE"]
-        deps_sum_part = torch.empty((rows, PARTS), dtype=compute, device=var_kept.device)
-        grid = (lib.cdiv(rows, ROWS), PARTS)
-        group_norm_backward_deps_loop[grid](
-            *arguments, COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor), groups=groups,
-            VEC=lib.vec(Cg), enable_fp_fusion=True, PASS=1, deps_sum_part_ptr=deps_sum_part,
-            **lib.config_without(config, "MERGE"),
-        )  # fmt: skip
-        grid = (lib.cdiv(rows, MERGE),)
-        group_norm_backward_deps_loop[grid](
-            *arguments, COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor), groups=groups,
-            VEC=lib.vec(Cg), enable_fp_fusion=True, PASS=2, deps_sum_part_ptr=deps_sum_part,
-            **dict(lib.config_without(config, "MERGE"), ROWS=MERGE, PARTS_POW2=PARTS),
+        deps_sum_part = torch.empty((rows, config["PARTS"]), dtype=compute, device=var_kept.device)
+        lib.launch_split(
+            group_norm_backward_deps_loop, rows, config, var_kept, dy_rsqrt_sum, gain, deps, eps,
+            N * groups, Cg, var_kept.stride(0), dy_rsqrt_sum.stride(0), gain.stride(0),
+            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor), groups=groups,
+            VEC=lib.vec(Cg), enable_fp_fusion=True, deps_sum_part_ptr=deps_sum_part,
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(rows, ROWS),)
@@ -1658,7 +1626,9 @@ def launch_group_norm_backward_deps(x, gain, var_kept, dy_rsqrt_sum, deps, eps, 
     else:
         grid = (lib.cdiv(rows, ROWS),)
         group_norm_backward_deps_loop[grid](
-            *arguments, COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor), groups=groups,
+            var_kept, dy_rsqrt_sum, gain, deps, eps, N * groups, Cg, var_kept.stride(0),
+            dy_rsqrt_sum.stride(0), gain.stride(0),
+            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor), groups=groups,
             VEC=lib.vec(Cg), enable_fp_fusion=True, **config,
         )  # fmt: skip
 

@@ -162,7 +162,6 @@ def launch_huber(x, t, loss, delta) -> None:
         rows=rows, cols=batch, strided=False, aligned=batch * t.element_size() % 8 == 0,
         in_f64=in_f64, gpu=lib.gpu(t.device),
     )  # fmt: skip
-    ROWS = config["ROWS"]
     compute = torch.float64 if in_f64 else torch.float32
     COMPUTE = tl.float64 if in_f64 else tl.float32
     if COMPUTE == tl.float64 and not isinstance(delta, torch.Tensor):
@@ -174,22 +173,13 @@ def launch_huber(x, t, loss, delta) -> None:
         enable_fp_fusion=True,
     )  # fmt: skip
     if variant == "split":
-        PARTS, MERGE = config["PARTS"], config["MERGE"]
-        loss_sum_part = torch.empty((rows, PARTS), dtype=compute, device=t.device)
-        grid = (lib.cdiv(rows, ROWS), PARTS)
-        huber_loop[grid](
-            *arguments, **constants, PASS=1, loss_sum_part_ptr=loss_sum_part,
-            **lib.config_without(config, "MERGE"),
+        loss_sum_part = torch.empty((rows, config["PARTS"]), dtype=compute, device=t.device)
+        lib.launch_split(
+            huber_loop, rows, config, *arguments, **constants, loss_sum_part_ptr=loss_sum_part,
         )  # fmt: skip
-        grid = (lib.cdiv(rows, MERGE),)
-        huber_loop[grid](
-            *arguments, **constants, PASS=2, loss_sum_part_ptr=loss_sum_part,
-            **dict(lib.config_without(config, "MERGE"), ROWS=MERGE, PARTS_POW2=PARTS),
-        )  # fmt: skip
-    elif variant in ("strided", "rows"):
-        huber_rows[(lib.cdiv(rows, ROWS),)](*arguments, **constants, **config)
     else:
-        huber_loop[(lib.cdiv(rows, ROWS),)](*arguments, **constants, **config)
+        kernel = huber_rows if variant in ("strided", "rows") else huber_loop
+        kernel[(lib.cdiv(rows, config["ROWS"]),)](*arguments, **constants, **config)
 
 
 def allocate_huber(x, t, delta=1.0) -> torch.Tensor:
@@ -658,7 +648,6 @@ def launch_huber_backward_ddelta(x, t_, ddelta, delta, dloss) -> None:
         rows=rows, cols=batch, strided=False, aligned=batch * t_.element_size() % 8 == 0,
         in_f64=in_f64, gpu=lib.gpu(t_.device),
     )  # fmt: skip
-    ROWS = config["ROWS"]
     compute = torch.float64 if in_f64 else torch.float32
     COMPUTE = tl.float64 if in_f64 else tl.float32
     if COMPUTE == tl.float64 and not isinstance(delta, torch.Tensor):
@@ -674,24 +663,17 @@ def launch_huber_backward_ddelta(x, t_, ddelta, delta, dloss) -> None:
         enable_fp_fusion=True,
     )  # fmt: skip
     if variant == "split":
-        PARTS, MERGE = config["PARTS"], config["MERGE"]
-        ddelta_sum_part = torch.empty((rows, PARTS), dtype=compute, device=t_.device)
-        grid = (lib.cdiv(rows, ROWS), PARTS)
-        huber_backward_ddelta_loop[grid](
-            *arguments, **constants, PASS=1, ddelta_sum_part_ptr=ddelta_sum_part,
-            **lib.config_without(config, "MERGE"),
+        ddelta_sum_part = torch.empty((rows, config["PARTS"]), dtype=compute, device=t_.device)
+        lib.launch_split(
+            huber_backward_ddelta_loop, rows, config, *arguments, **constants,
+            ddelta_sum_part_ptr=ddelta_sum_part,
         )  # fmt: skip
-        grid = (lib.cdiv(rows, MERGE),)
-        huber_backward_ddelta_loop[grid](
-            *arguments, **constants, PASS=2, ddelta_sum_part_ptr=ddelta_sum_part,
-            **dict(lib.config_without(config, "MERGE"), ROWS=MERGE, PARTS_POW2=PARTS),
-        )  # fmt: skip
-    elif variant in ("strided", "rows"):
-        grid = (lib.cdiv(rows, ROWS),)
-        huber_backward_ddelta_rows[grid](*arguments, **constants, **config)
     else:
-        grid = (lib.cdiv(rows, ROWS),)
-        huber_backward_ddelta_loop[grid](*arguments, **constants, **config)
+        kernel = (
+            huber_backward_ddelta_rows if variant in ("strided", "rows")
+            else huber_backward_ddelta_loop
+        )  # fmt: skip
+        kernel[(lib.cdiv(rows, config["ROWS"]),)](*arguments, **constants, **config)
 
 
 def launch_huber_backward(x, t_, dx, dt, ddelta, delta, dloss) -> None:

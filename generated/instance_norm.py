@@ -506,20 +506,14 @@ def launch_instance_norm_forward(x, gain, bias, y, mu_kept, var_kept, eps) -> No
                 mu_part_ptr=mu_part, var_sum_part_ptr=var_sum_part, var_sum_count_ptr=var_sum_count,
                 **config,
             )  # fmt: skip
-    elif variant in ("channels_strided", "channels_rows"):
-        x = lib.reshaped(x, N, C, batch)
-        y = y.view(N, C, batch)
-        grid = (lib.cdiv(rows, ROWS),)
-        instance_norm_forward_channels_rows[grid](
-            x, mu_kept, var_kept, gain, bias, y, eps, C * N, batch, C, *x.stride(),
-            *mu_kept.stride(), *var_kept.stride(), gain.stride(0), bias.stride(0), *y.stride(),
-            VEC=lib.vec(batch, *x.stride()[:2], *y.stride()[:2]), **constants, **config,
-        )  # fmt: skip
     else:
+        kernel = (
+            instance_norm_forward_channels_rows if variant in ("channels_strided", "channels_rows")
+            else instance_norm_forward_channels_loop
+        )  # fmt: skip
         x = lib.reshaped(x, N, C, batch)
         y = y.view(N, C, batch)
-        grid = (lib.cdiv(rows, ROWS),)
-        instance_norm_forward_channels_loop[grid](
+        kernel[(lib.cdiv(rows, ROWS),)](
             x, mu_kept, var_kept, gain, bias, y, eps, C * N, batch, C, *x.stride(),
             *mu_kept.stride(), *var_kept.stride(), gain.stride(0), bias.stride(0), *y.stride(),
             VEC=lib.vec(batch, *x.stride()[:2], *y.stride()[:2]), **constants, **config,
@@ -1652,39 +1646,32 @@ def launch_instance_norm_backward_dgain(x, gain, dgain_partial, dmu_sum, dgain, 
     ROWS = config["ROWS"]
     compute = torch.float64 if in_f64 else torch.float32
     COMPUTE = tl.float64 if in_f64 else tl.float32
-    arguments = (
-        dgain_partial, dmu_sum, dgain if asked[0] else None, dbias if asked[1] else None, C, N,
-        *dgain_partial.stride(), *dmu_sum.stride(), dgain.stride(0), dbias.stride(0),
-    )  # fmt: skip
-    constants = dict(
-        VEC=lib.vec(C, dgain_partial.stride(0), dmu_sum.stride(0)), enable_fp_fusion=True,
-    )  # fmt: skip
     if variant == "split":
-        PARTS, MERGE = config["PARTS"], config["MERGE"]
+        PARTS = config["PARTS"]
         dgain_sum_part = torch.empty((C, PARTS), dtype=compute, device=dgain_partial.device)
         dbias_sum_part = torch.empty((C, PARTS), dtype=compute, device=dgain_partial.device)
-        grid = (lib.cdiv(C, ROWS), PARTS)
-        instance_norm_backward_dgain_loop[grid](
-            *arguments, COMPUTE=COMPUTE, **constants, PASS=1, dgain_sum_part_ptr=dgain_sum_part,
-            dbias_sum_part_ptr=dbias_sum_part, **lib.config_without(config, "MERGE"),
-        )  # fmt: skip
-        grid = (lib.cdiv(C, MERGE),)
-        instance_norm_backward_dgain_loop[grid](
-            *arguments, COMPUTE=COMPUTE, **constants, PASS=2, dgain_sum_part_ptr=dgain_sum_part,
-            dbias_sum_part_ptr=dbias_sum_part,
-            **dict(lib.config_without(config, "MERGE"), ROWS=MERGE, PARTS_POW2=PARTS),
+        lib.launch_split(
+            instance_norm_backward_dgain_loop, C, config, dgain_partial, dmu_sum,
+            dgain if asked[0] else None, dbias if asked[1] else None, C, N, *dgain_partial.stride(),
+            *dmu_sum.stride(), dgain.stride(0), dbias.stride(0), COMPUTE=COMPUTE,
+            VEC=lib.vec(C, dgain_partial.stride(0), dmu_sum.stride(0)), enable_fp_fusion=True,
+            dgain_sum_part_ptr=dgain_sum_part, dbias_sum_part_ptr=dbias_sum_part,
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(C, ROWS),)
         instance_norm_backward_dgain_rows[grid](
             dgain_partial, dgain if asked[0] else None, dmu_sum, dbias if asked[1] else None, C, N,
             *dgain_partial.stride(), dgain.stride(0), *dmu_sum.stride(), dbias.stride(0),
-            **constants, **config,
+            VEC=lib.vec(C, dgain_partial.stride(0), dmu_sum.stride(0)), enable_fp_fusion=True,
+            **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(C, ROWS),)
         instance_norm_backward_dgain_loop[grid](
-            *arguments, COMPUTE=COMPUTE, **constants, **config,
+            dgain_partial, dmu_sum, dgain if asked[0] else None, dbias if asked[1] else None, C, N,
+            *dgain_partial.stride(), *dmu_sum.stride(), dgain.stride(0), dbias.stride(0),
+            COMPUTE=COMPUTE, VEC=lib.vec(C, dgain_partial.stride(0), dmu_sum.stride(0)),
+            enable_fp_fusion=True, **config,
         )  # fmt: skip
 
 
@@ -1757,37 +1744,29 @@ def launch_instance_norm_backward_deps(x, gain, var_kept, dy_rsqrt_sum, deps, ep
     if COMPUTE == tl.float64 and not isinstance(eps, torch.Tensor):
         # A Python number reaches a kernel as f32.
         eps = torch.full((), eps, dtype=torch.float64, device=var_kept.device)
-    arguments = (
-        var_kept, dy_rsqrt_sum, gain, deps, eps, N, C, var_kept.stride(0),
-        dy_rsqrt_sum.stride(0), gain.stride(0),
-    )  # fmt: skip
-    constants = dict(
-        COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor), enable_fp_fusion=True,
-    )  # fmt: skip
     if variant == "split":
-        PARTS, MERGE = config["PARTS"], config["MERGE"]
-        deps_sum_part = torch.empty((rows, PARTS), dtype=compute, device=var_kept.device)
-        grid = (lib.cdiv(rows, ROWS), PARTS)
-        instance_norm_backward_deps_loop[grid](
-            *arguments, VEC=lib.vec(C), **constants, PASS=1, deps_sum_part_ptr=deps_sum_part,
-            **lib.config_without(config, "MERGE"),
-        )  # fmt: skip
-        grid = (lib.cdiv(rows, MERGE),)
-        instance_norm_backward_deps_loop[grid](
-            *arguments, VEC=lib.vec(C), **constants, PASS=2, deps_sum_part_ptr=deps_sum_part,
-            **dict(lib.config_without(config, "MERGE"), ROWS=MERGE, PARTS_POW2=PARTS),
+        deps_sum_part = torch.empty((rows, config["PARTS"]), dtype=compute, device=var_kept.device)
+        lib.launch_split(
+            instance_norm_backward_deps_loop, rows, config, var_kept, dy_rsqrt_sum, gain, deps, eps,
+            N, C, var_kept.stride(0), dy_rsqrt_sum.stride(0), gain.stride(0), COMPUTE=COMPUTE,
+            EPS_IS_TENSOR=isinstance(eps, torch.Tensor), VEC=lib.vec(C), enable_fp_fusion=True,
+            deps_sum_part_ptr=deps_sum_part,
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(rows, ROWS),)
         instance_norm_backward_deps_rows[grid](
             var_kept, dy_rsqrt_sum, gain, deps, eps, C * N, C, var_kept.stride(0),
             dy_rsqrt_sum.stride(0), gain.stride(0),
-            VEC=lib.vec(C * N), **constants, **config,
+            EPS_IS_TENSOR=isinstance(eps, torch.Tensor), COMPUTE=COMPUTE, VEC=lib.vec(C * N),
+            enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(rows, ROWS),)
         instance_norm_backward_deps_loop[grid](
-            *arguments, VEC=lib.vec(C), **constants, **config,
+            var_kept, dy_rsqrt_sum, gain, deps, eps, N, C, var_kept.stride(0),
+            dy_rsqrt_sum.stride(0), gain.stride(0),
+            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor), VEC=lib.vec(C),
+            enable_fp_fusion=True, **config,
         )  # fmt: skip
 
 

@@ -175,11 +175,9 @@ def launch_int4_linear(x, w, s, y) -> None:
         PRECISION=PRECISION, enable_fp_fusion=True, y_sum_parts_ptr=y_sum_parts, **config,
     )  # fmt: skip
     if y_sum_parts is not None:
-        grid = (lib.cdiv(M, 2) * lib.cdiv(N, max(32, min(256, 2048 // lib.pow2(PARTS)))),)
-        int4_linear_combine[grid](
-            y_sum_parts, y, M, N, *y.stride(),
-            enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=max(32, min(256, 2048 // lib.pow2(PARTS))),
-            PARTS=PARTS, AHEAD=min(64, lib.pow2(PARTS)),
+        lib.launch_combine(
+            int4_linear_combine, (M, N), PARTS, y_sum_parts, y, M, N, *y.stride(),
+            enable_fp_fusion=True,
         )  # fmt: skip
 
 
@@ -429,11 +427,9 @@ def launch_int4_linear_backward_dx(w, s, dy, dx) -> None:
         PRECISION=PRECISION, enable_fp_fusion=True, dx_sum_parts_ptr=dx_sum_parts, **config,
     )  # fmt: skip
     if dx_sum_parts is not None:
-        grid = (lib.cdiv(M, 2) * lib.cdiv(K, max(32, min(256, 2048 // lib.pow2(PARTS)))),)
-        int4_linear_backward_dx_combine[grid](
-            dx_sum_parts, dx, M, K, *dx.stride(),
-            enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=max(32, min(256, 2048 // lib.pow2(PARTS))),
-            PARTS=PARTS, AHEAD=min(64, lib.pow2(PARTS)),
+        lib.launch_combine(
+            int4_linear_backward_dx_combine, (M, K), PARTS, dx_sum_parts, dx, M, K, *dx.stride(),
+            enable_fp_fusion=True,
         )  # fmt: skip
 
 

@@ -233,12 +233,8 @@ def launch_int8_linear(x, w, sx, sw, y) -> None:
     PARTS = config.get("PARTS", 1)
     acc_parts = lib.workspace(config, (M, N), torch.int32, w.device)
     if variant in ("split", "split_small", "persistent", "narrow"):
-        BLOCK_M, BLOCK_N, BLOCK_K, PROGRAMS = (
-            config["BLOCK_M"],
-            config["BLOCK_N"],
-            config["BLOCK_K"],
-            config["PROGRAMS"],
-        )
+        BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
+        PROGRAMS = config["PROGRAMS"]
         x_tiles, trans_x = lib.tiles(x, BLOCK_M, BLOCK_K)
         w_tiles, trans_w = lib.tiles(w.mT, BLOCK_K, BLOCK_N, by_columns=True)
         y_tiles = lib.tiles_to_store(y, BLOCK_M, BLOCK_N // 2)
@@ -263,11 +259,9 @@ def launch_int8_linear(x, w, sx, sw, y) -> None:
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     if acc_parts is not None:
-        grid = (lib.cdiv(M, 2) * lib.cdiv(N, max(32, min(256, 2048 // lib.pow2(PARTS)))),)
-        int8_linear_combine[grid](
-            acc_parts, sx, sw, y, M, N, sx.stride(0), sw.stride(0), *y.stride(),
-            enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=max(32, min(256, 2048 // lib.pow2(PARTS))),
-            PARTS=PARTS, AHEAD=min(64, lib.pow2(PARTS)),
+        lib.launch_combine(
+            int8_linear_combine, (M, N), PARTS, acc_parts, sx, sw, y, M, N, sx.stride(0),
+            sw.stride(0), *y.stride(), enable_fp_fusion=True,
         )  # fmt: skip
 
 
@@ -644,14 +638,9 @@ def launch_int8_linear_backward_acc(x, w, acc) -> None:
     )  # fmt: skip
     PARTS = config.get("PARTS", 1)
     acc_parts = lib.workspace(config, (M, N), torch.int32, w.device)
-    arguments = (x, w, acc, M * N, K, N, *x.stride(), *w.stride(), *acc.stride())
     if variant in ("split", "split_small", "persistent", "narrow"):
-        BLOCK_M, BLOCK_N, BLOCK_K, PROGRAMS = (
-            config["BLOCK_M"],
-            config["BLOCK_N"],
-            config["BLOCK_K"],
-            config["PROGRAMS"],
-        )
+        BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
+        PROGRAMS = config["PROGRAMS"]
         x_tiles, trans_x = lib.tiles(x, BLOCK_M, BLOCK_K)
         w_tiles, trans_w = lib.tiles(w.mT, BLOCK_K, BLOCK_N, by_columns=True)
         acc_tiles = lib.tiles_to_store(acc, BLOCK_M, BLOCK_N // 2)
@@ -669,13 +658,14 @@ def launch_int8_linear_backward_acc(x, w, acc) -> None:
         )  # fmt: skip
     else:
         grid = (lib.cdiv(total, config["BLOCK"]),)
-        int8_linear_backward_acc_nest[grid](*arguments, enable_fp_fusion=True, **config)
+        int8_linear_backward_acc_nest[grid](
+            x, w, acc, M * N, K, N, *x.stride(), *w.stride(), *acc.stride(),
+            enable_fp_fusion=True, **config,
+        )  # fmt: skip
     if acc_parts is not None:
-        grid = (lib.cdiv(M, 2) * lib.cdiv(N, max(32, min(256, 2048 // lib.pow2(PARTS)))),)
-        int8_linear_backward_acc_combine[grid](
-            acc_parts, acc, M, N, *acc.stride(),
-            enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=max(32, min(256, 2048 // lib.pow2(PARTS))),
-            PARTS=PARTS, AHEAD=min(64, lib.pow2(PARTS)),
+        lib.launch_combine(
+            int8_linear_backward_acc_combine, (M, N), PARTS, acc_parts, acc, M, N, *acc.stride(),
+            enable_fp_fusion=True,
         )  # fmt: skip
 
 

@@ -136,7 +136,6 @@ def launch_kl_div(x, t, loss) -> None:
         aligned=math.gcd(D, t.stride(0)) * t.element_size() % 8 == 0, in_f64=in_f64,
         gpu=lib.gpu(t.device),
     )  # fmt: skip
-    ROWS = config["ROWS"]
     compute = torch.float64 if in_f64 else torch.float32
     COMPUTE = tl.float64 if in_f64 else tl.float32
     arguments = (t, x, loss, N, D, *t.stride(), *x.stride(), loss.stride(0))
@@ -144,22 +143,13 @@ def launch_kl_div(x, t, loss) -> None:
         COMPUTE=COMPUTE, VEC=lib.vec(D, t.stride(0), x.stride(0)), enable_fp_fusion=True,
     )  # fmt: skip
     if variant == "split":
-        PARTS, MERGE = config["PARTS"], config["MERGE"]
-        loss_sum_part = torch.empty((N, PARTS), dtype=compute, device=t.device)
-        grid = (lib.cdiv(N, ROWS), PARTS)
-        kl_div_loop[grid](
-            *arguments, **constants, PASS=1, loss_sum_part_ptr=loss_sum_part,
-            **lib.config_without(config, "MERGE"),
+        loss_sum_part = torch.empty((N, config["PARTS"]), dtype=compute, device=t.device)
+        lib.launch_split(
+            kl_div_loop, N, config, *arguments, **constants, loss_sum_part_ptr=loss_sum_part,
         )  # fmt: skip
-        grid = (lib.cdiv(N, MERGE),)
-        kl_div_loop[grid](
-            *arguments, **constants, PASS=2, loss_sum_part_ptr=loss_sum_part,
-            **dict(lib.config_without(config, "MERGE"), ROWS=MERGE, PARTS_POW2=PARTS),
-        )  # fmt: skip
-    elif variant in ("strided", "rows"):
-        kl_div_rows[(lib.cdiv(N, ROWS),)](*arguments, **constants, **config)
     else:
-        kl_div_loop[(lib.cdiv(N, ROWS),)](*arguments, **constants, **config)
+        kernel = kl_div_rows if variant in ("strided", "rows") else kl_div_loop
+        kernel[(lib.cdiv(N, config["ROWS"]),)](*arguments, **constants, **config)
 
 
 def allocate_kl_div(x, t) -> torch.Tensor:

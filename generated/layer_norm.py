@@ -306,10 +306,9 @@ def launch_layer_norm(x, w, b, y, eps) -> None:
                 *arguments, **constants, PASS=PASS, mu_part_ptr=mu_part, var_sum_part_ptr=var_sum_part,
                 var_sum_count_ptr=var_sum_count, **config,
             )  # fmt: skip
-    elif variant in ("strided", "rows"):
-        layer_norm_rows[(lib.cdiv(batch, ROWS),)](*arguments, **constants, **config)
     else:
-        layer_norm_loop[(lib.cdiv(batch, ROWS),)](*arguments, **constants, **config)
+        kernel = layer_norm_rows if variant in ("strided", "rows") else layer_norm_loop
+        kernel[(lib.cdiv(batch, ROWS),)](*arguments, **constants, **config)
 
 
 def allocate_layer_norm(x, w, b, eps=1e-05) -> torch.Tensor:

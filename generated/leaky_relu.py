@@ -118,19 +118,21 @@ def launch_leaky_relu(x, y, slope) -> None:
     if COMPUTE == tl.float64 and not isinstance(slope, torch.Tensor):
         # A Python number reaches a kernel as f32.
         slope = torch.full((), slope, dtype=torch.float64, device=x.device)
-    arguments = (x, y, slope, total, x.stride(2), y.stride(2))
-    constants = dict(
-        COMPUTE=COMPUTE, SLOPE_IS_TENSOR=isinstance(slope, torch.Tensor), enable_fp_fusion=True,
-    )  # fmt: skip
     if variant == "flat":
-        leaky_relu_flat[(lib.cdiv(total, BLOCK),)](*arguments, **constants, **config)
+        grid = (lib.cdiv(total, BLOCK),)
+        leaky_relu_flat[grid](
+            x, y, slope, total, x.stride(2), y.stride(2),
+            COMPUTE=COMPUTE, SLOPE_IS_TENSOR=isinstance(slope, torch.Tensor), enable_fp_fusion=True,
+            **config,
+        )  # fmt: skip
     else:
         ROWS, OUTER = config["ROWS"], config["OUTER"]
         grid = (lib.cdiv(outer, OUTER) * lib.cdiv(middle, ROWS) * lib.cdiv(inner, BLOCK),)
         leaky_relu_strided[grid](
             x, y, slope, outer, middle, inner, *x.stride(), *y.stride(),
-            VEC_X=lib.vec(*x.stride()[:2]), VEC_Y=lib.vec(*y.stride()[:2], inner), **constants,
-            **config,
+            COMPUTE=COMPUTE, SLOPE_IS_TENSOR=isinstance(slope, torch.Tensor),
+            VEC_X=lib.vec(*x.stride()[:2]), VEC_Y=lib.vec(*y.stride()[:2], inner),
+            enable_fp_fusion=True, **config,
         )  # fmt: skip
 
 
@@ -350,20 +352,21 @@ def launch_leaky_relu_backward_dx(x, dy, dx, slope) -> None:
     if COMPUTE == tl.float64 and not isinstance(slope, torch.Tensor):
         # A Python number reaches a kernel as f32.
         slope = torch.full((), slope, dtype=torch.float64, device=dy.device)
-    arguments = (x, dy, dx, slope, total, x.stride(2), dy.stride(2), dx.stride(2))
-    constants = dict(
-        COMPUTE=COMPUTE, SLOPE_IS_TENSOR=isinstance(slope, torch.Tensor), enable_fp_fusion=True,
-    )  # fmt: skip
     if variant == "flat":
         grid = (lib.cdiv(total, BLOCK),)
-        leaky_relu_backward_dx_flat[grid](*arguments, **constants, **config)
+        leaky_relu_backward_dx_flat[grid](
+            x, dy, dx, slope, total, x.stride(2), dy.stride(2), dx.stride(2),
+            COMPUTE=COMPUTE, SLOPE_IS_TENSOR=isinstance(slope, torch.Tensor), enable_fp_fusion=True,
+            **config,
+        )  # fmt: skip
     else:
         ROWS, OUTER = config["ROWS"], config["OUTER"]
         grid = (lib.cdiv(outer, OUTER) * lib.cdiv(middle, ROWS) * lib.cdiv(inner, BLOCK),)
         leaky_relu_backward_dx_strided[grid](
             x, dy, dx, slope, outer, middle, inner, *x.stride(), *dy.stride(), *dx.stride(),
+            COMPUTE=COMPUTE, SLOPE_IS_TENSOR=isinstance(slope, torch.Tensor),
             VEC_X=lib.vec(*x.stride()[:2]), VEC_DY=lib.vec(*dy.stride()[:2]),
-            VEC_DX=lib.vec(*dx.stride()[:2], inner), **constants, **config,
+            VEC_DX=lib.vec(*dx.stride()[:2], inner), enable_fp_fusion=True, **config,
         )  # fmt: skip
 
 
@@ -433,30 +436,22 @@ def launch_leaky_relu_backward_dslope(x, dy, dslope) -> None:
         rows=rows, cols=batch, strided=False, aligned=batch * dy.element_size() % 8 == 0,
         in_f64=in_f64, gpu=lib.gpu(dy.device),
     )  # fmt: skip
-    ROWS = config["ROWS"]
     compute = torch.float64 if in_f64 else torch.float32
     COMPUTE = tl.float64 if in_f64 else tl.float32
     arguments = (x, dy, dslope, batch, x.stride(0), dy.stride(0))
     constants = dict(COMPUTE=COMPUTE, VEC=lib.vec(batch), enable_fp_fusion=True)
     if variant == "split":
-        PARTS, MERGE = config["PARTS"], config["MERGE"]
-        dslope_sum_part = torch.empty((rows, PARTS), dtype=compute, device=dy.device)
-        grid = (lib.cdiv(rows, ROWS), PARTS)
-        leaky_relu_backward_dslope_loop[grid](
-            *arguments, **constants, PASS=1, dslope_sum_part_ptr=dslope_sum_part,
-            **lib.config_without(config, "MERGE"),
+        dslope_sum_part = torch.empty((rows, config["PARTS"]), dtype=compute, device=dy.device)
+        lib.launch_split(
+            leaky_relu_backward_dslope_loop, rows, config, *arguments, **constants,
+            dslope_sum_part_ptr=dslope_sum_part,
         )  # fmt: skip
-        grid = (lib.cdiv(rows, MERGE),)
-        leaky_relu_backward_dslope_loop[grid](
-            *arguments, **constants, PASS=2, dslope_sum_part_ptr=dslope_sum_part,
-            **dict(lib.config_without(config, "MERGE"), ROWS=MERGE, PARTS_POW2=PARTS),
-        )  # fmt: skip
-    elif variant in ("strided", "rows"):
-        grid = (lib.cdiv(rows, ROWS),)
-        leaky_relu_backward_dslope_rows[grid](*arguments, **constants, **config)
     else:
-        grid = (lib.cdiv(rows, ROWS),)
-        leaky_relu_backward_dslope_loop[grid](*arguments, **constants, **config)
+        kernel = (
+            leaky_relu_backward_dslope_rows if variant in ("strided", "rows")
+            else leaky_relu_backward_dslope_loop
+        )  # fmt: skip
+        kernel[(lib.cdiv(rows, config["ROWS"]),)](*arguments, **constants, **config)
 
 
 def launch_leaky_relu_backward(x, dy, dx, dslope, slope) -> None:

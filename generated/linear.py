@@ -424,11 +424,9 @@ def launch_linear(x, w, b, y) -> None:
             PRECISION=PRECISION, **constants, y_sum_parts_ptr=y_sum_parts, **config,
         )  # fmt: skip
     if y_sum_parts is not None:
-        grid = (lib.cdiv(batch, 2) * lib.cdiv(N, max(32, min(256, 2048 // lib.pow2(PARTS)))),)
-        linear_combine[grid](
-            y_sum_parts, b, y, batch, N, b.stride(0), *y.stride(),
-            **constants, BLOCK_M=2, BLOCK_N=max(32, min(256, 2048 // lib.pow2(PARTS))), PARTS=PARTS,
-            AHEAD=min(64, lib.pow2(PARTS)),
+        lib.launch_combine(
+            linear_combine, (batch, N), PARTS, y_sum_parts, b, y, batch, N, b.stride(0),
+            *y.stride(), **constants,
         )  # fmt: skip
 
 
@@ -954,11 +952,9 @@ def launch_linear_backward_dx(w, dy, dx, choose=None) -> None:
             PRECISION=PRECISION, **constants, dx_sum_parts_ptr=dx_sum_parts, **config,
         )  # fmt: skip
     if dx_sum_parts is not None:
-        grid = (lib.cdiv(batch, 2) * lib.cdiv(K, max(32, min(256, 2048 // lib.pow2(PARTS)))),)
-        linear_backward_dx_combine[grid](
-            dx_sum_parts, dx, batch, K, *dx.stride(),
-            **constants, BLOCK_M=2, BLOCK_N=max(32, min(256, 2048 // lib.pow2(PARTS))), PARTS=PARTS,
-            AHEAD=min(64, lib.pow2(PARTS)),
+        lib.launch_combine(
+            linear_backward_dx_combine, (batch, K), PARTS, dx_sum_parts, dx, batch, K, *dx.stride(),
+            **constants,
         )  # fmt: skip
 
 
@@ -1046,30 +1042,22 @@ def launch_linear_backward_db(dy, db) -> None:
         rows=N, cols=batch, strided=0 < dy.stride(1) < dy.stride(0), aligned=aligned,
         in_f64=in_f64, itemsize=dy.element_size(), gpu=lib.gpu(dy.device),
     )  # fmt: skip
-    ROWS = config["ROWS"]
     compute = torch.float64 if in_f64 else torch.float32
     COMPUTE = tl.float64 if in_f64 else tl.float32
     arguments = (dy, db, N, batch, *dy.stride(), db.stride(0))
     constants = dict(COMPUTE=COMPUTE, VEC=lib.vec(N, dy.stride(0)), enable_fp_fusion=True)
     if variant == "split":
-        PARTS, MERGE = config["PARTS"], config["MERGE"]
-        db_sum_part = torch.empty((N, PARTS), dtype=compute, device=dy.device)
-        grid = (lib.cdiv(N, ROWS), PARTS)
-        linear_backward_db_loop[grid](
-            *arguments, **constants, PASS=1, db_sum_part_ptr=db_sum_part,
-            **lib.config_without(config, "MERGE"),
+        db_sum_part = torch.empty((N, config["PARTS"]), dtype=compute, device=dy.device)
+        lib.launch_split(
+            linear_backward_db_loop, N, config, *arguments, **constants,
+            db_sum_part_ptr=db_sum_part,
         )  # fmt: skip
-        grid = (lib.cdiv(N, MERGE),)
-        linear_backward_db_loop[grid](
-            *arguments, **constants, PASS=2, db_sum_part_ptr=db_sum_part,
-            **dict(lib.config_without(config, "MERGE"), ROWS=MERGE, PARTS_POW2=PARTS),
-        )  # fmt: skip
-    elif variant in ("strided", "rows"):
-        grid = (lib.cdiv(N, ROWS),)
-        linear_backward_db_rows[grid](*arguments, **constants, **config)
     else:
-        grid = (lib.cdiv(N, ROWS),)
-        linear_backward_db_loop[grid](*arguments, **constants, **config)
+        kernel = (
+            linear_backward_db_rows if variant in ("strided", "rows")
+            else linear_backward_db_loop
+        )  # fmt: skip
+        kernel[(lib.cdiv(N, config["ROWS"]),)](*arguments, **constants, **config)
 
 
 def launch_linear_backward(x, w, dy, dx, dw, db) -> None:

@@ -1251,12 +1251,10 @@ def launch_linear_cross_entropy_backward_chunk_dz(
             PRECISION=PRECISION, **constants, z_parts_ptr=z_parts, **config,
         )  # fmt: skip
     if z_parts is not None:
-        grid = (lib.cdiv(M, 2) * lib.cdiv(V, max(32, min(256, 2048 // lib.pow2(PARTS)))),)
-        linear_cross_entropy_backward_chunk_dz_combine[grid](
-            z_parts, target, dloss, lse_sum_kept, a_kept, dz, first_V, M, V, target.stride(0),
-            dloss.stride(0), lse_sum_kept.stride(0), a_kept.stride(0), *dz.stride(),
-            **constants, BLOCK_M=2, BLOCK_N=max(32, min(256, 2048 // lib.pow2(PARTS))), PARTS=PARTS,
-            AHEAD=min(64, lib.pow2(PARTS)),
+        lib.launch_combine(
+            linear_cross_entropy_backward_chunk_dz_combine, (M, V), PARTS, z_parts, target, dloss,
+            lse_sum_kept, a_kept, dz, first_V, M, V, target.stride(0), dloss.stride(0),
+            lse_sum_kept.stride(0), a_kept.stride(0), *dz.stride(), **constants,
         )  # fmt: skip
 
 
@@ -1418,11 +1416,9 @@ def launch_linear_cross_entropy_backward_chunk_dw(dz, x_masked, dw) -> None:
             PRECISION=PRECISION, enable_fp_fusion=True, dw_sum_parts_ptr=dw_sum_parts, **config,
         )  # fmt: skip
     if dw_sum_parts is not None:
-        grid = (lib.cdiv(V, 2) * lib.cdiv(K, max(32, min(256, 2048 // lib.pow2(PARTS)))),)
-        linear_cross_entropy_backward_chunk_dw_combine[grid](
-            dw_sum_parts, dw, V, K, *dw.stride(),
-            enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=max(32, min(256, 2048 // lib.pow2(PARTS))),
-            PARTS=PARTS, AHEAD=min(64, lib.pow2(PARTS)),
+        lib.launch_combine(
+            linear_cross_entropy_backward_chunk_dw_combine, (V, K), PARTS, dw_sum_parts, dw, V, K,
+            *dw.stride(), enable_fp_fusion=True,
         )  # fmt: skip
 
 
@@ -1510,6 +1506,7 @@ def launch_linear_cross_entropy_backward_chunk_dx_sum(w, dx_sum_before, dz, dx_s
     BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
     PARTS = config.get("PARTS", 1)
     dx_sum_sum_parts = lib.workspace(config, (M, K), torch.float32, dz.device)
+    constants = dict(enable_fp_fusion=True)
     if variant in ("split", "split_small", "persistent", "narrow"):
         PROGRAMS = config["PROGRAMS"]
         dz_tiles, trans_dz = lib.tiles(dz, BLOCK_M, BLOCK_K)
@@ -1519,7 +1516,7 @@ def launch_linear_cross_entropy_backward_chunk_dx_sum(w, dx_sum_before, dz, dx_s
         linear_cross_entropy_backward_chunk_dx_sum_persistent[grid](
             dz_tiles, w_tiles, dx_sum_before, dx_sum_tiles, dx_sum, M, K, V,
             *dx_sum_before.stride(), *dx_sum.stride(),
-            TRANS_DZ=trans_dz, TRANS_W=trans_w, PRECISION=PRECISION, enable_fp_fusion=True,
+            TRANS_DZ=trans_dz, TRANS_W=trans_w, PRECISION=PRECISION, **constants,
             dx_sum_sum_parts_ptr=dx_sum_sum_parts, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant == "subtiles":
@@ -1531,7 +1528,7 @@ def launch_linear_cross_entropy_backward_chunk_dx_sum(w, dx_sum_before, dz, dx_s
         linear_cross_entropy_backward_chunk_dx_sum_subtiles[grid](
             dz_tiles, w_tiles, dx_sum_before, dx_sum_tiles, dx_sum, M, K, V,
             *dx_sum_before.stride(), *dx_sum.stride(),
-            TRANS_DZ=trans_dz, TRANS_W=trans_w, PRECISION=PRECISION, enable_fp_fusion=True,
+            TRANS_DZ=trans_dz, TRANS_W=trans_w, PRECISION=PRECISION, **constants,
             **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     else:
@@ -1539,16 +1536,12 @@ def launch_linear_cross_entropy_backward_chunk_dx_sum(w, dx_sum_before, dz, dx_s
         linear_cross_entropy_backward_chunk_dx_sum_tiles[grid](
             dz, w, dx_sum_before, dx_sum, M, K, V, *dz.stride(), *w.stride(),
             *dx_sum_before.stride(), *dx_sum.stride(),
-            PRECISION=PRECISION, enable_fp_fusion=True, dx_sum_sum_parts_ptr=dx_sum_sum_parts,
-            **config,
+            PRECISION=PRECISION, **constants, dx_sum_sum_parts_ptr=dx_sum_sum_parts, **config,
         )  # fmt: skip
     if dx_sum_sum_parts is not None:
-        grid = (lib.cdiv(M, 2) * lib.cdiv(K, max(32, min(256, 2048 // lib.pow2(PARTS)))),)
-        linear_cross_entropy_backward_chunk_dx_sum_combine[grid](
-            dx_sum_sum_parts, dx_sum_before, dx_sum, M, K, *dx_sum_before.stride(),
-            *dx_sum.stride(),
-            enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=max(32, min(256, 2048 // lib.pow2(PARTS))),
-            PARTS=PARTS, AHEAD=min(64, lib.pow2(PARTS)),
+        lib.launch_combine(
+            linear_cross_entropy_backward_chunk_dx_sum_combine, (M, K), PARTS, dx_sum_sum_parts,
+            dx_sum_before, dx_sum, M, K, *dx_sum_before.stride(), *dx_sum.stride(), **constants,
         )  # fmt: skip
 
 

@@ -421,11 +421,9 @@ def launch_linear_gelu(x, w, b, y) -> None:
             PRECISION=PRECISION, **constants, acc_parts_ptr=acc_parts, **config,
         )  # fmt: skip
     if acc_parts is not None:
-        grid = (lib.cdiv(M, 2) * lib.cdiv(N, max(32, min(256, 2048 // lib.pow2(PARTS)))),)
-        linear_gelu_combine[grid](
-            acc_parts, b, y, M, N, b.stride(0), *y.stride(),
-            **constants, BLOCK_M=2, BLOCK_N=max(32, min(256, 2048 // lib.pow2(PARTS))), PARTS=PARTS,
-            AHEAD=min(64, lib.pow2(PARTS)),
+        lib.launch_combine(
+            linear_gelu_combine, (M, N), PARTS, acc_parts, b, y, M, N, b.stride(0), *y.stride(),
+            **constants,
         )  # fmt: skip
 
 
@@ -845,11 +843,9 @@ def launch_linear_gelu_forward(x, w, b, y, acc_kept) -> None:
             PRECISION=PRECISION, **constants, acc_parts_ptr=acc_parts, **config,
         )  # fmt: skip
     if acc_parts is not None:
-        grid = (lib.cdiv(M, 2) * lib.cdiv(N, max(32, min(256, 2048 // lib.pow2(PARTS)))),)
-        linear_gelu_forward_combine[grid](
-            acc_parts, acc_kept, b, y, M, N, *acc_kept.stride(), b.stride(0), *y.stride(),
-            **constants, BLOCK_M=2, BLOCK_N=max(32, min(256, 2048 // lib.pow2(PARTS))), PARTS=PARTS,
-            AHEAD=min(64, lib.pow2(PARTS)),
+        lib.launch_combine(
+            linear_gelu_forward_combine, (M, N), PARTS, acc_parts, acc_kept, b, y, M, N,
+            *acc_kept.stride(), b.stride(0), *y.stride(), **constants,
         )  # fmt: skip
 
 
@@ -1306,7 +1302,6 @@ def launch_linear_gelu_backward_db(b, acc_kept, dy, dacc, db) -> None:
     variant, config = choose_linear_gelu_backward_db(
         rows=N, cols=M, strided=strided, in_f64=in_f64, gpu=lib.gpu(acc_kept.device),
     )  # fmt: skip
-    ROWS = config["ROWS"]
     compute = torch.float64 if in_f64 else torch.float32
     COMPUTE = tl.float64 if in_f64 else tl.float32
     arguments = (
@@ -1318,24 +1313,17 @@ def launch_linear_gelu_backward_db(b, acc_kept, dy, dacc, db) -> None:
         VEC=lib.vec(N, dy.stride(0), acc_kept.stride(0), dacc.stride(0)), enable_fp_fusion=True,
     )  # fmt: skip
     if variant == "split":
-        PARTS, MERGE = config["PARTS"], config["MERGE"]
-        db_sum_part = torch.empty((N, PARTS), dtype=compute, device=acc_kept.device)
-        grid = (lib.cdiv(N, ROWS), PARTS)
-        linear_gelu_backward_db_loop[grid](
-            *arguments, **constants, PASS=1, db_sum_part_ptr=db_sum_part,
-            **lib.config_without(config, "MERGE"),
+        db_sum_part = torch.empty((N, config["PARTS"]), dtype=compute, device=acc_kept.device)
+        lib.launch_split(
+            linear_gelu_backward_db_loop, N, config, *arguments, **constants,
+            db_sum_part_ptr=db_sum_part,
         )  # fmt: skip
-        grid = (lib.cdiv(N, MERGE),)
-        linear_gelu_backward_db_loop[grid](
-            *arguments, **constants, PASS=2, db_sum_part_ptr=db_sum_part,
-            **dict(lib.config_without(config, "MERGE"), ROWS=MERGE, PARTS_POW2=PARTS),
-        )  # fmt: skip
-    elif variant in ("strided", "rows"):
-        grid = (lib.cdiv(N, ROWS),)
-        linear_gelu_backward_db_rows[grid](*arguments, **constants, **config)
     else:
-        grid = (lib.cdiv(N, ROWS),)
-        linear_gelu_backward_db_loop[grid](*arguments, **constants, **config)
+        kernel = (
+            linear_gelu_backward_db_rows if variant in ("strided", "rows")
+            else linear_gelu_backward_db_loop
+        )  # fmt: skip
+        kernel[(lib.cdiv(N, config["ROWS"]),)](*arguments, **constants, **config)
 
 
 def choose_linear_gelu_backward_dx(
@@ -1489,11 +1477,9 @@ def launch_linear_gelu_backward_dx(w, dacc, dx, choose=None) -> None:
             PRECISION=PRECISION, **constants, dx_sum_parts_ptr=dx_sum_parts, **config,
         )  # fmt: skip
     if dx_sum_parts is not None:
-        grid = (lib.cdiv(M, 2) * lib.cdiv(K, max(32, min(256, 2048 // lib.pow2(PARTS)))),)
-        linear_gelu_backward_dx_combine[grid](
-            dx_sum_parts, dx, M, K, *dx.stride(),
-            **constants, BLOCK_M=2, BLOCK_N=max(32, min(256, 2048 // lib.pow2(PARTS))), PARTS=PARTS,
-            AHEAD=min(64, lib.pow2(PARTS)),
+        lib.launch_combine(
+            linear_gelu_backward_dx_combine, (M, K), PARTS, dx_sum_parts, dx, M, K, *dx.stride(),
+            **constants,
         )  # fmt: skip
 
 

@@ -279,10 +279,9 @@ def launch_log_softmax(x, y) -> None:
                 *arguments, **constants, PASS=PASS, m_part_ptr=m_part, y_sum_part_ptr=y_sum_part,
                 **config,
             )  # fmt: skip
-    elif variant in ("strided", "rows"):
-        log_softmax_rows[(lib.cdiv(batch, ROWS),)](*arguments, **constants, **config)
     else:
-        log_softmax_loop[(lib.cdiv(batch, ROWS),)](*arguments, **constants, **config)
+        kernel = log_softmax_rows if variant in ("strided", "rows") else log_softmax_loop
+        kernel[(lib.cdiv(batch, ROWS),)](*arguments, **constants, **config)
 
 
 def allocate_log_softmax(x) -> torch.Tensor:
@@ -663,12 +662,12 @@ def launch_log_softmax_backward(x, dy, dx) -> None:
                 *arguments, **constants, PASS=PASS, m_part_ptr=m_part, y_sum_part_ptr=y_sum_part,
                 dy_log_sum_part_ptr=dy_log_sum_part, **config,
             )  # fmt: skip
-    elif variant in ("strided", "rows"):
-        grid = (lib.cdiv(batch, ROWS),)
-        log_softmax_backward_rows[grid](*arguments, **constants, **config)
     else:
-        grid = (lib.cdiv(batch, ROWS),)
-        log_softmax_backward_loop[grid](*arguments, **constants, **config)
+        kernel = (
+            log_softmax_backward_rows if variant in ("strided", "rows")
+            else log_softmax_backward_loop
+        )  # fmt: skip
+        kernel[(lib.cdiv(batch, ROWS),)](*arguments, **constants, **config)
 
 
 def allocate_log_softmax_backward(x, dy) -> torch.Tensor:

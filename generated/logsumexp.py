@@ -154,35 +154,23 @@ def launch_logsumexp(x, y) -> None:
         aligned=math.gcd(D, x.stride(0)) * x.element_size() % 8 == 0, in_f64=in_f64,
         gpu=lib.gpu(x.device),
     )  # fmt: skip
-    ROWS = config["ROWS"]
     compute = torch.float64 if in_f64 else torch.float32
     COMPUTE = tl.float64 if in_f64 else tl.float32
     constants = dict(COMPUTE=COMPUTE, VEC=lib.vec(D, x.stride(0)), enable_fp_fusion=True)
     if variant == "split":
-        PARTS, MERGE = config["PARTS"], config["MERGE"]
+        PARTS = config["PARTS"]
         y = y.view(batch)
         m_part = torch.empty((batch, PARTS), dtype=compute, device=x.device)
         y_sum_part = torch.empty((batch, PARTS), dtype=compute, device=x.device)
-        grid = (lib.cdiv(batch, ROWS), PARTS)
-        logsumexp_loop[grid](
-            x, y, batch, D, *x.stride(), y.stride(0),
-            **constants, PASS=1, m_part_ptr=m_part, y_sum_part_ptr=y_sum_part,
-            **lib.config_without(config, "MERGE"),
+        lib.launch_split(
+            logsumexp_loop, batch, config, x, y, batch, D, *x.stride(), y.stride(0), **constants,
+            m_part_ptr=m_part, y_sum_part_ptr=y_sum_part,
         )  # fmt: skip
-        grid = (lib.cdiv(batch, MERGE),)
-        logsumexp_loop[grid](
-            x, y, batch, D, *x.stride(), y.stride(0),
-            **constants, PASS=2, m_part_ptr=m_part, y_sum_part_ptr=y_sum_part,
-            **dict(lib.config_without(config, "MERGE"), ROWS=MERGE, PARTS_POW2=PARTS),
-        )  # fmt: skip
-    elif variant in ("strided", "rows"):
-        y = y.view(batch)
-        grid = (lib.cdiv(batch, ROWS),)
-        logsumexp_rows[grid](x, y, batch, D, *x.stride(), y.stride(0), **constants, **config)
     else:
+        kernel = logsumexp_rows if variant in ("strided", "rows") else logsumexp_loop
         y = y.view(batch)
-        grid = (lib.cdiv(batch, ROWS),)
-        logsumexp_loop[grid](x, y, batch, D, *x.stride(), y.stride(0), **constants, **config)
+        grid = (lib.cdiv(batch, config["ROWS"]),)
+        kernel[grid](x, y, batch, D, *x.stride(), y.stride(0), **constants, **config)
 
 
 def allocate_logsumexp(x) -> torch.Tensor:
@@ -515,17 +503,13 @@ def launch_logsumexp_backward(x, dy, dx) -> None:
                 x, dy, dx, batch, D, *x.stride(), dy.stride(0), *dx.stride(),
                 **constants, PASS=PASS, m_part_ptr=m_part, y_sum_part_ptr=y_sum_part, **config,
             )  # fmt: skip
-    elif variant in ("strided", "rows"):
-        dy = lib.reshaped(dy, batch)
-        grid = (lib.cdiv(batch, ROWS),)
-        logsumexp_backward_rows[grid](
-            x, dy, dx, batch, D, *x.stride(), dy.stride(0), *dx.stride(),
-            **constants, **config,
-        )  # fmt: skip
     else:
+        kernel = (
+            logsumexp_backward_rows if variant in ("strided", "rows")
+            else logsumexp_backward_loop
+        )  # fmt: skip
         dy = lib.reshaped(dy, batch)
-        grid = (lib.cdiv(batch, ROWS),)
-        logsumexp_backward_loop[grid](
+        kernel[(lib.cdiv(batch, ROWS),)](
             x, dy, dx, batch, D, *x.stride(), dy.stride(0), *dx.stride(),
             **constants, **config,
         )  # fmt: skip

@@ -400,11 +400,8 @@ def launch_matmul(a, b, y, choose=None) -> None:
             PRECISION=PRECISION, **constants, y_sum_parts_ptr=y_sum_parts, **config,
         )  # fmt: skip
     if y_sum_parts is not None:
-        grid = (lib.cdiv(M, 2) * lib.cdiv(N, max(32, min(256, 2048 // lib.pow2(PARTS)))),)
-        matmul_combine[grid](
-            y_sum_parts, y, M, N, *y.stride(),
-            **constants, BLOCK_M=2, BLOCK_N=max(32, min(256, 2048 // lib.pow2(PARTS))), PARTS=PARTS,
-            AHEAD=min(64, lib.pow2(PARTS)),
+        lib.launch_combine(
+            matmul_combine, (M, N), PARTS, y_sum_parts, y, M, N, *y.stride(), **constants,
         )  # fmt: skip
 
 

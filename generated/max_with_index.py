@@ -224,19 +224,13 @@ def launch_max_with_index_float(x, v, i) -> None:
     arguments = (x, i, v, N, D, *x.stride(), i.stride(0), v.stride(0))
     constants = dict(COMPUTE=COMPUTE, VEC=lib.vec(D, x.stride(0)), enable_fp_fusion=True)
     if variant == "split":
-        PARTS, MERGE = config["PARTS"], config["MERGE"]
+        PARTS = config["PARTS"]
         i_best = torch.empty((N, PARTS), dtype=compute, device=x.device)
         i_at = torch.empty((N, PARTS), dtype=torch.int64, device=x.device)
-        grid = (lib.cdiv(N, ROWS), PARTS)
-        max_with_index_float_loop[grid](
-            *arguments, PLACE=tl.int32 if D < 2_000_000_000 else tl.int64, **constants, PASS=1,
-            i_best_ptr=i_best, i_at_ptr=i_at, **lib.config_without(config, "MERGE"),
-        )  # fmt: skip
-        grid = (lib.cdiv(N, MERGE),)
-        max_with_index_float_loop[grid](
-            *arguments, PLACE=tl.int32 if D < 2_000_000_000 else tl.int64, **constants, PASS=2,
-            i_best_ptr=i_best, i_at_ptr=i_at,
-            **dict(lib.config_without(config, "MERGE"), ROWS=MERGE, PARTS_POW2=PARTS),
+        lib.launch_split(
+            max_with_index_float_loop, N, config, *arguments,
+            PLACE=tl.int32 if D < 2_000_000_000 else tl.int64, **constants, i_best_ptr=i_best,
+            i_at_ptr=i_at,
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(N, ROWS),)
@@ -317,20 +311,13 @@ def launch_max_with_index_int(x, v, i) -> None:
         LOWEST=torch.iinfo(x.dtype).min, VEC=lib.vec(D, x.stride(0)), enable_fp_fusion=True,
     )  # fmt: skip
     if variant == "split":
-        PARTS, MERGE = config["PARTS"], config["MERGE"]
+        PARTS = config["PARTS"]
         i_best = torch.empty((N, PARTS), dtype=x.dtype, device=x.device)
         i_at = torch.empty((N, PARTS), dtype=torch.int64, device=x.device)
-        grid = (lib.cdiv(N, ROWS), PARTS)
-        max_with_index_int_loop[grid](
-            *arguments, T=lib.triton_dtype(x), PLACE=tl.int32 if D < 2_000_000_000 else tl.int64,
-            **constants, PASS=1, i_best_ptr=i_best, i_at_ptr=i_at,
-            **lib.config_without(config, "MERGE"),
-        )  # fmt: skip
-        grid = (lib.cdiv(N, MERGE),)
-        max_with_index_int_loop[grid](
-            *arguments, T=lib.triton_dtype(x), PLACE=tl.int32 if D < 2_000_000_000 else tl.int64,
-            **constants, PASS=2, i_best_ptr=i_best, i_at_ptr=i_at,
-            **dict(lib.config_without(config, "MERGE"), ROWS=MERGE, PARTS_POW2=PARTS),
+        lib.launch_split(
+            max_with_index_int_loop, N, config, *arguments, T=lib.triton_dtype(x),
+            PLACE=tl.int32 if D < 2_000_000_000 else tl.int64, **constants, i_best_ptr=i_best,
+            i_at_ptr=i_at,
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(N, ROWS),)
@@ -463,10 +450,11 @@ def launch_max_with_index_backward(x, i, dv, dx) -> None:
         cols=D, aligned=math.gcd(D, dx.stride(0)) * dx.element_size() % 8 == 0,
     )  # fmt: skip
     COMPUTE = tl.float64 if dv.dtype == torch.float64 else tl.float32
-    arguments = (i, dv, dx, N, D, i.stride(0), dv.stride(0), *dx.stride())
-    constants = dict(COMPUTE=COMPUTE, VEC=lib.vec(D, dx.stride(0)), enable_fp_fusion=True)
     grid = (lib.cdiv(N, config["ROWS"]) * lib.cdiv(D, config["BLOCK"]),)
-    max_with_index_backward_tile[grid](*arguments, **constants, **config)
+    max_with_index_backward_tile[grid](
+        i, dv, dx, N, D, i.stride(0), dv.stride(0), *dx.stride(),
+        COMPUTE=COMPUTE, VEC=lib.vec(D, dx.stride(0)), enable_fp_fusion=True, **config,
+    )  # fmt: skip
 
 
 def allocate_max_with_index_backward(x, i, dv) -> torch.Tensor:

@@ -162,7 +162,6 @@ def launch_middle_mean(x, y) -> None:
         aligned=math.gcd(M, x.stride(2)) * x.element_size() % 8 == 0, in_f64=in_f64,
         itemsize=x.element_size(), gpu=lib.gpu(x.device),
     )  # fmt: skip
-    ROWS = config["ROWS"]
     compute = torch.float64 if in_f64 else torch.float32
     COMPUTE = tl.float64 if in_f64 else tl.float32
     arguments = (x, y, D, M, *x.stride(), y.stride(0))
@@ -170,22 +169,13 @@ def launch_middle_mean(x, y) -> None:
         COMPUTE=COMPUTE, VEC=lib.vec(D, *x.stride()[:2]), enable_fp_fusion=True,
     )  # fmt: skip
     if variant == "split":
-        PARTS, MERGE = config["PARTS"], config["MERGE"]
-        y_sum_part = torch.empty((rows, PARTS), dtype=compute, device=x.device)
-        grid = (B * lib.cdiv(D, ROWS), PARTS)
-        middle_mean_loop[grid](
-            *arguments, **constants, PASS=1, y_sum_part_ptr=y_sum_part,
-            **lib.config_without(config, "MERGE"),
+        y_sum_part = torch.empty((rows, config["PARTS"]), dtype=compute, device=x.device)
+        lib.launch_split(
+            middle_mean_loop, (B, D), config, *arguments, **constants, y_sum_part_ptr=y_sum_part,
         )  # fmt: skip
-        grid = (B * lib.cdiv(D, MERGE),)
-        middle_mean_loop[grid](
-            *arguments, **constants, PASS=2, y_sum_part_ptr=y_sum_part,
-            **dict(lib.config_without(config, "MERGE"), ROWS=MERGE, PARTS_POW2=PARTS),
-        )  # fmt: skip
-    elif variant in ("strided", "rows"):
-        middle_mean_rows[(B * lib.cdiv(D, ROWS),)](*arguments, **constants, **config)
     else:
-        middle_mean_loop[(B * lib.cdiv(D, ROWS),)](*arguments, **constants, **config)
+        kernel = middle_mean_rows if variant in ("strided", "rows") else middle_mean_loop
+        kernel[(B * lib.cdiv(D, config["ROWS"]),)](*arguments, **constants, **config)
 
 
 def allocate_middle_mean(x) -> torch.Tensor:

@@ -144,28 +144,18 @@ def launch_mse(x, t, loss) -> None:
         rows=rows, cols=batch, strided=False, aligned=batch * t.element_size() % 8 == 0,
         in_f64=in_f64, gpu=lib.gpu(t.device),
     )  # fmt: skip
-    ROWS = config["ROWS"]
     compute = torch.float64 if in_f64 else torch.float32
     COMPUTE = tl.float64 if in_f64 else tl.float32
     arguments = (x, t, loss, batch, x.stride(0), t.stride(0))
     constants = dict(COMPUTE=COMPUTE, VEC=lib.vec(batch), enable_fp_fusion=True)
     if variant == "split":
-        PARTS, MERGE = config["PARTS"], config["MERGE"]
-        loss_sum_part = torch.empty((rows, PARTS), dtype=compute, device=t.device)
-        grid = (lib.cdiv(rows, ROWS), PARTS)
-        mse_loop[grid](
-            *arguments, **constants, PASS=1, loss_sum_part_ptr=loss_sum_part,
-            **lib.config_without(config, "MERGE"),
+        loss_sum_part = torch.empty((rows, config["PARTS"]), dtype=compute, device=t.device)
+        lib.launch_split(
+            mse_loop, rows, config, *arguments, **constants, loss_sum_part_ptr=loss_sum_part,
         )  # fmt: skip
-        grid = (lib.cdiv(rows, MERGE),)
-        mse_loop[grid](
-            *arguments, **constants, PASS=2, loss_sum_part_ptr=loss_sum_part,
-            **dict(lib.config_without(config, "MERGE"), ROWS=MERGE, PARTS_POW2=PARTS),
-        )  # fmt: skip
-    elif variant in ("strided", "rows"):
-        mse_rows[(lib.cdiv(rows, ROWS),)](*arguments, **constants, **config)
     else:
-        mse_loop[(lib.cdiv(rows, ROWS),)](*arguments, **constants, **config)
+        kernel = mse_rows if variant in ("strided", "rows") else mse_loop
+        kernel[(lib.cdiv(rows, config["ROWS"]),)](*arguments, **constants, **config)
 
 
 def allocate_mse(x, t) -> torch.Tensor:

@@ -289,28 +289,19 @@ def launch_nearest_centre_norm(c, norm) -> None:
         aligned=math.gcd(D, c.stride(0)) * c.element_size() % 8 == 0, itemsize=c.element_size(),
         gpu=lib.gpu(c.device),
     )  # fmt: skip
-    ROWS = config["ROWS"]
     arguments = (c, norm, K, D, *c.stride(), norm.stride(0))
     constants = dict(VEC=lib.vec(D, c.stride(0)), enable_fp_fusion=True)
     if variant == "split":
-        PARTS, MERGE = config["PARTS"], config["MERGE"]
-        norm_part = torch.empty((K, PARTS), dtype=torch.float32, device=c.device)
-        grid = (lib.cdiv(K, ROWS), PARTS)
-        nearest_centre_norm_loop[grid](
-            *arguments, **constants, PASS=1, norm_part_ptr=norm_part,
-            **lib.config_without(config, "MERGE"),
+        norm_part = torch.empty((K, config["PARTS"]), dtype=torch.float32, device=c.device)
+        lib.launch_split(
+            nearest_centre_norm_loop, K, config, *arguments, **constants, norm_part_ptr=norm_part,
         )  # fmt: skip
-        grid = (lib.cdiv(K, MERGE),)
-        nearest_centre_norm_loop[grid](
-            *arguments, **constants, PASS=2, norm_part_ptr=norm_part,
-            **dict(lib.config_without(config, "MERGE"), ROWS=MERGE, PARTS_POW2=PARTS),
-        )  # fmt: skip
-    elif variant in ("strided", "rows"):
-        grid = (lib.cdiv(K, ROWS),)
-        nearest_centre_norm_rows[grid](*arguments, **constants, **config)
     else:
-        grid = (lib.cdiv(K, ROWS),)
-        nearest_centre_norm_loop[grid](*arguments, **constants, **config)
+        kernel = (
+            nearest_centre_norm_rows if variant in ("strided", "rows")
+            else nearest_centre_norm_loop
+        )  # fmt: skip
+        kernel[(lib.cdiv(K, config["ROWS"]),)](*arguments, **constants, **config)
 
 
 choose_nearest_centre_distance_sum = choose_nearest_centre_norm
@@ -324,28 +315,20 @@ def launch_nearest_centre_distance_sum(x, distance_sum) -> None:
         aligned=math.gcd(D, x.stride(0)) * x.element_size() % 8 == 0, itemsize=x.element_size(),
         gpu=lib.gpu(x.device),
     )  # fmt: skip
-    ROWS = config["ROWS"]
     arguments = (x, distance_sum, N, D, *x.stride(), distance_sum.stride(0))
     constants = dict(VEC=lib.vec(D, x.stride(0)), enable_fp_fusion=True)
     if variant == "split":
-        PARTS, MERGE = config["PARTS"], config["MERGE"]
-        distance_sum_part = torch.empty((N, PARTS), dtype=torch.float32, device=x.device)
-        grid = (lib.cdiv(N, ROWS), PARTS)
-        nearest_centre_distance_sum_loop[grid](
-            *arguments, **constants, PASS=1, distance_sum_part_ptr=distance_sum_part,
-            **lib.config_without(config, "MERGE"),
+        distance_sum_part = torch.empty((N, config["PARTS"]), dtype=torch.float32, device=x.device)
+        lib.launch_split(
+            nearest_centre_distance_sum_loop, N, config, *arguments, **constants,
+            distance_sum_part_ptr=distance_sum_part,
         )  # fmt: skip
-        grid = (lib.cdiv(N, MERGE),)
-        nearest_centre_distance_sum_loop[grid](
-            *arguments, **constants, PASS=2, distance_sum_part_ptr=distance_sum_part,
-            **dict(lib.config_without(config, "MERGE"), ROWS=MERGE, PARTS_POW2=PARTS),
-        )  # fmt: skip
-    elif variant in ("strided", "rows"):
-        grid = (lib.cdiv(N, ROWS),)
-        nearest_centre_distance_sum_rows[grid](*arguments, **constants, **config)
     else:
-        grid = (lib.cdiv(N, ROWS),)
-        nearest_centre_distance_sum_loop[grid](*arguments, **constants, **config)
+        kernel = (
+            nearest_centre_distance_sum_rows if variant in ("strided", "rows")
+            else nearest_centre_distance_sum_loop
+        )  # fmt: skip
+        kernel[(lib.cdiv(N, config["ROWS"]),)](*arguments, **constants, **config)
 
 
 def choose_nearest_centre_centre(rows: int, tiled: bool) -> tuple[str, dict]:
@@ -663,30 +646,22 @@ def launch_nearest_centre_backward_dnorm(centre, ddistance, dnorm) -> None:
         rows=K, cols=N, strided=False, aligned=N * centre.element_size() % 8 == 0,
         gpu=lib.gpu(centre.device),
     )  # fmt: skip
-    ROWS = config["ROWS"]
     arguments = (
         centre, ddistance, dnorm, K, N, centre.stride(0), ddistance.stride(0), dnorm.stride(0),
     )  # fmt: skip
     constants = dict(VEC=lib.vec(N), enable_fp_fusion=True)
     if variant == "split":
-        PARTS, MERGE = config["PARTS"], config["MERGE"]
-        dnorm_part = torch.empty((K, PARTS), dtype=torch.float32, device=centre.device)
-        grid = (lib.cdiv(K, ROWS), PARTS)
-        nearest_centre_backward_dnorm_loop[grid](
-            *arguments, **constants, PASS=1, dnorm_part_ptr=dnorm_part,
-            **lib.config_without(config, "MERGE"),
+        dnorm_part = torch.empty((K, config["PARTS"]), dtype=torch.float32, device=centre.device)
+        lib.launch_split(
+            nearest_centre_backward_dnorm_loop, K, config, *arguments, **constants,
+            dnorm_part_ptr=dnorm_part,
         )  # fmt: skip
-        grid = (lib.cdiv(K, MERGE),)
-        nearest_centre_backward_dnorm_loop[grid](
-            *arguments, **constants, PASS=2, dnorm_part_ptr=dnorm_part,
-            **dict(lib.config_without(config, "MERGE"), ROWS=MERGE, PARTS_POW2=PARTS),
-        )  # fmt: skip
-    elif variant in ("strided", "rows"):
-        grid = (lib.cdiv(K, ROWS),)
-        nearest_centre_backward_dnorm_rows[grid](*arguments, **constants, **config)
     else:
-        grid = (lib.cdiv(K, ROWS),)
-        nearest_centre_backward_dnorm_loop[grid](*arguments, **constants, **config)
+        kernel = (
+            nearest_centre_backward_dnorm_rows if variant in ("strided", "rows")
+            else nearest_centre_backward_dnorm_loop
+        )  # fmt: skip
+        kernel[(lib.cdiv(K, config["ROWS"]),)](*arguments, **constants, **config)
 
 
 def choose_nearest_centre_backward_dx(cols: int, aligned: bool) -> tuple[str, dict]:

@@ -106,17 +106,17 @@ def launch_relu(x, y) -> None:
     )  # fmt: skip
     BLOCK = config["BLOCK"]
     COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
-    arguments = (x, y, total, x.stride(2), y.stride(2))
+    constants = dict(COMPUTE=COMPUTE, enable_fp_fusion=True)
     if variant == "flat":
         grid = (lib.cdiv(total, BLOCK),)
-        relu_flat[grid](*arguments, COMPUTE=COMPUTE, enable_fp_fusion=True, **config)
+        relu_flat[grid](x, y, total, x.stride(2), y.stride(2), **constants, **config)
     else:
         ROWS, OUTER = config["ROWS"], config["OUTER"]
         grid = (lib.cdiv(outer, OUTER) * lib.cdiv(middle, ROWS) * lib.cdiv(inner, BLOCK),)
         relu_strided[grid](
             x, y, outer, middle, inner, *x.stride(), *y.stride(),
-            COMPUTE=COMPUTE, VEC_X=lib.vec(*x.stride()[:2]), VEC_Y=lib.vec(*y.stride()[:2], inner),
-            enable_fp_fusion=True, **config,
+            VEC_X=lib.vec(*x.stride()[:2]), VEC_Y=lib.vec(*y.stride()[:2], inner), **constants,
+            **config,
         )  # fmt: skip
 
 
@@ -254,10 +254,12 @@ def launch_relu_backward(x, dy, dx) -> None:
     )  # fmt: skip
     BLOCK = config["BLOCK"]
     COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
-    arguments = (x, dy, dx, total, x.stride(2), dy.stride(2), dx.stride(2))
     if variant == "flat":
         grid = (lib.cdiv(total, BLOCK),)
-        relu_backward_flat[grid](*arguments, COMPUTE=COMPUTE, enable_fp_fusion=True, **config)
+        relu_backward_flat[grid](
+            x, dy, dx, total, x.stride(2), dy.stride(2), dx.stride(2),
+            COMPUTE=COMPUTE, enable_fp_fusion=True, **config,
+        )  # fmt: skip
     else:
         ROWS, OUTER = config["ROWS"], config["OUTER"]
         grid = (lib.cdiv(outer, OUTER) * lib.cdiv(middle, ROWS) * lib.cdiv(inner, BLOCK),)

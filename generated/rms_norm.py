@@ -271,10 +271,9 @@ def launch_rms_norm(x, gain, y, eps) -> None:
             rms_norm_loop[grid](
                 *arguments, **constants, PASS=PASS, ms_sum_part_ptr=ms_sum_part, **config,
             )  # fmt: skip
-    elif variant in ("strided", "rows"):
-        rms_norm_rows[(lib.cdiv(batch, ROWS),)](*arguments, **constants, **config)
     else:
-        rms_norm_loop[(lib.cdiv(batch, ROWS),)](*arguments, **constants, **config)
+        kernel = rms_norm_rows if variant in ("strided", "rows") else rms_norm_loop
+        kernel[(lib.cdiv(batch, ROWS),)](*arguments, **constants, **config)
 
 
 def allocate_rms_norm(x, gain, eps=1e-06) -> torch.Tensor:

@@ -215,19 +215,13 @@ def launch_row_argmax_float(x, i) -> None:
     arguments = (x, i, N, D, *x.stride(), i.stride(0))
     constants = dict(COMPUTE=COMPUTE, VEC=lib.vec(D, x.stride(0)), enable_fp_fusion=True)
     if variant == "split":
-        PARTS, MERGE = config["PARTS"], config["MERGE"]
+        PARTS = config["PARTS"]
         i_best = torch.empty((N, PARTS), dtype=compute, device=x.device)
         i_at = torch.empty((N, PARTS), dtype=torch.int64, device=x.device)
-        grid = (lib.cdiv(N, ROWS), PARTS)
-        row_argmax_float_loop[grid](
-            *arguments, PLACE=tl.int32 if D < 2_000_000_000 else tl.int64, **constants, PASS=1,
-            i_best_ptr=i_best, i_at_ptr=i_at, **lib.config_without(config, "MERGE"),
-        )  # fmt: skip
-        grid = (lib.cdiv(N, MERGE),)
-        row_argmax_float_loop[grid](
-            *arguments, PLACE=tl.int32 if D < 2_000_000_000 else tl.int64, **constants, PASS=2,
-            i_best_ptr=i_best, i_at_ptr=i_at,
-            **dict(lib.config_without(config, "MERGE"), ROWS=MERGE, PARTS_POW2=PARTS),
+        lib.launch_split(
+            row_argmax_float_loop, N, config, *arguments,
+            PLACE=tl.int32 if D < 2_000_000_000 else tl.int64, **constants, i_best_ptr=i_best,
+            i_at_ptr=i_at,
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         row_argmax_float_rows[(lib.cdiv(N, ROWS),)](*arguments, **constants, **config)
@@ -307,20 +301,13 @@ def launch_row_argmax_int(x, i) -> None:
         LOWEST=torch.iinfo(x.dtype).min, VEC=lib.vec(D, x.stride(0)), enable_fp_fusion=True,
     )  # fmt: skip
     if variant == "split":
-        PARTS, MERGE = config["PARTS"], config["MERGE"]
+        PARTS = config["PARTS"]
         i_best = torch.empty((N, PARTS), dtype=x.dtype, device=x.device)
         i_at = torch.empty((N, PARTS), dtype=torch.int64, device=x.device)
-        grid = (lib.cdiv(N, ROWS), PARTS)
-        row_argmax_int_loop[grid](
-            *arguments, T=lib.triton_dtype(x), PLACE=tl.int32 if D < 2_000_000_000 else tl.int64,
-            **constants, PASS=1, i_best_ptr=i_best, i_at_ptr=i_at,
-            **lib.config_without(config, "MERGE"),
-        )  # fmt: skip
-        grid = (lib.cdiv(N, MERGE),)
-        row_argmax_int_loop[grid](
-            *arguments, T=lib.triton_dtype(x), PLACE=tl.int32 if D < 2_000_000_000 else tl.int64,
-            **constants, PASS=2, i_best_ptr=i_best, i_at_ptr=i_at,
-            **dict(lib.config_without(config, "MERGE"), ROWS=MERGE, PARTS_POW2=PARTS),
+        lib.launch_split(
+            row_argmax_int_loop, N, config, *arguments, T=lib.triton_dtype(x),
+            PLACE=tl.int32 if D < 2_000_000_000 else tl.int64, **constants, i_best_ptr=i_best,
+            i_at_ptr=i_at,
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         row_argmax_int_rows[(lib.cdiv(N, ROWS),)](*arguments, **constants, **config)

@@ -201,28 +201,18 @@ def launch_row_max_float(x, y) -> None:
         aligned=math.gcd(D, x.stride(0)) * x.element_size() % 8 == 0, in_f64=in_f64,
         itemsize=x.element_size(), gpu=lib.gpu(x.device),
     )  # fmt: skip
-    ROWS = config["ROWS"]
     compute = torch.float64 if in_f64 else torch.float32
     COMPUTE = tl.float64 if in_f64 else tl.float32
     arguments = (x, y, N, D, *x.stride(), y.stride(0))
     constants = dict(COMPUTE=COMPUTE, VEC=lib.vec(D, x.stride(0)), enable_fp_fusion=True)
     if variant == "split":
-        PARTS, MERGE = config["PARTS"], config["MERGE"]
-        y_max_part = torch.empty((N, PARTS), dtype=compute, device=x.device)
-        grid = (lib.cdiv(N, ROWS), PARTS)
-        row_max_float_loop[grid](
-            *arguments, **constants, PASS=1, y_max_part_ptr=y_max_part,
-            **lib.config_without(config, "MERGE"),
+        y_max_part = torch.empty((N, config["PARTS"]), dtype=compute, device=x.device)
+        lib.launch_split(
+            row_max_float_loop, N, config, *arguments, **constants, y_max_part_ptr=y_max_part,
         )  # fmt: skip
-        grid = (lib.cdiv(N, MERGE),)
-        row_max_float_loop[grid](
-            *arguments, **constants, PASS=2, y_max_part_ptr=y_max_part,
-            **dict(lib.config_without(config, "MERGE"), ROWS=MERGE, PARTS_POW2=PARTS),
-        )  # fmt: skip
-    elif variant in ("strided", "rows"):
-        row_max_float_rows[(lib.cdiv(N, ROWS),)](*arguments, **constants, **config)
     else:
-        row_max_float_loop[(lib.cdiv(N, ROWS),)](*arguments, **constants, **config)
+        kernel = row_max_float_rows if variant in ("strided", "rows") else row_max_float_loop
+        kernel[(lib.cdiv(N, config["ROWS"]),)](*arguments, **constants, **config)
 
 
 def choose_row_max_int(
@@ -297,17 +287,10 @@ def launch_row_max_int(x, y) -> None:
         LOWEST=torch.iinfo(x.dtype).min, VEC=lib.vec(D, x.stride(0)), enable_fp_fusion=True,
     )  # fmt: skip
     if variant == "split":
-        PARTS, MERGE = config["PARTS"], config["MERGE"]
-        y_part = torch.empty((N, PARTS), dtype=x.dtype, device=x.device)
-        grid = (lib.cdiv(N, ROWS), PARTS)
-        row_max_int_loop[grid](
-            *arguments, T=lib.triton_dtype(x), **constants, PASS=1, y_part_ptr=y_part,
-            **lib.config_without(config, "MERGE"),
-        )  # fmt: skip
-        grid = (lib.cdiv(N, MERGE),)
-        row_max_int_loop[grid](
-            *arguments, T=lib.triton_dtype(x), **constants, PASS=2, y_part_ptr=y_part,
-            **dict(lib.config_without(config, "MERGE"), ROWS=MERGE, PARTS_POW2=PARTS),
+        y_part = torch.empty((N, config["PARTS"]), dtype=x.dtype, device=x.device)
+        lib.launch_split(
+            row_max_int_loop, N, config, *arguments, T=lib.triton_dtype(x), **constants,
+            y_part_ptr=y_part,
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         row_max_int_rows[(lib.cdiv(N, ROWS),)](*arguments, **constants, **config)
@@ -530,19 +513,13 @@ def launch_row_max_forward(x, y, y_at) -> None:
     arguments = (x, y_at, y, N, D, *x.stride(), y_at.stride(0), y.stride(0))
     constants = dict(COMPUTE=COMPUTE, VEC=lib.vec(D, x.stride(0)), enable_fp_fusion=True)
     if variant == "split":
-        PARTS, MERGE = config["PARTS"], config["MERGE"]
+        PARTS = config["PARTS"]
         y_at_best = torch.empty((N, PARTS), dtype=compute, device=x.device)
         y_at_at = torch.empty((N, PARTS), dtype=torch.int64, device=x.device)
-        grid = (lib.cdiv(N, ROWS), PARTS)
-        row_max_forward_loop[grid](
-            *arguments, PLACE=tl.int32 if D < 2_000_000_000 else tl.int64, **constants, PASS=1,
-            y_at_best_ptr=y_at_best, y_at_at_ptr=y_at_at, **lib.config_without(config, "MERGE"),
-        )  # fmt: skip
-        grid = (lib.cdiv(N, MERGE),)
-        row_max_forward_loop[grid](
-            *arguments, PLACE=tl.int32 if D < 2_000_000_000 else tl.int64, **constants, PASS=2,
-            y_at_best_ptr=y_at_best, y_at_at_ptr=y_at_at,
-            **dict(lib.config_without(config, "MERGE"), ROWS=MERGE, PARTS_POW2=PARTS),
+        lib.launch_split(
+            row_max_forward_loop, N, config, *arguments,
+            PLACE=tl.int32 if D < 2_000_000_000 else tl.int64, **constants, y_at_best_ptr=y_at_best,
+            y_at_at_ptr=y_at_at,
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         row_max_forward_rows[(lib.cdiv(N, ROWS),)](*arguments, **constants, **config)
@@ -639,10 +616,11 @@ def launch_row_max_backward(x, y_at, dy, dx) -> None:
         cols=D, aligned=math.gcd(D, dx.stride(0)) * dx.element_size() % 8 == 0,
     )  # fmt: skip
     COMPUTE = tl.float64 if dy.dtype == torch.float64 else tl.float32
-    arguments = (y_at, dy, dx, N, D, y_at.stride(0), dy.stride(0), *dx.stride())
-    constants = dict(COMPUTE=COMPUTE, VEC=lib.vec(D, dx.stride(0)), enable_fp_fusion=True)
     grid = (lib.cdiv(N, config["ROWS"]) * lib.cdiv(D, config["BLOCK"]),)
-    row_max_backward_tile[grid](*arguments, **constants, **config)
+    row_max_backward_tile[grid](
+        y_at, dy, dx, N, D, y_at.stride(0), dy.stride(0), *dx.stride(),
+        COMPUTE=COMPUTE, VEC=lib.vec(D, dx.stride(0)), enable_fp_fusion=True, **config,
+    )  # fmt: skip
 
 
 def allocate_row_max_backward(x, y_at, dy) -> torch.Tensor:

@@ -248,10 +248,9 @@ def launch_row_norm_max(x, y) -> None:
             row_norm_max_loop[grid](
                 *arguments, **constants, PASS=PASS, y_max_part_ptr=y_max_part, **config,
             )  # fmt: skip
-    elif variant in ("strided", "rows"):
-        row_norm_max_rows[(lib.cdiv(N, ROWS),)](*arguments, **constants, **config)
     else:
-        row_norm_max_loop[(lib.cdiv(N, ROWS),)](*arguments, **constants, **config)
+        kernel = row_norm_max_rows if variant in ("strided", "rows") else row_norm_max_loop
+        kernel[(lib.cdiv(N, ROWS),)](*arguments, **constants, **config)
 
 
 def allocate_row_norm_max(x) -> torch.Tensor:
@@ -612,20 +611,13 @@ def launch_row_norm_max_backward_y_max_at(x, y_max_at, y_max) -> None:
     arguments = (x, y_max_at, y_max, N, D, *x.stride(), y_max_at.stride(0), y_max.stride(0))
     constants = dict(COMPUTE=COMPUTE, VEC=lib.vec(D, x.stride(0)), enable_fp_fusion=True)
     if variant == "split":
-        PARTS, MERGE = config["PARTS"], config["MERGE"]
+        PARTS = config["PARTS"]
         y_max_at_best = torch.empty((N, PARTS), dtype=compute, device=x.device)
         y_max_at_at = torch.empty((N, PARTS), dtype=torch.int64, device=x.device)
-        grid = (lib.cdiv(N, ROWS), PARTS)
-        row_norm_max_backward_y_max_at_loop[grid](
-            *arguments, PLACE=tl.int32 if D < 2_000_000_000 else tl.int64, **constants, PASS=1,
+        lib.launch_split(
+            row_norm_max_backward_y_max_at_loop, N, config, *arguments,
+            PLACE=tl.int32 if D < 2_000_000_000 else tl.int64, **constants,
             y_max_at_best_ptr=y_max_at_best, y_max_at_at_ptr=y_max_at_at,
-            **lib.config_without(config, "MERGE"),
-        )  # fmt: skip
-        grid = (lib.cdiv(N, MERGE),)
-        row_norm_max_backward_y_max_at_loop[grid](
-            *arguments, PLACE=tl.int32 if D < 2_000_000_000 else tl.int64, **constants, PASS=2,
-            y_max_at_best_ptr=y_max_at_best, y_max_at_at_ptr=y_max_at_at,
-            **dict(lib.config_without(config, "MERGE"), ROWS=MERGE, PARTS_POW2=PARTS),
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(N, ROWS),)
@@ -739,12 +731,12 @@ def launch_row_norm_max_backward_dx(y, dy, y_max_at, y_max, dx) -> None:
             row_norm_max_backward_dx_loop[grid](
                 *arguments, **constants, PASS=PASS, dy_max_sum_part_ptr=dy_max_sum_part, **config,
             )  # fmt: skip
-    elif variant in ("strided", "rows"):
-        grid = (lib.cdiv(N, ROWS),)
-        row_norm_max_backward_dx_rows[grid](*arguments, **constants, **config)
     else:
-        grid = (lib.cdiv(N, ROWS),)
-        row_norm_max_backward_dx_loop[grid](*arguments, **constants, **config)
+        kernel = (
+            row_norm_max_backward_dx_rows if variant in ("strided", "rows")
+            else row_norm_max_backward_dx_loop
+        )  # fmt: skip
+        kernel[(lib.cdiv(N, ROWS),)](*arguments, **constants, **config)
 
 
 def launch_row_norm_max_backward(x, y, dy, dx) -> None:

@@ -142,28 +142,18 @@ def launch_row_sum(x, y) -> None:
         aligned=math.gcd(D, x.stride(0)) * x.element_size() % 8 == 0, in_f64=in_f64,
         itemsize=x.element_size(), gpu=lib.gpu(x.device),
     )  # fmt: skip
-    ROWS = config["ROWS"]
     compute = torch.float64 if in_f64 else torch.float32
     COMPUTE = tl.float64 if in_f64 else tl.float32
     arguments = (x, y, N, D, *x.stride(), y.stride(0))
     constants = dict(COMPUTE=COMPUTE, VEC=lib.vec(D, x.stride(0)), enable_fp_fusion=True)
     if variant == "split":
-        PARTS, MERGE = config["PARTS"], config["MERGE"]
-        y_sum_part = torch.empty((N, PARTS), dtype=compute, device=x.device)
-        grid = (lib.cdiv(N, ROWS), PARTS)
-        row_sum_loop[grid](
-            *arguments, **constants, PASS=1, y_sum_part_ptr=y_sum_part,
-            **lib.config_without(config, "MERGE"),
+        y_sum_part = torch.empty((N, config["PARTS"]), dtype=compute, device=x.device)
+        lib.launch_split(
+            row_sum_loop, N, config, *arguments, **constants, y_sum_part_ptr=y_sum_part,
         )  # fmt: skip
-        grid = (lib.cdiv(N, MERGE),)
-        row_sum_loop[grid](
-            *arguments, **constants, PASS=2, y_sum_part_ptr=y_sum_part,
-            **dict(lib.config_without(config, "MERGE"), ROWS=MERGE, PARTS_POW2=PARTS),
-        )  # fmt: skip
-    elif variant in ("strided", "rows"):
-        row_sum_rows[(lib.cdiv(N, ROWS),)](*arguments, **constants, **config)
     else:
-        row_sum_loop[(lib.cdiv(N, ROWS),)](*arguments, **constants, **config)
+        kernel = row_sum_rows if variant in ("strided", "rows") else row_sum_loop
+        kernel[(lib.cdiv(N, config["ROWS"]),)](*arguments, **constants, **config)
 
 
 def allocate_row_sum(x) -> torch.Tensor:

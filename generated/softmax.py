@@ -280,10 +280,9 @@ def launch_softmax(x, y) -> None:
                 *arguments, **constants, PASS=PASS, m_part_ptr=m_part, y_sum_part_ptr=y_sum_part,
                 **config,
             )  # fmt: skip
-    elif variant in ("strided", "rows"):
-        softmax_rows[(lib.cdiv(batch, ROWS),)](*arguments, **constants, **config)
     else:
-        softmax_loop[(lib.cdiv(batch, ROWS),)](*arguments, **constants, **config)
+        kernel = softmax_rows if variant in ("strided", "rows") else softmax_loop
+        kernel[(lib.cdiv(batch, ROWS),)](*arguments, **constants, **config)
 
 
 def allocate_softmax(x) -> torch.Tensor:
@@ -605,12 +604,9 @@ def launch_softmax_backward(y, dy, dx) -> None:
             softmax_backward_loop[grid](
                 *arguments, **constants, PASS=PASS, dy_sum_part_ptr=dy_sum_part, **config,
             )  # fmt: skip
-    elif variant in ("strided", "rows"):
-        grid = (lib.cdiv(batch, ROWS),)
-        softmax_backward_rows[grid](*arguments, **constants, **config)
     else:
-        grid = (lib.cdiv(batch, ROWS),)
-        softmax_backward_loop[grid](*arguments, **constants, **config)
+        kernel = softmax_backward_rows if variant in ("strided", "rows") else softmax_backward_loop
+        kernel[(lib.cdiv(batch, ROWS),)](*arguments, **constants, **config)
 
 
 def allocate_softmax_backward(y, dy) -> torch.Tensor:

@@ -122,17 +122,20 @@ def launch_swiglu(gate, up, y) -> None:
     )  # fmt: skip
     BLOCK = config["BLOCK"]
     COMPUTE = tl.float64 if gate.dtype == torch.float64 else tl.float32
-    arguments = (gate, up, y, total, gate.stride(2), up.stride(2), y.stride(2))
-    constants = dict(COMPUTE=COMPUTE, HALF=gate.element_size() == 2, enable_fp_fusion=True)
     if variant == "flat":
-        swiglu_flat[(lib.cdiv(total, BLOCK),)](*arguments, **constants, **config)
+        grid = (lib.cdiv(total, BLOCK),)
+        swiglu_flat[grid](
+            gate, up, y, total, gate.stride(2), up.stride(2), y.stride(2),
+            COMPUTE=COMPUTE, HALF=gate.element_size() == 2, enable_fp_fusion=True, **config,
+        )  # fmt: skip
     else:
         ROWS, OUTER = config["ROWS"], config["OUTER"]
         grid = (lib.cdiv(outer, OUTER) * lib.cdiv(middle, ROWS) * lib.cdiv(inner, BLOCK),)
         swiglu_strided[grid](
             gate, up, y, outer, middle, inner, *gate.stride(), *up.stride(), *y.stride(),
-            VEC_GATE=lib.vec(*gate.stride()[:2]), VEC_UP=lib.vec(*up.stride()[:2]),
-            VEC_Y=lib.vec(*y.stride()[:2], inner), **constants, **config,
+            COMPUTE=COMPUTE, HALF=gate.element_size() == 2, VEC_GATE=lib.vec(*gate.stride()[:2]),
+            VEC_UP=lib.vec(*up.stride()[:2]), VEC_Y=lib.vec(*y.stride()[:2], inner),
+            enable_fp_fusion=True, **config,
         )  # fmt: skip
 
 

@@ -241,7 +241,6 @@ def launch_swiglu_linear(x, wg, wu, y) -> None:
     PARTS = config.get("PARTS", 1)
     gate_parts = lib.workspace(config, (M, N), compute, wg.device)
     up_parts = lib.workspace(config, (M, N), compute, wg.device)
-    constants = dict(COMPUTE=COMPUTE, HALF=x.element_size() == 2, enable_fp_fusion=True)
     if variant in ("split", "split_small", "persistent", "narrow"):
         PROGRAMS = config["PROGRAMS"]
         x_tiles, trans_x = lib.tiles(x, BLOCK_M, BLOCK_K)
@@ -251,7 +250,8 @@ def launch_swiglu_linear(x, wg, wu, y) -> None:
         grid = (min(PROGRAMS * gpu.sms, PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),)
         swiglu_linear_persistent[grid](
             x_tiles, wg_tiles, wu_tiles, y_tiles, y, M, N, K, *y.stride(),
-            TRANS_X=trans_x, TRANS_WG=trans_wg, TRANS_WU=trans_wu, PRECISION=PRECISION, **constants,
+            TRANS_X=trans_x, TRANS_WG=trans_wg, TRANS_WU=trans_wu, COMPUTE=COMPUTE,
+            PRECISION=PRECISION, HALF=x.element_size() == 2, enable_fp_fusion=True,
             gate_parts_ptr=gate_parts, up_parts_ptr=up_parts,
             **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
@@ -259,15 +259,13 @@ def launch_swiglu_linear(x, wg, wu, y) -> None:
         grid = (PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N),)
         swiglu_linear_tiles[grid](
             x, wg, wu, y, M, N, K, *x.stride(), *wg.stride(), *wu.stride(), *y.stride(),
-            PRECISION=PRECISION, **constants, gate_parts_ptr=gate_parts, up_parts_ptr=up_parts,
-            **config,
+            COMPUTE=COMPUTE, PRECISION=PRECISION, HALF=x.element_size() == 2, enable_fp_fusion=True,
+            gate_parts_ptr=gate_parts, up_parts_ptr=up_parts, **config,
         )  # fmt: skip
     if gate_parts is not None:
-        grid = (lib.cdiv(M, 2) * lib.cdiv(N, max(32, min(256, 2048 // lib.pow2(PARTS)))),)
-        swiglu_linear_combine[grid](
-            gate_parts, up_parts, y, M, N, *y.stride(),
-            **constants, BLOCK_M=2, BLOCK_N=max(32, min(256, 2048 // lib.pow2(PARTS))), PARTS=PARTS,
-            AHEAD=min(64, lib.pow2(PARTS)),
+        lib.launch_combine(
+            swiglu_linear_combine, (M, N), PARTS, gate_parts, up_parts, y, M, N, *y.stride(),
+            COMPUTE=COMPUTE, HALF=x.element_size() == 2, enable_fp_fusion=True,
         )  # fmt: skip
 
 
@@ -535,12 +533,9 @@ def launch_swiglu_linear_forward(x, wg, wu, y, gate_kept, up_kept) -> None:
             **config,
         )  # fmt: skip
     if gate_parts is not None:
-        grid = (lib.cdiv(M, 2) * lib.cdiv(N, max(32, min(256, 2048 // lib.pow2(PARTS)))),)
-        swiglu_linear_forward_combine[grid](
-            gate_parts, up_parts, gate_kept, up_kept, y, M, N, *gate_kept.stride(),
-            *up_kept.stride(), *y.stride(),
-            **constants, BLOCK_M=2, BLOCK_N=max(32, min(256, 2048 // lib.pow2(PARTS))), PARTS=PARTS,
-            AHEAD=min(64, lib.pow2(PARTS)),
+        lib.launch_combine(
+            swiglu_linear_forward_combine, (M, N), PARTS, gate_parts, up_parts, gate_kept, up_kept,
+            y, M, N, *gate_kept.stride(), *up_kept.stride(), *y.stride(), **constants,
         )  # fmt: skip
 
 
@@ -1674,11 +1669,9 @@ def launch_swiglu_linear_backward_dx_sum(wu, dup, dx_sum) -> None:
             PRECISION=PRECISION, **constants, dx_sum_parts_ptr=dx_sum_parts, **config,
         )  # fmt: skip
     if dx_sum_parts is not None:
-        grid = (lib.cdiv(M, 2) * lib.cdiv(K, max(32, min(256, 2048 // lib.pow2(PARTS)))),)
-        swiglu_linear_backward_dx_sum_combine[grid](
-            dx_sum_parts, dx_sum, M, K, *dx_sum.stride(),
-            **constants, BLOCK_M=2, BLOCK_N=max(32, min(256, 2048 // lib.pow2(PARTS))), PARTS=PARTS,
-            AHEAD=min(64, lib.pow2(PARTS)),
+        lib.launch_combine(
+            swiglu_linear_backward_dx_sum_combine, (M, K), PARTS, dx_sum_parts, dx_sum, M, K,
+            *dx_sum.stride(), **constants,
         )  # fmt: skip
 
 
@@ -1754,11 +1747,9 @@ def launch_swiglu_linear_backward_dx(wg, dgate, dx_sum, dx) -> None:
             PRECISION=PRECISION, **constants, dx_sum2_parts_ptr=dx_sum2_parts, **config,
         )  # fmt: skip
     if dx_sum2_parts is not None:
-        grid = (lib.cdiv(M, 2) * lib.cdiv(K, max(32, min(256, 2048 // lib.pow2(PARTS)))),)
-        swiglu_linear_backward_dx_combine[grid](
-            dx_sum2_parts, dx_sum, dx, M, K, *dx_sum.stride(), *dx.stride(),
-            **constants, BLOCK_M=2, BLOCK_N=max(32, min(256, 2048 // lib.pow2(PARTS))), PARTS=PARTS,
-            AHEAD=min(64, lib.pow2(PARTS)),
+        lib.launch_combine(
+            swiglu_linear_backward_dx_combine, (M, K), PARTS, dx_sum2_parts, dx_sum, dx, M, K,
+            *dx_sum.stride(), *dx.stride(), **constants,
         )  # fmt: skip
 
 
@@ -1874,12 +1865,9 @@ def launch_swiglu_linear_backward_dwg(x, dup, dgate, dwg, dwu) -> None:
             dwg_sum_parts_ptr=dwg_sum_parts, dwu_sum_parts_ptr=dwu_sum_parts, **config,
         )  # fmt: skip
     if dwg_sum_parts is not None:
-        grid = (lib.cdiv(N, 2) * lib.cdiv(K, max(32, min(256, 2048 // lib.pow2(PARTS)))),)
-        swiglu_linear_backward_dwg_combine[grid](
-            dwg_sum_parts, dwu_sum_parts, dwg, dwu, N, K, *dwg.stride(), *dwu.stride(),
-            COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=2,
-            BLOCK_N=max(32, min(256, 2048 // lib.pow2(PARTS))), PARTS=PARTS,
-            AHEAD=min(64, lib.pow2(PARTS)),
+        lib.launch_combine(
+            swiglu_linear_backward_dwg_combine, (N, K), PARTS, dwg_sum_parts, dwu_sum_parts, dwg,
+            dwu, N, K, *dwg.stride(), *dwu.stride(), COMPUTE=COMPUTE, enable_fp_fusion=True,
         )  # fmt: skip
 
 

@@ -73,10 +73,11 @@ def launch_vector_add_float(x, y, z) -> None:
     N = x.shape[0]
     _, config = choose_vector_add_float(itemsize=x.element_size())
     COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
-    arguments = (x, y, z, N, x.stride(0), y.stride(0), z.stride(0))
-    constants = dict(COMPUTE=COMPUTE, enable_fp_fusion=True)
     grid = (lib.cdiv(N, config["BLOCK"]),)
-    vector_add_float_flat[grid](*arguments, **constants, **config)
+    vector_add_float_flat[grid](
+        x, y, z, N, x.stride(0), y.stride(0), z.stride(0),
+        COMPUTE=COMPUTE, enable_fp_fusion=True, **config,
+    )  # fmt: skip
 
 
 choose_vector_add_int = choose_vector_add_float
@@ -86,9 +87,11 @@ def launch_vector_add_int(x, y, z) -> None:
     """Computes z with the chosen variant. Does not check operands."""
     N = x.shape[0]
     _, config = choose_vector_add_int(itemsize=x.element_size())
-    arguments = (x, y, z, N, x.stride(0), y.stride(0), z.stride(0))
     grid = (lib.cdiv(N, config["BLOCK"]),)
-    vector_add_int_flat[grid](*arguments, enable_fp_fusion=True, **config)
+    vector_add_int_flat[grid](
+        x, y, z, N, x.stride(0), y.stride(0), z.stride(0),
+        enable_fp_fusion=True, **config,
+    )  # fmt: skip
 
 
 def allocate_vector_add(x, y) -> torch.Tensor:

@@ -1799,7 +1799,6 @@ def launch_window_attention_backward_do_sum2(o, o_sum2_kept, do, do_sum2, dp_row
     variant, config = choose_window_attention_backward_do_sum2(
         rows=rows, cols=E, strided=strided, gpu=lib.gpu(do.device),
     )  # fmt: skip
-    ROWS = config["ROWS"]
     arguments = (
         do, o, o_sum2_kept, do_sum2, dp_row, B * H * S, E, *do.stride(), *o.stride(),
         o_sum2_kept.stride(0), *do_sum2.stride(), dp_row.stride(0),
@@ -1808,24 +1807,17 @@ def launch_window_attention_backward_do_sum2(o, o_sum2_kept, do, do_sum2, dp_row
         VEC=lib.vec(E, do.stride(0), o.stride(0), do_sum2.stride(0)), enable_fp_fusion=True,
     )  # fmt: skip
     if variant == "split":
-        PARTS, MERGE = config["PARTS"], config["MERGE"]
-        do_sum_part = torch.empty((rows, PARTS), dtype=torch.float32, device=do.device)
-        grid = (lib.cdiv(rows, ROWS), PARTS)
-        window_attention_backward_do_sum2_loop[grid](
-            *arguments, **constants, PASS=1, do_sum_part_ptr=do_sum_part,
-            **lib.config_without(config, "MERGE"),
+        do_sum_part = torch.empty((rows, config["PARTS"]), dtype=torch.float32, device=do.device)
+        lib.launch_split(
+            window_attention_backward_do_sum2_loop, rows, config, *arguments, **constants,
+            do_sum_part_ptr=do_sum_part,
         )  # fmt: skip
-        grid = (lib.cdiv(rows, MERGE),)
-        window_attention_backward_do_sum2_loop[grid](
-            *arguments, **constants, PASS=2, do_sum_part_ptr=do_sum_part,
-            **dict(lib.config_without(config, "MERGE"), ROWS=MERGE, PARTS_POW2=PARTS),
-        )  # fmt: skip
-    elif variant in ("strided", "rows"):
-        grid = (lib.cdiv(rows, ROWS),)
-        window_attention_backward_do_sum2_rows[grid](*arguments, **constants, **config)
     else:
-        grid = (lib.cdiv(rows, ROWS),)
-        window_attention_backward_do_sum2_loop[grid](*arguments, **constants, **config)
+        kernel = (
+            window_attention_backward_do_sum2_rows if variant in ("strided", "rows")
+            else window_attention_backward_do_sum2_loop
+        )  # fmt: skip
+        kernel[(lib.cdiv(rows, config["ROWS"]),)](*arguments, **constants, **config)
 
 
 def choose_window_attention_backward_dq(
@@ -2061,30 +2053,23 @@ def launch_window_attention_backward_dscale(dscale_sum_rows, dscale) -> None:
         aligned=B * H * S * dscale_sum_rows.element_size() % 8 == 0,
         itemsize=dscale.element_size(), gpu=lib.gpu(dscale_sum_rows.device),
     )  # fmt: skip
-    ROWS = config["ROWS"]
     arguments = (dscale_sum_rows, dscale, B * H * S, dscale_sum_rows.stride(0))
     constants = dict(VEC=lib.vec(B * H * S), enable_fp_fusion=True)
     if variant == "split":
-        PARTS, MERGE = config["PARTS"], config["MERGE"]
+        PARTS = config["PARTS"]
         dscale_sum_part = torch.empty(
             (rows, PARTS), dtype=torch.float32, device=dscale_sum_rows.device
         )
-        grid = (lib.cdiv(rows, ROWS), PARTS)
-        window_attention_backward_dscale_loop[grid](
-            *arguments, **constants, PASS=1, dscale_sum_part_ptr=dscale_sum_part,
-            **lib.config_without(config, "MERGE"),
+        lib.launch_split(
+            window_attention_backward_dscale_loop, rows, config, *arguments, **constants,
+            dscale_sum_part_ptr=dscale_sum_part,
         )  # fmt: skip
-        grid = (lib.cdiv(rows, MERGE),)
-        window_attention_backward_dscale_loop[grid](
-            *arguments, **constants, PASS=2, dscale_sum_part_ptr=dscale_sum_part,
-            **dict(lib.config_without(config, "MERGE"), ROWS=MERGE, PARTS_POW2=PARTS),
-        )  # fmt: skip
-    elif variant in ("strided", "rows"):
-        grid = (lib.cdiv(rows, ROWS),)
-        window_attention_backward_dscale_rows[grid](*arguments, **constants, **config)
     else:
-        grid = (lib.cdiv(rows, ROWS),)
-        window_attention_backward_dscale_loop[grid](*arguments, **constants, **config)
+        kernel = (
+            window_attention_backward_dscale_rows if variant in ("strided", "rows")
+            else window_attention_backward_dscale_loop
+        )  # fmt: skip
+        kernel[(lib.cdiv(rows, config["ROWS"]),)](*arguments, **constants, **config)
 
 
 def launch_window_attention_backward(

@@ -103,7 +103,7 @@ def _candidate(variant: Variant) -> list[str]:
     for name in reversed(config):
         if any(name in rules.names(rule[other]) for other in apart):
             apart.add(name)
-    lines = [line for name in config if name in apart for line in _assigned(name, config[name])]
+    lines = [line for name in config if name in apart for line in assigned(name, config[name])]
     told = config | {name: name for name in apart}
     call, entries = config_call(told, _spoken_of(variant) - apart)
     lines += call_lines(f'return "{variant.name}", {call}', entries)
@@ -112,7 +112,7 @@ def _candidate(variant: Variant) -> list[str]:
     return [f"# {variant.why}", *lines]
 
 
-def _assigned(name: str, text: str) -> list[str]:
+def assigned(name: str, text: str) -> list[str]:
     """`name = text`; a long choice among several has a line for each, where black nests them."""
     plain, node = f"{name} = {text}", ast.parse(text, mode="eval").body
     if len(plain) <= ROW or not isinstance(node, ast.IfExp):

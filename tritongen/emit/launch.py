@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from tritongen.emit.choose import ChooseView, choose_view, rule_text
+from tritongen.emit.choose import ChooseView, assigned, choose_view, rule_text
 from tritongen.emit.facts import (
     computes_wide,
     counted_text,
@@ -28,6 +28,7 @@ from tritongen.emit.launches import (
     closed,
     rule_names,
     said_once,
+    split_call,
     stand_ins,
     with_parts,
 )
@@ -46,6 +47,7 @@ from tritongen.ir import nodes as ir
 from tritongen.ir.batches import broadcasting, spanning
 from tritongen.ir.dtypes import DTYPES
 from tritongen.reference.batches import batch_slice, broadcast_text, expanded
+from tritongen.reference.printer import together
 from tritongen.schedule.plan import Pack, Plan, Reuse, Step, Variant, View
 
 # What Triton says in a launch of its own, options and names: no parameter of a kernel is called so. (A test compares.)
@@ -61,6 +63,7 @@ TORCH_DTYPES = {d.name: f"torch.{d.torch}" for d in DTYPES.values()}
 LONG = 92  # characters that a line of a branch has room for
 
 
+LAUNCHED = re.compile(r"^ *(\w+)\[(?:grid|\()", re.MULTILINE)
 Branches = tuple[tuple[str, tuple[str, ...]], ...]  # which variants, lines
 
 
@@ -108,11 +111,11 @@ def launch_view(
     for v, packs, (ls, calls) in zip(step.variants, own_packing, own, strict=True):
         added = (f"lib.add_parts({parts}, {result})" for parts, result in v.sums)
         ways.append((v.name, packs, (*ls, *call_texts(calls, everywhere), *added)))
-    branches = alike(ways)
+    branches = by_one_kernel(alike(ways))
     one_way = len(branches) == 1
-    which = "_" if one_way and not any(own_packing) else "variant"
+    asked = not one_way or "variant" in "\n".join(branches[0][1])
     choose = f"(choose or choose_{step.name})" if step.reused else f"choose_{step.name}"
-    call = call_lines(f"{which}, config = {choose}", told)
+    call = call_lines(f"{'variant' if asked else '_'}, config = {choose}", told)
     precision = precision_lines(step, kernels)
     lines += everywhere.lines
     packing, branches, entries = with_names(step, packing, branches)
@@ -231,11 +234,11 @@ def with_names(step: Step, packing: list[str], branches: Branches):
 
 
 def _naming(lines: Iterable[str], entries: list[str]) -> tuple[list[str], list[str]]:
-    """The line that names entries of which lines speak more than once, or one line that is long; and these entries."""
+    """The lines that name entries of which lines speak more than once, or one line that is long; and these entries."""
     text = "\n".join(lines)
     long = "\n".join(line for line in text.split("\n") if len(line) > LONG)
     names = [name for name in entries if text.count(_entry(name)) > 1 or _entry(name) in long]
-    return [f"{', '.join(names)} = {', '.join(map(_entry, names))}"] if names else [], names
+    return together([(name, _entry(name)) for name in names]), names
 
 
 def _spoken(lines: Iterable[str], names: list[str]) -> list[str]:
@@ -265,6 +268,28 @@ def alike(branches: Sequence[tuple[str, tuple[str, ...], tuple[str, ...]]]) -> B
     ]
     every = [*found, ("else:", last)]
     return tuple((test, (*packed_apart(shared[each]), *each)) for test, each in every)
+
+
+def by_one_kernel(branches: Branches) -> Branches:
+    """The last two branches as one if they differ in what they launch alone: the kernel is chosen by the variant."""
+    if len(branches) < 2:
+        return branches
+    *before, (test, one), (_, other) = branches
+    found = [LAUNCHED.search("\n".join(lines)) for lines in (one, other)]
+    kernels = [launched[1] for launched in found if launched]
+    texts = [
+        re.sub(rf"\b{kernel}\b", "kernel", "\n".join(lines))
+        for kernel, lines in zip(kernels, (one, other), strict=False)
+    ]
+    if len(texts) < 2 or texts[0] != texts[1]:
+        return branches
+    asked = test.partition(" ")[2].removesuffix(":")
+    chosen = assigned("kernel", f"{kernels[0]} if {asked} else {kernels[1]}")
+    short = re.sub(r"^grid = (.*)\nkernel\[grid\]", r"kernel[\1]", texts[0], flags=re.MULTILINE)
+    lines = min(
+        short, texts[0], key=lambda text: (max(map(len, text.split("\n"))) > LONG, len(text))
+    )
+    return (*before, ("else:", (*chosen, *lines.split("\n"))))
 
 
 def packed_apart(ways: dict[tuple[str, ...], list[str]]) -> Iterator[str]:
@@ -446,8 +471,10 @@ def branch(
         if name not in made_here:
             lines.append(("" if name == tensor else f"{name} = ") + f"{tensor}.zero_()")
     runs = variant.launches[:1] if shared else variant.launches
-    calls = (call_of(context, step, variant, run, kernels[run.kernel]) for run in runs)
-    return tuple(lines), tuple(calls)
+    calls = tuple(call_of(context, step, variant, run, kernels[run.kernel]) for run in runs)
+    if len(runs) == 2 and "MERGE" in dict(variant.config):
+        calls = (split_call(calls, context, step, variant),)
+    return tuple(lines), calls
 
 
 def workspace_lines(context: Context, step: Step) -> Iterator[str]:

@@ -1,13 +1,14 @@
 """Prints the launches of one step: `kernel[grid](tensors, sizes, strides, CONSTEXPRS, **config)`.
 
 - Arguments that all launches share stand once in front of them, if that is shorter.
-- Launches that differ only in their PASS are a loop.
+- Launches that differ only in their PASS are a loop. The library launches rows that programs share, and what adds up parts of tiles.
 - If programs store parts of sums, the launch that adds the parts stands behind all branches.
 """
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -20,7 +21,7 @@ from tritongen.emit.view import KernelView, call_lines, indented
 from tritongen.schedule.plan import Launch, Step, Variant
 
 # Nothing of a spec is called so in a launch function: some launches say these, some do not.
-SHARED_WORDS = frozenset({"arguments", "choose", "constants", "dict", "COMPUTE", "INDEX"})
+SHARED_WORDS = frozenset({"arguments", "choose", "constants", "dict", "kernel", "COMPUTE", "INDEX"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +37,8 @@ class Call:
     constants: tuple[str, ...]  # NAME=value, the same for every config
     config: tuple[str, ...]
     number: str = ""  # of the pass that it is
+    by: str = ""  # the library function that launches it
+    sizes: tuple[str, ...] = ()  # which that asks for behind the kernel
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +69,8 @@ def said_once(branches: Iterable[tuple[Call, ...]], apart: Iterable[Iterable[str
     def length(said: Everywhere) -> int:
         return len(said.lines) + sum(len(call_texts(branch, said)) for branch in ways)
 
-    found = sorted({c.arguments for c in calls if all(map(is_alike, c.arguments))})
+    several = (given for given, n in Counter(c.arguments for c in calls).items() if n > 1)
+    found = sorted(given for given in several if all(map(is_alike, given)))
     first = min((c.constants for c in calls), key=len, default=())
     every = [c.constants for c in calls]
     constants = tuple(x for x in first if is_alike(x) and all(x in each for each in every))
@@ -88,7 +92,9 @@ def call_texts(calls: Iterable[Call], everywhere: Everywhere) -> list[str]:
         passed = [f"PASS={numbers[0] if len(numbers) == 1 else 'PASS'}"] if numbers else []
         named = [*constants, *passed, *call.config]
         text = call_lines(f"{call.called}[{call.grid}]", arguments, named)
-        if len(text) > 1 or call.tuned or len(numbers) > 1:
+        if call.by:
+            text = call_lines(call.by, [call.called, *call.sizes, *arguments, *named])
+        elif len(text) > 1 or call.tuned or len(numbers) > 1:
             lines += [] if call.grid == before else [f"grid = {call.grid}"]
             before = call.grid
             tuned = f"lib.tuned({call.kernel}, grid, config)"
@@ -137,6 +143,27 @@ def call_of(
         tuple(rest),
         dict(launch.config).get("PASS", ""),
     )
+
+
+def split_call(calls: tuple[Call, ...], context: Context, step: Step, variant: Variant) -> Call:
+    """The two launches of rows that programs share as one: `lib.launch_split` makes both."""
+    first, last = calls
+    found = re.fullmatch(r"(?:(\w+) \* )?cdiv\((.+), MERGE\)", variant.launches[-1].grid[0])
+    assert found and first.kernel == last.kernel, f"{variant.name} does not merge rows"
+    runs, rows = (
+        rule and rule_text(rule, rule_names(context, step, variant)) for rule in found.groups()
+    )
+    config = tuple(text for text in first.config if not text.startswith("**"))
+    given = (f"({runs}, {rows})" if runs else rows, "config")
+    return replace(first, config=config, number="", by="lib.launch_split", sizes=given)
+
+
+def combine_call(call: Call, context: Context, step: Step, variant: Variant) -> Call:
+    """The launch that adds up parts of tiles: `lib.launch_combine` knows its blocks and its grid."""
+    renames = rule_names(context, step, variant)
+    sizes = (rule_text(rule, renames) for rule in variant.scratch[0][2][1:])
+    given = (f"({', '.join(sizes)})", "PARTS")
+    return replace(call, config=(), by="lib.launch_combine", sizes=given)
 
 
 def given_by_config(
@@ -223,7 +250,10 @@ def calls_behind(context: Context, step: Step, kernels: dict[str, KernelView]) -
     if variant is None:
         return ()
     runs = variant.launches[1:]
-    return tuple(call_of(context, step, variant, run, kernels[run.kernel]) for run in runs)
+    calls = tuple(call_of(context, step, variant, run, kernels[run.kernel]) for run in runs)
+    if step.kernel(runs[0].kernel).skeleton == "combine":
+        return tuple(combine_call(call, context, step, variant) for call in calls)
+    return calls
 
 
 def closed(step: Step, lines: Iterable[str]) -> Iterator[str]:

@@ -5,13 +5,21 @@
     lib.add_parts(dq_parts, dq)
 
 A gradient that a call does not ask for is None, and so are its parts.
+
+    launch_split(softmax_loop, rows, config, x, y, ..., m_part_ptr=m_part)    # the same of rows, by one kernel
+    launch_combine(matmul_combine, (M, N), PARTS, y_parts, y, ...)            # and of tiles, behind the kernel that stored them
 """
 
 from __future__ import annotations
 
+import math
+from typing import Any
+
 import torch
 import triton
 import triton.language as tl
+
+from tritongen.lib.estimates import cdiv, config_without, pow2
 
 
 def add_parts(parts: torch.Tensor | None, result: torch.Tensor | None) -> None:
@@ -41,6 +49,35 @@ def _sum_over_parts(parts_ptr, result_ptr, count, size, PARTS: tl.constexpr, BLO
     there = (part < count) & (at < size)
     parts = tl.load(parts_ptr + part * size + at, mask=there, other=0.0)
     tl.store(result_ptr + at, tl.sum(parts, 0, keep_dims=True), mask=at < size)
+
+
+def launch_split(
+    kernel: Any, rows: int | tuple[int, int], config: dict[str, int], *args: Any, **given: Any
+) -> None:
+    """Launches a kernel whose rows PARTS programs share: each stores its part, then programs of MERGE rows merge them.
+
+    rows: how many there are, or the number of runs and the rows in each.
+    """
+    runs, rows = rows if isinstance(rows, tuple) else (1, rows)
+    PARTS, MERGE = config["PARTS"], config["MERGE"]
+    given |= config_without(config, "MERGE")
+    kernel[(runs * cdiv(rows, config["ROWS"]), PARTS)](*args, **given, PASS=1)
+    merging = {**given, "ROWS": MERGE, "PARTS_POW2": PARTS}
+    kernel[(runs * cdiv(rows, MERGE),)](*args, **merging, PASS=2)
+
+
+def launch_combine(
+    kernel: Any, sizes: tuple[int, ...], parts: int, *args: Any, **given: Any
+) -> None:
+    """Launches a kernel that adds up the parts of sums, two rows of a matrix a program.
+
+    sizes: those of the sums: further dims, rows, columns.
+    """
+    *outer, rows, cols = sizes
+    BLOCK_N = max(32, min(256, 2048 // pow2(parts)))
+    grid = (math.prod(outer) * cdiv(rows, 2) * cdiv(cols, BLOCK_N),)
+    given |= dict(BLOCK_M=2, BLOCK_N=BLOCK_N, PARTS=parts, AHEAD=min(64, pow2(parts)))
+    kernel[grid](*args, **given)
 
 
 def strides(x: torch.Tensor | None, rank: int) -> tuple[int, ...]:
