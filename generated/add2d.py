@@ -47,11 +47,9 @@ def add2d_float_strided(
     OUTER: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program computes a tile of OUTER x ROWS x BLOCK elements."""
-    # VEC_X, VEC_Y, VEC_Z divide these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    x_outer_at, x_middle_at = x_outer_at // VEC_X * VEC_X, x_middle_at // VEC_X * VEC_X
-    y_outer_at, y_middle_at = y_outer_at // VEC_Y * VEC_Y, y_middle_at // VEC_Y * VEC_Y
-    z_outer_at, z_middle_at = z_outer_at // VEC_Z * VEC_Z, z_middle_at // VEC_Z * VEC_Z
-    inner = inner // VEC_Z * VEC_Z
+    x_outer_at, x_middle_at = lib.multiples((x_outer_at, x_middle_at), VEC_X)
+    y_outer_at, y_middle_at = lib.multiples((y_outer_at, y_middle_at), VEC_Y)
+    z_outer_at, z_middle_at, inner = lib.multiples((z_outer_at, z_middle_at, inner), VEC_Z)
     tile = tl.program_id(0)
     tiles, spans = lib.blocks(inner, BLOCK), lib.blocks(middle, ROWS)
     outer_at = (tile // tiles // spans).to(tl.int64) * OUTER + tl.arange(0, OUTER)[:, None, None]
@@ -102,11 +100,9 @@ def add2d_int_strided(
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program computes a tile of OUTER x ROWS x BLOCK elements."""
-    # VEC_X, VEC_Y, VEC_Z divide these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    x_outer_at, x_middle_at = x_outer_at // VEC_X * VEC_X, x_middle_at // VEC_X * VEC_X
-    y_outer_at, y_middle_at = y_outer_at // VEC_Y * VEC_Y, y_middle_at // VEC_Y * VEC_Y
-    z_outer_at, z_middle_at = z_outer_at // VEC_Z * VEC_Z, z_middle_at // VEC_Z * VEC_Z
-    inner = inner // VEC_Z * VEC_Z
+    x_outer_at, x_middle_at = lib.multiples((x_outer_at, x_middle_at), VEC_X)
+    y_outer_at, y_middle_at = lib.multiples((y_outer_at, y_middle_at), VEC_Y)
+    z_outer_at, z_middle_at, inner = lib.multiples((z_outer_at, z_middle_at, inner), VEC_Z)
     tile = tl.program_id(0)
     tiles, spans = lib.blocks(inner, BLOCK), lib.blocks(middle, ROWS)
     outer_at = (tile // tiles // spans).to(tl.int64) * OUTER + tl.arange(0, OUTER)[:, None, None]

@@ -119,11 +119,9 @@ def attention_forward_merge(
     VEC: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_D: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """Each program holds BLOCK_D e of one b, h and i, all part at once."""
-    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    E, o_sum_parts_0 = E // VEC * VEC, o_sum_parts_0 // VEC * VEC
-    o_sum_parts_1, o_sum_parts_2 = o_sum_parts_1 // VEC * VEC, o_sum_parts_2 // VEC * VEC
-    o_sum_parts_3, o_0 = o_sum_parts_3 // VEC * VEC, o_0 // VEC * VEC
-    o_1, o_2 = o_1 // VEC * VEC, o_2 // VEC * VEC
+    E, o_sum_parts_0, o_sum_parts_1 = lib.multiples((E, o_sum_parts_0, o_sum_parts_1), VEC)
+    o_sum_parts_2, o_sum_parts_3, o_0 = lib.multiples((o_sum_parts_2, o_sum_parts_3, o_0), VEC)
+    o_1, o_2 = lib.multiples((o_1, o_2), VEC)
     e_tiles = tl.maximum(lib.blocks(E, BLOCK_D), 1)
     first_e = (tl.program_id(0) % e_tiles).to(tl.int64) * BLOCK_D
     e = first_e + tl.arange(0, BLOCK_D)[None, :]
@@ -739,9 +737,7 @@ def attention_backward_do_sum2_rows(
     VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program holds ROWS whole rows in registers, and reads every element once."""
-    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    E, do_row = E // VEC * VEC, do_row // VEC * VEC
-    o_row, do_sum2_row = o_row // VEC * VEC, do_sum2_row // VEC * VEC
+    E, do_row, o_row, do_sum2_row = lib.multiples((E, do_row, o_row, do_sum2_row), VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     inside = (row < rows) & (col < E)
@@ -770,9 +766,7 @@ def attention_backward_do_sum2_loop(
 
     With PASS > 0, PARTS programs share the rows. All launches but the last store partial states.
     """
-    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    E, do_row = E // VEC * VEC, do_row // VEC * VEC
-    o_row, do_sum2_row = o_row // VEC * VEC, do_sum2_row // VEC * VEC
+    E, do_row, o_row, do_sum2_row = lib.multiples((E, do_row, o_row, do_sum2_row), VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part, begin, end = 0, 0, tl.cast(E, tl.int64)
     if PASS > 0:
@@ -1429,8 +1423,7 @@ def attention_backward_dscale_rows(
     VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program holds ROWS whole rows in registers, and reads every element once."""
-    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    cols = cols // VEC * VEC
+    cols = lib.multiple(cols, VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     inside = (row < 1) & (col < cols)
@@ -1453,8 +1446,7 @@ def attention_backward_dscale_loop(
 
     With PASS > 0, PARTS programs share the rows. All launches but the last store partial states.
     """
-    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    cols = cols // VEC * VEC
+    cols = lib.multiple(cols, VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part, begin, end = 0, 0, tl.cast(cols, tl.int64)
     if PASS > 0:

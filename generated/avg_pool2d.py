@@ -177,11 +177,7 @@ def avg_pool2d_box(
     pad: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program computes a tile of ROWS x BLOCK elements. Reducers are loops."""
-    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    Q, x_0 = Q // VEC * VEC, x_0 // VEC * VEC
-    x_1, x_2 = x_1 // VEC * VEC, x_2 // VEC * VEC
-    y_0, y_1 = y_0 // VEC * VEC, y_1 // VEC * VEC
-    y_2 = y_2 // VEC * VEC
+    Q, x_0, x_1, x_2, y_0, y_1, y_2 = lib.multiples((Q, x_0, x_1, x_2, y_0, y_1, y_2), VEC)
     tiles = lib.blocks(Q, BLOCK)
     row = (tl.program_id(0) // tiles).to(INDEX) * ROWS + tl.arange(0, ROWS)[:, None]
     col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
@@ -505,11 +501,8 @@ def avg_pool2d_backward_box(
     stride: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program computes a tile of ROWS x BLOCK elements. Reducers are loops."""
-    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    W, dy_0 = W // VEC * VEC, dy_0 // VEC * VEC
-    dy_1, dy_2 = dy_1 // VEC * VEC, dy_2 // VEC * VEC
-    dx_0, dx_1 = dx_0 // VEC * VEC, dx_1 // VEC * VEC
-    dx_2 = dx_2 // VEC * VEC
+    W, dy_0, dy_1, dy_2, dx_0, dx_1 = lib.multiples((W, dy_0, dy_1, dy_2, dx_0, dx_1), VEC)
+    dx_2 = lib.multiple(dx_2, VEC)
     tiles = lib.blocks(W, BLOCK)
     row = (tl.program_id(0) // tiles).to(INDEX) * ROWS + tl.arange(0, ROWS)[:, None]
     col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]

@@ -23,8 +23,7 @@ def batch_mean_rows(
     COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program holds ROWS whole rows in registers, and reads every element once."""
-    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    cols, x_row = cols // VEC * VEC, x_row // VEC * VEC
+    cols, x_row = lib.multiples((cols, x_row), VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     inside = (row < rows) & (col < cols)
@@ -45,8 +44,7 @@ def batch_mean_loop(
 
     With PASS > 0, PARTS programs share the rows. All launches but the last store partial states.
     """
-    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    cols, x_row = cols // VEC * VEC, x_row // VEC * VEC
+    cols, x_row = lib.multiples((cols, x_row), VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part, begin, end = 0, 0, tl.cast(cols, tl.int64)
     if PASS > 0:
@@ -231,10 +229,8 @@ def batch_mean_backward_strided(
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program computes a tile of OUTER x ROWS x BLOCK elements."""
-    # VEC_DY, VEC_DX divide these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    dy_outer_at, dy_middle_at = dy_outer_at // VEC_DY * VEC_DY, dy_middle_at // VEC_DY * VEC_DY
-    dx_outer_at, dx_middle_at = dx_outer_at // VEC_DX * VEC_DX, dx_middle_at // VEC_DX * VEC_DX
-    inner = inner // VEC_DX * VEC_DX
+    dy_outer_at, dy_middle_at = lib.multiples((dy_outer_at, dy_middle_at), VEC_DY)
+    dx_outer_at, dx_middle_at, inner = lib.multiples((dx_outer_at, dx_middle_at, inner), VEC_DX)
     tile = tl.program_id(0)
     tiles, spans = lib.blocks(inner, BLOCK), lib.blocks(middle, ROWS)
     outer_at = (tile // tiles // spans).to(tl.int64) * OUTER + tl.arange(0, OUTER)[:, None, None]

@@ -27,10 +27,7 @@ def batch_norm_train_forward_rows(
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program holds ROWS whole rows in registers, and reads every element once."""
-    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    cols, x_n = cols // VEC * VEC, x_n // VEC * VEC
-    x_row, y_n = x_row // VEC * VEC, y_n // VEC * VEC
-    y_row = y_row // VEC * VEC
+    cols, x_n, x_row, y_n, y_row = lib.multiples((cols, x_n, x_row, y_n, y_row), VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
     inside = (row < C) & (col < cols)
@@ -62,10 +59,7 @@ def batch_norm_train_forward_lines(
     LINES: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program holds one row in registers, as LINES lines of BLOCK elements."""
-    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    cols, x_n = cols // VEC * VEC, x_n // VEC * VEC
-    x_row, y_n = x_row // VEC * VEC, y_n // VEC * VEC
-    y_row = y_row // VEC * VEC
+    cols, x_n, x_row, y_n, y_row = lib.multiples((cols, x_n, x_row, y_n, y_row), VEC)
     row = tl.program_id(0).to(tl.int64)
     line = tl.arange(0, LINES)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
@@ -105,10 +99,7 @@ def batch_norm_train_forward_lines_loop(
     LINES: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program handles one row, LINES lines of BLOCK elements at a time, in two passes."""
-    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    cols, x_n = cols // VEC * VEC, x_n // VEC * VEC
-    x_row, y_n = x_row // VEC * VEC, y_n // VEC * VEC
-    y_row = y_row // VEC * VEC
+    cols, x_n, x_row, y_n, y_row = lib.multiples((cols, x_n, x_row, y_n, y_row), VEC)
     row = tl.program_id(0).to(tl.int64)
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
@@ -163,10 +154,7 @@ def batch_norm_train_forward_loop(
 
     With PASS > 0, PARTS programs share the rows. All launches but the last store partial states.
     """
-    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    cols, x_n = cols // VEC * VEC, x_n // VEC * VEC
-    x_row, y_n = x_row // VEC * VEC, y_n // VEC * VEC
-    y_row = y_row // VEC * VEC
+    cols, x_n, x_row, y_n, y_row = lib.multiples((cols, x_n, x_row, y_n, y_row), VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = lib.blocks(cols, BLOCK)
     part, begin, end = 0, 0, N * blocks
@@ -258,9 +246,7 @@ def batch_norm_train_forward_per_thread_part(
     PARTS: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """Program (part, row): mu, var_sum over one CHUNK of ROWS rows, a state a lane."""
-    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    cols, x_n = cols // VEC * VEC, x_n // VEC * VEC
-    x_row = x_row // VEC * VEC
+    cols, x_n, x_row = lib.multiples((cols, x_n, x_row), VEC)
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = lib.blocks(cols, BLOCK)
     part = tl.program_id(0)
@@ -615,11 +601,8 @@ def batch_norm_train_backward_dx_rows(
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program holds ROWS whole rows in registers, and reads every element once."""
-    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    cols, dy_n = cols // VEC * VEC, dy_n // VEC * VEC
-    dy_row, x_n = dy_row // VEC * VEC, x_n // VEC * VEC
-    x_row, dx_n = x_row // VEC * VEC, dx_n // VEC * VEC
-    dx_row = dx_row // VEC * VEC
+    cols, dy_n, dy_row, x_n, x_row = lib.multiples((cols, dy_n, dy_row, x_n, x_row), VEC)
+    dx_n, dx_row = lib.multiples((dx_n, dx_row), VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
     inside = (row < C) & (col < cols)
@@ -664,11 +647,8 @@ def batch_norm_train_backward_dx_lines(
     LINES: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program holds one row in registers, as LINES lines of BLOCK elements."""
-    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    cols, dy_n = cols // VEC * VEC, dy_n // VEC * VEC
-    dy_row, x_n = dy_row // VEC * VEC, x_n // VEC * VEC
-    x_row, dx_n = x_row // VEC * VEC, dx_n // VEC * VEC
-    dx_row = dx_row // VEC * VEC
+    cols, dy_n, dy_row, x_n, x_row = lib.multiples((cols, dy_n, dy_row, x_n, x_row), VEC)
+    dx_n, dx_row = lib.multiples((dx_n, dx_row), VEC)
     row = tl.program_id(0).to(tl.int64)
     line = tl.arange(0, LINES)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
@@ -732,11 +712,8 @@ def batch_norm_train_backward_dx_loop(
 
     With PASS > 0, PARTS programs share the rows. All launches but the last store partial states.
     """
-    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    cols, dy_n = cols // VEC * VEC, dy_n // VEC * VEC
-    dy_row, x_n = dy_row // VEC * VEC, x_n // VEC * VEC
-    x_row, dx_n = x_row // VEC * VEC, dx_n // VEC * VEC
-    dx_row = dx_row // VEC * VEC
+    cols, dy_n, dy_row, x_n, x_row = lib.multiples((cols, dy_n, dy_row, x_n, x_row), VEC)
+    dx_n, dx_row = lib.multiples((dx_n, dx_row), VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = lib.blocks(cols, BLOCK)
     part, begin, end = 0, 0, N * blocks
@@ -865,8 +842,7 @@ def batch_norm_train_backward_deps_rows(
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program holds ROWS whole rows in registers, and reads every element once."""
-    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    C = C // VEC * VEC
+    C = lib.multiple(C, VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     inside = (row < 1) & (col < C)
@@ -899,8 +875,7 @@ def batch_norm_train_backward_deps_loop(
 
     With PASS > 0, PARTS programs share the rows. All launches but the last store partial states.
     """
-    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    C = C // VEC * VEC
+    C = lib.multiple(C, VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part, begin, end = 0, 0, tl.cast(C, tl.int64)
     if PASS > 0:

@@ -146,11 +146,9 @@ def causal_attention_forward_merge(
     VEC: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_D: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """Each program holds BLOCK_D f of one b, h and i, all part at once."""
-    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    F, o_sum_parts_0 = F // VEC * VEC, o_sum_parts_0 // VEC * VEC
-    o_sum_parts_1, o_sum_parts_2 = o_sum_parts_1 // VEC * VEC, o_sum_parts_2 // VEC * VEC
-    o_sum_parts_3, o_0 = o_sum_parts_3 // VEC * VEC, o_0 // VEC * VEC
-    o_1, o_2 = o_1 // VEC * VEC, o_2 // VEC * VEC
+    F, o_sum_parts_0, o_sum_parts_1 = lib.multiples((F, o_sum_parts_0, o_sum_parts_1), VEC)
+    o_sum_parts_2, o_sum_parts_3, o_0 = lib.multiples((o_sum_parts_2, o_sum_parts_3, o_0), VEC)
+    o_1, o_2 = lib.multiples((o_1, o_2), VEC)
     f_tiles = tl.maximum(lib.blocks(F, BLOCK_D), 1)
     first_f = (tl.program_id(0) % f_tiles).to(tl.int64) * BLOCK_D
     f = first_f + tl.arange(0, BLOCK_D)[None, :]
@@ -828,9 +826,7 @@ def causal_attention_backward_do_sum2_rows(
     VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program holds ROWS whole rows in registers, and reads every element once."""
-    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    F, do_row = F // VEC * VEC, do_row // VEC * VEC
-    o_row, do_sum2_row = o_row // VEC * VEC, do_sum2_row // VEC * VEC
+    F, do_row, o_row, do_sum2_row = lib.multiples((F, do_row, o_row, do_sum2_row), VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     inside = (row < rows) & (col < F)
@@ -859,9 +855,7 @@ def causal_attention_backward_do_sum2_loop(
 
     With PASS > 0, PARTS programs share the rows. All launches but the last store partial states.
     """
-    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    F, do_row = F // VEC * VEC, do_row // VEC * VEC
-    o_row, do_sum2_row = o_row // VEC * VEC, do_sum2_row // VEC * VEC
+    F, do_row, o_row, do_sum2_row = lib.multiples((F, do_row, o_row, do_sum2_row), VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part, begin, end = 0, 0, tl.cast(F, tl.int64)
     if PASS > 0:
@@ -1638,8 +1632,7 @@ def causal_attention_backward_dscale_rows(
     VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program holds ROWS whole rows in registers, and reads every element once."""
-    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    cols = cols // VEC * VEC
+    cols = lib.multiple(cols, VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     inside = (row < 1) & (col < cols)
@@ -1662,8 +1655,7 @@ def causal_attention_backward_dscale_loop(
 
     With PASS > 0, PARTS programs share the rows. All launches but the last store partial states.
     """
-    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    cols = cols // VEC * VEC
+    cols = lib.multiple(cols, VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part, begin, end = 0, 0, tl.cast(cols, tl.int64)
     if PASS > 0:

@@ -23,8 +23,7 @@ def column_sum_rows(
     COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program holds ROWS whole rows in registers, and reads every element once."""
-    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    D, x_col = D // VEC * VEC, x_col // VEC * VEC
+    D, x_col = lib.multiples((D, x_col), VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     inside = (row < D) & (col < N)
@@ -45,8 +44,7 @@ def column_sum_loop(
 
     With PASS > 0, PARTS programs share the rows. All launches but the last store partial states.
     """
-    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    D, x_col = D // VEC * VEC, x_col // VEC * VEC
+    D, x_col = lib.multiples((D, x_col), VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part, begin, end = 0, 0, tl.cast(N, tl.int64)
     if PASS > 0:

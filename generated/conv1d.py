@@ -32,9 +32,7 @@ def conv1d_patches(
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, FLAT: tl.constexpr,
 ):  # fmt: skip
     """Each program computes BLOCK_M places x BLOCK_N columns, a tap and BLOCK_K channels a step."""
-    # VEC_Y divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    y_0, y_1 = y_0 // VEC_Y * VEC_Y, y_1 // VEC_Y * VEC_Y
-    P = P // VEC_Y * VEC_Y
+    y_0, y_1, P = lib.multiples((y_0, y_1, P), VEC_Y)
     patches_n_ = lib.blocks(N, PATCH_N_)
     patches_p = lib.blocks(P, PATCH_P)
     tiles_n = lib.blocks(N2, BLOCK_N)
@@ -1055,9 +1053,7 @@ def conv1d_backward_dx_phases(
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, FLAT: tl.constexpr,
 ):  # fmt: skip
     """Each program computes BLOCK_M places x BLOCK_N columns, a tap and BLOCK_K channels a step."""
-    # VEC_DX divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    dx_0, dx_1 = dx_0 // VEC_DX * VEC_DX, dx_1 // VEC_DX * VEC_DX
-    l_steps, L = l_steps // VEC_DX * VEC_DX, L // VEC_DX * VEC_DX
+    dx_0, dx_1, l_steps, L = lib.multiples((dx_0, dx_1, l_steps, L), VEC_DX)
     patches_n_ = lib.blocks(N, PATCH_N_)
     patches_l1 = lib.blocks(l_steps, PATCH_L1)
     tiles_n = lib.blocks(Cg, BLOCK_N)
@@ -1338,9 +1334,7 @@ def conv1d_backward_dw_patches(
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, FLAT: tl.constexpr,
 ):  # fmt: skip
     """Each program computes BLOCK_M places x BLOCK_N columns, a tap and BLOCK_K channels a step."""
-    # VEC_DW divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    dw_0, dw_1 = dw_0 // VEC_DW * VEC_DW, dw_1 // VEC_DW * VEC_DW
-    R = R // VEC_DW * VEC_DW
+    dw_0, dw_1, R = lib.multiples((dw_0, dw_1, R), VEC_DW)
     patches_c = lib.blocks(Cg, PATCH_C)
     patches_r = lib.blocks(R, PATCH_R)
     tiles_n = lib.blocks(N2, BLOCK_N)
@@ -1756,9 +1750,7 @@ def conv1d_backward_db_rows(
     COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program holds ROWS whole rows in registers, and reads every element once."""
-    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    cols, dy_n_ = cols // VEC * VEC, dy_n_ // VEC * VEC
-    dy_row = dy_row // VEC * VEC
+    cols, dy_n_, dy_row = lib.multiples((cols, dy_n_, dy_row), VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
     inside = (row < rows) & (col < cols)
@@ -1781,9 +1773,7 @@ def conv1d_backward_db_loop(
 
     With PASS > 0, PARTS programs share the rows. All launches but the last store partial states.
     """
-    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    P, dy_n_ = P // VEC * VEC, dy_n_ // VEC * VEC
-    dy_row = dy_row // VEC * VEC
+    P, dy_n_, dy_row = lib.multiples((P, dy_n_, dy_row), VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = lib.blocks(P, BLOCK)
     part, begin, end = 0, 0, N * blocks

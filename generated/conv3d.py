@@ -35,10 +35,7 @@ def conv3d_patches(
     BLOCK_K: tl.constexpr, FLAT: tl.constexpr,
 ):  # fmt: skip
     """Each program computes BLOCK_M places x BLOCK_N columns, a tap and BLOCK_K channels a step."""
-    # VEC_Y divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    y_0, y_1 = y_0 // VEC_Y * VEC_Y, y_1 // VEC_Y * VEC_Y
-    y_2, y_3 = y_2 // VEC_Y * VEC_Y, y_3 // VEC_Y * VEC_Y
-    Q = Q // VEC_Y * VEC_Y
+    y_0, y_1, y_2, y_3, Q = lib.multiples((y_0, y_1, y_2, y_3, Q), VEC_Y)
     patches_n_ = lib.blocks(N, PATCH_N_)
     patches_o = lib.blocks(O, PATCH_O)
     patches_p = lib.blocks(P, PATCH_P)
@@ -764,10 +761,8 @@ def conv3d_backward_dx_patches(
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, FLAT: tl.constexpr,
 ):  # fmt: skip
     """Each program computes BLOCK_M places x BLOCK_N columns, a tap and BLOCK_K channels a step."""
-    # VEC_DX divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    dx_0, dx_1 = dx_0 // VEC_DX * VEC_DX, dx_1 // VEC_DX * VEC_DX
-    dx_2, dx_3 = dx_2 // VEC_DX * VEC_DX, dx_3 // VEC_DX * VEC_DX
-    w2_steps, W = w2_steps // VEC_DX * VEC_DX, W // VEC_DX * VEC_DX
+    dx_0, dx_1, dx_2, dx_3, w2_steps = lib.multiples((dx_0, dx_1, dx_2, dx_3, w2_steps), VEC_DX)
+    W = lib.multiple(W, VEC_DX)
     patches_n_ = lib.blocks(N, PATCH_N_)
     patches_d1 = lib.blocks(d_steps, PATCH_D1)
     patches_h1 = lib.blocks(h_steps, PATCH_H1)
@@ -1110,10 +1105,7 @@ def conv3d_backward_dw_patches(
     BLOCK_K: tl.constexpr, FLAT: tl.constexpr,
 ):  # fmt: skip
     """Each program computes BLOCK_M places x BLOCK_N columns, a tap and BLOCK_K channels a step."""
-    # VEC_DW divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    dw_0, dw_1 = dw_0 // VEC_DW * VEC_DW, dw_1 // VEC_DW * VEC_DW
-    dw_2, dw_3 = dw_2 // VEC_DW * VEC_DW, dw_3 // VEC_DW * VEC_DW
-    S = S // VEC_DW * VEC_DW
+    dw_0, dw_1, dw_2, dw_3, S = lib.multiples((dw_0, dw_1, dw_2, dw_3, S), VEC_DW)
     patches_c = lib.blocks(C, PATCH_C)
     patches_k_ = lib.blocks(K, PATCH_K_)
     patches_r = lib.blocks(R, PATCH_R)
@@ -1500,9 +1492,7 @@ def conv3d_backward_db_rows(
     COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program holds ROWS whole rows in registers, and reads every element once."""
-    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    cols, dy_n_ = cols // VEC * VEC, dy_n_ // VEC * VEC
-    dy_row = dy_row // VEC * VEC
+    cols, dy_n_, dy_row = lib.multiples((cols, dy_n_, dy_row), VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
     inside = (row < F) & (col < cols)
@@ -1527,9 +1517,7 @@ def conv3d_backward_db_loop(
 
     With PASS > 0, PARTS programs share the rows. All launches but the last store partial states.
     """
-    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    cols, dy_n_ = cols // VEC * VEC, dy_n_ // VEC * VEC
-    dy_row = dy_row // VEC * VEC
+    cols, dy_n_, dy_row = lib.multiples((cols, dy_n_, dy_row), VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = lib.blocks(cols, BLOCK)
     part, begin, end = 0, 0, N * blocks

@@ -30,9 +30,7 @@ def conv_group_norm_silu_conv2d_patches(
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, FLAT: tl.constexpr,
 ):  # fmt: skip
     """Each program computes BLOCK_M places x BLOCK_N columns, a tap and BLOCK_K channels a step."""
-    # VEC_CONV2D divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    conv2d_0, conv2d_1 = conv2d_0 // VEC_CONV2D * VEC_CONV2D, conv2d_1 // VEC_CONV2D * VEC_CONV2D
-    conv2d_2, Q = conv2d_2 // VEC_CONV2D * VEC_CONV2D, Q // VEC_CONV2D * VEC_CONV2D
+    conv2d_0, conv2d_1, conv2d_2, Q = lib.multiples((conv2d_0, conv2d_1, conv2d_2, Q), VEC_CONV2D)
     patches_n_ = lib.blocks(N, PATCH_N_)
     patches_p = lib.blocks(P, PATCH_P)
     patches_q = lib.blocks(Q, PATCH_Q)
@@ -381,9 +379,7 @@ def conv_group_norm_silu_y_rows(
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program holds ROWS whole rows in registers, and reads every element once."""
-    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    cols, conv2d_row = cols // VEC * VEC, conv2d_row // VEC * VEC
-    y_row = y_row // VEC * VEC
+    cols, conv2d_row, y_row = lib.multiples((cols, conv2d_row, y_row), VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
     inside = (row < rows) & (col < cols)
@@ -417,9 +413,7 @@ def conv_group_norm_silu_y_lines(
     LINES: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program holds one row in registers, as LINES lines of BLOCK elements."""
-    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    cols, conv2d_row = cols // VEC * VEC, conv2d_row // VEC * VEC
-    y_row = y_row // VEC * VEC
+    cols, conv2d_row, y_row = lib.multiples((cols, conv2d_row, y_row), VEC)
     row = tl.program_id(0).to(tl.int64)
     line = tl.arange(0, LINES)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
@@ -459,9 +453,7 @@ def conv_group_norm_silu_y_lines_loop(
     LINES: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program handles one row, LINES lines of BLOCK elements at a time, in two passes."""
-    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    cols, conv2d_row = cols // VEC * VEC, conv2d_row // VEC * VEC
-    y_row = y_row // VEC * VEC
+    cols, conv2d_row, y_row = lib.multiples((cols, conv2d_row, y_row), VEC)
     row = tl.program_id(0).to(tl.int64)
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     f1 = row % groups
@@ -519,9 +511,7 @@ def conv_group_norm_silu_y_loop(
 
     With PASS > 0, PARTS programs share the rows. All launches but the last store partial states.
     """
-    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    cols, conv2d_row = cols // VEC * VEC, conv2d_row // VEC * VEC
-    y_row = y_row // VEC * VEC
+    cols, conv2d_row, y_row = lib.multiples((cols, conv2d_row, y_row), VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = lib.blocks(cols, BLOCK)
     part, begin, end = 0, 0, Cg * blocks
@@ -594,10 +584,8 @@ def conv_group_norm_silu_y_channels_rows(
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program holds ROWS whole rows in registers, and reads every element once."""
-    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    conv2d_n_, conv2d_f1 = conv2d_n_ // VEC * VEC, conv2d_f1 // VEC * VEC
-    conv2d_f0, y_n_ = conv2d_f0 // VEC * VEC, y_n_ // VEC * VEC
-    y_f1, y_f0 = y_f1 // VEC * VEC, y_f0 // VEC * VEC
+    conv2d_n_, conv2d_f1, conv2d_f0 = lib.multiples((conv2d_n_, conv2d_f1, conv2d_f0), VEC)
+    y_n_, y_f1, y_f0 = lib.multiples((y_n_, y_f1, y_f0), VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
     inside = (row < rows) & (col < cols)
@@ -641,10 +629,8 @@ def conv_group_norm_silu_y_channels_loop(
 
     With PASS > 0, PARTS programs share the rows. All launches but the last store partial states.
     """
-    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    conv2d_n_, conv2d_f1 = conv2d_n_ // VEC * VEC, conv2d_f1 // VEC * VEC
-    conv2d_f0, y_n_ = conv2d_f0 // VEC * VEC, y_n_ // VEC * VEC
-    y_f1, y_f0 = y_f1 // VEC * VEC, y_f0 // VEC * VEC
+    conv2d_n_, conv2d_f1, conv2d_f0 = lib.multiples((conv2d_n_, conv2d_f1, conv2d_f0), VEC)
+    y_n_, y_f1, y_f0 = lib.multiples((y_n_, y_f1, y_f0), VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part, begin, end = 0, 0, tl.cast(cols, tl.int64)
     if PASS > 0:
@@ -1267,17 +1253,9 @@ def conv_group_norm_silu_forward_conv2d_kept_patches(
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, FLAT: tl.constexpr,
 ):  # fmt: skip
     """Each program computes BLOCK_M places x BLOCK_N columns, a tap and BLOCK_K channels a step."""
-    # VEC_CONV2D, VEC_CONV2D_KEPT divide these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    conv2d_0, conv2d_1 = conv2d_0 // VEC_CONV2D * VEC_CONV2D, conv2d_1 // VEC_CONV2D * VEC_CONV2D
-    conv2d_2 = conv2d_2 // VEC_CONV2D * VEC_CONV2D
-    conv2d_kept_0, conv2d_kept_1 = (
-        conv2d_kept_0 // VEC_CONV2D_KEPT * VEC_CONV2D_KEPT,
-        conv2d_kept_1 // VEC_CONV2D_KEPT * VEC_CONV2D_KEPT,
-    )
-    conv2d_kept_2, Q = (
-        conv2d_kept_2 // VEC_CONV2D_KEPT * VEC_CONV2D_KEPT,
-        Q // VEC_CONV2D_KEPT * VEC_CONV2D_KEPT,
-    )
+    conv2d_0, conv2d_1, conv2d_2 = lib.multiples((conv2d_0, conv2d_1, conv2d_2), VEC_CONV2D)
+    conv2d_kept_0, conv2d_kept_1 = lib.multiples((conv2d_kept_0, conv2d_kept_1), VEC_CONV2D_KEPT)
+    conv2d_kept_2, Q = lib.multiples((conv2d_kept_2, Q), VEC_CONV2D_KEPT)
     patches_n_ = lib.blocks(N, PATCH_N_)
     patches_p = lib.blocks(P, PATCH_P)
     patches_q = lib.blocks(Q, PATCH_Q)
@@ -2001,9 +1979,7 @@ def conv_group_norm_silu_backward_mu_rows(
     BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program holds ROWS whole rows in registers, and reads every element once."""
-    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    cols, conv2d_kept_row = cols // VEC * VEC, conv2d_kept_row // VEC * VEC
-    dy_row = dy_row // VEC * VEC
+    cols, conv2d_kept_row, dy_row = lib.multiples((cols, conv2d_kept_row, dy_row), VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
     inside = (row < rows) & (col < cols)
@@ -2057,9 +2033,7 @@ def conv_group_norm_silu_backward_mu_loop(
 
     With PASS > 0, PARTS programs share the rows. All launches but the last store partial states.
     """
-    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    cols, conv2d_kept_row = cols // VEC * VEC, conv2d_kept_row // VEC * VEC
-    dy_row = dy_row // VEC * VEC
+    cols, conv2d_kept_row, dy_row = lib.multiples((cols, conv2d_kept_row, dy_row), VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = lib.blocks(cols, BLOCK)
     part, begin, end = 0, 0, Cg * blocks
@@ -2160,9 +2134,7 @@ def conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum_rows(
     COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program holds ROWS whole rows in registers, and reads every element once."""
-    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    cols, conv2d_kept_row = cols // VEC * VEC, conv2d_kept_row // VEC * VEC
-    dy_row = dy_row // VEC * VEC
+    cols, conv2d_kept_row, dy_row = lib.multiples((cols, conv2d_kept_row, dy_row), VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     inside = (row < rows) & (col < cols)
@@ -2214,9 +2186,7 @@ def conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum_loop(
 
     With PASS > 0, PARTS programs share the rows. All launches but the last store partial states.
     """
-    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    cols, conv2d_kept_row = cols // VEC * VEC, conv2d_kept_row // VEC * VEC
-    dy_row = dy_row // VEC * VEC
+    cols, conv2d_kept_row, dy_row = lib.multiples((cols, conv2d_kept_row, dy_row), VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part, begin, end = 0, 0, tl.cast(cols, tl.int64)
     if PASS > 0:
@@ -2283,9 +2253,8 @@ def conv_group_norm_silu_backward_dvar_sum_rows(
     BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program holds ROWS whole rows in registers, and reads every element once."""
-    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    Cg, dgroup_norm_rsqrt_sum_row = Cg // VEC * VEC, dgroup_norm_rsqrt_sum_row // VEC * VEC
-    gain_c1 = gain_c1 // VEC * VEC
+    Cg, dgroup_norm_rsqrt_sum_row = lib.multiples((Cg, dgroup_norm_rsqrt_sum_row), VEC)
+    gain_c1 = lib.multiple(gain_c1, VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     inside = (row < rows) & (col < Cg)
@@ -2328,9 +2297,8 @@ def conv_group_norm_silu_backward_dvar_sum_loop(
 
     With PASS > 0, PARTS programs share the rows. All launches but the last store partial states.
     """
-    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    Cg, dgroup_norm_rsqrt_sum_row = Cg // VEC * VEC, dgroup_norm_rsqrt_sum_row // VEC * VEC
-    gain_c1 = gain_c1 // VEC * VEC
+    Cg, dgroup_norm_rsqrt_sum_row = lib.multiples((Cg, dgroup_norm_rsqrt_sum_row), VEC)
+    gain_c1 = lib.multiple(gain_c1, VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part, begin, end = 0, 0, tl.cast(Cg, tl.int64)
     if PASS > 0:
@@ -2383,11 +2351,9 @@ def conv_group_norm_silu_backward_db_rows(
     COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program holds ROWS whole rows in registers, and reads every element once."""
-    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    cols, conv2d_kept_n_ = cols // VEC * VEC, conv2d_kept_n_ // VEC * VEC
-    conv2d_kept_row, dy_n_ = conv2d_kept_row // VEC * VEC, dy_n_ // VEC * VEC
-    dy_row, dconv2d_n_ = dy_row // VEC * VEC, dconv2d_n_ // VEC * VEC
-    dconv2d_row = dconv2d_row // VEC * VEC
+    cols, conv2d_kept_n_ = lib.multiples((cols, conv2d_kept_n_), VEC)
+    conv2d_kept_row, dy_n_, dy_row = lib.multiples((conv2d_kept_row, dy_n_, dy_row), VEC)
+    dconv2d_n_, dconv2d_row = lib.multiples((dconv2d_n_, dconv2d_row), VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
     inside = (row < rows) & (col < cols)
@@ -2461,11 +2427,9 @@ def conv_group_norm_silu_backward_db_loop(
 
     With PASS > 0, PARTS programs share the rows. All launches but the last store partial states.
     """
-    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    cols, conv2d_kept_n_ = cols // VEC * VEC, conv2d_kept_n_ // VEC * VEC
-    conv2d_kept_row, dy_n_ = conv2d_kept_row // VEC * VEC, dy_n_ // VEC * VEC
-    dy_row, dconv2d_n_ = dy_row // VEC * VEC, dconv2d_n_ // VEC * VEC
-    dconv2d_row = dconv2d_row // VEC * VEC
+    cols, conv2d_kept_n_ = lib.multiples((cols, conv2d_kept_n_), VEC)
+    conv2d_kept_row, dy_n_, dy_row = lib.multiples((conv2d_kept_row, dy_n_, dy_row), VEC)
+    dconv2d_n_, dconv2d_row = lib.multiples((dconv2d_n_, dconv2d_row), VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = lib.blocks(cols, BLOCK)
     part, begin, end = 0, 0, N * blocks
@@ -2569,11 +2533,9 @@ def conv_group_norm_silu_backward_db_channels_rows(
     COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program holds ROWS whole rows in registers, and reads every element once."""
-    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    cols, conv2d_kept_n_ = cols // VEC * VEC, conv2d_kept_n_ // VEC * VEC
-    conv2d_kept_row, dy_n_ = conv2d_kept_row // VEC * VEC, dy_n_ // VEC * VEC
-    dy_row, dconv2d_n_ = dy_row // VEC * VEC, dconv2d_n_ // VEC * VEC
-    dconv2d_row = dconv2d_row // VEC * VEC
+    cols, conv2d_kept_n_ = lib.multiples((cols, conv2d_kept_n_), VEC)
+    conv2d_kept_row, dy_n_, dy_row = lib.multiples((conv2d_kept_row, dy_n_, dy_row), VEC)
+    dconv2d_n_, dconv2d_row = lib.multiples((dconv2d_n_, dconv2d_row), VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
     inside = (row < rows) & (col < cols)
@@ -2648,11 +2610,9 @@ def conv_group_norm_silu_backward_db_channels_loop(
 
     With PASS > 0, PARTS programs share the rows. All launches but the last store partial states.
     """
-    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    cols, conv2d_kept_n_ = cols // VEC * VEC, conv2d_kept_n_ // VEC * VEC
-    conv2d_kept_row, dy_n_ = conv2d_kept_row // VEC * VEC, dy_n_ // VEC * VEC
-    dy_row, dconv2d_n_ = dy_row // VEC * VEC, dconv2d_n_ // VEC * VEC
-    dconv2d_row = dconv2d_row // VEC * VEC
+    cols, conv2d_kept_n_ = lib.multiples((cols, conv2d_kept_n_), VEC)
+    conv2d_kept_row, dy_n_, dy_row = lib.multiples((conv2d_kept_row, dy_n_, dy_row), VEC)
+    dconv2d_n_, dconv2d_row = lib.multiples((dconv2d_n_, dconv2d_row), VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part, begin, end = 0, 0, tl.cast(cols, tl.int64)
     if PASS > 0:
@@ -2748,9 +2708,7 @@ def conv_group_norm_silu_backward_dx_patches(
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, FLAT: tl.constexpr,
 ):  # fmt: skip
     """Each program computes BLOCK_M places x BLOCK_N columns, a tap and BLOCK_K channels a step."""
-    # VEC_DX divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    dx_0, dx_1 = dx_0 // VEC_DX * VEC_DX, dx_1 // VEC_DX * VEC_DX
-    dx_2, W = dx_2 // VEC_DX * VEC_DX, W // VEC_DX * VEC_DX
+    dx_0, dx_1, dx_2, W = lib.multiples((dx_0, dx_1, dx_2, W), VEC_DX)
     patches_n_ = lib.blocks(N, PATCH_N_)
     patches_h = lib.blocks(H, PATCH_H)
     patches_w2 = lib.blocks(W, PATCH_W2)
@@ -3087,9 +3045,7 @@ def conv_group_norm_silu_backward_dw_patches(
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, FLAT: tl.constexpr,
 ):  # fmt: skip
     """Each program computes BLOCK_M places x BLOCK_N columns, a tap and BLOCK_K channels a step."""
-    # VEC_DW divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    dw_0, dw_1 = dw_0 // VEC_DW * VEC_DW, dw_1 // VEC_DW * VEC_DW
-    dw_2, S = dw_2 // VEC_DW * VEC_DW, S // VEC_DW * VEC_DW
+    dw_0, dw_1, dw_2, S = lib.multiples((dw_0, dw_1, dw_2, S), VEC_DW)
     patches_c2 = lib.blocks(C, PATCH_C2)
     patches_r = lib.blocks(R, PATCH_R)
     patches_s = lib.blocks(S, PATCH_S)

@@ -101,9 +101,7 @@ def conv_transpose1d_phases(
     BLOCK_K: tl.constexpr, FLAT: tl.constexpr,
 ):  # fmt: skip
     """Each program computes BLOCK_M places x BLOCK_N columns, a tap and BLOCK_K channels a step."""
-    # VEC_Y divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    y_0, y_1 = y_0 // VEC_Y * VEC_Y, y_1 // VEC_Y * VEC_Y
-    p_steps, P = p_steps // VEC_Y * VEC_Y, P // VEC_Y * VEC_Y
+    y_0, y_1, p_steps, P = lib.multiples((y_0, y_1, p_steps, P), VEC_Y)
     patches_n_ = lib.blocks(N, PATCH_N_)
     patches_p1 = lib.blocks(p_steps, PATCH_P1)
     tiles_n = lib.blocks(F, BLOCK_N)
@@ -521,9 +519,7 @@ def conv_transpose1d_backward_dx_patches(
     BLOCK_K: tl.constexpr, FLAT: tl.constexpr,
 ):  # fmt: skip
     """Each program computes BLOCK_M places x BLOCK_N columns, a tap and BLOCK_K channels a step."""
-    # VEC_DX divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    dx_0, dx_1 = dx_0 // VEC_DX * VEC_DX, dx_1 // VEC_DX * VEC_DX
-    L = L // VEC_DX * VEC_DX
+    dx_0, dx_1, L = lib.multiples((dx_0, dx_1, L), VEC_DX)
     patches_n_ = lib.blocks(N, PATCH_N_)
     patches_l = lib.blocks(L, PATCH_L)
     tiles_n = lib.blocks(C, BLOCK_N)
@@ -886,9 +882,7 @@ def conv_transpose1d_backward_db_rows(
     COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program holds ROWS whole rows in registers, and reads every element once."""
-    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    cols, dy_n_ = cols // VEC * VEC, dy_n_ // VEC * VEC
-    dy_row = dy_row // VEC * VEC
+    cols, dy_n_, dy_row = lib.multiples((cols, dy_n_, dy_row), VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
     inside = (row < F) & (col < cols)
@@ -911,9 +905,7 @@ def conv_transpose1d_backward_db_loop(
 
     With PASS > 0, PARTS programs share the rows. All launches but the last store partial states.
     """
-    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    P, dy_n_ = P // VEC * VEC, dy_n_ // VEC * VEC
-    dy_row = dy_row // VEC * VEC
+    P, dy_n_, dy_row = lib.multiples((P, dy_n_, dy_row), VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = lib.blocks(P, BLOCK)
     part, begin, end = 0, 0, N * blocks

@@ -31,10 +31,7 @@ def conv_transpose2d_patches(
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, FLAT: tl.constexpr,
 ):  # fmt: skip
     """Each program computes BLOCK_M places x BLOCK_N columns, a tap and BLOCK_K channels a step."""
-    # VEC_Y divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    y_0, y_1 = y_0 // VEC_Y * VEC_Y, y_1 // VEC_Y * VEC_Y
-    y_2, q_steps = y_2 // VEC_Y * VEC_Y, q_steps // VEC_Y * VEC_Y
-    Q = Q // VEC_Y * VEC_Y
+    y_0, y_1, y_2, q_steps, Q = lib.multiples((y_0, y_1, y_2, q_steps, Q), VEC_Y)
     patches_n_ = lib.blocks(N, PATCH_N_)
     patches_p1 = lib.blocks(p_steps, PATCH_P1)
     patches_q1 = lib.blocks(q_steps, PATCH_Q1)
@@ -543,9 +540,7 @@ def conv_transpose2d_backward_dx_patches(
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, FLAT: tl.constexpr,
 ):  # fmt: skip
     """Each program computes BLOCK_M places x BLOCK_N columns, a tap and BLOCK_K channels a step."""
-    # VEC_DX divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    dx_0, dx_1 = dx_0 // VEC_DX * VEC_DX, dx_1 // VEC_DX * VEC_DX
-    dx_2, W = dx_2 // VEC_DX * VEC_DX, W // VEC_DX * VEC_DX
+    dx_0, dx_1, dx_2, W = lib.multiples((dx_0, dx_1, dx_2, W), VEC_DX)
     patches_n_ = lib.blocks(N, PATCH_N_)
     patches_h = lib.blocks(H, PATCH_H)
     patches_w2 = lib.blocks(W, PATCH_W2)

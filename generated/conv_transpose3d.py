@@ -34,10 +34,7 @@ def conv_transpose3d_patches(
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, FLAT: tl.constexpr,
 ):  # fmt: skip
     """Each program computes BLOCK_M places x BLOCK_N columns, a tap and BLOCK_K channels a step."""
-    # VEC_Y divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    y_0, y_1 = y_0 // VEC_Y * VEC_Y, y_1 // VEC_Y * VEC_Y
-    y_2, y_3 = y_2 // VEC_Y * VEC_Y, y_3 // VEC_Y * VEC_Y
-    q_steps, Q = q_steps // VEC_Y * VEC_Y, Q // VEC_Y * VEC_Y
+    y_0, y_1, y_2, y_3, q_steps, Q = lib.multiples((y_0, y_1, y_2, y_3, q_steps, Q), VEC_Y)
     patches_n_ = lib.blocks(N, PATCH_N_)
     patches_o1 = lib.blocks(o_steps, PATCH_O1)
     patches_p1 = lib.blocks(p_steps, PATCH_P1)
@@ -674,10 +671,7 @@ def conv_transpose3d_backward_dx_patches(
     BLOCK_K: tl.constexpr, FLAT: tl.constexpr,
 ):  # fmt: skip
     """Each program computes BLOCK_M places x BLOCK_N columns, a tap and BLOCK_K channels a step."""
-    # VEC_DX divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    dx_0, dx_1 = dx_0 // VEC_DX * VEC_DX, dx_1 // VEC_DX * VEC_DX
-    dx_2, dx_3 = dx_2 // VEC_DX * VEC_DX, dx_3 // VEC_DX * VEC_DX
-    W = W // VEC_DX * VEC_DX
+    dx_0, dx_1, dx_2, dx_3, W = lib.multiples((dx_0, dx_1, dx_2, dx_3, W), VEC_DX)
     patches_n_ = lib.blocks(N, PATCH_N_)
     patches_d = lib.blocks(D, PATCH_D)
     patches_h = lib.blocks(H, PATCH_H)
@@ -1190,9 +1184,7 @@ def conv_transpose3d_backward_db_rows(
     COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program holds ROWS whole rows in registers, and reads every element once."""
-    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    cols, dy_n_ = cols // VEC * VEC, dy_n_ // VEC * VEC
-    dy_row = dy_row // VEC * VEC
+    cols, dy_n_, dy_row = lib.multiples((cols, dy_n_, dy_row), VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
     inside = (row < F) & (col < cols)
@@ -1217,9 +1209,7 @@ def conv_transpose3d_backward_db_loop(
 
     With PASS > 0, PARTS programs share the rows. All launches but the last store partial states.
     """
-    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    cols, dy_n_ = cols // VEC * VEC, dy_n_ // VEC * VEC
-    dy_row = dy_row // VEC * VEC
+    cols, dy_n_, dy_row = lib.multiples((cols, dy_n_, dy_row), VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = lib.blocks(cols, BLOCK)
     part, begin, end = 0, 0, N * blocks

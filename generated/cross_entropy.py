@@ -27,8 +27,7 @@ def cross_entropy_rows(
     BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program holds ROWS whole rows in registers, and reads every element once."""
-    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    N, x_1 = N // VEC * VEC, x_1 // VEC * VEC
+    N, x_1 = lib.multiples((N, x_1), VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     inside = (row < N) & (col < V)
@@ -60,8 +59,7 @@ def cross_entropy_loop(
 
     With PASS > 0, PARTS programs share the rows. All launches but the last store partial states.
     """
-    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    N, x_1 = N // VEC * VEC, x_1 // VEC * VEC
+    N, x_1 = lib.multiples((N, x_1), VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part, begin, end = 0, 0, tl.cast(V, tl.int64)
     if PASS > 0:
@@ -260,9 +258,7 @@ def cross_entropy_backward_rows(
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program holds ROWS n, all v at once."""
-    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    V, x_n = V // VEC * VEC, x_n // VEC * VEC
-    dx_n = dx_n // VEC * VEC
+    V, x_n, dx_n = lib.multiples((V, x_n, dx_n), VEC)
     n = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     in_n = n < N if ROWS > 1 else True
     v = tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -299,9 +295,7 @@ def cross_entropy_backward_loop(
 
     With PASS > 0, PARTS programs share the rows. All launches but the last store partial states.
     """
-    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    V, x_row = V // VEC * VEC, x_row // VEC * VEC
-    dx_row = dx_row // VEC * VEC
+    V, x_row, dx_row = lib.multiples((V, x_row, dx_row), VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part, begin, end = 0, 0, tl.cast(V, tl.int64)
     if PASS > 0:
@@ -361,9 +355,7 @@ def cross_entropy_backward_two_pass(
     ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS_POW2: tl.constexpr, LAG: tl.constexpr,
 ):  # fmt: skip
     """Program `ticket` reduces a block to m, lse_sum. Then it writes an earlier block, which L2 still holds."""
-    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    V, x_row = V // VEC * VEC, x_row // VEC * VEC
-    dx_row = dx_row // VEC * VEC
+    V, x_row, dx_row = lib.multiples((V, x_row, dx_row), VEC)
     blocks = lib.blocks(V, BLOCK)
     # Tickets follow the order in which programs start: none waits for one that has not started.
     ticket = tl.atomic_add(tickets_ptr, 1, sem="relaxed")

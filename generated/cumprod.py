@@ -24,9 +24,7 @@ def cumprod_scan(
     STAGES: tl.constexpr,
 ):  # fmt: skip
     """Each program scans ROWS rows, BLOCK elements at a time, and carries the result of earlier ones."""
-    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    D, x_row = D // VEC * VEC, x_row // VEC * VEC
-    y_row = y_row // VEC * VEC
+    D, x_row, y_row = lib.multiples((D, x_row, y_row), VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     carry = tl.full((ROWS, 1), 1.0, COMPUTE)
     for start in tl.range(0, tl.cast(D, tl.int64), BLOCK, num_stages=STAGES):
@@ -46,8 +44,7 @@ def cumprod_part(
     PARTS: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """Program (part, rows) computes the total of one CHUNK of y_prod."""
-    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    D, x_row = D // VEC * VEC, x_row // VEC * VEC
+    D, x_row = lib.multiples((D, x_row), VEC)
     part = tl.program_id(0).to(tl.int64)
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     # y[..., d] = prod[k <= d](x[..., k])
@@ -71,9 +68,7 @@ def cumprod_finish(
     PARTS: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """Program (part, rows) scans one CHUNK. It starts from the totals of the earlier parts."""
-    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    D, x_row = D // VEC * VEC, x_row // VEC * VEC
-    y_row = y_row // VEC * VEC
+    D, x_row, y_row = lib.multiples((D, x_row, y_row), VEC)
     part = tl.program_id(0).to(tl.int64)
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     parts = tl.arange(0, PARTS)[None, :]
@@ -226,9 +221,7 @@ def cumprod_backward_dx_prod_scan(
     STAGES: tl.constexpr,
 ):  # fmt: skip
     """Each program scans ROWS rows, BLOCK elements at a time, and carries the result of earlier ones."""
-    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    D, x_b = D // VEC * VEC, x_b // VEC * VEC
-    dx_prod_row = dx_prod_row // VEC * VEC
+    D, x_b, dx_prod_row = lib.multiples((D, x_b, dx_prod_row), VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     k = row % D
     b = row // D
@@ -251,8 +244,7 @@ def cumprod_backward_dx_prod_part(
     PARTS: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """Program (part, rows) computes the total of one CHUNK of dx_prod."""
-    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    D, x_b = D // VEC * VEC, x_b // VEC * VEC
+    D, x_b = lib.multiples((D, x_b), VEC)
     part = tl.program_id(0).to(tl.int64)
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     k = row % D
@@ -280,9 +272,7 @@ def cumprod_backward_dx_prod_finish(
     PARTS: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """Program (part, rows) scans one CHUNK. It starts from the totals of the earlier parts."""
-    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    D, x_b = D // VEC * VEC, x_b // VEC * VEC
-    dx_prod_row = dx_prod_row // VEC * VEC
+    D, x_b, dx_prod_row = lib.multiples((D, x_b, dx_prod_row), VEC)
     part = tl.program_id(0).to(tl.int64)
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     parts = tl.arange(0, PARTS)[None, :]
@@ -308,9 +298,7 @@ def cumprod_backward_dx_rows(
     COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program holds ROWS whole rows in registers, and reads every element once."""
-    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    D, dy_b = D // VEC * VEC, dy_b // VEC * VEC
-    dx_prod_row = dx_prod_row // VEC * VEC
+    D, dy_b, dx_prod_row = lib.multiples((D, dy_b, dx_prod_row), VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     inside = (row < rows) & (col < D)
@@ -335,9 +323,7 @@ def cumprod_backward_dx_loop(
 
     With PASS > 0, PARTS programs share the rows. All launches but the last store partial states.
     """
-    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    D, dy_b = D // VEC * VEC, dy_b // VEC * VEC
-    dx_prod_row = dx_prod_row // VEC * VEC
+    D, dy_b, dx_prod_row = lib.multiples((D, dy_b, dx_prod_row), VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part, begin, end = 0, 0, tl.cast(D, tl.int64)
     if PASS > 0:

@@ -135,11 +135,9 @@ def decode_attention_forward_merge(
     VEC: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_D: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """Each program holds BLOCK_D e of one b, h and i, all part at once."""
-    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    E, o_sum_parts_0 = E // VEC * VEC, o_sum_parts_0 // VEC * VEC
-    o_sum_parts_1, o_sum_parts_2 = o_sum_parts_1 // VEC * VEC, o_sum_parts_2 // VEC * VEC
-    o_sum_parts_3, o_0 = o_sum_parts_3 // VEC * VEC, o_0 // VEC * VEC
-    o_1, o_2 = o_1 // VEC * VEC, o_2 // VEC * VEC
+    E, o_sum_parts_0, o_sum_parts_1 = lib.multiples((E, o_sum_parts_0, o_sum_parts_1), VEC)
+    o_sum_parts_2, o_sum_parts_3, o_0 = lib.multiples((o_sum_parts_2, o_sum_parts_3, o_0), VEC)
+    o_1, o_2 = lib.multiples((o_1, o_2), VEC)
     e_tiles = tl.maximum(lib.blocks(E, BLOCK_D), 1)
     first_e = (tl.program_id(0) % e_tiles).to(tl.int64) * BLOCK_D
     e = first_e + tl.arange(0, BLOCK_D)[None, :]
@@ -840,9 +838,7 @@ def decode_attention_backward_do_sum2_rows(
     VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program holds ROWS whole rows in registers, and reads every element once."""
-    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    E, do_row = E // VEC * VEC, do_row // VEC * VEC
-    o_row, do_sum2_row = o_row // VEC * VEC, do_sum2_row // VEC * VEC
+    E, do_row, o_row, do_sum2_row = lib.multiples((E, do_row, o_row, do_sum2_row), VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     inside = (row < rows) & (col < E)
@@ -871,9 +867,7 @@ def decode_attention_backward_do_sum2_loop(
 
     With PASS > 0, PARTS programs share the rows. All launches but the last store partial states.
     """
-    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    E, do_row = E // VEC * VEC, do_row // VEC * VEC
-    o_row, do_sum2_row = o_row // VEC * VEC, do_sum2_row // VEC * VEC
+    E, do_row, o_row, do_sum2_row = lib.multiples((E, do_row, o_row, do_sum2_row), VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part, begin, end = 0, 0, tl.cast(E, tl.int64)
     if PASS > 0:
@@ -1372,15 +1366,11 @@ def decode_attention_backward_dk_merge(
     VEC: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_D: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """Each program holds BLOCK_D e2 of one b, h1 and j, all part at once."""
-    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    E, dk_sum_parts_0 = E // VEC * VEC, dk_sum_parts_0 // VEC * VEC
-    dk_sum_parts_1, dk_sum_parts_2 = dk_sum_parts_1 // VEC * VEC, dk_sum_parts_2 // VEC * VEC
-    dk_sum_parts_3, dv_sum_parts_0 = dk_sum_parts_3 // VEC * VEC, dv_sum_parts_0 // VEC * VEC
-    dv_sum_parts_1, dv_sum_parts_2 = dv_sum_parts_1 // VEC * VEC, dv_sum_parts_2 // VEC * VEC
-    dv_sum_parts_3, dk_0 = dv_sum_parts_3 // VEC * VEC, dk_0 // VEC * VEC
-    dk_1, dk_2 = dk_1 // VEC * VEC, dk_2 // VEC * VEC
-    dv_0, dv_1 = dv_0 // VEC * VEC, dv_1 // VEC * VEC
-    dv_2 = dv_2 // VEC * VEC
+    E, dk_sum_parts_0, dk_sum_parts_1 = lib.multiples((E, dk_sum_parts_0, dk_sum_parts_1), VEC)
+    dk_sum_parts_2, dk_sum_parts_3 = lib.multiples((dk_sum_parts_2, dk_sum_parts_3), VEC)
+    dv_sum_parts_0, dv_sum_parts_1 = lib.multiples((dv_sum_parts_0, dv_sum_parts_1), VEC)
+    dv_sum_parts_2, dv_sum_parts_3 = lib.multiples((dv_sum_parts_2, dv_sum_parts_3), VEC)
+    dk_0, dk_1, dk_2, dv_0, dv_1, dv_2 = lib.multiples((dk_0, dk_1, dk_2, dv_0, dv_1, dv_2), VEC)
     e2_tiles = tl.maximum(lib.blocks(E, BLOCK_D), 1)
     e2 = (tl.program_id(0) % e2_tiles).to(tl.int64) * BLOCK_D + tl.arange(0, BLOCK_D)[None, :]
     in_e2 = e2 < E if BLOCK_D > 1 else True
@@ -1662,8 +1652,7 @@ def decode_attention_backward_dscale_rows(
     VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program holds ROWS whole rows in registers, and reads every element once."""
-    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    cols = cols // VEC * VEC
+    cols = lib.multiple(cols, VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     inside = (row < 1) & (col < cols)
@@ -1686,8 +1675,7 @@ def decode_attention_backward_dscale_loop(
 
     With PASS > 0, PARTS programs share the rows. All launches but the last store partial states.
     """
-    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    cols = cols // VEC * VEC
+    cols = lib.multiple(cols, VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part, begin, end = 0, 0, tl.cast(cols, tl.int64)
     if PASS > 0:

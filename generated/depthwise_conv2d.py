@@ -201,11 +201,7 @@ def depthwise_conv2d_box(
     VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program computes a tile of ROWS x BLOCK elements. Reducers are loops."""
-    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    Q, x_0 = Q // VEC * VEC, x_0 // VEC * VEC
-    x_1, x_2 = x_1 // VEC * VEC, x_2 // VEC * VEC
-    y_0, y_1 = y_0 // VEC * VEC, y_1 // VEC * VEC
-    y_2 = y_2 // VEC * VEC
+    Q, x_0, x_1, x_2, y_0, y_1, y_2 = lib.multiples((Q, x_0, x_1, x_2, y_0, y_1, y_2), VEC)
     tiles = lib.blocks(Q, BLOCK)
     row = (tl.program_id(0) // tiles).to(INDEX) * ROWS + tl.arange(0, ROWS)[:, None]
     col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
@@ -562,11 +558,8 @@ def depthwise_conv2d_backward_dx_box(
     VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program computes a tile of ROWS x BLOCK elements. Reducers are loops."""
-    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    W, dy_0 = W // VEC * VEC, dy_0 // VEC * VEC
-    dy_1, dy_2 = dy_1 // VEC * VEC, dy_2 // VEC * VEC
-    dx_0, dx_1 = dx_0 // VEC * VEC, dx_1 // VEC * VEC
-    dx_2 = dx_2 // VEC * VEC
+    W, dy_0, dy_1, dy_2, dx_0, dx_1 = lib.multiples((W, dy_0, dy_1, dy_2, dx_0, dx_1), VEC)
+    dx_2 = lib.multiple(dx_2, VEC)
     tiles = lib.blocks(W, BLOCK)
     row = (tl.program_id(0) // tiles).to(INDEX) * ROWS + tl.arange(0, ROWS)[:, None]
     col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
@@ -612,10 +605,7 @@ def depthwise_conv2d_backward_dw_rows(
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program holds ROWS whole rows in registers, and reads every element once."""
-    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    cols, dy_n = cols // VEC * VEC, dy_n // VEC * VEC
-    dy_c, x_0 = dy_c // VEC * VEC, x_0 // VEC * VEC
-    x_1, x_2 = x_1 // VEC * VEC, x_2 // VEC * VEC
+    cols, dy_n, dy_c, x_0, x_1, x_2 = lib.multiples((cols, dy_n, dy_c, x_0, x_1, x_2), VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
     inside = (row < rows) & (col < cols)
@@ -653,10 +643,7 @@ def depthwise_conv2d_backward_dw_loop(
 
     With PASS > 0, PARTS programs share the rows. All launches but the last store partial states.
     """
-    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    cols, dy_n = cols // VEC * VEC, dy_n // VEC * VEC
-    dy_c, x_0 = dy_c // VEC * VEC, x_0 // VEC * VEC
-    x_1, x_2 = x_1 // VEC * VEC, x_2 // VEC * VEC
+    cols, dy_n, dy_c, x_0, x_1, x_2 = lib.multiples((cols, dy_n, dy_c, x_0, x_1, x_2), VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = lib.blocks(cols, BLOCK)
     part, begin, end = 0, 0, N * blocks
@@ -708,10 +695,7 @@ def depthwise_conv2d_backward_dw_box(
     VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program computes a tile of ROWS x BLOCK elements. Reducers are loops."""
-    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    S, x_0 = S // VEC * VEC, x_0 // VEC * VEC
-    x_1, x_2 = x_1 // VEC * VEC, x_2 // VEC * VEC
-    dw_0, dw_1 = dw_0 // VEC * VEC, dw_1 // VEC * VEC
+    S, x_0, x_1, x_2, dw_0, dw_1 = lib.multiples((S, x_0, x_1, x_2, dw_0, dw_1), VEC)
     tiles = lib.blocks(S, BLOCK)
     row = (tl.program_id(0) // tiles).to(INDEX) * ROWS + tl.arange(0, ROWS)[:, None]
     col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
@@ -749,9 +733,7 @@ def depthwise_conv2d_backward_db_rows(
     COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program holds ROWS whole rows in registers, and reads every element once."""
-    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    cols, dy_n = cols // VEC * VEC, dy_n // VEC * VEC
-    dy_row = dy_row // VEC * VEC
+    cols, dy_n, dy_row = lib.multiples((cols, dy_n, dy_row), VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
     inside = (row < C) & (col < cols)
@@ -774,9 +756,7 @@ def depthwise_conv2d_backward_db_loop(
 
     With PASS > 0, PARTS programs share the rows. All launches but the last store partial states.
     """
-    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    cols, dy_n = cols // VEC * VEC, dy_n // VEC * VEC
-    dy_row = dy_row // VEC * VEC
+    cols, dy_n, dy_row = lib.multiples((cols, dy_n, dy_row), VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = lib.blocks(cols, BLOCK)
     part, begin, end = 0, 0, N * blocks

@@ -26,9 +26,7 @@ def embedding_tile(
     COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program computes a tile of ROWS x BLOCK elements."""
-    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    D, table_0 = D // VEC * VEC, table_0 // VEC * VEC
-    y_row = y_row // VEC * VEC
+    D, table_0, y_row = lib.multiples((D, table_0, y_row), VEC)
     tiles = lib.blocks(D, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
@@ -134,9 +132,7 @@ def embedding_backward_box(
     COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program computes a tile of ROWS x BLOCK elements. Reducers are loops."""
-    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    D, dy_0 = D // VEC * VEC, dy_0 // VEC * VEC
-    dtable_0 = dtable_0 // VEC * VEC
+    D, dy_0, dtable_0 = lib.multiples((D, dy_0, dtable_0), VEC)
     tiles = lib.blocks(D, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
@@ -156,9 +152,7 @@ def embedding_backward_scatter(
     COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program computes a tile of ROWS x BLOCK terms, and adds each to its place atomically."""
-    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    D, dy_0 = D // VEC * VEC, dy_0 // VEC * VEC
-    dtable_sum_0 = dtable_sum_0 // VEC * VEC
+    D, dy_0, dtable_sum_0 = lib.multiples((D, dy_0, dtable_sum_0), VEC)
     tiles = lib.blocks(D, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
@@ -180,9 +174,7 @@ def embedding_backward_epilogue(
     VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program computes a tile of ROWS x BLOCK elements."""
-    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    D, dtable_sum_0 = D // VEC * VEC, dtable_sum_0 // VEC * VEC
-    dtable_0 = dtable_0 // VEC * VEC
+    D, dtable_sum_0, dtable_0 = lib.multiples((D, dtable_sum_0, dtable_0), VEC)
     tiles = lib.blocks(D, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
@@ -198,12 +190,8 @@ def embedding_backward_deal(
     COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program computes a tile of ROWS x BLOCK terms, and adds each to its place atomically."""
-    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    D, dy_0 = D // VEC * VEC, dy_0 // VEC * VEC
-    dtable_sum_copies_0, dtable_sum_copies_1 = (
-        dtable_sum_copies_0 // VEC * VEC,
-        dtable_sum_copies_1 // VEC * VEC,
-    )
+    D, dy_0, dtable_sum_copies_0 = lib.multiples((D, dy_0, dtable_sum_copies_0), VEC)
+    dtable_sum_copies_1 = lib.multiple(dtable_sum_copies_1, VEC)
     tiles = lib.blocks(D, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
@@ -231,9 +219,8 @@ def embedding_backward_merge(
     VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program holds ROWS whole rows in registers, and reads every element once."""
-    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    rows, dtable_sum_copies_0 = rows // VEC * VEC, dtable_sum_copies_0 // VEC * VEC
-    dtable_sum_copies_1, dtable_0 = dtable_sum_copies_1 // VEC * VEC, dtable_0 // VEC * VEC
+    rows, dtable_sum_copies_0 = lib.multiples((rows, dtable_sum_copies_0), VEC)
+    dtable_sum_copies_1, dtable_0 = lib.multiples((dtable_sum_copies_1, dtable_0), VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     inside = (row < rows) & (col < COPIES)
@@ -278,9 +265,7 @@ def embedding_backward_sparse(
     COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program computes a tile of ROWS x BLOCK terms, and adds each to its place atomically."""
-    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    D, dy_0 = D // VEC * VEC, dy_0 // VEC * VEC
-    dtable_sum_kept_0 = dtable_sum_kept_0 // VEC * VEC
+    D, dy_0, dtable_sum_kept_0 = lib.multiples((D, dy_0, dtable_sum_kept_0), VEC)
     tiles = lib.blocks(D, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
@@ -310,9 +295,7 @@ def embedding_backward_gather(
     VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program computes a tile of ROWS x BLOCK elements."""
-    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    D, dtable_sum_kept_0 = D // VEC * VEC, dtable_sum_kept_0 // VEC * VEC
-    dtable_0 = dtable_0 // VEC * VEC
+    D, dtable_sum_kept_0, dtable_0 = lib.multiples((D, dtable_sum_kept_0, dtable_0), VEC)
     tiles = lib.blocks(D, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]

@@ -24,9 +24,7 @@ def exclusive_cumsum_scan(
     STAGES: tl.constexpr,
 ):  # fmt: skip
     """Each program scans ROWS rows, BLOCK elements at a time, and carries the result of earlier ones."""
-    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    D, x_0 = D // VEC * VEC, x_0 // VEC * VEC
-    y_row = y_row // VEC * VEC
+    D, x_0, y_row = lib.multiples((D, x_0, y_row), VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     carry = tl.full((ROWS, 1), 0.0, COMPUTE)
     for start in tl.range(0, tl.cast(D, tl.int64), BLOCK, num_stages=STAGES):
@@ -48,8 +46,7 @@ def exclusive_cumsum_part(
     PARTS: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """Program (part, rows) computes the total of one CHUNK of y_sum."""
-    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    D, x_0 = D // VEC * VEC, x_0 // VEC * VEC
+    D, x_0 = lib.multiples((D, x_0), VEC)
     part = tl.program_id(0).to(tl.int64)
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     # y[..., d] = sum[k < d](x[..., k])
@@ -71,9 +68,7 @@ def exclusive_cumsum_finish(
     PARTS: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """Program (part, rows) scans one CHUNK. It starts from the totals of the earlier parts."""
-    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    D, x_0 = D // VEC * VEC, x_0 // VEC * VEC
-    y_row = y_row // VEC * VEC
+    D, x_0, y_row = lib.multiples((D, x_0, y_row), VEC)
     part = tl.program_id(0).to(tl.int64)
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     parts = tl.arange(0, PARTS)[None, :]
@@ -229,9 +224,7 @@ def exclusive_cumsum_backward_scan(
     STAGES: tl.constexpr, RUN: tl.constexpr,
 ):  # fmt: skip
     """Each program scans ROWS rows, BLOCK elements at a time, and carries the result of earlier ones."""
-    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    D, dy_0 = D // VEC * VEC, dy_0 // VEC * VEC
-    dx_row = dx_row // VEC * VEC
+    D, dy_0, dx_row = lib.multiples((D, dy_0, dx_row), VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     last = (lib.blocks(D, BLOCK) - 1) * BLOCK
     lane = tl.arange(0, BLOCK)[None, :]
@@ -257,8 +250,7 @@ def exclusive_cumsum_backward_part(
     PARTS: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """Program (part, rows) computes the total of one CHUNK of dx_sum."""
-    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    D, dy_0 = D // VEC * VEC, dy_0 // VEC * VEC
+    D, dy_0 = lib.multiples((D, dy_0), VEC)
     part = tl.program_id(0).to(tl.int64)
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     # dx[..., k] = sum[d](where(d > k, dy[..., d], 0))
@@ -280,9 +272,7 @@ def exclusive_cumsum_backward_finish(
     PARTS: tl.constexpr, STAGES: tl.constexpr, RUN: tl.constexpr,
 ):  # fmt: skip
     """Program (part, rows) scans one CHUNK. It starts from the totals of the earlier parts."""
-    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    D, dy_0 = D // VEC * VEC, dy_0 // VEC * VEC
-    dx_row = dx_row // VEC * VEC
+    D, dy_0, dx_row = lib.multiples((D, dy_0, dx_row), VEC)
     part = tl.program_id(0).to(tl.int64)
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     parts = tl.arange(0, PARTS)[None, :]

@@ -30,9 +30,7 @@ def group_norm_forward_rows(
     VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program holds ROWS whole rows in registers, and reads every element once."""
-    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    cols, x_row = cols // VEC * VEC, x_row // VEC * VEC
-    y_row = y_row // VEC * VEC
+    cols, x_row, y_row = lib.multiples((cols, x_row, y_row), VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
     inside = (row < rows) & (col < cols)
@@ -65,9 +63,7 @@ def group_norm_forward_lines(
     VEC: tl.constexpr, LINES: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program holds one row in registers, as LINES lines of BLOCK elements."""
-    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    cols, x_row = cols // VEC * VEC, x_row // VEC * VEC
-    y_row = y_row // VEC * VEC
+    cols, x_row, y_row = lib.multiples((cols, x_row, y_row), VEC)
     row = tl.program_id(0).to(tl.int64)
     line = tl.arange(0, LINES)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
@@ -108,9 +104,7 @@ def group_norm_forward_lines_loop(
     VEC: tl.constexpr, LINES: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program handles one row, LINES lines of BLOCK elements at a time, in two passes."""
-    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    cols, x_row = cols // VEC * VEC, x_row // VEC * VEC
-    y_row = y_row // VEC * VEC
+    cols, x_row, y_row = lib.multiples((cols, x_row, y_row), VEC)
     row = tl.program_id(0).to(tl.int64)
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
@@ -164,9 +158,7 @@ def group_norm_forward_loop(
 
     With PASS > 0, PARTS programs share the rows. All launches but the last store partial states.
     """
-    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    cols, x_row = cols // VEC * VEC, x_row // VEC * VEC
-    y_row = y_row // VEC * VEC
+    cols, x_row, y_row = lib.multiples((cols, x_row, y_row), VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = lib.blocks(cols, BLOCK)
     part, begin, end = 0, 0, Cg * blocks
@@ -238,10 +230,7 @@ def group_norm_forward_channels_rows(
     VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program holds ROWS whole rows in registers, and reads every element once."""
-    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    x_n, x_c1 = x_n // VEC * VEC, x_c1 // VEC * VEC
-    x_c0, y_n = x_c0 // VEC * VEC, y_n // VEC * VEC
-    y_c1, y_c0 = y_c1 // VEC * VEC, y_c0 // VEC * VEC
+    x_n, x_c1, x_c0, y_n, y_c1, y_c0 = lib.multiples((x_n, x_c1, x_c0, y_n, y_c1, y_c0), VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
     inside = (row < rows) & (col < cols)
@@ -284,10 +273,7 @@ def group_norm_forward_channels_loop(
 
     With PASS > 0, PARTS programs share the rows. All launches but the last store partial states.
     """
-    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    x_n, x_c1 = x_n // VEC * VEC, x_c1 // VEC * VEC
-    x_c0, y_n = x_c0 // VEC * VEC, y_n // VEC * VEC
-    y_c1, y_c0 = y_c1 // VEC * VEC, y_c0 // VEC * VEC
+    x_n, x_c1, x_c0, y_n, y_c1, y_c0 = lib.multiples((x_n, x_c1, x_c0, y_n, y_c1, y_c0), VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part, begin, end = 0, 0, tl.cast(cols, tl.int64)
     if PASS > 0:
@@ -793,9 +779,7 @@ def group_norm_backward_dy_rsqrt_sum_rows(
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program holds ROWS whole rows in registers, and reads every element once."""
-    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    cols, dy_row = cols // VEC * VEC, dy_row // VEC * VEC
-    x_row = x_row // VEC * VEC
+    cols, dy_row, x_row = lib.multiples((cols, dy_row, x_row), VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     inside = (row < rows) & (col < cols)
@@ -841,9 +825,7 @@ def group_norm_backward_dy_rsqrt_sum_loop(
 
     With PASS > 0, PARTS programs share the rows. All launches but the last store partial states.
     """
-    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    cols, dy_row = cols // VEC * VEC, dy_row // VEC * VEC
-    x_row = x_row // VEC * VEC
+    cols, dy_row, x_row = lib.multiples((cols, dy_row, x_row), VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part, begin, end = 0, 0, tl.cast(cols, tl.int64)
     if PASS > 0:
@@ -928,9 +910,8 @@ def group_norm_backward_dvar_sum_rows(
     VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program holds ROWS whole rows in registers, and reads every element once."""
-    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    Cg, dy_rsqrt_sum_row = Cg // VEC * VEC, dy_rsqrt_sum_row // VEC * VEC
-    gain_c1, dmu_sum_partial_row = gain_c1 // VEC * VEC, dmu_sum_partial_row // VEC * VEC
+    Cg, dy_rsqrt_sum_row, gain_c1 = lib.multiples((Cg, dy_rsqrt_sum_row, gain_c1), VEC)
+    dmu_sum_partial_row = lib.multiple(dmu_sum_partial_row, VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     inside = (row < rows) & (col < Cg)
@@ -973,9 +954,8 @@ def group_norm_backward_dvar_sum_loop(
 
     With PASS > 0, PARTS programs share the rows. All launches but the last store partial states.
     """
-    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    Cg, dy_rsqrt_sum_row = Cg // VEC * VEC, dy_rsqrt_sum_row // VEC * VEC
-    gain_c1, dmu_sum_partial_row = gain_c1 // VEC * VEC, dmu_sum_partial_row // VEC * VEC
+    Cg, dy_rsqrt_sum_row, gain_c1 = lib.multiples((Cg, dy_rsqrt_sum_row, gain_c1), VEC)
+    dmu_sum_partial_row = lib.multiple(dmu_sum_partial_row, VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part, begin, end = 0, 0, tl.cast(Cg, tl.int64)
     if PASS > 0:
@@ -1037,9 +1017,7 @@ def group_norm_backward_dx_tile(
     VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program computes a tile of ROWS x BLOCK elements."""
-    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    cols, dy_row = cols // VEC * VEC, dy_row // VEC * VEC
-    x_row, dx_row = x_row // VEC * VEC, dx_row // VEC * VEC
+    cols, dy_row, x_row, dx_row = lib.multiples((cols, dy_row, x_row, dx_row), VEC)
     tiles = lib.blocks(cols, BLOCK)
     row = (tl.program_id(0) // tiles).to(INDEX) * ROWS + tl.arange(0, ROWS)[:, None]
     col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
@@ -1074,9 +1052,8 @@ def group_norm_backward_dgain_rows(
     VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program holds ROWS whole rows in registers, and reads every element once."""
-    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    rows, dgain_partial_col = rows // VEC * VEC, dgain_partial_col // VEC * VEC
-    dbias_partial_col = dbias_partial_col // VEC * VEC
+    rows, dgain_partial_col = lib.multiples((rows, dgain_partial_col), VEC)
+    dbias_partial_col = lib.multiple(dbias_partial_col, VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     inside = (row < rows) & (col < N)
@@ -1112,9 +1089,8 @@ def group_norm_backward_dgain_loop(
 
     With PASS > 0, PARTS programs share the rows. All launches but the last store partial states.
     """
-    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    rows, dgain_partial_col = rows // VEC * VEC, dgain_partial_col // VEC * VEC
-    dbias_partial_col = dbias_partial_col // VEC * VEC
+    rows, dgain_partial_col = lib.multiples((rows, dgain_partial_col), VEC)
+    dbias_partial_col = lib.multiple(dbias_partial_col, VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part, begin, end = 0, 0, tl.cast(N, tl.int64)
     if PASS > 0:
@@ -1168,8 +1144,7 @@ def group_norm_backward_deps_rows(
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program holds ROWS whole rows in registers, and reads every element once."""
-    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    cols = cols // VEC * VEC
+    cols = lib.multiple(cols, VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
     inside = (row < 1) & (col < cols)
@@ -1204,8 +1179,7 @@ def group_norm_backward_deps_loop(
 
     With PASS > 0, PARTS programs share the rows. All launches but the last store partial states.
     """
-    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    Cg = Cg // VEC * VEC
+    Cg = lib.multiple(Cg, VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = lib.blocks(Cg, BLOCK)
     part, begin, end = 0, 0, lines * blocks

@@ -26,9 +26,7 @@ def index_add_box(
     COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program computes a tile of ROWS x BLOCK elements. Reducers are loops."""
-    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    D, x_0 = D // VEC * VEC, x_0 // VEC * VEC
-    y0_0, y_0 = y0_0 // VEC * VEC, y_0 // VEC * VEC
+    D, x_0, y0_0, y_0 = lib.multiples((D, x_0, y0_0, y_0), VEC)
     tiles = lib.blocks(D, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
@@ -51,9 +49,7 @@ def index_add_scatter(
     COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program computes a tile of ROWS x BLOCK terms, and adds each to its place atomically."""
-    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    D, x_0 = D // VEC * VEC, x_0 // VEC * VEC
-    y_sum_0 = y_sum_0 // VEC * VEC
+    D, x_0, y_sum_0 = lib.multiples((D, x_0, y_sum_0), VEC)
     tiles = lib.blocks(D, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
@@ -75,9 +71,7 @@ def index_add_epilogue(
     COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program computes a tile of ROWS x BLOCK elements."""
-    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    D, y0_0 = D // VEC * VEC, y0_0 // VEC * VEC
-    y_sum_0, y_0 = y_sum_0 // VEC * VEC, y_0 // VEC * VEC
+    D, y0_0, y_sum_0, y_0 = lib.multiples((D, y0_0, y_sum_0, y_0), VEC)
     tiles = lib.blocks(D, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
@@ -96,9 +90,8 @@ def index_add_deal(
     COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program computes a tile of ROWS x BLOCK terms, and adds each to its place atomically."""
-    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    D, x_0 = D // VEC * VEC, x_0 // VEC * VEC
-    y_sum_copies_0, y_sum_copies_1 = y_sum_copies_0 // VEC * VEC, y_sum_copies_1 // VEC * VEC
+    D, x_0, y_sum_copies_0 = lib.multiples((D, x_0, y_sum_copies_0), VEC)
+    y_sum_copies_1 = lib.multiple(y_sum_copies_1, VEC)
     tiles = lib.blocks(D, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
@@ -123,10 +116,8 @@ def index_add_merge(
     COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program holds ROWS whole rows in registers, and reads every element once."""
-    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    rows, y_sum_copies_0 = rows // VEC * VEC, y_sum_copies_0 // VEC * VEC
-    y_sum_copies_1, y0_0 = y_sum_copies_1 // VEC * VEC, y0_0 // VEC * VEC
-    y_0 = y_0 // VEC * VEC
+    rows, y_sum_copies_0 = lib.multiples((rows, y_sum_copies_0), VEC)
+    y_sum_copies_1, y0_0, y_0 = lib.multiples((y_sum_copies_1, y0_0, y_0), VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     inside = (row < rows) & (col < COPIES)
@@ -169,9 +160,7 @@ def index_add_sparse(
     COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program computes a tile of ROWS x BLOCK terms, and adds each to its place atomically."""
-    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    D, x_0 = D // VEC * VEC, x_0 // VEC * VEC
-    y_sum_kept_0 = y_sum_kept_0 // VEC * VEC
+    D, x_0, y_sum_kept_0 = lib.multiples((D, x_0, y_sum_kept_0), VEC)
     tiles = lib.blocks(D, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
@@ -199,9 +188,7 @@ def index_add_gather(
     COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program computes a tile of ROWS x BLOCK elements."""
-    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    D, y0_0 = D // VEC * VEC, y0_0 // VEC * VEC
-    y_sum_kept_0, y_0 = y_sum_kept_0 // VEC * VEC, y_0 // VEC * VEC
+    D, y0_0, y_sum_kept_0, y_0 = lib.multiples((D, y0_0, y_sum_kept_0, y_0), VEC)
     tiles = lib.blocks(D, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
@@ -398,9 +385,7 @@ def index_add_backward_tile(
     COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program computes a tile of ROWS x BLOCK elements."""
-    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    D, dy_0 = D // VEC * VEC, dy_0 // VEC * VEC
-    dx_row = dx_row // VEC * VEC
+    D, dy_0, dx_row = lib.multiples((D, dy_0, dx_row), VEC)
     tiles = lib.blocks(D, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]

@@ -28,9 +28,7 @@ def instance_norm_forward_rows(
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program holds ROWS whole rows in registers, and reads every element once."""
-    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    cols, x_row = cols // VEC * VEC, x_row // VEC * VEC
-    y_row = y_row // VEC * VEC
+    cols, x_row, y_row = lib.multiples((cols, x_row, y_row), VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     inside = (row < rows) & (col < cols)
@@ -66,9 +64,7 @@ def instance_norm_forward_loop(
 
     With PASS > 0, PARTS programs share the rows. All launches but the last store partial states.
     """
-    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    cols, x_row = cols // VEC * VEC, x_row // VEC * VEC
-    y_row = y_row // VEC * VEC
+    cols, x_row, y_row = lib.multiples((cols, x_row, y_row), VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part, begin, end = 0, 0, tl.cast(cols, tl.int64)
     if PASS > 0:
@@ -133,9 +129,7 @@ def instance_norm_forward_two_pass(
     ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS_POW2: tl.constexpr, LAG: tl.constexpr,
 ):  # fmt: skip
     """Program `ticket` reduces a block to mu, var_sum. Then it writes an earlier block, which L2 still holds."""
-    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    cols, x_row = cols // VEC * VEC, x_row // VEC * VEC
-    y_row = y_row // VEC * VEC
+    cols, x_row, y_row = lib.multiples((cols, x_row, y_row), VEC)
     blocks = lib.blocks(cols, BLOCK)
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
     # Tickets follow the order in which programs start: none waits for one that has not started.
@@ -205,10 +199,7 @@ def instance_norm_forward_channels_rows(
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program holds ROWS whole rows in registers, and reads every element once."""
-    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    cols, x_n = cols // VEC * VEC, x_n // VEC * VEC
-    x_c, y_n = x_c // VEC * VEC, y_n // VEC * VEC
-    y_c = y_c // VEC * VEC
+    cols, x_n, x_c, y_n, y_c = lib.multiples((cols, x_n, x_c, y_n, y_c), VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     inside = (row < rows) & (col < cols)
@@ -246,10 +237,7 @@ def instance_norm_forward_channels_loop(
 
     With PASS > 0, PARTS programs share the rows. All launches but the last store partial states.
     """
-    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    cols, x_n = cols // VEC * VEC, x_n // VEC * VEC
-    x_c, y_n = x_c // VEC * VEC, y_n // VEC * VEC
-    y_c = y_c // VEC * VEC
+    cols, x_n, x_c, y_n, y_c = lib.multiples((cols, x_n, x_c, y_n, y_c), VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part, begin, end = 0, 0, tl.cast(cols, tl.int64)
     if PASS > 0:
@@ -704,9 +692,7 @@ def instance_norm_backward_dx_rows(
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program holds ROWS whole rows in registers, and reads every element once."""
-    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    cols, dy_row = cols // VEC * VEC, dy_row // VEC * VEC
-    x_row, dx_row = x_row // VEC * VEC, dx_row // VEC * VEC
+    cols, dy_row, x_row, dx_row = lib.multiples((cols, dy_row, x_row, dx_row), VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     inside = (row < rows) & (col < cols)
@@ -755,9 +741,7 @@ def instance_norm_backward_dx_loop(
 
     With PASS > 0, PARTS programs share the rows. All launches but the last store partial states.
     """
-    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    cols, dy_row = cols // VEC * VEC, dy_row // VEC * VEC
-    x_row, dx_row = x_row // VEC * VEC, dx_row // VEC * VEC
+    cols, dy_row, x_row, dx_row = lib.multiples((cols, dy_row, x_row, dx_row), VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part, begin, end = 0, 0, tl.cast(cols, tl.int64)
     if PASS > 0:
@@ -862,9 +846,7 @@ def instance_norm_backward_dx_two_pass(
     ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS_POW2: tl.constexpr, LAG: tl.constexpr,
 ):  # fmt: skip
     """Program `ticket` reduces a block to dy_rsqrt_sum, dgain_partial, dmu_sum. Then it writes an earlier block, which L2 still holds."""
-    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    cols, dy_row = cols // VEC * VEC, dy_row // VEC * VEC
-    x_row, dx_row = x_row // VEC * VEC, dx_row // VEC * VEC
+    cols, dy_row, x_row, dx_row = lib.multiples((cols, dy_row, x_row, dx_row), VEC)
     blocks = lib.blocks(cols, BLOCK)
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
     # Tickets follow the order in which programs start: none waits for one that has not started.
@@ -981,11 +963,8 @@ def instance_norm_backward_dx_channels_rows(
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program holds ROWS whole rows in registers, and reads every element once."""
-    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    cols, dy_n = cols // VEC * VEC, dy_n // VEC * VEC
-    dy_c, x_n = dy_c // VEC * VEC, x_n // VEC * VEC
-    x_c, dx_n = x_c // VEC * VEC, dx_n // VEC * VEC
-    dx_c = dx_c // VEC * VEC
+    cols, dy_n, dy_c, x_n, x_c, dx_n = lib.multiples((cols, dy_n, dy_c, x_n, x_c, dx_n), VEC)
+    dx_c = lib.multiple(dx_c, VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     inside = (row < rows) & (col < cols)
@@ -1042,11 +1021,8 @@ def instance_norm_backward_dx_channels_loop(
 
     With PASS > 0, PARTS programs share the rows. All launches but the last store partial states.
     """
-    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    cols, dy_n = cols // VEC * VEC, dy_n // VEC * VEC
-    dy_c, x_n = dy_c // VEC * VEC, x_n // VEC * VEC
-    x_c, dx_n = x_c // VEC * VEC, dx_n // VEC * VEC
-    dx_c = dx_c // VEC * VEC
+    cols, dy_n, dy_c, x_n, x_c, dx_n = lib.multiples((cols, dy_n, dy_c, x_n, x_c, dx_n), VEC)
+    dx_c = lib.multiple(dx_c, VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part, begin, end = 0, 0, tl.cast(cols, tl.int64)
     if PASS > 0:
@@ -1155,9 +1131,7 @@ def instance_norm_backward_dgain_rows(
     VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program holds ROWS whole rows in registers, and reads every element once."""
-    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    C, dgain_partial_col = C // VEC * VEC, dgain_partial_col // VEC * VEC
-    dmu_sum_col = dmu_sum_col // VEC * VEC
+    C, dgain_partial_col, dmu_sum_col = lib.multiples((C, dgain_partial_col, dmu_sum_col), VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     inside = (row < C) & (col < N)
@@ -1189,9 +1163,7 @@ def instance_norm_backward_dgain_loop(
 
     With PASS > 0, PARTS programs share the rows. All launches but the last store partial states.
     """
-    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    C, dgain_partial_col = C // VEC * VEC, dgain_partial_col // VEC * VEC
-    dmu_sum_col = dmu_sum_col // VEC * VEC
+    C, dgain_partial_col, dmu_sum_col = lib.multiples((C, dgain_partial_col, dmu_sum_col), VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part, begin, end = 0, 0, tl.cast(N, tl.int64)
     if PASS > 0:
@@ -1243,8 +1215,7 @@ def instance_norm_backward_deps_rows(
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program holds ROWS whole rows in registers, and reads every element once."""
-    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    cols = cols // VEC * VEC
+    cols = lib.multiple(cols, VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
     inside = (row < 1) & (col < cols)
@@ -1278,8 +1249,7 @@ def instance_norm_backward_deps_loop(
 
     With PASS > 0, PARTS programs share the rows. All launches but the last store partial states.
     """
-    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    C = C // VEC * VEC
+    C = lib.multiple(C, VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = lib.blocks(C, BLOCK)
     part, begin, end = 0, 0, N * blocks

@@ -322,9 +322,7 @@ def int4_linear_backward_ds_box(
     VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program computes a tile of ROWS x BLOCK elements. Reducers are loops."""
-    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    G, x_0 = G // VEC * VEC, x_0 // VEC * VEC
-    w_0, ds_0 = w_0 // VEC * VEC, ds_0 // VEC * VEC
+    G, x_0, w_0, ds_0 = lib.multiples((G, x_0, w_0, ds_0), VEC)
     tiles = lib.blocks(G, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]

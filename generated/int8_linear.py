@@ -449,9 +449,7 @@ def int8_linear_backward_dsx_rows(
     WIDTH: tl.constexpr, PARTS: tl.constexpr, STAGES: tl.constexpr, HOLD: tl.constexpr,
 ):  # fmt: skip
     """Each program takes one part, and loops over m, ROWS at a time."""
-    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    N, dy_m = N // VEC * VEC, dy_m // VEC * VEC
-    acc_m, dsw_sum_parts_0 = acc_m // VEC * VEC, dsw_sum_parts_0 // VEC * VEC
+    N, dy_m, acc_m, dsw_sum_parts_0 = lib.multiples((N, dy_m, acc_m, dsw_sum_parts_0), VEC)
     part = tl.program_id(0).to(tl.int64)
     n = tl.arange(0, WIDTH)[None, :].to(tl.int64)
     in_n = n < (WIDTH if EVEN else N)
@@ -483,8 +481,7 @@ def int8_linear_backward_dsx_merge(
     STAGES: tl.constexpr,
 ):  # fmt: skip
     """Each program takes COLS n, and loops over part, BLOCK_P at a time."""
-    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    N, dsw_sum_parts_0 = N // VEC * VEC, dsw_sum_parts_0 // VEC * VEC
+    N, dsw_sum_parts_0 = lib.multiples((N, dsw_sum_parts_0), VEC)
     n = tl.program_id(0).to(tl.int64) * COLS + tl.arange(0, COLS)[None, :]
     in_n = n < N if COLS > 1 else True
     dsw_sum = tl.zeros((BLOCK_P, COLS), tl.float32)
@@ -509,9 +506,7 @@ def int8_linear_backward_dsx_wide(
     STAGES: tl.constexpr,
 ):  # fmt: skip
     """Each program takes ROWS m, and loops over n, BLOCK at a time."""
-    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    N, dy_m = N // VEC * VEC, dy_m // VEC * VEC
-    acc_m = acc_m // VEC * VEC
+    N, dy_m, acc_m = lib.multiples((N, dy_m, acc_m), VEC)
     m = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     in_m = m < M if ROWS > 1 else True
     dsx_sum = tl.zeros((ROWS, BLOCK), tl.float32)
@@ -535,9 +530,7 @@ def int8_linear_backward_dsx_columns(
     PARTS: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """Each program takes BLOCK n of one part, and loops over m, ROWS at a time."""
-    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    N, dy_m = N // VEC * VEC, dy_m // VEC * VEC
-    acc_m, dsw_sum_parts_0 = acc_m // VEC * VEC, dsw_sum_parts_0 // VEC * VEC
+    N, dy_m, acc_m, dsw_sum_parts_0 = lib.multiples((N, dy_m, acc_m, dsw_sum_parts_0), VEC)
     n_tiles = tl.maximum(lib.blocks(N, BLOCK), 1)
     n = (tl.program_id(0) % n_tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
     in_n = n < N if BLOCK > 1 else True

@@ -23,9 +23,7 @@ def kl_div_rows(
     COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program holds ROWS n, all d at once."""
-    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    D, t_n = D // VEC * VEC, t_n // VEC * VEC
-    x_n = x_n // VEC * VEC
+    D, t_n, x_n = lib.multiples((D, t_n, x_n), VEC)
     n = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     in_n = n < N if ROWS > 1 else True
     d = tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -48,9 +46,7 @@ def kl_div_loop(
 
     With PASS > 0, PARTS programs share the rows. All launches but the last store partial states.
     """
-    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    D, t_row = D // VEC * VEC, t_row // VEC * VEC
-    x_row = x_row // VEC * VEC
+    D, t_row, x_row = lib.multiples((D, t_row, x_row), VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part, begin, end = 0, 0, tl.cast(D, tl.int64)
     if PASS > 0:
@@ -220,16 +216,11 @@ def kl_div_backward_strided(
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program computes a tile of OUTER x ROWS x BLOCK elements."""
-    # VEC_DLOSS, VEC_T_, VEC_DX, VEC_X, VEC_DT divide these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    dloss_outer_at, dloss_middle_at = (
-        dloss_outer_at // VEC_DLOSS * VEC_DLOSS,
-        dloss_middle_at // VEC_DLOSS * VEC_DLOSS,
-    )
-    t_outer_at, t_middle_at = t_outer_at // VEC_T_ * VEC_T_, t_middle_at // VEC_T_ * VEC_T_
-    dx_outer_at, dx_middle_at = dx_outer_at // VEC_DX * VEC_DX, dx_middle_at // VEC_DX * VEC_DX
-    x_outer_at, x_middle_at = x_outer_at // VEC_X * VEC_X, x_middle_at // VEC_X * VEC_X
-    dt_outer_at, dt_middle_at = dt_outer_at // VEC_DT * VEC_DT, dt_middle_at // VEC_DT * VEC_DT
-    inner = inner // VEC_DT * VEC_DT
+    dloss_outer_at, dloss_middle_at = lib.multiples((dloss_outer_at, dloss_middle_at), VEC_DLOSS)
+    t_outer_at, t_middle_at = lib.multiples((t_outer_at, t_middle_at), VEC_T_)
+    dx_outer_at, dx_middle_at = lib.multiples((dx_outer_at, dx_middle_at), VEC_DX)
+    x_outer_at, x_middle_at = lib.multiples((x_outer_at, x_middle_at), VEC_X)
+    dt_outer_at, dt_middle_at, inner = lib.multiples((dt_outer_at, dt_middle_at, inner), VEC_DT)
     tile = tl.program_id(0)
     tiles, spans = lib.blocks(inner, BLOCK), lib.blocks(middle, ROWS)
     outer_at = (tile // tiles // spans).to(tl.int64) * OUTER + tl.arange(0, OUTER)[:, None, None]

@@ -51,10 +51,8 @@ def leaky_relu_strided(
     VEC_Y: tl.constexpr, OUTER: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program computes a tile of OUTER x ROWS x BLOCK elements."""
-    # VEC_X, VEC_Y divide these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    x_outer_at, x_middle_at = x_outer_at // VEC_X * VEC_X, x_middle_at // VEC_X * VEC_X
-    y_outer_at, y_middle_at = y_outer_at // VEC_Y * VEC_Y, y_middle_at // VEC_Y * VEC_Y
-    inner = inner // VEC_Y * VEC_Y
+    x_outer_at, x_middle_at = lib.multiples((x_outer_at, x_middle_at), VEC_X)
+    y_outer_at, y_middle_at, inner = lib.multiples((y_outer_at, y_middle_at, inner), VEC_Y)
     tile = tl.program_id(0)
     tiles, spans = lib.blocks(inner, BLOCK), lib.blocks(middle, ROWS)
     outer_at = (tile // tiles // spans).to(tl.int64) * OUTER + tl.arange(0, OUTER)[:, None, None]
@@ -249,11 +247,9 @@ def leaky_relu_backward_dx_strided(
     BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program computes a tile of OUTER x ROWS x BLOCK elements."""
-    # VEC_X, VEC_DY, VEC_DX divide these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    x_outer_at, x_middle_at = x_outer_at // VEC_X * VEC_X, x_middle_at // VEC_X * VEC_X
-    dy_outer_at, dy_middle_at = dy_outer_at // VEC_DY * VEC_DY, dy_middle_at // VEC_DY * VEC_DY
-    dx_outer_at, dx_middle_at = dx_outer_at // VEC_DX * VEC_DX, dx_middle_at // VEC_DX * VEC_DX
-    inner = inner // VEC_DX * VEC_DX
+    x_outer_at, x_middle_at = lib.multiples((x_outer_at, x_middle_at), VEC_X)
+    dy_outer_at, dy_middle_at = lib.multiples((dy_outer_at, dy_middle_at), VEC_DY)
+    dx_outer_at, dx_middle_at, inner = lib.multiples((dx_outer_at, dx_middle_at, inner), VEC_DX)
     tile = tl.program_id(0)
     tiles, spans = lib.blocks(inner, BLOCK), lib.blocks(middle, ROWS)
     outer_at = (tile // tiles // spans).to(tl.int64) * OUTER + tl.arange(0, OUTER)[:, None, None]
@@ -283,8 +279,7 @@ def leaky_relu_backward_dslope_rows(
     COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program holds ROWS whole rows in registers, and reads every element once."""
-    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    cols = cols // VEC * VEC
+    cols = lib.multiple(cols, VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     inside = (row < 1) & (col < cols)
@@ -306,8 +301,7 @@ def leaky_relu_backward_dslope_loop(
 
     With PASS > 0, PARTS programs share the rows. All launches but the last store partial states.
     """
-    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    cols = cols // VEC * VEC
+    cols = lib.multiple(cols, VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part, begin, end = 0, 0, tl.cast(cols, tl.int64)
     if PASS > 0:

@@ -86,9 +86,8 @@ def linear_cross_entropy_forward_merge(
     ignore: tl.constexpr, VEC: tl.constexpr, BLOCK_P: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """Each program holds one m, all part at once."""
-    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    a_parts_1, lse_sum_terms_parts_1 = a_parts_1 // VEC * VEC, lse_sum_terms_parts_1 // VEC * VEC
-    hit_parts_1 = hit_parts_1 // VEC * VEC
+    a_parts_1, lse_sum_terms_parts_1 = lib.multiples((a_parts_1, lse_sum_terms_parts_1), VEC)
+    hit_parts_1 = lib.multiple(hit_parts_1, VEC)
     m = tl.program_id(0).to(tl.int64)
     part = tl.arange(0, BLOCK_P).to(tl.int64)
     a_parts = tl.load(
@@ -686,17 +685,11 @@ def linear_cross_entropy_backward_chunk_x_masked_strided(
     BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program computes a tile of OUTER x ROWS x BLOCK elements."""
-    # VEC_TARGET, VEC_X, VEC_X_MASKED divide these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    target_outer_at, target_middle_at = (
-        target_outer_at // VEC_TARGET * VEC_TARGET,
-        target_middle_at // VEC_TARGET * VEC_TARGET,
-    )
-    x_outer_at, x_middle_at = x_outer_at // VEC_X * VEC_X, x_middle_at // VEC_X * VEC_X
-    x_masked_outer_at, x_masked_middle_at = (
-        x_masked_outer_at // VEC_X_MASKED * VEC_X_MASKED,
-        x_masked_middle_at // VEC_X_MASKED * VEC_X_MASKED,
-    )
-    inner = inner // VEC_X_MASKED * VEC_X_MASKED
+    target_outer_at = lib.multiple(target_outer_at, VEC_TARGET)
+    target_middle_at = lib.multiple(target_middle_at, VEC_TARGET)
+    x_outer_at, x_middle_at = lib.multiples((x_outer_at, x_middle_at), VEC_X)
+    x_masked_outer_at = lib.multiple(x_masked_outer_at, VEC_X_MASKED)
+    x_masked_middle_at, inner = lib.multiples((x_masked_middle_at, inner), VEC_X_MASKED)
     tile = tl.program_id(0)
     tiles, spans = lib.blocks(inner, BLOCK), lib.blocks(middle, ROWS)
     outer_at = (tile // tiles // spans).to(tl.int64) * OUTER + tl.arange(0, OUTER)[:, None, None]
@@ -1085,17 +1078,11 @@ def linear_cross_entropy_backward_dx_strided(
     VEC_DX: tl.constexpr, OUTER: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program computes a tile of OUTER x ROWS x BLOCK elements."""
-    # VEC_TARGET, VEC_DX_SUM, VEC_DX divide these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    target_outer_at, target_middle_at = (
-        target_outer_at // VEC_TARGET * VEC_TARGET,
-        target_middle_at // VEC_TARGET * VEC_TARGET,
-    )
-    dx_sum_outer_at, dx_sum_middle_at = (
-        dx_sum_outer_at // VEC_DX_SUM * VEC_DX_SUM,
-        dx_sum_middle_at // VEC_DX_SUM * VEC_DX_SUM,
-    )
-    dx_outer_at, dx_middle_at = dx_outer_at // VEC_DX * VEC_DX, dx_middle_at // VEC_DX * VEC_DX
-    inner = inner // VEC_DX * VEC_DX
+    target_outer_at = lib.multiple(target_outer_at, VEC_TARGET)
+    target_middle_at = lib.multiple(target_middle_at, VEC_TARGET)
+    dx_sum_outer_at = lib.multiple(dx_sum_outer_at, VEC_DX_SUM)
+    dx_sum_middle_at = lib.multiple(dx_sum_middle_at, VEC_DX_SUM)
+    dx_outer_at, dx_middle_at, inner = lib.multiples((dx_outer_at, dx_middle_at, inner), VEC_DX)
     tile = tl.program_id(0)
     tiles, spans = lib.blocks(inner, BLOCK), lib.blocks(middle, ROWS)
     outer_at = (tile // tiles // spans).to(tl.int64) * OUTER + tl.arange(0, OUTER)[:, None, None]

@@ -26,8 +26,7 @@ def logsumexp_rows(
     COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program holds ROWS rows, all d at once."""
-    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    D, x_row = D // VEC * VEC, x_row // VEC * VEC
+    D, x_row = lib.multiples((D, x_row), VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     in_row = row < batch if ROWS > 1 else True
     d = tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -55,8 +54,7 @@ def logsumexp_loop(
 
     With PASS > 0, PARTS programs share the rows. All launches but the last store partial states.
     """
-    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    D, x_row = D // VEC * VEC, x_row // VEC * VEC
+    D, x_row = lib.multiples((D, x_row), VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part, begin, end = 0, 0, tl.cast(D, tl.int64)
     if PASS > 0:
@@ -247,9 +245,7 @@ def logsumexp_backward_rows(
     BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program holds ROWS rows, all d at once."""
-    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    D, x_row = D // VEC * VEC, x_row // VEC * VEC
-    dx_row = dx_row // VEC * VEC
+    D, x_row, dx_row = lib.multiples((D, x_row, dx_row), VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     in_row = row < batch if ROWS > 1 else True
     d = tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -281,9 +277,7 @@ def logsumexp_backward_loop(
 
     With PASS > 0, PARTS programs share the rows. All launches but the last store partial states.
     """
-    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    D, x_row = D // VEC * VEC, x_row // VEC * VEC
-    dx_row = dx_row // VEC * VEC
+    D, x_row, dx_row = lib.multiples((D, x_row, dx_row), VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part, begin, end = 0, 0, tl.cast(D, tl.int64)
     if PASS > 0:
@@ -339,9 +333,7 @@ def logsumexp_backward_two_pass(
     BLOCK: tl.constexpr, PARTS_POW2: tl.constexpr, LAG: tl.constexpr,
 ):  # fmt: skip
     """Program `ticket` reduces a block to m, y_sum. Then it writes an earlier block, which L2 still holds."""
-    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    D, x_row = D // VEC * VEC, x_row // VEC * VEC
-    dx_row = dx_row // VEC * VEC
+    D, x_row, dx_row = lib.multiples((D, x_row, dx_row), VEC)
     blocks = lib.blocks(D, BLOCK)
     # Tickets follow the order in which programs start: none waits for one that has not started.
     ticket = tl.atomic_add(tickets_ptr, 1, sem="relaxed")

@@ -24,9 +24,7 @@ def masked_cumsum_scan(
     STAGES: tl.constexpr,
 ):  # fmt: skip
     """Each program scans ROWS rows, BLOCK elements at a time, and carries the result of earlier ones."""
-    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    D, mask_row = D // VEC * VEC, mask_row // VEC * VEC
-    x_row, y_row = x_row // VEC * VEC, y_row // VEC * VEC
+    D, mask_row, x_row, y_row = lib.multiples((D, mask_row, x_row, y_row), VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     carry = tl.full((ROWS, 1), 0.0, COMPUTE)
     for start in tl.range(0, tl.cast(D, tl.int64), BLOCK, num_stages=STAGES):
@@ -48,9 +46,7 @@ def masked_cumsum_part(
     PARTS: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """Program (part, rows) computes the total of one CHUNK of y_sum."""
-    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    D, mask_row = D // VEC * VEC, mask_row // VEC * VEC
-    x_row = x_row // VEC * VEC
+    D, mask_row, x_row = lib.multiples((D, mask_row, x_row), VEC)
     part = tl.program_id(0).to(tl.int64)
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     # y[..., d] = sum[k <= d](where(mask[..., k], x[..., k], 0.0))
@@ -73,9 +69,7 @@ def masked_cumsum_finish(
     PARTS: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """Program (part, rows) scans one CHUNK. It starts from the totals of the earlier parts."""
-    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    D, mask_row = D // VEC * VEC, mask_row // VEC * VEC
-    x_row, y_row = x_row // VEC * VEC, y_row // VEC * VEC
+    D, mask_row, x_row, y_row = lib.multiples((D, mask_row, x_row, y_row), VEC)
     part = tl.program_id(0).to(tl.int64)
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     parts = tl.arange(0, PARTS)[None, :]
@@ -242,9 +236,7 @@ def masked_cumsum_backward_scan(
     STAGES: tl.constexpr, RUN: tl.constexpr,
 ):  # fmt: skip
     """Each program scans ROWS rows, BLOCK elements at a time, and carries the result of earlier ones."""
-    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    D, dy_row = D // VEC * VEC, dy_row // VEC * VEC
-    mask_row, dx_row = mask_row // VEC * VEC, dx_row // VEC * VEC
+    D, dy_row, mask_row, dx_row = lib.multiples((D, dy_row, mask_row, dx_row), VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     last = (lib.blocks(D, BLOCK) - 1) * BLOCK
     lane = tl.arange(0, BLOCK)[None, :]
@@ -271,8 +263,7 @@ def masked_cumsum_backward_part(
     PARTS: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """Program (part, rows) computes the total of one CHUNK of dy_where."""
-    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    D, dy_row = D // VEC * VEC, dy_row // VEC * VEC
+    D, dy_row = lib.multiples((D, dy_row), VEC)
     part = tl.program_id(0).to(tl.int64)
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     # dy_where[..., k < D] = sum[d >= k](dy[..., d])
@@ -295,9 +286,7 @@ def masked_cumsum_backward_finish(
     PARTS: tl.constexpr, STAGES: tl.constexpr, RUN: tl.constexpr,
 ):  # fmt: skip
     """Program (part, rows) scans one CHUNK. It starts from the totals of the earlier parts."""
-    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    D, dy_row = D // VEC * VEC, dy_row // VEC * VEC
-    mask_row, dx_row = mask_row // VEC * VEC, dx_row // VEC * VEC
+    D, dy_row, mask_row, dx_row = lib.multiples((D, dy_row, mask_row, dx_row), VEC)
     part = tl.program_id(0).to(tl.int64)
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     parts = tl.arange(0, PARTS)[None, :]

@@ -23,9 +23,7 @@ def middle_mean_rows(
     COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program holds ROWS whole rows in registers, and reads every element once."""
-    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    D, x_b = D // VEC * VEC, x_b // VEC * VEC
-    x_col = x_col // VEC * VEC
+    D, x_b, x_col = lib.multiples((D, x_b, x_col), VEC)
     tiles = lib.blocks(D, ROWS)
     outer = (tl.program_id(0) // tiles).to(tl.int64)
     row = (tl.program_id(0) % tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -49,9 +47,7 @@ def middle_mean_loop(
 
     With PASS > 0, PARTS programs share the rows. All launches but the last store partial states.
     """
-    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    D, x_b = D // VEC * VEC, x_b // VEC * VEC
-    x_col = x_col // VEC * VEC
+    D, x_b, x_col = lib.multiples((D, x_b, x_col), VEC)
     tiles = lib.blocks(D, ROWS)
     outer = (tl.program_id(0) // tiles).to(tl.int64)
     row = (tl.program_id(0) % tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -242,10 +238,8 @@ def middle_mean_backward_strided(
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program computes a tile of OUTER x ROWS x BLOCK elements."""
-    # VEC_DY, VEC_DX divide these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    dy_outer_at, dy_middle_at = dy_outer_at // VEC_DY * VEC_DY, dy_middle_at // VEC_DY * VEC_DY
-    dx_outer_at, dx_middle_at = dx_outer_at // VEC_DX * VEC_DX, dx_middle_at // VEC_DX * VEC_DX
-    inner = inner // VEC_DX * VEC_DX
+    dy_outer_at, dy_middle_at = lib.multiples((dy_outer_at, dy_middle_at), VEC_DY)
+    dx_outer_at, dx_middle_at, inner = lib.multiples((dx_outer_at, dx_middle_at, inner), VEC_DX)
     tile = tl.program_id(0)
     tiles, spans = lib.blocks(inner, BLOCK), lib.blocks(middle, ROWS)
     outer_at = (tile // tiles // spans).to(tl.int64) * OUTER + tl.arange(0, OUTER)[:, None, None]

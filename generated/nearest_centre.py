@@ -26,8 +26,7 @@ def nearest_centre_norm_rows(
     VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program holds ROWS k, all d at once."""
-    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    D, c_k = D // VEC * VEC, c_k // VEC * VEC
+    D, c_k = lib.multiples((D, c_k), VEC)
     k = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     in_k = k < K if ROWS > 1 else True
     d = tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -49,8 +48,7 @@ def nearest_centre_norm_loop(
 
     With PASS > 0, PARTS programs share the rows. All launches but the last store partial states.
     """
-    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    D, c_row = D // VEC * VEC, c_row // VEC * VEC
+    D, c_row = lib.multiples((D, c_row), VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part, begin, end = 0, 0, tl.cast(D, tl.int64)
     if PASS > 0:
@@ -82,8 +80,7 @@ def nearest_centre_distance_sum_rows(
     VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program holds ROWS n, all d at once."""
-    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    D, x_n = D // VEC * VEC, x_n // VEC * VEC
+    D, x_n = lib.multiples((D, x_n), VEC)
     n = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     in_n = n < N if ROWS > 1 else True
     d = tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -105,8 +102,7 @@ def nearest_centre_distance_sum_loop(
 
     With PASS > 0, PARTS programs share the rows. All launches but the last store partial states.
     """
-    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    D, x_row = D // VEC * VEC, x_row // VEC * VEC
+    D, x_row = lib.multiples((D, x_row), VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part, begin, end = 0, 0, tl.cast(D, tl.int64)
     if PASS > 0:
@@ -452,8 +448,7 @@ def nearest_centre_backward_dnorm_rows(
     VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program holds ROWS k, all n at once."""
-    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    N = N // VEC * VEC
+    N = lib.multiple(N, VEC)
     k = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     in_k = k < K if ROWS > 1 else True
     n = tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -478,8 +473,7 @@ def nearest_centre_backward_dnorm_loop(
 
     With PASS > 0, PARTS programs share the rows. All launches but the last store partial states.
     """
-    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    N = N // VEC * VEC
+    N = lib.multiple(N, VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part, begin, end = 0, 0, tl.cast(N, tl.int64)
     if PASS > 0:
@@ -515,9 +509,7 @@ def nearest_centre_backward_dx_tile(
     VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program computes a tile of ROWS x BLOCK elements."""
-    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    D, x_row = D // VEC * VEC, x_row // VEC * VEC
-    c_0, dx_row = c_0 // VEC * VEC, dx_row // VEC * VEC
+    D, x_row, c_0, dx_row = lib.multiples((D, x_row, c_0, dx_row), VEC)
     tiles = lib.blocks(D, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]

@@ -24,9 +24,7 @@ def reverse_cumsum_scan(
     STAGES: tl.constexpr, RUN: tl.constexpr,
 ):  # fmt: skip
     """Each program scans ROWS rows, BLOCK elements at a time, and carries the result of earlier ones."""
-    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    D, x_row = D // VEC * VEC, x_row // VEC * VEC
-    y_row = y_row // VEC * VEC
+    D, x_row, y_row = lib.multiples((D, x_row, y_row), VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     last = (lib.blocks(D, BLOCK) - 1) * BLOCK
     lane = tl.arange(0, BLOCK)[None, :]
@@ -50,8 +48,7 @@ def reverse_cumsum_part(
     PARTS: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """Program (part, rows) computes the total of one CHUNK of y_sum."""
-    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    D, x_row = D // VEC * VEC, x_row // VEC * VEC
+    D, x_row = lib.multiples((D, x_row), VEC)
     part = tl.program_id(0).to(tl.int64)
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     # y[..., d] = sum[k >= d](x[..., k])
@@ -71,9 +68,7 @@ def reverse_cumsum_finish(
     PARTS: tl.constexpr, STAGES: tl.constexpr, RUN: tl.constexpr,
 ):  # fmt: skip
     """Program (part, rows) scans one CHUNK. It starts from the totals of the earlier parts."""
-    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    D, x_row = D // VEC * VEC, x_row // VEC * VEC
-    y_row = y_row // VEC * VEC
+    D, x_row, y_row = lib.multiples((D, x_row, y_row), VEC)
     part = tl.program_id(0).to(tl.int64)
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     parts = tl.arange(0, PARTS)[None, :]
@@ -234,9 +229,7 @@ def reverse_cumsum_backward_scan(
     STAGES: tl.constexpr,
 ):  # fmt: skip
     """Each program scans ROWS rows, BLOCK elements at a time, and carries the result of earlier ones."""
-    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    D, dy_row = D // VEC * VEC, dy_row // VEC * VEC
-    dx_row = dx_row // VEC * VEC
+    D, dy_row, dx_row = lib.multiples((D, dy_row, dx_row), VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     carry = tl.full((ROWS, 1), 0.0, COMPUTE)
     for start in tl.range(0, tl.cast(D, tl.int64), BLOCK, num_stages=STAGES):
@@ -256,8 +249,7 @@ def reverse_cumsum_backward_part(
     PARTS: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """Program (part, rows) computes the total of one CHUNK of dx_sum."""
-    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    D, dy_row = D // VEC * VEC, dy_row // VEC * VEC
+    D, dy_row = lib.multiples((D, dy_row), VEC)
     part = tl.program_id(0).to(tl.int64)
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     # dx[..., k] = sum[d <= k](dy[..., d])
@@ -277,9 +269,7 @@ def reverse_cumsum_backward_finish(
     PARTS: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """Program (part, rows) scans one CHUNK. It starts from the totals of the earlier parts."""
-    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    D, dy_row = D // VEC * VEC, dy_row // VEC * VEC
-    dx_row = dx_row // VEC * VEC
+    D, dy_row, dx_row = lib.multiples((D, dy_row, dx_row), VEC)
     part = tl.program_id(0).to(tl.int64)
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     parts = tl.arange(0, PARTS)[None, :]

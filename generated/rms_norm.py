@@ -25,9 +25,7 @@ def rms_norm_rows(
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program holds ROWS rows, all d at once."""
-    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    D, x_row = D // VEC * VEC, x_row // VEC * VEC
-    y_row = y_row // VEC * VEC
+    D, x_row, y_row = lib.multiples((D, x_row, y_row), VEC)
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     in_row = row < batch if ROWS > 1 else True
@@ -56,9 +54,7 @@ def rms_norm_loop(
 
     With PASS > 0, PARTS programs share the rows. All launches but the last store partial states.
     """
-    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    D, x_row = D // VEC * VEC, x_row // VEC * VEC
-    y_row = y_row // VEC * VEC
+    D, x_row, y_row = lib.multiples((D, x_row, y_row), VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part, begin, end = 0, 0, tl.cast(D, tl.int64)
     if PASS > 0:
@@ -109,9 +105,7 @@ def rms_norm_two_pass(
     ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS_POW2: tl.constexpr, LAG: tl.constexpr,
 ):  # fmt: skip
     """Program `ticket` reduces a block to ms_sum. Then it writes an earlier block, which L2 still holds."""
-    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    D, x_row = D // VEC * VEC, x_row // VEC * VEC
-    y_row = y_row // VEC * VEC
+    D, x_row, y_row = lib.multiples((D, x_row, y_row), VEC)
     blocks = lib.blocks(D, BLOCK)
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
     # Tickets follow the order in which programs start: none waits for one that has not started.
@@ -364,10 +358,8 @@ def rms_norm_backward_rows(
     PARTS: tl.constexpr, STAGES: tl.constexpr, HOLD: tl.constexpr,
 ):  # fmt: skip
     """Each program takes one part, and loops over rows, ROWS at a time."""
-    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    D, x_row = D // VEC * VEC, x_row // VEC * VEC
-    dy_row, dx_row = dy_row // VEC * VEC, dx_row // VEC * VEC
-    dgain_sum_parts_0 = dgain_sum_parts_0 // VEC * VEC
+    D, x_row, dy_row, dx_row = lib.multiples((D, x_row, dy_row, dx_row), VEC)
+    dgain_sum_parts_0 = lib.multiple(dgain_sum_parts_0, VEC)
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
     part = tl.program_id(0).to(tl.int64)
     d = tl.arange(0, WIDTH)[None, :].to(tl.int64)
@@ -421,8 +413,7 @@ def rms_norm_backward_merge(
     PARTS: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """Each program takes COLS d, and loops over part, BLOCK_P at a time."""
-    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    D, dgain_sum_parts_0 = D // VEC * VEC, dgain_sum_parts_0 // VEC * VEC
+    D, dgain_sum_parts_0 = lib.multiples((D, dgain_sum_parts_0), VEC)
     first_d = tl.program_id(0).to(tl.int64) * COLS
     d = first_d + tl.arange(0, COLS)[None, :]
     in_d = d < D if COLS > 1 else True
@@ -457,9 +448,7 @@ def rms_norm_backward_wide(
     VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """Each program takes ROWS rows, and loops over d, BLOCK at a time."""
-    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    D, x_row = D // VEC * VEC, x_row // VEC * VEC
-    dy_row, dx_row = dy_row // VEC * VEC, dx_row // VEC * VEC
+    D, x_row, dy_row, dx_row = lib.multiples((D, x_row, dy_row, dx_row), VEC)
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     in_row = row < batch if ROWS > 1 else True
@@ -506,9 +495,8 @@ def rms_norm_backward_columns(
     STAGES: tl.constexpr,
 ):  # fmt: skip
     """Each program takes BLOCK d of one part, and loops over rows, ROWS at a time."""
-    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    D, dy_row = D // VEC * VEC, dy_row // VEC * VEC
-    x_row, dgain_sum_parts_0 = x_row // VEC * VEC, dgain_sum_parts_0 // VEC * VEC
+    D, dy_row, x_row = lib.multiples((D, dy_row, x_row), VEC)
+    dgain_sum_parts_0 = lib.multiple(dgain_sum_parts_0, VEC)
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
     d_tiles = tl.maximum(lib.blocks(D, BLOCK), 1)
     first_d = (tl.program_id(0) % d_tiles).to(tl.int64) * BLOCK

@@ -23,9 +23,7 @@ def row_norm_max_rows(
     COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program holds ROWS n, all d at once."""
-    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    D, x_n = D // VEC * VEC, x_n // VEC * VEC
-    y_n = y_n // VEC * VEC
+    D, x_n, y_n = lib.multiples((D, x_n, y_n), VEC)
     n = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     in_n = n < N if ROWS > 1 else True
     d = tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -49,9 +47,7 @@ def row_norm_max_loop(
 
     With PASS > 0, PARTS programs share the rows. All launches but the last store partial states.
     """
-    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    D, x_row = D // VEC * VEC, x_row // VEC * VEC
-    y_row = y_row // VEC * VEC
+    D, x_row, y_row = lib.multiples((D, x_row, y_row), VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part, begin, end = 0, 0, tl.cast(D, tl.int64)
     if PASS > 0:
@@ -97,9 +93,7 @@ def row_norm_max_two_pass(
     PARTS_POW2: tl.constexpr, LAG: tl.constexpr,
 ):  # fmt: skip
     """Program `ticket` reduces a block to y_max. Then it writes an earlier block, which L2 still holds."""
-    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    D, x_row = D // VEC * VEC, x_row // VEC * VEC
-    y_row = y_row // VEC * VEC
+    D, x_row, y_row = lib.multiples((D, x_row, y_row), VEC)
     blocks = lib.blocks(D, BLOCK)
     # Tickets follow the order in which programs start: none waits for one that has not started.
     ticket = tl.atomic_add(tickets_ptr, 1, sem="relaxed")
@@ -315,8 +309,7 @@ def row_norm_max_backward_y_max_at_rows(
     COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program holds ROWS whole rows in registers, and reads every element once."""
-    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    D, x_row = D // VEC * VEC, x_row // VEC * VEC
+    D, x_row = lib.multiples((D, x_row), VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     inside = (row < N) & (col < D)
@@ -342,8 +335,7 @@ def row_norm_max_backward_y_max_at_loop(
 
     With PASS > 0, PARTS programs share the rows. All launches but the last store partial states.
     """
-    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    D, x_row = D // VEC * VEC, x_row // VEC * VEC
+    D, x_row = lib.multiples((D, x_row), VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part, begin, end = 0, 0, tl.cast(D, tl.int64)
     if PASS > 0:
@@ -388,9 +380,7 @@ def row_norm_max_backward_dx_rows(
     COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program holds ROWS n, all k at once."""
-    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    D, dy_n = D // VEC * VEC, dy_n // VEC * VEC
-    y_n, dx_n = y_n // VEC * VEC, dx_n // VEC * VEC
+    D, dy_n, y_n, dx_n = lib.multiples((D, dy_n, y_n, dx_n), VEC)
     n = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     in_n = n < N if ROWS > 1 else True
     k = tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -420,9 +410,7 @@ def row_norm_max_backward_dx_loop(
 
     With PASS > 0, PARTS programs share the rows. All launches but the last store partial states.
     """
-    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    D, dy_row = D // VEC * VEC, dy_row // VEC * VEC
-    y_row, dx_row = y_row // VEC * VEC, dx_row // VEC * VEC
+    D, dy_row, y_row, dx_row = lib.multiples((D, dy_row, y_row, dx_row), VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part, begin, end = 0, 0, tl.cast(D, tl.int64)
     if PASS > 0:
@@ -479,9 +467,7 @@ def row_norm_max_backward_dx_two_pass(
     PARTS_POW2: tl.constexpr, LAG: tl.constexpr,
 ):  # fmt: skip
     """Program `ticket` reduces a block to dy_max_sum. Then it writes an earlier block, which L2 still holds."""
-    # VEC divides these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    D, dy_row = D // VEC * VEC, dy_row // VEC * VEC
-    y_row, dx_row = y_row // VEC * VEC, dx_row // VEC * VEC
+    D, dy_row, y_row, dx_row = lib.multiples((D, dy_row, y_row, dx_row), VEC)
     blocks = lib.blocks(D, BLOCK)
     # Tickets follow the order in which programs start: none waits for one that has not started.
     ticket = tl.atomic_add(tickets_ptr, 1, sem="relaxed")

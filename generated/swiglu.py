@@ -50,14 +50,9 @@ def swiglu_strided(
     VEC_Y: tl.constexpr, OUTER: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program computes a tile of OUTER x ROWS x BLOCK elements."""
-    # VEC_GATE, VEC_UP, VEC_Y divide these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    gate_outer_at, gate_middle_at = (
-        gate_outer_at // VEC_GATE * VEC_GATE,
-        gate_middle_at // VEC_GATE * VEC_GATE,
-    )
-    up_outer_at, up_middle_at = up_outer_at // VEC_UP * VEC_UP, up_middle_at // VEC_UP * VEC_UP
-    y_outer_at, y_middle_at = y_outer_at // VEC_Y * VEC_Y, y_middle_at // VEC_Y * VEC_Y
-    inner = inner // VEC_Y * VEC_Y
+    gate_outer_at, gate_middle_at = lib.multiples((gate_outer_at, gate_middle_at), VEC_GATE)
+    up_outer_at, up_middle_at = lib.multiples((up_outer_at, up_middle_at), VEC_UP)
+    y_outer_at, y_middle_at, inner = lib.multiples((y_outer_at, y_middle_at, inner), VEC_Y)
     tile = tl.program_id(0)
     tiles, spans = lib.blocks(inner, BLOCK), lib.blocks(middle, ROWS)
     outer_at = (tile // tiles // spans).to(tl.int64) * OUTER + tl.arange(0, OUTER)[:, None, None]
@@ -294,22 +289,12 @@ def swiglu_backward_strided(
     OUTER: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program computes a tile of OUTER x ROWS x BLOCK elements."""
-    # VEC_DY, VEC_UP, VEC_GATE, VEC_DGATE, VEC_DUP divide these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    dy_outer_at, dy_middle_at = dy_outer_at // VEC_DY * VEC_DY, dy_middle_at // VEC_DY * VEC_DY
-    up_outer_at, up_middle_at = up_outer_at // VEC_UP * VEC_UP, up_middle_at // VEC_UP * VEC_UP
-    gate_outer_at, gate_middle_at = (
-        gate_outer_at // VEC_GATE * VEC_GATE,
-        gate_middle_at // VEC_GATE * VEC_GATE,
-    )
-    dgate_outer_at, dgate_middle_at = (
-        dgate_outer_at // VEC_DGATE * VEC_DGATE,
-        dgate_middle_at // VEC_DGATE * VEC_DGATE,
-    )
-    dup_outer_at, dup_middle_at = (
-        dup_outer_at // VEC_DUP * VEC_DUP,
-        dup_middle_at // VEC_DUP * VEC_DUP,
-    )
-    inner = inner // VEC_DUP * VEC_DUP
+    dy_outer_at, dy_middle_at = lib.multiples((dy_outer_at, dy_middle_at), VEC_DY)
+    up_outer_at, up_middle_at = lib.multiples((up_outer_at, up_middle_at), VEC_UP)
+    gate_outer_at, gate_middle_at = lib.multiples((gate_outer_at, gate_middle_at), VEC_GATE)
+    dgate_outer_at, dgate_middle_at = lib.multiples((dgate_outer_at, dgate_middle_at), VEC_DGATE)
+    dup_outer_at, dup_middle_at = lib.multiples((dup_outer_at, dup_middle_at), VEC_DUP)
+    inner = lib.multiple(inner, VEC_DUP)
     tile = tl.program_id(0)
     tiles, spans = lib.blocks(inner, BLOCK), lib.blocks(middle, ROWS)
     outer_at = (tile // tiles // spans).to(tl.int64) * OUTER + tl.arange(0, OUTER)[:, None, None]

@@ -690,25 +690,14 @@ def swiglu_linear_backward_dup_strided(
     OUTER: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program computes a tile of OUTER x ROWS x BLOCK elements."""
-    # VEC_DY, VEC_GATE_KEPT, VEC_DUP, VEC_UP_KEPT, VEC_DGATE divide these sizes, so accesses may be that wide. Triton only knows multiples of 16.
-    dy_outer_at, dy_middle_at = dy_outer_at // VEC_DY * VEC_DY, dy_middle_at // VEC_DY * VEC_DY
-    gate_kept_outer_at, gate_kept_middle_at = (
-        gate_kept_outer_at // VEC_GATE_KEPT * VEC_GATE_KEPT,
-        gate_kept_middle_at // VEC_GATE_KEPT * VEC_GATE_KEPT,
-    )
-    dup_outer_at, dup_middle_at = (
-        dup_outer_at // VEC_DUP * VEC_DUP,
-        dup_middle_at // VEC_DUP * VEC_DUP,
-    )
-    up_kept_outer_at, up_kept_middle_at = (
-        up_kept_outer_at // VEC_UP_KEPT * VEC_UP_KEPT,
-        up_kept_middle_at // VEC_UP_KEPT * VEC_UP_KEPT,
-    )
-    dgate_outer_at, dgate_middle_at = (
-        dgate_outer_at // VEC_DGATE * VEC_DGATE,
-        dgate_middle_at // VEC_DGATE * VEC_DGATE,
-    )
-    inner = inner // VEC_DGATE * VEC_DGATE
+    dy_outer_at, dy_middle_at = lib.multiples((dy_outer_at, dy_middle_at), VEC_DY)
+    gate_kept_outer_at = lib.multiple(gate_kept_outer_at, VEC_GATE_KEPT)
+    gate_kept_middle_at = lib.multiple(gate_kept_middle_at, VEC_GATE_KEPT)
+    dup_outer_at, dup_middle_at = lib.multiples((dup_outer_at, dup_middle_at), VEC_DUP)
+    up_kept_outer_at = lib.multiple(up_kept_outer_at, VEC_UP_KEPT)
+    up_kept_middle_at = lib.multiple(up_kept_middle_at, VEC_UP_KEPT)
+    dgate_outer_at, dgate_middle_at = lib.multiples((dgate_outer_at, dgate_middle_at), VEC_DGATE)
+    inner = lib.multiple(inner, VEC_DGATE)
     tile = tl.program_id(0)
     tiles, spans = lib.blocks(inner, BLOCK), lib.blocks(middle, ROWS)
     outer_at = (tile // tiles // spans).to(tl.int64) * OUTER + tl.arange(0, OUTER)[:, None, None]

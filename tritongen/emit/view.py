@@ -64,12 +64,33 @@ class KernelView:
         return tuple(p.partition(":")[0].partition("=")[0] for p in every)
 
     @property
+    def said_multiples(self) -> list[str]:
+        """The lines that say what divides sizes and strides, so many of them on a line as there is room for."""
+        lines = list[str]()
+        for vec, names in self.multiples.items():
+            some: Names = ()
+            for name in names:
+                if some and len(_multiples(vec, (*some, name))) > WIDTH + 6:  # 4 columns in
+                    lines.append(_multiples(vec, some))
+                    some = ()
+                some = (*some, name)
+            lines.append(_multiples(vec, some))
+        return lines
+
+    @property
     def signature(self) -> str:
         """`name(parameters):`, in groups where that is longer than a line: black would give each parameter its own."""
         plain = [p for p in self.parameters if ":" not in p]
         constants = [p for p in self.parameters if ":" in p]
         optional = (*self.optional, *(f"{name}=None" for name in self.workspaces))
         return "\n".join(call_lines(self.name, plain, constants, optional, end=":"))
+
+
+def _multiples(vec: str, names: Names) -> str:
+    if len(names) == 1:
+        return f"{names[0]} = lib.multiple({names[0]}, {vec})"
+    said = ", ".join(names)
+    return f"{said} = lib.multiples(({said}), {vec})"
 
 
 def indented(lines: Iterable[str]) -> Iterator[str]:

@@ -183,6 +183,21 @@ def blocks(n, BLOCK: tl.constexpr):
 
 
 @triton.jit
+def multiple(n, VEC: tl.constexpr):
+    """n, a multiple of VEC, so that accesses may be that wide. Triton only knows multiples of 16."""
+    return n // VEC * VEC
+
+
+@triton.jit
+def multiples(sizes, VEC: tl.constexpr):
+    """The same of each of several sizes."""
+    found = ()
+    for k in tl.static_range(len(sizes)):
+        found = found + (sizes[k] // VEC * VEC,)
+    return found
+
+
+@triton.jit
 def load_strip(
     tiles, STRIP_DIM: tl.constexpr, at, channel, TERMS: tl.constexpr, CHANNELS: tl.constexpr
 ):
