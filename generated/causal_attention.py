@@ -1973,28 +1973,15 @@ def choose_causal_attention_backward_dscale(
             num_warps=2 if BLOCK <= 128 else 4,
         )  # fmt: skip
     # a row fits in registers
-    if (
-        0 < cols <= 32768
-        and not strided
-        and (aligned or cols <= 8192 or cols <= 16384 and 4 * cols > 3 * lib.pow2(cols))
-    ):
+    if not strided and lib.is_held(cols, aligned, 32768, 8192, 16384):
         BLOCK = max(4, lib.pow2(cols))
-        ROWS = max(
-            1,
-            (
-                4096
-                if aligned and BLOCK <= 1024 and rows * BLOCK >= 2**22
-                else 512 if not aligned and BLOCK <= 256 else 1024
-            )
-            // BLOCK,
-        )
+        ROWS = (
+            4096 // BLOCK if aligned and BLOCK <= 1024 and rows * BLOCK >= 2**22
+            else lib.held_rows(BLOCK, aligned)
+        )  # fmt: skip
         num_warps = (
             4 if BLOCK <= 32 or BLOCK <= 1024 and ROWS * BLOCK == 4096
-            else 1 if BLOCK <= 1024
-            else 2 if BLOCK <= 2048
-            else 4 if BLOCK <= 8192
-            else 16 if BLOCK <= 16384
-            else 32
+            else lib.held_warps(BLOCK)
         )  # fmt: skip
         return "rows", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=num_warps)
     # any width

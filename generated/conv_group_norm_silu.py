@@ -929,14 +929,10 @@ def choose_conv_group_norm_silu_y(
         BLOCK = max(4, lib.pow2(cols))
         num_warps = (
             max(4, BLOCK // 512) if not aligned and BLOCK <= 16384
-            else 2 if BLOCK <= 2048
-            else 4 if BLOCK <= 8192
-            else 16 if BLOCK <= 16384
-            else 32
+            else max(2, lib.held_warps(BLOCK))
         )  # fmt: skip
         return "rows", dict(
-            BLOCK=BLOCK, ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
-            num_warps=num_warps,
+            BLOCK=BLOCK, ROWS=lib.held_rows(BLOCK, aligned), num_warps=num_warps,
         )  # fmt: skip
     # any width
     if not channels_last:
@@ -949,14 +945,10 @@ def choose_conv_group_norm_silu_y(
         BLOCK = max(4, lib.pow2(cols))
         num_warps = (
             max(4, BLOCK // 512) if not aligned and BLOCK <= 16384
-            else 2 if BLOCK <= 2048
-            else 4 if BLOCK <= 8192
-            else 16 if BLOCK <= 16384
-            else 32
+            else max(2, lib.held_warps(BLOCK))
         )  # fmt: skip
         return "channels_rows", dict(
-            BLOCK=BLOCK, ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
-            num_warps=num_warps,
+            BLOCK=BLOCK, ROWS=lib.held_rows(BLOCK, aligned), num_warps=num_warps,
         )  # fmt: skip
     # groups of a few channels: a tile holds eight, and several programs share them
     if cols > 4096:
@@ -3326,14 +3318,10 @@ def choose_conv_group_norm_silu_backward_mu(
         BLOCK = max(4, lib.pow2(cols))
         num_warps = (
             max(4, BLOCK // 512) if not aligned and BLOCK <= 16384
-            else 2 if BLOCK <= 2048
-            else 4 if BLOCK <= 8192
-            else 16 if BLOCK <= 16384
-            else 32
+            else max(2, lib.held_warps(BLOCK))
         )  # fmt: skip
         return "rows", dict(
-            BLOCK=BLOCK, ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
-            num_warps=num_warps,
+            BLOCK=BLOCK, ROWS=lib.held_rows(BLOCK, aligned), num_warps=num_warps,
         )  # fmt: skip
     # any width
     return "loop", dict(
@@ -3435,22 +3423,14 @@ def choose_conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum(
             num_warps=4 if BLOCK <= 128 and not in_f64 else 8,
         )  # fmt: skip
     # a row fits in registers
-    if (
-        0 < cols <= (16384 if in_f64 else 32768)
-        and not strided
-        and (aligned or cols <= 8192 or cols <= 16384 and 4 * cols > 3 * lib.pow2(cols))
-    ):
+    if not strided and lib.is_held(cols, aligned, 16384 if in_f64 else 32768, 8192, 16384):
         BLOCK = max(4, lib.pow2(cols))
         num_warps = (
             max(4, BLOCK // 512) if not aligned and BLOCK <= 16384
-            else 2 if BLOCK <= 2048
-            else 4 if BLOCK <= 8192
-            else 16 if BLOCK <= 16384
-            else 32
+            else max(2, lib.held_warps(BLOCK))
         )  # fmt: skip
         return "rows", dict(
-            BLOCK=BLOCK, ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
-            num_warps=num_warps,
+            BLOCK=BLOCK, ROWS=lib.held_rows(BLOCK, aligned), num_warps=num_warps,
         )  # fmt: skip
     # any width
     return "loop", dict(

@@ -1539,18 +1539,9 @@ def choose_conv_transpose3d_backward_db(
         )  # fmt: skip
     # a row fits in registers
     if 0 < cols <= (16384 if in_f64 else 32768) and not strided:
-        BLOCK = max(4, lib.pow2(cols))
-        num_warps = (
-            4 if BLOCK <= 32
-            else 1 if BLOCK <= 1024
-            else 2 if BLOCK <= 2048
-            else 4 if BLOCK <= 8192
-            else 16 if BLOCK <= 16384
-            else 32
-        )  # fmt: skip
         return "rows", dict(
-            BLOCK=BLOCK, ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
-            num_warps=num_warps,
+            BLOCK=(BLOCK := max(4, lib.pow2(cols))), ROWS=lib.held_rows(BLOCK, aligned),
+            num_warps=4 if BLOCK <= 32 else lib.held_warps(BLOCK),
         )  # fmt: skip
     # any width
     BLOCK = min(32 if strided else 4096, max(16, lib.pow2(col_run)))

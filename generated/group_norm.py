@@ -380,14 +380,10 @@ def choose_group_norm_forward(
         BLOCK = max(4, lib.pow2(cols))
         num_warps = (
             max(4, BLOCK // 512) if not aligned and BLOCK <= 16384
-            else 2 if BLOCK <= 2048
-            else 4 if BLOCK <= 8192
-            else 16 if BLOCK <= 16384
-            else 32
+            else max(2, lib.held_warps(BLOCK))
         )  # fmt: skip
         return "rows", dict(
-            BLOCK=BLOCK, ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
-            num_warps=num_warps,
+            BLOCK=BLOCK, ROWS=lib.held_rows(BLOCK, aligned), num_warps=num_warps,
         )  # fmt: skip
     # any width
     if not channels_last:
@@ -400,14 +396,10 @@ def choose_group_norm_forward(
         BLOCK = max(4, lib.pow2(cols))
         num_warps = (
             max(4, BLOCK // 512) if not aligned and BLOCK <= 16384
-            else 2 if BLOCK <= 2048
-            else 4 if BLOCK <= 8192
-            else 16 if BLOCK <= 16384
-            else 32
+            else max(2, lib.held_warps(BLOCK))
         )  # fmt: skip
         return "channels_rows", dict(
-            BLOCK=BLOCK, ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
-            num_warps=num_warps,
+            BLOCK=BLOCK, ROWS=lib.held_rows(BLOCK, aligned), num_warps=num_warps,
         )  # fmt: skip
     # groups of a few channels: a tile holds eight, and several programs share them
     if cols > 4096:
@@ -1244,22 +1236,14 @@ def choose_group_norm_backward_dy_rsqrt_sum(
             num_warps=4 if BLOCK <= 128 and not in_f64 else 8,
         )  # fmt: skip
     # a row fits in registers
-    if (
-        0 < cols <= (16384 if in_f64 else 32768)
-        and not strided
-        and (aligned or cols <= 8192 or cols <= 16384 and 4 * cols > 3 * lib.pow2(cols))
-    ):
+    if not strided and lib.is_held(cols, aligned, 16384 if in_f64 else 32768, 8192, 16384):
         BLOCK = max(4, lib.pow2(cols))
         num_warps = (
             max(4, BLOCK // 512) if not aligned and BLOCK <= 16384
-            else 2 if BLOCK <= 2048
-            else 4 if BLOCK <= 8192
-            else 16 if BLOCK <= 16384
-            else 32
+            else max(2, lib.held_warps(BLOCK))
         )  # fmt: skip
         return "rows", dict(
-            BLOCK=BLOCK, ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
-            num_warps=num_warps,
+            BLOCK=BLOCK, ROWS=lib.held_rows(BLOCK, aligned), num_warps=num_warps,
         )  # fmt: skip
     # any width
     return "loop", dict(
@@ -1540,18 +1524,9 @@ def choose_group_norm_backward_deps(
         )  # fmt: skip
     # a row fits in registers
     if 0 < cols <= 16384 and not strided:
-        BLOCK = max(4, lib.pow2(cols))
-        num_warps = (
-            4 if BLOCK <= 32
-            else 1 if BLOCK <= 1024
-            else 2 if BLOCK <= 2048
-            else 4 if BLOCK <= 8192
-            else 16 if BLOCK <= 16384
-            else 32
-        )  # fmt: skip
         return "rows", dict(
-            BLOCK=BLOCK, ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
-            num_warps=num_warps,
+            BLOCK=(BLOCK := max(4, lib.pow2(cols))), ROWS=lib.held_rows(BLOCK, aligned),
+            num_warps=4 if BLOCK <= 32 else lib.held_warps(BLOCK),
         )  # fmt: skip
     # any width
     return "loop", dict(

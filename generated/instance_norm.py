@@ -335,26 +335,18 @@ def choose_instance_norm_forward(
     # a row fits in registers
     if (
         not channels_last
-        and 0 < cols <= (16384 if in_f64 else 32768)
         and not strided
-        and (aligned or cols <= 8192 or 4 * cols > 3 * lib.pow2(cols))
+        and lib.is_held(cols, aligned, 16384 if in_f64 else 32768, 8192, 32768)
     ):
         return "rows", dict(
-            BLOCK=(BLOCK := max(4, lib.pow2(cols))),
-            ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
-            num_warps=2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32,
+            BLOCK=(BLOCK := max(4, lib.pow2(cols))), ROWS=lib.held_rows(BLOCK, aligned),
+            num_warps=max(2, lib.held_warps(BLOCK)),
         )  # fmt: skip
     # any width
     if not channels_last:
-        ROWS = min(32, lib.pow2(max(1, rows))) if strided else 1
-        BLOCK = (
-            8192 // ROWS if strided
-            else 4096 if not aligned
-            else 16384 if cols <= 65536
-            else 32768
-        )  # fmt: skip
         return "loop", dict(
-            ROWS=ROWS, BLOCK=BLOCK,
+            ROWS=(ROWS := min(32, lib.pow2(max(1, rows))) if strided else 1),
+            BLOCK=(BLOCK := 8192 // ROWS if strided else lib.wide_block(cols, aligned, cols)),
             num_warps=8 if strided else BLOCK // 512 if not aligned else 16 if cols <= 65536 else 32,
         )  # fmt: skip
     # too few rows to fill the GPU: several programs share a row
@@ -384,14 +376,10 @@ def choose_instance_norm_forward(
         BLOCK = max(4, lib.pow2(cols))
         num_warps = (
             max(4, BLOCK // 512) if not aligned and BLOCK <= 16384
-            else 2 if BLOCK <= 2048
-            else 4 if BLOCK <= 8192
-            else 16 if BLOCK <= 16384
-            else 32
+            else max(2, lib.held_warps(BLOCK))
         )  # fmt: skip
         return "channels_rows", dict(
-            BLOCK=BLOCK, ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
-            num_warps=num_warps,
+            BLOCK=BLOCK, ROWS=lib.held_rows(BLOCK, aligned), num_warps=num_warps,
         )  # fmt: skip
     # any width
     return "channels_loop", dict(
@@ -1324,33 +1312,22 @@ def choose_instance_norm_backward_dx(
     # a row fits in registers
     if (
         not channels_last
-        and 0 < cols <= (16384 if in_f64 else 32768)
         and not strided
-        and (aligned or cols <= 8192 or 4 * cols > 3 * lib.pow2(cols))
+        and lib.is_held(cols, aligned, 16384 if in_f64 else 32768, 8192, 32768)
     ):
         BLOCK = max(4, lib.pow2(cols))
         num_warps = (
             max(4, BLOCK // 512) if not aligned and BLOCK <= 16384
-            else 2 if BLOCK <= 2048
-            else 4 if BLOCK <= 8192
-            else 16 if BLOCK <= 16384
-            else 32
+            else max(2, lib.held_warps(BLOCK))
         )  # fmt: skip
         return "rows", dict(
-            BLOCK=BLOCK, ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
-            num_warps=num_warps,
+            BLOCK=BLOCK, ROWS=lib.held_rows(BLOCK, aligned), num_warps=num_warps,
         )  # fmt: skip
     # any width
     if not channels_last:
-        ROWS = min(64, lib.pow2(max(1, rows))) if strided else 1
-        BLOCK = (
-            2048 // ROWS if strided
-            else (4096 if cols <= 24576 else 8192) if not aligned
-            else 16384 if cols <= 65536
-            else 32768
-        )  # fmt: skip
         return "loop", dict(
-            ROWS=ROWS, BLOCK=BLOCK,
+            ROWS=(ROWS := min(64, lib.pow2(max(1, rows))) if strided else 1),
+            BLOCK=(BLOCK := 2048 // ROWS if strided else lib.wide_block(cols, aligned, 24576)),
             num_warps=8 if strided else BLOCK // 512 if not aligned else 16 if cols <= 65536 else 32,
         )  # fmt: skip
     # too few rows to fill the GPU: several programs share a row
@@ -1380,14 +1357,10 @@ def choose_instance_norm_backward_dx(
         BLOCK = max(4, lib.pow2(cols))
         num_warps = (
             max(4, BLOCK // 512) if not aligned and BLOCK <= 16384
-            else 2 if BLOCK <= 2048
-            else 4 if BLOCK <= 8192
-            else 16 if BLOCK <= 16384
-            else 32
+            else max(2, lib.held_warps(BLOCK))
         )  # fmt: skip
         return "channels_rows", dict(
-            BLOCK=BLOCK, ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
-            num_warps=num_warps,
+            BLOCK=BLOCK, ROWS=lib.held_rows(BLOCK, aligned), num_warps=num_warps,
         )  # fmt: skip
     # any width
     return "channels_loop", dict(
@@ -1575,22 +1548,14 @@ def choose_instance_norm_backward_dgain(
             num_warps=4 if BLOCK <= 128 and not in_f64 else 8,
         )  # fmt: skip
     # a row fits in registers
-    if (
-        0 < cols <= (16384 if in_f64 else 32768)
-        and not strided
-        and (aligned or cols <= 8192 or cols <= 16384 and 4 * cols > 3 * lib.pow2(cols))
-    ):
+    if not strided and lib.is_held(cols, aligned, 16384 if in_f64 else 32768, 8192, 16384):
         BLOCK = max(4, lib.pow2(cols))
         num_warps = (
             max(4, BLOCK // 512) if not aligned and BLOCK <= 16384
-            else 2 if BLOCK <= 2048
-            else 4 if BLOCK <= 8192
-            else 16 if BLOCK <= 16384
-            else 32
+            else max(2, lib.held_warps(BLOCK))
         )  # fmt: skip
         return "rows", dict(
-            BLOCK=BLOCK, ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
-            num_warps=num_warps,
+            BLOCK=BLOCK, ROWS=lib.held_rows(BLOCK, aligned), num_warps=num_warps,
         )  # fmt: skip
     # any width
     return "loop", dict(
@@ -1675,18 +1640,9 @@ def choose_instance_norm_backward_deps(
         )  # fmt: skip
     # a row fits in registers
     if 0 < cols <= 16384 and not strided:
-        BLOCK = max(4, lib.pow2(cols))
-        num_warps = (
-            4 if BLOCK <= 32
-            else 1 if BLOCK <= 1024
-            else 2 if BLOCK <= 2048
-            else 4 if BLOCK <= 8192
-            else 16 if BLOCK <= 16384
-            else 32
-        )  # fmt: skip
         return "rows", dict(
-            BLOCK=BLOCK, ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
-            num_warps=num_warps,
+            BLOCK=(BLOCK := max(4, lib.pow2(cols))), ROWS=lib.held_rows(BLOCK, aligned),
+            num_warps=4 if BLOCK <= 32 else lib.held_warps(BLOCK),
         )  # fmt: skip
     # any width
     return "loop", dict(

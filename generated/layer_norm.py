@@ -217,14 +217,10 @@ def choose_layer_norm(
             num_warps=2 if BLOCK <= 128 and not in_f64 else 4,
         )  # fmt: skip
     # rows fit in registers
-    if (
-        0 < cols <= 16384
-        and not strided
-        and (aligned or cols <= 8192 or 4 * cols > 3 * lib.pow2(cols))
-    ):
+    if not strided and lib.is_held(cols, aligned, 16384, 8192, 32768):
         BLOCK = max(4, lib.pow2(cols))
         ROWS = (
-            max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK) if BLOCK <= 512
+            lib.held_rows(BLOCK, aligned) if BLOCK <= 512
             else max(2, 2048 // BLOCK) if BLOCK <= 1024
             else 4 if aligned and BLOCK <= 4096
             else 2 if BLOCK <= 2048
@@ -239,15 +235,9 @@ def choose_layer_norm(
         )  # fmt: skip
         return "rows", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=num_warps)
     # any width
-    ROWS = min(32, lib.pow2(max(1, rows))) if strided else 1
-    BLOCK = (
-        8192 // ROWS if strided
-        else 4096 if not aligned
-        else 16384 if cols <= 65536
-        else 32768
-    )  # fmt: skip
     return "loop", dict(
-        ROWS=ROWS, BLOCK=BLOCK,
+        ROWS=(ROWS := min(32, lib.pow2(max(1, rows))) if strided else 1),
+        BLOCK=(BLOCK := 8192 // ROWS if strided else lib.wide_block(cols, aligned, cols)),
         num_warps=8 if strided else BLOCK // 512 if not aligned else 16 if cols <= 65536 else 32,
     )  # fmt: skip
 

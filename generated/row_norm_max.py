@@ -178,34 +178,15 @@ def choose_row_norm_max(
             num_warps=2 if BLOCK <= 128 and not in_f64 else 4,
         )  # fmt: skip
     # a row fits in registers
-    if (
-        0 < cols <= (16384 if in_f64 else 32768)
-        and not strided
-        and (aligned or cols <= 8192 or 4 * cols > 3 * lib.pow2(cols))
-    ):
-        BLOCK = max(4, lib.pow2(cols))
-        num_warps = (
-            4 if BLOCK <= 32
-            else 1 if BLOCK <= 1024
-            else 2 if BLOCK <= 2048
-            else 4 if BLOCK <= 8192
-            else 16 if BLOCK <= 16384
-            else 32
-        )  # fmt: skip
+    if not strided and lib.is_held(cols, aligned, 16384 if in_f64 else 32768, 8192, 32768):
         return "rows", dict(
-            BLOCK=BLOCK, ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
-            num_warps=num_warps,
+            BLOCK=(BLOCK := max(4, lib.pow2(cols))), ROWS=lib.held_rows(BLOCK, aligned),
+            num_warps=4 if BLOCK <= 32 else lib.held_warps(BLOCK),
         )  # fmt: skip
     # any width
-    ROWS = min(64, lib.pow2(max(1, rows))) if strided else 1
-    BLOCK = (
-        2048 // ROWS if strided
-        else (4096 if cols <= 24576 else 8192) if not aligned
-        else 16384 if cols <= 65536
-        else 32768
-    )  # fmt: skip
     return "loop", dict(
-        ROWS=ROWS, BLOCK=BLOCK,
+        ROWS=(ROWS := min(64, lib.pow2(max(1, rows))) if strided else 1),
+        BLOCK=(BLOCK := 2048 // ROWS if strided else lib.wide_block(cols, aligned, 24576)),
         num_warps=8 if strided else BLOCK // 512 if not aligned else 16 if cols <= 65536 else 32,
     )  # fmt: skip
 
@@ -554,18 +535,9 @@ def choose_row_norm_max_backward_y_max_at(
         )  # fmt: skip
     # a row fits in registers
     if 0 < cols <= (128 if aligned else 4096) and not strided:
-        BLOCK = max(4, lib.pow2(cols))
-        num_warps = (
-            4 if BLOCK <= 32
-            else 1 if BLOCK <= 1024
-            else 2 if BLOCK <= 2048
-            else 4 if BLOCK <= 8192
-            else 16 if BLOCK <= 16384
-            else 32
-        )  # fmt: skip
         return "rows", dict(
-            BLOCK=BLOCK, ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
-            num_warps=num_warps,
+            BLOCK=(BLOCK := max(4, lib.pow2(cols))), ROWS=lib.held_rows(BLOCK, aligned),
+            num_warps=4 if BLOCK <= 32 else lib.held_warps(BLOCK),
         )  # fmt: skip
     # any width
     ROWS = min(64, lib.pow2(max(1, rows))) if strided else 8 if cols <= 8192 and aligned else 1
@@ -648,33 +620,19 @@ def choose_row_norm_max_backward_dx(
             num_warps=4 if BLOCK <= 128 and not in_f64 else 8,
         )  # fmt: skip
     # a row fits in registers
-    if (
-        0 < cols <= (16384 if in_f64 else 32768)
-        and not strided
-        and (aligned or cols <= 8192 or 4 * cols > 3 * lib.pow2(cols))
-    ):
+    if not strided and lib.is_held(cols, aligned, 16384 if in_f64 else 32768, 8192, 32768):
         BLOCK = max(4, lib.pow2(cols))
         num_warps = (
             max(4, BLOCK // 512) if not aligned and BLOCK <= 16384
-            else 2 if BLOCK <= 2048
-            else 4 if BLOCK <= 8192
-            else 16 if BLOCK <= 16384
-            else 32
+            else max(2, lib.held_warps(BLOCK))
         )  # fmt: skip
         return "rows", dict(
-            BLOCK=BLOCK, ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
-            num_warps=num_warps,
+            BLOCK=BLOCK, ROWS=lib.held_rows(BLOCK, aligned), num_warps=num_warps,
         )  # fmt: skip
     # any width
-    ROWS = min(64, lib.pow2(max(1, rows))) if strided else 1
-    BLOCK = (
-        2048 // ROWS if strided
-        else (4096 if cols <= 24576 else 8192) if not aligned
-        else 16384 if cols <= 65536
-        else 32768
-    )  # fmt: skip
     return "loop", dict(
-        ROWS=ROWS, BLOCK=BLOCK,
+        ROWS=(ROWS := min(64, lib.pow2(max(1, rows))) if strided else 1),
+        BLOCK=(BLOCK := 2048 // ROWS if strided else lib.wide_block(cols, aligned, 24576)),
         num_warps=8 if strided else BLOCK // 512 if not aligned else 16 if cols <= 65536 else 32,
     )  # fmt: skip
 

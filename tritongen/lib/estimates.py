@@ -50,6 +50,35 @@ def filled(tiles: int, programs: int) -> bool:
     return 7 * tiles >= 5 * programs * cdiv(tiles, programs)
 
 
+def is_held(cols: int, aligned: bool, most: int, odd: int, full: int) -> bool:
+    """Whether a row is held in registers: of at most `most` columns.
+
+    If rows are not aligned, also of at most `odd` columns, or of `full` if they fill three quarters of a block: lanes then load an
+    element each, and pay for masked ones.
+    """
+    return 0 < cols <= most and (
+        aligned or cols <= odd or cols <= full and 4 * cols > 3 * pow2(cols)
+    )
+
+
+def held_rows(block: int, aligned: bool) -> int:
+    """The number of rows that a program holds: few elements, if a lane loads one at a time."""
+    return max(1, (512 if not aligned and block <= 256 else 1024) // block)
+
+
+def held_warps(block: int) -> int:
+    """The number of warps that hold a row."""
+    least = ((1024, 1), (2048, 2), (8192, 4), (16384, 16))
+    return next((warps for most, warps in least if block <= most), 32)
+
+
+def wide_block(cols: int, aligned: bool, odd: int) -> int:
+    """Columns at a time of a row of any width, if one is stored: more of rows that are not aligned and wider than `odd`."""
+    if aligned:
+        return 16384 if cols <= 65536 else 32768
+    return 4096 if cols <= odd else 8192
+
+
 def tile(m: int, n: int, k: int, warps: int, stages: int, **more: int) -> dict[str, int]:
     """The config of a product in tiles of m x n sums, k terms a step. `more`: PROGRAMS per multiprocessor, PARTS of K, ..."""
     return {

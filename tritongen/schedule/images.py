@@ -61,7 +61,7 @@ def with_images(
     resident, loop = reordered(resident), reordered(loop)
     known = ("channels_last",) if channels else ("channels_last", "strided")
     split = split_variant(loop, state, True, False)
-    held = resident_variants(resident, replace(traits, several=not traits.alone, odd=""))
+    held = resident_variants(resident, replace(traits, several=not traits.alone, odd=()))
     first = grouped_variants(split, held) if channels else (split, *held)
     # Long blocks would spill the digits of columns.
     more = (*first, loop_variant(loop, False, False, walked=False))

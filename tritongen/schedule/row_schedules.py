@@ -17,9 +17,7 @@ from tritongen.schedule.plan import Axis, KernelPlan, Launch, Variant
 # Rows that are not aligned: lanes load an element each, and pay for masked ones, so one that leaves a quarter of its block
 # is walked instead. Beside a tile that is stored, folds in pairs, and single ones; not two tiles and a gain, which are
 # walked three times: layer_norm's gradient of 16,001 x 11,349 in bf16 2,011 us, by the loop 2,754.
-STORED = " and (aligned or cols <= 8192 or 4 * cols > 3 * pow2(cols))"
-PAIRED = " and (aligned or cols <= 4096 or cols <= 8192 and 4 * cols > 3 * pow2(cols))"
-SINGLE = " and (aligned or cols <= 8192 or cols <= 16384 and 4 * cols > 3 * pow2(cols))"
+STORED, PAIRED, SINGLE = (8192, 32768), (4096, 8192), (8192, 16384)  # as `is_held` takes them
 
 # (name, dtype) of what one part of a row leaves of the folds of a level.
 State = tuple[tuple[str, str], ...]
@@ -386,7 +384,7 @@ class Traits:
     several: bool  # whether more than one operand is a tile
     doubles: bool  # whether a call may compute in f64
     widest: str  # the most columns held, of `held_columns`
-    odd: str = ""  # which rows that are not aligned are held, "" for all
+    odd: tuple[int, ...] = ()  # which rows that are not aligned are held, () for all
     plain: bool = False  # whether single folds are all that is computed of a row
     deep: bool = False  # whether many values of several tiles are held from fold to fold
 
@@ -427,14 +425,14 @@ def resident_variants(resident: KernelPlan, traits: Traits) -> tuple[Variant, ..
     # What is not aligned is loaded an element at a time, and few elements a thread hide that. 2^23 f32 and 2^25 bf16,
     # us, 1,024 elements in one warp and as here: log_softmax of 19 70 and 36, rms_norm of 31 92 and 35, layer_norm of
     # 100 64 and 48; softmax of 3 in 16 columns 89, in 4 23. kl_div, two operands: of 981 177 and 130, of 5,001 244 and 149.
-    few = "512 if not aligned and BLOCK <= 256 else 1024"
+    height = "held_rows(BLOCK, aligned)"
     short = "BLOCK <= 32"
     if traits.plain and traits.alone:
         # Programs of 1,024 elements start too slowly to read halves as fast as memory is. us of 2^28, H200, so and as here:
         # row_max in bf16 of 128 and 256 columns 166 and 137, 164 and 133, of 552 298 and 127, of 1,024 164 and 132;
         # in f32 of 552 298 and 250, else alike. An exp wants fewer elements: logsumexp of 552 325 and 422.
         many = "aligned and BLOCK <= 1024 and rows * BLOCK >= 2**22"
-        few = f"4096 if {many} else {few}"
+        height = f"4096 // BLOCK if {many} else {height}"
         short = "BLOCK <= 32 or BLOCK <= 1024 and ROWS * BLOCK == 4096"
 
     # H100, us, 8,192 elements in 8 warps and as here: means over the middle of 3000 x 40 x 100 in bf16 34 and 17, of 793 x 88 x 312
@@ -451,14 +449,14 @@ def resident_variants(resident: KernelPlan, traits: Traits) -> tuple[Variant, ..
         in_registers,
     )
     if traits.columns:
-        height = f"max(1, ({few}) // BLOCK) if BLOCK <= 512 else max(2, 2048 // BLOCK) if BLOCK <= 1024 else 4 if aligned and BLOCK <= 4096 else 2 if BLOCK <= 2048 else 1"
+        low = f"({height})" if " if " in height else height
+        height = f"{low} if BLOCK <= 512 else max(2, 2048 // BLOCK) if BLOCK <= 1024 else 4 if aligned and BLOCK <= 4096 else 2 if BLOCK <= 2048 else 1"
         one_warp, why = 512, "rows fit in registers"
         wide = "2 if BLOCK <= 1024 else 4 if not aligned and BLOCK <= 8192 else 8"
         most, fits = "16384", in_registers
     else:
-        height = f"max(1, ({few}) // BLOCK)"
         one_warp, why = 1024, "a row fits in registers"
-        wide = "2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32"
+        wide = "held_warps(BLOCK)" if traits.alone else "max(2, held_warps(BLOCK))"
         if traits.deep:
             wide = "max(4, BLOCK // 512)"
         elif traits.several:  # 16 elements a thread
@@ -467,8 +465,12 @@ def resident_variants(resident: KernelPlan, traits: Traits) -> tuple[Variant, ..
         most = "(128 if aligned else 4096)" if traits.counts else traits.widest
         fits = in_registers if traits.counts else f"0 < cols <= {traits.widest}"
     if traits.alone:
-        wide = f"4 if {short} else 1 if BLOCK <= {one_warp} else {wide}"
-    when = f"0 < cols <= {most} and not strided{traits.odd}"
+        few = "" if wide == "held_warps(BLOCK)" else f"1 if BLOCK <= {one_warp} else "
+        wide = f"4 if {short} else {few}{wide}"
+    when = f"0 < cols <= {most} and not strided"
+    if traits.odd:
+        odd, full = traits.odd
+        when = f"not strided and is_held(cols, aligned, {most.strip('()')}, {odd}, {full})"
     return strided, held("rows", when, why, height, wide, fits)
 
 
@@ -511,8 +513,7 @@ def loop_variant(
     elif takes_few(loop):
         width, warps = "2048", "8"
     elif wide_tiles:
-        odd = "4096" if numbers > 2 else "(4096 if cols <= 24576 else 8192)"
-        width = f"{odd} if not aligned else 16384 if cols <= 65536 else 32768"
+        width = f"wide_block(cols, aligned, {'cols' if numbers > 2 else 24576})"
         warps = "8 if strided else BLOCK // 512 if not aligned else 16 if cols <= 65536 else 32"
     elif counts:
         height = height.replace("else 1", "else 8 if cols <= 8192 and aligned else 1")

@@ -56,10 +56,32 @@ def filled(tiles: int, programs: int) -> bool:
     return 7 * tiles >= 5 * programs * cdiv(tiles, programs)
 
 
+def is_held(cols: int, aligned: bool, most: int, odd: int, full: int) -> bool:
+    return 0 < cols <= most and (
+        aligned or cols <= odd or cols <= full and 4 * cols > 3 * pow2(cols)
+    )
+
+
+def held_rows(block: int, aligned: bool) -> int:
+    return max(1, (512 if not aligned and block <= 256 else 1024) // block)
+
+
+def held_warps(block: int) -> int:
+    least = ((1024, 1), (2048, 2), (8192, 4), (16384, 16))
+    return next((warps for most, warps in least if block <= most), 32)
+
+
+def wide_block(cols: int, aligned: bool, odd: int) -> int:
+    if aligned:
+        return 16384 if cols <= 65536 else 32768
+    return 4096 if cols <= odd else 8192
+
+
 # Names that stand for what the `gpu` of a call has (`lib/device.py`).
 OF_GPU = ("sms", "shared", "forward_progress")
 
-OWN: tuple[Callable[..., int], ...] = (pow2, cdiv, parts, shares, spread, filled, min, max)
+OF_LIBRARY = (pow2, cdiv, parts, shares, spread, filled, is_held, held_rows, held_warps, wide_block)
+OWN: tuple[Callable[..., int], ...] = (*OF_LIBRARY, min, max)
 FUNCTIONS = {function.__name__: function for function in OWN}
 
 

@@ -230,7 +230,7 @@ def _traits(
     several = len({r.tensor for r, in_rows, in_cols in read if in_rows and in_cols}) > 1
     odd = STORED if wide_tiles else PAIRED if paired else SINGLE
     if tail or counts or columns and several:
-        odd = ""
+        odd = ()
     dtypes = {r.dtype for r, _, in_cols in read if in_cols} | {n.dtype for n in group.nests}
     # Two softmaxes and sums over both, the gradient of a distillation loss, with 32,768 columns in 32 warps: 872 bytes a
     # thread were spilled, and 2,048 rows took 2.6 ms. With 8,192 columns in 16 warps nothing is spilled.
