@@ -157,10 +157,7 @@ def batch_norm_train_forward_loop(
     cols, x_n, x_row, y_n, y_row = lib.multiples((cols, x_n, x_row, y_n, y_row), VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = lib.blocks(cols, BLOCK)
-    part, begin, end = 0, 0, N * blocks
-    if PASS > 0:
-        part = tl.program_id(1)
-        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
+    part, begin, end = lib.share_of_rows(N * blocks, CHUNK, PASS)
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
     # mu[c] = mean[n, h, w](x[n, c, h, w])
     # var[c] = mean[n, h, w]((x[n, c, h, w] - mu[c]) ** 2)
@@ -715,10 +712,7 @@ def batch_norm_train_backward_dx_loop(
     dx_n, dx_row = lib.multiples((dx_n, dx_row), VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = lib.blocks(cols, BLOCK)
-    part, begin, end = 0, 0, N * blocks
-    if PASS > 0:
-        part = tl.program_id(1)
-        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
+    part, begin, end = lib.share_of_rows(N * blocks, CHUNK, PASS)
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
     var_kept = tl.load(var_kept_ptr + row * var_kept_row, mask=row < C)
     # y_rsqrt[c] = rsqrt(var_kept[c] + eps)
@@ -876,10 +870,7 @@ def batch_norm_train_backward_deps_loop(
     """
     C = lib.multiple(C, VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part, begin, end = 0, 0, tl.cast(C, tl.int64)
-    if PASS > 0:
-        part = tl.program_id(1).to(tl.int64)
-        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
+    part, begin, end = lib.share_of_rows(tl.cast(C, tl.int64), CHUNK, PASS)
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
     # deps = sum[c](dy_rsqrt_sum[c] * gain[c] * (-0.5 * y_rsqrt[c]) / (var_kept[c] +
     #     eps))

@@ -91,13 +91,7 @@ def bmm_presplit_one(
         y_sum = tl.zeros((BLOCK_N, BLOCK_M) if LHS else (BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(0, K, BLOCK_K):
             if LHS:  # the transposed product
-                b = (
-                    b_tiles.load([batch.to(tl.int32), start, first_n]).reshape(BLOCK_K, BLOCK_N).T
-                    if TRANS_B
-                    else b_tiles.load([batch.to(tl.int32), first_n, start]).reshape(
-                        BLOCK_N, BLOCK_K
-                    )
-                )
+                b = lib.load_tile(b_tiles, (batch,), first_n, start, BLOCK_N, BLOCK_K, TRANS_B)
                 left_hi, left_lo = lib.tf32_parts(b)
                 right_hi = (
                     a_tiles.load([batch.to(tl.int32), first_m, start]).reshape(BLOCK_M, BLOCK_K).T
@@ -108,13 +102,7 @@ def bmm_presplit_one(
                     .T
                 )
             else:
-                a = (
-                    a_tiles.load([batch.to(tl.int32), start, first_m]).reshape(BLOCK_K, BLOCK_M).T
-                    if TRANS_A
-                    else a_tiles.load([batch.to(tl.int32), first_m, start]).reshape(
-                        BLOCK_M, BLOCK_K
-                    )
-                )
+                a = lib.load_tile(a_tiles, (batch,), first_m, start, BLOCK_M, BLOCK_K, TRANS_A)
                 left_hi, left_lo = lib.tf32_parts(a)
                 right_hi = (
                     b_tiles.load([batch.to(tl.int32), first_n, start]).reshape(BLOCK_N, BLOCK_K).T
@@ -163,24 +151,14 @@ def bmm_persistent(
         tile = work % tiles
         batch = tl.cast(work // tiles % B, tl.int64)
         part = work // (tiles * B)
-        begin, end = 0, K
-        if y_sum_parts_ptr is not None:
-            begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
+        begin, end = lib.share(part, K, CHUNK, y_sum_parts_ptr is not None)
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         # y[i, m, n] = sum[k](a[i, m, k] * b[i, k, n])
         y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(begin, end, BLOCK_K):
-            a = (
-                a_tiles.load([batch.to(tl.int32), start, first_m]).reshape(BLOCK_K, BLOCK_M).T
-                if TRANS_A
-                else a_tiles.load([batch.to(tl.int32), first_m, start]).reshape(BLOCK_M, BLOCK_K)
-            )
-            b = (
-                b_tiles.load([batch.to(tl.int32), first_n, start]).reshape(BLOCK_N, BLOCK_K).T
-                if TRANS_B
-                else b_tiles.load([batch.to(tl.int32), start, first_n]).reshape(BLOCK_K, BLOCK_N)
-            )
+            a = lib.load_tile(a_tiles, (batch,), first_m, start, BLOCK_M, BLOCK_K, TRANS_A)
+            b = lib.load_tile(b_tiles, (batch,), start, first_n, BLOCK_K, BLOCK_N, TRANS_B)
             y_sum = tl.dot(a, b, y_sum, input_precision=PRECISION, out_dtype=COMPUTE)
 
         m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
@@ -227,28 +205,12 @@ def bmm_subtiles(
         y_sum_1 = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         y_sum_2 = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(0, K, BLOCK_K):
-            b = (
-                b_tiles.load([batch.to(tl.int32), first_n, start]).reshape(BLOCK_N, BLOCK_K).T
-                if TRANS_B
-                else b_tiles.load([batch.to(tl.int32), start, first_n]).reshape(BLOCK_K, BLOCK_N)
-            )
-            a = (
-                a_tiles.load([batch.to(tl.int32), start, first_m]).reshape(BLOCK_K, BLOCK_M).T
-                if TRANS_A
-                else a_tiles.load([batch.to(tl.int32), first_m, start]).reshape(BLOCK_M, BLOCK_K)
-            )
+            b = lib.load_tile(b_tiles, (batch,), start, first_n, BLOCK_K, BLOCK_N, TRANS_B)
+            a = lib.load_tile(a_tiles, (batch,), first_m, start, BLOCK_M, BLOCK_K, TRANS_A)
             y_sum_0 = tl.dot(a, b, y_sum_0, input_precision=PRECISION, out_dtype=COMPUTE)
-            a2 = (
-                a_tiles.load([batch.to(tl.int32), start, first_m2]).reshape(BLOCK_K, BLOCK_M).T
-                if TRANS_A
-                else a_tiles.load([batch.to(tl.int32), first_m2, start]).reshape(BLOCK_M, BLOCK_K)
-            )
+            a2 = lib.load_tile(a_tiles, (batch,), first_m2, start, BLOCK_M, BLOCK_K, TRANS_A)
             y_sum_1 = tl.dot(a2, b, y_sum_1, input_precision=PRECISION, out_dtype=COMPUTE)
-            a3 = (
-                a_tiles.load([batch.to(tl.int32), start, first_m3]).reshape(BLOCK_K, BLOCK_M).T
-                if TRANS_A
-                else a_tiles.load([batch.to(tl.int32), first_m3, start]).reshape(BLOCK_M, BLOCK_K)
-            )
+            a3 = lib.load_tile(a_tiles, (batch,), first_m3, start, BLOCK_M, BLOCK_K, TRANS_A)
             y_sum_2 = tl.dot(a3, b, y_sum_2, input_precision=PRECISION, out_dtype=COMPUTE)
 
         for subtile in tl.static_range(3):
@@ -277,9 +239,7 @@ def bmm_tiles(
     """Each program computes a tile of BLOCK_M x BLOCK_N sums over a CHUNK, BLOCK_K terms a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(N, BLOCK_N)
     part = (tl.program_id(0) // (tiles_m * tiles_n * B)).to(tl.int64)
-    begin, end = 0, K
-    if y_sum_parts_ptr is not None:
-        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
+    begin, end = lib.share(part, K, CHUNK, y_sum_parts_ptr is not None)
     batch = (tl.program_id(0) // (tiles_m * tiles_n) % B).to(tl.int64)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)

@@ -857,10 +857,7 @@ def causal_attention_backward_do_sum2_loop(
     """
     F, do_row, o_row, do_sum2_row = lib.multiples((F, do_row, o_row, do_sum2_row), VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part, begin, end = 0, 0, tl.cast(F, tl.int64)
-    if PASS > 0:
-        part = tl.program_id(1).to(tl.int64)
-        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
+    part, begin, end = lib.share_of_rows(tl.cast(F, tl.int64), CHUNK, PASS)
     # do_sum[b, h, i] = sum[f](do[b, h, i, f] * o[b, h, i, f])
     if PASS <= 1:
         do_sum_acc = tl.full((ROWS, BLOCK), 0.0, tl.float32)
@@ -1657,10 +1654,7 @@ def causal_attention_backward_dscale_loop(
     """
     cols = lib.multiple(cols, VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part, begin, end = 0, 0, tl.cast(cols, tl.int64)
-    if PASS > 0:
-        part = tl.program_id(1).to(tl.int64)
-        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
+    part, begin, end = lib.share_of_rows(tl.cast(cols, tl.int64), CHUNK, PASS)
     # dscale = sum[b, h, i, j <= i](ds[b, h, i, j] * s_sum[b, h, i, j])
     if PASS <= 1:
         dscale_sum_acc = tl.full((ROWS, BLOCK), 0.0, tl.float32)

@@ -92,9 +92,7 @@ def conv1d_taps(
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(N2, BLOCK_N)
     chunks = lib.blocks(c_padded, BLOCK_K)
     part = tl.program_id(0) // (tiles_m * tiles_n * groups)
-    begin, end = 0, R * chunks
-    if y_sum_parts_ptr is not None:
-        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
+    begin, end = lib.share(part, R * chunks, CHUNK, y_sum_parts_ptr is not None)
     batch = (tl.program_id(0) // (tiles_m * tiles_n) % groups).to(tl.int64)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
@@ -182,10 +180,7 @@ def conv1d_rows(
             y_sum = y_sum_halves[half]
             b = tl.load(b_ptr + n * b_n, mask=n < F).to(COMPUTE)
             y = b + y_sum
-            if y_tiles is None:
-                tl.store(y_ptr + m * y_m + n * y_n, y, mask=inside)
-            else:
-                y_tiles.store([first_m, column], y.to(y_tiles.dtype))
+            lib.store_tile(y_tiles, (first_m, column), y_ptr + m * y_m + n * y_n, y, inside)
 
 
 @triton.jit
@@ -208,11 +203,7 @@ def conv1d_planes(
         #     p * stride + r * dil - pad] else 0.0) * w[f, c, r])
         y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(0, Cg, BLOCK_K):
-            x = (
-                x_tiles.load([batch.to(tl.int32), start, first_m]).reshape(BLOCK_K, BLOCK_M).T
-                if TRANS_X
-                else x_tiles.load([batch.to(tl.int32), first_m, start]).reshape(BLOCK_M, BLOCK_K)
-            )
+            x = lib.load_tile(x_tiles, (batch,), first_m, start, BLOCK_M, BLOCK_K, TRANS_X)
             w = w_tiles.load([first_n, start]).T if TRANS_W else w_tiles.load([start, first_n])
             y_sum = tl.dot(x, w, y_sum, input_precision=PRECISION, out_dtype=COMPUTE)
 
@@ -442,9 +433,7 @@ def conv1d_tiles(
     """Each program computes a tile of BLOCK_M x BLOCK_N sums over a CHUNK, BLOCK_K terms a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(N2, BLOCK_N)
     part = (tl.program_id(0) // (tiles_m * tiles_n * groups)).to(INDEX)
-    begin, end = 0, lib.at_run_time(Cg * R)
-    if y_sum_parts_ptr is not None:
-        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
+    begin, end = lib.share(part, lib.at_run_time(Cg * R), CHUNK, y_sum_parts_ptr is not None)
     batch = (tl.program_id(0) // (tiles_m * tiles_n) % groups).to(tl.int64)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
@@ -911,9 +900,7 @@ def conv1d_backward_dx_taps(
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(Cg, BLOCK_N)
     chunks = lib.blocks(f0_padded, BLOCK_K)
     part = tl.program_id(0) // (tiles_m * tiles_n * groups)
-    begin, end = 0, R * chunks
-    if dx_sum_parts_ptr is not None:
-        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
+    begin, end = lib.share(part, R * chunks, CHUNK, dx_sum_parts_ptr is not None)
     batch = (tl.program_id(0) // (tiles_m * tiles_n) % groups).to(tl.int64)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
@@ -998,10 +985,9 @@ def conv1d_backward_dx_rows(
             n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
             inside = (m < M) & (n < Cg)
             dx_sum = dx_sum_halves[half]
-            if dx_tiles is None:
-                tl.store(dx_ptr + m * dx_m + n * dx_n, dx_sum, mask=inside)
-            else:
-                dx_tiles.store([first_m, column], dx_sum.to(dx_tiles.dtype))
+            lib.store_tile(
+                dx_tiles, (first_m, column), dx_ptr + m * dx_m + n * dx_n, dx_sum, inside
+            )
 
 
 @triton.jit
@@ -1025,11 +1011,7 @@ def conv1d_backward_dx_planes(
         #     w[c // Cg * (F // groups) + f, c % Cg, r])
         dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(0, F, BLOCK_K):
-            dy = (
-                dy_tiles.load([batch.to(tl.int32), start, first_m]).reshape(BLOCK_K, BLOCK_M).T
-                if TRANS_DY
-                else dy_tiles.load([batch.to(tl.int32), first_m, start]).reshape(BLOCK_M, BLOCK_K)
-            )
+            dy = lib.load_tile(dy_tiles, (batch,), first_m, start, BLOCK_M, BLOCK_K, TRANS_DY)
             w = w_tiles.load([first_n, start]).T if TRANS_W else w_tiles.load([start, first_n])
             dx_sum = tl.dot(dy, w, dx_sum, input_precision=PRECISION, out_dtype=COMPUTE)
 
@@ -1261,9 +1243,7 @@ def conv1d_backward_dx_tiles(
     """Each program computes a tile of BLOCK_M x BLOCK_N sums over a CHUNK, BLOCK_K terms a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(Cg, BLOCK_N)
     part = (tl.program_id(0) // (tiles_m * tiles_n * groups)).to(INDEX)
-    begin, end = 0, lib.at_run_time(R * f0_count)
-    if dx_sum_parts_ptr is not None:
-        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
+    begin, end = lib.share(part, lib.at_run_time(R * f0_count), CHUNK, dx_sum_parts_ptr is not None)
     batch = (tl.program_id(0) // (tiles_m * tiles_n) % groups).to(tl.int64)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
@@ -1391,9 +1371,7 @@ def conv1d_backward_dw_taps(
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(N2, BLOCK_N)
     chunks = lib.blocks(n__padded, BLOCK_K)
     part = tl.program_id(0) // (tiles_m * tiles_n * groups)
-    begin, end = 0, P * chunks
-    if dw_sum_parts_ptr is not None:
-        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
+    begin, end = lib.share(part, P * chunks, CHUNK, dw_sum_parts_ptr is not None)
     batch = (tl.program_id(0) // (tiles_m * tiles_n) % groups).to(tl.int64)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
@@ -1469,9 +1447,8 @@ def conv1d_backward_dw_strips(
     first_m = tile // tiles_n % tiles_m * BLOCK_M
     batch = (tile // (tiles_m * tiles_n) % groups).to(tl.int64)
     part = tile // (tiles_m * tiles_n * groups)
-    begin, end = 0, strips_n_ * strips_p
-    if dw_sum_parts_ptr is not None:
-        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
+    strips = strips_n_ * strips_p
+    begin, end = lib.share(part, strips, CHUNK, dw_sum_parts_ptr is not None)
     r = hop
     x_packed_l = r * dil - pad
     # dw[f, c, r] = sum[n_, p](dy[n_, f, p] * (x[n_, c + f // (F // groups) * Cg,
@@ -1680,9 +1657,7 @@ def conv1d_backward_dw_tiles(
     """Each program computes a tile of BLOCK_M x BLOCK_N sums over a CHUNK, BLOCK_K terms a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(N2, BLOCK_N)
     part = (tl.program_id(0) // (tiles_m * tiles_n * groups)).to(INDEX)
-    begin, end = 0, lib.at_run_time(N * P)
-    if dw_sum_parts_ptr is not None:
-        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
+    begin, end = lib.share(part, lib.at_run_time(N * P), CHUNK, dw_sum_parts_ptr is not None)
     batch = (tl.program_id(0) // (tiles_m * tiles_n) % groups).to(tl.int64)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
@@ -1776,10 +1751,7 @@ def conv1d_backward_db_loop(
     P, dy_n_, dy_row = lib.multiples((P, dy_n_, dy_row), VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = lib.blocks(P, BLOCK)
-    part, begin, end = 0, 0, N * blocks
-    if PASS > 0:
-        part = tl.program_id(1)
-        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
+    part, begin, end = lib.share_of_rows(N * blocks, CHUNK, PASS)
     # db[f] = sum[n_, p](dy[n_, f, p])
     if PASS <= 1:
         db_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)

@@ -109,9 +109,7 @@ def conv2d_taps(
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(N2, BLOCK_N)
     chunks = lib.blocks(c_padded, BLOCK_K)
     part = tl.program_id(0) // (tiles_m * tiles_n * groups)
-    begin, end = 0, R * S * chunks
-    if y_sum_parts_ptr is not None:
-        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
+    begin, end = lib.share(part, R * S * chunks, CHUNK, y_sum_parts_ptr is not None)
     batch = (tl.program_id(0) // (tiles_m * tiles_n) % groups).to(tl.int64)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
@@ -222,10 +220,7 @@ def conv2d_rows(
             y_sum = y_sum_halves[half]
             b = tl.load(b_ptr + n * b_n, mask=n < F).to(COMPUTE)
             y = b + y_sum
-            if y_tiles is None:
-                tl.store(y_ptr + m * y_m + n * y_n, y, mask=inside)
-            else:
-                y_tiles.store([first_m, column], y.to(y_tiles.dtype))
+            lib.store_tile(y_tiles, (first_m, column), y_ptr + m * y_m + n * y_n, y, inside)
 
 
 @triton.jit
@@ -249,11 +244,7 @@ def conv2d_planes(
         #     w[f, c, r, s])
         y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(0, Cg, BLOCK_K):
-            x = (
-                x_tiles.load([batch.to(tl.int32), start, first_m]).reshape(BLOCK_K, BLOCK_M).T
-                if TRANS_X
-                else x_tiles.load([batch.to(tl.int32), first_m, start]).reshape(BLOCK_M, BLOCK_K)
-            )
+            x = lib.load_tile(x_tiles, (batch,), first_m, start, BLOCK_M, BLOCK_K, TRANS_X)
             w = w_tiles.load([first_n, start]).T if TRANS_W else w_tiles.load([start, first_n])
             y_sum = tl.dot(x, w, y_sum, input_precision=PRECISION, out_dtype=COMPUTE)
 
@@ -518,9 +509,7 @@ def conv2d_tiles(
     """Each program computes a tile of BLOCK_M x BLOCK_N sums over a CHUNK, BLOCK_K terms a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(N2, BLOCK_N)
     part = (tl.program_id(0) // (tiles_m * tiles_n * groups)).to(INDEX)
-    begin, end = 0, lib.at_run_time(Cg * R * S)
-    if y_sum_parts_ptr is not None:
-        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
+    begin, end = lib.share(part, lib.at_run_time(Cg * R * S), CHUNK, y_sum_parts_ptr is not None)
     batch = (tl.program_id(0) // (tiles_m * tiles_n) % groups).to(tl.int64)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
@@ -1034,9 +1023,7 @@ def conv2d_backward_dx_taps(
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(Cg, BLOCK_N)
     chunks = lib.blocks(f0_padded, BLOCK_K)
     part = tl.program_id(0) // (tiles_m * tiles_n * groups)
-    begin, end = 0, R * S * chunks
-    if dx_sum_parts_ptr is not None:
-        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
+    begin, end = lib.share(part, R * S * chunks, CHUNK, dx_sum_parts_ptr is not None)
     batch = (tl.program_id(0) // (tiles_m * tiles_n) % groups).to(tl.int64)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
@@ -1137,10 +1124,9 @@ def conv2d_backward_dx_rows(
             n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
             inside = (m < M) & (n < Cg)
             dx_sum = dx_sum_halves[half]
-            if dx_tiles is None:
-                tl.store(dx_ptr + m * dx_m + n * dx_n, dx_sum, mask=inside)
-            else:
-                dx_tiles.store([first_m, column], dx_sum.to(dx_tiles.dtype))
+            lib.store_tile(
+                dx_tiles, (first_m, column), dx_ptr + m * dx_m + n * dx_n, dx_sum, inside
+            )
 
 
 @triton.jit
@@ -1165,11 +1151,7 @@ def conv2d_backward_dx_planes(
         #     c % Cg, r, s])
         dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(0, F, BLOCK_K):
-            dy = (
-                dy_tiles.load([batch.to(tl.int32), start, first_m]).reshape(BLOCK_K, BLOCK_M).T
-                if TRANS_DY
-                else dy_tiles.load([batch.to(tl.int32), first_m, start]).reshape(BLOCK_M, BLOCK_K)
-            )
+            dy = lib.load_tile(dy_tiles, (batch,), first_m, start, BLOCK_M, BLOCK_K, TRANS_DY)
             w = w_tiles.load([first_n, start]).T if TRANS_W else w_tiles.load([start, first_n])
             dx_sum = tl.dot(dy, w, dx_sum, input_precision=PRECISION, out_dtype=COMPUTE)
 
@@ -1457,9 +1439,9 @@ def conv2d_backward_dx_tiles(
     """Each program computes a tile of BLOCK_M x BLOCK_N sums over a CHUNK, BLOCK_K terms a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(Cg, BLOCK_N)
     part = (tl.program_id(0) // (tiles_m * tiles_n * groups)).to(INDEX)
-    begin, end = 0, lib.at_run_time(R * S * f0_count)
-    if dx_sum_parts_ptr is not None:
-        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
+    begin, end = lib.share(
+        part, lib.at_run_time(R * S * f0_count), CHUNK, dx_sum_parts_ptr is not None
+    )
     batch = (tl.program_id(0) // (tiles_m * tiles_n) % groups).to(tl.int64)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
@@ -1623,9 +1605,7 @@ def conv2d_backward_dw_taps(
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(N2, BLOCK_N)
     chunks = lib.blocks(n__padded, BLOCK_K)
     part = tl.program_id(0) // (tiles_m * tiles_n * groups)
-    begin, end = 0, P * Q * chunks
-    if dw_sum_parts_ptr is not None:
-        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
+    begin, end = lib.share(part, P * Q * chunks, CHUNK, dw_sum_parts_ptr is not None)
     batch = (tl.program_id(0) // (tiles_m * tiles_n) % groups).to(tl.int64)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
@@ -1728,9 +1708,8 @@ def conv2d_backward_dw_strips(
     first_m = tile // tiles_n % tiles_m * BLOCK_M
     batch = (tile // (tiles_m * tiles_n) % groups).to(tl.int64)
     part = tile // (tiles_m * tiles_n * groups)
-    begin, end = 0, strips_n_ * strips_p * strips_q
-    if dw_sum_parts_ptr is not None:
-        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
+    strips = strips_n_ * strips_p * strips_q
+    begin, end = lib.share(part, strips, CHUNK, dw_sum_parts_ptr is not None)
     r = hop // S
     s = hop % S
     x_packed_h = r * dil - pad
@@ -1975,9 +1954,7 @@ def conv2d_backward_dw_tiles(
     """Each program computes a tile of BLOCK_M x BLOCK_N sums over a CHUNK, BLOCK_K terms a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(N2, BLOCK_N)
     part = (tl.program_id(0) // (tiles_m * tiles_n * groups)).to(INDEX)
-    begin, end = 0, lib.at_run_time(N * P * Q)
-    if dw_sum_parts_ptr is not None:
-        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
+    begin, end = lib.share(part, lib.at_run_time(N * P * Q), CHUNK, dw_sum_parts_ptr is not None)
     batch = (tl.program_id(0) // (tiles_m * tiles_n) % groups).to(tl.int64)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
@@ -2094,10 +2071,7 @@ def conv2d_backward_db_loop(
     cols, dy_n_, dy_row = lib.multiples((cols, dy_n_, dy_row), VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = lib.blocks(cols, BLOCK)
-    part, begin, end = 0, 0, N * blocks
-    if PASS > 0:
-        part = tl.program_id(1)
-        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
+    part, begin, end = lib.share_of_rows(N * blocks, CHUNK, PASS)
     # db[f] = sum[n_, p, q](dy[n_, f, p, q])
     if PASS <= 1:
         db_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)

@@ -114,9 +114,7 @@ def conv3d_taps(
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(F, BLOCK_N)
     chunks = lib.blocks(c_padded, BLOCK_K)
     part = tl.program_id(0) // (tiles_m * tiles_n)
-    begin, end = 0, K * R * S * chunks
-    if y_sum_parts_ptr is not None:
-        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
+    begin, end = lib.share(part, K * R * S * chunks, CHUNK, y_sum_parts_ptr is not None)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
@@ -236,10 +234,7 @@ def conv3d_rows(
             # y[n_, f, o, p, q] = b[f] + sum[c, k_, r, s]((x[n_, c, k_ + o * stride - pad,
             #     p * stride + r - pad, q * stride + s - pad] else 0.0) * w[f, c, k_, r, s])
             y = b + y_sum
-            if y_tiles is None:
-                tl.store(y_ptr + m * y_m + n * y_n, y, mask=inside)
-            else:
-                y_tiles.store([first_m, column], y.to(y_tiles.dtype))
+            lib.store_tile(y_tiles, (first_m, column), y_ptr + m * y_m + n * y_n, y, inside)
 
 
 @triton.jit
@@ -263,11 +258,7 @@ def conv3d_planes(
         #     0.0) * w[f, c, k_, r, s])
         y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(0, C, BLOCK_K):
-            x = (
-                x_tiles.load([batch.to(tl.int32), start, first_m]).reshape(BLOCK_K, BLOCK_M).T
-                if TRANS_X
-                else x_tiles.load([batch.to(tl.int32), first_m, start]).reshape(BLOCK_M, BLOCK_K)
-            )
+            x = lib.load_tile(x_tiles, (batch,), first_m, start, BLOCK_M, BLOCK_K, TRANS_X)
             w = w_tiles.load([first_n, start]).T if TRANS_W else w_tiles.load([start, first_n])
             y_sum = tl.dot(x, w, y_sum, input_precision=PRECISION, out_dtype=COMPUTE)
 
@@ -331,9 +322,7 @@ def conv3d_tiles(
     """Each program computes a tile of BLOCK_M x BLOCK_N sums over a CHUNK, BLOCK_K terms a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(F, BLOCK_N)
     part = (tl.program_id(0) // (tiles_m * tiles_n)).to(INDEX)
-    begin, end = 0, lib.at_run_time(C * K * R * S)
-    if y_sum_parts_ptr is not None:
-        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
+    begin, end = lib.share(part, lib.at_run_time(C * K * R * S), CHUNK, y_sum_parts_ptr is not None)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
@@ -1171,9 +1160,7 @@ def conv3d_backward_dw_taps(
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(F, BLOCK_N)
     chunks = lib.blocks(n__padded, BLOCK_K)
     part = tl.program_id(0) // (tiles_m * tiles_n)
-    begin, end = 0, O * P * Q * chunks
-    if dw_sum_parts_ptr is not None:
-        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
+    begin, end = lib.share(part, O * P * Q * chunks, CHUNK, dw_sum_parts_ptr is not None)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
@@ -1281,9 +1268,8 @@ def conv3d_backward_dw_strips(
     first_n = tile % tiles_n * BLOCK_N
     first_m = tile // tiles_n % tiles_m * BLOCK_M
     part = tile // (tiles_m * tiles_n)
-    begin, end = 0, strips_n_ * strips_o * strips_p * strips_q
-    if dw_sum_parts_ptr is not None:
-        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
+    strips = strips_n_ * strips_o * strips_p * strips_q
+    begin, end = lib.share(part, strips, CHUNK, dw_sum_parts_ptr is not None)
     k_ = hop // (R * S)
     r = hop // S % R
     s = hop % S
@@ -1394,9 +1380,9 @@ def conv3d_backward_dw_tiles(
     """Each program computes a tile of BLOCK_M x BLOCK_N sums over a CHUNK, BLOCK_K terms a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(F, BLOCK_N)
     part = (tl.program_id(0) // (tiles_m * tiles_n)).to(INDEX)
-    begin, end = 0, lib.at_run_time(N * O * P * Q)
-    if dw_sum_parts_ptr is not None:
-        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
+    begin, end = lib.share(
+        part, lib.at_run_time(N * O * P * Q), CHUNK, dw_sum_parts_ptr is not None
+    )
     tile = tl.program_id(0) % (tiles_m * tiles_n)
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
@@ -1520,10 +1506,7 @@ def conv3d_backward_db_loop(
     cols, dy_n_, dy_row = lib.multiples((cols, dy_n_, dy_row), VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = lib.blocks(cols, BLOCK)
-    part, begin, end = 0, 0, N * blocks
-    if PASS > 0:
-        part = tl.program_id(1)
-        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
+    part, begin, end = lib.share_of_rows(N * blocks, CHUNK, PASS)
     # db[f] = sum[n_, o, p, q](dy[n_, f, o, p, q])
     if PASS <= 1:
         db_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)

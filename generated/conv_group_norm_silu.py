@@ -86,9 +86,7 @@ def conv_group_norm_silu_conv2d_taps(
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(F, BLOCK_N)
     chunks = lib.blocks(c2_padded, BLOCK_K)
     part = tl.program_id(0) // (tiles_m * tiles_n)
-    begin, end = 0, R * S * chunks
-    if conv2d_sum_parts_ptr is not None:
-        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
+    begin, end = lib.share(part, R * S * chunks, CHUNK, conv2d_sum_parts_ptr is not None)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
@@ -196,10 +194,13 @@ def conv_group_norm_silu_conv2d_rows(
             conv2d_sum = conv2d_sum_halves[half]
             b = tl.load(b_ptr + n * b_n, mask=n < F).to(COMPUTE)
             conv2d = b + conv2d_sum
-            if conv2d_tiles is None:
-                tl.store(conv2d_ptr + m * conv2d_m + n * conv2d_n, conv2d, mask=inside)
-            else:
-                conv2d_tiles.store([first_m, column], conv2d.to(conv2d_tiles.dtype))
+            lib.store_tile(
+                conv2d_tiles,
+                (first_m, column),
+                conv2d_ptr + m * conv2d_m + n * conv2d_n,
+                conv2d,
+                inside,
+            )
 
 
 @triton.jit
@@ -223,11 +224,7 @@ def conv_group_norm_silu_conv2d_planes(
         #     w[f, c, r, s])
         conv2d_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(0, C, BLOCK_K):
-            x = (
-                x_tiles.load([batch.to(tl.int32), start, first_m]).reshape(BLOCK_K, BLOCK_M).T
-                if TRANS_X
-                else x_tiles.load([batch.to(tl.int32), first_m, start]).reshape(BLOCK_M, BLOCK_K)
-            )
+            x = lib.load_tile(x_tiles, (batch,), first_m, start, BLOCK_M, BLOCK_K, TRANS_X)
             w = w_tiles.load([first_n, start]).T if TRANS_W else w_tiles.load([start, first_n])
             conv2d_sum = tl.dot(x, w, conv2d_sum, input_precision=PRECISION, out_dtype=COMPUTE)
 
@@ -290,9 +287,9 @@ def conv_group_norm_silu_conv2d_tiles(
     """Each program computes a tile of BLOCK_M x BLOCK_N sums over a CHUNK, BLOCK_K terms a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(F, BLOCK_N)
     part = (tl.program_id(0) // (tiles_m * tiles_n)).to(INDEX)
-    begin, end = 0, lib.at_run_time(C * R * S)
-    if conv2d_sum_parts_ptr is not None:
-        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
+    begin, end = lib.share(
+        part, lib.at_run_time(C * R * S), CHUNK, conv2d_sum_parts_ptr is not None
+    )
     tile = tl.program_id(0) % (tiles_m * tiles_n)
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
@@ -514,10 +511,7 @@ def conv_group_norm_silu_y_loop(
     cols, conv2d_row, y_row = lib.multiples((cols, conv2d_row, y_row), VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = lib.blocks(cols, BLOCK)
-    part, begin, end = 0, 0, Cg * blocks
-    if PASS > 0:
-        part = tl.program_id(1)
-        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
+    part, begin, end = lib.share_of_rows(Cg * blocks, CHUNK, PASS)
     f1 = row % groups
     # mu[n_, g < groups] = mean[c < Cg, p, q](conv2d[n_, c + g * Cg, p, q])
     # var[n_, g] = mean[c < Cg, p, q]((conv2d[n_, c + g * Cg, p, q] - mu[n_, g]) **
@@ -632,10 +626,7 @@ def conv_group_norm_silu_y_channels_loop(
     conv2d_n_, conv2d_f1, conv2d_f0 = lib.multiples((conv2d_n_, conv2d_f1, conv2d_f0), VEC)
     y_n_, y_f1, y_f0 = lib.multiples((y_n_, y_f1, y_f0), VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part, begin, end = 0, 0, tl.cast(cols, tl.int64)
-    if PASS > 0:
-        part = tl.program_id(1).to(tl.int64)
-        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
+    part, begin, end = lib.share_of_rows(tl.cast(cols, tl.int64), CHUNK, PASS)
     n_ = row // groups
     f1 = row % groups
     # mu[n_, g < groups] = mean[c < Cg, p, q](conv2d[n_, c + g * Cg, p, q])
@@ -1308,9 +1299,7 @@ def conv_group_norm_silu_forward_conv2d_kept_taps(
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(F, BLOCK_N)
     chunks = lib.blocks(c2_padded, BLOCK_K)
     part = tl.program_id(0) // (tiles_m * tiles_n)
-    begin, end = 0, R * S * chunks
-    if conv2d_sum_parts_ptr is not None:
-        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
+    begin, end = lib.share(part, R * S * chunks, CHUNK, conv2d_sum_parts_ptr is not None)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
@@ -1426,16 +1415,20 @@ def conv_group_norm_silu_forward_conv2d_kept_rows(
             conv2d_sum = conv2d_sum_halves[half]
             b = tl.load(b_ptr + n * b_n, mask=n < F).to(COMPUTE)
             conv2d = b + conv2d_sum
-            if conv2d_tiles is None:
-                tl.store(conv2d_ptr + m * conv2d_m + n * conv2d_n, conv2d, mask=inside)
-            else:
-                conv2d_tiles.store([first_m, column], conv2d.to(conv2d_tiles.dtype))
-            if conv2d_kept_tiles is None:
-                tl.store(
-                    conv2d_kept_ptr + m * conv2d_kept_m + n * conv2d_kept_n, conv2d, mask=inside
-                )
-            else:
-                conv2d_kept_tiles.store([first_m, column], conv2d.to(conv2d_kept_tiles.dtype))
+            lib.store_tile(
+                conv2d_tiles,
+                (first_m, column),
+                conv2d_ptr + m * conv2d_m + n * conv2d_n,
+                conv2d,
+                inside,
+            )
+            lib.store_tile(
+                conv2d_kept_tiles,
+                (first_m, column),
+                conv2d_kept_ptr + m * conv2d_kept_m + n * conv2d_kept_n,
+                conv2d,
+                inside,
+            )
 
 
 @triton.jit
@@ -1460,11 +1453,7 @@ def conv_group_norm_silu_forward_conv2d_kept_planes(
         #     w[f, c, r, s])
         conv2d_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(0, C, BLOCK_K):
-            x = (
-                x_tiles.load([batch.to(tl.int32), start, first_m]).reshape(BLOCK_K, BLOCK_M).T
-                if TRANS_X
-                else x_tiles.load([batch.to(tl.int32), first_m, start]).reshape(BLOCK_M, BLOCK_K)
-            )
+            x = lib.load_tile(x_tiles, (batch,), first_m, start, BLOCK_M, BLOCK_K, TRANS_X)
             w = w_tiles.load([first_n, start]).T if TRANS_W else w_tiles.load([start, first_n])
             conv2d_sum = tl.dot(x, w, conv2d_sum, input_precision=PRECISION, out_dtype=COMPUTE)
 
@@ -1543,9 +1532,9 @@ def conv_group_norm_silu_forward_conv2d_kept_tiles(
     """Each program computes a tile of BLOCK_M x BLOCK_N sums over a CHUNK, BLOCK_K terms a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(F, BLOCK_N)
     part = (tl.program_id(0) // (tiles_m * tiles_n)).to(INDEX)
-    begin, end = 0, lib.at_run_time(C * R * S)
-    if conv2d_sum_parts_ptr is not None:
-        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
+    begin, end = lib.share(
+        part, lib.at_run_time(C * R * S), CHUNK, conv2d_sum_parts_ptr is not None
+    )
     tile = tl.program_id(0) % (tiles_m * tiles_n)
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
@@ -2028,10 +2017,7 @@ def conv_group_norm_silu_backward_mu_loop(
     cols, conv2d_kept_row, dy_row = lib.multiples((cols, conv2d_kept_row, dy_row), VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = lib.blocks(cols, BLOCK)
-    part, begin, end = 0, 0, Cg * blocks
-    if PASS > 0:
-        part = tl.program_id(1)
-        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
+    part, begin, end = lib.share_of_rows(Cg * blocks, CHUNK, PASS)
     c1 = row % groups
     # mu[n_, g < groups] = mean[c < Cg, p, q](conv2d_kept[n_, c + g * Cg, p, q])
     # var[n_, g] = mean[c < Cg, p, q]((conv2d_kept[n_, c + g * Cg, p, q] -
@@ -2180,10 +2166,7 @@ def conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum_loop(
     """
     cols, conv2d_kept_row, dy_row = lib.multiples((cols, conv2d_kept_row, dy_row), VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part, begin, end = 0, 0, tl.cast(cols, tl.int64)
-    if PASS > 0:
-        part = tl.program_id(1).to(tl.int64)
-        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
+    part, begin, end = lib.share_of_rows(tl.cast(cols, tl.int64), CHUNK, PASS)
     n_c1 = row // Cg
     c1c0 = row % Cg_groups
     var_sum = tl.load(var_sum_ptr + n_c1 * var_sum_n_c1, mask=row < rows)
@@ -2292,10 +2275,7 @@ def conv_group_norm_silu_backward_dvar_sum_loop(
     Cg, dgroup_norm_rsqrt_sum_row = lib.multiples((Cg, dgroup_norm_rsqrt_sum_row), VEC)
     gain_c1 = lib.multiple(gain_c1, VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part, begin, end = 0, 0, tl.cast(Cg, tl.int64)
-    if PASS > 0:
-        part = tl.program_id(1).to(tl.int64)
-        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
+    part, begin, end = lib.share_of_rows(tl.cast(Cg, tl.int64), CHUNK, PASS)
     c1 = row % groups
     var_sum = tl.load(var_sum_ptr + row * var_sum_row, mask=row < rows)
     # var[n_, g] = mean[c < Cg, p, q]((conv2d_kept[n_, c + g * Cg, p, q] -
@@ -2424,10 +2404,7 @@ def conv_group_norm_silu_backward_db_loop(
     dconv2d_n_, dconv2d_row = lib.multiples((dconv2d_n_, dconv2d_row), VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = lib.blocks(cols, BLOCK)
-    part, begin, end = 0, 0, N * blocks
-    if PASS > 0:
-        part = tl.program_id(1)
-        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
+    part, begin, end = lib.share_of_rows(N * blocks, CHUNK, PASS)
     c1 = row // Cg
     # db[f] = sum[n_, p, q](dconv2d[n_, f, p, q])
     # dgain[c] = sum[n_, p, q](dgroup_norm[n_, c, p, q] * ((conv2d_kept[n_, c, p, q]
@@ -2606,10 +2583,7 @@ def conv_group_norm_silu_backward_db_channels_loop(
     conv2d_kept_row, dy_n_, dy_row = lib.multiples((conv2d_kept_row, dy_n_, dy_row), VEC)
     dconv2d_n_, dconv2d_row = lib.multiples((dconv2d_n_, dconv2d_row), VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part, begin, end = 0, 0, tl.cast(cols, tl.int64)
-    if PASS > 0:
-        part = tl.program_id(1).to(tl.int64)
-        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
+    part, begin, end = lib.share_of_rows(tl.cast(cols, tl.int64), CHUNK, PASS)
     c1 = row // Cg
     # db[f] = sum[n_, p, q](dconv2d[n_, f, p, q])
     # dgain[c] = sum[n_, p, q](dgroup_norm[n_, c, p, q] * ((conv2d_kept[n_, c, p, q]
@@ -2753,9 +2727,7 @@ def conv_group_norm_silu_backward_dx_taps(
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(C, BLOCK_N)
     chunks = lib.blocks(c_padded, BLOCK_K)
     part = tl.program_id(0) // (tiles_m * tiles_n)
-    begin, end = 0, R * S * chunks
-    if dx_sum_parts_ptr is not None:
-        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
+    begin, end = lib.share(part, R * S * chunks, CHUNK, dx_sum_parts_ptr is not None)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
@@ -2861,10 +2833,9 @@ def conv_group_norm_silu_backward_dx_rows(
             n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
             inside = (m < M) & (n < C)
             dx_sum = dx_sum_halves[half]
-            if dx_tiles is None:
-                tl.store(dx_ptr + m * dx_m + n * dx_n, dx_sum, mask=inside)
-            else:
-                dx_tiles.store([first_m, column], dx_sum.to(dx_tiles.dtype))
+            lib.store_tile(
+                dx_tiles, (first_m, column), dx_ptr + m * dx_m + n * dx_n, dx_sum, inside
+            )
 
 
 @triton.jit
@@ -2887,12 +2858,8 @@ def conv_group_norm_silu_backward_dx_planes(
         #     else 0.0) * w[f, c, r, s])
         dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(0, F, BLOCK_K):
-            dconv2d = (
-                dconv2d_tiles.load([batch.to(tl.int32), start, first_m]).reshape(BLOCK_K, BLOCK_M).T
-                if TRANS_DCONV2D
-                else dconv2d_tiles.load([batch.to(tl.int32), first_m, start]).reshape(
-                    BLOCK_M, BLOCK_K
-                )
+            dconv2d = lib.load_tile(
+                dconv2d_tiles, (batch,), first_m, start, BLOCK_M, BLOCK_K, TRANS_DCONV2D
             )
             w = w_tiles.load([first_n, start]).T if TRANS_W else w_tiles.load([start, first_n])
             dx_sum = tl.dot(dconv2d, w, dx_sum, input_precision=PRECISION, out_dtype=COMPUTE)
@@ -2947,9 +2914,7 @@ def conv_group_norm_silu_backward_dx_tiles(
     """Each program computes a tile of BLOCK_M x BLOCK_N sums over a CHUNK, BLOCK_K terms a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(C, BLOCK_N)
     part = (tl.program_id(0) // (tiles_m * tiles_n)).to(INDEX)
-    begin, end = 0, lib.at_run_time(F * R * S)
-    if dx_sum_parts_ptr is not None:
-        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
+    begin, end = lib.share(part, lib.at_run_time(F * R * S), CHUNK, dx_sum_parts_ptr is not None)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
@@ -3090,9 +3055,7 @@ def conv_group_norm_silu_backward_dw_taps(
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(F, BLOCK_N)
     chunks = lib.blocks(n__padded, BLOCK_K)
     part = tl.program_id(0) // (tiles_m * tiles_n)
-    begin, end = 0, P * Q * chunks
-    if dw_sum_parts_ptr is not None:
-        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
+    begin, end = lib.share(part, P * Q * chunks, CHUNK, dw_sum_parts_ptr is not None)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
@@ -3204,9 +3167,7 @@ def conv_group_norm_silu_backward_dw_tiles(
     """Each program computes a tile of BLOCK_M x BLOCK_N sums over a CHUNK, BLOCK_K terms a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(F, BLOCK_N)
     part = (tl.program_id(0) // (tiles_m * tiles_n)).to(INDEX)
-    begin, end = 0, lib.at_run_time(N * P * Q)
-    if dw_sum_parts_ptr is not None:
-        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
+    begin, end = lib.share(part, lib.at_run_time(N * P * Q), CHUNK, dw_sum_parts_ptr is not None)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]

@@ -746,9 +746,7 @@ def conv_transpose3d_backward_dx_taps(
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(C, BLOCK_N)
     chunks = lib.blocks(f_padded, BLOCK_K)
     part = tl.program_id(0) // (tiles_m * tiles_n)
-    begin, end = 0, K * R * S * chunks
-    if dx_sum_parts_ptr is not None:
-        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
+    begin, end = lib.share(part, K * R * S * chunks, CHUNK, dx_sum_parts_ptr is not None)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
@@ -872,9 +870,9 @@ def conv_transpose3d_backward_dx_tiles(
     """Each program computes a tile of BLOCK_M x BLOCK_N sums over a CHUNK, BLOCK_K terms a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(C, BLOCK_N)
     part = (tl.program_id(0) // (tiles_m * tiles_n)).to(INDEX)
-    begin, end = 0, lib.at_run_time(F * K * R * S)
-    if dx_sum_parts_ptr is not None:
-        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
+    begin, end = lib.share(
+        part, lib.at_run_time(F * K * R * S), CHUNK, dx_sum_parts_ptr is not None
+    )
     tile = tl.program_id(0) % (tiles_m * tiles_n)
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
@@ -979,9 +977,7 @@ def conv_transpose3d_backward_dw_taps(
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(F, BLOCK_N)
     chunks = lib.blocks(n__padded, BLOCK_K)
     part = tl.program_id(0) // (tiles_m * tiles_n)
-    begin, end = 0, O * P * Q * chunks
-    if dw_sum_parts_ptr is not None:
-        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
+    begin, end = lib.share(part, O * P * Q * chunks, CHUNK, dw_sum_parts_ptr is not None)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
@@ -1096,9 +1092,9 @@ def conv_transpose3d_backward_dw_tiles(
     """Each program computes a tile of BLOCK_M x BLOCK_N sums over a CHUNK, BLOCK_K terms a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(F, BLOCK_N)
     part = (tl.program_id(0) // (tiles_m * tiles_n)).to(INDEX)
-    begin, end = 0, lib.at_run_time(N * O * P * Q)
-    if dw_sum_parts_ptr is not None:
-        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
+    begin, end = lib.share(
+        part, lib.at_run_time(N * O * P * Q), CHUNK, dw_sum_parts_ptr is not None
+    )
     tile = tl.program_id(0) % (tiles_m * tiles_n)
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
@@ -1212,10 +1208,7 @@ def conv_transpose3d_backward_db_loop(
     cols, dy_n_, dy_row = lib.multiples((cols, dy_n_, dy_row), VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = lib.blocks(cols, BLOCK)
-    part, begin, end = 0, 0, N * blocks
-    if PASS > 0:
-        part = tl.program_id(1)
-        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
+    part, begin, end = lib.share_of_rows(N * blocks, CHUNK, PASS)
     # db[f] = sum[n_, o, p, q](dy[n_, f, o, p, q])
     if PASS <= 1:
         db_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)

@@ -61,10 +61,7 @@ def cross_entropy_loop(
     """
     N, x_1 = lib.multiples((N, x_1), VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part, begin, end = 0, 0, tl.cast(V, tl.int64)
-    if PASS > 0:
-        part = tl.program_id(1).to(tl.int64)
-        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
+    part, begin, end = lib.share_of_rows(tl.cast(V, tl.int64), CHUNK, PASS)
     target = tl.load(target_ptr + row * target_row, mask=row < N)
     x = tl.load(
         x_ptr + row * x_0 + target * x_1, mask=(row < N) & (target >= 0) & (target < V), other=0.0
@@ -292,10 +289,7 @@ def cross_entropy_backward_loop(
     """
     V, x_row, dx_row = lib.multiples((V, x_row, dx_row), VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part, begin, end = 0, 0, tl.cast(V, tl.int64)
-    if PASS > 0:
-        part = tl.program_id(1).to(tl.int64)
-        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
+    part, begin, end = lib.share_of_rows(tl.cast(V, tl.int64), CHUNK, PASS)
     target = tl.load(target_ptr + row * target_row, mask=row < N)
     dloss = tl.load(dloss_ptr + row * dloss_row, mask=row < N).to(COMPUTE)
     # dhit[n] = where(target[n] == ignore, 0.0, -dloss[n])

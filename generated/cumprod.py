@@ -325,10 +325,7 @@ def cumprod_backward_dx_loop(
     """
     D, dy_b, dx_prod_row = lib.multiples((D, dy_b, dx_prod_row), VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part, begin, end = 0, 0, tl.cast(D, tl.int64)
-    if PASS > 0:
-        part = tl.program_id(1).to(tl.int64)
-        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
+    part, begin, end = lib.share_of_rows(tl.cast(D, tl.int64), CHUNK, PASS)
     b = row // D
     k = row % D
     # dx[..., k] = sum[d >= k](dy[..., d] * prod[k2 <= d](where(k2 == k, 1.0,

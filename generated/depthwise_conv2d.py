@@ -646,10 +646,7 @@ def depthwise_conv2d_backward_dw_loop(
     cols, dy_n, dy_c, x_0, x_1, x_2 = lib.multiples((cols, dy_n, dy_c, x_0, x_1, x_2), VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = lib.blocks(cols, BLOCK)
-    part, begin, end = 0, 0, N * blocks
-    if PASS > 0:
-        part = tl.program_id(1)
-        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
+    part, begin, end = lib.share_of_rows(N * blocks, CHUNK, PASS)
     c = row // RS
     r = row // S % R
     s = row % S
@@ -759,10 +756,7 @@ def depthwise_conv2d_backward_db_loop(
     cols, dy_n, dy_row = lib.multiples((cols, dy_n, dy_row), VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = lib.blocks(cols, BLOCK)
-    part, begin, end = 0, 0, N * blocks
-    if PASS > 0:
-        part = tl.program_id(1)
-        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
+    part, begin, end = lib.share_of_rows(N * blocks, CHUNK, PASS)
     # db[c] = sum[n, p, q](dy[n, c, p, q])
     if PASS <= 1:
         db_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)

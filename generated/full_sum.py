@@ -46,10 +46,7 @@ def full_sum_loop(
     """
     cols = lib.multiple(cols, VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part, begin, end = 0, 0, tl.cast(cols, tl.int64)
-    if PASS > 0:
-        part = tl.program_id(1).to(tl.int64)
-        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
+    part, begin, end = lib.share_of_rows(tl.cast(cols, tl.int64), CHUNK, PASS)
     # y = sum[...](x[...])
     if PASS <= 1:
         y_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)

@@ -161,10 +161,7 @@ def group_norm_forward_loop(
     cols, x_row, y_row = lib.multiples((cols, x_row, y_row), VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = lib.blocks(cols, BLOCK)
-    part, begin, end = 0, 0, Cg * blocks
-    if PASS > 0:
-        part = tl.program_id(1)
-        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
+    part, begin, end = lib.share_of_rows(Cg * blocks, CHUNK, PASS)
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
     c1 = row % groups
     # mu[n, g < groups] = mean[c < Cg, ...](x[n, c + g * Cg, ...])
@@ -275,10 +272,7 @@ def group_norm_forward_channels_loop(
     """
     x_n, x_c1, x_c0, y_n, y_c1, y_c0 = lib.multiples((x_n, x_c1, x_c0, y_n, y_c1, y_c0), VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part, begin, end = 0, 0, tl.cast(cols, tl.int64)
-    if PASS > 0:
-        part = tl.program_id(1).to(tl.int64)
-        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
+    part, begin, end = lib.share_of_rows(tl.cast(cols, tl.int64), CHUNK, PASS)
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
     n = row // groups
     c1 = row % groups
@@ -819,10 +813,7 @@ def group_norm_backward_dy_rsqrt_sum_loop(
     """
     cols, dy_row, x_row = lib.multiples((cols, dy_row, x_row), VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part, begin, end = 0, 0, tl.cast(cols, tl.int64)
-    if PASS > 0:
-        part = tl.program_id(1).to(tl.int64)
-        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
+    part, begin, end = lib.share_of_rows(tl.cast(cols, tl.int64), CHUNK, PASS)
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
     nc1 = row // Cg
     c1c0 = row % Cg_groups
@@ -949,10 +940,7 @@ def group_norm_backward_dvar_sum_loop(
     Cg, dy_rsqrt_sum_row, gain_c1 = lib.multiples((Cg, dy_rsqrt_sum_row, gain_c1), VEC)
     dmu_sum_partial_row = lib.multiple(dmu_sum_partial_row, VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part, begin, end = 0, 0, tl.cast(Cg, tl.int64)
-    if PASS > 0:
-        part = tl.program_id(1).to(tl.int64)
-        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
+    part, begin, end = lib.share_of_rows(tl.cast(Cg, tl.int64), CHUNK, PASS)
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
     c1 = row % groups
     # dvar_sum[n, g < groups] = sum[c < Cg](dy_rsqrt_sum[n, c + g * Cg] *
@@ -1084,10 +1072,7 @@ def group_norm_backward_dgain_loop(
     rows, dgain_partial_col = lib.multiples((rows, dgain_partial_col), VEC)
     dbias_partial_col = lib.multiple(dbias_partial_col, VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part, begin, end = 0, 0, tl.cast(N, tl.int64)
-    if PASS > 0:
-        part = tl.program_id(1).to(tl.int64)
-        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
+    part, begin, end = lib.share_of_rows(tl.cast(N, tl.int64), CHUNK, PASS)
     # dgain[c] = sum[n](dgain_partial[n, c])
     # dbias[c] = sum[n](dbias_partial[n, c])
     if PASS <= 1:
@@ -1174,10 +1159,7 @@ def group_norm_backward_deps_loop(
     Cg = lib.multiple(Cg, VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = lib.blocks(Cg, BLOCK)
-    part, begin, end = 0, 0, lines * blocks
-    if PASS > 0:
-        part = tl.program_id(1)
-        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
+    part, begin, end = lib.share_of_rows(lines * blocks, CHUNK, PASS)
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
     # deps = sum[n, c](dy_rsqrt_sum[n, c] * gain[c] * (-0.5 * y_rsqrt[n, c]) /
     #     (var_kept[n, c // Cg] + eps))

@@ -61,10 +61,7 @@ def huber_loop(
     """
     cols = lib.multiple(cols, VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part, begin, end = 0, 0, tl.cast(cols, tl.int64)
-    if PASS > 0:
-        part = tl.program_id(1).to(tl.int64)
-        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
+    part, begin, end = lib.share_of_rows(tl.cast(cols, tl.int64), CHUNK, PASS)
     delta = lib.scalar(delta, DELTA_IS_TENSOR, COMPUTE)
     # loss = mean[...](where(e[...] < delta, 0.5 * e[...] ** 2, delta * (e[...] -
     #     0.5 * delta)))
@@ -450,10 +447,7 @@ def huber_backward_ddelta_loop(
     """
     cols = lib.multiple(cols, VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part, begin, end = 0, 0, tl.cast(cols, tl.int64)
-    if PASS > 0:
-        part = tl.program_id(1).to(tl.int64)
-        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
+    part, begin, end = lib.share_of_rows(tl.cast(cols, tl.int64), CHUNK, PASS)
     delta = lib.scalar(delta, DELTA_IS_TENSOR, COMPUTE)
     dloss = lib.scalar(dloss, DLOSS_IS_TENSOR, COMPUTE)
     # batch_ = sum[...](1)

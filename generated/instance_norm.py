@@ -66,10 +66,7 @@ def instance_norm_forward_loop(
     """
     cols, x_row, y_row = lib.multiples((cols, x_row, y_row), VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part, begin, end = 0, 0, tl.cast(cols, tl.int64)
-    if PASS > 0:
-        part = tl.program_id(1).to(tl.int64)
-        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
+    part, begin, end = lib.share_of_rows(tl.cast(cols, tl.int64), CHUNK, PASS)
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
     c = row % C
     # mu[n, c] = mean[...](x[n, c, ...])
@@ -239,10 +236,7 @@ def instance_norm_forward_channels_loop(
     """
     cols, x_n, x_c, y_n, y_c = lib.multiples((cols, x_n, x_c, y_n, y_c), VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part, begin, end = 0, 0, tl.cast(cols, tl.int64)
-    if PASS > 0:
-        part = tl.program_id(1).to(tl.int64)
-        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
+    part, begin, end = lib.share_of_rows(tl.cast(cols, tl.int64), CHUNK, PASS)
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
     n = row // C
     c = row % C
@@ -731,10 +725,7 @@ def instance_norm_backward_dx_loop(
     """
     cols, dy_row, x_row, dx_row = lib.multiples((cols, dy_row, x_row, dx_row), VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part, begin, end = 0, 0, tl.cast(cols, tl.int64)
-    if PASS > 0:
-        part = tl.program_id(1).to(tl.int64)
-        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
+    part, begin, end = lib.share_of_rows(tl.cast(cols, tl.int64), CHUNK, PASS)
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
     c = row % C
     var_kept = tl.load(var_kept_ptr + row * var_kept_row, mask=row < rows)
@@ -1012,10 +1003,7 @@ def instance_norm_backward_dx_channels_loop(
     cols, dy_n, dy_c, x_n, x_c, dx_n = lib.multiples((cols, dy_n, dy_c, x_n, x_c, dx_n), VEC)
     dx_c = lib.multiple(dx_c, VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part, begin, end = 0, 0, tl.cast(cols, tl.int64)
-    if PASS > 0:
-        part = tl.program_id(1).to(tl.int64)
-        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
+    part, begin, end = lib.share_of_rows(tl.cast(cols, tl.int64), CHUNK, PASS)
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
     n = row // C
     c = row % C
@@ -1153,10 +1141,7 @@ def instance_norm_backward_dgain_loop(
     """
     C, dgain_partial_col, dmu_sum_col = lib.multiples((C, dgain_partial_col, dmu_sum_col), VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part, begin, end = 0, 0, tl.cast(N, tl.int64)
-    if PASS > 0:
-        part = tl.program_id(1).to(tl.int64)
-        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
+    part, begin, end = lib.share_of_rows(tl.cast(N, tl.int64), CHUNK, PASS)
     # dgain[c] = sum[n](dgain_partial[n, c])
     # dbias[c] = sum[n](dmu_sum[n, c])
     if PASS <= 1:
@@ -1240,10 +1225,7 @@ def instance_norm_backward_deps_loop(
     C = lib.multiple(C, VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = lib.blocks(C, BLOCK)
-    part, begin, end = 0, 0, N * blocks
-    if PASS > 0:
-        part = tl.program_id(1)
-        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
+    part, begin, end = lib.share_of_rows(N * blocks, CHUNK, PASS)
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
     # deps = sum[n, c](dy_rsqrt_sum[n, c] * gain[c] * (-0.5 * y_rsqrt[n, c]) /
     #     (var_kept[n, c] + eps))

@@ -29,9 +29,7 @@ def int8_linear_persistent(
     for work in tl.range(tl.program_id(0), PARTS * tiles, tl.num_programs(0), flatten=True):
         tile = work % tiles
         part = work // tiles
-        begin, end = 0, K
-        if acc_parts_ptr is not None:
-            begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
+        begin, end = lib.share(part, K, CHUNK, acc_parts_ptr is not None)
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         # acc[m, n] = sum[k](i64(x[m, k]) * i64(w[n, k]))
@@ -59,10 +57,7 @@ def int8_linear_persistent(
                 sw = tl.load(sw_ptr + n * sw_n, mask=n < N).to(tl.float32)
                 # y[m, n] = acc[m, n] * sx[m] * sw[n]
                 y = acc.to(tl.float32) * sx * sw
-                if y_tiles is None:
-                    tl.store(y_ptr + m * y_m + n * y_n, y, mask=inside)
-                else:
-                    y_tiles.store([first_m, column], y.to(y_tiles.dtype))
+                lib.store_tile(y_tiles, (first_m, column), y_ptr + m * y_m + n * y_n, y, inside)
 
 
 @triton.jit
@@ -75,9 +70,7 @@ def int8_linear_tiles(
     """Each program computes a tile of BLOCK_M x BLOCK_N sums over a CHUNK, BLOCK_K terms a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(N, BLOCK_N)
     part = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
-    begin, end = 0, K
-    if acc_parts_ptr is not None:
-        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
+    begin, end = lib.share(part, K, CHUNK, acc_parts_ptr is not None)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
@@ -335,9 +328,7 @@ def int8_linear_backward_acc_persistent(
     for work in tl.range(tl.program_id(0), PARTS * tiles, tl.num_programs(0), flatten=True):
         tile = work % tiles
         part = work // tiles
-        begin, end = 0, K
-        if acc_parts_ptr is not None:
-            begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
+        begin, end = lib.share(part, K, CHUNK, acc_parts_ptr is not None)
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         # acc[m, n] = sum[k](i64(x[m, k]) * i64(w[n, k]))
@@ -361,10 +352,9 @@ def int8_linear_backward_acc_persistent(
                 inside = (m < M) & (n < N)
                 acc = acc_halves[half]
                 acc = acc.to(tl.int64)
-                if acc_tiles is None:
-                    tl.store(acc_ptr + m * acc_m + n * acc_n, acc, mask=inside)
-                else:
-                    acc_tiles.store([first_m, column], acc.to(acc_tiles.dtype))
+                lib.store_tile(
+                    acc_tiles, (first_m, column), acc_ptr + m * acc_m + n * acc_n, acc, inside
+                )
 
 
 @triton.jit
@@ -377,9 +367,7 @@ def int8_linear_backward_acc_tiles(
     """Each program computes a tile of BLOCK_M x BLOCK_N sums over a CHUNK, BLOCK_K terms a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(N, BLOCK_N)
     part = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
-    begin, end = 0, K
-    if acc_parts_ptr is not None:
-        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
+    begin, end = lib.share(part, K, CHUNK, acc_parts_ptr is not None)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]

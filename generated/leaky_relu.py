@@ -303,10 +303,7 @@ def leaky_relu_backward_dslope_loop(
     """
     cols = lib.multiple(cols, VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part, begin, end = 0, 0, tl.cast(cols, tl.int64)
-    if PASS > 0:
-        part = tl.program_id(1).to(tl.int64)
-        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
+    part, begin, end = lib.share_of_rows(tl.cast(cols, tl.int64), CHUNK, PASS)
     # dslope = sum[...](where(x[...] > 0.0, 0.0, dy[...] * x[...]))
     if PASS <= 1:
         dslope_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)

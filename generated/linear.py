@@ -59,10 +59,7 @@ def linear_tf32x3(
                 b = tl.load(b_ptr + n * b_n, mask=n < N).to(COMPUTE)
                 # y[..., n] = sum[k](x[..., k] * w[n, k]) + b[n]
                 y = y_sum + b
-                if y_tiles is None:
-                    tl.store(y_ptr + m * y_m + n * y_n, y, mask=inside)
-                else:
-                    y_tiles.store([first_m, column], y.to(y_tiles.dtype))
+                lib.store_tile(y_tiles, (first_m, column), y_ptr + m * y_m + n * y_n, y, inside)
 
 
 @triton.jit
@@ -109,10 +106,7 @@ def linear_presplit_one(
             b = tl.load(b_ptr + n * b_n, mask=n < N).to(COMPUTE)
             # y[..., n] = sum[k](x[..., k] * w[n, k]) + b[n]
             y = y_sum + b
-            if y_tiles is None:
-                tl.store(y_ptr + m * y_m + n * y_n, y, mask=inside)
-            else:
-                y_tiles.store([first_m, column], y.to(y_tiles.dtype))
+            lib.store_tile(y_tiles, (first_m, column), y_ptr + m * y_m + n * y_n, y, inside)
 
 
 @triton.jit
@@ -130,9 +124,7 @@ def linear_persistent(
     for work in tl.range(tl.program_id(0), PARTS * tiles, tl.num_programs(0), flatten=True):
         tile = work % tiles
         part = work // tiles
-        begin, end = 0, K
-        if y_sum_parts_ptr is not None:
-            begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
+        begin, end = lib.share(part, K, CHUNK, y_sum_parts_ptr is not None)
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         # y_sum[..., n] = sum[k](x[..., k] * w[n, k])
@@ -158,10 +150,7 @@ def linear_persistent(
                 b = tl.load(b_ptr + n * b_n, mask=n < N).to(COMPUTE)
                 # y[..., n] = sum[k](x[..., k] * w[n, k]) + b[n]
                 y = y_sum + b
-                if y_tiles is None:
-                    tl.store(y_ptr + m * y_m + n * y_n, y, mask=inside)
-                else:
-                    y_tiles.store([first_m, column], y.to(y_tiles.dtype))
+                lib.store_tile(y_tiles, (first_m, column), y_ptr + m * y_m + n * y_n, y, inside)
 
 
 @triton.jit
@@ -201,10 +190,7 @@ def linear_subtiles(
             b = tl.load(b_ptr + n * b_n, mask=n < N).to(COMPUTE)
             # y[..., n] = sum[k](x[..., k] * w[n, k]) + b[n]
             y = y_sum + b
-            if y_tiles is None:
-                tl.store(y_ptr + m * y_m + n * y_n, y, mask=inside)
-            else:
-                y_tiles.store([first_row, first_n], y.to(y_tiles.dtype))
+            lib.store_tile(y_tiles, (first_row, first_n), y_ptr + m * y_m + n * y_n, y, inside)
 
 
 @triton.jit
@@ -217,9 +203,7 @@ def linear_tiles(
     """Each program computes a tile of BLOCK_M x BLOCK_N sums over a CHUNK, BLOCK_K terms a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(N, BLOCK_N)
     part = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
-    begin, end = 0, K
-    if y_sum_parts_ptr is not None:
-        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
+    begin, end = lib.share(part, K, CHUNK, y_sum_parts_ptr is not None)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
@@ -538,10 +522,9 @@ def linear_backward_dx_tf32x3(
                 n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 4)[None, :]
                 inside = (m < M) & (n < K)
                 dx_sum = dx_sum_quarters[quarter]
-                if dx_tiles is None:
-                    tl.store(dx_ptr + m * dx_m + n * dx_n, dx_sum, mask=inside)
-                else:
-                    dx_tiles.store([first_m, column], dx_sum.to(dx_tiles.dtype))
+                lib.store_tile(
+                    dx_tiles, (first_m, column), dx_ptr + m * dx_m + n * dx_n, dx_sum, inside
+                )
 
 
 @triton.jit
@@ -589,10 +572,9 @@ def linear_backward_dx_presplit_one(
             n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
             inside = (m < M) & (n < K)
             dx_sum = dx_sum_halves[half]
-            if dx_tiles is None:
-                tl.store(dx_ptr + m * dx_m + n * dx_n, dx_sum, mask=inside)
-            else:
-                dx_tiles.store([first_m, column], dx_sum.to(dx_tiles.dtype))
+            lib.store_tile(
+                dx_tiles, (first_m, column), dx_ptr + m * dx_m + n * dx_n, dx_sum, inside
+            )
 
 
 @triton.jit
@@ -610,9 +592,7 @@ def linear_backward_dx_persistent(
     for work in tl.range(tl.program_id(0), PARTS * tiles, tl.num_programs(0), flatten=True):
         tile = work % tiles
         part = work // tiles
-        begin, end = 0, N
-        if dx_sum_parts_ptr is not None:
-            begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
+        begin, end = lib.share(part, N, CHUNK, dx_sum_parts_ptr is not None)
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         # dx[..., k] = sum[n](dy[..., n] * w[n, k])
@@ -635,10 +615,9 @@ def linear_backward_dx_persistent(
                 n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
                 inside = (m < M) & (n < K)
                 dx_sum = dx_sum_halves[half]
-                if dx_tiles is None:
-                    tl.store(dx_ptr + m * dx_m + n * dx_n, dx_sum, mask=inside)
-                else:
-                    dx_tiles.store([first_m, column], dx_sum.to(dx_tiles.dtype))
+                lib.store_tile(
+                    dx_tiles, (first_m, column), dx_ptr + m * dx_m + n * dx_n, dx_sum, inside
+                )
 
 
 @triton.jit
@@ -679,10 +658,9 @@ def linear_backward_dx_subtiles(
             dx_sum = (dx_sum_0, dx_sum_1, dx_sum_2)[subtile]
             n = first_n.to(tl.int64) + tl.arange(0, BLOCK_N)[None, :]
             inside = (m < M) & (n < K)
-            if dx_tiles is None:
-                tl.store(dx_ptr + m * dx_m + n * dx_n, dx_sum, mask=inside)
-            else:
-                dx_tiles.store([first_row, first_n], dx_sum.to(dx_tiles.dtype))
+            lib.store_tile(
+                dx_tiles, (first_row, first_n), dx_ptr + m * dx_m + n * dx_n, dx_sum, inside
+            )
 
 
 @triton.jit
@@ -695,9 +673,7 @@ def linear_backward_dx_tiles(
     """Each program computes a tile of BLOCK_M x BLOCK_N sums over a CHUNK, BLOCK_K terms a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(K, BLOCK_N)
     part = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
-    begin, end = 0, N
-    if dx_sum_parts_ptr is not None:
-        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
+    begin, end = lib.share(part, N, CHUNK, dx_sum_parts_ptr is not None)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
@@ -773,10 +749,7 @@ def linear_backward_db_loop(
     """
     N, dy_col = lib.multiples((N, dy_col), VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part, begin, end = 0, 0, tl.cast(cols, tl.int64)
-    if PASS > 0:
-        part = tl.program_id(1).to(tl.int64)
-        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
+    part, begin, end = lib.share_of_rows(tl.cast(cols, tl.int64), CHUNK, PASS)
     # db[n] = sum[...](dy[..., n])
     if PASS <= 1:
         db_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)

@@ -485,9 +485,7 @@ def linear_cross_entropy_backward_chunk_dz_persistent(
     for work in tl.range(tl.program_id(0), PARTS * tiles, tl.num_programs(0), flatten=True):
         tile = work % tiles
         part = work // tiles
-        begin, end = 0, K
-        if z_parts_ptr is not None:
-            begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
+        begin, end = lib.share(part, K, CHUNK, z_parts_ptr is not None)
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         # z[m, v] = sum[k](x[m, k] * w[v, k])
@@ -525,10 +523,9 @@ def linear_cross_entropy_backward_chunk_dz_persistent(
                 dz = tl.where(n + first_V == target, dhit, 0.0) + tl.where(
                     ~(target == ignore), dlse_sum * lib.exp(z - a_kept, HALF), 0.0
                 )
-                if dz_tiles is None:
-                    tl.store(dz_ptr + m * dz_m + n * dz_n, dz, mask=inside)
-                else:
-                    dz_tiles.store([first_m, column], dz.to(dz_tiles.dtype))
+                lib.store_tile(
+                    dz_tiles, (first_m, column), dz_ptr + m * dz_m + n * dz_n, dz, inside
+                )
 
 
 @triton.jit
@@ -581,10 +578,7 @@ def linear_cross_entropy_backward_chunk_dz_subtiles(
             dz = tl.where(n + first_V == target, dhit, 0.0) + tl.where(
                 ~(target == ignore), dlse_sum * lib.exp(z - a_kept, HALF), 0.0
             )
-            if dz_tiles is None:
-                tl.store(dz_ptr + m * dz_m + n * dz_n, dz, mask=inside)
-            else:
-                dz_tiles.store([first_row, first_n], dz.to(dz_tiles.dtype))
+            lib.store_tile(dz_tiles, (first_row, first_n), dz_ptr + m * dz_m + n * dz_n, dz, inside)
 
 
 @triton.jit
@@ -599,9 +593,7 @@ def linear_cross_entropy_backward_chunk_dz_tiles(
     """Each program computes a tile of BLOCK_M x BLOCK_N sums over a CHUNK, BLOCK_K terms a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(V, BLOCK_N)
     part = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
-    begin, end = 0, K
-    if z_parts_ptr is not None:
-        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
+    begin, end = lib.share(part, K, CHUNK, z_parts_ptr is not None)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
@@ -733,9 +725,7 @@ def linear_cross_entropy_backward_chunk_dw_persistent(
     for work in tl.range(tl.program_id(0), PARTS * tiles, tl.num_programs(0), flatten=True):
         tile = work % tiles
         part = work // tiles
-        begin, end = 0, M
-        if dw_sum_parts_ptr is not None:
-            begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
+        begin, end = lib.share(part, M, CHUNK, dw_sum_parts_ptr is not None)
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         # dw[v, k] = sum[m](dz[m, v] * where(not target[m] == ignore, x[m, k], 0.0))
@@ -762,10 +752,9 @@ def linear_cross_entropy_backward_chunk_dw_persistent(
                 n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
                 inside = (m < V) & (n < K)
                 dw_sum = dw_sum_halves[half]
-                if dw_tiles is None:
-                    tl.store(dw_ptr + m * dw_m + n * dw_n, dw_sum, mask=inside)
-                else:
-                    dw_tiles.store([first_m, column], dw_sum.to(dw_tiles.dtype))
+                lib.store_tile(
+                    dw_tiles, (first_m, column), dw_ptr + m * dw_m + n * dw_n, dw_sum, inside
+                )
 
 
 @triton.jit
@@ -816,10 +805,9 @@ def linear_cross_entropy_backward_chunk_dw_subtiles(
             dw_sum = (dw_sum_0, dw_sum_1, dw_sum_2)[subtile]
             n = first_n.to(tl.int64) + tl.arange(0, BLOCK_N)[None, :]
             inside = (m < V) & (n < K)
-            if dw_tiles is None:
-                tl.store(dw_ptr + m * dw_m + n * dw_n, dw_sum, mask=inside)
-            else:
-                dw_tiles.store([first_row, first_n], dw_sum.to(dw_tiles.dtype))
+            lib.store_tile(
+                dw_tiles, (first_row, first_n), dw_ptr + m * dw_m + n * dw_n, dw_sum, inside
+            )
 
 
 @triton.jit
@@ -832,9 +820,7 @@ def linear_cross_entropy_backward_chunk_dw_tiles(
     """Each program computes a tile of BLOCK_M x BLOCK_N sums over a CHUNK, BLOCK_K terms a step."""
     tiles_m, tiles_n = lib.blocks(V, BLOCK_M), lib.blocks(K, BLOCK_N)
     part = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
-    begin, end = 0, M
-    if dw_sum_parts_ptr is not None:
-        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
+    begin, end = lib.share(part, M, CHUNK, dw_sum_parts_ptr is not None)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
@@ -900,9 +886,7 @@ def linear_cross_entropy_backward_chunk_dx_sum_persistent(
     for work in tl.range(tl.program_id(0), PARTS * tiles, tl.num_programs(0), flatten=True):
         tile = work % tiles
         part = work // tiles
-        begin, end = 0, V
-        if dx_sum_sum_parts_ptr is not None:
-            begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
+        begin, end = lib.share(part, V, CHUNK, dx_sum_sum_parts_ptr is not None)
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         # dx_sum_sum[m, k] = sum[v](dz[m, v] * w[v, k])
@@ -936,10 +920,13 @@ def linear_cross_entropy_backward_chunk_dx_sum_persistent(
                     ).to(tl.float32)
                     # dx_sum[m, k] = dx_sum_before[m, k] + sum[v](dz[m, v] * w[v, k])
                     dx_sum = dx_sum_before + dx_sum_sum
-                    if dx_sum_tiles is None:
-                        tl.store(dx_sum_ptr + m * dx_sum_m + n * dx_sum_n, dx_sum, mask=inside)
-                    else:
-                        dx_sum_tiles.store([first_m, column], dx_sum.to(dx_sum_tiles.dtype))
+                    lib.store_tile(
+                        dx_sum_tiles,
+                        (first_m, column),
+                        dx_sum_ptr + m * dx_sum_m + n * dx_sum_n,
+                        dx_sum,
+                        inside,
+                    )
 
 
 @triton.jit
@@ -992,10 +979,13 @@ def linear_cross_entropy_backward_chunk_dx_sum_subtiles(
             ).to(tl.float32)
             # dx_sum[m, k] = dx_sum_before[m, k] + sum[v](dz[m, v] * w[v, k])
             dx_sum = dx_sum_before + dx_sum_sum
-            if dx_sum_tiles is None:
-                tl.store(dx_sum_ptr + m * dx_sum_m + n * dx_sum_n, dx_sum, mask=inside)
-            else:
-                dx_sum_tiles.store([first_row, first_n], dx_sum.to(dx_sum_tiles.dtype))
+            lib.store_tile(
+                dx_sum_tiles,
+                (first_row, first_n),
+                dx_sum_ptr + m * dx_sum_m + n * dx_sum_n,
+                dx_sum,
+                inside,
+            )
 
 
 @triton.jit
@@ -1010,9 +1000,7 @@ def linear_cross_entropy_backward_chunk_dx_sum_tiles(
     """Each program computes a tile of BLOCK_M x BLOCK_N sums over a CHUNK, BLOCK_K terms a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(K, BLOCK_N)
     part = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
-    begin, end = 0, V
-    if dx_sum_sum_parts_ptr is not None:
-        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
+    begin, end = lib.share(part, V, CHUNK, dx_sum_sum_parts_ptr is not None)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]

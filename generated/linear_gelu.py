@@ -58,10 +58,7 @@ def linear_gelu_tf32x3(
                 b = tl.load(b_ptr + n * b_n, mask=n < N).to(COMPUTE)
                 # y[m, n] = (acc[m, n] + b[n]) * ndtr(acc[m, n] + b[n])
                 y = lib.times_ndtr(acc + b, HALF)
-                if y_tiles is None:
-                    tl.store(y_ptr + m * y_m + n * y_n, y, mask=inside)
-                else:
-                    y_tiles.store([first_m, column], y.to(y_tiles.dtype))
+                lib.store_tile(y_tiles, (first_m, column), y_ptr + m * y_m + n * y_n, y, inside)
 
 
 @triton.jit
@@ -108,10 +105,7 @@ def linear_gelu_presplit_one(
             b = tl.load(b_ptr + n * b_n, mask=n < N).to(COMPUTE)
             # y[m, n] = (acc[m, n] + b[n]) * ndtr(acc[m, n] + b[n])
             y = lib.times_ndtr(acc + b, HALF)
-            if y_tiles is None:
-                tl.store(y_ptr + m * y_m + n * y_n, y, mask=inside)
-            else:
-                y_tiles.store([first_m, column], y.to(y_tiles.dtype))
+            lib.store_tile(y_tiles, (first_m, column), y_ptr + m * y_m + n * y_n, y, inside)
 
 
 @triton.jit
@@ -129,9 +123,7 @@ def linear_gelu_persistent(
     for work in tl.range(tl.program_id(0), PARTS * tiles, tl.num_programs(0), flatten=True):
         tile = work % tiles
         part = work // tiles
-        begin, end = 0, K
-        if acc_parts_ptr is not None:
-            begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
+        begin, end = lib.share(part, K, CHUNK, acc_parts_ptr is not None)
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         # acc[m, n] = sum[k](x[m, k] * w[n, k])
@@ -157,10 +149,7 @@ def linear_gelu_persistent(
                 b = tl.load(b_ptr + n * b_n, mask=n < N).to(COMPUTE)
                 # y[m, n] = (acc[m, n] + b[n]) * ndtr(acc[m, n] + b[n])
                 y = lib.times_ndtr(acc + b, HALF)
-                if y_tiles is None:
-                    tl.store(y_ptr + m * y_m + n * y_n, y, mask=inside)
-                else:
-                    y_tiles.store([first_m, column], y.to(y_tiles.dtype))
+                lib.store_tile(y_tiles, (first_m, column), y_ptr + m * y_m + n * y_n, y, inside)
 
 
 @triton.jit
@@ -200,10 +189,7 @@ def linear_gelu_subtiles(
             b = tl.load(b_ptr + n * b_n, mask=n < N).to(COMPUTE)
             # y[m, n] = (acc[m, n] + b[n]) * ndtr(acc[m, n] + b[n])
             y = lib.times_ndtr(acc + b, HALF)
-            if y_tiles is None:
-                tl.store(y_ptr + m * y_m + n * y_n, y, mask=inside)
-            else:
-                y_tiles.store([first_row, first_n], y.to(y_tiles.dtype))
+            lib.store_tile(y_tiles, (first_row, first_n), y_ptr + m * y_m + n * y_n, y, inside)
 
 
 @triton.jit
@@ -217,9 +203,7 @@ def linear_gelu_tiles(
     """Each program computes a tile of BLOCK_M x BLOCK_N sums over a CHUNK, BLOCK_K terms a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(N, BLOCK_N)
     part = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
-    begin, end = 0, K
-    if acc_parts_ptr is not None:
-        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
+    begin, end = lib.share(part, K, CHUNK, acc_parts_ptr is not None)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
@@ -527,17 +511,17 @@ def linear_gelu_forward_tf32x3(
                 n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 4)[None, :]
                 inside = (m < M) & (n < N)
                 acc = acc_quarters[quarter]
-                if acc_kept_tiles is None:
-                    tl.store(acc_kept_ptr + m * acc_kept_m + n * acc_kept_n, acc, mask=inside)
-                else:
-                    acc_kept_tiles.store([first_m, column], acc.to(acc_kept_tiles.dtype))
+                lib.store_tile(
+                    acc_kept_tiles,
+                    (first_m, column),
+                    acc_kept_ptr + m * acc_kept_m + n * acc_kept_n,
+                    acc,
+                    inside,
+                )
                 b = tl.load(b_ptr + n * b_n, mask=n < N).to(COMPUTE)
                 # y[m, n] = (acc[m, n] + b[n]) * ndtr(acc[m, n] + b[n])
                 y = lib.times_ndtr(acc + b, HALF)
-                if y_tiles is None:
-                    tl.store(y_ptr + m * y_m + n * y_n, y, mask=inside)
-                else:
-                    y_tiles.store([first_m, column], y.to(y_tiles.dtype))
+                lib.store_tile(y_tiles, (first_m, column), y_ptr + m * y_m + n * y_n, y, inside)
 
 
 @triton.jit
@@ -582,17 +566,17 @@ def linear_gelu_forward_presplit_one(
             n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
             inside = (m < M) & (n < N)
             acc = acc_halves[half]
-            if acc_kept_tiles is None:
-                tl.store(acc_kept_ptr + m * acc_kept_m + n * acc_kept_n, acc, mask=inside)
-            else:
-                acc_kept_tiles.store([first_m, column], acc.to(acc_kept_tiles.dtype))
+            lib.store_tile(
+                acc_kept_tiles,
+                (first_m, column),
+                acc_kept_ptr + m * acc_kept_m + n * acc_kept_n,
+                acc,
+                inside,
+            )
             b = tl.load(b_ptr + n * b_n, mask=n < N).to(COMPUTE)
             # y[m, n] = (acc[m, n] + b[n]) * ndtr(acc[m, n] + b[n])
             y = lib.times_ndtr(acc + b, HALF)
-            if y_tiles is None:
-                tl.store(y_ptr + m * y_m + n * y_n, y, mask=inside)
-            else:
-                y_tiles.store([first_m, column], y.to(y_tiles.dtype))
+            lib.store_tile(y_tiles, (first_m, column), y_ptr + m * y_m + n * y_n, y, inside)
 
 
 @triton.jit
@@ -611,9 +595,7 @@ def linear_gelu_forward_persistent(
     for work in tl.range(tl.program_id(0), PARTS * tiles, tl.num_programs(0), flatten=True):
         tile = work % tiles
         part = work // tiles
-        begin, end = 0, K
-        if acc_parts_ptr is not None:
-            begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
+        begin, end = lib.share(part, K, CHUNK, acc_parts_ptr is not None)
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         # acc[m, n] = sum[k](x[m, k] * w[n, k])
@@ -636,17 +618,17 @@ def linear_gelu_forward_persistent(
                 n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
                 inside = (m < M) & (n < N)
                 acc = acc_halves[half]
-                if acc_kept_tiles is None:
-                    tl.store(acc_kept_ptr + m * acc_kept_m + n * acc_kept_n, acc, mask=inside)
-                else:
-                    acc_kept_tiles.store([first_m, column], acc.to(acc_kept_tiles.dtype))
+                lib.store_tile(
+                    acc_kept_tiles,
+                    (first_m, column),
+                    acc_kept_ptr + m * acc_kept_m + n * acc_kept_n,
+                    acc,
+                    inside,
+                )
                 b = tl.load(b_ptr + n * b_n, mask=n < N).to(COMPUTE)
                 # y[m, n] = (acc[m, n] + b[n]) * ndtr(acc[m, n] + b[n])
                 y = lib.times_ndtr(acc + b, HALF)
-                if y_tiles is None:
-                    tl.store(y_ptr + m * y_m + n * y_n, y, mask=inside)
-                else:
-                    y_tiles.store([first_m, column], y.to(y_tiles.dtype))
+                lib.store_tile(y_tiles, (first_m, column), y_ptr + m * y_m + n * y_n, y, inside)
 
 
 @triton.jit
@@ -684,17 +666,17 @@ def linear_gelu_forward_subtiles(
             acc = (acc_0, acc_1, acc_2)[subtile]
             n = first_n.to(tl.int64) + tl.arange(0, BLOCK_N)[None, :]
             inside = (m < M) & (n < N)
-            if acc_kept_tiles is None:
-                tl.store(acc_kept_ptr + m * acc_kept_m + n * acc_kept_n, acc, mask=inside)
-            else:
-                acc_kept_tiles.store([first_row, first_n], acc.to(acc_kept_tiles.dtype))
+            lib.store_tile(
+                acc_kept_tiles,
+                (first_row, first_n),
+                acc_kept_ptr + m * acc_kept_m + n * acc_kept_n,
+                acc,
+                inside,
+            )
             b = tl.load(b_ptr + n * b_n, mask=n < N).to(COMPUTE)
             # y[m, n] = (acc[m, n] + b[n]) * ndtr(acc[m, n] + b[n])
             y = lib.times_ndtr(acc + b, HALF)
-            if y_tiles is None:
-                tl.store(y_ptr + m * y_m + n * y_n, y, mask=inside)
-            else:
-                y_tiles.store([first_row, first_n], y.to(y_tiles.dtype))
+            lib.store_tile(y_tiles, (first_row, first_n), y_ptr + m * y_m + n * y_n, y, inside)
 
 
 @triton.jit
@@ -709,9 +691,7 @@ def linear_gelu_forward_tiles(
     """Each program computes a tile of BLOCK_M x BLOCK_N sums over a CHUNK, BLOCK_K terms a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(N, BLOCK_N)
     part = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
-    begin, end = 0, K
-    if acc_parts_ptr is not None:
-        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
+    begin, end = lib.share(part, K, CHUNK, acc_parts_ptr is not None)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
@@ -954,10 +934,7 @@ def linear_gelu_backward_db_loop(
     """
     N, dy_col, acc_kept_col, dacc_col = lib.multiples((N, dy_col, acc_kept_col, dacc_col), VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part, begin, end = 0, 0, tl.cast(M, tl.int64)
-    if PASS > 0:
-        part = tl.program_id(1).to(tl.int64)
-        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
+    part, begin, end = lib.share_of_rows(tl.cast(M, tl.int64), CHUNK, PASS)
     # db[n] = sum[m](dacc[m, n])
     if PASS <= 1:
         db_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
@@ -1031,10 +1008,9 @@ def linear_gelu_backward_dx_tf32x3(
                 n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 4)[None, :]
                 inside = (m < M) & (n < K)
                 dx_sum = dx_sum_quarters[quarter]
-                if dx_tiles is None:
-                    tl.store(dx_ptr + m * dx_m + n * dx_n, dx_sum, mask=inside)
-                else:
-                    dx_tiles.store([first_m, column], dx_sum.to(dx_tiles.dtype))
+                lib.store_tile(
+                    dx_tiles, (first_m, column), dx_ptr + m * dx_m + n * dx_n, dx_sum, inside
+                )
 
 
 @triton.jit
@@ -1082,10 +1058,9 @@ def linear_gelu_backward_dx_presplit_one(
             n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
             inside = (m < M) & (n < K)
             dx_sum = dx_sum_halves[half]
-            if dx_tiles is None:
-                tl.store(dx_ptr + m * dx_m + n * dx_n, dx_sum, mask=inside)
-            else:
-                dx_tiles.store([first_m, column], dx_sum.to(dx_tiles.dtype))
+            lib.store_tile(
+                dx_tiles, (first_m, column), dx_ptr + m * dx_m + n * dx_n, dx_sum, inside
+            )
 
 
 @triton.jit
@@ -1103,9 +1078,7 @@ def linear_gelu_backward_dx_persistent(
     for work in tl.range(tl.program_id(0), PARTS * tiles, tl.num_programs(0), flatten=True):
         tile = work % tiles
         part = work // tiles
-        begin, end = 0, N
-        if dx_sum_parts_ptr is not None:
-            begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
+        begin, end = lib.share(part, N, CHUNK, dx_sum_parts_ptr is not None)
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         # dx[m, k] = sum[n](dacc[m, n] * w[n, k])
@@ -1132,10 +1105,9 @@ def linear_gelu_backward_dx_persistent(
                 n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
                 inside = (m < M) & (n < K)
                 dx_sum = dx_sum_halves[half]
-                if dx_tiles is None:
-                    tl.store(dx_ptr + m * dx_m + n * dx_n, dx_sum, mask=inside)
-                else:
-                    dx_tiles.store([first_m, column], dx_sum.to(dx_tiles.dtype))
+                lib.store_tile(
+                    dx_tiles, (first_m, column), dx_ptr + m * dx_m + n * dx_n, dx_sum, inside
+                )
 
 
 @triton.jit
@@ -1184,10 +1156,9 @@ def linear_gelu_backward_dx_subtiles(
             dx_sum = (dx_sum_0, dx_sum_1, dx_sum_2)[subtile]
             n = first_n.to(tl.int64) + tl.arange(0, BLOCK_N)[None, :]
             inside = (m < M) & (n < K)
-            if dx_tiles is None:
-                tl.store(dx_ptr + m * dx_m + n * dx_n, dx_sum, mask=inside)
-            else:
-                dx_tiles.store([first_row, first_n], dx_sum.to(dx_tiles.dtype))
+            lib.store_tile(
+                dx_tiles, (first_row, first_n), dx_ptr + m * dx_m + n * dx_n, dx_sum, inside
+            )
 
 
 @triton.jit
@@ -1200,9 +1171,7 @@ def linear_gelu_backward_dx_tiles(
     """Each program computes a tile of BLOCK_M x BLOCK_N sums over a CHUNK, BLOCK_K terms a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(K, BLOCK_N)
     part = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
-    begin, end = 0, N
-    if dx_sum_parts_ptr is not None:
-        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
+    begin, end = lib.share(part, N, CHUNK, dx_sum_parts_ptr is not None)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]

@@ -56,10 +56,7 @@ def log_softmax_loop(
     """
     D, x_row, y_row = lib.multiples((D, x_row, y_row), VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part, begin, end = 0, 0, tl.cast(D, tl.int64)
-    if PASS > 0:
-        part = tl.program_id(1).to(tl.int64)
-        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
+    part, begin, end = lib.share_of_rows(tl.cast(D, tl.int64), CHUNK, PASS)
     # m[...] = max[d](x[..., d])
     # y_sum[...] = sum[d](exp(z[..., d]))
     if PASS <= 1:
@@ -369,10 +366,7 @@ def log_softmax_backward_loop(
     """
     D, x_row, dy_row, dx_row = lib.multiples((D, x_row, dy_row, dx_row), VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part, begin, end = 0, 0, tl.cast(D, tl.int64)
-    if PASS > 0:
-        part = tl.program_id(1).to(tl.int64)
-        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
+    part, begin, end = lib.share_of_rows(tl.cast(D, tl.int64), CHUNK, PASS)
     # m[...] = max[d](x[..., d])
     # y_sum[...] = sum[k](exp(z[..., k]))
     # dy_log_sum[...] = sum[d](dy[..., d])

@@ -56,10 +56,7 @@ def logsumexp_loop(
     """
     D, x_row = lib.multiples((D, x_row), VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part, begin, end = 0, 0, tl.cast(D, tl.int64)
-    if PASS > 0:
-        part = tl.program_id(1).to(tl.int64)
-        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
+    part, begin, end = lib.share_of_rows(tl.cast(D, tl.int64), CHUNK, PASS)
     # m[...] = max[d](x[..., d])
     # y_sum[...] = sum[d](exp(x[..., d] - shift[...]))
     if PASS <= 1:
@@ -266,10 +263,7 @@ def logsumexp_backward_loop(
     """
     D, x_row, dx_row = lib.multiples((D, x_row, dx_row), VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part, begin, end = 0, 0, tl.cast(D, tl.int64)
-    if PASS > 0:
-        part = tl.program_id(1).to(tl.int64)
-        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
+    part, begin, end = lib.share_of_rows(tl.cast(D, tl.int64), CHUNK, PASS)
     # m[...] = max[d](x[..., d])
     # y_sum[...] = sum[d](exp(x[..., d] - shift[...]))
     if PASS <= 1:

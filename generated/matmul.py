@@ -54,10 +54,7 @@ def matmul_tf32x3(
                 n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 4)[None, :]
                 inside = (m < M) & (n < N)
                 y_sum = y_sum_quarters[quarter]
-                if y_tiles is None:
-                    tl.store(y_ptr + m * y_m + n * y_n, y_sum, mask=inside)
-                else:
-                    y_tiles.store([first_m, column], y_sum.to(y_tiles.dtype))
+                lib.store_tile(y_tiles, (first_m, column), y_ptr + m * y_m + n * y_n, y_sum, inside)
 
 
 @triton.jit
@@ -101,10 +98,7 @@ def matmul_presplit_one(
             n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
             inside = (m < M) & (n < N)
             y_sum = y_sum_halves[half]
-            if y_tiles is None:
-                tl.store(y_ptr + m * y_m + n * y_n, y_sum, mask=inside)
-            else:
-                y_tiles.store([first_m, column], y_sum.to(y_tiles.dtype))
+            lib.store_tile(y_tiles, (first_m, column), y_ptr + m * y_m + n * y_n, y_sum, inside)
 
 
 @triton.jit
@@ -122,9 +116,7 @@ def matmul_persistent(
     for work in tl.range(tl.program_id(0), PARTS * tiles, tl.num_programs(0), flatten=True):
         tile = work % tiles
         part = work // tiles
-        begin, end = 0, K
-        if y_sum_parts_ptr is not None:
-            begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
+        begin, end = lib.share(part, K, CHUNK, y_sum_parts_ptr is not None)
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         # y[m, n] = sum[k](a[m, k] * b[k, n])
@@ -147,10 +139,7 @@ def matmul_persistent(
                 n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
                 inside = (m < M) & (n < N)
                 y_sum = y_sum_halves[half]
-                if y_tiles is None:
-                    tl.store(y_ptr + m * y_m + n * y_n, y_sum, mask=inside)
-                else:
-                    y_tiles.store([first_m, column], y_sum.to(y_tiles.dtype))
+                lib.store_tile(y_tiles, (first_m, column), y_ptr + m * y_m + n * y_n, y_sum, inside)
 
 
 @triton.jit
@@ -187,10 +176,7 @@ def matmul_subtiles(
             y_sum = (y_sum_0, y_sum_1, y_sum_2)[subtile]
             n = first_n.to(tl.int64) + tl.arange(0, BLOCK_N)[None, :]
             inside = (m < M) & (n < N)
-            if y_tiles is None:
-                tl.store(y_ptr + m * y_m + n * y_n, y_sum, mask=inside)
-            else:
-                y_tiles.store([first_row, first_n], y_sum.to(y_tiles.dtype))
+            lib.store_tile(y_tiles, (first_row, first_n), y_ptr + m * y_m + n * y_n, y_sum, inside)
 
 
 @triton.jit
@@ -203,9 +189,7 @@ def matmul_tiles(
     """Each program computes a tile of BLOCK_M x BLOCK_N sums over a CHUNK, BLOCK_K terms a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(N, BLOCK_N)
     part = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
-    begin, end = 0, K
-    if y_sum_parts_ptr is not None:
-        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
+    begin, end = lib.share(part, K, CHUNK, y_sum_parts_ptr is not None)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]

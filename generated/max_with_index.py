@@ -52,10 +52,7 @@ def max_with_index_float_loop(
     """
     D, x_row = lib.multiples((D, x_row), VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part, begin, end = 0, 0, tl.cast(D, tl.int64)
-    if PASS > 0:
-        part = tl.program_id(1).to(tl.int64)
-        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
+    part, begin, end = lib.share_of_rows(tl.cast(D, tl.int64), CHUNK, PASS)
     # v[n] = max[d](x[n, d])
     # i[n] = argmax[d](x[n, d])
     if PASS <= 1:
@@ -119,10 +116,7 @@ def max_with_index_int_loop(
     """
     D, x_row = lib.multiples((D, x_row), VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part, begin, end = 0, 0, tl.cast(D, tl.int64)
-    if PASS > 0:
-        part = tl.program_id(1).to(tl.int64)
-        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
+    part, begin, end = lib.share_of_rows(tl.cast(D, tl.int64), CHUNK, PASS)
     # v[n] = max[d](x[n, d])
     # i[n] = argmax[d](x[n, d])
     if PASS <= 1:

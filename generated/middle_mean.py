@@ -51,10 +51,7 @@ def middle_mean_loop(
     tiles = lib.blocks(D, ROWS)
     outer = (tl.program_id(0) // tiles).to(tl.int64)
     row = (tl.program_id(0) % tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part, begin, end = 0, 0, tl.cast(M, tl.int64)
-    if PASS > 0:
-        part = tl.program_id(1).to(tl.int64)
-        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
+    part, begin, end = lib.share_of_rows(tl.cast(M, tl.int64), CHUNK, PASS)
     bd = outer * D + row
     # y[b, d] = mean[m](x[b, m, d])
     if PASS <= 1:

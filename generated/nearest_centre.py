@@ -50,10 +50,7 @@ def nearest_centre_norm_loop(
     """
     D, c_row = lib.multiples((D, c_row), VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part, begin, end = 0, 0, tl.cast(D, tl.int64)
-    if PASS > 0:
-        part = tl.program_id(1).to(tl.int64)
-        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
+    part, begin, end = lib.share_of_rows(tl.cast(D, tl.int64), CHUNK, PASS)
     # norm[k] = sum[d](c[k, d] ** 2)
     if PASS <= 1:
         norm_acc = tl.full((ROWS, BLOCK), 0.0, tl.float32)
@@ -104,10 +101,7 @@ def nearest_centre_distance_sum_loop(
     """
     D, x_row = lib.multiples((D, x_row), VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part, begin, end = 0, 0, tl.cast(D, tl.int64)
-    if PASS > 0:
-        part = tl.program_id(1).to(tl.int64)
-        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
+    part, begin, end = lib.share_of_rows(tl.cast(D, tl.int64), CHUNK, PASS)
     # distance_sum[n] = sum[d](x[n, d] ** 2)
     if PASS <= 1:
         distance_sum_acc = tl.full((ROWS, BLOCK), 0.0, tl.float32)
@@ -462,10 +456,7 @@ def nearest_centre_backward_dnorm_loop(
     """
     N = lib.multiple(N, VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part, begin, end = 0, 0, tl.cast(N, tl.int64)
-    if PASS > 0:
-        part = tl.program_id(1).to(tl.int64)
-        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
+    part, begin, end = lib.share_of_rows(tl.cast(N, tl.int64), CHUNK, PASS)
     # dnorm[k] = sum[n](dfar[n, k])
     if PASS <= 1:
         dnorm_acc = tl.full((ROWS, BLOCK), 0.0, tl.float32)

@@ -49,10 +49,7 @@ def row_argmax_float_loop(
     """
     D, x_row = lib.multiples((D, x_row), VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part, begin, end = 0, 0, tl.cast(D, tl.int64)
-    if PASS > 0:
-        part = tl.program_id(1).to(tl.int64)
-        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
+    part, begin, end = lib.share_of_rows(tl.cast(D, tl.int64), CHUNK, PASS)
     # i[n] = argmax[d](x[n, d])
     if PASS <= 1:
         i_best = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
@@ -112,10 +109,7 @@ def row_argmax_int_loop(
     """
     D, x_row = lib.multiples((D, x_row), VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part, begin, end = 0, 0, tl.cast(D, tl.int64)
-    if PASS > 0:
-        part = tl.program_id(1).to(tl.int64)
-        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
+    part, begin, end = lib.share_of_rows(tl.cast(D, tl.int64), CHUNK, PASS)
     # i[n] = argmax[d](x[n, d])
     if PASS <= 1:
         i_best = tl.full((ROWS, BLOCK), LOWEST, T)

@@ -49,10 +49,7 @@ def row_norm_max_loop(
     """
     D, x_row, y_row = lib.multiples((D, x_row, y_row), VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part, begin, end = 0, 0, tl.cast(D, tl.int64)
-    if PASS > 0:
-        part = tl.program_id(1).to(tl.int64)
-        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
+    part, begin, end = lib.share_of_rows(tl.cast(D, tl.int64), CHUNK, PASS)
     # y_max[n] = max[d](x[n, d])
     if PASS <= 1:
         y_max_acc = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
@@ -318,10 +315,7 @@ def row_norm_max_backward_y_max_at_loop(
     """
     D, x_row = lib.multiples((D, x_row), VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part, begin, end = 0, 0, tl.cast(D, tl.int64)
-    if PASS > 0:
-        part = tl.program_id(1).to(tl.int64)
-        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
+    part, begin, end = lib.share_of_rows(tl.cast(D, tl.int64), CHUNK, PASS)
     # y_max[n] = max[k](x[n, k])
     # y_max_at[n] = argmax[k](x[n, k])
     if PASS <= 1:
@@ -393,10 +387,7 @@ def row_norm_max_backward_dx_loop(
     """
     D, dy_row, y_row, dx_row = lib.multiples((D, dy_row, y_row, dx_row), VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part, begin, end = 0, 0, tl.cast(D, tl.int64)
-    if PASS > 0:
-        part = tl.program_id(1).to(tl.int64)
-        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
+    part, begin, end = lib.share_of_rows(tl.cast(D, tl.int64), CHUNK, PASS)
     # dy_max_sum[n] = sum[d](dy[n, d] * y[n, d])
     if PASS <= 1:
         dy_max_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)

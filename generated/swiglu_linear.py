@@ -33,9 +33,7 @@ def swiglu_linear_persistent(
     for work in range(tl.program_id(0), PARTS * tiles, tl.num_programs(0)):
         tile = work % tiles
         part = work // tiles
-        begin, end = 0, K
-        if gate_parts_ptr is not None:
-            begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
+        begin, end = lib.share(part, K, CHUNK, gate_parts_ptr is not None)
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         # gate[m, n] = sum[k](x[m, k] * wg[n, k])
@@ -67,10 +65,7 @@ def swiglu_linear_persistent(
                 up = up_halves[half]
                 # y[m, n] = gate[m, n] * sigmoid(gate[m, n]) * up[m, n]
                 y = gate * lib.sigmoid(gate, HALF) * up
-                if y_tiles is None:
-                    tl.store(y_ptr + m * y_m + n * y_n, y, mask=inside)
-                else:
-                    y_tiles.store([first_m, column], y.to(y_tiles.dtype))
+                lib.store_tile(y_tiles, (first_m, column), y_ptr + m * y_m + n * y_n, y, inside)
 
 
 @triton.jit
@@ -85,9 +80,7 @@ def swiglu_linear_tiles(
     """Each program computes a tile of BLOCK_M x BLOCK_N sums over a CHUNK, BLOCK_K terms a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(N, BLOCK_N)
     part = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
-    begin, end = 0, K
-    if gate_parts_ptr is not None:
-        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
+    begin, end = lib.share(part, K, CHUNK, gate_parts_ptr is not None)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
@@ -352,9 +345,7 @@ def swiglu_linear_forward_persistent(
     for work in range(tl.program_id(0), PARTS * tiles, tl.num_programs(0)):
         tile = work % tiles
         part = work // tiles
-        begin, end = 0, K
-        if gate_parts_ptr is not None:
-            begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
+        begin, end = lib.share(part, K, CHUNK, gate_parts_ptr is not None)
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         # gate[m, n] = sum[k](x[m, k] * wg[n, k])
@@ -384,20 +375,23 @@ def swiglu_linear_forward_persistent(
                 inside = (m < M) & (n < N)
                 gate = gate_halves[half]
                 up = up_halves[half]
-                if gate_kept_tiles is None:
-                    tl.store(gate_kept_ptr + m * gate_kept_m + n * gate_kept_n, gate, mask=inside)
-                else:
-                    gate_kept_tiles.store([first_m, column], gate.to(gate_kept_tiles.dtype))
-                if up_kept_tiles is None:
-                    tl.store(up_kept_ptr + m * up_kept_m + n * up_kept_n, up, mask=inside)
-                else:
-                    up_kept_tiles.store([first_m, column], up.to(up_kept_tiles.dtype))
+                lib.store_tile(
+                    gate_kept_tiles,
+                    (first_m, column),
+                    gate_kept_ptr + m * gate_kept_m + n * gate_kept_n,
+                    gate,
+                    inside,
+                )
+                lib.store_tile(
+                    up_kept_tiles,
+                    (first_m, column),
+                    up_kept_ptr + m * up_kept_m + n * up_kept_n,
+                    up,
+                    inside,
+                )
                 # y[m, n] = gate[m, n] * sigmoid(gate[m, n]) * up[m, n]
                 y = gate * lib.sigmoid(gate, HALF) * up
-                if y_tiles is None:
-                    tl.store(y_ptr + m * y_m + n * y_n, y, mask=inside)
-                else:
-                    y_tiles.store([first_m, column], y.to(y_tiles.dtype))
+                lib.store_tile(y_tiles, (first_m, column), y_ptr + m * y_m + n * y_n, y, inside)
 
 
 @triton.jit
@@ -413,9 +407,7 @@ def swiglu_linear_forward_tiles(
     """Each program computes a tile of BLOCK_M x BLOCK_N sums over a CHUNK, BLOCK_K terms a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(N, BLOCK_N)
     part = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
-    begin, end = 0, K
-    if gate_parts_ptr is not None:
-        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
+    begin, end = lib.share(part, K, CHUNK, gate_parts_ptr is not None)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
@@ -784,10 +776,13 @@ def swiglu_linear_backward_dx_sum_tf32x3(
                 n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 4)[None, :]
                 inside = (m < M) & (n < K)
                 dx_sum = dx_sum_quarters[quarter]
-                if dx_sum_tiles is None:
-                    tl.store(dx_sum_ptr + m * dx_sum_m + n * dx_sum_n, dx_sum, mask=inside)
-                else:
-                    dx_sum_tiles.store([first_m, column], dx_sum.to(dx_sum_tiles.dtype))
+                lib.store_tile(
+                    dx_sum_tiles,
+                    (first_m, column),
+                    dx_sum_ptr + m * dx_sum_m + n * dx_sum_n,
+                    dx_sum,
+                    inside,
+                )
 
 
 @triton.jit
@@ -839,10 +834,13 @@ def swiglu_linear_backward_dx_sum_presplit_one(
             n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
             inside = (m < M) & (n < K)
             dx_sum = dx_sum_halves[half]
-            if dx_sum_tiles is None:
-                tl.store(dx_sum_ptr + m * dx_sum_m + n * dx_sum_n, dx_sum, mask=inside)
-            else:
-                dx_sum_tiles.store([first_m, column], dx_sum.to(dx_sum_tiles.dtype))
+            lib.store_tile(
+                dx_sum_tiles,
+                (first_m, column),
+                dx_sum_ptr + m * dx_sum_m + n * dx_sum_n,
+                dx_sum,
+                inside,
+            )
 
 
 @triton.jit
@@ -860,9 +858,7 @@ def swiglu_linear_backward_dx_sum_persistent(
     for work in tl.range(tl.program_id(0), PARTS * tiles, tl.num_programs(0), flatten=True):
         tile = work % tiles
         part = work // tiles
-        begin, end = 0, N
-        if dx_sum_parts_ptr is not None:
-            begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
+        begin, end = lib.share(part, N, CHUNK, dx_sum_parts_ptr is not None)
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         # dx_sum[m, k2] = sum[n](dup[m, n] * wu[n, k2])
@@ -889,10 +885,13 @@ def swiglu_linear_backward_dx_sum_persistent(
                 n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
                 inside = (m < M) & (n < K)
                 dx_sum = dx_sum_halves[half]
-                if dx_sum_tiles is None:
-                    tl.store(dx_sum_ptr + m * dx_sum_m + n * dx_sum_n, dx_sum, mask=inside)
-                else:
-                    dx_sum_tiles.store([first_m, column], dx_sum.to(dx_sum_tiles.dtype))
+                lib.store_tile(
+                    dx_sum_tiles,
+                    (first_m, column),
+                    dx_sum_ptr + m * dx_sum_m + n * dx_sum_n,
+                    dx_sum,
+                    inside,
+                )
 
 
 @triton.jit
@@ -941,10 +940,13 @@ def swiglu_linear_backward_dx_sum_subtiles(
             dx_sum = (dx_sum_0, dx_sum_1, dx_sum_2)[subtile]
             n = first_n.to(tl.int64) + tl.arange(0, BLOCK_N)[None, :]
             inside = (m < M) & (n < K)
-            if dx_sum_tiles is None:
-                tl.store(dx_sum_ptr + m * dx_sum_m + n * dx_sum_n, dx_sum, mask=inside)
-            else:
-                dx_sum_tiles.store([first_row, first_n], dx_sum.to(dx_sum_tiles.dtype))
+            lib.store_tile(
+                dx_sum_tiles,
+                (first_row, first_n),
+                dx_sum_ptr + m * dx_sum_m + n * dx_sum_n,
+                dx_sum,
+                inside,
+            )
 
 
 @triton.jit
@@ -957,9 +959,7 @@ def swiglu_linear_backward_dx_sum_tiles(
     """Each program computes a tile of BLOCK_M x BLOCK_N sums over a CHUNK, BLOCK_K terms a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(K, BLOCK_N)
     part = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
-    begin, end = 0, N
-    if dx_sum_parts_ptr is not None:
-        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
+    begin, end = lib.share(part, N, CHUNK, dx_sum_parts_ptr is not None)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
@@ -1051,10 +1051,9 @@ def swiglu_linear_backward_dx_tf32x3(
                 dx_sum = tl.load(dx_sum_ptr + m * dx_sum_m + n * dx_sum_n, mask=inside)
                 # dx[m, k] = sum[n](dup[m, n] * wu[n, k]) + sum[n](dgate[m, n] * wg[n, k])
                 dx = dx_sum + dx_sum2
-                if dx_tiles is None:
-                    tl.store(dx_ptr + m * dx_m + n * dx_n, dx, mask=inside)
-                else:
-                    dx_tiles.store([first_m, column], dx.to(dx_tiles.dtype))
+                lib.store_tile(
+                    dx_tiles, (first_m, column), dx_ptr + m * dx_m + n * dx_n, dx, inside
+                )
 
 
 @triton.jit
@@ -1110,10 +1109,7 @@ def swiglu_linear_backward_dx_presplit_one(
             dx_sum = tl.load(dx_sum_ptr + m * dx_sum_m + n * dx_sum_n, mask=inside)
             # dx[m, k] = sum[n](dup[m, n] * wu[n, k]) + sum[n](dgate[m, n] * wg[n, k])
             dx = dx_sum + dx_sum2
-            if dx_tiles is None:
-                tl.store(dx_ptr + m * dx_m + n * dx_n, dx, mask=inside)
-            else:
-                dx_tiles.store([first_m, column], dx.to(dx_tiles.dtype))
+            lib.store_tile(dx_tiles, (first_m, column), dx_ptr + m * dx_m + n * dx_n, dx, inside)
 
 
 @triton.jit
@@ -1132,9 +1128,7 @@ def swiglu_linear_backward_dx_persistent(
     for work in tl.range(tl.program_id(0), PARTS * tiles, tl.num_programs(0), flatten=True):
         tile = work % tiles
         part = work // tiles
-        begin, end = 0, N
-        if dx_sum2_parts_ptr is not None:
-            begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
+        begin, end = lib.share(part, N, CHUNK, dx_sum2_parts_ptr is not None)
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         # dx_sum2[m, k2] = sum[n](dgate[m, n] * wg[n, k2])
@@ -1168,10 +1162,9 @@ def swiglu_linear_backward_dx_persistent(
                     dx_sum = tl.load(dx_sum_ptr + m * dx_sum_m + n * dx_sum_n, mask=inside)
                     # dx[m, k] = sum[n](dup[m, n] * wu[n, k]) + sum[n](dgate[m, n] * wg[n, k])
                     dx = dx_sum + dx_sum2
-                    if dx_tiles is None:
-                        tl.store(dx_ptr + m * dx_m + n * dx_n, dx, mask=inside)
-                    else:
-                        dx_tiles.store([first_m, column], dx.to(dx_tiles.dtype))
+                    lib.store_tile(
+                        dx_tiles, (first_m, column), dx_ptr + m * dx_m + n * dx_n, dx, inside
+                    )
 
 
 @triton.jit
@@ -1224,10 +1217,7 @@ def swiglu_linear_backward_dx_subtiles(
             dx_sum = tl.load(dx_sum_ptr + m * dx_sum_m + n * dx_sum_n, mask=inside)
             # dx[m, k] = sum[n](dup[m, n] * wu[n, k]) + sum[n](dgate[m, n] * wg[n, k])
             dx = dx_sum + dx_sum2
-            if dx_tiles is None:
-                tl.store(dx_ptr + m * dx_m + n * dx_n, dx, mask=inside)
-            else:
-                dx_tiles.store([first_row, first_n], dx.to(dx_tiles.dtype))
+            lib.store_tile(dx_tiles, (first_row, first_n), dx_ptr + m * dx_m + n * dx_n, dx, inside)
 
 
 @triton.jit
@@ -1241,9 +1231,7 @@ def swiglu_linear_backward_dx_tiles(
     """Each program computes a tile of BLOCK_M x BLOCK_N sums over a CHUNK, BLOCK_K terms a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(K, BLOCK_N)
     part = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
-    begin, end = 0, N
-    if dx_sum2_parts_ptr is not None:
-        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
+    begin, end = lib.share(part, N, CHUNK, dx_sum2_parts_ptr is not None)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
@@ -1316,9 +1304,7 @@ def swiglu_linear_backward_dwg_persistent(
     for work in range(tl.program_id(0), PARTS * tiles, tl.num_programs(0)):
         tile = work % tiles
         part = work // tiles
-        begin, end = 0, M
-        if dwg_sum_parts_ptr is not None:
-            begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
+        begin, end = lib.share(part, M, CHUNK, dwg_sum_parts_ptr is not None)
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         # dwg[n, k] = sum[m](dgate[m, n] * x[m, k])
@@ -1356,14 +1342,12 @@ def swiglu_linear_backward_dwg_persistent(
                 inside = (m < N) & (n < K)
                 dwg_sum = dwg_sum_halves[half]
                 dwu_sum = dwu_sum_halves[half]
-                if dwg_tiles is None:
-                    tl.store(dwg_ptr + m * dwg_m + n * dwg_n, dwg_sum, mask=inside)
-                else:
-                    dwg_tiles.store([first_m, column], dwg_sum.to(dwg_tiles.dtype))
-                if dwu_tiles is None:
-                    tl.store(dwu_ptr + m * dwu_m + n * dwu_n, dwu_sum, mask=inside)
-                else:
-                    dwu_tiles.store([first_m, column], dwu_sum.to(dwu_tiles.dtype))
+                lib.store_tile(
+                    dwg_tiles, (first_m, column), dwg_ptr + m * dwg_m + n * dwg_n, dwg_sum, inside
+                )
+                lib.store_tile(
+                    dwu_tiles, (first_m, column), dwu_ptr + m * dwu_m + n * dwu_n, dwu_sum, inside
+                )
 
 
 @triton.jit
@@ -1378,9 +1362,7 @@ def swiglu_linear_backward_dwg_tiles(
     """Each program computes a tile of BLOCK_M x BLOCK_N sums over a CHUNK, BLOCK_K terms a step."""
     tiles_m, tiles_n = lib.blocks(N, BLOCK_M), lib.blocks(K, BLOCK_N)
     part = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
-    begin, end = 0, M
-    if dwg_sum_parts_ptr is not None:
-        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
+    begin, end = lib.share(part, M, CHUNK, dwg_sum_parts_ptr is not None)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]

@@ -145,12 +145,16 @@ def describe(
     writer.args.pointers[name] = name
     flag = writer.fresh(transposed.upper())
     writer.args.constants[flag] = transposed
-    before = numbers(writer, (tile.runs[k] for k in order[:-2]))
+    before = [writer.run_text(tile.runs[k]) for k in order[:-2]]
 
     def load(first_m: str) -> str:
         at = {"m": first_m, "n": "first_n", "k": "start"}
+        if before:
+            rows, cols = (f"BLOCK_{a.upper()}" for a in axes)
+            given = f"({', '.join(before)},), {at[axes[0]]}, {at[axes[1]]}, {rows}, {cols}, {flag}"
+            return f"lib.load_tile({name}, {given})"
         straight, turned = (
-            tile_of(name, before, {axis: at[axis] for axis in own}) for own in (axes, axes[::-1])
+            tile_of(name, [], {axis: at[axis] for axis in own}) for own in (axes, axes[::-1])
         )
         return f"{turned}.T if {flag} else {straight}"
 

@@ -198,6 +198,48 @@ def multiples(sizes, VEC: tl.constexpr):
 
 
 @triton.jit
+def share(part, count, CHUNK, SHARED: tl.constexpr):
+    """Where the terms of a program begin and end: those of its part, or all of `count`, if none share them."""
+    if SHARED:
+        return part * CHUNK, tl.minimum((part + 1) * CHUNK, count)
+    else:
+        return 0, count
+
+
+@triton.jit
+def share_of_rows(count, CHUNK, PASS: tl.constexpr):
+    """The part of its rows that a program has in a PASS, and where that begins and ends. Without a PASS it has all of them."""
+    if PASS > 0:
+        part = tl.program_id(1).to(count.dtype)
+        return part, part * CHUNK, tl.minimum((part + 1) * CHUNK, count)
+    else:
+        return 0, 0, count
+
+
+@triton.jit
+def load_tile(
+    tiles, outer, row, col, ROWS: tl.constexpr, COLS: tl.constexpr, TRANSPOSED: tl.constexpr
+):
+    """Loads ROWS x COLS elements of the matrix `outer`, from (row, col) on. The descriptor may have its columns first."""
+    corner = ()
+    for k in tl.static_range(len(outer)):
+        corner = corner + (outer[k].to(tl.int32),)
+    if TRANSPOSED:
+        return tiles.load(corner + (col, row)).reshape(COLS, ROWS).T
+    else:
+        return tiles.load(corner + (row, col)).reshape(ROWS, COLS)
+
+
+@triton.jit
+def store_tile(tiles, corner, at, x, inside):
+    """Stores a tile by its descriptor, or by pointers where there is none."""
+    if tiles is None:
+        tl.store(at, x, mask=inside)
+    else:
+        tiles.store(corner, x.to(tiles.dtype))
+
+
+@triton.jit
 def load_strip(
     tiles, STRIP_DIM: tl.constexpr, at, channel, TERMS: tl.constexpr, CHANNELS: tl.constexpr
 ):
