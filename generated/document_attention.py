@@ -216,8 +216,7 @@ def document_attention_forward_o_merge(
         + e * o_sum_parts_4,
         mask=in_part & in_e,
     )
-    # o_sum[b, h, i, e] = sum[begin_[b, i] <= j <= i](T(p[b, h, i, j]) *
-    #     v[b, h, j, e])
+    # o_sum[b, h, i, e] = sum[begin_[b, i] <= j <= i](T(p[b, h, i, j]) * ...
     o_sum = tl.sum(
         tl.where(
             in_part,
@@ -329,8 +328,7 @@ def document_attention_forward_o_tiles(
             )
             if masked:
                 v = tl.where((j[:, None] < end_i) & seen, v, 0.0)
-            # o_sum[b, h, i, e] = sum[begin_[b, i] <= j <= i](T(p[b, h, i, j]) *
-            #     v[b, h, j, e])
+            # o_sum[b, h, i, e] = sum[begin_[b, i] <= j <= i](T(p[b, h, i, j]) * ...
             o_sum = tl.dot(p.to(T), v, o_sum * m_moved)
             # o_sum2[b, h, i] = sum[begin_[b, i] <= j <= i](p[b, h, i, j])
             o_sum2 = o_sum2 * m_moved + tl.sum(p, 1, keep_dims=True)
@@ -439,8 +437,7 @@ def document_attention_forward_o_wide(
             )
             if masked:
                 v = tl.where((j[:, None] < end_i) & seen, v, 0.0)
-            # o_sum[b, h, i, e] = sum[begin_[b, i] <= j <= i](T(p[b, h, i, j]) *
-            #     v[b, h, j, e])
+            # o_sum[b, h, i, e] = sum[begin_[b, i] <= j <= i](T(p[b, h, i, j]) * ...
             o_sum = tl.dot(p.to(q_ptr.dtype.element_ty), v, o_sum * m_moved)
             # o_sum2[b, h, i] = sum[begin_[b, i] <= j <= i](p[b, h, i, j])
             o_sum2 = o_sum2 * m_moved + tl.sum(p, 1, keep_dims=True)
@@ -559,8 +556,7 @@ def document_attention_forward_o_wide_part(
             )
             if masked:
                 v = tl.where((j[:, None] < stop) & seen, v, 0.0)
-            # o_sum[b, h, i, e] = sum[begin_[b, i] <= j <= i](T(p[b, h, i, j]) *
-            #     v[b, h, j, e])
+            # o_sum[b, h, i, e] = sum[begin_[b, i] <= j <= i](T(p[b, h, i, j]) * ...
             o_sum = tl.dot(p.to(q_ptr.dtype.element_ty), v, o_sum * m_moved)
             # o_sum2[b, h, i] = sum[begin_[b, i] <= j <= i](p[b, h, i, j])
             o_sum2 = o_sum2 * m_moved + tl.sum(p, 1, keep_dims=True)
@@ -1292,8 +1288,7 @@ def document_attention_backward_dq_tiles(
             )
             # dp_sum[b, h, i, j] = sum[e](do_sum2[b, h, i, e] * v[b, h, j, e])
             dp_sum = tl.dot(do_sum2, v.T)
-            # dp[b, h, i, j] = where(j >= i64(begin_[b, i]) and i >= j,
-            #     sum[e](do_sum2[b, h, i, e] * v[b, h, j, e]) - dp_row[b, h, i], 0.0)
+            # dp[b, h, i, j] = where(j >= i64(begin_[b, i]) and i >= j, ...
             dp = dp_sum - dp_row
             k = k_tiles.load([b.to(tl.int32), h.to(tl.int32), tl.cast(start, tl.int32), 0]).reshape(
                 BLOCK_N, BLOCK_D
@@ -1302,23 +1297,19 @@ def document_attention_backward_dq_tiles(
             s_sum = tl.dot(q, k.T)
             # p[b, h, i, j] = exp(s[b, h, i, j] - m_kept[b, h, i])
             p = tl.exp2(s_sum * (scale * 1.44269504) - m_kept * 1.44269504)
-            # ds[b, h, i, j] = where(j >= i64(begin_[b, i]) and i >= j, dp[b, h, i, j] *
-            #     p[b, h, i, j], 0.0)
+            # ds[b, h, i, j] = where(j >= i64(begin_[b, i]) and i >= j, dp[b, h, i, j] * ...
             ds = dp * p
-            # ds_sum[b, h, i, j] = T(where(j >= i64(begin_[b, i]) and i >= j, ds[b, h, i, j]
-            #     * scale, 0.0))
+            # ds_sum[b, h, i, j] = T(where(j >= i64(begin_[b, i]) and i >= j, ds[b, h, ...
             ds_sum = (ds * scale).to(T)
             if masked:
                 ds_sum = tl.where(counts, ds_sum, 0.0)
             seen = tl.load(seen_ptr + b * seen_0 + j[:, None] * seen_1, mask=j[:, None] < end_i)
             if masked:
                 k = tl.where((j[:, None] < end_i) & seen, k, 0.0)
-            # dq[b, h, i, e] = sum[begin_[b, i] <= j <= i](ds_sum[b, h, i, j] *
-            #     k[b, h, j, e])
+            # dq[b, h, i, e] = sum[begin_[b, i] <= j <= i](ds_sum[b, h, i, j] * ...
             dq_sum = tl.dot(ds_sum, k, dq_sum)
             if dscale_sum_rows_ptr is not None:
-                # dscale_sum_rows[b, h, i] = sum[begin_[b, i] <= j <= i](ds[b, h, i, j] *
-                #     s_sum[b, h, i, j])
+                # dscale_sum_rows[b, h, i] = sum[begin_[b, i] <= j <= i](ds[b, h, i, j] * ...
                 dscale_sum_rows += tl.sum(tl.where(counts, ds * s_sum, 0.0), 1, keep_dims=True)
     if dscale_sum_rows_ptr is not None:
         tl.store(
@@ -1413,8 +1404,7 @@ def document_attention_backward_dq_wide(
                 )
                 # dp_sum[b, h, i, j] = sum[e](do_sum2[b, h, i, e] * v[b, h, j, e])
                 dp_sum = tl.dot(do_sum2, v.T, dp_sum)
-            # dp[b, h, i, j] = where(j >= i64(begin_[b, i]) and i >= j,
-            #     sum[e](do_sum2[b, h, i, e] * v[b, h, j, e]) - dp_row[b, h, i], 0.0)
+            # dp[b, h, i, j] = where(j >= i64(begin_[b, i]) and i >= j, ...
             dp = dp_sum - dp_row
             s_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
             for start_e3 in range(0, E, BLOCK_K):
@@ -1433,11 +1423,9 @@ def document_attention_backward_dq_wide(
                 s_sum = tl.dot(q, k.T, s_sum)
             # p[b, h, i, j] = exp(s[b, h, i, j] - m_kept[b, h, i])
             p = tl.exp2(s_sum * (scale * 1.44269504) - m_kept * 1.44269504)
-            # ds[b, h, i, j] = where(j >= i64(begin_[b, i]) and i >= j, dp[b, h, i, j] *
-            #     p[b, h, i, j], 0.0)
+            # ds[b, h, i, j] = where(j >= i64(begin_[b, i]) and i >= j, dp[b, h, i, j] * ...
             ds = dp * p
-            # ds_sum[b, h, i, j] = T(where(j >= i64(begin_[b, i]) and i >= j, ds[b, h, i, j]
-            #     * scale, 0.0))
+            # ds_sum[b, h, i, j] = T(where(j >= i64(begin_[b, i]) and i >= j, ds[b, h, ...
             ds_sum = (ds * scale).to(do_sum2_ptr.dtype.element_ty)
             if masked:
                 ds_sum = tl.where(
@@ -1453,12 +1441,10 @@ def document_attention_backward_dq_wide(
             )
             if masked:
                 k2 = tl.where((j[:, None] < end_i) & seen, k2, 0.0)
-            # dq[b, h, i, e] = sum[begin_[b, i] <= j <= i](ds_sum[b, h, i, j] *
-            #     k[b, h, j, e])
+            # dq[b, h, i, e] = sum[begin_[b, i] <= j <= i](ds_sum[b, h, i, j] * ...
             dq_sum = tl.dot(ds_sum, k2, dq_sum)
             if dscale_sum_rows_ptr is not None:
-                # dscale_sum_rows[b, h, i] = sum[begin_[b, i] <= j <= i](ds[b, h, i, j] *
-                #     s_sum[b, h, i, j])
+                # dscale_sum_rows[b, h, i] = sum[begin_[b, i] <= j <= i](ds[b, h, i, j] * ...
                 dscale_sum_rows += tl.sum(
                     tl.where(
                         (j[None, :] < end_i) & (j[None, :] >= begin_) & (i[:, None] >= j[None, :]),
@@ -1568,8 +1554,7 @@ def document_attention_backward_dk_part(
                 dp_row_ptr + b * dp_row_0 + h * dp_row_1 + i[None, :] * dp_row_2,
                 mask=i[None, :] < stop_i,
             )
-            # dp[b, h, i, j] = where(j >= i64(begin_[b, i]) and i >= j,
-            #     sum[e](do_sum2[b, h, i, e] * v[b, h, j, e]) - dp_row[b, h, i], 0.0)
+            # dp[b, h, i, j] = where(j >= i64(begin_[b, i]) and i >= j, ...
             dp = dp_sum - dp_row
             q = tl.load(
                 q_ptr + b * q_0 + h * q_1 + i[:, None] * q_2 + e2[None, :] * q_3,
@@ -1584,11 +1569,9 @@ def document_attention_backward_dk_part(
             ).to(tl.float32)
             # p[b, h, i, j] = exp(s[b, h, i, j] - m_kept[b, h, i])
             p = tl.exp2(s_sum * (scale * 1.44269504) - m_kept * 1.44269504)
-            # ds[b, h, i, j] = where(j >= i64(begin_[b, i]) and i >= j, dp[b, h, i, j] *
-            #     p[b, h, i, j], 0.0)
+            # ds[b, h, i, j] = where(j >= i64(begin_[b, i]) and i >= j, dp[b, h, i, j] * ...
             ds = dp * p
-            # ds_sum[b, h, i, j] = T(where(j >= i64(begin_[b, i]) and i >= j, ds[b, h, i, j]
-            #     * scale, 0.0))
+            # ds_sum[b, h, i, j] = T(where(j >= i64(begin_[b, i]) and i >= j, ds[b, h, ...
             ds_sum = (ds * scale).to(v_ptr.dtype.element_ty)
             begin_2 = tl.load(
                 begin_ptr + b * begin_0 + i[None, :] * begin_1, mask=i[None, :] < stop_i
@@ -1706,8 +1689,7 @@ def document_attention_backward_dk_tiles(
                 dp_row_ptr + b * dp_row_0 + h * dp_row_1 + i[None, :] * dp_row_2,
                 mask=i[None, :] < stop_i,
             )
-            # dp[b, h, i, j] = where(j >= i64(begin_[b, i]) and i >= j,
-            #     sum[e](do_sum2[b, h, i, e] * v[b, h, j, e]) - dp_row[b, h, i], 0.0)
+            # dp[b, h, i, j] = where(j >= i64(begin_[b, i]) and i >= j, ...
             dp = dp_sum - dp_row
             q = q_tiles.load([b.to(tl.int32), h.to(tl.int32), tl.cast(start, tl.int32), 0]).reshape(
                 BLOCK_N, BLOCK_D
@@ -1720,11 +1702,9 @@ def document_attention_backward_dk_tiles(
             ).to(tl.float32)
             # p[b, h, i, j] = exp(s[b, h, i, j] - m_kept[b, h, i])
             p = tl.exp2(s_sum * (scale * 1.44269504) - m_kept * 1.44269504)
-            # ds[b, h, i, j] = where(j >= i64(begin_[b, i]) and i >= j, dp[b, h, i, j] *
-            #     p[b, h, i, j], 0.0)
+            # ds[b, h, i, j] = where(j >= i64(begin_[b, i]) and i >= j, dp[b, h, i, j] * ...
             ds = dp * p
-            # ds_sum[b, h, i, j] = T(where(j >= i64(begin_[b, i]) and i >= j, ds[b, h, i, j]
-            #     * scale, 0.0))
+            # ds_sum[b, h, i, j] = T(where(j >= i64(begin_[b, i]) and i >= j, ds[b, h, ...
             ds_sum = (ds * scale).to(T)
             begin_2 = tl.load(
                 begin_ptr + b * begin_0 + i[None, :] * begin_1, mask=i[None, :] < stop_i
@@ -1742,8 +1722,7 @@ def document_attention_backward_dk_tiles(
                 q = tl.where(
                     (i[:, None] < stop_i) & (S > begin_3) & (i[:, None] >= begin_3), q, 0.0
                 )
-            # dk[b, h, j, e] = sum[i >= j](where(j >= begin_[b, i], ds_sum[b, h, i, j] *
-            #     q[b, h, i, e], 0))
+            # dk[b, h, j, e] = sum[i >= j](where(j >= begin_[b, i], ds_sum[b, h, i, j] * ...
             dk_sum = tl.dot(ds_sum, q, dk_sum)
             if masked:
                 p = tl.where(
@@ -1754,8 +1733,7 @@ def document_attention_backward_dk_tiles(
                 do_sum2 = tl.where(
                     (i[:, None] < stop_i) & (S > begin_3) & (i[:, None] >= begin_3), do_sum2, 0.0
                 )
-            # dv[b, h, j, e] = sum[i >= j](where(j >= begin_[b, i], do_sum2[b, h, i, e] *
-            #     T(p[b, h, i, j]), 0))
+            # dv[b, h, j, e] = sum[i >= j](where(j >= begin_[b, i], do_sum2[b, h, i, e] ...
             dv_sum = tl.dot(p.to(T), do_sum2, dv_sum)
     tl.store(
         dk_ptr + b * dk_0 + h * dk_1 + j[:, None] * dk_2 + e2[None, :] * dk_3,
@@ -1844,8 +1822,7 @@ def document_attention_backward_dk_wide(
                 dp_row_ptr + b * dp_row_0 + h * dp_row_1 + i[None, :] * dp_row_2,
                 mask=i[None, :] < stop_i,
             )
-            # dp[b, h, i, j] = where(j >= i64(begin_[b, i]) and i >= j,
-            #     sum[e](do_sum2[b, h, i, e] * v[b, h, j, e]) - dp_row[b, h, i], 0.0)
+            # dp[b, h, i, j] = where(j >= i64(begin_[b, i]) and i >= j, ...
             dp = dp_sum - dp_row
             s_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
             for start_e3 in range(0, E, BLOCK_K):
@@ -1868,11 +1845,9 @@ def document_attention_backward_dk_wide(
             ).to(tl.float32)
             # p[b, h, i, j] = exp(s[b, h, i, j] - m_kept[b, h, i])
             p = tl.exp2(s_sum * (scale * 1.44269504) - m_kept * 1.44269504)
-            # ds[b, h, i, j] = where(j >= i64(begin_[b, i]) and i >= j, dp[b, h, i, j] *
-            #     p[b, h, i, j], 0.0)
+            # ds[b, h, i, j] = where(j >= i64(begin_[b, i]) and i >= j, dp[b, h, i, j] * ...
             ds = dp * p
-            # ds_sum[b, h, i, j] = T(where(j >= i64(begin_[b, i]) and i >= j, ds[b, h, i, j]
-            #     * scale, 0.0))
+            # ds_sum[b, h, i, j] = T(where(j >= i64(begin_[b, i]) and i >= j, ds[b, h, ...
             ds_sum = (ds * scale).to(v_ptr.dtype.element_ty)
             begin_2 = tl.load(
                 begin_ptr + b * begin_0 + i[None, :] * begin_1, mask=i[None, :] < stop_i
@@ -1895,8 +1870,7 @@ def document_attention_backward_dk_wide(
                 q2 = tl.where(
                     (i[:, None] < stop_i) & (S > begin_3) & (i[:, None] >= begin_3), q2, 0.0
                 )
-            # dk[b, h, j, e] = sum[i >= j](where(j >= begin_[b, i], ds_sum[b, h, i, j] *
-            #     q[b, h, i, e], 0))
+            # dk[b, h, j, e] = sum[i >= j](where(j >= begin_[b, i], ds_sum[b, h, i, j] * ...
             dk_sum = tl.dot(ds_sum, q2, dk_sum)
             if masked:
                 p = tl.where(
@@ -1917,8 +1891,7 @@ def document_attention_backward_dk_wide(
                 do_sum2_4 = tl.where(
                     (i[:, None] < stop_i) & (S > begin_3) & (i[:, None] >= begin_3), do_sum2_4, 0.0
                 )
-            # dv[b, h, j, e] = sum[i >= j](where(j >= begin_[b, i], do_sum2[b, h, i, e] *
-            #     T(p[b, h, i, j]), 0))
+            # dv[b, h, j, e] = sum[i >= j](where(j >= begin_[b, i], do_sum2[b, h, i, e] ...
             dv_sum = tl.dot(p.to(v_ptr.dtype.element_ty), do_sum2_4, dv_sum)
     tl.store(
         dk_ptr + b * dk_0 + h * dk_1 + j[:, None] * dk_2 + e2[None, :] * dk_3,
@@ -1965,8 +1938,7 @@ def document_attention_backward_dscale_loop(
     cols = lib.multiple(cols, VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part, begin, end = lib.share_of_rows(tl.cast(cols, tl.int64), CHUNK, PASS)
-    # dscale = sum[b, h, i, begin_[b, i] <= j <= i](ds[b, h, i, j] *
-    #     s_sum[b, h, i, j])
+    # dscale = sum[b, h, i, begin_[b, i] <= j <= i](ds[b, h, i, j] * ...
     if PASS <= 1:
         dscale_sum_acc = tl.full((ROWS, BLOCK), 0.0, tl.float32)
         for start in tl.range(begin, end, BLOCK, num_stages=STAGES):

@@ -111,8 +111,7 @@ def instance_norm_forward_loop(
             ).to(COMPUTE)
             gain = tl.load(gain_ptr + c * gain_c, mask=row < rows).to(COMPUTE)
             bias = tl.load(bias_ptr + c * bias_c, mask=row < rows).to(COMPUTE)
-            # y[n, c, ...] = (x[n, c, ...] - mu[n, c]) * rsqrt(var[n, c] + eps) * gain[c] +
-            #     bias[c]
+            # y[n, c, ...] = (x[n, c, ...] - mu[n, c]) * rsqrt(var[n, c] + eps) * ...
             y = (x - mu) * rsqrt_var * gain + bias
             tl.store(y_ptr + row * y_row + col * y_col, y, mask=inside)
 
@@ -181,8 +180,7 @@ def instance_norm_forward_two_pass(
         ).to(COMPUTE)
         gain = tl.load(gain_ptr + c * gain_c, mask=row < rows).to(COMPUTE)
         bias = tl.load(bias_ptr + c * bias_c, mask=row < rows).to(COMPUTE)
-        # y[n, c, ...] = (x[n, c, ...] - mu[n, c]) * rsqrt(var[n, c] + eps) * gain[c] +
-        #     bias[c]
+        # y[n, c, ...] = (x[n, c, ...] - mu[n, c]) * rsqrt(var[n, c] + eps) * ...
         y = (x - mu) * rsqrt_var * gain + bias
         tl.store(y_ptr + row * y_row + col * y_col, y, mask=inside)
 
@@ -214,8 +212,7 @@ def instance_norm_forward_channels_rows(
     rsqrt_var = lib.rsqrt(var + eps)
     gain = tl.load(gain_ptr + c * gain_c, mask=row < rows).to(COMPUTE)
     bias = tl.load(bias_ptr + c * bias_c, mask=row < rows).to(COMPUTE)
-    # y[n, c, ...] = (x[n, c, ...] - mu[n, c]) * rsqrt(var[n, c] + eps) * gain[c] +
-    #     bias[c]
+    # y[n, c, ...] = (x[n, c, ...] - mu[n, c]) * rsqrt(var[n, c] + eps) * ...
     y = (x - mu) * rsqrt_var * gain + bias
     tl.store(y_ptr + n * y_n + c * y_c + col * y_col, y, mask=inside)
 
@@ -284,8 +281,7 @@ def instance_norm_forward_channels_loop(
             ).to(COMPUTE)
             gain = tl.load(gain_ptr + c * gain_c, mask=row < rows).to(COMPUTE)
             bias = tl.load(bias_ptr + c * bias_c, mask=row < rows).to(COMPUTE)
-            # y[n, c, ...] = (x[n, c, ...] - mu[n, c]) * rsqrt(var[n, c] + eps) * gain[c] +
-            #     bias[c]
+            # y[n, c, ...] = (x[n, c, ...] - mu[n, c]) * rsqrt(var[n, c] + eps) * ...
             y = (x - mu) * rsqrt_var * gain + bias
             tl.store(y_ptr + n * y_n + c * y_c + col * y_col, y, mask=inside)
 
@@ -732,8 +728,7 @@ def instance_norm_backward_dx_loop(
     # y_rsqrt[n, c] = rsqrt(var_kept[n, c] + eps)
     y_rsqrt = lib.rsqrt(var_kept + eps)
     # dy_rsqrt_sum[n, c] = sum[...](dy[n, c, ...] * (x[n, c, ...] - mu_kept[n, c]))
-    # dgain_partial[n, c] = sum[...](dy[n, c, ...] * ((x[n, c, ...] - mu_kept[n, c])
-    #     * y_rsqrt[n, c]))
+    # dgain_partial[n, c] = sum[...](dy[n, c, ...] * ((x[n, c, ...] - mu_kept[n, ...
     # dmu_sum[n, c] = sum[...](dy[n, c, ...])
     if PASS <= 1:
         dy_rsqrt_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
@@ -784,8 +779,7 @@ def instance_norm_backward_dx_loop(
         dmu_sum = tl.sum(dmu_sum_parts, 1, keep_dims=True)
     if PASS != 1:
         gain = tl.load(gain_ptr + c * gain_c, mask=row < rows).to(COMPUTE)
-        # dvar[n, c] = dy_rsqrt_sum[n, c] * gain[c] * (-0.5 * y_rsqrt[n, c] /
-        #     (var_kept[n, c] + eps))
+        # dvar[n, c] = dy_rsqrt_sum[n, c] * gain[c] * (-0.5 * y_rsqrt[n, c] / ...
         dvar = dy_rsqrt_sum * gain * (-0.5 * y_rsqrt / (var_kept + eps))
         div_dvar = dvar / cols
         div_dmu_sum = dmu_sum * y_rsqrt * gain / cols
@@ -808,9 +802,7 @@ def instance_norm_backward_dx_loop(
                 x_ptr + row * x_row + col * x_col, mask=inside, eviction_policy="evict_first"
             ).to(COMPUTE)
             mu_kept = tl.load(mu_kept_ptr + row * mu_kept_row, mask=row < rows)
-            # dx[n, c, ...] = dy[n, c, ...] * gain[c] * y_rsqrt[n, c] + dvar[n, c] / batch *
-            #     (2.0 * (x[n, c, ...] - mu_kept[n, c])) - dmu_sum[n, c] * y_rsqrt[n, c] *
-            #     gain[c] / batch
+            # dx[n, c, ...] = dy[n, c, ...] * gain[c] * y_rsqrt[n, c] + dvar[n, c] / ...
             dx = dy * gain * y_rsqrt + div_dvar * (2.0 * (x - mu_kept)) - div_dmu_sum
             tl.store(dx_ptr + row * dx_row + col * dx_col, dx, mask=inside)
 
@@ -842,8 +834,7 @@ def instance_norm_backward_dx_two_pass(
         y_rsqrt = lib.rsqrt(var_kept + eps)
         # dy_rsqrt_sum[n, c] = sum[...](dy[n, c, ...] * (x[n, c, ...] - mu_kept[n, c]))
         dy_rsqrt_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-        # dgain_partial[n, c] = sum[...](dy[n, c, ...] * ((x[n, c, ...] - mu_kept[n, c])
-        #     * y_rsqrt[n, c]))
+        # dgain_partial[n, c] = sum[...](dy[n, c, ...] * ((x[n, c, ...] - mu_kept[n, ...
         dgain_partial_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
         # dmu_sum[n, c] = sum[...](dy[n, c, ...])
         dmu_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
@@ -904,8 +895,7 @@ def instance_norm_backward_dx_two_pass(
         dmu_sum_parts = tl.load(dmu_sum_part_ptr + row * blocks + parts, mask=there, other=0.0)
         dmu_sum = tl.sum(dmu_sum_parts, 1, keep_dims=True)
         gain = tl.load(gain_ptr + c * gain_c, mask=row < rows).to(COMPUTE)
-        # dvar[n, c] = dy_rsqrt_sum[n, c] * gain[c] * (-0.5 * y_rsqrt[n, c] /
-        #     (var_kept[n, c] + eps))
+        # dvar[n, c] = dy_rsqrt_sum[n, c] * gain[c] * (-0.5 * y_rsqrt[n, c] / ...
         dvar = dy_rsqrt_sum * gain * (-0.5 * y_rsqrt / (var_kept + eps))
         div_dvar = dvar / cols
         div_dmu_sum = dmu_sum * y_rsqrt * gain / cols
@@ -925,9 +915,7 @@ def instance_norm_backward_dx_two_pass(
             x_ptr + row * x_row + col * x_col, mask=inside, eviction_policy="evict_first"
         ).to(COMPUTE)
         mu_kept = tl.load(mu_kept_ptr + row * mu_kept_row, mask=row < rows)
-        # dx[n, c, ...] = dy[n, c, ...] * gain[c] * y_rsqrt[n, c] + dvar[n, c] / batch *
-        #     (2.0 * (x[n, c, ...] - mu_kept[n, c])) - dmu_sum[n, c] * y_rsqrt[n, c] *
-        #     gain[c] / batch
+        # dx[n, c, ...] = dy[n, c, ...] * gain[c] * y_rsqrt[n, c] + dvar[n, c] / ...
         dx = dy * gain * y_rsqrt + div_dvar * (2.0 * (x - mu_kept)) - div_dmu_sum
         tl.store(dx_ptr + row * dx_row + col * dx_col, dx, mask=inside)
 
@@ -961,8 +949,7 @@ def instance_norm_backward_dx_channels_rows(
     var_kept = tl.load(var_kept_ptr + n * var_kept_n + c * var_kept_c, mask=row < rows)
     # y_rsqrt[n, c] = rsqrt(var_kept[n, c] + eps)
     y_rsqrt = lib.rsqrt(var_kept + eps)
-    # dgain_partial[n, c] = sum[...](dy[n, c, ...] * ((x[n, c, ...] - mu_kept[n, c])
-    #     * y_rsqrt[n, c]))
+    # dgain_partial[n, c] = sum[...](dy[n, c, ...] * ((x[n, c, ...] - mu_kept[n, ...
     dgain_partial = tl.sum(tl.where(inside, dy * ((x - mu_kept) * y_rsqrt), 0.0), 1, keep_dims=True)
     tl.store(
         dgain_partial_ptr + n * dgain_partial_n + c * dgain_partial_c,
@@ -973,14 +960,11 @@ def instance_norm_backward_dx_channels_rows(
     dmu_sum = tl.sum(dy, 1, keep_dims=True)
     tl.store(dmu_sum_ptr + n * dmu_sum_n + c * dmu_sum_c, dmu_sum, mask=row < rows)
     gain = tl.load(gain_ptr + c * gain_c, mask=row < rows).to(COMPUTE)
-    # dvar[n, c] = dy_rsqrt_sum[n, c] * gain[c] * (-0.5 * y_rsqrt[n, c] /
-    #     (var_kept[n, c] + eps))
+    # dvar[n, c] = dy_rsqrt_sum[n, c] * gain[c] * (-0.5 * y_rsqrt[n, c] / ...
     dvar = dy_rsqrt_sum * gain * (-0.5 * y_rsqrt / (var_kept + eps))
     div_dvar = dvar / cols
     div_dmu_sum = dmu_sum * y_rsqrt * gain / cols
-    # dx[n, c, ...] = dy[n, c, ...] * gain[c] * y_rsqrt[n, c] + dvar[n, c] / batch *
-    #     (2.0 * (x[n, c, ...] - mu_kept[n, c])) - dmu_sum[n, c] * y_rsqrt[n, c] *
-    #     gain[c] / batch
+    # dx[n, c, ...] = dy[n, c, ...] * gain[c] * y_rsqrt[n, c] + dvar[n, c] / ...
     dx = dy * gain * y_rsqrt + div_dvar * (2.0 * (x - mu_kept)) - div_dmu_sum
     tl.store(dx_ptr + n * dx_n + c * dx_c + col * dx_col, dx, mask=inside)
 
@@ -1011,8 +995,7 @@ def instance_norm_backward_dx_channels_loop(
     # y_rsqrt[n, c] = rsqrt(var_kept[n, c] + eps)
     y_rsqrt = lib.rsqrt(var_kept + eps)
     # dy_rsqrt_sum[n, c] = sum[...](dy[n, c, ...] * (x[n, c, ...] - mu_kept[n, c]))
-    # dgain_partial[n, c] = sum[...](dy[n, c, ...] * ((x[n, c, ...] - mu_kept[n, c])
-    #     * y_rsqrt[n, c]))
+    # dgain_partial[n, c] = sum[...](dy[n, c, ...] * ((x[n, c, ...] - mu_kept[n, ...
     # dmu_sum[n, c] = sum[...](dy[n, c, ...])
     if PASS <= 1:
         dy_rsqrt_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
@@ -1063,8 +1046,7 @@ def instance_norm_backward_dx_channels_loop(
         dmu_sum = tl.sum(dmu_sum_parts, 1, keep_dims=True)
     if PASS != 1:
         gain = tl.load(gain_ptr + c * gain_c, mask=row < rows).to(COMPUTE)
-        # dvar[n, c] = dy_rsqrt_sum[n, c] * gain[c] * (-0.5 * y_rsqrt[n, c] /
-        #     (var_kept[n, c] + eps))
+        # dvar[n, c] = dy_rsqrt_sum[n, c] * gain[c] * (-0.5 * y_rsqrt[n, c] / ...
         dvar = dy_rsqrt_sum * gain * (-0.5 * y_rsqrt / (var_kept + eps))
         div_dvar = dvar / cols
         div_dmu_sum = dmu_sum * y_rsqrt * gain / cols
@@ -1093,9 +1075,7 @@ def instance_norm_backward_dx_channels_loop(
                 x_ptr + n * x_n + c * x_c + col * x_col, mask=inside, eviction_policy="evict_first"
             ).to(COMPUTE)
             mu_kept = tl.load(mu_kept_ptr + n * mu_kept_n + c * mu_kept_c, mask=row < rows)
-            # dx[n, c, ...] = dy[n, c, ...] * gain[c] * y_rsqrt[n, c] + dvar[n, c] / batch *
-            #     (2.0 * (x[n, c, ...] - mu_kept[n, c])) - dmu_sum[n, c] * y_rsqrt[n, c] *
-            #     gain[c] / batch
+            # dx[n, c, ...] = dy[n, c, ...] * gain[c] * y_rsqrt[n, c] + dvar[n, c] / ...
             dx = dy * gain * y_rsqrt + div_dvar * (2.0 * (x - mu_kept)) - div_dmu_sum
             tl.store(dx_ptr + n * dx_n + c * dx_c + col * dx_col, dx, mask=inside)
 
@@ -1227,8 +1207,7 @@ def instance_norm_backward_deps_loop(
     blocks = lib.blocks(C, BLOCK)
     part, begin, end = lib.share_of_rows(N * blocks, CHUNK, PASS)
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
-    # deps = sum[n, c](dy_rsqrt_sum[n, c] * gain[c] * (-0.5 * y_rsqrt[n, c]) /
-    #     (var_kept[n, c] + eps))
+    # deps = sum[n, c](dy_rsqrt_sum[n, c] * gain[c] * (-0.5 * y_rsqrt[n, c]) / ...
     if PASS <= 1:
         deps_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
         for step in range(begin, end):
