@@ -119,9 +119,10 @@ def attention_forward_merge(
     VEC: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_D: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """Each program holds BLOCK_D e of one b, h and i, all part at once."""
-    E, o_sum_parts_0, o_sum_parts_1 = lib.multiples((E, o_sum_parts_0, o_sum_parts_1), VEC)
-    o_sum_parts_2, o_sum_parts_3, o_0 = lib.multiples((o_sum_parts_2, o_sum_parts_3, o_0), VEC)
-    o_1, o_2 = lib.multiples((o_1, o_2), VEC)
+    E, o_sum_parts_0, o_sum_parts_1, o_sum_parts_2 = lib.multiples(
+        (E, o_sum_parts_0, o_sum_parts_1, o_sum_parts_2), VEC
+    )
+    o_sum_parts_3, o_0, o_1, o_2 = lib.multiples((o_sum_parts_3, o_0, o_1, o_2), VEC)
     e_tiles = tl.maximum(lib.blocks(E, BLOCK_D), 1)
     first_e = (tl.program_id(0) % e_tiles).to(tl.int64) * BLOCK_D
     e = first_e + tl.arange(0, BLOCK_D)[None, :]

@@ -175,7 +175,8 @@ def avg_pool2d_box(
     pad: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program computes a tile of ROWS x BLOCK elements. Reducers are loops."""
-    Q, x_0, x_1, x_2, y_0, y_1, y_2 = lib.multiples((Q, x_0, x_1, x_2, y_0, y_1, y_2), VEC)
+    Q, x_0, x_1, x_2 = lib.multiples((Q, x_0, x_1, x_2), VEC)
+    y_0, y_1, y_2 = lib.multiples((y_0, y_1, y_2), VEC)
     tiles = lib.blocks(Q, BLOCK)
     row = (tl.program_id(0) // tiles).to(INDEX) * ROWS + tl.arange(0, ROWS)[:, None]
     col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
@@ -497,8 +498,8 @@ def avg_pool2d_backward_box(
     stride: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program computes a tile of ROWS x BLOCK elements. Reducers are loops."""
-    W, dy_0, dy_1, dy_2, dx_0, dx_1 = lib.multiples((W, dy_0, dy_1, dy_2, dx_0, dx_1), VEC)
-    dx_2 = lib.multiple(dx_2, VEC)
+    W, dy_0, dy_1, dy_2 = lib.multiples((W, dy_0, dy_1, dy_2), VEC)
+    dx_0, dx_1, dx_2 = lib.multiples((dx_0, dx_1, dx_2), VEC)
     tiles = lib.blocks(W, BLOCK)
     row = (tl.program_id(0) // tiles).to(INDEX) * ROWS + tl.arange(0, ROWS)[:, None]
     col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]

@@ -27,7 +27,8 @@ def batch_norm_train_forward_rows(
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program holds ROWS whole rows in registers, and reads every element once."""
-    cols, x_n, x_row, y_n, y_row = lib.multiples((cols, x_n, x_row, y_n, y_row), VEC)
+    cols, x_n, x_row, y_n = lib.multiples((cols, x_n, x_row, y_n), VEC)
+    y_row = lib.multiple(y_row, VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
     inside = (row < C) & (col < cols)
@@ -59,7 +60,8 @@ def batch_norm_train_forward_lines(
     LINES: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program holds one row in registers, as LINES lines of BLOCK elements."""
-    cols, x_n, x_row, y_n, y_row = lib.multiples((cols, x_n, x_row, y_n, y_row), VEC)
+    cols, x_n, x_row, y_n = lib.multiples((cols, x_n, x_row, y_n), VEC)
+    y_row = lib.multiple(y_row, VEC)
     row = tl.program_id(0).to(tl.int64)
     line = tl.arange(0, LINES)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
@@ -98,7 +100,8 @@ def batch_norm_train_forward_lines_loop(
     LINES: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program handles one row, LINES lines of BLOCK elements at a time, in two passes."""
-    cols, x_n, x_row, y_n, y_row = lib.multiples((cols, x_n, x_row, y_n, y_row), VEC)
+    cols, x_n, x_row, y_n = lib.multiples((cols, x_n, x_row, y_n), VEC)
+    y_row = lib.multiple(y_row, VEC)
     row = tl.program_id(0).to(tl.int64)
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
@@ -152,7 +155,8 @@ def batch_norm_train_forward_loop(
 
     With PASS > 0, PARTS programs share the rows. All launches but the last store partial states.
     """
-    cols, x_n, x_row, y_n, y_row = lib.multiples((cols, x_n, x_row, y_n, y_row), VEC)
+    cols, x_n, x_row, y_n = lib.multiples((cols, x_n, x_row, y_n), VEC)
+    y_row = lib.multiple(y_row, VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = lib.blocks(cols, BLOCK)
     part, begin, end = lib.share_of_rows(N * blocks, CHUNK, PASS)
@@ -594,8 +598,8 @@ def batch_norm_train_backward_dx_rows(
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program holds ROWS whole rows in registers, and reads every element once."""
-    cols, dy_n, dy_row, x_n, x_row = lib.multiples((cols, dy_n, dy_row, x_n, x_row), VEC)
-    dx_n, dx_row = lib.multiples((dx_n, dx_row), VEC)
+    cols, dy_n, dy_row, x_n = lib.multiples((cols, dy_n, dy_row, x_n), VEC)
+    x_row, dx_n, dx_row = lib.multiples((x_row, dx_n, dx_row), VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
     inside = (row < C) & (col < cols)
@@ -640,8 +644,8 @@ def batch_norm_train_backward_dx_lines(
     LINES: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program holds one row in registers, as LINES lines of BLOCK elements."""
-    cols, dy_n, dy_row, x_n, x_row = lib.multiples((cols, dy_n, dy_row, x_n, x_row), VEC)
-    dx_n, dx_row = lib.multiples((dx_n, dx_row), VEC)
+    cols, dy_n, dy_row, x_n = lib.multiples((cols, dy_n, dy_row, x_n), VEC)
+    x_row, dx_n, dx_row = lib.multiples((x_row, dx_n, dx_row), VEC)
     row = tl.program_id(0).to(tl.int64)
     line = tl.arange(0, LINES)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
@@ -701,8 +705,8 @@ def batch_norm_train_backward_dx_loop(
 
     With PASS > 0, PARTS programs share the rows. All launches but the last store partial states.
     """
-    cols, dy_n, dy_row, x_n, x_row = lib.multiples((cols, dy_n, dy_row, x_n, x_row), VEC)
-    dx_n, dx_row = lib.multiples((dx_n, dx_row), VEC)
+    cols, dy_n, dy_row, x_n = lib.multiples((cols, dy_n, dy_row, x_n), VEC)
+    x_row, dx_n, dx_row = lib.multiples((x_row, dx_n, dx_row), VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = lib.blocks(cols, BLOCK)
     part, begin, end = lib.share_of_rows(N * blocks, CHUNK, PASS)

@@ -145,9 +145,10 @@ def causal_attention_forward_merge(
     VEC: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_D: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """Each program holds BLOCK_D f of one b, h and i, all part at once."""
-    F, o_sum_parts_0, o_sum_parts_1 = lib.multiples((F, o_sum_parts_0, o_sum_parts_1), VEC)
-    o_sum_parts_2, o_sum_parts_3, o_0 = lib.multiples((o_sum_parts_2, o_sum_parts_3, o_0), VEC)
-    o_1, o_2 = lib.multiples((o_1, o_2), VEC)
+    F, o_sum_parts_0, o_sum_parts_1, o_sum_parts_2 = lib.multiples(
+        (F, o_sum_parts_0, o_sum_parts_1, o_sum_parts_2), VEC
+    )
+    o_sum_parts_3, o_0, o_1, o_2 = lib.multiples((o_sum_parts_3, o_0, o_1, o_2), VEC)
     f_tiles = tl.maximum(lib.blocks(F, BLOCK_D), 1)
     first_f = (tl.program_id(0) % f_tiles).to(tl.int64) * BLOCK_D
     f = first_f + tl.arange(0, BLOCK_D)[None, :]

@@ -1153,7 +1153,8 @@ def conv2d_backward_dx_phases(
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, FLAT: tl.constexpr,
 ):  # fmt: skip
     """Each program computes BLOCK_M places x BLOCK_N columns, a tap and BLOCK_K channels a step."""
-    dx_0, dx_1, dx_2, w2_steps, W = lib.multiples((dx_0, dx_1, dx_2, w2_steps, W), VEC_DX)
+    dx_0, dx_1, dx_2, w2_steps = lib.multiples((dx_0, dx_1, dx_2, w2_steps), VEC_DX)
+    W = lib.multiple(W, VEC_DX)
     patches_n_ = lib.blocks(N, PATCH_N_)
     patches_h1 = lib.blocks(h_steps, PATCH_H1)
     patches_w21 = lib.blocks(w2_steps, PATCH_W21)

@@ -35,7 +35,8 @@ def conv3d_patches(
     BLOCK_K: tl.constexpr, FLAT: tl.constexpr,
 ):  # fmt: skip
     """Each program computes BLOCK_M places x BLOCK_N columns, a tap and BLOCK_K channels a step."""
-    y_0, y_1, y_2, y_3, Q = lib.multiples((y_0, y_1, y_2, y_3, Q), VEC_Y)
+    y_0, y_1, y_2, y_3 = lib.multiples((y_0, y_1, y_2, y_3), VEC_Y)
+    Q = lib.multiple(Q, VEC_Y)
     patches_n_ = lib.blocks(N, PATCH_N_)
     patches_o = lib.blocks(O, PATCH_O)
     patches_p = lib.blocks(P, PATCH_P)
@@ -735,8 +736,8 @@ def conv3d_backward_dx_patches(
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, FLAT: tl.constexpr,
 ):  # fmt: skip
     """Each program computes BLOCK_M places x BLOCK_N columns, a tap and BLOCK_K channels a step."""
-    dx_0, dx_1, dx_2, dx_3, w2_steps = lib.multiples((dx_0, dx_1, dx_2, dx_3, w2_steps), VEC_DX)
-    W = lib.multiple(W, VEC_DX)
+    dx_0, dx_1, dx_2, dx_3 = lib.multiples((dx_0, dx_1, dx_2, dx_3), VEC_DX)
+    w2_steps, W = lib.multiples((w2_steps, W), VEC_DX)
     patches_n_ = lib.blocks(N, PATCH_N_)
     patches_d1 = lib.blocks(d_steps, PATCH_D1)
     patches_h1 = lib.blocks(h_steps, PATCH_H1)
@@ -1075,7 +1076,8 @@ def conv3d_backward_dw_patches(
     BLOCK_K: tl.constexpr, FLAT: tl.constexpr,
 ):  # fmt: skip
     """Each program computes BLOCK_M places x BLOCK_N columns, a tap and BLOCK_K channels a step."""
-    dw_0, dw_1, dw_2, dw_3, S = lib.multiples((dw_0, dw_1, dw_2, dw_3, S), VEC_DW)
+    dw_0, dw_1, dw_2, dw_3 = lib.multiples((dw_0, dw_1, dw_2, dw_3), VEC_DW)
+    S = lib.multiple(S, VEC_DW)
     patches_c = lib.blocks(C, PATCH_C)
     patches_k_ = lib.blocks(K, PATCH_K_)
     patches_r = lib.blocks(R, PATCH_R)

@@ -562,8 +562,10 @@ def conv_group_norm_silu_y_channels_rows(
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program holds ROWS whole rows in registers, and reads every element once."""
-    conv2d_n_, conv2d_f1, conv2d_f0 = lib.multiples((conv2d_n_, conv2d_f1, conv2d_f0), VEC)
-    y_n_, y_f1, y_f0 = lib.multiples((y_n_, y_f1, y_f0), VEC)
+    conv2d_n_, conv2d_f1, conv2d_f0, y_n_ = lib.multiples(
+        (conv2d_n_, conv2d_f1, conv2d_f0, y_n_), VEC
+    )
+    y_f1, y_f0 = lib.multiples((y_f1, y_f0), VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
     inside = (row < rows) & (col < cols)
@@ -605,8 +607,10 @@ def conv_group_norm_silu_y_channels_loop(
 
     With PASS > 0, PARTS programs share the rows. All launches but the last store partial states.
     """
-    conv2d_n_, conv2d_f1, conv2d_f0 = lib.multiples((conv2d_n_, conv2d_f1, conv2d_f0), VEC)
-    y_n_, y_f1, y_f0 = lib.multiples((y_n_, y_f1, y_f0), VEC)
+    conv2d_n_, conv2d_f1, conv2d_f0, y_n_ = lib.multiples(
+        (conv2d_n_, conv2d_f1, conv2d_f0, y_n_), VEC
+    )
+    y_f1, y_f0 = lib.multiples((y_f1, y_f0), VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part, begin, end = lib.share_of_rows(tl.cast(cols, tl.int64), CHUNK, PASS)
     n_ = row // groups
@@ -1217,8 +1221,9 @@ def conv_group_norm_silu_forward_conv2d_kept_patches(
 ):  # fmt: skip
     """Each program computes BLOCK_M places x BLOCK_N columns, a tap and BLOCK_K channels a step."""
     conv2d_0, conv2d_1, conv2d_2 = lib.multiples((conv2d_0, conv2d_1, conv2d_2), VEC_CONV2D)
-    conv2d_kept_0, conv2d_kept_1 = lib.multiples((conv2d_kept_0, conv2d_kept_1), VEC_CONV2D_KEPT)
-    conv2d_kept_2, Q = lib.multiples((conv2d_kept_2, Q), VEC_CONV2D_KEPT)
+    conv2d_kept_0, conv2d_kept_1, conv2d_kept_2, Q = lib.multiples(
+        (conv2d_kept_0, conv2d_kept_1, conv2d_kept_2, Q), VEC_CONV2D_KEPT
+    )
     patches_n_ = lib.blocks(N, PATCH_N_)
     patches_p = lib.blocks(P, PATCH_P)
     patches_q = lib.blocks(Q, PATCH_Q)
@@ -2183,8 +2188,9 @@ def conv_group_norm_silu_backward_dvar_sum_rows(
     BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program holds ROWS whole rows in registers, and reads every element once."""
-    Cg, dgroup_norm_rsqrt_sum_row = lib.multiples((Cg, dgroup_norm_rsqrt_sum_row), VEC)
-    gain_c1 = lib.multiple(gain_c1, VEC)
+    Cg, dgroup_norm_rsqrt_sum_row, gain_c1 = lib.multiples(
+        (Cg, dgroup_norm_rsqrt_sum_row, gain_c1), VEC
+    )
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     inside = (row < rows) & (col < Cg)
@@ -2226,8 +2232,9 @@ def conv_group_norm_silu_backward_dvar_sum_loop(
 
     With PASS > 0, PARTS programs share the rows. All launches but the last store partial states.
     """
-    Cg, dgroup_norm_rsqrt_sum_row = lib.multiples((Cg, dgroup_norm_rsqrt_sum_row), VEC)
-    gain_c1 = lib.multiple(gain_c1, VEC)
+    Cg, dgroup_norm_rsqrt_sum_row, gain_c1 = lib.multiples(
+        (Cg, dgroup_norm_rsqrt_sum_row, gain_c1), VEC
+    )
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part, begin, end = lib.share_of_rows(tl.cast(Cg, tl.int64), CHUNK, PASS)
     c1 = row % groups
@@ -2275,9 +2282,10 @@ def conv_group_norm_silu_backward_db_rows(
     COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program holds ROWS whole rows in registers, and reads every element once."""
-    cols, conv2d_kept_n_ = lib.multiples((cols, conv2d_kept_n_), VEC)
-    conv2d_kept_row, dy_n_, dy_row = lib.multiples((conv2d_kept_row, dy_n_, dy_row), VEC)
-    dconv2d_n_, dconv2d_row = lib.multiples((dconv2d_n_, dconv2d_row), VEC)
+    cols, conv2d_kept_n_, conv2d_kept_row, dy_n_ = lib.multiples(
+        (cols, conv2d_kept_n_, conv2d_kept_row, dy_n_), VEC
+    )
+    dy_row, dconv2d_n_, dconv2d_row = lib.multiples((dy_row, dconv2d_n_, dconv2d_row), VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
     inside = (row < rows) & (col < cols)
@@ -2347,9 +2355,10 @@ def conv_group_norm_silu_backward_db_loop(
 
     With PASS > 0, PARTS programs share the rows. All launches but the last store partial states.
     """
-    cols, conv2d_kept_n_ = lib.multiples((cols, conv2d_kept_n_), VEC)
-    conv2d_kept_row, dy_n_, dy_row = lib.multiples((conv2d_kept_row, dy_n_, dy_row), VEC)
-    dconv2d_n_, dconv2d_row = lib.multiples((dconv2d_n_, dconv2d_row), VEC)
+    cols, conv2d_kept_n_, conv2d_kept_row, dy_n_ = lib.multiples(
+        (cols, conv2d_kept_n_, conv2d_kept_row, dy_n_), VEC
+    )
+    dy_row, dconv2d_n_, dconv2d_row = lib.multiples((dy_row, dconv2d_n_, dconv2d_row), VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = lib.blocks(cols, BLOCK)
     part, begin, end = lib.share_of_rows(N * blocks, CHUNK, PASS)
@@ -2442,9 +2451,10 @@ def conv_group_norm_silu_backward_db_channels_rows(
     COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program holds ROWS whole rows in registers, and reads every element once."""
-    cols, conv2d_kept_n_ = lib.multiples((cols, conv2d_kept_n_), VEC)
-    conv2d_kept_row, dy_n_, dy_row = lib.multiples((conv2d_kept_row, dy_n_, dy_row), VEC)
-    dconv2d_n_, dconv2d_row = lib.multiples((dconv2d_n_, dconv2d_row), VEC)
+    cols, conv2d_kept_n_, conv2d_kept_row, dy_n_ = lib.multiples(
+        (cols, conv2d_kept_n_, conv2d_kept_row, dy_n_), VEC
+    )
+    dy_row, dconv2d_n_, dconv2d_row = lib.multiples((dy_row, dconv2d_n_, dconv2d_row), VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
     inside = (row < rows) & (col < cols)
@@ -2511,9 +2521,10 @@ def conv_group_norm_silu_backward_db_channels_loop(
 
     With PASS > 0, PARTS programs share the rows. All launches but the last store partial states.
     """
-    cols, conv2d_kept_n_ = lib.multiples((cols, conv2d_kept_n_), VEC)
-    conv2d_kept_row, dy_n_, dy_row = lib.multiples((conv2d_kept_row, dy_n_, dy_row), VEC)
-    dconv2d_n_, dconv2d_row = lib.multiples((dconv2d_n_, dconv2d_row), VEC)
+    cols, conv2d_kept_n_, conv2d_kept_row, dy_n_ = lib.multiples(
+        (cols, conv2d_kept_n_, conv2d_kept_row, dy_n_), VEC
+    )
+    dy_row, dconv2d_n_, dconv2d_row = lib.multiples((dy_row, dconv2d_n_, dconv2d_row), VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part, begin, end = lib.share_of_rows(tl.cast(cols, tl.int64), CHUNK, PASS)
     c1 = row // Cg

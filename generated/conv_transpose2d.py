@@ -31,7 +31,8 @@ def conv_transpose2d_patches(
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, FLAT: tl.constexpr,
 ):  # fmt: skip
     """Each program computes BLOCK_M places x BLOCK_N columns, a tap and BLOCK_K channels a step."""
-    y_0, y_1, y_2, q_steps, Q = lib.multiples((y_0, y_1, y_2, q_steps, Q), VEC_Y)
+    y_0, y_1, y_2, q_steps = lib.multiples((y_0, y_1, y_2, q_steps), VEC_Y)
+    Q = lib.multiple(Q, VEC_Y)
     patches_n_ = lib.blocks(N, PATCH_N_)
     patches_p1 = lib.blocks(p_steps, PATCH_P1)
     patches_q1 = lib.blocks(q_steps, PATCH_Q1)

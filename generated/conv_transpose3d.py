@@ -34,7 +34,8 @@ def conv_transpose3d_patches(
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, FLAT: tl.constexpr,
 ):  # fmt: skip
     """Each program computes BLOCK_M places x BLOCK_N columns, a tap and BLOCK_K channels a step."""
-    y_0, y_1, y_2, y_3, q_steps, Q = lib.multiples((y_0, y_1, y_2, y_3, q_steps, Q), VEC_Y)
+    y_0, y_1, y_2, y_3 = lib.multiples((y_0, y_1, y_2, y_3), VEC_Y)
+    q_steps, Q = lib.multiples((q_steps, Q), VEC_Y)
     patches_n_ = lib.blocks(N, PATCH_N_)
     patches_o1 = lib.blocks(o_steps, PATCH_O1)
     patches_p1 = lib.blocks(p_steps, PATCH_P1)
@@ -663,7 +664,8 @@ def conv_transpose3d_backward_dx_patches(
     BLOCK_K: tl.constexpr, FLAT: tl.constexpr,
 ):  # fmt: skip
     """Each program computes BLOCK_M places x BLOCK_N columns, a tap and BLOCK_K channels a step."""
-    dx_0, dx_1, dx_2, dx_3, W = lib.multiples((dx_0, dx_1, dx_2, dx_3, W), VEC_DX)
+    dx_0, dx_1, dx_2, dx_3 = lib.multiples((dx_0, dx_1, dx_2, dx_3), VEC_DX)
+    W = lib.multiple(W, VEC_DX)
     patches_n_ = lib.blocks(N, PATCH_N_)
     patches_d = lib.blocks(D, PATCH_D)
     patches_h = lib.blocks(H, PATCH_H)

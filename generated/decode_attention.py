@@ -134,9 +134,10 @@ def decode_attention_forward_merge(
     VEC: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_D: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """Each program holds BLOCK_D e of one b, h and i, all part at once."""
-    E, o_sum_parts_0, o_sum_parts_1 = lib.multiples((E, o_sum_parts_0, o_sum_parts_1), VEC)
-    o_sum_parts_2, o_sum_parts_3, o_0 = lib.multiples((o_sum_parts_2, o_sum_parts_3, o_0), VEC)
-    o_1, o_2 = lib.multiples((o_1, o_2), VEC)
+    E, o_sum_parts_0, o_sum_parts_1, o_sum_parts_2 = lib.multiples(
+        (E, o_sum_parts_0, o_sum_parts_1, o_sum_parts_2), VEC
+    )
+    o_sum_parts_3, o_0, o_1, o_2 = lib.multiples((o_sum_parts_3, o_0, o_1, o_2), VEC)
     e_tiles = tl.maximum(lib.blocks(E, BLOCK_D), 1)
     first_e = (tl.program_id(0) % e_tiles).to(tl.int64) * BLOCK_D
     e = first_e + tl.arange(0, BLOCK_D)[None, :]
@@ -1335,11 +1336,14 @@ def decode_attention_backward_dk_merge(
     VEC: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_D: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """Each program holds BLOCK_D e2 of one b, h1 and j, all part at once."""
-    E, dk_sum_parts_0, dk_sum_parts_1 = lib.multiples((E, dk_sum_parts_0, dk_sum_parts_1), VEC)
-    dk_sum_parts_2, dk_sum_parts_3 = lib.multiples((dk_sum_parts_2, dk_sum_parts_3), VEC)
-    dv_sum_parts_0, dv_sum_parts_1 = lib.multiples((dv_sum_parts_0, dv_sum_parts_1), VEC)
-    dv_sum_parts_2, dv_sum_parts_3 = lib.multiples((dv_sum_parts_2, dv_sum_parts_3), VEC)
-    dk_0, dk_1, dk_2, dv_0, dv_1, dv_2 = lib.multiples((dk_0, dk_1, dk_2, dv_0, dv_1, dv_2), VEC)
+    E, dk_sum_parts_0, dk_sum_parts_1, dk_sum_parts_2 = lib.multiples(
+        (E, dk_sum_parts_0, dk_sum_parts_1, dk_sum_parts_2), VEC
+    )
+    dk_sum_parts_3, dv_sum_parts_0, dv_sum_parts_1, dv_sum_parts_2 = lib.multiples(
+        (dk_sum_parts_3, dv_sum_parts_0, dv_sum_parts_1, dv_sum_parts_2), VEC
+    )
+    dv_sum_parts_3, dk_0, dk_1, dk_2 = lib.multiples((dv_sum_parts_3, dk_0, dk_1, dk_2), VEC)
+    dv_0, dv_1, dv_2 = lib.multiples((dv_0, dv_1, dv_2), VEC)
     e2_tiles = tl.maximum(lib.blocks(E, BLOCK_D), 1)
     e2 = (tl.program_id(0) % e2_tiles).to(tl.int64) * BLOCK_D + tl.arange(0, BLOCK_D)[None, :]
     in_e2 = e2 < E if BLOCK_D > 1 else True

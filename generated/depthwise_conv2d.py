@@ -197,7 +197,8 @@ def depthwise_conv2d_box(
     VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program computes a tile of ROWS x BLOCK elements. Reducers are loops."""
-    Q, x_0, x_1, x_2, y_0, y_1, y_2 = lib.multiples((Q, x_0, x_1, x_2, y_0, y_1, y_2), VEC)
+    Q, x_0, x_1, x_2 = lib.multiples((Q, x_0, x_1, x_2), VEC)
+    y_0, y_1, y_2 = lib.multiples((y_0, y_1, y_2), VEC)
     tiles = lib.blocks(Q, BLOCK)
     row = (tl.program_id(0) // tiles).to(INDEX) * ROWS + tl.arange(0, ROWS)[:, None]
     col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
@@ -551,8 +552,8 @@ def depthwise_conv2d_backward_dx_box(
     VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program computes a tile of ROWS x BLOCK elements. Reducers are loops."""
-    W, dy_0, dy_1, dy_2, dx_0, dx_1 = lib.multiples((W, dy_0, dy_1, dy_2, dx_0, dx_1), VEC)
-    dx_2 = lib.multiple(dx_2, VEC)
+    W, dy_0, dy_1, dy_2 = lib.multiples((W, dy_0, dy_1, dy_2), VEC)
+    dx_0, dx_1, dx_2 = lib.multiples((dx_0, dx_1, dx_2), VEC)
     tiles = lib.blocks(W, BLOCK)
     row = (tl.program_id(0) // tiles).to(INDEX) * ROWS + tl.arange(0, ROWS)[:, None]
     col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
@@ -597,7 +598,8 @@ def depthwise_conv2d_backward_dw_rows(
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program holds ROWS whole rows in registers, and reads every element once."""
-    cols, dy_n, dy_c, x_0, x_1, x_2 = lib.multiples((cols, dy_n, dy_c, x_0, x_1, x_2), VEC)
+    cols, dy_n, dy_c, x_0 = lib.multiples((cols, dy_n, dy_c, x_0), VEC)
+    x_1, x_2 = lib.multiples((x_1, x_2), VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
     inside = (row < rows) & (col < cols)
@@ -635,7 +637,8 @@ def depthwise_conv2d_backward_dw_loop(
 
     With PASS > 0, PARTS programs share the rows. All launches but the last store partial states.
     """
-    cols, dy_n, dy_c, x_0, x_1, x_2 = lib.multiples((cols, dy_n, dy_c, x_0, x_1, x_2), VEC)
+    cols, dy_n, dy_c, x_0 = lib.multiples((cols, dy_n, dy_c, x_0), VEC)
+    x_1, x_2 = lib.multiples((x_1, x_2), VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = lib.blocks(cols, BLOCK)
     part, begin, end = lib.share_of_rows(N * blocks, CHUNK, PASS)
@@ -683,7 +686,8 @@ def depthwise_conv2d_backward_dw_box(
     VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program computes a tile of ROWS x BLOCK elements. Reducers are loops."""
-    S, x_0, x_1, x_2, dw_0, dw_1 = lib.multiples((S, x_0, x_1, x_2, dw_0, dw_1), VEC)
+    S, x_0, x_1, x_2 = lib.multiples((S, x_0, x_1, x_2), VEC)
+    dw_0, dw_1 = lib.multiples((dw_0, dw_1), VEC)
     tiles = lib.blocks(S, BLOCK)
     row = (tl.program_id(0) // tiles).to(INDEX) * ROWS + tl.arange(0, ROWS)[:, None]
     col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]

@@ -190,8 +190,9 @@ def embedding_backward_deal(
     COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program computes a tile of ROWS x BLOCK terms, and adds each to its place atomically."""
-    D, dy_0, dtable_sum_copies_0 = lib.multiples((D, dy_0, dtable_sum_copies_0), VEC)
-    dtable_sum_copies_1 = lib.multiple(dtable_sum_copies_1, VEC)
+    D, dy_0, dtable_sum_copies_0, dtable_sum_copies_1 = lib.multiples(
+        (D, dy_0, dtable_sum_copies_0, dtable_sum_copies_1), VEC
+    )
     tiles = lib.blocks(D, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
@@ -219,8 +220,9 @@ def embedding_backward_merge(
     VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program holds ROWS whole rows in registers, and reads every element once."""
-    rows, dtable_sum_copies_0 = lib.multiples((rows, dtable_sum_copies_0), VEC)
-    dtable_sum_copies_1, dtable_0 = lib.multiples((dtable_sum_copies_1, dtable_0), VEC)
+    rows, dtable_sum_copies_0, dtable_sum_copies_1, dtable_0 = lib.multiples(
+        (rows, dtable_sum_copies_0, dtable_sum_copies_1, dtable_0), VEC
+    )
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     inside = (row < rows) & (col < COPIES)

@@ -224,7 +224,8 @@ def group_norm_forward_channels_rows(
     VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program holds ROWS whole rows in registers, and reads every element once."""
-    x_n, x_c1, x_c0, y_n, y_c1, y_c0 = lib.multiples((x_n, x_c1, x_c0, y_n, y_c1, y_c0), VEC)
+    x_n, x_c1, x_c0, y_n = lib.multiples((x_n, x_c1, x_c0, y_n), VEC)
+    y_c1, y_c0 = lib.multiples((y_c1, y_c0), VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
     inside = (row < rows) & (col < cols)
@@ -266,7 +267,8 @@ def group_norm_forward_channels_loop(
 
     With PASS > 0, PARTS programs share the rows. All launches but the last store partial states.
     """
-    x_n, x_c1, x_c0, y_n, y_c1, y_c0 = lib.multiples((x_n, x_c1, x_c0, y_n, y_c1, y_c0), VEC)
+    x_n, x_c1, x_c0, y_n = lib.multiples((x_n, x_c1, x_c0, y_n), VEC)
+    y_c1, y_c0 = lib.multiples((y_c1, y_c0), VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part, begin, end = lib.share_of_rows(tl.cast(cols, tl.int64), CHUNK, PASS)
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
@@ -886,8 +888,9 @@ def group_norm_backward_dvar_sum_rows(
     VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program holds ROWS whole rows in registers, and reads every element once."""
-    Cg, dy_rsqrt_sum_row, gain_c1 = lib.multiples((Cg, dy_rsqrt_sum_row, gain_c1), VEC)
-    dmu_sum_partial_row = lib.multiple(dmu_sum_partial_row, VEC)
+    Cg, dy_rsqrt_sum_row, gain_c1, dmu_sum_partial_row = lib.multiples(
+        (Cg, dy_rsqrt_sum_row, gain_c1, dmu_sum_partial_row), VEC
+    )
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     inside = (row < rows) & (col < Cg)
@@ -930,8 +933,9 @@ def group_norm_backward_dvar_sum_loop(
 
     With PASS > 0, PARTS programs share the rows. All launches but the last store partial states.
     """
-    Cg, dy_rsqrt_sum_row, gain_c1 = lib.multiples((Cg, dy_rsqrt_sum_row, gain_c1), VEC)
-    dmu_sum_partial_row = lib.multiple(dmu_sum_partial_row, VEC)
+    Cg, dy_rsqrt_sum_row, gain_c1, dmu_sum_partial_row = lib.multiples(
+        (Cg, dy_rsqrt_sum_row, gain_c1, dmu_sum_partial_row), VEC
+    )
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part, begin, end = lib.share_of_rows(tl.cast(Cg, tl.int64), CHUNK, PASS)
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
@@ -1024,8 +1028,9 @@ def group_norm_backward_dgain_rows(
     VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program holds ROWS whole rows in registers, and reads every element once."""
-    rows, dgain_partial_col = lib.multiples((rows, dgain_partial_col), VEC)
-    dbias_partial_col = lib.multiple(dbias_partial_col, VEC)
+    rows, dgain_partial_col, dbias_partial_col = lib.multiples(
+        (rows, dgain_partial_col, dbias_partial_col), VEC
+    )
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     inside = (row < rows) & (col < N)
@@ -1061,8 +1066,9 @@ def group_norm_backward_dgain_loop(
 
     With PASS > 0, PARTS programs share the rows. All launches but the last store partial states.
     """
-    rows, dgain_partial_col = lib.multiples((rows, dgain_partial_col), VEC)
-    dbias_partial_col = lib.multiple(dbias_partial_col, VEC)
+    rows, dgain_partial_col, dbias_partial_col = lib.multiples(
+        (rows, dgain_partial_col, dbias_partial_col), VEC
+    )
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part, begin, end = lib.share_of_rows(tl.cast(N, tl.int64), CHUNK, PASS)
     # dgain[c] = sum[n](dgain_partial[n, c])

@@ -90,8 +90,9 @@ def index_add_deal(
     COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program computes a tile of ROWS x BLOCK terms, and adds each to its place atomically."""
-    D, x_0, y_sum_copies_0 = lib.multiples((D, x_0, y_sum_copies_0), VEC)
-    y_sum_copies_1 = lib.multiple(y_sum_copies_1, VEC)
+    D, x_0, y_sum_copies_0, y_sum_copies_1 = lib.multiples(
+        (D, x_0, y_sum_copies_0, y_sum_copies_1), VEC
+    )
     tiles = lib.blocks(D, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
@@ -116,8 +117,10 @@ def index_add_merge(
     COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program holds ROWS whole rows in registers, and reads every element once."""
-    rows, y_sum_copies_0 = lib.multiples((rows, y_sum_copies_0), VEC)
-    y_sum_copies_1, y0_0, y_0 = lib.multiples((y_sum_copies_1, y0_0, y_0), VEC)
+    rows, y_sum_copies_0, y_sum_copies_1, y0_0 = lib.multiples(
+        (rows, y_sum_copies_0, y_sum_copies_1, y0_0), VEC
+    )
+    y_0 = lib.multiple(y_0, VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     inside = (row < rows) & (col < COPIES)

@@ -194,7 +194,8 @@ def instance_norm_forward_channels_rows(
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program holds ROWS whole rows in registers, and reads every element once."""
-    cols, x_n, x_c, y_n, y_c = lib.multiples((cols, x_n, x_c, y_n, y_c), VEC)
+    cols, x_n, x_c, y_n = lib.multiples((cols, x_n, x_c, y_n), VEC)
+    y_c = lib.multiple(y_c, VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     inside = (row < rows) & (col < cols)
@@ -231,7 +232,8 @@ def instance_norm_forward_channels_loop(
 
     With PASS > 0, PARTS programs share the rows. All launches but the last store partial states.
     """
-    cols, x_n, x_c, y_n, y_c = lib.multiples((cols, x_n, x_c, y_n, y_c), VEC)
+    cols, x_n, x_c, y_n = lib.multiples((cols, x_n, x_c, y_n), VEC)
+    y_c = lib.multiple(y_c, VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part, begin, end = lib.share_of_rows(tl.cast(cols, tl.int64), CHUNK, PASS)
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
@@ -930,8 +932,8 @@ def instance_norm_backward_dx_channels_rows(
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program holds ROWS whole rows in registers, and reads every element once."""
-    cols, dy_n, dy_c, x_n, x_c, dx_n = lib.multiples((cols, dy_n, dy_c, x_n, x_c, dx_n), VEC)
-    dx_c = lib.multiple(dx_c, VEC)
+    cols, dy_n, dy_c, x_n = lib.multiples((cols, dy_n, dy_c, x_n), VEC)
+    x_c, dx_n, dx_c = lib.multiples((x_c, dx_n, dx_c), VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     inside = (row < rows) & (col < cols)
@@ -984,8 +986,8 @@ def instance_norm_backward_dx_channels_loop(
 
     With PASS > 0, PARTS programs share the rows. All launches but the last store partial states.
     """
-    cols, dy_n, dy_c, x_n, x_c, dx_n = lib.multiples((cols, dy_n, dy_c, x_n, x_c, dx_n), VEC)
-    dx_c = lib.multiple(dx_c, VEC)
+    cols, dy_n, dy_c, x_n = lib.multiples((cols, dy_n, dy_c, x_n), VEC)
+    x_c, dx_n, dx_c = lib.multiples((x_c, dx_n, dx_c), VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part, begin, end = lib.share_of_rows(tl.cast(cols, tl.int64), CHUNK, PASS)
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)

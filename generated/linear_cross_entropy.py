@@ -86,8 +86,9 @@ def linear_cross_entropy_forward_merge(
     ignore: tl.constexpr, VEC: tl.constexpr, BLOCK_P: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """Each program holds one m, all part at once."""
-    a_parts_1, lse_sum_terms_parts_1 = lib.multiples((a_parts_1, lse_sum_terms_parts_1), VEC)
-    hit_parts_1 = lib.multiple(hit_parts_1, VEC)
+    a_parts_1, lse_sum_terms_parts_1, hit_parts_1 = lib.multiples(
+        (a_parts_1, lse_sum_terms_parts_1, hit_parts_1), VEC
+    )
     m = tl.program_id(0).to(tl.int64)
     part = tl.arange(0, BLOCK_P).to(tl.int64)
     a_parts = tl.load(
@@ -674,11 +675,13 @@ def linear_cross_entropy_backward_chunk_x_masked_strided(
     BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program computes a tile of OUTER x ROWS x BLOCK elements."""
-    target_outer_at = lib.multiple(target_outer_at, VEC_TARGET)
-    target_middle_at = lib.multiple(target_middle_at, VEC_TARGET)
+    target_outer_at, target_middle_at = lib.multiples(
+        (target_outer_at, target_middle_at), VEC_TARGET
+    )
     x_outer_at, x_middle_at = lib.multiples((x_outer_at, x_middle_at), VEC_X)
-    x_masked_outer_at = lib.multiple(x_masked_outer_at, VEC_X_MASKED)
-    x_masked_middle_at, inner = lib.multiples((x_masked_middle_at, inner), VEC_X_MASKED)
+    x_masked_outer_at, x_masked_middle_at, inner = lib.multiples(
+        (x_masked_outer_at, x_masked_middle_at, inner), VEC_X_MASKED
+    )
     tile = tl.program_id(0)
     tiles, spans = lib.blocks(inner, BLOCK), lib.blocks(middle, ROWS)
     outer_at = (tile // tiles // spans).to(tl.int64) * OUTER + tl.arange(0, OUTER)[:, None, None]
@@ -1063,10 +1066,12 @@ def linear_cross_entropy_backward_dx_strided(
     VEC_DX: tl.constexpr, OUTER: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program computes a tile of OUTER x ROWS x BLOCK elements."""
-    target_outer_at = lib.multiple(target_outer_at, VEC_TARGET)
-    target_middle_at = lib.multiple(target_middle_at, VEC_TARGET)
-    dx_sum_outer_at = lib.multiple(dx_sum_outer_at, VEC_DX_SUM)
-    dx_sum_middle_at = lib.multiple(dx_sum_middle_at, VEC_DX_SUM)
+    target_outer_at, target_middle_at = lib.multiples(
+        (target_outer_at, target_middle_at), VEC_TARGET
+    )
+    dx_sum_outer_at, dx_sum_middle_at = lib.multiples(
+        (dx_sum_outer_at, dx_sum_middle_at), VEC_DX_SUM
+    )
     dx_outer_at, dx_middle_at, inner = lib.multiples((dx_outer_at, dx_middle_at, inner), VEC_DX)
     tile = tl.program_id(0)
     tiles, spans = lib.blocks(inner, BLOCK), lib.blocks(middle, ROWS)

@@ -154,7 +154,8 @@ def max_pool1d_box(
     BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program computes a tile of ROWS x BLOCK elements. Reducers are loops."""
-    P, x_0, x_1, y_0, y_1 = lib.multiples((P, x_0, x_1, y_0, y_1), VEC)
+    P, x_0, x_1, y_0 = lib.multiples((P, x_0, x_1, y_0), VEC)
+    y_1 = lib.multiple(y_1, VEC)
     tiles = lib.blocks(P, BLOCK)
     row = (tl.program_id(0) // tiles).to(INDEX) * ROWS + tl.arange(0, ROWS)[:, None]
     col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
@@ -524,8 +525,8 @@ def max_pool1d_forward_box(
     BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program computes a tile of ROWS x BLOCK elements. Reducers are loops."""
-    P, x_0, x_1, y_at_0, y_at_1, y_0 = lib.multiples((P, x_0, x_1, y_at_0, y_at_1, y_0), VEC)
-    y_1 = lib.multiple(y_1, VEC)
+    P, x_0, x_1, y_at_0 = lib.multiples((P, x_0, x_1, y_at_0), VEC)
+    y_at_1, y_0, y_1 = lib.multiples((y_at_1, y_0, y_1), VEC)
     tiles = lib.blocks(P, BLOCK)
     row = (tl.program_id(0) // tiles).to(INDEX) * ROWS + tl.arange(0, ROWS)[:, None]
     col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
@@ -733,8 +734,8 @@ def max_pool1d_backward_box(
     BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program computes a tile of ROWS x BLOCK elements. Reducers are loops."""
-    L, dy_0, dy_1, y_at_0, y_at_1 = lib.multiples((L, dy_0, dy_1, y_at_0, y_at_1), VEC)
-    dx_0, dx_1 = lib.multiples((dx_0, dx_1), VEC)
+    L, dy_0, dy_1, y_at_0 = lib.multiples((L, dy_0, dy_1, y_at_0), VEC)
+    y_at_1, dx_0, dx_1 = lib.multiples((y_at_1, dx_0, dx_1), VEC)
     tiles = lib.blocks(L, BLOCK)
     row = (tl.program_id(0) // tiles).to(INDEX) * ROWS + tl.arange(0, ROWS)[:, None]
     col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]

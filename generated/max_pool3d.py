@@ -220,8 +220,9 @@ def max_pool3d_box(
     pad: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program computes a tile of ROWS x BLOCK elements. Reducers are loops."""
-    Q, x_0, x_1, x_2, x_3, y_0, y_1 = lib.multiples((Q, x_0, x_1, x_2, x_3, y_0, y_1), VEC)
-    y_2, y_3 = lib.multiples((y_2, y_3), VEC)
+    Q, x_0, x_1, x_2 = lib.multiples((Q, x_0, x_1, x_2), VEC)
+    x_3, y_0, y_1, y_2 = lib.multiples((x_3, y_0, y_1, y_2), VEC)
+    y_3 = lib.multiple(y_3, VEC)
     tiles = lib.blocks(Q, BLOCK)
     row = (tl.program_id(0) // tiles).to(INDEX) * ROWS + tl.arange(0, ROWS)[:, None]
     col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
@@ -699,9 +700,10 @@ def max_pool3d_forward_box(
     pad: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program computes a tile of ROWS x BLOCK elements. Reducers are loops."""
-    Q, x_0, x_1, x_2, x_3, y_at_0 = lib.multiples((Q, x_0, x_1, x_2, x_3, y_at_0), VEC)
-    y_at_1, y_at_2, y_at_3, y_0, y_1 = lib.multiples((y_at_1, y_at_2, y_at_3, y_0, y_1), VEC)
-    y_2, y_3 = lib.multiples((y_2, y_3), VEC)
+    Q, x_0, x_1, x_2 = lib.multiples((Q, x_0, x_1, x_2), VEC)
+    x_3, y_at_0, y_at_1, y_at_2 = lib.multiples((x_3, y_at_0, y_at_1, y_at_2), VEC)
+    y_at_3, y_0, y_1, y_2 = lib.multiples((y_at_3, y_0, y_1, y_2), VEC)
+    y_3 = lib.multiple(y_3, VEC)
     tiles = lib.blocks(Q, BLOCK)
     row = (tl.program_id(0) // tiles).to(INDEX) * ROWS + tl.arange(0, ROWS)[:, None]
     col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
@@ -964,9 +966,10 @@ def max_pool3d_backward_box_channels(
     stride: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program computes a tile of ROWS x BLOCK elements. Reducers are loops."""
-    C, dy_0, dy_2, dy_3, dy_4, y_at_0 = lib.multiples((C, dy_0, dy_2, dy_3, dy_4, y_at_0), VEC)
-    y_at_2, y_at_3, y_at_4, dx_0, dx_2 = lib.multiples((y_at_2, y_at_3, y_at_4, dx_0, dx_2), VEC)
-    dx_3, dx_4 = lib.multiples((dx_3, dx_4), VEC)
+    C, dy_0, dy_2, dy_3 = lib.multiples((C, dy_0, dy_2, dy_3), VEC)
+    dy_4, y_at_0, y_at_2, y_at_3 = lib.multiples((dy_4, y_at_0, y_at_2, y_at_3), VEC)
+    y_at_4, dx_0, dx_2, dx_3 = lib.multiples((y_at_4, dx_0, dx_2, dx_3), VEC)
+    dx_4 = lib.multiple(dx_4, VEC)
     tiles = lib.blocks(C, BLOCK)
     row = (tl.program_id(0) // tiles).to(INDEX) * ROWS + tl.arange(0, ROWS)[:, None]
     col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
@@ -1040,9 +1043,10 @@ def max_pool3d_backward_box(
     stride: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program computes a tile of ROWS x BLOCK elements. Reducers are loops."""
-    W, dy_0, dy_1, dy_2, dy_3, y_at_0 = lib.multiples((W, dy_0, dy_1, dy_2, dy_3, y_at_0), VEC)
-    y_at_1, y_at_2, y_at_3, dx_0, dx_1 = lib.multiples((y_at_1, y_at_2, y_at_3, dx_0, dx_1), VEC)
-    dx_2, dx_3 = lib.multiples((dx_2, dx_3), VEC)
+    W, dy_0, dy_1, dy_2 = lib.multiples((W, dy_0, dy_1, dy_2), VEC)
+    dy_3, y_at_0, y_at_1, y_at_2 = lib.multiples((dy_3, y_at_0, y_at_1, y_at_2), VEC)
+    y_at_3, dx_0, dx_1, dx_2 = lib.multiples((y_at_3, dx_0, dx_1, dx_2), VEC)
+    dx_3 = lib.multiple(dx_3, VEC)
     tiles = lib.blocks(W, BLOCK)
     row = (tl.program_id(0) // tiles).to(INDEX) * ROWS + tl.arange(0, ROWS)[:, None]
     col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]

@@ -481,8 +481,7 @@ def rms_norm_backward_columns(
     STAGES: tl.constexpr,
 ):  # fmt: skip
     """Each program takes BLOCK d of one part, and loops over rows, ROWS at a time."""
-    D, dy_row, x_row = lib.multiples((D, dy_row, x_row), VEC)
-    dgain_sum_parts_0 = lib.multiple(dgain_sum_parts_0, VEC)
+    D, dy_row, x_row, dgain_sum_parts_0 = lib.multiples((D, dy_row, x_row, dgain_sum_parts_0), VEC)
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
     d_tiles = tl.maximum(lib.blocks(D, BLOCK), 1)
     first_d = (tl.program_id(0) % d_tiles).to(tl.int64) * BLOCK

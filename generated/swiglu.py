@@ -293,8 +293,9 @@ def swiglu_backward_strided(
     up_outer_at, up_middle_at = lib.multiples((up_outer_at, up_middle_at), VEC_UP)
     gate_outer_at, gate_middle_at = lib.multiples((gate_outer_at, gate_middle_at), VEC_GATE)
     dgate_outer_at, dgate_middle_at = lib.multiples((dgate_outer_at, dgate_middle_at), VEC_DGATE)
-    dup_outer_at, dup_middle_at = lib.multiples((dup_outer_at, dup_middle_at), VEC_DUP)
-    inner = lib.multiple(inner, VEC_DUP)
+    dup_outer_at, dup_middle_at, inner = lib.multiples(
+        (dup_outer_at, dup_middle_at, inner), VEC_DUP
+    )
     tile = tl.program_id(0)
     tiles, spans = lib.blocks(inner, BLOCK), lib.blocks(middle, ROWS)
     outer_at = (tile // tiles // spans).to(tl.int64) * OUTER + tl.arange(0, OUTER)[:, None, None]

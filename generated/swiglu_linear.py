@@ -683,13 +683,16 @@ def swiglu_linear_backward_dup_strided(
 ):  # fmt: skip
     """Each program computes a tile of OUTER x ROWS x BLOCK elements."""
     dy_outer_at, dy_middle_at = lib.multiples((dy_outer_at, dy_middle_at), VEC_DY)
-    gate_kept_outer_at = lib.multiple(gate_kept_outer_at, VEC_GATE_KEPT)
-    gate_kept_middle_at = lib.multiple(gate_kept_middle_at, VEC_GATE_KEPT)
+    gate_kept_outer_at, gate_kept_middle_at = lib.multiples(
+        (gate_kept_outer_at, gate_kept_middle_at), VEC_GATE_KEPT
+    )
     dup_outer_at, dup_middle_at = lib.multiples((dup_outer_at, dup_middle_at), VEC_DUP)
-    up_kept_outer_at = lib.multiple(up_kept_outer_at, VEC_UP_KEPT)
-    up_kept_middle_at = lib.multiple(up_kept_middle_at, VEC_UP_KEPT)
-    dgate_outer_at, dgate_middle_at = lib.multiples((dgate_outer_at, dgate_middle_at), VEC_DGATE)
-    inner = lib.multiple(inner, VEC_DGATE)
+    up_kept_outer_at, up_kept_middle_at = lib.multiples(
+        (up_kept_outer_at, up_kept_middle_at), VEC_UP_KEPT
+    )
+    dgate_outer_at, dgate_middle_at, inner = lib.multiples(
+        (dgate_outer_at, dgate_middle_at, inner), VEC_DGATE
+    )
     tile = tl.program_id(0)
     tiles, spans = lib.blocks(inner, BLOCK), lib.blocks(middle, ROWS)
     outer_at = (tile // tiles // spans).to(tl.int64) * OUTER + tl.arange(0, OUTER)[:, None, None]

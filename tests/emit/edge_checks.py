@@ -326,7 +326,6 @@ PLANTED = [
     ("many runs of rows", "// tiles).to(tl.int64)", "// tiles)"),
     ("short rows", "tl.program_id(0).to(tl.int64)", "tl.program_id(0)"),
     ("columns far apart", "[None, :].to(tl.int64)", "[None, :]"),
-    ("row", "tl.program_id(1).to(tl.int64)", "tl.program_id(1)"),
     ("row", "tl.cast(N, tl.int64)", "N"),
     ("rows", "(row < M)", "(row >= 0)"),
     ("rows", "(col < N)", "(col >= 0)"),

@@ -151,7 +151,7 @@ def is_handed_on(function: ast.FunctionDef, statement: ast.AST) -> bool:
     """`arguments = (...)`, which calls take as `*arguments`, and nothing else does."""
     text = ast.unparse(function)
     return ast.unparse(statement).startswith("arguments = (") and text.count("arguments") == 1 + (
-        text.count("](*arguments")
+        text.count("*arguments")
     )
 
 

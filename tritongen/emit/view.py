@@ -65,17 +65,12 @@ class KernelView:
 
     @property
     def said_multiples(self) -> list[str]:
-        """The lines that say what divides sizes and strides, so many of them on a line as there is room for."""
-        lines = list[str]()
-        for vec, names in self.multiples.items():
-            some: Names = ()
-            for name in names:
-                if some and len(_multiples(vec, (*some, name))) > WIDTH + 6:  # 4 columns in
-                    lines.append(_multiples(vec, some))
-                    some = ()
-                some = (*some, name)
-            lines.append(_multiples(vec, some))
-        return lines
+        """The lines that say what divides sizes and strides, four on a line: as many whatever they are called."""
+        return [
+            _multiples(vec, names[k : k + 4])
+            for vec, names in self.multiples.items()
+            for k in range(0, len(names), 4)
+        ]
 
     @property
     def signature(self) -> str:

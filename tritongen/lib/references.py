@@ -27,7 +27,8 @@ def box_parts(terms: int, *sizes: int) -> list[tuple[slice, ...]]:
 
     That is small enough for a processor's cache, and large enough for the loop to cost nothing.
     """
-    room, parts = max(1, 2**19 // max(1, terms)), [()]
+    room = max(1, 2**19 // max(1, terms))
+    parts: list[tuple[slice, ...]] = [()]
     for size in sizes[::-1]:
         length = max(1, min(size, room))
         room = max(1, room // length)

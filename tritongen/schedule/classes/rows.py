@@ -228,7 +228,7 @@ def _traits(
     read = varying(group)
     columns = _has_columns(touched, group)
     several = len({r.tensor for r, in_rows, in_cols in read if in_rows and in_cols}) > 1
-    odd = STORED if wide_tiles else PAIRED if paired else SINGLE
+    odd: tuple[int, ...] = STORED if wide_tiles else PAIRED if paired else SINGLE
     if tail or counts or columns and several:
         odd = ()
     dtypes = {r.dtype for r, _, in_cols in read if in_cols} | {n.dtype for n in group.nests}
