@@ -631,7 +631,7 @@ def attention_forward_reference(
 
 @runtime.op(
     "specs/attention.op",
-    lib=13,
+    lib=14,
     allocate=allocate_attention_forward,
     reference=attention_forward_reference,
     backward=runtime.Backward(
@@ -709,7 +709,7 @@ def attention_reference(
 
 @runtime.op(
     "specs/attention.op",
-    lib=13,
+    lib=14,
     allocate=allocate_attention,
     reference=attention_reference,
     linear=(("v",),),
@@ -1905,7 +1905,7 @@ def attention_backward_reference(
 
 @runtime.op(
     "specs/attention.op",
-    lib=13,
+    lib=14,
     allocate=allocate_attention_backward,
     reference=attention_backward_reference,
     linear=(("do",),),

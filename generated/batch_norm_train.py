@@ -476,7 +476,7 @@ def batch_norm_train_forward_reference(
 
 @runtime.op(
     "specs/batch_norm_train.op",
-    lib=13,
+    lib=14,
     allocate=allocate_batch_norm_train_forward,
     reference=batch_norm_train_forward_reference,
     backward=runtime.Backward(
@@ -566,7 +566,7 @@ def batch_norm_train_torch(
 
 @runtime.op(
     "specs/batch_norm_train.op",
-    lib=13,
+    lib=14,
     allocate=allocate_batch_norm_train,
     reference=batch_norm_train_reference,
     equals=batch_norm_train_torch,
@@ -1238,7 +1238,7 @@ def batch_norm_train_backward_reference(
 
 @runtime.op(
     "specs/batch_norm_train.op",
-    lib=13,
+    lib=14,
     allocate=allocate_batch_norm_train_backward,
     reference=batch_norm_train_backward_reference,
     linear=(("dy",),),

@@ -128,7 +128,7 @@ def bias_add_torch(x: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 
 @runtime.op(
     "specs/bias_add.op",
-    lib=13,
+    lib=14,
     allocate=allocate_bias_add,
     reference=bias_add_reference,
     equals=bias_add_torch,
@@ -312,7 +312,7 @@ def bias_add_backward_reference(dy: torch.Tensor) -> torch.Tensor:
 
 @runtime.op(
     "specs/bias_add.op",
-    lib=13,
+    lib=14,
     allocate=allocate_bias_add_backward,
     reference=bias_add_backward_reference,
     linear=(("dy",),),

@@ -842,7 +842,7 @@ def conv1d_torch(
 
 @runtime.op(
     "specs/conv1d.op",
-    lib=13,
+    lib=14,
     allocate=allocate_conv1d,
     reference=conv1d_reference,
     equals=conv1d_torch,
@@ -2387,7 +2387,7 @@ def conv1d_backward_reference(
 
 @runtime.op(
     "specs/conv1d.op",
-    lib=13,
+    lib=14,
     allocate=allocate_conv1d_backward,
     reference=conv1d_backward_reference,
     precision=("conv",),

@@ -957,7 +957,7 @@ def conv2d_torch(
 
 @runtime.op(
     "specs/conv2d.op",
-    lib=13,
+    lib=14,
     allocate=allocate_conv2d,
     reference=conv2d_reference,
     equals=conv2d_torch,
@@ -2740,7 +2740,7 @@ def conv2d_backward_reference(
 
 @runtime.op(
     "specs/conv2d.op",
-    lib=13,
+    lib=14,
     allocate=allocate_conv2d_backward,
     reference=conv2d_backward_reference,
     precision=("conv",),

@@ -697,7 +697,7 @@ def conv3d_torch(
 
 @runtime.op(
     "specs/conv3d.op",
-    lib=13,
+    lib=14,
     allocate=allocate_conv3d,
     reference=conv3d_reference,
     equals=conv3d_torch,
@@ -2039,7 +2039,7 @@ def conv3d_backward_reference(
 
 @runtime.op(
     "specs/conv3d.op",
-    lib=13,
+    lib=14,
     allocate=allocate_conv3d_backward,
     reference=conv3d_backward_reference,
     precision=("conv",),

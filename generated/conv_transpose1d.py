@@ -464,7 +464,7 @@ def conv_transpose1d_torch(
 
 @runtime.op(
     "specs/conv_transpose1d.op",
-    lib=13,
+    lib=14,
     allocate=allocate_conv_transpose1d,
     reference=conv_transpose1d_reference,
     equals=conv_transpose1d_torch,
@@ -1329,7 +1329,7 @@ def conv_transpose1d_backward_reference(
 
 @runtime.op(
     "specs/conv_transpose1d.op",
-    lib=13,
+    lib=14,
     allocate=allocate_conv_transpose1d_backward,
     reference=conv_transpose1d_backward_reference,
     precision=("conv",),

@@ -223,7 +223,7 @@ def cross_entropy_torch(x: torch.Tensor, target: torch.Tensor, ignore: int = -10
 
 @runtime.op(
     "specs/cross_entropy.op",
-    lib=13,
+    lib=14,
     allocate=allocate_cross_entropy,
     reference=cross_entropy_reference,
     equals=cross_entropy_torch,
@@ -564,7 +564,7 @@ def cross_entropy_backward_reference(
 
 @runtime.op(
     "specs/cross_entropy.op",
-    lib=13,
+    lib=14,
     allocate=allocate_cross_entropy_backward,
     reference=cross_entropy_backward_reference,
     linear=(("dloss",),),

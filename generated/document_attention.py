@@ -846,7 +846,7 @@ def document_attention_forward_reference(
 
 @runtime.op(
     "specs/document_attention.op",
-    lib=13,
+    lib=14,
     allocate=allocate_document_attention_forward,
     reference=document_attention_forward_reference,
     backward=runtime.Backward(
@@ -951,7 +951,7 @@ def document_attention_reference(
 
 @runtime.op(
     "specs/document_attention.op",
-    lib=13,
+    lib=14,
     allocate=allocate_document_attention,
     reference=document_attention_reference,
     linear=(("v",),),
@@ -2473,7 +2473,7 @@ def document_attention_backward_reference(
 
 @runtime.op(
     "specs/document_attention.op",
-    lib=13,
+    lib=14,
     allocate=allocate_document_attention_backward,
     reference=document_attention_backward_reference,
     linear=(("do",),),

@@ -605,7 +605,7 @@ def group_norm_forward_reference(
 
 @runtime.op(
     "specs/group_norm.op",
-    lib=13,
+    lib=14,
     allocate=allocate_group_norm_forward,
     reference=group_norm_forward_reference,
     backward=runtime.Backward(
@@ -725,7 +725,7 @@ def group_norm_torch(
 
 @runtime.op(
     "specs/group_norm.op",
-    lib=13,
+    lib=14,
     allocate=allocate_group_norm,
     reference=group_norm_reference,
     equals=group_norm_torch,
@@ -1739,7 +1739,7 @@ def group_norm_backward_reference(
 
 @runtime.op(
     "specs/group_norm.op",
-    lib=13,
+    lib=14,
     allocate=allocate_group_norm_backward,
     reference=group_norm_backward_reference,
     linear=(("dy",),),

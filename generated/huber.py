@@ -218,7 +218,7 @@ def huber_torch(
 
 @runtime.op(
     "specs/huber.op",
-    lib=13,
+    lib=14,
     allocate=allocate_huber,
     reference=huber_reference,
     equals=huber_torch,
@@ -746,7 +746,7 @@ def run_huber_backward(
 
 @runtime.op(
     "specs/huber.op",
-    lib=13,
+    lib=14,
     allocate=allocate_huber_backward,
     reference=huber_backward_reference,
     linear=(("dloss",),),

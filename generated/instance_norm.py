@@ -544,7 +544,7 @@ def instance_norm_forward_reference(
 
 @runtime.op(
     "specs/instance_norm.op",
-    lib=13,
+    lib=14,
     allocate=allocate_instance_norm_forward,
     reference=instance_norm_forward_reference,
     backward=runtime.Backward(
@@ -639,7 +639,7 @@ def instance_norm_torch(
 
 @runtime.op(
     "specs/instance_norm.op",
-    lib=13,
+    lib=14,
     allocate=allocate_instance_norm,
     reference=instance_norm_reference,
     equals=instance_norm_torch,
@@ -1778,7 +1778,7 @@ def instance_norm_backward_reference(
 
 @runtime.op(
     "specs/instance_norm.op",
-    lib=13,
+    lib=14,
     allocate=allocate_instance_norm_backward,
     reference=instance_norm_backward_reference,
     linear=(("dy",),),

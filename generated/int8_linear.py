@@ -292,7 +292,7 @@ def int8_linear_reference(
 
 @runtime.op(
     "specs/int8_linear.op",
-    lib=13,
+    lib=14,
     allocate=allocate_int8_linear,
     reference=int8_linear_reference,
     linear=(("sx",), ("sw",)),
@@ -771,7 +771,7 @@ def int8_linear_backward_reference(
 
 @runtime.op(
     "specs/int8_linear.op",
-    lib=13,
+    lib=14,
     allocate=allocate_int8_linear_backward,
     reference=int8_linear_backward_reference,
     linear=(("sx", "sw"), ("dy",)),

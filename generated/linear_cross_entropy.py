@@ -364,7 +364,7 @@ def linear_cross_entropy_forward_reference(
 
 @runtime.op(
     "specs/linear_cross_entropy.op",
-    lib=13,
+    lib=14,
     allocate=allocate_linear_cross_entropy_forward,
     reference=linear_cross_entropy_forward_reference,
     backward=runtime.Backward(
@@ -447,7 +447,7 @@ def linear_cross_entropy_reference(
 
 @runtime.op(
     "specs/linear_cross_entropy.op",
-    lib=13,
+    lib=14,
     allocate=allocate_linear_cross_entropy,
     reference=linear_cross_entropy_reference,
     forward="linear_cross_entropy_forward",
@@ -1653,7 +1653,7 @@ def linear_cross_entropy_backward_reference(
 
 @runtime.op(
     "specs/linear_cross_entropy.op",
-    lib=13,
+    lib=14,
     allocate=allocate_linear_cross_entropy_backward,
     reference=linear_cross_entropy_backward_reference,
     linear=(("dloss",),),

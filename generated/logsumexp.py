@@ -201,7 +201,7 @@ def logsumexp_torch(x: torch.Tensor) -> torch.Tensor:
 
 @runtime.op(
     "specs/logsumexp.op",
-    lib=13,
+    lib=14,
     allocate=allocate_logsumexp,
     reference=logsumexp_reference,
     equals=logsumexp_torch,
@@ -528,7 +528,7 @@ def logsumexp_backward_reference(x: torch.Tensor, dy: torch.Tensor) -> torch.Ten
 
 @runtime.op(
     "specs/logsumexp.op",
-    lib=13,
+    lib=14,
     allocate=allocate_logsumexp_backward,
     reference=logsumexp_backward_reference,
     batch=runtime.Batch({"x": (0, 1), "dy": (0, 0)}, (0,)),

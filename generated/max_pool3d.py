@@ -445,7 +445,7 @@ def max_pool3d_torch(x: torch.Tensor, win: int = 2, stride: int = 2, pad: int = 
 
 @runtime.op(
     "specs/max_pool3d.op",
-    lib=13,
+    lib=14,
     allocate=allocate_max_pool3d,
     reference=max_pool3d_reference,
     equals=max_pool3d_torch,
@@ -937,7 +937,7 @@ def max_pool3d_forward_reference(
 
 @runtime.op(
     "specs/max_pool3d.op",
-    lib=13,
+    lib=14,
     allocate=allocate_max_pool3d_forward,
     reference=max_pool3d_forward_reference,
     backward=runtime.Backward("max_pool3d_backward", wrt=("x",), outputs=("y", "y_at")),
@@ -1255,7 +1255,7 @@ def max_pool3d_backward_reference(
 
 @runtime.op(
     "specs/max_pool3d.op",
-    lib=13,
+    lib=14,
     allocate=allocate_max_pool3d_backward,
     reference=max_pool3d_backward_reference,
     linear=(("x", "dy"),),

@@ -185,7 +185,7 @@ def mse_torch(x: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
 
 @runtime.op(
     "specs/mse.op",
-    lib=13,
+    lib=14,
     allocate=allocate_mse,
     reference=mse_reference,
     equals=mse_torch,
@@ -472,7 +472,7 @@ def run_mse_backward(
 
 @runtime.op(
     "specs/mse.op",
-    lib=13,
+    lib=14,
     allocate=allocate_mse_backward,
     reference=mse_backward_reference,
     linear=(("x", "t"), ("dloss",)),

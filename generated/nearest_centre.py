@@ -399,7 +399,7 @@ def nearest_centre_reference(x: torch.Tensor, c: torch.Tensor) -> tuple[torch.Te
 
 @runtime.op(
     "specs/nearest_centre.op",
-    lib=13,
+    lib=14,
     allocate=allocate_nearest_centre,
     reference=nearest_centre_reference,
     backward=runtime.Backward(
@@ -796,7 +796,7 @@ def nearest_centre_backward_reference(
 
 @runtime.op(
     "specs/nearest_centre.op",
-    lib=13,
+    lib=14,
     allocate=allocate_nearest_centre_backward,
     reference=nearest_centre_backward_reference,
     linear=(("x", "c"),),

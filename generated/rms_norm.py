@@ -306,7 +306,7 @@ def rms_norm_torch(
 
 @runtime.op(
     "specs/rms_norm.op",
-    lib=13,
+    lib=14,
     allocate=allocate_rms_norm,
     reference=rms_norm_reference,
     equals=rms_norm_torch,
@@ -682,7 +682,7 @@ def rms_norm_backward_reference(
 
 @runtime.op(
     "specs/rms_norm.op",
-    lib=13,
+    lib=14,
     allocate=allocate_rms_norm_backward,
     reference=rms_norm_backward_reference,
     linear=(("dy",),),

@@ -306,7 +306,7 @@ def swiglu_linear_torch(x: torch.Tensor, wg: torch.Tensor, wu: torch.Tensor) -> 
 
 @runtime.op(
     "specs/swiglu_linear.op",
-    lib=13,
+    lib=14,
     allocate=allocate_swiglu_linear,
     reference=swiglu_linear_reference,
     equals=swiglu_linear_torch,
@@ -569,7 +569,7 @@ def swiglu_linear_forward_reference(
 
 @runtime.op(
     "specs/swiglu_linear.op",
-    lib=13,
+    lib=14,
     allocate=allocate_swiglu_linear_forward,
     reference=swiglu_linear_forward_reference,
     precision=("matmul",),
@@ -1926,7 +1926,7 @@ def swiglu_linear_backward_reference(
 
 @runtime.op(
     "specs/swiglu_linear.op",
-    lib=13,
+    lib=14,
     allocate=allocate_swiglu_linear_backward,
     reference=swiglu_linear_backward_reference,
     precision=("matmul",),

@@ -718,7 +718,7 @@ def window_attention_forward_reference(
 
 @runtime.op(
     "specs/window_attention.op",
-    lib=13,
+    lib=14,
     allocate=allocate_window_attention_forward,
     reference=window_attention_forward_reference,
     backward=runtime.Backward(
@@ -821,7 +821,7 @@ def window_attention_reference(
 
 @runtime.op(
     "specs/window_attention.op",
-    lib=13,
+    lib=14,
     allocate=allocate_window_attention,
     reference=window_attention_reference,
     linear=(("v",),),
@@ -2182,7 +2182,7 @@ def window_attention_backward_reference(
 
 @runtime.op(
     "specs/window_attention.op",
-    lib=13,
+    lib=14,
     allocate=allocate_window_attention_backward,
     reference=window_attention_backward_reference,
     linear=(("do",),),
