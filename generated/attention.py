@@ -23,14 +23,13 @@ def attention_forward_part(
     E, q_0, q_1, q_2, q_3, k_0, k_1, k_2, k_3, v_0, v_1, v_2, v_3, m_parts_0, m_parts_1,
     m_parts_2, m_parts_3, o_sum_parts_0, o_sum_parts_1, o_sum_parts_2, o_sum_parts_3,
     o_sum_parts_4, o_sum2_parts_0, o_sum2_parts_1, o_sum2_parts_2, o_sum2_parts_3,
-    INDEX: tl.constexpr, COUNT: tl.constexpr, SCALE_IS_TENSOR: tl.constexpr,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
-    PARTS: tl.constexpr,
+    SCALE_IS_TENSOR: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_D: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """Each program takes BLOCK_M i of one part, b and h, and loops over j, BLOCK_N at a time."""
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
     i_tiles = lib.blocks(S, BLOCK_M)
-    first_i = (tl.program_id(0) % i_tiles).to(INDEX) * BLOCK_M
+    first_i = (tl.program_id(0) % i_tiles) * BLOCK_M
     i = (first_i + tl.arange(0, BLOCK_M)).to(tl.int64)
     program = tl.program_id(0) // i_tiles
     part = (program % PARTS).to(tl.int64)
@@ -44,7 +43,7 @@ def attention_forward_part(
     o_sum = tl.zeros((BLOCK_M, BLOCK_D), tl.float32)
     o_sum2 = tl.zeros((BLOCK_M, 1), tl.float32)
     chunk = lib.blocks(L, PARTS * BLOCK_N) * BLOCK_N
-    first = part.to(COUNT) * chunk
+    first = part.to(tl.int32) * chunk
     stop = tl.minimum(L, first + chunk)
     q = tl.load(
         q_ptr + b * q_0 + h * q_1 + i[:, None] * q_2 + e2[None, :] * q_3,
@@ -54,7 +53,7 @@ def attention_forward_part(
     whole = tl.maximum(first, (tl.minimum(L, first + chunk)) // BLOCK_N * BLOCK_N)
     # Whole blocks go without a mask, after the rest.
     for masked in tl.static_range(1, -1, -1):
-        for start in range((first, whole)[masked], tl.cast((whole, stop)[masked], COUNT), BLOCK_N):
+        for start in range((first, whole)[masked], (whole, stop)[masked], BLOCK_N):
             j = start + tl.arange(0, BLOCK_N).to(tl.int64)
             k = tl.load(
                 k_ptr + b * k_0 + h * k_1 + j[:, None] * k_2 + e2[None, :] * k_3,
@@ -191,14 +190,14 @@ def attention_forward_tiles(
     q_tiles, k_tiles, v_tiles, m_kept_ptr, o_sum2_kept_ptr, o_ptr, scale, S, B, H, L, E,
     m_kept_0, m_kept_1, m_kept_2, o_sum2_kept_0, o_sum2_kept_1, o_sum2_kept_2, o_0, o_1,
     o_2, o_3,
-    INDEX: tl.constexpr, SCALE_IS_TENSOR: tl.constexpr, T: tl.constexpr,
-    HAS_WHOLE_J: tl.constexpr, EVEN_J: tl.constexpr, COUNT: tl.constexpr,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
+    SCALE_IS_TENSOR: tl.constexpr, T: tl.constexpr, HAS_WHOLE_J: tl.constexpr,
+    EVEN_J: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_D: tl.constexpr,
 ):  # fmt: skip
     """Each program takes BLOCK_M i of one b and h, and loops over j, BLOCK_N at a time."""
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
     i_tiles = lib.blocks(S, BLOCK_M)
-    first_i = (tl.program_id(0) % i_tiles).to(INDEX) * BLOCK_M
+    first_i = (tl.program_id(0) % i_tiles) * BLOCK_M
     i = (first_i + tl.arange(0, BLOCK_M)).to(tl.int64)
     program = tl.program_id(0) // i_tiles
     b = (program % B).to(tl.int64)
@@ -208,19 +207,15 @@ def attention_forward_tiles(
     m = tl.full((BLOCK_M, 1), float("-inf"), tl.float32)
     o_sum = tl.zeros((BLOCK_M, BLOCK_D), tl.float32)
     o_sum2 = tl.zeros((BLOCK_M, 1), tl.float32)
-    q = q_tiles.load([b.to(tl.int32), h.to(tl.int32), tl.cast(first_i, tl.int32), 0]).reshape(
-        BLOCK_M, BLOCK_D
-    )
+    q = q_tiles.load([b.to(tl.int32), h.to(tl.int32), first_i, 0]).reshape(BLOCK_M, BLOCK_D)
     whole = L // BLOCK_N * BLOCK_N
     if HAS_WHOLE_J:
         tl.assume(whole > 0)
     # Whole blocks go without a mask, then the rest.
     for masked in tl.static_range(0 if HAS_WHOLE_J else 1, 1 if EVEN_J else 2):
-        for start in range((0, whole)[masked], tl.cast((whole, L)[masked], COUNT), BLOCK_N):
+        for start in range((0, whole)[masked], (whole, L)[masked], BLOCK_N):
             j = start + tl.arange(0, BLOCK_N).to(tl.int64)
-            k = k_tiles.load([b.to(tl.int32), h.to(tl.int32), tl.cast(start, tl.int32), 0]).reshape(
-                BLOCK_N, BLOCK_D
-            )
+            k = k_tiles.load([b.to(tl.int32), h.to(tl.int32), start, 0]).reshape(BLOCK_N, BLOCK_D)
             # s_sum[b, h, i, j] = sum[e](q[b, h, i, e] * k[b, h, j, e])
             s_sum = tl.dot(q, k.T)
             # s[b, h, i, j] = scale * s_sum[b, h, i, j]
@@ -234,9 +229,7 @@ def attention_forward_tiles(
             m = m_new
             # p[b, h, i, j] = exp(s[b, h, i, j] - m[b, h, i])
             p = tl.exp2(s * 1.44269504 - m_base)
-            v = v_tiles.load([b.to(tl.int32), h.to(tl.int32), tl.cast(start, tl.int32), 0]).reshape(
-                BLOCK_N, BLOCK_D
-            )
+            v = v_tiles.load([b.to(tl.int32), h.to(tl.int32), start, 0]).reshape(BLOCK_N, BLOCK_D)
             # o_sum[b, h, i, e] = sum[j](T(p[b, h, i, j]) * v[b, h, j, e])
             o_sum = tl.dot(p.to(T), v, o_sum * m_moved)
             # o_sum2[b, h, i] = sum[j](p[b, h, i, j])
@@ -263,19 +256,18 @@ def attention_forward_wide(
     q_ptr, k_ptr, v_ptr, m_kept_ptr, o_sum2_kept_ptr, o_ptr, scale, S, E, B, H, L, q_0, q_1,
     q_2, q_3, k_0, k_1, k_2, k_3, v_0, v_1, v_2, v_3, m_kept_0, m_kept_1, m_kept_2,
     o_sum2_kept_0, o_sum2_kept_1, o_sum2_kept_2, o_0, o_1, o_2, o_3,
-    INDEX: tl.constexpr, INDEX2: tl.constexpr, SCALE_IS_TENSOR: tl.constexpr,
-    HAS_WHOLE_J: tl.constexpr, EVEN_J: tl.constexpr, COUNT: tl.constexpr,
+    SCALE_IS_TENSOR: tl.constexpr, HAS_WHOLE_J: tl.constexpr, EVEN_J: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
 ):  # fmt: skip
     """Each program takes BLOCK_M i by BLOCK_D e of one b and h, and loops over j, BLOCK_N at a time."""
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
     i_tiles = lib.blocks(S, BLOCK_M)
-    first_i = (tl.program_id(0) % i_tiles).to(INDEX) * BLOCK_M
+    first_i = (tl.program_id(0) % i_tiles) * BLOCK_M
     i = (first_i + tl.arange(0, BLOCK_M)).to(tl.int64)
     program = tl.program_id(0) // i_tiles
     e_tiles = tl.maximum(lib.blocks(E, BLOCK_D), 1)
-    first_e = (program % e_tiles).to(INDEX2) * BLOCK_D
+    first_e = (program % e_tiles) * BLOCK_D
     e = (first_e + tl.arange(0, BLOCK_D)).to(tl.int64)
     program2 = program // e_tiles
     b = (program2 % B).to(tl.int64)
@@ -289,7 +281,7 @@ def attention_forward_wide(
         tl.assume(whole > 0)
     # Whole blocks go without a mask, then the rest.
     for masked in tl.static_range(0 if HAS_WHOLE_J else 1, 1 if EVEN_J else 2):
-        for start in range((0, whole)[masked], tl.cast((whole, L)[masked], COUNT), BLOCK_N):
+        for start in range((0, whole)[masked], (whole, L)[masked], BLOCK_N):
             j = start + tl.arange(0, BLOCK_N).to(tl.int64)
             s_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
             for start_e3 in range(0, E, BLOCK_K):
@@ -351,18 +343,17 @@ def attention_forward_wide_part(
     L, q_0, q_1, q_2, q_3, k_0, k_1, k_2, k_3, v_0, v_1, v_2, v_3, m_parts_0, m_parts_1,
     m_parts_2, m_parts_3, o_sum_parts_0, o_sum_parts_1, o_sum_parts_2, o_sum_parts_3,
     o_sum_parts_4, o_sum2_parts_0, o_sum2_parts_1, o_sum2_parts_2, o_sum2_parts_3,
-    INDEX: tl.constexpr, INDEX2: tl.constexpr, COUNT: tl.constexpr,
     SCALE_IS_TENSOR: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_D: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """Each program takes BLOCK_M i by BLOCK_D e of one part, b and h, and loops over j, BLOCK_N at a time."""
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
     i_tiles = lib.blocks(S, BLOCK_M)
-    first_i = (tl.program_id(0) % i_tiles).to(INDEX) * BLOCK_M
+    first_i = (tl.program_id(0) % i_tiles) * BLOCK_M
     i = (first_i + tl.arange(0, BLOCK_M)).to(tl.int64)
     program = tl.program_id(0) // i_tiles
     e_tiles = tl.maximum(lib.blocks(E, BLOCK_D), 1)
-    first_e = (program % e_tiles).to(INDEX2) * BLOCK_D
+    first_e = (program % e_tiles) * BLOCK_D
     e = (first_e + tl.arange(0, BLOCK_D)).to(tl.int64)
     program2 = program // e_tiles
     part = (program2 % PARTS).to(tl.int64)
@@ -374,12 +365,12 @@ def attention_forward_wide_part(
     o_sum = tl.zeros((BLOCK_M, BLOCK_D), tl.float32)
     o_sum2 = tl.zeros((BLOCK_M, 1), tl.float32)
     chunk = lib.blocks(L, PARTS * BLOCK_N) * BLOCK_N
-    first = part.to(COUNT) * chunk
+    first = part.to(tl.int32) * chunk
     stop = tl.minimum(L, first + chunk)
     whole = tl.maximum(first, (tl.minimum(L, first + chunk)) // BLOCK_N * BLOCK_N)
     # Whole blocks go without a mask, after the rest.
     for masked in tl.static_range(1, -1, -1):
-        for start in range((first, whole)[masked], tl.cast((whole, stop)[masked], COUNT), BLOCK_N):
+        for start in range((first, whole)[masked], (whole, stop)[masked], BLOCK_N):
             j = start + tl.arange(0, BLOCK_N).to(tl.int64)
             s_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
             for start_e3 in range(0, E, BLOCK_K):
@@ -503,6 +494,7 @@ def launch_attention_forward(q, k, v, o, m_kept, o_sum2_kept, scale) -> None:
     """Computes o, m_kept, o_sum2_kept with the chosen variant. Does not check operands."""
     B, H, S, E = q.shape
     L = k.shape[2]
+    lib.countable("attention_forward", (S, E), (L, E))
     variant, config = choose_attention_forward(
         batch0=B, batch1=H, rows=S, terms=L, whole0=E, columns0=E,
         tiled=lib.takes_tiles(q, k, v) and not lib.repeats(q, k, v), gpu=lib.gpu(k.device),
@@ -518,8 +510,6 @@ def launch_attention_forward(q, k, v, o, m_kept, o_sum2_kept, scale) -> None:
             q, k, v, m_parts, o_sum_parts, o_sum2_parts, scale, S, B, H, L, E, *q.stride(),
             *k.stride(), *v.stride(), *m_parts.stride(), *o_sum_parts.stride(),
             *o_sum2_parts.stride(),
-            INDEX=tl.int32 if S < 2_000_000_000 else tl.int64,
-            COUNT=tl.int32 if L < 2_000_000_000 else tl.int64,
             SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True,
             **lib.config_without(config, "BLOCK_P"),
         )  # fmt: skip
@@ -539,10 +529,9 @@ def launch_attention_forward(q, k, v, o, m_kept, o_sum2_kept, scale) -> None:
         attention_forward_tiles[grid](
             q_tiles, k_tiles, v_tiles, m_kept, o_sum2_kept, o, scale, S, B, H, L, E,
             *m_kept.stride(), *o_sum2_kept.stride(), *o.stride(),
-            INDEX=tl.int32 if S < 2_000_000_000 else tl.int64,
             SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), T=lib.triton_dtype(q),
             HAS_WHOLE_J=L >= BLOCK_N, EVEN_J=L % BLOCK_N == 0,
-            COUNT=tl.int32 if L < 2_000_000_000 else tl.int64, enable_fp_fusion=True, **config,
+            enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "wide_parts":
         PARTS = config["PARTS"]
@@ -554,9 +543,6 @@ def launch_attention_forward(q, k, v, o, m_kept, o_sum2_kept, scale) -> None:
             q, k, v, m_parts, o_sum_parts, o_sum2_parts, scale, S, E, B, H, L, *q.stride(),
             *k.stride(), *v.stride(), *m_parts.stride(), *o_sum_parts.stride(),
             *o_sum2_parts.stride(),
-            INDEX=tl.int32 if S < 2_000_000_000 else tl.int64,
-            INDEX2=tl.int32 if E < 2_000_000_000 else tl.int64,
-            COUNT=tl.int32 if L < 2_000_000_000 else tl.int64,
             SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True,
             **lib.config_without(config, "BLOCK_P"),
         )  # fmt: skip
@@ -573,11 +559,8 @@ def launch_attention_forward(q, k, v, o, m_kept, o_sum2_kept, scale) -> None:
         attention_forward_wide[grid](
             q, k, v, m_kept, o_sum2_kept, o, scale, S, E, B, H, L, *q.stride(), *k.stride(),
             *v.stride(), *m_kept.stride(), *o_sum2_kept.stride(), *o.stride(),
-            INDEX=tl.int32 if S < 2_000_000_000 else tl.int64,
-            INDEX2=tl.int32 if E < 2_000_000_000 else tl.int64,
             SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), HAS_WHOLE_J=L >= BLOCK_N,
-            EVEN_J=L % BLOCK_N == 0, COUNT=tl.int32 if L < 2_000_000_000 else tl.int64,
-            enable_fp_fusion=True, **config,
+            EVEN_J=L % BLOCK_N == 0, enable_fp_fusion=True, **config,
         )  # fmt: skip
 
 
@@ -812,14 +795,13 @@ def attention_backward_dq_part(
     m_kept_0, m_kept_1, m_kept_2, dq_sum_parts_0, dq_sum_parts_1, dq_sum_parts_2,
     dq_sum_parts_3, dq_sum_parts_4, dscale_sum_rows_parts_0, dscale_sum_rows_parts_1,
     dscale_sum_rows_parts_2, dscale_sum_rows_parts_3,
-    INDEX: tl.constexpr, COUNT: tl.constexpr, SCALE_IS_TENSOR: tl.constexpr,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
-    PARTS: tl.constexpr,
+    SCALE_IS_TENSOR: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_D: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """Each program takes BLOCK_M i of one part, b and h, and loops over j, BLOCK_N at a time."""
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
     i_tiles = lib.blocks(S, BLOCK_M)
-    first_i = (tl.program_id(0) % i_tiles).to(INDEX) * BLOCK_M
+    first_i = (tl.program_id(0) % i_tiles) * BLOCK_M
     i = (first_i + tl.arange(0, BLOCK_M)).to(tl.int64)
     program = tl.program_id(0) // i_tiles
     part = (program % PARTS).to(tl.int64)
@@ -832,7 +814,7 @@ def attention_backward_dq_part(
     dq_sum = tl.zeros((BLOCK_M, BLOCK_D), tl.float32)
     dscale_sum_rows = tl.zeros((BLOCK_M, 1), tl.float32)
     chunk = lib.blocks(L, PARTS * BLOCK_N) * BLOCK_N
-    first = part.to(COUNT) * chunk
+    first = part.to(tl.int32) * chunk
     stop = tl.minimum(L, first + chunk)
     do_sum2 = tl.load(
         do_sum2_ptr
@@ -857,7 +839,7 @@ def attention_backward_dq_part(
     whole = tl.maximum(first, (tl.minimum(L, first + chunk)) // BLOCK_N * BLOCK_N)
     # Whole blocks go without a mask, after the rest.
     for masked in tl.static_range(1, -1, -1):
-        for start in range((first, whole)[masked], tl.cast((whole, stop)[masked], COUNT), BLOCK_N):
+        for start in range((first, whole)[masked], (whole, stop)[masked], BLOCK_N):
             j = start + tl.arange(0, BLOCK_N).to(tl.int64)
             v = tl.load(
                 v_ptr + b * v_0 + h * v_1 + j[:, None] * v_2 + e[None, :] * v_3,
@@ -918,14 +900,14 @@ def attention_backward_dq_tiles(
     dq_ptr, scale, S, B, H, L, E, dp_row_0, dp_row_1, dp_row_2, m_kept_0, m_kept_1,
     m_kept_2, dscale_sum_rows_0, dscale_sum_rows_1, dscale_sum_rows_2, dq_0, dq_1, dq_2,
     dq_3,
-    INDEX: tl.constexpr, SCALE_IS_TENSOR: tl.constexpr, T: tl.constexpr,
-    HAS_WHOLE_J: tl.constexpr, EVEN_J: tl.constexpr, COUNT: tl.constexpr,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
+    SCALE_IS_TENSOR: tl.constexpr, T: tl.constexpr, HAS_WHOLE_J: tl.constexpr,
+    EVEN_J: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_D: tl.constexpr,
 ):  # fmt: skip
     """Each program takes BLOCK_M i of one b and h, and loops over j, BLOCK_N at a time."""
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
     i_tiles = lib.blocks(S, BLOCK_M)
-    first_i = (tl.program_id(0) % i_tiles).to(INDEX) * BLOCK_M
+    first_i = (tl.program_id(0) % i_tiles) * BLOCK_M
     i = (first_i + tl.arange(0, BLOCK_M)).to(tl.int64)
     program = tl.program_id(0) // i_tiles
     b = (program % B).to(tl.int64)
@@ -934,15 +916,13 @@ def attention_backward_dq_tiles(
     e2 = tl.arange(0, BLOCK_D).to(tl.int64)
     dq_sum = tl.zeros((BLOCK_M, BLOCK_D), tl.float32)
     dscale_sum_rows = tl.zeros((BLOCK_M, 1), tl.float32)
-    do_sum2 = do_sum2_tiles.load(
-        [b.to(tl.int32), h.to(tl.int32), tl.cast(first_i, tl.int32), 0]
-    ).reshape(BLOCK_M, BLOCK_D)
+    do_sum2 = do_sum2_tiles.load([b.to(tl.int32), h.to(tl.int32), first_i, 0]).reshape(
+        BLOCK_M, BLOCK_D
+    )
     dp_row = tl.load(
         dp_row_ptr + b * dp_row_0 + h * dp_row_1 + i[:, None] * dp_row_2, mask=i[:, None] < S
     )
-    q = q_tiles.load([b.to(tl.int32), h.to(tl.int32), tl.cast(first_i, tl.int32), 0]).reshape(
-        BLOCK_M, BLOCK_D
-    )
+    q = q_tiles.load([b.to(tl.int32), h.to(tl.int32), first_i, 0]).reshape(BLOCK_M, BLOCK_D)
     m_kept = tl.load(
         m_kept_ptr + b * m_kept_0 + h * m_kept_1 + i[:, None] * m_kept_2, mask=i[:, None] < S
     ).to(tl.float32)
@@ -951,18 +931,14 @@ def attention_backward_dq_tiles(
         tl.assume(whole > 0)
     # Whole blocks go without a mask, then the rest.
     for masked in tl.static_range(0 if HAS_WHOLE_J else 1, 1 if EVEN_J else 2):
-        for start in range((0, whole)[masked], tl.cast((whole, L)[masked], COUNT), BLOCK_N):
+        for start in range((0, whole)[masked], (whole, L)[masked], BLOCK_N):
             j = start + tl.arange(0, BLOCK_N).to(tl.int64)
-            v = v_tiles.load([b.to(tl.int32), h.to(tl.int32), tl.cast(start, tl.int32), 0]).reshape(
-                BLOCK_N, BLOCK_D
-            )
+            v = v_tiles.load([b.to(tl.int32), h.to(tl.int32), start, 0]).reshape(BLOCK_N, BLOCK_D)
             # dp_sum[b, h, i, j] = sum[e](do_sum2[b, h, i, e] * v[b, h, j, e])
             dp_sum = tl.dot(do_sum2, v.T)
             # dp[b, h, i, j] = sum[e](do_sum2[b, h, i, e] * v[b, h, j, e]) - dp_row[b, h, i]
             dp = dp_sum - dp_row
-            k = k_tiles.load([b.to(tl.int32), h.to(tl.int32), tl.cast(start, tl.int32), 0]).reshape(
-                BLOCK_N, BLOCK_D
-            )
+            k = k_tiles.load([b.to(tl.int32), h.to(tl.int32), start, 0]).reshape(BLOCK_N, BLOCK_D)
             # s_sum[b, h, i, j] = sum[e](q[b, h, i, e] * k[b, h, j, e])
             s_sum = tl.dot(q, k.T)
             # p[b, h, i, j] = exp(s[b, h, i, j] - m_kept[b, h, i])
@@ -1003,19 +979,18 @@ def attention_backward_dq_wide(
     dp_row_0, dp_row_1, dp_row_2, q_0, q_1, q_2, q_3, k_0, k_1, k_2, k_3, m_kept_0,
     m_kept_1, m_kept_2, dscale_sum_rows_0, dscale_sum_rows_1, dscale_sum_rows_2, dq_0, dq_1,
     dq_2, dq_3,
-    INDEX: tl.constexpr, INDEX2: tl.constexpr, SCALE_IS_TENSOR: tl.constexpr,
-    HAS_WHOLE_J: tl.constexpr, EVEN_J: tl.constexpr, COUNT: tl.constexpr,
+    SCALE_IS_TENSOR: tl.constexpr, HAS_WHOLE_J: tl.constexpr, EVEN_J: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
 ):  # fmt: skip
     """Each program takes BLOCK_M i by BLOCK_D e2 of one b and h, and loops over j, BLOCK_N at a time."""
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
     i_tiles = lib.blocks(S, BLOCK_M)
-    first_i = (tl.program_id(0) % i_tiles).to(INDEX) * BLOCK_M
+    first_i = (tl.program_id(0) % i_tiles) * BLOCK_M
     i = (first_i + tl.arange(0, BLOCK_M)).to(tl.int64)
     program = tl.program_id(0) // i_tiles
     e2_tiles = tl.maximum(lib.blocks(E, BLOCK_D), 1)
-    first_e2 = (program % e2_tiles).to(INDEX2) * BLOCK_D
+    first_e2 = (program % e2_tiles) * BLOCK_D
     e2 = (first_e2 + tl.arange(0, BLOCK_D)).to(tl.int64)
     program2 = program // e2_tiles
     b = (program2 % B).to(tl.int64)
@@ -1034,7 +1009,7 @@ def attention_backward_dq_wide(
         tl.assume(whole > 0)
     # Whole blocks go without a mask, then the rest.
     for masked in tl.static_range(0 if HAS_WHOLE_J else 1, 1 if EVEN_J else 2):
-        for start in range((0, whole)[masked], tl.cast((whole, L)[masked], COUNT), BLOCK_N):
+        for start in range((0, whole)[masked], (whole, L)[masked], BLOCK_N):
             j = start + tl.arange(0, BLOCK_N).to(tl.int64)
             dp_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
             for start_e4 in range(0, E, BLOCK_K):
@@ -1116,14 +1091,13 @@ def attention_backward_dk_part(
     q_3, m_kept_0, m_kept_1, m_kept_2, dk_sum_parts_0, dk_sum_parts_1, dk_sum_parts_2,
     dk_sum_parts_3, dk_sum_parts_4, dv_sum_parts_0, dv_sum_parts_1, dv_sum_parts_2,
     dv_sum_parts_3, dv_sum_parts_4,
-    INDEX: tl.constexpr, COUNT: tl.constexpr, SCALE_IS_TENSOR: tl.constexpr,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
-    PARTS: tl.constexpr,
+    SCALE_IS_TENSOR: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_D: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """Each program takes BLOCK_M j of one part, b and h, and loops over i, BLOCK_N at a time."""
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
     j_tiles = lib.blocks(L, BLOCK_M)
-    first_j = (tl.program_id(0) % j_tiles).to(INDEX) * BLOCK_M
+    first_j = (tl.program_id(0) % j_tiles) * BLOCK_M
     j = (first_j + tl.arange(0, BLOCK_M)).to(tl.int64)
     program = tl.program_id(0) // j_tiles
     part = (program % PARTS).to(tl.int64)
@@ -1136,7 +1110,7 @@ def attention_backward_dk_part(
     dk_sum = tl.zeros((BLOCK_M, BLOCK_D), tl.float32)
     dv_sum = tl.zeros((BLOCK_M, BLOCK_D), tl.float32)
     chunk = lib.blocks(S, PARTS * BLOCK_N) * BLOCK_N
-    first = part.to(COUNT) * chunk
+    first = part.to(tl.int32) * chunk
     stop = tl.minimum(S, first + chunk)
     v = tl.load(
         v_ptr + b * v_0 + h * v_1 + j[:, None] * v_2 + e[None, :] * v_3,
@@ -1151,7 +1125,7 @@ def attention_backward_dk_part(
     whole = tl.maximum(first, (tl.minimum(S, first + chunk)) // BLOCK_N * BLOCK_N)
     # Whole blocks go without a mask, after the rest.
     for masked in tl.static_range(1, -1, -1):
-        for start in range((first, whole)[masked], tl.cast((whole, stop)[masked], COUNT), BLOCK_N):
+        for start in range((first, whole)[masked], (whole, stop)[masked], BLOCK_N):
             i = start + tl.arange(0, BLOCK_N).to(tl.int64)
             do_sum2 = tl.load(
                 do_sum2_ptr
@@ -1222,14 +1196,14 @@ def attention_backward_dk_tiles(
     v_tiles, do_sum2_tiles, dp_row_ptr, k_tiles, q_tiles, m_kept_ptr, dk_ptr, dv_ptr, scale,
     L, B, H, S, E, dp_row_0, dp_row_1, dp_row_2, m_kept_0, m_kept_1, m_kept_2, dk_0, dk_1,
     dk_2, dk_3, dv_0, dv_1, dv_2, dv_3,
-    INDEX: tl.constexpr, SCALE_IS_TENSOR: tl.constexpr, T: tl.constexpr,
-    HAS_WHOLE_I: tl.constexpr, EVEN_I: tl.constexpr, COUNT: tl.constexpr,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
+    SCALE_IS_TENSOR: tl.constexpr, T: tl.constexpr, HAS_WHOLE_I: tl.constexpr,
+    EVEN_I: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_D: tl.constexpr,
 ):  # fmt: skip
     """Each program takes BLOCK_M j of one b and h, and loops over i, BLOCK_N at a time."""
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
     j_tiles = lib.blocks(L, BLOCK_M)
-    first_j = (tl.program_id(0) % j_tiles).to(INDEX) * BLOCK_M
+    first_j = (tl.program_id(0) % j_tiles) * BLOCK_M
     j = (first_j + tl.arange(0, BLOCK_M)).to(tl.int64)
     program = tl.program_id(0) // j_tiles
     b = (program % B).to(tl.int64)
@@ -1239,22 +1213,18 @@ def attention_backward_dk_tiles(
     e2 = tl.arange(0, BLOCK_D).to(tl.int64)
     dk_sum = tl.zeros((BLOCK_M, BLOCK_D), tl.float32)
     dv_sum = tl.zeros((BLOCK_M, BLOCK_D), tl.float32)
-    v = v_tiles.load([b.to(tl.int32), h.to(tl.int32), tl.cast(first_j, tl.int32), 0]).reshape(
-        BLOCK_M, BLOCK_D
-    )
-    k = k_tiles.load([b.to(tl.int32), h.to(tl.int32), tl.cast(first_j, tl.int32), 0]).reshape(
-        BLOCK_M, BLOCK_D
-    )
+    v = v_tiles.load([b.to(tl.int32), h.to(tl.int32), first_j, 0]).reshape(BLOCK_M, BLOCK_D)
+    k = k_tiles.load([b.to(tl.int32), h.to(tl.int32), first_j, 0]).reshape(BLOCK_M, BLOCK_D)
     whole = S // BLOCK_N * BLOCK_N
     if HAS_WHOLE_I:
         tl.assume(whole > 0)
     # Whole blocks go without a mask, then the rest.
     for masked in tl.static_range(0 if HAS_WHOLE_I else 1, 1 if EVEN_I else 2):
-        for start in range((0, whole)[masked], tl.cast((whole, S)[masked], COUNT), BLOCK_N):
+        for start in range((0, whole)[masked], (whole, S)[masked], BLOCK_N):
             i = start + tl.arange(0, BLOCK_N).to(tl.int64)
-            do_sum2 = do_sum2_tiles.load(
-                [b.to(tl.int32), h.to(tl.int32), tl.cast(start, tl.int32), 0]
-            ).reshape(BLOCK_N, BLOCK_D)
+            do_sum2 = do_sum2_tiles.load([b.to(tl.int32), h.to(tl.int32), start, 0]).reshape(
+                BLOCK_N, BLOCK_D
+            )
             # dp_sum[b, h, i, j] = sum[e](do_sum2[b, h, i, e] * v[b, h, j, e])
             dp_sum = tl.dot(v, do_sum2.T)
             dp_row = tl.load(
@@ -1263,9 +1233,7 @@ def attention_backward_dk_tiles(
             )
             # dp[b, h, i, j] = sum[e](do_sum2[b, h, i, e] * v[b, h, j, e]) - dp_row[b, h, i]
             dp = dp_sum - dp_row
-            q = q_tiles.load([b.to(tl.int32), h.to(tl.int32), tl.cast(start, tl.int32), 0]).reshape(
-                BLOCK_N, BLOCK_D
-            )
+            q = q_tiles.load([b.to(tl.int32), h.to(tl.int32), start, 0]).reshape(BLOCK_N, BLOCK_D)
             # s_sum[b, h, i, j] = sum[e](q[b, h, i, e] * k[b, h, j, e])
             s_sum = tl.dot(k, q.T)
             m_kept = tl.load(
@@ -1304,19 +1272,18 @@ def attention_backward_dk_wide(
     B, H, S, v_0, v_1, v_2, v_3, do_sum2_0, do_sum2_1, do_sum2_2, do_sum2_3, dp_row_0,
     dp_row_1, dp_row_2, k_0, k_1, k_2, k_3, q_0, q_1, q_2, q_3, m_kept_0, m_kept_1,
     m_kept_2, dk_0, dk_1, dk_2, dk_3, dv_0, dv_1, dv_2, dv_3,
-    INDEX: tl.constexpr, INDEX2: tl.constexpr, SCALE_IS_TENSOR: tl.constexpr,
-    HAS_WHOLE_I: tl.constexpr, EVEN_I: tl.constexpr, COUNT: tl.constexpr,
+    SCALE_IS_TENSOR: tl.constexpr, HAS_WHOLE_I: tl.constexpr, EVEN_I: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
 ):  # fmt: skip
     """Each program takes BLOCK_M j by BLOCK_D e2 of one b and h, and loops over i, BLOCK_N at a time."""
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
     j_tiles = lib.blocks(L, BLOCK_M)
-    first_j = (tl.program_id(0) % j_tiles).to(INDEX) * BLOCK_M
+    first_j = (tl.program_id(0) % j_tiles) * BLOCK_M
     j = (first_j + tl.arange(0, BLOCK_M)).to(tl.int64)
     program = tl.program_id(0) // j_tiles
     e2_tiles = tl.maximum(lib.blocks(E, BLOCK_D), 1)
-    first_e2 = (program % e2_tiles).to(INDEX2) * BLOCK_D
+    first_e2 = (program % e2_tiles) * BLOCK_D
     e2 = (first_e2 + tl.arange(0, BLOCK_D)).to(tl.int64)
     program2 = program // e2_tiles
     b = (program2 % B).to(tl.int64)
@@ -1329,7 +1296,7 @@ def attention_backward_dk_wide(
         tl.assume(whole > 0)
     # Whole blocks go without a mask, then the rest.
     for masked in tl.static_range(0 if HAS_WHOLE_I else 1, 1 if EVEN_I else 2):
-        for start in range((0, whole)[masked], tl.cast((whole, S)[masked], COUNT), BLOCK_N):
+        for start in range((0, whole)[masked], (whole, S)[masked], BLOCK_N):
             i = start + tl.arange(0, BLOCK_N).to(tl.int64)
             dp_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
             for start_e4 in range(0, E, BLOCK_K):
@@ -1578,17 +1545,13 @@ def launch_attention_backward_dq(
     """Computes dq, dscale_sum_rows with the chosen variant. Does not check operands."""
     B, H, S, E = q.shape
     L = k.shape[2]
+    lib.countable("attention_backward_dq", (S, E), (L, E))
     tiled = lib.takes_tiles(do_sum2, v, q, k) and not lib.repeats(do_sum2, v, q, k)
     variant, config = choose_attention_backward_dq(
         batch0=B, batch1=H, rows=S, terms=L, whole0=E, columns0=E, tiled=tiled,
         gpu=lib.gpu(do_sum2.device),
     )  # fmt: skip
     BLOCK_M, BLOCK_N, BLOCK_D = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_D"]
-    constants = dict(
-        INDEX=tl.int32 if S < 2_000_000_000 else tl.int64,
-        COUNT=tl.int32 if L < 2_000_000_000 else tl.int64,
-        SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True,
-    )  # fmt: skip
     if variant == "parts":
         PARTS = config["PARTS"]
         dq_sum_parts = torch.empty((PARTS, B, H, S, E), dtype=torch.float32, device=do_sum2.device)
@@ -1602,7 +1565,7 @@ def launch_attention_backward_dq(
             do_sum2, v, dp_row, q, k, m_kept, dscale_sum_rows_parts, dq_sum_parts, scale, S, B, H,
             L, E, *do_sum2.stride(), *v.stride(), *dp_row.stride(), *q.stride(), *k.stride(),
             *m_kept.stride(), *dq_sum_parts.stride(), *lib.strides(dscale_sum_rows_parts, 4),
-            **constants, **config,
+            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True, **config,
         )  # fmt: skip
         lib.add_parts(dq_sum_parts, dq)
         lib.add_parts(dscale_sum_rows_parts, dscale_sum_rows)
@@ -1616,8 +1579,9 @@ def launch_attention_backward_dq(
             do_sum2_tiles, v_tiles, dp_row, q_tiles, k_tiles, m_kept, dscale_sum_rows, dq, scale, S,
             B, H, L, E, *dp_row.stride(), *m_kept.stride(), *lib.strides(dscale_sum_rows, 3),
             *dq.stride(),
-            T=lib.triton_dtype(q), HAS_WHOLE_J=L >= BLOCK_N,
-            EVEN_J=L % BLOCK_N == 0, **constants, **config,
+            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), T=lib.triton_dtype(q),
+            HAS_WHOLE_J=L >= BLOCK_N, EVEN_J=L % BLOCK_N == 0,
+            enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
         grid = (B * H * lib.cdiv(S, BLOCK_M) * max(1, lib.cdiv(E, BLOCK_D)),)
@@ -1625,8 +1589,8 @@ def launch_attention_backward_dq(
             do_sum2, v, dp_row, q, k, m_kept, dscale_sum_rows, dq, scale, S, E, B, H, L,
             *do_sum2.stride(), *v.stride(), *dp_row.stride(), *q.stride(), *k.stride(),
             *m_kept.stride(), *lib.strides(dscale_sum_rows, 3), *dq.stride(),
-            INDEX2=tl.int32 if E < 2_000_000_000 else tl.int64, HAS_WHOLE_J=L >= BLOCK_N,
-            EVEN_J=L % BLOCK_N == 0, **constants, **config,
+            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), HAS_WHOLE_J=L >= BLOCK_N,
+            EVEN_J=L % BLOCK_N == 0, enable_fp_fusion=True, **config,
         )  # fmt: skip
 
 
@@ -1666,17 +1630,13 @@ def launch_attention_backward_dk(q, k, v, m_kept, do_sum2, dp_row, dk, dv, scale
     """Computes dk, dv with the chosen variant. Does not check operands."""
     B, H, S, E = q.shape
     L = k.shape[2]
+    lib.countable("attention_backward_dk", (L, E), (S, E))
     tiled = lib.takes_tiles(do_sum2, v, q, k) and not lib.repeats(do_sum2, v, q, k)
     variant, config = choose_attention_backward_dk(
         batch0=B, batch1=H, rows=L, terms=S, whole0=E, columns0=E, tiled=tiled,
         gpu=lib.gpu(do_sum2.device),
     )  # fmt: skip
     BLOCK_M, BLOCK_N, BLOCK_D = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_D"]
-    constants = dict(
-        INDEX=tl.int32 if L < 2_000_000_000 else tl.int64,
-        COUNT=tl.int32 if S < 2_000_000_000 else tl.int64,
-        SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True,
-    )  # fmt: skip
     if variant == "parts":
         PARTS = config["PARTS"]
         dk_sum_parts = torch.empty((PARTS, B, H, L, E), dtype=torch.float32, device=do_sum2.device)
@@ -1686,7 +1646,7 @@ def launch_attention_backward_dk(q, k, v, m_kept, do_sum2, dp_row, dk, dv, scale
             v, do_sum2, dp_row, k, q, m_kept, dk_sum_parts, dv_sum_parts, scale, L, B, H, S, E,
             *v.stride(), *do_sum2.stride(), *dp_row.stride(), *k.stride(), *q.stride(),
             *m_kept.stride(), *dk_sum_parts.stride(), *dv_sum_parts.stride(),
-            **constants, **config,
+            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True, **config,
         )  # fmt: skip
         lib.add_parts(dk_sum_parts, dk)
         lib.add_parts(dv_sum_parts, dv)
@@ -1699,8 +1659,9 @@ def launch_attention_backward_dk(q, k, v, m_kept, do_sum2, dp_row, dk, dv, scale
         attention_backward_dk_tiles[grid](
             v_tiles, do_sum2_tiles, dp_row, k_tiles, q_tiles, m_kept, dk, dv, scale, L, B, H, S, E,
             *dp_row.stride(), *m_kept.stride(), *dk.stride(), *dv.stride(),
-            T=lib.triton_dtype(q), HAS_WHOLE_I=S >= BLOCK_N,
-            EVEN_I=S % BLOCK_N == 0, **constants, **config,
+            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), T=lib.triton_dtype(q),
+            HAS_WHOLE_I=S >= BLOCK_N, EVEN_I=S % BLOCK_N == 0,
+            enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
         grid = (B * H * lib.cdiv(L, BLOCK_M) * max(1, lib.cdiv(E, BLOCK_D)),)
@@ -1708,8 +1669,8 @@ def launch_attention_backward_dk(q, k, v, m_kept, do_sum2, dp_row, dk, dv, scale
             v, do_sum2, dp_row, k, q, m_kept, dk, dv, scale, L, E, B, H, S, *v.stride(),
             *do_sum2.stride(), *dp_row.stride(), *k.stride(), *q.stride(), *m_kept.stride(),
             *dk.stride(), *dv.stride(),
-            INDEX2=tl.int32 if E < 2_000_000_000 else tl.int64, HAS_WHOLE_I=S >= BLOCK_N,
-            EVEN_I=S % BLOCK_N == 0, **constants, **config,
+            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), HAS_WHOLE_I=S >= BLOCK_N,
+            EVEN_I=S % BLOCK_N == 0, enable_fp_fusion=True, **config,
         )  # fmt: skip
 
 

@@ -24,14 +24,13 @@ def causal_attention_forward_part(
     E, F, q_0, q_1, q_2, q_3, k_0, k_1, k_2, k_3, v_0, v_1, v_2, v_3, m_parts_0, m_parts_1,
     m_parts_2, m_parts_3, o_sum_parts_0, o_sum_parts_1, o_sum_parts_2, o_sum_parts_3,
     o_sum_parts_4, o_sum2_parts_0, o_sum2_parts_1, o_sum2_parts_2, o_sum2_parts_3,
-    INDEX: tl.constexpr, COUNT: tl.constexpr, SCALE_IS_TENSOR: tl.constexpr,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
-    BLOCK_D2: tl.constexpr, PARTS: tl.constexpr,
+    SCALE_IS_TENSOR: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_D: tl.constexpr, BLOCK_D2: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """Each program takes BLOCK_M rows of one part, b and group, and loops over j, BLOCK_N at a time."""
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
     row_tiles = lib.blocks(R * S, BLOCK_M)
-    first_row = (tl.program_id(0) % row_tiles).to(INDEX) * BLOCK_M
+    first_row = (tl.program_id(0) % row_tiles) * BLOCK_M
     row = (first_row + tl.arange(0, BLOCK_M)).to(tl.int64)
     program = tl.program_id(0) // row_tiles
     part = (program % PARTS).to(tl.int64)
@@ -45,7 +44,7 @@ def causal_attention_forward_part(
     o_sum = tl.zeros((BLOCK_M, BLOCK_D2), tl.float32)
     o_sum2 = tl.zeros((BLOCK_M, 1), tl.float32)
     chunk = lib.blocks(S, PARTS * BLOCK_N) * BLOCK_N
-    first = part.to(COUNT) * chunk
+    first = part.to(tl.int32) * chunk
     stop = tl.minimum(
         tl.minimum(S, first + chunk),
         lib.end_of(tl.max(tl.where(row[:, None] < R * S, row[:, None] % S + 1, 0)), S),
@@ -70,7 +69,7 @@ def causal_attention_forward_part(
     )
     # Whole blocks go without a mask, after the rest.
     for masked in tl.static_range(1, -1, -1):
-        for start in range((first, whole)[masked], tl.cast((whole, stop)[masked], COUNT), BLOCK_N):
+        for start in range((first, whole)[masked], (whole, stop)[masked], BLOCK_N):
             j = start + tl.arange(0, BLOCK_N).to(tl.int64)
             k = tl.load(
                 k_ptr + b * k_0 + group * k_1 + j[:, None] * k_2 + e[None, :] * k_3,
@@ -218,15 +217,14 @@ def causal_attention_forward_tiles(
     q_tiles, k_tiles, v_tiles, m_kept_ptr, o_sum2_kept_ptr, o_ptr, scale, S, B, H, E, R, F,
     m_kept_0, m_kept_1, m_kept_2, o_sum2_kept_0, o_sum2_kept_1, o_sum2_kept_2, o_0, o_1,
     o_2, o_3,
-    INDEX: tl.constexpr, SCALE_IS_TENSOR: tl.constexpr, T: tl.constexpr,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
-    BLOCK_D2: tl.constexpr,
+    SCALE_IS_TENSOR: tl.constexpr, T: tl.constexpr, BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_D2: tl.constexpr,
 ):  # fmt: skip
     """Each program takes BLOCK_M i of one b and h, and loops over j, BLOCK_N at a time."""
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
     i_tiles = lib.blocks(S, BLOCK_M)
     # The tiles of most terms first.
-    first_i = (i_tiles - 1 - tl.program_id(0) % i_tiles).to(INDEX) * BLOCK_M
+    first_i = (i_tiles - 1 - tl.program_id(0) % i_tiles) * BLOCK_M
     i = (first_i + tl.arange(0, BLOCK_M)).to(tl.int64)
     program = tl.program_id(0) // i_tiles
     b = (program % B).to(tl.int64)
@@ -237,17 +235,15 @@ def causal_attention_forward_tiles(
     o_sum = tl.zeros((BLOCK_M, BLOCK_D2), tl.float32)
     o_sum2 = tl.zeros((BLOCK_M, 1), tl.float32)
     end_i = tl.minimum(first_i + BLOCK_M, S)
-    q = q_tiles.load([b.to(tl.int32), h.to(tl.int32), tl.cast(first_i, tl.int32), 0]).reshape(
-        BLOCK_M, BLOCK_D
-    )
+    q = q_tiles.load([b.to(tl.int32), h.to(tl.int32), first_i, 0]).reshape(BLOCK_M, BLOCK_D)
     whole = tl.maximum(0, (tl.minimum(S, first_i + 1)) // BLOCK_N * BLOCK_N)
     # Whole blocks go without a mask, then the rest.
     for masked in tl.static_range(2):
-        for start in range((0, whole)[masked], tl.cast((whole, end_i)[masked], INDEX), BLOCK_N):
+        for start in range((0, whole)[masked], (whole, end_i)[masked], BLOCK_N):
             j = start + tl.arange(0, BLOCK_N).to(tl.int64)
-            k = k_tiles.load(
-                [b.to(tl.int32), (h // R).to(tl.int32), tl.cast(start, tl.int32), 0]
-            ).reshape(BLOCK_N, BLOCK_D)
+            k = k_tiles.load([b.to(tl.int32), (h // R).to(tl.int32), start, 0]).reshape(
+                BLOCK_N, BLOCK_D
+            )
             # s_sum[b, h, i, j] = sum[e](q[b, h, i, e] * k[b, h // R, j, e])
             s_sum = tl.dot(q, k.T)
             # s[b, h, i, j] = scale * s_sum[b, h, i, j]
@@ -261,9 +257,9 @@ def causal_attention_forward_tiles(
             m = m_new
             # p[b, h, i, j] = exp(s[b, h, i, j] - m[b, h, i])
             p = tl.exp2(s * 1.44269504 - m_base)
-            v = v_tiles.load(
-                [b.to(tl.int32), (h // R).to(tl.int32), tl.cast(start, tl.int32), 0]
-            ).reshape(BLOCK_N, BLOCK_D2)
+            v = v_tiles.load([b.to(tl.int32), (h // R).to(tl.int32), start, 0]).reshape(
+                BLOCK_N, BLOCK_D2
+            )
             # o_sum[b, h, i, f] = sum[j <= i](T(p[b, h, i, j]) * v[b, h // R, j, f])
             o_sum = tl.dot(p.to(T), v, o_sum * m_moved)
             # o_sum2[b, h, i] = sum[j <= i](p[b, h, i, j])
@@ -290,19 +286,18 @@ def causal_attention_forward_wide(
     q_ptr, k_ptr, v_ptr, m_kept_ptr, o_sum2_kept_ptr, o_ptr, scale, S, F, B, H, E, R, q_0,
     q_1, q_2, q_3, k_0, k_1, k_2, k_3, v_0, v_1, v_2, v_3, m_kept_0, m_kept_1, m_kept_2,
     o_sum2_kept_0, o_sum2_kept_1, o_sum2_kept_2, o_0, o_1, o_2, o_3,
-    INDEX: tl.constexpr, INDEX2: tl.constexpr, SCALE_IS_TENSOR: tl.constexpr,
-    BLOCK_M: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
+    SCALE_IS_TENSOR: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_D: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
     """Each program takes BLOCK_M i by BLOCK_D f of one b and h, and loops over j, BLOCK_N at a time."""
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
     i_tiles = lib.blocks(S, BLOCK_M)
     # The tiles of most terms first.
-    first_i = (i_tiles - 1 - tl.program_id(0) % i_tiles).to(INDEX) * BLOCK_M
+    first_i = (i_tiles - 1 - tl.program_id(0) % i_tiles) * BLOCK_M
     i = (first_i + tl.arange(0, BLOCK_M)).to(tl.int64)
     program = tl.program_id(0) // i_tiles
     f_tiles = tl.maximum(lib.blocks(F, BLOCK_D), 1)
-    first_f = (program % f_tiles).to(INDEX2) * BLOCK_D
+    first_f = (program % f_tiles) * BLOCK_D
     f = (first_f + tl.arange(0, BLOCK_D)).to(tl.int64)
     program2 = program // f_tiles
     b = (program2 % B).to(tl.int64)
@@ -315,7 +310,7 @@ def causal_attention_forward_wide(
     whole = tl.maximum(0, (tl.minimum(S, first_i + 1)) // BLOCK_N * BLOCK_N)
     # Whole blocks go without a mask, then the rest.
     for masked in tl.static_range(2):
-        for start in range((0, whole)[masked], tl.cast((whole, end_i)[masked], INDEX), BLOCK_N):
+        for start in range((0, whole)[masked], (whole, end_i)[masked], BLOCK_N):
             j = start + tl.arange(0, BLOCK_N).to(tl.int64)
             s_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
             for start_e2 in range(0, E, BLOCK_K):
@@ -379,19 +374,18 @@ def causal_attention_forward_wide_part(
     E, R, q_0, q_1, q_2, q_3, k_0, k_1, k_2, k_3, v_0, v_1, v_2, v_3, m_parts_0, m_parts_1,
     m_parts_2, m_parts_3, o_sum_parts_0, o_sum_parts_1, o_sum_parts_2, o_sum_parts_3,
     o_sum_parts_4, o_sum2_parts_0, o_sum2_parts_1, o_sum2_parts_2, o_sum2_parts_3,
-    INDEX: tl.constexpr, INDEX2: tl.constexpr, SCALE_IS_TENSOR: tl.constexpr,
-    BLOCK_M: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr, PARTS: tl.constexpr,
+    SCALE_IS_TENSOR: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_D: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """Each program takes BLOCK_M i by BLOCK_D f of one part, b and h, and loops over j, BLOCK_N at a time."""
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
     i_tiles = lib.blocks(S, BLOCK_M)
     # The tiles of most terms first.
-    first_i = (i_tiles - 1 - tl.program_id(0) % i_tiles).to(INDEX) * BLOCK_M
+    first_i = (i_tiles - 1 - tl.program_id(0) % i_tiles) * BLOCK_M
     i = (first_i + tl.arange(0, BLOCK_M)).to(tl.int64)
     program = tl.program_id(0) // i_tiles
     f_tiles = tl.maximum(lib.blocks(F, BLOCK_D), 1)
-    first_f = (program % f_tiles).to(INDEX2) * BLOCK_D
+    first_f = (program % f_tiles) * BLOCK_D
     f = (first_f + tl.arange(0, BLOCK_D)).to(tl.int64)
     program2 = program // f_tiles
     part = (program2 % PARTS).to(tl.int64)
@@ -403,7 +397,7 @@ def causal_attention_forward_wide_part(
     o_sum = tl.zeros((BLOCK_M, BLOCK_D), tl.float32)
     o_sum2 = tl.zeros((BLOCK_M, 1), tl.float32)
     chunk = lib.blocks(S, PARTS * BLOCK_N) * BLOCK_N
-    first = part.to(INDEX) * chunk
+    first = part.to(tl.int32) * chunk
     end_i = tl.minimum(first_i + BLOCK_M, S)
     stop = tl.minimum(tl.minimum(S, first + chunk), end_i)
     whole = tl.maximum(
@@ -411,7 +405,7 @@ def causal_attention_forward_wide_part(
     )
     # Whole blocks go without a mask, after the rest.
     for masked in tl.static_range(1, -1, -1):
-        for start in range((first, whole)[masked], tl.cast((whole, stop)[masked], INDEX), BLOCK_N):
+        for start in range((first, whole)[masked], (whole, stop)[masked], BLOCK_N):
             j = start + tl.arange(0, BLOCK_N).to(tl.int64)
             s_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
             for start_e2 in range(0, E, BLOCK_K):
@@ -544,6 +538,7 @@ def launch_causal_attention_forward(q, k, v, o, m_kept, o_sum2_kept, scale) -> N
     G = k.shape[1]
     F = v.shape[3]
     R = H // G
+    lib.countable("causal_attention_forward", (R * S, S, F), (S, E))
     group_rows = R * S
     variant, config = choose_causal_attention_forward(
         batch0=B, batch1=H, rows=S, terms=S, whole0=E, whole1=F, columns0=F, group0=B, group1=G,
@@ -561,8 +556,6 @@ def launch_causal_attention_forward(q, k, v, o, m_kept, o_sum2_kept, scale) -> N
             q, k, v, m_parts, o_sum_parts, o_sum2_parts, scale, R, S, B, G, E, F, *q.stride(),
             *k.stride(), *v.stride(), *m_parts.stride(), *o_sum_parts.stride(),
             *o_sum2_parts.stride(),
-            INDEX=tl.int32 if R * S < 2_000_000_000 else tl.int64,
-            COUNT=tl.int32 if S < 2_000_000_000 else tl.int64,
             SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True,
             **lib.config_without(config, "BLOCK_P"),
         )  # fmt: skip
@@ -582,7 +575,6 @@ def launch_causal_attention_forward(q, k, v, o, m_kept, o_sum2_kept, scale) -> N
         causal_attention_forward_tiles[grid](
             q_tiles, k_tiles, v_tiles, m_kept, o_sum2_kept, o, scale, S, B, H, E, R, F,
             *m_kept.stride(), *o_sum2_kept.stride(), *o.stride(),
-            INDEX=tl.int32 if S < 2_000_000_000 else tl.int64,
             SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), T=lib.triton_dtype(q),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
@@ -596,8 +588,6 @@ def launch_causal_attention_forward(q, k, v, o, m_kept, o_sum2_kept, scale) -> N
             q, k, v, m_parts, o_sum_parts, o_sum2_parts, scale, S, F, B, H, E, R, *q.stride(),
             *k.stride(), *v.stride(), *m_parts.stride(), *o_sum_parts.stride(),
             *o_sum2_parts.stride(),
-            INDEX=tl.int32 if S < 2_000_000_000 else tl.int64,
-            INDEX2=tl.int32 if F < 2_000_000_000 else tl.int64,
             SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True,
             **lib.config_without(config, "BLOCK_P"),
         )  # fmt: skip
@@ -614,8 +604,6 @@ def launch_causal_attention_forward(q, k, v, o, m_kept, o_sum2_kept, scale) -> N
         causal_attention_forward_wide[grid](
             q, k, v, m_kept, o_sum2_kept, o, scale, S, F, B, H, E, R, *q.stride(), *k.stride(),
             *v.stride(), *m_kept.stride(), *o_sum2_kept.stride(), *o.stride(),
-            INDEX=tl.int32 if S < 2_000_000_000 else tl.int64,
-            INDEX2=tl.int32 if F < 2_000_000_000 else tl.int64,
             SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True, **config,
         )  # fmt: skip
 
@@ -901,15 +889,14 @@ def causal_attention_backward_dq_part(
     k_3, m_kept_0, m_kept_1, m_kept_2, dq_sum_parts_0, dq_sum_parts_1, dq_sum_parts_2,
     dq_sum_parts_3, dq_sum_parts_4, dscale_sum_rows_parts_0, dscale_sum_rows_parts_1,
     dscale_sum_rows_parts_2, dscale_sum_rows_parts_3, dscale_sum_rows_parts_4,
-    INDEX: tl.constexpr, SCALE_IS_TENSOR: tl.constexpr, BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_D2: tl.constexpr,
-    PARTS: tl.constexpr,
+    SCALE_IS_TENSOR: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_D: tl.constexpr, BLOCK_D2: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """Each program takes BLOCK_M i of one part, b, h1 and h0, and loops over j, BLOCK_N at a time."""
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
     i_tiles = lib.blocks(S, BLOCK_M)
     # The tiles of most terms first.
-    first_i = (i_tiles - 1 - tl.program_id(0) % i_tiles).to(INDEX) * BLOCK_M
+    first_i = (i_tiles - 1 - tl.program_id(0) % i_tiles) * BLOCK_M
     i = (first_i + tl.arange(0, BLOCK_M)).to(tl.int64)
     program = tl.program_id(0) // i_tiles
     part = (program % PARTS).to(tl.int64)
@@ -924,7 +911,7 @@ def causal_attention_backward_dq_part(
     dq_sum = tl.zeros((BLOCK_M, BLOCK_D2), tl.float32)
     dscale_sum_rows = tl.zeros((BLOCK_M, 1), tl.float32)
     chunk = lib.blocks(S, PARTS * BLOCK_N) * BLOCK_N
-    first = part.to(INDEX) * chunk
+    first = part.to(tl.int32) * chunk
     end_i = tl.minimum(first_i + BLOCK_M, S)
     stop = tl.minimum(tl.minimum(S, first + chunk), end_i)
     do_sum2_h = h0 + h1 * R
@@ -955,7 +942,7 @@ def causal_attention_backward_dq_part(
     )
     # Whole blocks go without a mask, after the rest.
     for masked in tl.static_range(1, -1, -1):
-        for start in range((first, whole)[masked], tl.cast((whole, stop)[masked], INDEX), BLOCK_N):
+        for start in range((first, whole)[masked], (whole, stop)[masked], BLOCK_N):
             j = start + tl.arange(0, BLOCK_N).to(tl.int64)
             counts = (j[None, :] < stop) & (i[:, None] >= j[None, :])
             v = tl.load(
@@ -1017,15 +1004,14 @@ def causal_attention_backward_dq_tiles(
     dq_ptr, scale, S, B, G, R, F, E, dp_row_0, dp_row_1, dp_row_2, m_kept_0, m_kept_1,
     m_kept_2, dscale_sum_rows_0, dscale_sum_rows_1, dscale_sum_rows_2, dscale_sum_rows_3,
     dq_0, dq_1, dq_2, dq_3,
-    INDEX: tl.constexpr, SCALE_IS_TENSOR: tl.constexpr, T: tl.constexpr,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
-    BLOCK_D2: tl.constexpr,
+    SCALE_IS_TENSOR: tl.constexpr, T: tl.constexpr, BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_D2: tl.constexpr,
 ):  # fmt: skip
     """Each program takes BLOCK_M i of one b, h1 and h0, and loops over j, BLOCK_N at a time."""
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
     i_tiles = lib.blocks(S, BLOCK_M)
     # The tiles of most terms first.
-    first_i = (i_tiles - 1 - tl.program_id(0) % i_tiles).to(INDEX) * BLOCK_M
+    first_i = (i_tiles - 1 - tl.program_id(0) % i_tiles) * BLOCK_M
     i = (first_i + tl.arange(0, BLOCK_M)).to(tl.int64)
     program = tl.program_id(0) // i_tiles
     b = (program % B).to(tl.int64)
@@ -1037,34 +1023,30 @@ def causal_attention_backward_dq_tiles(
     dq_sum = tl.zeros((BLOCK_M, BLOCK_D2), tl.float32)
     dscale_sum_rows = tl.zeros((BLOCK_M, 1), tl.float32)
     end_i = tl.minimum(first_i + BLOCK_M, S)
-    do_sum2 = do_sum2_tiles.load(
-        [b.to(tl.int32), (h0 + h1 * R).to(tl.int32), tl.cast(first_i, tl.int32), 0]
-    ).reshape(BLOCK_M, BLOCK_D)
+    do_sum2 = do_sum2_tiles.load([b.to(tl.int32), (h0 + h1 * R).to(tl.int32), first_i, 0]).reshape(
+        BLOCK_M, BLOCK_D
+    )
     dp_row_h = h0 + h1 * R
     dp_row = tl.load(
         dp_row_ptr + b * dp_row_0 + dp_row_h * dp_row_1 + i[:, None] * dp_row_2, mask=i[:, None] < S
     )
-    q = q_tiles.load(
-        [b.to(tl.int32), (h0 + h1 * R).to(tl.int32), tl.cast(first_i, tl.int32), 0]
-    ).reshape(BLOCK_M, BLOCK_D2)
+    q = q_tiles.load([b.to(tl.int32), (h0 + h1 * R).to(tl.int32), first_i, 0]).reshape(
+        BLOCK_M, BLOCK_D2
+    )
     m_kept = tl.load(
         m_kept_ptr + b * m_kept_0 + dp_row_h * m_kept_1 + i[:, None] * m_kept_2, mask=i[:, None] < S
     ).to(tl.float32)
     whole = tl.maximum(0, (tl.minimum(S, first_i + 1)) // BLOCK_N * BLOCK_N)
     # Whole blocks go without a mask, then the rest.
     for masked in tl.static_range(2):
-        for start in range((0, whole)[masked], tl.cast((whole, end_i)[masked], INDEX), BLOCK_N):
+        for start in range((0, whole)[masked], (whole, end_i)[masked], BLOCK_N):
             j = start + tl.arange(0, BLOCK_N).to(tl.int64)
             counts = (j[None, :] < end_i) & (i[:, None] >= j[None, :])
-            v = v_tiles.load(
-                [b.to(tl.int32), h1.to(tl.int32), tl.cast(start, tl.int32), 0]
-            ).reshape(BLOCK_N, BLOCK_D)
+            v = v_tiles.load([b.to(tl.int32), h1.to(tl.int32), start, 0]).reshape(BLOCK_N, BLOCK_D)
             # dp[b, h, i, j] = where(i >= j, sum[f](do_sum2[b, h, i, f] * ...
             dp_sum = tl.dot(do_sum2, v.T)
             dp = dp_sum - dp_row
-            k = k_tiles.load(
-                [b.to(tl.int32), h1.to(tl.int32), tl.cast(start, tl.int32), 0]
-            ).reshape(BLOCK_N, BLOCK_D2)
+            k = k_tiles.load([b.to(tl.int32), h1.to(tl.int32), start, 0]).reshape(BLOCK_N, BLOCK_D2)
             # s_sum[b, h, i, j] = sum[e](q[b, h, i, e] * k[b, h // R, j, e])
             s_sum = tl.dot(q, k.T)
             # p[b, h, i, j] = exp(s[b, h, i, j] - m_kept[b, h, i])
@@ -1105,19 +1087,18 @@ def causal_attention_backward_dq_wide(
     dp_row_0, dp_row_1, dp_row_2, q_0, q_1, q_2, q_3, k_0, k_1, k_2, k_3, m_kept_0,
     m_kept_1, m_kept_2, dscale_sum_rows_0, dscale_sum_rows_1, dscale_sum_rows_2,
     dscale_sum_rows_3, dq_0, dq_1, dq_2, dq_3,
-    INDEX: tl.constexpr, INDEX2: tl.constexpr, SCALE_IS_TENSOR: tl.constexpr,
-    BLOCK_M: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
+    SCALE_IS_TENSOR: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_D: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
     """Each program takes BLOCK_M i by BLOCK_D e of one b, h1 and h0, and loops over j, BLOCK_N at a time."""
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
     i_tiles = lib.blocks(S, BLOCK_M)
     # The tiles of most terms first.
-    first_i = (i_tiles - 1 - tl.program_id(0) % i_tiles).to(INDEX) * BLOCK_M
+    first_i = (i_tiles - 1 - tl.program_id(0) % i_tiles) * BLOCK_M
     i = (first_i + tl.arange(0, BLOCK_M)).to(tl.int64)
     program = tl.program_id(0) // i_tiles
     e_tiles = tl.maximum(lib.blocks(E, BLOCK_D), 1)
-    first_e = (program % e_tiles).to(INDEX2) * BLOCK_D
+    first_e = (program % e_tiles) * BLOCK_D
     e = (first_e + tl.arange(0, BLOCK_D)).to(tl.int64)
     program2 = program // e_tiles
     b = (program2 % B).to(tl.int64)
@@ -1138,7 +1119,7 @@ def causal_attention_backward_dq_wide(
     whole = tl.maximum(0, (tl.minimum(S, first_i + 1)) // BLOCK_N * BLOCK_N)
     # Whole blocks go without a mask, then the rest.
     for masked in tl.static_range(2):
-        for start in range((0, whole)[masked], tl.cast((whole, end_i)[masked], INDEX), BLOCK_N):
+        for start in range((0, whole)[masked], (whole, end_i)[masked], BLOCK_N):
             j = start + tl.arange(0, BLOCK_N).to(tl.int64)
             counts = (j[None, :] < end_i) & (i[:, None] >= j[None, :])
             dp_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
@@ -1226,14 +1207,13 @@ def causal_attention_backward_dk_part(
     q_3, m_kept_0, m_kept_1, m_kept_2, dk_sum_parts_0, dk_sum_parts_1, dk_sum_parts_2,
     dk_sum_parts_3, dk_sum_parts_4, dv_sum_parts_0, dv_sum_parts_1, dv_sum_parts_2,
     dv_sum_parts_3, dv_sum_parts_4,
-    INDEX: tl.constexpr, SCALE_IS_TENSOR: tl.constexpr, BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_D2: tl.constexpr,
-    PARTS: tl.constexpr,
+    SCALE_IS_TENSOR: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_D: tl.constexpr, BLOCK_D2: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """Each program takes BLOCK_M j of one part, b and h1, and loops over i, BLOCK_N at a time."""
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
     j_tiles = lib.blocks(S, BLOCK_M)
-    first_j = (tl.program_id(0) % j_tiles).to(INDEX) * BLOCK_M
+    first_j = (tl.program_id(0) % j_tiles) * BLOCK_M
     j = (first_j + tl.arange(0, BLOCK_M)).to(tl.int64)
     program = tl.program_id(0) // j_tiles
     part = (program % PARTS).to(tl.int64)
@@ -1258,7 +1238,7 @@ def causal_attention_backward_dk_part(
     for start_h0 in range(R):
         h0 = tl.cast(start_h0, tl.int64)
         chunk = lib.blocks(S, PARTS * BLOCK_N) * BLOCK_N
-        first = part.to(INDEX) * chunk
+        first = part.to(tl.int32) * chunk
         end_j = tl.minimum(first_j + BLOCK_M, S)
         stop = tl.minimum(S, first + chunk)
         begin = tl.maximum(first, first_j)
@@ -1345,14 +1325,13 @@ def causal_attention_backward_dk_tiles(
     v_tiles, do_sum2_tiles, dp_row_ptr, k_tiles, q_tiles, m_kept_ptr, dk_ptr, dv_ptr, scale,
     S, B, G, R, F, E, dp_row_0, dp_row_1, dp_row_2, m_kept_0, m_kept_1, m_kept_2, dk_0,
     dk_1, dk_2, dk_3, dv_0, dv_1, dv_2, dv_3,
-    INDEX: tl.constexpr, SCALE_IS_TENSOR: tl.constexpr, T: tl.constexpr,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
-    BLOCK_D2: tl.constexpr,
+    SCALE_IS_TENSOR: tl.constexpr, T: tl.constexpr, BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_D2: tl.constexpr,
 ):  # fmt: skip
     """Each program takes BLOCK_M j of one b and h1, and loops over i, BLOCK_N at a time."""
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
     j_tiles = lib.blocks(S, BLOCK_M)
-    first_j = (tl.program_id(0) % j_tiles).to(INDEX) * BLOCK_M
+    first_j = (tl.program_id(0) % j_tiles) * BLOCK_M
     j = (first_j + tl.arange(0, BLOCK_M)).to(tl.int64)
     program = tl.program_id(0) // j_tiles
     b = (program % B).to(tl.int64)
@@ -1362,12 +1341,8 @@ def causal_attention_backward_dk_tiles(
     e = tl.arange(0, BLOCK_D2).to(tl.int64)
     dk_sum = tl.zeros((BLOCK_M, BLOCK_D2), tl.float32)
     dv_sum = tl.zeros((BLOCK_M, BLOCK_D), tl.float32)
-    v = v_tiles.load([b.to(tl.int32), h1.to(tl.int32), tl.cast(first_j, tl.int32), 0]).reshape(
-        BLOCK_M, BLOCK_D
-    )
-    k = k_tiles.load([b.to(tl.int32), h1.to(tl.int32), tl.cast(first_j, tl.int32), 0]).reshape(
-        BLOCK_M, BLOCK_D2
-    )
+    v = v_tiles.load([b.to(tl.int32), h1.to(tl.int32), first_j, 0]).reshape(BLOCK_M, BLOCK_D)
+    k = k_tiles.load([b.to(tl.int32), h1.to(tl.int32), first_j, 0]).reshape(BLOCK_M, BLOCK_D2)
     for start_h0 in range(R):
         h0 = tl.cast(start_h0, tl.int64)
         end_j = tl.minimum(first_j + BLOCK_M, S)
@@ -1382,7 +1357,7 @@ def causal_attention_backward_dk_tiles(
                 start = at + tl.where(at < whole, 0, behind - whole) if masked else at
                 i = start + tl.arange(0, BLOCK_N).to(tl.int64)
                 do_sum2 = do_sum2_tiles.load(
-                    [b.to(tl.int32), (h0 + h1 * R).to(tl.int32), tl.cast(start, tl.int32), 0]
+                    [b.to(tl.int32), (h0 + h1 * R).to(tl.int32), start, 0]
                 ).reshape(BLOCK_N, BLOCK_D)
                 # dp[b, h, i, j] = where(i >= j, sum[f](do_sum2[b, h, i, f] * ...
                 dp_sum = tl.dot(v, do_sum2.T)
@@ -1392,9 +1367,9 @@ def causal_attention_backward_dk_tiles(
                     mask=i[None, :] < S,
                 )
                 dp = dp_sum - dp_row
-                q = q_tiles.load(
-                    [b.to(tl.int32), (h0 + h1 * R).to(tl.int32), tl.cast(start, tl.int32), 0]
-                ).reshape(BLOCK_N, BLOCK_D2)
+                q = q_tiles.load([b.to(tl.int32), (h0 + h1 * R).to(tl.int32), start, 0]).reshape(
+                    BLOCK_N, BLOCK_D2
+                )
                 # s_sum[b, h, i, j] = sum[e](q[b, h, i, e] * k[b, h // R, j, e])
                 s_sum = tl.dot(k, q.T)
                 m_kept = tl.load(
@@ -1433,18 +1408,17 @@ def causal_attention_backward_dk_wide_dk(
     F, v_0, v_1, v_2, v_3, do_sum2_0, do_sum2_1, do_sum2_2, do_sum2_3, dp_row_0, dp_row_1,
     dp_row_2, k_0, k_1, k_2, k_3, q_0, q_1, q_2, q_3, m_kept_0, m_kept_1, m_kept_2, dk_0,
     dk_1, dk_2, dk_3,
-    INDEX: tl.constexpr, INDEX2: tl.constexpr, SCALE_IS_TENSOR: tl.constexpr,
-    BLOCK_M: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
+    SCALE_IS_TENSOR: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_D: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
     """Each program takes BLOCK_M j by BLOCK_D e of one b and h1, and loops over i, BLOCK_N at a time."""
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
     j_tiles = lib.blocks(S, BLOCK_M)
-    first_j = (tl.program_id(0) % j_tiles).to(INDEX) * BLOCK_M
+    first_j = (tl.program_id(0) % j_tiles) * BLOCK_M
     j = (first_j + tl.arange(0, BLOCK_M)).to(tl.int64)
     program = tl.program_id(0) // j_tiles
     e_tiles = tl.maximum(lib.blocks(E, BLOCK_D), 1)
-    first_e = (program % e_tiles).to(INDEX2) * BLOCK_D
+    first_e = (program % e_tiles) * BLOCK_D
     e = (first_e + tl.arange(0, BLOCK_D)).to(tl.int64)
     program2 = program // e_tiles
     b = (program2 % B).to(tl.int64)
@@ -1538,18 +1512,17 @@ def causal_attention_backward_dk_wide_dv(
     k_ptr, q_ptr, m_kept_ptr, do_sum2_ptr, dv_ptr, scale, S, F, B, G, R, E, k_0, k_1, k_2,
     k_3, q_0, q_1, q_2, q_3, m_kept_0, m_kept_1, m_kept_2, do_sum2_0, do_sum2_1, do_sum2_2,
     do_sum2_3, dv_0, dv_1, dv_2, dv_3,
-    INDEX: tl.constexpr, INDEX2: tl.constexpr, SCALE_IS_TENSOR: tl.constexpr,
-    BLOCK_M: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
+    SCALE_IS_TENSOR: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_D: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
     """Each program takes BLOCK_M j by BLOCK_D f of one b and h1, and loops over i, BLOCK_N at a time."""
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
     j_tiles = lib.blocks(S, BLOCK_M)
-    first_j = (tl.program_id(0) % j_tiles).to(INDEX) * BLOCK_M
+    first_j = (tl.program_id(0) % j_tiles) * BLOCK_M
     j = (first_j + tl.arange(0, BLOCK_M)).to(tl.int64)
     program = tl.program_id(0) // j_tiles
     f_tiles = tl.maximum(lib.blocks(F, BLOCK_D), 1)
-    first_f = (program % f_tiles).to(INDEX2) * BLOCK_D
+    first_f = (program % f_tiles) * BLOCK_D
     f = (first_f + tl.arange(0, BLOCK_D)).to(tl.int64)
     program2 = program // f_tiles
     b = (program2 % B).to(tl.int64)
@@ -1786,16 +1759,13 @@ def launch_causal_attention_backward_dq(
     G = k.shape[1]
     F = v.shape[3]
     R = H // G
+    lib.countable("causal_attention_backward_dq", (S, E), (S, F, E))
     tiled = lib.takes_tiles(do_sum2, v, q, k) and not lib.repeats(do_sum2, v, q, k)
     variant, config = choose_causal_attention_backward_dq(
         batch0=B, batch1=G, batch2=R, rows=S, terms=S, whole0=F, whole1=E, columns0=E,
         tiled=tiled, gpu=lib.gpu(do_sum2.device),
     )  # fmt: skip
     BLOCK_M, BLOCK_N, BLOCK_D = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_D"]
-    constants = dict(
-        INDEX=tl.int32 if S < 2_000_000_000 else tl.int64,
-        SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True,
-    )  # fmt: skip
     if variant == "parts":
         PARTS = config["PARTS"]
         dq_sum_parts = torch.empty((PARTS, B, H, S, E), dtype=torch.float32, device=do_sum2.device)
@@ -1809,7 +1779,7 @@ def launch_causal_attention_backward_dq(
             do_sum2, v, dp_row, q, k, m_kept, dscale_sum_rows_parts, dq_sum_parts, scale, S, B, G,
             R, F, E, *do_sum2.stride(), *v.stride(), *dp_row.stride(), *q.stride(), *k.stride(),
             *m_kept.stride(), *dq_sum_parts.stride(), *lib.strides(dscale_sum_rows_parts, 5),
-            **constants, **config,
+            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True, **config,
         )  # fmt: skip
         lib.add_parts(dq_sum_parts, dq)
         lib.add_parts(dscale_sum_rows_parts, dscale_sum_rows)
@@ -1824,7 +1794,8 @@ def launch_causal_attention_backward_dq(
             do_sum2_tiles, v_tiles, dp_row, q_tiles, k_tiles, m_kept, dscale_sum_rows, dq, scale, S,
             B, G, R, F, E, *dp_row.stride(), *m_kept.stride(), *lib.strides(dscale_sum_rows, 4),
             *dq.stride(),
-            T=lib.triton_dtype(q), **constants, **config,
+            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), T=lib.triton_dtype(q),
+            enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
         grid = (B * G * R * lib.cdiv(S, BLOCK_M) * max(1, lib.cdiv(E, BLOCK_D)),)
@@ -1832,7 +1803,7 @@ def launch_causal_attention_backward_dq(
             do_sum2, v, dp_row, q, k, m_kept, dscale_sum_rows, dq, scale, S, E, B, G, R, F,
             *do_sum2.stride(), *v.stride(), *dp_row.stride(), *q.stride(), *k.stride(),
             *m_kept.stride(), *lib.strides(dscale_sum_rows, 4), *dq.stride(),
-            INDEX2=tl.int32 if E < 2_000_000_000 else tl.int64, **constants, **config,
+            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True, **config,
         )  # fmt: skip
 
 
@@ -1881,16 +1852,13 @@ def launch_causal_attention_backward_dk(q, k, v, m_kept, do_sum2, dp_row, dk, dv
     G = k.shape[1]
     F = v.shape[3]
     R = H // G
+    lib.countable("causal_attention_backward_dk", (S, E, F), (S, F, E))
     tiled = lib.takes_tiles(do_sum2, v, q, k) and not lib.repeats(do_sum2, v, q, k)
     variant, config = choose_causal_attention_backward_dk(
         batch0=B, batch1=G, rows=S, terms=S, whole0=F, whole1=E, columns0=E, columns1=F,
         tiled=tiled, gpu=lib.gpu(do_sum2.device),
     )  # fmt: skip
     BLOCK_M, BLOCK_N, BLOCK_D = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_D"]
-    constants = dict(
-        INDEX=tl.int32 if S < 2_000_000_000 else tl.int64,
-        SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True,
-    )  # fmt: skip
     if variant == "parts":
         PARTS = config["PARTS"]
         dk_sum_parts = torch.empty((PARTS, B, G, S, E), dtype=torch.float32, device=do_sum2.device)
@@ -1900,7 +1868,7 @@ def launch_causal_attention_backward_dk(q, k, v, m_kept, do_sum2, dp_row, dk, dv
             v, do_sum2, dp_row, k, q, m_kept, dk_sum_parts, dv_sum_parts, scale, S, B, G, R, F, E,
             *v.stride(), *do_sum2.stride(), *dp_row.stride(), *k.stride(), *q.stride(),
             *m_kept.stride(), *dk_sum_parts.stride(), *dv_sum_parts.stride(),
-            **constants, **config,
+            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True, **config,
         )  # fmt: skip
         lib.add_parts(dk_sum_parts, dk)
         lib.add_parts(dv_sum_parts, dv)
@@ -1914,7 +1882,8 @@ def launch_causal_attention_backward_dk(q, k, v, m_kept, do_sum2, dp_row, dk, dv
         causal_attention_backward_dk_tiles[grid](
             v_tiles, do_sum2_tiles, dp_row, k_tiles, q_tiles, m_kept, dk, dv, scale, S, B, G, R, F,
             E, *dp_row.stride(), *m_kept.stride(), *dk.stride(), *dv.stride(),
-            T=lib.triton_dtype(q), **constants, **config,
+            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), T=lib.triton_dtype(q),
+            enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
         grid = (B * G * lib.cdiv(S, BLOCK_M) * max(1, lib.cdiv(E, BLOCK_D)),)
@@ -1922,13 +1891,13 @@ def launch_causal_attention_backward_dk(q, k, v, m_kept, do_sum2, dp_row, dk, dv
             v, do_sum2, dp_row, k, q, m_kept, dk, scale, S, E, B, G, R, F, *v.stride(),
             *do_sum2.stride(), *dp_row.stride(), *k.stride(), *q.stride(), *m_kept.stride(),
             *dk.stride(),
-            INDEX2=tl.int32 if E < 2_000_000_000 else tl.int64, **constants, **config,
+            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True, **config,
         )  # fmt: skip
         grid = (B * G * lib.cdiv(S, BLOCK_M) * max(1, lib.cdiv(F, BLOCK_D)),)
         causal_attention_backward_dk_wide_dv[grid](
             k, q, m_kept, do_sum2, dv, scale, S, F, B, G, R, E, *k.stride(), *q.stride(),
             *m_kept.stride(), *do_sum2.stride(), *dv.stride(),
-            INDEX2=tl.int32 if F < 2_000_000_000 else tl.int64, **constants, **config,
+            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True, **config,
         )  # fmt: skip
 
 

@@ -25,14 +25,13 @@ def decode_attention_forward_part(
     m_parts_0, m_parts_1, m_parts_2, m_parts_3, o_sum_parts_0, o_sum_parts_1, o_sum_parts_2,
     o_sum_parts_3, o_sum_parts_4, o_sum2_parts_0, o_sum2_parts_1, o_sum2_parts_2,
     o_sum2_parts_3,
-    INDEX: tl.constexpr, COUNT: tl.constexpr, SCALE_IS_TENSOR: tl.constexpr,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
-    PARTS: tl.constexpr,
+    SCALE_IS_TENSOR: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_D: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """Each program takes BLOCK_M rows of one part, b and group, and loops over j, BLOCK_N at a time."""
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
     row_tiles = lib.blocks(R * S, BLOCK_M)
-    first_row = (tl.program_id(0) % row_tiles).to(INDEX) * BLOCK_M
+    first_row = (tl.program_id(0) % row_tiles) * BLOCK_M
     row = (first_row + tl.arange(0, BLOCK_M)).to(tl.int64)
     program = tl.program_id(0) // row_tiles
     part = (program % PARTS).to(tl.int64)
@@ -46,7 +45,7 @@ def decode_attention_forward_part(
     o_sum = tl.zeros((BLOCK_M, BLOCK_D), tl.float32)
     o_sum2 = tl.zeros((BLOCK_M, 1), tl.float32)
     chunk = lib.blocks(L, PARTS * BLOCK_N) * BLOCK_N
-    first = part.to(COUNT) * chunk
+    first = part.to(tl.int32) * chunk
     len = tl.load(len_ptr + b * len_0).to(tl.int64)
     stop = tl.minimum(tl.minimum(L, first + chunk), lib.end_of(len, L))
     q_h = group * R + row[:, None] // S
@@ -61,7 +60,7 @@ def decode_attention_forward_part(
     )
     # Whole blocks go without a mask, after the rest.
     for masked in tl.static_range(1, -1, -1):
-        for start in range((first, whole)[masked], tl.cast((whole, stop)[masked], COUNT), BLOCK_N):
+        for start in range((first, whole)[masked], (whole, stop)[masked], BLOCK_N):
             j = start + tl.arange(0, BLOCK_N).to(tl.int64)
             k = tl.load(
                 k_ptr + b * k_0 + group * k_1 + j[:, None] * k_2 + e2[None, :] * k_3,
@@ -207,14 +206,13 @@ def decode_attention_forward_tiles(
     len_ptr, q_tiles, k_tiles, v_tiles, m_kept_ptr, o_sum2_kept_ptr, o_ptr, scale, S, B, H,
     L, E, R, len_0, m_kept_0, m_kept_1, m_kept_2, o_sum2_kept_0, o_sum2_kept_1,
     o_sum2_kept_2, o_0, o_1, o_2, o_3,
-    INDEX: tl.constexpr, SCALE_IS_TENSOR: tl.constexpr, T: tl.constexpr,
-    COUNT: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    BLOCK_D: tl.constexpr,
+    SCALE_IS_TENSOR: tl.constexpr, T: tl.constexpr, BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
 ):  # fmt: skip
     """Each program takes BLOCK_M i of one b and h, and loops over j, BLOCK_N at a time."""
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
     i_tiles = lib.blocks(S, BLOCK_M)
-    first_i = (tl.program_id(0) % i_tiles).to(INDEX) * BLOCK_M
+    first_i = (tl.program_id(0) % i_tiles) * BLOCK_M
     i = (first_i + tl.arange(0, BLOCK_M)).to(tl.int64)
     program = tl.program_id(0) // i_tiles
     b = (program % B).to(tl.int64)
@@ -226,17 +224,15 @@ def decode_attention_forward_tiles(
     o_sum2 = tl.zeros((BLOCK_M, 1), tl.float32)
     len = tl.load(len_ptr + b * len_0).to(tl.int64)
     stop = tl.minimum(L, lib.end_of(len, L))
-    q = q_tiles.load([b.to(tl.int32), h.to(tl.int32), tl.cast(first_i, tl.int32), 0]).reshape(
-        BLOCK_M, BLOCK_D
-    )
+    q = q_tiles.load([b.to(tl.int32), h.to(tl.int32), first_i, 0]).reshape(BLOCK_M, BLOCK_D)
     whole = tl.maximum(0, (tl.minimum(L, lib.end_of(len, L))) // BLOCK_N * BLOCK_N)
     # Whole blocks go without a mask, then the rest.
     for masked in tl.static_range(2):
-        for start in range((0, whole)[masked], tl.cast((whole, stop)[masked], COUNT), BLOCK_N):
+        for start in range((0, whole)[masked], (whole, stop)[masked], BLOCK_N):
             j = start + tl.arange(0, BLOCK_N).to(tl.int64)
-            k = k_tiles.load(
-                [b.to(tl.int32), (h // R).to(tl.int32), tl.cast(start, tl.int32), 0]
-            ).reshape(BLOCK_N, BLOCK_D)
+            k = k_tiles.load([b.to(tl.int32), (h // R).to(tl.int32), start, 0]).reshape(
+                BLOCK_N, BLOCK_D
+            )
             # s_sum[b, h, i, j] = sum[e](q[b, h, i, e] * k[b, h // R, j, e])
             s_sum = tl.dot(q, k.T)
             # s[b, h, i, j] = scale * s_sum[b, h, i, j]
@@ -250,9 +246,9 @@ def decode_attention_forward_tiles(
             m = m_new
             # p[b, h, i, j] = exp(s[b, h, i, j] - m[b, h, i])
             p = tl.exp2(s * 1.44269504 - m_base)
-            v = v_tiles.load(
-                [b.to(tl.int32), (h // R).to(tl.int32), tl.cast(start, tl.int32), 0]
-            ).reshape(BLOCK_N, BLOCK_D)
+            v = v_tiles.load([b.to(tl.int32), (h // R).to(tl.int32), start, 0]).reshape(
+                BLOCK_N, BLOCK_D
+            )
             if masked:
                 v = tl.where((j[:, None] < stop) & (len > j[:, None]), v, 0.0)
             # o_sum[b, h, i, e] = sum[j < len[b]](T(p[b, h, i, j]) * v[b, h // R, j, e])
@@ -281,18 +277,17 @@ def decode_attention_forward_wide(
     len_ptr, q_ptr, k_ptr, v_ptr, m_kept_ptr, o_sum2_kept_ptr, o_ptr, scale, S, E, B, H, L,
     R, len_0, q_0, q_1, q_2, q_3, k_0, k_1, k_2, k_3, v_0, v_1, v_2, v_3, m_kept_0,
     m_kept_1, m_kept_2, o_sum2_kept_0, o_sum2_kept_1, o_sum2_kept_2, o_0, o_1, o_2, o_3,
-    INDEX: tl.constexpr, INDEX2: tl.constexpr, SCALE_IS_TENSOR: tl.constexpr,
-    COUNT: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_D: tl.constexpr,
+    SCALE_IS_TENSOR: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_D: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
     """Each program takes BLOCK_M i by BLOCK_D e of one b and h, and loops over j, BLOCK_N at a time."""
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
     i_tiles = lib.blocks(S, BLOCK_M)
-    first_i = (tl.program_id(0) % i_tiles).to(INDEX) * BLOCK_M
+    first_i = (tl.program_id(0) % i_tiles) * BLOCK_M
     i = (first_i + tl.arange(0, BLOCK_M)).to(tl.int64)
     program = tl.program_id(0) // i_tiles
     e_tiles = tl.maximum(lib.blocks(E, BLOCK_D), 1)
-    first_e = (program % e_tiles).to(INDEX2) * BLOCK_D
+    first_e = (program % e_tiles) * BLOCK_D
     e = (first_e + tl.arange(0, BLOCK_D)).to(tl.int64)
     program2 = program // e_tiles
     b = (program2 % B).to(tl.int64)
@@ -306,7 +301,7 @@ def decode_attention_forward_wide(
     whole = tl.maximum(0, (tl.minimum(L, lib.end_of(len, L))) // BLOCK_N * BLOCK_N)
     # Whole blocks go without a mask, then the rest.
     for masked in tl.static_range(2):
-        for start in range((0, whole)[masked], tl.cast((whole, stop)[masked], COUNT), BLOCK_N):
+        for start in range((0, whole)[masked], (whole, stop)[masked], BLOCK_N):
             j = start + tl.arange(0, BLOCK_N).to(tl.int64)
             s_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
             for start_e3 in range(0, E, BLOCK_K):
@@ -372,18 +367,17 @@ def decode_attention_forward_wide_part(
     m_parts_0, m_parts_1, m_parts_2, m_parts_3, o_sum_parts_0, o_sum_parts_1, o_sum_parts_2,
     o_sum_parts_3, o_sum_parts_4, o_sum2_parts_0, o_sum2_parts_1, o_sum2_parts_2,
     o_sum2_parts_3,
-    INDEX: tl.constexpr, INDEX2: tl.constexpr, COUNT: tl.constexpr,
     SCALE_IS_TENSOR: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_D: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """Each program takes BLOCK_M i by BLOCK_D e of one part, b and h, and loops over j, BLOCK_N at a time."""
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
     i_tiles = lib.blocks(S, BLOCK_M)
-    first_i = (tl.program_id(0) % i_tiles).to(INDEX) * BLOCK_M
+    first_i = (tl.program_id(0) % i_tiles) * BLOCK_M
     i = (first_i + tl.arange(0, BLOCK_M)).to(tl.int64)
     program = tl.program_id(0) // i_tiles
     e_tiles = tl.maximum(lib.blocks(E, BLOCK_D), 1)
-    first_e = (program % e_tiles).to(INDEX2) * BLOCK_D
+    first_e = (program % e_tiles) * BLOCK_D
     e = (first_e + tl.arange(0, BLOCK_D)).to(tl.int64)
     program2 = program // e_tiles
     part = (program2 % PARTS).to(tl.int64)
@@ -395,7 +389,7 @@ def decode_attention_forward_wide_part(
     o_sum = tl.zeros((BLOCK_M, BLOCK_D), tl.float32)
     o_sum2 = tl.zeros((BLOCK_M, 1), tl.float32)
     chunk = lib.blocks(L, PARTS * BLOCK_N) * BLOCK_N
-    first = part.to(COUNT) * chunk
+    first = part.to(tl.int32) * chunk
     len = tl.load(len_ptr + b * len_0).to(tl.int64)
     stop = tl.minimum(tl.minimum(L, first + chunk), lib.end_of(len, L))
     whole = tl.maximum(
@@ -403,7 +397,7 @@ def decode_attention_forward_wide_part(
     )
     # Whole blocks go without a mask, after the rest.
     for masked in tl.static_range(1, -1, -1):
-        for start in range((first, whole)[masked], tl.cast((whole, stop)[masked], COUNT), BLOCK_N):
+        for start in range((first, whole)[masked], (whole, stop)[masked], BLOCK_N):
             j = start + tl.arange(0, BLOCK_N).to(tl.int64)
             s_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
             for start_e3 in range(0, E, BLOCK_K):
@@ -535,6 +529,7 @@ def launch_decode_attention_forward(q, k, v, len, o, m_kept, o_sum2_kept, scale)
     B, H, S, E = q.shape
     _, G, L, _ = k.shape
     R = H // G
+    lib.countable("decode_attention_forward", (R * S, S, E), (L, E))
     group_rows = R * S
     variant, config = choose_decode_attention_forward(
         batch0=B, batch1=H, rows=S, terms=L, whole0=E, columns0=E, group0=B, group1=G,
@@ -552,8 +547,6 @@ def launch_decode_attention_forward(q, k, v, len, o, m_kept, o_sum2_kept, scale)
             len, q, k, v, m_parts, o_sum_parts, o_sum2_parts, scale, R, S, B, G, L, E,
             len.stride(0), *q.stride(), *k.stride(), *v.stride(), *m_parts.stride(),
             *o_sum_parts.stride(), *o_sum2_parts.stride(),
-            INDEX=tl.int32 if R * S < 2_000_000_000 else tl.int64,
-            COUNT=tl.int32 if L < 2_000_000_000 else tl.int64,
             SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True,
             **lib.config_without(config, "BLOCK_P"),
         )  # fmt: skip
@@ -573,9 +566,8 @@ def launch_decode_attention_forward(q, k, v, len, o, m_kept, o_sum2_kept, scale)
         decode_attention_forward_tiles[grid](
             len, q_tiles, k_tiles, v_tiles, m_kept, o_sum2_kept, o, scale, S, B, H, L, E, R,
             len.stride(0), *m_kept.stride(), *o_sum2_kept.stride(), *o.stride(),
-            INDEX=tl.int32 if S < 2_000_000_000 else tl.int64,
             SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), T=lib.triton_dtype(q),
-            COUNT=tl.int32 if L < 2_000_000_000 else tl.int64, enable_fp_fusion=True, **config,
+            enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "wide_parts":
         PARTS = config["PARTS"]
@@ -587,9 +579,6 @@ def launch_decode_attention_forward(q, k, v, len, o, m_kept, o_sum2_kept, scale)
             len, q, k, v, m_parts, o_sum_parts, o_sum2_parts, scale, S, E, B, H, L, R,
             len.stride(0), *q.stride(), *k.stride(), *v.stride(), *m_parts.stride(),
             *o_sum_parts.stride(), *o_sum2_parts.stride(),
-            INDEX=tl.int32 if S < 2_000_000_000 else tl.int64,
-            INDEX2=tl.int32 if E < 2_000_000_000 else tl.int64,
-            COUNT=tl.int32 if L < 2_000_000_000 else tl.int64,
             SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True,
             **lib.config_without(config, "BLOCK_P"),
         )  # fmt: skip
@@ -607,10 +596,7 @@ def launch_decode_attention_forward(q, k, v, len, o, m_kept, o_sum2_kept, scale)
             len, q, k, v, m_kept, o_sum2_kept, o, scale, S, E, B, H, L, R, len.stride(0),
             *q.stride(), *k.stride(), *v.stride(), *m_kept.stride(), *o_sum2_kept.stride(),
             *o.stride(),
-            INDEX=tl.int32 if S < 2_000_000_000 else tl.int64,
-            INDEX2=tl.int32 if E < 2_000_000_000 else tl.int64,
-            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor),
-            COUNT=tl.int32 if L < 2_000_000_000 else tl.int64, enable_fp_fusion=True, **config,
+            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True, **config,
         )  # fmt: skip
 
 
@@ -914,14 +900,13 @@ def decode_attention_backward_dq_part(
     dq_sum_parts_1, dq_sum_parts_2, dq_sum_parts_3, dq_sum_parts_4, dscale_sum_rows_parts_0,
     dscale_sum_rows_parts_1, dscale_sum_rows_parts_2, dscale_sum_rows_parts_3,
     dscale_sum_rows_parts_4,
-    INDEX: tl.constexpr, COUNT: tl.constexpr, SCALE_IS_TENSOR: tl.constexpr,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
-    PARTS: tl.constexpr,
+    SCALE_IS_TENSOR: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_D: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """Each program takes BLOCK_M i of one part, b, h1 and h0, and loops over j, BLOCK_N at a time."""
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
     i_tiles = lib.blocks(S, BLOCK_M)
-    first_i = (tl.program_id(0) % i_tiles).to(INDEX) * BLOCK_M
+    first_i = (tl.program_id(0) % i_tiles) * BLOCK_M
     i = (first_i + tl.arange(0, BLOCK_M)).to(tl.int64)
     program = tl.program_id(0) // i_tiles
     part = (program % PARTS).to(tl.int64)
@@ -936,7 +921,7 @@ def decode_attention_backward_dq_part(
     dq_sum = tl.zeros((BLOCK_M, BLOCK_D), tl.float32)
     dscale_sum_rows = tl.zeros((BLOCK_M, 1), tl.float32)
     chunk = lib.blocks(L, PARTS * BLOCK_N) * BLOCK_N
-    first = part.to(COUNT) * chunk
+    first = part.to(tl.int32) * chunk
     len = tl.load(len_ptr + b * len_0).to(tl.int64)
     stop = tl.minimum(tl.minimum(L, first + chunk), lib.end_of(len, L))
     do_sum2_h = h0 + h1 * R
@@ -967,7 +952,7 @@ def decode_attention_backward_dq_part(
     )
     # Whole blocks go without a mask, after the rest.
     for masked in tl.static_range(1, -1, -1):
-        for start in range((first, whole)[masked], tl.cast((whole, stop)[masked], COUNT), BLOCK_N):
+        for start in range((first, whole)[masked], (whole, stop)[masked], BLOCK_N):
             j = start + tl.arange(0, BLOCK_N).to(tl.int64)
             counts = (j[None, :] < stop) & (len > j[None, :])
             v = tl.load(
@@ -1030,14 +1015,13 @@ def decode_attention_backward_dq_tiles(
     dscale_sum_rows_ptr, dq_ptr, scale, S, B, G, R, L, E, len_0, dp_row_0, dp_row_1,
     dp_row_2, m_kept_0, m_kept_1, m_kept_2, dscale_sum_rows_0, dscale_sum_rows_1,
     dscale_sum_rows_2, dscale_sum_rows_3, dq_0, dq_1, dq_2, dq_3,
-    INDEX: tl.constexpr, SCALE_IS_TENSOR: tl.constexpr, T: tl.constexpr,
-    COUNT: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    BLOCK_D: tl.constexpr,
+    SCALE_IS_TENSOR: tl.constexpr, T: tl.constexpr, BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
 ):  # fmt: skip
     """Each program takes BLOCK_M i of one b, h1 and h0, and loops over j, BLOCK_N at a time."""
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
     i_tiles = lib.blocks(S, BLOCK_M)
-    first_i = (tl.program_id(0) % i_tiles).to(INDEX) * BLOCK_M
+    first_i = (tl.program_id(0) % i_tiles) * BLOCK_M
     i = (first_i + tl.arange(0, BLOCK_M)).to(tl.int64)
     program = tl.program_id(0) // i_tiles
     b = (program % B).to(tl.int64)
@@ -1050,34 +1034,30 @@ def decode_attention_backward_dq_tiles(
     dscale_sum_rows = tl.zeros((BLOCK_M, 1), tl.float32)
     len = tl.load(len_ptr + b * len_0).to(tl.int64)
     stop = tl.minimum(L, lib.end_of(len, L))
-    do_sum2 = do_sum2_tiles.load(
-        [b.to(tl.int32), (h0 + h1 * R).to(tl.int32), tl.cast(first_i, tl.int32), 0]
-    ).reshape(BLOCK_M, BLOCK_D)
+    do_sum2 = do_sum2_tiles.load([b.to(tl.int32), (h0 + h1 * R).to(tl.int32), first_i, 0]).reshape(
+        BLOCK_M, BLOCK_D
+    )
     dp_row_h = h0 + h1 * R
     dp_row = tl.load(
         dp_row_ptr + b * dp_row_0 + dp_row_h * dp_row_1 + i[:, None] * dp_row_2, mask=i[:, None] < S
     )
-    q = q_tiles.load(
-        [b.to(tl.int32), (h0 + h1 * R).to(tl.int32), tl.cast(first_i, tl.int32), 0]
-    ).reshape(BLOCK_M, BLOCK_D)
+    q = q_tiles.load([b.to(tl.int32), (h0 + h1 * R).to(tl.int32), first_i, 0]).reshape(
+        BLOCK_M, BLOCK_D
+    )
     m_kept = tl.load(
         m_kept_ptr + b * m_kept_0 + dp_row_h * m_kept_1 + i[:, None] * m_kept_2, mask=i[:, None] < S
     ).to(tl.float32)
     whole = tl.maximum(0, (tl.minimum(L, lib.end_of(len, L))) // BLOCK_N * BLOCK_N)
     # Whole blocks go without a mask, then the rest.
     for masked in tl.static_range(2):
-        for start in range((0, whole)[masked], tl.cast((whole, stop)[masked], COUNT), BLOCK_N):
+        for start in range((0, whole)[masked], (whole, stop)[masked], BLOCK_N):
             j = start + tl.arange(0, BLOCK_N).to(tl.int64)
             counts = (j[None, :] < stop) & (len > j[None, :])
-            v = v_tiles.load(
-                [b.to(tl.int32), h1.to(tl.int32), tl.cast(start, tl.int32), 0]
-            ).reshape(BLOCK_N, BLOCK_D)
+            v = v_tiles.load([b.to(tl.int32), h1.to(tl.int32), start, 0]).reshape(BLOCK_N, BLOCK_D)
             # dp[b, h, i, j] = where(i64(len[b]) > j, sum[e](do_sum2[b, h, i, e] * ...
             dp_sum = tl.dot(do_sum2, v.T)
             dp = dp_sum - dp_row
-            k = k_tiles.load(
-                [b.to(tl.int32), h1.to(tl.int32), tl.cast(start, tl.int32), 0]
-            ).reshape(BLOCK_N, BLOCK_D)
+            k = k_tiles.load([b.to(tl.int32), h1.to(tl.int32), start, 0]).reshape(BLOCK_N, BLOCK_D)
             # s_sum[b, h, i, j] = sum[e](q[b, h, i, e] * k[b, h // R, j, e])
             s_sum = tl.dot(q, k.T)
             # p[b, h, i, j] = exp(s[b, h, i, j] - m_kept[b, h, i])
@@ -1119,18 +1099,17 @@ def decode_attention_backward_dq_wide(
     v_1, v_2, v_3, dp_row_0, dp_row_1, dp_row_2, q_0, q_1, q_2, q_3, k_0, k_1, k_2, k_3,
     m_kept_0, m_kept_1, m_kept_2, dscale_sum_rows_0, dscale_sum_rows_1, dscale_sum_rows_2,
     dscale_sum_rows_3, dq_0, dq_1, dq_2, dq_3,
-    INDEX: tl.constexpr, INDEX2: tl.constexpr, SCALE_IS_TENSOR: tl.constexpr,
-    COUNT: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_D: tl.constexpr,
+    SCALE_IS_TENSOR: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_D: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
     """Each program takes BLOCK_M i by BLOCK_D e2 of one b, h1 and h0, and loops over j, BLOCK_N at a time."""
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
     i_tiles = lib.blocks(S, BLOCK_M)
-    first_i = (tl.program_id(0) % i_tiles).to(INDEX) * BLOCK_M
+    first_i = (tl.program_id(0) % i_tiles) * BLOCK_M
     i = (first_i + tl.arange(0, BLOCK_M)).to(tl.int64)
     program = tl.program_id(0) // i_tiles
     e2_tiles = tl.maximum(lib.blocks(E, BLOCK_D), 1)
-    first_e2 = (program % e2_tiles).to(INDEX2) * BLOCK_D
+    first_e2 = (program % e2_tiles) * BLOCK_D
     e2 = (first_e2 + tl.arange(0, BLOCK_D)).to(tl.int64)
     program2 = program // e2_tiles
     b = (program2 % B).to(tl.int64)
@@ -1152,7 +1131,7 @@ def decode_attention_backward_dq_wide(
     whole = tl.maximum(0, (tl.minimum(L, lib.end_of(len, L))) // BLOCK_N * BLOCK_N)
     # Whole blocks go without a mask, then the rest.
     for masked in tl.static_range(2):
-        for start in range((0, whole)[masked], tl.cast((whole, stop)[masked], COUNT), BLOCK_N):
+        for start in range((0, whole)[masked], (whole, stop)[masked], BLOCK_N):
             j = start + tl.arange(0, BLOCK_N).to(tl.int64)
             counts = (j[None, :] < stop) & (len > j[None, :])
             dp_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
@@ -1242,14 +1221,13 @@ def decode_attention_backward_dk_part(
     q_2, q_3, m_kept_0, m_kept_1, m_kept_2, dk_sum_parts_0, dk_sum_parts_1, dk_sum_parts_2,
     dk_sum_parts_3, dk_sum_parts_4, dv_sum_parts_0, dv_sum_parts_1, dv_sum_parts_2,
     dv_sum_parts_3, dv_sum_parts_4,
-    INDEX: tl.constexpr, COUNT: tl.constexpr, SCALE_IS_TENSOR: tl.constexpr,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
-    PARTS: tl.constexpr,
+    SCALE_IS_TENSOR: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_D: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """Each program takes BLOCK_M j of one part, b and h1, and loops over i, BLOCK_N at a time."""
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
     j_tiles = lib.blocks(L, BLOCK_M)
-    first_j = (tl.program_id(0) % j_tiles).to(INDEX) * BLOCK_M
+    first_j = (tl.program_id(0) % j_tiles) * BLOCK_M
     j = (first_j + tl.arange(0, BLOCK_M)).to(tl.int64)
     program = tl.program_id(0) // j_tiles
     part = (program % PARTS).to(tl.int64)
@@ -1275,7 +1253,7 @@ def decode_attention_backward_dk_part(
     for start_h0 in range(R):
         h0 = tl.cast(start_h0, tl.int64)
         chunk = lib.blocks(S, PARTS * BLOCK_N) * BLOCK_N
-        first = part.to(COUNT) * chunk
+        first = part.to(tl.int32) * chunk
         stop = tl.minimum(S, first + chunk)
         whole = tl.maximum(first, (tl.minimum(S, first + chunk)) // BLOCK_N * BLOCK_N)
         # Whole blocks go without a mask, after the rest.
@@ -1419,14 +1397,14 @@ def decode_attention_backward_dk_tiles(
     v_tiles, do_sum2_tiles, len_ptr, dp_row_ptr, k_tiles, q_tiles, m_kept_ptr, dk_ptr,
     dv_ptr, scale, L, B, G, R, S, E, len_0, dp_row_0, dp_row_1, dp_row_2, m_kept_0,
     m_kept_1, m_kept_2, dk_0, dk_1, dk_2, dk_3, dv_0, dv_1, dv_2, dv_3,
-    INDEX: tl.constexpr, SCALE_IS_TENSOR: tl.constexpr, T: tl.constexpr,
-    HAS_WHOLE_I: tl.constexpr, EVEN_I: tl.constexpr, BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
+    SCALE_IS_TENSOR: tl.constexpr, T: tl.constexpr, HAS_WHOLE_I: tl.constexpr,
+    EVEN_I: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_D: tl.constexpr,
 ):  # fmt: skip
     """Each program takes BLOCK_M j of one b and h1, and loops over i, BLOCK_N at a time."""
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
     j_tiles = lib.blocks(L, BLOCK_M)
-    first_j = (tl.program_id(0) % j_tiles).to(INDEX) * BLOCK_M
+    first_j = (tl.program_id(0) % j_tiles) * BLOCK_M
     j = (first_j + tl.arange(0, BLOCK_M)).to(tl.int64)
     program = tl.program_id(0) // j_tiles
     b = (program % B).to(tl.int64)
@@ -1436,13 +1414,9 @@ def decode_attention_backward_dk_tiles(
     e2 = tl.arange(0, BLOCK_D).to(tl.int64)
     dk_sum = tl.zeros((BLOCK_M, BLOCK_D), tl.float32)
     dv_sum = tl.zeros((BLOCK_M, BLOCK_D), tl.float32)
-    v = v_tiles.load([b.to(tl.int32), h1.to(tl.int32), tl.cast(first_j, tl.int32), 0]).reshape(
-        BLOCK_M, BLOCK_D
-    )
+    v = v_tiles.load([b.to(tl.int32), h1.to(tl.int32), first_j, 0]).reshape(BLOCK_M, BLOCK_D)
     len = tl.load(len_ptr + b * len_0).to(tl.int64)
-    k = k_tiles.load([b.to(tl.int32), h1.to(tl.int32), tl.cast(first_j, tl.int32), 0]).reshape(
-        BLOCK_M, BLOCK_D
-    )
+    k = k_tiles.load([b.to(tl.int32), h1.to(tl.int32), first_j, 0]).reshape(BLOCK_M, BLOCK_D)
     for start_h0 in range(R):
         h0 = tl.cast(start_h0, tl.int64)
         whole = S // BLOCK_N * BLOCK_N
@@ -1453,7 +1427,7 @@ def decode_attention_backward_dk_tiles(
             for start in range((0, whole)[masked], (whole, S)[masked], BLOCK_N):
                 i = start + tl.arange(0, BLOCK_N).to(tl.int64)
                 do_sum2 = do_sum2_tiles.load(
-                    [b.to(tl.int32), (h0 + h1 * R).to(tl.int32), tl.cast(start, tl.int32), 0]
+                    [b.to(tl.int32), (h0 + h1 * R).to(tl.int32), start, 0]
                 ).reshape(BLOCK_N, BLOCK_D)
                 # dp[b, h, i, j] = where(i64(len[b]) > j, sum[e](do_sum2[b, h, i, e] * ...
                 dp_sum = tl.dot(v, do_sum2.T)
@@ -1463,9 +1437,9 @@ def decode_attention_backward_dk_tiles(
                     mask=i[None, :] < S,
                 )
                 dp = tl.where(len > j[:, None], dp_sum - dp_row, 0.0)
-                q = q_tiles.load(
-                    [b.to(tl.int32), (h0 + h1 * R).to(tl.int32), tl.cast(start, tl.int32), 0]
-                ).reshape(BLOCK_N, BLOCK_D)
+                q = q_tiles.load([b.to(tl.int32), (h0 + h1 * R).to(tl.int32), start, 0]).reshape(
+                    BLOCK_N, BLOCK_D
+                )
                 # s_sum[b, h, i, j] = sum[e](q[b, h, i, e] * k[b, h // R, j, e])
                 s_sum = tl.dot(k, q.T)
                 m_kept = tl.load(
@@ -1508,18 +1482,18 @@ def decode_attention_backward_dk_wide(
     scale, L, E, B, G, R, S, v_0, v_1, v_2, v_3, do_sum2_0, do_sum2_1, do_sum2_2, do_sum2_3,
     len_0, dp_row_0, dp_row_1, dp_row_2, k_0, k_1, k_2, k_3, q_0, q_1, q_2, q_3, m_kept_0,
     m_kept_1, m_kept_2, dk_0, dk_1, dk_2, dk_3, dv_0, dv_1, dv_2, dv_3,
-    INDEX: tl.constexpr, INDEX2: tl.constexpr, SCALE_IS_TENSOR: tl.constexpr,
-    HAS_WHOLE_I: tl.constexpr, EVEN_I: tl.constexpr, BLOCK_M: tl.constexpr,
-    BLOCK_D: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+    SCALE_IS_TENSOR: tl.constexpr, HAS_WHOLE_I: tl.constexpr, EVEN_I: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
 ):  # fmt: skip
     """Each program takes BLOCK_M j by BLOCK_D e2 of one b and h1, and loops over i, BLOCK_N at a time."""
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
     j_tiles = lib.blocks(L, BLOCK_M)
-    first_j = (tl.program_id(0) % j_tiles).to(INDEX) * BLOCK_M
+    first_j = (tl.program_id(0) % j_tiles) * BLOCK_M
     j = (first_j + tl.arange(0, BLOCK_M)).to(tl.int64)
     program = tl.program_id(0) // j_tiles
     e2_tiles = tl.maximum(lib.blocks(E, BLOCK_D), 1)
-    first_e2 = (program % e2_tiles).to(INDEX2) * BLOCK_D
+    first_e2 = (program % e2_tiles) * BLOCK_D
     e2 = (first_e2 + tl.arange(0, BLOCK_D)).to(tl.int64)
     program2 = program // e2_tiles
     b = (program2 % B).to(tl.int64)
@@ -1798,17 +1772,13 @@ def launch_decode_attention_backward_dq(
     B, H, S, E = q.shape
     _, G, L, _ = k.shape
     R = H // G
+    lib.countable("decode_attention_backward_dq", (S, E), (L, E))
     tiled = lib.takes_tiles(do_sum2, v, q, k) and not lib.repeats(do_sum2, v, q, k)
     variant, config = choose_decode_attention_backward_dq(
         batch0=B, batch1=G, batch2=R, rows=S, terms=L, whole0=E, columns0=E, tiled=tiled,
         gpu=lib.gpu(do_sum2.device),
     )  # fmt: skip
     BLOCK_M, BLOCK_N, BLOCK_D = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_D"]
-    constants = dict(
-        INDEX=tl.int32 if S < 2_000_000_000 else tl.int64,
-        COUNT=tl.int32 if L < 2_000_000_000 else tl.int64,
-        SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True,
-    )  # fmt: skip
     if variant == "parts":
         PARTS = config["PARTS"]
         dq_sum_parts = torch.empty((PARTS, B, H, S, E), dtype=torch.float32, device=do_sum2.device)
@@ -1823,7 +1793,7 @@ def launch_decode_attention_backward_dq(
             G, R, L, E, len.stride(0), *do_sum2.stride(), *v.stride(), *dp_row.stride(),
             *q.stride(), *k.stride(), *m_kept.stride(), *dq_sum_parts.stride(),
             *lib.strides(dscale_sum_rows_parts, 5),
-            **constants, **config,
+            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True, **config,
         )  # fmt: skip
         lib.add_parts(dq_sum_parts, dq)
         lib.add_parts(dscale_sum_rows_parts, dscale_sum_rows)
@@ -1837,7 +1807,8 @@ def launch_decode_attention_backward_dq(
             len, do_sum2_tiles, v_tiles, dp_row, q_tiles, k_tiles, m_kept, dscale_sum_rows, dq,
             scale, S, B, G, R, L, E, len.stride(0), *dp_row.stride(), *m_kept.stride(),
             *lib.strides(dscale_sum_rows, 4), *dq.stride(),
-            T=lib.triton_dtype(q), **constants, **config,
+            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), T=lib.triton_dtype(q),
+            enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
         grid = (B * G * R * lib.cdiv(S, BLOCK_M) * max(1, lib.cdiv(E, BLOCK_D)),)
@@ -1845,7 +1816,7 @@ def launch_decode_attention_backward_dq(
             len, do_sum2, v, dp_row, q, k, m_kept, dscale_sum_rows, dq, scale, S, E, B, G, R, L,
             len.stride(0), *do_sum2.stride(), *v.stride(), *dp_row.stride(), *q.stride(),
             *k.stride(), *m_kept.stride(), *lib.strides(dscale_sum_rows, 4), *dq.stride(),
-            INDEX2=tl.int32 if E < 2_000_000_000 else tl.int64, **constants, **config,
+            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True, **config,
         )  # fmt: skip
 
 
@@ -1888,6 +1859,7 @@ def launch_decode_attention_backward_dk(
     B, H, S, E = q.shape
     _, G, L, _ = k.shape
     R = H // G
+    lib.countable("decode_attention_backward_dk", (L, E), (S, E))
     tiled = lib.takes_tiles(do_sum2, v, q, k) and not lib.repeats(do_sum2, v, q, k)
     variant, config = choose_decode_attention_backward_dk(
         batch0=B, batch1=G, rows=L, terms=S, whole0=E, columns0=E, tiled=tiled,
@@ -1903,8 +1875,6 @@ def launch_decode_attention_backward_dk(
             v, do_sum2, len, dp_row, k, q, m_kept, dk_sum_parts, dv_sum_parts, scale, L, B, G, R, S,
             E, *v.stride(), *do_sum2.stride(), len.stride(0), *dp_row.stride(), *k.stride(),
             *q.stride(), *m_kept.stride(), *dk_sum_parts.stride(), *dv_sum_parts.stride(),
-            INDEX=tl.int32 if L < 2_000_000_000 else tl.int64,
-            COUNT=tl.int32 if S < 2_000_000_000 else tl.int64,
             SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True,
             **lib.config_without(config, "BLOCK_P"),
         )  # fmt: skip
@@ -1925,7 +1895,6 @@ def launch_decode_attention_backward_dk(
         decode_attention_backward_dk_tiles[grid](
             v_tiles, do_sum2_tiles, len, dp_row, k_tiles, q_tiles, m_kept, dk, dv, scale, L, B, G,
             R, S, E, len.stride(0), *dp_row.stride(), *m_kept.stride(), *dk.stride(), *dv.stride(),
-            INDEX=tl.int32 if L < 2_000_000_000 else tl.int64,
             SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), T=lib.triton_dtype(q),
             HAS_WHOLE_I=S >= BLOCK_N, EVEN_I=S % BLOCK_N == 0,
             enable_fp_fusion=True, **config,
@@ -1936,8 +1905,6 @@ def launch_decode_attention_backward_dk(
             v, do_sum2, len, dp_row, k, q, m_kept, dk, dv, scale, L, E, B, G, R, S, *v.stride(),
             *do_sum2.stride(), len.stride(0), *dp_row.stride(), *k.stride(), *q.stride(),
             *m_kept.stride(), *dk.stride(), *dv.stride(),
-            INDEX=tl.int32 if L < 2_000_000_000 else tl.int64,
-            INDEX2=tl.int32 if E < 2_000_000_000 else tl.int64,
             SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), HAS_WHOLE_I=S >= BLOCK_N,
             EVEN_I=S % BLOCK_N == 0, enable_fp_fusion=True, **config,
         )  # fmt: skip

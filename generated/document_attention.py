@@ -63,14 +63,14 @@ def document_attention_forward_o_part(
     k_2, k_3, seen_0, seen_1, v_0, v_1, v_2, v_3, m_parts_0, m_parts_1, m_parts_2,
     m_parts_3, o_sum_parts_0, o_sum_parts_1, o_sum_parts_2, o_sum_parts_3, o_sum_parts_4,
     o_sum2_parts_0, o_sum2_parts_1, o_sum2_parts_2, o_sum2_parts_3,
-    INDEX: tl.constexpr, SCALE_IS_TENSOR: tl.constexpr, BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr, PARTS: tl.constexpr,
+    SCALE_IS_TENSOR: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_D: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """Each program takes BLOCK_M i of one part, b and h, and loops over j, BLOCK_N at a time."""
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
     i_tiles = lib.blocks(S, BLOCK_M)
     # The tiles of most terms first.
-    first_i = (i_tiles - 1 - tl.program_id(0) % i_tiles).to(INDEX) * BLOCK_M
+    first_i = (i_tiles - 1 - tl.program_id(0) % i_tiles) * BLOCK_M
     i = (first_i + tl.arange(0, BLOCK_M)).to(tl.int64)
     program = tl.program_id(0) // i_tiles
     part = (program % PARTS).to(tl.int64)
@@ -84,7 +84,7 @@ def document_attention_forward_o_part(
     o_sum = tl.zeros((BLOCK_M, BLOCK_D), tl.float32)
     o_sum2 = tl.zeros((BLOCK_M, 1), tl.float32)
     chunk = lib.blocks(S, PARTS * BLOCK_N) * BLOCK_N
-    first = part.to(INDEX) * chunk
+    first = part.to(tl.int32) * chunk
     begin_ = tl.load(begin_ptr + b * begin_0 + i[:, None] * begin_1, mask=i[:, None] < S).to(
         tl.int64
     )
@@ -111,9 +111,7 @@ def document_attention_forward_o_part(
     # Whole blocks go without a mask, then those before and behind them.
     for masked in tl.static_range(2):
         for at in range(
-            (whole, first2)[masked],
-            tl.cast((behind, stop - (behind - whole))[masked], INDEX),
-            BLOCK_N,
+            (whole, first2)[masked], (behind, stop - (behind - whole))[masked], BLOCK_N
         ):
             start = at + tl.where(at < whole, 0, behind - whole) if masked else at
             j = start + tl.arange(0, BLOCK_N).to(tl.int64)
@@ -259,14 +257,14 @@ def document_attention_forward_o_tiles(
     begin_ptr, q_tiles, k_tiles, seen_ptr, v_tiles, m_kept_ptr, o_sum2_kept_ptr, o_ptr,
     scale, S, B, H, E, begin_0, begin_1, seen_0, seen_1, m_kept_0, m_kept_1, m_kept_2,
     o_sum2_kept_0, o_sum2_kept_1, o_sum2_kept_2, o_0, o_1, o_2, o_3,
-    INDEX: tl.constexpr, SCALE_IS_TENSOR: tl.constexpr, T: tl.constexpr,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
+    SCALE_IS_TENSOR: tl.constexpr, T: tl.constexpr, BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
 ):  # fmt: skip
     """Each program takes BLOCK_M i of one b and h, and loops over j, BLOCK_N at a time."""
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
     i_tiles = lib.blocks(S, BLOCK_M)
     # The tiles of most terms first.
-    first_i = (i_tiles - 1 - tl.program_id(0) % i_tiles).to(INDEX) * BLOCK_M
+    first_i = (i_tiles - 1 - tl.program_id(0) % i_tiles) * BLOCK_M
     i = (first_i + tl.arange(0, BLOCK_M)).to(tl.int64)
     program = tl.program_id(0) // i_tiles
     b = (program % B).to(tl.int64)
@@ -282,9 +280,7 @@ def document_attention_forward_o_tiles(
     end_i = tl.minimum(first_i + BLOCK_M, S)
     begin = tl.maximum(0, lib.end_of(tl.min(tl.where(i[:, None] < S, begin_, S)), S))
     first = begin // BLOCK_N * BLOCK_N
-    q = q_tiles.load([b.to(tl.int32), h.to(tl.int32), tl.cast(first_i, tl.int32), 0]).reshape(
-        BLOCK_M, BLOCK_D
-    )
+    q = q_tiles.load([b.to(tl.int32), h.to(tl.int32), first_i, 0]).reshape(BLOCK_M, BLOCK_D)
     whole = tl.maximum(
         first,
         tl.minimum(
@@ -297,15 +293,11 @@ def document_attention_forward_o_tiles(
     # Whole blocks go without a mask, then those before and behind them.
     for masked in tl.static_range(2):
         for at in range(
-            (whole, first)[masked],
-            tl.cast((behind, end_i - (behind - whole))[masked], INDEX),
-            BLOCK_N,
+            (whole, first)[masked], (behind, end_i - (behind - whole))[masked], BLOCK_N
         ):
             start = at + tl.where(at < whole, 0, behind - whole) if masked else at
             j = start + tl.arange(0, BLOCK_N).to(tl.int64)
-            k = k_tiles.load([b.to(tl.int32), h.to(tl.int32), tl.cast(start, tl.int32), 0]).reshape(
-                BLOCK_N, BLOCK_D
-            )
+            k = k_tiles.load([b.to(tl.int32), h.to(tl.int32), start, 0]).reshape(BLOCK_N, BLOCK_D)
             # s_sum[b, h, i, j] = sum[e](q[b, h, i, e] * k[b, h, j, e])
             s_sum = tl.dot(q, k.T)
             # s[b, h, i, j] = scale * s_sum[b, h, i, j]
@@ -324,9 +316,7 @@ def document_attention_forward_o_tiles(
             # p[b, h, i, j] = exp(s[b, h, i, j] - m[b, h, i])
             p = tl.exp2(s * 1.44269504 - m_base)
             seen = tl.load(seen_ptr + b * seen_0 + j[:, None] * seen_1, mask=j[:, None] < end_i)
-            v = v_tiles.load([b.to(tl.int32), h.to(tl.int32), tl.cast(start, tl.int32), 0]).reshape(
-                BLOCK_N, BLOCK_D
-            )
+            v = v_tiles.load([b.to(tl.int32), h.to(tl.int32), start, 0]).reshape(BLOCK_N, BLOCK_D)
             if masked:
                 v = tl.where((j[:, None] < end_i) & seen, v, 0.0)
             # o_sum[b, h, i, e] = sum[begin_[b, i] <= j <= i](T(p[b, h, i, j]) * ...
@@ -356,19 +346,18 @@ def document_attention_forward_o_wide(
     E, B, H, begin_0, begin_1, q_0, q_1, q_2, q_3, k_0, k_1, k_2, k_3, seen_0, seen_1, v_0,
     v_1, v_2, v_3, m_kept_0, m_kept_1, m_kept_2, o_sum2_kept_0, o_sum2_kept_1,
     o_sum2_kept_2, o_0, o_1, o_2, o_3,
-    INDEX: tl.constexpr, INDEX2: tl.constexpr, SCALE_IS_TENSOR: tl.constexpr,
-    BLOCK_M: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
+    SCALE_IS_TENSOR: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_D: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
     """Each program takes BLOCK_M i by BLOCK_D e of one b and h, and loops over j, BLOCK_N at a time."""
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
     i_tiles = lib.blocks(S, BLOCK_M)
     # The tiles of most terms first.
-    first_i = (i_tiles - 1 - tl.program_id(0) % i_tiles).to(INDEX) * BLOCK_M
+    first_i = (i_tiles - 1 - tl.program_id(0) % i_tiles) * BLOCK_M
     i = (first_i + tl.arange(0, BLOCK_M)).to(tl.int64)
     program = tl.program_id(0) // i_tiles
     e_tiles = tl.maximum(lib.blocks(E, BLOCK_D), 1)
-    first_e = (program % e_tiles).to(INDEX2) * BLOCK_D
+    first_e = (program % e_tiles) * BLOCK_D
     e = (first_e + tl.arange(0, BLOCK_D)).to(tl.int64)
     program2 = program // e_tiles
     b = (program2 % B).to(tl.int64)
@@ -395,9 +384,7 @@ def document_attention_forward_o_wide(
     # Whole blocks go without a mask, then those before and behind them.
     for masked in tl.static_range(2):
         for at in range(
-            (whole, first)[masked],
-            tl.cast((behind, end_i - (behind - whole))[masked], INDEX),
-            BLOCK_N,
+            (whole, first)[masked], (behind, end_i - (behind - whole))[masked], BLOCK_N
         ):
             start = at + tl.where(at < whole, 0, behind - whole) if masked else at
             j = start + tl.arange(0, BLOCK_N).to(tl.int64)
@@ -468,19 +455,18 @@ def document_attention_forward_o_wide_part(
     k_2, k_3, seen_0, seen_1, v_0, v_1, v_2, v_3, m_parts_0, m_parts_1, m_parts_2,
     m_parts_3, o_sum_parts_0, o_sum_parts_1, o_sum_parts_2, o_sum_parts_3, o_sum_parts_4,
     o_sum2_parts_0, o_sum2_parts_1, o_sum2_parts_2, o_sum2_parts_3,
-    INDEX: tl.constexpr, INDEX2: tl.constexpr, SCALE_IS_TENSOR: tl.constexpr,
-    BLOCK_M: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr, PARTS: tl.constexpr,
+    SCALE_IS_TENSOR: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_D: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """Each program takes BLOCK_M i by BLOCK_D e of one part, b and h, and loops over j, BLOCK_N at a time."""
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
     i_tiles = lib.blocks(S, BLOCK_M)
     # The tiles of most terms first.
-    first_i = (i_tiles - 1 - tl.program_id(0) % i_tiles).to(INDEX) * BLOCK_M
+    first_i = (i_tiles - 1 - tl.program_id(0) % i_tiles) * BLOCK_M
     i = (first_i + tl.arange(0, BLOCK_M)).to(tl.int64)
     program = tl.program_id(0) // i_tiles
     e_tiles = tl.maximum(lib.blocks(E, BLOCK_D), 1)
-    first_e = (program % e_tiles).to(INDEX2) * BLOCK_D
+    first_e = (program % e_tiles) * BLOCK_D
     e = (first_e + tl.arange(0, BLOCK_D)).to(tl.int64)
     program2 = program // e_tiles
     part = (program2 % PARTS).to(tl.int64)
@@ -492,7 +478,7 @@ def document_attention_forward_o_wide_part(
     o_sum = tl.zeros((BLOCK_M, BLOCK_D), tl.float32)
     o_sum2 = tl.zeros((BLOCK_M, 1), tl.float32)
     chunk = lib.blocks(S, PARTS * BLOCK_N) * BLOCK_N
-    first = part.to(INDEX) * chunk
+    first = part.to(tl.int32) * chunk
     begin_ = tl.load(begin_ptr + b * begin_0 + i[:, None] * begin_1, mask=i[:, None] < S).to(
         tl.int64
     )
@@ -514,9 +500,7 @@ def document_attention_forward_o_wide_part(
     # Whole blocks go without a mask, then those before and behind them.
     for masked in tl.static_range(2):
         for at in range(
-            (whole, first2)[masked],
-            tl.cast((behind, stop - (behind - whole))[masked], INDEX),
-            BLOCK_N,
+            (whole, first2)[masked], (behind, stop - (behind - whole))[masked], BLOCK_N
         ):
             start = at + tl.where(at < whole, 0, behind - whole) if masked else at
             j = start + tl.arange(0, BLOCK_N).to(tl.int64)
@@ -693,6 +677,7 @@ def launch_document_attention_forward_o(
 ) -> None:
     """Computes o, m_kept, o_sum2_kept with the chosen variant. Does not check operands."""
     B, H, S, E = q.shape
+    lib.countable("document_attention_forward_o", (S, E), (S, E))
     variant, config = choose_document_attention_forward_o(
         batch0=B, batch1=H, rows=S, terms=S, whole0=E, columns0=E,
         tiled=lib.takes_tiles(q, k, v) and not lib.repeats(q, k, v), gpu=lib.gpu(k.device),
@@ -708,7 +693,6 @@ def launch_document_attention_forward_o(
             begin_, q, k, seen, v, m_parts, o_sum_parts, o_sum2_parts, scale, S, B, H, E,
             *begin_.stride(), *q.stride(), *k.stride(), *seen.stride(), *v.stride(),
             *m_parts.stride(), *o_sum_parts.stride(), *o_sum2_parts.stride(),
-            INDEX=tl.int32 if S < 2_000_000_000 else tl.int64,
             SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True,
             **lib.config_without(config, "BLOCK_P"),
         )  # fmt: skip
@@ -728,7 +712,6 @@ def launch_document_attention_forward_o(
         document_attention_forward_o_tiles[grid](
             begin_, q_tiles, k_tiles, seen, v_tiles, m_kept, o_sum2_kept, o, scale, S, B, H, E,
             *begin_.stride(), *seen.stride(), *m_kept.stride(), *o_sum2_kept.stride(), *o.stride(),
-            INDEX=tl.int32 if S < 2_000_000_000 else tl.int64,
             SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), T=lib.triton_dtype(q),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
@@ -742,8 +725,6 @@ def launch_document_attention_forward_o(
             begin_, q, k, seen, v, m_parts, o_sum_parts, o_sum2_parts, scale, S, E, B, H,
             *begin_.stride(), *q.stride(), *k.stride(), *seen.stride(), *v.stride(),
             *m_parts.stride(), *o_sum_parts.stride(), *o_sum2_parts.stride(),
-            INDEX=tl.int32 if S < 2_000_000_000 else tl.int64,
-            INDEX2=tl.int32 if E < 2_000_000_000 else tl.int64,
             SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True,
             **lib.config_without(config, "BLOCK_P"),
         )  # fmt: skip
@@ -761,8 +742,6 @@ def launch_document_attention_forward_o(
             begin_, q, k, seen, v, m_kept, o_sum2_kept, o, scale, S, E, B, H, *begin_.stride(),
             *q.stride(), *k.stride(), *seen.stride(), *v.stride(), *m_kept.stride(),
             *o_sum2_kept.stride(), *o.stride(),
-            INDEX=tl.int32 if S < 2_000_000_000 else tl.int64,
-            INDEX2=tl.int32 if E < 2_000_000_000 else tl.int64,
             SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True, **config,
         )  # fmt: skip
 
@@ -1097,14 +1076,14 @@ def document_attention_backward_dq_part(
     seen_1, dq_sum_parts_0, dq_sum_parts_1, dq_sum_parts_2, dq_sum_parts_3, dq_sum_parts_4,
     dscale_sum_rows_parts_0, dscale_sum_rows_parts_1, dscale_sum_rows_parts_2,
     dscale_sum_rows_parts_3,
-    INDEX: tl.constexpr, SCALE_IS_TENSOR: tl.constexpr, BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr, PARTS: tl.constexpr,
+    SCALE_IS_TENSOR: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_D: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """Each program takes BLOCK_M i of one part, b and h, and loops over j, BLOCK_N at a time."""
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
     i_tiles = lib.blocks(S, BLOCK_M)
     # The tiles of most terms first.
-    first_i = (i_tiles - 1 - tl.program_id(0) % i_tiles).to(INDEX) * BLOCK_M
+    first_i = (i_tiles - 1 - tl.program_id(0) % i_tiles) * BLOCK_M
     i = (first_i + tl.arange(0, BLOCK_M)).to(tl.int64)
     program = tl.program_id(0) // i_tiles
     part = (program % PARTS).to(tl.int64)
@@ -1117,7 +1096,7 @@ def document_attention_backward_dq_part(
     dq_sum = tl.zeros((BLOCK_M, BLOCK_D), tl.float32)
     dscale_sum_rows = tl.zeros((BLOCK_M, 1), tl.float32)
     chunk = lib.blocks(S, PARTS * BLOCK_N) * BLOCK_N
-    first = part.to(INDEX) * chunk
+    first = part.to(tl.int32) * chunk
     begin_ = tl.load(begin_ptr + b * begin_0 + i[:, None] * begin_1, mask=i[:, None] < S).to(
         tl.int64
     )
@@ -1159,9 +1138,7 @@ def document_attention_backward_dq_part(
     # Whole blocks go without a mask, then those before and behind them.
     for masked in tl.static_range(2):
         for at in range(
-            (whole, first2)[masked],
-            tl.cast((behind, stop - (behind - whole))[masked], INDEX),
-            BLOCK_N,
+            (whole, first2)[masked], (behind, stop - (behind - whole))[masked], BLOCK_N
         ):
             start = at + tl.where(at < whole, 0, behind - whole) if masked else at
             j = start + tl.arange(0, BLOCK_N).to(tl.int64)
@@ -1231,14 +1208,14 @@ def document_attention_backward_dq_tiles(
     dscale_sum_rows_ptr, dq_ptr, scale, S, B, H, E, begin_0, begin_1, dp_row_0, dp_row_1,
     dp_row_2, m_kept_0, m_kept_1, m_kept_2, seen_0, seen_1, dscale_sum_rows_0,
     dscale_sum_rows_1, dscale_sum_rows_2, dq_0, dq_1, dq_2, dq_3,
-    INDEX: tl.constexpr, SCALE_IS_TENSOR: tl.constexpr, T: tl.constexpr,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
+    SCALE_IS_TENSOR: tl.constexpr, T: tl.constexpr, BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
 ):  # fmt: skip
     """Each program takes BLOCK_M i of one b and h, and loops over j, BLOCK_N at a time."""
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
     i_tiles = lib.blocks(S, BLOCK_M)
     # The tiles of most terms first.
-    first_i = (i_tiles - 1 - tl.program_id(0) % i_tiles).to(INDEX) * BLOCK_M
+    first_i = (i_tiles - 1 - tl.program_id(0) % i_tiles) * BLOCK_M
     i = (first_i + tl.arange(0, BLOCK_M)).to(tl.int64)
     program = tl.program_id(0) // i_tiles
     b = (program % B).to(tl.int64)
@@ -1253,15 +1230,13 @@ def document_attention_backward_dq_tiles(
     end_i = tl.minimum(first_i + BLOCK_M, S)
     begin = tl.maximum(0, lib.end_of(tl.min(tl.where(i[:, None] < S, begin_, S)), S))
     first = begin // BLOCK_N * BLOCK_N
-    do_sum2 = do_sum2_tiles.load(
-        [b.to(tl.int32), h.to(tl.int32), tl.cast(first_i, tl.int32), 0]
-    ).reshape(BLOCK_M, BLOCK_D)
+    do_sum2 = do_sum2_tiles.load([b.to(tl.int32), h.to(tl.int32), first_i, 0]).reshape(
+        BLOCK_M, BLOCK_D
+    )
     dp_row = tl.load(
         dp_row_ptr + b * dp_row_0 + h * dp_row_1 + i[:, None] * dp_row_2, mask=i[:, None] < S
     )
-    q = q_tiles.load([b.to(tl.int32), h.to(tl.int32), tl.cast(first_i, tl.int32), 0]).reshape(
-        BLOCK_M, BLOCK_D
-    )
+    q = q_tiles.load([b.to(tl.int32), h.to(tl.int32), first_i, 0]).reshape(BLOCK_M, BLOCK_D)
     m_kept = tl.load(
         m_kept_ptr + b * m_kept_0 + h * m_kept_1 + i[:, None] * m_kept_2, mask=i[:, None] < S
     ).to(tl.float32)
@@ -1277,23 +1252,17 @@ def document_attention_backward_dq_tiles(
     # Whole blocks go without a mask, then those before and behind them.
     for masked in tl.static_range(2):
         for at in range(
-            (whole, first)[masked],
-            tl.cast((behind, end_i - (behind - whole))[masked], INDEX),
-            BLOCK_N,
+            (whole, first)[masked], (behind, end_i - (behind - whole))[masked], BLOCK_N
         ):
             start = at + tl.where(at < whole, 0, behind - whole) if masked else at
             j = start + tl.arange(0, BLOCK_N).to(tl.int64)
             counts = (j[None, :] < end_i) & (j[None, :] >= begin_) & (i[:, None] >= j[None, :])
-            v = v_tiles.load([b.to(tl.int32), h.to(tl.int32), tl.cast(start, tl.int32), 0]).reshape(
-                BLOCK_N, BLOCK_D
-            )
+            v = v_tiles.load([b.to(tl.int32), h.to(tl.int32), start, 0]).reshape(BLOCK_N, BLOCK_D)
             # dp_sum[b, h, i, j] = sum[e](do_sum2[b, h, i, e] * v[b, h, j, e])
             dp_sum = tl.dot(do_sum2, v.T)
             # dp[b, h, i, j] = where(j >= i64(begin_[b, i]) and i >= j, ...
             dp = dp_sum - dp_row
-            k = k_tiles.load([b.to(tl.int32), h.to(tl.int32), tl.cast(start, tl.int32), 0]).reshape(
-                BLOCK_N, BLOCK_D
-            )
+            k = k_tiles.load([b.to(tl.int32), h.to(tl.int32), start, 0]).reshape(BLOCK_N, BLOCK_D)
             # s_sum[b, h, i, j] = sum[e](q[b, h, i, e] * k[b, h, j, e])
             s_sum = tl.dot(q, k.T)
             # p[b, h, i, j] = exp(s[b, h, i, j] - m_kept[b, h, i])
@@ -1335,19 +1304,18 @@ def document_attention_backward_dq_wide(
     do_sum2_2, do_sum2_3, v_0, v_1, v_2, v_3, dp_row_0, dp_row_1, dp_row_2, q_0, q_1, q_2,
     q_3, k_0, k_1, k_2, k_3, m_kept_0, m_kept_1, m_kept_2, seen_0, seen_1,
     dscale_sum_rows_0, dscale_sum_rows_1, dscale_sum_rows_2, dq_0, dq_1, dq_2, dq_3,
-    INDEX: tl.constexpr, INDEX2: tl.constexpr, SCALE_IS_TENSOR: tl.constexpr,
-    BLOCK_M: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
+    SCALE_IS_TENSOR: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_D: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
     """Each program takes BLOCK_M i by BLOCK_D e2 of one b and h, and loops over j, BLOCK_N at a time."""
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
     i_tiles = lib.blocks(S, BLOCK_M)
     # The tiles of most terms first.
-    first_i = (i_tiles - 1 - tl.program_id(0) % i_tiles).to(INDEX) * BLOCK_M
+    first_i = (i_tiles - 1 - tl.program_id(0) % i_tiles) * BLOCK_M
     i = (first_i + tl.arange(0, BLOCK_M)).to(tl.int64)
     program = tl.program_id(0) // i_tiles
     e2_tiles = tl.maximum(lib.blocks(E, BLOCK_D), 1)
-    first_e2 = (program % e2_tiles).to(INDEX2) * BLOCK_D
+    first_e2 = (program % e2_tiles) * BLOCK_D
     e2 = (first_e2 + tl.arange(0, BLOCK_D)).to(tl.int64)
     program2 = program // e2_tiles
     b = (program2 % B).to(tl.int64)
@@ -1379,9 +1347,7 @@ def document_attention_backward_dq_wide(
     # Whole blocks go without a mask, then those before and behind them.
     for masked in tl.static_range(2):
         for at in range(
-            (whole, first)[masked],
-            tl.cast((behind, end_i - (behind - whole))[masked], INDEX),
-            BLOCK_N,
+            (whole, first)[masked], (behind, end_i - (behind - whole))[masked], BLOCK_N
         ):
             start = at + tl.where(at < whole, 0, behind - whole) if masked else at
             j = start + tl.arange(0, BLOCK_N).to(tl.int64)
@@ -1479,13 +1445,13 @@ def document_attention_backward_dk_part(
     q_1, q_2, q_3, m_kept_0, m_kept_1, m_kept_2, dk_sum_parts_0, dk_sum_parts_1,
     dk_sum_parts_2, dk_sum_parts_3, dk_sum_parts_4, dv_sum_parts_0, dv_sum_parts_1,
     dv_sum_parts_2, dv_sum_parts_3, dv_sum_parts_4,
-    INDEX: tl.constexpr, SCALE_IS_TENSOR: tl.constexpr, BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr, PARTS: tl.constexpr,
+    SCALE_IS_TENSOR: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_D: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """Each program takes BLOCK_M j of one part, b and h, and loops over i, BLOCK_N at a time."""
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
     j_tiles = lib.blocks(S, BLOCK_M)
-    first_j = (tl.program_id(0) % j_tiles).to(INDEX) * BLOCK_M
+    first_j = (tl.program_id(0) % j_tiles) * BLOCK_M
     j = (first_j + tl.arange(0, BLOCK_M)).to(tl.int64)
     program = tl.program_id(0) // j_tiles
     part = (program % PARTS).to(tl.int64)
@@ -1498,21 +1464,21 @@ def document_attention_backward_dk_part(
     dk_sum = tl.zeros((BLOCK_M, BLOCK_D), tl.float32)
     dv_sum = tl.zeros((BLOCK_M, BLOCK_D), tl.float32)
     chunk = lib.blocks(S, PARTS * BLOCK_N) * BLOCK_N
-    first = part.to(INDEX) * chunk
+    first = part.to(tl.int32) * chunk
     end_j = tl.minimum(first_j + BLOCK_M, S)
     part_stop = tl.minimum(S, first + chunk)
     # The i that some lane of this tile has, and the first behind them that not all have.
-    begin_i, stop_i, rest_i = S, tl.cast(0, INDEX), S
+    begin_i, stop_i, rest_i = S, 0, S
     for scan in range(tl.maximum(first, first_j), part_stop, 1024):
         i = scan + tl.arange(0, 1024).to(tl.int64)
         begin_ = tl.load(
             begin_ptr + b * begin_0 + i[None, :] * begin_1, mask=i[None, :] < part_stop
         ).to(tl.int64)
         some = (i[None, :] < part_stop) & (end_j > begin_)
-        begin_i = tl.minimum(begin_i, tl.min(tl.where(some, i[None, :], S)).to(INDEX))
-        stop_i = tl.maximum(stop_i, tl.max(tl.where(some, i[None, :] + 1, 0)).to(INDEX))
+        begin_i = tl.minimum(begin_i, tl.min(tl.where(some, i[None, :], S)).to(tl.int32))
+        stop_i = tl.maximum(stop_i, tl.max(tl.where(some, i[None, :] + 1, 0)).to(tl.int32))
         partly = (i[None, :] >= begin_i) & ~(first_j >= begin_)
-        rest_i = tl.minimum(rest_i, tl.min(tl.where(partly, i[None, :], S)).to(INDEX))
+        rest_i = tl.minimum(rest_i, tl.min(tl.where(partly, i[None, :], S)).to(tl.int32))
     first2 = begin_i // BLOCK_N * BLOCK_N
     v = tl.load(
         v_ptr + b * v_0 + h * v_1 + j[:, None] * v_2 + e[None, :] * v_3,
@@ -1534,9 +1500,7 @@ def document_attention_backward_dk_part(
     # Whole blocks go without a mask, then those before and behind them.
     for masked in tl.static_range(2):
         for at in range(
-            (whole, first2)[masked],
-            tl.cast((behind, stop_i - (behind - whole))[masked], INDEX),
-            BLOCK_N,
+            (whole, first2)[masked], (behind, stop_i - (behind - whole))[masked], BLOCK_N
         ):
             start = at + tl.where(at < whole, 0, behind - whole) if masked else at
             i = start + tl.arange(0, BLOCK_N).to(tl.int64)
@@ -1632,13 +1596,13 @@ def document_attention_backward_dk_tiles(
     begin_ptr, v_tiles, do_sum2_tiles, dp_row_ptr, k_tiles, q_tiles, m_kept_ptr, dk_ptr,
     dv_ptr, scale, S, B, H, E, begin_0, begin_1, dp_row_0, dp_row_1, dp_row_2, m_kept_0,
     m_kept_1, m_kept_2, dk_0, dk_1, dk_2, dk_3, dv_0, dv_1, dv_2, dv_3,
-    INDEX: tl.constexpr, SCALE_IS_TENSOR: tl.constexpr, T: tl.constexpr,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
+    SCALE_IS_TENSOR: tl.constexpr, T: tl.constexpr, BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
 ):  # fmt: skip
     """Each program takes BLOCK_M j of one b and h, and loops over i, BLOCK_N at a time."""
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
     j_tiles = lib.blocks(S, BLOCK_M)
-    first_j = (tl.program_id(0) % j_tiles).to(INDEX) * BLOCK_M
+    first_j = (tl.program_id(0) % j_tiles) * BLOCK_M
     j = (first_j + tl.arange(0, BLOCK_M)).to(tl.int64)
     program = tl.program_id(0) // j_tiles
     b = (program % B).to(tl.int64)
@@ -1650,24 +1614,20 @@ def document_attention_backward_dk_tiles(
     dv_sum = tl.zeros((BLOCK_M, BLOCK_D), tl.float32)
     end_j = tl.minimum(first_j + BLOCK_M, S)
     # The i that some lane of this tile has, and the first behind them that not all have.
-    begin_i, stop_i, rest_i = S, tl.cast(0, INDEX), S
+    begin_i, stop_i, rest_i = S, 0, S
     for scan in range(first_j, S, 1024):
         i = scan + tl.arange(0, 1024).to(tl.int64)
         begin_ = tl.load(begin_ptr + b * begin_0 + i[None, :] * begin_1, mask=i[None, :] < S).to(
             tl.int64
         )
         some = (i[None, :] < S) & (end_j > begin_)
-        begin_i = tl.minimum(begin_i, tl.min(tl.where(some, i[None, :], S)).to(INDEX))
-        stop_i = tl.maximum(stop_i, tl.max(tl.where(some, i[None, :] + 1, 0)).to(INDEX))
+        begin_i = tl.minimum(begin_i, tl.min(tl.where(some, i[None, :], S)).to(tl.int32))
+        stop_i = tl.maximum(stop_i, tl.max(tl.where(some, i[None, :] + 1, 0)).to(tl.int32))
         partly = (i[None, :] >= begin_i) & ~(first_j >= begin_)
-        rest_i = tl.minimum(rest_i, tl.min(tl.where(partly, i[None, :], S)).to(INDEX))
+        rest_i = tl.minimum(rest_i, tl.min(tl.where(partly, i[None, :], S)).to(tl.int32))
     first = begin_i // BLOCK_N * BLOCK_N
-    v = v_tiles.load([b.to(tl.int32), h.to(tl.int32), tl.cast(first_j, tl.int32), 0]).reshape(
-        BLOCK_M, BLOCK_D
-    )
-    k = k_tiles.load([b.to(tl.int32), h.to(tl.int32), tl.cast(first_j, tl.int32), 0]).reshape(
-        BLOCK_M, BLOCK_D
-    )
+    v = v_tiles.load([b.to(tl.int32), h.to(tl.int32), first_j, 0]).reshape(BLOCK_M, BLOCK_D)
+    k = k_tiles.load([b.to(tl.int32), h.to(tl.int32), first_j, 0]).reshape(BLOCK_M, BLOCK_D)
     whole = tl.maximum(
         first, tl.minimum(lib.blocks(tl.maximum(end_j - 1, begin_i), BLOCK_N) * BLOCK_N, stop_i)
     )
@@ -1675,15 +1635,13 @@ def document_attention_backward_dk_tiles(
     # Whole blocks go without a mask, then those before and behind them.
     for masked in tl.static_range(2):
         for at in range(
-            (whole, first)[masked],
-            tl.cast((behind, stop_i - (behind - whole))[masked], INDEX),
-            BLOCK_N,
+            (whole, first)[masked], (behind, stop_i - (behind - whole))[masked], BLOCK_N
         ):
             start = at + tl.where(at < whole, 0, behind - whole) if masked else at
             i = start + tl.arange(0, BLOCK_N).to(tl.int64)
-            do_sum2 = do_sum2_tiles.load(
-                [b.to(tl.int32), h.to(tl.int32), tl.cast(start, tl.int32), 0]
-            ).reshape(BLOCK_N, BLOCK_D)
+            do_sum2 = do_sum2_tiles.load([b.to(tl.int32), h.to(tl.int32), start, 0]).reshape(
+                BLOCK_N, BLOCK_D
+            )
             # dp_sum[b, h, i, j] = sum[e](do_sum2[b, h, i, e] * v[b, h, j, e])
             dp_sum = tl.dot(v, do_sum2.T)
             dp_row = tl.load(
@@ -1692,9 +1650,7 @@ def document_attention_backward_dk_tiles(
             )
             # dp[b, h, i, j] = where(j >= i64(begin_[b, i]) and i >= j, ...
             dp = dp_sum - dp_row
-            q = q_tiles.load([b.to(tl.int32), h.to(tl.int32), tl.cast(start, tl.int32), 0]).reshape(
-                BLOCK_N, BLOCK_D
-            )
+            q = q_tiles.load([b.to(tl.int32), h.to(tl.int32), start, 0]).reshape(BLOCK_N, BLOCK_D)
             # s_sum[b, h, i, j] = sum[e](q[b, h, i, e] * k[b, h, j, e])
             s_sum = tl.dot(k, q.T)
             m_kept = tl.load(
@@ -1754,18 +1710,17 @@ def document_attention_backward_dk_wide(
     scale, S, E, B, H, begin_0, begin_1, v_0, v_1, v_2, v_3, do_sum2_0, do_sum2_1,
     do_sum2_2, do_sum2_3, dp_row_0, dp_row_1, dp_row_2, k_0, k_1, k_2, k_3, q_0, q_1, q_2,
     q_3, m_kept_0, m_kept_1, m_kept_2, dk_0, dk_1, dk_2, dk_3, dv_0, dv_1, dv_2, dv_3,
-    INDEX: tl.constexpr, INDEX2: tl.constexpr, SCALE_IS_TENSOR: tl.constexpr,
-    BLOCK_M: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
+    SCALE_IS_TENSOR: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_D: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
     """Each program takes BLOCK_M j by BLOCK_D e2 of one b and h, and loops over i, BLOCK_N at a time."""
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
     j_tiles = lib.blocks(S, BLOCK_M)
-    first_j = (tl.program_id(0) % j_tiles).to(INDEX) * BLOCK_M
+    first_j = (tl.program_id(0) % j_tiles) * BLOCK_M
     j = (first_j + tl.arange(0, BLOCK_M)).to(tl.int64)
     program = tl.program_id(0) // j_tiles
     e2_tiles = tl.maximum(lib.blocks(E, BLOCK_D), 1)
-    first_e2 = (program % e2_tiles).to(INDEX2) * BLOCK_D
+    first_e2 = (program % e2_tiles) * BLOCK_D
     e2 = (first_e2 + tl.arange(0, BLOCK_D)).to(tl.int64)
     program2 = program // e2_tiles
     b = (program2 % B).to(tl.int64)
@@ -1775,17 +1730,17 @@ def document_attention_backward_dk_wide(
     dv_sum = tl.zeros((BLOCK_M, BLOCK_D), tl.float32)
     end_j = tl.minimum(first_j + BLOCK_M, S)
     # The i that some lane of this tile has, and the first behind them that not all have.
-    begin_i, stop_i, rest_i = S, tl.cast(0, INDEX), S
+    begin_i, stop_i, rest_i = S, 0, S
     for scan in range(first_j, S, 1024):
         i = scan + tl.arange(0, 1024).to(tl.int64)
         begin_ = tl.load(begin_ptr + b * begin_0 + i[None, :] * begin_1, mask=i[None, :] < S).to(
             tl.int64
         )
         some = (i[None, :] < S) & (end_j > begin_)
-        begin_i = tl.minimum(begin_i, tl.min(tl.where(some, i[None, :], S)).to(INDEX))
-        stop_i = tl.maximum(stop_i, tl.max(tl.where(some, i[None, :] + 1, 0)).to(INDEX))
+        begin_i = tl.minimum(begin_i, tl.min(tl.where(some, i[None, :], S)).to(tl.int32))
+        stop_i = tl.maximum(stop_i, tl.max(tl.where(some, i[None, :] + 1, 0)).to(tl.int32))
         partly = (i[None, :] >= begin_i) & ~(first_j >= begin_)
-        rest_i = tl.minimum(rest_i, tl.min(tl.where(partly, i[None, :], S)).to(INDEX))
+        rest_i = tl.minimum(rest_i, tl.min(tl.where(partly, i[None, :], S)).to(tl.int32))
     first = begin_i // BLOCK_N * BLOCK_N
     whole = tl.maximum(
         first, tl.minimum(lib.blocks(tl.maximum(end_j - 1, begin_i), BLOCK_N) * BLOCK_N, stop_i)
@@ -1794,9 +1749,7 @@ def document_attention_backward_dk_wide(
     # Whole blocks go without a mask, then those before and behind them.
     for masked in tl.static_range(2):
         for at in range(
-            (whole, first)[masked],
-            tl.cast((behind, stop_i - (behind - whole))[masked], INDEX),
-            BLOCK_N,
+            (whole, first)[masked], (behind, stop_i - (behind - whole))[masked], BLOCK_N
         ):
             start = at + tl.where(at < whole, 0, behind - whole) if masked else at
             i = start + tl.arange(0, BLOCK_N).to(tl.int64)
@@ -2093,16 +2046,13 @@ def launch_document_attention_backward_dq(
 ) -> None:
     """Computes dq, dscale_sum_rows with the chosen variant. Does not check operands."""
     B, H, S, E = q.shape
+    lib.countable("document_attention_backward_dq", (S, E), (S, E))
     tiled = lib.takes_tiles(do_sum2, v, q, k) and not lib.repeats(do_sum2, v, q, k)
     variant, config = choose_document_attention_backward_dq(
         batch0=B, batch1=H, rows=S, terms=S, whole0=E, columns0=E, tiled=tiled,
         gpu=lib.gpu(do_sum2.device),
     )  # fmt: skip
     BLOCK_M, BLOCK_N, BLOCK_D = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_D"]
-    constants = dict(
-        INDEX=tl.int32 if S < 2_000_000_000 else tl.int64,
-        SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True,
-    )  # fmt: skip
     if variant == "parts":
         PARTS = config["PARTS"]
         dq_sum_parts = torch.empty((PARTS, B, H, S, E), dtype=torch.float32, device=do_sum2.device)
@@ -2117,7 +2067,7 @@ def launch_document_attention_backward_dq(
             scale, S, B, H, E, *begin_.stride(), *do_sum2.stride(), *v.stride(), *dp_row.stride(),
             *q.stride(), *k.stride(), *m_kept.stride(), *seen.stride(), *dq_sum_parts.stride(),
             *lib.strides(dscale_sum_rows_parts, 4),
-            **constants, **config,
+            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True, **config,
         )  # fmt: skip
         lib.add_parts(dq_sum_parts, dq)
         lib.add_parts(dscale_sum_rows_parts, dscale_sum_rows)
@@ -2131,7 +2081,8 @@ def launch_document_attention_backward_dq(
             begin_, do_sum2_tiles, v_tiles, dp_row, q_tiles, k_tiles, m_kept, seen, dscale_sum_rows,
             dq, scale, S, B, H, E, *begin_.stride(), *dp_row.stride(), *m_kept.stride(),
             *seen.stride(), *lib.strides(dscale_sum_rows, 3), *dq.stride(),
-            T=lib.triton_dtype(q), **constants, **config,
+            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), T=lib.triton_dtype(q),
+            enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
         grid = (B * H * lib.cdiv(S, BLOCK_M) * max(1, lib.cdiv(E, BLOCK_D)),)
@@ -2140,7 +2091,7 @@ def launch_document_attention_backward_dq(
             *begin_.stride(), *do_sum2.stride(), *v.stride(), *dp_row.stride(), *q.stride(),
             *k.stride(), *m_kept.stride(), *seen.stride(), *lib.strides(dscale_sum_rows, 3),
             *dq.stride(),
-            INDEX2=tl.int32 if E < 2_000_000_000 else tl.int64, **constants, **config,
+            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True, **config,
         )  # fmt: skip
 
 
@@ -2180,16 +2131,13 @@ def launch_document_attention_backward_dk(
 ) -> None:
     """Computes dk, dv with the chosen variant. Does not check operands."""
     B, H, S, E = q.shape
+    lib.countable("document_attention_backward_dk", (S, E), (S, E))
     tiled = lib.takes_tiles(do_sum2, v, q, k) and not lib.repeats(do_sum2, v, q, k)
     variant, config = choose_document_attention_backward_dk(
         batch0=B, batch1=H, rows=S, terms=S, whole0=E, columns0=E, tiled=tiled,
         gpu=lib.gpu(do_sum2.device),
     )  # fmt: skip
     BLOCK_M, BLOCK_N, BLOCK_D = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_D"]
-    constants = dict(
-        INDEX=tl.int32 if S < 2_000_000_000 else tl.int64,
-        SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True,
-    )  # fmt: skip
     if variant == "parts":
         PARTS = config["PARTS"]
         dk_sum_parts = torch.empty((PARTS, B, H, S, E), dtype=torch.float32, device=do_sum2.device)
@@ -2199,7 +2147,7 @@ def launch_document_attention_backward_dk(
             begin_, v, do_sum2, dp_row, k, q, m_kept, dk_sum_parts, dv_sum_parts, scale, S, B, H, E,
             *begin_.stride(), *v.stride(), *do_sum2.stride(), *dp_row.stride(), *k.stride(),
             *q.stride(), *m_kept.stride(), *dk_sum_parts.stride(), *dv_sum_parts.stride(),
-            **constants, **config,
+            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True, **config,
         )  # fmt: skip
         lib.add_parts(dk_sum_parts, dk)
         lib.add_parts(dv_sum_parts, dv)
@@ -2212,7 +2160,8 @@ def launch_document_attention_backward_dk(
         document_attention_backward_dk_tiles[grid](
             begin_, v_tiles, do_sum2_tiles, dp_row, k_tiles, q_tiles, m_kept, dk, dv, scale, S, B,
             H, E, *begin_.stride(), *dp_row.stride(), *m_kept.stride(), *dk.stride(), *dv.stride(),
-            T=lib.triton_dtype(q), **constants, **config,
+            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), T=lib.triton_dtype(q),
+            enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
         grid = (B * H * lib.cdiv(S, BLOCK_M) * max(1, lib.cdiv(E, BLOCK_D)),)
@@ -2220,7 +2169,7 @@ def launch_document_attention_backward_dk(
             begin_, v, do_sum2, dp_row, k, q, m_kept, dk, dv, scale, S, E, B, H, *begin_.stride(),
             *v.stride(), *do_sum2.stride(), *dp_row.stride(), *k.stride(), *q.stride(),
             *m_kept.stride(), *dk.stride(), *dv.stride(),
-            INDEX2=tl.int32 if E < 2_000_000_000 else tl.int64, **constants, **config,
+            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True, **config,
         )  # fmt: skip
 
 

@@ -433,8 +433,8 @@ def int8_linear_backward_acc_combine(
 def int8_linear_backward_dsx_rows(
     dy_ptr, sw_ptr, acc_ptr, dsx_ptr, sx_ptr, dsw_sum_parts_ptr, M, N, dy_m, dy_n, sw_0,
     acc_m, acc_n, dsx_0, sx_0, dsw_sum_parts_0, dsw_sum_parts_1,
-    EVEN: tl.constexpr, COUNT: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr,
-    WIDTH: tl.constexpr, PARTS: tl.constexpr, STAGES: tl.constexpr, HOLD: tl.constexpr,
+    EVEN: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr,
+    PARTS: tl.constexpr, STAGES: tl.constexpr, HOLD: tl.constexpr,
 ):  # fmt: skip
     """Each program takes one part, and loops over m, ROWS at a time."""
     N, dy_m, acc_m, dsw_sum_parts_0 = lib.multiples((N, dy_m, acc_m, dsw_sum_parts_0), VEC)
@@ -443,10 +443,10 @@ def int8_linear_backward_dsx_rows(
     in_n = n < (WIDTH if EVEN else N)
     dsw_sum = tl.zeros((ROWS, WIDTH), tl.float32)
     chunk = lib.blocks(M, PARTS * ROWS) * ROWS
-    first = part.to(COUNT) * chunk
+    first = part.to(tl.int32) * chunk
     stop = tl.minimum(M, first + chunk)
     sw_held = tl.load(sw_ptr + n * sw_0, mask=in_n).to(tl.float32)
-    for start in tl.range(first, tl.cast(stop, COUNT), ROWS, num_stages=STAGES):
+    for start in tl.range(first, stop, ROWS, num_stages=STAGES):
         m = start + tl.arange(0, ROWS)[:, None].to(tl.int64)
         in_m = m < stop if ROWS > 1 else True
         dy = tl.load(dy_ptr + m * dy_m + n * dy_n, mask=in_m & in_n).to(tl.float32)
@@ -490,15 +490,14 @@ def int8_linear_backward_dsx_merge(
 @triton.jit
 def int8_linear_backward_dsx_wide(
     dy_ptr, sw_ptr, acc_ptr, dsx_ptr, M, N, dy_m, dy_n, sw_0, acc_m, acc_n, dsx_0,
-    COUNT: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-    STAGES: tl.constexpr,
+    VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """Each program takes ROWS m, and loops over n, BLOCK at a time."""
     N, dy_m, acc_m = lib.multiples((N, dy_m, acc_m), VEC)
     m = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     in_m = m < M if ROWS > 1 else True
     dsx_sum = tl.zeros((ROWS, BLOCK), tl.float32)
-    for start in tl.range(0, tl.cast(N, COUNT), BLOCK, num_stages=STAGES):
+    for start in tl.range(0, N, BLOCK, num_stages=STAGES):
         n = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         in_n = n < N if BLOCK > 1 else True
         dy = tl.load(dy_ptr + m * dy_m + n * dy_n, mask=in_m & in_n).to(tl.float32)
@@ -514,8 +513,8 @@ def int8_linear_backward_dsx_wide(
 def int8_linear_backward_dsx_columns(
     dy_ptr, acc_ptr, sx_ptr, dsw_sum_parts_ptr, M, N, dy_m, dy_n, acc_m, acc_n, sx_0,
     dsw_sum_parts_0, dsw_sum_parts_1,
-    COUNT: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-    PARTS: tl.constexpr, STAGES: tl.constexpr,
+    VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr,
+    STAGES: tl.constexpr,
 ):  # fmt: skip
     """Each program takes BLOCK n of one part, and loops over m, ROWS at a time."""
     N, dy_m, acc_m, dsw_sum_parts_0 = lib.multiples((N, dy_m, acc_m, dsw_sum_parts_0), VEC)
@@ -526,9 +525,9 @@ def int8_linear_backward_dsx_columns(
     part = program.to(tl.int64)
     dsw_sum = tl.zeros((ROWS, BLOCK), tl.float32)
     chunk = lib.blocks(M, PARTS * ROWS) * ROWS
-    first = part.to(COUNT) * chunk
+    first = part.to(tl.int32) * chunk
     stop = tl.minimum(M, first + chunk)
-    for start in tl.range(first, tl.cast(stop, COUNT), ROWS, num_stages=STAGES):
+    for start in tl.range(first, stop, ROWS, num_stages=STAGES):
         m = start + tl.arange(0, ROWS)[:, None].to(tl.int64)
         in_m = m < stop if ROWS > 1 else True
         dy = tl.load(dy_ptr + m * dy_m + n * dy_n, mask=in_m & in_n).to(tl.float32)
@@ -677,6 +676,7 @@ def launch_int8_linear_backward_dsx(sx, sw, dy, acc, dsx, dsw) -> None:
     """Computes dsx, dsw with the chosen variant. Does not check operands."""
     M = sx.shape[0]
     N = sw.shape[0]
+    lib.countable("int8_linear_backward_dsx", (M, N), (M, N))
     strided = 0 < dy.stride(0) < dy.stride(1) or 0 < acc.stride(0) < acc.stride(1)
     in_f64 = torch.float64 in ()
     variant, config = choose_int8_linear_backward_dsx(
@@ -690,7 +690,7 @@ def launch_int8_linear_backward_dsx(sx, sw, dy, acc, dsx, dsw) -> None:
         int8_linear_backward_dsx_rows[grid](
             dy, sw, acc, dsx, sx, dsw_sum_parts, M, N, *dy.stride(), sw.stride(0), *acc.stride(),
             dsx.stride(0), sx.stride(0), *dsw_sum_parts.stride(),
-            EVEN=N == config["WIDTH"], COUNT=tl.int32 if M < 2_000_000_000 else tl.int64,
+            EVEN=N == config["WIDTH"],
             VEC=lib.vec(N, dy.stride(0), acc.stride(0), dsw_sum_parts.stride(0)),
             enable_fp_fusion=True, **lib.config_without(config, "RESIDENT", "COLS"),
         )  # fmt: skip
@@ -705,7 +705,6 @@ def launch_int8_linear_backward_dsx(sx, sw, dy, acc, dsx, dsw) -> None:
         grid = (lib.cdiv(M, config["ROWS"]),)
         int8_linear_backward_dsx_wide[grid](
             dy, sw, acc, dsx, M, N, *dy.stride(), sw.stride(0), *acc.stride(), dsx.stride(0),
-            COUNT=tl.int32 if N < 2_000_000_000 else tl.int64,
             VEC=lib.vec(N, dy.stride(0), acc.stride(0)), enable_fp_fusion=True,
             **lib.config_without(config, "COLS", "PARTS"),
         )  # fmt: skip
@@ -713,7 +712,6 @@ def launch_int8_linear_backward_dsx(sx, sw, dy, acc, dsx, dsw) -> None:
         int8_linear_backward_dsx_columns[grid](
             dy, acc, sx, dsw_sum_parts, M, N, *dy.stride(), *acc.stride(), sx.stride(0),
             *dsw_sum_parts.stride(),
-            COUNT=tl.int32 if M < 2_000_000_000 else tl.int64,
             VEC=lib.vec(N, dy.stride(0), acc.stride(0), dsw_sum_parts.stride(0)),
             enable_fp_fusion=True, **lib.config_without(config, "COLS"),
         )  # fmt: skip

@@ -379,9 +379,9 @@ def layer_norm_backward_rows(
     x_ptr, dy_ptr, w_ptr, dx_ptr, deps_sum_parts_ptr, dw_sum_parts_ptr, db_sum_parts_ptr,
     eps, batch, D, x_row, x_d, dy_row, dy_d, w_0, dx_row, dx_d, dw_sum_parts_0,
     dw_sum_parts_1, db_sum_parts_0, db_sum_parts_1, deps_sum_parts_0,
-    EVEN: tl.constexpr, COMPUTE: tl.constexpr, COUNT: tl.constexpr,
-    EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr,
-    PARTS: tl.constexpr, STAGES: tl.constexpr, HOLD: tl.constexpr,
+    EVEN: tl.constexpr, COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr,
+    VEC: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr, PARTS: tl.constexpr,
+    STAGES: tl.constexpr, HOLD: tl.constexpr,
 ):  # fmt: skip
     """Each program takes one part, and loops over rows, ROWS at a time."""
     D, x_row, dy_row, dx_row = lib.multiples((D, x_row, dy_row, dx_row), VEC)
@@ -394,10 +394,10 @@ def layer_norm_backward_rows(
     db_sum = tl.zeros((ROWS, WIDTH), COMPUTE)
     deps_sum = tl.zeros((ROWS, 1), COMPUTE)
     chunk = lib.blocks(batch, PARTS * ROWS) * ROWS
-    first = part.to(COUNT) * chunk
+    first = part.to(tl.int32) * chunk
     stop = tl.minimum(batch, first + chunk)
     w_held = tl.load(w_ptr + d * w_0, mask=in_d, other=0.0).to(COMPUTE)
-    for start in tl.range(first, tl.cast(stop, COUNT), ROWS, num_stages=STAGES):
+    for start in tl.range(first, stop, ROWS, num_stages=STAGES):
         row = start + tl.arange(0, ROWS)[:, None].to(tl.int64)
         in_row = row < stop if ROWS > 1 else True
         x = tl.load(x_ptr + row * x_row + d * x_d, mask=in_row & in_d, other=0.0).to(COMPUTE)
@@ -487,8 +487,8 @@ def layer_norm_backward_merge(
 def layer_norm_backward_wide(
     x_ptr, dy_ptr, w_ptr, mu_ptr, var_sum_ptr, dy_rsqrt_ptr, dx_ptr, eps, batch, D, x_row,
     x_d, dy_row, dy_d, w_0, mu_0, var_sum_0, dy_rsqrt_0, dx_row, dx_d,
-    COMPUTE: tl.constexpr, COUNT: tl.constexpr, EPS_IS_TENSOR: tl.constexpr,
-    VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr,
+    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """Each program takes ROWS rows, and loops over d, BLOCK at a time."""
     D, x_row, dy_row, dx_row = lib.multiples((D, x_row, dy_row, dx_row), VEC)
@@ -497,7 +497,7 @@ def layer_norm_backward_wide(
     in_row = row < batch if ROWS > 1 else True
     mu_sum = tl.zeros((ROWS, BLOCK), COMPUTE)
     dmu_sum = tl.zeros((ROWS, BLOCK), COMPUTE)
-    for start in tl.range(0, tl.cast(D, COUNT), BLOCK, num_stages=STAGES):
+    for start in tl.range(0, D, BLOCK, num_stages=STAGES):
         d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         in_d = d < D if BLOCK > 1 else True
         x = tl.load(x_ptr + row * x_row + d * x_d, mask=in_row & in_d, other=0.0).to(COMPUTE)
@@ -510,7 +510,7 @@ def layer_norm_backward_wide(
     dmu_sum = tl.sum(dmu_sum, 1, keep_dims=True)
     mu_near = mu_sum / D
     mu_rest_sum = tl.zeros((ROWS, BLOCK), COMPUTE)
-    for start in tl.range(0, tl.cast(D, COUNT), BLOCK, num_stages=STAGES):
+    for start in tl.range(0, D, BLOCK, num_stages=STAGES):
         d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         in_d = d < D if BLOCK > 1 else True
         x2 = tl.load(x_ptr + row * x_row + d * x_d, mask=in_row & in_d, other=0.0).to(COMPUTE)
@@ -522,7 +522,7 @@ def layer_norm_backward_wide(
     tl.store(mu_ptr + row * mu_0, mu, mask=in_row)
     var_sum = tl.zeros((ROWS, BLOCK), COMPUTE)
     dy_rsqrt = tl.zeros((ROWS, BLOCK), COMPUTE)
-    for start in tl.range(0, tl.cast(D, COUNT), BLOCK, num_stages=STAGES):
+    for start in tl.range(0, D, BLOCK, num_stages=STAGES):
         d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         in_d = d < D if BLOCK > 1 else True
         x3 = tl.load(x_ptr + row * x_row + d * x_d, mask=in_row & in_d, other=0.0).to(COMPUTE)
@@ -542,7 +542,7 @@ def layer_norm_backward_wide(
     y_rsqrt = lib.rsqrt(var + eps)
     # dvar[...] = dy_rsqrt[...] * (-0.5 * y_rsqrt[...] / (var[...] + eps))
     dvar = dy_rsqrt * (-0.5 * y_rsqrt / (var + eps))
-    for start in tl.range(0, tl.cast(D, COUNT), BLOCK, num_stages=STAGES):
+    for start in tl.range(0, D, BLOCK, num_stages=STAGES):
         d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         in_d = d < D if BLOCK > 1 else True
         dy3 = tl.load(dy_ptr + row * dy_row + d * dy_d, mask=in_row & in_d, other=0.0).to(COMPUTE)
@@ -558,9 +558,8 @@ def layer_norm_backward_columns(
     var_sum_ptr, dy_ptr, x_ptr, mu_ptr, deps_sum_parts_ptr, dy_rsqrt_ptr, dw_sum_parts_ptr,
     db_sum_parts_ptr, eps, batch, D, var_sum_0, dy_row, dy_d, x_row, x_d, mu_0, dy_rsqrt_0,
     dw_sum_parts_0, dw_sum_parts_1, db_sum_parts_0, db_sum_parts_1, deps_sum_parts_0,
-    COMPUTE: tl.constexpr, COUNT: tl.constexpr, EPS_IS_TENSOR: tl.constexpr,
-    VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr,
-    STAGES: tl.constexpr,
+    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """Each program takes BLOCK d of one part, and loops over rows, ROWS at a time."""
     D, dy_row, x_row, dw_sum_parts_0 = lib.multiples((D, dy_row, x_row, dw_sum_parts_0), VEC)
@@ -576,9 +575,9 @@ def layer_norm_backward_columns(
     db_sum = tl.zeros((ROWS, BLOCK), COMPUTE)
     deps_sum = tl.zeros((ROWS, 1), COMPUTE)
     chunk = lib.blocks(batch, PARTS * ROWS) * ROWS
-    first = part.to(COUNT) * chunk
+    first = part.to(tl.int32) * chunk
     stop = tl.minimum(batch, first + chunk)
-    for start in tl.range(first, tl.cast(stop, COUNT), ROWS, num_stages=STAGES):
+    for start in tl.range(first, stop, ROWS, num_stages=STAGES):
         row = start + tl.arange(0, ROWS)[:, None].to(tl.int64)
         in_row = row < stop if ROWS > 1 else True
         var_sum = tl.load(var_sum_ptr + row * var_sum_0, mask=in_row)
@@ -633,6 +632,7 @@ def launch_layer_norm_backward(x, w, dy, dx, dw, db, deps, eps) -> None:
     """Computes dx, dw, db, deps with the chosen variant. Does not check operands."""
     D = x.shape[-1]
     batch = math.prod(dx.shape[:-1])
+    lib.countable("layer_norm_backward", (batch, D), (batch, D))
     x = lib.reshaped(x, batch, D)
     dy = lib.reshaped(dy, batch, D)
     dx = dx.view(batch, D)
@@ -660,8 +660,7 @@ def launch_layer_norm_backward(x, w, dy, dx, dw, db, deps, eps) -> None:
             x, dy, w, dx, deps_sum_parts, dw_sum_parts, db_sum_parts, eps, batch, D, *x.stride(),
             *dy.stride(), w.stride(0), *dx.stride(), *dw_sum_parts.stride(), *db_sum_parts.stride(),
             *lib.strides(deps_sum_parts, 1),
-            EVEN=D == config["WIDTH"], COUNT=tl.int32 if batch < 2_000_000_000 else tl.int64,
-            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            EVEN=D == config["WIDTH"], EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
             VEC=lib.vec(D, x.stride(0), dy.stride(0), dx.stride(0), dw_sum_parts.stride(0), db_sum_parts.stride(0)),
             **constants, **lib.config_without(config, "RESIDENT", "COLS"),
         )  # fmt: skip
@@ -685,7 +684,6 @@ def launch_layer_norm_backward(x, w, dy, dx, dw, db, deps, eps) -> None:
         layer_norm_backward_wide[grid](
             x, dy, w, mu, var_sum, dy_rsqrt, dx, eps, batch, D, *x.stride(), *dy.stride(),
             w.stride(0), mu.stride(0), var_sum.stride(0), dy_rsqrt.stride(0), *dx.stride(),
-            COUNT=tl.int32 if D < 2_000_000_000 else tl.int64,
             EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
             VEC=lib.vec(D, x.stride(0), dy.stride(0), dx.stride(0)), **constants,
             **lib.config_without(config, "COLS", "PARTS"),
@@ -695,7 +693,6 @@ def launch_layer_norm_backward(x, w, dy, dx, dw, db, deps, eps) -> None:
             var_sum, dy, x, mu, deps_sum_parts, dy_rsqrt, dw_sum_parts, db_sum_parts, eps, batch, D,
             var_sum.stride(0), *dy.stride(), *x.stride(), mu.stride(0), dy_rsqrt.stride(0),
             *dw_sum_parts.stride(), *db_sum_parts.stride(), *lib.strides(deps_sum_parts, 1),
-            COUNT=tl.int32 if batch < 2_000_000_000 else tl.int64,
             EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
             VEC=lib.vec(D, dy.stride(0), x.stride(0), dw_sum_parts.stride(0), db_sum_parts.stride(0)),
             **constants, **lib.config_without(config, "COLS"),

@@ -24,12 +24,12 @@ def linear_cross_entropy_forward_part(
     x_tiles, w_tiles, target_ptr, a_parts_ptr, lse_sum_terms_parts_ptr, hit_parts_ptr, M, V,
     K, target_0, a_parts_0, a_parts_1, lse_sum_terms_parts_0, lse_sum_terms_parts_1,
     hit_parts_0, hit_parts_1,
-    INDEX: tl.constexpr, COUNT: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr, PARTS: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+    PARTS: tl.constexpr,
 ):  # fmt: skip
     """Each program takes BLOCK_M m of one part, and loops over v, BLOCK_N at a time."""
     m_tiles = lib.blocks(M, BLOCK_M)
-    first_m = (tl.program_id(0) % m_tiles).to(INDEX) * BLOCK_M
+    first_m = (tl.program_id(0) % m_tiles) * BLOCK_M
     m = (first_m + tl.arange(0, BLOCK_M)).to(tl.int64)
     program = tl.program_id(0) // m_tiles
     part = program.to(tl.int64)
@@ -37,19 +37,15 @@ def linear_cross_entropy_forward_part(
     lse_sum_terms = tl.zeros((BLOCK_M, 1), tl.float32)
     hit = tl.zeros((BLOCK_M, 1), tl.float32)
     chunk = lib.blocks(V, PARTS * BLOCK_N) * BLOCK_N
-    first = part.to(COUNT) * chunk
+    first = part.to(tl.int32) * chunk
     stop = tl.minimum(V, first + chunk)
     target = tl.load(target_ptr + m[:, None] * target_0, mask=m[:, None] < M)
-    for start in range(first, tl.cast(stop, COUNT), BLOCK_N):
+    for start in range(first, stop, BLOCK_N):
         v = start + tl.arange(0, BLOCK_N).to(tl.int64)
         z = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
         for start_k2 in range(0, K, BLOCK_K):
-            x = x_tiles.load([tl.cast(first_m, tl.int32), tl.cast(start_k2, tl.int32)]).reshape(
-                BLOCK_M, BLOCK_K
-            )
-            w = w_tiles.load([tl.cast(start, tl.int32), tl.cast(start_k2, tl.int32)]).reshape(
-                BLOCK_N, BLOCK_K
-            )
+            x = x_tiles.load([first_m, start_k2]).reshape(BLOCK_M, BLOCK_K)
+            w = w_tiles.load([start, start_k2]).reshape(BLOCK_N, BLOCK_K)
             # z[m, v] = sum[k](x[m, k] * w[v, k])
             z = tl.dot(x, w.T, z)
         # a[m] = max[v](z[m, v])
@@ -133,26 +129,22 @@ def linear_cross_entropy_forward_merge(
 def linear_cross_entropy_forward_tiles(
     x_tiles, w_tiles, target_ptr, a_kept_ptr, lse_sum_kept_ptr, loss_ptr, M, V, K, target_0,
     a_kept_0, lse_sum_kept_0, loss_0,
-    INDEX: tl.constexpr, COUNT: tl.constexpr, ignore: tl.constexpr, BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+    ignore: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
 ):  # fmt: skip
     """Each program takes BLOCK_M m, and loops over v, BLOCK_N at a time."""
-    first_m = tl.program_id(0).to(INDEX) * BLOCK_M
+    first_m = tl.program_id(0) * BLOCK_M
     m = (first_m + tl.arange(0, BLOCK_M)).to(tl.int64)
     a = tl.full((BLOCK_M, 1), float("-inf"), tl.float32)
     lse_sum_terms = tl.zeros((BLOCK_M, 1), tl.float32)
     hit = tl.zeros((BLOCK_M, 1), tl.float32)
     target = tl.load(target_ptr + m[:, None] * target_0, mask=m[:, None] < M)
-    for start in range(0, tl.cast(V, COUNT), BLOCK_N):
+    for start in range(0, V, BLOCK_N):
         v = start + tl.arange(0, BLOCK_N).to(tl.int64)
         z = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
         for start_k2 in range(0, K, BLOCK_K):
-            x = x_tiles.load([tl.cast(first_m, tl.int32), tl.cast(start_k2, tl.int32)]).reshape(
-                BLOCK_M, BLOCK_K
-            )
-            w = w_tiles.load([tl.cast(start, tl.int32), tl.cast(start_k2, tl.int32)]).reshape(
-                BLOCK_N, BLOCK_K
-            )
+            x = x_tiles.load([first_m, start_k2]).reshape(BLOCK_M, BLOCK_K)
+            w = w_tiles.load([start, start_k2]).reshape(BLOCK_N, BLOCK_K)
             # z[m, v] = sum[k](x[m, k] * w[v, k])
             z = tl.dot(x, w.T, z)
         # a[m] = max[v](z[m, v])
@@ -182,17 +174,17 @@ def linear_cross_entropy_forward_tiles(
 def linear_cross_entropy_forward_rows(
     x_ptr, w_ptr, target_ptr, a_kept_ptr, lse_sum_kept_ptr, loss_ptr, M, V, K, x_0, x_1,
     w_0, w_1, target_0, a_kept_0, lse_sum_kept_0, loss_0,
-    INDEX: tl.constexpr, COUNT: tl.constexpr, ignore: tl.constexpr, BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+    ignore: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
 ):  # fmt: skip
     """Each program takes BLOCK_M m, and loops over v, BLOCK_N at a time."""
-    first_m = tl.program_id(0).to(INDEX) * BLOCK_M
+    first_m = tl.program_id(0) * BLOCK_M
     m = (first_m + tl.arange(0, BLOCK_M)).to(tl.int64)
     a = tl.full((BLOCK_M, 1), float("-inf"), tl.float32)
     lse_sum_terms = tl.zeros((BLOCK_M, 1), tl.float32)
     hit = tl.zeros((BLOCK_M, 1), tl.float32)
     target = tl.load(target_ptr + m[:, None] * target_0, mask=m[:, None] < M)
-    for start in range(0, tl.cast(V, COUNT), BLOCK_N):
+    for start in range(0, V, BLOCK_N):
         v = start + tl.arange(0, BLOCK_N).to(tl.int64)
         z = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
         for start_k2 in range(0, K, BLOCK_K):
@@ -262,12 +254,12 @@ def launch_linear_cross_entropy_forward(x, w, target, loss, a_kept, lse_sum_kept
     """Computes a_kept, lse_sum_kept, loss with the chosen variant. Does not check operands."""
     M, K = x.shape
     V = w.shape[0]
+    lib.countable("linear_cross_entropy_forward", (M,), (V, K))
     variant, config = choose_linear_cross_entropy_forward(
         rows=M, terms=V, tiled=lib.takes_tiles(x, w) and not lib.repeats(x, w),
         gpu=lib.gpu(w.device),
     )  # fmt: skip
     BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
-    constants = dict(enable_fp_fusion=True)
     if variant == "parts":
         PARTS = config["PARTS"]
         a_parts = torch.empty((PARTS, M), dtype=torch.float32, device=w.device)
@@ -279,9 +271,7 @@ def launch_linear_cross_entropy_forward(x, w, target, loss, a_kept, lse_sum_kept
         linear_cross_entropy_forward_part[grid](
             x_tiles, w_tiles, target, a_parts, lse_sum_terms_parts, hit_parts, M, V, K,
             target.stride(0), *a_parts.stride(), *lse_sum_terms_parts.stride(), *hit_parts.stride(),
-            INDEX=tl.int32 if M < 2_000_000_000 else tl.int64,
-            COUNT=tl.int32 if V < 2_000_000_000 else tl.int64, **constants,
-            **lib.config_without(config, "BLOCK_P"),
+            enable_fp_fusion=True, **lib.config_without(config, "BLOCK_P"),
         )  # fmt: skip
         grid = (M,)
         linear_cross_entropy_forward_merge[grid](
@@ -290,7 +280,7 @@ def launch_linear_cross_entropy_forward(x, w, target, loss, a_kept, lse_sum_kept
             lse_sum_kept.stride(0), target.stride(0), loss.stride(0),
             ignore=ignore,
             VEC=lib.vec(a_parts.stride(1), lse_sum_terms_parts.stride(1), hit_parts.stride(1)),
-            **constants,
+            enable_fp_fusion=True,
             **dict(lib.config_without(config, "BLOCK_M", "BLOCK_N", "BLOCK_K", "num_stages"), num_warps=1),
         )  # fmt: skip
     elif variant == "tiles":
@@ -300,16 +290,14 @@ def launch_linear_cross_entropy_forward(x, w, target, loss, a_kept, lse_sum_kept
         linear_cross_entropy_forward_tiles[grid](
             x_tiles, w_tiles, target, a_kept, lse_sum_kept, loss, M, V, K, target.stride(0),
             a_kept.stride(0), lse_sum_kept.stride(0), loss.stride(0),
-            INDEX=tl.int32 if M < 2_000_000_000 else tl.int64,
-            COUNT=tl.int32 if V < 2_000_000_000 else tl.int64, ignore=ignore, **constants, **config,
+            ignore=ignore, enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(M, BLOCK_M),)
         linear_cross_entropy_forward_rows[grid](
             x, w, target, a_kept, lse_sum_kept, loss, M, V, K, *x.stride(), *w.stride(),
             target.stride(0), a_kept.stride(0), lse_sum_kept.stride(0), loss.stride(0),
-            INDEX=tl.int32 if M < 2_000_000_000 else tl.int64,
-            COUNT=tl.int32 if V < 2_000_000_000 else tl.int64, ignore=ignore, **constants, **config,
+            ignore=ignore, enable_fp_fusion=True, **config,
         )  # fmt: skip
 
 

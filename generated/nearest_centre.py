@@ -128,24 +128,20 @@ def nearest_centre_distance_sum_loop(
 def nearest_centre_centre_tiles(
     x_tiles, c_tiles, norm_ptr, centre_ptr, distance_sum_ptr, distance_ptr, N, K, D, norm_0,
     centre_0, distance_sum_0, distance_0,
-    INDEX: tl.constexpr, PLACE: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    PLACE: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
 ):  # fmt: skip
     """Each program takes BLOCK_M n, and loops over k, BLOCK_N at a time."""
-    first_n = tl.program_id(0).to(INDEX) * BLOCK_M
+    first_n = tl.program_id(0) * BLOCK_M
     n = (first_n + tl.arange(0, BLOCK_M)).to(tl.int64)
     distance_min = tl.full((BLOCK_M, 1), float("inf"), tl.float32)
     centre = tl.full((BLOCK_M, 1), 2147483647, PLACE)
-    for start in range(0, tl.cast(K, PLACE), BLOCK_N):
+    for start in range(0, K, BLOCK_N):
         k = start + tl.arange(0, BLOCK_N).to(tl.int64)
         far_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
         for start_d2 in range(0, D, BLOCK_K):
-            x = x_tiles.load([tl.cast(first_n, tl.int32), tl.cast(start_d2, tl.int32)]).reshape(
-                BLOCK_M, BLOCK_K
-            )
-            c = c_tiles.load([tl.cast(start, tl.int32), tl.cast(start_d2, tl.int32)]).reshape(
-                BLOCK_N, BLOCK_K
-            )
+            x = x_tiles.load([first_n, start_d2]).reshape(BLOCK_M, BLOCK_K)
+            c = c_tiles.load([start, start_d2]).reshape(BLOCK_N, BLOCK_K)
             # far_sum[n, k] = sum[d](x[n, d] * c[k, d])
             far_sum = tl.dot(x, c.T, far_sum)
         norm = tl.load(norm_ptr + k[None, :] * norm_0, mask=k[None, :] < K)
@@ -170,15 +166,15 @@ def nearest_centre_centre_tiles(
 def nearest_centre_centre_rows(
     x_ptr, c_ptr, norm_ptr, centre_ptr, distance_sum_ptr, distance_ptr, N, K, D, x_0, x_1,
     c_0, c_1, norm_0, centre_0, distance_sum_0, distance_0,
-    INDEX: tl.constexpr, PLACE: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    PLACE: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
 ):  # fmt: skip
     """Each program takes BLOCK_M n, and loops over k, BLOCK_N at a time."""
-    first_n = tl.program_id(0).to(INDEX) * BLOCK_M
+    first_n = tl.program_id(0) * BLOCK_M
     n = (first_n + tl.arange(0, BLOCK_M)).to(tl.int64)
     distance_min = tl.full((BLOCK_M, 1), float("inf"), tl.float32)
     centre = tl.full((BLOCK_M, 1), 2147483647, PLACE)
-    for start in range(0, tl.cast(K, PLACE), BLOCK_N):
+    for start in range(0, K, BLOCK_N):
         k = start + tl.arange(0, BLOCK_N).to(tl.int64)
         far_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
         for start_d2 in range(0, D, BLOCK_K):
@@ -325,6 +321,7 @@ def launch_nearest_centre_centre(x, c, norm, distance_sum, distance, centre) -> 
     """Computes centre, distance with the chosen variant. Does not check operands."""
     N, D = x.shape
     K = c.shape[0]
+    lib.countable("nearest_centre_centre", (N,), (K, D))
     variant, config = choose_nearest_centre_centre(
         rows=N, tiled=lib.takes_tiles(x, c) and not lib.repeats(x, c),
     )  # fmt: skip
@@ -336,7 +333,6 @@ def launch_nearest_centre_centre(x, c, norm, distance_sum, distance, centre) -> 
         nearest_centre_centre_tiles[grid](
             x_tiles, c_tiles, norm, centre, distance_sum, distance, N, K, D, norm.stride(0),
             centre.stride(0), distance_sum.stride(0), distance.stride(0),
-            INDEX=tl.int32 if N < 2_000_000_000 else tl.int64,
             PLACE=tl.int32 if K < 2_000_000_000 else tl.int64, enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
@@ -344,7 +340,6 @@ def launch_nearest_centre_centre(x, c, norm, distance_sum, distance, centre) -> 
         nearest_centre_centre_rows[grid](
             x, c, norm, centre, distance_sum, distance, N, K, D, *x.stride(), *c.stride(),
             norm.stride(0), centre.stride(0), distance_sum.stride(0), distance.stride(0),
-            INDEX=tl.int32 if N < 2_000_000_000 else tl.int64,
             PLACE=tl.int32 if K < 2_000_000_000 else tl.int64, enable_fp_fusion=True, **config,
         )  # fmt: skip
 

@@ -340,9 +340,9 @@ def rms_norm_backward_rows(
     x_ptr, dy_ptr, gain_ptr, dx_ptr, deps_sum_parts_ptr, dgain_sum_parts_ptr, eps, batch, D,
     x_row, x_d, dy_row, dy_d, gain_0, dx_row, dx_d, dgain_sum_parts_0, dgain_sum_parts_1,
     deps_sum_parts_0,
-    EVEN: tl.constexpr, COMPUTE: tl.constexpr, COUNT: tl.constexpr,
-    EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr,
-    PARTS: tl.constexpr, STAGES: tl.constexpr, HOLD: tl.constexpr,
+    EVEN: tl.constexpr, COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr,
+    VEC: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr, PARTS: tl.constexpr,
+    STAGES: tl.constexpr, HOLD: tl.constexpr,
 ):  # fmt: skip
     """Each program takes one part, and loops over rows, ROWS at a time."""
     D, x_row, dy_row, dx_row = lib.multiples((D, x_row, dy_row, dx_row), VEC)
@@ -354,10 +354,10 @@ def rms_norm_backward_rows(
     dgain_sum = tl.zeros((ROWS, WIDTH), COMPUTE)
     deps_sum = tl.zeros((ROWS, 1), COMPUTE)
     chunk = lib.blocks(batch, PARTS * ROWS) * ROWS
-    first = part.to(COUNT) * chunk
+    first = part.to(tl.int32) * chunk
     stop = tl.minimum(batch, first + chunk)
     gain_held = tl.load(gain_ptr + d * gain_0, mask=in_d, other=0.0).to(COMPUTE)
-    for start in tl.range(first, tl.cast(stop, COUNT), ROWS, num_stages=STAGES):
+    for start in tl.range(first, stop, ROWS, num_stages=STAGES):
         row = start + tl.arange(0, ROWS)[:, None].to(tl.int64)
         in_row = row < stop if ROWS > 1 else True
         x = tl.load(x_ptr + row * x_row + d * x_d, mask=in_row & in_d, other=0.0).to(COMPUTE)
@@ -431,8 +431,8 @@ def rms_norm_backward_merge(
 def rms_norm_backward_wide(
     x_ptr, dy_ptr, gain_ptr, ms_sum_ptr, dy_rsqrt_ptr, dx_ptr, eps, batch, D, x_row, x_d,
     dy_row, dy_d, gain_0, ms_sum_0, dy_rsqrt_0, dx_row, dx_d,
-    COMPUTE: tl.constexpr, COUNT: tl.constexpr, EPS_IS_TENSOR: tl.constexpr,
-    VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr,
+    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """Each program takes ROWS rows, and loops over d, BLOCK at a time."""
     D, x_row, dy_row, dx_row = lib.multiples((D, x_row, dy_row, dx_row), VEC)
@@ -441,7 +441,7 @@ def rms_norm_backward_wide(
     in_row = row < batch if ROWS > 1 else True
     ms_sum = tl.zeros((ROWS, BLOCK), COMPUTE)
     dy_rsqrt = tl.zeros((ROWS, BLOCK), COMPUTE)
-    for start in tl.range(0, tl.cast(D, COUNT), BLOCK, num_stages=STAGES):
+    for start in tl.range(0, D, BLOCK, num_stages=STAGES):
         d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         in_d = d < D if BLOCK > 1 else True
         x = tl.load(x_ptr + row * x_row + d * x_d, mask=in_row & in_d, other=0.0).to(COMPUTE)
@@ -460,7 +460,7 @@ def rms_norm_backward_wide(
     y_rsqrt = lib.rsqrt(ms + eps)
     # dms[...] = dy_rsqrt[...] * (-0.5 * y_rsqrt[...] / (ms[...] + eps))
     dms = dy_rsqrt * (-0.5 * y_rsqrt / (ms + eps))
-    for start in tl.range(0, tl.cast(D, COUNT), BLOCK, num_stages=STAGES):
+    for start in tl.range(0, D, BLOCK, num_stages=STAGES):
         d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         in_d = d < D if BLOCK > 1 else True
         dy2 = tl.load(dy_ptr + row * dy_row + d * dy_d, mask=in_row & in_d, other=0.0).to(COMPUTE)
@@ -476,9 +476,8 @@ def rms_norm_backward_columns(
     ms_sum_ptr, dy_ptr, x_ptr, deps_sum_parts_ptr, dy_rsqrt_ptr, dgain_sum_parts_ptr, eps,
     batch, D, ms_sum_0, dy_row, dy_d, x_row, x_d, dy_rsqrt_0, dgain_sum_parts_0,
     dgain_sum_parts_1, deps_sum_parts_0,
-    COMPUTE: tl.constexpr, COUNT: tl.constexpr, EPS_IS_TENSOR: tl.constexpr,
-    VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr,
-    STAGES: tl.constexpr,
+    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """Each program takes BLOCK d of one part, and loops over rows, ROWS at a time."""
     D, dy_row, x_row, dgain_sum_parts_0 = lib.multiples((D, dy_row, x_row, dgain_sum_parts_0), VEC)
@@ -492,9 +491,9 @@ def rms_norm_backward_columns(
     dgain_sum = tl.zeros((ROWS, BLOCK), COMPUTE)
     deps_sum = tl.zeros((ROWS, 1), COMPUTE)
     chunk = lib.blocks(batch, PARTS * ROWS) * ROWS
-    first = part.to(COUNT) * chunk
+    first = part.to(tl.int32) * chunk
     stop = tl.minimum(batch, first + chunk)
-    for start in tl.range(first, tl.cast(stop, COUNT), ROWS, num_stages=STAGES):
+    for start in tl.range(first, stop, ROWS, num_stages=STAGES):
         row = start + tl.arange(0, ROWS)[:, None].to(tl.int64)
         in_row = row < stop if ROWS > 1 else True
         ms_sum = tl.load(ms_sum_ptr + row * ms_sum_0, mask=in_row)
@@ -546,6 +545,7 @@ def launch_rms_norm_backward(x, gain, dy, dx, dgain, deps, eps) -> None:
     """Computes dx, dgain, deps with the chosen variant. Does not check operands."""
     D = x.shape[-1]
     batch = math.prod(dx.shape[:-1])
+    lib.countable("rms_norm_backward", (batch, D), (batch, D))
     x = lib.reshaped(x, batch, D)
     dy = lib.reshaped(dy, batch, D)
     dx = dx.view(batch, D)
@@ -571,9 +571,7 @@ def launch_rms_norm_backward(x, gain, dy, dx, dgain, deps, eps) -> None:
             x, dy, gain, dx, deps_sum_parts, dgain_sum_parts, eps, batch, D, *x.stride(),
             *dy.stride(), gain.stride(0), *dx.stride(), *dgain_sum_parts.stride(),
             *lib.strides(deps_sum_parts, 1),
-            EVEN=D == config["WIDTH"], COMPUTE=COMPUTE,
-            COUNT=tl.int32 if batch < 2_000_000_000 else tl.int64,
-            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            EVEN=D == config["WIDTH"], COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
             VEC=lib.vec(D, x.stride(0), dy.stride(0), dx.stride(0), dgain_sum_parts.stride(0)),
             enable_fp_fusion=True, **lib.config_without(config, "RESIDENT", "COLS"),
         )  # fmt: skip
@@ -595,8 +593,7 @@ def launch_rms_norm_backward(x, gain, dy, dx, dgain, deps, eps) -> None:
         rms_norm_backward_wide[grid](
             x, dy, gain, ms_sum, dy_rsqrt, dx, eps, batch, D, *x.stride(), *dy.stride(),
             gain.stride(0), ms_sum.stride(0), dy_rsqrt.stride(0), *dx.stride(),
-            COMPUTE=COMPUTE, COUNT=tl.int32 if D < 2_000_000_000 else tl.int64,
-            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
             VEC=lib.vec(D, x.stride(0), dy.stride(0), dx.stride(0)), enable_fp_fusion=True,
             **lib.config_without(config, "COLS", "PARTS"),
         )  # fmt: skip
@@ -605,8 +602,7 @@ def launch_rms_norm_backward(x, gain, dy, dx, dgain, deps, eps) -> None:
             ms_sum, dy, x, deps_sum_parts, dy_rsqrt, dgain_sum_parts, eps, batch, D,
             ms_sum.stride(0), *dy.stride(), *x.stride(), dy_rsqrt.stride(0),
             *dgain_sum_parts.stride(), *lib.strides(deps_sum_parts, 1),
-            COMPUTE=COMPUTE, COUNT=tl.int32 if batch < 2_000_000_000 else tl.int64,
-            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
             VEC=lib.vec(D, dy.stride(0), x.stride(0), dgain_sum_parts.stride(0)),
             enable_fp_fusion=True, **lib.config_without(config, "COLS"),
         )  # fmt: skip

@@ -24,15 +24,14 @@ def window_attention_forward_part(
     q_0, q_1, q_2, q_3, k_0, k_1, k_2, k_3, v_0, v_1, v_2, v_3, m_parts_0, m_parts_1,
     m_parts_2, m_parts_3, o_sum_parts_0, o_sum_parts_1, o_sum_parts_2, o_sum_parts_3,
     o_sum_parts_4, o_sum2_parts_0, o_sum2_parts_1, o_sum2_parts_2, o_sum2_parts_3,
-    INDEX: tl.constexpr, width: tl.constexpr, SCALE_IS_TENSOR: tl.constexpr,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
-    PARTS: tl.constexpr,
+    width: tl.constexpr, SCALE_IS_TENSOR: tl.constexpr, BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """Each program takes BLOCK_M i of one part, b and h, and loops over j, BLOCK_N at a time."""
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
     i_tiles = lib.blocks(S, BLOCK_M)
     # The tiles of most terms first.
-    first_i = (i_tiles - 1 - tl.program_id(0) % i_tiles).to(INDEX) * BLOCK_M
+    first_i = (i_tiles - 1 - tl.program_id(0) % i_tiles) * BLOCK_M
     i = (first_i + tl.arange(0, BLOCK_M)).to(tl.int64)
     program = tl.program_id(0) // i_tiles
     part = (program % PARTS).to(tl.int64)
@@ -46,7 +45,7 @@ def window_attention_forward_part(
     o_sum = tl.zeros((BLOCK_M, BLOCK_D), tl.float32)
     o_sum2 = tl.zeros((BLOCK_M, 1), tl.float32)
     chunk = lib.blocks(S, PARTS * BLOCK_N) * BLOCK_N
-    first = part.to(INDEX) * chunk
+    first = part.to(tl.int32) * chunk
     end_i = tl.minimum(first_i + BLOCK_M, S)
     stop = tl.minimum(tl.minimum(S, first + chunk), end_i)
     begin = tl.maximum(first, lib.end_of(first_i.to(tl.int64) - width + 1, S))
@@ -66,9 +65,7 @@ def window_attention_forward_part(
     # Whole blocks go without a mask, then those before and behind them.
     for masked in tl.static_range(2):
         for at in range(
-            (whole, first2)[masked],
-            tl.cast((behind, stop - (behind - whole))[masked], INDEX),
-            BLOCK_N,
+            (whole, first2)[masked], (behind, stop - (behind - whole))[masked], BLOCK_N
         ):
             start = at + tl.where(at < whole, 0, behind - whole) if masked else at
             j = start + tl.arange(0, BLOCK_N).to(tl.int64)
@@ -213,14 +210,14 @@ def window_attention_forward_tiles(
     q_tiles, k_tiles, v_tiles, m_kept_ptr, o_sum2_kept_ptr, o_ptr, scale, S, B, H, E,
     m_kept_0, m_kept_1, m_kept_2, o_sum2_kept_0, o_sum2_kept_1, o_sum2_kept_2, o_0, o_1,
     o_2, o_3,
-    INDEX: tl.constexpr, width: tl.constexpr, SCALE_IS_TENSOR: tl.constexpr,
-    T: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
+    width: tl.constexpr, SCALE_IS_TENSOR: tl.constexpr, T: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
 ):  # fmt: skip
     """Each program takes BLOCK_M i of one b and h, and loops over j, BLOCK_N at a time."""
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
     i_tiles = lib.blocks(S, BLOCK_M)
     # The tiles of most terms first.
-    first_i = (i_tiles - 1 - tl.program_id(0) % i_tiles).to(INDEX) * BLOCK_M
+    first_i = (i_tiles - 1 - tl.program_id(0) % i_tiles) * BLOCK_M
     i = (first_i + tl.arange(0, BLOCK_M)).to(tl.int64)
     program = tl.program_id(0) // i_tiles
     b = (program % B).to(tl.int64)
@@ -233,9 +230,7 @@ def window_attention_forward_tiles(
     end_i = tl.minimum(first_i + BLOCK_M, S)
     begin = tl.maximum(0, lib.end_of(first_i.to(tl.int64) - width + 1, S))
     first = begin // BLOCK_N * BLOCK_N
-    q = q_tiles.load([b.to(tl.int32), h.to(tl.int32), tl.cast(first_i, tl.int32), 0]).reshape(
-        BLOCK_M, BLOCK_D
-    )
+    q = q_tiles.load([b.to(tl.int32), h.to(tl.int32), first_i, 0]).reshape(BLOCK_M, BLOCK_D)
     whole = tl.maximum(
         first,
         tl.minimum(lib.blocks(lib.end_of(end_i.to(tl.int64) - width, S), BLOCK_N) * BLOCK_N, end_i),
@@ -244,15 +239,11 @@ def window_attention_forward_tiles(
     # Whole blocks go without a mask, then those before and behind them.
     for masked in tl.static_range(2):
         for at in range(
-            (whole, first)[masked],
-            tl.cast((behind, end_i - (behind - whole))[masked], INDEX),
-            BLOCK_N,
+            (whole, first)[masked], (behind, end_i - (behind - whole))[masked], BLOCK_N
         ):
             start = at + tl.where(at < whole, 0, behind - whole) if masked else at
             j = start + tl.arange(0, BLOCK_N).to(tl.int64)
-            k = k_tiles.load([b.to(tl.int32), h.to(tl.int32), tl.cast(start, tl.int32), 0]).reshape(
-                BLOCK_N, BLOCK_D
-            )
+            k = k_tiles.load([b.to(tl.int32), h.to(tl.int32), start, 0]).reshape(BLOCK_N, BLOCK_D)
             # s_sum[b, h, i, j] = sum[e](q[b, h, i, e] * k[b, h, j, e])
             s_sum = tl.dot(q, k.T)
             # s[b, h, i, j] = scale * s_sum[b, h, i, j]
@@ -272,9 +263,7 @@ def window_attention_forward_tiles(
             m = m_new
             # p[b, h, i, j] = exp(s[b, h, i, j] - m[b, h, i])
             p = tl.exp2(s * 1.44269504 - m_base)
-            v = v_tiles.load([b.to(tl.int32), h.to(tl.int32), tl.cast(start, tl.int32), 0]).reshape(
-                BLOCK_N, BLOCK_D
-            )
+            v = v_tiles.load([b.to(tl.int32), h.to(tl.int32), start, 0]).reshape(BLOCK_N, BLOCK_D)
             # o_sum[b, h, i, e] = sum[i - width < j <= i](T(p[b, h, i, j]) * v[b, h, j, e])
             o_sum = tl.dot(p.to(T), v, o_sum * m_moved)
             # o_sum2[b, h, i] = sum[i - width < j <= i](p[b, h, i, j])
@@ -301,19 +290,18 @@ def window_attention_forward_wide(
     q_ptr, k_ptr, v_ptr, m_kept_ptr, o_sum2_kept_ptr, o_ptr, scale, S, E, B, H, q_0, q_1,
     q_2, q_3, k_0, k_1, k_2, k_3, v_0, v_1, v_2, v_3, m_kept_0, m_kept_1, m_kept_2,
     o_sum2_kept_0, o_sum2_kept_1, o_sum2_kept_2, o_0, o_1, o_2, o_3,
-    INDEX: tl.constexpr, INDEX2: tl.constexpr, width: tl.constexpr,
-    SCALE_IS_TENSOR: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_D: tl.constexpr,
-    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+    width: tl.constexpr, SCALE_IS_TENSOR: tl.constexpr, BLOCK_M: tl.constexpr,
+    BLOCK_D: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
     """Each program takes BLOCK_M i by BLOCK_D e of one b and h, and loops over j, BLOCK_N at a time."""
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
     i_tiles = lib.blocks(S, BLOCK_M)
     # The tiles of most terms first.
-    first_i = (i_tiles - 1 - tl.program_id(0) % i_tiles).to(INDEX) * BLOCK_M
+    first_i = (i_tiles - 1 - tl.program_id(0) % i_tiles) * BLOCK_M
     i = (first_i + tl.arange(0, BLOCK_M)).to(tl.int64)
     program = tl.program_id(0) // i_tiles
     e_tiles = tl.maximum(lib.blocks(E, BLOCK_D), 1)
-    first_e = (program % e_tiles).to(INDEX2) * BLOCK_D
+    first_e = (program % e_tiles) * BLOCK_D
     e = (first_e + tl.arange(0, BLOCK_D)).to(tl.int64)
     program2 = program // e_tiles
     b = (program2 % B).to(tl.int64)
@@ -333,9 +321,7 @@ def window_attention_forward_wide(
     # Whole blocks go without a mask, then those before and behind them.
     for masked in tl.static_range(2):
         for at in range(
-            (whole, first)[masked],
-            tl.cast((behind, end_i - (behind - whole))[masked], INDEX),
-            BLOCK_N,
+            (whole, first)[masked], (behind, end_i - (behind - whole))[masked], BLOCK_N
         ):
             start = at + tl.where(at < whole, 0, behind - whole) if masked else at
             j = start + tl.arange(0, BLOCK_N).to(tl.int64)
@@ -405,19 +391,19 @@ def window_attention_forward_wide_part(
     q_0, q_1, q_2, q_3, k_0, k_1, k_2, k_3, v_0, v_1, v_2, v_3, m_parts_0, m_parts_1,
     m_parts_2, m_parts_3, o_sum_parts_0, o_sum_parts_1, o_sum_parts_2, o_sum_parts_3,
     o_sum_parts_4, o_sum2_parts_0, o_sum2_parts_1, o_sum2_parts_2, o_sum2_parts_3,
-    INDEX: tl.constexpr, INDEX2: tl.constexpr, width: tl.constexpr,
-    SCALE_IS_TENSOR: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_D: tl.constexpr,
-    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, PARTS: tl.constexpr,
+    width: tl.constexpr, SCALE_IS_TENSOR: tl.constexpr, BLOCK_M: tl.constexpr,
+    BLOCK_D: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+    PARTS: tl.constexpr,
 ):  # fmt: skip
     """Each program takes BLOCK_M i by BLOCK_D e of one part, b and h, and loops over j, BLOCK_N at a time."""
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
     i_tiles = lib.blocks(S, BLOCK_M)
     # The tiles of most terms first.
-    first_i = (i_tiles - 1 - tl.program_id(0) % i_tiles).to(INDEX) * BLOCK_M
+    first_i = (i_tiles - 1 - tl.program_id(0) % i_tiles) * BLOCK_M
     i = (first_i + tl.arange(0, BLOCK_M)).to(tl.int64)
     program = tl.program_id(0) // i_tiles
     e_tiles = tl.maximum(lib.blocks(E, BLOCK_D), 1)
-    first_e = (program % e_tiles).to(INDEX2) * BLOCK_D
+    first_e = (program % e_tiles) * BLOCK_D
     e = (first_e + tl.arange(0, BLOCK_D)).to(tl.int64)
     program2 = program // e_tiles
     part = (program2 % PARTS).to(tl.int64)
@@ -429,7 +415,7 @@ def window_attention_forward_wide_part(
     o_sum = tl.zeros((BLOCK_M, BLOCK_D), tl.float32)
     o_sum2 = tl.zeros((BLOCK_M, 1), tl.float32)
     chunk = lib.blocks(S, PARTS * BLOCK_N) * BLOCK_N
-    first = part.to(INDEX) * chunk
+    first = part.to(tl.int32) * chunk
     end_i = tl.minimum(first_i + BLOCK_M, S)
     stop = tl.minimum(tl.minimum(S, first + chunk), end_i)
     begin = tl.maximum(first, lib.end_of(first_i.to(tl.int64) - width + 1, S))
@@ -444,9 +430,7 @@ def window_attention_forward_wide_part(
     # Whole blocks go without a mask, then those before and behind them.
     for masked in tl.static_range(2):
         for at in range(
-            (whole, first2)[masked],
-            tl.cast((behind, stop - (behind - whole))[masked], INDEX),
-            BLOCK_N,
+            (whole, first2)[masked], (behind, stop - (behind - whole))[masked], BLOCK_N
         ):
             start = at + tl.where(at < whole, 0, behind - whole) if masked else at
             j = start + tl.arange(0, BLOCK_N).to(tl.int64)
@@ -576,6 +560,7 @@ def choose_window_attention_forward(
 def launch_window_attention_forward(q, k, v, o, m_kept, o_sum2_kept, scale, width) -> None:
     """Computes o, m_kept, o_sum2_kept with the chosen variant. Does not check operands."""
     B, H, S, E = q.shape
+    lib.countable("window_attention_forward", (S, E), (S, E))
     variant, config = choose_window_attention_forward(
         batch0=B, batch1=H, rows=S, terms=S, whole0=E, columns0=E,
         tiled=lib.takes_tiles(q, k, v) and not lib.repeats(q, k, v), gpu=lib.gpu(k.device),
@@ -591,8 +576,7 @@ def launch_window_attention_forward(q, k, v, o, m_kept, o_sum2_kept, scale, widt
             q, k, v, m_parts, o_sum_parts, o_sum2_parts, scale, S, B, H, E, *q.stride(),
             *k.stride(), *v.stride(), *m_parts.stride(), *o_sum_parts.stride(),
             *o_sum2_parts.stride(),
-            INDEX=tl.int32 if S < 2_000_000_000 else tl.int64, width=width,
-            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True,
+            width=width, SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True,
             **lib.config_without(config, "BLOCK_P"),
         )  # fmt: skip
         grid = (B * H * S * max(1, lib.cdiv(E, 64)),)
@@ -611,8 +595,7 @@ def launch_window_attention_forward(q, k, v, o, m_kept, o_sum2_kept, scale, widt
         window_attention_forward_tiles[grid](
             q_tiles, k_tiles, v_tiles, m_kept, o_sum2_kept, o, scale, S, B, H, E, *m_kept.stride(),
             *o_sum2_kept.stride(), *o.stride(),
-            INDEX=tl.int32 if S < 2_000_000_000 else tl.int64, width=width,
-            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), T=lib.triton_dtype(q),
+            width=width, SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), T=lib.triton_dtype(q),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "wide_parts":
@@ -625,9 +608,7 @@ def launch_window_attention_forward(q, k, v, o, m_kept, o_sum2_kept, scale, widt
             q, k, v, m_parts, o_sum_parts, o_sum2_parts, scale, S, E, B, H, *q.stride(),
             *k.stride(), *v.stride(), *m_parts.stride(), *o_sum_parts.stride(),
             *o_sum2_parts.stride(),
-            INDEX=tl.int32 if S < 2_000_000_000 else tl.int64,
-            INDEX2=tl.int32 if E < 2_000_000_000 else tl.int64, width=width,
-            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True,
+            width=width, SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True,
             **lib.config_without(config, "BLOCK_P"),
         )  # fmt: skip
         grid = (B * H * S * max(1, lib.cdiv(E, 64)),)
@@ -643,9 +624,8 @@ def launch_window_attention_forward(q, k, v, o, m_kept, o_sum2_kept, scale, widt
         window_attention_forward_wide[grid](
             q, k, v, m_kept, o_sum2_kept, o, scale, S, E, B, H, *q.stride(), *k.stride(),
             *v.stride(), *m_kept.stride(), *o_sum2_kept.stride(), *o.stride(),
-            INDEX=tl.int32 if S < 2_000_000_000 else tl.int64,
-            INDEX2=tl.int32 if E < 2_000_000_000 else tl.int64, width=width,
-            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True, **config,
+            width=width, SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True,
+            **config,
         )  # fmt: skip
 
 
@@ -928,15 +908,14 @@ def window_attention_backward_dq_part(
     m_kept_0, m_kept_1, m_kept_2, dq_sum_parts_0, dq_sum_parts_1, dq_sum_parts_2,
     dq_sum_parts_3, dq_sum_parts_4, dscale_sum_rows_parts_0, dscale_sum_rows_parts_1,
     dscale_sum_rows_parts_2, dscale_sum_rows_parts_3,
-    INDEX: tl.constexpr, width: tl.constexpr, SCALE_IS_TENSOR: tl.constexpr,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
-    PARTS: tl.constexpr,
+    width: tl.constexpr, SCALE_IS_TENSOR: tl.constexpr, BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """Each program takes BLOCK_M i of one part, b and h, and loops over j, BLOCK_N at a time."""
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
     i_tiles = lib.blocks(S, BLOCK_M)
     # The tiles of most terms first.
-    first_i = (i_tiles - 1 - tl.program_id(0) % i_tiles).to(INDEX) * BLOCK_M
+    first_i = (i_tiles - 1 - tl.program_id(0) % i_tiles) * BLOCK_M
     i = (first_i + tl.arange(0, BLOCK_M)).to(tl.int64)
     program = tl.program_id(0) // i_tiles
     part = (program % PARTS).to(tl.int64)
@@ -949,7 +928,7 @@ def window_attention_backward_dq_part(
     dq_sum = tl.zeros((BLOCK_M, BLOCK_D), tl.float32)
     dscale_sum_rows = tl.zeros((BLOCK_M, 1), tl.float32)
     chunk = lib.blocks(S, PARTS * BLOCK_N) * BLOCK_N
-    first = part.to(INDEX) * chunk
+    first = part.to(tl.int32) * chunk
     end_i = tl.minimum(first_i + BLOCK_M, S)
     stop = tl.minimum(tl.minimum(S, first + chunk), end_i)
     begin = tl.maximum(first, lib.end_of(first_i.to(tl.int64) - width + 1, S))
@@ -984,9 +963,7 @@ def window_attention_backward_dq_part(
     # Whole blocks go without a mask, then those before and behind them.
     for masked in tl.static_range(2):
         for at in range(
-            (whole, first2)[masked],
-            tl.cast((behind, stop - (behind - whole))[masked], INDEX),
-            BLOCK_N,
+            (whole, first2)[masked], (behind, stop - (behind - whole))[masked], BLOCK_N
         ):
             start = at + tl.where(at < whole, 0, behind - whole) if masked else at
             j = start + tl.arange(0, BLOCK_N).to(tl.int64)
@@ -1053,14 +1030,14 @@ def window_attention_backward_dq_tiles(
     do_sum2_tiles, v_tiles, dp_row_ptr, q_tiles, k_tiles, m_kept_ptr, dscale_sum_rows_ptr,
     dq_ptr, scale, S, B, H, E, dp_row_0, dp_row_1, dp_row_2, m_kept_0, m_kept_1, m_kept_2,
     dscale_sum_rows_0, dscale_sum_rows_1, dscale_sum_rows_2, dq_0, dq_1, dq_2, dq_3,
-    INDEX: tl.constexpr, width: tl.constexpr, SCALE_IS_TENSOR: tl.constexpr,
-    T: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
+    width: tl.constexpr, SCALE_IS_TENSOR: tl.constexpr, T: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
 ):  # fmt: skip
     """Each program takes BLOCK_M i of one b and h, and loops over j, BLOCK_N at a time."""
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
     i_tiles = lib.blocks(S, BLOCK_M)
     # The tiles of most terms first.
-    first_i = (i_tiles - 1 - tl.program_id(0) % i_tiles).to(INDEX) * BLOCK_M
+    first_i = (i_tiles - 1 - tl.program_id(0) % i_tiles) * BLOCK_M
     i = (first_i + tl.arange(0, BLOCK_M)).to(tl.int64)
     program = tl.program_id(0) // i_tiles
     b = (program % B).to(tl.int64)
@@ -1072,15 +1049,13 @@ def window_attention_backward_dq_tiles(
     end_i = tl.minimum(first_i + BLOCK_M, S)
     begin = tl.maximum(0, lib.end_of(first_i.to(tl.int64) - width + 1, S))
     first = begin // BLOCK_N * BLOCK_N
-    do_sum2 = do_sum2_tiles.load(
-        [b.to(tl.int32), h.to(tl.int32), tl.cast(first_i, tl.int32), 0]
-    ).reshape(BLOCK_M, BLOCK_D)
+    do_sum2 = do_sum2_tiles.load([b.to(tl.int32), h.to(tl.int32), first_i, 0]).reshape(
+        BLOCK_M, BLOCK_D
+    )
     dp_row = tl.load(
         dp_row_ptr + b * dp_row_0 + h * dp_row_1 + i[:, None] * dp_row_2, mask=i[:, None] < S
     )
-    q = q_tiles.load([b.to(tl.int32), h.to(tl.int32), tl.cast(first_i, tl.int32), 0]).reshape(
-        BLOCK_M, BLOCK_D
-    )
+    q = q_tiles.load([b.to(tl.int32), h.to(tl.int32), first_i, 0]).reshape(BLOCK_M, BLOCK_D)
     m_kept = tl.load(
         m_kept_ptr + b * m_kept_0 + h * m_kept_1 + i[:, None] * m_kept_2, mask=i[:, None] < S
     ).to(tl.float32)
@@ -1092,9 +1067,7 @@ def window_attention_backward_dq_tiles(
     # Whole blocks go without a mask, then those before and behind them.
     for masked in tl.static_range(2):
         for at in range(
-            (whole, first)[masked],
-            tl.cast((behind, end_i - (behind - whole))[masked], INDEX),
-            BLOCK_N,
+            (whole, first)[masked], (behind, end_i - (behind - whole))[masked], BLOCK_N
         ):
             start = at + tl.where(at < whole, 0, behind - whole) if masked else at
             j = start + tl.arange(0, BLOCK_N).to(tl.int64)
@@ -1103,16 +1076,12 @@ def window_attention_backward_dq_tiles(
                 & (j[None, :] + width > i[:, None])
                 & (i[:, None] >= j[None, :])
             )
-            v = v_tiles.load([b.to(tl.int32), h.to(tl.int32), tl.cast(start, tl.int32), 0]).reshape(
-                BLOCK_N, BLOCK_D
-            )
+            v = v_tiles.load([b.to(tl.int32), h.to(tl.int32), start, 0]).reshape(BLOCK_N, BLOCK_D)
             # dp_sum[b, h, i, j] = sum[e](do_sum2[b, h, i, e] * v[b, h, j, e])
             dp_sum = tl.dot(do_sum2, v.T)
             # dp[b, h, i, j] = where(j + width > i and i >= j, sum[e](do_sum2[b, h, i, ...
             dp = dp_sum - dp_row
-            k = k_tiles.load([b.to(tl.int32), h.to(tl.int32), tl.cast(start, tl.int32), 0]).reshape(
-                BLOCK_N, BLOCK_D
-            )
+            k = k_tiles.load([b.to(tl.int32), h.to(tl.int32), start, 0]).reshape(BLOCK_N, BLOCK_D)
             # s_sum[b, h, i, j] = sum[e](q[b, h, i, e] * k[b, h, j, e])
             s_sum = tl.dot(q, k.T)
             # p[b, h, i, j] = exp(s[b, h, i, j] - m_kept[b, h, i])
@@ -1151,19 +1120,18 @@ def window_attention_backward_dq_wide(
     dp_row_0, dp_row_1, dp_row_2, q_0, q_1, q_2, q_3, k_0, k_1, k_2, k_3, m_kept_0,
     m_kept_1, m_kept_2, dscale_sum_rows_0, dscale_sum_rows_1, dscale_sum_rows_2, dq_0, dq_1,
     dq_2, dq_3,
-    INDEX: tl.constexpr, INDEX2: tl.constexpr, width: tl.constexpr,
-    SCALE_IS_TENSOR: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_D: tl.constexpr,
-    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+    width: tl.constexpr, SCALE_IS_TENSOR: tl.constexpr, BLOCK_M: tl.constexpr,
+    BLOCK_D: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
     """Each program takes BLOCK_M i by BLOCK_D e2 of one b and h, and loops over j, BLOCK_N at a time."""
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
     i_tiles = lib.blocks(S, BLOCK_M)
     # The tiles of most terms first.
-    first_i = (i_tiles - 1 - tl.program_id(0) % i_tiles).to(INDEX) * BLOCK_M
+    first_i = (i_tiles - 1 - tl.program_id(0) % i_tiles) * BLOCK_M
     i = (first_i + tl.arange(0, BLOCK_M)).to(tl.int64)
     program = tl.program_id(0) // i_tiles
     e2_tiles = tl.maximum(lib.blocks(E, BLOCK_D), 1)
-    first_e2 = (program % e2_tiles).to(INDEX2) * BLOCK_D
+    first_e2 = (program % e2_tiles) * BLOCK_D
     e2 = (first_e2 + tl.arange(0, BLOCK_D)).to(tl.int64)
     program2 = program // e2_tiles
     b = (program2 % B).to(tl.int64)
@@ -1188,9 +1156,7 @@ def window_attention_backward_dq_wide(
     # Whole blocks go without a mask, then those before and behind them.
     for masked in tl.static_range(2):
         for at in range(
-            (whole, first)[masked],
-            tl.cast((behind, end_i - (behind - whole))[masked], INDEX),
-            BLOCK_N,
+            (whole, first)[masked], (behind, end_i - (behind - whole))[masked], BLOCK_N
         ):
             start = at + tl.where(at < whole, 0, behind - whole) if masked else at
             j = start + tl.arange(0, BLOCK_N).to(tl.int64)
@@ -1293,15 +1259,14 @@ def window_attention_backward_dk_part(
     q_3, m_kept_0, m_kept_1, m_kept_2, dk_sum_parts_0, dk_sum_parts_1, dk_sum_parts_2,
     dk_sum_parts_3, dk_sum_parts_4, dv_sum_parts_0, dv_sum_parts_1, dv_sum_parts_2,
     dv_sum_parts_3, dv_sum_parts_4,
-    INDEX: tl.constexpr, width: tl.constexpr, SCALE_IS_TENSOR: tl.constexpr,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
-    PARTS: tl.constexpr,
+    width: tl.constexpr, SCALE_IS_TENSOR: tl.constexpr, BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """Each program takes BLOCK_M j of one part, b and h, and loops over i, BLOCK_N at a time."""
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
     j_tiles = lib.blocks(S, BLOCK_M)
     # The tiles of most terms first.
-    first_j = (j_tiles - 1 - tl.program_id(0) % j_tiles).to(INDEX) * BLOCK_M
+    first_j = (j_tiles - 1 - tl.program_id(0) % j_tiles) * BLOCK_M
     j = (first_j + tl.arange(0, BLOCK_M)).to(tl.int64)
     program = tl.program_id(0) // j_tiles
     part = (program % PARTS).to(tl.int64)
@@ -1314,7 +1279,7 @@ def window_attention_backward_dk_part(
     dk_sum = tl.zeros((BLOCK_M, BLOCK_D), tl.float32)
     dv_sum = tl.zeros((BLOCK_M, BLOCK_D), tl.float32)
     chunk = lib.blocks(S, PARTS * BLOCK_N) * BLOCK_N
-    first = part.to(INDEX) * chunk
+    first = part.to(tl.int32) * chunk
     end_j = tl.minimum(first_j + BLOCK_M, S)
     stop = tl.minimum(tl.minimum(S, first + chunk), lib.end_of(end_j.to(tl.int64) + width - 1, S))
     begin = tl.maximum(first, first_j)
@@ -1339,9 +1304,7 @@ def window_attention_backward_dk_part(
     # Whole blocks go without a mask, then those before and behind them.
     for masked in tl.static_range(2):
         for at in range(
-            (whole, first2)[masked],
-            tl.cast((behind, stop - (behind - whole))[masked], INDEX),
-            BLOCK_N,
+            (whole, first2)[masked], (behind, stop - (behind - whole))[masked], BLOCK_N
         ):
             start = at + tl.where(at < whole, 0, behind - whole) if masked else at
             i = start + tl.arange(0, BLOCK_N).to(tl.int64)
@@ -1427,14 +1390,14 @@ def window_attention_backward_dk_tiles(
     v_tiles, do_sum2_tiles, dp_row_ptr, k_tiles, q_tiles, m_kept_ptr, dk_ptr, dv_ptr, scale,
     S, B, H, E, dp_row_0, dp_row_1, dp_row_2, m_kept_0, m_kept_1, m_kept_2, dk_0, dk_1,
     dk_2, dk_3, dv_0, dv_1, dv_2, dv_3,
-    INDEX: tl.constexpr, width: tl.constexpr, SCALE_IS_TENSOR: tl.constexpr,
-    T: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
+    width: tl.constexpr, SCALE_IS_TENSOR: tl.constexpr, T: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
 ):  # fmt: skip
     """Each program takes BLOCK_M j of one b and h, and loops over i, BLOCK_N at a time."""
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
     j_tiles = lib.blocks(S, BLOCK_M)
     # The tiles of most terms first.
-    first_j = (j_tiles - 1 - tl.program_id(0) % j_tiles).to(INDEX) * BLOCK_M
+    first_j = (j_tiles - 1 - tl.program_id(0) % j_tiles) * BLOCK_M
     j = (first_j + tl.arange(0, BLOCK_M)).to(tl.int64)
     program = tl.program_id(0) // j_tiles
     b = (program % B).to(tl.int64)
@@ -1447,28 +1410,20 @@ def window_attention_backward_dk_tiles(
     end_j = tl.minimum(first_j + BLOCK_M, S)
     stop = tl.minimum(S, lib.end_of(end_j.to(tl.int64) + width - 1, S))
     first = first_j // BLOCK_N * BLOCK_N
-    v = v_tiles.load([b.to(tl.int32), h.to(tl.int32), tl.cast(first_j, tl.int32), 0]).reshape(
-        BLOCK_M, BLOCK_D
-    )
-    k = k_tiles.load([b.to(tl.int32), h.to(tl.int32), tl.cast(first_j, tl.int32), 0]).reshape(
-        BLOCK_M, BLOCK_D
-    )
+    v = v_tiles.load([b.to(tl.int32), h.to(tl.int32), first_j, 0]).reshape(BLOCK_M, BLOCK_D)
+    k = k_tiles.load([b.to(tl.int32), h.to(tl.int32), first_j, 0]).reshape(BLOCK_M, BLOCK_D)
     whole = tl.maximum(first, tl.minimum(lib.blocks(end_j - 1, BLOCK_N) * BLOCK_N, stop))
     behind = tl.maximum(
         whole, (tl.minimum(S, lib.end_of(first_j.to(tl.int64) + width, S))) // BLOCK_N * BLOCK_N
     )
     # Whole blocks go without a mask, then those before and behind them.
     for masked in tl.static_range(2):
-        for at in range(
-            (whole, first)[masked],
-            tl.cast((behind, stop - (behind - whole))[masked], INDEX),
-            BLOCK_N,
-        ):
+        for at in range((whole, first)[masked], (behind, stop - (behind - whole))[masked], BLOCK_N):
             start = at + tl.where(at < whole, 0, behind - whole) if masked else at
             i = start + tl.arange(0, BLOCK_N).to(tl.int64)
-            do_sum2 = do_sum2_tiles.load(
-                [b.to(tl.int32), h.to(tl.int32), tl.cast(start, tl.int32), 0]
-            ).reshape(BLOCK_N, BLOCK_D)
+            do_sum2 = do_sum2_tiles.load([b.to(tl.int32), h.to(tl.int32), start, 0]).reshape(
+                BLOCK_N, BLOCK_D
+            )
             # dp_sum[b, h, i, j] = sum[e](do_sum2[b, h, i, e] * v[b, h, j, e])
             dp_sum = tl.dot(v, do_sum2.T)
             dp_row = tl.load(
@@ -1477,9 +1432,7 @@ def window_attention_backward_dk_tiles(
             )
             # dp[b, h, i, j] = where(j + width > i and i >= j, sum[e](do_sum2[b, h, i, ...
             dp = dp_sum - dp_row
-            q = q_tiles.load([b.to(tl.int32), h.to(tl.int32), tl.cast(start, tl.int32), 0]).reshape(
-                BLOCK_N, BLOCK_D
-            )
+            q = q_tiles.load([b.to(tl.int32), h.to(tl.int32), start, 0]).reshape(BLOCK_N, BLOCK_D)
             # s_sum[b, h, i, j] = sum[e](q[b, h, i, e] * k[b, h, j, e])
             s_sum = tl.dot(k, q.T)
             m_kept = tl.load(
@@ -1530,19 +1483,18 @@ def window_attention_backward_dk_wide(
     B, H, v_0, v_1, v_2, v_3, do_sum2_0, do_sum2_1, do_sum2_2, do_sum2_3, dp_row_0,
     dp_row_1, dp_row_2, k_0, k_1, k_2, k_3, q_0, q_1, q_2, q_3, m_kept_0, m_kept_1,
     m_kept_2, dk_0, dk_1, dk_2, dk_3, dv_0, dv_1, dv_2, dv_3,
-    INDEX: tl.constexpr, INDEX2: tl.constexpr, width: tl.constexpr,
-    SCALE_IS_TENSOR: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_D: tl.constexpr,
-    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+    width: tl.constexpr, SCALE_IS_TENSOR: tl.constexpr, BLOCK_M: tl.constexpr,
+    BLOCK_D: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
     """Each program takes BLOCK_M j by BLOCK_D e2 of one b and h, and loops over i, BLOCK_N at a time."""
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
     j_tiles = lib.blocks(S, BLOCK_M)
     # The tiles of most terms first.
-    first_j = (j_tiles - 1 - tl.program_id(0) % j_tiles).to(INDEX) * BLOCK_M
+    first_j = (j_tiles - 1 - tl.program_id(0) % j_tiles) * BLOCK_M
     j = (first_j + tl.arange(0, BLOCK_M)).to(tl.int64)
     program = tl.program_id(0) // j_tiles
     e2_tiles = tl.maximum(lib.blocks(E, BLOCK_D), 1)
-    first_e2 = (program % e2_tiles).to(INDEX2) * BLOCK_D
+    first_e2 = (program % e2_tiles) * BLOCK_D
     e2 = (first_e2 + tl.arange(0, BLOCK_D)).to(tl.int64)
     program2 = program // e2_tiles
     b = (program2 % B).to(tl.int64)
@@ -1559,11 +1511,7 @@ def window_attention_backward_dk_wide(
     )
     # Whole blocks go without a mask, then those before and behind them.
     for masked in tl.static_range(2):
-        for at in range(
-            (whole, first)[masked],
-            tl.cast((behind, stop - (behind - whole))[masked], INDEX),
-            BLOCK_N,
-        ):
+        for at in range((whole, first)[masked], (behind, stop - (behind - whole))[masked], BLOCK_N):
             start = at + tl.where(at < whole, 0, behind - whole) if masked else at
             i = start + tl.arange(0, BLOCK_N).to(tl.int64)
             dp_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
@@ -1824,16 +1772,13 @@ def launch_window_attention_backward_dq(
 ) -> None:
     """Computes dq, dscale_sum_rows with the chosen variant. Does not check operands."""
     B, H, S, E = q.shape
+    lib.countable("window_attention_backward_dq", (S, E), (S, E))
     tiled = lib.takes_tiles(do_sum2, v, q, k) and not lib.repeats(do_sum2, v, q, k)
     variant, config = choose_window_attention_backward_dq(
         batch0=B, batch1=H, rows=S, terms=S, whole0=E, columns0=E, tiled=tiled,
         gpu=lib.gpu(do_sum2.device),
     )  # fmt: skip
     BLOCK_M, BLOCK_N, BLOCK_D = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_D"]
-    constants = dict(
-        INDEX=tl.int32 if S < 2_000_000_000 else tl.int64, width=width,
-        SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True,
-    )  # fmt: skip
     if variant == "parts":
         PARTS = config["PARTS"]
         dq_sum_parts = torch.empty((PARTS, B, H, S, E), dtype=torch.float32, device=do_sum2.device)
@@ -1847,7 +1792,8 @@ def launch_window_attention_backward_dq(
             do_sum2, v, dp_row, q, k, m_kept, dscale_sum_rows_parts, dq_sum_parts, scale, S, B, H,
             E, *do_sum2.stride(), *v.stride(), *dp_row.stride(), *q.stride(), *k.stride(),
             *m_kept.stride(), *dq_sum_parts.stride(), *lib.strides(dscale_sum_rows_parts, 4),
-            **constants, **config,
+            width=width, SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True,
+            **config,
         )  # fmt: skip
         lib.add_parts(dq_sum_parts, dq)
         lib.add_parts(dscale_sum_rows_parts, dscale_sum_rows)
@@ -1861,7 +1807,8 @@ def launch_window_attention_backward_dq(
             do_sum2_tiles, v_tiles, dp_row, q_tiles, k_tiles, m_kept, dscale_sum_rows, dq, scale, S,
             B, H, E, *dp_row.stride(), *m_kept.stride(), *lib.strides(dscale_sum_rows, 3),
             *dq.stride(),
-            T=lib.triton_dtype(q), **constants, **config,
+            width=width, SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), T=lib.triton_dtype(q),
+            enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
         grid = (B * H * lib.cdiv(S, BLOCK_M) * max(1, lib.cdiv(E, BLOCK_D)),)
@@ -1869,7 +1816,8 @@ def launch_window_attention_backward_dq(
             do_sum2, v, dp_row, q, k, m_kept, dscale_sum_rows, dq, scale, S, E, B, H,
             *do_sum2.stride(), *v.stride(), *dp_row.stride(), *q.stride(), *k.stride(),
             *m_kept.stride(), *lib.strides(dscale_sum_rows, 3), *dq.stride(),
-            INDEX2=tl.int32 if E < 2_000_000_000 else tl.int64, **constants, **config,
+            width=width, SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True,
+            **config,
         )  # fmt: skip
 
 
@@ -1909,16 +1857,13 @@ def launch_window_attention_backward_dk(
 ) -> None:
     """Computes dk, dv with the chosen variant. Does not check operands."""
     B, H, S, E = q.shape
+    lib.countable("window_attention_backward_dk", (S, E), (S, E))
     tiled = lib.takes_tiles(do_sum2, v, q, k) and not lib.repeats(do_sum2, v, q, k)
     variant, config = choose_window_attention_backward_dk(
         batch0=B, batch1=H, rows=S, terms=S, whole0=E, columns0=E, tiled=tiled,
         gpu=lib.gpu(do_sum2.device),
     )  # fmt: skip
     BLOCK_M, BLOCK_N, BLOCK_D = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_D"]
-    constants = dict(
-        INDEX=tl.int32 if S < 2_000_000_000 else tl.int64, width=width,
-        SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True,
-    )  # fmt: skip
     if variant == "parts":
         PARTS = config["PARTS"]
         dk_sum_parts = torch.empty((PARTS, B, H, S, E), dtype=torch.float32, device=do_sum2.device)
@@ -1928,7 +1873,8 @@ def launch_window_attention_backward_dk(
             v, do_sum2, dp_row, k, q, m_kept, dk_sum_parts, dv_sum_parts, scale, S, B, H, E,
             *v.stride(), *do_sum2.stride(), *dp_row.stride(), *k.stride(), *q.stride(),
             *m_kept.stride(), *dk_sum_parts.stride(), *dv_sum_parts.stride(),
-            **constants, **config,
+            width=width, SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True,
+            **config,
         )  # fmt: skip
         lib.add_parts(dk_sum_parts, dk)
         lib.add_parts(dv_sum_parts, dv)
@@ -1941,7 +1887,8 @@ def launch_window_attention_backward_dk(
         window_attention_backward_dk_tiles[grid](
             v_tiles, do_sum2_tiles, dp_row, k_tiles, q_tiles, m_kept, dk, dv, scale, S, B, H, E,
             *dp_row.stride(), *m_kept.stride(), *dk.stride(), *dv.stride(),
-            T=lib.triton_dtype(q), **constants, **config,
+            width=width, SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), T=lib.triton_dtype(q),
+            enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
         grid = (B * H * lib.cdiv(S, BLOCK_M) * max(1, lib.cdiv(E, BLOCK_D)),)
@@ -1949,7 +1896,8 @@ def launch_window_attention_backward_dk(
             v, do_sum2, dp_row, k, q, m_kept, dk, dv, scale, S, E, B, H, *v.stride(),
             *do_sum2.stride(), *dp_row.stride(), *k.stride(), *q.stride(), *m_kept.stride(),
             *dk.stride(), *dv.stride(),
-            INDEX2=tl.int32 if E < 2_000_000_000 else tl.int64, **constants, **config,
+            width=width, SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True,
+            **config,
         )  # fmt: skip
 
 

@@ -23,7 +23,6 @@ from tritongen.proof.variants import forced, ways
 from tritongen.runtime.load import load_text
 
 N = 2**31 - 7
-BEYOND = 2**31 + 5
 HALF = 2**30 + 5  # three of these are beyond 2^31
 WAITING = {"two_pass"}  # its programs wait for each other
 I8, F16 = torch.int8, torch.float16
@@ -144,31 +143,7 @@ CASES = {
         " { y[m, n] = sum[e, k](where(own[m] == e, x[m, k] * w[e, k, n], 0)) }",
         lambda: [of(1, N, dtype=F16), of(1, N, 1, dtype=F16), of(1)],
     ),
-    "rows of attention": (
-        "ATTENTION",
-        lambda: [of(1, BEYOND, 1, dtype=F16), *(of(1, 3, 1, dtype=F16) for _ in "kv")],
-    ),
-    "rows of an attention without heads": (
-        "x: f16[N, D], w: f16[V, D]) -> y: f16[N]"
-        " { z[n, v] = sum[d](x[n, d] * w[v, d])"
-        " y[n] = log(sum[v](exp(z[n, v] - max[u](z[n, u])))) }",
-        lambda: [of(BEYOND, 1, dtype=F16), of(3, 1, dtype=F16)],
-    ),
-    "terms of attention": (
-        "ATTENTION",
-        lambda: [of(1, 3, 1, dtype=F16), *(of(1, N, 1, dtype=F16) for _ in "kv")],
-    ),
-    "more terms of attention": (
-        "ATTENTION",
-        lambda: [of(1, 3, 1, dtype=F16), *(of(1, BEYOND, 1, dtype=F16) for _ in "kv")],
-    ),
 }
-ATTENTION = """q: f16[B, M, E], k: f16[B, L, E], v: f16[B, L, D]) -> y: f16[B, M, D] {
-  s[b, i, j] = sum[e](q[b, i, e] * k[b, j, e])
-  p[b, i, j] = exp(s[b, i, j] - max[l](s[b, i, l]))
-  y[b, i, d] = sum[j](f16(p[b, i, j]) * v[b, j, d]) / sum[j](p[b, i, j])
-}"""
-CASES = {name: (text.replace("ATTENTION", ATTENTION), of) for name, (text, of) in CASES.items()}
 
 
 # ---- what watches ---------------------------------------------------------------------------------
@@ -272,12 +247,6 @@ CHOOSING |= {"short rows of a product": "aby"}
 
 # The last part of a sum may have no terms.
 EMPTY_LAST = {("middle", "split")}
-# These merge each row by a program of its own.
-TOO_LARGE = {
-    ("rows of attention", "parts"),
-    ("rows of attention", "wide_parts"),
-    ("rows of an attention without heads", "parts"),
-}
 
 
 def run_all_ways(built, text: str, case: str, memory: Memory) -> None:
@@ -286,7 +255,7 @@ def run_all_ways(built, text: str, case: str, memory: Memory) -> None:
     (plan,) = built.plans["f"]
     names = [t.name for t in plan.op.tensors]
     for way in ways(plan):
-        if {variant for _, variant in way.variants} & WAITING or (case, way.name) in TOO_LARGE:
+        if {variant for _, variant in way.variants} & WAITING:
             continue
         memory.places.clear()
         given = dict(zip(names, CASES[case][1](), strict=True))
@@ -301,10 +270,8 @@ def run_all_ways(built, text: str, case: str, memory: Memory) -> None:
                 assert memory.reached(at), f"{way.name} does not reach {name}[{place}]"
 
 
-NESTS = [(case, "nest") for case in CASES if "attention" not in case]
-
-
-@pytest.mark.parametrize("case, only", [*((case, None) for case in CASES), *NESTS])
+@pytest.mark.parametrize("only", [None, "nest"])
+@pytest.mark.parametrize("case", CASES)
 def test_counts_and_offsets_have_room(case, only, memory):
     built = build(f"op f({CASES[case][0]}", only=only)
     run_all_ways(built, built.source, case, memory)
@@ -335,9 +302,6 @@ PLANTED = [
     ("tall product", "lib.blocks(M, BLOCK_M)", "tl.cdiv(M, BLOCK_M)"),
     ("wide product", "lib.blocks(N, BLOCK_N)", "tl.cdiv(N, BLOCK_N)"),
     ("short rows of a product", "tile_m.to(tl.int64)", "tile_m"),
-    ("rows of an attention without heads", ".to(INDEX)", ""),
-    ("terms of attention", ", COUNT)", ", tl.int32)"),
-    ("more terms of attention", ", COUNT)", ", tl.int32)"),
 ]
 
 

@@ -16,7 +16,7 @@ from tritongen.emit.bounded import sign
 from tritongen.emit.kernel_writer import Context, KernelWriter
 from tritongen.emit.masked import Lanes, masked_value
 from tritongen.emit.text import launch_text, wrap, wrapped
-from tritongen.emit.tiles import counting_dtype, fill_lanes
+from tritongen.emit.tiles import fill_lanes
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import indices, is_size, poly, size, weight_of
 from tritongen.ir.free import free_indices, reads
@@ -147,8 +147,9 @@ class FrameWriter(KernelWriter):
     def tile(self, w: Walk, number: str, name: str) -> None:
         """The indices of a tile, by its number."""
         once = {x for s in self.own.stores for x in s.once}
-        dtype = "tl.int64" if self.sides else counting_dtype(self, "INDEX", w.extent)
-        first = f"{number}.to({dtype}) * {w.block}"
+        first = f"{number} * {w.block}"
+        if self.sides:
+            first = f"{number}.to(tl.int64) * {w.block}"
         if not self.sides or w.index in once:
             wish = self.joined_name("first", name)
             first = self.first[w.index] = self.assigned_in(0, wish, first)
@@ -158,8 +159,8 @@ class FrameWriter(KernelWriter):
     def lanes(self, w: Walk, first: str = "") -> str:
         """The lanes of a block, along their side of the tile. With `first`: the indices of the block that begins there.
 
-        `first` has 32 bits where they are enough, and is a multiple of the block. A block is a power of two, so the sum does not
-        wrap. It is widened behind the sum, so LLVM compares it with 32 bits.
+        `first` has 32 bits and is a multiple of the block. A block is a power of two, so the sum does not wrap. It is widened
+        behind the sum, so LLVM compares it with 32 bits.
         """
         own = f"tl.arange(0, {w.block}){self.sides.get(w.index, '')}"
         return f"({first} + {own}).to(tl.int64)" if first else own
@@ -337,8 +338,8 @@ class FrameWriter(KernelWriter):
                 numbers[k] = at if is_size(c) else f"{wrapped(at)}.to(tl.int32)"
                 continue
             (walk,) = own
-            starts = self.first if walk.how == "tile" else self.starts
-            blocks[k] = "0" if walk.how == "whole" else f"tl.cast({starts[walk.index]}, tl.int32)"
+            starts = {"tile": self.first, "whole": {walk.index: "0"}}.get(walk.how, self.starts)
+            blocks[k] = starts.get(walk.index, "")
             tile.append(walk)
         sides = ["1"] * len(numbers) + [f'config["{w.block}"]' for w in tile]
         name = self.described(read.tensor, [*numbers, *blocks], sides)

@@ -41,11 +41,13 @@ from tritongen.emit.merged import (
     put_back_lines,
 )
 from tritongen.emit.sizes import at_least_0, names_read, size_lines, whole
-from tritongen.emit.text import tuple_text
+from tritongen.emit.text import launch_text, tuple_text
 from tritongen.emit.view import KernelView, call_lines, indented
 from tritongen.ir import nodes as ir
+from tritongen.ir.algebra import is_size, symbols
 from tritongen.ir.batches import broadcasting, spanning
 from tritongen.ir.dtypes import DTYPES
+from tritongen.kernel.nodes import PARTS, Walk
 from tritongen.reference.batches import batch_slice, broadcast_text, expanded
 from tritongen.reference.printer import together
 from tritongen.schedule.plan import Pack, Plan, Reuse, Step, Variant, View
@@ -120,6 +122,7 @@ def launch_view(
     lines += everywhere.lines
     packing, branches, entries = with_names(step, packing, branches)
     body = [
+        *countable_lines(step),
         *shaped,
         *one_batch_lines,
         *view_lines,
@@ -413,6 +416,26 @@ def batch_lines(op: ir.Op, text: str) -> list[str]:
     if not re.search(r"\bbatch_shape\b", text):
         return [f"batch = math.prod({shape})"]
     return [f"batch_shape = {shape}", *(["batch = math.prod(batch_shape)"] if counted else [])]
+
+
+def countable_lines(step: Step) -> list[str]:
+    """The check of the sizes that kernels with loops count in 32 bits."""
+    lowered = [k.kernel for k in step.kernels if k.kernel is not None]
+    looping = [k for k in lowered if any(w.how == "loop" and is_counted(w) for w in k.walks)]
+    walks = [w for k in looping for w in k.walks if is_counted(w)]
+    tiles, loops = (
+        tuple_text([*dict.fromkeys(launch_text(w.extent) for w in walks if w.how == how)])
+        for how in ("tile", "loop")
+    )
+    return [f'lib.countable("{step.name}", {tiles}, {loops})'] if walks else []
+
+
+def is_counted(walk: Walk) -> bool:
+    """Whether a walk goes over a size in blocks."""
+    in_blocks = walk.how in ("tile", "loop") and bool(walk.block)
+    return (
+        in_blocks and walk.extent != PARTS and bool(symbols(walk.extent)) and is_size(walk.extent)
+    )
 
 
 def precision_lines(step: Step, kernels: dict[str, KernelView]) -> list[str]:

@@ -14,7 +14,6 @@ from functools import reduce
 from tritongen.emit.fold_lines import guard_text, is_small
 from tritongen.emit.frames import FrameWriter, Level, tile_indices
 from tritongen.emit.text import launch_text, wrapped
-from tritongen.emit.tiles import counting_dtype
 from tritongen.emit.view import indented
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import (
@@ -28,7 +27,7 @@ from tritongen.ir.algebra import (
     symbols,
     weight_of,
 )
-from tritongen.kernel.nodes import PARTS, Loop, Walk, folded
+from tritongen.kernel.nodes import Loop, Walk, folded
 
 SCAN = 1024  # elements that a turn of a scan for the ends of a loop looks at
 
@@ -52,8 +51,8 @@ class LoopWriter(FrameWriter):
         """
         body = level.lines
         if not level.is_cut:
-            step, stop = f", {block}" if block else "", self.counted_to(level, ends.stop)
-            head = f"{ends.first}, {stop}{step}" if step or ends.first != "0" else stop
+            step = f", {block}" if block else ""
+            head = f"{ends.first}, {ends.stop}{step}" if step or ends.first != "0" else ends.stop
             # Without products, what a loop loads is fetched ahead where the loop says so.
             turns = f"range({head})" if self.multiplies else f"tl.range({head}, num_stages=STAGES)"
             return [f"for {start} in {turns}:", *indented(body)]
@@ -89,17 +88,9 @@ class LoopWriter(FrameWriter):
             *lines,
             f"# Whole blocks go without a mask, {said}.",
             f"for masked in tl.static_range({turns}):",
-            f"    for {at} in range(({firsts})[masked], {self.counted_to(level, f'({stops})[masked]')}, {block}):",
+            f"    for {at} in range(({firsts})[masked], ({stops})[masked], {block}):",
             *indented(indented(body)),
         ]
-
-    def counted_to(self, level: Level, stop: str) -> str:
-        """The stop of a loop over blocks, with as many bits as the number of the block behind the last one needs."""
-        walk = self.own.walk(level.index)
-        of_size = bool(symbols(walk.extent)) and walk.extent != PARTS
-        if len(self.levels) > 1 or not walk.block or not of_size:
-            return stop
-        return f"tl.cast({stop}, {counting_dtype(self, 'COUNT', walk.extent)})"
 
     def told_by_host(self, level: Level, block: str) -> list[str]:
         """The constants that say whether there are whole blocks, and whether there is nothing else.
@@ -123,8 +114,7 @@ class LoopWriter(FrameWriter):
         if loop.part:
             size, part = walk.block, self.variables[loop.part]
             chunk = self.assigned_in(-1, "chunk", f"lib.blocks({extent}, PARTS * {size}) * {size}")
-            dtype = counting_dtype(self, "COUNT", walk.extent)
-            first = self.assigned_in(-1, "first", f"{part}.to({dtype}) * {chunk}")
+            first = self.assigned_in(-1, "first", f"{part}.to(tl.int32) * {chunk}")
             stop = f"tl.minimum({extent}, {first} + {chunk})"
             highs = [stop]
         begins = first
@@ -252,18 +242,17 @@ class LoopWriter(FrameWriter):
             mask, number = self.mask(frozenset({walk.index})), self.index[walk.index]
         self.levels.pop()
         extent = self.size(walk.extent)[0]
-        dtype = counting_dtype(self, "COUNT", walk.extent)
         having, every = (" & ".join(f"({t})" for t in dict.fromkeys(of)) for of in tests)
         lines = [
             f"{some} = ({mask}) & {having}",
-            f"{begin} = tl.minimum({begin}, tl.min(tl.where({some}, {number}, {extent})).to({dtype}))",
-            f"{end} = tl.maximum({end}, tl.max(tl.where({some}, {number} + 1, 0)).to({dtype}))",
+            f"{begin} = tl.minimum({begin}, tl.min(tl.where({some}, {number}, {extent})).to(tl.int32))",
+            f"{end} = tl.maximum({end}, tl.max(tl.where({some}, {number} + 1, 0)).to(tl.int32))",
             f"{partly} = ({number} >= {begin}) & ~{every if len(guards) == 1 else f'({every})'}",
-            f"{rest} = tl.minimum({rest}, tl.min(tl.where({partly}, {number}, {extent})).to({dtype}))",
+            f"{rest} = tl.minimum({rest}, tl.min(tl.where({partly}, {number}, {extent})).to(tl.int32))",
         ]
         outer.lines += [
             f"# The {name} that some lane of this tile has, and the first behind them that not all have.",
-            f"{begin}, {end}, {rest} = {extent}, tl.cast(0, {dtype}), {extent}",
+            f"{begin}, {end}, {rest} = {extent}, 0, {extent}",
             f"for {at} in range({first}, {stop}, {SCAN}):",
             *indented([*level.lines, *lines]),
         ]

@@ -108,3 +108,14 @@ def check_size(given: int, who: str, expected: int, source: str = "") -> None:
     """Raises ValueError unless a dim has that size. `who` says which dim it is: "softmax: y: dim -1 (D)"."""
     if given != expected:
         raise ValueError(f"{who}: expected {expected}{source}, given {given}")
+
+
+def countable(who: str, tiles: tuple[int, ...], loops: tuple[int, ...]) -> None:
+    """Raises ValueError if a kernel cannot count one of the sizes and a block behind it.
+
+    tiles: sizes that programs share, which they count in 32 bits.
+    loops: sizes that loops go over, which they count in 64 bits from 2^31 on.
+    """
+    for size in (*tiles, *(n for n in loops if n < 2**31)):
+        if size >= 2_000_000_000:
+            raise ValueError(f"{who}: its kernels count up to 2,000,000,000, given {size}")

@@ -250,9 +250,8 @@ def load_strip(
 
 @triton.jit
 def end_of(x, n):
-    """x as the end of a loop over n elements, between 0 and n and of the type of n. An operand may say 2^40 for no end."""
-    end = tl.to_tensor(n)
-    return tl.minimum(tl.maximum(x, 0), end).to(end.dtype)
+    """x as the end of a loop over n elements, which counts in 32 bits: between 0 and n. An operand may say 2^40 for no end."""
+    return tl.minimum(tl.maximum(x, 0), n).to(tl.int32)
 
 
 @triton.jit
