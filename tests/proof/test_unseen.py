@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 
 import pytest
+import torch
 
 FAST = """
 op names1<T: float>(row: T[M, ROWS]) -> col: T[M, ROWS] {
@@ -566,14 +567,17 @@ def test_no_local_name_hides_a_kernel(text):
 
 
 def test_two_ops_of_a_file_may_pad():
-    """Their references each define the same helper, inside."""
     from tritongen import pipeline
+    from tritongen.runtime.load import load_text
 
     ops = "".join(
         f"op {name}<T: float>(x: T[N, D]) -> y: T[N, D] {{\n  y[n, d] = x[n, d - 1] else 0\n}}\n"
         for name in ("one", "other")
     )
-    assert pipeline.build(ops, "several").raw.count("def padded(") == 2
+    module = load_text("several", pipeline.build(ops, "several").raw)
+    x = torch.randn(3, 4)
+    for op in (module.one, module.other):
+        assert torch.equal(op(x), torch.nn.functional.pad(x[:, :-1], (1, 0)))
 
 
 @pytest.mark.parametrize(
