@@ -8,14 +8,17 @@ from hypothesis import strategies as st
 from tritongen import pipeline
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import evaluate, index, poly
-from tritongen.ir.integers import LIMITS, in_32_bits, is_shift_inside, values_of
+from tritongen.ir.integers import LIMITS, in_32_bits, is_plain, values_of
 from tritongen.ir.on_numbers import ON_NUMBERS
 
 DTYPES = ("u8", "i8", "i16", "i32")
 ON_INTEGERS = ON_NUMBERS | {
     "bit_and": lambda a, b: a & b,
     "shift_right": lambda a, b: a >> min(b, 63) if b >= 0 else -(a < 0),
+    "mod": lambda a, b: a % b if b else 0,
+    "floordiv": lambda a, b: a // b if b else 0,
 }
+FUNCTIONS = ("add", "sub", "mul", "maximum", "bit_and", "shift_right", "mod", "floordiv", "neg")
 K = index("k")
 
 
@@ -36,7 +39,7 @@ def integers(draw, depth=3):
         case "remainder":
             step = draw(st.integers(1, 9))
             return ir.IndexValue((K - K // poly(step) * step) * draw(st.integers(-5, 5)), "i64")
-    fn = draw(st.sampled_from(("add", "sub", "mul", "maximum", "bit_and", "shift_right", "neg")))
+    fn = draw(st.sampled_from(FUNCTIONS))
     args = tuple(draw(integers(depth=depth - 1)) for _ in range(1 if fn == "neg" else 2))
     return ir.Call(fn, args, "i64")
 
@@ -73,15 +76,19 @@ def test_what_is_short_has_the_same_value(e, k, data):
         assert low <= value(found, k, reads) <= high
 
 
-def test_shifts_within_the_bits_of_a_dtype():
-    def inside(dtype, by):
+def test_plain_operators():
+    def plain(fn, dtype, by):
         read = ir.Read("x", (K,), None, dtype)
-        return is_shift_inside(ir.Call("shift_right", (read, by), dtype))
+        return is_plain(ir.Call(fn, (read, by), dtype))
 
-    assert inside("u8", ir.Const(7, "u8")) and not inside("u8", ir.Const(8, "u8"))
-    assert inside("i32", ir.Const(31, "i32")) and not inside("i32", ir.Const(32, "i32"))
-    assert not inside("i8", ir.Const(-1, "i8"))
-    assert not inside("i32", ir.Read("s", (K,), None, "i32"))
+    assert plain("shift_right", "u8", ir.Const(7, "u8"))
+    assert not plain("shift_right", "u8", ir.Const(8, "u8"))
+    assert plain("shift_left", "i32", ir.Const(31, "i32"))
+    assert not plain("shift_left", "i32", ir.Const(32, "i32"))
+    assert not plain("shift_right", "i8", ir.Const(-1, "i8"))
+    assert not plain("shift_right", "i32", ir.Read("s", (K,), None, "i32"))
+    assert plain("mod", "u8", ir.Const(16, "u8")) and not plain("mod", "i8", ir.Const(16, "i8"))
+    assert not plain("floordiv", "u8", ir.Const(0, "u8"))
 
 
 def test_nibbles_are_unpacked_in_32_bits():

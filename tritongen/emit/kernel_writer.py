@@ -27,7 +27,7 @@ from tritongen.ir.functions import (
     text_for,
     with_flag,
 )
-from tritongen.ir.integers import is_shift_inside
+from tritongen.ir.integers import is_plain
 from tritongen.schedule.plan import KernelPlan
 
 __all__ = ["KernelWriter", "Context"]
@@ -130,8 +130,8 @@ class KernelWriter(Addressing):
         args = e.args[1:] if e.fn == "where" else e.args
         kind = ir.kind_of(args[0].dtype, self.op)
         text, kept = text_for(row, kind), e.args
-        if row.triton_inside and is_shift_inside(e):
-            text = row.triton_inside
+        if row.triton_plain and kind == "int" and is_plain(e):
+            text = row.triton_plain
         match e:
             case ir.Call("pow_int", (base, ir.Const(exponent))):
                 text, kept = power_text(int(exponent)), (base,)

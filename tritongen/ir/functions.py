@@ -76,7 +76,7 @@ class Function:
     ulp: float
     triton_int: Text | None = None  # where ints need another text than floats
     triton_bool: Text | None = None
-    triton_inside: Text | None = None  # of a shift by fewer bits than there are
+    triton_plain: Text | None = None  # where `ir.integers.is_plain`
     surface: str = ""  # an operator, or the name in the language where it is not the row's
     half: float = 0
     swing: float = 0
@@ -158,9 +158,9 @@ def logical(name: str, operator: str) -> Function:
     return Function(name, 2, "bool", "bool", text, text, None, 0, surface=name)
 
 
-def bits(name: str, triton: Text, torch: Text, inside: Text | None = None) -> Function:
+def bits(name: str, triton: Text, torch: Text, plain: Text | None = None) -> Function:
     arity = len(set(re.findall(r"\{.\}", triton.template)))
-    return Function(name, arity, "int", "same", triton, torch, None, 0, triton_inside=inside)
+    return Function(name, arity, "int", "same", triton, torch, None, 0, triton_plain=plain)
 
 
 def arithmetic(
@@ -204,6 +204,7 @@ OPERATOR_ROWS = (
         2,
         triton=call("lib.float_floor_div", 2),
         triton_int=call("lib.floor_div", 2),
+        triton_plain=infix("//", TERM),
     ),
     arithmetic(
         "mod",
@@ -214,6 +215,7 @@ OPERATOR_ROWS = (
         0.5,
         triton=call("lib.float_mod", 2),
         triton_int=call("lib.floor_mod", 2),
+        triton_plain=infix("%", TERM),
     ),
     arithmetic(
         "pow",

@@ -37,6 +37,7 @@ LIMITS: dict[str, Span] = {"bool": (0, 1), "u8": (0, 255)} | {
     f"i{bits}": (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) for bits in (8, 16, 32, 64)
 }
 MONOTONE = frozenset("add sub mul neg maximum minimum".split())  # in each argument
+INTEGRAL = frozenset("bit_and shift_right mod floordiv".split())
 STAYS = frozenset("bit_and bit_or bit_xor mod sign detach relu clamp".split())
 
 
@@ -86,6 +87,11 @@ def _result(fn: str, spans: list[Span], own: Span) -> Span:
         return 0, min(ends)
     if fn == "shift_right":
         return min(spans[0][0], 0), max(spans[0][1], 0)
+    if fn == "mod" and spans[1][0] > 0:
+        return 0, spans[1][1] - 1
+    if fn == "floordiv" and spans[1][0] > 0 and ANY not in spans:
+        found = [a // b for a, b in product(*spans)]
+        return min(found), max(found)
     if fn in MONOTONE and ANY not in spans:
         found = [ON_NUMBERS[fn](*at) for at in product(*spans)]
         return min(found), max(found)
@@ -133,7 +139,7 @@ def _short(expr: Expr) -> Expr | None:
             return IndexValue(p, "i32")
         case Cast(arg, "i64") if arg.dtype in LIMITS:
             return _short(arg)
-        case Call(fn, args, "i64") if fn in MONOTONE or fn in ("bit_and", "shift_right"):
+        case Call(fn, args, "i64") if fn in MONOTONE | INTEGRAL:
             own = [a for a in map(_short, args) if a is not None]
             return replace(expr, args=tuple(own), dtype="i32") if len(own) == len(args) else None
         case Call(dtype="i64") | Reduce() | Read(dtype="i64") | ScalarRef():
@@ -141,11 +147,14 @@ def _short(expr: Expr) -> Expr | None:
     return expr if expr.dtype == "i32" else Cast(expr, "i32")
 
 
-def is_shift_inside(call: Call) -> bool:
-    """Whether it shifts by fewer bits than its dtype has, for all values of its operands."""
-    last = LIMITS.get(call.dtype, (0, 0))[1]
-    low, high = values_of(call.args[1], wrapped=True)
-    return 0 <= low and high < int(last).bit_length() + (call.dtype != "u8")
+def is_plain(call: Call) -> bool:
+    """Whether an operator of the GPU has its value, for all operands: a shift by fewer bits than there are, a quotient or a
+    remainder of numbers that are not negative."""
+    (low, _), (least, most) = (values_of(a, wrapped=True) for a in call.args)
+    if call.fn in ("mod", "floordiv"):
+        return low >= 0 and least > 0
+    bits = int(LIMITS.get(call.dtype, (0, 0))[1]).bit_length() + (call.dtype != "u8")
+    return 0 <= least and most < bits
 
 
 def _within(span: Span, dtype: str) -> bool:
