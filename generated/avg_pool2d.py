@@ -95,7 +95,8 @@ def avg_pool2d_runs(
     x_h0 = step * stride - pad
     kept = ()
     for i in tl.static_range(STEPS):
-        # y[n, c, p, q] = mean[r < win, s < win](x[n, c, p * stride + r - pad, ...
+        # y[n, c, p, q] = mean[r < win, s < win](x[n, c, p * stride + r - pad,
+        #     q * stride + s - pad] else 0.0)
         y_sum = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
         for r in tl.static_range(win):
             y_sum_line = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
@@ -142,7 +143,8 @@ def avg_pool2d_window(
     x_w0 = col * stride - pad
     kept = ()
     for i in tl.static_range(STEPS):
-        # y[n, c, p, q] = mean[r < win, s < win](x[n, c, p * stride + r - pad, ...
+        # y[n, c, p, q] = mean[r < win, s < win](x[n, c, p * stride + r - pad,
+        #     q * stride + s - pad] else 0.0)
         y_sum = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
         for r in tl.static_range(win):
             y_sum_line = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
@@ -184,7 +186,8 @@ def avg_pool2d_box(
     n = (row // CP).to(tl.int64)
     c = (row // P % C).to(tl.int64)
     p = (row % P).to(tl.int64)
-    # y[n, c, p, q] = mean[r < win, s < win](x[n, c, p * stride + r - pad, ...
+    # y[n, c, p, q] = mean[r < win, s < win](x[n, c, p * stride + r - pad,
+    #     q * stride + s - pad] else 0.0)
     y_sum = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for r in range(win):
         for s in range(win):
@@ -453,7 +456,8 @@ def avg_pool2d_backward_window(
     h = (row % H).to(tl.int64)
     kept = ()
     for i in tl.static_range(STEPS):
-        # dx[n, c, h, w] = mean[r < win, s < win](dy[n, c, (h + pad - r) / stride, ...
+        # dx[n, c, h, w] = mean[r < win, s < win](dy[n, c, (h + pad - r) / stride,
+        #     (w + pad - s) / stride] else 0.0)
         dx_sum = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
         for r in tl.static_range(win):
             for s in tl.static_range(win):
@@ -507,7 +511,8 @@ def avg_pool2d_backward_box(
     n = (row // CH).to(tl.int64)
     c = (row // H % C).to(tl.int64)
     h = (row % H).to(tl.int64)
-    # dx[n, c, h, w] = mean[r < win, s < win](dy[n, c, (h + pad - r) / stride, ...
+    # dx[n, c, h, w] = mean[r < win, s < win](dy[n, c, (h + pad - r) / stride,
+    #     (w + pad - s) / stride] else 0.0)
     dx_sum = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for r in range(win):
         for s in range(win):

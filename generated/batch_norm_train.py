@@ -83,7 +83,8 @@ def batch_norm_train_forward_lines(
     rsqrt_var = lib.rsqrt(var + eps)
     gain = tl.load(gain_ptr + row * gain_row).to(COMPUTE)
     bias = tl.load(bias_ptr + row * bias_row).to(COMPUTE)
-    # y[n, c, h, w] = (x[n, c, h, w] - mu[c]) * rsqrt(var[c] + eps) * gain[c] + ...
+    # y[n, c, h, w] = (x[n, c, h, w] - mu[c]) * rsqrt(var[c] + eps) * gain[c] +
+    #     bias[c]
     y = (x - mu) * rsqrt_var * gain + bias
     tl.store(
         y_ptr + tl.cast(line, tl.int64) * y_n + row * y_row + tl.cast(col, tl.int64) * y_hw,
@@ -136,7 +137,8 @@ def batch_norm_train_forward_lines_loop(
         ).to(COMPUTE)
         gain = tl.load(gain_ptr + row * gain_row).to(COMPUTE)
         bias = tl.load(bias_ptr + row * bias_row).to(COMPUTE)
-        # y[n, c, h, w] = (x[n, c, h, w] - mu[c]) * rsqrt(var[c] + eps) * gain[c] + ...
+        # y[n, c, h, w] = (x[n, c, h, w] - mu[c]) * rsqrt(var[c] + eps) * gain[c] +
+        #     bias[c]
         y = (x - mu) * rsqrt_var * gain + bias
         tl.store(y_ptr + line * y_n + row * y_row + col * y_hw, y, mask=inside)
 
@@ -209,7 +211,8 @@ def batch_norm_train_forward_loop(
             ).to(COMPUTE)
             gain = tl.load(gain_ptr + row * gain_row, mask=row < C).to(COMPUTE)
             bias = tl.load(bias_ptr + row * bias_row, mask=row < C).to(COMPUTE)
-            # y[n, c, h, w] = (x[n, c, h, w] - mu[c]) * rsqrt(var[c] + eps) * gain[c] + ...
+            # y[n, c, h, w] = (x[n, c, h, w] - mu[c]) * rsqrt(var[c] + eps) * gain[c] +
+            #     bias[c]
             y = (x - mu) * rsqrt_var * gain + bias
             tl.store(y_ptr + line * y_n + row * y_row + col * y_hw, y, mask=inside)
 
@@ -672,18 +675,22 @@ def batch_norm_train_backward_dx_lines(
     # y_rsqrt[c] = rsqrt(var_kept[c] + eps)
     y_rsqrt = lib.rsqrt(var_kept + eps)
     gain = tl.load(gain_ptr + row * gain_row).to(COMPUTE)
-    # dvar[c] = dy_rsqrt_sum[c] * gain[c] * (-0.5 * y_rsqrt[c] / (var_kept[c] + ...
+    # dvar[c] = dy_rsqrt_sum[c] * gain[c] * (-0.5 * y_rsqrt[c] / (var_kept[c] +
+    #     eps))
     dvar = dy_rsqrt_sum * gain * (-0.5 * y_rsqrt / (var_kept + eps))
     div_dvar = dvar / count
     div_dmu_sum = dmu_sum * y_rsqrt * gain / count
-    # dx[n, c, h, w] = dy[n, c, h, w] * gain[c] * y_rsqrt[c] + dvar[c] / (H * N ...
+    # dx[n, c, h, w] = dy[n, c, h, w] * gain[c] * y_rsqrt[c] + dvar[c] / (H * N * W)
+    #     * (2.0 * (x[n, c, h, w] - mu_kept[c])) - dmu_sum[c] * y_rsqrt[c] * gain[c]
+    #     / (H * N * W)
     dx = dy * gain * y_rsqrt + div_dvar * (2.0 * (x - mu_kept)) - div_dmu_sum
     tl.store(
         dx_ptr + tl.cast(line, tl.int64) * dx_n + row * dx_row + tl.cast(col, tl.int64) * dx_hw,
         dx,
         mask=inside,
     )
-    # dgain[c] = sum[n, h, w](dy[n, c, h, w] * ((x[n, c, h, w] - mu_kept[c]) * ...
+    # dgain[c] = sum[n, h, w](dy[n, c, h, w] * ((x[n, c, h, w] - mu_kept[c]) *
+    #     y_rsqrt[c]))
     dgain = tl.sum(tl.where(inside, dy * ((x - mu_kept) * y_rsqrt), 0.0))
     tl.store(dgain_ptr + row * dgain_row, dgain)
     tl.store(dbias_ptr + row * dbias_row, dmu_sum)
@@ -716,7 +723,8 @@ def batch_norm_train_backward_dx_loop(
     y_rsqrt = lib.rsqrt(var_kept + eps)
     # dy_rsqrt_sum[c] = sum[n, h, w](dy[n, c, h, w] * (x[n, c, h, w] - mu_kept[c]))
     # dmu_sum[c] = sum[n, h, w](dy[n, c, h, w])
-    # dgain[c] = sum[n, h, w](dy[n, c, h, w] * ((x[n, c, h, w] - mu_kept[c]) * ...
+    # dgain[c] = sum[n, h, w](dy[n, c, h, w] * ((x[n, c, h, w] - mu_kept[c]) *
+    #     y_rsqrt[c]))
     if PASS <= 1:
         dy_rsqrt_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
         dmu_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
@@ -766,7 +774,8 @@ def batch_norm_train_backward_dx_loop(
         dgain_sum = tl.sum(dgain_sum_parts, 1, keep_dims=True)
     if PASS != 1:
         gain = tl.load(gain_ptr + row * gain_row, mask=row < C).to(COMPUTE)
-        # dvar[c] = dy_rsqrt_sum[c] * gain[c] * (-0.5 * y_rsqrt[c] / (var_kept[c] + ...
+        # dvar[c] = dy_rsqrt_sum[c] * gain[c] * (-0.5 * y_rsqrt[c] / (var_kept[c] +
+        #     eps))
         dvar = dy_rsqrt_sum * gain * (-0.5 * y_rsqrt / (var_kept + eps))
         div_dvar = dvar / count
         div_dmu_sum = dmu_sum * y_rsqrt * gain / count
@@ -791,7 +800,9 @@ def batch_norm_train_backward_dx_loop(
                 eviction_policy="evict_first",
             ).to(COMPUTE)
             mu_kept = tl.load(mu_kept_ptr + row * mu_kept_row, mask=row < C)
-            # dx[n, c, h, w] = dy[n, c, h, w] * gain[c] * y_rsqrt[c] + dvar[c] / (H * N ...
+            # dx[n, c, h, w] = dy[n, c, h, w] * gain[c] * y_rsqrt[c] + dvar[c] / (H * N * W)
+            #     * (2.0 * (x[n, c, h, w] - mu_kept[c])) - dmu_sum[c] * y_rsqrt[c] * gain[c]
+            #     / (H * N * W)
             dx = dy * gain * y_rsqrt + div_dvar * (2.0 * (x - mu_kept)) - div_dmu_sum
             tl.store(dx_ptr + line * dx_n + row * dx_row + col * dx_hw, dx, mask=inside)
 
@@ -814,7 +825,8 @@ def batch_norm_train_backward_dx_parts_merge(
     dmu_sum = tl.sum(dmu_sum_parts, 1, keep_dims=True)
     tl.store(dmu_sum_part_ptr + row * PARTS, dmu_sum, mask=row < C)
     dgain_sum_parts = tl.load(dgain_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
-    # dgain[c] = sum[n, h, w](dy[n, c, h, w] * ((x[n, c, h, w] - mu_kept[c]) * ...
+    # dgain[c] = sum[n, h, w](dy[n, c, h, w] * ((x[n, c, h, w] - mu_kept[c]) *
+    #     y_rsqrt[c]))
     dgain_sum = tl.sum(dgain_sum_parts, 1, keep_dims=True)
     tl.store(dgain_sum_part_ptr + row * PARTS, dgain_sum, mask=row < C)
 
@@ -864,7 +876,8 @@ def batch_norm_train_backward_deps_loop(
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part, begin, end = lib.share_of_rows(tl.cast(C, tl.int64), CHUNK, PASS)
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
-    # deps = sum[c](dy_rsqrt_sum[c] * gain[c] * (-0.5 * y_rsqrt[c]) / ...
+    # deps = sum[c](dy_rsqrt_sum[c] * gain[c] * (-0.5 * y_rsqrt[c]) / (var_kept[c] +
+    #     eps))
     if PASS <= 1:
         deps_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
         for start in range(begin, end, BLOCK):

@@ -1043,7 +1043,8 @@ def causal_attention_backward_dq_tiles(
             j = start + tl.arange(0, BLOCK_N).to(tl.int64)
             counts = (j[None, :] < end_i) & (i[:, None] >= j[None, :])
             v = v_tiles.load([b.to(tl.int32), h1.to(tl.int32), start, 0]).reshape(BLOCK_N, BLOCK_D)
-            # dp[b, h, i, j] = where(i >= j, sum[f](do_sum2[b, h, i, f] * ...
+            # dp[b, h, i, j] = where(i >= j, sum[f](do_sum2[b, h, i, f] *
+            #     v[b, h // R, j, f]) - dp_row[b, h, i], 0.0)
             dp_sum = tl.dot(do_sum2, v.T)
             dp = dp_sum - dp_row
             k = k_tiles.load([b.to(tl.int32), h1.to(tl.int32), start, 0]).reshape(BLOCK_N, BLOCK_D2)
@@ -1060,7 +1061,8 @@ def causal_attention_backward_dq_tiles(
             # dq[b, h, i, e] = sum[j <= i](ds_sum[b, h, i, j] * k[b, h // R, j, e])
             dq_sum = tl.dot(ds_sum, k, dq_sum)
             if dscale_sum_rows_ptr is not None:
-                # dscale_sum_rows[b, h1 < G, h0 < R, i] = sum[j <= i](ds[b, h0 + h1 * R, i, ...
+                # dscale_sum_rows[b, h1 < G, h0 < R, i] = sum[j <= i](ds[b, h0 + h1 * R, i, j] *
+                #     s_sum[b, h0 + h1 * R, i, j])
                 dscale_sum_rows += tl.sum(tl.where(counts, ds * s_sum, 0.0), 1, keep_dims=True)
     if dscale_sum_rows_ptr is not None:
         tl.store(
@@ -1140,7 +1142,8 @@ def causal_attention_backward_dq_wide(
                     mask=(j[:, None] < end_i) & (f2[None, :] < F),
                     other=0.0,
                 )
-                # dp[b, h, i, j] = where(i >= j, sum[f](do_sum2[b, h, i, f] * ...
+                # dp[b, h, i, j] = where(i >= j, sum[f](do_sum2[b, h, i, f] *
+                #     v[b, h // R, j, f]) - dp_row[b, h, i], 0.0)
                 dp_sum = tl.dot(do_sum2, v.T, dp_sum)
             dp = dp_sum - dp_row
             s_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
@@ -1175,7 +1178,8 @@ def causal_attention_backward_dq_wide(
             # dq[b, h, i, e] = sum[j <= i](ds_sum[b, h, i, j] * k[b, h // R, j, e])
             dq_sum = tl.dot(ds_sum, k2, dq_sum)
             if dscale_sum_rows_ptr is not None:
-                # dscale_sum_rows[b, h1 < G, h0 < R, i] = sum[j <= i](ds[b, h0 + h1 * R, i, ...
+                # dscale_sum_rows[b, h1 < G, h0 < R, i] = sum[j <= i](ds[b, h0 + h1 * R, i, j] *
+                #     s_sum[b, h0 + h1 * R, i, j])
                 dscale_sum_rows += tl.sum(
                     tl.where((j[None, :] < end_i) & (i[:, None] >= j[None, :]), ds * s_sum, 0.0),
                     1,
@@ -1262,7 +1266,8 @@ def causal_attention_backward_dk_part(
                     mask=(i[:, None] < stop) & (f[None, :] < F),
                     other=0.0,
                 )
-                # dp[b, h, i, j] = where(i >= j, sum[f](do_sum2[b, h, i, f] * ...
+                # dp[b, h, i, j] = where(i >= j, sum[f](do_sum2[b, h, i, f] *
+                #     v[b, h // R, j, f]) - dp_row[b, h, i], 0.0)
                 dp_sum = tl.dot(v, do_sum2.T)
                 dp_row_h = h0 + h1 * R
                 dp_row = tl.load(
@@ -1359,7 +1364,8 @@ def causal_attention_backward_dk_tiles(
                 do_sum2 = do_sum2_tiles.load(
                     [b.to(tl.int32), (h0 + h1 * R).to(tl.int32), start, 0]
                 ).reshape(BLOCK_N, BLOCK_D)
-                # dp[b, h, i, j] = where(i >= j, sum[f](do_sum2[b, h, i, f] * ...
+                # dp[b, h, i, j] = where(i >= j, sum[f](do_sum2[b, h, i, f] *
+                #     v[b, h // R, j, f]) - dp_row[b, h, i], 0.0)
                 dp_sum = tl.dot(v, do_sum2.T)
                 dp_row_h = h0 + h1 * R
                 dp_row = tl.load(
@@ -1384,11 +1390,13 @@ def causal_attention_backward_dk_tiles(
                 ds_sum = (ds * scale).to(T)
                 if masked:
                     ds_sum = tl.where((i[None, :] < S) & (i[None, :] >= j[:, None]), ds_sum, 0.0)
-                # dk[b, g, j, e] = sum[i >= j, h < R](ds_sum[b, g * R + h, i, j] * ...
+                # dk[b, g, j, e] = sum[i >= j, h < R](ds_sum[b, g * R + h, i, j] *
+                #     q[b, g * R + h, i, e])
                 dk_sum = tl.dot(ds_sum, q, dk_sum)
                 if masked:
                     p = tl.where((i[None, :] < S) & (i[None, :] >= j[:, None]), p, 0.0)
-                # dv[b, g, j, f] = sum[i >= j, h < R](do_sum2[b, g * R + h, i, f] * ...
+                # dv[b, g, j, f] = sum[i >= j, h < R](do_sum2[b, g * R + h, i, f] *
+                #     T(p[b, g * R + h, i, j]))
                 dv_sum = tl.dot(p.to(T), do_sum2, dv_sum)
     tl.store(
         dk_ptr + b * dk_0 + h1 * dk_1 + j[:, None] * dk_2 + e[None, :] * dk_3,
@@ -1456,7 +1464,8 @@ def causal_attention_backward_dk_wide_dk(
                         mask=(i[:, None] < S) & (f2[None, :] < F),
                         other=0.0,
                     )
-                    # dp[b, h, i, j] = where(i >= j, sum[f](do_sum2[b, h, i, f] * ...
+                    # dp[b, h, i, j] = where(i >= j, sum[f](do_sum2[b, h, i, f] *
+                    #     v[b, h // R, j, f]) - dp_row[b, h, i], 0.0)
                     dp_sum = tl.dot(v, do_sum2.T, dp_sum)
                 dp_row_h = h0 + h1 * R
                 dp_row = tl.load(
@@ -1498,7 +1507,8 @@ def causal_attention_backward_dk_wide_dk(
                     mask=(i[:, None] < S) & (e[None, :] < E),
                     other=0.0,
                 )
-                # dk[b, g, j, e] = sum[i >= j, h < R](ds_sum[b, g * R + h, i, j] * ...
+                # dk[b, g, j, e] = sum[i >= j, h < R](ds_sum[b, g * R + h, i, j] *
+                #     q[b, g * R + h, i, e])
                 dk_sum = tl.dot(ds_sum, q2, dk_sum)
     tl.store(
         dk_ptr + b * dk_0 + h1 * dk_1 + j[:, None] * dk_2 + e[None, :] * dk_3,
@@ -1577,7 +1587,8 @@ def causal_attention_backward_dk_wide_dv(
                     mask=(i[:, None] < S) & (f[None, :] < F),
                     other=0.0,
                 )
-                # dv[b, g, j, f] = sum[i >= j, h < R](do_sum2[b, g * R + h, i, f] * ...
+                # dv[b, g, j, f] = sum[i >= j, h < R](do_sum2[b, g * R + h, i, f] *
+                #     T(p[b, g * R + h, i, j]))
                 dv_sum = tl.dot(p.to(k_ptr.dtype.element_ty), do_sum2, dv_sum)
     tl.store(
         dv_ptr + b * dv_0 + h1 * dv_1 + j[:, None] * dv_2 + f[None, :] * dv_3,

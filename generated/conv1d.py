@@ -107,7 +107,8 @@ def conv1d_taps(
         + tl.cast(x_padded_l0, tl.int64) * x_padded_1
         + batch * x_padded_2
     )
-    # y[n_, f, p] = b[f] + sum[c, r]((x[n_, c + f // (F // groups) * Cg, ...
+    # y[n_, f, p] = b[f] + sum[c, r]((x[n_, c + f // (F // groups) * Cg,
+    #     p * stride + r * dil - pad] else 0.0) * w[f, c, r])
     y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(begin, end):
         tap = start // chunks
@@ -162,7 +163,8 @@ def conv1d_rows(
     for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=True):
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
-        # y[n_, f, p] = b[f] + sum[c, r]((x[n_, c + f // (F // groups) * Cg, ...
+        # y[n_, f, p] = b[f] + sum[c, r]((x[n_, c + f // (F // groups) * Cg,
+        #     p * stride + r * dil - pad] else 0.0) * w[f, c, r])
         y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(0, Cg, BLOCK_K):
             x = x_tiles.load([start, first_m]).T if TRANS_X else x_tiles.load([first_m, start])
@@ -197,7 +199,8 @@ def conv1d_planes(
         batch = tl.cast(work // tiles, tl.int64)
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
-        # y[n_, f, p] = b[f] + sum[c, r]((x[n_, c + f // (F // groups) * Cg, ...
+        # y[n_, f, p] = b[f] + sum[c, r]((x[n_, c + f // (F // groups) * Cg,
+        #     p * stride + r * dil - pad] else 0.0) * w[f, c, r])
         y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(0, Cg, BLOCK_K):
             x = lib.load_tile(x_tiles, (batch,), first_m, start, BLOCK_M, BLOCK_K, TRANS_X)
@@ -236,7 +239,8 @@ def conv1d_channels(
     f0 = (row % (F // groups)).to(tl.int64)
     kept = ()
     for i in tl.static_range(STEPS):
-        # y[n_, f, p] = b[f] + sum[c, r]((x[n_, c + f // (F // groups) * Cg, ...
+        # y[n_, f, p] = b[f] + sum[c, r]((x[n_, c + f // (F // groups) * Cg,
+        #     p * stride + r * dil - pad] else 0.0) * w[f, c, r])
         y_sum = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
         for c in tl.static_range(Cg):
             for r in tl.static_range(R):
@@ -298,7 +302,8 @@ def conv1d_runs(
     f0 = (row % (F // groups)).to(tl.int64)
     kept = ()
     for i in tl.static_range(STEPS):
-        # y[n_, f, p] = b[f] + sum[c, r]((x[n_, c + f // (F // groups) * Cg, ...
+        # y[n_, f, p] = b[f] + sum[c, r]((x[n_, c + f // (F // groups) * Cg,
+        #     p * stride + r * dil - pad] else 0.0) * w[f, c, r])
         y_sum = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
         for c in tl.static_range(Cg):
             x_c = x_c0 + c
@@ -353,7 +358,8 @@ def conv1d_window(
     f0 = (row % (F // groups)).to(tl.int64)
     kept = ()
     for i in tl.static_range(STEPS):
-        # y[n_, f, p] = b[f] + sum[c, r]((x[n_, c + f // (F // groups) * Cg, ...
+        # y[n_, f, p] = b[f] + sum[c, r]((x[n_, c + f // (F // groups) * Cg,
+        #     p * stride + r * dil - pad] else 0.0) * w[f, c, r])
         y_sum = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
         for c in tl.static_range(Cg):
             for r in tl.static_range(R):
@@ -399,7 +405,8 @@ def conv1d_combine(
     n_ = m // P
     p = m % P
     inside = (m < M) & (n < N2)
-    # y[n_, f, p] = b[f] + sum[c, r]((x[n_, c + f // (F // groups) * Cg, ...
+    # y[n_, f, p] = b[f] + sum[c, r]((x[n_, c + f // (F // groups) * Cg,
+    #     p * stride + r * dil - pad] else 0.0) * w[f, c, r])
     y_sum = tl.zeros((AHEAD, BLOCK_M, BLOCK_N), COMPUTE)
     for first in range(0, PARTS, AHEAD):
         part = first + tl.arange(0, AHEAD)[:, None, None]
@@ -443,7 +450,8 @@ def conv1d_tiles(
     w_batch = tl.multiple_of(tl.cast(w_batch, tl.int64), VEC_W)
     w_n = tl.multiple_of(tl.cast(w_n, tl.int64), VEC_W)
     w_r = tl.multiple_of(tl.cast(w_r, tl.int64), VEC_W)
-    # y[n_, f, p] = b[f] + sum[c, r]((x[n_, c + f // (F // groups) * Cg, ...
+    # y[n_, f, p] = b[f] + sum[c, r]((x[n_, c + f // (F // groups) * Cg,
+    #     p * stride + r * dil - pad] else 0.0) * w[f, c, r])
     y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(begin, tl.cast(end, INDEX), BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)
@@ -961,7 +969,9 @@ def conv1d_backward_dx_rows(
     for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=True):
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
-        # dx[n_, c, l] = sum[r, f < F // groups]((dy[n_, c // Cg * (F // groups) + ...
+        # dx[n_, c, l] = sum[r, f < F // groups]((dy[n_, c // Cg * (F // groups) + f,
+        #     (l + pad - r * dil) / stride] else 0.0) *
+        #     w[c // Cg * (F // groups) + f, c % Cg, r])
         dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(0, F, BLOCK_K):
             dy = dy_tiles.load([start, first_m]).T if TRANS_DY else dy_tiles.load([first_m, start])
@@ -996,7 +1006,9 @@ def conv1d_backward_dx_planes(
         batch = tl.cast(work // tiles, tl.int64)
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
-        # dx[n_, c, l] = sum[r, f < F // groups]((dy[n_, c // Cg * (F // groups) + ...
+        # dx[n_, c, l] = sum[r, f < F // groups]((dy[n_, c // Cg * (F // groups) + f,
+        #     (l + pad - r * dil) / stride] else 0.0) *
+        #     w[c // Cg * (F // groups) + f, c % Cg, r])
         dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(0, F, BLOCK_K):
             dy = lib.load_tile(dy_tiles, (batch,), first_m, start, BLOCK_M, BLOCK_K, TRANS_DY)
@@ -1043,7 +1055,9 @@ def conv1d_backward_dx_phases(
         taps = r2_taps
         l_shift = lib.floor_div(l0 + pad, stride).to(INDEX)
         f1 = batch // stride
-        # dx[n_, c, l] = sum[r, f < F // groups]((dy[n_, c // Cg * (F // groups) + ...
+        # dx[n_, c, l] = sum[r, f < F // groups]((dy[n_, c // Cg * (F // groups) + f,
+        #     (l + pad - r * dil) / stride] else 0.0) *
+        #     w[c // Cg * (F // groups) + f, c % Cg, r])
         dx_sum = tl.zeros((BLOCK_N, BLOCK_M), COMPUTE)
         for start in range(taps * lib.blocks(f0_padded, BLOCK_K)):
             tap = start % tl.maximum(taps, 1)
@@ -1100,7 +1114,9 @@ def conv1d_backward_dx_channels(
     dx_c0 = c20 + col * Cg
     kept = ()
     for i in tl.static_range(STEPS):
-        # dx[n_, c, l] = sum[r, f < F // groups]((dy[n_, c // Cg * (F // groups) + ...
+        # dx[n_, c, l] = sum[r, f < F // groups]((dy[n_, c // Cg * (F // groups) + f,
+        #     (l + pad - r * dil) / stride] else 0.0) *
+        #     w[c // Cg * (F // groups) + f, c % Cg, r])
         dx_sum = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
         for r2 in tl.static_range(R):
             for f0 in tl.static_range(F // groups):
@@ -1152,7 +1168,9 @@ def conv1d_backward_dx_window(
     c20 = (row % Cg).to(tl.int64)
     kept = ()
     for i in tl.static_range(STEPS):
-        # dx[n_, c, l] = sum[r, f < F // groups]((dy[n_, c // Cg * (F // groups) + ...
+        # dx[n_, c, l] = sum[r, f < F // groups]((dy[n_, c // Cg * (F // groups) + f,
+        #     (l + pad - r * dil) / stride] else 0.0) *
+        #     w[c // Cg * (F // groups) + f, c % Cg, r])
         dx_sum = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
         for r2 in tl.static_range(R):
             for f0 in tl.static_range(F // groups):
@@ -1199,7 +1217,9 @@ def conv1d_backward_dx_combine(
     n_ = m // L
     l = m % L
     inside = (m < M) & (n < Cg)
-    # dx[n_, c, l] = sum[r, f < F // groups]((dy[n_, c // Cg * (F // groups) + ...
+    # dx[n_, c, l] = sum[r, f < F // groups]((dy[n_, c // Cg * (F // groups) + f,
+    #     (l + pad - r * dil) / stride] else 0.0) *
+    #     w[c // Cg * (F // groups) + f, c % Cg, r])
     dx_sum = tl.zeros((AHEAD, BLOCK_M, BLOCK_N), COMPUTE)
     for first in range(0, PARTS, AHEAD):
         part = first + tl.arange(0, AHEAD)[:, None, None]
@@ -1240,7 +1260,9 @@ def conv1d_backward_dx_tiles(
     w_1 = tl.multiple_of(tl.cast(w_1, tl.int64), VEC_W)
     w_2 = tl.multiple_of(tl.cast(w_2, tl.int64), VEC_W)
     w_rows = w_ptr + w_f0 * w_0 + n * w_1
-    # dx[n_, c, l] = sum[r, f < F // groups]((dy[n_, c // Cg * (F // groups) + ...
+    # dx[n_, c, l] = sum[r, f < F // groups]((dy[n_, c // Cg * (F // groups) + f,
+    #     (l + pad - r * dil) / stride] else 0.0) *
+    #     w[c // Cg * (F // groups) + f, c % Cg, r])
     dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(begin, tl.cast(end, INDEX), BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)
@@ -1362,7 +1384,8 @@ def conv1d_backward_dw_taps(
     x_padded_rows = (
         x_padded_ptr + x_padded_c0 * x_padded_0 + tl.cast(x_padded_l0, tl.int64) * x_padded_1
     )
-    # dw[f, c, r] = sum[n_, p](dy[n_, f, p] * (x[n_, c + f // (F // groups) * ...
+    # dw[f, c, r] = sum[n_, p](dy[n_, f, p] * (x[n_, c + f // (F // groups) * Cg,
+    #     p * stride + r * dil - pad] else 0.0))
     dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(begin, end):
         tap = start // chunks
@@ -1428,7 +1451,8 @@ def conv1d_backward_dw_strips(
     begin, end = lib.share(part, strips, CHUNK, dw_sum_parts_ptr is not None)
     r = hop
     x_packed_l = r * dil - pad
-    # dw[f, c, r] = sum[n_, p](dy[n_, f, p] * (x[n_, c + f // (F // groups) * ...
+    # dw[f, c, r] = sum[n_, p](dy[n_, f, p] * (x[n_, c + f // (F // groups) * Cg,
+    #     p * stride + r * dil - pad] else 0.0))
     dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for strip in range(begin, end):
         corner_p = strip % strips_p * side_p
@@ -1505,7 +1529,8 @@ def conv1d_backward_dw_runs(
     f0 = (row // Cg % (F // groups)).to(tl.int64)
     kept = ()
     for i in tl.static_range(STEPS):
-        # dw[f, c, r] = sum[n_, p](dy[n_, f, p] * (x[n_, c + f // (F // groups) * ...
+        # dw[f, c, r] = sum[n_, p](dy[n_, f, p] * (x[n_, c + f // (F // groups) * Cg,
+        #     p * stride + r * dil - pad] else 0.0))
         dw_sum = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
         for n_ in tl.static_range(N):
             x_c = c + f1 * Cg
@@ -1559,7 +1584,8 @@ def conv1d_backward_dw_window(
     f0 = (row // Cg % (F // groups)).to(tl.int64)
     kept = ()
     for i in tl.static_range(STEPS):
-        # dw[f, c, r] = sum[n_, p](dy[n_, f, p] * (x[n_, c + f // (F // groups) * ...
+        # dw[f, c, r] = sum[n_, p](dy[n_, f, p] * (x[n_, c + f // (F // groups) * Cg,
+        #     p * stride + r * dil - pad] else 0.0))
         dw_sum = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
         for n_ in tl.static_range(N):
             for p in tl.static_range(P):
@@ -1605,7 +1631,8 @@ def conv1d_backward_dw_combine(
     c = m // R
     r = m % R
     inside = (m < M) & (n < N2)
-    # dw[f, c, r] = sum[n_, p](dy[n_, f, p] * (x[n_, c + f // (F // groups) * ...
+    # dw[f, c, r] = sum[n_, p](dy[n_, f, p] * (x[n_, c + f // (F // groups) * Cg,
+    #     p * stride + r * dil - pad] else 0.0))
     dw_sum = tl.zeros((AHEAD, BLOCK_M, BLOCK_N), COMPUTE)
     for first in range(0, PARTS, AHEAD):
         part = first + tl.arange(0, AHEAD)[:, None, None]
@@ -1647,7 +1674,8 @@ def conv1d_backward_dw_tiles(
     dy_batch = tl.multiple_of(tl.cast(dy_batch, tl.int64), VEC_DY)
     dy_n = tl.multiple_of(tl.cast(dy_n, tl.int64), VEC_DY)
     dy_p = tl.multiple_of(tl.cast(dy_p, tl.int64), VEC_DY)
-    # dw[f, c, r] = sum[n_, p](dy[n_, f, p] * (x[n_, c + f // (F // groups) * ...
+    # dw[f, c, r] = sum[n_, p](dy[n_, f, p] * (x[n_, c + f // (F // groups) * Cg,
+    #     p * stride + r * dil - pad] else 0.0))
     dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(begin, tl.cast(end, INDEX), BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)

@@ -128,7 +128,9 @@ def conv2d_taps(
         + tl.cast(x_padded_w0, tl.int64) * x_padded_2
         + batch * x_padded_3
     )
-    # y[n_, f, p, q] = b[f] + sum[c, r, s]((x[n_, c + f // (F // groups) * Cg, ...
+    # y[n_, f, p, q] = b[f] + sum[c, r, s]((x[n_, c + f // (F // groups) * Cg,
+    #     p * stride + r * dil - pad, q * stride + s * dil - pad] else 0.0) *
+    #     w[f, c, r, s])
     y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(begin, end):
         tap = start // chunks
@@ -200,7 +202,9 @@ def conv2d_rows(
     for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=True):
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
-        # y[n_, f, p, q] = b[f] + sum[c, r, s]((x[n_, c + f // (F // groups) * Cg, ...
+        # y[n_, f, p, q] = b[f] + sum[c, r, s]((x[n_, c + f // (F // groups) * Cg,
+        #     p * stride + r * dil - pad, q * stride + s * dil - pad] else 0.0) *
+        #     w[f, c, r, s])
         y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(0, Cg, BLOCK_K):
             x = x_tiles.load([start, first_m]).T if TRANS_X else x_tiles.load([first_m, start])
@@ -235,7 +239,9 @@ def conv2d_planes(
         batch = tl.cast(work // tiles, tl.int64)
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
-        # y[n_, f, p, q] = b[f] + sum[c, r, s]((x[n_, c + f // (F // groups) * Cg, ...
+        # y[n_, f, p, q] = b[f] + sum[c, r, s]((x[n_, c + f // (F // groups) * Cg,
+        #     p * stride + r * dil - pad, q * stride + s * dil - pad] else 0.0) *
+        #     w[f, c, r, s])
         y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(0, Cg, BLOCK_K):
             x = lib.load_tile(x_tiles, (batch,), first_m, start, BLOCK_M, BLOCK_K, TRANS_X)
@@ -276,7 +282,9 @@ def conv2d_channels(
     f0 = (row // P % (F // groups)).to(tl.int64)
     kept = ()
     for i in tl.static_range(STEPS):
-        # y[n_, f, p, q] = b[f] + sum[c, r, s]((x[n_, c + f // (F // groups) * Cg, ...
+        # y[n_, f, p, q] = b[f] + sum[c, r, s]((x[n_, c + f // (F // groups) * Cg,
+        #     p * stride + r * dil - pad, q * stride + s * dil - pad] else 0.0) *
+        #     w[f, c, r, s])
         y_sum = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
         for c in tl.static_range(Cg):
             for r in tl.static_range(R):
@@ -349,7 +357,9 @@ def conv2d_runs(
     f0 = (row % (F // groups)).to(tl.int64)
     kept = ()
     for i in tl.static_range(STEPS):
-        # y[n_, f, p, q] = b[f] + sum[c, r, s]((x[n_, c + f // (F // groups) * Cg, ...
+        # y[n_, f, p, q] = b[f] + sum[c, r, s]((x[n_, c + f // (F // groups) * Cg,
+        #     p * stride + r * dil - pad, q * stride + s * dil - pad] else 0.0) *
+        #     w[f, c, r, s])
         y_sum = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
         for c in tl.static_range(Cg):
             for r in tl.static_range(R):
@@ -414,7 +424,9 @@ def conv2d_window(
     f0 = (row % (F // groups)).to(tl.int64)
     kept = ()
     for i in tl.static_range(STEPS):
-        # y[n_, f, p, q] = b[f] + sum[c, r, s]((x[n_, c + f // (F // groups) * Cg, ...
+        # y[n_, f, p, q] = b[f] + sum[c, r, s]((x[n_, c + f // (F // groups) * Cg,
+        #     p * stride + r * dil - pad, q * stride + s * dil - pad] else 0.0) *
+        #     w[f, c, r, s])
         y_sum = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
         for c in tl.static_range(Cg):
             for r in tl.static_range(R):
@@ -468,7 +480,9 @@ def conv2d_combine(
     p = m // Q % P
     q = m % Q
     inside = (m < M) & (n < N2)
-    # y[n_, f, p, q] = b[f] + sum[c, r, s]((x[n_, c + f // (F // groups) * Cg, ...
+    # y[n_, f, p, q] = b[f] + sum[c, r, s]((x[n_, c + f // (F // groups) * Cg,
+    #     p * stride + r * dil - pad, q * stride + s * dil - pad] else 0.0) *
+    #     w[f, c, r, s])
     y_sum = tl.zeros((AHEAD, BLOCK_M, BLOCK_N), COMPUTE)
     for first in range(0, PARTS, AHEAD):
         part = first + tl.arange(0, AHEAD)[:, None, None]
@@ -522,7 +536,9 @@ def conv2d_tiles(
     w_batch = tl.multiple_of(tl.cast(w_batch, tl.int64), VEC_W)
     w_n = tl.multiple_of(tl.cast(w_n, tl.int64), VEC_W)
     w_rs = tl.multiple_of(tl.cast(w_rs, tl.int64), VEC_W)
-    # y[n_, f, p, q] = b[f] + sum[c, r, s]((x[n_, c + f // (F // groups) * Cg, ...
+    # y[n_, f, p, q] = b[f] + sum[c, r, s]((x[n_, c + f // (F // groups) * Cg,
+    #     p * stride + r * dil - pad, q * stride + s * dil - pad] else 0.0) *
+    #     w[f, c, r, s])
     y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(begin, tl.cast(end, INDEX), BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)
@@ -1091,7 +1107,10 @@ def conv2d_backward_dx_rows(
     for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=True):
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
-        # dx[n_, c, h, w2] = sum[r, s, f < F // groups]((dy[n_, ...
+        # dx[n_, c, h, w2] = sum[r, s, f < F // groups]((dy[n_,
+        #     c // Cg * (F // groups) + f, (h + pad - r * dil) / stride,
+        #     (w2 + pad - s * dil) / stride] else 0.0) * w[c // Cg * (F // groups) + f,
+        #     c % Cg, r, s])
         dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(0, F, BLOCK_K):
             dy = dy_tiles.load([start, first_m]).T if TRANS_DY else dy_tiles.load([first_m, start])
@@ -1126,7 +1145,10 @@ def conv2d_backward_dx_planes(
         batch = tl.cast(work // tiles, tl.int64)
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
-        # dx[n_, c, h, w2] = sum[r, s, f < F // groups]((dy[n_, ...
+        # dx[n_, c, h, w2] = sum[r, s, f < F // groups]((dy[n_,
+        #     c // Cg * (F // groups) + f, (h + pad - r * dil) / stride,
+        #     (w2 + pad - s * dil) / stride] else 0.0) * w[c // Cg * (F // groups) + f,
+        #     c % Cg, r, s])
         dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(0, F, BLOCK_K):
             dy = lib.load_tile(dy_tiles, (batch,), first_m, start, BLOCK_M, BLOCK_K, TRANS_DY)
@@ -1181,7 +1203,10 @@ def conv2d_backward_dx_phases(
         s2_taps_or_1 = tl.maximum(s2_taps, 1)
         w2_shift = lib.floor_div(w20 + pad, stride).to(INDEX)
         f1 = batch // (stride * stride)
-        # dx[n_, c, h, w2] = sum[r, s, f < F // groups]((dy[n_, ...
+        # dx[n_, c, h, w2] = sum[r, s, f < F // groups]((dy[n_,
+        #     c // Cg * (F // groups) + f, (h + pad - r * dil) / stride,
+        #     (w2 + pad - s * dil) / stride] else 0.0) * w[c // Cg * (F // groups) + f,
+        #     c % Cg, r, s])
         dx_sum = tl.zeros((BLOCK_N, BLOCK_M), COMPUTE)
         for start in range(taps * lib.blocks(f0_padded, BLOCK_K)):
             tap = start % tl.maximum(taps, 1)
@@ -1251,7 +1276,10 @@ def conv2d_backward_dx_channels(
     dx_c0 = c20 + col * Cg
     kept = ()
     for i in tl.static_range(STEPS):
-        # dx[n_, c, h, w2] = sum[r, s, f < F // groups]((dy[n_, ...
+        # dx[n_, c, h, w2] = sum[r, s, f < F // groups]((dy[n_,
+        #     c // Cg * (F // groups) + f, (h + pad - r * dil) / stride,
+        #     (w2 + pad - s * dil) / stride] else 0.0) * w[c // Cg * (F // groups) + f,
+        #     c % Cg, r, s])
         dx_sum = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
         for r2 in tl.static_range(R):
             for s2 in tl.static_range(S):
@@ -1317,7 +1345,10 @@ def conv2d_backward_dx_window(
     c20 = (row // H % Cg).to(tl.int64)
     kept = ()
     for i in tl.static_range(STEPS):
-        # dx[n_, c, h, w2] = sum[r, s, f < F // groups]((dy[n_, ...
+        # dx[n_, c, h, w2] = sum[r, s, f < F // groups]((dy[n_,
+        #     c // Cg * (F // groups) + f, (h + pad - r * dil) / stride,
+        #     (w2 + pad - s * dil) / stride] else 0.0) * w[c // Cg * (F // groups) + f,
+        #     c % Cg, r, s])
         dx_sum = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
         for r2 in tl.static_range(R):
             for s2 in tl.static_range(S):
@@ -1381,7 +1412,10 @@ def conv2d_backward_dx_combine(
     h = m // W % H
     w2 = m % W
     inside = (m < M) & (n < Cg)
-    # dx[n_, c, h, w2] = sum[r, s, f < F // groups]((dy[n_, ...
+    # dx[n_, c, h, w2] = sum[r, s, f < F // groups]((dy[n_,
+    #     c // Cg * (F // groups) + f, (h + pad - r * dil) / stride,
+    #     (w2 + pad - s * dil) / stride] else 0.0) * w[c // Cg * (F // groups) + f,
+    #     c % Cg, r, s])
     dx_sum = tl.zeros((AHEAD, BLOCK_M, BLOCK_N), COMPUTE)
     for first in range(0, PARTS, AHEAD):
         part = first + tl.arange(0, AHEAD)[:, None, None]
@@ -1429,7 +1463,10 @@ def conv2d_backward_dx_tiles(
     w_2 = tl.multiple_of(tl.cast(w_2, tl.int64), VEC_W)
     w_3 = tl.multiple_of(tl.cast(w_3, tl.int64), VEC_W)
     w_rows = w_ptr + w_f0 * w_0 + n * w_1
-    # dx[n_, c, h, w2] = sum[r, s, f < F // groups]((dy[n_, ...
+    # dx[n_, c, h, w2] = sum[r, s, f < F // groups]((dy[n_,
+    #     c // Cg * (F // groups) + f, (h + pad - r * dil) / stride,
+    #     (w2 + pad - s * dil) / stride] else 0.0) * w[c // Cg * (F // groups) + f,
+    #     c % Cg, r, s])
     dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(begin, tl.cast(end, INDEX), BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)
@@ -1588,7 +1625,9 @@ def conv2d_backward_dw_taps(
         + tl.cast(x_padded_h0, tl.int64) * x_padded_1
         + tl.cast(x_padded_w0, tl.int64) * x_padded_2
     )
-    # dw[f, c, r, s] = sum[n_, p, q](dy[n_, f, p, q] * (x[n_, ...
+    # dw[f, c, r, s] = sum[n_, p, q](dy[n_, f, p, q] * (x[n_,
+    #     c + f // (F // groups) * Cg, p * stride + r * dil - pad,
+    #     q * stride + s * dil - pad] else 0.0))
     dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(begin, end):
         tap = start // chunks
@@ -1676,7 +1715,9 @@ def conv2d_backward_dw_strips(
     s = hop % S
     x_packed_h = r * dil - pad
     x_packed_w = s * dil - pad
-    # dw[f, c, r, s] = sum[n_, p, q](dy[n_, f, p, q] * (x[n_, ...
+    # dw[f, c, r, s] = sum[n_, p, q](dy[n_, f, p, q] * (x[n_,
+    #     c + f // (F // groups) * Cg, p * stride + r * dil - pad,
+    #     q * stride + s * dil - pad] else 0.0))
     dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for strip in range(begin, end):
         corner_q = strip % strips_q * side_q
@@ -1763,7 +1804,9 @@ def conv2d_backward_dw_runs(
     f0 = (row // Cg % (F // groups)).to(tl.int64)
     kept = ()
     for i in tl.static_range(STEPS):
-        # dw[f, c, r, s] = sum[n_, p, q](dy[n_, f, p, q] * (x[n_, ...
+        # dw[f, c, r, s] = sum[n_, p, q](dy[n_, f, p, q] * (x[n_,
+        #     c + f // (F // groups) * Cg, p * stride + r * dil - pad,
+        #     q * stride + s * dil - pad] else 0.0))
         dw_sum = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
         for n_ in tl.static_range(N):
             for p in tl.static_range(P):
@@ -1828,7 +1871,9 @@ def conv2d_backward_dw_window(
     f0 = (row // Cg % (F // groups)).to(tl.int64)
     kept = ()
     for i in tl.static_range(STEPS):
-        # dw[f, c, r, s] = sum[n_, p, q](dy[n_, f, p, q] * (x[n_, ...
+        # dw[f, c, r, s] = sum[n_, p, q](dy[n_, f, p, q] * (x[n_,
+        #     c + f // (F // groups) * Cg, p * stride + r * dil - pad,
+        #     q * stride + s * dil - pad] else 0.0))
         dw_sum = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
         for n_ in tl.static_range(N):
             for p in tl.static_range(P):
@@ -1883,7 +1928,9 @@ def conv2d_backward_dw_combine(
     r = m // S % R
     s = m % S
     inside = (m < M) & (n < N2)
-    # dw[f, c, r, s] = sum[n_, p, q](dy[n_, f, p, q] * (x[n_, ...
+    # dw[f, c, r, s] = sum[n_, p, q](dy[n_, f, p, q] * (x[n_,
+    #     c + f // (F // groups) * Cg, p * stride + r * dil - pad,
+    #     q * stride + s * dil - pad] else 0.0))
     dw_sum = tl.zeros((AHEAD, BLOCK_M, BLOCK_N), COMPUTE)
     for first in range(0, PARTS, AHEAD):
         part = first + tl.arange(0, AHEAD)[:, None, None]
@@ -1929,7 +1976,9 @@ def conv2d_backward_dw_tiles(
     dy_batch = tl.multiple_of(tl.cast(dy_batch, tl.int64), VEC_DY)
     dy_n = tl.multiple_of(tl.cast(dy_n, tl.int64), VEC_DY)
     dy_pq = tl.multiple_of(tl.cast(dy_pq, tl.int64), VEC_DY)
-    # dw[f, c, r, s] = sum[n_, p, q](dy[n_, f, p, q] * (x[n_, ...
+    # dw[f, c, r, s] = sum[n_, p, q](dy[n_, f, p, q] * (x[n_,
+    #     c + f // (F // groups) * Cg, p * stride + r * dil - pad,
+    #     q * stride + s * dil - pad] else 0.0))
     dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(begin, tl.cast(end, INDEX), BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)

@@ -136,7 +136,9 @@ def conv3d_taps(
         + tl.cast(x_padded_h0, tl.int64) * x_padded_2
         + tl.cast(x_padded_w0, tl.int64) * x_padded_3
     )
-    # y_sum[n_, f, o < O, p < P, q < Q] = sum[c, k_, r, s]((x[n_, c, ...
+    # y_sum[n_, f, o < O, p < P, q < Q] = sum[c, k_, r, s]((x[n_, c,
+    #     k_ + o * stride - pad, p * stride + r - pad, q * stride + s - pad] else
+    #     0.0) * w[f, c, k_, r, s])
     y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(begin, end):
         tap = start // chunks
@@ -193,7 +195,8 @@ def conv3d_taps(
             inside = (m < M) & (n < F)
             y_sum = y_sum_halves[half]
             b = tl.load(b_ptr + n * b_n, mask=n < F).to(COMPUTE)
-            # y[n_, f, o, p, q] = b[f] + sum[c, k_, r, s]((x[n_, c, k_ + o * stride - ...
+            # y[n_, f, o, p, q] = b[f] + sum[c, k_, r, s]((x[n_, c, k_ + o * stride - pad,
+            #     p * stride + r - pad, q * stride + s - pad] else 0.0) * w[f, c, k_, r, s])
             y = b + y_sum
             tl.store(y_rows + n * y_1, y, mask=inside)
 
@@ -212,7 +215,9 @@ def conv3d_rows(
     for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=True):
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
-        # y_sum[n_, f, o < O, p < P, q < Q] = sum[c, k_, r, s]((x[n_, c, ...
+        # y_sum[n_, f, o < O, p < P, q < Q] = sum[c, k_, r, s]((x[n_, c,
+        #     k_ + o * stride - pad, p * stride + r - pad, q * stride + s - pad] else
+        #     0.0) * w[f, c, k_, r, s])
         y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(0, C, BLOCK_K):
             x = x_tiles.load([start, first_m]).T if TRANS_X else x_tiles.load([first_m, start])
@@ -227,7 +232,8 @@ def conv3d_rows(
             inside = (m < M) & (n < F)
             y_sum = y_sum_halves[half]
             b = tl.load(b_ptr + n * b_n, mask=n < F).to(COMPUTE)
-            # y[n_, f, o, p, q] = b[f] + sum[c, k_, r, s]((x[n_, c, k_ + o * stride - ...
+            # y[n_, f, o, p, q] = b[f] + sum[c, k_, r, s]((x[n_, c, k_ + o * stride - pad,
+            #     p * stride + r - pad, q * stride + s - pad] else 0.0) * w[f, c, k_, r, s])
             y = b + y_sum
             lib.store_tile(y_tiles, (first_m, column), y_ptr + m * y_m + n * y_n, y, inside)
 
@@ -248,7 +254,9 @@ def conv3d_planes(
         batch = tl.cast(work // tiles, tl.int64)
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
-        # y_sum[n_, f, o < O, p < P, q < Q] = sum[c, k_, r, s]((x[n_, c, ...
+        # y_sum[n_, f, o < O, p < P, q < Q] = sum[c, k_, r, s]((x[n_, c,
+        #     k_ + o * stride - pad, p * stride + r - pad, q * stride + s - pad] else
+        #     0.0) * w[f, c, k_, r, s])
         y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(0, C, BLOCK_K):
             x = lib.load_tile(x_tiles, (batch,), first_m, start, BLOCK_M, BLOCK_K, TRANS_X)
@@ -263,7 +271,8 @@ def conv3d_planes(
             inside = (m < M) & (n < F)
             y_sum = y_sum_halves[half]
             b = tl.load(b_ptr + n * b_n, mask=n < F).to(COMPUTE)
-            # y[n_, f, o, p, q] = b[f] + sum[c, k_, r, s]((x[n_, c, k_ + o * stride - ...
+            # y[n_, f, o, p, q] = b[f] + sum[c, k_, r, s]((x[n_, c, k_ + o * stride - pad,
+            #     p * stride + r - pad, q * stride + s - pad] else 0.0) * w[f, c, k_, r, s])
             y = b + y_sum
             tl.store(y_ptr + batch * y_batch + n * y_n + m * y_m, y, mask=inside)
 
@@ -284,7 +293,9 @@ def conv3d_combine(
     p = m // Q % P
     q = m % Q
     inside = (m < M) & (n < F)
-    # y_sum[n_, f, o < O, p < P, q < Q] = sum[c, k_, r, s]((x[n_, c, ...
+    # y_sum[n_, f, o < O, p < P, q < Q] = sum[c, k_, r, s]((x[n_, c,
+    #     k_ + o * stride - pad, p * stride + r - pad, q * stride + s - pad] else
+    #     0.0) * w[f, c, k_, r, s])
     y_sum = tl.zeros((AHEAD, BLOCK_M, BLOCK_N), COMPUTE)
     for first in range(0, PARTS, AHEAD):
         part = first + tl.arange(0, AHEAD)[:, None, None]
@@ -292,7 +303,8 @@ def conv3d_combine(
         y_sum += tl.load(y_sum_parts_ptr + at, mask=inside & (part < PARTS), other=0)
     y_sum = tl.sum(y_sum, 0)
     b = tl.load(b_ptr + n * b_n, mask=n < F).to(COMPUTE)
-    # y[n_, f, o, p, q] = b[f] + sum[c, k_, r, s]((x[n_, c, k_ + o * stride - ...
+    # y[n_, f, o, p, q] = b[f] + sum[c, k_, r, s]((x[n_, c, k_ + o * stride - pad,
+    #     p * stride + r - pad, q * stride + s - pad] else 0.0) * w[f, c, k_, r, s])
     y = b + y_sum
     tl.store(y_ptr + n_ * y_0 + n * y_1 + o * y_2 + p * y_3 + q * y_4, y, mask=inside)
 
@@ -339,7 +351,9 @@ def conv3d_tiles(
     )
     w_n = tl.multiple_of(tl.cast(w_n, tl.int64), VEC_W)
     w_k_rs = tl.multiple_of(tl.cast(w_k_rs, tl.int64), VEC_W)
-    # y_sum[n_, f, o < O, p < P, q < Q] = sum[c, k_, r, s]((x[n_, c, ...
+    # y_sum[n_, f, o < O, p < P, q < Q] = sum[c, k_, r, s]((x[n_, c,
+    #     k_ + o * stride - pad, p * stride + r - pad, q * stride + s - pad] else
+    #     0.0) * w[f, c, k_, r, s])
     y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(begin, tl.cast(end, INDEX), BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)
@@ -397,7 +411,8 @@ def conv3d_tiles(
             inside = (m < M) & (n < F)
             y_sum = y_sum_halves[half]
             b = tl.load(b_ptr + n * b_n, mask=n < F).to(COMPUTE)
-            # y[n_, f, o, p, q] = b[f] + sum[c, k_, r, s]((x[n_, c, k_ + o * stride - ...
+            # y[n_, f, o, p, q] = b[f] + sum[c, k_, r, s]((x[n_, c, k_ + o * stride - pad,
+            #     p * stride + r - pad, q * stride + s - pad] else 0.0) * w[f, c, k_, r, s])
             y = b + y_sum
             tl.store(y_rows + n * y_1, y, mask=inside)
 
@@ -889,7 +904,9 @@ def conv3d_backward_dx_taps(
         + tl.cast(r2_first, tl.int64) * w_padded_2
         + tl.cast(s2_first, tl.int64) * w_padded_3
     )
-    # dx[n_, c, d, h, w2] = sum[f, k_, r, s]((dy[n_, f, (d + pad - k_) / stride, ...
+    # dx[n_, c, d, h, w2] = sum[f, k_, r, s]((dy[n_, f, (d + pad - k_) / stride,
+    #     (h + pad - r) / stride, (w2 + pad - s) / stride] else 0.0) *
+    #     w[f, c, k_, r, s])
     dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(taps * chunks):
         tap = start // chunks
@@ -1006,7 +1023,9 @@ def conv3d_backward_dx_tiles(
         + tl.cast(r2_first, tl.int64) * w_3
         + tl.cast(s2_first, tl.int64) * w_4
     )
-    # dx[n_, c, d, h, w2] = sum[f, k_, r, s]((dy[n_, f, (d + pad - k_) / stride, ...
+    # dx[n_, c, d, h, w2] = sum[f, k_, r, s]((dy[n_, f, (d + pad - k_) / stride,
+    #     (h + pad - r) / stride, (w2 + pad - s) / stride] else 0.0) *
+    #     w[f, c, k_, r, s])
     dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(0, tl.cast(terms, INDEX), BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)
@@ -1164,7 +1183,9 @@ def conv3d_backward_dw_taps(
         + tl.cast(x_padded_h0, tl.int64) * x_padded_2
         + tl.cast(x_padded_w0, tl.int64) * x_padded_3
     )
-    # dw[f, c, k_, r, s] = sum[n_, o, p, q](dy[n_, f, o, p, q] * (x[n_, c, ...
+    # dw[f, c, k_, r, s] = sum[n_, o, p, q](dy[n_, f, o, p, q] * (x[n_, c,
+    #     k_ + o * stride - pad, p * stride + r - pad, q * stride + s - pad] else
+    #     0.0))
     dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(begin, end):
         tap = start // chunks
@@ -1257,7 +1278,9 @@ def conv3d_backward_dw_strips(
     x_packed_d = k_ - pad
     x_packed_h = r - pad
     x_packed_w = s - pad
-    # dw[f, c, k_, r, s] = sum[n_, o, p, q](dy[n_, f, o, p, q] * (x[n_, c, ...
+    # dw[f, c, k_, r, s] = sum[n_, o, p, q](dy[n_, f, o, p, q] * (x[n_, c,
+    #     k_ + o * stride - pad, p * stride + r - pad, q * stride + s - pad] else
+    #     0.0))
     dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for strip in range(begin, end):
         corner_q = strip % strips_q * side_q
@@ -1333,7 +1356,9 @@ def conv3d_backward_dw_combine(
     r = m // S % R
     s = m % S
     inside = (m < M) & (n < F)
-    # dw[f, c, k_, r, s] = sum[n_, o, p, q](dy[n_, f, o, p, q] * (x[n_, c, ...
+    # dw[f, c, k_, r, s] = sum[n_, o, p, q](dy[n_, f, o, p, q] * (x[n_, c,
+    #     k_ + o * stride - pad, p * stride + r - pad, q * stride + s - pad] else
+    #     0.0))
     dw_sum = tl.zeros((AHEAD, BLOCK_M, BLOCK_N), COMPUTE)
     for first in range(0, PARTS, AHEAD):
         part = first + tl.arange(0, AHEAD)[:, None, None]
@@ -1387,7 +1412,9 @@ def conv3d_backward_dw_tiles(
     )
     dy_n = tl.multiple_of(tl.cast(dy_n, tl.int64), VEC_DY)
     dy_opq = tl.multiple_of(tl.cast(dy_opq, tl.int64), VEC_DY)
-    # dw[f, c, k_, r, s] = sum[n_, o, p, q](dy[n_, f, o, p, q] * (x[n_, c, ...
+    # dw[f, c, k_, r, s] = sum[n_, o, p, q](dy[n_, f, o, p, q] * (x[n_, c,
+    #     k_ + o * stride - pad, p * stride + r - pad, q * stride + s - pad] else
+    #     0.0))
     dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(begin, tl.cast(end, INDEX), BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)

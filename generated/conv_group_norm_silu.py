@@ -103,7 +103,9 @@ def conv_group_norm_silu_conv2d_taps(
         + tl.cast(x_padded_h0, tl.int64) * x_padded_1
         + tl.cast(x_padded_w0, tl.int64) * x_padded_2
     )
-    # conv2d[n_, f, p < P, q < Q] = b[f] + ...
+    # conv2d[n_, f, p < P, q < Q] = b[f] +
+    #     sum[c, r, s]((x[n_, c, p + r - pad, q + s - pad] else 0.0) *
+    #     w[f, c, r, s])
     conv2d_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(begin, end):
         tap = start // chunks
@@ -174,7 +176,9 @@ def conv_group_norm_silu_conv2d_rows(
     for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=True):
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
-        # conv2d[n_, f, p < P, q < Q] = b[f] + ...
+        # conv2d[n_, f, p < P, q < Q] = b[f] +
+        #     sum[c, r, s]((x[n_, c, p + r - pad, q + s - pad] else 0.0) *
+        #     w[f, c, r, s])
         conv2d_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(0, C, BLOCK_K):
             x = x_tiles.load([start, first_m]).T if TRANS_X else x_tiles.load([first_m, start])
@@ -215,7 +219,9 @@ def conv_group_norm_silu_conv2d_planes(
         batch = tl.cast(work // tiles, tl.int64)
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
-        # conv2d[n_, f, p < P, q < Q] = b[f] + ...
+        # conv2d[n_, f, p < P, q < Q] = b[f] +
+        #     sum[c, r, s]((x[n_, c, p + r - pad, q + s - pad] else 0.0) *
+        #     w[f, c, r, s])
         conv2d_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(0, C, BLOCK_K):
             x = lib.load_tile(x_tiles, (batch,), first_m, start, BLOCK_M, BLOCK_K, TRANS_X)
@@ -252,7 +258,9 @@ def conv_group_norm_silu_conv2d_combine(
     p = m // Q % P
     q = m % Q
     inside = (m < M) & (n < F)
-    # conv2d[n_, f, p < P, q < Q] = b[f] + ...
+    # conv2d[n_, f, p < P, q < Q] = b[f] +
+    #     sum[c, r, s]((x[n_, c, p + r - pad, q + s - pad] else 0.0) *
+    #     w[f, c, r, s])
     conv2d_sum = tl.zeros((AHEAD, BLOCK_M, BLOCK_N), COMPUTE)
     for first in range(0, PARTS, AHEAD):
         part = first + tl.arange(0, AHEAD)[:, None, None]
@@ -304,7 +312,9 @@ def conv_group_norm_silu_conv2d_tiles(
     )
     w_n = tl.multiple_of(tl.cast(w_n, tl.int64), VEC_W)
     w_rs = tl.multiple_of(tl.cast(w_rs, tl.int64), VEC_W)
-    # conv2d[n_, f, p < P, q < Q] = b[f] + ...
+    # conv2d[n_, f, p < P, q < Q] = b[f] +
+    #     sum[c, r, s]((x[n_, c, p + r - pad, q + s - pad] else 0.0) *
+    #     w[f, c, r, s])
     conv2d_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(begin, tl.cast(end, INDEX), BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)
@@ -413,7 +423,8 @@ def conv_group_norm_silu_y_lines(
     )
     # mu[n_, g < groups] = mean[c < Cg, p, q](conv2d[n_, c + g * Cg, p, q])
     mu = lib.mean_of(conv2d, inside, count)
-    # var[n_, g] = mean[c < Cg, p, q]((conv2d[n_, c + g * Cg, p, q] - mu[n_, g]) ...
+    # var[n_, g] = mean[c < Cg, p, q]((conv2d[n_, c + g * Cg, p, q] - mu[n_, g]) **
+    #     2)
     t = conv2d - mu
     var = tl.sum(tl.where(inside, t * t, 0.0)) / count
     rsqrt_var = lib.rsqrt(var + 1e-05)
@@ -423,7 +434,8 @@ def conv_group_norm_silu_y_lines(
     bias = tl.load(bias_ptr + f1 * bias_f1 + tl.cast(line, tl.int64) * bias_f0, mask=line < Cg).to(
         COMPUTE
     )
-    # group_norm[n_, c, p, q] = (conv2d[n_, c, p, q] - mu[n_, c // Cg]) * ...
+    # group_norm[n_, c, p, q] = (conv2d[n_, c, p, q] - mu[n_, c // Cg]) *
+    #     rsqrt(var[n_, c // Cg] + 1e-05) * gain[c] + bias[c]
     group_norm = (conv2d - mu) * rsqrt_var * gain + bias
     # y[n_, f, p, q] = group_norm[n_, f, p, q] * sigmoid(group_norm[n_, f, p, q])
     y = group_norm * lib.sigmoid(group_norm, HALF)
@@ -443,7 +455,8 @@ def conv_group_norm_silu_y_lines_loop(
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     f1 = row % groups
     # mu[n_, g < groups] = mean[c < Cg, p, q](conv2d[n_, c + g * Cg, p, q])
-    # var[n_, g] = mean[c < Cg, p, q]((conv2d[n_, c + g * Cg, p, q] - mu[n_, g]) ...
+    # var[n_, g] = mean[c < Cg, p, q]((conv2d[n_, c + g * Cg, p, q] - mu[n_, g]) **
+    #     2)
     mu = tl.full((), float("nan"), COMPUTE)
     var_sum = tl.full((), 0.0, COMPUTE)
     var_sum_count = tl.full((), 0.0, COMPUTE)
@@ -473,7 +486,8 @@ def conv_group_norm_silu_y_lines_loop(
         )
         gain = tl.load(gain_ptr + f1 * gain_f1 + line * gain_f0, mask=line < Cg).to(COMPUTE)
         bias = tl.load(bias_ptr + f1 * bias_f1 + line * bias_f0, mask=line < Cg).to(COMPUTE)
-        # group_norm[n_, c, p, q] = (conv2d[n_, c, p, q] - mu[n_, c // Cg]) * ...
+        # group_norm[n_, c, p, q] = (conv2d[n_, c, p, q] - mu[n_, c // Cg]) *
+        #     rsqrt(var[n_, c // Cg] + 1e-05) * gain[c] + bias[c]
         group_norm = (conv2d - mu) * rsqrt_var * gain + bias
         # y[n_, f, p, q] = group_norm[n_, f, p, q] * sigmoid(group_norm[n_, f, p, q])
         y = group_norm * lib.sigmoid(group_norm, HALF)
@@ -500,7 +514,8 @@ def conv_group_norm_silu_y_loop(
     part, begin, end = lib.share_of_rows(Cg * blocks, CHUNK, PASS)
     f1 = row % groups
     # mu[n_, g < groups] = mean[c < Cg, p, q](conv2d[n_, c + g * Cg, p, q])
-    # var[n_, g] = mean[c < Cg, p, q]((conv2d[n_, c + g * Cg, p, q] - mu[n_, g]) ...
+    # var[n_, g] = mean[c < Cg, p, q]((conv2d[n_, c + g * Cg, p, q] - mu[n_, g]) **
+    #     2)
     if PASS <= 1:
         mu = tl.full((ROWS, 1), float("nan"), COMPUTE)
         var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
@@ -547,7 +562,8 @@ def conv_group_norm_silu_y_loop(
             )
             gain = tl.load(gain_ptr + f1 * gain_f1 + line * gain_f0, mask=row < rows).to(COMPUTE)
             bias = tl.load(bias_ptr + f1 * bias_f1 + line * bias_f0, mask=row < rows).to(COMPUTE)
-            # group_norm[n_, c, p, q] = (conv2d[n_, c, p, q] - mu[n_, c // Cg]) * ...
+            # group_norm[n_, c, p, q] = (conv2d[n_, c, p, q] - mu[n_, c // Cg]) *
+            #     rsqrt(var[n_, c // Cg] + 1e-05) * gain[c] + bias[c]
             group_norm = (conv2d - mu) * rsqrt_var * gain + bias
             # y[n_, f, p, q] = group_norm[n_, f, p, q] * sigmoid(group_norm[n_, f, p, q])
             y = group_norm * lib.sigmoid(group_norm, HALF)
@@ -580,13 +596,15 @@ def conv_group_norm_silu_y_channels_rows(
     )
     # mu[n_, g < groups] = mean[c < Cg, p, q](conv2d[n_, c + g * Cg, p, q])
     mu = lib.mean_of(conv2d, inside, cols, 1)
-    # var[n_, g] = mean[c < Cg, p, q]((conv2d[n_, c + g * Cg, p, q] - mu[n_, g]) ...
+    # var[n_, g] = mean[c < Cg, p, q]((conv2d[n_, c + g * Cg, p, q] - mu[n_, g]) **
+    #     2)
     t = conv2d - mu
     var = tl.sum(tl.where(inside, t * t, 0.0), 1, keep_dims=True) / cols
     rsqrt_var = lib.rsqrt(var + 1e-05)
     gain = tl.load(gain_ptr + f1 * gain_f1 + f0 * gain_f0, mask=inside, other=0.0).to(COMPUTE)
     bias = tl.load(bias_ptr + f1 * bias_f1 + f0 * bias_f0, mask=inside, other=0.0).to(COMPUTE)
-    # group_norm[n_, c, p, q] = (conv2d[n_, c, p, q] - mu[n_, c // Cg]) * ...
+    # group_norm[n_, c, p, q] = (conv2d[n_, c, p, q] - mu[n_, c // Cg]) *
+    #     rsqrt(var[n_, c // Cg] + 1e-05) * gain[c] + bias[c]
     group_norm = (conv2d - mu) * rsqrt_var * gain + bias
     # y[n_, f, p, q] = group_norm[n_, f, p, q] * sigmoid(group_norm[n_, f, p, q])
     y = group_norm * lib.sigmoid(group_norm, HALF)
@@ -616,7 +634,8 @@ def conv_group_norm_silu_y_channels_loop(
     n_ = row // groups
     f1 = row % groups
     # mu[n_, g < groups] = mean[c < Cg, p, q](conv2d[n_, c + g * Cg, p, q])
-    # var[n_, g] = mean[c < Cg, p, q]((conv2d[n_, c + g * Cg, p, q] - mu[n_, g]) ...
+    # var[n_, g] = mean[c < Cg, p, q]((conv2d[n_, c + g * Cg, p, q] - mu[n_, g]) **
+    #     2)
     if PASS <= 1:
         mu = tl.full((ROWS, 1), float("nan"), COMPUTE)
         var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
@@ -661,7 +680,8 @@ def conv_group_norm_silu_y_channels_loop(
             )
             gain = tl.load(gain_ptr + f1 * gain_f1 + f0 * gain_f0, mask=inside).to(COMPUTE)
             bias = tl.load(bias_ptr + f1 * bias_f1 + f0 * bias_f0, mask=inside).to(COMPUTE)
-            # group_norm[n_, c, p, q] = (conv2d[n_, c, p, q] - mu[n_, c // Cg]) * ...
+            # group_norm[n_, c, p, q] = (conv2d[n_, c, p, q] - mu[n_, c // Cg]) *
+            #     rsqrt(var[n_, c // Cg] + 1e-05) * gain[c] + bias[c]
             group_norm = (conv2d - mu) * rsqrt_var * gain + bias
             # y[n_, f, p, q] = group_norm[n_, f, p, q] * sigmoid(group_norm[n_, f, p, q])
             y = group_norm * lib.sigmoid(group_norm, HALF)
@@ -1301,7 +1321,9 @@ def conv_group_norm_silu_forward_conv2d_kept_taps(
         + tl.cast(x_padded_h0, tl.int64) * x_padded_1
         + tl.cast(x_padded_w0, tl.int64) * x_padded_2
     )
-    # conv2d[n_, f, p < P, q < Q] = b[f] + ...
+    # conv2d[n_, f, p < P, q < Q] = b[f] +
+    #     sum[c, r, s]((x[n_, c, p + r - pad, q + s - pad] else 0.0) *
+    #     w[f, c, r, s])
     conv2d_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(begin, end):
         tap = start // chunks
@@ -1380,7 +1402,9 @@ def conv_group_norm_silu_forward_conv2d_kept_rows(
     for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=True):
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
-        # conv2d[n_, f, p < P, q < Q] = b[f] + ...
+        # conv2d[n_, f, p < P, q < Q] = b[f] +
+        #     sum[c, r, s]((x[n_, c, p + r - pad, q + s - pad] else 0.0) *
+        #     w[f, c, r, s])
         conv2d_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(0, C, BLOCK_K):
             x = x_tiles.load([start, first_m]).T if TRANS_X else x_tiles.load([first_m, start])
@@ -1429,7 +1453,9 @@ def conv_group_norm_silu_forward_conv2d_kept_planes(
         batch = tl.cast(work // tiles, tl.int64)
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
-        # conv2d[n_, f, p < P, q < Q] = b[f] + ...
+        # conv2d[n_, f, p < P, q < Q] = b[f] +
+        #     sum[c, r, s]((x[n_, c, p + r - pad, q + s - pad] else 0.0) *
+        #     w[f, c, r, s])
         conv2d_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(0, C, BLOCK_K):
             x = lib.load_tile(x_tiles, (batch,), first_m, start, BLOCK_M, BLOCK_K, TRANS_X)
@@ -1472,7 +1498,9 @@ def conv_group_norm_silu_forward_conv2d_kept_combine(
     p = m // Q % P
     q = m % Q
     inside = (m < M) & (n < F)
-    # conv2d[n_, f, p < P, q < Q] = b[f] + ...
+    # conv2d[n_, f, p < P, q < Q] = b[f] +
+    #     sum[c, r, s]((x[n_, c, p + r - pad, q + s - pad] else 0.0) *
+    #     w[f, c, r, s])
     conv2d_sum = tl.zeros((AHEAD, BLOCK_M, BLOCK_N), COMPUTE)
     for first in range(0, PARTS, AHEAD):
         part = first + tl.arange(0, AHEAD)[:, None, None]
@@ -1534,7 +1562,9 @@ def conv_group_norm_silu_forward_conv2d_kept_tiles(
     )
     w_n = tl.multiple_of(tl.cast(w_n, tl.int64), VEC_W)
     w_rs = tl.multiple_of(tl.cast(w_rs, tl.int64), VEC_W)
-    # conv2d[n_, f, p < P, q < Q] = b[f] + ...
+    # conv2d[n_, f, p < P, q < Q] = b[f] +
+    #     sum[c, r, s]((x[n_, c, p + r - pad, q + s - pad] else 0.0) *
+    #     w[f, c, r, s])
     conv2d_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(begin, tl.cast(end, INDEX), BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)
@@ -1995,7 +2025,8 @@ def conv_group_norm_silu_backward_mu_loop(
     part, begin, end = lib.share_of_rows(Cg * blocks, CHUNK, PASS)
     c1 = row % groups
     # mu[n_, g < groups] = mean[c < Cg, p, q](conv2d_kept[n_, c + g * Cg, p, q])
-    # var[n_, g] = mean[c < Cg, p, q]((conv2d_kept[n_, c + g * Cg, p, q] - ...
+    # var[n_, g] = mean[c < Cg, p, q]((conv2d_kept[n_, c + g * Cg, p, q] -
+    #     mu[n_, g]) ** 2)
     if PASS <= 1:
         mu = tl.full((ROWS, 1), float("nan"), COMPUTE)
         var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
@@ -2028,7 +2059,8 @@ def conv_group_norm_silu_backward_mu_loop(
     if PASS != 1:
         var = var_sum / count
         rsqrt_var = lib.rsqrt(var + 1e-05)
-        # dmu_sum[n_, g < groups] = sum[p, q, c < Cg](dgroup_norm[n_, c + g * Cg, p, ...
+        # dmu_sum[n_, g < groups] = sum[p, q, c < Cg](dgroup_norm[n_, c + g * Cg, p, q]
+        #     * gain[c + g * Cg] * group_norm_rsqrt[n_, c + g * Cg])
         if PASS <= 2:
             dmu_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
             for step in range(begin, end):
@@ -2048,12 +2080,16 @@ def conv_group_norm_silu_backward_mu_loop(
                 bias = tl.load(bias_ptr + c1 * bias_c1 + line * bias_c0, mask=row < rows).to(
                     COMPUTE
                 )
-                # group_norm[n_, c, p, q] = (conv2d_kept[n_, c, p, q] - mu[n_, c // Cg]) * ...
+                # group_norm[n_, c, p, q] = (conv2d_kept[n_, c, p, q] - mu[n_, c // Cg]) *
+                #     group_norm_rsqrt[n_, c] * gain[c] + bias[c]
                 group_norm = (conv2d_kept - mu) * rsqrt_var * gain + bias
                 dy = tl.load(dy_ptr + row * dy_row + c0pq * dy_col, mask=inside, other=0.0).to(
                     COMPUTE
                 )
-                # dgroup_norm[n_, c, p, q] = dy[n_, c, p, q] * sigmoid(group_norm[n_, c, p, ...
+                # dgroup_norm[n_, c, p, q] = dy[n_, c, p, q] * sigmoid(group_norm[n_, c, p, q])
+                #     + dy[n_, c, p, q] * group_norm[n_, c, p, q] *
+                #     (sigmoid(group_norm[n_, c, p, q]) * (1.0 -
+                #     sigmoid(group_norm[n_, c, p, q])))
                 dgroup_norm = dy * lib.sigmoid(group_norm) + dy * group_norm * (
                     lib.sigmoid(group_norm) * (1.0 - lib.sigmoid(group_norm))
                 )
@@ -2096,10 +2132,14 @@ def conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum_rows(
     mu = tl.load(mu_ptr + n_c1 * mu_n_c1, mask=row < rows)
     gain = tl.load(gain_ptr + c1c0 * gain_c1c0, mask=row < rows).to(COMPUTE)
     bias = tl.load(bias_ptr + c1c0 * bias_c1c0, mask=row < rows).to(COMPUTE)
-    # group_norm[n_, c, p, q] = (conv2d_kept[n_, c, p, q] - mu[n_, c // Cg]) * ...
+    # group_norm[n_, c, p, q] = (conv2d_kept[n_, c, p, q] - mu[n_, c // Cg]) *
+    #     group_norm_rsqrt[n_, c] * gain[c] + bias[c]
     group_norm = (conv2d_kept - mu) * group_norm_rsqrt * gain + bias
     dy = tl.load(dy_ptr + row * dy_row + col * dy_col, mask=inside).to(COMPUTE)
-    # dgroup_norm[n_, c, p, q] = dy[n_, c, p, q] * sigmoid(group_norm[n_, c, p, ...
+    # dgroup_norm[n_, c, p, q] = dy[n_, c, p, q] * sigmoid(group_norm[n_, c, p, q])
+    #     + dy[n_, c, p, q] * group_norm[n_, c, p, q] *
+    #     (sigmoid(group_norm[n_, c, p, q]) * (1.0 -
+    #     sigmoid(group_norm[n_, c, p, q])))
     dgroup_norm = dy * lib.sigmoid(group_norm) + dy * group_norm * (
         lib.sigmoid(group_norm) * (1.0 - lib.sigmoid(group_norm))
     )
@@ -2137,7 +2177,8 @@ def conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum_loop(
     var_sum = tl.load(var_sum_ptr + n_c1 * var_sum_n_c1, mask=row < rows)
     # group_norm_rsqrt[n_, c < F] = rsqrt(var[n_, c // Cg] + 1e-05)
     group_norm_rsqrt = lib.rsqrt(var_sum / count + 1e-05)
-    # dgroup_norm_rsqrt_sum[n_, c] = sum[p, q](dgroup_norm[n_, c, p, q] * ...
+    # dgroup_norm_rsqrt_sum[n_, c] = sum[p, q](dgroup_norm[n_, c, p, q] *
+    #     (conv2d_kept[n_, c, p, q] - mu[n_, c // Cg]))
     if PASS <= 1:
         dgroup_norm_rsqrt_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
         for start in range(begin, end, BLOCK):
@@ -2149,10 +2190,14 @@ def conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum_loop(
             mu = tl.load(mu_ptr + n_c1 * mu_n_c1, mask=row < rows)
             gain = tl.load(gain_ptr + c1c0 * gain_c1c0, mask=row < rows).to(COMPUTE)
             bias = tl.load(bias_ptr + c1c0 * bias_c1c0, mask=row < rows).to(COMPUTE)
-            # group_norm[n_, c, p, q] = (conv2d_kept[n_, c, p, q] - mu[n_, c // Cg]) * ...
+            # group_norm[n_, c, p, q] = (conv2d_kept[n_, c, p, q] - mu[n_, c // Cg]) *
+            #     group_norm_rsqrt[n_, c] * gain[c] + bias[c]
             group_norm = (conv2d_kept - mu) * group_norm_rsqrt * gain + bias
             dy = tl.load(dy_ptr + row * dy_row + col * dy_col, mask=inside).to(COMPUTE)
-            # dgroup_norm[n_, c, p, q] = dy[n_, c, p, q] * sigmoid(group_norm[n_, c, p, ...
+            # dgroup_norm[n_, c, p, q] = dy[n_, c, p, q] * sigmoid(group_norm[n_, c, p, q])
+            #     + dy[n_, c, p, q] * group_norm[n_, c, p, q] *
+            #     (sigmoid(group_norm[n_, c, p, q]) * (1.0 -
+            #     sigmoid(group_norm[n_, c, p, q])))
             dgroup_norm = dy * lib.sigmoid(group_norm) + dy * group_norm * (
                 lib.sigmoid(group_norm) * (1.0 - lib.sigmoid(group_norm))
             )
@@ -2196,7 +2241,8 @@ def conv_group_norm_silu_backward_dvar_sum_rows(
     inside = (row < rows) & (col < Cg)
     c1 = row % groups
     var_sum = tl.load(var_sum_ptr + row * var_sum_row, mask=row < rows)
-    # var[n_, g] = mean[c < Cg, p, q]((conv2d_kept[n_, c + g * Cg, p, q] - ...
+    # var[n_, g] = mean[c < Cg, p, q]((conv2d_kept[n_, c + g * Cg, p, q] -
+    #     mu[n_, g]) ** 2)
     var = var_sum / count
     rsqrt_var = lib.rsqrt(var + 1e-05)
     # group_norm_rsqrt[n_, c < F] = rsqrt(var[n_, c // Cg] + 1e-05)
@@ -2239,10 +2285,12 @@ def conv_group_norm_silu_backward_dvar_sum_loop(
     part, begin, end = lib.share_of_rows(tl.cast(Cg, tl.int64), CHUNK, PASS)
     c1 = row % groups
     var_sum = tl.load(var_sum_ptr + row * var_sum_row, mask=row < rows)
-    # var[n_, g] = mean[c < Cg, p, q]((conv2d_kept[n_, c + g * Cg, p, q] - ...
+    # var[n_, g] = mean[c < Cg, p, q]((conv2d_kept[n_, c + g * Cg, p, q] -
+    #     mu[n_, g]) ** 2)
     var = var_sum / count
     rsqrt_var = lib.rsqrt(var + 1e-05)
-    # dvar_sum[n_, g < groups] = sum[c < Cg](dgroup_norm_rsqrt_sum[n_, c + g * ...
+    # dvar_sum[n_, g < groups] = sum[c < Cg](dgroup_norm_rsqrt_sum[n_, c + g * Cg] *
+    #     gain[c + g * Cg] * (-0.5 * group_norm_rsqrt[n_, c + g * Cg]))
     if PASS <= 1:
         dvar_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
         for start in range(begin, end, BLOCK):
@@ -2300,10 +2348,14 @@ def conv_group_norm_silu_backward_db_rows(
     var_sum = tl.load(var_sum_ptr + n_ * var_sum_n_ + c1 * var_sum_c1, mask=inside)
     gain = tl.load(gain_ptr + row * gain_row, mask=row < rows).to(COMPUTE)
     bias = tl.load(bias_ptr + row * bias_row, mask=row < rows).to(COMPUTE)
-    # group_norm[n_, c, p, q] = (conv2d_kept[n_, c, p, q] - mu[n_, c // Cg]) * ...
+    # group_norm[n_, c, p, q] = (conv2d_kept[n_, c, p, q] - mu[n_, c // Cg]) *
+    #     group_norm_rsqrt[n_, c] * gain[c] + bias[c]
     group_norm = (conv2d_kept - mu) * lib.rsqrt(var_sum / count + 1e-05) * gain + bias
     dy = tl.load(dy_ptr + n_ * dy_n_ + row * dy_row + pq * dy_pq, mask=inside).to(COMPUTE)
-    # dgroup_norm[n_, c, p, q] = dy[n_, c, p, q] * sigmoid(group_norm[n_, c, p, ...
+    # dgroup_norm[n_, c, p, q] = dy[n_, c, p, q] * sigmoid(group_norm[n_, c, p, q])
+    #     + dy[n_, c, p, q] * group_norm[n_, c, p, q] *
+    #     (sigmoid(group_norm[n_, c, p, q]) * (1.0 -
+    #     sigmoid(group_norm[n_, c, p, q])))
     dgroup_norm = dy * lib.sigmoid(group_norm) + dy * group_norm * (
         lib.sigmoid(group_norm) * (1.0 - lib.sigmoid(group_norm))
     )
@@ -2364,7 +2416,8 @@ def conv_group_norm_silu_backward_db_loop(
     part, begin, end = lib.share_of_rows(N * blocks, CHUNK, PASS)
     c1 = row // Cg
     # db[f] = sum[n_, p, q](dconv2d[n_, f, p, q])
-    # dgain[c] = sum[n_, p, q](dgroup_norm[n_, c, p, q] * ((conv2d_kept[n_, c, ...
+    # dgain[c] = sum[n_, p, q](dgroup_norm[n_, c, p, q] * ((conv2d_kept[n_, c, p, q]
+    #     - mu[n_, c // Cg]) * group_norm_rsqrt[n_, c]))
     # dbias[c] = sum[n_, p, q](dgroup_norm[n_, c, p, q])
     if PASS <= 1:
         db_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
@@ -2386,12 +2439,16 @@ def conv_group_norm_silu_backward_db_loop(
             var_sum = tl.load(var_sum_ptr + line * var_sum_n_ + c1 * var_sum_c1, mask=row < rows)
             gain = tl.load(gain_ptr + row * gain_row, mask=row < rows).to(COMPUTE)
             bias = tl.load(bias_ptr + row * bias_row, mask=row < rows).to(COMPUTE)
-            # group_norm[n_, c, p, q] = (conv2d_kept[n_, c, p, q] - mu[n_, c // Cg]) * ...
+            # group_norm[n_, c, p, q] = (conv2d_kept[n_, c, p, q] - mu[n_, c // Cg]) *
+            #     group_norm_rsqrt[n_, c] * gain[c] + bias[c]
             group_norm = (conv2d_kept - mu) * lib.rsqrt(var_sum / count + 1e-05) * gain + bias
             dy = tl.load(dy_ptr + line * dy_n_ + row * dy_row + col * dy_pq, mask=inside).to(
                 COMPUTE
             )
-            # dgroup_norm[n_, c, p, q] = dy[n_, c, p, q] * sigmoid(group_norm[n_, c, p, ...
+            # dgroup_norm[n_, c, p, q] = dy[n_, c, p, q] * sigmoid(group_norm[n_, c, p, q])
+            #     + dy[n_, c, p, q] * group_norm[n_, c, p, q] *
+            #     (sigmoid(group_norm[n_, c, p, q]) * (1.0 -
+            #     sigmoid(group_norm[n_, c, p, q])))
             dgroup_norm = dy * lib.sigmoid(group_norm) + dy * group_norm * (
                 lib.sigmoid(group_norm) * (1.0 - lib.sigmoid(group_norm))
             )
@@ -2399,7 +2456,10 @@ def conv_group_norm_silu_backward_db_loop(
                 dvar_sum_ptr + line * dvar_sum_n_ + c1 * dvar_sum_c1, mask=row < rows
             )
             dmu_sum = tl.load(dmu_sum_ptr + line * dmu_sum_n_ + c1 * dmu_sum_c1, mask=row < rows)
-            # dconv2d[n_, f, p, q] = T(dgroup_norm[n_, f, p, q] * gain[f] * ...
+            # dconv2d[n_, f, p, q] = T(dgroup_norm[n_, f, p, q] * gain[f] *
+            #     group_norm_rsqrt[n_, f] + dvar_sum[n_, f // Cg] / (var[n_, f // Cg] +
+            #     1e-05) / (Cg * P * Q) * (2.0 * (conv2d_kept[n_, f, p, q] -
+            #     mu[n_, f // Cg])) - dmu_sum[n_, f // Cg] / (Cg * P * Q))
             dconv2d = (
                 dgroup_norm * gain * lib.rsqrt(var_sum / count + 1e-05)
                 + dvar_sum / (var_sum / count + 1e-05) / count * (2.0 * (conv2d_kept - mu))
@@ -2469,16 +2529,23 @@ def conv_group_norm_silu_backward_db_channels_rows(
     var_sum = tl.load(var_sum_ptr + n_ * var_sum_n_ + c1 * var_sum_c1, mask=inside)
     gain = tl.load(gain_ptr + row * gain_row, mask=row < rows).to(COMPUTE)
     bias = tl.load(bias_ptr + row * bias_row, mask=row < rows).to(COMPUTE)
-    # group_norm[n_, c, p, q] = (conv2d_kept[n_, c, p, q] - mu[n_, c // Cg]) * ...
+    # group_norm[n_, c, p, q] = (conv2d_kept[n_, c, p, q] - mu[n_, c // Cg]) *
+    #     group_norm_rsqrt[n_, c] * gain[c] + bias[c]
     group_norm = (conv2d_kept - mu) * lib.rsqrt(var_sum / count + 1e-05) * gain + bias
     dy = tl.load(dy_ptr + n_ * dy_n_ + row * dy_row + pq * dy_pq, mask=inside).to(COMPUTE)
-    # dgroup_norm[n_, c, p, q] = dy[n_, c, p, q] * sigmoid(group_norm[n_, c, p, ...
+    # dgroup_norm[n_, c, p, q] = dy[n_, c, p, q] * sigmoid(group_norm[n_, c, p, q])
+    #     + dy[n_, c, p, q] * group_norm[n_, c, p, q] *
+    #     (sigmoid(group_norm[n_, c, p, q]) * (1.0 -
+    #     sigmoid(group_norm[n_, c, p, q])))
     dgroup_norm = dy * lib.sigmoid(group_norm) + dy * group_norm * (
         lib.sigmoid(group_norm) * (1.0 - lib.sigmoid(group_norm))
     )
     dvar_sum = tl.load(dvar_sum_ptr + n_ * dvar_sum_n_ + c1 * dvar_sum_c1, mask=inside)
     dmu_sum = tl.load(dmu_sum_ptr + n_ * dmu_sum_n_ + c1 * dmu_sum_c1, mask=inside)
-    # dconv2d[n_, f, p, q] = T(dgroup_norm[n_, f, p, q] * gain[f] * ...
+    # dconv2d[n_, f, p, q] = T(dgroup_norm[n_, f, p, q] * gain[f] *
+    #     group_norm_rsqrt[n_, f] + dvar_sum[n_, f // Cg] / (var[n_, f // Cg] +
+    #     1e-05) / (Cg * P * Q) * (2.0 * (conv2d_kept[n_, f, p, q] -
+    #     mu[n_, f // Cg])) - dmu_sum[n_, f // Cg] / (Cg * P * Q))
     dconv2d = (
         dgroup_norm * gain * lib.rsqrt(var_sum / count + 1e-05)
         + dvar_sum / (var_sum / count + 1e-05) / count * (2.0 * (conv2d_kept - mu))
@@ -2490,7 +2557,8 @@ def conv_group_norm_silu_backward_db_channels_rows(
     # db[f] = sum[n_, p, q](dconv2d[n_, f, p, q])
     db = tl.sum(tl.where(inside, dconv2d.to(COMPUTE), 0.0), 1, keep_dims=True)
     tl.store(db_ptr + row * db_row, db, mask=row < rows)
-    # dgain[c] = sum[n_, p, q](dgroup_norm[n_, c, p, q] * ((conv2d_kept[n_, c, ...
+    # dgain[c] = sum[n_, p, q](dgroup_norm[n_, c, p, q] * ((conv2d_kept[n_, c, p, q]
+    #     - mu[n_, c // Cg]) * group_norm_rsqrt[n_, c]))
     dgain = tl.sum(
         tl.where(
             inside, dgroup_norm * ((conv2d_kept - mu) * lib.rsqrt(var_sum / count + 1e-05)), 0.0
@@ -2529,7 +2597,8 @@ def conv_group_norm_silu_backward_db_channels_loop(
     part, begin, end = lib.share_of_rows(tl.cast(cols, tl.int64), CHUNK, PASS)
     c1 = row // Cg
     # db[f] = sum[n_, p, q](dconv2d[n_, f, p, q])
-    # dgain[c] = sum[n_, p, q](dgroup_norm[n_, c, p, q] * ((conv2d_kept[n_, c, ...
+    # dgain[c] = sum[n_, p, q](dgroup_norm[n_, c, p, q] * ((conv2d_kept[n_, c, p, q]
+    #     - mu[n_, c // Cg]) * group_norm_rsqrt[n_, c]))
     # dbias[c] = sum[n_, p, q](dgroup_norm[n_, c, p, q])
     if PASS <= 1:
         db_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
@@ -2548,16 +2617,23 @@ def conv_group_norm_silu_backward_db_channels_loop(
             var_sum = tl.load(var_sum_ptr + n_ * var_sum_n_ + c1 * var_sum_c1, mask=inside)
             gain = tl.load(gain_ptr + row * gain_row, mask=row < rows).to(COMPUTE)
             bias = tl.load(bias_ptr + row * bias_row, mask=row < rows).to(COMPUTE)
-            # group_norm[n_, c, p, q] = (conv2d_kept[n_, c, p, q] - mu[n_, c // Cg]) * ...
+            # group_norm[n_, c, p, q] = (conv2d_kept[n_, c, p, q] - mu[n_, c // Cg]) *
+            #     group_norm_rsqrt[n_, c] * gain[c] + bias[c]
             group_norm = (conv2d_kept - mu) * lib.rsqrt(var_sum / count + 1e-05) * gain + bias
             dy = tl.load(dy_ptr + n_ * dy_n_ + row * dy_row + pq * dy_pq, mask=inside).to(COMPUTE)
-            # dgroup_norm[n_, c, p, q] = dy[n_, c, p, q] * sigmoid(group_norm[n_, c, p, ...
+            # dgroup_norm[n_, c, p, q] = dy[n_, c, p, q] * sigmoid(group_norm[n_, c, p, q])
+            #     + dy[n_, c, p, q] * group_norm[n_, c, p, q] *
+            #     (sigmoid(group_norm[n_, c, p, q]) * (1.0 -
+            #     sigmoid(group_norm[n_, c, p, q])))
             dgroup_norm = dy * lib.sigmoid(group_norm) + dy * group_norm * (
                 lib.sigmoid(group_norm) * (1.0 - lib.sigmoid(group_norm))
             )
             dvar_sum = tl.load(dvar_sum_ptr + n_ * dvar_sum_n_ + c1 * dvar_sum_c1, mask=inside)
             dmu_sum = tl.load(dmu_sum_ptr + n_ * dmu_sum_n_ + c1 * dmu_sum_c1, mask=inside)
-            # dconv2d[n_, f, p, q] = T(dgroup_norm[n_, f, p, q] * gain[f] * ...
+            # dconv2d[n_, f, p, q] = T(dgroup_norm[n_, f, p, q] * gain[f] *
+            #     group_norm_rsqrt[n_, f] + dvar_sum[n_, f // Cg] / (var[n_, f // Cg] +
+            #     1e-05) / (Cg * P * Q) * (2.0 * (conv2d_kept[n_, f, p, q] -
+            #     mu[n_, f // Cg])) - dmu_sum[n_, f // Cg] / (Cg * P * Q))
             dconv2d = (
                 dgroup_norm * gain * lib.rsqrt(var_sum / count + 1e-05)
                 + dvar_sum / (var_sum / count + 1e-05) / count * (2.0 * (conv2d_kept - mu))
@@ -2679,7 +2755,8 @@ def conv_group_norm_silu_backward_dx_taps(
         + tl.cast(dconv2d_padded_p0, tl.int64) * dconv2d_padded_1
         + tl.cast(dconv2d_padded_q0, tl.int64) * dconv2d_padded_2
     )
-    # dx[n_, c, h, w2] = sum[f, r, s]((dconv2d[n_, f, h + pad - r, w2 + pad - s] ...
+    # dx[n_, c, h, w2] = sum[f, r, s]((dconv2d[n_, f, h + pad - r, w2 + pad - s]
+    #     else 0.0) * w[f, c, r, s])
     dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(begin, end):
         tap = start // chunks
@@ -2748,7 +2825,8 @@ def conv_group_norm_silu_backward_dx_rows(
     for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=True):
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
-        # dx[n_, c, h, w2] = sum[f, r, s]((dconv2d[n_, f, h + pad - r, w2 + pad - s] ...
+        # dx[n_, c, h, w2] = sum[f, r, s]((dconv2d[n_, f, h + pad - r, w2 + pad - s]
+        #     else 0.0) * w[f, c, r, s])
         dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(0, F, BLOCK_K):
             dconv2d = (
@@ -2787,7 +2865,8 @@ def conv_group_norm_silu_backward_dx_planes(
         batch = tl.cast(work // tiles, tl.int64)
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
-        # dx[n_, c, h, w2] = sum[f, r, s]((dconv2d[n_, f, h + pad - r, w2 + pad - s] ...
+        # dx[n_, c, h, w2] = sum[f, r, s]((dconv2d[n_, f, h + pad - r, w2 + pad - s]
+        #     else 0.0) * w[f, c, r, s])
         dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(0, F, BLOCK_K):
             dconv2d = lib.load_tile(
@@ -2821,7 +2900,8 @@ def conv_group_norm_silu_backward_dx_combine(
     h = m // W % H
     w2 = m % W
     inside = (m < M) & (n < C)
-    # dx[n_, c, h, w2] = sum[f, r, s]((dconv2d[n_, f, h + pad - r, w2 + pad - s] ...
+    # dx[n_, c, h, w2] = sum[f, r, s]((dconv2d[n_, f, h + pad - r, w2 + pad - s]
+    #     else 0.0) * w[f, c, r, s])
     dx_sum = tl.zeros((AHEAD, BLOCK_M, BLOCK_N), COMPUTE)
     for first in range(0, PARTS, AHEAD):
         part = first + tl.arange(0, AHEAD)[:, None, None]
@@ -2868,7 +2948,8 @@ def conv_group_norm_silu_backward_dx_tiles(
     )
     w_n = tl.multiple_of(tl.cast(w_n, tl.int64), VEC_W)
     w_r2s2 = tl.multiple_of(tl.cast(w_r2s2, tl.int64), VEC_W)
-    # dx[n_, c, h, w2] = sum[f, r, s]((dconv2d[n_, f, h + pad - r, w2 + pad - s] ...
+    # dx[n_, c, h, w2] = sum[f, r, s]((dconv2d[n_, f, h + pad - r, w2 + pad - s]
+    #     else 0.0) * w[f, c, r, s])
     dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(begin, tl.cast(end, INDEX), BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)
@@ -3002,7 +3083,8 @@ def conv_group_norm_silu_backward_dw_taps(
         + tl.cast(x_padded_h0, tl.int64) * x_padded_1
         + tl.cast(x_padded_w0, tl.int64) * x_padded_2
     )
-    # dw[f, c, r, s] = sum[n_, p, q](dconv2d[n_, f, p, q] * ...
+    # dw[f, c, r, s] = sum[n_, p, q](dconv2d[n_, f, p, q] *
+    #     (x[n_, c, p + r - pad, q + s - pad] else 0.0))
     dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(begin, end):
         tap = start // chunks
@@ -3072,7 +3154,8 @@ def conv_group_norm_silu_backward_dw_combine(
     r = m // S % R
     s = m % S
     inside = (m < M) & (n < F)
-    # dw[f, c, r, s] = sum[n_, p, q](dconv2d[n_, f, p, q] * ...
+    # dw[f, c, r, s] = sum[n_, p, q](dconv2d[n_, f, p, q] *
+    #     (x[n_, c, p + r - pad, q + s - pad] else 0.0))
     dw_sum = tl.zeros((AHEAD, BLOCK_M, BLOCK_N), COMPUTE)
     for first in range(0, PARTS, AHEAD):
         part = first + tl.arange(0, AHEAD)[:, None, None]
@@ -3118,7 +3201,8 @@ def conv_group_norm_silu_backward_dw_tiles(
     )
     dconv2d_n = tl.multiple_of(tl.cast(dconv2d_n, tl.int64), VEC_DCONV2D)
     dconv2d_pq = tl.multiple_of(tl.cast(dconv2d_pq, tl.int64), VEC_DCONV2D)
-    # dw[f, c, r, s] = sum[n_, p, q](dconv2d[n_, f, p, q] * ...
+    # dw[f, c, r, s] = sum[n_, p, q](dconv2d[n_, f, p, q] *
+    #     (x[n_, c, p + r - pad, q + s - pad] else 0.0))
     dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(begin, tl.cast(end, INDEX), BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)

@@ -117,7 +117,8 @@ def conv_transpose1d_phases(
         r_taps = (lib.floor_div(R - r_first - 1, stride) + 1).to(INDEX)
         taps = r_taps
         p_shift = lib.floor_div(batch + pad, stride).to(INDEX)
-        # y_sum[n_, f, p < P] = sum[c, r]((x[n_, c, (p + pad - r * dil) / stride] ...
+        # y_sum[n_, f, p < P] = sum[c, r]((x[n_, c, (p + pad - r * dil) / stride] else
+        #     0.0) * w[c, f, r])
         y_sum = tl.zeros((BLOCK_N, BLOCK_M), COMPUTE)
         for start in range(taps * lib.blocks(c_padded, BLOCK_K)):
             tap = start % tl.maximum(taps, 1)
@@ -142,7 +143,8 @@ def conv_transpose1d_phases(
         inside = (n_ < N) & (p1 < p_steps) & (y_p < P) & (n < F)
         y_places = y_ptr + n_ * y_0 + y_p * y_2
         b = tl.load(b_ptr + n * b_0, mask=n < F).to(COMPUTE)
-        # y[n_, f, p] = b[f] + sum[c, r]((x[n_, c, (p + pad - r * dil) / stride] ...
+        # y[n_, f, p] = b[f] + sum[c, r]((x[n_, c, (p + pad - r * dil) / stride] else
+        #     0.0) * w[c, f, r])
         y = b + y_sum
         tl.store(y_places + n * y_1, y, mask=inside)
 
@@ -161,7 +163,8 @@ def conv_transpose1d_combine(
     n_ = m // P
     p = m % P
     inside = (m < M) & (n < F)
-    # y_sum[n_, f, p < P] = sum[c, r]((x[n_, c, (p + pad - r * dil) / stride] ...
+    # y_sum[n_, f, p < P] = sum[c, r]((x[n_, c, (p + pad - r * dil) / stride] else
+    #     0.0) * w[c, f, r])
     y_sum = tl.zeros((AHEAD, BLOCK_M, BLOCK_N), COMPUTE)
     for first in range(0, PARTS, AHEAD):
         part = first + tl.arange(0, AHEAD)[:, None, None]
@@ -169,7 +172,8 @@ def conv_transpose1d_combine(
         y_sum += tl.load(y_sum_parts_ptr + at, mask=inside & (part < PARTS), other=0)
     y_sum = tl.sum(y_sum, 0)
     b = tl.load(b_ptr + n * b_n, mask=n < F).to(COMPUTE)
-    # y[n_, f, p] = b[f] + sum[c, r]((x[n_, c, (p + pad - r * dil) / stride] ...
+    # y[n_, f, p] = b[f] + sum[c, r]((x[n_, c, (p + pad - r * dil) / stride] else
+    #     0.0) * w[c, f, r])
     y = b + y_sum
     tl.store(y_ptr + n_ * y_0 + n * y_1 + p * y_2, y, mask=inside)
 
@@ -199,7 +203,8 @@ def conv_transpose1d_tiles(
     x_2 = tl.multiple_of(tl.cast(x_2, tl.int64), VEC_X)
     w_n = tl.multiple_of(tl.cast(w_n, tl.int64), VEC_W)
     w_r = tl.multiple_of(tl.cast(w_r, tl.int64), VEC_W)
-    # y_sum[n_, f, p < P] = sum[c, r]((x[n_, c, (p + pad - r * dil) / stride] ...
+    # y_sum[n_, f, p < P] = sum[c, r]((x[n_, c, (p + pad - r * dil) / stride] else
+    #     0.0) * w[c, f, r])
     y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(begin, tl.cast(end, INDEX), BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)
@@ -239,7 +244,8 @@ def conv_transpose1d_tiles(
             inside = (m < M) & (n < F)
             y_sum = y_sum_halves[half]
             b = tl.load(b_ptr + n * b_n, mask=n < F).to(COMPUTE)
-            # y[n_, f, p] = b[f] + sum[c, r]((x[n_, c, (p + pad - r * dil) / stride] ...
+            # y[n_, f, p] = b[f] + sum[c, r]((x[n_, c, (p + pad - r * dil) / stride] else
+            #     0.0) * w[c, f, r])
             y = b + y_sum
             tl.store(y_rows + n * y_1, y, mask=inside)
 
@@ -574,7 +580,8 @@ def conv_transpose1d_backward_dx_taps(
         + tl.cast(n_, tl.int64) * dy_padded_0
         + tl.cast(dy_padded_p0, tl.int64) * dy_padded_1
     )
-    # dx[n_, c, l] = sum[f, r]((dy[n_, f, l * stride + r * dil - pad] else 0.0) ...
+    # dx[n_, c, l] = sum[f, r]((dy[n_, f, l * stride + r * dil - pad] else 0.0) *
+    #     w[c, f, r])
     dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(begin, end):
         tap = start // chunks
@@ -624,7 +631,8 @@ def conv_transpose1d_backward_dx_combine(
     n_ = m // L
     l = m % L
     inside = (m < M) & (n < C)
-    # dx[n_, c, l] = sum[f, r]((dy[n_, f, l * stride + r * dil - pad] else 0.0) ...
+    # dx[n_, c, l] = sum[f, r]((dy[n_, f, l * stride + r * dil - pad] else 0.0) *
+    #     w[c, f, r])
     dx_sum = tl.zeros((AHEAD, BLOCK_M, BLOCK_N), COMPUTE)
     for first in range(0, PARTS, AHEAD):
         part = first + tl.arange(0, AHEAD)[:, None, None]
@@ -661,7 +669,8 @@ def conv_transpose1d_backward_dx_tiles(
     dy_rows = dy_ptr + tl.cast(n_, tl.int64) * dy_0 + tl.cast(dy_p0, tl.int64) * dy_2
     w_n = tl.multiple_of(tl.cast(w_n, tl.int64), VEC_W)
     w_r2 = tl.multiple_of(tl.cast(w_r2, tl.int64), VEC_W)
-    # dx[n_, c, l] = sum[f, r]((dy[n_, f, l * stride + r * dil - pad] else 0.0) ...
+    # dx[n_, c, l] = sum[f, r]((dy[n_, f, l * stride + r * dil - pad] else 0.0) *
+    #     w[c, f, r])
     dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(begin, tl.cast(end, INDEX), BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)
@@ -777,7 +786,8 @@ def conv_transpose1d_backward_dw_combine(
     c = m // R
     r = m % R
     inside = (m < M) & (n < F)
-    # dw[c, f, r] = sum[n_, p](dy[n_, f, p] * ...
+    # dw[c, f, r] = sum[n_, p](dy[n_, f, p] *
+    #     (x[n_, c, (p + pad - r * dil) / stride] else 0.0))
     dw_sum = tl.zeros((AHEAD, BLOCK_M, BLOCK_N), COMPUTE)
     for first in range(0, PARTS, AHEAD):
         part = first + tl.arange(0, AHEAD)[:, None, None]
@@ -811,7 +821,8 @@ def conv_transpose1d_backward_dw_tiles(
     x_2 = tl.multiple_of(tl.cast(x_2, tl.int64), VEC_X)
     dy_n = tl.multiple_of(tl.cast(dy_n, tl.int64), VEC_DY)
     dy_p = tl.multiple_of(tl.cast(dy_p, tl.int64), VEC_DY)
-    # dw[c, f, r] = sum[n_, p](dy[n_, f, p] * ...
+    # dw[c, f, r] = sum[n_, p](dy[n_, f, p] *
+    #     (x[n_, c, (p + pad - r * dil) / stride] else 0.0))
     dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(begin, tl.cast(end, INDEX), BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)

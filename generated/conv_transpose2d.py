@@ -151,7 +151,8 @@ def conv_transpose2d_taps(
         + tl.cast(r_first, tl.int64) * w_padded_1
         + tl.cast(s_first, tl.int64) * w_padded_2
     )
-    # y[n_, f, p, q] = sum[c, r, s]((x[n_, c, (p + pad - r) / stride, ...
+    # y[n_, f, p, q] = sum[c, r, s]((x[n_, c, (p + pad - r) / stride,
+    #     (q + pad - s) / stride] else 0.0) * w[c, f, r, s])
     y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(taps * chunks):
         tap = start // chunks
@@ -244,7 +245,8 @@ def conv_transpose2d_tiles(
     w_2 = tl.multiple_of(tl.cast(w_2, tl.int64), VEC_W)
     w_3 = tl.multiple_of(tl.cast(w_3, tl.int64), VEC_W)
     w_rows = w_ptr + n * w_1 + tl.cast(r_first, tl.int64) * w_2 + tl.cast(s_first, tl.int64) * w_3
-    # y[n_, f, p, q] = sum[c, r, s]((x[n_, c, (p + pad - r) / stride, ...
+    # y[n_, f, p, q] = sum[c, r, s]((x[n_, c, (p + pad - r) / stride,
+    #     (q + pad - s) / stride] else 0.0) * w[c, f, r, s])
     y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(0, tl.cast(terms, INDEX), BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)
@@ -622,7 +624,8 @@ def conv_transpose2d_backward_dx_taps(
         + tl.cast(dy_padded_p0, tl.int64) * dy_padded_1
         + tl.cast(dy_padded_q0, tl.int64) * dy_padded_2
     )
-    # dx[n_, c, h, w2] = sum[f, r, s]((dy[n_, f, h * stride + r - pad, ...
+    # dx[n_, c, h, w2] = sum[f, r, s]((dy[n_, f, h * stride + r - pad,
+    #     s + w2 * stride - pad] else 0.0) * w[c, f, r, s])
     dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(begin, end):
         tap = start // chunks
@@ -690,7 +693,8 @@ def conv_transpose2d_backward_dx_combine(
     h = m // W % H
     w2 = m % W
     inside = (m < M) & (n < C)
-    # dx[n_, c, h, w2] = sum[f, r, s]((dy[n_, f, h * stride + r - pad, ...
+    # dx[n_, c, h, w2] = sum[f, r, s]((dy[n_, f, h * stride + r - pad,
+    #     s + w2 * stride - pad] else 0.0) * w[c, f, r, s])
     dx_sum = tl.zeros((AHEAD, BLOCK_M, BLOCK_N), COMPUTE)
     for first in range(0, PARTS, AHEAD):
         part = first + tl.arange(0, AHEAD)[:, None, None]
@@ -737,7 +741,8 @@ def conv_transpose2d_backward_dx_tiles(
     )
     w_n = tl.multiple_of(tl.cast(w_n, tl.int64), VEC_W)
     w_r2s2 = tl.multiple_of(tl.cast(w_r2s2, tl.int64), VEC_W)
-    # dx[n_, c, h, w2] = sum[f, r, s]((dy[n_, f, h * stride + r - pad, ...
+    # dx[n_, c, h, w2] = sum[f, r, s]((dy[n_, f, h * stride + r - pad,
+    #     s + w2 * stride - pad] else 0.0) * w[c, f, r, s])
     dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(begin, tl.cast(end, INDEX), BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)
@@ -885,7 +890,8 @@ def conv_transpose2d_backward_dw_combine(
     r = m // S % R
     s = m % S
     inside = (m < M) & (n < F)
-    # dw[c, f, r, s] = sum[n_, p, q](dy[n_, f, p, q] * (x[n_, c, ...
+    # dw[c, f, r, s] = sum[n_, p, q](dy[n_, f, p, q] * (x[n_, c,
+    #     (p + pad - r) / stride, (q + pad - s) / stride] else 0.0))
     dw_sum = tl.zeros((AHEAD, BLOCK_M, BLOCK_N), COMPUTE)
     for first in range(0, PARTS, AHEAD):
         part = first + tl.arange(0, AHEAD)[:, None, None]
@@ -923,7 +929,8 @@ def conv_transpose2d_backward_dw_tiles(
     x_3 = tl.multiple_of(tl.cast(x_3, tl.int64), VEC_X)
     dy_n = tl.multiple_of(tl.cast(dy_n, tl.int64), VEC_DY)
     dy_pq = tl.multiple_of(tl.cast(dy_pq, tl.int64), VEC_DY)
-    # dw[c, f, r, s] = sum[n_, p, q](dy[n_, f, p, q] * (x[n_, c, ...
+    # dw[c, f, r, s] = sum[n_, p, q](dy[n_, f, p, q] * (x[n_, c,
+    #     (p + pad - r) / stride, (q + pad - s) / stride] else 0.0))
     dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(begin, tl.cast(end, INDEX), BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)

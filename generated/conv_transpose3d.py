@@ -192,7 +192,9 @@ def conv_transpose3d_taps(
         + tl.cast(r_first, tl.int64) * w_padded_2
         + tl.cast(s_first, tl.int64) * w_padded_3
     )
-    # y_sum[n_, f, o < O, p < P, q < Q] = sum[c, k_, r, s]((x[n_, c, ...
+    # y_sum[n_, f, o < O, p < P, q < Q] = sum[c, k_, r, s]((x[n_, c,
+    #     (o + pad - k_) / stride, (p + pad - r) / stride, (q + pad - s) / stride]
+    #     else 0.0) * w[c, f, k_, r, s])
     y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(taps * chunks):
         tap = start // chunks
@@ -243,7 +245,9 @@ def conv_transpose3d_taps(
         inside = row_inside & (n < F)
         y_sum = y_sum_halves[half]
         b = tl.load(b_ptr + n * b_n, mask=n < F).to(COMPUTE)
-        # y[n_, f, o, p, q] = b[f] + sum[c, k_, r, s]((x[n_, c, (o + pad - k_) / ...
+        # y[n_, f, o, p, q] = b[f] + sum[c, k_, r, s]((x[n_, c, (o + pad - k_) / stride,
+        #     (p + pad - r) / stride, (q + pad - s) / stride] else 0.0) *
+        #     w[c, f, k_, r, s])
         y = b + y_sum
         tl.store(y_rows + n * y_1, y, mask=inside)
 
@@ -312,7 +316,9 @@ def conv_transpose3d_tiles(
         + tl.cast(r_first, tl.int64) * w_3
         + tl.cast(s_first, tl.int64) * w_4
     )
-    # y_sum[n_, f, o < O, p < P, q < Q] = sum[c, k_, r, s]((x[n_, c, ...
+    # y_sum[n_, f, o < O, p < P, q < Q] = sum[c, k_, r, s]((x[n_, c,
+    #     (o + pad - k_) / stride, (p + pad - r) / stride, (q + pad - s) / stride]
+    #     else 0.0) * w[c, f, k_, r, s])
     y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(0, tl.cast(terms, INDEX), BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)
@@ -369,7 +375,9 @@ def conv_transpose3d_tiles(
         inside = row_inside & (n < F)
         y_sum = y_sum_halves[half]
         b = tl.load(b_ptr + n * b_n, mask=n < F).to(COMPUTE)
-        # y[n_, f, o, p, q] = b[f] + sum[c, k_, r, s]((x[n_, c, (o + pad - k_) / ...
+        # y[n_, f, o, p, q] = b[f] + sum[c, k_, r, s]((x[n_, c, (o + pad - k_) / stride,
+        #     (p + pad - r) / stride, (q + pad - s) / stride] else 0.0) *
+        #     w[c, f, k_, r, s])
         y = b + y_sum
         tl.store(y_rows + n * y_1, y, mask=inside)
 
@@ -761,7 +769,9 @@ def conv_transpose3d_backward_dx_taps(
         + tl.cast(dy_padded_p0, tl.int64) * dy_padded_2
         + tl.cast(dy_padded_q0, tl.int64) * dy_padded_3
     )
-    # dx[n_, c, d, h, w2] = sum[f, k_, r, s]((dy[n_, f, d * stride + k_ - pad, ...
+    # dx[n_, c, d, h, w2] = sum[f, k_, r, s]((dy[n_, f, d * stride + k_ - pad,
+    #     h * stride + r - pad, s + w2 * stride - pad] else 0.0) *
+    #     w[c, f, k_, r, s])
     dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(begin, end):
         tap = start // chunks
@@ -836,7 +846,9 @@ def conv_transpose3d_backward_dx_combine(
     h = m // W % H
     w2 = m % W
     inside = (m < M) & (n < C)
-    # dx[n_, c, d, h, w2] = sum[f, k_, r, s]((dy[n_, f, d * stride + k_ - pad, ...
+    # dx[n_, c, d, h, w2] = sum[f, k_, r, s]((dy[n_, f, d * stride + k_ - pad,
+    #     h * stride + r - pad, s + w2 * stride - pad] else 0.0) *
+    #     w[c, f, k_, r, s])
     dx_sum = tl.zeros((AHEAD, BLOCK_M, BLOCK_N), COMPUTE)
     for first in range(0, PARTS, AHEAD):
         part = first + tl.arange(0, AHEAD)[:, None, None]
@@ -890,7 +902,9 @@ def conv_transpose3d_backward_dx_tiles(
     )
     w_n = tl.multiple_of(tl.cast(w_n, tl.int64), VEC_W)
     w_k_2r2s2 = tl.multiple_of(tl.cast(w_k_2r2s2, tl.int64), VEC_W)
-    # dx[n_, c, d, h, w2] = sum[f, k_, r, s]((dy[n_, f, d * stride + k_ - pad, ...
+    # dx[n_, c, d, h, w2] = sum[f, k_, r, s]((dy[n_, f, d * stride + k_ - pad,
+    #     h * stride + r - pad, s + w2 * stride - pad] else 0.0) *
+    #     w[c, f, k_, r, s])
     dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(begin, tl.cast(end, INDEX), BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)
@@ -1055,7 +1069,9 @@ def conv_transpose3d_backward_dw_combine(
     r = m // S % R
     s = m % S
     inside = (m < M) & (n < F)
-    # dw[c, f, k_, r, s] = sum[n_, o, p, q](dy[n_, f, o, p, q] * (x[n_, c, ...
+    # dw[c, f, k_, r, s] = sum[n_, o, p, q](dy[n_, f, o, p, q] * (x[n_, c,
+    #     (o + pad - k_) / stride, (p + pad - r) / stride, (q + pad - s) / stride]
+    #     else 0.0))
     dw_sum = tl.zeros((AHEAD, BLOCK_M, BLOCK_N), COMPUTE)
     for first in range(0, PARTS, AHEAD):
         part = first + tl.arange(0, AHEAD)[:, None, None]
@@ -1098,7 +1114,9 @@ def conv_transpose3d_backward_dw_tiles(
     x_4 = tl.multiple_of(tl.cast(x_4, tl.int64), VEC_X)
     dy_n = tl.multiple_of(tl.cast(dy_n, tl.int64), VEC_DY)
     dy_opq = tl.multiple_of(tl.cast(dy_opq, tl.int64), VEC_DY)
-    # dw[c, f, k_, r, s] = sum[n_, o, p, q](dy[n_, f, o, p, q] * (x[n_, c, ...
+    # dw[c, f, k_, r, s] = sum[n_, o, p, q](dy[n_, f, o, p, q] * (x[n_, c,
+    #     (o + pad - k_) / stride, (p + pad - r) / stride, (q + pad - s) / stride]
+    #     else 0.0))
     dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(begin, tl.cast(end, INDEX), BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)

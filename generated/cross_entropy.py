@@ -328,7 +328,8 @@ def cross_entropy_backward_loop(
             x = tl.load(
                 x_ptr + row * x_row + col * x_col, mask=inside, eviction_policy="evict_first"
             ).to(COMPUTE)
-            # dx[n, v] = where(target[n] == v, dhit[n], 0.0) + where(not target[n] == ...
+            # dx[n, v] = where(target[n] == v, dhit[n], 0.0) + where(not target[n] ==
+            #     ignore, dlse_sum[n] * exp(x[n, v] - m[n]), 0.0)
             dx = tl.where(target == col, dhit, 0.0) + tl.where(
                 ~(target == ignore), dlse_sum * lib.exp(x - m, HALF), 0.0
             )
@@ -398,7 +399,8 @@ def cross_entropy_backward_two_pass(
         x = tl.load(
             x_ptr + row * x_row + col * x_col, mask=inside, eviction_policy="evict_first"
         ).to(COMPUTE)
-        # dx[n, v] = where(target[n] == v, dhit[n], 0.0) + where(not target[n] == ...
+        # dx[n, v] = where(target[n] == v, dhit[n], 0.0) + where(not target[n] ==
+        #     ignore, dlse_sum[n] * exp(x[n, v] - m[n]), 0.0)
         dx = tl.where(target == col, dhit, 0.0) + tl.where(
             ~(target == ignore), dlse_sum * lib.exp(x - m, HALF), 0.0
         )

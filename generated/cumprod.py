@@ -328,7 +328,8 @@ def cumprod_backward_dx_loop(
     part, begin, end = lib.share_of_rows(tl.cast(D, tl.int64), CHUNK, PASS)
     b = row // D
     k = row % D
-    # dx[..., k] = sum[d >= k](dy[..., d] * prod[k2 <= d](where(k2 == k, 1.0, ...
+    # dx[..., k] = sum[d >= k](dy[..., d] * prod[k2 <= d](where(k2 == k, 1.0,
+    #     x[..., k2])))
     if PASS <= 1:
         dx_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
         for start in range(begin, end, BLOCK):

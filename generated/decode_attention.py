@@ -1054,7 +1054,8 @@ def decode_attention_backward_dq_tiles(
             j = start + tl.arange(0, BLOCK_N).to(tl.int64)
             counts = (j[None, :] < stop) & (len > j[None, :])
             v = v_tiles.load([b.to(tl.int32), h1.to(tl.int32), start, 0]).reshape(BLOCK_N, BLOCK_D)
-            # dp[b, h, i, j] = where(i64(len[b]) > j, sum[e](do_sum2[b, h, i, e] * ...
+            # dp[b, h, i, j] = where(i64(len[b]) > j, sum[e](do_sum2[b, h, i, e] *
+            #     v[b, h // R, j, e]) - dp_row[b, h, i], 0.0)
             dp_sum = tl.dot(do_sum2, v.T)
             dp = dp_sum - dp_row
             k = k_tiles.load([b.to(tl.int32), h1.to(tl.int32), start, 0]).reshape(BLOCK_N, BLOCK_D)
@@ -1072,7 +1073,8 @@ def decode_attention_backward_dq_tiles(
             # dq[b, h, i, e] = sum[j < len[b]](ds_sum[b, h, i, j] * k[b, h // R, j, e])
             dq_sum = tl.dot(ds_sum, k, dq_sum)
             if dscale_sum_rows_ptr is not None:
-                # dscale_sum_rows[b, h1 < G, h0 < R, i] = sum[j < ...
+                # dscale_sum_rows[b, h1 < G, h0 < R, i] = sum[j <
+                #     len[b]](ds[b, h0 + h1 * R, i, j] * s_sum[b, h0 + h1 * R, i, j])
                 dscale_sum_rows += tl.sum(tl.where(counts, ds * s_sum, 0.0), 1, keep_dims=True)
     if dscale_sum_rows_ptr is not None:
         tl.store(
@@ -1152,7 +1154,8 @@ def decode_attention_backward_dq_wide(
                     mask=(j[:, None] < stop) & (e4[None, :] < E),
                     other=0.0,
                 )
-                # dp[b, h, i, j] = where(i64(len[b]) > j, sum[e](do_sum2[b, h, i, e] * ...
+                # dp[b, h, i, j] = where(i64(len[b]) > j, sum[e](do_sum2[b, h, i, e] *
+                #     v[b, h // R, j, e]) - dp_row[b, h, i], 0.0)
                 dp_sum = tl.dot(do_sum2, v.T, dp_sum)
             dp = dp_sum - dp_row
             s_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
@@ -1189,7 +1192,8 @@ def decode_attention_backward_dq_wide(
             # dq[b, h, i, e] = sum[j < len[b]](ds_sum[b, h, i, j] * k[b, h // R, j, e])
             dq_sum = tl.dot(ds_sum, k2, dq_sum)
             if dscale_sum_rows_ptr is not None:
-                # dscale_sum_rows[b, h1 < G, h0 < R, i] = sum[j < ...
+                # dscale_sum_rows[b, h1 < G, h0 < R, i] = sum[j <
+                #     len[b]](ds[b, h0 + h1 * R, i, j] * s_sum[b, h0 + h1 * R, i, j])
                 dscale_sum_rows += tl.sum(
                     tl.where((j[None, :] < stop) & (len > j[None, :]), ds * s_sum, 0.0),
                     1,
@@ -1270,7 +1274,8 @@ def decode_attention_backward_dk_part(
                     mask=(i[:, None] < stop) & (e[None, :] < E),
                     other=0.0,
                 )
-                # dp[b, h, i, j] = where(i64(len[b]) > j, sum[e](do_sum2[b, h, i, e] * ...
+                # dp[b, h, i, j] = where(i64(len[b]) > j, sum[e](do_sum2[b, h, i, e] *
+                #     v[b, h // R, j, e]) - dp_row[b, h, i], 0.0)
                 dp_sum = tl.dot(v, do_sum2.T)
                 dp_row_h = h0 + h1 * R
                 dp_row = tl.load(
@@ -1366,7 +1371,8 @@ def decode_attention_backward_dk_merge(
         mask=in_part & in_e2,
         other=0.0,
     )
-    # dk_sum[b, h1 < G, j, e2] = sum[i, h0 < R](ds_sum[b, h0 + h1 * R, i, j] * ...
+    # dk_sum[b, h1 < G, j, e2] = sum[i, h0 < R](ds_sum[b, h0 + h1 * R, i, j] *
+    #     q[b, h0 + h1 * R, i, e2])
     dk_sum = tl.sum(dk_sum_parts, 0, keep_dims=True)
     dv_sum_parts = tl.load(
         dv_sum_parts_ptr
@@ -1378,7 +1384,8 @@ def decode_attention_backward_dk_merge(
         mask=in_part & in_e2,
         other=0.0,
     )
-    # dv_sum[b, h1 < G, j, e] = sum[i, h0 < R](do_sum2[b, h0 + h1 * R, i, e] * ...
+    # dv_sum[b, h1 < G, j, e] = sum[i, h0 < R](do_sum2[b, h0 + h1 * R, i, e] *
+    #     T(p[b, h0 + h1 * R, i, j]))
     dv_sum = tl.sum(dv_sum_parts, 0, keep_dims=True)
     len = tl.load(len_ptr + b * len_0).to(tl.int64)
     # dk[b, g, j, e] = where(i64(len[b]) > j,
@@ -1429,7 +1436,8 @@ def decode_attention_backward_dk_tiles(
                 do_sum2 = do_sum2_tiles.load(
                     [b.to(tl.int32), (h0 + h1 * R).to(tl.int32), start, 0]
                 ).reshape(BLOCK_N, BLOCK_D)
-                # dp[b, h, i, j] = where(i64(len[b]) > j, sum[e](do_sum2[b, h, i, e] * ...
+                # dp[b, h, i, j] = where(i64(len[b]) > j, sum[e](do_sum2[b, h, i, e] *
+                #     v[b, h // R, j, e]) - dp_row[b, h, i], 0.0)
                 dp_sum = tl.dot(v, do_sum2.T)
                 dp_row_h = h0 + h1 * R
                 dp_row = tl.load(
@@ -1454,20 +1462,25 @@ def decode_attention_backward_dk_tiles(
                 ds_sum = tl.where(len > j[:, None], ds * scale, 0.0).to(T)
                 if masked:
                     ds_sum = tl.where(i[None, :] < S, ds_sum, 0.0)
-                # dk_sum[b, h1 < G, j, e2] = sum[i, h0 < R](ds_sum[b, h0 + h1 * R, i, j] * ...
+                # dk_sum[b, h1 < G, j, e2] = sum[i, h0 < R](ds_sum[b, h0 + h1 * R, i, j] *
+                #     q[b, h0 + h1 * R, i, e2])
                 dk_sum = tl.dot(ds_sum, q, dk_sum)
                 if masked:
                     p = tl.where(i[None, :] < S, p, 0.0)
-                # dv_sum[b, h1 < G, j, e] = sum[i, h0 < R](do_sum2[b, h0 + h1 * R, i, e] * ...
+                # dv_sum[b, h1 < G, j, e] = sum[i, h0 < R](do_sum2[b, h0 + h1 * R, i, e] *
+                #     T(p[b, h0 + h1 * R, i, j]))
                 dv_sum = tl.dot(p.to(T), do_sum2, dv_sum)
-    # dk[b, g, j, e] = where(i64(len[b]) > j, ...
+    # dk[b, g, j, e] = where(i64(len[b]) > j,
+    #     sum[i, h < R](ds_sum[b, g * R + h, i, j] * q[b, g * R + h, i, e]), 0.0)
     dk = tl.where(len > j[:, None], dk_sum, 0.0)
     tl.store(
         dk_ptr + b * dk_0 + h1 * dk_1 + j[:, None] * dk_2 + e2[None, :] * dk_3,
         dk,
         mask=(j[:, None] < L) & (e2[None, :] < E),
     )
-    # dv[b, g, j, e] = where(i64(len[b]) > j, ...
+    # dv[b, g, j, e] = where(i64(len[b]) > j,
+    #     sum[i, h < R](do_sum2[b, g * R + h, i, e] * T(p[b, g * R + h, i, j])),
+    #     0.0)
     dv = tl.where(len > j[:, None], dv_sum, 0.0)
     tl.store(
         dv_ptr + b * dv_0 + h1 * dv_1 + j[:, None] * dv_2 + e[None, :] * dv_3,
@@ -1529,7 +1542,8 @@ def decode_attention_backward_dk_wide(
                         mask=(i[:, None] < S) & (e4[None, :] < E),
                         other=0.0,
                     )
-                    # dp[b, h, i, j] = where(i64(len[b]) > j, sum[e](do_sum2[b, h, i, e] * ...
+                    # dp[b, h, i, j] = where(i64(len[b]) > j, sum[e](do_sum2[b, h, i, e] *
+                    #     v[b, h // R, j, e]) - dp_row[b, h, i], 0.0)
                     dp_sum = tl.dot(v, do_sum2.T, dp_sum)
                 dp_row_h = h0 + h1 * R
                 dp_row = tl.load(
@@ -1571,7 +1585,8 @@ def decode_attention_backward_dk_wide(
                     mask=(i[:, None] < S) & (e2[None, :] < E),
                     other=0.0,
                 )
-                # dk_sum[b, h1 < G, j, e2] = sum[i, h0 < R](ds_sum[b, h0 + h1 * R, i, j] * ...
+                # dk_sum[b, h1 < G, j, e2] = sum[i, h0 < R](ds_sum[b, h0 + h1 * R, i, j] *
+                #     q[b, h0 + h1 * R, i, e2])
                 dk_sum = tl.dot(ds_sum, q2, dk_sum)
                 if masked:
                     p = tl.where(i[None, :] < S, p, 0.0)
@@ -1584,16 +1599,20 @@ def decode_attention_backward_dk_wide(
                     mask=(i[:, None] < S) & (e2[None, :] < E),
                     other=0.0,
                 )
-                # dv_sum[b, h1 < G, j, e] = sum[i, h0 < R](do_sum2[b, h0 + h1 * R, i, e] * ...
+                # dv_sum[b, h1 < G, j, e] = sum[i, h0 < R](do_sum2[b, h0 + h1 * R, i, e] *
+                #     T(p[b, h0 + h1 * R, i, j]))
                 dv_sum = tl.dot(p.to(v_ptr.dtype.element_ty), do_sum2_4, dv_sum)
-    # dk[b, g, j, e] = where(i64(len[b]) > j, ...
+    # dk[b, g, j, e] = where(i64(len[b]) > j,
+    #     sum[i, h < R](ds_sum[b, g * R + h, i, j] * q[b, g * R + h, i, e]), 0.0)
     dk = tl.where(len > j[:, None], dk_sum, 0.0)
     tl.store(
         dk_ptr + b * dk_0 + h1 * dk_1 + j[:, None] * dk_2 + e2[None, :] * dk_3,
         dk,
         mask=(j[:, None] < L) & (e2[None, :] < E),
     )
-    # dv[b, g, j, e] = where(i64(len[b]) > j, ...
+    # dv[b, g, j, e] = where(i64(len[b]) > j,
+    #     sum[i, h < R](do_sum2[b, g * R + h, i, e] * T(p[b, g * R + h, i, j])),
+    #     0.0)
     dv = tl.where(len > j[:, None], dv_sum, 0.0)
     tl.store(
         dv_ptr + b * dv_0 + h1 * dv_1 + j[:, None] * dv_2 + e2[None, :] * dv_3,

@@ -107,7 +107,8 @@ def depthwise_conv2d_runs(
     x_h0 = step * stride - pad
     kept = ()
     for i in tl.static_range(STEPS):
-        # y_sum[n, c, p < P, q < Q] = sum[r, s]((x[n, c, p * stride + r - pad, ...
+        # y_sum[n, c, p < P, q < Q] = sum[r, s]((x[n, c, p * stride + r - pad,
+        #     q * stride + s - pad] else 0.0) * w[c, r, s])
         y_sum = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
         for r in tl.static_range(R):
             x_h = x_h0 + (i * stride + r)
@@ -128,7 +129,8 @@ def depthwise_conv2d_runs(
                 ).to(COMPUTE)
                 y_sum += x * w
         b = tl.load(b_ptr + c * b_0, mask=row < rows).to(COMPUTE)
-        # y[n, c, p, q] = b[c] + sum[r, s]((x[n, c, p * stride + r - pad, ...
+        # y[n, c, p, q] = b[c] + sum[r, s]((x[n, c, p * stride + r - pad,
+        #     q * stride + s - pad] else 0.0) * w[c, r, s])
         y = b + y_sum
         kept = kept + (y,)
     # Stores come last: Triton does not merge equal loads across a store.
@@ -159,7 +161,8 @@ def depthwise_conv2d_window(
     x_w0 = col * stride - pad
     kept = ()
     for i in tl.static_range(STEPS):
-        # y_sum[n, c, p < P, q < Q] = sum[r, s]((x[n, c, p * stride + r - pad, ...
+        # y_sum[n, c, p < P, q < Q] = sum[r, s]((x[n, c, p * stride + r - pad,
+        #     q * stride + s - pad] else 0.0) * w[c, r, s])
         y_sum = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
         for r in tl.static_range(R):
             for s in tl.static_range(S):
@@ -177,7 +180,8 @@ def depthwise_conv2d_window(
                 ).to(COMPUTE)
                 y_sum += x * w
         b = tl.load(b_ptr + c * b_0, mask=row < rows).to(COMPUTE)
-        # y[n, c, p, q] = b[c] + sum[r, s]((x[n, c, p * stride + r - pad, ...
+        # y[n, c, p, q] = b[c] + sum[r, s]((x[n, c, p * stride + r - pad,
+        #     q * stride + s - pad] else 0.0) * w[c, r, s])
         y = b + y_sum
         kept = kept + (y,)
     # Stores come last: Triton does not merge equal loads across a store.
@@ -206,7 +210,8 @@ def depthwise_conv2d_box(
     n = (row // CP).to(tl.int64)
     c = (row // P % C).to(tl.int64)
     p = (row % P).to(tl.int64)
-    # y_sum[n, c, p < P, q < Q] = sum[r, s]((x[n, c, p * stride + r - pad, ...
+    # y_sum[n, c, p < P, q < Q] = sum[r, s]((x[n, c, p * stride + r - pad,
+    #     q * stride + s - pad] else 0.0) * w[c, r, s])
     y_sum = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for r in range(R):
         for s in range(S):
@@ -223,7 +228,8 @@ def depthwise_conv2d_box(
             ).to(COMPUTE)
             y_sum += x * w
     b = tl.load(b_ptr + c * b_0, mask=row < rows).to(COMPUTE)
-    # y[n, c, p, q] = b[c] + sum[r, s]((x[n, c, p * stride + r - pad, ...
+    # y[n, c, p, q] = b[c] + sum[r, s]((x[n, c, p * stride + r - pad,
+    #     q * stride + s - pad] else 0.0) * w[c, r, s])
     y = b + y_sum
     tl.store(y_ptr + n * y_0 + c * y_1 + p * y_2 + col * y_3, y, mask=inside)
 
@@ -503,7 +509,8 @@ def depthwise_conv2d_backward_dx_window(
     h = (row % H).to(tl.int64)
     kept = ()
     for i in tl.static_range(STEPS):
-        # dx[n, c, h, w2] = sum[r, s]((dy[n, c, (h + pad - r) / stride, ...
+        # dx[n, c, h, w2] = sum[r, s]((dy[n, c, (h + pad - r) / stride,
+        #     (w2 + pad - s) / stride] else 0.0) * w[c, r, s])
         dx_sum = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
         for r2 in tl.static_range(R):
             for s2 in tl.static_range(S):
@@ -561,7 +568,8 @@ def depthwise_conv2d_backward_dx_box(
     n = (row // CH).to(tl.int64)
     c = (row // H % C).to(tl.int64)
     h = (row % H).to(tl.int64)
-    # dx[n, c, h, w2] = sum[r, s]((dy[n, c, (h + pad - r) / stride, ...
+    # dx[n, c, h, w2] = sum[r, s]((dy[n, c, (h + pad - r) / stride,
+    #     (w2 + pad - s) / stride] else 0.0) * w[c, r, s])
     dx_sum = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for r2 in range(R):
         for s2 in range(S):
@@ -645,7 +653,8 @@ def depthwise_conv2d_backward_dw_loop(
     c = row // RS
     r = row // S % R
     s = row % S
-    # dw[c, r, s] = sum[n, p, q](dy[n, c, p, q] * (x[n, c, p * stride + r - pad, ...
+    # dw[c, r, s] = sum[n, p, q](dy[n, c, p, q] * (x[n, c, p * stride + r - pad,
+    #     q * stride + s - pad] else 0.0))
     if PASS <= 1:
         dw_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
         for step in range(begin, end):
@@ -694,7 +703,8 @@ def depthwise_conv2d_backward_dw_box(
     inside = (row < rows) & (col < S)
     c = (row // R).to(tl.int64)
     r = (row % R).to(tl.int64)
-    # dw[c, r, s] = sum[n, p, q](dy[n, c, p, q] * (x[n, c, p * stride + r - pad, ...
+    # dw[c, r, s] = sum[n, p, q](dy[n, c, p, q] * (x[n, c, p * stride + r - pad,
+    #     q * stride + s - pad] else 0.0))
     dw_sum = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for n in range(N):
         for p in range(P):

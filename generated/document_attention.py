@@ -215,7 +215,8 @@ def document_attention_forward_o_merge(
         + e * o_sum_parts_4,
         mask=in_part & in_e,
     )
-    # o_sum[b, h, i, e] = sum[begin_[b, i] <= j <= i](T(p[b, h, i, j]) * ...
+    # o_sum[b, h, i, e] = sum[begin_[b, i] <= j <= i](T(p[b, h, i, j]) *
+    #     v[b, h, j, e])
     o_sum = tl.sum(
         tl.where(
             in_part,
@@ -319,7 +320,8 @@ def document_attention_forward_o_tiles(
             v = v_tiles.load([b.to(tl.int32), h.to(tl.int32), start, 0]).reshape(BLOCK_N, BLOCK_D)
             if masked:
                 v = tl.where((j[:, None] < end_i) & seen, v, 0.0)
-            # o_sum[b, h, i, e] = sum[begin_[b, i] <= j <= i](T(p[b, h, i, j]) * ...
+            # o_sum[b, h, i, e] = sum[begin_[b, i] <= j <= i](T(p[b, h, i, j]) *
+            #     v[b, h, j, e])
             o_sum = tl.dot(p.to(T), v, o_sum * m_moved)
             # o_sum2[b, h, i] = sum[begin_[b, i] <= j <= i](p[b, h, i, j])
             o_sum2 = o_sum2 * m_moved + tl.sum(p, 1, keep_dims=True)
@@ -425,7 +427,8 @@ def document_attention_forward_o_wide(
             )
             if masked:
                 v = tl.where((j[:, None] < end_i) & seen, v, 0.0)
-            # o_sum[b, h, i, e] = sum[begin_[b, i] <= j <= i](T(p[b, h, i, j]) * ...
+            # o_sum[b, h, i, e] = sum[begin_[b, i] <= j <= i](T(p[b, h, i, j]) *
+            #     v[b, h, j, e])
             o_sum = tl.dot(p.to(q_ptr.dtype.element_ty), v, o_sum * m_moved)
             # o_sum2[b, h, i] = sum[begin_[b, i] <= j <= i](p[b, h, i, j])
             o_sum2 = o_sum2 * m_moved + tl.sum(p, 1, keep_dims=True)
@@ -541,7 +544,8 @@ def document_attention_forward_o_wide_part(
             )
             if masked:
                 v = tl.where((j[:, None] < stop) & seen, v, 0.0)
-            # o_sum[b, h, i, e] = sum[begin_[b, i] <= j <= i](T(p[b, h, i, j]) * ...
+            # o_sum[b, h, i, e] = sum[begin_[b, i] <= j <= i](T(p[b, h, i, j]) *
+            #     v[b, h, j, e])
             o_sum = tl.dot(p.to(q_ptr.dtype.element_ty), v, o_sum * m_moved)
             # o_sum2[b, h, i] = sum[begin_[b, i] <= j <= i](p[b, h, i, j])
             o_sum2 = o_sum2 * m_moved + tl.sum(p, 1, keep_dims=True)
@@ -1260,26 +1264,31 @@ def document_attention_backward_dq_tiles(
             v = v_tiles.load([b.to(tl.int32), h.to(tl.int32), start, 0]).reshape(BLOCK_N, BLOCK_D)
             # dp_sum[b, h, i, j] = sum[e](do_sum2[b, h, i, e] * v[b, h, j, e])
             dp_sum = tl.dot(do_sum2, v.T)
-            # dp[b, h, i, j] = where(j >= i64(begin_[b, i]) and i >= j, ...
+            # dp[b, h, i, j] = where(j >= i64(begin_[b, i]) and i >= j,
+            #     sum[e](do_sum2[b, h, i, e] * v[b, h, j, e]) - dp_row[b, h, i], 0.0)
             dp = dp_sum - dp_row
             k = k_tiles.load([b.to(tl.int32), h.to(tl.int32), start, 0]).reshape(BLOCK_N, BLOCK_D)
             # s_sum[b, h, i, j] = sum[e](q[b, h, i, e] * k[b, h, j, e])
             s_sum = tl.dot(q, k.T)
             # p[b, h, i, j] = exp(s[b, h, i, j] - m_kept[b, h, i])
             p = tl.exp2(s_sum * (scale * 1.44269504) - m_kept * 1.44269504)
-            # ds[b, h, i, j] = where(j >= i64(begin_[b, i]) and i >= j, dp[b, h, i, j] * ...
+            # ds[b, h, i, j] = where(j >= i64(begin_[b, i]) and i >= j, dp[b, h, i, j] *
+            #     p[b, h, i, j], 0.0)
             ds = dp * p
-            # ds_sum[b, h, i, j] = T(where(j >= i64(begin_[b, i]) and i >= j, ds[b, h, ...
+            # ds_sum[b, h, i, j] = T(where(j >= i64(begin_[b, i]) and i >= j, ds[b, h, i, j]
+            #     * scale, 0.0))
             ds_sum = (ds * scale).to(T)
             if masked:
                 ds_sum = tl.where(counts, ds_sum, 0.0)
             seen = tl.load(seen_ptr + b * seen_0 + j[:, None] * seen_1, mask=j[:, None] < end_i)
             if masked:
                 k = tl.where((j[:, None] < end_i) & seen, k, 0.0)
-            # dq[b, h, i, e] = sum[begin_[b, i] <= j <= i](ds_sum[b, h, i, j] * ...
+            # dq[b, h, i, e] = sum[begin_[b, i] <= j <= i](ds_sum[b, h, i, j] *
+            #     k[b, h, j, e])
             dq_sum = tl.dot(ds_sum, k, dq_sum)
             if dscale_sum_rows_ptr is not None:
-                # dscale_sum_rows[b, h, i] = sum[begin_[b, i] <= j <= i](ds[b, h, i, j] * ...
+                # dscale_sum_rows[b, h, i] = sum[begin_[b, i] <= j <= i](ds[b, h, i, j] *
+                #     s_sum[b, h, i, j])
                 dscale_sum_rows += tl.sum(tl.where(counts, ds * s_sum, 0.0), 1, keep_dims=True)
     if dscale_sum_rows_ptr is not None:
         tl.store(
@@ -1371,7 +1380,8 @@ def document_attention_backward_dq_wide(
                 )
                 # dp_sum[b, h, i, j] = sum[e](do_sum2[b, h, i, e] * v[b, h, j, e])
                 dp_sum = tl.dot(do_sum2, v.T, dp_sum)
-            # dp[b, h, i, j] = where(j >= i64(begin_[b, i]) and i >= j, ...
+            # dp[b, h, i, j] = where(j >= i64(begin_[b, i]) and i >= j,
+            #     sum[e](do_sum2[b, h, i, e] * v[b, h, j, e]) - dp_row[b, h, i], 0.0)
             dp = dp_sum - dp_row
             s_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
             for start_e3 in range(0, E, BLOCK_K):
@@ -1390,9 +1400,11 @@ def document_attention_backward_dq_wide(
                 s_sum = tl.dot(q, k.T, s_sum)
             # p[b, h, i, j] = exp(s[b, h, i, j] - m_kept[b, h, i])
             p = tl.exp2(s_sum * (scale * 1.44269504) - m_kept * 1.44269504)
-            # ds[b, h, i, j] = where(j >= i64(begin_[b, i]) and i >= j, dp[b, h, i, j] * ...
+            # ds[b, h, i, j] = where(j >= i64(begin_[b, i]) and i >= j, dp[b, h, i, j] *
+            #     p[b, h, i, j], 0.0)
             ds = dp * p
-            # ds_sum[b, h, i, j] = T(where(j >= i64(begin_[b, i]) and i >= j, ds[b, h, ...
+            # ds_sum[b, h, i, j] = T(where(j >= i64(begin_[b, i]) and i >= j, ds[b, h, i, j]
+            #     * scale, 0.0))
             ds_sum = (ds * scale).to(do_sum2_ptr.dtype.element_ty)
             if masked:
                 ds_sum = tl.where(
@@ -1408,10 +1420,12 @@ def document_attention_backward_dq_wide(
             )
             if masked:
                 k2 = tl.where((j[:, None] < end_i) & seen, k2, 0.0)
-            # dq[b, h, i, e] = sum[begin_[b, i] <= j <= i](ds_sum[b, h, i, j] * ...
+            # dq[b, h, i, e] = sum[begin_[b, i] <= j <= i](ds_sum[b, h, i, j] *
+            #     k[b, h, j, e])
             dq_sum = tl.dot(ds_sum, k2, dq_sum)
             if dscale_sum_rows_ptr is not None:
-                # dscale_sum_rows[b, h, i] = sum[begin_[b, i] <= j <= i](ds[b, h, i, j] * ...
+                # dscale_sum_rows[b, h, i] = sum[begin_[b, i] <= j <= i](ds[b, h, i, j] *
+                #     s_sum[b, h, i, j])
                 dscale_sum_rows += tl.sum(
                     tl.where(
                         (j[None, :] < end_i) & (j[None, :] >= begin_) & (i[:, None] >= j[None, :]),
@@ -1519,7 +1533,8 @@ def document_attention_backward_dk_part(
                 dp_row_ptr + b * dp_row_0 + h * dp_row_1 + i[None, :] * dp_row_2,
                 mask=i[None, :] < stop_i,
             )
-            # dp[b, h, i, j] = where(j >= i64(begin_[b, i]) and i >= j, ...
+            # dp[b, h, i, j] = where(j >= i64(begin_[b, i]) and i >= j,
+            #     sum[e](do_sum2[b, h, i, e] * v[b, h, j, e]) - dp_row[b, h, i], 0.0)
             dp = dp_sum - dp_row
             q = tl.load(
                 q_ptr + b * q_0 + h * q_1 + i[:, None] * q_2 + e2[None, :] * q_3,
@@ -1534,9 +1549,11 @@ def document_attention_backward_dk_part(
             ).to(tl.float32)
             # p[b, h, i, j] = exp(s[b, h, i, j] - m_kept[b, h, i])
             p = tl.exp2(s_sum * (scale * 1.44269504) - m_kept * 1.44269504)
-            # ds[b, h, i, j] = where(j >= i64(begin_[b, i]) and i >= j, dp[b, h, i, j] * ...
+            # ds[b, h, i, j] = where(j >= i64(begin_[b, i]) and i >= j, dp[b, h, i, j] *
+            #     p[b, h, i, j], 0.0)
             ds = dp * p
-            # ds_sum[b, h, i, j] = T(where(j >= i64(begin_[b, i]) and i >= j, ds[b, h, ...
+            # ds_sum[b, h, i, j] = T(where(j >= i64(begin_[b, i]) and i >= j, ds[b, h, i, j]
+            #     * scale, 0.0))
             ds_sum = (ds * scale).to(v_ptr.dtype.element_ty)
             begin_2 = tl.load(
                 begin_ptr + b * begin_0 + i[None, :] * begin_1, mask=i[None, :] < stop_i
@@ -1648,7 +1665,8 @@ def document_attention_backward_dk_tiles(
                 dp_row_ptr + b * dp_row_0 + h * dp_row_1 + i[None, :] * dp_row_2,
                 mask=i[None, :] < stop_i,
             )
-            # dp[b, h, i, j] = where(j >= i64(begin_[b, i]) and i >= j, ...
+            # dp[b, h, i, j] = where(j >= i64(begin_[b, i]) and i >= j,
+            #     sum[e](do_sum2[b, h, i, e] * v[b, h, j, e]) - dp_row[b, h, i], 0.0)
             dp = dp_sum - dp_row
             q = q_tiles.load([b.to(tl.int32), h.to(tl.int32), start, 0]).reshape(BLOCK_N, BLOCK_D)
             # s_sum[b, h, i, j] = sum[e](q[b, h, i, e] * k[b, h, j, e])
@@ -1659,9 +1677,11 @@ def document_attention_backward_dk_tiles(
             ).to(tl.float32)
             # p[b, h, i, j] = exp(s[b, h, i, j] - m_kept[b, h, i])
             p = tl.exp2(s_sum * (scale * 1.44269504) - m_kept * 1.44269504)
-            # ds[b, h, i, j] = where(j >= i64(begin_[b, i]) and i >= j, dp[b, h, i, j] * ...
+            # ds[b, h, i, j] = where(j >= i64(begin_[b, i]) and i >= j, dp[b, h, i, j] *
+            #     p[b, h, i, j], 0.0)
             ds = dp * p
-            # ds_sum[b, h, i, j] = T(where(j >= i64(begin_[b, i]) and i >= j, ds[b, h, ...
+            # ds_sum[b, h, i, j] = T(where(j >= i64(begin_[b, i]) and i >= j, ds[b, h, i, j]
+            #     * scale, 0.0))
             ds_sum = (ds * scale).to(T)
             begin_2 = tl.load(
                 begin_ptr + b * begin_0 + i[None, :] * begin_1, mask=i[None, :] < stop_i
@@ -1679,7 +1699,8 @@ def document_attention_backward_dk_tiles(
                 q = tl.where(
                     (i[:, None] < stop_i) & (S > begin_3) & (i[:, None] >= begin_3), q, 0.0
                 )
-            # dk[b, h, j, e] = sum[i >= j](where(j >= begin_[b, i], ds_sum[b, h, i, j] * ...
+            # dk[b, h, j, e] = sum[i >= j](where(j >= begin_[b, i], ds_sum[b, h, i, j] *
+            #     q[b, h, i, e], 0))
             dk_sum = tl.dot(ds_sum, q, dk_sum)
             if masked:
                 p = tl.where(
@@ -1690,7 +1711,8 @@ def document_attention_backward_dk_tiles(
                 do_sum2 = tl.where(
                     (i[:, None] < stop_i) & (S > begin_3) & (i[:, None] >= begin_3), do_sum2, 0.0
                 )
-            # dv[b, h, j, e] = sum[i >= j](where(j >= begin_[b, i], do_sum2[b, h, i, e] ...
+            # dv[b, h, j, e] = sum[i >= j](where(j >= begin_[b, i], do_sum2[b, h, i, e] *
+            #     T(p[b, h, i, j]), 0))
             dv_sum = tl.dot(p.to(T), do_sum2, dv_sum)
     tl.store(
         dk_ptr + b * dk_0 + h * dk_1 + j[:, None] * dk_2 + e2[None, :] * dk_3,
@@ -1776,7 +1798,8 @@ def document_attention_backward_dk_wide(
                 dp_row_ptr + b * dp_row_0 + h * dp_row_1 + i[None, :] * dp_row_2,
                 mask=i[None, :] < stop_i,
             )
-            # dp[b, h, i, j] = where(j >= i64(begin_[b, i]) and i >= j, ...
+            # dp[b, h, i, j] = where(j >= i64(begin_[b, i]) and i >= j,
+            #     sum[e](do_sum2[b, h, i, e] * v[b, h, j, e]) - dp_row[b, h, i], 0.0)
             dp = dp_sum - dp_row
             s_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
             for start_e3 in range(0, E, BLOCK_K):
@@ -1799,9 +1822,11 @@ def document_attention_backward_dk_wide(
             ).to(tl.float32)
             # p[b, h, i, j] = exp(s[b, h, i, j] - m_kept[b, h, i])
             p = tl.exp2(s_sum * (scale * 1.44269504) - m_kept * 1.44269504)
-            # ds[b, h, i, j] = where(j >= i64(begin_[b, i]) and i >= j, dp[b, h, i, j] * ...
+            # ds[b, h, i, j] = where(j >= i64(begin_[b, i]) and i >= j, dp[b, h, i, j] *
+            #     p[b, h, i, j], 0.0)
             ds = dp * p
-            # ds_sum[b, h, i, j] = T(where(j >= i64(begin_[b, i]) and i >= j, ds[b, h, ...
+            # ds_sum[b, h, i, j] = T(where(j >= i64(begin_[b, i]) and i >= j, ds[b, h, i, j]
+            #     * scale, 0.0))
             ds_sum = (ds * scale).to(v_ptr.dtype.element_ty)
             begin_2 = tl.load(
                 begin_ptr + b * begin_0 + i[None, :] * begin_1, mask=i[None, :] < stop_i
@@ -1824,7 +1849,8 @@ def document_attention_backward_dk_wide(
                 q2 = tl.where(
                     (i[:, None] < stop_i) & (S > begin_3) & (i[:, None] >= begin_3), q2, 0.0
                 )
-            # dk[b, h, j, e] = sum[i >= j](where(j >= begin_[b, i], ds_sum[b, h, i, j] * ...
+            # dk[b, h, j, e] = sum[i >= j](where(j >= begin_[b, i], ds_sum[b, h, i, j] *
+            #     q[b, h, i, e], 0))
             dk_sum = tl.dot(ds_sum, q2, dk_sum)
             if masked:
                 p = tl.where(
@@ -1845,7 +1871,8 @@ def document_attention_backward_dk_wide(
                 do_sum2_4 = tl.where(
                     (i[:, None] < stop_i) & (S > begin_3) & (i[:, None] >= begin_3), do_sum2_4, 0.0
                 )
-            # dv[b, h, j, e] = sum[i >= j](where(j >= begin_[b, i], do_sum2[b, h, i, e] ...
+            # dv[b, h, j, e] = sum[i >= j](where(j >= begin_[b, i], do_sum2[b, h, i, e] *
+            #     T(p[b, h, i, j]), 0))
             dv_sum = tl.dot(p.to(v_ptr.dtype.element_ty), do_sum2_4, dv_sum)
     tl.store(
         dk_ptr + b * dk_0 + h * dk_1 + j[:, None] * dk_2 + e2[None, :] * dk_3,
@@ -1892,7 +1919,8 @@ def document_attention_backward_dscale_loop(
     cols = lib.multiple(cols, VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part, begin, end = lib.share_of_rows(tl.cast(cols, tl.int64), CHUNK, PASS)
-    # dscale = sum[b, h, i, begin_[b, i] <= j <= i](ds[b, h, i, j] * ...
+    # dscale = sum[b, h, i, begin_[b, i] <= j <= i](ds[b, h, i, j] *
+    #     s_sum[b, h, i, j])
     if PASS <= 1:
         dscale_sum_acc = tl.full((ROWS, BLOCK), 0.0, tl.float32)
         for start in tl.range(begin, end, BLOCK, num_stages=STAGES):

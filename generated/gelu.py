@@ -232,7 +232,8 @@ def gelu_backward_strided(
     x = tl.load(
         x_ptr + outer_at * x_outer_at + middle_at * x_middle_at + inner_at * x_inner_at, mask=inside
     ).to(COMPUTE)
-    # dx[...] = dy[...] * ndtr(x[...]) + dy[...] * x[...] * (0.3989422804014327 ...
+    # dx[...] = dy[...] * ndtr(x[...]) + dy[...] * x[...] * (0.3989422804014327 *
+    #     exp(-0.5 * x[...] * x[...]))
     dx = dy * lib.ndtr(x, HALF) + dy * x * (0.3989422804014327 * lib.exp(-0.5 * x * x, HALF))
     tl.store(
         dx_ptr + outer_at * dx_outer_at + middle_at * dx_middle_at + inner_at * dx_inner_at,

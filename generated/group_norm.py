@@ -89,7 +89,8 @@ def group_norm_forward_lines(
     bias = tl.load(bias_ptr + c1 * bias_c1 + tl.cast(line, tl.int64) * bias_c0, mask=line < Cg).to(
         COMPUTE
     )
-    # y[n, c, ...] = (x[n, c, ...] - mu[n, c // Cg]) * rsqrt(var[n, c // Cg] + ...
+    # y[n, c, ...] = (x[n, c, ...] - mu[n, c // Cg]) * rsqrt(var[n, c // Cg] + eps)
+    #     * gain[c] + bias[c]
     y = (x - mu) * rsqrt_var * gain + bias
     tl.store(y_ptr + row * y_row + tl.cast(c0b, tl.int64) * y_col, y, mask=inside)
 
@@ -136,7 +137,8 @@ def group_norm_forward_lines_loop(
         ).to(COMPUTE)
         gain = tl.load(gain_ptr + c1 * gain_c1 + line * gain_c0, mask=line < Cg).to(COMPUTE)
         bias = tl.load(bias_ptr + c1 * bias_c1 + line * bias_c0, mask=line < Cg).to(COMPUTE)
-        # y[n, c, ...] = (x[n, c, ...] - mu[n, c // Cg]) * rsqrt(var[n, c // Cg] + ...
+        # y[n, c, ...] = (x[n, c, ...] - mu[n, c // Cg]) * rsqrt(var[n, c // Cg] + eps)
+        #     * gain[c] + bias[c]
         y = (x - mu) * rsqrt_var * gain + bias
         tl.store(y_ptr + row * y_row + c0b * y_col, y, mask=inside)
 
@@ -210,7 +212,8 @@ def group_norm_forward_loop(
             ).to(COMPUTE)
             gain = tl.load(gain_ptr + c1 * gain_c1 + line * gain_c0, mask=row < rows).to(COMPUTE)
             bias = tl.load(bias_ptr + c1 * bias_c1 + line * bias_c0, mask=row < rows).to(COMPUTE)
-            # y[n, c, ...] = (x[n, c, ...] - mu[n, c // Cg]) * rsqrt(var[n, c // Cg] + ...
+            # y[n, c, ...] = (x[n, c, ...] - mu[n, c // Cg]) * rsqrt(var[n, c // Cg] + eps)
+            #     * gain[c] + bias[c]
             y = (x - mu) * rsqrt_var * gain + bias
             tl.store(y_ptr + row * y_row + c0b * y_col, y, mask=inside)
 
@@ -247,7 +250,8 @@ def group_norm_forward_channels_rows(
     rsqrt_var = lib.rsqrt(var + eps)
     gain = tl.load(gain_ptr + c1 * gain_c1 + c0 * gain_c0, mask=inside, other=0.0).to(COMPUTE)
     bias = tl.load(bias_ptr + c1 * bias_c1 + c0 * bias_c0, mask=inside, other=0.0).to(COMPUTE)
-    # y[n, c, ...] = (x[n, c, ...] - mu[n, c // Cg]) * rsqrt(var[n, c // Cg] + ...
+    # y[n, c, ...] = (x[n, c, ...] - mu[n, c // Cg]) * rsqrt(var[n, c // Cg] + eps)
+    #     * gain[c] + bias[c]
     y = (x - mu) * rsqrt_var * gain + bias
     tl.store(y_ptr + n * y_n + c1 * y_c1 + c0 * y_c0 + b * y_b, y, mask=inside)
 
@@ -324,7 +328,8 @@ def group_norm_forward_channels_loop(
             ).to(COMPUTE)
             gain = tl.load(gain_ptr + c1 * gain_c1 + c0 * gain_c0, mask=inside).to(COMPUTE)
             bias = tl.load(bias_ptr + c1 * bias_c1 + c0 * bias_c0, mask=inside).to(COMPUTE)
-            # y[n, c, ...] = (x[n, c, ...] - mu[n, c // Cg]) * rsqrt(var[n, c // Cg] + ...
+            # y[n, c, ...] = (x[n, c, ...] - mu[n, c // Cg]) * rsqrt(var[n, c // Cg] + eps)
+            #     * gain[c] + bias[c]
             y = (x - mu) * rsqrt_var * gain + bias
             tl.store(y_ptr + n * y_n + c1 * y_c1 + c0 * y_c0 + b * y_b, y, mask=inside)
 
@@ -817,9 +822,11 @@ def group_norm_backward_dy_rsqrt_sum_loop(
     var_kept = tl.load(var_kept_ptr + nc1 * var_kept_nc1, mask=row < rows)
     # y_rsqrt[n, c < C] = rsqrt(var_kept[n, c // Cg] + eps)
     y_rsqrt = lib.rsqrt(var_kept + eps)
-    # dy_rsqrt_sum[n, c] = sum[...](dy[n, c, ...] * (x[n, c, ...] - ...
+    # dy_rsqrt_sum[n, c] = sum[...](dy[n, c, ...] * (x[n, c, ...] -
+    #     mu_kept[n, c // Cg]))
     # dbias_partial[n, c] = sum[...](dy[n, c, ...])
-    # dgain_partial[n, c] = sum[...](dy[n, c, ...] * ((x[n, c, ...] - ...
+    # dgain_partial[n, c] = sum[...](dy[n, c, ...] * ((x[n, c, ...] -
+    #     mu_kept[n, c // Cg]) * y_rsqrt[n, c]))
     # dmu_sum_partial[n, c] = sum[...](dy[n, c, ...] * gain[c] * y_rsqrt[n, c])
     if PASS <= 1:
         dy_rsqrt_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
@@ -940,7 +947,8 @@ def group_norm_backward_dvar_sum_loop(
     part, begin, end = lib.share_of_rows(tl.cast(Cg, tl.int64), CHUNK, PASS)
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
     c1 = row % groups
-    # dvar_sum[n, g < groups] = sum[c < Cg](dy_rsqrt_sum[n, c + g * Cg] * ...
+    # dvar_sum[n, g < groups] = sum[c < Cg](dy_rsqrt_sum[n, c + g * Cg] *
+    #     gain[c + g * Cg] * (-0.5 * y_rsqrt[n, c + g * Cg]))
     # dmu_sum[n, g < groups] = sum[c < Cg](dmu_sum_partial[n, c + g * Cg])
     if PASS <= 1:
         dvar_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
@@ -1159,7 +1167,8 @@ def group_norm_backward_deps_loop(
     blocks = lib.blocks(Cg, BLOCK)
     part, begin, end = lib.share_of_rows(lines * blocks, CHUNK, PASS)
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
-    # deps = sum[n, c](dy_rsqrt_sum[n, c] * gain[c] * (-0.5 * y_rsqrt[n, c]) / ...
+    # deps = sum[n, c](dy_rsqrt_sum[n, c] * gain[c] * (-0.5 * y_rsqrt[n, c]) /
+    #     (var_kept[n, c // Cg] + eps))
     if PASS <= 1:
         deps_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
         for step in range(begin, end):

@@ -63,7 +63,8 @@ def huber_loop(
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part, begin, end = lib.share_of_rows(tl.cast(cols, tl.int64), CHUNK, PASS)
     delta = lib.scalar(delta, DELTA_IS_TENSOR, COMPUTE)
-    # loss = mean[...](where(e[...] < delta, 0.5 * e[...] ** 2, delta * (e[...] ...
+    # loss = mean[...](where(e[...] < delta, 0.5 * e[...] ** 2, delta * (e[...] -
+    #     0.5 * delta)))
     if PASS <= 1:
         loss_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
         for start in range(begin, end, BLOCK):
@@ -369,7 +370,8 @@ def huber_backward_dx_strided(
     ).to(COMPUTE)
     # e[...] = abs(x[...] - t_[...])
     e = tl.abs(x - t_)
-    # de[...] = where(e[...] < delta, 0.5 * (dloss / batch_) * (2.0 * e[...]), ...
+    # de[...] = where(e[...] < delta, 0.5 * (dloss / batch_) * (2.0 * e[...]), dloss
+    #     / batch_ * delta)
     de = tl.where(
         e < delta,
         0.5 * (dloss / batch_.to(COMPUTE)) * (2.0 * e),
@@ -450,7 +452,8 @@ def huber_backward_ddelta_loop(
     dloss = lib.scalar(dloss, DLOSS_IS_TENSOR, COMPUTE)
     # batch_ = sum[...](1)
     batch_ = cols
-    # ddelta = sum[...](where(e[...] < delta, 0.0, dloss / batch_ * (e[...] - ...
+    # ddelta = sum[...](where(e[...] < delta, 0.0, dloss / batch_ * (e[...] - 0.5 *
+    #     delta) + -0.5 * (dloss / batch_ * delta)))
     if PASS <= 1:
         ddelta_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
         for start in range(begin, end, BLOCK):

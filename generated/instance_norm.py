@@ -111,7 +111,8 @@ def instance_norm_forward_loop(
             ).to(COMPUTE)
             gain = tl.load(gain_ptr + c * gain_c, mask=row < rows).to(COMPUTE)
             bias = tl.load(bias_ptr + c * bias_c, mask=row < rows).to(COMPUTE)
-            # y[n, c, ...] = (x[n, c, ...] - mu[n, c]) * rsqrt(var[n, c] + eps) * ...
+            # y[n, c, ...] = (x[n, c, ...] - mu[n, c]) * rsqrt(var[n, c] + eps) * gain[c] +
+            #     bias[c]
             y = (x - mu) * rsqrt_var * gain + bias
             tl.store(y_ptr + row * y_row + col * y_col, y, mask=inside)
 
@@ -180,7 +181,8 @@ def instance_norm_forward_two_pass(
         ).to(COMPUTE)
         gain = tl.load(gain_ptr + c * gain_c, mask=row < rows).to(COMPUTE)
         bias = tl.load(bias_ptr + c * bias_c, mask=row < rows).to(COMPUTE)
-        # y[n, c, ...] = (x[n, c, ...] - mu[n, c]) * rsqrt(var[n, c] + eps) * ...
+        # y[n, c, ...] = (x[n, c, ...] - mu[n, c]) * rsqrt(var[n, c] + eps) * gain[c] +
+        #     bias[c]
         y = (x - mu) * rsqrt_var * gain + bias
         tl.store(y_ptr + row * y_row + col * y_col, y, mask=inside)
 
@@ -213,7 +215,8 @@ def instance_norm_forward_channels_rows(
     rsqrt_var = lib.rsqrt(var + eps)
     gain = tl.load(gain_ptr + c * gain_c, mask=row < rows).to(COMPUTE)
     bias = tl.load(bias_ptr + c * bias_c, mask=row < rows).to(COMPUTE)
-    # y[n, c, ...] = (x[n, c, ...] - mu[n, c]) * rsqrt(var[n, c] + eps) * ...
+    # y[n, c, ...] = (x[n, c, ...] - mu[n, c]) * rsqrt(var[n, c] + eps) * gain[c] +
+    #     bias[c]
     y = (x - mu) * rsqrt_var * gain + bias
     tl.store(y_ptr + n * y_n + c * y_c + col * y_col, y, mask=inside)
 
@@ -283,7 +286,8 @@ def instance_norm_forward_channels_loop(
             ).to(COMPUTE)
             gain = tl.load(gain_ptr + c * gain_c, mask=row < rows).to(COMPUTE)
             bias = tl.load(bias_ptr + c * bias_c, mask=row < rows).to(COMPUTE)
-            # y[n, c, ...] = (x[n, c, ...] - mu[n, c]) * rsqrt(var[n, c] + eps) * ...
+            # y[n, c, ...] = (x[n, c, ...] - mu[n, c]) * rsqrt(var[n, c] + eps) * gain[c] +
+            #     bias[c]
             y = (x - mu) * rsqrt_var * gain + bias
             tl.store(y_ptr + n * y_n + c * y_c + col * y_col, y, mask=inside)
 
@@ -730,7 +734,8 @@ def instance_norm_backward_dx_loop(
     # y_rsqrt[n, c] = rsqrt(var_kept[n, c] + eps)
     y_rsqrt = lib.rsqrt(var_kept + eps)
     # dy_rsqrt_sum[n, c] = sum[...](dy[n, c, ...] * (x[n, c, ...] - mu_kept[n, c]))
-    # dgain_partial[n, c] = sum[...](dy[n, c, ...] * ((x[n, c, ...] - mu_kept[n, ...
+    # dgain_partial[n, c] = sum[...](dy[n, c, ...] * ((x[n, c, ...] - mu_kept[n, c])
+    #     * y_rsqrt[n, c]))
     # dmu_sum[n, c] = sum[...](dy[n, c, ...])
     if PASS <= 1:
         dy_rsqrt_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
@@ -781,7 +786,8 @@ def instance_norm_backward_dx_loop(
         dmu_sum = tl.sum(dmu_sum_parts, 1, keep_dims=True)
     if PASS != 1:
         gain = tl.load(gain_ptr + c * gain_c, mask=row < rows).to(COMPUTE)
-        # dvar[n, c] = dy_rsqrt_sum[n, c] * gain[c] * (-0.5 * y_rsqrt[n, c] / ...
+        # dvar[n, c] = dy_rsqrt_sum[n, c] * gain[c] * (-0.5 * y_rsqrt[n, c] /
+        #     (var_kept[n, c] + eps))
         dvar = dy_rsqrt_sum * gain * (-0.5 * y_rsqrt / (var_kept + eps))
         div_dvar = dvar / cols
         div_dmu_sum = dmu_sum * y_rsqrt * gain / cols
@@ -804,7 +810,9 @@ def instance_norm_backward_dx_loop(
                 x_ptr + row * x_row + col * x_col, mask=inside, eviction_policy="evict_first"
             ).to(COMPUTE)
             mu_kept = tl.load(mu_kept_ptr + row * mu_kept_row, mask=row < rows)
-            # dx[n, c, ...] = dy[n, c, ...] * gain[c] * y_rsqrt[n, c] + dvar[n, c] / ...
+            # dx[n, c, ...] = dy[n, c, ...] * gain[c] * y_rsqrt[n, c] + dvar[n, c] / batch *
+            #     (2.0 * (x[n, c, ...] - mu_kept[n, c])) - dmu_sum[n, c] * y_rsqrt[n, c] *
+            #     gain[c] / batch
             dx = dy * gain * y_rsqrt + div_dvar * (2.0 * (x - mu_kept)) - div_dmu_sum
             tl.store(dx_ptr + row * dx_row + col * dx_col, dx, mask=inside)
 
@@ -836,7 +844,8 @@ def instance_norm_backward_dx_two_pass(
         y_rsqrt = lib.rsqrt(var_kept + eps)
         # dy_rsqrt_sum[n, c] = sum[...](dy[n, c, ...] * (x[n, c, ...] - mu_kept[n, c]))
         dy_rsqrt_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-        # dgain_partial[n, c] = sum[...](dy[n, c, ...] * ((x[n, c, ...] - mu_kept[n, ...
+        # dgain_partial[n, c] = sum[...](dy[n, c, ...] * ((x[n, c, ...] - mu_kept[n, c])
+        #     * y_rsqrt[n, c]))
         dgain_partial_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
         # dmu_sum[n, c] = sum[...](dy[n, c, ...])
         dmu_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
@@ -897,7 +906,8 @@ def instance_norm_backward_dx_two_pass(
         dmu_sum_parts = tl.load(dmu_sum_part_ptr + row * blocks + parts, mask=there, other=0.0)
         dmu_sum = tl.sum(dmu_sum_parts, 1, keep_dims=True)
         gain = tl.load(gain_ptr + c * gain_c, mask=row < rows).to(COMPUTE)
-        # dvar[n, c] = dy_rsqrt_sum[n, c] * gain[c] * (-0.5 * y_rsqrt[n, c] / ...
+        # dvar[n, c] = dy_rsqrt_sum[n, c] * gain[c] * (-0.5 * y_rsqrt[n, c] /
+        #     (var_kept[n, c] + eps))
         dvar = dy_rsqrt_sum * gain * (-0.5 * y_rsqrt / (var_kept + eps))
         div_dvar = dvar / cols
         div_dmu_sum = dmu_sum * y_rsqrt * gain / cols
@@ -917,7 +927,9 @@ def instance_norm_backward_dx_two_pass(
             x_ptr + row * x_row + col * x_col, mask=inside, eviction_policy="evict_first"
         ).to(COMPUTE)
         mu_kept = tl.load(mu_kept_ptr + row * mu_kept_row, mask=row < rows)
-        # dx[n, c, ...] = dy[n, c, ...] * gain[c] * y_rsqrt[n, c] + dvar[n, c] / ...
+        # dx[n, c, ...] = dy[n, c, ...] * gain[c] * y_rsqrt[n, c] + dvar[n, c] / batch *
+        #     (2.0 * (x[n, c, ...] - mu_kept[n, c])) - dmu_sum[n, c] * y_rsqrt[n, c] *
+        #     gain[c] / batch
         dx = dy * gain * y_rsqrt + div_dvar * (2.0 * (x - mu_kept)) - div_dmu_sum
         tl.store(dx_ptr + row * dx_row + col * dx_col, dx, mask=inside)
 
@@ -951,7 +963,8 @@ def instance_norm_backward_dx_channels_rows(
     var_kept = tl.load(var_kept_ptr + n * var_kept_n + c * var_kept_c, mask=row < rows)
     # y_rsqrt[n, c] = rsqrt(var_kept[n, c] + eps)
     y_rsqrt = lib.rsqrt(var_kept + eps)
-    # dgain_partial[n, c] = sum[...](dy[n, c, ...] * ((x[n, c, ...] - mu_kept[n, ...
+    # dgain_partial[n, c] = sum[...](dy[n, c, ...] * ((x[n, c, ...] - mu_kept[n, c])
+    #     * y_rsqrt[n, c]))
     dgain_partial = tl.sum(tl.where(inside, dy * ((x - mu_kept) * y_rsqrt), 0.0), 1, keep_dims=True)
     tl.store(
         dgain_partial_ptr + n * dgain_partial_n + c * dgain_partial_c,
@@ -962,11 +975,14 @@ def instance_norm_backward_dx_channels_rows(
     dmu_sum = tl.sum(dy, 1, keep_dims=True)
     tl.store(dmu_sum_ptr + n * dmu_sum_n + c * dmu_sum_c, dmu_sum, mask=row < rows)
     gain = tl.load(gain_ptr + c * gain_c, mask=row < rows).to(COMPUTE)
-    # dvar[n, c] = dy_rsqrt_sum[n, c] * gain[c] * (-0.5 * y_rsqrt[n, c] / ...
+    # dvar[n, c] = dy_rsqrt_sum[n, c] * gain[c] * (-0.5 * y_rsqrt[n, c] /
+    #     (var_kept[n, c] + eps))
     dvar = dy_rsqrt_sum * gain * (-0.5 * y_rsqrt / (var_kept + eps))
     div_dvar = dvar / cols
     div_dmu_sum = dmu_sum * y_rsqrt * gain / cols
-    # dx[n, c, ...] = dy[n, c, ...] * gain[c] * y_rsqrt[n, c] + dvar[n, c] / ...
+    # dx[n, c, ...] = dy[n, c, ...] * gain[c] * y_rsqrt[n, c] + dvar[n, c] / batch *
+    #     (2.0 * (x[n, c, ...] - mu_kept[n, c])) - dmu_sum[n, c] * y_rsqrt[n, c] *
+    #     gain[c] / batch
     dx = dy * gain * y_rsqrt + div_dvar * (2.0 * (x - mu_kept)) - div_dmu_sum
     tl.store(dx_ptr + n * dx_n + c * dx_c + col * dx_col, dx, mask=inside)
 
@@ -997,7 +1013,8 @@ def instance_norm_backward_dx_channels_loop(
     # y_rsqrt[n, c] = rsqrt(var_kept[n, c] + eps)
     y_rsqrt = lib.rsqrt(var_kept + eps)
     # dy_rsqrt_sum[n, c] = sum[...](dy[n, c, ...] * (x[n, c, ...] - mu_kept[n, c]))
-    # dgain_partial[n, c] = sum[...](dy[n, c, ...] * ((x[n, c, ...] - mu_kept[n, ...
+    # dgain_partial[n, c] = sum[...](dy[n, c, ...] * ((x[n, c, ...] - mu_kept[n, c])
+    #     * y_rsqrt[n, c]))
     # dmu_sum[n, c] = sum[...](dy[n, c, ...])
     if PASS <= 1:
         dy_rsqrt_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
@@ -1048,7 +1065,8 @@ def instance_norm_backward_dx_channels_loop(
         dmu_sum = tl.sum(dmu_sum_parts, 1, keep_dims=True)
     if PASS != 1:
         gain = tl.load(gain_ptr + c * gain_c, mask=row < rows).to(COMPUTE)
-        # dvar[n, c] = dy_rsqrt_sum[n, c] * gain[c] * (-0.5 * y_rsqrt[n, c] / ...
+        # dvar[n, c] = dy_rsqrt_sum[n, c] * gain[c] * (-0.5 * y_rsqrt[n, c] /
+        #     (var_kept[n, c] + eps))
         dvar = dy_rsqrt_sum * gain * (-0.5 * y_rsqrt / (var_kept + eps))
         div_dvar = dvar / cols
         div_dmu_sum = dmu_sum * y_rsqrt * gain / cols
@@ -1077,7 +1095,9 @@ def instance_norm_backward_dx_channels_loop(
                 x_ptr + n * x_n + c * x_c + col * x_col, mask=inside, eviction_policy="evict_first"
             ).to(COMPUTE)
             mu_kept = tl.load(mu_kept_ptr + n * mu_kept_n + c * mu_kept_c, mask=row < rows)
-            # dx[n, c, ...] = dy[n, c, ...] * gain[c] * y_rsqrt[n, c] + dvar[n, c] / ...
+            # dx[n, c, ...] = dy[n, c, ...] * gain[c] * y_rsqrt[n, c] + dvar[n, c] / batch *
+            #     (2.0 * (x[n, c, ...] - mu_kept[n, c])) - dmu_sum[n, c] * y_rsqrt[n, c] *
+            #     gain[c] / batch
             dx = dy * gain * y_rsqrt + div_dvar * (2.0 * (x - mu_kept)) - div_dmu_sum
             tl.store(dx_ptr + n * dx_n + c * dx_c + col * dx_col, dx, mask=inside)
 
@@ -1209,7 +1229,8 @@ def instance_norm_backward_deps_loop(
     blocks = lib.blocks(C, BLOCK)
     part, begin, end = lib.share_of_rows(N * blocks, CHUNK, PASS)
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
-    # deps = sum[n, c](dy_rsqrt_sum[n, c] * gain[c] * (-0.5 * y_rsqrt[n, c]) / ...
+    # deps = sum[n, c](dy_rsqrt_sum[n, c] * gain[c] * (-0.5 * y_rsqrt[n, c]) /
+    #     (var_kept[n, c] + eps))
     if PASS <= 1:
         deps_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
         for step in range(begin, end):

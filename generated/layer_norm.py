@@ -548,7 +548,8 @@ def layer_norm_backward_wide(
         dy3 = tl.load(dy_ptr + row * dy_row + d * dy_d, mask=in_row & in_d, other=0.0).to(COMPUTE)
         w3 = tl.load(w_ptr + d * w_0, mask=in_d, other=0.0).to(COMPUTE)
         x4 = tl.load(x_ptr + row * x_row + d * x_d, mask=in_row & in_d, other=0.0).to(COMPUTE)
-        # dx[..., d] = dy[..., d] * w[d] * y_rsqrt[...] + dvar[...] / D * (2.0 * ...
+        # dx[..., d] = dy[..., d] * w[d] * y_rsqrt[...] + dvar[...] / D * (2.0 *
+        #     (x[..., d] - mu[...])) - dmu_sum[...] * y_rsqrt[...] / D
         dx = dy3 * w3 * y_rsqrt + dvar / D * (2.0 * (x4 - mu)) - dmu_sum * y_rsqrt / D
         tl.store(dx_ptr + row * dx_row + d * dx_d, dx, mask=in_row & in_d)
 

@@ -562,7 +562,8 @@ def linear_cross_entropy_backward_chunk_dz_subtiles(
             # dlse_sum[m] = where(not target[m] == ignore, dloss[m] / lse_sum_kept[m], 0.0)
             dlse_sum = tl.where(~(target == ignore), dloss / lse_sum_kept, 0.0)
             a_kept = tl.load(a_kept_ptr + m * a_kept_m, mask=m < M).to(tl.float32)
-            # dz[m, v] = T(where(v + first_V == target[m], dhit[m], 0.0) + where(not ...
+            # dz[m, v] = T(where(v + first_V == target[m], dhit[m], 0.0) + where(not
+            #     target[m] == ignore, dlse_sum[m] * exp(z[m, v] - a_kept[m]), 0.0))
             dz = tl.where(n + first_V == target, dhit, 0.0) + tl.where(
                 ~(target == ignore), dlse_sum * lib.exp(z - a_kept, HALF), 0.0
             )
@@ -610,7 +611,8 @@ def linear_cross_entropy_backward_chunk_dz_tiles(
         # dlse_sum[m] = where(not target[m] == ignore, dloss[m] / lse_sum_kept[m], 0.0)
         dlse_sum = tl.where(~(target == ignore), dloss / lse_sum_kept, 0.0)
         a_kept = tl.load(a_kept_ptr + m * a_kept_m, mask=m < M).to(tl.float32)
-        # dz[m, v] = T(where(v + first_V == target[m], dhit[m], 0.0) + where(not ...
+        # dz[m, v] = T(where(v + first_V == target[m], dhit[m], 0.0) + where(not
+        #     target[m] == ignore, dlse_sum[m] * exp(z[m, v] - a_kept[m]), 0.0))
         dz = tl.where(n + first_V == target, dhit, 0.0) + tl.where(
             ~(target == ignore), dlse_sum * lib.exp(z - a_kept, HALF), 0.0
         )
@@ -646,7 +648,8 @@ def linear_cross_entropy_backward_chunk_dz_combine(
     # dlse_sum[m] = where(not target[m] == ignore, dloss[m] / lse_sum_kept[m], 0.0)
     dlse_sum = tl.where(~(target == ignore), dloss / lse_sum_kept, 0.0)
     a_kept = tl.load(a_kept_ptr + m * a_kept_m, mask=m < M).to(tl.float32)
-    # dz[m, v] = T(where(v + first_V == target[m], dhit[m], 0.0) + where(not ...
+    # dz[m, v] = T(where(v + first_V == target[m], dhit[m], 0.0) + where(not
+    #     target[m] == ignore, dlse_sum[m] * exp(z[m, v] - a_kept[m]), 0.0))
     dz = tl.where(n + first_V == target, dhit, 0.0) + tl.where(
         ~(target == ignore), dlse_sum * lib.exp(z - a_kept, HALF), 0.0
     )

@@ -946,7 +946,9 @@ def linear_gelu_backward_db_loop(
                 acc_kept_ptr + col * acc_kept_col + row * acc_kept_row, mask=inside
             ).to(COMPUTE)
             b = tl.load(b_ptr + row * b_row, mask=row < N).to(COMPUTE)
-            # dacc[m, n] = T(dy[m, n] * ndtr(acc_kept[m, n] + b[n]) + dy[m, n] * ...
+            # dacc[m, n] = T(dy[m, n] * ndtr(acc_kept[m, n] + b[n]) + dy[m, n] *
+            #     (acc_kept[m, n] + b[n]) * (0.3989422804014327 * exp(-0.5 * (acc_kept[m, n]
+            #     + b[n]) * (acc_kept[m, n] + b[n]))))
             dacc = (
                 dy * lib.ndtr(acc_kept + b, HALF)
                 + dy

@@ -96,7 +96,8 @@ def max_pool2d_runs(
     x_h0 = step * stride - pad
     kept = ()
     for i in tl.static_range(STEPS):
-        # y[n, c, p, q] = max[r < win, s < win](x[n, c, p * stride + r - pad, ...
+        # y[n, c, p, q] = max[r < win, s < win](x[n, c, p * stride + r - pad,
+        #     q * stride + s - pad] else -inf)
         y_max = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
         for r in tl.static_range(win):
             y_max_line = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
@@ -143,7 +144,8 @@ def max_pool2d_window(
     x_w0 = col * stride - pad
     kept = ()
     for i in tl.static_range(STEPS):
-        # y[n, c, p, q] = max[r < win, s < win](x[n, c, p * stride + r - pad, ...
+        # y[n, c, p, q] = max[r < win, s < win](x[n, c, p * stride + r - pad,
+        #     q * stride + s - pad] else -inf)
         y_max = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
         for r in tl.static_range(win):
             y_max_line = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
@@ -184,7 +186,8 @@ def max_pool2d_box(
     n = (row // CP).to(tl.int64)
     c = (row // P % C).to(tl.int64)
     p = (row % P).to(tl.int64)
-    # y[n, c, p, q] = max[r < win, s < win](x[n, c, p * stride + r - pad, ...
+    # y[n, c, p, q] = max[r < win, s < win](x[n, c, p * stride + r - pad,
+    #     q * stride + s - pad] else -inf)
     y_max = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
     for r in range(win):
         for s in range(win):
@@ -485,8 +488,10 @@ def max_pool2d_forward_runs(
     x_h0 = step * stride - pad
     kept = ()
     for i in tl.static_range(STEPS):
-        # y[n, c, p, q] = max[r < win, s < win](x[n, c, p * stride + r - pad, ...
-        # y_at[n, c, p, q] = argmax[r < win, s < win](x[n, c, p * stride + r - pad, ...
+        # y[n, c, p, q] = max[r < win, s < win](x[n, c, p * stride + r - pad,
+        #     q * stride + s - pad] else -inf)
+        # y_at[n, c, p, q] = argmax[r < win, s < win](x[n, c, p * stride + r - pad,
+        #     q * stride + s - pad] else -inf)
         y_max = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
         y_at = tl.full((ROWS, BLOCK), 2147483647, tl.int64)
         for r in tl.static_range(win):
@@ -542,8 +547,10 @@ def max_pool2d_forward_window(
     x_w0 = col * stride - pad
     kept = ()
     for i in tl.static_range(STEPS):
-        # y[n, c, p, q] = max[r < win, s < win](x[n, c, p * stride + r - pad, ...
-        # y_at[n, c, p, q] = argmax[r < win, s < win](x[n, c, p * stride + r - pad, ...
+        # y[n, c, p, q] = max[r < win, s < win](x[n, c, p * stride + r - pad,
+        #     q * stride + s - pad] else -inf)
+        # y_at[n, c, p, q] = argmax[r < win, s < win](x[n, c, p * stride + r - pad,
+        #     q * stride + s - pad] else -inf)
         y_max = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
         y_at = tl.full((ROWS, BLOCK), 2147483647, tl.int64)
         for r in tl.static_range(win):
@@ -594,8 +601,10 @@ def max_pool2d_forward_box(
     n = (row // CP).to(tl.int64)
     c = (row // P % C).to(tl.int64)
     p = (row % P).to(tl.int64)
-    # y[n, c, p, q] = max[r < win, s < win](x[n, c, p * stride + r - pad, ...
-    # y_at[n, c, p, q] = argmax[r < win, s < win](x[n, c, p * stride + r - pad, ...
+    # y[n, c, p, q] = max[r < win, s < win](x[n, c, p * stride + r - pad,
+    #     q * stride + s - pad] else -inf)
+    # y_at[n, c, p, q] = argmax[r < win, s < win](x[n, c, p * stride + r - pad,
+    #     q * stride + s - pad] else -inf)
     y_max = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
     y_at = tl.full((ROWS, BLOCK), 2147483647, tl.int64)
     for r in range(win):
@@ -881,7 +890,9 @@ def max_pool2d_backward_box(
     n = (row // CH).to(tl.int64)
     c = (row // H % C).to(tl.int64)
     h = (row % H).to(tl.int64)
-    # dx[n, c, h, w] = sum[r < win, s < win](where(r * win + s == (y_at[n, c, ...
+    # dx[n, c, h, w] = sum[r < win, s < win](where(r * win + s == (y_at[n, c,
+    #     (h + pad - r) / stride, (w + pad - s) / stride] else -1), dy[n, c,
+    #     (h + pad - r) / stride, (w + pad - s) / stride] else 0.0, 0))
     dx_sum = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for r in range(win):
         for s in range(win):

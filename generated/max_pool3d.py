@@ -122,7 +122,9 @@ def max_pool3d_runs(
     x_h0 = step * stride - pad
     kept = ()
     for i in tl.static_range(STEPS):
-        # y[n, c, o, p, q] = max[k < win, r < win, s < win](x[n, c, ...
+        # y[n, c, o, p, q] = max[k < win, r < win, s < win](x[n, c,
+        #     k + o * stride - pad, p * stride + r - pad, q * stride + s - pad] else
+        #     -inf)
         y_max = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
         for r in tl.static_range(win):
             y_max_line = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
@@ -180,7 +182,9 @@ def max_pool3d_window(
     x_w0 = col * stride - pad
     kept = ()
     for i in tl.static_range(STEPS):
-        # y[n, c, o, p, q] = max[k < win, r < win, s < win](x[n, c, ...
+        # y[n, c, o, p, q] = max[k < win, r < win, s < win](x[n, c,
+        #     k + o * stride - pad, p * stride + r - pad, q * stride + s - pad] else
+        #     -inf)
         y_max = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
         for r in tl.static_range(win):
             y_max_line = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
@@ -231,7 +235,9 @@ def max_pool3d_box(
     c = (row // OP % C).to(tl.int64)
     o = (row // P % O).to(tl.int64)
     p = (row % P).to(tl.int64)
-    # y[n, c, o, p, q] = max[k < win, r < win, s < win](x[n, c, ...
+    # y[n, c, o, p, q] = max[k < win, r < win, s < win](x[n, c,
+    #     k + o * stride - pad, p * stride + r - pad, q * stride + s - pad] else
+    #     -inf)
     y_max = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
     for k in range(win):
         for r in range(win):
@@ -582,8 +588,12 @@ def max_pool3d_forward_runs(
     x_h0 = step * stride - pad
     kept = ()
     for i in tl.static_range(STEPS):
-        # y[n, c, o, p, q] = max[k < win, r < win, s < win](x[n, c, ...
-        # y_at[n, c, o, p, q] = argmax[k < win, r < win, s < win](x[n, c, ...
+        # y[n, c, o, p, q] = max[k < win, r < win, s < win](x[n, c,
+        #     k + o * stride - pad, p * stride + r - pad, q * stride + s - pad] else
+        #     -inf)
+        # y_at[n, c, o, p, q] = argmax[k < win, r < win, s < win](x[n, c,
+        #     k + o * stride - pad, p * stride + r - pad, q * stride + s - pad] else
+        #     -inf)
         y_max = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
         y_at = tl.full((ROWS, BLOCK), 2147483647, tl.int64)
         for k in tl.static_range(win):
@@ -650,8 +660,12 @@ def max_pool3d_forward_window(
     x_w0 = col * stride - pad
     kept = ()
     for i in tl.static_range(STEPS):
-        # y[n, c, o, p, q] = max[k < win, r < win, s < win](x[n, c, ...
-        # y_at[n, c, o, p, q] = argmax[k < win, r < win, s < win](x[n, c, ...
+        # y[n, c, o, p, q] = max[k < win, r < win, s < win](x[n, c,
+        #     k + o * stride - pad, p * stride + r - pad, q * stride + s - pad] else
+        #     -inf)
+        # y_at[n, c, o, p, q] = argmax[k < win, r < win, s < win](x[n, c,
+        #     k + o * stride - pad, p * stride + r - pad, q * stride + s - pad] else
+        #     -inf)
         y_max = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
         y_at = tl.full((ROWS, BLOCK), 2147483647, tl.int64)
         for k in tl.static_range(win):
@@ -712,8 +726,12 @@ def max_pool3d_forward_box(
     c = (row // OP % C).to(tl.int64)
     o = (row // P % O).to(tl.int64)
     p = (row % P).to(tl.int64)
-    # y[n, c, o, p, q] = max[k < win, r < win, s < win](x[n, c, ...
-    # y_at[n, c, o, p, q] = argmax[k < win, r < win, s < win](x[n, c, ...
+    # y[n, c, o, p, q] = max[k < win, r < win, s < win](x[n, c,
+    #     k + o * stride - pad, p * stride + r - pad, q * stride + s - pad] else
+    #     -inf)
+    # y_at[n, c, o, p, q] = argmax[k < win, r < win, s < win](x[n, c,
+    #     k + o * stride - pad, p * stride + r - pad, q * stride + s - pad] else
+    #     -inf)
     y_max = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
     y_at = tl.full((ROWS, BLOCK), 2147483647, tl.int64)
     for k in range(win):
@@ -1055,7 +1073,10 @@ def max_pool3d_backward_box(
     c = (row // DH % C).to(tl.int64)
     d = (row // H % D).to(tl.int64)
     h = (row % H).to(tl.int64)
-    # dx[n, c, d, h, w] = sum[k < win, r < win, s < win](where(k * win * win + r ...
+    # dx[n, c, d, h, w] = sum[k < win, r < win, s < win](where(k * win * win + r *
+    #     win + s == (y_at[n, c, (d + pad - k) / stride, (h + pad - r) / stride,
+    #     (w + pad - s) / stride] else -1), dy[n, c, (d + pad - k) / stride,
+    #     (h + pad - r) / stride, (w + pad - s) / stride] else 0.0, 0))
     dx_sum = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for k in range(win):
         for r in range(win):

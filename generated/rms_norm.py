@@ -466,7 +466,8 @@ def rms_norm_backward_wide(
         dy2 = tl.load(dy_ptr + row * dy_row + d * dy_d, mask=in_row & in_d, other=0.0).to(COMPUTE)
         gain2 = tl.load(gain_ptr + d * gain_0, mask=in_d, other=0.0).to(COMPUTE)
         x2 = tl.load(x_ptr + row * x_row + d * x_d, mask=in_row & in_d, other=0.0).to(COMPUTE)
-        # dx[..., d] = dy[..., d] * gain[d] * y_rsqrt[...] + dms[...] / D * (2.0 * ...
+        # dx[..., d] = dy[..., d] * gain[d] * y_rsqrt[...] + dms[...] / D * (2.0 *
+        #     x[..., d])
         dx = dy2 * gain2 * y_rsqrt + dms / D * (2.0 * x2)
         tl.store(dx_ptr + row * dx_row + d * dx_d, dx, mask=in_row & in_d)
 

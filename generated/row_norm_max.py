@@ -425,7 +425,8 @@ def row_norm_max_backward_dx_loop(
                 dy_ptr + row * dy_row + col * dy_col, mask=inside, eviction_policy="evict_first"
             ).to(COMPUTE)
             y_max_at = tl.load(y_max_at_ptr + row * y_max_at_row, mask=row < N)
-            # dx[n, k] = dy[n, k] / y_max[n] + where(k == y_max_at[n], -(dy_max_sum[n] / ...
+            # dx[n, k] = dy[n, k] / y_max[n] + where(k == y_max_at[n], -(dy_max_sum[n] /
+            #     y_max[n]), 0.0)
             dx = dy / y_max + tl.where(col == y_max_at, neg_dy_max_sum, 0.0)
             tl.store(dx_ptr + row * dx_row + col * dx_col, dx, mask=inside)
 
@@ -491,7 +492,8 @@ def row_norm_max_backward_dx_two_pass(
             dy_ptr + row * dy_row + col * dy_col, mask=inside, eviction_policy="evict_first"
         ).to(COMPUTE)
         y_max_at = tl.load(y_max_at_ptr + row * y_max_at_row, mask=row < N)
-        # dx[n, k] = dy[n, k] / y_max[n] + where(k == y_max_at[n], -(dy_max_sum[n] / ...
+        # dx[n, k] = dy[n, k] / y_max[n] + where(k == y_max_at[n], -(dy_max_sum[n] /
+        #     y_max[n]), 0.0)
         dx = dy / y_max + tl.where(col == y_max_at, neg_dy_max_sum, 0.0)
         tl.store(dx_ptr + row * dx_row + col * dx_col, dx, mask=inside)
 

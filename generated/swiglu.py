@@ -314,7 +314,8 @@ def swiglu_backward_strided(
         gate_ptr + outer_at * gate_outer_at + middle_at * gate_middle_at + inner_at * gate_inner_at,
         mask=inside,
     ).to(COMPUTE)
-    # dgate[...] = dy[...] * up[...] * sigmoid(gate[...]) + dy[...] * up[...] * ...
+    # dgate[...] = dy[...] * up[...] * sigmoid(gate[...]) + dy[...] * up[...] *
+    #     gate[...] * (sigmoid(gate[...]) * (1.0 - sigmoid(gate[...])))
     dgate = dy * up * lib.sigmoid(gate) + dy * up * gate * (
         lib.sigmoid(gate) * (1.0 - lib.sigmoid(gate))
     )

@@ -724,7 +724,9 @@ def swiglu_linear_backward_dup_strided(
         + inner_at * up_kept_inner_at,
         mask=inside,
     ).to(COMPUTE)
-    # dgate[m, n] = T(dy[m, n] * up_kept[m, n] * sigmoid(gate_kept[m, n]) + ...
+    # dgate[m, n] = T(dy[m, n] * up_kept[m, n] * sigmoid(gate_kept[m, n]) + dy[m, n]
+    #     * up_kept[m, n] * gate_kept[m, n] * (sigmoid(gate_kept[m, n]) * (1.0 -
+    #     sigmoid(gate_kept[m, n]))))
     dgate = dy * up_kept * lib.sigmoid(gate_kept) + dy * up_kept * gate_kept * (
         lib.sigmoid(gate_kept) * (1.0 - lib.sigmoid(gate_kept))
     )

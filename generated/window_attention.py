@@ -1079,23 +1079,27 @@ def window_attention_backward_dq_tiles(
             v = v_tiles.load([b.to(tl.int32), h.to(tl.int32), start, 0]).reshape(BLOCK_N, BLOCK_D)
             # dp_sum[b, h, i, j] = sum[e](do_sum2[b, h, i, e] * v[b, h, j, e])
             dp_sum = tl.dot(do_sum2, v.T)
-            # dp[b, h, i, j] = where(j + width > i and i >= j, sum[e](do_sum2[b, h, i, ...
+            # dp[b, h, i, j] = where(j + width > i and i >= j, sum[e](do_sum2[b, h, i, e] *
+            #     v[b, h, j, e]) - dp_row[b, h, i], 0.0)
             dp = dp_sum - dp_row
             k = k_tiles.load([b.to(tl.int32), h.to(tl.int32), start, 0]).reshape(BLOCK_N, BLOCK_D)
             # s_sum[b, h, i, j] = sum[e](q[b, h, i, e] * k[b, h, j, e])
             s_sum = tl.dot(q, k.T)
             # p[b, h, i, j] = exp(s[b, h, i, j] - m_kept[b, h, i])
             p = tl.exp2(s_sum * (scale * 1.44269504) - m_kept * 1.44269504)
-            # ds[b, h, i, j] = where(j + width > i and i >= j, dp[b, h, i, j] * ...
+            # ds[b, h, i, j] = where(j + width > i and i >= j, dp[b, h, i, j] *
+            #     p[b, h, i, j], 0.0)
             ds = dp * p
-            # ds_sum[b, h, i, j] = T(where(j + width > i and i >= j, ds[b, h, i, j] * ...
+            # ds_sum[b, h, i, j] = T(where(j + width > i and i >= j, ds[b, h, i, j] * scale,
+            #     0.0))
             ds_sum = (ds * scale).to(T)
             if masked:
                 ds_sum = tl.where(counts, ds_sum, 0.0)
             # dq[b, h, i, e] = sum[i - width < j <= i](ds_sum[b, h, i, j] * k[b, h, j, e])
             dq_sum = tl.dot(ds_sum, k, dq_sum)
             if dscale_sum_rows_ptr is not None:
-                # dscale_sum_rows[b, h, i] = sum[i - width < j <= i](ds[b, h, i, j] * ...
+                # dscale_sum_rows[b, h, i] = sum[i - width < j <= i](ds[b, h, i, j] *
+                #     s_sum[b, h, i, j])
                 dscale_sum_rows += tl.sum(tl.where(counts, ds * s_sum, 0.0), 1, keep_dims=True)
     if dscale_sum_rows_ptr is not None:
         tl.store(
@@ -1184,7 +1188,8 @@ def window_attention_backward_dq_wide(
                 )
                 # dp_sum[b, h, i, j] = sum[e](do_sum2[b, h, i, e] * v[b, h, j, e])
                 dp_sum = tl.dot(do_sum2, v.T, dp_sum)
-            # dp[b, h, i, j] = where(j + width > i and i >= j, sum[e](do_sum2[b, h, i, ...
+            # dp[b, h, i, j] = where(j + width > i and i >= j, sum[e](do_sum2[b, h, i, e] *
+            #     v[b, h, j, e]) - dp_row[b, h, i], 0.0)
             dp = dp_sum - dp_row
             s_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
             for start_e3 in range(0, E, BLOCK_K):
@@ -1203,9 +1208,11 @@ def window_attention_backward_dq_wide(
                 s_sum = tl.dot(q, k.T, s_sum)
             # p[b, h, i, j] = exp(s[b, h, i, j] - m_kept[b, h, i])
             p = tl.exp2(s_sum * (scale * 1.44269504) - m_kept * 1.44269504)
-            # ds[b, h, i, j] = where(j + width > i and i >= j, dp[b, h, i, j] * ...
+            # ds[b, h, i, j] = where(j + width > i and i >= j, dp[b, h, i, j] *
+            #     p[b, h, i, j], 0.0)
             ds = dp * p
-            # ds_sum[b, h, i, j] = T(where(j + width > i and i >= j, ds[b, h, i, j] * ...
+            # ds_sum[b, h, i, j] = T(where(j + width > i and i >= j, ds[b, h, i, j] * scale,
+            #     0.0))
             ds_sum = (ds * scale).to(do_sum2_ptr.dtype.element_ty)
             if masked:
                 ds_sum = tl.where(
@@ -1223,7 +1230,8 @@ def window_attention_backward_dq_wide(
             # dq[b, h, i, e] = sum[i - width < j <= i](ds_sum[b, h, i, j] * k[b, h, j, e])
             dq_sum = tl.dot(ds_sum, k2, dq_sum)
             if dscale_sum_rows_ptr is not None:
-                # dscale_sum_rows[b, h, i] = sum[i - width < j <= i](ds[b, h, i, j] * ...
+                # dscale_sum_rows[b, h, i] = sum[i - width < j <= i](ds[b, h, i, j] *
+                #     s_sum[b, h, i, j])
                 dscale_sum_rows += tl.sum(
                     tl.where(
                         (j[None, :] < end_i)
@@ -1323,7 +1331,8 @@ def window_attention_backward_dk_part(
                 dp_row_ptr + b * dp_row_0 + h * dp_row_1 + i[None, :] * dp_row_2,
                 mask=i[None, :] < stop,
             )
-            # dp[b, h, i, j] = where(j + width > i and i >= j, sum[e](do_sum2[b, h, i, ...
+            # dp[b, h, i, j] = where(j + width > i and i >= j, sum[e](do_sum2[b, h, i, e] *
+            #     v[b, h, j, e]) - dp_row[b, h, i], 0.0)
             dp = dp_sum - dp_row
             q = tl.load(
                 q_ptr + b * q_0 + h * q_1 + i[:, None] * q_2 + e2[None, :] * q_3,
@@ -1338,9 +1347,11 @@ def window_attention_backward_dk_part(
             ).to(tl.float32)
             # p[b, h, i, j] = exp(s[b, h, i, j] - m_kept[b, h, i])
             p = tl.exp2(s_sum * (scale * 1.44269504) - m_kept * 1.44269504)
-            # ds[b, h, i, j] = where(j + width > i and i >= j, dp[b, h, i, j] * ...
+            # ds[b, h, i, j] = where(j + width > i and i >= j, dp[b, h, i, j] *
+            #     p[b, h, i, j], 0.0)
             ds = dp * p
-            # ds_sum[b, h, i, j] = T(where(j + width > i and i >= j, ds[b, h, i, j] * ...
+            # ds_sum[b, h, i, j] = T(where(j + width > i and i >= j, ds[b, h, i, j] * scale,
+            #     0.0))
             ds_sum = (ds * scale).to(v_ptr.dtype.element_ty)
             if masked:
                 ds_sum = tl.where(
@@ -1430,7 +1441,8 @@ def window_attention_backward_dk_tiles(
                 dp_row_ptr + b * dp_row_0 + h * dp_row_1 + i[None, :] * dp_row_2,
                 mask=i[None, :] < stop,
             )
-            # dp[b, h, i, j] = where(j + width > i and i >= j, sum[e](do_sum2[b, h, i, ...
+            # dp[b, h, i, j] = where(j + width > i and i >= j, sum[e](do_sum2[b, h, i, e] *
+            #     v[b, h, j, e]) - dp_row[b, h, i], 0.0)
             dp = dp_sum - dp_row
             q = q_tiles.load([b.to(tl.int32), h.to(tl.int32), start, 0]).reshape(BLOCK_N, BLOCK_D)
             # s_sum[b, h, i, j] = sum[e](q[b, h, i, e] * k[b, h, j, e])
@@ -1441,9 +1453,11 @@ def window_attention_backward_dk_tiles(
             ).to(tl.float32)
             # p[b, h, i, j] = exp(s[b, h, i, j] - m_kept[b, h, i])
             p = tl.exp2(s_sum * (scale * 1.44269504) - m_kept * 1.44269504)
-            # ds[b, h, i, j] = where(j + width > i and i >= j, dp[b, h, i, j] * ...
+            # ds[b, h, i, j] = where(j + width > i and i >= j, dp[b, h, i, j] *
+            #     p[b, h, i, j], 0.0)
             ds = dp * p
-            # ds_sum[b, h, i, j] = T(where(j + width > i and i >= j, ds[b, h, i, j] * ...
+            # ds_sum[b, h, i, j] = T(where(j + width > i and i >= j, ds[b, h, i, j] * scale,
+            #     0.0))
             ds_sum = (ds * scale).to(T)
             if masked:
                 ds_sum = tl.where(
@@ -1463,7 +1477,8 @@ def window_attention_backward_dk_tiles(
                     p,
                     0.0,
                 )
-            # dv[b, h, j, e] = sum[j <= i < j + width](do_sum2[b, h, i, e] * ...
+            # dv[b, h, j, e] = sum[j <= i < j + width](do_sum2[b, h, i, e] *
+            #     T(p[b, h, i, j]))
             dv_sum = tl.dot(p.to(T), do_sum2, dv_sum)
     tl.store(
         dk_ptr + b * dk_0 + h * dk_1 + j[:, None] * dk_2 + e2[None, :] * dk_3,
@@ -1537,7 +1552,8 @@ def window_attention_backward_dk_wide(
                 dp_row_ptr + b * dp_row_0 + h * dp_row_1 + i[None, :] * dp_row_2,
                 mask=i[None, :] < stop,
             )
-            # dp[b, h, i, j] = where(j + width > i and i >= j, sum[e](do_sum2[b, h, i, ...
+            # dp[b, h, i, j] = where(j + width > i and i >= j, sum[e](do_sum2[b, h, i, e] *
+            #     v[b, h, j, e]) - dp_row[b, h, i], 0.0)
             dp = dp_sum - dp_row
             s_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
             for start_e3 in range(0, E, BLOCK_K):
@@ -1560,9 +1576,11 @@ def window_attention_backward_dk_wide(
             ).to(tl.float32)
             # p[b, h, i, j] = exp(s[b, h, i, j] - m_kept[b, h, i])
             p = tl.exp2(s_sum * (scale * 1.44269504) - m_kept * 1.44269504)
-            # ds[b, h, i, j] = where(j + width > i and i >= j, dp[b, h, i, j] * ...
+            # ds[b, h, i, j] = where(j + width > i and i >= j, dp[b, h, i, j] *
+            #     p[b, h, i, j], 0.0)
             ds = dp * p
-            # ds_sum[b, h, i, j] = T(where(j + width > i and i >= j, ds[b, h, i, j] * ...
+            # ds_sum[b, h, i, j] = T(where(j + width > i and i >= j, ds[b, h, i, j] * scale,
+            #     0.0))
             ds_sum = (ds * scale).to(v_ptr.dtype.element_ty)
             if masked:
                 ds_sum = tl.where(
@@ -1596,7 +1614,8 @@ def window_attention_backward_dk_wide(
                 mask=(i[:, None] < stop) & (e2[None, :] < E),
                 other=0.0,
             )
-            # dv[b, h, j, e] = sum[j <= i < j + width](do_sum2[b, h, i, e] * ...
+            # dv[b, h, j, e] = sum[j <= i < j + width](do_sum2[b, h, i, e] *
+            #     T(p[b, h, i, j]))
             dv_sum = tl.dot(p.to(v_ptr.dtype.element_ty), do_sum2_4, dv_sum)
     tl.store(
         dk_ptr + b * dk_0 + h * dk_1 + j[:, None] * dk_2 + e2[None, :] * dk_3,

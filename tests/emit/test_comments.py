@@ -88,14 +88,3 @@ def test_text_of_a_spec_is_no_code(monkeypatch):
     shown = build(spec, "softmax.op", gradients=True).source
     assert "# y = x import os" in shown
     assert ast.dump(ast.parse(shown)) == ast.dump(ast.parse(plain))
-
-
-def test_a_long_line_stands_in_full_in_the_first_kernel_of_an_op():
-    long, other = (
-        "  # y[n] = a[n] +\n  #     b[n]\n  y = a + b\n",
-        "  # y[n] = a[n] +\n  #     c[n]\n",
-    )
-    short = "  # y[n] = a[n] + ...\n  y = a + b\n"
-    assert [*comments.in_full_once([long, long, other])] == [long, short, other]
-    wide = f"  # {'a ' * 38}a\n  #     b\n"
-    assert all(len(line) <= 82 for line in [*comments.in_full_once([wide, wide])][1].split("\n"))

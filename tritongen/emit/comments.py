@@ -7,13 +7,10 @@
         y = e / y_sum
 
 Input: a plan. Output: comments by the names of values: of the op's lines, and of the reducers that were taken out of them.
-`KernelWriter.comment` decides which statement gets one. A long one stands in full in the first kernel that has it.
+`KernelWriter.comment` decides which statement gets one.
 """
 
 from __future__ import annotations
-
-import re
-from collections.abc import Iterable, Iterator
 
 from tritongen.ir import nodes as ir
 from tritongen.ir.free import tensors_read
@@ -24,7 +21,6 @@ from tritongen.schedule.plan import Plan
 from tritongen.syntax.unparse import unparse
 
 WIDTH = 80  # of a comment, which stands at most 20 columns in
-SEVERAL = re.compile(r"^( *)(# .*)((?:\n\1#     .*)+)", re.MULTILINE)  # of several lines
 
 
 def comments_of(plan: Plan, dims: Dims) -> dict[str, tuple[str, ...]]:
@@ -50,27 +46,3 @@ def comment(op: ir.Op, nest: ir.Nest, dims: Dims) -> tuple[str, ...]:
         return tuple(commented(unparse(line_ast(op, nest, dims)), WIDTH))
     except NotWritable:
         return ()
-
-
-def in_full_once(kernels: Iterable[str]) -> Iterator[str]:
-    """The texts of an op's kernels. Of a comment that an earlier one has, only the first line is left."""
-    before: set[str] = set()
-
-    def shown(found: re.Match[str]) -> str:
-        return _first_line(found) if _on_one_line(found) in before else found[0]
-
-    for kernel in kernels:
-        own = {_on_one_line(found) for found in SEVERAL.finditer(kernel)}
-        yield SEVERAL.sub(shown, kernel)
-        before.update(own)
-
-
-def _on_one_line(found: re.Match[str]) -> str:
-    return " ".join((found[2] + found[3]).split())
-
-
-def _first_line(found: re.Match[str]) -> str:
-    first = found[2]
-    while len(first) > WIDTH - 4:
-        first = first.rpartition(" ")[0]
-    return f"{found[1]}{first} ..."

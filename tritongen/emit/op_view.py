@@ -15,7 +15,7 @@ from typing import Any
 from tritongen.emit import asked
 from tritongen.emit.allocation import alike, allocation, kept
 from tritongen.emit.chunked import in_chunks
-from tritongen.emit.comments import comment, comments_of, in_full_once
+from tritongen.emit.comments import comment, comments_of
 from tritongen.emit.decorator import alone, asks_of, options
 from tritongen.emit.kernel_writer import Context
 from tritongen.emit.kernels import kernel_view
@@ -144,7 +144,7 @@ def op_view(item: OpPlans) -> SimpleNamespace:
         on_cpu=_on_cpu(item),
         options=options(item, asks),
         alone=alone(item, asks),
-        kernels=[*in_full_once(kernel for launch in launches for kernel in launch.kernels)],
+        kernels=[kernel for launch in launches for kernel in launch.kernels],
         # Behind them what calls them.
         launches=sorted(launches, key=lambda launch: launch.choose is None),
     )

@@ -3,7 +3,7 @@
 wraps(q[k] - 8)                q: u8   True: 3 - 8 is 251
 wraps(bit_and(q[k], 15) * 4)   q: u8   False: at most 60
 
-`in_32_bits` needs no more than 32 bits for what is in 64 by the rules of the language:
+`in_32_bits` computes in 32 bits what the language computes in 64, where all values fit:
 
 f32(bit_and(shift_right(i64(q[k // 2]), 4 * (k % 2)), 15))    is    f32(bit_and(shift_right(i32(q[k // 2]), 4 * (k % 2)), 15))
 """
@@ -57,7 +57,7 @@ def wraps_here(call: Call, is_int: Callable[[str], bool], dtype: str = "") -> bo
 
 
 def values_of(expr: Expr, wrapped: bool = False) -> Span:
-    """The least and the greatest value that it has if nothing in it wraps, or `wrapped`: whatever wraps."""
+    """The least and the greatest value of an expression in which nothing wraps. With `wrapped`, arithmetic may wrap."""
     own = LIMITS.get(expr.dtype, ANY)
     found = _unwrapped(expr, own, wrapped)
     return own if wrapped and not _within(found, expr.dtype) else found
@@ -114,9 +114,9 @@ def _of_remainders(p: Poly) -> Span:
 
 
 def in_32_bits(op: Op) -> Op:
-    """The op, where floats of i64 arithmetic are floats of i32 arithmetic, if all values in it fit.
+    """Returns the op with i64 arithmetic in i32, where the result is converted to a float and all values fit.
 
-    A GPU takes several times as long for 64 bits. Sums of integers stay as they are: products find their dtypes.
+    A GPU takes several times as long for 64 bits. Sums of integers keep their dtypes, which products ask for.
     """
     return replace(op, nests=tuple(replace(n, body=rebuild(n.body, _of_32_bits)) for n in op.nests))
 
@@ -148,8 +148,10 @@ def _short(expr: Expr) -> Expr | None:
 
 
 def is_plain(call: Call) -> bool:
-    """Whether an operator of the GPU has its value, for all operands: a shift by fewer bits than there are, a quotient or a
-    remainder of numbers that are not negative."""
+    """Whether Triton's own operator gives the value of the call for all operands.
+
+    It does for shifts by fewer bits than the dtype has, and for quotients and remainders of numbers that are not negative.
+    """
     (low, _), (least, most) = (values_of(a, wrapped=True) for a in call.args)
     if call.fn in ("mod", "floordiv"):
         return low >= 0 and least > 0

@@ -111,10 +111,11 @@ def check_size(given: int, who: str, expected: int, source: str = "") -> None:
 
 
 def countable(who: str, tiles: tuple[int, ...], loops: tuple[int, ...]) -> None:
-    """Raises ValueError if a kernel cannot count one of the sizes and a block behind it.
+    """Raises ValueError if a size is too large for the counters of a kernel.
 
-    tiles: sizes that programs share, which they count in 32 bits.
-    loops: sizes that loops go over, which they count in 64 bits from 2^31 on.
+    tiles: sizes that are cut into tiles. Programs count them in 32 bits.
+    loops: sizes that loops go over. They are counted in 32 bits below 2^31, and in 64 bits from there on. So only sizes
+        just below 2^31 are refused.
     """
     for size in (*tiles, *(n for n in loops if n < 2**31)):
         if size >= 2_000_000_000:

@@ -51,10 +51,11 @@ def filled(tiles: int, programs: int) -> bool:
 
 
 def is_held(cols: int, aligned: bool, most: int, odd: int, full: int) -> bool:
-    """Whether a row is held in registers: of at most `most` columns.
+    """Whether a program holds a whole row in registers.
 
-    If rows are not aligned, also of at most `odd` columns, or of `full` if they fill three quarters of a block: lanes then load an
-    element each, and pay for masked ones.
+    most: the largest number of columns.
+    odd, full: limits of rows that are not aligned, in which each lane loads single elements. A row may have `odd` columns, or
+        `full` if it fills three quarters of its block, so that few lanes are masked.
     """
     return 0 < cols <= most and (
         aligned or cols <= odd or cols <= full and 4 * cols > 3 * pow2(cols)
@@ -62,7 +63,7 @@ def is_held(cols: int, aligned: bool, most: int, odd: int, full: int) -> bool:
 
 
 def held_rows(block: int, aligned: bool) -> int:
-    """The number of rows that a program holds: few elements, if a lane loads one at a time."""
+    """The number of rows that a program holds. It is smaller if lanes load single elements."""
     return max(1, (512 if not aligned and block <= 256 else 1024) // block)
 
 
@@ -73,7 +74,7 @@ def held_warps(block: int) -> int:
 
 
 def wide_block(cols: int, aligned: bool, odd: int) -> int:
-    """Columns at a time of a row of any width, if one is stored: more of rows that are not aligned and wider than `odd`."""
+    """The number of columns that a loop over a row takes at a time. Rows that are not aligned take more from `odd` columns on."""
     if aligned:
         return 16384 if cols <= 65536 else 32768
     return 4096 if cols <= odd else 8192

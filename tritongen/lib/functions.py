@@ -184,13 +184,13 @@ def blocks(n, BLOCK: tl.constexpr):
 
 @triton.jit
 def multiple(n, VEC: tl.constexpr):
-    """n, a multiple of VEC, so that accesses may be that wide. Triton only knows multiples of 16."""
+    """Tells the compiler that VEC divides n, so that accesses may be VEC elements wide. Triton itself only finds multiples of 16."""
     return n // VEC * VEC
 
 
 @triton.jit
 def multiples(sizes, VEC: tl.constexpr):
-    """The same of each of several sizes."""
+    """Applies `multiple` to each of several sizes."""
     found = ()
     for k in tl.static_range(len(sizes)):
         found = found + (sizes[k] // VEC * VEC,)
@@ -199,7 +199,7 @@ def multiples(sizes, VEC: tl.constexpr):
 
 @triton.jit
 def share(part, count, CHUNK, SHARED: tl.constexpr):
-    """Where the terms of a program begin and end: those of its part, or all of `count`, if none share them."""
+    """Returns the range of terms of a program: its part, or all `count` of them if programs do not share them."""
     if SHARED:
         return part * CHUNK, tl.minimum((part + 1) * CHUNK, count)
     else:
@@ -208,7 +208,7 @@ def share(part, count, CHUNK, SHARED: tl.constexpr):
 
 @triton.jit
 def share_of_rows(count, CHUNK, PASS: tl.constexpr):
-    """The part of its rows that a program has in a PASS, and where that begins and ends. Without a PASS it has all of them."""
+    """Returns the number of a program's part of a row, and the range of that part. If PASS is 0, the program has the whole row."""
     if PASS > 0:
         part = tl.program_id(1).to(count.dtype)
         return part, part * CHUNK, tl.minimum((part + 1) * CHUNK, count)

@@ -1,4 +1,4 @@
-"""What references read and go through, in torch: reads that may lie outside, parts of a box, the first of equal terms.
+"""Helpers of references, in torch: reads that may be out of bounds, blocks of an iteration space, the first of equal terms.
 
 y = read_else(x, 0.0, n, p - 1)                 # `(x[n, p - 1] else 0)` of a spec
 for n_block, p_block in box_parts(C * R, N, P): ...

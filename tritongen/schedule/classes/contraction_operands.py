@@ -8,12 +8,13 @@ multiplied.
 from __future__ import annotations
 
 import math
-import operator
+from itertools import product
 
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import index
 from tritongen.ir.free import free_indices, reads, tensors_read
 from tritongen.ir.integers import LIMITS, values_of
+from tritongen.ir.on_numbers import ON_NUMBERS
 from tritongen.schedule.canonical import substitute_indices, uncast
 from tritongen.schedule.members import Product
 from tritongen.schedule.plan import KernelPlan, Pack, View
@@ -184,13 +185,9 @@ def ends_of(e: ir.Expr) -> tuple[int, int] | None:
             return ends_of(arg)
         case ir.Const(value) if math.isfinite(value) and value == int(value):
             return int(value), int(value)
-        case ir.Call("neg", (arg,), "compute" | "f32" | "f64") if ends := ends_of(arg):
-            return -ends[1], -ends[0]
-        case ir.Call("add" | "sub" | "mul" as fn, (a, b), "compute" | "f32" | "f64"):
-            one, other = ends_of(a), ends_of(b)
-            if one and other:
-                act = {"add": operator.add, "sub": operator.sub, "mul": operator.mul}[fn]
-                found = [act(x, y) for x in one for y in other]
+        case ir.Call("neg" | "add" | "sub" | "mul" as fn, args, "compute" | "f32" | "f64"):
+            if all(spans := [*map(ends_of, args)]):
+                found = [int(ON_NUMBERS[fn](*at)) for at in product(*filter(None, spans))]
                 return min(found), max(found)
         case _ if e.dtype in LIMITS:
             low, high = values_of(e, wrapped=True)
