@@ -134,6 +134,29 @@ def test_compiled_graphs_call_what_launches():
 
 
 @pytest.mark.slow
+def test_inductor_is_told_of_each_op(monkeypatch):
+    """torch 2.11 prints an op that it was not told of with all that its operands come from: in a chain, without end."""
+    from torch._inductor import config, graph
+
+    missing: list[str] = []
+    make_fallback = graph.make_fallback
+
+    def noted(target, **options):
+        missing.append(str(target))
+        return make_fallback(target, **options)
+
+    monkeypatch.setattr(graph, "make_fallback", noted)
+    source = "op shifted<T: float>(x: T[...]) -> y: T[...] { y[...] = x[...] * 3 + x[...] ** 2 }"
+    op = ops_of(source).shifted
+    ours = torch.compile(lambda x: op(op(x)), fullgraph=True)
+    x = randn(3, 5)
+    with config.patch(force_disable_caches=True):
+        found = gradients(ours, [x], [0])
+    torch.testing.assert_close(found, gradients(lambda x: op(op(x)), [x], [0]))
+    assert not missing
+
+
+@pytest.mark.slow
 def test_torch_compile_takes_a_changing_number_without_compiling_again():
     """As torch's own ops do: once for the first number, once for any other."""
     model = torch.compile(spec("leaky_relu"), backend="aot_eager", fullgraph=True)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import inspect
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -63,10 +64,12 @@ def register(
             return _settle(function(*args), allocate(*args))
 
     def fake(*values: Any) -> Any:
+        _tell_inductor(launch)
         return allocate(*merge(params, values))
 
+    tags = torch.Tag.pt2_compliant_tag, torch.Tag.needs_exact_strides
     for own in (name, f"{name}_launch"):
-        LIBRARY.define(f"{own}({taken}) -> {returned}", tags=(torch.Tag.pt2_compliant_tag,))
+        LIBRARY.define(f"{own}({taken}) -> {returned}", tags=tags)
         LIBRARY.impl(own, launching, "CUDA")
         LIBRARY.impl(own, run_reference, "CPU")
         torch.library.register_fake(f"tritongen::{own}", fake, lib=LIBRARY)
@@ -164,6 +167,17 @@ def differentiable(
         return below(*values)
 
     return kernel
+
+
+def _tell_inductor(launch: torch._ops.OpOverload) -> None:
+    """Registers the lowering that Inductor gives to an op it does not know: a call between its kernels.
+
+    Where Inductor of torch 2.11 registers it by itself, it first prints the op's operands, those of the calls that made them,
+    and so on. In a chain of ops, the time of that is exponential in the length of the chain.
+    """
+    lowering: Any = sys.modules.get("torch._inductor.lowering")
+    if lowering is not None and launch not in lowering.lowerings:
+        lowering.make_fallback(launch, warn=False)
 
 
 def _symbolic(
