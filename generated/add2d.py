@@ -262,7 +262,7 @@ def add2d_torch(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     reference=add2d_reference,
     equals=add2d_torch,
     linear=(("x", "y"),),
-    backward=runtime.Backward("", wrt=(), outputs=("z",), handed_on={"x": "z", "y": "z"}),
+    backward=runtime.Backward("", wrt=(), outputs=("z",), handed_on={"x": "dz", "y": "dz"}),
 )
 def add2d(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     """Returns z: T[M, N], given x: T[M, N], y: T[M, N].

@@ -134,7 +134,7 @@ def bias_add_torch(x: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     equals=bias_add_torch,
     linear=(("x", "b"),),
     backward=runtime.Backward(
-        "bias_add_backward", wrt=("b",), outputs=("y",), handed_on={"x": "y"}
+        "bias_add_backward", wrt=("b",), outputs=("y",), handed_on={"x": "dy"}
     ),
 )
 def bias_add(x: torch.Tensor, b: torch.Tensor) -> torch.Tensor:

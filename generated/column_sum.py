@@ -176,7 +176,7 @@ def column_sum_torch(x: torch.Tensor) -> torch.Tensor:
     reference=column_sum_reference,
     equals=column_sum_torch,
     linear=(("x",),),
-    backward=runtime.Backward("", wrt=(), outputs=("y",), handed_on={"x": "y"}, along={"x": (0,)}),
+    backward=runtime.Backward("", wrt=(), outputs=("y",), handed_on={"x": "dy"}, along={"x": (0,)}),
 )
 def column_sum(x: torch.Tensor) -> torch.Tensor:
     """Returns y: T[D], given x: T[N, D].

@@ -365,7 +365,7 @@ def index_add_torch(y0: torch.Tensor, index: torch.Tensor, x: torch.Tensor) -> t
     equals=index_add_torch,
     linear=(("y0", "x"),),
     backward=runtime.Backward(
-        "index_add_backward", wrt=("x",), outputs=("y",), handed_on={"y0": "y"}
+        "index_add_backward", wrt=("x",), outputs=("y",), handed_on={"y0": "dy"}
     ),
 )
 def index_add(y0: torch.Tensor, index: torch.Tensor, x: torch.Tensor) -> torch.Tensor:

@@ -177,7 +177,7 @@ def row_sum_torch(x: torch.Tensor) -> torch.Tensor:
     reference=row_sum_reference,
     equals=row_sum_torch,
     linear=(("x",),),
-    backward=runtime.Backward("", wrt=(), outputs=("y",), handed_on={"x": "y"}, along={"x": (1,)}),
+    backward=runtime.Backward("", wrt=(), outputs=("y",), handed_on={"x": "dy"}, along={"x": (1,)}),
 )
 def row_sum(x: torch.Tensor) -> torch.Tensor:
     """Returns y: T[N], given x: T[N, D].

@@ -145,7 +145,7 @@ def vector_add_torch(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     reference=vector_add_reference,
     equals=vector_add_torch,
     linear=(("x", "y"),),
-    backward=runtime.Backward("", wrt=(), outputs=("z",), handed_on={"x": "z", "y": "z"}),
+    backward=runtime.Backward("", wrt=(), outputs=("z",), handed_on={"x": "dz", "y": "dz"}),
 )
 def vector_add(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     """Returns z: T[N], given x: T[N], y: T[N].

@@ -135,6 +135,24 @@ def test_only_what_is_asked_for_runs(monkeypatch):
     assert alone and set(alone) < set(ran[len(alone) :])
 
 
+@pytest.mark.parametrize("standalone", [False, True])
+def test_equal_gradients_are_one_tensor(standalone):
+    """Whichever of the operands asks for it, and of whatever batch dims each of them is."""
+    text = """op f<T: float>(x: T[..., N], z: T[..., N], w: T[..., N]) -> y: T[..., N] {
+      y = relu(x + z) * w
+    }"""
+    built = pipeline.build(text, standalone=standalone, gradients=True).raw
+    f = load_text("equal_gradients", built).f
+    x, z, w = randn(4, 2, 5), randn(2, 5), randn(4, 2, 5, seed=3)
+    theirs = lambda x, z, w: torch.relu(x + z) * w  # noqa: E731
+    for asked in ([0], [1], [2], [0, 1], [1, 2], [0, 1, 2]):
+        found, wanted = gradients(f, [x, z, w], asked), gradients(theirs, [x, z, w], asked)
+        torch.testing.assert_close(found, wanted)
+    leaves = [x.clone().requires_grad_(), x.flip(0).requires_grad_()]
+    dx, dz = torch.autograd.grad(f(*leaves, w).sum(), leaves)
+    assert dx.data_ptr() == dz.data_ptr()
+
+
 def test_what_comes_in_is_handed_on_as_it_is():
     """No kernel copies the gradient of `x + z`; that of an operand which was broadcast is still summed."""
     text = """op f<T: float>(x: T[N, ...], z: T[N, ...], w: T[...]) -> y: T[N, ...] {

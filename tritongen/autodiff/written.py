@@ -13,6 +13,7 @@ from dataclasses import replace
 from tritongen.autodiff.backward import (
     derive,
     forward_lines,
+    is_same_line,
     names_of,
     repeats,
 )
@@ -125,14 +126,17 @@ Handed = dict[str, tuple[str, tuple[int, ...]]]
 
 
 def handed_on(op: Op, back: Op) -> Handed:
-    """The operands whose gradient is that of an output, as in `x + z` and `sum[k](x[m, k])`.
+    """The operands whose gradient is another one: that of an output, as in `x + z` and `sum[k](x[m, k])`, or of an operand before it.
 
-    Each comes with its output, and with the dims of the operand along which the gradient is the same. -1 is the last dim.
+    Each comes with the name of that gradient, and with the dims of the operand along which it is the same. -1 is the last dim.
     """
     incoming = {f"d{o.name}": o for o in op.outputs}
     lines = {nest.name: nest for nest in back.nests}
     found: Handed = {}
-    for o in back.outputs:
+    for k, o in enumerate(back.outputs):
+        for before in back.outputs[:k]:
+            if is_same_line(lines[before.name], lines[o.name]):
+                found.setdefault(o.name[1:], (before.name, ()))
         match core(lines[o.name].body):
             case Read(name, coords, None, o.dtype) if name in incoming:
                 own = lines[o.name].coords
@@ -142,7 +146,7 @@ def handed_on(op: Op, back: Op) -> Handed:
                     o.dims[k] for k in along
                 ):
                     if (*(o.dims[k] for k in here),) == incoming[name].dims:
-                        found[o.name[1:]] = incoming[name].name, _from_ends(o.dims, along)
+                        found[o.name[1:]] = name, _from_ends(o.dims, along)
     return found
 
 

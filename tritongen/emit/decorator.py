@@ -91,7 +91,7 @@ def backward(item: OpPlans) -> str:
     told += f", before={before}" if before else ""
     told += f", alone={tuple(n for n in before if n in own)}" if own & before.keys() else ""
     if item.handed_on:
-        told += f", handed_on={ {name: y for name, (y, _) in item.handed_on.items()} }"
+        told += f", handed_on={ {name: of for name, (of, _) in item.handed_on.items()} }"
     along = {name: dims for name, (_, dims) in item.handed_on.items() if dims}
     return f"{told}, along={along}" if along else told
 

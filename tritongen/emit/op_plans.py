@@ -17,7 +17,7 @@ class OpPlans:
     `typings`: as the spec has them; a plan may be of some of one's dtypes alone (`schedule/narrowed.py`). `hosts`: what each
     plan is of, with the names that what the public calls has for them, `shown` from those to the spec's. `own`: what the op's functions are called after. `outside`, `mark`: as in `Context`.
     `on_request`: whoever calls says which results are wanted (`asked.py`). `backward`: the gradient, but of operands
-    whose gradient is `handed_on`, what comes in for an output, the same along these dims; or `no_gradient`: why there is none. `forward`: what
+    whose gradient is `handed_on`, another one, the same along these dims; or `no_gradient`: why there is none. `forward`: what
     runs in its place where a gradient is wanted, that is then behind it: it keeps values. `through`: whether the op has no
     kernels but those of `forward`. `autotune`: whether its kernels have tables of configs to measure. `stands_for`: the op
     in whose place it runs, whose name errors of a call have.

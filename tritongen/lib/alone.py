@@ -111,11 +111,14 @@ def differentiable(
         takes: the operands and outputs that it takes, and `dy` for an output y.
         wrt: the operands whose gradients it returns. `flags` say which of them are wanted.
         before: dims in front of an operand's batch dims, for `fit`.
-        handed_on: operands whose gradient is that of an output, `expand`ed `along` these of its dims.
+        handed_on: operands whose gradient is another one, of an output or of one of `wrt`, `expand`ed `along` these of its dims.
         alone: operands over whose batch dims alone the op reduces.
         no_gradient: the reason why there is none.
     """
-    read = {*(y for y in outputs if f"d{y}" in takes), *handed_on.values()}
+    read = {y for y in outputs if f"d{y}" in {*takes, *handed_on.values()}}
+    asked_by = {
+        name: [name, *(n for n, of in handed_on.items() if of == f"d{name}")] for name in wrt
+    }
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         signature = inspect.signature(function)
@@ -144,15 +147,18 @@ def differentiable(
             asked = dict(zip(names, ctx.needs_input_grad, strict=True))
             given = dict(zip(outputs, gradients, strict=True))
             given |= {y: torch.zeros(**ctx.like[y]) for y in read if given[y] is None}
-            found = {name: given[y] for name, y in handed_on.items()}
-            if any(asked[name] for name in wrt):
+            asks = {name: any(asked[n] for n in by) for name, by in asked_by.items()}
+            found = dict[str, Any]()
+            if any(asks.values()):
                 known = ctx.numbers | dict(zip(ctx.tensors, ctx.saved_tensors, strict=True))
                 known |= {f"d{y}": dy for y, dy in given.items()}
-                known |= {flag: asked[name] for flag, name in zip(flags, wrt, strict=False)}
+                known |= {flag: asks[name] for flag, name in zip(flags, wrt, strict=False)}
                 results = function.__globals__[back](*[known[name] for name in takes])
                 found |= zip(
                     wrt, results if isinstance(results, tuple) else (results,), strict=True
                 )
+            gradients_of = {f"d{name}": g for name, g in (given | found).items()}
+            found |= {name: gradients_of.get(of) for name, of in handed_on.items()}
             for name, dims in along.items():
                 found[name] = expand(found[name], ctx.shapes[name], dims)
             for name, dims in before.items():

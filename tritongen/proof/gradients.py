@@ -71,7 +71,7 @@ LAYOUTS = ("contiguous", "expanded", "transposed", "sliced", "offset")
 class Derived:
     """An op's gradient as an op of its own, in a module that chooses and one of general nests.
 
-    `plans`: of both, for each set of dtypes; none where every gradient is `handed_on` what comes in for an output.
+    `plans`: of both, for each set of dtypes; none where every gradient is one that comes in, `handed_on`.
     """
 
     forward: Op
@@ -400,15 +400,16 @@ def through_autograd(
     found = torch.autograd.grad(ys, list(leaves.values()), dys, allow_unused=True)
     incoming = {n: torch.zeros_like(y) for n, y in outputs.items()}
     incoming |= zip(heads, dys, strict=True)
-    direct = {
-        f"d{name}": expanded(incoming[y], operands[name].shape, dims)
-        for name, (y, dims) in derived.handed_on.items()
-    }
+    direct = {f"d{n}": incoming[n] for n in outputs}
     if derived.plans:
         with torch.no_grad():
             results = getattr(module, derived.op.name)(**known)
         results = results if isinstance(results, tuple) else (results,)
         direct |= zip((o.name for o in derived.op.outputs), results, strict=True)
+    direct |= {
+        f"d{name}": expanded(direct[of], operands[name].shape, dims)
+        for name, (of, dims) in derived.handed_on.items()
+    }
     for (name, leaf), theirs in zip(leaves.items(), found, strict=True):
         if problem := _differs(op, name, leaf, direct.get(f"d{name}"), theirs):
             return known, f"d{name}: {problem}"

@@ -30,7 +30,8 @@ class Backward:
     `outputs`: the outputs of the op.
     `flags`: the parameters that say which gradients are wanted, one for each of `wrt`. A gradient that is not wanted may be None.
     `before`: the number of dims in front of the batch dims, for operands that have such.
-    `handed_on`: operands whose gradient is that of an output. If it is `along` dims, it is the same along those dims of the operand.
+    `handed_on`: operands whose gradient is another one, of an output or of one of `wrt`, and its name, such as "dy". If it is `along`
+        dims, it is the same along those dims of the operand.
     `alone`: operands over whose batch dims alone the op reduces.
     """
 
@@ -83,7 +84,7 @@ class Rule:
     @functools.cached_property
     def _partly(self) -> list[int]:
         """The outputs whose gradient is read, unless that of every output is."""
-        read = {*self._taken, *(f"d{y}" for y in self._said.handed_on.values())}
+        read = {*self._taken, *self._said.handed_on.values()}
         outputs = self._said.outputs
         found = [j for j, y in enumerate(outputs) if f"d{y}" in read]
         return found if len(found) < len(outputs) else []
@@ -125,23 +126,27 @@ class Rule:
         lines = []
         for k, j in enumerate(self._partly):
             lines += [f"if g{j} is None:", f"    g{j} = zeros(*ctx.likes[{k}])"]
-        found = {name: gradients[f"d{y}"] for name, y in said.handed_on.items()}
-        if any(wanted[name] for name in said.wrt):
+        asked_by = {name: [name] for name in said.wrt}
+        for name, of in said.handed_on.items():
+            asked_by.setdefault(of[1:], []).append(name)
+        asks = {name: any(wanted[n] for n in asked_by[name]) for name in said.wrt}
+        results = {name: f"r{k}" for k, name in enumerate(said.wrt)}
+        if any(asks.values()):
             read = [*enumerate(self._read.items())]
             tensors = [f"s{k}, " for k, (_, (is_tensor, _)) in read if is_tensor]
             numbers = [f"n{k}, " for k, (_, (_, is_other)) in read if is_other]
             lines += [f"{''.join(tensors)}= ctx.saved_tensors"] if tensors else []
             lines += [f"{''.join(numbers)}= ctx.numbers"] if numbers else []
             given = dict(gradients)
-            given |= {flag: str(wanted[n]) for flag, n in zip(said.flags, said.wrt, strict=False)}
+            given |= {flag: str(asks[n]) for flag, n in zip(said.flags, said.wrt, strict=False)}
             for k, (name, (is_tensor, is_other)) in read:
                 given[name] = f"n{k}" if is_other else f"s{k}"
                 if is_tensor and is_other:
                     lines += [f"if n{k} is None:", f"    n{k} = s{k}"]
-            results = {name: f"r{k}" for k, name in enumerate(said.wrt)}
             call = f"backward({', '.join(given[name] for name in self._taken)})"
             lines.append(f"{', '.join(results.values())} = {call}")
-            found |= results
+        known = gradients | {f"d{name}": result for name, result in results.items()}
+        found = results | {name: known[of] for name, of in said.handed_on.items()}
         shapes = {name: f"ctx.shapes[{k}]" for k, name in enumerate(self._shaped)}
         found |= {n: f"expanded({found[n]}, {shapes[n]}, {dims})" for n, dims in said.along.items()}
         # Autograd itself sums over missing leading dims, and casts to another dtype.
