@@ -102,9 +102,11 @@ def test_a_large_integer_is_rounded_as_it_becomes_a_float():
         ("u8", (300.0, -3.0), (3e9, -INF)),
         ("i64", (-9.2e18,), (9.3e18, math.nan)),
         ("bool", (math.nan, 1e30), ()),
+        ("f8e4m3", (448.0, -448.0, math.nan), (449.0, -1e4, INF)),
+        ("f8e5m2", (57344.0, 1e4), (57345.0, -INF)),
     ],
 )
-def test_only_what_an_integer_type_does_not_hold_is_open(dtype, defined, open_):
+def test_only_what_a_type_does_not_hold_is_open(dtype, defined, open_):
     text = f"op f(x: f32[N]) -> y: {dtype}[N] {{ y[n] = {dtype}(x[n]) }}"
     slack = slack_of(text, x=torch.tensor([*defined, *open_]))
     assert slack == [0.0] * len(defined) + [INF] * len(open_)

@@ -39,10 +39,13 @@ def moved(value: torch.Tensor, error: torch.Tensor) -> list[torch.Tensor]:
 
 
 def beyond(value: torch.Tensor, error, dtype: torch.dtype) -> torch.Tensor | None:
-    """Where a float becomes an integer of a type that does not hold it, which the language leaves open.
+    """Where a float becomes an integer or f8 of a type that does not hold it, which the language leaves open.
 
-    A u8 is cut from an i32.
+    A u8 is cut from an i32. Beyond the largest f8, torch's versions and GPUs differ (`judge.py`).
     """
+    if dtype.is_floating_point and dtype.itemsize == 1:
+        reach = value.abs() if error is None else value.abs() + error
+        return reach > torch.finfo(dtype).max
     if dtype.is_floating_point or dtype == torch.bool or not value.dtype.is_floating_point:
         return None
     info = torch.iinfo(torch.int32 if dtype == torch.uint8 else dtype)
