@@ -19,8 +19,8 @@ from tritongen import lib, runtime
 
 @triton.jit
 def attention_forward_part(
-    q_ptr, k_ptr, v_ptr, m_parts_ptr, o_sum_parts_ptr, o_sum2_parts_ptr, scale, S, B, H, L,
-    E, q_0, q_1, q_2, q_3, k_0, k_1, k_2, k_3, v_0, v_1, v_2, v_3, m_parts_0, m_parts_1,
+    q_ptr, k_ptr, v_ptr, m_parts_ptr, o_sum_parts_ptr, o_sum2_parts_ptr, scale, S, B, L, E,
+    q_0, q_1, q_2, q_3, k_0, k_1, k_2, k_3, v_0, v_1, v_2, v_3, m_parts_0, m_parts_1,
     m_parts_2, m_parts_3, o_sum_parts_0, o_sum_parts_1, o_sum_parts_2, o_sum_parts_3,
     o_sum_parts_4, o_sum2_parts_0, o_sum2_parts_1, o_sum2_parts_2, o_sum2_parts_3,
     SCALE_IS_TENSOR: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
@@ -187,7 +187,7 @@ def attention_forward_merge(
 
 @triton.jit
 def attention_forward_tiles(
-    q_tiles, k_tiles, v_tiles, m_kept_ptr, o_sum2_kept_ptr, o_ptr, scale, S, B, H, L, E,
+    q_tiles, k_tiles, v_tiles, m_kept_ptr, o_sum2_kept_ptr, o_ptr, scale, S, B, L, E,
     m_kept_0, m_kept_1, m_kept_2, o_sum2_kept_0, o_sum2_kept_1, o_sum2_kept_2, o_0, o_1,
     o_2, o_3,
     SCALE_IS_TENSOR: tl.constexpr, T: tl.constexpr, HAS_WHOLE_J: tl.constexpr,
@@ -253,7 +253,7 @@ def attention_forward_tiles(
 
 @triton.jit
 def attention_forward_wide(
-    q_ptr, k_ptr, v_ptr, m_kept_ptr, o_sum2_kept_ptr, o_ptr, scale, S, E, B, H, L, q_0, q_1,
+    q_ptr, k_ptr, v_ptr, m_kept_ptr, o_sum2_kept_ptr, o_ptr, scale, S, E, B, L, q_0, q_1,
     q_2, q_3, k_0, k_1, k_2, k_3, v_0, v_1, v_2, v_3, m_kept_0, m_kept_1, m_kept_2,
     o_sum2_kept_0, o_sum2_kept_1, o_sum2_kept_2, o_0, o_1, o_2, o_3,
     SCALE_IS_TENSOR: tl.constexpr, HAS_WHOLE_J: tl.constexpr, EVEN_J: tl.constexpr,
@@ -339,8 +339,8 @@ def attention_forward_wide(
 
 @triton.jit
 def attention_forward_wide_part(
-    q_ptr, k_ptr, v_ptr, m_parts_ptr, o_sum_parts_ptr, o_sum2_parts_ptr, scale, S, E, B, H,
-    L, q_0, q_1, q_2, q_3, k_0, k_1, k_2, k_3, v_0, v_1, v_2, v_3, m_parts_0, m_parts_1,
+    q_ptr, k_ptr, v_ptr, m_parts_ptr, o_sum_parts_ptr, o_sum2_parts_ptr, scale, S, E, B, L,
+    q_0, q_1, q_2, q_3, k_0, k_1, k_2, k_3, v_0, v_1, v_2, v_3, m_parts_0, m_parts_1,
     m_parts_2, m_parts_3, o_sum_parts_0, o_sum_parts_1, o_sum_parts_2, o_sum_parts_3,
     o_sum_parts_4, o_sum2_parts_0, o_sum2_parts_1, o_sum2_parts_2, o_sum2_parts_3,
     SCALE_IS_TENSOR: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_D: tl.constexpr,
@@ -507,7 +507,7 @@ def launch_attention_forward(q, k, v, o, m_kept, o_sum2_kept, scale) -> None:
         o_sum2_parts = torch.empty((PARTS, B, H, S), dtype=torch.float32, device=k.device)
         grid = (PARTS * B * H * lib.cdiv(S, BLOCK_M),)
         attention_forward_part[grid](
-            q, k, v, m_parts, o_sum_parts, o_sum2_parts, scale, S, B, H, L, E, *q.stride(),
+            q, k, v, m_parts, o_sum_parts, o_sum2_parts, scale, S, B, L, E, *q.stride(),
             *k.stride(), *v.stride(), *m_parts.stride(), *o_sum_parts.stride(),
             *o_sum2_parts.stride(),
             SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True,
@@ -527,8 +527,8 @@ def launch_attention_forward(q, k, v, o, m_kept, o_sum2_kept, scale) -> None:
         v_tiles = lib.boxes(v, 1, 1, BLOCK_N, BLOCK_D)
         grid = (B * H * lib.cdiv(S, BLOCK_M),)
         attention_forward_tiles[grid](
-            q_tiles, k_tiles, v_tiles, m_kept, o_sum2_kept, o, scale, S, B, H, L, E,
-            *m_kept.stride(), *o_sum2_kept.stride(), *o.stride(),
+            q_tiles, k_tiles, v_tiles, m_kept, o_sum2_kept, o, scale, S, B, L, E, *m_kept.stride(),
+            *o_sum2_kept.stride(), *o.stride(),
             SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), T=lib.triton_dtype(q),
             HAS_WHOLE_J=L >= BLOCK_N, EVEN_J=L % BLOCK_N == 0,
             enable_fp_fusion=True, **config,
@@ -540,7 +540,7 @@ def launch_attention_forward(q, k, v, o, m_kept, o_sum2_kept, scale) -> None:
         o_sum2_parts = torch.empty((PARTS, B, H, S), dtype=torch.float32, device=k.device)
         grid = (PARTS * B * H * lib.cdiv(S, BLOCK_M) * max(1, lib.cdiv(E, BLOCK_D)),)
         attention_forward_wide_part[grid](
-            q, k, v, m_parts, o_sum_parts, o_sum2_parts, scale, S, E, B, H, L, *q.stride(),
+            q, k, v, m_parts, o_sum_parts, o_sum2_parts, scale, S, E, B, L, *q.stride(),
             *k.stride(), *v.stride(), *m_parts.stride(), *o_sum_parts.stride(),
             *o_sum2_parts.stride(),
             SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True,
@@ -557,7 +557,7 @@ def launch_attention_forward(q, k, v, o, m_kept, o_sum2_kept, scale) -> None:
     else:
         grid = (B * H * lib.cdiv(S, BLOCK_M) * max(1, lib.cdiv(E, BLOCK_D)),)
         attention_forward_wide[grid](
-            q, k, v, m_kept, o_sum2_kept, o, scale, S, E, B, H, L, *q.stride(), *k.stride(),
+            q, k, v, m_kept, o_sum2_kept, o, scale, S, E, B, L, *q.stride(), *k.stride(),
             *v.stride(), *m_kept.stride(), *o_sum2_kept.stride(), *o.stride(),
             SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), HAS_WHOLE_J=L >= BLOCK_N,
             EVEN_J=L % BLOCK_N == 0, enable_fp_fusion=True, **config,
@@ -743,8 +743,8 @@ def attention_backward_do_sum2_loop(
     do_ptr, o_ptr, o_sum2_kept_ptr, do_sum2_ptr, dp_row_ptr, rows, E, do_row, do_col, o_row,
     o_col, o_sum2_kept_row, do_sum2_row, do_sum2_col, dp_row_row,
     VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1,
-    STAGES: tl.constexpr = 1, CHUNK=0, do_sum_part_ptr=None,
+    PASS: tl.constexpr = 0, PARTS_POW2: tl.constexpr = 1, STAGES: tl.constexpr = 1, PARTS=1,
+    CHUNK=0, do_sum_part_ptr=None,
 ):  # fmt: skip
     """Each program takes ROWS rows of any width, BLOCK elements at a time, in one pass over each row.
 
@@ -790,7 +790,7 @@ def attention_backward_do_sum2_loop(
 @triton.jit
 def attention_backward_dq_part(
     do_sum2_ptr, v_ptr, dp_row_ptr, q_ptr, k_ptr, m_kept_ptr, dscale_sum_rows_parts_ptr,
-    dq_sum_parts_ptr, scale, S, B, H, L, E, do_sum2_0, do_sum2_1, do_sum2_2, do_sum2_3, v_0,
+    dq_sum_parts_ptr, scale, S, B, L, E, do_sum2_0, do_sum2_1, do_sum2_2, do_sum2_3, v_0,
     v_1, v_2, v_3, dp_row_0, dp_row_1, dp_row_2, q_0, q_1, q_2, q_3, k_0, k_1, k_2, k_3,
     m_kept_0, m_kept_1, m_kept_2, dq_sum_parts_0, dq_sum_parts_1, dq_sum_parts_2,
     dq_sum_parts_3, dq_sum_parts_4, dscale_sum_rows_parts_0, dscale_sum_rows_parts_1,
@@ -897,9 +897,8 @@ def attention_backward_dq_part(
 @triton.jit
 def attention_backward_dq_tiles(
     do_sum2_tiles, v_tiles, dp_row_ptr, q_tiles, k_tiles, m_kept_ptr, dscale_sum_rows_ptr,
-    dq_ptr, scale, S, B, H, L, E, dp_row_0, dp_row_1, dp_row_2, m_kept_0, m_kept_1,
-    m_kept_2, dscale_sum_rows_0, dscale_sum_rows_1, dscale_sum_rows_2, dq_0, dq_1, dq_2,
-    dq_3,
+    dq_ptr, scale, S, B, L, E, dp_row_0, dp_row_1, dp_row_2, m_kept_0, m_kept_1, m_kept_2,
+    dscale_sum_rows_0, dscale_sum_rows_1, dscale_sum_rows_2, dq_0, dq_1, dq_2, dq_3,
     SCALE_IS_TENSOR: tl.constexpr, T: tl.constexpr, HAS_WHOLE_J: tl.constexpr,
     EVEN_J: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_D: tl.constexpr,
@@ -975,7 +974,7 @@ def attention_backward_dq_tiles(
 @triton.jit
 def attention_backward_dq_wide(
     do_sum2_ptr, v_ptr, dp_row_ptr, q_ptr, k_ptr, m_kept_ptr, dscale_sum_rows_ptr, dq_ptr,
-    scale, S, E, B, H, L, do_sum2_0, do_sum2_1, do_sum2_2, do_sum2_3, v_0, v_1, v_2, v_3,
+    scale, S, E, B, L, do_sum2_0, do_sum2_1, do_sum2_2, do_sum2_3, v_0, v_1, v_2, v_3,
     dp_row_0, dp_row_1, dp_row_2, q_0, q_1, q_2, q_3, k_0, k_1, k_2, k_3, m_kept_0,
     m_kept_1, m_kept_2, dscale_sum_rows_0, dscale_sum_rows_1, dscale_sum_rows_2, dq_0, dq_1,
     dq_2, dq_3,
@@ -1086,7 +1085,7 @@ def attention_backward_dq_wide(
 @triton.jit
 def attention_backward_dk_part(
     v_ptr, do_sum2_ptr, dp_row_ptr, k_ptr, q_ptr, m_kept_ptr, dk_sum_parts_ptr,
-    dv_sum_parts_ptr, scale, L, B, H, S, E, v_0, v_1, v_2, v_3, do_sum2_0, do_sum2_1,
+    dv_sum_parts_ptr, scale, L, B, S, E, v_0, v_1, v_2, v_3, do_sum2_0, do_sum2_1,
     do_sum2_2, do_sum2_3, dp_row_0, dp_row_1, dp_row_2, k_0, k_1, k_2, k_3, q_0, q_1, q_2,
     q_3, m_kept_0, m_kept_1, m_kept_2, dk_sum_parts_0, dk_sum_parts_1, dk_sum_parts_2,
     dk_sum_parts_3, dk_sum_parts_4, dv_sum_parts_0, dv_sum_parts_1, dv_sum_parts_2,
@@ -1194,7 +1193,7 @@ def attention_backward_dk_part(
 @triton.jit
 def attention_backward_dk_tiles(
     v_tiles, do_sum2_tiles, dp_row_ptr, k_tiles, q_tiles, m_kept_ptr, dk_ptr, dv_ptr, scale,
-    L, B, H, S, E, dp_row_0, dp_row_1, dp_row_2, m_kept_0, m_kept_1, m_kept_2, dk_0, dk_1,
+    L, B, S, E, dp_row_0, dp_row_1, dp_row_2, m_kept_0, m_kept_1, m_kept_2, dk_0, dk_1,
     dk_2, dk_3, dv_0, dv_1, dv_2, dv_3,
     SCALE_IS_TENSOR: tl.constexpr, T: tl.constexpr, HAS_WHOLE_I: tl.constexpr,
     EVEN_I: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
@@ -1269,7 +1268,7 @@ def attention_backward_dk_tiles(
 @triton.jit
 def attention_backward_dk_wide(
     v_ptr, do_sum2_ptr, dp_row_ptr, k_ptr, q_ptr, m_kept_ptr, dk_ptr, dv_ptr, scale, L, E,
-    B, H, S, v_0, v_1, v_2, v_3, do_sum2_0, do_sum2_1, do_sum2_2, do_sum2_3, dp_row_0,
+    B, S, v_0, v_1, v_2, v_3, do_sum2_0, do_sum2_1, do_sum2_2, do_sum2_3, dp_row_0,
     dp_row_1, dp_row_2, k_0, k_1, k_2, k_3, q_0, q_1, q_2, q_3, m_kept_0, m_kept_1,
     m_kept_2, dk_0, dk_1, dk_2, dk_3, dv_0, dv_1, dv_2, dv_3,
     SCALE_IS_TENSOR: tl.constexpr, HAS_WHOLE_I: tl.constexpr, EVEN_I: tl.constexpr,
@@ -1404,8 +1403,8 @@ def attention_backward_dscale_rows(
 def attention_backward_dscale_loop(
     dscale_sum_rows_ptr, dscale_ptr, cols, dscale_sum_rows_col,
     VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1,
-    STAGES: tl.constexpr = 1, CHUNK=0, dscale_sum_part_ptr=None,
+    PASS: tl.constexpr = 0, PARTS_POW2: tl.constexpr = 1, STAGES: tl.constexpr = 1, PARTS=1,
+    CHUNK=0, dscale_sum_part_ptr=None,
 ):  # fmt: skip
     """Each program takes ROWS rows of any width, BLOCK elements at a time, in one pass over each row.
 
@@ -1562,8 +1561,8 @@ def launch_attention_backward_dq(
         )
         grid = (PARTS * B * H * lib.cdiv(S, BLOCK_M),)
         attention_backward_dq_part[grid](
-            do_sum2, v, dp_row, q, k, m_kept, dscale_sum_rows_parts, dq_sum_parts, scale, S, B, H,
-            L, E, *do_sum2.stride(), *v.stride(), *dp_row.stride(), *q.stride(), *k.stride(),
+            do_sum2, v, dp_row, q, k, m_kept, dscale_sum_rows_parts, dq_sum_parts, scale, S, B, L,
+            E, *do_sum2.stride(), *v.stride(), *dp_row.stride(), *q.stride(), *k.stride(),
             *m_kept.stride(), *dq_sum_parts.stride(), *lib.strides(dscale_sum_rows_parts, 4),
             SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True, **config,
         )  # fmt: skip
@@ -1577,7 +1576,7 @@ def launch_attention_backward_dq(
         grid = (B * H * lib.cdiv(S, BLOCK_M),)
         attention_backward_dq_tiles[grid](
             do_sum2_tiles, v_tiles, dp_row, q_tiles, k_tiles, m_kept, dscale_sum_rows, dq, scale, S,
-            B, H, L, E, *dp_row.stride(), *m_kept.stride(), *lib.strides(dscale_sum_rows, 3),
+            B, L, E, *dp_row.stride(), *m_kept.stride(), *lib.strides(dscale_sum_rows, 3),
             *dq.stride(),
             SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), T=lib.triton_dtype(q),
             HAS_WHOLE_J=L >= BLOCK_N, EVEN_J=L % BLOCK_N == 0,
@@ -1586,7 +1585,7 @@ def launch_attention_backward_dq(
     else:
         grid = (B * H * lib.cdiv(S, BLOCK_M) * max(1, lib.cdiv(E, BLOCK_D)),)
         attention_backward_dq_wide[grid](
-            do_sum2, v, dp_row, q, k, m_kept, dscale_sum_rows, dq, scale, S, E, B, H, L,
+            do_sum2, v, dp_row, q, k, m_kept, dscale_sum_rows, dq, scale, S, E, B, L,
             *do_sum2.stride(), *v.stride(), *dp_row.stride(), *q.stride(), *k.stride(),
             *m_kept.stride(), *lib.strides(dscale_sum_rows, 3), *dq.stride(),
             SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), HAS_WHOLE_J=L >= BLOCK_N,
@@ -1643,7 +1642,7 @@ def launch_attention_backward_dk(q, k, v, m_kept, do_sum2, dp_row, dk, dv, scale
         dv_sum_parts = torch.empty((PARTS, B, H, L, E), dtype=torch.float32, device=do_sum2.device)
         grid = (PARTS * B * H * lib.cdiv(L, BLOCK_M),)
         attention_backward_dk_part[grid](
-            v, do_sum2, dp_row, k, q, m_kept, dk_sum_parts, dv_sum_parts, scale, L, B, H, S, E,
+            v, do_sum2, dp_row, k, q, m_kept, dk_sum_parts, dv_sum_parts, scale, L, B, S, E,
             *v.stride(), *do_sum2.stride(), *dp_row.stride(), *k.stride(), *q.stride(),
             *m_kept.stride(), *dk_sum_parts.stride(), *dv_sum_parts.stride(),
             SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True, **config,
@@ -1657,7 +1656,7 @@ def launch_attention_backward_dk(q, k, v, m_kept, do_sum2, dp_row, dk, dv, scale
         q_tiles = lib.boxes(q, 1, 1, BLOCK_N, BLOCK_D)
         grid = (B * H * lib.cdiv(L, BLOCK_M),)
         attention_backward_dk_tiles[grid](
-            v_tiles, do_sum2_tiles, dp_row, k_tiles, q_tiles, m_kept, dk, dv, scale, L, B, H, S, E,
+            v_tiles, do_sum2_tiles, dp_row, k_tiles, q_tiles, m_kept, dk, dv, scale, L, B, S, E,
             *dp_row.stride(), *m_kept.stride(), *dk.stride(), *dv.stride(),
             SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), T=lib.triton_dtype(q),
             HAS_WHOLE_I=S >= BLOCK_N, EVEN_I=S % BLOCK_N == 0,
@@ -1666,7 +1665,7 @@ def launch_attention_backward_dk(q, k, v, m_kept, do_sum2, dp_row, dk, dv, scale
     else:
         grid = (B * H * lib.cdiv(L, BLOCK_M) * max(1, lib.cdiv(E, BLOCK_D)),)
         attention_backward_dk_wide[grid](
-            v, do_sum2, dp_row, k, q, m_kept, dk, dv, scale, L, E, B, H, S, *v.stride(),
+            v, do_sum2, dp_row, k, q, m_kept, dk, dv, scale, L, E, B, S, *v.stride(),
             *do_sum2.stride(), *dp_row.stride(), *k.stride(), *q.stride(), *m_kept.stride(),
             *dk.stride(), *dv.stride(),
             SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), HAS_WHOLE_I=S >= BLOCK_N,

@@ -38,8 +38,8 @@ def batch_max_float_rows(
 def batch_max_float_loop(
     x_ptr, y_ptr, rows, D, x_row, x_col, y_row,
     COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1,
-    STAGES: tl.constexpr = 1, CHUNK=0, y_max_part_ptr=None,
+    PASS: tl.constexpr = 0, PARTS_POW2: tl.constexpr = 1, STAGES: tl.constexpr = 1, PARTS=1,
+    CHUNK=0, y_max_part_ptr=None,
 ):  # fmt: skip
     """Each program takes ROWS rows of any width, BLOCK elements at a time, in one pass over each row.
 
@@ -92,8 +92,8 @@ def batch_max_int_loop(
     x_ptr, y_ptr, rows, D, x_row, x_col, y_row,
     T: tl.constexpr, LOWEST: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
-    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1,
-    STAGES: tl.constexpr = 1, CHUNK=0, y_part_ptr=None,
+    PASS: tl.constexpr = 0, PARTS_POW2: tl.constexpr = 1, STAGES: tl.constexpr = 1, PARTS=1,
+    CHUNK=0, y_part_ptr=None,
 ):  # fmt: skip
     """Each program takes ROWS rows of any width, BLOCK elements at a time, in one pass over each row.
 
@@ -391,7 +391,7 @@ def batch_max_forward_loop(
     x_ptr, y_at_ptr, y_ptr, rows, D, x_row, x_col, y_at_row, y_row,
     COMPUTE: tl.constexpr, PLACE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
-    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
+    PASS: tl.constexpr = 0, PARTS_POW2: tl.constexpr = 1, PARTS=1, CHUNK=0,
     y_at_best_ptr=None, y_at_at_ptr=None,
 ):  # fmt: skip
     """Each program takes ROWS rows of any width, BLOCK elements at a time, in one pass over each row.

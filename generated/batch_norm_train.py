@@ -149,9 +149,8 @@ def batch_norm_train_forward_loop(
     x_n, x_row, x_hw, mu_kept_row, var_kept_row, gain_row, bias_row, y_n, y_row, y_hw,
     COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
-    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1,
-    STAGES: tl.constexpr = 1, CHUNK=0, mu_part_ptr=None, var_sum_part_ptr=None,
-    var_sum_count_ptr=None,
+    PASS: tl.constexpr = 0, PARTS_POW2: tl.constexpr = 1, STAGES: tl.constexpr = 1, PARTS=1,
+    CHUNK=0, mu_part_ptr=None, var_sum_part_ptr=None, var_sum_count_ptr=None,
 ):  # fmt: skip
     """Each program takes ROWS rows of any width, BLOCK elements at a time, in two passes over each row.
 
@@ -242,9 +241,9 @@ def batch_norm_train_forward_parts_merge(
 @triton.jit
 def batch_norm_train_forward_per_thread_part(
     x_ptr, mu_part_ptr, var_sum_part_ptr, var_sum_count_ptr, C, N, cols, x_n, x_row, x_hw,
-    CHUNK,
+    PARTS, CHUNK,
     COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-    PARTS: tl.constexpr, STAGES: tl.constexpr,
+    STAGES: tl.constexpr,
 ):  # fmt: skip
     """Program (part, row): mu, var_sum over one CHUNK of ROWS rows, a state a lane."""
     cols, x_n, x_row = lib.multiples((cols, x_n, x_row), VEC)
@@ -704,9 +703,8 @@ def batch_norm_train_backward_dx_loop(
     dx_row, dx_hw,
     EPS_IS_TENSOR: tl.constexpr, COMPUTE: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
-    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1,
-    STAGES: tl.constexpr = 1, CHUNK=0, dy_rsqrt_sum_part_ptr=None, dmu_sum_part_ptr=None,
-    dgain_sum_part_ptr=None,
+    PASS: tl.constexpr = 0, PARTS_POW2: tl.constexpr = 1, STAGES: tl.constexpr = 1, PARTS=1,
+    CHUNK=0, dy_rsqrt_sum_part_ptr=None, dmu_sum_part_ptr=None, dgain_sum_part_ptr=None,
 ):  # fmt: skip
     """Each program takes ROWS rows of any width, BLOCK elements at a time, in two passes over each row.
 
@@ -865,7 +863,7 @@ def batch_norm_train_backward_deps_loop(
     dy_rsqrt_sum_col, gain_col,
     COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
-    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
+    PASS: tl.constexpr = 0, PARTS_POW2: tl.constexpr = 1, PARTS=1, CHUNK=0,
     deps_sum_part_ptr=None,
 ):  # fmt: skip
     """Each program takes ROWS rows of any width, BLOCK elements at a time, in one pass over each row.

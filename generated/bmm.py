@@ -141,7 +141,7 @@ def bmm_persistent(
     TRANS_A: tl.constexpr, TRANS_B: tl.constexpr, COMPUTE: tl.constexpr,
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
-    PARTS: tl.constexpr = 1, CHUNK=0, y_sum_parts_ptr=None,
+    PARTS=1, CHUNK=0, y_sum_parts_ptr=None,
 ):  # fmt: skip
     """Each program computes several tiles of BLOCK_M x BLOCK_N sums over a CHUNK, BLOCK_K terms a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(N, BLOCK_N)
@@ -234,7 +234,7 @@ def bmm_tiles(
     y_n,
     COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
-    LANES: tl.constexpr = False, PARTS: tl.constexpr = 1, CHUNK=0, y_sum_parts_ptr=None,
+    LANES: tl.constexpr = False, PARTS=1, CHUNK=0, y_sum_parts_ptr=None,
 ):  # fmt: skip
     """Each program computes a tile of BLOCK_M x BLOCK_N sums over a CHUNK, BLOCK_K terms a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(N, BLOCK_N)
@@ -273,9 +273,9 @@ def bmm_tiles(
 
 @triton.jit
 def bmm_combine(
-    y_sum_parts_ptr, y_ptr, B, M, N, y_batch, y_m, y_n,
+    y_sum_parts_ptr, y_ptr, B, M, N, y_batch, y_m, y_n, PARTS,
     COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    PARTS: tl.constexpr, AHEAD: tl.constexpr,
+    AHEAD: tl.constexpr,
 ):  # fmt: skip
     """Each program adds up the parts of BLOCK_M x BLOCK_N sums, AHEAD parts at a time."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(N, BLOCK_N)

@@ -20,8 +20,8 @@ from tritongen import lib, runtime
 
 @triton.jit
 def causal_attention_forward_part(
-    q_ptr, k_ptr, v_ptr, m_parts_ptr, o_sum_parts_ptr, o_sum2_parts_ptr, scale, R, S, B, G,
-    E, F, q_0, q_1, q_2, q_3, k_0, k_1, k_2, k_3, v_0, v_1, v_2, v_3, m_parts_0, m_parts_1,
+    q_ptr, k_ptr, v_ptr, m_parts_ptr, o_sum_parts_ptr, o_sum2_parts_ptr, scale, R, S, B, E,
+    F, q_0, q_1, q_2, q_3, k_0, k_1, k_2, k_3, v_0, v_1, v_2, v_3, m_parts_0, m_parts_1,
     m_parts_2, m_parts_3, o_sum_parts_0, o_sum_parts_1, o_sum_parts_2, o_sum_parts_3,
     o_sum_parts_4, o_sum2_parts_0, o_sum2_parts_1, o_sum2_parts_2, o_sum2_parts_3,
     SCALE_IS_TENSOR: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
@@ -214,7 +214,7 @@ def causal_attention_forward_merge(
 
 @triton.jit
 def causal_attention_forward_tiles(
-    q_tiles, k_tiles, v_tiles, m_kept_ptr, o_sum2_kept_ptr, o_ptr, scale, S, B, H, E, R, F,
+    q_tiles, k_tiles, v_tiles, m_kept_ptr, o_sum2_kept_ptr, o_ptr, scale, S, B, E, R, F,
     m_kept_0, m_kept_1, m_kept_2, o_sum2_kept_0, o_sum2_kept_1, o_sum2_kept_2, o_0, o_1,
     o_2, o_3,
     SCALE_IS_TENSOR: tl.constexpr, T: tl.constexpr, BLOCK_M: tl.constexpr,
@@ -283,8 +283,8 @@ def causal_attention_forward_tiles(
 
 @triton.jit
 def causal_attention_forward_wide(
-    q_ptr, k_ptr, v_ptr, m_kept_ptr, o_sum2_kept_ptr, o_ptr, scale, S, F, B, H, E, R, q_0,
-    q_1, q_2, q_3, k_0, k_1, k_2, k_3, v_0, v_1, v_2, v_3, m_kept_0, m_kept_1, m_kept_2,
+    q_ptr, k_ptr, v_ptr, m_kept_ptr, o_sum2_kept_ptr, o_ptr, scale, S, F, B, E, R, q_0, q_1,
+    q_2, q_3, k_0, k_1, k_2, k_3, v_0, v_1, v_2, v_3, m_kept_0, m_kept_1, m_kept_2,
     o_sum2_kept_0, o_sum2_kept_1, o_sum2_kept_2, o_0, o_1, o_2, o_3,
     SCALE_IS_TENSOR: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_D: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
@@ -370,8 +370,8 @@ def causal_attention_forward_wide(
 
 @triton.jit
 def causal_attention_forward_wide_part(
-    q_ptr, k_ptr, v_ptr, m_parts_ptr, o_sum_parts_ptr, o_sum2_parts_ptr, scale, S, F, B, H,
-    E, R, q_0, q_1, q_2, q_3, k_0, k_1, k_2, k_3, v_0, v_1, v_2, v_3, m_parts_0, m_parts_1,
+    q_ptr, k_ptr, v_ptr, m_parts_ptr, o_sum_parts_ptr, o_sum2_parts_ptr, scale, S, F, B, E,
+    R, q_0, q_1, q_2, q_3, k_0, k_1, k_2, k_3, v_0, v_1, v_2, v_3, m_parts_0, m_parts_1,
     m_parts_2, m_parts_3, o_sum_parts_0, o_sum_parts_1, o_sum_parts_2, o_sum_parts_3,
     o_sum_parts_4, o_sum2_parts_0, o_sum2_parts_1, o_sum2_parts_2, o_sum2_parts_3,
     SCALE_IS_TENSOR: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_D: tl.constexpr,
@@ -553,7 +553,7 @@ def launch_causal_attention_forward(q, k, v, o, m_kept, o_sum2_kept, scale) -> N
         o_sum2_parts = torch.empty((PARTS, B, H, S), dtype=torch.float32, device=k.device)
         grid = (PARTS * B * G * lib.cdiv(group_rows, BLOCK_M),)
         causal_attention_forward_part[grid](
-            q, k, v, m_parts, o_sum_parts, o_sum2_parts, scale, R, S, B, G, E, F, *q.stride(),
+            q, k, v, m_parts, o_sum_parts, o_sum2_parts, scale, R, S, B, E, F, *q.stride(),
             *k.stride(), *v.stride(), *m_parts.stride(), *o_sum_parts.stride(),
             *o_sum2_parts.stride(),
             SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True,
@@ -573,7 +573,7 @@ def launch_causal_attention_forward(q, k, v, o, m_kept, o_sum2_kept, scale) -> N
         v_tiles = lib.boxes(v, 1, 1, BLOCK_N, config["BLOCK_D2"])
         grid = (B * H * lib.cdiv(S, BLOCK_M),)
         causal_attention_forward_tiles[grid](
-            q_tiles, k_tiles, v_tiles, m_kept, o_sum2_kept, o, scale, S, B, H, E, R, F,
+            q_tiles, k_tiles, v_tiles, m_kept, o_sum2_kept, o, scale, S, B, E, R, F,
             *m_kept.stride(), *o_sum2_kept.stride(), *o.stride(),
             SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), T=lib.triton_dtype(q),
             enable_fp_fusion=True, **config,
@@ -585,7 +585,7 @@ def launch_causal_attention_forward(q, k, v, o, m_kept, o_sum2_kept, scale) -> N
         o_sum2_parts = torch.empty((PARTS, B, H, S), dtype=torch.float32, device=k.device)
         grid = (PARTS * B * H * lib.cdiv(S, BLOCK_M) * max(1, lib.cdiv(F, BLOCK_D)),)
         causal_attention_forward_wide_part[grid](
-            q, k, v, m_parts, o_sum_parts, o_sum2_parts, scale, S, F, B, H, E, R, *q.stride(),
+            q, k, v, m_parts, o_sum_parts, o_sum2_parts, scale, S, F, B, E, R, *q.stride(),
             *k.stride(), *v.stride(), *m_parts.stride(), *o_sum_parts.stride(),
             *o_sum2_parts.stride(),
             SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True,
@@ -602,7 +602,7 @@ def launch_causal_attention_forward(q, k, v, o, m_kept, o_sum2_kept, scale) -> N
     else:
         grid = (B * H * lib.cdiv(S, BLOCK_M) * max(1, lib.cdiv(F, BLOCK_D)),)
         causal_attention_forward_wide[grid](
-            q, k, v, m_kept, o_sum2_kept, o, scale, S, F, B, H, E, R, *q.stride(), *k.stride(),
+            q, k, v, m_kept, o_sum2_kept, o, scale, S, F, B, E, R, *q.stride(), *k.stride(),
             *v.stride(), *m_kept.stride(), *o_sum2_kept.stride(), *o.stride(),
             SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True, **config,
         )  # fmt: skip
@@ -837,8 +837,8 @@ def causal_attention_backward_do_sum2_loop(
     do_ptr, o_ptr, o_sum2_kept_ptr, do_sum2_ptr, dp_row_ptr, rows, F, do_row, do_col, o_row,
     o_col, o_sum2_kept_row, do_sum2_row, do_sum2_col, dp_row_row,
     VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1,
-    STAGES: tl.constexpr = 1, CHUNK=0, do_sum_part_ptr=None,
+    PASS: tl.constexpr = 0, PARTS_POW2: tl.constexpr = 1, STAGES: tl.constexpr = 1, PARTS=1,
+    CHUNK=0, do_sum_part_ptr=None,
 ):  # fmt: skip
     """Each program takes ROWS rows of any width, BLOCK elements at a time, in one pass over each row.
 
@@ -884,7 +884,7 @@ def causal_attention_backward_do_sum2_loop(
 @triton.jit
 def causal_attention_backward_dq_part(
     do_sum2_ptr, v_ptr, dp_row_ptr, q_ptr, k_ptr, m_kept_ptr, dscale_sum_rows_parts_ptr,
-    dq_sum_parts_ptr, scale, S, B, G, R, F, E, do_sum2_0, do_sum2_1, do_sum2_2, do_sum2_3,
+    dq_sum_parts_ptr, scale, S, B, G, F, R, E, do_sum2_0, do_sum2_1, do_sum2_2, do_sum2_3,
     v_0, v_1, v_2, v_3, dp_row_0, dp_row_1, dp_row_2, q_0, q_1, q_2, q_3, k_0, k_1, k_2,
     k_3, m_kept_0, m_kept_1, m_kept_2, dq_sum_parts_0, dq_sum_parts_1, dq_sum_parts_2,
     dq_sum_parts_3, dq_sum_parts_4, dscale_sum_rows_parts_0, dscale_sum_rows_parts_1,
@@ -1001,7 +1001,7 @@ def causal_attention_backward_dq_part(
 @triton.jit
 def causal_attention_backward_dq_tiles(
     do_sum2_tiles, v_tiles, dp_row_ptr, q_tiles, k_tiles, m_kept_ptr, dscale_sum_rows_ptr,
-    dq_ptr, scale, S, B, G, R, F, E, dp_row_0, dp_row_1, dp_row_2, m_kept_0, m_kept_1,
+    dq_ptr, scale, S, B, G, F, R, E, dp_row_0, dp_row_1, dp_row_2, m_kept_0, m_kept_1,
     m_kept_2, dscale_sum_rows_0, dscale_sum_rows_1, dscale_sum_rows_2, dscale_sum_rows_3,
     dq_0, dq_1, dq_2, dq_3,
     SCALE_IS_TENSOR: tl.constexpr, T: tl.constexpr, BLOCK_M: tl.constexpr,
@@ -1085,7 +1085,7 @@ def causal_attention_backward_dq_tiles(
 @triton.jit
 def causal_attention_backward_dq_wide(
     do_sum2_ptr, v_ptr, dp_row_ptr, q_ptr, k_ptr, m_kept_ptr, dscale_sum_rows_ptr, dq_ptr,
-    scale, S, E, B, G, R, F, do_sum2_0, do_sum2_1, do_sum2_2, do_sum2_3, v_0, v_1, v_2, v_3,
+    scale, S, E, B, G, F, R, do_sum2_0, do_sum2_1, do_sum2_2, do_sum2_3, v_0, v_1, v_2, v_3,
     dp_row_0, dp_row_1, dp_row_2, q_0, q_1, q_2, q_3, k_0, k_1, k_2, k_3, m_kept_0,
     m_kept_1, m_kept_2, dscale_sum_rows_0, dscale_sum_rows_1, dscale_sum_rows_2,
     dscale_sum_rows_3, dq_0, dq_1, dq_2, dq_3,
@@ -1206,7 +1206,7 @@ def causal_attention_backward_dq_wide(
 @triton.jit
 def causal_attention_backward_dk_part(
     v_ptr, do_sum2_ptr, dp_row_ptr, k_ptr, q_ptr, m_kept_ptr, dk_sum_parts_ptr,
-    dv_sum_parts_ptr, scale, S, B, G, R, F, E, v_0, v_1, v_2, v_3, do_sum2_0, do_sum2_1,
+    dv_sum_parts_ptr, scale, S, B, R, F, E, v_0, v_1, v_2, v_3, do_sum2_0, do_sum2_1,
     do_sum2_2, do_sum2_3, dp_row_0, dp_row_1, dp_row_2, k_0, k_1, k_2, k_3, q_0, q_1, q_2,
     q_3, m_kept_0, m_kept_1, m_kept_2, dk_sum_parts_0, dk_sum_parts_1, dk_sum_parts_2,
     dk_sum_parts_3, dk_sum_parts_4, dv_sum_parts_0, dv_sum_parts_1, dv_sum_parts_2,
@@ -1328,8 +1328,8 @@ def causal_attention_backward_dk_part(
 @triton.jit
 def causal_attention_backward_dk_tiles(
     v_tiles, do_sum2_tiles, dp_row_ptr, k_tiles, q_tiles, m_kept_ptr, dk_ptr, dv_ptr, scale,
-    S, B, G, R, F, E, dp_row_0, dp_row_1, dp_row_2, m_kept_0, m_kept_1, m_kept_2, dk_0,
-    dk_1, dk_2, dk_3, dv_0, dv_1, dv_2, dv_3,
+    S, B, R, F, E, dp_row_0, dp_row_1, dp_row_2, m_kept_0, m_kept_1, m_kept_2, dk_0, dk_1,
+    dk_2, dk_3, dv_0, dv_1, dv_2, dv_3,
     SCALE_IS_TENSOR: tl.constexpr, T: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_D2: tl.constexpr,
 ):  # fmt: skip
@@ -1412,8 +1412,8 @@ def causal_attention_backward_dk_tiles(
 
 @triton.jit
 def causal_attention_backward_dk_wide_dk(
-    v_ptr, do_sum2_ptr, dp_row_ptr, k_ptr, q_ptr, m_kept_ptr, dk_ptr, scale, S, E, B, G, R,
-    F, v_0, v_1, v_2, v_3, do_sum2_0, do_sum2_1, do_sum2_2, do_sum2_3, dp_row_0, dp_row_1,
+    v_ptr, do_sum2_ptr, dp_row_ptr, k_ptr, q_ptr, m_kept_ptr, dk_ptr, scale, S, E, B, R, F,
+    v_0, v_1, v_2, v_3, do_sum2_0, do_sum2_1, do_sum2_2, do_sum2_3, dp_row_0, dp_row_1,
     dp_row_2, k_0, k_1, k_2, k_3, q_0, q_1, q_2, q_3, m_kept_0, m_kept_1, m_kept_2, dk_0,
     dk_1, dk_2, dk_3,
     SCALE_IS_TENSOR: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_D: tl.constexpr,
@@ -1519,8 +1519,8 @@ def causal_attention_backward_dk_wide_dk(
 
 @triton.jit
 def causal_attention_backward_dk_wide_dv(
-    k_ptr, q_ptr, m_kept_ptr, do_sum2_ptr, dv_ptr, scale, S, F, B, G, R, E, k_0, k_1, k_2,
-    k_3, q_0, q_1, q_2, q_3, m_kept_0, m_kept_1, m_kept_2, do_sum2_0, do_sum2_1, do_sum2_2,
+    k_ptr, q_ptr, m_kept_ptr, do_sum2_ptr, dv_ptr, scale, S, F, B, R, E, k_0, k_1, k_2, k_3,
+    q_0, q_1, q_2, q_3, m_kept_0, m_kept_1, m_kept_2, do_sum2_0, do_sum2_1, do_sum2_2,
     do_sum2_3, dv_0, dv_1, dv_2, dv_3,
     SCALE_IS_TENSOR: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_D: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
@@ -1619,8 +1619,8 @@ def causal_attention_backward_dscale_rows(
 def causal_attention_backward_dscale_loop(
     dscale_sum_rows_ptr, dscale_ptr, cols, dscale_sum_rows_col,
     VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1,
-    STAGES: tl.constexpr = 1, CHUNK=0, dscale_sum_part_ptr=None,
+    PASS: tl.constexpr = 0, PARTS_POW2: tl.constexpr = 1, STAGES: tl.constexpr = 1, PARTS=1,
+    CHUNK=0, dscale_sum_part_ptr=None,
 ):  # fmt: skip
     """Each program takes ROWS rows of any width, BLOCK elements at a time, in one pass over each row.
 
@@ -1788,7 +1788,7 @@ def launch_causal_attention_backward_dq(
         grid = (PARTS * B * G * R * lib.cdiv(S, BLOCK_M),)
         causal_attention_backward_dq_part[grid](
             do_sum2, v, dp_row, q, k, m_kept, dscale_sum_rows_parts, dq_sum_parts, scale, S, B, G,
-            R, F, E, *do_sum2.stride(), *v.stride(), *dp_row.stride(), *q.stride(), *k.stride(),
+            F, R, E, *do_sum2.stride(), *v.stride(), *dp_row.stride(), *q.stride(), *k.stride(),
             *m_kept.stride(), *dq_sum_parts.stride(), *lib.strides(dscale_sum_rows_parts, 5),
             SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True, **config,
         )  # fmt: skip
@@ -1803,7 +1803,7 @@ def launch_causal_attention_backward_dq(
         grid = (B * G * R * lib.cdiv(S, BLOCK_M),)
         causal_attention_backward_dq_tiles[grid](
             do_sum2_tiles, v_tiles, dp_row, q_tiles, k_tiles, m_kept, dscale_sum_rows, dq, scale, S,
-            B, G, R, F, E, *dp_row.stride(), *m_kept.stride(), *lib.strides(dscale_sum_rows, 4),
+            B, G, F, R, E, *dp_row.stride(), *m_kept.stride(), *lib.strides(dscale_sum_rows, 4),
             *dq.stride(),
             SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), T=lib.triton_dtype(q),
             enable_fp_fusion=True, **config,
@@ -1811,7 +1811,7 @@ def launch_causal_attention_backward_dq(
     else:
         grid = (B * G * R * lib.cdiv(S, BLOCK_M) * max(1, lib.cdiv(E, BLOCK_D)),)
         causal_attention_backward_dq_wide[grid](
-            do_sum2, v, dp_row, q, k, m_kept, dscale_sum_rows, dq, scale, S, E, B, G, R, F,
+            do_sum2, v, dp_row, q, k, m_kept, dscale_sum_rows, dq, scale, S, E, B, G, F, R,
             *do_sum2.stride(), *v.stride(), *dp_row.stride(), *q.stride(), *k.stride(),
             *m_kept.stride(), *lib.strides(dscale_sum_rows, 4), *dq.stride(),
             SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True, **config,
@@ -1876,7 +1876,7 @@ def launch_causal_attention_backward_dk(q, k, v, m_kept, do_sum2, dp_row, dk, dv
         dv_sum_parts = torch.empty((PARTS, B, G, S, F), dtype=torch.float32, device=do_sum2.device)
         grid = (PARTS * B * G * lib.cdiv(S, BLOCK_M),)
         causal_attention_backward_dk_part[grid](
-            v, do_sum2, dp_row, k, q, m_kept, dk_sum_parts, dv_sum_parts, scale, S, B, G, R, F, E,
+            v, do_sum2, dp_row, k, q, m_kept, dk_sum_parts, dv_sum_parts, scale, S, B, R, F, E,
             *v.stride(), *do_sum2.stride(), *dp_row.stride(), *k.stride(), *q.stride(),
             *m_kept.stride(), *dk_sum_parts.stride(), *dv_sum_parts.stride(),
             SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True, **config,
@@ -1891,22 +1891,22 @@ def launch_causal_attention_backward_dk(q, k, v, m_kept, do_sum2, dp_row, dk, dv
         q_tiles = lib.boxes(q, 1, 1, BLOCK_N, BLOCK_D2)
         grid = (B * G * lib.cdiv(S, BLOCK_M),)
         causal_attention_backward_dk_tiles[grid](
-            v_tiles, do_sum2_tiles, dp_row, k_tiles, q_tiles, m_kept, dk, dv, scale, S, B, G, R, F,
-            E, *dp_row.stride(), *m_kept.stride(), *dk.stride(), *dv.stride(),
+            v_tiles, do_sum2_tiles, dp_row, k_tiles, q_tiles, m_kept, dk, dv, scale, S, B, R, F, E,
+            *dp_row.stride(), *m_kept.stride(), *dk.stride(), *dv.stride(),
             SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), T=lib.triton_dtype(q),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
         grid = (B * G * lib.cdiv(S, BLOCK_M) * max(1, lib.cdiv(E, BLOCK_D)),)
         causal_attention_backward_dk_wide_dk[grid](
-            v, do_sum2, dp_row, k, q, m_kept, dk, scale, S, E, B, G, R, F, *v.stride(),
+            v, do_sum2, dp_row, k, q, m_kept, dk, scale, S, E, B, R, F, *v.stride(),
             *do_sum2.stride(), *dp_row.stride(), *k.stride(), *q.stride(), *m_kept.stride(),
             *dk.stride(),
             SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True, **config,
         )  # fmt: skip
         grid = (B * G * lib.cdiv(S, BLOCK_M) * max(1, lib.cdiv(F, BLOCK_D)),)
         causal_attention_backward_dk_wide_dv[grid](
-            k, q, m_kept, do_sum2, dv, scale, S, F, B, G, R, E, *k.stride(), *q.stride(),
+            k, q, m_kept, do_sum2, dv, scale, S, F, B, R, E, *k.stride(), *q.stride(),
             *m_kept.stride(), *do_sum2.stride(), *dv.stride(),
             SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True, **config,
         )  # fmt: skip

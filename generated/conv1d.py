@@ -86,7 +86,7 @@ def conv1d_taps(
     pad: tl.constexpr, dil: tl.constexpr, COMPUTE: tl.constexpr, PRECISION: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr,
-    PARTS: tl.constexpr = 1, CHUNK=0, y_sum_parts_ptr=None,
+    PARTS=1, CHUNK=0, y_sum_parts_ptr=None,
 ):  # fmt: skip
     """Each program computes BLOCK_M x BLOCK_N sums over a CHUNK, a tap and BLOCK_K channels a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(N2, BLOCK_N)
@@ -392,9 +392,9 @@ def conv1d_window(
 
 @triton.jit
 def conv1d_combine(
-    y_sum_parts_ptr, b_ptr, y_ptr, M, N2, P, F, b_batch, b_n, y_0, y_1, y_2,
+    y_sum_parts_ptr, b_ptr, y_ptr, M, N2, P, F, b_batch, b_n, y_0, y_1, y_2, PARTS,
     groups: tl.constexpr, COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr, PARTS: tl.constexpr, AHEAD: tl.constexpr,
+    BLOCK_N: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
     """Each program adds up the parts of BLOCK_M x BLOCK_N sums, AHEAD parts at a time."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(N2, BLOCK_N)
@@ -428,7 +428,7 @@ def conv1d_tiles(
     RUN_X: tl.constexpr, VEC_W: tl.constexpr, COMPUTE: tl.constexpr,
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
-    PARTS: tl.constexpr = 1, CHUNK=0, y_sum_parts_ptr=None,
+    PARTS=1, CHUNK=0, y_sum_parts_ptr=None,
 ):  # fmt: skip
     """Each program computes a tile of BLOCK_M x BLOCK_N sums over a CHUNK, BLOCK_K terms a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(N2, BLOCK_N)
@@ -894,7 +894,7 @@ def conv1d_backward_dx_taps(
     dil: tl.constexpr, stride: tl.constexpr, COMPUTE: tl.constexpr, PRECISION: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr,
-    PARTS: tl.constexpr = 1, CHUNK=0, dx_sum_parts_ptr=None,
+    PARTS=1, CHUNK=0, dx_sum_parts_ptr=None,
 ):  # fmt: skip
     """Each program computes BLOCK_M x BLOCK_N sums over a CHUNK, a tap and BLOCK_K channels a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(Cg, BLOCK_N)
@@ -1204,9 +1204,9 @@ def conv1d_backward_dx_window(
 
 @triton.jit
 def conv1d_backward_dx_combine(
-    dx_sum_parts_ptr, dx_ptr, M, Cg, L, dx_0, dx_1, dx_2,
+    dx_sum_parts_ptr, dx_ptr, M, Cg, L, dx_0, dx_1, dx_2, PARTS,
     groups: tl.constexpr, COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr, PARTS: tl.constexpr, AHEAD: tl.constexpr,
+    BLOCK_N: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
     """Each program adds up the parts of BLOCK_M x BLOCK_N sums, AHEAD parts at a time."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(Cg, BLOCK_N)
@@ -1238,7 +1238,7 @@ def conv1d_backward_dx_tiles(
     RUN_DY: tl.constexpr, VEC_W: tl.constexpr, RUN_W: tl.constexpr, COMPUTE: tl.constexpr,
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
-    PARTS: tl.constexpr = 1, CHUNK=0, dx_sum_parts_ptr=None,
+    PARTS=1, CHUNK=0, dx_sum_parts_ptr=None,
 ):  # fmt: skip
     """Each program computes a tile of BLOCK_M x BLOCK_N sums over a CHUNK, BLOCK_K terms a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(Cg, BLOCK_N)
@@ -1365,7 +1365,7 @@ def conv1d_backward_dw_taps(
     pad: tl.constexpr, stride: tl.constexpr, COMPUTE: tl.constexpr, PRECISION: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr,
-    PARTS: tl.constexpr = 1, CHUNK=0, dw_sum_parts_ptr=None,
+    PARTS=1, CHUNK=0, dw_sum_parts_ptr=None,
 ):  # fmt: skip
     """Each program computes BLOCK_M x BLOCK_N sums over a CHUNK, a tap and BLOCK_K channels a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(N2, BLOCK_N)
@@ -1431,7 +1431,7 @@ def conv1d_backward_dw_strips(
     groups: tl.constexpr, P: tl.constexpr, STRIP_DIM: tl.constexpr, dil: tl.constexpr,
     pad: tl.constexpr, stride: tl.constexpr, COMPUTE: tl.constexpr, PRECISION: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
-    PARTS: tl.constexpr = 1, CHUNK=0, dw_sum_parts_ptr=None,
+    PARTS=1, CHUNK=0, dw_sum_parts_ptr=None,
 ):  # fmt: skip
     """Each program computes BLOCK_M x BLOCK_N sums over a CHUNK of strips, each of BLOCK_K terms."""
     # A strip is BLOCK_K long along one index, that of STRIP_DIM, and 1 along the others.
@@ -1618,9 +1618,9 @@ def conv1d_backward_dw_window(
 
 @triton.jit
 def conv1d_backward_dw_combine(
-    dw_sum_parts_ptr, dw_ptr, M, N2, F, R, dw_0, dw_1, dw_2,
+    dw_sum_parts_ptr, dw_ptr, M, N2, F, R, dw_0, dw_1, dw_2, PARTS,
     groups: tl.constexpr, COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr, PARTS: tl.constexpr, AHEAD: tl.constexpr,
+    BLOCK_N: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
     """Each program adds up the parts of BLOCK_M x BLOCK_N sums, AHEAD parts at a time."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(N2, BLOCK_N)
@@ -1652,7 +1652,7 @@ def conv1d_backward_dw_tiles(
     RUN_X: tl.constexpr, VEC_DY: tl.constexpr, COMPUTE: tl.constexpr,
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
-    PARTS: tl.constexpr = 1, CHUNK=0, dw_sum_parts_ptr=None,
+    PARTS=1, CHUNK=0, dw_sum_parts_ptr=None,
 ):  # fmt: skip
     """Each program computes a tile of BLOCK_M x BLOCK_N sums over a CHUNK, BLOCK_K terms a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(N2, BLOCK_N)
@@ -1741,8 +1741,8 @@ def conv1d_backward_db_rows(
 def conv1d_backward_db_loop(
     dy_ptr, db_ptr, rows, N, P, dy_n_, dy_row, dy_p, db_row,
     COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1,
-    STAGES: tl.constexpr = 1, CHUNK=0, db_sum_part_ptr=None,
+    PASS: tl.constexpr = 0, PARTS_POW2: tl.constexpr = 1, STAGES: tl.constexpr = 1, PARTS=1,
+    CHUNK=0, db_sum_part_ptr=None,
 ):  # fmt: skip
     """Each program takes ROWS rows of any width, BLOCK elements at a time, in one pass over each row.
 

@@ -109,7 +109,7 @@ def conv3d_taps(
     stride: tl.constexpr, pad: tl.constexpr, COMPUTE: tl.constexpr, PRECISION: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr,
-    PARTS: tl.constexpr = 1, CHUNK=0, y_sum_parts_ptr=None,
+    PARTS=1, CHUNK=0, y_sum_parts_ptr=None,
 ):  # fmt: skip
     """Each program computes BLOCK_M x BLOCK_N sums over a CHUNK, a tap and BLOCK_K channels a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(F, BLOCK_N)
@@ -280,8 +280,9 @@ def conv3d_planes(
 @triton.jit
 def conv3d_combine(
     y_sum_parts_ptr, b_ptr, y_ptr, M, F, OPQ, PQ, O, Q, P, b_n, y_0, y_1, y_2, y_3, y_4,
+    PARTS,
     COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    PARTS: tl.constexpr, AHEAD: tl.constexpr,
+    AHEAD: tl.constexpr,
 ):  # fmt: skip
     """Each program adds up the parts of BLOCK_M x BLOCK_N sums, AHEAD parts at a time."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(F, BLOCK_N)
@@ -318,7 +319,7 @@ def conv3d_tiles(
     VEC_W: tl.constexpr, COMPUTE: tl.constexpr, PRECISION: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr,
-    PARTS: tl.constexpr = 1, CHUNK=0, y_sum_parts_ptr=None,
+    PARTS=1, CHUNK=0, y_sum_parts_ptr=None,
 ):  # fmt: skip
     """Each program computes a tile of BLOCK_M x BLOCK_N sums over a CHUNK, BLOCK_K terms a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(F, BLOCK_N)
@@ -1156,7 +1157,7 @@ def conv3d_backward_dw_taps(
     pad: tl.constexpr, stride: tl.constexpr, COMPUTE: tl.constexpr, PRECISION: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr,
-    PARTS: tl.constexpr = 1, CHUNK=0, dw_sum_parts_ptr=None,
+    PARTS=1, CHUNK=0, dw_sum_parts_ptr=None,
 ):  # fmt: skip
     """Each program computes BLOCK_M x BLOCK_N sums over a CHUNK, a tap and BLOCK_K channels a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(F, BLOCK_N)
@@ -1251,7 +1252,7 @@ def conv3d_backward_dw_strips(
     O: tl.constexpr, P: tl.constexpr, Q: tl.constexpr, STRIP_DIM: tl.constexpr,
     pad: tl.constexpr, stride: tl.constexpr, COMPUTE: tl.constexpr, PRECISION: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
-    PARTS: tl.constexpr = 1, CHUNK=0, dw_sum_parts_ptr=None,
+    PARTS=1, CHUNK=0, dw_sum_parts_ptr=None,
 ):  # fmt: skip
     """Each program computes BLOCK_M x BLOCK_N sums over a CHUNK of strips, each of BLOCK_K terms."""
     # A strip is BLOCK_K long along one index, that of STRIP_DIM, and 1 along the others.
@@ -1342,9 +1343,9 @@ def conv3d_backward_dw_strips(
 
 @triton.jit
 def conv3d_backward_dw_combine(
-    dw_sum_parts_ptr, dw_ptr, M, F, KRS, RS, K, S, R, dw_0, dw_1, dw_2, dw_3, dw_4,
+    dw_sum_parts_ptr, dw_ptr, M, F, KRS, RS, K, S, R, dw_0, dw_1, dw_2, dw_3, dw_4, PARTS,
     COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    PARTS: tl.constexpr, AHEAD: tl.constexpr,
+    AHEAD: tl.constexpr,
 ):  # fmt: skip
     """Each program adds up the parts of BLOCK_M x BLOCK_N sums, AHEAD parts at a time."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(F, BLOCK_N)
@@ -1377,7 +1378,7 @@ def conv3d_backward_dw_tiles(
     VEC_DY: tl.constexpr, COMPUTE: tl.constexpr, PRECISION: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr,
-    PARTS: tl.constexpr = 1, CHUNK=0, dw_sum_parts_ptr=None,
+    PARTS=1, CHUNK=0, dw_sum_parts_ptr=None,
 ):  # fmt: skip
     """Each program computes a tile of BLOCK_M x BLOCK_N sums over a CHUNK, BLOCK_K terms a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(F, BLOCK_N)
@@ -1498,8 +1499,8 @@ def conv3d_backward_db_rows(
 def conv3d_backward_db_loop(
     dy_ptr, db_ptr, F, N, cols, dy_n_, dy_row, dy_opq, db_row,
     COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1,
-    STAGES: tl.constexpr = 1, CHUNK=0, db_sum_part_ptr=None,
+    PASS: tl.constexpr = 0, PARTS_POW2: tl.constexpr = 1, STAGES: tl.constexpr = 1, PARTS=1,
+    CHUNK=0, db_sum_part_ptr=None,
 ):  # fmt: skip
     """Each program takes ROWS rows of any width, BLOCK elements at a time, in one pass over each row.
 

@@ -601,7 +601,7 @@ def conv_transpose2d_backward_dx_taps(
     pad: tl.constexpr, COMPUTE: tl.constexpr, PRECISION: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr,
-    PARTS: tl.constexpr = 1, CHUNK=0, dx_sum_parts_ptr=None,
+    PARTS=1, CHUNK=0, dx_sum_parts_ptr=None,
 ):  # fmt: skip
     """Each program computes BLOCK_M x BLOCK_N sums over a CHUNK, a tap and BLOCK_K channels a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(C, BLOCK_N)
@@ -680,9 +680,9 @@ def conv_transpose2d_backward_dx_taps(
 
 @triton.jit
 def conv_transpose2d_backward_dx_combine(
-    dx_sum_parts_ptr, dx_ptr, M, C, HW, W, H, dx_0, dx_1, dx_2, dx_3,
+    dx_sum_parts_ptr, dx_ptr, M, C, HW, W, H, dx_0, dx_1, dx_2, dx_3, PARTS,
     COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    PARTS: tl.constexpr, AHEAD: tl.constexpr,
+    AHEAD: tl.constexpr,
 ):  # fmt: skip
     """Each program adds up the parts of BLOCK_M x BLOCK_N sums, AHEAD parts at a time."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(C, BLOCK_N)
@@ -713,7 +713,7 @@ def conv_transpose2d_backward_dx_tiles(
     VEC_W: tl.constexpr, COMPUTE: tl.constexpr, PRECISION: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr,
-    PARTS: tl.constexpr = 1, CHUNK=0, dx_sum_parts_ptr=None,
+    PARTS=1, CHUNK=0, dx_sum_parts_ptr=None,
 ):  # fmt: skip
     """Each program computes a tile of BLOCK_M x BLOCK_N sums over a CHUNK, BLOCK_K terms a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(C, BLOCK_N)
@@ -805,7 +805,7 @@ def conv_transpose2d_backward_dw_taps(
     stride: tl.constexpr, COMPUTE: tl.constexpr, PRECISION: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr,
-    PARTS: tl.constexpr = 1, CHUNK=0, dw_sum_parts_ptr=None,
+    PARTS=1, CHUNK=0, dw_sum_parts_ptr=None,
 ):  # fmt: skip
     """Each program computes BLOCK_M x BLOCK_N sums over a CHUNK, a tap and BLOCK_K channels a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(F, BLOCK_N)
@@ -877,9 +877,9 @@ def conv_transpose2d_backward_dw_taps(
 
 @triton.jit
 def conv_transpose2d_backward_dw_combine(
-    dw_sum_parts_ptr, dw_ptr, M, F, RS, S, R, dw_0, dw_1, dw_2, dw_3,
+    dw_sum_parts_ptr, dw_ptr, M, F, RS, S, R, dw_0, dw_1, dw_2, dw_3, PARTS,
     COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    PARTS: tl.constexpr, AHEAD: tl.constexpr,
+    AHEAD: tl.constexpr,
 ):  # fmt: skip
     """Each program adds up the parts of BLOCK_M x BLOCK_N sums, AHEAD parts at a time."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(F, BLOCK_N)
@@ -909,7 +909,7 @@ def conv_transpose2d_backward_dw_tiles(
     VEC_X: tl.constexpr, pad: tl.constexpr, stride: tl.constexpr, VEC_DY: tl.constexpr,
     COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
-    PARTS: tl.constexpr = 1, CHUNK=0, dw_sum_parts_ptr=None,
+    PARTS=1, CHUNK=0, dw_sum_parts_ptr=None,
 ):  # fmt: skip
     """Each program computes a tile of BLOCK_M x BLOCK_N sums over a CHUNK, BLOCK_K terms a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(F, BLOCK_N)

@@ -742,7 +742,7 @@ def conv_transpose3d_backward_dx_taps(
     stride: tl.constexpr, pad: tl.constexpr, COMPUTE: tl.constexpr, PRECISION: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr,
-    PARTS: tl.constexpr = 1, CHUNK=0, dx_sum_parts_ptr=None,
+    PARTS=1, CHUNK=0, dx_sum_parts_ptr=None,
 ):  # fmt: skip
     """Each program computes BLOCK_M x BLOCK_N sums over a CHUNK, a tap and BLOCK_K channels a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(C, BLOCK_N)
@@ -832,9 +832,9 @@ def conv_transpose3d_backward_dx_taps(
 
 @triton.jit
 def conv_transpose3d_backward_dx_combine(
-    dx_sum_parts_ptr, dx_ptr, M, C, DHW, HW, D, W, H, dx_0, dx_1, dx_2, dx_3, dx_4,
+    dx_sum_parts_ptr, dx_ptr, M, C, DHW, HW, D, W, H, dx_0, dx_1, dx_2, dx_3, dx_4, PARTS,
     COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    PARTS: tl.constexpr, AHEAD: tl.constexpr,
+    AHEAD: tl.constexpr,
 ):  # fmt: skip
     """Each program adds up the parts of BLOCK_M x BLOCK_N sums, AHEAD parts at a time."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(C, BLOCK_N)
@@ -867,7 +867,7 @@ def conv_transpose3d_backward_dx_tiles(
     VEC_W: tl.constexpr, COMPUTE: tl.constexpr, PRECISION: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr,
-    PARTS: tl.constexpr = 1, CHUNK=0, dx_sum_parts_ptr=None,
+    PARTS=1, CHUNK=0, dx_sum_parts_ptr=None,
 ):  # fmt: skip
     """Each program computes a tile of BLOCK_M x BLOCK_N sums over a CHUNK, BLOCK_K terms a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(C, BLOCK_N)
@@ -973,7 +973,7 @@ def conv_transpose3d_backward_dw_taps(
     pad: tl.constexpr, stride: tl.constexpr, COMPUTE: tl.constexpr, PRECISION: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr,
-    PARTS: tl.constexpr = 1, CHUNK=0, dw_sum_parts_ptr=None,
+    PARTS=1, CHUNK=0, dw_sum_parts_ptr=None,
 ):  # fmt: skip
     """Each program computes BLOCK_M x BLOCK_N sums over a CHUNK, a tap and BLOCK_K channels a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(F, BLOCK_N)
@@ -1055,9 +1055,9 @@ def conv_transpose3d_backward_dw_taps(
 
 @triton.jit
 def conv_transpose3d_backward_dw_combine(
-    dw_sum_parts_ptr, dw_ptr, M, F, KRS, RS, K, S, R, dw_0, dw_1, dw_2, dw_3, dw_4,
+    dw_sum_parts_ptr, dw_ptr, M, F, KRS, RS, K, S, R, dw_0, dw_1, dw_2, dw_3, dw_4, PARTS,
     COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    PARTS: tl.constexpr, AHEAD: tl.constexpr,
+    AHEAD: tl.constexpr,
 ):  # fmt: skip
     """Each program adds up the parts of BLOCK_M x BLOCK_N sums, AHEAD parts at a time."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(F, BLOCK_N)
@@ -1089,7 +1089,7 @@ def conv_transpose3d_backward_dw_tiles(
     VEC_X: tl.constexpr, pad: tl.constexpr, stride: tl.constexpr, VEC_DY: tl.constexpr,
     COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
-    PARTS: tl.constexpr = 1, CHUNK=0, dw_sum_parts_ptr=None,
+    PARTS=1, CHUNK=0, dw_sum_parts_ptr=None,
 ):  # fmt: skip
     """Each program computes a tile of BLOCK_M x BLOCK_N sums over a CHUNK, BLOCK_K terms a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(F, BLOCK_N)
@@ -1200,8 +1200,8 @@ def conv_transpose3d_backward_db_rows(
 def conv_transpose3d_backward_db_loop(
     dy_ptr, db_ptr, F, N, cols, dy_n_, dy_row, dy_opq, db_row,
     COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1,
-    STAGES: tl.constexpr = 1, CHUNK=0, db_sum_part_ptr=None,
+    PASS: tl.constexpr = 0, PARTS_POW2: tl.constexpr = 1, STAGES: tl.constexpr = 1, PARTS=1,
+    CHUNK=0, db_sum_part_ptr=None,
 ):  # fmt: skip
     """Each program takes ROWS rows of any width, BLOCK elements at a time, in one pass over each row.
 

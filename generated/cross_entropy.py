@@ -52,8 +52,8 @@ def cross_entropy_loop(
     x_ptr, target_ptr, loss_ptr, N, V, x_0, target_row, x_1, loss_row,
     COMPUTE: tl.constexpr, ignore: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
-    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
-    m_part_ptr=None, lse_sum_part_ptr=None,
+    PASS: tl.constexpr = 0, PARTS_POW2: tl.constexpr = 1, PARTS=1, CHUNK=0, m_part_ptr=None,
+    lse_sum_part_ptr=None,
 ):  # fmt: skip
     """Each program takes ROWS rows of any width, BLOCK elements at a time, in one pass over each row.
 
@@ -280,8 +280,8 @@ def cross_entropy_backward_loop(
     dx_col,
     ignore: tl.constexpr, COMPUTE: tl.constexpr, HALF: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
-    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
-    m_part_ptr=None, lse_sum_part_ptr=None,
+    PASS: tl.constexpr = 0, PARTS_POW2: tl.constexpr = 1, PARTS=1, CHUNK=0, m_part_ptr=None,
+    lse_sum_part_ptr=None,
 ):  # fmt: skip
     """Each program takes ROWS rows of any width, BLOCK elements at a time, in two passes over each row.
 

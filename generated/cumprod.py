@@ -316,7 +316,7 @@ def cumprod_backward_dx_rows(
 def cumprod_backward_dx_loop(
     dy_ptr, dx_prod_ptr, dx_ptr, rows, D, dy_b, dy_col, dx_prod_row, dx_prod_col, dx_row,
     COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
+    PASS: tl.constexpr = 0, PARTS_POW2: tl.constexpr = 1, PARTS=1, CHUNK=0,
     dx_sum_part_ptr=None,
 ):  # fmt: skip
     """Each program takes ROWS rows of any width, BLOCK elements at a time, in one pass over each row.

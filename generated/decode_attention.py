@@ -21,7 +21,7 @@ from tritongen import lib, runtime
 @triton.jit
 def decode_attention_forward_part(
     len_ptr, q_ptr, k_ptr, v_ptr, m_parts_ptr, o_sum_parts_ptr, o_sum2_parts_ptr, scale, R,
-    S, B, G, L, E, len_0, q_0, q_1, q_2, q_3, k_0, k_1, k_2, k_3, v_0, v_1, v_2, v_3,
+    S, B, L, E, len_0, q_0, q_1, q_2, q_3, k_0, k_1, k_2, k_3, v_0, v_1, v_2, v_3,
     m_parts_0, m_parts_1, m_parts_2, m_parts_3, o_sum_parts_0, o_sum_parts_1, o_sum_parts_2,
     o_sum_parts_3, o_sum_parts_4, o_sum2_parts_0, o_sum2_parts_1, o_sum2_parts_2,
     o_sum2_parts_3,
@@ -203,9 +203,9 @@ def decode_attention_forward_merge(
 
 @triton.jit
 def decode_attention_forward_tiles(
-    len_ptr, q_tiles, k_tiles, v_tiles, m_kept_ptr, o_sum2_kept_ptr, o_ptr, scale, S, B, H,
-    L, E, R, len_0, m_kept_0, m_kept_1, m_kept_2, o_sum2_kept_0, o_sum2_kept_1,
-    o_sum2_kept_2, o_0, o_1, o_2, o_3,
+    len_ptr, q_tiles, k_tiles, v_tiles, m_kept_ptr, o_sum2_kept_ptr, o_ptr, scale, S, B, L,
+    E, R, len_0, m_kept_0, m_kept_1, m_kept_2, o_sum2_kept_0, o_sum2_kept_1, o_sum2_kept_2,
+    o_0, o_1, o_2, o_3,
     SCALE_IS_TENSOR: tl.constexpr, T: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
 ):  # fmt: skip
@@ -274,9 +274,9 @@ def decode_attention_forward_tiles(
 
 @triton.jit
 def decode_attention_forward_wide(
-    len_ptr, q_ptr, k_ptr, v_ptr, m_kept_ptr, o_sum2_kept_ptr, o_ptr, scale, S, E, B, H, L,
-    R, len_0, q_0, q_1, q_2, q_3, k_0, k_1, k_2, k_3, v_0, v_1, v_2, v_3, m_kept_0,
-    m_kept_1, m_kept_2, o_sum2_kept_0, o_sum2_kept_1, o_sum2_kept_2, o_0, o_1, o_2, o_3,
+    len_ptr, q_ptr, k_ptr, v_ptr, m_kept_ptr, o_sum2_kept_ptr, o_ptr, scale, S, E, B, L, R,
+    len_0, q_0, q_1, q_2, q_3, k_0, k_1, k_2, k_3, v_0, v_1, v_2, v_3, m_kept_0, m_kept_1,
+    m_kept_2, o_sum2_kept_0, o_sum2_kept_1, o_sum2_kept_2, o_0, o_1, o_2, o_3,
     SCALE_IS_TENSOR: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_D: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
@@ -363,7 +363,7 @@ def decode_attention_forward_wide(
 @triton.jit
 def decode_attention_forward_wide_part(
     len_ptr, q_ptr, k_ptr, v_ptr, m_parts_ptr, o_sum_parts_ptr, o_sum2_parts_ptr, scale, S,
-    E, B, H, L, R, len_0, q_0, q_1, q_2, q_3, k_0, k_1, k_2, k_3, v_0, v_1, v_2, v_3,
+    E, B, L, R, len_0, q_0, q_1, q_2, q_3, k_0, k_1, k_2, k_3, v_0, v_1, v_2, v_3,
     m_parts_0, m_parts_1, m_parts_2, m_parts_3, o_sum_parts_0, o_sum_parts_1, o_sum_parts_2,
     o_sum_parts_3, o_sum_parts_4, o_sum2_parts_0, o_sum2_parts_1, o_sum2_parts_2,
     o_sum2_parts_3,
@@ -544,9 +544,9 @@ def launch_decode_attention_forward(q, k, v, len, o, m_kept, o_sum2_kept, scale)
         o_sum2_parts = torch.empty((PARTS, B, H, S), dtype=torch.float32, device=k.device)
         grid = (PARTS * B * G * lib.cdiv(group_rows, BLOCK_M),)
         decode_attention_forward_part[grid](
-            len, q, k, v, m_parts, o_sum_parts, o_sum2_parts, scale, R, S, B, G, L, E,
-            len.stride(0), *q.stride(), *k.stride(), *v.stride(), *m_parts.stride(),
-            *o_sum_parts.stride(), *o_sum2_parts.stride(),
+            len, q, k, v, m_parts, o_sum_parts, o_sum2_parts, scale, R, S, B, L, E, len.stride(0),
+            *q.stride(), *k.stride(), *v.stride(), *m_parts.stride(), *o_sum_parts.stride(),
+            *o_sum2_parts.stride(),
             SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True,
             **lib.config_without(config, "BLOCK_P"),
         )  # fmt: skip
@@ -564,7 +564,7 @@ def launch_decode_attention_forward(q, k, v, len, o, m_kept, o_sum2_kept, scale)
         v_tiles = lib.boxes(v, 1, 1, BLOCK_N, BLOCK_D)
         grid = (B * H * lib.cdiv(S, BLOCK_M),)
         decode_attention_forward_tiles[grid](
-            len, q_tiles, k_tiles, v_tiles, m_kept, o_sum2_kept, o, scale, S, B, H, L, E, R,
+            len, q_tiles, k_tiles, v_tiles, m_kept, o_sum2_kept, o, scale, S, B, L, E, R,
             len.stride(0), *m_kept.stride(), *o_sum2_kept.stride(), *o.stride(),
             SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), T=lib.triton_dtype(q),
             enable_fp_fusion=True, **config,
@@ -576,9 +576,9 @@ def launch_decode_attention_forward(q, k, v, len, o, m_kept, o_sum2_kept, scale)
         o_sum2_parts = torch.empty((PARTS, B, H, S), dtype=torch.float32, device=k.device)
         grid = (PARTS * B * H * lib.cdiv(S, BLOCK_M) * max(1, lib.cdiv(E, BLOCK_D)),)
         decode_attention_forward_wide_part[grid](
-            len, q, k, v, m_parts, o_sum_parts, o_sum2_parts, scale, S, E, B, H, L, R,
-            len.stride(0), *q.stride(), *k.stride(), *v.stride(), *m_parts.stride(),
-            *o_sum_parts.stride(), *o_sum2_parts.stride(),
+            len, q, k, v, m_parts, o_sum_parts, o_sum2_parts, scale, S, E, B, L, R, len.stride(0),
+            *q.stride(), *k.stride(), *v.stride(), *m_parts.stride(), *o_sum_parts.stride(),
+            *o_sum2_parts.stride(),
             SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True,
             **lib.config_without(config, "BLOCK_P"),
         )  # fmt: skip
@@ -593,9 +593,8 @@ def launch_decode_attention_forward(q, k, v, len, o, m_kept, o_sum2_kept, scale)
     else:
         grid = (B * H * lib.cdiv(S, BLOCK_M) * max(1, lib.cdiv(E, BLOCK_D)),)
         decode_attention_forward_wide[grid](
-            len, q, k, v, m_kept, o_sum2_kept, o, scale, S, E, B, H, L, R, len.stride(0),
-            *q.stride(), *k.stride(), *v.stride(), *m_kept.stride(), *o_sum2_kept.stride(),
-            *o.stride(),
+            len, q, k, v, m_kept, o_sum2_kept, o, scale, S, E, B, L, R, len.stride(0), *q.stride(),
+            *k.stride(), *v.stride(), *m_kept.stride(), *o_sum2_kept.stride(), *o.stride(),
             SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True, **config,
         )  # fmt: skip
 
@@ -847,8 +846,8 @@ def decode_attention_backward_do_sum2_loop(
     do_ptr, o_ptr, o_sum2_kept_ptr, do_sum2_ptr, dp_row_ptr, rows, E, do_row, do_col, o_row,
     o_col, o_sum2_kept_row, do_sum2_row, do_sum2_col, dp_row_row,
     VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1,
-    STAGES: tl.constexpr = 1, CHUNK=0, do_sum_part_ptr=None,
+    PASS: tl.constexpr = 0, PARTS_POW2: tl.constexpr = 1, STAGES: tl.constexpr = 1, PARTS=1,
+    CHUNK=0, do_sum_part_ptr=None,
 ):  # fmt: skip
     """Each program takes ROWS rows of any width, BLOCK elements at a time, in one pass over each row.
 
@@ -894,7 +893,7 @@ def decode_attention_backward_do_sum2_loop(
 @triton.jit
 def decode_attention_backward_dq_part(
     len_ptr, do_sum2_ptr, v_ptr, dp_row_ptr, q_ptr, k_ptr, m_kept_ptr,
-    dscale_sum_rows_parts_ptr, dq_sum_parts_ptr, scale, S, B, G, R, L, E, len_0, do_sum2_0,
+    dscale_sum_rows_parts_ptr, dq_sum_parts_ptr, scale, S, B, G, L, E, R, len_0, do_sum2_0,
     do_sum2_1, do_sum2_2, do_sum2_3, v_0, v_1, v_2, v_3, dp_row_0, dp_row_1, dp_row_2, q_0,
     q_1, q_2, q_3, k_0, k_1, k_2, k_3, m_kept_0, m_kept_1, m_kept_2, dq_sum_parts_0,
     dq_sum_parts_1, dq_sum_parts_2, dq_sum_parts_3, dq_sum_parts_4, dscale_sum_rows_parts_0,
@@ -1012,7 +1011,7 @@ def decode_attention_backward_dq_part(
 @triton.jit
 def decode_attention_backward_dq_tiles(
     len_ptr, do_sum2_tiles, v_tiles, dp_row_ptr, q_tiles, k_tiles, m_kept_ptr,
-    dscale_sum_rows_ptr, dq_ptr, scale, S, B, G, R, L, E, len_0, dp_row_0, dp_row_1,
+    dscale_sum_rows_ptr, dq_ptr, scale, S, B, G, L, E, R, len_0, dp_row_0, dp_row_1,
     dp_row_2, m_kept_0, m_kept_1, m_kept_2, dscale_sum_rows_0, dscale_sum_rows_1,
     dscale_sum_rows_2, dscale_sum_rows_3, dq_0, dq_1, dq_2, dq_3,
     SCALE_IS_TENSOR: tl.constexpr, T: tl.constexpr, BLOCK_M: tl.constexpr,
@@ -1097,7 +1096,7 @@ def decode_attention_backward_dq_tiles(
 @triton.jit
 def decode_attention_backward_dq_wide(
     len_ptr, do_sum2_ptr, v_ptr, dp_row_ptr, q_ptr, k_ptr, m_kept_ptr, dscale_sum_rows_ptr,
-    dq_ptr, scale, S, E, B, G, R, L, len_0, do_sum2_0, do_sum2_1, do_sum2_2, do_sum2_3, v_0,
+    dq_ptr, scale, S, E, B, G, L, R, len_0, do_sum2_0, do_sum2_1, do_sum2_2, do_sum2_3, v_0,
     v_1, v_2, v_3, dp_row_0, dp_row_1, dp_row_2, q_0, q_1, q_2, q_3, k_0, k_1, k_2, k_3,
     m_kept_0, m_kept_1, m_kept_2, dscale_sum_rows_0, dscale_sum_rows_1, dscale_sum_rows_2,
     dscale_sum_rows_3, dq_0, dq_1, dq_2, dq_3,
@@ -1220,7 +1219,7 @@ def decode_attention_backward_dq_wide(
 @triton.jit
 def decode_attention_backward_dk_part(
     v_ptr, do_sum2_ptr, len_ptr, dp_row_ptr, k_ptr, q_ptr, m_kept_ptr, dk_sum_parts_ptr,
-    dv_sum_parts_ptr, scale, L, B, G, R, S, E, v_0, v_1, v_2, v_3, do_sum2_0, do_sum2_1,
+    dv_sum_parts_ptr, scale, L, B, R, S, E, v_0, v_1, v_2, v_3, do_sum2_0, do_sum2_1,
     do_sum2_2, do_sum2_3, len_0, dp_row_0, dp_row_1, dp_row_2, k_0, k_1, k_2, k_3, q_0, q_1,
     q_2, q_3, m_kept_0, m_kept_1, m_kept_2, dk_sum_parts_0, dk_sum_parts_1, dk_sum_parts_2,
     dk_sum_parts_3, dk_sum_parts_4, dv_sum_parts_0, dv_sum_parts_1, dv_sum_parts_2,
@@ -1402,8 +1401,8 @@ def decode_attention_backward_dk_merge(
 @triton.jit
 def decode_attention_backward_dk_tiles(
     v_tiles, do_sum2_tiles, len_ptr, dp_row_ptr, k_tiles, q_tiles, m_kept_ptr, dk_ptr,
-    dv_ptr, scale, L, B, G, R, S, E, len_0, dp_row_0, dp_row_1, dp_row_2, m_kept_0,
-    m_kept_1, m_kept_2, dk_0, dk_1, dk_2, dk_3, dv_0, dv_1, dv_2, dv_3,
+    dv_ptr, scale, L, B, R, S, E, len_0, dp_row_0, dp_row_1, dp_row_2, m_kept_0, m_kept_1,
+    m_kept_2, dk_0, dk_1, dk_2, dk_3, dv_0, dv_1, dv_2, dv_3,
     SCALE_IS_TENSOR: tl.constexpr, T: tl.constexpr, HAS_WHOLE_I: tl.constexpr,
     EVEN_I: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_D: tl.constexpr,
@@ -1492,7 +1491,7 @@ def decode_attention_backward_dk_tiles(
 @triton.jit
 def decode_attention_backward_dk_wide(
     v_ptr, do_sum2_ptr, len_ptr, dp_row_ptr, k_ptr, q_ptr, m_kept_ptr, dk_ptr, dv_ptr,
-    scale, L, E, B, G, R, S, v_0, v_1, v_2, v_3, do_sum2_0, do_sum2_1, do_sum2_2, do_sum2_3,
+    scale, L, E, B, R, S, v_0, v_1, v_2, v_3, do_sum2_0, do_sum2_1, do_sum2_2, do_sum2_3,
     len_0, dp_row_0, dp_row_1, dp_row_2, k_0, k_1, k_2, k_3, q_0, q_1, q_2, q_3, m_kept_0,
     m_kept_1, m_kept_2, dk_0, dk_1, dk_2, dk_3, dv_0, dv_1, dv_2, dv_3,
     SCALE_IS_TENSOR: tl.constexpr, HAS_WHOLE_I: tl.constexpr, EVEN_I: tl.constexpr,
@@ -1643,8 +1642,8 @@ def decode_attention_backward_dscale_rows(
 def decode_attention_backward_dscale_loop(
     dscale_sum_rows_ptr, dscale_ptr, cols, dscale_sum_rows_col,
     VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1,
-    STAGES: tl.constexpr = 1, CHUNK=0, dscale_sum_part_ptr=None,
+    PASS: tl.constexpr = 0, PARTS_POW2: tl.constexpr = 1, STAGES: tl.constexpr = 1, PARTS=1,
+    CHUNK=0, dscale_sum_part_ptr=None,
 ):  # fmt: skip
     """Each program takes ROWS rows of any width, BLOCK elements at a time, in one pass over each row.
 
@@ -1809,7 +1808,7 @@ def launch_decode_attention_backward_dq(
         grid = (PARTS * B * G * R * lib.cdiv(S, BLOCK_M),)
         decode_attention_backward_dq_part[grid](
             len, do_sum2, v, dp_row, q, k, m_kept, dscale_sum_rows_parts, dq_sum_parts, scale, S, B,
-            G, R, L, E, len.stride(0), *do_sum2.stride(), *v.stride(), *dp_row.stride(),
+            G, L, E, R, len.stride(0), *do_sum2.stride(), *v.stride(), *dp_row.stride(),
             *q.stride(), *k.stride(), *m_kept.stride(), *dq_sum_parts.stride(),
             *lib.strides(dscale_sum_rows_parts, 5),
             SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True, **config,
@@ -1824,7 +1823,7 @@ def launch_decode_attention_backward_dq(
         grid = (B * G * R * lib.cdiv(S, BLOCK_M),)
         decode_attention_backward_dq_tiles[grid](
             len, do_sum2_tiles, v_tiles, dp_row, q_tiles, k_tiles, m_kept, dscale_sum_rows, dq,
-            scale, S, B, G, R, L, E, len.stride(0), *dp_row.stride(), *m_kept.stride(),
+            scale, S, B, G, L, E, R, len.stride(0), *dp_row.stride(), *m_kept.stride(),
             *lib.strides(dscale_sum_rows, 4), *dq.stride(),
             SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), T=lib.triton_dtype(q),
             enable_fp_fusion=True, **config,
@@ -1832,7 +1831,7 @@ def launch_decode_attention_backward_dq(
     else:
         grid = (B * G * R * lib.cdiv(S, BLOCK_M) * max(1, lib.cdiv(E, BLOCK_D)),)
         decode_attention_backward_dq_wide[grid](
-            len, do_sum2, v, dp_row, q, k, m_kept, dscale_sum_rows, dq, scale, S, E, B, G, R, L,
+            len, do_sum2, v, dp_row, q, k, m_kept, dscale_sum_rows, dq, scale, S, E, B, G, L, R,
             len.stride(0), *do_sum2.stride(), *v.stride(), *dp_row.stride(), *q.stride(),
             *k.stride(), *m_kept.stride(), *lib.strides(dscale_sum_rows, 4), *dq.stride(),
             SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True, **config,
@@ -1891,8 +1890,8 @@ def launch_decode_attention_backward_dk(
         dv_sum_parts = torch.empty((PARTS, B, G, L, E), dtype=torch.float32, device=do_sum2.device)
         grid = (PARTS * B * G * lib.cdiv(L, BLOCK_M),)
         decode_attention_backward_dk_part[grid](
-            v, do_sum2, len, dp_row, k, q, m_kept, dk_sum_parts, dv_sum_parts, scale, L, B, G, R, S,
-            E, *v.stride(), *do_sum2.stride(), len.stride(0), *dp_row.stride(), *k.stride(),
+            v, do_sum2, len, dp_row, k, q, m_kept, dk_sum_parts, dv_sum_parts, scale, L, B, R, S, E,
+            *v.stride(), *do_sum2.stride(), len.stride(0), *dp_row.stride(), *k.stride(),
             *q.stride(), *m_kept.stride(), *dk_sum_parts.stride(), *dv_sum_parts.stride(),
             SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True,
             **lib.config_without(config, "BLOCK_P"),
@@ -1912,8 +1911,8 @@ def launch_decode_attention_backward_dk(
         q_tiles = lib.boxes(q, 1, 1, BLOCK_N, BLOCK_D)
         grid = (B * G * lib.cdiv(L, BLOCK_M),)
         decode_attention_backward_dk_tiles[grid](
-            v_tiles, do_sum2_tiles, len, dp_row, k_tiles, q_tiles, m_kept, dk, dv, scale, L, B, G,
-            R, S, E, len.stride(0), *dp_row.stride(), *m_kept.stride(), *dk.stride(), *dv.stride(),
+            v_tiles, do_sum2_tiles, len, dp_row, k_tiles, q_tiles, m_kept, dk, dv, scale, L, B, R,
+            S, E, len.stride(0), *dp_row.stride(), *m_kept.stride(), *dk.stride(), *dv.stride(),
             SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), T=lib.triton_dtype(q),
             HAS_WHOLE_I=S >= BLOCK_N, EVEN_I=S % BLOCK_N == 0,
             enable_fp_fusion=True, **config,
@@ -1921,7 +1920,7 @@ def launch_decode_attention_backward_dk(
     else:
         grid = (B * G * lib.cdiv(L, BLOCK_M) * max(1, lib.cdiv(E, BLOCK_D)),)
         decode_attention_backward_dk_wide[grid](
-            v, do_sum2, len, dp_row, k, q, m_kept, dk, dv, scale, L, E, B, G, R, S, *v.stride(),
+            v, do_sum2, len, dp_row, k, q, m_kept, dk, dv, scale, L, E, B, R, S, *v.stride(),
             *do_sum2.stride(), len.stride(0), *dp_row.stride(), *k.stride(), *q.stride(),
             *m_kept.stride(), *dk.stride(), *dv.stride(),
             SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), HAS_WHOLE_I=S >= BLOCK_N,

@@ -638,7 +638,7 @@ def depthwise_conv2d_backward_dw_loop(
     x_2, x_3, dw_row,
     PLACE: tl.constexpr, COMPUTE: tl.constexpr, stride: tl.constexpr, pad: tl.constexpr,
     VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
+    PASS: tl.constexpr = 0, PARTS_POW2: tl.constexpr = 1, PARTS=1, CHUNK=0,
     dw_sum_part_ptr=None,
 ):  # fmt: skip
     """Each program takes ROWS rows of any width, BLOCK elements at a time, in one pass over each row.
@@ -750,8 +750,8 @@ def depthwise_conv2d_backward_db_rows(
 def depthwise_conv2d_backward_db_loop(
     dy_ptr, db_ptr, C, N, cols, dy_n, dy_row, dy_pq, db_row,
     COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1,
-    STAGES: tl.constexpr = 1, CHUNK=0, db_sum_part_ptr=None,
+    PASS: tl.constexpr = 0, PARTS_POW2: tl.constexpr = 1, STAGES: tl.constexpr = 1, PARTS=1,
+    CHUNK=0, db_sum_part_ptr=None,
 ):  # fmt: skip
     """Each program takes ROWS rows of any width, BLOCK elements at a time, in one pass over each row.
 

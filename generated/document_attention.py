@@ -22,7 +22,7 @@ from tritongen import lib, runtime
 def document_attention_forward_seen_loop(
     begin_ptr, seen_ptr, rows, S, begin_0, begin_1, seen_row,
     VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
+    PASS: tl.constexpr = 0, PARTS_POW2: tl.constexpr = 1, PARTS=1, CHUNK=0,
     seen_part_ptr=None,
 ):  # fmt: skip
     """Each program takes ROWS rows of any width, BLOCK elements at a time, in one pass over each row.
@@ -59,9 +59,9 @@ def document_attention_forward_seen_loop(
 @triton.jit
 def document_attention_forward_o_part(
     begin_ptr, q_ptr, k_ptr, seen_ptr, v_ptr, m_parts_ptr, o_sum_parts_ptr,
-    o_sum2_parts_ptr, scale, S, B, H, E, begin_0, begin_1, q_0, q_1, q_2, q_3, k_0, k_1,
-    k_2, k_3, seen_0, seen_1, v_0, v_1, v_2, v_3, m_parts_0, m_parts_1, m_parts_2,
-    m_parts_3, o_sum_parts_0, o_sum_parts_1, o_sum_parts_2, o_sum_parts_3, o_sum_parts_4,
+    o_sum2_parts_ptr, scale, S, B, E, begin_0, begin_1, q_0, q_1, q_2, q_3, k_0, k_1, k_2,
+    k_3, seen_0, seen_1, v_0, v_1, v_2, v_3, m_parts_0, m_parts_1, m_parts_2, m_parts_3,
+    o_sum_parts_0, o_sum_parts_1, o_sum_parts_2, o_sum_parts_3, o_sum_parts_4,
     o_sum2_parts_0, o_sum2_parts_1, o_sum2_parts_2, o_sum2_parts_3,
     SCALE_IS_TENSOR: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_D: tl.constexpr, PARTS: tl.constexpr,
@@ -256,7 +256,7 @@ def document_attention_forward_o_merge(
 @triton.jit
 def document_attention_forward_o_tiles(
     begin_ptr, q_tiles, k_tiles, seen_ptr, v_tiles, m_kept_ptr, o_sum2_kept_ptr, o_ptr,
-    scale, S, B, H, E, begin_0, begin_1, seen_0, seen_1, m_kept_0, m_kept_1, m_kept_2,
+    scale, S, B, E, begin_0, begin_1, seen_0, seen_1, m_kept_0, m_kept_1, m_kept_2,
     o_sum2_kept_0, o_sum2_kept_1, o_sum2_kept_2, o_0, o_1, o_2, o_3,
     SCALE_IS_TENSOR: tl.constexpr, T: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
@@ -345,7 +345,7 @@ def document_attention_forward_o_tiles(
 @triton.jit
 def document_attention_forward_o_wide(
     begin_ptr, q_ptr, k_ptr, seen_ptr, v_ptr, m_kept_ptr, o_sum2_kept_ptr, o_ptr, scale, S,
-    E, B, H, begin_0, begin_1, q_0, q_1, q_2, q_3, k_0, k_1, k_2, k_3, seen_0, seen_1, v_0,
+    E, B, begin_0, begin_1, q_0, q_1, q_2, q_3, k_0, k_1, k_2, k_3, seen_0, seen_1, v_0,
     v_1, v_2, v_3, m_kept_0, m_kept_1, m_kept_2, o_sum2_kept_0, o_sum2_kept_1,
     o_sum2_kept_2, o_0, o_1, o_2, o_3,
     SCALE_IS_TENSOR: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_D: tl.constexpr,
@@ -454,9 +454,9 @@ def document_attention_forward_o_wide(
 @triton.jit
 def document_attention_forward_o_wide_part(
     begin_ptr, q_ptr, k_ptr, seen_ptr, v_ptr, m_parts_ptr, o_sum_parts_ptr,
-    o_sum2_parts_ptr, scale, S, E, B, H, begin_0, begin_1, q_0, q_1, q_2, q_3, k_0, k_1,
-    k_2, k_3, seen_0, seen_1, v_0, v_1, v_2, v_3, m_parts_0, m_parts_1, m_parts_2,
-    m_parts_3, o_sum_parts_0, o_sum_parts_1, o_sum_parts_2, o_sum_parts_3, o_sum_parts_4,
+    o_sum2_parts_ptr, scale, S, E, B, begin_0, begin_1, q_0, q_1, q_2, q_3, k_0, k_1, k_2,
+    k_3, seen_0, seen_1, v_0, v_1, v_2, v_3, m_parts_0, m_parts_1, m_parts_2, m_parts_3,
+    o_sum_parts_0, o_sum_parts_1, o_sum_parts_2, o_sum_parts_3, o_sum_parts_4,
     o_sum2_parts_0, o_sum2_parts_1, o_sum2_parts_2, o_sum2_parts_3,
     SCALE_IS_TENSOR: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_D: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, PARTS: tl.constexpr,
@@ -694,7 +694,7 @@ def launch_document_attention_forward_o(
         o_sum2_parts = torch.empty((PARTS, B, H, S), dtype=torch.float32, device=k.device)
         grid = (PARTS * B * H * lib.cdiv(S, BLOCK_M),)
         document_attention_forward_o_part[grid](
-            begin_, q, k, seen, v, m_parts, o_sum_parts, o_sum2_parts, scale, S, B, H, E,
+            begin_, q, k, seen, v, m_parts, o_sum_parts, o_sum2_parts, scale, S, B, E,
             *begin_.stride(), *q.stride(), *k.stride(), *seen.stride(), *v.stride(),
             *m_parts.stride(), *o_sum_parts.stride(), *o_sum2_parts.stride(),
             SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True,
@@ -714,7 +714,7 @@ def launch_document_attention_forward_o(
         v_tiles = lib.boxes(v, 1, 1, BLOCK_N, BLOCK_D)
         grid = (B * H * lib.cdiv(S, BLOCK_M),)
         document_attention_forward_o_tiles[grid](
-            begin_, q_tiles, k_tiles, seen, v_tiles, m_kept, o_sum2_kept, o, scale, S, B, H, E,
+            begin_, q_tiles, k_tiles, seen, v_tiles, m_kept, o_sum2_kept, o, scale, S, B, E,
             *begin_.stride(), *seen.stride(), *m_kept.stride(), *o_sum2_kept.stride(), *o.stride(),
             SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), T=lib.triton_dtype(q),
             enable_fp_fusion=True, **config,
@@ -726,7 +726,7 @@ def launch_document_attention_forward_o(
         o_sum2_parts = torch.empty((PARTS, B, H, S), dtype=torch.float32, device=k.device)
         grid = (PARTS * B * H * lib.cdiv(S, BLOCK_M) * max(1, lib.cdiv(E, BLOCK_D)),)
         document_attention_forward_o_wide_part[grid](
-            begin_, q, k, seen, v, m_parts, o_sum_parts, o_sum2_parts, scale, S, E, B, H,
+            begin_, q, k, seen, v, m_parts, o_sum_parts, o_sum2_parts, scale, S, E, B,
             *begin_.stride(), *q.stride(), *k.stride(), *seen.stride(), *v.stride(),
             *m_parts.stride(), *o_sum_parts.stride(), *o_sum2_parts.stride(),
             SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True,
@@ -743,7 +743,7 @@ def launch_document_attention_forward_o(
     else:
         grid = (B * H * lib.cdiv(S, BLOCK_M) * max(1, lib.cdiv(E, BLOCK_D)),)
         document_attention_forward_o_wide[grid](
-            begin_, q, k, seen, v, m_kept, o_sum2_kept, o, scale, S, E, B, H, *begin_.stride(),
+            begin_, q, k, seen, v, m_kept, o_sum2_kept, o, scale, S, E, B, *begin_.stride(),
             *q.stride(), *k.stride(), *seen.stride(), *v.stride(), *m_kept.stride(),
             *o_sum2_kept.stride(), *o.stride(),
             SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True, **config,
@@ -964,7 +964,7 @@ def document_attention(
 def document_attention_backward_seen_loop(
     begin_ptr, seen_ptr, rows, S, begin_0, begin_1, seen_row,
     VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
+    PASS: tl.constexpr = 0, PARTS_POW2: tl.constexpr = 1, PARTS=1, CHUNK=0,
     seen_part_ptr=None,
 ):  # fmt: skip
     """Each program takes ROWS rows of any width, BLOCK elements at a time, in one pass over each row.
@@ -1027,8 +1027,8 @@ def document_attention_backward_do_sum2_loop(
     do_ptr, o_ptr, o_sum2_kept_ptr, do_sum2_ptr, dp_row_ptr, rows, E, do_row, do_col, o_row,
     o_col, o_sum2_kept_row, do_sum2_row, do_sum2_col, dp_row_row,
     VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1,
-    STAGES: tl.constexpr = 1, CHUNK=0, do_sum_part_ptr=None,
+    PASS: tl.constexpr = 0, PARTS_POW2: tl.constexpr = 1, STAGES: tl.constexpr = 1, PARTS=1,
+    CHUNK=0, do_sum_part_ptr=None,
 ):  # fmt: skip
     """Each program takes ROWS rows of any width, BLOCK elements at a time, in one pass over each row.
 
@@ -1074,7 +1074,7 @@ def document_attention_backward_do_sum2_loop(
 @triton.jit
 def document_attention_backward_dq_part(
     begin_ptr, do_sum2_ptr, v_ptr, dp_row_ptr, q_ptr, k_ptr, m_kept_ptr, seen_ptr,
-    dscale_sum_rows_parts_ptr, dq_sum_parts_ptr, scale, S, B, H, E, begin_0, begin_1,
+    dscale_sum_rows_parts_ptr, dq_sum_parts_ptr, scale, S, B, E, begin_0, begin_1,
     do_sum2_0, do_sum2_1, do_sum2_2, do_sum2_3, v_0, v_1, v_2, v_3, dp_row_0, dp_row_1,
     dp_row_2, q_0, q_1, q_2, q_3, k_0, k_1, k_2, k_3, m_kept_0, m_kept_1, m_kept_2, seen_0,
     seen_1, dq_sum_parts_0, dq_sum_parts_1, dq_sum_parts_2, dq_sum_parts_3, dq_sum_parts_4,
@@ -1209,7 +1209,7 @@ def document_attention_backward_dq_part(
 @triton.jit
 def document_attention_backward_dq_tiles(
     begin_ptr, do_sum2_tiles, v_tiles, dp_row_ptr, q_tiles, k_tiles, m_kept_ptr, seen_ptr,
-    dscale_sum_rows_ptr, dq_ptr, scale, S, B, H, E, begin_0, begin_1, dp_row_0, dp_row_1,
+    dscale_sum_rows_ptr, dq_ptr, scale, S, B, E, begin_0, begin_1, dp_row_0, dp_row_1,
     dp_row_2, m_kept_0, m_kept_1, m_kept_2, seen_0, seen_1, dscale_sum_rows_0,
     dscale_sum_rows_1, dscale_sum_rows_2, dq_0, dq_1, dq_2, dq_3,
     SCALE_IS_TENSOR: tl.constexpr, T: tl.constexpr, BLOCK_M: tl.constexpr,
@@ -1309,7 +1309,7 @@ def document_attention_backward_dq_tiles(
 @triton.jit
 def document_attention_backward_dq_wide(
     begin_ptr, do_sum2_ptr, v_ptr, dp_row_ptr, q_ptr, k_ptr, m_kept_ptr, seen_ptr,
-    dscale_sum_rows_ptr, dq_ptr, scale, S, E, B, H, begin_0, begin_1, do_sum2_0, do_sum2_1,
+    dscale_sum_rows_ptr, dq_ptr, scale, S, E, B, begin_0, begin_1, do_sum2_0, do_sum2_1,
     do_sum2_2, do_sum2_3, v_0, v_1, v_2, v_3, dp_row_0, dp_row_1, dp_row_2, q_0, q_1, q_2,
     q_3, k_0, k_1, k_2, k_3, m_kept_0, m_kept_1, m_kept_2, seen_0, seen_1,
     dscale_sum_rows_0, dscale_sum_rows_1, dscale_sum_rows_2, dq_0, dq_1, dq_2, dq_3,
@@ -1454,7 +1454,7 @@ def document_attention_backward_dq_wide(
 @triton.jit
 def document_attention_backward_dk_part(
     begin_ptr, v_ptr, do_sum2_ptr, dp_row_ptr, k_ptr, q_ptr, m_kept_ptr, dk_sum_parts_ptr,
-    dv_sum_parts_ptr, scale, S, B, H, E, begin_0, begin_1, v_0, v_1, v_2, v_3, do_sum2_0,
+    dv_sum_parts_ptr, scale, S, B, E, begin_0, begin_1, v_0, v_1, v_2, v_3, do_sum2_0,
     do_sum2_1, do_sum2_2, do_sum2_3, dp_row_0, dp_row_1, dp_row_2, k_0, k_1, k_2, k_3, q_0,
     q_1, q_2, q_3, m_kept_0, m_kept_1, m_kept_2, dk_sum_parts_0, dk_sum_parts_1,
     dk_sum_parts_2, dk_sum_parts_3, dk_sum_parts_4, dv_sum_parts_0, dv_sum_parts_1,
@@ -1611,7 +1611,7 @@ def document_attention_backward_dk_part(
 @triton.jit
 def document_attention_backward_dk_tiles(
     begin_ptr, v_tiles, do_sum2_tiles, dp_row_ptr, k_tiles, q_tiles, m_kept_ptr, dk_ptr,
-    dv_ptr, scale, S, B, H, E, begin_0, begin_1, dp_row_0, dp_row_1, dp_row_2, m_kept_0,
+    dv_ptr, scale, S, B, E, begin_0, begin_1, dp_row_0, dp_row_1, dp_row_2, m_kept_0,
     m_kept_1, m_kept_2, dk_0, dk_1, dk_2, dk_3, dv_0, dv_1, dv_2, dv_3,
     SCALE_IS_TENSOR: tl.constexpr, T: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
@@ -1729,9 +1729,9 @@ def document_attention_backward_dk_tiles(
 @triton.jit
 def document_attention_backward_dk_wide(
     begin_ptr, v_ptr, do_sum2_ptr, dp_row_ptr, k_ptr, q_ptr, m_kept_ptr, dk_ptr, dv_ptr,
-    scale, S, E, B, H, begin_0, begin_1, v_0, v_1, v_2, v_3, do_sum2_0, do_sum2_1,
-    do_sum2_2, do_sum2_3, dp_row_0, dp_row_1, dp_row_2, k_0, k_1, k_2, k_3, q_0, q_1, q_2,
-    q_3, m_kept_0, m_kept_1, m_kept_2, dk_0, dk_1, dk_2, dk_3, dv_0, dv_1, dv_2, dv_3,
+    scale, S, E, B, begin_0, begin_1, v_0, v_1, v_2, v_3, do_sum2_0, do_sum2_1, do_sum2_2,
+    do_sum2_3, dp_row_0, dp_row_1, dp_row_2, k_0, k_1, k_2, k_3, q_0, q_1, q_2, q_3,
+    m_kept_0, m_kept_1, m_kept_2, dk_0, dk_1, dk_2, dk_3, dv_0, dv_1, dv_2, dv_3,
     SCALE_IS_TENSOR: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_D: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
@@ -1909,8 +1909,8 @@ def document_attention_backward_dscale_rows(
 def document_attention_backward_dscale_loop(
     dscale_sum_rows_ptr, dscale_ptr, cols, dscale_sum_rows_col,
     VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1,
-    STAGES: tl.constexpr = 1, CHUNK=0, dscale_sum_part_ptr=None,
+    PASS: tl.constexpr = 0, PARTS_POW2: tl.constexpr = 1, STAGES: tl.constexpr = 1, PARTS=1,
+    CHUNK=0, dscale_sum_part_ptr=None,
 ):  # fmt: skip
     """Each program takes ROWS rows of any width, BLOCK elements at a time, in one pass over each row.
 
@@ -2092,7 +2092,7 @@ def launch_document_attention_backward_dq(
         grid = (PARTS * B * H * lib.cdiv(S, BLOCK_M),)
         document_attention_backward_dq_part[grid](
             begin_, do_sum2, v, dp_row, q, k, m_kept, seen, dscale_sum_rows_parts, dq_sum_parts,
-            scale, S, B, H, E, *begin_.stride(), *do_sum2.stride(), *v.stride(), *dp_row.stride(),
+            scale, S, B, E, *begin_.stride(), *do_sum2.stride(), *v.stride(), *dp_row.stride(),
             *q.stride(), *k.stride(), *m_kept.stride(), *seen.stride(), *dq_sum_parts.stride(),
             *lib.strides(dscale_sum_rows_parts, 4),
             SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True, **config,
@@ -2107,7 +2107,7 @@ def launch_document_attention_backward_dq(
         grid = (B * H * lib.cdiv(S, BLOCK_M),)
         document_attention_backward_dq_tiles[grid](
             begin_, do_sum2_tiles, v_tiles, dp_row, q_tiles, k_tiles, m_kept, seen, dscale_sum_rows,
-            dq, scale, S, B, H, E, *begin_.stride(), *dp_row.stride(), *m_kept.stride(),
+            dq, scale, S, B, E, *begin_.stride(), *dp_row.stride(), *m_kept.stride(),
             *seen.stride(), *lib.strides(dscale_sum_rows, 3), *dq.stride(),
             SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), T=lib.triton_dtype(q),
             enable_fp_fusion=True, **config,
@@ -2115,7 +2115,7 @@ def launch_document_attention_backward_dq(
     else:
         grid = (B * H * lib.cdiv(S, BLOCK_M) * max(1, lib.cdiv(E, BLOCK_D)),)
         document_attention_backward_dq_wide[grid](
-            begin_, do_sum2, v, dp_row, q, k, m_kept, seen, dscale_sum_rows, dq, scale, S, E, B, H,
+            begin_, do_sum2, v, dp_row, q, k, m_kept, seen, dscale_sum_rows, dq, scale, S, E, B,
             *begin_.stride(), *do_sum2.stride(), *v.stride(), *dp_row.stride(), *q.stride(),
             *k.stride(), *m_kept.stride(), *seen.stride(), *lib.strides(dscale_sum_rows, 3),
             *dq.stride(),
@@ -2172,7 +2172,7 @@ def launch_document_attention_backward_dk(
         dv_sum_parts = torch.empty((PARTS, B, H, S, E), dtype=torch.float32, device=do_sum2.device)
         grid = (PARTS * B * H * lib.cdiv(S, BLOCK_M),)
         document_attention_backward_dk_part[grid](
-            begin_, v, do_sum2, dp_row, k, q, m_kept, dk_sum_parts, dv_sum_parts, scale, S, B, H, E,
+            begin_, v, do_sum2, dp_row, k, q, m_kept, dk_sum_parts, dv_sum_parts, scale, S, B, E,
             *begin_.stride(), *v.stride(), *do_sum2.stride(), *dp_row.stride(), *k.stride(),
             *q.stride(), *m_kept.stride(), *dk_sum_parts.stride(), *dv_sum_parts.stride(),
             SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True, **config,
@@ -2187,14 +2187,14 @@ def launch_document_attention_backward_dk(
         grid = (B * H * lib.cdiv(S, BLOCK_M),)
         document_attention_backward_dk_tiles[grid](
             begin_, v_tiles, do_sum2_tiles, dp_row, k_tiles, q_tiles, m_kept, dk, dv, scale, S, B,
-            H, E, *begin_.stride(), *dp_row.stride(), *m_kept.stride(), *dk.stride(), *dv.stride(),
+            E, *begin_.stride(), *dp_row.stride(), *m_kept.stride(), *dk.stride(), *dv.stride(),
             SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), T=lib.triton_dtype(q),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
         grid = (B * H * lib.cdiv(S, BLOCK_M) * max(1, lib.cdiv(E, BLOCK_D)),)
         document_attention_backward_dk_wide[grid](
-            begin_, v, do_sum2, dp_row, k, q, m_kept, dk, dv, scale, S, E, B, H, *begin_.stride(),
+            begin_, v, do_sum2, dp_row, k, q, m_kept, dk, dv, scale, S, E, B, *begin_.stride(),
             *v.stride(), *do_sum2.stride(), *dp_row.stride(), *k.stride(), *q.stride(),
             *m_kept.stride(), *dk.stride(), *dv.stride(),
             SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True, **config,

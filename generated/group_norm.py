@@ -150,9 +150,8 @@ def group_norm_forward_loop(
     y_col,
     COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, groups: tl.constexpr,
     VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1,
-    STAGES: tl.constexpr = 1, CHUNK=0, mu_part_ptr=None, var_sum_part_ptr=None,
-    var_sum_count_ptr=None,
+    PASS: tl.constexpr = 0, PARTS_POW2: tl.constexpr = 1, STAGES: tl.constexpr = 1, PARTS=1,
+    CHUNK=0, mu_part_ptr=None, var_sum_part_ptr=None, var_sum_count_ptr=None,
 ):  # fmt: skip
     """Each program takes ROWS rows of any width, BLOCK elements at a time, in two passes over each row.
 
@@ -263,9 +262,8 @@ def group_norm_forward_channels_loop(
     bias_c1, bias_c0, y_n, y_c1, y_c0, y_b,
     PLACE: tl.constexpr, COMPUTE: tl.constexpr, groups: tl.constexpr,
     EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1,
-    STAGES: tl.constexpr = 1, CHUNK=0, mu_part_ptr=None, var_sum_part_ptr=None,
-    var_sum_count_ptr=None,
+    PASS: tl.constexpr = 0, PARTS_POW2: tl.constexpr = 1, STAGES: tl.constexpr = 1, PARTS=1,
+    CHUNK=0, mu_part_ptr=None, var_sum_part_ptr=None, var_sum_count_ptr=None,
 ):  # fmt: skip
     """Each program takes ROWS rows of any width, BLOCK elements at a time, in two passes over each row.
 
@@ -805,7 +803,7 @@ def group_norm_backward_dy_rsqrt_sum_loop(
     dbias_partial_row, dgain_partial_row, dmu_sum_partial_row,
     EPS_IS_TENSOR: tl.constexpr, COMPUTE: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
-    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
+    PASS: tl.constexpr = 0, PARTS_POW2: tl.constexpr = 1, PARTS=1, CHUNK=0,
     dy_rsqrt_sum_part_ptr=None, dbias_partial_part_ptr=None, dgain_partial_part_ptr=None,
     dmu_sum_partial_part_ptr=None,
 ):  # fmt: skip
@@ -933,7 +931,7 @@ def group_norm_backward_dvar_sum_loop(
     gain_col, dmu_sum_partial_row, dmu_sum_partial_col, dvar_sum_row, dmu_sum_row,
     COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, groups: tl.constexpr,
     VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
+    PASS: tl.constexpr = 0, PARTS_POW2: tl.constexpr = 1, PARTS=1, CHUNK=0,
     dvar_sum_part_ptr=None, dmu_sum_part_ptr=None,
 ):  # fmt: skip
     """Each program takes ROWS rows of any width, BLOCK elements at a time, in one pass over each row.
@@ -1067,7 +1065,7 @@ def group_norm_backward_dgain_loop(
     dgain_partial_ptr, dbias_partial_ptr, dgain_ptr, dbias_ptr, rows, N, dgain_partial_col,
     dgain_partial_row, dbias_partial_col, dbias_partial_row, dgain_row, dbias_row,
     COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
+    PASS: tl.constexpr = 0, PARTS_POW2: tl.constexpr = 1, PARTS=1, CHUNK=0,
     dgain_sum_part_ptr=None, dbias_sum_part_ptr=None,
 ):  # fmt: skip
     """Each program takes ROWS rows of any width, BLOCK elements at a time, in one pass over each row.
@@ -1155,7 +1153,7 @@ def group_norm_backward_deps_loop(
     dy_rsqrt_sum_col, gain_c1c0,
     COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, groups: tl.constexpr,
     VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
+    PASS: tl.constexpr = 0, PARTS_POW2: tl.constexpr = 1, PARTS=1, CHUNK=0,
     deps_sum_part_ptr=None,
 ):  # fmt: skip
     """Each program takes ROWS rows of any width, BLOCK elements at a time, in one pass over each row.

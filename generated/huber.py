@@ -52,7 +52,7 @@ def huber_loop(
     x_ptr, t_ptr, loss_ptr, delta, cols, x_col, t_col,
     COMPUTE: tl.constexpr, DELTA_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
-    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
+    PASS: tl.constexpr = 0, PARTS_POW2: tl.constexpr = 1, PARTS=1, CHUNK=0,
     loss_sum_part_ptr=None,
 ):  # fmt: skip
     """Each program takes ROWS rows of any width, BLOCK elements at a time, in one pass over each row.
@@ -438,7 +438,7 @@ def huber_backward_ddelta_loop(
     x_ptr, t_ptr, ddelta_ptr, delta, dloss, cols, x_col, t_col,
     COMPUTE: tl.constexpr, DELTA_IS_TENSOR: tl.constexpr, DLOSS_IS_TENSOR: tl.constexpr,
     VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
+    PASS: tl.constexpr = 0, PARTS_POW2: tl.constexpr = 1, PARTS=1, CHUNK=0,
     ddelta_sum_part_ptr=None,
 ):  # fmt: skip
     """Each program takes ROWS rows of any width, BLOCK elements at a time, in one pass over each row.

@@ -57,7 +57,7 @@ def instance_norm_forward_loop(
     x_col, mu_kept_row, var_kept_row, gain_c, bias_c, y_row, y_col,
     COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
-    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
+    PASS: tl.constexpr = 0, PARTS_POW2: tl.constexpr = 1, PARTS=1, CHUNK=0,
     mu_part_ptr=None, var_sum_part_ptr=None, var_sum_count_ptr=None,
 ):  # fmt: skip
     """Each program takes ROWS rows of any width, BLOCK elements at a time, in two passes over each row.
@@ -228,7 +228,7 @@ def instance_norm_forward_channels_loop(
     y_col,
     COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
-    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
+    PASS: tl.constexpr = 0, PARTS_POW2: tl.constexpr = 1, PARTS=1, CHUNK=0,
     mu_part_ptr=None, var_sum_part_ptr=None, var_sum_count_ptr=None,
 ):  # fmt: skip
     """Each program takes ROWS rows of any width, BLOCK elements at a time, in two passes over each row.
@@ -718,7 +718,7 @@ def instance_norm_backward_dx_loop(
     mu_kept_row, gain_c, dy_rsqrt_sum_row, dgain_partial_row, dmu_sum_row, dx_row, dx_col,
     EPS_IS_TENSOR: tl.constexpr, COMPUTE: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
-    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
+    PASS: tl.constexpr = 0, PARTS_POW2: tl.constexpr = 1, PARTS=1, CHUNK=0,
     dy_rsqrt_sum_part_ptr=None, dgain_partial_part_ptr=None, dmu_sum_part_ptr=None,
 ):  # fmt: skip
     """Each program takes ROWS rows of any width, BLOCK elements at a time, in two passes over each row.
@@ -995,7 +995,7 @@ def instance_norm_backward_dx_channels_loop(
     dgain_partial_n, dgain_partial_c, dmu_sum_n, dmu_sum_c, dx_n, dx_c, dx_col,
     EPS_IS_TENSOR: tl.constexpr, COMPUTE: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
-    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
+    PASS: tl.constexpr = 0, PARTS_POW2: tl.constexpr = 1, PARTS=1, CHUNK=0,
     dy_rsqrt_sum_part_ptr=None, dgain_partial_part_ptr=None, dmu_sum_part_ptr=None,
 ):  # fmt: skip
     """Each program takes ROWS rows of any width, BLOCK elements at a time, in two passes over each row.
@@ -1134,7 +1134,7 @@ def instance_norm_backward_dgain_loop(
     dgain_partial_ptr, dmu_sum_ptr, dgain_ptr, dbias_ptr, C, N, dgain_partial_col,
     dgain_partial_row, dmu_sum_col, dmu_sum_row, dgain_row, dbias_row,
     COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
+    PASS: tl.constexpr = 0, PARTS_POW2: tl.constexpr = 1, PARTS=1, CHUNK=0,
     dgain_sum_part_ptr=None, dbias_sum_part_ptr=None,
 ):  # fmt: skip
     """Each program takes ROWS rows of any width, BLOCK elements at a time, in one pass over each row.
@@ -1217,7 +1217,7 @@ def instance_norm_backward_deps_loop(
     dy_rsqrt_sum_col, gain_c,
     COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
-    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
+    PASS: tl.constexpr = 0, PARTS_POW2: tl.constexpr = 1, PARTS=1, CHUNK=0,
     deps_sum_part_ptr=None,
 ):  # fmt: skip
     """Each program takes ROWS rows of any width, BLOCK elements at a time, in one pass over each row.

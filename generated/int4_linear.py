@@ -22,7 +22,7 @@ def int4_linear_tiles(
     x_ptr, w_ptr, s_ptr, y_ptr, M, N, K, pairs, x_m, x_k, w_0, w_1, s_0, s_1, y_m, y_n,
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
-    PARTS: tl.constexpr = 1, CHUNK=0, y_sum_parts_ptr=None,
+    PARTS=1, CHUNK=0, y_sum_parts_ptr=None,
 ):  # fmt: skip
     """Each program computes a tile of BLOCK_M x BLOCK_N sums over a CHUNK, BLOCK_K terms a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(N, BLOCK_N)
@@ -66,8 +66,8 @@ def int4_linear_tiles(
 
 @triton.jit
 def int4_linear_combine(
-    y_sum_parts_ptr, y_ptr, M, N, y_m, y_n,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, PARTS: tl.constexpr, AHEAD: tl.constexpr,
+    y_sum_parts_ptr, y_ptr, M, N, y_m, y_n, PARTS,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
     """Each program adds up the parts of BLOCK_M x BLOCK_N sums, AHEAD parts at a time."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(N, BLOCK_N)
@@ -254,7 +254,7 @@ def int4_linear_backward_dx_tiles(
     dy_ptr, s_ptr, w_ptr, dx_ptr, M, K, N, dy_m, dy_n, s_0, s_1, w_0, w_1, dx_m, dx_n,
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
-    PARTS: tl.constexpr = 1, CHUNK=0, dx_sum_parts_ptr=None,
+    PARTS=1, CHUNK=0, dx_sum_parts_ptr=None,
 ):  # fmt: skip
     """Each program computes a tile of BLOCK_M x BLOCK_N sums over a CHUNK, BLOCK_K terms a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(K, BLOCK_N)
@@ -293,8 +293,8 @@ def int4_linear_backward_dx_tiles(
 
 @triton.jit
 def int4_linear_backward_dx_combine(
-    dx_sum_parts_ptr, dx_ptr, M, K, dx_m, dx_n,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, PARTS: tl.constexpr, AHEAD: tl.constexpr,
+    dx_sum_parts_ptr, dx_ptr, M, K, dx_m, dx_n, PARTS,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
     """Each program adds up the parts of BLOCK_M x BLOCK_N sums, AHEAD parts at a time."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(K, BLOCK_N)

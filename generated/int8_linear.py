@@ -20,7 +20,7 @@ def int8_linear_persistent(
     x_tiles, w_tiles, sx_ptr, sw_ptr, y_tiles, y_ptr, M, N, K, sx_m, sw_n, y_m, y_n,
     TRANS_X: tl.constexpr, TRANS_W: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
-    PARTS: tl.constexpr = 1, CHUNK=0, acc_parts_ptr=None,
+    PARTS=1, CHUNK=0, acc_parts_ptr=None,
 ):  # fmt: skip
     """Each program computes several tiles of BLOCK_M x BLOCK_N sums over a CHUNK, BLOCK_K terms a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(N, BLOCK_N)
@@ -65,7 +65,7 @@ def int8_linear_tiles(
     x_ptr, w_ptr, sx_ptr, sw_ptr, y_ptr, M, N, K, x_m, x_k, w_n, w_k, sx_m, sw_n, y_m, y_n,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr,
-    PARTS: tl.constexpr = 1, CHUNK=0, acc_parts_ptr=None,
+    PARTS=1, CHUNK=0, acc_parts_ptr=None,
 ):  # fmt: skip
     """Each program computes a tile of BLOCK_M x BLOCK_N sums over a CHUNK, BLOCK_K terms a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(N, BLOCK_N)
@@ -121,8 +121,8 @@ def int8_linear_nest(
 
 @triton.jit
 def int8_linear_combine(
-    acc_parts_ptr, sx_ptr, sw_ptr, y_ptr, M, N, sx_m, sw_n, y_m, y_n,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, PARTS: tl.constexpr, AHEAD: tl.constexpr,
+    acc_parts_ptr, sx_ptr, sw_ptr, y_ptr, M, N, sx_m, sw_n, y_m, y_n, PARTS,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
     """Each program adds up the parts of BLOCK_M x BLOCK_N sums, AHEAD parts at a time."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(N, BLOCK_N)
@@ -319,7 +319,7 @@ def int8_linear_backward_acc_persistent(
     x_tiles, w_tiles, acc_tiles, acc_ptr, M, N, K, acc_m, acc_n,
     TRANS_X: tl.constexpr, TRANS_W: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
-    PARTS: tl.constexpr = 1, CHUNK=0, acc_parts_ptr=None,
+    PARTS=1, CHUNK=0, acc_parts_ptr=None,
 ):  # fmt: skip
     """Each program computes several tiles of BLOCK_M x BLOCK_N sums over a CHUNK, BLOCK_K terms a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(N, BLOCK_N)
@@ -362,7 +362,7 @@ def int8_linear_backward_acc_tiles(
     x_ptr, w_ptr, acc_ptr, M, N, K, x_m, x_k, w_n, w_k, acc_m, acc_n,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr,
-    PARTS: tl.constexpr = 1, CHUNK=0, acc_parts_ptr=None,
+    PARTS=1, CHUNK=0, acc_parts_ptr=None,
 ):  # fmt: skip
     """Each program computes a tile of BLOCK_M x BLOCK_N sums over a CHUNK, BLOCK_K terms a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(N, BLOCK_N)
@@ -409,8 +409,8 @@ def int8_linear_backward_acc_nest(
 
 @triton.jit
 def int8_linear_backward_acc_combine(
-    acc_parts_ptr, acc_ptr, M, N, acc_m, acc_n,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, PARTS: tl.constexpr, AHEAD: tl.constexpr,
+    acc_parts_ptr, acc_ptr, M, N, acc_m, acc_n, PARTS,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
     """Each program adds up the parts of BLOCK_M x BLOCK_N sums, AHEAD parts at a time."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(N, BLOCK_N)

@@ -115,7 +115,7 @@ def linear_persistent(
     TRANS_X: tl.constexpr, TRANS_W: tl.constexpr, COMPUTE: tl.constexpr,
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
-    PARTS: tl.constexpr = 1, CHUNK=0, y_sum_parts_ptr=None,
+    PARTS=1, CHUNK=0, y_sum_parts_ptr=None,
 ):  # fmt: skip
     """Each program computes several tiles of BLOCK_M x BLOCK_N sums over a CHUNK, BLOCK_K terms a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(N, BLOCK_N)
@@ -198,7 +198,7 @@ def linear_tiles(
     x_ptr, w_ptr, b_ptr, y_ptr, M, N, K, x_m, x_k, w_n, w_k, b_n, y_m, y_n,
     COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
-    LANES: tl.constexpr = False, PARTS: tl.constexpr = 1, CHUNK=0, y_sum_parts_ptr=None,
+    LANES: tl.constexpr = False, PARTS=1, CHUNK=0, y_sum_parts_ptr=None,
 ):  # fmt: skip
     """Each program computes a tile of BLOCK_M x BLOCK_N sums over a CHUNK, BLOCK_K terms a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(N, BLOCK_N)
@@ -231,9 +231,9 @@ def linear_tiles(
 
 @triton.jit
 def linear_combine(
-    y_sum_parts_ptr, b_ptr, y_ptr, M, N, b_n, y_m, y_n,
+    y_sum_parts_ptr, b_ptr, y_ptr, M, N, b_n, y_m, y_n, PARTS,
     COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    PARTS: tl.constexpr, AHEAD: tl.constexpr,
+    AHEAD: tl.constexpr,
 ):  # fmt: skip
     """Each program adds up the parts of BLOCK_M x BLOCK_N sums, AHEAD parts at a time."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(N, BLOCK_N)
@@ -583,7 +583,7 @@ def linear_backward_dx_persistent(
     TRANS_DY: tl.constexpr, TRANS_W: tl.constexpr, COMPUTE: tl.constexpr,
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
-    PARTS: tl.constexpr = 1, CHUNK=0, dx_sum_parts_ptr=None,
+    PARTS=1, CHUNK=0, dx_sum_parts_ptr=None,
 ):  # fmt: skip
     """Each program computes several tiles of BLOCK_M x BLOCK_N sums over a CHUNK, BLOCK_K terms a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(K, BLOCK_N)
@@ -668,7 +668,7 @@ def linear_backward_dx_tiles(
     dy_ptr, w_ptr, dx_ptr, M, K, N, dy_m, dy_n, w_n, w_n2, dx_m, dx_n,
     COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
-    LANES: tl.constexpr = False, PARTS: tl.constexpr = 1, CHUNK=0, dx_sum_parts_ptr=None,
+    LANES: tl.constexpr = False, PARTS=1, CHUNK=0, dx_sum_parts_ptr=None,
 ):  # fmt: skip
     """Each program computes a tile of BLOCK_M x BLOCK_N sums over a CHUNK, BLOCK_K terms a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(K, BLOCK_N)
@@ -700,9 +700,9 @@ def linear_backward_dx_tiles(
 
 @triton.jit
 def linear_backward_dx_combine(
-    dx_sum_parts_ptr, dx_ptr, M, K, dx_m, dx_n,
+    dx_sum_parts_ptr, dx_ptr, M, K, dx_m, dx_n, PARTS,
     COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    PARTS: tl.constexpr, AHEAD: tl.constexpr,
+    AHEAD: tl.constexpr,
 ):  # fmt: skip
     """Each program adds up the parts of BLOCK_M x BLOCK_N sums, AHEAD parts at a time."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(K, BLOCK_N)
@@ -740,8 +740,8 @@ def linear_backward_db_rows(
 def linear_backward_db_loop(
     dy_ptr, db_ptr, N, cols, dy_col, dy_row, db_row,
     COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1,
-    STAGES: tl.constexpr = 1, CHUNK=0, db_sum_part_ptr=None,
+    PASS: tl.constexpr = 0, PARTS_POW2: tl.constexpr = 1, STAGES: tl.constexpr = 1, PARTS=1,
+    CHUNK=0, db_sum_part_ptr=None,
 ):  # fmt: skip
     """Each program takes ROWS rows of any width, BLOCK elements at a time, in one pass over each row.
 

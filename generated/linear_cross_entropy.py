@@ -464,7 +464,7 @@ def linear_cross_entropy_backward_chunk_dz_persistent(
     ignore: tl.constexpr, FIRST_V_IS_TENSOR: tl.constexpr, HALF: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr,
-    PARTS: tl.constexpr = 1, CHUNK=0, z_parts_ptr=None,
+    PARTS=1, CHUNK=0, z_parts_ptr=None,
 ):  # fmt: skip
     """Each program computes several tiles of BLOCK_M x BLOCK_N sums over a CHUNK, BLOCK_K terms a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(V, BLOCK_N)
@@ -577,7 +577,7 @@ def linear_cross_entropy_backward_chunk_dz_tiles(
     PRECISION: tl.constexpr, ignore: tl.constexpr, FIRST_V_IS_TENSOR: tl.constexpr,
     HALF: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr,
-    LANES: tl.constexpr = False, PARTS: tl.constexpr = 1, CHUNK=0, z_parts_ptr=None,
+    LANES: tl.constexpr = False, PARTS=1, CHUNK=0, z_parts_ptr=None,
 ):  # fmt: skip
     """Each program computes a tile of BLOCK_M x BLOCK_N sums over a CHUNK, BLOCK_K terms a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(V, BLOCK_N)
@@ -622,9 +622,9 @@ def linear_cross_entropy_backward_chunk_dz_tiles(
 @triton.jit
 def linear_cross_entropy_backward_chunk_dz_combine(
     z_parts_ptr, target_ptr, dloss_ptr, lse_sum_kept_ptr, a_kept_ptr, dz_ptr, first_V, M, V,
-    target_m, dloss_m, lse_sum_kept_m, a_kept_m, dz_m, dz_n,
+    target_m, dloss_m, lse_sum_kept_m, a_kept_m, dz_m, dz_n, PARTS,
     ignore: tl.constexpr, FIRST_V_IS_TENSOR: tl.constexpr, HALF: tl.constexpr,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, PARTS: tl.constexpr, AHEAD: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
     """Each program adds up the parts of BLOCK_M x BLOCK_N sums, AHEAD parts at a time."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(V, BLOCK_N)
@@ -707,7 +707,7 @@ def linear_cross_entropy_backward_chunk_dw_persistent(
     TRANS_DZ: tl.constexpr, TRANS_X_MASKED: tl.constexpr, PRECISION: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr,
-    PARTS: tl.constexpr = 1, CHUNK=0, dw_sum_parts_ptr=None,
+    PARTS=1, CHUNK=0, dw_sum_parts_ptr=None,
 ):  # fmt: skip
     """Each program computes several tiles of BLOCK_M x BLOCK_N sums over a CHUNK, BLOCK_K terms a step."""
     tiles_m, tiles_n = lib.blocks(V, BLOCK_M), lib.blocks(K, BLOCK_N)
@@ -806,7 +806,7 @@ def linear_cross_entropy_backward_chunk_dw_tiles(
     dz_ptr, x_masked_ptr, dw_ptr, V, K, M, dz_m, dz_m2, x_masked_m, x_masked_n, dw_m, dw_n,
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
-    LANES: tl.constexpr = False, PARTS: tl.constexpr = 1, CHUNK=0, dw_sum_parts_ptr=None,
+    LANES: tl.constexpr = False, PARTS=1, CHUNK=0, dw_sum_parts_ptr=None,
 ):  # fmt: skip
     """Each program computes a tile of BLOCK_M x BLOCK_N sums over a CHUNK, BLOCK_K terms a step."""
     tiles_m, tiles_n = lib.blocks(V, BLOCK_M), lib.blocks(K, BLOCK_N)
@@ -842,8 +842,8 @@ def linear_cross_entropy_backward_chunk_dw_tiles(
 
 @triton.jit
 def linear_cross_entropy_backward_chunk_dw_combine(
-    dw_sum_parts_ptr, dw_ptr, V, K, dw_m, dw_n,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, PARTS: tl.constexpr, AHEAD: tl.constexpr,
+    dw_sum_parts_ptr, dw_ptr, V, K, dw_m, dw_n, PARTS,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
     """Each program adds up the parts of BLOCK_M x BLOCK_N sums, AHEAD parts at a time."""
     tiles_m, tiles_n = lib.blocks(V, BLOCK_M), lib.blocks(K, BLOCK_N)
@@ -868,7 +868,7 @@ def linear_cross_entropy_backward_chunk_dx_sum_persistent(
     TRANS_DZ: tl.constexpr, TRANS_W: tl.constexpr, PRECISION: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr,
-    PARTS: tl.constexpr = 1, CHUNK=0, dx_sum_sum_parts_ptr=None,
+    PARTS=1, CHUNK=0, dx_sum_sum_parts_ptr=None,
 ):  # fmt: skip
     """Each program computes several tiles of BLOCK_M x BLOCK_N sums over a CHUNK, BLOCK_K terms a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(K, BLOCK_N)
@@ -985,8 +985,7 @@ def linear_cross_entropy_backward_chunk_dx_sum_tiles(
     dx_sum_before_m, dx_sum_before_n, dx_sum_m, dx_sum_n,
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
-    LANES: tl.constexpr = False, PARTS: tl.constexpr = 1, CHUNK=0,
-    dx_sum_sum_parts_ptr=None,
+    LANES: tl.constexpr = False, PARTS=1, CHUNK=0, dx_sum_sum_parts_ptr=None,
 ):  # fmt: skip
     """Each program computes a tile of BLOCK_M x BLOCK_N sums over a CHUNK, BLOCK_K terms a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(K, BLOCK_N)
@@ -1024,8 +1023,8 @@ def linear_cross_entropy_backward_chunk_dx_sum_tiles(
 @triton.jit
 def linear_cross_entropy_backward_chunk_dx_sum_combine(
     dx_sum_sum_parts_ptr, dx_sum_before_ptr, dx_sum_ptr, M, K, dx_sum_before_m,
-    dx_sum_before_n, dx_sum_m, dx_sum_n,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, PARTS: tl.constexpr, AHEAD: tl.constexpr,
+    dx_sum_before_n, dx_sum_m, dx_sum_n, PARTS,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
     """Each program adds up the parts of BLOCK_M x BLOCK_N sums, AHEAD parts at a time."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(K, BLOCK_N)

@@ -114,7 +114,7 @@ def linear_gelu_persistent(
     TRANS_X: tl.constexpr, TRANS_W: tl.constexpr, COMPUTE: tl.constexpr,
     PRECISION: tl.constexpr, HALF: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
-    PARTS: tl.constexpr = 1, CHUNK=0, acc_parts_ptr=None,
+    PARTS=1, CHUNK=0, acc_parts_ptr=None,
 ):  # fmt: skip
     """Each program computes several tiles of BLOCK_M x BLOCK_N sums over a CHUNK, BLOCK_K terms a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(N, BLOCK_N)
@@ -198,7 +198,7 @@ def linear_gelu_tiles(
     COMPUTE: tl.constexpr, PRECISION: tl.constexpr, HALF: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr,
-    LANES: tl.constexpr = False, PARTS: tl.constexpr = 1, CHUNK=0, acc_parts_ptr=None,
+    LANES: tl.constexpr = False, PARTS=1, CHUNK=0, acc_parts_ptr=None,
 ):  # fmt: skip
     """Each program computes a tile of BLOCK_M x BLOCK_N sums over a CHUNK, BLOCK_K terms a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(N, BLOCK_N)
@@ -231,9 +231,9 @@ def linear_gelu_tiles(
 
 @triton.jit
 def linear_gelu_combine(
-    acc_parts_ptr, b_ptr, y_ptr, M, N, b_n, y_m, y_n,
+    acc_parts_ptr, b_ptr, y_ptr, M, N, b_n, y_m, y_n, PARTS,
     COMPUTE: tl.constexpr, HALF: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    PARTS: tl.constexpr, AHEAD: tl.constexpr,
+    AHEAD: tl.constexpr,
 ):  # fmt: skip
     """Each program adds up the parts of BLOCK_M x BLOCK_N sums, AHEAD parts at a time."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(N, BLOCK_N)
@@ -586,7 +586,7 @@ def linear_gelu_forward_persistent(
     TRANS_X: tl.constexpr, TRANS_W: tl.constexpr, COMPUTE: tl.constexpr,
     PRECISION: tl.constexpr, HALF: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
-    PARTS: tl.constexpr = 1, CHUNK=0, acc_parts_ptr=None,
+    PARTS=1, CHUNK=0, acc_parts_ptr=None,
 ):  # fmt: skip
     """Each program computes several tiles of BLOCK_M x BLOCK_N sums over a CHUNK, BLOCK_K terms a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(N, BLOCK_N)
@@ -686,7 +686,7 @@ def linear_gelu_forward_tiles(
     COMPUTE: tl.constexpr, PRECISION: tl.constexpr, HALF: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr,
-    LANES: tl.constexpr = False, PARTS: tl.constexpr = 1, CHUNK=0, acc_parts_ptr=None,
+    LANES: tl.constexpr = False, PARTS=1, CHUNK=0, acc_parts_ptr=None,
 ):  # fmt: skip
     """Each program computes a tile of BLOCK_M x BLOCK_N sums over a CHUNK, BLOCK_K terms a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(N, BLOCK_N)
@@ -721,8 +721,9 @@ def linear_gelu_forward_tiles(
 @triton.jit
 def linear_gelu_forward_combine(
     acc_parts_ptr, acc_kept_ptr, b_ptr, y_ptr, M, N, acc_kept_m, acc_kept_n, b_n, y_m, y_n,
+    PARTS,
     COMPUTE: tl.constexpr, HALF: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    PARTS: tl.constexpr, AHEAD: tl.constexpr,
+    AHEAD: tl.constexpr,
 ):  # fmt: skip
     """Each program adds up the parts of BLOCK_M x BLOCK_N sums, AHEAD parts at a time."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(N, BLOCK_N)
@@ -925,8 +926,8 @@ def linear_gelu_backward_db_loop(
     acc_kept_row, b_row, dacc_col, dacc_row, db_row,
     COMPUTE: tl.constexpr, HALF: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
-    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1,
-    STAGES: tl.constexpr = 1, CHUNK=0, db_sum_part_ptr=None,
+    PASS: tl.constexpr = 0, PARTS_POW2: tl.constexpr = 1, STAGES: tl.constexpr = 1, PARTS=1,
+    CHUNK=0, db_sum_part_ptr=None,
 ):  # fmt: skip
     """Each program takes ROWS rows of any width, BLOCK elements at a time, in one pass over each row.
 
@@ -1069,7 +1070,7 @@ def linear_gelu_backward_dx_persistent(
     TRANS_DACC: tl.constexpr, TRANS_W: tl.constexpr, COMPUTE: tl.constexpr,
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
-    PARTS: tl.constexpr = 1, CHUNK=0, dx_sum_parts_ptr=None,
+    PARTS=1, CHUNK=0, dx_sum_parts_ptr=None,
 ):  # fmt: skip
     """Each program computes several tiles of BLOCK_M x BLOCK_N sums over a CHUNK, BLOCK_K terms a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(K, BLOCK_N)
@@ -1166,7 +1167,7 @@ def linear_gelu_backward_dx_tiles(
     dacc_ptr, w_ptr, dx_ptr, M, K, N, dacc_m, dacc_n, w_n, w_n2, dx_m, dx_n,
     COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
-    LANES: tl.constexpr = False, PARTS: tl.constexpr = 1, CHUNK=0, dx_sum_parts_ptr=None,
+    LANES: tl.constexpr = False, PARTS=1, CHUNK=0, dx_sum_parts_ptr=None,
 ):  # fmt: skip
     """Each program computes a tile of BLOCK_M x BLOCK_N sums over a CHUNK, BLOCK_K terms a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(K, BLOCK_N)
@@ -1198,9 +1199,9 @@ def linear_gelu_backward_dx_tiles(
 
 @triton.jit
 def linear_gelu_backward_dx_combine(
-    dx_sum_parts_ptr, dx_ptr, M, K, dx_m, dx_n,
+    dx_sum_parts_ptr, dx_ptr, M, K, dx_m, dx_n, PARTS,
     COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    PARTS: tl.constexpr, AHEAD: tl.constexpr,
+    AHEAD: tl.constexpr,
 ):  # fmt: skip
     """Each program adds up the parts of BLOCK_M x BLOCK_N sums, AHEAD parts at a time."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(K, BLOCK_N)

@@ -47,8 +47,8 @@ def log_softmax_rows(
 def log_softmax_loop(
     x_ptr, y_ptr, rows, D, x_row, x_col, y_row, y_col,
     COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
-    m_part_ptr=None, y_sum_part_ptr=None,
+    PASS: tl.constexpr = 0, PARTS_POW2: tl.constexpr = 1, PARTS=1, CHUNK=0, m_part_ptr=None,
+    y_sum_part_ptr=None,
 ):  # fmt: skip
     """Each program takes ROWS rows of any width, BLOCK elements at a time, in two passes over each row.
 
@@ -357,8 +357,8 @@ def log_softmax_backward_loop(
     x_ptr, dy_ptr, dx_ptr, rows, D, x_row, x_col, dy_row, dy_col, dx_row, dx_col,
     COMPUTE: tl.constexpr, HALF: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
-    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
-    m_part_ptr=None, y_sum_part_ptr=None, dy_log_sum_part_ptr=None,
+    PASS: tl.constexpr = 0, PARTS_POW2: tl.constexpr = 1, PARTS=1, CHUNK=0, m_part_ptr=None,
+    y_sum_part_ptr=None, dy_log_sum_part_ptr=None,
 ):  # fmt: skip
     """Each program takes ROWS rows of any width, BLOCK elements at a time, in two passes over each row.
 

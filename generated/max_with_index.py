@@ -43,8 +43,8 @@ def max_with_index_float_loop(
     x_ptr, i_ptr, v_ptr, N, D, x_row, x_col, i_row, v_row,
     COMPUTE: tl.constexpr, PLACE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
-    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
-    i_best_ptr=None, i_at_ptr=None,
+    PASS: tl.constexpr = 0, PARTS_POW2: tl.constexpr = 1, PARTS=1, CHUNK=0, i_best_ptr=None,
+    i_at_ptr=None,
 ):  # fmt: skip
     """Each program takes ROWS rows of any width, BLOCK elements at a time, in one pass over each row.
 
@@ -107,8 +107,8 @@ def max_with_index_int_loop(
     x_ptr, i_ptr, v_ptr, N, D, x_row, x_col, i_row, v_row,
     T: tl.constexpr, LOWEST: tl.constexpr, PLACE: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
-    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
-    i_best_ptr=None, i_at_ptr=None,
+    PASS: tl.constexpr = 0, PARTS_POW2: tl.constexpr = 1, PARTS=1, CHUNK=0, i_best_ptr=None,
+    i_at_ptr=None,
 ):  # fmt: skip
     """Each program takes ROWS rows of any width, BLOCK elements at a time, in one pass over each row.
 

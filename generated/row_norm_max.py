@@ -40,7 +40,7 @@ def row_norm_max_rows(
 def row_norm_max_loop(
     x_ptr, y_ptr, N, D, x_row, x_col, y_row, y_col,
     COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
+    PASS: tl.constexpr = 0, PARTS_POW2: tl.constexpr = 1, PARTS=1, CHUNK=0,
     y_max_part_ptr=None,
 ):  # fmt: skip
     """Each program takes ROWS rows of any width, BLOCK elements at a time, in two passes over each row.
@@ -306,7 +306,7 @@ def row_norm_max_backward_y_max_at_loop(
     x_ptr, y_max_at_ptr, y_max_ptr, N, D, x_row, x_col, y_max_at_row, y_max_row,
     COMPUTE: tl.constexpr, PLACE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
-    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
+    PASS: tl.constexpr = 0, PARTS_POW2: tl.constexpr = 1, PARTS=1, CHUNK=0,
     y_max_at_best_ptr=None, y_max_at_at_ptr=None,
 ):  # fmt: skip
     """Each program takes ROWS rows of any width, BLOCK elements at a time, in one pass over each row.
@@ -378,7 +378,7 @@ def row_norm_max_backward_dx_loop(
     dy_ptr, y_ptr, y_max_ptr, y_max_at_ptr, dx_ptr, N, D, dy_row, dy_col, y_row, y_col,
     y_max_row, y_max_at_row, dx_row, dx_col,
     COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
+    PASS: tl.constexpr = 0, PARTS_POW2: tl.constexpr = 1, PARTS=1, CHUNK=0,
     dy_max_sum_part_ptr=None,
 ):  # fmt: skip
     """Each program takes ROWS rows of any width, BLOCK elements at a time, in two passes over each row.

@@ -24,7 +24,7 @@ def swiglu_linear_persistent(
     COMPUTE: tl.constexpr, PRECISION: tl.constexpr, HALF: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr,
-    PARTS: tl.constexpr = 1, CHUNK=0, gate_parts_ptr=None, up_parts_ptr=None,
+    PARTS=1, CHUNK=0, gate_parts_ptr=None, up_parts_ptr=None,
 ):  # fmt: skip
     """Each program computes several tiles of BLOCK_M x BLOCK_N sums over a CHUNK, BLOCK_K terms a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(N, BLOCK_N)
@@ -74,8 +74,7 @@ def swiglu_linear_tiles(
     COMPUTE: tl.constexpr, PRECISION: tl.constexpr, HALF: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr,
-    LANES: tl.constexpr = False, PARTS: tl.constexpr = 1, CHUNK=0, gate_parts_ptr=None,
-    up_parts_ptr=None,
+    LANES: tl.constexpr = False, PARTS=1, CHUNK=0, gate_parts_ptr=None, up_parts_ptr=None,
 ):  # fmt: skip
     """Each program computes a tile of BLOCK_M x BLOCK_N sums over a CHUNK, BLOCK_K terms a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(N, BLOCK_N)
@@ -119,9 +118,9 @@ def swiglu_linear_tiles(
 
 @triton.jit
 def swiglu_linear_combine(
-    gate_parts_ptr, up_parts_ptr, y_ptr, M, N, y_m, y_n,
+    gate_parts_ptr, up_parts_ptr, y_ptr, M, N, y_m, y_n, PARTS,
     COMPUTE: tl.constexpr, HALF: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    PARTS: tl.constexpr, AHEAD: tl.constexpr,
+    AHEAD: tl.constexpr,
 ):  # fmt: skip
     """Each program adds up the parts of BLOCK_M x BLOCK_N sums, AHEAD parts at a time."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(N, BLOCK_N)
@@ -336,7 +335,7 @@ def swiglu_linear_forward_persistent(
     COMPUTE: tl.constexpr, PRECISION: tl.constexpr, HALF: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr,
-    PARTS: tl.constexpr = 1, CHUNK=0, gate_parts_ptr=None, up_parts_ptr=None,
+    PARTS=1, CHUNK=0, gate_parts_ptr=None, up_parts_ptr=None,
 ):  # fmt: skip
     """Each program computes several tiles of BLOCK_M x BLOCK_N sums over a CHUNK, BLOCK_K terms a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(N, BLOCK_N)
@@ -401,8 +400,7 @@ def swiglu_linear_forward_tiles(
     COMPUTE: tl.constexpr, PRECISION: tl.constexpr, HALF: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr,
-    LANES: tl.constexpr = False, PARTS: tl.constexpr = 1, CHUNK=0, gate_parts_ptr=None,
-    up_parts_ptr=None,
+    LANES: tl.constexpr = False, PARTS=1, CHUNK=0, gate_parts_ptr=None, up_parts_ptr=None,
 ):  # fmt: skip
     """Each program computes a tile of BLOCK_M x BLOCK_N sums over a CHUNK, BLOCK_K terms a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(N, BLOCK_N)
@@ -449,9 +447,9 @@ def swiglu_linear_forward_tiles(
 @triton.jit
 def swiglu_linear_forward_combine(
     gate_parts_ptr, up_parts_ptr, gate_kept_ptr, up_kept_ptr, y_ptr, M, N, gate_kept_m,
-    gate_kept_n, up_kept_m, up_kept_n, y_m, y_n,
+    gate_kept_n, up_kept_m, up_kept_n, y_m, y_n, PARTS,
     COMPUTE: tl.constexpr, HALF: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    PARTS: tl.constexpr, AHEAD: tl.constexpr,
+    AHEAD: tl.constexpr,
 ):  # fmt: skip
     """Each program adds up the parts of BLOCK_M x BLOCK_N sums, AHEAD parts at a time."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(N, BLOCK_N)
@@ -852,7 +850,7 @@ def swiglu_linear_backward_dx_sum_persistent(
     TRANS_DUP: tl.constexpr, TRANS_WU: tl.constexpr, COMPUTE: tl.constexpr,
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
-    PARTS: tl.constexpr = 1, CHUNK=0, dx_sum_parts_ptr=None,
+    PARTS=1, CHUNK=0, dx_sum_parts_ptr=None,
 ):  # fmt: skip
     """Each program computes several tiles of BLOCK_M x BLOCK_N sums over a CHUNK, BLOCK_K terms a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(K, BLOCK_N)
@@ -957,7 +955,7 @@ def swiglu_linear_backward_dx_sum_tiles(
     dup_ptr, wu_ptr, dx_sum_ptr, M, K, N, dup_m, dup_n, wu_n, wu_n2, dx_sum_m, dx_sum_n,
     COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
-    LANES: tl.constexpr = False, PARTS: tl.constexpr = 1, CHUNK=0, dx_sum_parts_ptr=None,
+    LANES: tl.constexpr = False, PARTS=1, CHUNK=0, dx_sum_parts_ptr=None,
 ):  # fmt: skip
     """Each program computes a tile of BLOCK_M x BLOCK_N sums over a CHUNK, BLOCK_K terms a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(K, BLOCK_N)
@@ -991,9 +989,9 @@ def swiglu_linear_backward_dx_sum_tiles(
 
 @triton.jit
 def swiglu_linear_backward_dx_sum_combine(
-    dx_sum_parts_ptr, dx_sum_ptr, M, K, dx_sum_m, dx_sum_n,
+    dx_sum_parts_ptr, dx_sum_ptr, M, K, dx_sum_m, dx_sum_n, PARTS,
     COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    PARTS: tl.constexpr, AHEAD: tl.constexpr,
+    AHEAD: tl.constexpr,
 ):  # fmt: skip
     """Each program adds up the parts of BLOCK_M x BLOCK_N sums, AHEAD parts at a time."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(K, BLOCK_N)
@@ -1122,7 +1120,7 @@ def swiglu_linear_backward_dx_persistent(
     TRANS_DGATE: tl.constexpr, TRANS_WG: tl.constexpr, COMPUTE: tl.constexpr,
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
-    PARTS: tl.constexpr = 1, CHUNK=0, dx_sum2_parts_ptr=None,
+    PARTS=1, CHUNK=0, dx_sum2_parts_ptr=None,
 ):  # fmt: skip
     """Each program computes several tiles of BLOCK_M x BLOCK_N sums over a CHUNK, BLOCK_K terms a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(K, BLOCK_N)
@@ -1229,7 +1227,7 @@ def swiglu_linear_backward_dx_tiles(
     dx_sum_n, dx_m, dx_n,
     COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
-    LANES: tl.constexpr = False, PARTS: tl.constexpr = 1, CHUNK=0, dx_sum2_parts_ptr=None,
+    LANES: tl.constexpr = False, PARTS=1, CHUNK=0, dx_sum2_parts_ptr=None,
 ):  # fmt: skip
     """Each program computes a tile of BLOCK_M x BLOCK_N sums over a CHUNK, BLOCK_K terms a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(K, BLOCK_N)
@@ -1268,9 +1266,9 @@ def swiglu_linear_backward_dx_tiles(
 
 @triton.jit
 def swiglu_linear_backward_dx_combine(
-    dx_sum2_parts_ptr, dx_sum_ptr, dx_ptr, M, K, dx_sum_m, dx_sum_n, dx_m, dx_n,
+    dx_sum2_parts_ptr, dx_sum_ptr, dx_ptr, M, K, dx_sum_m, dx_sum_n, dx_m, dx_n, PARTS,
     COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    PARTS: tl.constexpr, AHEAD: tl.constexpr,
+    AHEAD: tl.constexpr,
 ):  # fmt: skip
     """Each program adds up the parts of BLOCK_M x BLOCK_N sums, AHEAD parts at a time."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(K, BLOCK_N)
@@ -1298,7 +1296,7 @@ def swiglu_linear_backward_dwg_persistent(
     TRANS_DGATE: tl.constexpr, TRANS_X: tl.constexpr, TRANS_DUP: tl.constexpr,
     COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
-    PARTS: tl.constexpr = 1, CHUNK=0, dwg_sum_parts_ptr=None, dwu_sum_parts_ptr=None,
+    PARTS=1, CHUNK=0, dwg_sum_parts_ptr=None, dwu_sum_parts_ptr=None,
 ):  # fmt: skip
     """Each program computes several tiles of BLOCK_M x BLOCK_N sums over a CHUNK, BLOCK_K terms a step."""
     tiles_m, tiles_n = lib.blocks(N, BLOCK_M), lib.blocks(K, BLOCK_N)
@@ -1359,7 +1357,7 @@ def swiglu_linear_backward_dwg_tiles(
     dup_m, dup_m2, dwg_m, dwg_n, dwu_m, dwu_n,
     COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
-    LANES: tl.constexpr = False, PARTS: tl.constexpr = 1, CHUNK=0, dwg_sum_parts_ptr=None,
+    LANES: tl.constexpr = False, PARTS=1, CHUNK=0, dwg_sum_parts_ptr=None,
     dwu_sum_parts_ptr=None,
 ):  # fmt: skip
     """Each program computes a tile of BLOCK_M x BLOCK_N sums over a CHUNK, BLOCK_K terms a step."""
@@ -1406,9 +1404,9 @@ def swiglu_linear_backward_dwg_tiles(
 @triton.jit
 def swiglu_linear_backward_dwg_combine(
     dwg_sum_parts_ptr, dwu_sum_parts_ptr, dwg_ptr, dwu_ptr, N, K, dwg_m, dwg_n, dwu_m,
-    dwu_n,
+    dwu_n, PARTS,
     COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    PARTS: tl.constexpr, AHEAD: tl.constexpr,
+    AHEAD: tl.constexpr,
 ):  # fmt: skip
     """Each program adds up the parts of BLOCK_M x BLOCK_N sums, AHEAD parts at a time."""
     tiles_m, tiles_n = lib.blocks(N, BLOCK_M), lib.blocks(K, BLOCK_N)

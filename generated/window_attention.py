@@ -20,7 +20,7 @@ from tritongen import lib, runtime
 
 @triton.jit
 def window_attention_forward_part(
-    q_ptr, k_ptr, v_ptr, m_parts_ptr, o_sum_parts_ptr, o_sum2_parts_ptr, scale, S, B, H, E,
+    q_ptr, k_ptr, v_ptr, m_parts_ptr, o_sum_parts_ptr, o_sum2_parts_ptr, scale, S, B, E,
     q_0, q_1, q_2, q_3, k_0, k_1, k_2, k_3, v_0, v_1, v_2, v_3, m_parts_0, m_parts_1,
     m_parts_2, m_parts_3, o_sum_parts_0, o_sum_parts_1, o_sum_parts_2, o_sum_parts_3,
     o_sum_parts_4, o_sum2_parts_0, o_sum2_parts_1, o_sum2_parts_2, o_sum2_parts_3,
@@ -207,9 +207,8 @@ def window_attention_forward_merge(
 
 @triton.jit
 def window_attention_forward_tiles(
-    q_tiles, k_tiles, v_tiles, m_kept_ptr, o_sum2_kept_ptr, o_ptr, scale, S, B, H, E,
-    m_kept_0, m_kept_1, m_kept_2, o_sum2_kept_0, o_sum2_kept_1, o_sum2_kept_2, o_0, o_1,
-    o_2, o_3,
+    q_tiles, k_tiles, v_tiles, m_kept_ptr, o_sum2_kept_ptr, o_ptr, scale, S, B, E, m_kept_0,
+    m_kept_1, m_kept_2, o_sum2_kept_0, o_sum2_kept_1, o_sum2_kept_2, o_0, o_1, o_2, o_3,
     width: tl.constexpr, SCALE_IS_TENSOR: tl.constexpr, T: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
 ):  # fmt: skip
@@ -287,8 +286,8 @@ def window_attention_forward_tiles(
 
 @triton.jit
 def window_attention_forward_wide(
-    q_ptr, k_ptr, v_ptr, m_kept_ptr, o_sum2_kept_ptr, o_ptr, scale, S, E, B, H, q_0, q_1,
-    q_2, q_3, k_0, k_1, k_2, k_3, v_0, v_1, v_2, v_3, m_kept_0, m_kept_1, m_kept_2,
+    q_ptr, k_ptr, v_ptr, m_kept_ptr, o_sum2_kept_ptr, o_ptr, scale, S, E, B, q_0, q_1, q_2,
+    q_3, k_0, k_1, k_2, k_3, v_0, v_1, v_2, v_3, m_kept_0, m_kept_1, m_kept_2,
     o_sum2_kept_0, o_sum2_kept_1, o_sum2_kept_2, o_0, o_1, o_2, o_3,
     width: tl.constexpr, SCALE_IS_TENSOR: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_D: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
@@ -387,7 +386,7 @@ def window_attention_forward_wide(
 
 @triton.jit
 def window_attention_forward_wide_part(
-    q_ptr, k_ptr, v_ptr, m_parts_ptr, o_sum_parts_ptr, o_sum2_parts_ptr, scale, S, E, B, H,
+    q_ptr, k_ptr, v_ptr, m_parts_ptr, o_sum_parts_ptr, o_sum2_parts_ptr, scale, S, E, B,
     q_0, q_1, q_2, q_3, k_0, k_1, k_2, k_3, v_0, v_1, v_2, v_3, m_parts_0, m_parts_1,
     m_parts_2, m_parts_3, o_sum_parts_0, o_sum_parts_1, o_sum_parts_2, o_sum_parts_3,
     o_sum_parts_4, o_sum2_parts_0, o_sum2_parts_1, o_sum2_parts_2, o_sum2_parts_3,
@@ -573,9 +572,8 @@ def launch_window_attention_forward(q, k, v, o, m_kept, o_sum2_kept, scale, widt
         o_sum2_parts = torch.empty((PARTS, B, H, S), dtype=torch.float32, device=k.device)
         grid = (PARTS * B * H * lib.cdiv(S, BLOCK_M),)
         window_attention_forward_part[grid](
-            q, k, v, m_parts, o_sum_parts, o_sum2_parts, scale, S, B, H, E, *q.stride(),
-            *k.stride(), *v.stride(), *m_parts.stride(), *o_sum_parts.stride(),
-            *o_sum2_parts.stride(),
+            q, k, v, m_parts, o_sum_parts, o_sum2_parts, scale, S, B, E, *q.stride(), *k.stride(),
+            *v.stride(), *m_parts.stride(), *o_sum_parts.stride(), *o_sum2_parts.stride(),
             width=width, SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True,
             **lib.config_without(config, "BLOCK_P"),
         )  # fmt: skip
@@ -593,7 +591,7 @@ def launch_window_attention_forward(q, k, v, o, m_kept, o_sum2_kept, scale, widt
         v_tiles = lib.boxes(v, 1, 1, BLOCK_N, BLOCK_D)
         grid = (B * H * lib.cdiv(S, BLOCK_M),)
         window_attention_forward_tiles[grid](
-            q_tiles, k_tiles, v_tiles, m_kept, o_sum2_kept, o, scale, S, B, H, E, *m_kept.stride(),
+            q_tiles, k_tiles, v_tiles, m_kept, o_sum2_kept, o, scale, S, B, E, *m_kept.stride(),
             *o_sum2_kept.stride(), *o.stride(),
             width=width, SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), T=lib.triton_dtype(q),
             enable_fp_fusion=True, **config,
@@ -605,9 +603,8 @@ def launch_window_attention_forward(q, k, v, o, m_kept, o_sum2_kept, scale, widt
         o_sum2_parts = torch.empty((PARTS, B, H, S), dtype=torch.float32, device=k.device)
         grid = (PARTS * B * H * lib.cdiv(S, BLOCK_M) * max(1, lib.cdiv(E, BLOCK_D)),)
         window_attention_forward_wide_part[grid](
-            q, k, v, m_parts, o_sum_parts, o_sum2_parts, scale, S, E, B, H, *q.stride(),
-            *k.stride(), *v.stride(), *m_parts.stride(), *o_sum_parts.stride(),
-            *o_sum2_parts.stride(),
+            q, k, v, m_parts, o_sum_parts, o_sum2_parts, scale, S, E, B, *q.stride(), *k.stride(),
+            *v.stride(), *m_parts.stride(), *o_sum_parts.stride(), *o_sum2_parts.stride(),
             width=width, SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True,
             **lib.config_without(config, "BLOCK_P"),
         )  # fmt: skip
@@ -622,8 +619,8 @@ def launch_window_attention_forward(q, k, v, o, m_kept, o_sum2_kept, scale, widt
     else:
         grid = (B * H * lib.cdiv(S, BLOCK_M) * max(1, lib.cdiv(E, BLOCK_D)),)
         window_attention_forward_wide[grid](
-            q, k, v, m_kept, o_sum2_kept, o, scale, S, E, B, H, *q.stride(), *k.stride(),
-            *v.stride(), *m_kept.stride(), *o_sum2_kept.stride(), *o.stride(),
+            q, k, v, m_kept, o_sum2_kept, o, scale, S, E, B, *q.stride(), *k.stride(), *v.stride(),
+            *m_kept.stride(), *o_sum2_kept.stride(), *o.stride(),
             width=width, SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True,
             **config,
         )  # fmt: skip
@@ -856,8 +853,8 @@ def window_attention_backward_do_sum2_loop(
     do_ptr, o_ptr, o_sum2_kept_ptr, do_sum2_ptr, dp_row_ptr, rows, E, do_row, do_col, o_row,
     o_col, o_sum2_kept_row, do_sum2_row, do_sum2_col, dp_row_row,
     VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1,
-    STAGES: tl.constexpr = 1, CHUNK=0, do_sum_part_ptr=None,
+    PASS: tl.constexpr = 0, PARTS_POW2: tl.constexpr = 1, STAGES: tl.constexpr = 1, PARTS=1,
+    CHUNK=0, do_sum_part_ptr=None,
 ):  # fmt: skip
     """Each program takes ROWS rows of any width, BLOCK elements at a time, in one pass over each row.
 
@@ -903,8 +900,8 @@ def window_attention_backward_do_sum2_loop(
 @triton.jit
 def window_attention_backward_dq_part(
     do_sum2_ptr, v_ptr, dp_row_ptr, q_ptr, k_ptr, m_kept_ptr, dscale_sum_rows_parts_ptr,
-    dq_sum_parts_ptr, scale, S, B, H, E, do_sum2_0, do_sum2_1, do_sum2_2, do_sum2_3, v_0,
-    v_1, v_2, v_3, dp_row_0, dp_row_1, dp_row_2, q_0, q_1, q_2, q_3, k_0, k_1, k_2, k_3,
+    dq_sum_parts_ptr, scale, S, B, E, do_sum2_0, do_sum2_1, do_sum2_2, do_sum2_3, v_0, v_1,
+    v_2, v_3, dp_row_0, dp_row_1, dp_row_2, q_0, q_1, q_2, q_3, k_0, k_1, k_2, k_3,
     m_kept_0, m_kept_1, m_kept_2, dq_sum_parts_0, dq_sum_parts_1, dq_sum_parts_2,
     dq_sum_parts_3, dq_sum_parts_4, dscale_sum_rows_parts_0, dscale_sum_rows_parts_1,
     dscale_sum_rows_parts_2, dscale_sum_rows_parts_3,
@@ -1028,7 +1025,7 @@ def window_attention_backward_dq_part(
 @triton.jit
 def window_attention_backward_dq_tiles(
     do_sum2_tiles, v_tiles, dp_row_ptr, q_tiles, k_tiles, m_kept_ptr, dscale_sum_rows_ptr,
-    dq_ptr, scale, S, B, H, E, dp_row_0, dp_row_1, dp_row_2, m_kept_0, m_kept_1, m_kept_2,
+    dq_ptr, scale, S, B, E, dp_row_0, dp_row_1, dp_row_2, m_kept_0, m_kept_1, m_kept_2,
     dscale_sum_rows_0, dscale_sum_rows_1, dscale_sum_rows_2, dq_0, dq_1, dq_2, dq_3,
     width: tl.constexpr, SCALE_IS_TENSOR: tl.constexpr, T: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
@@ -1120,7 +1117,7 @@ def window_attention_backward_dq_tiles(
 @triton.jit
 def window_attention_backward_dq_wide(
     do_sum2_ptr, v_ptr, dp_row_ptr, q_ptr, k_ptr, m_kept_ptr, dscale_sum_rows_ptr, dq_ptr,
-    scale, S, E, B, H, do_sum2_0, do_sum2_1, do_sum2_2, do_sum2_3, v_0, v_1, v_2, v_3,
+    scale, S, E, B, do_sum2_0, do_sum2_1, do_sum2_2, do_sum2_3, v_0, v_1, v_2, v_3,
     dp_row_0, dp_row_1, dp_row_2, q_0, q_1, q_2, q_3, k_0, k_1, k_2, k_3, m_kept_0,
     m_kept_1, m_kept_2, dscale_sum_rows_0, dscale_sum_rows_1, dscale_sum_rows_2, dq_0, dq_1,
     dq_2, dq_3,
@@ -1262,9 +1259,9 @@ def window_attention_backward_dq_wide(
 @triton.jit
 def window_attention_backward_dk_part(
     v_ptr, do_sum2_ptr, dp_row_ptr, k_ptr, q_ptr, m_kept_ptr, dk_sum_parts_ptr,
-    dv_sum_parts_ptr, scale, S, B, H, E, v_0, v_1, v_2, v_3, do_sum2_0, do_sum2_1,
-    do_sum2_2, do_sum2_3, dp_row_0, dp_row_1, dp_row_2, k_0, k_1, k_2, k_3, q_0, q_1, q_2,
-    q_3, m_kept_0, m_kept_1, m_kept_2, dk_sum_parts_0, dk_sum_parts_1, dk_sum_parts_2,
+    dv_sum_parts_ptr, scale, S, B, E, v_0, v_1, v_2, v_3, do_sum2_0, do_sum2_1, do_sum2_2,
+    do_sum2_3, dp_row_0, dp_row_1, dp_row_2, k_0, k_1, k_2, k_3, q_0, q_1, q_2, q_3,
+    m_kept_0, m_kept_1, m_kept_2, dk_sum_parts_0, dk_sum_parts_1, dk_sum_parts_2,
     dk_sum_parts_3, dk_sum_parts_4, dv_sum_parts_0, dv_sum_parts_1, dv_sum_parts_2,
     dv_sum_parts_3, dv_sum_parts_4,
     width: tl.constexpr, SCALE_IS_TENSOR: tl.constexpr, BLOCK_M: tl.constexpr,
@@ -1399,8 +1396,8 @@ def window_attention_backward_dk_part(
 @triton.jit
 def window_attention_backward_dk_tiles(
     v_tiles, do_sum2_tiles, dp_row_ptr, k_tiles, q_tiles, m_kept_ptr, dk_ptr, dv_ptr, scale,
-    S, B, H, E, dp_row_0, dp_row_1, dp_row_2, m_kept_0, m_kept_1, m_kept_2, dk_0, dk_1,
-    dk_2, dk_3, dv_0, dv_1, dv_2, dv_3,
+    S, B, E, dp_row_0, dp_row_1, dp_row_2, m_kept_0, m_kept_1, m_kept_2, dk_0, dk_1, dk_2,
+    dk_3, dv_0, dv_1, dv_2, dv_3,
     width: tl.constexpr, SCALE_IS_TENSOR: tl.constexpr, T: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
 ):  # fmt: skip
@@ -1495,9 +1492,9 @@ def window_attention_backward_dk_tiles(
 @triton.jit
 def window_attention_backward_dk_wide(
     v_ptr, do_sum2_ptr, dp_row_ptr, k_ptr, q_ptr, m_kept_ptr, dk_ptr, dv_ptr, scale, S, E,
-    B, H, v_0, v_1, v_2, v_3, do_sum2_0, do_sum2_1, do_sum2_2, do_sum2_3, dp_row_0,
-    dp_row_1, dp_row_2, k_0, k_1, k_2, k_3, q_0, q_1, q_2, q_3, m_kept_0, m_kept_1,
-    m_kept_2, dk_0, dk_1, dk_2, dk_3, dv_0, dv_1, dv_2, dv_3,
+    B, v_0, v_1, v_2, v_3, do_sum2_0, do_sum2_1, do_sum2_2, do_sum2_3, dp_row_0, dp_row_1,
+    dp_row_2, k_0, k_1, k_2, k_3, q_0, q_1, q_2, q_3, m_kept_0, m_kept_1, m_kept_2, dk_0,
+    dk_1, dk_2, dk_3, dv_0, dv_1, dv_2, dv_3,
     width: tl.constexpr, SCALE_IS_TENSOR: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_D: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
@@ -1651,8 +1648,8 @@ def window_attention_backward_dscale_rows(
 def window_attention_backward_dscale_loop(
     dscale_sum_rows_ptr, dscale_ptr, cols, dscale_sum_rows_col,
     VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1,
-    STAGES: tl.constexpr = 1, CHUNK=0, dscale_sum_part_ptr=None,
+    PASS: tl.constexpr = 0, PARTS_POW2: tl.constexpr = 1, STAGES: tl.constexpr = 1, PARTS=1,
+    CHUNK=0, dscale_sum_part_ptr=None,
 ):  # fmt: skip
     """Each program takes ROWS rows of any width, BLOCK elements at a time, in one pass over each row.
 
@@ -1808,8 +1805,8 @@ def launch_window_attention_backward_dq(
         )
         grid = (PARTS * B * H * lib.cdiv(S, BLOCK_M),)
         window_attention_backward_dq_part[grid](
-            do_sum2, v, dp_row, q, k, m_kept, dscale_sum_rows_parts, dq_sum_parts, scale, S, B, H,
-            E, *do_sum2.stride(), *v.stride(), *dp_row.stride(), *q.stride(), *k.stride(),
+            do_sum2, v, dp_row, q, k, m_kept, dscale_sum_rows_parts, dq_sum_parts, scale, S, B, E,
+            *do_sum2.stride(), *v.stride(), *dp_row.stride(), *q.stride(), *k.stride(),
             *m_kept.stride(), *dq_sum_parts.stride(), *lib.strides(dscale_sum_rows_parts, 4),
             width=width, SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True,
             **config,
@@ -1824,7 +1821,7 @@ def launch_window_attention_backward_dq(
         grid = (B * H * lib.cdiv(S, BLOCK_M),)
         window_attention_backward_dq_tiles[grid](
             do_sum2_tiles, v_tiles, dp_row, q_tiles, k_tiles, m_kept, dscale_sum_rows, dq, scale, S,
-            B, H, E, *dp_row.stride(), *m_kept.stride(), *lib.strides(dscale_sum_rows, 3),
+            B, E, *dp_row.stride(), *m_kept.stride(), *lib.strides(dscale_sum_rows, 3),
             *dq.stride(),
             width=width, SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), T=lib.triton_dtype(q),
             enable_fp_fusion=True, **config,
@@ -1832,7 +1829,7 @@ def launch_window_attention_backward_dq(
     else:
         grid = (B * H * lib.cdiv(S, BLOCK_M) * max(1, lib.cdiv(E, BLOCK_D)),)
         window_attention_backward_dq_wide[grid](
-            do_sum2, v, dp_row, q, k, m_kept, dscale_sum_rows, dq, scale, S, E, B, H,
+            do_sum2, v, dp_row, q, k, m_kept, dscale_sum_rows, dq, scale, S, E, B,
             *do_sum2.stride(), *v.stride(), *dp_row.stride(), *q.stride(), *k.stride(),
             *m_kept.stride(), *lib.strides(dscale_sum_rows, 3), *dq.stride(),
             width=width, SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True,
@@ -1889,7 +1886,7 @@ def launch_window_attention_backward_dk(
         dv_sum_parts = torch.empty((PARTS, B, H, S, E), dtype=torch.float32, device=do_sum2.device)
         grid = (PARTS * B * H * lib.cdiv(S, BLOCK_M),)
         window_attention_backward_dk_part[grid](
-            v, do_sum2, dp_row, k, q, m_kept, dk_sum_parts, dv_sum_parts, scale, S, B, H, E,
+            v, do_sum2, dp_row, k, q, m_kept, dk_sum_parts, dv_sum_parts, scale, S, B, E,
             *v.stride(), *do_sum2.stride(), *dp_row.stride(), *k.stride(), *q.stride(),
             *m_kept.stride(), *dk_sum_parts.stride(), *dv_sum_parts.stride(),
             width=width, SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True,
@@ -1904,7 +1901,7 @@ def launch_window_attention_backward_dk(
         q_tiles = lib.boxes(q, 1, 1, BLOCK_N, BLOCK_D)
         grid = (B * H * lib.cdiv(S, BLOCK_M),)
         window_attention_backward_dk_tiles[grid](
-            v_tiles, do_sum2_tiles, dp_row, k_tiles, q_tiles, m_kept, dk, dv, scale, S, B, H, E,
+            v_tiles, do_sum2_tiles, dp_row, k_tiles, q_tiles, m_kept, dk, dv, scale, S, B, E,
             *dp_row.stride(), *m_kept.stride(), *dk.stride(), *dv.stride(),
             width=width, SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), T=lib.triton_dtype(q),
             enable_fp_fusion=True, **config,
@@ -1912,7 +1909,7 @@ def launch_window_attention_backward_dk(
     else:
         grid = (B * H * lib.cdiv(S, BLOCK_M) * max(1, lib.cdiv(E, BLOCK_D)),)
         window_attention_backward_dk_wide[grid](
-            v, do_sum2, dp_row, k, q, m_kept, dk, dv, scale, S, E, B, H, *v.stride(),
+            v, do_sum2, dp_row, k, q, m_kept, dk, dv, scale, S, E, B, *v.stride(),
             *do_sum2.stride(), *dp_row.stride(), *k.stride(), *q.stride(), *m_kept.stride(),
             *dk.stride(), *dv.stride(),
             width=width, SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True,

@@ -75,7 +75,7 @@ def test_contraction_of_taps_in_halves(parts, operands):
     b = "tl.load(b_ptr + (tap * C + k[:, None]) * N + n, mask=(k[:, None] < C) & (n < N), other=0.0)"
     factors = Factor("a", a), Factor("b", b)
     parameters = *"a_ptr b_ptr y_ptr M N K C".split(), *constants(**BLOCKS)
-    optional = ("PARTS: tl.constexpr = 1", "CHUNK=0", "parts_ptr=None")
+    optional = ("PARTS=1", "CHUNK=0", "parts_ptr=None")
     sums = (replace(SUM, parts="parts_ptr"),)
     slots = dict(splits=True, optional=optional, sums=sums) if parts else {}
     more = dict(PARTS=parts, CHUNK=2, parts_ptr=left) if parts else {}
@@ -123,7 +123,7 @@ def test_lanes_multiply_few_rows(operands):
 def test_split_sums(template, parts, operands):
     a, b, y = operands
     left = torch.full((parts, M, N), torch.nan)
-    optional = ("PARTS: tl.constexpr = 1", "CHUNK=0", "parts_ptr=None")
+    optional = ("PARTS=1", "CHUNK=0", "parts_ptr=None")
     slots = dict(
         splits=True,
         begin="begin",

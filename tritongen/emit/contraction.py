@@ -103,7 +103,8 @@ def combine_view(writer: KernelWriter) -> KernelView:
     sums = [sum_of(writer, head) for head in writer.kernel.nests[: writer.kernel.products]]
     sums = [replace(s, parts=writer.pointer(f"{s.name}_parts")) for s in sums]
     mask_tile(writer, size)
-    blocks = ("BLOCK_M", "BLOCK_N", "PARTS", "AHEAD")
+    writer.args.sizes["PARTS"] = 'config["PARTS"]'
+    blocks = ("BLOCK_M", "BLOCK_N", "AHEAD")
     return product_view(writer, size, blocks, sums=sums, stores=stores_of(writer))
 
 
@@ -161,7 +162,7 @@ def in_parts(
         "end": "end",
         "splits": True,
         "lanes": writer.kernel.lanes,
-        "optional": (*told, "PARTS: tl.constexpr = 1", "CHUNK=0"),
+        "optional": (*told, "PARTS=1", "CHUNK=0"),
         "workspaces": tuple(s.parts for s in left),
     }
 

@@ -109,15 +109,17 @@ class FrameWriter(KernelWriter):
         order = sorted(grid, key=lambda w: w.how == "program")
         rest, line = "tl.program_id(0)", self.levels[0].lines.append
         for k, w in enumerate(order):
-            extent, name = self.size(w.extent)[0], self.variables[w.index]
-            whole = wrap(self.size(w.extent), ATOM)
-            count = whole if w.how == "program" else f"lib.cdiv({extent}, {w.block})"
-            if w.how == "tile" and (k < len(order) - 1 or self.grows(w.index)):
-                count = f"lib.blocks({extent}, {w.block})"
-                if k or not self.multiplies:  # columns, of which there may be none
-                    count = f"tl.maximum({count}, 1)"
-                count = self.assigned_in(0, f"{name}_tiles", count)
-            last = k == len(order) - 1
+            name, last = self.variables[w.index], k == len(order) - 1
+            if w.how == "program":
+                count = "" if last else wrap(self.size(w.extent), ATOM)
+            else:
+                extent = self.size(w.extent)[0]
+                count = f"lib.cdiv({extent}, {w.block})"
+                if not last or self.grows(w.index):
+                    count = f"lib.blocks({extent}, {w.block})"
+                    if k or not self.multiplies:  # columns, of which there may be none
+                        count = f"tl.maximum({count}, 1)"
+                    count = self.assigned_in(0, f"{name}_tiles", count)
             own = rest if last else f"{rest} % {count}"
             if w.how == "tile" and self.grows(w.index):
                 line("# The tiles of most terms first.")
@@ -127,7 +129,7 @@ class FrameWriter(KernelWriter):
                 self.index[w.index] = name
             else:
                 self.tile(w, wrapped(own), name)
-                self.name_mask(w, self.size(w.extent)[0], f"{w.block} > 1")
+                self.name_mask(w, extent, f"{w.block} > 1")
             if not last:
                 rest = self.assigned_in(0, self.fresh("program"), f"{rest} // {count}")
         for w in self.own.walks:

@@ -40,8 +40,8 @@ from tritongen.ir.free import free_indices
 from tritongen.schedule.members import operands
 from tritongen.schedule.plan import Level
 
-# Arguments of launches whose programs share rows.
-SHARED = {"PASS": 0, "PARTS": 1, "PARTS_POW2": 1}
+# Arguments of launches whose programs share rows. How many there are is no constant: a call of other sizes would compile again.
+SHARED = {"PASS": 0, "PARTS_POW2": 1}
 
 
 # ---- kernels -------------------------------------------------------------------------------------
@@ -71,7 +71,11 @@ def loop(writer: KernelWriter) -> KernelView:
     shared = {
         "number": row_number(writer),
         "fetches": fetches,
-        "optional": (*(f"{name}: tl.constexpr = {n}" for name, n in own.items()), "CHUNK=0"),
+        "optional": (
+            *(f"{name}: tl.constexpr = {n}" for name, n in own.items()),
+            "PARTS=1",
+            "CHUNK=0",
+        ),
         "workspaces": tuple(p.pointer for w in walks for f in w.folds for p in f.parts),
     }
     blocks, walked = ("ROWS", "BLOCK"), tuple(walks)
@@ -115,12 +119,12 @@ def per_thread_part(writer: KernelWriter) -> KernelView:
     A reduction inside the loop would go across warps twice a block, because neighbouring lanes hold different rows.
     """
     tile = open_walk(writer)
-    writer.args.sizes["CHUNK"] = 'config["CHUNK"]'
+    writer.args.sizes |= {name: f'config["{name}"]' for name in ("PARTS", "CHUNK")}
     first, level = writer.kernel.levels
     writer.lines += row_values(writer, first)
     walk = walk_level(writer, level, replace(steps_of_part(tile), pairs=BY_LANE))
     doc = f"Program (part, row): {', '.join(level.folds)} over one CHUNK of ROWS rows, a state a lane."
-    blocks, number = ("ROWS", "BLOCK", "PARTS", "STAGES"), row_number(writer)
+    blocks, number = ("ROWS", "BLOCK", "STAGES"), row_number(writer)
     return tile_view(writer, tile, blocks, doc, walks=(walk,), number=number, fetches=True)
 
 
