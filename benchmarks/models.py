@@ -35,6 +35,8 @@ op max_pool<T: float>(x: T[N, C, H, W], const win: int = 2) -> y: T[N, C, P, Q]
     with P = (H + 2 * (win // 3) - win) // 2 + 1, Q = (W + 2 * (win // 3) - win) // 2 + 1, win >= 2 {
   y = max_pool2d(x, win, 2, win // 3)
 }"""
+# One type parameter for both: equal gradients of one dtype are one tensor.
+ADD_RELU = "op add_relu<T: float>(x: T[...], y: T[...]) -> z: T[...] { z = relu(x + y) }"
 MEAN_POOL = "op mean_pool<T: float>(x: T[N, C, ...]) -> y: T[N, C] { y = global_avg_pool(x) }"
 Batch = tuple[Tensor, Tensor]  # what goes in, and what is right
 
@@ -82,7 +84,7 @@ def ours() -> Parts:
         tritongen.nn,
         lambda width, hidden: tritongen.nn.Linear(width, hidden, activation="gelu"),
         lambda width: tritongen.nn.BatchNorm2d(width, activation="relu"),
-        tritongen.compile_expr("relu(x + y)"),
+        tritongen.compile_op(ADD_RELU),
         lambda q, k, v: attention(q, k, v, q.shape[-1] ** -0.5),
         tritongen.compile_op(MAX_POOL),
         tritongen.compile_op(MEAN_POOL),

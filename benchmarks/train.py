@@ -54,7 +54,8 @@ def main(arguments: Sequence[str] | None = None) -> dict[str, Any]:
 
     def model(way: str, seed: int = 0) -> nn.Module:
         parts = ours() if way.startswith("tritongen") else TORCH
-        made = make(options.model, parts, sizes, seed).to(device)
+        with device:  # the weights are drawn there: a large model takes long on a CPU
+            made = make(options.model, parts, sizes, seed)
         return torch.compile(made, backend=options.backend) if way.endswith("compiled") else made
 
     dtype = DTYPES[options.dtype]
