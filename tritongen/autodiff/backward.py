@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
 
-from tritongen.autodiff import batches, exprs, flow, zero
+from tritongen.autodiff import batches, exprs, flow, places, zero
 from tritongen.autodiff.again import computed_again
 from tritongen.autodiff.assemble import assemble, cotangent
 from tritongen.autodiff.empty_folds import with_divisors_of_1
@@ -137,7 +137,8 @@ def _derived(op: Op, wanted: tuple[Param, ...], most: int, shared: bool = False)
     tape.find_active()
     for nest in reversed(tape.forward):
         tape.pull(nest)
-    nests = (*tape.values, *tape.backward, *(tape.operand(p) for p in wanted))
+    last = tuple(tape.operand(p) for p in wanted)
+    nests = (*tape.values, *tape.backward, *last)
     nests, gradients = from_kept(op, nests), {f"d{p.name}" for p in wanted}
     nests = _tidied(op, computed_again(op, nests, gradients, tape.free_name), gradients)
     own = {nest.name for nest in tape.backward}
@@ -243,6 +244,7 @@ class _Tape:
     shapes: dict[str, Tensor] = field(default_factory=dict)
     active: set[str] = field(default_factory=set)
     places: dict[str, str] = field(default_factory=dict)  # of a max or min: the line of its place
+    reads: dict[str, dict[Nest, Nest]] = field(default_factory=dict)  # lines of a tensor's places
     terms: dict[frozenset[str], Read] = field(
         default_factory=dict
     )  # of sums over some operands' `...`
@@ -326,6 +328,7 @@ class _Tape:
         """Settle the gradient of what a nest writes, and hand it to what the nest reads."""
         if nest.name not in self.active:
             return
+        self._pull_reads(nest.name)
         weight = self._settle(nest)
         if weight is None:
             return
@@ -336,8 +339,33 @@ class _Tape:
         nest = replace(nest, body=batches.as_shares(self.op, nest.body, self._terms, varies))
         line = replace(line, nest=nest)
         for use in flow.uses(line, weight, self._condition(nest.name, weight)):
+            use = self._at_place(nest, use)
             name = use.node.tensor if isinstance(use.node, Read) else use.node.name
             self._contribute(nest, use, name)
+
+    def _at_place(self, nest: Nest, use: flow.Use) -> flow.Use:
+        """The use; that of a line of the read, where its gradient is a sum that goes to the place as one term."""
+        name = use.node.tensor if isinstance(use.node, Read) else use.node.name
+        own = self.targets[name]
+        found = places.at_read(use, nest.box, own, self.not_indices, self.facts)
+        if found is None:
+            return use
+        line, read = found
+        target = Target("", line.box, line.coords, line.dims)
+        if not places.sums(invert(replace(use, node=read), nest.box, target, self.facts)):
+            return use
+        known = self.reads.setdefault(name, {})
+        if line not in known:
+            known[line] = new = replace(line, name=self.free_name(f"{name}_read"))
+            self._see(new)
+            self.active.add(new.name)
+            self.values.append(new)
+        return replace(use, node=replace(read, tensor=known[line].name))
+
+    def _pull_reads(self, name: str) -> None:
+        """Hands on the gradients of the lines that read a tensor at places."""
+        for line in self.reads.pop(name, {}).values():
+            self.pull(line)
 
     def _terms(self, own: frozenset[str]) -> Read:
         """How many terms a sum over the `...` of these operands has: a line says it."""
@@ -475,6 +503,7 @@ class _Tape:
 
     def operand(self, p: Param) -> Nest:
         """The line of an operand's gradient."""
+        self._pull_reads(p.name)
         target = self.targets[p.name]
         body = exprs.cast(_sum(self.parts.get(p.name, [])), p.dtype)
         return Nest(f"d{p.name}", target.box, target.coords, target.dims, body, p.dtype)

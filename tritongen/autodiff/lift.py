@@ -140,20 +140,29 @@ def _name(lifter: _Lifter, nest: Nest, expr: Expr, scope: tuple[Binder, ...], wh
     own = tuple(b for b in scope if b.index in used)
     earlier = lifter.known.get((expr, own))
     if earlier is None:
-        # A dim starts at 0; place 0 is the index's first value, as what is before may be inf.
-        first = {b.index: index(b.index) + b.lo for b in own}
-        body = exprs.substitute(expr, exprs.by_name(first))
-        box = tuple(Binder(b.index, ZERO, _extent(lifter, b)) for b in own)
-        coords = tuple(index(b.index) for b in own)
-        dims = tuple(b.hi for b in box)
-        earlier = Nest(lifter.name(f"{nest.name}_{what}"), box, coords, dims, body, expr.dtype)
+        earlier = line_over(own, expr, lifter.facts)
+        earlier = replace(earlier, name=lifter.name(f"{nest.name}_{what}"))
         lifter.known[expr, own] = earlier
         lifter.done.append(earlier)
-    places = tuple(index(b.index) - b.lo for b in own)
-    return Read(earlier.name, places, None, earlier.dtype)
+    return read_of(earlier, own)
 
 
-def _extent(lifter: _Lifter, b: Binder) -> Poly:
+def line_over(own: tuple[Binder, ...], expr: Expr, facts: bounds.Facts) -> Nest:
+    """A nest for expr over these indices, still without a name."""
+    # A dim starts at 0; place 0 is the index's first value, as what is before may be inf.
+    first = {b.index: index(b.index) + b.lo for b in own}
+    body = exprs.substitute(expr, exprs.by_name(first))
+    box = tuple(Binder(b.index, ZERO, _extent(b, facts)) for b in own)
+    coords = tuple(index(b.index) for b in own)
+    return Nest("", box, coords, tuple(b.hi for b in box), body, expr.dtype)
+
+
+def read_of(line: Nest, own: tuple[Binder, ...]) -> Read:
+    """What the nest has for these values of its indices."""
+    return Read(line.name, tuple(index(b.index) - b.lo for b in own), None, line.dtype)
+
+
+def _extent(b: Binder, facts: bounds.Facts) -> Poly:
     extent = b.hi - b.lo
-    known = bounds.prove(extent, ">=", ZERO, lifter.facts) is True
+    known = bounds.prove(extent, ">=", ZERO, facts) is True
     return extent if known else extreme("max", (ZERO, extent))

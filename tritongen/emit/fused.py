@@ -174,7 +174,7 @@ class FusedWriter(LoopWriter):
             narrow = self.loads_beside(loop.index)
             level.lines.append(f"{name} = {self.lanes(walk, start) if narrow else lanes}")
         else:
-            ends, level = Ends("0", self.size(walk.extent)[0]), Level(loop.index)
+            ends, level = Ends(*self.share(loop, walk)), Level(loop.index)
             level.lines.append(f"{name} = tl.cast({start}, tl.int64)")
             self.index[loop.index] = name
         self.levels.append(level)

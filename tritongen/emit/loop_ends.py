@@ -109,14 +109,9 @@ class LoopWriter(FrameWriter):
 
         Blocks of which no row of the tile has a term are not visited.
         """
-        stop = extent = self.size(walk.extent)[0]
-        first, lows, highs = "0", list[str](), [stop]
-        if loop.part:
-            size, part = walk.block, self.variables[loop.part]
-            chunk = self.assigned_in(-1, "chunk", f"lib.blocks({extent}, PARTS * {size}) * {size}")
-            first = self.assigned_in(-1, "first", f"{part}.to(tl.int32) * {chunk}")
-            stop = f"tl.minimum({extent}, {first} + {chunk})"
-            highs = [stop]
+        extent = self.size(walk.extent)[0]
+        first, stop = self.share(loop, walk)
+        lows, highs = list[str](), [stop]
         begins = first
         for guard in loop.within:
             if not (sign := self.sign(guard, loop.index)):
@@ -159,6 +154,21 @@ class LoopWriter(FrameWriter):
             for fold, texts in (("maximum", lows), ("minimum", highs))
         )
         return Ends(first, stop, (lo, hi))
+
+    def share(self, loop: Loop, walk: Walk) -> tuple[str, str]:
+        """The range of a loop, or of a program's part of it."""
+        extent = self.size(walk.extent)[0]
+        if not loop.part:
+            return "0", extent
+        size, part = walk.block, self.variables[loop.part]
+        blocks = (
+            f"lib.blocks({extent}, PARTS * {size}) * {size}"
+            if size
+            else f"lib.blocks({extent}, PARTS)"
+        )
+        chunk = self.assigned_in(-1, "chunk", blocks)
+        first = self.assigned_in(-1, "first", f"{part}.to(tl.int32) * {chunk}")
+        return first, f"tl.minimum({extent}, {first} + {chunk})"
 
     def farthest(self, end: Poly, largest: bool, extent: str) -> str:
         """The largest or the smallest value of an end among the lanes of the tile.

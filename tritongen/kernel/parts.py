@@ -73,12 +73,12 @@ def _loop_of(kernel: Kernel) -> Loop:
 
 
 def _shared(loop: Loop, kernel: Kernel) -> Loop:
-    """The loop, or the one in it that takes blocks, by parts."""
-    if kernel.walk(loop.index).how == "loop":
-        return replace(loop, part=PART)
-    (inner,) = (s for s in loop.body if isinstance(s, Loop))
-    body = (_shared(inner, kernel) if s is inner else s for s in loop.body)
-    return replace(loop, body=tuple(body))
+    """The loop by parts; or a loop of blocks in it, if its states take terms there."""
+    over = {i for f in carried(kernel, loop) for i in f.over}
+    for s in loop.body:
+        if isinstance(s, Loop) and s.index in over and kernel.walk(s.index).block:
+            return replace(loop, body=tuple(_shared(x, kernel) if x is s else x for x in loop.body))
+    return replace(loop, part=PART)
 
 
 def _state(f: Fold, n: ir.Nest, kernel: Kernel) -> Store:

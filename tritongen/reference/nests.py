@@ -85,7 +85,7 @@ class Nests(Function):
         except NotWritable as error:  # of gradients alone
             line = f"{nest.name}: no line of the language says it: {error}"
         comment = commented(line, 92)
-        found = digits_in(nest, self.facts)
+        found = next(digits_in(nest, self.facts), None)
         if found and any(found[0].index in dims for dims in self.values_of(nest)):
             nest = split(nest, *found)  # `x[f // q]` has a value for each f // q, not for each f
         box = [b for c in nest.coords for b in nest.box if b.index in indices(c)]

@@ -31,7 +31,7 @@ from tritongen.schedule.classes.contraction_operands import may_be_f32, maybe_f8
 from tritongen.schedule.classes.picked import with_picked
 from tritongen.schedule.classes.segments import with_ends
 from tritongen.schedule.classes.weighted import with_weighted
-from tritongen.schedule.digits import split_all
+from tritongen.schedule.digits import Number, numbers_in, split_all
 from tritongen.schedule.factored import factored
 from tritongen.schedule.group import group
 from tritongen.schedule.held import with_held
@@ -231,12 +231,31 @@ def form_of(op: ir.Op, lines: ir.Nests, facts, only: str | None):
             told = group(op, own, facts, apart=names)
             if not any(names & {n.name for n in g.nests} for g in told if g.kind == "fused"):
                 whole, groups = own, told
-    digits = by_rows(op, split_all(whole, facts, names_of(op)), facts)
-    if digits == whole:
+    return with_digits(op, whole, groups, facts, only)
+
+
+def with_digits(op: ir.Op, whole: ir.Nests, groups, facts, only: str | None):
+    """The form with the digits of numbers, where that is faster.
+
+    In a fused kernel, a tile of a low digit is no larger than that, as a page is. Such a number stays whole if that is no slower.
+    """
+
+    def form(stay: frozenset[Number]):
+        nests = by_rows(op, split_all(whole, facts, names_of(op), stay), facts)
+        return nests, group(op, nests, facts, only)
+
+    numbers = numbers_in(whole, facts)
+    found = form(frozenset()) if numbers else (whole, groups)
+    if not _slowness(found[1]) < _slowness(groups):
         return whole, groups
-    split_groups = group(op, digits, facts, only)
-    better = _slowness(split_groups) < _slowness(groups)
-    return (digits, split_groups) if better else (whole, groups)
+    tiles = {b.hi for g in found[1] if g.kind == "fused" for b in (*g.row, *g.col)}
+    stay = frozenset[Number]()
+    for number in numbers:
+        if number[1] in tiles:
+            fewer = form(stay | {number})
+            if _slowness(fewer[1]) <= _slowness(found[1]):
+                found, stay = fewer, stay | {number}
+    return found
 
 
 def _slowness(groups) -> tuple[int, ...]:

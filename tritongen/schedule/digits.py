@@ -7,7 +7,7 @@ Input and output: canonical nests. A norm over groups of channels needs digits; 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import (
@@ -27,16 +27,31 @@ from tritongen.ir.free import coordinates
 from tritongen.ir.names import fresh
 from tritongen.schedule.canonical import digits_of, same, unify, with_ranges
 
+Number = tuple[Poly, Poly]  # how many values it has, and by what it is divided
 
-def split_all(nests: ir.Nests, facts: Facts, taken: frozenset[str]) -> ir.Nests:
-    """Nests in which no index is read through `// q` and `% q` where q divides its range."""
-    while found := next(filter(None, (digits_in(nest, facts) for nest in nests)), None):
+
+def split_all(
+    nests: ir.Nests, facts: Facts, taken: frozenset[str], whole: frozenset[Number] = frozenset()
+) -> ir.Nests:
+    """Nests in which no index is read through `// q` and `% q` where q divides its range, but for numbers that stay `whole`."""
+
+    def digits() -> Iterator[tuple[ir.Binder, Poly, Poly]]:
+        found = (d for nest in nests for d in digits_in(nest, facts))
+        return (d for d in found if (d[0].hi, d[2]) not in whole)
+
+    while found := next(digits(), None):
         nests = unify(tuple(split(nest, *found) for nest in nests), facts, taken)
     return nests
 
 
-def digits_in(nest: ir.Nest, facts: Facts) -> tuple[ir.Binder, Poly, Poly] | None:
-    """An index f read through `f // q` (or `f % q`) whose range q divides, how often, and q."""
+def numbers_in(nests: ir.Nests, facts: Facts) -> list[Number]:
+    """The numbers that are read by digits."""
+    found = (d for nest in nests for d in digits_in(nest, facts))
+    return [*dict.fromkeys((b.hi, q) for b, _, q in found)]
+
+
+def digits_in(nest: ir.Nest, facts: Facts) -> Iterator[tuple[ir.Binder, Poly, Poly]]:
+    """Each index f read through `f // q` (or `f % q`) whose range q divides, how often, and q."""
     for p in (*coordinates(nest.body), *nest.coords):
         for atom in walk_poly(p):
             if not (isinstance(atom, Floor) and is_size(atom.den)):
@@ -44,8 +59,7 @@ def digits_in(nest: ir.Nest, facts: Facts) -> tuple[ir.Binder, Poly, Poly] | Non
             for b in nest.ranges:
                 if atom.num == index(b.index) and not b.lo.terms:
                     if same(facts, (b.hi // atom.den) * atom.den, b.hi):
-                        return b, quotient(b.hi, atom.den, facts), atom.den
-    return None
+                        yield b, quotient(b.hi, atom.den, facts), atom.den
 
 
 def quotient(n: Poly, q: Poly, facts: Facts) -> Poly:

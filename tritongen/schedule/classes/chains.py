@@ -141,10 +141,10 @@ def _is_read_by_folds(pair: Pair, nests: ir.Nests, outputs: set[str]) -> bool:
 def with_copies(op: ir.Op, nests: ir.Nests, facts: Facts) -> ir.Nests:
     """The nests, with copies of a pair's values for each reader that no fused kernel takes. The copies are stored.
 
-        dtable[h, r] = sum[b, j](ds[b, h, j + S - 1 - r, j] else 0)
-        dtable[h, t] = sum[b, i, j if bucket[i, j] == t](ds[b, h, i, j])
+        dtable[b, h, r] = sum[j](ds[b, h, j + S - 1 - r, j] else 0)
+        dtable[b, h, t] = sum[i, j if bucket[i, j] == t](ds[b, h, i, j])
 
-    are gradients of tables of relative positions. Without a copy of `ds` no other reader of it would be fused.
+    are gradients of tables of relative positions, one for each batch. Without a copy of `ds` no other reader of it would be fused.
     """
     outputs = {o.name for o in op.outputs}
     for pair in all_pairs(op, nests, facts):

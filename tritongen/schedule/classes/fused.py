@@ -363,6 +363,8 @@ class _Maker:
         inside = any(isinstance(s, Store) for loop in self.loops for s in statements(loop.body))
         shared = (self.moved or self.whole and has_loop(self.group)) and not inside
         variants = [self.in_parts()] if shared and not places else []
+        if numbers_of(self.group) and not has_loop(self.group) and not inside:
+            variants += self.numbers_in_parts()
         if self.boxes:
             variants.append(self.at_once("tiles", conjunction("tiled", self.fits), self.boxes))
         if not (self.boxes and self.whole):
@@ -524,6 +526,36 @@ class _Maker:
         why = "few rows: programs share a row's loop, and a second kernel merges what they leave"
         alone = Variant("parts", when, why, (*config, ("PARTS", parts)), (), requires=requires)
         return self.split(alone, "part", kernel, group.nests, tiles, boxes)
+
+    def numbers_in_parts(self) -> list[Variant]:
+        """Programs share a loop over numbers: a bias has few tiles, each a sum over all batches. None where more than sums follow.
+
+        A turn has all terms of the first products at once, so that Triton loads those of the next turn ahead.
+        """
+        walks, nests = walks_of(self.group), self.group.nests
+        kernel = lower("", nests, walks, self.stores)
+        loops = [s for s in kernel.body if isinstance(s, Loop)]
+        merged = ((merging(kernel, g.nests), own) for g, own in self.parted)
+        if len(loops) > 1 or not all(added_up(behind, own) for behind, own in merged):
+            return []
+        held = {w.block: self.called(w.extent) for w in walks if w.how == "whole"}
+        count = self.called(kernel.walk(loops[0].index).extent)
+        busy = self.tiles.replace("BLOCK_M", "64").replace("BLOCK_N", "64")
+        requires = conjunction(
+            "tiled" if self.boxes else "True", f"{_most([*held.values()])} <= 128"
+        )
+        config = (
+            ("BLOCK_M", "16 if rows <= 16 else 64"),
+            ("BLOCK_N", "64"),
+            *((block, f"max(16, pow2({size}))") for block, size in held.items()),
+            ("num_warps", "4"),
+            ("num_stages", f"3 if {_most([*held.values()])} <= 64 else 2"),
+            ("PARTS", f"shares(3 * sms, {self.tiles}, min(128, {count}))"),
+        )
+        when = conjunction(f"2 * {busy} <= sms and {count} >= 16", requires)
+        why = "few tiles: programs share what each sums over, and a second kernel adds up what they leave"
+        alone = Variant("parts", when, why, config, (), requires=requires)
+        return [self.split(alone, "part", kernel, nests, self.tiles, self.boxes)]
 
     def split(self, alone: Variant, what: str, kernel, nests, tiles: str, boxes=()) -> Variant:
         """The variant whose programs share a kernel's loop, with the launches that merge what they leave."""
