@@ -19,49 +19,50 @@ from tritongen import lib, runtime
 
 @triton.jit
 def int4_linear_tiles(
-    x_ptr, w_ptr, s_ptr, y_ptr, M, N, K, pairs, x_m, x_k, w_0, w_1, s_0, s_1, y_m, y_n,
-    PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    w_ptr, x_ptr, s_ptr, y_ptr, N, M, K, K1, w_0, w_1, x_n, x_k, s_0, s_1, y_n, y_m,
+    T: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
     PARTS=1, CHUNK=0, y_sum_parts_ptr=None,
 ):  # fmt: skip
     """Each program computes a tile of BLOCK_M x BLOCK_N sums over a CHUNK, BLOCK_K terms a step."""
-    tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(N, BLOCK_N)
+    tiles_m, tiles_n = lib.blocks(N, BLOCK_M), lib.blocks(M, BLOCK_N)
     part = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
     begin, end = lib.share(part, K, CHUNK, y_sum_parts_ptr is not None)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    k0 = tl.arange(0, 2).to(tl.int64)[None, None, :]
     # y[m, n] = sum[k](x[m, k] * (f32(bit_and(shift_right(i64(w[n, k // 2]), k % 2 *
     #     4), 15)) - 8.0) * s[n, k // 128])
     y_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
     # Read a step ahead: Triton waits for what is not read for tl.dot itself, a microsecond a step.
     ahead = tl.cast(begin, tl.int64)
     s_g = ahead // 128
-    s = tl.load(s_ptr + n * s_0 + s_g * s_1, mask=(n < N) & (ahead < K)).to(tl.float32)
+    s = tl.load(s_ptr + m * s_0 + s_g * s_1, mask=(m < N) & (ahead < K)).to(tl.float32)
     scale = s
     for start in range(begin, tl.cast(end, tl.int64), BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(tl.int64)
         ahead = tl.cast(start, tl.int64) + BLOCK_K
         s_g2 = ahead // 128
-        s2 = tl.load(s_ptr + n * s_0 + s_g2 * s_1, mask=(n < N) & (ahead < K)).to(tl.float32)
+        s2 = tl.load(s_ptr + m * s_0 + s_g2 * s_1, mask=(m < N) & (ahead < K)).to(tl.float32)
         next_scale = s2
-        x = tl.load(x_ptr + m * x_m + k[None, :] * x_k, mask=(m < M) & (k[None, :] < K), other=0.0)
-        pair = start // 2 + tl.arange(0, BLOCK_K // 2).to(tl.int64)
+        k1 = (start // 2 + tl.arange(0, BLOCK_K // 2).to(tl.int64))[None, :, None]
         w = tl.load(
-            w_ptr + n * w_0 + pair[:, None] * w_1, mask=(n < N) & (pair[:, None] < pairs), other=0
+            w_ptr + m[:, :, None] * w_0 + k1 * w_1, mask=(m[:, :, None] < N) & (k1 < K1), other=0
         ).to(tl.int32)
-        even_terms = ((w >> 0 & 15).to(tl.float32) - 8.0).to(x_ptr.dtype.element_ty)
-        odd_terms = ((w >> 4 & 15).to(tl.float32) - 8.0).to(x_ptr.dtype.element_ty)
-        right = tl.join(even_terms, odd_terms).permute(0, 2, 1).reshape(BLOCK_K, BLOCK_N)
-        y_sum += tl.dot(x, right, input_precision=PRECISION, out_dtype=tl.float32) * scale
+        left = (
+            ((w >> (4 * k0).to(tl.int32) & 15).to(tl.float32) - 8.0).to(T).reshape(BLOCK_M, BLOCK_K)
+        )
+        x = tl.load(x_ptr + n * x_n + k[:, None] * x_k, mask=(n < M) & (k[:, None] < K), other=0.0)
+        y_sum += tl.dot(left, x, input_precision=PRECISION, out_dtype=tl.float32) * scale
         scale = next_scale
-    inside = (m < M) & (n < N)
+    inside = (m < N) & (n < M)
     if y_sum_parts_ptr is not None:
-        at = (tl.cast(part, tl.int64) * M + m) * N + n
+        at = (tl.cast(part, tl.int64) * M + n) * N + m
         tl.store(y_sum_parts_ptr + at, y_sum, mask=inside)
     else:
-        tl.store(y_ptr + m * y_m + n * y_n, y_sum, mask=inside)
+        tl.store(y_ptr + n * y_n + m * y_m, y_sum, mask=inside)
 
 
 @triton.jit
@@ -92,7 +93,7 @@ def choose_int4_linear(
     """Returns (variant, config): the first variant whose rule holds."""
     # by pointers, in parts of K: several programs share a tile, and a second kernel adds up
     if (
-        gpu.shared >= 99
+        gpu.shared >= 64
         and itemsize <= 4
         and (
             K >= 2048
@@ -102,10 +103,10 @@ def choose_int4_linear(
         )
     ):
         BLOCK_M = max(16, min(64, lib.pow2(M)))
-        BLOCK_N = max(16, min(128, lib.pow2(N)))
+        BLOCK_N = max(16, min(64, lib.pow2(N)))
         BLOCK_K = min(128, max(64, 256 // itemsize))
         PARTS = lib.parts(
-            3 * gpu.sms,
+            4 * gpu.sms,
             lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N),
             lib.cdiv(K, BLOCK_K),
             lib.cdiv(K, 4096) if itemsize == 4 else 1,
@@ -116,17 +117,18 @@ def choose_int4_linear(
         )  # fmt: skip
     # by pointers, in tiles of 128 x 64
     if (
-        gpu.shared >= 64
+        gpu.shared >= 163
         and itemsize <= 4
         and N > 32
         and lib.cdiv(M, 128) * lib.cdiv(N, 64) >= gpu.sms
     ):
         return "medium", lib.tile(
-            128, 64, BLOCK_K := min(128, max(64, min(256 // itemsize, max(32, lib.pow2(K))))), 4,
-            min(2, max(2, lib.cdiv(K, BLOCK_K))),
+            128, 128 if N > 64 else 64,
+            BLOCK_K := min(128, max(64, min(256 // itemsize, max(32, lib.pow2(K))))), 8,
+            min(3, max(2, lib.cdiv(K, BLOCK_K))),
         )  # fmt: skip
     # by pointers, few rows, deep in K
-    if gpu.shared >= (163 if itemsize <= 2 else 99) and itemsize <= 4 and M <= 64:
+    if gpu.shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4 and N <= 64:
         BLOCK_K = min(
             128,
             max(
@@ -138,8 +140,7 @@ def choose_int4_linear(
             ),
         )
         return "slim", lib.tile(
-            max(16, lib.pow2(M)), 32 if N <= 64 * gpu.sms else 64, BLOCK_K, 4,
-            min(4 if M <= 32 else 5, max(2, lib.cdiv(K, BLOCK_K))),
+            64, max(16, lib.pow2(N)), BLOCK_K, 4, min(4, max(2, lib.cdiv(K, BLOCK_K))),
         )  # fmt: skip
     # by pointers, 16 columns
     if (
@@ -163,14 +164,15 @@ def launch_int4_linear(x, w, s, y) -> None:
     N = w.shape[0]
     PRECISION = "ieee"
     _, config = choose_int4_linear(
-        M=M, N=N, K=K, itemsize=x.element_size(), gpu=lib.gpu(s.device),
+        M=N, N=M, K=K, itemsize=x.element_size(), gpu=lib.gpu(s.device),
     )  # fmt: skip
     PARTS = config.get("PARTS", 1)
     y_sum_parts = lib.workspace(config, (M, N), torch.float32, s.device)
-    grid = (PARTS * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N, config["BLOCK_N"]),)
+    grid = (PARTS * lib.cdiv(N, config["BLOCK_M"]) * lib.cdiv(M, config["BLOCK_N"]),)
     int4_linear_tiles[grid](
-        x, w, s, y, M, N, K, -((-K) // 2), *x.stride(), *w.stride(), *s.stride(), *y.stride(),
-        PRECISION=PRECISION, enable_fp_fusion=True, y_sum_parts_ptr=y_sum_parts, **config,
+        w, x, s, y, N, M, K, -((-K) // 2), *w.stride(), *x.stride(), *s.stride(), *y.stride(),
+        T=lib.triton_dtype(x), PRECISION=PRECISION, enable_fp_fusion=True,
+        y_sum_parts_ptr=y_sum_parts, **config,
     )  # fmt: skip
     if y_sum_parts is not None:
         lib.launch_combine(
@@ -251,44 +253,52 @@ def int4_linear(x: torch.Tensor, w: torch.Tensor, s: torch.Tensor) -> torch.Tens
 
 @triton.jit
 def int4_linear_backward_dx_tiles(
-    dy_ptr, s_ptr, w_ptr, dx_ptr, M, K, N, dy_m, dy_n, s_0, s_1, w_0, w_1, dx_m, dx_n,
+    w_ptr, dy_ptr, s_ptr, dx_ptr, K, M, N, M1, w_0, w_1, dy_n, dy_n2, s_0, s_1, dx_n, dx_m,
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
     PARTS=1, CHUNK=0, dx_sum_parts_ptr=None,
 ):  # fmt: skip
     """Each program computes a tile of BLOCK_M x BLOCK_N sums over a CHUNK, BLOCK_K terms a step."""
-    tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(K, BLOCK_N)
+    tiles_m, tiles_n = lib.blocks(K, BLOCK_M), lib.blocks(M, BLOCK_N)
     part = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
     begin, end = lib.share(part, N, CHUNK, dx_sum_parts_ptr is not None)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    m1 = (tile_m.to(tl.int64) * (BLOCK_M // 2) + tl.arange(0, BLOCK_M // 2).to(tl.int64))[
+        :, None, None
+    ]
+    m0 = tl.arange(0, 2).to(tl.int64)[None, :, None]
     # dx[m, k] = sum[n](dy[m, n] * s[n, k // 128] * y_sub[n, k])
     dx_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
     for start in range(begin, tl.cast(end, tl.int64), BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(tl.int64)
-        dy = tl.load(
-            dy_ptr + m * dy_m + k[None, :] * dy_n, mask=(m < M) & (k[None, :] < N), other=0.0
-        ).to(tl.float32)
-        s_g = n // 128
-        s = tl.load(
-            s_ptr + k[:, None] * s_0 + s_g * s_1, mask=(n < K) & (k[:, None] < N), other=0.0
-        ).to(tl.float32)
-        w_h = n // 2
         w = tl.load(
-            w_ptr + k[:, None] * w_0 + w_h * w_1, mask=(n < K) & (k[:, None] < N), other=0
+            w_ptr + k[None, None, :] * w_0 + m1 * w_1,
+            mask=(k[None, None, :] < N) & (m1 < M1),
+            other=0,
         ).to(tl.int32)
-        right = s * ((w >> (4 * (n % 2)).to(tl.int32) & 15).to(tl.float32) - 8.0)
-        right = tl.where((n < K) & (k[:, None] < N), right, 0)
-        dx_sum = tl.dot(dy, right, dx_sum, input_precision=PRECISION, out_dtype=tl.float32)
+        left = ((w >> (4 * m0).to(tl.int32) & 15).to(tl.float32) - 8.0).reshape(BLOCK_M, BLOCK_K)
+        dy = tl.load(
+            dy_ptr + n * dy_n + k[:, None] * dy_n2, mask=(n < M) & (k[:, None] < N), other=0.0
+        ).to(tl.float32)
+        s_g = tile_m.to(tl.int64) * BLOCK_M // 128
+        s = tl.load(s_ptr + k[:, None] * s_0 + s_g * s_1, mask=k[:, None] < N, other=0.0).to(
+            tl.float32
+        )
+        right = dy * s
+        right = tl.where((n < M) & (k[:, None] < N), right, 0)
+        dx_sum = lib.dot_of_whole(
+            left, right, dx_sum, dy_ptr.dtype.element_ty == tl.bfloat16, PRECISION
+        )
         dx_sum = lib.awaited(dx_sum)
-    inside = (m < M) & (n < K)
+    inside = (m < K) & (n < M)
     if dx_sum_parts_ptr is not None:
-        at = (tl.cast(part, tl.int64) * M + m) * K + n
+        at = (tl.cast(part, tl.int64) * M + n) * K + m
         tl.store(dx_sum_parts_ptr + at, dx_sum, mask=inside)
     else:
-        tl.store(dx_ptr + m * dx_m + n * dx_n, dx_sum, mask=inside)
+        tl.store(dx_ptr + n * dx_n + m * dx_m, dx_sum, mask=inside)
 
 
 @triton.jit
@@ -345,7 +355,7 @@ def choose_int4_linear_backward_dx(
     """Returns (variant, config): the first variant whose rule holds."""
     # by pointers, in parts of K: several programs share a tile, and a second kernel adds up
     if (
-        gpu.shared >= 163
+        gpu.shared >= 99
         and itemsize <= 4
         and (
             K >= 2048
@@ -354,7 +364,7 @@ def choose_int4_linear_backward_dx(
             and lib.cdiv(M, 64) * lib.cdiv(N, 64) <= gpu.sms
         )
     ):
-        BLOCK_M = max(16, min(64, lib.pow2(M)))
+        BLOCK_M = min(128, max(64, max(16, min(64, lib.pow2(M)))))
         BLOCK_N = max(16, min(64, lib.pow2(N)))
         BLOCK_K = 256 // itemsize
         PARTS = lib.parts(
@@ -369,7 +379,7 @@ def choose_int4_linear_backward_dx(
         )  # fmt: skip
     # by pointers, in square tiles
     if (
-        gpu.shared >= 163
+        gpu.shared >= 99
         and itemsize <= 4
         and M > 64
         and N > 64
@@ -380,17 +390,16 @@ def choose_int4_linear_backward_dx(
             min(4 if itemsize <= 2 else 3, max(2, lib.cdiv(K, BLOCK_K))),
         )  # fmt: skip
     # by pointers, few rows, deep in K
-    if gpu.shared >= 227 and itemsize <= 4 and M <= 64:
+    if gpu.shared >= 99 and itemsize <= 4 and N <= 64:
         BLOCK_K = min(
             (512 if M <= 32 and N <= 64 * gpu.sms else 256) // itemsize, max(32, lib.pow2(K))
         )
         return "slim", lib.tile(
-            max(16, lib.pow2(M)), 32 if N <= 64 * gpu.sms else 64, BLOCK_K, 4,
-            min(4 if M <= 32 else 5, max(2, lib.cdiv(K, BLOCK_K))),
+            64, max(16, lib.pow2(N)), BLOCK_K, 4, min(4, max(2, lib.cdiv(K, BLOCK_K))),
         )  # fmt: skip
     # by pointers, 16 columns
     if (
-        gpu.shared >= 99
+        gpu.shared >= 64
         and itemsize <= 4
         and (N <= 16 or itemsize == 4 and 2 * lib.cdiv(M, 64) * lib.cdiv(N, 64) <= gpu.sms)
     ):
@@ -411,13 +420,14 @@ def launch_int4_linear_backward_dx(w, s, dy, dx) -> None:
     K = dx.shape[1]
     PRECISION = runtime.f32_precision("matmul")
     _, config = choose_int4_linear_backward_dx(
-        M=M, N=K, K=N, itemsize=4, gpu=lib.gpu(dy.device),
+        M=K, N=M, K=N, itemsize=4, gpu=lib.gpu(dy.device),
     )  # fmt: skip
     PARTS = config.get("PARTS", 1)
     dx_sum_parts = lib.workspace(config, (M, K), torch.float32, dy.device)
-    grid = (PARTS * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(K, config["BLOCK_N"]),)
+    grid = (PARTS * lib.cdiv(K, config["BLOCK_M"]) * lib.cdiv(M, config["BLOCK_N"]),)
     int4_linear_backward_dx_tiles[grid](
-        dy, s, w, dx, M, K, N, *dy.stride(), *s.stride(), *w.stride(), *dx.stride(),
+        w, dy, s, dx, K, M, N, -((-K) // 2), *w.stride(), *dy.stride(), *s.stride(),
+        *dx.stride(),
         PRECISION=PRECISION, enable_fp_fusion=True, dx_sum_parts_ptr=dx_sum_parts, **config,
     )  # fmt: skip
     if dx_sum_parts is not None:

@@ -329,9 +329,9 @@ def built_tiles(text: str) -> str:
 def test_a_scale_that_a_group_of_terms_shares_is_no_factor():
     """Weights of 4 bits: both of a byte from one load, whole numbers in the half type, the sum of a step scaled."""
     said = built_tiles(Path("specs/int4_linear.op").read_text().replace("int4_linear", "f"))
-    assert said.count("tl.load(w_ptr") == 1 and "tl.join(even_terms, odd_terms)" in said
+    assert said.count("tl.load(w_ptr") == 1 and "BLOCK_K // 2" in said
     assert (
-        "y_sum += tl.dot(x, right, input_precision=PRECISION, out_dtype=tl.float32) * scale" in said
+        "y_sum += tl.dot(left, x, input_precision=PRECISION, out_dtype=tl.float32) * scale" in said
     )
     op = "op f<T: f16 | bf16>(x: T[M, K], w: i8[N, K], s: T[N, G]) -> y: T[M, N] with K == {0} * G {{"
     line = "y[m, n] = sum[k](x[m, k] * w[n, k] * s[n, k // {0}]) }}"
@@ -341,10 +341,35 @@ def test_a_scale_that_a_group_of_terms_shares_is_no_factor():
     )  # no step of 16 terms lies in one group
 
 
+def test_a_product_of_two_bf16_is_the_sum_of_two_bf16():
+    """`lib.dot_of_whole` multiplies both by whole numbers. Products that f32 holds only in part are too small or too large."""
+    bits = torch.randint(-(2**15), 2**15, (2, 4096), generator=torch.Generator().manual_seed(0))
+    a, b = bits.to(torch.int16).view(torch.bfloat16).float()
+    product = a * b
+    high = product.bfloat16().float()
+    low = (product - high).bfloat16().float()
+    known = (product.abs() > 2.0**-110) & (product.abs() < 2.0**126)
+    assert known.sum() > 1000 and (high + low == product)[known].all()
+
+
+def test_a_factor_is_loaded_once_for_the_neighbours_that_share_it():
+    """AWQ: eight numbers in a word along k, and eight zero points along n, of which a step has one row."""
+    head = "op f<T: float>(x: T[M, K], w: i32[Q, N], z: i32[G, R], s: T[G, N]) -> y: T[M, N]"
+    w = "bit_and(shift_right(w[k // 8, n], 4 * (k % 8)), 15)"
+    z = "bit_and(shift_right(z[k // 128, n // 8], 4 * (n % 8)), 15)"
+    body = f"y[m, n] = sum[k](x[m, k] * ({w} - {z}) * s[k // 128, n])"
+    text = f"{head} with K == 8 * Q, K == 128 * G, N == 8 * R {{ {body} }}"
+    raw = pipeline.build(text, "f.op", gradients=True).raw
+    forward = built_tiles(text)
+    assert "BLOCK_K // 8" in forward and "tl.cast(start, tl.int64) // 128" in forward
+    backward = raw[raw.index("def f_backward_dx_tiles(") : raw.index("def f_backward_dx_combine(")]
+    assert "BLOCK_M // 8" in backward and "lib.dot_of_whole(" in backward
+
+
 def test_a_step_has_the_terms_that_lanes_hold():
     """Of a step of 32 terms, two in a byte, Triton 3.6 and 3.7 have lanes hold some twice, and tl.dot adds them twice."""
     text = Path("specs/int4_linear.op").read_text()
-    assert "tl.join" not in built_tiles(text.replace("int4_linear", "f").replace("128", "32"))
+    assert "BLOCK_K // 2" not in built_tiles(text.replace("int4_linear", "f").replace("128", "32"))
     built = pipeline.build(text, "int4_linear.op")
     kinds = {"x": torch.bfloat16, "w": torch.uint8, "s": torch.bfloat16}
     sizes = {"x": (200, 128), "w": (48, 64), "s": (48, 1)}

@@ -35,15 +35,14 @@ from tritongen.emit.product_view import Factor, Output, ProductView, Scale, Sum,
 from tritongen.emit.sliding import SlidingWriter
 from tritongen.emit.text import bytes_of
 from tritongen.emit.tiles import view
+from tritongen.emit.unpacking import Unpacking
 from tritongen.emit.view import KernelView
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import Fetch, Poly, indices, symbols, walk
 from tritongen.ir.free import coordinates, free_indices, reads, tensors_read
 from tritongen.ir.functions import ATOM
 from tritongen.schedule.classes.contraction_operands import (
-    PAIR,
     WHOLE,
-    pair_of,
     storage_dtype,
     stored_as,
 )
@@ -119,8 +118,8 @@ def product_view(
         own["K"] = f"lib.at_run_time({size['k']})"
         if fields.get("end") == size["k"]:
             fields["end"] = own["K"]
-    phases = bool(writer.kernel.lets)
-    return view(writer, blocks, "", ProductView, phases=phases, ends=ends, **own | fields)
+    fields |= {"phases": bool(writer.kernel.lets), "exchanged": writer.kernel.exchanged}
+    return view(writer, blocks, "", ProductView, ends=ends, **own | fields)
 
 
 def is_constant(writer: KernelWriter, p: Poly) -> bool:
@@ -180,9 +179,11 @@ def invariant(writer: KernelWriter, heads: Iterable[ir.Nest]) -> None:
         for part in ir.parts(e):
             visit(part)
 
-    for side in (side for head in heads for side in head.fold.factors):
-        visit(side)
-        hoist(writer, coordinates(side))
+    for head in heads:
+        for e, side in zip(head.fold.factors, (LEFT, RIGHT), strict=True):
+            if Unpacking.of(writer, e, side) is None:
+                visit(e)
+                hoist(writer, coordinates(e))
 
 
 # ---- the K loop ----------------------------------------------------------------------------------
@@ -211,15 +212,28 @@ def products(
             some_f8 = any(ir.may_be_f8(r.dtype, writer.op) for e in (left, right) for r in reads(e))
             sides = [f"lib.cast({s}, {kind})" if some_f8 else f"{s}.to({kind})" for s in sides]
         for k, (e, side) in enumerate(((left, LEFT), (right, RIGHT))):
-            paired = writer.context.wide and terms_of_pair(writer, e) and head.dtype == "compute"
+            unpacked = writer.context.wide and made[e, narrow].unpacked and head.dtype == "compute"
             behind = [*guards_of(writer, bounds.guards, side), *(rows if side is LEFT else ())]
-            if paired or follows_from_narrow(writer, head, e, behind):
+            if unpacked or follows_from_narrow(writer, head, e, behind):
                 sides[k] = f"lib.f64_factor({sides[k]})"
         masked = LEFT in others or guards_of(writer, bounds.guards, LEFT)
-        computed = masked or not is_loaded(left, narrow) or terms_of_pair(writer, left)
+        computed = masked or not is_loaded(left, narrow)
         options = dot_options(writer, head)
-        sums.append(sum_of(writer, head, sides[0], sides[1], options, bool(computed)))
+        added = sum_of(writer, head, sides[0], sides[1], options, bool(computed))
+        sums.append(replace(added, halves=of_halves(writer, left, right)))
     return list(made.values()), sums
+
+
+def of_halves(writer: KernelWriter, left: ir.Expr, right: ir.Expr) -> str:
+    """Whether a product of whole numbers and of products of two operands has operands in bf16; "" for any other product."""
+    match right:
+        case ir.Call("mul", (ir.Cast(ir.Read() as a), ir.Cast(ir.Read() as b))):
+            halves = [
+                d for d in dict.fromkeys((a.dtype, b.dtype)) if ir.kind_of(d, writer.op) == "float"
+            ]
+            if stored_as(left) == WHOLE and len({a.dtype, b.dtype}) == len(halves):
+                return " and ".join(f"{writer.dtype(d)} == tl.bfloat16" for d in halves)
+    return ""
 
 
 def sum_of(
@@ -340,9 +354,8 @@ def factor(
         writer.fill = {read.tensor: 0.0 for read in reads(e)}
         writer.cache |= known or {}
         read, cast = (inner.arg, inner.dtype) if isinstance(inner, ir.Cast) else (inner, "")
-        # The last pair of an odd number of terms has one more.
-        pair = terms_of_pair(writer, inner)
-        simple = isinstance(read, ir.Read) and not pair
+        unpacking = Unpacking.of(writer, inner, side)
+        simple = isinstance(read, ir.Read)
         guards = guards_of(writer, bounds.guards, side)
         checks = list[str]()
         if isinstance(read, ir.Read) and simple and (read, cast) not in writer.cache:
@@ -350,15 +363,15 @@ def factor(
                 checks = checks_of(writer, guards, some)
             value, name = writer.load(read, cast, checks), writer.variable(read.tensor)
         else:
-            value = joined(writer, pair, side) if pair else writer.expr(inner)[0]
+            value = unpacking.value() if unpacking else writer.expr(inner)[0]
             name, value = (value, "") if value.isidentifier() else (writer.fresh(wish), value)
         checks, mask = [] if checks else checks_of(writer, guards, some), ""
         # A whole number that is not there is multiplied by the other factor's 0, and is no NaN.
         finite = zeros and stored_as(e) == WHOLE
         if checks or not (simple and holds_zeros(read) or finite):
-            mask = writer.mask(writer.axes_in_names(free_indices(e)), checks)
+            mask = writer.mask(writer.axes_in_names(free_indices(e)) & side.axes, checks)
         writer.fill = {}
-    return Factor(name, value, writer.taken(), mask, bool(pair))
+    return Factor(name, value, writer.taken(), mask, bool(unpacking))
 
 
 def checks_of(writer: KernelWriter, guards: list[ir.Guard], some: str) -> list[str]:
@@ -373,30 +386,6 @@ def asks_all(writer: KernelWriter, read: ir.Read, guards: list[ir.Guard], some: 
     names = {name for g in guards for name in indices(g.poly)} - writer.lets.keys()
     lanes = writer.axes_in_names(names) - {"batch", "tap"} | ({"k"} if some else set())
     return read.fill is not None and holds_zeros(read) and lanes <= writer.axes_in(read.coords)
-
-
-def terms_of_pair(writer: KernelWriter, e: ir.Expr) -> tuple[ir.Expr, ir.Expr] | None:
-    """The two terms of a factor that lie in one element."""
-    return pair_of(e, writer.kernel.axes[3].digits[0].index) if writer.kernel.pairs else None
-
-
-def joined(writer: KernelWriter, both: tuple[ir.Expr, ir.Expr], side: Side) -> str:
-    """A factor whose terms lie two in one element: both from one load, side by side."""
-    axis = writer.kernel.axes[3]
-    writer.index[PAIR], writer.axis_of[PAIR] = f"pair{side.orient}", axis
-    own = writer.axis_mask[axis.name]
-    # A number of its own: of `2 * pair < K` Triton does not know that it holds for 16 in a row.
-    pairs = writer.count(-(-axis.extent // 2), "pairs")
-    writer.axis_mask[axis.name] = f"pair{side.orient} < {pairs}"
-    parts = [
-        writer.assign(writer.fresh(f"{word}_terms"), writer.expr(p)[0])
-        for word, p in zip(("even", "odd"), both, strict=True)
-    ]
-    writer.axis_mask[axis.name] = own
-    text = f"tl.join({', '.join(parts)})"
-    if side is RIGHT:
-        return f"{text}.permute(0, 2, 1).reshape(BLOCK_K, BLOCK_N)"
-    return f"{text}.reshape(BLOCK_M, BLOCK_K)"
 
 
 # ---- behind it -----------------------------------------------------------------------------------

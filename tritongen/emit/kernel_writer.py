@@ -9,14 +9,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 
 from tritongen.emit.addressing import Addressing
 from tritongen.emit.parameters import Context
 from tritongen.emit.text import exact_in_f32, literal, wrap
 from tritongen.emit.view import Lines
 from tritongen.ir import nodes as ir
-from tritongen.ir.algebra import Poly, denominator, is_fractional, is_size, numerator, symbols
-from tritongen.ir.free import reads
+from tritongen.ir.algebra import (
+    Poly,
+    denominator,
+    index,
+    is_fractional,
+    is_size,
+    numerator,
+    substitute,
+    symbols,
+)
+from tritongen.ir.free import free_indices, reads, with_coordinates
 from tritongen.ir.functions import (
     ATOM,
     FUNCTIONS,
@@ -130,7 +140,7 @@ class KernelWriter(Addressing):
         args = e.args[1:] if e.fn == "where" else e.args
         kind = ir.kind_of(args[0].dtype, self.op)
         text, kept = text_for(row, kind), e.args
-        if row.triton_plain and kind == "int" and is_plain(e):
+        if row.triton_plain and kind == "int" and is_plain(self._in_ranges(e)):
             text = row.triton_plain
         match e:
             case ir.Call("pow_int", (base, ir.Const(exponent))):
@@ -159,6 +169,13 @@ class KernelWriter(Addressing):
                 out = self.assign(self.fresh("t"), out[0]), ATOM
             shown.append(out)
         return fill(text, shown)
+
+    def _in_ranges(self, e: ir.Call) -> ir.Call:
+        """A call whose indices say their ranges: one below 8 is its own remainder by 8."""
+        known = {i: self.ranges[i] for i in free_indices(e) & self.ranges.keys()}
+        rests = {i: index(i) % hi for i, (lo, hi) in known.items() if hi.constant and not lo.terms}
+        args = (with_coordinates(a, lambda p: substitute(p, rests)) for a in e.args)
+        return replace(e, args=tuple(args)) if rests else e
 
     # ---- the lines of the op above what computes them
     def comment(self, name: str) -> tuple[str, ...]:

@@ -28,7 +28,7 @@ class Factor:
     value: str  # "": one of the lines gave it its value
     lines: Sequence[str] = ()  # what is loaded and computed in front of it
     mask: str = ""  # sets elements outside to 0, if the load does not
-    paired: bool = False  # whether its terms lie two in one element
+    unpacked: bool = False  # whether neighbours follow from one element
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +61,7 @@ class Sum:
     integer: bool = False  # added up in 32 bits, and 64 for what follows
     awaited: bool = False  # of a factor that is computed: see `lib.awaited`
     parts: str = ""  # the workspace of a split sum
+    halves: str = ""  # whether two products of bf16 add up the same: see `lib.dot_of_whole`
     comment: Sequence[str] = ()  # what it is in the language
 
 
@@ -109,6 +110,7 @@ class ProductView(KernelView):
     index: str = "tl.int64"  # what coordinates are counted in
     splits: bool = False  # a program may add up one CHUNK of the terms
     lanes: bool = False  # lanes may multiply, without tl.dot
+    exchanged: bool = False  # the rows of a tile are columns of the result
     phases: bool = False  # batches lie between one another in memory
     inside: str = "(m < M) & (n < N)"
     factors: Sequence[Factor] = ()

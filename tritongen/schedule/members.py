@@ -41,6 +41,7 @@ class Product:
     left: ir.Expr
     right: ir.Expr
     taps: ir.Binders = ()
+    exchanged: bool = False  # whether m are the columns of the result, as the op writes it
     segments: ir.Binders = ()  # the reduced index that numbers segments of rows
     lets: tuple[tuple[str, Poly], ...] = ()  # see KernelPlan
     ragged: tuple[tuple[Poly, Poly], ...] = ()

@@ -129,7 +129,11 @@ class KernelPlan:
     counter: str = ""  # scratch in which the programs of a two-pass kernel count
     either: bool = False  # LHS says which factor is split ahead: else it is the right one
     named: bool = False  # rows name their segments; else a tile looks up which have rows of it
-    pairs: bool = False  # two terms of a factor lie in one element, and are loaded as one
+    packed: bool = (
+        False  # neighbours in a factor share elements (`classes/packed.py`): each is loaded once
+    )
+    exchanged: bool = False  # the rows of its tiles are columns of the result
+    within: tuple[tuple[str, int], ...] = ()  # axes, and the groups of which a tile has one
     splits: bool = False  # several programs may share a sum, each with one CHUNK of its terms
     kernel: Kernel | None = None  # of one that was lowered: its statements
     boxes: tuple[str, ...] = ()  # and operands that it loads by descriptor, where their reads say

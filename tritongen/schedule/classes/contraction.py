@@ -19,7 +19,9 @@ from tritongen.schedule.classes import (
     nest,
     phases,
 )
-from tritongen.schedule.classes.scales import scaled
+from tritongen.schedule.classes.contraction_operands import WHOLE, in_floats, stored_as
+from tritongen.schedule.classes.packed import is_of_group, is_unpacked
+from tritongen.schedule.classes.scales import group_of, scaled
 from tritongen.schedule.factored import factors_of, multiplied
 from tritongen.schedule.members import Group, Product, Virtual, gather_lines, is_reducer, paste
 from tritongen.schedule.plan import Axis, Step, under
@@ -39,6 +41,8 @@ def classify(members, virtual, by_name, facts, extending=False) -> Group | None:
     product = as_product(head, virtual, facts)
     if product is None:
         return None
+    if not head.fold.guards:
+        product = as_multiplied(product)
     terms = None if head.fold.guards else scaled(product, head.dtype, facts)
     terms = terms or ir.Call("mul", (product.left, product.right), head.dtype)
     head = replace(head, body=replace(head.fold, body=terms))
@@ -47,6 +51,25 @@ def classify(members, virtual, by_name, facts, extending=False) -> Group | None:
         return None
     whole = with_loops(Group("contraction", (head, *tail), product=product), facts)
     return channel_padding.with_padded_channels(phases.by_phases(whole))
+
+
+def as_multiplied(p: Product) -> Product:
+    """The product with the factor that is unpacked or converted on the left: Hopper's tensor cores take that one from registers.
+
+    A right factor goes back to shared memory, and every step waits for it. What a tile has one group of goes to the other factor,
+    where whole numbers are left: `(dy[m, n] * s[k // 128, n]) * q[k, n]`.
+    """
+    if p.taps or is_unpacked(p.left, p.m, p.k) or not is_unpacked(p.right, p.n, p.k):
+        return p
+    p = replace(p, m=p.n, n=p.m, left=p.right, right=p.left, exchanged=True)
+    dtype = p.left.dtype
+    moved = [f for f in factors_of(p.left) if is_of_group(f, p.m)]
+    rest = [f for f in factors_of(p.left) if f not in moved]
+    if not moved or not rest or stored_as(multiplied(rest, dtype)) != WHOLE:
+        return p
+    if len(p.k) == 1 and any(group_of(f, p.k[0].index) for f in (*moved, *rest)):
+        return p  # a scale of groups of terms
+    return replace(p, left=multiplied(rest, dtype), right=multiplied([p.right, *moved], dtype))
 
 
 def _several(heads, members, virtual, facts) -> Group | None:
@@ -129,7 +152,7 @@ def _product_or_reason(head: ir.Nest, virtual: Virtual) -> Product | str:
         return ""
     reduce = from_zero(head.fold)
     k = {b.index for b in reduce.binders}
-    factors = factors_of(paste(reduce.body, virtual, None))
+    factors = [in_floats(f) for f in factors_of(paste(reduce.body, virtual, None))]
     used = [free_indices(f) for f in factors]
     if sum(bool(names & k) for names in used) < 2:
         return ""

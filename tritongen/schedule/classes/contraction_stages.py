@@ -14,13 +14,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import product
+from math import prod
 
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import Fetch, Poly, fetches_of, indices
 from tritongen.ir.dtypes import DTYPES
 from tritongen.ir.free import coordinates, free_indices, reads
 from tritongen.schedule.classes.contraction_operands import F8, SMALL, WHOLE, stored_as
-from tritongen.schedule.plan import KernelPlan, Step, Variant, under
+from tritongen.schedule.classes.packed import neighbours
+from tritongen.schedule.plan import Axis, KernelPlan, Step, Variant, under
 from tritongen.schedule.rules import conjuncts, evaluate, names
 
 # KiB of shared memory that a program may have: CDNA 3; Ada, and Ampere and Blackwell of consumers; A100; H100 and newer.
@@ -232,15 +234,28 @@ class Memory:
         copied = {pack.tensor for pack in self.variant.packs if pack.like}  # as what is multiplied
         left, right = (
             asked
-            + sum(itemsize if r.tensor in copied else self.size(r.dtype, itemsize) for r in tiles)
-            for tiles, asked in self.loaded
+            + sum(
+                (
+                    itemsize
+                    if r.tensor in copied
+                    else self.size(r.dtype, itemsize) / self.share(r, own)
+                )
+                for r in tiles
+            )
+            for own, (tiles, asked) in zip(self.kernel.axes[1:3], self.loaded, strict=True)
         )
         columns = n * kernel.products
         if left <= itemsize and right <= itemsize * kernel.products:
             made = max(itemsize * (m + columns), 8 * columns if itemsize == 4 else 0)
         else:
             made = (m + columns) * (8 if itemsize == 4 else itemsize)
-        return k * ((stages - 1) * (left * m + right * n) + made)
+        return int(k * ((stages - 1) * (left * m + right * n) + made))
+
+    def share(self, read: ir.Read, own: Axis) -> int:
+        """How many elements of a tile follow from each that is loaded."""
+        if not self.kernel.packed:
+            return 1
+        return prod(neighbours(read, axis.digits) for axis in (own, self.kernel.axes[3]))
 
     def size(self, dtype: str, itemsize: int) -> int:
         return bytes_of(dtype, itemsize, self.factors)

@@ -43,9 +43,10 @@ def waves(kernel: KernelPlan, m: int, n: int) -> Rule:
     return f"cdiv({kernel.times}cdiv(M, {m}) * cdiv(N, {n}), sms)"
 
 
-def axes_of(p: Product) -> tuple[Axis, ...]:
-    """The axes of a tile, and that of its terms."""
-    return Axis("batch", p.batch), Axis("m", p.m), Axis("n", p.n), Axis("k", p.k)
+def axes_of(p: Product, as_stored: bool = False) -> tuple[Axis, ...]:
+    """The axes of a tile, and that of its terms. `as_stored`: m are the rows of the result, whichever factor is the left one."""
+    m, n = (p.n, p.m) if as_stored and p.exchanged else (p.m, p.n)
+    return Axis("batch", p.batch), Axis("m", m), Axis("n", n), Axis("k", p.k)
 
 
 def sizes_of(axes: tuple[Axis, ...]) -> tuple[tuple[str, Poly], ...]:

@@ -18,7 +18,6 @@ from tritongen.schedule.classes.contraction_operands import (
     converted,
     described,
     is_of_halves,
-    pair_of,
     stored_as,
     stored_whole,
     widened,
@@ -34,14 +33,14 @@ from tritongen.schedule.classes.contraction_tiles import (
     variant,
     waves,
 )
+from tritongen.schedule.classes.packed import LEAST as LEAST_UNPACKED
+from tritongen.schedule.classes.packed import group_along, shared, sides_of
 from tritongen.schedule.classes.scales import run
 from tritongen.schedule.estimates import of_product
 from tritongen.schedule.plan import KernelPlan, Launch, Step, Variant
 from tritongen.schedule.rules import conjunction
 from tritongen.schedule.views import accesses, views
 
-# Least terms of a tl.dot whose factors are joined in pairs (tl.join). With fewer, Triton 3.6 multiplies some terms twice.
-LEAST_OF_PAIRS = 64
 # How factors come to the tensor cores, by the kernel: a row of `lib.estimates`.
 HOW = {"contraction": "pointers", "persistent": "descriptors", "subtiles": "subtiles"}
 # The same of variants that have one of their own, and the bytes that are written before them.
@@ -66,22 +65,23 @@ def make(name, group, stores, dims, facts) -> Step:
     seen = views(list(accesses(group.nests, stores, dims)), dims, axes, facts)
     out = stored_whole(group, stores, axes, seen)
 
-    def kernel(suffix: str, skeleton: str, **fields) -> KernelPlan:
-        shared = {"views": seen, "products": group.products}
-        return KernelPlan(
-            f"{name}_{suffix}", skeleton, axes, group.nests, stores, **shared, **fields
-        )
+    def kernel(suffix: str, skeleton: str, axes=axes, **fields) -> KernelPlan:
+        fields |= {"views": seen, "products": group.products}
+        return KernelPlan(f"{name}_{suffix}", skeleton, axes, group.nests, stores, **fields)
 
     scale = group.nests[0].fold.scale
     narrow_ones = min(itemsizes(kernel("tiles", "contraction"))) <= 4  # in parts, or by descriptor
     tiles = described(group, axes, seen, dims, facts) if narrow_ones and not scale else ()
     most = run(scale, p.k[0].index, facts) if scale else MOST_BETWEEN_READ * reads_bounds(group)
-    pairs = has_pairs(group) and (not scale or most >= LEAST_OF_PAIRS)
-    splits = narrow_ones and not any(n.fold.guards for n in group.nests[: group.products])
-    pointers = kernel("tiles", "contraction", pairs=pairs, splits=splits)
-    lanes = bool(tiles) and splits and not pairs and group.nests[0].dtype != "i64"
+    free = not any(n.fold.guards for n in group.nests[: group.products])
+    bounds = sides_within(group, most) if free else {}
+    splits = narrow_ones and free
+    within = tuple((axis, group_) for axis, (_, group_) in bounds.items() if group_)
+    packing = {"packed": bool(bounds), "within": within, "exchanged": p.exchanged}
+    pointers = kernel("tiles", "contraction", **packing, splits=splits)
+    lanes = bool(tiles) and splits and not bounds and group.nests[0].dtype != "i64"
     pointers = replace(pointers, lanes=lanes and 4 in itemsizes(pointers))
-    finish = kernel("combine", "combine")
+    finish = kernel("combine", "combine", axes_of(p, as_stored=True))
     kernels: tuple[KernelPlan, ...] = (pointers,)
     variants = by_pointers(pointers, bool(tiles))
     if splits:
@@ -89,8 +89,13 @@ def make(name, group, stores, dims, facts) -> Step:
         variants = (pointers_in_parts(pointers, finish, bool(tiles)), *variants)
     if pointers.lanes:
         variants = (few_by_lanes(pointers, finish), *variants)
-    least = LEAST_OF_PAIRS if pairs else 0
-    variants = tuple(replace(v, config=steps_within(v.config, least, most)) for v in variants)
+    if most:
+        bounds["k"] = (bounds.get("k", (0, 0))[0], most)
+    for axis, (least, group_) in bounds.items():
+        side = f"BLOCK_{axis.upper()}"
+        variants = tuple(
+            replace(v, config=within_bounds(v.config, side, least, group_)) for v in variants
+        )
     if scale and (packs := widened(pointers)):
         variants = (ahead_of_scales(variants, packs, pointers.times), *variants)
     if tiles:
@@ -147,24 +152,36 @@ def reads_bounds(group) -> bool:
     return any(map(fetches_of, polys))
 
 
-def has_pairs(group) -> bool:
-    """Whether two terms of some factor lie in one element."""
-    k, heads = group.product.k, group.nests[: group.products]
-    sides = (side for head in heads for side in head.fold.factors)
-    return len(k) == 1 and any(pair_of(side, k[0].index) for side in sides)
+def sides_within(group, most: int) -> dict[str, tuple[int, int]]:
+    """The least and the most of a tile along each axis of a factor that is unpacked; 0 for no such bound.
+
+    `most` are the terms that a step may have, if not 0.
+    """
+    own = [
+        (axis, shared(side, digits), group_along(side, digits))
+        for side, axis, digits in sides_of(group)
+    ]
+    if 0 < most < LEAST_UNPACKED or all(count == 1 for _, count, _ in own):
+        return {}
+    found = dict[str, tuple[int, int]]()
+    for axis, count, group_ in own:
+        least, within = found.get(axis, (0, most if axis == "k" else 0))
+        if count > 1 or group_:
+            found[axis] = (LEAST_UNPACKED if count > 1 else least, within or group_)
+    return found
 
 
-def steps_within(
-    config: tuple[tuple[str, str], ...], least: int, most: int
+def within_bounds(
+    config: tuple[tuple[str, str], ...], name: str, least: int, most: int
 ) -> tuple[tuple[str, str], ...]:
-    """A tile with steps of at most so many terms. A step lies within terms that share a scale (`most`, if not 0)."""
+    """A config whose entry is `least` at least and `most` at most, where these are not 0."""
     rules = dict(config)
     for bound, limit in ((least, max), (most, min)):
-        depth = rules.get("BLOCK_K", "")
-        if bound and depth.isdigit():
-            rules["BLOCK_K"] = str(limit(bound, int(depth)))
-        elif bound and depth:
-            rules["BLOCK_K"] = f"{limit.__name__}({bound}, {depth})"
+        rule = rules.get(name, "")
+        if bound and rule.isdigit():
+            rules[name] = str(limit(bound, int(rule)))
+        elif bound and rule:
+            rules[name] = f"{limit.__name__}({bound}, {rule})"
     return tuple(rules.items())
 
 
@@ -285,18 +302,20 @@ def added_up(
     """
     busy = "sms" if programs == "1" else f"{programs} * sms"
     tiles = f"{part.times}cdiv(M, BLOCK_M) * cdiv(N, BLOCK_N)"
+    rows, cols = ("N", "M") if part.exchanged else ("M", "N")
     parts = shared or f"parts({', '.join(filter(None, (busy, tiles, steps, least)))})"
-    shape = ("PARTS", *(["batches"] if part.times else []), "M", "N")
+    shape = ("PARTS", *(["batches"] if part.times else []), rows, cols)
     left = tuple(
         (f"{head.name}_parts", "i32" if head.dtype == "i64" else head.dtype, shape)
         for head in part.nests[: part.products]
     )
+    merged = f"{part.times}cdiv({rows}, BLOCK_M) * cdiv({cols}, BLOCK_N)"
     # Loads several parts at once. With 1,024 parts one after another, 6 x 35 sums waited for 200 of 255 us (H100).
     ahead = ("AHEAD", "min(64, pow2(PARTS))")
     wide = ("BLOCK_N", "max(32, min(256, 2048 // pow2(PARTS)))")
     launches = (
         replace(whole.launches[0], part=True, scratch=tuple(n for n, *_ in left)),
-        Launch(finish.name, (tiles,), (("BLOCK_M", "2"), wide, ("PARTS", "PARTS"), ahead)),
+        Launch(finish.name, (merged,), (("BLOCK_M", "2"), wide, ("PARTS", "PARTS"), ahead)),
     )
     at = next(k for k, (name, _) in enumerate(whole.config) if name == "num_warps")
     entries = ("PARTS", parts), ("CHUNK", chunk)
@@ -368,6 +387,8 @@ def pointers_in_parts(part: KernelPlan, finish: KernelPlan, described: bool) -> 
         if share > 1:
             wide = f"{min(64, 128 // share)} if itemsize == 4 and not vectorized else {wide}"
     name = "split_pointers" if described else "split"
+    if part.exchanged:
+        wide, programs = "64", 4 if scaled else programs
     sides = (within("M", 64), within("N", wide), depth, warps, stages)
     enough = f"(K >= 2048 and 2 * {few} <= sms or K >= 4096 and {few} <= {most})"
     return in_parts_of(name, part, finish, "itemsize <= 4", sides, programs, more=enough)
@@ -439,6 +460,8 @@ def by_pointers(kernel: KernelPlan, described: bool, sums: int = 1) -> tuple[Var
     if kernel.nests[0].fold.scale:
         many = f"N > 32 and {kernel.times}cdiv(M, 128) * cdiv(N, 64) >= sms"
         medium = "128", "64", "256 // itemsize", "4", "2"
+        if kernel.exchanged:
+            medium = "128", "128 if N > 64 else 64", "256 // itemsize", "8", "3"
         wide = [tiled("medium", "itemsize <= 4", many, "in tiles of 128 x 64", medium)]
     else:
         many = f"M > 64 and N > {64 // share} and 5 * {tiles(128, 128)} >= 4 * sms"
@@ -460,13 +483,16 @@ def by_pointers(kernel: KernelPlan, described: bool, sums: int = 1) -> tuple[Var
         "4",
         "4 if M <= 32 else 5",
     )
+    if kernel.exchanged:
+        slim = "64", "max(16, pow2(N))", deep, "4", "4"
     few = "(16 if tma and itemsize <= 2 else 64)" if described else "64"
+    rows = "N" if kernel.exchanged else "M"
     thin = "64", "16", "256 // itemsize", "4", staged("4", described)
     narrow = f"(N <= 16 or itemsize == 4 and 2 * {tiles(64, 64)} <= sms)"
     small = "64", str(64 // share), "32", "4", staged("3 if itemsize <= 4 else 2", described)
     return (
         *wide,
-        tiled("slim", f"itemsize <= 4 and M <= {few}", "", "few rows, deep in K", slim),
+        tiled("slim", f"itemsize <= 4 and {rows} <= {few}", "", "few rows, deep in K", slim),
         tiled("thin", "itemsize <= 4", narrow, "16 columns", thin),
         tiled("small", "True", "", "in small tiles", small),
     )

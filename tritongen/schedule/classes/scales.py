@@ -13,10 +13,11 @@ from __future__ import annotations
 from math import gcd
 
 from tritongen.ir import nodes as ir
-from tritongen.ir.algebra import Floor, Poly, index, indices, substitute_atoms, walk
+from tritongen.ir.algebra import Floor, Poly, index, indices, walk
 from tritongen.ir.bounds import Facts, simplify
 from tritongen.ir.free import coordinates, free_indices
 from tritongen.schedule.classes.contraction_operands import stored_as
+from tritongen.schedule.classes.packed import without_quotients
 from tritongen.schedule.factored import factors_of, multiplied
 from tritongen.schedule.members import Product
 
@@ -56,18 +57,9 @@ def group_of(factor: ir.Expr, k: str) -> Poly | None:
         for atom in walk(p)
         if isinstance(atom, Floor) and atom.num == index(k)
     }
-    if len(found) != 1 or any(k in indices(_without(p, k)) for p in coordinates(factor)):
+    if len(found) != 1 or any(k in indices(without_quotients(p, k)) for p in coordinates(factor)):
         return None
     return found.pop()
-
-
-def _without(p: Poly, k: str) -> Poly:
-    """p with k // group as if it were 0."""
-
-    def change(atom):
-        return Poly() if isinstance(atom, Floor) and atom.num == index(k) else None
-
-    return substitute_atoms(p, change)
 
 
 def run(scale: ir.Expr, k: str, facts: Facts) -> int:
