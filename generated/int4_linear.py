@@ -32,7 +32,6 @@ def int4_linear_tiles(
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-    k0 = tl.arange(0, 2).to(tl.int64)[None, None, :]
     # y[m, n] = sum[k](x[m, k] * (f32(bit_and(shift_right(i64(w[n, k // 2]), k % 2 *
     #     4), 15)) - 8.0) * s[n, k // 128])
     y_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
@@ -47,13 +46,11 @@ def int4_linear_tiles(
         s_g2 = ahead // 128
         s2 = tl.load(s_ptr + m * s_0 + s_g2 * s_1, mask=(m < N) & (ahead < K)).to(tl.float32)
         next_scale = s2
-        k1 = (start // 2 + tl.arange(0, BLOCK_K // 2).to(tl.int64))[None, :, None]
-        w = tl.load(
-            w_ptr + m[:, :, None] * w_0 + k1 * w_1, mask=(m[:, :, None] < N) & (k1 < K1), other=0
-        ).to(tl.int32)
-        left = (
-            ((w >> (4 * k0).to(tl.int32) & 15).to(tl.float32) - 8.0).to(T).reshape(BLOCK_M, BLOCK_K)
-        )
+        k1 = (start // 2 + tl.arange(0, BLOCK_K // 2).to(tl.int64))[None, :]
+        w = tl.load(w_ptr + m * w_0 + k1 * w_1, mask=(m < N) & (k1 < K1), other=0).to(tl.int32)
+        even = ((w >> 0 & 15).to(tl.float32) - 8.0).to(T)
+        odd = ((w >> 4 & 15).to(tl.float32) - 8.0).to(T)
+        left = tl.join(even, odd).reshape(BLOCK_M, BLOCK_K)
         x = tl.load(x_ptr + n * x_n + k[:, None] * x_k, mask=(n < M) & (k[:, None] < K), other=0.0)
         y_sum += tl.dot(left, x, input_precision=PRECISION, out_dtype=tl.float32) * scale
         scale = next_scale
@@ -102,11 +99,11 @@ def choose_int4_linear(
             and lib.cdiv(M, 64) * lib.cdiv(N, 64) <= 2 * gpu.sms
         )
     ):
-        BLOCK_M = max(16, min(64, lib.pow2(M)))
+        BLOCK_M = 64
         BLOCK_N = max(16, min(64, lib.pow2(N)))
         BLOCK_K = min(128, max(64, 256 // itemsize))
         PARTS = lib.parts(
-            4 * gpu.sms,
+            (8 if BLOCK_N <= 16 else 2) * gpu.sms,
             lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N),
             lib.cdiv(K, BLOCK_K),
             lib.cdiv(K, 4096) if itemsize == 4 else 1,
@@ -115,7 +112,7 @@ def choose_int4_linear(
             BLOCK_M, BLOCK_N, BLOCK_K, 4, 3, PARTS=PARTS,
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
         )  # fmt: skip
-    # by pointers, in tiles of 128 x 64
+    # by pointers, in tiles of 128 rows
     if (
         gpu.shared >= 163
         and itemsize <= 4
@@ -266,20 +263,17 @@ def int4_linear_backward_dx_tiles(
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-    m1 = (tile_m.to(tl.int64) * (BLOCK_M // 2) + tl.arange(0, BLOCK_M // 2).to(tl.int64))[
-        :, None, None
-    ]
-    m0 = tl.arange(0, 2).to(tl.int64)[None, :, None]
+    m1 = (tile_m.to(tl.int64) * (BLOCK_M // 2) + tl.arange(0, BLOCK_M // 2).to(tl.int64))[:, None]
     # dx[m, k] = sum[n](dy[m, n] * s[n, k // 128] * y_sub[n, k])
     dx_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
     for start in range(begin, tl.cast(end, tl.int64), BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(tl.int64)
         w = tl.load(
-            w_ptr + k[None, None, :] * w_0 + m1 * w_1,
-            mask=(k[None, None, :] < N) & (m1 < M1),
-            other=0,
+            w_ptr + k[None, :] * w_0 + m1 * w_1, mask=(k[None, :] < N) & (m1 < M1), other=0
         ).to(tl.int32)
-        left = ((w >> (4 * m0).to(tl.int32) & 15).to(tl.float32) - 8.0).reshape(BLOCK_M, BLOCK_K)
+        even = (w >> 0 & 15).to(tl.float32) - 8.0
+        odd = (w >> 4 & 15).to(tl.float32) - 8.0
+        left = tl.join(even, odd).permute(0, 2, 1).reshape(BLOCK_M, BLOCK_K)
         dy = tl.load(
             dy_ptr + n * dy_n + k[:, None] * dy_n2, mask=(n < M) & (k[:, None] < N), other=0.0
         ).to(tl.float32)
@@ -364,7 +358,7 @@ def choose_int4_linear_backward_dx(
             and lib.cdiv(M, 64) * lib.cdiv(N, 64) <= gpu.sms
         )
     ):
-        BLOCK_M = min(128, max(64, max(16, min(64, lib.pow2(M)))))
+        BLOCK_M = 64
         BLOCK_N = max(16, min(64, lib.pow2(N)))
         BLOCK_K = 256 // itemsize
         PARTS = lib.parts(
@@ -379,14 +373,14 @@ def choose_int4_linear_backward_dx(
         )  # fmt: skip
     # by pointers, in square tiles
     if (
-        gpu.shared >= 99
+        gpu.shared >= 163
         and itemsize <= 4
         and M > 64
         and N > 64
         and 5 * lib.cdiv(M, 128) * lib.cdiv(N, 128) >= 4 * gpu.sms
     ):
         return "medium", lib.tile(
-            128, 128, BLOCK_K := min(128 // itemsize, max(32, lib.pow2(K))), 8,
+            128, 128, BLOCK_K := 64, 8,
             min(4 if itemsize <= 2 else 3, max(2, lib.cdiv(K, BLOCK_K))),
         )  # fmt: skip
     # by pointers, few rows, deep in K

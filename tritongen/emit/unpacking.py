@@ -1,8 +1,10 @@
 """A factor whose neighbours share elements: each is loaded once, and a dim of its own tells the neighbours apart.
 
-    k1 = (start // 2 + tl.arange(0, BLOCK_K // 2))[None, :, None]
-    w = tl.load(w_ptr + n[:, :, None] * w_0 + k1 * w_1, ...)
+    k1 = (start // 8 + tl.arange(0, BLOCK_K // 8))[None, :, None]
+    w = tl.load(w_ptr + m[:, :, None] * w_0 + k1 * w_1, ...)
     left = (w >> 4 * k0 & 15).reshape(BLOCK_M, BLOCK_K)
+
+Two neighbours are two values: `tl.join(even, odd).reshape(BLOCK_M, BLOCK_K)`.
 
 Input: a factor of a kernel whose plan says `packed`. Output: the text of its tile, behind the lines that load it.
 """
@@ -15,9 +17,10 @@ from tritongen.emit.bounded import RIGHT, Side
 from tritongen.emit.kernel_writer import KernelWriter
 from tritongen.emit.text import wrap
 from tritongen.ir import nodes as ir
-from tritongen.ir.algebra import Poly, index, indices, poly, substitute
-from tritongen.ir.free import free_indices, reads, with_coordinates
+from tritongen.ir.algebra import Poly, index, indices, poly
+from tritongen.ir.free import free_indices, reads
 from tritongen.ir.functions import ATOM
+from tritongen.schedule.canonical import substitute_indices
 from tritongen.schedule.classes.packed import by_digits, shared
 from tritongen.schedule.plan import Axis
 
@@ -47,8 +50,16 @@ class Unpacking:
         return cls(writer, e, axes, (rows, columns), other)
 
     @property
+    def in_pairs(self) -> bool:
+        """Whether two neighbours share an element.
+
+        Triton takes the layout of tensor cores through `tl.join` to the load. What is broadcast passes through shared memory.
+        """
+        return sorted(self.counts) == [1, 2]
+
+    @property
     def dims(self) -> int:
-        return sum(1 + (count > 1) for count in self.counts)
+        return 2 if self.in_pairs else sum(1 + (count > 1) for count in self.counts)
 
     def value(self) -> str:
         """The text of the tile: all dims, joined to rows and columns."""
@@ -63,13 +74,26 @@ class Unpacking:
                 self.open(axis, dim)
             else:
                 e = self.split(axis, count, dim, e)
-            dim += 1 + (count > 1)
-        text, _ = shown = w.expr(e)
-        if self.dims > 2:
-            sides = ", ".join(f"BLOCK_{axis.name.upper()}" for axis in self.axes)
-            text = f"{wrap(shown, ATOM)}.reshape({sides})"
+            dim += 1 + (count > 1 and not self.in_pairs)
+        sides = ", ".join(f"BLOCK_{axis.name.upper()}" for axis in self.axes)
+        if self.in_pairs:
+            text = f"{self.pair(e)}.reshape({sides})"
+        else:
+            text, _ = shown = w.expr(e)
+            text = text if self.dims == 2 else f"{wrap(shown, ATOM)}.reshape({sides})"
         w.index, w.axis_of, w.axis_var, w.axis_mask, w.cache, w.looping = saved
         return text
+
+    def pair(self, e: ir.Expr) -> str:
+        """Both neighbours, side by side."""
+        in_rows = self.counts[0] == 1
+        axis = self.axes[in_rows]
+        low = axis.digits[-1].index if len(axis.digits) > 1 else LOW + axis.name
+        parts = list[str]()
+        for word, value in (("even", 0), ("odd", 1)):
+            text, _ = self.writer.expr(substitute_indices(e, {low: poly(value)}))
+            parts.append(self.writer.assign(self.writer.fresh(word), text))
+        return f"tl.join({', '.join(parts)}){'' if in_rows else '.permute(0, 2, 1)'}"
 
     def in_group(self, axis: Axis, e: ir.Expr) -> ir.Expr:
         """The factor as it reads the one group in which a tile lies along an axis."""
@@ -92,7 +116,7 @@ class Unpacking:
             w.index[name] = w.fresh(first)
             self.place(axis, f"{w.index[name]} = {begin} // {group}")
         w.index[first] = w.index[name]
-        return with_coordinates(e, lambda p: substitute(p, {first: index(name)}))
+        return substitute_indices(e, {first: index(name)})
 
     def open(self, axis: Axis, dim: int) -> None:
         """An axis along one dim of the tile."""
@@ -109,8 +133,9 @@ class Unpacking:
         first = f"start // {count}" if name == "k" else f"tile_{name}.to(tl.int64) * ({block})"
         lanes = f"tl.arange(0, {block}).to(tl.int64)"
         self.place(axis, f"{high} = ({first} + {lanes}){along(dim, self.dims)}")
-        own = f"tl.arange(0, {count}).to(tl.int64){along(dim + 1, self.dims)}"
-        w.prologue.append(f"{low} = {own}")
+        if not self.in_pairs:
+            own = f"tl.arange(0, {count}).to(tl.int64){along(dim + 1, self.dims)}"
+            w.prologue.append(f"{low} = {own}")
         extent = w.extent(-(-axis.extent // count), f"{name.upper()}1")
         w.axis_var[f"{name}1"], w.axis_mask[f"{name}1"] = high, f"{high} < {extent}"
         if len(axis.digits) > 1:

@@ -129,9 +129,8 @@ class KernelPlan:
     counter: str = ""  # scratch in which the programs of a two-pass kernel count
     either: bool = False  # LHS says which factor is split ahead: else it is the right one
     named: bool = False  # rows name their segments; else a tile looks up which have rows of it
-    packed: bool = (
-        False  # neighbours in a factor share elements (`classes/packed.py`): each is loaded once
-    )
+    # axes along which neighbours in a factor share elements, and each is loaded once (`classes/packed.py`)
+    packed: tuple[str, ...] = ()
     exchanged: bool = False  # the rows of its tiles are columns of the result
     within: tuple[tuple[str, int], ...] = ()  # axes, and the groups of which a tile has one
     splits: bool = False  # several programs may share a sum, each with one CHUNK of its terms

@@ -51,9 +51,7 @@ def asked(step: Step, variant: Variant) -> set[str]:
     kernels = [step.kernel(run.kernel) for run in variant.launches]
     found = set[str]().union(*(ASKED.get(kernel.skeleton, ()) for kernel in kernels))
     found |= {w.block for k in kernels if k.kernel for w in k.kernel.walks if w.how == "whole"}
-    found |= (
-        {"BLOCK_M", "BLOCK_N", "BLOCK_K"} if any(kernel.packed for kernel in kernels) else set()
-    )
+    found |= {f"BLOCK_{axis.upper()}" for kernel in kernels for axis in kernel.packed}
     # Of sides of 16 and more Triton makes a product of tensor cores, in TF32, where lanes were to multiply.
     found |= {"BLOCK_M", "BLOCK_N"} if "LANES" in dict(variant.config) else set()
     return found
