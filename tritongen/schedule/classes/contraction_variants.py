@@ -371,6 +371,8 @@ def pointers_in_parts(part: KernelPlan, finish: KernelPlan, described: bool) -> 
 
     - 8 heads of attention, 1 row and 8192 keys: 36 (73), 2 heads of 512 rows and 16384 keys: 151 (378)
     - weights of 4 bits in groups of 128, 16 x 4096 x 14336: 39 (147; cuBLAS in bf16 43), 256 rows: 164 (228; 54)
+    - the same, unpacked on the left: eight in a word, 16 x 14336 x 8192, in 4 parts 58 (in 2 parts 67; eager bf16 69); two in a
+      byte, 64 x 14336 x 4096, in 1 part 48 (in 2 parts 57; 43)
     """
     share = columns(part)
     scaled = part.nests[0].fold.scale is not None
