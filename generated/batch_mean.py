@@ -207,13 +207,12 @@ def batch_mean(x: torch.Tensor) -> torch.Tensor:
 
 @triton.jit
 def batch_mean_backward_strided(
-    dy_ptr, dx_ptr, outer, middle, inner, count, dy_outer_at, dy_middle_at, dy_inner_at,
+    dy_ptr, dx_ptr, outer, middle, inner, count, dy_outer_at, dy_middle_at, dy_line_at,
     dx_outer_at, dx_middle_at, dx_inner_at,
-    COMPUTE: tl.constexpr, VEC_DY: tl.constexpr, VEC_DX: tl.constexpr, OUTER: tl.constexpr,
-    ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    LINE_IS_WIDE: tl.constexpr, COMPUTE: tl.constexpr, VEC_DX: tl.constexpr,
+    OUTER: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program computes a tile of OUTER x ROWS x BLOCK elements."""
-    dy_outer_at, dy_middle_at = lib.multiples((dy_outer_at, dy_middle_at), VEC_DY)
     dx_outer_at, dx_middle_at, inner = lib.multiples((dx_outer_at, dx_middle_at, inner), VEC_DX)
     tile = tl.program_id(0)
     tiles, spans = lib.blocks(inner, BLOCK), lib.blocks(middle, ROWS)
@@ -221,9 +220,11 @@ def batch_mean_backward_strided(
     middle_at = (tile // tiles % spans).to(tl.int64) * ROWS + tl.arange(0, ROWS)[None, :, None]
     inner_at = (tile % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, None, :]
     inside = (outer_at < outer) & (middle_at < middle) & (inner_at < inner)
+    line_at = inner_at if LINE_IS_WIDE else 0
+    in_line = (outer_at < outer) & (middle_at < middle) & (line_at < inner)
     dy = tl.load(
-        dy_ptr + outer_at * dy_outer_at + middle_at * dy_middle_at + inner_at * dy_inner_at,
-        mask=inside,
+        dy_ptr + outer_at * dy_outer_at + middle_at * dy_middle_at + line_at * dy_line_at,
+        mask=in_line,
     ).to(COMPUTE)
     # dx[..., h, w] = dy[...] / (H * W)
     dx = dy / count
@@ -275,7 +276,7 @@ def launch_batch_mean_backward(x, dy, dx) -> None:
     grid = (lib.cdiv(outer, OUTER) * lib.cdiv(middle, ROWS) * lib.cdiv(inner, BLOCK),)
     batch_mean_backward_strided[grid](
         dy, dx, outer, middle, inner, H * W, *dy.stride(), *dx.stride(),
-        COMPUTE=COMPUTE, VEC_DY=lib.vec(*dy.stride()[:2]),
+        LINE_IS_WIDE=dy.stride(2) != 0, COMPUTE=COMPUTE,
         VEC_DX=lib.vec(*dx.stride()[:2], inner), enable_fp_fusion=True, **config,
     )  # fmt: skip
 

@@ -20,13 +20,12 @@ from tritongen import lib, runtime
 @triton.jit
 def bias_add_strided(
     x_ptr, b_ptr, y_ptr, outer, middle, inner, x_outer_at, x_middle_at, x_inner_at,
-    b_outer_at, b_middle_at, b_inner_at, y_outer_at, y_middle_at, y_inner_at,
-    COMPUTE: tl.constexpr, VEC_X: tl.constexpr, VEC_B: tl.constexpr, VEC_Y: tl.constexpr,
-    OUTER: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    b_outer_at, b_middle_at, b_line_at, y_outer_at, y_middle_at, y_inner_at,
+    LINE_IS_WIDE: tl.constexpr, COMPUTE: tl.constexpr, VEC_X: tl.constexpr,
+    VEC_Y: tl.constexpr, OUTER: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program computes a tile of OUTER x ROWS x BLOCK elements."""
     x_outer_at, x_middle_at = lib.multiples((x_outer_at, x_middle_at), VEC_X)
-    b_outer_at, b_middle_at = lib.multiples((b_outer_at, b_middle_at), VEC_B)
     y_outer_at, y_middle_at, inner = lib.multiples((y_outer_at, y_middle_at, inner), VEC_Y)
     tile = tl.program_id(0)
     tiles, spans = lib.blocks(inner, BLOCK), lib.blocks(middle, ROWS)
@@ -34,11 +33,13 @@ def bias_add_strided(
     middle_at = (tile // tiles % spans).to(tl.int64) * ROWS + tl.arange(0, ROWS)[None, :, None]
     inner_at = (tile % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, None, :]
     inside = (outer_at < outer) & (middle_at < middle) & (inner_at < inner)
+    line_at = inner_at if LINE_IS_WIDE else 0
+    in_line = (outer_at < outer) & (middle_at < middle) & (line_at < inner)
     x = tl.load(
         x_ptr + outer_at * x_outer_at + middle_at * x_middle_at + inner_at * x_inner_at, mask=inside
     ).to(COMPUTE)
     b = tl.load(
-        b_ptr + outer_at * b_outer_at + middle_at * b_middle_at + inner_at * b_inner_at, mask=inside
+        b_ptr + outer_at * b_outer_at + middle_at * b_middle_at + line_at * b_line_at, mask=in_line
     ).to(COMPUTE)
     # y[n, c, h, w] = x[n, c, h, w] + b[c]
     y = x + b
@@ -88,7 +89,7 @@ def launch_bias_add(x, b, y) -> None:
     grid = (lib.cdiv(outer, OUTER) * lib.cdiv(middle, ROWS) * lib.cdiv(inner, BLOCK),)
     bias_add_strided[grid](
         x, b, y, outer, middle, inner, *x.stride(), *b.stride(), *y.stride(),
-        COMPUTE=COMPUTE, VEC_X=lib.vec(*x.stride()[:2]), VEC_B=lib.vec(*b.stride()[:2]),
+        LINE_IS_WIDE=b.stride(2) != 0, COMPUTE=COMPUTE, VEC_X=lib.vec(*x.stride()[:2]),
         VEC_Y=lib.vec(*y.stride()[:2], inner), enable_fp_fusion=True, **config,
     )  # fmt: skip
 

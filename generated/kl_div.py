@@ -197,15 +197,14 @@ def kl_div(x: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
 @triton.jit
 def kl_div_backward_strided(
     dloss_ptr, t_ptr, dx_ptr, x_ptr, dt_ptr, outer, middle, inner, dloss_outer_at,
-    dloss_middle_at, dloss_inner_at, t_outer_at, t_middle_at, t_inner_at, dx_outer_at,
+    dloss_middle_at, dloss_line_at, t_outer_at, t_middle_at, t_inner_at, dx_outer_at,
     dx_middle_at, dx_inner_at, x_outer_at, x_middle_at, x_inner_at, dt_outer_at,
     dt_middle_at, dt_inner_at,
-    COMPUTE: tl.constexpr, VEC_DLOSS: tl.constexpr, VEC_T_: tl.constexpr,
+    LINE_IS_WIDE: tl.constexpr, COMPUTE: tl.constexpr, VEC_T_: tl.constexpr,
     VEC_DX: tl.constexpr, VEC_X: tl.constexpr, VEC_DT: tl.constexpr, OUTER: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program computes a tile of OUTER x ROWS x BLOCK elements."""
-    dloss_outer_at, dloss_middle_at = lib.multiples((dloss_outer_at, dloss_middle_at), VEC_DLOSS)
     t_outer_at, t_middle_at = lib.multiples((t_outer_at, t_middle_at), VEC_T_)
     dx_outer_at, dx_middle_at = lib.multiples((dx_outer_at, dx_middle_at), VEC_DX)
     x_outer_at, x_middle_at = lib.multiples((x_outer_at, x_middle_at), VEC_X)
@@ -216,12 +215,14 @@ def kl_div_backward_strided(
     middle_at = (tile // tiles % spans).to(tl.int64) * ROWS + tl.arange(0, ROWS)[None, :, None]
     inner_at = (tile % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, None, :]
     inside = (outer_at < outer) & (middle_at < middle) & (inner_at < inner)
+    line_at = inner_at if LINE_IS_WIDE else 0
+    in_line = (outer_at < outer) & (middle_at < middle) & (line_at < inner)
     dloss = tl.load(
         dloss_ptr
         + outer_at * dloss_outer_at
         + middle_at * dloss_middle_at
-        + inner_at * dloss_inner_at,
-        mask=inside,
+        + line_at * dloss_line_at,
+        mask=in_line,
     ).to(COMPUTE)
     t_ = tl.load(
         t_ptr + outer_at * t_outer_at + middle_at * t_middle_at + inner_at * t_inner_at, mask=inside
@@ -292,10 +293,9 @@ def launch_kl_div_backward(x, t_, dloss, dx, dt) -> None:
     kl_div_backward_strided[grid](
         dloss, t_, dx if asked[0] else None, x, dt if asked[1] else None, outer, middle, inner,
         *dloss.stride(), *t_.stride(), *dx.stride(), *x.stride(), *dt.stride(),
-        COMPUTE=COMPUTE, VEC_DLOSS=lib.vec(*dloss.stride()[:2]),
-        VEC_T_=lib.vec(*t_.stride()[:2]), VEC_DX=lib.vec(*dx.stride()[:2]),
-        VEC_X=lib.vec(*x.stride()[:2]), VEC_DT=lib.vec(*dt.stride()[:2], inner),
-        enable_fp_fusion=True, **config,
+        LINE_IS_WIDE=dloss.stride(2) != 0, COMPUTE=COMPUTE, VEC_T_=lib.vec(*t_.stride()[:2]),
+        VEC_DX=lib.vec(*dx.stride()[:2]), VEC_X=lib.vec(*x.stride()[:2]),
+        VEC_DT=lib.vec(*dt.stride()[:2], inner), enable_fp_fusion=True, **config,
     )  # fmt: skip
 
 

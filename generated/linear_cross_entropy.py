@@ -659,16 +659,13 @@ def linear_cross_entropy_backward_chunk_dz_combine(
 @triton.jit
 def linear_cross_entropy_backward_chunk_x_masked_strided(
     target_ptr, x_ptr, x_masked_ptr, outer, middle, inner, target_outer_at,
-    target_middle_at, target_inner_at, x_outer_at, x_middle_at, x_inner_at,
+    target_middle_at, target_line_at, x_outer_at, x_middle_at, x_inner_at,
     x_masked_outer_at, x_masked_middle_at, x_masked_inner_at,
-    ignore: tl.constexpr, VEC_TARGET: tl.constexpr, VEC_X: tl.constexpr,
+    LINE_IS_WIDE: tl.constexpr, ignore: tl.constexpr, VEC_X: tl.constexpr,
     VEC_X_MASKED: tl.constexpr, OUTER: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program computes a tile of OUTER x ROWS x BLOCK elements."""
-    target_outer_at, target_middle_at = lib.multiples(
-        (target_outer_at, target_middle_at), VEC_TARGET
-    )
     x_outer_at, x_middle_at = lib.multiples((x_outer_at, x_middle_at), VEC_X)
     x_masked_outer_at, x_masked_middle_at, inner = lib.multiples(
         (x_masked_outer_at, x_masked_middle_at, inner), VEC_X_MASKED
@@ -679,12 +676,14 @@ def linear_cross_entropy_backward_chunk_x_masked_strided(
     middle_at = (tile // tiles % spans).to(tl.int64) * ROWS + tl.arange(0, ROWS)[None, :, None]
     inner_at = (tile % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, None, :]
     inside = (outer_at < outer) & (middle_at < middle) & (inner_at < inner)
+    line_at = inner_at if LINE_IS_WIDE else 0
+    in_line = (outer_at < outer) & (middle_at < middle) & (line_at < inner)
     target = tl.load(
         target_ptr
         + outer_at * target_outer_at
         + middle_at * target_middle_at
-        + inner_at * target_inner_at,
-        mask=inside,
+        + line_at * target_line_at,
+        mask=in_line,
     )
     x = tl.load(
         x_ptr + outer_at * x_outer_at + middle_at * x_middle_at + inner_at * x_inner_at, mask=inside
@@ -1050,15 +1049,12 @@ def linear_cross_entropy_backward_chunk_dx_sum_combine(
 @triton.jit
 def linear_cross_entropy_backward_dx_strided(
     target_ptr, dx_sum_ptr, dx_ptr, outer, middle, inner, target_outer_at, target_middle_at,
-    target_inner_at, dx_sum_outer_at, dx_sum_middle_at, dx_sum_inner_at, dx_outer_at,
+    target_line_at, dx_sum_outer_at, dx_sum_middle_at, dx_sum_inner_at, dx_outer_at,
     dx_middle_at, dx_inner_at,
-    ignore: tl.constexpr, VEC_TARGET: tl.constexpr, VEC_DX_SUM: tl.constexpr,
+    LINE_IS_WIDE: tl.constexpr, ignore: tl.constexpr, VEC_DX_SUM: tl.constexpr,
     VEC_DX: tl.constexpr, OUTER: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program computes a tile of OUTER x ROWS x BLOCK elements."""
-    target_outer_at, target_middle_at = lib.multiples(
-        (target_outer_at, target_middle_at), VEC_TARGET
-    )
     dx_sum_outer_at, dx_sum_middle_at = lib.multiples(
         (dx_sum_outer_at, dx_sum_middle_at), VEC_DX_SUM
     )
@@ -1069,12 +1065,14 @@ def linear_cross_entropy_backward_dx_strided(
     middle_at = (tile // tiles % spans).to(tl.int64) * ROWS + tl.arange(0, ROWS)[None, :, None]
     inner_at = (tile % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, None, :]
     inside = (outer_at < outer) & (middle_at < middle) & (inner_at < inner)
+    line_at = inner_at if LINE_IS_WIDE else 0
+    in_line = (outer_at < outer) & (middle_at < middle) & (line_at < inner)
     target = tl.load(
         target_ptr
         + outer_at * target_outer_at
         + middle_at * target_middle_at
-        + inner_at * target_inner_at,
-        mask=inside,
+        + line_at * target_line_at,
+        mask=in_line,
     )
     dx_sum = tl.load(
         dx_sum_ptr
@@ -1264,7 +1262,7 @@ def launch_linear_cross_entropy_backward_chunk_x_masked(x, target, x_masked, ign
     linear_cross_entropy_backward_chunk_x_masked_strided[grid](
         target, x, x_masked, outer, middle, inner, *target.stride(), *x.stride(),
         *x_masked.stride(),
-        ignore=ignore, VEC_TARGET=lib.vec(*target.stride()[:2]), VEC_X=lib.vec(*x.stride()[:2]),
+        LINE_IS_WIDE=target.stride(2) != 0, ignore=ignore, VEC_X=lib.vec(*x.stride()[:2]),
         VEC_X_MASKED=lib.vec(*x_masked.stride()[:2], inner), enable_fp_fusion=True, **config,
     )  # fmt: skip
 
@@ -1528,7 +1526,7 @@ def launch_linear_cross_entropy_backward_dx(target, dx_sum, dx, ignore) -> None:
     linear_cross_entropy_backward_dx_strided[grid](
         target, dx_sum, dx, outer, middle, inner, *target.stride(), *dx_sum.stride(),
         *dx.stride(),
-        ignore=ignore, VEC_TARGET=lib.vec(*target.stride()[:2]),
+        LINE_IS_WIDE=target.stride(2) != 0, ignore=ignore,
         VEC_DX_SUM=lib.vec(*dx_sum.stride()[:2]), VEC_DX=lib.vec(*dx.stride()[:2], inner),
         enable_fp_fusion=True, **config,
     )  # fmt: skip

@@ -24,6 +24,16 @@ def test_an_operand_that_lacks_dims_is_not_copied(own):
     assert [launch.kernel.fn.__name__[:2] for launch in launches] == ["f_"]
 
 
+@pytest.mark.parametrize("order", ("ncd", "ndc"))
+def test_what_lacks_the_last_dim_is_read_once_a_line(order):
+    """Each element of a line read b anew: 16 loads and an exchange through shared memory for one number."""
+    text = "op f(x: f32[N, C, D], b: f32[C]) -> y: f32[N, C, D] { y[n, c, d] = x[n, c, d] * exp(b[c]) }"
+    x = torch.empty(3, 5, 8, device="meta") if order == "ncd" else torch.empty(3, 8, 5).mT
+    args = {"x": x, "b": torch.empty(5)}
+    (launch,) = trace(load_text("f", build(text, "f.op").raw), "f", args, H200).launches
+    assert launch.config["LINE_IS_WIDE"] == (order == "ndc")
+
+
 def test_a_sum_of_two_terms_is_an_addition():
     """The gradient of a rotated pair was two sums of rows of two elements, which were stored."""
     text = """op f<T: float>(x: T[S, K, 2], c: f32[S, K]) -> y: T[S, K, 2] {

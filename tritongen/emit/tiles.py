@@ -212,12 +212,23 @@ def tile(writer: KernelWriter) -> KernelView:
 def strided(writer: KernelWriter) -> KernelView:
     """Three dims, none of which is split into digits, so that Triton sees which of them is contiguous."""
     sizes = {}
-    for axis in writer.kernel.axes:
+    *_, axis = tile_axes = writer.kernel.axes[:3]
+    for axis in tile_axes:
         name_axis(writer, axis, f"{axis.name}_at")
         sizes[axis.name] = writer.extent(axis.extent, axis.name)
         writer.axis_mask[axis.name] = f"{axis.name}_at < {sizes[axis.name]}"
     writer.along = dict.fromkeys(writer.context.dims, axis.digits[0].index)
     writer.together = {frozenset(sizes): "inside"}
+    for line in writer.kernel.axes[3:]:
+        of = [v.tensor for v in writer.kernel.views if line.names in v.runs]
+        spread = " or ".join(f"{t}.stride(2) != 0" for t in of)
+        wide = writer.parameter(writer.args.constants, f"{line.name.upper()}_IS_WIDE", spread)
+        name_axis(writer, line, at := writer.fresh(f"{line.name}_at"))
+        writer.axis_mask[line.name] = f"{at} < {sizes[axis.name]}"
+        rows = frozenset(a.name for a in (*tile_axes[:2], line))
+        mask, inside = writer.mask(rows), writer.fresh(f"in_{line.name}")
+        writer.prologue += [f"{at} = {axis.name}_at if {wide} else 0", f"{inside} = {mask}"]
+        writer.together[rows] = inside
     straight_lines(writer)
     writer.say_multiple(sizes[axis.name], launch_text(axis.extent), writer.kernel.stores[-1])
     doc = "Each program computes a tile of OUTER x ROWS x BLOCK elements."

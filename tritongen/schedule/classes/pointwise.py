@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from itertools import pairwise
+from types import MappingProxyType
 
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import Poly, index, indices, poly, size
@@ -100,20 +102,30 @@ def _strided(name, group, stores, merged: tuple[tuple[str, tuple[int, ...]], ...
     """Operands of any rank and strides, as three dims."""
     digits = tuple(ir.Binder(f"{d}_at", Poly(), size(d)) for d in MERGED_DIMS)
     axes = tuple(Axis(d, (digit,)) for d, digit in zip(MERGED_DIMS, digits, strict=True))
+    # Tensors without the last dim have one element for a whole line, if memory runs along that dim. Those that have the same
+    # dims lie alike.
+    without = [at for _, at in merged if at and len(group.row) - 1 not in at]
+    names = {at: f"line{k or ''}" for k, at in enumerate(dict.fromkeys(without))}
+    lines = {
+        at: Axis(name, (replace(digits[-1], index=f"{name}_at"),)) for at, name in names.items()
+    }
+    along = {t: (*axes[:2], lines.get(at, axes[2])) for t, at in merged}
+    places = {t: tuple(index(a.digits[0].index) for a in own) for t, own in along.items()}
     place = tuple(index(d.index) for d in digits)
-    nests = tuple(_over(n, digits, place) for n in group.nests)
-    runs = tuple((d.index,) for d in digits)
-    seen = tuple(View(t, tuple(size(d) for d in MERGED_DIMS), runs) for t, _ in merged)
+    nests = tuple(_over(n, digits, place, places) for n in group.nests)
+    shape = tuple(size(d) for d in MERGED_DIMS)
+    seen = tuple(View(t, shape, tuple(a.names for a in own)) for t, own in along.items())
+    axes += tuple(lines.values())
     kernel = KernelPlan(f"{name}_strided", "strided", axes, nests, stores, seen)
     # bias_add, us with 4,096 elements in 8 warps and as here: f32 184 x 955 x 288 147 and 102, bf16 128 x 80 x 1254 37 and 28.
     elements = "(4096 if transposed else 1024)"
-    lines = (
+    widths = (
         "max(64, 4096 // max(1, middle))",
         "max(512 if inner >= 4096 else 128, 1024 // max(1, outer * middle))",
     )
     config = (
         # If the middle dim is short, the square takes more of the last dim, so that no lane is idle.
-        ("BLOCK", f"pow2(max(1, min(inner, {lines[0]} if transposed else {lines[1]})))"),
+        ("BLOCK", f"pow2(max(1, min(inner, {widths[0]} if transposed else {widths[1]})))"),
         ("ROWS", f"pow2(max(1, min(middle, {elements} // BLOCK)))"),
         ("OUTER", f"pow2(max(1, min(outer, {elements} // (BLOCK * ROWS))))"),
         ("num_warps", "8 if transposed else 2"),
@@ -126,10 +138,15 @@ def _strided(name, group, stores, merged: tuple[tuple[str, tuple[int, ...]], ...
     return replace(step, merged=merged)
 
 
-def _over(nest: ir.Nest, box: ir.Binders, place: tuple[Poly, ...]) -> ir.Nest:
-    """A nest that reads and writes at one place, with that place as these coordinates."""
+def _over(
+    nest: ir.Nest,
+    box: ir.Binders,
+    place: tuple[Poly, ...],
+    places: Mapping[str, tuple[Poly, ...]] = MappingProxyType({}),
+) -> ir.Nest:
+    """A nest that reads and writes at one place, with that place as these coordinates. `places`: those of some tensors."""
 
-    nest = nest.reading(lambda r: replace(r, coords=place) if r.coords else r)
+    nest = nest.reading(lambda r: replace(r, coords=places.get(r.tensor, place)) if r.coords else r)
     return replace(nest, box=box, coords=place if nest.coords else ())
 
 
